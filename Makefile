@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: PostgreSQL
+#
+# make, make install      build and install for the server that PG_CONFIG names
+# make demo, make check   all their own set-up, a throw-away cluster, nothing installed
+# make check-all, bench, format, clean
+
+EXTENSION  = sas
+EXTVERSION = 0.1
+
+MODULE_big = sas
+OBJS       = $(sort $(patsubst %.c,%.o,$(wildcard src/*.c src/*/*.c)))
+
+# A piece is a file, or a folder whose files are taken in order.
+PIECES     = $(sort $(wildcard sql/[0-9][0-9]_*.sql sql/[0-9][0-9]_*/*.sql))
+DATA_built = sas--$(EXTVERSION).sql
+DATA       = $(wildcard sql/upgrade/sas--*--*.sql)
+
+# The server's own headers and macros need the three exceptions.  -MMD writes
+# the headers of each object beside it, so that a changed header rebuilds.
+PG_CPPFLAGS = -I$(srcdir)/src
+PG_CFLAGS   = -Wall -Wextra -Werror -Wno-unused-parameter -Wno-sign-compare \
+	-Wno-missing-field-initializers -MMD -MP
+SHLIB_LINK  = -lcurl
+EXTRA_CLEAN = $(wildcard src/*.[do] src/*/*.[do]) sas--*.sql
+
+# Bitcode would need exactly the clang that the server was built with.
+override with_llvm = no
+
+PG_CONFIG ?= pg_config
+export PG_CONFIG
+
+# These bring along what they need, the server's headers included, so they
+# must run where PGXS is not there yet.
+TASKS = check check-all demo bench format setup
+
+ifneq ($(filter $(TASKS),$(MAKECMDGOALS)),)
+
+.NOTPARALLEL:
+.PHONY: $(MAKECMDGOALS)
+check:
+	@tools/setup build check
+	@tools/check
+check-all:
+	@tools/setup build check
+	@tools/check_all
+demo:
+	@tools/setup build demo
+	@tools/stage tools/demo
+bench:
+	@tools/setup build demo bench
+	@tools/stage bench/run
+format:
+	clang-format -i $(wildcard src/*.[ch] src/*/*.[ch])
+setup:
+	@tools/setup build demo check bench
+$(filter-out $(TASKS),$(MAKECMDGOALS)):
+	@$(MAKE) $@
+
+else
+
+PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
+ifeq ($(wildcard $(PGXS)),)
+$(error "$(PG_CONFIG)" finds no server headers: "make setup" as root installs them)
+endif
+include $(PGXS)
+
+$(OBJS): Makefile
+-include $(wildcard $(OBJS:.o=.d))
+
+# Pieces come and go, so the folders count as well as the files.
+sas--$(EXTVERSION).sql: $(PIECES) sql $(wildcard sql/[0-9][0-9]_*/.) Makefile
+	cat $(PIECES) > $@
+
+endif

@@ -1,0 +1,131 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Native: the functions of the library that SQL calls. Internal but for the verbs.
+
+-- sas._find_cycle(from_nos, to_nos, n): nodes 1..n; the nodes of one cycle in order, empty when there is none.
+CREATE FUNCTION sas._find_cycle(from_nos int[], to_nos int[], n int) RETURNS int[]
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_find_cycle';
+
+-- sas._url_problem(url): why it cannot be the base of an agent; null when it can.
+CREATE FUNCTION sas._url_problem(url text) RETURNS text
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_url_problem';
+
+-- sas._path_has_dot_segment(path): "." or ".." as a segment, also percent-encoded.
+CREATE FUNCTION sas._path_has_dot_segment(path text) RETURNS boolean
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_path_has_dot_segment';
+
+-- sas._announce_agents(): at commit, every worker of this database reads the agents again.
+CREATE FUNCTION sas._announce_agents() RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_announce_agents';
+
+-- sas._places(): per agent what the workers share: places in use and the breaker.
+CREATE FUNCTION sas._places(OUT agent_id int, OUT in_flight int, OUT breaker text, OUT open_for_ms float8) RETURNS SETOF record
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_places';
+
+-- sas._half_open(agent_id): an open breaker lets one probe through.
+CREATE FUNCTION sas._half_open(agent_id int) RETURNS void
+LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_half_open';
+
+-- Templates and predicates (src/template, src/api/template_api.c).  Internal: nothing is granted.
+-- All strict: a null argument gives null (or no rows).  STABLE, not IMMUTABLE: .datetime()
+-- comparisons depend on TimeZone.
+
+-- sas._render(template, root): the template with its {{ references }} filled in from the root.
+-- Exactly one of result and problem is null (both are, when an argument is null).
+-- problem: {"pointer", "what"} and, where known, {"path", "hint"}.  Never raises because of data.
+-- Call it in FROM (LATERAL); "(f()).*" in a select list evaluates it twice.
+CREATE FUNCTION sas._render(template jsonb, root jsonb, OUT result jsonb, OUT problem jsonb)
+LANGUAGE C STABLE STRICT PARALLEL SAFE
+AS 'MODULE_PATHNAME', 'sas_api_template_render';
+
+-- sas._render_path(template, root): the path of a URL; each reference becomes one percent-encoded
+-- segment, dot segments are refused; a template that is one whole reference gives its string as it
+-- is (a full URL or a path): the caller checks the origin.
+CREATE FUNCTION sas._render_path(template text, root jsonb, OUT result text, OUT problem jsonb)
+LANGUAGE C STABLE STRICT PARALLEL SAFE
+AS 'MODULE_PATHNAME', 'sas_api_template_render_path';
+
+-- sas._references(template): one row per place in the root that the template looks at, also inside
+-- filters and subscripts, in the order of the template.  root, member, third: the first three member
+-- names, as far as they are plain ("steps.*" has no member).
+-- problem: why the reference is malformed (then root, member and third are null), else null.
+CREATE FUNCTION sas._references(template jsonb)
+RETURNS TABLE (pointer text, path text, root text, member text, third text, optional boolean, problem text)
+LANGUAGE C STABLE STRICT PARALLEL SAFE ROWS 10
+AS 'MODULE_PATHNAME', 'sas_api_template_references';
+
+-- sas._predicate(path, root): true, false, or null for neither.  "$.output.ok == true"; the "$." may
+-- be left out before a first member name.  Raises syntax_error for one that is malformed.
+CREATE FUNCTION sas._predicate(path text, root jsonb) RETURNS boolean
+LANGUAGE C STABLE STRICT PARALLEL SAFE
+AS 'MODULE_PATHNAME', 'sas_api_template_predicate';
+
+-- sas._predicate_problem(path): why the predicate is malformed, null when it is well-formed.
+CREATE FUNCTION sas._predicate_problem(path text) RETURNS text
+LANGUAGE C STABLE STRICT PARALLEL SAFE
+AS 'MODULE_PATHNAME', 'sas_api_template_predicate_problem';
+
+-- sas._predicate_references(path): as sas._references, for a predicate; pointer is ''.
+CREATE FUNCTION sas._predicate_references(path text)
+RETURNS TABLE (pointer text, path text, root text, member text, third text, optional boolean, problem text)
+LANGUAGE C STABLE STRICT PARALLEL SAFE ROWS 3
+AS 'MODULE_PATHNAME', 'sas_api_template_predicate_references';
+
+-- sas._workers(): the workers that run now, in all databases of this server (the view filters).
+--   Returns a row per worker: actor is scheduler, agent, function or supervisor; worker_id counts from 1 since sas._boot().
+--   Reads shared memory only; no rows when the library is not preloaded.
+CREATE FUNCTION sas._workers(
+    OUT pid int, OUT actor text, OUT database text, OUT leader boolean, OUT in_flight int,
+    OUT started_at timestamptz, OUT last_activity_at timestamptz, OUT worker_id bigint)
+RETURNS SETOF record
+LANGUAGE c VOLATILE STRICT PARALLEL SAFE
+AS 'MODULE_PATHNAME', 'sas_api_workers';
+
+-- sas._launcher_state(): how the launcher is, for sas.health().
+--   loaded: the library is in shared_preload_libraries; launcher_pid: null when none runs (a standby);
+--   slots_missing: workers that found no free process slot, since missing_since; probed_at: the last answer of a probe.
+CREATE FUNCTION sas._launcher_state(
+    OUT loaded boolean, OUT launcher_pid int, OUT slots_missing int, OUT missing_since timestamptz,
+    OUT probed_at timestamptz)
+RETURNS record
+LANGUAGE c VOLATILE STRICT PARALLEL SAFE
+AS 'MODULE_PATHNAME', 'sas_api_launcher_state';
+
+-- sas._ring(lanes, scheduler, supervisor, runs): marks the bell; it is rung when this transaction commits.
+--   lanes: agent ids, 0 for functions; runs: whose waiters (sas.wait) wake up.  Nulls are nothing.
+CREATE FUNCTION sas._ring(lanes int[], scheduler boolean, supervisor boolean, runs bigint[]) RETURNS void
+LANGUAGE c VOLATILE
+AS 'MODULE_PATHNAME', 'sas_api_ring';
+
+-- sas._ring_on_abort(): rings everything of this database when this transaction ends, by commit or by abort.
+--   For a session that locks rows which the workers then set aside.
+CREATE FUNCTION sas._ring_on_abort() RETURNS void
+LANGUAGE c VOLATILE STRICT
+AS 'MODULE_PATHNAME', 'sas_api_ring_on_abort';
+
+-- sas._now(): the one clock: clock_timestamp(), or the instant of sas.clock.
+CREATE FUNCTION sas._now() RETURNS timestamptz
+LANGUAGE c VOLATILE STRICT PARALLEL SAFE
+AS 'MODULE_PATHNAME', 'sas_api_now';
+
+-- sas._boot(): a random number of this start of shared memory; 0 when the library is not preloaded.
+--   Worker ids count anew with each: only the pair names a worker for ever.
+CREATE FUNCTION sas._boot() RETURNS bigint
+LANGUAGE c STABLE STRICT PARALLEL SAFE
+AS 'MODULE_PATHNAME', 'sas_api_boot';
+
+-- Settings as values, whatever unit they are written in.
+CREATE FUNCTION sas._complete_in() RETURNS interval
+LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_complete_in';
+CREATE FUNCTION sas._run_deadline() RETURNS interval
+LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_run_deadline';
+CREATE FUNCTION sas._priority_step() RETURNS interval
+LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_priority_step';
+CREATE FUNCTION sas._supervisor_interval() RETURNS interval
+LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_supervisor_interval';
+CREATE FUNCTION sas._max_definition_size() RETURNS int
+LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_max_definition_size';
+CREATE FUNCTION sas._max_input_size() RETURNS int
+LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_max_input_size';
+CREATE FUNCTION sas._max_steps() RETURNS int
+LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_max_steps';

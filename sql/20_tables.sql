@@ -1,0 +1,296 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Tables: all private. Run data leads with run_id; what relates runs (keys)
+-- stands in a table of its own. No column that changes with the state of a
+-- step or run is in an index, so that those updates stay HOT.
+
+-- agents ------------------------------------------------------------------------
+
+CREATE TABLE sas.agent (
+    agent_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name text NOT NULL,
+    kind text NOT NULL,
+    base_url text,
+    headers jsonb NOT NULL,
+    max_in_flight int NOT NULL,
+    rate_limit text,
+    rate_per_s float8,
+    request_timeout interval NOT NULL,
+    retry jsonb NOT NULL,
+    breaker jsonb NOT NULL,
+    options jsonb NOT NULL,
+    enabled boolean NOT NULL DEFAULT true,
+    created_at timestamptz NOT NULL,
+    dropped_at timestamptz
+);
+CREATE UNIQUE INDEX agent_name ON sas.agent (name) WHERE dropped_at IS NULL;
+COMMENT ON TABLE sas.agent IS 'Guarded ways to reach remote services. agent_id is also the lane of the ready queue.';
+
+-- What the workers found out about an agent. The breaker lives in shared
+-- memory; this row is what survives a restart.
+CREATE TABLE sas.agent_health (
+    agent_id int PRIMARY KEY REFERENCES sas.agent ON DELETE CASCADE,
+    breaker text NOT NULL DEFAULT 'closed' CHECK (breaker IN ('closed', 'open', 'half-open')),
+    open_until timestamptz,
+    last_error jsonb,
+    last_error_at timestamptz,
+    stale_replies bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 50);
+COMMENT ON TABLE sas.agent_health IS 'Breaker state and last error of each agent, as last written by a worker.';
+
+CREATE TABLE sas.secret (
+    name text PRIMARY KEY,
+    value text NOT NULL,
+    changed_at timestamptz NOT NULL
+);
+COMMENT ON TABLE sas.secret IS 'Values for {{secret.NAME}} in agents. Only superusers can read it; it is left out of dumps.';
+
+-- workflows -----------------------------------------------------------------------
+
+CREATE TABLE sas.workflow (
+    workflow_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name text NOT NULL,
+    owner oid NOT NULL,
+    version int NOT NULL,
+    created_at timestamptz NOT NULL,
+    dropped_at timestamptz
+);
+CREATE UNIQUE INDEX workflow_name ON sas.workflow (name) WHERE dropped_at IS NULL;
+COMMENT ON TABLE sas.workflow IS 'Workflows by name; version is the one that new runs get.';
+
+CREATE TABLE sas.workflow_grant (
+    workflow_id int NOT NULL REFERENCES sas.workflow ON DELETE CASCADE,
+    role oid NOT NULL,
+    PRIMARY KEY (workflow_id, role)
+);
+COMMENT ON TABLE sas.workflow_grant IS 'Roles that may submit a workflow of somebody else.';
+
+CREATE TABLE sas.workflow_version (
+    version_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    workflow_id int NOT NULL REFERENCES sas.workflow ON DELETE CASCADE,
+    version int NOT NULL,
+    definition jsonb NOT NULL,
+    step_count int NOT NULL,
+    finalize_no int,
+    functions text[] NOT NULL,
+    output jsonb,
+    output_reads int[] NOT NULL,
+    on_transient text NOT NULL,
+    on_permanent text NOT NULL,
+    deadline interval,
+    priority int NOT NULL,
+    created_by oid NOT NULL,
+    created_at timestamptz NOT NULL,
+    UNIQUE (workflow_id, version)
+);
+COMMENT ON TABLE sas.workflow_version IS 'Definitions as they were written, and what holds for the run as a whole.';
+
+-- A step of a version, compiled. Its undo, if any, is a row of its own with
+-- the same number and undo = true.
+CREATE TABLE sas.workflow_step (
+    version_id int NOT NULL REFERENCES sas.workflow_version ON DELETE CASCADE,
+    step_no int NOT NULL,
+    undo boolean NOT NULL,
+    name text NOT NULL,
+    kind text NOT NULL,
+    lane int NOT NULL,
+    function text,
+    request jsonb,
+    input jsonb,
+    output jsonb,
+    expect jsonb,
+    complete_in interval,
+    retry jsonb,
+    recovery jsonb NOT NULL,
+    on_transient text NOT NULL,
+    on_permanent text NOT NULL,
+    pivot boolean NOT NULL,
+    priority int NOT NULL,
+    needs int NOT NULL,
+    reads int[] NOT NULL,
+    reads_own_output boolean NOT NULL,
+    PRIMARY KEY (version_id, step_no, undo)
+);
+COMMENT ON TABLE sas.workflow_step IS 'Compiled steps: lane 0 is a function, any other the agent; reads names the steps whose results its templates use.';
+
+CREATE TABLE sas.workflow_edge (
+    version_id int NOT NULL REFERENCES sas.workflow_version ON DELETE CASCADE,
+    from_no int NOT NULL,
+    to_no int NOT NULL,
+    PRIMARY KEY (version_id, from_no, to_no)
+);
+COMMENT ON TABLE sas.workflow_edge IS 'Which step comes before which, from after and from references.';
+
+-- runs --------------------------------------------------------------------------
+
+CREATE TABLE sas.run (
+    run_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    version_id int NOT NULL,
+    owner oid NOT NULL,
+    trace uuid NOT NULL,
+    key text,
+    state text NOT NULL,
+    result text,
+    fate text,
+    open_steps int NOT NULL,
+    priority int NOT NULL,
+    input jsonb NOT NULL,
+    output jsonb,
+    error jsonb,
+    reply_to text,
+    labels jsonb NOT NULL,
+    created_at timestamptz NOT NULL,
+    start_at timestamptz,
+    started_at timestamptz,
+    finished_at timestamptz,
+    deadline timestamptz NOT NULL,
+    paused_for text,
+    paused_by text,
+    paused_at timestamptz,
+    paused_state text
+) WITH (fillfactor = 70);
+COMMENT ON TABLE sas.run IS 'Runs. fate is set once a run cannot go on: compensate, cancel or fail. open_steps counts steps that are ready, running, suspended or failed and undecided.';
+COMMENT ON COLUMN sas.run.trace IS 'Random; idempotency keys and the trace id are made from it.';
+
+CREATE TABLE sas.run_key (
+    owner oid NOT NULL,
+    workflow_id int NOT NULL,
+    key text NOT NULL,
+    run_id bigint NOT NULL,
+    PRIMARY KEY (owner, workflow_id, key)
+);
+COMMENT ON TABLE sas.run_key IS 'The key of a run, unique per owner and workflow until the run is purged.';
+
+-- A step has no row until it is claimed, parked or waits for one of several.
+CREATE TABLE sas.step (
+    run_id bigint NOT NULL,
+    step_no int NOT NULL,
+    element int NOT NULL,
+    state text NOT NULL,
+    attempt int NOT NULL,
+    failure_count int NOT NULL,
+    in_doubt boolean NOT NULL,
+    transient boolean,
+    alone boolean NOT NULL,
+    parked boolean NOT NULL,
+    needs_left int,
+    lease_id bigint,
+    request_id uuid,
+    complete_by timestamptz,
+    waiting_kind text,
+    waiting_until timestamptz,
+    completion bigint,
+    started_at timestamptz,
+    finished_at timestamptz,
+    output jsonb,
+    error jsonb,
+    PRIMARY KEY (run_id, step_no, element)
+) WITH (fillfactor = 60);
+COMMENT ON TABLE sas.step IS 'Steps that were claimed, parked or are waiting for several. completion orders the undo.';
+
+CREATE SEQUENCE sas.completion_seq;
+
+-- The hot queue. Whoever takes a run off its way takes its rows here first,
+-- under the lock of the run: so a claim needs no lock on the run.
+CREATE TABLE sas.ready (
+    run_id bigint NOT NULL,
+    step_no int NOT NULL,
+    element int NOT NULL,
+    lane int NOT NULL,
+    rank timestamptz NOT NULL,
+    ready_at timestamptz NOT NULL,
+    undo boolean NOT NULL,
+    alone boolean NOT NULL,
+    PRIMARY KEY (run_id, step_no, element)
+);
+CREATE INDEX ready_claim ON sas.ready (lane, rank);
+COMMENT ON TABLE sas.ready IS 'Steps that may be claimed now, by lane and rank.';
+
+-- One row per claimed batch, deleted by the worker with its last reply, or by
+-- the supervisor when its worker is gone or its time is over.
+CREATE TABLE sas.lease (
+    lease_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    boot bigint NOT NULL,
+    worker_id bigint NOT NULL,
+    locked_by text NOT NULL,
+    next_by timestamptz NOT NULL,
+    run_ids bigint[] NOT NULL,
+    step_nos int[] NOT NULL,
+    elements int[] NOT NULL
+);
+CREATE INDEX lease_next ON sas.lease (next_by);
+COMMENT ON TABLE sas.lease IS 'Who holds which steps, and when the supervisor looks at them next.';
+
+-- What is to be looked at when: for the scheduler (actor s) start, ready and
+-- undo; for the supervisor (actor v) failed and deadline.
+CREATE TABLE sas.due (
+    actor "char" NOT NULL,
+    due_at timestamptz NOT NULL,
+    run_id bigint NOT NULL,
+    kind text NOT NULL,
+    step_no int,
+    element int
+);
+CREATE INDEX due_next ON sas.due (actor, due_at, run_id);
+COMMENT ON TABLE sas.due IS 'Timers and messages to the scheduler (s) and the supervisor (v).';
+
+CREATE TABLE sas.attempt (
+    run_id bigint NOT NULL,
+    step_no int NOT NULL,
+    element int NOT NULL,
+    attempt int NOT NULL,
+    undo boolean NOT NULL,
+    agent_id int,
+    worker text,
+    status text NOT NULL,
+    http_status int,
+    error jsonb,
+    started_at timestamptz,
+    finished_at timestamptz
+);
+CREATE INDEX attempt_run ON sas.attempt (run_id);
+COMMENT ON TABLE sas.attempt IS 'A row per failed or further attempt; a first attempt that succeeded is told by its step.';
+
+CREATE TABLE sas.history (
+    run_id bigint NOT NULL,
+    at timestamptz NOT NULL,
+    role text NOT NULL,
+    act text NOT NULL,
+    step text,
+    detail jsonb
+);
+CREATE INDEX history_run ON sas.history (run_id);
+COMMENT ON TABLE sas.history IS 'A row per act of an operator.';
+
+CREATE TABLE sas.alert (
+    alert_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    kind text NOT NULL,
+    cause text NOT NULL,
+    agent_id int,
+    run_id bigint,
+    step_no int,
+    message text NOT NULL,
+    occurrences int NOT NULL DEFAULT 1,
+    created_at timestamptz NOT NULL,
+    last_at timestamptz NOT NULL,
+    acknowledged_at timestamptz,
+    acknowledged_by text
+);
+CREATE UNIQUE INDEX alert_cause ON sas.alert (cause) WHERE acknowledged_at IS NULL;
+COMMENT ON TABLE sas.alert IS 'What an operator should see; one row per cause until it is acknowledged.';
+
+CREATE TABLE sas.reply (
+    reply_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    queue text NOT NULL,
+    owner oid NOT NULL,
+    event text NOT NULL,
+    run_id bigint NOT NULL,
+    workflow text NOT NULL,
+    key text,
+    result text,
+    output jsonb,
+    error jsonb,
+    created_at timestamptz NOT NULL
+);
+CREATE INDEX reply_queue ON sas.reply (queue, owner, reply_id);
+COMMENT ON TABLE sas.reply IS 'Messages for the applications that submitted runs with reply_to, until they are read.';

@@ -1,0 +1,290 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Machine: which state may follow which, as data, and the two functions that
+-- alone write states: sas._move_steps and sas._move_runs. Callers hold the
+-- lock of every run that they change, or have just taken the step out of
+-- sas.ready.
+
+CREATE TABLE sas.transition (
+    subject text NOT NULL CHECK (subject IN ('run', 'step')),
+    from_state text NOT NULL,
+    to_state text NOT NULL,
+    comment text NOT NULL,
+    PRIMARY KEY (subject, from_state, to_state)
+);
+COMMENT ON TABLE sas.transition IS 'The legal changes of state.';
+
+INSERT INTO sas.transition VALUES
+    ('run', 'none', 'scheduled', 'submitted with start_at ahead'),
+    ('run', 'none', 'pending', 'submitted, its first steps are ready'),
+    ('run', 'none', 'stopped', 'submitted with nothing to do'),
+    ('run', 'scheduled', 'pending', 'start_at has come'),
+    ('run', 'scheduled', 'compensating', 'cancelled or past its deadline before it began'),
+    ('run', 'scheduled', 'paused', 'an operator paused it before it began'),
+    ('run', 'scheduled', 'stopped', 'failed before it began, nothing to undo'),
+    ('run', 'pending', 'running', 'a worker holds its first step'),
+    ('run', 'pending', 'paused', 'an operator or a rule paused it'),
+    ('run', 'pending', 'compensating', 'it cannot go on, what is done is undone'),
+    ('run', 'pending', 'stopped', 'failed and left as it is'),
+    ('run', 'running', 'paused', 'an operator or a rule paused it'),
+    ('run', 'running', 'compensating', 'it cannot go on, what is done is undone'),
+    ('run', 'running', 'stopped', 'all steps have ended'),
+    ('run', 'paused', 'scheduled', 'resumed, start_at still ahead'),
+    ('run', 'paused', 'pending', 'resumed before its first claim'),
+    ('run', 'paused', 'running', 'resumed'),
+    ('run', 'paused', 'compensating', 'cancelled while paused, or its undo is resumed'),
+    ('run', 'compensating', 'paused', 'an undo failed for good'),
+    ('run', 'compensating', 'stopped', 'everything is undone'),
+    ('step', 'none', 'waiting', 'one of several that it waits for has ended'),
+    ('step', 'none', 'ready', 'ready, but its run is paused'),
+    ('step', 'none', 'running', 'claimed for the first time'),
+    ('step', 'none', 'cancelled', 'its run ended before it was claimed'),
+    ('step', 'waiting', 'ready', 'the last that it waited for has ended'),
+    ('step', 'waiting', 'waiting', 'another of several has ended'),
+    ('step', 'waiting', 'cancelled', 'its run cannot go on'),
+    ('step', 'ready', 'running', 'claimed'),
+    ('step', 'ready', 'ready', 'parked while its run is paused'),
+    ('step', 'ready', 'cancelled', 'its run cannot go on'),
+    ('step', 'running', 'succeeded', 'its worker reported success in time'),
+    ('step', 'running', 'failed', 'its worker reported failure, died or was silent past complete-by'),
+    ('step', 'running', 'ready', 'given back by its worker, nothing counted'),
+    ('step', 'running', 'suspended', 'given back by its worker until later, nothing counted'),
+    ('step', 'failed', 'suspended', 'cools off before another window'),
+    ('step', 'failed', 'ready', 'an operator retries it, or its outcome is asked again before the undo'),
+    ('step', 'failed', 'skipped', 'its failure is skipped'),
+    ('step', 'failed', 'failed', 'its failure is final'),
+    ('step', 'failed', 'compensating', 'in doubt, so it is undone'),
+    ('step', 'suspended', 'ready', 'its time has come'),
+    ('step', 'suspended', 'failed', 'its run cannot go on, and its outcome is in doubt'),
+    ('step', 'suspended', 'cancelled', 'its run cannot go on'),
+    ('step', 'succeeded', 'compensating', 'its undo is due'),
+    ('step', 'compensating', 'compensating', 'its undo is claimed, failed or comes again'),
+    ('step', 'compensating', 'compensated', 'its undo succeeded');
+
+-- sas._move_steps(changes): the one writer of step states.
+--
+-- Inserts the rows whose from_state is 'none' and updates the others where
+-- they still are in from_state. Raises when one of them is not, or when the
+-- change is not in sas.transition: that is a mistake in sas.
+CREATE FUNCTION sas._move_steps(changes sas._step_change[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    wanted int := coalesce(cardinality(changes), 0);
+    inserted int := 0;
+    updated int := 0;
+BEGIN
+    IF wanted = 0 THEN
+        RETURN;
+    END IF;
+    INSERT INTO sas.step (run_id, step_no, element, state, attempt, failure_count, in_doubt, transient, alone, parked,
+                          needs_left, lease_id, request_id, complete_by, waiting_kind, waiting_until, completion,
+                          started_at, finished_at, output, error)
+    SELECT c.run_id, c.step_no, c.element, c.to_state, coalesce(c.attempt, 0), coalesce(c.failure_count, 0),
+           coalesce(c.in_doubt, false), c.transient, coalesce(c.alone, false), coalesce(c.parked, false),
+           c.needs_left, c.lease_id, c.request_id, c.complete_by, c.waiting_kind, c.waiting_until, c.completion,
+           c.started_at, c.finished_at, c.output, c.error
+    FROM unnest(changes) c
+    WHERE c.from_state = 'none'
+      AND EXISTS (SELECT FROM sas.transition t
+                  WHERE t.subject = 'step' AND t.from_state = 'none' AND t.to_state = c.to_state);
+    GET DIAGNOSTICS inserted = ROW_COUNT;
+
+    IF inserted < wanted THEN
+        UPDATE sas.step s
+        SET state = c.to_state,
+            attempt = coalesce(c.attempt, s.attempt),
+            failure_count = coalesce(c.failure_count, s.failure_count),
+            in_doubt = coalesce(c.in_doubt, s.in_doubt),
+            transient = coalesce(c.transient, s.transient),
+            alone = coalesce(c.alone, s.alone),
+            needs_left = coalesce(c.needs_left, s.needs_left),
+            output = coalesce(c.output, s.output),
+            error = CASE WHEN c.to_state IN ('succeeded', 'compensated') THEN NULL ELSE coalesce(c.error, s.error) END,
+            completion = coalesce(c.completion, s.completion),
+            started_at = coalesce(s.started_at, c.started_at),
+            finished_at = coalesce(c.finished_at, s.finished_at),
+            lease_id = c.lease_id,
+            request_id = c.request_id,
+            complete_by = c.complete_by,
+            parked = coalesce(c.parked, false),
+            waiting_kind = c.waiting_kind,
+            waiting_until = c.waiting_until
+        FROM unnest(changes) c
+        WHERE c.from_state <> 'none'
+          AND s.run_id = c.run_id AND s.step_no = c.step_no AND s.element = c.element
+          AND s.state = c.from_state
+          AND EXISTS (SELECT FROM sas.transition t
+                      WHERE t.subject = 'step' AND t.from_state = c.from_state AND t.to_state = c.to_state);
+        GET DIAGNOSTICS updated = ROW_COUNT;
+    END IF;
+
+    IF inserted + updated <> wanted THEN
+        RAISE EXCEPTION 'illegal change of step state'
+            USING ERRCODE = 'internal_error',
+                  DETAIL = (SELECT string_agg(format('run %s step %s: %s to %s', c.run_id, c.step_no, c.from_state, c.to_state), '; ')
+                            FROM (SELECT * FROM unnest(changes) LIMIT 5) c);
+    END IF;
+END $$;
+
+-- sas._move_runs(changes): the one writer of run states.
+--
+-- A run that stops loses its deadline timer and its ready rows are gone
+-- already; its reply queue hears of it, sas.wait callers are rung.
+CREATE FUNCTION sas._move_runs(changes sas._run_change[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    wanted int := coalesce(cardinality(changes), 0);
+    updated int;
+    rung bigint[];
+BEGIN
+    IF wanted = 0 THEN
+        RETURN;
+    END IF;
+    UPDATE sas.run r
+    SET state = c.to_state,
+        result = coalesce(c.result, r.result),
+        fate = coalesce(c.fate, r.fate),
+        open_steps = coalesce(c.open_steps, r.open_steps),
+        output = coalesce(c.output, r.output),
+        error = coalesce(c.error, r.error),
+        started_at = CASE WHEN c.to_state = 'running' THEN coalesce(r.started_at, sas._now()) ELSE r.started_at END,
+        finished_at = CASE WHEN c.to_state = 'stopped' THEN sas._now() ELSE r.finished_at END,
+        paused_for = c.paused_for,
+        paused_by = c.paused_by,
+        paused_at = CASE WHEN c.to_state = 'paused' THEN sas._now() END,
+        paused_state = c.paused_state
+    FROM unnest(changes) c
+    WHERE r.run_id = c.run_id AND r.state = c.from_state
+      AND EXISTS (SELECT FROM sas.transition t
+                  WHERE t.subject = 'run' AND t.from_state = c.from_state AND t.to_state = c.to_state);
+    GET DIAGNOSTICS updated = ROW_COUNT;
+    IF updated <> wanted THEN
+        RAISE EXCEPTION 'illegal change of run state'
+            USING ERRCODE = 'internal_error',
+                  DETAIL = (SELECT string_agg(format('run %s: %s to %s', c.run_id, c.from_state, c.to_state), '; ')
+                            FROM (SELECT * FROM unnest(changes) LIMIT 5) c);
+    END IF;
+
+    SELECT array_agg(c.run_id) INTO rung FROM unnest(changes) c WHERE c.to_state IN ('stopped', 'paused');
+    IF rung IS NULL THEN
+        RETURN;
+    END IF;
+    DELETE FROM sas.due d
+    USING unnest(changes) c, sas.run r
+    WHERE c.to_state = 'stopped' AND r.run_id = c.run_id
+      AND d.actor = 'v' AND d.due_at = r.deadline AND d.run_id = c.run_id AND d.kind = 'deadline';
+    PERFORM sas._reply_to(rung);
+    PERFORM sas._ring('{}', false, false, rung);
+END $$;
+
+-- sas._reply_to(run_ids): a message in the reply queue of each stopped run
+-- that named one, and one NOTIFY per queue.
+CREATE FUNCTION sas._reply_to(run_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM sas.run r WHERE r.run_id = ANY (run_ids) AND r.reply_to IS NOT NULL) THEN
+        RETURN;
+    END IF;
+    INSERT INTO sas.reply (queue, owner, event, run_id, workflow, key, result, output, error, created_at)
+    SELECT r.reply_to, r.owner, CASE WHEN r.result IN ('success', 'warning') THEN 'completed' ELSE 'failed' END,
+           r.run_id, w.name, r.key, r.result, r.output, r.error, sas._now()
+    FROM sas.run r
+    JOIN sas.workflow_version v USING (version_id)
+    JOIN sas.workflow w USING (workflow_id)
+    WHERE r.run_id = ANY (run_ids) AND r.state = 'stopped' AND r.reply_to IS NOT NULL;
+    PERFORM pg_notify('sas_reply', q.reply_to)
+    FROM (SELECT DISTINCT reply_to FROM sas.run WHERE run_id = ANY (run_ids) AND state = 'stopped' AND reply_to IS NOT NULL) q;
+END $$;
+
+-- sas._alert(...): raises an alert, or counts once more the open one with the same cause.
+CREATE FUNCTION sas._alert(kind text, cause text, message text, agent_id int DEFAULT NULL,
+                           run_id bigint DEFAULT NULL, step_no int DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO sas.alert AS a (kind, cause, agent_id, run_id, step_no, message, created_at, last_at)
+    VALUES ($1, $2, $4, $5, $6, $3, sas._now(), sas._now())
+    ON CONFLICT (cause) WHERE acknowledged_at IS NULL
+    DO UPDATE SET occurrences = a.occurrences + 1, last_at = EXCLUDED.last_at, message = EXCLUDED.message;
+    PERFORM pg_notify('sas_alert', $1);
+END $$;
+
+-- sas._lock_runs(run_ids): locks those that nobody else holds and returns them; never waits.
+CREATE FUNCTION sas._lock_runs(run_ids bigint[]) RETURNS bigint[]
+LANGUAGE sql AS $$
+    SELECT coalesce(array_agg(l.run_id), '{}')
+    FROM (SELECT r.run_id FROM sas.run r WHERE r.run_id = ANY (run_ids) ORDER BY r.run_id FOR NO KEY UPDATE SKIP LOCKED) l
+$$;
+
+-- sas._make_ready(...): puts steps into the hot queue and rings their lanes.
+--
+-- Arrays of equal length. The rank is fixed here: ready_at minus priority
+-- times sas.priority_step.
+CREATE FUNCTION sas._make_ready(run_ids bigint[], step_nos int[], elements int[], undos boolean[], alones boolean[])
+RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    now timestamptz := sas._now();
+    lanes int[];
+BEGIN
+    IF coalesce(cardinality(run_ids), 0) = 0 THEN
+        RETURN;
+    END IF;
+    WITH put AS (
+        INSERT INTO sas.ready (run_id, step_no, element, lane, rank, ready_at, undo, alone)
+        SELECT u.run_id, u.step_no, u.element, w.lane, now - (r.priority + w.priority) * sas._priority_step(), now, u.undo, u.alone
+        FROM unnest(run_ids, step_nos, elements, undos, alones) AS u (run_id, step_no, element, undo, alone)
+        JOIN sas.run r ON r.run_id = u.run_id
+        JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND w.undo = u.undo
+        RETURNING lane)
+    SELECT array_agg(DISTINCT lane) INTO lanes FROM put;
+    PERFORM sas._ring(lanes, false, false, '{}');
+END $$;
+
+-- The same for forward steps that come for the first time.
+CREATE FUNCTION sas._make_ready(run_ids bigint[], step_nos int[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF coalesce(cardinality(run_ids), 0) > 0 THEN
+        PERFORM sas._make_ready(run_ids, step_nos, array_fill(0, ARRAY[cardinality(run_ids)]),
+                                array_fill(false, ARRAY[cardinality(run_ids)]), array_fill(false, ARRAY[cardinality(run_ids)]));
+    END IF;
+END $$;
+
+-- sas._step_key(...): the Idempotency-Key of a step: the same in every
+-- attempt, another one for its undo.
+CREATE FUNCTION sas._step_key(trace uuid, step text, element int, undo boolean) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT substr(encode(sha256(convert_to(trace::text || '/' || step || '/' || element || CASE WHEN undo THEN '/undo' ELSE '' END, 'UTF8')), 'hex'), 1, 32)::uuid::text
+$$;
+
+-- sas._steps_context(run_id, version_id, reads): what templates see under "steps". reads null: all.
+CREATE FUNCTION sas._steps_context(run_id bigint, version_id int, reads int[]) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(jsonb_object_agg(w.name,
+               jsonb_build_object('key', sas._step_key(r.trace, w.name, 0, false),
+                                  'state', coalesce(s.state, 'waiting'),
+                                  'failed', coalesce(s.state = 'failed', false))
+               || CASE WHEN s.output IS NULL THEN '{}' ELSE jsonb_build_object('output', s.output) END), '{}')
+    FROM sas.run r
+    JOIN sas.workflow_step w ON w.version_id = $2 AND NOT w.undo AND (reads IS NULL OR w.step_no = ANY (reads))
+    LEFT JOIN sas.step s ON s.run_id = $1 AND s.step_no = w.step_no AND s.element = 0
+    WHERE r.run_id = $1
+$$;
+
+-- sas._context(run, step name, reads): the root that the paths of a step start from.
+CREATE FUNCTION sas._context(r sas.run, step text, undo boolean, reads int[]) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT jsonb_build_object(
+        'input', r.input,
+        'key', sas._step_key(r.trace, step, 0, undo),
+        'run', jsonb_build_object('id', r.run_id, 'key', r.key, 'labels', r.labels, 'created_at', r.created_at, 'deadline', r.deadline),
+        'steps', CASE WHEN reads = '{}' THEN '{}'::jsonb ELSE sas._steps_context(r.run_id, r.version_id, reads) END)
+$$;
+
+-- sas._problem_object(...): an error as RFC 9457 has it.
+CREATE FUNCTION sas._problem_object(kind text, title text, detail text, status int, run_id bigint, step text) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT jsonb_strip_nulls(jsonb_build_object(
+        'type', 'urn:sas:' || kind, 'title', title, 'detail', detail, 'status', status,
+        'instance', '/runs/' || run_id || coalesce('/steps/' || step, '')))
+$$;

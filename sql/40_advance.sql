@@ -1,0 +1,181 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Advance: what follows when steps have ended. Called in the transaction that
+-- ended them, by whoever did; all runs are locked by the caller.
+
+-- sas._advance(run_ids, step_nos): steps of runs that go on have succeeded or
+-- were skipped: makes ready what waited for them only, and stops the runs
+-- that have nothing left to do.
+--
+-- A step that waits for several has a row with a counter from the first on,
+-- so that each edge is walked once.
+CREATE FUNCTION sas._advance(run_ids bigint[], step_nos int[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    changes sas._step_change[];
+    ready_runs bigint[];
+    ready_nos int[];
+    ended bigint[];
+BEGIN
+    WITH hit AS (
+        SELECT r.run_id, r.version_id, r.state = 'paused' AS paused, e.to_no, count(*)::int AS n
+        FROM unnest(run_ids, step_nos) AS d (run_id, step_no)
+        JOIN sas.run r ON r.run_id = d.run_id
+        JOIN sas.workflow_edge e ON e.version_id = r.version_id AND e.from_no = d.step_no
+        GROUP BY 1, 2, 3, 4),
+    next AS (
+        SELECT h.run_id, h.to_no, h.paused, s.state AS old_state, coalesce(s.needs_left, w.needs) - h.n AS needs_left
+        FROM hit h
+        JOIN sas.workflow_step w ON w.version_id = h.version_id AND w.step_no = h.to_no AND NOT w.undo
+        LEFT JOIN sas.step s ON s.run_id = h.run_id AND s.step_no = h.to_no AND s.element = 0)
+    SELECT array_agg(ROW(n.run_id, n.to_no, 0, coalesce(n.old_state, 'none'),
+                         CASE WHEN n.needs_left = 0 THEN 'ready' ELSE 'waiting' END,
+                         NULL, NULL, NULL, NULL, NULL, n.needs_left, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                         n.needs_left = 0 AND n.paused, NULL, NULL)::sas._step_change)
+               FILTER (WHERE n.needs_left > 0 OR n.old_state IS NOT NULL OR n.paused),
+           array_agg(n.run_id) FILTER (WHERE n.needs_left = 0 AND NOT n.paused),
+           array_agg(n.to_no) FILTER (WHERE n.needs_left = 0 AND NOT n.paused)
+    INTO changes, ready_runs, ready_nos
+    FROM next n;
+
+    PERFORM sas._move_steps(changes);
+    PERFORM sas._make_ready(ready_runs, ready_nos);
+
+    -- a chain of steps leaves the counter as it is
+    WITH delta AS (
+        SELECT d.run_id, sum(d.n)::int AS n
+        FROM (SELECT unnest(run_ids) AS run_id, -1 AS n
+              UNION ALL SELECT unnest(ready_runs), 1
+              UNION ALL SELECT c.run_id, 1 FROM unnest(changes) c WHERE c.parked) d
+        GROUP BY 1 HAVING sum(d.n) <> 0),
+    counted AS (
+        UPDATE sas.run r SET open_steps = r.open_steps + d.n FROM delta d WHERE r.run_id = d.run_id
+        RETURNING r.run_id, r.open_steps)
+    SELECT array_agg(c.run_id) INTO ended FROM counted c WHERE c.open_steps = 0;
+    PERFORM sas._end_of_steps(ended) WHERE ended IS NOT NULL;
+END $$;
+
+-- sas._end_of_steps(run_ids): no step is open any more in these runs that
+-- have no fate: the finalize step is made ready, or the run stops.
+CREATE FUNCTION sas._end_of_steps(run_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    last_runs bigint[];
+    last_nos int[];
+    parked sas._step_change[];
+    stops sas._run_change[];
+BEGIN
+    WITH e AS (
+        SELECT r.run_id, r.state, v.finalize_no
+        FROM sas.run r JOIN sas.workflow_version v USING (version_id)
+        WHERE r.run_id = ANY (run_ids) AND v.finalize_no IS NOT NULL
+          AND NOT EXISTS (SELECT FROM sas.step s WHERE s.run_id = r.run_id AND s.step_no = v.finalize_no AND s.element = 0))
+    SELECT array_agg(e.run_id) FILTER (WHERE e.state <> 'paused'), array_agg(e.finalize_no) FILTER (WHERE e.state <> 'paused'),
+           array_agg(ROW(e.run_id, e.finalize_no, 0, 'none', 'ready', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                         NULL, NULL, NULL, NULL, NULL, true, NULL, NULL)::sas._step_change) FILTER (WHERE e.state = 'paused')
+    INTO last_runs, last_nos, parked
+    FROM e;
+    IF last_runs IS NOT NULL OR parked IS NOT NULL THEN
+        UPDATE sas.run r SET open_steps = 1
+        WHERE r.run_id = ANY (last_runs || ARRAY(SELECT p.run_id FROM unnest(parked) p));
+        PERFORM sas._move_steps(parked);
+        PERFORM sas._make_ready(last_runs, last_nos);
+    END IF;
+
+    -- a paused run that has nothing left to do stops when it is resumed
+    SELECT array_agg(ROW(r.run_id, r.state, 'stopped',
+                         CASE WHEN o.problem IS NOT NULL OR r.error IS NOT NULL THEN 'warning' ELSE 'success' END,
+                         NULL, 0, o.result,
+                         CASE WHEN o.problem IS NOT NULL
+                              THEN sas._problem_object('output', 'the output of the run could not be made',
+                                                       format('%s: %s', o.problem ->> 'path', o.problem ->> 'what'), NULL, r.run_id, NULL) END,
+                         NULL, NULL, NULL)::sas._run_change)
+    INTO stops
+    FROM sas.run r
+    JOIN sas.workflow_version v USING (version_id)
+    LEFT JOIN LATERAL sas._render(v.output, sas._context(r, '', false, v.output_reads)) o ON v.output IS NOT NULL
+    WHERE r.run_id = ANY (run_ids) AND r.state = 'running' AND r.open_steps = 0;
+    PERFORM sas._move_runs(stops);
+END $$;
+
+-- sas._start_runs(run_ids): a claim or reply shows that pending runs have begun.
+CREATE FUNCTION sas._start_runs(run_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    starts sas._run_change[];
+BEGIN
+    -- never waits: a session may hold a run; its reply starts it then
+    SELECT array_agg(ROW(l.run_id, 'pending', 'running', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._run_change)
+    INTO starts
+    FROM (SELECT r.run_id FROM sas.run r
+          WHERE r.run_id = ANY (run_ids) AND r.state = 'pending' ORDER BY r.run_id FOR NO KEY UPDATE SKIP LOCKED) l;
+    PERFORM sas._move_runs(starts);
+END $$;
+
+-- sas._doom(run_ids, fates, errors): these runs cannot go on. Takes their
+-- ready rows first, cancels what has not begun, keeps what is running, and
+-- hands them to the scheduler once nothing is running any more.
+--
+-- fate: compensate | cancel undo what is done; fail leaves it standing.
+CREATE FUNCTION sas._doom(run_ids bigint[], fates text[], errors jsonb[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    changes sas._step_change[];
+BEGIN
+    WITH gone AS (
+        DELETE FROM sas.ready q WHERE q.run_id = ANY (run_ids) AND NOT q.undo RETURNING q.run_id, q.step_no, q.element)
+    SELECT array_agg(ROW(g.run_id, g.step_no, g.element, 'none', 'cancelled', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                         NULL, sas._now(), NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change)
+    INTO changes
+    FROM gone g
+    WHERE NOT EXISTS (SELECT FROM sas.step s WHERE s.run_id = g.run_id AND s.step_no = g.step_no AND s.element = g.element);
+    PERFORM sas._move_steps(changes);
+
+    -- a step that cools off while its outcome is in doubt has failed, not been cancelled
+    SELECT array_agg(ROW(s.run_id, s.step_no, s.element, s.state,
+                         CASE WHEN s.state = 'suspended' AND s.in_doubt THEN 'failed' ELSE 'cancelled' END,
+                         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                         NULL, sas._now(), NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change)
+    INTO changes
+    FROM sas.step s
+    WHERE s.run_id = ANY (run_ids) AND s.state IN ('waiting', 'ready', 'suspended');
+    PERFORM sas._move_steps(changes);
+
+    PERFORM sas._move_runs(array_agg(ROW(r.run_id, r.state,
+                'compensating', NULL, f.fate,
+                (SELECT count(*) FROM sas.step s WHERE s.run_id = r.run_id AND s.state = 'running'),
+                NULL, f.error, NULL, NULL, NULL)::sas._run_change))
+    FROM unnest(run_ids, fates, errors) AS f (run_id, fate, error)
+    JOIN sas.run r ON r.run_id = f.run_id;
+    PERFORM sas._hand_to_scheduler(run_ids);
+END $$;
+
+-- sas._hand_to_scheduler(run_ids): tells the scheduler about doomed runs in which nothing is running.
+CREATE FUNCTION sas._hand_to_scheduler(run_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO sas.due (actor, due_at, run_id, kind)
+    SELECT 's', sas._now(), r.run_id, 'undo'
+    FROM sas.run r WHERE r.run_id = ANY (run_ids) AND r.state = 'compensating' AND r.open_steps = 0;
+    IF FOUND THEN
+        PERFORM sas._ring('{}', true, false, '{}');
+    END IF;
+END $$;
+
+-- sas._pause(run_ids, why, who): takes runs off the road. Ready steps are
+-- parked in rows of their own; running ones go on and their replies count.
+CREATE FUNCTION sas._pause(run_ids bigint[], why text[], who text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    changes sas._step_change[];
+BEGIN
+    WITH gone AS (
+        DELETE FROM sas.ready q WHERE q.run_id = ANY (run_ids) RETURNING q.*)
+    SELECT array_agg(ROW(g.run_id, g.step_no, g.element, coalesce(s.state, 'none'), CASE WHEN g.undo THEN 'compensating' ELSE 'ready' END,
+                         NULL, NULL, NULL, NULL, g.alone, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, true, NULL, NULL)::sas._step_change)
+    INTO changes
+    FROM gone g LEFT JOIN sas.step s ON s.run_id = g.run_id AND s.step_no = g.step_no AND s.element = g.element;
+    PERFORM sas._move_steps(changes);
+    PERFORM sas._move_runs(array_agg(ROW(r.run_id, r.state, 'paused', NULL, NULL, NULL, NULL, NULL, p.why, who, r.state)::sas._run_change))
+    FROM unnest(run_ids, why) AS p (run_id, why) JOIN sas.run r ON r.run_id = p.run_id;
+END $$;

@@ -1,0 +1,118 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Claim: steps go from the hot queue to one worker, in batches, under one
+-- lease. No lock on a run is needed (see sas.ready) and nothing is waited for.
+
+-- sas._claim(...): takes up to quantities[i] steps of lanes[i].
+--
+-- alone_first: what was found beside a server crash is claimed by itself.
+-- Returns what was claimed; the rows of sas.step say running (an undo says
+-- compensating) with a fresh request_id and complete_by. The lease names the worker.
+CREATE FUNCTION sas._claim(lanes int[], quantities int[], boot bigint, worker_id bigint, locked_by text, OUT lease_id bigint, OUT claimed sas._claimed[])
+LANGUAGE plpgsql AS $$
+DECLARE
+    now timestamptz := sas._now();
+    changes sas._step_change[];
+BEGIN
+    WITH taken AS (
+        DELETE FROM sas.ready r
+        WHERE r.ctid = ANY (ARRAY(
+            SELECT q.ctid
+            FROM unnest(lanes, quantities) AS l (lane, quantity),
+                 LATERAL (SELECT c.ctid FROM sas.ready c WHERE c.lane = l.lane ORDER BY c.rank LIMIT l.quantity FOR UPDATE SKIP LOCKED) q))
+        RETURNING r.run_id, r.step_no, r.element, r.lane, r.rank, r.undo, r.alone)
+    SELECT array_agg(ROW(t.run_id, t.step_no, t.element, t.undo, t.alone, r.version_id, t.lane, coalesce(s.state, 'none'),
+                         coalesce(s.attempt, 0), coalesce(w.complete_in, sas._complete_in()), gen_random_uuid())::sas._claimed
+                     ORDER BY t.rank)
+    INTO claimed
+    FROM taken t
+    JOIN sas.run r ON r.run_id = t.run_id
+    JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = t.step_no AND w.undo = t.undo
+    LEFT JOIN sas.step s ON s.run_id = t.run_id AND s.step_no = t.step_no AND s.element = t.element;
+    IF claimed IS NULL THEN
+        RETURN;
+    END IF;
+
+    INSERT INTO sas.lease (boot, worker_id, locked_by, next_by, run_ids, step_nos, elements)
+    SELECT $3, $4, $5, now + min(c.complete_in), array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element)
+    FROM unnest(claimed) c
+    RETURNING lease.lease_id INTO lease_id;
+
+    SELECT array_agg(ROW(c.run_id, c.step_no, c.element, c.from_state, CASE WHEN c.undo THEN 'compensating' ELSE 'running' END,
+                         NULL, NULL, NULL, NULL, c.alone, NULL, NULL, NULL, NULL, now, NULL,
+                         $6, c.request_id, now + c.complete_in, NULL, NULL, NULL)::sas._step_change)
+    INTO changes FROM unnest(claimed) c;
+    PERFORM sas._move_steps(changes);
+    PERFORM sas._start_runs(array_agg(c.run_id)) FROM unnest(claimed) c WHERE c.from_state = 'none';
+END $$;
+
+-- sas._claim_calls(...): for an agent worker: claims and says what to send.
+--
+-- request is {method, path, query, headers, body | form | text, timeout}; when its templates could not be
+-- filled in, problem says why and request is null. policy is {retry, expect} of the step.
+CREATE FUNCTION sas._claim_calls(lanes int[], quantities int[], boot bigint, worker_id bigint, locked_by text)
+RETURNS TABLE (lease_id bigint, agent_id int, run_id bigint, step_no int, element int, step text, undo boolean, attempt int,
+               request_id uuid, window_ms float8, trace uuid, idempotency_key text, request jsonb, policy jsonb, problem jsonb)
+LANGUAGE plpgsql AS $$
+DECLARE
+    batch record;
+BEGIN
+    batch := sas._claim(lanes, quantities, boot, worker_id, locked_by);
+    RETURN QUERY
+    SELECT batch.lease_id, c.lane, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt,
+           c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000, r.trace, sas._step_key(r.trace, w.name, c.element, c.undo),
+           CASE WHEN body.problem IS NULL AND path.problem IS NULL THEN body.result || jsonb_build_object('path', path.result) END,
+           jsonb_strip_nulls(jsonb_build_object('retry', w.retry, 'expect', w.expect)),
+           coalesce(body.problem, path.problem)
+    FROM unnest(batch.claimed) c
+    JOIN sas.run r ON r.run_id = c.run_id
+    JOIN sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
+    CROSS JOIN LATERAL (SELECT sas._context(r, w.name, c.undo, w.reads) AS root OFFSET 0) x
+    CROSS JOIN LATERAL sas._render(w.request - 'path', x.root) body
+    CROSS JOIN LATERAL sas._render_path(coalesce(w.request ->> 'path', ''), x.root) path;
+END $$;
+
+-- sas._claim_functions(...): for a function worker. A step that is to run
+-- alone is claimed by itself, all others in a batch.
+CREATE FUNCTION sas._claim_functions(quantity int, boot bigint, worker_id bigint, locked_by text)
+RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element int, step text, undo boolean, attempt int, alone boolean,
+               request_id uuid, window_ms float8, function text, input jsonb, problem jsonb, retry jsonb)
+LANGUAGE plpgsql AS $$
+DECLARE
+    batch record;
+    before_alone int;
+BEGIN
+    SELECT min(q.n) INTO before_alone
+    FROM (SELECT c.alone, row_number() OVER (ORDER BY c.rank) AS n
+          FROM (SELECT r.alone, r.rank FROM sas.ready r WHERE r.lane = 0 ORDER BY r.rank LIMIT quantity) c) q
+    WHERE q.alone;
+    batch := sas._claim(ARRAY[0], ARRAY[greatest(1, least(quantity, before_alone - 1))], boot, worker_id, locked_by);
+    RETURN QUERY
+    SELECT batch.lease_id, r.owner, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt, c.alone,
+           c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000, w.function,
+           CASE WHEN v.finalize_no = c.step_no THEN x.root WHEN w.input IS NULL THEN r.input ELSE body.result END, body.problem, w.retry
+    FROM unnest(batch.claimed) c
+    JOIN sas.run r ON r.run_id = c.run_id
+    JOIN sas.workflow_version v ON v.version_id = c.version_id
+    JOIN sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
+    CROSS JOIN LATERAL (SELECT sas._context(r, w.name, c.undo, CASE WHEN v.finalize_no = c.step_no THEN NULL ELSE w.reads END) AS root OFFSET 0) x
+    LEFT JOIN LATERAL sas._render(w.input, x.root) body ON w.input IS NOT NULL;
+END $$;
+
+-- sas._held(...): which of these claims still hold, with their runs locked:
+-- what a function worker asks before it calls the functions.
+-- Returns one of held, locked (somebody has the run: try again), lost.
+CREATE FUNCTION sas._held(run_ids bigint[], step_nos int[], elements int[], request_ids uuid[]) RETURNS text[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    locked bigint[] := sas._lock_runs(run_ids);
+    answer text[];
+BEGIN
+    SELECT array_agg(CASE WHEN NOT u.run_id = ANY (locked) THEN 'locked'
+                          WHEN s.request_id = u.request_id AND s.complete_by > sas._now() THEN 'held'
+                          ELSE 'lost' END ORDER BY u.n)
+    INTO answer
+    FROM unnest(run_ids, step_nos, elements, request_ids) WITH ORDINALITY AS u (run_id, step_no, element, request_id, n)
+    LEFT JOIN sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element;
+    RETURN answer;
+END $$;

@@ -1,0 +1,206 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Reply: what workers found out becomes state, in batches, under the fence.
+
+-- sas._met(expect, output): did the reply meet what the step expects?
+-- Null expect: yes. Otherwise true, false, or null for a predicate that is neither.
+CREATE FUNCTION sas._met(expect jsonb, output jsonb, root jsonb) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT CASE jsonb_typeof(expect)
+               WHEN 'array' THEN EXISTS (SELECT FROM jsonb_array_elements_text(expect) e
+                                         WHERE output ->> 'status' LIKE replace(e, 'x', '_'))
+               WHEN 'string' THEN sas._predicate(expect #>> '{}', root || jsonb_build_object('output', output))
+               ELSE true END
+$$;
+
+-- sas._write_replies(replies, done_leases): writes what came back, and what
+-- follows from it, in one statement per table.
+--
+-- A reply counts with the current request_id and before complete-by; others
+-- are counted per agent and change nothing. Runs that somebody else holds
+-- are set aside: the answer holds the positions of those replies, to be
+-- written again later.
+CREATE FUNCTION sas._write_replies(replies sas._reply[], done_leases bigint[]) RETURNS int[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    now timestamptz := sas._now();
+    locked bigint[];
+    aside int[];
+    changes sas._step_change[];
+    verdicts text[];
+    ok_runs bigint[];
+    ok_nos int[];
+    undone bigint[];
+    failed sas._step_change[];
+    again sas._step_change[];
+BEGIN
+    SELECT sas._lock_runs(array_agg(DISTINCT p.run_id)) INTO locked FROM unnest(replies) p;
+    SELECT coalesce(array_agg(p.n::int), '{}') INTO aside
+    FROM unnest(replies) WITH ORDINALITY AS p (run_id, step_no, element, request_id, verdict, attempt, output, error, in_doubt, again_in, n)
+    WHERE NOT p.run_id = ANY (locked);
+
+    -- the fence, and what the step makes of the reply
+    SELECT array_agg(ROW(p.run_id, p.step_no, p.element, s.state, f.to_state, s.attempt + p.attempt, NULL,
+                         CASE WHEN f.verdict = 'done' THEN false
+                              WHEN p.verdict = 'done' THEN true  -- done, but not as expected: it is undone
+                              WHEN f.verdict = 'permanent'
+                                   THEN (s.in_doubt OR p.in_doubt) AND coalesce((p.error ->> 'status')::int IN (409, 422), true)
+                              ELSE s.in_doubt OR p.in_doubt END,
+                         f.verdict = 'transient', NULL, NULL,
+                         CASE WHEN p.verdict = 'done' AND s.state = 'running' THEN coalesce(o.result, p.output) END,
+                         CASE WHEN f.verdict IN ('transient', 'permanent') THEN coalesce(f.error, p.error) END,
+                         CASE WHEN f.to_state = 'succeeded' THEN nextval('sas.completion_seq') END,
+                         NULL, CASE WHEN f.verdict <> 'hand_back' THEN now END,
+                         NULL, NULL, NULL, NULL,
+                         CASE WHEN f.to_state = 'suspended' OR f.verdict = 'hand_back' AND p.again_in > '0' THEN 'agent' END,
+                         CASE WHEN f.to_state = 'suspended' OR f.verdict = 'hand_back' AND p.again_in > '0' THEN now + p.again_in END)::sas._step_change),
+           array_agg(f.verdict)
+    INTO changes, verdicts
+    FROM unnest(replies) p
+    JOIN sas.step s ON s.run_id = p.run_id AND s.step_no = p.step_no AND s.element = p.element
+    JOIN sas.run r ON r.run_id = p.run_id
+    JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = p.step_no AND w.undo = (s.state = 'compensating')
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN w.expect IS NULL OR p.verdict <> 'done' THEN NULL
+                    ELSE sas._context(r, w.name, w.undo, w.reads) END AS root OFFSET 0) x
+    CROSS JOIN LATERAL (
+        SELECT p.verdict <> 'done' OR w.expect IS NULL AS unasked, sas._met(w.expect, p.output, x.root) AS met OFFSET 0) m
+    LEFT JOIN LATERAL sas._render(w.output, sas._context(r, w.name, w.undo, w.reads) || jsonb_build_object('output', p.output)) o
+        ON p.verdict = 'done' AND w.output IS NOT NULL
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN NOT m.unasked AND m.met IS NOT TRUE OR o.problem IS NOT NULL THEN 'permanent' ELSE p.verdict END AS verdict,
+               CASE WHEN NOT m.unasked AND m.met IS NOT TRUE
+                    THEN sas._problem_object('expect', CASE WHEN m.met IS NULL THEN 'expect is neither true nor false' ELSE 'the reply is not what was expected' END,
+                                             w.expect #>> '{}', (p.output ->> 'status')::int, p.run_id, w.name)
+                    WHEN o.problem IS NOT NULL
+                    THEN sas._problem_object('output', 'the output of the step could not be made',
+                                             format('%s: %s', o.problem ->> 'path', o.problem ->> 'what'), NULL, p.run_id, w.name) END AS error OFFSET 0) v
+    CROSS JOIN LATERAL (
+        SELECT v.verdict, v.error,
+               CASE WHEN s.state = 'compensating' THEN CASE v.verdict WHEN 'done' THEN 'compensated' ELSE 'compensating' END
+                    WHEN v.verdict = 'done' THEN 'succeeded'
+                    WHEN v.verdict = 'hand_back' THEN CASE WHEN p.again_in > '0' THEN 'suspended' ELSE 'ready' END
+                    ELSE 'failed' END AS to_state OFFSET 0) f
+    WHERE p.run_id = ANY (locked)
+      AND s.request_id = p.request_id AND s.complete_by > now;
+
+    IF coalesce(cardinality(changes), 0) < cardinality(replies) - cardinality(aside) THEN
+        PERFORM sas._count_stale(replies, locked, changes);
+    END IF;
+    PERFORM sas._move_steps(changes);
+    PERFORM sas._start_runs(array_agg(c.run_id)) FROM unnest(changes) c;
+
+    SELECT array_agg(c.run_id) FILTER (WHERE c.to_state = 'succeeded' AND r.fate IS NULL),
+           array_agg(c.step_no) FILTER (WHERE c.to_state = 'succeeded' AND r.fate IS NULL),
+           array_agg(c.run_id) FILTER (WHERE c.to_state = 'compensated' OR c.to_state = 'succeeded' AND r.fate IS NOT NULL),
+           array_agg(c) FILTER (WHERE v IN ('transient', 'permanent')),
+           array_agg(c) FILTER (WHERE v = 'hand_back')
+    INTO ok_runs, ok_nos, undone, failed, again
+    FROM unnest(verdicts) WITH ORDINALITY AS z (v, n)
+    CROSS JOIN LATERAL (SELECT changes[z.n] AS c OFFSET 0) x
+    JOIN sas.run r ON r.run_id = (x.c).run_id;
+
+    IF ok_runs IS NOT NULL THEN
+        PERFORM sas._advance(ok_runs, ok_nos);
+    END IF;
+    IF undone IS NOT NULL THEN
+        PERFORM sas._close_steps(undone);
+    END IF;
+    IF failed IS NOT NULL THEN
+        PERFORM sas._tell_supervisor(failed);
+    END IF;
+    IF again IS NOT NULL THEN
+        PERFORM sas._queue_again(again);
+    END IF;
+    DELETE FROM sas.lease l WHERE l.lease_id = ANY (done_leases);
+    RETURN aside;
+END $$;
+
+-- sas._close_steps(run_ids): one open step less for each entry, in doomed runs.
+CREATE FUNCTION sas._close_steps(run_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE sas.run r SET open_steps = r.open_steps - d.n
+    FROM (SELECT u.run_id, count(*)::int AS n FROM unnest(run_ids) AS u (run_id) GROUP BY 1) d
+    WHERE r.run_id = d.run_id;
+    PERFORM sas._hand_to_scheduler(run_ids);
+END $$;
+
+-- sas._tell_supervisor(failed): failed steps wait for its decision.
+CREATE FUNCTION sas._tell_supervisor(failed sas._step_change[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO sas.due (actor, due_at, run_id, kind, step_no, element)
+    SELECT 'v', sas._now(), f.run_id, 'failed', f.step_no, f.element FROM unnest(failed) f;
+    PERFORM sas._ring('{}', false, true, '{}');
+END $$;
+
+-- sas._queue_again(again): steps that were given back: into the queue now, or a timer for later.
+CREATE FUNCTION sas._queue_again(again sas._step_change[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO sas.due (actor, due_at, run_id, kind, step_no, element)
+    SELECT 's', a.waiting_until, a.run_id, 'ready', a.step_no, a.element
+    FROM unnest(again) a WHERE a.waiting_until IS NOT NULL;
+    IF FOUND THEN
+        PERFORM sas._ring('{}', true, false, '{}');
+    END IF;
+    PERFORM sas._requeue(array_agg(a.run_id), array_agg(a.step_no), array_agg(a.element))
+    FROM unnest(again) a WHERE a.waiting_until IS NULL;
+END $$;
+
+-- sas._requeue(...): steps that stand at ready or compensating go into the
+-- queue; those of paused runs are parked, those of doomed ones are cancelled.
+CREATE FUNCTION sas._requeue(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    changes sas._step_change[];
+    doomed bigint[];
+BEGIN
+    SELECT array_agg(ROW(s.run_id, s.step_no, s.element, s.state,
+                         CASE WHEN r.state = 'paused' THEN s.state WHEN s.in_doubt THEN 'ready' ELSE 'cancelled' END,
+                         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                         r.state = 'paused', NULL, NULL)::sas._step_change)
+               FILTER (WHERE r.state = 'paused' OR r.fate IS NOT NULL AND s.state = 'ready' AND NOT s.in_doubt),
+           array_agg(s.run_id) FILTER (WHERE r.state <> 'paused' AND r.fate IS NOT NULL AND s.state = 'ready' AND NOT s.in_doubt)
+    INTO changes, doomed
+    FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
+    JOIN sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
+    JOIN sas.run r ON r.run_id = u.run_id;
+    PERFORM sas._move_steps(changes);
+    PERFORM sas._close_steps(doomed) WHERE doomed IS NOT NULL;
+
+    PERFORM sas._make_ready(array_agg(s.run_id), array_agg(s.step_no), array_agg(s.element),
+                            array_agg(s.state = 'compensating'), array_agg(s.alone))
+    FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
+    JOIN sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
+    JOIN sas.run r ON r.run_id = u.run_id
+    WHERE r.state <> 'paused' AND s.state IN ('ready', 'compensating');
+END $$;
+
+-- sas._count_stale(...): replies that came too late or from a claim that holds no more.
+CREATE FUNCTION sas._count_stale(replies sas._reply[], locked bigint[], changes sas._step_change[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO sas.agent_health AS h (agent_id, stale_replies)
+    SELECT w.lane, count(*)
+    FROM unnest(replies) p
+    JOIN sas.run r ON r.run_id = p.run_id
+    JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = p.step_no AND NOT w.undo AND w.lane > 0
+    WHERE p.run_id = ANY (locked)
+      AND NOT EXISTS (SELECT FROM unnest(changes) c
+                      WHERE c.run_id = p.run_id AND c.step_no = p.step_no AND c.element = p.element)
+    GROUP BY w.lane ORDER BY w.lane
+    ON CONFLICT (agent_id) DO UPDATE SET stale_replies = h.stale_replies + EXCLUDED.stale_replies;
+END $$;
+
+-- sas._write_attempts(...): the failed and further attempts of workers; arrays of equal length.
+CREATE FUNCTION sas._write_attempts(run_ids bigint[], step_nos int[], elements int[], attempts int[], undos boolean[], agent_ids int[],
+                                    worker text, statuses text[], http_statuses int[], errors jsonb[],
+                                    started_ats timestamptz[], finished_ats timestamptz[]) RETURNS void
+LANGUAGE sql AS $$
+    INSERT INTO sas.attempt (run_id, step_no, element, attempt, undo, agent_id, worker, status, http_status, error, started_at, finished_at)
+    SELECT u.run_id, u.step_no, u.element, u.attempt, u.undo, nullif(u.agent_id, 0), worker, u.status, nullif(u.http_status, 0), u.error, u.started_at, u.finished_at
+    FROM unnest(run_ids, step_nos, elements, attempts, undos, agent_ids, statuses, http_statuses, errors, started_ats, finished_ats)
+         AS u (run_id, step_no, element, attempt, undo, agent_id, status, http_status, error, started_at, finished_at)
+$$;

@@ -1,0 +1,136 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Scheduler: carries out what has come due: delayed starts, steps whose
+-- pause is over, and the undo of doomed runs, one step after the other.
+
+-- sas._take_due(actor, quantity): messages that are due and whose runs are
+-- free, deleted, runs locked. Those whose run somebody holds are put off by
+-- a quarter of a second, and sooner if the holder rings.
+CREATE FUNCTION sas._take_due(whose "char", quantity int) RETURNS SETOF sas.due
+LANGUAGE plpgsql AS $$
+DECLARE
+    now timestamptz := sas._now();
+    locked bigint[];
+    found_ctids tid[];
+    found_runs bigint[];
+BEGIN
+    SELECT array_agg(q.ctid), array_agg(q.run_id) INTO found_ctids, found_runs
+    FROM (SELECT d.ctid, d.run_id FROM sas.due d
+          WHERE d.actor = whose AND d.due_at <= now ORDER BY d.due_at LIMIT quantity FOR UPDATE SKIP LOCKED) q;
+    IF found_ctids IS NULL THEN
+        RETURN;
+    END IF;
+    locked := sas._lock_runs(found_runs);
+    UPDATE sas.due d SET due_at = now + interval '250 ms'
+    WHERE d.ctid = ANY (found_ctids) AND NOT d.run_id = ANY (locked)
+      AND EXISTS (SELECT FROM sas.run r WHERE r.run_id = d.run_id);
+    RETURN QUERY DELETE FROM sas.due d WHERE d.ctid = ANY (found_ctids) AND d.due_at <= now RETURNING d.*;
+END $$;
+
+-- sas._next_due(actor): when the next message is due; null: never.
+CREATE FUNCTION sas._next_due(whose "char") RETURNS timestamptz
+LANGUAGE sql STABLE AS $$
+    SELECT d.due_at FROM sas.due d WHERE d.actor = whose ORDER BY d.due_at LIMIT 1
+$$;
+
+-- sas._scheduler_tick(quantity): one turn of the scheduler.
+-- Returns how many messages were taken and when the next is due.
+CREATE FUNCTION sas._scheduler_tick(quantity int, OUT worked int, OUT next_due timestamptz)
+LANGUAGE plpgsql AS $$
+DECLARE
+    taken sas.due[];
+BEGIN
+    SELECT array_agg(d) INTO taken FROM sas._take_due('s', quantity) d;
+    worked := coalesce(cardinality(taken), 0);
+    IF worked > 0 THEN
+        PERFORM sas._begin_runs(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'start';
+        PERFORM sas._wake_steps(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element)) FROM unnest(taken) d WHERE d.kind = 'ready';
+        PERFORM sas._undo_next(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'undo';
+    END IF;
+    next_due := sas._next_due('s');
+END $$;
+
+-- sas._begin_runs(run_ids): start_at has come.
+CREATE FUNCTION sas._begin_runs(run_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    begun bigint[];
+BEGIN
+    SELECT array_agg(r.run_id) INTO begun FROM sas.run r WHERE r.run_id = ANY (run_ids) AND r.state = 'scheduled' AND r.start_at <= sas._now();
+    IF begun IS NULL THEN
+        RETURN;
+    END IF;
+    PERFORM sas._move_runs(array_agg(ROW(b, 'scheduled', 'pending', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._run_change))
+    FROM unnest(begun) b;
+    PERFORM sas._make_roots_ready(begun);
+END $$;
+
+-- sas._make_roots_ready(run_ids): the steps that wait for none, in pending runs.
+CREATE FUNCTION sas._make_roots_ready(run_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM sas._make_ready(array_agg(r.run_id), array_agg(w.step_no))
+    FROM sas.run r
+    JOIN sas.workflow_version v USING (version_id)
+    JOIN sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo AND w.needs = 0
+                            AND (w.step_no IS DISTINCT FROM v.finalize_no OR v.step_count = 0)
+    WHERE r.run_id = ANY (run_ids);
+END $$;
+
+-- sas._wake_steps(...): the pause of these steps is over.
+CREATE FUNCTION sas._wake_steps(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    changes sas._step_change[];
+BEGIN
+    -- a timer whose step has been given another time, or another state, since means nothing
+    SELECT array_agg(ROW(s.run_id, s.step_no, s.element, s.state, CASE s.state WHEN 'suspended' THEN 'ready' ELSE s.state END,
+                         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change)
+    INTO changes
+    FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
+    JOIN sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
+    WHERE s.state IN ('suspended', 'compensating') AND s.waiting_until <= sas._now();
+    PERFORM sas._move_steps(changes);
+    PERFORM sas._requeue(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element)) FROM unnest(changes) c;
+END $$;
+
+-- sas._undo_next(run_ids): the next undo of doomed runs in which nothing is
+-- open, in reverse order of completion; a run with none left stops.
+--
+-- A step in doubt comes first: it is undone when its undo needs nothing of
+-- its output, else its call is repeated under its key until the outcome is
+-- known. What a run with fate fail has done is left standing.
+CREATE FUNCTION sas._undo_next(run_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    changes sas._step_change[];
+    stops sas._run_change[];
+BEGIN
+    WITH doomed AS (
+        SELECT r.* FROM sas.run r
+        WHERE r.run_id = ANY (run_ids) AND r.state = 'compensating' AND r.open_steps = 0),
+    next AS (
+        SELECT DISTINCT ON (d.run_id) d.run_id, s.step_no, s.element, s.state,
+               CASE WHEN s.state = 'failed' AND w.reads_own_output AND s.output IS NULL THEN 'ready' ELSE 'compensating' END AS to_state
+        FROM doomed d
+        JOIN sas.step s ON s.run_id = d.run_id AND (s.state = 'succeeded' OR s.state = 'failed' AND s.in_doubt)
+        JOIN sas.workflow_step w ON w.version_id = d.version_id AND w.step_no = s.step_no AND w.undo
+        WHERE d.fate <> 'fail'
+        ORDER BY d.run_id, s.completion DESC NULLS FIRST, s.step_no DESC, s.element DESC)
+    SELECT (SELECT array_agg(ROW(n.run_id, n.step_no, n.element, n.state, n.to_state,
+                                 NULL, CASE n.to_state WHEN 'compensating' THEN 0 END, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                                 NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change) FROM next n),
+           (SELECT array_agg(ROW(d.run_id, d.state, 'stopped',
+                                 CASE WHEN d.fate = 'cancel' THEN 'cancelled'
+                                      WHEN EXISTS (SELECT FROM sas.step s WHERE s.run_id = d.run_id AND s.state = 'compensated') THEN 'compensated'
+                                      ELSE 'error' END,
+                                 NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._run_change)
+            FROM doomed d WHERE NOT EXISTS (SELECT FROM next n WHERE n.run_id = d.run_id))
+    INTO changes, stops;
+
+    PERFORM sas._move_runs(stops);
+    PERFORM sas._move_steps(changes);
+    UPDATE sas.run r SET open_steps = 1 WHERE r.run_id IN (SELECT c.run_id FROM unnest(changes) c);
+    PERFORM sas._make_ready(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element),
+                            array_agg(c.to_state = 'compensating'), array_agg(false)) FROM unnest(changes) c;
+END $$;

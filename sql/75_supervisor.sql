@@ -1,0 +1,241 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Supervisor: finds what is overdue or failed, counts, and asks for another
+-- window, a longer wait, an undo or a pause. It knows nothing of the business
+-- and calls nothing.
+
+-- sas._cool_off(recovery, failures): the pause before the next window.
+-- recovery is complete: max_failures, initial, max, backoff, jitter.
+CREATE FUNCTION sas._cool_off(recovery jsonb, failures int) RETURNS interval
+LANGUAGE sql VOLATILE AS $$
+    SELECT least((recovery ->> 'max')::interval,
+                 (recovery ->> 'initial')::interval
+                 * CASE recovery ->> 'backoff' WHEN 'exponential' THEN 2 ^ least(failures - 1, 30) WHEN 'linear' THEN failures ELSE 1 END)
+           * CASE WHEN (recovery ->> 'jitter')::boolean THEN 0.5 + random() / 2 ELSE 1 END
+$$;
+
+-- sas._supervisor_tick(boot, live, newest, quantity): one turn of the leading supervisor.
+--   live    worker ids alive in this database, as looked up before the call
+--   newest  the highest worker id that had been given out by then: a lease of a later one is not judged
+-- Returns how much was found, when to look again (null: only when rung), and
+-- the workers that hold local steps past complete-by plus a second.
+CREATE FUNCTION sas._supervisor_tick(boot bigint, live bigint[], newest bigint, quantity int,
+                                     OUT worked int, OUT next_due timestamptz, OUT stuck bigint[])
+LANGUAGE plpgsql AS $$
+DECLARE
+    leases int;
+BEGIN
+    SELECT o.leases, o.stuck INTO leases, stuck FROM sas._take_back(boot, live, newest, quantity) o;
+    worked := leases + sas._decide(quantity);
+    next_due := least(sas._next_due('v'), (SELECT l.next_by FROM sas.lease l ORDER BY l.next_by LIMIT 1));
+END $$;
+
+-- sas._take_back(...): steps whose worker is gone, or whose complete-by has
+-- passed, fail. A call may have been made, so its outcome is in doubt; a local
+-- step was rolled back with its worker. When a worker died with several local
+-- steps in hand nobody knows which one killed it: each is run alone then, and
+-- no failure counted.
+CREATE FUNCTION sas._take_back(boot bigint, live bigint[], newest bigint, quantity int, OUT leases int, OUT stuck bigint[])
+LANGUAGE plpgsql AS $$
+DECLARE
+    now timestamptz := sas._now();
+    found sas.lease[];
+    locked bigint[];
+    failed sas._step_change[];
+    again sas._step_change[];
+BEGIN
+    SELECT array_agg(q) INTO found
+    FROM (SELECT l.* FROM sas.lease l
+          WHERE l.next_by <= now OR l.boot <> $1 OR l.worker_id <= newest AND NOT l.worker_id = ANY (live)
+          ORDER BY l.next_by LIMIT quantity FOR UPDATE SKIP LOCKED) q;
+    leases := coalesce(cardinality(found), 0);
+    IF leases = 0 THEN
+        RETURN;
+    END IF;
+    locked := sas._lock_runs(ARRAY(SELECT DISTINCT unnest(f.run_ids) FROM unnest(found) f));
+
+    WITH held AS (
+        SELECT f.lease_id, f.worker_id, f.boot <> $1 OR f.worker_id <= newest AND NOT f.worker_id = ANY (live) AS dead,
+               count(*) OVER (PARTITION BY f.lease_id) AS together, s AS step, w AS def, f.locked_by, r.trace
+        FROM unnest(found) f
+        CROSS JOIN LATERAL unnest(f.run_ids, f.step_nos, f.elements) AS u (run_id, step_no, element)
+        JOIN sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element AND s.lease_id = f.lease_id
+        JOIN sas.run r ON r.run_id = s.run_id
+        JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND w.undo = (s.state = 'compensating')
+        WHERE s.request_id IS NOT NULL),
+    over AS (
+        SELECT h.*, h.dead AND (h.def).lane = 0 AND h.together > 1 AS crowd
+        FROM held h WHERE (h.dead OR (h.step).complete_by <= now) AND (h.step).run_id = ANY (locked)),
+    change AS (
+        SELECT o.*,
+               ROW((o.step).run_id, (o.step).step_no, (o.step).element, (o.step).state,
+                   CASE WHEN (o.step).state = 'compensating' THEN 'compensating' WHEN o.crowd THEN 'ready' ELSE 'failed' END,
+                   (o.step).attempt + 1, NULL, (o.step).in_doubt OR (o.def).lane > 0, true,
+                   o.dead AND (o.def).lane = 0 OR (o.step).alone, NULL, NULL,
+                   sas._problem_object(CASE WHEN o.dead THEN 'worker-lost' ELSE 'complete-by' END,
+                                       CASE WHEN o.dead THEN 'the worker that held the step is gone' ELSE 'no reply before complete-by' END,
+                                       'held by ' || o.locked_by, NULL, (o.step).run_id, (o.def).name),
+                   NULL, NULL, CASE WHEN NOT o.crowd THEN now END, NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change AS c
+        FROM over o),
+    told AS (
+        INSERT INTO sas.attempt (run_id, step_no, element, attempt, undo, agent_id, worker, status, error, started_at, finished_at)
+        SELECT (c.c).run_id, (c.c).step_no, (c.c).element, (c.c).attempt, (c.step).state = 'compensating', nullif((c.def).lane, 0),
+               c.locked_by, CASE WHEN c.dead THEN 'lost' ELSE 'timed_out' END, (c.c).error,
+               (c.step).complete_by - coalesce((c.def).complete_in, sas._complete_in()), now
+        FROM change c),
+    kept AS (
+        UPDATE sas.lease l
+        SET next_by = CASE WHEN k.soon THEN now + interval '250 ms' ELSE k.next_by END
+        FROM (SELECT h.lease_id, min((h.step).complete_by) AS next_by, bool_or(h.dead OR (h.step).complete_by <= now) AS soon
+              FROM held h
+              WHERE NOT EXISTS (SELECT FROM over o WHERE (o.step).run_id = (h.step).run_id AND (o.step).step_no = (h.step).step_no AND (o.step).element = (h.step).element)
+              GROUP BY h.lease_id) k
+        WHERE l.lease_id = k.lease_id
+        RETURNING l.lease_id),
+    dropped AS (
+        DELETE FROM sas.lease l USING unnest(found) f
+        WHERE l.lease_id = f.lease_id
+          AND NOT EXISTS (SELECT FROM held h
+                          WHERE h.lease_id = f.lease_id
+                            AND NOT EXISTS (SELECT FROM over o WHERE (o.step).run_id = (h.step).run_id AND (o.step).step_no = (h.step).step_no AND (o.step).element = (h.step).element)))
+    SELECT array_agg(c.c) FILTER (WHERE NOT c.crowd), array_agg(c.c) FILTER (WHERE c.crowd),
+           array_agg(DISTINCT c.worker_id) FILTER (WHERE NOT c.dead AND (c.def).lane = 0)
+    INTO failed, again, stuck
+    FROM change c;
+
+    PERFORM sas._move_steps(failed || again);
+    PERFORM sas._tell_supervisor(failed) WHERE failed IS NOT NULL;
+    PERFORM sas._requeue(array_agg(a.run_id), array_agg(a.step_no), array_agg(a.element)) FROM unnest(again) a;
+END $$;
+
+-- sas._decide(quantity): what becomes of failed steps and of runs past their
+-- deadline. Returns how many were looked at.
+CREATE FUNCTION sas._decide(quantity int) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    now timestamptz := sas._now();
+    taken sas.due[];
+    r record;
+    change sas._step_change;
+    changes sas._step_change[] := '{}';
+    skipped_runs bigint[];
+    skipped_nos int[];
+    closed bigint[];
+    doomed bigint[];
+    fates text[];
+    errors jsonb[];
+    paused bigint[];
+    whys text[];
+    policy text;
+    failures int;
+BEGIN
+    SELECT array_agg(d) INTO taken FROM sas._take_due('v', quantity) d;
+    FOR r IN
+        SELECT d.kind, d.run_id, d.step_no, d.element, run.state AS run_state, run.fate, s.state, s.failure_count, s.transient, s.in_doubt,
+               s.error, s.output, w.name, w.recovery, w.on_transient, w.on_permanent, w.undo, w.lane,
+               v.on_transient AS run_on_transient, v.on_permanent AS run_on_permanent,
+               EXISTS (SELECT FROM sas.step p JOIN sas.workflow_step pw ON pw.version_id = run.version_id AND pw.step_no = p.step_no AND pw.pivot
+                       WHERE p.run_id = d.run_id AND p.state = 'succeeded') AS past_pivot
+        FROM unnest(taken) d
+        JOIN sas.run ON run.run_id = d.run_id
+        JOIN sas.workflow_version v ON v.version_id = run.version_id
+        LEFT JOIN sas.step s ON s.run_id = d.run_id AND s.step_no = d.step_no AND s.element = d.element
+        LEFT JOIN sas.workflow_step w ON w.version_id = run.version_id AND w.step_no = d.step_no AND w.undo = (s.state = 'compensating')
+        WHERE d.kind = 'deadline' OR s.state IN ('failed', 'compensating') AND s.request_id IS NULL
+    LOOP
+        IF r.run_id = ANY (doomed) OR r.run_id = ANY (paused) AND r.kind = 'deadline' THEN
+            CONTINUE;  -- decided in this very turn
+        END IF;
+        IF r.kind = 'deadline' THEN
+            -- a paused run has no way on but an operator's; resume sets the timer again
+            IF r.run_state NOT IN ('scheduled', 'pending', 'running') OR r.fate IS NOT NULL THEN
+                CONTINUE;
+            END IF;
+            policy := CASE WHEN r.past_pivot THEN 'pause' ELSE r.run_on_permanent END;
+            IF policy = 'pause' THEN
+                paused := paused || r.run_id;
+                whys := whys || 'its deadline has passed'::text;
+            ELSE
+                doomed := doomed || r.run_id;
+                fates := fates || CASE policy WHEN 'skip' THEN 'fail' ELSE policy END;
+                errors := errors || sas._problem_object('deadline', 'the deadline of the run has passed', NULL, NULL, r.run_id, NULL);
+            END IF;
+            CONTINUE;
+        END IF;
+
+        failures := r.failure_count + 1;
+        change := ROW(r.run_id, r.step_no, r.element, r.state, r.state, NULL, failures,
+                      NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, r.state = 'compensating', NULL, NULL)::sas._step_change;
+        IF r.transient AND failures < (r.recovery ->> 'max_failures')::int
+           AND (r.fate IS NULL OR r.undo OR r.in_doubt AND sas._settles(r.run_id, r.step_no)) THEN
+            change.to_state := CASE r.state WHEN 'failed' THEN 'suspended' ELSE r.state END;
+            change.parked := false;
+            change.waiting_kind := 'cool_off';
+            change.waiting_until := now + sas._cool_off(r.recovery, failures);
+            changes := changes || change;
+            INSERT INTO sas.due (actor, due_at, run_id, kind, step_no, element)
+            VALUES ('s', change.waiting_until, r.run_id, 'ready', r.step_no, r.element);
+            PERFORM sas._ring('{}', true, false, '{}');
+            CONTINUE;
+        END IF;
+        changes := changes || change;
+
+        IF r.undo OR r.fate IS NOT NULL AND r.in_doubt AND sas._settles(r.run_id, r.step_no) THEN
+            policy := 'pause';
+        ELSIF r.fate IS NOT NULL THEN
+            closed := closed || r.run_id;
+            CONTINUE;
+        ELSE
+            policy := CASE WHEN r.transient THEN coalesce(r.on_transient, r.run_on_transient) ELSE coalesce(r.on_permanent, r.run_on_permanent) END;
+            IF r.past_pivot AND policy = 'compensate' THEN
+                policy := 'pause';
+            END IF;
+        END IF;
+        CASE policy
+        WHEN 'pause' THEN
+            IF r.run_state <> 'paused' AND NOT coalesce(r.run_id = ANY (paused), false) THEN
+                paused := paused || r.run_id;
+                whys := whys || format('%s "%s" failed: %s', CASE WHEN r.undo THEN 'the undo of step' ELSE 'step' END, r.name, r.error ->> 'title');
+            END IF;
+            PERFORM sas._alert(CASE WHEN r.undo THEN 'undo-failed' ELSE 'step-failed' END, format('run %s step %s', r.run_id, r.name),
+                               format('run %s: %s "%s" failed: %s', r.run_id, CASE WHEN r.undo THEN 'the undo of step' ELSE 'step' END, r.name, r.error ->> 'title'),
+                               nullif(r.lane, 0), r.run_id, r.step_no);
+        WHEN 'skip' THEN
+            skipped_runs := skipped_runs || r.run_id;
+            skipped_nos := skipped_nos || r.step_no;
+            UPDATE sas.run SET error = r.error WHERE run_id = r.run_id;
+        ELSE
+            doomed := doomed || r.run_id;
+            fates := fates || policy;
+            errors := errors || r.error;
+        END CASE;
+    END LOOP;
+
+    -- the states first, then what follows from them
+    PERFORM sas._move_steps(changes);
+    IF skipped_runs IS NOT NULL THEN
+        PERFORM sas._move_steps(array_agg(ROW(u.run_id, u.step_no, 0, 'failed', 'skipped', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                                              NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change))
+        FROM unnest(skipped_runs, skipped_nos) AS u (run_id, step_no) WHERE NOT coalesce(u.run_id = ANY (doomed), false);
+        PERFORM sas._advance(array_agg(u.run_id), array_agg(u.step_no))
+        FROM unnest(skipped_runs, skipped_nos) AS u (run_id, step_no) WHERE NOT coalesce(u.run_id = ANY (doomed), false);
+    END IF;
+    PERFORM sas._doom(doomed, fates, errors) WHERE doomed IS NOT NULL;
+    PERFORM sas._pause(array_agg(p.run_id), array_agg(p.why), 'sas supervisor')
+    FROM unnest(paused, whys) AS p (run_id, why)
+    JOIN sas.run pr ON pr.run_id = p.run_id AND pr.state <> 'stopped'
+    WHERE NOT coalesce(p.run_id = ANY (doomed), false);
+    PERFORM sas._close_steps(closed) WHERE closed IS NOT NULL;
+    RETURN coalesce(cardinality(taken), 0);
+END $$;
+
+-- sas._settles(run_id, step_no): does the undo of this step need the output
+-- of its call? Then a call in doubt is repeated until its outcome is known.
+CREATE FUNCTION sas._settles(run_id bigint, step_no int) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce((SELECT w.reads_own_output AND s.output IS NULL AND r.fate <> 'fail'
+                     FROM sas.run r
+                     JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = $2 AND w.undo
+                     JOIN sas.step s ON s.run_id = r.run_id AND s.step_no = $2 AND s.element = 0
+                     WHERE r.run_id = $1), false)
+$$;

@@ -1,0 +1,120 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Verbs: the public functions. Each is the same native function, which finds
+-- the caller's role and calls the internal function with the underscore.
+
+-- agents
+
+CREATE FUNCTION sas.create_agent(name text, base_url text DEFAULT NULL, kind text DEFAULT 'http', headers jsonb DEFAULT '{}', max_in_flight int DEFAULT 100,
+                                 rate_limit text DEFAULT NULL, request_timeout interval DEFAULT '30 s', retry jsonb DEFAULT '{}', breaker jsonb DEFAULT '{}',
+                                 options jsonb DEFAULT '{}') RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.create_agent IS 'Creates an agent, or replaces the one of that name: a guarded way to reach one remote service. What is written is exactly what holds.';
+
+CREATE FUNCTION sas.alter_agent(name text, base_url text DEFAULT NULL, kind text DEFAULT NULL, headers jsonb DEFAULT NULL, max_in_flight int DEFAULT NULL,
+                                rate_limit text DEFAULT NULL, request_timeout interval DEFAULT NULL, retry jsonb DEFAULT NULL, breaker jsonb DEFAULT NULL,
+                                options jsonb DEFAULT NULL, enabled boolean DEFAULT NULL, reset text[] DEFAULT '{}') RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.alter_agent IS 'Changes an agent: null leaves a value, reset names those to set to their default. Workers take it up at once.';
+
+CREATE FUNCTION sas.drop_agent(name text) RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.drop_agent IS 'Drops an agent that no current workflow and no open run uses.';
+
+CREATE FUNCTION sas.reset_agent(name text) RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.reset_agent IS 'Says that a service is mended: its breaker lets a probe through and its cool-offs are due now, released at the rate of the agent.';
+
+CREATE FUNCTION sas.set_secret(name text, value text) RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.set_secret IS 'Sets a value for {{secret.NAME}} in headers, query and options of agents.';
+
+CREATE FUNCTION sas.drop_secret(name text) RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.drop_secret IS 'Takes away a secret that no agent refers to.';
+
+-- workflows
+
+CREATE FUNCTION sas.create_workflow(name text, definition jsonb) RETURNS int
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.create_workflow IS 'Creates a workflow, or a new version of the one of that name, and returns the version. Runs keep the version they were submitted with.';
+
+CREATE FUNCTION sas.validate_workflow(definition jsonb) RETURNS TABLE (path text, problem text, hint text)
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.validate_workflow IS 'Says what is wrong with a definition: place as a JSON pointer, problem, and what to do. No rows: nothing is wrong.';
+
+CREATE FUNCTION sas.drop_workflow(name text) RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.drop_workflow IS 'Drops a workflow that has no open runs. Its ended runs stay to be looked at.';
+
+CREATE FUNCTION sas.grant_workflow(workflow text, role regrole) RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.grant_workflow IS 'Lets a role submit a workflow.';
+
+CREATE FUNCTION sas.revoke_workflow(workflow text, role regrole) RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.revoke_workflow IS 'Takes back what sas.grant_workflow gave.';
+
+-- runs
+
+CREATE FUNCTION sas.submit(workflow text, input jsonb DEFAULT '{}', key text DEFAULT NULL, priority int DEFAULT 0, start_at timestamptz DEFAULT NULL,
+                           start_before timestamptz DEFAULT NULL, deadline interval DEFAULT NULL, after_run bigint DEFAULT NULL, reply_to text DEFAULT NULL,
+                           labels jsonb DEFAULT '{}', OUT run_id bigint, OUT created boolean)
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.submit IS 'Submits a run in the transaction of the caller. A key that is taken by the same input gives the run that has it, created = false. Use it in FROM.';
+
+CREATE FUNCTION sas.submit_batch(workflow text, inputs jsonb[], keys text[] DEFAULT NULL, priority int DEFAULT 0, start_at timestamptz DEFAULT NULL,
+                                 start_before timestamptz DEFAULT NULL, deadline interval DEFAULT NULL, after_run bigint DEFAULT NULL,
+                                 reply_to text DEFAULT NULL, labels jsonb DEFAULT '{}') RETURNS TABLE (run_id bigint, created boolean)
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.submit_batch IS 'Submits a run for each input, in order, with the keys given beside them.';
+
+CREATE FUNCTION sas.wait(run_id bigint, timeout interval DEFAULT '1 min') RETURNS TABLE (state text, result text, output jsonb, error jsonb)
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_wait';
+COMMENT ON FUNCTION sas.wait IS 'Waits until the run has stopped or is paused, at most timeout, and returns how it stands. Refused in a transaction that wrote or is above READ COMMITTED.';
+
+CREATE FUNCTION sas.read_replies(queue text, quantity int DEFAULT 1)
+RETURNS TABLE (event text, run_id bigint, workflow text, key text, result text, output jsonb, error jsonb, created_at timestamptz)
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.read_replies IS 'Takes messages from a reply queue, oldest first: accepted, completed or failed, with run and key. LISTEN sas_reply tells when there are some.';
+
+-- operators
+
+CREATE FUNCTION sas.pause(run_ids bigint[]) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.pause(bigint[]) IS 'Pauses runs: calls on their way are finished, nothing new begins. Returns each run with what was done, or why not.';
+CREATE FUNCTION sas.pause(run_id bigint) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+LANGUAGE sql AS $$ SELECT * FROM sas.pause(ARRAY[$1]) $$;
+COMMENT ON FUNCTION sas.pause(bigint) IS 'Pauses one run.';
+
+CREATE FUNCTION sas.resume(run_ids bigint[]) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.resume(bigint[]) IS 'Lets paused runs go on; their failed steps and undos get new windows. Returns each run with what was done, or why not.';
+CREATE FUNCTION sas.resume(run_id bigint) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+LANGUAGE sql AS $$ SELECT * FROM sas.resume(ARRAY[$1]) $$;
+COMMENT ON FUNCTION sas.resume(bigint) IS 'Lets one paused run go on.';
+
+CREATE FUNCTION sas.retry(run_ids bigint[], step text DEFAULT NULL, new_key boolean DEFAULT false) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.retry(bigint[], text, boolean) IS 'Lets runs that are paused for a failed step go on with that step (null: with all that failed).';
+CREATE FUNCTION sas.retry(run_id bigint, step text DEFAULT NULL, new_key boolean DEFAULT false) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+LANGUAGE sql AS $$ SELECT * FROM sas.retry(ARRAY[$1], $2, $3) $$;
+COMMENT ON FUNCTION sas.retry(bigint, text, boolean) IS 'Lets one run that is paused for a failed step go on with that step.';
+
+CREATE FUNCTION sas.cancel(run_ids bigint[], reason text DEFAULT NULL) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.cancel(bigint[], text) IS 'Ends runs: what has not begun never does, what is done or in doubt is undone, the result is cancelled.';
+CREATE FUNCTION sas.cancel(run_id bigint, reason text DEFAULT NULL) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+LANGUAGE sql AS $$ SELECT * FROM sas.cancel(ARRAY[$1], $2) $$;
+COMMENT ON FUNCTION sas.cancel(bigint, text) IS 'Ends one run and undoes what it has done.';
+
+CREATE FUNCTION sas.acknowledge(alert_ids bigint[]) RETURNS int
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.acknowledge(bigint[]) IS 'Says that somebody has seen these alerts; returns how many were open.';
+CREATE FUNCTION sas.acknowledge(alert_id bigint) RETURNS int
+LANGUAGE sql AS $$ SELECT sas.acknowledge(ARRAY[$1]) $$;
+COMMENT ON FUNCTION sas.acknowledge(bigint) IS 'Says that somebody has seen this alert.';
+
+CREATE FUNCTION sas.worker_restart() RETURNS int
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_worker_restart';
+COMMENT ON FUNCTION sas.worker_restart IS 'Ends all workers of this database; the launcher starts them anew. Returns how many.';

@@ -1,0 +1,159 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Views: what a person looks at. They run as the owner of sas and show each
+-- role its own runs and those of roles it is a member of; operators, admins
+-- and monitors see all, monitors without payload.
+
+-- sas._sees_all(): may the current user look at runs of others?
+CREATE FUNCTION sas._sees_all() RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT bool_or(has_function_privilege(current_user, format('sas._level_%s()', l), 'EXECUTE')) FROM unnest('{admin,operator,monitor}'::text[]) l
+$$;
+
+-- sas._sees_payload(owner): may the current user read inputs and outputs of this owner's runs?
+CREATE FUNCTION sas._sees_payload(owner oid) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT pg_has_role(current_user, owner, 'MEMBER')
+        OR has_function_privilege(current_user, 'sas._level_admin()', 'EXECUTE')
+        OR has_function_privilege(current_user, 'sas._level_operator()', 'EXECUTE')
+$$;
+
+CREATE VIEW sas.workflows WITH (security_barrier) AS
+SELECT w.name AS workflow, w.version, pg_get_userbyid(w.owner) AS owner, v.step_count AS steps, v.definition, w.created_at, v.created_at AS version_created_at
+FROM sas.workflow w JOIN sas.workflow_version v ON v.workflow_id = w.workflow_id AND v.version = w.version
+WHERE w.dropped_at IS NULL
+  AND (pg_has_role(current_user, w.owner, 'MEMBER') OR (SELECT sas._sees_all())
+       OR EXISTS (SELECT FROM sas.workflow_grant g WHERE g.workflow_id = w.workflow_id AND pg_has_role(current_user, g.role, 'MEMBER')));
+COMMENT ON VIEW sas.workflows IS 'Workflows with their current version: those of one''s own, those granted, and for operators all.';
+
+CREATE VIEW sas.runs WITH (security_barrier) AS
+SELECT r.run_id, w.name AS workflow, v.version, r.key, r.state, r.result, r.priority, NULL::text AS queue,
+       CASE WHEN p.sees THEN r.input END AS input, CASE WHEN p.sees THEN r.output END AS output, r.error,
+       CASE WHEN r.state = 'stopped' THEN 1.0
+            WHEN v.step_count = 0 THEN 0.0
+            ELSE (SELECT count(*) FROM sas.step s WHERE s.run_id = r.run_id AND s.state IN ('succeeded', 'skipped', 'compensating', 'compensated')) / v.step_count::float8 END AS progress,
+       r.paused_for, r.paused_by, r.paused_at, pg_get_userbyid(r.owner) AS submitted_by, NULL::bigint AS parent_run_id,
+       r.labels, r.created_at, r.start_at, r.started_at, r.finished_at, r.deadline, r.trace AS trace_id
+FROM sas.run r
+JOIN sas.workflow_version v USING (version_id)
+JOIN sas.workflow w USING (workflow_id)
+CROSS JOIN LATERAL (SELECT sas._sees_payload(r.owner) AS sees OFFSET 0) p
+WHERE p.sees OR (SELECT sas._sees_all());
+COMMENT ON VIEW sas.runs IS 'One row per run. state says where it is, result how it ended.';
+COMMENT ON COLUMN sas.runs.state IS 'scheduled, pending, running, paused, compensating or stopped';
+COMMENT ON COLUMN sas.runs.result IS 'null until stopped; then success, warning, error, compensated or cancelled';
+COMMENT ON COLUMN sas.runs.error IS 'Why the run cannot go on: a problem object of RFC 9457; instance says where';
+
+-- A step that has no row is waiting, ready when it stands in the queue, and
+-- cancelled when its run has ended without it.
+CREATE VIEW sas.steps WITH (security_barrier) AS
+SELECT r.run_id, w.name AS step, NULL::int AS element, w.kind, a.name AS agent,
+       coalesce(s.state, CASE WHEN q.run_id IS NOT NULL THEN 'ready' WHEN r.state = 'stopped' OR r.fate IS NOT NULL THEN 'cancelled' ELSE 'waiting' END) AS state,
+       coalesce(s.attempt, 0) AS attempt, coalesce(s.failure_count, 0) AS failure_count,
+       CASE WHEN s.request_id IS NOT NULL THEN l.locked_by END AS locked_by, s.complete_by,
+       CASE WHEN s.request_id IS NOT NULL THEN 'reply'
+            WHEN s.waiting_kind IS NOT NULL THEN s.waiting_kind
+            WHEN r.state = 'paused' AND coalesce(s.state, 'waiting') IN ('waiting', 'ready', 'compensating', 'failed') THEN 'resume'
+            WHEN q.run_id IS NOT NULL THEN CASE WHEN q.lane = 0 THEN 'worker' ELSE 'agent' END
+            WHEN r.state <> 'stopped' AND r.fate IS NULL AND coalesce(s.state, 'waiting') = 'waiting' THEN 'steps' END AS waiting_kind,
+       CASE WHEN s.request_id IS NOT NULL OR q.run_id IS NOT NULL THEN a.name
+            WHEN r.state <> 'stopped' AND r.fate IS NULL AND coalesce(s.state, 'waiting') = 'waiting'
+            THEN (SELECT string_agg(fw.name, ', ' ORDER BY fw.name)
+                  FROM sas.workflow_edge e
+                  JOIN sas.workflow_step fw ON fw.version_id = e.version_id AND fw.step_no = e.from_no AND NOT fw.undo
+                  LEFT JOIN sas.step fs ON fs.run_id = r.run_id AND fs.step_no = e.from_no AND fs.element = 0
+                  WHERE e.version_id = r.version_id AND e.to_no = w.step_no AND coalesce(fs.state, 'waiting') NOT IN ('succeeded', 'skipped')) END AS waiting_on,
+       CASE WHEN s.request_id IS NOT NULL THEN s.complete_by ELSE s.waiting_until END AS waiting_until,
+       CASE WHEN p.sees THEN CASE WHEN w.kind = 'call' THEN (SELECT i.result FROM sas._render(coalesce(w.request -> 'body', w.request -> 'form', w.request -> 'text', 'null'),
+                                                                                              sas._context(r, w.name, false, w.reads)) i)
+                                  WHEN w.input IS NULL THEN r.input
+                                  ELSE (SELECT i.result FROM sas._render(w.input, sas._context(r, w.name, false, w.reads)) i) END END AS input,
+       CASE WHEN p.sees THEN s.output END AS output, s.error, coalesce(s.in_doubt, false) AS in_doubt, s.started_at, s.finished_at,
+       sas._step_key(r.trace, w.name, 0, false) AS idempotency_key
+FROM sas.run r
+CROSS JOIN LATERAL (SELECT sas._sees_payload(r.owner) AS sees OFFSET 0) p
+JOIN sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo
+LEFT JOIN sas.step s ON s.run_id = r.run_id AND s.step_no = w.step_no AND s.element = 0
+LEFT JOIN sas.ready q ON q.run_id = r.run_id AND q.step_no = w.step_no AND q.element = 0
+LEFT JOIN sas.lease l ON l.lease_id = s.lease_id
+LEFT JOIN sas.agent a ON a.agent_id = w.lane
+WHERE p.sees OR (SELECT sas._sees_all());
+COMMENT ON VIEW sas.steps IS 'One row per step of each run: state, who holds it until when, and what it waits for.';
+COMMENT ON COLUMN sas.steps.waiting_kind IS 'reply, agent, worker, steps, cool_off or resume; these group: one query tells what thousands of runs wait for';
+COMMENT ON COLUMN sas.steps.in_doubt IS 'A call was made and nobody knows whether it did anything';
+
+CREATE VIEW sas.attempts WITH (security_barrier) AS
+SELECT t.run_id, w.name AS step, NULL::int AS element, t.attempt, t.undo, a.name AS agent, t.worker, t.status, t.http_status, t.error, t.started_at, t.finished_at
+FROM sas.attempt t
+JOIN sas.run r ON r.run_id = t.run_id
+JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = t.step_no AND NOT w.undo
+LEFT JOIN sas.agent a ON a.agent_id = t.agent_id
+WHERE (SELECT sas._sees_all()) OR pg_has_role(current_user, r.owner, 'MEMBER')
+UNION ALL
+SELECT s.run_id, w.name, NULL, s.attempt, false, a.name, NULL, 'succeeded', CASE WHEN w.kind = 'call' AND w.output IS NULL THEN (s.output ->> 'status')::int END, NULL, s.started_at, s.finished_at
+FROM sas.step s
+JOIN sas.run r ON r.run_id = s.run_id
+JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
+LEFT JOIN sas.agent a ON a.agent_id = w.lane
+WHERE s.completion IS NOT NULL AND s.attempt = 1
+  AND ((SELECT sas._sees_all()) OR pg_has_role(current_user, r.owner, 'MEMBER'));
+COMMENT ON VIEW sas.attempts IS 'One row per try of a step or of its undo: status is succeeded, failed, timed_out or lost.';
+
+CREATE VIEW sas.agents WITH (security_barrier) AS
+SELECT a.name, a.kind, a.base_url, a.enabled, coalesce(p.in_flight, 0) AS in_flight, a.max_in_flight, a.rate_limit,
+       coalesce(p.breaker, h.breaker, 'closed') AS breaker,
+       CASE WHEN coalesce(p.breaker, h.breaker) = 'open' THEN h.open_until END AS open_until,
+       (SELECT count(*) FROM sas.ready q WHERE q.lane = a.agent_id) AS waiting,
+       h.last_error, h.last_error_at, coalesce(h.stale_replies, 0) AS stale_replies, a.request_timeout, a.retry, a.created_at
+FROM sas.agent a
+LEFT JOIN sas.agent_health h USING (agent_id)
+LEFT JOIN sas._places() p ON p.agent_id = a.agent_id
+WHERE a.dropped_at IS NULL;
+COMMENT ON VIEW sas.agents IS 'Agents: address, limits, calls on their way, steps that wait, breaker and last error.';
+
+CREATE VIEW sas.workers WITH (security_barrier) AS
+SELECT w.pid, w.actor, w.database, w.leader, w.in_flight, w.started_at, w.last_activity_at
+FROM sas._workers() w WHERE w.database = current_database();
+COMMENT ON VIEW sas.workers IS 'The background workers of this database.';
+
+CREATE VIEW sas.alerts WITH (security_barrier) AS
+SELECT l.alert_id, l.kind, a.name AS agent, l.run_id, w.name AS step, l.message, l.occurrences, l.created_at, l.last_at, l.acknowledged_at, l.acknowledged_by
+FROM sas.alert l
+LEFT JOIN sas.agent a ON a.agent_id = l.agent_id
+LEFT JOIN sas.run r ON r.run_id = l.run_id
+LEFT JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = l.step_no AND NOT w.undo
+WHERE (SELECT sas._sees_all()) OR pg_has_role(current_user, r.owner, 'MEMBER');
+COMMENT ON VIEW sas.alerts IS 'What an operator should see: one row per cause, with a count. LISTEN sas_alert tells of new ones.';
+
+CREATE VIEW sas.transitions AS
+SELECT t.subject, t.from_state, t.to_state, t.comment FROM sas.transition t;
+COMMENT ON VIEW sas.transitions IS 'Which state may follow which, for runs and steps, and why.';
+
+CREATE VIEW sas.settings AS
+SELECT s.name, s.setting, s.unit, s.short_desc AS description FROM pg_settings s WHERE s.name LIKE 'sas.%';
+COMMENT ON VIEW sas.settings IS 'The settings of sas as this session sees them.';
+
+CREATE VIEW sas.run_details WITH (security_barrier) AS
+SELECT r.run_id AS runid, r.workflow, CASE WHEN r.state <> 'stopped' THEN CASE r.state WHEN 'pending' THEN 'starting' ELSE r.state END
+                                           WHEN r.result IN ('success', 'warning') THEN 'succeeded' ELSE 'failed' END AS status,
+       coalesce(r.error ->> 'title', r.result, r.paused_for) AS return_message, r.started_at AS start_time, r.finished_at AS end_time
+FROM sas.runs r;
+COMMENT ON VIEW sas.run_details IS 'Runs under the column names of cron.job_run_details, for dashboards made for that.';
+
+CREATE FUNCTION sas.health(OUT workers_loaded boolean, OUT launcher_pid int, OUT workers int, OUT slots_missing int, OUT leader_pid int,
+                           OUT runs_open bigint, OUT runs_paused bigint, OUT steps_ready bigint, OUT oldest_ready_at timestamptz, OUT breakers_open bigint,
+                           OUT alerts_open bigint, OUT in_recovery boolean, OUT version text, OUT ok boolean)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+BEGIN
+    SELECT l.loaded, l.launcher_pid, l.slots_missing INTO workers_loaded, launcher_pid, slots_missing FROM sas._launcher_state() l;
+    SELECT count(*), min(w.pid) FILTER (WHERE w.leader AND w.actor = 'supervisor') INTO workers, leader_pid FROM sas.workers w;
+    SELECT count(DISTINCT d.run_id) INTO runs_open FROM sas.due d JOIN sas.run r USING (run_id) WHERE r.state <> 'stopped';
+    SELECT count(*) INTO runs_paused FROM sas.alert a JOIN sas.run r USING (run_id) WHERE r.state = 'paused';
+    SELECT count(*), min(q.ready_at) INTO steps_ready, oldest_ready_at FROM sas.ready q;
+    SELECT count(*) INTO breakers_open FROM sas.agents a WHERE a.breaker <> 'closed';
+    SELECT count(*) INTO alerts_open FROM sas.alert a WHERE a.acknowledged_at IS NULL;
+    in_recovery := pg_is_in_recovery();
+    SELECT e.extversion INTO version FROM pg_extension e WHERE e.extname = 'sas';
+    ok := workers_loaded AND launcher_pid IS NOT NULL AND workers > 0 AND slots_missing = 0 AND breakers_open = 0 AND alerts_open = 0;
+END $$;
+COMMENT ON FUNCTION sas.health IS 'One row for a monitor: are the workers there, what is open, what waits, what an operator should look at.';

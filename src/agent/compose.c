@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * compose.c: from a rendered request to a URL, headers and a body.
+ *
+ * The origin is the agent's, whatever the step says: a path is put behind the
+ * base address, and a full address is taken only when it has the same origin.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "agent/flight.h"
+#include "agent/json.h"
+#include "lib/stringinfo.h"
+#include "transport/origin.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/memutils.h"
+
+/* Appends text percent-encoded. */
+static void
+append_encoded(StringInfo out, const char *text)
+{
+	char	   *encoded = sas_url_encode_segment(text, strlen(text));
+
+	if (encoded == NULL)
+		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
+	appendStringInfoString(out, encoded);
+	free(encoded);
+}
+
+static void
+append_parameter(StringInfo out, const char *name, JsonbValue *value, char *separator)
+{
+	char	   *text = sas_json_text(value);
+
+	if (text == NULL)
+		return;					/* null leaves the parameter out */
+	if (*separator != '\0')
+		appendStringInfoChar(out, *separator);
+	*separator = '&';
+	append_encoded(out, name);
+	appendStringInfoChar(out, '=');
+	append_encoded(out, text);
+}
+
+/* Appends the members of an object as parameters; an array gives its name once per element. */
+static void
+append_parameters(StringInfo out, JsonbContainer *object, char *separator)
+{
+	JsonbIterator *it = JsonbIteratorInit(object);
+	JsonbValue	v;
+	JsonbIteratorToken token;
+	char	   *name = NULL;
+
+	while ((token = JsonbIteratorNext(&it, &v, true)) != WJB_DONE)
+	{
+		if (token == WJB_KEY)
+			name = pnstrdup(v.val.string.val, v.val.string.len);
+		else if (token == WJB_VALUE && v.type == jbvBinary && JsonContainerIsArray(v.val.binary.data))
+		{
+			JsonbIterator *elements = JsonbIteratorInit(v.val.binary.data);
+			JsonbValue	e;
+
+			while ((token = JsonbIteratorNext(&elements, &e, true)) != WJB_DONE)
+				if (token == WJB_ELEM)
+					append_parameter(out, name, &e, separator);
+		}
+		else if (token == WJB_VALUE)
+			append_parameter(out, name, &v, separator);
+	}
+}
+
+static const char *
+compose_url(SasFlight *flight, SasStoredAgent *agent, Jsonb *request)
+{
+	StringInfoData url;
+	char	   *path = sas_json_string(request, "path");
+	JsonbValue	query;
+	char		separator;
+
+	initStringInfo(&url);
+	if (path == NULL)
+		path = "";
+	if (pg_strncasecmp(path, "http://", 7) == 0 || pg_strncasecmp(path, "https://", 8) == 0)
+	{
+		char		origin[SAS_ORIGIN_LEN];
+		const char *why;
+
+		if (!sas_origin_of_call(path, origin, sizeof(origin), &why) || !sas_same_origin(path, agent->base_url))
+			return "the path would leave the origin of the agent";
+		appendStringInfoString(&url, path);
+	}
+	else if (*path == '\0' || *path == '/' || *path == '?')
+		appendStringInfo(&url, "%s%s", agent->base_url, path);
+	else
+		return "the path would leave the origin of the agent";
+	if (sas_path_has_dot_segment(path))
+		return "the path has a dot segment";
+
+	separator = strchr(url.data, '?') != NULL ? '&' : '?';
+	if (agent->query != NULL && JB_ROOT_IS_OBJECT(agent->query))
+		append_parameters(&url, &agent->query->root, &separator);
+	if (sas_json_member(request, "query", &query) && query.type == jbvBinary)
+		append_parameters(&url, query.val.binary.data, &separator);
+	flight->url = url.data;
+	return NULL;
+}
+
+/* Adds "name: value" unless a header of that name is there. */
+static void
+add_header(SasFlight *flight, int room, const char *name, const char *value)
+{
+	size_t		len = strlen(name);
+
+	for (int i = 0; i < flight->n_headers; i++)
+		if (pg_strncasecmp(flight->headers[i], name, len) == 0 && flight->headers[i][len] == ':')
+			return;
+	Assert(flight->n_headers < room);
+	flight->headers[flight->n_headers++] = psprintf("%s: %s", name, value);
+}
+
+static void
+add_headers(SasFlight *flight, int room, JsonbContainer *object)
+{
+	JsonbIterator *it = JsonbIteratorInit(object);
+	JsonbValue	v;
+	JsonbIteratorToken token;
+	char	   *name = NULL;
+
+	while ((token = JsonbIteratorNext(&it, &v, true)) != WJB_DONE)
+	{
+		if (token == WJB_KEY)
+			name = pnstrdup(v.val.string.val, v.val.string.len);
+		else if (token == WJB_VALUE)
+		{
+			char	   *text = sas_json_text(&v);
+
+			if (text != NULL)
+				add_header(flight, room, name, text);
+		}
+	}
+}
+
+static void
+compose_body(SasFlight *flight, Jsonb *request, const char **content_type)
+{
+	JsonbValue	value;
+
+	if (sas_json_member(request, "body", &value))
+	{
+		Jsonb	   *jsonb = JsonbValueToJsonb(&value);
+
+		/* a string is sent as a JSON string: the type says JSON */
+		flight->body = JsonbToCString(NULL, &jsonb->root, VARSIZE(jsonb));
+		*content_type = "application/json";
+	}
+	else if (sas_json_member(request, "text", &value))
+	{
+		flight->body = sas_json_text(&value);
+		*content_type = "text/plain; charset=utf-8";
+	}
+	else if (sas_json_member(request, "form", &value) && value.type == jbvBinary)
+	{
+		StringInfoData form;
+		char		separator = '\0';
+
+		initStringInfo(&form);
+		append_parameters(&form, value.val.binary.data, &separator);
+		flight->body = form.data;
+		*content_type = "application/x-www-form-urlencoded";
+	}
+	flight->body_len = flight->body != NULL ? strlen(flight->body) : 0;
+}
+
+const char *
+sas_flight_compose(SasFlight *flight, SasStoredAgent *agent, Jsonb *request)
+{
+	MemoryContext old = MemoryContextSwitchTo(flight->context);
+	const char *content_type = NULL;
+	const char *why;
+	JsonbValue	headers;
+	char	   *timeout;
+	int			room = 6;
+
+	why = compose_url(flight, agent, request);
+	flight->method = sas_json_string(request, "method");
+	compose_body(flight, request, &content_type);
+
+	/* the step's headers win over the agent's */
+	if (sas_json_member(request, "headers", &headers) && headers.type == jbvBinary)
+		room += JsonContainerSize(headers.val.binary.data);
+	if (agent->headers != NULL && JB_ROOT_IS_OBJECT(agent->headers))
+		room += JB_ROOT_COUNT(agent->headers);
+	flight->headers = palloc(sizeof(char *) * room);
+	if (sas_json_member(request, "headers", &headers) && headers.type == jbvBinary)
+		add_headers(flight, room, headers.val.binary.data);
+	if (agent->headers != NULL && JB_ROOT_IS_OBJECT(agent->headers))
+		add_headers(flight, room, &agent->headers->root);
+	if (content_type != NULL)
+		add_header(flight, room, "Content-Type", content_type);
+	add_header(flight, room, "User-Agent", "sas");
+	add_header(flight, room, "Idempotency-Key", flight->key);
+
+	flight->timeout_ms = agent->request_timeout_ms;
+	timeout = sas_json_string(request, "timeout");
+	if (timeout != NULL)
+	{
+		Interval   *span = DatumGetIntervalP(DirectFunctionCall3(interval_in, CStringGetDatum(timeout),
+																 ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
+
+		flight->timeout_ms = span->time / 1000.0 + span->day * 86400000.0 + span->month * 2592000000.0;
+	}
+	MemoryContextSwitchTo(old);
+	return why;
+}
+
+void
+sas_flight_retry_policy(SasRetry *retry, Jsonb *of_agent, Jsonb *of_step)
+{
+	Jsonb	   *policies[2] = {of_agent, of_step};
+
+	retry->max_attempts = 5;
+	retry->initial_ms = 200;
+	retry->max_ms = 30000;
+	retry->backoff = 'e';
+	retry->jitter = true;
+	retry->on = NULL;
+	for (int i = 0; i < 2; i++)
+	{
+		Jsonb	   *p = policies[i];
+		char	   *backoff;
+		JsonbValue	on;
+
+		retry->max_attempts = (int) sas_json_number(p, "max_attempts", retry->max_attempts);
+		retry->initial_ms = sas_json_number(p, "initial_ms", retry->initial_ms);
+		retry->max_ms = sas_json_number(p, "max_ms", retry->max_ms);
+		retry->jitter = sas_json_bool(p, "jitter", retry->jitter);
+		backoff = sas_json_string(p, "backoff");
+		if (backoff != NULL)
+			retry->backoff = backoff[0];
+		if (sas_json_member(p, "on", &on))
+			retry->on = JsonbValueToJsonb(&on);
+	}
+}
+
+double
+sas_flight_pause_ms(const SasRetry *retry, int attempt)
+{
+	double		pause = retry->initial_ms;
+
+	if (retry->backoff == 'e')
+		pause *= pow(2, Min(attempt - 1, 30));
+	else if (retry->backoff == 'l')
+		pause *= attempt;
+	pause = Min(pause, retry->max_ms);
+	/* full jitter: anything from nothing to the whole pause spreads a crowd best */
+	if (retry->jitter)
+		pause *= random() / (double) RAND_MAX;
+	return pause;
+}

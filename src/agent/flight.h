@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * flight.h: one claimed call, from its claim to its verdict.
+ *
+ *	  claimed -> ACTIVE -> (verdict)
+ *				 |	  ^
+ *				 v	  |
+ *				RESTING	   between two attempts inside the window
+ *
+ * A flight lives in a memory context of its own.  It is lost with its worker;
+ * its lease is what the supervisor finds then.
+ */
+#ifndef SAS_AGENT_FLIGHT_H
+#define SAS_AGENT_FLIGHT_H
+
+#include "lib/ilist.h"
+#include "lib/pairingheap.h"
+#include "places/places.h"
+#include "store/store.h"
+#include "transport/transport.h"
+
+/* An agent as this worker knows it. */
+typedef struct SasAgentEntry
+{
+	SasStoredAgent *stored;
+	SasLimits	limits;
+	int64		ask_again_us;	/* when the door may be open again; 0: by the bell */
+	bool		look;			/* something may be ready in its lane */
+	bool		error_seen;		/* last_error is to be written */
+	Jsonb	   *last_error;
+	bool		breaker_changed;
+	SasBreaker	breaker;
+} SasAgentEntry;
+
+/* How a flight retries inside its window: agent's policy, overlaid by the step's. */
+typedef struct SasRetry
+{
+	int			max_attempts;
+	double		initial_ms;
+	double		max_ms;
+	char		backoff;		/* e l c */
+	bool		jitter;
+	Jsonb	   *on;				/* array of further statuses, or NULL */
+} SasRetry;
+
+/* A claimed batch: when nothing of it is left its lease is deleted. */
+typedef struct SasLeaseEntry
+{
+	int64		lease_id;
+	int			left;
+	bool		dropped;		/* something of it was left to the supervisor */
+} SasLeaseEntry;
+
+typedef struct SasFlight
+{
+	pairingheap_node heap;		/* by wake_us */
+	dlist_node	node;			/* in the list of all flights */
+	MemoryContext context;
+	int			agent_id;
+	SasLeaseEntry *lease;
+	SasStepId	id;
+	char	   *step;
+	bool		undo;
+	int			attempts_before;
+	int			attempts;		/* begun under this claim */
+	bool		in_doubt;		/* one of them may have done something */
+	bool		has_place;
+	int64		deadline_us;	/* complete-by on the monotonic clock */
+	int64		wake_us;		/* deadline, or the end of the rest */
+	void	   *handle;			/* NULL: resting */
+	TimestampTz started_at;		/* of the current attempt */
+	SasRetry	retry;
+	Jsonb	   *expect;			/* array of statuses, or NULL */
+	char	   *key;
+	char	   *trace;			/* 32 hex digits */
+
+	/* what is sent, made once */
+	char	   *method;
+	char	   *url;
+	char	  **headers;
+	int			n_headers;
+	char	   *body;
+	size_t		body_len;
+	double		timeout_ms;
+} SasFlight;
+
+/* Fills in what is sent; NULL when that went well, else why not (a fragment without secrets). In the flight's context. */
+extern const char *sas_flight_compose(SasFlight *flight, SasStoredAgent *agent, Jsonb *request);
+
+/* Reads the policies of agent and step. */
+extern void sas_flight_retry_policy(SasRetry *retry, Jsonb *of_agent, Jsonb *of_step);
+
+/* The pause after the attempt with this number (from 1), in ms. */
+extern double sas_flight_pause_ms(const SasRetry *retry, int attempt);
+
+#endif							/* SAS_AGENT_FLIGHT_H */

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * outbox.c: verdicts, attempts and finished leases on their way to the store.
+ */
+#include "postgres.h"
+
+#include "agent/outbox.h"
+#include "base/clock.h"
+#include "utils/memutils.h"
+
+/* after so many aborts a reply that was tried alone is given up */
+#define SAS_OUTBOX_TRIES 3
+#define SAS_OUTBOX_BATCH 1000
+#define SAS_OUTBOX_PAUSE_US 50000
+
+typedef struct Entry
+{
+	SasStoredReply reply;
+	int64		not_before_us;	/* set aside until then */
+	bool		sent;			/* in the transaction that is open */
+	bool		aside;
+} Entry;
+
+static MemoryContext box;		/* long-lived */
+static List *entries = NIL;		/* of Entry, oldest first */
+static List *attempts = NIL;	/* of SasStoredAttempt */
+static List *leases = NIL;		/* of SasLeaseEntry that are over */
+static int	batch = SAS_OUTBOX_BATCH;
+static int	tries = 0;
+static int	attempts_sent;
+static int	leases_sent;
+static bool health_due = false;
+
+void
+sas_outbox_open(MemoryContext context)
+{
+	box = AllocSetContextCreate(context, "sas outbox", ALLOCSET_DEFAULT_SIZES);
+}
+
+static Jsonb *
+keep(const Jsonb *jsonb)
+{
+	Jsonb	   *copy;
+
+	if (jsonb == NULL)
+		return NULL;
+	copy = MemoryContextAlloc(box, VARSIZE(jsonb));
+	memcpy(copy, jsonb, VARSIZE(jsonb));
+	return copy;
+}
+
+static void
+forget(const Jsonb *jsonb)
+{
+	if (jsonb != NULL)
+		pfree((void *) jsonb);
+}
+
+SasLeaseEntry *
+sas_outbox_lease(int64 lease_id, int flights)
+{
+	SasLeaseEntry *lease = MemoryContextAllocZero(box, sizeof(SasLeaseEntry));
+
+	lease->lease_id = lease_id;
+	lease->left = flights;
+	return lease;
+}
+
+void
+sas_outbox_leave(SasLeaseEntry *lease, bool dropped)
+{
+	lease->dropped |= dropped;
+	if (--lease->left > 0)
+		return;
+	if (lease->dropped)
+		pfree(lease);
+	else
+	{
+		MemoryContext old = MemoryContextSwitchTo(box);
+
+		leases = lappend(leases, lease);
+		MemoryContextSwitchTo(old);
+	}
+}
+
+void
+sas_outbox_reply(const SasFlight *flight, const char *verdict, const Jsonb *output, const Jsonb *error, double again_in_ms)
+{
+	MemoryContext old = MemoryContextSwitchTo(box);
+	Entry	   *e = palloc0(sizeof(Entry));
+
+	e->reply.id = flight->id;
+	e->reply.verdict = verdict;
+	e->reply.attempts = flight->attempts;
+	e->reply.output = keep(output);
+	e->reply.error = keep(error);
+	e->reply.in_doubt = flight->in_doubt;
+	e->reply.again_in_ms = again_in_ms;
+	entries = lappend(entries, e);
+	MemoryContextSwitchTo(old);
+}
+
+void
+sas_outbox_attempt(const SasFlight *flight, const char *status, int http_status, const Jsonb *error)
+{
+	MemoryContext old = MemoryContextSwitchTo(box);
+	SasStoredAttempt *a = palloc0(sizeof(SasStoredAttempt));
+
+	a->id = flight->id;
+	a->attempt = flight->attempts_before + flight->attempts;
+	a->undo = flight->undo;
+	a->agent_id = flight->agent_id;
+	a->status = status;
+	a->http_status = http_status;
+	a->error = keep(error);
+	a->started_at = flight->started_at;
+	a->finished_at = sas_clock_now();
+	attempts = lappend(attempts, a);
+	MemoryContextSwitchTo(old);
+}
+
+void
+sas_outbox_error(SasAgentEntry *agent, const Jsonb *error)
+{
+	forget(agent->last_error);
+	agent->last_error = keep(error);
+	agent->error_seen = true;
+	health_due = true;
+}
+
+bool
+sas_outbox_due(void)
+{
+	int64		now = sas_clock_monotonic_us();
+	ListCell   *lc;
+
+	if (attempts != NIL || leases != NIL || health_due)
+		return true;
+	foreach(lc, entries)
+		if (((Entry *) lfirst(lc))->not_before_us <= now)
+			return true;
+	return false;
+}
+
+bool
+sas_outbox_waiting(void)
+{
+	return entries != NIL;
+}
+
+static void
+write_health(SasAgentEntry *agents, int n_agents)
+{
+	static const char *const names[] = {"closed", "open", "half-open"};
+
+	health_due = false;
+	for (int i = 0; i < n_agents; i++)
+	{
+		SasAgentEntry *e = &agents[i];
+
+		if (!e->error_seen && !e->breaker_changed)
+			continue;
+		sas_store_write_health(e->stored->agent_id, e->breaker_changed ? names[e->breaker] : NULL,
+							   e->limits.breaker_open_us / 1000.0, e->error_seen ? e->last_error : NULL);
+		e->error_seen = e->breaker_changed = false;
+	}
+}
+
+/*
+ * A lease is deleted in the transaction that writes its last reply, or after
+ * it: one whose replies are set aside waits for them.
+ */
+void
+sas_outbox_write(SasAgentEntry *agents, int n_agents)
+{
+	SasStoredReply *replies = palloc(sizeof(SasStoredReply) * Max(Min(list_length(entries), batch), 1));
+	Entry	  **sent = palloc(sizeof(Entry *) * Max(Min(list_length(entries), batch), 1));
+	bool	   *aside;
+	int64	   *done = palloc(sizeof(int64) * Max(list_length(leases), 1));
+	SasStoredAttempt *rows = palloc(sizeof(SasStoredAttempt) * Max(list_length(attempts), 1));
+	int64		now = sas_clock_monotonic_us();
+	bool		all = true;
+	int			n = 0;
+	ListCell   *lc;
+
+	foreach(lc, entries)
+	{
+		Entry	   *e = lfirst(lc);
+
+		e->sent = e->aside = false;
+		if (n == batch || e->not_before_us > now)
+		{
+			all = false;
+			continue;
+		}
+		e->sent = true;
+		sent[n] = e;
+		replies[n++] = e->reply;
+	}
+	attempts_sent = leases_sent = 0;
+	foreach(lc, attempts)
+		rows[attempts_sent++] = *(SasStoredAttempt *) lfirst(lc);
+	if (all)
+		foreach(lc, leases)
+			done[leases_sent++] = ((SasLeaseEntry *) lfirst(lc))->lease_id;
+
+	sas_store_write_attempts(rows, attempts_sent);
+	aside = palloc0(Max(n, 1));
+	if (n > 0 || leases_sent > 0)
+		sas_store_write_replies(replies, n, done, leases_sent, aside);
+	for (int i = 0; i < n; i++)
+		if (aside[i])
+		{
+			sent[i]->aside = true;
+			sent[i]->not_before_us = now + SAS_OUTBOX_PAUSE_US;
+		}
+	write_health(agents, n_agents);
+}
+
+void
+sas_outbox_written(void)
+{
+	ListCell   *lc;
+
+	foreach(lc, entries)
+	{
+		Entry	   *e = lfirst(lc);
+
+		if (!e->sent || e->aside)
+			continue;
+		forget(e->reply.output);
+		forget(e->reply.error);
+		pfree(e);
+		entries = foreach_delete_current(entries, lc);
+	}
+	for (int i = 0; i < attempts_sent; i++)
+	{
+		SasStoredAttempt *a = list_nth(attempts, i);
+
+		forget(a->error);
+		pfree(a);
+	}
+	attempts = list_delete_first_n(attempts, attempts_sent);
+	for (int i = 0; i < leases_sent; i++)
+		pfree(list_nth(leases, i));
+	leases = list_delete_first_n(leases, leases_sent);
+	attempts_sent = leases_sent = 0;
+	tries = 0;
+	batch = Min(SAS_OUTBOX_BATCH, batch * 2);
+}
+
+void
+sas_outbox_failed(void)
+{
+	batch = 1;
+	if (++tries < SAS_OUTBOX_TRIES)
+		return;
+	tries = 0;
+	if (entries != NIL)
+	{
+		Entry	   *e = linitial(entries);
+
+		ereport(WARNING,
+				(errmsg("a reply to run %lld could not be written and is given up", (long long) e->reply.id.run_id),
+				 errdetail("Its step is taken back when its complete-by has passed.")));
+		entries = list_delete_first(entries);
+		/* its lease must not be deleted */
+		leases = NIL;
+	}
+	else
+		attempts = NIL;
+}

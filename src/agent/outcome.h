@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * outcome.h: what an answer of a service means, and how it is stored.
+ */
+#ifndef SAS_AGENT_OUTCOME_H
+#define SAS_AGENT_OUTCOME_H
+
+#include "agent/flight.h"
+
+typedef enum SasOutcomeKind
+{
+	SAS_OUTCOME_DONE,
+	SAS_OUTCOME_TRANSIENT,
+	SAS_OUTCOME_PERMANENT
+} SasOutcomeKind;
+
+typedef struct SasOutcome
+{
+	SasOutcomeKind kind;
+	bool		in_doubt;		/* transient: something may have been done */
+	bool		fault;			/* counts for the breaker */
+	int			status;			/* 0: no answer */
+	double		retry_after_ms; /* -1: the service did not say */
+} SasOutcome;
+
+extern void sas_outcome_of(const SasReply *reply, const SasFlight *flight, SasOutcome *outcome);
+
+/* The problem object of an attempt that failed. Secrets are masked. */
+extern Jsonb *sas_outcome_problem(const SasReply *reply, const SasFlight *flight, const SasStoredAgent *agent, const SasOutcome *outcome);
+
+/* {status, headers, body} of an answer. Secrets are masked. */
+extern Jsonb *sas_outcome_output(const SasReply *reply, const SasStoredAgent *agent);
+
+#endif							/* SAS_AGENT_OUTCOME_H */

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * perform.c: the border between sas and functions of users.
+ *
+ * The worker is a superuser's session; a function must not be able to climb
+ * back to that:
+ *	- the user is switched with SECURITY_LOCAL_USERID_CHANGE, under which SET
+ *	  ROLE and SET SESSION AUTHORIZATION are refused
+ *	- what was deferred (constraints, constraint triggers) is fired before
+ *	  switching back, or it would run as the superuser at commit
+ *	- portals are dropped, or a WITH HOLD cursor would be run at commit
+ *	- settings are rolled back with a nest level of their own
+ * The whole is a subtransaction, so that a failure takes its writes along.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "agent/json.h"
+#include "agent/perform.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_type.h"
+#include "commands/async.h"
+#include "commands/prepare.h"
+#include "commands/sequence.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "storage/lock.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/portal.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+#include "utils/timeout.h"
+
+static bool
+is_transient(int sqlstate)
+{
+	int			category = ERRCODE_TO_CATEGORY(sqlstate);
+
+	return category == ERRCODE_TO_CATEGORY(ERRCODE_CONNECTION_EXCEPTION) ||
+		category == ERRCODE_TO_CATEGORY(ERRCODE_TRANSACTION_ROLLBACK) ||
+		category == ERRCODE_TO_CATEGORY(ERRCODE_INSUFFICIENT_RESOURCES) ||
+		category == ERRCODE_TO_CATEGORY(ERRCODE_OPERATOR_INTERVENTION) ||
+		sqlstate == ERRCODE_LOCK_NOT_AVAILABLE;
+}
+
+/* The function by its name, checked to be callable by the owner; raises. */
+static Oid
+callable(const SasClaimedFunction *step)
+{
+	char	   *signature = psprintf("%s(pg_catalog.jsonb)", step->function);
+	LOCAL_FCINFO(fcinfo, 1);
+	Datum		found;
+	Oid			oid;
+	Datum		execute = CStringGetTextDatum("EXECUTE");
+	Datum		usage = CStringGetTextDatum("USAGE");
+
+	if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(step->owner)))
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("the owner of the run does not exist any more")));
+	InitFunctionCallInfoData(*fcinfo, NULL, 1, InvalidOid, NULL, NULL);
+	fcinfo->args[0].value = CStringGetTextDatum(signature);
+	fcinfo->args[0].isnull = false;
+	found = to_regprocedure(fcinfo);
+	if (fcinfo->isnull)
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_FUNCTION), errmsg("function %s does not exist", signature)));
+	oid = DatumGetObjectId(found);
+	if (get_func_rettype(oid) != JSONBOID || get_func_retset(oid))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_FUNCTION_DEFINITION), errmsg("function %s does not return one jsonb", signature)));
+	if (!DatumGetBool(DirectFunctionCall3(has_function_privilege_id_id, ObjectIdGetDatum(step->owner), ObjectIdGetDatum(oid), execute)) ||
+		!DatumGetBool(DirectFunctionCall3(has_schema_privilege_id_id, ObjectIdGetDatum(step->owner),
+										  ObjectIdGetDatum(get_func_namespace(oid)), usage)))
+		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE), errmsg("permission denied for function %s", signature)));
+	return oid;
+}
+
+/* Settings as a user's function expects them, not as the store's statements do. */
+static void
+set_settings(Oid function)
+{
+	char	   *path = psprintf("pg_catalog, %s, pg_temp", quote_identifier(get_namespace_name(get_func_namespace(function))));
+
+	(void) set_config_option("search_path", path, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
+
+static Jsonb *
+copy_result(Datum result, bool isnull, MemoryContext context)
+{
+	MemoryContext old = MemoryContextSwitchTo(context);
+	Jsonb	   *copy;
+
+	if (isnull)
+	{
+		JsonbValue	null = {.type = jbvNull};
+
+		copy = JsonbValueToJsonb(&null);
+	}
+	else
+		copy = DatumGetJsonbPCopy(result);
+	MemoryContextSwitchTo(old);
+	return copy;
+}
+
+/* Within the subtransaction, up to the point where the owner's rights are given up. */
+static Jsonb *
+call_as_owner(const SasClaimedFunction *step, int64 timeout_ms, MemoryContext context)
+{
+	LOCAL_FCINFO(fcinfo, 1);
+	FmgrInfo	flinfo;
+	Oid			function = callable(step);
+	Oid			user;
+	int			security;
+	int			nest_level;
+	Datum		result;
+	Jsonb	   *output;
+
+	GetUserIdAndSecContext(&user, &security);
+	SetUserIdAndSecContext(step->owner, security | SECURITY_LOCAL_USERID_CHANGE);
+	nest_level = NewGUCNestLevel();
+	set_settings(function);
+	PushActiveSnapshot(GetTransactionSnapshot());
+	enable_timeout_after(STATEMENT_TIMEOUT, (int) Min(timeout_ms, INT_MAX));
+
+	fmgr_info(function, &flinfo);
+	InitFunctionCallInfoData(*fcinfo, &flinfo, 1, InvalidOid, NULL, NULL);
+	fcinfo->args[0].value = JsonbPGetDatum(step->input);
+	fcinfo->args[0].isnull = step->input == NULL;
+	result = FunctionCallInvoke(fcinfo);
+	output = copy_result(result, fcinfo->isnull, context);
+	CommandCounterIncrement();
+	sas_store_fire_deferred();
+	PortalHashTableDeleteAll();
+
+	disable_timeout(STATEMENT_TIMEOUT, false);
+	CHECK_FOR_INTERRUPTS();
+	PopActiveSnapshot();
+	AtEOXact_GUC(false, nest_level);
+	SetUserIdAndSecContext(user, security);
+	return output;
+}
+
+void
+sas_perform(const SasClaimedFunction *step, int64 timeout_ms, SasPerformed *performed)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+
+	memset(performed, 0, sizeof(*performed));
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		performed->output = call_as_owner(step, timeout_ms, context);
+		performed->ok = true;
+		ReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+	}
+	PG_CATCH();
+	{
+		ErrorData  *edata;
+
+		disable_timeout(STATEMENT_TIMEOUT, false);
+		MemoryContextSwitchTo(context);
+		edata = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		QueryCancelPending = false;
+
+		performed->ok = false;
+		performed->transient = is_transient(edata->sqlerrcode);
+		performed->error = sas_json_problem(psprintf("sqlstate:%s", unpack_sql_state(edata->sqlerrcode)),
+											edata->message ? edata->message : "unknown error",
+											edata->detail, 0, step->id.run_id, step->step);
+	}
+	PG_END_TRY();
+}
+
+void
+sas_perform_wipe_session(void)
+{
+	/* what DISCARD ALL does, but for settings (rolled back) and plans (ours) */
+	StartTransactionCommand();
+	PortalHashTableDeleteAll();
+	DropAllPreparedStatements();
+	Async_UnlistenAll();
+	LockReleaseAll(USER_LOCKMETHOD, true);
+	ResetTempTableNamespace();
+	ResetSequenceCaches();
+	CommitTransactionCommand();
+}

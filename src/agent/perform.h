@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * perform.h: one function of a user, called with the user's rights.
+ */
+#ifndef SAS_AGENT_PERFORM_H
+#define SAS_AGENT_PERFORM_H
+
+#include "store/store.h"
+
+typedef struct SasPerformed
+{
+	bool		ok;
+	Jsonb	   *output;			/* when ok */
+	Jsonb	   *error;			/* a problem object, when not */
+	bool		transient;
+} SasPerformed;
+
+/*
+ * Calls the function in a subtransaction, as its owner, with at most so many
+ * milliseconds. What it wrote is rolled back when it fails. Never throws for
+ * what the function does; a FATAL ends the process as anywhere.
+ */
+extern void sas_perform(const SasClaimedFunction *step, int64 timeout_ms, SasPerformed *performed);
+
+/* Outside a transaction: nothing of one owner's session is left for the next. */
+extern void sas_perform_wipe_session(void);
+
+#endif							/* SAS_AGENT_PERFORM_H */

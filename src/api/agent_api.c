@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * agent_api.c: the SQL-callable functions about agents.
+ *
+ * They are internal (sas._...).  sas.create_agent and sas.create_workflow
+ * check addresses with the parser that the workers send with.  A change of the
+ * agents is announced as an invalidation of the table sas.agent: every backend
+ * of this database hears it when the change commits, none when it is rolled
+ * back, and a worker that starts later reads the table anyway.  Places and
+ * breakers are shared memory, and gone after a crash.
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "funcapi.h"
+#include "nodes/execnodes.h"
+#include "utils/builtins.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+
+#include "places/places.h"
+#include "transport/origin.h"
+
+PG_FUNCTION_INFO_V1(sas_api_url_problem);
+PG_FUNCTION_INFO_V1(sas_api_path_has_dot_segment);
+PG_FUNCTION_INFO_V1(sas_api_announce_agents);
+PG_FUNCTION_INFO_V1(sas_api_places);
+PG_FUNCTION_INFO_V1(sas_api_half_open);
+
+/* -------------------------------------------------------------- addresses */
+
+Datum
+sas_api_url_problem(PG_FUNCTION_ARGS)
+{
+	char		origin[SAS_ORIGIN_LEN];
+	const char *why = NULL;
+
+	if (sas_origin_parse(text_to_cstring(PG_GETARG_TEXT_PP(0)), origin, sizeof(origin), &why))
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(cstring_to_text(why ? why : "it is not an address"));
+}
+
+Datum
+sas_api_path_has_dot_segment(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(sas_path_has_dot_segment(text_to_cstring(PG_GETARG_TEXT_PP(0))));
+}
+
+/* ------------------------------------------------------------ announcement */
+
+Datum
+sas_api_announce_agents(PG_FUNCTION_ARGS)
+{
+	Oid			namespace = get_func_namespace(fcinfo->flinfo->fn_oid);
+	Oid			agents = get_relname_relid("agent", namespace);
+
+	if (!OidIsValid(agents))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("the table of agents does not exist"),
+				 errhint("Create the extension \"sas\" anew.")));
+	CacheInvalidateRelcacheByRelid(agents);
+	PG_RETURN_VOID();
+}
+
+/* ------------------------------------------------------ places and breakers */
+
+static const char *
+sas_breaker_name(SasBreaker breaker)
+{
+	switch (breaker)
+	{
+		case SAS_BREAKER_CLOSED:
+			return "closed";
+		case SAS_BREAKER_OPEN:
+			return "open";
+		case SAS_BREAKER_HALF_OPEN:
+			return "half-open";
+	}
+	elog(ERROR, "unknown state of a breaker: %d", (int) breaker);
+	return NULL;				/* not reached */
+}
+
+Datum
+sas_api_places(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	SasPlaceView *views;
+	int			n;
+
+	InitMaterializedSRF(fcinfo, 0);
+	n = sas_places_view(&views);
+	for (int i = 0; i < n; i++)
+	{
+		Datum		values[4];
+		bool		nulls[4] = {false};
+
+		values[0] = Int32GetDatum(views[i].agent_id);
+		values[1] = Int32GetDatum(views[i].in_flight);
+		values[2] = CStringGetTextDatum(sas_breaker_name(views[i].breaker));
+		values[3] = Float8GetDatum(views[i].open_for_us / 1000.0);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}
+
+Datum
+sas_api_half_open(PG_FUNCTION_ARGS)
+{
+	sas_places_half_open(PG_GETARG_INT32(0));
+	PG_RETURN_VOID();
+}

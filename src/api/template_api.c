@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * template_api.c
+ *		Templates and predicates as SQL functions, for the ticks and for validation.
+ *
+ *		sas._render(template, root)				-> result, problem
+ *		sas._render_path(template, root)		-> result, problem
+ *		sas._references(template)				-> one row per place a template looks at
+ *		sas._predicate(path, root)				-> true, false, or null for neither
+ *		sas._predicate_problem(path)			-> null when well-formed
+ *		sas._predicate_references(path)			-> one row per place a predicate looks at
+ *
+ * All of them are strict, and raise only for what is no fault of the arguments (and _predicate for a
+ * predicate that was never validated).  Exactly one of result and problem is null.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "utils/builtins.h"
+#include "utils/tuplestore.h"
+
+#include "template/template.h"
+
+PG_FUNCTION_INFO_V1(sas_api_template_render);
+PG_FUNCTION_INFO_V1(sas_api_template_render_path);
+PG_FUNCTION_INFO_V1(sas_api_template_references);
+PG_FUNCTION_INFO_V1(sas_api_template_predicate);
+PG_FUNCTION_INFO_V1(sas_api_template_predicate_problem);
+PG_FUNCTION_INFO_V1(sas_api_template_predicate_references);
+
+static void
+push_member(JsonbParseState **state, const char *key, const char *string)
+{
+	JsonbValue	value;
+
+	if (string == NULL)
+		return;
+	value.type = jbvString;
+	value.val.string.val = unconstify(char *, key);
+	value.val.string.len = strlen(key);
+	pushJsonbValue(state, WJB_KEY, &value);
+	value.val.string.val = unconstify(char *, string);
+	value.val.string.len = strlen(string);
+	pushJsonbValue(state, WJB_VALUE, &value);
+}
+
+static Jsonb *
+problem_to_jsonb(const SasTemplateProblem *problem)
+{
+	JsonbParseState *state = NULL;
+
+	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	push_member(&state, "pointer", problem->pointer);
+	push_member(&state, "path", problem->path);
+	push_member(&state, "what", problem->what);
+	push_member(&state, "hint", problem->hint);
+	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
+}
+
+/* (result, problem); the row type is looked up once per call site. */
+static Datum
+result_or_problem(FunctionCallInfo fcinfo, bool good, Datum result,
+				  const SasTemplateProblem *problem)
+{
+	TupleDesc	desc = fcinfo->flinfo->fn_extra;
+	Datum		values[2] = {0, 0};
+	bool		nulls[2] = {!good, good};
+
+	if (desc == NULL)
+	{
+		MemoryContext caller = MemoryContextSwitchTo(fcinfo->flinfo->fn_mcxt);
+
+		if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+			elog(ERROR, "return type must be a row type");
+		desc = BlessTupleDesc(desc);
+		fcinfo->flinfo->fn_extra = desc;
+		MemoryContextSwitchTo(caller);
+	}
+	if (good)
+		values[0] = result;
+	else
+		values[1] = JsonbPGetDatum(problem_to_jsonb(problem));
+	return HeapTupleGetDatum(heap_form_tuple(desc, values, nulls));
+}
+
+Datum
+sas_api_template_render(PG_FUNCTION_ARGS)
+{
+	SasTemplateProblem problem;
+	Jsonb	   *result;
+	bool		good;
+
+	good = sas_template_render(PG_GETARG_JSONB_P(0), PG_GETARG_JSONB_P(1), &result, &problem);
+	return result_or_problem(fcinfo, good, JsonbPGetDatum(result), &problem);
+}
+
+Datum
+sas_api_template_render_path(PG_FUNCTION_ARGS)
+{
+	SasTemplateProblem problem;
+	text	   *result;
+	bool		good;
+
+	good = sas_template_render_path(PG_GETARG_TEXT_PP(0), PG_GETARG_JSONB_P(1), &result, &problem);
+	return result_or_problem(fcinfo, good, PointerGetDatum(result), &problem);
+}
+
+static void
+set_text(Datum *value, bool *null, const char *string)
+{
+	*null = (string == NULL);
+	if (string != NULL)
+		*value = CStringGetTextDatum(string);
+}
+
+static void
+put_references(FunctionCallInfo fcinfo, List *references)
+{
+	ReturnSetInfo *info;
+	ListCell   *cell;
+
+	InitMaterializedSRF(fcinfo, 0);
+	info = (ReturnSetInfo *) fcinfo->resultinfo;
+	foreach(cell, references)
+	{
+		SasTemplateReference *reference = lfirst(cell);
+		Datum		values[7] = {0};
+		bool		nulls[7] = {false};
+
+		set_text(&values[0], &nulls[0], reference->pointer);
+		set_text(&values[1], &nulls[1], reference->path);
+		set_text(&values[2], &nulls[2], reference->root);
+		set_text(&values[3], &nulls[3], reference->member);
+		set_text(&values[4], &nulls[4], reference->third);
+		values[5] = BoolGetDatum(reference->optional);
+		set_text(&values[6], &nulls[6], reference->problem);
+		tuplestore_putvalues(info->setResult, info->setDesc, values, nulls);
+	}
+}
+
+Datum
+sas_api_template_references(PG_FUNCTION_ARGS)
+{
+	put_references(fcinfo, sas_template_references(PG_GETARG_JSONB_P(0)));
+	return (Datum) 0;
+}
+
+Datum
+sas_api_template_predicate_references(PG_FUNCTION_ARGS)
+{
+	put_references(fcinfo, sas_template_predicate_references(PG_GETARG_TEXT_PP(0)));
+	return (Datum) 0;
+}
+
+Datum
+sas_api_template_predicate(PG_FUNCTION_ARGS)
+{
+	int			answer = sas_template_predicate(PG_GETARG_TEXT_PP(0), PG_GETARG_JSONB_P(1));
+
+	if (answer < 0)
+		PG_RETURN_NULL();
+	PG_RETURN_BOOL(answer == 1);
+}
+
+Datum
+sas_api_template_predicate_problem(PG_FUNCTION_ARGS)
+{
+	char	   *problem = sas_template_predicate_problem(PG_GETARG_TEXT_PP(0));
+
+	if (problem == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(cstring_to_text(problem));
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * verb.c: the one C function behind every public verb.
+ *
+ * sas.pause(bigint[]) and its like are all declared over sas_api_verb().  It
+ * looks up its own entry in pg_proc and calls the internal function beside it,
+ * with an underscore before the name and the caller's role before the
+ * arguments:
+ *
+ *	  sas.pause(run_ids)  ->  sas._pause(caller, run_ids)
+ *
+ * The internal function is SECURITY DEFINER with a search_path of its own,
+ * where current_user no longer tells who called.  So the role is taken here,
+ * one step before: it is the caller as SQL sees it, also inside a SECURITY
+ * DEFINER function of the application and inside a function step.  Nobody else
+ * can pass a role, since the internal functions are granted to nobody; this
+ * call needs no grant because it does not go through the executor.
+ *
+ * What was looked up is kept for as long as the call site (FmgrInfo) lives; the
+ * role is not, since a cached plan may run as one role after the other.
+ *
+ * Set-returning verbs hand over their ReturnSetInfo.  The internal function
+ * may fill a tuplestore or return a row per call; for the latter its state
+ * hangs on the FmgrInfo kept here.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "nodes/execnodes.h"
+#include "utils/builtins.h"
+#include "utils/syscache.h"
+
+PG_FUNCTION_INFO_V1(sas_api_verb);
+
+/* What a call site keeps in fn_extra. */
+typedef struct SasVerb
+{
+	FmgrInfo	inner;
+	int			nargs;			/* of the verb: inner has one more */
+} SasVerb;
+
+/* The internal function of a verb; an error when there is none that fits. */
+static Oid
+sas_verb_inner(Form_pg_proc verb)
+{
+	char		name[NAMEDATALEN + 1];
+	Oid			types[FUNC_MAX_ARGS];
+	HeapTuple	tuple;
+	Form_pg_proc inner;
+	Oid			result;
+
+	if (verb->pronargs >= FUNC_MAX_ARGS)
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("verb \"%s\" has too many arguments", NameStr(verb->proname))));
+	snprintf(name, sizeof(name), "_%s", NameStr(verb->proname));
+	types[0] = OIDOID;
+	memcpy(&types[1], verb->proargtypes.values, sizeof(Oid) * verb->pronargs);
+	tuple = SearchSysCache3(PROCNAMEARGSNSP,
+							CStringGetDatum(name),
+							PointerGetDatum(buildoidvector(types, verb->pronargs + 1)),
+							ObjectIdGetDatum(verb->pronamespace));
+	if (!HeapTupleIsValid(tuple))
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("verb \"%s\" has no internal function", NameStr(verb->proname)),
+				 errdetail("The extension and its library do not belong together.")));
+	inner = (Form_pg_proc) GETSTRUCT(tuple);
+	if (inner->prorettype != verb->prorettype ||
+		inner->proretset != verb->proretset ||
+		inner->prokind != PROKIND_FUNCTION)
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("the internal function of verb \"%s\" returns something else", NameStr(verb->proname)),
+				 errdetail("The extension and its library do not belong together.")));
+	result = inner->oid;
+	ReleaseSysCache(tuple);
+	return result;
+}
+
+/* Looks up whom a call site calls; fn_extra is set only when all went well. */
+static SasVerb *
+sas_verb_prepare(FmgrInfo *flinfo)
+{
+	HeapTuple	tuple;
+	SasVerb    *verb;
+	Oid			inner;
+
+	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(flinfo->fn_oid));
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for function %u", flinfo->fn_oid);
+	inner = sas_verb_inner((Form_pg_proc) GETSTRUCT(tuple));
+	verb = MemoryContextAllocZero(flinfo->fn_mcxt, sizeof(SasVerb));
+	verb->nargs = ((Form_pg_proc) GETSTRUCT(tuple))->pronargs;
+	ReleaseSysCache(tuple);
+	fmgr_info_cxt(inner, &verb->inner, flinfo->fn_mcxt);
+	flinfo->fn_extra = verb;
+	return verb;
+}
+
+/* A strict function is not to be called with a null: that is the caller's to see to. */
+static bool
+sas_verb_skips(const SasVerb *verb, FunctionCallInfo call)
+{
+	if (verb->inner.fn_strict)
+		for (int i = 0; i < call->nargs; i++)
+			if (call->args[i].isnull)
+				return true;
+	return false;
+}
+
+Datum
+sas_api_verb(PG_FUNCTION_ARGS)
+{
+	LOCAL_FCINFO(call, FUNC_MAX_ARGS);
+	SasVerb    *verb = fcinfo->flinfo->fn_extra;
+	Datum		result;
+
+	if (verb == NULL)
+		verb = sas_verb_prepare(fcinfo->flinfo);
+	if (PG_NARGS() != verb->nargs)
+		elog(ERROR, "function %u called with %d arguments", fcinfo->flinfo->fn_oid, PG_NARGS());
+
+	InitFunctionCallInfoData(*call, &verb->inner, verb->nargs + 1, PG_GET_COLLATION(), NULL, fcinfo->resultinfo);
+	call->args[0].value = ObjectIdGetDatum(GetUserId());
+	call->args[0].isnull = false;
+	memcpy(&call->args[1], fcinfo->args, sizeof(NullableDatum) * verb->nargs);
+	if (sas_verb_skips(verb, call))
+	{
+		if (verb->inner.fn_retset)
+			((ReturnSetInfo *) fcinfo->resultinfo)->isDone = ExprEndResult;
+		PG_RETURN_NULL();
+	}
+	result = FunctionCallInvoke(call);
+	fcinfo->isnull = call->isnull;
+	return result;
+}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * wait.c: sas.wait(), which sleeps until a run has stopped or is paused.
+ *
+ * The session registers its latch for the run, looks, and sleeps.  Whoever
+ * moves the run to such a state marks it, and the mark sets the latch when that
+ * transaction has committed.  Registering comes before the look, so a change
+ * that the look misses has yet to ring.
+ *
+ * A transaction that wrote is refused: its own submit is invisible to the
+ * workers until it commits, and it would hold its locks all the while.  So is
+ * one above READ COMMITTED, whose snapshot would never show the end.
+ *
+ * Nothing is stored: a wait that a crash or a cancel cuts short is simply
+ * called again.  A bell that is not heard costs time, not the answer: the
+ * session looks again every SAS_WAIT_LOOK_MS by itself.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "nodes/execnodes.h"
+#include "storage/latch.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "utils/wait_event.h"
+
+#include "base/clock.h"
+#include "base/compat.h"
+#include "store/store.h"
+#include "wake/bell.h"
+
+PG_FUNCTION_INFO_V1(sas_api_wait);
+
+#define SAS_WAIT_LOOK_MS 10000	/* with the bell */
+#define SAS_WAIT_POLL_MS 100	/* without: its places are all taken */
+
+/* some three thousand years: fits int64 together with any reading of the clock */
+#define SAS_WAIT_MAX_US 1e17
+
+/* state, result, output, error */
+typedef struct SasWaitRow
+{
+	Datum		values[4];
+	bool		nulls[4];
+} SasWaitRow;
+
+/* An interval as a span; a month is 30 days, as in EXTRACT(epoch). */
+static int64
+sas_wait_span_us(const Interval *timeout)
+{
+	double		us = (double) timeout->time +
+		((double) timeout->month * DAYS_PER_MONTH + (double) timeout->day) * (double) USECS_PER_DAY;
+
+	if (us < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("the timeout must not be negative"),
+				 errhint("An interval of zero looks once and returns.")));
+	return (int64) Min(us, SAS_WAIT_MAX_US);
+}
+
+static void
+sas_wait_check_transaction(void)
+{
+	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("cannot wait for a run in a transaction that has written"),
+				 errdetail("What the transaction did is not visible to the workers before it commits."),
+				 errhint("Commit first, then call sas.wait in a transaction of its own.")));
+	if (IsolationUsesXactSnapshot())
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("cannot wait for a run above isolation level READ COMMITTED"),
+				 errdetail("The snapshot of the transaction would never show the end of the run."),
+				 errhint("Call sas.wait in a READ COMMITTED transaction.")));
+}
+
+/* Looks at the run; true when there is nothing to wait for any more. */
+static bool
+sas_wait_look(int64 run_id, SasWaitRow *row)
+{
+	char	   *state;
+	bool		over;
+
+	if (!sas_store_run_state(run_id, row->values, row->nulls))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("run %lld does not exist", (long long) run_id),
+				 errhint("See sas.runs for those that you may see.")));
+	state = TextDatumGetCString(row->values[0]);
+	over = strcmp(state, "stopped") == 0 || strcmp(state, "paused") == 0;
+	pfree(state);
+	return over;
+}
+
+/* Sleeps and looks by turns; the row is in the scratch context at the end. */
+static void
+sas_wait_until_over(int64 run_id, int64 span_us, MemoryContext scratch, SasWaitRow *row)
+{
+	int64		end_us = sas_clock_monotonic_us() + span_us;
+	long		nap_ms = sas_bell_wait_begin(run_id) ? SAS_WAIT_LOOK_MS : SAS_WAIT_POLL_MS;
+	MemoryContext old = MemoryContextSwitchTo(scratch);
+
+	while (!sas_wait_look(run_id, row))
+	{
+		int64		left_us = end_us - sas_clock_monotonic_us();
+
+		if (left_us <= 0)
+			break;
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 Min((long) Min((left_us + 999) / 1000, SAS_WAIT_LOOK_MS), nap_ms),
+						 PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		MemoryContextReset(scratch);
+	}
+	MemoryContextSwitchTo(old);
+}
+
+Datum
+sas_api_wait(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	MemoryContext scratch;
+	SasWaitRow	row;
+	int64		run_id;
+	int64		span_us;
+
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("%s must not be null", PG_ARGISNULL(0) ? "run_id" : "timeout")));
+	run_id = PG_GETARG_INT64(0);
+	span_us = sas_wait_span_us(PG_GETARG_INTERVAL_P(1));
+	sas_wait_check_transaction();
+
+	InitMaterializedSRF(fcinfo, 0);
+	scratch = AllocSetContextCreate(CurrentMemoryContext, "sas wait", ALLOCSET_SMALL_SIZES);
+	PG_TRY();
+	{
+		sas_wait_until_over(run_id, span_us, scratch, &row);
+	}
+	PG_FINALLY();
+	{
+		sas_bell_wait_end();
+	}
+	PG_END_TRY();
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, row.values, row.nulls);
+	MemoryContextDelete(scratch);
+	return (Datum) 0;
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * worker_api.c: the SQL-callable functions about workers, bell, clock and settings.
+ *
+ * They are internal (sas._...); the views and public functions over them decide
+ * who sees what.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "commands/dbcommands.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#include "base/clock.h"
+#include "base/settings.h"
+#include "wake/bell.h"
+#include "worker/registry.h"
+
+PG_FUNCTION_INFO_V1(sas_api_workers);
+PG_FUNCTION_INFO_V1(sas_api_worker_restart);
+PG_FUNCTION_INFO_V1(sas_api_launcher_state);
+PG_FUNCTION_INFO_V1(sas_api_ring);
+PG_FUNCTION_INFO_V1(sas_api_ring_on_abort);
+PG_FUNCTION_INFO_V1(sas_api_now);
+PG_FUNCTION_INFO_V1(sas_api_boot);
+PG_FUNCTION_INFO_V1(sas_api_complete_in);
+PG_FUNCTION_INFO_V1(sas_api_run_deadline);
+PG_FUNCTION_INFO_V1(sas_api_priority_step);
+PG_FUNCTION_INFO_V1(sas_api_supervisor_interval);
+PG_FUNCTION_INFO_V1(sas_api_max_definition_size);
+PG_FUNCTION_INFO_V1(sas_api_max_input_size);
+PG_FUNCTION_INFO_V1(sas_api_max_steps);
+
+/* ---------------------------------------------------------------- workers */
+
+static void
+sas_api_put_worker(ReturnSetInfo *rsinfo, const SasSlot *slot)
+{
+	char	   *database = get_database_name(slot->dboid);
+	Datum		values[8];
+	bool		nulls[8] = {false};
+
+	values[0] = Int32GetDatum(slot->pid);
+	values[1] = CStringGetTextDatum(sas_actor_name(slot->actor));
+	nulls[2] = database == NULL;
+	values[2] = database ? CStringGetTextDatum(database) : (Datum) 0;
+	values[3] = BoolGetDatum(slot->leader);
+	values[4] = Int32GetDatum(slot->in_flight);
+	values[5] = TimestampTzGetDatum(slot->started_at);
+	values[6] = TimestampTzGetDatum(slot->last_activity_at);
+	values[7] = Int64GetDatum(slot->worker_id);
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+Datum
+sas_api_workers(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	SasSlot    *slots;
+	int			n;
+
+	InitMaterializedSRF(fcinfo, 0);
+	n = sas_registry_snapshot(&slots);
+	for (int i = 0; i < n; i++)
+		if (slots[i].actor != SAS_PROBE &&
+			(slots[i].state == SAS_SLOT_RUNNING || slots[i].state == SAS_SLOT_STOPPING))
+			sas_api_put_worker(rsinfo, &slots[i]);
+	return (Datum) 0;
+}
+
+Datum
+sas_api_worker_restart(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT32(sas_registry_terminate(MyDatabaseId));
+}
+
+Datum
+sas_api_launcher_state(PG_FUNCTION_ARGS)
+{
+	SasLauncherState state = sas_registry_launcher();
+	TupleDesc	desc;
+	Datum		values[5];
+	bool		nulls[5] = {false};
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	values[0] = BoolGetDatum(sas_self.boot != 0);
+	nulls[1] = state.pid == 0;
+	values[1] = Int32GetDatum(state.pid);
+	values[2] = Int32GetDatum(state.slots_missing);
+	nulls[3] = state.missing_since == 0;
+	values[3] = TimestampTzGetDatum(state.missing_since);
+	nulls[4] = state.probed_at == 0;
+	values[4] = TimestampTzGetDatum(state.probed_at);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
+}
+
+/* ---------------------------------------------------------------- bell */
+
+/* The elements of an array argument without the nulls; 0 for a null array. */
+static int
+sas_api_elements(FunctionCallInfo fcinfo, int argument, Oid type, int length, Datum **elements)
+{
+	Datum	   *all;
+	bool	   *nulls;
+	int			n;
+	int			kept = 0;
+
+	*elements = NULL;
+	if (PG_ARGISNULL(argument))
+		return 0;
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(argument), type, length, true,
+					  length == sizeof(int64) ? TYPALIGN_DOUBLE : TYPALIGN_INT, &all, &nulls, &n);
+	for (int i = 0; i < n; i++)
+		if (!nulls[i])
+			all[kept++] = all[i];
+	*elements = all;
+	return kept;
+}
+
+Datum
+sas_api_ring(PG_FUNCTION_ARGS)
+{
+	Datum	   *elements;
+	int			n;
+
+	n = sas_api_elements(fcinfo, 0, INT4OID, sizeof(int32), &elements);
+	for (int i = 0; i < n; i++)
+		sas_bell_mark_lane(DatumGetInt32(elements[i]));
+	if (!PG_ARGISNULL(1) && PG_GETARG_BOOL(1))
+		sas_bell_mark(SAS_SCHEDULER);
+	if (!PG_ARGISNULL(2) && PG_GETARG_BOOL(2))
+		sas_bell_mark(SAS_SUPERVISOR);
+	n = sas_api_elements(fcinfo, 3, INT8OID, sizeof(int64), &elements);
+	for (int i = 0; i < n; i++)
+		sas_bell_mark_run(DatumGetInt64(elements[i]));
+	PG_RETURN_VOID();
+}
+
+Datum
+sas_api_ring_on_abort(PG_FUNCTION_ARGS)
+{
+	sas_bell_mark_on_abort();
+	PG_RETURN_VOID();
+}
+
+/* ---------------------------------------------------------------- clock and settings */
+
+Datum
+sas_api_now(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_TIMESTAMPTZ(sas_clock_now());
+}
+
+Datum
+sas_api_boot(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(sas_self.boot);
+}
+
+static Datum
+sas_api_interval(int64 milliseconds)
+{
+	Interval   *span = palloc0(sizeof(Interval));
+
+	span->time = milliseconds * 1000;
+	return IntervalPGetDatum(span);
+}
+
+Datum
+sas_api_complete_in(PG_FUNCTION_ARGS)
+{
+	return sas_api_interval(sas_complete_in);
+}
+
+Datum
+sas_api_run_deadline(PG_FUNCTION_ARGS)
+{
+	return sas_api_interval(sas_run_deadline * INT64CONST(1000));
+}
+
+Datum
+sas_api_priority_step(PG_FUNCTION_ARGS)
+{
+	return sas_api_interval(sas_priority_step * INT64CONST(1000));
+}
+
+Datum
+sas_api_supervisor_interval(PG_FUNCTION_ARGS)
+{
+	return sas_api_interval(sas_supervisor_interval);
+}
+
+Datum
+sas_api_max_definition_size(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT32(sas_max_definition_size);
+}
+
+Datum
+sas_api_max_input_size(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT32(sas_max_input_size);
+}
+
+Datum
+sas_api_max_steps(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT32(sas_max_steps);
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * actor.c: the actors' names, and who this process is.
+ */
+#include "postgres.h"
+
+#include "base/actor.h"
+
+SasSelf		sas_self;
+bool		sas_retire = false;
+
+const char *
+sas_actor_name(SasActor actor)
+{
+	static const char *const names[SAS_ACTORS] = {"scheduler", "agent", "function", "supervisor"};
+
+	return (int) actor >= 0 && actor < SAS_ACTORS ? names[actor] : "unknown";
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * clock.c: the clock, and the setting that freezes it.
+ */
+#include "postgres.h"
+
+#include <time.h>
+
+#include "utils/datetime.h"
+#include "utils/timestamp.h"
+
+#include "base/clock.h"
+#include "base/compat.h"
+
+char	   *sas_clock_setting = NULL;
+
+/* NULL while the clock runs. */
+static TimestampTz *frozen = NULL;
+
+TimestampTz
+sas_clock_now(void)
+{
+	return frozen ? *frozen : GetCurrentTimestamp();
+}
+
+int64
+sas_clock_monotonic_us(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64) now.tv_sec * USECS_PER_SEC + now.tv_nsec / 1000;
+}
+
+static bool
+sas_clock_parse(const char *text, TimestampTz *instant)
+{
+	char		buffer[MAXDATELEN + 1];
+	char	   *field[MAXDATEFIELDS];
+	int			ftype[MAXDATEFIELDS];
+	int			nf;
+	int			dtype;
+	struct pg_tm tm;
+	fsec_t		fsec;
+	int			tz;
+
+	return ParseDateTime(text, buffer, sizeof(buffer), field, ftype, MAXDATEFIELDS, &nf) == 0 &&
+		sas_compat_decode_timestamp(field, ftype, nf, &dtype, &tm, &fsec, &tz) &&
+		dtype == DTK_DATE &&
+		tm2timestamp(&tm, fsec, &tz, instant) == 0;
+}
+
+bool
+sas_clock_check(char **newval, void **extra, int source)
+{
+	TimestampTz instant;
+
+	if (*newval == NULL || **newval == '\0')
+		return true;
+	if (!sas_clock_parse(*newval, &instant))
+	{
+		GUC_check_errdetail("The value is neither empty nor a date and time.");
+		return false;
+	}
+	*extra = sas_compat_guc_malloc(sizeof(TimestampTz));
+	if (*extra == NULL)
+		return false;
+	*(TimestampTz *) *extra = instant;
+	return true;
+}
+
+void
+sas_clock_assign(void *extra)
+{
+	frozen = extra;
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * compat.h: every place where PostgreSQL 15, 17 and 18 differ.
+ *
+ * The rest of the code calls the names below and knows no version number.
+ * Who must support a further major version looks here and nowhere else.
+ */
+#ifndef SAS_BASE_COMPAT_H
+#define SAS_BASE_COMPAT_H
+
+#include <sys/stat.h>
+
+#include "catalog/pg_database.h"
+#include "catalog/pg_extension.h"
+#include "commands/extension.h"
+#include "common/base64.h"
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "utils/acl.h"
+#include "utils/datetime.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+
+#if PG_VERSION_NUM >= 180000
+#include "storage/waiteventset.h"
+#endif
+
+#if PG_VERSION_NUM < 150000
+#error "sas needs PostgreSQL 15 or later"
+#endif
+
+/* A WaitEventSet that lives as long as the process. */
+static inline WaitEventSet *
+sas_compat_wait_event_set(int nevents)
+{
+#if PG_VERSION_NUM >= 170000
+	return CreateWaitEventSet(NULL, nevents);
+#else
+	return CreateWaitEventSet(TopMemoryContext, nevents);
+#endif
+}
+
+static inline bool
+sas_compat_owns_database(Oid dboid, Oid role)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_ownercheck(DatabaseRelationId, dboid, role);
+#else
+	return pg_database_ownercheck(dboid, role);
+#endif
+}
+
+static inline bool
+sas_compat_owns_extension(Oid extoid, Oid role)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_ownercheck(ExtensionRelationId, extoid, role);
+#else
+	return pg_extension_ownercheck(extoid, role);
+#endif
+}
+
+/* Memory that a check hook hands over as a setting's extra; NULL when there is none. */
+static inline void *
+sas_compat_guc_malloc(Size size)
+{
+#if PG_VERSION_NUM >= 160000
+	return guc_malloc(LOG, size);
+#else
+	return malloc(size);
+#endif
+}
+
+static inline void
+sas_compat_guc_free(void *ptr)
+{
+#if PG_VERSION_NUM >= 160000
+	guc_free(ptr);
+#else
+	free(ptr);
+#endif
+}
+
+/* DecodeDateTime(), answering whether the fields are a date and time. */
+static inline bool
+sas_compat_decode_timestamp(char **field, int *ftype, int nf, int *dtype,
+							struct pg_tm *tm, fsec_t *fsec, int *tz)
+{
+#if PG_VERSION_NUM >= 160000
+	DateTimeErrorExtra extra;
+
+	return DecodeDateTime(field, ftype, nf, dtype, tm, fsec, tz, &extra) == 0;
+#else
+	return DecodeDateTime(field, ftype, nf, dtype, tm, fsec, tz) == 0;
+#endif
+}
+
+/* pg_b64_encode() takes bytes from 18 on. */
+static inline int
+sas_compat_base64(const char *src, int len, char *dst, int dstlen)
+{
+#if PG_VERSION_NUM >= 180000
+	return pg_b64_encode((const uint8 *) src, len, dst, dstlen);
+#else
+	return pg_b64_encode(src, len, dst, dstlen);
+#endif
+}
+
+/* Databases that a DROP DATABASE left half done; nobody can connect to them. */
+#ifdef DATCONNLIMIT_INVALID_DB
+#define SAS_COMPAT_DATABASE_VALID(form) ((form)->datconnlimit != DATCONNLIMIT_INVALID_DB)
+#else
+#define SAS_COMPAT_DATABASE_VALID(form) true
+#endif
+
+/* Settings of a session that older servers do not have. */
+#if PG_VERSION_NUM >= 170000
+#define SAS_COMPAT_HAS_TRANSACTION_TIMEOUT true
+#else
+#define SAS_COMPAT_HAS_TRANSACTION_TIMEOUT false
+#endif
+
+#endif							/* SAS_BASE_COMPAT_H */

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * context.h: says in every message which run, step and attempt it is about.
+ *
+ *	SasContext context;
+ *
+ *	sas_context_push(&context, run_id, "charge", 2);
+ *	...										errors carry 'run 17 step "charge" attempt 2'
+ *	sas_context_pop(&context);
+ *
+ * An ERROR that leaves the block needs no pop: PG_TRY puts the stack back.
+ */
+#ifndef SAS_BASE_CONTEXT_H
+#define SAS_BASE_CONTEXT_H
+
+typedef struct SasContext
+{
+	ErrorContextCallback callback;
+	int64		run_id;
+	const char *step;			/* NULL: the message is about the run */
+	int			attempt;		/* 0: about the step, not about one attempt */
+} SasContext;
+
+/* step is not copied: it must live until the pop. */
+extern void sas_context_push(SasContext *context, int64 run_id, const char *step, int attempt);
+extern void sas_context_pop(SasContext *context);
+
+#endif							/* SAS_BASE_CONTEXT_H */

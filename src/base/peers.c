@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * peers.c: passes an actor's questions on to the registry.
+ *
+ * Without a registry (library not preloaded) nobody is alive and every place
+ * is free: ticks by hand work in any session.
+ */
+#include "postgres.h"
+
+#include "base/peers.h"
+
+static const SasPeersMethods *peers = NULL;
+
+void
+sas_peers_set_methods(const SasPeersMethods *methods)
+{
+	peers = methods;
+}
+
+int
+sas_peers_live(int64 *ids, int max, int64 *newest)
+{
+	*newest = 0;
+	return peers ? peers->live(ids, max, newest) : 0;
+}
+
+void
+sas_peers_terminate(int64 worker_id)
+{
+	if (peers)
+		peers->terminate(worker_id);
+}
+
+bool
+sas_peers_lead(SasActor actor)
+{
+	return peers ? peers->lead(actor) : true;
+}

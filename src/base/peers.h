@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * peers.h: what an actor may know of the other workers of its database.
+ *
+ * worker/registry holds the answers and lends them through SasPeersMethods,
+ * so that an actor need not include worker/.
+ *
+ * Finding the leases of the dead: ask sas_peers_live() first and read the
+ * leases afterwards.  A lease of this boot whose worker_id is at most *newest
+ * and not among the ids belongs to a worker that is gone; a lease of another
+ * boot always does.
+ */
+#ifndef SAS_BASE_PEERS_H
+#define SAS_BASE_PEERS_H
+
+#include "base/actor.h"
+
+/*
+ * The workers of MyDatabaseId that are alive now, starting ones included.
+ * Returns how many there are, and writes at most max of them; *newest is the
+ * highest id handed out before the look.
+ */
+extern int	sas_peers_live(int64 *ids, int max, int64 *newest);
+
+/* SIGTERM to that worker if it is alive and of this database. */
+extern void sas_peers_terminate(int64 worker_id);
+
+/*
+ * Takes or keeps the leader's place of that actor in this database.  A worker
+ * that leads does so until it exits; then the others are woken.  A session
+ * that is no worker takes nothing: it is answered whether the place is free.
+ */
+extern bool sas_peers_lead(SasActor actor);
+
+typedef struct SasPeersMethods
+{
+	int			(*live) (int64 *ids, int max, int64 *newest);
+	void		(*terminate) (int64 worker_id);
+	bool		(*lead) (SasActor actor);
+} SasPeersMethods;
+
+extern void sas_peers_set_methods(const SasPeersMethods *methods);
+
+#endif							/* SAS_BASE_PEERS_H */

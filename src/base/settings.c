@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * settings.c: defines the sas.* settings.
+ *
+ * Those that workers read are changed by a reload of the configuration; the
+ * launcher then brings the numbers of workers in line.
+ */
+#include "postgres.h"
+
+#include <limits.h>
+
+#include "utils/guc.h"
+
+#include "base/clock.h"
+#include "base/settings.h"
+
+int			sas_schedulers = 1;
+int			sas_agents = 1;
+int			sas_function_workers = 1;
+int			sas_supervisors = 1;
+int			sas_agent_slots = 1000;
+int			sas_supervisor_interval = 10 * 1000;
+int			sas_complete_in = 60 * 1000;
+int			sas_run_deadline = 30 * 24 * 3600;
+int			sas_priority_step = 3600;
+int			sas_max_definition_size = 1024 * 1024;
+int			sas_max_input_size = 1024 * 1024;
+int			sas_max_steps = 10000;
+
+typedef struct SasIntSetting
+{
+	const char *name;
+	const char *description;
+	const char *detail;
+	int		   *variable;
+	int			min;
+	int			max;
+	int			unit;
+} SasIntSetting;
+
+static const SasIntSetting int_settings[] = {
+	{"sas.schedulers", "Number of scheduler workers per database.",
+		"0 stops them.", &sas_schedulers, 0, 16, 0},
+	{"sas.agents", "Number of agent workers per database that make calls.",
+		"0 stops them.", &sas_agents, 0, SAS_MAX_CREW, 0},
+	{"sas.function_workers", "Number of agent workers per database that run functions.",
+		"0 stops them.", &sas_function_workers, 0, SAS_MAX_CREW, 0},
+	{"sas.supervisors", "Number of supervisor workers per database.",
+		"One leads, the others stand by. 0 stops them.", &sas_supervisors, 0, 16, 0},
+	{"sas.agent_slots", "Number of calls that one agent worker keeps in flight at once.",
+		NULL, &sas_agent_slots, 1, 100000, 0},
+	{"sas.supervisor_interval", "Longest sleep of the supervisor while something is open.",
+		NULL, &sas_supervisor_interval, 100, 3600 * 1000, GUC_UNIT_MS},
+	{"sas.complete_in", "Window of a step that names none.",
+		"A step that has not completed by then is taken back.", &sas_complete_in, 1, INT_MAX, GUC_UNIT_MS},
+	{"sas.run_deadline", "Deadline of a run that names none.",
+		NULL, &sas_run_deadline, 1, INT_MAX, GUC_UNIT_S},
+	{"sas.priority_step", "How much earlier one unit of priority counts.",
+		"A ready step of priority 2 goes before one of priority 0 that has waited up to twice this long.",
+		&sas_priority_step, 1, 365 * 24 * 3600, GUC_UNIT_S},
+	{"sas.max_definition_size", "Largest workflow definition that is accepted.",
+		NULL, &sas_max_definition_size, 1024, 512 * 1024 * 1024, GUC_UNIT_BYTE},
+	{"sas.max_input_size", "Largest input of a run that is accepted.",
+		NULL, &sas_max_input_size, 1024, 512 * 1024 * 1024, GUC_UNIT_BYTE},
+	{"sas.max_steps", "Largest number of steps of one run.",
+		NULL, &sas_max_steps, 1, 1000000, 0},
+};
+
+static bool
+sas_settings_check_clock(char **newval, void **extra, GucSource source)
+{
+	return sas_clock_check(newval, extra, source);
+}
+
+static void
+sas_settings_assign_clock(const char *newval, void *extra)
+{
+	sas_clock_assign(extra);
+}
+
+void
+sas_settings_define(void)
+{
+	for (int i = 0; i < lengthof(int_settings); i++)
+	{
+		const SasIntSetting *s = &int_settings[i];
+
+		DefineCustomIntVariable(s->name, s->description, s->detail, s->variable, *s->variable,
+								s->min, s->max, PGC_SIGHUP, s->unit, NULL, NULL, NULL);
+	}
+	DefineCustomStringVariable("sas.clock", "The instant that sas takes for now.",
+							   "Empty: the clock of the machine. For tests.",
+							   &sas_clock_setting, "", PGC_SUSET, 0,
+							   sas_settings_check_clock, sas_settings_assign_clock, NULL);
+	MarkGUCPrefixReserved("sas");
+}
+
+int
+sas_settings_crew(SasActor actor)
+{
+	switch (actor)
+	{
+		case SAS_SCHEDULER:
+			return sas_schedulers;
+		case SAS_AGENT:
+			return sas_agents;
+		case SAS_FUNCTION:
+			return sas_function_workers;
+		case SAS_SUPERVISOR:
+			return sas_supervisors;
+	}
+	return 0;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * settings.h: the sas.* settings as C variables, in the unit of their names' comments.
+ */
+#ifndef SAS_BASE_SETTINGS_H
+#define SAS_BASE_SETTINGS_H
+
+#include "base/actor.h"
+
+/* No actor may have more workers than this in one database. */
+#define SAS_MAX_CREW 64
+
+extern int	sas_schedulers;
+extern int	sas_agents;
+extern int	sas_function_workers;
+extern int	sas_supervisors;
+extern int	sas_agent_slots;
+extern int	sas_supervisor_interval;	/* ms */
+extern int	sas_complete_in;	/* ms */
+extern int	sas_run_deadline;	/* s */
+extern int	sas_priority_step;	/* s */
+extern int	sas_max_definition_size;	/* bytes */
+extern int	sas_max_input_size; /* bytes */
+extern int	sas_max_steps;
+
+extern void sas_settings_define(void);
+
+/* How many workers of that actor each database should have. */
+extern int	sas_settings_crew(SasActor actor);
+
+#endif							/* SAS_BASE_SETTINGS_H */

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * places.c: in flight, rate and breaker of each agent, in shared memory.
+ *
+ * Without shared memory (library not preloaded) everything is granted: there
+ * are no workers then that could ask.
+ */
+#include "postgres.h"
+
+#include "base/clock.h"
+#include "miscadmin.h"
+#include "places/places.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+
+#define SAS_PLACES 4096
+
+/* a second's worth of tokens times this may be used at once */
+#define SAS_BURST_S 0.1
+
+typedef struct SasPlace
+{
+	Oid			dboid;			/* InvalidOid: free */
+	int			agent_id;
+	int			in_flight;
+	bool		refused;		/* somebody waits for a place */
+	bool		told;			/* the stored breaker state was loaded */
+	double		tokens;
+	int64		filled_us;
+	SasBreaker	breaker;
+	int			failures;
+	int64		first_failure_us;
+	int64		open_until_us;
+	int			probe_pid;		/* half-open: who has the probe; 0: nobody */
+} SasPlace;
+
+typedef struct SasPlaces
+{
+	LWLock		lock;
+	SasPlace	place[SAS_PLACES];
+} SasPlaces;
+
+static SasPlaces *places = NULL;
+
+/* what this process holds, by index into the shared array */
+static int	held[SAS_PLACES];
+static bool exit_registered = false;
+
+Size
+sas_places_shmem_size(void)
+{
+	return sizeof(SasPlaces);
+}
+
+/* With AddinShmemInitLock held. */
+void
+sas_places_shmem_init(void)
+{
+	bool		found;
+
+	places = ShmemInitStruct("sas places", sizeof(SasPlaces), &found);
+	if (!found)
+	{
+		memset(places, 0, sizeof(SasPlaces));
+		LWLockInitialize(&places->lock, LWLockNewTrancheId());
+	}
+	LWLockRegisterTranche(places->lock.tranche, "sas_places");
+}
+
+static void
+release_all(int code, Datum arg)
+{
+	LWLockAcquire(&places->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < SAS_PLACES; i++)
+	{
+		places->place[i].in_flight -= held[i];
+		held[i] = 0;
+		if (places->place[i].probe_pid == MyProcPid)
+			places->place[i].probe_pid = 0;
+	}
+	LWLockRelease(&places->lock);
+}
+
+/* The entry of an agent of this database, made when there is none; NULL when the array is full. Lock held. */
+static SasPlace *
+find(int agent_id)
+{
+	unsigned	at = (MyDatabaseId * 31u + (unsigned) agent_id) % SAS_PLACES;
+
+	for (int i = 0; i < SAS_PLACES; i++)
+	{
+		SasPlace   *p = &places->place[(at + i) % SAS_PLACES];
+
+		if (p->dboid == MyDatabaseId && p->agent_id == agent_id)
+			return p;
+		if (p->dboid == InvalidOid)
+		{
+			memset(p, 0, sizeof(*p));
+			p->dboid = MyDatabaseId;
+			p->agent_id = agent_id;
+			return p;
+		}
+	}
+	return NULL;
+}
+
+static SasPlace *
+lock_and_find(int agent_id)
+{
+	SasPlace   *p;
+
+	if (places == NULL)
+		return NULL;
+	if (!exit_registered)
+	{
+		before_shmem_exit(release_all, (Datum) 0);
+		exit_registered = true;
+	}
+	LWLockAcquire(&places->lock, LW_EXCLUSIVE);
+	p = find(agent_id);
+	if (p == NULL)
+		LWLockRelease(&places->lock);
+	return p;
+}
+
+void
+sas_places_load(int agent_id, SasBreaker breaker, int64 open_for_us)
+{
+	SasPlace   *p = lock_and_find(agent_id);
+
+	if (p == NULL)
+		return;
+	if (!p->told)
+	{
+		p->told = true;
+		p->breaker = breaker;
+		p->open_until_us = sas_clock_monotonic_us() + open_for_us;
+	}
+	LWLockRelease(&places->lock);
+}
+
+static double
+burst(const SasLimits *limits)
+{
+	return Max(1.0, limits->rate_per_s * SAS_BURST_S);
+}
+
+static void
+fill(SasPlace *p, const SasLimits *limits, int64 now)
+{
+	if (p->filled_us == 0)
+		p->tokens = burst(limits);
+	else
+		p->tokens = Min(burst(limits), p->tokens + (now - p->filled_us) * limits->rate_per_s / 1e6);
+	p->filled_us = now;
+}
+
+int
+sas_places_ask(int agent_id, const SasLimits *limits, int want, int64 *retry_us)
+{
+	int64		now = sas_clock_monotonic_us();
+	SasPlace   *p = lock_and_find(agent_id);
+	int			granted = want;
+
+	*retry_us = 0;
+	if (p == NULL)
+		return places == NULL ? want : 0;
+
+	if (p->breaker == SAS_BREAKER_OPEN && limits->breaker_failures > 0)
+	{
+		if (now < p->open_until_us)
+		{
+			*retry_us = p->open_until_us;
+			granted = 0;
+		}
+		else
+		{
+			p->breaker = SAS_BREAKER_HALF_OPEN;
+			p->probe_pid = 0;
+		}
+	}
+	if (p->breaker == SAS_BREAKER_HALF_OPEN && granted > 0 && limits->breaker_failures > 0)
+		granted = p->probe_pid == 0 ? 1 : 0;
+
+	if (granted > limits->max_in_flight - p->in_flight)
+	{
+		granted = Max(0, limits->max_in_flight - p->in_flight);
+		p->refused = true;
+	}
+	if (granted > 0 && limits->rate_per_s > 0)
+	{
+		fill(p, limits, now);
+		if (granted > (int) p->tokens)
+		{
+			granted = (int) p->tokens;
+			*retry_us = now + (int64) ((1.0 + granted - p->tokens) * 1e6 / limits->rate_per_s) + 1;
+		}
+		p->tokens -= granted;
+	}
+	if (granted > 0)
+	{
+		if (p->breaker == SAS_BREAKER_HALF_OPEN)
+			p->probe_pid = MyProcPid;
+		p->in_flight += granted;
+		held[p - places->place] += granted;
+	}
+	LWLockRelease(&places->lock);
+	return granted;
+}
+
+void
+sas_places_return(int agent_id, const SasLimits *limits, int n)
+{
+	SasPlace   *p;
+
+	if (n <= 0 || (p = lock_and_find(agent_id)) == NULL)
+		return;
+	p->in_flight -= n;
+	held[p - places->place] -= n;
+	if (limits->rate_per_s > 0)
+		p->tokens = Min(burst(limits), p->tokens + n);
+	if (p->probe_pid == MyProcPid && held[p - places->place] == 0)
+		p->probe_pid = 0;
+	LWLockRelease(&places->lock);
+}
+
+bool
+sas_places_free(int agent_id)
+{
+	SasPlace   *p = lock_and_find(agent_id);
+	bool		refused;
+
+	if (p == NULL)
+		return false;
+	p->in_flight--;
+	held[p - places->place]--;
+	if (p->probe_pid == MyProcPid && held[p - places->place] == 0)
+		p->probe_pid = 0;
+	refused = p->refused;
+	p->refused = false;
+	LWLockRelease(&places->lock);
+	return refused;
+}
+
+SasBreaker
+sas_places_breaker(int agent_id)
+{
+	SasPlace   *p = lock_and_find(agent_id);
+	SasBreaker	breaker;
+
+	if (p == NULL)
+		return SAS_BREAKER_CLOSED;
+	breaker = p->breaker;
+	LWLockRelease(&places->lock);
+	return breaker;
+}
+
+bool
+sas_places_report(int agent_id, const SasLimits *limits, bool success, SasBreaker *now_is)
+{
+	int64		now = sas_clock_monotonic_us();
+	SasPlace   *p;
+	SasBreaker	before;
+
+	if (limits->breaker_failures == 0 || (p = lock_and_find(agent_id)) == NULL)
+		return false;
+	before = p->breaker;
+	if (success)
+	{
+		p->failures = 0;
+		/* an answer to a call from before the breaker opened says nothing new */
+		if (p->breaker == SAS_BREAKER_HALF_OPEN)
+		{
+			p->breaker = SAS_BREAKER_CLOSED;
+			p->probe_pid = 0;
+		}
+	}
+	else if (p->breaker == SAS_BREAKER_HALF_OPEN)
+	{
+		p->breaker = SAS_BREAKER_OPEN;
+		p->open_until_us = now + limits->breaker_open_us;
+		p->probe_pid = 0;
+	}
+	else if (p->breaker == SAS_BREAKER_CLOSED)
+	{
+		if (p->failures == 0 || now - p->first_failure_us > limits->breaker_window_us)
+		{
+			p->failures = 0;
+			p->first_failure_us = now;
+		}
+		if (++p->failures >= limits->breaker_failures)
+		{
+			p->breaker = SAS_BREAKER_OPEN;
+			p->open_until_us = now + limits->breaker_open_us;
+			p->failures = 0;
+		}
+	}
+	*now_is = p->breaker;
+	LWLockRelease(&places->lock);
+	return before != *now_is;
+}
+
+void
+sas_places_half_open(int agent_id)
+{
+	SasPlace   *p = lock_and_find(agent_id);
+
+	if (p == NULL)
+		return;
+	if (p->breaker == SAS_BREAKER_OPEN)
+	{
+		p->breaker = SAS_BREAKER_HALF_OPEN;
+		p->probe_pid = 0;
+	}
+	LWLockRelease(&places->lock);
+}
+
+int
+sas_places_view(SasPlaceView **views)
+{
+	int			n = 0;
+	int64		now = sas_clock_monotonic_us();
+
+	*views = palloc(sizeof(SasPlaceView) * SAS_PLACES);
+	if (places == NULL)
+		return 0;
+	LWLockAcquire(&places->lock, LW_SHARED);
+	for (int i = 0; i < SAS_PLACES; i++)
+	{
+		SasPlace   *p = &places->place[i];
+
+		if (p->dboid != MyDatabaseId || !p->told)
+			continue;
+		(*views)[n].agent_id = p->agent_id;
+		(*views)[n].in_flight = p->in_flight;
+		(*views)[n].breaker = p->breaker;
+		(*views)[n].open_for_us = p->breaker == SAS_BREAKER_OPEN ? Max(0, p->open_until_us - now) : 0;
+		n++;
+	}
+	LWLockRelease(&places->lock);
+	return n;
+}

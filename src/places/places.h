@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * places.h: the limits of an agent that hold for all workers together.
+ *
+ * One entry per agent in shared memory: places in use, a token bucket and the
+ * circuit breaker.  A worker asks before it claims a step, so that a closed
+ * door burns no attempt.  What a worker holds is given back when it exits; a
+ * crash empties all.  The breaker's state is also a row (sas.agent_health),
+ * from which the first worker after a start loads it.
+ */
+#ifndef SAS_PLACES_PLACES_H
+#define SAS_PLACES_PLACES_H
+
+typedef enum SasBreaker
+{
+	SAS_BREAKER_CLOSED,
+	SAS_BREAKER_OPEN,
+	SAS_BREAKER_HALF_OPEN
+} SasBreaker;
+
+typedef struct SasLimits
+{
+	int			max_in_flight;
+	double		rate_per_s;		/* 0: none */
+	int			breaker_failures;	/* in a row; 0: no breaker */
+	int64		breaker_window_us;
+	int64		breaker_open_us;
+} SasLimits;
+
+/* What sas._places() shows. */
+typedef struct SasPlaceView
+{
+	int			agent_id;
+	int			in_flight;
+	SasBreaker	breaker;
+	int64		open_for_us;
+} SasPlaceView;
+
+extern Size sas_places_shmem_size(void);
+extern void sas_places_shmem_init(void);
+
+/* Tells the breaker's stored state, unless a worker has told it since the start of the server. */
+extern void sas_places_load(int agent_id, SasBreaker breaker, int64 open_for_us);
+
+/*
+ * Asks for up to want places, with a token each.  Returns how many are
+ * granted; *retry_us says when it may be worth while to ask again when fewer
+ * were (monotonic; 0: when a place is given back, which rings).
+ */
+extern int	sas_places_ask(int agent_id, const SasLimits *limits, int want, int64 *retry_us);
+
+/* Gives back places that were granted and not used: with their tokens. */
+extern void sas_places_return(int agent_id, const SasLimits *limits, int n);
+
+/* A call is over, or rests: its place is free.  True: others were refused one and should be woken. */
+extern bool sas_places_free(int agent_id);
+
+extern SasBreaker sas_places_breaker(int agent_id);
+
+/*
+ * What a call showed about the service.  True when the breaker changed, to
+ * *now_is.  A success closes it; failures in a row within the window, or a
+ * failed probe, open it.
+ */
+extern bool sas_places_report(int agent_id, const SasLimits *limits, bool success, SasBreaker *now_is);
+
+/* An open breaker lets one probe through now. */
+extern void sas_places_half_open(int agent_id);
+
+/* The agents of this database, palloc'd; returns how many. */
+extern int	sas_places_view(SasPlaceView **views);
+
+#endif							/* SAS_PLACES_PLACES_H */

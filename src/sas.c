@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * sas.c: what happens when the library is loaded.
+ *
+ * By shared_preload_libraries: settings, shared memory, hooks, and the
+ * launcher, which starts everything else.  By a session: the settings only;
+ * the functions work, and what is submitted waits for a server that has the
+ * library preloaded.
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+
+#include "agent/agent.h"
+#include "agent/function.h"
+#include "base/settings.h"
+#include "places/places.h"
+#include "scheduler/scheduler.h"
+#include "supervisor/supervisor.h"
+#include "wake/bell.h"
+#include "worker/launcher.h"
+#include "worker/lifecycle.h"
+#include "worker/loop.h"
+#include "worker/registry.h"
+
+PG_MODULE_MAGIC;
+
+extern PGDLLEXPORT void _PG_init(void);
+
+static shmem_request_hook_type previous_shmem_request_hook = NULL;
+static shmem_startup_hook_type previous_shmem_startup_hook = NULL;
+
+static void
+sas_shmem_request(void)
+{
+	if (previous_shmem_request_hook)
+		previous_shmem_request_hook();
+	RequestAddinShmemSpace(sas_registry_shmem_size());
+	RequestAddinShmemSpace(sas_bell_shmem_size());
+	RequestAddinShmemSpace(sas_places_shmem_size());
+}
+
+static void
+sas_shmem_startup(void)
+{
+	if (previous_shmem_startup_hook)
+		previous_shmem_startup_hook();
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	sas_registry_shmem_init();
+	sas_bell_shmem_init();
+	sas_places_shmem_init();
+	LWLockRelease(AddinShmemInitLock);
+}
+
+void
+_PG_init(void)
+{
+	sas_settings_define();
+	if (!process_shared_preload_libraries_in_progress)
+		return;
+
+	previous_shmem_request_hook = shmem_request_hook;
+	shmem_request_hook = sas_shmem_request;
+	previous_shmem_startup_hook = shmem_startup_hook;
+	shmem_startup_hook = sas_shmem_startup;
+
+	sas_bell_install();
+	sas_lifecycle_install();
+	sas_worker_set_methods(SAS_SCHEDULER, &sas_scheduler_methods);
+	sas_worker_set_methods(SAS_AGENT, &sas_agent_methods);
+	sas_worker_set_methods(SAS_FUNCTION, &sas_function_methods);
+	sas_worker_set_methods(SAS_SUPERVISOR, &sas_supervisor_methods);
+
+	/* pg_upgrade moves the tables; nobody may work on them meanwhile. */
+	if (!IsBinaryUpgrade)
+		sas_launcher_register();
+}

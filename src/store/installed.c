@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * installed.c: looks the extension up in pg_extension.
+ *
+ * Called by each transaction of a worker before it touches a table, because
+ * DROP EXTENSION does not wait for workers.  A library that meets tables of a
+ * version it does not know leaves them alone.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "catalog/indexing.h"
+#include "catalog/pg_extension.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/rel.h"
+
+#include "store/installed.h"
+
+/* The schema versions that this library works with. */
+static const char *const known_versions[] = {"0.1"};
+
+/* The extension's version, palloc'd, or NULL when it is not there. */
+static char *
+sas_store_version(void)
+{
+	Relation	relation;
+	SysScanDesc scan;
+	ScanKeyData key[1];
+	HeapTuple	tuple;
+	char	   *version = NULL;
+
+	relation = table_open(ExtensionRelationId, AccessShareLock);
+	ScanKeyInit(&key[0], Anum_pg_extension_extname, BTEqualStrategyNumber, F_NAMEEQ,
+				CStringGetDatum("sas"));
+	scan = systable_beginscan(relation, ExtensionNameIndexId, true, NULL, 1, key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+	{
+		bool		isnull;
+		Datum		datum = heap_getattr(tuple, Anum_pg_extension_extversion,
+										 RelationGetDescr(relation), &isnull);
+
+		version = isnull ? pstrdup("") : TextDatumGetCString(datum);
+	}
+	systable_endscan(scan);
+	table_close(relation, AccessShareLock);
+	return version;
+}
+
+bool
+sas_store_installed(void)
+{
+	static bool said = false;
+	char	   *version = sas_store_version();
+
+	if (version == NULL)
+		return false;
+	for (int i = 0; i < lengthof(known_versions); i++)
+		if (strcmp(version, known_versions[i]) == 0)
+		{
+			pfree(version);
+			said = false;
+			return true;
+		}
+	if (!said)
+		ereport(LOG,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("extension \"sas\" has version \"%s\", which the loaded library does not know", version),
+				 errdetail("No worker runs in this database."),
+				 errhint("Run ALTER EXTENSION sas UPDATE, or restart the server with the library of that version.")));
+	said = true;
+	pfree(version);
+	return false;
+}

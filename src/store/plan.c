@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * plan.c: saved plans, and the way of values into and out of them.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "store/store.h"
+#include "store/plan.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+
+void
+sas_plan_run(SasPlan *plan, Datum *args, const char *nulls)
+{
+	int			rc;
+
+	if (plan->plan == NULL)
+	{
+		SPIPlanPtr	made = SPI_prepare(plan->text, plan->n_args, plan->types);
+
+		if (made == NULL || SPI_keepplan(made) != 0)
+			elog(ERROR, "could not prepare \"%s\": %s", plan->text, SPI_result_code_string(SPI_result));
+		plan->plan = made;
+	}
+	rc = SPI_execute_plan(plan->plan, args, nulls, false, 0);
+	if (rc < 0)
+		elog(ERROR, "could not run \"%s\": %s", plan->text, SPI_result_code_string(rc));
+}
+
+void
+sas_column_open(SasColumn *column, Oid type, int rows)
+{
+	column->type = type;
+	column->values = palloc(sizeof(Datum) * Max(rows, 1));
+	column->nulls = palloc(sizeof(bool) * Max(rows, 1));
+	column->n = 0;
+}
+
+void
+sas_column_add(SasColumn *column, Datum value, bool isnull)
+{
+	column->values[column->n] = value;
+	column->nulls[column->n++] = isnull;
+}
+
+Datum
+sas_column_array(SasColumn *column)
+{
+	int16		typlen;
+	bool		typbyval;
+	char		typalign;
+	int			dims[1] = {column->n};
+	int			lower[1] = {1};
+
+	get_typlenbyvalalign(column->type, &typlen, &typbyval, &typalign);
+	if (column->n == 0)
+		return PointerGetDatum(construct_empty_array(column->type));
+	return PointerGetDatum(construct_md_array(column->values, column->nulls, 1, dims, lower,
+											  column->type, typlen, typbyval, typalign));
+}
+
+static Datum
+cell(int row, int column, bool *isnull)
+{
+	return SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, column, isnull);
+}
+
+int64
+sas_cell_int(int row, int column)
+{
+	bool		isnull;
+	Datum		value = cell(row, column, &isnull);
+	Oid			type = SPI_gettypeid(SPI_tuptable->tupdesc, column);
+
+	if (isnull)
+		return 0;
+	return type == INT8OID ? DatumGetInt64(value) : type == OIDOID ? (int64) DatumGetObjectId(value) : DatumGetInt32(value);
+}
+
+double
+sas_cell_float(int row, int column)
+{
+	bool		isnull;
+	Datum		value = cell(row, column, &isnull);
+
+	return isnull ? 0 : DatumGetFloat8(value);
+}
+
+bool
+sas_cell_bool(int row, int column)
+{
+	bool		isnull;
+	Datum		value = cell(row, column, &isnull);
+
+	return !isnull && DatumGetBool(value);
+}
+
+bool
+sas_cell_null(int row, int column)
+{
+	bool		isnull;
+
+	(void) cell(row, column, &isnull);
+	return isnull;
+}
+
+char *
+sas_cell_text(int row, int column)
+{
+	bool		isnull;
+	Datum		value = cell(row, column, &isnull);
+	MemoryContext old;
+	char	   *copy;
+
+	if (isnull)
+		return NULL;
+	old = MemoryContextSwitchTo(sas_store_results);
+	copy = TextDatumGetCString(value);
+	MemoryContextSwitchTo(old);
+	return copy;
+}
+
+Jsonb *
+sas_cell_jsonb(int row, int column)
+{
+	bool		isnull;
+	Datum		value = cell(row, column, &isnull);
+	MemoryContext old;
+	Jsonb	   *jsonb;
+
+	if (isnull)
+		return NULL;
+	old = MemoryContextSwitchTo(sas_store_results);
+	jsonb = DatumGetJsonbPCopy(value);
+	MemoryContextSwitchTo(old);
+	return jsonb;
+}
+
+void
+sas_cell_uuid(int row, int column, pg_uuid_t *uuid)
+{
+	bool		isnull;
+	Datum		value = cell(row, column, &isnull);
+
+	if (isnull)
+		memset(uuid, 0, sizeof(*uuid));
+	else
+		*uuid = *DatumGetUUIDP(value);
+}
+
+TimestampTz
+sas_cell_time(int row, int column)
+{
+	bool		isnull;
+	Datum		value = cell(row, column, &isnull);
+
+	return isnull ? DT_NOEND : DatumGetTimestampTz(value);
+}

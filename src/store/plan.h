@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * plan.h: inside the store only: saved plans and arrays for their parameters.
+ */
+#ifndef SAS_STORE_PLAN_H
+#define SAS_STORE_PLAN_H
+
+#include "executor/spi.h"
+
+/* A statement, prepared when it is first used and kept for the life of the process. */
+typedef struct SasPlan
+{
+	const char *text;
+	int			n_args;
+	Oid			types[14];
+	SPIPlanPtr	plan;
+} SasPlan;
+
+/* Runs it; nulls may be NULL. The result is in SPI_tuptable. */
+extern void sas_plan_run(SasPlan *plan, Datum *args, const char *nulls);
+
+/* The context that was current at sas_store_begin: results go there. */
+extern MemoryContext sas_store_results;
+
+/* One parameter column: filled row by row, then made an array. */
+typedef struct SasColumn
+{
+	Oid			type;
+	Datum	   *values;
+	bool	   *nulls;
+	int			n;
+} SasColumn;
+
+extern void sas_column_open(SasColumn *column, Oid type, int rows);
+extern void sas_column_add(SasColumn *column, Datum value, bool isnull);
+extern Datum sas_column_array(SasColumn *column);
+
+/* Cells of the current result, copied to sas_store_results where they are not by value. */
+extern int64 sas_cell_int(int row, int column);
+extern double sas_cell_float(int row, int column);
+extern bool sas_cell_bool(int row, int column);
+extern bool sas_cell_null(int row, int column);
+extern char *sas_cell_text(int row, int column);
+extern Jsonb *sas_cell_jsonb(int row, int column);
+extern void sas_cell_uuid(int row, int column, pg_uuid_t *uuid);
+extern TimestampTz sas_cell_time(int row, int column);
+
+#endif							/* SAS_STORE_PLAN_H */

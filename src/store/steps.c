@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * steps.c: the calls that claim steps and write what became of them.
+ */
+#include "postgres.h"
+
+#include "base/actor.h"
+#include "catalog/pg_type.h"
+#include "store/store.h"
+#include "store/plan.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+
+static Datum
+int4_array(const int *values, int n)
+{
+	SasColumn	column;
+
+	sas_column_open(&column, INT4OID, n);
+	for (int i = 0; i < n; i++)
+		sas_column_add(&column, Int32GetDatum(values[i]), false);
+	return sas_column_array(&column);
+}
+
+static Datum
+int8_array(const int64 *values, int n)
+{
+	SasColumn	column;
+
+	sas_column_open(&column, INT8OID, n);
+	for (int i = 0; i < n; i++)
+		sas_column_add(&column, Int64GetDatum(values[i]), false);
+	return sas_column_array(&column);
+}
+
+static void
+step_id(int row, int column, SasStepId *id)
+{
+	id->run_id = sas_cell_int(row, column);
+	id->step_no = sas_cell_int(row, column + 1);
+	id->element = sas_cell_int(row, column + 2);
+}
+
+List *
+sas_store_claim_calls(const int *lanes, const int *quantities, int n)
+{
+	static SasPlan plan = {"SELECT lease_id, agent_id, run_id, step_no, element, step, undo, attempt, request_id, window_ms, "
+		"trace, idempotency_key, request, policy, problem FROM sas._claim_calls($1, $2, $3, $4, $5)",
+	5, {INT4ARRAYOID, INT4ARRAYOID, INT8OID, INT8OID, TEXTOID}};
+	Datum		args[5] = {int4_array(lanes, n), int4_array(quantities, n), Int64GetDatum(sas_self.boot),
+	Int64GetDatum(sas_self.worker_id), CStringGetTextDatum(sas_self.name)};
+	List	   *calls = NIL;
+
+	sas_plan_run(&plan, args, NULL);
+	for (int i = 0; i < SPI_processed; i++)
+	{
+		MemoryContext old = MemoryContextSwitchTo(sas_store_results);
+		SasClaimedCall *c = palloc0(sizeof(SasClaimedCall));
+
+		c->lease_id = sas_cell_int(i, 1);
+		c->agent_id = sas_cell_int(i, 2);
+		step_id(i, 3, &c->id);
+		c->step = sas_cell_text(i, 6);
+		c->undo = sas_cell_bool(i, 7);
+		c->attempt = sas_cell_int(i, 8);
+		sas_cell_uuid(i, 9, &c->id.request_id);
+		c->window_ms = sas_cell_float(i, 10);
+		sas_cell_uuid(i, 11, &c->trace);
+		c->idempotency_key = sas_cell_text(i, 12);
+		c->request = sas_cell_jsonb(i, 13);
+		c->policy = sas_cell_jsonb(i, 14);
+		c->problem = sas_cell_jsonb(i, 15);
+		calls = lappend(calls, c);
+		MemoryContextSwitchTo(old);
+	}
+	return calls;
+}
+
+List *
+sas_store_claim_functions(int quantity)
+{
+	static SasPlan plan = {"SELECT lease_id, owner, run_id, step_no, element, step, undo, attempt, alone, request_id, window_ms, "
+		"function, input, problem, retry FROM sas._claim_functions($1, $2, $3, $4)",
+	4, {INT4OID, INT8OID, INT8OID, TEXTOID}};
+	Datum		args[4] = {Int32GetDatum(quantity), Int64GetDatum(sas_self.boot), Int64GetDatum(sas_self.worker_id),
+	CStringGetTextDatum(sas_self.name)};
+	List	   *steps = NIL;
+
+	sas_plan_run(&plan, args, NULL);
+	for (int i = 0; i < SPI_processed; i++)
+	{
+		MemoryContext old = MemoryContextSwitchTo(sas_store_results);
+		SasClaimedFunction *c = palloc0(sizeof(SasClaimedFunction));
+
+		c->lease_id = sas_cell_int(i, 1);
+		c->owner = (Oid) sas_cell_int(i, 2);
+		step_id(i, 3, &c->id);
+		c->step = sas_cell_text(i, 6);
+		c->undo = sas_cell_bool(i, 7);
+		c->attempt = sas_cell_int(i, 8);
+		c->alone = sas_cell_bool(i, 9);
+		sas_cell_uuid(i, 10, &c->id.request_id);
+		c->window_ms = sas_cell_float(i, 11);
+		c->function = sas_cell_text(i, 12);
+		c->input = sas_cell_jsonb(i, 13);
+		c->problem = sas_cell_jsonb(i, 14);
+		c->retry = sas_cell_jsonb(i, 15);
+		steps = lappend(steps, c);
+		MemoryContextSwitchTo(old);
+	}
+	return steps;
+}
+
+/* the four columns that name a claimed step */
+static void
+id_columns(SasColumn c[4], int n)
+{
+	sas_column_open(&c[0], INT8OID, n);
+	sas_column_open(&c[1], INT4OID, n);
+	sas_column_open(&c[2], INT4OID, n);
+	sas_column_open(&c[3], UUIDOID, n);
+}
+
+static void
+add_id(SasColumn c[4], const SasStepId *id)
+{
+	sas_column_add(&c[0], Int64GetDatum(id->run_id), false);
+	sas_column_add(&c[1], Int32GetDatum(id->step_no), false);
+	sas_column_add(&c[2], Int32GetDatum(id->element), false);
+	sas_column_add(&c[3], UUIDPGetDatum(&id->request_id), false);
+}
+
+static void
+add_jsonb(SasColumn *c, const Jsonb *jsonb)
+{
+	sas_column_add(c, PointerGetDatum(jsonb), jsonb == NULL);
+}
+
+char *
+sas_store_held(const SasStepId *ids, int n)
+{
+	static SasPlan plan = {"SELECT unnest(sas._held($1, $2, $3, $4))",
+	4, {INT8ARRAYOID, INT4ARRAYOID, INT4ARRAYOID, 2951 /* uuid[] */ }};
+	SasColumn	c[4];
+	Datum		args[4];
+	char	   *answer = MemoryContextAllocZero(sas_store_results, n + 1);
+
+	id_columns(c, n);
+	for (int i = 0; i < n; i++)
+		add_id(c, &ids[i]);
+	for (int i = 0; i < 4; i++)
+		args[i] = sas_column_array(&c[i]);
+	sas_plan_run(&plan, args, NULL);
+	Assert(SPI_processed == n);
+	for (int i = 0; i < n; i++)
+	{
+		char	   *word = sas_cell_text(i, 1);
+
+		answer[i] = strcmp(word, "held") == 0 ? 'h' : strcmp(word, "locked") == 0 ? 'l' : 'x';
+	}
+	return answer;
+}
+
+void
+sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_leases, int n_leases, bool *aside)
+{
+	static SasPlan plan = {"SELECT unnest(sas._write_replies(ARRAY("
+		"SELECT ROW(u.*)::sas._reply FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS u), $11))",
+		11, {INT8ARRAYOID, INT4ARRAYOID, INT4ARRAYOID, 2951, TEXTARRAYOID, INT4ARRAYOID, JSONBARRAYOID, JSONBARRAYOID,
+	BOOLARRAYOID, INTERVALARRAYOID, INT8ARRAYOID}};
+	SasColumn	c[10];
+	Datum		args[11];
+
+	id_columns(c, n);
+	sas_column_open(&c[4], TEXTOID, n);
+	sas_column_open(&c[5], INT4OID, n);
+	sas_column_open(&c[6], JSONBOID, n);
+	sas_column_open(&c[7], JSONBOID, n);
+	sas_column_open(&c[8], BOOLOID, n);
+	sas_column_open(&c[9], INTERVALOID, n);
+	for (int i = 0; i < n; i++)
+	{
+		const SasStoredReply *r = &replies[i];
+		Interval   *span = palloc0(sizeof(Interval));
+
+		span->time = (TimeOffset) (r->again_in_ms * 1000);
+		add_id(c, &r->id);
+		sas_column_add(&c[4], CStringGetTextDatum(r->verdict), false);
+		sas_column_add(&c[5], Int32GetDatum(r->attempts), false);
+		add_jsonb(&c[6], r->output);
+		add_jsonb(&c[7], r->error);
+		sas_column_add(&c[8], BoolGetDatum(r->in_doubt), false);
+		sas_column_add(&c[9], IntervalPGetDatum(span), false);
+		aside[i] = false;
+	}
+	for (int i = 0; i < 10; i++)
+		args[i] = sas_column_array(&c[i]);
+	args[10] = int8_array(done_leases, n_leases);
+	sas_plan_run(&plan, args, NULL);
+	for (int i = 0; i < SPI_processed; i++)
+		aside[sas_cell_int(i, 1) - 1] = true;
+}
+
+void
+sas_store_write_attempts(const SasStoredAttempt *attempts, int n)
+{
+	static SasPlan plan = {"SELECT sas._write_attempts($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+		12, {INT8ARRAYOID, INT4ARRAYOID, INT4ARRAYOID, INT4ARRAYOID, BOOLARRAYOID, INT4ARRAYOID, TEXTOID, TEXTARRAYOID,
+	INT4ARRAYOID, JSONBARRAYOID, TIMESTAMPTZARRAYOID, TIMESTAMPTZARRAYOID}};
+	SasColumn	id[4];
+	SasColumn	c[8];
+	Datum		args[12];
+
+	if (n == 0)
+		return;
+	id_columns(id, n);
+	sas_column_open(&c[0], INT4OID, n);
+	sas_column_open(&c[1], BOOLOID, n);
+	sas_column_open(&c[2], INT4OID, n);
+	sas_column_open(&c[3], TEXTOID, n);
+	sas_column_open(&c[4], INT4OID, n);
+	sas_column_open(&c[5], JSONBOID, n);
+	sas_column_open(&c[6], TIMESTAMPTZOID, n);
+	sas_column_open(&c[7], TIMESTAMPTZOID, n);
+	for (int i = 0; i < n; i++)
+	{
+		const SasStoredAttempt *a = &attempts[i];
+
+		add_id(id, &a->id);
+		sas_column_add(&c[0], Int32GetDatum(a->attempt), false);
+		sas_column_add(&c[1], BoolGetDatum(a->undo), false);
+		sas_column_add(&c[2], Int32GetDatum(a->agent_id), false);
+		sas_column_add(&c[3], CStringGetTextDatum(a->status), false);
+		sas_column_add(&c[4], Int32GetDatum(a->http_status), false);
+		add_jsonb(&c[5], a->error);
+		sas_column_add(&c[6], TimestampTzGetDatum(a->started_at), false);
+		sas_column_add(&c[7], TimestampTzGetDatum(a->finished_at), false);
+	}
+	for (int i = 0; i < 3; i++)
+		args[i] = sas_column_array(&id[i]);
+	for (int i = 0; i < 3; i++)
+		args[3 + i] = sas_column_array(&c[i]);
+	args[6] = CStringGetTextDatum(sas_self.name);
+	for (int i = 3; i < 8; i++)
+		args[4 + i] = sas_column_array(&c[i]);
+	sas_plan_run(&plan, args, NULL);
+}
+
+void
+sas_store_write_health(int agent_id, const char *breaker, double open_ms, Jsonb *error)
+{
+	static SasPlan plan = {"SELECT sas._write_health(ARRAY[$1], ARRAY[$2], ARRAY[$3], ARRAY[$4])",
+	4, {INT4OID, TEXTOID, FLOAT8OID, JSONBOID}};
+	Datum		args[4] = {Int32GetDatum(agent_id), breaker ? CStringGetTextDatum(breaker) : (Datum) 0,
+	Float8GetDatum(open_ms), PointerGetDatum(error)};
+	char		nulls[5] = {' ', breaker ? ' ' : 'n', ' ', error ? ' ' : 'n', '\0'};
+
+	sas_plan_run(&plan, args, nulls);
+}
+
+int
+sas_store_scheduler_tick(int quantity, int64 *next_ms)
+{
+	static SasPlan plan = {"SELECT worked, next_due FROM sas._scheduler_tick($1)", 1, {INT4OID}};
+	Datum		args[1] = {Int32GetDatum(quantity)};
+
+	sas_plan_run(&plan, args, NULL);
+	*next_ms = sas_store_ms_until(sas_cell_time(0, 2));
+	return sas_cell_int(0, 1);
+}
+
+int
+sas_store_supervisor_tick(const int64 *live, int n_live, int64 newest, int quantity, int64 *next_ms, int64 **stuck, int *n_stuck)
+{
+	static SasPlan plan = {"SELECT worked, next_due, stuck FROM sas._supervisor_tick($1, $2, $3, $4)",
+	4, {INT8OID, INT8ARRAYOID, INT8OID, INT4OID}};
+	Datum		args[4] = {Int64GetDatum(sas_self.boot), int8_array(live, n_live), Int64GetDatum(newest), Int32GetDatum(quantity)};
+	bool		isnull;
+	Datum		ids;
+
+	sas_plan_run(&plan, args, NULL);
+	*next_ms = sas_store_ms_until(sas_cell_time(0, 2));
+	*stuck = NULL;
+	*n_stuck = 0;
+	ids = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 3, &isnull);
+	if (!isnull)
+	{
+		Datum	   *values;
+
+		deconstruct_array(DatumGetArrayTypeP(ids), INT8OID, 8, FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &values, NULL, n_stuck);
+		*stuck = MemoryContextAlloc(sas_store_results, sizeof(int64) * (*n_stuck));
+		for (int i = 0; i < *n_stuck; i++)
+			(*stuck)[i] = DatumGetInt64(values[i]);
+	}
+	return sas_cell_int(0, 1);
+}

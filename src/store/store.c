@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * store.c: the one transaction helper, and the calls that belong to no actor.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "base/actor.h"
+#include "base/clock.h"
+#include "catalog/pg_type.h"
+#include "pgstat.h"
+#include "store/installed.h"
+#include "store/store.h"
+#include "store/plan.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/snapmgr.h"
+
+MemoryContext sas_store_results = NULL;
+
+void
+sas_store_prepare_session(void)
+{
+	/*
+	 * All statements reach few rows by an index.  A plan that was made while
+	 * a table was empty must stay right when it has a million rows.
+	 */
+	SetConfigOption("plan_cache_mode", "force_generic_plan", PGC_SUSET, PGC_S_SESSION);
+	SetConfigOption("enable_seqscan", "off", PGC_SUSET, PGC_S_SESSION);
+	SetConfigOption("enable_hashjoin", "off", PGC_SUSET, PGC_S_SESSION);
+	SetConfigOption("enable_mergejoin", "off", PGC_SUSET, PGC_S_SESSION);
+	SetConfigOption("jit", "off", PGC_SUSET, PGC_S_SESSION);
+}
+
+bool
+sas_store_begin(void)
+{
+	sas_store_results = CurrentMemoryContext;
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	if (!sas_store_installed())
+	{
+		PopActiveSnapshot();
+		CommitTransactionCommand();
+		MemoryContextSwitchTo(sas_store_results);
+		sas_retire = true;
+		return false;
+	}
+	SPI_connect();
+	return true;
+}
+
+void
+sas_store_commit(void)
+{
+	bool		wrote = TransactionIdIsValid(GetTopTransactionIdIfAny());
+
+	SPI_finish();
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+	/* else autovacuum never hears of what was written */
+	if (wrote)
+		pgstat_report_stat(false);
+	MemoryContextSwitchTo(sas_store_results);
+}
+
+int64
+sas_store_ms_until(TimestampTz at)
+{
+	TimestampTz now = sas_clock_now();
+
+	if (TIMESTAMP_IS_NOEND(at))
+		return -1;
+	return at <= now ? 0 : (at - now) / 1000 + 1;
+}
+
+List *
+sas_store_agents(MemoryContext context)
+{
+	static SasPlan plan = {"SELECT * FROM sas._agents_for_workers()", 0};
+	List	   *agents = NIL;
+	MemoryContext results = sas_store_results;
+
+	sas_plan_run(&plan, NULL, NULL);
+	sas_store_results = context;
+	for (int i = 0; i < SPI_processed; i++)
+	{
+		MemoryContext old = MemoryContextSwitchTo(sas_store_results);
+		SasStoredAgent *a = palloc0(sizeof(SasStoredAgent));
+		bool		isnull;
+		Datum		secrets;
+
+		a->agent_id = sas_cell_int(i, 1);
+		a->name = sas_cell_text(i, 2);
+		a->base_url = sas_cell_text(i, 3);
+		a->enabled = sas_cell_bool(i, 4);
+		a->max_in_flight = sas_cell_int(i, 5);
+		a->rate_per_s = sas_cell_float(i, 6);
+		a->request_timeout_ms = sas_cell_float(i, 7);
+		a->headers = sas_cell_jsonb(i, 8);
+		a->query = sas_cell_jsonb(i, 9);
+		a->options = sas_cell_jsonb(i, 10);
+		a->retry = sas_cell_jsonb(i, 11);
+		a->breaker_failures = sas_cell_int(i, 12);
+		a->breaker_window_ms = sas_cell_float(i, 13);
+		a->breaker_open_ms = sas_cell_float(i, 14);
+		a->breaker = sas_cell_text(i, 15);
+		a->open_for_ms = sas_cell_float(i, 16);
+		a->max_response = sas_cell_int(i, 17);
+		a->connect_timeout_ms = sas_cell_float(i, 18);
+		secrets = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 19, &isnull);
+		if (!isnull)
+		{
+			Datum	   *values;
+			int			n;
+
+			deconstruct_array(DatumGetArrayTypeP(secrets), TEXTOID, -1, false, TYPALIGN_INT, &values, NULL, &n);
+			for (int k = 0; k < n; k++)
+				a->secrets = lappend(a->secrets, TextDatumGetCString(values[k]));
+		}
+		agents = lappend(agents, a);
+		MemoryContextSwitchTo(old);
+	}
+	sas_store_results = results;
+	return agents;
+}
+
+bool
+sas_store_run_state(int64 run_id, Datum values[4], bool nulls[4])
+{
+	static SasPlan plan = {"SELECT state, result, output, error FROM sas.runs WHERE run_id = $1", 1, {INT8OID}};
+	Datum		args[1] = {Int64GetDatum(run_id)};
+	MemoryContext caller = CurrentMemoryContext;
+	bool		found;
+
+	SPI_connect();
+	sas_plan_run(&plan, args, NULL);
+	found = SPI_processed == 1;
+	for (int i = 0; found && i < 4; i++)
+	{
+		Datum		value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, i + 1, &nulls[i]);
+		MemoryContext old = MemoryContextSwitchTo(caller);
+
+		if (!nulls[i])
+			values[i] = PointerGetDatum(PG_DETOAST_DATUM_COPY(value));
+		MemoryContextSwitchTo(old);
+	}
+	SPI_finish();
+	return found;
+}
+
+void
+sas_store_fire_deferred(void)
+{
+	/* a utility statement is not worth a saved plan */
+	SPI_connect();
+	if (SPI_execute("SET CONSTRAINTS ALL IMMEDIATE", false, 0) < 0)
+		elog(ERROR, "could not fire deferred triggers");
+	SPI_finish();
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * store.h: the state store, as named calls.
+ *
+ * Nobody else speaks SQL.  A turn of an actor is
+ *
+ *	  if (!sas_store_begin())
+ *		  return leave;			the extension is gone
+ *	  ... named calls ...
+ *	  sas_store_commit();
+ *
+ * What a call returns is allocated in the context that was current at begin,
+ * and outlives the commit.  An ERROR in between aborts everything; the loop of
+ * the worker cleans up.
+ */
+#ifndef SAS_STORE_STORE_H
+#define SAS_STORE_STORE_H
+
+#include "nodes/pg_list.h"
+#include "utils/jsonb.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
+
+/* Once per worker: plans that do not depend on how full the tables are. */
+extern void sas_store_prepare_session(void);
+
+/* Opens a transaction; false (and sas_retire set, nothing open) when the extension is not there any more. */
+extern bool sas_store_begin(void);
+extern void sas_store_commit(void);
+
+/* Where a step of a run stands, in all calls. */
+typedef struct SasStepId
+{
+	int64		run_id;
+	int			step_no;
+	int			element;
+	pg_uuid_t	request_id;
+} SasStepId;
+
+/* An agent, secrets filled in. */
+typedef struct SasStoredAgent
+{
+	int			agent_id;
+	char	   *name;
+	char	   *base_url;
+	bool		enabled;
+	int			max_in_flight;
+	double		rate_per_s;
+	double		request_timeout_ms;
+	Jsonb	   *headers;		/* NULL: none */
+	Jsonb	   *query;			/* NULL: none */
+	Jsonb	   *options;
+	Jsonb	   *retry;
+	int			breaker_failures;
+	double		breaker_window_ms;
+	double		breaker_open_ms;
+	char	   *breaker;
+	double		open_for_ms;
+	int64		max_response;
+	double		connect_timeout_ms;
+	List	   *secrets;		/* of char * */
+} SasStoredAgent;
+
+/* All that are not dropped, allocated in that context. */
+extern List *sas_store_agents(MemoryContext context);
+
+/* A claimed call. */
+typedef struct SasClaimedCall
+{
+	SasStepId	id;
+	int64		lease_id;
+	int			agent_id;
+	char	   *step;
+	bool		undo;
+	int			attempt;		/* made before this claim */
+	double		window_ms;
+	pg_uuid_t	trace;
+	char	   *idempotency_key;
+	Jsonb	   *request;		/* NULL: see problem */
+	Jsonb	   *policy;
+	Jsonb	   *problem;
+} SasClaimedCall;
+
+extern List *sas_store_claim_calls(const int *lanes, const int *quantities, int n);
+
+/* A claimed function step. */
+typedef struct SasClaimedFunction
+{
+	SasStepId	id;
+	int64		lease_id;
+	Oid			owner;
+	char	   *step;
+	bool		undo;
+	int			attempt;
+	bool		alone;
+	double		window_ms;
+	char	   *function;
+	Jsonb	   *input;
+	Jsonb	   *problem;
+	Jsonb	   *retry;			/* the step's own policy, or NULL */
+} SasClaimedFunction;
+
+extern List *sas_store_claim_functions(int quantity);
+
+/* 'h' held, 'l' locked by somebody, 'x' lost; one per id. */
+extern char *sas_store_held(const SasStepId *ids, int n);
+
+/* What became of a claimed step: see the type sas._reply. */
+typedef struct SasStoredReply
+{
+	SasStepId	id;
+	const char *verdict;
+	int			attempts;		/* made under this claim */
+	Jsonb	   *output;
+	Jsonb	   *error;
+	bool		in_doubt;
+	double		again_in_ms;	/* hand_back: 0 at once */
+} SasStoredReply;
+
+/* Sets aside[i] for those whose run somebody holds. */
+extern void sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_leases, int n_leases, bool *aside);
+
+/* A row of sas.attempt. */
+typedef struct SasStoredAttempt
+{
+	SasStepId	id;
+	int			attempt;
+	bool		undo;
+	int			agent_id;
+	const char *status;
+	int			http_status;
+	Jsonb	   *error;
+	TimestampTz started_at;
+	TimestampTz finished_at;
+} SasStoredAttempt;
+
+extern void sas_store_write_attempts(const SasStoredAttempt *attempts, int n);
+
+/* breaker NULL: unchanged; error NULL: none */
+extern void sas_store_write_health(int agent_id, const char *breaker, double open_ms, Jsonb *error);
+
+/* worked, and the span until the next due time in *next_ms (-1: none) */
+extern int	sas_store_scheduler_tick(int quantity, int64 *next_ms);
+extern int	sas_store_supervisor_tick(const int64 *live, int n_live, int64 newest, int quantity, int64 *next_ms, int64 **stuck, int *n_stuck);
+
+/*
+ * The run as its caller may see it, for sas.wait; in the caller's
+ * transaction.  False: there is none.  values as in the view sas.runs:
+ * state, result, output, error.
+ */
+extern bool sas_store_run_state(int64 run_id, Datum values[4], bool nulls[4]);
+
+/* SET CONSTRAINTS ALL IMMEDIATE, as the current user: what was deferred happens now. */
+extern void sas_store_fire_deferred(void);
+
+/* How long until an instant, by the one clock, rounded up; 0 when it has passed. */
+extern int64 sas_store_ms_until(TimestampTz at);
+
+#endif							/* SAS_STORE_STORE_H */

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * supervisor.c: one turn of the leading supervisor.
+ *
+ * The leader's place is a slot in shared memory that is freed when its holder
+ * dies; the others sleep until they are rung, and try again.  All judging is
+ * in sas._supervisor_tick; this file brings it the workers that live, and
+ * ends those that hold a local step past complete-by, since a function that
+ * catches its own cancellation can be stopped in no other way.
+ */
+#include "postgres.h"
+
+#include "base/peers.h"
+#include "base/settings.h"
+#include "store/store.h"
+#include "supervisor/supervisor.h"
+
+#define SAS_SUPERVISOR_BATCH 200
+#define SAS_MAX_PEERS 1024
+
+static SasTurn
+turn(void)
+{
+	SasTurn		next = {false, -1};
+	int64		live[SAS_MAX_PEERS];
+	int64		newest;
+	int			n_live;
+	int			worked;
+	int64	   *stuck;
+	int			n_stuck;
+
+	if (!sas_peers_lead(SAS_SUPERVISOR))
+		return next;
+
+	/* the living first, the leases afterwards: see base/peers.h */
+	n_live = sas_peers_live(live, SAS_MAX_PEERS, &newest);
+	if (n_live > SAS_MAX_PEERS)
+		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("too many workers to watch: %d", n_live)));
+	if (!sas_store_begin())
+		return next;
+	worked = sas_store_supervisor_tick(live, n_live, newest, SAS_SUPERVISOR_BATCH, &next.wake_in_ms, &stuck, &n_stuck);
+	sas_store_commit();
+
+	for (int i = 0; i < n_stuck; i++)
+		sas_peers_terminate(stuck[i]);
+	next.again = worked >= SAS_SUPERVISOR_BATCH;
+	if (next.wake_in_ms < 0 || next.wake_in_ms > sas_supervisor_interval)
+		next.wake_in_ms = sas_supervisor_interval;
+	return next;
+}
+
+const SasActorMethods sas_supervisor_methods = {
+	.start = sas_store_prepare_session,
+	.turn = turn,
+};

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * reference.c
+ *		What a template or a predicate looks at, and whether it is well-formed: asked at define time.
+ *
+ * The order of steps follows from this list, so a "$" inside a filter or a subscript counts too:
+ *
+ *		"{{input.lines[$.steps.pick.output.n]}}"
+ *
+ * gives input.lines and steps.pick.output.
+ */
+#include "postgres.h"
+
+#include "utils/builtins.h"
+
+#include "template/path.h"
+#include "template/template.h"
+#include "template/token.h"
+#include "template/walk.h"
+
+static List *
+add_malformed(List *list, char *pointer, const SasToken *token, const char *reason)
+{
+	SasTemplateReference *reference = palloc0(sizeof(SasTemplateReference));
+
+	reference->pointer = pointer;
+	reference->path = pnstrdup(token->start, token->len);
+	reference->optional = token->optional;
+	reference->problem = psprintf("%s: %s", SAS_TEMPLATE_MALFORMED, reason);
+	return lappend(list, reference);
+}
+
+static List *
+add_token(List *list, char *pointer, const SasToken *token, SasPathKind kind)
+{
+	const SasPath *path;
+	char	   *reason = NULL;
+	char	   *variable;
+	List	   *roots;
+	ListCell   *cell;
+
+	if (token->kind == SAS_TOKEN_MALFORMED)
+		return add_malformed(list, pointer, token, token->reason);
+	path = sas_template_path(token->start, token->len, kind, &reason);
+	if (path == NULL)
+		return add_malformed(list, pointer, token, reason);
+
+	roots = sas_template_path_roots(path->jsonpath, &variable);
+	foreach(cell, roots)
+	{
+		SasPathRoot *root = lfirst(cell);
+		SasTemplateReference *reference = palloc0(sizeof(SasTemplateReference));
+
+		reference->pointer = pointer;
+		reference->path = pnstrdup(token->start, token->len);
+		reference->optional = token->optional;
+		reference->root = root->names[0];
+		reference->member = root->names[1];
+		reference->third = root->names[2];
+		list = lappend(list, reference);
+	}
+	return list;
+}
+
+List *
+sas_template_references(Jsonb *template)
+{
+	List	   *list = NIL;
+	JsonbIteratorToken type;
+	JsonbValue	value;
+	SasWalk		walk;
+
+	if (sas_template_braces(VARDATA(template), VARSIZE(template) - VARHDRSZ) == NULL)
+		return NIL;
+
+	sas_template_walk(&walk, template);
+	while ((type = sas_template_walk_next(&walk, &value)) != WJB_DONE)
+	{
+		char	   *pointer = NULL;
+		SasTokenScan scan;
+		SasToken	token;
+
+		if ((type != WJB_VALUE && type != WJB_ELEM) || value.type != jbvString)
+			continue;
+		sas_template_scan(&scan, value.val.string.val, value.val.string.len);
+		while (sas_template_next_token(&scan, &token) != SAS_TOKEN_END)
+		{
+			if (token.kind == SAS_TOKEN_TEXT)
+				continue;
+			if (pointer == NULL)
+				pointer = sas_template_walk_pointer(&walk);
+			list = add_token(list, pointer, &token, SAS_PATH_REFERENCE);
+		}
+	}
+	return list;
+}
+
+/* A predicate as if it were a reference between braces. */
+static void
+predicate_token(text *predicate, SasToken *token)
+{
+	memset(token, 0, sizeof(SasToken));
+	token->kind = SAS_TOKEN_REFERENCE;
+	token->start = VARDATA_ANY(predicate);
+	token->len = VARSIZE_ANY_EXHDR(predicate);
+}
+
+List *
+sas_template_predicate_references(text *predicate)
+{
+	SasToken	token;
+
+	predicate_token(predicate, &token);
+	return add_token(NIL, pstrdup(""), &token, SAS_PATH_PREDICATE);
+}
+
+char *
+sas_template_predicate_problem(text *predicate)
+{
+	char	   *reason = NULL;
+
+	if (sas_template_path(VARDATA_ANY(predicate), VARSIZE_ANY_EXHDR(predicate),
+						  SAS_PATH_PREDICATE, &reason) == NULL)
+		return reason;
+	return NULL;
+}
+
+int
+sas_template_predicate(text *predicate, Jsonb *root)
+{
+	char	   *reason = NULL;
+	const SasPath *path = sas_template_path(VARDATA_ANY(predicate), VARSIZE_ANY_EXHDR(predicate),
+											SAS_PATH_PREDICATE, &reason);
+
+	if (path == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_SYNTAX_ERROR),
+				 errmsg("malformed predicate \"%s\"", text_to_cstring(predicate)),
+				 errdetail_internal("%s", reason)));
+	return sas_template_match(path, root);
+}

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * render.c
+ *		Puts values from a root into a template.
+ *
+ * The template is copied value by value; only its strings are looked into.  A string that is one
+ * reference is replaced by the value found, any other by text.  What was put in is copied, not
+ * looked into, so data that holds "{{" stays data.  Size and depth of the result are bounded here,
+ * because jsonb itself would raise.
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/numeric.h"
+
+#include "template/path.h"
+#include "template/template.h"
+#include "template/token.h"
+#include "template/url.h"
+#include "template/walk.h"
+
+typedef struct Render
+{
+	Jsonb	   *root;
+	Size		put_in;			/* bytes that came from references so far */
+	JsonbParseState *state;
+	JsonbValue *tree;			/* the whole, after the last token */
+	SasTemplateProblem *problem;
+} Render;
+
+static bool
+refuse(Render *render, const char *what, char *hint)
+{
+	render->problem->what = what;
+	render->problem->hint = hint;
+	return false;
+}
+
+static bool
+account(Render *render, Size bytes)
+{
+	render->put_in += bytes;
+	if (render->put_in > SAS_TEMPLATE_MAX_RESULT)
+		return refuse(render, SAS_TEMPLATE_TOO_LARGE,
+					  psprintf("References may put in %d MB at most.",
+							   SAS_TEMPLATE_MAX_RESULT / (1024 * 1024)));
+	return true;
+}
+
+/* Look up one reference. */
+static bool
+look_up(Render *render, const SasToken *token, JsonbValue *value)
+{
+	const SasPath *path;
+	char	   *reason = NULL;
+
+	render->problem->path = NULL;
+	if (token->kind == SAS_TOKEN_MALFORMED)
+	{
+		path = NULL;
+		reason = pstrdup(token->reason);
+	}
+	else
+		path = sas_template_path(token->start, token->len, SAS_PATH_REFERENCE, &reason);
+	if (path == NULL)
+	{
+		render->problem->path = pnstrdup(token->start, token->len);
+		return refuse(render, SAS_TEMPLATE_MALFORMED,
+					  psprintf("It cannot be read: %s.", reason));
+	}
+	if (!sas_template_find(path, render->root, token->optional, value, render->problem))
+	{
+		render->problem->path = pnstrdup(token->start, token->len);
+		return false;
+	}
+	return true;
+}
+
+static Size
+value_size(const JsonbValue *value)
+{
+	switch (value->type)
+	{
+		case jbvString:
+			return value->val.string.len;
+		case jbvNumeric:
+			return VARSIZE_ANY(value->val.numeric);
+		case jbvBinary:
+			return value->val.binary.len;
+		default:
+			return sizeof(JEntry);
+	}
+}
+
+static void
+append_text(StringInfo out, const JsonbValue *value)
+{
+	switch (value->type)
+	{
+		case jbvNull:
+			break;
+		case jbvString:
+			appendBinaryStringInfo(out, value->val.string.val, value->val.string.len);
+			break;
+		case jbvNumeric:
+			appendStringInfoString(out,
+								   DatumGetCString(DirectFunctionCall1(numeric_out,
+																	   NumericGetDatum(value->val.numeric))));
+			break;
+		case jbvBool:
+			appendStringInfoString(out, value->val.boolean ? "true" : "false");
+			break;
+		case jbvBinary:
+			(void) JsonbToCString(out, value->val.binary.data, value->val.binary.len);
+			break;
+		default:
+			elog(ERROR, "unexpected jsonb type %d in a template", (int) value->type);
+	}
+}
+
+/* Replace a string by what it stands for. */
+static bool
+expand(Render *render, JsonbValue *value)
+{
+	const char *string = value->val.string.val;
+	int			len = value->val.string.len;
+	SasTokenScan scan;
+	SasToken	token;
+	StringInfoData out;
+
+	if (sas_template_braces(string, len) == NULL)
+		return true;
+
+	sas_template_scan(&scan, string, len);
+	sas_template_next_token(&scan, &token);
+	if (token.whole && token.kind == SAS_TOKEN_REFERENCE)
+		return look_up(render, &token, value) && account(render, value_size(value));
+
+	initStringInfo(&out);
+	for (; token.kind != SAS_TOKEN_END; sas_template_next_token(&scan, &token))
+	{
+		JsonbValue	found;
+		int			before = out.len;
+
+		if (token.kind == SAS_TOKEN_TEXT)
+		{
+			appendBinaryStringInfo(&out, token.start, token.len);
+			continue;
+		}
+		if (!look_up(render, &token, &found))
+			return false;
+		/* A container is judged before its JSON is written, and again after: escapes add to it. */
+		if (render->put_in + value_size(&found) > SAS_TEMPLATE_MAX_RESULT)
+			return account(render, value_size(&found));
+		append_text(&out, &found);
+		if (!account(render, out.len - before))
+			return false;
+	}
+	value->type = jbvString;
+	value->val.string.val = out.data;
+	value->val.string.len = out.len;
+	return true;
+}
+
+/* Copy a value to the result, below "depth" levels of the template. */
+static bool
+put(Render *render, JsonbIteratorToken token, JsonbValue *value, int depth)
+{
+	JsonbIterator *iterator;
+	JsonbIteratorToken inner;
+	JsonbValue	part;
+
+	if (value->type != jbvBinary)
+	{
+		render->tree = pushJsonbValue(&render->state, token, value);
+		return true;
+	}
+
+	iterator = JsonbIteratorInit(value->val.binary.data);
+	while ((inner = JsonbIteratorNext(&iterator, &part, false)) != WJB_DONE)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (inner == WJB_BEGIN_ARRAY || inner == WJB_BEGIN_OBJECT)
+		{
+			if (++depth > SAS_TEMPLATE_MAX_DEPTH)
+				return refuse(render, SAS_TEMPLATE_TOO_DEEP, NULL);
+		}
+		else if (inner == WJB_END_ARRAY || inner == WJB_END_OBJECT)
+			depth--;
+		render->tree = pushJsonbValue(&render->state, inner,
+									  inner < WJB_BEGIN_ARRAY ? &part : NULL);
+	}
+	return true;
+}
+
+/* A template that is one string: what it becomes is copied whole, at any depth. */
+static bool
+render_scalar(Render *render, Jsonb *template, Jsonb **result)
+{
+	JsonbValue	value;
+
+	if (JsonbExtractScalar(&template->root, &value) && value.type == jbvString &&
+		!expand(render, &value))
+	{
+		render->problem->pointer = pstrdup("");
+		return false;
+	}
+	*result = JsonbValueToJsonb(&value);
+	return true;
+}
+
+bool
+sas_template_render(Jsonb *template, Jsonb *root, Jsonb **result, SasTemplateProblem *problem)
+{
+	Render		render = {root, 0, NULL, NULL, problem};
+	JsonbIteratorToken token;
+	JsonbValue	value;
+	SasWalk		walk;
+
+	memset(problem, 0, sizeof(SasTemplateProblem));
+	*result = NULL;
+
+	if (sas_template_braces(VARDATA(template), VARSIZE(template) - VARHDRSZ) == NULL)
+	{
+		*result = template;
+		return true;
+	}
+	if (JB_ROOT_IS_SCALAR(template))
+		return render_scalar(&render, template, result);
+
+	sas_template_walk(&walk, template);
+	while ((token = sas_template_walk_next(&walk, &value)) != WJB_DONE)
+	{
+		bool		good = true;
+
+		if (token == WJB_VALUE || token == WJB_ELEM)
+			good = (value.type != jbvString || expand(&render, &value)) &&
+				put(&render, token, &value, walk.depth);
+		else if (walk.depth > SAS_TEMPLATE_MAX_DEPTH)
+			good = refuse(&render, SAS_TEMPLATE_TOO_DEEP, NULL);
+		else
+			render.tree = pushJsonbValue(&render.state, token,
+										 token == WJB_KEY ? &value : NULL);
+		if (!good)
+		{
+			problem->pointer = sas_template_walk_pointer(&walk);
+			return false;
+		}
+	}
+	*result = JsonbValueToJsonb(render.tree);
+	return true;
+}
+
+/* One reference among other text in the path of a URL. */
+static bool
+append_segment(Render *render, StringInfo out, const SasToken *token)
+{
+	JsonbValue	value;
+	StringInfoData plain;
+	int			before = out->len;
+
+	if (!look_up(render, token, &value))
+		return false;
+	render->problem->path = pnstrdup(token->start, token->len);
+	if (value.type == jbvNull || value.type == jbvBinary)
+		return refuse(render, SAS_TEMPLATE_NOT_TEXT,
+					  psprintf("It is %s; a string, a number or a boolean is needed.",
+							   sas_template_kind(&value)));
+
+	if (render->put_in + value_size(&value) > SAS_TEMPLATE_MAX_RESULT)
+		return account(render, value_size(&value));
+	initStringInfo(&plain);
+	append_text(&plain, &value);
+	if (plain.len == 0 || strcmp(plain.data, ".") == 0 || strcmp(plain.data, "..") == 0)
+		return refuse(render, SAS_TEMPLATE_NOT_SEGMENT,
+					  pstrdup("It is empty, \".\" or \"..\"."));
+	sas_template_encode(out, plain.data, plain.len);
+	render->problem->path = NULL;
+	return account(render, out->len - before);
+}
+
+/* The whole path is one reference: its string is the path, or a full URL. */
+static bool
+whole_path(Render *render, StringInfo out, const SasToken *token)
+{
+	JsonbValue	value;
+
+	if (!look_up(render, token, &value))
+		return false;
+	render->problem->path = pnstrdup(token->start, token->len);
+	if (value.type != jbvString)
+		return refuse(render, SAS_TEMPLATE_NOT_TEXT,
+					  psprintf("It is %s; a string is needed.", sas_template_kind(&value)));
+	for (int i = 0; i < value.val.string.len; i++)
+	{
+		unsigned char c = value.val.string.val[i];
+
+		if (c <= 0x20 || c == 0x7f)
+			return refuse(render, SAS_TEMPLATE_NOT_URL,
+						  pstrdup("It holds a space or a control character."));
+	}
+	if (!account(render, value_size(&value)))
+		return false;
+	append_text(out, &value);
+	return true;
+}
+
+bool
+sas_template_render_path(text *template, Jsonb *root, text **result, SasTemplateProblem *problem)
+{
+	Render		render = {root, 0, NULL, NULL, problem};
+	StringInfoData out;
+	SasTokenScan scan;
+	SasToken	token;
+	bool		good = true;
+
+	memset(problem, 0, sizeof(SasTemplateProblem));
+	*result = NULL;
+	problem->pointer = pstrdup("");
+	initStringInfo(&out);
+	sas_template_scan(&scan, VARDATA_ANY(template), VARSIZE_ANY_EXHDR(template));
+
+	while (good && sas_template_next_token(&scan, &token) != SAS_TOKEN_END)
+	{
+		if (token.kind == SAS_TOKEN_TEXT)
+			appendBinaryStringInfo(&out, token.start, token.len);
+		else if (token.kind == SAS_TOKEN_REFERENCE && token.whole)
+			good = whole_path(&render, &out, &token);
+		else
+			good = append_segment(&render, &out, &token);
+	}
+	if (good && sas_template_has_dot_segment(out.data, out.len))
+		good = refuse(&render, SAS_TEMPLATE_DOT_SEGMENT, NULL);
+	if (!good)
+		return false;
+	*result = cstring_to_text_with_len(out.data, out.len);
+	return true;
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * template.h
+ *		Templates: any jsonb value whose strings may hold {{ path }} references.
+ *
+ * A path is an SQL/JSON path with the leading "$." left out, over one root object.  What a string
+ * becomes:
+ *
+ *		"{{input.n}}"			the value itself, with its type
+ *		"no {{input.n}}"		text: strings raw, numbers and booleans as text, null as nothing, the
+ *								rest as JSON
+ *		"{{input.n?}}"			null when nothing is found (an error without the question mark)
+ *		"{{input.list[*]}}"		an array: [*], .*, .**, [a to b], a filter, keyvalue() give many
+ *		"\{{"					the two braces themselves
+ *
+ * What comes from the root is never looked at again, and object keys are never expanded.
+ *
+ * Nothing here raises because of a template or of data: a problem is returned instead, so that one
+ * bad row does not spoil a set of good ones.  Results live in the current memory context and may
+ * point into their arguments.
+ */
+#ifndef SAS_TEMPLATE_TEMPLATE_H
+#define SAS_TEMPLATE_TEMPLATE_H
+
+#include "nodes/pg_list.h"
+#include "utils/jsonb.h"
+
+/* What may be in SasTemplateProblem.what */
+#define SAS_TEMPLATE_NOTHING_FOUND "nothing found"
+#define SAS_TEMPLATE_SEVERAL_FOUND "more than one value found"
+#define SAS_TEMPLATE_MALFORMED "malformed reference"
+#define SAS_TEMPLATE_NOT_EVALUATED "path cannot be evaluated"
+#define SAS_TEMPLATE_NOT_TEXT "value cannot stand in a path"
+#define SAS_TEMPLATE_NOT_SEGMENT "value cannot be one segment of a path"
+#define SAS_TEMPLATE_NOT_URL "value is not a URL"
+#define SAS_TEMPLATE_DOT_SEGMENT "path has a dot segment"
+#define SAS_TEMPLATE_TOO_LARGE "result is too large"
+#define SAS_TEMPLATE_TOO_DEEP "result is nested too deeply"
+
+/* Bounds of a result.  Far below them jsonb, StringInfo and the stack still hold. */
+#define SAS_TEMPLATE_MAX_RESULT (64 * 1024 * 1024)
+#define SAS_TEMPLATE_MAX_DEPTH 1000
+
+typedef struct SasTemplateProblem
+{
+	char	   *pointer;		/* JSON pointer to the string in the template, "" for the whole */
+	char	   *path;			/* the reference without braces, or NULL */
+	const char *what;			/* one of the above */
+	char	   *hint;			/* a sentence without values from the root, or NULL */
+} SasTemplateProblem;
+
+/*
+ * One place that a template looks at.  A path that names the root again inside a filter or a
+ * subscript gives one entry for each; the path is the same in all.
+ */
+typedef struct SasTemplateReference
+{
+	char	   *pointer;
+	char	   *path;			/* without braces and question mark */
+	bool		optional;
+	char	   *root;			/* first member name, NULL where it is not a plain one */
+	char	   *member;			/* second member name, likewise */
+	char	   *third;			/* third member name, likewise */
+	char	   *problem;		/* NULL, or why it is malformed (then only pointer and path are set) */
+} SasTemplateReference;
+
+/* False: *problem is filled. */
+extern bool sas_template_render(Jsonb *template, Jsonb *root, Jsonb **result,
+								SasTemplateProblem *problem);
+
+/*
+ * Render the path of a URL.  Every reference becomes one percent-encoded segment; a text that is one
+ * whole reference gives its string unchanged, for the caller to check its origin.
+ */
+extern bool sas_template_render_path(text *template, Jsonb *root, text **result,
+									 SasTemplateProblem *problem);
+
+/* List of SasTemplateReference, malformed ones included. */
+extern List *sas_template_references(Jsonb *template);
+
+/*
+ * A predicate is an SQL/JSON path as PostgreSQL writes it ("$.output.ok == true"); one that begins
+ * with a member name gets its "$." here.  1 true, 0 false, -1 neither; a malformed one raises.
+ */
+extern int	sas_template_predicate(text *predicate, Jsonb *root);
+
+/* NULL when the predicate is well-formed. */
+extern char *sas_template_predicate_problem(text *predicate);
+
+/* List of SasTemplateReference with pointer "". */
+extern List *sas_template_predicate_references(text *predicate);
+
+#endif							/* SAS_TEMPLATE_TEMPLATE_H */

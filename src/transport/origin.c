@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * origin.c
+ *	  Addresses: origins, segments, dot segments.
+ *
+ * libcurl's URL parser forgives much (one slash or three, escapes in the host,
+ * decimal IPv4).  What it would repair is refused here first, so that an
+ * address means the same to whoever reads the definition and to libcurl.
+ */
+#include "transport/origin.h"
+
+#include <curl/curl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static char
+lower(char c)
+{
+	return (c >= 'A' && c <= 'Z') ? (char) (c - 'A' + 'a') : c;
+}
+
+/*
+ * What can be seen without a parser.  The authority is everything between the
+ * slashes and the path.
+ */
+static const char *
+check_authority(const char *url)
+{
+	const char *p;
+	const char *end;
+
+	if (strncasecmp(url, "http://", 7) == 0)
+		p = url + 7;
+	else if (strncasecmp(url, "https://", 8) == 0)
+		p = url + 8;
+	else
+		return "it must begin with http:// or https://";
+
+	end = p + strcspn(p, "/?#");
+	if (p == end || *p == ':')
+		return "it has no host";
+	for (; p < end; p++)
+	{
+		if (*p == '@')
+			return "it must not contain a user name or a password";
+		if ((unsigned char) *p > 0x7e)
+			return "its host must be written in ASCII (xn--...)";
+		if ((unsigned char) *p <= ' ' || strchr("%\\\"<>^`{|}", *p) != NULL)
+			return "its host contains a character that is not allowed";
+	}
+	return NULL;
+}
+
+/*
+ * Writes the origin of a parsed address; NULL or what is wrong with it.
+ */
+static const char *
+write_origin(CURLU *u, bool https, char *origin, size_t len)
+{
+	const char *why = NULL;
+	char	   *host = NULL;
+	char	   *port = NULL;
+	int			n;
+
+	if (curl_url_get(u, CURLUPART_HOST, &host, 0) != CURLUE_OK || host[0] == '\0')
+		why = "it has no host";
+	else if (curl_url_get(u, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) != CURLUE_OK ||
+			 strcmp(port, "0") == 0)
+		why = "its port is not valid";
+	else
+	{
+		n = snprintf(origin, len, "%s://%s:%s", https ? "https" : "http", host, port);
+		if (n < 0 || (size_t) n >= len)
+			why = "its host name is too long";
+		else
+			for (; *origin; origin++)
+				*origin = lower(*origin);
+	}
+	curl_free(host);
+	curl_free(port);
+	return why;
+}
+
+static bool
+parse(const char *url, bool base, char *origin, size_t len, const char **why)
+{
+	CURLU	   *u;
+
+	*why = check_authority(url);
+	if (*why == NULL && strchr(url, '#') != NULL)
+		*why = "it must not contain a fragment (#)";
+	if (*why == NULL && base && strchr(url, '?') != NULL)
+		*why = "it must not contain a query (?)";
+	if (*why != NULL)
+		return false;
+
+	u = curl_url();
+	if (u == NULL)
+	{
+		*why = "out of memory";
+		return false;
+	}
+	if (curl_url_set(u, CURLUPART_URL, url, CURLU_PATH_AS_IS) != CURLUE_OK)
+		*why = "it is not a well-formed URL";
+	else
+		*why = write_origin(u, lower(url[4]) == 's', origin, len);
+	curl_url_cleanup(u);
+	return *why == NULL;
+}
+
+bool
+sas_origin_parse(const char *url, char *origin, size_t len, const char **why)
+{
+	return parse(url, true, origin, len, why);
+}
+
+bool
+sas_origin_of_call(const char *url, char *origin, size_t len, const char **why)
+{
+	return parse(url, false, origin, len, why);
+}
+
+bool
+sas_same_origin(const char *a, const char *b)
+{
+	char		origin_a[SAS_ORIGIN_LEN];
+	char		origin_b[SAS_ORIGIN_LEN];
+	const char *why;
+
+	return parse(a, false, origin_a, sizeof(origin_a), &why) &&
+		parse(b, false, origin_b, sizeof(origin_b), &why) &&
+		strcmp(origin_a, origin_b) == 0;
+}
+
+/*
+ * The fragment is dropped; blanks that servers leave in a Location header are
+ * encoded, as browsers do.
+ */
+char *
+sas_origin_resolve(const char *base, const char *reference)
+{
+	CURLU	   *u = curl_url();
+	char	   *url = NULL;
+	char	   *copy = NULL;
+
+	if (u == NULL)
+		return NULL;
+	if (curl_url_set(u, CURLUPART_URL, base, 0) == CURLUE_OK &&
+		curl_url_set(u, CURLUPART_URL, reference, CURLU_URLENCODE) == CURLUE_OK &&
+		curl_url_set(u, CURLUPART_FRAGMENT, NULL, 0) == CURLUE_OK &&
+		curl_url_get(u, CURLUPART_URL, &url, 0) == CURLUE_OK)
+		copy = strdup(url);
+	curl_free(url);
+	curl_url_cleanup(u);
+	return copy;
+}
+
+char *
+sas_url_encode_segment(const char *in, size_t len)
+{
+	static const char hex[] = "0123456789ABCDEF";
+	char	   *out;
+	char	   *o;
+
+	if (len > (SIZE_MAX - 1) / 3)
+		return NULL;
+	o = out = malloc(len * 3 + 1);
+	if (out == NULL)
+		return NULL;
+	for (; len > 0; in++, len--)
+	{
+		unsigned char c = (unsigned char) *in;
+
+		if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+			c == '-' || c == '.' || c == '_' || c == '~')
+			*o++ = (char) c;
+		else
+		{
+			*o++ = '%';
+			*o++ = hex[c >> 4];
+			*o++ = hex[c & 15];
+		}
+	}
+	*o = '\0';
+	return out;
+}
+
+/* how many bytes at p stand for a dot; 0: none */
+static size_t
+dot_at(const char *p)
+{
+	return *p == '.' ? 1 : strncasecmp(p, "%2e", 3) == 0 ? 3 : 0;
+}
+
+static size_t
+separator_at(const char *p)
+{
+	if (*p == '/' || *p == '\\')
+		return 1;
+	return strncasecmp(p, "%2f", 3) == 0 || strncasecmp(p, "%5c", 3) == 0 ? 3 : 0;
+}
+
+static bool
+at_end(const char *p)
+{
+	return *p == '\0' || *p == '?' || *p == '#';
+}
+
+bool
+sas_path_has_dot_segment(const char *path)
+{
+	const char *p = path;
+
+	for (;;)
+	{
+		int			dots = 0;
+
+		while (dots < 3 && dot_at(p) > 0)
+		{
+			p += dot_at(p);
+			dots++;
+		}
+		if ((dots == 1 || dots == 2) && (at_end(p) || separator_at(p) > 0))
+			return true;
+		while (!at_end(p) && separator_at(p) == 0)
+			p++;
+		if (at_end(p))
+			return false;
+		p += separator_at(p);
+	}
+}

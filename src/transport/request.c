@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * request.c
+ *	  What is sent: a SasCall becomes the options of a libcurl handle.
+ *
+ * sas_request_load() is called with a fresh or reset easy handle, before it is
+ * given to libcurl's multi handle; sas_request_redirect() between two hops,
+ * while the multi handle does not have it; sas_request_unload() at the end.
+ */
+#include "transport/request.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/*
+ * Servers often drop idle connections after a minute.  A connection that is
+ * not taken up again by then is not worth the race.
+ */
+#define MAX_IDLE_SECONDS 50L
+
+static bool
+fail(char *errbuf, size_t errlen, const char *why)
+{
+	snprintf(errbuf, errlen, "%s", why);
+	return false;
+}
+
+/* the characters of a token in RFC 9110 */
+static bool
+is_token(const char *s, size_t len)
+{
+	static const char allowed[] = "!#$%&'*+-.^_`|~0123456789"
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+
+	return len > 0 && strspn(s, allowed) >= len;
+}
+
+static bool
+name_is(const char *line, size_t name_len, const char *name)
+{
+	return strlen(name) == name_len && strncasecmp(line, name, name_len) == 0;
+}
+
+/*
+ * Appends one line to libcurl's list.  On lack of memory the list is as it was.
+ */
+static bool
+append(struct curl_slist **list, const char *line)
+{
+	struct curl_slist *longer = curl_slist_append(*list, line);
+
+	if (longer == NULL)
+		return false;
+	*list = longer;
+	return true;
+}
+
+/*
+ * A header line of the caller.  libcurl takes "Name:" as "do not send" and
+ * sends an empty value for "Name;".
+ */
+static const char *
+add_header(SasRequest *r, const char *line)
+{
+	const char *colon = strchr(line, ':');
+	size_t		name_len = colon ? (size_t) (colon - line) : 0;
+	char	   *empty;
+	bool		added;
+
+	if (!is_token(line, name_len) || strpbrk(line, "\r\n") != NULL)
+		return "a header is not of the form name: value";
+	if (name_is(line, name_len, "content-length") ||
+		name_is(line, name_len, "transfer-encoding") ||
+		name_is(line, name_len, "expect"))
+		return "the headers content-length, transfer-encoding and expect cannot be set";
+	if (colon[1 + strspn(colon + 1, " \t")] != '\0')
+		return append(&r->headers, line) ? NULL : "out of memory";
+
+	empty = strdup(line);
+	if (empty == NULL)
+		return "out of memory";
+	strcpy(empty + name_len, ";");
+	added = append(&r->headers, empty);
+	free(empty);
+	return added ? NULL : "out of memory";
+}
+
+/*
+ * The headers, and silence on those that libcurl would add by itself.
+ */
+static const char *
+add_headers(SasRequest *r, const SasCall *call)
+{
+	const char *why = NULL;
+	bool		typed = false;
+
+	for (int i = 0; i < call->n_headers && why == NULL; i++)
+	{
+		typed = typed || strncasecmp(call->headers[i], "content-type:", 13) == 0;
+		why = add_header(r, call->headers[i]);
+	}
+	if (why == NULL && !append(&r->headers, "Expect:"))
+		why = "out of memory";
+	if (why == NULL && !typed && !append(&r->headers, "Content-Type:"))
+		why = "out of memory";
+	return why;
+}
+
+static bool
+is(const SasRequest *r, const char *method)
+{
+	return strcmp(r->method, method) == 0;
+}
+
+/*
+ * Method and body.  Methods whose request is expected to have content say
+ * "Content-Length: 0" when there is none (RFC 9110, 8.6).
+ */
+static CURLcode
+set_method(SasRequest *r)
+{
+	CURL	   *easy = r->easy;
+	bool		content = r->body != NULL || is(r, "POST") || is(r, "PUT") || is(r, "PATCH");
+	CURLcode	rc;
+
+	if (is(r, "HEAD"))
+		return curl_easy_setopt(easy, CURLOPT_NOBODY, 1L);
+	if (!content)
+	{
+		rc = curl_easy_setopt(easy, CURLOPT_POSTFIELDS, NULL);
+		if (rc == CURLE_OK)
+			rc = curl_easy_setopt(easy, CURLOPT_HTTPGET, 1L);
+	}
+	else
+	{
+		rc = curl_easy_setopt(easy, CURLOPT_POST, 1L);
+		if (rc == CURLE_OK)
+			rc = curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t) r->body_len);
+		if (rc == CURLE_OK)
+			rc = curl_easy_setopt(easy, CURLOPT_POSTFIELDS, r->body ? (char *) r->body : "");
+	}
+	if (rc == CURLE_OK)
+		rc = curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST,
+							  is(r, content ? "POST" : "GET") ? NULL : r->method);
+	return rc;
+}
+
+/*
+ * What every call has, and no agent can change: no cookies, netrc or other
+ * memory, no environment, no other protocol, no redirect that we did not look
+ * at, certificates checked.
+ *
+ * CURLOPT_BUFFERSIZE stays at its default of 16 kB.  libcurl 7.88 keeps the
+ * buffer of a call whose name look-up failed, while curl_easy_reset() forgets
+ * its size: a smaller one would be overrun by the next call.
+ */
+static CURLcode
+set_rules(SasRequest *r)
+{
+	CURL	   *easy = r->easy;
+	CURLcode	rc = CURLE_OK;
+
+#define SET(option, value) \
+	do { if (rc == CURLE_OK) rc = curl_easy_setopt(easy, option, value); } while (0)
+
+	SET(CURLOPT_NOSIGNAL, 1L);
+	SET(CURLOPT_QUICK_EXIT, 1L);
+	SET(CURLOPT_PROTOCOLS_STR, "http,https");
+	SET(CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+	SET(CURLOPT_FOLLOWLOCATION, 0L);
+	SET(CURLOPT_PATH_AS_IS, 1L);
+	SET(CURLOPT_HTTP09_ALLOWED, 0L);
+	SET(CURLOPT_DISALLOW_USERNAME_IN_URL, 1L);
+	SET(CURLOPT_NETRC, (long) CURL_NETRC_IGNORED);
+	SET(CURLOPT_NOPROXY, "");
+	SET(CURLOPT_HEADEROPT, (long) CURLHEADER_SEPARATE);
+	SET(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+	SET(CURLOPT_SSL_VERIFYPEER, 1L);
+	SET(CURLOPT_SSL_VERIFYHOST, 2L);
+	SET(CURLOPT_TCP_NODELAY, 1L);
+	SET(CURLOPT_TCP_KEEPALIVE, 1L);
+	SET(CURLOPT_MAXAGE_CONN, MAX_IDLE_SECONDS);
+	SET(CURLOPT_NOPROGRESS, 1L);
+	SET(CURLOPT_PRIVATE, r);
+	SET(CURLOPT_WRITEFUNCTION, sas_request_on_body);
+	SET(CURLOPT_WRITEDATA, r);
+	SET(CURLOPT_HEADERFUNCTION, sas_request_on_header);
+	SET(CURLOPT_HEADERDATA, r);
+	SET(CURLOPT_PREREQFUNCTION, sas_request_before_send);
+	SET(CURLOPT_PREREQDATA, r);
+	return rc;
+}
+
+/*
+ * What the agent decides.  A certificate authority of the agent's own stands
+ * instead of the system's, not beside it.
+ */
+static CURLcode
+set_options(SasRequest *r, const SasCall *call)
+{
+	CURL	   *easy = r->easy;
+	CURLcode	rc = CURLE_OK;
+
+	SET(CURLOPT_URL, r->url);
+	SET(CURLOPT_HTTPHEADER, r->headers);
+	SET(CURLOPT_TIMEOUT_MS, call->timeout_ms > 0 ? call->timeout_ms : 0L);
+	SET(CURLOPT_CONNECTTIMEOUT_MS, call->connect_timeout_ms > 0 ? call->connect_timeout_ms : 0L);
+	SET(CURLOPT_HTTP_VERSION,
+		call->http2 ? (long) CURL_HTTP_VERSION_2TLS : (long) CURL_HTTP_VERSION_1_1);
+	SET(CURLOPT_PROXY, call->proxy ? call->proxy : "");
+	if (call->ca_file != NULL)
+	{
+		SET(CURLOPT_CAINFO, call->ca_file);
+		SET(CURLOPT_CAPATH, NULL);
+	}
+	if (call->cert != NULL)
+	{
+		SET(CURLOPT_SSLCERT, call->cert);
+		SET(CURLOPT_SSLKEY, call->cert);
+	}
+	return rc;
+}
+
+/*
+ * Copies the call and sets up the easy handle.  On false r may be half full:
+ * unload it.
+ */
+bool
+sas_request_load(SasRequest *r, const SasCall *call, char *errbuf, size_t errlen)
+{
+	char		origin[SAS_ORIGIN_LEN];
+	const char *why;
+	CURLcode	rc;
+
+	if (call->url == NULL || call->method == NULL)
+		return fail(errbuf, errlen, "a call needs a method and an address");
+	if (!sas_origin_of_call(call->url, origin, sizeof(origin), &why))
+	{
+		snprintf(errbuf, errlen, "the address cannot be called: %s", why);
+		return false;
+	}
+	if (!is_token(call->method, strlen(call->method)))
+		return fail(errbuf, errlen, "the method is not a valid one");
+	if (call->body != NULL && strcmp(call->method, "HEAD") == 0)
+		return fail(errbuf, errlen, "a HEAD request has no body");
+
+	r->method = strdup(call->method);
+	r->url = strdup(call->url);
+	r->reply = calloc(1, sizeof(SasReply));
+	if (call->body != NULL)
+	{
+		r->body = malloc(call->body_len + 1);
+		r->body_len = call->body_len;
+	}
+	if (!r->method || !r->url || !r->reply || (call->body != NULL && !r->body))
+		return fail(errbuf, errlen, "out of memory");
+	if (call->body_len > 0 && call->body != NULL)
+		memcpy(r->body, call->body, call->body_len);
+
+	r->reply->owner = call->owner;
+	r->reply->started_us = sas_transport_now_us();
+	r->deadline_us = call->timeout_ms > 0 ?
+		r->reply->started_us + (int64_t) call->timeout_ms * 1000 : 0;
+	r->max_response = call->max_response;
+	r->follow = call->follow_redirects;
+
+	why = add_headers(r, call);
+	if (why != NULL)
+		return fail(errbuf, errlen, why);
+	rc = set_rules(r);
+	if (rc == CURLE_OK)
+		rc = set_options(r, call);
+	if (rc == CURLE_OK)
+		rc = set_method(r);
+	if (rc != CURLE_OK)
+	{
+		snprintf(errbuf, errlen, "the call cannot be set up: %s", curl_easy_strerror(rc));
+		return false;
+	}
+	return true;
+}
+
+/*
+ * The method becomes GET and the body is left behind, with the headers that
+ * speak of it.
+ */
+static bool
+turn_into_get(SasRequest *r)
+{
+	struct curl_slist *kept = NULL;
+	char	   *get = strdup("GET");
+	bool		ok = get != NULL;
+
+	for (struct curl_slist *h = r->headers; h != NULL && ok; h = h->next)
+		if (strncasecmp(h->data, "content-", 8) != 0)
+			ok = append(&kept, h->data);
+	if (!ok || curl_easy_setopt(r->easy, CURLOPT_HTTPHEADER, kept) != CURLE_OK)
+	{
+		curl_slist_free_all(kept);
+		free(get);
+		return false;
+	}
+	curl_slist_free_all(r->headers);
+	r->headers = kept;
+	free(r->method);
+	r->method = get;
+	free(r->body);
+	r->body = NULL;
+	r->body_len = 0;
+	return true;
+}
+
+/*
+ * The address this answer sends us to, if we go there: malloc'd, or NULL.
+ */
+static char *
+redirect_target(SasRequest *r, long status)
+{
+	const char *location;
+	char	   *target;
+
+	if (!r->follow || r->reply->redirects >= SAS_TRANSPORT_MAX_REDIRECTS)
+		return NULL;
+	if (status != 301 && status != 302 && status != 303 && status != 307 && status != 308)
+		return NULL;
+	location = sas_reply_header(r->reply, "location");
+	if (location == NULL)
+		return NULL;
+	target = sas_origin_resolve(r->url, location);
+	if (target != NULL && !sas_same_origin(r->url, target))
+	{
+		free(target);
+		target = NULL;
+	}
+	return target;
+}
+
+/*
+ * After a hop: true when there is another one, and r is set up for it.  On
+ * false the answer (or the lack of one) is the reply.
+ */
+bool
+sas_request_redirect(SasRequest *r, CURLcode code)
+{
+	SasReply   *reply = r->reply;
+	long		status = 0;
+	long		left_ms = 0;
+	char	   *target;
+
+	if (code != CURLE_OK || !r->answer_done ||
+		curl_easy_getinfo(r->easy, CURLINFO_RESPONSE_CODE, &status) != CURLE_OK)
+		return false;
+	if (r->deadline_us > 0)
+	{
+		left_ms = (long) ((r->deadline_us - sas_transport_now_us()) / 1000);
+		if (left_ms <= 0)
+			left_ms = 1;		/* let it run into its time-out */
+	}
+	target = redirect_target(r, status);
+	if (target == NULL)
+		return false;
+	if (curl_easy_setopt(r->easy, CURLOPT_URL, target) != CURLE_OK ||
+		curl_easy_setopt(r->easy, CURLOPT_TIMEOUT_MS, left_ms) != CURLE_OK ||
+		(status < 304 && !is(r, "HEAD") && !is(r, "GET") && !turn_into_get(r)) ||
+		set_method(r) != CURLE_OK)
+	{
+		free(target);
+		return false;
+	}
+	free(r->url);
+	r->url = target;
+
+	reply->redirects++;
+	reply->headers_len = 0;
+	reply->n_headers = 0;
+	reply->body_len = 0;
+	reply->first_byte_us = 0;
+	r->begun = 0;
+	r->answer_done = false;
+	r->line_status = 0;
+	r->header_bytes = 0;
+	return true;
+}
+
+/*
+ * Gives back all memory of the call; the easy handle stays, clean.
+ */
+void
+sas_request_unload(SasRequest *r)
+{
+	CURL	   *easy = r->easy;
+
+	curl_easy_reset(easy);
+	curl_slist_free_all(r->headers);
+	free(r->method);
+	free(r->url);
+	free(r->body);
+	sas_reply_free(r->reply);
+	memset(r, 0, sizeof(*r));
+	r->easy = easy;
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * request.h
+ *	  One call on its way through libcurl; private to src/transport.
+ *
+ *	  transport.c	descriptor, timer, lists: who is where
+ *	  request.c		what is sent: options of the easy handle, redirects
+ *	  reply.c		what comes back: callbacks of libcurl, kind, error text
+ */
+#ifndef SAS_REQUEST_H
+#define SAS_REQUEST_H
+
+#include <curl/curl.h>
+
+#include "transport/origin.h"
+#include "transport/transport.h"
+
+#if LIBCURL_VERSION_NUM < 0x075800
+#error "sas needs libcurl 7.88 or later"
+#endif
+
+typedef struct SasRequest
+{
+	struct SasRequest *prev;	/* in the list of active or of finished calls */
+	struct SasRequest *next;
+	bool		finished;
+	CURL	   *easy;
+
+	/* the call; what libcurl does not copy, and what redirects need */
+	char	   *method;
+	char	   *url;
+	void	   *body;			/* NULL: none */
+	size_t		body_len;
+	struct curl_slist *headers;
+	int64_t		deadline_us;	/* 0: none */
+	size_t		max_response;
+	bool		follow;
+
+	/* one hop: a call has several when it follows redirects */
+	int			begun;			/* times libcurl was about to send the request */
+	bool		resend_refused;
+	bool		answer_done;	/* the headers of the final answer are complete */
+	long		line_status;	/* of the last status line */
+	size_t		header_bytes;
+	size_t		headers_size;	/* allocated */
+	size_t		body_size;		/* allocated */
+	const char *refused;		/* why a callback gave up, or NULL */
+
+	/* all hops */
+	bool		sent;			/* request bytes may have left */
+	SasReply   *reply;			/* there from the start: finishing needs no memory */
+} SasRequest;
+
+/* request.c */
+extern bool sas_request_load(SasRequest *r, const SasCall *call, char *errbuf, size_t errlen);
+extern bool sas_request_redirect(SasRequest *r, CURLcode code);
+extern void sas_request_unload(SasRequest *r);
+
+/* reply.c */
+extern size_t sas_request_on_header(char *data, size_t size, size_t n, void *arg);
+extern size_t sas_request_on_body(char *data, size_t size, size_t n, void *arg);
+extern int	sas_request_before_send(void *arg, char *remote_ip, char *local_ip,
+									int remote_port, int local_port);
+extern void sas_request_note_sent(SasRequest *r);
+extern void sas_request_finish(SasRequest *r, CURLcode code);
+extern int64_t sas_transport_now_us(void);
+
+#endif							/* SAS_REQUEST_H */

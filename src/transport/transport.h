@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * transport.h
+ *	  HTTP calls out, replies in, one pollable descriptor.
+ *
+ * The owner's loop is: sas_transport_start() for each new call, wait until
+ * sas_transport_fd() is readable or sas_transport_timeout_ms() is over,
+ * sas_transport_work(), then sas_transport_next() until it gives NULL.
+ *
+ *	  start -> [active: curl owns it] -> work -> [finished] -> next -> free
+ *				  |								 |
+ *				  +--------- stop_call ----------+	no reply is given
+ *
+ * A handle is valid from start until next has given its reply, or until
+ * stop_call.  Nothing here throws, longjmps, or knows of PostgreSQL: memory
+ * comes from malloc, failures come back as values.  All signals are blocked
+ * while libcurl runs, so that the threads it starts for name look-ups never
+ * run a signal handler of the server.  The process must ignore SIGPIPE, as
+ * every PostgreSQL process does.
+ *
+ * Nothing survives a crash or an exit of the process: what was in flight is
+ * in doubt, and found by its lease in the state store.
+ */
+#ifndef SAS_TRANSPORT_H
+#define SAS_TRANSPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* all headers of one answer, interim answers included */
+#define SAS_TRANSPORT_MAX_HEADERS ((size_t) 256 * 1024)
+#define SAS_TRANSPORT_MAX_REDIRECTS 5
+#define SAS_TRANSPORT_ERROR_LEN 256
+
+typedef struct SasTransport SasTransport;
+
+/*
+ * What to send.  Strings and body are copied by sas_transport_start().
+ *
+ * Content-Length, Transfer-Encoding and Expect are the transport's business:
+ * a call that brings one of them is refused.  No User-Agent is sent unless it
+ * is among the headers.
+ */
+typedef struct SasCall
+{
+	const char *method;
+	const char *url;
+	const char *const *headers; /* "Name: value", no line ends */
+	int			n_headers;
+	const void *body;			/* NULL: no body */
+	size_t		body_len;
+	long		timeout_ms;		/* the whole call, redirects included; 0: none */
+	long		connect_timeout_ms; /* 0: libcurl's five minutes */
+	size_t		max_response;	/* bytes of body; one more is a broken reply */
+	bool		http2;			/* offer HTTP/2 on https, else HTTP/1.1 */
+	bool		follow_redirects;	/* same origin only, at most 5 */
+	const char *ca_file;		/* only these authorities count; NULL: system's */
+	const char *cert;			/* PEM file with client certificate and key */
+	const char *proxy;			/* NULL: none, whatever the environment says */
+	void	   *owner;			/* handed back in the reply */
+} SasCall;
+
+/*
+ * NO_CONNECTION is a promise: not one byte of any request of this call was
+ * handed to the network.  When in doubt it is BROKEN.
+ */
+typedef enum SasReplyKind
+{
+	SAS_REPLY_HTTP,				/* a whole answer with a final status */
+	SAS_REPLY_NO_CONNECTION,	/* refused, no such host, TLS, connect time-out */
+	SAS_REPLY_BROKEN			/* sent, and no usable answer */
+} SasReplyKind;
+
+typedef struct SasReply
+{
+	void	   *owner;
+	SasReplyKind kind;
+
+	/* from here to content_type: only for SAS_REPLY_HTTP, else 0 and NULL */
+	long		status;
+	char	   *headers;		/* "name\0value\0" n_headers times, in order, names
+								 * lower-case, values as sent (any bytes but NUL) */
+	size_t		headers_len;
+	int			n_headers;
+	char	   *body;			/* NUL behind the end; NULL when empty */
+	size_t		body_len;
+	const char *content_type;	/* within headers; NULL: none */
+
+	/* a fragment without url, host or secret; empty for SAS_REPLY_HTTP */
+	char		error[SAS_TRANSPORT_ERROR_LEN];
+
+	int64_t		started_us;		/* CLOCK_MONOTONIC */
+	int64_t		first_byte_us;	/* of the last answer; 0: none came */
+	int64_t		finished_us;
+	const char *primary_ip;		/* NULL: never connected */
+	bool		reused;			/* last request went over a kept connection */
+	int			redirects;		/* followed */
+	char		ip[64];			/* storage of primary_ip */
+} SasReply;
+
+/*
+ * Once per worker, after the fork.  NULL with a reason in errbuf.  Raises the
+ * soft limit of open files as far as max_calls asks for and the hard limit
+ * allows.
+ */
+extern SasTransport *sas_transport_open(int max_calls, char *errbuf, size_t errlen);
+
+/* readable (level-triggered) when sas_transport_work() has something to do */
+extern int	sas_transport_fd(SasTransport *t);
+
+/* how long to wait at most before sas_transport_work(); -1: for the fd only */
+extern long sas_transport_timeout_ms(SasTransport *t);
+
+/*
+ * Takes a call; the network is touched by the next sas_transport_work(), and
+ * the times of the call begin to count here.  NULL with a reason in errbuf: a
+ * url, method or header that cannot be sent, no memory, all max_calls in use.
+ */
+extern void *sas_transport_start(SasTransport *t, const SasCall *call,
+								 char *errbuf, size_t errlen);
+
+/* aborts a call, active or finished; no reply is given for it */
+extern void sas_transport_stop_call(SasTransport *t, void *handle);
+
+/* moves everything that can move; never blocks, and ends soon */
+extern void sas_transport_work(SasTransport *t);
+
+/* the next finished reply, in order of finishing, or NULL */
+extern SasReply *sas_transport_next(SasTransport *t);
+extern void sas_reply_free(SasReply *reply);
+
+/* the first value of a header (lower-case name), or NULL */
+extern const char *sas_reply_header(const SasReply *reply, const char *name);
+
+/* started, and neither stopped nor given back by sas_transport_next() */
+extern int	sas_transport_in_flight(SasTransport *t);
+
+/* calls beyond a smaller limit go on; only new ones are refused */
+extern void sas_transport_resize(SasTransport *t, int max_calls);
+
+/*
+ * At exit of the process.  With calls (or name look-ups of stopped calls)
+ * pending it leaves libcurl's memory to the end of the process, because newer
+ * libcurl waits for its threads in curl_multi_cleanup().
+ */
+extern void sas_transport_close(SasTransport *t);
+
+#endif							/* SAS_TRANSPORT_H */

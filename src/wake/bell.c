@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * bell.c: the bell.
+ *
+ * Shared memory holds who listens (one entry per worker: its database, actor
+ * and latch), who waits for a run (one entry per session in sas.wait()) and,
+ * per database with a worker in it, one bit per lane that says "there may be
+ * work".  A latch that is set already, or whose owner is awake, costs its
+ * ringer a memory barrier and no signal.
+ *
+ * A transaction's marks stay in this process until the transaction callback:
+ * by then others see the rows.  Lane bits are set before the latches, and an
+ * agent clears a bit before it looks, so that no mark falls between two looks.
+ * A prepared transaction drops its marks; COMMIT PREPARED rings everything.
+ *
+ * Nothing here survives a crash: workers look at the tables when they start.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "port/atomics.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+#include "utils/memutils.h"
+
+#include "wake/bell.h"
+
+#define LANE_WORDS (SAS_BELL_LANES / 32)
+#define MAX_WAITERS 1024
+#define ALL_ACTORS ((1 << SAS_ACTORS) - 1)
+
+typedef struct SasListener
+{
+	Oid			dboid;			/* InvalidOid: free */
+	SasActor	actor;
+	Latch	   *latch;
+} SasListener;
+
+/* A database with at least one listener. */
+typedef struct SasHouse
+{
+	Oid			dboid;			/* InvalidOid: free */
+	int			listeners;
+	pg_atomic_uint32 lanes[LANE_WORDS];
+} SasHouse;
+
+typedef struct SasWaiter
+{
+	int64		run_id;
+	Oid			dboid;			/* InvalidOid: free */
+	Latch	   *latch;
+} SasWaiter;
+
+typedef struct SasBell
+{
+	LWLock		lock;			/* shared to ring, exclusive to come and go */
+	int			tranche;
+	int			capacity;		/* of listeners, and of houses */
+	int			waiters_end;	/* entries from here on are free */
+	SasWaiter	waiters[MAX_WAITERS];
+	SasListener listeners[FLEXIBLE_ARRAY_MEMBER];
+	/* followed by capacity houses */
+} SasBell;
+
+static SasBell *bell = NULL;
+static SasHouse *houses = NULL;
+
+/* This worker's entries. */
+static SasListener *my_listener = NULL;
+static SasHouse *my_house = NULL;
+static SasWaiter *my_waiter = NULL;
+
+/* The marks of this transaction. */
+static int	marked_actors = 0;	/* one bit each */
+static bool marked_any_lane = false;
+static uint32 marked_lanes[LANE_WORDS];
+static bool marked_end = false; /* ring everything, commit or abort */
+static int64 *marked_runs = NULL;	/* in TopTransactionContext */
+static int	marked_nruns = 0;
+static int	marked_runs_room = 0;
+
+static int
+sas_bell_capacity(void)
+{
+	return max_worker_processes + 8;
+}
+
+Size
+sas_bell_shmem_size(void)
+{
+	Size		size = offsetof(SasBell, listeners);
+
+	size = add_size(size, mul_size(sas_bell_capacity(), sizeof(SasListener)));
+	size = add_size(MAXALIGN(size), mul_size(sas_bell_capacity(), sizeof(SasHouse)));
+	return size;
+}
+
+/* In the start-up hook, which holds AddinShmemInitLock. */
+void
+sas_bell_shmem_init(void)
+{
+	bool		found;
+
+	bell = ShmemInitStruct("sas bell", sas_bell_shmem_size(), &found);
+	houses = (SasHouse *) ((char *) bell +
+						   MAXALIGN(offsetof(SasBell, listeners) +
+									sas_bell_capacity() * sizeof(SasListener)));
+	if (!found)
+	{
+		memset(bell, 0, sas_bell_shmem_size());
+		bell->tranche = LWLockNewTrancheId();
+		bell->capacity = sas_bell_capacity();
+		LWLockInitialize(&bell->lock, bell->tranche);
+		for (int i = 0; i < bell->capacity; i++)
+			for (int w = 0; w < LANE_WORDS; w++)
+				pg_atomic_init_u32(&houses[i].lanes[w], 0);
+	}
+	LWLockRegisterTranche(bell->tranche, "sas_bell");
+}
+
+/* With the lock held. */
+static SasHouse *
+sas_bell_house(Oid dboid)
+{
+	if (my_house != NULL && my_house->dboid == dboid)
+		return my_house;
+	for (int i = 0; i < bell->capacity; i++)
+		if (houses[i].dboid == dboid)
+			return &houses[i];
+	return NULL;
+}
+
+static void
+sas_bell_set_lanes(SasHouse *house, const uint32 *lanes)
+{
+	for (int w = 0; w < LANE_WORDS; w++)
+	{
+		uint32		bits = lanes ? lanes[w] : PG_UINT32_MAX;
+
+		if (bits != 0)
+			pg_atomic_fetch_or_u32(&house->lanes[w], bits);
+	}
+}
+
+/* Sets the latches of these actors in that database; with the lock held. */
+static void
+sas_bell_set_latches(Oid dboid, int actors, const SasListener *but)
+{
+	for (int i = 0; i < bell->capacity; i++)
+	{
+		SasListener *l = &bell->listeners[i];
+
+		if (l->dboid == dboid && (actors & (1 << l->actor)) != 0 && l != but)
+			SetLatch(l->latch);
+	}
+}
+
+/*
+ * Rings: actors is a set of bits, lanes NULL stands for all lanes.
+ */
+static void
+sas_bell_ring(Oid dboid, int actors, bool any_lane, const uint32 *lanes, const SasListener *but)
+{
+	SasHouse   *house;
+
+	if (bell == NULL || !OidIsValid(dboid))
+		return;
+	LWLockAcquire(&bell->lock, LW_SHARED);
+	house = sas_bell_house(dboid);
+	if (house != NULL)
+	{
+		if (any_lane)
+			sas_bell_set_lanes(house, lanes);
+		sas_bell_set_latches(dboid, actors, but);
+	}
+	LWLockRelease(&bell->lock);
+}
+
+void
+sas_bell_ring_database(Oid dboid)
+{
+	sas_bell_ring(dboid, ALL_ACTORS, true, NULL, NULL);
+}
+
+void
+sas_bell_ring_actor(Oid dboid, SasActor actor)
+{
+	sas_bell_ring(dboid, 1 << actor, false, NULL, NULL);
+}
+
+void
+sas_bell_wake_other(SasActor actor)
+{
+	sas_bell_ring(MyDatabaseId, 1 << actor, false, NULL, my_listener);
+}
+
+/* ---------------------------------------------------------------- marks */
+
+void
+sas_bell_mark(SasActor actor)
+{
+	marked_actors |= 1 << actor;
+}
+
+void
+sas_bell_mark_lane(int lane)
+{
+	uint32		bit = (uint32) lane % SAS_BELL_LANES;
+
+	marked_actors |= 1 << (lane == 0 ? SAS_FUNCTION : SAS_AGENT);
+	marked_any_lane = true;
+	marked_lanes[bit / 32] |= (uint32) 1 << (bit % 32);
+}
+
+void
+sas_bell_mark_on_abort(void)
+{
+	marked_end = true;
+}
+
+void
+sas_bell_mark_run(int64 run_id)
+{
+	if (bell == NULL)
+		return;
+	if (marked_nruns > 0 && marked_runs[marked_nruns - 1] == run_id)
+		return;
+	if (marked_nruns == marked_runs_room)
+	{
+		int			room = Max(64, marked_runs_room * 2);
+
+		if (marked_runs == NULL)
+			marked_runs = MemoryContextAlloc(TopTransactionContext, room * sizeof(int64));
+		else
+			marked_runs = repalloc_huge(marked_runs, room * sizeof(int64));
+		marked_runs_room = room;
+	}
+	marked_runs[marked_nruns++] = run_id;
+}
+
+static int
+sas_bell_compare_runs(const void *a, const void *b)
+{
+	int64		x = *(const int64 *) a;
+	int64		y = *(const int64 *) b;
+
+	return x < y ? -1 : (x > y);
+}
+
+/* Wakes the waiters of the marked runs. */
+static void
+sas_bell_ring_runs(void)
+{
+	/* Who registers after this look finds the run changed already. */
+	pg_memory_barrier();
+	if (bell->waiters_end == 0)
+		return;
+	qsort(marked_runs, marked_nruns, sizeof(int64), sas_bell_compare_runs);
+	LWLockAcquire(&bell->lock, LW_SHARED);
+	for (int i = 0; i < bell->waiters_end; i++)
+	{
+		SasWaiter  *w = &bell->waiters[i];
+
+		if (w->dboid == MyDatabaseId &&
+			bsearch(&w->run_id, marked_runs, marked_nruns, sizeof(int64), sas_bell_compare_runs))
+			SetLatch(w->latch);
+	}
+	LWLockRelease(&bell->lock);
+}
+
+static void
+sas_bell_forget_marks(void)
+{
+	if (marked_any_lane)
+		memset(marked_lanes, 0, sizeof(marked_lanes));
+	marked_any_lane = false;
+	marked_actors = 0;
+	marked_end = false;
+	marked_runs = NULL;
+	marked_nruns = marked_runs_room = 0;
+}
+
+/* Everything marked; forgotten first, so that nothing is rung twice. */
+static void
+sas_bell_xact_callback(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_COMMIT:
+			if (marked_actors != 0)
+				sas_bell_ring(MyDatabaseId, marked_actors, marked_any_lane, marked_lanes, NULL);
+			if (marked_nruns > 0)
+				sas_bell_ring_runs();
+			/* FALLTHROUGH */
+		case XACT_EVENT_ABORT:
+			if (marked_end)
+				sas_bell_ring(MyDatabaseId, ALL_ACTORS, true, NULL, my_listener);
+			/* FALLTHROUGH */
+		case XACT_EVENT_PREPARE:
+			sas_bell_forget_marks();
+			sas_bell_wait_end();
+			break;
+		default:
+			break;
+	}
+}
+
+void
+sas_bell_install(void)
+{
+	RegisterXactCallback(sas_bell_xact_callback, NULL);
+}
+
+/* ---------------------------------------------------------------- workers */
+
+static void
+sas_bell_detach(int code, Datum arg)
+{
+	if (my_listener == NULL)
+		return;
+	LWLockAcquire(&bell->lock, LW_EXCLUSIVE);
+	my_listener->dboid = InvalidOid;
+	if (--my_house->listeners == 0)
+		my_house->dboid = InvalidOid;
+	LWLockRelease(&bell->lock);
+	my_listener = NULL;
+	my_house = NULL;
+}
+
+static SasHouse *
+sas_bell_enter_house(Oid dboid)
+{
+	SasHouse   *house = sas_bell_house(dboid);
+
+	if (house == NULL)
+	{
+		house = sas_bell_house(InvalidOid);
+		if (house == NULL)
+			return NULL;
+		house->dboid = dboid;
+		house->listeners = 0;
+	}
+	house->listeners++;
+	sas_bell_set_lanes(house, NULL);
+	return house;
+}
+
+void
+sas_bell_attach(SasActor actor)
+{
+	if (bell == NULL || my_listener != NULL)
+		return;
+	before_shmem_exit(sas_bell_detach, (Datum) 0);
+	LWLockAcquire(&bell->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < bell->capacity; i++)
+	{
+		SasListener *l = &bell->listeners[i];
+
+		if (OidIsValid(l->dboid))
+			continue;
+		my_house = sas_bell_enter_house(MyDatabaseId);
+		if (my_house == NULL)
+			break;
+		l->actor = actor;
+		l->latch = MyLatch;
+		l->dboid = MyDatabaseId;
+		my_listener = l;
+		break;
+	}
+	LWLockRelease(&bell->lock);
+	if (my_listener == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
+				 errmsg("no room for another listener of the sas bell")));
+}
+
+bool
+sas_bell_take_lane(int lane)
+{
+	uint32		bit = (uint32) lane % SAS_BELL_LANES;
+	uint32		mask = (uint32) 1 << (bit % 32);
+	pg_atomic_uint32 *word;
+
+	if (my_house == NULL)
+		return true;
+	word = &my_house->lanes[bit / 32];
+	if ((pg_atomic_read_u32(word) & mask) == 0)
+		return false;
+	return (pg_atomic_fetch_and_u32(word, ~mask) & mask) != 0;
+}
+
+void
+sas_bell_set_lane(int lane)
+{
+	uint32		bit = (uint32) lane % SAS_BELL_LANES;
+
+	if (my_house != NULL)
+		pg_atomic_fetch_or_u32(&my_house->lanes[bit / 32], (uint32) 1 << (bit % 32));
+}
+
+/* ---------------------------------------------------------------- waiters */
+
+static void
+sas_bell_wait_exit(int code, Datum arg)
+{
+	sas_bell_wait_end();
+}
+
+bool
+sas_bell_wait_begin(int64 run_id)
+{
+	static bool registered = false;
+
+	if (bell == NULL)
+		return false;
+	if (!registered)
+		before_shmem_exit(sas_bell_wait_exit, (Datum) 0);
+	registered = true;
+	sas_bell_wait_end();
+	LWLockAcquire(&bell->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < MAX_WAITERS && my_waiter == NULL; i++)
+	{
+		SasWaiter  *w = &bell->waiters[i];
+
+		if (OidIsValid(w->dboid))
+			continue;
+		w->run_id = run_id;
+		w->latch = MyLatch;
+		w->dboid = MyDatabaseId;
+		bell->waiters_end = Max(bell->waiters_end, i + 1);
+		my_waiter = w;
+	}
+	LWLockRelease(&bell->lock);
+	return my_waiter != NULL;
+}
+
+void
+sas_bell_wait_end(void)
+{
+	if (my_waiter == NULL)
+		return;
+	LWLockAcquire(&bell->lock, LW_EXCLUSIVE);
+	my_waiter->dboid = InvalidOid;
+	while (bell->waiters_end > 0 && !OidIsValid(bell->waiters[bell->waiters_end - 1].dboid))
+		bell->waiters_end--;
+	LWLockRelease(&bell->lock);
+	my_waiter = NULL;
+}

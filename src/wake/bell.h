@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * bell.h: wakes sleeping workers and waiting sessions, at commit.
+ *
+ * A session marks what its transaction made ready; the marks are rung once,
+ * when the transaction has committed and its rows can be seen.  Without shared
+ * memory (library not preloaded) every function does nothing.
+ */
+#ifndef SAS_WAKE_BELL_H
+#define SAS_WAKE_BELL_H
+
+#include "base/actor.h"
+
+extern Size sas_bell_shmem_size(void);
+extern void sas_bell_shmem_init(void);
+extern void sas_bell_install(void); /* the transaction callback, once per server */
+
+/* At commit, in MyDatabaseId. */
+extern void sas_bell_mark(SasActor actor);
+
+/* At commit; lane 0 rings SAS_FUNCTION, others set the lane's bit and ring SAS_AGENT. */
+extern void sas_bell_mark_lane(int lane);
+
+/* At commit: the callers of sas.wait() for this run. */
+extern void sas_bell_mark_run(int64 run_id);
+
+/*
+ * At the end, by commit or by abort, ring everything of this database: for a
+ * session that locks rows which workers then set aside.  A worker that marks
+ * this does not wake itself.
+ */
+extern void sas_bell_mark_on_abort(void);
+
+/* Now: everything in that database, with all its lanes. */
+extern void sas_bell_ring_database(Oid dboid);
+
+/* Now: every worker of that actor in that database. */
+extern void sas_bell_ring_actor(Oid dboid, SasActor actor);
+
+/* Now: every other worker of that actor in this database. */
+extern void sas_bell_wake_other(SasActor actor);
+
+/*
+ * This worker's latch hears the bell of MyDatabaseId until the process exits.
+ * All lanes are set, so that the first turn looks everywhere.
+ */
+extern void sas_bell_attach(SasActor actor);
+
+/*
+ * Tests and clears the bit of a lane (lane % SAS_BELL_LANES: a collision costs
+ * a needless query).  In a session that is not attached: always true.
+ */
+#define SAS_BELL_LANES 1024
+extern bool sas_bell_take_lane(int lane);
+
+/* Sets the bit again without ringing: work may be left. */
+extern void sas_bell_set_lane(int lane);
+
+/*
+ * MyLatch is set when this run is marked, from begin until end, error or the
+ * end of the transaction.  False: no place free, look every 100 ms instead.
+ */
+extern bool sas_bell_wait_begin(int64 run_id);
+extern void sas_bell_wait_end(void);
+
+#endif							/* SAS_WAKE_BELL_H */

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * board.h: the shared memory of worker/, private to this folder.
+ *
+ * One lock guards everything but the figures that a running worker publishes
+ * in its own slot.  All of it is lost with the server and with a crash of any
+ * process, which starts the server anew: nothing here is a promise.
+ *
+ * The life of a slot:
+ *
+ *	FREE -> STARTING	launcher: reserved, the postmaster is asked for a process
+ *	STARTING -> RUNNING	worker: attached
+ *	STARTING -> FREE	launcher: died before it attached; or a hold, seen by either
+ *						side: the process finds itself not wanted and leaves
+ *	RUNNING -> STOPPING	launcher or hold: SIGTERM is sent
+ *	... -> EXITED		worker: its exit callback, after its transaction is over
+ *	EXITED -> FREE		launcher: reason noted, the process is gone
+ */
+#ifndef SAS_WORKER_BOARD_H
+#define SAS_WORKER_BOARD_H
+
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+
+#include "worker/registry.h"
+
+#define SAS_MAX_HOLDS 256
+#define SAS_MAX_REQUESTS 64
+
+typedef struct SasHold
+{
+	Oid			dboid;
+	int			pid;			/* of the session that holds; 0: free */
+} SasHold;
+
+typedef struct SasBoard
+{
+	LWLock		lock;
+	int			tranche;
+	int64		boot;
+	int64		last_worker_id;
+
+	/* the launcher, and what it is asked for */
+	SasLauncherState launcher;
+	Latch	   *launcher_latch;
+	bool		rescan;			/* read pg_database again */
+	bool		probe_all;		/* more requests than fit below */
+	int			nprobes;
+	Oid			probes[SAS_MAX_REQUESTS];
+
+	SasHold		holds[SAS_MAX_HOLDS];
+
+	int			capacity;
+	SasSlot		slots[FLEXIBLE_ARRAY_MEMBER];
+} SasBoard;
+
+/* NULL when the library is not preloaded. */
+extern SasBoard *sas_board;
+
+/* With the lock held: whether a session has that database free of workers. */
+extern bool sas_board_held(Oid dboid);
+
+#endif							/* SAS_WORKER_BOARD_H */

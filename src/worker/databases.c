@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * databases.c: the launcher's table of databases.
+ *
+ * pg_database says which there are; the registry says where workers run
+ * already (a launcher that was restarted finds them there); a probe says where
+ * the extension is.
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_database.h"
+#include "pgstat.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+#include "base/compat.h"
+#include "worker/databases.h"
+
+static HTAB *databases = NULL;
+static MemoryContext databases_context = NULL;
+
+void
+sas_databases_init(MemoryContext context)
+{
+	HASHCTL		control = {0};
+
+	control.keysize = sizeof(Oid);
+	control.entrysize = sizeof(SasDatabase);
+	control.hcxt = context;
+	databases_context = context;
+	databases = hash_create("sas databases", 64, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+}
+
+/* One that is not in pg_database stays unlisted: it gets no workers. */
+SasDatabase *
+sas_databases_get(Oid oid)
+{
+	bool		found;
+	SasDatabase *database = hash_search(databases, &oid, HASH_ENTER, &found);
+
+	if (!found)
+	{
+		memset(database, 0, sizeof(SasDatabase));
+		database->oid = oid;
+		database->probe = true;
+	}
+	return database;
+}
+
+void
+sas_databases_remove(SasDatabase *database)
+{
+	if (database->posts)
+		pfree(database->posts);
+	hash_search(databases, &database->oid, HASH_REMOVE, NULL);
+}
+
+SasPost *
+sas_databases_post(SasDatabase *database, int actor, int index)
+{
+	if (actor == SAS_PROBE)
+		return &database->prober;
+	if (database->posts == NULL)
+		database->posts = MemoryContextAllocZero(databases_context,
+												 SAS_ACTORS * SAS_MAX_CREW * sizeof(SasPost));
+	return &database->posts[actor * SAS_MAX_CREW + index];
+}
+
+int
+sas_databases_list(SasDatabase ***list)
+{
+	HASH_SEQ_STATUS status;
+	SasDatabase *database;
+	int			n = 0;
+
+	*list = palloc(Max(hash_get_num_entries(databases), 1) * sizeof(SasDatabase *));
+	hash_seq_init(&status, databases);
+	while ((database = hash_seq_search(&status)) != NULL)
+		(*list)[n++] = database;
+	return n;
+}
+
+void
+sas_databases_probe(Oid oid)
+{
+	SasDatabase *database = sas_databases_get(oid);
+
+	database->probe = true;
+	database->prober.not_before_us = 0;
+	database->prober.pause_ms = 0;
+}
+
+void
+sas_databases_probe_all(void)
+{
+	SasDatabase **list;
+	int			n = sas_databases_list(&list);
+
+	for (int i = 0; i < n; i++)
+		list[i]->probe = true;
+	pfree(list);
+}
+
+static void
+sas_databases_note(Form_pg_database form)
+{
+	SasDatabase *database;
+
+	if (!form->datallowconn || !SAS_COMPAT_DATABASE_VALID(form) ||
+		strcmp(NameStr(form->datname), "template0") == 0)
+		return;
+	database = sas_databases_get(form->oid);
+	database->listed = true;
+	database->name = form->datname;
+}
+
+void
+sas_databases_scan(void)
+{
+	MemoryContext context = CurrentMemoryContext;
+	SasDatabase **list;
+	int			n = sas_databases_list(&list);
+	Relation	relation;
+	TableScanDesc scan;
+	HeapTuple	tuple;
+
+	for (int i = 0; i < n; i++)
+		list[i]->listed = false;
+	pfree(list);
+
+	StartTransactionCommand();
+	(void) GetTransactionSnapshot();
+	relation = table_open(DatabaseRelationId, AccessShareLock);
+	scan = table_beginscan_catalog(relation, 0, NULL);
+	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+		sas_databases_note((Form_pg_database) GETSTRUCT(tuple));
+	table_endscan(scan);
+	table_close(relation, AccessShareLock);
+	CommitTransactionCommand();
+	pgstat_report_stat(true);
+	MemoryContextSwitchTo(context);
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * databases.h: what the launcher knows of each database, in its own memory.
+ */
+#ifndef SAS_WORKER_DATABASES_H
+#define SAS_WORKER_DATABASES_H
+
+#include "postmaster/bgworker.h"
+
+#include "base/settings.h"
+#include "worker/registry.h"
+
+typedef enum SasPresence
+{
+	SAS_PRESENCE_UNKNOWN,
+	SAS_PRESENCE_ABSENT,
+	SAS_PRESENCE_PRESENT
+} SasPresence;
+
+/* One worker's place: who is in it, and when it may be filled again. */
+typedef struct SasPost
+{
+	BackgroundWorkerHandle *handle; /* of the process we asked for; NULL: none, or not ours */
+	SasSlot    *slot;			/* in the snapshot of this tick */
+	int64		born_us;		/* monotonic; when the process was asked for */
+	int64		not_before_us;
+	int			pause_ms;
+} SasPost;
+
+typedef struct SasDatabase
+{
+	Oid			oid;			/* hash key */
+	NameData	name;
+	bool		listed;			/* there, and may be connected to */
+	bool		probe;			/* to be looked at */
+	bool		held;			/* at the start of this tick: see crew.c */
+	SasPresence presence;
+	SasPost		prober;
+	SasPost	   *posts;			/* [SAS_ACTORS][SAS_MAX_CREW], NULL until needed */
+} SasDatabase;
+
+extern void sas_databases_init(MemoryContext context);
+extern void sas_databases_scan(void);	/* reads pg_database, in a transaction of its own */
+extern SasDatabase *sas_databases_get(Oid oid); /* made when it is not there */
+extern SasPost *sas_databases_post(SasDatabase *database, int actor, int index);
+extern void sas_databases_probe(Oid oid);
+extern void sas_databases_probe_all(void);
+
+/* All of them, in palloc'd memory. */
+extern int	sas_databases_list(SasDatabase ***databases);
+extern void sas_databases_remove(SasDatabase *database);
+
+#endif							/* SAS_WORKER_DATABASES_H */

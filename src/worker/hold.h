@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * hold.h: keeps workers out of a database while a statement needs it alone.
+ */
+#ifndef SAS_WORKER_HOLD_H
+#define SAS_WORKER_HOLD_H
+
+/*
+ * No worker starts in that database any more, those that are there are told
+ * to leave, and the call returns when they are gone (or after 10 s with a
+ * WARNING).  The hold ends with sas_hold_end_all() or with this process.
+ */
+extern void sas_hold_begin(Oid dboid);
+extern void sas_hold_end_all(void);
+extern bool sas_hold_mine(void);
+
+/* Whether anybody holds that database. */
+extern bool sas_hold_active(Oid dboid);
+
+#endif							/* SAS_WORKER_HOLD_H */

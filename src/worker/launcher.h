@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * launcher.h: the one process that sees to it that the others run.
+ */
+#ifndef SAS_WORKER_LAUNCHER_H
+#define SAS_WORKER_LAUNCHER_H
+
+/* In _PG_init, while shared_preload_libraries are loaded. */
+extern void sas_launcher_register(void);
+
+extern PGDLLEXPORT void sas_launcher_main(Datum arg);
+
+#endif							/* SAS_WORKER_LAUNCHER_H */

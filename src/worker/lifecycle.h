@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * lifecycle.h: the statements that change databases or the extension find no worker in the way.
+ */
+#ifndef SAS_WORKER_LIFECYCLE_H
+#define SAS_WORKER_LIFECYCLE_H
+
+/* The utility hook and its transaction callback, once per server. */
+extern void sas_lifecycle_install(void);
+
+#endif							/* SAS_WORKER_LIFECYCLE_H */

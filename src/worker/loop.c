@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * loop.c: runs the turns of one actor.
+ *
+ * A turn works in a scratch context and says what comes next: again at once,
+ * or sleep until the bell rings, the actor's descriptor can be read, or a time
+ * has come.  The latch is reset before the turn looks at anything, so that a
+ * ring during the turn is not lost.
+ *
+ * An ERROR ends the turn, not the process: it is logged, the transaction is
+ * rolled back, and the next turn comes after a pause that grows while errors
+ * repeat.  After ten in a row the process leaves with code 1 and the launcher
+ * sends another one after a pause of its own.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "commands/dbcommands.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/interrupt.h"
+#include "storage/condition_variable.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/wait_event.h"
+
+#include "base/clock.h"
+#include "base/compat.h"
+#include "wake/bell.h"
+#include "worker/loop.h"
+#include "worker/registry.h"
+#include "worker/session.h"
+
+#define ERRORS_MAX 10
+#define ERROR_PAUSE_MS 100
+#define ERROR_PAUSE_MAX_MS 5000
+
+/* Whatever a turn asks for: the machine's clock may jump. */
+#define SLEEP_MAX_MS (60 * 1000)
+
+static const SasActorMethods *actors[SAS_ACTORS];
+static const SasActorMethods *me = NULL;
+static MemoryContext scratch = NULL;
+
+static WaitEventSet *events = NULL;
+static int	events_fd = -1;
+
+void
+sas_worker_set_methods(SasActor actor, const SasActorMethods *methods)
+{
+	actors[actor] = methods;
+}
+
+/* ---------------------------------------------------------------- leaving */
+
+static void
+sas_loop_exit(int code, Datum arg)
+{
+	me->stop();
+}
+
+static void
+sas_loop_leave(SasExit reason)
+{
+	sas_registry_set_exit(reason);
+	proc_exit(reason == SAS_EXIT_FAILED ? 1 : 0);
+}
+
+/* What is looked at between two turns, and while waiting. */
+static void
+sas_loop_interrupts(void)
+{
+	if (sas_session_stop)
+		sas_loop_leave(SAS_EXIT_ORDERLY);
+	CHECK_FOR_INTERRUPTS();
+	if (ConfigReloadPending)
+	{
+		ConfigReloadPending = false;
+		ProcessConfigFile(PGC_SIGHUP);
+		sas_session_reload();
+	}
+}
+
+/* ---------------------------------------------------------------- turns */
+
+/* In the catch block of a turn: says what happened and cleans up. */
+static void
+sas_loop_recover(void)
+{
+	HOLD_INTERRUPTS();
+	EmitErrorReport();
+	AbortOutOfAnyTransaction();
+	LWLockReleaseAll();
+	ConditionVariableCancelSleep();
+	pgstat_report_wait_end();
+	MemoryContextSwitchTo(scratch);
+	FlushErrorState();
+	RESUME_INTERRUPTS();
+}
+
+/* False: the turn ended in an error. */
+static bool
+sas_loop_turn(SasTurn *turn)
+{
+	volatile bool ok = true;
+
+	MemoryContextSwitchTo(scratch);
+	sas_session_interruptible = true;
+	if (sas_session_stop)
+		sas_loop_leave(SAS_EXIT_ORDERLY);
+	PG_TRY();
+	{
+		*turn = me->turn();
+	}
+	PG_CATCH();
+	{
+		sas_loop_recover();
+		ok = false;
+	}
+	PG_END_TRY();
+	sas_session_interruptible = false;
+	Assert(!IsTransactionState());
+	MemoryContextSwitchTo(scratch);
+	MemoryContextReset(scratch);
+	sas_registry_publish(me->in_flight ? me->in_flight() : 0);
+	return ok;
+}
+
+/* ---------------------------------------------------------------- waiting */
+
+/* The set of what ends a sleep; made again when the actor's descriptor changed. */
+static void
+sas_loop_events(void)
+{
+	int			fd = me->pollfd ? me->pollfd() : -1;
+
+	if (events != NULL && fd == events_fd)
+		return;
+	if (events != NULL)
+		FreeWaitEventSet(events);
+	events = sas_compat_wait_event_set(3);
+	AddWaitEventToSet(events, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
+	AddWaitEventToSet(events, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
+	if (fd >= 0)
+		AddWaitEventToSet(events, WL_SOCKET_READABLE, fd, NULL, NULL);
+	events_fd = fd;
+}
+
+/*
+ * Sleeps.  Statistics that are too fresh to be sent are sent from here a
+ * little later, without a turn: a turn may make new ones.
+ */
+static void
+sas_loop_sleep(int64 wake_in_ms)
+{
+	long		stats_ms = pgstat_report_stat(false);
+	int64		until_us = -1;
+	WaitEvent	event;
+
+	if (wake_in_ms >= 0)
+		until_us = sas_clock_monotonic_us() + Min(wake_in_ms, SLEEP_MAX_MS) * 1000;
+	sas_loop_events();
+	pgstat_report_activity(STATE_IDLE, NULL);
+	for (;;)
+	{
+		int64		left_ms = -1;
+
+		if (until_us >= 0)
+			left_ms = Max((until_us - sas_clock_monotonic_us() + 999) / 1000, 0);
+		if (stats_ms > 0 && (left_ms < 0 || left_ms > stats_ms))
+		{
+			if (WaitEventSetWait(events, stats_ms, &event, 1, PG_WAIT_EXTENSION) > 0)
+				break;
+			pgstat_report_stat(true);
+			stats_ms = 0;
+			continue;
+		}
+		WaitEventSetWait(events, (long) left_ms, &event, 1, PG_WAIT_EXTENSION);
+		break;
+	}
+	pgstat_report_activity(STATE_RUNNING, NULL);
+}
+
+/* After an error; rings do not shorten it. */
+static void
+sas_loop_pause(int errors)
+{
+	int			pause_ms = ERROR_PAUSE_MAX_MS;
+	int64		until_us;
+
+	if (errors < ERRORS_MAX)
+		pause_ms = Min(ERROR_PAUSE_MS << (errors - 1), ERROR_PAUSE_MAX_MS);
+	until_us = sas_clock_monotonic_us() + pause_ms * INT64CONST(1000);
+	pgstat_report_activity(STATE_IDLE, NULL);
+	for (;;)
+	{
+		int64		left_us = until_us - sas_clock_monotonic_us();
+
+		if (left_us <= 0)
+			break;
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 (long) ((left_us + 999) / 1000), PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		sas_loop_interrupts();
+	}
+	pgstat_report_activity(STATE_RUNNING, NULL);
+}
+
+/* ---------------------------------------------------------------- process */
+
+static void
+sas_loop_start(const SasOrders *orders)
+{
+	char		application[NAMEDATALEN];
+	MemoryContext lasting;
+
+	sas_self.worker_id = orders->worker_id;
+	sas_self.actor = orders->actor;
+	snprintf(sas_self.name, sizeof(sas_self.name), "%s %d", sas_actor_name(orders->actor), MyProcPid);
+	snprintf(application, sizeof(application), "sas %s", sas_actor_name(orders->actor));
+	sas_session_configure(application);
+
+	lasting = AllocSetContextCreate(TopMemoryContext, "sas actor", ALLOCSET_DEFAULT_SIZES);
+	scratch = AllocSetContextCreate(TopMemoryContext, "sas turn", ALLOCSET_DEFAULT_SIZES);
+	me = actors[orders->actor];
+	if (me == NULL)
+		elog(ERROR, "actor %d has no methods", orders->actor);
+
+	sas_bell_attach(orders->actor);
+	pgstat_report_activity(STATE_RUNNING, NULL);
+	MemoryContextSwitchTo(lasting);
+	sas_session_interruptible = true;
+	if (sas_session_stop)
+		sas_loop_leave(SAS_EXIT_ORDERLY);
+	if (me->start)
+		me->start();
+	sas_session_interruptible = false;
+	if (me->stop)
+		before_shmem_exit(sas_loop_exit, (Datum) 0);
+}
+
+void
+sas_worker_main(Datum arg)
+{
+	SasOrders	orders = sas_session_open(DatumGetInt32(arg));
+	int			errors = 0;
+
+	sas_loop_start(&orders);
+	for (;;)
+	{
+		SasTurn		turn = {false, -1};
+
+		ResetLatch(MyLatch);
+		sas_loop_interrupts();
+		if (sas_loop_turn(&turn))
+			errors = 0;
+		else if (++errors >= ERRORS_MAX)
+		{
+			ereport(LOG,
+					(errmsg("sas %s gives up after %d errors in a row",
+							sas_actor_name(orders.actor), errors),
+					 errdetail("Another one is started after a pause.")));
+			sas_loop_leave(SAS_EXIT_FAILED);
+		}
+		if (sas_retire)
+			sas_loop_leave(SAS_EXIT_RETIRED);
+		if (errors > 0)
+			sas_loop_pause(errors);
+		else if (!turn.again)
+			sas_loop_sleep(turn.wake_in_ms);
+	}
+}

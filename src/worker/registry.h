@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * registry.h: who works in which database, in shared memory.
+ */
+#ifndef SAS_WORKER_REGISTRY_H
+#define SAS_WORKER_REGISTRY_H
+
+#include "datatype/timestamp.h"
+
+#include "base/actor.h"
+
+/* The short-lived process that looks whether a database has the extension. */
+#define SAS_PROBE SAS_ACTORS
+
+typedef enum SasSlotState
+{
+	SAS_SLOT_FREE,
+	SAS_SLOT_STARTING,
+	SAS_SLOT_RUNNING,
+	SAS_SLOT_STOPPING,
+	SAS_SLOT_EXITED
+} SasSlotState;
+
+typedef enum SasExit
+{
+	SAS_EXIT_FAILED,			/* an error, or no reason given */
+	SAS_EXIT_ORDERLY,			/* asked to stop */
+	SAS_EXIT_RETIRED,			/* found no extension that it knows */
+	SAS_EXIT_PRESENT,			/* a probe's answers */
+	SAS_EXIT_ABSENT
+} SasExit;
+
+typedef struct SasSlot
+{
+	SasSlotState state;
+	SasExit		exit;			/* when EXITED */
+	int64		worker_id;
+	Oid			dboid;
+	int			actor;			/* a SasActor, or SAS_PROBE */
+	int			index;			/* from 0, among the workers of that actor */
+	int			pid;			/* 0 until it runs */
+	bool		leader;
+	int			in_flight;
+	TimestampTz started_at;
+	TimestampTz last_activity_at;
+} SasSlot;
+
+typedef struct SasLauncherState
+{
+	int			pid;			/* 0: none now */
+	int			slots_missing;	/* workers wanted now that found no free process slot */
+	TimestampTz missing_since;	/* 0 when none is missing */
+	TimestampTz probed_at;		/* 0: never */
+} SasLauncherState;
+
+extern Size sas_registry_shmem_size(void);
+extern void sas_registry_shmem_init(void);	/* lends itself to base/peers.h too */
+
+/*
+ * For the launcher.  reserve: the slot's number, or -1 when all are taken.
+ * release: frees the slot of a process that is gone, and says how it went.
+ */
+extern int	sas_registry_reserve(Oid dboid, int actor, int index, int64 *worker_id);
+extern SasExit sas_registry_release(int64 worker_id);
+extern bool sas_registry_stop(int64 worker_id);
+extern void sas_registry_forget_starting(void);
+
+/*
+ * For a worker.  attach: false when it is not wanted any more.  The reason of
+ * the exit is FAILED until it is set; set_exit may be called more than once.
+ */
+extern bool sas_registry_attach(int slot, int64 worker_id);
+extern void sas_registry_set_exit(SasExit reason);
+extern void sas_registry_publish(int in_flight);
+
+/* For everybody.  snapshot: the slots that are not free, in palloc'd memory. */
+extern int	sas_registry_snapshot(SasSlot **slots);
+extern SasLauncherState sas_registry_launcher(void);
+extern bool sas_registry_has_workers(Oid dboid);
+
+/* SIGTERM to all workers of that database; how many. */
+extern int	sas_registry_terminate(Oid dboid);
+
+#endif							/* SAS_WORKER_REGISTRY_H */

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * session.c: a worker's signals, its way into the database, its settings.
+ *
+ * SIGTERM between two turns ends the process quietly with code 0; inside a
+ * turn it is a backend's SIGTERM, so that a long statement or a wait for a
+ * lock ends at once and its transaction is rolled back.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+
+#include "base/compat.h"
+#include "worker/registry.h"
+#include "worker/session.h"
+
+volatile sig_atomic_t sas_session_stop = false;
+volatile sig_atomic_t sas_session_interruptible = false;
+
+StaticAssertDecl(sizeof(SasOrders) <= BGW_EXTRALEN, "orders must fit into bgw_extra");
+
+static void
+sas_session_on_sigterm(SIGNAL_ARGS)
+{
+	int			saved_errno = errno;
+
+	sas_session_stop = true;
+	if (sas_session_interruptible)
+		die(postgres_signal_arg);
+	SetLatch(MyLatch);
+	errno = saved_errno;
+}
+
+void
+sas_session_signals(void)
+{
+	pqsignal(SIGTERM, sas_session_on_sigterm);
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	BackgroundWorkerUnblockSignals();
+}
+
+SasOrders
+sas_session_open(int slot)
+{
+	SasOrders	orders;
+
+	memcpy(&orders, MyBgworkerEntry->bgw_extra, sizeof(orders));
+	sas_session_signals();
+	if (!sas_registry_attach(slot, orders.worker_id))
+		proc_exit(0);
+	sas_session_interruptible = true;
+	if (!sas_session_stop)
+		BackgroundWorkerInitializeConnectionByOid(orders.dboid, InvalidOid, 0);
+	if (sas_session_stop)
+		proc_exit(0);
+	sas_session_interruptible = false;
+	return orders;
+}
+
+static void
+sas_session_set(const char *name, const char *value)
+{
+	SetConfigOption(name, value, PGC_SUSET, PGC_S_SESSION);
+}
+
+/*
+ * Claims and replies are durable whatever the configuration says; stronger
+ * settings than "on" are kept.
+ */
+void
+sas_session_reload(void)
+{
+	if (synchronous_commit < SYNCHRONOUS_COMMIT_REMOTE_FLUSH)
+		sas_session_set("synchronous_commit", "on");
+}
+
+void
+sas_session_configure(const char *application_name)
+{
+	static const char *const settings[][2] = {
+		{"search_path", "pg_catalog"},
+		{"plan_cache_mode", "force_generic_plan"},
+		{"statement_timeout", "0"},
+		{"lock_timeout", "0"},
+		{"idle_in_transaction_session_timeout", "0"},
+		{"idle_session_timeout", "0"},
+		{"row_security", "on"},
+		{"default_transaction_isolation", "read committed"},
+		{"default_transaction_read_only", "off"},
+		{"default_transaction_deferrable", "off"},
+	};
+
+	for (int i = 0; i < lengthof(settings); i++)
+		sas_session_set(settings[i][0], settings[i][1]);
+	if (SAS_COMPAT_HAS_TRANSACTION_TIMEOUT)
+		sas_session_set("transaction_timeout", "0");
+	sas_session_set("application_name", application_name);
+	sas_session_reload();
+}

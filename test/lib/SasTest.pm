@@ -1,0 +1,404 @@
+# SPDX-License-Identifier: PostgreSQL
+
+=head1 NAME
+
+SasTest - a server with the extension, the demo shop, and what tests ask of both
+
+=head1 SYNOPSIS
+
+    use SasTest;
+    use Test::More;
+
+    my $node = new_node('main', 'sas.agents' => 2);
+    my $shop = start_shop();
+    define_orders($node, $shop);
+    $shop->{payments}->faults({ unavailable => 0.2 });
+    submit_orders($node, 100);
+    kill_worker($node, 'agent');
+    all_ended($node, 'every order ends though an agent worker was killed');
+    books_equal($node, $shop, 'and the books agree');
+    done_testing();
+
+Everything started here is stopped by its process id when the test ends, however it ends. Waiting is by
+asking again every 50 ms, with limits far beyond what a healthy run needs: a limit is a failure, never a
+measure.
+
+=cut
+
+package SasTest;
+
+use strict;
+use warnings;
+
+use Exporter 'import';
+use File::Basename;
+use IO::Socket::INET;
+use HTTP::Tiny;
+use JSON::PP ();
+use POSIX ();
+use Test::More;
+use Time::HiRes qw(sleep time);
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+
+our @EXPORT = qw(
+  new_node create_extension wait_for wait_until worker_pids kill_worker free_port
+  http_get http_post start_service start_shop
+  define_orders submit_orders all_ended books_equal);
+
+# the tree with examples/; tools/check says where its copy is
+our $tree = $ENV{SAS_TREE} // dirname(dirname(dirname(__FILE__)));
+
+our $limit = 120;				# seconds
+
+my %started;					# pid => name, of what is to be stopped at the end
+my $json = JSON::PP->new->utf8->canonical->allow_nonref;
+my $http = HTTP::Tiny->new(timeout => 30, keep_alive => 0);
+
+# -- servers --------------------------------------------------------------------
+
+# new_node(name, setting => value, ...): a running server with the extension
+# loaded, durable and restarting after a crash as a real one is, and CREATE
+# EXTENSION done in database postgres. The settings that begin with an
+# underscore are for here: _init (arguments of init, as an array), _start and
+# _extension (0: not yet).
+sub new_node
+{
+	my ($name, %settings) = @_;
+	my $init = delete $settings{_init} // [];
+	my $start = delete $settings{_start} // 1;
+	my $extension = delete $settings{_extension} // 1;
+	my $node = PostgreSQL::Test::Cluster->new($name);
+	my %all = (
+		shared_preload_libraries => 'sas',
+		fsync => 'on',
+		restart_after_crash => 'on',
+		max_connections => 50,
+		max_worker_processes => 16,
+		log_min_messages => 'info',
+		log_line_prefix => '%m %b[%p] ',
+		%settings);
+
+	$node->init(@$init);
+	$node->append_conf('postgresql.conf', "$_ = '$all{$_}'\n") foreach sort keys %all;
+	if ($start)
+	{
+		$node->start;
+		create_extension($node) if $extension;
+	}
+	return $node;
+}
+
+sub create_extension
+{
+	my ($node, $database) = @_;
+	$node->safe_psql($database // 'postgres', 'CREATE EXTENSION sas');
+	return;
+}
+
+# wait_until(sub { ... }, limit): true as soon as the function says so, false
+# when the limit is over.
+sub wait_until
+{
+	my ($condition, $seconds) = @_;
+	my $end = time() + ($seconds // $limit);
+	while (1)
+	{
+		return 1 if $condition->();
+		return 0 if time() > $end;
+		sleep 0.05;
+	}
+}
+
+# wait_for(node, sql, expected, name => value ...): until the query gives what
+# is expected ('t' when not said). A server that does not answer just now is
+# waited for too. Options: limit, dbname. False, with what it gave last, when
+# it never comes to that.
+sub wait_for
+{
+	my ($node, $sql, $expected, %option) = @_;
+	my ($out, $err) = ('', '');
+	$expected //= 't';
+	my $done = wait_until(
+		sub {
+			my $status = $node->psql($option{dbname} // 'postgres', $sql, stdout => \$out, stderr => \$err);
+			return $status == 0 && $out eq $expected;
+		},
+		$option{limit});
+	diag("waited in vain for \"$expected\" from: $sql\nlast answer: $out\nlast error: $err") unless $done;
+	return $done;
+}
+
+# worker_pids(node, actor, dbname): of the scheduler, agent, function or
+# supervisor workers of a database, or of the launcher.
+sub worker_pids
+{
+	my ($node, $actor, $database) = @_;
+	$database //= 'postgres';
+	my $sql = $actor eq 'launcher'
+	  ? "SELECT pid FROM pg_stat_activity WHERE backend_type = 'sas launcher'"
+	  : "SELECT pid FROM sas.workers WHERE actor = '$actor' AND database = '$database' ORDER BY pid";
+	return split /\n/, $node->safe_psql($database, $sql);
+}
+
+# kill_worker(node, actor, signal, dbname): one of them, at once; its pid. One
+# that is not there just now is waited for.
+sub kill_worker
+{
+	my ($node, $actor, $signal, $database) = @_;
+	my @pids;
+	wait_until(sub { @pids = worker_pids($node, $actor, $database); @pids > 0 })
+	  or die "there is no $actor worker to kill";
+	my $pid = $pids[ rand @pids ];
+	kill($signal // 'KILL', $pid) or die "kill $pid: $!";
+	note("killed $actor worker $pid with " . ($signal // 'KILL'));
+	return $pid;
+}
+
+# -- HTTP -----------------------------------------------------------------------
+
+# A port of loopback that is free now, below those of outgoing connections.
+sub free_port
+{
+	foreach (1 .. 1000)
+	{
+		my $port = 10_000 + int(rand(22_000));
+		my $socket = IO::Socket::INET->new(
+			LocalAddr => '127.0.0.1',
+			LocalPort => $port,
+			Proto => 'tcp',
+			Listen => 1) or next;
+		$socket->close;
+		return $port;
+	}
+	die 'no port is free';
+}
+
+# http_get(url) and http_post(url, value): the decoded body; dies unless 2xx.
+sub http_get
+{
+	my ($url) = @_;
+	return answer_of($http->get($url), $url);
+}
+
+sub http_post
+{
+	my ($url, $value) = @_;
+	return answer_of(
+		$http->post(
+			$url,
+			{
+				content => $json->encode($value // {}),
+				headers => { 'content-type' => 'application/json' }
+			}),
+		$url);
+}
+
+sub answer_of
+{
+	my ($answer, $url) = @_;
+	die "$url: $answer->{status} $answer->{reason} $answer->{content}" unless $answer->{success};
+	return length $answer->{content} ? $json->decode($answer->{content}) : undef;
+}
+
+# Starts a program of ours with its output in a file; its pid.
+sub start_program
+{
+	my ($log, @command) = @_;
+	my $pid = fork() // die "fork: $!";
+	if ($pid == 0)
+	{
+		open(STDIN, '<', '/dev/null');
+		open(STDOUT, '>', $log) && open(STDERR, '>&', \*STDOUT) or POSIX::_exit(1);
+		exec { $command[0] } @command or POSIX::_exit(127);
+	}
+	$started{$pid} = $command[0];
+	return $pid;
+}
+
+sub stop_program
+{
+	my ($pid, $signal) = @_;
+	return unless delete $started{$pid};
+	kill($signal // 'TERM', $pid);
+	my $gone = wait_until(sub { waitpid($pid, POSIX::WNOHANG()) != 0 }, 5);
+	unless ($gone)
+	{
+		kill('KILL', $pid);
+		waitpid($pid, 0);
+	}
+	return;
+}
+
+END
+{
+	my $status = $?;
+	stop_program($_) foreach keys %started;
+	$? = $status;
+}
+
+# -- the shop -------------------------------------------------------------------
+
+# start_service(name, seed => N, port => N): one service of the shop, ready;
+# its books are on disk, so that it can be killed and started again.
+sub start_service
+{
+	my ($name, %option) = @_;
+	my $self = bless {
+		name => $name,
+		seed => $option{seed} // 1,
+		port => $option{port},
+		books => PostgreSQL::Test::Utils::tempdir() . "/$name.books",
+	}, 'SasTest::Service';
+	$self->start;
+	return $self;
+}
+
+# start_shop(service => port, ...): all three, on free ports unless told.
+sub start_shop
+{
+	my (%ports) = @_;
+	my $seed = 1;
+	my %shop = map { $_ => start_service($_, seed => $seed++, port => $ports{$_}) } qw(inventory payments shipping);
+	return \%shop;
+}
+
+# define_orders(node, shop, dbname): the demo's tables, agents and workflow.
+sub define_orders
+{
+	my ($node, $shop, $database) = @_;
+	command_ok(
+		[
+			'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-o', '/dev/null',
+			(map { ('-v', "${_}_port=$shop->{$_}{port}") } sort keys %$shop),
+			'-d', $node->connstr($database // 'postgres'),
+			'-f', "$tree/examples/demo/shop.sql"
+		],
+		'the orders workflow is defined');
+	return;
+}
+
+# submit_orders(node, quantity, first => N, dbname => ...): orders with numbers
+# from first (1) on, and their runs, in one transaction. Every tenth order's
+# card is declined.
+sub submit_orders
+{
+	my ($node, $quantity, %option) = @_;
+	my $first = $option{first} // 1;
+	my $last = $first + $quantity - 1;
+	$node->safe_psql($option{dbname} // 'postgres', qq{
+		BEGIN;
+		INSERT INTO shop.orders (order_id, customer, sku, amount, card)
+		SELECT n, 'customer ' || n % 50, 'sku-' || n % 20, 1 + n % 100,
+			CASE WHEN n % 10 = 0 THEN 'declined' ELSE 'card-' || n END
+		FROM generate_series($first, $last) n;
+		SELECT count(*) FROM shop.orders o,
+			LATERAL sas.submit('order', to_jsonb(o), key => o.order_id::text) s
+		WHERE o.order_id BETWEEN $first AND $last;
+		COMMIT;});
+	return;
+}
+
+# all_ended(node, name, limit => seconds, dbname => ...): a test that every run
+# comes to its end.
+sub all_ended
+{
+	my ($node, $name, %option) = @_;
+	my $ended = wait_for($node, q{SELECT count(*) FROM sas.runs WHERE state <> 'stopped'}, '0',
+		limit => $limit * 2, %option);
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	ok($ended, $name);
+	diag($node->safe_psql($option{dbname} // 'postgres', q{
+		SELECT r.run_id, r.state, s.step, s.state, s.failure_count, s.complete_by, s.error
+		FROM sas.runs r LEFT JOIN sas.steps s USING (run_id)
+		WHERE r.state <> 'stopped' ORDER BY 1, 3 LIMIT 20})) unless $ended;
+	return $ended;
+}
+
+# books_equal(node, shop, name, dbname): a test that the services' own books
+# say what the database says, by the demo's own comparison: each order done
+# once and whole or undone without a trace, nothing that nobody knows of.
+sub books_equal
+{
+	my ($node, $shop, $name, $database) = @_;
+	local $ENV{PGHOST} = $node->host;
+	local $ENV{PGPORT} = $node->port;
+	local $ENV{PGDATABASE} = $database // 'postgres';
+	delete local $ENV{PGUSER};
+	my ($out, $err);
+	my $equal = IPC::Run::run(
+		[ 'python3', "$tree/examples/demo/check.py", map { ("--$_", $shop->{$_}->url) } sort keys %$shop ],
+		'>', \$out, '2>', \$err);
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	ok($equal, $name // "the services' books equal the database");
+	$equal ? note($out) : diag($out . $err);
+	return $equal;
+}
+
+package SasTest::Service;
+
+use strict;
+use warnings;
+
+# Starts it, on the same port again if it had one.
+sub start
+{
+	my ($self) = @_;
+	my $fixed = $self->{port};
+	foreach my $try (1 .. 20)
+	{
+		my $port = $fixed // SasTest::free_port();
+		my $log = "$self->{books}.log";
+		unlink $log;
+		my $pid = SasTest::start_program($log, 'python3', "$SasTest::tree/examples/shop/shop.py",
+			'--service', $self->{name}, '--port', $port, '--books', $self->{books}, '--seed', $self->{seed});
+		my $ready = SasTest::wait_until(
+			sub {
+				return 1 if -s $log && PostgreSQL::Test::Utils::slurp_file($log) =~ /^listening on/m;
+				return waitpid($pid, POSIX::WNOHANG()) != 0;
+			},
+			30);
+		if ($ready && kill(0, $pid) && PostgreSQL::Test::Utils::slurp_file($log) =~ /^listening on/m)
+		{
+			@$self{qw(port pid)} = ($port, $pid);
+			return $self;
+		}
+		SasTest::stop_program($pid);
+		Time::HiRes::sleep(0.1);
+	}
+	die "service $self->{name} did not start: " . PostgreSQL::Test::Utils::slurp_file("$self->{books}.log");
+}
+
+# Ends it; stop('KILL') as a crash does.
+sub stop
+{
+	my ($self, $signal) = @_;
+	SasTest::stop_program(delete $self->{pid}, $signal) if defined $self->{pid};
+	return;
+}
+
+sub url { my ($self, $path) = @_; return "http://127.0.0.1:$self->{port}" . ($path // '') }
+sub get { my ($self, $path) = @_; return SasTest::http_get($self->url($path)) }
+sub post { my ($self, $path, $value) = @_; return SasTest::http_post($self->url($path), $value) }
+
+sub faults { my ($self, $faults) = @_; return $self->post('/faults', $faults) }
+sub hold { my ($self, $work) = @_; return $self->post('/hold', defined $work ? { work => $work } : {}) }
+sub release { my ($self) = @_; return $self->post('/release') }
+sub reset { my ($self) = @_; return $self->post('/reset') }
+sub books { my ($self) = @_; return $self->get('/books') }
+
+# the work requests that came after number $after
+sub requests
+{
+	my ($self, $after) = @_;
+	return @{ $self->get('/requests?after=' . ($after // 0))->{requests} };
+}
+
+# true once that many work requests came, within the limit
+sub wait_for_requests
+{
+	my ($self, $quantity, $seconds) = @_;
+	return SasTest::wait_until(sub { $self->books->{counters}{requests} >= $quantity }, $seconds);
+}
+
+1;
