@@ -200,6 +200,7 @@ END $$;
 CREATE FUNCTION sas._alert(kind text, cause text, message text, agent_id int DEFAULT NULL,
                            run_id bigint DEFAULT NULL, step_no int DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
+#variable_conflict use_column
 BEGIN
     INSERT INTO sas.alert AS a (kind, cause, agent_id, run_id, step_no, message, created_at, last_at)
     VALUES ($1, $2, $4, $5, $6, $3, sas._now(), sas._now())

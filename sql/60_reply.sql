@@ -90,14 +90,13 @@ BEGIN
     PERFORM sas._move_steps(changes);
     PERFORM sas._start_runs(array_agg(c.run_id)) FROM unnest(changes) c;
 
-    SELECT array_agg(c.run_id) FILTER (WHERE c.to_state = 'succeeded' AND r.fate IS NULL),
-           array_agg(c.step_no) FILTER (WHERE c.to_state = 'succeeded' AND r.fate IS NULL),
-           array_agg(c.run_id) FILTER (WHERE c.to_state = 'compensated' OR c.to_state = 'succeeded' AND r.fate IS NOT NULL),
-           array_agg(c) FILTER (WHERE v IN ('transient', 'permanent')),
-           array_agg(c) FILTER (WHERE v = 'hand_back')
+    SELECT array_agg((x.c).run_id) FILTER (WHERE (x.c).to_state = 'succeeded' AND r.fate IS NULL),
+           array_agg((x.c).step_no) FILTER (WHERE (x.c).to_state = 'succeeded' AND r.fate IS NULL),
+           array_agg((x.c).run_id) FILTER (WHERE (x.c).to_state = 'compensated' OR (x.c).to_state = 'succeeded' AND r.fate IS NOT NULL),
+           array_agg(x.c) FILTER (WHERE x.v IN ('transient', 'permanent')),
+           array_agg(x.c) FILTER (WHERE x.v = 'hand_back')
     INTO ok_runs, ok_nos, undone, failed, again
-    FROM unnest(verdicts) WITH ORDINALITY AS z (v, n)
-    CROSS JOIN LATERAL (SELECT changes[z.n] AS c OFFSET 0) x
+    FROM (SELECT unnest(changes) AS c, unnest(verdicts) AS v) x
     JOIN sas.run r ON r.run_id = (x.c).run_id;
 
     IF ok_runs IS NOT NULL THEN

@@ -160,6 +160,7 @@ END $$;
 
 CREATE FUNCTION sas._drop_agent(caller oid, name text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+#variable_conflict use_variable
 DECLARE
     a sas.agent := sas._live_agent(name);
     used text;
@@ -182,6 +183,7 @@ END $$;
 
 CREATE FUNCTION sas._reset_agent(caller oid, name text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+#variable_conflict use_variable
 DECLARE
     a sas.agent := sas._live_agent(name);
 BEGIN
@@ -203,6 +205,7 @@ END $$;
 
 CREATE FUNCTION sas._set_secret(caller oid, name text, value text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+#variable_conflict use_variable
 DECLARE
     p sas._problem;
 BEGIN
@@ -220,6 +223,7 @@ END $$;
 
 CREATE FUNCTION sas._drop_secret(caller oid, name text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+#variable_conflict use_variable
 DECLARE
     used text;
 BEGIN

@@ -33,6 +33,7 @@ END $$;
 
 CREATE FUNCTION sas._create_workflow(caller oid, name text, definition jsonb) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+#variable_conflict use_column
 DECLARE
     f sas.workflow;
     p sas._problem;
@@ -59,6 +60,7 @@ $$;
 
 CREATE FUNCTION sas._drop_workflow(caller oid, name text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+#variable_conflict use_column
 DECLARE
     f sas.workflow := sas._own_workflow(caller, $2);
 BEGIN
@@ -70,6 +72,7 @@ END $$;
 
 CREATE FUNCTION sas._grant_workflow(caller oid, workflow text, role regrole) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+#variable_conflict use_column
 DECLARE
     f sas.workflow := sas._own_workflow(caller, workflow);
 BEGIN
@@ -78,6 +81,7 @@ END $$;
 
 CREATE FUNCTION sas._revoke_workflow(caller oid, workflow text, role regrole) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+#variable_conflict use_column
 DECLARE
     f sas.workflow := sas._own_workflow(caller, workflow);
 BEGIN

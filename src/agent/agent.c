@@ -471,6 +471,20 @@ network(void)
 	return moved;
 }
 
+/*
+ * A worker that was rung and had no answers to judge may have been rung for
+ * an agent that it does not know yet: that news comes with a transaction.
+ */
+static void
+hear_of_changes(void)
+{
+	MemoryContext old = CurrentMemoryContext;
+
+	StartTransactionCommand();
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(old);
+}
+
 /* The last transaction did not commit: nothing was claimed, and what is in the outbox stays there. */
 static void
 after_abort(void)
@@ -501,7 +515,8 @@ turn(void)
 	if (transaction_failed)
 		after_abort();
 	sas_transport_resize(transport, sas_agent_slots);
-	network();
+	if (!network())
+		hear_of_changes();
 
 	n_lanes = agents_stale ? 0 : ask_doors(&retry_us);
 	if (agents_stale || n_lanes > 0 || sas_outbox_due())

@@ -6,6 +6,7 @@
  *	CREATE DATABASE ... TEMPLATE					the template is held
  *	DROP EXTENSION sas, ALTER EXTENSION sas			this database is held, probed at commit
  *	CREATE EXTENSION								this database is probed at commit
+ *	DROP SCHEMA, DROP OWNED							the same, when they took sas along
  *	COMMIT PREPARED, ROLLBACK PREPARED				everything in this database is rung
  *
  * A hold lasts until the transaction ends, so workers are back right after an
@@ -46,6 +47,7 @@ typedef struct SasIntent
 	Oid			hold;			/* database to be held */
 	bool		probe;			/* probe this database at commit */
 	bool		created;		/* CREATE EXTENSION of any name */
+	bool		dropped;		/* something that may have taken the extension along */
 	bool		rescan;			/* read pg_database again at commit */
 	bool		prepared;		/* ends a prepared transaction */
 } SasIntent;
@@ -195,7 +197,13 @@ sas_lifecycle_intent(Node *node, bool alone, SasIntent *intent)
 			if (sas_lifecycle_may_create_database())
 				intent->hold = sas_lifecycle_owned_database(((RenameStmt *) node)->subname);
 			return true;
+		case T_DropOwnedStmt:
+			intent->dropped = true;
+			return true;
 		case T_DropStmt:
+			intent->dropped = ((DropStmt *) node)->removeType == OBJECT_SCHEMA;
+			if (intent->dropped)
+				return true;
 			if (!sas_lifecycle_drops_extension((DropStmt *) node))
 				return false;
 			intent->probe = true;
@@ -229,6 +237,8 @@ sas_lifecycle_note(const SasIntent *intent)
 	/* Another extension may have brought sas along, or a prepared transaction. */
 	if (intent->created || (intent->prepared && !sas_registry_has_workers(MyDatabaseId)))
 		pending_probe |= OidIsValid(get_extension_oid("sas", true));
+	if (intent->dropped && sas_registry_has_workers(MyDatabaseId))
+		pending_probe |= !OidIsValid(get_extension_oid("sas", true));
 	if (intent->prepared)
 		sas_bell_ring_database(MyDatabaseId);
 }
