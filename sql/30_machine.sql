@@ -267,7 +267,7 @@ LANGUAGE sql STABLE AS $$
                                   'failed', coalesce(s.state = 'failed', false))
                || CASE WHEN s.output IS NULL THEN '{}' ELSE jsonb_build_object('output', s.output) END), '{}')
     FROM sas.run r
-    JOIN sas.workflow_step w ON w.version_id = $2 AND NOT w.undo AND (reads IS NULL OR w.step_no = ANY (reads))
+    JOIN sas.workflow_step w ON w.version_id = $2 AND NOT w.undo AND ($3 IS NULL OR w.step_no = ANY ($3))
     LEFT JOIN sas.step s ON s.run_id = $1 AND s.step_no = w.step_no AND s.element = 0
     WHERE r.run_id = $1
 $$;

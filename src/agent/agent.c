@@ -537,7 +537,8 @@ turn(void)
 		transaction_failed = false;
 		sas_outbox_written();
 		more = use_claims(claimed, claimed_us);
-		sas_transport_work(transport);	/* the claimed calls go out now */
+		/* the claimed calls go out now; an answer may be there already, and nothing would tell of it again */
+		next.again |= network();
 	}
 
 	now = sas_clock_monotonic_us();
