@@ -107,7 +107,11 @@ read_agents(void)
 	{
 		SasAgentEntry *e = &entries[n++];
 		SasStoredAgent *a = lfirst(lc);
+		SasAgentEntry *before = agent_of(a->agent_id);
 
+		if (before != NULL)
+			*e = *before;		/* what is still to be written of it */
+		e->ask_again_us = 0;
 		e->stored = a;
 		e->look = true;
 		e->limits.max_in_flight = a->max_in_flight;
@@ -223,6 +227,16 @@ begin_attempt(SasFlight *flight, SasStoredAgent *agent)
 	set_wake(flight, flight->deadline_us);
 }
 
+/* Tells the breaker what a call showed of its service. */
+static void
+report(SasAgentEntry *agent, bool success)
+{
+	if (!sas_places_report(agent->stored->agent_id, &agent->limits, success, &agent->breaker))
+		return;
+	agent->look = true;
+	sas_outbox_breaker(agent);
+}
+
 /* What an answer means for its flight: a verdict, or another attempt inside the window. */
 static void
 judge(SasReply *reply)
@@ -241,8 +255,7 @@ judge(SasReply *reply)
 		end_flight(flight, true);
 		return;
 	}
-	if (sas_places_report(flight->agent_id, &agent->limits, !outcome.fault, &agent->breaker))
-		agent->breaker_changed = agent->look = true;
+	report(agent, !outcome.fault);
 
 	if (outcome.kind == SAS_OUTCOME_DONE)
 	{
@@ -291,6 +304,8 @@ wake_flight(SasFlight *flight, int64 now)
 	if (now >= flight->deadline_us || agent == NULL)
 	{
 		/* past complete-by: the answer would not count any more, so say nothing */
+		if (flight->handle != NULL && agent != NULL)
+			report(agent, false);
 		end_flight(flight, true);
 		return;
 	}
@@ -309,6 +324,11 @@ wake_flight(SasFlight *flight, int64 now)
 			return;
 		}
 		flight->has_place = true;
+	}
+	else if (!sas_places_spend(flight->agent_id, &agent->limits, &again))
+	{
+		set_wake(flight, again);
+		return;
 	}
 	begin_attempt(flight, agent->stored);
 }
@@ -535,7 +555,7 @@ turn(void)
 			claimed = sas_store_claim_calls(lanes, quantities, n_lanes);
 		sas_store_commit();
 		transaction_failed = false;
-		sas_outbox_written();
+		sas_outbox_written(agents, n_agents);
 		more = use_claims(claimed, claimed_us);
 		/* the claimed calls go out now; an answer may be there already, and nothing would tell of it again */
 		next.again |= network();

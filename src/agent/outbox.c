@@ -128,6 +128,13 @@ sas_outbox_error(SasAgentEntry *agent, const Jsonb *error)
 	health_due = true;
 }
 
+void
+sas_outbox_breaker(SasAgentEntry *agent)
+{
+	agent->breaker_changed = true;
+	health_due = true;
+}
+
 bool
 sas_outbox_due(void)
 {
@@ -153,7 +160,6 @@ write_health(SasAgentEntry *agents, int n_agents)
 {
 	static const char *const names[] = {"closed", "open", "half-open"};
 
-	health_due = false;
 	for (int i = 0; i < n_agents; i++)
 	{
 		SasAgentEntry *e = &agents[i];
@@ -162,8 +168,16 @@ write_health(SasAgentEntry *agents, int n_agents)
 			continue;
 		sas_store_write_health(e->stored->agent_id, e->breaker_changed ? names[e->breaker] : NULL,
 							   e->limits.breaker_open_us / 1000.0, e->error_seen ? e->last_error : NULL);
-		e->error_seen = e->breaker_changed = false;
 	}
+}
+
+/* What has been written of the agents is written. */
+static void
+health_written(SasAgentEntry *agents, int n_agents)
+{
+	health_due = false;
+	for (int i = 0; i < n_agents; i++)
+		agents[i].error_seen = agents[i].breaker_changed = false;
 }
 
 /*
@@ -218,10 +232,11 @@ sas_outbox_write(SasAgentEntry *agents, int n_agents)
 }
 
 void
-sas_outbox_written(void)
+sas_outbox_written(SasAgentEntry *agents, int n_agents)
 {
 	ListCell   *lc;
 
+	health_written(agents, n_agents);
 	foreach(lc, entries)
 	{
 		Entry	   *e = lfirst(lc);

@@ -21,6 +21,7 @@ extern void sas_outbox_leave(SasLeaseEntry *lease, bool dropped);
 
 extern void sas_outbox_reply(const SasFlight *flight, const char *verdict, const Jsonb *output, const Jsonb *error, double again_in_ms);
 extern void sas_outbox_attempt(const SasFlight *flight, const char *status, int http_status, const Jsonb *error);
+extern void sas_outbox_breaker(SasAgentEntry *agent);
 extern void sas_outbox_error(SasAgentEntry *agent, const Jsonb *error);
 
 /* Is there something to write now? And something that waits for a run? */
@@ -29,7 +30,7 @@ extern bool sas_outbox_waiting(void);
 
 /* In a transaction: writes. After its commit: forgets what was written. After its abort: takes smaller bites. */
 extern void sas_outbox_write(SasAgentEntry *agents, int n_agents);
-extern void sas_outbox_written(void);
+extern void sas_outbox_written(SasAgentEntry *agents, int n_agents);
 extern void sas_outbox_failed(void);
 
 #endif							/* SAS_AGENT_OUTBOX_H */

@@ -220,9 +220,31 @@ sas_places_return(int agent_id, const SasLimits *limits, int n)
 	held[p - places->place] -= n;
 	if (limits->rate_per_s > 0)
 		p->tokens = Min(burst(limits), p->tokens + n);
-	if (p->probe_pid == MyProcPid && held[p - places->place] == 0)
+	/* half-open grants one place, so what comes back unused is the probe */
+	if (p->probe_pid == MyProcPid)
 		p->probe_pid = 0;
 	LWLockRelease(&places->lock);
+}
+
+bool
+sas_places_spend(int agent_id, const SasLimits *limits, int64 *retry_us)
+{
+	int64		now = sas_clock_monotonic_us();
+	SasPlace   *p;
+	bool		spent = true;
+
+	if (limits->rate_per_s <= 0 || (p = lock_and_find(agent_id)) == NULL)
+		return true;
+	fill(p, limits, now);
+	if (p->tokens >= 1)
+		p->tokens -= 1;
+	else
+	{
+		spent = false;
+		*retry_us = now + (int64) ((1.0 - p->tokens) * 1e6 / limits->rate_per_s) + 1;
+	}
+	LWLockRelease(&places->lock);
+	return spent;
 }
 
 bool

@@ -52,6 +52,9 @@ extern int	sas_places_ask(int agent_id, const SasLimits *limits, int want, int64
 /* Gives back places that were granted and not used: with their tokens. */
 extern void sas_places_return(int agent_id, const SasLimits *limits, int n);
 
+/* Takes a token for a further attempt of a call that has its place; false: *retry_us says when there may be one. */
+extern bool sas_places_spend(int agent_id, const SasLimits *limits, int64 *retry_us);
+
 /* A call is over, or rests: its place is free.  True: others were refused one and should be woken. */
 extern bool sas_places_free(int agent_id);
 

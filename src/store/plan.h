@@ -6,6 +6,9 @@
 #define SAS_STORE_PLAN_H
 
 #include "executor/spi.h"
+#include "utils/jsonb.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
 
 /* A statement, prepared when it is first used and kept for the life of the process. */
 typedef struct SasPlan
