@@ -93,4 +93,19 @@ extern void sas_flight_retry_policy(SasRetry *retry, Jsonb *of_agent, Jsonb *of_
 /* The pause after the attempt with this number (from 1), in ms. */
 extern double sas_flight_pause_ms(const SasRetry *retry, int attempt);
 
+/* All flights of this worker: flights.c */
+extern void sas_flights_open(void);
+extern void sas_flights_close(void);
+extern int	sas_flights_fd(void);
+extern int	sas_flights_in_the_air(void);
+
+/* When sas_flights_move must be called at the latest; -1: when the descriptor is readable. */
+extern int64 sas_flights_wake_in_ms(void);
+
+/* Moves the network and judges what came; true when answers came. */
+extern bool sas_flights_move(void);
+
+/* A claimed call takes off, or fails at once when it cannot be composed. Its place is taken already. */
+extern void sas_flight_take_off(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed_us);
+
 #endif							/* SAS_AGENT_FLIGHT_H */

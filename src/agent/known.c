@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * known.c: reads the agents, and keeps what is still to be written of them.
+ */
+#include "postgres.h"
+
+#include "agent/known.h"
+#include "agent/outbox.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+
+SasAgentEntry *sas_known;
+int			sas_n_known;
+bool		sas_known_stale = true;
+
+static MemoryContext known_context; /* all of it, anew with each reading */
+
+static void
+agents_changed(Datum arg, Oid relid)
+{
+	/* sas.agent is announced; other relations change rarely enough */
+	sas_known_stale = true;
+}
+
+void
+sas_known_open(void)
+{
+	known_context = AllocSetContextCreate(CurrentMemoryContext, "sas agents", ALLOCSET_DEFAULT_SIZES);
+	CacheRegisterRelcacheCallback(agents_changed, (Datum) 0);
+}
+
+SasAgentEntry *
+sas_known_agent(int agent_id)
+{
+	for (int i = 0; i < sas_n_known; i++)
+		if (sas_known[i].stored->agent_id == agent_id)
+			return &sas_known[i];
+	return NULL;
+}
+
+/* Reads the agents; flights refer to them by id, so the old ones can go. */
+void
+sas_known_read(void)
+{
+	List	   *list;
+	ListCell   *lc;
+	MemoryContext fresh = AllocSetContextCreate(TopMemoryContext, "sas agents", ALLOCSET_DEFAULT_SIZES);
+	SasAgentEntry *entries;
+	int			n = 0;
+
+	list = sas_store_agents(fresh);
+	entries = MemoryContextAllocZero(fresh, sizeof(SasAgentEntry) * Max(list_length(list), 1));
+	foreach(lc, list)
+	{
+		SasAgentEntry *e = &entries[n++];
+		SasStoredAgent *a = lfirst(lc);
+		SasAgentEntry *before = sas_known_agent(a->agent_id);
+
+		if (before != NULL)
+			*e = *before;		/* what is still to be written of it */
+		e->ask_again_us = 0;
+		e->stored = a;
+		e->look = true;
+		e->limits.max_in_flight = a->max_in_flight;
+		e->limits.rate_per_s = a->rate_per_s;
+		e->limits.breaker_failures = a->breaker_failures;
+		e->limits.breaker_window_us = (int64) (a->breaker_window_ms * 1000);
+		e->limits.breaker_open_us = (int64) (a->breaker_open_ms * 1000);
+		sas_places_load(a->agent_id,
+						strcmp(a->breaker, "open") == 0 ? SAS_BREAKER_OPEN :
+						strcmp(a->breaker, "half-open") == 0 ? SAS_BREAKER_HALF_OPEN : SAS_BREAKER_CLOSED,
+						(int64) (a->open_for_ms * 1000));
+	}
+	MemoryContextDelete(known_context);
+	known_context = fresh;
+	sas_known = entries;
+	sas_n_known = n;
+	sas_known_stale = false;
+}
+
+void
+sas_known_report(SasAgentEntry *agent, bool success)
+{
+	if (!sas_places_report(agent->stored->agent_id, &agent->limits, success, &agent->breaker))
+		return;
+	agent->look = true;
+	sas_outbox_breaker(agent);
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * known.h: the agents as this worker knows them.
+ *
+ * They are read again when sas.agent has been announced to have changed.
+ * Flights refer to agents by number, since entries move then.
+ */
+#ifndef SAS_AGENT_KNOWN_H
+#define SAS_AGENT_KNOWN_H
+
+#include "agent/flight.h"
+
+extern SasAgentEntry *sas_known;
+extern int	sas_n_known;
+extern bool sas_known_stale;
+
+extern void sas_known_open(void);
+
+/* NULL: dropped, or not known yet */
+extern SasAgentEntry *sas_known_agent(int agent_id);
+
+/* In a transaction of the store. */
+extern void sas_known_read(void);
+
+/* Tells the breaker what a call showed of its service. */
+extern void sas_known_report(SasAgentEntry *agent, bool success);
+
+#endif							/* SAS_AGENT_KNOWN_H */

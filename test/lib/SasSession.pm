@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: PostgreSQL
+
+=head1 NAME
+
+SasSession - a psql that stays open, for what other sessions do meanwhile
+
+=head1 SYNOPSIS
+
+    my $session = SasSession->new($node);
+    $session->query('BEGIN');
+    $session->query('SELECT FROM sas.run WHERE run_id = 1 FOR UPDATE');
+    $session->start_query('SELECT pg_sleep(100)');	# and goes on
+    $session->kill;									# the client dies, as by a crash
+
+=cut
+
+package SasSession;
+
+use strict;
+use warnings;
+
+use IPC::Run;
+use SasTest ();
+
+sub new
+{
+	my ($class, $node, $database, %option) = @_;
+	my $self = bless { in => '', out => '', err => '', n => 0 }, $class;
+	my $connection = $node->connstr($database // 'postgres');
+	$connection .= " user=$option{user}" if $option{user};
+	$self->{harness} = IPC::Run::start([ 'psql', '-XqAt', '-d', $connection, '-f', '-' ],
+		'<', \$self->{in}, '>', \$self->{out}, '2>', \$self->{err});
+	return $self;
+}
+
+# sends it and does not wait
+sub start_query
+{
+	my ($self, $sql) = @_;
+	$self->{n}++;
+	$self->{out} = $self->{err} = '';
+	$self->{in} .= "$sql;\n\\echo end-of-query-$self->{n}\n";
+	eval { $self->{harness}->pump_nb while length $self->{in} };
+	return;
+}
+
+# true when it has answered, or is gone
+sub answered
+{
+	my ($self) = @_;
+	return 1 if eval { $self->{harness}->pump_nb; 1 } && $self->{out} =~ /^end-of-query-$self->{n}$/m;
+	return !eval { $self->{harness}->pumpable };
+}
+
+# what it answered, within the limit; its errors follow
+sub answer
+{
+	my ($self, $seconds) = @_;
+	SasTest::wait_until(sub { $self->answered }, $seconds) or die "no answer from a session: $self->{out}$self->{err}";
+	my $out = $self->{out};
+	$out =~ s/^end-of-query-$self->{n}\n//m;
+	chomp $out;
+	return $out . $self->{err};
+}
+
+sub query
+{
+	my ($self, $sql, $seconds) = @_;
+	$self->start_query($sql);
+	return $self->answer($seconds);
+}
+
+# ends it in good order
+sub quit
+{
+	my ($self) = @_;
+	my $harness = delete $self->{harness} or return;
+	eval { $harness->finish };
+	return;
+}
+
+# ends it as a crash of the client does
+sub kill
+{
+	my ($self) = @_;
+	my $harness = delete $self->{harness} or return;
+	$harness->kill_kill(grace => 0);
+	return;
+}
+
+sub DESTROY { my ($self) = @_; local ($?, $@); $self->kill; return }
+
+1;
