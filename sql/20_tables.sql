@@ -251,7 +251,7 @@ CREATE TABLE sas.attempt (
 CREATE INDEX attempt_run ON sas.attempt (run_id);
 COMMENT ON TABLE sas.attempt IS 'A row per failed or further attempt; a first attempt that succeeded is told by its step.';
 
-CREATE TABLE sas.history (
+CREATE TABLE sas.act (
     run_id bigint NOT NULL,
     at timestamptz NOT NULL,
     role text NOT NULL,
@@ -259,8 +259,8 @@ CREATE TABLE sas.history (
     step text,
     detail jsonb
 );
-CREATE INDEX history_run ON sas.history (run_id);
-COMMENT ON TABLE sas.history IS 'A row per act of an operator.';
+CREATE INDEX act_run ON sas.act (run_id);
+COMMENT ON TABLE sas.act IS 'A row per act of an operator.';
 
 CREATE TABLE sas.alert (
     alert_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

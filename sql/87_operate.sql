@@ -20,7 +20,7 @@ END $$;
 -- sas._record(...): an operator's act, for sas.history.
 CREATE FUNCTION sas._record(caller oid, run_ids bigint[], act text, step text, detail jsonb) RETURNS void
 LANGUAGE sql AS $$
-    INSERT INTO sas.history (run_id, at, role, act, step, detail)
+    INSERT INTO sas.act (run_id, at, role, act, step, detail)
     SELECT u, sas._now(), pg_get_userbyid(caller), act, step, detail FROM unnest(run_ids) u
 $$;
 

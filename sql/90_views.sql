@@ -125,6 +125,12 @@ LEFT JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = l.s
 WHERE (SELECT sas._sees_all()) OR pg_has_role(current_user, r.owner, 'MEMBER');
 COMMENT ON VIEW sas.alerts IS 'What an operator should see: one row per cause, with a count. LISTEN sas_alert tells of new ones.';
 
+CREATE VIEW sas.history WITH (security_barrier) AS
+SELECT h.run_id, h.at, h.role, h.act, h.step, h.detail
+FROM sas.act h JOIN sas.run r ON r.run_id = h.run_id
+WHERE (SELECT sas._sees_all()) OR pg_has_role(current_user, r.owner, 'MEMBER');
+COMMENT ON VIEW sas.history IS 'What operators did to runs: who, when, which verb.';
+
 CREATE VIEW sas.transitions AS
 SELECT t.subject, t.from_state, t.to_state, t.comment FROM sas.transition t;
 COMMENT ON VIEW sas.transitions IS 'Which state may follow which, for runs and steps, and why.';

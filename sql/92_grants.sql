@@ -5,7 +5,7 @@
 CREATE FUNCTION sas._grant_usage(caller oid, role regrole, level text, agent text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
 DECLARE
-    looking text := 'sas.transitions, sas.settings, sas.agents, sas.workers, sas.alerts, sas.workflows, sas.runs, sas.steps, sas.attempts, sas.run_details';
+    looking text := 'sas.transitions, sas.settings, sas.agents, sas.workers, sas.alerts, sas.workflows, sas.runs, sas.steps, sas.attempts, sas.history, sas.run_details';
     verbs text[];
     f regprocedure;
 BEGIN

@@ -283,6 +283,14 @@ sas_flight_take_off(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed
 	JsonbValue	expect;
 	const char *why;
 
+	if (agent == NULL)
+	{
+		/* its agent went away while it was claimed: it is taken back */
+		MemoryContextSwitchTo(old);
+		MemoryContextDelete(context);
+		sas_outbox_leave(lease, true);
+		return;
+	}
 	flight->context = context;
 	flight->agent_id = claimed->agent_id;
 	flight->lease = lease;

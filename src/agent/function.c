@@ -28,9 +28,7 @@
 #include "base/context.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
-#include "utils/guc.h"
 #include "utils/memutils.h"
-#include "wake/bell.h"
 
 #define SAS_FUNCTION_BATCH 50
 #define SAS_SLOW_MS 50
@@ -58,7 +56,6 @@ static int	n_work;
 static int64 lease_id;
 static bool lease_stays;		/* something of it was lost or given up */
 static int	quantity = SAS_FUNCTION_BATCH;
-static bool look = true;
 static bool transaction_failed;
 static Oid	last_owner = InvalidOid;
 
@@ -74,7 +71,8 @@ slow_flag(const char *function)
 static void
 start(void)
 {
-	SetConfigOption("jit", "off", PGC_SUSET, PGC_S_SESSION);
+	sas_perform_remember_settings();
+	sas_store_prepare_session();
 	claim_context = AllocSetContextCreate(CurrentMemoryContext, "sas functions", ALLOCSET_DEFAULT_SIZES);
 }
 
@@ -108,7 +106,6 @@ claim(void)
 		w->solo = w->step->alone || *slow_flag(w->step->function);
 		lease_id = w->step->lease_id;
 	}
-	look = n_work == quantity;
 	quantity = Min(SAS_FUNCTION_BATCH, quantity * 2);
 	MemoryContextSwitchTo(old);
 }
@@ -295,8 +292,6 @@ run_group(Work **group, int n)
 			lease_stays = true;
 		if (group[i]->lost || group[i]->verdict != NULL)
 			group[i]->done = true;
-		if (group[i]->verdict != NULL && strcmp(group[i]->verdict, "hand_back") == 0)
-			look = true;
 	}
 	if (was_slow)
 		quantity = 1;
@@ -339,9 +334,6 @@ turn(void)
 		left += !work[i].done;
 	if (left == 0)
 	{
-		if (sas_bell_take_lane(0))
-			look = true;
-		/* the bell of functions has no bit of its own kind: a wake-up is a reason to look */
 		claim();
 		if (n_work == 0)
 			return next;

@@ -36,6 +36,15 @@
 #include "utils/syscache.h"
 #include "utils/timeout.h"
 
+static char *remembered[SAS_STORE_SETTINGS];
+
+void
+sas_perform_remember_settings(void)
+{
+	for (int i = 0; i < SAS_STORE_SETTINGS; i++)
+		remembered[i] = MemoryContextStrdup(TopMemoryContext, GetConfigOption(sas_store_settings[i][0], false, false));
+}
+
 static bool
 is_transient(int sqlstate)
 {
@@ -83,6 +92,8 @@ set_settings(Oid function)
 {
 	char	   *path = psprintf("pg_catalog, %s, pg_temp", quote_identifier(get_namespace_name(get_func_namespace(function))));
 
+	for (int i = 0; i < SAS_STORE_SETTINGS; i++)
+		(void) set_config_option(sas_store_settings[i][0], remembered[i], PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	(void) set_config_option("search_path", path, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 }
 

@@ -22,6 +22,9 @@ typedef struct SasPerformed
  */
 extern void sas_perform(const SasClaimedFunction *step, int64 timeout_ms, SasPerformed *performed);
 
+/* Before the store changes the session's settings: functions are given those that hold now. */
+extern void sas_perform_remember_settings(void);
+
 /* Outside a transaction: nothing of one owner's session is left for the next. */
 extern void sas_perform_wipe_session(void);
 

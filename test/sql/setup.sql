@@ -1,0 +1,176 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- What all tests of this layer share: the extension, and a schema t whose
+-- functions act as the workers, by hand, under a frozen clock. Every file
+-- begins with t.clean(): no runs, run ids count from 1, the clock stands at
+-- midnight.
+CREATE EXTENSION sas;
+\set ECHO none
+\set QUIET on
+
+CREATE SCHEMA t;
+
+-- workers by name; their ids go from 1 on, their boot is 1
+CREATE TABLE t.worker (id bigint GENERATED ALWAYS AS IDENTITY, name text PRIMARY KEY, alive boolean NOT NULL DEFAULT true, boot bigint NOT NULL DEFAULT 1);
+
+-- what they hold
+CREATE TABLE t.held (worker text, n bigint GENERATED ALWAYS AS IDENTITY, lease_id bigint, run_id bigint, step_no int, element int, step text, undo boolean,
+                     request_id uuid, key text, asked jsonb, problem jsonb, window_ms float8);
+
+-- which changes of state the tests have made, for the file "coverage"
+CREATE TABLE t.seen (subject text, from_state text, to_state text, PRIMARY KEY (subject, from_state, to_state));
+
+CREATE FUNCTION t.see() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO t.seen VALUES (TG_TABLE_NAME, CASE TG_OP WHEN 'INSERT' THEN 'none' ELSE OLD.state END, NEW.state) ON CONFLICT DO NOTHING;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER see AFTER INSERT OR UPDATE OF state ON sas.run FOR EACH ROW EXECUTE FUNCTION t.see();
+CREATE TRIGGER see AFTER INSERT OR UPDATE OF state ON sas.step FOR EACH ROW EXECUTE FUNCTION t.see();
+
+CREATE FUNCTION t.start() RETURNS timestamptz LANGUAGE sql IMMUTABLE AS $$ SELECT '2026-01-01 00:00:00+00'::timestamptz $$;
+
+CREATE FUNCTION t.set_clock(at timestamptz) RETURNS void LANGUAGE sql AS $$
+    SELECT set_config('sas.clock', to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00', false)
+$$;
+
+-- t.later(span): the clock goes on by that much
+CREATE FUNCTION t.later(span interval) RETURNS void LANGUAGE sql AS $$ SELECT t.set_clock(sas._now() + span) $$;
+
+-- t.at(instant): as a span since the clock's start
+CREATE FUNCTION t.at(instant timestamptz) RETURNS interval LANGUAGE sql STABLE AS $$ SELECT instant - t.start() $$;
+
+CREATE FUNCTION t.clean() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    TRUNCATE sas.run, sas.run_key, sas.step, sas.ready, sas.lease, sas.due, sas.attempt, sas.history, sas.alert, sas.reply, t.worker, t.held RESTART IDENTITY;
+    UPDATE sas.agent_health SET stale_replies = 0, breaker = 'closed', open_until = NULL;
+    PERFORM t.set_clock(t.start());
+END $$;
+
+-- t.pause_of(workflow body): recovery without jitter, so that times can be told
+CREATE FUNCTION t.workflow(name text, steps jsonb, more jsonb DEFAULT '{}') RETURNS int LANGUAGE sql AS $$
+    SELECT sas.create_workflow(name, '{"recovery": {"jitter": false}}'::jsonb || more || jsonb_build_object('steps', steps))
+$$;
+
+CREATE FUNCTION t.worker(name text) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO t.worker (name) VALUES ($1) ON CONFLICT DO NOTHING;
+    RETURN (SELECT w.id FROM t.worker w WHERE w.name = $1);
+END $$;
+
+-- t.claim(worker, quantity): claims calls of every agent and functions; says what it got, in the order of the claim
+CREATE FUNCTION t.claim(worker text DEFAULT 'w', quantity int DEFAULT 100) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    lanes int[] := ARRAY(SELECT agent_id FROM sas.agent WHERE dropped_at IS NULL AND enabled ORDER BY agent_id);
+    boot bigint;
+    got text;
+BEGIN
+    PERFORM t.worker(worker);
+    boot := (SELECT w.boot FROM t.worker w WHERE w.name = worker);
+    WITH c AS (
+        INSERT INTO t.held (worker, lease_id, run_id, step_no, element, step, undo, request_id, key, asked, problem, window_ms)
+        SELECT $1, c.lease_id, c.run_id, c.step_no, c.element, c.step, c.undo, c.request_id, c.idempotency_key, c.request, c.problem, c.window_ms
+        FROM sas._claim_calls(lanes, array_fill(quantity, ARRAY[cardinality(lanes)]), boot, t.worker(worker), worker) c
+        RETURNING n, held.step, held.undo),
+    f AS (
+        INSERT INTO t.held (worker, lease_id, run_id, step_no, element, step, undo, request_id, asked, problem, window_ms)
+        SELECT $1, c.lease_id, c.run_id, c.step_no, c.element, c.step, c.undo, c.request_id, c.input, c.problem, c.window_ms
+        FROM sas._claim_functions(quantity, boot, t.worker(worker), worker) c
+        RETURNING n, held.step, held.undo)
+    SELECT string_agg(CASE WHEN a.undo THEN 'undo ' ELSE '' END || a.step, ', ' ORDER BY a.n) INTO got
+    FROM (SELECT * FROM c UNION ALL SELECT * FROM f) a;
+    RETURN coalesce(got, 'nothing');
+END $$;
+
+-- t.answer(step, what, ...): a worker reports the outcome of what it holds.
+--   what   'done', 'transient', 'doubt' (transient, no usable answer), 'permanent', 'hand_back'; a status may follow: 'permanent 404'
+-- Says whether it was taken.
+CREATE FUNCTION t.answer(step text, what text DEFAULT 'done', output jsonb DEFAULT NULL, for_run bigint DEFAULT NULL, again_in interval DEFAULT '0', tries int DEFAULT 1,
+                         holder text DEFAULT NULL, keep boolean DEFAULT false) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    h t.held;
+    verdict text := CASE split_part(what, ' ', 1) WHEN 'doubt' THEN 'transient' ELSE split_part(what, ' ', 1) END;
+    status int := nullif(split_part(what, ' ', 2), '')::int;
+    before sas.step;
+    now sas.step;
+    aside int[];
+BEGIN
+    SELECT * INTO STRICT h FROM t.held
+    WHERE held.step = $1 AND (for_run IS NULL OR held.run_id = for_run) AND (holder IS NULL OR held.worker = holder) ORDER BY held.n LIMIT 1;
+    IF NOT keep THEN
+        DELETE FROM t.held WHERE n = h.n;
+    END IF;
+    SELECT * INTO before FROM sas.step s WHERE s.run_id = h.run_id AND s.step_no = h.step_no AND s.element = h.element;
+    aside := sas._write_replies(
+        ARRAY[ROW(h.run_id, h.step_no, h.element, h.request_id, verdict, tries,
+                  CASE WHEN verdict = 'done' THEN coalesce(output, jsonb_build_object('status', coalesce(status, 200), 'body', jsonb_build_object('id', h.step || '-id'))) END,
+                  CASE WHEN verdict IN ('transient', 'permanent')
+                       THEN sas._problem_object('http', 'the service answered ' || coalesce(status::text, 'nothing'), NULL, status, h.run_id, h.step) END,
+                  what LIKE 'doubt%', again_in)::sas._reply],
+        ARRAY(SELECT h.lease_id WHERE NOT EXISTS (SELECT FROM t.held x WHERE x.lease_id = h.lease_id)));
+    SELECT * INTO now FROM sas.step s WHERE s.run_id = h.run_id AND s.step_no = h.step_no AND s.element = h.element;
+    RETURN CASE WHEN cardinality(aside) > 0 THEN 'set aside' WHEN before IS NOT DISTINCT FROM now THEN 'not taken' ELSE 'taken' END;
+END $$;
+
+CREATE FUNCTION t.schedule() RETURNS int LANGUAGE sql AS $$ SELECT worked FROM sas._scheduler_tick(100) $$;
+
+CREATE FUNCTION t.supervise() RETURNS int LANGUAGE sql AS $$
+    SELECT worked FROM sas._supervisor_tick(1, ARRAY(SELECT id FROM t.worker WHERE alive AND boot = 1), (SELECT coalesce(max(id), 0) FROM t.worker), 100)
+$$;
+
+-- t.settle(): scheduler and supervisor, until neither finds anything to do now
+CREATE FUNCTION t.settle() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    FOR n IN 1..1000 LOOP
+        EXIT WHEN t.schedule() + t.supervise() = 0;
+        ASSERT n < 1000, 'the actors find no rest';
+    END LOOP;
+END $$;
+
+-- t.work(rules): everything goes on until all is quiet at this instant. rules
+-- says which steps do not succeed: {"charge": "permanent 402", "undo charge": "transient"}.
+-- Returns what was carried out, in order, steps of one claim by name.
+CREATE FUNCTION t.work(rules jsonb DEFAULT '{}') RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    said text := '';
+    h t.held;
+    what text;
+BEGIN
+    FOR n IN 1..1000 LOOP
+        PERFORM t.settle();
+        EXIT WHEN t.claim('w') = 'nothing' AND NOT EXISTS (SELECT FROM t.held WHERE worker = 'w');
+        ASSERT n < 1000, 'the workers find no rest';
+        FOR h IN SELECT * FROM t.held WHERE worker = 'w' ORDER BY held.undo, held.step, held.run_id LOOP
+            what := coalesce(rules ->> (CASE WHEN h.undo THEN 'undo ' ELSE '' END || h.step), 'done');
+            said := said || ', ' || CASE WHEN h.undo THEN 'undo ' ELSE '' END || h.step || CASE what WHEN 'done' THEN '' ELSE ': ' || what END;
+            PERFORM t.answer(h.step, what, for_run => h.run_id, holder => 'w');
+        END LOOP;
+    END LOOP;
+    RETURN CASE said WHEN '' THEN 'nothing' ELSE substr(said, 3) END;
+END $$;
+
+-- t.show(run): the run, then its steps
+CREATE FUNCTION t.show(id bigint) RETURNS TABLE (what text, state text, attempt int, failures int, doubt text, note text) LANGUAGE sql AS $$
+    SELECT 'run', r.state || coalesce('/' || r.result, ''), NULL::int, NULL::int, NULL, concat_ws('; ', r.paused_for, r.error ->> 'title')
+    FROM sas.runs r WHERE r.run_id = id
+    UNION ALL
+    (SELECT s.step, s.state, s.attempt, s.failure_count, CASE WHEN s.in_doubt THEN 'in doubt' END, concat_ws('; ', s.waiting_kind || coalesce(' ' || s.waiting_on, ''), 'until ' || t.at(s.waiting_until))
+     FROM sas.steps s WHERE s.run_id = id ORDER BY s.step)
+$$;
+
+-- t.alerts(): what is open
+CREATE FUNCTION t.alerts() RETURNS TABLE (kind text, run_id bigint, step text, message text, occurrences int) LANGUAGE sql AS $$
+    SELECT a.kind, a.run_id, a.step, a.message, a.occurrences FROM sas.alerts a WHERE a.acknowledged_at IS NULL ORDER BY a.alert_id
+$$;
+
+-- t.left(): what stands in the private tables when all runs have ended; nothing should
+CREATE FUNCTION t.left_over() RETURNS TABLE (what text, n bigint) LANGUAGE sql AS $$
+    SELECT * FROM (SELECT 'ready', count(*) FROM sas.ready UNION ALL SELECT 'lease', count(*) FROM sas.lease UNION ALL SELECT 'due', count(*) FROM sas.due
+                   UNION ALL SELECT 'open run', count(*) FROM sas.run WHERE run.state <> 'stopped'
+                   UNION ALL SELECT 'open step', count(*) FROM sas.step WHERE step.state IN ('ready', 'running', 'suspended', 'compensating', 'waiting')) x (what, n)
+    WHERE n > 0
+$$;
+
+CREATE FUNCTION t.echo(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT input $$;
+
+SELECT sas.create_agent(n, 'http://127.0.0.1:1/' || n) FROM unnest('{inventory,payments,shipping}'::text[]) n \g /dev/null
