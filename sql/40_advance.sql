@@ -162,9 +162,9 @@ BEGIN
     END IF;
 END $$;
 
--- sas._pause(run_ids, why, who): takes runs off the road. Ready steps are
+-- sas._pause(run_ids, why, who, errors): takes runs off the road. Ready steps are
 -- parked in rows of their own; running ones go on and their replies count.
-CREATE FUNCTION sas._pause(run_ids bigint[], why text[], who text) RETURNS void
+CREATE FUNCTION sas._pause(run_ids bigint[], why text[], who text, errors jsonb[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     changes sas._step_change[];
@@ -176,6 +176,6 @@ BEGIN
     INTO changes
     FROM gone g LEFT JOIN sas.step s ON s.run_id = g.run_id AND s.step_no = g.step_no AND s.element = g.element;
     PERFORM sas._move_steps(changes);
-    PERFORM sas._move_runs(array_agg(ROW(r.run_id, r.state, 'paused', NULL, NULL, NULL, NULL, NULL, p.why, who, r.state)::sas._run_change))
-    FROM unnest(run_ids, why) AS p (run_id, why) JOIN sas.run r ON r.run_id = p.run_id;
+    PERFORM sas._move_runs(array_agg(ROW(r.run_id, r.state, 'paused', NULL, NULL, NULL, NULL, p.error, p.why, who, r.state)::sas._run_change))
+    FROM unnest(run_ids, why, errors) AS p (run_id, why, error) JOIN sas.run r ON r.run_id = p.run_id;
 END $$;

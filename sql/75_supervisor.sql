@@ -27,6 +27,10 @@ DECLARE
 BEGIN
     SELECT o.leases, o.stuck INTO leases, stuck FROM sas._take_back(boot, live, newest, quantity) o;
     worked := leases + sas._decide(quantity);
+    -- one alert while it lasts: nothing is written as long as it is open
+    PERFORM sas._alert('worker-slots', 'worker slots', format('%s workers find no free process slot; see max_worker_processes', l.slots_missing))
+    FROM sas._launcher_state() l
+    WHERE l.slots_missing > 0 AND NOT EXISTS (SELECT FROM sas.alert a WHERE a.cause = 'worker slots' AND a.acknowledged_at IS NULL);
     next_due := least(sas._next_due('v'), (SELECT l.next_by FROM sas.lease l ORDER BY l.next_by LIMIT 1));
 END $$;
 
@@ -126,6 +130,7 @@ DECLARE
     errors jsonb[];
     paused bigint[];
     whys text[];
+    reasons jsonb[];
     policy text;
     failures int;
 BEGIN
@@ -155,6 +160,8 @@ BEGIN
             IF policy = 'pause' THEN
                 paused := paused || r.run_id;
                 whys := whys || 'its deadline has passed'::text;
+                reasons := reasons || sas._problem_object('deadline', 'the deadline of the run has passed', NULL, NULL, r.run_id, NULL);
+                PERFORM sas._alert('deadline', format('run %s deadline', r.run_id), format('run %s is paused: its deadline has passed', r.run_id), NULL, r.run_id);
             ELSE
                 doomed := doomed || r.run_id;
                 fates := fates || CASE policy WHEN 'skip' THEN 'fail' ELSE policy END;
@@ -196,6 +203,7 @@ BEGIN
             IF r.run_state <> 'paused' AND NOT coalesce(r.run_id = ANY (paused), false) THEN
                 paused := paused || r.run_id;
                 whys := whys || format('%s "%s" failed: %s', CASE WHEN r.undo THEN 'the undo of step' ELSE 'step' END, r.name, r.error ->> 'title');
+                reasons := reasons || r.error;
             END IF;
             PERFORM sas._alert(CASE WHEN r.undo THEN 'undo-failed' ELSE 'step-failed' END, format('run %s step %s', r.run_id, r.name),
                                format('run %s: %s "%s" failed: %s', r.run_id, CASE WHEN r.undo THEN 'the undo of step' ELSE 'step' END, r.name, r.error ->> 'title'),
@@ -221,8 +229,8 @@ BEGIN
         FROM unnest(skipped_runs, skipped_nos) AS u (run_id, step_no) WHERE NOT coalesce(u.run_id = ANY (doomed), false);
     END IF;
     PERFORM sas._doom(doomed, fates, errors) WHERE doomed IS NOT NULL;
-    PERFORM sas._pause(array_agg(p.run_id), array_agg(p.why), 'sas supervisor')
-    FROM unnest(paused, whys) AS p (run_id, why)
+    PERFORM sas._pause(array_agg(p.run_id), array_agg(p.why), 'sas supervisor', array_agg(p.reason))
+    FROM unnest(paused, whys, reasons) AS p (run_id, why, reason)
     JOIN sas.run pr ON pr.run_id = p.run_id AND pr.state <> 'stopped'
     WHERE NOT coalesce(p.run_id = ANY (doomed), false);
     PERFORM sas._close_steps(closed) WHERE closed IS NOT NULL;

@@ -74,12 +74,13 @@ END $$;
 -- sas._body_references(body): the references in the templates of a step's or undo's body.
 CREATE FUNCTION sas._body_references(body jsonb, path text) RETURNS TABLE (pointer text, reference text, root text, member text, third text, problem text)
 LANGUAGE sql STABLE AS $$
-    SELECT path || '/' || part.key || r.pointer, r.path, r.root, r.member, r.third, r.problem
+    SELECT $2 || '/' || part.key || r.pointer, r.path, r.root, r.member, r.third, r.problem
     FROM (SELECT e.key, e.value FROM jsonb_each(CASE jsonb_typeof(body) WHEN 'object' THEN body ELSE '{}' END) e WHERE e.key IN ('call', 'input', 'output')) part
     CROSS JOIN LATERAL sas._references(part.value) r
     UNION ALL
-    SELECT path || '/expect', m[1], 'steps', m[1], 'output', NULL
-    FROM regexp_matches(CASE jsonb_typeof(body -> 'expect') WHEN 'string' THEN body ->> 'expect' ELSE '' END, '\$\.steps\.([a-z][a-z0-9_]*)', 'g') m
+    SELECT $2 || '/expect', r.path, r.root, r.member, r.third, NULL
+    FROM sas._predicate_references(CASE jsonb_typeof(body -> 'expect') WHEN 'string' THEN body ->> 'expect' END) r
+    WHERE r.problem IS NULL AND r.root = 'steps'
 $$;
 
 -- sas._check_references(steps, path): references that name nothing, or what may not be named.

@@ -14,7 +14,7 @@ BEGIN
     SELECT u.id, r.state, r.fate,
            CASE WHEN r.run_id IS NULL OR NOT (pg_has_role(caller, r.owner, 'MEMBER') OR sas._has_level(caller, 'operator') OR sas._has_level(caller, 'admin'))
                 THEN format('run %s does not exist, or is not yours', u.id) END
-    FROM (SELECT DISTINCT unnest(run_ids) AS id) u LEFT JOIN sas.run r ON r.run_id = u.id ORDER BY u.id;
+    FROM (SELECT DISTINCT unnest(run_ids) AS id) u LEFT JOIN sas.run r ON r.run_id = u.id WHERE u.id IS NOT NULL ORDER BY u.id;
 END $$;
 
 -- sas._record(...): an operator's act, for sas.history.
@@ -32,7 +32,7 @@ DECLARE
 BEGIN
     FOR o IN SELECT * FROM sas._operate(caller, run_ids) LOOP
         IF o.refused IS NULL AND o.state IN ('scheduled', 'pending', 'running', 'compensating') THEN
-            PERFORM sas._pause(ARRAY[o.run_id], ARRAY['an operator paused it'], pg_get_userbyid(caller)::text);
+            PERFORM sas._pause(ARRAY[o.run_id], ARRAY['an operator paused it'], pg_get_userbyid(caller)::text, ARRAY[NULL]::jsonb[]);
             PERFORM sas._record(caller, ARRAY[o.run_id], 'pause', NULL, NULL);
             RETURN QUERY SELECT o.run_id, NULL::text, true, r.state, r.result, NULL::text FROM sas.run r WHERE r.run_id = o.run_id;
         ELSE
@@ -55,6 +55,11 @@ BEGIN
                      WHEN r.started_at IS NULL AND r.paused_state <> 'running' THEN 'pending' ELSE 'running' END,
                 NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._run_change))
     FROM sas.run r WHERE r.run_id = ANY (run_ids) AND r.state = 'paused';
+
+    -- what it was paused for is over; what was skipped stays a warning
+    UPDATE sas.run r SET error = NULL
+    WHERE r.run_id = ANY (run_ids) AND r.fate IS NULL AND r.error IS NOT NULL
+      AND NOT EXISTS (SELECT FROM sas.step s WHERE s.run_id = r.run_id AND s.state = 'skipped');
 
     SELECT array_agg(ROW(s.run_id, s.step_no, s.element, s.state, CASE s.state WHEN 'failed' THEN 'ready' ELSE s.state END,
                          NULL, CASE WHEN s.parked AND s.state <> 'compensating' THEN NULL ELSE 0 END, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
@@ -97,7 +102,7 @@ BEGIN
     END LOOP;
 END $$;
 
-CREATE FUNCTION sas._retry(caller oid, run_ids bigint[], step text, new_key boolean) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+CREATE FUNCTION sas._retry(caller oid, run_ids bigint[], for_step text, new_key boolean) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
 #variable_conflict use_column
 DECLARE

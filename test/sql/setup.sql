@@ -42,7 +42,7 @@ CREATE FUNCTION t.at(instant timestamptz) RETURNS interval LANGUAGE sql STABLE A
 
 CREATE FUNCTION t.clean() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    TRUNCATE sas.run, sas.run_key, sas.step, sas.ready, sas.lease, sas.due, sas.attempt, sas.history, sas.alert, sas.reply, t.worker, t.held RESTART IDENTITY;
+    TRUNCATE sas.run, sas.run_key, sas.step, sas.ready, sas.lease, sas.due, sas.attempt, sas.act, sas.alert, sas.reply, t.worker, t.held RESTART IDENTITY;
     UPDATE sas.agent_health SET stale_replies = 0, breaker = 'closed', open_until = NULL;
     PERFORM t.set_clock(t.start());
 END $$;

@@ -1,0 +1,59 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- The machine as data: which state may follow which. A change here is a
+-- change of the contract.
+SELECT t.clean() \g /dev/null
+
+-- the golden list
+SELECT * FROM sas.transitions ORDER BY subject, from_state = 'none' DESC, from_state, to_state;
+
+-- every state of the contract is there, and no other
+WITH contract (subject, state) AS (
+    SELECT 'run', unnest('{none,scheduled,pending,running,paused,compensating,stopped}'::text[])
+    UNION ALL
+    SELECT 'step', unnest('{none,waiting,ready,running,succeeded,failed,skipped,cancelled,suspended,compensating,compensated}'::text[])),
+listed AS (SELECT subject, from_state AS state FROM sas.transitions UNION SELECT subject, to_state FROM sas.transitions)
+SELECT * FROM contract c FULL JOIN listed l USING (subject, state) WHERE c IS NULL OR l IS NULL;
+
+-- no state is unreachable
+WITH RECURSIVE reached AS (
+    SELECT DISTINCT subject, 'none' AS state FROM sas.transitions
+    UNION
+    SELECT t.subject, t.to_state FROM reached r JOIN sas.transitions t ON t.subject = r.subject AND t.from_state = r.state)
+SELECT t.subject, t.to_state FROM sas.transitions t
+WHERE NOT EXISTS (SELECT FROM reached r WHERE r.subject = t.subject AND r.state = t.to_state);
+
+-- only these have no way out: the ends
+SELECT DISTINCT t.subject, t.to_state AS ends FROM sas.transitions t
+WHERE NOT EXISTS (SELECT FROM sas.transitions o WHERE o.subject = t.subject AND o.from_state = t.to_state AND o.to_state <> t.to_state)
+ORDER BY 1, 2;
+
+-- from every state an end can be reached
+WITH RECURSIVE ends (subject, state) AS (
+    VALUES ('run', 'stopped'), ('step', 'succeeded'), ('step', 'skipped'), ('step', 'cancelled'), ('step', 'compensated')
+    UNION
+    SELECT t.subject, t.from_state FROM ends e JOIN sas.transitions t ON t.subject = e.subject AND t.to_state = e.state)
+SELECT t.subject, t.from_state FROM sas.transitions t
+WHERE NOT EXISTS (SELECT FROM ends e WHERE e.subject = t.subject AND e.state = t.from_state);
+
+-- each has its comment
+SELECT count(*) FROM sas.transitions WHERE comment !~ '\w+ \w+';
+
+-- one function writes the states of steps, one those of runs; only submit makes runs
+SELECT p.proname,
+       p.prosrc ~ 'UPDATE sas\.step( \w+)?\s+SET\s+([^;]*,\s*)?state =' AS step_states,
+       p.prosrc ~ 'INSERT INTO sas\.step\M' AS new_steps,
+       p.prosrc ~ 'UPDATE sas\.run( \w+)?\s+SET\s+([^;]*,\s*)?state =' AS run_states,
+       p.prosrc ~ 'INSERT INTO sas\.run\M' AS new_runs
+FROM pg_proc p
+WHERE p.pronamespace = 'sas'::regnamespace
+  AND p.prosrc ~ '(UPDATE sas\.(step|run)( \w+)?\s+SET\s+([^;]*,\s*)?state =|INSERT INTO sas\.(step|run)\M)'
+ORDER BY 1;
+
+-- and they make no change that is not listed, or from a state that is not the present one
+SELECT t.workflow('one', '{"a": {"function": "t.echo"}}') \g /dev/null
+SELECT run_id FROM sas.submit('one');
+SELECT sas._move_steps(ARRAY[ROW(1, 1, 0, 'none', 'succeeded', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change]);
+SELECT sas._move_runs(ARRAY[ROW(1, 'running', 'paused', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._run_change]);
+SELECT sas._move_runs(ARRAY[ROW(1, 'pending', 'scheduled', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._run_change]);
+SELECT state FROM sas.runs;
