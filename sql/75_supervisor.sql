@@ -31,6 +31,11 @@ BEGIN
     PERFORM sas._alert('worker-slots', 'worker slots', format('%s workers find no free process slot; see max_worker_processes', l.slots_missing))
     FROM sas._launcher_state() l
     WHERE l.slots_missing > 0 AND NOT EXISTS (SELECT FROM sas.alert a WHERE a.cause = 'worker slots' AND a.acknowledged_at IS NULL);
+    -- a row of the queue that a session held when a worker looked was passed by, and nobody rings for it
+    IF worked = 0 THEN
+        PERFORM sas._ring(ARRAY(SELECT a.lane FROM (SELECT 0 AS lane UNION ALL SELECT agent_id FROM sas.agent WHERE enabled) a
+                                WHERE EXISTS (SELECT FROM sas.ready q WHERE q.lane = a.lane)), false, false, '{}');
+    END IF;
     next_due := least(sas._next_due('v'), (SELECT l.next_by FROM sas.lease l ORDER BY l.next_by LIMIT 1));
 END $$;
 

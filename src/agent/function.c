@@ -30,7 +30,7 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-#define SAS_FUNCTION_BATCH 50
+#define SAS_FUNCTION_BATCH 100
 #define SAS_SLOW_MS 50
 #define SAS_LOCKED_PAUSE_US 50000
 #define SAS_GIVE_UP_AFTER 3
@@ -51,6 +51,7 @@ typedef struct Work
 } Work;
 
 static MemoryContext claim_context; /* the batch that is being worked on */
+static MemoryContext spare_context; /* for the next one */
 static Work *work;
 static int	n_work;
 static int64 lease_id;
@@ -74,29 +75,20 @@ start(void)
 	sas_perform_remember_settings();
 	sas_store_prepare_session();
 	claim_context = AllocSetContextCreate(CurrentMemoryContext, "sas functions", ALLOCSET_DEFAULT_SIZES);
+	spare_context = AllocSetContextCreate(CurrentMemoryContext, "sas functions", ALLOCSET_DEFAULT_SIZES);
 }
 
+/* Makes the claimed steps the batch that is worked on; they were read into the spare context. */
 static void
-claim(void)
+take_batch(List *claimed, int64 claimed_us)
 {
-	MemoryContext old;
-	List	   *claimed;
+	MemoryContext batch = spare_context;
+	MemoryContext old = MemoryContextSwitchTo(batch);
 	ListCell   *lc;
-	int64		claimed_us = sas_clock_monotonic_us();
 
-	MemoryContextReset(claim_context);
-	work = NULL;
+	work = palloc0(sizeof(Work) * Max(list_length(claimed), 1));
 	n_work = 0;
 	lease_stays = false;
-	old = MemoryContextSwitchTo(claim_context);
-	if (!sas_store_begin())
-	{
-		MemoryContextSwitchTo(old);
-		return;
-	}
-	claimed = sas_store_claim_functions(quantity);
-	sas_store_commit();
-	work = palloc0(sizeof(Work) * Max(list_length(claimed), 1));
 	foreach(lc, claimed)
 	{
 		Work	   *w = &work[n_work++];
@@ -106,8 +98,32 @@ claim(void)
 		w->solo = w->step->alone || *slow_flag(w->step->function);
 		lease_id = w->step->lease_id;
 	}
-	quantity = Min(SAS_FUNCTION_BATCH, quantity * 2);
 	MemoryContextSwitchTo(old);
+	spare_context = claim_context;
+	claim_context = batch;
+	MemoryContextReset(spare_context);
+	quantity = Min(SAS_FUNCTION_BATCH, quantity * 2);
+}
+
+/* A batch in a transaction of its own: nothing is in hand. */
+static void
+claim(void)
+{
+	MemoryContext old = MemoryContextSwitchTo(spare_context);
+	int64		claimed_us = sas_clock_monotonic_us();
+	List	   *claimed;
+
+	work = NULL;
+	n_work = 0;
+	if (!sas_store_begin())
+	{
+		MemoryContextSwitchTo(old);
+		return;
+	}
+	claimed = sas_store_claim_functions(spare_context, quantity);
+	sas_store_commit();
+	MemoryContextSwitchTo(old);
+	take_batch(claimed, claimed_us);
 }
 
 /* The next group: steps of one owner that may share a transaction, or one that goes solo. Fast ones first. */
@@ -244,6 +260,19 @@ write_group(Work **group, int n)
 	sas_store_write_replies(replies, n_replies, &lease_id, left == 0 && !lease_stays ? 1 : 0, aside);
 }
 
+/* Will the batch be over when this group is? */
+static bool
+is_last(Work **group, int n)
+{
+	int			left = 0;
+
+	for (int i = 0; i < n_work; i++)
+		left += !work[i].done;
+	for (int i = 0; i < n; i++)
+		left -= group[i]->lost || group[i]->verdict != NULL;
+	return left == 0;
+}
+
 /* One transaction: what the group's functions write, and the states of their steps. */
 static void
 run_group(Work **group, int n)
@@ -252,6 +281,8 @@ run_group(Work **group, int n)
 	char	   *held;
 	int			called = 0;
 	bool		was_slow = false;
+	List	   *claimed = NIL;
+	int64		claimed_us = 0;
 
 	if (last_owner != group[0]->step->owner)
 	{
@@ -283,6 +314,12 @@ run_group(Work **group, int n)
 			was_slow = call(w, called++ > 0 || n > 1);
 	}
 	write_group(group, n);
+	/* the last of a batch claims the next one along: one commit for both */
+	if (!was_slow && is_last(group, n))
+	{
+		claimed_us = sas_clock_monotonic_us();
+		claimed = sas_store_claim_functions(spare_context, quantity);
+	}
 	sas_store_commit();
 	transaction_failed = false;
 
@@ -295,6 +332,8 @@ run_group(Work **group, int n)
 	}
 	if (was_slow)
 		quantity = 1;
+	if (claimed != NIL)
+		take_batch(claimed, claimed_us);
 }
 
 /* The transaction of the last group aborted as a whole: each of the batch goes solo, and is given up in the end. */

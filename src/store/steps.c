@@ -77,7 +77,7 @@ sas_store_claim_calls(const int *lanes, const int *quantities, int n)
 }
 
 List *
-sas_store_claim_functions(int quantity)
+sas_store_claim_functions(MemoryContext context, int quantity)
 {
 	static SasPlan plan = {"SELECT lease_id, owner, run_id, step_no, element, step, undo, attempt, alone, request_id, window_ms, "
 		"function, input, problem, retry FROM sas._claim_functions($1, $2, $3, $4)",
@@ -85,8 +85,10 @@ sas_store_claim_functions(int quantity)
 	Datum		args[4] = {Int32GetDatum(quantity), Int64GetDatum(sas_self.boot), Int64GetDatum(sas_self.worker_id),
 	CStringGetTextDatum(sas_self.name)};
 	List	   *steps = NIL;
+	MemoryContext results = sas_store_results;
 
 	sas_plan_run(&plan, args, NULL);
+	sas_store_results = context;
 	for (int i = 0; i < SPI_processed; i++)
 	{
 		MemoryContext old = MemoryContextSwitchTo(sas_store_results);
@@ -108,6 +110,7 @@ sas_store_claim_functions(int quantity)
 		steps = lappend(steps, c);
 		MemoryContextSwitchTo(old);
 	}
+	sas_store_results = results;
 	return steps;
 }
 

@@ -104,7 +104,8 @@ typedef struct SasClaimedFunction
 	Jsonb	   *retry;			/* the step's own policy, or NULL */
 } SasClaimedFunction;
 
-extern List *sas_store_claim_functions(int quantity);
+/* Allocated in that context. */
+extern List *sas_store_claim_functions(MemoryContext context, int quantity);
 
 /* 'h' held, 'l' locked by somebody, 'x' lost; one per id. */
 extern char *sas_store_held(const SasStepId *ids, int n);

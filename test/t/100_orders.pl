@@ -52,8 +52,8 @@ $shop->{payments}->hold;
 submit_orders($node, 1, first => 2);
 ok($shop->{payments}->wait_for_requests(2), 'an order waits in the middle, its charge unanswered');
 my $look = $node->safe_psql('postgres', q{
-	SELECT string_agg(format('%s %s %s', step, state, waiting_kind), ', ' ORDER BY step)
-	FROM sas.steps JOIN sas.runs r USING (run_id) WHERE r.state = 'running' AND step IN ('reserve', 'charge', 'book', 'ship')});
+	SELECT string_agg(format('%s %s %s', step, s.state, waiting_kind), ', ' ORDER BY step)
+	FROM sas.steps s JOIN sas.runs r USING (run_id) WHERE r.state = 'running' AND step IN ('reserve', 'charge', 'book', 'ship')});
 is($look, 'book waiting steps, charge running reply, reserve succeeded , ship waiting steps',
 	'each state change is recorded as it happens: done, running, waiting');
 is($node->safe_psql('postgres', q{
