@@ -219,6 +219,8 @@ BEGIN
     INSERT INTO sas.secret AS s VALUES (name, value, sas._now())
     ON CONFLICT ON CONSTRAINT secret_pkey DO UPDATE SET value = EXCLUDED.value, changed_at = EXCLUDED.changed_at;
     PERFORM sas._announce_agents();
+    -- an agent whose secret was missing has steps that wait for nothing else
+    PERFORM sas._ring(ARRAY(SELECT a.agent_id FROM sas.agent a WHERE a.dropped_at IS NULL), false, false, '{}');
 END $$;
 
 CREATE FUNCTION sas._drop_secret(caller oid, name text) RETURNS void

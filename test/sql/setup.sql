@@ -47,7 +47,7 @@ BEGIN
     PERFORM t.set_clock(t.start());
 END $$;
 
--- t.pause_of(workflow body): recovery without jitter, so that times can be told
+-- t.workflow(name, steps, more): recovery without jitter, so that times can be told
 CREATE FUNCTION t.workflow(name text, steps jsonb, more jsonb DEFAULT '{}') RETURNS int LANGUAGE sql AS $$
     SELECT sas.create_workflow(name, '{"recovery": {"jitter": false}}'::jsonb || more || jsonb_build_object('steps', steps))
 $$;
@@ -58,7 +58,7 @@ BEGIN
     RETURN (SELECT w.id FROM t.worker w WHERE w.name = $1);
 END $$;
 
--- t.claim(worker, quantity): claims calls of every agent and functions; says what it got, in the order of the claim
+-- t.claim(worker, quantity): claims calls of every agent and functions; says what it got, by name
 CREATE FUNCTION t.claim(worker text DEFAULT 'w', quantity int DEFAULT 100) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     lanes int[] := ARRAY(SELECT agent_id FROM sas.agent WHERE dropped_at IS NULL AND enabled ORDER BY agent_id);
@@ -77,7 +77,7 @@ BEGIN
         SELECT $1, c.lease_id, c.run_id, c.step_no, c.element, c.step, c.undo, c.request_id, c.input, c.problem, c.window_ms
         FROM sas._claim_functions(quantity, boot, t.worker(worker), worker) c
         RETURNING n, held.step, held.undo)
-    SELECT string_agg(CASE WHEN a.undo THEN 'undo ' ELSE '' END || a.step, ', ' ORDER BY a.n) INTO got
+    SELECT string_agg(CASE WHEN a.undo THEN 'undo ' ELSE '' END || a.step, ', ' ORDER BY a.step, a.undo) INTO got
     FROM (SELECT * FROM c UNION ALL SELECT * FROM f) a;
     RETURN coalesce(got, 'nothing');
 END $$;
@@ -163,7 +163,7 @@ CREATE FUNCTION t.alerts() RETURNS TABLE (kind text, run_id bigint, step text, m
     SELECT a.kind, a.run_id, a.step, a.message, a.occurrences FROM sas.alerts a WHERE a.acknowledged_at IS NULL ORDER BY a.alert_id
 $$;
 
--- t.left(): what stands in the private tables when all runs have ended; nothing should
+-- t.left_over(): what stands in the private tables when all runs have ended; nothing should
 CREATE FUNCTION t.left_over() RETURNS TABLE (what text, n bigint) LANGUAGE sql AS $$
     SELECT * FROM (SELECT 'ready', count(*) FROM sas.ready UNION ALL SELECT 'lease', count(*) FROM sas.lease UNION ALL SELECT 'due', count(*) FROM sas.due
                    UNION ALL SELECT 'open run', count(*) FROM sas.run WHERE run.state <> 'stopped'

@@ -75,7 +75,7 @@ foreach my $case (
 	is($node->safe_psql('postgres', "SELECT alone FROM sas.step WHERE run_id = $run"), 't', "$name: it is run alone from then on");
 	ok($node->safe_psql('postgres', "SELECT count(*) FROM sas.attempts WHERE run_id = $run AND status = 'lost'") >= 3, "$name: its attempts are shown as lost");
 }
-is($node->safe_psql('postgres', q{SELECT error ->> 'title' FROM sas.steps JOIN sas.runs r USING (run_id) WHERE workflow = 'bad'}),
+is($node->safe_psql('postgres', q{SELECT s.error ->> 'title' FROM sas.steps s JOIN sas.runs r USING (run_id) WHERE workflow = 'bad'}),
 	'the worker that held the step is gone', 'the error says what happened');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM sas.alerts a JOIN sas.runs r USING (run_id) WHERE r.workflow = 'bad'}), '1', 'one alert stands for the run that was paused');
 is($node->safe_psql('postgres', q{SELECT result FROM sas.runs WHERE workflow = 'worse'}), 'error', 'the other ended as its workflow says');
