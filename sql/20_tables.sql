@@ -50,7 +50,7 @@ COMMENT ON TABLE sas.secret IS 'Values for {{secret.NAME}} in agents. Only super
 CREATE TABLE sas.workflow (
     workflow_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name text NOT NULL,
-    owner oid NOT NULL,
+    owner regrole NOT NULL,
     version int NOT NULL,
     created_at timestamptz NOT NULL,
     dropped_at timestamptz
@@ -60,7 +60,7 @@ COMMENT ON TABLE sas.workflow IS 'Workflows by name; version is the one that new
 
 CREATE TABLE sas.workflow_grant (
     workflow_id int NOT NULL REFERENCES sas.workflow ON DELETE CASCADE,
-    role oid NOT NULL,
+    role regrole NOT NULL,
     PRIMARY KEY (workflow_id, role)
 );
 COMMENT ON TABLE sas.workflow_grant IS 'Roles that may submit a workflow of somebody else.';
@@ -79,7 +79,7 @@ CREATE TABLE sas.workflow_version (
     on_permanent text NOT NULL,
     deadline interval,
     priority int NOT NULL,
-    created_by oid NOT NULL,
+    created_by regrole NOT NULL,
     created_at timestamptz NOT NULL,
     UNIQUE (workflow_id, version)
 );
@@ -126,7 +126,7 @@ COMMENT ON TABLE sas.workflow_edge IS 'Which step comes before which, from after
 CREATE TABLE sas.run (
     run_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     version_id int NOT NULL,
-    owner oid NOT NULL,
+    owner regrole NOT NULL,
     trace uuid NOT NULL,
     key text,
     state text NOT NULL,
@@ -153,7 +153,7 @@ COMMENT ON TABLE sas.run IS 'Runs. fate is set once a run cannot go on: compensa
 COMMENT ON COLUMN sas.run.trace IS 'Random; idempotency keys and the trace id are made from it.';
 
 CREATE TABLE sas.run_key (
-    owner oid NOT NULL,
+    owner regrole NOT NULL,
     workflow_id int NOT NULL,
     key text NOT NULL,
     run_id bigint NOT NULL,
@@ -282,7 +282,7 @@ COMMENT ON TABLE sas.alert IS 'What an operator should see; one row per cause un
 CREATE TABLE sas.reply (
     reply_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     queue text NOT NULL,
-    owner oid NOT NULL,
+    owner regrole NOT NULL,
     event text NOT NULL,
     run_id bigint NOT NULL,
     workflow text NOT NULL,

@@ -65,6 +65,7 @@ DECLARE
     parked sas._step_change[];
     stops sas._run_change[];
 BEGIN
+    PERFORM sas._start_runs(run_ids);
     WITH e AS (
         SELECT r.run_id, r.state, v.finalize_no
         FROM sas.run r JOIN sas.workflow_version v USING (version_id)
@@ -131,14 +132,16 @@ BEGIN
     WHERE NOT EXISTS (SELECT FROM sas.step s WHERE s.run_id = g.run_id AND s.step_no = g.step_no AND s.element = g.element);
     PERFORM sas._move_steps(changes);
 
-    -- a step that cools off while its outcome is in doubt has failed, not been cancelled
+    -- a step whose outcome is in doubt has failed, not been cancelled; a failure
+    -- that the supervisor has not looked at yet is decided with this
     SELECT array_agg(ROW(s.run_id, s.step_no, s.element, s.state,
-                         CASE WHEN s.state = 'suspended' AND s.in_doubt THEN 'failed' ELSE 'cancelled' END,
+                         CASE WHEN s.state = 'failed' OR s.in_doubt THEN 'failed' ELSE 'cancelled' END,
                          NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
                          NULL, sas._now(), NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change)
     INTO changes
     FROM sas.step s
-    WHERE s.run_id = ANY (run_ids) AND s.state IN ('waiting', 'ready', 'suspended');
+    WHERE s.run_id = ANY (run_ids)
+      AND (s.state IN ('waiting', 'ready', 'suspended') OR s.state = 'failed' AND s.waiting_kind = 'supervisor');
     PERFORM sas._move_steps(changes);
 
     PERFORM sas._move_runs(array_agg(ROW(r.run_id, r.state,

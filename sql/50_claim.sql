@@ -88,7 +88,7 @@ BEGIN
     WHERE q.alone;
     batch := sas._claim(ARRAY[0], ARRAY[greatest(1, least(quantity, before_alone - 1))], boot, worker_id, locked_by);
     RETURN QUERY
-    SELECT batch.lease_id, r.owner, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt, c.alone,
+    SELECT batch.lease_id, r.owner::oid, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt, c.alone,
            c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000, w.function,
            CASE WHEN v.finalize_no = c.step_no THEN x.root WHEN w.input IS NULL THEN r.input ELSE body.result END, body.problem, w.retry
     FROM unnest(batch.claimed) c

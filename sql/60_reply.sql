@@ -19,8 +19,9 @@ $$;
 -- A reply counts with the current request_id and before complete-by; others
 -- are counted per agent and change nothing. Runs that somebody else holds
 -- are set aside: the answer holds the positions of those replies, to be
--- written again later.
-CREATE FUNCTION sas._write_replies(replies sas._reply[], done_leases bigint[]) RETURNS int[]
+-- written again later. strict: raises instead when one does not count, so that
+-- what a function wrote is rolled back with it.
+CREATE FUNCTION sas._write_replies(replies sas._reply[], done_leases bigint[], strict boolean DEFAULT false) RETURNS int[]
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := sas._now();
@@ -52,8 +53,9 @@ BEGIN
                          CASE WHEN f.to_state = 'succeeded' THEN nextval('sas.completion_seq') END,
                          NULL, CASE WHEN f.verdict <> 'hand_back' THEN now END,
                          NULL, NULL, NULL, NULL,
-                         CASE WHEN f.to_state = 'suspended' OR f.verdict = 'hand_back' AND p.again_in > '0' THEN 'agent' END,
-                         CASE WHEN f.to_state = 'suspended' OR f.verdict = 'hand_back' AND p.again_in > '0' THEN now + p.again_in END)::sas._step_change),
+                         CASE WHEN f.verdict = 'hand_back' AND p.again_in > '0' THEN 'agent'
+                              WHEN f.verdict IN ('transient', 'permanent') THEN 'supervisor' END,
+                         CASE WHEN f.verdict = 'hand_back' AND p.again_in > '0' THEN now + p.again_in END)::sas._step_change),
            array_agg(f.verdict)
     INTO changes, verdicts
     FROM unnest(replies) p
@@ -84,6 +86,9 @@ BEGIN
     WHERE p.run_id = ANY (locked)
       AND s.request_id = p.request_id AND s.complete_by > now;
 
+    IF strict AND coalesce(cardinality(changes), 0) < cardinality(replies) THEN
+        RAISE EXCEPTION 'a claim was lost before its function committed' USING ERRCODE = 'lock_not_available';
+    END IF;
     IF coalesce(cardinality(changes), 0) < cardinality(replies) - cardinality(aside) THEN
         PERFORM sas._count_stale(replies, locked, changes);
     END IF;
@@ -111,7 +116,12 @@ BEGIN
     IF again IS NOT NULL THEN
         PERFORM sas._queue_again(again);
     END IF;
-    DELETE FROM sas.lease l WHERE l.lease_id = ANY (done_leases);
+    -- a lease under which a reply came too late stays: the supervisor takes its step back
+    DELETE FROM sas.lease l
+    WHERE l.lease_id = ANY (done_leases)
+      AND NOT EXISTS (SELECT FROM unnest(l.run_ids, l.step_nos, l.elements) AS u (run_id, step_no, element)
+                      JOIN sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
+                      WHERE s.lease_id = l.lease_id AND s.request_id IS NOT NULL);
     RETURN aside;
 END $$;
 

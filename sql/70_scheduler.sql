@@ -63,6 +63,7 @@ BEGIN
     PERFORM sas._move_runs(array_agg(ROW(b, 'scheduled', 'pending', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._run_change))
     FROM unnest(begun) b;
     PERFORM sas._make_roots_ready(begun);
+    PERFORM sas._end_of_steps(array_agg(r.run_id)) FROM sas.run r WHERE r.run_id = ANY (begun) AND r.open_steps = 0;
 END $$;
 
 -- sas._make_roots_ready(run_ids): the steps that wait for none, in pending runs.
@@ -118,7 +119,7 @@ BEGIN
         WHERE d.fate <> 'fail'
         ORDER BY d.run_id, s.completion DESC NULLS FIRST, s.step_no DESC, s.element DESC)
     SELECT (SELECT array_agg(ROW(n.run_id, n.step_no, n.element, n.state, n.to_state,
-                                 NULL, CASE n.to_state WHEN 'compensating' THEN 0 END, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                                 NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
                                  NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change) FROM next n),
            (SELECT array_agg(ROW(d.run_id, d.state, 'stopped',
                                  CASE WHEN d.fate = 'cancel' THEN 'cancelled'

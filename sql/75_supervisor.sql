@@ -8,10 +8,10 @@
 -- recovery is complete: max_failures, initial, max, backoff, jitter.
 CREATE FUNCTION sas._cool_off(recovery jsonb, failures int) RETURNS interval
 LANGUAGE sql VOLATILE AS $$
-    SELECT least((recovery ->> 'max')::interval,
-                 (recovery ->> 'initial')::interval
-                 * CASE recovery ->> 'backoff' WHEN 'exponential' THEN 2 ^ least(failures - 1, 30) WHEN 'linear' THEN failures ELSE 1 END)
-           * CASE WHEN (recovery ->> 'jitter')::boolean THEN 0.5 + random() / 2 ELSE 1 END
+    SELECT least(extract(epoch FROM (recovery ->> 'max')::interval),
+                 extract(epoch FROM (recovery ->> 'initial')::interval)
+                 * CASE recovery ->> 'backoff' WHEN 'exponential' THEN 2 ^ least(failures - 1, 30) WHEN 'linear' THEN failures ELSE 1 END)::float8
+           * interval '1 s' * CASE WHEN (recovery ->> 'jitter')::boolean THEN 0.5 + random() / 2 ELSE 1 END
 $$;
 
 -- sas._supervisor_tick(boot, live, newest, quantity): one turn of the leading supervisor.
@@ -84,7 +84,7 @@ BEGIN
                    sas._problem_object(CASE WHEN o.dead THEN 'worker-lost' ELSE 'complete-by' END,
                                        CASE WHEN o.dead THEN 'the worker that held the step is gone' ELSE 'no reply before complete-by' END,
                                        'held by ' || o.locked_by, NULL, (o.step).run_id, (o.def).name),
-                   NULL, NULL, CASE WHEN NOT o.crowd THEN now END, NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change AS c
+                   NULL, NULL, CASE WHEN NOT o.crowd THEN now END, NULL, NULL, NULL, NULL, CASE WHEN NOT o.crowd THEN 'supervisor' END, NULL)::sas._step_change AS c
         FROM over o),
     told AS (
         INSERT INTO sas.attempt (run_id, step_no, element, attempt, undo, agent_id, worker, status, error, started_at, finished_at)
@@ -108,7 +108,9 @@ BEGIN
                           WHERE h.lease_id = f.lease_id
                             AND NOT EXISTS (SELECT FROM over o WHERE (o.step).run_id = (h.step).run_id AND (o.step).step_no = (h.step).step_no AND (o.step).element = (h.step).element)))
     SELECT array_agg(c.c) FILTER (WHERE NOT c.crowd), array_agg(c.c) FILTER (WHERE c.crowd),
-           array_agg(DISTINCT c.worker_id) FILTER (WHERE NOT c.dead AND (c.def).lane = 0)
+           -- its worker holds the run while the function runs, so this one cannot be taken back before it is ended
+           (SELECT array_agg(DISTINCT h.worker_id) FROM held h
+            WHERE NOT h.dead AND (h.def).lane = 0 AND (h.step).complete_by + interval '500 ms' <= now)
     INTO failed, again, stuck
     FROM change c;
 
@@ -146,18 +148,21 @@ BEGIN
                v.on_transient AS run_on_transient, v.on_permanent AS run_on_permanent,
                EXISTS (SELECT FROM sas.step p JOIN sas.workflow_step pw ON pw.version_id = run.version_id AND pw.step_no = p.step_no AND pw.pivot
                        WHERE p.run_id = d.run_id AND p.state = 'succeeded') AS past_pivot
-        FROM unnest(taken) d
+        FROM (SELECT DISTINCT d.kind, d.run_id, d.step_no, d.element FROM unnest(taken) d) d
         JOIN sas.run ON run.run_id = d.run_id
         JOIN sas.workflow_version v ON v.version_id = run.version_id
         LEFT JOIN sas.step s ON s.run_id = d.run_id AND s.step_no = d.step_no AND s.element = d.element
         LEFT JOIN sas.workflow_step w ON w.version_id = run.version_id AND w.step_no = d.step_no AND w.undo = (s.state = 'compensating')
-        WHERE d.kind = 'deadline' OR s.state IN ('failed', 'compensating') AND s.request_id IS NULL
+        WHERE d.kind = 'deadline' OR s.waiting_kind = 'supervisor'
     LOOP
         IF r.run_id = ANY (doomed) OR r.run_id = ANY (paused) AND r.kind = 'deadline' THEN
             CONTINUE;  -- decided in this very turn
         END IF;
         IF r.kind = 'deadline' THEN
             -- a paused run has no way on but an operator's; resume sets the timer again
+            IF r.run_state = 'paused' THEN
+                PERFORM sas._alert('deadline', format('run %s deadline', r.run_id), format('run %s is paused, and its deadline has passed', r.run_id), NULL, r.run_id);
+            END IF;
             IF r.run_state NOT IN ('scheduled', 'pending', 'running') OR r.fate IS NOT NULL THEN
                 CONTINUE;
             END IF;
@@ -194,6 +199,9 @@ BEGIN
 
         IF r.undo OR r.fate IS NOT NULL AND r.in_doubt AND sas._settles(r.run_id, r.step_no) THEN
             policy := 'pause';
+            IF NOT r.undo THEN
+                closed := closed || r.run_id;  -- resume asks for the next undo, which is this one again
+            END IF;
         ELSIF r.fate IS NOT NULL THEN
             closed := closed || r.run_id;
             CONTINUE;

@@ -50,8 +50,8 @@ END $$;
 CREATE FUNCTION sas._check_span(value jsonb, path text, zero boolean DEFAULT false) RETURNS SETOF sas._problem
 LANGUAGE sql STABLE AS $$
     SELECT path, format('%s is not a valid span of time', left(value::text, 80)),
-           'Write a positive number with a unit, such as "10 s" or "3 days".', '22007'
-    WHERE value IS NOT NULL AND (sas._span(value) IS NULL OR sas._span(value) < '0' OR NOT zero AND sas._span(value) = '0')
+           'Write a positive number with a unit, such as "10 s" or "3 days", of at most ten years.', '22007'
+    WHERE value IS NOT NULL AND (sas._span(value) IS NULL OR sas._span(value) < '0' OR sas._span(value) > '10 years' OR NOT zero AND sas._span(value) = '0')
 $$;
 
 CREATE FUNCTION sas._check_number(value jsonb, path text, low bigint, high bigint) RETURNS SETOF sas._problem

@@ -100,9 +100,11 @@ LANGUAGE sql STABLE AS $$
     SELECT r.pointer, format('reference to secret in a workflow: "%s"', r.reference), 'Secrets stand in the headers, query and options of agents only.', '42501'
     FROM reference r WHERE r.problem IS NULL AND r.root = 'secret'
     UNION ALL
-    SELECT r.pointer, format('"%s" refers to nothing that a step can see', r.reference), 'A reference begins with input, steps, run, key or output.', '42P10'
+    SELECT r.pointer, format('"%s" refers to nothing that can be seen from here', r.reference), 'A reference begins with input, steps, run or key; in the output of a step also with output.', '42P10'
     FROM reference r
-    WHERE r.problem IS NULL AND r.root IS DISTINCT FROM 'secret' AND (r.root IS NULL OR NOT r.root IN ('input', 'steps', 'run', 'key', 'output'))
+    WHERE r.problem IS NULL AND r.root IS DISTINCT FROM 'secret'
+      AND (r.root IS NULL OR NOT r.root IN ('input', 'steps', 'run', 'key', 'output')
+           OR r.root = 'output' AND (r.name IS NULL OR r.pointer ~ '^/steps/[^/]*/(undo/)?(call|input)(/|$)'))
     UNION ALL
     SELECT r.pointer, format('step "%s" does not exist', coalesce(r.member, '')), 'A reference to a step is {{steps.NAME.output}}, with more path behind it if need be.', '42P10'
     FROM reference r WHERE r.problem IS NULL AND r.root = 'steps' AND (r.member IS NULL OR NOT definition -> 'steps' ? r.member)

@@ -79,7 +79,6 @@ BEGIN
             INSERT INTO sas.due (actor, due_at, run_id, kind) SELECT 's', $6, m, 'start' FROM unnest(made) m;
             PERFORM sas._ring('{}', true, false, '{}');
         ELSIF v.step_count = 0 AND v.finalize_no IS NULL THEN
-            PERFORM sas._start_runs(made);
             PERFORM sas._end_of_steps(made);
         ELSE
             PERFORM sas._make_roots_ready(made);

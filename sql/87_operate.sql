@@ -9,7 +9,11 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
     PERFORM sas._ring_on_abort();
-    PERFORM FROM sas.run r WHERE r.run_id = ANY (run_ids) ORDER BY r.run_id FOR NO KEY UPDATE;
+    -- only what the caller may touch is locked
+    PERFORM FROM sas.run r
+    WHERE r.run_id = ANY (run_ids)
+      AND (pg_has_role(caller, r.owner, 'MEMBER') OR sas._has_level(caller, 'operator') OR sas._has_level(caller, 'admin'))
+    ORDER BY r.run_id FOR NO KEY UPDATE;
     RETURN QUERY
     SELECT u.id, r.state, r.fate,
            CASE WHEN r.run_id IS NULL OR NOT (pg_has_role(caller, r.owner, 'MEMBER') OR sas._has_level(caller, 'operator') OR sas._has_level(caller, 'admin'))
@@ -67,10 +71,7 @@ BEGIN
     INTO changes
     FROM sas.step s JOIN sas.run r ON r.run_id = s.run_id
     WHERE s.run_id = ANY (run_ids) AND s.request_id IS NULL AND s.waiting_until IS NULL
-      AND (s.state = 'ready' AND s.parked OR s.state = 'compensating' OR s.state = 'failed' AND (r.fate IS NULL OR s.in_doubt));
-    -- a failure that the supervisor has not looked at yet is decided here
-    DELETE FROM sas.due d USING unnest(changes) c
-    WHERE d.actor = 'v' AND d.kind = 'failed' AND d.run_id = c.run_id AND d.step_no = c.step_no AND d.element = c.element;
+      AND (s.state = 'ready' AND s.parked OR s.state = 'compensating' OR s.state = 'failed' AND r.fate IS NULL);
     PERFORM sas._move_steps(changes);
     PERFORM sas._requeue(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element)) FROM unnest(changes) c;
 

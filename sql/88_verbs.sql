@@ -96,10 +96,10 @@ COMMENT ON FUNCTION sas.resume(bigint) IS 'Lets one paused run go on.';
 
 CREATE FUNCTION sas.retry(run_ids bigint[], step text DEFAULT NULL, new_key boolean DEFAULT false) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
-COMMENT ON FUNCTION sas.retry(bigint[], text, boolean) IS 'Lets runs that are paused for a failed step go on with that step (null: with all that failed).';
+COMMENT ON FUNCTION sas.retry(bigint[], text, boolean) IS 'Lets runs that are paused for a failed step go on: what has failed gets another window. step: only if that one is among them.';
 CREATE FUNCTION sas.retry(run_id bigint, step text DEFAULT NULL, new_key boolean DEFAULT false) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE sql AS $$ SELECT * FROM sas.retry(ARRAY[$1], $2, $3) $$;
-COMMENT ON FUNCTION sas.retry(bigint, text, boolean) IS 'Lets one run that is paused for a failed step go on with that step.';
+COMMENT ON FUNCTION sas.retry(bigint, text, boolean) IS 'Lets one run that is paused for a failed step go on.';
 
 CREATE FUNCTION sas.cancel(run_ids bigint[], reason text DEFAULT NULL) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';

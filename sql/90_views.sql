@@ -18,6 +18,22 @@ LANGUAGE sql STABLE AS $$
         OR has_function_privilege(current_user, 'sas._level_operator()', 'EXECUTE')
 $$;
 
+-- sas._step_input(run_id, step_no): what a step is given, or sends, as far as it is known now; null for who may not see it.
+CREATE FUNCTION sas._step_input(run_id bigint, step_no int) RETURNS jsonb
+LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
+
+CREATE FUNCTION sas.__step_input(caller oid, run_id bigint, step_no int) RETURNS jsonb
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+    SELECT CASE WHEN w.kind = 'function' AND w.input IS NULL THEN r.input
+                ELSE (SELECT i.result
+                      FROM sas._render(CASE w.kind WHEN 'call' THEN coalesce(w.request -> 'body', w.request -> 'form', w.request -> 'text', 'null') ELSE w.input END,
+                                       sas._context(r, w.name, false, w.reads)) i) END
+    FROM sas.run r
+    JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = $3 AND NOT w.undo
+    WHERE r.run_id = $2
+      AND (pg_has_role(caller, r.owner, 'MEMBER') OR sas._has_level(caller, 'admin') OR sas._has_level(caller, 'operator'))
+$$;
+
 CREATE VIEW sas.workflows WITH (security_barrier) AS
 SELECT w.name AS workflow, w.version, pg_get_userbyid(w.owner) AS owner, v.step_count AS steps, v.definition, w.created_at, v.created_at AS version_created_at
 FROM sas.workflow w JOIN sas.workflow_version v ON v.workflow_id = w.workflow_id AND v.version = w.version
@@ -64,10 +80,7 @@ SELECT r.run_id, w.name AS step, NULL::int AS element, w.kind, a.name AS agent,
                   LEFT JOIN sas.step fs ON fs.run_id = r.run_id AND fs.step_no = e.from_no AND fs.element = 0
                   WHERE e.version_id = r.version_id AND e.to_no = w.step_no AND coalesce(fs.state, 'waiting') NOT IN ('succeeded', 'skipped')) END AS waiting_on,
        CASE WHEN s.request_id IS NOT NULL THEN s.complete_by ELSE s.waiting_until END AS waiting_until,
-       CASE WHEN p.sees THEN CASE WHEN w.kind = 'call' THEN (SELECT i.result FROM sas._render(coalesce(w.request -> 'body', w.request -> 'form', w.request -> 'text', 'null'),
-                                                                                              sas._context(r, w.name, false, w.reads)) i)
-                                  WHEN w.input IS NULL THEN r.input
-                                  ELSE (SELECT i.result FROM sas._render(w.input, sas._context(r, w.name, false, w.reads)) i) END END AS input,
+       CASE WHEN p.sees THEN sas._step_input(r.run_id, w.step_no) END AS input,
        CASE WHEN p.sees THEN s.output END AS output, s.error, coalesce(s.in_doubt, false) AS in_doubt, s.started_at, s.finished_at,
        sas._step_key(r.trace, w.name, 0, false) AS idempotency_key
 FROM sas.run r
@@ -101,7 +114,8 @@ COMMENT ON VIEW sas.attempts IS 'One row per try of a step or of its undo: statu
 
 CREATE VIEW sas.agents WITH (security_barrier) AS
 SELECT a.name, a.kind, a.base_url, a.enabled, coalesce(p.in_flight, 0) AS in_flight, a.max_in_flight, a.rate_limit,
-       coalesce(p.breaker, h.breaker, 'closed') AS breaker,
+       -- an open one whose time is over lets the next claim through as a probe
+       CASE WHEN p.breaker = 'open' AND p.open_for_ms = 0 THEN 'half-open' ELSE coalesce(p.breaker, h.breaker, 'closed') END AS breaker,
        CASE WHEN coalesce(p.breaker, h.breaker) = 'open' THEN h.open_until END AS open_until,
        (SELECT count(*) FROM sas.ready q WHERE q.lane = a.agent_id) AS waiting,
        h.last_error, h.last_error_at, coalesce(h.stale_replies, 0) AS stale_replies, a.request_timeout, a.retry, a.created_at

@@ -26,7 +26,7 @@ BEGIN
     -- what the views call is checked as the role that looks
     FOR f IN SELECT p.oid FROM pg_proc p
              WHERE p.pronamespace = 'sas'::regnamespace
-               AND (p.proname = ANY (verbs) OR p.proname IN ('_sees_all', '_sees_payload', '_step_key', '_render', '_context', '_steps_context', '_places', '_workers', '_now', '_level_' || level))
+               AND (p.proname = ANY (verbs) OR p.proname IN ('_sees_all', '_sees_payload', '_step_key', '_step_input', '_places', '_workers', '_now', '_level_' || level))
     LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', f, role);
     END LOOP;

@@ -152,7 +152,8 @@ begin_attempt(SasFlight *flight, SasStoredAgent *agent)
 	call.n_headers = flight->n_headers + 1;
 	call.body = flight->body;
 	call.body_len = flight->body_len;
-	call.timeout_ms = Max(1, (long) Min(flight->timeout_ms, left_us / 1000.0));
+	/* a time-out behind complete-by comes after it for certain: a window that has passed says nothing */
+	call.timeout_ms = Max(1, (long) Min(flight->timeout_ms, left_us / 1000.0 + 1000));
 	call.connect_timeout_ms = (long) agent->connect_timeout_ms;
 	call.max_response = agent->max_response;
 	call.http2 = max_http != NULL && strcmp(max_http, "2") == 0;
@@ -197,6 +198,12 @@ judge(SasReply *reply)
 	}
 	sas_known_report(agent, !outcome.fault);
 
+	if (sas_clock_monotonic_us() >= flight->deadline_us)
+	{
+		/* past complete-by: the answer does not count any more, so nothing is said of it */
+		end_flight(flight, true);
+		return;
+	}
 	if (outcome.kind == SAS_OUTCOME_DONE)
 	{
 		if (flight->attempts_before + flight->attempts > 1 || flight->undo)

@@ -31,14 +31,15 @@ SELECT count(*) FROM sas.submit_batch('call', ARRAY(SELECT jsonb_build_object('i
 SELECT t.claim('worker ' || g % 4, 61) FROM generate_series(1, 17) g \g /dev/null
 SELECT count(*) AS claims, count(DISTINCT run_id) AS runs, count(DISTINCT request_id) AS tokens, count(DISTINCT key) AS keys, count(DISTINCT worker) AS workers FROM t.held;
 SELECT count(*) FROM sas.steps s JOIN t.held h USING (run_id) WHERE s.state = 'running' AND s.locked_by = h.worker;
--- an oldest comes first
+-- the oldest come first
 SELECT min(run_id), max(run_id) FROM t.held WHERE n <= 61;
 
 -- only the lanes that are asked for, only as many as there is room
 SELECT t.clean() \g /dev/null
 SELECT t.workflow('lanes', '{"a": {"agent": "inventory", "call": {}}, "b": {"agent": "payments", "call": {}}, "c": {"agent": "payments", "call": {}}, "f": {"function": "t.echo"}}') \g /dev/null
 SELECT run_id FROM sas.submit('lanes');
-SELECT c.step FROM sas._claim_calls(ARRAY(SELECT agent_id FROM sas.agent WHERE name IN ('inventory', 'payments') ORDER BY name), '{0,1}', 1, 1, 'w') c;
+SELECT count(*), min(a.name) AS agent
+FROM sas._claim_calls(ARRAY(SELECT agent_id FROM sas.agent WHERE name IN ('inventory', 'payments') ORDER BY name), '{0,1}', 1, 1, 'w') c JOIN sas.agent a USING (agent_id);
 SELECT name, waiting FROM sas.agents ORDER BY name;
 
 -- the Idempotency-Key of a step: the same after a failure, another one for the undo, for other steps and other runs

@@ -10,12 +10,12 @@ SELECT run_id FROM sas.submit('call');
 SELECT t.claim();
 SELECT t.later('19.999 s') \g /dev/null
 SELECT t.answer('charge');
+SELECT t.claim(), t.answer('ship');
 SELECT name, stale_replies FROM sas.agents WHERE stale_replies > 0;
 
 -- A7 at complete-by: late; nothing of it is taken, whatever it says
 SELECT run_id FROM sas.submit('call');
 SELECT t.claim();
-SELECT t.answer('ship');
 SELECT t.later('20 s') \g /dev/null
 SELECT t.answer('charge', w, keep => true) FROM unnest('{done,permanent 402,transient,hand_back}'::text[]) w;
 SELECT name, stale_replies FROM sas.agents WHERE stale_replies > 0;

@@ -158,6 +158,22 @@ CREATE FUNCTION t.show(id bigint) RETURNS TABLE (what text, state text, attempt 
      FROM sas.steps s WHERE s.run_id = id ORDER BY s.step)
 $$;
 
+-- t.brief(run): the same in one line
+CREATE FUNCTION t.brief(id bigint) RETURNS text LANGUAGE sql AS $$
+    SELECT r.state || coalesce('/' || r.result, '') || ': '
+           || (SELECT string_agg(s.step || ' ' || s.state || CASE WHEN s.in_doubt THEN ' (in doubt)' ELSE '' END, ', ' ORDER BY s.step) FROM sas.steps s WHERE s.run_id = id)
+    FROM sas.runs r WHERE r.run_id = id
+$$;
+
+-- t.try(workflow, rules): submits it and works on it until all is quiet now; what was carried out, and how it stands
+CREATE FUNCTION t.try(workflow text, rules jsonb DEFAULT '{}', OUT carried_out text, OUT stands text) LANGUAGE plpgsql AS $$
+DECLARE
+    id bigint := (SELECT run_id FROM sas.submit(workflow));
+BEGIN
+    carried_out := t.work(rules);
+    stands := t.brief(id);
+END $$;
+
 -- t.alerts(): what is open
 CREATE FUNCTION t.alerts() RETURNS TABLE (kind text, run_id bigint, step text, message text, occurrences int) LANGUAGE sql AS $$
     SELECT a.kind, a.run_id, a.step, a.message, a.occurrences FROM sas.alerts a WHERE a.acknowledged_at IS NULL ORDER BY a.alert_id

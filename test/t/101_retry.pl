@@ -16,9 +16,9 @@ my $node = new_node('main');
 my $service = SasService->new;
 make_agent($node, 'remote', $service);
 
-sub keys_of { my %keys = map { header_of($_, 'idempotency-key') => 1 } @_; return sort keys %keys }
-sub traces_of { my %ids = map { (split /-/, header_of($_, 'traceparent'))[1] => 1 } @_; return sort keys %ids }
-sub spans_of { my %ids = map { (split /-/, header_of($_, 'traceparent'))[2] => 1 } @_; return sort keys %ids }
+sub keys_of { my %keys = map { header_of($_, 'idempotency-key') => 1 } @_; my @all = sort keys %keys; return @all }
+sub traces_of { my %ids = map { (split /-/, header_of($_, 'traceparent'))[1] => 1 } @_; my @all = sort keys %ids; return @all }
+sub spans_of { my %ids = map { (split /-/, header_of($_, 'traceparent'))[2] => 1 } @_; my @all = sort keys %ids; return @all }
 sub statuses_of { my ($run) = @_; return join ' ', map { $_->{attempt} . $_->{status} . ($_->{http_status} // '') } @{ $run->{attempts} } }
 my %post = (method => 'POST', body => {});
 

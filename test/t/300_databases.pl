@@ -41,9 +41,9 @@ sub define
 		CREATE FUNCTION sleep_long(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS \$\$
 		BEGIN
 			INSERT INTO public.ledger VALUES ((input->>'n')::int);
-			IF NOT EXISTS (SELECT FROM public.gate) THEN
-				PERFORM pg_sleep(300);
-			END IF;
+			WHILE NOT EXISTS (SELECT FROM public.gate) LOOP
+				PERFORM pg_sleep(0.2);
+			END LOOP;
 			RETURN '{}';
 		END \$\$;
 		SELECT sas.create_agent('payments', base_url => '@{[ $service->url ]}', request_timeout => '50 s');
@@ -139,6 +139,7 @@ cmp_ok($taken, '<', $soon, sprintf 'at once (%.2f s)', $taken);
 is(workers('second'), '0', 'no worker runs while the transaction is open');
 is(result_of_one('postgres'), 'success', 'the other database works meanwhile');
 $session->query('ROLLBACK');
+$session->quit;
 has_workers('second', 'after ROLLBACK of DROP EXTENSION the workers are back');
 calm_down('second', 'and all runs end with success');
 
