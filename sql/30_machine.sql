@@ -17,7 +17,6 @@ COMMENT ON TABLE sas.transition IS 'The legal changes of state.';
 INSERT INTO sas.transition VALUES
     ('run', 'none', 'scheduled', 'submitted with start_at ahead'),
     ('run', 'none', 'pending', 'submitted, its first steps are ready'),
-    ('run', 'none', 'stopped', 'submitted with nothing to do'),
     ('run', 'scheduled', 'pending', 'start_at has come'),
     ('run', 'scheduled', 'compensating', 'cancelled or past its deadline before it began'),
     ('run', 'scheduled', 'paused', 'an operator paused it before it began'),

@@ -43,7 +43,7 @@ BEGIN
                          $6, c.request_id, now + c.complete_in, NULL, NULL, NULL)::sas._step_change)
     INTO changes FROM unnest(claimed) c;
     PERFORM sas._move_steps(changes);
-    PERFORM sas._start_runs(array_agg(c.run_id)) FROM unnest(claimed) c WHERE c.from_state = 'none';
+    PERFORM sas._start_runs(array_agg(c.run_id)) FROM unnest(claimed) c WHERE c.from_state IN ('none', 'ready');
 END $$;
 
 -- sas._claim_calls(...): for an agent worker: claims and says what to send.
@@ -76,7 +76,7 @@ END $$;
 -- alone is claimed by itself, all others in a batch.
 CREATE FUNCTION sas._claim_functions(quantity int, boot bigint, worker_id bigint, locked_by text)
 RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element int, step text, undo boolean, attempt int, alone boolean,
-               request_id uuid, window_ms float8, function text, input jsonb, problem jsonb, retry jsonb)
+               request_id uuid, window_ms float8, function text, input jsonb, problem jsonb, retry jsonb, judges boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
     batch record;
@@ -90,7 +90,7 @@ BEGIN
     RETURN QUERY
     SELECT batch.lease_id, r.owner::oid, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt, c.alone,
            c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000, w.function,
-           CASE WHEN v.finalize_no = c.step_no THEN x.root WHEN w.input IS NULL THEN r.input ELSE body.result END, body.problem, w.retry
+           CASE WHEN v.finalize_no = c.step_no THEN x.root WHEN w.input IS NULL THEN r.input ELSE body.result END, body.problem, w.retry, w.expect IS NOT NULL OR w.output IS NOT NULL
     FROM unnest(batch.claimed) c
     JOIN sas.run r ON r.run_id = c.run_id
     JOIN sas.workflow_version v ON v.version_id = c.version_id

@@ -13,6 +13,23 @@ LANGUAGE sql STABLE AS $$
                ELSE true END
 $$;
 
+-- sas._objection(run_id, step_no, undo, output): what a step has against the
+-- output of its function, asked before the function's writes are kept: a
+-- problem object, or null.
+CREATE FUNCTION sas._objection(run_id bigint, step_no int, undo boolean, output jsonb) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN m.met IS NULL THEN sas._problem_object('expect', 'expect is neither true nor false', w.expect #>> '{}', NULL, r.run_id, w.name)
+                WHEN NOT m.met THEN sas._problem_object('expect', 'the result is not what was expected', w.expect #>> '{}', NULL, r.run_id, w.name)
+                WHEN o.problem IS NOT NULL THEN sas._problem_object('output', 'the output of the step could not be made',
+                                                                    format('%s: %s', o.problem ->> 'path', o.problem ->> 'what'), NULL, r.run_id, w.name) END
+    FROM sas.run r
+    JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = $2 AND w.undo = $3
+    CROSS JOIN LATERAL (SELECT sas._context(r, w.name, w.undo, w.reads) AS root OFFSET 0) x
+    CROSS JOIN LATERAL (SELECT sas._met(w.expect, $4, x.root) AS met OFFSET 0) m
+    LEFT JOIN LATERAL sas._render(w.output, x.root || jsonb_build_object('output', $4)) o ON w.output IS NOT NULL
+    WHERE r.run_id = $1
+$$;
+
 -- sas._write_replies(replies, done_leases): writes what came back, and what
 -- follows from it, in one statement per table.
 --

@@ -207,7 +207,8 @@ BEGIN
             CONTINUE;
         ELSE
             policy := CASE WHEN r.transient THEN coalesce(r.on_transient, r.run_on_transient) ELSE coalesce(r.on_permanent, r.run_on_permanent) END;
-            IF r.past_pivot AND policy = 'compensate' THEN
+            -- an operator's pause holds: the failure waits for resume, which gives it another window
+            IF r.past_pivot AND policy = 'compensate' OR r.run_state = 'paused' AND policy IN ('compensate', 'fail') THEN
                 policy := 'pause';
             END IF;
         END IF;

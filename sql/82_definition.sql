@@ -265,8 +265,8 @@ BEGIN
            b.body -> 'input', b.body -> 'output',
            coalesce(b.body -> 'expect', CASE WHEN b.undo AND b.body ? 'call' THEN '["2xx", "404", "410"]'::jsonb END),
            sas._span(b.body -> 'complete_in'), sas._retry_policy(b.body -> 'retry'), recovery || coalesce(b.body -> 'recovery', '{}'),
-           CASE jsonb_typeof(b.body -> 'on_failure') WHEN 'object' THEN b.body #>> '{on_failure,transient}' WHEN 'string' THEN b.body ->> 'on_failure' ELSE policy ->> 'transient' END,
-           CASE jsonb_typeof(b.body -> 'on_failure') WHEN 'object' THEN b.body #>> '{on_failure,permanent}' WHEN 'string' THEN b.body ->> 'on_failure' ELSE policy ->> 'permanent' END,
+           coalesce(CASE jsonb_typeof(b.body -> 'on_failure') WHEN 'object' THEN b.body #>> '{on_failure,transient}' WHEN 'string' THEN b.body ->> 'on_failure' END, policy ->> 'transient'),
+           coalesce(CASE jsonb_typeof(b.body -> 'on_failure') WHEN 'object' THEN b.body #>> '{on_failure,permanent}' WHEN 'string' THEN b.body ->> 'on_failure' END, policy ->> 'permanent'),
            coalesce((b.body ->> 'pivot')::boolean, false), coalesce((b.body ->> 'priority')::int, 0),
            (SELECT count(*) FROM sas.workflow_edge e WHERE e.version_id = id AND e.to_no = n.n),
            ARRAY(SELECT DISTINCT m.n::int FROM sas._body_references(b.body, '') r

@@ -32,7 +32,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION sas._create_workflow(caller oid, name text, definition jsonb) RETURNS int
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     f sas.workflow;
@@ -54,7 +54,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION sas._validate_workflow(caller oid, definition jsonb) RETURNS TABLE (path text, problem text, hint text)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp SET jit = off AS $$
     SELECT p.path, p.problem, p.hint FROM sas._check_definition(definition, caller) p
 $$;
 

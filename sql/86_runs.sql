@@ -50,6 +50,9 @@ BEGIN
         END LOOP;
     END IF;
 
+    IF size = 0 THEN
+        RETURN;
+    END IF;
     SELECT array_agg(nextval('sas.run_run_id_seq')) INTO ids FROM generate_series(1, size);
     fresh := array_fill(true, ARRAY[size]);
     IF keys IS NOT NULL THEN

@@ -56,7 +56,8 @@ DECLARE
 BEGIN
     PERFORM sas._move_runs(array_agg(ROW(r.run_id, 'paused',
                 CASE WHEN r.fate IS NOT NULL THEN 'compensating' WHEN r.paused_state = 'scheduled' THEN 'scheduled'
-                     WHEN r.started_at IS NULL AND r.paused_state <> 'running' THEN 'pending' ELSE 'running' END,
+                     WHEN r.started_at IS NULL AND NOT EXISTS (SELECT FROM sas.step s WHERE s.run_id = r.run_id AND s.started_at IS NOT NULL) THEN 'pending'
+                     ELSE 'running' END,
                 NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._run_change))
     FROM sas.run r WHERE r.run_id = ANY (run_ids) AND r.state = 'paused';
 
@@ -117,7 +118,7 @@ BEGIN
         SELECT array_agg(w.name) INTO failed
         FROM sas.step s JOIN sas.run r ON r.run_id = s.run_id
         JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
-        WHERE s.run_id = o.run_id AND (s.state = 'failed' OR s.state = 'compensating' AND s.request_id IS NULL) AND ($3 IS NULL OR w.name = $3);
+        WHERE s.run_id = o.run_id AND (s.state = 'failed' AND (o.fate IS NULL OR s.in_doubt) OR s.state = 'compensating' AND s.request_id IS NULL) AND ($3 IS NULL OR w.name = $3);
         IF o.refused IS NULL AND o.state = 'paused' AND failed IS NOT NULL THEN
             PERFORM sas._set_going(ARRAY[o.run_id]);
             PERFORM sas._record(caller, ARRAY[o.run_id], 'retry', $3, NULL);

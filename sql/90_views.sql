@@ -69,7 +69,7 @@ SELECT r.run_id, w.name AS step, NULL::int AS element, w.kind, a.name AS agent,
        CASE WHEN s.request_id IS NOT NULL THEN l.locked_by END AS locked_by, s.complete_by,
        CASE WHEN s.request_id IS NOT NULL THEN 'reply'
             WHEN s.waiting_kind IS NOT NULL THEN s.waiting_kind
-            WHEN r.state = 'paused' AND coalesce(s.state, 'waiting') IN ('waiting', 'ready', 'compensating', 'failed') THEN 'resume'
+            WHEN r.state = 'paused' AND (coalesce(s.state, 'waiting') IN ('waiting', 'ready', 'compensating') OR s.state = 'failed' AND (r.fate IS NULL OR s.in_doubt)) THEN 'resume'
             WHEN q.run_id IS NOT NULL THEN CASE WHEN q.lane = 0 THEN 'worker' ELSE 'agent' END
             WHEN r.state <> 'stopped' AND r.fate IS NULL AND coalesce(s.state, 'waiting') = 'waiting' THEN 'steps' END AS waiting_kind,
        CASE WHEN s.request_id IS NOT NULL OR q.run_id IS NOT NULL THEN a.name

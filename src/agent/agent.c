@@ -123,20 +123,6 @@ use_claims(List *claimed, int64 claimed_us)
 	return more;
 }
 
-/*
- * A worker that was rung and had no answers to judge may have been rung for
- * an agent that it does not know yet: that news comes with a transaction.
- */
-static void
-hear_of_changes(void)
-{
-	MemoryContext old = CurrentMemoryContext;
-
-	StartTransactionCommand();
-	CommitTransactionCommand();
-	MemoryContextSwitchTo(old);
-}
-
 /* The last transaction did not commit: nothing was claimed, and what is in the outbox stays there. */
 static void
 after_abort(void)
@@ -158,6 +144,7 @@ static SasTurn
 turn(void)
 {
 	SasTurn		next = {false, -1};
+	bool		stale;
 	int64		retry_us = 0;
 	List	   *claimed = NIL;
 	int64		claimed_us;
@@ -165,8 +152,8 @@ turn(void)
 
 	if (transaction_failed)
 		after_abort();
-	if (!sas_flights_move())
-		hear_of_changes();
+	sas_flights_move();
+	stale = sas_known_stale();
 
 	if (room_for < sas_n_known)
 	{
@@ -174,13 +161,14 @@ turn(void)
 		lanes = MemoryContextAlloc(TopMemoryContext, sizeof(int) * room_for);
 		quantities = MemoryContextAlloc(TopMemoryContext, sizeof(int) * room_for);
 	}
-	n_lanes = sas_known_stale ? 0 : ask_doors(&retry_us);
-	if (sas_known_stale || n_lanes > 0 || sas_outbox_due())
+	/* what is written after an abort goes alone: a claim that cannot work must not cost replies */
+	n_lanes = stale || (transaction_failed && sas_outbox_due()) ? 0 : ask_doors(&retry_us);
+	if (stale || n_lanes > 0 || sas_outbox_due())
 	{
 		transaction_failed = true;
 		if (!sas_store_begin())
 			return next;
-		if (sas_known_stale)
+		if (stale)
 		{
 			sas_known_read();
 			next.again = true;

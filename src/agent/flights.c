@@ -254,6 +254,7 @@ wake_flight(SasFlight *flight, int64 now)
 		if (flight->handle != NULL && agent != NULL)
 			sas_known_report(agent, false);
 		end_flight(flight, true);
+		sas_bell_wake_other(SAS_SUPERVISOR);
 		return;
 	}
 	if (flight->handle != NULL)

@@ -15,6 +15,9 @@
  *	- A function is cancelled a little before complete-by, so that its failure
  *	  still counts; one that does not listen is ended by the supervisor.
  *
+ * A step whose run somebody holds is set aside, and other batches are claimed
+ * meanwhile: nobody can hold up the functions of all by holding one run.
+ *
  * When the worker or the server dies, the second transaction is gone as a
  * whole; the lease tells the supervisor.
  */
@@ -33,31 +36,46 @@
 #define SAS_FUNCTION_BATCH 100
 #define SAS_SLOW_MS 50
 #define SAS_LOCKED_PAUSE_US 50000
-#define SAS_GIVE_UP_AFTER 3
+/* transactions that may abort with a step in them before it is given up */
+#define SAS_GIVE_UP_AFTER 5
+/* batches that may wait for locked runs */
+#define SAS_OPEN_BATCHES 16
+
+typedef struct Batch Batch;
 
 typedef struct Work
 {
+	Batch	   *batch;
 	SasClaimedFunction *step;
 	int64		deadline_us;
 	int64		not_before_us;	/* its run was held by somebody */
 	bool		solo;			/* failed in company, or known to be slow or dangerous */
 	int			tries;			/* transactions that aborted with it */
 	bool		done;
-	bool		lost;
+
+	/* of the transaction that is open */
 	SasPerformed performed;
-	TimestampTz started_at;
-	const char *verdict;
+	TimestampTz started_at;		/* 0: not called */
+	const char *verdict;		/* NULL: none yet */
+	bool		lost;
 	double		again_in_ms;
 } Work;
 
-static MemoryContext claim_context; /* the batch that is being worked on */
-static MemoryContext spare_context; /* for the next one */
-static Work *work;
-static int	n_work;
-static int64 lease_id;
-static bool lease_stays;		/* something of it was lost or given up */
+/* What was claimed under one lease. */
+struct Batch
+{
+	MemoryContext context;
+	int64		lease_id;
+	int			left;
+	Work	   *work;
+	int			n;
+};
+
+static MemoryContext batches_context;
+static List *batches = NIL;		/* oldest first */
 static int	quantity = SAS_FUNCTION_BATCH;
-static bool transaction_failed;
+static Work **group;			/* of the transaction that is open or has aborted */
+static int	n_group;
 static Oid	last_owner = InvalidOid;
 
 /* functions that were slow when they ran last, by hash */
@@ -74,103 +92,122 @@ start(void)
 {
 	sas_perform_remember_settings();
 	sas_store_prepare_session();
-	claim_context = AllocSetContextCreate(CurrentMemoryContext, "sas functions", ALLOCSET_DEFAULT_SIZES);
-	spare_context = AllocSetContextCreate(CurrentMemoryContext, "sas functions", ALLOCSET_DEFAULT_SIZES);
+	batches_context = AllocSetContextCreate(CurrentMemoryContext, "sas functions", ALLOCSET_DEFAULT_SIZES);
+	group = MemoryContextAlloc(batches_context, sizeof(Work *) * SAS_FUNCTION_BATCH);
 }
 
-/* Makes the claimed steps the batch that is worked on; they were read into the spare context. */
-static void
-take_batch(List *claimed, int64 claimed_us)
+/* In a transaction: claims into a context of its own; after the commit the batch counts. */
+static Batch *
+claim(void)
 {
-	MemoryContext batch = spare_context;
-	MemoryContext old = MemoryContextSwitchTo(batch);
+	MemoryContext context = AllocSetContextCreate(batches_context, "sas batch", ALLOCSET_SMALL_SIZES);
+	int64		claimed_us = sas_clock_monotonic_us();
+	List	   *claimed = sas_store_claim_functions(context, quantity);
+	Batch	   *batch;
 	ListCell   *lc;
 
-	work = palloc0(sizeof(Work) * Max(list_length(claimed), 1));
-	n_work = 0;
-	lease_stays = false;
+	if (claimed == NIL)
+	{
+		MemoryContextDelete(context);
+		return NULL;
+	}
+	batch = MemoryContextAllocZero(context, sizeof(Batch));
+	batch->context = context;
+	batch->work = MemoryContextAllocZero(context, sizeof(Work) * list_length(claimed));
 	foreach(lc, claimed)
 	{
-		Work	   *w = &work[n_work++];
+		Work	   *w = &batch->work[batch->n++];
 
+		w->batch = batch;
 		w->step = lfirst(lc);
 		w->deadline_us = claimed_us + (int64) (w->step->window_ms * 1000);
 		w->solo = w->step->alone || *slow_flag(w->step->function);
-		lease_id = w->step->lease_id;
+		batch->lease_id = w->step->lease_id;
 	}
+	batch->left = batch->n;
+	return batch;
+}
+
+static void
+take(Batch *batch)
+{
+	MemoryContext old;
+
+	if (batch == NULL)
+		return;
+	old = MemoryContextSwitchTo(batches_context);
+	batches = lappend(batches, batch);
 	MemoryContextSwitchTo(old);
-	spare_context = claim_context;
-	claim_context = batch;
-	MemoryContextReset(spare_context);
 	quantity = Min(SAS_FUNCTION_BATCH, quantity * 2);
 }
 
-/* A batch in a transaction of its own: nothing is in hand. */
-static void
-claim(void)
-{
-	MemoryContext old = MemoryContextSwitchTo(spare_context);
-	int64		claimed_us = sas_clock_monotonic_us();
-	List	   *claimed;
-
-	work = NULL;
-	n_work = 0;
-	if (!sas_store_begin())
-	{
-		MemoryContextSwitchTo(old);
-		return;
-	}
-	claimed = sas_store_claim_functions(spare_context, quantity);
-	sas_store_commit();
-	MemoryContextSwitchTo(old);
-	take_batch(claimed, claimed_us);
-}
-
-/* The next group: steps of one owner that may share a transaction, or one that goes solo. Fast ones first. */
+/*
+ * The next group: steps of one owner that may share a transaction, or one
+ * that goes solo; those that may share first.  *wake_us: when one that is set
+ * aside is to be tried again.
+ */
 static int
-choose(Work **group, int64 *wake_us)
+choose(int64 *wake_us)
 {
 	int64		now = sas_clock_monotonic_us();
-	int			n = 0;
+	ListCell   *lc;
 
 	*wake_us = 0;
-	for (int pass = 0; pass < 2 && n == 0; pass++)
-		for (int i = 0; i < n_work; i++)
+	n_group = 0;
+	for (int pass = 0; pass < 2 && n_group == 0; pass++)
+		foreach(lc, batches)
 		{
-			Work	   *w = &work[i];
+			Batch	   *batch = lfirst(lc);
 
-			if (w->done || w->solo != (pass == 1))
-				continue;
-			if (w->not_before_us > now)
+			for (int i = 0; i < batch->n && n_group < (pass == 0 ? SAS_FUNCTION_BATCH : 1); i++)
 			{
-				if (*wake_us == 0 || w->not_before_us < *wake_us)
-					*wake_us = w->not_before_us;
-				continue;
+				Work	   *w = &batch->work[i];
+
+				if (w->done || w->solo != (pass == 1))
+					continue;
+				if (w->not_before_us > now)
+				{
+					if (*wake_us == 0 || w->not_before_us < *wake_us)
+						*wake_us = w->not_before_us;
+					continue;
+				}
+				if (n_group == 0 || w->step->owner == group[0]->step->owner)
+					group[n_group++] = w;
 			}
-			if (n > 0 && w->step->owner != group[0]->step->owner)
-				continue;
-			group[n++] = w;
-			if (pass == 1)
-				break;
 		}
-	return n;
+	return n_group;
+}
+
+/* Does the step's retry name this SQLSTATE? */
+static bool
+named(Jsonb *on, int sqlstate)
+{
+	JsonbIterator *it;
+	JsonbValue	v;
+	JsonbIteratorToken token;
+
+	if (on == NULL || sqlstate == 0)
+		return false;
+	it = JsonbIteratorInit(&on->root);
+	while ((token = JsonbIteratorNext(&it, &v, true)) != WJB_DONE)
+		if (token == WJB_ELEM && v.type == jbvString && v.val.string.len == 5 &&
+			strncmp(v.val.string.val, unpack_sql_state(sqlstate), 5) == 0)
+			return true;
+	return false;
 }
 
 static void
 judge(Work *w, bool in_company)
 {
+	SasRetry	retry;
+
+	sas_flight_retry_policy(&retry, NULL, w->step->retry);
 	if (w->performed.ok)
 		w->verdict = "done";
 	else if (in_company)
-	{
 		w->solo = true;
-		w->verdict = NULL;
-	}
-	else if (w->performed.transient)
+	else if (w->performed.transient || named(retry.on, w->performed.sqlstate))
 	{
-		SasRetry	retry;
-
-		sas_flight_retry_policy(&retry, NULL, w->step->retry);
 		/* the pauses of one window are short, so the claim is given back between them */
 		w->verdict = (w->step->attempt + 1) % retry.max_attempts == 0 ? "transient" : "hand_back";
 		w->again_in_ms = Max(1, sas_flight_pause_ms(&retry, w->step->attempt % retry.max_attempts + 1));
@@ -195,7 +232,7 @@ call(Work *w, bool in_company)
 		char	   *path = sas_json_string(w->step->problem, "path");
 		char	   *what = sas_json_string(w->step->problem, "what");
 
-		w->performed.ok = w->performed.transient = false;
+		memset(&w->performed, 0, sizeof(w->performed));
 		w->performed.error = sas_json_problem("template", "the input of the step cannot be made",
 											  psprintf("%s: %s", path ? path : "template", what ? what : "malformed"),
 											  0, w->step->id.run_id, w->step->step);
@@ -212,19 +249,36 @@ call(Work *w, bool in_company)
 	return sas_clock_monotonic_us() - begun > SAS_SLOW_MS * 1000;
 }
 
-static void
-write_group(Work **group, int n)
+/* The leases of which nothing is left after this group; returns how many. */
+static int
+finished_leases(int64 *leases)
 {
-	SasStoredReply *replies = palloc0(sizeof(SasStoredReply) * n);
-	SasStoredAttempt *attempts = palloc0(sizeof(SasStoredAttempt) * n);
-	bool	   *aside = palloc0(n);
+	int			n = 0;
+
+	for (int i = 0; i < n_group; i++)
+	{
+		Batch	   *batch = group[i]->batch;
+		int			left = batch->left;
+
+		for (int k = 0; k < n_group; k++)
+			left -= group[k]->batch == batch && group[k]->verdict != NULL;
+		if (left == 0 && (n == 0 || leases[n - 1] != batch->lease_id))
+			leases[n++] = batch->lease_id;
+	}
+	return n;
+}
+
+static void
+write_group(void)
+{
+	SasStoredReply *replies = palloc0(sizeof(SasStoredReply) * n_group);
+	SasStoredAttempt *attempts = palloc0(sizeof(SasStoredAttempt) * n_group);
+	int64	   *leases = palloc(sizeof(int64) * n_group);
+	bool	   *aside = palloc0(n_group);
 	int			n_replies = 0;
 	int			n_attempts = 0;
-	int			left = 0;
 
-	for (int i = 0; i < n_work; i++)
-		left += !work[i].done;
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < n_group; i++)
 	{
 		Work	   *w = group[i];
 		SasStoredReply *r;
@@ -239,7 +293,6 @@ write_group(Work **group, int n)
 		r->output = w->performed.ok ? w->performed.output : NULL;
 		r->error = w->performed.ok ? NULL : w->performed.error;
 		r->again_in_ms = w->again_in_ms;
-		left--;
 		if (w->started_at != 0 && (!w->performed.ok || attempt > 1 || w->step->undo))
 		{
 			SasStoredAttempt *a = &attempts[n_attempts++];
@@ -256,33 +309,94 @@ write_group(Work **group, int n)
 	if (n_replies == 0)
 		return;
 	sas_store_write_attempts(attempts, n_attempts);
-	/* the runs are locked already, so nothing can be set aside */
-	sas_store_write_replies(replies, n_replies, &lease_id, left == 0 && !lease_stays ? 1 : 0, aside);
+	/* strict: what a function wrote must not be kept when its reply does not count */
+	sas_store_write_replies(replies, n_replies, leases, finished_leases(leases), true, aside);
 }
 
-/* Will the batch be over when this group is? */
-static bool
-is_last(Work **group, int n)
+/* After the commit: what the group's steps came to. */
+static void
+settle_group(void)
 {
-	int			left = 0;
+	for (int i = 0; i < n_group; i++)
+		if (group[i]->lost || group[i]->verdict != NULL)
+		{
+			group[i]->done = true;
+			group[i]->batch->left--;
+		}
+	n_group = 0;
+	for (int i = list_length(batches) - 1; i >= 0; i--)
+	{
+		Batch	   *batch = list_nth(batches, i);
 
-	for (int i = 0; i < n_work; i++)
-		left += !work[i].done;
-	for (int i = 0; i < n; i++)
-		left -= group[i]->lost || group[i]->verdict != NULL;
-	return left == 0;
+		if (batch->left == 0)
+		{
+			batches = list_delete_nth_cell(batches, i);
+			MemoryContextDelete(batch->context);
+		}
+	}
+}
+
+/* Will nothing be left to do at once when this group is through? */
+static bool
+is_last(void)
+{
+	int			runnable = 0;
+	ListCell   *lc;
+
+	foreach(lc, batches)
+	{
+		Batch	   *batch = lfirst(lc);
+
+		for (int i = 0; i < batch->n; i++)
+			runnable += !batch->work[i].done && batch->work[i].not_before_us == 0;
+	}
+	for (int i = 0; i < n_group; i++)
+		runnable -= group[i]->not_before_us == 0 && (group[i]->lost || group[i]->verdict != NULL);
+	return runnable == 0 && list_length(batches) < SAS_OPEN_BATCHES;
+}
+
+/* Asks whether the claims still hold, and calls; true when the last one was slow. */
+static bool
+call_group(void)
+{
+	SasStepId  *ids = palloc(sizeof(SasStepId) * n_group);
+	char	   *held;
+	bool		was_slow = false;
+	int			called = 0;
+
+	for (int i = 0; i < n_group; i++)
+	{
+		ids[i] = group[i]->step->id;
+		group[i]->verdict = NULL;
+		group[i]->lost = false;
+		group[i]->started_at = 0;
+		group[i]->not_before_us = 0;
+		group[i]->again_in_ms = 0;
+	}
+	held = sas_store_held(ids, n_group);
+	for (int i = 0; i < n_group; i++)
+	{
+		Work	   *w = group[i];
+		int64		left_us = w->deadline_us - sas_clock_monotonic_us();
+
+		if (held[i] == 'x')
+			w->lost = true;
+		else if (held[i] == 'l')
+			w->not_before_us = sas_clock_monotonic_us() + SAS_LOCKED_PAUSE_US;
+		else if (was_slow || left_us < w->step->window_ms * 500)
+			w->verdict = "hand_back";	/* not begun, and its window half gone: others can have it, with one of its own */
+		else
+			was_slow = call(w, n_group > 1 || called++ > 0);
+	}
+	return was_slow;
 }
 
 /* One transaction: what the group's functions write, and the states of their steps. */
 static void
-run_group(Work **group, int n)
+run_group(void)
 {
-	SasStepId  *ids = palloc(sizeof(SasStepId) * n);
-	char	   *held;
-	int			called = 0;
-	bool		was_slow = false;
-	List	   *claimed = NIL;
-	int64		claimed_us = 0;
+	Batch	   *next = NULL;
+	bool		was_slow;
 
 	if (last_owner != group[0]->step->owner)
 	{
@@ -290,104 +404,62 @@ run_group(Work **group, int n)
 			sas_perform_wipe_session();
 		last_owner = group[0]->step->owner;
 	}
-	transaction_failed = true;
-	for (int i = 0; i < n; i++)
-	{
-		ids[i] = group[i]->step->id;
-		group[i]->verdict = NULL;
-		group[i]->started_at = 0;
-	}
 	if (!sas_store_begin())
 		return;
-	held = sas_store_held(ids, n);
-	for (int i = 0; i < n; i++)
-	{
-		Work	   *w = group[i];
-
-		if (held[i] == 'x')
-			w->lost = true;
-		else if (held[i] == 'l')
-			w->not_before_us = sas_clock_monotonic_us() + SAS_LOCKED_PAUSE_US;
-		else if (was_slow)
-			w->verdict = "hand_back";	/* not begun: others can have it, with a window of its own */
-		else
-			was_slow = call(w, called++ > 0 || n > 1);
-	}
-	write_group(group, n);
+	was_slow = call_group();
+	write_group();
 	/* the last of a batch claims the next one along: one commit for both */
-	if (!was_slow && is_last(group, n))
-	{
-		claimed_us = sas_clock_monotonic_us();
-		claimed = sas_store_claim_functions(spare_context, quantity);
-	}
+	if (!was_slow && is_last())
+		next = claim();
 	sas_store_commit();
-	transaction_failed = false;
-
-	for (int i = 0; i < n; i++)
-	{
-		if (group[i]->lost)
-			lease_stays = true;
-		if (group[i]->lost || group[i]->verdict != NULL)
-			group[i]->done = true;
-	}
+	settle_group();
 	if (was_slow)
 		quantity = 1;
-	if (claimed != NIL)
-		take_batch(claimed, claimed_us);
+	take(next);
 }
 
-/* The transaction of the last group aborted as a whole: each of the batch goes solo, and is given up in the end. */
+/* The transaction of the last group aborted as a whole: each goes solo, and is given up in the end. */
 static void
 after_abort(void)
 {
-	transaction_failed = false;
-	for (int i = 0; i < n_work; i++)
+	for (int i = 0; i < n_group; i++)
 	{
-		Work	   *w = &work[i];
+		Work	   *w = group[i];
 
-		if (w->done)
-			continue;
 		w->solo = true;
-		if (++w->tries >= SAS_GIVE_UP_AFTER * n_work)
-		{
-			w->done = lease_stays = true;
+		w->verdict = NULL;
+		w->lost = ++w->tries >= SAS_GIVE_UP_AFTER;
+		if (w->lost)
 			ereport(WARNING,
 					(errmsg("step \"%s\" of run %lld is given up by its worker", w->step->step, (long long) w->step->id.run_id),
 					 errdetail("It is taken back when its complete-by has passed.")));
-		}
 	}
+	settle_group();
 }
 
 static SasTurn
 turn(void)
 {
 	SasTurn		next = {false, -1};
-	Work	  **group;
 	int64		wake_us;
-	int			n;
-	int			left = 0;
+	Batch	   *batch;
 
-	if (transaction_failed)
+	if (n_group > 0)
 		after_abort();
-	for (int i = 0; i < n_work; i++)
-		left += !work[i].done;
-	if (left == 0)
+	if (choose(&wake_us) > 0)
 	{
-		claim();
-		if (n_work == 0)
-			return next;
-	}
-	group = palloc(sizeof(Work *) * n_work);
-	n = choose(group, &wake_us);
-	if (n > 0)
-	{
-		run_group(group, n);
+		run_group();
 		next.again = true;
+		return next;
 	}
-	else if (wake_us != 0)
+	if (wake_us != 0)
 		next.wake_in_ms = Max(1, (wake_us - sas_clock_monotonic_us()) / 1000 + 1);
-	else
-		next.again = true;
+	if (list_length(batches) >= SAS_OPEN_BATCHES || !sas_store_begin())
+		return next;
+	batch = claim();
+	sas_store_commit();
+	take(batch);
+	next.again = batch != NULL;
 	return next;
 }
 
@@ -395,9 +467,10 @@ static int
 in_flight(void)
 {
 	int			left = 0;
+	ListCell   *lc;
 
-	for (int i = 0; i < n_work; i++)
-		left += !work[i].done;
+	foreach(lc, batches)
+		left += ((Batch *) lfirst(lc))->left;
 	return left;
 }
 

@@ -6,27 +6,28 @@
 
 #include "agent/known.h"
 #include "agent/outbox.h"
-#include "utils/inval.h"
 #include "utils/memutils.h"
+#include "wake/bell.h"
 
 SasAgentEntry *sas_known;
 int			sas_n_known;
-bool		sas_known_stale = true;
+
+static uint32 version_read = 0;	/* of what is known; 0: nothing yet */
+static uint32 version_seen;
 
 static MemoryContext known_context; /* all of it, anew with each reading */
-
-static void
-agents_changed(Datum arg, Oid relid)
-{
-	/* sas.agent is announced; other relations change rarely enough */
-	sas_known_stale = true;
-}
 
 void
 sas_known_open(void)
 {
 	known_context = AllocSetContextCreate(CurrentMemoryContext, "sas agents", ALLOCSET_DEFAULT_SIZES);
-	CacheRegisterRelcacheCallback(agents_changed, (Datum) 0);
+}
+
+bool
+sas_known_stale(void)
+{
+	version_seen = sas_bell_agents_version();
+	return version_seen != version_read;
 }
 
 SasAgentEntry *
@@ -75,7 +76,7 @@ sas_known_read(void)
 	known_context = fresh;
 	sas_known = entries;
 	sas_n_known = n;
-	sas_known_stale = false;
+	version_read = version_seen;
 }
 
 void

@@ -2,7 +2,7 @@
 /*
  * known.h: the agents as this worker knows them.
  *
- * They are read again when sas.agent has been announced to have changed.
+ * They are read again when the bell says that agents have changed.
  * Flights refer to agents by number, since entries move then.
  */
 #ifndef SAS_AGENT_KNOWN_H
@@ -12,7 +12,9 @@
 
 extern SasAgentEntry *sas_known;
 extern int	sas_n_known;
-extern bool sas_known_stale;
+
+/* Have they changed? Asked before the transaction that reads them again. */
+extern bool sas_known_stale(void);
 
 extern void sas_known_open(void);
 

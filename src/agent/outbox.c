@@ -181,8 +181,8 @@ health_written(SasAgentEntry *agents, int n_agents)
 }
 
 /*
- * A lease is deleted in the transaction that writes its last reply, or after
- * it: one whose replies are set aside waits for them.
+ * The store keeps a lease under which a step is still held, because its reply
+ * is set aside, came too late or was given up: the supervisor finds it then.
  */
 void
 sas_outbox_write(SasAgentEntry *agents, int n_agents)
@@ -193,7 +193,6 @@ sas_outbox_write(SasAgentEntry *agents, int n_agents)
 	int64	   *done = palloc(sizeof(int64) * Max(list_length(leases), 1));
 	SasStoredAttempt *rows = palloc(sizeof(SasStoredAttempt) * Max(list_length(attempts), 1));
 	int64		now = sas_clock_monotonic_us();
-	bool		all = true;
 	int			n = 0;
 	ListCell   *lc;
 
@@ -203,10 +202,7 @@ sas_outbox_write(SasAgentEntry *agents, int n_agents)
 
 		e->sent = e->aside = false;
 		if (n == batch || e->not_before_us > now)
-		{
-			all = false;
 			continue;
-		}
 		e->sent = true;
 		sent[n] = e;
 		replies[n++] = e->reply;
@@ -214,14 +210,13 @@ sas_outbox_write(SasAgentEntry *agents, int n_agents)
 	attempts_sent = leases_sent = 0;
 	foreach(lc, attempts)
 		rows[attempts_sent++] = *(SasStoredAttempt *) lfirst(lc);
-	if (all)
-		foreach(lc, leases)
-			done[leases_sent++] = ((SasLeaseEntry *) lfirst(lc))->lease_id;
+	foreach(lc, leases)
+		done[leases_sent++] = ((SasLeaseEntry *) lfirst(lc))->lease_id;
 
 	sas_store_write_attempts(rows, attempts_sent);
 	aside = palloc0(Max(n, 1));
 	if (n > 0 || leases_sent > 0)
-		sas_store_write_replies(replies, n, done, leases_sent, aside);
+		sas_store_write_replies(replies, n, done, leases_sent, false, aside);
 	for (int i = 0; i < n; i++)
 		if (aside[i])
 		{
@@ -279,8 +274,6 @@ sas_outbox_failed(void)
 				(errmsg("a reply to run %lld could not be written and is given up", (long long) e->reply.id.run_id),
 				 errdetail("Its step is taken back when its complete-by has passed.")));
 		entries = list_delete_first(entries);
-		/* its lease must not be deleted */
-		leases = NIL;
 	}
 	else
 		attempts = NIL;

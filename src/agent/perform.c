@@ -7,7 +7,8 @@
  *	- the user is switched with SECURITY_LOCAL_USERID_CHANGE, under which SET
  *	  ROLE and SET SESSION AUTHORIZATION are refused
  *	- what was deferred (constraints, constraint triggers) is fired before
- *	  switching back, or it would run as the superuser at commit
+ *	  switching back, or it would run as the superuser at commit; and again
+ *	  after the subtransaction, for what those triggers deferred anew
  *	- portals are dropped, or a WITH HOLD cursor would be run at commit
  *	- settings are rolled back with a nest level of their own
  * The whole is a subtransaction, so that a failure takes its writes along.
@@ -22,6 +23,7 @@
 #include "commands/async.h"
 #include "commands/prepare.h"
 #include "commands/sequence.h"
+#include "commands/trigger.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -115,6 +117,27 @@ copy_result(Datum result, bool isnull, MemoryContext context)
 	return copy;
 }
 
+/*
+ * A deferred trigger can defer another one.  What is left of them is fired
+ * with the owner's rights too; an error here costs the whole transaction.
+ */
+static void
+fire_what_is_left(const SasClaimedFunction *step)
+{
+	Oid			user;
+	int			security;
+	int			nest_level;
+
+	GetUserIdAndSecContext(&user, &security);
+	SetUserIdAndSecContext(step->owner, security | SECURITY_LOCAL_USERID_CHANGE);
+	nest_level = NewGUCNestLevel();
+	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	AfterTriggerFireDeferred();
+	PortalHashTableDeleteAll();
+	AtEOXact_GUC(false, nest_level);
+	SetUserIdAndSecContext(user, security);
+}
+
 /* Within the subtransaction, up to the point where the owner's rights are given up. */
 static Jsonb *
 call_as_owner(const SasClaimedFunction *step, int64 timeout_ms, MemoryContext context)
@@ -165,8 +188,12 @@ sas_perform(const SasClaimedFunction *step, int64 timeout_ms, SasPerformed *perf
 	PG_TRY();
 	{
 		performed->output = call_as_owner(step, timeout_ms, context);
-		performed->ok = true;
-		ReleaseCurrentSubTransaction();
+		performed->error = step->judges ? sas_store_objection(step, performed->output) : NULL;
+		performed->ok = performed->error == NULL;
+		if (performed->ok)
+			ReleaseCurrentSubTransaction();
+		else
+			RollbackAndReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(context);
 		CurrentResourceOwner = owner;
 	}
@@ -184,12 +211,15 @@ sas_perform(const SasClaimedFunction *step, int64 timeout_ms, SasPerformed *perf
 		QueryCancelPending = false;
 
 		performed->ok = false;
+		performed->sqlstate = edata->sqlerrcode;
 		performed->transient = is_transient(edata->sqlerrcode);
 		performed->error = sas_json_problem(psprintf("sqlstate:%s", unpack_sql_state(edata->sqlerrcode)),
 											edata->message ? edata->message : "unknown error",
 											edata->detail, 0, step->id.run_id, step->step);
 	}
 	PG_END_TRY();
+	if (performed->ok)
+		fire_what_is_left(step);
 }
 
 void

@@ -13,6 +13,7 @@ typedef struct SasPerformed
 	Jsonb	   *output;			/* when ok */
 	Jsonb	   *error;			/* a problem object, when not */
 	bool		transient;
+	int			sqlstate;		/* 0: none */
 } SasPerformed;
 
 /*

@@ -4,10 +4,9 @@
  *
  * They are internal (sas._...).  sas.create_agent and sas.create_workflow
  * check addresses with the parser that the workers send with.  A change of the
- * agents is announced as an invalidation of the table sas.agent: every backend
- * of this database hears it when the change commits, none when it is rolled
- * back, and a worker that starts later reads the table anyway.  Places and
- * breakers are shared memory, and gone after a crash.
+ * agents is announced through the bell, when it commits; a worker that starts
+ * later reads the table anyway.  Places and breakers are shared memory, and
+ * gone after a crash.
  */
 #include "postgres.h"
 
@@ -15,11 +14,10 @@
 #include "funcapi.h"
 #include "nodes/execnodes.h"
 #include "utils/builtins.h"
-#include "utils/inval.h"
-#include "utils/lsyscache.h"
 
 #include "places/places.h"
 #include "transport/origin.h"
+#include "wake/bell.h"
 
 PG_FUNCTION_INFO_V1(sas_api_url_problem);
 PG_FUNCTION_INFO_V1(sas_api_path_has_dot_segment);
@@ -51,15 +49,7 @@ sas_api_path_has_dot_segment(PG_FUNCTION_ARGS)
 Datum
 sas_api_announce_agents(PG_FUNCTION_ARGS)
 {
-	Oid			namespace = get_func_namespace(fcinfo->flinfo->fn_oid);
-	Oid			agents = get_relname_relid("agent", namespace);
-
-	if (!OidIsValid(agents))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("the table of agents does not exist"),
-				 errhint("Create the extension \"sas\" anew.")));
-	CacheInvalidateRelcacheByRelid(agents);
+	sas_bell_mark_agents();
 	PG_RETURN_VOID();
 }
 

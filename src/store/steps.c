@@ -80,7 +80,7 @@ List *
 sas_store_claim_functions(MemoryContext context, int quantity)
 {
 	static SasPlan plan = {"SELECT lease_id, owner, run_id, step_no, element, step, undo, attempt, alone, request_id, window_ms, "
-		"function, input, problem, retry FROM sas._claim_functions($1, $2, $3, $4)",
+		"function, input, problem, retry, judges FROM sas._claim_functions($1, $2, $3, $4)",
 	4, {INT4OID, INT8OID, INT8OID, TEXTOID}};
 	Datum		args[4] = {Int32GetDatum(quantity), Int64GetDatum(sas_self.boot), Int64GetDatum(sas_self.worker_id),
 	CStringGetTextDatum(sas_self.name)};
@@ -107,6 +107,7 @@ sas_store_claim_functions(MemoryContext context, int quantity)
 		c->input = sas_cell_jsonb(i, 13);
 		c->problem = sas_cell_jsonb(i, 14);
 		c->retry = sas_cell_jsonb(i, 15);
+		c->judges = sas_cell_bool(i, 16);
 		steps = lappend(steps, c);
 		MemoryContextSwitchTo(old);
 	}
@@ -165,14 +166,14 @@ sas_store_held(const SasStepId *ids, int n)
 }
 
 void
-sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_leases, int n_leases, bool *aside)
+sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_leases, int n_leases, bool strict, bool *aside)
 {
 	static SasPlan plan = {"SELECT unnest(sas._write_replies(ARRAY("
-		"SELECT ROW(u.*)::sas._reply FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS u), $11))",
-		11, {INT8ARRAYOID, INT4ARRAYOID, INT4ARRAYOID, 2951, TEXTARRAYOID, INT4ARRAYOID, JSONBARRAYOID, JSONBARRAYOID,
-	BOOLARRAYOID, INTERVALARRAYOID, INT8ARRAYOID}};
+		"SELECT ROW(u.*)::sas._reply FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS u), $11, $12))",
+		12, {INT8ARRAYOID, INT4ARRAYOID, INT4ARRAYOID, 2951, TEXTARRAYOID, INT4ARRAYOID, JSONBARRAYOID, JSONBARRAYOID,
+	BOOLARRAYOID, INTERVALARRAYOID, INT8ARRAYOID, BOOLOID}};
 	SasColumn	c[10];
-	Datum		args[11];
+	Datum		args[12];
 
 	id_columns(c, n);
 	sas_column_open(&c[4], TEXTOID, n);
@@ -199,9 +200,21 @@ sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_
 	for (int i = 0; i < 10; i++)
 		args[i] = sas_column_array(&c[i]);
 	args[10] = int8_array(done_leases, n_leases);
+	args[11] = BoolGetDatum(strict);
 	sas_plan_run(&plan, args, NULL);
 	for (int i = 0; i < SPI_processed; i++)
 		aside[sas_cell_int(i, 1) - 1] = true;
+}
+
+Jsonb *
+sas_store_objection(const SasClaimedFunction *step, Jsonb *output)
+{
+	static SasPlan plan = {"SELECT sas._objection($1, $2, $3, $4)", 4, {INT8OID, INT4OID, BOOLOID, JSONBOID}};
+	Datum		args[4] = {Int64GetDatum(step->id.run_id), Int32GetDatum(step->id.step_no), BoolGetDatum(step->undo),
+	PointerGetDatum(output)};
+
+	sas_plan_run(&plan, args, NULL);
+	return sas_cell_jsonb(0, 1);
 }
 
 void

@@ -102,6 +102,7 @@ typedef struct SasClaimedFunction
 	Jsonb	   *input;
 	Jsonb	   *problem;
 	Jsonb	   *retry;			/* the step's own policy, or NULL */
+	bool		judges;			/* it has an expect or an output to be asked */
 } SasClaimedFunction;
 
 /* Allocated in that context. */
@@ -122,8 +123,14 @@ typedef struct SasStoredReply
 	double		again_in_ms;	/* hand_back: 0 at once */
 } SasStoredReply;
 
-/* Sets aside[i] for those whose run somebody holds. */
-extern void sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_leases, int n_leases, bool *aside);
+/*
+ * Sets aside[i] for those whose run somebody holds.  strict: raises instead
+ * when one of them does not count.
+ */
+extern void sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_leases, int n_leases, bool strict, bool *aside);
+
+/* What the step has against this output of its function (expect, output): a problem object, or NULL. */
+extern Jsonb *sas_store_objection(const SasClaimedFunction *step, Jsonb *output);
 
 /* A row of sas.attempt. */
 typedef struct SasStoredAttempt

@@ -8,8 +8,8 @@
  * work".  A latch that is set already, or whose owner is awake, costs its
  * ringer a memory barrier and no signal.
  *
- * A transaction's marks stay in this process until the transaction callback:
- * by then others see the rows.  Lane bits are set before the latches, and an
+ * A transaction's marks stay in this process until its locks are released: by
+ * then others see the rows and hear of its invalidations.  Lane bits are set before the latches, and an
  * agent clears a bit before it looks, so that no mark falls between two looks.
  * A prepared transaction drops its marks; COMMIT PREPARED rings everything.
  *
@@ -58,6 +58,7 @@ typedef struct SasBell
 {
 	LWLock		lock;			/* shared to ring, exclusive to come and go */
 	int			tranche;
+	pg_atomic_uint32 agents_version;	/* counts changes of agents */
 	int			capacity;		/* of listeners, and of houses */
 	int			waiters_end;	/* entries from here on are free */
 	SasWaiter	waiters[MAX_WAITERS];
@@ -76,6 +77,7 @@ static SasWaiter *my_waiter = NULL;
 /* The marks of this transaction. */
 static int	marked_actors = 0;	/* one bit each */
 static bool marked_any_lane = false;
+static bool marked_agents = false;
 static uint32 marked_lanes[LANE_WORDS];
 static bool marked_end = false; /* ring everything, commit or abort */
 static int64 *marked_runs = NULL;	/* in TopTransactionContext */
@@ -113,6 +115,7 @@ sas_bell_shmem_init(void)
 		memset(bell, 0, sas_bell_shmem_size());
 		bell->tranche = LWLockNewTrancheId();
 		bell->capacity = sas_bell_capacity();
+		pg_atomic_init_u32(&bell->agents_version, 1);
 		LWLockInitialize(&bell->lock, bell->tranche);
 		for (int i = 0; i < bell->capacity; i++)
 			for (int w = 0; w < LANE_WORDS; w++)
@@ -182,6 +185,8 @@ sas_bell_ring(Oid dboid, int actors, bool any_lane, const uint32 *lanes, const S
 void
 sas_bell_ring_database(Oid dboid)
 {
+	if (bell != NULL)
+		pg_atomic_fetch_add_u32(&bell->agents_version, 1);
 	sas_bell_ring(dboid, ALL_ACTORS, true, NULL, NULL);
 }
 
@@ -213,6 +218,19 @@ sas_bell_mark_lane(int lane)
 	marked_actors |= 1 << (lane == 0 ? SAS_FUNCTION : SAS_AGENT);
 	marked_any_lane = true;
 	marked_lanes[bit / 32] |= (uint32) 1 << (bit % 32);
+}
+
+void
+sas_bell_mark_agents(void)
+{
+	marked_actors |= 1 << SAS_AGENT;
+	marked_agents = true;
+}
+
+uint32
+sas_bell_agents_version(void)
+{
+	return bell != NULL ? pg_atomic_read_u32(&bell->agents_version) : 1;
 }
 
 void
@@ -277,19 +295,21 @@ sas_bell_forget_marks(void)
 	if (marked_any_lane)
 		memset(marked_lanes, 0, sizeof(marked_lanes));
 	marked_any_lane = false;
+	marked_agents = false;
 	marked_actors = 0;
 	marked_end = false;
 	marked_runs = NULL;
 	marked_nruns = marked_runs_room = 0;
 }
 
-/* Everything marked; forgotten first, so that nothing is rung twice. */
 static void
 sas_bell_xact_callback(XactEvent event, void *arg)
 {
 	switch (event)
 	{
 		case XACT_EVENT_COMMIT:
+			if (marked_agents && bell != NULL)
+				pg_atomic_fetch_add_u32(&bell->agents_version, 1);
 			if (marked_actors != 0)
 				sas_bell_ring(MyDatabaseId, marked_actors, marked_any_lane, marked_lanes, NULL);
 			if (marked_nruns > 0)

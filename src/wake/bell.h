@@ -21,6 +21,13 @@ extern void sas_bell_mark(SasActor actor);
 /* At commit; lane 0 rings SAS_FUNCTION, others set the lane's bit and ring SAS_AGENT. */
 extern void sas_bell_mark_lane(int lane);
 
+/*
+ * At commit: agents have changed.  The version is counted up before the
+ * agent workers are rung, so that one that wakes sees it.
+ */
+extern void sas_bell_mark_agents(void);
+extern uint32 sas_bell_agents_version(void);
+
 /* At commit: the callers of sas.wait() for this run. */
 extern void sas_bell_mark_run(int64 run_id);
 

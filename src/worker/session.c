@@ -85,7 +85,7 @@ void
 sas_session_configure(const char *application_name)
 {
 	static const char *const settings[][2] = {
-		{"search_path", "pg_catalog"},
+		{"search_path", "pg_catalog, pg_temp"},
 		{"plan_cache_mode", "force_generic_plan"},
 		{"statement_timeout", "0"},
 		{"lock_timeout", "0"},

@@ -41,7 +41,7 @@ SELECT t.later('1 h') \g /dev/null
 SELECT t.settle() \g /dev/null
 SELECT t.brief(2);
 
--- while paused: the pause holds; when it is resumed the run cannot go on
+-- while paused: the pause holds, with an alert; when it is resumed the run cannot go on
 SELECT t.clean() \g /dev/null
 SELECT run_id FROM sas.submit('slow');
 SELECT t.claim(), t.answer('a');
@@ -49,6 +49,7 @@ SELECT changed FROM sas.pause(1);
 SELECT t.later('2 h') \g /dev/null
 SELECT t.work();
 SELECT t.brief(1);
+SELECT * FROM t.alerts();
 SELECT changed, state FROM sas.resume(1);
 SELECT t.work();
 SELECT t.brief(1);

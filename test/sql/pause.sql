@@ -51,6 +51,17 @@ SELECT t.work();
 SELECT workflow, t.brief(run_id) FROM sas.runs ORDER BY run_id;
 SELECT * FROM t.left_over();
 
+-- claimed while the operator's session held the run, so that the claim could not say that it runs: resumed, it stops all the same
+SELECT t.clean() \g /dev/null
+SELECT run_id FROM sas.submit('one');
+SELECT t.claim();
+SET session_replication_role = replica;
+UPDATE sas.run SET state = 'pending', started_at = NULL;
+RESET session_replication_role;
+SELECT changed FROM sas.pause(1);
+SELECT t.answer('a');
+SELECT changed, state, result FROM sas.resume(1);
+
 -- a transient failure cools off; its time comes while paused; resumed, it goes on
 SELECT t.clean() \g /dev/null
 SELECT run_id FROM sas.submit('one');

@@ -37,7 +37,7 @@ SELECT t.workflow('elsewhere', '{"a": {"agent": "payments", "call": {}}}') \g /d
 SELECT run_id FROM sas.submit('work', labels => '{"n": "urgent"}', priority => 9);
 SELECT run_id FROM sas.submit('elsewhere', labels => '{"n": "plain"}');
 SELECT t.next(1);
--- the rank stays when the step was parked, given back or failed: it queues up anew
+-- a step that was given back queues up anew
 SELECT t.clean() \g /dev/null
 SELECT run_id FROM sas.submit('work', labels => '{"n": "first"}');
 SELECT t.later('1 s') \g /dev/null

@@ -40,7 +40,7 @@ SELECT sas.acknowledge(ARRAY(SELECT alert_id FROM sas.alerts WHERE run_id = 3));
 SELECT changed FROM sas.retry(3, 'b');
 SELECT t.work('{"b": "permanent 402"}');
 SELECT kind, step, occurrences FROM t.alerts() WHERE run_id = 3;
--- retry of one failed step leaves another that has failed as it is
+-- what else has failed gets another window with it
 SELECT t.clean() \g /dev/null
 SELECT run_id FROM sas.submit('order');
 SELECT t.work('{"b": "permanent 402", "c": "permanent 400"}');

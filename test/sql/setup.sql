@@ -176,7 +176,7 @@ END $$;
 
 -- t.alerts(): what is open
 CREATE FUNCTION t.alerts() RETURNS TABLE (kind text, run_id bigint, step text, message text, occurrences int) LANGUAGE sql AS $$
-    SELECT a.kind, a.run_id, a.step, a.message, a.occurrences FROM sas.alerts a WHERE a.acknowledged_at IS NULL ORDER BY a.alert_id
+    SELECT a.kind, a.run_id, a.step, a.message, a.occurrences FROM sas.alerts a WHERE a.acknowledged_at IS NULL ORDER BY a.run_id, a.step, a.alert_id
 $$;
 
 -- t.left_over(): what stands in the private tables when all runs have ended; nothing should

@@ -35,7 +35,7 @@ SELECT run_id FROM sas.submit('call');
 SELECT t.claim('young');
 SELECT worked FROM sas._supervisor_tick(1, '{}', (SELECT max(id) - 1 FROM t.worker), 100);
 SELECT t.brief(4);
-SELECT t.later('1 h'), t.work() \g /dev/null
+SELECT t.later('1 h'), t.work(), t.later('1 h'), t.work() \g /dev/null
 SELECT run_id, state, result FROM sas.runs ORDER BY 1;
 SELECT * FROM t.left_over();
 
@@ -118,5 +118,5 @@ SELECT next_due FROM sas._supervisor_tick(1, '{1}', 1, 100);
 SELECT count(*) FROM sas.submit_batch('call', ARRAY(SELECT '{}'::jsonb FROM generate_series(1, 25)));
 SELECT t.claim('dead', 1) FROM generate_series(1, 25) \g /dev/null
 UPDATE t.worker SET alive = false;
-SELECT worked FROM generate_series(1, 5), LATERAL sas._supervisor_tick(1, '{}', 99 + generate_series * 0, 10);
+SELECT worked FROM generate_series(1, 5) n, LATERAL sas._supervisor_tick(1, '{}', 99 + n * 0, 10);
 SELECT state, count(*) FROM sas.steps WHERE run_id > 1 GROUP BY 1;

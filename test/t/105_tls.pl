@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: PostgreSQL
+#
+# Certificates are verified, always.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+use SasTest;
+use SasService;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $dir = PostgreSQL::Test::Utils::tempdir();
+
+# make_certificate(name, alternative name): one that is its own authority
+sub make_certificate
+{
+	my ($name, $for) = @_;
+	my @files = ("$dir/$name.pem", "$dir/$name.key");
+	run_log([ 'openssl', 'req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-subj', "/CN=$name",
+		'-addext', "subjectAltName=$for", '-out', $files[0], '-keyout', $files[1] ], '>', \my $out, '2>', \my $err) or die "openssl: $err";
+	return (cert => $files[0], key => $files[1]);
+}
+
+my $node = new_node('main');
+my %mine = make_certificate('mine', 'IP:127.0.0.1');
+my %other = make_certificate('other', 'DNS:example.com');
+my $service = SasService->new(%mine);
+my $wrong_host = SasService->new(%other);
+my $plain = SasService->new;
+
+sub call_with
+{
+	my ($agent, $url, $options) = @_;
+	make_agent($node, $agent, $url, retry => '{"max_attempts": 1}', options => $options // '{}');
+	return run_call($node, $agent, { path => '/' });
+}
+
+my $run = call_with('unknown', $service);
+is("$run->{result} $run->{error}{detail}", 'error the certificate of the server is self-signed', 'a self-signed certificate is refused');
+ok(!$run->{steps}{it}{in_doubt}, 'and the call is known not to have been made');
+is(scalar $service->requests, 0, 'the service has seen no request');
+
+$run = call_with('known', $service, qq({"ca_file": "$mine{cert}"}));
+is("$run->{result} $run->{output}{status}", 'success 200', 'with ca_file it is accepted');
+$run = call_with('another', $service, qq({"ca_file": "$other{cert}"}));
+like("$run->{result} $run->{error}{detail}", qr/^error the certificate of the server is (self-signed|from an unknown authority)/, 'but not with that of another authority');
+$run = call_with('missing', $service, qq({"ca_file": "$dir/none.pem"}));
+is("$run->{result} $run->{error}{detail}", 'error the file of certificate authorities cannot be used', 'a ca_file that is not there refuses everything');
+$run = call_with('wrong', $wrong_host, qq({"ca_file": "$other{cert}"}));
+like("$run->{result} $run->{error}{detail}", qr/^error the certificate of the server is for another host|^error .*not accepted/, 'a certificate for another host is refused, though its authority is known');
+is(scalar $wrong_host->requests, 0, 'and that service has seen no request');
+$run = call_with('not_tls', 'https://127.0.0.1:' . $plain->{port});
+like("$run->{result} $run->{error}{detail}", qr/^error the TLS handshake failed/, 'a service that does not speak TLS is not spoken to without it');
+is(scalar $plain->requests, 0, 'nor sent anything');
+my $off = $node->psql('postgres', q{SELECT sas.create_agent('off', base_url => 'https://127.0.0.1', options => '{"verify": false}')});
+isnt($off, 0, 'there is no option that turns verification off');
+is(scalar(grep { $_->{target} eq '/' } $service->requests), 1, 'all in all one request was made');
+done_testing();

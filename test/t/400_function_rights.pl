@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: PostgreSQL
+#
+# Function steps run as the owner of their run, and cannot climb from there to
+# the worker's rights; nothing of one owner is left for the next.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+use SasTest;
+use Test::More;
+
+my $node = new_node('main');
+$node->safe_psql('postgres', q{
+	CREATE ROLE app LOGIN;
+	CREATE ROLE batch NOLOGIN;
+	CREATE ROLE other NOLOGIN;
+	GRANT batch, other TO app;
+	SELECT sas.grant_usage('batch', 'user');
+	SELECT sas.grant_usage('other', 'user');
+	SELECT sas.set_secret('token', 'very-secret-value');
+	CREATE SCHEMA shop;
+	GRANT USAGE, CREATE ON SCHEMA shop TO batch, other;
+	CREATE TABLE shop.log (who text NOT NULL, session_who text NOT NULL, is_super boolean NOT NULL, what text);
+	GRANT ALL ON shop.log TO PUBLIC;
+	CREATE FUNCTION shop.note(what text) RETURNS text LANGUAGE sql VOLATILE AS $$
+		INSERT INTO shop.log
+		SELECT current_user, session_user, (SELECT rolsuper FROM pg_roles WHERE rolname = current_user), what
+		RETURNING what $$;});
+
+my $names = 0;
+
+# the output or the error of one step that runs this body as that role
+sub outcome
+{
+	my ($role, $body, %option) = @_;
+	my $name = 'f' . ++$names;
+	my $language = $option{language} // 'plpgsql';
+	my $attributes = $option{attributes} // '';
+	my $run = $node->safe_psql('postgres', qq{
+		SET ROLE $role;
+		CREATE FUNCTION shop.$name(input jsonb) RETURNS jsonb LANGUAGE $language $attributes AS \$f\$ $body \$f\$;
+		SELECT sas.create_workflow('$name', '{"steps": {"s": {"function": "shop.$name", "retry": {"max_attempts": 1}}}, "on_failure": "fail",
+			"recovery": {"max_failures": 1}, "output": {"o": "{{steps.s.output}}"}}') IS NULL;
+		SELECT 'run ' || run_id FROM sas.submit('$name')});
+	($run) = $run =~ /^run (\d+)$/m;
+	wait_for($node, "SELECT state FROM sas.runs WHERE run_id = $run", 'stopped') or return 'never ended';
+	return $node->safe_psql('postgres', "SELECT coalesce(error ->> 'title', output ->> 'o', '') FROM sas.runs WHERE run_id = $run");
+}
+
+# -- as whom ----------------------------------------------------------------------
+
+is(outcome('batch', 'BEGIN RETURN to_jsonb(current_user::text); END'), 'batch', 'a function step runs as the owner of its run, who needs no LOGIN');
+is(outcome('other', 'SELECT to_jsonb(current_user::text)', language => 'sql'), 'other', 'another owner\'s as that one');
+is(outcome('batch', q{BEGIN RETURN to_jsonb(current_setting('search_path')); END}), 'pg_catalog, shop, pg_temp', 'with the search_path of promise 11');
+is(outcome('batch', q{BEGIN RETURN to_jsonb(current_setting('is_superuser')); END}), 'off', 'and is_superuser is off') ;
+like(outcome('batch', 'BEGIN RETURN to_jsonb((SELECT value FROM sas.secret)); END'), qr/permission denied/, 'it cannot read a secret');
+like(outcome('batch', 'BEGIN RETURN to_jsonb((SELECT count(*) FROM sas.run)); END'), qr/permission denied/, 'nor a private table');
+is(outcome('batch', q{BEGIN RETURN to_jsonb((SELECT count(*) FROM sas.runs WHERE submitted_by <> 'batch')); END}), '0', 'it sees its own runs only');
+
+# -- climbing ---------------------------------------------------------------------
+
+foreach my $try (
+	'SET ROLE postgres', 'RESET ROLE', 'SET ROLE NONE', 'SET LOCAL ROLE postgres', 'RESET SESSION AUTHORIZATION', 'SET SESSION AUTHORIZATION postgres',
+	'SET SESSION AUTHORIZATION DEFAULT', 'SELECT set_config($q$role$q$, $q$postgres$q$, false)',
+	'SELECT set_config($q$session_authorization$q$, $q$postgres$q$, false)', 'RESET ALL', 'DISCARD ALL')
+{
+	my $answer = outcome('batch', qq{
+		DECLARE
+			met text := 'nothing';
+		BEGIN
+			BEGIN
+				EXECUTE \$x\$$try\$x\$;
+			EXCEPTION WHEN OTHERS THEN
+				met := SQLSTATE;
+			END;
+			RETURN to_jsonb(format('%s %s %s', met, current_user, has_table_privilege('sas.secret', 'SELECT')));
+		END});
+	# RESET ALL leaves the role alone, so it need not be refused
+	like($answer, $try eq 'RESET ALL' ? qr/^\w+ batch f$/ : qr/^(42501|25001|0A000|22023) batch f$/, "$try does not climb");
+}
+like(outcome('batch', 'BEGIN RETURN to_jsonb(current_user::text); END', attributes => 'SET search_path = shop'), qr/^batch$/, 'a function with settings of its own runs as the owner too');
+
+# -- later in the transaction -----------------------------------------------------
+
+$node->safe_psql('postgres', q{
+	SET ROLE batch;
+	CREATE TABLE shop.watched (n int);
+	CREATE FUNCTION shop.later() RETURNS trigger LANGUAGE plpgsql AS $$
+	BEGIN
+		PERFORM shop.note('deferred trigger ' || NEW.n);
+		IF NEW.n < 3 THEN
+			INSERT INTO shop.watched VALUES (NEW.n + 1);	-- deferred again
+		END IF;
+		RETURN NULL;
+	END $$;
+	CREATE CONSTRAINT TRIGGER later AFTER INSERT ON shop.watched DEFERRABLE INITIALLY DEFERRED
+		FOR EACH ROW EXECUTE FUNCTION shop.later();
+	CREATE TABLE shop.strict (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)});
+is(outcome('batch', q{BEGIN INSERT INTO shop.watched VALUES (1); RETURN '1'; END}), '1', 'a function that leaves deferred triggers succeeds');
+is($node->safe_psql('postgres', q{SELECT string_agg(what || ' ' || who || ' ' || is_super, ', ' ORDER BY what) FROM shop.log WHERE what LIKE 'deferred%'}),
+	'deferred trigger 1 batch false, deferred trigger 2 batch false, deferred trigger 3 batch false', 'they run as the owner, also those that follow from them');
+like(outcome('batch', q{BEGIN INSERT INTO shop.strict VALUES (1), (1); RETURN '1'; END}), qr/duplicate key/, 'a deferred constraint that is broken fails the step');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM shop.strict'), '0', 'and what it wrote is gone');
+
+like(
+	outcome('batch', q{
+		BEGIN
+			EXECUTE 'DECLARE c CURSOR WITH HOLD FOR SELECT shop.note(''held cursor'')';
+			RETURN '1';
+		END}),
+	qr/^1$|cursor/, 'a WITH HOLD cursor is dropped or refused');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM shop.log WHERE is_super}), '0', 'nothing of all this ran as a superuser');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM shop.log WHERE who NOT IN ('batch', 'other')}), '0', 'nor as anybody else');
+like(outcome('batch', q{BEGIN COMMIT; RETURN '1'; END}), qr/invalid transaction termination/, 'a function cannot commit the worker\'s transaction');
+like(outcome('batch', q{BEGIN ROLLBACK; RETURN '1'; END}), qr/invalid transaction termination/, 'nor roll it back');
+
+# -- what is left -------------------------------------------------------------------
+
+is(
+	outcome('batch', q{
+		BEGIN
+			PERFORM set_config('work_mem', '77MB', false);
+			PERFORM set_config('my.secret', 'of batch', false);
+			EXECUTE 'SET statement_timeout = 0';
+			CREATE TEMP TABLE leftover AS SELECT 1 AS n;
+			EXECUTE 'CREATE FUNCTION pg_temp.trap() RETURNS int LANGUAGE sql AS $x$ SELECT 1 $x$';
+			EXECUTE 'PREPARE leftover AS SELECT 1';
+			PERFORM pg_advisory_lock(4711);
+			EXECUTE 'LISTEN leftover';
+			CREATE SEQUENCE shop.numbers;
+			PERFORM nextval('shop.numbers');
+			RETURN to_jsonb(pg_backend_pid());
+		END}) =~ /^\d+$/ ? 'ok' : 'failed',
+	'ok', 'an owner leaves all kinds of things in the session');
+my @left = split /\|/, outcome('other', q{
+		DECLARE
+			last text := 'none';
+		BEGIN
+			BEGIN
+				last := lastval();
+			EXCEPTION WHEN OTHERS THEN NULL;
+			END;
+			RETURN to_jsonb(concat_ws('|', current_setting('work_mem'), coalesce(nullif(current_setting('my.secret', true), ''), 'none'),
+				(SELECT count(*) FROM pg_class WHERE relnamespace = pg_my_temp_schema()), (SELECT count(*) FROM pg_proc WHERE pronamespace = pg_my_temp_schema()),
+				(SELECT count(*) FROM pg_prepared_statements), (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'),
+				(SELECT count(*) FROM pg_listening_channels()), last));
+		END});
+my @names = ('setting of the server', 'setting of its own', 'temporary table', 'temporary function', 'prepared statement', 'advisory lock', 'channel', 'sequence value');
+my @none = ('4MB', 'none', 0, 0, 0, 0, 0, 'none');
+is($left[$_], $none[$_], "the next owner finds no $names[$_]") foreach 0 .. $#names;
+
+# -- revoked ------------------------------------------------------------------------
+
+$node->safe_psql('postgres', q{
+	CREATE FUNCTION shop.mine(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT to_jsonb(1) $$;
+	CREATE FUNCTION shop.gone(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT to_jsonb(1) $$;
+	REVOKE ALL ON FUNCTION shop.mine FROM PUBLIC;
+	GRANT EXECUTE ON FUNCTION shop.mine TO batch});
+my ($out, $err);
+isnt($node->psql('postgres', q{SET ROLE other; SELECT sas.create_workflow('x', '{"steps": {"s": {"function": "shop.mine"}}}')}, stderr => \$err), 0,
+	'a function that one may not call is refused at define');
+$node->safe_psql('postgres', q{SELECT sas.create_workflow('mine', '{"steps": {"s": {"function": "shop.mine"}}, "on_failure": "fail"}');
+	SELECT sas.create_workflow('gone', '{"steps": {"s": {"function": "shop.gone"}}, "on_failure": "fail"}')});
+isnt($node->psql('postgres', q{SET ROLE other; SELECT sas.submit('mine')}, stderr => \$err), 0, 'and at submit');
+$node->safe_psql('postgres', 'ALTER SYSTEM SET sas.function_workers = 0');
+$node->reload;
+wait_for($node, q{SELECT count(*) FROM sas.workers WHERE actor = 'function'}, '0');
+$node->safe_psql('postgres', q{SET ROLE batch; SELECT run_id FROM sas.submit('mine', key => 'revoked'); SELECT run_id FROM sas.submit('gone', key => 'gone')});
+$node->safe_psql('postgres', 'REVOKE EXECUTE ON FUNCTION shop.mine FROM batch; DROP FUNCTION shop.gone');
+$node->safe_psql('postgres', 'ALTER SYSTEM RESET sas.function_workers');
+$node->reload;
+ok(wait_for($node, q{SELECT count(*) FROM sas.runs WHERE key IN ('revoked', 'gone') AND state = 'stopped'}, '2'), 'when the right is taken away between submit and run');
+is($node->safe_psql('postgres', q{SELECT result, error ->> 'title' FROM sas.runs WHERE key = 'revoked'}),
+	'error|permission denied for function shop.mine(pg_catalog.jsonb)', 'the step fails');
+like($node->safe_psql('postgres', q{SELECT result, error ->> 'title' FROM sas.runs WHERE key = 'gone'}), qr/^error\|.*does not exist/, 'so does one whose function is gone');
+is($node->safe_psql('postgres', q{SELECT max(attempt) FROM sas.steps JOIN sas.runs r USING (run_id) WHERE r.key IN ('revoked', 'gone')}), '1', 'at once: no retry helps');
+done_testing();
