@@ -73,7 +73,7 @@ BEGIN
         JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND w.undo = (s.state = 'compensating')
         WHERE s.request_id IS NOT NULL),
     over AS (
-        SELECT h.*, h.dead AND (h.def).lane = 0 AND h.together > 1 AS crowd
+        SELECT h.*, h.dead AND (h.def).lane = 0 AND h.together > 1 AND NOT (h.step).alone AS crowd
         FROM held h WHERE (h.dead OR (h.step).complete_by <= now) AND (h.step).run_id = ANY (locked)),
     change AS (
         SELECT o.*,

@@ -187,8 +187,17 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS 
 DECLARE
     a sas.agent := sas._live_agent(name);
 BEGIN
-    UPDATE sas.agent_health SET breaker = 'half-open', open_until = NULL WHERE agent_health.agent_id = a.agent_id AND breaker = 'open';
+    -- in shared memory only: the row is the workers', and no session may hold it
     PERFORM sas._half_open(a.agent_id);
+    -- whose cool-offs end here is locked first, so that no tick waits for this transaction
+    PERFORM sas._ring_on_abort();
+    PERFORM FROM sas.run r
+    WHERE r.run_id IN (SELECT d.run_id FROM sas.due d
+                       JOIN sas.step s ON s.run_id = d.run_id AND s.step_no = d.step_no AND s.element = d.element
+                       JOIN sas.run x ON x.run_id = d.run_id
+                       JOIN sas.workflow_step w ON w.version_id = x.version_id AND w.step_no = d.step_no AND w.undo = (s.state = 'compensating')
+                       WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at > sas._now() AND w.lane = a.agent_id)
+    ORDER BY r.run_id FOR NO KEY UPDATE;
     -- cool-offs of this agent's steps are due now; the agent's rate and places release them
     UPDATE sas.due d SET due_at = sas._now()
     FROM sas.step s, sas.run r, sas.workflow_step w
@@ -276,7 +285,8 @@ BEGIN
         last_error = coalesce(u.last_error, h.last_error),
         last_error_at = CASE WHEN u.last_error IS NULL THEN h.last_error_at ELSE sas._now() END
     FROM unnest(agent_ids, breakers, open_in_ms, last_errors) AS u (agent_id, breaker, open_in, last_error)
-    WHERE h.agent_id = u.agent_id;
+    WHERE h.agent_id = u.agent_id
+      AND h.agent_id IN (SELECT l.agent_id FROM sas.agent_health l WHERE l.agent_id = ANY (agent_ids) FOR UPDATE SKIP LOCKED);
     FOR opened IN
         SELECT a.agent_id, a.name FROM unnest(agent_ids, breakers) AS u (agent_id, breaker) JOIN sas.agent a ON a.agent_id = u.agent_id WHERE u.breaker = 'open'
     LOOP

@@ -53,6 +53,8 @@ LANGUAGE plpgsql AS $$
 DECLARE
     changes sas._step_change[];
     stopped bigint[];
+    overdue bigint[] := ARRAY(SELECT r.run_id FROM sas.run r
+                              WHERE r.run_id = ANY (run_ids) AND r.deadline <= sas._now() AND r.paused_for IS DISTINCT FROM 'its deadline has passed');
 BEGIN
     PERFORM sas._move_runs(array_agg(ROW(r.run_id, 'paused',
                 CASE WHEN r.fate IS NOT NULL THEN 'compensating' WHEN r.paused_state = 'scheduled' THEN 'scheduled'
@@ -77,7 +79,7 @@ BEGIN
     PERFORM sas._requeue(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element)) FROM unnest(changes) c;
 
     INSERT INTO sas.due (actor, due_at, run_id, kind)
-    SELECT 'v', sas._now(), r.run_id, 'deadline' FROM sas.run r WHERE r.run_id = ANY (run_ids) AND r.deadline <= sas._now() AND r.fate IS NULL;
+    SELECT 'v', sas._now(), r.run_id, 'deadline' FROM sas.run r WHERE r.run_id = ANY (overdue) AND r.fate IS NULL;
     INSERT INTO sas.due (actor, due_at, run_id, kind)
     SELECT 's', greatest(r.start_at, sas._now()), r.run_id, 'start' FROM sas.run r WHERE r.run_id = ANY (run_ids) AND r.state = 'scheduled';
     SELECT array_agg(r.run_id) INTO stopped FROM sas.run r WHERE r.run_id = ANY (run_ids) AND r.fate IS NULL AND r.open_steps = 0;

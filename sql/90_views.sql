@@ -44,7 +44,7 @@ COMMENT ON VIEW sas.workflows IS 'Workflows with their current version: those of
 
 CREATE VIEW sas.runs WITH (security_barrier) AS
 SELECT r.run_id, w.name AS workflow, v.version, r.key, r.state, r.result, r.priority, NULL::text AS queue,
-       CASE WHEN p.sees THEN r.input END AS input, CASE WHEN p.sees THEN r.output END AS output, r.error,
+       CASE WHEN p.sees THEN r.input END AS input, CASE WHEN p.sees THEN r.output END AS output, CASE WHEN p.sees THEN r.error ELSE r.error - 'detail' END AS error,
        CASE WHEN r.state = 'stopped' THEN 1.0
             WHEN v.step_count = 0 THEN 0.0
             ELSE (SELECT count(*) FROM sas.step s WHERE s.run_id = r.run_id AND s.state IN ('succeeded', 'skipped', 'compensating', 'compensated')) / v.step_count::float8 END AS progress,
@@ -81,7 +81,7 @@ SELECT r.run_id, w.name AS step, NULL::int AS element, w.kind, a.name AS agent,
                   WHERE e.version_id = r.version_id AND e.to_no = w.step_no AND coalesce(fs.state, 'waiting') NOT IN ('succeeded', 'skipped')) END AS waiting_on,
        CASE WHEN s.request_id IS NOT NULL THEN s.complete_by ELSE s.waiting_until END AS waiting_until,
        CASE WHEN p.sees THEN sas._step_input(r.run_id, w.step_no) END AS input,
-       CASE WHEN p.sees THEN s.output END AS output, s.error, coalesce(s.in_doubt, false) AS in_doubt, s.started_at, s.finished_at,
+       CASE WHEN p.sees THEN s.output END AS output, CASE WHEN p.sees THEN s.error ELSE s.error - 'detail' END AS error, coalesce(s.in_doubt, false) AS in_doubt, s.started_at, s.finished_at,
        sas._step_key(r.trace, w.name, 0, false) AS idempotency_key
 FROM sas.run r
 CROSS JOIN LATERAL (SELECT sas._sees_payload(r.owner) AS sees OFFSET 0) p
@@ -96,7 +96,7 @@ COMMENT ON COLUMN sas.steps.waiting_kind IS 'reply, agent, worker, steps, cool_o
 COMMENT ON COLUMN sas.steps.in_doubt IS 'A call was made and nobody knows whether it did anything';
 
 CREATE VIEW sas.attempts WITH (security_barrier) AS
-SELECT t.run_id, w.name AS step, NULL::int AS element, t.attempt, t.undo, a.name AS agent, t.worker, t.status, t.http_status, t.error, t.started_at, t.finished_at
+SELECT t.run_id, w.name AS step, NULL::int AS element, t.attempt, t.undo, a.name AS agent, t.worker, t.status, t.http_status, CASE WHEN sas._sees_payload(r.owner) THEN t.error ELSE t.error - 'detail' END AS error, t.started_at, t.finished_at
 FROM sas.attempt t
 JOIN sas.run r ON r.run_id = t.run_id
 JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = t.step_no AND NOT w.undo
@@ -118,7 +118,9 @@ SELECT a.name, a.kind, a.base_url, a.enabled, coalesce(p.in_flight, 0) AS in_fli
        CASE WHEN p.breaker = 'open' AND p.open_for_ms = 0 THEN 'half-open' ELSE coalesce(p.breaker, h.breaker, 'closed') END AS breaker,
        CASE WHEN coalesce(p.breaker, h.breaker) = 'open' THEN h.open_until END AS open_until,
        (SELECT count(*) FROM sas.ready q WHERE q.lane = a.agent_id) AS waiting,
-       h.last_error, h.last_error_at, coalesce(h.stale_replies, 0) AS stale_replies, a.request_timeout, a.retry, a.created_at
+       -- what the service answered to somebody's call is for those who may read all payload
+       CASE WHEN (SELECT sas._sees_payload(10::oid)) THEN h.last_error ELSE jsonb_strip_nulls(jsonb_build_object('title', h.last_error -> 'title', 'status', h.last_error -> 'status')) END AS last_error,
+       h.last_error_at, coalesce(h.stale_replies, 0) AS stale_replies, a.request_timeout, a.retry, a.created_at
 FROM sas.agent a
 LEFT JOIN sas.agent_health h USING (agent_id)
 LEFT JOIN sas._places() p ON p.agent_id = a.agent_id

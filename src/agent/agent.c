@@ -36,6 +36,7 @@ static bool transaction_failed; /* the last one did not commit */
 static int *lanes;				/* what was asked of the doors for it */
 static int *quantities;
 static int	n_lanes;
+static bool cut_short;			/* and not all agents were asked for */
 static int	room_for;
 
 static void
@@ -55,12 +56,19 @@ ask_doors(int64 *retry_us)
 	int64		now = sas_clock_monotonic_us();
 	int			n = 0;
 
+	cut_short = false;
 	for (int i = 0; i < sas_n_known; i++)
 	{
 		SasAgentEntry *e = &sas_known[i];
 		int64		again;
 		int			granted;
 
+		/* without a free slot the bits are left to other workers; a flight that ends makes this one look again */
+		if (free_slots == 0 || batch == 0)
+		{
+			cut_short = true;
+			break;
+		}
 		if (sas_bell_take_lane(e->stored->agent_id))
 			e->look = true;
 		if (e->ask_again_us != 0 && now >= e->ask_again_us)
@@ -70,9 +78,7 @@ ask_doors(int64 *retry_us)
 		}
 		if (!e->look || !e->stored->enabled)
 			continue;
-		if (free_slots == 0 || batch == 0)
-			break;				/* a flight that ends makes this look again */
-		granted = sas_places_ask(e->stored->agent_id, &e->limits, Min(free_slots, batch), &again);
+		granted = sas_places_ask(e->stored->agent_id, &e->limits, Min(free_slots, batch), false, &again);
 		if (again != 0)
 			e->ask_again_us = again;
 		if (granted == 0)
@@ -85,7 +91,7 @@ ask_doors(int64 *retry_us)
 		free_slots -= granted;
 		batch -= granted;
 	}
-	for (int i = 0; i < sas_n_known; i++)
+	for (int i = 0; i < sas_n_known && free_slots > 0; i++)
 		if (sas_known[i].ask_again_us != 0 && (*retry_us == 0 || sas_known[i].ask_again_us < *retry_us))
 			*retry_us = sas_known[i].ask_again_us;
 	return n;
@@ -121,6 +127,22 @@ use_claims(List *claimed, int64 claimed_us)
 	foreach(lc, claimed)
 		sas_flight_take_off(lfirst(lc), lease, claimed_us);
 	return more;
+}
+
+/* A worker whose slots are all taken now leaves what it would look at to the others. */
+static void
+pass_on(void)
+{
+	bool		any = false;
+
+	for (int i = 0; i < sas_n_known; i++)
+		if (sas_known[i].look && sas_known[i].stored->enabled)
+		{
+			sas_bell_set_lane(sas_known[i].stored->agent_id);
+			any = true;
+		}
+	if (any)
+		sas_bell_wake_other(SAS_AGENT);
 }
 
 /* The last transaction did not commit: nothing was claimed, and what is in the outbox stays there. */
@@ -181,6 +203,8 @@ turn(void)
 		transaction_failed = false;
 		sas_outbox_written(sas_known, sas_n_known);
 		more = use_claims(claimed, claimed_us);
+		if (claimed != NIL && sas_flights_in_the_air() >= sas_agent_slots)
+			pass_on();
 		/* the claimed calls go out now; an answer may be there already, and nothing would tell of it again */
 		next.again |= sas_flights_move();
 	}
@@ -195,7 +219,7 @@ turn(void)
 	}
 	if (sas_outbox_waiting() && (next.wake_in_ms < 0 || next.wake_in_ms > SAS_LOCKED_RETRY_MS))
 		next.wake_in_ms = SAS_LOCKED_RETRY_MS;
-	next.again |= (more && sas_flights_in_the_air() < sas_agent_slots) || sas_outbox_due();
+	next.again |= ((more || cut_short) && sas_flights_in_the_air() < sas_agent_slots) || sas_outbox_due();
 	return next;
 }
 

@@ -266,7 +266,7 @@ wake_flight(SasFlight *flight, int64 now)
 	}
 	if (!flight->has_place)
 	{
-		if (sas_places_ask(flight->agent_id, &agent->limits, 1, &again) == 0)
+		if (sas_places_ask(flight->agent_id, &agent->limits, 1, true, &again) == 0)
 		{
 			set_wake(flight, again > now ? again : now + 20000);
 			return;

@@ -196,6 +196,13 @@ named(Jsonb *on, int sqlstate)
 	return false;
 }
 
+/* A function is cancelled a little early: a reply after complete-by would not count. */
+static int64
+cancel_at_us(const Work *w)
+{
+	return w->deadline_us - Min(250, (int64) w->step->window_ms / 10) * 1000;
+}
+
 static void
 judge(Work *w, bool in_company)
 {
@@ -208,9 +215,10 @@ judge(Work *w, bool in_company)
 		w->solo = true;
 	else if (w->performed.transient || named(retry.on, w->performed.sqlstate))
 	{
-		/* the pauses of one window are short, so the claim is given back between them */
-		w->verdict = (w->step->attempt + 1) % retry.max_attempts == 0 ? "transient" : "hand_back";
+		/* the pauses of one window are short, so the claim is given back between them; one that was used up counts */
 		w->again_in_ms = Max(1, sas_flight_pause_ms(&retry, w->step->attempt % retry.max_attempts + 1));
+		w->verdict = (w->step->attempt + 1) % retry.max_attempts == 0 ||
+			cancel_at_us(w) <= sas_clock_monotonic_us() ? "transient" : "hand_back";
 	}
 	else
 		w->verdict = "permanent";
@@ -222,10 +230,8 @@ call(Work *w, bool in_company)
 {
 	SasContext	context;
 	int64		begun = sas_clock_monotonic_us();
-	int64		left_ms = (w->deadline_us - begun) / 1000;
+	int64		left_ms = (cancel_at_us(w) - begun + 999) / 1000;
 
-	/* cancelled a little early: a reply after complete-by would not count */
-	left_ms -= Min(250, (int64) w->step->window_ms / 10);
 	w->started_at = sas_clock_now();
 	if (w->step->problem != NULL)
 	{
@@ -350,6 +356,10 @@ is_last(void)
 		for (int i = 0; i < batch->n; i++)
 			runnable += !batch->work[i].done && batch->work[i].not_before_us == 0;
 	}
+	/* not beside one that took a transaction down before: a claim must not cost what a function did */
+	for (int i = 0; i < n_group; i++)
+		if (group[i]->tries > 0)
+			return false;
 	for (int i = 0; i < n_group; i++)
 		runnable -= group[i]->not_before_us == 0 && (group[i]->lost || group[i]->verdict != NULL);
 	return runnable == 0 && list_length(batches) < SAS_OPEN_BATCHES;

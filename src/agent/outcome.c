@@ -18,8 +18,10 @@
 #include "common/base64.h"
 #include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"
+#include "transport/origin.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
+#include "utils/json.h"
 #include "utils/memutils.h"
 
 /* Is the status among "404", "2xx", ...? */
@@ -96,7 +98,23 @@ sas_outcome_of(const SasReply *reply, const SasFlight *flight, SasOutcome *outco
 		outcome->kind = SAS_OUTCOME_PERMANENT;
 }
 
-/* Overwrites each secret of the agent in the bytes; the length stays. */
+static void
+mask_one(char *bytes, size_t len, const char *secret)
+{
+	size_t		n = strlen(secret);
+	char	   *at = bytes;
+
+	while (n > 0 && (at = memmem(at, len - (at - bytes), secret, n)) != NULL)
+	{
+		memset(at, '*', n);
+		at += n;
+	}
+}
+
+/*
+ * Overwrites each secret of the agent in the bytes, as it is, as a part of an
+ * address and as JSON writes it; the length stays.
+ */
 static void
 mask(char *bytes, size_t len, const SasStoredAgent *agent)
 {
@@ -105,14 +123,17 @@ mask(char *bytes, size_t len, const SasStoredAgent *agent)
 	foreach(lc, agent->secrets)
 	{
 		const char *secret = lfirst(lc);
-		size_t		n = strlen(secret);
-		char	   *at = bytes;
+		char	   *encoded = sas_url_encode_segment(secret, strlen(secret));
+		StringInfoData json;
 
-		while (n > 0 && (at = memmem(at, len - (at - bytes), secret, n)) != NULL)
-		{
-			memset(at, '*', n);
-			at += n;
-		}
+		mask_one(bytes, len, secret);
+		if (encoded != NULL)
+			mask_one(bytes, len, encoded);
+		free(encoded);
+		initStringInfo(&json);
+		escape_json(&json, secret);
+		json.data[json.len - 1] = '\0';
+		mask_one(bytes, len, json.data + 1);
 	}
 }
 
@@ -125,10 +146,12 @@ sas_outcome_problem(const SasReply *reply, const SasFlight *flight, const SasSto
 	if (reply->kind == SAS_REPLY_HTTP)
 	{
 		title = psprintf("the service answered %d", outcome->status);
-		if (reply->body_len > 0 && pg_verify_mbstr(GetDatabaseEncoding(), reply->body, Min(reply->body_len, 500), true))
+		if (reply->body_len > 0 && pg_verify_mbstr(GetDatabaseEncoding(), reply->body, reply->body_len, true))
 		{
-			detail = pnstrdup(reply->body, Min(reply->body_len, 500));
+			/* masked before it is cut, or the cut might hide a secret's end */
+			detail = pnstrdup(reply->body, reply->body_len);
 			mask(detail, strlen(detail), agent);
+			detail = pnstrdup(detail, pg_mbcliplen(detail, strlen(detail), 500));
 		}
 		return sas_json_problem("http", title, detail, outcome->status, flight->id.run_id, flight->step);
 	}
@@ -198,7 +221,7 @@ push_jsonb(JsonbParseState **state, Jsonb *jsonb)
 }
 
 static void
-push_body(JsonbParseState **state, const SasReply *reply, char *body)
+push_body(JsonbParseState **state, const SasReply *reply, const SasStoredAgent *agent, char *body)
 {
 	JsonbValue	key = {.type = jbvString};
 	JsonbValue	v = {.type = jbvNull};
@@ -213,18 +236,31 @@ push_body(JsonbParseState **state, const SasReply *reply, char *body)
 		pushJsonbValue(state, WJB_VALUE, &v);
 		return;
 	}
-	is_text = pg_verify_mbstr(GetDatabaseEncoding(), body, reply->body_len, true);
-	if (is_text && says_json(reply->content_type) && memchr(body, '\0', reply->body_len) == NULL &&
+	is_text = memchr(body, '\0', reply->body_len) == NULL &&
+		pg_verify_mbstr(GetDatabaseEncoding(), body, reply->body_len, true);
+	if (is_text && says_json(reply->content_type) &&
 		(parsed = parse_json(body)) != NULL)
 	{
-		push_jsonb(state, parsed);
-		return;
+		if (agent->secrets != NIL)
+		{
+			/* an escape may have hidden a secret: look at it as PostgreSQL writes it */
+			char	   *text = JsonbToCString(NULL, &parsed->root, VARSIZE(parsed));
+
+			mask(text, strlen(text), agent);
+			parsed = parse_json(text);
+			body = text;
+		}
+		if (parsed != NULL)
+		{
+			push_jsonb(state, parsed);
+			return;
+		}
 	}
 	v.type = jbvString;
-	if (is_text && memchr(body, '\0', reply->body_len) == NULL)
+	if (is_text)
 	{
 		v.val.string.val = body;
-		v.val.string.len = reply->body_len;
+		v.val.string.len = strlen(body);
 		pushJsonbValue(state, WJB_VALUE, &v);
 	}
 	else
@@ -268,6 +304,7 @@ push_headers(JsonbParseState **state, const SasReply *reply, const SasStoredAgen
 
 		at += strlen(at) + 1;
 		at += strlen(at) + 1;
+		mask(name, strlen(name), agent);
 		mask(value, strlen(value), agent);
 		if (!pg_verify_mbstr(GetDatabaseEncoding(), name, strlen(name), true) ||
 			!pg_verify_mbstr(GetDatabaseEncoding(), value, strlen(value), true))
@@ -335,6 +372,6 @@ sas_outcome_output(const SasReply *reply, const SasStoredAgent *agent)
 	key.val.string.len = 7;
 	pushJsonbValue(&state, WJB_KEY, &key);
 	push_headers(&state, reply, agent);
-	push_body(&state, reply, body);
+	push_body(&state, reply, agent, body);
 	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 }

@@ -19,12 +19,16 @@
 /* a second's worth of tokens times this may be used at once */
 #define SAS_BURST_S 0.1
 
+/* a call that has rested asks again well within this */
+#define SAS_RESTED_US 100000
+
 typedef struct SasPlace
 {
 	Oid			dboid;			/* InvalidOid: free */
 	int			agent_id;
 	int			in_flight;
 	bool		refused;		/* somebody waits for a place */
+	int64		rested_until_us;	/* the next free place is for a call that has rested */
 	bool		told;			/* the stored breaker state was loaded */
 	double		tokens;
 	int64		filled_us;
@@ -157,11 +161,12 @@ fill(SasPlace *p, const SasLimits *limits, int64 now)
 }
 
 int
-sas_places_ask(int agent_id, const SasLimits *limits, int want, int64 *retry_us)
+sas_places_ask(int agent_id, const SasLimits *limits, int want, bool rested, int64 *retry_us)
 {
 	int64		now = sas_clock_monotonic_us();
 	SasPlace   *p = lock_and_find(agent_id);
 	int			granted = want;
+	int			room;
 
 	*retry_us = 0;
 	if (p == NULL)
@@ -183,9 +188,17 @@ sas_places_ask(int agent_id, const SasLimits *limits, int want, int64 *retry_us)
 	if (p->breaker == SAS_BREAKER_HALF_OPEN && granted > 0 && limits->breaker_failures > 0)
 		granted = p->probe_pid == 0 ? 1 : 0;
 
-	if (granted > limits->max_in_flight - p->in_flight)
+	room = Max(0, limits->max_in_flight - p->in_flight);
+	if (rested)
+		p->rested_until_us = room > 0 ? 0 : now + SAS_RESTED_US;
+	else if (room > 0 && now < p->rested_until_us)
 	{
-		granted = Max(0, limits->max_in_flight - p->in_flight);
+		room--;
+		*retry_us = Max(*retry_us, p->rested_until_us);
+	}
+	if (granted > room)
+	{
+		granted = room;
 		p->refused = true;
 	}
 	if (granted > 0 && limits->rate_per_s > 0)

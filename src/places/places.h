@@ -46,8 +46,11 @@ extern void sas_places_load(int agent_id, SasBreaker breaker, int64 open_for_us)
  * Asks for up to want places, with a token each.  Returns how many are
  * granted; *retry_us says when it may be worth while to ask again when fewer
  * were (monotonic; 0: when a place is given back, which rings).
+ *
+ * A call that has rested between two attempts and asks again goes before
+ * steps that have not begun: the next place that is free is kept for it.
  */
-extern int	sas_places_ask(int agent_id, const SasLimits *limits, int want, int64 *retry_us);
+extern int	sas_places_ask(int agent_id, const SasLimits *limits, int want, bool rested, int64 *retry_us);
 
 /* Gives back places that were granted and not used: with their tokens. */
 extern void sas_places_return(int agent_id, const SasLimits *limits, int n);

@@ -14,6 +14,7 @@
 
 /* clocks jump: while something timed waits, look at least once a minute */
 #define SAS_LONGEST_SLEEP_MS 60000
+#define SAS_SHORTEST_SLEEP_MS 100
 
 static SasTurn
 turn(void)
@@ -25,7 +26,10 @@ turn(void)
 		return next;
 	worked = sas_store_scheduler_tick(SAS_SCHEDULER_BATCH, &next.wake_in_ms);
 	sas_store_commit();
-	next.again = worked == SAS_SCHEDULER_BATCH || next.wake_in_ms == 0;
+	next.again = worked > 0 && (worked == SAS_SCHEDULER_BATCH || next.wake_in_ms == 0);
+	/* what is due and could not be taken is held by a session: not before a while */
+	if (worked == 0 && next.wake_in_ms >= 0 && next.wake_in_ms < SAS_SHORTEST_SLEEP_MS)
+		next.wake_in_ms = SAS_SHORTEST_SLEEP_MS;
 	if (next.wake_in_ms > SAS_LONGEST_SLEEP_MS)
 		next.wake_in_ms = SAS_LONGEST_SLEEP_MS;
 	return next;

@@ -17,6 +17,7 @@
 
 #define SAS_SUPERVISOR_BATCH 200
 #define SAS_MAX_PEERS 1024
+#define SAS_SHORTEST_SLEEP_MS 100
 
 static SasTurn
 turn(void)
@@ -44,6 +45,9 @@ turn(void)
 	for (int i = 0; i < n_stuck; i++)
 		sas_peers_terminate(stuck[i]);
 	next.again = worked >= SAS_SUPERVISOR_BATCH;
+	/* what is due and could not be taken is held by a session: not before a while */
+	if (worked == 0 && next.wake_in_ms >= 0 && next.wake_in_ms < SAS_SHORTEST_SLEEP_MS)
+		next.wake_in_ms = SAS_SHORTEST_SLEEP_MS;
 	if (next.wake_in_ms < 0 || next.wake_in_ms > sas_supervisor_interval)
 		next.wake_in_ms = sas_supervisor_interval;
 	return next;

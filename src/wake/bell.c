@@ -8,8 +8,8 @@
  * work".  A latch that is set already, or whose owner is awake, costs its
  * ringer a memory barrier and no signal.
  *
- * A transaction's marks stay in this process until its locks are released: by
- * then others see the rows and hear of its invalidations.  Lane bits are set before the latches, and an
+ * A transaction's marks stay in this process until the transaction callback:
+ * by then others see the rows.  Lane bits are set before the latches, and an
  * agent clears a bit before it looks, so that no mark falls between two looks.
  * A prepared transaction drops its marks; COMMIT PREPARED rings everything.
  *
@@ -302,6 +302,7 @@ sas_bell_forget_marks(void)
 	marked_nruns = marked_runs_room = 0;
 }
 
+/* Everything marked; forgotten first, so that nothing is rung twice. */
 static void
 sas_bell_xact_callback(XactEvent event, void *arg)
 {

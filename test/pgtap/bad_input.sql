@@ -1,139 +1,285 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Bad input is refused at the door, with SQLSTATE, place and hint, and nothing is stored.
+-- Bad input is refused at the door: SQLSTATE says the kind, DETAIL the place
+-- as a JSON pointer, HINT what to do, and nothing is stored.
+\set QUIET on
+\pset format unaligned
+\pset tuples_only on
+\pset pager off
+SELECT no_plan();
 
-CREATE SCHEMA t;
+CREATE SCHEMA shop;
+CREATE FUNCTION shop.book(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT input $$;
+CREATE FUNCTION shop.closed(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT input $$;
+REVOKE ALL ON FUNCTION shop.closed FROM PUBLIC;
+CREATE FUNCTION shop.wrong(input jsonb) RETURNS int LANGUAGE sql AS $$ SELECT 1 $$;
+CREATE FUNCTION shop.many(input jsonb) RETURNS SETOF jsonb LANGUAGE sql AS $$ SELECT input $$;
+CREATE FUNCTION shop.other_argument(input text) RETURNS jsonb LANGUAGE sql AS $$ SELECT '{}'::jsonb $$;
+CREATE PROCEDURE shop.procedure(input jsonb) LANGUAGE sql AS $$ SELECT 1 $$;
+GRANT USAGE ON SCHEMA shop TO PUBLIC;
+CREATE SCHEMA hidden;
+CREATE FUNCTION hidden.f(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT input $$;
 
--- t.refused(statement, sqlstate, place, claim): fails as it should, says where and what to do.
-CREATE FUNCTION t.refused(statement text, code text, place text, claim text) RETURNS SETOF text LANGUAGE plpgsql AS $$
+SELECT sas.create_agent('payments', 'http://127.0.0.1:1');
+SELECT sas.set_secret('token', 'very-secret');
+SELECT sas.create_workflow('good', '{"steps": {"a": {"function": "shop.book"}}}');
+
+-- how much is stored
+CREATE FUNCTION pg_temp.stored() RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-    got text; message text; detail text; hint text;
+    t regclass;
+    n bigint;
+    said text := '';
+BEGIN
+    FOR t IN SELECT c.oid FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'r' ORDER BY c.relname LOOP
+        EXECUTE format('SELECT count(*) FROM %s', t) INTO n;
+        said := said || t || ' ' || n || '; ';
+    END LOOP;
+    RETURN said;
+END $$;
+CREATE TEMP TABLE before AS SELECT pg_temp.stored() AS said;
+
+-- refused(statement, SQLSTATE, JSON pointer, claim)
+CREATE FUNCTION pg_temp.refused(statement text, code text, pointer text, claim text) RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE
+    got_code text := 'none';
+    got_detail text;
+    got_hint text;
+    message text;
 BEGIN
     BEGIN
         EXECUTE statement;
     EXCEPTION WHEN OTHERS THEN
-        GET STACKED DIAGNOSTICS got = RETURNED_SQLSTATE, message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
+        GET STACKED DIAGNOSTICS got_code = RETURNED_SQLSTATE, got_detail = PG_EXCEPTION_DETAIL, got_hint = PG_EXCEPTION_HINT, message = MESSAGE_TEXT;
     END;
-    RETURN NEXT is(got, code, claim || ': SQLSTATE');
-    IF place IS NOT NULL THEN
-        RETURN NEXT is(detail, format('The place is "%s".', place), claim || ': place');
-    END IF;
-    RETURN NEXT unalike(coalesce(message, ''), '%internal%', claim || ': no internal error');
+    RETURN NEXT is(got_code, code, format('%s: SQLSTATE %s', claim, code));
+    RETURN NEXT is(got_detail, format('The place is "%s".', pointer), format('%s: DETAIL tells the place', claim));
+    RETURN NEXT ok(coalesce(got_hint, '') ~ '^[A-Z].*[.]$', format('%s: HINT says what to do', claim));
+    RETURN NEXT ok(message ~ '^[a-z0-9"-]' AND message !~ '[.]$', format('%s: the message begins small and has no period: %s', claim, message));
 END $$;
 
--- t.bad(definition, ...): a workflow that is refused, and validate says the same
-CREATE FUNCTION t.bad(definition jsonb, code text, place text, claim text) RETURNS SETOF text LANGUAGE plpgsql AS $$
+-- the same, for a definition; and validate says the same without raising
+CREATE FUNCTION pg_temp.bad(definition jsonb, code text, pointer text, claim text) RETURNS SETOF text LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN QUERY SELECT * FROM t.refused(format('SELECT sas.create_workflow(%L, %L)', 'w', definition), code, place, claim);
-    RETURN NEXT ok(EXISTS (SELECT FROM sas.validate_workflow(definition) v WHERE v.path = place), claim || ': validate_workflow names the place');
+    RETURN QUERY SELECT pg_temp.refused(format('SELECT sas.create_workflow(%L, %L)', 'bad', definition), code, pointer, claim);
+    RETURN NEXT is((SELECT v.path FROM sas.validate_workflow(definition) v LIMIT 1), pointer, format('%s: validate_workflow tells the same place', claim));
 END $$;
 
-CREATE FUNCTION t.f(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT '{}'::jsonb $$;
-CREATE FUNCTION t.wrong(input jsonb) RETURNS text LANGUAGE sql AS $$ SELECT 'x' $$;
-CREATE FUNCTION t.secret_one(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT '{}'::jsonb $$;
-REVOKE ALL ON FUNCTION t.secret_one FROM PUBLIC;
-SELECT sas.create_agent('shop', 'http://127.0.0.1:1');
+-- definitions: the run ---------------------------------------------------------------
 
-SELECT no_plan();
-
--- definitions
-SELECT t.bad('{"steps": {}, "nonsense": 1}', '22023', '/nonsense', 'an unknown key of the run');
-SELECT t.bad('{"steps": {"a": {"function": "t.f", "nonsense": 1}}}', '22023', '/steps/a/nonsense', 'an unknown key of a step');
-SELECT t.bad('{"steps": {"a": {"agent": "shop", "call": {"path": "/x", "nonsense": 1}}}}', '22023', '/steps/a/call/nonsense', 'an unknown key of a call');
-SELECT t.bad('{"steps": {"a": {"function": "t.f", "retry": {"nonsense": 1}}}}', '22023', '/steps/a/retry/nonsense', 'an unknown key of retry');
-SELECT t.bad('{"steps": {"a": {"function": "t.f", "undo": {"function": "t.f", "pivot": true}}}}', '22023', '/steps/a/undo/pivot', 'an unknown key of an undo');
-SELECT t.bad('{"steps": {"a": {"function": "t.f", "agent": "shop", "call": {"path": "/x"}}}}', '22023', '/steps/a', 'two kinds in one step');
-SELECT t.bad('{"steps": {"a": {"after": []}}}', '22023', '/steps/a', 'a step of no kind');
-SELECT t.bad('{"steps": {"a": {"agent": "nobody", "call": {"path": "/x"}}}}', '42704', '/steps/a/agent', 'an unknown agent');
-SELECT t.bad('{"steps": {"a": {"call": {"path": "/x"}}}}', '22023', '/steps/a', 'a call without an agent');
-SELECT t.bad('{"steps": {"a": {"function": "t.nobody"}}}', '42883', '/steps/a/function', 'a function that does not exist');
-SELECT t.bad('{"steps": {"a": {"function": "t.wrong"}}}', '42P13', '/steps/a/function', 'a function of another signature');
-SELECT t.bad('{"steps": {"a": {"function": "f"}}}', '42602', '/steps/a/function', 'a function without its schema');
-SELECT t.bad('{"steps": {}, "finalize": "t.nobody"}', '42883', '/finalize', 'a finalize that does not exist');
-SELECT t.bad('{"steps": {"a": {"function": "t.f", "after": ["b"]}, "b": {"function": "t.f", "after": ["a"]}}}', '42P17', '/steps/a', 'a cycle by after');
-SELECT t.bad('{"steps": {"a": {"function": "t.f", "input": {"x": "{{steps.b.output}}"}}, "b": {"function": "t.f", "after": ["a"]}}}', '42P17', '/steps/a', 'a cycle by after and reference');
-SELECT t.bad('{"steps": {"a": {"function": "t.f", "after": ["a"]}}}', '42P17', '/steps/a', 'a step after itself');
-SELECT t.bad('{"steps": {"a": {"function": "t.f", "after": ["nobody"]}}}', '42P10', '/steps/a/after', 'after a step that is not there');
-SELECT t.bad('{"steps": {"a": {"function": "t.f", "input": {"x": "{{steps.nobody.output}}"}}}}', '42P10', '/steps/a/input/x', 'a reference to a step that is not there');
-SELECT t.bad('{"steps": {"a": {"function": "t.f", "input": {"x": "{{steps.a.output}}"}}}}', '42P10', '/steps/a/input/x', 'a reference to the step itself');
-SELECT t.bad('{"steps": {"a": {"function": "t.f", "undo": {"function": "t.f", "input": {"x": "{{steps.b.output}}"}}}, "b": {"function": "t.f", "after": ["a"]}}}', '42P10', '/steps/a/undo/input/x', 'an undo that refers to a step not before it');
-SELECT t.bad('{"steps": {"a": {"function": "t.f", "input": {"x": "{{nonsense.y}}"}}}}', '42P10', '/steps/a/input/x', 'a reference to nothing that is known');
-SELECT t.bad('{"steps": {"a": {"function": "t.f", "input": {"x": "{{input.y"}}}}', '42601', '/steps/a/input/x', 'a reference without its end');
-SELECT t.bad('{"steps": {"a": {"function": "t.f", "input": {"x": "{{secret.y}}"}}}}', '42501', '/steps/a/input/x', 'a secret in a workflow');
-SELECT t.bad('{"steps": {}, "output": {"x": "{{steps.nobody.output}}"}}', '42P10', '/output/x', 'an output of a step that is not there');
-SELECT t.bad('{"steps": {"a": {"function": "t.f", "complete_in": "soon"}}}', '22007', '/steps/a/complete_in', 'a malformed duration');
-SELECT t.bad('{"steps": {"a": {"function": "t.f", "complete_in": "10"}}}', '22007', '/steps/a/complete_in', 'a duration without a unit');
-SELECT t.bad('{"steps": {"a": {"function": "t.f", "complete_in": 10}}}', '22007', '/steps/a/complete_in', 'a duration that is a number');
-SELECT t.bad('{"steps": {"a": {"function": "t.f", "complete_in": "-1 s"}}}', '22007', '/steps/a/complete_in', 'a negative duration');
-SELECT t.bad('{"steps": {}, "deadline": "never"}', '22007', '/deadline', 'a malformed deadline');
-SELECT t.bad('{"steps": {"a": {"function": "t.f", "retry": {"max_attempts": -1}}}}', '22023', '/steps/a/retry/max_attempts', 'a negative limit');
-SELECT t.bad('{"steps": {"a": {"function": "t.f", "recovery": {"max_failures": 0}}}}', '22023', '/steps/a/recovery/max_failures', 'a limit of nothing');
-SELECT t.bad('{"steps": {"a": {"function": "t.f", "recovery": {"backoff": "wild"}}}}', '22023', '/steps/a/recovery/backoff', 'an unknown backoff');
-SELECT t.bad('{"steps": {"a": {"function": "t.f", "on_failure": "explode"}}}', '22023', '/steps/a/on_failure', 'an unknown on_failure');
-SELECT t.bad('{"steps": {"a": {"function": "t.f", "pivot": "yes"}}}', '22023', '/steps/a/pivot', 'a pivot that is no boolean');
-SELECT t.bad('{"steps": {"a": {"function": "t.f", "expect": "$.output =="}}}', '42601', '/steps/a/expect', 'an expect that is no predicate');
-SELECT t.bad('{"steps": {"a": {"agent": "shop", "call": {"path": "/x"}, "expect": ["9xx"]}}}', '22023', '/steps/a/expect', 'an expect that is no status');
-SELECT t.bad('{"steps": {"A": {"function": "t.f"}}}', '42602', '/steps/A', 'a step name that is no plain identifier');
-SELECT t.bad('{"steps": {"finalize": {"function": "t.f"}}}', '42602', '/steps/finalize', 'a step named finalize');
-SELECT t.bad('{"steps": {"a": {"agent": "shop", "call": {"path": "x"}}}}', '22023', '/steps/a/call/path', 'a path that begins with neither / nor ?');
-SELECT t.bad('{"steps": {"a": {"agent": "shop", "call": {"path": "@evil.example/x"}}}}', '22023', '/steps/a/call/path', 'a path that would change the host');
-SELECT t.bad('{"steps": {"a": {"agent": "shop", "call": {"path": "//evil.example/x"}}}}', '22023', '/steps/a/call/path', 'a path that names a host');
-SELECT t.bad('{"steps": {"a": {"agent": "shop", "call": {"path": "http://evil.example/x"}}}}', '22023', '/steps/a/call/path', 'a path that is another address');
-SELECT t.bad('{"steps": {"a": {"agent": "shop", "call": {"path": "/x/../y"}}}}', '22023', '/steps/a/call/path', 'a path with dot segments');
-SELECT t.bad('{"steps": {"a": {"agent": "shop", "call": {"path": "/x/%2e%2e/y"}}}}', '22023', '/steps/a/call/path', 'a path with encoded dot segments');
-SELECT t.bad('{"steps": {"a": {"agent": "shop", "call": {"path": "/x", "method": "BREW"}}}}', '22023', '/steps/a/call/method', 'an unknown method');
-SELECT t.bad('{"steps": {"a": {"agent": "shop", "call": {"path": "/x", "headers": {"X-A": "b\r\nc: d"}}}}}', '22023', '/steps/a/call/headers/X-A', 'a header with a line break');
-SELECT t.bad('{"steps": {"a": {"agent": "shop", "call": {"path": "/x", "headers": {"X A": "b"}}}}}', '22023', '/steps/a/call/headers/X A', 'a header name with a blank');
-SELECT t.bad('{"steps": {"a": {"agent": "shop", "call": {"path": "/x", "body": 1, "text": "x"}}}}', '22023', '/steps/a/call', 'two bodies');
-SELECT t.bad('{"steps": 7}', '22023', '/steps', 'steps that are no object');
-SELECT t.bad('[]', '22023', '', 'a definition that is no object');
-SELECT t.bad('{"steps": {"a": 7}}', '22023', '/steps/a', 'a step that is no object');
-
--- the rest of the format, refused as not supported yet
-SELECT t.bad(format('{"steps": {"a": {%s: {}}}}', to_json(k))::jsonb, '0A000', '/steps/a/' || k, format('step key %s is of a later release', k))
-FROM unnest('{task,wait,workflow,include,poll,each,repeat,when,fallback,flow,queue}'::text[]) k;
-SELECT t.bad(format('{"steps": {}, %s: {}}', to_json(k))::jsonb, '0A000', '/' || k, format('run key %s is of a later release', k))
+SELECT pg_temp.bad('[]', '22023', '', 'a definition that is not an object');
+SELECT pg_temp.bad('"steps"', '22023', '', 'a definition that is a string');
+SELECT pg_temp.bad('null', '22023', '', 'a definition that is a JSON null');
+SELECT pg_temp.refused('SELECT sas.create_workflow(''bad'', NULL)', '22023', '', 'a definition that is null');
+SELECT pg_temp.bad('{}', '22023', '/steps', 'a definition without steps');
+SELECT pg_temp.bad('{"steps": []}', '22023', '/steps', 'steps that are not an object');
+SELECT pg_temp.bad('{"steps": {}, "colour": 1}', '22023', '/colour', 'an unknown key in a definition');
+SELECT pg_temp.bad('{"steps": {}, "a/b~c": 1}', '22023', '/a~1b~0c', 'an unknown key with characters of a pointer');
+SELECT pg_temp.bad('{"steps": {}, "deadline": "soon"}', '22007', '/deadline', 'a malformed deadline');
+SELECT pg_temp.bad('{"steps": {}, "deadline": 5}', '22007', '/deadline', 'a deadline without a unit');
+SELECT pg_temp.bad('{"steps": {}, "deadline": "-1 day"}', '22007', '/deadline', 'a negative deadline');
+SELECT pg_temp.bad('{"steps": {}, "on_failure": "explode"}', '22023', '/on_failure', 'an unknown on_failure');
+SELECT pg_temp.bad('{"steps": {}, "on_failure": {"transient": "explode"}}', '22023', '/on_failure/transient', 'an unknown on_failure of a kind');
+SELECT pg_temp.bad('{"steps": {}, "on_failure": {"sometimes": "skip"}}', '22023', '/on_failure/sometimes', 'an unknown kind of failure');
+SELECT pg_temp.bad('{"steps": {}, "recovery": {"max_failures": -1}}', '22023', '/recovery/max_failures', 'a negative limit of failures');
+SELECT pg_temp.bad('{"steps": {}, "recovery": {"max_failures": 0}}', '22023', '/recovery/max_failures', 'a limit of no failures');
+SELECT pg_temp.bad('{"steps": {}, "recovery": {"max_failures": 1.5}}', '22023', '/recovery/max_failures', 'half a failure');
+SELECT pg_temp.bad('{"steps": {}, "recovery": {"max_failures": "3"}}', '22023', '/recovery/max_failures', 'a limit that is a string');
+SELECT pg_temp.bad('{"steps": {}, "recovery": {"initial": "ten"}}', '22007', '/recovery/initial', 'a malformed pause');
+SELECT pg_temp.bad('{"steps": {}, "recovery": {"backoff": "wild"}}', '22023', '/recovery/backoff', 'an unknown backoff');
+SELECT pg_temp.bad('{"steps": {}, "recovery": {"jitter": "yes"}}', '22023', '/recovery/jitter', 'a jitter that is no boolean');
+SELECT pg_temp.bad('{"steps": {}, "recovery": {"tries": 3}}', '22023', '/recovery/tries', 'an unknown key in recovery');
+SELECT pg_temp.bad('{"steps": {}, "recovery": 3}', '22023', '/recovery', 'a recovery that is a number');
+SELECT pg_temp.bad('{"steps": {}, "priority": 5000}', '22023', '/priority', 'a priority out of bounds');
+SELECT pg_temp.bad('{"steps": {}, "finalize": "shop.nope"}', '42883', '/finalize', 'a finalize that does not exist');
+SELECT pg_temp.bad('{"steps": {}, "output": {"a": "{{steps.nope.output}}"}}', '42P10', '/output/a', 'an output that refers to a step that is not there');
+SELECT pg_temp.bad(jsonb_build_object('steps', '{}'::jsonb, k, '{}'::jsonb), '0A000', '/' || k, format('"%s", which this release does not have', k))
 FROM unnest('{flow,concurrency,singleton,queue,plan,hooks}'::text[]) k;
 
-SET sas.max_steps = 2;
-RESET sas.max_steps;
-SELECT t.bad((SELECT jsonb_build_object('steps', jsonb_object_agg('s' || g, '{"function": "t.f"}'::jsonb)) FROM generate_series(1, 10001) g), '54000', '/steps', 'more steps than sas.max_steps');
-SELECT t.bad(jsonb_build_object('steps', '{}'::jsonb, 'output', repeat('x', 1100000)), '54000', '', 'a definition over the size cap');
+-- definitions: a step ------------------------------------------------------------------
 
--- agents
-SELECT t.refused($$SELECT sas.create_agent('x', 'ftp://h')$$, '22023', '/base_url', 'a base_url that is not http');
-SELECT t.refused($$SELECT sas.create_agent('x', 'http://u:p@h')$$, '22023', '/base_url', 'a base_url with a password');
-SELECT t.refused($$SELECT sas.create_agent('x', 'nonsense')$$, '22023', '/base_url', 'a base_url that is none');
-SELECT t.refused($$SELECT sas.create_agent('x')$$, '22023', '/base_url', 'no base_url');
-SELECT t.refused($$SELECT sas.create_agent('X y', 'http://h')$$, '42602', '/name', 'an agent name that is no plain identifier');
-SELECT t.refused($$SELECT sas.create_agent('x', 'http://h', max_in_flight => -1)$$, '22023', '/max_in_flight', 'a negative max_in_flight');
-SELECT t.refused($$SELECT sas.create_agent('x', 'http://h', rate_limit => 'fast')$$, '22023', '/rate_limit', 'a malformed rate');
-SELECT t.refused($$SELECT sas.create_agent('x', 'http://h', request_timeout => '-1 s')$$, '22023', '/request_timeout', 'a negative time-out');
-SELECT t.refused($$SELECT sas.create_agent('x', 'http://h', headers => '{"A": "b\nc"}')$$, '22023', '/headers/A', 'an agent header with a line break');
-SELECT t.refused($$SELECT sas.create_agent('x', 'http://h', headers => '{"A": "{{input.x}}"}')$$, '42P10', '/headers/A', 'an agent header that refers to input');
-SELECT t.refused($$SELECT sas.create_agent('x', 'http://h', headers => '{"A": "{{secret.nobody}}"}')$$, '42704', '/headers/A', 'an agent header that refers to an unknown secret');
-SELECT t.refused($$SELECT sas.create_agent('x', 'http://h', breaker => '{"failures": 0}')$$, '22023', '/breaker/failures', 'a breaker that opens at nothing');
-SELECT t.refused($$SELECT sas.create_agent('x', 'http://h', options => '{"nonsense": 1}')$$, '22023', '/options/nonsense', 'an unknown option');
-SELECT t.refused($$SELECT sas.create_agent('x', 'http://h', options => '{"sign": {}}')$$, '0A000', '/options/sign', 'an option of a later release');
-SELECT t.refused($$SELECT sas.alter_agent('nobody', enabled => false)$$, '42704', NULL, 'an unknown agent');
-SELECT t.refused($$SELECT sas.drop_secret('nobody')$$, '42704', NULL, 'an unknown secret');
+CREATE FUNCTION pg_temp.bad_step(step jsonb, code text, pointer text, claim text) RETURNS SETOF text LANGUAGE sql AS $$
+    SELECT pg_temp.bad(jsonb_build_object('steps', jsonb_build_object('a', step)), code, pointer, claim)
+$$;
+SELECT pg_temp.bad_step('[]', '22023', '/steps/a', 'a step that is not an object');
+SELECT pg_temp.bad_step('{"function": "shop.book", "colour": 1}', '22023', '/steps/a/colour', 'an unknown key in a step');
+SELECT pg_temp.bad_step('{"function": "shop.book", "undo": {"function": "shop.book", "after": []}}', '22023', '/steps/a/undo/after', 'an unknown key in an undo');
+SELECT pg_temp.bad_step('{}', '22023', '/steps/a', 'a step of no kind');
+SELECT pg_temp.bad_step('{"function": "shop.book", "call": {}, "agent": "payments"}', '22023', '/steps/a', 'two kinds in one step');
+SELECT pg_temp.bad_step('{"function": "shop.book", "undo": {"function": "shop.book", "call": {}}}', '22023', '/steps/a/undo', 'two kinds in one undo');
+SELECT pg_temp.bad_step(jsonb_build_object(k, '{}'::jsonb), '0A000', '/steps/a/' || k, format('"%s", which this release does not have', k))
+FROM unnest('{task,wait,workflow,include,poll,agents,each,concurrency,max_failed,repeat,when,else,fallback,queue}'::text[]) k;
+SELECT pg_temp.bad_step('{"call": {}, "agent": "nobody"}', '42704', '/steps/a/agent', 'an unknown agent');
+SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "undo": {"call": {}, "agent": "nobody"}}', '42704', '/steps/a/undo/agent', 'an unknown agent of an undo');
+SELECT pg_temp.bad_step('{"call": {}}', '22023', '/steps/a', 'a call without an agent');
+SELECT pg_temp.bad_step('{"call": {}, "agent": 7}', '22023', '/steps/a/agent', 'an agent that is not a name');
+SELECT pg_temp.bad_step('{"function": "shop.book", "agent": "payments"}', '22023', '/steps/a/agent', 'a function with an agent');
+SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "input": {}}', '22023', '/steps/a/input', 'a call with an input');
+SELECT pg_temp.bad_step('{"function": "shop.nope"}', '42883', '/steps/a/function', 'a function that does not exist');
+SELECT pg_temp.bad_step('{"function": "nope.book"}', '42883', '/steps/a/function', 'a function in a schema that does not exist');
+SELECT pg_temp.bad_step('{"function": "shop.other_argument"}', '42883', '/steps/a/function', 'a function of something else than jsonb');
+SELECT pg_temp.bad_step('{"function": "shop.wrong"}', '42P13', '/steps/a/function', 'a function that does not return jsonb');
+SELECT pg_temp.bad_step('{"function": "shop.many"}', '42P13', '/steps/a/function', 'a function that returns a set');
+SELECT pg_temp.bad_step('{"function": "shop.procedure"}', '42P13', '/steps/a/function', 'a procedure');
+SELECT pg_temp.bad_step('{"function": "book"}', '42602', '/steps/a/function', 'a function without its schema');
+SELECT pg_temp.bad_step('{"function": "shop.book(jsonb)"}', '42602', '/steps/a/function', 'a function with arguments');
+SELECT pg_temp.bad_step('{"function": "shop.book; DROP TABLE x"}', '42602', '/steps/a/function', 'a function with more SQL behind it');
+SELECT pg_temp.bad_step('{"function": {"name": "shop.book"}}', '42602', '/steps/a/function', 'a function that is not a string');
+SELECT pg_temp.bad_step('{"function": "shop.nope", "after": ["a"]}', '42883', '/steps/a/function', 'two mistakes: the first');
+SELECT pg_temp.bad_step('{"function": "shop.book", "after": "b"}', '22023', '/steps/a/after', 'an after that is not an array');
+SELECT pg_temp.bad_step('{"function": "shop.book", "after": [1]}', '22023', '/steps/a/after', 'an after that does not hold names');
+SELECT pg_temp.bad_step('{"function": "shop.book", "after": ["nope"]}', '42P10', '/steps/a/after', 'an after that names a step that is not there');
+SELECT pg_temp.bad_step('{"function": "shop.book", "complete_in": "a while"}', '22007', '/steps/a/complete_in', 'a malformed window');
+SELECT pg_temp.bad_step('{"function": "shop.book", "complete_in": "-5 s"}', '22007', '/steps/a/complete_in', 'a negative window');
+SELECT pg_temp.bad_step('{"function": "shop.book", "complete_in": "0 s"}', '22007', '/steps/a/complete_in', 'a window of nothing');
+SELECT pg_temp.bad_step('{"function": "shop.book", "complete_in": "1000000 years"}', '22007', '/steps/a/complete_in', 'a window without end');
+SELECT pg_temp.bad_step('{"function": "shop.book", "pivot": "yes"}', '22023', '/steps/a/pivot', 'a pivot that is no boolean');
+SELECT pg_temp.bad_step('{"function": "shop.book", "priority": -5000}', '22023', '/steps/a/priority', 'a priority of a step out of bounds');
+SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "retry": {"max_attempts": -1}}', '22023', '/steps/a/retry/max_attempts', 'a negative number of attempts');
+SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "retry": {"on": [999]}}', '22023', '/steps/a/retry/on', 'a retry on what is no status');
+SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "expect": [99]}', '22023', '/steps/a/expect', 'an expect of what is no status');
+SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "expect": "$.output ==="}', '42601', '/steps/a/expect', 'an expect that is no predicate');
+SELECT pg_temp.bad_step('{"function": "shop.book", "undo": []}', '22023', '/steps/a/undo', 'an undo that is not an object');
 
--- submit
-SELECT sas.create_workflow('good', '{"steps": {"a": {"function": "t.f"}}}');
-SELECT t.refused($$SELECT * FROM sas.submit('nobody')$$, '42704', NULL, 'an unknown workflow');
-SELECT t.refused($$SELECT * FROM sas.submit('good', '[1]')$$, '22023', '/input', 'an input that is not an object');
-SELECT t.refused($$SELECT * FROM sas.submit('good', NULL)$$, '22023', '/input', 'no input');
-SELECT t.refused($$SELECT * FROM sas.submit('good', jsonb_build_object('x', repeat('y', 1100000)))$$, '54000', '/input', 'an input over the size cap');
-SELECT t.refused($$SELECT * FROM sas.submit('good', deadline => '-1 s')$$, '22023', '/deadline', 'a negative deadline');
-SELECT t.refused($$SELECT * FROM sas.submit('good', priority => 5000)$$, '22023', '/priority', 'a priority out of range');
-SELECT t.refused($$SELECT * FROM sas.submit('good', reply_to => 'Not A Queue')$$, '42602', '/reply_to', 'a reply queue with no plain name');
-SELECT t.refused($$SELECT * FROM sas.submit('good', labels => '7')$$, '22023', '/labels', 'labels that are no object');
-SELECT t.refused($$SELECT * FROM sas.submit('good', after_run => 1)$$, '0A000', NULL, 'after_run is of a later release');
+-- definitions: references and order -----------------------------------------------------
 
--- nothing of all that was stored
-SELECT is((SELECT count(*) FROM sas.workflows), 1::bigint, 'no refused workflow was stored');
-SELECT is((SELECT count(*) FROM sas.agents), 1::bigint, 'no refused agent was stored');
-SELECT is((SELECT count(*) FROM sas.runs), 0::bigint, 'no refused run was stored');
-SELECT is((SELECT count(*) FROM sas.workflow_step), 1::bigint, 'no step of a refused workflow was stored');
+SELECT pg_temp.bad_step('{"function": "shop.book", "input": {"x": "{{steps.nope.output}}"}}', '42P10', '/steps/a/input/x', 'a reference to a step that is not there');
+SELECT pg_temp.bad_step('{"function": "shop.book", "input": {"x": "{{steps.a.output}}"}}', '42P10', '/steps/a/input/x', 'a reference of a step to itself');
+SELECT pg_temp.bad_step('{"function": "shop.book", "input": {"x": "{{nothing.x}}"}}', '42P10', '/steps/a/input/x', 'a reference to nothing');
+SELECT pg_temp.bad_step('{"function": "shop.book", "input": {"x": "{{output.x}}"}}', '42P10', '/steps/a/input/x', 'an input that refers to the output');
+SELECT pg_temp.bad_step('{"function": "shop.book", "input": {"x": "{{input.x"}}', '42601', '/steps/a/input/x', 'a malformed reference');
+SELECT pg_temp.bad_step('{"call": {"headers": {"Authorization": "{{secret.token}}"}}, "agent": "payments"}', '42501', '/steps/a/call/headers/Authorization', 'a secret in a workflow');
+SELECT pg_temp.bad('{"steps": {"a": {"function": "shop.book", "after": ["c"]}, "b": {"function": "shop.book", "after": ["a"]}, "c": {"function": "shop.book", "after": ["b"]}}}',
+                   '42P17', '/steps/a', 'a cycle');
+SELECT pg_temp.bad('{"steps": {"a": {"function": "shop.book", "input": {"x": "{{steps.b.output}}"}}, "b": {"function": "shop.book", "after": ["a"]}}}', '42P17', '/steps/a', 'a cycle over a reference');
+SELECT pg_temp.bad('{"steps": {"a": {"function": "shop.book", "after": ["a"]}}}', '42P17', '/steps/a', 'a step after itself');
+SELECT pg_temp.bad('{"steps": {"a": {"function": "shop.book", "undo": {"function": "shop.book", "input": {"x": "{{steps.b.output}}"}}}, "b": {"function": "shop.book"}}}',
+                   '42P10', '/steps/a/undo/input/x', 'an undo that refers to a step not before its own');
+
+-- definitions: calls ----------------------------------------------------------------------
+
+CREATE FUNCTION pg_temp.bad_call(call jsonb, code text, pointer text, claim text) RETURNS SETOF text LANGUAGE sql AS $$
+    SELECT pg_temp.bad_step(jsonb_build_object('agent', 'payments', 'call', call), code, '/steps/a/call' || pointer, claim)
+$$;
+SELECT pg_temp.bad_call('"GET /"', '22023', '', 'a call that is not an object');
+SELECT pg_temp.bad_call('{"verb": "GET"}', '22023', '/verb', 'an unknown key in a call');
+SELECT pg_temp.bad_call('{"method": "get it"}', '22023', '/method', 'an unknown method');
+SELECT pg_temp.bad_call(jsonb_build_object('path', p), '22023', '/path', format('path %s, which would leave the origin', p))
+FROM unnest(ARRAY['http://evil.example/', '//evil.example/', '@evil.example/', 'x', '/a/../b', '/a/%2e%2E/b', '/./a', '/a b', E'/a\nb', '/a\b', '/a#b', '.evil.example/']) p;
+SELECT pg_temp.bad_call('{"path": 7}', '22023', '/path', 'a path that is not a string');
+SELECT pg_temp.bad_call(jsonb_build_object('headers', jsonb_build_object('X-A', v)), '22023', '/headers/X-A', format('a header with a line break, %L', v))
+FROM unnest(ARRAY[E'a\r\nX-B: b', E'a\nb', E'a\rb', E'\x01']) v;
+SELECT pg_temp.bad_call('{"headers": {"X A": "b"}}', '22023', '/headers/X A', 'a header name with a space');
+SELECT pg_temp.bad_call('{"headers": {"X-A\r\nB": "b"}}', '22023', E'/headers/X-A\r\nB', 'a header name with a line break');
+SELECT pg_temp.bad_call('{"headers": {"X-A": 7}}', '22023', '/headers/X-A', 'a header that is not a string');
+SELECT pg_temp.bad_call(jsonb_build_object('headers', jsonb_build_object(h, 'x')), '22023', '/headers/' || h, format('header %s, which sas sets itself', h))
+FROM unnest('{Host,content-length,Transfer-Encoding,Connection,Idempotency-Key,traceparent}'::text[]) h;
+SELECT pg_temp.bad_call('{"headers": []}', '22023', '/headers', 'headers that are not an object');
+SELECT pg_temp.bad_call('{"query": "a=b"}', '22023', '/query', 'a query that is not an object');
+SELECT pg_temp.bad_call('{"body": {}, "text": "x"}', '22023', '', 'a body and a text');
+SELECT pg_temp.bad_call('{"form": "x"}', '22023', '', 'a form that is not an object');
+SELECT pg_temp.bad_call('{"timeout": "never"}', '22007', '/timeout', 'a malformed time-out');
+
+-- definitions: names and sizes --------------------------------------------------------------
+
+SELECT pg_temp.refused(format('SELECT sas.create_workflow(%L, %L)', n, '{"steps": {}}'), '42602', '/name', format('a workflow named %L', left(n, 20)))
+FROM unnest(ARRAY['', 'Order', '1st', 'a-b', 'a b', 'ü', 'a"b', repeat('a', 64), E'a\nb', E'a\n']) n;
+SELECT pg_temp.refused('SELECT sas.create_workflow(NULL, ''{"steps": {}}'')', '42602', '/name', 'a workflow without a name');
+SELECT pg_temp.bad(jsonb_build_object('steps', jsonb_build_object(n, '{"function": "shop.book"}'::jsonb)), '42602', '/steps/' || n, format('a step named %L', left(n, 20)))
+FROM unnest(ARRAY['', 'A', 'a-b', repeat('a', 64), 'finalize']) n;
+SELECT pg_temp.bad(jsonb_build_object('steps', '{}'::jsonb, 'output', repeat('x', 1048576)), '54000', '', 'a definition over the size cap');
+SELECT pg_temp.bad(jsonb_build_object('steps', (SELECT jsonb_object_agg('s' || g, '{"function": "shop.book"}'::jsonb) FROM generate_series(1, 10001) g)), '54000', '/steps', 'more steps than the cap');
+
+-- definitions: who -----------------------------------------------------------------------------
+
+CREATE ROLE sas_definer;
+SELECT sas.grant_usage('sas_definer', 'user');
+SET ROLE sas_definer;
+SELECT pg_temp.bad_step('{"function": "shop.closed"}', '42501', '/steps/a/function', 'a function that the caller may not call');
+SELECT pg_temp.bad_step('{"function": "hidden.f"}', '42501', '/steps/a/function', 'a function in a schema that the caller may not use');
+SELECT pg_temp.bad('{"steps": {}, "finalize": "shop.closed"}', '42501', '/finalize', 'a finalize that the caller may not call');
+RESET ROLE;
+
+-- agents -------------------------------------------------------------------------------------
+
+SELECT pg_temp.refused(format('SELECT sas.create_agent(%L, %L)', n, 'http://127.0.0.1'), '42602', '/name', format('an agent named %L', left(n, 20)))
+FROM unnest(ARRAY['', 'Payments', 'pay-ments', repeat('a', 64)]) n;
+SELECT pg_temp.refused(format('SELECT sas.create_agent(%L, %L)', 'x', u), '22023', '/base_url', format('base_url %L', u))
+FROM unnest(ARRAY['ftp://127.0.0.1', 'file:///etc/passwd', '127.0.0.1', '', 'http://', 'http:///x', 'http://user:pw@host', 'http://host?x=1', 'http://host/#x', 'http://host:99999',
+                  'gopher://host', 'javascript:alert(1)', E'http://host\n/x', 'http://ho st', 'http://host/a/../b']) u;
+SELECT pg_temp.refused('SELECT sas.create_agent(''x'')', '22023', '/base_url', 'an agent without a base_url');
+CREATE FUNCTION pg_temp.bad_agent(arguments text, code text, pointer text, claim text) RETURNS SETOF text LANGUAGE sql AS $$
+    SELECT pg_temp.refused(format('SELECT sas.create_agent(''x'', ''http://127.0.0.1'', %s)', arguments), code, pointer, claim)
+    UNION ALL
+    SELECT pg_temp.refused(format('SELECT sas.alter_agent(''payments'', %s)', arguments), code, pointer, claim || ', altered')
+$$;
+SELECT pg_temp.bad_agent('max_in_flight => -1', '22023', '/max_in_flight', 'a negative max_in_flight');
+SELECT pg_temp.bad_agent('max_in_flight => 0', '22023', '/max_in_flight', 'a max_in_flight of nothing');
+SELECT pg_temp.bad_agent(format('rate_limit => %L', r), '22023', '/rate_limit', format('a rate_limit of %L', r)) FROM unnest('{-5/min,0/s,fast,5,5/fortnight}'::text[]) r;
+SELECT pg_temp.bad_agent('request_timeout => ''-1 s''', '22023', '/request_timeout', 'a negative request_timeout');
+SELECT pg_temp.bad_agent('retry => ''{"max_attempts": -1}''', '22023', '/retry/max_attempts', 'negative attempts of an agent');
+SELECT pg_temp.bad_agent('retry => ''{"initial": "soon"}''', '22007', '/retry/initial', 'a malformed pause of an agent');
+SELECT pg_temp.bad_agent('breaker => ''{"failures": -1}''', '22023', '/breaker/failures', 'a breaker after negative failures');
+SELECT pg_temp.bad_agent('breaker => ''{"colour": 1}''', '22023', '/breaker/colour', 'an unknown key in a breaker');
+SELECT pg_temp.bad_agent('breaker => ''{"window": "x"}''', '22007', '/breaker/window', 'a malformed window of a breaker');
+SELECT pg_temp.bad_agent('breaker => ''[]''', '22023', '/breaker', 'a breaker that is not an object');
+SELECT pg_temp.bad_agent('options => ''{"colour": 1}''', '22023', '/options/colour', 'an unknown option');
+SELECT pg_temp.bad_agent('options => ''{"max_response": "huge"}''', '22023', '/options/max_response', 'a malformed size');
+SELECT pg_temp.bad_agent('options => ''{"max_response": "-1 MB"}''', '22023', '/options/max_response', 'a negative size');
+SELECT pg_temp.bad_agent('options => ''{"http_version": "9"}''', '22023', '/options/http_version', 'an unknown version of HTTP');
+SELECT pg_temp.bad_agent('options => ''{"sign": {}}''', '0A000', '/options/sign', 'an option that this release does not have');
+SELECT pg_temp.bad_agent('headers => ''{"X-A": "a\nb"}''', '22023', '/headers/X-A', 'a header of an agent with a line break');
+SELECT pg_temp.bad_agent('headers => ''{"X-A": "{{secret.nope}}"}''', '42704', '/headers/X-A', 'a secret that is not there');
+SELECT pg_temp.bad_agent('headers => ''{"X-A": "{{input.x}}"}''', '42P10', '/headers/X-A', 'an agent that refers to an input');
+SELECT pg_temp.refused('SELECT sas.create_agent(''x'', kind => ''external'')', '0A000', '/kind', 'an outside agent, which this release does not have');
+SELECT pg_temp.refused('SELECT sas.create_agent(''x'', ''http://127.0.0.1'', kind => ''smtp'')', '22023', '/kind', 'an unknown kind of agent');
+SELECT throws_ok('SELECT sas.alter_agent(''nobody'')', '42704', 'agent "nobody" does not exist', 'an agent that is not there cannot be altered');
+SELECT throws_ok('SELECT sas.alter_agent(''payments'', reset => ''{colour}'')', '22023', 'cannot reset "colour"', 'what an agent does not have cannot be reset');
+SELECT throws_ok('SELECT sas.drop_agent(''nobody'')', '42704', NULL, 'an agent that is not there cannot be dropped');
+SELECT throws_ok('SELECT sas.reset_agent(''nobody'')', '42704', NULL, 'an agent that is not there cannot be reset');
+SELECT throws_ok('SELECT sas.drop_secret(''nope'')', '42704', NULL, 'a secret that is not there cannot be dropped');
+SELECT pg_temp.refused('SELECT sas.set_secret(''Bad'', ''x'')', '42602', '/name', 'a secret whose name is not plain');
+SELECT throws_ok(format('SELECT sas.set_secret(''nl'', %L)', E'a\r\nX-Evil: 1'), '22023', NULL, 'a secret with a line break');
+SELECT throws_ok('SELECT sas.set_secret(''empty'', '''')', '22023', NULL, 'an empty secret');
+
+-- submit -------------------------------------------------------------------------------------
+
+SELECT pg_temp.refused('SELECT * FROM sas.submit(''nope'')', '42704', '/workflow', 'an unknown workflow');
+SELECT pg_temp.refused('SELECT * FROM sas.submit(NULL)', '42704', '/workflow', 'no workflow');
+SELECT pg_temp.refused(format('SELECT * FROM sas.submit(''good'', %L)', i), '22023', '/input', format('input %s, which is not an object', i)) FROM unnest('{[1],7,"\"x\"",null}'::text[]) i;
+SELECT pg_temp.refused('SELECT * FROM sas.submit(''good'', NULL)', '22023', '/input', 'an input that is null');
+SELECT pg_temp.refused(format('SELECT * FROM sas.submit(''good'', jsonb_build_object(''x'', repeat(''x'', 1048577)))'), '54000', '/input', 'an input over the size cap');
+SELECT pg_temp.refused('SELECT * FROM sas.submit(''good'', deadline => ''-1 s'')', '22023', '/deadline', 'a deadline before the start');
+SELECT pg_temp.refused('SELECT * FROM sas.submit(''good'', priority => 100000)', '22023', '/priority', 'a priority of a run out of bounds');
+SELECT pg_temp.refused('SELECT * FROM sas.submit(''good'', priority => NULL)', '22023', '/priority', 'a priority that is null');
+SELECT pg_temp.refused('SELECT * FROM sas.submit(''good'', labels => ''[]'')', '22023', '/labels', 'labels that are not an object');
+SELECT pg_temp.refused('SELECT * FROM sas.submit(''good'', reply_to => ''Not Plain'')', '42602', '/reply_to', 'a reply queue whose name is not plain');
+SELECT pg_temp.refused('SELECT * FROM sas.submit_batch(''good'', ARRAY[''{}'']::jsonb[], ''{a,b}'')', '22023', '/keys', 'more keys than inputs');
+SELECT pg_temp.refused('SELECT * FROM sas.submit_batch(''good'', NULL, ''{a}'')', '22023', '/keys', 'keys without inputs');
+SELECT throws_ok('SELECT * FROM sas.submit(''good'', start_before => now())', '0A000', NULL, 'start_before is not in this release');
+SELECT throws_ok('SELECT * FROM sas.submit(''good'', after_run => 1)', '0A000', NULL, 'after_run is not in this release');
+SELECT throws_ok('SELECT sas.drop_workflow(''nope'')', '42704', NULL, 'a workflow that is not there cannot be dropped');
+SELECT throws_ok('SELECT sas.grant_workflow(''nope'', ''sas_definer'')', '42704', NULL, 'a workflow that is not there cannot be granted');
+SELECT throws_ok('SELECT sas.grant_usage(''sas_definer'', ''king'')', '22023', NULL, 'an unknown level cannot be granted');
+SELECT throws_ok('SELECT sas.grant_usage(''sas_definer'', ''worker'')', '0A000', NULL, 'outside workers are not in this release');
+
+-- nothing was stored ---------------------------------------------------------------------------
+
+SELECT is(pg_temp.stored(), (SELECT said FROM before), 'of all this nothing is stored');
+SELECT is((SELECT max_in_flight FROM sas.agents WHERE name = 'payments'), 100, 'and nothing altered');
+
+-- and what is good is taken --------------------------------------------------------------------
+
+SELECT is((SELECT count(*) FROM sas.validate_workflow('{"steps": {"a": {"agent": "payments", "call": {"method": "POST", "path": "/charges/{{input.id}}?x=1", "query": {"q": null}, "headers": {"X-A": "b\tc"}, "body": {"a": 1}, "timeout": "5 s"},
+    "expect": ["2xx", 409], "retry": {"max_attempts": 3, "on": [500, "5xx", "40001"]}, "undo": {"call": {"path": "{{steps.a.output.body.link}}"}}, "complete_in": "20 s", "pivot": true, "priority": 5,
+    "on_failure": {"transient": "skip"}}, "b": {"function": "shop.book", "input": {"x": "{{steps.a.output.body.id?}}"}, "expect": "$.output.ok == true", "after": ["a"]}},
+    "output": {"x": "{{steps.b.output}}"}, "on_failure": "pause", "recovery": {"max_failures": 3}, "deadline": "3 days", "finalize": "shop.book", "priority": -3}')), 0::bigint,
+    'a definition with every key of this release has no problem');
+SELECT lives_ok($$SELECT sas.create_workflow('partly', '{"steps": {"a": {"function": "shop.book", "on_failure": {"permanent": "skip"}}}}')$$, 'on_failure may say one kind only');
+SELECT is(sas.create_workflow('empty', '{"steps": {}}'), 1, 'a workflow without steps is one');
+SELECT lives_ok(format('SELECT sas.create_workflow(%L, ''{"steps": {}}'')', repeat('a', 63)), 'a name may have 63 bytes');
+SELECT lives_ok(format('SELECT sas.create_agent(%L, %L)', 'u' || row_number() OVER (), u), format('base_url %s is good', u))
+FROM unnest(ARRAY['http://host', 'https://host:8443/base/', 'http://[::1]:80', 'HTTP://Host/a/b']) u;
+SELECT ok(octet_length((sas.create_workflow('large', jsonb_build_object('steps', '{}'::jsonb, 'output', repeat('x', 1000000))))::text) > 0, 'a definition just below the cap is taken');
 
 SELECT * FROM finish();

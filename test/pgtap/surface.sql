@@ -1,57 +1,151 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- The SQL surface is there, explains itself, and is closed to those who were given nothing.
-
+-- The SQL surface: what is there under which names, that it explains itself,
+-- and that nobody has it who was not given it.
+\set QUIET on
+\pset format unaligned
+\pset tuples_only on
+\pset pager off
 SELECT no_plan();
 
-SELECT has_view('sas', v, format('view sas.%s is there', v))
-FROM unnest('{runs,steps,attempts,agents,workflows,workers,alerts,transitions,history,settings,run_details}'::text[]) v;
+-- functions: arguments with names and defaults, and what they return -----------------
 
-SELECT columns.claim FROM (
-    SELECT ok(NOT EXISTS (SELECT FROM unnest(string_to_array(w.columns, ' ')) c
-                          WHERE NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = ('sas.' || w.view)::regclass AND a.attname = c AND NOT a.attisdropped)),
-              format('sas.%s has its columns', w.view)) AS claim
-    FROM (VALUES
-        ('runs', 'run_id workflow version key state result priority queue input output error progress paused_for paused_by paused_at submitted_by parent_run_id labels created_at start_at started_at finished_at deadline'),
-        ('steps', 'run_id step element kind agent state attempt failure_count locked_by complete_by waiting_kind waiting_on waiting_until input output error started_at finished_at'),
-        ('attempts', 'run_id step element attempt undo agent worker status http_status error started_at finished_at'),
-        ('agents', 'name kind base_url enabled in_flight max_in_flight rate_limit breaker open_until waiting last_error'),
-        ('workers', 'pid actor database leader in_flight started_at last_activity_at'),
-        ('alerts', 'alert_id kind agent run_id step message occurrences created_at last_at acknowledged_at'),
-        ('run_details', 'runid workflow status return_message start_time end_time')) AS w (view, columns)) columns;
+CREATE TEMP TABLE wanted (name text, arguments text, result text);
+INSERT INTO wanted VALUES
+('create_agent', 'name text, base_url text DEFAULT NULL::text, kind text DEFAULT ''http''::text, headers jsonb DEFAULT ''{}''::jsonb, max_in_flight integer DEFAULT 100, rate_limit text DEFAULT NULL::text, request_timeout interval DEFAULT ''00:00:30''::interval, retry jsonb DEFAULT ''{}''::jsonb, breaker jsonb DEFAULT ''{}''::jsonb, options jsonb DEFAULT ''{}''::jsonb', 'void'),
+('alter_agent', 'name text, base_url text DEFAULT NULL::text, kind text DEFAULT NULL::text, headers jsonb DEFAULT NULL::jsonb, max_in_flight integer DEFAULT NULL::integer, rate_limit text DEFAULT NULL::text, request_timeout interval DEFAULT NULL::interval, retry jsonb DEFAULT NULL::jsonb, breaker jsonb DEFAULT NULL::jsonb, options jsonb DEFAULT NULL::jsonb, enabled boolean DEFAULT NULL::boolean, reset text[] DEFAULT ''{}''::text[]', 'void'),
+('drop_agent', 'name text', 'void'),
+('reset_agent', 'name text', 'void'),
+('set_secret', 'name text, value text', 'void'),
+('drop_secret', 'name text', 'void'),
+('create_workflow', 'name text, definition jsonb', 'integer'),
+('validate_workflow', 'definition jsonb', 'TABLE(path text, problem text, hint text)'),
+('drop_workflow', 'name text', 'void'),
+('grant_workflow', 'workflow text, role regrole', 'void'),
+('revoke_workflow', 'workflow text, role regrole', 'void'),
+('submit', 'workflow text, input jsonb DEFAULT ''{}''::jsonb, key text DEFAULT NULL::text, priority integer DEFAULT 0, start_at timestamp with time zone DEFAULT NULL::timestamp with time zone, start_before timestamp with time zone DEFAULT NULL::timestamp with time zone, deadline interval DEFAULT NULL::interval, after_run bigint DEFAULT NULL::bigint, reply_to text DEFAULT NULL::text, labels jsonb DEFAULT ''{}''::jsonb, OUT run_id bigint, OUT created boolean', 'record'),
+('submit_batch', 'workflow text, inputs jsonb[], keys text[] DEFAULT NULL::text[], priority integer DEFAULT 0, start_at timestamp with time zone DEFAULT NULL::timestamp with time zone, start_before timestamp with time zone DEFAULT NULL::timestamp with time zone, deadline interval DEFAULT NULL::interval, after_run bigint DEFAULT NULL::bigint, reply_to text DEFAULT NULL::text, labels jsonb DEFAULT ''{}''::jsonb', 'TABLE(run_id bigint, created boolean)'),
+('wait', 'run_id bigint, timeout interval DEFAULT ''00:01:00''::interval', 'TABLE(state text, result text, output jsonb, error jsonb)'),
+('read_replies', 'queue text, quantity integer DEFAULT 1', 'TABLE(event text, run_id bigint, workflow text, key text, result text, output jsonb, error jsonb, created_at timestamp with time zone)'),
+('acknowledge', 'alert_id bigint', 'integer'),
+('acknowledge', 'alert_ids bigint[]', 'integer'),
+('worker_restart', '', 'integer'),
+('grant_usage', 'role regrole, level text, agent text DEFAULT NULL::text', 'void');
+-- every verb on runs takes one id or an array, and answers in the same columns
+INSERT INTO wanted
+SELECT v.name, subject || v.more, 'TABLE(run_id bigint, step text, changed boolean, state text, result text, refused text)'
+FROM (VALUES ('pause', ''), ('resume', ''), ('retry', ', step text DEFAULT NULL::text, new_key boolean DEFAULT false'), ('cancel', ', reason text DEFAULT NULL::text')) AS v (name, more),
+     (VALUES ('run_id bigint'), ('run_ids bigint[]')) AS s (subject);
 
--- named arguments work as documented
-SELECT lives_ok($$SELECT sas.create_agent(name => 'a', base_url => 'http://127.0.0.1:1', kind => 'http', headers => '{}', max_in_flight => 5, rate_limit => '500/min',
-    request_timeout => '30 s', retry => '{"max_attempts": 3}', breaker => '{"off": true}', options => '{"max_response": "8 MB"}')$$, 'create_agent takes its arguments by name');
-SELECT lives_ok($$SELECT sas.alter_agent('a', enabled => false, reset => '{rate_limit}')$$, 'alter_agent changes and resets');
-SELECT is((SELECT rate_limit FROM sas.agents WHERE name = 'a'), NULL, 'what was reset has its default');
-SELECT is((SELECT max_in_flight FROM sas.agents WHERE name = 'a'), 5, 'what was not named stays');
-SELECT lives_ok($$SELECT sas.create_agent('a', 'http://127.0.0.1:2')$$, 'create_agent replaces by name');
-SELECT is((SELECT max_in_flight FROM sas.agents WHERE name = 'a'), 100, 'what is written is exactly what holds');
-SELECT is(sas.create_workflow('w', '{"steps": {}}'), 1, 'create_workflow returns the first version');
-SELECT is(sas.create_workflow('w', '{"steps": {}, "deadline": "1 day"}'), 2, 'create_workflow on an existing name makes a new version');
-SELECT is((SELECT count(*) FROM sas.validate_workflow('{"steps": {}}')), 0::bigint, 'validate_workflow finds nothing wrong with what is right');
-SELECT is((SELECT (h).version FROM sas.health() h), '0.1', 'health answers with one row');
-SELECT lives_ok('SELECT sas.drop_workflow(''w'')', 'drop_workflow drops');
-SELECT lives_ok('SELECT sas.drop_agent(''a'')', 'drop_agent drops');
-SELECT lives_ok('SELECT sas.create_agent(''a'', ''http://127.0.0.1:1'')', 'the name of a dropped agent can be used again');
+SELECT ok(EXISTS (SELECT FROM pg_proc p
+                  WHERE p.pronamespace = 'sas'::regnamespace AND p.proname = w.name
+                    AND pg_get_function_arguments(p.oid) = w.arguments AND pg_get_function_result(p.oid) = w.result),
+          format('sas.%s(%s) is there, with these names and defaults', w.name, left(w.arguments, 60)))
+FROM wanted w;
+SELECT is(ARRAY(SELECT DISTINCT p.proname::text FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.proname NOT LIKE '\_%' ORDER BY 1),
+          ARRAY(SELECT DISTINCT name FROM wanted UNION SELECT 'health' ORDER BY 1),
+          'these are all public functions');
+SELECT is((SELECT array_agg(a ORDER BY n) FROM pg_proc p, unnest(p.proargnames) WITH ORDINALITY AS x (a, n) WHERE p.oid = 'sas.health()'::regprocedure),
+          '{workers_loaded,launcher_pid,workers,slots_missing,leader_pid,runs_open,runs_paused,steps_ready,oldest_ready_at,breakers_open,alerts_open,in_recovery,version,ok}',
+          'sas.health() answers in one row with these columns');
+SELECT is((SELECT count(*) FROM sas.health()), 1::bigint, 'sas.health() returns one row');
+SELECT is((SELECT ok FROM sas.health()), false, 'sas.health() is not ok where no worker runs');
+SELECT is((SELECT version FROM sas.health()), (SELECT extversion FROM pg_extension WHERE extname = 'sas'), 'sas.health() tells the version');
 
--- it explains itself
-SELECT is(array(SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.proname !~ '^_' AND obj_description(p.oid, 'pg_proc') IS NULL),
+-- views: at least these columns -------------------------------------------------------
+
+SELECT ok(EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = ('sas.' || v.name)::regclass AND a.attname = c AND NOT a.attisdropped),
+          format('sas.%s has %s', v.name, c))
+FROM (VALUES
+    ('runs', 'run_id,workflow,version,key,state,result,priority,queue,input,output,error,progress,paused_for,paused_by,paused_at,submitted_by,parent_run_id,labels,created_at,start_at,started_at,finished_at,deadline'),
+    ('steps', 'run_id,step,element,kind,agent,state,attempt,failure_count,locked_by,complete_by,waiting_kind,waiting_on,waiting_until,input,output,error,started_at,finished_at'),
+    ('attempts', 'run_id,step,element,attempt,undo,agent,worker,status,http_status,error,started_at,finished_at'),
+    ('agents', 'name,kind,base_url,enabled,in_flight,max_in_flight,rate_limit,breaker,open_until,waiting,last_error,stale_replies'),
+    ('workers', 'pid,actor,database,leader,in_flight,started_at,last_activity_at'),
+    ('alerts', 'alert_id,kind,agent,run_id,step,message,occurrences,created_at,last_at,acknowledged_at'),
+    ('workflows', 'workflow,version,owner,definition'),
+    ('history', 'run_id,at,role,act,step,detail'),
+    ('transitions', 'subject,from_state,to_state,comment'),
+    ('settings', 'name,setting,unit,description')) AS v (name, columns), unnest(string_to_array(v.columns, ',')) c;
+SELECT is((SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = 'sas.run_details'::regclass AND a.attnum > 0),
+          '{runid,workflow,status,return_message,start_time,end_time}', 'sas.run_details has the columns of cron.job_run_details');
+SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind IN ('v', 'm') ORDER BY 1),
+          '{agents,alerts,attempts,history,run_details,runs,settings,steps,transitions,workers,workflows}'::text[], 'these are all views');
+SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v'
+                  AND c.relname NOT IN ('transitions', 'settings', 'run_details')
+                  AND NOT coalesce('security_barrier=true' = ANY (c.reloptions), false) ORDER BY 1),
+          '{}', 'every view that picks rows is a security barrier');
+
+-- settings ----------------------------------------------------------------------------
+
+SELECT is((SELECT boot_val || coalesce(' ' || unit, '') FROM pg_settings WHERE name = s.name), s.value, s.name || ' has this default')
+FROM (VALUES ('sas.schedulers', '1'), ('sas.agents', '1'), ('sas.function_workers', '1'), ('sas.supervisors', '1'), ('sas.agent_slots', '1000'),
+             ('sas.supervisor_interval', '10000 ms'), ('sas.complete_in', '60000 ms'), ('sas.run_deadline', '2592000 s'), ('sas.priority_step', '3600 s'),
+             ('sas.max_definition_size', '1048576 B'), ('sas.max_input_size', '1048576 B'), ('sas.max_steps', '10000')) AS s (name, value);
+SELECT is((SELECT count(*) FROM sas.settings WHERE coalesce(description, '') = ''), 0::bigint, 'every setting says what it is');
+SELECT ok((SELECT count(*) FROM sas.settings) >= 13, 'sas.settings shows them');
+
+-- everything explains itself -----------------------------------------------------------
+
+SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p
+                WHERE p.pronamespace = 'sas'::regnamespace AND p.proname NOT LIKE '\_%' AND coalesce(obj_description(p.oid, 'pg_proc'), '') = '' ORDER BY 1),
           '{}', 'every public function has a comment');
-SELECT is(array(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind IN ('v', 'r') AND obj_description(c.oid, 'pg_class') IS NULL),
-          '{}', 'every view and table has a comment');
-SELECT isnt(obj_description((SELECT oid FROM pg_extension WHERE extname = 'sas'), 'pg_extension'), NULL, 'the extension has a comment');
+SELECT is(ARRAY(SELECT c.oid::regclass::text FROM pg_class c
+                WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind IN ('r', 'v', 'm', 'p') AND coalesce(obj_description(c.oid, 'pg_class'), '') = '' ORDER BY 1),
+          '{}', 'every view and every table has a comment');
+SELECT ok(coalesce(obj_description((SELECT oid FROM pg_extension WHERE extname = 'sas'), 'pg_extension'), '') <> '', 'the extension has a comment');
+SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'r' AND c.relname ~ 's$' AND c.relname !~ '(ss|us)$' ORDER BY 1),
+          '{}', 'tables are private and have names in the singular');
 
--- nothing is granted to PUBLIC, every definer function fixes its path
-SELECT is(array(SELECT p.oid::regprocedure::text FROM pg_proc p CROSS JOIN LATERAL aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) x
-                WHERE p.pronamespace = 'sas'::regnamespace AND x.grantee = 0), '{}', 'no function is granted to PUBLIC');
-SELECT is(array(SELECT c.relname::text FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) x WHERE c.relnamespace = 'sas'::regnamespace AND x.grantee = 0),
-          '{}', 'no table or view is granted to PUBLIC');
-SELECT is(array(SELECT n.nspname::text FROM pg_namespace n CROSS JOIN LATERAL aclexplode(n.nspacl) x WHERE n.nspname = 'sas' AND x.grantee = 0), '{}', 'the schema is not granted to PUBLIC');
-SELECT is(array(SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.prosecdef
-                  AND NOT coalesce(array_to_string(p.proconfig, ','), '') ~ 'search_path=pg_catalog'), '{}', 'every security definer function sets search_path');
-SELECT is(array(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v' AND c.relname NOT IN ('transitions', 'settings')
-                  AND NOT coalesce(array_to_string(c.reloptions, ','), '') ~ 'security_barrier'), '{}', 'every view over runs is a security barrier');
+-- the extension ------------------------------------------------------------------------
+
+SELECT is((SELECT (e.extrelocatable, n.nspname, v.superuser, v.trusted) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
+           JOIN pg_available_extension_versions v ON v.name = e.extname AND v.version = e.extversion WHERE e.extname = 'sas'),
+          (false, 'sas'::name, true, false), 'it stands in schema sas, is not relocatable, and only a superuser creates it');
+SELECT is(ARRAY(SELECT c::regclass::text FROM pg_extension e, unnest(e.extconfig) c WHERE e.extname = 'sas' AND c = 'sas.secret'::regclass),
+          '{}', 'secrets are left out of dumps');
+SELECT is(ARRAY(SELECT c.oid::regclass::text FROM pg_class c
+                WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind IN ('r', 'S') AND c.relname NOT IN ('secret', 'transition')
+                  AND NOT c.oid = ANY ((SELECT extconfig FROM pg_extension WHERE extname = 'sas')::oid[]) ORDER BY 1),
+          '{}', 'every other table, and every sequence, is dumped');
+
+-- nobody has what he was not given -------------------------------------------------------
+
+SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
+                WHERE p.pronamespace = 'sas'::regnamespace AND a.grantee = 0 ORDER BY 1), '{}', 'no function is granted to PUBLIC');
+SELECT is(ARRAY(SELECT c.oid::regclass::text FROM pg_class c, aclexplode(c.relacl) a
+                WHERE c.relnamespace = 'sas'::regnamespace AND a.grantee = 0 ORDER BY 1), '{}', 'no table, view or sequence is granted to PUBLIC');
+SELECT is(ARRAY(SELECT c.oid::regclass || '.' || t.attname FROM pg_class c JOIN pg_attribute t ON t.attrelid = c.oid, aclexplode(t.attacl) a
+                WHERE c.relnamespace = 'sas'::regnamespace AND a.grantee = 0 ORDER BY 1), '{}', 'no column is granted to PUBLIC');
+SELECT is(ARRAY(SELECT a.privilege_type FROM pg_namespace n, aclexplode(n.nspacl) a WHERE n.nspname = 'sas' AND a.grantee = 0), '{}', 'the schema is not granted to PUBLIC');
+SELECT is(ARRAY(SELECT y.oid::regtype::text FROM pg_type y JOIN pg_class c ON c.oid = y.typrelid AND c.relkind = 'c', aclexplode(coalesce(y.typacl, acldefault('T', y.typowner))) a
+                WHERE y.typnamespace = 'sas'::regnamespace AND a.grantee = 0 ORDER BY 1), '{}', 'no type is granted to PUBLIC');
+SELECT is(ARRAY(SELECT d.defaclobjtype::text FROM pg_default_acl d), '{}', 'no default privileges are left behind');
+
+CREATE ROLE sas_nobody;
+SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND has_function_privilege('sas_nobody', p.oid, 'EXECUTE') ORDER BY 1),
+          '{}', 'an ordinary role may execute no function of sas, public or internal');
+SELECT is(ARRAY(SELECT c.oid::regclass::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind IN ('r', 'v')
+                  AND has_table_privilege('sas_nobody', c.oid, 'SELECT,INSERT,UPDATE,DELETE,TRUNCATE,REFERENCES,TRIGGER') ORDER BY 1),
+          '{}', 'an ordinary role has no right on any table or view of sas');
+SELECT ok(NOT has_schema_privilege('sas_nobody', 'sas', 'USAGE') AND NOT has_schema_privilege('sas_nobody', 'sas', 'CREATE'), 'an ordinary role may not look into the schema');
+
+-- functions that run with the rights of their owner -----------------------------------------
+
+SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.prosecdef
+                  AND NOT coalesce('search_path=pg_catalog, sas, pg_temp' = ANY (p.proconfig), false) ORDER BY 1),
+          '{}', 'every SECURITY DEFINER function sets search_path, pg_temp last');
+SELECT ok((SELECT count(*) FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.prosecdef) > 15, 'and there are some');
+SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.prosecdef AND p.proname NOT LIKE '\_%' AND p.proname <> 'health' ORDER BY 1),
+          '{}', 'public verbs are not SECURITY DEFINER: they tell the internal ones who called');
+SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p
+                WHERE p.pronamespace = 'sas'::regnamespace AND p.prosrc = 'sas_api_verb'
+                  AND NOT EXISTS (SELECT FROM pg_proc i WHERE i.pronamespace = p.pronamespace AND i.proname = '_' || p.proname AND i.prosecdef
+                                    AND i.proargtypes::oid[] = array_prepend('oid'::regtype::oid, p.proargtypes::oid[]) AND i.prorettype = p.prorettype AND i.proretset = p.proretset) ORDER BY 1),
+          '{}', 'every native verb has its internal function, which runs as the owner of sas');
+SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+                WHERE p.pronamespace = 'sas'::regnamespace AND l.lanname IN ('sql', 'plpgsql') AND NOT p.prosecdef AND p.proname NOT LIKE '\_%'
+                  AND p.prosrc !~ '^ SELECT (\* FROM )?sas\.' ORDER BY 1),
+          '{}', 'the other public functions only call a verb');
 
 SELECT * FROM finish();

@@ -17,8 +17,8 @@ sub make_certificate
 {
 	my ($name, $for) = @_;
 	my @files = ("$dir/$name.pem", "$dir/$name.key");
-	run_log([ 'openssl', 'req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-subj', "/CN=$name",
-		'-addext', "subjectAltName=$for", '-out', $files[0], '-keyout', $files[1] ], '>', \my $out, '2>', \my $err) or die "openssl: $err";
+	IPC::Run::run([ 'openssl', 'req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-subj', "/CN=$name",
+		'-addext', "subjectAltName=$for", '-out', $files[0], '-keyout', $files[1] ], '>', '/dev/null', '2>', '/dev/null') or die 'openssl failed';
 	return (cert => $files[0], key => $files[1]);
 }
 

@@ -10,7 +10,7 @@ use SasTest;
 use Test::More;
 use Time::HiRes qw(time);
 
-my $node = new_node('main', 'sas.supervisor_interval' => '60 s');
+my $node = new_node('main', 'sas.supervisor_interval' => '2 s');
 $node->safe_psql('postgres', q{
 	CREATE TABLE ledger (what text NOT NULL, n int);
 	CREATE SEQUENCE tried;
@@ -95,7 +95,7 @@ my $pid = $node->safe_psql('postgres', q{SELECT pid FROM sas.workers WHERE actor
 $begun = time();
 $run = submit('deaf');
 is(ended($run), 'error', 'a function that catches its cancellation is ended');
-cmp_ok(time() - $begun, '<', 15, 'soon after complete-by');
+cmp_ok(time() - $begun, '<', 15, "at the supervisor's next look after complete-by");
 ok(wait_for($node, "SELECT count(*) FROM sas.workers WHERE actor = 'function' AND pid <> $pid", '1'), 'with its worker; there is a new one');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM ledger WHERE what = 'deaf'}), '0', 'and nothing that it wrote is there');
 is(ended(submit('fast', '{"n": 1}')), 'success', 'work goes on');

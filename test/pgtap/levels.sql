@@ -1,0 +1,212 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Levels: what a user, an operator, a monitor and an admin may do; whose runs
+-- a role sees; who may submit what; and that secrets are readable by nobody.
+\set QUIET on
+\pset format unaligned
+\pset tuples_only on
+\pset pager off
+SELECT no_plan();
+
+CREATE ROLE ann;
+CREATE ROLE bob;
+CREATE ROLE team;
+CREATE ROLE carol IN ROLE team;
+CREATE ROLE dan IN ROLE team;
+CREATE ROLE "Odd ""Role" LOGIN;
+CREATE ROLE op;
+CREATE ROLE mon;
+CREATE ROLE adm;
+CREATE ROLE nobody;
+SELECT sas.grant_usage(r, 'user') FROM unnest('{ann,bob,team,carol,dan}'::regrole[]) r;
+SELECT sas.grant_usage('op', 'operator');
+SELECT sas.grant_usage('mon', 'monitor');
+SELECT sas.grant_usage('adm', 'admin');
+SELECT lives_ok($$SELECT sas.grant_usage('"Odd ""Role"', 'user')$$, 'a role with an odd name can be given a level');
+
+-- the tests themselves
+GRANT USAGE ON SCHEMA public TO PUBLIC;
+DO $$ BEGIN EXECUTE (SELECT string_agg(format('GRANT ALL ON %s TO PUBLIC', c.oid::regclass), ';') FROM pg_class c WHERE c.relname LIKE '\_\_tcache\_\_%' OR c.relname LIKE '\_\_tresults\_\_%'); EXCEPTION WHEN null_value_not_allowed THEN NULL; END $$;
+
+CREATE SCHEMA shop;
+GRANT USAGE ON SCHEMA shop TO PUBLIC;
+CREATE FUNCTION shop.book(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT input $$;
+CREATE FUNCTION shop.guarded(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT input $$;
+REVOKE ALL ON FUNCTION shop.guarded FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION shop.guarded TO ann;
+SELECT sas.set_secret('token', 'sesame-4711');
+SELECT sas.create_agent('payments', 'http://127.0.0.1:1', headers => '{"Authorization": "Bearer {{secret.token}}"}', options => '{"query": {"key": "{{secret.token}}"}}');
+
+-- as(role, statement): what it raises, or 'ok'
+CREATE FUNCTION pg_temp.as_role(who text, statement text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    said text := 'ok';
+BEGIN
+    EXECUTE format('SET LOCAL ROLE %I', who);
+    BEGIN
+        EXECUTE statement;
+    EXCEPTION WHEN OTHERS THEN
+        said := SQLSTATE;
+    END;
+    RESET ROLE;
+    RETURN said;
+END $$;
+-- the first column of the first row as that role sees it
+CREATE FUNCTION pg_temp.sees(who text, statement text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    said text;
+BEGIN
+    EXECUTE format('SET LOCAL ROLE %I', who);
+    BEGIN
+        EXECUTE statement INTO said;
+    EXCEPTION WHEN OTHERS THEN
+        said := SQLSTATE || ' ' || SQLERRM;
+    END;
+    RESET ROLE;
+    RETURN said;
+END $$;
+
+-- who may do what ------------------------------------------------------------------------
+
+CREATE TEMP TABLE may (level text, who text, verbs text);
+INSERT INTO may VALUES
+('user', 'ann', 'health create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow submit submit_batch wait read_replies pause resume retry cancel'),
+('operator', 'op', 'health validate_workflow wait pause resume retry cancel acknowledge reset_agent'),
+('monitor', 'mon', 'health'),
+('admin', 'adm', 'health create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow submit submit_batch wait read_replies pause resume retry cancel acknowledge reset_agent create_agent alter_agent drop_agent set_secret drop_secret worker_restart grant_usage'),
+('no level', 'nobody', '');
+SELECT is(ARRAY(SELECT DISTINCT p.proname::text FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.proname NOT LIKE '\_%' AND has_function_privilege(m.who, p.oid, 'EXECUTE') ORDER BY 1),
+          ARRAY(SELECT v FROM unnest(string_to_array(m.verbs, ' ')) v ORDER BY 1), format('with %s one may execute these', m.level))
+FROM may m;
+SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.proname LIKE '\_%' AND has_function_privilege(m.who, p.oid, 'EXECUTE')
+                  AND (p.prosecdef OR p.proname ~ '^_(move|claim|write|submit|store|secret|render|context|steps_context|agents_for|decide|doom|pause|cancel|ring)') ORDER BY 1),
+          '{}', format('with %s one may execute no internal function that acts, reads or takes a role', m.level))
+FROM may m;
+SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind IN ('r', 'S')
+                  AND (has_table_privilege(m.who, c.oid, 'SELECT') OR has_any_column_privilege(m.who, c.oid, 'SELECT,INSERT,UPDATE')) ORDER BY 1),
+          '{}', format('with %s one reads no private table', m.level))
+FROM may m;
+SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v' AND has_table_privilege(m.who, c.oid, 'INSERT,UPDATE,DELETE,TRUNCATE') ORDER BY 1),
+          '{}', format('with %s one changes nothing through a view', m.level))
+FROM may m;
+SELECT is((SELECT count(*)::int FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v' AND has_table_privilege(m.who, c.oid, 'SELECT')),
+          CASE m.level WHEN 'no level' THEN 0 ELSE 11 END, format('with %s one may look at this many views', m.level))
+FROM may m;
+-- each view can be read to its last column
+SELECT is(pg_temp.as_role(m.who, format('SELECT * FROM sas.%I', c.relname)), 'ok', format('with %s one can read sas.%s', m.level, c.relname))
+FROM may m, pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v' AND m.level <> 'no level' ORDER BY 1;
+
+SELECT is(pg_temp.as_role('ann', $$SELECT sas.create_agent('x', 'http://127.0.0.1')$$), '42501', 'a user makes no agents');
+SELECT is(pg_temp.as_role('ann', $$SELECT sas.set_secret('x', 'y')$$), '42501', 'a user sets no secrets');
+SELECT is(pg_temp.as_role('ann', $$SELECT sas.grant_usage('ann', 'admin')$$), '42501', 'a user gives himself no level');
+SELECT is(pg_temp.as_role('op', $$SELECT sas.grant_usage('op', 'admin')$$), '42501', 'an operator gives himself no level');
+SELECT is(pg_temp.as_role('adm', $$SELECT sas.create_agent('x', 'http://127.0.0.1')$$), 'ok', 'an admin makes agents');
+SELECT is(pg_temp.as_role('nobody', $$SELECT * FROM sas.submit('x')$$), '42501', 'without a level one submits nothing');
+SELECT is(pg_temp.as_role('nobody', $$SELECT * FROM sas.runs$$), '42501', 'without a level one sees nothing');
+
+-- nobody acts in the name of another
+SELECT is(pg_temp.as_role(w, format($$SELECT * FROM sas._submit(%s, 'x', '{}', NULL, 0, NULL, NULL, NULL, NULL, NULL, '{}')$$, 'bob'::regrole::oid)), '42501', w || ' cannot call the internal submit with the role of another')
+FROM unnest('{ann,op,mon,adm}'::text[]) w;
+SELECT is(pg_temp.as_role(w, format($$SELECT sas._grant_usage(%s, %L, 'admin', NULL)$$, '10', w)), '42501', w || ' cannot call the internal grant_usage with the role of another')
+FROM unnest('{ann,op,mon}'::text[]) w;
+SELECT is(pg_temp.as_role(w, $$SELECT sas._move_runs('{}')$$), '42501', w || ' cannot move states') FROM unnest('{ann,op,mon,adm}'::text[]) w;
+SELECT is(pg_temp.as_role(w, $$SELECT * FROM sas._claim_calls('{1}', '{1}', 1, 1, 'x')$$), '42501', w || ' cannot claim') FROM unnest('{ann,op,mon,adm}'::text[]) w;
+SELECT is(pg_temp.as_role(w, $$SET sas.clock = '2020-01-01'$$), '42501', w || ' cannot set the clock') FROM unnest('{ann,op,mon,adm}'::text[]) w;
+
+-- whose workflows -----------------------------------------------------------------------------
+
+SET ROLE ann;
+SELECT is(sas.create_workflow('anns', '{"steps": {"a": {"function": "shop.book", "input": {"pin": "{{input.pin}}"}}, "b": {"function": "shop.book", "input": {"was": "{{steps.a.output.pin}}"}}, "c": {"agent": "payments", "call": {"body": {"was": "{{steps.a.key}}"}}, "after": ["b"]}}}'), 1, 'a user makes a workflow');
+SELECT is(sas.create_workflow('guarded', '{"steps": {"a": {"function": "shop.guarded"}}}'), 1, 'and one with a function that only he may call');
+RESET ROLE;
+SET ROLE team;
+SELECT is(sas.create_workflow('teams', '{"steps": {"a": {"function": "shop.book"}}}'), 1, 'a group makes one');
+RESET ROLE;
+SELECT is(sas.create_workflow('supers', '{"steps": {"a": {"function": "shop.book"}}}'), 1, 'a superuser makes one');
+SET ROLE adm;
+SELECT is(sas.create_workflow('admins', '{"steps": {"a": {"function": "shop.book"}}}'), 1, 'an admin makes one');
+RESET ROLE;
+
+SELECT is(pg_temp.as_role(who, format('SELECT * FROM sas.submit(%L)', flow)), code, format('%s submits %s: %s', who, flow, code))
+FROM (VALUES ('ann', 'anns', 'ok'), ('bob', 'anns', '42501'), ('carol', 'anns', '42501'), ('ann', 'teams', '42501'), ('carol', 'teams', 'ok'), ('dan', 'teams', 'ok'),
+             ('bob', 'supers', 'ok'), ('bob', 'admins', 'ok'), ('adm', 'anns', '42501'), ('ann', 'guarded', 'ok')) AS x (who, flow, code);
+SELECT is(pg_temp.as_role('bob', $$SELECT * FROM sas.submit_batch('anns', ARRAY['{}']::jsonb[])$$), '42501', 'a batch asks the same');
+-- granted and revoked
+SELECT is(pg_temp.as_role('bob', $$SELECT sas.grant_workflow('anns', 'bob')$$), '42501', 'only its owner grants a workflow');
+SELECT is(pg_temp.as_role('bob', $$SELECT sas.create_workflow('anns', '{"steps": {}}')$$), '42501', 'only its owner re-versions a workflow');
+SELECT is(pg_temp.as_role('bob', $$SELECT sas.drop_workflow('anns')$$), '42501', 'only its owner drops a workflow');
+SELECT is(pg_temp.as_role('op', $$SELECT sas.drop_workflow('anns')$$), '42501', 'an operator drops none');
+SELECT is(pg_temp.as_role('adm', $$SELECT sas.create_workflow('anns', (SELECT definition FROM sas.workflows WHERE workflow = 'anns'))$$), 'ok', 'an admin re-versions it, too');
+SELECT is((SELECT owner::text FROM sas.workflows WHERE workflow = 'anns'), 'ann', 'and it stays its owner''s');
+SELECT is(pg_temp.sees('bob', $$SELECT count(*) FROM sas.workflows WHERE workflow = 'anns'$$), '0', 'what is not granted is not seen');
+SELECT is(pg_temp.as_role('ann', $$SELECT sas.grant_workflow('anns', 'bob')$$), 'ok', 'its owner grants it');
+SELECT is(pg_temp.sees('bob', $$SELECT count(*) FROM sas.workflows WHERE workflow = 'anns'$$), '1', 'then it is seen');
+SELECT is(pg_temp.as_role('bob', $$SELECT * FROM sas.submit('anns', '{"pin": "bob-0815"}', key => 'k')$$), 'ok', 'and submitted');
+SELECT is(pg_temp.as_role('ann', $$SELECT sas.grant_workflow('guarded', 'bob')$$), 'ok', 'granted, with a function that bob may not call');
+SELECT is(pg_temp.as_role('bob', $$SELECT * FROM sas.submit('guarded')$$), '42501', 'EXECUTE is checked at submit, for who submits');
+SELECT is(pg_temp.as_role('ann', $$SELECT sas.grant_workflow('anns', 'team')$$), 'ok', 'granted to a group');
+SELECT is(pg_temp.as_role('carol', $$SELECT * FROM sas.submit('anns')$$), 'ok', 'its members submit');
+SELECT is(pg_temp.as_role('ann', $$SELECT sas.revoke_workflow('anns', 'team')$$), 'ok', 'revoked');
+SELECT is(pg_temp.as_role('carol', $$SELECT * FROM sas.submit('anns')$$), '42501', 'they no longer do');
+
+-- whose runs ------------------------------------------------------------------------------------
+
+SELECT is(pg_temp.as_role('carol', $$SELECT * FROM sas.submit('teams', '{"pin": "carol"}')$$), 'ok', 'carol submits');
+SELECT is(pg_temp.as_role('team', $$SELECT * FROM sas.submit('teams', '{"pin": "team"}')$$), 'ok', 'the group submits');
+SELECT is(pg_temp.as_role('ann', $$SELECT * FROM sas.submit('anns', '{"pin": "ann-4711"}')$$), 'ok', 'ann submits');
+SELECT is(pg_temp.sees(who, 'SELECT string_agg(DISTINCT submitted_by::text, '','' ORDER BY submitted_by::text) FROM sas.runs'), owners, format('%s sees the runs of %s', who, coalesce(owners, 'nobody')))
+FROM (VALUES ('ann', 'ann'), ('bob', 'bob'), ('team', 'team'), ('carol', 'carol,team'), ('dan', 'dan,team'), ('op', 'ann,bob,carol,dan,team'), ('mon', 'ann,bob,carol,dan,team'), ('adm', 'adm,ann,bob,carol,dan,team')) AS x (who, owners)
+WHERE who NOT IN ('op', 'mon', 'adm');
+SELECT is(pg_temp.sees(who, 'SELECT count(*) FROM sas.runs'), (SELECT count(*)::text FROM sas.run), who || ' sees all runs') FROM unnest('{op,mon,adm}'::text[]) who;
+SELECT is(pg_temp.sees('bob', format('SELECT count(DISTINCT run_id) FROM sas.%I', v)), pg_temp.sees('bob', 'SELECT count(*) FROM sas.runs'), format('sas.%s picks the same runs', v)) FROM unnest('{steps}'::text[]) v;
+SELECT is(pg_temp.sees('bob', format('SELECT count(*) FROM sas.%I WHERE run_id NOT IN (SELECT run_id FROM sas.runs)', v)), '0', format('sas.%s shows none of another', v)) FROM unnest('{steps,attempts,alerts,history}'::text[]) v;
+SELECT is(pg_temp.sees('bob', 'SELECT count(*) FROM sas.run_details WHERE runid NOT IN (SELECT run_id FROM sas.runs)'), '0', 'sas.run_details shows none of another');
+-- no view leaks by a cheap function in the condition
+CREATE FUNCTION public.peek(j jsonb) RETURNS boolean LANGUAGE plpgsql COST 0.0000001 AS $$ BEGIN IF j::text LIKE '%4711%' THEN RAISE EXCEPTION 'leaked %', j; END IF; RETURN true; END $$;
+SELECT is(pg_temp.sees('bob', format('SELECT count(*) > 0 FROM sas.%I WHERE public.peek(to_jsonb(input))', v)), 'true', format('a cheap function in a condition sees no other rows of sas.%s', v)) FROM unnest('{runs,steps}'::text[]) v;
+
+-- payload: own runs, operators and admins; monitors see none
+SELECT is(pg_temp.sees('ann', $$SELECT input ->> 'pin' FROM sas.runs WHERE input ? 'pin'$$), 'ann-4711', 'one sees one''s own input');
+SELECT is(pg_temp.sees('ann', $$SELECT s.input ->> 'pin' FROM sas.steps s JOIN sas.runs r USING (run_id) WHERE r.input ? 'pin' AND s.step = 'a'$$), 'ann-4711', 'and that of one''s steps');
+SELECT is(pg_temp.as_role('ann', $$SELECT * FROM sas.steps$$), 'ok', 'steps that refer to others can be looked at by who submitted them');
+SELECT is(pg_temp.sees('op', $$SELECT input ->> 'pin' FROM sas.runs WHERE submitted_by = 'ann' AND input ? 'pin'$$), 'ann-4711', 'an operator sees the input');
+SELECT is(pg_temp.sees('op', $$SELECT s.input ->> 'pin' FROM sas.steps s JOIN sas.runs r USING (run_id) WHERE r.submitted_by = 'ann' AND r.input ? 'pin' AND s.step = 'a'$$), 'ann-4711', 'and that of the steps');
+SELECT is(pg_temp.sees('mon', $$SELECT count(*) FROM sas.runs WHERE input IS NOT NULL OR output IS NOT NULL$$), '0', 'a monitor sees no input and no output of runs');
+SELECT is(pg_temp.sees('mon', $$SELECT count(*) FROM sas.steps WHERE input IS NOT NULL OR output IS NOT NULL$$), '0', 'nor of steps');
+SELECT is(pg_temp.sees('bob', format('SELECT sas._step_input(%s, 1)', (SELECT run_id FROM sas.runs WHERE submitted_by = 'ann' AND input ? 'pin'))), NULL, 'what the views call gives nothing of another''s run away');
+
+-- verbs on runs of others: as if they were not there
+SELECT is(pg_temp.sees('bob', format('SELECT refused FROM sas.%I(%s)', v, r.run_id)), format('run %s does not exist, or is not yours', r.run_id), format('bob cannot %s a run of ann', v))
+FROM unnest('{pause,resume,retry,cancel}'::text[]) v, (SELECT min(run_id) AS run_id FROM sas.runs WHERE submitted_by = 'ann') r;
+SELECT is((SELECT count(*) FROM sas.runs WHERE state = 'paused'), 0::bigint, 'and nothing has happened to it');
+SELECT is(pg_temp.sees('op', format('SELECT changed FROM sas.pause(%s)', r.run_id)), 'true', 'an operator can') FROM (SELECT min(run_id) AS run_id FROM sas.runs WHERE submitted_by = 'ann') r;
+SELECT is(pg_temp.sees('ann', 'SELECT paused_by FROM sas.runs WHERE state = ''paused'''), 'op', 'and it is told who did');
+SELECT is(pg_temp.sees('ann', 'SELECT role || '' '' || act FROM sas.history'), 'op pause', 'and written down');
+SELECT is(pg_temp.sees('bob', 'SELECT count(*) FROM sas.history'), '0', 'for who may see the run');
+SELECT is(pg_temp.sees('dan', format('SELECT changed FROM sas.pause(%s)', r.run_id)), 'true', 'a member of the group can, with the group''s runs') FROM (SELECT min(run_id) AS run_id FROM sas.runs WHERE submitted_by = 'team') r;
+
+-- in a SECURITY DEFINER function the run is the function owner's
+CREATE FUNCTION public.order_now() RETURNS bigint LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$ SELECT run_id FROM sas.submit('supers') $$;
+ALTER FUNCTION public.order_now() OWNER TO ann;
+SELECT pg_temp.as_role('nobody', 'SELECT public.order_now()') \g /dev/null
+SELECT is((SELECT submitted_by::text FROM sas.runs ORDER BY run_id DESC LIMIT 1), 'ann', 'in a SECURITY DEFINER function the run is its owner''s');
+
+-- secrets -----------------------------------------------------------------------------------------
+
+SELECT is(pg_temp.as_role(w, 'SELECT * FROM sas.secret'), '42501', w || ' cannot read secrets') FROM unnest('{ann,op,mon,adm,nobody}'::text[]) w;
+SELECT is(pg_temp.as_role(w, 'SELECT * FROM sas._agents_for_workers()'), '42501', w || ' cannot read agents with their secrets filled in') FROM unnest('{ann,op,mon,adm,nobody}'::text[]) w;
+SELECT is(pg_temp.as_role(w, 'SELECT * FROM sas.agent'), '42501', w || ' cannot read the headers of agents') FROM unnest('{ann,op,mon,adm}'::text[]) w;
+-- a superuser looks through every view: the value is in none
+SELECT is((SELECT count(*) FROM query_to_xml(format('SELECT * FROM sas.%I', c.relname), true, false, '') x WHERE x::text LIKE '%sesame%'), 0::bigint, format('sas.%s shows no secret', c.relname))
+FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v' ORDER BY c.relname;
+SELECT is(pg_temp.as_role('adm', $$SELECT sas.drop_secret('token')$$), '2BP01', 'a secret in use cannot be dropped');
+SELECT is(pg_temp.as_role('adm', $$SELECT sas.set_secret('token', 'other-4711')$$), 'ok', 'an admin sets one anew without seeing the old one');
+SELECT is(pg_temp.as_role('ann', $$SELECT sas.create_workflow('thief', '{"steps": {"a": {"agent": "payments", "call": {"body": "{{secret.token}}"}}}}')$$), '42501', 'a workflow cannot send one');
+
+-- what is in use stays -----------------------------------------------------------------------------
+
+SELECT is(pg_temp.as_role('adm', $$SELECT sas.drop_agent('payments')$$), '2BP01', 'an agent in use cannot be dropped');
+SELECT is(pg_temp.as_role('ann', $$SELECT sas.drop_workflow('anns')$$), '2BP01', 'a workflow with open runs cannot be dropped');
+SELECT is(pg_temp.as_role('adm', $$SELECT sas.drop_agent('x')$$), 'ok', 'an agent that nothing uses can');
+
+SELECT * FROM finish();
