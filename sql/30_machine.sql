@@ -214,10 +214,12 @@ END $$;
 
 -- sas._lock_runs(run_ids): locks those that nobody else holds and returns them; never waits.
 CREATE FUNCTION sas._lock_runs(run_ids bigint[]) RETURNS bigint[]
-LANGUAGE sql AS $$
-    SELECT coalesce(array_agg(l.run_id), '{}')
-    FROM (SELECT r.run_id FROM sas.run r WHERE r.run_id = ANY (run_ids) ORDER BY r.run_id FOR NO KEY UPDATE SKIP LOCKED) l
-$$;
+LANGUAGE plpgsql AS $$
+BEGIN
+    -- plpgsql keeps the plan; a function in SQL that is not inlined is planned anew by every statement
+    RETURN (SELECT coalesce(array_agg(l.run_id), '{}')
+            FROM (SELECT r.run_id FROM sas.run r WHERE r.run_id = ANY (run_ids) ORDER BY r.run_id FOR NO KEY UPDATE SKIP LOCKED) l);
+END $$;
 
 -- sas._make_ready(...): puts steps into the hot queue and rings their lanes.
 --
@@ -238,7 +240,8 @@ BEGIN
         SELECT u.run_id, u.step_no, u.element, w.lane, now - (r.priority + w.priority) * sas._priority_step(), now, u.undo, u.alone
         FROM unnest(run_ids, step_nos, elements, undos, alones) AS u (run_id, step_no, element, undo, alone)
         JOIN sas.run r ON r.run_id = u.run_id
-        JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND w.undo = u.undo
+        CROSS JOIN LATERAL (SELECT s.lane, s.priority FROM sas.workflow_step s
+                            WHERE s.version_id = r.version_id AND s.step_no = u.step_no AND s.undo = u.undo OFFSET 0) w
         RETURNING lane)
     SELECT array_agg(DISTINCT lane) INTO lanes FROM put;
     PERFORM sas._ring(lanes, false, false, '{}');
@@ -257,23 +260,21 @@ END $$;
 -- sas._step_key(...): the Idempotency-Key of a step: the same in every
 -- attempt, another one for its undo.
 CREATE FUNCTION sas._step_key(trace uuid, step text, element int, undo boolean) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT substr(encode(sha256(convert_to(trace::text || '/' || step || '/' || element || CASE WHEN undo THEN '/undo' ELSE '' END, 'UTF8')), 'hex'), 1, 32)::uuid::text
-$$;
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_step_key';
 
--- sas._steps_context(run_id, version_id, reads): what templates see under "steps". reads null: all.
-CREATE FUNCTION sas._steps_context(run_id bigint, version_id int, reads int[]) RETURNS jsonb
-LANGUAGE sql STABLE AS $$
-    SELECT coalesce(jsonb_object_agg(w.name,
-               jsonb_build_object('key', sas._step_key(r.trace, w.name, 0, false),
-                                  'state', coalesce(s.state, 'waiting'),
-                                  'failed', coalesce(s.state = 'failed', false))
-               || CASE WHEN s.output IS NULL THEN '{}' ELSE jsonb_build_object('output', s.output) END), '{}')
-    FROM sas.run r
-    JOIN sas.workflow_step w ON w.version_id = $2 AND NOT w.undo AND ($3 IS NULL OR w.step_no = ANY ($3))
-    LEFT JOIN sas.step s ON s.run_id = $1 AND s.step_no = w.step_no AND s.element = 0
-    WHERE r.run_id = $1
-$$;
+-- sas._steps_context(run_id, version_id, trace, reads): what templates see under "steps". reads null: all.
+CREATE FUNCTION sas._steps_context(run_id bigint, version_id int, trace uuid, reads int[]) RETURNS jsonb
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT coalesce(jsonb_object_agg(w.name,
+                       jsonb_build_object('key', sas._step_key($3, w.name, 0, false),
+                                          'state', coalesce(s.state, 'waiting'),
+                                          'failed', coalesce(s.state = 'failed', false))
+                       || CASE WHEN s.output IS NULL THEN '{}' ELSE jsonb_build_object('output', s.output) END), '{}')
+            FROM sas.workflow_step w
+            LEFT JOIN sas.step s ON s.run_id = $1 AND s.step_no = w.step_no AND s.element = 0
+            WHERE w.version_id = $2 AND NOT w.undo AND ($4 IS NULL OR w.step_no = ANY ($4)));
+END $$;
 
 -- sas._context(run, step name, reads): the root that the paths of a step start from.
 CREATE FUNCTION sas._context(r sas.run, step text, undo boolean, reads int[]) RETURNS jsonb
@@ -282,7 +283,7 @@ LANGUAGE sql STABLE AS $$
         'input', r.input,
         'key', sas._step_key(r.trace, step, 0, undo),
         'run', jsonb_build_object('id', r.run_id, 'key', r.key, 'labels', r.labels, 'created_at', r.created_at, 'deadline', r.deadline),
-        'steps', CASE WHEN reads = '{}' THEN '{}'::jsonb ELSE sas._steps_context(r.run_id, r.version_id, reads) END)
+        'steps', CASE WHEN reads = '{}' THEN '{}'::jsonb ELSE sas._steps_context(r.run_id, r.version_id, r.trace, reads) END)
 $$;
 
 -- sas._problem_object(...): an error as RFC 9457 has it.

@@ -48,10 +48,13 @@ BEGIN
               UNION ALL SELECT unnest(ready_runs), 1
               UNION ALL SELECT c.run_id, 1 FROM unnest(changes) c WHERE c.parked) d
         GROUP BY 1 HAVING sum(d.n) <> 0),
+    sums AS (
+        SELECT r.run_id, r.open_steps + d.n AS open_steps, r.open_steps + d.n = 0 AND r.state = 'running' AS ends
+        FROM delta d JOIN sas.run r ON r.run_id = d.run_id),
     counted AS (
-        UPDATE sas.run r SET open_steps = r.open_steps + d.n FROM delta d WHERE r.run_id = d.run_id
-        RETURNING r.run_id, r.open_steps)
-    SELECT array_agg(c.run_id) INTO ended FROM counted c WHERE c.open_steps = 0;
+        -- one that ends is written once, with its end
+        UPDATE sas.run r SET open_steps = s.open_steps FROM sums s WHERE r.run_id = s.run_id AND NOT s.ends)
+    SELECT array_agg(s.run_id) INTO ended FROM sums s WHERE s.open_steps = 0;
     PERFORM sas._end_of_steps(ended) WHERE ended IS NOT NULL;
 END $$;
 
@@ -94,8 +97,8 @@ BEGIN
     INTO stops
     FROM sas.run r
     JOIN sas.workflow_version v USING (version_id)
-    LEFT JOIN LATERAL sas._render(v.output, sas._context(r, '', false, v.output_reads)) o ON v.output IS NOT NULL
-    WHERE r.run_id = ANY (run_ids) AND r.state = 'running' AND r.open_steps = 0;
+    LEFT JOIN LATERAL sas._render(v.output, CASE WHEN v.output IS NOT NULL THEN sas._context(r, '', false, v.output_reads) END) o ON v.output IS NOT NULL
+    WHERE r.run_id = ANY (run_ids) AND r.state = 'running' AND NOT r.run_id = ANY (coalesce(last_runs, '{}'));
     PERFORM sas._move_runs(stops);
 END $$;
 

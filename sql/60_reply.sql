@@ -83,8 +83,11 @@ BEGIN
         SELECT CASE WHEN w.expect IS NULL OR p.verdict <> 'done' THEN NULL
                     ELSE sas._context(r, w.name, w.undo, w.reads) END AS root OFFSET 0) x
     CROSS JOIN LATERAL (
-        SELECT p.verdict <> 'done' OR w.expect IS NULL AS unasked, sas._met(w.expect, p.output, x.root) AS met OFFSET 0) m
-    LEFT JOIN LATERAL sas._render(w.output, sas._context(r, w.name, w.undo, w.reads) || jsonb_build_object('output', p.output)) o
+        SELECT p.verdict <> 'done' OR w.expect IS NULL AS unasked,
+               CASE WHEN p.verdict = 'done' AND w.expect IS NOT NULL THEN sas._met(w.expect, p.output, x.root) END AS met OFFSET 0) m
+    -- arguments are evaluated before ON is asked, hence the CASE
+    LEFT JOIN LATERAL sas._render(w.output, CASE WHEN p.verdict = 'done' AND w.output IS NOT NULL
+        THEN sas._context(r, w.name, w.undo, w.reads) || jsonb_build_object('output', p.output) END) o
         ON p.verdict = 'done' AND w.output IS NOT NULL
     CROSS JOIN LATERAL (
         SELECT CASE WHEN NOT m.unasked AND m.met IS NOT TRUE OR o.problem IS NOT NULL THEN 'permanent' ELSE p.verdict END AS verdict,

@@ -24,7 +24,7 @@ CREATE FUNCTION sas._check_keys(value jsonb, path text, keys text[], later text[
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF jsonb_typeof(value) IS DISTINCT FROM 'object' THEN
-        RETURN NEXT ROW(path, format('an object is needed here, not %s', coalesce(jsonb_typeof(value), 'nothing')), NULL, '22023')::sas._problem;
+        RETURN NEXT ROW(path, format('an object is needed here, not %s', coalesce(jsonb_typeof(value), 'nothing')), 'Known keys here are: ' || array_to_string(keys, ', ') || '.', '22023')::sas._problem;
         RETURN;
     END IF;
     RETURN QUERY
@@ -56,7 +56,7 @@ $$;
 
 CREATE FUNCTION sas._check_number(value jsonb, path text, low bigint, high bigint) RETURNS SETOF sas._problem
 LANGUAGE sql STABLE AS $$
-    SELECT path, format('%s is not a whole number from %s to %s', left(value::text, 80), low, high), NULL, '22023'
+    SELECT path, format('%s is not a whole number from %s to %s', left(value::text, 80), low, high), 'Write a number without quotes and without a fraction.', '22023'
     WHERE value IS NOT NULL
       AND NOT CASE WHEN jsonb_typeof(value) = 'number' THEN value::numeric = trunc(value::numeric) AND value::numeric BETWEEN low AND high ELSE false END
 $$;
@@ -69,7 +69,7 @@ $$;
 
 CREATE FUNCTION sas._check_boolean(value jsonb, path text) RETURNS SETOF sas._problem
 LANGUAGE sql STABLE AS $$
-    SELECT path, format('%s is neither true nor false', left(value::text, 80)), NULL, '22023'
+    SELECT path, format('%s is neither true nor false', left(value::text, 80)), 'Write true or false, without quotes.', '22023'
     WHERE value IS NOT NULL AND jsonb_typeof(value) <> 'boolean'
 $$;
 
@@ -117,7 +117,7 @@ LANGUAGE plpgsql STABLE AS $$
 DECLARE
     found oid;
 BEGIN
-    IF jsonb_typeof(value) <> 'string' OR (value #>> '{}') !~ '^[^.()]+\.[^.()]+$' THEN
+    IF jsonb_typeof(value) <> 'string' OR (value #>> '{}') !~ '^("[^"]+"|[[:alpha:]_][\w$]*)\.("[^"]+"|[[:alpha:]_][\w$]*)$' THEN
         RETURN NEXT ROW(path, format('%s is not the name of a function', left(value::text, 80)), 'Write it with its schema and without arguments, such as "shop.book_order".', '42602')::sas._problem;
         RETURN;
     END IF;
@@ -140,7 +140,7 @@ BEGIN
         RETURN;
     END IF;
     IF jsonb_typeof(value) <> 'object' THEN
-        RETURN NEXT ROW(path, 'an object of header names and values is needed here', NULL, '22023')::sas._problem;
+        RETURN NEXT ROW(path, 'an object of header names and values is needed here', 'Write it as {"X-Name": "value"}.', '22023')::sas._problem;
         RETURN;
     END IF;
     RETURN QUERY
@@ -190,20 +190,20 @@ BEGIN
     RETURN QUERY SELECT * FROM sas._check_headers(value -> 'headers', path || '/headers');
     RETURN QUERY SELECT * FROM sas._check_span(value -> 'timeout', path || '/timeout');
     IF value ? 'path' AND jsonb_typeof(value -> 'path') <> 'string' THEN
-        RETURN NEXT ROW(path || '/path', 'the path must be a string', NULL, '22023')::sas._problem;
+        RETURN NEXT ROW(path || '/path', 'the path must be a string', 'A path is empty, begins with / or ?, or is one whole reference.', '22023')::sas._problem;
     ELSIF target <> '' AND target !~ '^[/?]' AND target !~ '^\{\{[^{}]*\}\}$' THEN
         RETURN NEXT ROW(path || '/path', 'the path would leave the origin of the agent', 'A path is empty, begins with / or ?, or is one whole reference.', '22023')::sas._problem;
     ELSIF target ~ '^//' OR sas._path_has_dot_segment(target) OR target ~ '[\x01-\x20\x7f\\#]' AND regexp_replace(target, '\{\{.*?\}\}', '', 'g') ~ '[\x01-\x20\x7f\\#]' THEN
         RETURN NEXT ROW(path || '/path', 'the path would leave the origin of the agent, or is not a path', 'Leave out dot segments, double slashes at the start, spaces, backslashes and fragments.', '22023')::sas._problem;
     END IF;
     IF value ? 'query' AND jsonb_typeof(value -> 'query') <> 'object' THEN
-        RETURN NEXT ROW(path || '/query', 'an object of parameters is needed here', NULL, '22023')::sas._problem;
+        RETURN NEXT ROW(path || '/query', 'an object of parameters is needed here', 'Write it as {"name": "value"}.', '22023')::sas._problem;
     END IF;
     IF (value ? 'body')::int + (value ? 'form')::int + (value ? 'text')::int > 1 THEN
-        RETURN NEXT ROW(path, 'a call has at most one of body, form and text', NULL, '22023')::sas._problem;
+        RETURN NEXT ROW(path, 'a call has at most one of body, form and text', 'Leave out all but one.', '22023')::sas._problem;
     END IF;
     IF value ? 'form' AND jsonb_typeof(value -> 'form') <> 'object' OR value ? 'text' AND jsonb_typeof(value -> 'text') <> 'string' THEN
-        RETURN NEXT ROW(path, 'form must be an object, and text a string', NULL, '22023')::sas._problem;
+        RETURN NEXT ROW(path, 'form must be an object, and text a string', 'For anything else use body, which is sent as JSON.', '22023')::sas._problem;
     END IF;
 END $$;
 

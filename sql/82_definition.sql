@@ -11,7 +11,7 @@ BEGIN
     SELECT coalesce(array_agg(k), '{}') INTO kinds FROM unnest('{call,function}'::text[]) k WHERE body ? k;
     IF cardinality(kinds) <> 1 THEN
         RETURN NEXT ROW(path, CASE cardinality(kinds) WHEN 0 THEN 'a step needs one of call and function' ELSE 'a step has only one of call and function' END,
-                        NULL, '22023')::sas._problem;
+                        'Write exactly one of them.', '22023')::sas._problem;
         RETURN;
     END IF;
     IF kinds[1] = 'call' THEN
@@ -27,7 +27,7 @@ BEGIN
     ELSE
         RETURN QUERY SELECT * FROM sas._check_function(body -> 'function', path || '/function', caller);
         IF body ? 'agent' THEN
-            RETURN NEXT ROW(path || '/agent', 'a function has no agent', NULL, '22023')::sas._problem;
+            RETURN NEXT ROW(path || '/agent', 'a function has no agent', 'Leave it out.', '22023')::sas._problem;
         END IF;
     END IF;
     RETURN QUERY
@@ -52,11 +52,11 @@ BEGIN
         RETURN;
     END IF;
     IF body ? 'agent' AND jsonb_typeof(body -> 'agent') <> 'string' THEN
-        RETURN NEXT ROW(path || '/agent', 'the agent must be a name', NULL, '22023')::sas._problem;
+        RETURN NEXT ROW(path || '/agent', 'the agent must be a name', 'Write the name of an agent as a string.', '22023')::sas._problem;
     END IF;
     RETURN QUERY SELECT * FROM sas._check_body(body, path, caller, body ->> 'agent');
     IF body ? 'after' AND (jsonb_typeof(body -> 'after') <> 'array' OR body @? '$.after[*] ? (@.type() != "string")') THEN
-        RETURN NEXT ROW(path || '/after', 'an array of step names is needed here', NULL, '22023')::sas._problem;
+        RETURN NEXT ROW(path || '/after', 'an array of step names is needed here', 'Write it as ["name", "name"].', '22023')::sas._problem;
     END IF;
     RETURN QUERY
     SELECT * FROM sas._check_on_failure(body -> 'on_failure', path || '/on_failure')
@@ -112,7 +112,7 @@ LANGUAGE sql STABLE AS $$
     SELECT r.pointer, format('step "%s" refers to its own result', r.name), 'Only its undo can refer to what a step has returned.', '42P10'
     FROM reference r WHERE r.problem IS NULL AND r.root = 'steps' AND r.member = r.name AND NOT r.undo
     UNION ALL
-    SELECT sas._pointer('/steps', s.key) || '/after', format('step "%s" does not exist', a), NULL, '42P10'
+    SELECT sas._pointer('/steps', s.key) || '/after', format('step "%s" does not exist', a), 'Name steps of this definition.', '42P10'
     FROM jsonb_each(definition -> 'steps') s
     CROSS JOIN LATERAL jsonb_array_elements_text(CASE WHEN jsonb_typeof(s.value) = 'object' AND jsonb_typeof(s.value -> 'after') = 'array' THEN s.value -> 'after' ELSE '[]' END) a
     WHERE NOT definition -> 'steps' ? a

@@ -21,7 +21,7 @@ DECLARE
 BEGIN
     RETURN QUERY SELECT * FROM sas._check_name(a.name, '/name');
     IF a.kind = 'external' THEN
-        RETURN NEXT ROW('/kind', 'agents of kind "external" are not supported in this release', NULL, '0A000')::sas._problem;
+        RETURN NEXT ROW('/kind', 'agents of kind "external" are not supported in this release', 'Use "http".', '0A000')::sas._problem;
     ELSIF a.kind IS DISTINCT FROM 'http' THEN
         RETURN NEXT ROW('/kind', format('"%s" is not a kind of agent', a.kind), 'Use "http".', '22023')::sas._problem;
     END IF;
@@ -30,13 +30,13 @@ BEGIN
         RETURN NEXT ROW('/base_url', format('base_url is not usable: %s', why), 'Write an absolute http or https URL without user, query and fragment.', '22023')::sas._problem;
     END IF;
     IF a.max_in_flight NOT BETWEEN 1 AND 1000000 THEN
-        RETURN NEXT ROW('/max_in_flight', format('max_in_flight %s is not from 1 to 1000000', a.max_in_flight), NULL, '22023')::sas._problem;
+        RETURN NEXT ROW('/max_in_flight', format('max_in_flight %s is not from 1 to 1000000', a.max_in_flight), 'It is how many calls may be on their way at once.', '22023')::sas._problem;
     END IF;
     IF a.rate_limit IS NOT NULL AND sas._rate(a.rate_limit) IS NULL THEN
         RETURN NEXT ROW('/rate_limit', format('"%s" is not a rate', a.rate_limit), 'Write a positive number per s, min, h or day, such as "500/min".', '22023')::sas._problem;
     END IF;
     IF a.request_timeout <= '0' OR a.request_timeout > '1 day' THEN
-        RETURN NEXT ROW('/request_timeout', 'request_timeout must be positive and at most a day', NULL, '22023')::sas._problem;
+        RETURN NEXT ROW('/request_timeout', 'request_timeout must be positive and at most a day', 'Write it with a unit, such as ''30 s''.', '22023')::sas._problem;
     END IF;
     RETURN QUERY
     SELECT * FROM sas._check_headers(a.headers, '/headers')
@@ -52,9 +52,9 @@ BEGIN
     UNION ALL SELECT * FROM sas._check_span(a.options -> 'connect_timeout', '/options/connect_timeout')
     UNION ALL SELECT '/options/max_response', 'max_response is not a size', 'Write a size with a unit, such as "8 MB".', '22023'
               WHERE a.options ? 'max_response' AND sas._size(a.options ->> 'max_response') IS NULL
-    UNION ALL SELECT '/options/' || k, format('%s must be a string', k), NULL, '22023'
+    UNION ALL SELECT '/options/' || k, format('%s must be a string', k), 'Write it as a string.', '22023'
               FROM unnest('{ca_file,cert,proxy}'::text[]) k WHERE a.options ? k AND jsonb_typeof(a.options -> k) <> 'string'
-    UNION ALL SELECT '/options/query', 'an object of parameters is needed here', NULL, '22023'
+    UNION ALL SELECT '/options/query', 'an object of parameters is needed here', 'Write it as {"name": "value"}.', '22023'
               WHERE a.options ? 'query' AND jsonb_typeof(a.options -> 'query') <> 'object'
     UNION ALL SELECT part.place || r.pointer, format('"%s" is not a reference to a secret', coalesce(r.path, '')), 'Templates of an agent know {{secret.NAME}} only.', '42P10'
               FROM (VALUES ('/headers', a.headers), ('/options', a.options)) AS part (place, value)

@@ -98,7 +98,8 @@ DECLARE
 BEGIN
     SELECT * INTO f FROM sas.workflow w WHERE w.name = workflow_name AND w.dropped_at IS NULL;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'workflow "%" does not exist', workflow_name USING ERRCODE = 'undefined_object', HINT = 'Create it with sas.create_workflow.';
+        RAISE EXCEPTION 'workflow "%" does not exist', workflow_name
+            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/workflow".', HINT = 'Create it with sas.create_workflow.';
     END IF;
     IF NOT (f.owner = caller OR pg_has_role(caller, f.owner, 'MEMBER')
             OR EXISTS (SELECT FROM pg_roles o WHERE o.oid = f.owner AND o.rolsuper)

@@ -7,7 +7,10 @@
 CREATE FUNCTION sas._submit_batch(caller oid, workflow text, inputs jsonb[], keys text[], priority int, start_at timestamptz, start_before timestamptz,
                                   deadline interval, after_run bigint, reply_to text, labels jsonb)
 RETURNS TABLE (run_id bigint, created boolean)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp
+    -- the caller's session plans as it likes; these statements reach few rows by an index
+    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
 #variable_conflict use_column
 DECLARE
     now timestamptz := sas._now();
@@ -24,7 +27,8 @@ BEGIN
         RAISE EXCEPTION 'start_before and after_run are not supported in this release' USING ERRCODE = 'feature_not_supported';
     END IF;
     IF keys IS NOT NULL AND cardinality(keys) <> size THEN
-        RAISE EXCEPTION 'there are % inputs and % keys', size, cardinality(keys) USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'there are % inputs and % keys', size, cardinality(keys)
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/keys".', HINT = 'Give a key for each input, null where there is none.';
     END IF;
     SELECT u.n INTO bad FROM unnest(inputs) WITH ORDINALITY AS u (input, n) WHERE jsonb_typeof(u.input) IS DISTINCT FROM 'object' LIMIT 1;
     IF FOUND THEN
@@ -42,7 +46,7 @@ BEGIN
         RAISE EXCEPTION 'the deadline must be positive' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/deadline".', HINT = 'It is the time that the run may take.';
     END IF;
     IF priority IS NULL OR priority NOT BETWEEN -1000 AND 1000 THEN
-        RAISE EXCEPTION 'the priority must be from -1000 to 1000' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/priority".';
+        RAISE EXCEPTION 'the priority must be from -1000 to 1000' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/priority".', HINT = 'Zero is the default; larger comes first.';
     END IF;
     IF reply_to IS NOT NULL THEN
         FOR p IN SELECT * FROM sas._check_name(reply_to, '/reply_to') LOOP

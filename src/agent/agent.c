@@ -54,6 +54,7 @@ ask_doors(int64 *retry_us)
 	int			free_slots = Max(0, sas_agent_slots - sas_flights_in_the_air());
 	int			batch = transaction_failed ? 1 : SAS_CLAIM_BATCH;
 	int64		now = sas_clock_monotonic_us();
+	bool		full = free_slots == 0;
 	int			n = 0;
 
 	cut_short = false;
@@ -91,7 +92,7 @@ ask_doors(int64 *retry_us)
 		free_slots -= granted;
 		batch -= granted;
 	}
-	for (int i = 0; i < sas_n_known && free_slots > 0; i++)
+	for (int i = 0; i < sas_n_known && !full; i++)
 		if (sas_known[i].ask_again_us != 0 && (*retry_us == 0 || sas_known[i].ask_again_us < *retry_us))
 			*retry_us = sas_known[i].ask_again_us;
 	return n;

@@ -52,6 +52,25 @@ SELECT is((SELECT count(*) FROM sas.health()), 1::bigint, 'sas.health() returns 
 SELECT is((SELECT ok FROM sas.health()), false, 'sas.health() is not ok where no worker runs');
 SELECT is((SELECT version FROM sas.health()), (SELECT extversion FROM pg_extension WHERE extname = 'sas'), 'sas.health() tells the version');
 
+-- what is written by name is exactly what holds ------------------------------------------
+
+SELECT lives_ok($$SELECT sas.create_agent(name => 'a', base_url => 'http://127.0.0.1:1/', kind => 'http', headers => '{"X-A": "b"}', max_in_flight => 5, rate_limit => '500/min',
+    request_timeout => '5 s', retry => '{"max_attempts": 3}', breaker => '{"off": true}', options => '{"max_response": "8 MB"}')$$, 'create_agent takes its arguments by name');
+SELECT is((SELECT base_url FROM sas.agents WHERE name = 'a'), 'http://127.0.0.1:1', 'a slash at the end of base_url is left out');
+SELECT lives_ok($$SELECT sas.alter_agent('a', enabled => false, reset => '{rate_limit,retry}')$$, 'alter_agent changes and resets');
+SELECT is((SELECT (enabled, rate_limit, retry) FROM sas.agents WHERE name = 'a'), (false, NULL::text, '{}'::jsonb), 'what was named has its value, what was reset its default');
+SELECT is((SELECT (max_in_flight, request_timeout) FROM sas.agents WHERE name = 'a'), (5, '5 s'::interval), 'what was not named stays');
+SELECT lives_ok($$SELECT sas.create_agent('a', 'http://127.0.0.1:2')$$, 'create_agent replaces by name');
+SELECT is((SELECT (base_url, enabled, max_in_flight, request_timeout) FROM sas.agents WHERE name = 'a'), ('http://127.0.0.1:2', true, 100, '30 s'::interval), 'what is written is exactly what holds');
+SELECT is(sas.create_workflow('w', '{"steps": {}}'), 1, 'create_workflow returns the first version');
+SELECT is(sas.create_workflow('w', '{"steps": {}, "deadline": "1 day"}'), 2, 'create_workflow on an existing name makes a new version');
+SELECT is((SELECT (version, definition) FROM sas.workflows WHERE workflow = 'w'), (2, '{"steps": {}, "deadline": "1 day"}'::jsonb), 'sas.workflows shows it as it was written');
+SELECT lives_ok('SELECT sas.drop_workflow(''w'')', 'drop_workflow drops');
+SELECT is(sas.create_workflow('w', '{"steps": {}}'), 1, 'the name of a dropped workflow can be used again');
+SELECT lives_ok('SELECT sas.drop_agent(''a'')', 'drop_agent drops');
+SELECT is((SELECT count(*) FROM sas.agents WHERE name = 'a'), 0::bigint, 'then it is not shown');
+SELECT lives_ok('SELECT sas.create_agent(''a'', ''http://127.0.0.1:1'')', 'the name of a dropped agent can be used again');
+
 -- views: at least these columns -------------------------------------------------------
 
 SELECT ok(EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = ('sas.' || v.name)::regclass AND a.attname = c AND NOT a.attisdropped),
