@@ -129,3 +129,7 @@ CREATE FUNCTION sas._max_input_size() RETURNS int
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_max_input_size';
 CREATE FUNCTION sas._max_steps() RETURNS int
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_max_steps';
+
+-- sas._due_by(at): something is due for the supervisor then; it is rung at commit when it means to sleep longer.
+CREATE FUNCTION sas._due_by(at timestamptz) RETURNS void
+LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_due_by';

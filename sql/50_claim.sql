@@ -37,6 +37,7 @@ BEGIN
     SELECT $3, $4, $5, now + min(c.complete_in), array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element)
     FROM unnest(claimed) c
     RETURNING lease.lease_id INTO lease_id;
+    PERFORM sas._due_by(now + min(c.complete_in)) FROM unnest(claimed) c;
 
     SELECT array_agg(ROW(c.run_id, c.step_no, c.element, c.from_state, CASE WHEN c.undo THEN 'compensating' ELSE 'running' END,
                          NULL, NULL, NULL, NULL, c.alone, NULL, NULL, NULL, NULL, now, NULL,

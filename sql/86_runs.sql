@@ -82,6 +82,7 @@ BEGIN
         END IF;
         INSERT INTO sas.due (actor, due_at, run_id, kind)
         SELECT 'v', r.deadline, r.run_id, 'deadline' FROM sas.run r WHERE r.run_id = ANY (made);
+        PERFORM sas._due_by(min(r.deadline)) FROM sas.run r WHERE r.run_id = ANY (made);
         IF later THEN
             INSERT INTO sas.due (actor, due_at, run_id, kind) SELECT 's', $6, m, 'start' FROM unnest(made) m;
             PERFORM sas._ring('{}', true, false, '{}');

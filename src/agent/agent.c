@@ -54,13 +54,16 @@ ask_doors(int64 *retry_us)
 	int			free_slots = Max(0, sas_agent_slots - sas_flights_in_the_air());
 	int			batch = transaction_failed ? 1 : SAS_CLAIM_BATCH;
 	int64		now = sas_clock_monotonic_us();
+	static unsigned first = 0;
 	bool		full = free_slots == 0;
 	int			n = 0;
 
 	cut_short = false;
+	first++;
 	for (int i = 0; i < sas_n_known; i++)
 	{
-		SasAgentEntry *e = &sas_known[i];
+		/* each turn begins with another agent, so that a busy one cannot take all slots for ever */
+		SasAgentEntry *e = &sas_known[(first + i) % sas_n_known];
 		int64		again;
 		int			granted;
 

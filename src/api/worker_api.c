@@ -213,3 +213,13 @@ sas_api_max_steps(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_INT32(sas_max_steps);
 }
+
+PG_FUNCTION_INFO_V1(sas_api_due_by);
+
+/* sas._due_by(at): at commit, the supervisor is rung when it means to sleep longer than that. */
+Datum
+sas_api_due_by(PG_FUNCTION_ARGS)
+{
+	sas_bell_mark_due(PG_GETARG_TIMESTAMPTZ(0));
+	PG_RETURN_VOID();
+}

@@ -10,10 +10,12 @@
  */
 #include "postgres.h"
 
+#include "base/clock.h"
 #include "base/peers.h"
 #include "base/settings.h"
 #include "store/store.h"
 #include "supervisor/supervisor.h"
+#include "wake/bell.h"
 
 #define SAS_SUPERVISOR_BATCH 200
 #define SAS_MAX_PEERS 1024
@@ -33,6 +35,8 @@ turn(void)
 	if (!sas_peers_lead(SAS_SUPERVISOR))
 		return next;
 
+	sas_bell_supervisor_sleeps_until(DT_NOEND);
+
 	/* the living first, the leases afterwards: see base/peers.h */
 	n_live = sas_peers_live(live, SAS_MAX_PEERS, &newest);
 	if (n_live > SAS_MAX_PEERS)
@@ -50,6 +54,7 @@ turn(void)
 		next.wake_in_ms = SAS_SHORTEST_SLEEP_MS;
 	if (next.wake_in_ms < 0 || next.wake_in_ms > sas_supervisor_interval)
 		next.wake_in_ms = sas_supervisor_interval;
+	sas_bell_supervisor_sleeps_until(sas_clock_now() + next.wake_in_ms * 1000);
 	return next;
 }
 

@@ -44,6 +44,7 @@ typedef struct SasHouse
 {
 	Oid			dboid;			/* InvalidOid: free */
 	int			listeners;
+	pg_atomic_uint64 supervisor_sleeps_until;	/* a TimestampTz */
 	pg_atomic_uint32 lanes[LANE_WORDS];
 } SasHouse;
 
@@ -78,6 +79,7 @@ static SasWaiter *my_waiter = NULL;
 static int	marked_actors = 0;	/* one bit each */
 static bool marked_any_lane = false;
 static bool marked_agents = false;
+static TimestampTz marked_due = DT_NOEND;
 static uint32 marked_lanes[LANE_WORDS];
 static bool marked_end = false; /* ring everything, commit or abort */
 static int64 *marked_runs = NULL;	/* in TopTransactionContext */
@@ -120,6 +122,8 @@ sas_bell_shmem_init(void)
 		for (int i = 0; i < bell->capacity; i++)
 			for (int w = 0; w < LANE_WORDS; w++)
 				pg_atomic_init_u32(&houses[i].lanes[w], 0);
+		for (int i = 0; i < bell->capacity; i++)
+			pg_atomic_init_u64(&houses[i].supervisor_sleeps_until, 0);
 	}
 	LWLockRegisterTranche(bell->tranche, "sas_bell");
 }
@@ -221,6 +225,36 @@ sas_bell_mark_lane(int lane)
 }
 
 void
+sas_bell_mark_due(TimestampTz at)
+{
+	marked_due = Min(marked_due, at);
+}
+
+void
+sas_bell_supervisor_sleeps_until(TimestampTz at)
+{
+	if (my_house != NULL)
+		pg_atomic_write_u64(&my_house->supervisor_sleeps_until, (uint64) at);
+	pg_memory_barrier();
+}
+
+/* The rows that are due can be seen by now: whoever looks from here on finds them. */
+static void
+sas_bell_ring_due(void)
+{
+	SasHouse   *house;
+
+	if (bell == NULL)
+		return;
+	pg_memory_barrier();
+	LWLockAcquire(&bell->lock, LW_SHARED);
+	house = sas_bell_house(MyDatabaseId);
+	if (house != NULL && marked_due < (TimestampTz) pg_atomic_read_u64(&house->supervisor_sleeps_until))
+		sas_bell_set_latches(MyDatabaseId, 1 << SAS_SUPERVISOR, NULL);
+	LWLockRelease(&bell->lock);
+}
+
+void
 sas_bell_mark_agents(void)
 {
 	marked_actors |= 1 << SAS_AGENT;
@@ -296,6 +330,7 @@ sas_bell_forget_marks(void)
 		memset(marked_lanes, 0, sizeof(marked_lanes));
 	marked_any_lane = false;
 	marked_agents = false;
+	marked_due = DT_NOEND;
 	marked_actors = 0;
 	marked_end = false;
 	marked_runs = NULL;
@@ -313,6 +348,8 @@ sas_bell_xact_callback(XactEvent event, void *arg)
 				pg_atomic_fetch_add_u32(&bell->agents_version, 1);
 			if (marked_actors != 0)
 				sas_bell_ring(MyDatabaseId, marked_actors, marked_any_lane, marked_lanes, NULL);
+			if (marked_due != DT_NOEND)
+				sas_bell_ring_due();
 			if (marked_nruns > 0)
 				sas_bell_ring_runs();
 			/* FALLTHROUGH */

@@ -10,6 +10,7 @@
 #define SAS_WAKE_BELL_H
 
 #include "base/actor.h"
+#include "datatype/timestamp.h"
 
 extern Size sas_bell_shmem_size(void);
 extern void sas_bell_shmem_init(void);
@@ -20,6 +21,18 @@ extern void sas_bell_mark(SasActor actor);
 
 /* At commit; lane 0 rings SAS_FUNCTION, others set the lane's bit and ring SAS_AGENT. */
 extern void sas_bell_mark_lane(int lane);
+
+/*
+ * At commit: something is due for the supervisor at that instant; it is rung
+ * when it means to sleep longer.
+ */
+extern void sas_bell_mark_due(TimestampTz at);
+
+/*
+ * The leading supervisor tells until when it means to sleep: DT_NOEND before
+ * it looks, so that what is committed while it looks rings it for certain.
+ */
+extern void sas_bell_supervisor_sleeps_until(TimestampTz at);
 
 /*
  * At commit: agents have changed.  The version is counted up before the

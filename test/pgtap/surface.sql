@@ -61,7 +61,7 @@ SELECT lives_ok($$SELECT sas.alter_agent('a', enabled => false, reset => '{rate_
 SELECT is((SELECT (enabled, rate_limit, retry) FROM sas.agents WHERE name = 'a'), (false, NULL::text, '{}'::jsonb), 'what was named has its value, what was reset its default');
 SELECT is((SELECT (max_in_flight, request_timeout) FROM sas.agents WHERE name = 'a'), (5, '5 s'::interval), 'what was not named stays');
 SELECT lives_ok($$SELECT sas.create_agent('a', 'http://127.0.0.1:2')$$, 'create_agent replaces by name');
-SELECT is((SELECT (base_url, enabled, max_in_flight, request_timeout) FROM sas.agents WHERE name = 'a'), ('http://127.0.0.1:2', true, 100, '30 s'::interval), 'what is written is exactly what holds');
+SELECT is((SELECT (base_url, enabled, max_in_flight, request_timeout) FROM sas.agents WHERE name = 'a'), ('http://127.0.0.1:2'::text, true, 100, '30 s'::interval), 'what is written is exactly what holds');
 SELECT is(sas.create_workflow('w', '{"steps": {}}'), 1, 'create_workflow returns the first version');
 SELECT is(sas.create_workflow('w', '{"steps": {}, "deadline": "1 day"}'), 2, 'create_workflow on an existing name makes a new version');
 SELECT is((SELECT (version, definition) FROM sas.workflows WHERE workflow = 'w'), (2, '{"steps": {}, "deadline": "1 day"}'::jsonb), 'sas.workflows shows it as it was written');
