@@ -137,30 +137,6 @@ mask(char *bytes, size_t len, const SasStoredAgent *agent)
 	}
 }
 
-Jsonb *
-sas_outcome_problem(const SasReply *reply, const SasFlight *flight, const SasStoredAgent *agent, const SasOutcome *outcome)
-{
-	char	   *detail = NULL;
-	const char *title;
-
-	if (reply->kind == SAS_REPLY_HTTP)
-	{
-		title = psprintf("the service answered %d", outcome->status);
-		if (reply->body_len > 0 && pg_verify_mbstr(GetDatabaseEncoding(), reply->body, reply->body_len, true))
-		{
-			/* masked before it is cut, or the cut might hide a secret's end */
-			detail = pnstrdup(reply->body, reply->body_len);
-			mask(detail, strlen(detail), agent);
-			detail = pnstrdup(detail, pg_mbcliplen(detail, strlen(detail), 500));
-		}
-		return sas_json_problem("http", title, detail, outcome->status, flight->id.run_id, flight->step);
-	}
-	detail = pstrdup(reply->error);
-	mask(detail, strlen(detail), agent);
-	title = reply->kind == SAS_REPLY_BROKEN ? "the service gave no usable answer" : "the service could not be reached";
-	return sas_json_problem("transport", title, detail, 0, flight->id.run_id, flight->step);
-}
-
 /* The body as jsonb when it is JSON that fits; NULL when it is not. */
 static Jsonb *
 parse_json(char *body)
@@ -182,7 +158,7 @@ parse_json(char *body)
 		edata = CopyErrorData();
 		category = ERRCODE_TO_CATEGORY(edata->sqlerrcode);
 		if (category != ERRCODE_DATA_EXCEPTION && category != ERRCODE_TO_CATEGORY(ERRCODE_SYNTAX_ERROR) &&
-			category != ERRCODE_PROGRAM_LIMIT_EXCEEDED)
+			category != ERRCODE_PROGRAM_LIMIT_EXCEEDED && category != ERRCODE_FEATURE_NOT_SUPPORTED)
 			PG_RE_THROW();
 		FlushErrorState();
 		FreeErrorData(edata);
@@ -201,6 +177,33 @@ says_json(const char *content_type)
 	len = strcspn(content_type, "; \t");
 	return (len == 16 && pg_strncasecmp(content_type, "application/json", 16) == 0) ||
 		(len > 5 && pg_strncasecmp(content_type + len - 5, "+json", 5) == 0);
+}
+
+Jsonb *
+sas_outcome_problem(const SasReply *reply, const SasFlight *flight, const SasStoredAgent *agent, const SasOutcome *outcome)
+{
+	char	   *detail = NULL;
+	const char *title;
+	Jsonb	   *parsed;
+
+	if (reply->kind == SAS_REPLY_HTTP)
+	{
+		title = psprintf("the service answered %d", outcome->status);
+		if (reply->body_len > 0 && pg_verify_mbstr(GetDatabaseEncoding(), reply->body, reply->body_len, true))
+		{
+			/* masked before it is cut, or the cut might hide a secret's end */
+			detail = pnstrdup(reply->body, reply->body_len);
+			if (agent->secrets != NIL && says_json(reply->content_type) && (parsed = parse_json(detail)) != NULL)
+				detail = JsonbToCString(NULL, &parsed->root, VARSIZE(parsed));	/* no escape hides one */
+			mask(detail, strlen(detail), agent);
+			detail = pnstrdup(detail, pg_mbcliplen(detail, strlen(detail), 500));
+		}
+		return sas_json_problem("http", title, detail, outcome->status, flight->id.run_id, flight->step);
+	}
+	detail = pstrdup(reply->error);
+	mask(detail, strlen(detail), agent);
+	title = reply->kind == SAS_REPLY_BROKEN ? "the service gave no usable answer" : "the service could not be reached";
+	return sas_json_problem("transport", title, detail, 0, flight->id.run_id, flight->step);
 }
 
 static void

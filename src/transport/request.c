@@ -69,8 +69,11 @@ add_header(SasRequest *r, const char *line)
 	char	   *empty;
 	bool		added;
 
-	if (!is_token(line, name_len) || strpbrk(line, "\r\n") != NULL)
+	if (!is_token(line, name_len))
 		return "a header is not of the form name: value";
+	for (const char *c = colon; *c != '\0'; c++)
+		if (((unsigned char) *c < ' ' && *c != '\t') || *c == 0x7f)
+			return "the value of a header has a control character";
 	if (name_is(line, name_len, "content-length") ||
 		name_is(line, name_len, "transfer-encoding") ||
 		name_is(line, name_len, "expect"))

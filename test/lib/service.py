@@ -95,7 +95,7 @@ def read_head(connection, buffer):
             raise Hangup
         buffer += data
     head, _, rest = bytes(buffer).partition(b"\r\n\r\n")
-    return head.decode("latin-1").split("\r\n"), bytearray(rest)
+    return head.decode("utf-8", "replace").split("\r\n"), bytearray(rest)
 
 
 def read_request(connection, buffer):

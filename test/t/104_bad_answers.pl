@@ -46,7 +46,12 @@ foreach my $how (sort keys %what)
 $service->release;
 is((worker_pids($node, 'agent'))[0], $worker, 'the worker lives on: it is the same process');
 
-# twenty of each at once, among calls that go well
+# this database has no encoding
+$service->script(beyond => [ { json => { name => "gr\x{fc}n \x{20ac}" } } ]);
+my $answer = run_call($node, 'remote', { path => '/beyond' });
+is("$answer->{result} " . ($answer->{output}{body} // ''), 'success {"name": "gr\u00fcn \u20ac"}', 'JSON with characters that the database cannot hold is kept as text');
+
+# five of each at once, among calls that go well
 my %scripts = map { $_ => [ { how => $_ } ] } grep { $_ ne 'silent' } keys %what;
 $service->script(%scripts);
 define($node, 'bad', { steps => { it => { agent => 'remote', call => { method => 'POST', path => '/{{input.how}}' } } },

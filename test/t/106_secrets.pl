@@ -10,7 +10,7 @@ use SasService;
 use Test::More;
 
 # the statements that set the secrets are the user's own to hide; everything else is logged
-my $node = new_node('main', log_min_messages => 'debug1');
+my $node = new_node('main', _init => [ extra => ['--encoding=UTF8'] ], log_min_messages => 'debug1', log_statement => 'none', log_min_error_statement => 'panic');
 my $service = SasService->new;
 
 # plain; with what JSON and addresses escape; beyond ASCII; the beginning of another; digits only
@@ -50,7 +50,7 @@ my %says = (
 	asked => { echo => 1 },
 	json => { json => { map { $_ => $secret{$_} } keys %secret } },
 	nested => { json => { deep => [ { $secret{plain} => [ $secret{quoted}, $secret{accent} ] } ] } },
-	solidus => { base64 => $b64->('{"v": "quo\"ted\\\\\\\\hun\/ter2 &%+", "u": "\u0070lain-hunter2-0123456789"}'),
+	solidus => { base64 => $b64->('{"v": "quo\"ted\\\\hun\/ter2 &%+", "u": "\u0070lain-hunter2-0123456789"}'),
 		headers => [ [ 'Content-Type', 'application/json' ] ] },
 	number => { base64 => $b64->('{"v": 8472910365517}'), headers => [ [ 'Content-Type', 'application/json' ] ] },
 	text => { base64 => $b64->($text), headers => [ [ 'Content-Type', 'text/plain; charset=utf-8' ] ] },
@@ -63,7 +63,7 @@ my %says = (
 	# the error keeps the beginning of what was said: not half a secret either
 	cut => { status => 400, base64 => $b64->('x' x 490 . $secret{plain}) },
 	cut_2 => { status => 400, base64 => $b64->('x' x 480 . $secret{longer}) });
-$service->script(%says{$_}) foreach keys %says;
+$service->script($_ => [ $says{$_} ]) foreach keys %says;
 foreach my $name (sort keys %says)
 {
 	my $ran = run_call($node, 'remote', { method => 'POST', path => "/$name", body => {} });

@@ -12,7 +12,7 @@ use SasService;
 use Test::More;
 use Time::HiRes qw(time);
 
-my $node = new_node('main');
+my $node = new_node('main', _init => [ extra => ['--encoding=UTF8'] ]);
 my $service = SasService->new;
 make_agent($node, 'remote', $service, headers => '{"X-Agent": "agent", "X-Both": "agent"}', options => '{"query": {"api": "v 1"}}');
 my $json = JSON::PP->new->canonical->allow_nonref;
