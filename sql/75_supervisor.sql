@@ -148,7 +148,7 @@ BEGIN
                v.on_transient AS run_on_transient, v.on_permanent AS run_on_permanent,
                EXISTS (SELECT FROM sas.step p JOIN sas.workflow_step pw ON pw.version_id = run.version_id AND pw.step_no = p.step_no AND pw.pivot
                        WHERE p.run_id = d.run_id AND p.state = 'succeeded') AS past_pivot
-        FROM (SELECT DISTINCT d.kind, d.run_id, d.step_no, d.element FROM unnest(taken) d) d
+        FROM (SELECT DISTINCT d.kind, d.run_id, d.step_no, d.element FROM unnest(taken) d ORDER BY d.run_id, d.kind DESC, d.step_no, d.element) d
         JOIN sas.run ON run.run_id = d.run_id
         JOIN sas.workflow_version v ON v.version_id = run.version_id
         LEFT JOIN sas.step s ON s.run_id = d.run_id AND s.step_no = d.step_no AND s.element = d.element
