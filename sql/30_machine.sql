@@ -200,12 +200,13 @@ CREATE FUNCTION sas._alert(kind text, cause text, message text, agent_id int DEF
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
-    -- one that a session is just acknowledging is left alone: no tick waits for it
+    -- one that a session is just acknowledging is not waited for, and does not stand for what comes now
     UPDATE sas.alert a SET occurrences = a.occurrences + 1, last_at = sas._now(), message = $3
     WHERE a.alert_id = (SELECT l.alert_id FROM sas.alert l WHERE l.cause = $2 AND l.acknowledged_at IS NULL FOR UPDATE SKIP LOCKED);
-    IF NOT FOUND AND NOT EXISTS (SELECT FROM sas.alert l WHERE l.cause = $2 AND l.acknowledged_at IS NULL) THEN
+    IF NOT FOUND THEN
         INSERT INTO sas.alert AS a (kind, cause, agent_id, run_id, step_no, message, created_at, last_at)
-        VALUES ($1, $2, $4, $5, $6, $3, sas._now(), sas._now())
+        VALUES ($1, $2 || CASE WHEN EXISTS (SELECT FROM sas.alert l WHERE l.cause = $2 AND l.acknowledged_at IS NULL) THEN ' since ' || sas._now() ELSE '' END,
+                $4, $5, $6, $3, sas._now(), sas._now())
         ON CONFLICT (cause) WHERE acknowledged_at IS NULL
         DO UPDATE SET occurrences = a.occurrences + 1, last_at = EXCLUDED.last_at, message = EXCLUDED.message;
     END IF;
