@@ -121,8 +121,6 @@ CREATE FUNCTION sas._run_deadline() RETURNS interval
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_run_deadline';
 CREATE FUNCTION sas._priority_step() RETURNS interval
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_priority_step';
-CREATE FUNCTION sas._supervisor_interval() RETURNS interval
-LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_supervisor_interval';
 CREATE FUNCTION sas._max_definition_size() RETURNS int
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_max_definition_size';
 CREATE FUNCTION sas._max_input_size() RETURNS int

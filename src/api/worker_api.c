@@ -31,7 +31,6 @@ PG_FUNCTION_INFO_V1(sas_api_boot);
 PG_FUNCTION_INFO_V1(sas_api_complete_in);
 PG_FUNCTION_INFO_V1(sas_api_run_deadline);
 PG_FUNCTION_INFO_V1(sas_api_priority_step);
-PG_FUNCTION_INFO_V1(sas_api_supervisor_interval);
 PG_FUNCTION_INFO_V1(sas_api_max_definition_size);
 PG_FUNCTION_INFO_V1(sas_api_max_input_size);
 PG_FUNCTION_INFO_V1(sas_api_max_steps);
@@ -188,12 +187,6 @@ Datum
 sas_api_priority_step(PG_FUNCTION_ARGS)
 {
 	return sas_api_interval(sas_priority_step * INT64CONST(1000));
-}
-
-Datum
-sas_api_supervisor_interval(PG_FUNCTION_ARGS)
-{
-	return sas_api_interval(sas_supervisor_interval);
 }
 
 Datum
