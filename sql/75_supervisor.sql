@@ -41,9 +41,10 @@ END $$;
 
 -- sas._take_back(...): steps whose worker is gone, or whose complete-by has
 -- passed, fail. A call may have been made, so its outcome is in doubt; a local
--- step was rolled back with its worker. When a worker died with several local
--- steps in hand nobody knows which one killed it: each is run alone then, and
--- no failure counted.
+-- step was rolled back with its worker. When a worker died with a batch of local
+-- steps nobody knows which one killed it: each is run alone then, and no
+-- failure counted. The size of the batch counts, not what is still held: some
+-- of it may have been taken back by an earlier look.
 CREATE FUNCTION sas._take_back(boot bigint, live bigint[], newest bigint, quantity int, OUT leases int, OUT stuck bigint[])
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -65,7 +66,7 @@ BEGIN
 
     WITH held AS (
         SELECT f.lease_id, f.worker_id, f.boot <> $1 OR f.worker_id <= newest AND NOT f.worker_id = ANY (live) AS dead,
-               count(*) OVER (PARTITION BY f.lease_id) AS together, s AS step, w AS def, f.locked_by, r.trace
+               cardinality(f.run_ids) AS together, s AS step, w AS def, f.locked_by, r.trace
         FROM unnest(found) f
         CROSS JOIN LATERAL unnest(f.run_ids, f.step_nos, f.elements) AS u (run_id, step_no, element)
         JOIN sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element AND s.lease_id = f.lease_id
