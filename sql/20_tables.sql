@@ -147,8 +147,12 @@ CREATE TABLE sas.run (
     paused_for text,
     paused_by text,
     paused_at timestamptz,
-    paused_state text
+    paused_state text,
+    parent_run_id bigint,
+    parent_step_no int,
+    parent_element int
 ) WITH (fillfactor = 70);
+CREATE INDEX run_child ON sas.run (parent_run_id, parent_step_no, parent_element) WHERE parent_run_id IS NOT NULL;
 COMMENT ON TABLE sas.run IS 'Runs. fate is set once a run cannot go on: compensate, cancel or fail. open_steps counts steps that are ready, running, suspended or failed and undecided.';
 COMMENT ON COLUMN sas.run.trace IS 'Random; idempotency keys and the trace id are made from it.';
 

@@ -2,14 +2,15 @@
 --
 -- Runs: submit, keys and reply queues.
 
--- sas._submit_batch(...): the runs, with what makes them start, in the
+-- sas._submit_runs(...): the runs, with what makes them start, in the
 -- caller's transaction. A key that is taken gives the run that has it.
-CREATE FUNCTION sas._submit_batch(caller oid, workflow text, inputs jsonb[], keys text[], priority int, start_at timestamptz, start_before timestamptz,
-                                  deadline interval, after_run bigint, reply_to text, labels jsonb)
+-- parent_run_id, parent_step_no: the step whose children they are, one for
+-- each of parent_elements; null for a run of its own.
+CREATE FUNCTION sas._submit_runs(caller oid, workflow text, inputs jsonb[], keys text[], priority int, start_at timestamptz, start_before timestamptz,
+                                 deadline interval, after_run bigint, reply_to text, labels jsonb,
+                                 parent_run_id bigint DEFAULT NULL, parent_step_no int DEFAULT NULL, parent_elements int[] DEFAULT NULL)
 RETURNS TABLE (run_id bigint, created boolean)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp
-    -- the caller's session plans as it likes; these statements reach few rows by an index
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -63,13 +64,15 @@ BEGIN
         SELECT k.ids, k.fresh INTO ids, fresh FROM sas._take_keys(caller, v.workflow_id, keys, inputs, ids) k;
     END IF;
 
-    INSERT INTO sas.run (run_id, version_id, owner, trace, key, state, open_steps, priority, input, reply_to, labels, created_at, start_at, deadline)
+    INSERT INTO sas.run (run_id, version_id, owner, trace, key, state, open_steps, priority, input, reply_to, labels, created_at, start_at, deadline,
+                         parent_run_id, parent_step_no, parent_element)
     OVERRIDING SYSTEM VALUE
     SELECT ids[u.n], v.version_id, caller, gen_random_uuid(), keys[u.n], CASE WHEN later THEN 'scheduled' ELSE 'pending' END,
            CASE WHEN v.step_count = 0 THEN (v.finalize_no IS NOT NULL)::int
                 ELSE (SELECT count(*) FROM sas.workflow_step w
                       WHERE w.version_id = v.version_id AND NOT w.undo AND w.needs = 0 AND w.step_no IS DISTINCT FROM v.finalize_no) END,
-           $5 + v.priority, u.input, $10, $11, now, $6, greatest(now, $6) + coalesce($8, v.deadline, sas._run_deadline())
+           $5 + v.priority, u.input, $10, $11, now, $6, greatest(now, $6) + coalesce($8, v.deadline, sas._run_deadline()),
+           $12, $13, $14[u.n]
     FROM unnest(inputs) WITH ORDINALITY AS u (input, n)
     WHERE fresh[u.n];
 
@@ -117,6 +120,17 @@ BEGIN
         ids[n] := holder;
         fresh[n] := false;
     END LOOP;
+END $$;
+
+CREATE FUNCTION sas._submit_batch(caller oid, workflow text, inputs jsonb[], keys text[], priority int, start_at timestamptz, start_before timestamptz,
+                                  deadline interval, after_run bigint, reply_to text, labels jsonb)
+RETURNS TABLE (run_id bigint, created boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp
+    -- the caller's session plans as it likes; these statements reach few rows by an index
+    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+BEGIN
+    RETURN QUERY SELECT * FROM sas._submit_runs(caller, workflow, inputs, keys, priority, start_at, start_before, deadline, after_run, reply_to, labels);
 END $$;
 
 CREATE FUNCTION sas._submit(caller oid, workflow text, input jsonb, key text, priority int, start_at timestamptz, start_before timestamptz,

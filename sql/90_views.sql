@@ -48,7 +48,7 @@ SELECT r.run_id, w.name AS workflow, v.version, r.key, r.state, r.result, r.prio
        CASE WHEN r.state = 'stopped' THEN 1.0
             WHEN v.step_count = 0 THEN 0.0
             ELSE (SELECT count(*) FROM sas.step s WHERE s.run_id = r.run_id AND s.state IN ('succeeded', 'skipped', 'compensating', 'compensated')) / v.step_count::float8 END AS progress,
-       r.paused_for, r.paused_by, r.paused_at, pg_get_userbyid(r.owner) AS submitted_by, NULL::bigint AS parent_run_id,
+       r.paused_for, r.paused_by, r.paused_at, pg_get_userbyid(r.owner) AS submitted_by, r.parent_run_id,
        r.labels, r.created_at, r.start_at, r.started_at, r.finished_at, r.deadline, r.trace AS trace_id
 FROM sas.run r
 JOIN sas.workflow_version v USING (version_id)
