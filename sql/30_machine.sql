@@ -263,28 +263,41 @@ END $$;
 CREATE FUNCTION sas._step_key(trace uuid, step text, element int, undo boolean) RETURNS text
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_step_key';
 
--- sas._steps_context(run_id, version_id, trace, reads): what templates see under "steps". reads null: all.
-CREATE FUNCTION sas._steps_context(run_id bigint, version_id int, trace uuid, reads int[]) RETURNS jsonb
+-- sas._steps_context(run_id, version_id, trace, reads, own_no, own_element): what templates
+-- see under "steps". reads null: all. An element of step own_no sees its own
+-- result under the name of its step.
+CREATE FUNCTION sas._steps_context(run_id bigint, version_id int, trace uuid, reads int[], own_no int, own_element int) RETURNS jsonb
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (SELECT coalesce(jsonb_object_agg(w.name,
-                       jsonb_build_object('key', sas._step_key($3, w.name, 0, false),
+                       jsonb_build_object('key', sas._step_key($3, w.name, e.element, false),
                                           'state', coalesce(s.state, 'waiting'),
                                           'failed', coalesce(s.state = 'failed', false))
                        || CASE WHEN s.output IS NULL THEN '{}' ELSE jsonb_build_object('output', s.output) END), '{}')
             FROM sas.workflow_step w
-            LEFT JOIN sas.step s ON s.run_id = $1 AND s.step_no = w.step_no AND s.element = 0
+            CROSS JOIN LATERAL (SELECT CASE WHEN w.step_no = $5 THEN $6 ELSE 0 END AS element) e
+            LEFT JOIN sas.step s ON s.run_id = $1 AND s.step_no = w.step_no AND s.element = e.element
             WHERE w.version_id = $2 AND NOT w.undo AND ($4 IS NULL OR w.step_no = ANY ($4)));
 END $$;
 
--- sas._context(run, step name, reads): the root that the paths of a step start from.
-CREATE FUNCTION sas._context(r sas.run, step text, undo boolean, reads int[]) RETURNS jsonb
+-- sas._run_context(run, step name, reads): the root that the paths of a run's output and finalize start from.
+CREATE FUNCTION sas._run_context(r sas.run, step text, reads int[]) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object(
         'input', r.input,
-        'key', sas._step_key(r.trace, step, 0, undo),
+        'key', sas._step_key(r.trace, step, 0, false),
         'run', jsonb_build_object('id', r.run_id, 'key', r.key, 'labels', r.labels, 'created_at', r.created_at, 'deadline', r.deadline),
-        'steps', CASE WHEN reads = '{}' THEN '{}'::jsonb ELSE sas._steps_context(r.run_id, r.version_id, r.trace, reads) END)
+        'steps', CASE WHEN reads = '{}' THEN '{}'::jsonb ELSE sas._steps_context(r.run_id, r.version_id, r.trace, reads, NULL, 0) END)
+$$;
+
+-- sas._context(run, step, element): the root that the paths of a step, or of its undo, start from.
+CREATE FUNCTION sas._context(r sas.run, w sas.workflow_step, element int) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT jsonb_build_object(
+        'input', r.input,
+        'key', sas._step_key(r.trace, w.name, element, w.undo),
+        'run', jsonb_build_object('id', r.run_id, 'key', r.key, 'labels', r.labels, 'created_at', r.created_at, 'deadline', r.deadline),
+        'steps', CASE WHEN w.reads = '{}' THEN '{}'::jsonb ELSE sas._steps_context(r.run_id, r.version_id, r.trace, w.reads, w.step_no, element) END)
 $$;
 
 -- sas._problem_object(...): an error as RFC 9457 has it.

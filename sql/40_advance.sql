@@ -97,7 +97,7 @@ BEGIN
     INTO stops
     FROM sas.run r
     JOIN sas.workflow_version v USING (version_id)
-    LEFT JOIN LATERAL sas._render(v.output, CASE WHEN v.output IS NOT NULL THEN sas._context(r, '', false, v.output_reads) END) o ON v.output IS NOT NULL
+    LEFT JOIN LATERAL sas._render(v.output, CASE WHEN v.output IS NOT NULL THEN sas._run_context(r, '', v.output_reads) END) o ON v.output IS NOT NULL
     WHERE r.run_id = ANY (run_ids) AND r.state = 'running' AND NOT r.run_id = ANY (coalesce(last_runs, '{}'));
     PERFORM sas._move_runs(stops);
 END $$;

@@ -68,7 +68,7 @@ BEGIN
     FROM unnest(batch.claimed) c
     JOIN sas.run r ON r.run_id = c.run_id
     JOIN sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
-    CROSS JOIN LATERAL (SELECT sas._context(r, w.name, c.undo, w.reads) AS root OFFSET 0) x
+    CROSS JOIN LATERAL (SELECT sas._context(r, w, c.element) AS root OFFSET 0) x
     CROSS JOIN LATERAL sas._render(w.request - 'path', x.root) body
     CROSS JOIN LATERAL sas._render_path(coalesce(w.request ->> 'path', ''), x.root) path;
 END $$;
@@ -96,8 +96,8 @@ BEGIN
     JOIN sas.run r ON r.run_id = c.run_id
     JOIN sas.workflow_version v ON v.version_id = c.version_id
     JOIN sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
-    CROSS JOIN LATERAL (SELECT CASE WHEN v.finalize_no = c.step_no THEN sas._context(r, w.name, c.undo, NULL)
-                                    WHEN w.input IS NOT NULL THEN sas._context(r, w.name, c.undo, w.reads) END AS root OFFSET 0) x
+    CROSS JOIN LATERAL (SELECT CASE WHEN v.finalize_no = c.step_no THEN sas._run_context(r, w.name, NULL)
+                                    WHEN w.input IS NOT NULL THEN sas._context(r, w, c.element) END AS root OFFSET 0) x
     LEFT JOIN LATERAL sas._render(w.input, x.root) body ON w.input IS NOT NULL;
 END $$;
 

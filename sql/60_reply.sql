@@ -13,20 +13,20 @@ LANGUAGE sql STABLE AS $$
                ELSE true END
 $$;
 
--- sas._objection(run_id, step_no, undo, output): what a step has against the
+-- sas._objection(run_id, step_no, element, undo, output): what a step has against the
 -- output of its function, asked before the function's writes are kept: a
 -- problem object, or null.
-CREATE FUNCTION sas._objection(run_id bigint, step_no int, undo boolean, output jsonb) RETURNS jsonb
+CREATE FUNCTION sas._objection(run_id bigint, step_no int, element int, undo boolean, output jsonb) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN m.met IS NULL THEN sas._problem_object('expect', 'expect is neither true nor false', w.expect #>> '{}', NULL, r.run_id, w.name)
                 WHEN NOT m.met THEN sas._problem_object('expect', 'the result is not what was expected', w.expect #>> '{}', NULL, r.run_id, w.name)
                 WHEN o.problem IS NOT NULL THEN sas._problem_object('output', 'the output of the step could not be made',
                                                                     format('%s: %s', o.problem ->> 'path', o.problem ->> 'what'), NULL, r.run_id, w.name) END
     FROM sas.run r
-    JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = $2 AND w.undo = $3
-    CROSS JOIN LATERAL (SELECT sas._context(r, w.name, w.undo, w.reads) AS root OFFSET 0) x
-    CROSS JOIN LATERAL (SELECT sas._met(w.expect, $4, x.root) AS met OFFSET 0) m
-    LEFT JOIN LATERAL sas._render(w.output, x.root || jsonb_build_object('output', $4)) o ON w.output IS NOT NULL
+    JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = $2 AND w.undo = $4
+    CROSS JOIN LATERAL (SELECT sas._context(r, w, $3) AS root OFFSET 0) x
+    CROSS JOIN LATERAL (SELECT sas._met(w.expect, $5, x.root) AS met OFFSET 0) m
+    LEFT JOIN LATERAL sas._render(w.output, x.root || jsonb_build_object('output', $5)) o ON w.output IS NOT NULL
     WHERE r.run_id = $1
 $$;
 
@@ -81,13 +81,13 @@ BEGIN
     JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = p.step_no AND w.undo = (s.state = 'compensating')
     CROSS JOIN LATERAL (
         SELECT CASE WHEN w.expect IS NULL OR p.verdict <> 'done' THEN NULL
-                    ELSE sas._context(r, w.name, w.undo, w.reads) END AS root OFFSET 0) x
+                    ELSE sas._context(r, w, p.element) END AS root OFFSET 0) x
     CROSS JOIN LATERAL (
         SELECT p.verdict <> 'done' OR w.expect IS NULL AS unasked,
                CASE WHEN p.verdict = 'done' AND w.expect IS NOT NULL THEN sas._met(w.expect, p.output, x.root) END AS met OFFSET 0) m
     -- arguments are evaluated before ON is asked, hence the CASE
     LEFT JOIN LATERAL sas._render(w.output, CASE WHEN p.verdict = 'done' AND w.output IS NOT NULL
-        THEN sas._context(r, w.name, w.undo, w.reads) || jsonb_build_object('output', p.output) END) o
+        THEN sas._context(r, w, p.element) || jsonb_build_object('output', p.output) END) o
         ON p.verdict = 'done' AND w.output IS NOT NULL
     CROSS JOIN LATERAL (
         SELECT CASE WHEN NOT m.unasked AND m.met IS NOT TRUE OR o.problem IS NOT NULL THEN 'permanent' ELSE p.verdict END AS verdict,

@@ -27,7 +27,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp 
     SELECT CASE WHEN w.kind = 'function' AND w.input IS NULL THEN r.input
                 ELSE (SELECT i.result
                       FROM sas._render(CASE w.kind WHEN 'call' THEN coalesce(w.request -> 'body', w.request -> 'form', w.request -> 'text', 'null') ELSE w.input END,
-                                       sas._context(r, w.name, false, w.reads)) i) END
+                                       sas._context(r, w, 0)) i) END
     FROM sas.run r
     JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = $3 AND NOT w.undo
     WHERE r.run_id = $2

@@ -209,9 +209,9 @@ sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_
 Jsonb *
 sas_store_objection(const SasClaimedFunction *step, Jsonb *output)
 {
-	static SasPlan plan = {"SELECT sas._objection($1, $2, $3, $4)", 4, {INT8OID, INT4OID, BOOLOID, JSONBOID}};
-	Datum		args[4] = {Int64GetDatum(step->id.run_id), Int32GetDatum(step->id.step_no), BoolGetDatum(step->undo),
-	PointerGetDatum(output)};
+	static SasPlan plan = {"SELECT sas._objection($1, $2, $3, $4, $5)", 5, {INT8OID, INT4OID, INT4OID, BOOLOID, JSONBOID}};
+	Datum		args[5] = {Int64GetDatum(step->id.run_id), Int32GetDatum(step->id.step_no), Int32GetDatum(step->id.element),
+	BoolGetDatum(step->undo), PointerGetDatum(output)};
 
 	sas_plan_run(&plan, args, NULL);
 	return sas_cell_jsonb(0, 1);
