@@ -1,0 +1,72 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Step: what the body of a step may say, without what relates it to others.
+
+-- sas._check_body(...): what a step and its undo have in common.
+CREATE FUNCTION sas._check_body(body jsonb, path text, caller oid, agent text) RETURNS SETOF sas._problem
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    kinds text[];
+BEGIN
+    SELECT coalesce(array_agg(k), '{}') INTO kinds FROM unnest('{call,function}'::text[]) k WHERE body ? k;
+    IF cardinality(kinds) <> 1 THEN
+        RETURN NEXT ROW(path, CASE cardinality(kinds) WHEN 0 THEN 'a step needs one of call and function' ELSE 'a step has only one of call and function' END,
+                        'Write exactly one of them.', '22023')::sas._problem;
+        RETURN;
+    END IF;
+    IF kinds[1] = 'call' THEN
+        RETURN QUERY SELECT * FROM sas._check_call(body -> 'call', path || '/call');
+        IF agent IS NULL THEN
+            RETURN NEXT ROW(path, 'a call needs an agent', 'Name one under "agent".', '22023')::sas._problem;
+        ELSIF NOT EXISTS (SELECT FROM sas.agent a WHERE a.name = agent AND a.dropped_at IS NULL AND a.kind = 'http') THEN
+            RETURN NEXT ROW(path || '/agent', format('agent "%s" does not exist', agent), 'Create it with sas.create_agent.', '42704')::sas._problem;
+        END IF;
+        IF body ? 'input' THEN
+            RETURN NEXT ROW(path || '/input', 'a call has no input', 'Write what is sent under call: body, form, text or query.', '22023')::sas._problem;
+        END IF;
+    ELSE
+        RETURN QUERY SELECT * FROM sas._check_function(body -> 'function', path || '/function', caller);
+        IF body ? 'agent' THEN
+            RETURN NEXT ROW(path || '/agent', 'a function has no agent', 'Leave it out.', '22023')::sas._problem;
+        END IF;
+    END IF;
+    RETURN QUERY
+    SELECT * FROM sas._check_expect(body -> 'expect', path || '/expect', kinds[1])
+    UNION ALL SELECT * FROM sas._check_pauses(body -> 'retry', path || '/retry', 'max_attempts')
+    UNION ALL SELECT * FROM sas._check_pauses(body -> 'recovery', path || '/recovery', 'max_failures')
+    UNION ALL SELECT * FROM sas._check_span(body -> 'complete_in', path || '/complete_in');
+END $$;
+
+-- sas._check_step(...): a step, without what relates it to others.
+CREATE FUNCTION sas._check_step(name text, body jsonb, path text, caller oid) RETURNS SETOF sas._problem
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    later text[] := '{task,wait,workflow,include,poll,agents,flow,each,concurrency,max_failed,repeat,when,else,fallback,queue,finalize,weight}';
+BEGIN
+    RETURN QUERY SELECT * FROM sas._check_name(name, path);
+    IF name = 'finalize' THEN
+        RETURN NEXT ROW(path, 'the name "finalize" is taken', 'It names the last step of a run, which sas adds itself.', '42602')::sas._problem;
+    END IF;
+    RETURN QUERY SELECT * FROM sas._check_keys(body, path, '{call,function,agent,input,after,undo,expect,output,retry,recovery,on_failure,complete_in,pivot,priority}', later);
+    IF jsonb_typeof(body) IS DISTINCT FROM 'object' OR body ?| later THEN
+        RETURN;
+    END IF;
+    IF body ? 'agent' AND jsonb_typeof(body -> 'agent') <> 'string' THEN
+        RETURN NEXT ROW(path || '/agent', 'the agent must be a name', 'Write the name of an agent as a string.', '22023')::sas._problem;
+    END IF;
+    RETURN QUERY SELECT * FROM sas._check_body(body, path, caller, body ->> 'agent');
+    IF body ? 'after' AND (jsonb_typeof(body -> 'after') <> 'array' OR body @? '$.after[*] ? (@.type() != "string")') THEN
+        RETURN NEXT ROW(path || '/after', 'an array of step names is needed here', 'Write it as ["name", "name"].', '22023')::sas._problem;
+    END IF;
+    RETURN QUERY
+    SELECT * FROM sas._check_on_failure(body -> 'on_failure', path || '/on_failure')
+    UNION ALL SELECT * FROM sas._check_boolean(body -> 'pivot', path || '/pivot')
+    UNION ALL SELECT * FROM sas._check_number(body -> 'priority', path || '/priority', -1000, 1000);
+    IF body ? 'undo' THEN
+        RETURN QUERY SELECT * FROM sas._check_keys(body -> 'undo', path || '/undo', '{call,function,agent,input,expect,retry,recovery,complete_in}', later);
+        IF jsonb_typeof(body -> 'undo') = 'object' THEN
+            RETURN QUERY SELECT * FROM sas._check_body(body -> 'undo', path || '/undo', caller,
+                                                       coalesce(body #>> '{undo,agent}', CASE WHEN body #> '{undo}' ? 'call' THEN body ->> 'agent' END));
+        END IF;
+    END IF;
+END $$;
