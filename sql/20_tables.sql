@@ -109,8 +109,13 @@ CREATE TABLE sas.workflow_step (
     needs int NOT NULL,
     reads int[] NOT NULL,
     reads_own_output boolean NOT NULL,
+    shape jsonb,
+    enters boolean NOT NULL DEFAULT false,
+    elements_enter boolean NOT NULL DEFAULT false,
     PRIMARY KEY (version_id, step_no, undo)
 );
+COMMENT ON COLUMN sas.workflow_step.shape IS 'What the scheduler must know of a step that enters: when, each, repeat, wait, workflow.';
+COMMENT ON COLUMN sas.workflow_step.enters IS 'The scheduler looks at this step before it begins.';
 COMMENT ON TABLE sas.workflow_step IS 'Compiled steps: lane 0 is a function, any other the agent; reads names the steps whose results its templates use.';
 
 CREATE TABLE sas.workflow_edge (
@@ -225,8 +230,9 @@ CREATE TABLE sas.lease (
 CREATE INDEX lease_next ON sas.lease (next_by);
 COMMENT ON TABLE sas.lease IS 'Who holds which steps, and when the supervisor looks at them next.';
 
--- What is to be looked at when: for the scheduler (actor s) start, ready and
--- undo; for the supervisor (actor v) failed and deadline.
+-- What is to be looked at when: for the scheduler (actor s) start, ready, undo,
+-- enter, timer, turn, signal, child, cancel and fail; for the supervisor (actor
+-- v) failed and deadline.
 CREATE TABLE sas.due (
     actor "char" NOT NULL,
     due_at timestamptz NOT NULL,
@@ -237,6 +243,43 @@ CREATE TABLE sas.due (
 );
 CREATE INDEX due_next ON sas.due (actor, due_at, run_id);
 COMMENT ON TABLE sas.due IS 'Timers and messages to the scheduler (s) and the supervisor (v).';
+
+-- Elements of a map: what the step goes over, taken once, when it begins.
+CREATE TABLE sas.item (
+    run_id bigint NOT NULL,
+    step_no int NOT NULL,
+    element int NOT NULL,
+    item jsonb NOT NULL,
+    PRIMARY KEY (run_id, step_no, element)
+);
+COMMENT ON TABLE sas.item IS 'What the elements of a map are about.';
+
+-- How far a map, or a step that repeats, is. Elements 1 to fed have been made
+-- ready; remaining counts those that have not ended, or have not been fed.
+CREATE TABLE sas.fan (
+    run_id bigint NOT NULL,
+    step_no int NOT NULL,
+    total int NOT NULL,
+    fed int NOT NULL,
+    remaining int NOT NULL,
+    failed int NOT NULL,
+    PRIMARY KEY (run_id, step_no)
+) WITH (fillfactor = 50);
+COMMENT ON TABLE sas.fan IS 'Maps and repeating steps that have begun: how many elements there are, were begun, remain, and failed.';
+
+-- Signals that nobody has taken yet. step_no: for that step only.
+CREATE TABLE sas.signal (
+    signal_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    run_id bigint NOT NULL,
+    name text NOT NULL,
+    step_no int,
+    element int,
+    payload jsonb NOT NULL,
+    sent_by regrole NOT NULL,
+    created_at timestamptz NOT NULL
+);
+CREATE INDEX signal_run ON sas.signal (run_id, signal_id);
+COMMENT ON TABLE sas.signal IS 'Messages to runs that no step has taken yet, in the order of their sending.';
 
 CREATE TABLE sas.attempt (
     run_id bigint NOT NULL,

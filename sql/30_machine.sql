@@ -32,17 +32,24 @@ INSERT INTO sas.transition VALUES
     ('run', 'paused', 'compensating', 'cancelled while paused, or its undo is resumed'),
     ('run', 'compensating', 'paused', 'an undo failed for good'),
     ('run', 'compensating', 'stopped', 'everything is undone'),
+    ('run', 'stopped', 'compensating', 'the run that it is a child of is undone'),
     ('step', 'none', 'waiting', 'one of several that it waits for has ended'),
     ('step', 'none', 'ready', 'ready, but its run is paused'),
     ('step', 'none', 'running', 'claimed for the first time'),
+    ('step', 'none', 'suspended', 'begins by waiting: for a signal, a time, its elements or a child run'),
+    ('step', 'none', 'skipped', 'its condition is false, or a step before it was skipped with all that follows'),
+    ('step', 'none', 'failed', 'it cannot begin'),
     ('step', 'none', 'cancelled', 'its run ended before it was claimed'),
     ('step', 'waiting', 'ready', 'the last that it waited for has ended'),
     ('step', 'waiting', 'waiting', 'another of several has ended'),
+    ('step', 'waiting', 'skipped', 'a step before it was skipped with all that follows'),
     ('step', 'waiting', 'cancelled', 'its run cannot go on'),
     ('step', 'ready', 'running', 'claimed'),
     ('step', 'ready', 'ready', 'parked while its run is paused'),
+    ('step', 'ready', 'suspended', 'begins by waiting: for a signal, a time, its elements or a child run'),
+    ('step', 'ready', 'skipped', 'its condition is false'),
     ('step', 'ready', 'cancelled', 'its run cannot go on'),
-    ('step', 'ready', 'failed', 'its run cannot go on, and its outcome is in doubt'),
+    ('step', 'ready', 'failed', 'it cannot begin, or its run cannot go on and its outcome is in doubt'),
     ('step', 'running', 'succeeded', 'its worker reported success in time'),
     ('step', 'running', 'failed', 'its worker reported failure, died or was silent past complete-by'),
     ('step', 'running', 'ready', 'given back by its worker, nothing counted'),
@@ -53,7 +60,8 @@ INSERT INTO sas.transition VALUES
     ('step', 'failed', 'failed', 'its failure is final'),
     ('step', 'failed', 'compensating', 'in doubt, so it is undone'),
     ('step', 'suspended', 'ready', 'its time has come'),
-    ('step', 'suspended', 'failed', 'its run cannot go on, and its outcome is in doubt'),
+    ('step', 'suspended', 'succeeded', 'what it waited for has come'),
+    ('step', 'suspended', 'failed', 'what it waited for failed or did not come in time, or its run cannot go on and its outcome is in doubt'),
     ('step', 'suspended', 'cancelled', 'its run cannot go on'),
     ('step', 'succeeded', 'compensating', 'its undo is due'),
     ('step', 'compensating', 'compensating', 'its undo is claimed, failed or comes again'),
@@ -140,13 +148,13 @@ BEGIN
     END IF;
     UPDATE sas.run r
     SET state = c.to_state,
-        result = coalesce(c.result, r.result),
+        result = CASE WHEN c.from_state <> 'stopped' THEN coalesce(c.result, r.result) END,
         fate = coalesce(c.fate, r.fate),
         open_steps = coalesce(c.open_steps, r.open_steps),
         output = coalesce(c.output, r.output),
         error = coalesce(c.error, r.error),
         started_at = CASE WHEN c.to_state = 'running' THEN coalesce(r.started_at, sas._now()) ELSE r.started_at END,
-        finished_at = CASE WHEN c.to_state = 'stopped' THEN sas._now() ELSE r.finished_at END,
+        finished_at = CASE WHEN c.to_state = 'stopped' THEN sas._now() END,
         paused_for = c.paused_for,
         paused_by = c.paused_by,
         paused_at = CASE WHEN c.to_state = 'paused' THEN sas._now() END,
@@ -172,7 +180,11 @@ BEGIN
     WHERE c.to_state = 'stopped' AND r.run_id = c.run_id
       AND d.actor = 'v' AND d.due_at = r.deadline AND d.run_id = c.run_id AND d.kind = 'deadline';
     PERFORM sas._reply_to(rung);
-    PERFORM sas._ring('{}', false, false, rung);
+    -- the step that waits for a child run; its run may be held by others now, so the scheduler looks
+    INSERT INTO sas.due (actor, due_at, run_id, kind, step_no, element)
+    SELECT 's', sas._now(), r.parent_run_id, 'child', r.parent_step_no, r.parent_element
+    FROM sas.run r WHERE r.run_id = ANY (rung) AND r.parent_run_id IS NOT NULL AND r.state = 'stopped';
+    PERFORM sas._ring('{}', FOUND, false, rung);
 END $$;
 
 -- sas._reply_to(run_ids): a message in the reply queue of each stopped run
@@ -225,36 +237,46 @@ END $$;
 -- sas._make_ready(...): puts steps into the hot queue and rings their lanes.
 --
 -- Arrays of equal length. The rank is fixed here: ready_at minus priority
--- times sas.priority_step.
-CREATE FUNCTION sas._make_ready(run_ids bigint[], step_nos int[], elements int[], undos boolean[], alones boolean[])
+-- times sas.priority_step. Steps that need thought before they begin are told
+-- to the scheduler instead, unless it has thought already (entered).
+CREATE FUNCTION sas._make_ready(run_ids bigint[], step_nos int[], elements int[], undos boolean[], alones boolean[], entered boolean DEFAULT false)
 RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := sas._now();
     lanes int[];
+    thought boolean;
 BEGIN
     IF coalesce(cardinality(run_ids), 0) = 0 THEN
         RETURN;
     END IF;
-    WITH put AS (
-        INSERT INTO sas.ready (run_id, step_no, element, lane, rank, ready_at, undo, alone)
-        SELECT u.run_id, u.step_no, u.element, w.lane, now - (r.priority + w.priority) * sas._priority_step(), now, u.undo, u.alone
+    WITH next AS (
+        SELECT u.*, w.lane, r.priority + w.priority AS priority, NOT entered AND w.enters AND (u.element = 0 OR w.elements_enter)
+               AND NOT EXISTS (SELECT FROM sas.step s WHERE s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element AND s.attempt > 0) AS enters
         FROM unnest(run_ids, step_nos, elements, undos, alones) AS u (run_id, step_no, element, undo, alone)
         JOIN sas.run r ON r.run_id = u.run_id
-        CROSS JOIN LATERAL (SELECT s.lane, s.priority FROM sas.workflow_step s
-                            WHERE s.version_id = r.version_id AND s.step_no = u.step_no AND s.undo = u.undo OFFSET 0) w
-        RETURNING lane)
-    SELECT array_agg(DISTINCT lane) INTO lanes FROM put;
-    PERFORM sas._ring(lanes, false, false, '{}');
+        CROSS JOIN LATERAL (SELECT s.lane, s.priority, s.enters, s.elements_enter FROM sas.workflow_step s
+                            WHERE s.version_id = r.version_id AND s.step_no = u.step_no AND s.undo = u.undo OFFSET 0) w),
+    put AS (
+        INSERT INTO sas.ready (run_id, step_no, element, lane, rank, ready_at, undo, alone)
+        SELECT n.run_id, n.step_no, n.element, n.lane, now - n.priority * sas._priority_step(), now, n.undo, n.alone
+        FROM next n WHERE NOT n.enters
+        RETURNING lane),
+    told AS (
+        INSERT INTO sas.due (actor, due_at, run_id, kind, step_no, element)
+        SELECT 's', now, n.run_id, 'enter', n.step_no, n.element FROM next n WHERE n.enters
+        RETURNING 1)
+    SELECT (SELECT array_agg(DISTINCT lane) FROM put), EXISTS (SELECT FROM told) INTO lanes, thought;
+    PERFORM sas._ring(lanes, thought, false, '{}');
 END $$;
 
--- The same for forward steps that come for the first time.
-CREATE FUNCTION sas._make_ready(run_ids bigint[], step_nos int[]) RETURNS void
+-- The same for forward steps that come for the first time. elements null: steps as a whole.
+CREATE FUNCTION sas._make_ready(run_ids bigint[], step_nos int[], elements int[] DEFAULT NULL, entered boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF coalesce(cardinality(run_ids), 0) > 0 THEN
-        PERFORM sas._make_ready(run_ids, step_nos, array_fill(0, ARRAY[cardinality(run_ids)]),
-                                array_fill(false, ARRAY[cardinality(run_ids)]), array_fill(false, ARRAY[cardinality(run_ids)]));
+        PERFORM sas._make_ready(run_ids, step_nos, coalesce(elements, array_fill(0, ARRAY[cardinality(run_ids)])),
+                                array_fill(false, ARRAY[cardinality(run_ids)]), array_fill(false, ARRAY[cardinality(run_ids)]), entered);
     END IF;
 END $$;
 
@@ -290,6 +312,16 @@ LANGUAGE sql STABLE AS $$
         'steps', CASE WHEN reads = '{}' THEN '{}'::jsonb ELSE sas._steps_context(r.run_id, r.version_id, r.trace, reads, NULL, 0) END)
 $$;
 
+-- sas._element_context(run_id, step_no, element): what an element of a map, or a turn, sees besides.
+CREATE FUNCTION sas._element_context(run_id bigint, step_no int, element int) RETURNS jsonb
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN jsonb_build_object(
+        'index', $3 - 1,
+        'item', (SELECT i.item FROM sas.item i WHERE i.run_id = $1 AND i.step_no = $2 AND i.element = $3),
+        'last', (SELECT s.output FROM sas.step s WHERE s.run_id = $1 AND s.step_no = $2 AND s.element = $3 - 1 AND $3 > 1));
+END $$;
+
 -- sas._context(run, step, element): the root that the paths of a step, or of its undo, start from.
 CREATE FUNCTION sas._context(r sas.run, w sas.workflow_step, element int) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
@@ -298,6 +330,7 @@ LANGUAGE sql STABLE AS $$
         'key', sas._step_key(r.trace, w.name, element, w.undo),
         'run', jsonb_build_object('id', r.run_id, 'key', r.key, 'labels', r.labels, 'created_at', r.created_at, 'deadline', r.deadline),
         'steps', CASE WHEN w.reads = '{}' THEN '{}'::jsonb ELSE sas._steps_context(r.run_id, r.version_id, r.trace, w.reads, w.step_no, element) END)
+        || CASE WHEN element > 0 THEN sas._element_context(r.run_id, w.step_no, element) ELSE '{}' END
 $$;
 
 -- sas._problem_object(...): an error as RFC 9457 has it.

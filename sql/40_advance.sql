@@ -27,7 +27,8 @@ BEGIN
         SELECT h.run_id, h.to_no, h.paused, s.state AS old_state, coalesce(s.needs_left, w.needs) - h.n AS needs_left
         FROM hit h
         JOIN sas.workflow_step w ON w.version_id = h.version_id AND w.step_no = h.to_no AND NOT w.undo
-        LEFT JOIN sas.step s ON s.run_id = h.run_id AND s.step_no = h.to_no AND s.element = 0)
+        LEFT JOIN sas.step s ON s.run_id = h.run_id AND s.step_no = h.to_no AND s.element = 0
+        WHERE s.state IS NULL OR s.state = 'waiting')
     SELECT array_agg(ROW(n.run_id, n.to_no, 0, coalesce(n.old_state, 'none'),
                          CASE WHEN n.needs_left = 0 THEN 'ready' ELSE 'waiting' END,
                          NULL, NULL, NULL, NULL, NULL, n.needs_left, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
@@ -117,8 +118,8 @@ BEGIN
 END $$;
 
 -- sas._doom(run_ids, fates, errors): these runs cannot go on. Takes their
--- ready rows first, cancels what has not begun, keeps what is running, and
--- hands them to the scheduler once nothing is running any more.
+-- ready rows first, cancels what has not begun, keeps what is running, ends
+-- its children, and hands them to the scheduler once nothing is running any more.
 --
 -- fate: compensate | cancel undo what is done; fail leaves it standing.
 CREATE FUNCTION sas._doom(run_ids bigint[], fates text[], errors jsonb[]) RETURNS void
@@ -144,16 +145,31 @@ BEGIN
     INTO changes
     FROM sas.step s
     WHERE s.run_id = ANY (run_ids)
-      AND (s.state IN ('waiting', 'ready', 'suspended') OR s.state = 'failed' AND s.waiting_kind = 'supervisor');
+      AND (s.state IN ('waiting', 'ready') OR s.state = 'suspended' AND s.waiting_kind IS DISTINCT FROM 'child' OR s.state = 'failed' AND s.waiting_kind = 'supervisor');
     PERFORM sas._move_steps(changes);
+    PERFORM sas._doom_children(run_ids, fates);
 
     PERFORM sas._move_runs(array_agg(ROW(r.run_id, r.state,
                 'compensating', NULL, f.fate,
-                (SELECT count(*) FROM sas.step s WHERE s.run_id = r.run_id AND s.state = 'running'),
+                (SELECT count(*) FROM sas.step s WHERE s.run_id = r.run_id AND (s.state = 'running' OR s.state = 'suspended')),
                 NULL, f.error, NULL, NULL, NULL)::sas._run_change))
     FROM unnest(run_ids, fates, errors) AS f (run_id, fate, error)
     JOIN sas.run r ON r.run_id = f.run_id;
     PERFORM sas._hand_to_scheduler(run_ids);
+END $$;
+
+-- sas._doom_children(run_ids, fates): what children of these runs are open ends as well.
+CREATE FUNCTION sas._doom_children(run_ids bigint[], fates text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO sas.due (actor, due_at, run_id, kind)
+    SELECT 's', sas._now(), c.run_id, CASE f.fate WHEN 'fail' THEN 'fail' ELSE 'cancel' END
+    FROM unnest(run_ids, fates) AS f (run_id, fate)
+    JOIN sas.run c ON c.parent_run_id = f.run_id
+    WHERE c.state <> 'stopped';
+    IF FOUND THEN
+        PERFORM sas._ring('{}', true, false, '{}');
+    END IF;
 END $$;
 
 -- sas._hand_to_scheduler(run_ids): tells the scheduler about doomed runs in which nothing is running.

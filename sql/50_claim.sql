@@ -5,7 +5,9 @@
 
 -- sas._claim(...): takes up to quantities[i] steps of lanes[i].
 --
--- alone_first: what was found beside a server crash is claimed by itself.
+-- What was found beside a crash is claimed by itself: one that is to run alone
+-- ends the batch before it. This is seen to in the statement that takes the
+-- rows, since an earlier look would miss what was made ready in between.
 -- Returns what was claimed; the rows of sas.step say running (an undo says
 -- compensating) with a fresh request_id and complete_by. The lease names the worker.
 CREATE FUNCTION sas._claim(lanes int[], quantities int[], boot bigint, worker_id bigint, locked_by text, OUT lease_id bigint, OUT claimed sas._claimed[])
@@ -17,9 +19,12 @@ BEGIN
     WITH taken AS (
         DELETE FROM sas.ready r
         WHERE r.ctid = ANY (ARRAY(
-            SELECT q.ctid
-            FROM unnest(lanes, quantities) AS l (lane, quantity),
-                 LATERAL (SELECT c.ctid FROM sas.ready c WHERE c.lane = l.lane ORDER BY c.rank LIMIT l.quantity FOR UPDATE SKIP LOCKED) q))
+            SELECT k.ctid
+            FROM (SELECT q.ctid, q.alone, row_number() OVER seen AS n, count(*) FILTER (WHERE q.alone) OVER seen AS alones
+                  FROM unnest(lanes, quantities) AS l (lane, quantity),
+                       LATERAL (SELECT c.ctid, c.alone, c.rank FROM sas.ready c WHERE c.lane = l.lane ORDER BY c.rank LIMIT l.quantity FOR UPDATE SKIP LOCKED) q
+                  WINDOW seen AS (PARTITION BY l.lane ORDER BY q.rank, q.ctid ROWS UNBOUNDED PRECEDING)) k
+            WHERE k.alones = 0 OR k.n = 1))
         RETURNING r.run_id, r.step_no, r.element, r.lane, r.rank, r.undo, r.alone)
     SELECT array_agg(ROW(t.run_id, t.step_no, t.element, t.undo, t.alone, r.version_id, t.lane, coalesce(s.state, 'none'),
                          coalesce(s.attempt, 0), coalesce(w.complete_in, sas._complete_in()), gen_random_uuid())::sas._claimed
@@ -73,21 +78,15 @@ BEGIN
     CROSS JOIN LATERAL sas._render_path(coalesce(w.request ->> 'path', ''), x.root) path;
 END $$;
 
--- sas._claim_functions(...): for a function worker. A step that is to run
--- alone is claimed by itself, all others in a batch.
+-- sas._claim_functions(...): for a function worker.
 CREATE FUNCTION sas._claim_functions(quantity int, boot bigint, worker_id bigint, locked_by text)
 RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element int, step text, undo boolean, attempt int, alone boolean,
                request_id uuid, window_ms float8, function text, input jsonb, problem jsonb, retry jsonb, judges boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
     batch record;
-    before_alone int;
 BEGIN
-    SELECT min(q.n) INTO before_alone
-    FROM (SELECT c.alone, row_number() OVER (ORDER BY c.rank) AS n
-          FROM (SELECT r.alone, r.rank FROM sas.ready r WHERE r.lane = 0 ORDER BY r.rank LIMIT quantity) c) q
-    WHERE q.alone;
-    batch := sas._claim(ARRAY[0], ARRAY[greatest(1, least(quantity, before_alone - 1))], boot, worker_id, locked_by);
+    batch := sas._claim(ARRAY[0], ARRAY[quantity], boot, worker_id, locked_by);
     RETURN QUERY
     SELECT batch.lease_id, r.owner::oid, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt, c.alone,
            c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000, w.function,

@@ -48,6 +48,7 @@ DECLARE
     verdicts text[];
     ok_runs bigint[];
     ok_nos int[];
+    ok_elements int[];
     undone bigint[];
     failed sas._step_change[];
     again sas._step_change[];
@@ -117,15 +118,16 @@ BEGIN
 
     SELECT array_agg((x.c).run_id) FILTER (WHERE (x.c).to_state = 'succeeded' AND r.fate IS NULL),
            array_agg((x.c).step_no) FILTER (WHERE (x.c).to_state = 'succeeded' AND r.fate IS NULL),
+           array_agg((x.c).element) FILTER (WHERE (x.c).to_state = 'succeeded' AND r.fate IS NULL),
            array_agg((x.c).run_id) FILTER (WHERE (x.c).to_state = 'compensated' OR (x.c).to_state = 'succeeded' AND r.fate IS NOT NULL),
            array_agg(x.c) FILTER (WHERE x.v IN ('transient', 'permanent')),
            array_agg(x.c) FILTER (WHERE x.v = 'hand_back')
-    INTO ok_runs, ok_nos, undone, failed, again
+    INTO ok_runs, ok_nos, ok_elements, undone, failed, again
     FROM (SELECT unnest(changes) AS c, unnest(verdicts) AS v) x
     JOIN sas.run r ON r.run_id = (x.c).run_id;
 
     IF ok_runs IS NOT NULL THEN
-        PERFORM sas._advance(ok_runs, ok_nos);
+        PERFORM sas._go_on(ok_runs, ok_nos, ok_elements);
     END IF;
     IF undone IS NOT NULL THEN
         PERFORM sas._close_steps(undone);

@@ -45,6 +45,13 @@ BEGIN
     IF worked > 0 THEN
         PERFORM sas._begin_runs(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'start';
         PERFORM sas._wake_steps(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element)) FROM unnest(taken) d WHERE d.kind = 'ready';
+        PERFORM sas._enter_steps(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element)) FROM unnest(taken) d WHERE d.kind = 'enter' HAVING count(*) > 0;
+        PERFORM sas._end_timers(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element)) FROM unnest(taken) d WHERE d.kind = 'timer' HAVING count(*) > 0;
+        PERFORM sas._begin_turns(array_agg(d.run_id), array_agg(d.step_no)) FROM unnest(taken) d WHERE d.kind = 'turn' HAVING count(*) > 0;
+        PERFORM sas._deliver_signals(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'signal' HAVING count(*) > 0;
+        PERFORM sas._children_ended(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element)) FROM unnest(taken) d WHERE d.kind = 'child' HAVING count(*) > 0;
+        PERFORM sas._end_children(array_agg(d.run_id), d.kind) FROM unnest(taken) d WHERE d.kind IN ('cancel', 'fail') GROUP BY d.kind;
+        PERFORM sas._reverse_runs(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'reverse' HAVING count(*) > 0;
         PERFORM sas._undo_next(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'undo';
     END IF;
     next_due := sas._next_due('s');
@@ -116,7 +123,8 @@ BEGIN
         FROM doomed d
         JOIN sas.step s ON s.run_id = d.run_id AND (s.state = 'succeeded' OR s.state = 'failed' AND s.in_doubt)
         JOIN sas.workflow_step w ON w.version_id = d.version_id AND w.step_no = s.step_no AND w.undo
-        WHERE d.fate <> 'fail'
+        -- a map or a step that repeats is undone element by element
+        WHERE d.fate <> 'fail' AND NOT (s.element = 0 AND coalesce(w.shape ?| '{each,repeat}', false))
         ORDER BY d.run_id, s.completion DESC NULLS FIRST, s.step_no DESC, s.element DESC)
     SELECT (SELECT array_agg(ROW(n.run_id, n.step_no, n.element, n.state, n.to_state,
                                  NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,

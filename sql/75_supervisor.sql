@@ -132,6 +132,7 @@ DECLARE
     changes sas._step_change[] := '{}';
     skipped_runs bigint[];
     skipped_nos int[];
+    skipped_elements int[];
     closed bigint[];
     doomed bigint[];
     fates text[];
@@ -146,7 +147,7 @@ BEGIN
     FOR r IN
         SELECT d.kind, d.run_id, d.step_no, d.element, run.state AS run_state, run.fate, s.state, s.failure_count, s.transient, s.in_doubt,
                s.error, s.output, w.name, w.recovery, w.on_transient, w.on_permanent, w.undo, w.lane,
-               v.on_transient AS run_on_transient, v.on_permanent AS run_on_permanent,
+               w.shape, v.on_transient AS run_on_transient, v.on_permanent AS run_on_permanent,
                EXISTS (SELECT FROM sas.step p JOIN sas.workflow_step pw ON pw.version_id = run.version_id AND pw.step_no = p.step_no AND pw.pivot
                        WHERE p.run_id = d.run_id AND p.state = 'succeeded') AS past_pivot
         FROM (SELECT DISTINCT d.kind, d.run_id, d.step_no, d.element FROM unnest(taken) d ORDER BY d.run_id, d.kind DESC, d.step_no, d.element) d
@@ -185,7 +186,7 @@ BEGIN
         change := ROW(r.run_id, r.step_no, r.element, r.state, r.state, NULL, failures,
                       NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, r.state = 'compensating', NULL, NULL)::sas._step_change;
         IF r.transient AND failures < (r.recovery ->> 'max_failures')::int
-           AND (r.fate IS NULL OR r.undo OR r.in_doubt AND sas._settles(r.run_id, r.step_no)) THEN
+           AND (r.fate IS NULL OR r.undo OR r.in_doubt AND sas._settles(r.run_id, r.step_no, r.element)) THEN
             change.to_state := CASE r.state WHEN 'failed' THEN 'suspended' ELSE r.state END;
             change.parked := false;
             change.waiting_kind := 'cool_off';
@@ -198,7 +199,7 @@ BEGIN
         END IF;
         changes := changes || change;
 
-        IF r.undo OR r.fate IS NOT NULL AND r.in_doubt AND sas._settles(r.run_id, r.step_no) THEN
+        IF r.undo OR r.fate IS NOT NULL AND r.in_doubt AND sas._settles(r.run_id, r.step_no, r.element) THEN
             policy := 'pause';
             IF NOT r.undo THEN
                 closed := closed || r.run_id;  -- resume asks for the next undo, which is this one again
@@ -208,6 +209,12 @@ BEGIN
             CONTINUE;
         ELSE
             policy := CASE WHEN r.transient THEN coalesce(r.on_transient, r.run_on_transient) ELSE coalesce(r.on_permanent, r.run_on_permanent) END;
+            -- a map bears so many failed elements
+            IF r.element > 0 AND policy <> 'skip' AND coalesce((r.shape ->> 'max_failed')::int, 0)
+                > (SELECT f.failed FROM sas.fan f WHERE f.run_id = r.run_id AND f.step_no = r.step_no)
+                  + (SELECT count(*) FROM unnest(skipped_runs, skipped_nos) AS u (run_id, step_no) WHERE u.run_id = r.run_id AND u.step_no = r.step_no) THEN
+                policy := 'skip';
+            END IF;
             -- an operator's pause holds: the failure waits for resume, which gives it another window
             IF r.past_pivot AND policy = 'compensate' OR r.run_state = 'paused' AND policy IN ('compensate', 'fail') THEN
                 policy := 'pause';
@@ -226,6 +233,7 @@ BEGIN
         WHEN 'skip' THEN
             skipped_runs := skipped_runs || r.run_id;
             skipped_nos := skipped_nos || r.step_no;
+            skipped_elements := skipped_elements || r.element;
             UPDATE sas.run SET error = r.error WHERE run_id = r.run_id;
         ELSE
             doomed := doomed || r.run_id;
@@ -237,11 +245,13 @@ BEGIN
     -- the states first, then what follows from them
     PERFORM sas._move_steps(changes);
     IF skipped_runs IS NOT NULL THEN
-        PERFORM sas._move_steps(array_agg(ROW(u.run_id, u.step_no, 0, 'failed', 'skipped', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+        PERFORM sas._move_steps(array_agg(ROW(u.run_id, u.step_no, u.element, 'failed', 'skipped', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
                                               NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change))
-        FROM unnest(skipped_runs, skipped_nos) AS u (run_id, step_no) WHERE NOT coalesce(u.run_id = ANY (doomed), false);
+        FROM unnest(skipped_runs, skipped_nos, skipped_elements) AS u (run_id, step_no, element) WHERE NOT coalesce(u.run_id = ANY (doomed), false);
         PERFORM sas._advance(array_agg(u.run_id), array_agg(u.step_no))
-        FROM unnest(skipped_runs, skipped_nos) AS u (run_id, step_no) WHERE NOT coalesce(u.run_id = ANY (doomed), false);
+        FROM unnest(skipped_runs, skipped_nos, skipped_elements) AS u (run_id, step_no, element) WHERE u.element = 0 AND NOT coalesce(u.run_id = ANY (doomed), false);
+        PERFORM sas._count_elements(array_agg(u.run_id), array_agg(u.step_no), 1)
+        FROM unnest(skipped_runs, skipped_nos, skipped_elements) AS u (run_id, step_no, element) WHERE u.element > 0 AND NOT coalesce(u.run_id = ANY (doomed), false) HAVING count(*) > 0;
     END IF;
     PERFORM sas._doom(doomed, fates, errors) WHERE doomed IS NOT NULL;
     PERFORM sas._pause(array_agg(p.run_id), array_agg(p.why), 'sas supervisor', array_agg(p.reason))
@@ -252,13 +262,13 @@ BEGIN
     RETURN coalesce(cardinality(taken), 0);
 END $$;
 
--- sas._settles(run_id, step_no): does the undo of this step need the output
+-- sas._settles(run_id, step_no, element): does the undo of this step need the output
 -- of its call? Then a call in doubt is repeated until its outcome is known.
-CREATE FUNCTION sas._settles(run_id bigint, step_no int) RETURNS boolean
+CREATE FUNCTION sas._settles(run_id bigint, step_no int, element int) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT coalesce((SELECT w.reads_own_output AND s.output IS NULL AND r.fate <> 'fail'
                      FROM sas.run r
                      JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = $2 AND w.undo
-                     JOIN sas.step s ON s.run_id = r.run_id AND s.step_no = $2 AND s.element = 0
+                     JOIN sas.step s ON s.run_id = r.run_id AND s.step_no = $2 AND s.element = $3
                      WHERE r.run_id = $1), false)
 $$;

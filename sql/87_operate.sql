@@ -66,7 +66,7 @@ BEGIN
     -- what it was paused for is over; what was skipped stays a warning
     UPDATE sas.run r SET error = NULL
     WHERE r.run_id = ANY (run_ids) AND r.fate IS NULL AND r.error IS NOT NULL
-      AND NOT EXISTS (SELECT FROM sas.step s WHERE s.run_id = r.run_id AND s.state = 'skipped');
+      AND NOT EXISTS (SELECT FROM sas.step s WHERE s.run_id = r.run_id AND s.state = 'skipped' AND s.error IS NOT NULL);
 
     SELECT array_agg(ROW(s.run_id, s.step_no, s.element, s.state, CASE s.state WHEN 'failed' THEN 'ready' ELSE s.state END,
                          NULL, CASE WHEN s.parked AND s.state <> 'compensating' THEN NULL ELSE 0 END, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
@@ -77,6 +77,8 @@ BEGIN
       AND (s.state = 'ready' AND s.parked OR s.state = 'compensating' OR s.state = 'failed' AND r.fate IS NULL);
     PERFORM sas._move_steps(changes);
     PERFORM sas._requeue(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element)) FROM unnest(changes) c;
+
+    PERFORM sas._feed_fans(array_agg(f.run_id), array_agg(f.step_no)) FROM sas.fan f WHERE f.run_id = ANY (run_ids) HAVING count(*) > 0;
 
     INSERT INTO sas.due (actor, due_at, run_id, kind)
     SELECT 'v', sas._now(), r.run_id, 'deadline' FROM sas.run r WHERE r.run_id = ANY (overdue) AND r.fate IS NULL;

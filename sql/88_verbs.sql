@@ -73,6 +73,14 @@ CREATE FUNCTION sas.wait(run_id bigint, timeout interval DEFAULT '1 min') RETURN
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_wait';
 COMMENT ON FUNCTION sas.wait IS 'Waits until the run has stopped or is paused, at most timeout, and returns how it stands. Refused in a transaction that wrote or is above READ COMMITTED.';
 
+CREATE FUNCTION sas.signal(run_id bigint, name text, payload jsonb DEFAULT '{}') RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.signal(bigint, text, jsonb) IS 'Sends a named message to a run, in the transaction of the caller. It is kept until a step takes it, and refused when none ever can.';
+
+CREATE FUNCTION sas.signal(workflow text, key text, name text, payload jsonb DEFAULT '{}') RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.signal(text, text, text, jsonb) IS 'Sends a named message to the run of that workflow that has the key.';
+
 CREATE FUNCTION sas.read_replies(queue text, quantity int DEFAULT 1)
 RETURNS TABLE (event text, run_id bigint, workflow text, key text, result text, output jsonb, error jsonb, created_at timestamptz)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';

@@ -18,16 +18,16 @@ LANGUAGE sql STABLE AS $$
         OR has_function_privilege(current_user, 'sas._level_operator()', 'EXECUTE')
 $$;
 
--- sas._step_input(run_id, step_no): what a step is given, or sends, as far as it is known now; null for who may not see it.
-CREATE FUNCTION sas._step_input(run_id bigint, step_no int) RETURNS jsonb
+-- sas._step_input(run_id, step_no, element): what a step is given, or sends, as far as it is known now; null for who may not see it.
+CREATE FUNCTION sas._step_input(run_id bigint, step_no int, element int) RETURNS jsonb
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
-CREATE FUNCTION sas.__step_input(caller oid, run_id bigint, step_no int) RETURNS jsonb
+CREATE FUNCTION sas.__step_input(caller oid, run_id bigint, step_no int, element int) RETURNS jsonb
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
-    SELECT CASE WHEN w.kind = 'function' AND w.input IS NULL THEN r.input
+    SELECT CASE WHEN w.kind IN ('function', 'workflow') AND w.input IS NULL THEN r.input
                 ELSE (SELECT i.result
                       FROM sas._render(CASE w.kind WHEN 'call' THEN coalesce(w.request -> 'body', w.request -> 'form', w.request -> 'text', 'null') ELSE w.input END,
-                                       sas._context(r, w, 0)) i) END
+                                       sas._context(r, w, $4)) i) END
     FROM sas.run r
     JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = $3 AND NOT w.undo
     WHERE r.run_id = $2
@@ -63,7 +63,7 @@ COMMENT ON COLUMN sas.runs.error IS 'Why the run cannot go on: a problem object 
 -- A step that has no row is waiting, ready when it stands in the queue, and
 -- cancelled when its run has ended without it.
 CREATE VIEW sas.steps WITH (security_barrier) AS
-SELECT r.run_id, w.name AS step, NULL::int AS element, w.kind, a.name AS agent,
+SELECT r.run_id, w.name AS step, nullif(e.element, 0) AS element, w.kind, a.name AS agent,
        coalesce(s.state, CASE WHEN q.run_id IS NOT NULL THEN 'ready' WHEN r.state = 'stopped' OR r.fate IS NOT NULL THEN 'cancelled' ELSE 'waiting' END) AS state,
        coalesce(s.attempt, 0) AS attempt, coalesce(s.failure_count, 0) AS failure_count,
        CASE WHEN s.request_id IS NOT NULL THEN l.locked_by END AS locked_by, s.complete_by,
@@ -73,6 +73,7 @@ SELECT r.run_id, w.name AS step, NULL::int AS element, w.kind, a.name AS agent,
             WHEN q.run_id IS NOT NULL THEN CASE WHEN q.lane = 0 THEN 'worker' ELSE 'agent' END
             WHEN r.state <> 'stopped' AND r.fate IS NULL AND coalesce(s.state, 'waiting') = 'waiting' THEN 'steps' END AS waiting_kind,
        CASE WHEN s.request_id IS NOT NULL OR q.run_id IS NOT NULL THEN a.name
+            WHEN s.waiting_kind = 'signal' THEN w.shape #>> '{wait,signal}'
             WHEN r.state <> 'stopped' AND r.fate IS NULL AND coalesce(s.state, 'waiting') = 'waiting'
             THEN (SELECT string_agg(fw.name, ', ' ORDER BY fw.name)
                   FROM sas.workflow_edge e
@@ -80,14 +81,20 @@ SELECT r.run_id, w.name AS step, NULL::int AS element, w.kind, a.name AS agent,
                   LEFT JOIN sas.step fs ON fs.run_id = r.run_id AND fs.step_no = e.from_no AND fs.element = 0
                   WHERE e.version_id = r.version_id AND e.to_no = w.step_no AND coalesce(fs.state, 'waiting') NOT IN ('succeeded', 'skipped')) END AS waiting_on,
        CASE WHEN s.request_id IS NOT NULL THEN s.complete_by ELSE s.waiting_until END AS waiting_until,
-       CASE WHEN p.sees THEN sas._step_input(r.run_id, w.step_no) END AS input,
+       CASE WHEN p.sees THEN sas._step_input(r.run_id, w.step_no, e.element) END AS input,
        CASE WHEN p.sees THEN s.output END AS output, CASE WHEN p.sees THEN s.error ELSE s.error - 'detail' END AS error, coalesce(s.in_doubt, false) AS in_doubt, s.started_at, s.finished_at,
-       sas._step_key(r.trace, w.name, 0, false) AS idempotency_key
+       sas._step_key(r.trace, w.name, e.element, false) AS idempotency_key
 FROM sas.run r
 CROSS JOIN LATERAL (SELECT sas._sees_payload(r.owner) AS sees OFFSET 0) p
 JOIN sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo
-LEFT JOIN sas.step s ON s.run_id = r.run_id AND s.step_no = w.step_no AND s.element = 0
-LEFT JOIN sas.ready q ON q.run_id = r.run_id AND q.step_no = w.step_no AND q.element = 0
+CROSS JOIN LATERAL (SELECT 0 AS element
+                    UNION ALL
+                    SELECT i.element
+                    FROM (SELECT x.element FROM sas.step x WHERE x.run_id = r.run_id AND x.step_no = w.step_no AND x.element > 0
+                          UNION SELECT x.element FROM sas.ready x WHERE x.run_id = r.run_id AND x.step_no = w.step_no AND x.element > 0) i
+                    WHERE w.shape ?| '{each,repeat}') e
+LEFT JOIN sas.step s ON s.run_id = r.run_id AND s.step_no = w.step_no AND s.element = e.element
+LEFT JOIN sas.ready q ON q.run_id = r.run_id AND q.step_no = w.step_no AND q.element = e.element
 LEFT JOIN sas.lease l ON l.lease_id = s.lease_id
 LEFT JOIN sas.agent a ON a.agent_id = w.lane
 WHERE p.sees OR (SELECT sas._sees_all());
@@ -96,14 +103,14 @@ COMMENT ON COLUMN sas.steps.waiting_kind IS 'reply, agent, worker, steps, cool_o
 COMMENT ON COLUMN sas.steps.in_doubt IS 'A call was made and nobody knows whether it did anything';
 
 CREATE VIEW sas.attempts WITH (security_barrier) AS
-SELECT t.run_id, w.name AS step, NULL::int AS element, t.attempt, t.undo, a.name AS agent, t.worker, t.status, t.http_status, CASE WHEN sas._sees_payload(r.owner) THEN t.error ELSE t.error - 'detail' END AS error, t.started_at, t.finished_at
+SELECT t.run_id, w.name AS step, nullif(t.element, 0) AS element, t.attempt, t.undo, a.name AS agent, t.worker, t.status, t.http_status, CASE WHEN sas._sees_payload(r.owner) THEN t.error ELSE t.error - 'detail' END AS error, t.started_at, t.finished_at
 FROM sas.attempt t
 JOIN sas.run r ON r.run_id = t.run_id
 JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = t.step_no AND NOT w.undo
 LEFT JOIN sas.agent a ON a.agent_id = t.agent_id
 WHERE (SELECT sas._sees_all()) OR pg_has_role(current_user, r.owner, 'MEMBER')
 UNION ALL
-SELECT s.run_id, w.name, NULL, s.attempt, false, a.name, NULL, 'succeeded', CASE WHEN w.kind = 'call' AND w.output IS NULL THEN (s.output ->> 'status')::int END, NULL, s.started_at, s.finished_at
+SELECT s.run_id, w.name, nullif(s.element, 0), s.attempt, false, a.name, NULL, 'succeeded', CASE WHEN w.kind = 'call' AND w.output IS NULL THEN (s.output ->> 'status')::int END, NULL, s.started_at, s.finished_at
 FROM sas.step s
 JOIN sas.run r ON r.run_id = s.run_id
 JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo

@@ -8,9 +8,9 @@ LANGUAGE plpgsql STABLE AS $$
 DECLARE
     kinds text[];
 BEGIN
-    SELECT coalesce(array_agg(k), '{}') INTO kinds FROM unnest('{call,function}'::text[]) k WHERE body ? k;
+    SELECT coalesce(array_agg(k), '{}') INTO kinds FROM unnest('{call,function,wait,workflow}'::text[]) k WHERE body ? k;
     IF cardinality(kinds) <> 1 THEN
-        RETURN NEXT ROW(path, CASE cardinality(kinds) WHEN 0 THEN 'a step needs one of call and function' ELSE 'a step has only one of call and function' END,
+        RETURN NEXT ROW(path, CASE cardinality(kinds) WHEN 0 THEN 'a step needs one of call, function, wait and workflow' ELSE 'a step has only one of call, function, wait and workflow' END,
                         'Write exactly one of them.', '22023')::sas._problem;
         RETURN;
     END IF;
@@ -25,9 +25,18 @@ BEGIN
             RETURN NEXT ROW(path || '/input', 'a call has no input', 'Write what is sent under call: body, form, text or query.', '22023')::sas._problem;
         END IF;
     ELSE
-        RETURN QUERY SELECT * FROM sas._check_function(body -> 'function', path || '/function', caller);
+        IF kinds[1] = 'function' THEN
+            RETURN QUERY SELECT * FROM sas._check_function(body -> 'function', path || '/function', caller);
+        ELSIF kinds[1] = 'wait' THEN
+            RETURN QUERY SELECT * FROM sas._check_wait(body -> 'wait', path || '/wait');
+            IF body ? 'input' THEN
+                RETURN NEXT ROW(path || '/input', 'a wait has no input', 'Leave it out.', '22023')::sas._problem;
+            END IF;
+        ELSE
+            RETURN QUERY SELECT * FROM sas._check_child(body -> 'workflow', path || '/workflow', caller);
+        END IF;
         IF body ? 'agent' THEN
-            RETURN NEXT ROW(path || '/agent', 'a function has no agent', 'Leave it out.', '22023')::sas._problem;
+            RETURN NEXT ROW(path || '/agent', format('a %s has no agent', kinds[1]), 'Leave it out.', '22023')::sas._problem;
         END IF;
     END IF;
     RETURN QUERY
@@ -41,13 +50,13 @@ END $$;
 CREATE FUNCTION sas._check_step(name text, body jsonb, path text, caller oid) RETURNS SETOF sas._problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    later text[] := '{task,wait,workflow,include,poll,agents,flow,each,concurrency,max_failed,repeat,when,else,fallback,queue,finalize,weight}';
+    later text[] := '{task,include,poll,agents,flow,fallback,queue,finalize,weight}';
 BEGIN
     RETURN QUERY SELECT * FROM sas._check_name(name, path);
     IF name = 'finalize' THEN
         RETURN NEXT ROW(path, 'the name "finalize" is taken', 'It names the last step of a run, which sas adds itself.', '42602')::sas._problem;
     END IF;
-    RETURN QUERY SELECT * FROM sas._check_keys(body, path, '{call,function,agent,input,after,undo,expect,output,retry,recovery,on_failure,complete_in,pivot,priority}', later);
+    RETURN QUERY SELECT * FROM sas._check_keys(body, path, '{call,function,wait,workflow,agent,input,after,when,else,each,concurrency,max_failed,repeat,undo,expect,output,retry,recovery,on_failure,complete_in,pivot,priority}', later);
     IF jsonb_typeof(body) IS DISTINCT FROM 'object' OR body ?| later THEN
         RETURN;
     END IF;
@@ -60,10 +69,11 @@ BEGIN
     END IF;
     RETURN QUERY
     SELECT * FROM sas._check_on_failure(body -> 'on_failure', path || '/on_failure')
+    UNION ALL SELECT * FROM sas._check_shape(body, path)
     UNION ALL SELECT * FROM sas._check_boolean(body -> 'pivot', path || '/pivot')
     UNION ALL SELECT * FROM sas._check_number(body -> 'priority', path || '/priority', -1000, 1000);
     IF body ? 'undo' THEN
-        RETURN QUERY SELECT * FROM sas._check_keys(body -> 'undo', path || '/undo', '{call,function,agent,input,expect,retry,recovery,complete_in}', later);
+        RETURN QUERY SELECT * FROM sas._check_keys(body -> 'undo', path || '/undo', '{call,function,agent,input,expect,retry,recovery,complete_in}', later || '{wait,workflow}'::text[]);
         IF jsonb_typeof(body -> 'undo') = 'object' THEN
             RETURN QUERY SELECT * FROM sas._check_body(body -> 'undo', path || '/undo', caller,
                                                        coalesce(body #>> '{undo,agent}', CASE WHEN body #> '{undo}' ? 'call' THEN body ->> 'agent' END));

@@ -6,11 +6,12 @@
 CREATE FUNCTION sas._body_references(body jsonb, path text) RETURNS TABLE (pointer text, reference text, root text, member text, third text, problem text)
 LANGUAGE sql STABLE AS $$
     SELECT $2 || '/' || part.key || r.pointer, r.path, r.root, r.member, r.third, r.problem
-    FROM (SELECT e.key, e.value FROM jsonb_each(CASE jsonb_typeof(body) WHEN 'object' THEN body ELSE '{}' END) e WHERE e.key IN ('call', 'input', 'output')) part
+    FROM (SELECT e.key, e.value FROM jsonb_each(CASE jsonb_typeof(body) WHEN 'object' THEN body ELSE '{}' END) e WHERE e.key IN ('call', 'input', 'output', 'each', 'wait')) part
     CROSS JOIN LATERAL sas._references(part.value) r
     UNION ALL
-    SELECT $2 || '/expect', r.path, r.root, r.member, r.third, NULL
-    FROM sas._predicate_references(CASE jsonb_typeof(body -> 'expect') WHEN 'string' THEN body ->> 'expect' END) r
+    SELECT $2 || p.place, r.path, r.root, r.member, r.third, NULL
+    FROM (VALUES ('/expect', body -> 'expect'), ('/when', body -> 'when'), ('/repeat/while', CASE jsonb_typeof(body -> 'repeat') WHEN 'object' THEN body #> '{repeat,while}' END)) AS p (place, predicate)
+    CROSS JOIN LATERAL sas._predicate_references(CASE jsonb_typeof(p.predicate) WHEN 'string' THEN p.predicate #>> '{}' END) r
     WHERE r.problem IS NULL AND r.root = 'steps'
 $$;
 
@@ -31,10 +32,11 @@ LANGUAGE sql STABLE AS $$
     SELECT r.pointer, format('reference to secret in a workflow: "%s"', r.reference), 'Secrets stand in the headers, query and options of agents only.', '42501'
     FROM reference r WHERE r.problem IS NULL AND r.root = 'secret'
     UNION ALL
-    SELECT r.pointer, format('"%s" refers to nothing that can be seen from here', r.reference), 'A reference begins with input, steps, run or key; in the output of a step also with output.', '42P10'
+    SELECT r.pointer, format('"%s" refers to nothing that can be seen from here', r.reference), 'A reference begins with input, steps, run or key; in the output of a step also with output, in a map with item or index, in a step that repeats with last or index.', '42P10'
     FROM reference r
     WHERE r.problem IS NULL AND r.root IS DISTINCT FROM 'secret'
-      AND (r.root IS NULL OR NOT r.root IN ('input', 'steps', 'run', 'key', 'output')
+      AND (r.root IS NULL OR r.pointer ~ '^/steps/[^/]*/each$' AND r.root IN ('item', 'index') OR NOT (r.root IN ('input', 'steps', 'run', 'key', 'output')
+                                  OR r.root IN ('item', 'index') AND definition #> ARRAY['steps', r.name] ? 'each' OR r.root IN ('last', 'index') AND definition #> ARRAY['steps', r.name] ? 'repeat')
            OR r.root = 'output' AND (r.name IS NULL OR r.pointer ~ '^/steps/[^/]*/(undo/)?(call|input)(/|$)'))
     UNION ALL
     SELECT r.pointer, format('step "%s" does not exist', coalesce(r.member, '')), 'A reference to a step is {{steps.NAME.output}}, with more path behind it if need be.', '42P10'

@@ -48,8 +48,8 @@ BEGIN
     JOIN unnest(names) WITH ORDINALITY AS t (name, n) ON t.name = e.to_name;
 
     INSERT INTO sas.workflow_step (version_id, step_no, undo, name, kind, lane, function, request, input, output, expect, complete_in, retry, recovery,
-                                   on_transient, on_permanent, pivot, priority, needs, reads, reads_own_output)
-    SELECT id, n.n, b.undo, n.name, CASE WHEN b.body ? 'call' THEN 'call' ELSE 'function' END, coalesce(a.agent_id, 0),
+                                   on_transient, on_permanent, pivot, priority, needs, reads, reads_own_output, shape, enters, elements_enter)
+    SELECT id, n.n, b.undo, n.name, (SELECT k FROM unnest('{call,function,wait,workflow}'::text[]) k WHERE b.body ? k), coalesce(a.agent_id, 0),
            b.body ->> 'function',
            CASE WHEN b.body ? 'call'
                 THEN jsonb_build_object('method', CASE WHEN b.body -> 'call' ?| '{body,form,text}' THEN 'POST' ELSE 'GET' END) || (b.body -> 'call') END,
@@ -62,14 +62,20 @@ BEGIN
            (SELECT count(*) FROM sas.workflow_edge e WHERE e.version_id = id AND e.to_no = n.n),
            ARRAY(SELECT DISTINCT m.n::int FROM sas._body_references(b.body, '') r
                  JOIN unnest(names) WITH ORDINALITY AS m (name, n) ON r.root = 'steps' AND m.name = r.member),
-           EXISTS (SELECT FROM sas._body_references(b.body, '') r WHERE r.root = 'steps' AND r.member = n.name AND r.third IS DISTINCT FROM 'key')
+           EXISTS (SELECT FROM sas._body_references(b.body, '') r WHERE r.root = 'steps' AND r.member = n.name AND r.third IS DISTINCT FROM 'key'),
+           sas._step_shape(b.body),
+           CASE WHEN b.undo THEN b.body ? 'workflow' ELSE b.body ?| '{when,each,repeat,wait,workflow}' END, b.body ?| '{wait,workflow}'
     FROM unnest(names) WITH ORDINALITY AS n (name, n)
     CROSS JOIN LATERAL (SELECT definition -> 'steps' -> n.name AS step OFFSET 0) d
     CROSS JOIN LATERAL (
         SELECT false AS undo, d.step AS body
         UNION ALL
-        SELECT true, CASE WHEN d.step #> '{undo}' ? 'call' THEN jsonb_build_object('agent', d.step -> 'agent') ELSE '{}' END || (d.step -> 'undo')
-        WHERE d.step ? 'undo') b
+        -- of a map, or a step that repeats, each element has an undo
+        SELECT true, jsonb_strip_nulls(jsonb_build_object('agent', CASE WHEN d.step #> '{undo}' ? 'call' THEN d.step -> 'agent' END, 'each', d.step -> 'each', 'repeat', d.step -> 'repeat')) || (d.step -> 'undo')
+        WHERE d.step ? 'undo'
+        UNION ALL
+        -- a child run is undone by its own undos
+        SELECT true, d.step - '{when,else,undo,input,output,expect}'::text[] WHERE d.step ? 'workflow' AND NOT d.step ? 'undo') b
     LEFT JOIN sas.agent a ON a.name = b.body ->> 'agent' AND a.dropped_at IS NULL;
 
     IF definition ? 'finalize' THEN

@@ -17,6 +17,8 @@ INSERT INTO wanted VALUES
 ('drop_agent', 'name text', 'void'),
 ('reset_agent', 'name text', 'void'),
 ('set_secret', 'name text, value text', 'void'),
+('signal', 'run_id bigint, name text, payload jsonb DEFAULT ''{}''::jsonb', 'void'),
+('signal', 'workflow text, key text, name text, payload jsonb DEFAULT ''{}''::jsonb', 'void'),
 ('drop_secret', 'name text', 'void'),
 ('create_workflow', 'name text, definition jsonb', 'integer'),
 ('validate_workflow', 'definition jsonb', 'TABLE(path text, problem text, hint text)'),

@@ -42,7 +42,7 @@ CREATE FUNCTION t.at(instant timestamptz) RETURNS interval LANGUAGE sql STABLE A
 
 CREATE FUNCTION t.clean() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    TRUNCATE sas.run, sas.run_key, sas.step, sas.ready, sas.lease, sas.due, sas.attempt, sas.act, sas.alert, sas.reply, t.worker, t.held RESTART IDENTITY;
+    TRUNCATE sas.run, sas.run_key, sas.step, sas.ready, sas.lease, sas.due, sas.item, sas.fan, sas.signal, sas.attempt, sas.act, sas.alert, sas.reply, t.worker, t.held RESTART IDENTITY;
     UPDATE sas.agent_health SET stale_replies = 0, breaker = 'closed', open_until = NULL;
     PERFORM t.set_clock(t.start());
 END $$;
@@ -86,7 +86,7 @@ END $$;
 --   what   'done', 'transient', 'doubt' (transient, no usable answer), 'permanent', 'hand_back'; a status may follow: 'permanent 404'
 -- Says whether it was taken.
 CREATE FUNCTION t.answer(step text, what text DEFAULT 'done', output jsonb DEFAULT NULL, for_run bigint DEFAULT NULL, again_in interval DEFAULT '0', tries int DEFAULT 1,
-                         holder text DEFAULT NULL, keep boolean DEFAULT false) RETURNS text LANGUAGE plpgsql AS $$
+                         holder text DEFAULT NULL, keep boolean DEFAULT false, for_element int DEFAULT NULL) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     h t.held;
     verdict text := CASE split_part(what, ' ', 1) WHEN 'doubt' THEN 'transient' ELSE split_part(what, ' ', 1) END;
@@ -96,7 +96,7 @@ DECLARE
     aside int[];
 BEGIN
     SELECT * INTO STRICT h FROM t.held
-    WHERE held.step = $1 AND (for_run IS NULL OR held.run_id = for_run) AND (holder IS NULL OR held.worker = holder) ORDER BY held.n LIMIT 1;
+    WHERE held.step = $1 AND (for_run IS NULL OR held.run_id = for_run) AND (holder IS NULL OR held.worker = holder) AND (for_element IS NULL OR held.element = for_element) ORDER BY held.n LIMIT 1;
     IF NOT keep THEN
         DELETE FROM t.held WHERE n = h.n;
     END IF;
@@ -128,7 +128,7 @@ BEGIN
 END $$;
 
 -- t.work(rules): everything goes on until all is quiet at this instant. rules
--- says which steps do not succeed: {"charge": "permanent 402", "undo charge": "transient"}.
+-- says which steps do not succeed: {"charge": "permanent 402", "undo charge": "transient", "pack[2]": "doubt"}.
 -- Returns what was carried out, in order, steps of one claim by name.
 CREATE FUNCTION t.work(rules jsonb DEFAULT '{}') RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -140,10 +140,12 @@ BEGIN
         PERFORM t.settle();
         EXIT WHEN t.claim('w') = 'nothing' AND NOT EXISTS (SELECT FROM t.held WHERE worker = 'w');
         ASSERT n < 1000, 'the workers find no rest';
-        FOR h IN SELECT * FROM t.held WHERE worker = 'w' ORDER BY held.undo, held.step, held.run_id LOOP
-            what := coalesce(rules ->> (CASE WHEN h.undo THEN 'undo ' ELSE '' END || h.step), 'done');
-            said := said || ', ' || CASE WHEN h.undo THEN 'undo ' ELSE '' END || h.step || CASE what WHEN 'done' THEN '' ELSE ': ' || what END;
-            PERFORM t.answer(h.step, what, for_run => h.run_id, holder => 'w');
+        FOR h IN SELECT * FROM t.held WHERE worker = 'w' ORDER BY held.undo, held.step, held.run_id, held.element LOOP
+            what := coalesce(rules ->> (CASE WHEN h.undo THEN 'undo ' ELSE '' END || h.step || coalesce('[' || nullif(h.element, 0) || ']', '')),
+                             rules ->> (CASE WHEN h.undo THEN 'undo ' ELSE '' END || h.step), 'done');
+            said := said || ', ' || CASE WHEN h.undo THEN 'undo ' ELSE '' END || h.step || coalesce('[' || nullif(h.element, 0) || ']', '') || CASE what WHEN 'done' THEN '' ELSE ': ' || what END;
+            -- a function returns its input
+            PERFORM t.answer(h.step, what, output => CASE WHEN h.asked IS NOT NULL AND h.key IS NULL THEN h.asked END, for_run => h.run_id, holder => 'w', for_element => h.element);
         END LOOP;
     END LOOP;
     RETURN CASE said WHEN '' THEN 'nothing' ELSE substr(said, 3) END;
@@ -154,14 +156,14 @@ CREATE FUNCTION t.show(id bigint) RETURNS TABLE (what text, state text, attempt 
     SELECT 'run', r.state || coalesce('/' || r.result, ''), NULL::int, NULL::int, NULL, concat_ws('; ', r.paused_for, r.error ->> 'title')
     FROM sas.runs r WHERE r.run_id = id
     UNION ALL
-    (SELECT s.step, s.state, s.attempt, s.failure_count, CASE WHEN s.in_doubt THEN 'in doubt' END, concat_ws('; ', s.waiting_kind || coalesce(' ' || s.waiting_on, ''), 'until ' || t.at(s.waiting_until))
-     FROM sas.steps s WHERE s.run_id = id ORDER BY s.step)
+    (SELECT s.step || coalesce('[' || s.element || ']', ''), s.state, s.attempt, s.failure_count, CASE WHEN s.in_doubt THEN 'in doubt' END, concat_ws('; ', s.waiting_kind || coalesce(' ' || s.waiting_on, ''), 'until ' || t.at(s.waiting_until))
+     FROM sas.steps s WHERE s.run_id = id ORDER BY s.step, s.element NULLS FIRST)
 $$;
 
 -- t.brief(run): the same in one line
 CREATE FUNCTION t.brief(id bigint) RETURNS text LANGUAGE sql AS $$
     SELECT r.state || coalesce('/' || r.result, '') || ': '
-           || (SELECT string_agg(s.step || ' ' || s.state || CASE WHEN s.in_doubt THEN ' (in doubt)' ELSE '' END, ', ' ORDER BY s.step) FROM sas.steps s WHERE s.run_id = id)
+           || (SELECT string_agg(s.step || coalesce('[' || s.element || ']', '') || ' ' || s.state || CASE WHEN s.in_doubt THEN ' (in doubt)' ELSE '' END, ', ' ORDER BY s.step, s.element NULLS FIRST) FROM sas.steps s WHERE s.run_id = id)
     FROM sas.runs r WHERE r.run_id = id
 $$;
 

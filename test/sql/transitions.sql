@@ -54,7 +54,7 @@ ORDER BY 1;
 -- and they make no change that is not listed, or from a state that is not the present one
 SELECT t.workflow('one', '{"a": {"function": "t.echo"}}') \g /dev/null
 SELECT run_id FROM sas.submit('one');
-SELECT sas._move_steps(ARRAY[ROW(1, 1, 0, 'none', 'succeeded', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change]);
+SELECT sas._move_steps(ARRAY[ROW(1, 1, 0, 'none', 'compensated', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change]);
 SELECT sas._move_runs(ARRAY[ROW(1, 'running', 'paused', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._run_change]);
 SELECT sas._move_runs(ARRAY[ROW(1, 'pending', 'scheduled', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._run_change]);
 SELECT state FROM sas.runs;

@@ -1,0 +1,96 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Shape: what makes a step more than one call: conditions, maps, turns, waits
+-- and children.
+
+-- sas._check_predicate(value, path, name)
+CREATE FUNCTION sas._check_predicate(value jsonb, path text, name text) RETURNS SETOF sas._problem
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    bad text;
+BEGIN
+    IF value IS NULL THEN
+        RETURN;
+    END IF;
+    bad := CASE WHEN jsonb_typeof(value) <> 'string' THEN format('it is %s, not a string', jsonb_typeof(value)) ELSE sas._predicate_problem(value #>> '{}') END;
+    IF bad IS NOT NULL THEN
+        RETURN NEXT ROW(path, format('%s is not a predicate: %s', name, bad), 'Write an SQL/JSON path predicate, such as "$.input.amount > 100".', '42601')::sas._problem;
+    END IF;
+END $$;
+
+-- sas._check_wait(value, path): {signal | until | for, timeout}
+CREATE FUNCTION sas._check_wait(value jsonb, path text) RETURNS SETOF sas._problem
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    kinds int;
+BEGIN
+    RETURN QUERY SELECT * FROM sas._check_keys(value, path, '{signal,until,for,timeout}');
+    IF jsonb_typeof(value) IS DISTINCT FROM 'object' THEN
+        RETURN;
+    END IF;
+    kinds := (value ? 'signal')::int + (value ? 'until')::int + (value ? 'for')::int;
+    IF kinds <> 1 THEN
+        RETURN NEXT ROW(path, 'a wait needs exactly one of signal, until and for', 'Write {"signal": "name"}, {"until": "instant"} or {"for": "10 s"}.', '22023')::sas._problem;
+        RETURN;
+    END IF;
+    IF value ? 'signal' THEN
+        RETURN QUERY SELECT * FROM sas._check_name(CASE jsonb_typeof(value -> 'signal') WHEN 'string' THEN value ->> 'signal' END, path || '/signal');
+    ELSIF value ? 'timeout' THEN
+        RETURN NEXT ROW(path || '/timeout', 'only a wait for a signal has a timeout', 'Leave it out: "until" and "for" end by themselves.', '22023')::sas._problem;
+    END IF;
+    IF value ? 'until' AND (jsonb_typeof(value -> 'until') <> 'string' OR value ->> 'until' !~ '\{\{' AND sas._moment(value -> 'until') IS NULL) THEN
+        RETURN NEXT ROW(path || '/until', format('%s is not an instant', left((value -> 'until')::text, 80)), 'Write a time stamp, such as "2030-01-01 00:00+00", or a reference to one.', '22007')::sas._problem;
+    END IF;
+    IF value ? 'for' AND (jsonb_typeof(value -> 'for') <> 'string' OR value ->> 'for' !~ '\{\{') THEN
+        RETURN QUERY SELECT * FROM sas._check_span(value -> 'for', path || '/for', true);
+    END IF;
+    RETURN QUERY SELECT * FROM sas._check_span(value -> 'timeout', path || '/timeout');
+END $$;
+
+-- sas._check_child(value, path, caller): a workflow that the caller may submit. One that does
+-- not exist yet is refused as well: create the child first.
+CREATE FUNCTION sas._check_child(value jsonb, path text, caller oid) RETURNS SETOF sas._problem
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF jsonb_typeof(value) <> 'string' THEN
+        RETURN NEXT ROW(path, 'the name of a workflow is needed here', 'Write it as a string.', '22023')::sas._problem;
+        RETURN;
+    END IF;
+    PERFORM sas._submittable(caller, value #>> '{}');
+EXCEPTION WHEN undefined_object OR insufficient_privilege THEN
+    RETURN NEXT ROW(path, SQLERRM, 'Create the child workflow first; its owner can grant it with sas.grant_workflow.', SQLSTATE)::sas._problem;
+END $$;
+
+-- sas._check_shape(body, path): when, else, each, concurrency, max_failed, repeat.
+CREATE FUNCTION sas._check_shape(body jsonb, path text) RETURNS SETOF sas._problem
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN QUERY
+    SELECT * FROM sas._check_predicate(body -> 'when', path || '/when', 'when')
+    UNION ALL SELECT * FROM sas._check_choice(body -> 'else', path || '/else', '{skip,skip_cascade}')
+    UNION ALL SELECT path || '/else', 'there is no "when" beside "else"', 'Write a condition, or leave "else" out.', '22023' WHERE body ? 'else' AND NOT body ? 'when'
+    UNION ALL SELECT path || '/each', '"each" must be one reference to an array', 'Write it as "{{input.items}}".', '22023'
+              WHERE body ? 'each' AND (jsonb_typeof(body -> 'each') <> 'string' OR body ->> 'each' !~ '^\{\{.*\}\}$')
+    UNION ALL SELECT * FROM sas._check_number(body -> 'concurrency', path || '/concurrency', 1, 1000000)
+    UNION ALL SELECT * FROM sas._check_number(body -> 'max_failed', path || '/max_failed', 0, 1000000000)
+    UNION ALL SELECT path || '/' || k, format('there is no "each" beside "%s"', k), 'It belongs to a map.', '22023'
+              FROM unnest('{concurrency,max_failed}'::text[]) k WHERE body ? k AND NOT body ? 'each'
+    UNION ALL SELECT path || '/repeat', 'a step has only one of each and repeat', 'Put one of them into a workflow of its own and call that.', '22023' WHERE body ?& '{each,repeat}';
+    IF body ? 'repeat' THEN
+        RETURN QUERY SELECT * FROM sas._check_keys(body -> 'repeat', path || '/repeat', '{while,max,every}');
+        IF jsonb_typeof(body -> 'repeat') = 'object' THEN
+            RETURN QUERY
+            SELECT * FROM sas._check_predicate(body #> '{repeat,while}', path || '/repeat/while', 'while')
+            UNION ALL SELECT path || '/repeat', 'repeat needs "while"', 'Write the predicate under which there is another turn, such as "$.last.more == true".', '22023' WHERE NOT body -> 'repeat' ? 'while'
+            UNION ALL SELECT * FROM sas._check_number(body #> '{repeat,max}', path || '/repeat/max', 1, 1000000)
+            UNION ALL SELECT * FROM sas._check_span(body #> '{repeat,every}', path || '/repeat/every');
+        END IF;
+    END IF;
+END $$;
+
+-- sas._step_shape(body): what the scheduler must know of a step, or null.
+CREATE FUNCTION sas._step_shape(body jsonb) RETURNS jsonb
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT nullif(coalesce(jsonb_object_agg(e.key, e.value), '{}'), '{}')
+    FROM jsonb_each(body) e WHERE e.key IN ('when', 'else', 'each', 'concurrency', 'max_failed', 'repeat', 'wait', 'workflow')
+$$;

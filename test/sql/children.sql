@@ -1,0 +1,77 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Children: a step of kind workflow is a run of its own.
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('shipping', '{
+    "pick": {"agent": "inventory", "call": {"body": "{{input}}"}, "undo": {"call": {"method": "DELETE"}}},
+    "send": {"agent": "shipping", "call": {}, "after": ["pick"], "undo": {"call": {"method": "DELETE"}}}}', '{"output": {"parcel": "{{steps.send.output.body.id}}"}}') \g /dev/null
+SELECT t.workflow('order', '{
+    "ship": {"workflow": "shipping", "input": {"order": "{{input.n}}"}},
+    "pay": {"agent": "payments", "call": {"body": {"parcel": "{{steps.ship.output.parcel}}"}}}}') \g /dev/null
+-- SP1 the parent waits, the child knows its parent, its output is the step's
+SELECT run_id FROM sas.submit('order', '{"n": 7}', labels => '{"tenant": "a"}');
+SELECT t.settle();
+SELECT * FROM t.show(1);
+SELECT run_id, workflow, parent_run_id, input, labels FROM sas.runs ORDER BY 1;
+SELECT t.work();
+SELECT t.brief(1), t.brief(2);
+SELECT output FROM sas.steps WHERE run_id = 1 AND step = 'ship';
+SELECT * FROM t.left_over();
+-- SP3 a child that fails is a permanent failure of the step
+SELECT run_id FROM sas.submit('order', '{"n": 8}');
+SELECT t.work('{"send": "permanent 422"}');
+SELECT t.brief(3), t.brief(4);
+SELECT error ->> 'title' AS title, error ->> 'detail' AS detail FROM sas.steps WHERE run_id = 3 AND step = 'ship';
+-- a parent that cannot go on: what its child did is undone by the child, too
+SELECT run_id FROM sas.submit('order', '{"n": 9}');
+SELECT t.work('{"pay": "permanent 402"}');
+SELECT t.brief(5), t.brief(6);
+SELECT result, error ->> 'title' AS title FROM sas.runs WHERE run_id = 6;
+SELECT * FROM t.left_over();
+-- SP5 cancel reaches the child, and the parent waits for its undo
+SELECT run_id FROM sas.submit('order', '{"n": 10}');
+SELECT t.settle(), t.claim();
+SELECT t.answer('pick');
+SELECT changed, state FROM sas.cancel(7);
+SELECT t.brief(7), t.brief(8);
+SELECT t.work();
+SELECT t.brief(7), t.brief(8);
+-- SP4 a child that failed, and a parent that is paused for it: resume submits another child
+SELECT t.workflow('careful', '{"ship": {"workflow": "shipping", "on_failure": "pause"}}') \g /dev/null
+SELECT run_id FROM sas.submit('careful');
+SELECT t.work('{"pick": "permanent 422"}');
+SELECT t.brief(9), t.brief(10);
+SELECT changed FROM sas.resume(9);
+SELECT t.work();
+SELECT t.brief(9), t.brief(11);
+SELECT * FROM t.left_over();
+
+-- SP7 many children, so many at a time, one with a bad input
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('all', '{"each": {"workflow": "shipping", "input": "{{item}}", "each": "{{input.orders}}", "concurrency": 2, "on_failure": "skip"}}') \g /dev/null
+SELECT run_id FROM sas.submit('all', '{"orders": [{"n": 1}, 5, {"n": 3}, {"n": 4}]}');
+SELECT t.settle();
+SELECT t.brief(1);
+SELECT count(*) AS children FROM sas.runs WHERE parent_run_id = 1;
+SELECT t.work();
+SELECT t.brief(1);
+SELECT error ->> 'title' AS title, error ->> 'detail' AS detail FROM sas.steps WHERE run_id = 1 AND element = 2;
+SELECT count(*) AS children FROM sas.runs WHERE parent_run_id = 1;
+-- a workflow that is gone
+SELECT sas.drop_workflow('shipping');
+SELECT run_id FROM sas.submit('all', '{"orders": [{"n": 1}]}');
+SELECT t.work();
+SELECT error ->> 'detail' AS detail FROM sas.steps WHERE run_id = (SELECT max(run_id) FROM sas.runs) AND element = 1;
+SELECT * FROM t.left_over();
+-- three levels; the deadline of the outermost bounds all
+SELECT t.workflow('leaf', '{"a": {"wait": {"signal": "never"}}}') \g /dev/null
+SELECT t.workflow('branch', '{"b": {"workflow": "leaf"}}') \g /dev/null
+SELECT t.workflow('trunk', '{"c": {"workflow": "branch"}}', '{"deadline": "1 hour"}') \g /dev/null
+SELECT t.clean() \g /dev/null
+SELECT run_id FROM sas.submit('trunk');
+SELECT t.settle();
+SELECT run_id, parent_run_id, t.at(deadline) FROM sas.runs ORDER BY 1;
+SELECT t.later('1 hour');
+SELECT t.work();
+SELECT t.brief(1), t.brief(2), t.brief(3);
+SELECT * FROM t.left_over();

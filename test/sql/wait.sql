@@ -1,0 +1,120 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Waits: for a signal, an instant, a span of time. They hold no worker.
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('approval', '{
+    "ask":     {"function": "t.echo"},
+    "approve": {"wait": {"signal": "decision", "timeout": "2 days"}, "expect": "$.output.approved == true", "after": ["ask"]},
+    "ship":    {"function": "t.echo", "input": {"by": "{{steps.approve.output.by}}"}}}') \g /dev/null
+SELECT run_id FROM sas.submit('approval', key => 'k1');
+SELECT t.work();
+SELECT * FROM t.show(1);
+-- the payload is the output
+SELECT sas.signal(1, 'decision', '{"approved": true, "by": "ann"}');
+SELECT t.work();
+SELECT * FROM t.show(1);
+SELECT step, output FROM sas.steps WHERE run_id = 1 ORDER BY step;
+SELECT * FROM t.left_over();
+
+-- EV6 one that comes early is kept, and more than one in their order
+SELECT t.workflow('two', '{
+    "a": {"function": "t.echo"},
+    "first": {"wait": {"signal": "go"}, "after": ["a"]},
+    "second": {"wait": {"signal": "go"}, "after": ["first"]}}') \g /dev/null
+SELECT run_id FROM sas.submit('two', key => 'k2');
+SELECT sas.signal('two', 'k2', 'go', '1'), sas.signal('two', 'k2', 'go', '2');
+SELECT count(*) AS kept FROM sas.signal;
+SELECT t.work();
+SELECT t.brief(2);
+SELECT step, output FROM sas.steps WHERE run_id = 2 ORDER BY started_at, step;
+SELECT count(*) AS kept FROM sas.signal;
+
+-- false where something is expected: a permanent failure
+SELECT run_id FROM sas.submit('approval', key => 'k3');
+SELECT t.work();
+SELECT sas.signal('approval', 'k3', 'decision', '{"approved": false}');
+SELECT t.work();
+SELECT t.brief(3);
+SELECT error FROM sas.steps WHERE run_id = 3 AND step = 'approve';
+
+-- EV8 a time-out is a permanent failure; its timer is a row
+SELECT run_id FROM sas.submit('approval', key => 'k4');
+SELECT t.work();
+SELECT t.later('1 day 23 hours');
+SELECT t.work();
+SELECT t.brief(4);
+SELECT t.later('1 hour');
+SELECT t.work();
+SELECT t.brief(4);
+SELECT error FROM sas.steps WHERE run_id = 4 AND step = 'approve';
+
+-- EV4 refused with a reason when nobody can ever take it
+SELECT sas.signal(4, 'decision', '{}');
+SELECT sas.signal('two', 'k2', 'go');
+SELECT run_id FROM sas.submit('two', key => 'k5');
+SELECT sas.signal(5, 'nope');
+SELECT sas.signal(99, 'go');
+SELECT sas.signal('two', 'none', 'go');
+SELECT sas.signal(5, 'go', NULL);
+SELECT t.work();
+SELECT sas.signal(5, 'go', '1');
+SELECT t.work();
+SELECT t.brief(5);
+-- what is cancelled takes none
+SELECT changed FROM sas.cancel(5);
+SELECT sas.signal(5, 'go', '2');
+SELECT t.work();
+SELECT t.brief(5);
+
+-- a signal to a paused run is taken; what follows waits for resume
+SELECT run_id FROM sas.submit('approval', key => 'k6');
+SELECT t.work();
+SELECT changed FROM sas.pause(6);
+SELECT sas.signal(6, 'decision', '{"approved": true, "by": "bob"}');
+SELECT t.work();
+SELECT t.brief(6);
+SELECT changed FROM sas.resume(6);
+SELECT t.work();
+SELECT t.brief(6);
+SELECT * FROM t.left_over();
+
+-- a time-out that pauses the run: after resume it waits anew
+SELECT t.workflow('patient', '{"a": {"wait": {"signal": "go", "timeout": "1 hour"}, "on_failure": "pause"}}') \g /dev/null
+SELECT run_id FROM sas.submit('patient');
+SELECT t.work();
+SELECT t.later('1 hour');
+SELECT t.work();
+SELECT t.brief(7);
+SELECT * FROM t.alerts();
+SELECT changed FROM sas.resume(7);
+SELECT t.work();
+SELECT * FROM t.show(7);
+SELECT sas.signal(7, 'go', '"late"');
+SELECT t.work();
+SELECT t.brief(7);
+
+-- until and for: written in the definition, or known at run time
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('times', '{
+    "a": {"wait": {"for": "10 s"}},
+    "b": {"wait": {"for": "{{input.span}}"}},
+    "c": {"wait": {"until": "2026-01-01 00:00:30+00"}},
+    "d": {"wait": {"until": "{{input.at}}"}}}') \g /dev/null
+SELECT run_id FROM sas.submit('times', '{"span": "20 s", "at": "2026-01-01 00:00:40+00"}');
+SELECT t.work();
+SELECT * FROM t.show(1);
+SELECT t.later('10 s') FROM t.work() \g /dev/null
+SELECT t.work();
+SELECT t.brief(1);
+SELECT t.later('20 s');
+SELECT t.work();
+SELECT t.brief(1);
+SELECT t.later('10 s');
+SELECT t.work();
+SELECT t.brief(1);
+-- what is no time fails the step, and says what it is
+SELECT run_id FROM sas.submit('times', '{"span": 7, "at": "soon"}');
+SELECT t.work();
+SELECT t.brief(2);
+SELECT step, error ->> 'title' AS title, error ->> 'detail' AS detail FROM sas.steps WHERE run_id = 2 AND error IS NOT NULL ORDER BY 1;
+SELECT * FROM t.left_over();
