@@ -109,11 +109,13 @@ CREATE TABLE sas.workflow_step (
     needs int NOT NULL,
     reads int[] NOT NULL,
     reads_own_output boolean NOT NULL,
+    input_reads text[],
     shape jsonb,
     enters boolean NOT NULL DEFAULT false,
     elements_enter boolean NOT NULL DEFAULT false,
     PRIMARY KEY (version_id, step_no, undo)
 );
+COMMENT ON COLUMN sas.workflow_step.input_reads IS 'The members of the input of the run that its templates use; null: the input as a whole.';
 COMMENT ON COLUMN sas.workflow_step.shape IS 'What the scheduler must know of a step that enters: when, each, repeat, wait, workflow.';
 COMMENT ON COLUMN sas.workflow_step.enters IS 'The scheduler looks at this step before it begins.';
 COMMENT ON TABLE sas.workflow_step IS 'Compiled steps: lane 0 is a function, any other the agent; reads names the steps whose results its templates use.';

@@ -322,11 +322,18 @@ BEGIN
         'last', (SELECT s.output FROM sas.step s WHERE s.run_id = $1 AND s.step_no = $2 AND s.element = $3 - 1 AND $3 > 1));
 END $$;
 
+-- sas._members(value, names): an object with these members of an object only.
+CREATE FUNCTION sas._members(value jsonb, names text[]) RETURNS jsonb
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT coalesce(jsonb_object_agg(n, value -> n), '{}') FROM unnest(names) n WHERE value ? n);
+END $$;
+
 -- sas._context(run, step, element): the root that the paths of a step, or of its undo, start from.
 CREATE FUNCTION sas._context(r sas.run, w sas.workflow_step, element int) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object(
-        'input', r.input,
+        'input', CASE WHEN w.input_reads IS NULL OR w.enters AND element = 0 THEN r.input WHEN w.input_reads = '{}' THEN '{}'::jsonb ELSE sas._members(r.input, w.input_reads) END,
         'key', sas._step_key(r.trace, w.name, element, w.undo),
         'run', jsonb_build_object('id', r.run_id, 'key', r.key, 'labels', r.labels, 'created_at', r.created_at, 'deadline', r.deadline),
         'steps', CASE WHEN w.reads = '{}' THEN '{}'::jsonb ELSE sas._steps_context(r.run_id, r.version_id, r.trace, w.reads, w.step_no, element) END)

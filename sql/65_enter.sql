@@ -27,7 +27,7 @@ BEGIN
                          sas._now(), sas._now(), NULL, NULL, NULL, NULL, 'supervisor', NULL)::sas._step_change)
     INTO changes
     FROM unnest(run_ids, step_nos, elements, errors) AS u (run_id, step_no, element, error)
-    LEFT JOIN sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element;
+    LEFT JOIN LATERAL (SELECT * FROM sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true;
     PERFORM sas._move_steps(changes);
     PERFORM sas._tell_supervisor(changes) WHERE changes IS NOT NULL;
 END $$;
@@ -52,7 +52,7 @@ BEGIN
         FROM unnest(run_ids, step_nos, elements, outputs) AS u (run_id, step_no, element, output)
         JOIN sas.run r ON r.run_id = u.run_id
         JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo
-        LEFT JOIN sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
+        LEFT JOIN LATERAL (SELECT * FROM sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true
         CROSS JOIN LATERAL (SELECT u.element = 0 AND coalesce(w.shape ?| '{each,repeat}', false) AS whole) h
         CROSS JOIN LATERAL (SELECT CASE WHEN NOT h.whole AND (w.expect IS NOT NULL OR w.output IS NOT NULL) THEN sas._context(r, w, u.element) END AS root OFFSET 0) x
         CROSS JOIN LATERAL (SELECT h.whole OR sas._met(w.expect, u.output, x.root) AS met OFFSET 0) m
@@ -137,7 +137,7 @@ BEGIN
         SELECT u.run_id, u.step_no, u.element, r, w, coalesce(s.state, 'none') AS state, r.state = 'paused' AS paused
         FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
         JOIN sas.run r ON r.run_id = u.run_id
-        LEFT JOIN sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
+        LEFT JOIN LATERAL (SELECT * FROM sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true
         JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND w.undo = (coalesce(s.state, '') = 'compensating')
         WHERE CASE WHEN w.undo THEN r.state = 'compensating' ELSE r.fate IS NULL AND r.state IN ('pending', 'running', 'paused') AND coalesce(s.state, 'ready') = 'ready' END
         ORDER BY 1, 2, 3

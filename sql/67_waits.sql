@@ -27,7 +27,7 @@ BEGIN
              FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
              JOIN sas.run r ON r.run_id = u.run_id
              JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo
-             LEFT JOIN sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
+             LEFT JOIN LATERAL (SELECT * FROM sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true
     LOOP
         IF b.wait ? 'signal' THEN
             until := now + sas._span(b.wait -> 'timeout');
@@ -65,12 +65,12 @@ BEGIN
     -- a timer whose step has got its signal, or another time, means nothing
     SELECT array_agg(s.run_id) AS run_ids, array_agg(s.step_no) AS step_nos, array_agg(s.element) AS elements, array_agg(to_jsonb(s.waiting_until)) AS outputs INTO done
     FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
-    JOIN sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
+    CROSS JOIN LATERAL (SELECT * FROM sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s
     WHERE s.state = 'suspended' AND s.waiting_kind = 'timer' AND s.waiting_until <= sas._now();
     SELECT array_agg(s.run_id) AS run_ids, array_agg(s.step_no) AS step_nos, array_agg(s.element) AS elements,
            array_agg(sas._problem_object('timeout', format('no signal "%s" came in time', w.shape #>> '{wait,signal}'), w.shape #>> '{wait,timeout}', NULL, s.run_id, w.name)) AS errors INTO late
     FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
-    JOIN sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
+    CROSS JOIN LATERAL (SELECT * FROM sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s
     JOIN sas.run r ON r.run_id = s.run_id
     JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
     WHERE s.state = 'suspended' AND s.waiting_kind = 'signal' AND s.waiting_until <= sas._now();

@@ -40,7 +40,8 @@ BEGIN
     PERFORM sas._submit_runs(p.owner::oid, p.workflow, inputs, NULL, p.priority, NULL, NULL, p.time_left, NULL, NULL, p.labels, parent_id, parent_no, parent_elements);
     PERFORM sas._move_steps(array_agg(ROW(parent_id, parent_no, e, coalesce(s.state, 'none'), 'suspended', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
                                           sas._now(), NULL, NULL, NULL, NULL, NULL, 'child', NULL)::sas._step_change))
-    FROM unnest(parent_elements) e LEFT JOIN sas.step s ON s.run_id = parent_id AND s.step_no = parent_no AND s.element = e;
+    FROM unnest(parent_elements) e
+    LEFT JOIN LATERAL (SELECT x.state FROM sas.step x WHERE x.run_id = parent_id AND x.step_no = parent_no AND x.element = e OFFSET 0) s ON true;
     RETURN NULL;
 EXCEPTION WHEN OTHERS THEN
     RETURN SQLERRM;
@@ -80,7 +81,7 @@ BEGIN
                      s.state = 'suspended' AND c.result NOT IN ('success', 'warning') AND r.fate IS NULL AS ill
               FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
               JOIN sas.run r ON r.run_id = u.run_id
-              JOIN sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
+              CROSS JOIN LATERAL (SELECT * FROM sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s
               JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo AND w.kind = 'workflow'
               CROSS JOIN LATERAL sas._child(u.run_id, u.step_no, u.element) c
               WHERE c.state = 'stopped'

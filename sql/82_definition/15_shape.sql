@@ -88,6 +88,15 @@ BEGIN
     END IF;
 END $$;
 
+-- sas._input_reads(body): the members of the input that its templates use once it has
+-- begun; null: as a whole. A map of many elements must not unpack a large input for each of them.
+CREATE FUNCTION sas._input_reads(body jsonb) RETURNS text[]
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN body ? 'workflow' AND NOT body ? 'input' OR count(*) FILTER (WHERE r.member IS NULL) > 0 THEN NULL
+                ELSE coalesce(array_agg(DISTINCT r.member), '{}') END
+    FROM sas._body_references(body - '{each,when}'::text[], '') r WHERE r.root = 'input'
+$$;
+
 -- sas._step_shape(body): what the scheduler must know of a step, or null.
 CREATE FUNCTION sas._step_shape(body jsonb) RETURNS jsonb
 LANGUAGE sql IMMUTABLE AS $$

@@ -12,7 +12,7 @@ LANGUAGE sql STABLE AS $$
     SELECT $2 || p.place, r.path, r.root, r.member, r.third, NULL
     FROM (VALUES ('/expect', body -> 'expect'), ('/when', body -> 'when'), ('/repeat/while', CASE jsonb_typeof(body -> 'repeat') WHEN 'object' THEN body #> '{repeat,while}' END)) AS p (place, predicate)
     CROSS JOIN LATERAL sas._predicate_references(CASE jsonb_typeof(p.predicate) WHEN 'string' THEN p.predicate #>> '{}' END) r
-    WHERE r.problem IS NULL AND r.root = 'steps'
+    WHERE r.problem IS NULL AND r.root IN ('steps', 'input')
 $$;
 
 -- sas._check_references(steps, path): references that name nothing, or what may not be named.

@@ -48,7 +48,7 @@ BEGIN
     JOIN unnest(names) WITH ORDINALITY AS t (name, n) ON t.name = e.to_name;
 
     INSERT INTO sas.workflow_step (version_id, step_no, undo, name, kind, lane, function, request, input, output, expect, complete_in, retry, recovery,
-                                   on_transient, on_permanent, pivot, priority, needs, reads, reads_own_output, shape, enters, elements_enter)
+                                   on_transient, on_permanent, pivot, priority, needs, reads, reads_own_output, input_reads, shape, enters, elements_enter)
     SELECT id, n.n, b.undo, n.name, (SELECT k FROM unnest('{call,function,wait,workflow}'::text[]) k WHERE b.body ? k), coalesce(a.agent_id, 0),
            b.body ->> 'function',
            CASE WHEN b.body ? 'call'
@@ -63,7 +63,7 @@ BEGIN
            ARRAY(SELECT DISTINCT m.n::int FROM sas._body_references(b.body, '') r
                  JOIN unnest(names) WITH ORDINALITY AS m (name, n) ON r.root = 'steps' AND m.name = r.member),
            EXISTS (SELECT FROM sas._body_references(b.body, '') r WHERE r.root = 'steps' AND r.member = n.name AND r.third IS DISTINCT FROM 'key'),
-           sas._step_shape(b.body),
+           sas._input_reads(b.body), sas._step_shape(b.body),
            CASE WHEN b.undo THEN b.body ? 'workflow' ELSE b.body ?| '{when,each,repeat,wait,workflow}' END, b.body ?| '{wait,workflow}'
     FROM unnest(names) WITH ORDINALITY AS n (name, n)
     CROSS JOIN LATERAL (SELECT definition -> 'steps' -> n.name AS step OFFSET 0) d

@@ -10,7 +10,7 @@
 #include "scheduler/scheduler.h"
 #include "store/store.h"
 
-#define SAS_SCHEDULER_BATCH 200
+#define SAS_SCHEDULER_BATCH 1000
 
 /* clocks jump: while something timed waits, look at least once a minute */
 #define SAS_LONGEST_SLEEP_MS 60000
