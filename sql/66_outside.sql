@@ -106,6 +106,7 @@ DECLARE
     r record;
     unfit sas._reply[];
     given int := 0;
+    looks int := 1;
 BEGIN
     SELECT * INTO a FROM sas.agent x WHERE x.name = $2 AND x.dropped_at IS NULL;
     IF NOT FOUND THEN
@@ -157,7 +158,13 @@ BEGIN
         JOIN sas.run v ON v.run_id = t.run_id
         JOIN sas.workflow_step w ON w.version_id = v.version_id AND w.step_no = t.step_no AND w.undo = t.undo
         LEFT JOIN sas.step s ON s.run_id = t.run_id AND s.step_no = t.step_no AND s.element = t.element;
-        EXIT WHEN claimed IS NULL;
+        IF claimed IS NULL THEN
+            -- all that is ready is in somebody's hands just now; mostly for a moment only
+            EXIT WHEN looks = 10;
+            looks := looks + 1;
+            PERFORM pg_sleep(0.005);
+            CONTINUE;
+        END IF;
 
         INSERT INTO sas.lease AS l (boot, worker_id, locked_by, next_by, run_ids, step_nos, elements)
         SELECT 0, 0, worker, now + min(c.complete_in), array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element)
