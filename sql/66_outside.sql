@@ -255,6 +255,13 @@ DECLARE
     now timestamptz := sas._now();
     s sas.step;
 BEGIN
+    -- given up for a run that cannot go on, and an earlier claim left it in doubt: that is for the supervisor to settle
+    IF verdict IN ('again', 'hand_back') AND NOT p.undo AND NOT p.settles
+       AND EXISTS (SELECT FROM sas.run r JOIN sas.step x USING (run_id)
+                   WHERE r.run_id = p.run_id AND r.fate IS NOT NULL AND x.step_no = p.step_no AND x.element = p.element AND x.in_doubt) THEN
+        verdict := 'transient';
+        error := coalesce(error, sas._problem_object('task', 'the task was given up', NULL, NULL, p.run_id, NULL));
+    END IF;
     PERFORM sas._write_replies(ARRAY[ROW(p.run_id, p.step_no, p.element, p.request_id, CASE WHEN verdict = 'again' THEN 'hand_back' ELSE verdict END,
                                          (verdict <> 'hand_back')::int, output, error, false, again_in)::sas._reply], ARRAY[p.lease_id]);
     SELECT * INTO s FROM sas.step x WHERE x.run_id = p.run_id AND x.step_no = p.step_no AND x.element = p.element;

@@ -234,10 +234,36 @@ SELECT sas.hand_back(t.holds());
 SELECT t.settle() \g /dev/null
 SELECT t.brief(3);
 
+-- given up for a cancelled run when an earlier claim had left it in doubt: it is undone, not begun again
+SELECT t.workflow('plain', '{"a": {"agent": "packer", "task": {}, "undo": {"task": {}, "input": {"key": "{{steps.a.key}}"}}}}') \g /dev/null
+SELECT run_id FROM sas.submit_batch('plain', array_fill('{}'::jsonb, ARRAY[2]));
+SELECT t.take(quantity => 2);
+SELECT t.later('30 s'), t.settle(), t.later('10 s'), t.settle() \g /dev/null
+SELECT t.take('p2', 2);
+SELECT changed FROM sas.cancel(ARRAY[4,5]);
+SELECT sas.hand_back(t.holds('p2', 4)), sas.fail(t.holds('p2', 5), 'stopped');
+SELECT t.settle() \g /dev/null
+SELECT t.brief(4), t.brief(5);
+SELECT t.take('p2', 5);
+SELECT sas.complete(t.holds('p2', 4), '{}'), sas.complete(t.holds('p2', 5), '{}');
+SELECT t.settle() \g /dev/null
+SELECT t.brief(4), t.brief(5);
+
+-- an agent that is reset: what cools off is there at once; one in use cannot be dropped
+SELECT run_id FROM sas.submit('bounded');
+SELECT t.take();
+SELECT t.later('30 s'), t.settle(), t.take();
+SELECT sas.reset_agent('packer') \g /dev/null
+SELECT t.settle(), t.take();
+SELECT sas.drop_agent('packer');
+SELECT sas.complete(t.holds(), '1');
+SELECT t.settle() \g /dev/null
+SELECT t.brief(6);
+
 -- a claim and what became of it are durable, whatever the session is set to
 BEGIN;
 SET LOCAL synchronous_commit = off;
-SELECT run_id FROM sas.submit('pack', '{"sku": 4}');
+SELECT count(*) FROM sas.submit('pack', '{"sku": 4}');
 SHOW synchronous_commit;
 SELECT t.take();
 SHOW synchronous_commit;
