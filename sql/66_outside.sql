@@ -152,7 +152,7 @@ BEGIN
             RETURNING r.run_id, r.step_no, r.element, r.lane, r.rank, r.undo, r.alone)
         SELECT array_agg(ROW(t.run_id, t.step_no, t.element, t.undo, t.alone, v.version_id, t.lane, coalesce(s.state, 'none'),
                              coalesce(s.attempt, 0), least(lease, w.complete_in), gen_random_uuid())::sas._claimed
-                         ORDER BY t.rank)
+                         ORDER BY t.rank, t.run_id, t.step_no, t.element)
         INTO claimed
         FROM taken t
         JOIN sas.run v ON v.run_id = t.run_id

@@ -260,6 +260,21 @@ SELECT sas.complete(t.holds(), '1');
 SELECT t.settle() \g /dev/null
 SELECT t.brief(6);
 
+-- a map of tasks: each element has a claim, a key and a checkpoint of its own
+SELECT t.workflow('map', '{"a": {"agent": "packer", "task": {}, "each": "{{input.items}}", "input": {"item": "{{item}}"}}}', '{"output": "{{steps.a.output}}"}') \g /dev/null
+TRUNCATE t.taken;
+SELECT run_id FROM sas.submit('map', '{"items": ["x", "y", "z"]}');
+SELECT t.settle(), t.take(quantity => 5);
+SELECT count(DISTINCT key) AS keys, string_agg(request ->> 'item', ' ' ORDER BY n) AS items FROM t.taken WHERE run_id = 7;
+SELECT bool_and(sas.heartbeat(request_id, 0.5, request -> 'item') = 'go') FROM t.taken WHERE run_id = 7;
+SELECT element, state, locked_by, input, progress FROM sas.steps WHERE run_id = 7 ORDER BY 1;
+SELECT bool_and(sas.complete(request_id, to_jsonb(request ->> 'item' || '!'))) FROM t.taken WHERE run_id = 7 AND request ->> 'item' <> 'y';
+SELECT sas.hand_back(request_id) FROM t.taken WHERE run_id = 7 AND request ->> 'item' = 'y';
+SELECT t.settle(), t.take('p2');
+SELECT sas.complete(t.holds('p2'), '"y, too"');
+SELECT t.settle() \g /dev/null
+SELECT state, result, output FROM sas.runs WHERE run_id = 7;
+
 -- a claim and what became of it are durable, whatever the session is set to
 BEGIN;
 SET LOCAL synchronous_commit = off;
