@@ -2,7 +2,8 @@
 --
 -- Dump: pg_dump takes the content of these tables along; sas.secret is left
 -- out. The leases in a dump are of workers that are gone where it is restored,
--- so their steps are taken back at once.
+-- so their steps are taken back at once; those of outside programs hold until
+-- their time is over.
 
 DO $$
 DECLARE
