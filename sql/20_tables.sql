@@ -38,6 +38,34 @@ CREATE TABLE sas.agent_health (
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE sas.agent_health IS 'Breaker state and last error of each agent, as last written by a worker.';
 
+-- The places of external agents: one for each task that may be held at once.
+-- A claim by an outside program fills one; it is found by its request_id.
+CREATE TABLE sas.place (
+    agent_id int NOT NULL REFERENCES sas.agent ON DELETE CASCADE,
+    place int NOT NULL,
+    request_id uuid,
+    lease_id bigint,
+    run_id bigint,
+    step_no int,
+    element int,
+    undo boolean,
+    settles boolean,
+    worker text,
+    lease interval,
+    claimed_at timestamptz,
+    last_by timestamptz,
+    PRIMARY KEY (agent_id, place)
+) WITH (fillfactor = 50);
+CREATE INDEX place_request ON sas.place (request_id);
+COMMENT ON TABLE sas.place IS 'What outside programs hold: request_id is null when the place is free, last_by is how far heartbeats may extend the lease, settles a claim made to learn the outcome of one in doubt.';
+
+CREATE TABLE sas.agent_grant (
+    agent_id int NOT NULL REFERENCES sas.agent ON DELETE CASCADE,
+    role regrole NOT NULL,
+    PRIMARY KEY (agent_id, role)
+);
+COMMENT ON TABLE sas.agent_grant IS 'Roles that have level worker for one external agent only.';
+
 CREATE TABLE sas.secret (
     name text PRIMARY KEY,
     value text NOT NULL,
@@ -299,6 +327,21 @@ CREATE TABLE sas.attempt (
 );
 CREATE INDEX attempt_run ON sas.attempt (run_id);
 COMMENT ON TABLE sas.attempt IS 'A row per failed or further attempt; a first attempt that succeeded is told by its step.';
+
+-- What outside programs leave about a task for the next one that claims it.
+CREATE TABLE sas.task (
+    run_id bigint NOT NULL,
+    step_no int NOT NULL,
+    element int NOT NULL,
+    undo boolean NOT NULL,
+    tries int NOT NULL DEFAULT 0,
+    progress float8,
+    checkpoint jsonb,
+    lapsed uuid,
+    PRIMARY KEY (run_id, step_no, element, undo)
+);
+CREATE INDEX task_lapsed ON sas.task (lapsed) WHERE lapsed IS NOT NULL;
+COMMENT ON TABLE sas.task IS 'Checkpoint and progress of tasks that have not succeeded, attempts of this series, and the request_id of the last claim that lapsed.';
 
 CREATE TABLE sas.act (
     run_id bigint NOT NULL,

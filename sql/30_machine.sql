@@ -267,6 +267,9 @@ BEGIN
         SELECT 's', now, n.run_id, 'enter', n.step_no, n.element FROM next n WHERE n.enters
         RETURNING 1)
     SELECT (SELECT array_agg(DISTINCT lane) FROM put), EXISTS (SELECT FROM told) INTO lanes, thought;
+    IF lanes <> '{0}' THEN
+        lanes := sas._tell_outside(lanes);
+    END IF;
     PERFORM sas._ring(lanes, thought, false, '{}');
 END $$;
 

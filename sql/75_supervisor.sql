@@ -33,7 +33,7 @@ BEGIN
     WHERE l.slots_missing > 0 AND NOT EXISTS (SELECT FROM sas.alert a WHERE a.cause = 'worker slots' AND a.acknowledged_at IS NULL);
     -- a row of the queue that a session held when a worker looked was passed by, and nobody rings for it
     IF worked = 0 THEN
-        PERFORM sas._ring(ARRAY(SELECT a.lane FROM (SELECT 0 AS lane UNION ALL SELECT agent_id FROM sas.agent WHERE enabled) a
+        PERFORM sas._ring(ARRAY(SELECT a.lane FROM (SELECT 0 AS lane UNION ALL SELECT agent_id FROM sas.agent WHERE enabled AND kind = 'http') a
                                 WHERE EXISTS (SELECT FROM sas.ready q WHERE q.lane = a.lane)), false, false, '{}');
     END IF;
     next_due := least(sas._next_due('v'), (SELECT l.next_by FROM sas.lease l ORDER BY l.next_by LIMIT 1));
@@ -41,7 +41,8 @@ END $$;
 
 -- sas._take_back(...): steps whose worker is gone, or whose complete-by has
 -- passed, fail. A call may have been made, so its outcome is in doubt; a local
--- step was rolled back with its worker. When a worker died with a batch of local
+-- step was rolled back with its worker. The lease of an outside worker (0) is
+-- judged by time only: it holds whatever becomes of the server. When a worker died with a batch of local
 -- steps nobody knows which one killed it: each is run alone then, and no
 -- failure counted. The size of the batch counts, not what is still held: some
 -- of it may have been taken back by an earlier look.
@@ -56,7 +57,7 @@ DECLARE
 BEGIN
     SELECT array_agg(q) INTO found
     FROM (SELECT l.* FROM sas.lease l
-          WHERE l.next_by <= now OR l.boot <> $1 OR l.worker_id <= newest AND NOT l.worker_id = ANY (live)
+          WHERE l.next_by <= now OR l.worker_id > 0 AND (l.boot <> $1 OR l.worker_id <= newest AND NOT l.worker_id = ANY (live))
           ORDER BY l.next_by LIMIT quantity FOR UPDATE SKIP LOCKED) q;
     leases := coalesce(cardinality(found), 0);
     IF leases = 0 THEN
@@ -65,7 +66,7 @@ BEGIN
     locked := sas._lock_runs(ARRAY(SELECT DISTINCT unnest(f.run_ids) FROM unnest(found) f));
 
     WITH held AS (
-        SELECT f.lease_id, f.worker_id, f.boot <> $1 OR f.worker_id <= newest AND NOT f.worker_id = ANY (live) AS dead,
+        SELECT f.lease_id, f.worker_id, f.worker_id > 0 AND (f.boot <> $1 OR f.worker_id <= newest AND NOT f.worker_id = ANY (live)) AS dead,
                cardinality(f.run_ids) AS together, s AS step, w AS def, f.locked_by, r.trace
         FROM unnest(found) f
         CROSS JOIN LATERAL unnest(f.run_ids, f.step_nos, f.elements) AS u (run_id, step_no, element)
@@ -91,7 +92,8 @@ BEGIN
         INSERT INTO sas.attempt (run_id, step_no, element, attempt, undo, agent_id, worker, status, error, started_at, finished_at)
         SELECT (c.c).run_id, (c.c).step_no, (c.c).element, (c.c).attempt, (c.step).state = 'compensating', nullif((c.def).lane, 0),
                c.locked_by, CASE WHEN c.dead THEN 'lost' ELSE 'timed_out' END, (c.c).error,
-               (c.step).complete_by - coalesce((c.def).complete_in, sas._complete_in()), now
+               CASE c.worker_id WHEN 0 THEN (SELECT p.claimed_at FROM sas.place p WHERE p.request_id = (c.step).request_id)
+                                ELSE (c.step).complete_by - coalesce((c.def).complete_in, sas._complete_in()) END, now
         FROM change c),
     kept AS (
         UPDATE sas.lease l
@@ -116,6 +118,7 @@ BEGIN
     FROM change c;
 
     PERFORM sas._move_steps(failed || again);
+    PERFORM sas._lapse(array_agg(f.lease_id)) FROM unnest(found) f WHERE f.worker_id = 0 HAVING count(*) > 0;
     PERFORM sas._tell_supervisor(failed) WHERE failed IS NOT NULL;
     PERFORM sas._requeue(array_agg(a.run_id), array_agg(a.step_no), array_agg(a.element)) FROM unnest(again) a;
 END $$;

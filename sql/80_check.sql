@@ -95,6 +95,19 @@ BEGIN
     END IF;
 END $$;
 
+-- sas._check_task(value, path): what a task is stands in its input; the kind itself has no keys.
+CREATE FUNCTION sas._check_task(value jsonb, path text) RETURNS SETOF sas._problem
+LANGUAGE sql STABLE AS $$
+    SELECT c.path, c.problem, 'Write "task": {}; what the worker is given stands under "input".', c.code FROM sas._check_keys(value, path, '{}') c
+$$;
+
+-- sas._check_task_retry(value, path): attempts of outside workers have no statuses.
+CREATE FUNCTION sas._check_task_retry(value jsonb, path text) RETURNS SETOF sas._problem
+LANGUAGE sql STABLE AS $$
+    SELECT path || '/on', 'tasks have no statuses to retry on', 'Leave it out: sas.fail says by permanent whether to try again.', '22023'
+    WHERE jsonb_typeof(value) = 'object' AND value ? 'on'
+$$;
+
 -- sas._check_on_failure(value, path)
 CREATE FUNCTION sas._check_on_failure(value jsonb, path text) RETURNS SETOF sas._problem
 LANGUAGE plpgsql STABLE AS $$

@@ -13,6 +13,19 @@ LANGUAGE sql IMMUTABLE AS $$
     FROM (SELECT regexp_match(rate, '^\s*([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*/\s*(s|sec|second|min|minute|h|hour|d|day)\s*$') AS m) x WHERE m IS NOT NULL
 $$;
 
+-- sas._check_external(a): an external agent is a queue of tasks; what guards HTTP calls has no meaning there.
+CREATE FUNCTION sas._check_external(a sas.agent) RETURNS SETOF sas._problem
+LANGUAGE sql STABLE AS $$
+    SELECT '/name', format('the name of an external agent has at most 53 bytes, not %s', octet_length(a.name)), 'The channel sas_agent_<name> must be a name, too.', '42602'
+    WHERE octet_length(a.name) BETWEEN 54 AND 63
+    UNION ALL SELECT '/' || p.key, format('an external agent has no %s', p.key), 'Outside programs claim its tasks with sas.claim; nothing is called.', '22023'
+    FROM (VALUES ('base_url', a.base_url IS NOT NULL), ('headers', a.headers <> '{}'), ('breaker', a.breaker <> '{}'), ('options', a.options <> '{}')) AS p (key, said) WHERE p.said
+    UNION ALL SELECT '/rate_limit', 'an external agent has no rate_limit in this release', 'Limit what is held at once by max_in_flight.', '0A000' WHERE a.rate_limit IS NOT NULL
+    UNION ALL SELECT '/max_in_flight', format('max_in_flight %s is not from 1 to 10000', a.max_in_flight), 'It is how many tasks may be held at once.', '22023' WHERE a.max_in_flight NOT BETWEEN 1 AND 10000
+    UNION ALL SELECT * FROM sas._check_pauses(a.retry, '/retry', 'max_attempts')
+    UNION ALL SELECT * FROM sas._check_task_retry(a.retry, '/retry')
+$$;
+
 -- sas._check_agent(a): what is wrong with an agent.
 CREATE FUNCTION sas._check_agent(a sas.agent) RETURNS SETOF sas._problem
 LANGUAGE plpgsql STABLE AS $$
@@ -21,9 +34,10 @@ DECLARE
 BEGIN
     RETURN QUERY SELECT * FROM sas._check_name(a.name, '/name');
     IF a.kind = 'external' THEN
-        RETURN NEXT ROW('/kind', 'agents of kind "external" are not supported in this release', 'Use "http".', '0A000')::sas._problem;
+        RETURN QUERY SELECT * FROM sas._check_external(a);
+        RETURN;
     ELSIF a.kind IS DISTINCT FROM 'http' THEN
-        RETURN NEXT ROW('/kind', format('"%s" is not a kind of agent', a.kind), 'Use "http".', '22023')::sas._problem;
+        RETURN NEXT ROW('/kind', format('"%s" is not a kind of agent', a.kind), 'Use "http" or "external".', '22023')::sas._problem;
     END IF;
     why := CASE WHEN a.base_url IS NULL THEN 'it is missing' ELSE sas._url_problem(a.base_url) END;
     IF why IS NOT NULL THEN
@@ -91,7 +105,7 @@ END $$;
 CREATE FUNCTION sas._publish_agent(agent_id int) RETURNS void
 LANGUAGE sql AS $$
     SELECT sas._announce_agents();
-    SELECT sas._ring(ARRAY[agent_id], false, false, '{}');
+    SELECT sas._ring(sas._tell_outside(ARRAY[agent_id]), false, false, '{}');
 $$;
 
 CREATE FUNCTION sas._create_agent(caller oid, name text, base_url text, kind text, headers jsonb, max_in_flight int, rate_limit text,
@@ -108,6 +122,9 @@ BEGIN
     FOR p IN SELECT * FROM sas._check_agent(a) LOOP
         PERFORM sas._raise(p);
     END LOOP;
+    IF EXISTS (SELECT FROM sas.agent x WHERE x.agent_id = old AND x.kind <> kind) THEN
+        RAISE EXCEPTION 'the kind of agent "%" cannot be changed', name USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/kind".', HINT = 'Create another agent.';
+    END IF;
     IF old IS NULL THEN
         INSERT INTO sas.agent (name, kind, base_url, headers, max_in_flight, rate_limit, rate_per_s, request_timeout, retry, breaker, options, created_at)
         VALUES (a.name, a.kind, a.base_url, a.headers, a.max_in_flight, a.rate_limit, a.rate_per_s, a.request_timeout, a.retry, a.breaker, a.options, a.created_at)
@@ -116,6 +133,7 @@ BEGIN
     ELSE
         PERFORM sas._write_agent(a);
     END IF;
+    PERFORM sas._furnish(old, a.max_in_flight) WHERE a.kind = 'external';
     PERFORM sas._publish_agent(old);
 END $$;
 
@@ -155,6 +173,7 @@ BEGIN
         PERFORM sas._raise(p);
     END LOOP;
     PERFORM sas._write_agent(a);
+    PERFORM sas._furnish(a.agent_id, a.max_in_flight) WHERE a.kind = 'external';
     PERFORM sas._publish_agent(a.agent_id);
 END $$;
 
@@ -178,6 +197,7 @@ BEGIN
             USING ERRCODE = 'dependent_objects_still_exist', DETAIL = format('Workflow "%s", or an open run of it, uses it.', used), HINT = 'Change or drop the workflow, and let its runs end, first.';
     END IF;
     UPDATE sas.agent SET dropped_at = sas._now(), enabled = false WHERE agent.agent_id = a.agent_id;
+    DELETE FROM sas.place p WHERE p.agent_id = a.agent_id;
     PERFORM sas._publish_agent(a.agent_id);
 END $$;
 
@@ -270,7 +290,7 @@ LANGUAGE sql STABLE AS $$
     CROSS JOIN (SELECT jsonb_build_object('secret', coalesce(jsonb_object_agg(s.name, s.value), '{}')) AS root FROM sas.secret s) x
     CROSS JOIN LATERAL sas._render(a.headers, x.root) h
     CROSS JOIN LATERAL sas._render(a.options, x.root) o
-    WHERE a.dropped_at IS NULL
+    WHERE a.dropped_at IS NULL AND a.kind = 'http'
 $$;
 
 -- sas._write_health(...): what a worker saw of an agent: breaker changes (null: none) and last errors. Arrays of equal length, agents in order.

@@ -8,6 +8,7 @@ CREATE FUNCTION sas._level_admin() RETURNS void LANGUAGE sql AS $$ $$;
 CREATE FUNCTION sas._level_operator() RETURNS void LANGUAGE sql AS $$ $$;
 CREATE FUNCTION sas._level_user() RETURNS void LANGUAGE sql AS $$ $$;
 CREATE FUNCTION sas._level_monitor() RETURNS void LANGUAGE sql AS $$ $$;
+CREATE FUNCTION sas._level_worker() RETURNS void LANGUAGE sql AS $$ $$;
 
 CREATE FUNCTION sas._has_level(role oid, level text) RETURNS boolean
 LANGUAGE sql STABLE AS $$

@@ -126,3 +126,26 @@ COMMENT ON FUNCTION sas.acknowledge(bigint) IS 'Says that somebody has seen this
 CREATE FUNCTION sas.worker_restart() RETURNS int
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_worker_restart';
 COMMENT ON FUNCTION sas.worker_restart IS 'Ends all workers of this database; the launcher starts them anew. Returns how many.';
+
+-- outside agents
+
+CREATE FUNCTION sas.claim(agent text, worker text, quantity int DEFAULT 1, lease interval DEFAULT '30 s')
+RETURNS TABLE (request_id uuid, run_id bigint, step text, undo boolean, idempotency_key text, request jsonb, checkpoint jsonb, lease_until timestamptz)
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.claim IS 'Takes tasks of an external agent to work on, in order of their rank. They are held until lease_until; commit before beginning. LISTEN sas_agent_<name> tells when there are some.';
+
+CREATE FUNCTION sas.complete(request_id uuid, output jsonb) RETURNS boolean
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.complete IS 'Says that a claimed task is done, in the transaction of the caller. False: it is held no more, and nothing was changed.';
+
+CREATE FUNCTION sas.fail(request_id uuid, error text, permanent boolean DEFAULT false) RETURNS boolean
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.fail IS 'Says that a claimed task failed: it is offered again after a pause, or if permanent not tried again. False: it is held no more.';
+
+CREATE FUNCTION sas.heartbeat(request_id uuid, progress float8 DEFAULT NULL, checkpoint jsonb DEFAULT NULL) RETURNS text
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.heartbeat IS 'Extends the lease of a claimed task and keeps progress and checkpoint. Returns go, cancel (stop: its run cannot go on) or lost (held no more).';
+
+CREATE FUNCTION sas.hand_back(request_id uuid) RETURNS boolean
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.hand_back IS 'Gives a claimed task back for others, without counting a failure; its checkpoint stays. False: it is held no more.';

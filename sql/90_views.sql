@@ -24,7 +24,7 @@ LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
 CREATE FUNCTION sas.__step_input(caller oid, run_id bigint, step_no int, element int) RETURNS jsonb
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
-    SELECT CASE WHEN w.kind IN ('function', 'workflow') AND w.input IS NULL THEN r.input
+    SELECT CASE WHEN w.kind IN ('function', 'task', 'workflow') AND w.input IS NULL THEN r.input
                 ELSE (SELECT i.result
                       FROM sas._render(CASE w.kind WHEN 'call' THEN coalesce(w.request -> 'body', w.request -> 'form', w.request -> 'text', 'null') ELSE w.input END,
                                        sas._context(r, w, $4)) i) END
@@ -83,7 +83,8 @@ SELECT r.run_id, w.name AS step, nullif(e.element, 0) AS element, w.kind, a.name
        CASE WHEN s.request_id IS NOT NULL THEN s.complete_by ELSE s.waiting_until END AS waiting_until,
        CASE WHEN p.sees THEN sas._step_input(r.run_id, w.step_no, e.element) END AS input,
        CASE WHEN p.sees THEN s.output END AS output, CASE WHEN p.sees THEN s.error ELSE s.error - 'detail' END AS error, coalesce(s.in_doubt, false) AS in_doubt, s.started_at, s.finished_at,
-       sas._step_key(r.trace, w.name, e.element, false) AS idempotency_key
+       sas._step_key(r.trace, w.name, e.element, false) AS idempotency_key,
+       CASE WHEN s.state IN ('succeeded', 'skipped') THEN 1.0 ELSE k.progress END AS progress
 FROM sas.run r
 CROSS JOIN LATERAL (SELECT sas._sees_payload(r.owner) AS sees OFFSET 0) p
 JOIN sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo
@@ -97,9 +98,11 @@ LEFT JOIN sas.step s ON s.run_id = r.run_id AND s.step_no = w.step_no AND s.elem
 LEFT JOIN sas.ready q ON q.run_id = r.run_id AND q.step_no = w.step_no AND q.element = e.element
 LEFT JOIN sas.lease l ON l.lease_id = s.lease_id
 LEFT JOIN sas.agent a ON a.agent_id = w.lane
+LEFT JOIN sas.task k ON w.kind = 'task' AND k.run_id = r.run_id AND k.step_no = w.step_no AND k.element = e.element AND NOT k.undo
 WHERE p.sees OR (SELECT sas._sees_all());
 COMMENT ON VIEW sas.steps IS 'One row per step of each run: state, who holds it until when, and what it waits for.';
 COMMENT ON COLUMN sas.steps.waiting_kind IS 'reply, agent, worker, steps, cool_off or resume; these group: one query tells what thousands of runs wait for';
+COMMENT ON COLUMN sas.steps.progress IS 'From 0 to 1, as far as the worker of a task has told; 1 once the step has succeeded';
 COMMENT ON COLUMN sas.steps.in_doubt IS 'A call was made and nobody knows whether it did anything';
 
 CREATE VIEW sas.attempts WITH (security_barrier) AS
@@ -120,9 +123,9 @@ WHERE s.completion IS NOT NULL AND s.attempt = 1
 COMMENT ON VIEW sas.attempts IS 'One row per try of a step or of its undo: status is succeeded, failed, timed_out or lost.';
 
 CREATE VIEW sas.agents WITH (security_barrier) AS
-SELECT a.name, a.kind, a.base_url, a.enabled, coalesce(p.in_flight, 0) AS in_flight, a.max_in_flight, a.rate_limit,
+SELECT a.name, a.kind, a.base_url, a.enabled, CASE a.kind WHEN 'external' THEN (SELECT count(*) FROM sas.place h WHERE h.agent_id = a.agent_id AND h.request_id IS NOT NULL)::int ELSE coalesce(p.in_flight, 0) END AS in_flight, a.max_in_flight, a.rate_limit,
        -- an open one whose time is over lets the next claim through as a probe
-       CASE WHEN p.breaker = 'open' AND p.open_for_ms = 0 THEN 'half-open' ELSE coalesce(p.breaker, h.breaker, 'closed') END AS breaker,
+       CASE WHEN a.kind = 'external' THEN NULL WHEN p.breaker = 'open' AND p.open_for_ms = 0 THEN 'half-open' ELSE coalesce(p.breaker, h.breaker, 'closed') END AS breaker,
        CASE WHEN coalesce(p.breaker, h.breaker) = 'open' THEN h.open_until END AS open_until,
        (SELECT count(*) FROM sas.ready q WHERE q.lane = a.agent_id) AS waiting,
        -- what the service answered to somebody's call is for those who may read all payload
@@ -132,7 +135,7 @@ FROM sas.agent a
 LEFT JOIN sas.agent_health h USING (agent_id)
 LEFT JOIN sas._places() p ON p.agent_id = a.agent_id
 WHERE a.dropped_at IS NULL;
-COMMENT ON VIEW sas.agents IS 'Agents: address, limits, calls on their way, steps that wait, breaker and last error.';
+COMMENT ON VIEW sas.agents IS 'Agents: address, limits, calls on their way or tasks that are held, steps that wait, breaker and last error.';
 
 CREATE VIEW sas.workers WITH (security_barrier) AS
 SELECT w.pid, w.actor, w.database, w.leader, w.in_flight, w.started_at, w.last_activity_at

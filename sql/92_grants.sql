@@ -9,24 +9,38 @@ DECLARE
     verbs text[];
     f regprocedure;
 BEGIN
-    IF agent IS NOT NULL OR level = 'worker' THEN
-        RAISE EXCEPTION 'outside agents are not supported in this release' USING ERRCODE = 'feature_not_supported';
-    END IF;
     verbs := CASE level
         WHEN 'monitor' THEN '{health}'
         WHEN 'user' THEN '{health,create_workflow,validate_workflow,drop_workflow,grant_workflow,revoke_workflow,submit,submit_batch,wait,read_replies,pause,resume,retry,cancel}'
         WHEN 'operator' THEN '{health,validate_workflow,wait,pause,resume,retry,cancel,acknowledge,reset_agent}'
-        WHEN 'admin' THEN '{health,create_workflow,validate_workflow,drop_workflow,grant_workflow,revoke_workflow,submit,submit_batch,wait,read_replies,pause,resume,retry,cancel,acknowledge,reset_agent,create_agent,alter_agent,drop_agent,set_secret,drop_secret,worker_restart,grant_usage}'
+        WHEN 'admin' THEN '{health,create_workflow,validate_workflow,drop_workflow,grant_workflow,revoke_workflow,submit,submit_batch,wait,read_replies,pause,resume,retry,cancel,acknowledge,reset_agent,create_agent,alter_agent,drop_agent,set_secret,drop_secret,worker_restart,grant_usage,claim,complete,fail,heartbeat,hand_back}'
+        WHEN 'worker' THEN '{claim,complete,fail,heartbeat,hand_back}'
         END::text[];
     IF verbs IS NULL THEN
-        RAISE EXCEPTION '"%" is not a level', level USING ERRCODE = 'invalid_parameter_value', HINT = 'The levels are admin, operator, user and monitor.';
+        RAISE EXCEPTION '"%" is not a level', level USING ERRCODE = 'invalid_parameter_value', HINT = 'The levels are admin, operator, user, monitor and worker.';
+    END IF;
+    IF agent IS NOT NULL AND level <> 'worker' THEN
+        RAISE EXCEPTION 'level "%" is not given for one agent', level
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/agent".', HINT = 'Only level worker can be limited to an agent.';
+    ELSIF agent IS NOT NULL THEN
+        INSERT INTO sas.agent_grant AS g (agent_id, role)
+        SELECT a.agent_id, $2 FROM sas.agent a WHERE a.name = agent AND a.dropped_at IS NULL AND a.kind = 'external'
+        ON CONFLICT ON CONSTRAINT agent_grant_pkey DO UPDATE SET role = g.role;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'external agent "%" does not exist', agent
+                USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/agent".', HINT = 'Create it with sas.create_agent(..., kind => ''external'').';
+        END IF;
     END IF;
     EXECUTE format('GRANT USAGE ON SCHEMA sas TO %s', role);
-    EXECUTE format('GRANT SELECT ON %s TO %s', looking, role);
+    -- an outside worker is told what it needs by its claims
+    IF level <> 'worker' THEN
+        EXECUTE format('GRANT SELECT ON %s TO %s', looking, role);
+    END IF;
     -- what the views call is checked as the role that looks
     FOR f IN SELECT p.oid FROM pg_proc p
              WHERE p.pronamespace = 'sas'::regnamespace
-               AND (p.proname = ANY (verbs) OR p.proname IN ('_sees_all', '_sees_payload', '_step_key', '_step_input', '_places', '_workers', '_now', '_level_' || level))
+               AND (p.proname = ANY (verbs) OR level <> 'worker' AND p.proname IN ('_sees_all', '_sees_payload', '_step_key', '_step_input', '_places', '_workers', '_now', '_level_' || level)
+                    OR level = 'worker' AND agent IS NULL AND p.proname = '_level_worker')
     LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', f, role);
     END LOOP;
@@ -34,7 +48,7 @@ END $$;
 
 CREATE FUNCTION sas.grant_usage(role regrole, level text, agent text DEFAULT NULL) RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
-COMMENT ON FUNCTION sas.grant_usage IS 'Gives a role a level in this database: admin, operator, user or monitor. A role may have several.';
+COMMENT ON FUNCTION sas.grant_usage IS 'Gives a role a level in this database: admin, operator, user, monitor or worker. A role may have several. Level worker can be limited to one external agent.';
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA sas FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA sas FROM PUBLIC;

@@ -2,25 +2,42 @@
 --
 -- Step: what the body of a step may say, without what relates it to others.
 
+-- sas._check_step_agent(agent, kind, path): a call goes through an http agent, a task is claimed from an external one.
+CREATE FUNCTION sas._check_step_agent(agent text, kind text, path text) RETURNS SETOF sas._problem
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    is_kind text := (SELECT a.kind FROM sas.agent a WHERE a.name = agent AND a.dropped_at IS NULL);
+    wanted text := CASE $2 WHEN 'task' THEN 'external' ELSE 'http' END;
+BEGIN
+    IF agent IS NULL THEN
+        RETURN NEXT ROW(path, format('a %s needs an agent', $2), 'Name one under "agent".', '22023')::sas._problem;
+    ELSIF is_kind IS NULL THEN
+        RETURN NEXT ROW(path || '/agent', format('agent "%s" does not exist', agent), 'Create it with sas.create_agent.', '42704')::sas._problem;
+    ELSIF is_kind <> wanted THEN
+        RETURN NEXT ROW(path || '/agent', format('agent "%s" is of kind "%s"', agent, is_kind), format('A %s needs an agent of kind "%s".', $2, wanted), '42809')::sas._problem;
+    END IF;
+END $$;
+
 -- sas._check_body(...): what a step and its undo have in common.
 CREATE FUNCTION sas._check_body(body jsonb, path text, caller oid, agent text) RETURNS SETOF sas._problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     kinds text[];
 BEGIN
-    SELECT coalesce(array_agg(k), '{}') INTO kinds FROM unnest('{call,function,wait,workflow}'::text[]) k WHERE body ? k;
+    SELECT coalesce(array_agg(k), '{}') INTO kinds FROM unnest('{call,function,task,wait,workflow}'::text[]) k WHERE body ? k;
     IF cardinality(kinds) <> 1 THEN
-        RETURN NEXT ROW(path, CASE cardinality(kinds) WHEN 0 THEN 'a step needs one of call, function, wait and workflow' ELSE 'a step has only one of call, function, wait and workflow' END,
+        RETURN NEXT ROW(path, CASE cardinality(kinds) WHEN 0 THEN 'a step needs one of call, function, task, wait and workflow' ELSE 'a step has only one of call, function, task, wait and workflow' END,
                         'Write exactly one of them.', '22023')::sas._problem;
         RETURN;
     END IF;
-    IF kinds[1] = 'call' THEN
+    IF kinds[1] IN ('call', 'task') THEN
+        RETURN QUERY SELECT * FROM sas._check_step_agent(agent, kinds[1], path);
+    END IF;
+    IF kinds[1] = 'task' THEN
+        RETURN QUERY SELECT * FROM sas._check_task(body -> 'task', path || '/task')
+                     UNION ALL SELECT * FROM sas._check_task_retry(body -> 'retry', path || '/retry');
+    ELSIF kinds[1] = 'call' THEN
         RETURN QUERY SELECT * FROM sas._check_call(body -> 'call', path || '/call');
-        IF agent IS NULL THEN
-            RETURN NEXT ROW(path, 'a call needs an agent', 'Name one under "agent".', '22023')::sas._problem;
-        ELSIF NOT EXISTS (SELECT FROM sas.agent a WHERE a.name = agent AND a.dropped_at IS NULL AND a.kind = 'http') THEN
-            RETURN NEXT ROW(path || '/agent', format('agent "%s" does not exist', agent), 'Create it with sas.create_agent.', '42704')::sas._problem;
-        END IF;
         IF body ? 'input' THEN
             RETURN NEXT ROW(path || '/input', 'a call has no input', 'Write what is sent under call: body, form, text or query.', '22023')::sas._problem;
         END IF;
@@ -50,13 +67,13 @@ END $$;
 CREATE FUNCTION sas._check_step(name text, body jsonb, path text, caller oid) RETURNS SETOF sas._problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    later text[] := '{task,include,poll,agents,flow,fallback,queue,finalize,weight}';
+    later text[] := '{include,poll,agents,flow,fallback,queue,finalize,weight}';
 BEGIN
     RETURN QUERY SELECT * FROM sas._check_name(name, path);
     IF name = 'finalize' THEN
         RETURN NEXT ROW(path, 'the name "finalize" is taken', 'It names the last step of a run, which sas adds itself.', '42602')::sas._problem;
     END IF;
-    RETURN QUERY SELECT * FROM sas._check_keys(body, path, '{call,function,wait,workflow,agent,input,after,when,else,each,concurrency,max_failed,repeat,undo,expect,output,retry,recovery,on_failure,complete_in,pivot,priority}', later);
+    RETURN QUERY SELECT * FROM sas._check_keys(body, path, '{call,function,task,wait,workflow,agent,input,after,when,else,each,concurrency,max_failed,repeat,undo,expect,output,retry,recovery,on_failure,complete_in,pivot,priority}', later);
     IF jsonb_typeof(body) IS DISTINCT FROM 'object' OR body ?| later THEN
         RETURN;
     END IF;
@@ -73,10 +90,10 @@ BEGIN
     UNION ALL SELECT * FROM sas._check_boolean(body -> 'pivot', path || '/pivot')
     UNION ALL SELECT * FROM sas._check_number(body -> 'priority', path || '/priority', -1000, 1000);
     IF body ? 'undo' THEN
-        RETURN QUERY SELECT * FROM sas._check_keys(body -> 'undo', path || '/undo', '{call,function,agent,input,expect,retry,recovery,complete_in}', later || '{wait,workflow}'::text[]);
+        RETURN QUERY SELECT * FROM sas._check_keys(body -> 'undo', path || '/undo', '{call,function,task,agent,input,expect,retry,recovery,complete_in}', later || '{wait,workflow}'::text[]);
         IF jsonb_typeof(body -> 'undo') = 'object' THEN
             RETURN QUERY SELECT * FROM sas._check_body(body -> 'undo', path || '/undo', caller,
-                                                       coalesce(body #>> '{undo,agent}', CASE WHEN body #> '{undo}' ? 'call' THEN body ->> 'agent' END));
+                                                       coalesce(body #>> '{undo,agent}', CASE WHEN body #> '{undo}' ?| '{call,task}' THEN body ->> 'agent' END));
         END IF;
     END IF;
 END $$;

@@ -49,7 +49,7 @@ BEGIN
 
     INSERT INTO sas.workflow_step (version_id, step_no, undo, name, kind, lane, function, request, input, output, expect, complete_in, retry, recovery,
                                    on_transient, on_permanent, pivot, priority, needs, reads, reads_own_output, input_reads, shape, enters, elements_enter)
-    SELECT id, n.n, b.undo, n.name, (SELECT k FROM unnest('{call,function,wait,workflow}'::text[]) k WHERE b.body ? k), coalesce(a.agent_id, 0),
+    SELECT id, n.n, b.undo, n.name, (SELECT k FROM unnest('{call,function,task,wait,workflow}'::text[]) k WHERE b.body ? k), coalesce(a.agent_id, 0),
            b.body ->> 'function',
            CASE WHEN b.body ? 'call'
                 THEN jsonb_build_object('method', CASE WHEN b.body -> 'call' ?| '{body,form,text}' THEN 'POST' ELSE 'GET' END) || (b.body -> 'call') END,
@@ -71,7 +71,7 @@ BEGIN
         SELECT false AS undo, d.step AS body
         UNION ALL
         -- of a map, or a step that repeats, each element has an undo
-        SELECT true, jsonb_strip_nulls(jsonb_build_object('agent', CASE WHEN d.step #> '{undo}' ? 'call' THEN d.step -> 'agent' END, 'each', d.step -> 'each', 'repeat', d.step -> 'repeat')) || (d.step -> 'undo')
+        SELECT true, jsonb_strip_nulls(jsonb_build_object('agent', CASE WHEN d.step #> '{undo}' ?| '{call,task}' THEN d.step -> 'agent' END, 'each', d.step -> 'each', 'repeat', d.step -> 'repeat')) || (d.step -> 'undo')
         WHERE d.step ? 'undo'
         UNION ALL
         -- a child run is undone by its own undos

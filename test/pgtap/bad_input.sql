@@ -21,6 +21,7 @@ CREATE SCHEMA hidden;
 CREATE FUNCTION hidden.f(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT input $$;
 
 SELECT sas.create_agent('payments', 'http://127.0.0.1:1');
+SELECT sas.create_agent('packer', kind => 'external', max_in_flight => 3);
 SELECT sas.set_secret('token', 'very-secret');
 SELECT sas.create_workflow('good', '{"steps": {"a": {"function": "shop.book"}}}');
 
@@ -108,7 +109,7 @@ SELECT pg_temp.bad_step('{}', '22023', '/steps/a', 'a step of no kind');
 SELECT pg_temp.bad_step('{"function": "shop.book", "call": {}, "agent": "payments"}', '22023', '/steps/a', 'two kinds in one step');
 SELECT pg_temp.bad_step('{"function": "shop.book", "undo": {"function": "shop.book", "call": {}}}', '22023', '/steps/a/undo', 'two kinds in one undo');
 SELECT pg_temp.bad_step(jsonb_build_object(k, '{}'::jsonb), '0A000', '/steps/a/' || k, format('"%s", which this release does not have', k))
-FROM unnest('{task,include,poll,agents,fallback,queue}'::text[]) k;
+FROM unnest('{include,poll,agents,fallback,queue}'::text[]) k;
 SELECT pg_temp.bad_step('{"wait": {}}', '22023', '/steps/a/wait', 'a wait for nothing');
 SELECT pg_temp.bad_step('{"wait": {"signal": "go", "for": "1 s"}}', '22023', '/steps/a/wait', 'a wait for two things');
 SELECT pg_temp.bad_step('{"wait": {"signal": "Go!"}}', '42602', '/steps/a/wait/signal', 'a signal with a bad name');
@@ -141,6 +142,18 @@ SELECT pg_temp.bad_step('{"call": {}}', '22023', '/steps/a', 'a call without an 
 SELECT pg_temp.bad_step('{"call": {}, "agent": 7}', '22023', '/steps/a/agent', 'an agent that is not a name');
 SELECT pg_temp.bad_step('{"function": "shop.book", "agent": "payments"}', '22023', '/steps/a/agent', 'a function with an agent');
 SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "input": {}}', '22023', '/steps/a/input', 'a call with an input');
+SELECT pg_temp.bad_step('{"call": {}, "agent": "packer"}', '42809', '/steps/a/agent', 'a call through an external agent');
+SELECT pg_temp.bad_step('{"task": {}, "agent": "payments"}', '42809', '/steps/a/agent', 'a task for an http agent');
+SELECT pg_temp.bad_step('{"task": {}, "agent": "nobody"}', '42704', '/steps/a/agent', 'a task for an unknown agent');
+SELECT pg_temp.bad_step('{"task": {}}', '22023', '/steps/a', 'a task without an agent');
+SELECT pg_temp.bad_step('{"task": true, "agent": "packer"}', '22023', '/steps/a/task', 'a task that is not an object');
+SELECT pg_temp.bad_step('{"task": {"body": 1}, "agent": "packer"}', '22023', '/steps/a/task/body', 'an unknown key in a task');
+SELECT pg_temp.bad_step('{"task": {}, "agent": "packer", "retry": {"on": ["5xx"]}}', '22023', '/steps/a/retry/on', 'a task that retries on statuses');
+SELECT pg_temp.bad_step('{"task": {}, "agent": "packer", "expect": [200]}', '22023', '/steps/a/expect', 'a task that expects statuses');
+SELECT pg_temp.bad_step('{"task": {}, "agent": "packer", "complete_in": "soon"}', '22007', '/steps/a/complete_in', 'a task whose complete_in is no span');
+SELECT pg_temp.bad_step('{"task": {}, "agent": "packer", "call": {}}', '22023', '/steps/a', 'a step that is a task and a call');
+SELECT pg_temp.bad_step('{"task": {}, "agent": "packer", "undo": {"call": {}}}', '42809', '/steps/a/undo/agent', 'a call that undoes a task without an agent of its own');
+SELECT pg_temp.bad_step('{"function": "shop.book", "undo": {"task": {}}}', '22023', '/steps/a/undo', 'a task that undoes a function without an agent');
 SELECT pg_temp.bad_step('{"function": "shop.nope"}', '42883', '/steps/a/function', 'a function that does not exist');
 SELECT pg_temp.bad_step('{"function": "nope.book"}', '42883', '/steps/a/function', 'a function in a schema that does not exist');
 SELECT pg_temp.bad_step('{"function": "shop.other_argument"}', '42883', '/steps/a/function', 'a function of something else than jsonb');
@@ -258,7 +271,20 @@ SELECT pg_temp.bad_agent('options => ''{"sign": {}}''', '0A000', '/options/sign'
 SELECT pg_temp.bad_agent('headers => ''{"X-A": "a\nb"}''', '22023', '/headers/X-A', 'a header of an agent with a line break');
 SELECT pg_temp.bad_agent('headers => ''{"X-A": "{{secret.nope}}"}''', '42704', '/headers/X-A', 'a secret that is not there');
 SELECT pg_temp.bad_agent('headers => ''{"X-A": "{{input.x}}"}''', '42P10', '/headers/X-A', 'an agent that refers to an input');
-SELECT pg_temp.refused('SELECT sas.create_agent(''x'', kind => ''external'')', '0A000', '/kind', 'an outside agent, which this release does not have');
+SELECT pg_temp.refused(format('SELECT sas.create_agent(''x'', kind => ''external'', %s)', argument), code, pointer, format('an external agent with %s', argument))
+FROM (VALUES ('base_url => ''http://127.0.0.1''', '22023', '/base_url'), ('headers => ''{"X-A": "b"}''', '22023', '/headers'), ('breaker => ''{"off": true}''', '22023', '/breaker'),
+             ('options => ''{"proxy": "x"}''', '22023', '/options'), ('rate_limit => ''1/s''', '0A000', '/rate_limit'), ('max_in_flight => 0', '22023', '/max_in_flight'),
+             ('max_in_flight => 10001', '22023', '/max_in_flight'), ('retry => ''{"on": [500]}''', '22023', '/retry/on'), ('retry => ''{"max_attempts": 0}''', '22023', '/retry/max_attempts')) AS x (argument, code, pointer);
+SELECT pg_temp.refused(format('SELECT sas.create_agent(%L, kind => ''external'')', repeat('x', 54)), '42602', '/name', 'an external agent with a name of 54 bytes');
+SELECT pg_temp.refused('SELECT sas.create_agent(''payments'', kind => ''external'')', '22023', '/kind', 'an agent that would change its kind');
+SELECT pg_temp.refused('SELECT sas.alter_agent(''packer'', base_url => ''http://127.0.0.1'')', '22023', '/base_url', 'an external agent that is given a base_url');
+SELECT pg_temp.refused(format('SELECT * FROM sas.claim(%s)', arguments), code, pointer, format('a claim of %s', arguments))
+FROM (VALUES ('''nope'', ''w''', '42704', '/agent'), ('''payments'', ''w''', '42809', '/agent'), ('''packer'', ''''', '22023', '/worker'), ('''packer'', NULL', '22023', '/worker'),
+             ('''packer'', E''a\nb''', '22023', '/worker'), ('''packer'', repeat(''w'', 201)', '22023', '/worker'), ('''packer'', ''w'', 0', '22023', '/quantity'), ('''packer'', ''w'', 1001', '22023', '/quantity'),
+             ('''packer'', ''w'', NULL', '22023', '/quantity'), ('''packer'', ''w'', 1, ''0 s''', '22023', '/lease'), ('''packer'', ''w'', 1, ''31 days''', '22023', '/lease'), ('''packer'', ''w'', 1, NULL', '22023', '/lease')) AS x (arguments, code, pointer);
+SELECT pg_temp.refused(format('SELECT sas.heartbeat(gen_random_uuid(), %L::float8)', p), '22023', '/progress', format('a progress of %s', p)) FROM unnest('{-0.1,1.1,NaN,Infinity}'::text[]) p;
+SELECT is((SELECT (sas.complete(r, '{}'), sas.fail(r, 'x'), sas.hand_back(r), sas.heartbeat(r))), (false, false, false, 'lost'::text), format('a claim %s is held by nobody', coalesce(r::text, 'null')))
+FROM unnest(ARRAY[gen_random_uuid(), NULL]) r;
 SELECT pg_temp.refused('SELECT sas.create_agent(''x'', ''http://127.0.0.1'', kind => ''smtp'')', '22023', '/kind', 'an unknown kind of agent');
 SELECT throws_ok('SELECT sas.alter_agent(''nobody'')', '42704', 'agent "nobody" does not exist', 'an agent that is not there cannot be altered');
 SELECT throws_ok('SELECT sas.alter_agent(''payments'', reset => ''{colour}'')', '22023', 'cannot reset "colour"', 'what an agent does not have cannot be reset');
@@ -288,7 +314,9 @@ SELECT throws_ok('SELECT * FROM sas.submit(''good'', after_run => 1)', '0A000', 
 SELECT throws_ok('SELECT sas.drop_workflow(''nope'')', '42704', NULL, 'a workflow that is not there cannot be dropped');
 SELECT throws_ok('SELECT sas.grant_workflow(''nope'', ''sas_definer'')', '42704', NULL, 'a workflow that is not there cannot be granted');
 SELECT throws_ok('SELECT sas.grant_usage(''sas_definer'', ''king'')', '22023', NULL, 'an unknown level cannot be granted');
-SELECT throws_ok('SELECT sas.grant_usage(''sas_definer'', ''worker'')', '0A000', NULL, 'outside workers are not in this release');
+SELECT throws_ok('SELECT sas.grant_usage(''sas_definer'', ''worker'', ''nope'')', '42704', NULL, 'level worker cannot be granted for an agent that is not there');
+SELECT throws_ok('SELECT sas.grant_usage(''sas_definer'', ''worker'', ''payments'')', '42704', NULL, 'nor for one that is not external');
+SELECT throws_ok('SELECT sas.grant_usage(''sas_definer'', ''user'', ''packer'')', '22023', NULL, 'another level cannot be granted for one agent');
 
 -- nothing was stored ---------------------------------------------------------------------------
 
@@ -304,6 +332,9 @@ SELECT is((SELECT count(*) FROM sas.validate_workflow('{"steps": {"a": {"agent":
     'a definition with every key of this release has no problem');
 SELECT lives_ok($$SELECT sas.create_workflow('partly', '{"steps": {"a": {"function": "shop.book", "on_failure": {"permanent": "skip"}}}}')$$, 'on_failure may say one kind only');
 SELECT is(sas.create_workflow('empty', '{"steps": {}}'), 1, 'a workflow without steps is one');
+SELECT is((SELECT count(*) FROM sas.validate_workflow('{"steps": {"a": {"agent": "packer", "task": {}, "input": {"x": "{{input.x}}"}, "expect": "$.output.ok == true", "output": "{{output.n}}", "retry": {"max_attempts": 3}, "recovery": {"max_failures": 2},
+    "complete_in": "1 h", "on_failure": "skip", "undo": {"task": {}, "input": {"n": "{{steps.a.output}}"}}}, "b": {"function": "shop.book", "undo": {"agent": "packer", "task": {}}}}}')), 0::bigint, 'a task with every key of this release has no problem');
+SELECT lives_ok(format('SELECT sas.create_agent(%L, kind => ''external'')', repeat('x', 53)), 'the name of an external agent may have 53 bytes');
 SELECT lives_ok(format('SELECT sas.create_workflow(%L, ''{"steps": {}}'')', repeat('a', 63)), 'a name may have 63 bytes');
 SELECT lives_ok(format('SELECT sas.create_agent(%L, %L)', 'u' || row_number() OVER (), u), format('base_url %s is good', u))
 FROM unnest(ARRAY['http://host', 'https://host:8443/base/', 'http://[::1]:80', 'HTTP://Host/a/b']) u;

@@ -18,11 +18,18 @@ CREATE ROLE op;
 CREATE ROLE mon;
 CREATE ROLE adm;
 CREATE ROLE nobody;
+CREATE ROLE wrk;
+CREATE ROLE wrk_packer;
 SELECT sas.grant_usage(r, 'user') FROM unnest('{ann,bob,team,carol,dan}'::regrole[]) r;
 SELECT sas.grant_usage('op', 'operator');
 SELECT sas.grant_usage('mon', 'monitor');
 SELECT sas.grant_usage('adm', 'admin');
 SELECT lives_ok($$SELECT sas.grant_usage('"Odd ""Role"', 'user')$$, 'a role with an odd name can be given a level');
+
+SELECT sas.create_agent(n, kind => 'external') FROM unnest('{packer,printer}'::text[]) n;
+SELECT sas.grant_usage('wrk', 'worker');
+SELECT lives_ok($$SELECT sas.grant_usage('wrk_packer', 'worker', agent => 'packer')$$, 'level worker can be given for one agent');
+SELECT lives_ok($$SELECT sas.grant_usage('wrk_packer', 'worker', agent => 'packer')$$, 'and again');
 
 -- pgTAP's own functions are called as these roles, too
 GRANT USAGE ON SCHEMA public TO PUBLIC;
@@ -72,7 +79,9 @@ INSERT INTO may VALUES
 ('user', 'ann', 'health create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow submit submit_batch wait read_replies pause resume retry cancel'),
 ('operator', 'op', 'health validate_workflow wait pause resume retry cancel acknowledge reset_agent'),
 ('monitor', 'mon', 'health'),
-('admin', 'adm', 'health create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow submit submit_batch wait read_replies pause resume retry cancel acknowledge reset_agent create_agent alter_agent drop_agent set_secret drop_secret worker_restart grant_usage'),
+('admin', 'adm', 'health create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow submit submit_batch wait read_replies pause resume retry cancel acknowledge reset_agent create_agent alter_agent drop_agent set_secret drop_secret worker_restart grant_usage claim complete fail heartbeat hand_back'),
+('worker', 'wrk', 'claim complete fail heartbeat hand_back'),
+('worker of one agent', 'wrk_packer', 'claim complete fail heartbeat hand_back'),
 ('no level', 'nobody', '');
 SELECT is(ARRAY(SELECT DISTINCT p.proname::text FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.proname NOT LIKE '\_%' AND has_function_privilege(m.who, p.oid, 'EXECUTE') ORDER BY 1),
           ARRAY(SELECT v FROM unnest(string_to_array(m.verbs, ' ')) v ORDER BY 1), format('with %s one may execute these', m.level))
@@ -89,11 +98,11 @@ SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 's
           '{}', format('with %s one changes nothing through a view', m.level))
 FROM may m;
 SELECT is((SELECT count(*)::int FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v' AND has_table_privilege(m.who, c.oid, 'SELECT')),
-          CASE m.level WHEN 'no level' THEN 0 ELSE 11 END, format('with %s one may look at this many views', m.level))
+          CASE WHEN m.level ~ '^(no level|worker)' THEN 0 ELSE 11 END, format('with %s one may look at this many views', m.level))
 FROM may m;
 -- each view can be read to its last column
 SELECT is(pg_temp.as_role(m.who, format('SELECT * FROM sas.%I', c.relname)), 'ok', format('with %s one can read sas.%s', m.level, c.relname))
-FROM may m, pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v' AND m.level <> 'no level' ORDER BY 1;
+FROM may m, pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v' AND m.level !~ '^(no level|worker)' ORDER BY 1;
 
 SELECT is(pg_temp.as_role('ann', $$SELECT sas.create_agent('x', 'http://127.0.0.1')$$), '42501', 'a user makes no agents');
 SELECT is(pg_temp.as_role('ann', $$SELECT sas.set_secret('x', 'y')$$), '42501', 'a user sets no secrets');
@@ -192,6 +201,25 @@ CREATE FUNCTION public.order_now() RETURNS bigint LANGUAGE sql SECURITY DEFINER 
 ALTER FUNCTION public.order_now() OWNER TO ann;
 SELECT pg_temp.as_role('nobody', 'SELECT public.order_now()') \g /dev/null
 SELECT is((SELECT submitted_by::text FROM sas.runs ORDER BY run_id DESC LIMIT 1), 'ann', 'in a SECURITY DEFINER function the run is its owner''s');
+
+-- outside workers ---------------------------------------------------------------------------------
+
+SELECT sas.create_workflow('outside', '{"steps": {"a": {"agent": "packer", "task": {}}, "b": {"agent": "printer", "task": {}}}}') \g /dev/null
+SELECT run_id FROM sas.submit('outside', '{"pin": "task-1"}') \g /dev/null
+SELECT is(pg_temp.as_role(who, format('SELECT * FROM sas.claim(%L, ''x'')', agent)), code, format('%s claims from %s: %s', who, agent, code))
+FROM (VALUES ('wrk_packer', 'printer', '42501'), ('ann', 'packer', '42501'), ('op', 'packer', '42501'), ('mon', 'packer', '42501'), ('nobody', 'packer', '42501')) AS x (who, agent, code);
+SELECT is(pg_temp.sees('wrk_packer', $$SELECT request ->> 'pin' FROM sas.claim('packer', 'p1')$$), 'task-1', 'the worker of an agent is given its tasks');
+SELECT is(pg_temp.sees('wrk', $$SELECT request ->> 'pin' FROM sas.claim('printer', 'p2')$$), 'task-1', 'the worker of all those of any');
+SELECT is(pg_temp.sees('wrk_packer', format('SELECT sas.%s', call)), '42501 permission denied for agent "printer"', format('what another agent''s worker holds is not his: %s', split_part(call, '(', 1)))
+FROM sas.place p, unnest(ARRAY[format('complete(%L, ''1'')', p.request_id), format('fail(%L, ''x'')', p.request_id), format('heartbeat(%L)', p.request_id), format('hand_back(%L)', p.request_id)]) call
+WHERE p.worker = 'p2';
+SELECT is(pg_temp.sees('wrk_packer', format('SELECT sas.complete(%L, ''1'')', (SELECT request_id FROM sas.place WHERE worker = 'p1'))), 'true', 'he completes his own');
+SELECT is(pg_temp.sees('adm', format('SELECT sas.complete(%L, ''1'')', (SELECT request_id FROM sas.place WHERE worker = 'p2'))), 'true', 'an admin any');
+SELECT is(pg_temp.as_role('wrk_packer', format('SELECT * FROM sas.%I', v)), '42501', 'a worker does not look at sas.' || v) FROM unnest('{runs,steps,agents}'::text[]) v;
+SELECT sas.drop_workflow('outside') \g /dev/null
+SELECT sas.drop_agent('packer') \g /dev/null
+SELECT sas.create_agent('packer', kind => 'external') \g /dev/null
+SELECT is(pg_temp.as_role('wrk_packer', $$SELECT * FROM sas.claim('packer', 'x')$$), '42501', 'the right ends with its agent, another of that name is another');
 
 -- secrets -----------------------------------------------------------------------------------------
 

@@ -32,6 +32,11 @@ INSERT INTO wanted VALUES
 ('acknowledge', 'alert_id bigint', 'integer'),
 ('acknowledge', 'alert_ids bigint[]', 'integer'),
 ('worker_restart', '', 'integer'),
+('claim', 'agent text, worker text, quantity integer DEFAULT 1, lease interval DEFAULT ''00:00:30''::interval', 'TABLE(request_id uuid, run_id bigint, step text, undo boolean, idempotency_key text, request jsonb, checkpoint jsonb, lease_until timestamp with time zone)'),
+('complete', 'request_id uuid, output jsonb', 'boolean'),
+('fail', 'request_id uuid, error text, permanent boolean DEFAULT false', 'boolean'),
+('heartbeat', 'request_id uuid, progress double precision DEFAULT NULL::double precision, checkpoint jsonb DEFAULT NULL::jsonb', 'text'),
+('hand_back', 'request_id uuid', 'boolean'),
 ('grant_usage', 'role regrole, level text, agent text DEFAULT NULL::text', 'void');
 -- every verb on runs takes one id or an array, and answers in the same columns
 INSERT INTO wanted

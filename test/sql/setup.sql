@@ -42,7 +42,8 @@ CREATE FUNCTION t.at(instant timestamptz) RETURNS interval LANGUAGE sql STABLE A
 
 CREATE FUNCTION t.clean() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    TRUNCATE sas.run, sas.run_key, sas.step, sas.ready, sas.lease, sas.due, sas.item, sas.fan, sas.signal, sas.attempt, sas.act, sas.alert, sas.reply, t.worker, t.held RESTART IDENTITY;
+    TRUNCATE sas.run, sas.run_key, sas.step, sas.ready, sas.lease, sas.due, sas.item, sas.fan, sas.signal, sas.attempt, sas.task, sas.act, sas.alert, sas.reply, t.worker, t.held RESTART IDENTITY;
+    UPDATE sas.place SET request_id = NULL, lease_id = NULL;
     UPDATE sas.agent_health SET stale_replies = 0, breaker = 'closed', open_until = NULL;
     PERFORM t.set_clock(t.start());
 END $$;
@@ -61,7 +62,7 @@ END $$;
 -- t.claim(worker, quantity): claims calls of every agent and functions; says what it got, by name
 CREATE FUNCTION t.claim(worker text DEFAULT 'w', quantity int DEFAULT 100) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-    lanes int[] := ARRAY(SELECT agent_id FROM sas.agent WHERE dropped_at IS NULL AND enabled ORDER BY agent_id);
+    lanes int[] := ARRAY(SELECT agent_id FROM sas.agent WHERE dropped_at IS NULL AND enabled AND kind = 'http' ORDER BY agent_id);
     boot bigint;
     got text;
 BEGIN
