@@ -14,6 +14,10 @@ LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_url_pro
 CREATE FUNCTION sas._path_has_dot_segment(path text) RETURNS boolean
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_path_has_dot_segment';
 
+-- sas._call_as(role, function, input): calls a function(jsonb) as that role, in this transaction.
+CREATE FUNCTION sas._call_as(role oid, function text, input jsonb) RETURNS jsonb
+LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_call_as';
+
 -- sas._announce_agents(): at commit, every worker of this database reads the agents again.
 CREATE FUNCTION sas._announce_agents() RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_announce_agents';

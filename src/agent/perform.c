@@ -61,16 +61,16 @@ is_transient(int sqlstate)
 
 /* The function by its name, checked to be callable by the owner; raises. */
 static Oid
-callable(const SasClaimedFunction *step)
+callable(const char *name, Oid owner)
 {
-	char	   *signature = psprintf("%s(pg_catalog.jsonb)", step->function);
+	char	   *signature = psprintf("%s(pg_catalog.jsonb)", name);
 	LOCAL_FCINFO(fcinfo, 1);
 	Datum		found;
 	Oid			oid;
 	Datum		execute = CStringGetTextDatum("EXECUTE");
 	Datum		usage = CStringGetTextDatum("USAGE");
 
-	if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(step->owner)))
+	if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(owner)))
 		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("the owner of the run does not exist any more")));
 	InitFunctionCallInfoData(*fcinfo, NULL, 1, InvalidOid, NULL, NULL);
 	fcinfo->args[0].value = CStringGetTextDatum(signature);
@@ -81,22 +81,28 @@ callable(const SasClaimedFunction *step)
 	oid = DatumGetObjectId(found);
 	if (get_func_rettype(oid) != JSONBOID || get_func_retset(oid))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_FUNCTION_DEFINITION), errmsg("function %s does not return one jsonb", signature)));
-	if (!DatumGetBool(DirectFunctionCall3(has_function_privilege_id_id, ObjectIdGetDatum(step->owner), ObjectIdGetDatum(oid), execute)) ||
-		!DatumGetBool(DirectFunctionCall3(has_schema_privilege_id_id, ObjectIdGetDatum(step->owner),
+	if (!DatumGetBool(DirectFunctionCall3(has_function_privilege_id_id, ObjectIdGetDatum(owner), ObjectIdGetDatum(oid), execute)) ||
+		!DatumGetBool(DirectFunctionCall3(has_schema_privilege_id_id, ObjectIdGetDatum(owner),
 										  ObjectIdGetDatum(get_func_namespace(oid)), usage)))
 		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE), errmsg("permission denied for function %s", signature)));
 	return oid;
 }
 
-/* Settings as a user's function expects them, not as the store's statements do. */
+/* The search_path of a user's function. */
 static void
-set_settings(Oid function)
+set_search_path(Oid function)
 {
 	char	   *path = psprintf("pg_catalog, %s, pg_temp", quote_identifier(get_namespace_name(get_func_namespace(function))));
 
+	(void) set_config_option("search_path", path, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
+
+/* Settings as a user's function expects them, not as the store's statements do. */
+static void
+set_settings(void)
+{
 	for (int i = 0; i < SAS_STORE_SETTINGS; i++)
 		(void) set_config_option(sas_store_settings[i][0], remembered[i], PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	(void) set_config_option("search_path", path, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 }
 
 static Jsonb *
@@ -138,33 +144,56 @@ fire_what_is_left(const SasClaimedFunction *step)
 	SetUserIdAndSecContext(user, security);
 }
 
-/* Within the subtransaction, up to the point where the owner's rights are given up. */
+/* Calls one function with the rights that hold now; the result is copied into that context. */
 static Jsonb *
-call_as_owner(const SasClaimedFunction *step, int64 timeout_ms, MemoryContext context)
+call(Oid function, Jsonb *input, MemoryContext context)
 {
 	LOCAL_FCINFO(fcinfo, 1);
 	FmgrInfo	flinfo;
-	Oid			function = callable(step);
+	Datum		result;
+
+	set_search_path(function);
+	fmgr_info(function, &flinfo);
+	InitFunctionCallInfoData(*fcinfo, &flinfo, 1, InvalidOid, NULL, NULL);
+	fcinfo->args[0].value = JsonbPGetDatum(input);
+	fcinfo->args[0].isnull = input == NULL;
+	result = FunctionCallInvoke(fcinfo);
+	return copy_result(result, fcinfo->isnull, context);
+}
+
+/*
+ * Within the subtransaction, up to the point where the owner's rights are
+ * given up.  A finalize step names several functions, a line each: they are
+ * called in that order, and the last result is the step's.
+ */
+static Jsonb *
+call_as_owner(const SasClaimedFunction *step, int64 timeout_ms, MemoryContext context)
+{
+	char	   *names = pstrdup(step->function);
+	char	   *rest = NULL;
+	List	   *functions = NIL;
+	ListCell   *lc;
 	Oid			user;
 	int			security;
 	int			nest_level;
-	Datum		result;
-	Jsonb	   *output;
+	Jsonb	   *output = copy_result((Datum) 0, true, context);
+
+	for (char *name = strtok_r(names, "\n", &rest); name != NULL; name = strtok_r(NULL, "\n", &rest))
+		functions = lappend_oid(functions, callable(name, step->owner));
 
 	GetUserIdAndSecContext(&user, &security);
 	SetUserIdAndSecContext(step->owner, security | SECURITY_LOCAL_USERID_CHANGE);
 	nest_level = NewGUCNestLevel();
-	set_settings(function);
+	set_settings();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	enable_timeout_after(STATEMENT_TIMEOUT, (int) Min(timeout_ms, INT_MAX));
 
-	fmgr_info(function, &flinfo);
-	InitFunctionCallInfoData(*fcinfo, &flinfo, 1, InvalidOid, NULL, NULL);
-	fcinfo->args[0].value = JsonbPGetDatum(step->input);
-	fcinfo->args[0].isnull = step->input == NULL;
-	result = FunctionCallInvoke(fcinfo);
-	output = copy_result(result, fcinfo->isnull, context);
-	CommandCounterIncrement();
+	foreach(lc, functions)
+	{
+		output = call(lfirst_oid(lc), step->input, context);
+		CommandCounterIncrement();
+		UpdateActiveSnapshotCommandId();
+	}
 	sas_store_fire_deferred();
 	PortalHashTableDeleteAll();
 
@@ -220,6 +249,24 @@ sas_perform(const SasClaimedFunction *step, int64 timeout_ms, SasPerformed *perf
 	PG_END_TRY();
 	if (performed->ok)
 		fire_what_is_left(step);
+}
+
+Jsonb *
+sas_perform_in_place(Oid role, const char *function, Jsonb *input)
+{
+	Oid			oid = callable(function, role);
+	Oid			user;
+	int			security;
+	int			nest_level;
+	Jsonb	   *output;
+
+	GetUserIdAndSecContext(&user, &security);
+	SetUserIdAndSecContext(role, security | SECURITY_LOCAL_USERID_CHANGE);
+	nest_level = NewGUCNestLevel();
+	output = call(oid, input, CurrentMemoryContext);
+	AtEOXact_GUC(false, nest_level);
+	SetUserIdAndSecContext(user, security);
+	return output;
 }
 
 void

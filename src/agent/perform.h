@@ -23,6 +23,13 @@ typedef struct SasPerformed
  */
 extern void sas_perform(const SasClaimedFunction *step, int64 timeout_ms, SasPerformed *performed);
 
+/*
+ * Calls a function as that role in the transaction of the session that asks
+ * for it, which is the role's own: nothing deferred is fired, no portal is
+ * closed. Raises what the function raises.
+ */
+extern Jsonb *sas_perform_in_place(Oid role, const char *function, Jsonb *input);
+
 /* Before the store changes the session's settings: functions are given those that hold now. */
 extern void sas_perform_remember_settings(void);
 
