@@ -118,6 +118,7 @@ BEGIN
     PERFORM sas._move_steps(failed || again);
     PERFORM sas._tell_supervisor(failed) WHERE failed IS NOT NULL;
     PERFORM sas._requeue(array_agg(a.run_id), array_agg(a.step_no), array_agg(a.element)) FROM unnest(again) a;
+    PERFORM sas._free_places(locked);
 END $$;
 
 -- sas._decide(quantity): what becomes of failed steps and of runs past their
