@@ -41,8 +41,9 @@ BEGIN
     LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'the key of the run''s place could not be made: %',
-            coalesce(format('%s: %s', bad.problem ->> 'path', bad.problem ->> 'what'),
-                     CASE WHEN jsonb_typeof(bad.result) IN ('string', 'number', 'boolean') THEN 'it has more than 1000 bytes' ELSE 'it is of kind ' || jsonb_typeof(bad.result) END)
+            CASE WHEN bad.problem IS NOT NULL THEN format('%s: %s', bad.problem ->> 'path', bad.problem ->> 'what')
+                 WHEN jsonb_typeof(bad.result) IN ('string', 'number', 'boolean') THEN 'it has more than 1000 bytes'
+                 ELSE 'it is of kind ' || jsonb_typeof(bad.result) END
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/concurrency/key".', HINT = 'The input must have what the key refers to: a string, a number or a boolean.';
     END IF;
 END $$;
@@ -104,8 +105,8 @@ BEGIN
         DELETE FROM sas.singleton s USING unnest(changes) c WHERE c.to_state = 'stopped' AND s.run_id = c.run_id),
     timer AS (
         DELETE FROM sas.due d USING unnest(changes) c, sas.run r
-        WHERE c.to_state = 'stopped' AND r.run_id = c.run_id AND r.start_before IS NOT NULL
-          AND d.actor = 's' AND d.due_at = r.start_before AND d.run_id = c.run_id AND d.kind = 'late')
+        WHERE c.to_state = 'stopped' AND r.run_id = c.run_id AND (r.start_before IS NOT NULL OR r.start_at IS NOT NULL)
+          AND d.actor = 's' AND d.due_at = ANY (ARRAY[r.start_before, r.start_at]) AND d.run_id = c.run_id AND d.kind IN ('late', 'start'))
     INSERT INTO sas.due (actor, due_at, run_id, kind)
     SELECT 's', sas._now(), a.run_id, 'start'
     FROM unnest(changes) c JOIN sas.run_after a ON a.after_run = c.run_id WHERE c.to_state = 'stopped'
@@ -174,7 +175,9 @@ BEGIN
     FROM unnest(run_ids) AS u (id)
     LEFT JOIN sas.run_after a ON a.run_id = u.id
     LEFT JOIN sas.run e ON e.run_id = a.after_run;
-    PERFORM sas._doom(left_behind, array_fill('fail'::text, ARRAY[cardinality(left_behind)]), errors) WHERE left_behind IS NOT NULL;
+    IF left_behind IS NOT NULL THEN
+        PERFORM sas._doom(left_behind, array_fill('fail'::text, ARRAY[cardinality(left_behind)]), errors);
+    END IF;
     PERFORM sas._look_again(again, 'start') WHERE again IS NOT NULL;
     RETURN ids;
 END $$;
@@ -265,6 +268,28 @@ BEGIN
     INSERT INTO sas.due (actor, due_at, run_id, kind) SELECT 's', sas._now(), f, 'start' FROM unnest(sas._first_in_line(workflow_ids, keys)) f;
 END $$;
 
+-- sas._late_lane(): where steps stand that no worker may claim because start_before of their run has passed.
+CREATE FUNCTION sas._late_lane() RETURNS int
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT -2147483647 $$;
+
+-- sas._set_late_aside(claimed): a claim without the steps of runs that should have begun earlier. The
+-- scheduler, who has the lock of the run, says what becomes of them.
+CREATE FUNCTION sas._set_late_aside(claimed sas._claimed[]) RETURNS sas._claimed[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    now timestamptz := sas._now();
+BEGIN
+    INSERT INTO sas.ready (run_id, step_no, element, lane, rank, ready_at, undo, alone)
+    SELECT c.run_id, c.step_no, c.element, sas._late_lane(), now, now, c.undo, c.alone
+    FROM unnest(claimed) c JOIN sas.run r ON r.run_id = c.run_id WHERE r.state = 'pending' AND r.start_before <= now;
+    INSERT INTO sas.due (actor, due_at, run_id, kind)
+    SELECT DISTINCT 's'::"char", now, r.run_id, 'late' FROM unnest(claimed) c JOIN sas.run r ON r.run_id = c.run_id WHERE r.state = 'pending' AND r.start_before <= now;
+    PERFORM sas._ring('{}', true, false, '{}');
+    RETURN (SELECT array_agg(c ORDER BY n) FROM unnest(claimed) WITH ORDINALITY AS u (run_id, step_no, element, undo, alone, version_id, lane, from_state, attempt, complete_in, request_id, n)
+            CROSS JOIN LATERAL (SELECT ROW(u.run_id, u.step_no, u.element, u.undo, u.alone, u.version_id, u.lane, u.from_state, u.attempt, u.complete_in, u.request_id)::sas._claimed AS c) x
+            WHERE NOT EXISTS (SELECT FROM sas.ready q WHERE q.run_id = u.run_id AND q.step_no = u.step_no AND q.element = u.element));
+END $$;
+
 -- sas._stop_late_runs(run_ids): start_before has come, and they have not begun: they never do.
 CREATE FUNCTION sas._stop_late_runs(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -274,27 +299,35 @@ DECLARE
     free tid[];
     busy bigint[];
     late bigint[];
+    begun bigint[];
+    back sas.ready[];
     errors jsonb[];
 BEGIN
     SELECT array_agg(r.run_id) INTO ids
     FROM sas.run r
     WHERE r.run_id = ANY (run_ids) AND r.start_before <= now AND r.started_at IS NULL AND r.fate IS NULL AND r.state IN ('scheduled', 'pending', 'paused');
-    IF ids IS NULL THEN
-        RETURN;
-    END IF;
+    ids := coalesce(ids, '{}');
     -- a step that is being claimed at this moment is locked: in a moment it has begun, or not
     free := ARRAY(SELECT l.ctid FROM (SELECT q.ctid FROM sas.ready q WHERE q.run_id = ANY (ids) FOR UPDATE SKIP LOCKED) l);
     busy := ARRAY(SELECT DISTINCT q.run_id FROM sas.ready q WHERE q.run_id = ANY (ids) AND q.ctid <> ALL (free));
     PERFORM sas._look_again(busy, 'late');
-    SELECT array_agg(r.run_id), array_agg(sas._problem_object('start-before', 'could not be started before its set time', format('It was to begin before %s.', r.start_before), NULL, r.run_id, NULL))
+    SELECT array_agg(r.run_id), array_agg(sas._problem_object('start-before', 'could not be started before its set time', to_char(r.start_before AT TIME ZONE 'UTC', '"It was to begin before "YYYY-MM-DD HH24:MI:SS" UTC."'), NULL, r.run_id, NULL))
     INTO late, errors
     FROM sas.run r
     WHERE r.run_id = ANY (ids) AND r.run_id <> ALL (busy)
       AND NOT EXISTS (SELECT FROM sas.step s WHERE s.run_id = r.run_id AND (s.started_at IS NOT NULL OR s.state NOT IN ('waiting', 'ready')));
-    PERFORM sas._doom(late, array_fill('fail'::text, ARRAY[cardinality(late)]), errors) WHERE late IS NOT NULL;
+    IF late IS NOT NULL THEN
+        PERFORM sas._doom(late, array_fill('fail'::text, ARRAY[cardinality(late)]), errors);
+    END IF;
+    -- those that have begun after all
+    begun := ARRAY(SELECT DISTINCT u FROM unnest(run_ids) u WHERE u <> ALL (busy) AND u <> ALL (coalesce(late, '{}')));
+    PERFORM sas._start_runs(ARRAY(SELECT u FROM unnest(begun) u WHERE u = ANY (ids)));
+    WITH back AS (DELETE FROM sas.ready q WHERE q.run_id = ANY (begun) AND q.lane = sas._late_lane() RETURNING q.*)
+    SELECT array_agg(b) INTO back FROM back b;
+    PERFORM sas._make_ready(array_agg(b.run_id), array_agg(b.step_no), array_agg(b.element), array_agg(b.undo), array_agg(b.alone)) FROM unnest(back) b;
 END $$;
 
--- sas._pausable_workflow(caller, name): the workflow, locked, if the caller may pause it: its owner, an operator or an admin.
+-- sas._pausable_workflow(caller, name): the workflow, if the caller may pause it: its owner, an operator or an admin.
 CREATE FUNCTION sas._pausable_workflow(caller oid, workflow_name text) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
