@@ -15,10 +15,10 @@ CREATE TABLE sas.transition (
 COMMENT ON TABLE sas.transition IS 'The legal changes of state.';
 
 INSERT INTO sas.transition VALUES
-    ('run', 'none', 'scheduled', 'submitted, something keeps it from beginning: start_at, an earlier run, its place, its workflow'),
+    ('run', 'none', 'scheduled', 'submitted, and something keeps it from beginning'),
     ('run', 'none', 'pending', 'submitted, its first steps are ready'),
     ('run', 'scheduled', 'pending', 'nothing keeps it from beginning any more'),
-    ('run', 'scheduled', 'compensating', 'cancelled, past its deadline or start_before, or left by the run it waited for'),
+    ('run', 'scheduled', 'compensating', 'cancelled, too late, or the run that it was to follow failed'),
     ('run', 'scheduled', 'paused', 'an operator paused it before it began'),
     ('run', 'pending', 'running', 'a worker holds its first step'),
     ('run', 'pending', 'paused', 'an operator or a rule paused it'),
