@@ -43,8 +43,9 @@ BEGIN
     SELECT array_agg(d) INTO taken FROM sas._take_due('s', quantity) d;
     worked := coalesce(cardinality(taken), 0);
     IF worked > 0 THEN
-        PERFORM sas._stop_late_runs(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'late';
-        PERFORM sas._leave_line(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'leave';
+        PERFORM sas._stop_late_runs(array_agg(d.run_id)) FROM unnest(taken) d LEFT JOIN sas.run r ON r.run_id = d.run_id AND d.kind = 'enter'
+        WHERE d.kind = 'late' OR r.start_before <= sas._now() HAVING count(*) > 0;
+        PERFORM sas._leave_line(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'leave' HAVING count(*) > 0;
         PERFORM sas._begin_runs(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'start';
         PERFORM sas._wake_steps(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element)) FROM unnest(taken) d WHERE d.kind = 'ready';
         PERFORM sas._enter_steps(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element)) FROM unnest(taken) d WHERE d.kind = 'enter' HAVING count(*) > 0;

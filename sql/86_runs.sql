@@ -66,7 +66,7 @@ BEGIN
     IF keys IS NOT NULL THEN
         SELECT k.ids, k.fresh INTO ids, fresh FROM sas._take_keys(caller, v.workflow_id, keys, inputs, ids) k;
     END IF;
-    IF v.singleton THEN
+    IF v.singleton AND $12 IS NULL THEN
         SELECT s.ids, s.fresh INTO ids, fresh FROM sas._take_singleton(caller, v.workflow_id, keys, ids, fresh) s;
     END IF;
 

@@ -117,3 +117,8 @@ SELECT run_id, state, result, waits_for FROM sas.runs ORDER BY 1;
 SELECT * FROM t.left_over();
 SELECT count(*) FROM sas.held_run;
 SELECT sas.pause_workflow('nosuch');
+\echo a child whose key cannot be made fails its step
+SELECT t.workflow('parent', '{"c": {"workflow": "pay", "input": {"acount": 1}}}', '{"on_failure": "fail"}') \g /dev/null
+SELECT run_id FROM sas.submit('parent');
+SELECT t.work();
+SELECT state, result, error ->> 'title' AS title, error ->> 'detail' AS detail FROM sas.runs ORDER BY run_id DESC LIMIT 1;

@@ -158,3 +158,15 @@ SELECT sas.drop_queue('unused');
 SELECT sas.drop_queue('unused');
 SELECT * FROM t.queue;
 SELECT * FROM t.left_over();
+\echo the elements of a map wait in the queue of their step; a step that waits for something takes no place
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('map', '{"m": {"function": "t.echo", "each": "{{input.items}}", "input": {"n": "{{item}}"}, "queue": "slow"}, "w": {"wait": {"signal": "go"}, "queue": "slow"}}') \g /dev/null
+SELECT run_id FROM sas.submit('map', '{"items": [1, 2, 3]}');
+SELECT t.settle() \g /dev/null
+SELECT * FROM t.queue;
+SELECT t.claim();
+SELECT sas.signal(1, 'go') \g /dev/null
+SELECT t.answer('m', output => '{}');
+SELECT t.work();
+SELECT t.brief(1);
+SELECT * FROM t.left_over();

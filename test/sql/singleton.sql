@@ -51,3 +51,11 @@ SELECT created FROM sas.submit('sync');
 SELECT t.work();
 DROP OWNED BY sas_ann;
 DROP ROLE sas_ann;
+\echo a child run is not counted: it belongs to its step
+SELECT t.workflow('parent', '{"c": {"workflow": "sync"}}') \g /dev/null
+SELECT created FROM sas.submit('sync');
+SELECT created FROM sas.submit('parent');
+SELECT t.settle() \g /dev/null
+SELECT workflow, state, count(*) FROM sas.runs WHERE state <> 'stopped' GROUP BY 1, 2 ORDER BY 1;
+SELECT t.work();
+SELECT * FROM t.left_over();

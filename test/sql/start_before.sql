@@ -76,3 +76,15 @@ SELECT run_id FROM sas.submit('order', start_at => sas._now() + interval '1 h', 
 SELECT run_id FROM sas.submit('order', start_before => sas._now() - interval '1 h');
 SELECT t.work();
 SELECT state, result, error ->> 'title' AS title FROM sas.runs ORDER BY run_id DESC LIMIT 1;
+\echo a first step that the scheduler lets begin (a wait) counts as well
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('waits', '{"w": {"wait": {"for": "1 h"}}}') \g /dev/null
+SELECT run_id FROM sas.submit('waits', start_before => sas._now() + interval '1 min');
+SELECT run_id FROM sas.submit('waits', start_before => sas._now() + interval '3 min');
+SELECT t.later('2 min') \g /dev/null
+SELECT sas._scheduler_tick(1) IS NOT NULL AS ticked;
+SELECT t.settle() \g /dev/null
+SELECT run_id, state, result, error ->> 'title' AS title FROM sas.runs ORDER BY 1;
+SELECT t.later('2 min') \g /dev/null
+SELECT t.settle() \g /dev/null
+SELECT t.brief(2);
