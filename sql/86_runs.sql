@@ -29,7 +29,7 @@ DECLARE
     queue int := coalesce(v.queue_id, (SELECT coalesce(w.queue_id, r.queue_id) FROM sas.run r JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = $13 AND NOT w.undo
                                        WHERE r.run_id = $12 AND $12 IS NOT NULL));
 BEGIN
-    PERFORM sas._check_start(caller, start_at, start_before, after_run, after_result) WHERE start_before IS NOT NULL OR after_run IS NOT NULL;
+    PERFORM sas._check_start(caller, start_at, start_before, after_run, after_result) WHERE start_before IS NOT NULL OR after_run IS NOT NULL OR after_result IS DISTINCT FROM '{success,warning}';
     IF keys IS NOT NULL AND cardinality(keys) <> size THEN
         RAISE EXCEPTION 'there are % inputs and % keys', size, cardinality(keys)
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/keys".', HINT = 'Give a key for each input, null where there is none.';
