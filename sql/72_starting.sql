@@ -21,19 +21,6 @@ BEGIN
     IF v.place_key IS NULL THEN
         RETURN;
     END IF;
-    INSERT INTO sas.place (workflow_id, key, run_id, state)
-    SELECT v.workflow_id, coalesce(k.result #>> '{}', ''), r.run_id, CASE WHEN k.problem IS NULL AND waits THEN 'waits' ELSE 'away' END
-    FROM sas.run r
-    CROSS JOIN LATERAL sas._render(v.place_key, sas._start_context(r)) k
-    WHERE r.run_id = ANY (run_ids)
-      -- a run below one that holds the place shares it
-      AND NOT EXISTS (
-          WITH RECURSIVE above AS (
-              SELECT r.parent_run_id AS run_id
-              UNION ALL
-              SELECT a.parent_run_id FROM above u JOIN sas.run a ON a.run_id = u.run_id)
-          SELECT FROM above u JOIN sas.place p ON p.run_id = u.run_id
-          WHERE p.workflow_id = v.workflow_id AND p.key = k.result #>> '{}' AND p.state = 'holds');
     SELECT k.problem, k.result INTO bad
     FROM sas.run r CROSS JOIN LATERAL sas._render(v.place_key, sas._start_context(r)) k
     WHERE r.run_id = ANY (run_ids)
@@ -46,6 +33,19 @@ BEGIN
                  ELSE 'it is of kind ' || jsonb_typeof(bad.result) END
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/concurrency/key".', HINT = 'The input must have what the key refers to: a string, a number or a boolean.';
     END IF;
+    INSERT INTO sas.place (workflow_id, key, run_id, state)
+    SELECT v.workflow_id, k.result #>> '{}', r.run_id, CASE WHEN waits THEN 'waits' ELSE 'away' END
+    FROM sas.run r
+    CROSS JOIN LATERAL sas._render(v.place_key, sas._start_context(r)) k
+    WHERE r.run_id = ANY (run_ids)
+      -- a run below one that holds the place shares it
+      AND NOT EXISTS (
+          WITH RECURSIVE above AS (
+              SELECT r.parent_run_id AS run_id
+              UNION ALL
+              SELECT a.parent_run_id FROM above u JOIN sas.run a ON a.run_id = u.run_id)
+          SELECT FROM above u JOIN sas.place p ON p.run_id = u.run_id
+          WHERE p.workflow_id = v.workflow_id AND p.key = k.result #>> '{}' AND p.state = 'holds');
 END $$;
 
 -- sas._start_context(run): what is known of a run before it begins.

@@ -77,6 +77,7 @@ SELECT t.workflow('pay', '{"a": {"agent": "inventory", "call": {}}}', '{"concurr
 SELECT run_id FROM sas.submit('pay', '{"acount": 1}');
 SELECT run_id FROM sas.submit('pay', '{"account": null}');
 SELECT run_id FROM sas.submit('pay', '{"account": [1]}');
+SELECT run_id FROM sas.submit('pay', jsonb_build_object('account', repeat('x', 1001)));
 \echo places are per workflow; a workflow without steps needs one, too
 SELECT t.clean() \g /dev/null
 SELECT t.workflow('empty', '{}', '{"concurrency": {"key": "all"}}') \g /dev/null
