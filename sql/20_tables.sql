@@ -81,6 +81,7 @@ CREATE TABLE sas.workflow (
     owner regrole NOT NULL,
     version int NOT NULL,
     created_at timestamptz NOT NULL,
+    paused_at timestamptz,
     dropped_at timestamptz
 );
 CREATE UNIQUE INDEX workflow_name ON sas.workflow (name) WHERE dropped_at IS NULL;
@@ -107,6 +108,10 @@ CREATE TABLE sas.workflow_version (
     on_permanent text NOT NULL,
     deadline interval,
     priority int NOT NULL,
+    queue_id int,
+    singleton boolean NOT NULL DEFAULT false,
+    place_key jsonb,
+    place_limit int,
     created_by regrole NOT NULL,
     created_at timestamptz NOT NULL,
     UNIQUE (workflow_id, version)
@@ -134,6 +139,7 @@ CREATE TABLE sas.workflow_step (
     on_permanent text NOT NULL,
     pivot boolean NOT NULL,
     priority int NOT NULL,
+    queue_id int,
     needs int NOT NULL,
     reads int[] NOT NULL,
     reads_own_output boolean NOT NULL,
@@ -176,6 +182,8 @@ CREATE TABLE sas.run (
     labels jsonb NOT NULL,
     created_at timestamptz NOT NULL,
     start_at timestamptz,
+    start_before timestamptz,
+    queue_id int,
     started_at timestamptz,
     finished_at timestamptz,
     deadline timestamptz NOT NULL,
@@ -190,6 +198,73 @@ CREATE TABLE sas.run (
 CREATE INDEX run_child ON sas.run (parent_run_id, parent_step_no, parent_element) WHERE parent_run_id IS NOT NULL;
 COMMENT ON TABLE sas.run IS 'Runs. fate is set once a run cannot go on: compensate, cancel or fail. open_steps counts steps that are ready, running, suspended or failed and undecided.';
 COMMENT ON COLUMN sas.run.trace IS 'Random; idempotency keys and the trace id are made from it.';
+
+-- what a run waits for before it begins ------------------------------------------
+
+CREATE TABLE sas.run_after (
+    run_id bigint PRIMARY KEY,
+    after_run bigint NOT NULL,
+    results text[] NOT NULL
+);
+CREATE INDEX run_after_earlier ON sas.run_after (after_run);
+COMMENT ON TABLE sas.run_after IS 'Runs that begin once another has stopped, and with which results of it.';
+
+CREATE TABLE sas.singleton (
+    owner regrole NOT NULL,
+    workflow_id int NOT NULL,
+    run_id bigint NOT NULL,
+    PRIMARY KEY (owner, workflow_id)
+);
+CREATE INDEX singleton_run ON sas.singleton (run_id);
+COMMENT ON TABLE sas.singleton IS 'The open run of each workflow that may have one only.';
+
+CREATE TABLE sas.run_place (
+    workflow_id int NOT NULL,
+    key text NOT NULL,
+    run_id bigint PRIMARY KEY,
+    state text NOT NULL CHECK (state IN ('away', 'waits', 'holds'))
+);
+CREATE INDEX run_place_waits ON sas.run_place (workflow_id, key, run_id) WHERE state = 'waits';
+CREATE INDEX run_place_holds ON sas.run_place (workflow_id, key) WHERE state = 'holds';
+COMMENT ON TABLE sas.run_place IS 'Runs whose number per key is limited: away from the line (something else keeps them), waiting in it by run_id, or holding a place.';
+
+CREATE TABLE sas.held_run (
+    run_id bigint PRIMARY KEY,
+    workflow_id int NOT NULL
+);
+CREATE INDEX held_run_workflow ON sas.held_run (workflow_id);
+COMMENT ON TABLE sas.held_run IS 'Runs that begin when their workflow is resumed.';
+
+-- queues --------------------------------------------------------------------------
+
+CREATE TABLE sas.queue (
+    queue_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name text NOT NULL,
+    max_running int NOT NULL,
+    paused_at timestamptz,
+    created_at timestamptz NOT NULL,
+    dropped_at timestamptz
+);
+CREATE UNIQUE INDEX queue_name ON sas.queue (name) WHERE dropped_at IS NULL;
+COMMENT ON TABLE sas.queue IS 'Named queues. Steps that wait in one stand in sas.ready with the lane -queue_id.';
+
+CREATE TABLE sas.queue_place (
+    run_id bigint NOT NULL,
+    step_no int NOT NULL,
+    element int NOT NULL,
+    queue_id int NOT NULL,
+    PRIMARY KEY (run_id, step_no, element)
+);
+CREATE INDEX queue_place_queue ON sas.queue_place (queue_id);
+COMMENT ON TABLE sas.queue_place IS 'Steps that were let out of their queue and have not ended yet.';
+
+-- Only schedulers lock these rows, each for one short transaction: what is
+-- counted under them cannot change meanwhile.
+CREATE TABLE sas.turn (
+    what text PRIMARY KEY
+);
+INSERT INTO sas.turn VALUES ('places'), ('queues');
+COMMENT ON TABLE sas.turn IS 'Whose turn it is to give out places: one scheduler at a time.';
 
 CREATE TABLE sas.run_key (
     owner regrole NOT NULL,
@@ -243,7 +318,7 @@ CREATE TABLE sas.ready (
     PRIMARY KEY (run_id, step_no, element)
 );
 CREATE INDEX ready_claim ON sas.ready (lane, rank);
-COMMENT ON TABLE sas.ready IS 'Steps that may be claimed now, by lane and rank.';
+COMMENT ON TABLE sas.ready IS 'Steps that may be claimed now, by lane and rank; those of a negative lane wait in a queue.';
 
 -- One row per claimed batch, deleted by the worker with its last reply, or by
 -- the supervisor when its worker is gone or its time is over.
@@ -260,8 +335,8 @@ CREATE TABLE sas.lease (
 CREATE INDEX lease_next ON sas.lease (next_by);
 COMMENT ON TABLE sas.lease IS 'Who holds which steps, and when the supervisor looks at them next.';
 
--- What is to be looked at when: for the scheduler (actor s) start, ready, undo,
--- enter, timer, turn, signal, child, cancel and fail; for the supervisor (actor
+-- What is to be looked at when: for the scheduler (actor s) start, leave,
+-- late, ready, undo, enter, timer, turn, signal, child, cancel and fail; for the supervisor (actor
 -- v) failed and deadline.
 CREATE TABLE sas.due (
     actor "char" NOT NULL,

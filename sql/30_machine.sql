@@ -15,10 +15,10 @@ CREATE TABLE sas.transition (
 COMMENT ON TABLE sas.transition IS 'The legal changes of state.';
 
 INSERT INTO sas.transition VALUES
-    ('run', 'none', 'scheduled', 'submitted with start_at ahead'),
+    ('run', 'none', 'scheduled', 'submitted, and something keeps it from beginning'),
     ('run', 'none', 'pending', 'submitted, its first steps are ready'),
-    ('run', 'scheduled', 'pending', 'start_at has come'),
-    ('run', 'scheduled', 'compensating', 'cancelled or past its deadline before it began'),
+    ('run', 'scheduled', 'pending', 'nothing keeps it from beginning any more'),
+    ('run', 'scheduled', 'compensating', 'cancelled, too late, or the run that it was to follow failed'),
     ('run', 'scheduled', 'paused', 'an operator paused it before it began'),
     ('run', 'pending', 'running', 'a worker holds its first step'),
     ('run', 'pending', 'paused', 'an operator or a rule paused it'),
@@ -26,7 +26,7 @@ INSERT INTO sas.transition VALUES
     ('run', 'running', 'paused', 'an operator or a rule paused it'),
     ('run', 'running', 'compensating', 'it cannot go on, what is done is undone'),
     ('run', 'running', 'stopped', 'all steps have ended'),
-    ('run', 'paused', 'scheduled', 'resumed, start_at still ahead'),
+    ('run', 'paused', 'scheduled', 'resumed, what it waited for is looked at again'),
     ('run', 'paused', 'pending', 'resumed before its first claim'),
     ('run', 'paused', 'running', 'resumed'),
     ('run', 'paused', 'compensating', 'cancelled while paused, or its undo is resumed'),
@@ -175,6 +175,7 @@ BEGIN
     IF rung IS NULL THEN
         RETURN;
     END IF;
+    PERFORM sas._let_go(changes);
     DELETE FROM sas.due d
     USING unnest(changes) c, sas.run r
     WHERE c.to_state = 'stopped' AND r.run_id = c.run_id
@@ -251,11 +252,11 @@ BEGIN
         RETURN;
     END IF;
     WITH next AS (
-        SELECT u.*, w.lane, r.priority + w.priority AS priority, NOT entered AND w.enters AND (u.element = 0 OR w.elements_enter)
+        SELECT u.*, CASE WHEN coalesce(w.queue_id, r.queue_id) > 0 THEN -coalesce(w.queue_id, r.queue_id) ELSE w.lane END AS lane, r.priority + w.priority AS priority, NOT entered AND w.enters AND (u.element = 0 OR w.elements_enter)
                AND NOT EXISTS (SELECT FROM sas.step s WHERE s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element AND s.attempt > 0) AS enters
         FROM unnest(run_ids, step_nos, elements, undos, alones) AS u (run_id, step_no, element, undo, alone)
         JOIN sas.run r ON r.run_id = u.run_id
-        CROSS JOIN LATERAL (SELECT s.lane, s.priority, s.enters, s.elements_enter FROM sas.workflow_step s
+        CROSS JOIN LATERAL (SELECT s.lane, s.priority, s.queue_id, s.enters, s.elements_enter FROM sas.workflow_step s
                             WHERE s.version_id = r.version_id AND s.step_no = u.step_no AND s.undo = u.undo OFFSET 0) w),
     put AS (
         INSERT INTO sas.ready (run_id, step_no, element, lane, rank, ready_at, undo, alone)
@@ -267,10 +268,14 @@ BEGIN
         SELECT 's', now, n.run_id, 'enter', n.step_no, n.element FROM next n WHERE n.enters
         RETURNING 1)
     SELECT (SELECT array_agg(DISTINCT lane) FROM put), EXISTS (SELECT FROM told) INTO lanes, thought;
-    IF lanes <> '{0}' THEN
+    IF 0 < ANY (lanes) THEN
         lanes := sas._tell_outside(lanes);
     END IF;
-    PERFORM sas._ring(lanes, thought, false, '{}');
+    IF 0 > ANY (lanes) THEN
+        PERFORM sas._ring_queues(lanes);
+    ELSE
+        PERFORM sas._ring(lanes, thought, false, '{}');
+    END IF;
 END $$;
 
 -- The same for forward steps that come for the first time. elements null: steps as a whole.

@@ -155,6 +155,7 @@ BEGIN
                 NULL, f.error, NULL, NULL, NULL)::sas._run_change))
     FROM unnest(run_ids, fates, errors) AS f (run_id, fate, error)
     JOIN sas.run r ON r.run_id = f.run_id;
+    PERFORM sas._free_places(run_ids);
     PERFORM sas._hand_to_scheduler(run_ids);
 END $$;
 
@@ -200,4 +201,5 @@ BEGIN
     PERFORM sas._move_steps(changes);
     PERFORM sas._move_runs(array_agg(ROW(r.run_id, r.state, 'paused', NULL, NULL, NULL, NULL, p.error, p.why, who, r.state)::sas._run_change))
     FROM unnest(run_ids, why, errors) AS p (run_id, why, error) JOIN sas.run r ON r.run_id = p.run_id;
+    PERFORM sas._free_places(run_ids);
 END $$;

@@ -15,6 +15,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := sas._now();
     changes sas._step_change[];
+    late boolean;
 BEGIN
     WITH taken AS (
         DELETE FROM sas.ready r
@@ -28,12 +29,15 @@ BEGIN
         RETURNING r.run_id, r.step_no, r.element, r.lane, r.rank, r.undo, r.alone)
     SELECT array_agg(ROW(t.run_id, t.step_no, t.element, t.undo, t.alone, r.version_id, t.lane, coalesce(s.state, 'none'),
                          coalesce(s.attempt, 0), coalesce(w.complete_in, sas._complete_in()), gen_random_uuid())::sas._claimed
-                     ORDER BY t.rank)
-    INTO claimed
+                     ORDER BY t.rank), bool_or(r.state = 'pending' AND r.start_before <= now)
+    INTO claimed, late
     FROM taken t
     JOIN sas.run r ON r.run_id = t.run_id
     JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = t.step_no AND w.undo = t.undo
     LEFT JOIN sas.step s ON s.run_id = t.run_id AND s.step_no = t.step_no AND s.element = t.element;
+    IF late THEN
+        claimed := sas._set_late_aside(claimed);
+    END IF;
     IF claimed IS NULL THEN
         RETURN;
     END IF;

@@ -46,6 +46,7 @@ DECLARE
     aside int[];
     changes sas._step_change[];
     verdicts text[];
+    queued boolean;
     ok_runs bigint[];
     ok_nos int[];
     ok_elements int[];
@@ -74,8 +75,8 @@ BEGIN
                          CASE WHEN f.verdict = 'hand_back' AND p.again_in > '0' THEN 'agent'
                               WHEN f.verdict IN ('transient', 'permanent') THEN 'supervisor' END,
                          CASE WHEN f.verdict = 'hand_back' AND p.again_in > '0' THEN now + p.again_in END)::sas._step_change),
-           array_agg(f.verdict)
-    INTO changes, verdicts
+           array_agg(f.verdict), bool_or(coalesce(w.queue_id, r.queue_id) > 0)
+    INTO changes, verdicts, queued
     FROM unnest(replies) p
     JOIN sas.step s ON s.run_id = p.run_id AND s.step_no = p.step_no AND s.element = p.element
     JOIN sas.run r ON r.run_id = p.run_id
@@ -137,6 +138,9 @@ BEGIN
     END IF;
     IF again IS NOT NULL THEN
         PERFORM sas._queue_again(again);
+    END IF;
+    IF queued THEN
+        PERFORM sas._free_places(locked);
     END IF;
     -- a lease under which a reply came too late stays: the supervisor takes its step back
     DELETE FROM sas.lease l

@@ -43,6 +43,9 @@ BEGIN
     SELECT array_agg(d) INTO taken FROM sas._take_due('s', quantity) d;
     worked := coalesce(cardinality(taken), 0);
     IF worked > 0 THEN
+        PERFORM sas._stop_late_runs(array_agg(d.run_id)) FROM unnest(taken) d LEFT JOIN sas.run r ON r.run_id = d.run_id AND d.kind = 'enter'
+        WHERE d.kind = 'late' OR r.start_before <= sas._now() HAVING count(*) > 0;
+        PERFORM sas._leave_line(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'leave' HAVING count(*) > 0;
         PERFORM sas._begin_runs(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'start';
         PERFORM sas._wake_steps(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element)) FROM unnest(taken) d WHERE d.kind = 'ready';
         PERFORM sas._enter_steps(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element)) FROM unnest(taken) d WHERE d.kind = 'enter' HAVING count(*) > 0;
@@ -54,16 +57,16 @@ BEGIN
         PERFORM sas._reverse_runs(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'reverse' HAVING count(*) > 0;
         PERFORM sas._undo_next(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'undo';
     END IF;
+    worked := worked + sas._give_queue_places(quantity);
     next_due := sas._next_due('s');
 END $$;
 
--- sas._begin_runs(run_ids): start_at has come.
+-- sas._begin_runs(run_ids): those of these runs that nothing keeps from beginning begin.
 CREATE FUNCTION sas._begin_runs(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    begun bigint[];
+    begun bigint[] := sas._may_begin(run_ids);
 BEGIN
-    SELECT array_agg(r.run_id) INTO begun FROM sas.run r WHERE r.run_id = ANY (run_ids) AND r.state = 'scheduled' AND r.start_at <= sas._now();
     IF begun IS NULL THEN
         RETURN;
     END IF;

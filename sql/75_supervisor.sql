@@ -121,6 +121,7 @@ BEGIN
     PERFORM sas._lapse(array_agg(f.lease_id)) FROM unnest(found) f WHERE f.worker_id = 0 HAVING count(*) > 0;
     PERFORM sas._tell_supervisor(failed) WHERE failed IS NOT NULL;
     PERFORM sas._requeue(array_agg(a.run_id), array_agg(a.step_no), array_agg(a.element)) FROM unnest(again) a;
+    PERFORM sas._free_places(locked);
 END $$;
 
 -- sas._decide(quantity): what becomes of failed steps and of runs past their

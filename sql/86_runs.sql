@@ -8,7 +8,8 @@
 -- each of parent_elements; null for a run of its own.
 CREATE FUNCTION sas._submit_runs(caller oid, workflow text, inputs jsonb[], keys text[], priority int, start_at timestamptz, start_before timestamptz,
                                  deadline interval, after_run bigint, reply_to text, labels jsonb,
-                                 parent_run_id bigint DEFAULT NULL, parent_step_no int DEFAULT NULL, parent_elements int[] DEFAULT NULL)
+                                 parent_run_id bigint DEFAULT NULL, parent_step_no int DEFAULT NULL, parent_elements int[] DEFAULT NULL,
+                                 after_result text[] DEFAULT '{success,warning}')
 RETURNS TABLE (run_id bigint, created boolean)
 LANGUAGE plpgsql
 AS $$
@@ -23,10 +24,12 @@ DECLARE
     bad int;
     p sas._problem;
     made bigint[];
+    held boolean := later OR $9 IS NOT NULL OR (SELECT f.paused_at IS NOT NULL FROM sas.workflow f WHERE f.workflow_id = v.workflow_id);
+    -- a child has the queue of its step
+    queue int := coalesce(v.queue_id, (SELECT coalesce(w.queue_id, r.queue_id) FROM sas.run r JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = $13 AND NOT w.undo
+                                       WHERE r.run_id = $12 AND $12 IS NOT NULL));
 BEGIN
-    IF start_before IS NOT NULL OR after_run IS NOT NULL THEN
-        RAISE EXCEPTION 'start_before and after_run are not supported in this release' USING ERRCODE = 'feature_not_supported';
-    END IF;
+    PERFORM sas._check_start(caller, start_at, start_before, after_run, after_result) WHERE start_before IS NOT NULL OR after_run IS NOT NULL OR after_result IS DISTINCT FROM '{success,warning}';
     IF keys IS NOT NULL AND cardinality(keys) <> size THEN
         RAISE EXCEPTION 'there are % inputs and % keys', size, cardinality(keys)
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/keys".', HINT = 'Give a key for each input, null where there is none.';
@@ -63,15 +66,18 @@ BEGIN
     IF keys IS NOT NULL THEN
         SELECT k.ids, k.fresh INTO ids, fresh FROM sas._take_keys(caller, v.workflow_id, keys, inputs, ids) k;
     END IF;
+    IF v.singleton AND $12 IS NULL THEN
+        SELECT s.ids, s.fresh INTO ids, fresh FROM sas._take_singleton(caller, v.workflow_id, keys, ids, fresh) s;
+    END IF;
 
-    INSERT INTO sas.run (run_id, version_id, owner, trace, key, state, open_steps, priority, input, reply_to, labels, created_at, start_at, deadline,
+    INSERT INTO sas.run (run_id, version_id, owner, trace, key, state, open_steps, priority, input, reply_to, labels, created_at, start_at, start_before, queue_id, deadline,
                          parent_run_id, parent_step_no, parent_element)
     OVERRIDING SYSTEM VALUE
-    SELECT ids[u.n], v.version_id, caller, gen_random_uuid(), keys[u.n], CASE WHEN later THEN 'scheduled' ELSE 'pending' END,
+    SELECT ids[u.n], v.version_id, caller, gen_random_uuid(), keys[u.n], CASE WHEN held OR v.place_key IS NOT NULL THEN 'scheduled' ELSE 'pending' END,
            CASE WHEN v.step_count = 0 THEN (v.finalize_no IS NOT NULL)::int
                 ELSE (SELECT count(*) FROM sas.workflow_step w
                       WHERE w.version_id = v.version_id AND NOT w.undo AND w.needs = 0 AND w.step_no IS DISTINCT FROM v.finalize_no) END,
-           $5 + v.priority, u.input, $10, $11, now, $6, greatest(now, $6) + coalesce($8, v.deadline, sas._run_deadline()),
+           $5 + v.priority, u.input, $10, $11, now, $6, $7, queue, greatest(now, $6) + coalesce($8, v.deadline, sas._run_deadline()),
            $12, $13, $14[u.n]
     FROM unnest(inputs) WITH ORDINALITY AS u (input, n)
     WHERE fresh[u.n];
@@ -86,8 +92,13 @@ BEGIN
         INSERT INTO sas.due (actor, due_at, run_id, kind)
         SELECT 'v', r.deadline, r.run_id, 'deadline' FROM sas.run r WHERE r.run_id = ANY (made);
         PERFORM sas._due_by(min(r.deadline)) FROM sas.run r WHERE r.run_id = ANY (made);
-        IF later THEN
-            INSERT INTO sas.due (actor, due_at, run_id, kind) SELECT 's', $6, m, 'start' FROM unnest(made) m;
+        IF start_before IS NOT NULL THEN
+            INSERT INTO sas.due (actor, due_at, run_id, kind) SELECT 's', $7, m, 'late' FROM unnest(made) m;
+            PERFORM sas._ring('{}', true, false, '{}');
+        END IF;
+        IF held OR v.place_key IS NOT NULL THEN
+            PERFORM sas._note_start(v, made, after_run, after_result, NOT held);
+            INSERT INTO sas.due (actor, due_at, run_id, kind) SELECT 's', greatest($6, now), m, 'start' FROM unnest(made) m;
             PERFORM sas._ring('{}', true, false, '{}');
         ELSIF v.step_count = 0 AND v.finalize_no IS NULL THEN
             PERFORM sas._end_of_steps(made);
@@ -123,21 +134,21 @@ BEGIN
 END $$;
 
 CREATE FUNCTION sas._submit_batch(caller oid, workflow text, inputs jsonb[], keys text[], priority int, start_at timestamptz, start_before timestamptz,
-                                  deadline interval, after_run bigint, reply_to text, labels jsonb)
+                                  deadline interval, after_run bigint, reply_to text, labels jsonb, after_result text[])
 RETURNS TABLE (run_id bigint, created boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp
     -- the caller's session plans as it likes; these statements reach few rows by an index
     SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 BEGIN
-    RETURN QUERY SELECT * FROM sas._submit_runs(caller, workflow, inputs, keys, priority, start_at, start_before, deadline, after_run, reply_to, labels);
+    RETURN QUERY SELECT * FROM sas._submit_runs(caller, workflow, inputs, keys, priority, start_at, start_before, deadline, after_run, reply_to, labels, after_result => after_result);
 END $$;
 
 CREATE FUNCTION sas._submit(caller oid, workflow text, input jsonb, key text, priority int, start_at timestamptz, start_before timestamptz,
-                            deadline interval, after_run bigint, reply_to text, labels jsonb, OUT run_id bigint, OUT created boolean)
+                            deadline interval, after_run bigint, reply_to text, labels jsonb, after_result text[], OUT run_id bigint, OUT created boolean)
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
     SELECT b.run_id, b.created
-    FROM sas._submit_batch(caller, workflow, ARRAY[input], CASE WHEN key IS NOT NULL THEN ARRAY[key] END, priority, start_at, start_before, deadline, after_run, reply_to, labels) b
+    FROM sas._submit_batch(caller, workflow, ARRAY[input], CASE WHEN key IS NOT NULL THEN ARRAY[key] END, priority, start_at, start_before, deadline, after_run, reply_to, labels, after_result) b
 $$;
 
 CREATE FUNCTION sas._read_replies(caller oid, queue text, quantity int)

@@ -55,17 +55,47 @@ CREATE FUNCTION sas.revoke_workflow(workflow text, role regrole) RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.revoke_workflow IS 'Takes back what sas.grant_workflow gave.';
 
+CREATE FUNCTION sas.pause_workflow(name text) RETURNS boolean
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.pause_workflow IS 'New runs of a workflow wait, as scheduled, until it is resumed; those that have begun go on. False: it was paused already.';
+
+CREATE FUNCTION sas.resume_workflow(name text) RETURNS boolean
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.resume_workflow IS 'Runs of a paused workflow may begin again. False: it was not paused.';
+
+-- queues
+
+CREATE FUNCTION sas.create_queue(name text, max_running int) RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.create_queue IS 'Creates a queue, or sets the limit of the one of that name: how many steps of it may be claimed at once, over all workers.';
+
+CREATE FUNCTION sas.alter_queue(name text, max_running int) RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.alter_queue IS 'Sets the limit of a queue. A lower one holds as soon as what is running has ended.';
+
+CREATE FUNCTION sas.drop_queue(name text) RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.drop_queue IS 'Drops a queue that no current workflow and no open run uses.';
+
+CREATE FUNCTION sas.pause_queue(name text) RETURNS boolean
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.pause_queue IS 'No further step of a queue is claimed until it is resumed; those that are running go on. False: it was paused already.';
+
+CREATE FUNCTION sas.resume_queue(name text) RETURNS boolean
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.resume_queue IS 'Steps of a paused queue may be claimed again. False: it was not paused.';
+
 -- runs
 
 CREATE FUNCTION sas.submit(workflow text, input jsonb DEFAULT '{}', key text DEFAULT NULL, priority int DEFAULT 0, start_at timestamptz DEFAULT NULL,
                            start_before timestamptz DEFAULT NULL, deadline interval DEFAULT NULL, after_run bigint DEFAULT NULL, reply_to text DEFAULT NULL,
-                           labels jsonb DEFAULT '{}', OUT run_id bigint, OUT created boolean)
+                           labels jsonb DEFAULT '{}', after_result text[] DEFAULT '{success,warning}', OUT run_id bigint, OUT created boolean)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.submit IS 'Submits a run in the transaction of the caller. A key that is taken by the same input gives the run that has it, created = false. Use it in FROM.';
 
 CREATE FUNCTION sas.submit_batch(workflow text, inputs jsonb[], keys text[] DEFAULT NULL, priority int DEFAULT 0, start_at timestamptz DEFAULT NULL,
                                  start_before timestamptz DEFAULT NULL, deadline interval DEFAULT NULL, after_run bigint DEFAULT NULL,
-                                 reply_to text DEFAULT NULL, labels jsonb DEFAULT '{}') RETURNS TABLE (run_id bigint, created boolean)
+                                 reply_to text DEFAULT NULL, labels jsonb DEFAULT '{}', after_result text[] DEFAULT '{success,warning}') RETURNS TABLE (run_id bigint, created boolean)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.submit_batch IS 'Submits a run for each input, in order, with the keys given beside them.';
 

@@ -35,29 +35,49 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp 
 $$;
 
 CREATE VIEW sas.workflows WITH (security_barrier) AS
-SELECT w.name AS workflow, w.version, pg_get_userbyid(w.owner) AS owner, v.step_count AS steps, v.definition, w.created_at, v.created_at AS version_created_at
+SELECT w.name AS workflow, w.version, pg_get_userbyid(w.owner) AS owner, v.step_count AS steps, v.definition, w.created_at, v.created_at AS version_created_at, w.paused_at
 FROM sas.workflow w JOIN sas.workflow_version v ON v.workflow_id = w.workflow_id AND v.version = w.version
 WHERE w.dropped_at IS NULL
   AND (pg_has_role(current_user, w.owner, 'MEMBER') OR (SELECT sas._sees_all())
        OR EXISTS (SELECT FROM sas.workflow_grant g WHERE g.workflow_id = w.workflow_id AND pg_has_role(current_user, g.role, 'MEMBER')));
 COMMENT ON VIEW sas.workflows IS 'Workflows with their current version: those of one''s own, those granted, and for operators all.';
 
+-- sas._starts_after(run_id): what keeps a scheduled run from beginning.
+CREATE FUNCTION sas._starts_after(run_id bigint) RETURNS text
+LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
+
+CREATE FUNCTION sas.__starts_after(caller oid, run_id bigint) RETURNS text
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+    SELECT CASE WHEN EXISTS (SELECT FROM sas.run_after a JOIN sas.run e ON e.run_id = a.after_run WHERE a.run_id = r.run_id AND e.state <> 'stopped') THEN 'run'
+                WHEN r.start_at > sas._now() THEN 'start_at'
+                WHEN EXISTS (SELECT FROM sas.held_run h JOIN sas.workflow f USING (workflow_id) WHERE h.run_id = r.run_id AND f.paused_at IS NOT NULL) THEN 'workflow'
+                WHEN EXISTS (SELECT FROM sas.run_place p WHERE p.run_id = r.run_id AND p.state = 'waits') THEN 'place'
+                ELSE 'scheduler' END
+    FROM sas.run r
+    WHERE r.run_id = $2
+      AND (pg_has_role(caller, r.owner, 'MEMBER') OR sas._has_level(caller, 'admin') OR sas._has_level(caller, 'operator') OR sas._has_level(caller, 'monitor'))
+$$;
+
 CREATE VIEW sas.runs WITH (security_barrier) AS
-SELECT r.run_id, w.name AS workflow, v.version, r.key, r.state, r.result, r.priority, NULL::text AS queue,
+SELECT r.run_id, w.name AS workflow, v.version, r.key, r.state, r.result, r.priority, u.name AS queue,
        CASE WHEN p.sees THEN r.input END AS input, CASE WHEN p.sees THEN r.output END AS output, CASE WHEN p.sees THEN r.error ELSE r.error - 'detail' END AS error,
        CASE WHEN r.state = 'stopped' THEN 1.0
             WHEN v.step_count = 0 THEN 0.0
             ELSE (SELECT count(*) FROM sas.step s WHERE s.run_id = r.run_id AND s.state IN ('succeeded', 'skipped', 'compensating', 'compensated')) / v.step_count::float8 END AS progress,
        r.paused_for, r.paused_by, r.paused_at, pg_get_userbyid(r.owner) AS submitted_by, r.parent_run_id,
-       r.labels, r.created_at, r.start_at, r.started_at, r.finished_at, r.deadline, r.trace AS trace_id
+       r.labels, r.created_at, r.start_at, r.started_at, r.finished_at, r.deadline, r.trace AS trace_id,
+       r.start_before, a.after_run, CASE WHEN r.state = 'scheduled' THEN sas._starts_after(r.run_id) END AS waits_for
 FROM sas.run r
 JOIN sas.workflow_version v USING (version_id)
 JOIN sas.workflow w USING (workflow_id)
+LEFT JOIN sas.run_after a ON a.run_id = r.run_id
+LEFT JOIN sas.queue u ON u.queue_id = r.queue_id
 CROSS JOIN LATERAL (SELECT sas._sees_payload(r.owner) AS sees OFFSET 0) p
 WHERE p.sees OR (SELECT sas._sees_all());
 COMMENT ON VIEW sas.runs IS 'One row per run. state says where it is, result how it ended.';
 COMMENT ON COLUMN sas.runs.state IS 'scheduled, pending, running, paused, compensating or stopped';
 COMMENT ON COLUMN sas.runs.result IS 'null until stopped; then success, warning, error, compensated or cancelled';
+COMMENT ON COLUMN sas.runs.waits_for IS 'What keeps a scheduled run: run (after_run), start_at, workflow (it is paused), place (concurrency), or scheduler (its turn is next)';
 COMMENT ON COLUMN sas.runs.error IS 'Why the run cannot go on: a problem object of RFC 9457; instance says where';
 
 -- A step that has no row is waiting, ready when it stands in the queue, and
@@ -70,9 +90,10 @@ SELECT r.run_id, w.name AS step, nullif(e.element, 0) AS element, w.kind, a.name
        CASE WHEN s.request_id IS NOT NULL THEN 'reply'
             WHEN s.waiting_kind IS NOT NULL THEN s.waiting_kind
             WHEN r.state = 'paused' AND (coalesce(s.state, 'waiting') IN ('waiting', 'ready', 'compensating') OR s.state = 'failed' AND (r.fate IS NULL OR s.in_doubt)) THEN 'resume'
-            WHEN q.run_id IS NOT NULL THEN CASE WHEN q.lane = 0 THEN 'worker' ELSE 'agent' END
+            WHEN q.run_id IS NOT NULL THEN CASE WHEN q.lane < 0 THEN 'queue' WHEN q.lane = 0 THEN 'worker' ELSE 'agent' END
             WHEN r.state <> 'stopped' AND r.fate IS NULL AND coalesce(s.state, 'waiting') = 'waiting' THEN 'steps' END AS waiting_kind,
-       CASE WHEN s.request_id IS NOT NULL OR q.run_id IS NOT NULL THEN a.name
+       CASE WHEN q.lane < 0 THEN (SELECT u.name FROM sas.queue u WHERE u.queue_id = -q.lane)
+            WHEN s.request_id IS NOT NULL OR q.run_id IS NOT NULL THEN a.name
             WHEN s.waiting_kind = 'signal' THEN w.shape #>> '{wait,signal}'
             WHEN r.state <> 'stopped' AND r.fate IS NULL AND coalesce(s.state, 'waiting') = 'waiting'
             THEN (SELECT string_agg(fw.name, ', ' ORDER BY fw.name)
@@ -136,6 +157,12 @@ LEFT JOIN sas.agent_health h USING (agent_id)
 LEFT JOIN sas._places() p ON p.agent_id = a.agent_id
 WHERE a.dropped_at IS NULL;
 COMMENT ON VIEW sas.agents IS 'Agents: address, limits, calls on their way or tasks that are held, steps that wait, breaker and last error.';
+
+CREATE VIEW sas.queues WITH (security_barrier) AS
+SELECT u.name, u.max_running, (SELECT count(*) FROM sas.queue_place p WHERE p.queue_id = u.queue_id) AS running,
+       (SELECT count(*) FROM sas.ready q WHERE q.lane = -u.queue_id) AS waiting, u.paused_at, u.created_at
+FROM sas.queue u WHERE u.dropped_at IS NULL;
+COMMENT ON VIEW sas.queues IS 'Named queues: how many steps may run at once, how many have a place, how many wait, since when it is paused.';
 
 CREATE VIEW sas.workers WITH (security_barrier) AS
 SELECT w.pid, w.actor, w.database, w.leader, w.in_flight, w.started_at, w.last_activity_at

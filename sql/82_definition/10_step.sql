@@ -67,13 +67,13 @@ END $$;
 CREATE FUNCTION sas._check_step(name text, body jsonb, path text, caller oid) RETURNS SETOF sas._problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    later text[] := '{include,poll,agents,flow,fallback,queue,finalize,weight}';
+    later text[] := '{include,poll,agents,flow,fallback,finalize,weight}';
 BEGIN
     RETURN QUERY SELECT * FROM sas._check_name(name, path);
     IF name = 'finalize' THEN
         RETURN NEXT ROW(path, 'the name "finalize" is taken', 'It names the last step of a run, which sas adds itself.', '42602')::sas._problem;
     END IF;
-    RETURN QUERY SELECT * FROM sas._check_keys(body, path, '{call,function,task,wait,workflow,agent,input,after,when,else,each,concurrency,max_failed,repeat,undo,expect,output,retry,recovery,on_failure,complete_in,pivot,priority}', later);
+    RETURN QUERY SELECT * FROM sas._check_keys(body, path, '{call,function,task,wait,workflow,agent,input,after,when,else,each,concurrency,max_failed,repeat,undo,expect,output,retry,recovery,on_failure,complete_in,pivot,priority,queue}', later);
     IF jsonb_typeof(body) IS DISTINCT FROM 'object' OR body ?| later THEN
         RETURN;
     END IF;
@@ -88,7 +88,8 @@ BEGIN
     SELECT * FROM sas._check_on_failure(body -> 'on_failure', path || '/on_failure')
     UNION ALL SELECT * FROM sas._check_shape(body, path)
     UNION ALL SELECT * FROM sas._check_boolean(body -> 'pivot', path || '/pivot')
-    UNION ALL SELECT * FROM sas._check_number(body -> 'priority', path || '/priority', -1000, 1000);
+    UNION ALL SELECT * FROM sas._check_number(body -> 'priority', path || '/priority', -1000, 1000)
+    UNION ALL SELECT * FROM sas._check_queue(body -> 'queue', path || '/queue');
     IF body ? 'undo' THEN
         RETURN QUERY SELECT * FROM sas._check_keys(body -> 'undo', path || '/undo', '{call,function,task,agent,input,expect,retry,recovery,complete_in}', later || '{wait,workflow}'::text[]);
         IF jsonb_typeof(body -> 'undo') = 'object' THEN

@@ -6,7 +6,7 @@
 CREATE FUNCTION sas._check_definition(definition jsonb, caller oid) RETURNS SETOF sas._problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    later text[] := '{flow,concurrency,singleton,queue,plan,hooks}';
+    later text[] := '{flow,plan,hooks}';
     steps jsonb;
     sound boolean;
 BEGIN
@@ -14,7 +14,7 @@ BEGIN
         RETURN NEXT ROW('', format('the definition has more than %s bytes', sas._max_definition_size()), 'See the setting sas.max_definition_size.', '54000')::sas._problem;
         RETURN;
     END IF;
-    RETURN QUERY SELECT * FROM sas._check_keys(definition, '', '{steps,output,on_failure,recovery,deadline,finalize,priority}', later);
+    RETURN QUERY SELECT * FROM sas._check_keys(definition, '', '{steps,output,on_failure,recovery,deadline,finalize,priority,concurrency,singleton,queue}', later);
     IF jsonb_typeof(definition) IS DISTINCT FROM 'object' THEN
         RETURN;
     END IF;
@@ -31,7 +31,8 @@ BEGIN
     SELECT * FROM sas._check_on_failure(definition -> 'on_failure', '/on_failure')
     UNION ALL SELECT * FROM sas._check_pauses(definition -> 'recovery', '/recovery', 'max_failures')
     UNION ALL SELECT * FROM sas._check_span(definition -> 'deadline', '/deadline')
-    UNION ALL SELECT * FROM sas._check_number(definition -> 'priority', '/priority', -1000, 1000);
+    UNION ALL SELECT * FROM sas._check_number(definition -> 'priority', '/priority', -1000, 1000)
+    UNION ALL SELECT * FROM sas._check_starting(definition);
     IF definition ? 'finalize' THEN
         RETURN QUERY SELECT * FROM sas._check_function(definition -> 'finalize', '/finalize', caller);
     END IF;

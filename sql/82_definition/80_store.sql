@@ -82,4 +82,5 @@ BEGIN
         INSERT INTO sas.workflow_step (version_id, step_no, undo, name, kind, lane, function, recovery, on_transient, on_permanent, pivot, priority, needs, reads, reads_own_output)
         VALUES (id, cardinality(names) + 1, false, 'finalize', 'function', 0, definition ->> 'finalize', recovery, 'pause', 'pause', false, 0, 0, '{}', false);
     END IF;
+    PERFORM sas._store_starting(id, definition);
 END $$;

@@ -95,7 +95,20 @@ SELECT pg_temp.bad('{"steps": {}, "priority": 5000}', '22023', '/priority', 'a p
 SELECT pg_temp.bad('{"steps": {}, "finalize": "shop.nope"}', '42883', '/finalize', 'a finalize that does not exist');
 SELECT pg_temp.bad('{"steps": {}, "output": {"a": "{{steps.nope.output}}"}}', '42P10', '/output/a', 'an output that refers to a step that is not there');
 SELECT pg_temp.bad(jsonb_build_object('steps', '{}'::jsonb, k, '{}'::jsonb), '0A000', '/' || k, format('"%s", which this release does not have', k))
-FROM unnest('{flow,concurrency,singleton,queue,plan,hooks}'::text[]) k;
+FROM unnest('{flow,plan,hooks}'::text[]) k;
+SELECT pg_temp.bad(jsonb_build_object('steps', '{}'::jsonb, 'singleton', v), '22023', '/singleton', format('singleton %s', v)) FROM unnest('{"\"yes\"",1,"{}",null}'::jsonb[]) v WHERE v IS NOT NULL;
+SELECT pg_temp.bad('{"steps": {}, "queue": "nope"}', '42704', '/queue', 'a queue of a run that does not exist');
+SELECT pg_temp.bad('{"steps": {}, "queue": 7}', '22023', '/queue', 'a queue that is a number');
+SELECT pg_temp.bad('{"steps": {}, "queue": {}}', '22023', '/queue', 'a queue that is an object');
+SELECT pg_temp.bad('{"steps": {}, "concurrency": 3}', '22023', '/concurrency', 'a concurrency that is a number');
+SELECT pg_temp.bad('{"steps": {}, "concurrency": {}}', '22023', '/concurrency/key', 'a concurrency without key');
+SELECT pg_temp.bad('{"steps": {}, "concurrency": {"key": 7}}', '22023', '/concurrency/key', 'a key of places that is a number');
+SELECT pg_temp.bad('{"steps": {}, "concurrency": {"key": "{{input.}}"}}', '42601', '/concurrency/key', 'a key of places that is malformed');
+SELECT pg_temp.bad('{"steps": {}, "concurrency": {"key": "{{steps.a.output}}"}}', '42P10', '/concurrency/key', 'a key of places that refers to a step');
+SELECT pg_temp.bad('{"steps": {}, "concurrency": {"key": "{{secret.token}}"}}', '42P10', '/concurrency/key', 'a key of places that refers to a secret');
+SELECT pg_temp.bad('{"steps": {}, "concurrency": {"key": "x", "limit": 0}}', '22023', '/concurrency/limit', 'a limit of no runs');
+SELECT pg_temp.bad('{"steps": {}, "concurrency": {"key": "x", "limit": "2"}}', '22023', '/concurrency/limit', 'a limit that is a string');
+SELECT pg_temp.bad('{"steps": {}, "concurrency": {"key": "x", "max": 2}}', '22023', '/concurrency/max', 'an unknown key in concurrency');
 
 -- definitions: a step ------------------------------------------------------------------
 
@@ -109,7 +122,7 @@ SELECT pg_temp.bad_step('{}', '22023', '/steps/a', 'a step of no kind');
 SELECT pg_temp.bad_step('{"function": "shop.book", "call": {}, "agent": "payments"}', '22023', '/steps/a', 'two kinds in one step');
 SELECT pg_temp.bad_step('{"function": "shop.book", "undo": {"function": "shop.book", "call": {}}}', '22023', '/steps/a/undo', 'two kinds in one undo');
 SELECT pg_temp.bad_step(jsonb_build_object(k, '{}'::jsonb), '0A000', '/steps/a/' || k, format('"%s", which this release does not have', k))
-FROM unnest('{include,poll,agents,fallback,queue}'::text[]) k;
+FROM unnest('{include,poll,agents,fallback}'::text[]) k;
 SELECT pg_temp.bad_step('{"wait": {}}', '22023', '/steps/a/wait', 'a wait for nothing');
 SELECT pg_temp.bad_step('{"wait": {"signal": "go", "for": "1 s"}}', '22023', '/steps/a/wait', 'a wait for two things');
 SELECT pg_temp.bad_step('{"wait": {"signal": "Go!"}}', '42602', '/steps/a/wait/signal', 'a signal with a bad name');
@@ -136,6 +149,8 @@ SELECT pg_temp.bad_step('{"function": "shop.book", "repeat": {"while": "$.last.x
 SELECT pg_temp.bad_step('{"function": "shop.book", "repeat": {"while": "$.last.x == 1", "every": "often"}}', '22007', '/steps/a/repeat/every', 'a pause that is no span');
 SELECT pg_temp.bad_step('{"function": "shop.book", "input": "{{item}}"}', '42P10', '/steps/a/input', 'an item outside a map');
 SELECT pg_temp.bad_step('{"function": "shop.book", "input": "{{last}}"}', '42P10', '/steps/a/input', 'a last turn where nothing repeats');
+SELECT pg_temp.bad_step('{"function": "shop.book", "queue": "nope"}', '42704', '/steps/a/queue', 'a queue of a step that does not exist');
+SELECT pg_temp.bad_step('{"function": "shop.book", "queue": ["x"]}', '22023', '/steps/a/queue', 'a queue of a step that is an array');
 SELECT pg_temp.bad_step('{"call": {}, "agent": "nobody"}', '42704', '/steps/a/agent', 'an unknown agent');
 SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "undo": {"call": {}, "agent": "nobody"}}', '42704', '/steps/a/undo/agent', 'an unknown agent of an undo');
 SELECT pg_temp.bad_step('{"call": {}}', '22023', '/steps/a', 'a call without an agent');
@@ -309,8 +324,15 @@ SELECT pg_temp.refused('SELECT * FROM sas.submit(''good'', labels => ''[]'')', '
 SELECT pg_temp.refused('SELECT * FROM sas.submit(''good'', reply_to => ''Not Plain'')', '42602', '/reply_to', 'a reply queue whose name is not plain');
 SELECT pg_temp.refused('SELECT * FROM sas.submit_batch(''good'', ARRAY[''{}'']::jsonb[], ''{a,b}'')', '22023', '/keys', 'more keys than inputs');
 SELECT pg_temp.refused('SELECT * FROM sas.submit_batch(''good'', NULL, ''{a}'')', '22023', '/keys', 'keys without inputs');
-SELECT throws_ok('SELECT * FROM sas.submit(''good'', start_before => now())', '0A000', NULL, 'start_before is not in this release');
-SELECT throws_ok('SELECT * FROM sas.submit(''good'', after_run => 1)', '0A000', NULL, 'after_run is not in this release');
+SELECT pg_temp.refused('SELECT * FROM sas.submit(''good'', start_at => now() + interval ''1 h'', start_before => now())', '22023', '/start_before', 'a start_before that is not after start_at');
+SELECT pg_temp.refused('SELECT * FROM sas.submit(''good'', after_run => 4711)', '42704', '/after_run', 'an earlier run that does not exist');
+SELECT pg_temp.refused(format('SELECT * FROM sas.submit(''good'', after_result => %L)', r), '22023', '/after_result', format('after_result %s', coalesce(r, 'null'))) FROM unnest('{"{}","{done}",NULL}'::text[]) r;
+SELECT throws_ok('SELECT sas.pause_workflow(''nope'')', '42704', NULL, 'a workflow that is not there cannot be paused');
+SELECT throws_ok('SELECT sas.resume_workflow(''nope'')', '42704', NULL, 'a workflow that is not there cannot be resumed');
+SELECT pg_temp.refused('SELECT sas.create_queue(''Not Plain'', 1)', '42602', '/name', 'a queue whose name is not plain');
+SELECT pg_temp.refused(format('SELECT sas.create_queue(''q'', %s)', n), '22023', '/max_running', format('a queue of %s', n)) FROM unnest('{0,-1,1000001,NULL}'::text[]) n WHERE n IS NOT NULL;
+SELECT pg_temp.refused(format('SELECT sas.%s_queue(''nope'')', v), '42704', '/name', format('%s of a queue that is not there', v)) FROM unnest('{drop,pause,resume}'::text[]) v;
+SELECT pg_temp.refused('SELECT sas.alter_queue(''nope'', 1)', '42704', '/name', 'alter of a queue that is not there');
 SELECT throws_ok('SELECT sas.drop_workflow(''nope'')', '42704', NULL, 'a workflow that is not there cannot be dropped');
 SELECT throws_ok('SELECT sas.grant_workflow(''nope'', ''sas_definer'')', '42704', NULL, 'a workflow that is not there cannot be granted');
 SELECT throws_ok('SELECT sas.grant_usage(''sas_definer'', ''king'')', '22023', NULL, 'an unknown level cannot be granted');

@@ -76,10 +76,10 @@ END $$;
 
 CREATE TEMP TABLE may (level text, who text, verbs text);
 INSERT INTO may VALUES
-('user', 'ann', 'health create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow submit submit_batch wait read_replies pause resume retry cancel'),
-('operator', 'op', 'health validate_workflow wait pause resume retry cancel acknowledge reset_agent'),
+('user', 'ann', 'health create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow submit submit_batch wait read_replies pause resume retry cancel pause_workflow resume_workflow'),
+('operator', 'op', 'health validate_workflow wait pause resume retry cancel acknowledge reset_agent pause_workflow resume_workflow pause_queue resume_queue'),
 ('monitor', 'mon', 'health'),
-('admin', 'adm', 'health create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow submit submit_batch wait read_replies pause resume retry cancel acknowledge reset_agent create_agent alter_agent drop_agent set_secret drop_secret worker_restart grant_usage claim complete fail heartbeat hand_back'),
+('admin', 'adm', 'health create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow submit submit_batch wait read_replies pause resume retry cancel acknowledge reset_agent pause_workflow resume_workflow pause_queue resume_queue create_queue alter_queue drop_queue create_agent alter_agent drop_agent set_secret drop_secret worker_restart grant_usage claim complete fail heartbeat hand_back'),
 ('worker', 'wrk', 'claim complete fail heartbeat hand_back'),
 ('worker of one agent', 'wrk_packer', 'claim complete fail heartbeat hand_back'),
 ('no level', 'nobody', '');
@@ -98,7 +98,7 @@ SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 's
           '{}', format('with %s one changes nothing through a view', m.level))
 FROM may m;
 SELECT is((SELECT count(*)::int FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v' AND has_table_privilege(m.who, c.oid, 'SELECT')),
-          CASE WHEN m.level ~ '^(no level|worker)' THEN 0 ELSE 11 END, format('with %s one may look at this many views', m.level))
+          CASE WHEN m.level ~ '^(no level|worker)' THEN 0 ELSE 12 END, format('with %s one may look at this many views', m.level))
 FROM may m;
 -- each view can be read to its last column
 SELECT is(pg_temp.as_role(m.who, format('SELECT * FROM sas.%I', c.relname)), 'ok', format('with %s one can read sas.%s', m.level, c.relname))
@@ -113,7 +113,7 @@ SELECT is(pg_temp.as_role('nobody', $$SELECT * FROM sas.submit('x')$$), '42501',
 SELECT is(pg_temp.as_role('nobody', $$SELECT * FROM sas.runs$$), '42501', 'without a level one sees nothing');
 
 -- nobody acts in the name of another
-SELECT is(pg_temp.as_role(w, format($$SELECT * FROM sas._submit(%s, 'x', '{}', NULL, 0, NULL, NULL, NULL, NULL, NULL, '{}')$$, 'bob'::regrole::oid)), '42501', w || ' cannot call the internal submit with the role of another')
+SELECT is(pg_temp.as_role(w, format($$SELECT * FROM sas._submit(%s, 'x', '{}', NULL, 0, NULL, NULL, NULL, NULL, NULL, '{}', '{success}')$$, 'bob'::regrole::oid)), '42501', w || ' cannot call the internal submit with the role of another')
 FROM unnest('{ann,op,mon,adm}'::text[]) w;
 SELECT is(pg_temp.as_role(w, format($$SELECT sas._grant_usage(%s, %L, 'admin', NULL)$$, '10', w)), '42501', w || ' cannot call the internal grant_usage with the role of another')
 FROM unnest('{ann,op,mon}'::text[]) w;

@@ -25,12 +25,19 @@ INSERT INTO wanted VALUES
 ('drop_workflow', 'name text', 'void'),
 ('grant_workflow', 'workflow text, role regrole', 'void'),
 ('revoke_workflow', 'workflow text, role regrole', 'void'),
-('submit', 'workflow text, input jsonb DEFAULT ''{}''::jsonb, key text DEFAULT NULL::text, priority integer DEFAULT 0, start_at timestamp with time zone DEFAULT NULL::timestamp with time zone, start_before timestamp with time zone DEFAULT NULL::timestamp with time zone, deadline interval DEFAULT NULL::interval, after_run bigint DEFAULT NULL::bigint, reply_to text DEFAULT NULL::text, labels jsonb DEFAULT ''{}''::jsonb, OUT run_id bigint, OUT created boolean', 'record'),
-('submit_batch', 'workflow text, inputs jsonb[], keys text[] DEFAULT NULL::text[], priority integer DEFAULT 0, start_at timestamp with time zone DEFAULT NULL::timestamp with time zone, start_before timestamp with time zone DEFAULT NULL::timestamp with time zone, deadline interval DEFAULT NULL::interval, after_run bigint DEFAULT NULL::bigint, reply_to text DEFAULT NULL::text, labels jsonb DEFAULT ''{}''::jsonb', 'TABLE(run_id bigint, created boolean)'),
+('submit', 'workflow text, input jsonb DEFAULT ''{}''::jsonb, key text DEFAULT NULL::text, priority integer DEFAULT 0, start_at timestamp with time zone DEFAULT NULL::timestamp with time zone, start_before timestamp with time zone DEFAULT NULL::timestamp with time zone, deadline interval DEFAULT NULL::interval, after_run bigint DEFAULT NULL::bigint, reply_to text DEFAULT NULL::text, labels jsonb DEFAULT ''{}''::jsonb, after_result text[] DEFAULT ''{success,warning}''::text[], OUT run_id bigint, OUT created boolean', 'record'),
+('submit_batch', 'workflow text, inputs jsonb[], keys text[] DEFAULT NULL::text[], priority integer DEFAULT 0, start_at timestamp with time zone DEFAULT NULL::timestamp with time zone, start_before timestamp with time zone DEFAULT NULL::timestamp with time zone, deadline interval DEFAULT NULL::interval, after_run bigint DEFAULT NULL::bigint, reply_to text DEFAULT NULL::text, labels jsonb DEFAULT ''{}''::jsonb, after_result text[] DEFAULT ''{success,warning}''::text[]', 'TABLE(run_id bigint, created boolean)'),
 ('wait', 'run_id bigint, timeout interval DEFAULT ''00:01:00''::interval', 'TABLE(state text, result text, output jsonb, error jsonb)'),
 ('read_replies', 'queue text, quantity integer DEFAULT 1', 'TABLE(event text, run_id bigint, workflow text, key text, result text, output jsonb, error jsonb, created_at timestamp with time zone)'),
 ('acknowledge', 'alert_id bigint', 'integer'),
 ('acknowledge', 'alert_ids bigint[]', 'integer'),
+('pause_workflow', 'name text', 'boolean'),
+('resume_workflow', 'name text', 'boolean'),
+('create_queue', 'name text, max_running integer', 'void'),
+('alter_queue', 'name text, max_running integer', 'void'),
+('drop_queue', 'name text', 'void'),
+('pause_queue', 'name text', 'boolean'),
+('resume_queue', 'name text', 'boolean'),
 ('worker_restart', '', 'integer'),
 ('claim', 'agent text, worker text, quantity integer DEFAULT 1, lease interval DEFAULT ''00:00:30''::interval', 'TABLE(request_id uuid, run_id bigint, step text, undo boolean, idempotency_key text, request jsonb, checkpoint jsonb, lease_until timestamp with time zone)'),
 ('complete', 'request_id uuid, output jsonb', 'boolean'),
@@ -96,7 +103,7 @@ FROM (VALUES
 SELECT is((SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = 'sas.run_details'::regclass AND a.attnum > 0),
           '{runid,workflow,status,return_message,start_time,end_time}', 'sas.run_details has the columns of cron.job_run_details');
 SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind IN ('v', 'm') ORDER BY 1),
-          '{agents,alerts,attempts,history,run_details,runs,settings,steps,transitions,workers,workflows}'::text[], 'these are all views');
+          '{agents,alerts,attempts,history,queues,run_details,runs,settings,steps,transitions,workers,workflows}'::text[], 'these are all views');
 SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v'
                   AND c.relname NOT IN ('transitions', 'settings', 'run_details')
                   AND NOT coalesce('security_barrier=true' = ANY (c.reloptions), false) ORDER BY 1),
@@ -131,7 +138,7 @@ SELECT is((SELECT (e.extrelocatable, n.nspname, v.superuser, v.trusted) FROM pg_
 SELECT is(ARRAY(SELECT c::regclass::text FROM pg_extension e, unnest(e.extconfig) c WHERE e.extname = 'sas' AND c = 'sas.secret'::regclass),
           '{}', 'secrets are left out of dumps');
 SELECT is(ARRAY(SELECT c.oid::regclass::text FROM pg_class c
-                WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind IN ('r', 'S') AND c.relname NOT IN ('secret', 'transition')
+                WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind IN ('r', 'S') AND c.relname NOT IN ('secret', 'transition', 'turn')
                   AND NOT c.oid = ANY ((SELECT extconfig FROM pg_extension WHERE extname = 'sas')::oid[]) ORDER BY 1),
           '{}', 'every other table, and every sequence, is dumped');
 

@@ -1,0 +1,89 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- after_run: a run that follows another.
+\set SHOW_CONTEXT never
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('order', '{"a": {"agent": "inventory", "call": {}}}') \g /dev/null
+SELECT t.workflow('later', '{"b": {"agent": "payments", "call": {}}}') \g /dev/null
+SELECT t.workflow('fails', '{"x": {"agent": "inventory", "call": {}}}', '{"on_failure": "fail"}') \g /dev/null
+SELECT t.workflow('skips', '{"x": {"agent": "inventory", "call": {}, "on_failure": "skip"}}') \g /dev/null
+\echo it stays scheduled until that run has stopped, and begins then
+SELECT run_id FROM sas.submit('order');
+SELECT run_id FROM sas.submit('later', after_run => 1);
+SELECT run_id FROM sas.submit('later', after_run => 2);
+SELECT t.settle() \g /dev/null
+SELECT t.claim();
+SELECT run_id, state, after_run, waits_for FROM sas.runs ORDER BY 1;
+SELECT t.answer('a');
+SELECT t.settle() \g /dev/null
+SELECT run_id, state, after_run, waits_for FROM sas.runs ORDER BY 1;
+SELECT t.work();
+SELECT run_id, state, result FROM sas.runs ORDER BY 1;
+SELECT * FROM t.left_over();
+\echo who follows whom is seen from both sides
+SELECT run_id FROM sas.runs WHERE after_run = 2;
+\echo after one that has ended already
+SELECT run_id FROM sas.submit('later', after_run => 1);
+SELECT t.work();
+SELECT state, result FROM sas.runs WHERE run_id = 4;
+\echo after one that failed or was cancelled it stops, and says which
+SELECT t.clean() \g /dev/null
+SELECT run_id FROM sas.submit('fails');
+SELECT run_id FROM sas.submit('later', after_run => 1);
+SELECT run_id FROM sas.submit('later', after_run => 2);
+SELECT run_id FROM sas.submit('order', start_at => sas._now() + interval '1 h');
+SELECT run_id FROM sas.submit('later', after_run => 4);
+SELECT t.work('{"x": "permanent 400"}');
+SELECT state FROM sas.cancel(4);
+SELECT t.work();
+SELECT run_id, state, result, error ->> 'title' AS title, error ->> 'detail' AS detail FROM sas.runs ORDER BY 1;
+\echo unless it was said otherwise
+SELECT run_id FROM sas.submit('later', after_run => 1, after_result => '{error,cancelled}');
+SELECT run_id FROM sas.submit('later', after_run => 4, after_result => '{success,warning,error,compensated,cancelled}');
+SELECT run_id FROM sas.submit('skips');
+SELECT run_id FROM sas.submit('later', after_run => 8);
+SELECT run_id FROM sas.submit('later', after_run => 8, after_result => '{success}');
+SELECT run_id FROM sas.submit('later', after_run => 8, after_result => '{compensated}');
+SELECT t.work('{"x": "permanent 400"}');
+SELECT run_id, state, result, error ->> 'title' AS title FROM sas.runs WHERE run_id > 5 ORDER BY 1;
+SELECT * FROM t.left_over();
+\echo after a paused run it waits
+SELECT t.clean() \g /dev/null
+SELECT run_id FROM sas.submit('order');
+SELECT run_id FROM sas.submit('later', after_run => 1);
+SELECT state FROM sas.pause(1);
+SELECT t.later('1 day') \g /dev/null
+SELECT t.work();
+SELECT state FROM sas.runs WHERE run_id = 2;
+SELECT state FROM sas.resume(1);
+SELECT t.work();
+SELECT state, result FROM sas.runs WHERE run_id = 2;
+\echo start_at and the pause of its own hold one that nothing else keeps
+SELECT run_id FROM sas.submit('later', after_run => 1, start_at => sas._now() + interval '1 h');
+SELECT run_id FROM sas.submit('later', after_run => 1, start_at => sas._now() + interval '1 h');
+SELECT state FROM sas.pause(4);
+SELECT t.work();
+SELECT run_id, state, waits_for FROM sas.runs WHERE run_id > 2 ORDER BY 1;
+SELECT t.later('1 h') \g /dev/null
+SELECT t.work();
+SELECT run_id, state, result FROM sas.runs WHERE run_id > 2 ORDER BY 1;
+SELECT state FROM sas.resume(4);
+SELECT t.work();
+SELECT run_id, state, result FROM sas.runs WHERE run_id > 2 ORDER BY 1;
+\echo one that failed while start_at is ahead is told at once
+SELECT t.clean() \g /dev/null
+SELECT run_id FROM sas.submit('fails');
+SELECT run_id FROM sas.submit('later', after_run => 1, start_at => sas._now() + interval '1 h');
+SELECT t.work('{"x": "permanent 400"}');
+SELECT state, result FROM sas.runs WHERE run_id = 2;
+\echo a batch
+SELECT run_id FROM sas.submit('order');
+SELECT run_id FROM sas.submit_batch('later', ARRAY['{}', '{}']::jsonb[], after_run => 3);
+SELECT t.work();
+SELECT run_id, state, result FROM sas.runs WHERE run_id > 3 ORDER BY 1;
+\echo the deadline counts while it waits
+SELECT run_id FROM sas.submit('order');
+SELECT run_id FROM sas.submit('later', after_run => 6, deadline => '1 h');
+SELECT t.later('1 h') \g /dev/null
+SELECT t.settle() \g /dev/null
+SELECT state, result, error ->> 'title' AS title FROM sas.runs WHERE run_id = 7;

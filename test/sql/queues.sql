@@ -1,0 +1,172 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- queues: steps that may run so many at a time, whatever their agent.
+\set SHOW_CONTEXT never
+SELECT t.clean() \g /dev/null
+SELECT sas.create_queue('slow', 2);
+SELECT t.workflow('two', '{"a": {"agent": "inventory", "call": {}, "queue": "slow"}, "b": {"agent": "payments", "call": {}}, "f": {"function": "t.echo", "queue": "slow", "after": ["a"]}}') \g /dev/null
+CREATE VIEW t.queue AS SELECT name, max_running, running, waiting, paused_at IS NOT NULL AS paused FROM sas.queues ORDER BY 1;
+\echo only as many as the queue has places are claimed; other steps are not held up
+SELECT run_id FROM sas.submit_batch('two', ARRAY['{}', '{}', '{}']::jsonb[]);
+SELECT * FROM t.show(1);
+SELECT t.claim();
+SELECT t.schedule();
+SELECT * FROM t.queue;
+SELECT t.claim();
+SELECT t.claim('v');
+SELECT attempt, state, waiting_kind, waiting_on FROM sas.steps WHERE step = 'a' ORDER BY run_id;
+\echo one that ends gives its place to the next, by rank
+SELECT t.answer('a', for_run => 2);
+SELECT t.schedule();
+SELECT t.claim();
+SELECT * FROM t.queue;
+SELECT t.work();
+SELECT run_id, state, result FROM sas.runs ORDER BY 1;
+SELECT * FROM t.queue;
+SELECT * FROM t.left_over();
+\echo a failure gives the place back while it cools off; so does a hand-back; no attempt is burnt while it waits
+SELECT t.clean() \g /dev/null
+SELECT sas.alter_queue('slow', 1);
+SELECT t.workflow('one', '{"a": {"agent": "inventory", "call": {}, "queue": "slow"}}') \g /dev/null
+SELECT run_id FROM sas.submit_batch('one', ARRAY['{}', '{}']::jsonb[]);
+SELECT t.settle() \g /dev/null
+SELECT t.claim();
+SELECT t.answer('a', 'transient 503');
+SELECT t.settle() \g /dev/null
+SELECT t.claim();
+SELECT t.answer('a', 'hand_back', again_in => '1 h');
+SELECT t.settle() \g /dev/null
+SELECT * FROM t.queue;
+SELECT t.later('1 h') \g /dev/null
+SELECT t.settle() \g /dev/null
+SELECT * FROM t.queue;
+SELECT t.claim();
+SELECT t.answer('a', 'hand_back');
+SELECT * FROM t.queue;
+SELECT t.work();
+SELECT run_id, step, attempt, failure_count FROM sas.steps ORDER BY 1;
+SELECT * FROM t.left_over();
+\echo the place of a worker that is gone is given back when its step is taken back
+SELECT t.clean() \g /dev/null
+SELECT run_id FROM sas.submit_batch('one', ARRAY['{}', '{}']::jsonb[]);
+SELECT t.settle() \g /dev/null
+SELECT t.claim('dies');
+UPDATE t.worker SET alive = false WHERE name = 'dies';
+SELECT t.settle() \g /dev/null
+SELECT * FROM t.queue;
+SELECT t.claim();
+DELETE FROM t.held WHERE worker = 'dies';
+SELECT t.work();
+SELECT t.later('1 min') \g /dev/null
+SELECT t.work();
+SELECT * FROM t.left_over();
+\echo pause and cancel of a run give its places back; what waited is parked
+SELECT t.clean() \g /dev/null
+SELECT run_id FROM sas.submit_batch('one', ARRAY['{}', '{}', '{}']::jsonb[]);
+SELECT t.settle() \g /dev/null
+SELECT state FROM sas.pause(ARRAY[1, 2]);
+SELECT t.settle() \g /dev/null
+SELECT * FROM t.queue;
+SELECT run_id, state, waiting_kind, waiting_on FROM sas.steps ORDER BY 1;
+SELECT state FROM sas.cancel(3);
+SELECT t.settle() \g /dev/null
+SELECT * FROM t.queue;
+SELECT state FROM sas.resume(ARRAY[1, 2]);
+SELECT * FROM t.queue;
+SELECT t.work();
+SELECT run_id, state, result FROM sas.runs ORDER BY 1;
+\echo pause of a queue: nothing more of it is claimed, what runs goes on
+SELECT t.clean() \g /dev/null
+SELECT sas.alter_queue('slow', 2);
+SELECT run_id FROM sas.submit_batch('one', ARRAY['{}', '{}', '{}']::jsonb[]);
+SELECT t.settle() \g /dev/null
+SELECT t.claim(quantity => 1);
+SELECT sas.pause_queue('slow');
+SELECT sas.pause_queue('slow');
+SELECT t.settle() \g /dev/null
+SELECT * FROM t.queue;
+SELECT t.claim('v');
+SELECT t.answer('a');
+SELECT t.settle() \g /dev/null
+SELECT * FROM t.queue;
+SELECT sas.resume_queue('slow');
+SELECT sas.resume_queue('slow');
+SELECT t.work();
+SELECT * FROM t.queue;
+\echo a limit that is raised or lowered
+SELECT t.clean() \g /dev/null
+SELECT run_id FROM sas.submit_batch('one', ARRAY['{}', '{}', '{}', '{}']::jsonb[]);
+SELECT t.settle() \g /dev/null
+SELECT t.claim();
+SELECT sas.alter_queue('slow', 3);
+SELECT t.settle() \g /dev/null
+SELECT * FROM t.queue;
+SELECT sas.alter_queue('slow', 1);
+SELECT t.settle() \g /dev/null
+SELECT * FROM t.queue;
+SELECT t.claim();
+SELECT t.answer('a');
+SELECT t.answer('a');
+SELECT t.settle() \g /dev/null
+SELECT * FROM t.queue;
+SELECT t.work();
+SELECT * FROM t.left_over();
+\echo by priority within a queue, with ageing; else first come, first served
+SELECT t.clean() \g /dev/null
+SELECT run_id FROM sas.submit('one');
+SELECT run_id FROM sas.submit('one');
+SELECT t.later('10 min') \g /dev/null
+SELECT run_id FROM sas.submit('one');
+SELECT run_id FROM sas.submit('one', priority => 1);
+SELECT t.later('2 h') \g /dev/null
+SELECT run_id FROM sas.submit('one', priority => 1);
+CREATE FUNCTION t.one_by_one() RETURNS SETOF bigint LANGUAGE plpgsql AS $$
+BEGIN
+    LOOP
+        PERFORM t.settle();
+        EXIT WHEN t.claim() = 'nothing';
+        RETURN QUERY SELECT h.run_id FROM t.held h;
+        PERFORM t.answer('a');
+    END LOOP;
+END $$;
+SELECT * FROM t.one_by_one();
+\echo the queue of the run holds for its steps unless they say otherwise, and for their undo
+SELECT t.clean() \g /dev/null
+SELECT sas.create_queue('other', 1);
+SELECT t.workflow('all', '{"a": {"agent": "inventory", "call": {}, "undo": {"call": {}}}, "b": {"agent": "inventory", "call": {}, "queue": "other"}, "c": {"agent": "inventory", "call": {}, "queue": null}, "d": {"agent": "payments", "call": {}, "after": ["a", "b", "c"]}}', '{"queue": "slow"}') \g /dev/null
+SELECT run_id FROM sas.submit('all');
+SELECT queue FROM sas.runs;
+SELECT step, state, waiting_kind, waiting_on FROM sas.steps ORDER BY 1;
+SELECT t.work('{"d": "permanent 400"}');
+SELECT t.brief(1);
+SELECT * FROM t.left_over();
+\echo children have the queue of their step
+SELECT run_id FROM sas.submit('all');
+SELECT t.workflow('child', '{"x": {"agent": "payments", "call": {}}}') \g /dev/null
+SELECT FROM sas._submit_runs(current_user::regrole::oid, 'child', ARRAY['{}']::jsonb[], NULL, 0, NULL, NULL, NULL, NULL, NULL, '{}', 2, (SELECT step_no FROM sas.workflow_step w JOIN sas.run r USING (version_id) WHERE run_id = 2 AND w.name = 'b'), ARRAY[0]) \g /dev/null
+SELECT FROM sas._submit_runs(current_user::regrole::oid, 'child', ARRAY['{}']::jsonb[], NULL, 0, NULL, NULL, NULL, NULL, NULL, '{}', 2, (SELECT step_no FROM sas.workflow_step w JOIN sas.run r USING (version_id) WHERE run_id = 2 AND NOT w.undo AND w.name = 'd'), ARRAY[0]) \g /dev/null
+SELECT workflow, queue FROM sas.runs WHERE run_id > 1 ORDER BY run_id;
+SELECT t.work();
+\echo verbs
+SELECT sas.create_queue('Bad', 1);
+SELECT sas.create_queue('zero', 0);
+SELECT sas.alter_queue('nosuch', 1);
+SELECT sas.pause_queue('nosuch');
+SELECT sas.drop_queue('slow');
+SELECT sas.create_queue('unused', 1);
+SELECT sas.drop_queue('unused');
+SELECT sas.drop_queue('unused');
+SELECT * FROM t.queue;
+SELECT * FROM t.left_over();
+\echo the elements of a map wait in the queue of their step; a step that waits for something takes no place
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('map', '{"m": {"function": "t.echo", "each": "{{input.items}}", "input": {"n": "{{item}}"}, "queue": "slow"}, "w": {"wait": {"signal": "go"}, "queue": "slow"}}') \g /dev/null
+SELECT run_id FROM sas.submit('map', '{"items": [1, 2, 3]}');
+SELECT t.settle() \g /dev/null
+SELECT * FROM t.queue;
+SELECT t.claim();
+SELECT sas.signal(1, 'go') \g /dev/null
+SELECT t.answer('m', output => '{}');
+SELECT t.work();
+SELECT t.brief(1);
+SELECT * FROM t.left_over();

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: PostgreSQL
+#
+# Limits hold over all workers and through kill -9: the places of a queue, and
+# the places under a key. A run that follows another begins at once.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+use SasTest;
+use Test::More;
+
+my $node = new_node('main',
+	'sas.schedulers' => 2,
+	'sas.function_workers' => 4,
+	max_worker_processes => 20);
+$node->safe_psql('postgres', q{
+	CREATE TABLE spell (run int NOT NULL, step text NOT NULL, began timestamptz NOT NULL, ended timestamptz NOT NULL);
+	CREATE FUNCTION dwell(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+	DECLARE
+		began timestamptz := clock_timestamp();
+	BEGIN
+		PERFORM pg_sleep(0.02);
+		INSERT INTO public.spell VALUES ((input->>'n')::int, input->>'step', began, clock_timestamp());
+		RETURN '{}';
+	END $$;
+	CREATE FUNCTION quick(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT '{}'::jsonb $$;
+	SELECT sas.create_queue('narrow', 2);
+	SELECT sas.create_workflow('queued', '{"steps": {
+		"a": {"function": "public.dwell", "queue": "narrow", "input": {"n": "{{input.n}}", "step": "queued"}}}, "recovery": {"initial": "100 ms"}}');
+	SELECT sas.create_workflow('keyed', '{"steps": {
+		"a": {"function": "public.dwell", "input": {"n": "{{input.n}}", "step": "keyed"}},
+		"b": {"function": "public.dwell", "input": {"n": "{{input.n}}", "step": "keyed"}, "after": ["a"]}},
+		"concurrency": {"key": "{{input.account}}"}, "recovery": {"initial": "100 ms"}}');
+	SELECT sas.create_workflow('one', '{"steps": {"a": {"function": "public.quick"}}}');});
+wait_for($node, q{SELECT count(*) FROM sas.workers WHERE actor = 'function'}, '4');
+
+$node->safe_psql('postgres', q{
+	SELECT count(*) FROM sas.submit_batch('queued', ARRAY(SELECT jsonb_build_object('n', i) FROM generate_series(1, 120) i));
+	SELECT count(*) FROM sas.submit_batch('keyed', ARRAY(SELECT jsonb_build_object('n', i, 'account', i % 3) FROM generate_series(1, 60) i))});
+foreach my $actor (qw(function scheduler function))
+{
+	my $done = $node->safe_psql('postgres', 'SELECT count(*) FROM spell');
+	wait_for($node, "SELECT count(*) > $done + 15 FROM spell");
+	my $boot = $node->safe_psql('postgres', 'SELECT sas._boot()');
+	kill_worker($node, $actor, 'KILL');
+	ok(wait_for($node, "SELECT sas._boot() <> $boot"), "the server restarts after kill -9 of a $actor worker");
+}
+all_ended($node, 'four function workers, a queue of two places and a place per key: every run ends, whoever is killed');
+is($node->safe_psql('postgres', q{SELECT string_agg(result || ' ' || n, ', ') FROM (SELECT result, count(*) AS n FROM sas.runs GROUP BY 1) r}),
+	'success 180', 'with success');
+is($node->safe_psql('postgres', q{SELECT count(*) || ' ' || count(DISTINCT (run, step)) FROM spell WHERE step = 'queued'}), '120 120', 'each queued step was done once');
+
+# at the beginning of each: how many are there
+my $most = $node->safe_psql('postgres', q{
+	SELECT max(n) FROM (SELECT (SELECT count(*) FROM spell o WHERE o.step = 'queued' AND o.began <= s.began AND o.ended > s.began) AS n FROM spell s WHERE s.step = 'queued') x});
+is($most, 2, 'two steps of the queue ran at once, and never more');
+is($node->safe_psql('postgres', q{
+		SELECT count(*) FROM sas.runs r JOIN sas.runs o ON o.workflow = 'keyed' AND o.input->'account' = r.input->'account' AND o.run_id > r.run_id AND o.started_at < r.finished_at
+		WHERE r.workflow = 'keyed'}), '0', 'no two runs of one key were open at once, and they came in the order of their submits');
+is($node->safe_psql('postgres', 'SELECT (SELECT count(*) FROM sas.run_place) + (SELECT count(*) FROM sas.queue_place)'), '0', 'all places were given back');
+
+# -- how soon a run begins that follows another ------------------------------------
+
+my $last = $node->safe_psql('postgres', q{SELECT run_id FROM sas.submit('one', start_at => now() + interval '1 s')});
+foreach (1 .. 100)
+{
+	$last = $node->safe_psql('postgres', "SELECT run_id FROM sas.submit('one', after_run => $last)");
+}
+all_ended($node, 'a chain of 100 runs ends');
+note('a run began after the end of the one before: '
+	  . $node->safe_psql('postgres', q{
+		SELECT format('median %s ms, p99 %s ms, longest %s ms', percentile_cont(0.5) WITHIN GROUP (ORDER BY ms), percentile_disc(0.99) WITHIN GROUP (ORDER BY ms), max(ms))
+		FROM (SELECT round(extract(epoch FROM r.started_at - e.finished_at)::numeric * 1000, 1)::float8 AS ms FROM sas.runs r JOIN sas.runs e ON e.run_id = r.after_run) x}));
+is($node->safe_psql('postgres', q{SELECT count(*) FROM sas.runs r JOIN sas.runs e ON e.run_id = r.after_run WHERE r.started_at < e.finished_at}), '0',
+	'none began before the one before had ended');
+
+# what was late by a moment is told, not judged
+$node->safe_psql('postgres', q{SELECT sas.submit('one', start_at => now() + i * interval '20 ms') FROM generate_series(1, 50) i});
+all_ended($node, 'delayed runs end');
+note('a delayed run began after its time: '
+	  . $node->safe_psql('postgres', q{
+		SELECT format('median %s ms, p99 %s ms', percentile_cont(0.5) WITHIN GROUP (ORDER BY ms), percentile_disc(0.99) WITHIN GROUP (ORDER BY ms))
+		FROM (SELECT round(extract(epoch FROM started_at - start_at)::numeric * 1000, 1)::float8 AS ms FROM (SELECT * FROM sas.runs WHERE start_at IS NOT NULL ORDER BY run_id DESC LIMIT 50) r) x}));
+done_testing();
