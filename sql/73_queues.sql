@@ -70,7 +70,7 @@ BEGIN
     placed AS (
         INSERT INTO sas.queue_place (run_id, step_no, element, queue_id) SELECT o.run_id, o.step_no, o.element, o.queue_id FROM out o)
     SELECT array_agg(DISTINCT m.lane), count(*) INTO lanes, out_now FROM moved m;
-    PERFORM sas._ring(lanes, false, false, '{}') WHERE lanes IS NOT NULL;
+    PERFORM sas._ring(sas._tell_outside(lanes), false, false, '{}') WHERE lanes IS NOT NULL;
     RETURN back_now + out_now;
 END $$;
 
