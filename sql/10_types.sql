@@ -86,3 +86,54 @@ CREATE TYPE sas._problem AS (
     hint text,
     code text
 );
+
+-- A definition, or one that is included in it, while it is compiled.
+--   key       where the step that includes it stands: its ordinal in each scope from the root on; empty at the root
+--   prefix    of the names of its steps: "" at the root, "x." inside step x
+--   path      JSON pointer to the step that includes it, "" at the root
+--   chain     the names of the workflows from the root to here
+--   policy    on_failure that holds for steps that say nothing else
+CREATE TYPE sas._scope AS (
+    no int,
+    parent int,
+    key int[],
+    prefix text,
+    path text,
+    workflow text,
+    version int,
+    chain text[],
+    definition jsonb,
+    policy jsonb,
+    recovery jsonb
+);
+
+-- A step while it is compiled.
+--   kind      step; open and close: the two ends of an include; join: a point in a flow
+--   name      from the root on; local: inside its scope, null for what cannot be named
+--   sees      the scope in which its templates look for steps and input
+--   entry     the step that its predecessors lead to: itself, or the open end of an include
+CREATE TYPE sas._node AS (
+    no int,
+    kind text,
+    scope int,
+    sees int,
+    name text,
+    local text,
+    entry int,
+    key int[],
+    path text,
+    body jsonb
+);
+
+-- A reference in a template of a node. node 0 is the output of the run.
+CREATE TYPE sas._node_reference AS (
+    node int,
+    undo boolean,
+    scope int,
+    pointer text,
+    reference text,
+    root text,
+    member text,
+    third text,
+    problem text
+);

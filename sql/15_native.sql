@@ -6,6 +6,11 @@
 CREATE FUNCTION sas._find_cycle(from_nos int[], to_nos int[], n int) RETURNS int[]
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_find_cycle';
 
+-- sas._is_before(from_nos, to_nos, n, firsts, seconds): for each pair, whether a way leads from the
+-- first to the second; the edges are without a cycle.
+CREATE FUNCTION sas._is_before(from_nos int[], to_nos int[], n int, firsts int[], seconds int[]) RETURNS boolean[]
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_is_before';
+
 -- sas._url_problem(url): why it cannot be the base of an agent; null when it can.
 CREATE FUNCTION sas._url_problem(url text) RETURNS text
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_url_problem';

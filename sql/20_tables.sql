@@ -125,6 +125,10 @@ CREATE TABLE sas.workflow_step (
     step_no int NOT NULL,
     undo boolean NOT NULL,
     name text NOT NULL,
+    local_name text NOT NULL,
+    scope_no int,
+    hidden boolean NOT NULL,
+    covers int[],
     kind text NOT NULL,
     lane int NOT NULL,
     function text,
@@ -154,13 +158,18 @@ COMMENT ON COLUMN sas.workflow_step.shape IS 'What the scheduler must know of a 
 COMMENT ON COLUMN sas.workflow_step.enters IS 'The scheduler looks at this step before it begins.';
 COMMENT ON TABLE sas.workflow_step IS 'Compiled steps: lane 0 is a function, any other the agent; reads names the steps whose results its templates use.';
 
+COMMENT ON COLUMN sas.workflow_step.local_name IS 'Its name inside its scope: of "x.a" in an included workflow, "a".';
+COMMENT ON COLUMN sas.workflow_step.scope_no IS 'The step whose result is the input that its templates see: the open end of an include; null: the run''s.';
+COMMENT ON COLUMN sas.workflow_step.hidden IS 'Made by sas, and bears no name that can be referred to; its number is behind that of finalize.';
+COMMENT ON COLUMN sas.workflow_step.covers IS 'Of the open end of an include: all that is inside, the close end last.';
+
 CREATE TABLE sas.workflow_edge (
     version_id int NOT NULL REFERENCES sas.workflow_version ON DELETE CASCADE,
     from_no int NOT NULL,
     to_no int NOT NULL,
     PRIMARY KEY (version_id, from_no, to_no)
 );
-COMMENT ON TABLE sas.workflow_edge IS 'Which step comes before which, from after and from references.';
+COMMENT ON TABLE sas.workflow_edge IS 'Which step comes before which, from after, flow, references and the ends of an include.';
 
 -- runs --------------------------------------------------------------------------
 

@@ -294,12 +294,15 @@ CREATE FUNCTION sas._step_key(trace uuid, step text, element int, undo boolean) 
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_step_key';
 
 -- sas._steps_context(run_id, version_id, trace, reads, own_no, own_element): what templates
--- see under "steps". reads null: all. An element of step own_no sees its own
+-- see under "steps". reads null: all but what is inside an include. An element of step own_no sees its own
 -- result under the name of its step.
 CREATE FUNCTION sas._steps_context(run_id bigint, version_id int, trace uuid, reads int[], own_no int, own_element int) RETURNS jsonb
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN (SELECT coalesce(jsonb_object_agg(w.name,
+    IF $4 IS NULL THEN
+        $4 := ARRAY(SELECT w.step_no FROM sas.workflow_step w WHERE w.version_id = $2 AND NOT w.undo AND NOT w.hidden AND strpos(w.name, '.') = 0);
+    END IF;
+    RETURN (SELECT coalesce(jsonb_object_agg(w.local_name,
                        jsonb_build_object('key', sas._step_key($3, w.name, e.element, false),
                                           'state', coalesce(s.state, 'waiting'),
                                           'failed', coalesce(s.state = 'failed', false))
@@ -307,7 +310,7 @@ BEGIN
             FROM sas.workflow_step w
             CROSS JOIN LATERAL (SELECT CASE WHEN w.step_no = $5 THEN $6 ELSE 0 END AS element) e
             LEFT JOIN sas.step s ON s.run_id = $1 AND s.step_no = w.step_no AND s.element = e.element
-            WHERE w.version_id = $2 AND NOT w.undo AND ($4 IS NULL OR w.step_no = ANY ($4)));
+            WHERE w.version_id = $2 AND w.step_no = ANY ($4) AND NOT w.undo);
 END $$;
 
 -- sas._run_context(run, step name, reads): the root that the paths of a run's output and finalize start from.
@@ -341,7 +344,8 @@ END $$;
 CREATE FUNCTION sas._context(r sas.run, w sas.workflow_step, element int) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object(
-        'input', CASE WHEN w.input_reads IS NULL OR w.enters AND element = 0 THEN r.input WHEN w.input_reads = '{}' THEN '{}'::jsonb ELSE sas._members(r.input, w.input_reads) END,
+        'input', CASE WHEN w.scope_no IS NOT NULL THEN (SELECT o.output FROM sas.step o WHERE o.run_id = r.run_id AND o.step_no = w.scope_no AND o.element = 0)
+                      WHEN w.input_reads IS NULL OR w.enters AND element = 0 THEN r.input WHEN w.input_reads = '{}' THEN '{}'::jsonb ELSE sas._members(r.input, w.input_reads) END,
         'key', sas._step_key(r.trace, w.name, element, w.undo),
         'run', jsonb_build_object('id', r.run_id, 'key', r.key, 'labels', r.labels, 'created_at', r.created_at, 'deadline', r.deadline),
         'steps', CASE WHEN w.reads = '{}' THEN '{}'::jsonb ELSE sas._steps_context(r.run_id, r.version_id, r.trace, w.reads, w.step_no, element) END)

@@ -32,13 +32,16 @@ BEGIN
 END $$;
 
 CREATE FUNCTION sas._create_workflow(caller oid, name text, definition jsonb) RETURNS int
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp SET jit = off
+    -- arrays of ten thousand steps are joined, of which the planner knows nothing
+    SET enable_nestloop = off
+AS $$
 #variable_conflict use_column
 DECLARE
     f sas.workflow;
     p sas._problem;
 BEGIN
-    FOR p IN SELECT * FROM sas._check_name($2, '/name') UNION ALL SELECT * FROM sas._check_definition($3, caller) LOOP
+    FOR p IN SELECT * FROM sas._check_name($2, '/name') UNION ALL SELECT * FROM sas._check_definition($3, $2, caller) LOOP
         PERFORM sas._raise(p);
     END LOOP;
     INSERT INTO sas.workflow AS w (name, owner, version, created_at) VALUES ($2, caller, 1, sas._now())
@@ -54,8 +57,8 @@ BEGIN
 END $$;
 
 CREATE FUNCTION sas._validate_workflow(caller oid, definition jsonb) RETURNS TABLE (path text, problem text, hint text)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp SET jit = off AS $$
-    SELECT p.path, p.problem, p.hint FROM sas._check_definition(definition, caller) p
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp SET jit = off SET enable_nestloop = off AS $$
+    SELECT p.path, p.problem, p.hint FROM sas._check_definition(definition, NULL, caller) p
 $$;
 
 CREATE FUNCTION sas._drop_workflow(caller oid, name text) RETURNS void
@@ -88,6 +91,15 @@ BEGIN
     DELETE FROM sas.workflow_grant g WHERE g.workflow_id = f.workflow_id AND g.role = $3;
 END $$;
 
+-- sas._may_submit(caller, workflow): may the caller submit, or include, this workflow?
+CREATE FUNCTION sas._may_submit(caller oid, f sas.workflow) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT f.owner = caller OR pg_has_role(caller, f.owner, 'MEMBER')
+        OR EXISTS (SELECT FROM pg_roles o WHERE o.oid = f.owner AND o.rolsuper)
+        OR sas._has_level(f.owner, 'admin')
+        OR EXISTS (SELECT FROM sas.workflow_grant g WHERE g.workflow_id = f.workflow_id AND pg_has_role(caller, g.role, 'MEMBER'))
+$$;
+
 -- sas._submittable(caller, name): the current version of a workflow that the caller may submit.
 CREATE FUNCTION sas._submittable(caller oid, workflow_name text) RETURNS sas.workflow_version
 LANGUAGE plpgsql STABLE AS $$
@@ -101,10 +113,7 @@ BEGIN
         RAISE EXCEPTION 'workflow "%" does not exist', workflow_name
             USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/workflow".', HINT = 'Create it with sas.create_workflow.';
     END IF;
-    IF NOT (f.owner = caller OR pg_has_role(caller, f.owner, 'MEMBER')
-            OR EXISTS (SELECT FROM pg_roles o WHERE o.oid = f.owner AND o.rolsuper)
-            OR sas._has_level(f.owner, 'admin')
-            OR EXISTS (SELECT FROM sas.workflow_grant g WHERE g.workflow_id = f.workflow_id AND pg_has_role(caller, g.role, 'MEMBER'))) THEN
+    IF NOT sas._may_submit(caller, f) THEN
         RAISE EXCEPTION 'permission denied for workflow "%"', workflow_name
             USING ERRCODE = 'insufficient_privilege', HINT = format('Its owner can grant it: SELECT sas.grant_workflow(%L, %L).', workflow_name, pg_get_userbyid(caller));
     END IF;

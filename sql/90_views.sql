@@ -63,7 +63,7 @@ SELECT r.run_id, w.name AS workflow, v.version, r.key, r.state, r.result, r.prio
        CASE WHEN p.sees THEN r.input END AS input, CASE WHEN p.sees THEN r.output END AS output, CASE WHEN p.sees THEN r.error ELSE r.error - 'detail' END AS error,
        CASE WHEN r.state = 'stopped' THEN 1.0
             WHEN v.step_count = 0 THEN 0.0
-            ELSE (SELECT count(*) FROM sas.step s WHERE s.run_id = r.run_id AND s.state IN ('succeeded', 'skipped', 'compensating', 'compensated')) / v.step_count::float8 END AS progress,
+            ELSE (SELECT count(*) FROM sas.step s WHERE s.run_id = r.run_id AND s.step_no <= v.step_count AND s.state IN ('succeeded', 'skipped', 'compensating', 'compensated')) / v.step_count::float8 END AS progress,
        r.paused_for, r.paused_by, r.paused_at, pg_get_userbyid(r.owner) AS submitted_by, r.parent_run_id,
        r.labels, r.created_at, r.start_at, r.started_at, r.finished_at, r.deadline, r.trace AS trace_id,
        r.start_before, a.after_run, CASE WHEN r.state = 'scheduled' THEN sas._starts_after(r.run_id) END AS waits_for
@@ -83,7 +83,7 @@ COMMENT ON COLUMN sas.runs.error IS 'Why the run cannot go on: a problem object 
 -- A step that has no row is waiting, ready when it stands in the queue, and
 -- cancelled when its run has ended without it.
 CREATE VIEW sas.steps WITH (security_barrier) AS
-SELECT r.run_id, w.name AS step, nullif(e.element, 0) AS element, w.kind, a.name AS agent,
+SELECT r.run_id, w.name AS step, nullif(e.element, 0) AS element, CASE w.kind WHEN 'join' THEN 'include' ELSE w.kind END AS kind, a.name AS agent,
        coalesce(s.state, CASE WHEN q.run_id IS NOT NULL THEN 'ready' WHEN r.state = 'stopped' OR r.fate IS NOT NULL THEN 'cancelled' ELSE 'waiting' END) AS state,
        coalesce(s.attempt, 0) AS attempt, coalesce(s.failure_count, 0) AS failure_count,
        CASE WHEN s.request_id IS NOT NULL THEN l.locked_by END AS locked_by, s.complete_by,
@@ -108,7 +108,7 @@ SELECT r.run_id, w.name AS step, nullif(e.element, 0) AS element, w.kind, a.name
        CASE WHEN s.state IN ('succeeded', 'skipped') THEN 1.0 ELSE k.progress END AS progress
 FROM sas.run r
 CROSS JOIN LATERAL (SELECT sas._sees_payload(r.owner) AS sees OFFSET 0) p
-JOIN sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo
+JOIN sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo AND NOT w.hidden
 CROSS JOIN LATERAL (SELECT 0 AS element
                     UNION ALL
                     SELECT i.element

@@ -24,16 +24,16 @@ LANGUAGE plpgsql STABLE AS $$
 DECLARE
     kinds text[];
 BEGIN
-    SELECT coalesce(array_agg(k), '{}') INTO kinds FROM unnest('{call,function,task,wait,workflow}'::text[]) k WHERE body ? k;
+    SELECT coalesce(array_agg(k), '{}') INTO kinds FROM unnest('{call,function,task,wait,workflow,include}'::text[]) k WHERE body ? k;
     IF cardinality(kinds) <> 1 THEN
-        RETURN NEXT ROW(path, CASE cardinality(kinds) WHEN 0 THEN 'a step needs one of call, function, task, wait and workflow' ELSE 'a step has only one of call, function, task, wait and workflow' END,
+        RETURN NEXT ROW(path, CASE cardinality(kinds) WHEN 0 THEN 'a step needs one of call, function, task, wait, workflow and include' ELSE 'a step has only one of call, function, task, wait, workflow and include' END,
                         'Write exactly one of them.', '22023')::sas._problem;
-        RETURN;
-    END IF;
-    IF kinds[1] IN ('call', 'task') THEN
+    ELSIF kinds[1] IN ('call', 'task') AND coalesce(jsonb_typeof(body -> 'agent') = 'string', true) THEN
         RETURN QUERY SELECT * FROM sas._check_step_agent(agent, kinds[1], path);
     END IF;
-    IF kinds[1] = 'task' THEN
+    IF cardinality(kinds) <> 1 THEN
+        NULL;
+    ELSIF kinds[1] = 'task' THEN
         RETURN QUERY SELECT * FROM sas._check_task(body -> 'task', path || '/task')
                      UNION ALL SELECT * FROM sas._check_task_retry(body -> 'retry', path || '/retry');
     ELSIF kinds[1] = 'call' THEN
@@ -57,30 +57,46 @@ BEGIN
         END IF;
     END IF;
     RETURN QUERY
-    SELECT * FROM sas._check_expect(body -> 'expect', path || '/expect', kinds[1])
+    SELECT * FROM sas._check_expect(body -> 'expect', path || '/expect', CASE WHEN cardinality(kinds) = 1 THEN kinds[1] ELSE 'call' END)
     UNION ALL SELECT * FROM sas._check_pauses(body -> 'retry', path || '/retry', 'max_attempts')
     UNION ALL SELECT * FROM sas._check_pauses(body -> 'recovery', path || '/recovery', 'max_failures')
     UNION ALL SELECT * FROM sas._check_span(body -> 'complete_in', path || '/complete_in');
+END $$;
+
+-- sas._check_include(body, path): a step that stands for another workflow; what that is, sas._scopes looks at.
+CREATE FUNCTION sas._check_include(body jsonb, path text) RETURNS SETOF sas._problem
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF jsonb_typeof(body -> 'include') <> 'string' THEN
+        RETURN NEXT ROW(path || '/include', 'the name of a workflow is needed here', 'Write it as a string.', '22023')::sas._problem;
+    END IF;
+    RETURN QUERY
+    SELECT path || '/' || k, format('an include has no %s', k), 'Say it of the steps of the workflow that is included; the include has input, after, when and else.', '22023'
+    FROM unnest('{agent,undo,expect,output,retry,recovery,on_failure,complete_in,pivot,priority,queue,each,repeat}'::text[]) k WHERE body ? k;
 END $$;
 
 -- sas._check_step(...): a step, without what relates it to others.
 CREATE FUNCTION sas._check_step(name text, body jsonb, path text, caller oid) RETURNS SETOF sas._problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    later text[] := '{include,poll,agents,flow,fallback,finalize,weight}';
+    later text[] := '{poll,agents,fallback,finalize,weight}';
 BEGIN
     RETURN QUERY SELECT * FROM sas._check_name(name, path);
     IF name = 'finalize' THEN
         RETURN NEXT ROW(path, 'the name "finalize" is taken', 'It names the last step of a run, which sas adds itself.', '42602')::sas._problem;
     END IF;
-    RETURN QUERY SELECT * FROM sas._check_keys(body, path, '{call,function,task,wait,workflow,agent,input,after,when,else,each,concurrency,max_failed,repeat,undo,expect,output,retry,recovery,on_failure,complete_in,pivot,priority,queue}', later);
-    IF jsonb_typeof(body) IS DISTINCT FROM 'object' OR body ?| later THEN
+    RETURN QUERY SELECT * FROM sas._check_keys(body, path, '{call,function,task,wait,workflow,include,agent,input,after,when,else,each,concurrency,max_failed,repeat,undo,expect,output,retry,recovery,on_failure,complete_in,pivot,priority,queue}', later);
+    IF jsonb_typeof(body) IS DISTINCT FROM 'object' THEN
         RETURN;
     END IF;
     IF body ? 'agent' AND jsonb_typeof(body -> 'agent') <> 'string' THEN
         RETURN NEXT ROW(path || '/agent', 'the agent must be a name', 'Write the name of an agent as a string.', '22023')::sas._problem;
     END IF;
-    RETURN QUERY SELECT * FROM sas._check_body(body, path, caller, body ->> 'agent');
+    IF body ? 'include' AND NOT body ?| '{call,function,task,wait,workflow}' THEN
+        RETURN QUERY SELECT * FROM sas._check_include(body, path);
+    ELSE
+        RETURN QUERY SELECT * FROM sas._check_body(body, path, caller, body ->> 'agent');
+    END IF;
     IF body ? 'after' AND (jsonb_typeof(body -> 'after') <> 'array' OR body @? '$.after[*] ? (@.type() != "string")') THEN
         RETURN NEXT ROW(path || '/after', 'an array of step names is needed here', 'Write it as ["name", "name"].', '22023')::sas._problem;
     END IF;
@@ -90,7 +106,7 @@ BEGIN
     UNION ALL SELECT * FROM sas._check_boolean(body -> 'pivot', path || '/pivot')
     UNION ALL SELECT * FROM sas._check_number(body -> 'priority', path || '/priority', -1000, 1000)
     UNION ALL SELECT * FROM sas._check_queue(body -> 'queue', path || '/queue');
-    IF body ? 'undo' THEN
+    IF body ? 'undo' AND NOT body ? 'include' THEN
         RETURN QUERY SELECT * FROM sas._check_keys(body -> 'undo', path || '/undo', '{call,function,task,agent,input,expect,retry,recovery,complete_in}', later || '{wait,workflow}'::text[]);
         IF jsonb_typeof(body -> 'undo') = 'object' THEN
             RETURN QUERY SELECT * FROM sas._check_body(body -> 'undo', path || '/undo', caller,

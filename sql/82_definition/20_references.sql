@@ -15,17 +15,16 @@ LANGUAGE sql STABLE AS $$
     WHERE r.problem IS NULL AND r.root IN ('steps', 'input')
 $$;
 
--- sas._check_references(steps, path): references that name nothing, or what may not be named.
-CREATE FUNCTION sas._check_references(definition jsonb) RETURNS SETOF sas._problem
+-- sas._check_references(compiled): references that name nothing, or what may not be named.
+-- What is included was looked at when it was created.
+CREATE FUNCTION sas._check_references(nodes sas._node[], refs sas._node_reference[]) RETURNS SETOF sas._problem
 LANGUAGE sql STABLE AS $$
-    WITH body AS (
-        SELECT s.key AS name, false AS undo, s.value AS body, sas._pointer('/steps', s.key) AS path FROM jsonb_each(definition -> 'steps') s
-        UNION ALL
-        SELECT s.key, true, s.value -> 'undo', sas._pointer('/steps', s.key) || '/undo' FROM jsonb_each(definition -> 'steps') s
-        WHERE jsonb_typeof(s.value) = 'object' AND s.value ? 'undo'
-        UNION ALL
-        SELECT NULL, false, jsonb_build_object('output', definition -> 'output'), '' WHERE definition ? 'output'),
-    reference AS (SELECT b.name, b.undo, r.* FROM body b CROSS JOIN LATERAL sas._body_references(b.body, b.path) r)
+    WITH reference AS (
+        SELECT r.*, n.local AS name, own.local IS NOT NULL AS known, coalesce(n.body ? 'each', false) AS maps, coalesce(n.body ? 'repeat', false) AS turns
+        FROM unnest(refs) r
+        LEFT JOIN unnest(nodes) n ON n.entry = r.node AND n.local IS NOT NULL
+        LEFT JOIN unnest(nodes) own ON own.scope = 1 AND own.local = r.member
+        WHERE r.scope = 1)
     SELECT r.pointer, format('malformed reference: %s', r.problem), 'A reference is {{ path }}, an SQL/JSON path without its leading "$.".', '42601'
     FROM reference r WHERE r.problem IS NOT NULL
     UNION ALL
@@ -35,18 +34,20 @@ LANGUAGE sql STABLE AS $$
     SELECT r.pointer, format('"%s" refers to nothing that can be seen from here', r.reference), 'A reference begins with input, steps, run or key; in the output of a step also with output, in a map with item or index, in a step that repeats with last or index.', '42P10'
     FROM reference r
     WHERE r.problem IS NULL AND r.root IS DISTINCT FROM 'secret'
-      AND (r.root IS NULL OR r.pointer ~ '^/steps/[^/]*/each$' AND r.root IN ('item', 'index') OR NOT (r.root IN ('input', 'steps', 'run', 'key', 'output')
-                                  OR r.root IN ('item', 'index') AND definition #> ARRAY['steps', r.name] ? 'each' OR r.root IN ('last', 'index') AND definition #> ARRAY['steps', r.name] ? 'repeat')
-           OR r.root = 'output' AND (r.name IS NULL OR r.pointer ~ '^/steps/[^/]*/(undo/)?(call|input)(/|$)'))
+      AND (r.root IS NULL OR r.pointer ~ '^/steps/[^/]*/each$' AND r.root IN ('item', 'index')
+           OR NOT (r.root IN ('input', 'steps', 'run', 'key', 'output') OR r.root IN ('item', 'index') AND r.maps OR r.root IN ('last', 'index') AND r.turns)
+           OR r.root = 'output' AND (r.node = 0 OR r.pointer ~ '^/steps/[^/]*/(undo/)?(call|input)(/|$)'))
     UNION ALL
     SELECT r.pointer, format('step "%s" does not exist', coalesce(r.member, '')), 'A reference to a step is {{steps.NAME.output}}, with more path behind it if need be.', '42P10'
-    FROM reference r WHERE r.problem IS NULL AND r.root = 'steps' AND (r.member IS NULL OR NOT definition -> 'steps' ? r.member)
+    FROM reference r WHERE r.problem IS NULL AND r.root = 'steps' AND NOT r.known
     UNION ALL
     SELECT r.pointer, format('step "%s" refers to its own result', r.name), 'Only its undo can refer to what a step has returned.', '42P10'
     FROM reference r WHERE r.problem IS NULL AND r.root = 'steps' AND r.member = r.name AND NOT r.undo
     UNION ALL
-    SELECT sas._pointer('/steps', s.key) || '/after', format('step "%s" does not exist', a), 'Name steps of this definition.', '42P10'
-    FROM jsonb_each(definition -> 'steps') s
-    CROSS JOIN LATERAL jsonb_array_elements_text(CASE WHEN jsonb_typeof(s.value) = 'object' AND jsonb_typeof(s.value -> 'after') = 'array' THEN s.value -> 'after' ELSE '[]' END) a
-    WHERE NOT definition -> 'steps' ? a
+    SELECT n.path || '/after', format('step "%s" does not exist', a.name), 'Name steps of this definition.', '42P10'
+    FROM unnest(nodes) n
+    CROSS JOIN LATERAL (SELECT e #>> '{}' AS name FROM jsonb_array_elements(CASE jsonb_typeof(n.body -> 'after') WHEN 'array' THEN n.body -> 'after' ELSE '[]' END) e
+                        WHERE jsonb_typeof(e) = 'string') a
+    LEFT JOIN unnest(nodes) own ON own.scope = 1 AND own.local = a.name
+    WHERE n.scope = 1 AND own.local IS NULL
 $$;

@@ -2,50 +2,95 @@
 --
 -- Order: which step comes before which.
 
--- sas._edges(definition): which step comes before which.
-CREATE FUNCTION sas._edges(definition jsonb) RETURNS TABLE (from_name text, to_name text)
-LANGUAGE sql STABLE AS $$
-    SELECT a, s.key
-    FROM jsonb_each(definition -> 'steps') s
-    CROSS JOIN LATERAL jsonb_array_elements_text(CASE jsonb_typeof(s.value -> 'after') WHEN 'array' THEN s.value -> 'after' ELSE '[]' END) a
-    UNION
-    SELECT r.member, s.key
-    FROM jsonb_each(definition -> 'steps') s
-    CROSS JOIN LATERAL sas._body_references(s.value, '') r
-    WHERE r.root = 'steps' AND r.member IS NOT NULL
-$$;
-
--- sas._check_order(definition): cycles, and undos that refer to what is not before them.
-CREATE FUNCTION sas._check_order(definition jsonb) RETURNS SETOF sas._problem
+-- sas._compile(definition, name, caller): a definition as steps and edges.
+--   problems: only what is wrong with what it includes; unknown names are left out of the edges
+CREATE FUNCTION sas._compile(definition jsonb, name text, caller oid, OUT scopes sas._scope[], OUT nodes sas._node[], OUT refs sas._node_reference[],
+                             OUT from_nos int[], OUT to_nos int[], OUT problems sas._problem[])
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    names text[] := ARRAY(SELECT jsonb_object_keys(definition -> 'steps'));
-    from_nos int[];
-    to_nos int[];
+    flow record;
+    more record;
+BEGIN
+    SELECT s.scopes, s.problems INTO scopes, problems FROM sas._scopes(definition, name, caller) s;
+    nodes := sas._nodes(scopes);
+    refs := sas._node_references(scopes, nodes);
+    SELECT * INTO flow FROM sas._add_flow(scopes, nodes);
+    nodes := flow.nodes;
+    SELECT array_agg(x.from_no), array_agg(x.to_no) INTO from_nos, to_nos
+    FROM (SELECT u.from_no, u.to_no FROM unnest(flow.from_nos, flow.to_nos) AS u (from_no, to_no)
+          UNION
+          SELECT f.no, n.no
+          FROM unnest(nodes) n
+          CROSS JOIN LATERAL jsonb_array_elements(CASE jsonb_typeof(n.body -> 'after') WHEN 'array' THEN n.body -> 'after' ELSE '[]' END) a
+          JOIN unnest(nodes) f ON f.scope = n.scope AND f.local = a #>> '{}'
+          UNION
+          SELECT f.no, r.node
+          FROM unnest(refs) r JOIN unnest(nodes) f ON f.scope = r.scope AND f.local = r.member
+          WHERE r.root = 'steps' AND NOT r.undo AND r.node > 0 AND f.entry <> r.node) x;
+    SELECT array_agg(e.from_no) AS from_nos, array_agg(e.to_no) AS to_nos INTO more FROM sas._include_edges(nodes, from_nos, to_nos) e;
+    from_nos := coalesce(from_nos, '{}') || coalesce(more.from_nos, '{}');
+    to_nos := coalesce(to_nos, '{}') || coalesce(more.to_nos, '{}');
+END $$;
+
+-- sas._include_edges(nodes, from_nos, to_nos): the open end of an include comes before what waits for
+-- nothing else inside, the close end after what nothing else inside waits for.
+CREATE FUNCTION sas._include_edges(nodes sas._node[], from_nos int[], to_nos int[]) RETURNS TABLE (from_no int, to_no int)
+LANGUAGE sql STABLE AS $$
+    WITH node AS MATERIALIZED (SELECT n.no, n.kind, n.scope, n.sees, n.entry FROM unnest(nodes) n),
+    inclusion AS MATERIALIZED (SELECT c.entry AS open_no, c.no AS close_no, c.sees AS scope FROM node c WHERE c.kind = 'close')
+    SELECT i.open_no, m.no
+    FROM inclusion i JOIN node m ON m.scope = i.scope AND m.kind <> 'close' LEFT JOIN unnest(to_nos) AS e (to_no) ON e.to_no = m.no
+    WHERE e.to_no IS NULL
+    UNION ALL
+    SELECT m.no, i.close_no
+    FROM inclusion i JOIN node m ON m.scope = i.scope AND m.kind <> 'open' LEFT JOIN unnest(from_nos) AS e (from_no) ON e.from_no = m.no
+    WHERE e.from_no IS NULL
+    UNION ALL
+    SELECT i.open_no, i.close_no FROM inclusion i LEFT JOIN node m ON m.scope = i.scope WHERE m.no IS NULL
+$$;
+
+-- sas._cycles(nodes, from_nos, to_nos): each cycle that shares no step with one before it, as the
+-- names of its steps in order; at most twenty. What cannot be named is left out.
+CREATE FUNCTION sas._cycles(nodes sas._node[], from_nos int[], to_nos int[]) RETURNS TABLE (path text, names text[])
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
     cycle int[];
 BEGIN
-    SELECT array_agg(f.n), array_agg(t.n) INTO from_nos, to_nos
-    FROM sas._edges(definition) e
-    JOIN unnest(names) WITH ORDINALITY AS f (name, n) ON f.name = e.from_name
-    JOIN unnest(names) WITH ORDINALITY AS t (name, n) ON t.name = e.to_name;
-    cycle := sas._find_cycle(coalesce(from_nos, '{}'), coalesce(to_nos, '{}'), cardinality(names));
-    IF cardinality(cycle) > 0 THEN
-        RETURN NEXT ROW(sas._pointer('/steps', names[cycle[1]]),
-                        format('the steps wait for each other: %s', (SELECT string_agg(names[c], ' -> ' ORDER BY n) FROM unnest(cycle || cycle[1]) WITH ORDINALITY AS x (c, n))),
-                        'Take one of the steps, or the reference to it, out of the cycle.', '42P17')::sas._problem;
+    FOR n IN 1..20 LOOP
+        cycle := sas._find_cycle(from_nos, to_nos, cardinality(nodes) + 1);
+        EXIT WHEN cardinality(cycle) = 0;
+        SELECT (array_agg(d.path ORDER BY c.n))[1], array_agg(d.name ORDER BY c.n) INTO path, names
+        FROM unnest(cycle) WITH ORDINALITY AS c (no, n) JOIN unnest(nodes) d ON d.no = c.no AND d.local IS NOT NULL;
+        RETURN NEXT;
+        SELECT coalesce(array_agg(e.from_no), '{}'), coalesce(array_agg(e.to_no), '{}') INTO from_nos, to_nos
+        FROM unnest(from_nos, to_nos) AS e (from_no, to_no)
+        WHERE NOT EXISTS (SELECT FROM unnest(cycle) c WHERE c = e.from_no) AND NOT EXISTS (SELECT FROM unnest(cycle) c WHERE c = e.to_no);
+    END LOOP;
+END $$;
+
+-- sas._check_order(...): cycles; without any, undos that refer to what is not before them.
+CREATE FUNCTION sas._check_order(nodes sas._node[], refs sas._node_reference[], from_nos int[], to_nos int[]) RETURNS SETOF sas._problem
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN QUERY
+    SELECT c.path,
+           format('the steps wait for each other: %s', array_to_string(CASE WHEN cardinality(c.names) > 20 THEN c.names[:10] || '...'::text || c.names[cardinality(c.names) - 8:] ELSE c.names END
+                                                                       || c.names[1], ' -> ')),
+           'Take one of the steps, or the reference to it, out of the cycle.', '42P17'
+    FROM sas._cycles(nodes, from_nos, to_nos) c;
+    IF FOUND THEN
         RETURN;
     END IF;
     RETURN QUERY
-    WITH RECURSIVE wanted AS (
-        SELECT s.key AS name, r.member, r.pointer
-        FROM jsonb_each(definition -> 'steps') s
-        CROSS JOIN LATERAL sas._body_references(s.value -> 'undo', sas._pointer('/steps', s.key) || '/undo') r
-        WHERE r.root = 'steps' AND r.member <> s.key),
-    edge AS (SELECT * FROM sas._edges(definition) WHERE EXISTS (SELECT FROM wanted)),
-    before AS (
-        SELECT DISTINCT w.name, e.from_name FROM wanted w JOIN edge e ON e.to_name = w.name
-        UNION
-        SELECT b.name, e.from_name FROM before b JOIN edge e ON e.to_name = b.from_name)
-    SELECT w.pointer, format('step "%s" is not before step "%s"', w.member, w.name), 'An undo can refer to its own step and to those before it.', '42P10'
-    FROM wanted w WHERE NOT EXISTS (SELECT FROM before b WHERE b.name = w.name AND b.from_name = w.member);
+    WITH wanted AS (
+        SELECT r.pointer, r.member, n.local, m.no AS first, n.no AS second, row_number() OVER () AS i
+        FROM unnest(refs) r
+        JOIN unnest(nodes) n ON n.no = r.node
+        JOIN unnest(nodes) m ON m.scope = r.scope AND m.local = r.member AND m.no <> n.no
+        WHERE r.undo AND r.root = 'steps' AND r.scope = 1)
+    SELECT w.pointer, format('step "%s" is not before step "%s"', w.member, w.local), 'An undo can refer to its own step and to those before it.', '42P10'
+    FROM (SELECT array_agg(x.first ORDER BY x.i) AS firsts, array_agg(x.second ORDER BY x.i) AS seconds FROM wanted x) a
+    CROSS JOIN LATERAL unnest(sas._is_before(from_nos, to_nos, cardinality(nodes) + 1, a.firsts, a.seconds)) WITH ORDINALITY AS b (before, i)
+    JOIN wanted w ON w.i = b.i
+    WHERE NOT b.before;
 END $$;

@@ -17,70 +17,89 @@ $$;
 -- sas._store_version(...): writes a checked definition as a version of a workflow.
 CREATE FUNCTION sas._store_version(for_workflow int, new_version int, definition jsonb, caller oid) RETURNS void
 LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
 DECLARE
     id int;
-    names text[] := ARRAY(SELECT jsonb_object_keys(definition -> 'steps'));
-    policy jsonb := '{"transient": "pause", "permanent": "compensate"}'::jsonb
-                    || CASE jsonb_typeof(definition -> 'on_failure') WHEN 'object' THEN definition -> 'on_failure'
-                            WHEN 'string' THEN jsonb_build_object('transient', definition -> 'on_failure', 'permanent', definition -> 'on_failure')
-                            ELSE '{}' END;
-    recovery jsonb := '{"max_failures": 10, "initial": "10 s", "max": "15 min", "backoff": "exponential", "jitter": true}'::jsonb
-                      || coalesce(definition -> 'recovery', '{}');
+    c record;
+    visible int;
 BEGIN
+    SELECT * INTO c FROM sas._compile(definition, NULL, caller);
+    visible := (SELECT count(*) FROM unnest(c.nodes) n WHERE n.local IS NOT NULL);
     INSERT INTO sas.workflow_version (workflow_id, version, definition, step_count, finalize_no, functions, output, output_reads,
                                       on_transient, on_permanent, deadline, priority, created_by, created_at)
-    SELECT for_workflow, new_version, definition, cardinality(names),
-           CASE WHEN definition ? 'finalize' THEN cardinality(names) + 1 END,
-           ARRAY(SELECT DISTINCT f FROM (SELECT s.value ->> 'function' AS f FROM jsonb_each(definition -> 'steps') s
-                                         UNION ALL SELECT s.value #>> '{undo,function}' FROM jsonb_each(definition -> 'steps') s
+    SELECT for_workflow, new_version, definition, visible, CASE WHEN definition ? 'finalize' THEN visible + 1 END,
+           ARRAY(SELECT DISTINCT f FROM (SELECT n.body ->> 'function' AS f FROM unnest(c.nodes) n
+                                         UNION ALL SELECT n.body #>> '{undo,function}' FROM unnest(c.nodes) n
                                          UNION ALL SELECT definition ->> 'finalize') x WHERE f IS NOT NULL),
            definition -> 'output',
-           ARRAY(SELECT DISTINCT n.n::int FROM sas._body_references(jsonb_build_object('output', definition -> 'output'), '') r
-                 JOIN unnest(names) WITH ORDINALITY AS n (name, n) ON r.root = 'steps' AND n.name = r.member),
-           policy ->> 'transient', policy ->> 'permanent', sas._span(definition -> 'deadline'),
+           ARRAY(SELECT DISTINCT n.no FROM unnest(c.refs) r JOIN unnest(c.nodes) n ON n.scope = 1 AND n.local = r.member WHERE r.node = 0 AND r.root = 'steps'),
+           s.policy ->> 'transient', s.policy ->> 'permanent', sas._span(definition -> 'deadline'),
            coalesce((definition ->> 'priority')::int, 0), caller, sas._now()
+    FROM unnest(c.scopes) s WHERE s.no = 1
     RETURNING version_id INTO id;
 
     INSERT INTO sas.workflow_edge (version_id, from_no, to_no)
-    SELECT id, f.n, t.n
-    FROM sas._edges(definition) e
-    JOIN unnest(names) WITH ORDINALITY AS f (name, n) ON f.name = e.from_name
-    JOIN unnest(names) WITH ORDINALITY AS t (name, n) ON t.name = e.to_name;
+    SELECT id, e.from_no, e.to_no FROM unnest(c.from_nos, c.to_nos) AS e (from_no, to_no);
 
-    INSERT INTO sas.workflow_step (version_id, step_no, undo, name, kind, lane, function, request, input, output, expect, complete_in, retry, recovery,
-                                   on_transient, on_permanent, pivot, priority, needs, reads, reads_own_output, input_reads, shape, enters, elements_enter)
-    SELECT id, n.n, b.undo, n.name, (SELECT k FROM unnest('{call,function,task,wait,workflow}'::text[]) k WHERE b.body ? k), coalesce(a.agent_id, 0),
-           b.body ->> 'function',
-           CASE WHEN b.body ? 'call'
-                THEN jsonb_build_object('method', CASE WHEN b.body -> 'call' ?| '{body,form,text}' THEN 'POST' ELSE 'GET' END) || (b.body -> 'call') END,
-           b.body -> 'input', b.body -> 'output',
-           coalesce(b.body -> 'expect', CASE WHEN b.undo AND b.body ? 'call' THEN '["2xx", "404", "410"]'::jsonb END),
-           sas._span(b.body -> 'complete_in'), sas._retry_policy(b.body -> 'retry'), recovery || coalesce(b.body -> 'recovery', '{}'),
-           coalesce(CASE jsonb_typeof(b.body -> 'on_failure') WHEN 'object' THEN b.body #>> '{on_failure,transient}' WHEN 'string' THEN b.body ->> 'on_failure' END, policy ->> 'transient'),
-           coalesce(CASE jsonb_typeof(b.body -> 'on_failure') WHEN 'object' THEN b.body #>> '{on_failure,permanent}' WHEN 'string' THEN b.body ->> 'on_failure' END, policy ->> 'permanent'),
-           coalesce((b.body ->> 'pivot')::boolean, false), coalesce((b.body ->> 'priority')::int, 0),
-           (SELECT count(*) FROM sas.workflow_edge e WHERE e.version_id = id AND e.to_no = n.n),
-           ARRAY(SELECT DISTINCT m.n::int FROM sas._body_references(b.body, '') r
-                 JOIN unnest(names) WITH ORDINALITY AS m (name, n) ON r.root = 'steps' AND m.name = r.member),
-           EXISTS (SELECT FROM sas._body_references(b.body, '') r WHERE r.root = 'steps' AND r.member = n.name AND r.third IS DISTINCT FROM 'key'),
-           sas._input_reads(b.body), sas._step_shape(b.body),
-           CASE WHEN b.undo THEN b.body ? 'workflow' ELSE b.body ?| '{when,each,repeat,wait,workflow}' END, b.body ?| '{wait,workflow}'
-    FROM unnest(names) WITH ORDINALITY AS n (name, n)
-    CROSS JOIN LATERAL (SELECT definition -> 'steps' -> n.name AS step OFFSET 0) d
-    CROSS JOIN LATERAL (
-        SELECT false AS undo, d.step AS body
-        UNION ALL
-        -- of a map, or a step that repeats, each element has an undo
-        SELECT true, jsonb_strip_nulls(jsonb_build_object('agent', CASE WHEN d.step #> '{undo}' ?| '{call,task}' THEN d.step -> 'agent' END, 'each', d.step -> 'each', 'repeat', d.step -> 'repeat')) || (d.step -> 'undo')
-        WHERE d.step ? 'undo'
-        UNION ALL
-        -- a child run is undone by its own undos
-        SELECT true, d.step - '{when,else,undo,input,output,expect}'::text[] WHERE d.step ? 'workflow' AND NOT d.step ? 'undo') b
-    LEFT JOIN sas.agent a ON a.name = b.body ->> 'agent' AND a.dropped_at IS NULL;
-
+    PERFORM sas._store_steps(id, c.scopes, c.nodes, c.refs, c.to_nos);
     IF definition ? 'finalize' THEN
-        INSERT INTO sas.workflow_step (version_id, step_no, undo, name, kind, lane, function, recovery, on_transient, on_permanent, pivot, priority, needs, reads, reads_own_output)
-        VALUES (id, cardinality(names) + 1, false, 'finalize', 'function', 0, definition ->> 'finalize', recovery, 'pause', 'pause', false, 0, 0, '{}', false);
+        INSERT INTO sas.workflow_step (version_id, step_no, undo, name, local_name, hidden, kind, lane, function, recovery, on_transient, on_permanent, pivot, priority, needs, reads, reads_own_output)
+        SELECT id, visible + 1, false, 'finalize', 'finalize', false, 'function', 0, definition ->> 'finalize', s.recovery, 'pause', 'pause', false, 0, 0, '{}', false
+        FROM unnest(c.scopes) s WHERE s.no = 1;
     END IF;
     PERFORM sas._store_starting(id, definition);
 END $$;
+
+-- sas._store_steps(...): a row for each step and for each undo, with what it needs and reads counted once.
+CREATE FUNCTION sas._store_steps(for_version int, scopes sas._scope[], nodes sas._node[], refs sas._node_reference[], to_nos int[]) RETURNS void
+LANGUAGE sql AS $$
+    WITH node AS MATERIALIZED (SELECT * FROM unnest(nodes)),
+    inclusion AS MATERIALIZED (SELECT n.sees AS scope, n.entry AS open_no FROM node n WHERE n.kind = 'close'),
+    need AS MATERIALIZED (SELECT e AS no, count(*)::int AS n FROM unnest(to_nos) e GROUP BY 1),
+    read AS MATERIALIZED (
+        SELECT r.node AS no, r.undo, array_agg(DISTINCT m.no) AS nos, bool_or(m.no = r.node AND r.third IS DISTINCT FROM 'key') AS own
+        FROM unnest(refs) r JOIN node m ON m.scope = r.scope AND m.local = r.member
+        WHERE r.root = 'steps' GROUP BY 1, 2),
+    -- the nodes inside of each open end: its key is theirs, cut off, with 0 behind it; the close end is the last
+    cover AS MATERIALIZED (
+        SELECT o.no, array_agg(n.no ORDER BY n.entry = o.no, n.no) AS nos
+        FROM node n CROSS JOIN LATERAL generate_series(1, cardinality(n.key) - 1) AS k (depth)
+        JOIN node o ON o.kind = 'open' AND o.key = n.key[:k.depth] || 0 AND o.no <> n.no
+        GROUP BY 1),
+    body AS (
+        SELECT n.*, false AS undo, n.body AS part FROM node n
+        UNION ALL
+        -- of a map, or a step that repeats, each element has an undo
+        SELECT n.*, true, jsonb_strip_nulls(jsonb_build_object('agent', CASE WHEN n.body -> 'undo' ?| '{call,task}' THEN n.body -> 'agent' END, 'each', n.body -> 'each', 'repeat', n.body -> 'repeat')) || (n.body -> 'undo')
+        FROM node n WHERE n.body ? 'undo'
+        UNION ALL
+        -- a child run is undone by its own undos
+        SELECT n.*, true, n.body - '{when,else,undo,input,output,expect}'::text[] FROM node n WHERE n.body ? 'workflow' AND NOT n.body ? 'undo')
+    INSERT INTO sas.workflow_step (version_id, step_no, undo, name, local_name, scope_no, hidden, covers, kind, lane, function, request, input, output, expect, complete_in,
+                                   retry, recovery, on_transient, on_permanent, pivot, priority, needs, reads, reads_own_output, input_reads, shape, enters, elements_enter)
+    SELECT for_version, b.no, b.undo, b.name, coalesce(b.local, b.name), i.open_no, b.local IS NULL,
+           cover.nos,
+           CASE WHEN b.kind <> 'step' THEN 'join' ELSE (SELECT k FROM unnest('{call,function,task,wait,workflow}'::text[]) k WHERE b.part ? k) END, coalesce(a.agent_id, 0),
+           b.part ->> 'function',
+           CASE WHEN b.part ? 'call'
+                THEN jsonb_build_object('method', CASE WHEN b.part -> 'call' ?| '{body,form,text}' THEN 'POST' ELSE 'GET' END) || (b.part -> 'call')
+                WHEN b.kind = 'close' THEN jsonb_build_object('workflow', s.workflow, 'version', s.version) END,
+           -- what a join gives is its input, filled in
+           CASE WHEN b.kind = 'close' THEN b.part -> 'output'
+                ELSE coalesce(b.part -> 'input', CASE WHEN s.no > 1 AND b.part ?| '{function,task,workflow}' THEN '"{{input}}"'::jsonb END) END,
+           CASE WHEN b.kind = 'step' THEN b.part -> 'output' END,
+           coalesce(b.part -> 'expect', CASE WHEN b.undo AND b.part ? 'call' THEN '["2xx", "404", "410"]'::jsonb END),
+           sas._span(b.part -> 'complete_in'), sas._retry_policy(b.part -> 'retry'), s.recovery || coalesce(b.part -> 'recovery', '{}'),
+           p.policy ->> 'transient', p.policy ->> 'permanent',
+           coalesce((b.part ->> 'pivot')::boolean, false), coalesce((b.part ->> 'priority')::int, 0),
+           coalesce(need.n, 0), coalesce(read.nos, '{}'), coalesce(read.own, false), sas._input_reads(b.part), sas._step_shape(b.part),
+           b.kind <> 'step' OR CASE WHEN b.undo THEN b.part ? 'workflow' ELSE b.part ?| '{when,each,repeat,wait,workflow}' END, b.part ?| '{wait,workflow}'
+    FROM body b
+    JOIN unnest(scopes) s ON s.no = b.sees
+    CROSS JOIN LATERAL (SELECT sas._policy(b.part -> 'on_failure', s.policy) AS policy OFFSET 0) p
+    LEFT JOIN inclusion i ON i.scope = b.sees
+    LEFT JOIN need ON need.no = b.no
+    LEFT JOIN cover ON cover.no = b.no
+    LEFT JOIN read ON read.no = b.no AND read.undo = b.undo
+    LEFT JOIN sas.agent a ON a.name = b.part ->> 'agent' AND a.dropped_at IS NULL
+$$;

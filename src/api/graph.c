@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * graph.c: sas._find_cycle(), which names the steps that need each other.
+ * graph.c: sas._find_cycle(), which names the steps that need each other, and
+ * sas._is_before(), which says what comes before what.
  *
  * A definition is checked with it: nodes are steps, numbered from 1, an edge
  * leads from one to the next.  The walk is a depth-first search with a stack
@@ -17,6 +18,7 @@
 #include "utils/memutils.h"
 
 PG_FUNCTION_INFO_V1(sas_api_find_cycle);
+PG_FUNCTION_INFO_V1(sas_api_is_before);
 
 /* several arrays of that many int4 are allocated */
 #define SAS_MAX_NODES ((int) (MaxAllocSize / sizeof(int) / 2))
@@ -129,19 +131,15 @@ sas_graph_array(const int *nodes, int n)
 	return construct_array(elements, n, INT4OID, sizeof(int32), true, TYPALIGN_INT);
 }
 
-Datum
-sas_api_find_cycle(PG_FUNCTION_ARGS)
+/* The first three arguments of both functions: edges and the number of nodes. */
+static SasGraph
+sas_graph_from_arguments(FunctionCallInfo fcinfo)
 {
 	int			n_from;
 	int			n_to;
 	const int  *from = sas_graph_elements(PG_GETARG_ARRAYTYPE_P(0), &n_from);
 	const int  *to = sas_graph_elements(PG_GETARG_ARRAYTYPE_P(1), &n_to);
 	SasGraph	graph = {.n = PG_GETARG_INT32(2)};
-	char	   *color;
-	int		   *cursor;
-	int		   *path;
-	int			length = 0;
-	int			start = 0;
 
 	if (n_from != n_to)
 		ereport(ERROR,
@@ -151,14 +149,92 @@ sas_api_find_cycle(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
 				 errmsg("the number of nodes must be from 0 to %d", SAS_MAX_NODES)));
-
 	sas_graph_build(&graph, from, to, n_from);
-	color = palloc0((Size) graph.n + 1);
-	path = palloc(sizeof(int) * ((Size) graph.n + 1));
-	cursor = palloc(sizeof(int) * ((Size) graph.n + 2));
+	return graph;
+}
+
+Datum
+sas_api_find_cycle(PG_FUNCTION_ARGS)
+{
+	SasGraph	graph = sas_graph_from_arguments(fcinfo);
+	char	   *color = palloc0((Size) graph.n + 1);
+	int		   *path = palloc(sizeof(int) * ((Size) graph.n + 1));
+	int		   *cursor = palloc(sizeof(int) * ((Size) graph.n + 2));
+	int			length = 0;
+	int			start = 0;
+
 	memcpy(cursor, graph.first, sizeof(int) * ((Size) graph.n + 2));
 	for (int v = 1; v <= graph.n && length == 0; v++)
 		if (color[v] == SAS_UNSEEN)
 			length = sas_graph_walk(&graph, v, color, cursor, path, &start);
 	PG_RETURN_ARRAYTYPE_P(sas_graph_array(path + start, length));
+}
+
+/* The nodes so that each edge leads forward; what lies on a cycle is left out.  Returns their number. */
+static int
+sas_graph_sort(const SasGraph *graph, int *sorted)
+{
+	int		   *needs = palloc0(sizeof(int) * ((Size) graph->n + 1));
+	int			n = 0;
+
+	for (int i = 0; i < graph->first[graph->n + 1]; i++)
+		needs[graph->to[i]]++;
+	for (int v = 1; v <= graph->n; v++)
+		if (needs[v] == 0)
+			sorted[n++] = v;
+	for (int done = 0; done < n; done++)
+		for (int i = graph->first[sorted[done]]; i < graph->first[sorted[done] + 1]; i++)
+			if (--needs[graph->to[i]] == 0)
+				sorted[n++] = graph->to[i];
+	pfree(needs);
+	return n;
+}
+
+/*
+ * Pairs are looked at in blocks of those with up to 64 different first nodes,
+ * one bit each: the bits go along the edges once per block, so that memory
+ * stays linear and the time is that of the edges, once in 64.
+ */
+Datum
+sas_api_is_before(PG_FUNCTION_ARGS)
+{
+	SasGraph	graph = sas_graph_from_arguments(fcinfo);
+	int			n_pairs;
+	int			n_seconds;
+	const int  *firsts = sas_graph_elements(PG_GETARG_ARRAYTYPE_P(3), &n_pairs);
+	const int  *seconds = sas_graph_elements(PG_GETARG_ARRAYTYPE_P(4), &n_seconds);
+	Datum	   *answers = palloc(sizeof(Datum) * ((Size) n_pairs + 1));
+	int		   *sorted = palloc(sizeof(int) * ((Size) graph.n + 1));
+	int			n_sorted = sas_graph_sort(&graph, sorted);
+	uint64	   *own = palloc0(sizeof(uint64) * ((Size) graph.n + 1));
+	uint64	   *reached = palloc(sizeof(uint64) * ((Size) graph.n + 1));
+
+	if (n_pairs != n_seconds)
+		ereport(ERROR,
+				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
+				 errmsg("pairs have %d first and %d second nodes", n_pairs, n_seconds)));
+	for (int i = 0; i < n_pairs; i++)
+		if (firsts[i] < 1 || firsts[i] > graph.n || seconds[i] < 1 || seconds[i] > graph.n)
+			ereport(ERROR,
+					(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+					 errmsg("pair of %d and %d is not among nodes 1 to %d", firsts[i], seconds[i], graph.n)));
+
+	for (int start = 0, end; start < n_pairs; start = end)
+	{
+		int			bits = 0;
+
+		CHECK_FOR_INTERRUPTS();
+		memset(reached, 0, sizeof(uint64) * ((Size) graph.n + 1));
+		for (end = start; end < n_pairs && (bits < 64 || own[firsts[end]] != 0); end++)
+			if (own[firsts[end]] == 0)
+				own[firsts[end]] = UINT64CONST(1) << bits++;
+		for (int k = 0; k < n_sorted; k++)
+			for (int i = graph.first[sorted[k]]; i < graph.first[sorted[k] + 1]; i++)
+				reached[graph.to[i]] |= reached[sorted[k]] | own[sorted[k]];
+		for (int i = start; i < end; i++)
+			answers[i] = BoolGetDatum((reached[seconds[i]] & own[firsts[i]]) != 0);
+		for (int i = start; i < end; i++)
+			own[firsts[i]] = 0;
+	}
+	PG_RETURN_ARRAYTYPE_P(construct_array(answers, n_pairs, BOOLOID, 1, true, TYPALIGN_CHAR));
 }
