@@ -24,6 +24,8 @@ SELECT sas.create_agent('payments', 'http://127.0.0.1:1');
 SELECT sas.create_agent('packer', kind => 'external', max_in_flight => 3);
 SELECT sas.set_secret('token', 'very-secret');
 SELECT sas.create_workflow('good', '{"steps": {"a": {"function": "shop.book"}}}');
+SELECT sas.create_workflow('in_good', '{"steps": {"x": {"include": "good"}}}');
+SELECT sas.create_workflow('with_finalize', '{"steps": {}, "finalize": "shop.book"}');
 
 -- how much is stored
 CREATE FUNCTION pg_temp.stored() RETURNS text LANGUAGE plpgsql AS $$
@@ -95,7 +97,7 @@ SELECT pg_temp.bad('{"steps": {}, "priority": 5000}', '22023', '/priority', 'a p
 SELECT pg_temp.bad('{"steps": {}, "finalize": "shop.nope"}', '42883', '/finalize', 'a finalize that does not exist');
 SELECT pg_temp.bad('{"steps": {}, "output": {"a": "{{steps.nope.output}}"}}', '42P10', '/output/a', 'an output that refers to a step that is not there');
 SELECT pg_temp.bad(jsonb_build_object('steps', '{}'::jsonb, k, '{}'::jsonb), '0A000', '/' || k, format('"%s", which this release does not have', k))
-FROM unnest('{flow,plan,hooks}'::text[]) k;
+FROM unnest('{plan,hooks}'::text[]) k;
 SELECT pg_temp.bad(jsonb_build_object('steps', '{}'::jsonb, 'singleton', v), '22023', '/singleton', format('singleton %s', v)) FROM unnest('{"\"yes\"",1,"{}",null}'::jsonb[]) v WHERE v IS NOT NULL;
 SELECT pg_temp.bad('{"steps": {}, "queue": "nope"}', '42704', '/queue', 'a queue of a run that does not exist');
 SELECT pg_temp.bad('{"steps": {}, "queue": 7}', '22023', '/queue', 'a queue that is a number');
@@ -110,6 +112,38 @@ SELECT pg_temp.bad('{"steps": {}, "concurrency": {"key": "x", "limit": 0}}', '22
 SELECT pg_temp.bad('{"steps": {}, "concurrency": {"key": "x", "limit": "2"}}', '22023', '/concurrency/limit', 'a limit that is a string');
 SELECT pg_temp.bad('{"steps": {}, "concurrency": {"key": "x", "max": 2}}', '22023', '/concurrency/max', 'an unknown key in concurrency');
 
+-- flow ---------------------------------------------------------------------------------------
+
+CREATE FUNCTION pg_temp.bad_flow(flow jsonb, code text, pointer text, claim text) RETURNS SETOF text LANGUAGE sql AS $$
+    SELECT pg_temp.bad(jsonb_build_object('steps', '{"a": {"function": "shop.book"}, "b": {"function": "shop.book"}, "c": {"function": "shop.book", "after": ["a"]}}'::jsonb, 'flow', flow), code, pointer, claim)
+$$;
+SELECT pg_temp.bad_flow(f, '22023', '/flow', format('a flow that is %s', f)) FROM unnest('{null,7,"\"a\"","[\"a\"]","{}"}'::jsonb[]) f;
+SELECT pg_temp.bad_flow('{"sequence": []}', '22023', '/flow', 'a sequence of nothing');
+SELECT pg_temp.bad_flow('{"concurrence": "a"}', '22023', '/flow', 'a concurrence that is no array');
+SELECT pg_temp.bad_flow('{"sequence": ["a"], "concurrence": ["b"]}', '22023', '/flow', 'a part that is both');
+SELECT pg_temp.bad_flow('{"row": ["a"]}', '22023', '/flow', 'a part that is neither');
+SELECT pg_temp.bad_flow('{"sequence": ["a", {"concurrence": ["b", {"sequence": []}]}]}', '22023', '/flow/sequence/1/concurrence/1', 'an empty part deep inside');
+SELECT pg_temp.bad_flow('{"sequence": ["a", 7]}', '22023', '/flow/sequence/1', 'a part that is a number');
+SELECT pg_temp.bad_flow('{"sequence": ["a", {"concurrence": ["b", "nope"]}]}', '42P10', '/flow/sequence/1/concurrence/1', 'a step in a flow that does not exist');
+SELECT pg_temp.bad_flow('{"sequence": ["a", {"concurrence": ["b", "a"]}]}', '22023', '/flow/sequence/1/concurrence/1', 'a step that is in a flow twice');
+SELECT pg_temp.bad_flow('{"sequence": ["c", "b", "a"]}', '42P17', '/steps/a', 'a cycle over after and flow');
+SELECT pg_temp.bad('{"steps": {"a": {"function": "shop.book"}, "b": {"function": "shop.book", "input": "{{steps.c.output}}"}, "c": {"function": "shop.book", "after": ["a"]}}, "flow": {"sequence": ["b", "a"]}}',
+                   '42P17', '/steps/a', 'a cycle over after, a reference and flow');
+
+-- include ------------------------------------------------------------------------------------
+
+SELECT pg_temp.bad('{"steps": {"a": {"include": "nope"}}}', '42704', '/steps/a/include', 'an include of a workflow that does not exist');
+SELECT pg_temp.bad('{"steps": {"a": {"include": 7}}}', '22023', '/steps/a/include', 'an include that is not a name');
+SELECT pg_temp.bad('{"steps": {"a": {"include": "good", "function": "shop.book"}}}', '22023', '/steps/a', 'an include that is a function besides');
+SELECT pg_temp.bad(jsonb_build_object('steps', jsonb_build_object('a', jsonb_build_object('include', 'good', k, v))), '22023', '/steps/a/' || k, format('an include with %s', k))
+FROM (VALUES ('agent', '"payments"'::jsonb), ('undo', '{"function": "shop.book"}'), ('expect', '"$.output == 1"'), ('output', '"x"'), ('retry', '{}'), ('on_failure', '"skip"'), ('complete_in', '"1 s"'), ('pivot', 'true'), ('priority', '1')) x (k, v);
+SELECT pg_temp.bad('{"steps": {"a": {"include": "good", "input": "{{steps.a.output}}"}}}', '42P10', '/steps/a/input', 'an include that refers to its own result');
+SELECT pg_temp.bad('{"steps": {"a": {"include": "good"}, "b": {"function": "shop.book", "input": "{{steps.a.a.output}} {{steps.c.output}}"}}}', '42P10', '/steps/b/input', 'a reference past an include to what is not there');
+SELECT pg_temp.bad('{"steps": {"x": {"include": "good", "after": ["b"]}, "b": {"function": "shop.book", "input": "{{steps.x.output}}"}}}', '42P17', '/steps/b', 'a cycle through an include');
+SELECT pg_temp.refused('SELECT sas.create_workflow(''good'', ''{"steps": {"a": {"include": "good"}}}'')', '42P19', '/steps/a/include', 'a workflow that includes itself');
+SELECT pg_temp.refused('SELECT sas.create_workflow(''good'', ''{"steps": {"a": {"include": "in_good"}}}'')', '42P19', '/steps/a/include', 'a workflow that includes itself through another');
+SELECT pg_temp.bad('{"steps": {"a": {"include": "with_finalize"}}}', '0A000', '/steps/a/include', 'an include of a workflow with finalize');
+
 -- definitions: a step ------------------------------------------------------------------
 
 CREATE FUNCTION pg_temp.bad_step(step jsonb, code text, pointer text, claim text) RETURNS SETOF text LANGUAGE sql AS $$
@@ -122,7 +156,7 @@ SELECT pg_temp.bad_step('{}', '22023', '/steps/a', 'a step of no kind');
 SELECT pg_temp.bad_step('{"function": "shop.book", "call": {}, "agent": "payments"}', '22023', '/steps/a', 'two kinds in one step');
 SELECT pg_temp.bad_step('{"function": "shop.book", "undo": {"function": "shop.book", "call": {}}}', '22023', '/steps/a/undo', 'two kinds in one undo');
 SELECT pg_temp.bad_step(jsonb_build_object(k, '{}'::jsonb), '0A000', '/steps/a/' || k, format('"%s", which this release does not have', k))
-FROM unnest('{include,poll,agents,fallback}'::text[]) k;
+FROM unnest('{poll,agents,fallback}'::text[]) k;
 SELECT pg_temp.bad_step('{"wait": {}}', '22023', '/steps/a/wait', 'a wait for nothing');
 SELECT pg_temp.bad_step('{"wait": {"signal": "go", "for": "1 s"}}', '22023', '/steps/a/wait', 'a wait for two things');
 SELECT pg_temp.bad_step('{"wait": {"signal": "Go!"}}', '42602', '/steps/a/wait/signal', 'a signal with a bad name');
