@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * builder.c: sas.sequence() and sas.concurrence(): parts of a flow.
+ *
+ * Their parts may be names, which are text, and other parts, which are jsonb,
+ * side by side: that is what VARIADIC "any" is for, which only C can have.
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "utils/builtins.h"
+#include "utils/jsonb.h"
+
+PG_FUNCTION_INFO_V1(sas_api_sequence);
+PG_FUNCTION_INFO_V1(sas_api_concurrence);
+
+/* {"key": [parts]} */
+static Datum
+sas_builder_part(FunctionCallInfo fcinfo, char *key)
+{
+	Jsonb	   *parts = DatumGetJsonbP(jsonb_build_array(fcinfo));
+	JsonbParseState *state = NULL;
+	JsonbValue	name = {.type = jbvString};
+	JsonbValue	value = {.type = jbvBinary};
+
+	name.val.string.val = key;
+	name.val.string.len = strlen(key);
+	value.val.binary.data = &parts->root;
+	value.val.binary.len = VARSIZE(parts) - VARHDRSZ;
+	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	pushJsonbValue(&state, WJB_KEY, &name);
+	pushJsonbValue(&state, WJB_VALUE, &value);
+	PG_RETURN_JSONB_P(JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL)));
+}
+
+Datum
+sas_api_sequence(PG_FUNCTION_ARGS)
+{
+	return sas_builder_part(fcinfo, "sequence");
+}
+
+Datum
+sas_api_concurrence(PG_FUNCTION_ARGS)
+{
+	return sas_builder_part(fcinfo, "concurrence");
+}
