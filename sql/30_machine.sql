@@ -37,6 +37,7 @@ INSERT INTO sas.transition VALUES
     ('step', 'none', 'ready', 'ready, but its run is paused'),
     ('step', 'none', 'running', 'claimed for the first time'),
     ('step', 'none', 'suspended', 'begins by waiting: for a signal, a time, its elements or a child run'),
+    ('step', 'none', 'succeeded', 'needs no worker: an end of an include, or a point between the parts of a flow'),
     ('step', 'none', 'skipped', 'its condition is false, or a step before it was skipped with all that follows'),
     ('step', 'none', 'failed', 'it cannot begin'),
     ('step', 'none', 'cancelled', 'its run ended before it was claimed'),
@@ -47,6 +48,7 @@ INSERT INTO sas.transition VALUES
     ('step', 'ready', 'running', 'claimed'),
     ('step', 'ready', 'ready', 'parked while its run is paused'),
     ('step', 'ready', 'suspended', 'begins by waiting: for a signal, a time, its elements or a child run'),
+    ('step', 'ready', 'succeeded', 'needs no worker: an end of an include, or a point between the parts of a flow'),
     ('step', 'ready', 'skipped', 'its condition is false'),
     ('step', 'ready', 'cancelled', 'its run cannot go on'),
     ('step', 'ready', 'failed', 'it cannot begin, or its run cannot go on and its outcome is in doubt'),
@@ -352,10 +354,16 @@ LANGUAGE sql STABLE AS $$
         || CASE WHEN element > 0 THEN sas._element_context(r.run_id, w.step_no, element) ELSE '{}' END
 $$;
 
+-- sas._shown_name(name): the name under which a step is shown: the open end of an include is told as the include.
+CREATE FUNCTION sas._shown_name(name text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT replace(name, '.(input)', '')
+$$;
+
 -- sas._problem_object(...): an error as RFC 9457 has it.
 CREATE FUNCTION sas._problem_object(kind text, title text, detail text, status int, run_id bigint, step text) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT jsonb_strip_nulls(jsonb_build_object(
         'type', 'urn:sas:' || kind, 'title', title, 'detail', detail, 'status', status,
-        'instance', '/runs/' || run_id || coalesce('/steps/' || step, '')))
+        'instance', '/runs/' || run_id || coalesce('/steps/' || sas._shown_name(step), '')))
 $$;

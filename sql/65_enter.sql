@@ -78,9 +78,18 @@ LANGUAGE plpgsql AS $$
 DECLARE
     changes sas._step_change[];
 BEGIN
-    WITH RECURSIVE gone AS (
-        SELECT u.run_id, r.version_id, u.step_no, u.cascade
-        FROM unnest(run_ids, step_nos, cascades) AS u (run_id, step_no, cascade) JOIN sas.run r ON r.run_id = u.run_id
+    WITH RECURSIVE first AS (
+        SELECT u.run_id, r.version_id, u.step_no, u.cascade, w.covers
+        FROM unnest(run_ids, step_nos, cascades) AS u (run_id, step_no, cascade)
+        JOIN sas.run r ON r.run_id = u.run_id
+        JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo),
+    gone AS (
+        SELECT f.run_id, f.version_id, x.step_no, x.cascade
+        FROM first f
+        -- of an include all that is inside is skipped; its close end has what follows
+        CROSS JOIN LATERAL (SELECT f.step_no, f.cascade AND f.covers IS NULL AS cascade
+                            UNION ALL
+                            SELECT c, f.cascade AND c = f.covers[cardinality(f.covers)] FROM unnest(f.covers) c) x
         UNION
         SELECT g.run_id, g.version_id, e.to_no, true
         FROM gone g JOIN sas.workflow_edge e ON e.version_id = g.version_id AND e.from_no = g.step_no
@@ -93,7 +102,10 @@ BEGIN
     WHERE coalesce(s.state, 'none') IN ('none', 'waiting', 'ready');
     PERFORM sas._move_steps(changes);
     -- all that follows a cascade is skipped already: only the first one is counted
-    PERFORM sas._advance(run_ids, step_nos);
+    PERFORM sas._advance(array_agg(u.run_id), array_agg(coalesce(w.covers[cardinality(w.covers)], u.step_no)))
+    FROM unnest(run_ids, step_nos) AS u (run_id, step_no)
+    JOIN sas.run r ON r.run_id = u.run_id
+    JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo;
 END $$;
 
 -- sas._enter_steps(run_ids, step_nos, elements): asks the condition of each, and begins it as its kind wants.

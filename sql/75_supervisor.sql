@@ -228,11 +228,11 @@ BEGIN
         WHEN 'pause' THEN
             IF r.run_state <> 'paused' AND NOT coalesce(r.run_id = ANY (paused), false) THEN
                 paused := paused || r.run_id;
-                whys := whys || format('%s "%s" failed: %s', CASE WHEN r.undo THEN 'the undo of step' ELSE 'step' END, r.name, r.error ->> 'title');
+                whys := whys || format('%s "%s" failed: %s', CASE WHEN r.undo THEN 'the undo of step' ELSE 'step' END, sas._shown_name(r.name), r.error ->> 'title');
                 reasons := reasons || r.error;
             END IF;
             PERFORM sas._alert(CASE WHEN r.undo THEN 'undo-failed' ELSE 'step-failed' END, format('run %s step %s', r.run_id, r.name),
-                               format('run %s: %s "%s" failed: %s', r.run_id, CASE WHEN r.undo THEN 'the undo of step' ELSE 'step' END, r.name, r.error ->> 'title'),
+                               format('run %s: %s "%s" failed: %s', r.run_id, CASE WHEN r.undo THEN 'the undo of step' ELSE 'step' END, sas._shown_name(r.name), r.error ->> 'title'),
                                nullif(r.lane, 0), r.run_id, r.step_no);
         WHEN 'skip' THEN
             skipped_runs := skipped_runs || r.run_id;

@@ -119,10 +119,10 @@ BEGIN
         RAISE EXCEPTION 'new_key is not supported in this release' USING ERRCODE = 'feature_not_supported';
     END IF;
     FOR o IN SELECT * FROM sas._operate(caller, run_ids) LOOP
-        SELECT array_agg(w.name) INTO failed
+        SELECT array_agg(sas._shown_name(w.name)) INTO failed
         FROM sas.step s JOIN sas.run r ON r.run_id = s.run_id
         JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
-        WHERE s.run_id = o.run_id AND (s.state = 'failed' AND (o.fate IS NULL OR s.in_doubt) OR s.state = 'compensating' AND s.request_id IS NULL) AND ($3 IS NULL OR w.name = $3);
+        WHERE s.run_id = o.run_id AND (s.state = 'failed' AND (o.fate IS NULL OR s.in_doubt) OR s.state = 'compensating' AND s.request_id IS NULL) AND ($3 IS NULL OR sas._shown_name(w.name) = $3);
         IF o.refused IS NULL AND o.state = 'paused' AND failed IS NOT NULL THEN
             PERFORM sas._set_going(ARRAY[o.run_id]);
             PERFORM sas._record(caller, ARRAY[o.run_id], 'retry', $3, NULL);

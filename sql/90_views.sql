@@ -115,7 +115,10 @@ CROSS JOIN LATERAL (SELECT 0 AS element
                     FROM (SELECT x.element FROM sas.step x WHERE x.run_id = r.run_id AND x.step_no = w.step_no AND x.element > 0
                           UNION SELECT x.element FROM sas.ready x WHERE x.run_id = r.run_id AND x.step_no = w.step_no AND x.element > 0) i
                     WHERE w.shape ?| '{each,repeat}') e
-LEFT JOIN sas.step s ON s.run_id = r.run_id AND s.step_no = w.step_no AND s.element = e.element
+-- an include whose input cannot be made fails at its open end
+LEFT JOIN sas.step s ON s.run_id = r.run_id AND s.element = e.element
+                    AND s.step_no = CASE WHEN w.kind = 'join' AND EXISTS (SELECT FROM sas.step o WHERE o.run_id = r.run_id AND o.step_no = w.scope_no AND o.element = 0 AND o.state = 'failed')
+                                         THEN w.scope_no ELSE w.step_no END
 LEFT JOIN sas.ready q ON q.run_id = r.run_id AND q.step_no = w.step_no AND q.element = e.element
 LEFT JOIN sas.lease l ON l.lease_id = s.lease_id
 LEFT JOIN sas.agent a ON a.agent_id = w.lane
@@ -170,7 +173,7 @@ FROM sas._workers() w WHERE w.database = current_database();
 COMMENT ON VIEW sas.workers IS 'The background workers of this database.';
 
 CREATE VIEW sas.alerts WITH (security_barrier) AS
-SELECT l.alert_id, l.kind, a.name AS agent, l.run_id, w.name AS step, l.message, l.occurrences, l.created_at, l.last_at, l.acknowledged_at, l.acknowledged_by
+SELECT l.alert_id, l.kind, a.name AS agent, l.run_id, replace(w.name, '.(input)', '') AS step, l.message, l.occurrences, l.created_at, l.last_at, l.acknowledged_at, l.acknowledged_by
 FROM sas.alert l
 LEFT JOIN sas.agent a ON a.agent_id = l.agent_id
 LEFT JOIN sas.run r ON r.run_id = l.run_id
