@@ -111,7 +111,7 @@ SELECT results_eq($$SELECT path, problem FROM sas.validate_workflow('{"colour": 
         "flow": {"sequence": ["a", "w", []]}, "output": "{{steps.z.output}}"}')$$,
     $$VALUES ('/colour', 'unknown key "colour"'), ('/deadline', '"soon" is not a valid span of time'),
              ('/steps/a/colour', 'unknown key "colour"'), ('/steps/a/retry/max', '1 is not a valid span of time'),
-             ('/steps/b', 'a step has only one of call, function and include'),
+             ('/steps/b', 'a step has only one of call, function, task, wait, workflow and include'),
              ('/steps/d', 'an object is needed here, not number'),
              ('/steps/e/agent', 'the agent must be a name'), ('/steps/e/call/path', 'the path must be a string'), ('/steps/e/undo/function', 'function shop.no(jsonb) does not exist'),
              ('/flow/sequence/2', 'a part of a flow is the name of a step, or an object with one of sequence and concurrence that holds an array of parts'), ('/flow/sequence/1', 'step "w" does not exist'),
