@@ -394,7 +394,7 @@ BEGIN
     WHERE r.problem IS NOT NULL OR r.root IS NULL OR NOT r.root IN ('input', 'run');
 END $$;
 
--- sas._store_starting(version_id, said): what a version says about queues and about how many runs there may be.
+-- sas._store_starting(version_id, said): what a version says about its queue and about how many runs there may be.
 CREATE FUNCTION sas._store_starting(id int, said jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -402,7 +402,4 @@ BEGIN
     SET queue_id = sas._queue_id(said -> 'queue'), singleton = coalesce((said ->> 'singleton')::boolean, false),
         place_key = said #> '{concurrency,key}', place_limit = CASE WHEN said ? 'concurrency' THEN coalesce((said #>> '{concurrency,limit}')::int, 1) END
     WHERE v.version_id = id AND said ?| '{queue,singleton,concurrency}';
-    UPDATE sas.workflow_step w
-    SET queue_id = sas._queue_id(said -> 'steps' -> w.name -> 'queue')
-    WHERE w.version_id = id AND said -> 'steps' -> w.name ? 'queue';
 END $$;

@@ -76,7 +76,7 @@ LANGUAGE sql AS $$
         -- a child run is undone by its own undos
         SELECT n.*, true, n.body - '{when,else,undo,input,output,expect}'::text[] FROM node n WHERE n.body ? 'workflow' AND NOT n.body ? 'undo')
     INSERT INTO sas.workflow_step (version_id, step_no, undo, name, local_name, scope_no, hidden, covers, kind, lane, function, request, input, output, expect, complete_in,
-                                   retry, recovery, on_transient, on_permanent, pivot, priority, needs, reads, reads_own_output, input_reads, shape, enters, elements_enter)
+                                   retry, recovery, on_transient, on_permanent, pivot, priority, needs, reads, reads_own_output, input_reads, shape, enters, elements_enter, queue_id)
     SELECT for_version, b.no, b.undo, b.name, coalesce(b.local, b.name), i.open_no, b.local IS NULL,
            cover.nos,
            CASE WHEN b.kind <> 'step' THEN 'join' ELSE (SELECT k FROM unnest('{call,function,task,wait,workflow}'::text[]) k WHERE b.part ? k) END, coalesce(a.agent_id, 0),
@@ -93,7 +93,8 @@ LANGUAGE sql AS $$
            p.policy ->> 'transient', p.policy ->> 'permanent',
            coalesce((b.part ->> 'pivot')::boolean, false), coalesce((b.part ->> 'priority')::int, 0),
            coalesce(need.n, 0), coalesce(read.nos, '{}'), coalesce(read.own, false), sas._input_reads(b.part), sas._step_shape(b.part),
-           b.kind <> 'step' OR CASE WHEN b.undo THEN b.part ? 'workflow' ELSE b.part ?| '{when,each,repeat,wait,workflow}' END, b.part ?| '{wait,workflow}'
+           b.kind <> 'step' OR CASE WHEN b.undo THEN b.part ? 'workflow' ELSE b.part ?| '{when,each,repeat,wait,workflow}' END, b.part ?| '{wait,workflow}',
+           CASE WHEN b.body ? 'queue' THEN sas._queue_id(b.body -> 'queue') END
     FROM body b
     JOIN unnest(scopes) s ON s.no = b.sees
     CROSS JOIN LATERAL (SELECT sas._policy(b.part -> 'on_failure', s.policy) AS policy OFFSET 0) p
