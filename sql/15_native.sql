@@ -11,6 +11,10 @@ LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_find_cy
 CREATE FUNCTION sas._is_before(from_nos int[], to_nos int[], n int, firsts int[], seconds int[]) RETURNS boolean[]
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_is_before';
 
+-- sas._levels(from_nos, to_nos, n): for each of nodes 1..n how long the longest path to it is.
+CREATE FUNCTION sas._levels(from_nos int[], to_nos int[], n int) RETURNS int[]
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_levels';
+
 -- sas._url_problem(url): why it cannot be the base of an agent; null when it can.
 CREATE FUNCTION sas._url_problem(url text) RETURNS text
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_url_problem';

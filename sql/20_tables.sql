@@ -151,10 +151,14 @@ CREATE TABLE sas.workflow_step (
     shape jsonb,
     enters boolean NOT NULL DEFAULT false,
     elements_enter boolean NOT NULL DEFAULT false,
+    weight float8 NOT NULL DEFAULT 1,
+    finalizer text,
+    finalize_rank int,
     PRIMARY KEY (version_id, step_no, undo)
 );
 COMMENT ON COLUMN sas.workflow_step.input_reads IS 'The members of the input of the run that its templates use; null: the input as a whole.';
 COMMENT ON COLUMN sas.workflow_step.shape IS 'What the scheduler must know of a step that enters: when, each, repeat, wait, workflow.';
+COMMENT ON COLUMN sas.workflow_step.finalizer IS 'The function that the last step of the run calls for this step; finalize_rank keeps to the order of the steps.';
 COMMENT ON COLUMN sas.workflow_step.enters IS 'The scheduler looks at this step before it begins.';
 COMMENT ON TABLE sas.workflow_step IS 'Compiled steps: lane 0 is a function, any other the agent; reads names the steps whose results its templates use.';
 
@@ -393,7 +397,15 @@ CREATE TABLE sas.signal (
     created_at timestamptz NOT NULL
 );
 CREATE INDEX signal_run ON sas.signal (run_id, signal_id);
+CREATE UNIQUE INDEX signal_token ON sas.signal (run_id, step_no, element) WHERE step_no IS NOT NULL;
 COMMENT ON TABLE sas.signal IS 'Messages to runs that no step has taken yet, in the order of their sending.';
+
+-- What tokens are made with; made itself when the first definition hands one out.
+CREATE TABLE sas.token_key (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    value uuid NOT NULL
+);
+COMMENT ON TABLE sas.token_key IS 'The secret in the tokens that let somebody end a wait from outside.';
 
 CREATE TABLE sas.attempt (
     run_id bigint NOT NULL,

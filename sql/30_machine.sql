@@ -295,6 +295,13 @@ END $$;
 CREATE FUNCTION sas._step_key(trace uuid, step text, element int, undo boolean) RETURNS text
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_step_key';
 
+-- sas._token(run_id, trace, step_no): what ends the wait of this step from outside: known to whom it is given only.
+CREATE FUNCTION sas._token(run_id bigint, trace uuid, step_no int) RETURNS text
+LANGUAGE plpgsql STABLE STRICT AS $$
+BEGIN
+    RETURN (SELECT format('%s-%s-%s', $1, $3, left(encode(sha256(convert_to(format('%s %s %s %s', k.value, $1, $2, $3), 'UTF8')), 'hex'), 40)) FROM sas.token_key k);
+END $$;
+
 -- sas._steps_context(run_id, version_id, trace, reads, own_no, own_element): what templates
 -- see under "steps". reads null: all but what is inside an include. An element of step own_no sees its own
 -- result under the name of its step.
@@ -308,11 +315,28 @@ BEGIN
                        jsonb_build_object('key', sas._step_key($3, w.name, e.element, false),
                                           'state', coalesce(s.state, 'waiting'),
                                           'failed', coalesce(s.state = 'failed', false))
-                       || CASE WHEN s.output IS NULL THEN '{}' ELSE jsonb_build_object('output', s.output) END), '{}')
+                       || CASE WHEN s.output IS NULL THEN '{}' ELSE jsonb_build_object('output', s.output) END
+                       || CASE WHEN w.kind = 'wait' THEN jsonb_build_object('token', sas._token($1, $3, w.step_no)) ELSE '{}' END), '{}')
             FROM sas.workflow_step w
             CROSS JOIN LATERAL (SELECT CASE WHEN w.step_no = $5 THEN $6 ELSE 0 END AS element) e
             LEFT JOIN sas.step s ON s.run_id = $1 AND s.step_no = w.step_no AND s.element = e.element
             WHERE w.version_id = $2 AND w.step_no = ANY ($4) AND NOT w.undo);
+END $$;
+
+-- sas._progress(run_id, version_id, step_count): how much of a run is done, by the weights of its steps.
+CREATE FUNCTION sas._progress(run_id bigint, version_id int, step_count int) RETURNS float8
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT coalesce(sum(w.weight * CASE WHEN s.state IN ('succeeded', 'skipped', 'compensating', 'compensated') THEN 1
+                                                WHEN s.state IN ('running', 'suspended', 'failed')
+                                                THEN coalesce((SELECT (f.total - f.remaining)::float8 / f.total FROM sas.fan f
+                                                               WHERE f.run_id = s.run_id AND f.step_no = s.step_no AND w.shape ? 'each' AND f.total > 0),
+                                                              (SELECT k.progress FROM sas.task k WHERE k.run_id = s.run_id AND k.step_no = s.step_no AND k.element = 0),
+                                                              CASE s.state WHEN 'running' THEN 0.5 ELSE 0 END)
+                                                ELSE 0 END) / nullif(sum(w.weight), 0), 0)
+            FROM sas.workflow_step w
+            LEFT JOIN sas.step s ON s.run_id = $1 AND s.step_no = w.step_no AND s.element = 0
+            WHERE w.version_id = $2 AND NOT w.undo AND w.step_no <= $3);
 END $$;
 
 -- sas._run_context(run, step name, reads): the root that the paths of a run's output and finalize start from.

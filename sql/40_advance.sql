@@ -136,6 +136,11 @@ BEGIN
     WHERE NOT EXISTS (SELECT FROM sas.step s WHERE s.run_id = g.run_id AND s.step_no = g.step_no AND s.element = g.element);
     PERFORM sas._move_steps(changes);
 
+    -- what they waited for until some time is waited for no more
+    DELETE FROM sas.due d USING sas.step s
+    WHERE s.run_id = ANY (run_ids) AND s.state = 'suspended' AND s.waiting_until IS NOT NULL
+      AND d.actor = 's' AND d.due_at = s.waiting_until AND d.run_id = s.run_id AND d.step_no = s.step_no AND d.element = s.element;
+
     -- a step whose outcome is in doubt has failed, not been cancelled; a failure
     -- that the supervisor has not looked at yet is decided with this
     SELECT array_agg(ROW(s.run_id, s.step_no, s.element, s.state,

@@ -82,6 +82,17 @@ BEGIN
     CROSS JOIN LATERAL sas._render_path(coalesce(w.request ->> 'path', ''), x.root) path;
 END $$;
 
+-- sas._finalizers(run_id, version_id, last): the functions of the finalize step, a line each: those of the
+-- steps that succeeded, in the order of the steps, then that of the run.
+CREATE FUNCTION sas._finalizers(run_id bigint, version_id int, last text) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN concat_ws(E'\n', (SELECT string_agg(w.finalizer, E'\n' ORDER BY w.finalize_rank, w.step_no)
+                             FROM sas.workflow_step w
+                             JOIN sas.step s ON s.run_id = $1 AND s.step_no = w.step_no AND s.element = 0 AND s.state = 'succeeded'
+                             WHERE w.version_id = $2 AND NOT w.undo AND w.finalizer IS NOT NULL), last);
+END $$;
+
 -- sas._claim_functions(...): for a function worker.
 CREATE FUNCTION sas._claim_functions(quantity int, boot bigint, worker_id bigint, locked_by text)
 RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element int, step text, undo boolean, attempt int, alone boolean,
@@ -93,7 +104,8 @@ BEGIN
     batch := sas._claim(ARRAY[0], ARRAY[quantity], boot, worker_id, locked_by);
     RETURN QUERY
     SELECT batch.lease_id, r.owner::oid, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt, c.alone,
-           c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000, w.function,
+           c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000,
+           CASE WHEN v.finalize_no = c.step_no THEN sas._finalizers(c.run_id, c.version_id, w.function) ELSE w.function END,
            CASE WHEN v.finalize_no = c.step_no THEN x.root WHEN w.input IS NULL THEN r.input ELSE body.result END, body.problem, w.retry, w.expect IS NOT NULL OR w.output IS NOT NULL
     FROM unnest(batch.claimed) c
     JOIN sas.run r ON r.run_id = c.run_id

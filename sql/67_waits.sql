@@ -143,7 +143,11 @@ BEGIN
     IF why IS NOT NULL THEN
         RAISE EXCEPTION 'signal "%" cannot be delivered: %', $3, why USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'See sas.steps for what the run waits for.';
     END IF;
-    INSERT INTO sas.signal (run_id, name, step_no, element, payload, sent_by, created_at) VALUES (r.run_id, $3, for_step, for_element, $4, caller, sas._now());
+    INSERT INTO sas.signal (run_id, name, step_no, element, payload, sent_by, created_at) VALUES (r.run_id, $3, for_step, for_element, $4, caller, sas._now())
+    ON CONFLICT (run_id, step_no, element) WHERE step_no IS NOT NULL DO NOTHING;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'the token was used already' USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'A token ends one wait, once.';
+    END IF;
     INSERT INTO sas.due (actor, due_at, run_id, kind) VALUES ('s', sas._now(), r.run_id, 'signal');
     PERFORM sas._ring('{}', true, false, '{}');
 END $$;
@@ -184,4 +188,20 @@ BEGIN
         RAISE EXCEPTION 'key "%" of workflow "%" stands for % runs', $3, $2, cardinality(ids) USING ERRCODE = 'cardinality_violation', HINT = 'Name the run by its id.';
     END IF;
     PERFORM sas._send_signal(caller, r, $4, $5, NULL, NULL);
+END $$;
+
+-- The token is the authority: whoever has it may end that wait, once.
+CREATE FUNCTION sas._signal_token(caller oid, token text, payload jsonb) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    parts text[] := regexp_match($2, '^([0-9]{1,18})-([0-9]{1,9})-[0-9a-f]{40}$');
+    r sas.run;
+BEGIN
+    SELECT * INTO r FROM sas.run x WHERE x.run_id = parts[1]::bigint AND sas._token(x.run_id, x.trace, parts[2]::int) = $2;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'the token is not valid' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/token".', HINT = 'Pass it as it stood in {{steps.NAME.token}}.';
+    END IF;
+    PERFORM sas._send_signal(caller, r, (SELECT w.shape #>> '{wait,signal}' FROM sas.workflow_step w WHERE w.version_id = r.version_id AND w.step_no = parts[2]::int AND NOT w.undo),
+                             $3, parts[2]::int, 0);
 END $$;

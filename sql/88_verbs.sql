@@ -111,6 +111,10 @@ CREATE FUNCTION sas.signal(workflow text, key text, name text, payload jsonb DEF
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.signal(text, text, text, jsonb) IS 'Sends a named message to the run of that workflow that has the key.';
 
+CREATE FUNCTION sas.signal_token(token text, payload jsonb DEFAULT '{}') RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.signal_token IS 'Ends the wait whose one-time token this is: {{steps.NAME.token}}, as a step has handed it to somebody outside.';
+
 CREATE FUNCTION sas.read_replies(queue text, quantity int DEFAULT 1)
 RETURNS TABLE (event text, run_id bigint, workflow text, key text, result text, output jsonb, error jsonb, created_at timestamptz)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';

@@ -63,7 +63,7 @@ SELECT r.run_id, w.name AS workflow, v.version, r.key, r.state, r.result, r.prio
        CASE WHEN p.sees THEN r.input END AS input, CASE WHEN p.sees THEN r.output END AS output, CASE WHEN p.sees THEN r.error ELSE r.error - 'detail' END AS error,
        CASE WHEN r.state = 'stopped' THEN 1.0
             WHEN v.step_count = 0 THEN 0.0
-            ELSE (SELECT count(*) FROM sas.step s WHERE s.run_id = r.run_id AND s.step_no <= v.step_count AND s.state IN ('succeeded', 'skipped', 'compensating', 'compensated')) / v.step_count::float8 END AS progress,
+            ELSE sas._progress(r.run_id, r.version_id, v.step_count) END AS progress,
        r.paused_for, r.paused_by, r.paused_at, pg_get_userbyid(r.owner) AS submitted_by, r.parent_run_id,
        r.labels, r.created_at, r.start_at, r.started_at, r.finished_at, r.deadline, r.trace AS trace_id,
        r.start_before, a.after_run, CASE WHEN r.state = 'scheduled' THEN sas._starts_after(r.run_id) END AS waits_for

@@ -61,6 +61,13 @@ EXCEPTION WHEN undefined_object OR insufficient_privilege THEN
     RETURN NEXT ROW(path, SQLERRM, 'Create the child workflow first; its owner can grant it with sas.grant_workflow.', SQLSTATE)::sas._problem;
 END $$;
 
+-- sas._check_weight(value, path): what a step counts for in the progress of its run.
+CREATE FUNCTION sas._check_weight(value jsonb, path text) RETURNS SETOF sas._problem
+LANGUAGE sql STABLE AS $$
+    SELECT path, format('%s is not a weight', left(value::text, 80)), 'Write a number from 0 to 1000000 without quotes.', '22023'
+    WHERE value IS NOT NULL AND NOT CASE jsonb_typeof(value) WHEN 'number' THEN value::numeric BETWEEN 0 AND 1000000 ELSE false END
+$$;
+
 -- sas._check_shape(body, path): when, else, each, concurrency, max_failed, repeat.
 CREATE FUNCTION sas._check_shape(body jsonb, path text) RETURNS SETOF sas._problem
 LANGUAGE plpgsql STABLE AS $$

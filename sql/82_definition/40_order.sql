@@ -26,7 +26,9 @@ BEGIN
           UNION
           SELECT f.no, r.node
           FROM unnest(refs) r JOIN unnest(nodes) f ON f.scope = r.scope AND f.local = r.member
-          WHERE r.root = 'steps' AND NOT r.undo AND r.node > 0 AND f.entry <> r.node) x;
+          WHERE r.root = 'steps' AND NOT r.undo AND r.node > 0 AND f.entry <> r.node
+            -- whoever hands out a token comes before the step that waits for it
+            AND r.third IS DISTINCT FROM 'token') x;
     SELECT array_agg(e.from_no) AS from_nos, array_agg(e.to_no) AS to_nos INTO more FROM sas._include_edges(nodes, from_nos, to_nos) e;
     from_nos := coalesce(from_nos, '{}') || coalesce(more.from_nos, '{}');
     to_nos := coalesce(to_nos, '{}') || coalesce(more.to_nos, '{}');

@@ -22,14 +22,17 @@ DECLARE
     id int;
     c record;
     visible int;
+    finalizes boolean;
 BEGIN
     SELECT * INTO c FROM sas._compile(definition, NULL, caller);
     visible := (SELECT count(*) FROM unnest(c.nodes) n WHERE n.local IS NOT NULL);
+    finalizes := definition ? 'finalize' OR EXISTS (SELECT FROM unnest(c.nodes) n WHERE n.body ? 'finalize');
     INSERT INTO sas.workflow_version (workflow_id, version, definition, step_count, finalize_no, functions, output, output_reads,
                                       on_transient, on_permanent, deadline, priority, created_by, created_at)
-    SELECT for_workflow, new_version, definition, visible, CASE WHEN definition ? 'finalize' THEN visible + 1 END,
+    SELECT for_workflow, new_version, definition, visible, CASE WHEN finalizes THEN visible + 1 END,
            ARRAY(SELECT DISTINCT f FROM (SELECT n.body ->> 'function' AS f FROM unnest(c.nodes) n
                                          UNION ALL SELECT n.body #>> '{undo,function}' FROM unnest(c.nodes) n
+                                         UNION ALL SELECT n.body ->> 'finalize' FROM unnest(c.nodes) n
                                          UNION ALL SELECT definition ->> 'finalize') x WHERE f IS NOT NULL),
            definition -> 'output',
            ARRAY(SELECT DISTINCT n.no FROM unnest(c.refs) r JOIN unnest(c.nodes) n ON n.scope = 1 AND n.local = r.member WHERE r.node = 0 AND r.root = 'steps'),
@@ -42,11 +45,15 @@ BEGIN
     SELECT id, e.from_no, e.to_no FROM unnest(c.from_nos, c.to_nos) AS e (from_no, to_no);
 
     PERFORM sas._store_steps(id, c.scopes, c.nodes, c.refs, c.to_nos);
-    IF definition ? 'finalize' THEN
+    IF finalizes THEN
+        UPDATE sas.workflow_step w SET finalize_rank = l.level
+        FROM unnest(sas._levels(c.from_nos, c.to_nos, cardinality(c.nodes) + 1)) WITH ORDINALITY AS l (level, no)
+        WHERE w.version_id = id AND w.step_no = l.no AND w.finalizer IS NOT NULL;
         INSERT INTO sas.workflow_step (version_id, step_no, undo, name, local_name, hidden, kind, lane, function, recovery, on_transient, on_permanent, pivot, priority, needs, reads, reads_own_output)
         SELECT id, visible + 1, false, 'finalize', 'finalize', false, 'function', 0, definition ->> 'finalize', s.recovery, 'pause', 'pause', false, 0, 0, '{}', false
         FROM unnest(c.scopes) s WHERE s.no = 1;
     END IF;
+    INSERT INTO sas.token_key (value) SELECT gen_random_uuid() WHERE EXISTS (SELECT FROM unnest(c.refs) r WHERE r.root = 'steps' AND r.third = 'token') ON CONFLICT DO NOTHING;
     PERFORM sas._store_starting(id, definition);
 END $$;
 
@@ -76,7 +83,7 @@ LANGUAGE sql AS $$
         -- a child run is undone by its own undos
         SELECT n.*, true, n.body - '{when,else,undo,input,output,expect}'::text[] FROM node n WHERE n.body ? 'workflow' AND NOT n.body ? 'undo')
     INSERT INTO sas.workflow_step (version_id, step_no, undo, name, local_name, scope_no, hidden, covers, kind, lane, function, request, input, output, expect, complete_in,
-                                   retry, recovery, on_transient, on_permanent, pivot, priority, needs, reads, reads_own_output, input_reads, shape, enters, elements_enter, queue_id)
+                                   retry, recovery, on_transient, on_permanent, pivot, priority, needs, reads, reads_own_output, input_reads, shape, enters, elements_enter, queue_id, weight, finalizer)
     SELECT for_version, b.no, b.undo, b.name, coalesce(b.local, b.name), i.open_no, b.local IS NULL,
            cover.nos,
            CASE WHEN b.kind <> 'step' THEN 'join' ELSE (SELECT k FROM unnest('{call,function,task,wait,workflow}'::text[]) k WHERE b.part ? k) END, coalesce(a.agent_id, 0),
@@ -94,7 +101,8 @@ LANGUAGE sql AS $$
            coalesce((b.part ->> 'pivot')::boolean, false), coalesce((b.part ->> 'priority')::int, 0),
            coalesce(need.n, 0), coalesce(read.nos, '{}'), coalesce(read.own, false), sas._input_reads(b.part), sas._step_shape(b.part),
            b.kind <> 'step' OR CASE WHEN b.undo THEN b.part ? 'workflow' ELSE b.part ?| '{when,each,repeat,wait,workflow}' END, b.part ?| '{wait,workflow}',
-           CASE WHEN b.body ? 'queue' THEN sas._queue_id(b.body -> 'queue') END
+           CASE WHEN b.body ? 'queue' THEN sas._queue_id(b.body -> 'queue') END,
+           coalesce((b.body ->> 'weight')::float8, 1), CASE WHEN NOT b.undo THEN b.body ->> 'finalize' END
     FROM body b
     JOIN unnest(scopes) s ON s.no = b.sees
     CROSS JOIN LATERAL (SELECT sas._policy(b.part -> 'on_failure', s.policy) AS policy OFFSET 0) p

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * graph.c: sas._find_cycle(), which names the steps that need each other, and
- * sas._is_before(), which says what comes before what.
+ * graph.c: sas._find_cycle(), which names the steps that need each other,
+ * sas._is_before(), which says what comes before what, and sas._levels(),
+ * which puts all steps in an order that keeps to that.
  *
  * A definition is checked with it: nodes are steps, numbered from 1, an edge
  * leads from one to the next.  The walk is a depth-first search with a stack
@@ -19,6 +20,7 @@
 
 PG_FUNCTION_INFO_V1(sas_api_find_cycle);
 PG_FUNCTION_INFO_V1(sas_api_is_before);
+PG_FUNCTION_INFO_V1(sas_api_levels);
 
 /* several arrays of that many int4 are allocated */
 #define SAS_MAX_NODES ((int) (MaxAllocSize / sizeof(int) / 2))
@@ -237,4 +239,58 @@ sas_api_is_before(PG_FUNCTION_ARGS)
 			own[firsts[i]] = 0;
 	}
 	PG_RETURN_ARRAYTYPE_P(construct_array(answers, n_pairs, BOOLOID, 1, true, TYPALIGN_CHAR));
+}
+
+/*
+ * sas._levels(from_nos, to_nos, n): for each of nodes 1 to n the length of the
+ * longest path that leads to it.  Every node is taken once, when the last edge
+ * to it has been walked; nodes on a cycle, which no stored definition has,
+ * keep what they had.
+ */
+Datum
+sas_api_levels(PG_FUNCTION_ARGS)
+{
+	int			n_from;
+	int			n_to;
+	const int  *from = sas_graph_elements(PG_GETARG_ARRAYTYPE_P(0), &n_from);
+	const int  *to = sas_graph_elements(PG_GETARG_ARRAYTYPE_P(1), &n_to);
+	SasGraph	graph = {PG_GETARG_INT32(2)};
+	int		   *needs;
+	int		   *level;
+	int		   *queue;
+	Datum	   *result;
+	int			head = 0;
+	int			tail = 0;
+
+	if (n_from != n_to || graph.n < 0 || graph.n > SAS_MAX_NODES)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("edges and nodes do not fit each other")));
+	sas_graph_build(&graph, from, to, n_from);
+	needs = palloc0(sizeof(int) * ((Size) graph.n + 1));
+	level = palloc0(sizeof(int) * ((Size) graph.n + 1));
+	queue = palloc(sizeof(int) * ((Size) graph.n + 1));
+	for (int i = 0; i < n_to; i++)
+		needs[to[i]]++;
+	for (int v = 1; v <= graph.n; v++)
+		if (needs[v] == 0)
+			queue[tail++] = v;
+	while (head < tail)
+	{
+		int			v = queue[head++];
+
+		CHECK_FOR_INTERRUPTS();
+		for (int i = graph.first[v]; i < graph.first[v + 1]; i++)
+		{
+			int			w = graph.to[i];
+
+			level[w] = Max(level[w], level[v] + 1);
+			if (--needs[w] == 0)
+				queue[tail++] = w;
+		}
+	}
+	result = palloc(sizeof(Datum) * ((Size) graph.n + 1));
+	for (int v = 1; v <= graph.n; v++)
+		result[v - 1] = Int32GetDatum(level[v]);
+	PG_RETURN_ARRAYTYPE_P(construct_array(result, graph.n, INT4OID, sizeof(int32), true, TYPALIGN_INT));
 }

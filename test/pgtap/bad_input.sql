@@ -183,6 +183,10 @@ SELECT pg_temp.bad_step('{"function": "shop.book", "repeat": {"while": "$.last.x
 SELECT pg_temp.bad_step('{"function": "shop.book", "repeat": {"while": "$.last.x == 1", "every": "often"}}', '22007', '/steps/a/repeat/every', 'a pause that is no span');
 SELECT pg_temp.bad_step('{"function": "shop.book", "input": "{{item}}"}', '42P10', '/steps/a/input', 'an item outside a map');
 SELECT pg_temp.bad_step('{"function": "shop.book", "input": "{{last}}"}', '42P10', '/steps/a/input', 'a last turn where nothing repeats');
+SELECT pg_temp.bad_step('{"function": "shop.book", "weight": "2"}', '22023', '/steps/a/weight', 'a weight that is a string');
+SELECT pg_temp.bad_step('{"function": "shop.book", "weight": -1}', '22023', '/steps/a/weight', 'a negative weight');
+SELECT pg_temp.bad_step('{"function": "shop.book", "finalize": "shop.nope"}', '42883', '/steps/a/finalize', 'a finalize of a step that does not exist');
+SELECT pg_temp.bad_step('{"function": "shop.book", "input": "{{steps.a.token}}"}', '42P10', '/steps/a/input', 'a token of a step that waits for nothing');
 SELECT pg_temp.bad_step('{"function": "shop.book", "queue": "nope"}', '42704', '/steps/a/queue', 'a queue of a step that does not exist');
 SELECT pg_temp.bad_step('{"function": "shop.book", "queue": ["x"]}', '22023', '/steps/a/queue', 'a queue of a step that is an array');
 SELECT pg_temp.bad_step('{"call": {}, "agent": "nobody"}', '42704', '/steps/a/agent', 'an unknown agent');

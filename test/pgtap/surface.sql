@@ -18,6 +18,7 @@ INSERT INTO wanted VALUES
 ('reset_agent', 'name text', 'void'),
 ('set_secret', 'name text, value text', 'void'),
 ('signal', 'run_id bigint, name text, payload jsonb DEFAULT ''{}''::jsonb', 'void'),
+('signal_token', 'token text, payload jsonb DEFAULT ''{}''::jsonb', 'void'),
 ('signal', 'workflow text, key text, name text, payload jsonb DEFAULT ''{}''::jsonb', 'void'),
 ('drop_secret', 'name text', 'void'),
 ('create_workflow', 'name text, definition jsonb', 'integer'),
