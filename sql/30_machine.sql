@@ -323,22 +323,6 @@ BEGIN
             WHERE w.version_id = $2 AND w.step_no = ANY ($4) AND NOT w.undo);
 END $$;
 
--- sas._progress(run_id, version_id, step_count): how much of a run is done, by the weights of its steps.
-CREATE FUNCTION sas._progress(run_id bigint, version_id int, step_count int) RETURNS float8
-LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    RETURN (SELECT coalesce(sum(w.weight * CASE WHEN s.state IN ('succeeded', 'skipped', 'compensating', 'compensated') THEN 1
-                                                WHEN s.state IN ('running', 'suspended', 'failed')
-                                                THEN coalesce((SELECT (f.total - f.remaining)::float8 / f.total FROM sas.fan f
-                                                               WHERE f.run_id = s.run_id AND f.step_no = s.step_no AND w.shape ? 'each' AND f.total > 0),
-                                                              (SELECT k.progress FROM sas.task k WHERE k.run_id = s.run_id AND k.step_no = s.step_no AND k.element = 0),
-                                                              CASE s.state WHEN 'running' THEN 0.5 ELSE 0 END)
-                                                ELSE 0 END) / nullif(sum(w.weight), 0), 0)
-            FROM sas.workflow_step w
-            LEFT JOIN sas.step s ON s.run_id = $1 AND s.step_no = w.step_no AND s.element = 0
-            WHERE w.version_id = $2 AND NOT w.undo AND w.step_no <= $3);
-END $$;
-
 -- sas._run_context(run, step name, reads): the root that the paths of a run's output and finalize start from.
 CREATE FUNCTION sas._run_context(r sas.run, step text, reads int[]) RETURNS jsonb
 LANGUAGE sql STABLE AS $$

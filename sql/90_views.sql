@@ -63,7 +63,17 @@ SELECT r.run_id, w.name AS workflow, v.version, r.key, r.state, r.result, r.prio
        CASE WHEN p.sees THEN r.input END AS input, CASE WHEN p.sees THEN r.output END AS output, CASE WHEN p.sees THEN r.error ELSE r.error - 'detail' END AS error,
        CASE WHEN r.state = 'stopped' THEN 1.0
             WHEN v.step_count = 0 THEN 0.0
-            ELSE sas._progress(r.run_id, r.version_id, v.step_count) END AS progress,
+            -- by the weights of its steps; of one that is on its way, what it has told, or half
+            ELSE (SELECT coalesce(sum(w.weight * CASE WHEN s.state IN ('succeeded', 'skipped', 'compensating', 'compensated') THEN 1
+                                                      WHEN s.state IN ('running', 'suspended', 'failed')
+                                                      THEN coalesce((SELECT (f.total - f.remaining)::float8 / f.total FROM sas.fan f
+                                                                     WHERE f.run_id = s.run_id AND f.step_no = s.step_no AND w.shape ? 'each' AND f.total > 0),
+                                                                    (SELECT k.progress FROM sas.task k WHERE k.run_id = s.run_id AND k.step_no = s.step_no AND k.element = 0),
+                                                                    CASE s.state WHEN 'running' THEN 0.5 ELSE 0 END)
+                                                      ELSE 0 END) / nullif(sum(w.weight), 0), 0)
+                  FROM sas.workflow_step w
+                  LEFT JOIN sas.step s ON s.run_id = r.run_id AND s.step_no = w.step_no AND s.element = 0
+                  WHERE w.version_id = r.version_id AND NOT w.undo AND w.step_no <= v.step_count) END AS progress,
        r.paused_for, r.paused_by, r.paused_at, pg_get_userbyid(r.owner) AS submitted_by, r.parent_run_id,
        r.labels, r.created_at, r.start_at, r.started_at, r.finished_at, r.deadline, r.trace AS trace_id,
        r.start_before, a.after_run, CASE WHEN r.state = 'scheduled' THEN sas._starts_after(r.run_id) END AS waits_for
