@@ -98,6 +98,7 @@ CREATE TABLE sas.workflow_version (
     version_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     workflow_id int NOT NULL REFERENCES sas.workflow ON DELETE CASCADE,
     version int NOT NULL,
+    of_version int,
     definition jsonb NOT NULL,
     step_count int NOT NULL,
     finalize_no int,
@@ -117,6 +118,7 @@ CREATE TABLE sas.workflow_version (
     UNIQUE (workflow_id, version)
 );
 COMMENT ON TABLE sas.workflow_version IS 'Definitions as they were written, and what holds for the run as a whole.';
+COMMENT ON COLUMN sas.workflow_version.of_version IS 'Null for what was written. Else it was made for that version, its own number is negative, and the views leave it out.';
 
 -- A step of a version, compiled. Its undo, if any, is a row of its own with
 -- the same number and undo = true.
@@ -192,6 +194,7 @@ CREATE TABLE sas.run (
     output jsonb,
     error jsonb,
     reply_to text,
+    hook_of bigint,
     labels jsonb NOT NULL,
     created_at timestamptz NOT NULL,
     start_at timestamptz,
@@ -209,7 +212,9 @@ CREATE TABLE sas.run (
     parent_element int
 ) WITH (fillfactor = 70);
 CREATE INDEX run_child ON sas.run (parent_run_id, parent_step_no, parent_element) WHERE parent_run_id IS NOT NULL;
+CREATE INDEX run_hook ON sas.run (hook_of) WHERE hook_of IS NOT NULL;
 COMMENT ON TABLE sas.run IS 'Runs. fate is set once a run cannot go on: compensate, cancel or fail. open_steps counts steps that are ready, running, suspended or failed and undecided.';
+COMMENT ON COLUMN sas.run.hook_of IS 'The run that this one tells somebody of.';
 COMMENT ON COLUMN sas.run.trace IS 'Random; idempotency keys and the trace id are made from it.';
 
 -- what a run waits for before it begins ------------------------------------------

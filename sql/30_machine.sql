@@ -173,6 +173,9 @@ BEGIN
                             FROM (SELECT * FROM unnest(changes) LIMIT 5) c);
     END IF;
 
+    IF EXISTS (SELECT FROM sas.workflow_hook) THEN
+        PERFORM sas._fire_hooks(ARRAY(SELECT c.run_id FROM unnest(changes) c));
+    END IF;
     SELECT array_agg(c.run_id) INTO rung FROM unnest(changes) c WHERE c.to_state IN ('stopped', 'paused');
     IF rung IS NULL THEN
         RETURN;

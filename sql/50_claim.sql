@@ -100,9 +100,13 @@ RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element i
 LANGUAGE plpgsql AS $$
 DECLARE
     batch record;
+    wrapped boolean := EXISTS (SELECT FROM sas.middleware m WHERE m.phase IN ('function', 'finalize'));
 BEGIN
     batch := sas._claim(ARRAY[0], ARRAY[quantity], boot, worker_id, locked_by);
     RETURN QUERY
+    SELECT q.lease_id, q.owner, q.run_id, q.step_no, q.element, q.step, q.undo, q.attempt, q.alone, q.request_id, q.window_ms,
+           coalesce(m.wrapper, q.function), coalesce(m.input, q.input), q.problem, q.retry, q.judges
+    FROM (
     SELECT batch.lease_id, r.owner::oid, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt, c.alone,
            c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000,
            CASE WHEN v.finalize_no = c.step_no THEN sas._finalizers(c.run_id, c.version_id, w.function) ELSE w.function END,
@@ -113,7 +117,9 @@ BEGIN
     JOIN sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
     CROSS JOIN LATERAL (SELECT CASE WHEN v.finalize_no = c.step_no THEN sas._run_context(r, w.name, NULL)
                                     WHEN w.input IS NOT NULL THEN sas._context(r, w, c.element) END AS root OFFSET 0) x
-    LEFT JOIN LATERAL sas._render(w.input, x.root) body ON w.input IS NOT NULL;
+    LEFT JOIN LATERAL sas._render(w.input, x.root) body ON w.input IS NOT NULL
+    ) q (lease_id, owner, run_id, step_no, element, step, undo, attempt, alone, request_id, window_ms, function, input, problem, retry, judges)
+    LEFT JOIN LATERAL sas._wrap(q.run_id, q.step, q.element, q.undo, q.function, q.input) m ON wrapped AND q.problem IS NULL;
 END $$;
 
 -- sas._held(...): which of these claims still hold, with their runs locked:

@@ -170,7 +170,8 @@ BEGIN
     FROM sas.workflow f
     JOIN sas.workflow_version v USING (workflow_id)
     WHERE (v.queue_id = u.queue_id OR EXISTS (SELECT FROM sas.workflow_step w WHERE w.version_id = v.version_id AND w.queue_id = u.queue_id))
-      AND (f.dropped_at IS NULL AND v.version = f.version
+      AND (f.dropped_at IS NULL AND coalesce(v.of_version, v.version) = f.version
+           AND NOT EXISTS (SELECT FROM sas.composition c WHERE c.version_id = v.version_id AND NOT c.current)
            OR EXISTS (SELECT FROM sas.run r WHERE r.version_id = v.version_id AND r.state <> 'stopped'))
     LIMIT 1;
     IF NOT FOUND THEN

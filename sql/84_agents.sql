@@ -189,7 +189,8 @@ BEGIN
     JOIN sas.workflow_version v USING (workflow_id)
     JOIN sas.workflow_step w USING (version_id)
     WHERE w.lane = a.agent_id
-      AND (f.dropped_at IS NULL AND v.version = f.version
+      AND (f.dropped_at IS NULL AND coalesce(v.of_version, v.version) = f.version
+           AND NOT EXISTS (SELECT FROM sas.composition c WHERE c.version_id = v.version_id AND NOT c.current)
            OR EXISTS (SELECT FROM sas.run r WHERE r.version_id = v.version_id AND r.state <> 'stopped'))
     LIMIT 1;
     IF FOUND THEN

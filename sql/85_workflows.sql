@@ -53,6 +53,7 @@ BEGIN
         UPDATE sas.workflow w SET version = f.version WHERE w.workflow_id = f.workflow_id;
     END IF;
     PERFORM sas._store_version(f.workflow_id, f.version, definition, caller);
+    PERFORM sas._compose_again(f.workflow_id);
     RETURN f.version;
 END $$;
 
@@ -67,9 +68,10 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS 
 DECLARE
     f sas.workflow := sas._own_workflow(caller, $2);
 BEGIN
-    IF EXISTS (SELECT FROM sas.run r JOIN sas.workflow_version v USING (version_id) WHERE v.workflow_id = f.workflow_id AND r.state <> 'stopped') THEN
+    IF EXISTS (SELECT FROM sas.run r JOIN sas.workflow_version v USING (version_id) WHERE v.workflow_id = f.workflow_id AND r.state <> 'stopped' AND r.hook_of IS NULL) THEN
         RAISE EXCEPTION 'workflow "%" has open runs', $2 USING ERRCODE = 'dependent_objects_still_exist', HINT = 'Let them end, or cancel them with sas.cancel, first.';
     END IF;
+    PERFORM sas._end_subscriptions(f);
     UPDATE sas.workflow w SET dropped_at = sas._now() WHERE w.workflow_id = f.workflow_id;
 END $$;
 
@@ -118,6 +120,7 @@ BEGIN
             USING ERRCODE = 'insufficient_privilege', HINT = format('Its owner can grant it: SELECT sas.grant_workflow(%L, %L).', workflow_name, pg_get_userbyid(caller));
     END IF;
     SELECT * INTO v FROM sas.workflow_version x WHERE x.workflow_id = f.workflow_id AND x.version = f.version;
+    v := sas._composed(v);
     IF cardinality(v.functions) > 0 THEN
         FOR p IN SELECT c.* FROM unnest(v.functions) fn CROSS JOIN LATERAL sas._check_function(to_jsonb(fn), '/workflow', caller) c LOOP
             PERFORM sas._raise(p);

@@ -30,6 +30,13 @@ DECLARE
                                        WHERE r.run_id = $12 AND $12 IS NOT NULL));
 BEGIN
     PERFORM sas._check_start(caller, start_at, start_before, after_run, after_result) WHERE start_before IS NOT NULL OR after_run IS NOT NULL OR after_result IS DISTINCT FROM '{success,warning}';
+    IF EXISTS (SELECT FROM sas.middleware) THEN
+        PERFORM sas._check_middleware($1, $2);
+        -- a child run is planned by its parent, in a scheduler: no function of a user runs there
+        IF $12 IS NULL THEN
+            SELECT m.inputs, m.labels INTO inputs, labels FROM sas._plan_before($1, $2, $3, $4, $11) m;
+        END IF;
+    END IF;
     IF keys IS NOT NULL AND cardinality(keys) <> size THEN
         RAISE EXCEPTION 'there are % inputs and % keys', size, cardinality(keys)
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/keys".', HINT = 'Give a key for each input, null where there is none.';
@@ -92,6 +99,9 @@ BEGIN
         INSERT INTO sas.due (actor, due_at, run_id, kind)
         SELECT 'v', r.deadline, r.run_id, 'deadline' FROM sas.run r WHERE r.run_id = ANY (made);
         PERFORM sas._due_by(min(r.deadline)) FROM sas.run r WHERE r.run_id = ANY (made);
+        IF EXISTS (SELECT FROM sas.workflow_hook) THEN
+            PERFORM sas._fire_hooks(made);
+        END IF;
         IF start_before IS NOT NULL THEN
             INSERT INTO sas.due (actor, due_at, run_id, kind) SELECT 's', $7, m, 'late' FROM unnest(made) m;
             PERFORM sas._ring('{}', true, false, '{}');
@@ -105,6 +115,9 @@ BEGIN
         ELSE
             PERFORM sas._make_roots_ready(made);
         END IF;
+    END IF;
+    IF $12 IS NULL AND EXISTS (SELECT FROM sas.middleware) THEN
+        PERFORM sas._plan_after($1, $2, made);
     END IF;
     RETURN QUERY SELECT ids[g], fresh[g] FROM generate_series(1, size) g ORDER BY g;
 END $$;

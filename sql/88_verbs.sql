@@ -63,6 +63,25 @@ CREATE FUNCTION sas.resume_workflow(name text) RETURNS boolean
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.resume_workflow IS 'Runs of a paused workflow may begin again. False: it was not paused.';
 
+CREATE FUNCTION sas.subscribe(workflow text, to_workflow text, input jsonb DEFAULT '"{{input}}"') RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.subscribe IS 'From now on the steps of workflow are planned along in every new run of to_workflow. input is a template over that run; it may refer to its steps.';
+
+CREATE FUNCTION sas.unsubscribe(workflow text, to_workflow text) RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.unsubscribe IS 'Ends what sas.subscribe began, for new runs.';
+
+-- middleware
+
+CREATE FUNCTION sas.create_middleware(name text, phase text, before regprocedure DEFAULT NULL, after regprocedure DEFAULT NULL, workflow text DEFAULT NULL,
+                                      goes_before text[] DEFAULT '{}', goes_after text[] DEFAULT '{}', replaces text DEFAULT NULL) RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.create_middleware IS 'Puts functions before and after a phase of runs: plan, function or finalize; of all workflows or one. Replaces the one of that name and phase.';
+
+CREATE FUNCTION sas.drop_middleware(name text, phase text DEFAULT NULL) RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.drop_middleware IS 'Takes away a middleware, of one phase or of all. It no longer holds for what is claimed or submitted from then on.';
+
 -- queues
 
 CREATE FUNCTION sas.create_queue(name text, max_running int) RETURNS void

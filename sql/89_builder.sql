@@ -180,11 +180,15 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
 $$;
 COMMENT ON FUNCTION sas.recovery_policy IS 'recovery of a step or run: windows after windows that failed.';
 
-CREATE FUNCTION sas.hook(event text, function regproc DEFAULT NULL, notify text DEFAULT NULL, call jsonb DEFAULT NULL) RETURNS jsonb
+CREATE FUNCTION sas.hook(event text DEFAULT NULL, function regproc DEFAULT NULL, notify text DEFAULT NULL, call jsonb DEFAULT NULL, events text[] DEFAULT NULL,
+                         retry jsonb DEFAULT NULL, recovery jsonb DEFAULT NULL, complete_in interval DEFAULT NULL, expect text DEFAULT NULL,
+                         expect_status text[] DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql STABLE PARALLEL SAFE AS $$
-    SELECT sas._object('"on"', to_jsonb(event), '"function"', to_jsonb(sas._function_text(function)), '"notify"', to_jsonb(notify)) || coalesce(call, '{}')
+    SELECT sas._object('"on"', coalesce(to_jsonb(event), to_jsonb(events)), '"function"', to_jsonb(sas._function_text(function)), '"notify"', to_jsonb(notify),
+                       '"retry"', retry, '"recovery"', recovery, '"complete_in"', to_jsonb(sas._span_text(complete_in)),
+                       '"expect"', coalesce(to_jsonb(expect), to_jsonb(expect_status))) || coalesce(call, '{}')
 $$;
-COMMENT ON FUNCTION sas.hook IS 'One entry of hooks: event is the key on, a state or result of the run; call is from sas.call. Collect them with jsonb_build_array.';
+COMMENT ON FUNCTION sas.hook IS 'One entry of hooks: event or events is the key on, states or results of the run (every state without); call is from sas.call. Collect them with jsonb_build_array.';
 
 -- flow
 

@@ -59,7 +59,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp 
 $$;
 
 CREATE VIEW sas.runs WITH (security_barrier) AS
-SELECT r.run_id, w.name AS workflow, v.version, r.key, r.state, r.result, r.priority, u.name AS queue,
+SELECT r.run_id, w.name AS workflow, coalesce(v.of_version, v.version) AS version, r.key, r.state, r.result, r.priority, u.name AS queue,
        CASE WHEN p.sees THEN r.input END AS input, CASE WHEN p.sees THEN r.output END AS output, CASE WHEN p.sees THEN r.error ELSE r.error - 'detail' END AS error,
        CASE WHEN r.state = 'stopped' THEN 1.0
             WHEN v.step_count = 0 THEN 0.0
@@ -83,7 +83,7 @@ JOIN sas.workflow w USING (workflow_id)
 LEFT JOIN sas.run_after a ON a.run_id = r.run_id
 LEFT JOIN sas.queue u ON u.queue_id = r.queue_id
 CROSS JOIN LATERAL (SELECT sas._sees_payload(r.owner) AS sees OFFSET 0) p
-WHERE p.sees OR (SELECT sas._sees_all());
+WHERE (p.sees OR (SELECT sas._sees_all())) AND r.hook_of IS NULL;
 COMMENT ON VIEW sas.runs IS 'One row per run. state says where it is, result how it ended.';
 COMMENT ON COLUMN sas.runs.state IS 'scheduled, pending, running, paused, compensating or stopped';
 COMMENT ON COLUMN sas.runs.result IS 'null until stopped; then success, warning, error, compensated or cancelled';
@@ -133,7 +133,7 @@ LEFT JOIN sas.ready q ON q.run_id = r.run_id AND q.step_no = w.step_no AND q.ele
 LEFT JOIN sas.lease l ON l.lease_id = s.lease_id
 LEFT JOIN sas.agent a ON a.agent_id = w.lane
 LEFT JOIN sas.task k ON w.kind = 'task' AND k.run_id = r.run_id AND k.step_no = w.step_no AND k.element = e.element AND NOT k.undo
-WHERE p.sees OR (SELECT sas._sees_all());
+WHERE (p.sees OR (SELECT sas._sees_all())) AND r.hook_of IS NULL;
 COMMENT ON VIEW sas.steps IS 'One row per step of each run: state, who holds it until when, and what it waits for.';
 COMMENT ON COLUMN sas.steps.waiting_kind IS 'reply, agent, worker, steps, cool_off or resume; these group: one query tells what thousands of runs wait for';
 COMMENT ON COLUMN sas.steps.progress IS 'From 0 to 1, as far as the worker of a task has told; 1 once the step has succeeded';
@@ -201,9 +201,37 @@ CREATE VIEW sas.transitions AS
 SELECT t.subject, t.from_state, t.to_state, t.comment FROM sas.transition t;
 COMMENT ON VIEW sas.transitions IS 'Which state may follow which, for runs and steps, and why.';
 
+CREATE VIEW sas.subscriptions WITH (security_barrier) AS
+SELECT w.name AS workflow, t.name AS to_workflow, s.input, pg_get_userbyid(s.created_by) AS created_by, s.created_at
+FROM sas.subscription s JOIN sas.workflow w ON w.workflow_id = s.workflow_id JOIN sas.workflow t ON t.workflow_id = s.to_workflow_id
+WHERE pg_has_role(current_user, t.owner, 'MEMBER') OR (SELECT sas._sees_all());
+COMMENT ON VIEW sas.subscriptions IS 'Which workflow is planned along with which.';
+
+CREATE VIEW sas.middlewares AS
+SELECT m.phase, m.place, m.name, w.name AS workflow, m.before_function AS before, m.after_function AS after, m.goes_before, m.goes_after, m.replaces, pg_get_userbyid(m.created_by) AS created_by, m.created_at
+FROM sas.middleware m LEFT JOIN sas.workflow w USING (workflow_id);
+COMMENT ON VIEW sas.middlewares IS 'Functions around the phases of runs; place 1 is the outermost of its phase.';
+
 CREATE VIEW sas.settings AS
 SELECT s.name, s.setting, s.unit, s.short_desc AS description FROM pg_settings s WHERE s.name LIKE 'sas.%';
 COMMENT ON VIEW sas.settings IS 'The settings of sas as this session sees them.';
+
+-- A hook that is a function or call is a run with one step; sas.runs and sas.steps leave it out.
+CREATE VIEW sas.hook_runs WITH (security_barrier) AS
+SELECT r.hook_of AS run_id, w.name AS workflow, h.hook_no AS hook, r.run_id AS hook_run_id, coalesce(ws.function, a.name) AS target,
+       r.input ->> 'state' AS told_state, r.input ->> 'result' AS told_result, r.state, r.result, coalesce(s.attempt, 0) AS attempt, coalesce(s.failure_count, 0) AS failure_count,
+       s.waiting_until, CASE WHEN p.sees THEN s.output END AS output, CASE WHEN p.sees THEN coalesce(s.error, r.error) ELSE coalesce(s.error, r.error) - 'detail' END AS error,
+       r.created_at, r.started_at, r.finished_at
+FROM sas.run r
+JOIN sas.workflow_hook h ON h.hook_version_id = r.version_id
+JOIN sas.workflow_version v ON v.version_id = r.version_id
+JOIN sas.workflow w ON w.workflow_id = v.workflow_id
+JOIN sas.workflow_step ws ON ws.version_id = r.version_id AND ws.step_no = 1 AND NOT ws.undo
+LEFT JOIN sas.agent a ON a.agent_id = ws.lane
+LEFT JOIN sas.step s ON s.run_id = r.run_id AND s.step_no = 1 AND s.element = 0
+CROSS JOIN LATERAL (SELECT sas._sees_payload(r.owner) AS sees OFFSET 0) p
+WHERE (p.sees OR (SELECT sas._sees_all())) AND r.hook_of IS NOT NULL;
+COMMENT ON VIEW sas.hook_runs IS 'One row per function or call of a hook: which change it tells of, how often it was tried, how it ended. sas.attempts has its tries under hook_run_id.';
 
 CREATE VIEW sas.run_details WITH (security_barrier) AS
 SELECT r.run_id AS runid, r.workflow, CASE WHEN r.state <> 'stopped' THEN CASE r.state WHEN 'pending' THEN 'starting' ELSE r.state END
@@ -219,7 +247,7 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, sas, pg_t
 BEGIN
     SELECT l.loaded, l.launcher_pid, l.slots_missing INTO workers_loaded, launcher_pid, slots_missing FROM sas._launcher_state() l;
     SELECT count(*), min(w.pid) FILTER (WHERE w.leader AND w.actor = 'supervisor') INTO workers, leader_pid FROM sas.workers w;
-    SELECT count(DISTINCT d.run_id) INTO runs_open FROM sas.due d JOIN sas.run r USING (run_id) WHERE r.state <> 'stopped';
+    SELECT count(DISTINCT d.run_id) INTO runs_open FROM sas.due d JOIN sas.run r USING (run_id) WHERE r.state <> 'stopped' AND r.hook_of IS NULL;
     SELECT count(*) INTO runs_paused
     FROM (SELECT d.run_id FROM sas.due d UNION SELECT a.run_id FROM sas.alert a WHERE a.acknowledged_at IS NULL) x
     JOIN sas.run r USING (run_id) WHERE r.state = 'paused';

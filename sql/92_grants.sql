@@ -5,15 +5,15 @@
 CREATE FUNCTION sas._grant_usage(caller oid, role regrole, level text, agent text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
 DECLARE
-    looking text := 'sas.transitions, sas.settings, sas.agents, sas.workers, sas.alerts, sas.workflows, sas.runs, sas.steps, sas.attempts, sas.history, sas.run_details, sas.queues';
+    looking text := 'sas.transitions, sas.settings, sas.agents, sas.workers, sas.alerts, sas.workflows, sas.runs, sas.steps, sas.attempts, sas.history, sas.hook_runs, sas.middlewares, sas.subscriptions, sas.run_details, sas.queues';
     verbs text[];
     f regprocedure;
 BEGIN
     verbs := CASE level
         WHEN 'monitor' THEN '{health}'
-        WHEN 'user' THEN '{health,create_workflow,validate_workflow,drop_workflow,grant_workflow,revoke_workflow,submit,submit_batch,signal,signal_token,wait,read_replies,pause,resume,retry,cancel,pause_workflow,resume_workflow}'
+        WHEN 'user' THEN '{health,create_workflow,validate_workflow,drop_workflow,grant_workflow,revoke_workflow,subscribe,unsubscribe,submit,submit_batch,signal,signal_token,wait,read_replies,pause,resume,retry,cancel,pause_workflow,resume_workflow}'
         WHEN 'operator' THEN '{health,validate_workflow,wait,signal,pause,resume,retry,cancel,acknowledge,reset_agent,pause_workflow,resume_workflow,pause_queue,resume_queue}'
-        WHEN 'admin' THEN '{health,create_workflow,validate_workflow,drop_workflow,grant_workflow,revoke_workflow,submit,submit_batch,signal,signal_token,wait,read_replies,pause,resume,retry,cancel,acknowledge,reset_agent,pause_workflow,resume_workflow,pause_queue,resume_queue,create_queue,alter_queue,drop_queue,create_agent,alter_agent,drop_agent,set_secret,drop_secret,worker_restart,grant_usage,claim,complete,fail,heartbeat,hand_back}'
+        WHEN 'admin' THEN '{health,create_workflow,validate_workflow,drop_workflow,grant_workflow,revoke_workflow,subscribe,unsubscribe,submit,submit_batch,signal,signal_token,wait,read_replies,pause,resume,retry,cancel,acknowledge,reset_agent,pause_workflow,resume_workflow,pause_queue,resume_queue,create_queue,alter_queue,drop_queue,create_agent,alter_agent,drop_agent,set_secret,drop_secret,worker_restart,grant_usage,create_middleware,drop_middleware,claim,complete,fail,heartbeat,hand_back}'
         WHEN 'worker' THEN '{claim,complete,fail,heartbeat,hand_back}'
         END::text[];
     IF verbs IS NULL THEN
@@ -39,7 +39,8 @@ BEGIN
     -- what the views call is checked as the role that looks
     FOR f IN SELECT p.oid FROM pg_proc p
              WHERE p.pronamespace = 'sas'::regnamespace
-               AND (p.proname = ANY (verbs) OR level IN ('user', 'admin') AND p.proname = ANY (sas._builder()) OR level <> 'worker' AND p.proname IN ('_sees_all', '_sees_payload', '_step_key', '_step_input', '_starts_after', '_places', '_workers', '_now', '_level_' || level)
+               AND (p.proname = ANY (verbs) OR level IN ('user', 'admin') AND p.proname = ANY (sas._builder())
+                    OR level <> 'worker' AND p.proname IN ('_sees_all', '_sees_payload', '_step_key', '_step_input', '_starts_after', '_through_middleware', '_call_local', '_answer_of', '_places', '_workers', '_now', '_level_' || level)
                     OR level = 'worker' AND agent IS NULL AND p.proname = '_level_worker')
     LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', f, role);

@@ -7,7 +7,7 @@
 CREATE FUNCTION sas._check_definition(definition jsonb, name text, caller oid) RETURNS SETOF sas._problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    later text[] := '{plan,hooks}';
+    later text[] := '{plan}';
     steps jsonb;
     c record;
 BEGIN
@@ -15,7 +15,7 @@ BEGIN
         RETURN NEXT ROW('', format('the definition has more than %s bytes', sas._max_definition_size()), 'See the setting sas.max_definition_size.', '54000')::sas._problem;
         RETURN;
     END IF;
-    RETURN QUERY SELECT * FROM sas._check_keys(definition, '', '{steps,flow,output,on_failure,recovery,deadline,finalize,priority,concurrency,singleton,queue}', later);
+    RETURN QUERY SELECT * FROM sas._check_keys(definition, '', '{steps,flow,output,on_failure,recovery,deadline,finalize,priority,concurrency,singleton,queue,hooks}', later);
     IF jsonb_typeof(definition) IS DISTINCT FROM 'object' THEN
         RETURN;
     END IF;
@@ -24,7 +24,8 @@ BEGIN
     UNION ALL SELECT * FROM sas._check_pauses(definition -> 'recovery', '/recovery', 'max_failures')
     UNION ALL SELECT * FROM sas._check_span(definition -> 'deadline', '/deadline')
     UNION ALL SELECT * FROM sas._check_number(definition -> 'priority', '/priority', -1000, 1000)
-    UNION ALL SELECT * FROM sas._check_starting(definition);
+    UNION ALL SELECT * FROM sas._check_starting(definition)
+    UNION ALL SELECT * FROM sas._check_hooks(definition -> 'hooks', caller);
     IF definition ? 'finalize' THEN
         RETURN QUERY SELECT * FROM sas._check_function(definition -> 'finalize', '/finalize', caller);
     END IF;

@@ -55,6 +55,7 @@ BEGIN
     END IF;
     INSERT INTO sas.token_key (value) SELECT gen_random_uuid() WHERE EXISTS (SELECT FROM unnest(c.refs) r WHERE r.root = 'steps' AND r.third = 'token') ON CONFLICT DO NOTHING;
     PERFORM sas._store_starting(id, definition);
+    PERFORM sas._store_hooks(id);
 END $$;
 
 -- sas._store_steps(...): a row for each step and for each undo, with what it needs and reads counted once.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * plan_api.c: calls a workflow's plan function inside sas.submit, as the
- * caller and in the caller's transaction.
+ * plan_api.c: calls plan functions and the middleware of phase plan inside
+ * sas.submit, as the caller and in the caller's transaction.
  */
 #include "postgres.h"
 

@@ -95,9 +95,34 @@ SELECT pg_temp.bad('{"steps": {}, "recovery": {"tries": 3}}', '22023', '/recover
 SELECT pg_temp.bad('{"steps": {}, "recovery": 3}', '22023', '/recovery', 'a recovery that is a number');
 SELECT pg_temp.bad('{"steps": {}, "priority": 5000}', '22023', '/priority', 'a priority out of bounds');
 SELECT pg_temp.bad('{"steps": {}, "finalize": "shop.nope"}', '42883', '/finalize', 'a finalize that does not exist');
+-- hooks
+SELECT pg_temp.bad(('{"steps": {}, "hooks": ' || h || '}')::jsonb, code, pointer, claim)
+FROM (VALUES
+    ('{}', '22023', '/hooks', 'hooks that are no array'),
+    ('[7]', '22023', '/hooks/0', 'a hook that is no object'),
+    ('[{"on": "finished", "function": "shop.book"}]', '22023', '/hooks/0/on', 'a hook on a state that does not exist'),
+    ('[{"on": ["success", "done"], "function": "shop.book"}]', '22023', '/hooks/0/on/1', 'one among several that does not exist'),
+    ('[{"on": [], "function": "shop.book"}]', '22023', '/hooks/0/on', 'a hook on nothing'),
+    ('[{"on": null, "function": "shop.book"}]', '22023', '/hooks/0/on', 'a hook on null'),
+    ('[{"on": "success"}]', '22023', '/hooks/0', 'a hook that does nothing'),
+    ('[{"on": "success", "function": "shop.book", "notify": "c"}]', '22023', '/hooks/0', 'a hook that does two things'),
+    ('[{"on": "success", "notify": "c", "retry": {}}]', '22023', '/hooks/0', 'a notification with a retry'),
+    ('[{"on": "success", "notify": "No Channel"}]', '42602', '/hooks/0/notify', 'a channel with an odd name'),
+    ('[{"on": "success", "notify": 7}]', '22023', '/hooks/0/notify', 'a channel that is a number'),
+    ('[{"on": "success", "function": "shop.nope"}]', '42883', '/hooks/0/function', 'a hook with a function that does not exist'),
+    ('[{"on": "success", "function": "shop.wrong"}]', '42P13', '/hooks/0/function', 'a hook with a function of the wrong signature'),
+    ('[{"on": "success", "function": "shop.book"}, {"on": "error", "agent": "nobody", "call": {}}]', '42704', '/hooks/1/agent', 'a hook with an agent that does not exist'),
+    ('[{"on": "error", "call": {}}]', '22023', '/hooks/0', 'a hook that is a call without an agent'),
+    ('[{"on": "error", "agent": 7, "call": {}}]', '22023', '/hooks/0/agent', 'a hook whose agent is a number'),
+    ('[{"on": "error", "agent": "payments", "call": {"path": "nowhere"}}]', '22023', '/hooks/0/call/path', 'a hook with a bad call'),
+    ('[{"on": "error", "agent": "payments", "call": {"body": "{{steps.a.output}}"}}]', '42P10', '/hooks/0/call/body', 'a hook that refers to a step'),
+    ('[{"on": "error", "agent": "payments", "call": {"body": "{{secret.token}}"}}]', '42501', '/hooks/0/call/body', 'a hook that refers to a secret'),
+    ('[{"on": "error", "agent": "payments", "call": {"body": "{{input.}}"}}]', '42601', '/hooks/0/call/body', 'a hook with a malformed reference'),
+    ('[{"on": "error", "function": "shop.book", "recovery": {"max_failures": 0}}]', '22023', '/hooks/0/recovery/max_failures', 'a hook with a recovery of nothing'),
+    ('[{"on": "error", "function": "shop.book", "after": ["a"]}]', '22023', '/hooks/0/after', 'a hook with a key that it does not have')) AS x (h, code, pointer, claim);
 SELECT pg_temp.bad('{"steps": {}, "output": {"a": "{{steps.nope.output}}"}}', '42P10', '/output/a', 'an output that refers to a step that is not there');
 SELECT pg_temp.bad(jsonb_build_object('steps', '{}'::jsonb, k, '{}'::jsonb), '0A000', '/' || k, format('"%s", which this release does not have', k))
-FROM unnest('{plan,hooks}'::text[]) k;
+FROM unnest('{plan}'::text[]) k;
 SELECT pg_temp.bad(jsonb_build_object('steps', '{}'::jsonb, 'singleton', v), '22023', '/singleton', format('singleton %s', v)) FROM unnest('{"\"yes\"",1,"{}",null}'::jsonb[]) v WHERE v IS NOT NULL;
 SELECT pg_temp.bad('{"steps": {}, "queue": "nope"}', '42704', '/queue', 'a queue of a run that does not exist');
 SELECT pg_temp.bad('{"steps": {}, "queue": 7}', '22023', '/queue', 'a queue that is a number');
@@ -290,6 +315,7 @@ SELECT sas.grant_usage('sas_definer', 'user');
 SET ROLE sas_definer;
 SELECT pg_temp.bad_step('{"function": "shop.closed"}', '42501', '/steps/a/function', 'a function that the caller may not call');
 SELECT pg_temp.bad_step('{"function": "hidden.f"}', '42501', '/steps/a/function', 'a function in a schema that the caller may not use');
+SELECT pg_temp.bad('{"steps": {}, "hooks": [{"on": "success", "function": "shop.closed"}]}', '42501', '/hooks/0/function', 'a hook with a function that the caller may not call');
 SELECT pg_temp.bad('{"steps": {}, "finalize": "shop.closed"}', '42501', '/finalize', 'a finalize that the caller may not call');
 RESET ROLE;
 

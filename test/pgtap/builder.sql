@@ -85,11 +85,13 @@ $$::jsonb, 'the order workflow of the demo, built, is the order workflow as it i
 
 SELECT is(sas.workflow(sas.steps()), '{"steps": {}}', 'what is not said leaves no key');
 SELECT is(sas.workflow('{}', sas.sequence('a', sas.concurrence('b', 'c'), 'd'), '1', 'pause', NULL, 'skip', sas.recovery_policy(1, '1 s', '1 min', 'linear', false), '2 days', 'shop.order_done', 3, 'slow', true,
-                       '{{input.k}}', 2, 'shop.book_order', jsonb_build_array(sas.hook('success', 'shop.order_done'), sas.hook('error', notify => 'failed'), sas.hook('paused', call => sas.call('ops', path => '/x')))),
+                       '{{input.k}}', 2, 'shop.book_order', jsonb_build_array(sas.hook('success', 'shop.order_done'), sas.hook('error', notify => 'failed'), sas.hook(notify => 'all_of_it'), sas.hook('paused', call => sas.call('ops', path => '/x')),
+                                                           sas.hook(events => '{failure,paused}', call => sas.call('ops'), retry => sas.retry_policy(2), recovery => sas.recovery_policy(3), complete_in => '20 s', expect_status => '{2xx}'))),
     '{"steps": {}, "flow": {"sequence": ["a", {"concurrence": ["b", "c"]}, "d"]}, "output": 1, "on_failure": {"transient": "pause", "permanent": "skip"},
       "recovery": {"max_failures": 1, "initial": "1 s", "max": "1 min", "backoff": "linear", "jitter": false}, "deadline": "2 days", "finalize": "shop.order_done", "priority": 3, "queue": "slow",
       "singleton": true, "concurrency": {"key": "{{input.k}}", "limit": 2}, "plan": "shop.book_order",
-      "hooks": [{"on": "success", "function": "shop.order_done"}, {"on": "error", "notify": "failed"}, {"on": "paused", "agent": "ops", "call": {"path": "/x"}}]}', 'every key of a run');
+      "hooks": [{"on": "success", "function": "shop.order_done"}, {"on": "error", "notify": "failed"}, {"notify": "all_of_it"}, {"on": "paused", "agent": "ops", "call": {"path": "/x"}},
+                {"on": ["failure", "paused"], "agent": "ops", "call": {}, "retry": {"max_attempts": 2}, "recovery": {"max_failures": 3}, "complete_in": "20 s", "expect": ["2xx"]}]}', 'every key of a run');
 SELECT is(sas.step('s', sas.call('a', 'PUT', '/p', '{"q": null}', '{"X-A": "b"}', form => '{"f": 1}', timeout => '1.5 s'), '{x,y}', sas.undo(sas.call(path => '/u'), expect_status => '{2xx,404}', complete_in => '5 s',
                             retry => sas.retry_policy(2), recovery => sas.recovery_policy(3)), '$.output.ok == true', NULL, '{"k": "{{output.x}}"}', sas.retry_policy(3, '100 ms', '1 s', 'constant', true, '{409,5xx}'),
                             '20 s', sas.recovery_policy(4), on_transient => 'skip', pivot => true, only_when => '$.input.go == true', otherwise => 'skip_cascade', each => '{{input.items}}', concurrency => 5, max_failed => 1,
@@ -116,7 +118,8 @@ SELECT throws_ok($$SELECT sas.steps(sas.step('a', sas.sleep('1 s')), sas.step('a
 SELECT throws_ok($$SELECT sas.function('shop.nope')$$, '42883', NULL, 'a function that is not there is refused as it is written');
 SELECT throws_ok($$SELECT sas.sleep('soon')$$, '22007', NULL, 'and so is a span');
 SELECT lives_ok($$SELECT sas.create_workflow('built', sas.workflow(sas.steps(sas.step('a', sas.call('inventory')), sas.step('b', sas.function('shop.book_order')), sas.step('c', sas.function('shop.book_order'))),
-                  sas.sequence('a', sas.concurrence('b', 'c')), deadline => '1 hour'))$$, 'what was built is taken');
+                  sas.sequence('a', sas.concurrence('b', 'c')), deadline => '1 hour',
+                  hooks => jsonb_build_array(sas.hook('success', 'shop.order_done'), sas.hook(events => '{paused,failure}', call => sas.call('inventory'), retry => sas.retry_policy(2)))))$$, 'what was built is taken');
 RESET ROLE;
 SELECT is(ARRAY(SELECT p.proname::text FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.proname = ANY (sas._builder()) AND p.proname !~ '^_' AND obj_description(p.oid) IS NULL), '{}', 'each has a comment');
 SELECT is(ARRAY(SELECT b FROM unnest(sas._builder()) b WHERE NOT EXISTS (SELECT FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.proname = b)), '{}', 'each is there');

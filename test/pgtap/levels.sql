@@ -76,10 +76,10 @@ END $$;
 
 CREATE TEMP TABLE may (level text, who text, verbs text);
 INSERT INTO may VALUES
-('user', 'ann', 'health create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow submit submit_batch signal signal_token wait read_replies pause resume retry cancel pause_workflow resume_workflow'),
+('user', 'ann', 'health create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow subscribe unsubscribe submit submit_batch signal signal_token wait read_replies pause resume retry cancel pause_workflow resume_workflow'),
 ('operator', 'op', 'health validate_workflow wait signal pause resume retry cancel acknowledge reset_agent pause_workflow resume_workflow pause_queue resume_queue'),
 ('monitor', 'mon', 'health'),
-('admin', 'adm', 'health create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow submit submit_batch signal signal_token wait read_replies pause resume retry cancel acknowledge reset_agent pause_workflow resume_workflow pause_queue resume_queue create_queue alter_queue drop_queue create_agent alter_agent drop_agent set_secret drop_secret worker_restart grant_usage claim complete fail heartbeat hand_back'),
+('admin', 'adm', 'health create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow subscribe unsubscribe submit submit_batch signal signal_token wait read_replies pause resume retry cancel acknowledge reset_agent pause_workflow resume_workflow pause_queue resume_queue create_queue alter_queue drop_queue create_agent alter_agent drop_agent set_secret drop_secret worker_restart grant_usage create_middleware drop_middleware claim complete fail heartbeat hand_back'),
 ('worker', 'wrk', 'claim complete fail heartbeat hand_back'),
 ('worker of one agent', 'wrk_packer', 'claim complete fail heartbeat hand_back'),
 ('no level', 'nobody', '');
@@ -99,7 +99,7 @@ SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 's
           '{}', format('with %s one changes nothing through a view', m.level))
 FROM may m;
 SELECT is((SELECT count(*)::int FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v' AND has_table_privilege(m.who, c.oid, 'SELECT')),
-          CASE WHEN m.level ~ '^(no level|worker)' THEN 0 ELSE 12 END, format('with %s one may look at this many views', m.level))
+          CASE WHEN m.level ~ '^(no level|worker)' THEN 0 ELSE 15 END, format('with %s one may look at this many views', m.level))
 FROM may m;
 -- each view can be read to its last column
 SELECT is(pg_temp.as_role(m.who, format('SELECT * FROM sas.%I', c.relname)), 'ok', format('with %s one can read sas.%s', m.level, c.relname))
@@ -153,6 +153,18 @@ SELECT is(pg_temp.sees('bob', $$SELECT count(*) FROM sas.workflows WHERE workflo
 SELECT is(pg_temp.as_role('bob', $$SELECT * FROM sas.submit('anns', '{"pin": "bob-0815"}', key => 'k')$$), 'ok', 'and submitted');
 SELECT is(pg_temp.as_role('ann', $$SELECT sas.grant_workflow('guarded', 'bob')$$), 'ok', 'granted, with a function that bob may not call');
 SELECT is(pg_temp.as_role('bob', $$SELECT * FROM sas.submit('guarded')$$), '42501', 'EXECUTE is checked at submit, for who submits');
+SELECT is(pg_temp.as_role('ann', $$SELECT sas.create_workflow('hooked', '{"steps": {}, "hooks": [{"on": "success", "function": "shop.guarded"}]}')$$), 'ok', 'one with a hook that only he may call');
+SELECT is(pg_temp.as_role('ann', $$SELECT sas.grant_workflow('hooked', 'bob')$$), 'ok', 'granted');
+SELECT is(pg_temp.as_role('bob', $$SELECT * FROM sas.submit('hooked')$$), '42501', 'EXECUTE of a hook is checked at submit, too');
+SELECT is(pg_temp.as_role('ann', $$SELECT * FROM sas.submit('hooked')$$), 'ok', 'who may call it submits');
+SELECT is(pg_temp.sees('ann', $$SELECT count(*) FROM sas.hook_runs WHERE workflow = 'hooked'$$), '1', 'and sees what is told');
+SELECT is(pg_temp.sees('bob', $$SELECT count(*) FROM sas.hook_runs WHERE workflow = 'hooked'$$), '0', 'which another does not');
+SELECT is(pg_temp.sees('mon', $$SELECT count(*) || ' ' || count(output) FROM sas.hook_runs WHERE workflow = 'hooked'$$), '1 0', 'and a monitor without payload');
+SELECT is(pg_temp.as_role('bob', $$SELECT sas.subscribe('supers', 'anns')$$), '42501', 'who may submit a workflow may not subscribe to it');
+SELECT is(pg_temp.as_role('ann', $$SELECT sas.subscribe('guarded', 'admins')$$), '42501', 'nor to that of an admin');
+SELECT is(pg_temp.as_role(who, $$SELECT sas.create_middleware('x', 'plan', 'shop.book(jsonb)')$$), '42501', who || ' makes no middleware') FROM unnest('{ann,op,mon,nobody}'::text[]) who;
+SELECT is(pg_temp.as_role('adm', $$SELECT sas.create_middleware('x', 'plan', 'shop.guarded(jsonb)')$$), '42501', 'an admin makes none of what he may not call himself');
+SELECT is(pg_temp.as_role(w, format($$SELECT sas._call_as(%s, 'shop.guarded', '{}')$$, 'ann'::regrole::oid)), '42501', w || ' calls nothing as another role') FROM unnest('{ann,bob,op,mon,adm}'::text[]) w;
 SELECT is(pg_temp.as_role('ann', $$SELECT sas.grant_workflow('anns', 'team')$$), 'ok', 'granted to a group');
 SELECT is(pg_temp.as_role('carol', $$SELECT * FROM sas.submit('anns')$$), 'ok', 'its members submit');
 SELECT is(pg_temp.as_role('ann', $$SELECT sas.revoke_workflow('anns', 'team')$$), 'ok', 'revoked');
@@ -166,7 +178,7 @@ SELECT is(pg_temp.as_role('ann', $$SELECT * FROM sas.submit('anns', '{"pin": "an
 SELECT is(pg_temp.sees(who, 'SELECT string_agg(DISTINCT submitted_by::text, '','' ORDER BY submitted_by::text) FROM sas.runs'), owners, format('%s sees the runs of %s', who, coalesce(owners, 'nobody')))
 FROM (VALUES ('ann', 'ann'), ('bob', 'bob'), ('team', 'team'), ('carol', 'carol,team'), ('dan', 'dan,team'), ('op', 'ann,bob,carol,dan,team'), ('mon', 'ann,bob,carol,dan,team'), ('adm', 'adm,ann,bob,carol,dan,team')) AS x (who, owners)
 WHERE who NOT IN ('op', 'mon', 'adm');
-SELECT is(pg_temp.sees(who, 'SELECT count(*) FROM sas.runs'), (SELECT count(*)::text FROM sas.run), who || ' sees all runs') FROM unnest('{op,mon,adm}'::text[]) who;
+SELECT is(pg_temp.sees(who, 'SELECT count(*) FROM sas.runs'), (SELECT count(*)::text FROM sas.run WHERE hook_of IS NULL), who || ' sees all runs') FROM unnest('{op,mon,adm}'::text[]) who;
 SELECT is(pg_temp.sees('bob', format('SELECT count(DISTINCT run_id) FROM sas.%I', v)), pg_temp.sees('bob', 'SELECT count(*) FROM sas.runs'), format('sas.%s picks the same runs', v)) FROM unnest('{steps}'::text[]) v;
 SELECT is(pg_temp.sees('bob', format('SELECT count(*) FROM sas.%I WHERE run_id NOT IN (SELECT run_id FROM sas.runs)', v)), '0', format('sas.%s shows none of another', v)) FROM unnest('{steps,attempts,alerts,history}'::text[]) v;
 SELECT is(pg_temp.sees('bob', 'SELECT count(*) FROM sas.run_details WHERE runid NOT IN (SELECT run_id FROM sas.runs)'), '0', 'sas.run_details shows none of another');

@@ -39,6 +39,10 @@ INSERT INTO wanted VALUES
 ('drop_queue', 'name text', 'void'),
 ('pause_queue', 'name text', 'boolean'),
 ('resume_queue', 'name text', 'boolean'),
+('subscribe', 'workflow text, to_workflow text, input jsonb DEFAULT ''"{{input}}"''::jsonb', 'void'),
+('unsubscribe', 'workflow text, to_workflow text', 'void'),
+('create_middleware', 'name text, phase text, before regprocedure DEFAULT NULL::regprocedure, after regprocedure DEFAULT NULL::regprocedure, workflow text DEFAULT NULL::text, goes_before text[] DEFAULT ''{}''::text[], goes_after text[] DEFAULT ''{}''::text[], replaces text DEFAULT NULL::text', 'void'),
+('drop_middleware', 'name text, phase text DEFAULT NULL::text', 'void'),
 ('worker_restart', '', 'integer'),
 ('claim', 'agent text, worker text, quantity integer DEFAULT 1, lease interval DEFAULT ''00:00:30''::interval', 'TABLE(request_id uuid, run_id bigint, step text, undo boolean, idempotency_key text, request jsonb, checkpoint jsonb, lease_until timestamp with time zone)'),
 ('complete', 'request_id uuid, output jsonb', 'boolean'),
@@ -99,14 +103,15 @@ FROM (VALUES
     ('alerts', 'alert_id,kind,agent,run_id,step,message,occurrences,created_at,last_at,acknowledged_at'),
     ('workflows', 'workflow,version,owner,definition'),
     ('history', 'run_id,at,role,act,step,detail'),
+    ('hook_runs', 'run_id,workflow,hook,hook_run_id,target,told_state,told_result,state,result,attempt,failure_count,waiting_until,output,error,created_at,started_at,finished_at'),
     ('transitions', 'subject,from_state,to_state,comment'),
     ('settings', 'name,setting,unit,description')) AS v (name, columns), unnest(string_to_array(v.columns, ',')) c;
 SELECT is((SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = 'sas.run_details'::regclass AND a.attnum > 0),
           '{runid,workflow,status,return_message,start_time,end_time}', 'sas.run_details has the columns of cron.job_run_details');
 SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind IN ('v', 'm') ORDER BY 1),
-          '{agents,alerts,attempts,history,queues,run_details,runs,settings,steps,transitions,workers,workflows}'::text[], 'these are all views');
+          '{agents,alerts,attempts,history,hook_runs,middlewares,queues,run_details,runs,settings,steps,subscriptions,transitions,workers,workflows}'::text[], 'these are all views');
 SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v'
-                  AND c.relname NOT IN ('transitions', 'settings', 'run_details')
+                  AND c.relname NOT IN ('transitions', 'settings', 'run_details', 'middlewares')
                   AND NOT coalesce('security_barrier=true' = ANY (c.reloptions), false) ORDER BY 1),
           '{}', 'every view that picks rows is a security barrier');
 
