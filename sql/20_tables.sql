@@ -99,6 +99,7 @@ CREATE TABLE sas.workflow_version (
     workflow_id int NOT NULL REFERENCES sas.workflow ON DELETE CASCADE,
     version int NOT NULL,
     of_version int,
+    planned boolean NOT NULL DEFAULT false,
     definition jsonb NOT NULL,
     step_count int NOT NULL,
     finalize_no int,
@@ -118,6 +119,7 @@ CREATE TABLE sas.workflow_version (
     UNIQUE (workflow_id, version)
 );
 COMMENT ON TABLE sas.workflow_version IS 'Definitions as they were written, and what holds for the run as a whole.';
+COMMENT ON COLUMN sas.workflow_version.planned IS 'What is run is known with the input of the run only: see sas.planned.';
 COMMENT ON COLUMN sas.workflow_version.of_version IS 'Null for what was written. Else it was made for that version, its own number is negative, and the views leave it out.';
 
 -- A step of a version, compiled. Its undo, if any, is a row of its own with

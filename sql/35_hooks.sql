@@ -103,7 +103,7 @@ BEGIN
         n := n + 1;
         hidden_id := NULL;
         IF NOT hook ? 'notify' THEN
-            hidden := least(0, (SELECT min(x.version) FROM sas.workflow_version x WHERE x.workflow_id = v.workflow_id)) - 1;
+            hidden := sas._hidden_version();
             PERFORM sas._store_version(v.workflow_id, hidden, jsonb_build_object('steps', jsonb_build_object('hook', hook - 'on'), 'on_failure', 'fail'), v.created_by);
             UPDATE sas.workflow_version x SET of_version = coalesce(v.of_version, v.version) WHERE x.workflow_id = v.workflow_id AND x.version = hidden
             RETURNING x.version_id INTO hidden_id;

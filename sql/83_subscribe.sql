@@ -66,7 +66,7 @@ BEGIN
         RAISE EXCEPTION 'workflow "%" and its subscribers do not fit: %', f.name, p.problem
             USING ERRCODE = p.code, DETAIL = format('The place is "%s".', p.path), HINT = coalesce(p.hint || ' ', '') || 'Or call sas.unsubscribe first.';
     END LOOP;
-    hidden := least(0, (SELECT min(x.version) FROM sas.workflow_version x WHERE x.workflow_id = for_workflow)) - 1;
+    hidden := sas._hidden_version();
     PERFORM sas._store_version(for_workflow, hidden, whole, base.created_by);
     UPDATE sas.workflow_version x SET of_version = base.version WHERE x.workflow_id = for_workflow AND (x.version = hidden OR x.of_version = hidden);
     INSERT INTO sas.composition SELECT x.version_id, for_workflow, true FROM sas.workflow_version x WHERE x.workflow_id = for_workflow AND x.version = hidden;

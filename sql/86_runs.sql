@@ -24,6 +24,7 @@ DECLARE
     bad int;
     p sas._problem;
     made bigint[];
+    versions int[];
     held boolean := later OR $9 IS NOT NULL OR (SELECT f.paused_at IS NOT NULL FROM sas.workflow f WHERE f.workflow_id = v.workflow_id);
     -- a child has the queue of its step
     queue int := coalesce(v.queue_id, (SELECT coalesce(w.queue_id, r.queue_id) FROM sas.run r JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = $13 AND NOT w.undo
@@ -77,16 +78,25 @@ BEGIN
         SELECT s.ids, s.fresh INTO ids, fresh FROM sas._take_singleton(caller, v.workflow_id, keys, ids, fresh) s;
     END IF;
 
+    IF v.planned THEN
+        FOR n IN 1 .. size LOOP
+            IF fresh[n] THEN
+                versions[n] := (sas._plan_run(caller, v, inputs[n], $12 IS NOT NULL)).version_id;
+            END IF;
+        END LOOP;
+    END IF;
+
     INSERT INTO sas.run (run_id, version_id, owner, trace, key, state, open_steps, priority, input, reply_to, labels, created_at, start_at, start_before, queue_id, deadline,
                          parent_run_id, parent_step_no, parent_element)
     OVERRIDING SYSTEM VALUE
-    SELECT ids[u.n], v.version_id, caller, gen_random_uuid(), keys[u.n], CASE WHEN held OR v.place_key IS NOT NULL THEN 'scheduled' ELSE 'pending' END,
-           CASE WHEN v.step_count = 0 THEN (v.finalize_no IS NOT NULL)::int
+    SELECT ids[u.n], pv.version_id, caller, gen_random_uuid(), keys[u.n], CASE WHEN held OR v.place_key IS NOT NULL THEN 'scheduled' ELSE 'pending' END,
+           CASE WHEN pv.step_count = 0 THEN (pv.finalize_no IS NOT NULL)::int
                 ELSE (SELECT count(*) FROM sas.workflow_step w
-                      WHERE w.version_id = v.version_id AND NOT w.undo AND w.needs = 0 AND w.step_no IS DISTINCT FROM v.finalize_no) END,
-           $5 + v.priority, u.input, $10, $11, now, $6, $7, queue, greatest(now, $6) + coalesce($8, v.deadline, sas._run_deadline()),
+                      WHERE w.version_id = pv.version_id AND NOT w.undo AND w.needs = 0 AND w.step_no IS DISTINCT FROM pv.finalize_no) END,
+           $5 + pv.priority, u.input, $10, $11, now, $6, $7, queue, greatest(now, $6) + coalesce($8, pv.deadline, sas._run_deadline()),
            $12, $13, $14[u.n]
     FROM unnest(inputs) WITH ORDINALITY AS u (input, n)
+    JOIN sas.workflow_version pv ON pv.version_id = coalesce(versions[u.n], v.version_id)
     WHERE fresh[u.n];
 
     SELECT array_agg(ids[g]) INTO made FROM generate_series(1, size) g WHERE fresh[g];
@@ -110,10 +120,10 @@ BEGIN
             PERFORM sas._note_start(v, made, after_run, after_result, NOT held);
             INSERT INTO sas.due (actor, due_at, run_id, kind) SELECT 's', greatest($6, now), m, 'start' FROM unnest(made) m;
             PERFORM sas._ring('{}', true, false, '{}');
-        ELSIF v.step_count = 0 AND v.finalize_no IS NULL THEN
-            PERFORM sas._end_of_steps(made);
         ELSE
             PERFORM sas._make_roots_ready(made);
+            PERFORM sas._end_of_steps(array_agg(r.run_id)) FROM sas.run r
+            WHERE r.run_id = ANY (made) AND r.open_steps = 0 AND (v.planned OR v.step_count = 0) HAVING count(*) > 0;
         END IF;
     END IF;
     IF $12 IS NULL AND EXISTS (SELECT FROM sas.middleware) THEN

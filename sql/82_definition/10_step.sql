@@ -11,6 +11,8 @@ DECLARE
 BEGIN
     IF agent IS NULL THEN
         RETURN NEXT ROW(path, format('a %s needs an agent', $2), 'Name one under "agent".', '22023')::sas._problem;
+    ELSIF agent ~ '\{\{' THEN
+        RETURN;  -- known at submit only: see sas._check_agents
     ELSIF is_kind IS NULL THEN
         RETURN NEXT ROW(path || '/agent', format('agent "%s" does not exist', agent), 'Create it with sas.create_agent.', '42704')::sas._problem;
     ELSIF is_kind <> wanted THEN
@@ -72,20 +74,20 @@ BEGIN
     END IF;
     RETURN QUERY
     SELECT path || '/' || k, format('an include has no %s', k), 'Say it of the steps of the workflow that is included; the include has input, after, when and else.', '22023'
-    FROM unnest('{agent,undo,expect,output,retry,recovery,on_failure,complete_in,pivot,priority,queue,each,repeat,finalize,weight}'::text[]) k WHERE body ? k;
+    FROM unnest('{agent,agents,undo,expect,output,retry,recovery,on_failure,complete_in,pivot,priority,queue,each,repeat,finalize,weight}'::text[]) k WHERE body ? k;
 END $$;
 
 -- sas._check_step(...): a step, without what relates it to others.
 CREATE FUNCTION sas._check_step(name text, body jsonb, path text, caller oid) RETURNS SETOF sas._problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    later text[] := '{poll,agents,fallback}';
+    later text[] := '{poll,fallback}';
 BEGIN
     RETURN QUERY SELECT * FROM sas._check_name(name, path);
     IF name = 'finalize' THEN
         RETURN NEXT ROW(path, 'the name "finalize" is taken', 'It names the last step of a run, which sas adds itself.', '42602')::sas._problem;
     END IF;
-    RETURN QUERY SELECT * FROM sas._check_keys(body, path, '{call,function,task,wait,workflow,include,agent,input,after,when,else,each,concurrency,max_failed,repeat,undo,expect,output,retry,recovery,on_failure,complete_in,pivot,priority,queue,finalize,weight}', later);
+    RETURN QUERY SELECT * FROM sas._check_keys(body, path, '{call,function,task,wait,workflow,include,agent,input,after,when,else,each,concurrency,max_failed,repeat,undo,expect,output,retry,recovery,on_failure,complete_in,pivot,priority,queue,finalize,weight,agents}', later);
     IF jsonb_typeof(body) IS DISTINCT FROM 'object' THEN
         RETURN;
     END IF;
@@ -106,7 +108,8 @@ BEGIN
     UNION ALL SELECT * FROM sas._check_boolean(body -> 'pivot', path || '/pivot')
     UNION ALL SELECT * FROM sas._check_number(body -> 'priority', path || '/priority', -1000, 1000)
     UNION ALL SELECT * FROM sas._check_queue(body -> 'queue', path || '/queue')
-    UNION ALL SELECT * FROM sas._check_weight(body -> 'weight', path || '/weight');
+    UNION ALL SELECT * FROM sas._check_weight(body -> 'weight', path || '/weight')
+    UNION ALL SELECT * FROM sas._check_agents(body, path);
     IF body ? 'finalize' THEN
         RETURN QUERY SELECT * FROM sas._check_function(body -> 'finalize', path || '/finalize', caller);
     END IF;

@@ -17,8 +17,8 @@ LANGUAGE sql STABLE AS $$
         THEN ROW(NULL, format('workflow "%s" does not exist', workflow), 'Create it with sas.create_workflow.', '42704')::sas._problem
         WHEN NOT sas._may_submit(caller, f)
         THEN ROW(NULL, format('permission denied for workflow "%s"', workflow), format('Its owner can grant it: SELECT sas.grant_workflow(%L, %L).', workflow, pg_get_userbyid(caller)), '42501')::sas._problem
-        WHEN definition ?| '{plan,finalize}'
-        THEN ROW(NULL, format('workflow "%s" has plan or finalize, and cannot be included in this release', workflow), 'Start it as a run of its own with "workflow" instead.', '0A000')::sas._problem
+        WHEN definition ? 'finalize' OR sas._is_planned(definition)
+        THEN ROW(NULL, format('workflow "%s" has plan, agents or finalize, and cannot be included in this release', workflow), 'Start it as a run of its own with "workflow" instead.', '0A000')::sas._problem
     END
 $$;
 

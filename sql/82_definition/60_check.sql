@@ -7,7 +7,7 @@
 CREATE FUNCTION sas._check_definition(definition jsonb, name text, caller oid) RETURNS SETOF sas._problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    later text[] := '{plan}';
+    later text[] := '{}';
     steps jsonb;
     c record;
 BEGIN
@@ -15,7 +15,7 @@ BEGIN
         RETURN NEXT ROW('', format('the definition has more than %s bytes', sas._max_definition_size()), 'See the setting sas.max_definition_size.', '54000')::sas._problem;
         RETURN;
     END IF;
-    RETURN QUERY SELECT * FROM sas._check_keys(definition, '', '{steps,flow,output,on_failure,recovery,deadline,finalize,priority,concurrency,singleton,queue,hooks}', later);
+    RETURN QUERY SELECT * FROM sas._check_keys(definition, '', '{steps,plan,flow,output,on_failure,recovery,deadline,finalize,priority,concurrency,singleton,queue,hooks}', later);
     IF jsonb_typeof(definition) IS DISTINCT FROM 'object' THEN
         RETURN;
     END IF;
@@ -29,6 +29,9 @@ BEGIN
     IF definition ? 'finalize' THEN
         RETURN QUERY SELECT * FROM sas._check_function(definition -> 'finalize', '/finalize', caller);
     END IF;
+    RETURN QUERY SELECT * FROM sas._check_plan(definition, caller);
+    -- with a plan function they may all come from there
+    definition := CASE WHEN definition ? 'plan' THEN '{"steps": {}}' ELSE '{}' END::jsonb || definition;
     steps := definition -> 'steps';
     IF jsonb_typeof(steps) IS DISTINCT FROM 'object' THEN
         RETURN NEXT ROW('/steps', 'the steps must be an object: a body by name', 'It may be empty.', '22023')::sas._problem;

@@ -24,20 +24,22 @@ DECLARE
     visible int;
     finalizes boolean;
 BEGIN
+    definition := CASE WHEN definition ? 'plan' THEN '{"steps": {}}' ELSE '{}' END::jsonb || definition;
     SELECT * INTO c FROM sas._compile(definition, NULL, caller);
     visible := (SELECT count(*) FROM unnest(c.nodes) n WHERE n.local IS NOT NULL);
     finalizes := definition ? 'finalize' OR EXISTS (SELECT FROM unnest(c.nodes) n WHERE n.body ? 'finalize');
     INSERT INTO sas.workflow_version (workflow_id, version, definition, step_count, finalize_no, functions, output, output_reads,
-                                      on_transient, on_permanent, deadline, priority, created_by, created_at)
+                                      on_transient, on_permanent, deadline, priority, created_by, created_at, planned)
     SELECT for_workflow, new_version, definition, visible, CASE WHEN finalizes THEN visible + 1 END,
            ARRAY(SELECT DISTINCT f FROM (SELECT n.body ->> 'function' AS f FROM unnest(c.nodes) n
                                          UNION ALL SELECT n.body #>> '{undo,function}' FROM unnest(c.nodes) n
                                          UNION ALL SELECT n.body ->> 'finalize' FROM unnest(c.nodes) n
-                                         UNION ALL SELECT definition ->> 'finalize') x WHERE f IS NOT NULL),
+                                         UNION ALL SELECT definition ->> 'finalize'
+                                         UNION ALL SELECT definition ->> 'plan') x WHERE f IS NOT NULL),
            definition -> 'output',
            ARRAY(SELECT DISTINCT n.no FROM unnest(c.refs) r JOIN unnest(c.nodes) n ON n.scope = 1 AND n.local = r.member WHERE r.node = 0 AND r.root = 'steps'),
            s.policy ->> 'transient', s.policy ->> 'permanent', sas._span(definition -> 'deadline'),
-           coalesce((definition ->> 'priority')::int, 0), caller, sas._now()
+           coalesce((definition ->> 'priority')::int, 0), caller, sas._now(), sas._is_planned(definition)
     FROM unnest(c.scopes) s WHERE s.no = 1
     RETURNING version_id INTO id;
 

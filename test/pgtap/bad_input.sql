@@ -121,8 +121,8 @@ FROM (VALUES
     ('[{"on": "error", "function": "shop.book", "recovery": {"max_failures": 0}}]', '22023', '/hooks/0/recovery/max_failures', 'a hook with a recovery of nothing'),
     ('[{"on": "error", "function": "shop.book", "after": ["a"]}]', '22023', '/hooks/0/after', 'a hook with a key that it does not have')) AS x (h, code, pointer, claim);
 SELECT pg_temp.bad('{"steps": {}, "output": {"a": "{{steps.nope.output}}"}}', '42P10', '/output/a', 'an output that refers to a step that is not there');
-SELECT pg_temp.bad(jsonb_build_object('steps', '{}'::jsonb, k, '{}'::jsonb), '0A000', '/' || k, format('"%s", which this release does not have', k))
-FROM unnest('{plan}'::text[]) k;
+SELECT pg_temp.bad('{"steps": {}, "plan": {}}', '42602', '/plan', 'a plan that is no name of a function');
+SELECT pg_temp.bad('{"plan": "shop.nope"}', '42883', '/plan', 'a plan function that does not exist');
 SELECT pg_temp.bad(jsonb_build_object('steps', '{}'::jsonb, 'singleton', v), '22023', '/singleton', format('singleton %s', v)) FROM unnest('{"\"yes\"",1,"{}",null}'::jsonb[]) v WHERE v IS NOT NULL;
 SELECT pg_temp.bad('{"steps": {}, "queue": "nope"}', '42704', '/queue', 'a queue of a run that does not exist');
 SELECT pg_temp.bad('{"steps": {}, "queue": 7}', '22023', '/queue', 'a queue that is a number');
@@ -181,7 +181,11 @@ SELECT pg_temp.bad_step('{}', '22023', '/steps/a', 'a step of no kind');
 SELECT pg_temp.bad_step('{"function": "shop.book", "call": {}, "agent": "payments"}', '22023', '/steps/a', 'two kinds in one step');
 SELECT pg_temp.bad_step('{"function": "shop.book", "undo": {"function": "shop.book", "call": {}}}', '22023', '/steps/a/undo', 'two kinds in one undo');
 SELECT pg_temp.bad_step(jsonb_build_object(k, '{}'::jsonb), '0A000', '/steps/a/' || k, format('"%s", which this release does not have', k))
-FROM unnest('{poll,agents,fallback}'::text[]) k;
+FROM unnest('{poll,fallback}'::text[]) k;
+SELECT pg_temp.bad_step('{"call": {}, "agent": "{{input.to}}"}', '22023', '/steps/a/agents', 'an agent that is a reference to anything');
+SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "agents": "pay*"}', '22023', '/steps/a/agent', 'a pattern beside the name of an agent');
+SELECT pg_temp.bad_step('{"call": {}, "agent": "{{steps.b.output}}", "agents": "pay*"}', '22023', '/steps/a/agent', 'an agent that is known too late');
+SELECT pg_temp.bad_step('{"call": {}, "agent": "{{input.to}}", "agents": "Pay!"}', '22023', '/steps/a/agents', 'a pattern that no agent can have');
 SELECT pg_temp.bad_step('{"wait": {}}', '22023', '/steps/a/wait', 'a wait for nothing');
 SELECT pg_temp.bad_step('{"wait": {"signal": "go", "for": "1 s"}}', '22023', '/steps/a/wait', 'a wait for two things');
 SELECT pg_temp.bad_step('{"wait": {"signal": "Go!"}}', '42602', '/steps/a/wait/signal', 'a signal with a bad name');
