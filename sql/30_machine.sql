@@ -266,7 +266,8 @@ BEGIN
     put AS (
         INSERT INTO sas.ready (run_id, step_no, element, lane, rank, ready_at, undo, alone)
         SELECT n.run_id, n.step_no, n.element, n.lane, now - n.priority * sas._priority_step(), now, n.undo, n.alone
-        FROM next n WHERE NOT n.enters
+        -- what gets the same rank is claimed in this order, mostly
+        FROM next n WHERE NOT n.enters ORDER BY n.run_id, n.step_no, n.element
         RETURNING lane),
     told AS (
         INSERT INTO sas.due (actor, due_at, run_id, kind, step_no, element)
