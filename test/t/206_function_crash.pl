@@ -47,13 +47,14 @@ sub submit_among_innocents
 	my $first = $next;
 	$next += 21;
 	my $bad = $first + 10;
-	# one of them may take the server down before this session is told of its commit
-	my (undef, $said) = $node->psql('postgres', qq{
+	# one of them may take the server down before this session is told of its commit: then psql fails
+	my $said = '';
+	eval { $node->psql('postgres', qq{
 		BEGIN;
 		SELECT count(*) FROM generate_series($first, $bad - 1) i, LATERAL sas.submit('book', jsonb_build_object('n', i));
 		SELECT 'run ' || run_id FROM sas.submit('$workflow', '{"n": $bad}');
 		SELECT count(*) FROM generate_series($bad + 1, $next - 1) i, LATERAL sas.submit('book', jsonb_build_object('n', i));
-		COMMIT;});
+		COMMIT;}, stdout => \$said) };
 	return $said =~ /^run (\d+)$/m ? $1 : die 'no run';
 }
 
