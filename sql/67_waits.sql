@@ -34,8 +34,8 @@ BEGIN
         ELSE
             SELECT i.result, i.problem INTO made FROM sas._render(coalesce(b.wait -> 'until', b.wait -> 'for'), sas._context(b.r, b.w, b.element)) i;
             span := CASE WHEN b.wait ? 'for' THEN sas._span(made.result) END;
-            until := CASE WHEN b.wait ? 'for' THEN now + span ELSE sas._moment(made.result) END;
-            IF until IS NULL OR span < '0' THEN
+            until := CASE WHEN b.wait ? 'for' THEN CASE WHEN span BETWEEN '0' AND '10 years' THEN now + span END ELSE sas._moment(made.result) END;
+            IF until IS NULL OR NOT isfinite(until) THEN
                 PERFORM sas._fail_steps(ARRAY[b.run_id], ARRAY[b.step_no], ARRAY[b.element],
                     ARRAY[sas._problem_object('wait', CASE WHEN b.wait ? 'for' THEN '"for" needs a span of time' ELSE '"until" needs an instant' END,
                           CASE WHEN made.problem IS NOT NULL THEN format('%s: %s', made.problem ->> 'path', made.problem ->> 'what')

@@ -33,29 +33,59 @@ LANGUAGE sql STABLE AS $$
     SELECT d.due_at FROM sas.due d WHERE d.actor = whose ORDER BY d.due_at LIMIT 1
 $$;
 
+-- sas._carry_out(taken): what these messages ask for, one kind after the other.
+CREATE FUNCTION sas._carry_out(taken sas.due[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM sas._stop_late_runs(array_agg(d.run_id)) FROM unnest(taken) d LEFT JOIN sas.run r ON r.run_id = d.run_id AND d.kind = 'enter'
+    WHERE d.kind = 'late' OR r.start_before <= sas._now() HAVING count(*) > 0;
+    PERFORM sas._leave_line(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'leave' HAVING count(*) > 0;
+    PERFORM sas._begin_runs(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'start';
+    PERFORM sas._wake_steps(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element)) FROM unnest(taken) d WHERE d.kind = 'ready';
+    PERFORM sas._enter_steps(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element)) FROM unnest(taken) d WHERE d.kind = 'enter' HAVING count(*) > 0;
+    PERFORM sas._end_timers(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element)) FROM unnest(taken) d WHERE d.kind = 'timer' HAVING count(*) > 0;
+    PERFORM sas._begin_turns(array_agg(d.run_id), array_agg(d.step_no)) FROM unnest(taken) d WHERE d.kind = 'turn' HAVING count(*) > 0;
+    PERFORM sas._deliver_signals(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'signal' HAVING count(*) > 0;
+    PERFORM sas._children_ended(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element)) FROM unnest(taken) d WHERE d.kind = 'child' HAVING count(*) > 0;
+    PERFORM sas._end_children(array_agg(d.run_id), d.kind) FROM unnest(taken) d WHERE d.kind IN ('cancel', 'fail') GROUP BY d.kind;
+    PERFORM sas._reverse_runs(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'reverse' HAVING count(*) > 0;
+    PERFORM sas._undo_next(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'undo';
+END $$;
+
+-- sas._put_off(message, why): it could not be carried out: an alert, and another try in a minute.
+CREATE FUNCTION sas._put_off(message sas.due, why text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    message.due_at := sas._now() + interval '1 min';
+    INSERT INTO sas.due SELECT message.*;
+    PERFORM sas._alert('stuck', format('run %s stuck', message.run_id),
+                       format('run %s: "%s" cannot be carried out: %s', message.run_id, message.kind, why), NULL, message.run_id, message.step_no)
+    WHERE EXISTS (SELECT FROM sas.run r WHERE r.run_id = message.run_id);
+END $$;
+
 -- sas._scheduler_tick(quantity): one turn of the scheduler.
--- Returns how many messages were taken and when the next is due.
+-- Returns how many messages were taken and when the next is due. A message
+-- that raises is carried out by itself, so that it holds up no other run.
 CREATE FUNCTION sas._scheduler_tick(quantity int, OUT worked int, OUT next_due timestamptz)
 LANGUAGE plpgsql AS $$
 DECLARE
     taken sas.due[];
+    message sas.due;
 BEGIN
     SELECT array_agg(d) INTO taken FROM sas._take_due('s', quantity) d;
     worked := coalesce(cardinality(taken), 0);
     IF worked > 0 THEN
-        PERFORM sas._stop_late_runs(array_agg(d.run_id)) FROM unnest(taken) d LEFT JOIN sas.run r ON r.run_id = d.run_id AND d.kind = 'enter'
-        WHERE d.kind = 'late' OR r.start_before <= sas._now() HAVING count(*) > 0;
-        PERFORM sas._leave_line(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'leave' HAVING count(*) > 0;
-        PERFORM sas._begin_runs(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'start';
-        PERFORM sas._wake_steps(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element)) FROM unnest(taken) d WHERE d.kind = 'ready';
-        PERFORM sas._enter_steps(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element)) FROM unnest(taken) d WHERE d.kind = 'enter' HAVING count(*) > 0;
-        PERFORM sas._end_timers(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element)) FROM unnest(taken) d WHERE d.kind = 'timer' HAVING count(*) > 0;
-        PERFORM sas._begin_turns(array_agg(d.run_id), array_agg(d.step_no)) FROM unnest(taken) d WHERE d.kind = 'turn' HAVING count(*) > 0;
-        PERFORM sas._deliver_signals(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'signal' HAVING count(*) > 0;
-        PERFORM sas._children_ended(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element)) FROM unnest(taken) d WHERE d.kind = 'child' HAVING count(*) > 0;
-        PERFORM sas._end_children(array_agg(d.run_id), d.kind) FROM unnest(taken) d WHERE d.kind IN ('cancel', 'fail') GROUP BY d.kind;
-        PERFORM sas._reverse_runs(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'reverse' HAVING count(*) > 0;
-        PERFORM sas._undo_next(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'undo';
+        BEGIN
+            PERFORM sas._carry_out(taken);
+        EXCEPTION WHEN OTHERS THEN
+            FOREACH message IN ARRAY taken LOOP
+                BEGIN
+                    PERFORM sas._carry_out(ARRAY[message]);
+                EXCEPTION WHEN OTHERS THEN
+                    PERFORM sas._put_off(message, SQLERRM);
+                END;
+            END LOOP;
+        END;
     END IF;
     worked := worked + sas._give_queue_places(quantity);
     next_due := sas._next_due('s');

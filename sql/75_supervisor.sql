@@ -125,12 +125,37 @@ BEGIN
 END $$;
 
 -- sas._decide(quantity): what becomes of failed steps and of runs past their
--- deadline. Returns how many were looked at.
+-- deadline. Returns how many were looked at. One that raises is decided by
+-- itself, so that it holds up no other run.
 CREATE FUNCTION sas._decide(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := sas._now();
     taken sas.due[];
+    message sas.due;
+BEGIN
+    SELECT array_agg(d) INTO taken FROM sas._take_due('v', quantity) d;
+    IF taken IS NULL THEN
+        RETURN 0;
+    END IF;
+    BEGIN
+        PERFORM sas._decide_on(taken);
+    EXCEPTION WHEN OTHERS THEN
+        FOREACH message IN ARRAY taken LOOP
+            BEGIN
+                PERFORM sas._decide_on(ARRAY[message]);
+            EXCEPTION WHEN OTHERS THEN
+                PERFORM sas._put_off(message, SQLERRM);
+            END;
+        END LOOP;
+    END;
+    RETURN cardinality(taken);
+END $$;
+
+-- sas._decide_on(taken): decides on what these messages tell.
+CREATE FUNCTION sas._decide_on(taken sas.due[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    now timestamptz := sas._now();
     r record;
     change sas._step_change;
     changes sas._step_change[] := '{}';
@@ -147,7 +172,6 @@ DECLARE
     policy text;
     failures int;
 BEGIN
-    SELECT array_agg(d) INTO taken FROM sas._take_due('v', quantity) d;
     FOR r IN
         SELECT d.kind, d.run_id, d.step_no, d.element, run.state AS run_state, run.fate, s.state, s.failure_count, s.transient, s.in_doubt,
                s.error, s.output, w.name, w.recovery, w.on_transient, w.on_permanent, w.undo, w.lane,
@@ -263,7 +287,6 @@ BEGIN
     JOIN sas.run pr ON pr.run_id = p.run_id AND pr.state <> 'stopped'
     WHERE NOT coalesce(p.run_id = ANY (doomed), false);
     PERFORM sas._close_steps(closed) WHERE closed IS NOT NULL;
-    RETURN coalesce(cardinality(taken), 0);
 END $$;
 
 -- sas._settles(run_id, step_no, element): does the undo of this step need the output

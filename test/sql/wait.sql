@@ -118,3 +118,21 @@ SELECT t.work();
 SELECT t.brief(2);
 SELECT step, error ->> 'title' AS title, error ->> 'detail' AS detail FROM sas.steps WHERE run_id = 2 AND error IS NOT NULL ORDER BY 1;
 SELECT * FROM t.left_over();
+-- a time beyond all bounds is none either
+SELECT run_id FROM sas.submit('times', '{"span": "290000 years", "at": "infinity"}');
+SELECT t.work();
+SELECT step, error ->> 'detail' AS detail FROM sas.steps WHERE run_id = 3 AND error IS NOT NULL ORDER BY 1;
+-- what cannot be carried out holds up no other run: an alert, and another try
+CREATE FUNCTION t.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'disk full, say' USING ERRCODE = 'disk_full'; END $$;
+SELECT run_id FROM sas.submit('times', '{"span": "1 s", "at": "2026-01-01 00:00:41+00"}');
+SELECT run_id FROM sas.submit('times', '{"span": "1 s", "at": "2026-01-01 00:00:41+00"}');
+CREATE TRIGGER refuse BEFORE INSERT ON sas.step FOR EACH ROW WHEN (NEW.run_id = 4) EXECUTE FUNCTION t.refuse();
+SELECT t.work();
+SELECT t.brief(4), t.brief(5);
+SELECT * FROM t.alerts() WHERE kind = 'stuck';
+DROP TRIGGER refuse ON sas.step;
+SELECT t.later('1 min');
+SELECT t.work();
+SELECT t.brief(4), t.brief(5);
+SELECT * FROM t.left_over();
+DROP FUNCTION t.refuse();
