@@ -137,7 +137,7 @@ class Shapes:
         self.db.query("VACUUM ANALYZE")
         written, woken = self.quiet(self.sizes["idle"])
         self.row(f"{3 * n:,} waiting steps and {n:,} children for {self.sizes['idle']} s: WAL", f"{written:,} bytes", "0")
-        self.row("  wake-ups", woken, "supervisor only")
+        self.row("  wake-ups", woken, "supervisor, a scheduler once a minute")
 
         last = int(self.db.value("SELECT max(run_id) FROM sas.run WHERE parent_run_id IS NULL AND state = 'running' AND input = '{}'"))
         took = []

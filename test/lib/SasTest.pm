@@ -44,7 +44,7 @@ use PostgreSQL::Test::Utils;
 our @EXPORT = qw(
   new_node create_extension wait_for wait_until worker_pids kill_worker free_port
   http_get http_post start_service start_shop
-  define_orders submit_orders all_ended books_equal);
+  define_orders submit_orders all_ended books_equal quiet_for);
 
 # the tree with examples/; tools/check says where its copy is
 our $tree = $ENV{SAS_TREE} // dirname(dirname(dirname(__FILE__)));
@@ -153,6 +153,51 @@ sub kill_worker
 	kill($signal // 'KILL', $pid) or die "kill $pid: $!";
 	note("killed $actor worker $pid with " . ($signal // 'KILL'));
 	return $pid;
+}
+
+# wake-ups of all workers but supervisors, as the kernel counts them: voluntary
+# context switches of each process
+sub switches
+{
+	my ($node) = @_;
+	my %of;
+	foreach my $pid (split /\n/, $node->safe_psql('postgres',
+			"SELECT pid FROM sas.workers WHERE actor <> 'supervisor' UNION ALL SELECT pid FROM pg_stat_activity WHERE backend_type = 'sas launcher'"))
+	{
+		($of{$pid}) = PostgreSQL::Test::Utils::slurp_file("/proc/$pid/status") =~ /^voluntary_ctxt_switches:\s+(\d+)/m;
+	}
+	return \%of;
+}
+
+# quiet_for(node, seconds, name): tests that a server at rest does nothing at
+# all. The node needs autovacuum, checkpoints and the background writer off.
+sub quiet_for
+{
+	my ($node, $seconds, $name) = @_;
+	my $look = q{SELECT max(last_activity_at) FROM sas.workers WHERE actor <> 'supervisor'};
+	my $all = sub { my $of = switches($node); return join ' ', map { "$_ $of->{$_}" } sort keys %$of };
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	# statistics of what was done before are sent up to ten seconds later
+	ok( wait_until(
+			sub {
+				my $was = $all->();
+				sleep 10.5;
+				return $was eq $all->();
+			}),
+		"$name: the server comes to rest");
+	my $lsn = $node->safe_psql('postgres', 'SELECT pg_current_wal_insert_lsn()');
+	my $active = $node->safe_psql('postgres', $look);
+	my $before = switches($node);
+	my $xid = $node->safe_psql('postgres', 'SELECT pg_snapshot_xmax(pg_current_snapshot())');
+	sleep $seconds;
+	my $after = switches($node);
+	my %woken = map { $_ => $after->{$_} - ($before->{$_} // 0) } grep { $after->{$_} != ($before->{$_} // -1) } keys %$after;
+	is_deeply([ sort keys %$after ], [ sort keys %$before ], "$name: the same workers are there");
+	is_deeply(\%woken, {}, "$name: no process but the supervisor woke up in $seconds s");
+	is($node->safe_psql('postgres', $look), $active, "$name: and none was active");
+	is($node->safe_psql('postgres', 'SELECT pg_snapshot_xmax(pg_current_snapshot())'), $xid, "$name: nothing was written, not by the supervisor either");
+	is($node->safe_psql('postgres', 'SELECT pg_current_wal_insert_lsn()'), $lsn, "$name: no WAL");
+	return;
 }
 
 # -- HTTP -----------------------------------------------------------------------
