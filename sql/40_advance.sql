@@ -21,13 +21,14 @@ BEGIN
         SELECT r.run_id, r.version_id, r.state = 'paused' AS paused, e.to_no, count(*)::int AS n
         FROM unnest(run_ids, step_nos) AS d (run_id, step_no)
         JOIN sas.run r ON r.run_id = d.run_id
-        JOIN sas.workflow_edge e ON e.version_id = r.version_id AND e.from_no = d.step_no
+        -- OFFSET 0: by the whole key, not by its first column through all edges of the workflow, or steps of the run
+        CROSS JOIN LATERAL (SELECT x.to_no FROM sas.workflow_edge x WHERE x.version_id = r.version_id AND x.from_no = d.step_no OFFSET 0) e
         GROUP BY 1, 2, 3, 4),
     next AS (
         SELECT h.run_id, h.to_no, h.paused, s.state AS old_state, coalesce(s.needs_left, w.needs) - h.n AS needs_left
         FROM hit h
-        JOIN sas.workflow_step w ON w.version_id = h.version_id AND w.step_no = h.to_no AND NOT w.undo
-        LEFT JOIN sas.step s ON s.run_id = h.run_id AND s.step_no = h.to_no AND s.element = 0
+        CROSS JOIN LATERAL (SELECT x.needs FROM sas.workflow_step x WHERE x.version_id = h.version_id AND x.step_no = h.to_no AND NOT x.undo OFFSET 0) w
+        LEFT JOIN LATERAL (SELECT x.state, x.needs_left FROM sas.step x WHERE x.run_id = h.run_id AND x.step_no = h.to_no AND x.element = 0 OFFSET 0) s ON true
         WHERE s.state IS NULL OR s.state = 'waiting')
     SELECT array_agg(ROW(n.run_id, n.to_no, 0, coalesce(n.old_state, 'none'),
                          CASE WHEN n.needs_left = 0 THEN 'ready' ELSE 'waiting' END,

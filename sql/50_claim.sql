@@ -33,8 +33,9 @@ BEGIN
     INTO claimed, late
     FROM taken t
     JOIN sas.run r ON r.run_id = t.run_id
-    JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = t.step_no AND w.undo = t.undo
-    LEFT JOIN sas.step s ON s.run_id = t.run_id AND s.step_no = t.step_no AND s.element = t.element;
+    -- OFFSET 0: by the whole key, not by its first column through all steps of the workflow, or of the run
+    CROSS JOIN LATERAL (SELECT x.complete_in FROM sas.workflow_step x WHERE x.version_id = r.version_id AND x.step_no = t.step_no AND x.undo = t.undo OFFSET 0) w
+    LEFT JOIN LATERAL (SELECT x.state, x.attempt FROM sas.step x WHERE x.run_id = t.run_id AND x.step_no = t.step_no AND x.element = t.element OFFSET 0) s ON true;
     IF late THEN
         claimed := sas._set_late_aside(claimed);
     END IF;

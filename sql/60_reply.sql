@@ -78,18 +78,21 @@ BEGIN
            array_agg(f.verdict), bool_or(coalesce(w.queue_id, r.queue_id) > 0)
     INTO changes, verdicts, queued
     FROM unnest(replies) p
-    JOIN sas.step s ON s.run_id = p.run_id AND s.step_no = p.step_no AND s.element = p.element
+    -- OFFSET 0: by the whole key, not by its first column through all steps of the run, or of the workflow
+    CROSS JOIN LATERAL (SELECT * FROM sas.step x WHERE x.run_id = p.run_id AND x.step_no = p.step_no AND x.element = p.element OFFSET 0) s
     JOIN sas.run r ON r.run_id = p.run_id
-    JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = p.step_no AND w.undo = (s.state = 'compensating')
+    CROSS JOIN LATERAL (
+        SELECT k AS whole, k.name, k.expect, k.output, k.queue_id FROM sas.workflow_step k
+        WHERE k.version_id = r.version_id AND k.step_no = p.step_no AND k.undo = (s.state = 'compensating') OFFSET 0) w
     CROSS JOIN LATERAL (
         SELECT CASE WHEN w.expect IS NULL OR p.verdict <> 'done' THEN NULL
-                    ELSE sas._context(r, w, p.element) END AS root OFFSET 0) x
+                    ELSE sas._context(r, w.whole, p.element) END AS root OFFSET 0) x
     CROSS JOIN LATERAL (
         SELECT p.verdict <> 'done' OR w.expect IS NULL AS unasked,
                CASE WHEN p.verdict = 'done' AND w.expect IS NOT NULL THEN sas._met(w.expect, p.output, x.root) END AS met OFFSET 0) m
     -- arguments are evaluated before ON is asked, hence the CASE
     LEFT JOIN LATERAL sas._render(w.output, CASE WHEN p.verdict = 'done' AND w.output IS NOT NULL
-        THEN sas._context(r, w, p.element) || jsonb_build_object('output', p.output) END) o
+        THEN sas._context(r, w.whole, p.element) || jsonb_build_object('output', p.output) END) o
         ON p.verdict = 'done' AND w.output IS NOT NULL
     CROSS JOIN LATERAL (
         SELECT CASE WHEN NOT m.unasked AND m.met IS NOT TRUE OR o.problem IS NOT NULL THEN 'permanent' ELSE p.verdict END AS verdict,
