@@ -79,6 +79,13 @@ CREATE TYPE sas._reply AS (
     again_in interval
 );
 
+-- What the reply to the ask of a poll means: done, asked (not over yet) or permanent.
+CREATE TYPE sas._asked AS (
+    verdict text,
+    output jsonb,
+    error jsonb
+);
+
 -- One thing that is wrong with a definition.
 CREATE TYPE sas._problem AS (
     path text,

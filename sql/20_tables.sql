@@ -161,7 +161,7 @@ CREATE TABLE sas.workflow_step (
     PRIMARY KEY (version_id, step_no, undo)
 );
 COMMENT ON COLUMN sas.workflow_step.input_reads IS 'The members of the input of the run that its templates use; null: the input as a whole.';
-COMMENT ON COLUMN sas.workflow_step.shape IS 'What the scheduler must know of a step that enters: when, each, repeat, wait, workflow.';
+COMMENT ON COLUMN sas.workflow_step.shape IS 'What makes a step more than one call: when, each, repeat, wait, workflow, poll.';
 COMMENT ON COLUMN sas.workflow_step.finalizer IS 'The function that the last step of the run calls for this step; finalize_rank keeps to the order of the steps.';
 COMMENT ON COLUMN sas.workflow_step.enters IS 'The scheduler looks at this step before it begins.';
 COMMENT ON TABLE sas.workflow_step IS 'Compiled steps: lane 0 is a function, any other the agent; reads names the steps whose results its templates use.';
@@ -318,8 +318,14 @@ CREATE TABLE sas.step (
     finished_at timestamptz,
     output jsonb,
     error jsonb,
+    started jsonb,
+    asks int,
+    ask_until timestamptz,
+    progress float8,
     PRIMARY KEY (run_id, step_no, element)
 ) WITH (fillfactor = 60);
+COMMENT ON COLUMN sas.step.asks IS 'Of a poll: how often it was answered that it is not over; not null since its call has succeeded: then it counts as done for the undo.';
+COMMENT ON COLUMN sas.step.ask_until IS 'Of a poll with a timeout: when it has failed if it is not over.';
 COMMENT ON TABLE sas.step IS 'Steps that were claimed, parked or are waiting for several. completion orders the undo.';
 
 CREATE SEQUENCE sas.completion_seq;

@@ -51,19 +51,19 @@ INSERT INTO sas.transition VALUES
     ('step', 'ready', 'succeeded', 'needs no worker: an end of an include, or a point between the parts of a flow'),
     ('step', 'ready', 'skipped', 'its condition is false'),
     ('step', 'ready', 'cancelled', 'its run cannot go on'),
-    ('step', 'ready', 'failed', 'it cannot begin, or its run cannot go on and its outcome is in doubt'),
+    ('step', 'ready', 'failed', 'it cannot begin, or its run cannot go on and its outcome is in doubt or not over'),
     ('step', 'running', 'succeeded', 'its worker reported success in time'),
     ('step', 'running', 'failed', 'its worker reported failure, died or was silent past complete-by'),
     ('step', 'running', 'ready', 'given back by its worker, nothing counted'),
-    ('step', 'running', 'suspended', 'given back by its worker until later, nothing counted'),
+    ('step', 'running', 'suspended', 'given back by its worker until later, nothing counted, or begun and asked about later'),
     ('step', 'failed', 'suspended', 'cools off before another window'),
     ('step', 'failed', 'ready', 'an operator retries it, or its outcome is asked again before the undo'),
     ('step', 'failed', 'skipped', 'its failure is skipped'),
     ('step', 'failed', 'failed', 'its failure is final'),
-    ('step', 'failed', 'compensating', 'in doubt, so it is undone'),
+    ('step', 'failed', 'compensating', 'in doubt, or begun and not over, so it is undone'),
     ('step', 'suspended', 'ready', 'its time has come'),
     ('step', 'suspended', 'succeeded', 'what it waited for has come'),
-    ('step', 'suspended', 'failed', 'what it waited for failed or did not come in time, or its run cannot go on and its outcome is in doubt'),
+    ('step', 'suspended', 'failed', 'what it waited for failed or did not come in time, or its run cannot go on and its outcome is in doubt or not over'),
     ('step', 'suspended', 'cancelled', 'its run cannot go on'),
     ('step', 'succeeded', 'compensating', 'its undo is due'),
     ('step', 'compensating', 'compensating', 'its undo is claimed, failed or comes again'),
@@ -319,7 +319,12 @@ BEGIN
                        jsonb_build_object('key', sas._step_key($3, w.name, e.element, false),
                                           'state', coalesce(s.state, 'waiting'),
                                           'failed', coalesce(s.state = 'failed', false))
-                       || CASE WHEN s.output IS NULL THEN '{}' ELSE jsonb_build_object('output', s.output) END
+                       || CASE WHEN s.started IS NOT NULL
+                               THEN jsonb_build_object('started', s.started) || CASE WHEN s.output IS NULL THEN '{}' ELSE jsonb_build_object('output', s.output) END
+                               WHEN s.output IS NULL THEN '{}'
+                               -- the reply to the call of a poll, which was not what was expected
+                               WHEN w.shape ? 'poll' AND NOT w.shape ?| '{each,repeat}' OR w.shape ? 'poll' AND e.element > 0 THEN jsonb_build_object('output', s.output, 'started', s.output)
+                               ELSE jsonb_build_object('output', s.output) END
                        || CASE WHEN w.kind = 'wait' THEN jsonb_build_object('token', sas._token($1, $3, w.step_no)) ELSE '{}' END), '{}')
             FROM sas.workflow_step w
             CROSS JOIN LATERAL (SELECT CASE WHEN w.step_no = $5 THEN $6 ELSE 0 END AS element) e

@@ -142,10 +142,10 @@ BEGIN
     WHERE s.run_id = ANY (run_ids) AND s.state = 'suspended' AND s.waiting_until IS NOT NULL
       AND d.actor = 's' AND d.due_at = s.waiting_until AND d.run_id = s.run_id AND d.step_no = s.step_no AND d.element = s.element;
 
-    -- a step whose outcome is in doubt has failed, not been cancelled; a failure
+    -- a step whose outcome is in doubt, or not over, has failed, not been cancelled; a failure
     -- that the supervisor has not looked at yet is decided with this
     SELECT array_agg(ROW(s.run_id, s.step_no, s.element, s.state,
-                         CASE WHEN s.state = 'failed' OR s.in_doubt THEN 'failed' ELSE 'cancelled' END,
+                         CASE WHEN s.state = 'failed' OR s.in_doubt OR s.asks IS NOT NULL THEN 'failed' ELSE 'cancelled' END,
                          NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
                          NULL, sas._now(), NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change)
     INTO changes

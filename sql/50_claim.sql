@@ -28,7 +28,9 @@ BEGIN
             WHERE k.alones = 0 OR k.n = 1))
         RETURNING r.run_id, r.step_no, r.element, r.lane, r.rank, r.undo, r.alone)
     SELECT array_agg(ROW(t.run_id, t.step_no, t.element, t.undo, t.alone, r.version_id, t.lane, coalesce(s.state, 'none'),
-                         coalesce(s.attempt, 0), coalesce(w.complete_in, sas._complete_in()), gen_random_uuid())::sas._claimed
+                         coalesce(s.attempt, 0),
+                         CASE WHEN s.ask_until IS NULL OR t.undo THEN coalesce(w.complete_in, sas._complete_in())
+                              ELSE greatest(least(coalesce(w.complete_in, sas._complete_in()), s.ask_until - now), interval '1 s') END, gen_random_uuid())::sas._claimed
                      ORDER BY t.rank), bool_or(r.state = 'pending' AND r.start_before <= now)
     INTO claimed, late
     FROM taken t
@@ -61,6 +63,7 @@ END $$;
 --
 -- request is {method, path, query, headers, body | form | text, timeout}; when its templates could not be
 -- filled in, problem says why and request is null. policy is {retry, expect} of the step.
+-- Of a poll whose call has succeeded it is the ask, which bears no key and is expected to be 2xx.
 CREATE FUNCTION sas._claim_calls(lanes int[], quantities int[], boot bigint, worker_id bigint, locked_by text)
 RETURNS TABLE (lease_id bigint, agent_id int, run_id bigint, step_no int, element int, step text, undo boolean, attempt int,
                request_id uuid, window_ms float8, trace uuid, idempotency_key text, request jsonb, policy jsonb, problem jsonb)
@@ -71,16 +74,21 @@ BEGIN
     batch := sas._claim(lanes, quantities, boot, worker_id, locked_by);
     RETURN QUERY
     SELECT batch.lease_id, c.lane, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt,
-           c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000, r.trace, sas._step_key(r.trace, w.name, c.element, c.undo),
+           c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000, r.trace,
+           CASE WHEN k.started IS NULL THEN sas._step_key(r.trace, w.name, c.element, c.undo) END,
            CASE WHEN body.problem IS NULL AND path.problem IS NULL THEN body.result || jsonb_build_object('path', path.result) END,
-           jsonb_strip_nulls(jsonb_build_object('retry', w.retry, 'expect', w.expect)),
+           jsonb_strip_nulls(jsonb_build_object('retry', w.retry, 'expect', CASE WHEN k.started IS NULL THEN w.expect END)),
            coalesce(body.problem, path.problem)
     FROM unnest(batch.claimed) c
     JOIN sas.run r ON r.run_id = c.run_id
     JOIN sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
-    CROSS JOIN LATERAL (SELECT sas._context(r, w, c.element) AS root OFFSET 0) x
-    CROSS JOIN LATERAL sas._render(w.request - 'path', x.root) body
-    CROSS JOIN LATERAL sas._render_path(coalesce(w.request ->> 'path', ''), x.root) path;
+    CROSS JOIN LATERAL (SELECT CASE WHEN w.shape ? 'poll' AND NOT c.undo
+                                    THEN (SELECT s.started FROM sas.step s WHERE s.run_id = c.run_id AND s.step_no = c.step_no AND s.element = c.element AND s.asks IS NOT NULL) END AS started OFFSET 0) k
+    CROSS JOIN LATERAL (SELECT CASE WHEN k.started IS NULL THEN sas._context(r, w, c.element)
+                                    ELSE sas._context(r, w, c.element) || jsonb_build_object('started', k.started) END AS root,
+                               CASE WHEN k.started IS NULL THEN w.request ELSE w.shape #> '{poll,call}' END AS request OFFSET 0) x
+    CROSS JOIN LATERAL sas._render(x.request - 'path', x.root) body
+    CROSS JOIN LATERAL sas._render_path(coalesce(x.request ->> 'path', ''), x.root) path;
 END $$;
 
 -- sas._finalizers(run_id, version_id, last): the functions of the finalize step, a line each: those of the

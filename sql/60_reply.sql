@@ -60,52 +60,68 @@ BEGIN
     WHERE NOT p.run_id = ANY (locked);
 
     -- the fence, and what the step makes of the reply
-    SELECT array_agg(ROW(p.run_id, p.step_no, p.element, s.state, f.to_state, s.attempt + p.attempt, NULL,
-                         CASE WHEN f.verdict = 'done' THEN false
+    SELECT array_agg(ROW(p.run_id, p.step_no, p.element, s.state, f.to_state,
+                         -- an ask that was answered is no attempt
+                         s.attempt + p.attempt - CASE WHEN h.asks AND p.verdict = 'done' THEN 1 ELSE 0 END,
+                         CASE WHEN f.verdict IN ('started', 'asked') THEN 0 END,
+                         CASE WHEN f.verdict IN ('done', 'started') OR h.asks THEN false
                               WHEN p.verdict = 'done' THEN true  -- done, but not as expected: it is undone
                               WHEN f.verdict = 'permanent'
                                    THEN (s.in_doubt OR p.in_doubt) AND coalesce((p.error ->> 'status')::int IN (409, 422), true)
                               ELSE s.in_doubt OR p.in_doubt END,
                          f.verdict = 'transient', NULL, NULL,
-                         CASE WHEN p.verdict = 'done' AND s.state = 'running' THEN coalesce(o.result, p.output) END,
+                         CASE WHEN f.verdict IN ('started', 'asked') THEN NULL
+                              WHEN h.asks THEN (a.asked).output
+                              WHEN p.verdict = 'done' AND s.state = 'running' THEN coalesce(o.result, p.output) END,
                          CASE WHEN f.verdict IN ('transient', 'permanent') THEN coalesce(f.error, p.error) END,
-                         CASE WHEN f.to_state = 'succeeded' THEN nextval('sas.completion_seq') END,
-                         NULL, CASE WHEN f.verdict <> 'hand_back' THEN now END,
+                         CASE WHEN f.to_state = 'succeeded' OR f.verdict = 'started' THEN nextval('sas.completion_seq') END,
+                         NULL, CASE WHEN f.verdict <> 'hand_back' AND f.to_state <> 'suspended' THEN now END,
                          NULL, NULL, NULL, NULL,
                          CASE WHEN f.verdict = 'hand_back' AND p.again_in > '0' THEN 'agent'
-                              WHEN f.verdict IN ('transient', 'permanent') THEN 'supervisor' END,
-                         CASE WHEN f.verdict = 'hand_back' AND p.again_in > '0' THEN now + p.again_in END)::sas._step_change),
+                              WHEN f.verdict IN ('transient', 'permanent') THEN 'supervisor'
+                              WHEN f.to_state = 'suspended' THEN 'poll' END,
+                         CASE WHEN f.verdict = 'hand_back' AND p.again_in > '0' THEN now + p.again_in
+                              WHEN f.to_state = 'suspended' THEN sas._ask_next(w.shape -> 'poll', s.whole, now) END)::sas._step_change),
            array_agg(f.verdict), bool_or(coalesce(w.queue_id, r.queue_id) > 0)
     INTO changes, verdicts, queued
     FROM unnest(replies) p
     -- OFFSET 0: by the whole key, not by its first column through all steps of the run, or of the workflow
-    CROSS JOIN LATERAL (SELECT * FROM sas.step x WHERE x.run_id = p.run_id AND x.step_no = p.step_no AND x.element = p.element OFFSET 0) s
+    CROSS JOIN LATERAL (SELECT x AS whole, x.* FROM sas.step x WHERE x.run_id = p.run_id AND x.step_no = p.step_no AND x.element = p.element OFFSET 0) s
     JOIN sas.run r ON r.run_id = p.run_id
     CROSS JOIN LATERAL (
-        SELECT k AS whole, k.name, k.expect, k.output, k.queue_id FROM sas.workflow_step k
+        SELECT k AS whole, k.name, k.expect, k.output, k.queue_id, k.shape FROM sas.workflow_step k
         WHERE k.version_id = r.version_id AND k.step_no = p.step_no AND k.undo = (s.state = 'compensating') OFFSET 0) w
+    -- of a poll: is this its call, or does it ask?
+    CROSS JOIN LATERAL (SELECT coalesce(w.shape ? 'poll' AND s.state = 'running' AND s.asks IS NULL, false) AS starts,
+                               coalesce(w.shape ? 'poll' AND s.state = 'running' AND s.asks IS NOT NULL, false) AS asks OFFSET 0) h
+    CROSS JOIN LATERAL (SELECT CASE WHEN h.asks AND p.verdict = 'done' THEN sas._judge_ask(r, w.whole, s.whole, p.output) END AS asked OFFSET 0) a
     CROSS JOIN LATERAL (
-        SELECT CASE WHEN w.expect IS NULL OR p.verdict <> 'done' THEN NULL
+        SELECT CASE WHEN w.expect IS NULL OR p.verdict <> 'done' OR h.asks THEN NULL
                     ELSE sas._context(r, w.whole, p.element) END AS root OFFSET 0) x
     CROSS JOIN LATERAL (
-        SELECT p.verdict <> 'done' OR w.expect IS NULL AS unasked,
-               CASE WHEN p.verdict = 'done' AND w.expect IS NOT NULL THEN sas._met(w.expect, p.output, x.root) END AS met OFFSET 0) m
+        SELECT p.verdict <> 'done' OR w.expect IS NULL OR h.asks AS unasked,
+               CASE WHEN p.verdict = 'done' AND w.expect IS NOT NULL AND NOT h.asks THEN sas._met(w.expect, p.output, x.root) END AS met OFFSET 0) m
     -- arguments are evaluated before ON is asked, hence the CASE
-    LEFT JOIN LATERAL sas._render(w.output, CASE WHEN p.verdict = 'done' AND w.output IS NOT NULL
+    LEFT JOIN LATERAL sas._render(w.output, CASE WHEN p.verdict = 'done' AND w.output IS NOT NULL AND NOT h.starts AND NOT h.asks
         THEN sas._context(r, w.whole, p.element) || jsonb_build_object('output', p.output) END) o
-        ON p.verdict = 'done' AND w.output IS NOT NULL
+        ON p.verdict = 'done' AND w.output IS NOT NULL AND NOT h.starts AND NOT h.asks
     CROSS JOIN LATERAL (
-        SELECT CASE WHEN NOT m.unasked AND m.met IS NOT TRUE OR o.problem IS NOT NULL THEN 'permanent' ELSE p.verdict END AS verdict,
+        SELECT CASE WHEN NOT m.unasked AND m.met IS NOT TRUE OR o.problem IS NOT NULL THEN 'permanent'
+                    WHEN h.asks AND p.verdict = 'done' THEN (a.asked).verdict
+                    WHEN h.starts AND p.verdict = 'done' THEN 'started' ELSE p.verdict END AS verdict,
                CASE WHEN NOT m.unasked AND m.met IS NOT TRUE
                     THEN sas._problem_object('expect', CASE WHEN m.met IS NULL THEN 'expect is neither true nor false' ELSE 'the reply is not what was expected' END,
                                              w.expect #>> '{}', (p.output ->> 'status')::int, p.run_id, w.name)
                     WHEN o.problem IS NOT NULL
                     THEN sas._problem_object('output', 'the output of the step could not be made',
-                                             format('%s: %s', o.problem ->> 'path', o.problem ->> 'what'), NULL, p.run_id, w.name) END AS error OFFSET 0) v
+                                             format('%s: %s', o.problem ->> 'path', o.problem ->> 'what'), NULL, p.run_id, w.name)
+                    ELSE (a.asked).error END AS error OFFSET 0) v
     CROSS JOIN LATERAL (
         SELECT v.verdict, v.error,
                CASE WHEN s.state = 'compensating' THEN CASE v.verdict WHEN 'done' THEN 'compensated' ELSE 'compensating' END
                     WHEN v.verdict = 'done' THEN 'succeeded'
+                    -- in a run that cannot go on nobody asks any more
+                    WHEN v.verdict IN ('started', 'asked') THEN CASE WHEN r.fate IS NULL THEN 'suspended' ELSE 'failed' END
                     WHEN v.verdict = 'hand_back' THEN CASE WHEN p.again_in > '0' THEN 'suspended' ELSE 'ready' END
                     ELSE 'failed' END AS to_state OFFSET 0) f
     WHERE p.run_id = ANY (locked)
@@ -118,14 +134,15 @@ BEGIN
         PERFORM sas._count_stale(replies, locked, changes);
     END IF;
     PERFORM sas._move_steps(changes);
+    PERFORM sas._note_asks(replies, changes, verdicts) WHERE verdicts && '{started,asked}';
     PERFORM sas._start_runs(array_agg(c.run_id)) FROM unnest(changes) c;
 
     SELECT array_agg((x.c).run_id) FILTER (WHERE (x.c).to_state = 'succeeded' AND r.fate IS NULL),
            array_agg((x.c).step_no) FILTER (WHERE (x.c).to_state = 'succeeded' AND r.fate IS NULL),
            array_agg((x.c).element) FILTER (WHERE (x.c).to_state = 'succeeded' AND r.fate IS NULL),
-           array_agg((x.c).run_id) FILTER (WHERE (x.c).to_state = 'compensated' OR (x.c).to_state = 'succeeded' AND r.fate IS NOT NULL),
+           array_agg((x.c).run_id) FILTER (WHERE (x.c).to_state = 'compensated' OR r.fate IS NOT NULL AND ((x.c).to_state = 'succeeded' OR x.v IN ('started', 'asked'))),
            array_agg(x.c) FILTER (WHERE x.v IN ('transient', 'permanent')),
-           array_agg(x.c) FILTER (WHERE x.v = 'hand_back')
+           array_agg(x.c) FILTER (WHERE x.v = 'hand_back' OR (x.c).waiting_kind = 'poll')
     INTO ok_runs, ok_nos, ok_elements, undone, failed, again
     FROM (SELECT unnest(changes) AS c, unnest(verdicts) AS v) x
     JOIN sas.run r ON r.run_id = (x.c).run_id;
@@ -188,7 +205,7 @@ BEGIN
 END $$;
 
 -- sas._requeue(...): steps that stand at ready or compensating go into the
--- queue; those of paused runs are parked, those of doomed ones are cancelled.
+-- queue; those of paused runs are parked, those of doomed ones are cancelled, or undone when they have begun.
 CREATE FUNCTION sas._requeue(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -196,7 +213,7 @@ DECLARE
     doomed bigint[];
 BEGIN
     SELECT array_agg(ROW(s.run_id, s.step_no, s.element, s.state,
-                         CASE WHEN r.state = 'paused' THEN s.state WHEN s.in_doubt THEN 'ready' ELSE 'cancelled' END,
+                         CASE WHEN r.state = 'paused' THEN s.state WHEN s.in_doubt THEN 'ready' WHEN s.asks IS NOT NULL THEN 'failed' ELSE 'cancelled' END,
                          NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
                          r.state = 'paused', NULL, NULL)::sas._step_change)
                FILTER (WHERE r.state = 'paused' OR r.fate IS NOT NULL AND s.state = 'ready' AND NOT s.in_doubt),

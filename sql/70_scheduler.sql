@@ -133,6 +133,7 @@ BEGIN
     WHERE s.state IN ('suspended', 'compensating') AND s.waiting_until <= sas._now();
     PERFORM sas._move_steps(changes);
     PERFORM sas._requeue(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element)) FROM unnest(changes) c;
+    PERFORM sas._end_polls(run_ids, step_nos, elements);
 END $$;
 
 -- sas._undo_next(run_ids): the next undo of doomed runs in which nothing is
@@ -140,7 +141,8 @@ END $$;
 --
 -- A step in doubt comes first: it is undone when its undo needs nothing of
 -- its output, else its call is repeated under its key until the outcome is
--- known. What a run with fate fail has done is left standing.
+-- known. A poll counts as done once its call has succeeded. What a run with
+-- fate fail has done is left standing.
 CREATE FUNCTION sas._undo_next(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -152,9 +154,9 @@ BEGIN
         WHERE r.run_id = ANY (run_ids) AND r.state = 'compensating' AND r.open_steps = 0),
     next AS (
         SELECT DISTINCT ON (d.run_id) d.run_id, s.step_no, s.element, s.state,
-               CASE WHEN s.state = 'failed' AND w.reads_own_output AND s.output IS NULL THEN 'ready' ELSE 'compensating' END AS to_state
+               CASE WHEN s.state = 'failed' AND w.reads_own_output AND s.output IS NULL AND s.asks IS NULL THEN 'ready' ELSE 'compensating' END AS to_state
         FROM doomed d
-        JOIN sas.step s ON s.run_id = d.run_id AND (s.state = 'succeeded' OR s.state = 'failed' AND s.in_doubt)
+        JOIN sas.step s ON s.run_id = d.run_id AND (s.state = 'succeeded' OR s.state = 'failed' AND (s.in_doubt OR s.asks IS NOT NULL))
         JOIN sas.workflow_step w ON w.version_id = d.version_id AND w.step_no = s.step_no AND w.undo
         -- a map or a step that repeats is undone element by element
         WHERE d.fate <> 'fail' AND NOT (s.element = 0 AND coalesce(w.shape ?| '{each,repeat}', false))

@@ -81,7 +81,7 @@ BEGIN
         SELECT o.*,
                ROW((o.step).run_id, (o.step).step_no, (o.step).element, (o.step).state,
                    CASE WHEN (o.step).state = 'compensating' THEN 'compensating' WHEN o.crowd THEN 'ready' ELSE 'failed' END,
-                   (o.step).attempt + 1, NULL, (o.step).in_doubt OR (o.def).lane > 0, true,
+                   (o.step).attempt + 1, NULL, (o.step).in_doubt OR (o.def).lane > 0 AND (o.step).asks IS NULL, true,
                    o.dead AND (o.def).lane = 0 OR (o.step).alone, NULL, NULL,
                    sas._problem_object(CASE WHEN o.dead THEN 'worker-lost' ELSE 'complete-by' END,
                                        CASE WHEN o.dead THEN 'the worker that held the step is gone' ELSE 'no reply before complete-by' END,
@@ -173,7 +173,7 @@ DECLARE
     failures int;
 BEGIN
     FOR r IN
-        SELECT d.kind, d.run_id, d.step_no, d.element, run.state AS run_state, run.fate, s.state, s.failure_count, s.transient, s.in_doubt,
+        SELECT d.kind, d.run_id, d.step_no, d.element, run.state AS run_state, run.fate, s.state, s.failure_count, s.transient, s.in_doubt, s.ask_until,
                s.error, s.output, w.name, w.recovery, w.on_transient, w.on_permanent, w.undo, w.lane,
                w.shape, v.on_transient AS run_on_transient, v.on_permanent AS run_on_permanent,
                EXISTS (SELECT FROM sas.step p JOIN sas.workflow_step pw ON pw.version_id = run.version_id AND pw.step_no = p.step_no AND pw.pivot
@@ -218,7 +218,7 @@ BEGIN
             change.to_state := CASE r.state WHEN 'failed' THEN 'suspended' ELSE r.state END;
             change.parked := false;
             change.waiting_kind := 'cool_off';
-            change.waiting_until := now + sas._cool_off(r.recovery, failures);
+            change.waiting_until := least(now + sas._cool_off(r.recovery, failures), r.ask_until);
             changes := changes || change;
             INSERT INTO sas.due (actor, due_at, run_id, kind, step_no, element)
             VALUES ('s', change.waiting_until, r.run_id, 'ready', r.step_no, r.element);
@@ -293,7 +293,7 @@ END $$;
 -- of its call? Then a call in doubt is repeated until its outcome is known.
 CREATE FUNCTION sas._settles(run_id bigint, step_no int, element int) RETURNS boolean
 LANGUAGE sql STABLE AS $$
-    SELECT coalesce((SELECT w.reads_own_output AND s.output IS NULL AND r.fate <> 'fail'
+    SELECT coalesce((SELECT w.reads_own_output AND s.output IS NULL AND s.asks IS NULL AND r.fate <> 'fail'
                      FROM sas.run r
                      JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = $2 AND w.undo
                      JOIN sas.step s ON s.run_id = r.run_id AND s.step_no = $2 AND s.element = $3

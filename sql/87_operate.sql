@@ -76,6 +76,7 @@ BEGIN
     WHERE s.run_id = ANY (run_ids) AND s.request_id IS NULL AND s.waiting_until IS NULL
       AND (s.state = 'ready' AND s.parked OR s.state = 'compensating' OR s.state = 'failed' AND r.fate IS NULL);
     PERFORM sas._move_steps(changes);
+    PERFORM sas._ask_anew(run_ids);
     PERFORM sas._requeue(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element)) FROM unnest(changes) c;
 
     PERFORM sas._feed_fans(array_agg(f.run_id), array_agg(f.step_no)) FROM sas.fan f WHERE f.run_id = ANY (run_ids) HAVING count(*) > 0;

@@ -105,6 +105,7 @@ SELECT r.run_id, w.name AS step, nullif(e.element, 0) AS element, CASE w.kind WH
        CASE WHEN q.lane < 0 THEN (SELECT u.name FROM sas.queue u WHERE u.queue_id = -q.lane)
             WHEN s.request_id IS NOT NULL OR q.run_id IS NOT NULL THEN a.name
             WHEN s.waiting_kind = 'signal' THEN w.shape #>> '{wait,signal}'
+            WHEN s.waiting_kind = 'poll' THEN a.name
             WHEN r.state <> 'stopped' AND r.fate IS NULL AND coalesce(s.state, 'waiting') = 'waiting'
             THEN (SELECT string_agg(fw.name, ', ' ORDER BY fw.name)
                   FROM sas.workflow_edge e
@@ -115,7 +116,8 @@ SELECT r.run_id, w.name AS step, nullif(e.element, 0) AS element, CASE w.kind WH
        CASE WHEN p.sees THEN sas._step_input(r.run_id, w.step_no, e.element) END AS input,
        CASE WHEN p.sees THEN s.output END AS output, CASE WHEN p.sees THEN s.error ELSE s.error - 'detail' END AS error, coalesce(s.in_doubt, false) AS in_doubt, s.started_at, s.finished_at,
        sas._step_key(r.trace, w.name, e.element, false) AS idempotency_key,
-       CASE WHEN s.state IN ('succeeded', 'skipped') THEN 1.0 ELSE k.progress END AS progress
+       CASE WHEN s.state IN ('succeeded', 'skipped') THEN 1.0 ELSE coalesce(k.progress, s.progress) END AS progress,
+       CASE WHEN p.sees THEN s.started END AS started, s.asks
 FROM sas.run r
 CROSS JOIN LATERAL (SELECT sas._sees_payload(r.owner) AS sees OFFSET 0) p
 JOIN sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo AND NOT w.hidden
@@ -136,7 +138,9 @@ LEFT JOIN sas.task k ON w.kind = 'task' AND k.run_id = r.run_id AND k.step_no = 
 WHERE (p.sees OR (SELECT sas._sees_all())) AND r.hook_of IS NULL;
 COMMENT ON VIEW sas.steps IS 'One row per step of each run: state, who holds it until when, and what it waits for.';
 COMMENT ON COLUMN sas.steps.waiting_kind IS 'reply, agent, worker, steps, cool_off or resume; these group: one query tells what thousands of runs wait for';
-COMMENT ON COLUMN sas.steps.progress IS 'From 0 to 1, as far as the worker of a task has told; 1 once the step has succeeded';
+COMMENT ON COLUMN sas.steps.progress IS 'From 0 to 1, as far as the worker of a task, or the progress of a poll, has told; 1 once the step has succeeded';
+COMMENT ON COLUMN sas.steps.started IS 'Of a poll: the reply to its call';
+COMMENT ON COLUMN sas.steps.asks IS 'Of a poll: how often it was answered that it is not over yet; not null since its call has succeeded';
 COMMENT ON COLUMN sas.steps.in_doubt IS 'A call was made and nobody knows whether it did anything';
 
 CREATE VIEW sas.attempts WITH (security_barrier) AS
@@ -152,7 +156,7 @@ FROM sas.step s
 JOIN sas.run r ON r.run_id = s.run_id
 JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
 LEFT JOIN sas.agent a ON a.agent_id = w.lane
-WHERE s.completion IS NOT NULL AND s.attempt = 1
+WHERE s.completion IS NOT NULL AND s.attempt = 1 AND s.asks IS NULL
   AND ((SELECT sas._sees_all()) OR pg_has_role(current_user, r.owner, 'MEMBER'));
 COMMENT ON VIEW sas.attempts IS 'One row per try of a step or of its undo: status is succeeded, failed, timed_out or lost.';
 

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Shape: what makes a step more than one call: conditions, maps, turns, waits
--- and children.
+-- Shape: what makes a step more than one call: conditions, maps, turns, waits,
+-- polls and children.
 
 -- sas._check_predicate(value, path, name)
 CREATE FUNCTION sas._check_predicate(value jsonb, path text, name text) RETURNS SETOF sas._problem
@@ -68,6 +68,43 @@ LANGUAGE sql STABLE AS $$
     WHERE value IS NOT NULL AND NOT CASE jsonb_typeof(value) WHEN 'number' THEN value::numeric BETWEEN 0 AND 1000000 ELSE false END
 $$;
 
+-- sas._check_poll(name, body, path): {call, every, max_every, until, timeout, progress} beside a call.
+CREATE FUNCTION sas._check_poll(name text, body jsonb, path text) RETURNS SETOF sas._problem
+LANGUAGE plpgsql STABLE AS $$
+#variable_conflict use_variable
+DECLARE
+    poll jsonb := body -> 'poll';
+BEGIN
+    IF NOT body ? 'poll' THEN
+        RETURN;
+    END IF;
+    RETURN QUERY SELECT path || '/poll', 'only a step that calls can poll', 'Write "call" beside it: that begins what is asked about.', '22023' WHERE NOT body ? 'call'
+                 UNION ALL SELECT * FROM sas._check_keys(poll, path || '/poll', '{call,every,max_every,until,timeout,progress}');
+    IF jsonb_typeof(poll) IS DISTINCT FROM 'object' THEN
+        RETURN;
+    END IF;
+    IF poll ? 'call' THEN
+        RETURN QUERY SELECT * FROM sas._check_call(poll -> 'call', path || '/poll/call');
+    ELSE
+        RETURN NEXT ROW(path || '/poll', 'a poll needs "call"', 'Write the request that asks, such as {"path": "/jobs/{{started.body.id}}"}.', '22023')::sas._problem;
+    END IF;
+    RETURN QUERY
+    SELECT path || '/poll', 'a poll needs "until"', 'Write the predicate that says it is over, such as "$.output.body.state == \"done\"".', '22023' WHERE NOT poll ? 'until'
+    UNION ALL SELECT * FROM sas._check_predicate(poll -> 'until', path || '/poll/until', 'until')
+    UNION ALL SELECT * FROM sas._check_span(poll -> 'every', path || '/poll/every')
+    UNION ALL SELECT * FROM sas._check_span(poll -> 'max_every', path || '/poll/max_every')
+    UNION ALL SELECT * FROM sas._check_span(poll -> 'timeout', path || '/poll/timeout')
+    UNION ALL SELECT path || '/poll/max_every', '"max_every" is shorter than "every"', 'The pause grows from "every" (1 s) to "max_every" (ten times that).', '22023'
+              WHERE sas._span(poll -> 'max_every') < coalesce(sas._span(poll -> 'every'), interval '1 s')
+    UNION ALL SELECT path || '/poll/progress', '"progress" must be one reference to a number', 'Write it as "{{output.body.progress}}": from 0 to 1.', '22023'
+              WHERE poll ? 'progress' AND (jsonb_typeof(poll -> 'progress') <> 'string' OR poll ->> 'progress' !~ '^\{\{.*\}\}$')
+    -- what is undone may have begun and not be over
+    UNION ALL SELECT path || '/undo/' || u.key || r.pointer, format('"%s" may not be there when the poll is undone', r.path), 'Refer to what is known once the call has succeeded, {{steps.NAME.started}}, or put "?" behind it.', '42P10'
+              FROM jsonb_each(CASE jsonb_typeof(body -> 'undo') WHEN 'object' THEN body -> 'undo' ELSE '{}' END) u
+              CROSS JOIN LATERAL sas._references(u.value) r
+              WHERE u.key IN ('call', 'input') AND r.root = 'steps' AND r.member = name AND r.third = 'output' AND NOT r.optional;
+END $$;
+
 -- sas._check_shape(body, path): when, else, each, concurrency, max_failed, repeat.
 CREATE FUNCTION sas._check_shape(body jsonb, path text) RETURNS SETOF sas._problem
 LANGUAGE plpgsql STABLE AS $$
@@ -106,7 +143,7 @@ $$;
 
 -- sas._step_shape(body): what the scheduler must know of a step, or null.
 CREATE FUNCTION sas._step_shape(body jsonb) RETURNS jsonb
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT nullif(coalesce(jsonb_object_agg(e.key, e.value), '{}'), '{}')
-    FROM jsonb_each(body) e WHERE e.key IN ('when', 'else', 'each', 'concurrency', 'max_failed', 'repeat', 'wait', 'workflow')
+LANGUAGE sql STABLE AS $$
+    SELECT nullif(coalesce(jsonb_object_agg(e.key, CASE e.key WHEN 'poll' THEN sas._poll_shape(e.value) ELSE e.value END), '{}'), '{}')
+    FROM jsonb_each(body) e WHERE e.key IN ('when', 'else', 'each', 'concurrency', 'max_failed', 'repeat', 'wait', 'workflow', 'poll')
 $$;

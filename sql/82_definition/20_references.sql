@@ -6,11 +6,12 @@
 CREATE FUNCTION sas._body_references(body jsonb, path text) RETURNS TABLE (pointer text, reference text, root text, member text, third text, problem text)
 LANGUAGE sql STABLE AS $$
     SELECT $2 || '/' || part.key || r.pointer, r.path, r.root, r.member, r.third, r.problem
-    FROM (SELECT e.key, e.value FROM jsonb_each(CASE jsonb_typeof(body) WHEN 'object' THEN body ELSE '{}' END) e WHERE e.key IN ('call', 'input', 'output', 'each', 'wait')) part
+    FROM (SELECT e.key, e.value FROM jsonb_each(CASE jsonb_typeof(body) WHEN 'object' THEN body ELSE '{}' END) e WHERE e.key IN ('call', 'input', 'output', 'each', 'wait', 'poll')) part
     CROSS JOIN LATERAL sas._references(part.value) r
     UNION ALL
     SELECT $2 || p.place, r.path, r.root, r.member, r.third, NULL
-    FROM (VALUES ('/expect', body -> 'expect'), ('/when', body -> 'when'), ('/repeat/while', CASE jsonb_typeof(body -> 'repeat') WHEN 'object' THEN body #> '{repeat,while}' END)) AS p (place, predicate)
+    FROM (VALUES ('/expect', body -> 'expect'), ('/when', body -> 'when'), ('/repeat/while', CASE jsonb_typeof(body -> 'repeat') WHEN 'object' THEN body #> '{repeat,while}' END),
+                 ('/poll/until', CASE jsonb_typeof(body -> 'poll') WHEN 'object' THEN body #> '{poll,until}' END)) AS p (place, predicate)
     CROSS JOIN LATERAL sas._predicate_references(CASE jsonb_typeof(p.predicate) WHEN 'string' THEN p.predicate #>> '{}' END) r
     WHERE r.problem IS NULL AND r.root IN ('steps', 'input')
 $$;
@@ -20,7 +21,8 @@ $$;
 CREATE FUNCTION sas._check_references(nodes sas._node[], refs sas._node_reference[]) RETURNS SETOF sas._problem
 LANGUAGE sql STABLE AS $$
     WITH reference AS (
-        SELECT r.*, n.local AS name, own.local IS NOT NULL AS known, coalesce(n.body ? 'each', false) AS maps, coalesce(n.body ? 'repeat', false) AS turns
+        SELECT r.*, n.local AS name, own.local IS NOT NULL AS known, coalesce(n.body ? 'each', false) AS maps, coalesce(n.body ? 'repeat', false) AS turns,
+               coalesce(n.body ? 'poll', false) AND r.pointer ~ '^/steps/[^/]*/(poll|output)(/|$)' AS polls, coalesce(own.body ? 'poll', false) AS polled
         FROM unnest(refs) r
         LEFT JOIN unnest(nodes) n ON n.entry = r.node AND n.local IS NOT NULL
         LEFT JOIN unnest(nodes) own ON own.scope = 1 AND own.local = r.member
@@ -31,15 +33,18 @@ LANGUAGE sql STABLE AS $$
     SELECT r.pointer, format('reference to secret in a workflow: "%s"', r.reference), 'Secrets stand in the headers, query and options of agents only.', '42501'
     FROM reference r WHERE r.problem IS NULL AND r.root = 'secret'
     UNION ALL
-    SELECT r.pointer, format('"%s" refers to nothing that can be seen from here', r.reference), 'A reference begins with input, steps, run or key; in the output of a step also with output, in a map with item or index, in a step that repeats with last or index.', '42P10'
+    SELECT r.pointer, format('"%s" refers to nothing that can be seen from here', r.reference), 'A reference begins with input, steps, run or key; in the output of a step also with output, in a map with item or index, in a step that repeats with last or index, in a poll and its output with started.', '42P10'
     FROM reference r
     WHERE r.problem IS NULL AND r.root IS DISTINCT FROM 'secret'
       AND (r.root IS NULL OR r.pointer ~ '^/steps/[^/]*/each$' AND r.root IN ('item', 'index')
-           OR NOT (r.root IN ('input', 'steps', 'run', 'key', 'output') OR r.root IN ('item', 'index') AND r.maps OR r.root IN ('last', 'index') AND r.turns)
-           OR r.root = 'output' AND (r.node = 0 OR r.pointer ~ '^/steps/[^/]*/(undo/)?(call|input)(/|$)'))
+           OR NOT (r.root IN ('input', 'steps', 'run', 'key', 'output') OR r.root IN ('item', 'index') AND r.maps OR r.root IN ('last', 'index') AND r.turns OR r.root = 'started' AND r.polls)
+           OR r.root = 'output' AND (r.node = 0 OR r.pointer ~ '^/steps/[^/]*/(undo/|poll/)?(call|input)(/|$)'))
     UNION ALL
     SELECT r.pointer, format('step "%s" does not exist', coalesce(r.member, '')), 'A reference to a step is {{steps.NAME.output}}, with more path behind it if need be.', '42P10'
     FROM reference r WHERE r.problem IS NULL AND r.root = 'steps' AND NOT r.known
+    UNION ALL
+    SELECT r.pointer, format('step "%s" does not poll', r.member), 'Only a step with "poll" has "started"; any other has "output".', '42P10'
+    FROM reference r WHERE r.problem IS NULL AND r.root = 'steps' AND r.known AND r.third = 'started' AND NOT r.polled
     UNION ALL
     SELECT r.pointer, format('step "%s" refers to its own result', r.name), 'Only its undo can refer to what a step has returned.', '42P10'
     FROM reference r WHERE r.problem IS NULL AND r.root = 'steps' AND r.member = r.name AND NOT r.undo AND r.third IS DISTINCT FROM 'token'

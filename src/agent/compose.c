@@ -200,7 +200,8 @@ sas_flight_compose(SasFlight *flight, SasStoredAgent *agent, Jsonb *request)
 	if (content_type != NULL)
 		add_header(flight, room, "Content-Type", content_type);
 	add_header(flight, room, "User-Agent", "sas");
-	add_header(flight, room, "Idempotency-Key", flight->key);
+	if (flight->key != NULL)
+		add_header(flight, room, "Idempotency-Key", flight->key);
 
 	flight->timeout_ms = agent->request_timeout_ms;
 	timeout = sas_json_string(request, "timeout");

@@ -71,7 +71,7 @@ typedef struct SasFlight
 	TimestampTz started_at;		/* of the current attempt */
 	SasRetry	retry;
 	Jsonb	   *expect;			/* array of statuses, or NULL */
-	char	   *key;
+	char	   *key;			/* NULL: it only asks, and needs none */
 	char	   *trace;			/* 32 hex digits */
 
 	/* what is sent, made once */

@@ -206,7 +206,8 @@ judge(SasReply *reply)
 	}
 	if (outcome.kind == SAS_OUTCOME_DONE)
 	{
-		if (flight->attempts_before + flight->attempts > 1 || flight->undo)
+		/* the asks of a poll that are answered are counted, not told one by one */
+		if ((flight->attempts_before + flight->attempts > 1 && flight->key != NULL) || flight->undo)
 			sas_outbox_attempt(flight, "succeeded", outcome.status, NULL);
 		sas_outbox_reply(flight, "done", sas_outcome_output(reply, agent->stored), NULL, 0);
 		end_flight(flight, false);
@@ -309,7 +310,7 @@ sas_flight_take_off(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed
 	flight->has_place = true;
 	flight->deadline_us = claimed_us + (int64) (claimed->window_ms * 1000);
 	flight->wake_us = flight->deadline_us;
-	flight->key = pstrdup(claimed->idempotency_key);
+	flight->key = claimed->idempotency_key != NULL ? pstrdup(claimed->idempotency_key) : NULL;
 	flight->trace = palloc(33);
 	for (int i = 0; i < UUID_LEN; i++)
 		snprintf(flight->trace + 2 * i, 3, "%02x", claimed->trace.data[i]);

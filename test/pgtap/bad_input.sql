@@ -181,11 +181,38 @@ SELECT pg_temp.bad_step('{}', '22023', '/steps/a', 'a step of no kind');
 SELECT pg_temp.bad_step('{"function": "shop.book", "call": {}, "agent": "payments"}', '22023', '/steps/a', 'two kinds in one step');
 SELECT pg_temp.bad_step('{"function": "shop.book", "undo": {"function": "shop.book", "call": {}}}', '22023', '/steps/a/undo', 'two kinds in one undo');
 SELECT pg_temp.bad_step(jsonb_build_object(k, '{}'::jsonb), '0A000', '/steps/a/' || k, format('"%s", which this release does not have', k))
-FROM unnest('{poll,fallback}'::text[]) k;
+FROM unnest('{fallback}'::text[]) k;
 SELECT pg_temp.bad_step('{"call": {}, "agent": "{{input.to}}"}', '22023', '/steps/a/agents', 'an agent that is a reference to anything');
 SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "agents": "pay*"}', '22023', '/steps/a/agent', 'a pattern beside the name of an agent');
 SELECT pg_temp.bad_step('{"call": {}, "agent": "{{steps.b.output}}", "agents": "pay*"}', '22023', '/steps/a/agent', 'an agent that is known too late');
 SELECT pg_temp.bad_step('{"call": {}, "agent": "{{input.to}}", "agents": "Pay!"}', '22023', '/steps/a/agents', 'a pattern that no agent can have');
+
+-- polls
+CREATE FUNCTION pg_temp.bad_poll(poll jsonb, code text, pointer text, claim text) RETURNS SETOF text LANGUAGE sql AS $$
+    SELECT pg_temp.bad(jsonb_build_object('steps', jsonb_build_object('a', '{"agent": "payments", "call": {}}'::jsonb || jsonb_build_object('poll', poll))), code, '/steps/a/poll' || pointer, claim)
+$$;
+SELECT pg_temp.bad_poll(p, '22023', '', format('a poll that is %s', p)) FROM unnest('{null,7,"\"/jobs\"",[]}'::jsonb[]) p;
+SELECT pg_temp.bad_poll('{"until": "$.output.status == 200"}', '22023', '', 'a poll without call');
+SELECT pg_temp.bad_poll('{"call": {}}', '22023', '', 'a poll without until');
+SELECT pg_temp.bad_poll('{"call": {}, "until": "$.a ==", "every": "1 s"}', '42601', '/until', 'an until that is no predicate');
+SELECT pg_temp.bad_poll('{"call": {}, "until": true}', '42601', '/until', 'an until that is no string');
+SELECT pg_temp.bad_poll('{"call": {"verb": "GET"}, "until": "$.a == 1"}', '22023', '/call/verb', 'an unknown key in the call of a poll');
+SELECT pg_temp.bad_poll('{"call": {"path": "http://elsewhere/"}, "until": "$.a == 1"}', '22023', '/call/path', 'a poll that leaves the origin of its agent');
+SELECT pg_temp.bad_poll(jsonb_build_object('call', '{}'::jsonb, 'until', '$.a == 1', k, v), '22007', '/' || k, format('%s of a poll that is %s', k, v))
+FROM unnest('{every,max_every,timeout}'::text[]) k, unnest('{"\"soon\"",5,"\"0 s\"","\"-1 s\""}'::jsonb[]) v;
+SELECT pg_temp.bad_poll('{"call": {}, "until": "$.a == 1", "every": "1 min", "max_every": "10 s"}', '22023', '/max_every', 'a poll whose pause would shrink');
+SELECT pg_temp.bad_poll('{"call": {}, "until": "$.a == 1", "max_every": "500 ms"}', '22023', '/max_every', 'a poll whose longest pause is below the first by default');
+SELECT pg_temp.bad_poll('{"call": {}, "until": "$.a == 1", "progress": 0.5}', '22023', '/progress', 'a progress that is no reference');
+SELECT pg_temp.bad_poll('{"call": {}, "until": "$.a == 1", "unit": "s"}', '22023', '/unit', 'an unknown key in a poll');
+SELECT pg_temp.bad_poll('{"call": {"path": "/{{output.body.id}}"}, "until": "$.a == 1"}', '42P10', '/call/path', 'an ask that refers to the last one');
+SELECT pg_temp.bad_poll('{"call": {"path": "/{{steps.a.started.body.id}}"}, "until": "$.a == 1"}', '42P10', '/call/path', 'an ask that refers to its own step');
+SELECT pg_temp.bad('{"steps": {"a": {"function": "shop.book", "poll": {"call": {}, "until": "$.a == 1"}}}}', '22023', '/steps/a/poll', 'a poll beside a function');
+SELECT pg_temp.bad('{"steps": {"a": {"agent": "packer", "task": {}, "poll": {"call": {}, "until": "$.a == 1"}}}}', '22023', '/steps/a/poll', 'a poll beside a task');
+SELECT pg_temp.bad('{"steps": {"a": {"include": "good", "poll": {"call": {}, "until": "$.a == 1"}}}}', '22023', '/steps/a/poll', 'a poll of an include');
+SELECT pg_temp.bad('{"steps": {"a": {"agent": "payments", "call": {}, "output": "{{started.body}}"}}}', '42P10', '/steps/a/output', 'a reference to started where nothing polls');
+SELECT pg_temp.bad('{"steps": {"a": {"agent": "payments", "call": {}}, "b": {"function": "shop.book", "input": "{{steps.a.started.body}}"}}}', '42P10', '/steps/b/input', 'a reference to what another step has started, which does not poll');
+SELECT pg_temp.bad('{"steps": {"a": {"agent": "payments", "call": {}, "poll": {"call": {}, "until": "$.a == 1"}, "undo": {"call": {"path": "/{{steps.a.output.body.id}}"}}}}}', '42P10', '/steps/a/undo/call/path', 'an undo of a poll that needs its end');
+SELECT pg_temp.bad('{"steps": {"a": {"agent": "payments", "call": {}, "poll": {"call": {}, "until": "$.a == 1"}, "undo": {"call": {}, "poll": {}}}}}', '0A000', '/steps/a/undo/poll', 'a poll in an undo');
 SELECT pg_temp.bad_step('{"wait": {}}', '22023', '/steps/a/wait', 'a wait for nothing');
 SELECT pg_temp.bad_step('{"wait": {"signal": "go", "for": "1 s"}}', '22023', '/steps/a/wait', 'a wait for two things');
 SELECT pg_temp.bad_step('{"wait": {"signal": "Go!"}}', '42602', '/steps/a/wait/signal', 'a signal with a bad name');

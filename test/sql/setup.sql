@@ -70,7 +70,7 @@ BEGIN
     boot := (SELECT w.boot FROM t.worker w WHERE w.name = worker);
     WITH c AS (
         INSERT INTO t.held (worker, lease_id, run_id, step_no, element, step, undo, request_id, key, asked, problem, window_ms)
-        SELECT $1, c.lease_id, c.run_id, c.step_no, c.element, c.step, c.undo, c.request_id, c.idempotency_key, c.request, c.problem, c.window_ms
+        SELECT $1, c.lease_id, c.run_id, c.step_no, c.element, c.step, c.undo, c.request_id, coalesce(c.idempotency_key, 'none'), c.request, c.problem, c.window_ms
         FROM sas._claim_calls(lanes, array_fill(quantity, ARRAY[cardinality(lanes)]), boot, t.worker(worker), worker) c
         RETURNING n, held.step, held.undo),
     f AS (
@@ -129,7 +129,8 @@ BEGIN
 END $$;
 
 -- t.work(rules): everything goes on until all is quiet at this instant. rules
--- says which steps do not succeed: {"charge": "permanent 402", "undo charge": "transient", "pack[2]": "doubt"}.
+-- says which steps do not succeed: {"charge": "permanent 402", "undo charge": "transient", "pack[2]": "doubt"}, or
+-- what the service answers: {"job": {"status": 200, "body": {"state": "done"}}}.
 -- Returns what was carried out, in order, steps of one claim by name.
 CREATE FUNCTION t.work(rules jsonb DEFAULT '{}') RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -146,7 +147,7 @@ BEGIN
                              rules ->> (CASE WHEN h.undo THEN 'undo ' ELSE '' END || h.step), 'done');
             said := said || ', ' || CASE WHEN h.undo THEN 'undo ' ELSE '' END || h.step || coalesce('[' || nullif(h.element, 0) || ']', '') || CASE what WHEN 'done' THEN '' ELSE ': ' || what END;
             -- a function returns its input
-            PERFORM t.answer(h.step, what, output => CASE WHEN h.asked IS NOT NULL AND h.key IS NULL THEN h.asked END, for_run => h.run_id, holder => 'w', for_element => h.element);
+            PERFORM t.answer(h.step, CASE WHEN what LIKE '{%' THEN 'done' ELSE what END, output => CASE WHEN what LIKE '{%' THEN what::jsonb WHEN h.asked IS NOT NULL AND h.key IS NULL THEN h.asked END, for_run => h.run_id, holder => 'w', for_element => h.element);
         END LOOP;
     END LOOP;
     RETURN CASE said WHEN '' THEN 'nothing' ELSE substr(said, 3) END;
