@@ -56,7 +56,7 @@ INSERT INTO sas.transition VALUES
     ('step', 'running', 'failed', 'its worker reported failure, died or was silent past complete-by'),
     ('step', 'running', 'ready', 'given back by its worker, nothing counted'),
     ('step', 'running', 'suspended', 'given back by its worker until later, nothing counted, or begun and asked about later'),
-    ('step', 'failed', 'suspended', 'cools off before another window'),
+    ('step', 'failed', 'suspended', 'cools off before another window, or leaves its work to its fallback'),
     ('step', 'failed', 'ready', 'an operator retries it, or its outcome is asked again before the undo'),
     ('step', 'failed', 'skipped', 'its failure is skipped'),
     ('step', 'failed', 'failed', 'its failure is final'),
@@ -67,7 +67,8 @@ INSERT INTO sas.transition VALUES
     ('step', 'suspended', 'cancelled', 'its run cannot go on'),
     ('step', 'succeeded', 'compensating', 'its undo is due'),
     ('step', 'compensating', 'compensating', 'its undo is claimed, failed or comes again'),
-    ('step', 'compensating', 'compensated', 'its undo succeeded');
+    ('step', 'compensating', 'compensated', 'its undo succeeded'),
+    ('step', 'compensated', 'suspended', 'undone so that its fallback can be tried');
 
 -- sas._move_steps(changes): the one writer of step states.
 --
@@ -368,7 +369,7 @@ LANGUAGE sql STABLE AS $$
         'key', sas._step_key(r.trace, w.name, element, w.undo),
         'run', jsonb_build_object('id', r.run_id, 'key', r.key, 'labels', r.labels, 'created_at', r.created_at, 'deadline', r.deadline),
         'steps', CASE WHEN w.reads = '{}' THEN '{}'::jsonb ELSE sas._steps_context(r.run_id, r.version_id, r.trace, w.reads, w.step_no, element) END)
-        || CASE WHEN element > 0 THEN sas._element_context(r.run_id, w.step_no, element) ELSE '{}' END
+        || CASE WHEN element > 0 THEN sas._element_context(r.run_id, coalesce((w.shape ->> 'stands_in')::int, w.step_no), element) ELSE '{}' END
 $$;
 
 -- sas._shown_name(name): the name under which a step is shown: the open end of an include is told as the include.

@@ -157,10 +157,13 @@ BEGIN
 
     PERFORM sas._move_runs(array_agg(ROW(r.run_id, r.state,
                 'compensating', NULL, f.fate,
-                (SELECT count(*) FROM sas.step s WHERE s.run_id = r.run_id AND (s.state = 'running' OR s.state = 'suspended')),
+                (SELECT count(*) FROM sas.step s WHERE s.run_id = r.run_id AND (s.state = 'running' OR s.state = 'suspended' OR s.state = 'compensating')),
                 NULL, f.error, NULL, NULL, NULL)::sas._run_change))
     FROM unnest(run_ids, fates, errors) AS f (run_id, fate, error)
     JOIN sas.run r ON r.run_id = f.run_id;
+    -- one that was to be undone before its fallback, and waits for an operator
+    PERFORM sas._requeue(array_agg(s.run_id), array_agg(s.step_no), array_agg(s.element))
+    FROM sas.step s WHERE s.run_id = ANY (run_ids) AND s.state = 'compensating' AND s.parked HAVING count(*) > 0;
     PERFORM sas._free_places(run_ids);
     PERFORM sas._hand_to_scheduler(run_ids);
 END $$;

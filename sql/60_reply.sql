@@ -47,6 +47,7 @@ DECLARE
     changes sas._step_change[];
     verdicts text[];
     queued boolean;
+    falls boolean;
     ok_runs bigint[];
     ok_nos int[];
     ok_elements int[];
@@ -82,8 +83,8 @@ BEGIN
                               WHEN f.to_state = 'suspended' THEN 'poll' END,
                          CASE WHEN f.verdict = 'hand_back' AND p.again_in > '0' THEN now + p.again_in
                               WHEN f.to_state = 'suspended' THEN sas._ask_next(w.shape -> 'poll', s.whole, now) END)::sas._step_change),
-           array_agg(f.verdict), bool_or(coalesce(w.queue_id, r.queue_id) > 0)
-    INTO changes, verdicts, queued
+           array_agg(f.verdict), bool_or(coalesce(w.queue_id, r.queue_id) > 0), bool_or(w.shape ?| '{stands_in,fallback}')
+    INTO changes, verdicts, queued, falls
     FROM unnest(replies) p
     -- OFFSET 0: by the whole key, not by its first column through all steps of the run, or of the workflow
     CROSS JOIN LATERAL (SELECT x AS whole, x.* FROM sas.step x WHERE x.run_id = p.run_id AND x.step_no = p.step_no AND x.element = p.element OFFSET 0) s
@@ -140,13 +141,22 @@ BEGIN
     SELECT array_agg((x.c).run_id) FILTER (WHERE (x.c).to_state = 'succeeded' AND r.fate IS NULL),
            array_agg((x.c).step_no) FILTER (WHERE (x.c).to_state = 'succeeded' AND r.fate IS NULL),
            array_agg((x.c).element) FILTER (WHERE (x.c).to_state = 'succeeded' AND r.fate IS NULL),
-           array_agg((x.c).run_id) FILTER (WHERE (x.c).to_state = 'compensated' OR r.fate IS NOT NULL AND ((x.c).to_state = 'succeeded' OR x.v IN ('started', 'asked'))),
+           array_agg((x.c).run_id) FILTER (WHERE r.fate IS NOT NULL AND ((x.c).to_state IN ('compensated', 'succeeded') OR x.v IN ('started', 'asked'))),
            array_agg(x.c) FILTER (WHERE x.v IN ('transient', 'permanent')),
            array_agg(x.c) FILTER (WHERE x.v = 'hand_back' OR (x.c).waiting_kind = 'poll')
     INTO ok_runs, ok_nos, ok_elements, undone, failed, again
     FROM (SELECT unnest(changes) AS c, unnest(verdicts) AS v) x
     JOIN sas.run r ON r.run_id = (x.c).run_id;
 
+    IF falls THEN
+        PERFORM sas._undone_in_stead(changes);
+        -- undone in a run that goes on: its fallback is next
+        PERFORM sas._fall_back(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element))
+        FROM unnest(changes) c JOIN sas.run r ON r.run_id = c.run_id AND r.fate IS NULL WHERE c.to_state = 'compensated' HAVING count(*) > 0;
+        IF ok_runs IS NOT NULL THEN
+            SELECT i.run_ids, i.step_nos, i.elements INTO ok_runs, ok_nos, ok_elements FROM sas._stood_in(ok_runs, ok_nos, ok_elements) i;
+        END IF;
+    END IF;
     IF ok_runs IS NOT NULL THEN
         PERFORM sas._go_on(ok_runs, ok_nos, ok_elements);
     END IF;

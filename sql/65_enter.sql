@@ -143,6 +143,9 @@ DECLARE
     wait_runs bigint[];
     wait_nos int[];
     wait_elements int[];
+    fall_runs bigint[];
+    fall_nos int[];
+    fall_elements int[];
 BEGIN
     PERFORM sas._start_runs(run_ids);
     FOR e IN
@@ -215,6 +218,10 @@ BEGIN
                 child_inputs := child_inputs || made.result;
             END IF;
         ELSE
+            IF (e.w).shape #> '{fallback,on}' ? 'breaker_open' AND (e.w).lane IN (SELECT sas._open_breakers()) THEN
+                fall_runs := fall_runs || e.run_id; fall_nos := fall_nos || e.step_no; fall_elements := fall_elements || e.element;
+                CONTINUE;
+            END IF;
             pass_runs := pass_runs || e.run_id; pass_nos := pass_nos || e.step_no; pass_elements := pass_elements || e.element;
         END CASE;
     END LOOP;
@@ -224,6 +231,7 @@ BEGIN
     PERFORM sas._begin_fans(fan_runs, fan_nos, fan_totals, fan_states) WHERE fan_runs IS NOT NULL;
     PERFORM sas._begin_children(child_runs, child_nos, child_elements, child_inputs) WHERE child_runs IS NOT NULL;
     PERFORM sas._begin_waits(wait_runs, wait_nos, wait_elements) WHERE wait_runs IS NOT NULL;
+    PERFORM sas._fall_back(fall_runs, fall_nos, fall_elements) WHERE fall_runs IS NOT NULL;
     PERFORM sas._fail_steps(fail_runs, fail_nos, fail_elements, fail_errors) WHERE fail_runs IS NOT NULL;
     PERFORM sas._skip_steps(skip_runs, skip_nos, skip_cascades) WHERE skip_runs IS NOT NULL;
     PERFORM sas._succeed_steps(done_runs, done_nos, done_elements, done_outputs) WHERE done_runs IS NOT NULL;

@@ -134,6 +134,7 @@ BEGIN
     PERFORM sas._move_steps(changes);
     PERFORM sas._requeue(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element)) FROM unnest(changes) c;
     PERFORM sas._end_polls(run_ids, step_nos, elements);
+    PERFORM sas._leave_closed_doors(cardinality(run_ids));
 END $$;
 
 -- sas._undo_next(run_ids): the next undo of doomed runs in which nothing is
@@ -160,6 +161,9 @@ BEGIN
         JOIN sas.workflow_step w ON w.version_id = d.version_id AND w.step_no = s.step_no AND w.undo
         -- a map or a step that repeats is undone element by element
         WHERE d.fate <> 'fail' AND NOT (s.element = 0 AND coalesce(w.shape ?| '{each,repeat}', false))
+          -- what its fallback did is undone by that one's undo
+          AND NOT coalesce(w.shape ? 'fallback' AND s.state = 'succeeded'
+                           AND EXISTS (SELECT FROM sas.step f WHERE f.run_id = s.run_id AND f.step_no = (w.shape #>> '{fallback,no}')::int AND f.element = s.element AND f.completion IS NOT NULL), false)
         ORDER BY d.run_id, s.completion DESC NULLS FIRST, s.step_no DESC, s.element DESC)
     SELECT (SELECT array_agg(ROW(n.run_id, n.step_no, n.element, n.state, n.to_state,
                                  NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,

@@ -26,7 +26,7 @@ DECLARE
     leases int;
 BEGIN
     SELECT o.leases, o.stuck INTO leases, stuck FROM sas._take_back(boot, live, newest, quantity) o;
-    worked := leases + sas._decide(quantity);
+    worked := leases + sas._decide(quantity) + sas._leave_closed_doors(quantity);
     -- one alert while it lasts: nothing is written as long as it is open
     PERFORM sas._alert('worker-slots', 'worker slots', format('%s workers find no free process slot; see max_worker_processes', l.slots_missing))
     FROM sas._launcher_state() l
@@ -171,6 +171,14 @@ DECLARE
     reasons jsonb[];
     policy text;
     failures int;
+    spent boolean;
+    way text;
+    settle_runs bigint[];
+    settle_nos int[];
+    settle_elements int[];
+    fall_runs bigint[];
+    fall_nos int[];
+    fall_elements int[];
 BEGIN
     FOR r IN
         SELECT d.kind, d.run_id, d.step_no, d.element, run.state AS run_state, run.fate, s.state, s.failure_count, s.transient, s.in_doubt, s.ask_until,
@@ -213,7 +221,10 @@ BEGIN
         failures := r.failure_count + 1;
         change := ROW(r.run_id, r.step_no, r.element, r.state, r.state, NULL, failures,
                       NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, r.state = 'compensating', NULL, NULL)::sas._step_change;
-        IF r.transient AND failures < (r.recovery ->> 'max_failures')::int
+        spent := r.shape ? 'fallback' AND sas._fell(r.run_id, r.element, r.shape);
+        way := CASE WHEN r.state = 'failed' AND r.fate IS NULL AND r.shape #> '{fallback,on}' ? 'failed' AND NOT spent THEN sas._way_back(r.run_id, r.step_no, r.element) END;
+        -- one in doubt is asked for as many windows again before its fallback
+        IF r.transient AND failures < (r.recovery ->> 'max_failures')::int * (CASE way WHEN 'known' THEN 2 ELSE 1 END) AND spent IS NOT TRUE
            AND (r.fate IS NULL OR r.undo OR r.in_doubt AND sas._settles(r.run_id, r.step_no, r.element)) THEN
             change.to_state := CASE r.state WHEN 'failed' THEN 'suspended' ELSE r.state END;
             change.parked := false;
@@ -225,7 +236,17 @@ BEGIN
             PERFORM sas._ring('{}', true, false, '{}');
             CONTINUE;
         END IF;
+        IF way = 'undo' THEN
+            change.to_state := 'compensating';
+            change.failure_count := 0;
+            settle_runs := settle_runs || r.run_id; settle_nos := settle_nos || r.step_no; settle_elements := settle_elements || r.element;
+        ELSIF way = 'none' THEN
+            fall_runs := fall_runs || r.run_id; fall_nos := fall_nos || r.step_no; fall_elements := fall_elements || r.element;
+        ELSIF r.state = 'failed' AND r.fate IS NULL AND r.shape ? 'stands_in' THEN
+            PERFORM sas._fail_in_stead(r.run_id, (r.shape ->> 'stands_in')::int, r.element, r.error, r.transient);
+        END IF;
         changes := changes || change;
+        CONTINUE WHEN way IN ('undo', 'none') OR r.state = 'failed' AND r.fate IS NULL AND r.shape ? 'stands_in';
 
         IF r.undo OR r.fate IS NOT NULL AND r.in_doubt AND sas._settles(r.run_id, r.step_no, r.element) THEN
             policy := 'pause';
@@ -272,6 +293,8 @@ BEGIN
 
     -- the states first, then what follows from them
     PERFORM sas._move_steps(changes);
+    PERFORM sas._requeue(settle_runs, settle_nos, settle_elements) WHERE settle_runs IS NOT NULL;
+    PERFORM sas._fall_back(fall_runs, fall_nos, fall_elements) WHERE fall_runs IS NOT NULL;
     IF skipped_runs IS NOT NULL THEN
         PERFORM sas._move_steps(array_agg(ROW(u.run_id, u.step_no, u.element, 'failed', 'skipped', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
                                               NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change))

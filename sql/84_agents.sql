@@ -312,5 +312,7 @@ BEGIN
         SELECT a.agent_id, a.name FROM unnest(agent_ids, breakers) AS u (agent_id, breaker) JOIN sas.agent a ON a.agent_id = u.agent_id WHERE u.breaker = 'open'
     LOOP
         PERFORM sas._alert('breaker-open', format('agent %s breaker', opened.name), format('the breaker of agent "%s" is open', opened.name), opened.agent_id);
+        -- some that wait before it may have a fallback
+        PERFORM sas._ring('{}', false, true, '{}');
     END LOOP;
 END $$;

@@ -73,10 +73,13 @@ BEGIN
                          NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change)
     INTO changes
     FROM sas.step s JOIN sas.run r ON r.run_id = s.run_id
+    JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
     WHERE s.run_id = ANY (run_ids) AND s.request_id IS NULL AND s.waiting_until IS NULL
-      AND (s.state = 'ready' AND s.parked OR s.state = 'compensating' OR s.state = 'failed' AND r.fate IS NULL);
+      AND (s.state = 'ready' AND s.parked OR s.state = 'compensating'
+           OR s.state = 'failed' AND r.fate IS NULL AND NOT coalesce(w.shape ? 'stands_in' OR w.shape ? 'fallback' AND sas._fell(s.run_id, s.element, w.shape), false));
     PERFORM sas._move_steps(changes);
     PERFORM sas._ask_anew(run_ids);
+    PERFORM sas._resume_fallbacks(run_ids);
     PERFORM sas._requeue(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element)) FROM unnest(changes) c;
 
     PERFORM sas._feed_fans(array_agg(f.run_id), array_agg(f.step_no)) FROM sas.fan f WHERE f.run_id = ANY (run_ids) HAVING count(*) > 0;
@@ -123,7 +126,7 @@ BEGIN
         SELECT array_agg(sas._shown_name(w.name)) INTO failed
         FROM sas.step s JOIN sas.run r ON r.run_id = s.run_id
         JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
-        WHERE s.run_id = o.run_id AND (s.state = 'failed' AND (o.fate IS NULL OR s.in_doubt) OR s.state = 'compensating' AND s.request_id IS NULL) AND ($3 IS NULL OR sas._shown_name(w.name) = $3);
+        WHERE s.run_id = o.run_id AND (s.state = 'failed' AND (o.fate IS NULL AND NOT coalesce(w.shape ? 'stands_in', false) OR o.fate IS NOT NULL AND s.in_doubt) OR s.state = 'compensating' AND s.request_id IS NULL) AND ($3 IS NULL OR sas._shown_name(w.name) = $3);
         IF o.refused IS NULL AND o.state = 'paused' AND failed IS NOT NULL THEN
             PERFORM sas._set_going(ARRAY[o.run_id]);
             PERFORM sas._record(caller, ARRAY[o.run_id], 'retry', $3, NULL);

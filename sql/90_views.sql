@@ -68,7 +68,7 @@ SELECT r.run_id, w.name AS workflow, coalesce(v.of_version, v.version) AS versio
                                                       WHEN s.state IN ('running', 'suspended', 'failed')
                                                       THEN coalesce((SELECT (f.total - f.remaining)::float8 / f.total FROM sas.fan f
                                                                      WHERE f.run_id = s.run_id AND f.step_no = s.step_no AND w.shape ? 'each' AND f.total > 0),
-                                                                    (SELECT k.progress FROM sas.task k WHERE k.run_id = s.run_id AND k.step_no = s.step_no AND k.element = 0),
+                                                                    (SELECT k.progress FROM sas.task k WHERE k.run_id = s.run_id AND k.step_no = s.step_no AND k.element = 0), s.progress,
                                                                     CASE s.state WHEN 'running' THEN 0.5 ELSE 0 END)
                                                       ELSE 0 END) / nullif(sum(w.weight), 0), 0)
                   FROM sas.workflow_step w
@@ -106,6 +106,7 @@ SELECT r.run_id, w.name AS step, nullif(e.element, 0) AS element, CASE w.kind WH
             WHEN s.request_id IS NOT NULL OR q.run_id IS NOT NULL THEN a.name
             WHEN s.waiting_kind = 'signal' THEN w.shape #>> '{wait,signal}'
             WHEN s.waiting_kind = 'poll' THEN a.name
+            WHEN s.waiting_kind = 'fallback' THEN w.name || '.fallback'
             WHEN r.state <> 'stopped' AND r.fate IS NULL AND coalesce(s.state, 'waiting') = 'waiting'
             THEN (SELECT string_agg(fw.name, ', ' ORDER BY fw.name)
                   FROM sas.workflow_edge e
@@ -120,7 +121,10 @@ SELECT r.run_id, w.name AS step, nullif(e.element, 0) AS element, CASE w.kind WH
        CASE WHEN p.sees THEN s.started END AS started, s.asks
 FROM sas.run r
 CROSS JOIN LATERAL (SELECT sas._sees_payload(r.owner) AS sees OFFSET 0) p
-JOIN sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo AND NOT w.hidden
+JOIN sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo
+                         -- a fallback is shown once it has begun
+                         AND (NOT w.hidden OR w.shape ? 'stands_in' AND (EXISTS (SELECT FROM sas.step f WHERE f.run_id = r.run_id AND f.step_no = w.step_no)
+                                                                         OR EXISTS (SELECT FROM sas.ready f WHERE f.run_id = r.run_id AND f.step_no = w.step_no)))
 CROSS JOIN LATERAL (SELECT 0 AS element
                     UNION ALL
                     SELECT i.element
@@ -157,6 +161,8 @@ JOIN sas.run r ON r.run_id = s.run_id
 JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
 LEFT JOIN sas.agent a ON a.agent_id = w.lane
 WHERE s.completion IS NOT NULL AND s.attempt = 1 AND s.asks IS NULL
+  -- what its fallback did is told by that
+  AND NOT coalesce(w.shape ? 'fallback' AND EXISTS (SELECT FROM sas.step f WHERE f.run_id = s.run_id AND f.step_no = (w.shape #>> '{fallback,no}')::int AND f.element = s.element AND f.completion IS NOT NULL), false)
   AND ((SELECT sas._sees_all()) OR pg_has_role(current_user, r.owner, 'MEMBER'));
 COMMENT ON VIEW sas.attempts IS 'One row per try of a step or of its undo: status is succeeded, failed, timed_out or lost.';
 

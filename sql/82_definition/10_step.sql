@@ -74,20 +74,20 @@ BEGIN
     END IF;
     RETURN QUERY
     SELECT path || '/' || k, format('an include has no %s', k), 'Say it of the steps of the workflow that is included; the include has input, after, when and else.', '22023'
-    FROM unnest('{agent,agents,undo,expect,output,retry,recovery,on_failure,complete_in,pivot,priority,queue,each,repeat,finalize,weight,poll}'::text[]) k WHERE body ? k;
+    FROM unnest('{agent,agents,undo,expect,output,retry,recovery,on_failure,complete_in,pivot,priority,queue,each,repeat,finalize,weight,poll,fallback}'::text[]) k WHERE body ? k;
 END $$;
 
 -- sas._check_step(...): a step, without what relates it to others.
 CREATE FUNCTION sas._check_step(name text, body jsonb, path text, caller oid) RETURNS SETOF sas._problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    later text[] := '{fallback}';
+    later text[] := '{}';
 BEGIN
     RETURN QUERY SELECT * FROM sas._check_name(name, path);
     IF name = 'finalize' THEN
         RETURN NEXT ROW(path, 'the name "finalize" is taken', 'It names the last step of a run, which sas adds itself.', '42602')::sas._problem;
     END IF;
-    RETURN QUERY SELECT * FROM sas._check_keys(body, path, '{call,function,task,wait,workflow,include,agent,input,after,when,else,each,concurrency,max_failed,repeat,poll,undo,expect,output,retry,recovery,on_failure,complete_in,pivot,priority,queue,finalize,weight,agents}', later);
+    RETURN QUERY SELECT * FROM sas._check_keys(body, path, '{call,function,task,wait,workflow,include,agent,input,after,when,else,each,concurrency,max_failed,repeat,poll,fallback,undo,expect,output,retry,recovery,on_failure,complete_in,pivot,priority,queue,finalize,weight,agents}', later);
     IF jsonb_typeof(body) IS DISTINCT FROM 'object' THEN
         RETURN;
     END IF;
@@ -106,6 +106,7 @@ BEGIN
     SELECT * FROM sas._check_on_failure(body -> 'on_failure', path || '/on_failure')
     UNION ALL SELECT * FROM sas._check_shape(body, path)
     UNION ALL SELECT * FROM sas._check_poll(name, body, path)
+    UNION ALL SELECT * FROM sas._check_fallback(CASE WHEN body ? 'include' THEN '{}' ELSE body END, path, caller)
     UNION ALL SELECT * FROM sas._check_boolean(body -> 'pivot', path || '/pivot')
     UNION ALL SELECT * FROM sas._check_number(body -> 'priority', path || '/priority', -1000, 1000)
     UNION ALL SELECT * FROM sas._check_queue(body -> 'queue', path || '/queue')
@@ -115,7 +116,7 @@ BEGIN
         RETURN QUERY SELECT * FROM sas._check_function(body -> 'finalize', path || '/finalize', caller);
     END IF;
     IF body ? 'undo' AND NOT body ? 'include' THEN
-        RETURN QUERY SELECT * FROM sas._check_keys(body -> 'undo', path || '/undo', '{call,function,task,agent,input,expect,retry,recovery,complete_in}', later || '{wait,workflow,poll}'::text[]);
+        RETURN QUERY SELECT * FROM sas._check_keys(body -> 'undo', path || '/undo', '{call,function,task,agent,input,expect,retry,recovery,complete_in}', later || '{wait,workflow,poll,fallback}'::text[]);
         IF jsonb_typeof(body -> 'undo') = 'object' THEN
             RETURN QUERY SELECT * FROM sas._check_body(body -> 'undo', path || '/undo', caller,
                                                        coalesce(body #>> '{undo,agent}', CASE WHEN body #> '{undo}' ?| '{call,task}' THEN body ->> 'agent' END));

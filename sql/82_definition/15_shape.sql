@@ -105,6 +105,41 @@ BEGIN
               WHERE u.key IN ('call', 'input') AND r.root = 'steps' AND r.member = name AND r.third = 'output' AND NOT r.optional;
 END $$;
 
+-- sas._check_fallback(body, path, caller): a step body, and the conditions under which it is tried.
+CREATE FUNCTION sas._check_fallback(body jsonb, path text, caller oid) RETURNS SETOF sas._problem
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    fallback jsonb := body -> 'fallback';
+    place text := path || '/fallback';
+    agent text;
+BEGIN
+    IF NOT body ? 'fallback' THEN
+        RETURN;
+    END IF;
+    RETURN QUERY SELECT * FROM sas._check_keys(fallback, place, '{call,function,task,agent,input,undo,expect,output,retry,recovery,complete_in,on}', '{wait,workflow,include,poll}');
+    IF jsonb_typeof(fallback) IS DISTINCT FROM 'object' THEN
+        RETURN;
+    END IF;
+    IF fallback ? 'agent' AND jsonb_typeof(fallback -> 'agent') <> 'string' THEN
+        RETURN NEXT ROW(place || '/agent', 'the agent must be a name', 'Write the name of an agent as a string.', '22023')::sas._problem;
+        RETURN;
+    END IF;
+    agent := coalesce(fallback ->> 'agent', CASE WHEN fallback ?| '{call,task}' THEN body ->> 'agent' END);
+    RETURN QUERY SELECT * FROM sas._check_body(fallback, place, caller, agent);
+    IF fallback ? 'undo' THEN
+        RETURN QUERY SELECT * FROM sas._check_keys(fallback -> 'undo', place || '/undo', '{call,function,task,agent,input,expect,retry,recovery,complete_in}', '{wait,workflow,include,poll,fallback}');
+        IF jsonb_typeof(fallback -> 'undo') = 'object' THEN
+            RETURN QUERY SELECT * FROM sas._check_body(fallback -> 'undo', place || '/undo', caller,
+                                                       coalesce(fallback #>> '{undo,agent}', CASE WHEN fallback -> 'undo' ?| '{call,task}' THEN agent END));
+        END IF;
+    END IF;
+    IF fallback ? 'on' AND (jsonb_typeof(fallback -> 'on') <> 'array' OR fallback -> 'on' = '[]' OR EXISTS (SELECT FROM jsonb_array_elements(fallback -> 'on') o WHERE NOT o IN ('"failed"', '"breaker_open"'))) THEN
+        RETURN NEXT ROW(place || '/on', 'an array of failed and breaker_open is needed here', 'Write it as ["failed"], which is what holds without it, or ["breaker_open", "failed"].', '22023')::sas._problem;
+    ELSIF fallback -> 'on' ? 'breaker_open' AND NOT body ? 'call' THEN
+        RETURN NEXT ROW(place || '/on', 'only the agent of a call has a breaker', 'Leave breaker_open out.', '22023')::sas._problem;
+    END IF;
+END $$;
+
 -- sas._check_shape(body, path): when, else, each, concurrency, max_failed, repeat.
 CREATE FUNCTION sas._check_shape(body jsonb, path text) RETURNS SETOF sas._problem
 LANGUAGE plpgsql STABLE AS $$

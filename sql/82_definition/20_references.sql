@@ -38,7 +38,7 @@ LANGUAGE sql STABLE AS $$
     WHERE r.problem IS NULL AND r.root IS DISTINCT FROM 'secret'
       AND (r.root IS NULL OR r.pointer ~ '^/steps/[^/]*/each$' AND r.root IN ('item', 'index')
            OR NOT (r.root IN ('input', 'steps', 'run', 'key', 'output') OR r.root IN ('item', 'index') AND r.maps OR r.root IN ('last', 'index') AND r.turns OR r.root = 'started' AND r.polls)
-           OR r.root = 'output' AND (r.node = 0 OR r.pointer ~ '^/steps/[^/]*/(undo/|poll/)?(call|input)(/|$)'))
+           OR r.root = 'output' AND (r.node = 0 OR r.pointer ~ '^/steps/[^/]*/(fallback/)?(undo/|poll/)?(call|input)(/|$)'))
     UNION ALL
     SELECT r.pointer, format('step "%s" does not exist', coalesce(r.member, '')), 'A reference to a step is {{steps.NAME.output}}, with more path behind it if need be.', '42P10'
     FROM reference r WHERE r.problem IS NULL AND r.root = 'steps' AND NOT r.known

@@ -109,6 +109,11 @@ LANGUAGE sql STABLE AS $$
           UNION ALL
           SELECT n.no, true, n.sees, n.body -> 'undo', n.path || '/undo' FROM unnest(nodes) n WHERE jsonb_typeof(n.body) = 'object' AND n.body ? 'undo'
           UNION ALL
+          SELECT n.no, f.undo, n.sees, f.body, n.path || f.path
+          FROM unnest(nodes) n
+          CROSS JOIN LATERAL (VALUES (false, '/fallback', n.body -> 'fallback'), (true, '/fallback/undo', n.body #> '{fallback,undo}')) AS f (undo, path, body)
+          WHERE jsonb_typeof(n.body -> 'fallback') = 'object'
+          UNION ALL
           SELECT 0, false, 1, jsonb_build_object('output', s.definition -> 'output'), '' FROM unnest(scopes) s WHERE s.no = 1 AND s.definition ? 'output') b
     CROSS JOIN LATERAL sas._body_references(b.body, b.path) r
 $$;

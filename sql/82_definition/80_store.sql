@@ -33,6 +33,8 @@ BEGIN
     SELECT for_workflow, new_version, definition, visible, CASE WHEN finalizes THEN visible + 1 END,
            ARRAY(SELECT DISTINCT f FROM (SELECT n.body ->> 'function' AS f FROM unnest(c.nodes) n
                                          UNION ALL SELECT n.body #>> '{undo,function}' FROM unnest(c.nodes) n
+                                         UNION ALL SELECT n.body #>> '{fallback,function}' FROM unnest(c.nodes) n
+                                         UNION ALL SELECT n.body #>> '{fallback,undo,function}' FROM unnest(c.nodes) n
                                          UNION ALL SELECT n.body ->> 'finalize' FROM unnest(c.nodes) n
                                          UNION ALL SELECT definition ->> 'finalize'
                                          UNION ALL SELECT definition ->> 'plan') x WHERE f IS NOT NULL),
@@ -69,7 +71,13 @@ LANGUAGE sql AS $$
     read AS MATERIALIZED (
         SELECT r.node AS no, r.undo, array_agg(DISTINCT m.no) AS nos, bool_or(m.no = r.node AND r.third IS DISTINCT FROM 'key') AS own
         FROM unnest(refs) r JOIN node m ON m.scope = r.scope AND m.local = r.member
-        WHERE r.root = 'steps' GROUP BY 1, 2),
+        WHERE r.root = 'steps' AND NOT (r.undo AND r.pointer ~ '^/steps/[^/]*/fallback/') GROUP BY 1, 2),
+    -- fallbacks are steps of their own, the last of all
+    fall AS MATERIALIZED (
+        SELECT n.no AS of_no, (cardinality(nodes) + 1 + row_number() OVER (ORDER BY n.no))::int AS no,
+               jsonb_strip_nulls(jsonb_build_object('agent', n.body -> 'agent', 'each', n.body -> 'each', 'repeat', n.body -> 'repeat', 'priority', n.body -> 'priority')) AS common,
+               n.body -> 'fallback' AS part, n AS node
+        FROM node n WHERE n.kind = 'step' AND n.body ? 'fallback'),
     -- the nodes inside of each open end: its key is theirs, cut off, with 0 behind it; the close end is the last
     cover AS MATERIALIZED (
         SELECT o.no, array_agg(n.no ORDER BY n.entry = o.no, n.no) AS nos
@@ -77,17 +85,21 @@ LANGUAGE sql AS $$
         JOIN node o ON o.kind = 'open' AND o.key = n.key[:k.depth] || 0 AND o.no <> n.no
         GROUP BY 1),
     body AS (
-        SELECT n.*, false AS undo, n.body AS part FROM node n
+        SELECT n.*, false AS undo, n.body AS part, NULL::int AS of_no FROM node n
         UNION ALL
         -- of a map, or a step that repeats, each element has an undo
-        SELECT n.*, true, jsonb_strip_nulls(jsonb_build_object('agent', CASE WHEN n.body -> 'undo' ?| '{call,task}' THEN n.body -> 'agent' END, 'each', n.body -> 'each', 'repeat', n.body -> 'repeat')) || (n.body -> 'undo')
+        SELECT n.*, true, jsonb_strip_nulls(jsonb_build_object('agent', CASE WHEN n.body -> 'undo' ?| '{call,task}' THEN n.body -> 'agent' END, 'each', n.body -> 'each', 'repeat', n.body -> 'repeat')) || (n.body -> 'undo'), NULL
         FROM node n WHERE n.body ? 'undo'
         UNION ALL
         -- a child run is undone by its own undos
-        SELECT n.*, true, n.body - '{when,else,undo,input,output,expect}'::text[] FROM node n WHERE n.body ? 'workflow' AND NOT n.body ? 'undo')
+        SELECT n.*, true, n.body - '{when,else,undo,input,output,expect}'::text[], NULL FROM node n WHERE n.body ? 'workflow' AND NOT n.body ? 'undo'
+        UNION ALL
+        SELECT f.no, (f.node).kind, (f.node).scope, (f.node).sees, (f.node).name || '.fallback', (f.node).local, (f.node).entry, (f.node).key, (f.node).path, (f.node).body - '{weight,finalize}'::text[],
+               x.undo, CASE WHEN x.part ?| '{call,task}' THEN f.common ELSE f.common - 'agent' END || CASE WHEN x.undo AND f.part ? 'agent' AND x.part ?| '{call,task}' THEN jsonb_build_object('agent', f.part -> 'agent') ELSE '{}' END || x.part, f.of_no
+        FROM fall f CROSS JOIN LATERAL (SELECT false AS undo, f.part - '{on,undo}'::text[] AS part UNION ALL SELECT true, f.part -> 'undo' WHERE f.part ? 'undo') x)
     INSERT INTO sas.workflow_step (version_id, step_no, undo, name, local_name, scope_no, hidden, covers, kind, lane, function, request, input, output, expect, complete_in,
                                    retry, recovery, on_transient, on_permanent, pivot, priority, needs, reads, reads_own_output, input_reads, shape, enters, elements_enter, queue_id, weight, finalizer)
-    SELECT for_version, b.no, b.undo, b.name, coalesce(b.local, b.name), i.open_no, b.local IS NULL,
+    SELECT for_version, b.no, b.undo, b.name, coalesce(b.local, b.name), i.open_no, b.local IS NULL OR b.of_no IS NOT NULL,
            cover.nos,
            CASE WHEN b.kind <> 'step' THEN 'join' ELSE (SELECT k FROM unnest('{call,function,task,wait,workflow}'::text[]) k WHERE b.part ? k) END, coalesce(a.agent_id, 0),
            b.part ->> 'function',
@@ -102,8 +114,13 @@ LANGUAGE sql AS $$
            sas._span(b.part -> 'complete_in'), sas._retry_policy(b.part -> 'retry'), s.recovery || coalesce(b.part -> 'recovery', '{}'),
            p.policy ->> 'transient', p.policy ->> 'permanent',
            coalesce((b.part ->> 'pivot')::boolean, false), coalesce((b.part ->> 'priority')::int, 0),
-           coalesce(need.n, 0), coalesce(read.nos, '{}'), coalesce(read.own, false), sas._input_reads(b.part), sas._step_shape(b.part),
-           b.kind <> 'step' OR CASE WHEN b.undo THEN b.part ? 'workflow' ELSE b.part ?| '{when,each,repeat,wait,workflow}' END, b.part ?| '{wait,workflow}',
+           CASE WHEN b.of_no IS NULL THEN coalesce(need.n, 0) ELSE 1 END, coalesce(read.nos, own.nos, '{}'), coalesce(read.own, own.own, false), sas._input_reads(b.part),
+           CASE WHEN b.of_no IS NOT NULL THEN coalesce(sas._step_shape(b.part), '{}') || jsonb_build_object('stands_in', b.of_no)
+                WHEN fall.no IS NOT NULL THEN coalesce(sas._step_shape(b.part), '{}') || jsonb_build_object('fallback', jsonb_build_object('no', fall.no, 'on', coalesce(fall.part -> 'on', '["failed"]')))
+                ELSE sas._step_shape(b.part) END,
+           b.kind <> 'step' OR CASE WHEN b.of_no IS NOT NULL THEN false WHEN b.undo THEN b.part ? 'workflow'
+                                     ELSE b.part ?| '{when,each,repeat,wait,workflow}' OR coalesce(fall.part -> 'on' ? 'breaker_open', false) END,
+           b.of_no IS NULL AND (b.part ?| '{wait,workflow}' OR NOT b.undo AND coalesce(fall.part -> 'on' ? 'breaker_open', false)),
            CASE WHEN b.body ? 'queue' THEN sas._queue_id(b.body -> 'queue') END,
            coalesce((b.body ->> 'weight')::float8, 1), CASE WHEN NOT b.undo THEN b.body ->> 'finalize' END
     FROM body b
@@ -113,5 +130,10 @@ LANGUAGE sql AS $$
     LEFT JOIN need ON need.no = b.no
     LEFT JOIN cover ON cover.no = b.no
     LEFT JOIN read ON read.no = b.no AND read.undo = b.undo
+    LEFT JOIN fall ON fall.of_no = b.no
+    -- a fallback sees itself under the name of the step
+    LEFT JOIN LATERAL (SELECT array_agg(DISTINCT CASE m.no WHEN b.of_no THEN b.no ELSE m.no END) AS nos, bool_or(m.no = b.of_no AND r.third IS DISTINCT FROM 'key') AS own
+                       FROM sas._body_references(b.part, '') r JOIN node m ON m.scope = b.sees AND m.local = r.member
+                       WHERE r.root = 'steps') own ON b.of_no IS NOT NULL
     LEFT JOIN sas.agent a ON a.name = b.part ->> 'agent' AND a.dropped_at IS NULL
 $$;

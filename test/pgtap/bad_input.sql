@@ -180,8 +180,6 @@ SELECT pg_temp.bad_step('{"function": "shop.book", "undo": {"function": "shop.bo
 SELECT pg_temp.bad_step('{}', '22023', '/steps/a', 'a step of no kind');
 SELECT pg_temp.bad_step('{"function": "shop.book", "call": {}, "agent": "payments"}', '22023', '/steps/a', 'two kinds in one step');
 SELECT pg_temp.bad_step('{"function": "shop.book", "undo": {"function": "shop.book", "call": {}}}', '22023', '/steps/a/undo', 'two kinds in one undo');
-SELECT pg_temp.bad_step(jsonb_build_object(k, '{}'::jsonb), '0A000', '/steps/a/' || k, format('"%s", which this release does not have', k))
-FROM unnest('{fallback}'::text[]) k;
 SELECT pg_temp.bad_step('{"call": {}, "agent": "{{input.to}}"}', '22023', '/steps/a/agents', 'an agent that is a reference to anything');
 SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "agents": "pay*"}', '22023', '/steps/a/agent', 'a pattern beside the name of an agent');
 SELECT pg_temp.bad_step('{"call": {}, "agent": "{{steps.b.output}}", "agents": "pay*"}', '22023', '/steps/a/agent', 'an agent that is known too late');
