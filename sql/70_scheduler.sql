@@ -133,8 +133,8 @@ BEGIN
     WHERE s.state IN ('suspended', 'compensating') AND s.waiting_until <= sas._now();
     PERFORM sas._move_steps(changes);
     PERFORM sas._requeue(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element)) FROM unnest(changes) c;
-    PERFORM sas._end_polls(run_ids, step_nos, elements);
-    PERFORM sas._leave_closed_doors(cardinality(run_ids));
+    PERFORM sas._end_polls(run_ids, step_nos, elements) WHERE changes IS NOT NULL;
+    PERFORM sas._leave_closed_doors(cardinality(changes)) WHERE changes IS NOT NULL;
 END $$;
 
 -- sas._undo_next(run_ids): the next undo of doomed runs in which nothing is

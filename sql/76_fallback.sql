@@ -133,7 +133,7 @@ BEGIN
 END $$;
 
 -- sas._leave_closed_doors(quantity): steps that are ready for an agent whose breaker is open, and have a
--- fallback for that, leave the queue for it. One in doubt waits: its call settles that. How many left.
+-- fallback for that, leave the queue for it. One that would have to be undone waits: its call settles that. How many left.
 CREATE FUNCTION sas._leave_closed_doors(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -160,7 +160,7 @@ BEGIN
         JOIN sas.run r ON r.run_id = q.run_id AND r.fate IS NULL
         JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = q.step_no AND NOT w.undo AND w.shape #> '{fallback,on}' ? 'breaker_open'
         LEFT JOIN sas.step s ON s.run_id = q.run_id AND s.step_no = q.step_no AND s.element = q.element
-        WHERE q.run_id = ANY (ids) AND q.lane = ANY (doors) AND NOT q.undo AND coalesce(NOT s.in_doubt AND s.asks IS NULL, true)
+        WHERE q.run_id = ANY (ids) AND q.lane = ANY (doors) AND NOT q.undo AND (s.run_id IS NULL OR sas._way_back(q.run_id, q.step_no, q.element) = 'none')
         FOR UPDATE OF q SKIP LOCKED),
     taken AS (DELETE FROM sas.ready q USING found f WHERE q.ctid = f.ctid RETURNING q.run_id, q.step_no, q.element)
     SELECT array_agg(t.run_id) AS run_ids, array_agg(t.step_no) AS step_nos, array_agg(t.element) AS elements INTO gone FROM taken t;

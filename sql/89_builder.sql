@@ -151,10 +151,10 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
 $$;
 COMMENT ON FUNCTION sas.fallback IS 'A body that is tried in place of the step''s. conditions is the key on: breaker_open, failed.';
 
-CREATE FUNCTION sas.poll(ask jsonb, until text, every interval DEFAULT NULL, max_every interval DEFAULT NULL, timeout interval DEFAULT NULL) RETURNS jsonb
+CREATE FUNCTION sas.poll(ask jsonb, until text, every interval DEFAULT NULL, max_every interval DEFAULT NULL, timeout interval DEFAULT NULL, progress text DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT sas._object('"call"', ask -> 'call', '"every"', to_jsonb(sas._span_text(every)), '"max_every"', to_jsonb(sas._span_text(max_every)),
-                       '"until"', to_jsonb(until), '"timeout"', to_jsonb(sas._span_text(timeout)))
+                       '"until"', to_jsonb(until), '"timeout"', to_jsonb(sas._span_text(timeout)), '"progress"', to_jsonb(progress))
 $$;
 COMMENT ON FUNCTION sas.poll IS 'How the outcome of a call is asked for: ask is a sas.call without agent.';
 

@@ -123,8 +123,7 @@ FROM sas.run r
 CROSS JOIN LATERAL (SELECT sas._sees_payload(r.owner) AS sees OFFSET 0) p
 JOIN sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo
                          -- a fallback is shown once it has begun
-                         AND (NOT w.hidden OR w.shape ? 'stands_in' AND (EXISTS (SELECT FROM sas.step f WHERE f.run_id = r.run_id AND f.step_no = w.step_no)
-                                                                         OR EXISTS (SELECT FROM sas.ready f WHERE f.run_id = r.run_id AND f.step_no = w.step_no)))
+                         AND (NOT w.hidden OR w.shape ? 'stands_in')
 CROSS JOIN LATERAL (SELECT 0 AS element
                     UNION ALL
                     SELECT i.element
@@ -139,7 +138,8 @@ LEFT JOIN sas.ready q ON q.run_id = r.run_id AND q.step_no = w.step_no AND q.ele
 LEFT JOIN sas.lease l ON l.lease_id = s.lease_id
 LEFT JOIN sas.agent a ON a.agent_id = w.lane
 LEFT JOIN sas.task k ON w.kind = 'task' AND k.run_id = r.run_id AND k.step_no = w.step_no AND k.element = e.element AND NOT k.undo
-WHERE (p.sees OR (SELECT sas._sees_all())) AND r.hook_of IS NULL;
+WHERE (p.sees OR (SELECT sas._sees_all())) AND r.hook_of IS NULL
+  AND NOT coalesce(w.shape ? 'stands_in' AND s.run_id IS NULL AND q.run_id IS NULL, false);
 COMMENT ON VIEW sas.steps IS 'One row per step of each run: state, who holds it until when, and what it waits for.';
 COMMENT ON COLUMN sas.steps.waiting_kind IS 'reply, agent, worker, steps, cool_off or resume; these group: one query tells what thousands of runs wait for';
 COMMENT ON COLUMN sas.steps.progress IS 'From 0 to 1, as far as the worker of a task, or the progress of a poll, has told; 1 once the step has succeeded';

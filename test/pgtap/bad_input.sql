@@ -189,7 +189,7 @@ SELECT pg_temp.bad_step('{"call": {}, "agent": "{{input.to}}", "agents": "Pay!"}
 CREATE FUNCTION pg_temp.bad_poll(poll jsonb, code text, pointer text, claim text) RETURNS SETOF text LANGUAGE sql AS $$
     SELECT pg_temp.bad(jsonb_build_object('steps', jsonb_build_object('a', '{"agent": "payments", "call": {}}'::jsonb || jsonb_build_object('poll', poll))), code, '/steps/a/poll' || pointer, claim)
 $$;
-SELECT pg_temp.bad_poll(p, '22023', '', format('a poll that is %s', p)) FROM unnest('{null,7,"\"/jobs\"",[]}'::jsonb[]) p;
+SELECT pg_temp.bad_poll(p, '22023', '', format('a poll that is %s', p)) FROM jsonb_array_elements('[null, 7, "/jobs", []]') p;
 SELECT pg_temp.bad_poll('{"until": "$.output.status == 200"}', '22023', '', 'a poll without call');
 SELECT pg_temp.bad_poll('{"call": {}}', '22023', '', 'a poll without until');
 SELECT pg_temp.bad_poll('{"call": {}, "until": "$.a ==", "every": "1 s"}', '42601', '/until', 'an until that is no predicate');
@@ -211,6 +211,32 @@ SELECT pg_temp.bad('{"steps": {"a": {"agent": "payments", "call": {}, "output": 
 SELECT pg_temp.bad('{"steps": {"a": {"agent": "payments", "call": {}}, "b": {"function": "shop.book", "input": "{{steps.a.started.body}}"}}}', '42P10', '/steps/b/input', 'a reference to what another step has started, which does not poll');
 SELECT pg_temp.bad('{"steps": {"a": {"agent": "payments", "call": {}, "poll": {"call": {}, "until": "$.a == 1"}, "undo": {"call": {"path": "/{{steps.a.output.body.id}}"}}}}}', '42P10', '/steps/a/undo/call/path', 'an undo of a poll that needs its end');
 SELECT pg_temp.bad('{"steps": {"a": {"agent": "payments", "call": {}, "poll": {"call": {}, "until": "$.a == 1"}, "undo": {"call": {}, "poll": {}}}}}', '0A000', '/steps/a/undo/poll', 'a poll in an undo');
+
+-- fallbacks
+CREATE FUNCTION pg_temp.bad_fallback(fallback jsonb, code text, pointer text, claim text) RETURNS SETOF text LANGUAGE sql AS $$
+    SELECT pg_temp.bad(jsonb_build_object('steps', jsonb_build_object('b', '{"function": "shop.book", "after": ["a"]}'::jsonb, 'a', '{"agent": "payments", "call": {}}'::jsonb || jsonb_build_object('fallback', fallback))), code, '/steps/a/fallback' || pointer, claim)
+$$;
+SELECT pg_temp.bad_fallback(p, '22023', '', format('a fallback that is %s', p)) FROM jsonb_array_elements('[null, 7, "skip", []]') p;
+SELECT pg_temp.bad_fallback('{"on": ["failed"]}', '22023', '', 'a fallback without a kind');
+SELECT pg_temp.bad_fallback('{"call": {}, "function": "shop.book"}', '22023', '', 'a fallback of two kinds');
+SELECT pg_temp.bad_fallback('{"function": "shop.book", "agent": "payments"}', '22023', '/agent', 'a function with an agent as a fallback');
+SELECT pg_temp.bad_fallback('{"call": {}, "agent": "nope"}', '42704', '/agent', 'a fallback through an agent that does not exist');
+SELECT pg_temp.bad_fallback('{"task": {}, "agent": "payments"}', '42809', '/agent', 'a task of an http agent as a fallback');
+SELECT pg_temp.bad_fallback('{"function": "shop.nope"}', '42883', '/function', 'a fallback to a function that does not exist');
+SELECT pg_temp.bad_fallback('{"call": {"verb": 1}}', '22023', '/call/verb', 'an unknown key in the call of a fallback');
+SELECT pg_temp.bad_fallback(jsonb_build_object('call', '{}'::jsonb, 'on', o), '22023', '/on', format('a fallback on %s', o)) FROM jsonb_array_elements('["failed", [], ["sometimes"], [1], {}, null]') o;
+SELECT pg_temp.bad_fallback('{"call": {}, "on_failure": "skip"}', '22023', '/on_failure', 'a fallback with a rule of its own');
+SELECT pg_temp.bad_fallback('{"call": {}, "complete_in": 3}', '22007', '/complete_in', 'a fallback with a bad window');
+SELECT pg_temp.bad_fallback(jsonb_build_object('call', '{}'::jsonb, k, '{}'::jsonb), '0A000', '/' || k, format('a fallback with "%s"', k)) FROM unnest('{wait,workflow,include,poll}'::text[]) k;
+SELECT pg_temp.bad_fallback('{"call": {}, "undo": {}}', '22023', '/undo', 'a fallback whose undo has no kind');
+SELECT pg_temp.bad_fallback('{"call": {}, "undo": {"function": "shop.nope"}}', '42883', '/undo/function', 'a fallback whose undo does not exist');
+SELECT pg_temp.bad_fallback('{"call": {"path": "/{{steps.a.output.id}}"}}', '42P10', '/call/path', 'a fallback that refers to the result of its step');
+SELECT pg_temp.bad_fallback('{"call": {"path": "/{{steps.c.output.id}}"}}', '42P10', '/call/path', 'a fallback that refers to a step that is not there');
+SELECT pg_temp.bad_fallback('{"call": {}, "undo": {"call": {"path": "/{{steps.b.output.id}}"}}}', '42P10', '/undo/call/path', 'a fallback whose undo refers to what comes later');
+SELECT pg_temp.bad_fallback('{"call": {"path": "/{{output.id}}"}}', '42P10', '/call/path', 'a fallback that refers to a result that is not there yet');
+SELECT pg_temp.bad('{"steps": {"a": {"agent": "payments", "call": {}, "fallback": {"function": "shop.book", "input": "{{steps.b.output}}"}}, "b": {"function": "shop.book", "after": ["a"]}}}', '42P17', '/steps/a', 'a cycle over a fallback');
+SELECT pg_temp.bad('{"steps": {"a": {"function": "shop.book", "fallback": {"function": "shop.book", "on": ["breaker_open"]}}}}', '22023', '/steps/a/fallback/on', 'a fallback for the breaker of a function');
+SELECT pg_temp.bad('{"steps": {"a": {"include": "good", "fallback": {"function": "shop.book"}}}}', '22023', '/steps/a/fallback', 'a fallback of an include');
 SELECT pg_temp.bad_step('{"wait": {}}', '22023', '/steps/a/wait', 'a wait for nothing');
 SELECT pg_temp.bad_step('{"wait": {"signal": "go", "for": "1 s"}}', '22023', '/steps/a/wait', 'a wait for two things');
 SELECT pg_temp.bad_step('{"wait": {"signal": "Go!"}}', '42602', '/steps/a/wait/signal', 'a signal with a bad name');
