@@ -80,14 +80,12 @@ END $$;
 -- sas._check_step(...): a step, without what relates it to others.
 CREATE FUNCTION sas._check_step(name text, body jsonb, path text, caller oid) RETURNS SETOF sas._problem
 LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    later text[] := '{}';
 BEGIN
     RETURN QUERY SELECT * FROM sas._check_name(name, path);
     IF name = 'finalize' THEN
         RETURN NEXT ROW(path, 'the name "finalize" is taken', 'It names the last step of a run, which sas adds itself.', '42602')::sas._problem;
     END IF;
-    RETURN QUERY SELECT * FROM sas._check_keys(body, path, '{call,function,task,wait,workflow,include,agent,input,after,when,else,each,concurrency,max_failed,repeat,poll,fallback,undo,expect,output,retry,recovery,on_failure,complete_in,pivot,priority,queue,finalize,weight,agents}', later);
+    RETURN QUERY SELECT * FROM sas._check_keys(body, path, '{call,function,task,wait,workflow,include,agent,input,after,when,else,each,concurrency,max_failed,repeat,poll,fallback,undo,expect,output,retry,recovery,on_failure,complete_in,pivot,priority,queue,finalize,weight,agents}');
     IF jsonb_typeof(body) IS DISTINCT FROM 'object' THEN
         RETURN;
     END IF;
@@ -116,7 +114,7 @@ BEGIN
         RETURN QUERY SELECT * FROM sas._check_function(body -> 'finalize', path || '/finalize', caller);
     END IF;
     IF body ? 'undo' AND NOT body ? 'include' THEN
-        RETURN QUERY SELECT * FROM sas._check_keys(body -> 'undo', path || '/undo', '{call,function,task,agent,input,expect,retry,recovery,complete_in}', later || '{wait,workflow,poll,fallback}'::text[]);
+        RETURN QUERY SELECT * FROM sas._check_keys(body -> 'undo', path || '/undo', '{call,function,task,agent,input,expect,retry,recovery,complete_in}', '{wait,workflow,poll,fallback}'::text[]);
         IF jsonb_typeof(body -> 'undo') = 'object' THEN
             RETURN QUERY SELECT * FROM sas._check_body(body -> 'undo', path || '/undo', caller,
                                                        coalesce(body #>> '{undo,agent}', CASE WHEN body #> '{undo}' ?| '{call,task}' THEN body ->> 'agent' END));

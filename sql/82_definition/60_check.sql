@@ -7,7 +7,6 @@
 CREATE FUNCTION sas._check_definition(definition jsonb, name text, caller oid) RETURNS SETOF sas._problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    later text[] := '{}';
     steps jsonb;
     c record;
 BEGIN
@@ -15,7 +14,7 @@ BEGIN
         RETURN NEXT ROW('', format('the definition has more than %s bytes', sas._max_definition_size()), 'See the setting sas.max_definition_size.', '54000')::sas._problem;
         RETURN;
     END IF;
-    RETURN QUERY SELECT * FROM sas._check_keys(definition, '', '{steps,plan,flow,output,on_failure,recovery,deadline,finalize,priority,concurrency,singleton,queue,hooks}', later);
+    RETURN QUERY SELECT * FROM sas._check_keys(definition, '', '{steps,plan,flow,output,on_failure,recovery,deadline,finalize,priority,concurrency,singleton,queue,hooks}');
     IF jsonb_typeof(definition) IS DISTINCT FROM 'object' THEN
         RETURN;
     END IF;
