@@ -37,7 +37,7 @@ BEGIN
     JOIN sas.run r ON r.run_id = t.run_id
     -- OFFSET 0: by the whole key, not by its first column through all steps of the workflow, or of the run
     CROSS JOIN LATERAL (SELECT x.complete_in FROM sas.workflow_step x WHERE x.version_id = r.version_id AND x.step_no = t.step_no AND x.undo = t.undo OFFSET 0) w
-    LEFT JOIN LATERAL (SELECT x.state, x.attempt FROM sas.step x WHERE x.run_id = t.run_id AND x.step_no = t.step_no AND x.element = t.element OFFSET 0) s ON true;
+    LEFT JOIN LATERAL (SELECT x.state, x.attempt, x.ask_until FROM sas.step x WHERE x.run_id = t.run_id AND x.step_no = t.step_no AND x.element = t.element OFFSET 0) s ON true;
     IF late THEN
         claimed := sas._set_late_aside(claimed);
     END IF;

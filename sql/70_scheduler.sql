@@ -78,7 +78,7 @@ BEGIN
         BEGIN
             PERFORM sas._carry_out(taken);
         EXCEPTION WHEN OTHERS THEN
-            FOREACH message IN ARRAY taken LOOP
+            FOR message IN SELECT * FROM unnest(taken) d ORDER BY d.run_id, d.step_no, d.element LOOP
                 BEGIN
                     PERFORM sas._carry_out(ARRAY[message]);
                 EXCEPTION WHEN OTHERS THEN

@@ -78,6 +78,15 @@ LANGUAGE sql AS $$
                jsonb_strip_nulls(jsonb_build_object('agent', n.body -> 'agent', 'each', n.body -> 'each', 'repeat', n.body -> 'repeat', 'priority', n.body -> 'priority')) AS common,
                n.body -> 'fallback' AS part, n AS node
         FROM node n WHERE n.kind = 'step' AND n.body ? 'fallback'),
+    fallen AS MATERIALIZED (
+        SELECT f.no, (f.node).kind, (f.node).scope, (f.node).sees, (f.node).name || '.fallback', (f.node).local, (f.node).entry, (f.node).key, (f.node).path, (f.node).body - '{weight,finalize}'::text[],
+               x.undo, CASE WHEN x.part ?| '{call,task}' THEN f.common ELSE f.common - 'agent' END || CASE WHEN x.undo AND f.part ? 'agent' AND x.part ?| '{call,task}' THEN jsonb_build_object('agent', f.part -> 'agent') ELSE '{}' END || x.part AS part, f.of_no
+        FROM fall f CROSS JOIN LATERAL (SELECT false AS undo, f.part - '{on,undo}'::text[] AS part UNION ALL SELECT true, f.part -> 'undo' WHERE f.part ? 'undo') x),
+    -- a fallback sees itself under the name of the step
+    fallen_read AS MATERIALIZED (
+        SELECT b.no, b.undo, array_agg(DISTINCT CASE m.no WHEN b.of_no THEN b.no ELSE m.no END) AS nos, bool_or(m.no = b.of_no AND r.third IS DISTINCT FROM 'key') AS own
+        FROM fallen b CROSS JOIN LATERAL sas._body_references(b.part, '') r JOIN node m ON m.scope = b.sees AND m.local = r.member
+        WHERE r.root = 'steps' GROUP BY 1, 2),
     -- the nodes inside of each open end: its key is theirs, cut off, with 0 behind it; the close end is the last
     cover AS MATERIALIZED (
         SELECT o.no, array_agg(n.no ORDER BY n.entry = o.no, n.no) AS nos
@@ -94,9 +103,7 @@ LANGUAGE sql AS $$
         -- a child run is undone by its own undos
         SELECT n.*, true, n.body - '{when,else,undo,input,output,expect}'::text[], NULL FROM node n WHERE n.body ? 'workflow' AND NOT n.body ? 'undo'
         UNION ALL
-        SELECT f.no, (f.node).kind, (f.node).scope, (f.node).sees, (f.node).name || '.fallback', (f.node).local, (f.node).entry, (f.node).key, (f.node).path, (f.node).body - '{weight,finalize}'::text[],
-               x.undo, CASE WHEN x.part ?| '{call,task}' THEN f.common ELSE f.common - 'agent' END || CASE WHEN x.undo AND f.part ? 'agent' AND x.part ?| '{call,task}' THEN jsonb_build_object('agent', f.part -> 'agent') ELSE '{}' END || x.part, f.of_no
-        FROM fall f CROSS JOIN LATERAL (SELECT false AS undo, f.part - '{on,undo}'::text[] AS part UNION ALL SELECT true, f.part -> 'undo' WHERE f.part ? 'undo') x)
+        SELECT * FROM fallen)
     INSERT INTO sas.workflow_step (version_id, step_no, undo, name, local_name, scope_no, hidden, covers, kind, lane, function, request, input, output, expect, complete_in,
                                    retry, recovery, on_transient, on_permanent, pivot, priority, needs, reads, reads_own_output, input_reads, shape, enters, elements_enter, queue_id, weight, finalizer)
     SELECT for_version, b.no, b.undo, b.name, coalesce(b.local, b.name), i.open_no, b.local IS NULL OR b.of_no IS NOT NULL,
@@ -114,7 +121,7 @@ LANGUAGE sql AS $$
            sas._span(b.part -> 'complete_in'), sas._retry_policy(b.part -> 'retry'), s.recovery || coalesce(b.part -> 'recovery', '{}'),
            p.policy ->> 'transient', p.policy ->> 'permanent',
            coalesce((b.part ->> 'pivot')::boolean, false), coalesce((b.part ->> 'priority')::int, 0),
-           CASE WHEN b.of_no IS NULL THEN coalesce(need.n, 0) ELSE 1 END, coalesce(read.nos, own.nos, '{}'), coalesce(read.own, own.own, false), sas._input_reads(b.part),
+           CASE WHEN b.of_no IS NULL THEN coalesce(need.n, 0) ELSE 1 END, coalesce(read.nos, '{}'), coalesce(read.own, false), sas._input_reads(b.part),
            CASE WHEN b.of_no IS NOT NULL THEN coalesce(sas._step_shape(b.part), '{}') || jsonb_build_object('stands_in', b.of_no)
                 WHEN fall.no IS NOT NULL THEN coalesce(sas._step_shape(b.part), '{}') || jsonb_build_object('fallback', jsonb_build_object('no', fall.no, 'on', coalesce(fall.part -> 'on', '["failed"]')))
                 ELSE sas._step_shape(b.part) END,
@@ -129,11 +136,7 @@ LANGUAGE sql AS $$
     LEFT JOIN inclusion i ON i.scope = b.sees
     LEFT JOIN need ON need.no = b.no
     LEFT JOIN cover ON cover.no = b.no
-    LEFT JOIN read ON read.no = b.no AND read.undo = b.undo
+    LEFT JOIN (SELECT * FROM read UNION ALL SELECT * FROM fallen_read) read ON read.no = b.no AND read.undo = b.undo
     LEFT JOIN fall ON fall.of_no = b.no
-    -- a fallback sees itself under the name of the step
-    LEFT JOIN LATERAL (SELECT array_agg(DISTINCT CASE m.no WHEN b.of_no THEN b.no ELSE m.no END) AS nos, bool_or(m.no = b.of_no AND r.third IS DISTINCT FROM 'key') AS own
-                       FROM sas._body_references(b.part, '') r JOIN node m ON m.scope = b.sees AND m.local = r.member
-                       WHERE r.root = 'steps') own ON b.of_no IS NOT NULL
     LEFT JOIN sas.agent a ON a.name = b.part ->> 'agent' AND a.dropped_at IS NULL
 $$;
