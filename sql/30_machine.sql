@@ -253,16 +253,22 @@ DECLARE
     now timestamptz := sas._now();
     lanes int[];
     thought boolean;
+    staged boolean;
 BEGIN
     IF coalesce(cardinality(run_ids), 0) = 0 THEN
         RETURN;
     END IF;
+    IF EXISTS (SELECT FROM sas.middleware m WHERE m.phase = 'call') THEN
+        PERFORM sas._open_stages(run_ids, step_nos, elements, undos);
+    END IF;
+    staged := EXISTS (SELECT FROM sas.stage);
     WITH next AS (
-        SELECT u.*, CASE WHEN coalesce(w.queue_id, r.queue_id) > 0 THEN -coalesce(w.queue_id, r.queue_id) ELSE w.lane END AS lane, r.priority + w.priority AS priority, NOT entered AND w.enters AND (u.element = 0 OR w.elements_enter)
-               AND NOT EXISTS (SELECT FROM sas.step s WHERE s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element AND s.attempt > 0) AS enters
+        SELECT u.*, CASE WHEN coalesce(w.queue_id, r.queue_id) > 0 THEN -coalesce(w.queue_id, r.queue_id)
+                         WHEN staged THEN sas._lane_now(u.run_id, u.step_no, u.element, u.undo, w.lane) ELSE w.lane END AS lane, r.priority + w.priority AS priority, NOT entered AND w.enters AND (u.element = 0 OR w.elements_enter)
+               AND (w.kind = 'workflow' OR NOT EXISTS (SELECT FROM sas.step s WHERE s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element AND s.attempt > 0)) AS enters
         FROM unnest(run_ids, step_nos, elements, undos, alones) AS u (run_id, step_no, element, undo, alone)
         JOIN sas.run r ON r.run_id = u.run_id
-        CROSS JOIN LATERAL (SELECT s.lane, s.priority, s.queue_id, s.enters, s.elements_enter FROM sas.workflow_step s
+        CROSS JOIN LATERAL (SELECT s.kind, s.lane, s.priority, s.queue_id, s.enters, s.elements_enter FROM sas.workflow_step s
                             WHERE s.version_id = r.version_id AND s.step_no = u.step_no AND s.undo = u.undo OFFSET 0) w),
     put AS (
         INSERT INTO sas.ready (run_id, step_no, element, lane, rank, ready_at, undo, alone)

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
 -- Middleware: functions of an admin around what runs do, in the phases plan
--- (a submit), function (a function step or undo) and finalize. Each wraps what
+-- (a submit), call, function (a step or undo of that kind) and finalize. Each wraps what
 -- stands inside it: befores from the outermost to the innermost, then the
 -- thing itself, then the afters the other way round.
 --
@@ -104,10 +104,6 @@ BEGIN
     FOR p IN SELECT * FROM sas._check_name($2, '/name') UNION ALL SELECT * FROM sas._check_choice(to_jsonb(coalesce($3, '')), '/phase', '{plan,call,function,finalize}') LOOP
         PERFORM sas._raise(p);
     END LOOP;
-    IF $3 = 'call' THEN
-        RAISE EXCEPTION 'middleware around calls is not supported in this release'
-            USING ERRCODE = 'feature_not_supported', DETAIL = 'The place is "/phase".', HINT = 'Put a function step before or after the call.';
-    END IF;
     IF $4 IS NULL AND $5 IS NULL AND $9 IS NULL THEN
         RAISE EXCEPTION 'a middleware needs a function before or after' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/before".',
             HINT = 'Only one that replaces another may do nothing: it takes the other away.';
@@ -156,7 +152,7 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'middleware "%" does not exist', $2 USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/name".', HINT = 'See sas.middlewares for those that there are.';
     END IF;
-    PERFORM sas._place_middleware(x) FROM unnest('{plan,function,finalize}'::text[]) x WHERE $3 IS NULL OR x = $3;
+    PERFORM sas._place_middleware(x) FROM unnest('{plan,call,function,finalize}'::text[]) x WHERE $3 IS NULL OR x = $3;
 END $$;
 
 -- sas._answer_of(middleware, answer, keys): what a function of a middleware returned: null, or an object with these keys.
@@ -193,15 +189,28 @@ END $$;
 CREATE FUNCTION sas._through_middleware(call jsonb) RETURNS jsonb
 LANGUAGE plpgsql AS $$
 DECLARE
-    chain jsonb := call -> 'chain';
-    request jsonb := call -> 'request';
-    response jsonb;
-    answer jsonb;
+    i record;
     name text;
-    n int;
-    last int := jsonb_array_length(chain) - 1;
-    context jsonb;
 BEGIN
+    SELECT * INTO i FROM sas._go_in(call);
+    IF i.response IS NULL THEN
+        i.response := 'null';
+        FOREACH name IN ARRAY string_to_array(call ->> 'function', E'\n') LOOP
+            i.response := coalesce(sas._call_local(name, i.request), 'null');
+        END LOOP;
+    END IF;
+    RETURN sas._go_out(call, i.request, i.response, i.last);
+END $$;
+
+-- sas._go_in(call): the befores, from the outermost on: the request that comes out; the response when one answers itself; the last that is to see the response.
+CREATE FUNCTION sas._go_in(call jsonb, OUT request jsonb, OUT response jsonb, OUT last int)
+LANGUAGE plpgsql AS $$
+DECLARE
+    chain jsonb := call -> 'chain';
+    answer jsonb;
+BEGIN
+    request := call -> 'request';
+    last := jsonb_array_length(chain) - 1;
     FOR n IN 0 .. last LOOP
         CONTINUE WHEN chain -> n ->> 'before' IS NULL;
         answer := sas._answer_of(chain -> n ->> 'name', sas._call_local(chain -> n ->> 'before', call -> 'context' || jsonb_build_object('middleware', chain -> n ->> 'name', 'request', request)),
@@ -210,15 +219,19 @@ BEGIN
         IF answer ? 'response' THEN
             response := answer -> 'response';
             last := n - 1;
-            EXIT;
+            RETURN;
         END IF;
     END LOOP;
-    IF response IS NULL THEN
-        response := 'null';
-        FOREACH name IN ARRAY string_to_array(call ->> 'function', E'\n') LOOP
-            response := coalesce(sas._call_local(name, request), 'null');
-        END LOOP;
-    END IF;
+END $$;
+
+-- sas._go_out(call, request, response, last): the afters, from the last on to the outermost: the response that comes out.
+CREATE FUNCTION sas._go_out(call jsonb, request jsonb, response jsonb, last int) RETURNS jsonb
+LANGUAGE plpgsql AS $$
+DECLARE
+    chain jsonb := call -> 'chain';
+    context jsonb;
+    answer jsonb;
+BEGIN
     FOR n IN REVERSE last .. 0 LOOP
         CONTINUE WHEN chain -> n ->> 'after' IS NULL;
         context := call -> 'context' || jsonb_build_object('middleware', chain -> n ->> 'name', 'request', request, 'response', response);
@@ -228,13 +241,18 @@ BEGIN
     RETURN response;
 END $$;
 
+-- sas._middleware_context(...): what the functions around a step are told of it.
+CREATE FUNCTION sas._middleware_context(phase text, r sas.run, v sas.workflow_version, workflow text, step text, element int, undo boolean) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT jsonb_build_object('phase', phase, 'workflow', workflow, 'version', coalesce(v.of_version, v.version), 'step', step, 'element', element, 'undo', undo,
+                              'run', jsonb_build_object('id', r.run_id, 'key', r.key, 'labels', r.labels, 'created_at', r.created_at, 'deadline', r.deadline))
+$$;
+
 -- sas._wrap(...): what a function worker is to call for a claimed step that middleware applies to; no row when none does.
 CREATE FUNCTION sas._wrap(for_run bigint, for_step text, element int, undo boolean, function text, request jsonb) RETURNS TABLE (wrapper text, input jsonb)
 LANGUAGE sql STABLE AS $$
     SELECT 'sas._through_middleware',
-           jsonb_build_object('chain', c.chain, 'function', $5, 'request', $6,
-                              'context', jsonb_build_object('phase', p.phase, 'workflow', f.name, 'version', coalesce(v.of_version, v.version), 'step', $2, 'element', $3, 'undo', $4,
-                                                            'run', jsonb_build_object('id', r.run_id, 'key', r.key, 'labels', r.labels, 'created_at', r.created_at, 'deadline', r.deadline)))
+           jsonb_build_object('chain', c.chain, 'function', $5, 'request', $6, 'context', sas._middleware_context(p.phase, r, v, f.name, $2, $3, $4))
     FROM sas.run r
     JOIN sas.workflow_version v USING (version_id)
     JOIN sas.workflow f USING (workflow_id)
@@ -298,7 +316,7 @@ BEGIN
     FOR p IN
         SELECT c.*
         FROM sas.workflow f
-        CROSS JOIN unnest('{plan,function,finalize}'::text[]) AS phase
+        CROSS JOIN unnest('{plan,call,function,finalize}'::text[]) AS phase
         CROSS JOIN LATERAL jsonb_array_elements(sas._middleware_chain(phase, f.workflow_id)) m
         CROSS JOIN LATERAL (SELECT m -> 'before' AS name WHERE m ->> 'before' IS NOT NULL UNION ALL SELECT m -> 'after' WHERE m ->> 'after' IS NOT NULL) x
         CROSS JOIN LATERAL sas._check_function(x.name, '/workflow', caller) c

@@ -70,15 +70,16 @@ RETURNS TABLE (lease_id bigint, agent_id int, run_id bigint, step_no int, elemen
 LANGUAGE plpgsql AS $$
 DECLARE
     batch record;
+    staged boolean := EXISTS (SELECT FROM sas.stage);
 BEGIN
     batch := sas._claim(lanes, quantities, boot, worker_id, locked_by);
     RETURN QUERY
     SELECT batch.lease_id, c.lane, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt,
            c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000, r.trace,
            CASE WHEN k.started IS NULL THEN sas._step_key(r.trace, w.name, c.element, c.undo) END,
-           CASE WHEN body.problem IS NULL AND path.problem IS NULL THEN body.result || jsonb_build_object('path', path.result) END,
+           coalesce(g.request, body.request),
            jsonb_strip_nulls(jsonb_build_object('retry', w.retry, 'expect', CASE WHEN k.started IS NULL THEN w.expect END)),
-           coalesce(body.problem, path.problem)
+           body.problem
     FROM unnest(batch.claimed) c
     JOIN sas.run r ON r.run_id = c.run_id
     JOIN sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
@@ -87,9 +88,18 @@ BEGIN
     CROSS JOIN LATERAL (SELECT CASE WHEN k.started IS NULL THEN sas._context(r, w, c.element)
                                     ELSE sas._context(r, w, c.element) || jsonb_build_object('started', k.started) END AS root,
                                CASE WHEN k.started IS NULL THEN w.request ELSE w.shape #> '{poll,call}' END AS request OFFSET 0) x
-    CROSS JOIN LATERAL sas._render(x.request - 'path', x.root) body
-    CROSS JOIN LATERAL sas._render_path(coalesce(x.request ->> 'path', ''), x.root) path;
+    -- what middleware made of it
+    LEFT JOIN LATERAL (SELECT p.request FROM sas.stage p WHERE staged AND p.run_id = c.run_id AND p.step_no = c.step_no AND p.element = c.element AND p.undo = c.undo OFFSET 0) g ON staged
+    LEFT JOIN LATERAL sas._filled_request(x.request, x.root) body ON g.request IS NULL;
 END $$;
+
+-- sas._filled_request(request, root): the request of a call with its templates filled in, or what is wrong with them.
+CREATE FUNCTION sas._filled_request(template jsonb, root jsonb, OUT request jsonb, OUT problem jsonb)
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN body.problem IS NULL AND path.problem IS NULL THEN body.result || jsonb_build_object('path', path.result) END, coalesce(body.problem, path.problem)
+    FROM sas._render(template - 'path', root) body
+    CROSS JOIN LATERAL sas._render_path(coalesce(template ->> 'path', ''), root) path
+$$;
 
 -- sas._finalizers(run_id, version_id, last): the functions of the finalize step, a line each: those of the
 -- steps that succeeded, in the order of the steps, then that of the run.
@@ -110,11 +120,12 @@ LANGUAGE plpgsql AS $$
 DECLARE
     batch record;
     wrapped boolean := EXISTS (SELECT FROM sas.middleware m WHERE m.phase IN ('function', 'finalize'));
+    staged boolean := EXISTS (SELECT FROM sas.stage);
 BEGIN
     batch := sas._claim(ARRAY[0], ARRAY[quantity], boot, worker_id, locked_by);
     RETURN QUERY
     SELECT q.lease_id, q.owner, q.run_id, q.step_no, q.element, q.step, q.undo, q.attempt, q.alone, q.request_id, q.window_ms,
-           coalesce(m.wrapper, q.function), coalesce(m.input, q.input), q.problem, q.retry, q.judges
+           coalesce(g.function, m.wrapper, q.function), coalesce(g.input, m.input, q.input), coalesce(g.problem, q.problem), q.retry, q.judges
     FROM (
     SELECT batch.lease_id, r.owner::oid, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt, c.alone,
            c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000,
@@ -128,7 +139,8 @@ BEGIN
                                     WHEN w.input IS NOT NULL THEN sas._context(r, w, c.element) END AS root OFFSET 0) x
     LEFT JOIN LATERAL sas._render(w.input, x.root) body ON w.input IS NOT NULL
     ) q (lease_id, owner, run_id, step_no, element, step, undo, attempt, alone, request_id, window_ms, function, input, problem, retry, judges)
-    LEFT JOIN LATERAL sas._wrap(q.run_id, q.step, q.element, q.undo, q.function, q.input) m ON wrapped AND q.problem IS NULL;
+    LEFT JOIN LATERAL sas._staged_function(q.run_id, q.step_no, q.element, q.undo) g ON staged
+    LEFT JOIN LATERAL sas._wrap(q.run_id, q.step, q.element, q.undo, q.function, q.input) m ON wrapped AND q.problem IS NULL AND g.function IS NULL;
 END $$;
 
 -- sas._held(...): which of these claims still hold, with their runs locked:

@@ -16,6 +16,11 @@ BEGIN
     FOR g IN SELECT u.run_id, u.step_no, array_agg(u.element ORDER BY u.element) AS elements, array_agg(u.input ORDER BY u.element) AS inputs
              FROM unnest(run_ids, step_nos, elements, inputs) AS u (run_id, step_no, element, input) GROUP BY 1, 2 ORDER BY 1, 2
     LOOP
+        -- no function of a user runs in a scheduler
+        IF sas._plan_function(sas._child_workflow(g.run_id, g.step_no)) IS NOT NULL THEN
+            PERFORM sas._plan_children(array_fill(g.run_id, ARRAY[cardinality(g.elements)]), array_fill(g.step_no, ARRAY[cardinality(g.elements)]), g.elements, g.inputs);
+            CONTINUE;
+        END IF;
         why := sas._submit_children(g.run_id, g.step_no, g.elements, g.inputs);
         -- one bad input must not cost the others
         IF why IS NOT NULL AND cardinality(g.elements) > 1 THEN
@@ -29,15 +34,20 @@ BEGIN
     END LOOP;
 END $$;
 
--- sas._submit_children(...): null, or why they could not be submitted.
-CREATE FUNCTION sas._submit_children(parent_id bigint, parent_no int, parent_elements int[], inputs jsonb[]) RETURNS text
+-- sas._child_workflow(run_id, step_no): the name of the workflow whose runs are the children of this step.
+CREATE FUNCTION sas._child_workflow(parent_id bigint, parent_no int) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT w.shape ->> 'workflow' FROM sas.run r JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = parent_no AND NOT w.undo WHERE r.run_id = parent_id
+$$;
+
+-- sas._submit_children(...): null, or why they could not be submitted. plans: what their plan function returned for each.
+CREATE FUNCTION sas._submit_children(parent_id bigint, parent_no int, parent_elements int[], inputs jsonb[], plans jsonb[] DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
     p record;
 BEGIN
-    SELECT r.owner, r.priority, r.labels, greatest(r.deadline - sas._now(), interval '1 s') AS time_left, w.shape ->> 'workflow' AS workflow INTO p
-    FROM sas.run r JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = parent_no AND NOT w.undo WHERE r.run_id = parent_id;
-    PERFORM sas._submit_runs(p.owner::oid, p.workflow, inputs, NULL, p.priority, NULL, NULL, p.time_left, NULL, NULL, p.labels, parent_id, parent_no, parent_elements);
+    SELECT r.owner, r.priority, r.labels, greatest(r.deadline - sas._now(), interval '1 s') AS time_left INTO p FROM sas.run r WHERE r.run_id = parent_id;
+    PERFORM sas._submit_runs(p.owner::oid, sas._child_workflow(parent_id, parent_no), inputs, NULL, p.priority, NULL, NULL, p.time_left, NULL, NULL, p.labels, parent_id, parent_no, parent_elements, plans => plans);
     PERFORM sas._move_steps(array_agg(ROW(parent_id, parent_no, e, coalesce(s.state, 'none'), 'suspended', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
                                           sas._now(), NULL, NULL, NULL, NULL, NULL, 'child', NULL)::sas._step_change))
     FROM unnest(parent_elements) e
@@ -50,9 +60,14 @@ END $$;
 CREATE FUNCTION sas._fail_children(parent_id bigint, parent_no int, parent_elements int[], why text) RETURNS void
 LANGUAGE sql AS $$
     SELECT sas._fail_steps(array_agg(parent_id), array_agg(parent_no), array_agg(e),
-                           array_agg(sas._problem_object('child', 'the child run could not be submitted', why, NULL, parent_id,
-                               (SELECT w.name FROM sas.run r JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = parent_no AND NOT w.undo WHERE r.run_id = parent_id))))
+                           array_agg(sas._child_problem(parent_id, parent_no, why)))
     FROM unnest(parent_elements) e
+$$;
+
+CREATE FUNCTION sas._child_problem(parent_id bigint, parent_no int, why text) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT sas._problem_object('child', 'the child run could not be submitted', why, NULL, parent_id,
+                               (SELECT w.name FROM sas.run r JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = parent_no AND NOT w.undo WHERE r.run_id = parent_id))
 $$;
 
 -- sas._child(run_id, step_no, element): the last child of a step; one that failed and is tried again has several.

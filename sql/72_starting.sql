@@ -103,6 +103,8 @@ LANGUAGE plpgsql AS $$
 BEGIN
     WITH single AS (
         DELETE FROM sas.singleton s USING unnest(changes) c WHERE c.to_state = 'stopped' AND s.run_id = c.run_id),
+    staged AS (
+        DELETE FROM sas.stage g USING unnest(changes) c WHERE c.to_state = 'stopped' AND g.run_id = c.run_id),
     timer AS (
         DELETE FROM sas.due d USING unnest(changes) c, sas.run r
         WHERE c.to_state = 'stopped' AND r.run_id = c.run_id AND (r.start_before IS NOT NULL OR r.start_at IS NOT NULL)

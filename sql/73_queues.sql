@@ -61,7 +61,7 @@ BEGIN
                             LIMIT least(quantity, greatest(u.max_running - taken.n, 0)) FOR UPDATE SKIP LOCKED) n
         WHERE u.paused_at IS NULL AND u.dropped_at IS NULL),
     moved AS (
-        UPDATE sas.ready q SET lane = w.lane
+        UPDATE sas.ready q SET lane = sas._lane_now(o.run_id, o.step_no, o.element, o.undo, w.lane)
         FROM out o
         JOIN sas.run r ON r.run_id = o.run_id
         JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = o.step_no AND w.undo = o.undo

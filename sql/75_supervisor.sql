@@ -67,7 +67,7 @@ BEGIN
 
     WITH held AS (
         SELECT f.lease_id, f.worker_id, f.worker_id > 0 AND (f.boot <> $1 OR f.worker_id <= newest AND NOT f.worker_id = ANY (live)) AS dead,
-               cardinality(f.run_ids) AS together, s AS step, w AS def, f.locked_by, r.trace
+               cardinality(f.run_ids) AS together, s AS step, w AS def, sas._lane_now(s.run_id, s.step_no, s.element, w.undo, w.lane) AS lane, f.locked_by, r.trace
         FROM unnest(found) f
         CROSS JOIN LATERAL unnest(f.run_ids, f.step_nos, f.elements) AS u (run_id, step_no, element)
         JOIN sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element AND s.lease_id = f.lease_id
@@ -75,14 +75,14 @@ BEGIN
         JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND w.undo = (s.state = 'compensating')
         WHERE s.request_id IS NOT NULL),
     over AS (
-        SELECT h.*, h.dead AND (h.def).lane = 0 AND h.together > 1 AND NOT (h.step).alone AS crowd
+        SELECT h.*, h.dead AND h.lane = 0 AND h.together > 1 AND NOT (h.step).alone AS crowd
         FROM held h WHERE (h.dead OR (h.step).complete_by <= now) AND (h.step).run_id = ANY (locked)),
     change AS (
         SELECT o.*,
                ROW((o.step).run_id, (o.step).step_no, (o.step).element, (o.step).state,
                    CASE WHEN (o.step).state = 'compensating' THEN 'compensating' WHEN o.crowd THEN 'ready' ELSE 'failed' END,
-                   (o.step).attempt + 1, NULL, (o.step).in_doubt OR (o.def).lane > 0 AND (o.step).asks IS NULL, true,
-                   o.dead AND (o.def).lane = 0 OR (o.step).alone, NULL, NULL,
+                   (o.step).attempt + 1, NULL, (o.step).in_doubt OR o.lane > 0 AND (o.step).asks IS NULL, true,
+                   o.dead AND o.lane = 0 OR (o.step).alone, NULL, NULL,
                    sas._problem_object(CASE WHEN o.dead THEN 'worker-lost' ELSE 'complete-by' END,
                                        CASE WHEN o.dead THEN 'the worker that held the step is gone' ELSE 'no reply before complete-by' END,
                                        'held by ' || o.locked_by, NULL, (o.step).run_id, (o.def).name),
@@ -90,7 +90,7 @@ BEGIN
         FROM over o),
     told AS (
         INSERT INTO sas.attempt (run_id, step_no, element, attempt, undo, agent_id, worker, status, error, started_at, finished_at)
-        SELECT (c.c).run_id, (c.c).step_no, (c.c).element, (c.c).attempt, (c.step).state = 'compensating', nullif((c.def).lane, 0),
+        SELECT (c.c).run_id, (c.c).step_no, (c.c).element, (c.c).attempt, (c.step).state = 'compensating', nullif(c.lane, 0),
                c.locked_by, CASE WHEN c.dead THEN 'lost' ELSE 'timed_out' END, (c.c).error,
                CASE c.worker_id WHEN 0 THEN (SELECT p.claimed_at FROM sas.place p WHERE p.request_id = (c.step).request_id)
                                 ELSE (c.step).complete_by - coalesce((c.def).complete_in, sas._complete_in()) END, now
@@ -113,7 +113,7 @@ BEGIN
     SELECT array_agg(c.c) FILTER (WHERE NOT c.crowd), array_agg(c.c) FILTER (WHERE c.crowd),
            -- its worker holds the run while the function runs, so this one cannot be taken back before it is ended
            (SELECT array_agg(DISTINCT h.worker_id) FROM held h
-            WHERE NOT h.dead AND (h.def).lane = 0 AND (h.step).complete_by + interval '500 ms' <= now)
+            WHERE NOT h.dead AND h.lane = 0 AND (h.step).complete_by + interval '500 ms' <= now)
     INTO failed, again, stuck
     FROM change c;
 

@@ -71,16 +71,15 @@ BEGIN
     RETURN definition;
 END $$;
 
--- sas._plan_run(caller, version, input, child): the version for a run with this input. The plan function is
+-- sas._plan_run(caller, version, input, child, more): the version for a run with this input. more: what the plan function has returned; else it is
 -- called as the caller; what it returns is added to the definition, and checked like one.
-CREATE FUNCTION sas._plan_run(caller oid, v sas.workflow_version, input jsonb, child boolean) RETURNS sas.workflow_version
+CREATE FUNCTION sas._plan_run(caller oid, v sas.workflow_version, input jsonb, child boolean, more jsonb DEFAULT NULL) RETURNS sas.workflow_version
 LANGUAGE plpgsql SET jit = off SET enable_nestloop = off AS $$
 #variable_conflict use_column
 DECLARE
     f sas.workflow;
     number int := coalesce(v.of_version, v.version);
     whole jsonb := v.definition - 'plan';
-    more jsonb;
     mark text;
     found_id int;
     hidden int;
@@ -88,12 +87,10 @@ DECLARE
 BEGIN
     SELECT * INTO f FROM sas.workflow w WHERE w.workflow_id = v.workflow_id;
     IF v.definition ? 'plan' THEN
-        IF child THEN
-            -- no function of a user runs in a scheduler
-            RAISE EXCEPTION 'workflow "%" has a plan function and cannot be a child run', f.name
-                USING ERRCODE = 'feature_not_supported', HINT = 'Submit it from a function step.';
+        IF more IS NULL AND child THEN
+            RAISE EXCEPTION 'workflow "%" has a plan function now', f.name USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Resume the run.';
         END IF;
-        more := sas._call_as(caller, v.definition ->> 'plan', input);
+        more := coalesce(more, sas._call_as(caller, v.definition ->> 'plan', input));
         FOR p IN SELECT * FROM sas._check_keys(more, '', '{steps,flow,output,on_failure,recovery,deadline,finalize,priority}') LOOP
             RAISE EXCEPTION 'the plan function of workflow "%" did not return a plan: %', f.name, p.problem
                 USING ERRCODE = p.code, DETAIL = format('The place is "/plan%s".', p.path), HINT = p.hint;

@@ -5,11 +5,12 @@
 -- sas._submit_runs(...): the runs, with what makes them start, in the
 -- caller's transaction. A key that is taken gives the run that has it.
 -- parent_run_id, parent_step_no: the step whose children they are, one for
--- each of parent_elements; null for a run of its own.
+-- each of parent_elements; null for a run of its own. plans: what their plan
+-- function has returned already.
 CREATE FUNCTION sas._submit_runs(caller oid, workflow text, inputs jsonb[], keys text[], priority int, start_at timestamptz, start_before timestamptz,
                                  deadline interval, after_run bigint, reply_to text, labels jsonb,
                                  parent_run_id bigint DEFAULT NULL, parent_step_no int DEFAULT NULL, parent_elements int[] DEFAULT NULL,
-                                 after_result text[] DEFAULT '{success,warning}')
+                                 after_result text[] DEFAULT '{success,warning}', plans jsonb[] DEFAULT NULL)
 RETURNS TABLE (run_id bigint, created boolean)
 LANGUAGE plpgsql
 AS $$
@@ -81,7 +82,7 @@ BEGIN
     IF v.planned THEN
         FOR n IN 1 .. size LOOP
             IF fresh[n] THEN
-                versions[n] := (sas._plan_run(caller, v, inputs[n], $12 IS NOT NULL)).version_id;
+                versions[n] := (sas._plan_run(caller, v, inputs[n], $12 IS NOT NULL, plans[n])).version_id;
             END IF;
         END LOOP;
     END IF;

@@ -76,7 +76,7 @@ COMMENT ON FUNCTION sas.unsubscribe IS 'Ends what sas.subscribe began, for new r
 CREATE FUNCTION sas.create_middleware(name text, phase text, before regprocedure DEFAULT NULL, after regprocedure DEFAULT NULL, workflow text DEFAULT NULL,
                                       goes_before text[] DEFAULT '{}', goes_after text[] DEFAULT '{}', replaces text DEFAULT NULL) RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
-COMMENT ON FUNCTION sas.create_middleware IS 'Puts functions before and after a phase of runs: plan, function or finalize; of all workflows or one. Replaces the one of that name and phase.';
+COMMENT ON FUNCTION sas.create_middleware IS 'Puts functions before and after a phase of runs: plan, call, function or finalize; of all workflows or one. Replaces the one of that name and phase.';
 
 CREATE FUNCTION sas.drop_middleware(name text, phase text DEFAULT NULL) RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';

@@ -17,8 +17,8 @@ LANGUAGE sql STABLE AS $$
         THEN ROW(NULL, format('workflow "%s" does not exist', workflow), 'Create it with sas.create_workflow.', '42704')::sas._problem
         WHEN NOT sas._may_submit(caller, f)
         THEN ROW(NULL, format('permission denied for workflow "%s"', workflow), format('Its owner can grant it: SELECT sas.grant_workflow(%L, %L).', workflow, pg_get_userbyid(caller)), '42501')::sas._problem
-        WHEN definition ? 'finalize' OR sas._is_planned(definition)
-        THEN ROW(NULL, format('workflow "%s" has plan, agents or finalize, and cannot be included in this release', workflow), 'Start it as a run of its own with "workflow" instead.', '0A000')::sas._problem
+        WHEN sas._is_planned(definition)
+        THEN ROW(NULL, format('workflow "%s" is planned at submit (plan, agents) and cannot be included', workflow), 'Start it as a run of its own with "workflow" instead.', '0A000')::sas._problem
     END
 $$;
 
@@ -82,7 +82,7 @@ LANGUAGE sql STABLE AS $$
         SELECT s.no AS scope, i.no AS inner_scope, s.prefix || e.key AS name, e.key AS local,
                s.key || e.n::int || CASE WHEN i.no IS NULL THEN '{}' ELSE '{2147483647}'::int[] END AS key,
                CASE WHEN s.no = 1 THEN sas._pointer('/steps', e.key) ELSE s.path END AS path,
-               e.value AS body, CASE WHEN i.definition ? 'output' THEN jsonb_build_object('output', i.definition -> 'output') ELSE '{}' END AS inner_body
+               e.value AS body, (SELECT coalesce(jsonb_object_agg(d.key, d.value), '{}') FROM jsonb_each(i.definition) d WHERE d.key IN ('output', 'finalize')) AS inner_body
         FROM scope s
         CROSS JOIN LATERAL jsonb_each(s.definition -> 'steps') WITH ORDINALITY AS e (key, value, n)
         LEFT JOIN scope i ON i.parent = s.no AND i.prefix = s.prefix || e.key || '.'),

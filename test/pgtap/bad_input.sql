@@ -25,7 +25,7 @@ SELECT sas.create_agent('packer', kind => 'external', max_in_flight => 3);
 SELECT sas.set_secret('token', 'very-secret');
 SELECT sas.create_workflow('good', '{"steps": {"a": {"function": "shop.book"}}}');
 SELECT sas.create_workflow('in_good', '{"steps": {"x": {"include": "good"}}}');
-SELECT sas.create_workflow('with_finalize', '{"steps": {}, "finalize": "shop.book"}');
+SELECT sas.create_workflow('with_plan', '{"steps": {}, "plan": "shop.book"}');
 
 -- how much is stored
 CREATE FUNCTION pg_temp.stored() RETURNS text LANGUAGE plpgsql AS $$
@@ -167,7 +167,7 @@ SELECT pg_temp.bad('{"steps": {"a": {"include": "good"}, "b": {"function": "shop
 SELECT pg_temp.bad('{"steps": {"x": {"include": "good", "after": ["b"]}, "b": {"function": "shop.book", "input": "{{steps.x.output}}"}}}', '42P17', '/steps/b', 'a cycle through an include');
 SELECT pg_temp.refused('SELECT sas.create_workflow(''good'', ''{"steps": {"a": {"include": "good"}}}'')', '42P19', '/steps/a/include', 'a workflow that includes itself');
 SELECT pg_temp.refused('SELECT sas.create_workflow(''good'', ''{"steps": {"a": {"include": "in_good"}}}'')', '42P19', '/steps/a/include', 'a workflow that includes itself through another');
-SELECT pg_temp.bad('{"steps": {"a": {"include": "with_finalize"}}}', '0A000', '/steps/a/include', 'an include of a workflow with finalize');
+SELECT pg_temp.bad('{"steps": {"a": {"include": "with_plan"}}}', '0A000', '/steps/a/include', 'an include of a workflow with plan');
 
 -- definitions: a step ------------------------------------------------------------------
 

@@ -4,28 +4,9 @@
 -- their order, what they may change, and whose rights they have.
 SELECT t.clean() \g /dev/null
 \set SHOW_CONTEXT never
-CREATE TABLE t.trace (n serial, what text);
-GRANT ALL ON t.trace, t.trace_n_seq TO PUBLIC;
-GRANT USAGE ON SCHEMA t TO PUBLIC;
-CREATE FUNCTION t.note(what text) RETURNS void LANGUAGE sql AS $$ INSERT INTO t.trace (what) VALUES (what) $$;
 CREATE FUNCTION t.before(c jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN PERFORM t.note(format('before %s, %s %s', c ->> 'middleware', c ->> 'step', c -> 'request')); RETURN NULL; END $$;
 CREATE FUNCTION t.after(c jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN PERFORM t.note(format('after %s, %s %s', c ->> 'middleware', c ->> 'step', c -> 'response')); RETURN NULL; END $$;
 CREATE FUNCTION t.noting(c jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN PERFORM t.note('run ' || c::text); RETURN jsonb_build_object('got', c); END $$;
--- t.perform(): what a function worker does with what it claimed, by hand; what the functions noted
-CREATE FUNCTION t.perform(OUT claimed text, OUT noted text[]) LANGUAGE plpgsql AS $$
-DECLARE
-    c record;
-    answer jsonb;
-    held uuid[];
-BEGIN
-    TRUNCATE t.trace;
-    FOR c IN SELECT * FROM sas._claim_functions(10, 1, t.worker('w'), 'w') LOOP
-        claimed := concat_ws(', ', claimed, c.step);
-        EXECUTE format('SELECT %s($1)', c.function) INTO answer USING c.input;
-        PERFORM sas._write_replies(ARRAY[ROW(c.run_id, c.step_no, c.element, c.request_id, 'done', 1, answer, NULL, false, NULL)::sas._reply], ARRAY[c.lease_id]);
-    END LOOP;
-    noted := ARRAY(SELECT what FROM t.trace ORDER BY n);
-END $$;
 
 -- MW1 before-a, before-b, the function, after-b, after-a; MW4 they see what goes in and what comes out
 SELECT t.workflow('one', '{"s": {"function": "t.noting", "input": {"n": "{{input.n}}"}}}', '{"output": "{{steps.s.output}}"}') \g /dev/null
@@ -186,7 +167,6 @@ RESET ROLE;
 SELECT sas.drop_middleware('me'), sas.drop_middleware('guarded') \g /dev/null
 
 -- refused
-SELECT sas.create_middleware('x', 'call', 't.before(jsonb)');
 SELECT sas.create_middleware('x', 'present', 't.before(jsonb)');
 SELECT sas.create_middleware('X', 'plan', 't.before(jsonb)');
 SELECT sas.create_middleware('x', 'plan');

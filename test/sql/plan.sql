@@ -42,11 +42,6 @@ SELECT run_id, created FROM sas.submit('made', '{"n": 1}', key => 'k');
 SELECT run_id, created FROM sas.submit('made', '{"n": 1}', key => 'k');
 SELECT count(*) AS asked FROM t.planned_for WHERE n = 1;
 SELECT t.work();
--- a child run cannot be planned by a function: the step says so
-SELECT t.workflow('parent', '{"a": {"workflow": "made"}}');
-SELECT run_id FROM sas.submit('parent', '{"n": 1}');
-SELECT t.work();
-SELECT error ->> 'detail' AS detail FROM sas.steps WHERE run_id = (SELECT max(run_id) FROM sas.runs);
 DROP TABLE t.planned_for CASCADE;
 
 -- an agent that the input names, among those that it may

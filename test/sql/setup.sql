@@ -42,7 +42,7 @@ CREATE FUNCTION t.at(instant timestamptz) RETURNS interval LANGUAGE sql STABLE A
 
 CREATE FUNCTION t.clean() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    TRUNCATE sas.run, sas.run_key, sas.run_after, sas.singleton, sas.run_place, sas.held_run, sas.queue_place, sas.step, sas.ready, sas.lease, sas.due, sas.item, sas.fan, sas.signal, sas.attempt, sas.task, sas.act, sas.alert, sas.reply, t.worker, t.held RESTART IDENTITY;
+    TRUNCATE sas.run, sas.run_key, sas.run_after, sas.singleton, sas.run_place, sas.held_run, sas.queue_place, sas.step, sas.ready, sas.lease, sas.due, sas.item, sas.fan, sas.stage, sas.signal, sas.attempt, sas.task, sas.act, sas.alert, sas.reply, t.worker, t.held RESTART IDENTITY;
     UPDATE sas.place SET request_id = NULL, lease_id = NULL;
     UPDATE sas.agent_health SET stale_replies = 0, breaker = 'closed', open_until = NULL;
     PERFORM t.set_clock(t.start());
@@ -186,11 +186,32 @@ $$;
 -- t.left_over(): what stands in the private tables when all runs have ended; nothing should
 CREATE FUNCTION t.left_over() RETURNS TABLE (what text, n bigint) LANGUAGE sql AS $$
     SELECT * FROM (SELECT 'ready', count(*) FROM sas.ready UNION ALL SELECT 'lease', count(*) FROM sas.lease UNION ALL SELECT 'due', count(*) FROM sas.due
-                   UNION ALL SELECT 'place', count(*) FROM sas.run_place UNION ALL SELECT 'queue place', count(*) FROM sas.queue_place UNION ALL SELECT 'singleton', count(*) FROM sas.singleton
+                   UNION ALL SELECT 'place', count(*) FROM sas.run_place UNION ALL SELECT 'queue place', count(*) FROM sas.queue_place UNION ALL SELECT 'singleton', count(*) FROM sas.singleton UNION ALL SELECT 'stage', count(*) FROM sas.stage
                    UNION ALL SELECT 'open run', count(*) FROM sas.run WHERE run.state <> 'stopped'
                    UNION ALL SELECT 'open step', count(*) FROM sas.step WHERE step.state IN ('ready', 'running', 'suspended', 'compensating', 'waiting')) x (what, n)
     WHERE n > 0
 $$;
+
+-- what functions note, in order
+CREATE TABLE t.trace (n serial, what text);
+GRANT ALL ON t.trace, t.trace_n_seq TO PUBLIC;
+GRANT USAGE ON SCHEMA t TO PUBLIC;
+CREATE FUNCTION t.note(what text) RETURNS void LANGUAGE sql AS $$ INSERT INTO t.trace (what) VALUES (what) $$;
+-- t.perform(): what a function worker does with what it claimed, by hand; what the functions noted
+CREATE FUNCTION t.perform(OUT claimed text, OUT noted text[]) LANGUAGE plpgsql AS $$
+DECLARE
+    c record;
+    answer jsonb;
+    held uuid[];
+BEGIN
+    TRUNCATE t.trace;
+    FOR c IN SELECT * FROM sas._claim_functions(10, 1, t.worker('w'), 'w') LOOP
+        claimed := concat_ws(', ', claimed, c.step);
+        EXECUTE format('SELECT %s($1)', c.function) INTO answer USING c.input;
+        PERFORM sas._write_replies(ARRAY[ROW(c.run_id, c.step_no, c.element, c.request_id, 'done', 1, answer, NULL, false, NULL)::sas._reply], ARRAY[c.lease_id]);
+    END LOOP;
+    noted := ARRAY(SELECT what FROM t.trace ORDER BY n);
+END $$;
 
 CREATE FUNCTION t.echo(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT input $$;
 

@@ -84,7 +84,7 @@ SELECT workflow, hook, told_state, state FROM sas.hook_runs;
 -- what does not fit any more is refused, nothing is changed
 SELECT t.workflow('sale', '{"paid": {"agent": "payments", "call": {}}}');
 SELECT t.workflow('sale', '{"pay": {"agent": "payments", "call": {}}, "points": {"agent": "inventory", "call": {}}}');
-SELECT t.workflow('mailing', '{"post": {"agent": "shipping", "call": {}}}', '{"finalize": "t.echo"}');
+SELECT t.workflow('mailing', '{"post": {"agent": "shipping", "call": {}}}', '{"plan": "t.echo"}');
 SELECT version FROM sas.workflows WHERE workflow = 'sale';
 SELECT sas.drop_workflow('points');
 -- what the target says of its start holds; the queue of a subscriber's step is kept while new runs use it

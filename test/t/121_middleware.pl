@@ -7,6 +7,7 @@ use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
 use SasTest;
+use SasService;
 use Test::More;
 
 my $node = new_node('main');
@@ -56,6 +57,56 @@ $node->safe_psql('postgres', q{SELECT sas.drop_middleware('tenant')});
 $id = $node->safe_psql('postgres', q{SELECT run_id FROM sas.submit('wrapped', '{"n": 2}')});
 is(ended($id), 'stopped success -', 'dropped, it is gone at once');
 is($node->safe_psql('postgres', 'SELECT string_agg(what, \', \') FROM app.log'), 'work for ', 'and nothing that it set has stayed in the session of the worker');
+
+# around calls: what was added is sent, what comes back is changed before the step keeps it, and each attempt sends the same
+my $service = SasService->new;
+make_agent($node, 'remote', $service);
+$node->safe_psql('postgres', q{
+	SET check_function_bodies = off;
+	TRUNCATE app.log;
+	CREATE FUNCTION app.sign(c jsonb) RETURNS jsonb LANGUAGE sql AS $$
+		SELECT noted('sign');
+		SELECT jsonb_build_object('request', c -> 'request' || jsonb_build_object('headers', jsonb_build_object('X-Stamp', gen_random_uuid(), 'X-Tenant', c #> '{run,labels,tenant}'))) $$;
+	CREATE FUNCTION app.shorten(c jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT noted('shorten'); SELECT jsonb_build_object('response', c #> '{response,body}') $$;
+	SELECT sas.create_middleware('sign', 'call', 'app.sign(jsonb)', 'app.shorten(jsonb)')});
+define($node, 'signed', { steps => { s => { agent => 'remote', call => { method => 'POST', path => '/signed', body => { n => 1 } }, retry => { initial => '10 ms' } } },
+	output => '{{steps.s.output}}' });
+$node->safe_psql('postgres', q{SELECT sas.grant_workflow('signed', 'ann')});
+$service->script(signed => [ { status => 500 }, { status => 201, json => { id => 7 } } ]);
+$id = $node->safe_psql('postgres', q{SET ROLE ann; SELECT run_id FROM sas.submit('signed', labels => '{"tenant": "blue"}')});
+is(ended($id), 'stopped success -', 'a call with middleware around it is made by an agent');
+my @sent = $service->requests('signed');
+is(scalar @sent, 2, 'it was tried again');
+is(join(' ', map { header_of($_, 'x-tenant') } @sent), 'blue blue', 'with what was added');
+is(header_of($sent[0], 'x-stamp'), header_of($sent[1], 'x-stamp'), 'the functions were asked once, so each attempt sends the same');
+is(header_of($sent[0], 'idempotency-key'), header_of($sent[1], 'idempotency-key'), 'under the same key');
+is($node->safe_psql('postgres', "SELECT output FROM sas.runs WHERE run_id = $id"), '{"id": 7}', 'the step keeps what came out at last');
+is($node->safe_psql('postgres', q{SELECT string_agg(what || ' as ' || who, ', ') FROM app.log}), 'sign as ann, shorten as ann', 'all of it as who submitted');
+$node->safe_psql('postgres', q{SELECT sas.drop_middleware('sign')});
+
+# a child run that is planned: the plan function runs in a function worker, as the owner
+$node->safe_psql('postgres', q{
+	SET check_function_bodies = off;
+	TRUNCATE app.log;
+	CREATE FUNCTION app.plan(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+	BEGIN
+		PERFORM noted('plan');
+		IF input ? 'bad' THEN
+			RAISE EXCEPTION 'no plan for this';
+		END IF;
+		RETURN '{"steps": {"only": {"function": "app.work"}}, "output": "{{steps.only.output}}"}';
+	END $$;
+	SELECT sas.create_workflow('planned', '{"plan": "app.plan"}');
+	SELECT sas.create_workflow('parent', '{"steps": {"c": {"workflow": "planned", "on_failure": "fail"}}, "output": "{{steps.c.output.n}}"}');
+	SELECT sas.grant_workflow('planned', 'ann');
+	SELECT sas.grant_workflow('parent', 'ann')});
+$id = $node->safe_psql('postgres', q{SET ROLE ann; SELECT run_id FROM sas.submit('parent', '{"n": 5}')});
+is(ended($id), 'stopped success -', 'a child run is planned');
+is($node->safe_psql('postgres', q{SELECT string_agg(what || 'as ' || who, ', ') FROM (SELECT replace(what, 'work for ', 'work ') || CASE WHEN what = 'plan' THEN ' ' ELSE '' END AS what, who FROM app.log) x}),
+	'plan as ann, work as ann', 'as the owner of the run');
+$id = $node->safe_psql('postgres', q{SET ROLE ann; SELECT run_id FROM sas.submit('parent', '{"bad": 5}')});
+is(ended($id), 'stopped error no plan for this', 'and what it raises is the error of the step');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM app.log WHERE what = 'plan'}), '1', 'with all that it wrote rolled back');
 
 # a role that may not call it is told at submit
 $node->safe_psql('postgres', q{REVOKE ALL ON FUNCTION app.enter FROM PUBLIC; SELECT sas.create_middleware('tenant', 'function', 'app.enter(jsonb)')});
