@@ -85,8 +85,7 @@ BEGIN
     JOIN sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
     CROSS JOIN LATERAL (SELECT CASE WHEN w.shape ? 'poll' AND NOT c.undo
                                     THEN (SELECT s.started FROM sas.step s WHERE s.run_id = c.run_id AND s.step_no = c.step_no AND s.element = c.element AND s.asks IS NOT NULL) END AS started OFFSET 0) k
-    CROSS JOIN LATERAL (SELECT CASE WHEN k.started IS NULL THEN sas._context(r, w, c.element)
-                                    ELSE sas._context(r, w, c.element) || jsonb_build_object('started', k.started) END AS root,
+    CROSS JOIN LATERAL (SELECT (SELECT h.root FROM sas._root_of(r, w, c.element) h) || CASE WHEN k.started IS NULL THEN '{}' ELSE jsonb_build_object('started', k.started) END AS root,
                                CASE WHEN k.started IS NULL THEN w.request ELSE w.shape #> '{poll,call}' END AS request OFFSET 0) x
     -- what middleware made of it
     LEFT JOIN LATERAL (SELECT p.request FROM sas.stage p WHERE staged AND p.run_id = c.run_id AND p.step_no = c.step_no AND p.element = c.element AND p.undo = c.undo OFFSET 0) g ON staged
@@ -94,7 +93,7 @@ BEGIN
 END $$;
 
 -- sas._filled_request(request, root): the request of a call with its templates filled in, or what is wrong with them.
-CREATE FUNCTION sas._filled_request(template jsonb, root jsonb, OUT request jsonb, OUT problem jsonb)
+CREATE FUNCTION sas._filled_request(template jsonb, root jsonb) RETURNS TABLE (request jsonb, problem jsonb)
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN body.problem IS NULL AND path.problem IS NULL THEN body.result || jsonb_build_object('path', path.result) END, coalesce(body.problem, path.problem)
     FROM sas._render(template - 'path', root) body
@@ -119,29 +118,39 @@ RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element i
 LANGUAGE plpgsql AS $$
 DECLARE
     batch record;
-    wrapped boolean := EXISTS (SELECT FROM sas.middleware m WHERE m.phase IN ('function', 'finalize'));
     staged boolean := EXISTS (SELECT FROM sas.stage);
+    wrapped boolean := EXISTS (SELECT FROM sas.middleware m WHERE m.phase IN ('function', 'finalize'));
 BEGIN
     batch := sas._claim(ARRAY[0], ARRAY[quantity], boot, worker_id, locked_by);
+    IF NOT staged AND NOT wrapped THEN
+        RETURN QUERY SELECT * FROM sas._functions_of(batch.lease_id, batch.claimed);
+        RETURN;
+    END IF;
     RETURN QUERY
     SELECT q.lease_id, q.owner, q.run_id, q.step_no, q.element, q.step, q.undo, q.attempt, q.alone, q.request_id, q.window_ms,
            coalesce(g.function, m.wrapper, q.function), coalesce(g.input, m.input, q.input), coalesce(g.problem, q.problem), q.retry, q.judges
-    FROM (
-    SELECT batch.lease_id, r.owner::oid, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt, c.alone,
+    FROM sas._functions_of(batch.lease_id, batch.claimed) q
+    LEFT JOIN LATERAL sas._staged_function(q.run_id, q.step_no, q.element, q.undo) g ON staged
+    LEFT JOIN LATERAL sas._wrap(q.run_id, q.step, q.element, q.undo, q.function, q.input) m ON wrapped AND q.problem IS NULL AND g.function IS NULL;
+END $$;
+
+-- sas._functions_of(under_lease, claimed): what these steps call, with what.
+CREATE FUNCTION sas._functions_of(under_lease bigint, claimed sas._claimed[])
+RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element int, step text, undo boolean, attempt int, alone boolean,
+               request_id uuid, window_ms float8, function text, input jsonb, problem jsonb, retry jsonb, judges boolean)
+LANGUAGE sql STABLE AS $$
+    SELECT $1, r.owner::oid, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt, c.alone,
            c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000,
            CASE WHEN v.finalize_no = c.step_no THEN sas._finalizers(c.run_id, c.version_id, w.function) ELSE w.function END,
            CASE WHEN v.finalize_no = c.step_no THEN x.root WHEN w.input IS NULL THEN r.input ELSE body.result END, body.problem, w.retry, w.expect IS NOT NULL OR w.output IS NOT NULL
-    FROM unnest(batch.claimed) c
+    FROM unnest($2) c
     JOIN sas.run r ON r.run_id = c.run_id
     JOIN sas.workflow_version v ON v.version_id = c.version_id
     JOIN sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
     CROSS JOIN LATERAL (SELECT CASE WHEN v.finalize_no = c.step_no THEN sas._run_context(r, w.name, NULL)
-                                    WHEN w.input IS NOT NULL THEN sas._context(r, w, c.element) END AS root OFFSET 0) x
+                                    WHEN w.input IS NOT NULL THEN (SELECT h.root FROM sas._root_of(r, w, c.element) h) END AS root OFFSET 0) x
     LEFT JOIN LATERAL sas._render(w.input, x.root) body ON w.input IS NOT NULL
-    ) q (lease_id, owner, run_id, step_no, element, step, undo, attempt, alone, request_id, window_ms, function, input, problem, retry, judges)
-    LEFT JOIN LATERAL sas._staged_function(q.run_id, q.step_no, q.element, q.undo) g ON staged
-    LEFT JOIN LATERAL sas._wrap(q.run_id, q.step, q.element, q.undo, q.function, q.input) m ON wrapped AND q.problem IS NULL AND g.function IS NULL;
-END $$;
+$$;
 
 -- sas._held(...): which of these claims still hold, with their runs locked:
 -- what a function worker asks before it calls the functions.

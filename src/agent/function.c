@@ -33,7 +33,7 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-#define SAS_FUNCTION_BATCH 100
+#define SAS_FUNCTION_BATCH 500
 #define SAS_SLOW_MS 50
 #define SAS_LOCKED_PAUSE_US 50000
 /* transactions that may abort with a step in them before it is given up */

@@ -24,6 +24,7 @@
 #include "commands/prepare.h"
 #include "commands/sequence.h"
 #include "commands/trigger.h"
+#include "common/hashfn.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -31,6 +32,7 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/guc.h"
+#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/portal.h"
@@ -59,9 +61,25 @@ is_transient(int sqlstate)
 		sqlstate == ERRCODE_LOCK_NOT_AVAILABLE;
 }
 
+/* What callable() has found; all is forgotten when a function, schema, role or membership changes. */
+typedef struct Callable
+{
+	char		name[NAMEDATALEN * 2];
+	Oid			owner;
+	Oid			function;		/* InvalidOid: nothing is kept here */
+} Callable;
+
+static Callable callables[64];
+
+static void
+forget_callables(Datum arg, int cache, uint32 hash)
+{
+	memset(callables, 0, sizeof(callables));
+}
+
 /* The function by its name, checked to be callable by the owner; raises. */
 static Oid
-callable(const char *name, Oid owner)
+look_up(const char *name, Oid owner)
 {
 	char	   *signature = psprintf("%s(pg_catalog.jsonb)", name);
 	LOCAL_FCINFO(fcinfo, 1);
@@ -86,6 +104,36 @@ callable(const char *name, Oid owner)
 										  ObjectIdGetDatum(get_func_namespace(oid)), usage)))
 		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE), errmsg("permission denied for function %s", signature)));
 	return oid;
+}
+
+/* The same, for names that come again and again. */
+static Oid
+callable(const char *name, Oid owner)
+{
+	static bool listens = false;
+	size_t		length = strlen(name);
+	Callable   *kept = &callables[(hash_bytes((const unsigned char *) name, length) ^ owner) % lengthof(callables)];
+	Oid			function;
+
+	if (!listens)
+	{
+		CacheRegisterSyscacheCallback(PROCOID, forget_callables, (Datum) 0);
+		CacheRegisterSyscacheCallback(NAMESPACEOID, forget_callables, (Datum) 0);
+		CacheRegisterSyscacheCallback(AUTHOID, forget_callables, (Datum) 0);
+		CacheRegisterSyscacheCallback(AUTHMEMROLEMEM, forget_callables, (Datum) 0);
+		listens = true;
+	}
+	AcceptInvalidationMessages();
+	if (OidIsValid(kept->function) && kept->owner == owner && strcmp(kept->name, name) == 0)
+		return kept->function;
+	function = look_up(name, owner);
+	if (length < sizeof(kept->name))
+	{
+		strlcpy(kept->name, name, sizeof(kept->name));
+		kept->owner = owner;
+		kept->function = function;
+	}
+	return function;
 }
 
 /* The search_path of a user's function. */

@@ -158,9 +158,8 @@ sas_store_run_state(int64 run_id, Datum values[4], bool nulls[4])
 void
 sas_store_fire_deferred(void)
 {
-	/* a utility statement is not worth a saved plan */
-	SPI_connect();
-	if (SPI_execute("SET CONSTRAINTS ALL IMMEDIATE", false, 0) < 0)
-		elog(ERROR, "could not fire deferred triggers");
-	SPI_finish();
+	/* what SET CONSTRAINTS ALL IMMEDIATE does, without reading that anew for each step */
+	ConstraintsSetStmt all = {.type = T_ConstraintsSetStmt, .constraints = NIL, .deferred = false};
+
+	AfterTriggerSetState(&all);
 }
