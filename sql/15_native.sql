@@ -23,6 +23,10 @@ LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_url_pro
 CREATE FUNCTION sas._path_has_dot_segment(path text) RETURNS boolean
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_path_has_dot_segment';
 
+-- sas._may_call(role, functions): may the role call all of these functions(jsonb)? What keeps it from that, sas._check_function says.
+CREATE FUNCTION sas._may_call(role oid, functions text[]) RETURNS boolean
+LANGUAGE C STABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_may_call';
+
 -- sas._call_as(role, function, input): calls a function(jsonb) as that role, in this transaction.
 CREATE FUNCTION sas._call_as(role oid, function text, input jsonb) RETURNS jsonb
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_call_as';

@@ -114,11 +114,15 @@ CREATE TABLE sas.workflow_version (
     singleton boolean NOT NULL DEFAULT false,
     place_key jsonb,
     place_limit int,
+    root_nos int[],
+    root_lanes int[],
+    root_priorities int[],
     created_by regrole NOT NULL,
     created_at timestamptz NOT NULL,
     UNIQUE (workflow_id, version)
 );
 COMMENT ON TABLE sas.workflow_version IS 'Definitions as they were written, and what holds for the run as a whole.';
+COMMENT ON COLUMN sas.workflow_version.root_nos IS 'Of a version whose runs can begin with the claim of these steps and need nothing else at submit; else null. root_lanes, root_priorities: theirs.';
 COMMENT ON COLUMN sas.workflow_version.planned IS 'What is run is known with the input of the run only: see sas.planned.';
 COMMENT ON COLUMN sas.workflow_version.of_version IS 'Null for what was written. Else it was made for that version, its own number is negative, and the views leave it out.';
 

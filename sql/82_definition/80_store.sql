@@ -60,6 +60,13 @@ BEGIN
     INSERT INTO sas.token_key (value) SELECT gen_random_uuid() WHERE EXISTS (SELECT FROM unnest(c.refs) r WHERE r.root = 'steps' AND r.third = 'token') ON CONFLICT DO NOTHING;
     PERFORM sas._store_starting(id, definition);
     PERFORM sas._store_hooks(id);
+    -- last, since it depends on all of this
+    UPDATE sas.workflow_version v SET root_nos = k.nos, root_lanes = k.lanes, root_priorities = k.priorities
+    FROM (SELECT array_agg(w.step_no ORDER BY w.step_no) AS nos, array_agg(w.lane ORDER BY w.step_no) AS lanes, array_agg(w.priority ORDER BY w.step_no) AS priorities
+          FROM sas.workflow_step w WHERE w.version_id = id AND NOT w.undo AND w.needs = 0 AND w.step_no <> visible + 1
+          HAVING bool_and(NOT w.enters AND w.queue_id IS NULL AND w.kind IN ('call', 'function'))) k
+    WHERE v.version_id = id AND NOT v.planned AND NOT v.singleton AND v.place_key IS NULL AND v.queue_id IS NULL AND cardinality(k.nos) <= 100
+      AND NOT EXISTS (SELECT FROM sas.workflow_hook h WHERE h.version_id = id);
 END $$;
 
 -- sas._store_steps(...): a row for each step and for each undo, with what it needs and reads counted once.

@@ -65,7 +65,7 @@ is_transient(int sqlstate)
 typedef struct Callable
 {
 	char		name[NAMEDATALEN * 2];
-	Oid			owner;
+	Oid			role;
 	Oid			function;		/* InvalidOid: nothing is kept here */
 } Callable;
 
@@ -77,43 +77,46 @@ forget_callables(Datum arg, int cache, uint32 hash)
 	memset(callables, 0, sizeof(callables));
 }
 
-/* The function by its name, checked to be callable by the owner; raises. */
-static Oid
-look_up(const char *name, Oid owner)
+/* The function by its name; else what keeps this role from calling it, and the SQLSTATE. */
+static const char *
+look_up(const char *name, Oid role, Oid *function, int *sqlstate)
 {
 	char	   *signature = psprintf("%s(pg_catalog.jsonb)", name);
 	LOCAL_FCINFO(fcinfo, 1);
 	Datum		found;
-	Oid			oid;
 	Datum		execute = CStringGetTextDatum("EXECUTE");
 	Datum		usage = CStringGetTextDatum("USAGE");
 
-	if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(owner)))
-		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("the owner of the run does not exist any more")));
+	*sqlstate = ERRCODE_UNDEFINED_OBJECT;
+	if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(role)))
+		return "the owner of the run does not exist any more";
 	InitFunctionCallInfoData(*fcinfo, NULL, 1, InvalidOid, NULL, NULL);
 	fcinfo->args[0].value = CStringGetTextDatum(signature);
 	fcinfo->args[0].isnull = false;
 	found = to_regprocedure(fcinfo);
+	*sqlstate = ERRCODE_UNDEFINED_FUNCTION;
 	if (fcinfo->isnull)
-		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_FUNCTION), errmsg("function %s does not exist", signature)));
-	oid = DatumGetObjectId(found);
-	if (get_func_rettype(oid) != JSONBOID || get_func_retset(oid))
-		ereport(ERROR, (errcode(ERRCODE_INVALID_FUNCTION_DEFINITION), errmsg("function %s does not return one jsonb", signature)));
-	if (!DatumGetBool(DirectFunctionCall3(has_function_privilege_id_id, ObjectIdGetDatum(owner), ObjectIdGetDatum(oid), execute)) ||
-		!DatumGetBool(DirectFunctionCall3(has_schema_privilege_id_id, ObjectIdGetDatum(owner),
-										  ObjectIdGetDatum(get_func_namespace(oid)), usage)))
-		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE), errmsg("permission denied for function %s", signature)));
-	return oid;
+		return psprintf("function %s does not exist", signature);
+	*function = DatumGetObjectId(found);
+	*sqlstate = ERRCODE_INVALID_FUNCTION_DEFINITION;
+	if (get_func_rettype(*function) != JSONBOID || get_func_retset(*function))
+		return psprintf("function %s does not return one jsonb", signature);
+	*sqlstate = ERRCODE_INSUFFICIENT_PRIVILEGE;
+	if (!DatumGetBool(DirectFunctionCall3(has_function_privilege_id_id, ObjectIdGetDatum(role), ObjectIdGetDatum(*function), execute)) ||
+		!DatumGetBool(DirectFunctionCall3(has_schema_privilege_id_id, ObjectIdGetDatum(role),
+										  ObjectIdGetDatum(get_func_namespace(*function)), usage)))
+		return psprintf("permission denied for function %s", signature);
+	return NULL;
 }
 
 /* The same, for names that come again and again. */
-static Oid
-callable(const char *name, Oid owner)
+static const char *
+callable(const char *name, Oid role, Oid *function, int *sqlstate)
 {
 	static bool listens = false;
 	size_t		length = strlen(name);
-	Callable   *kept = &callables[(hash_bytes((const unsigned char *) name, length) ^ owner) % lengthof(callables)];
-	Oid			function;
+	Callable   *kept = &callables[(hash_bytes((const unsigned char *) name, length) ^ role) % lengthof(callables)];
+	const char *objection;
 
 	if (!listens)
 	{
@@ -124,16 +127,38 @@ callable(const char *name, Oid owner)
 		listens = true;
 	}
 	AcceptInvalidationMessages();
-	if (OidIsValid(kept->function) && kept->owner == owner && strcmp(kept->name, name) == 0)
-		return kept->function;
-	function = look_up(name, owner);
-	if (length < sizeof(kept->name))
+	*function = kept->function;
+	if (OidIsValid(kept->function) && kept->role == role && strcmp(kept->name, name) == 0)
+		return NULL;
+	objection = look_up(name, role, function, sqlstate);
+	if (objection == NULL && length < sizeof(kept->name))
 	{
 		strlcpy(kept->name, name, sizeof(kept->name));
-		kept->owner = owner;
-		kept->function = function;
+		kept->role = role;
+		kept->function = *function;
 	}
+	return objection;
+}
+
+static Oid
+must_be_callable(const char *name, Oid role)
+{
+	int			sqlstate;
+	Oid			function;
+	const char *objection = callable(name, role, &function, &sqlstate);
+
+	if (objection != NULL)
+		ereport(ERROR, (errcode(sqlstate), errmsg_internal("%s", objection)));
 	return function;
+}
+
+bool
+sas_perform_may_call(Oid role, const char *function)
+{
+	int			sqlstate;
+	Oid			oid;
+
+	return callable(function, role, &oid, &sqlstate) == NULL;
 }
 
 /* The search_path of a user's function. */
@@ -227,7 +252,7 @@ call_as_owner(const SasClaimedFunction *step, int64 timeout_ms, MemoryContext co
 	Jsonb	   *output = copy_result((Datum) 0, true, context);
 
 	for (char *name = strtok_r(names, "\n", &rest); name != NULL; name = strtok_r(NULL, "\n", &rest))
-		functions = lappend_oid(functions, callable(name, step->owner));
+		functions = lappend_oid(functions, must_be_callable(name, step->owner));
 
 	GetUserIdAndSecContext(&user, &security);
 	SetUserIdAndSecContext(step->owner, security | SECURITY_LOCAL_USERID_CHANGE);
@@ -302,7 +327,7 @@ sas_perform(const SasClaimedFunction *step, int64 timeout_ms, SasPerformed *perf
 Jsonb *
 sas_perform_in_place(Oid role, const char *function, Jsonb *input)
 {
-	Oid			oid = callable(function, role);
+	Oid			oid = must_be_callable(function, role);
 	Oid			user;
 	int			security;
 	int			nest_level;

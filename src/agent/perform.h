@@ -30,6 +30,9 @@ extern void sas_perform(const SasClaimedFunction *step, int64 timeout_ms, SasPer
  */
 extern Jsonb *sas_perform_in_place(Oid role, const char *function, Jsonb *input);
 
+/* Is it a function(jsonb) that returns one jsonb and that this role may call? In a transaction. */
+extern bool sas_perform_may_call(Oid role, const char *function);
+
 /* Before the store changes the session's settings: functions are given those that hold now. */
 extern void sas_perform_remember_settings(void);
 

@@ -1,20 +1,38 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * plan_api.c: calls plan functions and the middleware of phase plan inside
- * sas.submit, as the caller and in the caller's transaction.
+ * plan_api.c: what sas.submit has to do with functions of users: calls plan
+ * functions and the middleware of phase plan as the caller and in the caller's
+ * transaction, and asks whether the caller may call those of the steps.
  */
 #include "postgres.h"
 
 #include "agent/perform.h"
+#include "catalog/pg_type.h"
 #include "fmgr.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 
 PG_FUNCTION_INFO_V1(sas_api_call_as);
+PG_FUNCTION_INFO_V1(sas_api_may_call);
 
 /* sas._call_as(role, function, input): what the function returns. Internal: granted to nobody. */
 Datum
 sas_api_call_as(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_JSONB_P(sas_perform_in_place(PG_GETARG_OID(0), text_to_cstring(PG_GETARG_TEXT_PP(1)), PG_GETARG_JSONB_P(2)));
+}
+
+/* sas._may_call(role, functions): may the role call all of these? Internal: granted to nobody. */
+Datum
+sas_api_may_call(PG_FUNCTION_ARGS)
+{
+	Datum	   *names;
+	int			n;
+
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), TEXTOID, -1, false, TYPALIGN_INT, &names, NULL, &n);
+	for (int i = 0; i < n; i++)
+		if (!sas_perform_may_call(PG_GETARG_OID(0), TextDatumGetCString(names[i])))
+			PG_RETURN_BOOL(false);
+	PG_RETURN_BOOL(true);
 }
