@@ -88,3 +88,16 @@ SELECT run_id, state, result, error ->> 'title' AS title FROM sas.runs ORDER BY 
 SELECT t.later('2 min') \g /dev/null
 SELECT t.settle() \g /dev/null
 SELECT t.brief(2);
+\echo SP12 runs spread over a window: each begins at its time if there is a place for it, and not at all once the window is over
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('spread', '{"a": {"function": "t.echo"}}', '{"concurrency": {"key": "all", "limit": 2}}') \g /dev/null
+SELECT count(s.run_id) FROM generate_series(0, 4) g CROSS JOIN LATERAL sas.submit('spread', start_at => sas._now() + g * interval '2 s', start_before => sas._now() + interval '10 s') s;
+SELECT t.settle(), t.claim();
+SELECT t.later('2 s'), t.settle(), t.claim();
+SELECT t.later('2 s'), t.settle(), t.claim() AS both_places_are_taken;
+SELECT t.answer('a', for_run => 1), t.settle(), t.claim();
+SELECT t.later('6 s') \g /dev/null
+SELECT t.settle() \g /dev/null
+SELECT run_id, state, result, error ->> 'title' AS title FROM sas.runs ORDER BY 1;
+SELECT t.work();
+SELECT * FROM t.left_over();
