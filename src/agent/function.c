@@ -33,7 +33,12 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
+/* A batch grows as long as its transaction takes no longer than this: what is urgent waits for one that is on its way, and for the next. */
+#define SAS_BATCH_US 12000
 #define SAS_FUNCTION_BATCH 500
+/* but never less than this where there is more to do: small batches cost most where time is short */
+#define SAS_FAIR_BATCH 100
+#define SAS_FIRST_BATCH 20
 #define SAS_SLOW_MS 50
 #define SAS_LOCKED_PAUSE_US 50000
 /* transactions that may abort with a step in them before it is given up */
@@ -73,7 +78,7 @@ struct Batch
 
 static MemoryContext batches_context;
 static List *batches = NIL;		/* oldest first */
-static int	quantity = SAS_FUNCTION_BATCH;
+static int	quantity = SAS_FIRST_BATCH;
 static Work **group;			/* of the transaction that is open or has aborted */
 static int	n_group;
 static Oid	last_owner = InvalidOid;
@@ -138,7 +143,6 @@ take(Batch *batch)
 	old = MemoryContextSwitchTo(batches_context);
 	batches = lappend(batches, batch);
 	MemoryContextSwitchTo(old);
-	quantity = Min(SAS_FUNCTION_BATCH, quantity * 2);
 }
 
 /*
@@ -401,11 +405,21 @@ call_group(void)
 	return was_slow;
 }
 
+/* How many to claim next, after so many steps took so long without their commit. */
+static void
+set_pace(int64 spent_us, int n)
+{
+	int64		fitting = SAS_BATCH_US * n / Max(1, spent_us);
+
+	quantity = Min(Min(SAS_FUNCTION_BATCH, quantity * 2), Max(SAS_FAIR_BATCH, fitting));
+}
+
 /* One transaction: what the group's functions write, and the states of their steps. */
 static void
 run_group(void)
 {
 	Batch	   *next = NULL;
+	int64		begun = sas_clock_monotonic_us();
 	bool		was_slow;
 
 	if (last_owner != group[0]->step->owner)
@@ -421,10 +435,11 @@ run_group(void)
 	/* the last of a batch claims the next one along: one commit for both */
 	if (!was_slow && is_last())
 		next = claim();
-	sas_store_commit();
-	settle_group();
+	set_pace(sas_clock_monotonic_us() - begun, n_group);
 	if (was_slow)
 		quantity = 1;
+	sas_store_commit();
+	settle_group();
 	take(next);
 }
 
