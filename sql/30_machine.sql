@@ -61,6 +61,8 @@ INSERT INTO sas.transition VALUES
     ('step', 'failed', 'skipped', 'its failure is skipped'),
     ('step', 'failed', 'failed', 'its failure is final'),
     ('step', 'failed', 'compensating', 'in doubt, or begun and not over, so it is undone'),
+    ('step', 'skipped', 'compensating', 'in doubt when its failure was skipped, so it is undone'),
+    ('step', 'skipped', 'ready', 'in doubt when its failure was skipped, and its outcome is asked before the undo'),
     ('step', 'suspended', 'ready', 'its time has come'),
     ('step', 'suspended', 'succeeded', 'what it waited for has come'),
     ('step', 'suspended', 'failed', 'what it waited for failed or did not come in time, or its run cannot go on and its outcome is in doubt or not over'),

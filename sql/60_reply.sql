@@ -94,7 +94,7 @@ BEGIN
     CROSS JOIN LATERAL (SELECT x AS whole, x.* FROM sas.step x WHERE x.run_id = p.run_id AND x.step_no = p.step_no AND x.element = p.element OFFSET 0) s
     JOIN sas.run r ON r.run_id = p.run_id
     CROSS JOIN LATERAL (
-        SELECT k AS whole, k.name, k.expect, k.output, k.queue_id, k.shape FROM sas.workflow_step k
+        SELECT k AS whole, k.name, k.kind, k.expect, k.output, k.queue_id, k.shape FROM sas.workflow_step k
         WHERE k.version_id = r.version_id AND k.step_no = p.step_no AND k.undo = (s.state = 'compensating') OFFSET 0) w
     -- of a poll: is this its call, or does it ask?
     CROSS JOIN LATERAL (SELECT coalesce(w.shape ? 'poll' AND s.state = 'running' AND s.asks IS NULL, false) AS starts,
@@ -116,7 +116,7 @@ BEGIN
                     WHEN h.starts AND p.verdict = 'done' THEN 'started' ELSE p.verdict END AS verdict,
                CASE WHEN NOT m.unasked AND m.met IS NOT TRUE
                     THEN sas._problem_object('expect', CASE WHEN m.met IS NULL THEN 'expect is neither true nor false' ELSE 'the reply is not what was expected' END,
-                                             w.expect #>> '{}', (p.output ->> 'status')::int, p.run_id, w.name)
+                                             w.expect #>> '{}', CASE w.kind WHEN 'call' THEN (p.output ->> 'status')::int END, p.run_id, w.name)
                     WHEN o.problem IS NOT NULL
                     THEN sas._problem_object('output', 'the output of the step could not be made',
                                              format('%s: %s', o.problem ->> 'path', o.problem ->> 'what'), NULL, p.run_id, w.name)

@@ -32,7 +32,7 @@ DECLARE
 BEGIN
     WITH open AS (
         SELECT f.run_id, f.step_no, f.fed, f.total, f.remaining, w.shape,
-               least(f.total, f.total - f.remaining + coalesce((w.shape ->> 'concurrency')::int, sas._fan_width())) AS want
+               s.waiting_until IS NULL AS asks, least(f.total, f.total - f.remaining + coalesce((w.shape ->> 'concurrency')::int, sas._fan_width())) AS want
         FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos) AS u (run_id, step_no)) u
         JOIN sas.fan f ON f.run_id = u.run_id AND f.step_no = u.step_no
         JOIN sas.run r ON r.run_id = u.run_id AND r.fate IS NULL AND r.state <> 'paused'
@@ -46,7 +46,8 @@ BEGIN
         SELECT array_agg(e.run_id) AS run_ids, array_agg(e.step_no) AS step_nos, array_agg(e.element) AS elements
         FROM (SELECT d.run_id, d.step_no, g AS element FROM fed d CROSS JOIN LATERAL generate_series(d.before + 1, d.want) g ORDER BY 1, 2, 3) e)
     SELECT array_agg(o.run_id) FILTER (WHERE o.shape ? 'each') AS over_runs, array_agg(o.step_no) FILTER (WHERE o.shape ? 'each') AS over_nos,
-           array_agg(o.run_id) FILTER (WHERE o.shape ? 'repeat') AS turn_runs, array_agg(o.step_no) FILTER (WHERE o.shape ? 'repeat') AS turn_nos,
+           -- one that has its time for the next turn already is not asked again
+           array_agg(o.run_id) FILTER (WHERE o.shape ? 'repeat' AND o.asks) AS turn_runs, array_agg(o.step_no) FILTER (WHERE o.shape ? 'repeat' AND o.asks) AS turn_nos,
            (SELECT n.run_ids FROM next n) AS next_runs, (SELECT n.step_nos FROM next n) AS next_nos, (SELECT n.elements FROM next n) AS next_elements
     INTO found
     FROM open o WHERE o.remaining = 0;
@@ -117,6 +118,7 @@ BEGIN
             IF at IS NULL THEN
                 PERFORM sas._begin_turns(ARRAY[t.run_id], ARRAY[t.step_no]);
             ELSE
+                UPDATE sas.step s SET waiting_until = at WHERE s.run_id = t.run_id AND s.step_no = t.step_no AND s.element = 0;
                 INSERT INTO sas.due (actor, due_at, run_id, kind, step_no, element) VALUES ('s', at, t.run_id, 'turn', t.step_no, 0);
                 PERFORM sas._ring('{}', true, false, '{}');
             END IF;
@@ -124,13 +126,16 @@ BEGIN
     END LOOP;
 END $$;
 
--- sas._begin_turns(run_ids, step_nos): one turn more.
+-- sas._begin_turns(run_ids, step_nos): one turn more. A message that comes before its time is of an earlier turn.
 CREATE FUNCTION sas._begin_turns(run_ids bigint[], step_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE sas.fan f SET total = f.total + 1, remaining = 1
-    FROM unnest(run_ids, step_nos) AS u (run_id, step_no)
-    JOIN sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = 0 AND s.state = 'suspended'
-    WHERE f.run_id = u.run_id AND f.step_no = u.step_no AND f.remaining = 0;
+    WITH begun AS (
+        UPDATE sas.fan f SET total = f.total + 1, remaining = 1
+        FROM unnest(run_ids, step_nos) AS u (run_id, step_no)
+        JOIN sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = 0 AND s.state = 'suspended' AND coalesce(s.waiting_until <= sas._now(), true)
+        WHERE f.run_id = u.run_id AND f.step_no = u.step_no AND f.remaining = 0
+        RETURNING f.run_id, f.step_no)
+    UPDATE sas.step s SET waiting_until = NULL FROM begun b WHERE s.run_id = b.run_id AND s.step_no = b.step_no AND s.element = 0 AND s.waiting_until IS NOT NULL;
     PERFORM sas._feed_fans(run_ids, step_nos);
 END $$;

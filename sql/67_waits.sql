@@ -62,6 +62,11 @@ DECLARE
     done record;
     late record;
 BEGIN
+    -- a signal that came in time counts, however late the scheduler looks
+    PERFORM sas._deliver_signals(array_agg(DISTINCT s.run_id))
+    FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
+    CROSS JOIN LATERAL (SELECT x.run_id, x.waiting_kind FROM sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s
+    WHERE s.waiting_kind = 'signal' HAVING count(*) > 0;
     -- a timer whose step has got its signal, or another time, means nothing
     SELECT array_agg(s.run_id) AS run_ids, array_agg(s.step_no) AS step_nos, array_agg(s.element) AS elements, array_agg(to_jsonb(s.waiting_until)) AS outputs INTO done
     FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u

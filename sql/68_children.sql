@@ -46,7 +46,8 @@ LANGUAGE plpgsql AS $$
 DECLARE
     p record;
 BEGIN
-    SELECT r.owner, r.priority, r.labels, greatest(r.deadline - sas._now(), interval '1 s') AS time_left INTO p FROM sas.run r WHERE r.run_id = parent_id;
+    -- what the levels above said adds up, and may be more than one submit may say
+    SELECT r.owner, least(greatest(r.priority, -1000), 1000) AS priority, r.labels, greatest(r.deadline - sas._now(), interval '1 s') AS time_left INTO p FROM sas.run r WHERE r.run_id = parent_id;
     PERFORM sas._submit_runs(p.owner::oid, sas._child_workflow(parent_id, parent_no), inputs, NULL, p.priority, NULL, NULL, p.time_left, NULL, NULL, p.labels, parent_id, parent_no, parent_elements, plans => plans);
     PERFORM sas._move_steps(array_agg(ROW(parent_id, parent_no, e, coalesce(s.state, 'none'), 'suspended', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
                                           sas._now(), NULL, NULL, NULL, NULL, NULL, 'child', NULL)::sas._step_change))

@@ -155,9 +155,9 @@ BEGIN
         WHERE r.run_id = ANY (run_ids) AND r.state = 'compensating' AND r.open_steps = 0),
     next AS (
         SELECT DISTINCT ON (d.run_id) d.run_id, s.step_no, s.element, s.state,
-               CASE WHEN s.state = 'failed' AND w.reads_own_output AND s.output IS NULL AND s.asks IS NULL THEN 'ready' ELSE 'compensating' END AS to_state
+               CASE WHEN s.state IN ('failed', 'skipped') AND w.reads_own_output AND s.output IS NULL AND s.asks IS NULL THEN 'ready' ELSE 'compensating' END AS to_state
         FROM doomed d
-        JOIN sas.step s ON s.run_id = d.run_id AND (s.state = 'succeeded' OR s.state = 'failed' AND (s.in_doubt OR s.asks IS NOT NULL))
+        JOIN sas.step s ON s.run_id = d.run_id AND (s.state = 'succeeded' OR s.state IN ('failed', 'skipped') AND (s.in_doubt OR s.asks IS NOT NULL))
         JOIN sas.workflow_step w ON w.version_id = d.version_id AND w.step_no = s.step_no AND w.undo
         -- a map or a step that repeats is undone element by element
         WHERE d.fate <> 'fail' AND NOT (s.element = 0 AND coalesce(w.shape ?| '{each,repeat}', false))

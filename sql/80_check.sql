@@ -58,7 +58,7 @@ CREATE FUNCTION sas._check_number(value jsonb, path text, low bigint, high bigin
 LANGUAGE sql STABLE AS $$
     SELECT path, format('%s is not a whole number from %s to %s', left(value::text, 80), low, high), 'Write a number without quotes and without a fraction.', '22023'
     WHERE value IS NOT NULL
-      AND NOT CASE WHEN jsonb_typeof(value) = 'number' THEN value::numeric = trunc(value::numeric) AND value::numeric BETWEEN low AND high ELSE false END
+      AND NOT CASE WHEN jsonb_typeof(value) = 'number' THEN scale(value::numeric) = 0 AND value::numeric BETWEEN low AND high ELSE false END
 $$;
 
 CREATE FUNCTION sas._check_choice(value jsonb, path text, choices text[]) RETURNS SETOF sas._problem

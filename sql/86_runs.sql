@@ -55,8 +55,14 @@ BEGIN
     IF jsonb_typeof(labels) IS DISTINCT FROM 'object' THEN
         RAISE EXCEPTION 'labels must be an object' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/labels".', HINT = 'Pass jsonb such as {"tenant": "a"}.';
     END IF;
-    IF $8 <= '0' THEN
-        RAISE EXCEPTION 'the deadline must be positive' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/deadline".', HINT = 'It is the time that the run may take.';
+    IF $8 <= '0' OR $8 > '10 years' AND $12 IS NULL THEN
+        RAISE EXCEPTION 'the deadline must be positive, and at most ten years' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/deadline".', HINT = 'It is the time that the run may take.';
+    END IF;
+    -- an end that never comes is none
+    IF $6 > now + interval '100 years' OR NOT isfinite($6) OR NOT isfinite($7) THEN
+        RAISE EXCEPTION 'the run must begin within a hundred years'
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = format('The place is "%s".', CASE WHEN isfinite($6) AND $6 <= now + interval '100 years' OR $6 IS NULL THEN '/start_before' ELSE '/start_at' END),
+                  HINT = 'Leave it out for a run that waits for no time.';
     END IF;
     IF priority IS NULL OR priority NOT BETWEEN -1000 AND 1000 THEN
         RAISE EXCEPTION 'the priority must be from -1000 to 1000' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/priority".', HINT = 'Zero is the default; larger comes first.';

@@ -47,15 +47,25 @@ BEGIN
 END $$;
 
 -- sas._set_going(run_ids): paused runs go on: what is parked goes into the
--- queue, what has failed and was not decided gets another window.
+-- queue, what has failed and was not decided gets another window. A run that
+-- was paused for its deadline has that of its workflow anew: it must have an end.
 CREATE FUNCTION sas._set_going(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     changes sas._step_change[];
     stopped bigint[];
+    next timestamptz;
     overdue bigint[] := ARRAY(SELECT r.run_id FROM sas.run r
                               WHERE r.run_id = ANY (run_ids) AND r.deadline <= sas._now() AND r.paused_for IS DISTINCT FROM 'its deadline has passed');
 BEGIN
+    WITH longer AS (
+        UPDATE sas.run r SET deadline = sas._now() + coalesce((SELECT v.deadline FROM sas.workflow_version v WHERE v.version_id = r.version_id), sas._run_deadline())
+        WHERE r.run_id = ANY (run_ids) AND r.state = 'paused' AND r.fate IS NULL AND r.deadline <= sas._now() AND r.paused_for = 'its deadline has passed'
+        RETURNING r.run_id, r.deadline),
+    timed AS (
+        INSERT INTO sas.due (actor, due_at, run_id, kind) SELECT 'v', l.deadline, l.run_id, 'deadline' FROM longer l)
+    SELECT min(l.deadline) INTO next FROM longer l;
+    PERFORM sas._due_by(next) WHERE next IS NOT NULL;
     PERFORM sas._move_runs(array_agg(ROW(r.run_id, 'paused',
                 CASE WHEN r.fate IS NOT NULL THEN 'compensating' WHEN r.paused_state = 'scheduled' THEN 'scheduled'
                      WHEN r.started_at IS NULL AND NOT EXISTS (SELECT FROM sas.step s WHERE s.run_id = r.run_id AND s.started_at IS NOT NULL) THEN 'pending'

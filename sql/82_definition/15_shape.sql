@@ -64,8 +64,8 @@ END $$;
 -- sas._check_weight(value, path): what a step counts for in the progress of its run.
 CREATE FUNCTION sas._check_weight(value jsonb, path text) RETURNS SETOF sas._problem
 LANGUAGE sql STABLE AS $$
-    SELECT path, format('%s is not a weight', left(value::text, 80)), 'Write a number from 0 to 1000000 without quotes.', '22023'
-    WHERE value IS NOT NULL AND NOT CASE jsonb_typeof(value) WHEN 'number' THEN value::numeric BETWEEN 0 AND 1000000 ELSE false END
+    SELECT path, format('%s is not a weight', left(value::text, 80)), 'Write 0, or a number from 0.000001 to 1000000, without quotes.', '22023'
+    WHERE value IS NOT NULL AND NOT CASE jsonb_typeof(value) WHEN 'number' THEN value::numeric = 0 OR value::numeric BETWEEN 0.000001 AND 1000000 ELSE false END
 $$;
 
 -- sas._check_poll(name, body, path): {call, every, max_every, until, timeout, progress} beside a call.
