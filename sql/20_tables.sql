@@ -154,6 +154,7 @@ CREATE TABLE sas.workflow_step (
     queue_id int,
     needs int NOT NULL,
     reads int[] NOT NULL,
+    enter_reads int[] NOT NULL DEFAULT '{}',
     reads_own_output boolean NOT NULL,
     input_reads text[],
     shape jsonb,
@@ -164,6 +165,7 @@ CREATE TABLE sas.workflow_step (
     finalize_rank int,
     PRIMARY KEY (version_id, step_no, undo)
 );
+COMMENT ON COLUMN sas.workflow_step.enter_reads IS 'Further steps whose results are looked at once, as it begins: by "each" and "when".';
 COMMENT ON COLUMN sas.workflow_step.input_reads IS 'The members of the input of the run that its templates use; null: the input as a whole.';
 COMMENT ON COLUMN sas.workflow_step.shape IS 'What makes a step more than one call: when, each, repeat, wait, workflow, poll.';
 COMMENT ON COLUMN sas.workflow_step.finalizer IS 'The function that the last step of the run calls for this step; finalize_rank keeps to the order of the steps.';
@@ -401,6 +403,16 @@ CREATE TABLE sas.fan (
     PRIMARY KEY (run_id, step_no)
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE sas.fan IS 'Maps and repeating steps that have begun: how many elements there are, were begun, remain, and failed.';
+
+-- What is still to be undone of runs with many steps or elements, the next one first.
+CREATE TABLE sas.undo_line (
+    run_id bigint NOT NULL,
+    place bigint NOT NULL,
+    step_no int NOT NULL,
+    element int NOT NULL,
+    PRIMARY KEY (run_id, place)
+);
+COMMENT ON TABLE sas.undo_line IS 'The order in which a run with many steps is undone, without looking through them all each time.';
 
 -- Signals that nobody has taken yet. step_no: for that step only.
 CREATE TABLE sas.signal (

@@ -361,15 +361,22 @@ BEGIN
 END $$;
 
 -- sas._root_of(run, step, element): the root that the paths of a step, or of its undo, start from. A set of one row, as sas._steps_of.
+-- An element of a map does not carry along what the map goes over: a list of many would be copied as often.
 CREATE FUNCTION sas._root_of(r sas.run, w sas.workflow_step, element int) RETURNS TABLE (root jsonb)
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object(
-        'input', CASE WHEN w.scope_no IS NOT NULL THEN (SELECT o.output FROM sas.step o WHERE o.run_id = r.run_id AND o.step_no = w.scope_no AND o.element = 0)
+        'input', CASE WHEN w.scope_no IS NOT NULL
+                      -- the input of an included workflow may be of any type
+                      THEN (SELECT CASE WHEN w.input_reads IS NULL OR w.enters AND element = 0 OR jsonb_typeof(o.output) IS DISTINCT FROM 'object' THEN o.output
+                                        ELSE (SELECT coalesce(jsonb_object_agg(n, o.output -> n), '{}') FROM unnest(w.input_reads) n WHERE o.output ? n) END
+                            FROM sas.step o WHERE o.run_id = r.run_id AND o.step_no = w.scope_no AND o.element = 0)
                       WHEN w.input_reads IS NULL OR w.enters AND element = 0 THEN r.input WHEN w.input_reads = '{}' THEN '{}'::jsonb
                       ELSE (SELECT coalesce(jsonb_object_agg(n, r.input -> n), '{}') FROM unnest(w.input_reads) n WHERE r.input ? n) END,
         'key', sas._step_key(r.trace, w.name, element, w.undo),
         'run', jsonb_build_object('id', r.run_id, 'key', r.key, 'labels', r.labels, 'created_at', r.created_at, 'deadline', r.deadline),
-        'steps', CASE WHEN w.reads = '{}' THEN '{}'::jsonb ELSE (SELECT x.steps FROM sas._steps_of(r.run_id, r.version_id, r.trace, w.reads, w.step_no, element) x) END)
+        'steps', CASE WHEN w.enters AND element = 0 AND NOT w.undo AND w.enter_reads <> '{}'
+                      THEN (SELECT x.steps FROM sas._steps_of(r.run_id, r.version_id, r.trace, w.reads || w.enter_reads, w.step_no, element) x)
+                      WHEN w.reads = '{}' THEN '{}'::jsonb ELSE (SELECT x.steps FROM sas._steps_of(r.run_id, r.version_id, r.trace, w.reads, w.step_no, element) x) END)
         || CASE WHEN element > 0 THEN sas._element_context(r.run_id, coalesce((w.shape ->> 'stands_in')::int, w.step_no), element) ELSE '{}' END
 $$;
 

@@ -137,6 +137,65 @@ BEGIN
     PERFORM sas._leave_closed_doors(cardinality(changes)) WHERE changes IS NOT NULL;
 END $$;
 
+-- sas._to_undo(run_id, version_id, fate): what is to be undone of a run, the next one first.
+CREATE FUNCTION sas._to_undo(run_id bigint, version_id int, fate text) RETURNS TABLE (step_no int, element int, place bigint)
+LANGUAGE plpgsql STABLE AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT s.step_no, s.element, row_number() OVER (ORDER BY s.completion DESC NULLS FIRST, s.step_no DESC, s.element DESC)
+    FROM sas.step s
+    JOIN sas.workflow_step w ON w.version_id = $2 AND w.step_no = s.step_no AND w.undo
+    WHERE s.run_id = $1 AND (s.state = 'succeeded' OR s.state IN ('failed', 'skipped') AND (s.in_doubt OR s.asks IS NOT NULL))
+      -- a map or a step that repeats is undone element by element
+      AND $3 <> 'fail' AND NOT (s.element = 0 AND coalesce(w.shape ?| '{each,repeat}', false))
+      -- what its fallback did is undone by that one's undo
+      AND NOT coalesce(w.shape ? 'fallback' AND s.state = 'succeeded'
+                       AND EXISTS (SELECT FROM sas.step f WHERE f.run_id = s.run_id AND f.step_no = (w.shape #>> '{fallback,no}')::int AND f.element = s.element AND f.completion IS NOT NULL), false)
+    ORDER BY 3;
+END $$;
+
+-- sas._line_up(run_ids): of doomed runs in which nothing is open, those with much to undo get a list of it: looking
+-- through all their steps for each would take ever longer. Nothing comes to it, since nothing else is going on.
+CREATE FUNCTION sas._line_up(run_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    many bigint[];
+BEGIN
+    SELECT array_agg(r.run_id) INTO many
+    FROM sas.run r
+    WHERE r.run_id = ANY ($1) AND r.state = 'compensating' AND r.open_steps = 0
+      AND CASE WHEN EXISTS (SELECT FROM sas.undo_line l WHERE l.run_id = r.run_id) THEN false ELSE EXISTS (SELECT FROM sas.step s WHERE s.run_id = r.run_id OFFSET 50) END;
+    IF many IS NOT NULL THEN
+        INSERT INTO sas.undo_line (run_id, place, step_no, element)
+        SELECT r.run_id, u.place, u.step_no, u.element
+        FROM sas.run r CROSS JOIN LATERAL sas._to_undo(r.run_id, r.version_id, r.fate) u
+        WHERE r.run_id = ANY (many);
+    END IF;
+END $$;
+
+-- sas._first_to_undo(...): the next one, from the list where there is one. What has been settled meanwhile is passed by.
+CREATE FUNCTION sas._first_to_undo(run_id bigint, version_id int, fate text, OUT step_no int, OUT element int, OUT place bigint, OUT state text, OUT reads_own_output boolean, OUT output jsonb, OUT asks int)
+RETURNS SETOF record
+LANGUAGE plpgsql STABLE AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT l.step_no, l.element, l.place, s.state, w.reads_own_output, s.output, s.asks
+    FROM (SELECT x.* FROM sas.undo_line x WHERE x.run_id = $1 ORDER BY x.place) l
+    CROSS JOIN LATERAL (SELECT * FROM sas.step x WHERE x.run_id = $1 AND x.step_no = l.step_no AND x.element = l.element OFFSET 0) s
+    CROSS JOIN LATERAL (SELECT x.reads_own_output FROM sas.workflow_step x WHERE x.version_id = $2 AND x.step_no = l.step_no AND x.undo OFFSET 0) w
+    WHERE s.state = 'succeeded' OR s.state IN ('failed', 'skipped') AND (s.in_doubt OR s.asks IS NOT NULL)
+    LIMIT 1;
+    IF NOT FOUND AND NOT EXISTS (SELECT FROM sas.undo_line x WHERE x.run_id = $1) THEN
+        RETURN QUERY
+        SELECT u.step_no, u.element, u.place, s.state, w.reads_own_output, s.output, s.asks
+        FROM (SELECT x.* FROM sas._to_undo($1, $2, $3) x LIMIT 1) u
+        JOIN sas.step s ON s.run_id = $1 AND s.step_no = u.step_no AND s.element = u.element
+        JOIN sas.workflow_step w ON w.version_id = $2 AND w.step_no = u.step_no AND w.undo;
+    END IF;
+END $$;
+
 -- sas._undo_next(run_ids): the next undo of doomed runs in which nothing is
 -- open, in reverse order of completion; a run with none left stops.
 --
@@ -150,21 +209,17 @@ DECLARE
     changes sas._step_change[];
     stops sas._run_change[];
 BEGIN
+    PERFORM sas._line_up(run_ids);
     WITH doomed AS (
         SELECT r.* FROM sas.run r
         WHERE r.run_id = ANY (run_ids) AND r.state = 'compensating' AND r.open_steps = 0),
     next AS (
-        SELECT DISTINCT ON (d.run_id) d.run_id, s.step_no, s.element, s.state,
-               CASE WHEN s.state IN ('failed', 'skipped') AND w.reads_own_output AND s.output IS NULL AND s.asks IS NULL THEN 'ready' ELSE 'compensating' END AS to_state
+        SELECT d.run_id, n.*, CASE WHEN n.state IN ('failed', 'skipped') AND n.reads_own_output AND n.output IS NULL AND n.asks IS NULL THEN 'ready' ELSE 'compensating' END AS to_state
         FROM doomed d
-        JOIN sas.step s ON s.run_id = d.run_id AND (s.state = 'succeeded' OR s.state IN ('failed', 'skipped') AND (s.in_doubt OR s.asks IS NOT NULL))
-        JOIN sas.workflow_step w ON w.version_id = d.version_id AND w.step_no = s.step_no AND w.undo
-        -- a map or a step that repeats is undone element by element
-        WHERE d.fate <> 'fail' AND NOT (s.element = 0 AND coalesce(w.shape ?| '{each,repeat}', false))
-          -- what its fallback did is undone by that one's undo
-          AND NOT coalesce(w.shape ? 'fallback' AND s.state = 'succeeded'
-                           AND EXISTS (SELECT FROM sas.step f WHERE f.run_id = s.run_id AND f.step_no = (w.shape #>> '{fallback,no}')::int AND f.element = s.element AND f.completion IS NOT NULL), false)
-        ORDER BY d.run_id, s.completion DESC NULLS FIRST, s.step_no DESC, s.element DESC)
+        CROSS JOIN LATERAL sas._first_to_undo(d.run_id, d.version_id, d.fate) n),
+    -- one whose outcome is asked first keeps its place
+    gone AS (
+        DELETE FROM sas.undo_line l USING next n WHERE l.run_id = n.run_id AND l.place <= n.place - (n.to_state = 'ready')::int)
     SELECT (SELECT array_agg(ROW(n.run_id, n.step_no, n.element, n.state, n.to_state,
                                  NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
                                  NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change) FROM next n),
@@ -176,6 +231,7 @@ BEGIN
             FROM doomed d WHERE NOT EXISTS (SELECT FROM next n WHERE n.run_id = d.run_id))
     INTO changes, stops;
 
+    DELETE FROM sas.undo_line l USING unnest(stops) c WHERE l.run_id = c.run_id;
     PERFORM sas._move_runs(stops);
     PERFORM sas._move_steps(changes);
     UPDATE sas.run r SET open_steps = 1 WHERE r.run_id IN (SELECT c.run_id FROM unnest(changes) c);

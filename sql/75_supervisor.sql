@@ -184,8 +184,9 @@ BEGIN
         SELECT d.kind, d.run_id, d.step_no, d.element, run.state AS run_state, run.fate, s.state, s.failure_count, s.transient, s.in_doubt, s.ask_until,
                s.error, s.output, w.name, w.recovery, w.on_transient, w.on_permanent, w.undo, w.lane,
                w.shape, v.on_transient AS run_on_transient, v.on_permanent AS run_on_permanent,
-               EXISTS (SELECT FROM sas.step p JOIN sas.workflow_step pw ON pw.version_id = run.version_id AND pw.step_no = p.step_no AND pw.pivot
-                       WHERE p.run_id = d.run_id AND p.state = 'succeeded') AS past_pivot
+               EXISTS (SELECT FROM sas.workflow_step pw
+                       CROSS JOIN LATERAL (SELECT FROM sas.step p WHERE p.run_id = d.run_id AND p.step_no = pw.step_no AND p.state = 'succeeded' OFFSET 0) p
+                       WHERE pw.version_id = run.version_id AND pw.pivot AND NOT pw.undo) AS past_pivot
         FROM (SELECT DISTINCT d.kind, d.run_id, d.step_no, d.element FROM unnest(taken) d ORDER BY d.run_id, d.kind DESC, d.step_no, d.element) d
         JOIN sas.run ON run.run_id = d.run_id
         JOIN sas.workflow_version v ON v.version_id = run.version_id

@@ -76,8 +76,10 @@ LANGUAGE sql AS $$
     inclusion AS MATERIALIZED (SELECT n.sees AS scope, n.entry AS open_no FROM node n WHERE n.kind = 'close'),
     need AS MATERIALIZED (SELECT e AS no, count(*)::int AS n FROM unnest(to_nos) e GROUP BY 1),
     read AS MATERIALIZED (
-        SELECT r.node AS no, r.undo, array_agg(DISTINCT m.no) AS nos, bool_or(m.no = r.node AND r.third IS DISTINCT FROM 'key') AS own
-        FROM unnest(refs) r JOIN node m ON m.scope = r.scope AND m.local = r.member
+        SELECT r.node AS no, r.undo, coalesce(array_agg(DISTINCT m.no) FILTER (WHERE NOT x.once), '{}') AS nos, bool_or(m.no = r.node AND r.third IS DISTINCT FROM 'key') AS own,
+               coalesce(array_agg(DISTINCT m.no) FILTER (WHERE x.once), '{}') AS once_nos
+        FROM unnest(refs) r JOIN node m ON m.scope = r.scope AND m.local = r.member JOIN node n ON n.no = r.node
+        CROSS JOIN LATERAL (SELECT NOT r.undo AND n.kind = 'step' AND r.pointer IN (n.path || '/each', n.path || '/when') AS once) x
         WHERE r.root = 'steps' AND NOT (r.undo AND r.pointer ~ '^/steps/[^/]*/fallback/') GROUP BY 1, 2),
     -- fallbacks are steps of their own, the last of all
     fall AS MATERIALIZED (
@@ -91,7 +93,7 @@ LANGUAGE sql AS $$
         FROM fall f CROSS JOIN LATERAL (SELECT false AS undo, f.part - '{on,undo}'::text[] AS part UNION ALL SELECT true, f.part -> 'undo' WHERE f.part ? 'undo') x),
     -- a fallback sees itself under the name of the step
     fallen_read AS MATERIALIZED (
-        SELECT b.no, b.undo, array_agg(DISTINCT CASE m.no WHEN b.of_no THEN b.no ELSE m.no END) AS nos, bool_or(m.no = b.of_no AND r.third IS DISTINCT FROM 'key') AS own
+        SELECT b.no, b.undo, array_agg(DISTINCT CASE m.no WHEN b.of_no THEN b.no ELSE m.no END) AS nos, bool_or(m.no = b.of_no AND r.third IS DISTINCT FROM 'key') AS own, '{}'::int[] AS once_nos
         FROM fallen b CROSS JOIN LATERAL sas._body_references(b.part, '') r JOIN node m ON m.scope = b.sees AND m.local = r.member
         WHERE r.root = 'steps' GROUP BY 1, 2),
     -- the nodes inside of each open end: its key is theirs, cut off, with 0 behind it; the close end is the last
@@ -112,7 +114,7 @@ LANGUAGE sql AS $$
         UNION ALL
         SELECT * FROM fallen)
     INSERT INTO sas.workflow_step (version_id, step_no, undo, name, local_name, scope_no, hidden, covers, kind, lane, function, request, input, output, expect, complete_in,
-                                   retry, recovery, on_transient, on_permanent, pivot, priority, needs, reads, reads_own_output, input_reads, shape, enters, elements_enter, queue_id, weight, finalizer)
+                                   retry, recovery, on_transient, on_permanent, pivot, priority, needs, reads, enter_reads, reads_own_output, input_reads, shape, enters, elements_enter, queue_id, weight, finalizer)
     SELECT for_version, b.no, b.undo, b.name, coalesce(b.local, b.name), i.open_no, b.local IS NULL OR b.of_no IS NOT NULL,
            cover.nos,
            CASE WHEN b.kind <> 'step' THEN 'join' ELSE (SELECT k FROM unnest('{call,function,task,wait,workflow}'::text[]) k WHERE b.part ? k) END, coalesce(a.agent_id, 0),
@@ -128,7 +130,8 @@ LANGUAGE sql AS $$
            sas._span(b.part -> 'complete_in'), sas._retry_policy(b.part -> 'retry'), s.recovery || coalesce(b.part -> 'recovery', '{}'),
            p.policy ->> 'transient', p.policy ->> 'permanent',
            coalesce((b.part ->> 'pivot')::boolean, false), coalesce((b.part ->> 'priority')::int, 0),
-           CASE WHEN b.of_no IS NULL THEN coalesce(need.n, 0) ELSE 1 END, coalesce(read.nos, '{}'), coalesce(read.own, false), sas._input_reads(b.part),
+           CASE WHEN b.of_no IS NULL THEN coalesce(need.n, 0) ELSE 1 END, coalesce(read.nos, '{}'), coalesce(read.once_nos, '{}'), coalesce(read.own, false),
+           CASE WHEN s.no = 1 OR b.part ? 'input' OR NOT b.part ?| '{function,task,workflow}' THEN sas._input_reads(b.part) END,
            CASE WHEN b.of_no IS NOT NULL THEN coalesce(sas._step_shape(b.part), '{}') || jsonb_build_object('stands_in', b.of_no)
                 WHEN fall.no IS NOT NULL THEN coalesce(sas._step_shape(b.part), '{}') || jsonb_build_object('fallback', jsonb_build_object('no', fall.no, 'on', coalesce(fall.part -> 'on', '["failed"]')))
                 ELSE sas._step_shape(b.part) END,

@@ -85,4 +85,32 @@ SELECT run_id FROM sas.submit('child', deadline => '300000 years');
 -- so are numbers that are whole and do not look it, and weights that vanish
 SELECT path, problem FROM sas.validate_workflow('{"recovery": {"max_failures": 3.0}, "priority": 1.0, "steps": {
     "a": {"agent": "inventory", "call": {}, "each": "{{input.l}}", "concurrency": 5.0, "retry": {"max_attempts": 2.00}, "weight": 1e-400}}}') ORDER BY 1;
+
+-- a map of many is undone in reverse order, too, from a list; the outcome of one in doubt is asked first
+SELECT t.workflow('wide', '{"a": {"agent": "inventory", "call": {"body": "{{item}}"}, "each": "{{input.l}}", "on_failure": "skip", "recovery": {"max_failures": 1},
+                                  "undo": {"call": {"path": "/{{steps.a.output.body.id}}"}}}, "z": {"agent": "payments", "call": {}, "after": ["a"]}}') \g /dev/null
+SELECT run_id FROM sas.submit('wide', (SELECT jsonb_build_object('l', jsonb_agg(g)) FROM generate_series(1, 60) g)) \gset
+SELECT t.settle(), t.claim() <> 'nothing' AS claimed;
+SELECT count(*) AS answered FROM generate_series(1, 60) g WHERE t.answer('a', CASE g WHEN 7 THEN 'doubt' ELSE 'done' END, for_element => g) = 'taken';
+SELECT t.settle(), t.claim(), t.answer('z', 'permanent 422'), t.settle();
+SELECT count(*) AS listed FROM sas.undo_line;
+WITH done AS MATERIALIZED (SELECT t.work() AS said)
+SELECT said = 'a[7], undo a[7], ' || (SELECT string_agg(format('undo a[%s]', g), ', ' ORDER BY g DESC) FROM generate_series(1, 60) g WHERE g <> 7) AS in_reverse_order FROM done;
+SELECT state, result FROM sas.runs WHERE run_id = :run_id;
+
+-- an element does not carry along the list that its map goes over, and still sees what else it names there
+SELECT t.workflow('listed', '{"l": {"function": "t.echo"}, "b": {"function": "t.echo"},
+    "m": {"function": "t.echo", "each": "{{steps.l.output.l}}", "when": "$.steps.l.output.n > 0", "input": {"item": "{{item}}", "b": "{{steps.b.output.n}}"}},
+    "o": {"function": "t.echo", "each": "{{steps.l.output.l}}", "input": {"item": "{{item}}", "n": "{{steps.l.output.n}}"}}}') \g /dev/null
+SELECT name, reads, enter_reads FROM sas.workflow_step WHERE name IN ('m', 'o') AND version_id = (SELECT max(version_id) FROM sas.workflow_version) ORDER BY 1;
+SELECT run_id FROM sas.submit('listed', '{"n": 3, "l": ["x", "y"]}') \gset
+SELECT t.work();
+SELECT step, output FROM sas.steps WHERE run_id = :run_id AND step IN ('m', 'o') AND element IS NULL ORDER BY 1;
+-- nor what it does not name of the input of an include
+SELECT t.workflow('inner', '{"m": {"function": "t.echo", "each": "{{input.l}}", "input": {"item": "{{item}}", "n": "{{input.n}}"}}, "w": {"function": "t.echo"}}', '{"output": {"m": "{{steps.m.output}}", "w": "{{steps.w.output}}"}}') \g /dev/null
+SELECT t.workflow('outer', '{"i": {"include": "inner", "input": {"l": "{{input.l}}", "n": "{{input.n}}"}}}', '{"output": "{{steps.i.output}}"}') \g /dev/null
+SELECT name, input_reads FROM sas.workflow_step WHERE name ~ 'i[.][mw]' AND version_id = (SELECT max(version_id) FROM sas.workflow_version) ORDER BY 1;
+SELECT run_id FROM sas.submit('outer', '{"n": 3, "l": ["x", "y"]}') \gset
+SELECT t.work();
+SELECT output FROM sas.runs WHERE run_id = :run_id;
 SELECT * FROM t.left_over();

@@ -44,11 +44,19 @@ BEGIN
     END IF;
     IF kind IN ('call', 'function', 'task') THEN
         body := body || '{"recovery": {"max_failures": 2, "initial": "10 s", "jitter": false}}';
+        IF kind = 'call' AND t.often(0.25) THEN
+            body := body || jsonb_build_object('poll', jsonb_build_object('call', '{"path": "/{{started.body}}"}'::jsonb, 'until', '$.output.body == "over"', 'every', (1 + t.dice(9)) || ' s')
+                                                       || CASE WHEN t.often(0.5) THEN jsonb_build_object('timeout', (10 + t.dice(60)) || ' s') ELSE '{}' END);
+        END IF;
         IF t.often(0.7) THEN
             body := body || jsonb_build_object('undo',
                 CASE t.dice(3) WHEN 0 THEN '{"function": "t.echo"}'
-                               WHEN 1 THEN jsonb_build_object('agent', 'payments', 'call', jsonb_build_object('body', CASE WHEN t.often(0.5) THEN format('{{steps.%s.output.body}}', name) ELSE 'x' END))
+                               WHEN 1 THEN jsonb_build_object('agent', 'payments', 'call', jsonb_build_object('body', CASE WHEN t.often(0.5) THEN format(CASE WHEN body ? 'poll' THEN '{{steps.%s.started.body}}' ELSE '{{steps.%s.output.body}}' END, name) ELSE 'x' END))
                                ELSE '{"agent": "robots", "task": {}, "complete_in": "2 min"}' END || '{"recovery": {"max_failures": 2, "initial": "10 s", "jitter": false}}');
+        END IF;
+        IF t.often(0.2) THEN
+            body := body || jsonb_build_object('fallback', CASE WHEN t.often(0.5) THEN '{"function": "t.echo"}' ELSE '{"agent": "payments", "call": {}}' END::jsonb || '{"recovery": {"max_failures": 2, "initial": "10 s", "jitter": false}}'
+                                                           || CASE WHEN t.often(0.5) THEN '{"undo": {"function": "t.echo"}}' ELSE '{}' END::jsonb);
         END IF;
         body := body || CASE WHEN t.often(0.1) THEN '{"expect": "$.output.body != \"odd\""}' ELSE '{}' END::jsonb || CASE WHEN t.often(0.15) THEN '{"queue": "narrow"}' ELSE '{}' END::jsonb
                      || CASE WHEN t.often(0.1) THEN '{"finalize": "t.echo"}' ELSE '{}' END::jsonb;
@@ -131,12 +139,12 @@ BEGIN
     before := (SELECT s.request_id FROM sas.step s WHERE s.run_id = h.run_id AND s.step_no = h.step_no AND s.element = h.element);
     aside := sas._write_replies(
         ARRAY[ROW(h.run_id, h.step_no, h.element, h.request_id, CASE what WHEN 'odd' THEN 'done' WHEN 'doubt' THEN 'transient' WHEN 'later' THEN 'hand_back' ELSE what END, 1,
-                  CASE WHEN what IN ('done', 'odd') THEN jsonb_build_object('status', 200, 'body', CASE what WHEN 'odd' THEN 'odd' ELSE h.step END) END,
+                  CASE WHEN what IN ('done', 'odd') THEN jsonb_build_object('status', 200, 'body', CASE WHEN h.key = 'none' THEN CASE WHEN good OR t.often(0.4) THEN 'over' ELSE 'going' END WHEN what = 'odd' THEN 'odd' ELSE h.step END) END,
                   CASE WHEN what IN ('transient', 'doubt', 'permanent') THEN sas._problem_object('http', what, NULL, NULL, h.run_id, h.step) END,
                   what = 'doubt', CASE what WHEN 'later' THEN interval '7 s' ELSE '0' END)::sas._reply],
         ARRAY(SELECT h.lease_id WHERE NOT EXISTS (SELECT FROM t.held x WHERE x.lease_id = h.lease_id)));
     -- a local step does its work with the reply or not at all; a remote one did it whether the reply counts or not
-    IF h.problem IS NULL AND (CASE WHEN local_ THEN what = 'done' AND before = h.request_id AND aside = '{}'
+    IF h.problem IS NULL AND coalesce(h.key <> 'none', true) AND (CASE WHEN local_ THEN what = 'done' AND before = h.request_id AND aside = '{}'
                                       AND EXISTS (SELECT FROM sas.step s WHERE s.run_id = h.run_id AND s.step_no = h.step_no AND s.element = h.element AND s.state IN ('succeeded', 'compensated'))
                                   ELSE what IN ('done', 'odd') OR what = 'doubt' AND t.often(0.5) END) THEN
         PERFORM t.note(h.run_id, h.step_no, h.element, h.undo);
@@ -244,6 +252,11 @@ BEGIN
     RETURN act;
 END $$;
 
+-- t.stands_in(version, step): is it a fallback?
+CREATE FUNCTION t.stands_in(version int, no int) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT coalesce((SELECT w.shape ? 'stands_in' FROM sas.workflow_step w WHERE w.version_id = $1 AND w.step_no = $2 AND NOT w.undo), false)
+$$;
+
 -- t.look(): what must hold at every moment; writes down what does not
 CREATE FUNCTION t.look(moment text) RETURNS void LANGUAGE sql AS $$
     INSERT INTO t.odd (what)
@@ -254,9 +267,10 @@ CREATE FUNCTION t.look(moment text) RETURNS void LANGUAGE sql AS $$
         SELECT count(*) AS n FROM (
             SELECT s.step_no, s.element FROM sas.step s
             WHERE s.run_id = r.run_id
-              AND CASE WHEN r.fate IS NULL THEN s.element = 0 AND s.state IN ('ready', 'running', 'suspended', 'failed')
+              -- what a fallback does is counted with the step that it stands in for
+              AND CASE WHEN r.fate IS NULL THEN s.element = 0 AND s.state IN ('ready', 'running', 'suspended', 'failed', 'compensating') AND NOT t.stands_in(r.version_id, s.step_no)
                        ELSE s.state IN ('ready', 'running', 'suspended') OR s.state = 'compensating' OR s.state = 'failed' AND s.waiting_kind = 'supervisor' END
-            UNION SELECT q.step_no, q.element FROM sas.ready q WHERE q.run_id = r.run_id AND (r.fate IS NOT NULL OR q.element = 0)
+            UNION SELECT q.step_no, q.element FROM sas.ready q WHERE q.run_id = r.run_id AND (r.fate IS NOT NULL OR q.element = 0 AND NOT t.stands_in(r.version_id, q.step_no))
             UNION SELECT d.step_no, d.element FROM sas.due d WHERE d.run_id = r.run_id AND d.kind = 'enter' AND r.fate IS NULL AND d.element = 0) o) x
     WHERE r.state NOT IN ('stopped', 'scheduled') AND x.n <> r.open_steps
       -- before a run that is paused while it is scheduled begins, its roots are counted already
@@ -285,7 +299,7 @@ CREATE FUNCTION t.look(moment text) RETURNS void LANGUAGE sql AS $$
     -- whoever holds nothing needs a message, a place in the queue, or an operator
     SELECT format('%s: run %s step %s[%s] is %s (%s) and nothing will move it', moment, s.run_id, s.step_no, s.element, s.state, coalesce(s.waiting_kind, '-'))
     FROM sas.step s JOIN sas.run r USING (run_id)
-    WHERE r.state NOT IN ('paused', 'stopped') AND (s.state IN ('ready', 'compensating') AND s.request_id IS NULL OR s.state = 'suspended' AND coalesce(s.waiting_kind, '') NOT IN ('elements', 'child', 'signal'))
+    WHERE r.state NOT IN ('paused', 'stopped') AND (s.state IN ('ready', 'compensating') AND s.request_id IS NULL OR s.state = 'suspended' AND coalesce(s.waiting_kind, '') NOT IN ('elements', 'child', 'signal', 'fallback'))
       AND NOT EXISTS (SELECT FROM sas.ready q WHERE q.run_id = s.run_id AND q.step_no = s.step_no AND q.element = s.element)
       AND NOT EXISTS (SELECT FROM sas.due d WHERE d.run_id = s.run_id AND d.step_no = s.step_no AND d.element = s.element)
       AND NOT EXISTS (SELECT FROM sas.run c WHERE c.parent_run_id = s.run_id AND c.parent_step_no = s.step_no AND c.parent_element = s.element AND (c.state <> 'stopped' OR EXISTS (SELECT FROM sas.due d WHERE d.run_id = c.run_id)))
@@ -302,21 +316,21 @@ CREATE FUNCTION t.audit() RETURNS void LANGUAGE sql AS $$
     SELECT format('place %s of agent %s is held', p.place, p.agent_id) FROM sas.place p WHERE p.request_id IS NOT NULL
     UNION ALL
     SELECT format('run %s has ended as %s, and step %s[%s] is %s', r.run_id, r.result, s.step_no, s.element, s.state)
-    FROM sas.run r JOIN sas.step s USING (run_id) WHERE r.result IN ('success', 'warning') AND s.state NOT IN ('succeeded', 'skipped')
+    FROM sas.run r JOIN sas.step s USING (run_id) WHERE r.result IN ('success', 'warning') AND s.state NOT IN ('succeeded', 'skipped') AND NOT t.stands_in(r.version_id, s.step_no)
     UNION ALL
     SELECT format('run %s has ended as %s, and %s of %s steps have a row', r.run_id, r.result, count(s.*), count(w.*))
     FROM sas.run r JOIN sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo
     LEFT JOIN sas.step s ON s.run_id = r.run_id AND s.step_no = w.step_no AND s.element = 0
-    WHERE r.result IN ('success', 'warning') GROUP BY r.run_id, r.result HAVING count(s.*) <> count(w.*)
+    WHERE r.result IN ('success', 'warning') AND NOT t.stands_in(r.version_id, w.step_no) GROUP BY r.run_id, r.result HAVING count(s.*) <> count(w.*)
     UNION ALL
     SELECT format('run %s has ended as %s, and what step %s[%s] (%s) did %s', r.run_id, r.result, s.step_no, s.element, s.state, CASE WHEN b.stands THEN 'stands' ELSE 'is undone' END)
     FROM sas.run r JOIN sas.step s USING (run_id) JOIN t.book b ON b.run_id = s.run_id AND b.step_no = s.step_no AND b.element = s.element
-    WHERE CASE WHEN r.result IN ('success', 'warning') OR r.fate = 'fail' THEN s.state = 'succeeded' AND NOT b.stands
+    WHERE CASE WHEN r.result IN ('success', 'warning') OR r.fate = 'fail' THEN s.state = 'succeeded' AND NOT b.stands AND NOT EXISTS (SELECT FROM sas.workflow_step f WHERE f.version_id = r.version_id AND f.step_no = s.step_no AND f.shape ? 'fallback')
                ELSE b.stands AND EXISTS (SELECT FROM sas.workflow_step u WHERE u.version_id = r.version_id AND u.step_no = s.step_no AND u.undo) END
     UNION ALL
     SELECT format('run %s: step %s[%s] succeeded, and the service knows nothing of it', r.run_id, s.step_no, s.element)
     FROM sas.run r JOIN sas.step s USING (run_id) JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo AND w.kind IN ('call', 'function', 'task') AND w.name <> 'finalize'
-    WHERE s.state = 'succeeded' AND (s.element > 0 OR NOT coalesce(w.shape ?| '{each,repeat}', false)) AND NOT EXISTS (SELECT FROM t.book b WHERE b.run_id = s.run_id AND b.step_no = s.step_no AND b.element = s.element)
+    WHERE s.state = 'succeeded' AND (s.element > 0 OR NOT coalesce(w.shape ?| '{each,repeat}', false)) AND NOT coalesce(w.shape ? 'fallback', false) AND NOT EXISTS (SELECT FROM t.book b WHERE b.run_id = s.run_id AND b.step_no = s.step_no AND b.element = s.element)
     UNION ALL
     SELECT format('run %s: step %s[%s] was undone after step %s[%s], which had ended before it', r.run_id, s.step_no, s.element, o.step_no, o.element)
     FROM sas.run r

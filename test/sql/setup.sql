@@ -42,7 +42,7 @@ CREATE FUNCTION t.at(instant timestamptz) RETURNS interval LANGUAGE sql STABLE A
 
 CREATE FUNCTION t.clean() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    TRUNCATE sas.run, sas.run_key, sas.run_after, sas.singleton, sas.run_place, sas.held_run, sas.queue_place, sas.step, sas.ready, sas.lease, sas.due, sas.item, sas.fan, sas.stage, sas.signal, sas.attempt, sas.task, sas.act, sas.alert, sas.reply, t.worker, t.held RESTART IDENTITY;
+    TRUNCATE sas.run, sas.run_key, sas.run_after, sas.singleton, sas.run_place, sas.held_run, sas.queue_place, sas.step, sas.ready, sas.lease, sas.due, sas.item, sas.fan, sas.stage, sas.undo_line, sas.signal, sas.attempt, sas.task, sas.act, sas.alert, sas.reply, t.worker, t.held RESTART IDENTITY;
     UPDATE sas.place SET request_id = NULL, lease_id = NULL;
     UPDATE sas.agent_health SET stale_replies = 0, breaker = 'closed', open_until = NULL;
     PERFORM t.set_clock(t.start());
@@ -186,7 +186,7 @@ $$;
 -- t.left_over(): what stands in the private tables when all runs have ended; nothing should
 CREATE FUNCTION t.left_over() RETURNS TABLE (what text, n bigint) LANGUAGE sql AS $$
     SELECT * FROM (SELECT 'ready', count(*) FROM sas.ready UNION ALL SELECT 'lease', count(*) FROM sas.lease UNION ALL SELECT 'due', count(*) FROM sas.due
-                   UNION ALL SELECT 'place', count(*) FROM sas.run_place UNION ALL SELECT 'queue place', count(*) FROM sas.queue_place UNION ALL SELECT 'singleton', count(*) FROM sas.singleton UNION ALL SELECT 'stage', count(*) FROM sas.stage
+                   UNION ALL SELECT 'place', count(*) FROM sas.run_place UNION ALL SELECT 'queue place', count(*) FROM sas.queue_place UNION ALL SELECT 'singleton', count(*) FROM sas.singleton UNION ALL SELECT 'stage', count(*) FROM sas.stage UNION ALL SELECT 'to undo', count(*) FROM sas.undo_line
                    UNION ALL SELECT 'open run', count(*) FROM sas.run WHERE run.state <> 'stopped'
                    UNION ALL SELECT 'open step', count(*) FROM sas.step WHERE step.state IN ('ready', 'running', 'suspended', 'compensating', 'waiting')) x (what, n)
     WHERE n > 0
