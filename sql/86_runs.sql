@@ -181,7 +181,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS 
 #variable_conflict use_column
 BEGIN
     IF num_nonnulls($6, $7, $9, $10) = 0 AND $12 = '{success,warning}' AND jsonb_typeof($3) = 'object' AND jsonb_typeof($11) = 'object' AND $5 BETWEEN -1000 AND 1000
-       AND coalesce($8 > '0', true) AND pg_column_size($3) <= sas._max_input_size() THEN
+       AND coalesce($8 > '0' AND $8 <= '10 years', true) AND pg_column_size($3) <= sas._max_input_size() THEN
         run_id := sas._submit_plain($1, $2, $3, $4, $5, $8, $11);
         created := true;
     END IF;
