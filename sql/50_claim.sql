@@ -68,19 +68,46 @@ CREATE FUNCTION sas._claim_calls(lanes int[], quantities int[], boot bigint, wor
 RETURNS TABLE (lease_id bigint, agent_id int, run_id bigint, step_no int, element int, step text, undo boolean, attempt int,
                request_id uuid, window_ms float8, trace uuid, idempotency_key text, request jsonb, policy jsonb, problem jsonb)
 LANGUAGE plpgsql AS $$
+#variable_conflict use_column
 DECLARE
     batch record;
-    staged boolean := EXISTS (SELECT FROM sas.stage);
+    c sas._claimed;
 BEGIN
     batch := sas._claim(lanes, quantities, boot, worker_id, locked_by);
+    BEGIN
+        RETURN QUERY SELECT * FROM sas._calls_wanted(batch.lease_id, batch.claimed);
+        RETURN;
+    EXCEPTION WHEN program_limit_exceeded OR internal_error OR out_of_memory THEN
+        NULL;  -- see sas._claim_functions
+    END;
+    FOREACH c IN ARRAY batch.claimed LOOP
+        BEGIN
+            RETURN QUERY SELECT * FROM sas._calls_wanted(batch.lease_id, ARRAY[c]);
+        EXCEPTION WHEN program_limit_exceeded OR internal_error OR out_of_memory THEN
+            RETURN QUERY
+            SELECT batch.lease_id, c.lane, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt, c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000, r.trace,
+                   sas._step_key(r.trace, w.name, c.element, c.undo), NULL::jsonb, jsonb_strip_nulls(jsonb_build_object('retry', w.retry)), jsonb_build_object('path', 'template', 'what', SQLERRM)
+            FROM sas.run r JOIN sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo WHERE r.run_id = c.run_id;
+        END;
+    END LOOP;
+END $$;
+
+-- sas._calls_wanted(under_lease, claimed): what is to be sent for these claimed steps. Not inlined: it returns nothing at all when it raises.
+CREATE FUNCTION sas._calls_wanted(under_lease bigint, claimed sas._claimed[])
+RETURNS TABLE (lease_id bigint, agent_id int, run_id bigint, step_no int, element int, step text, undo boolean, attempt int,
+               request_id uuid, window_ms float8, trace uuid, idempotency_key text, request jsonb, policy jsonb, problem jsonb)
+LANGUAGE plpgsql AS $$
+DECLARE
+    staged boolean := EXISTS (SELECT FROM sas.stage);
+BEGIN
     RETURN QUERY
-    SELECT batch.lease_id, c.lane, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt,
+    SELECT under_lease, c.lane, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt,
            c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000, r.trace,
            CASE WHEN k.started IS NULL THEN sas._step_key(r.trace, w.name, c.element, c.undo) END,
            coalesce(g.request, body.request),
            jsonb_strip_nulls(jsonb_build_object('retry', w.retry, 'expect', CASE WHEN k.started IS NULL THEN w.expect END)),
            body.problem
-    FROM unnest(batch.claimed) c
+    FROM unnest(claimed) c
     JOIN sas.run r ON r.run_id = c.run_id
     JOIN sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
     CROSS JOIN LATERAL (SELECT CASE WHEN w.shape ? 'poll' AND NOT c.undo
@@ -116,20 +143,48 @@ CREATE FUNCTION sas._claim_functions(quantity int, boot bigint, worker_id bigint
 RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element int, step text, undo boolean, attempt int, alone boolean,
                request_id uuid, window_ms float8, function text, input jsonb, problem jsonb, retry jsonb, judges boolean)
 LANGUAGE plpgsql AS $$
+#variable_conflict use_column
 DECLARE
     batch record;
+    c sas._claimed;
+BEGIN
+    batch := sas._claim(ARRAY[0], ARRAY[quantity], boot, worker_id, locked_by);
+    BEGIN
+        RETURN QUERY SELECT * FROM sas._functions_wanted(batch.lease_id, batch.claimed);
+        RETURN;
+    EXCEPTION WHEN program_limit_exceeded OR internal_error OR out_of_memory THEN
+        NULL;  -- what one of them is to be given is too large: the others must not wait for it
+    END;
+    FOREACH c IN ARRAY batch.claimed LOOP
+        BEGIN
+            RETURN QUERY SELECT * FROM sas._functions_wanted(batch.lease_id, ARRAY[c]);
+        EXCEPTION WHEN program_limit_exceeded OR internal_error OR out_of_memory THEN
+            RETURN QUERY
+            SELECT batch.lease_id, r.owner::oid, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt, c.alone, c.request_id,
+                   extract(epoch FROM c.complete_in)::float8 * 1000, coalesce(w.function, ''), NULL::jsonb, jsonb_build_object('path', 'template', 'what', SQLERRM), w.retry, false
+            FROM sas.run r JOIN sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo WHERE r.run_id = c.run_id;
+        END;
+    END LOOP;
+END $$;
+
+-- sas._functions_wanted(under_lease, claimed): the same with what middleware and stages make of it. Not inlined: it
+-- returns nothing at all when it raises.
+CREATE FUNCTION sas._functions_wanted(under_lease bigint, claimed sas._claimed[])
+RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element int, step text, undo boolean, attempt int, alone boolean,
+               request_id uuid, window_ms float8, function text, input jsonb, problem jsonb, retry jsonb, judges boolean)
+LANGUAGE plpgsql AS $$
+DECLARE
     staged boolean := EXISTS (SELECT FROM sas.stage);
     wrapped boolean := EXISTS (SELECT FROM sas.middleware m WHERE m.phase IN ('function', 'finalize'));
 BEGIN
-    batch := sas._claim(ARRAY[0], ARRAY[quantity], boot, worker_id, locked_by);
     IF NOT staged AND NOT wrapped THEN
-        RETURN QUERY SELECT * FROM sas._functions_of(batch.lease_id, batch.claimed);
+        RETURN QUERY SELECT * FROM sas._functions_of(under_lease, claimed);
         RETURN;
     END IF;
     RETURN QUERY
     SELECT q.lease_id, q.owner, q.run_id, q.step_no, q.element, q.step, q.undo, q.attempt, q.alone, q.request_id, q.window_ms,
            coalesce(g.function, m.wrapper, q.function), coalesce(g.input, m.input, q.input), coalesce(g.problem, q.problem), q.retry, q.judges
-    FROM sas._functions_of(batch.lease_id, batch.claimed) q
+    FROM sas._functions_of(under_lease, claimed) q
     LEFT JOIN LATERAL sas._staged_function(q.run_id, q.step_no, q.element, q.undo) g ON staged
     LEFT JOIN LATERAL sas._wrap(q.run_id, q.step, q.element, q.undo, q.function, q.input) m ON wrapped AND q.problem IS NULL AND g.function IS NULL;
 END $$;

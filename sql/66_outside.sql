@@ -103,6 +103,7 @@ DECLARE
     places int[];
     claimed sas._claimed[];
     held_under bigint;
+    one sas._claimed;
     r record;
     unfit sas._reply[];
     given int := 0;
@@ -185,15 +186,21 @@ BEGIN
         PERFORM sas._start_runs(array_agg(c.run_id)) FROM unnest(claimed) c WHERE c.from_state IN ('none', 'ready');
 
         unfit := '{}';
-        FOR r IN
-            SELECT c.*, w.name, v.trace, CASE WHEN w.input IS NULL THEN v.input ELSE body.result END AS asked, body.problem, t.checkpoint
-            FROM unnest(claimed) c
-            JOIN sas.run v ON v.run_id = c.run_id
-            JOIN sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
-            CROSS JOIN LATERAL (SELECT CASE WHEN w.input IS NOT NULL THEN sas._context(v, w, c.element) END AS root OFFSET 0) x
-            LEFT JOIN LATERAL sas._render(w.input, x.root) body ON w.input IS NOT NULL
-            LEFT JOIN sas.task t ON t.run_id = c.run_id AND t.step_no = c.step_no AND t.element = c.element AND t.undo = c.undo
-        LOOP
+        FOREACH one IN ARRAY claimed LOOP
+            BEGIN
+                SELECT c.*, w.name, v.trace, CASE WHEN w.input IS NULL THEN v.input ELSE body.result END AS asked, body.problem, t.checkpoint INTO r
+                FROM unnest(ARRAY[one]) c
+                JOIN sas.run v ON v.run_id = c.run_id
+                JOIN sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
+                CROSS JOIN LATERAL (SELECT CASE WHEN w.input IS NOT NULL THEN sas._context(v, w, c.element) END AS root OFFSET 0) x
+                LEFT JOIN LATERAL sas._render(w.input, x.root) body ON w.input IS NOT NULL
+                LEFT JOIN sas.task t ON t.run_id = c.run_id AND t.step_no = c.step_no AND t.element = c.element AND t.undo = c.undo;
+            EXCEPTION WHEN program_limit_exceeded OR internal_error OR out_of_memory THEN
+                -- too large: it fails, and holds up no other task
+                SELECT c.*, w.name, NULL::uuid AS trace, NULL::jsonb AS asked, jsonb_build_object('what', SQLERRM) AS problem, NULL::jsonb AS checkpoint INTO r
+                FROM unnest(ARRAY[one]) c
+                JOIN sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo;
+            END;
             IF r.problem IS NULL THEN
                 given := given + 1;
                 RETURN QUERY SELECT r.request_id, r.run_id, r.name, r.undo, sas._step_key(r.trace, r.name, r.element, r.undo), r.asked, r.checkpoint, now + r.complete_in;

@@ -114,3 +114,51 @@ SELECT run_id FROM sas.submit('outer', '{"n": 3, "l": ["x", "y"]}') \gset
 SELECT t.work();
 SELECT output FROM sas.runs WHERE run_id = :run_id;
 SELECT * FROM t.left_over();
+
+-- what a step is to be given is too large to be put together: it fails for good, and holds up nobody
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('heavy', '{"c": {"agent": "inventory", "call": {"body": "heavy"}}}', '{"on_failure": "fail"}') \g /dev/null
+SELECT t.workflow('light', '{"c": {"agent": "inventory", "call": {"body": "light"}}}', '{"finalize": "t.echo"}') \g /dev/null
+SELECT t.workflow('last', '{"f": {"function": "t.echo"}}') \g /dev/null
+SELECT w, run_id FROM unnest('{heavy,light,last}'::text[]) w CROSS JOIN LATERAL sas.submit(w) ORDER BY 2;
+BEGIN;
+-- as if it were: jsonb has a limit of 256 MB
+CREATE OR REPLACE FUNCTION sas._filled_request(template jsonb, root jsonb) RETURNS TABLE (request jsonb, problem jsonb) LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF template ->> 'body' = 'heavy' THEN
+        RAISE EXCEPTION 'total size of jsonb object elements exceeds the maximum' USING ERRCODE = 'program_limit_exceeded';
+    END IF;
+    request := template;
+    RETURN NEXT;
+END $$;
+CREATE OR REPLACE FUNCTION sas._finalizers(run_id bigint, version_id int, last text) RETURNS text LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RAISE EXCEPTION 'total size of jsonb object elements exceeds the maximum' USING ERRCODE = 'program_limit_exceeded';
+END $$;
+SELECT t.settle(), t.claim();
+SELECT step, run_id, asked IS NOT NULL AS asked, problem FROM t.held ORDER BY run_id;
+SELECT t.answer('c', 'permanent', for_run => 1), t.answer('c', for_run => 2), t.answer('f', output => '{}');
+SELECT run_id FROM sas.submit('last');
+SELECT t.settle(), t.claim();
+SELECT step, run_id, asked IS NOT NULL AS asked, problem FROM t.held ORDER BY run_id;
+SELECT t.answer('finalize', 'permanent'), t.answer('f', output => '{}'), t.settle();
+SELECT t.brief(n) FROM generate_series(1, 4) n;
+ROLLBACK;
+-- the same with a task
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('heavy_task', '{"c": {"agent": "robots", "task": {}, "input": "{{input.n}}"}}', '{"on_failure": "fail"}') \g /dev/null
+SELECT run_id FROM generate_series(1, 2) n CROSS JOIN LATERAL sas.submit('heavy_task', jsonb_build_object('n', n));
+BEGIN;
+CREATE OR REPLACE FUNCTION sas._context(r sas.run, w sas.workflow_step, element int) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF r.run_id = 1 THEN
+        RAISE EXCEPTION 'total size of jsonb object elements exceeds the maximum' USING ERRCODE = 'program_limit_exceeded';
+    END IF;
+    RETURN jsonb_build_object('input', r.input);
+END $$;
+SELECT t.settle();
+SELECT run_id, step, request FROM sas.claim('robots', 'r2', 2);
+SELECT t.settle();
+SELECT t.brief(n) FROM generate_series(1, 2) n;
+SELECT error ->> 'title' AS title, error ->> 'detail' AS detail FROM sas.steps WHERE run_id = 1;
+ROLLBACK;
