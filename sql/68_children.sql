@@ -40,12 +40,28 @@ LANGUAGE sql STABLE AS $$
     SELECT w.shape ->> 'workflow' FROM sas.run r JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = parent_no AND NOT w.undo WHERE r.run_id = parent_id
 $$;
 
+-- How many runs may stand in a row, each a child of the one before.
+CREATE FUNCTION sas._child_levels() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 100 $$;
+
 -- sas._submit_children(...): null, or why they could not be submitted. plans: what their plan function returned for each.
 CREATE FUNCTION sas._submit_children(parent_id bigint, parent_no int, parent_elements int[], inputs jsonb[], plans jsonb[] DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
     p record;
+    levels int;
+    doomed boolean;
 BEGIN
+    WITH RECURSIVE above AS (
+        SELECT r.run_id, r.parent_run_id, r.fate FROM sas.run r WHERE r.run_id = parent_id
+        UNION ALL
+        SELECT r.run_id, r.parent_run_id, r.fate FROM above a JOIN sas.run r ON r.run_id = a.parent_run_id)
+    SELECT count(*), bool_or(a.fate IS NOT NULL) INTO levels, doomed FROM above a;
+    -- workflows that start each other without an end would grow faster than a cancel could follow them down
+    IF doomed THEN
+        RETURN 'a run above it cannot go on';
+    ELSIF levels >= sas._child_levels() THEN
+        RETURN format('child runs go no deeper than %s levels', sas._child_levels());
+    END IF;
     -- what the levels above said adds up, and may be more than one submit may say
     SELECT r.owner, least(greatest(r.priority, -1000), 1000) AS priority, r.labels, greatest(r.deadline - sas._now(), interval '1 s') AS time_left INTO p FROM sas.run r WHERE r.run_id = parent_id;
     PERFORM sas._submit_runs(p.owner::oid, sas._child_workflow(parent_id, parent_no), inputs, NULL, p.priority, NULL, NULL, p.time_left, NULL, NULL, p.labels, parent_id, parent_no, parent_elements, plans => plans);
@@ -55,6 +71,9 @@ BEGIN
     LEFT JOIN LATERAL (SELECT x.state FROM sas.step x WHERE x.run_id = parent_id AND x.step_no = parent_no AND x.element = e OFFSET 0) s ON true;
     RETURN NULL;
 EXCEPTION WHEN OTHERS THEN
+    IF left(SQLSTATE, 2) IN ('40', '53', '57') OR SQLSTATE = '55P03' THEN
+        RAISE;  -- that is about the moment, not about the child
+    END IF;
     RETURN SQLERRM;
 END $$;
 

@@ -162,3 +162,19 @@ SELECT t.settle();
 SELECT t.brief(n) FROM generate_series(1, 2) n;
 SELECT error ->> 'title' AS title, error ->> 'detail' AS detail FROM sas.steps WHERE run_id = 1;
 ROLLBACK;
+
+-- workflows that start each other come to an end, and a cancel catches up with them
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('mirror', '{"a": {"agent": "inventory", "call": {}}}') \g /dev/null
+SELECT t.workflow('mirror', '{"a": {"workflow": "mirror"}}') \g /dev/null
+SELECT run_id FROM sas.submit('mirror');
+SELECT t.work();
+SELECT count(*) AS runs, count(*) FILTER (WHERE state = 'stopped' AND result = 'error') AS failed, max(error ->> 'detail') FILTER (WHERE run_id = 100) AS why FROM sas.runs;
+SELECT * FROM t.left_over();
+SELECT t.clean() \g /dev/null
+SELECT run_id FROM sas.submit('mirror');
+SELECT count(*) AS ticks FROM generate_series(1, 20), LATERAL sas._scheduler_tick(10);
+SELECT changed, state FROM sas.cancel(1);
+SELECT t.work();
+SELECT count(*) < 30 AS soon, count(*) FILTER (WHERE result IN ('cancelled', 'error')) = count(*) AS ended FROM sas.runs;
+SELECT * FROM t.left_over();
