@@ -6,7 +6,7 @@
 -- sas.ready.
 
 CREATE TABLE sas.transition (
-    subject text NOT NULL CHECK (subject IN ('run', 'step')),
+    subject text NOT NULL CHECK (subject IN ('run', 'step', 'watch')),
     from_state text NOT NULL,
     to_state text NOT NULL,
     comment text NOT NULL,

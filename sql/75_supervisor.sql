@@ -24,9 +24,12 @@ CREATE FUNCTION sas._supervisor_tick(boot bigint, live bigint[], newest bigint, 
 LANGUAGE plpgsql AS $$
 DECLARE
     leases int;
+    watched record;
 BEGIN
     SELECT o.leases, o.stuck INTO leases, stuck FROM sas._take_back(boot, live, newest, quantity) o;
-    worked := leases + sas._decide(quantity) + sas._leave_closed_doors(quantity);
+    SELECT * INTO watched FROM sas._supervise_watches(boot, live, newest);
+    worked := leases + sas._decide(quantity) + sas._leave_closed_doors(quantity) + watched.worked;
+    stuck := stuck || watched.stuck;
     -- one alert while it lasts: nothing is written as long as it is open
     PERFORM sas._alert('worker-slots', 'worker slots', format('%s workers find no free process slot; see max_worker_processes', l.slots_missing))
     FROM sas._launcher_state() l
@@ -36,7 +39,7 @@ BEGIN
         PERFORM sas._ring(ARRAY(SELECT a.lane FROM (SELECT 0 AS lane UNION ALL SELECT agent_id FROM sas.agent WHERE enabled AND kind = 'http') a
                                 WHERE EXISTS (SELECT FROM sas.ready q WHERE q.lane = a.lane)), false, false, '{}');
     END IF;
-    next_due := least(sas._next_due('v'), (SELECT l.next_by FROM sas.lease l ORDER BY l.next_by LIMIT 1));
+    next_due := least(sas._next_due('v'), watched.next_due, (SELECT l.next_by FROM sas.lease l ORDER BY l.next_by LIMIT 1));
 END $$;
 
 -- sas._take_back(...): steps whose worker is gone, or whose complete-by has

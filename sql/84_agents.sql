@@ -60,10 +60,11 @@ BEGIN
     UNION ALL SELECT * FROM sas._check_span(a.breaker -> 'window', '/breaker/window')
     UNION ALL SELECT * FROM sas._check_span(a.breaker -> 'open_for', '/breaker/open_for')
     UNION ALL SELECT * FROM sas._check_boolean(a.breaker -> 'off', '/breaker/off')
-    UNION ALL SELECT * FROM sas._check_keys(a.options, '/options', '{follow_redirects,http_version,max_response,connect_timeout,ca_file,cert,proxy,query}', '{sign,oauth2}')
+    UNION ALL SELECT * FROM sas._check_keys(a.options, '/options', '{follow_redirects,http_version,max_response,max_streams,connect_timeout,ca_file,cert,proxy,query}', '{sign,oauth2}')
     UNION ALL SELECT * FROM sas._check_boolean(a.options -> 'follow_redirects', '/options/follow_redirects')
     UNION ALL SELECT * FROM sas._check_choice(a.options -> 'http_version', '/options/http_version', '{1.1,2}')
     UNION ALL SELECT * FROM sas._check_span(a.options -> 'connect_timeout', '/options/connect_timeout')
+    UNION ALL SELECT * FROM sas._check_number(a.options -> 'max_streams', '/options/max_streams', 0, 1000000)
     UNION ALL SELECT '/options/max_response', 'max_response is not a size', 'Write a size with a unit, such as "8 MB".', '22023'
               WHERE a.options ? 'max_response' AND sas._size(a.options ->> 'max_response') IS NULL
     UNION ALL SELECT '/options/' || k, format('%s must be a string', k), 'Write it as a string.', '22023'
@@ -196,6 +197,11 @@ BEGIN
     IF FOUND THEN
         RAISE EXCEPTION 'agent "%" is in use', name
             USING ERRCODE = 'dependent_objects_still_exist', DETAIL = format('Workflow "%s", or an open run of it, uses it.', used), HINT = 'Change or drop the workflow, and let its runs end, first.';
+    END IF;
+    SELECT d.name INTO used FROM sas.watcher d WHERE d.lane = a.agent_id LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'agent "%" is in use', name
+            USING ERRCODE = 'dependent_objects_still_exist', DETAIL = format('Watcher "%s" uses it.', used), HINT = 'Drop the watcher first.';
     END IF;
     UPDATE sas.agent SET dropped_at = sas._now(), enabled = false WHERE agent.agent_id = a.agent_id;
     DELETE FROM sas.place p WHERE p.agent_id = a.agent_id;

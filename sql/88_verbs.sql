@@ -202,3 +202,63 @@ COMMENT ON FUNCTION sas.heartbeat IS 'Extends the lease of a claimed task and ke
 CREATE FUNCTION sas.hand_back(request_id uuid) RETURNS boolean
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.hand_back IS 'Gives a claimed task back for others, without counting a failure; its checkpoint stays. False: it is held no more.';
+
+-- infinite tasks
+
+CREATE FUNCTION sas.create_watcher(name text, definition jsonb) RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.create_watcher IS 'Creates a watcher, the definition of infinite tasks, or replaces the one of that name: what is written holds for all its tasks, which keep their cursors.';
+
+CREATE FUNCTION sas.drop_watcher(name text) RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.drop_watcher IS 'Drops a watcher whose tasks are all deleted.';
+
+CREATE FUNCTION sas.watch(watcher text, key text, input jsonb DEFAULT '{}', cursor jsonb DEFAULT NULL, adopt boolean DEFAULT false, OUT watch_id bigint, OUT created boolean)
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.watch IS 'Starts one infinite task of a watcher, in the transaction of the caller; it runs until it is told to stop. cursor: since where, in place of what the watcher says. adopt: a task that has the key already is taken for it. Use it in FROM.';
+
+CREATE FUNCTION sas.unwatch(watcher text, keys text[], discard boolean DEFAULT false) RETURNS TABLE (key text, changed boolean, state text, refused text)
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.unwatch IS 'Asks tasks to stop: their host ends them, what they have taken in is brought to its target, then they are deleted. discard: it is thrown away. Returns each key with what was done, or why not.';
+
+CREATE FUNCTION sas.pause_watch(watcher text, keys text[]) RETURNS TABLE (key text, changed boolean, state text, refused text)
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.pause_watch IS 'Pauses tasks: their host ends them, and nothing more is brought to their targets until they are resumed, at the same cursor.';
+
+CREATE FUNCTION sas.resume_watch(watcher text, keys text[]) RETURNS TABLE (key text, changed boolean, state text, refused text)
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.resume_watch IS 'Lets tasks that are paused or have failed go on; their failures are forgotten.';
+
+CREATE FUNCTION sas.rebalance() RETURNS int
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.rebalance IS 'Asks nodes that host more than their share of infinite tasks to give some back, for nodes that host less. Returns how many tasks are to move.';
+
+-- outside nodes
+
+CREATE FUNCTION sas.register_node(name text, capacity int, agents text[], version text DEFAULT NULL, lease interval DEFAULT '30 s', by_connection boolean DEFAULT true) RETURNS bigint
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.register_node IS 'Makes the calling program a node that hosts tasks of external agents, and returns its id; commit before going on. It has ended when this session ends (unless by_connection is false), when it is silent for longer than lease, and when its name is registered anew.';
+
+CREATE FUNCTION sas.claim_watchers(node_id bigint, quantity int) RETURNS TABLE (watch_id bigint, epoch bigint, watcher text, key text, input jsonb, request jsonb, cursor jsonb)
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.claim_watchers IS 'Takes infinite tasks to host, at most quantity and the node''s share; commit before beginning. LISTEN sas_watch_<agent> tells when there are some, and when heartbeat_node has news.';
+
+CREATE FUNCTION sas.heartbeat_node(node_id bigint) RETURNS TABLE (watch_id bigint, epoch bigint, news text, request jsonb, cursor jsonb)
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.heartbeat_node IS 'Extends the lease of a node, and tells what is new: stop (end the task and release it), reload (it has another request now), room (append again), lost (end it, it is held no more; without a watch_id: the node has ended, end all).';
+
+CREATE FUNCTION sas.append_items(watch_id bigint, epoch bigint, items jsonb, cursor jsonb DEFAULT NULL) RETURNS text
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.append_items IS 'Takes in items of a hosted task, an array in order, together with the cursor behind them. go; stop: taken, end the task and release it; full: not taken, try again when there is room; lost: not taken, end the task.';
+
+CREATE FUNCTION sas.fail_watch(watch_id bigint, epoch bigint, error text) RETURNS TABLE (answer text, pause interval)
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.fail_watch IS 'Says that a hosted task has failed. retry: begin it anew after the pause; failed: its retries are used up, it is hosted no more; stop: release it; lost: it is held no more.';
+
+CREATE FUNCTION sas.release_watches(node_id bigint, watch_ids bigint[]) RETURNS int
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.release_watches IS 'Says that the node has ended these tasks: those that were to stop are deleted, others wait for a node again. Returns how many it still held.';
+
+CREATE FUNCTION sas.leave_node(node_id bigint) RETURNS boolean
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.leave_node IS 'Says good-bye: the node has ended all its tasks, and others may have them. False: it had ended already.';

@@ -207,9 +207,44 @@ FROM sas.act h JOIN sas.run r ON r.run_id = h.run_id
 WHERE (SELECT sas._sees_all()) OR pg_has_role(current_user, r.owner, 'MEMBER');
 COMMENT ON VIEW sas.history IS 'What operators did to runs: who, when, which verb.';
 
+CREATE VIEW sas.watchers WITH (security_barrier) AS
+SELECT d.name AS watcher, d.kind, a.name AS agent, pg_get_userbyid(d.owner) AS owner, d.definition,
+       (SELECT count(*) FROM sas.watch w WHERE w.watcher_id = d.watcher_id AND w.state <> 'deleted') AS watches, d.created_at, d.changed_at
+FROM sas.watcher d LEFT JOIN sas.agent a ON a.agent_id = d.lane
+WHERE pg_has_role(current_user, d.owner, 'MEMBER') OR (SELECT sas._sees_all());
+COMMENT ON VIEW sas.watchers IS 'Definitions of infinite tasks, and how many tasks of each there are.';
+
+CREATE VIEW sas.watches WITH (security_barrier) AS
+SELECT w.watch_id, d.name AS watcher, w.key, w.state, n.name AS node, h.node_id, w.since, w.restarts, g.items, f.items - g.items AS waiting, f.last_item_at,
+       CASE WHEN e.of_host THEN f.failures ELSE g.failures END AS failures,
+       CASE WHEN p.sees THEN e.error ELSE e.error - 'detail' END AS last_error, CASE WHEN e.of_host THEN f.last_error_at ELSE g.last_error_at END AS last_error_at,
+       CASE WHEN w.state IN ('created', 'processing', 'on_deleting') THEN CASE WHEN e.of_host THEN f.retry_at ELSE g.retry_at END END AS retry_at,
+       CASE WHEN p.sees THEN f.cursor END AS cursor, CASE WHEN p.sees THEN w.input END AS input, pg_get_userbyid(w.owner) AS owner, w.epoch, w.moving, w.created_at, w.changed_at
+FROM sas.watch w
+JOIN sas.watcher d USING (watcher_id)
+JOIN sas.watch_flow f USING (watch_id)
+JOIN sas.watch_done g USING (watch_id)
+LEFT JOIN sas.watch_held h USING (watch_id)
+LEFT JOIN sas.node n ON n.node_id = h.node_id
+CROSS JOIN LATERAL (SELECT sas._sees_payload(w.owner) AS sees OFFSET 0) p
+CROSS JOIN LATERAL (SELECT x.of_host, CASE WHEN x.of_host THEN f.last_error ELSE g.last_error END AS error
+                    FROM (SELECT coalesce(f.last_error_at, '-infinity') >= coalesce(g.last_error_at, '-infinity') AS of_host) x OFFSET 0) e
+WHERE p.sees OR (SELECT sas._sees_all());
+COMMENT ON VIEW sas.watches IS 'Infinite tasks: state, the node that hosts them and since when, how often they were given to another, how many items were brought to their target and how many wait, last error and cursor.';
+COMMENT ON COLUMN sas.watches.failures IS 'One after the other, of what failed last: taking items in, or bringing them to their target';
+
+CREATE VIEW sas.nodes WITH (security_barrier) AS
+SELECT n.node_id, n.name, n.kind, n.version, n.capacity, x.watches, greatest(0, n.capacity - x.watches) AS free,
+       ARRAY(SELECT a.name FROM sas.agent a WHERE a.agent_id = ANY (n.lanes) ORDER BY a.name) AS agents,
+       n.pid, n.created_at, n.modified_at, n.lease_until, n.ended_at IS NOT NULL AS is_deleted, n.ended_at, n.ended_for
+FROM sas.node n
+CROSS JOIN LATERAL (SELECT count(*) AS watches FROM sas.watch_held h WHERE h.node_id = n.node_id) x
+WHERE (SELECT sas._sees_all()) OR n.role IS NULL OR pg_has_role(current_user, n.role, 'MEMBER');
+COMMENT ON VIEW sas.nodes IS 'Processes that host infinite tasks: workers of this server and outside programs, with what they can host and do. Those that have ended stay for a day, or until their name comes back.';
+
 CREATE VIEW sas.transitions AS
 SELECT t.subject, t.from_state, t.to_state, t.comment FROM sas.transition t;
-COMMENT ON VIEW sas.transitions IS 'Which state may follow which, for runs and steps, and why.';
+COMMENT ON VIEW sas.transitions IS 'Which state may follow which, for runs, steps and infinite tasks, and why.';
 
 CREATE VIEW sas.subscriptions WITH (security_barrier) AS
 SELECT w.name AS workflow, t.name AS to_workflow, s.input, pg_get_userbyid(s.created_by) AS created_by, s.created_at

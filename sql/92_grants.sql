@@ -5,16 +5,16 @@
 CREATE FUNCTION sas._grant_usage(caller oid, role regrole, level text, agent text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
 DECLARE
-    looking text := 'sas.transitions, sas.settings, sas.agents, sas.workers, sas.alerts, sas.workflows, sas.runs, sas.steps, sas.attempts, sas.history, sas.hook_runs, sas.middlewares, sas.subscriptions, sas.run_details, sas.queues';
+    looking text := 'sas.transitions, sas.settings, sas.agents, sas.workers, sas.alerts, sas.workflows, sas.runs, sas.steps, sas.attempts, sas.history, sas.hook_runs, sas.middlewares, sas.subscriptions, sas.run_details, sas.queues, sas.watchers, sas.watches, sas.nodes';
     verbs text[];
     f regprocedure;
 BEGIN
     verbs := CASE level
         WHEN 'monitor' THEN '{health}'
-        WHEN 'user' THEN '{health,create_workflow,validate_workflow,drop_workflow,grant_workflow,revoke_workflow,subscribe,unsubscribe,submit,submit_batch,signal,signal_token,wait,read_replies,pause,resume,retry,cancel,pause_workflow,resume_workflow}'
-        WHEN 'operator' THEN '{health,validate_workflow,wait,signal,pause,resume,retry,cancel,acknowledge,reset_agent,pause_workflow,resume_workflow,pause_queue,resume_queue}'
-        WHEN 'admin' THEN '{health,create_workflow,validate_workflow,drop_workflow,grant_workflow,revoke_workflow,subscribe,unsubscribe,submit,submit_batch,signal,signal_token,wait,read_replies,pause,resume,retry,cancel,acknowledge,reset_agent,pause_workflow,resume_workflow,pause_queue,resume_queue,create_queue,alter_queue,drop_queue,create_agent,alter_agent,drop_agent,set_secret,drop_secret,worker_restart,grant_usage,create_middleware,drop_middleware,claim,complete,fail,heartbeat,hand_back}'
-        WHEN 'worker' THEN '{claim,complete,fail,heartbeat,hand_back}'
+        WHEN 'user' THEN '{health,create_workflow,validate_workflow,drop_workflow,grant_workflow,revoke_workflow,subscribe,unsubscribe,submit,submit_batch,signal,signal_token,wait,read_replies,pause,resume,retry,cancel,pause_workflow,resume_workflow,create_watcher,drop_watcher,watch,unwatch,pause_watch,resume_watch}'
+        WHEN 'operator' THEN '{health,validate_workflow,wait,signal,pause,resume,retry,cancel,acknowledge,reset_agent,pause_workflow,resume_workflow,pause_queue,resume_queue,unwatch,pause_watch,resume_watch,rebalance}'
+        WHEN 'admin' THEN '{health,create_workflow,validate_workflow,drop_workflow,grant_workflow,revoke_workflow,subscribe,unsubscribe,submit,submit_batch,signal,signal_token,wait,read_replies,pause,resume,retry,cancel,acknowledge,reset_agent,pause_workflow,resume_workflow,pause_queue,resume_queue,create_queue,alter_queue,drop_queue,create_agent,alter_agent,drop_agent,set_secret,drop_secret,worker_restart,grant_usage,create_middleware,drop_middleware,claim,complete,fail,heartbeat,hand_back,create_watcher,drop_watcher,watch,unwatch,pause_watch,resume_watch,rebalance,register_node,claim_watchers,heartbeat_node,append_items,fail_watch,release_watches,leave_node}'
+        WHEN 'worker' THEN '{claim,complete,fail,heartbeat,hand_back,register_node,claim_watchers,heartbeat_node,append_items,fail_watch,release_watches,leave_node}'
         END::text[];
     IF verbs IS NULL THEN
         RAISE EXCEPTION '"%" is not a level', level USING ERRCODE = 'invalid_parameter_value', HINT = 'The levels are admin, operator, user, monitor and worker.';

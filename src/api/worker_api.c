@@ -216,3 +216,30 @@ sas_api_due_by(PG_FUNCTION_ARGS)
 	sas_bell_mark_due(PG_GETARG_TIMESTAMPTZ(0));
 	PG_RETURN_VOID();
 }
+
+PG_FUNCTION_INFO_V1(sas_api_ring_watches);
+PG_FUNCTION_INFO_V1(sas_api_watch_window);
+
+/* sas._ring_watches(): at commit, every host of infinite tasks in this database looks. */
+Datum
+sas_api_ring_watches(PG_FUNCTION_ARGS)
+{
+	sas_bell_mark_watches();
+	PG_RETURN_VOID();
+}
+
+Datum
+sas_api_watch_window(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT32(sas_watch_window);
+}
+
+PG_FUNCTION_INFO_V1(sas_api_tell_departure);
+
+/* sas._tell_departure(): the supervisor is rung when this session ends. */
+Datum
+sas_api_tell_departure(PG_FUNCTION_ARGS)
+{
+	sas_bell_tell_departure();
+	PG_RETURN_VOID();
+}

@@ -26,6 +26,8 @@ int			sas_priority_step = 3600;
 int			sas_max_definition_size = 1024 * 1024;
 int			sas_max_input_size = 1024 * 1024;
 int			sas_max_steps = 10000;
+int			sas_watch_slots = 10000;
+int			sas_watch_window = 10000;
 
 typedef struct SasIntSetting
 {
@@ -64,6 +66,10 @@ static const SasIntSetting int_settings[] = {
 		NULL, &sas_max_input_size, 1024, 512 * 1024 * 1024, GUC_UNIT_BYTE},
 	{"sas.max_steps", "Largest number of steps of one run.",
 		NULL, &sas_max_steps, 1, 1000000, 0},
+	{"sas.watch_slots", "Number of infinite tasks that one worker hosts.",
+		"It holds for workers that start from then on. 0: it hosts none.", &sas_watch_slots, 0, 1000000, 0},
+	{"sas.watch_window", "Number of items of one infinite task that may wait for their target.",
+		"A host that has taken in so many takes in no more until there is room.", &sas_watch_window, 1, 10000000, 0},
 };
 
 static bool

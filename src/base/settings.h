@@ -22,6 +22,8 @@ extern int	sas_priority_step;	/* s */
 extern int	sas_max_definition_size;	/* bytes */
 extern int	sas_max_input_size; /* bytes */
 extern int	sas_max_steps;
+extern int	sas_watch_slots;
+extern int	sas_watch_window;	/* items */
 
 extern void sas_settings_define(void);
 

@@ -41,6 +41,21 @@ extern void sas_bell_supervisor_sleeps_until(TimestampTz at);
 extern void sas_bell_mark_agents(void);
 extern uint32 sas_bell_agents_version(void);
 
+/*
+ * At commit: hosts of infinite tasks should look (a task waits for a node, or
+ * there is news about one).  The version is counted up before the agent and
+ * function workers are rung.
+ */
+extern void sas_bell_mark_watches(void);
+extern uint32 sas_bell_watches_version(void);
+
+/*
+ * When this session ends, however that is, the supervisor is rung; departures
+ * counts such ends in all databases.
+ */
+extern void sas_bell_tell_departure(void);
+extern uint32 sas_bell_departures(void);
+
 /* At commit: the callers of sas.wait() for this run. */
 extern void sas_bell_mark_run(int64 run_id);
 

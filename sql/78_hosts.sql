@@ -1,0 +1,357 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Hosts: what the processes that host infinite tasks call, in batches: agent
+-- workers for streams and polls, function workers for functions, and the verbs
+-- of outside programs. The fence is the row in sas.watch_held: a host writes
+-- for a task as long as that row names it, in that epoch. Before it is taken
+-- away, the row in sas.watch_flow is locked, which every write locks too.
+
+-- sas._register_node(kind, name, capacity, boot, worker_id): a worker of this server is born as a node. Returns its id.
+-- What earlier lives have left under that name, or has ended long ago, is forgotten.
+CREATE FUNCTION sas._register_node(kind text, name text, capacity int, boot bigint, worker_id bigint) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    id bigint;
+BEGIN
+    PERFORM sas._forget_nodes(name);
+    INSERT INTO sas.node AS n (name, kind, version, capacity, boot, worker_id, pid, by_connection, created_at, modified_at)
+    VALUES ($2, $1, (SELECT e.extversion FROM pg_extension e WHERE e.extname = 'sas'), $3, $4, $5, pg_backend_pid(), false, sas._now(), sas._now())
+    RETURNING n.node_id INTO id;
+    RETURN id;
+END $$;
+
+-- sas._forget_nodes(name): rows of nodes that have ended: of that name, or more than a day ago.
+CREATE FUNCTION sas._forget_nodes(of_name text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM sas.node n
+    WHERE n.node_id = ANY (ARRAY(
+        SELECT o.node_id FROM sas.node o
+        WHERE o.ended_at IS NOT NULL AND (o.name = of_name OR o.ended_at < sas._now() - interval '1 day')
+          AND NOT EXISTS (SELECT FROM sas.watch_held h WHERE h.node_id = o.node_id)
+        FOR UPDATE SKIP LOCKED));
+END $$;
+
+-- sas._share(n): how many more tasks this node is to take so that all nodes of its kind are full to the same degree:
+-- what they hold and what waits, by capacity.
+CREATE FUNCTION sas._share(n sas.node, among int[]) RETURNS int
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    mine bigint := (SELECT count(*) FROM sas.watch_held h WHERE h.node_id = n.node_id);
+    capacities bigint;
+    held bigint;
+    waiting bigint;
+BEGIN
+    SELECT sum(p.capacity), sum(x.held) INTO capacities, held
+    FROM sas.node p
+    CROSS JOIN LATERAL (SELECT count(*) AS held FROM sas.watch_held h WHERE h.node_id = p.node_id) x
+    WHERE p.kind = n.kind AND p.ended_at IS NULL AND (n.lanes IS NULL OR p.lanes && n.lanes);
+    SELECT count(*) INTO waiting FROM sas.watch_wait q WHERE q.lane = ANY (among) AND q.due_at <= sas._now();
+    RETURN greatest(0, ceil((held + waiting)::numeric * n.capacity / nullif(capacities, 0)) - mine);
+END $$;
+
+-- sas._lanes_of(n): whose tasks this node may take now: per lane how many; null for any number.
+CREATE FUNCTION sas._lanes_of(n sas.node) RETURNS TABLE (lane int, room bigint)
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF n.kind = 'function' THEN
+        RETURN QUERY SELECT 0, NULL::bigint;
+    ELSE
+        RETURN QUERY
+        SELECT a.agent_id,
+               CASE WHEN a.kind = 'http' THEN greatest(0, sas._max_streams(a.options) - (SELECT count(*) FROM sas.watch_held h WHERE h.lane = a.agent_id)) END
+        FROM sas.agent a
+        WHERE a.enabled AND a.dropped_at IS NULL
+          AND CASE n.kind WHEN 'agent' THEN a.kind = 'http' ELSE a.agent_id = ANY (n.lanes) END
+          AND EXISTS (SELECT FROM sas.watch_wait q WHERE q.lane = a.agent_id);
+    END IF;
+END $$;
+
+-- sas._max_streams(options): how many streams and polls of an agent all nodes together host.
+CREATE FUNCTION sas._max_streams(options jsonb) RETURNS int
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce((options ->> 'max_streams')::int, 10000)
+$$;
+
+-- sas._take_watches(n, quantity): tasks go from those that wait to this node, at most quantity, its free places and its
+-- share; what others have left for two seconds is nobody's share. Nothing is waited for. Returns which.
+CREATE FUNCTION sas._take_watches(n sas.node, quantity int) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    now timestamptz := sas._now();
+    lanes int[];
+    rooms bigint[];
+    places bigint;
+    share int;
+    ids bigint[];
+    left_over boolean;
+BEGIN
+    SELECT array_agg(l.lane), array_agg(l.room) INTO lanes, rooms FROM sas._lanes_of(n) l WHERE l.room IS NULL OR l.room > 0;
+    IF lanes IS NULL OR NOT EXISTS (SELECT FROM unnest(lanes) l WHERE EXISTS (SELECT FROM sas.watch_wait q WHERE q.lane = l AND q.due_at <= now)) THEN
+        RETURN '{}';
+    END IF;
+    places := greatest(0, least(quantity, n.capacity - (SELECT count(*) FROM sas.watch_held h WHERE h.node_id = n.node_id)));
+    share := sas._share(n, lanes);
+
+    WITH first AS (
+        SELECT q.watch_id, q.due_at
+        FROM unnest(lanes, rooms) AS l (lane, room),
+             LATERAL (SELECT x.watch_id, x.due_at FROM sas.watch_wait x
+                      WHERE x.lane = l.lane AND x.due_at <= now ORDER BY x.due_at LIMIT least(l.room, places) FOR UPDATE SKIP LOCKED) q),
+    fair AS (
+        SELECT f.watch_id, f.due_at, row_number() OVER (ORDER BY f.due_at, f.watch_id) AS nth FROM first f)
+    SELECT coalesce(array_agg(f.watch_id ORDER BY f.nth), '{}') INTO ids
+    FROM fair f WHERE f.nth <= places AND (f.nth <= share OR f.due_at <= now - interval '2 s');
+    ids := sas._lock_watches(ids);
+    IF cardinality(ids) > 0 THEN
+        DELETE FROM sas.watch_wait q WHERE q.watch_id = ANY (ids);
+        PERFORM sas._move_watches(ids, array_fill('created'::text, ARRAY[cardinality(ids)]), array_fill('processing'::text, ARRAY[cardinality(ids)]));
+        INSERT INTO sas.watch_held (watch_id, node_id, lane, epoch, change)
+        SELECT w.watch_id, n.node_id, d.lane, w.epoch, d.change FROM sas.watch w JOIN sas.watcher d USING (watcher_id) WHERE w.watch_id = ANY (ids);
+    END IF;
+    SELECT EXISTS (SELECT FROM unnest(lanes) l WHERE EXISTS (SELECT FROM sas.watch_wait q WHERE q.lane = l AND q.due_at <= now AND NOT q.watch_id = ANY (ids))) INTO left_over;
+    IF left_over AND cardinality(ids) < quantity THEN
+        PERFORM sas._due_by(now + interval '2 s');
+    END IF;
+    RETURN ids;
+END $$;
+
+-- sas._room_of(f, d): how many more items may wait in the inbox of a task; 16 MB are full, too.
+CREATE FUNCTION sas._room_of(f sas.watch_flow, g sas.watch_done) RETURNS int
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN f.bytes - g.bytes > 16 * 1024 * 1024 THEN 0 ELSE greatest(0, sas._watch_window() - (f.items - g.items))::int END
+$$;
+
+-- sas._watch_context(...): the root that the templates of a watcher start from.
+CREATE FUNCTION sas._watch_context(watcher text, key text, input jsonb, cursor jsonb) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT jsonb_build_object('watcher', watcher, 'key', key, 'input', input, 'cursor', coalesce(cursor, 'null'))
+$$;
+
+-- sas._compose_watches(ids): what a host is told of tasks that it hosts. request is null when its templates cannot be
+-- filled in: problem says why.
+CREATE FUNCTION sas._compose_watches(ids bigint[])
+RETURNS TABLE (watch_id bigint, epoch bigint, agent_id int, kind text, request jsonb, cursor jsonb, digest text, room int, wait_ms float8, problem jsonb)
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN QUERY
+    SELECT w.watch_id, h.epoch, h.lane, d.kind,
+           CASE WHEN body.problem IS NULL AND path.problem IS NULL
+                THEN body.result || CASE WHEN d.kind IN ('stream', 'poll') THEN jsonb_build_object('path', path.result) ELSE '{}' END END,
+           f.cursor, f.digest, sas._room_of(f, g), greatest(0, extract(epoch FROM f.retry_at - sas._now())::float8 * 1000),
+           CASE WHEN coalesce(body.problem, path.problem) IS NOT NULL
+                THEN sas._watch_problem('template', 'the request of the watcher cannot be made',
+                                        format('%s: %s', coalesce(body.problem, path.problem) ->> 'path', coalesce(body.problem, path.problem) ->> 'what')) END
+    FROM unnest(ids) WITH ORDINALITY AS u (id, n)
+    JOIN sas.watch w ON w.watch_id = u.id
+    JOIN sas.watcher d USING (watcher_id)
+    JOIN sas.watch_held h ON h.watch_id = w.watch_id
+    JOIN sas.watch_flow f ON f.watch_id = w.watch_id
+    JOIN sas.watch_done g ON g.watch_id = w.watch_id
+    CROSS JOIN LATERAL (SELECT sas._watch_context(d.name, w.key, w.input, f.cursor) AS root OFFSET 0) x
+    CROSS JOIN LATERAL sas._render(CASE WHEN d.kind IN ('stream', 'poll') THEN d.request - 'path' ELSE coalesce(d.request, '{}') END, x.root) body
+    CROSS JOIN LATERAL sas._render_path(CASE WHEN d.kind IN ('stream', 'poll') THEN coalesce(d.request ->> 'path', '') ELSE '' END, x.root) path
+    ORDER BY u.n;
+END $$;
+
+-- sas._watch_problem(kind, title, detail): an error as RFC 9457 has it, of no run.
+CREATE FUNCTION sas._watch_problem(kind text, title text, detail text) RETURNS jsonb
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT jsonb_strip_nulls(jsonb_build_object('type', 'urn:sas:' || kind, 'title', title, 'detail', detail))
+$$;
+
+-- sas._claim_watches(node_id, quantity): a worker takes tasks that wait, and learns what to do. See sas._take_watches.
+CREATE FUNCTION sas._claim_watches(node_id bigint, quantity int)
+RETURNS TABLE (watch_id bigint, epoch bigint, agent_id int, kind text, request jsonb, cursor jsonb, digest text, room int, wait_ms float8, problem jsonb)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    n sas.node;
+    ids bigint[];
+BEGIN
+    IF NOT EXISTS (SELECT FROM sas.watch_wait) THEN
+        RETURN;
+    END IF;
+    SELECT * INTO n FROM sas.node x WHERE x.node_id = $1 AND x.ended_at IS NULL;
+    IF FOUND THEN
+        ids := sas._take_watches(n, quantity);
+        RETURN QUERY SELECT * FROM sas._compose_watches(ids);
+    END IF;
+END $$;
+
+-- sas._fence(node_id, ids, epochs): which of these this node may write for; their rows in sas.watch_flow are locked, as
+-- whoever takes the task away locks them. Answers by position.
+CREATE FUNCTION sas._fence(for_node bigint, ids bigint[], epochs bigint[]) RETURNS boolean[]
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM sas.watch_flow f WHERE f.watch_id = ANY (ids) ORDER BY f.watch_id FOR NO KEY UPDATE;
+    -- a statement of its own: it sees who came before
+    RETURN (SELECT array_agg(EXISTS (SELECT FROM sas.watch_held h WHERE h.watch_id = u.id AND h.node_id = for_node AND h.epoch = u.epoch) ORDER BY u.n)
+            FROM unnest(ids, epochs) WITH ORDINALITY AS u (id, epoch, n));
+END $$;
+
+-- sas._watch_requests(node_id, watch_ids, epochs): what to do now for tasks that the node hosts: with the cursor and the
+-- definition as they are. Those that it hosts no more are left out.
+CREATE FUNCTION sas._watch_requests(node_id bigint, watch_ids bigint[], epochs bigint[])
+RETURNS TABLE (watch_id bigint, epoch bigint, agent_id int, kind text, request jsonb, cursor jsonb, digest text, room int, wait_ms float8, problem jsonb)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    ids bigint[];
+BEGIN
+    UPDATE sas.watch_held h SET change = d.change
+    FROM unnest($2, $3) AS u (id, epoch)
+    JOIN sas.watch w ON w.watch_id = u.id JOIN sas.watcher d USING (watcher_id)
+    WHERE h.watch_id = u.id AND h.node_id = $1 AND h.epoch = u.epoch AND h.change <> d.change;
+    SELECT array_agg(u.id ORDER BY u.n) INTO ids
+    FROM unnest($2, $3) WITH ORDINALITY AS u (id, epoch, n) JOIN sas.watch_held h ON h.watch_id = u.id AND h.node_id = $1 AND h.epoch = u.epoch;
+    RETURN QUERY SELECT * FROM sas._compose_watches(ids);
+END $$;
+
+-- sas._append_items(node_id, watch_ids, epochs, items, cursors, digests): takes items in, with the cursor: both or none.
+--   items    an array of items each, in order
+--   cursors  null: what the definition makes of the last item, or as it was; digests  null: as it was
+-- answer: ok; stop (taken, but the host is to end it and give it back); fenced (not taken). room: how many more may come.
+CREATE FUNCTION sas._append_items(node_id bigint, watch_ids bigint[], epochs bigint[], items jsonb[], cursors jsonb[], digests text[])
+RETURNS TABLE (watch_id bigint, epoch bigint, answer text, room int)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    ok boolean[] := sas._fence($1, $2, $3);
+BEGIN
+    WITH come AS (
+        SELECT u.id, u.items, u.cursor, u.digest, jsonb_array_length(u.items) AS quantity, pg_column_size(u.items) AS bytes
+        FROM unnest($2, $4, $5, $6, ok) AS u (id, items, cursor, digest, ok) WHERE u.ok),
+    put AS (
+        INSERT INTO sas.watch_batch (watch_id, batch_no, items, quantity, bytes)
+        SELECT c.id, nextval('sas.watch_batch_seq'), c.items, c.quantity, c.bytes FROM come c WHERE c.quantity > 0),
+    work AS (
+        INSERT INTO sas.watch_work (due_at, watch_id) SELECT sas._now(), c.id FROM come c WHERE c.quantity > 0)
+    UPDATE sas.watch_flow f
+    SET items = f.items + c.quantity, bytes = f.bytes + CASE WHEN c.quantity > 0 THEN c.bytes ELSE 0 END,
+        last_item_at = CASE WHEN c.quantity > 0 THEN sas._now() ELSE f.last_item_at END,
+        cursor = coalesce(c.cursor, next.result, f.cursor), digest = coalesce(c.digest, f.digest),
+        closed = f.items + c.quantity - g.items >= sas._watch_window() OR f.bytes + c.bytes - g.bytes > 16 * 1024 * 1024
+    FROM come c
+    JOIN sas.watch_done g ON g.watch_id = c.id
+    JOIN sas.watch w ON w.watch_id = c.id
+    JOIN sas.watcher d USING (watcher_id)
+    JOIN sas.watch_flow old ON old.watch_id = c.id
+    LEFT JOIN LATERAL sas._render(d.cursor_next, CASE WHEN d.cursor_next IS NOT NULL AND c.cursor IS NULL AND c.quantity > 0
+                                                      THEN sas._watch_context(d.name, w.key, w.input, old.cursor) || jsonb_build_object('item', c.items -> -1) END) next ON true
+    WHERE f.watch_id = c.id;
+    IF FOUND THEN
+        PERFORM sas._ring(ARRAY[0], false, false, '{}');
+    END IF;
+    RETURN QUERY
+    SELECT u.id, u.epoch, CASE WHEN NOT u.ok THEN 'fenced' WHEN w.state <> 'processing' OR w.moving THEN 'stop' ELSE 'ok' END,
+           CASE WHEN u.ok THEN sas._room_of(f, g) ELSE 0 END
+    FROM unnest($2, $3, ok) WITH ORDINALITY AS u (id, epoch, ok, n)
+    LEFT JOIN sas.watch w ON w.watch_id = u.id
+    LEFT JOIN sas.watch_flow f ON f.watch_id = u.id
+    LEFT JOIN sas.watch_done g ON g.watch_id = u.id
+    ORDER BY u.n;
+END $$;
+
+-- sas._fail_watches(node_id, watch_ids, epochs, errors, at_least_ms): tasks have ended with an error, or, where it is null, in
+-- good order: that counts only when it was at once. A quiet time (reset_after) makes up for earlier failures.
+-- answer: retry after pause_ms; failed (given up: nothing more is asked of the host); stop; fenced.
+CREATE FUNCTION sas._fail_watches(node_id bigint, watch_ids bigint[], epochs bigint[], errors jsonb[], at_least_ms float8[])
+RETURNS TABLE (watch_id bigint, epoch bigint, answer text, pause_ms float8)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    now timestamptz := sas._now();
+    ok boolean[] := sas._fence($1, $2, $3);
+    gone bigint[];
+BEGIN
+    WITH told AS (
+        SELECT u.id, d.retry, w.resumed_at,
+               CASE WHEN u.error IS NULL AND now - greatest(f.retry_at, w.since) < interval '1 s'
+                    THEN sas._watch_problem('ended', 'the stream ended as soon as it had begun', NULL) ELSE u.error END AS error,
+               make_interval(secs => coalesce(u.at_least, 0) / 1000) AS at_least,
+               CASE WHEN f.retry_at IS NULL OR f.retry_at < w.resumed_at OR now - f.retry_at >= (d.retry ->> 'reset_after')::interval THEN 0 ELSE f.failures END AS before
+        FROM unnest($2, $4, $5, ok) AS u (id, error, at_least, ok)
+        JOIN sas.watch w ON w.watch_id = u.id JOIN sas.watcher d USING (watcher_id) JOIN sas.watch_flow f ON f.watch_id = u.id
+        WHERE u.ok),
+    counted AS (
+        SELECT t.*, t.before + (t.error IS NOT NULL)::int AS failures, t.error IS NOT NULL AND t.before + 1 >= (t.retry ->> 'max_failures')::int AS given_up FROM told t)
+    UPDATE sas.watch_flow f
+    SET failures = c.failures, retry_at = now + greatest(c.at_least, sas._pause_of(c.retry, greatest(1, c.failures))),
+        last_error = coalesce(c.error, f.last_error), last_error_at = CASE WHEN c.error IS NULL THEN f.last_error_at ELSE now END,
+        given_up_at = CASE WHEN c.given_up THEN now ELSE f.given_up_at END
+    FROM counted c WHERE f.watch_id = c.id;
+
+    -- the host is rid of what is given up
+    WITH x AS (
+        DELETE FROM sas.watch_held h USING unnest($2, ok) AS u (id, ok), sas.watch_flow f
+        WHERE u.ok AND h.watch_id = u.id AND f.watch_id = u.id AND f.given_up_at = now RETURNING h.watch_id)
+    SELECT array_agg(x.watch_id) INTO gone FROM x;
+    RETURN QUERY
+    SELECT u.id, u.epoch, CASE WHEN NOT u.ok THEN 'fenced' WHEN u.id = ANY (gone) THEN 'failed' WHEN w.state <> 'processing' OR w.moving THEN 'stop' ELSE 'retry' END,
+           CASE WHEN u.ok THEN greatest(0, extract(epoch FROM f.retry_at - now)::float8 * 1000) ELSE 0 END
+    FROM unnest($2, $3, ok) WITH ORDINALITY AS u (id, epoch, ok, n)
+    LEFT JOIN sas.watch w ON w.watch_id = u.id LEFT JOIN sas.watch_flow f ON f.watch_id = u.id
+    ORDER BY u.n;
+    PERFORM sas._gone_from_host($1, gone) WHERE gone IS NOT NULL;
+END $$;
+
+-- sas._gone_from_host(node_id, ids): these are no more with this node: what follows, and who may have its place.
+CREATE FUNCTION sas._gone_from_host(from_node bigint, ids bigint[], after interval[] DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    lanes int[];
+BEGIN
+    DELETE FROM sas.watch_news n WHERE n.watch_id = ANY (ids) AND n.node_id = from_node;
+    PERFORM sas._settle_free(ids, after);
+    SELECT array_agg(DISTINCT q.lane) INTO lanes FROM sas.watch_wait q WHERE q.due_at <= sas._now();
+    IF lanes IS NOT NULL THEN
+        PERFORM sas._tell_lanes(lanes);
+    END IF;
+END $$;
+
+-- sas._node_news(node_id): what is new about tasks of this node; told once, a request to stop again while it is not answered.
+--   stop    to be ended and given back; reload: the definition has changed; room: there is room again; fenced: held no more
+CREATE FUNCTION sas._node_news(node_id bigint) RETURNS TABLE (watch_id bigint, epoch bigint, news text, room int)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    ids bigint[];
+    asked int[];
+BEGIN
+    WITH read AS (
+        DELETE FROM sas.watch_news n
+        WHERE n.ctid = ANY (ARRAY(SELECT x.ctid FROM sas.watch_news x WHERE x.node_id = $1 AND x.unread LIMIT 10000 FOR UPDATE SKIP LOCKED))
+        RETURNING n.watch_id, n.asked)
+    SELECT array_agg(r.watch_id), array_agg(r.asked) INTO ids, asked FROM (SELECT watch_id, max(asked) AS asked FROM read GROUP BY 1 ORDER BY 1) r;
+    IF ids IS NULL THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+    WITH told AS (
+        SELECT u.id, u.asked, h.epoch,
+               CASE WHEN h.watch_id IS NULL THEN 'fenced' WHEN w.state <> 'processing' OR w.moving THEN 'stop' WHEN h.change <> d.change THEN 'reload' ELSE 'room' END AS news,
+               CASE WHEN h.watch_id IS NULL THEN 0 ELSE sas._room_of(f, g) END AS room
+        FROM unnest(ids, asked) AS u (id, asked)
+        JOIN sas.watch w ON w.watch_id = u.id JOIN sas.watcher d USING (watcher_id)
+        JOIN sas.watch_flow f ON f.watch_id = u.id JOIN sas.watch_done g ON g.watch_id = u.id
+        LEFT JOIN sas.watch_held h ON h.watch_id = u.id AND h.node_id = $1),
+    kept AS (
+        INSERT INTO sas.watch_news (node_id, watch_id, unread, asked, again_at)
+        SELECT $1, t.id, false, t.asked + 1, sas._now() + least(interval '1 min', interval '5 s' * 2 ^ least(t.asked, 10)) FROM told t WHERE t.news = 'stop')
+    SELECT t.id, t.epoch, t.news, t.room FROM told t ORDER BY t.id;
+END $$;
+
+-- sas._release_watches(node_id, watch_ids, epochs): the node hosts these no more. What becomes of them follows from why.
+CREATE FUNCTION sas._release_watches(node_id bigint, watch_ids bigint[], epochs bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    ok boolean[] := sas._fence($1, $2, $3);
+    ids bigint[] := ARRAY(SELECT u.id FROM unnest($2, ok) AS u (id, ok) WHERE u.ok);
+BEGIN
+    IF cardinality(ids) > 0 THEN
+        DELETE FROM sas.watch_held h WHERE h.watch_id = ANY (ids);
+        PERFORM sas._gone_from_host($1, ids);
+    END IF;
+END $$;

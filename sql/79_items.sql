@@ -1,0 +1,186 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Items: what function workers do for infinite tasks: bring what was taken in
+-- to its target, and call the functions that are called for ever.
+--
+-- As with steps, a claim is committed before a user's code runs, so that one
+-- that takes the server down is known by its claim; then what the code wrote
+-- and the progress of the task are one commit. One worker at a time is at the
+-- inbox of a task, in the order in which the items came.
+
+-- sas._claim_items(quantity, boot, worker_id): tasks whose inbox is due, for one worker. Each is claimed for sas.complete_in.
+-- One that is to run alone ends the batch before it. Of a claim whose time is over, what follows is a failure.
+--   items     of the oldest batches, at most a thousand more than one batch; item templates are filled in; up_to: the last batch
+--   function  what to call with the array; or table_name, to insert into; or workflow, to submit with inputs and keys
+CREATE FUNCTION sas._claim_items(quantity int, boot bigint, worker_id bigint)
+RETURNS TABLE (watch_id bigint, request_id uuid, owner oid, watcher text, key text, alone boolean, window_ms float8, target_kind text, target text,
+               items jsonb, keys text[], up_to bigint, problem jsonb)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    now timestamptz := sas._now();
+    ids bigint[];
+BEGIN
+    IF NOT EXISTS (SELECT FROM sas.watch_work k WHERE k.due_at <= now) THEN
+        RETURN;
+    END IF;
+    PERFORM sas._set_work_aside(now);
+    WITH due AS (
+        SELECT g.watch_id, g.alone, row_number() OVER seen AS n, count(*) FILTER (WHERE g.alone) OVER seen AS alones
+        FROM (SELECT x.watch_id, x.alone, k.due_at
+              FROM (SELECT min(o.due_at) AS due_at, o.watch_id
+                    FROM (SELECT y.due_at, y.watch_id FROM sas.watch_work y WHERE y.due_at <= now ORDER BY y.due_at LIMIT 1000) o GROUP BY o.watch_id) k
+              CROSS JOIN LATERAL (SELECT d.watch_id, d.alone FROM sas.watch_done d
+                                  WHERE d.watch_id = k.watch_id AND (d.request_id IS NULL OR d.claimed_until <= now) FOR UPDATE SKIP LOCKED) x
+              ORDER BY k.due_at, x.watch_id LIMIT $1) g
+        WINDOW seen AS (ORDER BY g.due_at, g.watch_id ROWS UNBOUNDED PRECEDING))
+    SELECT array_agg(d.watch_id ORDER BY d.n) INTO ids FROM due d WHERE d.alones = 0 OR d.n = 1;
+    IF ids IS NULL THEN
+        RETURN;
+    END IF;
+    DELETE FROM sas.watch_work k WHERE k.watch_id = ANY (ids);
+    UPDATE sas.watch_done d SET request_id = gen_random_uuid(), claimed_until = now + sas._complete_in() WHERE d.watch_id = ANY (ids);
+    INSERT INTO sas.watch_work (due_at, watch_id, boot, worker_id, together) SELECT now + sas._complete_in(), u, $2, $3, cardinality(ids) FROM unnest(ids) u;
+    PERFORM sas._due_by(now + sas._complete_in());
+    RETURN QUERY SELECT * FROM sas._inbox(ids);
+END $$;
+
+-- sas._set_work_aside(now): of tasks that are paused, have failed or are deleted nothing is brought on; settling them looks again.
+CREATE FUNCTION sas._set_work_aside(now timestamptz) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM sas.watch_work k
+    WHERE k.ctid = ANY (ARRAY(
+        SELECT y.ctid FROM (SELECT x.ctid, x.watch_id FROM sas.watch_work x WHERE x.due_at <= now ORDER BY x.due_at LIMIT 1000) y
+        JOIN sas.watch w ON w.watch_id = y.watch_id
+        WHERE w.state IN ('paused', 'failed', 'deleted')));
+END $$;
+
+-- sas._inbox(ids): what is to be done for claimed tasks.
+CREATE FUNCTION sas._inbox(ids bigint[])
+RETURNS TABLE (watch_id bigint, request_id uuid, owner oid, watcher text, key text, alone boolean, window_ms float8, target_kind text, target text,
+               items jsonb, keys text[], up_to bigint, problem jsonb)
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN QUERY
+    SELECT w.watch_id, g.request_id, w.owner::oid, d.name, w.key, g.alone, extract(epoch FROM sas._complete_in())::float8 * 1000, d.target_kind, d.target,
+           made.items, made.keys, b.up_to, made.problem
+    FROM unnest(ids) WITH ORDINALITY AS u (id, n)
+    JOIN sas.watch w ON w.watch_id = u.id
+    JOIN sas.watcher d USING (watcher_id)
+    JOIN sas.watch_done g ON g.watch_id = w.watch_id
+    JOIN sas.watch_flow f ON f.watch_id = w.watch_id
+    CROSS JOIN LATERAL (
+        SELECT max(q.batch_no) AS up_to, array_agg(q.items ORDER BY q.batch_no) AS batches
+        FROM (SELECT x.batch_no, x.items, sum(x.quantity) OVER (ORDER BY x.batch_no) - x.quantity AS before
+              FROM (SELECT y.* FROM sas.watch_batch y WHERE y.watch_id = w.watch_id ORDER BY y.batch_no LIMIT 1000) x) q
+        WHERE q.before < 1000 OFFSET 0) b
+    CROSS JOIN LATERAL sas._fill_items(d, w, f.cursor, b.batches) made
+    ORDER BY u.n;
+END $$;
+
+-- sas._fill_items(d, w, cursor, batches): the items as their target gets them, and the keys of the runs that they become.
+CREATE FUNCTION sas._fill_items(d sas.watcher, w sas.watch, cursor jsonb, batches jsonb[], OUT items jsonb, OUT keys text[], OUT problem jsonb)
+LANGUAGE plpgsql AS $$
+DECLARE
+    root jsonb;
+BEGIN
+    IF d.target_item IS NULL AND d.target_key IS NULL AND cardinality(batches) = 1 THEN
+        items := batches[1];
+        RETURN;
+    END IF;
+    root := CASE WHEN d.target_item IS NOT NULL OR d.target_key IS NOT NULL THEN sas._watch_context(d.name, w.key, w.input, cursor) END;
+    SELECT coalesce(jsonb_agg(CASE WHEN d.target_item IS NULL THEN e.item ELSE i.result END ORDER BY e.n, e.m), '[]'),
+           CASE WHEN d.target_key IS NOT NULL THEN array_agg(k.result #>> '{}' ORDER BY e.n, e.m) END,
+           (array_agg(coalesce(i.problem, k.problem) ORDER BY e.n, e.m) FILTER (WHERE coalesce(i.problem, k.problem) IS NOT NULL))[1]
+    INTO items, keys, problem
+    FROM (SELECT b.n, x.m, x.item FROM unnest(batches) WITH ORDINALITY AS b (items, n) CROSS JOIN LATERAL jsonb_array_elements(b.items) WITH ORDINALITY AS x (item, m)) e
+    LEFT JOIN LATERAL sas._render(d.target_item, root || jsonb_build_object('item', e.item)) i ON d.target_item IS NOT NULL
+    LEFT JOIN LATERAL sas._render(d.target_key, root || jsonb_build_object('item', e.item)) k ON d.target_key IS NOT NULL;
+    IF problem IS NOT NULL THEN
+        problem := sas._watch_problem('template', 'an item cannot be brought into its shape', format('%s: %s', problem ->> 'path', problem ->> 'what'));
+    END IF;
+END $$;
+
+-- sas._hold_items(watch_ids, request_ids): which of these claims still hold, with their rows locked: asked before the target is written to.
+CREATE FUNCTION sas._hold_items(watch_ids bigint[], request_ids uuid[]) RETURNS boolean[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    locked bigint[];
+BEGIN
+    SELECT coalesce(array_agg(l.watch_id), '{}') INTO locked
+    FROM (SELECT d.watch_id FROM sas.watch_done d WHERE d.watch_id = ANY (watch_ids) ORDER BY d.watch_id FOR UPDATE SKIP LOCKED) l;
+    RETURN (SELECT array_agg(coalesce(u.id = ANY (locked) AND d.request_id = u.request_id AND d.claimed_until > sas._now(), false) ORDER BY u.n)
+            FROM unnest(watch_ids, request_ids) WITH ORDINALITY AS u (id, request_id, n) LEFT JOIN sas.watch_done d ON d.watch_id = u.id);
+END $$;
+
+-- sas._finish_items(watch_ids, request_ids, up_tos, errors): what was done under these claims, which hold and are locked, in
+-- the transaction of what was written. errors: null when it is done; else it is tried again after a pause, or given up.
+-- again: given back, and nothing counted; alone from then on.
+CREATE FUNCTION sas._finish_items(watch_ids bigint[], request_ids uuid[], up_tos bigint[], errors jsonb[], again boolean[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    now timestamptz := sas._now();
+    given_up bigint[];
+    emptied bigint[];
+    opened bigint[];
+BEGIN
+    DELETE FROM sas.watch_work k WHERE k.watch_id = ANY (watch_ids);
+    WITH gone AS (
+        DELETE FROM sas.watch_batch b USING unnest(watch_ids, up_tos, errors, again) AS u (id, up_to, error, again)
+        WHERE b.watch_id = u.id AND b.batch_no <= u.up_to AND u.error IS NULL AND NOT u.again
+        RETURNING b.watch_id, b.quantity, b.bytes),
+    sums AS (SELECT g.watch_id, sum(g.quantity) AS items, sum(g.bytes) AS bytes FROM gone g GROUP BY 1),
+    told AS (
+        SELECT u.id, u.error, u.again, r.retry, coalesce(s.items, 0) AS items, coalesce(s.bytes, 0) AS bytes,
+               CASE WHEN d.retry_at IS NULL OR d.retry_at < w.resumed_at OR now - d.retry_at >= (r.retry ->> 'reset_after')::interval THEN 0 ELSE d.failures END
+               + (u.error IS NOT NULL)::int AS failures
+        FROM unnest(watch_ids, errors, again) AS u (id, error, again)
+        JOIN sas.watch_done d ON d.watch_id = u.id JOIN sas.watch w ON w.watch_id = u.id JOIN sas.watcher r USING (watcher_id)
+        LEFT JOIN sums s ON s.watch_id = u.id)
+    UPDATE sas.watch_done d
+    SET items = d.items + t.items, bytes = d.bytes + t.bytes, request_id = NULL, claimed_until = NULL, alone = t.again OR t.error IS NOT NULL,
+        failures = t.failures,
+        retry_at = CASE WHEN t.error IS NULL THEN d.retry_at ELSE now + sas._pause_of(t.retry, t.failures) END,
+        last_error = coalesce(t.error, d.last_error), last_error_at = CASE WHEN t.error IS NULL THEN d.last_error_at ELSE now END,
+        given_up_at = CASE WHEN t.error IS NOT NULL AND t.failures >= (t.retry ->> 'max_failures')::int THEN now ELSE d.given_up_at END
+    FROM told t WHERE d.watch_id = t.id;
+
+    SELECT array_agg(u.id) FILTER (WHERE d.given_up_at = now AND u.error IS NOT NULL),
+           array_agg(u.id) FILTER (WHERE w.state = 'on_deleting'),
+           array_agg(u.id) FILTER (WHERE f.closed AND u.error IS NULL AND f.items - d.items <= sas._watch_window() / 2 AND f.bytes - d.bytes <= 8 * 1024 * 1024)
+    INTO given_up, emptied, opened
+    FROM unnest(watch_ids, errors) AS u (id, error) JOIN sas.watch_done d ON d.watch_id = u.id JOIN sas.watch w ON w.watch_id = u.id JOIN sas.watch_flow f ON f.watch_id = u.id;
+    PERFORM sas._tell_hosts(opened) WHERE opened IS NOT NULL;
+    PERFORM sas._look_at_watches(given_up || emptied) WHERE given_up IS NOT NULL OR emptied IS NOT NULL;
+
+    INSERT INTO sas.watch_work (due_at, watch_id)
+    SELECT CASE WHEN u.error IS NULL THEN now ELSE d.retry_at END, u.id
+    FROM unnest(watch_ids, errors) AS u (id, error) JOIN sas.watch_done d ON d.watch_id = u.id
+    WHERE NOT coalesce(u.id = ANY (given_up), false) AND EXISTS (SELECT FROM sas.watch_batch b WHERE b.watch_id = u.id);
+    PERFORM sas._due_by(min(d.retry_at)) FROM unnest(watch_ids, errors) AS u (id, error) JOIN sas.watch_done d ON d.watch_id = u.id WHERE u.error IS NOT NULL HAVING count(*) > 0;
+END $$;
+
+-- sas._take_back_items(boot, live, newest, quantity): claims of workers that are gone are failures, of a whole batch none:
+-- nobody knows which one it was, and each is alone the next time. Returns how many, and the workers that are at it for too long.
+CREATE FUNCTION sas._take_back_items(boot bigint, live bigint[], newest bigint, quantity int, OUT worked int, OUT stuck bigint[])
+LANGUAGE plpgsql AS $$
+DECLARE
+    found record;
+BEGIN
+    SELECT array_agg(q.watch_id) AS ids, array_agg(g.request_id) AS request_ids, array_agg(q.together > 1 AND NOT g.alone) AS crowd INTO found
+    FROM (SELECT k.watch_id, k.together FROM sas.watch_work k
+          WHERE k.worker_id IS NOT NULL AND (k.boot <> $1 OR k.worker_id <= newest AND NOT k.worker_id = ANY (live))
+          LIMIT quantity) q
+    JOIN LATERAL (SELECT d.request_id, d.alone FROM sas.watch_done d WHERE d.watch_id = q.watch_id FOR UPDATE SKIP LOCKED) g ON true;
+    worked := coalesce(cardinality(found.ids), 0);
+    IF worked > 0 THEN
+        PERFORM sas._finish_items(found.ids, found.request_ids, array_fill(NULL::bigint, ARRAY[worked]),
+                                  (SELECT array_agg(CASE WHEN NOT c THEN sas._watch_problem('worker-lost', 'the worker that brought items to their target is gone', NULL) END ORDER BY n)
+                                   FROM unnest(found.crowd) WITH ORDINALITY AS x (c, n)),
+                                  found.crowd);
+        PERFORM sas._ring(ARRAY[0], false, false, '{}');
+    END IF;
+    SELECT array_agg(DISTINCT k.worker_id) INTO stuck
+    FROM sas.watch_work k WHERE k.worker_id = ANY (live) AND k.boot = $1 AND k.due_at + interval '500 ms' <= sas._now();
+END $$;

@@ -1,0 +1,169 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Supervision of infinite tasks: nodes that are gone, requests to stop that
+-- nobody answers, tasks whose state is to be brought in line, and whoever is
+-- to be woken for what has come due.
+
+-- sas._supervise_watches(boot, live, newest): one turn; what it takes is as in sas._supervisor_tick. An error is an
+-- alert, and costs no run its turn.
+CREATE FUNCTION sas._supervise_watches(boot bigint, live bigint[], newest bigint, OUT worked int, OUT next_due timestamptz, OUT stuck bigint[])
+LANGUAGE plpgsql AS $$
+DECLARE
+    back record;
+BEGIN
+    worked := sas._end_nodes(boot, live, newest);
+    IF NOT EXISTS (SELECT FROM sas.watch) THEN
+        next_due := sas._next_lease();
+        RETURN;
+    END IF;
+    worked := worked + sas._take_over(1000);
+    SELECT * INTO back FROM sas._take_back_items(boot, live, newest, 1000);
+    stuck := back.stuck;
+    worked := worked + back.worked + sas._look_again(1000) + sas._ask_again();
+    PERFORM sas._wake_hosts();
+    next_due := least(sas._next_lease(), sas._next_watch_due());
+EXCEPTION WHEN OTHERS THEN
+    PERFORM sas._alert('stuck', 'watches stuck', format('infinite tasks cannot be looked after: %s', SQLERRM))
+    WHERE NOT EXISTS (SELECT FROM sas.alert a WHERE a.cause = 'watches stuck' AND a.acknowledged_at IS NULL);
+    worked := 0;
+    next_due := sas._now() + interval '10 s';
+END $$;
+
+-- sas._end_nodes(boot, live, newest): nodes that are gone have ended. Workers are known by their id; outside programs by
+-- the session that registered them, and by their lease. Returns how many.
+CREATE FUNCTION sas._end_nodes(boot bigint, live bigint[], newest bigint) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    n int;
+BEGIN
+    WITH gone AS (
+        SELECT x.node_id, CASE WHEN x.worker_id IS NOT NULL THEN 'its worker is gone' WHEN x.lease_until <= sas._now() THEN 'it was silent for longer than its lease' ELSE 'its connection is gone' END AS why
+        FROM sas.node x
+        WHERE x.ended_at IS NULL
+          AND CASE WHEN x.worker_id IS NOT NULL THEN x.boot <> $1 OR x.worker_id <= newest AND NOT x.worker_id = ANY (live)
+                   ELSE x.lease_until <= sas._now() OR x.by_connection AND NOT sas._session_lives(x.pid, x.backend_start) END
+        ORDER BY x.node_id FOR UPDATE SKIP LOCKED)
+    UPDATE sas.node e SET ended_at = sas._now(), ended_for = g.why, modified_at = sas._now() FROM gone g WHERE e.node_id = g.node_id;
+    GET DIAGNOSTICS n = ROW_COUNT;
+    RETURN n;
+END $$;
+
+-- sas._session_lives(pid, backend_start)
+CREATE FUNCTION sas._session_lives(pid int, backend_start timestamptz) RETURNS boolean
+LANGUAGE sql VOLATILE AS $$
+    SELECT EXISTS (SELECT FROM pg_stat_get_activity($1) a WHERE a.backend_start = $2)
+$$;
+
+-- sas._take_over(quantity): what nodes held that have ended goes to others. A function may have been what ended its
+-- worker: it goes on at once the first time, then after a pause. Returns how many tasks.
+CREATE FUNCTION sas._take_over(quantity int) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    taken record;
+    n record;
+    total int := 0;
+BEGIN
+    FOR n IN SELECT x.node_id, x.kind FROM sas.node x WHERE x.ended_at IS NOT NULL AND EXISTS (SELECT FROM sas.watch_held h WHERE h.node_id = x.node_id) LOOP
+        WITH held AS (
+            -- whoever writes for a task has its row locked
+            SELECT f.watch_id FROM (SELECT h.watch_id FROM sas.watch_held h WHERE h.node_id = n.node_id LIMIT quantity) h
+            CROSS JOIN LATERAL (SELECT x.watch_id FROM sas.watch_flow x WHERE x.watch_id = h.watch_id FOR NO KEY UPDATE SKIP LOCKED) f),
+        freed AS (
+            DELETE FROM sas.watch_held h USING held x WHERE h.watch_id = x.watch_id RETURNING h.watch_id),
+        told AS (
+            SELECT f.watch_id, d.retry, w.state = 'processing' AND n.kind = 'function' AS suspect,
+                   CASE WHEN x.retry_at IS NULL OR x.retry_at < w.resumed_at OR sas._now() - x.retry_at >= (d.retry ->> 'reset_after')::interval THEN 0 ELSE x.failures END + 1 AS failures
+            FROM freed f JOIN sas.watch w USING (watch_id) JOIN sas.watcher d USING (watcher_id) JOIN sas.watch_flow x USING (watch_id)),
+        paused AS (
+            SELECT t.*, CASE WHEN t.suspect AND t.failures > 1 THEN sas._pause_of(t.retry, t.failures - 1) ELSE '0' END AS after FROM told t),
+        marked AS (
+            UPDATE sas.watch_flow x SET failures = p.failures, retry_at = sas._now() + p.after, last_error_at = sas._now(),
+                   last_error = sas._watch_problem('worker-lost', 'the worker that called the function is gone', NULL)
+            FROM paused p WHERE p.suspect AND x.watch_id = p.watch_id)
+        SELECT array_agg(p.watch_id) AS ids, array_agg(p.after) AS after INTO taken FROM paused p;
+        IF taken.ids IS NOT NULL THEN
+            PERFORM sas._gone_from_host(n.node_id, taken.ids, taken.after);
+            total := total + cardinality(taken.ids);
+        END IF;
+    END LOOP;
+    RETURN total;
+END $$;
+
+-- sas._look_again(quantity): tasks that somebody asked to be looked at. Those that a session holds are put off.
+CREATE FUNCTION sas._look_again(quantity int) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    ids bigint[];
+BEGIN
+    WITH due AS (
+        DELETE FROM sas.watch_look d
+        WHERE d.ctid = ANY (ARRAY(SELECT x.ctid FROM sas.watch_look x WHERE x.due_at <= sas._now() ORDER BY x.due_at LIMIT quantity FOR UPDATE SKIP LOCKED))
+        RETURNING d.watch_id)
+    SELECT array_agg(DISTINCT d.watch_id) INTO ids FROM due d;
+    IF ids IS NULL THEN
+        RETURN 0;
+    END IF;
+    PERFORM sas._settle_free(ids);
+    RETURN cardinality(ids);
+END $$;
+
+-- sas._ask_again(): requests to hosts that were not answered in time are told again. Those of tasks that the node holds no
+-- more are forgotten.
+CREATE FUNCTION sas._ask_again() RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    n int;
+    lanes int[];
+BEGIN
+    WITH due AS (
+        SELECT x.ctid, x.node_id, x.watch_id, h.lane FROM sas.watch_news x
+        LEFT JOIN sas.watch_held h ON h.watch_id = x.watch_id AND h.node_id = x.node_id
+        WHERE x.again_at <= sas._now() ORDER BY x.again_at LIMIT 1000 FOR UPDATE OF x SKIP LOCKED),
+    forgotten AS (
+        DELETE FROM sas.watch_news d USING due WHERE d.ctid = due.ctid AND due.lane IS NULL),
+    again AS (
+        UPDATE sas.watch_news u SET unread = true, asked = u.asked + 1, again_at = sas._now() + least(interval '1 min', interval '5 s' * 2 ^ least(u.asked, 10))
+        FROM due WHERE u.ctid = due.ctid AND due.lane IS NOT NULL
+        RETURNING due.lane)
+    SELECT count(*), array_agg(DISTINCT a.lane) INTO n, lanes FROM again a;
+    IF n > 0 THEN
+        PERFORM pg_notify('sas_watch_' || a.name, 'news') FROM sas.agent a WHERE a.agent_id = ANY (lanes) AND a.kind = 'external';
+        PERFORM sas._ring_watches();
+    END IF;
+    RETURN n;
+END $$;
+
+-- sas._wake_hosts(): who has room is told of what waits, and function workers of inboxes whose pause is over: they may have
+-- looked too early, or left to others what those did not take.
+CREATE FUNCTION sas._wake_hosts() RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    lanes int[];
+BEGIN
+    SELECT array_agg(l.lane) INTO lanes
+    FROM (SELECT 0 AS lane, 'function' AS kind UNION ALL SELECT a.agent_id, CASE a.kind WHEN 'http' THEN 'agent' ELSE 'outside' END FROM sas.agent a WHERE a.enabled AND a.dropped_at IS NULL) l
+    WHERE EXISTS (SELECT FROM sas.watch_wait q WHERE q.lane = l.lane AND q.due_at <= sas._now())
+      AND EXISTS (SELECT FROM sas.node n WHERE n.ended_at IS NULL AND n.kind = l.kind AND (n.lanes IS NULL OR l.lane = ANY (n.lanes))
+                  AND n.capacity > (SELECT count(*) FROM sas.watch_held h WHERE h.node_id = n.node_id));
+    IF lanes IS NOT NULL THEN
+        PERFORM sas._tell_lanes(lanes);
+    END IF;
+    PERFORM sas._ring(ARRAY[0], false, false, '{}') WHERE EXISTS (SELECT FROM sas.watch_work k WHERE k.due_at <= sas._now());
+END $$;
+
+-- sas._next_lease(): when the first outside node has been silent for too long; null: there is none.
+CREATE FUNCTION sas._next_lease() RETURNS timestamptz
+LANGUAGE sql STABLE AS $$
+    SELECT min(n.lease_until) FROM sas.node n WHERE n.ended_at IS NULL AND n.worker_id IS NULL
+$$;
+
+-- sas._next_watch_due(): when something about infinite tasks is due next; what is due now was looked at.
+CREATE FUNCTION sas._next_watch_due() RETURNS timestamptz
+LANGUAGE sql STABLE AS $$
+    SELECT least((SELECT k.due_at FROM sas.watch_work k WHERE k.due_at > sas._now() ORDER BY k.due_at LIMIT 1),
+                 (SELECT l.due_at FROM sas.watch_look l ORDER BY l.due_at LIMIT 1),
+                 (SELECT n.again_at FROM sas.watch_news n ORDER BY n.again_at LIMIT 1),
+                 (SELECT min(CASE WHEN q.due_at > sas._now() THEN q.due_at ELSE q.due_at + interval '2 s' END)
+                  FROM (SELECT 0 AS lane UNION ALL SELECT a.agent_id FROM sas.agent a WHERE a.dropped_at IS NULL) l
+                  CROSS JOIN LATERAL (SELECT x.due_at FROM sas.watch_wait x WHERE x.lane = l.lane AND x.due_at > sas._now() - interval '2 s' ORDER BY x.due_at LIMIT 1) q))
+$$;
