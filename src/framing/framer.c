@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * framer.c
+ *	  What both framings share: memory, the byte order mark, beginning and end.
+ */
+#include "framing/kept.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char bom[3] = {'\xef', '\xbb', '\xbf'};
+
+bool
+sas_kept_append(SasKept *kept, const char *bytes, size_t len)
+{
+	size_t		want = kept->len + len;
+	size_t		bigger = kept->size > 0 ? kept->size : 128;
+	char	   *moved;
+
+	if (want > kept->size)
+	{
+		while (bigger < want)
+			bigger *= 2;
+		moved = realloc(kept->bytes, bigger);
+		if (moved == NULL)
+			return false;
+		kept->bytes = moved;
+		kept->size = bigger;
+	}
+	if (len > 0)
+		memcpy(kept->bytes + kept->len, bytes, len);
+	kept->len = want;
+	return true;
+}
+
+void
+sas_kept_free(SasKept *kept)
+{
+	free(kept->bytes);
+	memset(kept, 0, sizeof(*kept));
+}
+
+SasFramer *
+sas_framer_open(SasFraming framing, size_t max_item)
+{
+	SasFramer  *f = calloc(1, sizeof(SasFramer));
+
+	if (f == NULL)
+		return NULL;
+	f->framing = framing;
+	f->max_item = max_item;
+	f->retry_ms = -1;
+	return f;
+}
+
+void
+sas_framer_close(SasFramer *f)
+{
+	if (f == NULL)
+		return;
+	sas_kept_free(&f->data);
+	sas_kept_free(&f->event);
+	sas_kept_free(&f->id);
+	free(f->next_id);
+	free(f->last_id);
+	free(f);
+}
+
+/* What was given away is void. */
+static void
+drop_taken(SasFramer *f)
+{
+	if (!f->taken)
+		return;
+	f->taken = false;
+	f->data.len = 0;
+	f->event.len = 0;
+}
+
+static SasFrameResult
+feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame)
+{
+	return f->framing == SAS_FRAMING_SSE ? sas_sse_feed(f, bytes, len, used, frame) :
+		sas_lines_feed(f, bytes, len, used, frame);
+}
+
+/*
+ * One byte order mark at the very beginning is left out.  What looked like one
+ * and is none is fed after all: three bytes without a line end, no item.
+ */
+SasFrameResult
+sas_framer_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame)
+{
+	SasFrameResult result = SAS_FRAME_MORE;
+	size_t		skipped = 0;
+	size_t		ignored;
+
+	drop_taken(f);
+	memset(frame, 0, sizeof(*frame));
+	while (f->bom >= 0 && skipped < len)
+	{
+		int			seen = f->bom;
+
+		if (seen == 3 || bytes[skipped] != bom[seen])
+		{
+			f->bom = -1;
+			if (seen < 3 && seen > 0)
+				result = feed(f, bom, seen, &ignored, frame);
+		}
+		else
+		{
+			f->bom++;
+			skipped++;
+		}
+	}
+	*used = skipped;
+	if (result != SAS_FRAME_MORE || skipped == len)
+		return result;
+	result = feed(f, bytes + skipped, len - skipped, used, frame);
+	*used += skipped;
+	return result;
+}
+
+bool
+sas_framer_end(SasFramer *f, SasFrame *frame)
+{
+	drop_taken(f);
+	memset(frame, 0, sizeof(*frame));
+	/* an event without the blank line behind it is none */
+	return f->framing == SAS_FRAMING_LINES && sas_lines_end(f, frame);
+}
+
+void
+sas_framer_restart(SasFramer *f)
+{
+	f->taken = true;
+	drop_taken(f);
+	f->bom = 0;
+	f->after_cr = false;
+	f->place = SAS_SSE_NAME;
+	f->name_len = 0;
+	f->id.len = 0;
+	f->id_seen = false;
+	free(f->next_id);
+	f->next_id = NULL;
+	sas_framer_rest(f);
+}
+
+void
+sas_framer_rest(SasFramer *f)
+{
+	drop_taken(f);
+	if (f->data.len == 0)
+		sas_kept_free(&f->data);
+	if (f->event.len == 0)
+		sas_kept_free(&f->event);
+	if (f->id.len == 0)
+		sas_kept_free(&f->id);
+}
+
+const char *
+sas_framer_last_id(const SasFramer *f)
+{
+	return f->last_id;
+}
+
+long
+sas_framer_retry_ms(const SasFramer *f)
+{
+	return f->retry_ms;
+}
+
+size_t
+sas_framer_size(const SasFramer *f)
+{
+	return sizeof(SasFramer) + f->data.size + f->event.size + f->id.size +
+		(f->next_id ? strlen(f->next_id) + 1 : 0) + (f->last_id ? strlen(f->last_id) + 1 : 0);
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * framer.h
+ *	  From the bytes of a stream to its items, however the bytes are cut.
+ *
+ * Feed bytes until they are used up; each call uses some and gives at most one
+ * item:
+ *
+ *	  while (len > 0)
+ *	  {
+ *		  result = sas_framer_feed(framer, bytes, len, &used, &frame);
+ *		  bytes += used;
+ *		  len -= used;
+ *		  if (result == SAS_FRAME_ITEM) ... frame holds until the next call
+ *		  else if (result != SAS_FRAME_MORE) ... this stream is of no use any more
+ *	  }
+ *
+ * What a framer keeps is the beginning of an item, max_item bytes at most;
+ * between two items it is next to nothing.  Like the transport it is plain C:
+ * memory comes from malloc, and failures come back as values.
+ */
+#ifndef SAS_FRAMING_FRAMER_H
+#define SAS_FRAMING_FRAMER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef enum SasFraming
+{
+	SAS_FRAMING_SSE,			/* Server-Sent Events, as WHATWG HTML 9.2.6 reads them */
+	SAS_FRAMING_LINES			/* an item per line, as in newline-delimited JSON */
+} SasFraming;
+
+typedef enum SasFrameResult
+{
+	SAS_FRAME_MORE,				/* all bytes are used, no item is complete */
+	SAS_FRAME_ITEM,
+	SAS_FRAME_TOO_LARGE,		/* an item is larger than max_item */
+	SAS_FRAME_NO_MEMORY
+} SasFrameResult;
+
+/* The longest id of an event: it goes back to the service in a header. */
+#define SAS_FRAME_MAX_ID 4096
+
+/* Bytes as they came, any of them: not checked for an encoding, no NUL behind them. */
+typedef struct SasFrame
+{
+	const char *data;
+	size_t		data_len;
+	const char *event;			/* NULL where the stream names none */
+	size_t		event_len;
+} SasFrame;
+
+typedef struct SasFramer SasFramer;
+
+/* NULL: no memory */
+extern SasFramer *sas_framer_open(SasFraming framing, size_t max_item);
+extern void sas_framer_close(SasFramer *f);
+
+/* See above; *used is at most len, and less than len only with an item or a failure. */
+extern SasFrameResult sas_framer_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame);
+
+/*
+ * The stream has ended as it should, not in a broken connection.  True: there
+ * is one item more, the last line without its end.
+ */
+extern bool sas_framer_end(SasFramer *f, SasFrame *frame);
+
+/* For a new connection: forgets what is incomplete, keeps the last event id. */
+extern void sas_framer_restart(SasFramer *f);
+
+/* Gives memory back that only a busy stream needs.  A frame is no longer valid then. */
+extern void sas_framer_rest(SasFramer *f);
+
+/*
+ * The id of the last event so far (also of one that was no item, having no
+ * data), NUL-terminated; NULL: none, or it was set to nothing.  An id with a
+ * control character is ignored: it could not go into a header.
+ */
+extern const char *sas_framer_last_id(const SasFramer *f);
+
+/* The pause before a reconnect that the stream asked for, in ms; -1: none. */
+extern long sas_framer_retry_ms(const SasFramer *f);
+
+/* Bytes kept by the framer, for those who count. */
+extern size_t sas_framer_size(const SasFramer *f);
+
+#endif							/* SAS_FRAMING_FRAMER_H */

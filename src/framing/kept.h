@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * kept.h
+ *	  What a framer keeps between two calls; private to src/framing.
+ */
+#ifndef SAS_FRAMING_KEPT_H
+#define SAS_FRAMING_KEPT_H
+
+#include "framing/framer.h"
+
+/* Bytes that grow. */
+typedef struct SasKept
+{
+	char	   *bytes;
+	size_t		len;
+	size_t		size;			/* allocated */
+} SasKept;
+
+/* Where in a line of an event stream we are. */
+typedef enum SasSsePlace
+{
+	SAS_SSE_NAME,				/* also at the beginning of a line */
+	SAS_SSE_COLON,				/* just behind it: one blank is left out */
+	SAS_SSE_VALUE,
+	SAS_SSE_SKIP				/* a comment, or a field that nobody knows */
+} SasSsePlace;
+
+typedef enum SasSseField
+{
+	SAS_SSE_NONE,
+	SAS_SSE_DATA,
+	SAS_SSE_EVENT,
+	SAS_SSE_ID,
+	SAS_SSE_RETRY
+} SasSseField;
+
+struct SasFramer
+{
+	SasFraming	framing;
+	size_t		max_item;
+	int			bom;			/* bytes of a byte order mark seen; -1: past the beginning */
+	bool		taken;			/* data has been given away and is void with the next call */
+	bool		after_cr;		/* a line feed now belongs to the line end before */
+	SasKept		data;			/* of the event, or the line that is not complete */
+
+	/* events only */
+	SasSsePlace place;
+	SasSseField field;
+	char		name[6];
+	int			name_len;
+	bool		bad;			/* the value of the field has something that voids it */
+	SasKept		event;
+	SasKept		id;				/* of the field that is being read */
+	char	   *next_id;		/* of the event that is being read; see id_seen */
+	bool		id_seen;
+	char	   *last_id;
+	long		retry;			/* of the field that is being read */
+	long		retry_ms;
+};
+
+/* framer.c */
+extern bool sas_kept_append(SasKept *kept, const char *bytes, size_t len);
+extern void sas_kept_free(SasKept *kept);
+
+/* sse.c, lines.c */
+extern SasFrameResult sas_sse_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame);
+extern SasFrameResult sas_lines_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame);
+extern bool sas_lines_end(SasFramer *f, SasFrame *frame);
+
+#endif							/* SAS_FRAMING_KEPT_H */

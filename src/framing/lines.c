@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * lines.c
+ *	  An item per line.  A line ends with LF, a CR before it is not part of it;
+ *	  blank lines, which services send to keep a connection open, are no items.
+ */
+#include "framing/kept.h"
+
+#include <string.h>
+
+static bool
+is_blank(const char *bytes, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if (bytes[i] != ' ' && bytes[i] != '\t' && bytes[i] != '\r')
+			return false;
+	return true;
+}
+
+static bool
+take(SasFrame *frame, const char *bytes, size_t len)
+{
+	if (is_blank(bytes, len))
+		return false;
+	frame->data = bytes;
+	frame->data_len = bytes[len - 1] == '\r' ? len - 1 : len;
+	return true;
+}
+
+/*
+ * A line that is whole in the bytes is given without a copy.
+ */
+SasFrameResult
+sas_lines_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame)
+{
+	const char *at = bytes;
+	const char *end = bytes + len;
+
+	while (at < end)
+	{
+		const char *feed = memchr(at, '\n', end - at);
+		size_t		n = (feed ? feed : end) - at;
+		const char *line = at;
+
+		if (n > f->max_item - f->data.len)
+		{
+			*used = at - bytes;
+			return SAS_FRAME_TOO_LARGE;
+		}
+		if (f->data.len > 0 || feed == NULL)
+		{
+			if (!sas_kept_append(&f->data, at, n))
+			{
+				*used = at - bytes;
+				return SAS_FRAME_NO_MEMORY;
+			}
+			line = f->data.bytes;
+			n = f->data.len;
+		}
+		if (feed == NULL)
+			break;
+		at = feed + 1;
+		if (take(frame, line, n))
+		{
+			f->taken = true;
+			*used = at - bytes;
+			return SAS_FRAME_ITEM;
+		}
+		f->data.len = 0;
+	}
+	*used = len;
+	return SAS_FRAME_MORE;
+}
+
+bool
+sas_lines_end(SasFramer *f, SasFrame *frame)
+{
+	if (f->data.len == 0 || !take(frame, f->data.bytes, f->data.len))
+		return false;
+	f->taken = true;
+	return true;
+}
