@@ -10,6 +10,8 @@
  *		that are open.  Under load a commit carries what came in during the
  *		one before; on an idle system it carries one reply, at once.
  *	 4. compose and start the claimed calls
+ *	 5. the same for the watches it hosts, in a transaction of their own: see
+ *		watches.c
  *
  * No transaction is open while a call is on its way.  The outbox keeps
  * verdicts until a commit has taken them; an ERROR in the transaction costs
@@ -22,6 +24,7 @@
 #include "agent/agent.h"
 #include "agent/known.h"
 #include "agent/outbox.h"
+#include "agent/watch.h"
 #include "base/clock.h"
 #include "base/settings.h"
 #include "miscadmin.h"
@@ -44,7 +47,7 @@ start(void)
 {
 	sas_store_prepare_session();
 	sas_known_open();
-	sas_flights_open();
+	sas_watches_open(sas_flights_open());
 }
 
 /* Asks the doors. Returns how many lanes are to be claimed from; *retry_us: when a closed door may open. */
@@ -175,10 +178,12 @@ turn(void)
 	List	   *claimed = NIL;
 	int64		claimed_us;
 	bool		more = false;
+	int64		watches_ms;
 
 	if (transaction_failed)
 		after_abort();
 	sas_flights_move();
+	next.again = sas_watches_move();
 	stale = sas_known_stale();
 
 	if (room_for < sas_n_known)
@@ -205,6 +210,8 @@ turn(void)
 			claimed = sas_store_claim_calls(lanes, quantities, n_lanes);
 		sas_store_commit();
 		transaction_failed = false;
+		if (stale)
+			sas_watches_agents_changed();
 		sas_outbox_written(sas_known, sas_n_known);
 		more = use_claims(claimed, claimed_us);
 		if (claimed != NIL && sas_flights_in_the_air() >= sas_agent_slots)
@@ -213,7 +220,11 @@ turn(void)
 		next.again |= sas_flights_move();
 	}
 
+	next.again |= sas_watches_turn();
 	next.wake_in_ms = sas_flights_wake_in_ms();
+	watches_ms = sas_watches_wake_in_ms();
+	if (next.wake_in_ms < 0 || (watches_ms >= 0 && watches_ms < next.wake_in_ms))
+		next.wake_in_ms = watches_ms;
 	if (retry_us != 0)
 	{
 		int64		door_ms = Max(0, (retry_us - sas_clock_monotonic_us() + 999) / 1000);
@@ -227,10 +238,17 @@ turn(void)
 	return next;
 }
 
+static void
+leave(void)
+{
+	sas_watches_close();
+	sas_flights_close();
+}
+
 const SasActorMethods sas_agent_methods = {
 	.start = start,
 	.turn = turn,
 	.pollfd = sas_flights_fd,
-	.stop = sas_flights_close,
+	.stop = leave,
 	.in_flight = sas_flights_in_the_air,
 };

@@ -72,7 +72,7 @@ append_parameters(StringInfo out, JsonbContainer *object, char *separator)
 }
 
 static const char *
-compose_url(SasFlight *flight, SasStoredAgent *agent, Jsonb *request)
+compose_url(SasSent *sent, SasStoredAgent *agent, Jsonb *request)
 {
 	StringInfoData url;
 	char	   *path = sas_json_string(request, "path");
@@ -103,25 +103,25 @@ compose_url(SasFlight *flight, SasStoredAgent *agent, Jsonb *request)
 		append_parameters(&url, &agent->query->root, &separator);
 	if (sas_json_member(request, "query", &query) && query.type == jbvBinary)
 		append_parameters(&url, query.val.binary.data, &separator);
-	flight->url = url.data;
+	sent->url = url.data;
 	return NULL;
 }
 
 /* Adds "name: value" unless a header of that name is there. */
 static void
-add_header(SasFlight *flight, int room, const char *name, const char *value)
+add_header(SasSent *sent, int room, const char *name, const char *value)
 {
 	size_t		len = strlen(name);
 
-	for (int i = 0; i < flight->n_headers; i++)
-		if (pg_strncasecmp(flight->headers[i], name, len) == 0 && flight->headers[i][len] == ':')
+	for (int i = 0; i < sent->n_headers; i++)
+		if (pg_strncasecmp(sent->headers[i], name, len) == 0 && sent->headers[i][len] == ':')
 			return;
-	Assert(flight->n_headers < room);
-	flight->headers[flight->n_headers++] = psprintf("%s: %s", name, value);
+	Assert(sent->n_headers < room);
+	sent->headers[sent->n_headers++] = psprintf("%s: %s", name, value);
 }
 
 static void
-add_headers(SasFlight *flight, int room, JsonbContainer *object)
+add_headers(SasSent *sent, int room, JsonbContainer *object)
 {
 	JsonbIterator *it = JsonbIteratorInit(object);
 	JsonbValue	v;
@@ -137,13 +137,13 @@ add_headers(SasFlight *flight, int room, JsonbContainer *object)
 			char	   *text = sas_json_text(&v);
 
 			if (text != NULL)
-				add_header(flight, room, name, text);
+				add_header(sent, room, name, text);
 		}
 	}
 }
 
 static void
-compose_body(SasFlight *flight, Jsonb *request, const char **content_type)
+compose_body(SasSent *sent, Jsonb *request, const char **content_type)
 {
 	JsonbValue	value;
 
@@ -152,12 +152,12 @@ compose_body(SasFlight *flight, Jsonb *request, const char **content_type)
 		Jsonb	   *jsonb = JsonbValueToJsonb(&value);
 
 		/* a string is sent as a JSON string: the type says JSON */
-		flight->body = JsonbToCString(NULL, &jsonb->root, VARSIZE(jsonb));
+		sent->body = JsonbToCString(NULL, &jsonb->root, VARSIZE(jsonb));
 		*content_type = "application/json";
 	}
 	else if (sas_json_member(request, "text", &value))
 	{
-		flight->body = sas_json_text(&value);
+		sent->body = sas_json_text(&value);
 		*content_type = "text/plain; charset=utf-8";
 	}
 	else if (sas_json_member(request, "form", &value) && value.type == jbvBinary)
@@ -167,53 +167,72 @@ compose_body(SasFlight *flight, Jsonb *request, const char **content_type)
 
 		initStringInfo(&form);
 		append_parameters(&form, value.val.binary.data, &separator);
-		flight->body = form.data;
+		sent->body = form.data;
 		*content_type = "application/x-www-form-urlencoded";
 	}
-	flight->body_len = flight->body != NULL ? strlen(flight->body) : 0;
+	sent->body_len = sent->body != NULL ? strlen(sent->body) : 0;
 }
 
 const char *
-sas_flight_compose(SasFlight *flight, SasStoredAgent *agent, Jsonb *request)
+sas_sent_compose(SasSent *sent, SasStoredAgent *agent, Jsonb *request, const char *key)
 {
-	MemoryContext old = MemoryContextSwitchTo(flight->context);
 	const char *content_type = NULL;
 	const char *why;
 	JsonbValue	headers;
 	char	   *timeout;
 	int			room = 6;
 
-	why = compose_url(flight, agent, request);
-	flight->method = sas_json_string(request, "method");
-	compose_body(flight, request, &content_type);
+	why = compose_url(sent, agent, request);
+	sent->method = sas_json_string(request, "method");
+	compose_body(sent, request, &content_type);
 
 	/* the step's headers win over the agent's */
 	if (sas_json_member(request, "headers", &headers) && headers.type == jbvBinary)
 		room += JsonContainerSize(headers.val.binary.data);
 	if (agent->headers != NULL && JB_ROOT_IS_OBJECT(agent->headers))
 		room += JB_ROOT_COUNT(agent->headers);
-	flight->headers = palloc(sizeof(char *) * room);
+	sent->headers = palloc(sizeof(char *) * room);
 	if (sas_json_member(request, "headers", &headers) && headers.type == jbvBinary)
-		add_headers(flight, room, headers.val.binary.data);
+		add_headers(sent, room, headers.val.binary.data);
 	if (agent->headers != NULL && JB_ROOT_IS_OBJECT(agent->headers))
-		add_headers(flight, room, &agent->headers->root);
+		add_headers(sent, room, &agent->headers->root);
 	if (content_type != NULL)
-		add_header(flight, room, "Content-Type", content_type);
-	add_header(flight, room, "User-Agent", "sas");
-	if (flight->key != NULL)
-		add_header(flight, room, "Idempotency-Key", flight->key);
+		add_header(sent, room, "Content-Type", content_type);
+	add_header(sent, room, "User-Agent", "sas");
+	if (key != NULL)
+		add_header(sent, room, "Idempotency-Key", key);
 
-	flight->timeout_ms = agent->request_timeout_ms;
+	sent->timeout_ms = agent->request_timeout_ms;
 	timeout = sas_json_string(request, "timeout");
 	if (timeout != NULL)
 	{
 		Interval   *span = DatumGetIntervalP(DirectFunctionCall3(interval_in, CStringGetDatum(timeout),
 																 ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
 
-		flight->timeout_ms = span->time / 1000.0 + span->day * 86400000.0 + span->month * 2592000000.0;
+		sent->timeout_ms = span->time / 1000.0 + span->day * 86400000.0 + span->month * 2592000000.0;
 	}
-	MemoryContextSwitchTo(old);
 	return why;
+}
+
+void
+sas_sent_call(const SasSent *sent, SasStoredAgent *agent, SasCall *call)
+{
+	char	   *max_http = sas_json_string(agent->options, "http_version");
+
+	memset(call, 0, sizeof(*call));
+	call->method = sent->method;
+	call->url = sent->url;
+	call->headers = (const char *const *) sent->headers;
+	call->n_headers = sent->n_headers;
+	call->body = sent->body;
+	call->body_len = sent->body_len;
+	call->connect_timeout_ms = (long) agent->connect_timeout_ms;
+	call->max_response = agent->max_response;
+	call->http2 = max_http != NULL && strcmp(max_http, "2") == 0;
+	call->follow_redirects = sas_json_bool(agent->options, "follow_redirects", false);
+	call->ca_file = sas_json_string(agent->options, "ca_file");
+	call->cert = sas_json_string(agent->options, "cert");
+	call->proxy = sas_json_string(agent->options, "proxy");
 }
 
 void

@@ -51,6 +51,18 @@ typedef struct SasLeaseEntry
 	bool		dropped;		/* something of it was left to the supervisor */
 } SasLeaseEntry;
 
+/* What goes to a service, put together of a request and its agent. */
+typedef struct SasSent
+{
+	char	   *method;
+	char	   *url;
+	char	  **headers;
+	int			n_headers;
+	char	   *body;
+	size_t		body_len;
+	double		timeout_ms;
+} SasSent;
+
 typedef struct SasFlight
 {
 	pairingheap_node heap;		/* by wake_us */
@@ -73,19 +85,14 @@ typedef struct SasFlight
 	Jsonb	   *expect;			/* array of statuses, or NULL */
 	char	   *key;			/* NULL: it only asks, and needs none */
 	char	   *trace;			/* 32 hex digits */
-
-	/* what is sent, made once */
-	char	   *method;
-	char	   *url;
-	char	  **headers;
-	int			n_headers;
-	char	   *body;
-	size_t		body_len;
-	double		timeout_ms;
+	SasSent		sent;			/* made once */
 } SasFlight;
 
-/* Fills in what is sent; NULL when that went well, else why not (a fragment without secrets). In the flight's context. */
-extern const char *sas_flight_compose(SasFlight *flight, SasStoredAgent *agent, Jsonb *request);
+/* Fills in what is sent, key NULL: without Idempotency-Key. NULL when that went well, else why not (a fragment without secrets). */
+extern const char *sas_sent_compose(SasSent *sent, SasStoredAgent *agent, Jsonb *request, const char *key);
+
+/* The call that sends it; time-outs, sizes and owner are the caller's business. */
+extern void sas_sent_call(const SasSent *sent, SasStoredAgent *agent, SasCall *call);
 
 /* Reads the policies of agent and step. */
 extern void sas_flight_retry_policy(SasRetry *retry, Jsonb *of_agent, Jsonb *of_step);
@@ -94,7 +101,7 @@ extern void sas_flight_retry_policy(SasRetry *retry, Jsonb *of_agent, Jsonb *of_
 extern double sas_flight_pause_ms(const SasRetry *retry, int attempt);
 
 /* All flights of this worker: flights.c */
-extern void sas_flights_open(void);
+extern SasTransport *sas_flights_open(void);
 extern void sas_flights_close(void);
 extern int	sas_flights_fd(void);
 extern int	sas_flights_in_the_air(void);

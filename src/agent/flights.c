@@ -35,7 +35,7 @@ earlier(const pairingheap_node *a, const pairingheap_node *b, void *arg)
 	return x < y ? 1 : x > y ? -1 : 0;
 }
 
-void
+SasTransport *
 sas_flights_open(void)
 {
 	char		why[256];
@@ -46,6 +46,7 @@ sas_flights_open(void)
 	transport = sas_transport_open(sas_agent_slots, why, sizeof(why));
 	if (transport == NULL)
 		ereport(ERROR, (errcode(ERRCODE_SYSTEM_ERROR), errmsg("could not set up HTTP calls: %s", why)));
+	return transport;
 }
 
 void
@@ -130,37 +131,26 @@ hand_back(SasFlight *flight, double again_in_ms)
 static void
 begin_attempt(SasFlight *flight, SasStoredAgent *agent)
 {
-	SasCall		call = {0};
+	SasCall		call;
 	char		traceparent[80];
 	char		why[256];
 	uint64		span;
-	const char **headers = palloc(sizeof(char *) * (flight->n_headers + 1));
+	const char **headers = palloc(sizeof(char *) * (flight->sent.n_headers + 1));
 	int64		left_us = flight->deadline_us - sas_clock_monotonic_us();
-	char	   *max_http = sas_json_string(agent->options, "http_version");
 
 	if (!pg_strong_random(&span, sizeof(span)) || span == 0)
 		span = 1;
 	/* W3C Trace Context: one trace per run, a span per attempt */
 	snprintf(traceparent, sizeof(traceparent), "traceparent: 00-%s-%016llx-01", flight->trace, (unsigned long long) span);
-	for (int i = 0; i < flight->n_headers; i++)
-		headers[i] = flight->headers[i];
-	headers[flight->n_headers] = traceparent;
+	for (int i = 0; i < flight->sent.n_headers; i++)
+		headers[i] = flight->sent.headers[i];
+	headers[flight->sent.n_headers] = traceparent;
 
-	call.method = flight->method;
-	call.url = flight->url;
+	sas_sent_call(&flight->sent, agent, &call);
 	call.headers = headers;
-	call.n_headers = flight->n_headers + 1;
-	call.body = flight->body;
-	call.body_len = flight->body_len;
+	call.n_headers = flight->sent.n_headers + 1;
 	/* a time-out behind complete-by comes after it for certain: a window that has passed says nothing */
-	call.timeout_ms = Max(1, (long) Min(flight->timeout_ms, left_us / 1000.0 + 1000));
-	call.connect_timeout_ms = (long) agent->connect_timeout_ms;
-	call.max_response = agent->max_response;
-	call.http2 = max_http != NULL && strcmp(max_http, "2") == 0;
-	call.follow_redirects = sas_json_bool(agent->options, "follow_redirects", false);
-	call.ca_file = sas_json_string(agent->options, "ca_file");
-	call.cert = sas_json_string(agent->options, "cert");
-	call.proxy = sas_json_string(agent->options, "proxy");
+	call.timeout_ms = Max(1, (long) Min(flight->sent.timeout_ms, left_us / 1000.0 + 1000));
 	call.owner = flight;
 
 	flight->attempts++;
@@ -189,7 +179,7 @@ judge(SasReply *reply)
 	double		pause;
 
 	flight->handle = NULL;
-	sas_outcome_of(reply, flight, &outcome);
+	sas_outcome_of(reply, flight->expect, flight->retry.on, &outcome);
 	if (agent == NULL)
 	{
 		/* dropped while a call was on its way: it cannot be, open runs keep it */
@@ -214,7 +204,7 @@ judge(SasReply *reply)
 		return;
 	}
 
-	problem = sas_outcome_problem(reply, flight, agent->stored, &outcome);
+	problem = sas_outcome_problem(reply, agent->stored, &outcome, psprintf("/runs/" INT64_FORMAT "/steps/%s", flight->id.run_id, flight->step));
 	sas_outbox_attempt(flight, "failed", outcome.status, problem);
 	sas_outbox_error(agent, problem);
 	if (outcome.kind == SAS_OUTCOME_PERMANENT)
@@ -331,7 +321,11 @@ sas_flight_take_off(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed
 		why = psprintf("%s: %s", sas_json_string(claimed->problem, "path") ? sas_json_string(claimed->problem, "path") : "template",
 					   sas_json_string(claimed->problem, "what"));
 	else
-		why = sas_flight_compose(flight, agent->stored, claimed->request);
+	{
+		old = MemoryContextSwitchTo(context);
+		why = sas_sent_compose(&flight->sent, agent->stored, claimed->request, flight->key);
+		MemoryContextSwitchTo(old);
+	}
 	if (why != NULL)
 	{
 		Jsonb	   *problem = sas_json_problem("request", "the request cannot be made", why, 0, flight->id.run_id, flight->step);

@@ -90,6 +90,12 @@ sas_json_push(JsonbParseState **state, const char *name, const char *value)
 Jsonb *
 sas_json_problem(const char *kind, const char *title, const char *detail, int status, int64 run_id, const char *step)
 {
+	return sas_json_problem_at(kind, title, detail, status, psprintf("/runs/" INT64_FORMAT "/steps/%s", run_id, step));
+}
+
+Jsonb *
+sas_json_problem_at(const char *kind, const char *title, const char *detail, int status, const char *instance)
+{
 	JsonbParseState *state = NULL;
 
 	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
@@ -105,6 +111,6 @@ sas_json_problem(const char *kind, const char *title, const char *detail, int st
 		v.val.numeric = DatumGetNumeric(DirectFunctionCall1(int4_numeric, Int32GetDatum(status)));
 		pushJsonbValue(&state, WJB_VALUE, &v);
 	}
-	sas_json_push(&state, "instance", psprintf("/runs/" INT64_FORMAT "/steps/%s", run_id, step));
+	sas_json_push(&state, "instance", instance);
 	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 }

@@ -20,6 +20,9 @@ extern bool sas_json_bool(Jsonb *object, const char *name, bool otherwise);
 /* A problem object (RFC 9457) about a step of a run; detail may be NULL, status 0. */
 extern Jsonb *sas_json_problem(const char *kind, const char *title, const char *detail, int status, int64 run_id, const char *step);
 
+/* The same about something else; instance is an absolute path. */
+extern Jsonb *sas_json_problem_at(const char *kind, const char *title, const char *detail, int status, const char *instance);
+
 /* Pushes "name": text. */
 extern void sas_json_push(JsonbParseState **state, const char *name, const char *value);
 

@@ -14,15 +14,10 @@
 
 #include "agent/json.h"
 #include "agent/outcome.h"
-#include "base/compat.h"
-#include "common/base64.h"
-#include "lib/stringinfo.h"
+#include "agent/value.h"
 #include "mb/pg_wchar.h"
-#include "transport/origin.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
-#include "utils/json.h"
-#include "utils/memutils.h"
 
 /* Is the status among "404", "2xx", ...? */
 static bool
@@ -66,7 +61,7 @@ retry_after_ms(const SasReply *reply)
 }
 
 void
-sas_outcome_of(const SasReply *reply, const SasFlight *flight, SasOutcome *outcome)
+sas_outcome_of(const SasReply *reply, Jsonb *expect, Jsonb *retry_on, SasOutcome *outcome)
 {
 	int			status = (int) reply->status;
 
@@ -81,14 +76,14 @@ sas_outcome_of(const SasReply *reply, const SasFlight *flight, SasOutcome *outco
 	}
 	outcome->status = status;
 	outcome->fault = status >= 500;
-	if (among(flight->expect, status))
+	if (among(expect, status))
 	{
 		outcome->kind = SAS_OUTCOME_DONE;
 		outcome->fault = false;
 	}
 	else if (status >= 200 && status < 300)
 		outcome->kind = SAS_OUTCOME_DONE;
-	else if (status == 408 || status == 425 || status == 429 || status >= 500 || among(flight->retry.on, status))
+	else if (status == 408 || status == 425 || status == 429 || status >= 500 || among(retry_on, status))
 	{
 		outcome->kind = SAS_OUTCOME_TRANSIENT;
 		outcome->in_doubt = status >= 500 && status != 503;
@@ -96,75 +91,6 @@ sas_outcome_of(const SasReply *reply, const SasFlight *flight, SasOutcome *outco
 	}
 	else
 		outcome->kind = SAS_OUTCOME_PERMANENT;
-}
-
-static void
-mask_one(char *bytes, size_t len, const char *secret)
-{
-	size_t		n = strlen(secret);
-	char	   *at = bytes;
-
-	while (n > 0 && (at = memmem(at, len - (at - bytes), secret, n)) != NULL)
-	{
-		memset(at, '*', n);
-		at += n;
-	}
-}
-
-/*
- * Overwrites each secret of the agent in the bytes, as it is, as a part of an
- * address and as JSON writes it; the length stays.
- */
-static void
-mask(char *bytes, size_t len, const SasStoredAgent *agent)
-{
-	ListCell   *lc;
-
-	foreach(lc, agent->secrets)
-	{
-		const char *secret = lfirst(lc);
-		char	   *encoded = sas_url_encode_segment(secret, strlen(secret));
-		StringInfoData json;
-
-		mask_one(bytes, len, secret);
-		if (encoded != NULL)
-			mask_one(bytes, len, encoded);
-		free(encoded);
-		initStringInfo(&json);
-		escape_json(&json, secret);
-		json.data[json.len - 1] = '\0';
-		mask_one(bytes, len, json.data + 1);
-	}
-}
-
-/* The body as jsonb when it is JSON that fits; NULL when it is not. */
-static Jsonb *
-parse_json(char *body)
-{
-	MemoryContext context = CurrentMemoryContext;
-	Jsonb	   *volatile result = NULL;
-
-	/* jsonb_in takes nothing but memory, so its error can be caught without a subtransaction */
-	PG_TRY();
-	{
-		result = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(body)));
-	}
-	PG_CATCH();
-	{
-		ErrorData  *edata;
-		int			category;
-
-		MemoryContextSwitchTo(context);
-		edata = CopyErrorData();
-		category = ERRCODE_TO_CATEGORY(edata->sqlerrcode);
-		if (category != ERRCODE_DATA_EXCEPTION && category != ERRCODE_TO_CATEGORY(ERRCODE_SYNTAX_ERROR) &&
-			category != ERRCODE_PROGRAM_LIMIT_EXCEEDED && category != ERRCODE_FEATURE_NOT_SUPPORTED)
-			PG_RE_THROW();
-		FlushErrorState();
-		FreeErrorData(edata);
-	}
-	PG_END_TRY();
-	return result;
 }
 
 static bool
@@ -180,7 +106,7 @@ says_json(const char *content_type)
 }
 
 Jsonb *
-sas_outcome_problem(const SasReply *reply, const SasFlight *flight, const SasStoredAgent *agent, const SasOutcome *outcome)
+sas_outcome_problem(const SasReply *reply, const SasStoredAgent *agent, const SasOutcome *outcome, const char *instance)
 {
 	char	   *detail = NULL;
 	const char *title;
@@ -193,92 +119,32 @@ sas_outcome_problem(const SasReply *reply, const SasFlight *flight, const SasSto
 		{
 			/* masked before it is cut, or the cut might hide a secret's end */
 			detail = pnstrdup(reply->body, reply->body_len);
-			if (agent->secrets != NIL && says_json(reply->content_type) && (parsed = parse_json(detail)) != NULL)
+			if (agent->secrets != NIL && says_json(reply->content_type) && (parsed = sas_value_parse(detail)) != NULL)
 				detail = JsonbToCString(NULL, &parsed->root, VARSIZE(parsed));	/* no escape hides one */
-			mask(detail, strlen(detail), agent);
+			sas_value_mask(detail, strlen(detail), agent);
 			detail = pnstrdup(detail, pg_mbcliplen(detail, strlen(detail), 500));
 		}
-		return sas_json_problem("http", title, detail, outcome->status, flight->id.run_id, flight->step);
+		return sas_json_problem_at("http", title, detail, outcome->status, instance);
 	}
 	detail = pstrdup(reply->error);
-	mask(detail, strlen(detail), agent);
+	sas_value_mask(detail, strlen(detail), agent);
 	title = reply->kind == SAS_REPLY_BROKEN ? "the service gave no usable answer" : "the service could not be reached";
-	return sas_json_problem("transport", title, detail, 0, flight->id.run_id, flight->step);
+	return sas_json_problem_at("transport", title, detail, 0, instance);
 }
 
 static void
-push_jsonb(JsonbParseState **state, Jsonb *jsonb)
-{
-	JsonbValue	v;
-
-	if (JB_ROOT_IS_SCALAR(jsonb))
-	{
-		JsonbExtractScalar(&jsonb->root, &v);
-		pushJsonbValue(state, WJB_VALUE, &v);
-		return;
-	}
-	v.type = jbvBinary;
-	v.val.binary.data = &jsonb->root;
-	v.val.binary.len = VARSIZE(jsonb) - VARHDRSZ;
-	pushJsonbValue(state, WJB_VALUE, &v);
-}
-
-static void
-push_body(JsonbParseState **state, const SasReply *reply, const SasStoredAgent *agent, char *body)
+push_body(JsonbParseState **state, const SasReply *reply, const SasStoredAgent *agent)
 {
 	JsonbValue	key = {.type = jbvString};
 	JsonbValue	v = {.type = jbvNull};
-	Jsonb	   *parsed;
-	bool		is_text;
 
 	key.val.string.val = "body";
 	key.val.string.len = 4;
 	pushJsonbValue(state, WJB_KEY, &key);
 	if (reply->body_len == 0)
-	{
 		pushJsonbValue(state, WJB_VALUE, &v);
-		return;
-	}
-	is_text = memchr(body, '\0', reply->body_len) == NULL &&
-		pg_verify_mbstr(GetDatabaseEncoding(), body, reply->body_len, true);
-	if (is_text && says_json(reply->content_type) &&
-		(parsed = parse_json(body)) != NULL)
-	{
-		if (agent->secrets != NIL)
-		{
-			/* an escape may have hidden a secret: look at it as PostgreSQL writes it */
-			char	   *text = JsonbToCString(NULL, &parsed->root, VARSIZE(parsed));
-
-			mask(text, strlen(text), agent);
-			parsed = parse_json(text);
-			body = text;
-		}
-		if (parsed != NULL)
-		{
-			push_jsonb(state, parsed);
-			return;
-		}
-	}
-	v.type = jbvString;
-	if (is_text)
-	{
-		v.val.string.val = body;
-		v.val.string.len = strlen(body);
-		pushJsonbValue(state, WJB_VALUE, &v);
-	}
 	else
-	{
-		int			room = pg_b64_enc_len(reply->body_len);
-
-		v.val.string.val = palloc(room);
-		v.val.string.len = sas_compat_base64(body, reply->body_len, v.val.string.val, room);
-		pushJsonbValue(state, WJB_BEGIN_OBJECT, NULL);
-		key.val.string.val = "base64";
-		key.val.string.len = 6;
-		pushJsonbValue(state, WJB_KEY, &key);
-		pushJsonbValue(state, WJB_VALUE, &v);
-		pushJsonbValue(state, WJB_END_OBJECT, NULL);
-	}
+		sas_value_push(state, WJB_VALUE, reply->body, reply->body_len, says_json(reply->content_type), agent);
 }
 
 /* One header: what is not text in this database's encoding is left out. */
@@ -307,8 +173,8 @@ push_headers(JsonbParseState **state, const SasReply *reply, const SasStoredAgen
 
 		at += strlen(at) + 1;
 		at += strlen(at) + 1;
-		mask(name, strlen(name), agent);
-		mask(value, strlen(value), agent);
+		sas_value_mask(name, strlen(name), agent);
+		sas_value_mask(value, strlen(value), agent);
 		if (!pg_verify_mbstr(GetDatabaseEncoding(), name, strlen(name), true) ||
 			!pg_verify_mbstr(GetDatabaseEncoding(), value, strlen(value), true))
 			continue;
@@ -356,15 +222,7 @@ sas_outcome_output(const SasReply *reply, const SasStoredAgent *agent)
 	JsonbParseState *state = NULL;
 	JsonbValue	key = {.type = jbvString};
 	JsonbValue	v = {.type = jbvNumeric};
-	char	   *body = NULL;
 
-	if (reply->body_len > 0)
-	{
-		body = palloc(reply->body_len + 1);
-		memcpy(body, reply->body, reply->body_len);
-		body[reply->body_len] = '\0';
-		mask(body, reply->body_len, agent);
-	}
 	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
 	key.val.string.val = "status";
 	key.val.string.len = 6;
@@ -375,6 +233,6 @@ sas_outcome_output(const SasReply *reply, const SasStoredAgent *agent)
 	key.val.string.len = 7;
 	pushJsonbValue(&state, WJB_KEY, &key);
 	push_headers(&state, reply, agent);
-	push_body(&state, reply, agent, body);
+	push_body(&state, reply, agent);
 	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 }

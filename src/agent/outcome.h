@@ -23,10 +23,11 @@ typedef struct SasOutcome
 	double		retry_after_ms; /* -1: the service did not say */
 } SasOutcome;
 
-extern void sas_outcome_of(const SasReply *reply, const SasFlight *flight, SasOutcome *outcome);
+/* expect, retry_on: arrays of statuses, or NULL */
+extern void sas_outcome_of(const SasReply *reply, Jsonb *expect, Jsonb *retry_on, SasOutcome *outcome);
 
-/* The problem object of an attempt that failed. Secrets are masked. */
-extern Jsonb *sas_outcome_problem(const SasReply *reply, const SasFlight *flight, const SasStoredAgent *agent, const SasOutcome *outcome);
+/* The problem object of an attempt that failed; instance: where. Secrets are masked. */
+extern Jsonb *sas_outcome_problem(const SasReply *reply, const SasStoredAgent *agent, const SasOutcome *outcome, const char *instance);
 
 /* {status, headers, body} of an answer. Secrets are masked. */
 extern Jsonb *sas_outcome_output(const SasReply *reply, const SasStoredAgent *agent);

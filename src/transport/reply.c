@@ -30,8 +30,8 @@ sas_transport_now_us(void)
 /*
  * Makes room for len more bytes and one NUL behind them.
  */
-static bool
-reserve(char **buf, size_t *size, size_t used, size_t len)
+bool
+sas_request_reserve(char **buf, size_t *size, size_t used, size_t len)
 {
 	size_t		want = used + len + 1;
 	size_t		bigger = *size > 0 ? *size : 512;
@@ -78,7 +78,7 @@ store_header(SasRequest *r, const char *line, size_t len)
 
 	if (!folded && name_len == 0)
 		return true;			/* not a header at all: left out */
-	if (!reserve(&reply->headers, &r->headers_size, reply->headers_len, len + 2))
+	if (!sas_request_reserve(&reply->headers, &r->headers_size, reply->headers_len, len + 2))
 		return false;
 	if (folded)
 		reply->headers[reply->headers_len - 1] = ' ';
@@ -114,6 +114,8 @@ sas_request_on_header(char *data, size_t size, size_t n, void *arg)
 
 	if (reply->first_byte_us == 0)
 		reply->first_byte_us = sas_transport_now_us();
+	if (r->window > 0)
+		r->heard_us = sas_transport_now_us();
 	r->header_bytes += len;
 	if (r->header_bytes > SAS_TRANSPORT_MAX_HEADERS)
 		r->refused = "the headers of the answer are too large";
@@ -133,7 +135,11 @@ sas_request_on_header(char *data, size_t size, size_t n, void *arg)
 			r->line_status = r->line_status * 10 + (*p - '0');
 	}
 	else if (data[0] == '\r' || data[0] == '\n')
+	{
 		r->answer_done = r->line_status >= 200;
+		if (sas_request_is_stream(r))
+			sas_request_note_heard(r);
+	}
 	else if (!store_header(r, data, len))
 		r->refused = "out of memory";
 	return r->refused == NULL ? len : 0;
@@ -146,9 +152,11 @@ sas_request_on_body(char *data, size_t size, size_t n, void *arg)
 	SasReply   *reply = r->reply;
 	size_t		len = size * n;
 
+	if (sas_request_is_stream(r))
+		return sas_request_on_stream(r, data, len);
 	if (len > r->max_response - reply->body_len)
 		r->refused = "the answer is larger than max_response";
-	else if (!reserve(&reply->body, &r->body_size, reply->body_len, len))
+	else if (!sas_request_reserve(&reply->body, &r->body_size, reply->body_len, len))
 		r->refused = "out of memory";
 	else
 	{
@@ -383,7 +391,15 @@ sas_request_finish(SasRequest *r, CURLcode code)
 		reply->headers = NULL;
 		reply->headers_len = 0;
 		reply->n_headers = 0;
-		reply->body_len = 0;
+		reply->timed_out = code == CURLE_OPERATION_TIMEDOUT;
+		if (!sas_request_is_stream(r))
+			reply->body_len = 0;
+	}
+	if (r->read > 0)
+	{
+		reply->body_len -= r->read;
+		memmove(reply->body, reply->body + r->read, reply->body_len + 1);
+		r->read = 0;
 	}
 	if (reply->body_len == 0)
 	{

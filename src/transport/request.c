@@ -211,7 +211,7 @@ set_options(SasRequest *r, const SasCall *call)
 	SET(CURLOPT_TIMEOUT_MS, call->timeout_ms > 0 ? call->timeout_ms : 0L);
 	SET(CURLOPT_CONNECTTIMEOUT_MS, call->connect_timeout_ms > 0 ? call->connect_timeout_ms : 0L);
 	SET(CURLOPT_HTTP_VERSION,
-		call->http2 ? (long) CURL_HTTP_VERSION_2TLS : (long) CURL_HTTP_VERSION_1_1);
+		call->http2 && call->window == 0 ? (long) CURL_HTTP_VERSION_2TLS : (long) CURL_HTTP_VERSION_1_1);
 	SET(CURLOPT_PROXY, call->proxy ? call->proxy : "");
 	if (call->ca_file != NULL)
 	{
@@ -267,6 +267,7 @@ sas_request_load(SasRequest *r, const SasCall *call, char *errbuf, size_t errlen
 	r->deadline_us = call->timeout_ms > 0 ?
 		r->reply->started_us + (int64_t) call->timeout_ms * 1000 : 0;
 	r->max_response = call->max_response;
+	r->window = call->window;
 	r->follow = call->follow_redirects;
 
 	why = add_headers(r, call);

@@ -6,11 +6,13 @@
  *	  transport.c	descriptor, timer, lists: who is where
  *	  request.c		what is sent: options of the easy handle, redirects
  *	  reply.c		what comes back: callbacks of libcurl, kind, error text
+ *	  stream.c		what comes back and is read as it comes
  */
 #ifndef SAS_REQUEST_H
 #define SAS_REQUEST_H
 
 #include <curl/curl.h>
+#include <signal.h>
 
 #include "transport/origin.h"
 #include "transport/transport.h"
@@ -18,6 +20,13 @@
 #if LIBCURL_VERSION_NUM < 0x075800
 #error "sas needs libcurl 7.88 or later"
 #endif
+
+/* Streams that have something new, in order. */
+typedef struct SasRequestHeard
+{
+	struct SasRequest *head;
+	struct SasRequest *tail;
+} SasRequestHeard;
 
 typedef struct SasRequest
 {
@@ -46,6 +55,16 @@ typedef struct SasRequest
 	size_t		body_size;		/* allocated */
 	const char *refused;		/* why a callback gave up, or NULL */
 
+	/* a stream */
+	size_t		window;			/* 0: it is none */
+	size_t		read;			/* bytes of the body that have been read */
+	bool		paused;			/* the window is full, libcurl leaves the socket alone */
+	bool		heard;			/* in the list of those who have something new */
+	struct SasRequest *heard_prev;
+	struct SasRequest *heard_next;
+	struct SasRequestHeard *heard_list;
+	int64_t		heard_us;
+
 	/* all hops */
 	bool		sent;			/* request bytes may have left */
 	SasReply   *reply;			/* there from the start: finishing needs no memory */
@@ -56,7 +75,18 @@ extern bool sas_request_load(SasRequest *r, const SasCall *call, char *errbuf, s
 extern bool sas_request_redirect(SasRequest *r, CURLcode code);
 extern void sas_request_unload(SasRequest *r);
 
+/* transport.c */
+extern void sas_transport_block_signals(sigset_t *before);
+extern void sas_transport_restore_signals(const sigset_t *before);
+
+/* stream.c */
+extern bool sas_request_is_stream(const SasRequest *r);
+extern void sas_request_note_heard(SasRequest *r);
+extern void sas_request_forget_heard(SasRequest *r);
+extern size_t sas_request_on_stream(SasRequest *r, const char *data, size_t len);
+
 /* reply.c */
+extern bool sas_request_reserve(char **buf, size_t *size, size_t used, size_t len);
 extern size_t sas_request_on_header(char *data, size_t size, size_t n, void *arg);
 extern size_t sas_request_on_body(char *data, size_t size, size_t n, void *arg);
 extern int	sas_request_before_send(void *arg, char *remote_ip, char *local_ip,

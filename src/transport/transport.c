@@ -38,19 +38,21 @@ struct SasTransport
 {
 	CURLM	   *multi;
 	int			epoll_fd;
+	int			joined_fd;		/* of another transport, for the owner's wait only; -1: none */
 	int64_t		deadline_us;	/* of libcurl's timer; -1: none */
 	int			max_calls;
 	bool		lookup_left;	/* a call ended while its host was looked up */
 	SasRequestList active;
 	SasRequestList finished;
 	SasRequestList idle;
+	SasRequestHeard heard;		/* streams with something new; active, or finished */
 };
 
 /*
  * Threads begin with the signal mask of whoever starts them.
  */
-static void
-block_signals(sigset_t *before)
+void
+sas_transport_block_signals(sigset_t *before)
 {
 	sigset_t	all;
 
@@ -58,8 +60,8 @@ block_signals(sigset_t *before)
 	pthread_sigmask(SIG_SETMASK, &all, before);
 }
 
-static void
-restore_signals(const sigset_t *before)
+void
+sas_transport_restore_signals(const sigset_t *before)
 {
 	pthread_sigmask(SIG_SETMASK, before, NULL);
 }
@@ -195,13 +197,14 @@ sas_transport_open(int max_calls, char *errbuf, size_t errlen)
 	sigset_t	before;
 	SasTransport *t;
 
-	block_signals(&before);
+	sas_transport_block_signals(&before);
 	if (!global)
 		global = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
 	t = global ? calloc(1, sizeof(SasTransport)) : NULL;
 	if (t != NULL)
 	{
 		t->deadline_us = -1;
+		t->joined_fd = -1;
 		if (set_up(t))
 			apply_size(t, max_calls);
 		else
@@ -213,7 +216,7 @@ sas_transport_open(int max_calls, char *errbuf, size_t errlen)
 			t = NULL;
 		}
 	}
-	restore_signals(&before);
+	sas_transport_restore_signals(&before);
 	if (t == NULL)
 		snprintf(errbuf, errlen, "%s", global ? "no memory or no descriptor for HTTP calls" :
 				 "libcurl could not be initialised");
@@ -226,11 +229,25 @@ sas_transport_fd(SasTransport *t)
 	return t->epoll_fd;
 }
 
+bool
+sas_transport_join(SasTransport *t, SasTransport *other)
+{
+	struct epoll_event ev = {.events = EPOLLIN};
+
+	ev.data.fd = other->epoll_fd;
+	if (epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, other->epoll_fd, &ev) != 0)
+		return false;
+	t->joined_fd = other->epoll_fd;
+	return true;
+}
+
 long
 sas_transport_timeout_ms(SasTransport *t)
 {
 	int64_t		left_us;
 
+	if (t->heard.head != NULL || t->finished.head != NULL)
+		return 0;
 	if (t->deadline_us < 0)
 		return -1;
 	left_us = t->deadline_us - sas_transport_now_us();
@@ -262,6 +279,7 @@ take_idle(SasTransport *t)
 static void
 give_back(SasTransport *t, SasRequest *r)
 {
+	sas_request_forget_heard(r);
 	sas_request_unload(r);
 	if (t->idle.length + t->active.length + t->finished.length < t->max_calls)
 		list_add(&t->idle, r);
@@ -296,6 +314,7 @@ start(SasTransport *t, const SasCall *call, char *errbuf, size_t errlen)
 		give_back(t, r);
 		return NULL;
 	}
+	r->heard_list = &t->heard;
 	list_add(&t->active, r);
 	return r;
 }
@@ -306,9 +325,9 @@ sas_transport_start(SasTransport *t, const SasCall *call, char *errbuf, size_t e
 	sigset_t	before;
 	SasRequest *r;
 
-	block_signals(&before);
+	sas_transport_block_signals(&before);
 	r = start(t, call, errbuf, errlen);
-	restore_signals(&before);
+	sas_transport_restore_signals(&before);
 	return r;
 }
 
@@ -336,7 +355,7 @@ sas_transport_stop_call(SasTransport *t, void *handle)
 
 	if (r == NULL)
 		return;
-	block_signals(&before);
+	sas_transport_block_signals(&before);
 	if (r->finished)
 		list_remove(&t->finished, r);
 	else
@@ -345,7 +364,7 @@ sas_transport_stop_call(SasTransport *t, void *handle)
 		detach(t, r, true);
 	}
 	give_back(t, r);
-	restore_signals(&before);
+	sas_transport_restore_signals(&before);
 }
 
 /*
@@ -406,6 +425,9 @@ work_once(SasTransport *t)
 		uint32_t	e = events[i].events;
 		int			mask = 0;
 
+		if (events[i].data.fd == t->joined_fd)
+			continue;
+
 		if (e & (EPOLLIN | EPOLLERR | EPOLLHUP))
 			mask |= CURL_CSELECT_IN;
 		if (e & (EPOLLOUT | EPOLLERR | EPOLLHUP))
@@ -422,11 +444,11 @@ sas_transport_work(SasTransport *t)
 {
 	sigset_t	before;
 
-	block_signals(&before);
+	sas_transport_block_signals(&before);
 	for (int i = 0; i < ROUNDS_OF_WORK; i++)
 		if (!work_once(t))
 			break;
-	restore_signals(&before);
+	sas_transport_restore_signals(&before);
 }
 
 SasReply *
@@ -440,11 +462,22 @@ sas_transport_next(SasTransport *t)
 		return NULL;
 	reply = r->reply;
 	r->reply = NULL;
-	block_signals(&before);
+	sas_transport_block_signals(&before);
 	list_remove(&t->finished, r);
 	give_back(t, r);
-	restore_signals(&before);
+	sas_transport_restore_signals(&before);
 	return reply;
+}
+
+void *
+sas_transport_heard(SasTransport *t)
+{
+	SasRequest *r = t->heard.head;
+
+	if (r == NULL)
+		return NULL;
+	sas_request_forget_heard(r);
+	return r->reply->owner;
 }
 
 int
@@ -458,9 +491,11 @@ sas_transport_resize(SasTransport *t, int max_calls)
 {
 	sigset_t	before;
 
-	block_signals(&before);
+	if (max_calls == t->max_calls)
+		return;
+	sas_transport_block_signals(&before);
 	apply_size(t, max_calls);
-	restore_signals(&before);
+	sas_transport_restore_signals(&before);
 }
 
 void
@@ -471,7 +506,7 @@ sas_transport_close(SasTransport *t)
 
 	if (t == NULL)
 		return;
-	block_signals(&before);
+	sas_transport_block_signals(&before);
 	close(t->epoll_fd);
 	t->epoll_fd = -1;
 	if (t->active.length == 0 && !t->lookup_left)
@@ -490,5 +525,5 @@ sas_transport_close(SasTransport *t)
 		curl_multi_cleanup(t->multi);
 		free(t);
 	}
-	restore_signals(&before);
+	sas_transport_restore_signals(&before);
 }

@@ -11,6 +11,11 @@
  *				  |								 |
  *				  +--------- stop_call ----------+	no reply is given
  *
+ * A call with a window is a stream: its body is not collected but read as it
+ * comes, with sas_transport_heard() and sas_stream_...().  What is not read
+ * fills the window; then the connection is left alone until it is, and the
+ * service feels that nobody reads.
+ *
  * A handle is valid from start until next has given its reply, or until
  * stop_call.  Nothing here throws, longjmps, or knows of PostgreSQL: memory
  * comes from malloc, failures come back as values.  All signals are blocked
@@ -58,6 +63,7 @@ typedef struct SasCall
 	const char *ca_file;		/* only these authorities count; NULL: system's */
 	const char *cert;			/* PEM file with client certificate and key */
 	const char *proxy;			/* NULL: none, whatever the environment says */
+	size_t		window;			/* bytes; > 0: a stream, if the answer is 2xx; in HTTP/1.1 */
 	void	   *owner;			/* handed back in the reply */
 } SasCall;
 
@@ -77,7 +83,10 @@ typedef struct SasReply
 	void	   *owner;
 	SasReplyKind kind;
 
-	/* from here to content_type: only for SAS_REPLY_HTTP, else 0 and NULL */
+	/*
+	 * From here to content_type: only for SAS_REPLY_HTTP, else 0 and NULL; but
+	 * of a stream, however it ended, what nobody has read is the body.
+	 */
 	long		status;
 	char	   *headers;		/* "name\0value\0" n_headers times, in order, names
 								 * lower-case, values as sent (any bytes but NUL) */
@@ -89,6 +98,7 @@ typedef struct SasReply
 
 	/* a fragment without url, host or secret; empty for SAS_REPLY_HTTP */
 	char		error[SAS_TRANSPORT_ERROR_LEN];
+	bool		timed_out;		/* of a call with timeout_ms: it is over */
 
 	int64_t		started_us;		/* CLOCK_MONOTONIC */
 	int64_t		first_byte_us;	/* of the last answer; 0: none came */
@@ -108,6 +118,13 @@ extern SasTransport *sas_transport_open(int max_calls, char *errbuf, size_t errl
 
 /* readable (level-triggered) when sas_transport_work() has something to do */
 extern int	sas_transport_fd(SasTransport *t);
+
+/*
+ * The descriptor of one is readable when the other's is, too: for an owner who
+ * keeps calls and streams apart, so that neither is searched among the other's
+ * connections, and waits for one descriptor.  False: the kernel refused.
+ */
+extern bool sas_transport_join(SasTransport *t, SasTransport *other);
 
 /* how long to wait at most before sas_transport_work(); -1: for the fd only */
 extern long sas_transport_timeout_ms(SasTransport *t);
@@ -129,6 +146,23 @@ extern void sas_transport_work(SasTransport *t);
 /* the next finished reply, in order of finishing, or NULL */
 extern SasReply *sas_transport_next(SasTransport *t);
 extern void sas_reply_free(SasReply *reply);
+
+/*
+ * The owner of a stream that has something new: its answer has begun, or there
+ * are bytes to read.  Each is told once until there is more; NULL: no other.
+ */
+extern void *sas_transport_heard(SasTransport *t);
+
+/* of a handle whose reply has not been given: 0 while there is no answer */
+extern long sas_stream_status(void *handle);
+extern const char *sas_stream_header(void *handle, const char *name);
+
+/* what can be read; reading opens the window again */
+extern size_t sas_stream_bytes(void *handle, const char **bytes);
+extern void sas_stream_read(void *handle, size_t len);
+
+/* when the service was heard last, CLOCK_MONOTONIC; 0: never */
+extern int64_t sas_stream_heard_us(void *handle);
 
 /* the first value of a header (lower-case name), or NULL */
 extern const char *sas_reply_header(const SasReply *reply, const char *name);

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * watches.c: the calls of a node that hosts watches.
+ */
+#include "postgres.h"
+
+#include "base/actor.h"
+#include "catalog/pg_type.h"
+#include "store/plan.h"
+#include "store/watches.h"
+#include "utils/builtins.h"
+
+/* The two columns that name watches as they are held. */
+static void
+id_columns(SasColumn c[2], int n)
+{
+	sas_column_open(&c[0], INT8OID, n);
+	sas_column_open(&c[1], INT8OID, n);
+}
+
+static void
+add_id(SasColumn c[2], const SasWatchId *id)
+{
+	sas_column_add(&c[0], Int64GetDatum(id->watch_id), false);
+	sas_column_add(&c[1], Int64GetDatum(id->epoch), false);
+}
+
+static void
+read_id(int row, SasWatchId *id)
+{
+	id->watch_id = sas_cell_int(row, 1);
+	id->epoch = sas_cell_int(row, 2);
+}
+
+int64
+sas_store_register_node(int capacity)
+{
+	static SasPlan plan = {"SELECT sas._register_node('agent', $1, $2, $3, $4)", 4, {TEXTOID, INT4OID, INT8OID, INT8OID}};
+	Datum		args[4] = {CStringGetTextDatum(sas_self.name), Int32GetDatum(capacity),
+	Int64GetDatum(sas_self.boot), Int64GetDatum(sas_self.worker_id)};
+
+	sas_plan_run(&plan, args, NULL);
+	return sas_cell_int(0, 1);
+}
+
+/* The rows of the current result. */
+static List *
+requests(void)
+{
+	List	   *list = NIL;
+
+	for (int i = 0; i < SPI_processed; i++)
+	{
+		MemoryContext old = MemoryContextSwitchTo(sas_store_results);
+		SasWatchRequest *r = palloc0(sizeof(SasWatchRequest));
+
+		read_id(i, &r->id);
+		r->agent_id = sas_cell_int(i, 3);
+		r->kind = sas_cell_text(i, 4);
+		r->request = sas_cell_jsonb(i, 5);
+		r->cursor = sas_cell_jsonb(i, 6);
+		r->digest = sas_cell_text(i, 7);
+		r->room = sas_cell_int(i, 8);
+		r->wait_ms = sas_cell_float(i, 9);
+		r->problem = sas_cell_jsonb(i, 10);
+		list = lappend(list, r);
+		MemoryContextSwitchTo(old);
+	}
+	return list;
+}
+
+List *
+sas_store_claim_watches(int64 node_id, int quantity)
+{
+	static SasPlan plan = {"SELECT watch_id, epoch, agent_id, kind, request, cursor, digest, room, wait_ms, problem "
+	"FROM sas._claim_watches($1, $2)", 2, {INT8OID, INT4OID}};
+	Datum		args[2] = {Int64GetDatum(node_id), Int32GetDatum(quantity)};
+
+	sas_plan_run(&plan, args, NULL);
+	return requests();
+}
+
+List *
+sas_store_watch_requests(int64 node_id, const SasWatchId *ids, int n)
+{
+	static SasPlan plan = {"SELECT watch_id, epoch, agent_id, kind, request, cursor, digest, room, wait_ms, problem "
+	"FROM sas._watch_requests($1, $2, $3)", 3, {INT8OID, INT8ARRAYOID, INT8ARRAYOID}};
+	SasColumn	c[2];
+	Datum		args[3] = {Int64GetDatum(node_id)};
+
+	id_columns(c, n);
+	for (int i = 0; i < n; i++)
+		add_id(c, &ids[i]);
+	args[1] = sas_column_array(&c[0]);
+	args[2] = sas_column_array(&c[1]);
+	sas_plan_run(&plan, args, NULL);
+	return requests();
+}
+
+static SasWatchAnswer
+answer_of(const char *word)
+{
+	return strcmp(word, "ok") == 0 || strcmp(word, "retry") == 0 ? SAS_WATCH_GO :
+		strcmp(word, "stop") == 0 ? SAS_WATCH_STOP :
+		strcmp(word, "failed") == 0 ? SAS_WATCH_FAILED : SAS_WATCH_FENCED;
+}
+
+static SasWatchVerdict *
+verdict(int row)
+{
+	SasWatchVerdict *v = MemoryContextAllocZero(sas_store_results, sizeof(SasWatchVerdict));
+
+	read_id(row, &v->id);
+	v->answer = answer_of(sas_cell_text(row, 3));
+	return v;
+}
+
+static List *
+keep(List *list, void *element)
+{
+	MemoryContext old = MemoryContextSwitchTo(sas_store_results);
+
+	list = lappend(list, element);
+	MemoryContextSwitchTo(old);
+	return list;
+}
+
+/* A text as a jsonb string. */
+static Jsonb *
+json_string(const char *text)
+{
+	JsonbValue	v = {.type = jbvString};
+
+	v.val.string.val = (char *) text;
+	v.val.string.len = strlen(text);
+	return JsonbValueToJsonb(&v);
+}
+
+List *
+sas_store_append_items(int64 node_id, const SasWatchBatch *batches, int n)
+{
+	static SasPlan plan = {"SELECT watch_id, epoch, answer, room FROM sas._append_items($1, $2, $3, $4, $5, $6)",
+	6, {INT8OID, INT8ARRAYOID, INT8ARRAYOID, JSONBARRAYOID, JSONBARRAYOID, TEXTARRAYOID}};
+	SasColumn	id[2];
+	SasColumn	c[3];
+	Datum		args[6] = {Int64GetDatum(node_id)};
+	List	   *list = NIL;
+
+	id_columns(id, n);
+	sas_column_open(&c[0], JSONBOID, n);
+	sas_column_open(&c[1], JSONBOID, n);
+	sas_column_open(&c[2], TEXTOID, n);
+	for (int i = 0; i < n; i++)
+	{
+		const SasWatchBatch *b = &batches[i];
+
+		add_id(id, &b->id);
+		sas_column_add(&c[0], PointerGetDatum(b->items), false);
+		sas_column_add(&c[1], b->cursor ? PointerGetDatum(json_string(b->cursor)) : (Datum) 0, b->cursor == NULL);
+		sas_column_add(&c[2], b->digest ? CStringGetTextDatum(b->digest) : (Datum) 0, b->digest == NULL);
+	}
+	args[1] = sas_column_array(&id[0]);
+	args[2] = sas_column_array(&id[1]);
+	for (int i = 0; i < 3; i++)
+		args[3 + i] = sas_column_array(&c[i]);
+	sas_plan_run(&plan, args, NULL);
+	for (int i = 0; i < SPI_processed; i++)
+	{
+		SasWatchVerdict *v = verdict(i);
+
+		v->room = sas_cell_int(i, 4);
+		list = keep(list, v);
+	}
+	return list;
+}
+
+List *
+sas_store_fail_watches(int64 node_id, const SasWatchFailure *failures, int n)
+{
+	static SasPlan plan = {"SELECT watch_id, epoch, answer, pause_ms FROM sas._fail_watches($1, $2, $3, $4, $5)",
+	5, {INT8OID, INT8ARRAYOID, INT8ARRAYOID, JSONBARRAYOID, FLOAT8ARRAYOID}};
+	SasColumn	id[2];
+	SasColumn	c[2];
+	Datum		args[5] = {Int64GetDatum(node_id)};
+	List	   *list = NIL;
+
+	id_columns(id, n);
+	sas_column_open(&c[0], JSONBOID, n);
+	sas_column_open(&c[1], FLOAT8OID, n);
+	for (int i = 0; i < n; i++)
+	{
+		const SasWatchFailure *f = &failures[i];
+
+		add_id(id, &f->id);
+		sas_column_add(&c[0], PointerGetDatum(f->error), f->error == NULL);
+		sas_column_add(&c[1], Float8GetDatum(f->at_least_ms), f->at_least_ms < 0);
+	}
+	for (int i = 0; i < 2; i++)
+	{
+		args[1 + i] = sas_column_array(&id[i]);
+		args[3 + i] = sas_column_array(&c[i]);
+	}
+	sas_plan_run(&plan, args, NULL);
+	for (int i = 0; i < SPI_processed; i++)
+	{
+		SasWatchVerdict *v = verdict(i);
+
+		v->pause_ms = sas_cell_null(i, 4) ? 0 : sas_cell_float(i, 4);
+		list = keep(list, v);
+	}
+	return list;
+}
+
+List *
+sas_store_node_news(int64 node_id)
+{
+	static SasPlan plan = {"SELECT watch_id, epoch, news, room FROM sas._node_news($1)", 1, {INT8OID}};
+	Datum		args[1] = {Int64GetDatum(node_id)};
+	List	   *list = NIL;
+
+	sas_plan_run(&plan, args, NULL);
+	for (int i = 0; i < SPI_processed; i++)
+	{
+		SasWatchNews *news = MemoryContextAllocZero(sas_store_results, sizeof(SasWatchNews));
+		char	   *word = sas_cell_text(i, 3);
+
+		read_id(i, &news->id);
+		news->news = strcmp(word, "room") == 0 ? 'o' : word[0];
+		news->room = sas_cell_null(i, 4) ? 0 : sas_cell_int(i, 4);
+		list = keep(list, news);
+	}
+	return list;
+}
+
+void
+sas_store_release_watches(int64 node_id, const SasWatchId *ids, int n)
+{
+	static SasPlan plan = {"SELECT sas._release_watches($1, $2, $3)", 3, {INT8OID, INT8ARRAYOID, INT8ARRAYOID}};
+	SasColumn	c[2];
+	Datum		args[3] = {Int64GetDatum(node_id)};
+
+	id_columns(c, n);
+	for (int i = 0; i < n; i++)
+		add_id(c, &ids[i]);
+	args[1] = sas_column_array(&c[0]);
+	args[2] = sas_column_array(&c[1]);
+	sas_plan_run(&plan, args, NULL);
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * watches.h: what a node asks of the state store for the watches it hosts.
+ *
+ * A watch is held under its epoch, which counts up with every claim: an answer
+ * "fenced" means that somebody else holds it, or nobody, and nothing was taken.
+ * All calls are made between sas_store_begin() and sas_store_commit().
+ */
+#ifndef SAS_STORE_WATCHES_H
+#define SAS_STORE_WATCHES_H
+
+#include "store/store.h"
+
+typedef struct SasWatchId
+{
+	int64		watch_id;
+	int64		epoch;
+} SasWatchId;
+
+/* What a watch does next, of _claim_watches and _watch_requests. */
+typedef struct SasWatchRequest
+{
+	SasWatchId	id;
+	int			agent_id;
+	char	   *kind;			/* stream, poll */
+	Jsonb	   *request;		/* NULL: see problem */
+	Jsonb	   *cursor;			/* NULL: none */
+	char	   *digest;			/* of a poll: what was passed on last; NULL: nothing yet */
+	int			room;			/* items that may be appended before the window closes */
+	double		wait_ms;
+	Jsonb	   *problem;
+} SasWatchRequest;
+
+/* This process as a node; capacity: how many watches it can hold. */
+extern int64 sas_store_register_node(int capacity);
+
+/* Up to so many watches that wait for a node. Lists of SasWatchRequest. */
+extern List *sas_store_claim_watches(int64 node_id, int quantity);
+
+/* The same rows for watches that are held; those that are held no more are missing. */
+extern List *sas_store_watch_requests(int64 node_id, const SasWatchId *ids, int n);
+
+/* What the store says to a batch or a failure. */
+typedef enum SasWatchAnswer
+{
+	SAS_WATCH_FENCED,			/* held no more: forget it, say nothing */
+	SAS_WATCH_GO,				/* ok, retry */
+	SAS_WATCH_STOP,				/* end it and release it */
+	SAS_WATCH_FAILED			/* given up: forget it */
+} SasWatchAnswer;
+
+typedef struct SasWatchVerdict
+{
+	SasWatchId	id;
+	SasWatchAnswer answer;
+	int			room;			/* to a batch */
+	double		pause_ms;		/* to a failure */
+} SasWatchVerdict;
+
+/* Items of one watch, and where it stands after them. */
+typedef struct SasWatchBatch
+{
+	SasWatchId	id;
+	Jsonb	   *items;			/* an array */
+	const char *cursor;			/* NULL: left to the definition */
+	const char *digest;			/* NULL: as before */
+} SasWatchBatch;
+
+/* Lists of SasWatchVerdict. */
+extern List *sas_store_append_items(int64 node_id, const SasWatchBatch *batches, int n);
+
+typedef struct SasWatchFailure
+{
+	SasWatchId	id;
+	Jsonb	   *error;			/* NULL: ended in good order */
+	double		at_least_ms;	/* -1: the service asked for no pause */
+} SasWatchFailure;
+
+extern List *sas_store_fail_watches(int64 node_id, const SasWatchFailure *failures, int n);
+
+/* News for this node, each given once: lists of SasWatchNews. */
+typedef struct SasWatchNews
+{
+	SasWatchId	id;
+	char		news;			/* s: stop, r: reload, o: the window is open again, f: fenced */
+	int			room;
+} SasWatchNews;
+
+extern List *sas_store_node_news(int64 node_id);
+
+extern void sas_store_release_watches(int64 node_id, const SasWatchId *ids, int n);
+
+#endif							/* SAS_STORE_WATCHES_H */

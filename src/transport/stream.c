@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * stream.c
+ *	  What comes back and is read as it comes.
+ *
+ * The bytes of a 2xx answer stand in the reply's body until they are read.
+ * When they would be more than the window, libcurl is told to pause: it keeps
+ * what it has read already (a buffer, no more), takes no more from the socket,
+ * and the kernel closes the window of the connection.  An empty window takes
+ * whatever comes, so a stream always moves; and it has no memory.
+ *
+ * Reading goes on outside libcurl's callbacks, and may run them.
+ */
+#include "transport/request.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool
+sas_request_is_stream(const SasRequest *r)
+{
+	return r->window > 0 && r->answer_done && r->line_status >= 200 && r->line_status < 300;
+}
+
+void
+sas_request_note_heard(SasRequest *r)
+{
+	SasRequestHeard *list = r->heard_list;
+
+	if (r->heard)
+		return;
+	r->heard = true;
+	r->heard_prev = list->tail;
+	r->heard_next = NULL;
+	if (list->tail != NULL)
+		list->tail->heard_next = r;
+	else
+		list->head = r;
+	list->tail = r;
+}
+
+void
+sas_request_forget_heard(SasRequest *r)
+{
+	SasRequestHeard *list = r->heard_list;
+
+	if (!r->heard)
+		return;
+	r->heard = false;
+	if (r->heard_prev != NULL)
+		r->heard_prev->heard_next = r->heard_next;
+	else
+		list->head = r->heard_next;
+	if (r->heard_next != NULL)
+		r->heard_next->heard_prev = r->heard_prev;
+	else
+		list->tail = r->heard_prev;
+}
+
+size_t
+sas_request_on_stream(SasRequest *r, const char *data, size_t len)
+{
+	SasReply   *reply = r->reply;
+	size_t		unread = reply->body_len - r->read;
+
+	r->heard_us = sas_transport_now_us();
+	if (unread > 0 && unread + len > r->window)
+	{
+		r->paused = true;
+		return CURL_WRITEFUNC_PAUSE;
+	}
+	if (r->read > 0)
+	{
+		memmove(reply->body, reply->body + r->read, unread);
+		reply->body_len = unread;
+		r->read = 0;
+	}
+	if (!sas_request_reserve(&reply->body, &r->body_size, reply->body_len, len))
+	{
+		r->refused = "out of memory";
+		return 0;
+	}
+	memcpy(reply->body + reply->body_len, data, len);
+	reply->body_len += len;
+	reply->body[reply->body_len] = '\0';
+	sas_request_note_heard(r);
+	return len;
+}
+
+long
+sas_stream_status(void *handle)
+{
+	SasRequest *r = handle;
+
+	return r->answer_done ? r->line_status : 0;
+}
+
+const char *
+sas_stream_header(void *handle, const char *name)
+{
+	SasRequest *r = handle;
+
+	return r->answer_done ? sas_reply_header(r->reply, name) : NULL;
+}
+
+int64_t
+sas_stream_heard_us(void *handle)
+{
+	return ((SasRequest *) handle)->heard_us;
+}
+
+size_t
+sas_stream_bytes(void *handle, const char **bytes)
+{
+	SasRequest *r = handle;
+
+	if (!sas_request_is_stream(r) || r->reply->body_len == r->read)
+		return 0;
+	*bytes = r->reply->body + r->read;
+	return r->reply->body_len - r->read;
+}
+
+void
+sas_stream_read(void *handle, size_t len)
+{
+	SasRequest *r = handle;
+	SasReply   *reply = r->reply;
+	sigset_t	before;
+
+	r->read += len;
+	if (r->read < reply->body_len)
+		return;
+	free(reply->body);
+	reply->body = NULL;
+	reply->body_len = 0;
+	r->body_size = 0;
+	r->read = 0;
+	if (!r->paused || r->finished)
+		return;
+	r->paused = false;
+	sas_transport_block_signals(&before);
+	curl_easy_pause(r->easy, CURLPAUSE_CONT);
+	sas_transport_restore_signals(&before);
+}
