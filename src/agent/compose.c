@@ -183,8 +183,10 @@ sas_sent_compose(SasSent *sent, SasStoredAgent *agent, Jsonb *request, const cha
 	int			room = 6;
 
 	why = compose_url(sent, agent, request);
-	sent->method = sas_json_string(request, "method");
 	compose_body(sent, request, &content_type);
+	sent->method = sas_json_string(request, "method");
+	if (sent->method == NULL)
+		sent->method = sent->body != NULL ? "POST" : "GET";
 
 	/* the step's headers win over the agent's */
 	if (sas_json_member(request, "headers", &headers) && headers.type == jbvBinary)

@@ -24,6 +24,7 @@
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
+#include "utils/resowner.h"
 #include "wake/bell.h"
 
 /* What a stream holds unread: with libcurl's buffer as much again, and the kernel's. */
@@ -258,18 +259,25 @@ sas_watch_timed_out(SasWatch *w)
 
 /* --------------------------------------------------------------------- over */
 
+/* SHA-256 of the body, in hex. No transaction is open, but the server wants somebody to own the computation. */
 static char *
-digest_of(const SasReply *reply, MemoryContext context)
+digest_of(const SasReply *reply)
 {
-	pg_cryptohash_ctx *hash = pg_cryptohash_create(PG_SHA256);
+	static ResourceOwner owner = NULL;
+	pg_cryptohash_ctx *hash;
 	uint8		sum[PG_SHA256_DIGEST_LENGTH];
-	char	   *hex = MemoryContextAlloc(context, 2 * PG_SHA256_DIGEST_LENGTH + 1);
+	char	   *hex = palloc(2 * PG_SHA256_DIGEST_LENGTH + 1);
 
+	if (owner == NULL)
+		owner = ResourceOwnerCreate(NULL, "sas digest");
+	CurrentResourceOwner = owner;
+	hash = pg_cryptohash_create(PG_SHA256);
 	if (hash == NULL || pg_cryptohash_init(hash) < 0 ||
 		pg_cryptohash_update(hash, (const uint8 *) (reply->body ? reply->body : ""), reply->body_len) < 0 ||
 		pg_cryptohash_final(hash, sum, sizeof(sum)) < 0)
 		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not compute a digest")));
 	pg_cryptohash_free(hash);
+	CurrentResourceOwner = NULL;
 	for (int i = 0; i < PG_SHA256_DIGEST_LENGTH; i++)
 		snprintf(hex + 2 * i, 3, "%02x", sum[i]);
 	return hex;
@@ -293,7 +301,7 @@ judge_poll(SasWatch *w, SasReply *reply, const SasStoredAgent *agent)
 
 	if (reply->status != 304)
 	{
-		digest = digest_of(reply, CurrentMemoryContext);
+		digest = digest_of(reply);
 		remember_etag(w, reply);
 		if (w->digest == NULL || strcmp(digest, w->digest) != 0)
 		{

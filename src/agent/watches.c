@@ -371,7 +371,7 @@ take_news(const Talk *talk)
 	foreach(lc, talk->news)
 	{
 		SasWatchNews *news = lfirst(lc);
-		SasWatch   *w = find(&news->id);
+		SasWatch   *w = news->news == 'f' ? hash_search(watches, &news->id.watch_id, HASH_FIND, NULL) : find(&news->id);
 
 		if (w == NULL)
 			continue;

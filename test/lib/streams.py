@@ -1,0 +1,269 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: PostgreSQL
+"""A service of streams: feeds of numbered items, and connections that behave as a test tells them to.
+
+    streams.py --port N --control N
+
+The first segment of a path says how a feed is told, the second names it:
+
+    /sse/F        Server-Sent Events; goes on behind Last-Event-ID
+    /ndjson/F     a line per item; goes on behind ?after=N
+    /long/F       long poll: an array of what is behind ?after=N, 204 after `patience` seconds without
+    /state/F      the feed's state as JSON, with an ETag; 304 when it is as If-None-Match says
+
+Item n is {"n": n} (with `pad` characters more). What a feed does is set by POST /feeds {F: {...}}:
+
+    items: how many there are now              per: items of a connection, then it ends (how: close or reset)
+    pad: characters in each item               state: anything, for /state
+    patience: of a long poll                   status: what is answered instead of 200
+    how: close (default) or reset at the end; at_once: ends without an item; drip: a byte every 5 ms;
+         endless: one line without end; silent: an answer without an item; mute: no answer at all; garbage;
+         html: 200 and a page; half: the last item is cut off, and the connection reset
+
+Control: POST /feeds, GET /feeds {F: {open, connections, told, last_event_ids, ...}}. POST /feeds keeps the rest of a
+feed; items may be published one after the other by larger numbers. reset: true closes all connections of the feed.
+"""
+
+import argparse
+import asyncio
+import json
+import socket
+import struct
+import urllib.parse
+
+
+class Feed:
+    def __init__(self):
+        self.items = 0
+        self.pad = 0
+        self.per = 0
+        self.state = None
+        self.patience = 30
+        self.status = 200
+        self.how = "close"
+        self.open = set()
+        self.connections = 0
+        self.told = 0
+        self.asked = []                     # Last-Event-ID or after, of each connection
+        self.changed = asyncio.Condition()
+
+    def item(self, n):
+        return json.dumps({"n": n, **({"pad": "x" * self.pad} if self.pad else {})})
+
+    def figures(self):
+        return {"open": len(self.open), "connections": self.connections, "told": self.told, "asked": self.asked[-50:]}
+
+
+feeds = {}
+
+
+def feed_of(name):
+    if name not in feeds:
+        feeds[name] = Feed()
+    return feeds[name]
+
+
+def head(status, kind, *more):
+    return (f"HTTP/1.1 {status} Told\r\nContent-Type: {kind}\r\nTransfer-Encoding: chunked\r\n" + "".join(m + "\r\n" for m in more) + "\r\n").encode()
+
+
+def chunk(data):
+    data = data.encode() if isinstance(data, str) else data
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+def whole(status, body, *more):
+    return (f"HTTP/1.1 {status} Told\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n" + "".join(m + "\r\n" for m in more) + "\r\n").encode() + body.encode()
+
+
+def reset(writer):
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.close()
+
+
+async def misbehave(feed, writer, kind):
+    """What is wrong from the beginning; False: nothing is."""
+    how = feed.how
+    if how == "mute":
+        await asyncio.sleep(3600)
+    elif how == "garbage":
+        writer.write(bytes(range(128, 256)) * 8 + b"\r\n\r\n")
+    elif how == "html":
+        writer.write(head(200, "text/html") + chunk("<html>") + b"0\r\n\r\n")
+    elif feed.status != 200:
+        writer.write(whole(feed.status, "{}"))
+    elif how in ("at_once", "silent", "endless", "drip"):
+        writer.write(head(200, kind))
+        if how == "at_once":
+            writer.write(b"0\r\n\r\n")
+        elif how == "silent":
+            await asyncio.sleep(3600)
+        elif how == "endless":
+            writer.write(chunk("data: " if "event" in kind else '"'))
+            while True:
+                writer.write(chunk("x" * 65536))
+                await writer.drain()
+        else:
+            n = 0
+            while True:
+                n += 1
+                for byte in (f"id: {n}\ndata: {feed.item(n)}\n\n" if "event" in kind else feed.item(n) + "\n"):
+                    writer.write(chunk(byte))
+                    await writer.drain()
+                    await asyncio.sleep(0.005)
+    else:
+        return False
+    await writer.drain()
+    return True
+
+
+async def tell_stream(feed, writer, after, kind):
+    if await misbehave(feed, writer, kind):
+        return False
+    writer.write(head(200, kind))
+    at, told = after, 0
+    while True:
+        async with feed.changed:
+            await feed.changed.wait_for(lambda: feed.items > at or writer.is_closing())
+        if writer.is_closing():
+            return False
+        upto = min(feed.items, at + 500)
+        if feed.per:
+            upto = min(upto, at + feed.per - told)
+        text = "".join(f"id: {n}\ndata: {feed.item(n)}\n\n" if "event" in kind else feed.item(n) + "\n" for n in range(at + 1, upto + 1))
+        told += upto - at
+        feed.told += upto - at
+        at = upto
+        ends = feed.per and told >= feed.per
+        if ends and feed.how == "half":
+            text = text[:-8]
+        writer.write(chunk(text))
+        await writer.drain()
+        if ends:
+            if feed.how in ("reset", "half"):
+                # what was sent is to arrive before the reset does
+                await asyncio.sleep(0.05)
+                reset(writer)
+                return False
+            writer.write(b"0\r\n\r\n")
+            await writer.drain()
+            return feed.how != "close"
+
+
+async def tell_long(feed, writer, after):
+    if feed.how == "mute" or feed.status != 200:
+        return not await misbehave(feed, writer, "application/json")
+    try:
+        async with feed.changed:
+            await asyncio.wait_for(feed.changed.wait_for(lambda: feed.items > after), feed.patience)
+    except asyncio.TimeoutError:
+        writer.write(b"HTTP/1.1 204 Nothing\r\n\r\n")
+        await writer.drain()
+        return True
+    upto = min(feed.items, after + (feed.per or 100))
+    feed.told += upto - after
+    writer.write(whole(200, "[" + ",".join(feed.item(n) for n in range(after + 1, upto + 1)) + "]"))
+    await writer.drain()
+    return True
+
+
+async def tell_state(feed, writer, etag):
+    body = json.dumps(feed.state)
+    tag = f'"{hash(body):x}"'
+    feed.told += 1
+    if feed.status != 200:
+        writer.write(whole(feed.status, "{}"))
+    elif etag == tag:
+        writer.write(f"HTTP/1.1 304 Same\r\nETag: {tag}\r\n\r\n".encode())
+    else:
+        writer.write(whole(200, body, *([f"ETag: {tag}"] if feed.how != "no_etag" else [])))
+    await writer.drain()
+    return True
+
+
+async def one_request(reader, writer):
+    lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    _, target, _ = lines[0].split(" ", 2)
+    headers = {name.strip().lower(): value.strip() for name, value in (line.split(":", 1) for line in lines[1:] if ":" in line)}
+    url = urllib.parse.urlsplit(target)
+    query = dict(urllib.parse.parse_qsl(url.query))
+    way, name = url.path.split("/")[1:3]
+    feed = feed_of(name)
+    asked = headers.get("last-event-id") or query.get("after") or ""
+    feed.connections += 1
+    feed.asked.append(asked)
+    after = int(asked) if asked.isdigit() else 0
+    feed.open.add((reader, writer))
+    try:
+        if way == "sse":
+            return await tell_stream(feed, writer, after, "text/event-stream")
+        if way == "ndjson":
+            return await tell_stream(feed, writer, after, "application/x-ndjson")
+        if way == "long":
+            return await tell_long(feed, writer, after)
+        return await tell_state(feed, writer, headers.get("if-none-match"))
+    finally:
+        feed.open.discard((reader, writer))
+
+
+async def serve(reader, writer):
+    try:
+        while await one_request(reader, writer):
+            pass
+    except (OSError, asyncio.IncompleteReadError, ValueError):
+        pass
+    finally:
+        writer.close()
+
+
+async def watch_peers():
+    """Connections whose peer has closed them are closed, also those that nothing is told to."""
+    while True:
+        await asyncio.sleep(0.05)
+        for feed in list(feeds.values()):
+            gone = [pair for pair in feed.open if pair[0].at_eof()]
+            for reader, writer in gone:
+                writer.close()
+            if gone:
+                async with feed.changed:
+                    feed.changed.notify_all()
+
+
+async def control(reader, writer):
+    try:
+        lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        length = next((int(line.split(":")[1]) for line in lines if line.lower().startswith("content-length:")), 0)
+        body = await reader.readexactly(length)
+        if lines[0].startswith("POST"):
+            for name, said in json.loads(body or b"{}").items():
+                feed = feed_of(name)
+                again = said.pop("reset", False)
+                for key, value in said.items():
+                    setattr(feed, key, value)
+                if again:
+                    for _, one in list(feed.open):
+                        reset(one)
+                async with feed.changed:
+                    feed.changed.notify_all()
+            writer.write(whole(200, "{}"))
+        else:
+            writer.write(whole(200, json.dumps({name: feed.figures() for name, feed in feeds.items()})))
+        await writer.drain()
+    except (OSError, asyncio.IncompleteReadError):
+        pass
+    finally:
+        writer.close()
+
+
+async def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--control", type=int, required=True)
+    options = parser.parse_args()
+    await asyncio.start_server(control, "127.0.0.1", options.control)
+    await asyncio.start_server(serve, "127.0.0.1", options.port, backlog=4096)
+    print(f"listening on {options.port}", flush=True)
+    await watch_peers()
+
+
+asyncio.run(main())
