@@ -31,6 +31,10 @@ INSERT INTO sas.transition VALUES
 CREATE FUNCTION sas._ring_watches() RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_ring_watches';
 
+-- sas._ring_items(): at commit, a function worker looks for items that are to be brought to their target.
+CREATE FUNCTION sas._ring_items() RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_ring_items';
+
 CREATE FUNCTION sas._watch_window() RETURNS int
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_watch_window';
 
@@ -184,7 +188,7 @@ BEGIN
     WHERE w.watch_id = ANY (ids) AND w.state IN ('created', 'processing', 'on_deleting')
       AND EXISTS (SELECT FROM sas.watch_batch b WHERE b.watch_id = w.watch_id) AND NOT EXISTS (SELECT FROM sas.watch_work k WHERE k.watch_id = w.watch_id);
     IF FOUND THEN
-        PERFORM sas._ring(ARRAY[0], false, false, '{}');
+        PERFORM sas._ring_items();
     END IF;
 END $$;
 

@@ -241,7 +241,7 @@ BEGIN
                                                       THEN sas._watch_context(d.name, w.key, w.input, old.cursor) || jsonb_build_object('item', c.items -> -1) END) next ON true
     WHERE f.watch_id = c.id;
     IF FOUND THEN
-        PERFORM sas._ring(ARRAY[0], false, false, '{}');
+        PERFORM sas._ring_items();
     END IF;
     RETURN QUERY
     SELECT u.id, u.epoch, CASE WHEN NOT u.ok THEN 'fenced' WHEN w.state <> 'processing' OR w.moving THEN 'stop' ELSE 'ok' END,

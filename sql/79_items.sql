@@ -114,10 +114,10 @@ BEGIN
             FROM unnest(watch_ids, request_ids) WITH ORDINALITY AS u (id, request_id, n) LEFT JOIN sas.watch_done d ON d.watch_id = u.id);
 END $$;
 
--- sas._finish_items(watch_ids, request_ids, up_tos, errors): what was done under these claims, which hold and are locked, in
+-- sas._finish_items(watch_ids, up_tos, errors, again): what was done under these claims, which hold and are locked, in
 -- the transaction of what was written. errors: null when it is done; else it is tried again after a pause, or given up.
 -- again: given back, and nothing counted; alone from then on.
-CREATE FUNCTION sas._finish_items(watch_ids bigint[], request_ids uuid[], up_tos bigint[], errors jsonb[], again boolean[]) RETURNS void
+CREATE FUNCTION sas._finish_items(watch_ids bigint[], up_tos bigint[], errors jsonb[], again boolean[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := sas._now();
@@ -168,19 +168,47 @@ LANGUAGE plpgsql AS $$
 DECLARE
     found record;
 BEGIN
-    SELECT array_agg(q.watch_id) AS ids, array_agg(g.request_id) AS request_ids, array_agg(q.together > 1 AND NOT g.alone) AS crowd INTO found
+    SELECT array_agg(q.watch_id) AS ids, array_agg(q.together > 1 AND NOT g.alone) AS crowd INTO found
     FROM (SELECT k.watch_id, k.together FROM sas.watch_work k
           WHERE k.worker_id IS NOT NULL AND (k.boot <> $1 OR k.worker_id <= newest AND NOT k.worker_id = ANY (live))
           LIMIT quantity) q
     JOIN LATERAL (SELECT d.request_id, d.alone FROM sas.watch_done d WHERE d.watch_id = q.watch_id FOR UPDATE SKIP LOCKED) g ON true;
     worked := coalesce(cardinality(found.ids), 0);
     IF worked > 0 THEN
-        PERFORM sas._finish_items(found.ids, found.request_ids, array_fill(NULL::bigint, ARRAY[worked]),
+        PERFORM sas._finish_items(found.ids, array_fill(NULL::bigint, ARRAY[worked]),
                                   (SELECT array_agg(CASE WHEN NOT c THEN sas._watch_problem('worker-lost', 'the worker that brought items to their target is gone', NULL) END ORDER BY n)
                                    FROM unnest(found.crowd) WITH ORDINALITY AS x (c, n)),
                                   found.crowd);
-        PERFORM sas._ring(ARRAY[0], false, false, '{}');
+        PERFORM sas._ring_items();
     END IF;
     SELECT array_agg(DISTINCT k.worker_id) INTO stuck
     FROM sas.watch_work k WHERE k.worker_id = ANY (live) AND k.boot = $1 AND k.due_at + interval '500 ms' <= sas._now();
+END $$;
+
+-- sas._begin_turn(node_id, watch_id, epoch): what a function is called with, by the worker that hosts the task; no row: it
+-- hosts it no more. stop: it is not called any more, but given back. Writes nothing.
+CREATE FUNCTION sas._begin_turn(node_id bigint, watch_id bigint, epoch bigint)
+RETURNS TABLE (owner oid, function text, input jsonb, cursor jsonb, every_ms float8, timeout_ms float8, stop boolean)
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN QUERY
+    SELECT w.owner::oid, d.function, sas._watch_context(d.name, w.key, w.input, f.cursor), f.cursor,
+           extract(epoch FROM d.every)::float8 * 1000, extract(epoch FROM sas._complete_in())::float8 * 1000, w.state <> 'processing' OR w.moving
+    FROM sas.watch_held h
+    JOIN sas.watch w ON w.watch_id = h.watch_id
+    JOIN sas.watcher d USING (watcher_id)
+    JOIN sas.watch_flow f ON f.watch_id = w.watch_id
+    WHERE h.watch_id = $2 AND h.node_id = $1 AND h.epoch = $3;
+END $$;
+
+-- sas._end_turn(node_id, watch_id, epoch, cursor): the function has returned the next cursor. Raises when the task is with
+-- another node by now, so that what the function wrote is not kept.
+CREATE FUNCTION sas._end_turn(node_id bigint, watch_id bigint, epoch bigint, cursor jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+BEGIN
+    IF NOT (sas._fence(node_id, ARRAY[watch_id], ARRAY[epoch]))[1] THEN
+        RAISE EXCEPTION 'task % is hosted by another node', watch_id USING ERRCODE = 'serialization_failure';
+    END IF;
+    UPDATE sas.watch_flow f SET cursor = $4 WHERE f.watch_id = $2;
 END $$;

@@ -148,7 +148,7 @@ BEGIN
     IF lanes IS NOT NULL THEN
         PERFORM sas._tell_lanes(lanes);
     END IF;
-    PERFORM sas._ring(ARRAY[0], false, false, '{}') WHERE EXISTS (SELECT FROM sas.watch_work k WHERE k.due_at <= sas._now());
+    PERFORM sas._ring_items() WHERE EXISTS (SELECT FROM sas.watch_work k WHERE k.due_at <= sas._now());
 END $$;
 
 -- sas._next_lease(): when the first outside node has been silent for too long; null: there is none.

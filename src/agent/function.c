@@ -27,6 +27,7 @@
 #include "agent/function.h"
 #include "agent/json.h"
 #include "agent/perform.h"
+#include "agent/tend.h"
 #include "base/clock.h"
 #include "base/context.h"
 #include "common/hashfn.h"
@@ -81,7 +82,6 @@ static List *batches = NIL;		/* oldest first */
 static int	quantity = SAS_FIRST_BATCH;
 static Work **group;			/* of the transaction that is open or has aborted */
 static int	n_group;
-static Oid	last_owner = InvalidOid;
 
 /* functions that were slow when they ran last, by hash */
 static bool slow[1024];
@@ -97,6 +97,7 @@ start(void)
 {
 	sas_perform_remember_settings();
 	sas_store_prepare_session();
+	sas_tend_open();
 	batches_context = AllocSetContextCreate(CurrentMemoryContext, "sas functions", ALLOCSET_DEFAULT_SIZES);
 	group = MemoryContextAlloc(batches_context, sizeof(Work *) * SAS_FUNCTION_BATCH);
 }
@@ -422,12 +423,7 @@ run_group(void)
 	int64		begun = sas_clock_monotonic_us();
 	bool		was_slow;
 
-	if (last_owner != group[0]->step->owner)
-	{
-		if (OidIsValid(last_owner))
-			sas_perform_wipe_session();
-		last_owner = group[0]->step->owner;
-	}
+	sas_perform_change_owner(group[0]->step->owner);
 	if (!sas_store_begin())
 		return;
 	was_slow = call_group();
@@ -463,7 +459,7 @@ after_abort(void)
 }
 
 static SasTurn
-turn(void)
+turn_of_steps(void)
 {
 	SasTurn		next = {false, -1};
 	int64		wake_us;
@@ -485,6 +481,21 @@ turn(void)
 	sas_store_commit();
 	take(batch);
 	next.again = batch != NULL;
+	return next;
+}
+
+/* Steps and infinite tasks take turns. */
+static SasTurn
+turn(void)
+{
+	SasTurn		next = turn_of_steps();
+	SasTurn		other = {false, -1};
+
+	if (!sas_retire)
+		other = sas_tend_turn();
+	next.again |= other.again;
+	if (other.wake_in_ms >= 0 && (next.wake_in_ms < 0 || other.wake_in_ms < next.wake_in_ms))
+		next.wake_in_ms = other.wake_in_ms;
 	return next;
 }
 

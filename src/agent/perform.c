@@ -163,9 +163,9 @@ sas_perform_may_call(Oid role, const char *function)
 
 /* The search_path of a user's function. */
 static void
-set_search_path(Oid function)
+set_search_path(Oid namespace)
 {
-	char	   *path = psprintf("pg_catalog, %s, pg_temp", quote_identifier(get_namespace_name(get_func_namespace(function))));
+	char	   *path = psprintf("pg_catalog, %s, pg_temp", quote_identifier(get_namespace_name(namespace)));
 
 	(void) set_config_option("search_path", path, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 }
@@ -201,14 +201,14 @@ copy_result(Datum result, bool isnull, MemoryContext context)
  * with the owner's rights too; an error here costs the whole transaction.
  */
 static void
-fire_what_is_left(const SasClaimedFunction *step)
+fire_what_is_left(Oid owner)
 {
 	Oid			user;
 	int			security;
 	int			nest_level;
 
 	GetUserIdAndSecContext(&user, &security);
-	SetUserIdAndSecContext(step->owner, security | SECURITY_LOCAL_USERID_CHANGE);
+	SetUserIdAndSecContext(owner, security | SECURITY_LOCAL_USERID_CHANGE);
 	nest_level = NewGUCNestLevel();
 	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	AfterTriggerFireDeferred();
@@ -225,7 +225,7 @@ call(Oid function, Jsonb *input, MemoryContext context)
 	FmgrInfo	flinfo;
 	Datum		result;
 
-	set_search_path(function);
+	set_search_path(get_func_namespace(function));
 	fmgr_info(function, &flinfo);
 	InitFunctionCallInfoData(*fcinfo, &flinfo, 1, InvalidOid, NULL, NULL);
 	fcinfo->args[0].value = JsonbPGetDatum(input);
@@ -234,39 +234,24 @@ call(Oid function, Jsonb *input, MemoryContext context)
 	return copy_result(result, fcinfo->isnull, context);
 }
 
-/*
- * Within the subtransaction, up to the point where the owner's rights are
- * given up.  A finalize step names several functions, a line each: they are
- * called in that order, and the last result is the step's.
- */
+/* Within the subtransaction, up to the point where the owner's rights are given up. */
 static Jsonb *
-call_as_owner(const SasClaimedFunction *step, int64 timeout_ms, MemoryContext context)
+work_as_owner(const SasPerformance *p, int64 timeout_ms, MemoryContext context)
 {
-	char	   *names = pstrdup(step->function);
-	char	   *rest = NULL;
-	List	   *functions = NIL;
-	ListCell   *lc;
 	Oid			user;
 	int			security;
 	int			nest_level;
-	Jsonb	   *output = copy_result((Datum) 0, true, context);
+	Jsonb	   *output;
 
-	for (char *name = strtok_r(names, "\n", &rest); name != NULL; name = strtok_r(NULL, "\n", &rest))
-		functions = lappend_oid(functions, must_be_callable(name, step->owner));
-
+	p->prepare(p->arg);
 	GetUserIdAndSecContext(&user, &security);
-	SetUserIdAndSecContext(step->owner, security | SECURITY_LOCAL_USERID_CHANGE);
+	SetUserIdAndSecContext(p->owner, security | SECURITY_LOCAL_USERID_CHANGE);
 	nest_level = NewGUCNestLevel();
 	set_settings();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	enable_timeout_after(STATEMENT_TIMEOUT, (int) Min(timeout_ms, INT_MAX));
 
-	foreach(lc, functions)
-	{
-		output = call(lfirst_oid(lc), step->input, context);
-		CommandCounterIncrement();
-		UpdateActiveSnapshotCommandId();
-	}
+	output = p->work(p->arg, context);
 	sas_store_fire_deferred();
 	PortalHashTableDeleteAll();
 
@@ -279,7 +264,7 @@ call_as_owner(const SasClaimedFunction *step, int64 timeout_ms, MemoryContext co
 }
 
 void
-sas_perform(const SasClaimedFunction *step, int64 timeout_ms, SasPerformed *performed)
+sas_perform_work(const SasPerformance *p, int64 timeout_ms, SasPerformed *performed)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
@@ -289,8 +274,8 @@ sas_perform(const SasClaimedFunction *step, int64 timeout_ms, SasPerformed *perf
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
-		performed->output = call_as_owner(step, timeout_ms, context);
-		performed->error = step->judges ? sas_store_objection(step, performed->output) : NULL;
+		performed->output = work_as_owner(p, timeout_ms, context);
+		performed->error = p->judge ? p->judge(p->arg, performed->output) : NULL;
 		performed->ok = performed->error == NULL;
 		if (performed->ok)
 			ReleaseCurrentSubTransaction();
@@ -315,13 +300,120 @@ sas_perform(const SasClaimedFunction *step, int64 timeout_ms, SasPerformed *perf
 		performed->ok = false;
 		performed->sqlstate = edata->sqlerrcode;
 		performed->transient = is_transient(edata->sqlerrcode);
-		performed->error = sas_json_problem(psprintf("sqlstate:%s", unpack_sql_state(edata->sqlerrcode)),
-											edata->message ? edata->message : "unknown error",
-											edata->detail, 0, step->id.run_id, step->step);
+		performed->error = sas_json_problem_at(psprintf("sqlstate:%s", unpack_sql_state(edata->sqlerrcode)),
+											   edata->message ? edata->message : "unknown error",
+											   edata->detail, 0, p->instance);
 	}
 	PG_END_TRY();
 	if (performed->ok)
-		fire_what_is_left(step);
+		fire_what_is_left(p->owner);
+}
+
+/* ---------------------------------------------------------------- functions */
+
+/* A step, or anything else that calls functions. */
+typedef struct Calls
+{
+	Oid			owner;
+	const char *names;			/* a line each */
+	Jsonb	   *input;
+	const SasClaimedFunction *step; /* NULL: it is none */
+	List	   *functions;
+} Calls;
+
+static void
+find_functions(void *arg)
+{
+	Calls	   *c = arg;
+	char	   *names = pstrdup(c->names);
+	char	   *rest = NULL;
+
+	for (char *name = strtok_r(names, "\n", &rest); name != NULL; name = strtok_r(NULL, "\n", &rest))
+		c->functions = lappend_oid(c->functions, must_be_callable(name, c->owner));
+}
+
+/*
+ * A finalize step names several functions: they are called in that order, and
+ * the last result is the step's.
+ */
+static Jsonb *
+call_functions(void *arg, MemoryContext context)
+{
+	Calls	   *c = arg;
+	Jsonb	   *output = copy_result((Datum) 0, true, context);
+	ListCell   *lc;
+
+	foreach(lc, c->functions)
+	{
+		output = call(lfirst_oid(lc), c->input, context);
+		CommandCounterIncrement();
+		UpdateActiveSnapshotCommandId();
+	}
+	return output;
+}
+
+static Jsonb *
+object(void *arg, Jsonb *output)
+{
+	return sas_store_objection(((Calls *) arg)->step, output);
+}
+
+void
+sas_perform(const SasClaimedFunction *step, int64 timeout_ms, SasPerformed *performed)
+{
+	Calls		calls = {step->owner, step->function, step->input, step, NIL};
+	SasPerformance p = {step->owner, find_functions, call_functions, step->judges ? object : NULL, &calls,
+	psprintf("/runs/" INT64_FORMAT "/steps/%s", step->id.run_id, step->step)};
+
+	sas_perform_work(&p, timeout_ms, performed);
+}
+
+void
+sas_perform_function(Oid owner, const char *function, Jsonb *input, const char *instance, int64 timeout_ms, SasPerformed *performed)
+{
+	Calls		calls = {owner, function, input, NULL, NIL};
+	SasPerformance p = {owner, find_functions, call_functions, NULL, &calls, instance};
+
+	sas_perform_work(&p, timeout_ms, performed);
+}
+
+/* ---------------------------------------------------------------- items */
+
+static void
+find_table(void *arg)
+{
+	const SasClaimedItems *items = arg;
+
+	if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(items->owner)))
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("the owner of the task does not exist any more")));
+}
+
+/* Puts items into a table, or submits runs of them. */
+static Jsonb *
+deliver(void *arg, MemoryContext context)
+{
+	const SasClaimedItems *items = arg;
+
+	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	if (items->target_kind[0] == 't')
+		sas_store_insert_items(items);
+	else
+		sas_store_submit_items(items);
+	CommandCounterIncrement();
+	UpdateActiveSnapshotCommandId();
+	return NULL;
+}
+
+void
+sas_perform_items(const SasClaimedItems *items, int64 timeout_ms, SasPerformed *performed)
+{
+	const char *instance = psprintf("/watches/" INT64_FORMAT, items->watch_id);
+	SasPerformance p = {items->owner, find_table, deliver, NULL, unconstify(SasClaimedItems *, items), instance};
+
+	if (items->target_kind[0] == 'f')
+		sas_perform_function(items->owner, items->target, items->items, instance, timeout_ms, performed);
+	else
+		sas_perform_work(&p, timeout_ms, performed);
 }
 
 Jsonb *
@@ -342,8 +434,8 @@ sas_perform_in_place(Oid role, const char *function, Jsonb *input)
 	return output;
 }
 
-void
-sas_perform_wipe_session(void)
+static void
+wipe_session(void)
 {
 	/* what DISCARD ALL does, but for settings (rolled back) and plans (ours) */
 	StartTransactionCommand();
@@ -354,4 +446,20 @@ sas_perform_wipe_session(void)
 	ResetTempTableNamespace();
 	ResetSequenceCaches();
 	CommitTransactionCommand();
+}
+
+static Oid	last_owner = InvalidOid;
+
+bool
+sas_perform_changes_owner(Oid owner)
+{
+	return last_owner != owner && OidIsValid(last_owner);
+}
+
+void
+sas_perform_change_owner(Oid owner)
+{
+	if (sas_perform_changes_owner(owner))
+		wipe_session();
+	last_owner = owner;
 }

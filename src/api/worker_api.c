@@ -218,6 +218,7 @@ sas_api_due_by(PG_FUNCTION_ARGS)
 }
 
 PG_FUNCTION_INFO_V1(sas_api_ring_watches);
+PG_FUNCTION_INFO_V1(sas_api_ring_items);
 PG_FUNCTION_INFO_V1(sas_api_watch_window);
 
 /* sas._ring_watches(): at commit, every host of infinite tasks in this database looks. */
@@ -225,6 +226,14 @@ Datum
 sas_api_ring_watches(PG_FUNCTION_ARGS)
 {
 	sas_bell_mark_watches();
+	PG_RETURN_VOID();
+}
+
+/* sas._ring_items(): at commit, a function worker looks into the inboxes of infinite tasks. */
+Datum
+sas_api_ring_items(PG_FUNCTION_ARGS)
+{
+	sas_bell_mark_lane(SAS_BELL_ITEMS);
 	PG_RETURN_VOID();
 }
 

@@ -35,8 +35,8 @@ read_id(int row, SasWatchId *id)
 int64
 sas_store_register_node(int capacity)
 {
-	static SasPlan plan = {"SELECT sas._register_node('agent', $1, $2, $3, $4)", 4, {TEXTOID, INT4OID, INT8OID, INT8OID}};
-	Datum		args[4] = {CStringGetTextDatum(sas_self.name), Int32GetDatum(capacity),
+	static SasPlan plan = {"SELECT sas._register_node($1, $2, $3, $4, $5)", 5, {TEXTOID, TEXTOID, INT4OID, INT8OID, INT8OID}};
+	Datum		args[5] = {CStringGetTextDatum(sas_actor_name(sas_self.actor)), CStringGetTextDatum(sas_self.name), Int32GetDatum(capacity),
 	Int64GetDatum(sas_self.boot), Int64GetDatum(sas_self.worker_id)};
 
 	sas_plan_run(&plan, args, NULL);

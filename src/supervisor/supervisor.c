@@ -21,6 +21,26 @@
 #define SAS_MAX_PEERS 1024
 #define SAS_SHORTEST_SLEEP_MS 100
 
+/* a session that leaves can be seen for a moment longer: so often, and for so long, is it looked for */
+#define SAS_DEPARTURE_LOOK_MS 20
+#define SAS_DEPARTURE_FOR_MS 1000
+
+/* How long to sleep at most, since the session of an outside node may be on its way out; -1: as long as wanted. */
+static int64
+departing_ms(void)
+{
+	static uint32 seen = 0;
+	static int64 until_us = 0;
+	int64		now = sas_clock_monotonic_us();
+
+	if (seen != sas_bell_departures())
+	{
+		seen = sas_bell_departures();
+		until_us = now + SAS_DEPARTURE_FOR_MS * 1000;
+	}
+	return now < until_us ? SAS_DEPARTURE_LOOK_MS : -1;
+}
+
 static SasTurn
 turn(void)
 {
@@ -31,11 +51,13 @@ turn(void)
 	int			worked;
 	int64	   *stuck;
 	int			n_stuck;
+	int64		departing;
 
 	if (!sas_peers_lead(SAS_SUPERVISOR))
 		return next;
 
 	sas_bell_supervisor_sleeps_until(DT_NOEND);
+	departing = departing_ms();
 
 	/* the living first, the leases afterwards: see base/peers.h */
 	n_live = sas_peers_live(live, SAS_MAX_PEERS, &newest);
@@ -54,6 +76,8 @@ turn(void)
 		next.wake_in_ms = SAS_SHORTEST_SLEEP_MS;
 	if (next.wake_in_ms < 0 || next.wake_in_ms > sas_supervisor_interval)
 		next.wake_in_ms = sas_supervisor_interval;
+	if (departing >= 0 && next.wake_in_ms > departing)
+		next.wake_in_ms = departing;
 	sas_bell_supervisor_sleeps_until(sas_clock_now() + next.wake_in_ms * 1000);
 	return next;
 }

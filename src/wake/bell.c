@@ -227,7 +227,7 @@ sas_bell_mark_lane(int lane)
 {
 	uint32		bit = (uint32) lane % SAS_BELL_LANES;
 
-	marked_actors |= 1 << (lane == 0 ? SAS_FUNCTION : SAS_AGENT);
+	marked_actors |= 1 << (lane == 0 || lane == SAS_BELL_ITEMS ? SAS_FUNCTION : SAS_AGENT);
 	marked_any_lane = true;
 	marked_lanes[bit / 32] |= (uint32) 1 << (bit % 32);
 }

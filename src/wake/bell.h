@@ -19,7 +19,10 @@ extern void sas_bell_install(void); /* the transaction callback, once per server
 /* At commit, in MyDatabaseId. */
 extern void sas_bell_mark(SasActor actor);
 
-/* At commit; lane 0 rings SAS_FUNCTION, others set the lane's bit and ring SAS_AGENT. */
+/* The lane of what infinite tasks have taken in. */
+#define SAS_BELL_ITEMS (-1)
+
+/* At commit; sets the lane's bit; lane 0 and SAS_BELL_ITEMS ring SAS_FUNCTION, others SAS_AGENT. */
 extern void sas_bell_mark_lane(int lane);
 
 /*

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * items.c: the calls of function workers about infinite tasks.
+ */
+#include "postgres.h"
+
+#include "access/attnum.h"
+#include "base/actor.h"
+#include "catalog/pg_type.h"
+#include "store/items.h"
+#include "store/plan.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/lsyscache.h"
+
+static ArrayType *
+cell_array(int row, int column)
+{
+	bool		isnull;
+	Datum		value = SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, column, &isnull);
+
+	return isnull ? NULL : DatumGetArrayTypePCopy(value);
+}
+
+List *
+sas_store_claim_items(MemoryContext context, int quantity)
+{
+	static SasPlan plan = {"SELECT watch_id, request_id, owner, watcher, key, alone, window_ms, target_kind, target, items, keys, up_to, problem "
+	"FROM sas._claim_items($1, $2, $3)", 3, {INT4OID, INT8OID, INT8OID}};
+	Datum		args[3] = {Int32GetDatum(quantity), Int64GetDatum(sas_self.boot), Int64GetDatum(sas_self.worker_id)};
+	List	   *list = NIL;
+	MemoryContext results = sas_store_results;
+
+	sas_plan_run(&plan, args, NULL);
+	sas_store_results = context;
+	for (int i = 0; i < SPI_processed; i++)
+	{
+		MemoryContext old = MemoryContextSwitchTo(sas_store_results);
+		SasClaimedItems *c = palloc0(sizeof(SasClaimedItems));
+
+		c->watch_id = sas_cell_int(i, 1);
+		sas_cell_uuid(i, 2, &c->request_id);
+		c->owner = (Oid) sas_cell_int(i, 3);
+		c->watcher = sas_cell_text(i, 4);
+		c->key = sas_cell_text(i, 5);
+		c->alone = sas_cell_bool(i, 6);
+		c->window_ms = sas_cell_float(i, 7);
+		c->target_kind = sas_cell_text(i, 8);
+		c->target = sas_cell_text(i, 9);
+		c->items = sas_cell_jsonb(i, 10);
+		c->keys = cell_array(i, 11);
+		c->up_to = sas_cell_int(i, 12);
+		c->problem = sas_cell_jsonb(i, 13);
+		list = lappend(list, c);
+		MemoryContextSwitchTo(old);
+	}
+	sas_store_results = results;
+	return list;
+}
+
+bool *
+sas_store_hold_items(SasClaimedItems *const *items, int n)
+{
+	static SasPlan plan = {"SELECT sas._hold_items($1, $2)", 2, {INT8ARRAYOID, UUIDARRAYOID}};
+	SasColumn	ids;
+	SasColumn	requests;
+	Datum		args[2];
+	bool		isnull;
+	Datum	   *values;
+	int			found;
+	bool	   *held = MemoryContextAllocZero(sas_store_results, n);
+
+	sas_column_open(&ids, INT8OID, n);
+	sas_column_open(&requests, UUIDOID, n);
+	for (int i = 0; i < n; i++)
+	{
+		sas_column_add(&ids, Int64GetDatum(items[i]->watch_id), false);
+		sas_column_add(&requests, UUIDPGetDatum(&items[i]->request_id), false);
+	}
+	args[0] = sas_column_array(&ids);
+	args[1] = sas_column_array(&requests);
+	sas_plan_run(&plan, args, NULL);
+	deconstruct_array(DatumGetArrayTypeP(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull)),
+					  BOOLOID, 1, true, TYPALIGN_CHAR, &values, NULL, &found);
+	for (int i = 0; i < Min(n, found); i++)
+		held[i] = DatumGetBool(values[i]);
+	return held;
+}
+
+void
+sas_store_finish_items(const SasItemsDone *done, int n)
+{
+	static SasPlan plan = {"SELECT sas._finish_items($1, $2, $3, $4)", 4, {INT8ARRAYOID, INT8ARRAYOID, JSONBARRAYOID, BOOLARRAYOID}};
+	SasColumn	c[4];
+	Datum		args[4];
+
+	sas_column_open(&c[0], INT8OID, n);
+	sas_column_open(&c[1], INT8OID, n);
+	sas_column_open(&c[2], JSONBOID, n);
+	sas_column_open(&c[3], BOOLOID, n);
+	for (int i = 0; i < n; i++)
+	{
+		sas_column_add(&c[0], Int64GetDatum(done[i].items->watch_id), false);
+		sas_column_add(&c[1], Int64GetDatum(done[i].items->up_to), false);
+		sas_column_add(&c[2], PointerGetDatum(done[i].error), done[i].error == NULL);
+		sas_column_add(&c[3], BoolGetDatum(done[i].again), false);
+	}
+	for (int i = 0; i < 4; i++)
+		args[i] = sas_column_array(&c[i]);
+	sas_plan_run(&plan, args, NULL);
+}
+
+/* Is there a column of that name and type? */
+static bool
+has_column(Oid table, const char *name, Oid type)
+{
+	AttrNumber	number = get_attnum(table, name);
+
+	return number > 0 && get_atttype(table, number) == type;
+}
+
+static Oid
+find_table(const char *name)
+{
+	LOCAL_FCINFO(fcinfo, 1);
+	Datum		found;
+
+	InitFunctionCallInfoData(*fcinfo, NULL, 1, InvalidOid, NULL, NULL);
+	fcinfo->args[0].value = CStringGetTextDatum(name);
+	fcinfo->args[0].isnull = false;
+	found = to_regclass(fcinfo);
+	if (fcinfo->isnull)
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE), errmsg("table %s does not exist", name)));
+	return DatumGetObjectId(found);
+}
+
+/*
+ * Not a saved plan: the table is another one each time, and may have changed.
+ * Its name is the catalog's, quoted.
+ */
+void
+sas_store_insert_items(const SasClaimedItems *items)
+{
+	Oid			table = find_table(items->target);
+	bool		with_watcher = has_column(table, "watcher", TEXTOID);
+	bool		with_key = has_column(table, "key", TEXTOID);
+	char	   *command = psprintf("INSERT INTO %s (item%s%s) SELECT i.item%s%s FROM pg_catalog.jsonb_array_elements($1) WITH ORDINALITY AS i (item, n) ORDER BY i.n",
+								   quote_qualified_identifier(get_namespace_name(get_rel_namespace(table)), get_rel_name(table)),
+								   with_watcher ? ", watcher" : "", with_key ? ", key" : "",
+								   with_watcher ? ", $2" : "", with_key ? ", $3" : "");
+	Oid			types[3] = {JSONBOID, TEXTOID, TEXTOID};
+	Datum		args[3] = {JsonbPGetDatum(items->items), CStringGetTextDatum(items->watcher), CStringGetTextDatum(items->key)};
+
+	if (SPI_execute_with_args(command, 3, types, args, NULL, false, 0) < 0)
+		elog(ERROR, "could not insert items");
+}
+
+void
+sas_store_submit_items(const SasClaimedItems *items)
+{
+	Oid			types[3] = {TEXTOID, JSONBOID, TEXTARRAYOID};
+	Datum		args[3] = {CStringGetTextDatum(items->target), JsonbPGetDatum(items->items), PointerGetDatum(items->keys)};
+
+	if (SPI_execute_with_args("SELECT pg_catalog.count(*) FROM sas.submit_batch($1, ARRAY(SELECT i.item FROM pg_catalog.jsonb_array_elements($2) WITH ORDINALITY AS i (item, n) ORDER BY i.n), $3)",
+							  3, types, args, items->keys ? NULL : "  n", false, 0) < 0)
+		elog(ERROR, "could not submit items");
+}
+
+bool
+sas_store_begin_turn(int64 node_id, const SasWatchId *id, SasFunctionTurn *turn)
+{
+	static SasPlan plan = {"SELECT owner, function, input, cursor, every_ms, timeout_ms, stop FROM sas._begin_turn($1, $2, $3)",
+	3, {INT8OID, INT8OID, INT8OID}};
+	Datum		args[3] = {Int64GetDatum(node_id), Int64GetDatum(id->watch_id), Int64GetDatum(id->epoch)};
+
+	sas_plan_run(&plan, args, NULL);
+	if (SPI_processed == 0)
+		return false;
+	turn->owner = (Oid) sas_cell_int(0, 1);
+	turn->function = sas_cell_text(0, 2);
+	turn->input = sas_cell_jsonb(0, 3);
+	turn->cursor = sas_cell_jsonb(0, 4);
+	turn->every_ms = sas_cell_float(0, 5);
+	turn->timeout_ms = sas_cell_float(0, 6);
+	turn->stop = sas_cell_bool(0, 7);
+	return true;
+}
+
+void
+sas_store_end_turn(int64 node_id, const SasWatchId *id, Jsonb *cursor)
+{
+	static SasPlan plan = {"SELECT sas._end_turn($1, $2, $3, $4)", 4, {INT8OID, INT8OID, INT8OID, JSONBOID}};
+	Datum		args[4] = {Int64GetDatum(node_id), Int64GetDatum(id->watch_id), Int64GetDatum(id->epoch), PointerGetDatum(cursor)};
+
+	sas_plan_run(&plan, args, NULL);
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * items.h: what function workers ask of the state store for infinite tasks:
+ * the items of their inboxes, and the turns of functions that are called for
+ * ever.
+ */
+#ifndef SAS_STORE_ITEMS_H
+#define SAS_STORE_ITEMS_H
+
+#include "store/store.h"
+#include "store/watches.h"
+#include "utils/array.h"
+
+/* The inbox of one task, claimed. */
+typedef struct SasClaimedItems
+{
+	int64		watch_id;
+	pg_uuid_t	request_id;
+	Oid			owner;
+	char	   *watcher;
+	char	   *key;
+	bool		alone;			/* not together with others */
+	double		window_ms;
+	char	   *target_kind;	/* function, table, workflow */
+	char	   *target;
+	Jsonb	   *items;			/* an array */
+	ArrayType  *keys;			/* of runs, text[]; NULL: none */
+	int64		up_to;			/* the last batch; 0: the inbox is empty */
+	Jsonb	   *problem;		/* they could not be brought into their shape */
+} SasClaimedItems;
+
+/* Allocated in that context. */
+extern List *sas_store_claim_items(MemoryContext context, int quantity);
+
+/* Which of these claims still hold; their rows are locked until the commit. */
+extern bool *sas_store_hold_items(SasClaimedItems *const *items, int n);
+
+typedef struct SasItemsDone
+{
+	const SasClaimedItems *items;
+	Jsonb	   *error;			/* NULL: done */
+	bool		again;			/* nothing is counted, and they come again, alone */
+} SasItemsDone;
+
+extern void sas_store_finish_items(const SasItemsDone *done, int n);
+
+/* As the current user, with its rights. */
+extern void sas_store_insert_items(const SasClaimedItems *items);
+extern void sas_store_submit_items(const SasClaimedItems *items);
+
+/* What a function that is called for ever is called with. */
+typedef struct SasFunctionTurn
+{
+	Oid			owner;
+	char	   *function;
+	Jsonb	   *input;			/* watcher, key, input, cursor */
+	Jsonb	   *cursor;			/* NULL: none */
+	double		every_ms;
+	double		timeout_ms;
+	bool		stop;			/* the task is to be given back instead */
+} SasFunctionTurn;
+
+/* False: the task is hosted no more. */
+extern bool sas_store_begin_turn(int64 node_id, const SasWatchId *id, SasFunctionTurn *turn);
+
+/* The function returned this; raises when the task is hosted no more. */
+extern void sas_store_end_turn(int64 node_id, const SasWatchId *id, Jsonb *cursor);
+
+#endif							/* SAS_STORE_ITEMS_H */
