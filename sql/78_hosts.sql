@@ -138,7 +138,8 @@ BEGIN
     SELECT w.watch_id, h.epoch, h.lane, d.kind,
            CASE WHEN body.problem IS NULL AND path.problem IS NULL
                 THEN body.result || CASE WHEN d.kind IN ('stream', 'poll') THEN jsonb_build_object('path', path.result) ELSE '{}' END END,
-           f.cursor, f.digest, sas._room_of(f, g), greatest(0, extract(epoch FROM f.retry_at - sas._now())::float8 * 1000),
+           f.cursor, f.digest, sas._room_of(f, g),
+           CASE WHEN f.last_error_at <= w.resumed_at THEN 0 ELSE greatest(0, extract(epoch FROM f.retry_at - sas._now())::float8 * 1000) END,
            CASE WHEN coalesce(body.problem, path.problem) IS NOT NULL
                 THEN sas._watch_problem('template', 'the request of the watcher cannot be made',
                                         format('%s: %s', coalesce(body.problem, path.problem) ->> 'path', coalesce(body.problem, path.problem) ->> 'what')) END
@@ -270,7 +271,7 @@ BEGIN
                CASE WHEN u.error IS NULL AND now - greatest(f.retry_at, w.since) < interval '1 s'
                     THEN sas._watch_problem('ended', 'the stream ended as soon as it had begun', NULL) ELSE u.error END AS error,
                make_interval(secs => coalesce(u.at_least, 0) / 1000) AS at_least,
-               CASE WHEN f.retry_at IS NULL OR f.retry_at < w.resumed_at OR now - f.retry_at >= (d.retry ->> 'reset_after')::interval THEN 0 ELSE f.failures END AS before
+               CASE WHEN f.retry_at IS NULL OR f.last_error_at <= w.resumed_at OR now - f.retry_at >= (d.retry ->> 'reset_after')::interval THEN 0 ELSE f.failures END AS before
         FROM unnest($2, $4, $5, ok) AS u (id, error, at_least, ok)
         JOIN sas.watch w ON w.watch_id = u.id JOIN sas.watcher d USING (watcher_id) JOIN sas.watch_flow f ON f.watch_id = u.id
         WHERE u.ok),
@@ -338,7 +339,7 @@ BEGIN
         LEFT JOIN sas.watch_held h ON h.watch_id = u.id AND h.node_id = $1),
     kept AS (
         INSERT INTO sas.watch_news (node_id, watch_id, unread, asked, again_at)
-        SELECT $1, t.id, false, t.asked + 1, sas._now() + least(interval '1 min', interval '5 s' * 2 ^ least(t.asked, 10)) FROM told t WHERE t.news = 'stop')
+        SELECT $1, t.id, false, t.asked, sas._now() + least(interval '1 min', interval '5 s' * 2 ^ least(t.asked, 10)) FROM told t WHERE t.news = 'stop')
     SELECT t.id, t.epoch, t.news, t.room FROM told t ORDER BY t.id;
 END $$;
 

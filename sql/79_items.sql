@@ -133,7 +133,7 @@ BEGIN
     sums AS (SELECT g.watch_id, sum(g.quantity) AS items, sum(g.bytes) AS bytes FROM gone g GROUP BY 1),
     told AS (
         SELECT u.id, u.error, u.again, r.retry, coalesce(s.items, 0) AS items, coalesce(s.bytes, 0) AS bytes,
-               CASE WHEN d.retry_at IS NULL OR d.retry_at < w.resumed_at OR now - d.retry_at >= (r.retry ->> 'reset_after')::interval THEN 0 ELSE d.failures END
+               CASE WHEN d.retry_at IS NULL OR d.last_error_at <= w.resumed_at OR now - d.retry_at >= (r.retry ->> 'reset_after')::interval THEN 0 ELSE d.failures END
                + (u.error IS NOT NULL)::int AS failures
         FROM unnest(watch_ids, errors, again) AS u (id, error, again)
         JOIN sas.watch_done d ON d.watch_id = u.id JOIN sas.watch w ON w.watch_id = u.id JOIN sas.watcher r USING (watcher_id)

@@ -72,7 +72,7 @@ BEGIN
             DELETE FROM sas.watch_held h USING held x WHERE h.watch_id = x.watch_id RETURNING h.watch_id),
         told AS (
             SELECT f.watch_id, d.retry, w.state = 'processing' AND n.kind = 'function' AS suspect,
-                   CASE WHEN x.retry_at IS NULL OR x.retry_at < w.resumed_at OR sas._now() - x.retry_at >= (d.retry ->> 'reset_after')::interval THEN 0 ELSE x.failures END + 1 AS failures
+                   CASE WHEN x.retry_at IS NULL OR x.last_error_at <= w.resumed_at OR sas._now() - x.retry_at >= (d.retry ->> 'reset_after')::interval THEN 0 ELSE x.failures END + 1 AS failures
             FROM freed f JOIN sas.watch w USING (watch_id) JOIN sas.watcher d USING (watcher_id) JOIN sas.watch_flow x USING (watch_id)),
         paused AS (
             SELECT t.*, CASE WHEN t.suspect AND t.failures > 1 THEN sas._pause_of(t.retry, t.failures - 1) ELSE '0' END AS after FROM told t),

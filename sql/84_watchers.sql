@@ -177,6 +177,12 @@ BEGIN
     RETURN d;
 END $$;
 
+-- sas._ms_of(name, span): a member with that span in milliseconds; none when there is no span.
+CREATE FUNCTION sas._ms_of(name text, span jsonb) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN span IS NULL THEN '{}' ELSE jsonb_build_object(name, (extract(epoch FROM sas._span(span)) * 1000)::bigint) END
+$$;
+
 -- sas._compiled_watcher(name, definition): the definition as hosts need it; it has been checked.
 CREATE FUNCTION sas._compiled_watcher(name text, definition jsonb) RETURNS sas.watcher
 LANGUAGE plpgsql STABLE AS $$
@@ -190,8 +196,8 @@ BEGIN
     d.function := definition ->> 'function';
     d.every := sas._span(coalesce(definition #> '{poll,every}', definition -> 'every'));
     d.request := CASE d.kind
-        WHEN 'stream' THEN (definition -> 'stream') - 'idle_timeout' || jsonb_build_object('idle_timeout_ms', extract(epoch FROM sas._span(definition #> '{stream,idle_timeout}')) * 1000)
-        WHEN 'poll' THEN (definition #> '{poll,call}') - 'timeout' || jsonb_build_object('timeout_ms', extract(epoch FROM sas._span(definition #> '{poll,call,timeout}')) * 1000, 'every_ms', extract(epoch FROM d.every) * 1000)
+        WHEN 'stream' THEN (definition -> 'stream') - 'idle_timeout' || sas._ms_of('idle_timeout_ms', definition #> '{stream,idle_timeout}')
+        WHEN 'poll' THEN (definition #> '{poll,call}') - 'timeout' || sas._ms_of('timeout_ms', definition #> '{poll,call,timeout}') || sas._ms_of('every_ms', definition #> '{poll,every}')
         WHEN 'external' THEN definition -> 'external' END;
     d.target_kind := (SELECT t FROM unnest('{function,table,workflow}'::text[]) t WHERE definition -> 'items' ? t);
     d.target := definition -> 'items' ->> d.target_kind;

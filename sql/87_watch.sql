@@ -44,13 +44,13 @@ DECLARE
     made record;
 BEGIN
     IF given IS NOT NULL OR d.cursor_start IS NULL THEN
-        RETURN given;
+        RETURN nullif(given, 'null');
     END IF;
     SELECT * INTO made FROM sas._render(d.cursor_start, sas._watch_context(d.name, key, input, NULL) - 'cursor');
     IF made.problem IS NOT NULL THEN
         RAISE EXCEPTION 'the first cursor cannot be made' USING ERRCODE = 'invalid_parameter_value', DETAIL = format('%s: %s', made.problem ->> 'path', made.problem ->> 'what'), HINT = 'See "cursor" of the watcher.';
     END IF;
-    RETURN made.result;
+    RETURN nullif(made.result, 'null');
 END $$;
 
 -- sas._watch(...): see sas.watch. A key whose task was deleted begins anew; one that is there is refused, or, with
@@ -154,9 +154,8 @@ BEGIN
     INTO found_ids, found_keys, refusals, ids, froms
     FROM sas._operate_watches(caller, watcher, keys) o;
     IF ids IS NOT NULL THEN
-        IF to_state = 'created' THEN
-            UPDATE sas.watch w SET resumed_at = sas._now() WHERE w.watch_id = ANY (ids);
-        END IF;
+        -- what has failed is tried again, also where it is to be stopped
+        UPDATE sas.watch w SET resumed_at = sas._now() WHERE w.watch_id = ANY (ids) AND (to_state = 'created' OR w.state = 'failed');
         PERFORM sas._move_watches(ids, froms, array_fill(to_state, ARRAY[cardinality(ids)]));
         IF to_state <> 'created' THEN
             DELETE FROM sas.watch_wait q WHERE q.watch_id = ANY (ids);

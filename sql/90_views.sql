@@ -218,7 +218,7 @@ CREATE VIEW sas.watches WITH (security_barrier) AS
 SELECT w.watch_id, d.name AS watcher, w.key, w.state, n.name AS node, h.node_id, w.since, w.restarts, g.items, f.items - g.items AS waiting, f.last_item_at,
        CASE WHEN e.of_host THEN f.failures ELSE g.failures END AS failures,
        CASE WHEN p.sees THEN e.error ELSE e.error - 'detail' END AS last_error, CASE WHEN e.of_host THEN f.last_error_at ELSE g.last_error_at END AS last_error_at,
-       CASE WHEN w.state IN ('created', 'processing', 'on_deleting') THEN CASE WHEN e.of_host THEN f.retry_at ELSE g.retry_at END END AS retry_at,
+       CASE WHEN w.state IN ('created', 'processing', 'on_deleting') THEN (SELECT x.at FROM (SELECT CASE WHEN e.of_host THEN f.retry_at ELSE g.retry_at END AS at) x WHERE x.at > sas._now()) END AS retry_at,
        CASE WHEN p.sees THEN f.cursor END AS cursor, CASE WHEN p.sees THEN w.input END AS input, pg_get_userbyid(w.owner) AS owner, w.epoch, w.moving, w.created_at, w.changed_at
 FROM sas.watch w
 JOIN sas.watcher d USING (watcher_id)

@@ -27,6 +27,7 @@ BEGIN
 END $$;
 CREATE TRIGGER see AFTER INSERT OR UPDATE OF state ON sas.run FOR EACH ROW EXECUTE FUNCTION t.see();
 CREATE TRIGGER see AFTER INSERT OR UPDATE OF state ON sas.step FOR EACH ROW EXECUTE FUNCTION t.see();
+CREATE TRIGGER see AFTER INSERT OR UPDATE OF state ON sas.watch FOR EACH ROW EXECUTE FUNCTION t.see();
 
 CREATE FUNCTION t.start() RETURNS timestamptz LANGUAGE sql IMMUTABLE AS $$ SELECT '2026-01-01 00:00:00+00'::timestamptz $$;
 
@@ -43,6 +44,7 @@ CREATE FUNCTION t.at(instant timestamptz) RETURNS interval LANGUAGE sql STABLE A
 CREATE FUNCTION t.clean() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     TRUNCATE sas.run, sas.run_key, sas.run_after, sas.singleton, sas.run_place, sas.held_run, sas.queue_place, sas.step, sas.ready, sas.lease, sas.due, sas.item, sas.fan, sas.stage, sas.undo_line, sas.signal, sas.attempt, sas.task, sas.act, sas.alert, sas.reply, t.worker, t.held RESTART IDENTITY;
+    TRUNCATE sas.watch, sas.watch_flow, sas.watch_done, sas.watch_batch, sas.watch_work, sas.watch_wait, sas.watch_held, sas.watch_news, sas.watch_look, sas.node RESTART IDENTITY;
     UPDATE sas.place SET request_id = NULL, lease_id = NULL;
     UPDATE sas.agent_health SET stale_replies = 0, breaker = 'closed', open_until = NULL;
     PERFORM t.set_clock(t.start());
@@ -213,6 +215,63 @@ BEGIN
     noted := ARRAY(SELECT what FROM t.trace ORDER BY n);
 END $$;
 
+-- infinite tasks ----------------------------------------------------------------
+
+-- t.node(name, capacity, kind): a worker that hosts them, or another life of it
+CREATE FUNCTION t.node(name text, capacity int DEFAULT 10, kind text DEFAULT 'agent') RETURNS bigint LANGUAGE sql AS $$
+    SELECT sas._register_node(kind, name, capacity, (SELECT w.boot FROM t.worker w WHERE w.id = i.id), i.id) FROM (SELECT t.worker(name) AS id OFFSET 0) i
+$$;
+
+-- t.node_id(name): of the node of that name that lives
+CREATE FUNCTION t.node_id(name text) RETURNS bigint LANGUAGE sql AS $$ SELECT max(n.node_id) FROM sas.node n WHERE n.name = $1 $$;
+
+-- t.take(node, quantity): it claims tasks that wait; says which
+CREATE FUNCTION t.take(node text, quantity int DEFAULT 100) RETURNS text LANGUAGE sql AS $$
+    SELECT coalesce(string_agg(w.key, ', ' ORDER BY w.key), 'nothing') FROM sas._claim_watches(t.node_id(node), quantity) c JOIN sas.watch w USING (watch_id)
+$$;
+
+-- t.append(node, key, items, cursor, epoch): it takes items in; the answer, and how many more may come
+CREATE FUNCTION t.append(node text, key text, items jsonb, cursor jsonb DEFAULT NULL, in_epoch bigint DEFAULT NULL) RETURNS text LANGUAGE sql AS $$
+    SELECT a.answer || ', room ' || a.room
+    FROM sas.watch w, sas._append_items(t.node_id(node), ARRAY[w.watch_id], ARRAY[coalesce(in_epoch, w.epoch)], ARRAY[items], ARRAY[cursor], ARRAY[NULL]::text[]) a WHERE w.key = $2
+$$;
+
+CREATE FUNCTION t.lose(node text, key text, why text DEFAULT 'it broke', at_least float8 DEFAULT NULL) RETURNS text LANGUAGE sql AS $$
+    SELECT f.answer || CASE f.answer WHEN 'retry' THEN ' after ' || f.pause_ms || ' ms' ELSE '' END
+    FROM sas.watch w, sas._fail_watches(t.node_id(node), ARRAY[w.watch_id], ARRAY[w.epoch], ARRAY[CASE WHEN why IS NOT NULL THEN sas._watch_problem('host', why, NULL) END], ARRAY[at_least]) f WHERE w.key = $2
+$$;
+
+CREATE FUNCTION t.news(node text) RETURNS text LANGUAGE sql AS $$
+    SELECT coalesce(string_agg(w.key || ': ' || n.news, ', ' ORDER BY w.key), 'none') FROM sas._node_news(t.node_id(node)) n JOIN sas.watch w USING (watch_id)
+$$;
+
+CREATE FUNCTION t.release(node text, keys text[]) RETURNS void LANGUAGE sql AS $$
+    SELECT sas._release_watches(t.node_id(node), array_agg(w.watch_id), array_agg(w.epoch)) FROM sas.watch w WHERE w.key = ANY (keys)
+$$;
+
+-- t.deliver(fails, worker, quantity): a function worker claims inboxes and brings them to their targets; those of the keys in fails are not taken
+CREATE FUNCTION t.deliver(fails text[] DEFAULT '{}', worker text DEFAULT 'f', quantity int DEFAULT 50) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    c record;
+    said text := '';
+BEGIN
+    FOR c IN SELECT * FROM sas._claim_items(quantity, 1, t.worker(worker)) LOOP
+        ASSERT (sas._hold_items(ARRAY[c.watch_id], ARRAY[c.request_id]))[1];
+        PERFORM sas._finish_items(ARRAY[c.watch_id], ARRAY[c.up_to], ARRAY[coalesce(c.problem, CASE WHEN c.key = ANY (fails) THEN sas._watch_problem('test', 'the target is broken', NULL) END)], ARRAY[false]);
+        said := said || format('; %s: %s%s', c.key, coalesce(c.problem ->> 'detail', c.items::text), CASE WHEN c.key = ANY (fails) THEN ' fails' ELSE '' END);
+    END LOOP;
+    RETURN CASE said WHEN '' THEN 'nothing' ELSE substr(said, 3) END;
+END $$;
+
+-- t.watches(): how they stand
+CREATE FUNCTION t.watches() RETURNS TABLE (watcher text, key text, state text, node text, restarts bigint, items bigint, waiting bigint, failures int, error text, cursor jsonb) LANGUAGE sql AS $$
+    SELECT w.watcher, w.key, w.state, w.node, w.restarts, w.items, w.waiting, w.failures, w.last_error ->> 'title', w.cursor FROM sas.watches w ORDER BY w.watch_id
+$$;
+
 CREATE FUNCTION t.echo(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT input $$;
 
+SELECT sas.create_agent('host', kind => 'external') \g /dev/null
+SELECT sas.create_agent('feed', 'http://127.0.0.1:1/feed') \g /dev/null
+CREATE TABLE t.item (id int GENERATED ALWAYS AS IDENTITY, watcher text, key text, item jsonb NOT NULL);
+CREATE FUNCTION t.take_items(items jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT 'null'::jsonb $$;
 SELECT sas.create_agent(n, 'http://127.0.0.1:1/' || n) FROM unnest('{inventory,payments,shipping}'::text[]) n \g /dev/null

@@ -12,7 +12,9 @@ SELECT * FROM sas.transitions ORDER BY subject, from_state = 'none' DESC, from_s
 WITH contract (subject, state) AS (
     SELECT 'run', unnest('{none,scheduled,pending,running,paused,compensating,stopped}'::text[])
     UNION ALL
-    SELECT 'step', unnest('{none,waiting,ready,running,succeeded,failed,skipped,cancelled,suspended,compensating,compensated}'::text[])),
+    SELECT 'step', unnest('{none,waiting,ready,running,succeeded,failed,skipped,cancelled,suspended,compensating,compensated}'::text[])
+    UNION ALL
+    SELECT 'watch', unnest('{none,created,processing,on_deleting,deleted,paused,failed}'::text[])),
 listed AS (SELECT subject, from_state AS state FROM sas.transitions UNION SELECT subject, to_state FROM sas.transitions)
 SELECT * FROM contract c FULL JOIN listed l USING (subject, state) WHERE c IS NULL OR l IS NULL;
 
@@ -31,7 +33,7 @@ ORDER BY 1, 2;
 
 -- from every state an end can be reached
 WITH RECURSIVE ends (subject, state) AS (
-    VALUES ('run', 'stopped'), ('step', 'succeeded'), ('step', 'skipped'), ('step', 'cancelled'), ('step', 'compensated')
+    VALUES ('run', 'stopped'), ('step', 'succeeded'), ('step', 'skipped'), ('step', 'cancelled'), ('step', 'compensated'), ('watch', 'deleted')
     UNION
     SELECT t.subject, t.from_state FROM ends e JOIN sas.transitions t ON t.subject = e.subject AND t.to_state = e.state)
 SELECT t.subject, t.from_state FROM sas.transitions t

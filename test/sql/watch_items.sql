@@ -1,0 +1,182 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- watch_items: what a task takes in is brought to its target once, in order;
+-- failures of hosts and targets, pauses, limits.
+\set SHOW_CONTEXT never
+SELECT t.clean() \g /dev/null
+SELECT sas.create_watcher('feed', '{"agent": "feed", "stream": {"format": "sse"}, "items": {"table": "t.item"}, "retry": {"max_failures": 3, "initial": "1 s", "jitter": false, "reset_after": "1 min"}}');
+SELECT t.node('n', 100);
+SELECT count(*) FROM unnest('{a,b}'::text[]) k, sas.watch('feed', k);
+SELECT t.take('n');
+
+\echo in the order in which they came, batch after batch
+SELECT t.append('n', 'a', '[1, 2]'), t.append('n', 'b', '["x"]');
+SELECT t.append('n', 'a', '[3]');
+SELECT t.deliver();
+SELECT t.deliver();
+\echo one worker at a time is at the inbox of a task
+SELECT t.append('n', 'a', '[4]');
+SELECT watch_id, items FROM sas._claim_items(10, 1, t.worker('f'));
+SELECT t.append('n', 'a', '[5]');
+SELECT watch_id, items FROM sas._claim_items(10, 1, t.worker('g'));
+\echo its worker dies: a failure, and another comes to it after a pause, by itself
+UPDATE t.worker SET alive = false WHERE name = 'f';
+SELECT t.supervise() > 0 AS found;
+SELECT t.deliver(worker => 'g');
+SELECT * FROM t.watches();
+SELECT next_due - sas._now() AS looked_at_in FROM sas._supervisor_tick(1, '{1,3}', 3, 100);
+SELECT t.later('1 s') \g /dev/null
+SELECT t.deliver(worker => 'g');
+SELECT * FROM t.watches();
+\echo one that died with several: none is counted, and each goes alone
+SELECT t.later('1 h') \g /dev/null
+SELECT t.append('n', 'a', '[6]'), t.append('n', 'b', '["y"]');
+SELECT watch_id, alone FROM sas._claim_items(10, 1, t.worker('h'));
+UPDATE t.worker SET alive = false WHERE name = 'h';
+SELECT t.supervise() > 0 AS found;
+SELECT watch_id, alone FROM sas._claim_items(10, 1, t.worker('i'));
+SELECT watch_id, alone FROM sas._claim_items(10, 1, t.worker('j'));
+\echo a claim whose time is over goes to another worker, and what the first one says counts no more
+SELECT t.later('60 s') \g /dev/null
+SELECT request_id AS late FROM sas.watch_done WHERE watch_id = 1 \gset
+SELECT t.deliver(worker => 'g'), t.deliver(worker => 'g');
+SELECT sas._hold_items('{1}', ARRAY[:'late']::uuid[]);
+SELECT * FROM t.watches();
+
+\echo a target that fails: growing pauses, nothing lost, then given up with an alert
+SELECT t.clean() \g /dev/null
+SELECT t.node('n', 100);
+SELECT count(*) FROM unnest('{a,b}'::text[]) k, sas.watch('feed', k);
+SELECT t.take('n');
+SELECT t.append('n', 'a', '[1]'), t.append('n', 'b', '["x"]');
+SELECT t.deliver('{a}');
+SELECT t.deliver('{a}');
+SELECT t.later('1 s') \g /dev/null
+SELECT t.append('n', 'a', '[2]');
+SELECT t.deliver('{a}');
+SELECT * FROM t.watches();
+SELECT t.later('1 s') \g /dev/null
+SELECT t.deliver('{a}');
+SELECT t.later('1 s') \g /dev/null
+SELECT t.deliver('{a}');
+SELECT t.settle() \g /dev/null
+SELECT * FROM t.watches();
+SELECT kind, message, occurrences FROM t.alerts();
+SELECT t.news('n');
+SELECT t.release('n', '{a}');
+SELECT t.later('1 h') \g /dev/null
+SELECT t.settle() \g /dev/null
+SELECT t.deliver(), t.take('n');
+\echo resumed: its failures are forgotten, its items are there
+SELECT * FROM sas.resume_watch('feed', '{a,b}');
+SELECT t.settle() \g /dev/null
+SELECT t.take('n');
+SELECT t.deliver();
+SELECT * FROM t.watches();
+\echo stopped with a target that fails: it waits for it, or what is in the inbox is thrown away by flag
+SELECT t.append('n', 'a', '[3]');
+SELECT t.deliver('{a}');
+SELECT * FROM sas.unwatch('feed', '{a}');
+SELECT t.release('n', '{a}');
+SELECT t.settle() \g /dev/null
+SELECT * FROM t.watches() WHERE key = 'a';
+SELECT * FROM sas.unwatch('feed', '{a}', discard => true);
+SELECT t.settle() \g /dev/null
+SELECT * FROM t.watches() WHERE key = 'a';
+SELECT t.deliver();
+\echo stopped, and its target fails for good: failed, with what is in its inbox; stopped again, it waits for that, too
+SELECT t.append('n', 'b', '["z"]');
+SELECT key, state FROM sas.unwatch('feed', '{b}');
+SELECT t.release('n', '{b}');
+SELECT t.deliver('{b}') FROM t.later('1 h'); SELECT t.deliver('{b}') FROM t.later('10 s'); SELECT t.deliver('{b}') FROM t.later('20 s');
+SELECT t.settle() \g /dev/null
+SELECT * FROM t.watches() WHERE key = 'b';
+SELECT key, state FROM sas.unwatch('feed', '{b}', true);
+SELECT t.settle() \g /dev/null
+SELECT * FROM t.watches() WHERE key = 'b';
+\echo its target fails while no node has it
+SELECT key, state FROM sas.unwatch('feed', '{a}'); SELECT created FROM sas.watch('feed', 'c');
+SELECT t.take('n');
+SELECT t.append('n', 'c', '[1]');
+SELECT t.deliver('{c}'); SELECT t.deliver('{c}') FROM t.later('1 s');
+UPDATE t.worker SET alive = false WHERE name = 'n';
+SELECT t.settle() \g /dev/null
+SELECT state FROM t.watches() WHERE key = 'c';
+SELECT t.deliver('{c}') FROM t.later('2 s');
+SELECT t.settle() \g /dev/null
+SELECT state, node FROM t.watches() WHERE key = 'c';
+SELECT key, state FROM sas.resume_watch('feed', '{c}'); SELECT key, state FROM sas.unwatch('feed', '{c}');
+SELECT t.settle() \g /dev/null
+SELECT t.deliver();
+SELECT t.settle() \g /dev/null
+SELECT state FROM t.watches() WHERE key = 'c';
+SELECT * FROM sas.watch_work;
+
+\echo the window: full, the host is told that there is no room, and when there is again
+ALTER SYSTEM SET sas.watch_window = 4; SELECT pg_reload_conf() \g /dev/null
+SELECT t.clean() \g /dev/null
+DO $$ BEGIN FOR i IN 1 .. 1000 LOOP EXIT WHEN sas._watch_window() = 4; PERFORM pg_sleep(0.01); END LOOP; END $$;
+SELECT t.node('n', 100);
+SELECT created FROM sas.watch('feed', 'a');
+SELECT t.take('n');
+SELECT t.append('n', 'a', '[1, 2, 3]');
+SELECT t.append('n', 'a', '[4, 5]');
+SELECT t.news('n');
+SELECT t.deliver();
+SELECT t.news('n');
+SELECT t.append('n', 'a', '[6]');
+SELECT t.deliver(), t.news('n');
+SELECT sas.create_watcher('camera', '{"agent": "host", "external": {}, "items": {"table": "t.item"}}');
+SELECT watch_id AS w FROM sas.watch('camera', 'c') \gset
+SELECT sas.register_node('p', 5, '{host}') AS p \gset
+SELECT key FROM sas.claim_watchers(:p, 5);
+SELECT sas.append_items(:w, 1, '[1, 2, 3, 4]'), sas.append_items(:w, 1, '[5]');
+SELECT t.deliver();
+SELECT watch_id = :w AS it, news FROM sas.heartbeat_node(:p);
+SELECT sas.append_items(:w, 1, '[5]');
+ALTER SYSTEM RESET sas.watch_window; SELECT pg_reload_conf() \g /dev/null
+
+\echo items in the shape of their target, and the keys of the runs that they become
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('one', '{}') \g /dev/null
+SELECT sas.create_watcher('shaped', '{"agent": "feed", "stream": {"format": "sse"}, "items": {"workflow": "one", "key": "{{item.id}}", "item": {"of": "{{key}}", "value": "{{item.value}}", "at": "{{input.place?}}"}}, "retry": {"jitter": false}}');
+SELECT t.node('n', 100);
+SELECT created FROM sas.watch('shaped', 'a', '{"place": 7}');
+SELECT t.take('n');
+SELECT t.append('n', 'a', '[{"id": "i1", "value": [1]}, {"id": 2, "value": null}]');
+SELECT target_kind, target, items, keys, problem FROM sas._claim_items(10, 1, t.worker('f'));
+SELECT sas._finish_items('{1}', ARRAY[(SELECT max(batch_no) FROM sas.watch_batch)], '{NULL}', '{f}');
+SELECT t.append('n', 'a', '[{"id": "i3"}]');
+SELECT t.deliver();
+SELECT * FROM t.watches();
+
+\echo a host that fails: growing pauses, forgotten after a quiet time
+SELECT t.clean() \g /dev/null
+SELECT t.node('n', 100);
+SELECT count(*) FROM unnest('{a,b,c}'::text[]) k, sas.watch('feed', k);
+SELECT t.take('n');
+SELECT t.lose('n', 'a'), t.lose('n', 'b', at_least => 30000);
+SELECT t.later('1 s') \g /dev/null
+SELECT t.lose('n', 'a');
+SELECT * FROM t.watches();
+SELECT t.later('62 s') \g /dev/null
+SELECT t.lose('n', 'a');
+\echo an end in good order is no failure, unless it comes at once
+SELECT t.lose('n', 'c', NULL);
+SELECT t.lose('n', 'c', NULL);
+SELECT t.later('1 min') \g /dev/null
+SELECT t.lose('n', 'c', NULL);
+SELECT * FROM t.watches();
+\echo used up: failed with an alert, hosted no more; resumed it waits for a node
+SELECT t.lose('n', 'a'); SELECT t.lose('n', 'a');
+SELECT * FROM t.watches() WHERE key = 'a';
+SELECT kind, message, occurrences FROM t.alerts();
+SELECT t.append('n', 'a', '[1]');
+SELECT key, state FROM sas.resume_watch('feed', '{a}');
+SELECT t.settle() \g /dev/null
+SELECT t.take('n');
+SELECT t.lose('n', 'a');
+\echo stopped when it has failed
+SELECT t.lose('n', 'a'); SELECT t.lose('n', 'a');
+SELECT key, state FROM sas.unwatch('feed', '{a}');
+SELECT * FROM t.watches() WHERE key = 'a';
