@@ -155,17 +155,17 @@ COMMENT ON TABLE sas.watch_held IS 'Which node hosts which task, in which epoch,
 
 -- A node looks at the tasks named here; what it learns stands in their rows.
 -- Several rows may be about the same task.
-CREATE TABLE sas.watch_news (
+CREATE TABLE sas.watch_note (
     node_id bigint NOT NULL,
     watch_id bigint NOT NULL,
     unread boolean NOT NULL,
     asked int NOT NULL,
     again_at timestamptz NOT NULL
 );
-CREATE INDEX watch_news_unread ON sas.watch_news (node_id) WHERE unread;
-CREATE INDEX watch_news_watch ON sas.watch_news (watch_id);
-CREATE INDEX watch_news_again ON sas.watch_news (again_at);
-COMMENT ON TABLE sas.watch_news IS 'What hosts are told. A request to stop stays, and is told again at again_at, until it is answered.';
+CREATE INDEX watch_note_unread ON sas.watch_note (node_id) WHERE unread;
+CREATE INDEX watch_note_watch ON sas.watch_note (watch_id);
+CREATE INDEX watch_note_again ON sas.watch_note (again_at);
+COMMENT ON TABLE sas.watch_note IS 'What hosts are told. A request to stop stays, and is told again at again_at, until it is answered.';
 
 -- Messages to the supervisor: several may be about the same task.
 CREATE TABLE sas.watch_look (

@@ -102,7 +102,7 @@ DECLARE
     lanes int[];
 BEGIN
     WITH told AS (
-        INSERT INTO sas.watch_news (node_id, watch_id, unread, asked, again_at)
+        INSERT INTO sas.watch_note (node_id, watch_id, unread, asked, again_at)
         SELECT h.node_id, h.watch_id, true, 0, sas._now() + interval '5 s' FROM sas.watch_held h WHERE h.watch_id = ANY (ids)
         RETURNING watch_id)
     SELECT array_agg(DISTINCT h.lane) INTO lanes FROM told t JOIN sas.watch_held h USING (watch_id);

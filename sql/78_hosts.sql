@@ -303,7 +303,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     lanes int[];
 BEGIN
-    DELETE FROM sas.watch_news n WHERE n.watch_id = ANY (ids) AND n.node_id = from_node;
+    DELETE FROM sas.watch_note n WHERE n.watch_id = ANY (ids) AND n.node_id = from_node;
     PERFORM sas._settle_free(ids, after);
     SELECT array_agg(DISTINCT q.lane) INTO lanes FROM sas.watch_wait q WHERE q.due_at <= sas._now();
     IF lanes IS NOT NULL THEN
@@ -321,8 +321,8 @@ DECLARE
     asked int[];
 BEGIN
     WITH read AS (
-        DELETE FROM sas.watch_news n
-        WHERE n.ctid = ANY (ARRAY(SELECT x.ctid FROM sas.watch_news x WHERE x.node_id = $1 AND x.unread LIMIT 10000 FOR UPDATE SKIP LOCKED))
+        DELETE FROM sas.watch_note n
+        WHERE n.ctid = ANY (ARRAY(SELECT x.ctid FROM sas.watch_note x WHERE x.node_id = $1 AND x.unread LIMIT 10000 FOR UPDATE SKIP LOCKED))
         RETURNING n.watch_id, n.asked)
     SELECT array_agg(r.watch_id), array_agg(r.asked) INTO ids, asked FROM (SELECT watch_id, max(asked) AS asked FROM read GROUP BY 1 ORDER BY 1) r;
     IF ids IS NULL THEN
@@ -338,7 +338,7 @@ BEGIN
         JOIN sas.watch_flow f ON f.watch_id = u.id JOIN sas.watch_done g ON g.watch_id = u.id
         LEFT JOIN sas.watch_held h ON h.watch_id = u.id AND h.node_id = $1),
     kept AS (
-        INSERT INTO sas.watch_news (node_id, watch_id, unread, asked, again_at)
+        INSERT INTO sas.watch_note (node_id, watch_id, unread, asked, again_at)
         SELECT $1, t.id, false, t.asked, sas._now() + least(interval '1 min', interval '5 s' * 2 ^ least(t.asked, 10)) FROM told t WHERE t.news = 'stop')
     SELECT t.id, t.epoch, t.news, t.room FROM told t ORDER BY t.id;
 END $$;

@@ -116,13 +116,13 @@ DECLARE
     lanes int[];
 BEGIN
     WITH due AS (
-        SELECT x.ctid, x.node_id, x.watch_id, h.lane FROM sas.watch_news x
+        SELECT x.ctid, x.node_id, x.watch_id, h.lane FROM sas.watch_note x
         LEFT JOIN sas.watch_held h ON h.watch_id = x.watch_id AND h.node_id = x.node_id
         WHERE x.again_at <= sas._now() ORDER BY x.again_at LIMIT 1000 FOR UPDATE OF x SKIP LOCKED),
     forgotten AS (
-        DELETE FROM sas.watch_news d USING due WHERE d.ctid = due.ctid AND due.lane IS NULL),
+        DELETE FROM sas.watch_note d USING due WHERE d.ctid = due.ctid AND due.lane IS NULL),
     again AS (
-        UPDATE sas.watch_news u SET unread = true, asked = u.asked + 1, again_at = sas._now() + least(interval '1 min', interval '5 s' * 2 ^ least(u.asked, 10))
+        UPDATE sas.watch_note u SET unread = true, asked = u.asked + 1, again_at = sas._now() + least(interval '1 min', interval '5 s' * 2 ^ least(u.asked, 10))
         FROM due WHERE u.ctid = due.ctid AND due.lane IS NOT NULL
         RETURNING due.lane)
     SELECT count(*), array_agg(DISTINCT a.lane) INTO n, lanes FROM again a;
@@ -162,7 +162,7 @@ CREATE FUNCTION sas._next_watch_due() RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
     SELECT least((SELECT k.due_at FROM sas.watch_work k WHERE k.due_at > sas._now() ORDER BY k.due_at LIMIT 1),
                  (SELECT l.due_at FROM sas.watch_look l ORDER BY l.due_at LIMIT 1),
-                 (SELECT n.again_at FROM sas.watch_news n ORDER BY n.again_at LIMIT 1),
+                 (SELECT n.again_at FROM sas.watch_note n ORDER BY n.again_at LIMIT 1),
                  (SELECT min(CASE WHEN q.due_at > sas._now() THEN q.due_at ELSE q.due_at + interval '2 s' END)
                   FROM (SELECT 0 AS lane UNION ALL SELECT a.agent_id FROM sas.agent a WHERE a.dropped_at IS NULL) l
                   CROSS JOIN LATERAL (SELECT x.due_at FROM sas.watch_wait x WHERE x.lane = l.lane AND x.due_at > sas._now() - interval '2 s' ORDER BY x.due_at LIMIT 1) q))

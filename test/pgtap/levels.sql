@@ -76,19 +76,19 @@ END $$;
 
 CREATE TEMP TABLE may (level text, who text, verbs text);
 INSERT INTO may VALUES
-('user', 'ann', 'health create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow subscribe unsubscribe submit submit_batch signal signal_token wait read_replies pause resume retry cancel pause_workflow resume_workflow'),
-('operator', 'op', 'health validate_workflow wait signal pause resume retry cancel acknowledge reset_agent pause_workflow resume_workflow pause_queue resume_queue'),
+('user', 'ann', 'health create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow subscribe unsubscribe submit submit_batch signal signal_token wait read_replies pause resume retry cancel pause_workflow resume_workflow create_watcher drop_watcher watch unwatch pause_watch resume_watch'),
+('operator', 'op', 'health validate_workflow wait signal pause resume retry cancel acknowledge reset_agent pause_workflow resume_workflow pause_queue resume_queue unwatch pause_watch resume_watch rebalance'),
 ('monitor', 'mon', 'health'),
-('admin', 'adm', 'health create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow subscribe unsubscribe submit submit_batch signal signal_token wait read_replies pause resume retry cancel acknowledge reset_agent pause_workflow resume_workflow pause_queue resume_queue create_queue alter_queue drop_queue create_agent alter_agent drop_agent set_secret drop_secret worker_restart grant_usage create_middleware drop_middleware claim complete fail heartbeat hand_back'),
-('worker', 'wrk', 'claim complete fail heartbeat hand_back'),
-('worker of one agent', 'wrk_packer', 'claim complete fail heartbeat hand_back'),
+('admin', 'adm', 'health create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow subscribe unsubscribe submit submit_batch signal signal_token wait read_replies pause resume retry cancel acknowledge reset_agent pause_workflow resume_workflow pause_queue resume_queue create_queue alter_queue drop_queue create_agent alter_agent drop_agent set_secret drop_secret worker_restart grant_usage create_middleware drop_middleware claim complete fail heartbeat hand_back create_watcher drop_watcher watch unwatch pause_watch resume_watch rebalance register_node claim_watchers heartbeat_node append_items fail_watch release_watches leave_node'),
+('worker', 'wrk', 'claim complete fail heartbeat hand_back register_node claim_watchers heartbeat_node append_items fail_watch release_watches leave_node'),
+('worker of one agent', 'wrk_packer', 'claim complete fail heartbeat hand_back register_node claim_watchers heartbeat_node append_items fail_watch release_watches leave_node'),
 ('no level', 'nobody', '');
 SELECT is(ARRAY(SELECT DISTINCT p.proname::text FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.proname NOT LIKE '\_%' AND has_function_privilege(m.who, p.oid, 'EXECUTE') ORDER BY 1),
           -- who defines workflows may build them
           ARRAY(SELECT v FROM unnest(string_to_array(m.verbs, ' ')) v UNION SELECT b FROM unnest(sas._builder()) b WHERE b NOT LIKE '\_%' AND m.verbs LIKE '%create_workflow%' ORDER BY 1), format('with %s one may execute these', m.level))
 FROM may m;
 SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.proname LIKE '\_%' AND has_function_privilege(m.who, p.oid, 'EXECUTE')
-                  AND (p.prosecdef OR p.proname ~ '^_(move|claim|write|submit|store|secret|render|context|steps_context|agents_for|decide|doom|pause|cancel|ring)') ORDER BY 1),
+                  AND (p.prosecdef OR p.proname ~ '^_(move|claim|write|submit|store|secret|render|context|steps_context|agents_for|decide|doom|pause|cancel|ring|append|fail|release|register|settle|take|watch|finish)') ORDER BY 1),
           '{}', format('with %s one may execute no internal function that acts, reads or takes a role', m.level))
 FROM may m;
 SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind IN ('r', 'S')
@@ -99,11 +99,11 @@ SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 's
           '{}', format('with %s one changes nothing through a view', m.level))
 FROM may m;
 SELECT is((SELECT count(*)::int FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v' AND has_table_privilege(m.who, c.oid, 'SELECT')),
-          CASE WHEN m.level ~ '^(no level|worker)' THEN 0 ELSE 15 END, format('with %s one may look at this many views', m.level))
+          CASE WHEN m.level ~ '^(no level|worker)' THEN 0 ELSE 18 END, format('with %s one may look at this many views', m.level))
 FROM may m;
 -- each view can be read to its last column
-SELECT is(pg_temp.as_role(m.who, format('SELECT * FROM sas.%I', c.relname)), 'ok', format('with %s one can read sas.%s', m.level, c.relname))
-FROM may m, pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v' AND m.level !~ '^(no level|worker)' ORDER BY 1;
+SELECT is(pg_temp.as_role(m.who, format('SELECT * FROM sas.%I', m.relname)), 'ok', format('with %s one can read sas.%s', m.level, m.relname))
+FROM (SELECT m.who, m.level, c.relname FROM may m, pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v' AND m.level !~ '^(no level|worker)' ORDER BY m.level, c.relname OFFSET 0) m;
 
 SELECT is(pg_temp.as_role('ann', $$SELECT sas.create_agent('x', 'http://127.0.0.1')$$), '42501', 'a user makes no agents');
 SELECT is(pg_temp.as_role('ann', $$SELECT sas.set_secret('x', 'y')$$), '42501', 'a user sets no secrets');
@@ -233,6 +233,34 @@ SELECT sas.drop_workflow('outside') \g /dev/null
 SELECT sas.drop_agent('packer') \g /dev/null
 SELECT sas.create_agent('packer', kind => 'external') \g /dev/null
 SELECT is(pg_temp.as_role('wrk_packer', $$SELECT * FROM sas.claim('packer', 'x')$$), '42501', 'the right ends with its agent, another of that name is another');
+
+-- infinite tasks ------------------------------------------------------------------------------------
+
+CREATE TABLE shop.price (id int GENERATED ALWAYS AS IDENTITY, item jsonb NOT NULL);
+GRANT INSERT ON shop.price TO ann;
+SELECT is(pg_temp.as_role(who, format($$SELECT sas.create_watcher(%L, '{"agent": "printer", "external": {"pin": "{{input.pin?}}"}, "items": {"table": "shop.price"}}')$$, who || 's')), code, format('%s watches into a table that only ann may write to: %s', who, code))
+FROM (VALUES ('ann', 'ok'), ('bob', '42501'), ('op', '42501'), ('wrk', '42501'), ('nobody', '42501')) AS x (who, code);
+SELECT is(pg_temp.as_role(who, format($$SELECT sas.create_watcher(%L, '{"function": "shop.guarded", "every": "1 h"}')$$, who || '_calls')), code, format('%s has a function called that only ann may call: %s', who, code))
+FROM (VALUES ('ann', 'ok'), ('bob', '42501')) AS x (who, code);
+SELECT sas.create_watcher('for_all', '{"agent": "printer", "external": {}, "items": {"table": "shop.price"}}') \g /dev/null
+SELECT is(pg_temp.as_role('bob', format('SELECT sas.create_watcher(%L, %L)', name, '{"function": "shop.book", "every": "1 h"}')), '42501', format('bob does not define %s anew', name)) FROM unnest('{anns,for_all}'::text[]) name;
+SELECT is(pg_temp.as_role('bob', 'SELECT sas.drop_watcher(''anns'')'), '42501', 'nor drop it');
+SELECT is(pg_temp.as_role(who, format('SELECT * FROM sas.watch(%L, %L, %L)', name, who, '{"pin": 1}')), code, format('%s watches with %s: %s', who, name, code))
+FROM (VALUES ('ann', 'anns', 'ok'), ('bob', 'anns', '42501'), ('ann', 'for_all', 'ok'), ('bob', 'for_all', '42501'), ('bob', 'ann_calls', '42501'), ('op', 'for_all', '42501')) AS x (who, name, code);
+SELECT is(pg_temp.as_role('bob', $$SELECT * FROM sas.watch('for_all', 'ann', adopt => true)$$), '42501', 'the key of another cannot be adopted');
+SELECT is(pg_temp.sees(who, 'SELECT count(*) FROM sas.watches'), n, format('%s sees %s tasks', who, n)) FROM (VALUES ('ann', '2'), ('bob', '0'), ('op', '2'), ('mon', '2')) AS x (who, n);
+SELECT is(pg_temp.sees(who, 'SELECT count(*) FROM sas.watches WHERE input IS NOT NULL'), n, format('%s sees %s inputs of tasks', who, n)) FROM (VALUES ('ann', '2'), ('op', '2'), ('mon', '0')) AS x (who, n);
+SELECT is(pg_temp.sees('bob', format($$SELECT refused FROM sas.%I('anns', '{ann}')$$, v)), 'task "ann" does not exist, or is not yours', format('bob cannot %s a task of ann', v)) FROM unnest('{unwatch,pause_watch,resume_watch}'::text[]) v;
+SELECT is(pg_temp.sees('op', $$SELECT state FROM sas.pause_watch('anns', '{ann}')$$), 'paused', 'an operator can');
+SELECT is(pg_temp.sees('ann', $$SELECT state FROM sas.resume_watch('anns', '{ann}')$$), 'created', 'and ann, since it is hers');
+SELECT sas._settle_watches(array_agg(watch_id)) FROM sas.watches \g /dev/null
+SELECT is(pg_temp.as_role(who, $$SELECT sas.register_node('n', 5, '{printer}')$$), code, format('%s hosts tasks of the printer: %s', who, code))
+FROM (VALUES ('wrk_packer', '42501'), ('ann', '42501'), ('op', '42501'), ('wrk', 'ok'), ('adm', 'ok')) AS x (who, code);
+SELECT is(pg_temp.sees('wrk', format('SELECT count(*) FROM sas.%s x', call)), format('42501 node %s is not yours', n.node_id), format('a node of another is not his: %s', split_part(call, '(', 1)))
+FROM (SELECT max(node_id) AS node_id FROM sas.nodes WHERE NOT is_deleted) n, unnest(ARRAY[format('claim_watchers(%s, 1)', n.node_id), format('heartbeat_node(%s)', n.node_id), format('release_watches(%s, ''{1}'')', n.node_id), format('leave_node(%s)', n.node_id)]) call;
+SELECT is(pg_temp.as_role('wrk', $$SELECT sas.register_node('n', 5, '{printer}')$$), '42501', 'nor is its name');
+SELECT is(pg_temp.sees('adm', format('SELECT count(*) FROM sas.claim_watchers(%s, 10)', n.node_id)), '2', 'its own role claims') FROM (SELECT max(node_id) AS node_id FROM sas.nodes WHERE NOT is_deleted) n;
+SELECT is(pg_temp.sees('wrk', format('SELECT sas.append_items(%s, 1, ''[1]'')', w.watch_id)), format('42501 node %s is not yours', w.node_id), 'and nobody else writes for it') FROM sas.watches w WHERE w.state = 'processing' ORDER BY 1 LIMIT 1;
 
 -- secrets -----------------------------------------------------------------------------------------
 

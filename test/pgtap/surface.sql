@@ -49,6 +49,20 @@ INSERT INTO wanted VALUES
 ('fail', 'request_id uuid, error text, permanent boolean DEFAULT false', 'boolean'),
 ('heartbeat', 'request_id uuid, progress double precision DEFAULT NULL::double precision, checkpoint jsonb DEFAULT NULL::jsonb', 'text'),
 ('hand_back', 'request_id uuid', 'boolean'),
+('create_watcher', 'name text, definition jsonb', 'void'),
+('drop_watcher', 'name text', 'void'),
+('watch', 'watcher text, key text, input jsonb DEFAULT ''{}''::jsonb, cursor jsonb DEFAULT NULL::jsonb, adopt boolean DEFAULT false, OUT watch_id bigint, OUT created boolean', 'record'),
+('unwatch', 'watcher text, keys text[], discard boolean DEFAULT false', 'TABLE(key text, changed boolean, state text, refused text)'),
+('pause_watch', 'watcher text, keys text[]', 'TABLE(key text, changed boolean, state text, refused text)'),
+('resume_watch', 'watcher text, keys text[]', 'TABLE(key text, changed boolean, state text, refused text)'),
+('rebalance', '', 'integer'),
+('register_node', 'name text, capacity integer, agents text[], version text DEFAULT NULL::text, lease interval DEFAULT ''00:00:30''::interval, by_connection boolean DEFAULT true', 'bigint'),
+('claim_watchers', 'node_id bigint, quantity integer', 'TABLE(watch_id bigint, epoch bigint, watcher text, key text, input jsonb, request jsonb, cursor jsonb)'),
+('heartbeat_node', 'node_id bigint', 'TABLE(watch_id bigint, epoch bigint, news text, request jsonb, cursor jsonb)'),
+('append_items', 'watch_id bigint, epoch bigint, items jsonb, cursor jsonb DEFAULT NULL::jsonb', 'text'),
+('fail_watch', 'watch_id bigint, epoch bigint, error text', 'TABLE(answer text, pause interval)'),
+('release_watches', 'node_id bigint, watch_ids bigint[]', 'integer'),
+('leave_node', 'node_id bigint', 'boolean'),
 ('grant_usage', 'role regrole, level text, agent text DEFAULT NULL::text', 'void');
 -- every verb on runs takes one id or an array, and answers in the same columns
 INSERT INTO wanted
@@ -104,12 +118,15 @@ FROM (VALUES
     ('workflows', 'workflow,version,owner,definition'),
     ('history', 'run_id,at,role,act,step,detail'),
     ('hook_runs', 'run_id,workflow,hook,hook_run_id,target,told_state,told_result,state,result,attempt,failure_count,waiting_until,output,error,created_at,started_at,finished_at'),
+    ('watchers', 'watcher,kind,agent,owner,definition,watches'),
+    ('watches', 'watch_id,watcher,key,state,node,since,restarts,items,waiting,last_item_at,last_error,failures,cursor,input,owner'),
+    ('nodes', 'node_id,name,kind,version,capacity,watches,free,agents,created_at,modified_at,is_deleted'),
     ('transitions', 'subject,from_state,to_state,comment'),
     ('settings', 'name,setting,unit,description')) AS v (name, columns), unnest(string_to_array(v.columns, ',')) c;
 SELECT is((SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = 'sas.run_details'::regclass AND a.attnum > 0),
           '{runid,workflow,status,return_message,start_time,end_time}', 'sas.run_details has the columns of cron.job_run_details');
 SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind IN ('v', 'm') ORDER BY 1),
-          '{agents,alerts,attempts,history,hook_runs,middlewares,queues,run_details,runs,settings,steps,subscriptions,transitions,workers,workflows}'::text[], 'these are all views');
+          '{agents,alerts,attempts,history,hook_runs,middlewares,nodes,queues,run_details,runs,settings,steps,subscriptions,transitions,watchers,watches,workers,workflows}'::text[], 'these are all views');
 SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v'
                   AND c.relname NOT IN ('transitions', 'settings', 'run_details', 'middlewares')
                   AND NOT coalesce('security_barrier=true' = ANY (c.reloptions), false) ORDER BY 1),
@@ -120,7 +137,7 @@ SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 's
 SELECT is((SELECT boot_val || coalesce(' ' || unit, '') FROM pg_settings WHERE name = s.name), s.value, s.name || ' has this default')
 FROM (VALUES ('sas.schedulers', '1'), ('sas.agents', '1'), ('sas.function_workers', '1'), ('sas.supervisors', '1'), ('sas.agent_slots', '1000'),
              ('sas.supervisor_interval', '10000 ms'), ('sas.complete_in', '60000 ms'), ('sas.run_deadline', '2592000 s'), ('sas.priority_step', '3600 s'),
-             ('sas.max_definition_size', '1048576 B'), ('sas.max_input_size', '1048576 B'), ('sas.max_steps', '10000')) AS s (name, value);
+             ('sas.max_definition_size', '1048576 B'), ('sas.max_input_size', '1048576 B'), ('sas.max_steps', '10000'), ('sas.watch_slots', '10000'), ('sas.watch_window', '10000')) AS s (name, value);
 SELECT is((SELECT count(*) FROM sas.settings WHERE coalesce(description, '') = ''), 0::bigint, 'every setting says what it is');
 SELECT ok((SELECT count(*) FROM sas.settings) >= 13, 'sas.settings shows them');
 

@@ -119,5 +119,5 @@ SELECT t.settle() \g /dev/null
 
 \echo nothing is left but a row for each key
 SELECT * FROM t.watches();
-SELECT (SELECT count(*) FROM sas.watch_wait) AS wait, (SELECT count(*) FROM sas.watch_held) AS held, (SELECT count(*) FROM sas.watch_news) AS news,
+SELECT (SELECT count(*) FROM sas.watch_wait) AS wait, (SELECT count(*) FROM sas.watch_held) AS held, (SELECT count(*) FROM sas.watch_note) AS news,
        (SELECT count(*) FROM sas.watch_batch) AS batch, (SELECT count(*) FROM sas.watch_work) AS work, (SELECT count(*) FROM sas.watch_look) AS look;

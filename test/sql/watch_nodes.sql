@@ -111,7 +111,7 @@ SELECT t.supervise() > 0 AS told; SELECT t.news('a');
 UPDATE t.worker SET alive = false WHERE name = 'a';
 SELECT t.settle() \g /dev/null
 SELECT key, state, node FROM sas.watches ORDER BY 1;
-SELECT * FROM sas.watch_news;
+SELECT * FROM sas.watch_note;
 
 \echo functions: workers of their own host them
 SELECT t.clean() \g /dev/null
