@@ -260,7 +260,7 @@ SELECT is(pg_temp.sees('wrk', format('SELECT count(*) FROM sas.%s x', call)), fo
 FROM (SELECT max(node_id) AS node_id FROM sas.nodes WHERE NOT is_deleted) n, unnest(ARRAY[format('claim_watchers(%s, 1)', n.node_id), format('heartbeat_node(%s)', n.node_id), format('release_watches(%s, ''{1}'')', n.node_id), format('leave_node(%s)', n.node_id)]) call;
 SELECT is(pg_temp.as_role('wrk', $$SELECT sas.register_node('n', 5, '{printer}')$$), '42501', 'nor is its name');
 SELECT is(pg_temp.sees('adm', format('SELECT count(*) FROM sas.claim_watchers(%s, 10)', n.node_id)), '2', 'its own role claims') FROM (SELECT max(node_id) AS node_id FROM sas.nodes WHERE NOT is_deleted) n;
-SELECT is(pg_temp.sees('wrk', format('SELECT sas.append_items(%s, 1, ''[1]'')', w.watch_id)), format('42501 node %s is not yours', w.node_id), 'and nobody else writes for it') FROM sas.watches w WHERE w.state = 'processing' ORDER BY 1 LIMIT 1;
+SELECT is(pg_temp.sees('wrk', format('SELECT sas.append_items(%s, 1, ''[1]'')', w.watch_id)), format('42501 node %s is not yours', w.node_id), 'and nobody else writes for it') FROM (SELECT * FROM sas.watches x WHERE x.state = 'processing' ORDER BY x.watch_id LIMIT 1) w;
 
 -- secrets -----------------------------------------------------------------------------------------
 
