@@ -8,6 +8,9 @@
  *	  ANY /hold/MS			answers after MS milliseconds
  *	  GET /stamps			"N microseconds" a line, since the epoch, and forgets them
  *	  GET /counts			requests seen and the most that were held at once, and starts anew
+ *	  GET /stream/N			Server-Sent Events: items 1 to N, or behind Last-Event-ID, as fast as
+ *							they are read; then silence
+ *	  GET /streams			streams open and begun, items told, when the last one was begun
  *
  * One thread, one epoll.  All calls to /hold of a run are expected to ask for
  * the same time, so what is held stands in a queue.
@@ -42,6 +45,10 @@ typedef struct Connection
 	int64_t		first_byte_us;	/* of the request that is being read */
 	int64_t		due_us;
 	struct Connection *next;	/* in the queue of the held */
+	bool		stream;
+	long		item;			/* the last one in the buffer */
+	long		last;
+	int			sent;			/* of the buffer */
 	char		buffer[BUFFER];
 } Connection;
 
@@ -57,6 +64,10 @@ static Connection *held_last;
 static long held;
 static long held_most;
 static long seen;
+static long streams_open;
+static long streams_begun;
+static long items_told;
+static int64_t last_begun_us;
 static Stamp *stamps;
 static size_t n_stamps;
 static size_t room;
@@ -85,6 +96,7 @@ static void
 drop(Connection *c)
 {
 	close(c->fd);
+	streams_open -= c->stream;
 	if (c->held)
 		c->closed = true;
 	else
@@ -160,6 +172,65 @@ tell_counts(Connection *c)
 	return answer(c, text, length);
 }
 
+/* What the socket takes; with more to tell the socket is waited for. False: the connection is of no use any more. */
+static bool
+tell_items(Connection *c)
+{
+	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = c};
+
+	for (;;)
+	{
+		ssize_t		n;
+
+		while (c->have < BUFFER - 100 && c->item < c->last)
+		{
+			c->item++;
+			c->have += sprintf(c->buffer + c->have, "id: %ld\ndata: {\"n\": %ld, \"price\": 19.99}\n\n", c->item, c->item);
+			items_told++;
+		}
+		if (c->sent == c->have)
+			break;
+		n = send(c->fd, c->buffer + c->sent, c->have - c->sent, MSG_NOSIGNAL);
+		if (n < 0 && errno != EAGAIN && errno != EINTR)
+			return false;
+		if (n < 0)
+		{
+			ev.events |= EPOLLOUT;
+			break;
+		}
+		c->sent += n;
+		if (c->sent == c->have)
+			c->sent = c->have = 0;
+	}
+	return epoll_ctl(epoll_fd, EPOLL_CTL_MOD, c->fd, &ev) == 0;
+}
+
+static bool
+begin_stream(Connection *c, const char *request, long last)
+{
+	const char *id = strcasestr(request, "\r\nLast-Event-ID:");
+
+	c->item = id != NULL ? atol(id + 16) : 0;
+	c->last = last;
+	c->stream = true;
+	streams_open++;
+	streams_begun++;
+	last_begun_us = clock_us(CLOCK_REALTIME);
+	c->sent = 0;
+	c->have = sprintf(c->buffer, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n");
+	return tell_items(c);
+}
+
+static bool
+tell_streams(Connection *c)
+{
+	char		text[200];
+	int			length = snprintf(text, sizeof(text), "{\"open\": %ld, \"begun\": %ld, \"told\": %ld, \"last_begun_us\": %lld}",
+								  streams_open, streams_begun, items_told, (long long) last_begun_us);
+
+	return answer(c, text, length);
+}
+
 /* One whole request; false: the connection is of no use any more. */
 static bool
 serve(Connection *c, const char *request)
@@ -172,6 +243,10 @@ serve(Connection *c, const char *request)
 		return tell_stamps(c);
 	if (strncmp(path, "/counts", 7) == 0)
 		return tell_counts(c);
+	if (strncmp(path, "/streams", 8) == 0)
+		return tell_streams(c);
+	if (strncmp(path, "/stream/", 8) == 0)
+		return begin_stream(c, request, atol(path + 8));
 	seen++;
 	if (strncmp(path, "/stamp/", 7) == 0)
 		stamp(atol(path + 7), c->first_byte_us);
@@ -205,7 +280,9 @@ request_length(Connection *c)
 static void
 readable(Connection *c)
 {
-	ssize_t		n = recv(c->fd, c->buffer + c->have, BUFFER - 1 - c->have, 0);
+	char		ignored[64];
+	ssize_t		n = c->stream ? recv(c->fd, ignored, sizeof(ignored), 0) :
+		recv(c->fd, c->buffer + c->have, BUFFER - 1 - c->have, 0);
 	int			length;
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -215,13 +292,15 @@ readable(Connection *c)
 		drop(c);
 		return;
 	}
+	if (c->stream)
+		return;
 	if (c->have == 0)
 		c->first_byte_us = clock_us(CLOCK_REALTIME);
 	c->have += n;
 	length = request_length(c);
 	if (length == 0 ? c->have == BUFFER - 1 : !serve(c, c->buffer))
 		drop(c);
-	else if (length > 0)
+	else if (length > 0 && !c->stream)
 		c->have = 0;			/* nobody sends a second request before the answer */
 }
 
@@ -311,7 +390,9 @@ main(int argc, char **argv)
 		for (int i = 0; i < n; i++)
 			if (events[i].data.ptr == NULL)
 				accept_all(listener);
-			else
+			else if ((events[i].events & EPOLLOUT) && !tell_items(events[i].data.ptr))
+				drop(events[i].data.ptr);
+			else if (events[i].events & ~EPOLLOUT)
 				readable(events[i].data.ptr);
 	}
 }

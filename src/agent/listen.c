@@ -42,6 +42,12 @@ is_stream(const SasWatch *w)
 	return w->kind == SAS_WATCH_SSE || w->kind == SAS_WATCH_LINES;
 }
 
+SasTransport *
+sas_watch_transport(const SasWatch *w)
+{
+	return is_stream(w) ? sas_watches_streams : sas_watches_polls;
+}
+
 static void
 free_place(SasWatch *w)
 {
@@ -60,7 +66,7 @@ void
 sas_watch_close(SasWatch *w)
 {
 	if (w->handle != NULL)
-		sas_transport_stop_call(sas_watches_transport, w->handle);
+		sas_transport_stop_call(sas_watch_transport(w), w->handle);
 	w->handle = NULL;
 	w->opened = false;
 	sas_items_close(w);
@@ -146,7 +152,7 @@ sas_watch_begin(SasWatch *w)
 		call.timeout_ms = is_stream(w) ? 0 : call_timeout_ms(w, agent);
 		call.owner = w;
 		w->begun_us = sas_clock_monotonic_us();
-		w->handle = sas_transport_start(sas_watches_transport, &call, errbuf, sizeof(errbuf));
+		w->handle = sas_transport_start(sas_watch_transport(w), &call, errbuf, sizeof(errbuf));
 		why = w->handle == NULL ? errbuf : NULL;
 	}
 	if (why != NULL)

@@ -82,7 +82,11 @@ typedef struct SasWatch
 
 /* watches.c */
 extern MemoryContext sas_watches_context;
-extern SasTransport *sas_watches_transport;
+extern SasTransport *sas_watches_streams;
+extern SasTransport *sas_watches_polls;
+
+/* Where its connection is. */
+extern SasTransport *sas_watch_transport(const SasWatch *w);
 extern void sas_watch_set_line(SasWatch *w, SasWatchLine line);
 extern void sas_watch_set_timer(SasWatch *w, int64 wake_us);
 

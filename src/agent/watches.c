@@ -57,7 +57,8 @@ typedef struct Talk
 } Talk;
 
 MemoryContext sas_watches_context;
-SasTransport *sas_watches_transport;
+SasTransport *sas_watches_streams;
+SasTransport *sas_watches_polls;
 
 static HTAB *watches;			/* of SasWatch, by watch_id */
 static pairingheap *by_time;
@@ -532,7 +533,7 @@ sas_watches_turn(void)
 		at_once = 1;
 		give_up();
 	}
-	if (dlist_is_empty(&due) && !look && !claim_more)
+	if (dlist_is_empty(&due) && !look && !(claim_more && slots > 0))
 		return false;
 	gather(&talk);
 	/* what is written after an abort goes alone */
@@ -560,7 +561,7 @@ sas_watches_turn(void)
 		listen_again(&talk.batches[i].id);
 	foreach(lc, talk.news)
 		listen_again(&((SasWatchNews *) lfirst(lc))->id);
-	return claim_more || version != sas_bell_watches_version() || !dlist_is_empty(&due) || !dlist_is_empty(&ready);
+	return (claim_more && sas_watch_slots > (int) hash_get_num_entries(watches)) || version != sas_bell_watches_version() || !dlist_is_empty(&due) || !dlist_is_empty(&ready);
 }
 
 /* -------------------------------------------------------------------- network */
@@ -603,25 +604,32 @@ begin_some(void)
 	in_hand = NULL;
 }
 
-bool
-sas_watches_move(void)
+static void
+move(SasTransport *t)
 {
 	SasReply   *reply;
-	int64		now;
 
-	if (in_hand != NULL)
-		mend();
-	begin_some();
-	sas_transport_resize(sas_watches_transport, sas_watch_slots);
-	sas_transport_work(sas_watches_transport);
-	while ((in_hand = sas_transport_heard(sas_watches_transport)) != NULL)
+	sas_transport_work(t);
+	while ((in_hand = sas_transport_heard(t)) != NULL)
 		sas_watch_listen(in_hand);
-	while ((reply = sas_transport_next(sas_watches_transport)) != NULL)
+	while ((reply = sas_transport_next(t)) != NULL)
 	{
 		in_hand = reply->owner;
 		sas_watch_judge(in_hand, reply);
 		sas_reply_free(reply);
 	}
+}
+
+bool
+sas_watches_move(void)
+{
+	int64		now;
+
+	if (in_hand != NULL)
+		mend();
+	begin_some();
+	move(sas_watches_streams);
+	move(sas_watches_polls);
 	now = sas_clock_monotonic_us();
 	while (!pairingheap_is_empty(by_time))
 	{
@@ -637,8 +645,12 @@ sas_watches_move(void)
 int64
 sas_watches_wake_in_ms(void)
 {
-	long		network_ms = sas_transport_timeout_ms(sas_watches_transport);
+	long		network_ms = sas_transport_timeout_ms(sas_watches_streams);
+	long		polls_ms = sas_transport_timeout_ms(sas_watches_polls);
 	int64		own_ms = -1;
+
+	if (network_ms < 0 || (polls_ms >= 0 && polls_ms < network_ms))
+		network_ms = polls_ms;
 
 	if (!pairingheap_is_empty(by_time))
 	{
@@ -669,25 +681,36 @@ sas_watches_agents_changed(void)
 	}
 }
 
+static SasTransport *
+open_transport(SasTransport *calls)
+{
+	char		why[256] = "its descriptor cannot be waited for";
+	SasTransport *t = sas_transport_open(Max(sas_watch_slots, 1), why, sizeof(why));
+
+	if (t == NULL || !sas_transport_join(calls, t))
+		ereport(ERROR, (errcode(ERRCODE_SYSTEM_ERROR), errmsg("could not set up streams: %s", why)));
+	return t;
+}
+
 void
 sas_watches_open(SasTransport *calls)
 {
 	HASHCTL		ctl = {.keysize = sizeof(int64), .entrysize = sizeof(SasWatch)};
-	char		why[256];
 
 	sas_watches_context = AllocSetContextCreate(CurrentMemoryContext, "sas watches", ALLOCSET_DEFAULT_SIZES);
 	ctl.hcxt = sas_watches_context;
 	watches = hash_create("sas watches", 256, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	by_time = pairingheap_allocate(earlier, NULL);
-	sas_watches_transport = sas_transport_open(sas_watch_slots, why, sizeof(why));
-	if (sas_watches_transport == NULL || !sas_transport_join(calls, sas_watches_transport))
-		ereport(ERROR, (errcode(ERRCODE_SYSTEM_ERROR), errmsg("could not set up streams: %s", why)));
+	sas_watches_streams = open_transport(calls);
+	sas_watches_polls = open_transport(calls);
 }
 
 void
 sas_watches_close(void)
 {
-	if (sas_watches_transport != NULL)
-		sas_transport_close(sas_watches_transport);
-	sas_watches_transport = NULL;
+	if (sas_watches_streams != NULL)
+		sas_transport_close(sas_watches_streams);
+	if (sas_watches_polls != NULL)
+		sas_transport_close(sas_watches_polls);
+	sas_watches_streams = sas_watches_polls = NULL;
 }

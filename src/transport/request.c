@@ -213,6 +213,10 @@ set_options(SasRequest *r, const SasCall *call)
 	SET(CURLOPT_HTTP_VERSION,
 		call->http2 && call->window == 0 ? (long) CURL_HTTP_VERSION_2TLS : (long) CURL_HTTP_VERSION_1_1);
 	SET(CURLOPT_PROXY, call->proxy ? call->proxy : "");
+
+	/* a stream has a connection of its own: nothing is searched for among thousands that are in use */
+	SET(CURLOPT_FRESH_CONNECT, call->window > 0 ? 1L : 0L);
+	SET(CURLOPT_FORBID_REUSE, call->window > 0 ? 1L : 0L);
 	if (call->ca_file != NULL)
 	{
 		SET(CURLOPT_CAINFO, call->ca_file);

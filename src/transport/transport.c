@@ -38,7 +38,7 @@ struct SasTransport
 {
 	CURLM	   *multi;
 	int			epoll_fd;
-	int			joined_fd;		/* of another transport, for the owner's wait only; -1: none */
+	int			joined[2];		/* descriptors of other transports, for the owner's wait only; -1: none */
 	int64_t		deadline_us;	/* of libcurl's timer; -1: none */
 	int			max_calls;
 	bool		lookup_left;	/* a call ended while its host was looked up */
@@ -204,7 +204,7 @@ sas_transport_open(int max_calls, char *errbuf, size_t errlen)
 	if (t != NULL)
 	{
 		t->deadline_us = -1;
-		t->joined_fd = -1;
+		t->joined[0] = t->joined[1] = -1;
 		if (set_up(t))
 			apply_size(t, max_calls);
 		else
@@ -233,11 +233,12 @@ bool
 sas_transport_join(SasTransport *t, SasTransport *other)
 {
 	struct epoll_event ev = {.events = EPOLLIN};
+	int			place = t->joined[0] < 0 ? 0 : 1;
 
 	ev.data.fd = other->epoll_fd;
 	if (epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, other->epoll_fd, &ev) != 0)
 		return false;
-	t->joined_fd = other->epoll_fd;
+	t->joined[place] = other->epoll_fd;
 	return true;
 }
 
@@ -425,7 +426,7 @@ work_once(SasTransport *t)
 		uint32_t	e = events[i].events;
 		int			mask = 0;
 
-		if (events[i].data.fd == t->joined_fd)
+		if (events[i].data.fd == t->joined[0] || events[i].data.fd == t->joined[1])
 			continue;
 
 		if (e & (EPOLLIN | EPOLLERR | EPOLLHUP))

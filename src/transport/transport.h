@@ -121,8 +121,9 @@ extern int	sas_transport_fd(SasTransport *t);
 
 /*
  * The descriptor of one is readable when the other's is, too: for an owner who
- * keeps calls and streams apart, so that neither is searched among the other's
- * connections, and waits for one descriptor.  False: the kernel refused.
+ * keeps calls and streams apart, so that a call need not search the
+ * connections of all streams for one that is free, and who waits for one
+ * descriptor.  Two others at most.  False: the kernel refused.
  */
 extern bool sas_transport_join(SasTransport *t, SasTransport *other);
 
