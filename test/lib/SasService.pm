@@ -40,7 +40,7 @@ sub new
 	{
 		@$self{qw(port control)} = ($option{port} // SasTest::free_port(), SasTest::free_port());
 		my $log = PostgreSQL::Test::Utils::tempdir() . "/service.$self->{port}.log";
-		$self->{pid} = SasTest::start_program($log, 'python3', "$FindBin::RealBin/../lib/service.py",
+		$self->{pid} = SasTest::start_program($log, 'python3', "$FindBin::RealBin/../lib/" . ($option{program} // 'service.py'),
 			'--port', $self->{port}, '--control', $self->{control},
 			$option{cert} ? ('--cert', $option{cert}, '--key', $option{key}) : ());
 		my $gone = 0;

@@ -9,6 +9,7 @@ The first segment of a path says how a feed is told, the second names it:
     /sse/F        Server-Sent Events; goes on behind Last-Event-ID
     /ndjson/F     a line per item; goes on behind ?after=N
     /long/F       long poll: an array of what is behind ?after=N, 204 after `patience` seconds without
+    /text/F       lines that are no JSON, and the Authorization of the request
     /state/F      the feed's state as JSON, with an ETag; 304 when it is as If-None-Match says
 
 Item n is {"n": n} (with `pad` characters more). What a feed does is set by POST /feeds {F: {...}}:
@@ -201,6 +202,12 @@ async def one_request(reader, writer):
             return await tell_stream(feed, writer, after, "application/x-ndjson")
         if way == "long":
             return await tell_long(feed, writer, after)
+        if way == "text":
+            token = headers.get("authorization", "")
+            lines = b"no JSON\n\xff\xfe\n" + json.dumps({"token": token[7:]}).encode() + b"\n" + token.encode() + b"\n"
+            writer.write(head(200, "text/plain") + chunk(lines))
+            await writer.drain()
+            await asyncio.sleep(3600)
         return await tell_state(feed, writer, headers.get("if-none-match"))
     finally:
         feed.open.discard((reader, writer))

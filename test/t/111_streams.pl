@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: PostgreSQL
+#
+# What a watch can look at: event streams, lines, long polls, polls. Whatever
+# happens to the connection, each item comes once and in order.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+use SasTest;
+use SasService;
+use SasStreams;
+use Test::More;
+
+my $node = new_node('main');
+my $streams = SasStreams->new;
+make_agent($node, 'feed', $streams, headers => '{"X-Tenant": "a"}');
+make_table($node);
+
+make_watcher($node, 'events', { agent => 'feed', stream => { format => 'sse', path => '/sse/{{key}}' } });
+make_watcher($node, 'lines',
+	{ agent => 'feed', stream => { format => 'ndjson', path => '/ndjson/{{key}}', query => { after => '{{cursor?}}' } }, cursor => { next => '{{item.n}}' } });
+make_watcher($node, 'long',
+	{ agent => 'feed', stream => { format => 'long_poll', path => '/long/{{key}}', query => { after => '{{cursor?}}' } }, cursor => { next => '{{item.n}}' } });
+make_watcher($node, 'state', { agent => 'feed', poll => { call => { path => '/state/{{key}}' }, every => '50 ms' } });
+
+# -- items as they come, and behind a broken connection
+
+foreach my $way (qw(events lines long))
+{
+	$streams->feeds($way => { items => 3 });
+	watch($node, $way, $way);
+	got_items($node, $way, $way, 3, "$way: what is there comes at once");
+	$streams->feeds($way => { items => 700 });
+	got_items($node, $way, $way, 700, "$way: what is added comes, too");
+	is(watch_of($node, $way, $way)->{state}, 'processing', "$way: and it goes on");
+}
+is($streams->feed($_)->{connections}, 1, "$_: over one connection") foreach qw(events lines);
+
+$streams->feeds(events => { reset => \1, items => 710 }, lines => { reset => \1, items => 710 });
+got_items($node, $_, $_, 710, "$_: a connection that breaks is begun again behind the last item") foreach qw(events lines);
+is($streams->feed('events')->{asked}[-1], 700, 'events: with Last-Event-ID');
+
+foreach my $how (qw(close reset half))
+{
+	$streams->feeds("every$how" => { items => 40, per => 7, how => $how });
+	watch($node, $_, "every$how") foreach qw(events lines);
+	got_items($node, $_, "every$how", 40, "$_: each connection ends after seven items ($how), and none is lost or doubled") foreach qw(events lines);
+}
+is($node->safe_psql('postgres', q{SELECT item::text FROM public.item WHERE watcher = 'events' AND key = 'events' ORDER BY nth LIMIT 1}),
+	'{"id": "1", "data": {"n": 1}, "event": "message"}', 'an event is an object with id, event and data');
+
+# -- polls: only changes
+
+$streams->feeds(state => { state => { version => 1 } });
+watch($node, 'state', 'state');
+ok(wait_until(sub { $streams->feed('state')->{told} > 5 }), 'a poll asks again and again');
+$streams->feeds(state => { state => { version => 2 } });
+ok(wait_for($node, q{SELECT count(*) FROM public.item WHERE watcher = 'state'}, 2), 'and passes a change on');
+my $told = $streams->feed('state')->{told};
+ok(wait_until(sub { $streams->feed('state')->{told} > $told + 5 }), 'it goes on asking');
+is($node->safe_psql('postgres', q{SELECT string_agg(item #>> '{body,version}', ' ' ORDER BY nth) FROM public.item WHERE watcher = 'state'}), '1 2', 'only changes were passed on');
+
+# a service without ETag, and a worker that knows of none
+$streams->feeds(state => { how => 'no_etag' });
+kill_worker($node, 'agent', 'TERM');
+$told = $streams->feed('state')->{told};
+ok(wait_until(sub { $streams->feed('state')->{told} > $told + 10 }), 'another worker asks');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM public.item WHERE watcher = 'state'}), 2, 'and knows by its digest that nothing has changed');
+
+# -- a definition that changes, pause, resume and stop
+
+ok(wait_until(sub { $streams->feed('events')->{open} == 1 }), 'the stream is open');
+my $before = $streams->feed('events')->{connections};
+make_watcher($node, 'events', { agent => 'feed', stream => { format => 'sse', path => '/sse/{{key}}', query => { v => 2 } } });
+ok(wait_until(sub { $streams->feed('events')->{connections} == $before + 1 && $streams->feed('events')->{open} == 1 }), 'a definition that is written anew reaches a stream that is open');
+$node->safe_psql('postgres', q{SELECT sas.pause_watch('events', '{events}')});
+ok(wait_until(sub { $streams->feed('events')->{open} == 0 }), 'a watch that is paused closes its connection');
+$streams->feeds(events => { items => 720 });
+$node->safe_psql('postgres', q{SELECT sas.resume_watch('events', '{events}')});
+got_items($node, 'events', 'events', 720, 'resumed it goes on where it was');
+$node->safe_psql('postgres', q{SELECT sas.unwatch('events', '{events}')});
+ok(wait_for($node, q{SELECT state FROM sas.watches WHERE watcher = 'events' AND key = 'events'}, 'deleted'), 'a watch that is stopped is deleted once its host has confirmed');
+is($streams->feed('events')->{open}, 0, 'and its connection is closed');
+
+# -- an agent that is disabled
+
+$node->safe_psql('postgres', q{SELECT sas.alter_agent('feed', enabled => false)});
+ok(wait_until(sub { $streams->feed('lines')->{open} == 0 }), 'streams of an agent that is disabled are closed');
+$streams->feeds(lines => { items => 720 });
+$node->safe_psql('postgres', q{SELECT sas.alter_agent('feed', enabled => true)});
+got_items($node, 'lines', 'lines', 720, 'and begun again when it is enabled');
+
+is($node->safe_psql('postgres', q{SELECT count(*) FROM sas.watches WHERE state NOT IN ('processing', 'deleted')}), 0, 'every other watch is processed');
+$node->stop;
+done_testing();

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: PostgreSQL
+#
+# Services that behave badly cost the watch that looks at them, and nothing
+# else: beside them a stream goes on, calls are made, and the worker stays
+# the same, with its memory bounded.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+use SasTest;
+use SasService;
+use SasStreams;
+use Test::More;
+
+my $node = new_node('main', _init => [ extra => ['--encoding=UTF8'] ]);
+my $streams = SasStreams->new;
+make_agent($node, 'feed', $streams, request_timeout => '500 ms', options => '{"max_response": "200 kB"}');
+make_table($node);
+my $agent = (worker_pids($node, 'agent'))[0];
+
+my $memory = sub { slurp_status($agent, 'RssAnon') };
+sub slurp_status { my ($pid, $name) = @_; my ($value) = PostgreSQL::Test::Utils::slurp_file("/proc/$pid/status") =~ /^$name:\s+(\d+)/m; return $value }
+
+make_watcher($node, 'events', { agent => 'feed', stream => { format => 'sse', path => '/sse/{{key}}', idle_timeout => '700 ms' } });
+make_watcher($node, 'lines', { agent => 'feed', stream => { format => 'ndjson', path => '/ndjson/{{key}}' } });
+make_watcher($node, 'once', { agent => 'feed', stream => { format => 'sse', path => '/sse/{{key}}' }, retry => { initial => '10 ms', max_failures => 3 } });
+
+my %bad = (
+	garbage => qr/not valid HTTP/,
+	html => qr{not of type text/event-stream},
+	mute => qr/no answer in time/,
+	endless => qr/larger than max_response/,
+	silent => qr/nothing was heard for as long as idle_timeout/,
+	at_once => qr/ended as soon as it had begun/);
+
+$streams->feeds(good => { items => 10 }, map { $_ => { how => $_, items => 5 } } keys %bad);
+$streams->feeds(busy => { status => 503 }, drip => { how => 'drip' });
+watch($node, 'events', 'good', 'busy', 'drip', sort keys %bad);
+got_items($node, 'events', 'good', 10, 'a good stream beside bad ones is told');
+
+foreach my $how (sort keys %bad)
+{
+	ok(wait_until(
+			sub {
+				my $watch = watch_of($node, 'events', $how);
+				return $watch->{failures} >= 2 && "$watch->{last_error}{title} " . ($watch->{last_error}{detail} // '') =~ $bad{$how};
+			}),
+		"$how: is a failure of that watch, which says why")
+	  or diag(explain(watch_of($node, 'events', $how)));
+}
+ok(wait_until(sub { my $watch = watch_of($node, 'events', 'busy'); $watch->{failures} >= 2 && ($watch->{last_error}{status} // 0) == 503 }),
+	'busy: an answer that is no stream is a failure with its status');
+ok(wait_for($node, q{SELECT count(*) >= 2 FROM public.item WHERE key = 'drip'}), 'drip: items that come byte by byte come');
+is(watch_of($node, 'events', 'drip')->{failures}, 0, 'and are no failure');
+
+# -- a line of a gigabyte, many times over, in events and in lines
+
+my $before = $memory->();
+watch($node, 'lines', 'endless');
+my $tries = watch_of($node, 'lines', 'endless')->{failures} // 0;
+ok(wait_until(sub { watch_of($node, 'lines', 'endless')->{failures} >= $tries + 10 }), 'a line without end is given up again and again');
+cmp_ok($memory->() - $before, '<', 20 * 1024, 'and needs no memory beyond its limit');
+$streams->feeds(good => { items => 20 });
+got_items($node, 'events', 'good', 20, 'the good stream still is told');
+
+# -- limits of patience
+
+$streams->feeds(lost => { how => 'reset', items => 100, per => 0, status => 500 });
+watch($node, 'once', 'lost');
+ok(wait_for($node, q{SELECT state FROM sas.watches WHERE watcher = 'once'}, 'failed'), 'a watch with a limit has failed when it is reached');
+ok(wait_for($node, q{SELECT count(*) FROM sas.alerts WHERE kind = 'watch-failed'}, 1), 'with an alert');
+my $asked = $streams->feed('lost')->{connections};
+is($asked, 3, 'after as many tries as it says');
+$streams->feeds(lost => { status => 200, items => 4, how => 'close' });
+$node->safe_psql('postgres', q{SELECT sas.resume_watch('once', '{lost}')});
+got_items($node, 'once', 'lost', 4, 'resumed it starts anew');
+
+# -- a request that cannot be made, and a service that is not there
+
+make_agent($node, 'nobody', 'http://127.0.0.1:' . free_port());
+make_watcher($node, 'nobody', { agent => 'nobody', stream => { format => 'sse', path => '/' } });
+make_watcher($node, 'crooked', { agent => 'feed', stream => { format => 'sse', path => '/sse/{{input.missing}}' } });
+watch($node, $_, 'a') foreach qw(nobody crooked);
+ok(wait_until(sub { (watch_of($node, 'nobody', 'a')->{last_error}{detail} // '') =~ /connection refused/ }), 'a service that is not there is a failure');
+ok(wait_until(sub { (watch_of($node, 'crooked', 'a')->{last_error}{title} // '') =~ /cannot be made/ }), 'a request that cannot be made is one, too');
+
+# -- what is not JSON, and secrets
+
+$node->safe_psql('postgres', q{SELECT sas.set_secret('token', 'hush-hush')});
+$node->safe_psql('postgres', q{SELECT sas.alter_agent('feed', headers => '{"Authorization": "Bearer {{secret.token}}"}')});
+make_watcher($node, 'echo', { agent => 'feed', stream => { format => 'ndjson', path => '/text/echo' } });
+watch($node, 'echo', 'a');
+ok(wait_for($node, q{SELECT count(*) FROM public.item WHERE watcher = 'echo'}, 4), 'lines that are no JSON come');
+is($node->safe_psql('postgres', q{SELECT string_agg(item::text, ' ' ORDER BY nth) FROM public.item WHERE watcher = 'echo'}),
+	q{"no JSON" {"base64": "//4="} {"token": "*********"} "Bearer *********"}, 'as text or as bytes, and without the secrets of the agent');
+
+is((worker_pids($node, 'agent'))[0], $agent, 'all that time the worker was the same');
+$node->stop;
+done_testing();
