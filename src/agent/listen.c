@@ -30,8 +30,12 @@
 /* What a stream holds unread: with libcurl's buffer as much again, and the kernel's. */
 #define SAS_WINDOW ((size_t) 16 * 1024)
 
-/* A closed door that does not say when it opens is tried again after so long. */
+/*
+ * A closed door that does not say when it opens is tried again after so long,
+ * and up to so long later: thousands may stand before it.
+ */
 #define SAS_DOOR_US 250000
+#define SAS_CROWD_US 1000000
 
 /* A long poll that answers at once and with nothing is asked again after so long. */
 #define SAS_EMPTY_US 1000000
@@ -88,7 +92,7 @@ pass_door(SasWatch *w, SasAgentEntry *agent)
 	else if (sas_places_spend(w->agent_id, &agent->limits, &again))
 		return true;
 	if (!w->has_place)
-		sas_watch_again(w, again > now ? again : now + SAS_DOOR_US);
+		sas_watch_again(w, (again > now ? again : now + SAS_DOOR_US) + (int64) (random() / (RAND_MAX + 1.0) * SAS_CROWD_US));
 	return w->has_place;
 }
 
