@@ -27,6 +27,10 @@ LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_path_ha
 CREATE FUNCTION sas._may_call(role oid, functions text[]) RETURNS boolean
 LANGUAGE C STABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_may_call';
 
+-- sas._has_websocket(): does the libcurl of this server know WebSocket?
+CREATE FUNCTION sas._has_websocket() RETURNS boolean
+LANGUAGE C STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_has_websocket';
+
 -- sas._call_as(role, function, input): calls a function(jsonb) as that role, in this transaction.
 CREATE FUNCTION sas._call_as(role oid, function text, input jsonb) RETURNS jsonb
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_call_as';

@@ -36,6 +36,8 @@ BEGIN
     RETURN QUERY SELECT * FROM sas._check_keys(value, '/stream', '{format,method,path,query,headers,body,form,text,idle_timeout}');
     IF jsonb_typeof(value) = 'object' THEN
         RETURN QUERY SELECT * FROM sas._check_choice(coalesce(value -> 'format', 'null'), '/stream/format', '{sse,ndjson,ws,long_poll}');
+        RETURN QUERY SELECT '/stream/format', 'the libcurl of this server does not know WebSocket', 'Use another format, or a libcurl that is built with it: see curl --version.', '0A000'
+                     WHERE value ->> 'format' = 'ws' AND NOT sas._has_websocket();
         RETURN QUERY SELECT * FROM sas._check_span(value -> 'idle_timeout', '/stream/idle_timeout');
         RETURN QUERY SELECT * FROM sas._check_call(value - '{format,idle_timeout}'::text[], '/stream');
         RETURN QUERY SELECT * FROM sas._check_templates(value, '/stream', '{watcher,key,input,cursor}');

@@ -4,6 +4,7 @@
  *
  *	  Server-Sent Events	{"id": ..., "event": ..., "data": ...}
  *	  lines					the value of the line
+ *	  WebSocket				the value of the message
  *	  long poll				each element of the array, or the body
  *	  poll					{"status": ..., "headers": ..., "body": ...}
  *
@@ -216,7 +217,8 @@ sas_items_close(SasWatch *w)
 bool
 sas_items_open(SasWatch *w, const SasStoredAgent *agent)
 {
-	w->framer = sas_framer_open(w->kind == SAS_WATCH_SSE ? SAS_FRAMING_SSE : SAS_FRAMING_LINES, agent->max_response);
+	w->framer = sas_framer_open(w->kind == SAS_WATCH_SSE ? SAS_FRAMING_SSE :
+								w->kind == SAS_WATCH_LINES ? SAS_FRAMING_LINES : SAS_FRAMING_RECORDS, agent->max_response);
 	if (w->framer == NULL)
 		return false;
 	kept += sas_framer_size(w->framer);

@@ -43,7 +43,7 @@
 static bool
 is_stream(const SasWatch *w)
 {
-	return w->kind == SAS_WATCH_SSE || w->kind == SAS_WATCH_LINES;
+	return w->kind == SAS_WATCH_SSE || w->kind == SAS_WATCH_LINES || w->kind == SAS_WATCH_WEBSOCKET;
 }
 
 SasTransport *
@@ -123,6 +123,18 @@ add_headers(SasWatch *w, SasSent *sent)
 		add_header(sent, "If-None-Match", w->etag);
 }
 
+/* The body is what is said first. */
+static void
+prepare_websocket(SasWatch *w, SasCall *call)
+{
+	if (w->hello != NULL)
+		pfree(w->hello);
+	w->hello = call->body != NULL ? MemoryContextStrdup(sas_watches_context, call->body) : NULL;
+	call->websocket = true;
+	call->method = "GET";
+	call->body = NULL;
+}
+
 static long
 call_timeout_ms(SasWatch *w, SasAgentEntry *agent)
 {
@@ -155,6 +167,8 @@ sas_watch_begin(SasWatch *w)
 		call.window = is_stream(w) ? SAS_WINDOW : 0;
 		call.timeout_ms = is_stream(w) ? 0 : call_timeout_ms(w, agent);
 		call.owner = w;
+		if (w->kind == SAS_WATCH_WEBSOCKET)
+			prepare_websocket(w, &call);
 		w->begun_us = sas_clock_monotonic_us();
 		w->handle = sas_transport_start(sas_watch_transport(w), &call, errbuf, sizeof(errbuf));
 		why = w->handle == NULL ? errbuf : NULL;
@@ -202,6 +216,11 @@ open_stream(SasWatch *w, SasAgentEntry *agent, const char *content_type)
 	if (!sas_items_open(w, agent->stored))
 	{
 		fail(w, "the stream cannot be read", "out of memory");
+		return false;
+	}
+	if (w->hello != NULL && w->kind == SAS_WATCH_WEBSOCKET && w->handle != NULL && !sas_stream_say(w->handle, w->hello, strlen(w->hello)))
+	{
+		fail(w, "the stream cannot be begun", "the first message could not be sent");
 		return false;
 	}
 	w->opened = true;

@@ -24,6 +24,7 @@ typedef enum SasWatchKind
 {
 	SAS_WATCH_SSE,
 	SAS_WATCH_LINES,
+	SAS_WATCH_WEBSOCKET,
 	SAS_WATCH_LONG_POLL,
 	SAS_WATCH_POLL
 } SasWatchKind;
@@ -48,6 +49,7 @@ typedef struct SasWatch
 
 	Jsonb	   *request;		/* NULL: to be asked for before the next connection */
 	char	   *cursor;			/* goes out as Last-Event-ID, or NULL */
+	char	   *hello;			/* the first message over a WebSocket, or NULL */
 	double		idle_ms;		/* 0: none */
 	double		every_ms;
 	double		timeout_ms;		/* 0: the agent's */

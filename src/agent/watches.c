@@ -172,6 +172,7 @@ forget(SasWatch *w)
 	sas_watch_set_line(w, SAS_LINE_NONE);
 	drop_request(w);
 	replace(&w->cursor, NULL);
+	replace(&w->hello, NULL);
 	replace(&w->etag, NULL);
 	replace(&w->digest, NULL);
 	if (w->error != NULL)
@@ -207,7 +208,8 @@ kind_of(const SasWatchRequest *r)
 	if (strcmp(r->kind, "poll") == 0)
 		return SAS_WATCH_POLL;
 	return format == NULL || strcmp(format, "sse") == 0 ? SAS_WATCH_SSE :
-		strcmp(format, "ndjson") == 0 ? SAS_WATCH_LINES : SAS_WATCH_LONG_POLL;
+		strcmp(format, "ndjson") == 0 ? SAS_WATCH_LINES :
+		strcmp(format, "ws") == 0 ? SAS_WATCH_WEBSOCKET : SAS_WATCH_LONG_POLL;
 }
 
 /* What it does next. */

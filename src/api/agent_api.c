@@ -17,10 +17,12 @@
 
 #include "places/places.h"
 #include "transport/origin.h"
+#include "transport/transport.h"
 #include "wake/bell.h"
 
 PG_FUNCTION_INFO_V1(sas_api_url_problem);
 PG_FUNCTION_INFO_V1(sas_api_path_has_dot_segment);
+PG_FUNCTION_INFO_V1(sas_api_has_websocket);
 PG_FUNCTION_INFO_V1(sas_api_announce_agents);
 PG_FUNCTION_INFO_V1(sas_api_places);
 PG_FUNCTION_INFO_V1(sas_api_half_open);
@@ -42,6 +44,12 @@ Datum
 sas_api_path_has_dot_segment(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_BOOL(sas_path_has_dot_segment(text_to_cstring(PG_GETARG_TEXT_PP(0))));
+}
+
+Datum
+sas_api_has_websocket(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(sas_transport_has_websocket());
 }
 
 /* ------------------------------------------------------------ announcement */

@@ -50,6 +50,7 @@ sas_framer_open(SasFraming framing, size_t max_item)
 	f->framing = framing;
 	f->max_item = max_item;
 	f->retry_ms = -1;
+	f->bom = framing == SAS_FRAMING_RECORDS ? -1 : 0;
 	return f;
 }
 
@@ -80,8 +81,15 @@ drop_taken(SasFramer *f)
 static SasFrameResult
 feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame)
 {
-	return f->framing == SAS_FRAMING_SSE ? sas_sse_feed(f, bytes, len, used, frame) :
-		sas_lines_feed(f, bytes, len, used, frame);
+	switch (f->framing)
+	{
+		case SAS_FRAMING_SSE:
+			return sas_sse_feed(f, bytes, len, used, frame);
+		case SAS_FRAMING_LINES:
+			return sas_lines_feed(f, bytes, len, used, frame);
+		default:
+			return sas_records_feed(f, bytes, len, used, frame);
+	}
 }
 
 /*
@@ -135,7 +143,9 @@ sas_framer_restart(SasFramer *f)
 {
 	f->taken = true;
 	drop_taken(f);
-	f->bom = 0;
+	f->bom = f->framing == SAS_FRAMING_RECORDS ? -1 : 0;
+	f->header_len = 0;
+	f->left = 0;
 	f->after_cr = false;
 	f->place = SAS_SSE_NAME;
 	f->name_len = 0;

@@ -28,7 +28,9 @@
 typedef enum SasFraming
 {
 	SAS_FRAMING_SSE,			/* Server-Sent Events, as WHATWG HTML 9.2.6 reads them */
-	SAS_FRAMING_LINES			/* an item per line, as in newline-delimited JSON */
+	SAS_FRAMING_LINES,			/* an item per line, as in newline-delimited JSON */
+	SAS_FRAMING_RECORDS			/* records of four bytes of length (the largest first), one byte that is 1 with the
+								 * last record of an item, and so many bytes of the item */
 } SasFraming;
 
 typedef enum SasFrameResult

@@ -41,7 +41,12 @@ struct SasFramer
 	int			bom;			/* bytes of a byte order mark seen; -1: past the beginning */
 	bool		taken;			/* data has been given away and is void with the next call */
 	bool		after_cr;		/* a line feed now belongs to the line end before */
-	SasKept		data;			/* of the event, or the line that is not complete */
+	SasKept		data;			/* of the event, the line or the records that are not complete */
+
+	/* records only */
+	unsigned char header[5];
+	int			header_len;
+	size_t		left;			/* of the record */
 
 	/* events only */
 	SasSsePlace place;
@@ -62,7 +67,8 @@ struct SasFramer
 extern bool sas_kept_append(SasKept *kept, const char *bytes, size_t len);
 extern void sas_kept_free(SasKept *kept);
 
-/* sse.c, lines.c */
+/* sse.c, lines.c, records.c */
+extern SasFrameResult sas_records_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame);
 extern SasFrameResult sas_sse_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame);
 extern SasFrameResult sas_lines_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame);
 extern bool sas_lines_end(SasFramer *f, SasFrame *frame);

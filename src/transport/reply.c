@@ -136,7 +136,7 @@ sas_request_on_header(char *data, size_t size, size_t n, void *arg)
 	}
 	else if (data[0] == '\r' || data[0] == '\n')
 	{
-		r->answer_done = r->line_status >= 200;
+		r->answer_done = r->line_status >= 200 || (r->websocket && r->line_status == 101);
 		if (sas_request_is_stream(r))
 			sas_request_note_heard(r);
 	}
@@ -297,6 +297,8 @@ error_text(const SasRequest *r, CURLcode code)
 	switch (code)
 	{
 		case CURLE_OK:
+			if (r->websocket && r->answer_done)
+				return "the connection broke without a word";
 			return r->line_status >= 200 ? "the connection broke in the middle of the answer" :
 				"the answer has no final status";
 		case CURLE_COULDNT_RESOLVE_HOST:
@@ -377,7 +379,12 @@ sas_request_finish(SasRequest *r, CURLcode code)
 
 	if (code == CURLE_OK)
 		curl_easy_getinfo(r->easy, CURLINFO_RESPONSE_CODE, &status);
-	if (code == CURLE_OK && r->answer_done && status >= 200 && status <= 999)
+	if (r->closed)
+	{
+		reply->kind = SAS_REPLY_HTTP;
+		reply->status = 200;
+	}
+	else if (code == CURLE_OK && r->answer_done && status >= 200 && status <= 999)
 	{
 		reply->kind = SAS_REPLY_HTTP;
 		reply->status = status;

@@ -206,7 +206,21 @@ set_options(SasRequest *r, const SasCall *call)
 	CURL	   *easy = r->easy;
 	CURLcode	rc = CURLE_OK;
 
-	SET(CURLOPT_URL, r->url);
+	if (r->websocket)
+	{
+		/* the same address in its own scheme: ws for http, wss for https */
+		char	   *url = malloc(strlen(r->url) + 1);
+
+		if (url == NULL)
+			return CURLE_OUT_OF_MEMORY;
+		strcpy(url, "ws");
+		strcat(url, r->url + 4);
+		SET(CURLOPT_PROTOCOLS_STR, "ws,wss");
+		SET(CURLOPT_URL, url);
+		free(url);
+	}
+	else
+		SET(CURLOPT_URL, r->url);
 	SET(CURLOPT_HTTPHEADER, r->headers);
 	SET(CURLOPT_TIMEOUT_MS, call->timeout_ms > 0 ? call->timeout_ms : 0L);
 	SET(CURLOPT_CONNECTTIMEOUT_MS, call->connect_timeout_ms > 0 ? call->connect_timeout_ms : 0L);
@@ -272,7 +286,8 @@ sas_request_load(SasRequest *r, const SasCall *call, char *errbuf, size_t errlen
 		r->reply->started_us + (int64_t) call->timeout_ms * 1000 : 0;
 	r->max_response = call->max_response;
 	r->window = call->window;
-	r->follow = call->follow_redirects;
+	r->follow = call->follow_redirects && !call->websocket;
+	r->websocket = call->websocket;
 
 	why = add_headers(r, call);
 	if (why != NULL)

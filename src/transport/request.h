@@ -58,6 +58,8 @@ typedef struct SasRequest
 	/* a stream */
 	size_t		window;			/* 0: it is none */
 	size_t		read;			/* bytes of the body that have been read */
+	bool		websocket;
+	bool		closed;			/* by a message that says so */
 	bool		paused;			/* the window is full, libcurl leaves the socket alone */
 	bool		heard;			/* in the list of those who have something new */
 	struct SasRequest *heard_prev;

@@ -64,6 +64,7 @@ typedef struct SasCall
 	const char *cert;			/* PEM file with client certificate and key */
 	const char *proxy;			/* NULL: none, whatever the environment says */
 	size_t		window;			/* bytes; > 0: a stream, if the answer is 2xx; in HTTP/1.1 */
+	bool		websocket;		/* a stream over WebSocket; without a body */
 	void	   *owner;			/* handed back in the reply */
 } SasCall;
 
@@ -161,6 +162,16 @@ extern const char *sas_stream_header(void *handle, const char *name);
 /* what can be read; reading opens the window again */
 extern size_t sas_stream_bytes(void *handle, const char **bytes);
 extern void sas_stream_read(void *handle, size_t len);
+
+/*
+ * What is read of a WebSocket are records: four bytes of length, the largest
+ * first, a byte that is 1 with the last record of a message, and so many bytes
+ * of it.  Says a message of text; false: it could not be sent, or not whole.
+ */
+extern bool sas_stream_say(void *handle, const char *text, size_t len);
+
+/* does this libcurl know WebSocket? */
+extern bool sas_transport_has_websocket(void);
 
 /* when the service was heard last, CLOCK_MONOTONIC; 0: never */
 extern int64_t sas_stream_heard_us(void *handle);

@@ -9,6 +9,7 @@ The first segment of a path says how a feed is told, the second names it:
     /sse/F        Server-Sent Events; goes on behind Last-Event-ID
     /ndjson/F     a line per item; goes on behind ?after=N
     /long/F       long poll: an array of what is behind ?after=N, 204 after `patience` seconds without
+    /ws/F         WebSocket; goes on behind the number that the first message says as {"after": N}
     /text/F       lines that are no JSON, and the Authorization of the request
     /state/F      the feed's state as JSON, with an ETag; 304 when it is as If-None-Match says
 
@@ -27,6 +28,8 @@ feed; items may be published one after the other by larger numbers. reset: true 
 
 import argparse
 import asyncio
+import base64
+import hashlib
 import json
 import socket
 import struct
@@ -151,6 +154,51 @@ async def tell_stream(feed, writer, after, kind):
             return feed.how != "close"
 
 
+def frame(kind, data, final=True):
+    length = struct.pack("!B", len(data)) if len(data) < 126 else struct.pack("!BH", 126, len(data)) if len(data) < 65536 else struct.pack("!BQ", 127, len(data))
+    return bytes([kind | (0x80 if final else 0)]) + length + data
+
+
+async def read_frame(reader):
+    first, second = await reader.readexactly(2)
+    length = second & 127
+    if length == 126:
+        length = struct.unpack("!H", await reader.readexactly(2))[0]
+    mask = await reader.readexactly(4)
+    return first & 15, bytes(b ^ mask[i % 4] for i, b in enumerate(await reader.readexactly(length)))
+
+
+async def tell_websocket(feed, reader, writer, key):
+    accept = base64.b64encode(hashlib.sha1((key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").encode()).digest()).decode()
+    writer.write(f"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n\r\n".encode())
+    _, hello = await read_frame(reader)
+    at, told = json.loads(hello)["after"], 0
+    feed.asked.append(str(at))
+    while True:
+        async with feed.changed:
+            await feed.changed.wait_for(lambda: feed.items > at or writer.is_closing())
+        if writer.is_closing():
+            return False
+        at, told = at + 1, told + 1
+        data = feed.item(at).encode()
+        feed.told += 1
+        # whole, or in two parts with a ping between them
+        if at % 3:
+            writer.write(frame(1, data))
+        else:
+            writer.write(frame(1, data[:4], False) + frame(9, b"are you there") + frame(0, data[4:]))
+        await writer.drain()
+        if feed.per and told == feed.per:
+            if feed.how == "reset":
+                await asyncio.sleep(0.05)
+                reset(writer)
+            else:
+                writer.write(frame(8, struct.pack("!H", 1000)))
+                await writer.drain()
+                await asyncio.sleep(0.2)
+            return False
+
+
 async def tell_long(feed, writer, after):
     if feed.how == "mute" or feed.status != 200:
         return not await misbehave(feed, writer, "application/json")
@@ -202,6 +250,8 @@ async def one_request(reader, writer):
             return await tell_stream(feed, writer, after, "application/x-ndjson")
         if way == "long":
             return await tell_long(feed, writer, after)
+        if way == "ws":
+            return await tell_websocket(feed, reader, writer, headers.get("sec-websocket-key", ""))
         if way == "text":
             token = headers.get("authorization", "")
             lines = b"no JSON\n\xff\xfe\n" + json.dumps({"token": token[7:]}).encode() + b"\n" + token.encode() + b"\n"

@@ -148,6 +148,7 @@ typedef struct Case
 } Case;
 
 #define SSE(name, max, bytes, told) {name, SAS_FRAMING_SSE, max, bytes, sizeof(bytes) - 1, told}
+#define RECORDS(name, max, bytes, told) {name, SAS_FRAMING_RECORDS, max, bytes, sizeof(bytes) - 1, told}
 #define LINES(name, max, bytes, told) {name, SAS_FRAMING_LINES, max, bytes, sizeof(bytes) - 1, told}
 
 static const Case cases[] = {
@@ -186,6 +187,12 @@ static const Case cases[] = {
 	LINES("half a byte order mark stays", 100, "\xef\xbb" "1\n", "[\xef\xbb" "1]"),
 	LINES("max_item itself is not too large", 3, "123\n456\n", "[123][456]"),
 	LINES("one byte more is", 3, "123\n4567\n", "[123]!"),
+	RECORDS("a record is an item", 100, "\0\0\0\3\1" "abc" "\0\0\0\1\1" "d", "[abc][d]"),
+	RECORDS("or several are", 100, "\0\0\0\3\0" "abc" "\0\0\0\0\0" "\0\0\0\1\1" "d", "[abcd]"),
+	RECORDS("an item without bytes is none", 100, "\0\0\0\0\1" "\0\0\0\1\1" "d", "[d]"),
+	RECORDS("the beginning of an item is none", 100, "\0\0\0\1\1" "d" "\0\0\0\3\0" "abc", "[d]"),
+	RECORDS("line ends and byte order marks are bytes like others", 100, "\0\0\0\5\1" "\xef\xbb\xbf\n\r", "[\xef\xbb\xbf\n\r]"),
+	RECORDS("max_item holds for all records of an item", 4, "\0\0\0\3\0" "abc" "\0\0\0\1\1" "d" "\0\0\0\3\0" "abc" "\0\0\0\2\1" "de", "[abcd]!"),
 	LINES("also without an end", 3, "123\n45678901234567890", "[123]!"),
 };
 

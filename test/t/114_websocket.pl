@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: PostgreSQL
+#
+# WebSocket, where libcurl knows it; where it does not, the definition is
+# refused with the reason.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+use SasTest;
+use SasService;
+use SasStreams;
+use Test::More;
+
+my $node = new_node('main');
+my $streams = SasStreams->new;
+make_agent($node, 'feed', $streams);
+make_table($node);
+my $definition = q({"agent": "feed", "stream": {"format": "ws", "path": "/ws/{{key}}", "body": {"after": "{{cursor}}"}},
+	"cursor": {"start": 0, "next": "{{item.n}}"}, "items": {"table": "public.item"}, "retry": {"initial": "20 ms", "max": "100 ms"}});
+
+if ($node->safe_psql('postgres', 'SELECT sas._has_websocket()') eq 'f')
+{
+	my ($status, $out, $err) = $node->psql('postgres', "SELECT sas.create_watcher('socket', '$definition')", extra_params => [ '-v', 'VERBOSITY=verbose' ]);
+	like($err, qr/0A000: the libcurl of this server does not know WebSocket/, 'without WebSocket in libcurl a definition that asks for it is refused');
+	like($err, qr{place is "/stream/format"}, 'with its place');
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM sas.watchers'), 0, 'and not stored');
+	$node->stop;
+	done_testing();
+	exit;
+}
+
+$node->safe_psql('postgres', "SELECT sas.create_watcher('socket', '$definition')");
+$streams->feeds(a => { items => 300 }, closed => { items => 40, per => 7, how => 'close' }, torn => { items => 40, per => 7, how => 'reset' });
+watch($node, 'socket', qw(a closed torn));
+got_items($node, 'socket', 'a', 300, 'messages come, whole and in parts, with pings between them');
+$streams->feeds(a => { items => 310 });
+got_items($node, 'socket', 'a', 310, 'and those that are sent later');
+is($streams->feed('a')->{asked}[-1], 0, 'the first message is sent');
+got_items($node, 'socket', $_, 40, "each connection ends after seven messages ($_), and none is lost or doubled") foreach qw(closed torn);
+ok(wait_until(sub { (watch_of($node, 'socket', 'torn')->{last_error}{title} // '') ne '' }), 'a connection that is torn is a failure that is told');
+$node->safe_psql('postgres', q{SELECT sas.unwatch('socket', '{a}')});
+ok(wait_until(sub { $streams->feed('a')->{open} == 0 }), 'a watch that is stopped closes its connection');
+$node->stop;
+done_testing();
