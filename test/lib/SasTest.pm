@@ -121,7 +121,8 @@ sub wait_for
 	$expected //= 't';
 	my $done = wait_until(
 		sub {
-			my $status = $node->psql($option{dbname} // 'postgres', $sql, stdout => \$out, stderr => \$err);
+			# psql may be gone before it has read the query
+			my $status = eval { $node->psql($option{dbname} // 'postgres', $sql, stdout => \$out, stderr => \$err) } // 2;
 			return $status == 0 && $out eq $expected;
 		},
 		$option{limit});
