@@ -174,6 +174,8 @@ async def tell_websocket(feed, reader, writer, key):
     _, hello = await read_frame(reader)
     at, told = json.loads(hello)["after"], 0
     feed.asked.append(str(at))
+    # what it answers to pings; the end of it is noticed by watch_peers()
+    asyncio.ensure_future(reader.read())
     while True:
         async with feed.changed:
             await feed.changed.wait_for(lambda: feed.items > at or writer.is_closing())
