@@ -182,11 +182,11 @@ BEGIN
     JOIN sas.watch w ON w.watch_id = u.id AND w.state = 'created'
     WHERE NOT EXISTS (SELECT FROM sas.watch_held h WHERE h.watch_id = w.watch_id) AND NOT EXISTS (SELECT FROM sas.watch_wait q WHERE q.watch_id = w.watch_id)
     HAVING count(*) > 0;
-    -- what was taken in while nobody might bring it on
+    -- what was taken in while nobody might bring it on; a row too many does no harm
     INSERT INTO sas.watch_work (due_at, watch_id)
     SELECT sas._now(), w.watch_id FROM sas.watch w
     WHERE w.watch_id = ANY (ids) AND w.state IN ('created', 'processing', 'on_deleting')
-      AND EXISTS (SELECT FROM sas.watch_batch b WHERE b.watch_id = w.watch_id) AND NOT EXISTS (SELECT FROM sas.watch_work k WHERE k.watch_id = w.watch_id);
+      AND EXISTS (SELECT FROM sas.watch_batch b WHERE b.watch_id = w.watch_id);
     IF FOUND THEN
         PERFORM sas._ring_items();
     END IF;

@@ -83,6 +83,7 @@ DECLARE
     rooms bigint[];
     places bigint;
     share int;
+    nobodys bigint;
     ids bigint[];
     left_over boolean;
 BEGIN
@@ -92,6 +93,10 @@ BEGIN
     END IF;
     places := greatest(0, least(quantity, n.capacity - (SELECT count(*) FROM sas.watch_held h WHERE h.node_id = n.node_id)));
     share := sas._share(n, lanes);
+    SELECT count(*) INTO nobodys
+    FROM (SELECT FROM unnest(lanes) AS l (lane), LATERAL (SELECT FROM sas.watch_wait x WHERE x.lane = l.lane AND x.due_at <= now - interval '2 s' LIMIT places) q) y;
+    -- no more than may be taken is locked
+    places := least(places, greatest(share, nobodys));
 
     WITH first AS (
         SELECT q.watch_id, q.due_at
@@ -101,7 +106,7 @@ BEGIN
     fair AS (
         SELECT f.watch_id, f.due_at, row_number() OVER (ORDER BY f.due_at, f.watch_id) AS nth FROM first f)
     SELECT coalesce(array_agg(f.watch_id ORDER BY f.nth), '{}') INTO ids
-    FROM fair f WHERE f.nth <= places AND (f.nth <= share OR f.due_at <= now - interval '2 s');
+    FROM fair f WHERE f.nth <= places;
     ids := sas._lock_watches(ids);
     IF cardinality(ids) > 0 THEN
         DELETE FROM sas.watch_wait q WHERE q.watch_id = ANY (ids);

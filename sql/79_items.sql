@@ -30,8 +30,9 @@ BEGIN
         FROM (SELECT x.watch_id, x.alone, k.due_at
               FROM (SELECT min(o.due_at) AS due_at, o.watch_id
                     FROM (SELECT y.due_at, y.watch_id FROM sas.watch_work y WHERE y.due_at <= now ORDER BY y.due_at LIMIT 1000) o GROUP BY o.watch_id) k
+              JOIN sas.watch w ON w.watch_id = k.watch_id
               CROSS JOIN LATERAL (SELECT d.watch_id, d.alone FROM sas.watch_done d
-                                  WHERE d.watch_id = k.watch_id AND (d.request_id IS NULL OR d.claimed_until <= now) FOR UPDATE SKIP LOCKED) x
+                                  WHERE d.watch_id = k.watch_id AND sas._items_after(d, w, now) IS NULL FOR UPDATE SKIP LOCKED) x
               ORDER BY k.due_at, x.watch_id LIMIT $1) g
         WINDOW seen AS (ORDER BY g.due_at, g.watch_id ROWS UNBOUNDED PRECEDING))
     SELECT array_agg(d.watch_id ORDER BY d.n) INTO ids FROM due d WHERE d.alones = 0 OR d.n = 1;
@@ -45,15 +46,31 @@ BEGIN
     RETURN QUERY SELECT * FROM sas._inbox(ids);
 END $$;
 
--- sas._set_work_aside(now): of tasks that are paused, have failed or are deleted nothing is brought on; settling them looks again.
+-- sas._items_after(d, w, now): until when nothing of this task is brought on: a worker is at it, its pause is not over, or
+-- it is paused, has failed or is deleted, which has no end that time brings; null: it may be claimed.
+CREATE FUNCTION sas._items_after(d sas.watch_done, w sas.watch, now timestamptz) RETURNS timestamptz
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN w.state IN ('paused', 'failed', 'deleted') THEN 'infinity'
+                WHEN d.request_id IS NOT NULL AND d.claimed_until > now THEN d.claimed_until
+                WHEN d.retry_at > now AND d.last_error_at > coalesce(w.resumed_at, '-infinity') THEN d.retry_at END
+$$;
+
+-- sas._set_work_aside(now): what may not be claimed makes way for the others. A row of each task stays until it may; where
+-- that has no end, settling the task looks again.
 CREATE FUNCTION sas._set_work_aside(now timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    DELETE FROM sas.watch_work k
-    WHERE k.ctid = ANY (ARRAY(
-        SELECT y.ctid FROM (SELECT x.ctid, x.watch_id FROM sas.watch_work x WHERE x.due_at <= now ORDER BY x.due_at LIMIT 1000) y
+    WITH early AS (
+        SELECT y.ctid, y.watch_id, sas._items_after(d, w, now) AS after
+        FROM (SELECT x.ctid, x.watch_id FROM sas.watch_work x WHERE x.due_at <= now ORDER BY x.due_at LIMIT 1000 FOR UPDATE SKIP LOCKED) y
         JOIN sas.watch w ON w.watch_id = y.watch_id
-        WHERE w.state IN ('paused', 'failed', 'deleted')));
+        JOIN sas.watch_done d ON d.watch_id = y.watch_id
+        WHERE sas._items_after(d, w, now) IS NOT NULL),
+    kept AS (
+        SELECT min(e.ctid) AS ctid, min(e.after) AS after FROM early e WHERE e.after < 'infinity' GROUP BY e.watch_id),
+    gone AS (
+        DELETE FROM sas.watch_work k USING early e WHERE k.ctid = e.ctid AND NOT EXISTS (SELECT FROM kept x WHERE x.ctid = e.ctid))
+    UPDATE sas.watch_work k SET due_at = x.after, worker_id = NULL FROM kept x WHERE k.ctid = x.ctid;
 END $$;
 
 -- sas._inbox(ids): what is to be done for claimed tasks.

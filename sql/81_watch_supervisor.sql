@@ -30,7 +30,7 @@ EXCEPTION WHEN OTHERS THEN
 END $$;
 
 -- sas._end_nodes(boot, live, newest): nodes that are gone have ended. Workers are known by their id; outside programs by
--- the session that registered them, and by their lease. Returns how many.
+-- the session that registered them, and by their lease. Nulls: only outside programs are looked at. Returns how many.
 CREATE FUNCTION sas._end_nodes(boot bigint, live bigint[], newest bigint) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE

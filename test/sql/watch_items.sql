@@ -19,6 +19,11 @@ SELECT t.append('n', 'a', '[4]');
 SELECT watch_id, items FROM sas._claim_items(10, 1, t.worker('f'));
 SELECT t.append('n', 'a', '[5]');
 SELECT watch_id, items FROM sas._claim_items(10, 1, t.worker('g'));
+\echo whatever comes in meanwhile, the others are not held up
+SELECT count(t.append('n', 'a', '[7]')) FROM generate_series(1, 1500);
+SELECT t.append('n', 'b', '["late"]');
+SELECT t.deliver(worker => 'g'), t.deliver(worker => 'g');
+SELECT count(*) FROM sas.watch_work;
 \echo its worker dies: a failure, and another comes to it after a pause, by itself
 UPDATE t.worker SET alive = false WHERE name = 'f';
 SELECT t.supervise() > 0 AS found;
@@ -26,7 +31,7 @@ SELECT t.deliver(worker => 'g');
 SELECT * FROM t.watches();
 SELECT next_due - sas._now() AS looked_at_in FROM sas._supervisor_tick(1, '{1,3}', 3, 100);
 SELECT t.later('1 s') \g /dev/null
-SELECT t.deliver(worker => 'g');
+SELECT length(t.deliver(worker => 'g')); SELECT length(t.deliver(worker => 'g'));
 SELECT * FROM t.watches();
 \echo one that died with several: none is counted, and each goes alone
 SELECT t.later('1 h') \g /dev/null
@@ -50,9 +55,9 @@ SELECT count(*) FROM unnest('{a,b}'::text[]) k, sas.watch('feed', k);
 SELECT t.take('n');
 SELECT t.append('n', 'a', '[1]'), t.append('n', 'b', '["x"]');
 SELECT t.deliver('{a}');
+SELECT t.append('n', 'a', '[2]');
 SELECT t.deliver('{a}');
 SELECT t.later('1 s') \g /dev/null
-SELECT t.append('n', 'a', '[2]');
 SELECT t.deliver('{a}');
 SELECT * FROM t.watches();
 SELECT t.later('1 s') \g /dev/null
