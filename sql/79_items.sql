@@ -8,10 +8,65 @@
 -- and the progress of the task are one commit. One worker at a time is at the
 -- inbox of a task, in the order in which the items came.
 
+-- sas._items_after(d, w, now): until when nothing of this task is brought on: a worker is at it, its pause is not over, or
+-- it is paused, has failed or is deleted, which has no end that time brings; null: it may be claimed.
+CREATE FUNCTION sas._items_after(d sas.watch_done, w sas.watch, now timestamptz) RETURNS timestamptz
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN w.state IN ('paused', 'failed', 'deleted') THEN 'infinity'
+                WHEN d.request_id IS NOT NULL AND d.claimed_until > now THEN d.claimed_until
+                WHEN d.retry_at > now AND d.last_error_at > coalesce(w.resumed_at, '-infinity') THEN d.retry_at END
+$$;
+
+-- sas._set_work_aside(now): of what is due first, what may not be claimed makes way for the others. A row of each task stays
+-- until it may; where that has no end, settling the task looks again. Returns whether there was any.
+CREATE FUNCTION sas._set_work_aside(now timestamptz) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    found tid[];
+BEGIN
+    SELECT array_agg(y.ctid) INTO found
+    FROM (SELECT x.ctid, x.watch_id FROM sas.watch_work x WHERE x.due_at <= now ORDER BY x.due_at LIMIT 1000) y
+    JOIN sas.watch w ON w.watch_id = y.watch_id
+    JOIN sas.watch_done d ON d.watch_id = y.watch_id
+    WHERE sas._items_after(d, w, now) IS NOT NULL;
+    IF found IS NULL THEN
+        RETURN false;
+    END IF;
+    WITH early AS (
+        SELECT k.ctid, k.watch_id FROM sas.watch_work k WHERE k.ctid = ANY (found) FOR UPDATE SKIP LOCKED),
+    kept AS (
+        SELECT min(e.ctid) AS ctid, min(sas._items_after(d, w, now)) AS after
+        FROM early e JOIN sas.watch w ON w.watch_id = e.watch_id JOIN sas.watch_done d ON d.watch_id = e.watch_id
+        GROUP BY e.watch_id),
+    gone AS (
+        DELETE FROM sas.watch_work k USING early e WHERE k.ctid = e.ctid AND NOT EXISTS (SELECT FROM kept x WHERE x.ctid = e.ctid AND x.after < 'infinity'))
+    UPDATE sas.watch_work k SET due_at = x.after, worker_id = NULL FROM kept x WHERE k.ctid = x.ctid AND x.after < 'infinity';
+    RETURN true;
+END $$;
+
+-- sas._due_inboxes(quantity, now): tasks whose inbox is due and free, their rows locked, at most so many, those that are to run alone by themselves.
+CREATE FUNCTION sas._due_inboxes(quantity int, now timestamptz) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN (
+        WITH due AS (
+            SELECT g.watch_id, g.alone, row_number() OVER seen AS n, count(*) FILTER (WHERE g.alone) OVER seen AS alones
+            -- in this order, so that no more than these are locked
+            FROM (SELECT x.watch_id, x.alone, k.due_at
+                  FROM (SELECT min(o.due_at) AS due_at, o.watch_id
+                        FROM (SELECT y.due_at, y.watch_id FROM sas.watch_work y WHERE y.due_at <= now ORDER BY y.due_at LIMIT 1000) o
+                        GROUP BY o.watch_id ORDER BY 1, 2 OFFSET 0) k
+                  CROSS JOIN LATERAL (SELECT d.watch_id, d.alone FROM sas.watch_done d JOIN sas.watch w USING (watch_id)
+                                      WHERE d.watch_id = k.watch_id AND sas._items_after(d, w, now) IS NULL FOR UPDATE OF d SKIP LOCKED) x
+                  LIMIT quantity) g
+            WINDOW seen AS (ORDER BY g.due_at, g.watch_id ROWS UNBOUNDED PRECEDING))
+        SELECT array_agg(d.watch_id ORDER BY d.n) FROM due d WHERE d.alones = 0 OR d.n = 1);
+END $$;
+
 -- sas._claim_items(quantity, boot, worker_id): tasks whose inbox is due, for one worker. Each is claimed for sas.complete_in.
--- One that is to run alone ends the batch before it. Of a claim whose time is over, what follows is a failure.
---   items     of the oldest batches, at most a thousand more than one batch; item templates are filled in; up_to: the last batch
---   function  what to call with the array; or table_name, to insert into; or workflow, to submit with inputs and keys
+-- One that is to run alone ends the batch before it.
+--   items        of the oldest batches, a thousand or the first batch; item templates are filled in; up_to: the last batch
+--   target_kind  function: called with the array; table: inserted into; workflow: submitted with these inputs and keys
 CREATE FUNCTION sas._claim_items(quantity int, boot bigint, worker_id bigint)
 RETURNS TABLE (watch_id bigint, request_id uuid, owner oid, watcher text, key text, alone boolean, window_ms float8, target_kind text, target text,
                items jsonb, keys text[], up_to bigint, problem jsonb)
@@ -24,18 +79,10 @@ BEGIN
     IF NOT EXISTS (SELECT FROM sas.watch_work k WHERE k.due_at <= now) THEN
         RETURN;
     END IF;
-    PERFORM sas._set_work_aside(now);
-    WITH due AS (
-        SELECT g.watch_id, g.alone, row_number() OVER seen AS n, count(*) FILTER (WHERE g.alone) OVER seen AS alones
-        FROM (SELECT x.watch_id, x.alone, k.due_at
-              FROM (SELECT min(o.due_at) AS due_at, o.watch_id
-                    FROM (SELECT y.due_at, y.watch_id FROM sas.watch_work y WHERE y.due_at <= now ORDER BY y.due_at LIMIT 1000) o GROUP BY o.watch_id) k
-              JOIN sas.watch w ON w.watch_id = k.watch_id
-              CROSS JOIN LATERAL (SELECT d.watch_id, d.alone FROM sas.watch_done d
-                                  WHERE d.watch_id = k.watch_id AND sas._items_after(d, w, now) IS NULL FOR UPDATE SKIP LOCKED) x
-              ORDER BY k.due_at, x.watch_id LIMIT $1) g
-        WINDOW seen AS (ORDER BY g.due_at, g.watch_id ROWS UNBOUNDED PRECEDING))
-    SELECT array_agg(d.watch_id ORDER BY d.n) INTO ids FROM due d WHERE d.alones = 0 OR d.n = 1;
+    ids := sas._due_inboxes(quantity, now);
+    IF coalesce(cardinality(ids), 0) < quantity AND sas._set_work_aside(now) AND ids IS NULL THEN
+        ids := sas._due_inboxes(quantity, now);
+    END IF;
     IF ids IS NULL THEN
         RETURN;
     END IF;
@@ -44,33 +91,6 @@ BEGIN
     INSERT INTO sas.watch_work (due_at, watch_id, boot, worker_id, together) SELECT now + sas._complete_in(), u, $2, $3, cardinality(ids) FROM unnest(ids) u;
     PERFORM sas._due_by(now + sas._complete_in());
     RETURN QUERY SELECT * FROM sas._inbox(ids);
-END $$;
-
--- sas._items_after(d, w, now): until when nothing of this task is brought on: a worker is at it, its pause is not over, or
--- it is paused, has failed or is deleted, which has no end that time brings; null: it may be claimed.
-CREATE FUNCTION sas._items_after(d sas.watch_done, w sas.watch, now timestamptz) RETURNS timestamptz
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE WHEN w.state IN ('paused', 'failed', 'deleted') THEN 'infinity'
-                WHEN d.request_id IS NOT NULL AND d.claimed_until > now THEN d.claimed_until
-                WHEN d.retry_at > now AND d.last_error_at > coalesce(w.resumed_at, '-infinity') THEN d.retry_at END
-$$;
-
--- sas._set_work_aside(now): what may not be claimed makes way for the others. A row of each task stays until it may; where
--- that has no end, settling the task looks again.
-CREATE FUNCTION sas._set_work_aside(now timestamptz) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    WITH early AS (
-        SELECT y.ctid, y.watch_id, sas._items_after(d, w, now) AS after
-        FROM (SELECT x.ctid, x.watch_id FROM sas.watch_work x WHERE x.due_at <= now ORDER BY x.due_at LIMIT 1000 FOR UPDATE SKIP LOCKED) y
-        JOIN sas.watch w ON w.watch_id = y.watch_id
-        JOIN sas.watch_done d ON d.watch_id = y.watch_id
-        WHERE sas._items_after(d, w, now) IS NOT NULL),
-    kept AS (
-        SELECT min(e.ctid) AS ctid, min(e.after) AS after FROM early e WHERE e.after < 'infinity' GROUP BY e.watch_id),
-    gone AS (
-        DELETE FROM sas.watch_work k USING early e WHERE k.ctid = e.ctid AND NOT EXISTS (SELECT FROM kept x WHERE x.ctid = e.ctid))
-    UPDATE sas.watch_work k SET due_at = x.after, worker_id = NULL FROM kept x WHERE k.ctid = x.ctid;
 END $$;
 
 -- sas._inbox(ids): what is to be done for claimed tasks.

@@ -31,8 +31,10 @@ BEGIN
             USING ERRCODE = 'program_limit_exceeded', DETAIL = 'The place is "/input".', HINT = 'See the setting sas.max_input_size.';
     END IF;
     -- its functions and targets are called as the owner of the task
-    FOR p IN SELECT * FROM sas._check_function(to_jsonb(d.function), '/watcher', caller) WHERE d.function IS NOT NULL
-             UNION ALL SELECT * FROM sas._check_targets(d.definition, d.kind, caller) LOOP
+    FOR p IN SELECT * FROM sas._check_function(to_jsonb(d.function), '/watcher', caller) WHERE d.kind = 'function'
+             UNION ALL SELECT * FROM sas._check_function(to_jsonb(d.target), '/items/function', caller) WHERE d.target_kind = 'function'
+             UNION ALL SELECT * FROM sas._check_target_table(to_jsonb(d.target), caller) WHERE d.target_kind = 'table'
+             UNION ALL SELECT * FROM sas._check_target_workflow(to_jsonb(d.target), caller) WHERE d.target_kind = 'workflow' LOOP
         PERFORM sas._raise(p);
     END LOOP;
 END $$;
