@@ -65,6 +65,7 @@ static pairingheap *by_time;
 static dlist_head ready = DLIST_STATIC_INIT(ready);
 static dlist_head due = DLIST_STATIC_INIT(due);
 
+static int	capacity;			/* watches that it may hold */
 static int64 node_id;			/* 0: not registered yet */
 static uint32 version_read;		/* of the store's news */
 static bool claim_more;			/* the last claim gave all that was asked for */
@@ -465,7 +466,7 @@ static void
 speak(Talk *talk, bool look)
 {
 	if (node_id == 0)
-		node_id = sas_store_register_node(sas_watch_slots);
+		node_id = sas_store_register_node(capacity);
 	if (talk->n_batches > 0)
 		talk->taken = sas_store_append_items(node_id, talk->batches, talk->n_batches);
 	if (talk->n_failures > 0)
@@ -525,7 +526,7 @@ sas_watches_turn(void)
 	Talk		talk = {0};
 	uint32		version = sas_bell_watches_version();
 	bool		look = version != version_read || node_id == 0;
-	int			slots = sas_watch_slots - (int) hash_get_num_entries(watches);
+	int			slots = capacity - (int) hash_get_num_entries(watches);
 	ListCell   *lc;
 
 	if (hearing)
@@ -563,7 +564,7 @@ sas_watches_turn(void)
 		listen_again(&talk.batches[i].id);
 	foreach(lc, talk.news)
 		listen_again(&((SasWatchNews *) lfirst(lc))->id);
-	return (claim_more && sas_watch_slots > (int) hash_get_num_entries(watches)) || version != sas_bell_watches_version() || !dlist_is_empty(&due) || !dlist_is_empty(&ready);
+	return (claim_more && capacity > (int) hash_get_num_entries(watches)) || version != sas_bell_watches_version() || !dlist_is_empty(&due) || !dlist_is_empty(&ready);
 }
 
 /* -------------------------------------------------------------------- network */
@@ -687,7 +688,7 @@ static SasTransport *
 open_transport(SasTransport *calls)
 {
 	char		why[256] = "its descriptor cannot be waited for";
-	SasTransport *t = sas_transport_open(Max(sas_watch_slots, 1), why, sizeof(why));
+	SasTransport *t = sas_transport_open(Max(capacity, 1), why, sizeof(why));
 
 	if (t == NULL || !sas_transport_join(calls, t))
 		ereport(ERROR, (errcode(ERRCODE_SYSTEM_ERROR), errmsg("could not set up streams: %s", why)));
@@ -703,6 +704,7 @@ sas_watches_open(SasTransport *calls)
 	ctl.hcxt = sas_watches_context;
 	watches = hash_create("sas watches", 256, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	by_time = pairingheap_allocate(earlier, NULL);
+	capacity = sas_watch_slots;
 	sas_watches_streams = open_transport(calls);
 	sas_watches_polls = open_transport(calls);
 }
