@@ -231,6 +231,8 @@ set_options(SasRequest *r, const SasCall *call)
 	/* a stream has a connection of its own: nothing is searched for among thousands that are in use */
 	SET(CURLOPT_FRESH_CONNECT, call->window > 0 ? 1L : 0L);
 	SET(CURLOPT_FORBID_REUSE, call->window > 0 ? 1L : 0L);
+	if (call->window > 0)
+		SET(CURLOPT_SOCKOPTFUNCTION, sas_request_on_socket);
 	if (call->ca_file != NULL)
 	{
 		SET(CURLOPT_CAINFO, call->ca_file);

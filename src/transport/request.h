@@ -86,6 +86,7 @@ extern bool sas_request_is_stream(const SasRequest *r);
 extern void sas_request_note_heard(SasRequest *r);
 extern void sas_request_forget_heard(SasRequest *r);
 extern size_t sas_request_on_stream(SasRequest *r, const char *data, size_t len);
+extern int	sas_request_on_socket(void *arg, curl_socket_t fd, curlsocktype purpose);
 
 /* reply.c */
 extern bool sas_request_reserve(char **buf, size_t *size, size_t used, size_t len);

@@ -15,6 +15,22 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+
+/* What the kernel keeps of a stream that is not read: it would let it grow to megabytes. */
+#define RECEIVE_BUFFER (256 * 1024)
+
+int
+sas_request_on_socket(void *arg, curl_socket_t fd, curlsocktype purpose)
+{
+	int			size = RECEIVE_BUFFER;
+
+	(void) arg;
+	(void) purpose;
+	/* without it the stream works as well */
+	(void) setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
+	return CURL_SOCKOPT_OK;
+}
 
 bool
 sas_request_is_stream(const SasRequest *r)
