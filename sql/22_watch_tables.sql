@@ -124,6 +124,7 @@ CREATE TABLE sas.node (
     kind text NOT NULL CHECK (kind IN ('agent', 'function', 'outside')),
     version text,
     capacity int NOT NULL,
+    busy_until timestamptz,
     lanes int[],
     role regrole,
     boot bigint,
@@ -139,7 +140,7 @@ CREATE TABLE sas.node (
     ended_for text
 ) WITH (fillfactor = 50);
 CREATE INDEX node_name ON sas.node (name);
-COMMENT ON TABLE sas.node IS 'Processes that host infinite tasks; a new id at each birth. lanes: the agents whose tasks an outside program hosts.';
+COMMENT ON TABLE sas.node IS 'Processes that host infinite tasks; a new id at each birth. lanes: the agents whose tasks an outside program hosts. busy_until: a function takes it long, others take what waits.';
 
 -- The fence: a host may write for a task as long as this row stands.
 CREATE TABLE sas.watch_held (

@@ -33,7 +33,7 @@ BEGIN
 END $$;
 
 -- sas._share(n): how many more tasks this node is to take so that all nodes of its kind are full to the same degree:
--- what they hold and what waits, by capacity.
+-- what they hold and what waits, by capacity. One that a function takes long counts for none.
 CREATE FUNCTION sas._share(n sas.node, among int[]) RETURNS int
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -42,12 +42,12 @@ DECLARE
     held bigint;
     waiting bigint;
 BEGIN
-    SELECT sum(p.capacity), sum(x.held) INTO capacities, held
+    SELECT sum(p.capacity) FILTER (WHERE p.busy_until IS NULL OR p.busy_until <= sas._now()), sum(x.held) INTO capacities, held
     FROM sas.node p
     CROSS JOIN LATERAL (SELECT count(*) AS held FROM sas.watch_held h WHERE h.node_id = p.node_id) x
     WHERE p.kind = n.kind AND p.ended_at IS NULL AND (n.lanes IS NULL OR p.lanes && n.lanes);
     SELECT count(*) INTO waiting FROM sas.watch_wait q WHERE q.lane = ANY (among) AND q.due_at <= sas._now();
-    RETURN greatest(0, ceil((held + waiting)::numeric * n.capacity / nullif(capacities, 0)) - mine);
+    RETURN CASE WHEN n.busy_until > sas._now() THEN 0 ELSE greatest(0, ceil((held + waiting)::numeric * n.capacity / nullif(capacities, 0)) - mine) END;
 END $$;
 
 -- sas._lanes_of(n): whose tasks this node may take now: per lane how many; null for any number.
@@ -360,4 +360,24 @@ BEGIN
         DELETE FROM sas.watch_held h WHERE h.watch_id = ANY (ids);
         PERFORM sas._gone_from_host($1, ids);
     END IF;
+END $$;
+
+-- sas._make_way(node_id, watch_id): the function of this task took long. If another function worker has room, all other tasks of
+-- this one go there, and for a minute it takes no more than what nobody else does. Returns whether they went.
+CREATE FUNCTION sas._make_way(node_id bigint, watch_id bigint) RETURNS boolean
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    ids bigint[];
+BEGIN
+    IF NOT EXISTS (SELECT FROM sas.node n WHERE n.kind = 'function' AND n.ended_at IS NULL AND n.node_id <> $1 AND (n.busy_until IS NULL OR n.busy_until <= sas._now())
+                   AND n.capacity > (SELECT count(*) FROM sas.watch_held h WHERE h.node_id = n.node_id)) THEN
+        RETURN false;
+    END IF;
+    UPDATE sas.node n SET busy_until = sas._now() + interval '1 min' WHERE n.node_id = $1;
+    SELECT array_agg(h.watch_id) INTO ids FROM sas.watch_held h WHERE h.node_id = $1 AND h.watch_id <> $2;
+    PERFORM FROM sas.watch_flow f WHERE f.watch_id = ANY (ids) ORDER BY f.watch_id FOR NO KEY UPDATE;
+    DELETE FROM sas.watch_held h WHERE h.watch_id = ANY (ids);
+    PERFORM sas._gone_from_host($1, ids) WHERE ids IS NOT NULL;
+    RETURN true;
 END $$;

@@ -107,6 +107,7 @@ CREATE FUNCTION sas._publish_agent(agent_id int) RETURNS void
 LANGUAGE sql AS $$
     SELECT sas._announce_agents();
     SELECT sas._ring(sas._tell_outside(ARRAY[agent_id]), false, false, '{}');
+    SELECT sas._tell_lanes(ARRAY[agent_id]) WHERE EXISTS (SELECT FROM sas.watch_wait q WHERE q.lane = agent_id);
 $$;
 
 CREATE FUNCTION sas._create_agent(caller oid, name text, base_url text, kind text, headers jsonb, max_in_flight int, rate_limit text,

@@ -8,6 +8,9 @@
  * cursor in the commit of what it wrote.  A turn that wrote nothing and
  * returned the cursor as it was writes nothing at all.
  *
+ * A function that takes long is in the way of the others: they are given back
+ * when another worker has room for them.
+ *
  * The bell's version tells that a task waits, or that there is news; then the
  * node looks.  When the worker dies, what it hosted is found by its id.
  */
@@ -27,6 +30,9 @@
 #include "wake/bell.h"
 
 #define SAS_TEND_CLAIM 500
+
+/* a function that takes so long is in the way of the others */
+#define SAS_TEND_SLOW_MS 500
 
 typedef struct Task
 {
@@ -72,6 +78,18 @@ forget(Task *task)
 }
 
 static void
+forget_all_but(Task *task)
+{
+	HASH_SEQ_STATUS status;
+	Task	   *t;
+
+	hash_seq_init(&status, tasks);
+	while ((t = hash_seq_search(&status)) != NULL)
+		if (t != task)
+			forget(t);
+}
+
+static void
 set_due(Task *task, double in_ms)
 {
 	pairingheap_remove(heap, &task->node);
@@ -92,7 +110,7 @@ take(const SasWatchRequest *request)
 	pairingheap_add(heap, &task->node);
 }
 
-/* In a transaction: gives back what is to stop. Returns the ids that are hosted no more, and those that are to be called at once. */
+/* In a transaction: gives back what is to stop. */
 static void
 read_news(List *news)
 {
@@ -193,6 +211,8 @@ call(Task *task)
 	SasPerformed performed = {0};
 	SasWatchVerdict *verdict = NULL;
 	bool		hosted;
+	bool		gone = false;	/* the others */
+	int64		begun;
 
 	running = task;
 	if (!sas_store_begin())
@@ -211,6 +231,7 @@ call(Task *task)
 		sas_store_release_watches(node_id, &task->id, 1);
 		hosted = false;
 	}
+	begun = sas_clock_monotonic_us();
 	if (hosted)
 	{
 		sas_perform_function(turn.owner, turn.function, turn.input, psprintf("/watches/" INT64_FORMAT, task->id.watch_id),
@@ -223,9 +244,13 @@ call(Task *task)
 		}
 		else if (moves(turn.cursor, performed.output))
 			sas_store_end_turn(node_id, &task->id, performed.output);
+		if (sas_clock_monotonic_us() - begun > SAS_TEND_SLOW_MS * 1000 && hash_get_num_entries(tasks) > 1)
+			gone = sas_store_make_way(node_id, task->id.watch_id);
 	}
 	sas_store_commit();
 	running = NULL;
+	if (gone)
+		forget_all_but(task);
 	if (!hosted || (verdict != NULL && (verdict->answer == SAS_WATCH_FENCED || verdict->answer == SAS_WATCH_FAILED)))
 		forget(task);
 	else

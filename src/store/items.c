@@ -194,3 +194,13 @@ sas_store_end_turn(int64 node_id, const SasWatchId *id, Jsonb *cursor)
 
 	sas_plan_run(&plan, args, NULL);
 }
+
+bool
+sas_store_make_way(int64 node_id, int64 watch_id)
+{
+	static SasPlan plan = {"SELECT sas._make_way($1, $2)", 2, {INT8OID, INT8OID}};
+	Datum		args[2] = {Int64GetDatum(node_id), Int64GetDatum(watch_id)};
+
+	sas_plan_run(&plan, args, NULL);
+	return sas_cell_bool(0, 1);
+}

@@ -66,4 +66,7 @@ extern bool sas_store_begin_turn(int64 node_id, const SasWatchId *id, SasFunctio
 /* The function returned this; raises when the task is hosted no more. */
 extern void sas_store_end_turn(int64 node_id, const SasWatchId *id, Jsonb *cursor);
 
+/* The function of this task took long: all others may go to another worker.  True: they did. */
+extern bool sas_store_make_way(int64 node_id, int64 watch_id);
+
 #endif							/* SAS_STORE_ITEMS_H */

@@ -71,6 +71,19 @@ $node->start;
 go_on('the server went down');
 counted('the server went down');
 
+# -- one that takes long ------------------------------------------------------------------------------
+
+$sql->(q{SET ROLE ann;
+	CREATE FUNCTION a.sleep(turn jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT NULL::jsonb FROM pg_sleep(20)';
+	SELECT sas.create_watcher('sleep', '{"function": "a.sleep", "every": "0 s"}');
+	SELECT sas.watch('sleep', 'long')});
+ok(wait_for($node, q{SELECT count(*) FROM sas.watches s WHERE watcher = 'count' AND state = 'processing' AND node_id <> (SELECT node_id FROM sas.watches WHERE watcher = 'sleep')}, '20', limit => 200),
+	'a function that takes long is alone with its worker: the others go to another one');
+go_on('beside a long one');
+$sql->(q{SELECT * FROM sas.unwatch('sleep', '{long}')});
+ok(wait_for($node, q{SELECT state FROM sas.watches WHERE watcher = 'sleep'}, 'deleted'), 'it ends after its turn');
+counted('beside a long one');
+
 # -- nothing is written where nothing happens -----------------------------------------------------------
 
 $sql->(q{SELECT * FROM sas.pause_watch('count', ARRAY(SELECT key FROM sas.watches WHERE watcher = 'count'))});
@@ -104,7 +117,7 @@ $sql->(q{
 	SELECT sas.create_watcher('to_runs', '{"agent": "host", "external": {}, "items": {"workflow": "one", "key": "{{item.n}}"}}');
 	SELECT count(*) FROM unnest('{to_table,to_function,to_runs}'::text[]) w, sas.watch(w, 'k');});
 my $host = SasSession->new($node, 'postgres', user => 'hosting');
-my $id = $host->query(q{SELECT sas.register_node('hosting', 10, '{host}')});
+my $id = $host->query(q{SELECT sas.register_node('hosting', 10, '{host}', lease => '1 h')});
 my %watch = map { split /\|/ } split /\n/, $host->query("SELECT watcher, watch_id FROM sas.claim_watchers($id, 10)");
 is(scalar(keys %watch), 3, 'a role with level worker for one agent hosts its tasks');
 is($host->query("SELECT sas.append_items($watch{to_table}, 1, '[{\"s\": \"A\"}, {\"s\": \"B\"}]')"), 'go', 'items are taken in');

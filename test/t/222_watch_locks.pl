@@ -38,7 +38,7 @@ my $verb = SasSession->new($node);
 $verb->query(q{BEGIN; SELECT count(*) FROM sas.unwatch('count', '{1,2,3}'); SELECT count(*) FROM sas.pause_watch('camera', '{4}')});
 go_on(5, 'while a session that stops some has not committed, all go on');
 my $host = SasSession->new($node);
-my $id = $host->query(q{SELECT sas.register_node('one', 10, '{host}')});
+my $id = $host->query(q{SELECT sas.register_node('one', 10, '{host}', lease => '1 h')});
 is($host->query("SELECT string_agg(key, ' ' ORDER BY key) FROM sas.claim_watchers($id, 10)"), '1 2 3', 'a task that a session holds is passed by');
 $sql->(q{SELECT pg_terminate_backend(pid) FROM sas.workers WHERE actor = 'function'});
 go_on(2, 'their worker dies: those that nobody holds go on');
