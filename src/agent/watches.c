@@ -30,9 +30,12 @@
 #include "utils/memutils.h"
 #include "wake/bell.h"
 
-#define SAS_WATCHES_AT_ONCE 1000	/* in one call of the store */
-#define SAS_WATCHES_CLAIM 500
-#define SAS_WATCHES_BYTES ((size_t) 32 * 1024 * 1024)	/* of items in one transaction */
+/* Calls and streams share one loop: a flood may hold a call up for some ten milliseconds, no more. */
+#define SAS_WATCHES_AT_ONCE 250 /* in one transaction */
+#define SAS_WATCHES_CLAIM 250
+#define SAS_WATCHES_BYTES ((size_t) 1024 * 1024)	/* of items in one transaction, if there are several batches */
+#define SAS_WATCHES_ITEMS 4000	/* likewise */
+#define SAS_WATCHES_READ_US 10000	/* reading, between two looks at calls */
 #define SAS_WATCHES_BEGIN 100	/* connections begun between two looks at the network */
 #define SAS_WATCHES_TRIES 3
 
@@ -402,6 +405,7 @@ gather(Talk *talk)
 {
 	int			most = at_once;
 	size_t		bytes = 0;
+	int			items = 0;
 	dlist_iter	iter;
 
 	talk->batches = palloc(sizeof(SasWatchBatch) * most);
@@ -412,7 +416,7 @@ gather(Talk *talk)
 	{
 		SasWatch   *w = dlist_container(SasWatch, node, iter.cur);
 
-		if (most-- == 0 || (bytes > 0 && bytes + w->bytes > SAS_WATCHES_BYTES))
+		if (most-- == 0 || (items > 0 && (bytes + w->bytes > SAS_WATCHES_BYTES || items + w->n_items > SAS_WATCHES_ITEMS)))
 			break;
 		if (w->batch != NULL)
 		{
@@ -423,6 +427,7 @@ gather(Talk *talk)
 			b->cursor = sas_items_cursor(w);
 			b->digest = w->new_digest;
 			bytes += w->bytes;
+			items += w->n_items;
 			w->tries += at_once == 1;
 		}
 		if (w->tell)
@@ -511,13 +516,14 @@ hear(Talk *talk)
 	take_claims(talk->claimed);
 }
 
+/* What did not fit into a batch can be read now. */
 static void
 listen_again(const SasWatchId *id)
 {
-	in_hand = find(id);
-	if (in_hand != NULL && in_hand->handle != NULL)
-		sas_watch_listen(in_hand);
-	in_hand = NULL;
+	SasWatch   *w = find(id);
+
+	if (w != NULL && w->handle != NULL)
+		sas_stream_hear_again(w->handle);
 }
 
 bool
@@ -559,7 +565,6 @@ sas_watches_turn(void)
 	hear(&talk);
 	hearing = false;
 
-	/* what did not fit into a batch can be read now */
 	for (int i = 0; i < talk.n_batches; i++)
 		listen_again(&talk.batches[i].id);
 	foreach(lc, talk.news)
@@ -611,9 +616,10 @@ static void
 move(SasTransport *t)
 {
 	SasReply   *reply;
+	int64		until_us = sas_clock_monotonic_us() + SAS_WATCHES_READ_US;
 
 	sas_transport_work(t);
-	while ((in_hand = sas_transport_heard(t)) != NULL)
+	while (sas_clock_monotonic_us() < until_us && (in_hand = sas_transport_heard(t)) != NULL)
 		sas_watch_listen(in_hand);
 	while ((reply = sas_transport_next(t)) != NULL)
 	{

@@ -203,6 +203,15 @@ sas_stream_bytes(void *handle, const char **bytes)
 }
 
 void
+sas_stream_hear_again(void *handle)
+{
+	SasRequest *r = handle;
+
+	if (sas_request_is_stream(r) && r->reply->body_len > r->read)
+		sas_request_note_heard(r);
+}
+
+void
 sas_stream_read(void *handle, size_t len)
 {
 	SasRequest *r = handle;

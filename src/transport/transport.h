@@ -163,6 +163,9 @@ extern const char *sas_stream_header(void *handle, const char *name);
 extern size_t sas_stream_bytes(void *handle, const char **bytes);
 extern void sas_stream_read(void *handle, size_t len);
 
+/* bytes that were told and not read are told again */
+extern void sas_stream_hear_again(void *handle);
+
 /*
  * What is read of a WebSocket are records: four bytes of length, the largest
  * first, a byte that is 1 with the last record of a message, and so many bytes
