@@ -217,6 +217,12 @@ END $$;
 
 -- infinite tasks ----------------------------------------------------------------
 
+-- t.watching(): the agents of watchers
+CREATE FUNCTION t.watching() RETURNS void LANGUAGE sql AS $$
+    SELECT sas.create_agent('host', kind => 'external');
+    SELECT sas.create_agent('feed', 'http://127.0.0.1:1/feed');
+$$;
+
 -- t.node(name, capacity, kind): a worker that hosts them, or another life of it
 CREATE FUNCTION t.node(name text, capacity int DEFAULT 10, kind text DEFAULT 'agent') RETURNS bigint LANGUAGE sql AS $$
     SELECT sas._register_node(kind, name, capacity, (SELECT w.boot FROM t.worker w WHERE w.id = i.id), i.id) FROM (SELECT t.worker(name) AS id OFFSET 0) i
@@ -225,8 +231,8 @@ $$;
 -- t.node_id(name): of the node of that name that lives
 CREATE FUNCTION t.node_id(name text) RETURNS bigint LANGUAGE sql AS $$ SELECT max(n.node_id) FROM sas.node n WHERE n.name = $1 $$;
 
--- t.take(node, quantity): it claims tasks that wait; says which
-CREATE FUNCTION t.take(node text, quantity int DEFAULT 100) RETURNS text LANGUAGE sql AS $$
+-- t.claim_watches(node, quantity): it claims tasks that wait; says which
+CREATE FUNCTION t.claim_watches(node text, quantity int DEFAULT 100) RETURNS text LANGUAGE sql AS $$
     SELECT coalesce(string_agg(w.key, ', ' ORDER BY w.key), 'nothing') FROM sas._claim_watches(t.node_id(node), quantity) c JOIN sas.watch w USING (watch_id)
 $$;
 
@@ -270,8 +276,6 @@ $$;
 
 CREATE FUNCTION t.echo(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT input $$;
 
-SELECT sas.create_agent('host', kind => 'external') \g /dev/null
-SELECT sas.create_agent('feed', 'http://127.0.0.1:1/feed') \g /dev/null
 CREATE TABLE t.item (id int GENERATED ALWAYS AS IDENTITY, watcher text, key text, item jsonb NOT NULL);
 CREATE FUNCTION t.take_items(items jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT 'null'::jsonb $$;
 SELECT sas.create_agent(n, 'http://127.0.0.1:1/' || n) FROM unnest('{inventory,payments,shipping}'::text[]) n \g /dev/null

@@ -2,7 +2,7 @@
 --
 -- watch: the states of infinite tasks, by watcher and key.
 \set SHOW_CONTEXT never
-SELECT t.clean() \g /dev/null
+SELECT t.clean(), t.watching() \g /dev/null
 SELECT sas.create_watcher('prices', '{"agent": "feed", "stream": {"format": "ndjson", "path": "/{{input.symbol}}", "query": {"since": "{{cursor}}"}}, "items": {"table": "t.item"}, "cursor": {"start": "{{input.first?}}", "next": "{{item.seq}}"}, "retry": {"jitter": false}}');
 CREATE FUNCTION t.requests(node text) RETURNS TABLE (key text, epoch bigint, request jsonb, cursor jsonb) LANGUAGE sql AS $$
     SELECT w.key, r.epoch, r.request, r.cursor FROM sas.watch w JOIN sas.watch_held h USING (watch_id),
@@ -32,7 +32,7 @@ SELECT t.node('n', 10);
 SELECT w.key, c.epoch, c.kind, c.request, c.cursor, c.room, c.problem FROM sas._claim_watches(1, 10) c JOIN sas.watch w USING (watch_id);
 SELECT * FROM t.watches();
 SELECT key, since - t.start() AS since FROM sas.watches ORDER BY 1;
-SELECT t.take('n');
+SELECT t.claim_watches('n');
 
 \echo items and cursor are taken in together
 SELECT t.later('1 s') \g /dev/null
@@ -59,7 +59,7 @@ SELECT * FROM sas.unwatch('prices', '{a}');
 \echo its key begins anew, with another epoch
 SELECT * FROM sas.watch('prices', 'a', '{"symbol": "A2"}');
 SELECT * FROM t.watches() WHERE key = 'a';
-SELECT t.take('n');
+SELECT t.claim_watches('n');
 SELECT * FROM t.requests('n');
 
 \echo paused: the host ends it, what it has taken in waits; resumed: it goes on where it was
@@ -69,23 +69,23 @@ SELECT t.append('n', 'b', '[{"seq": 20}]');
 SELECT t.release('n', '{b}');
 SELECT t.settle() \g /dev/null
 SELECT t.deliver();
-SELECT t.take('n');
+SELECT t.claim_watches('n');
 SELECT * FROM t.watches() WHERE key = 'b';
 SELECT * FROM sas.pause_watch('prices', '{b}');
 SELECT * FROM sas.resume_watch('prices', '{b}');
 SELECT t.settle() \g /dev/null
 SELECT t.deliver();
-SELECT t.take('n');
+SELECT t.claim_watches('n');
 SELECT * FROM t.watches() WHERE key = 'b';
 
 \echo paused and resumed before the host has answered: it gives the task back all the same, and takes it anew
 SELECT * FROM sas.pause_watch('prices', '{b}');
 SELECT * FROM sas.resume_watch('prices', '{b}');
 SELECT t.settle() \g /dev/null
-SELECT t.take('n');
+SELECT t.claim_watches('n');
 SELECT t.news('n');
 SELECT t.release('n', '{b}');
-SELECT t.take('n');
+SELECT t.claim_watches('n');
 SELECT * FROM t.requests('n') WHERE key = 'b';
 
 \echo one that waits is stopped or paused at once
@@ -94,7 +94,7 @@ SELECT * FROM sas.pause_watch('prices', '{e}');
 SELECT * FROM sas.unwatch('prices', '{e}');
 SELECT * FROM sas.watch('prices', 'e', '{"symbol": "E"}');
 SELECT * FROM sas.unwatch('prices', '{e}');
-SELECT t.take('n');
+SELECT t.claim_watches('n');
 \echo stopped while the host is still to answer a pause
 SELECT * FROM sas.pause_watch('prices', '{c}');
 SELECT * FROM sas.unwatch('prices', '{c}');

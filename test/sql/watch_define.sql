@@ -3,7 +3,7 @@
 -- watch_define: what a watcher may say; what is wrong is refused with its
 -- place and a hint, and nothing is stored.
 \set SHOW_CONTEXT never
-SELECT t.clean() \g /dev/null
+SELECT t.clean(), t.watching() \g /dev/null
 \echo all four kinds
 SELECT sas.create_watcher('prices', '{"agent": "feed", "stream": {"format": "sse", "path": "/prices/{{key}}", "query": {"since": "{{cursor}}"}, "idle_timeout": "1 min"}, "items": {"table": "t.item"}}');
 SELECT sas.create_watcher('stock', '{"agent": "feed", "poll": {"call": {"path": "/stock", "timeout": "5 s"}, "every": "10 s"}, "items": {"function": "t.take_items"}}');
@@ -54,7 +54,7 @@ SELECT t.refused('{"agent": "host", "external": {}, "items": {"table": "t.item",
 SELECT t.refused('{"agent": "host", "external": {}, "items": {"table": "t.nothing"}}');
 SELECT t.refused('{"agent": "host", "external": {}, "items": {"table": "item"}}');
 SELECT t.refused('{"agent": "host", "external": {}, "items": {"table": "t.worker"}}');
-SELECT t.refused('{"agent": "host", "external": {}, "items": {"workflow": "nothing"}}');
+SELECT t.refused('{"agent": "host", "external": {}, "items": {"workflow": "nowhere"}}');
 SELECT t.refused('{"agent": "host", "external": {}, "items": {"table": "t.item", "key": "{{item}}"}}');
 SELECT t.refused('{"agent": "host", "external": {}, "items": {"table": "t.item", "item": "{{items}}"}}');
 SELECT t.refused('{"agent": "host", "external": "{{output}}", "items": {"table": "t.item"}}');

@@ -3,11 +3,11 @@
 -- watch_items: what a task takes in is brought to its target once, in order;
 -- failures of hosts and targets, pauses, limits.
 \set SHOW_CONTEXT never
-SELECT t.clean() \g /dev/null
+SELECT t.clean(), t.watching() \g /dev/null
 SELECT sas.create_watcher('feed', '{"agent": "feed", "stream": {"format": "sse"}, "items": {"table": "t.item"}, "retry": {"max_failures": 3, "initial": "1 s", "jitter": false, "reset_after": "1 min"}}');
 SELECT t.node('n', 100);
 SELECT count(*) FROM unnest('{a,b}'::text[]) k, sas.watch('feed', k);
-SELECT t.take('n');
+SELECT t.claim_watches('n');
 
 \echo in the order in which they came, batch after batch
 SELECT t.append('n', 'a', '[1, 2]'), t.append('n', 'b', '["x"]');
@@ -52,7 +52,7 @@ SELECT * FROM t.watches();
 SELECT t.clean() \g /dev/null
 SELECT t.node('n', 100);
 SELECT count(*) FROM unnest('{a,b}'::text[]) k, sas.watch('feed', k);
-SELECT t.take('n');
+SELECT t.claim_watches('n');
 SELECT t.append('n', 'a', '[1]'), t.append('n', 'b', '["x"]');
 SELECT t.deliver('{a}');
 SELECT t.append('n', 'a', '[2]');
@@ -71,11 +71,11 @@ SELECT t.news('n');
 SELECT t.release('n', '{a}');
 SELECT t.later('1 h') \g /dev/null
 SELECT t.settle() \g /dev/null
-SELECT t.deliver(), t.take('n');
+SELECT t.deliver(), t.claim_watches('n');
 \echo resumed: its failures are forgotten, its items are there
 SELECT * FROM sas.resume_watch('feed', '{a,b}');
 SELECT t.settle() \g /dev/null
-SELECT t.take('n');
+SELECT t.claim_watches('n');
 SELECT t.deliver();
 SELECT * FROM t.watches();
 \echo stopped with a target that fails: it waits for it, or what is in the inbox is thrown away by flag
@@ -101,7 +101,7 @@ SELECT t.settle() \g /dev/null
 SELECT * FROM t.watches() WHERE key = 'b';
 \echo its target fails while no node has it
 SELECT key, state FROM sas.unwatch('feed', '{a}'); SELECT created FROM sas.watch('feed', 'c');
-SELECT t.take('n');
+SELECT t.claim_watches('n');
 SELECT t.append('n', 'c', '[1]');
 SELECT t.deliver('{c}'); SELECT t.deliver('{c}') FROM t.later('1 s');
 UPDATE t.worker SET alive = false WHERE name = 'n';
@@ -123,7 +123,7 @@ SELECT t.clean() \g /dev/null
 DO $$ BEGIN FOR i IN 1 .. 1000 LOOP EXIT WHEN sas._watch_window() = 4; PERFORM pg_sleep(0.01); END LOOP; END $$;
 SELECT t.node('n', 100);
 SELECT created FROM sas.watch('feed', 'a');
-SELECT t.take('n');
+SELECT t.claim_watches('n');
 SELECT t.append('n', 'a', '[1, 2, 3]');
 SELECT t.append('n', 'a', '[4, 5]');
 SELECT t.news('n');
@@ -147,7 +147,7 @@ SELECT t.workflow('one', '{}') \g /dev/null
 SELECT sas.create_watcher('shaped', '{"agent": "feed", "stream": {"format": "sse"}, "items": {"workflow": "one", "key": "{{item.id}}", "item": {"of": "{{key}}", "value": "{{item.value}}", "at": "{{input.place?}}"}}, "retry": {"jitter": false}}');
 SELECT t.node('n', 100);
 SELECT created FROM sas.watch('shaped', 'a', '{"place": 7}');
-SELECT t.take('n');
+SELECT t.claim_watches('n');
 SELECT t.append('n', 'a', '[{"id": "i1", "value": [1]}, {"id": 2, "value": null}]');
 SELECT target_kind, target, items, keys, problem FROM sas._claim_items(10, 1, t.worker('f'));
 SELECT sas._finish_items('{1}', ARRAY[(SELECT max(batch_no) FROM sas.watch_batch)], '{NULL}', '{f}');
@@ -159,7 +159,7 @@ SELECT * FROM t.watches();
 SELECT t.clean() \g /dev/null
 SELECT t.node('n', 100);
 SELECT count(*) FROM unnest('{a,b,c}'::text[]) k, sas.watch('feed', k);
-SELECT t.take('n');
+SELECT t.claim_watches('n');
 SELECT t.lose('n', 'a'), t.lose('n', 'b', at_least => 30000);
 SELECT t.later('1 s') \g /dev/null
 SELECT t.lose('n', 'a');
@@ -179,7 +179,7 @@ SELECT kind, message, occurrences FROM t.alerts();
 SELECT t.append('n', 'a', '[1]');
 SELECT key, state FROM sas.resume_watch('feed', '{a}');
 SELECT t.settle() \g /dev/null
-SELECT t.take('n');
+SELECT t.claim_watches('n');
 SELECT t.lose('n', 'a');
 \echo stopped when it has failed
 SELECT t.lose('n', 'a'); SELECT t.lose('n', 'a');

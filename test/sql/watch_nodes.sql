@@ -2,7 +2,7 @@
 --
 -- watch_nodes: who hosts infinite tasks: shares, deaths, moves, fences.
 \set SHOW_CONTEXT never
-SELECT t.clean() \g /dev/null
+SELECT t.clean(), t.watching() \g /dev/null
 SELECT sas.create_watcher('feed', '{"agent": "feed", "stream": {"format": "sse"}, "items": {"table": "t.item"}, "retry": {"jitter": false}}');
 SELECT sas.create_watcher('sweep', '{"function": "t.echo", "every": "1 h", "retry": {"jitter": false}}');
 SELECT sas.create_watcher('camera', '{"agent": "host", "external": {"of": "{{key}}", "name": "{{input.name}}"}, "items": {"table": "t.item"}, "retry": {"jitter": false}}');
@@ -13,18 +13,18 @@ CREATE FUNCTION t.ask(n int, watcher text DEFAULT 'feed') RETURNS bigint LANGUAG
 \echo each takes its share by capacity, whoever comes first; the overflow waits as created
 SELECT t.node('a', 3), t.node('b', 6);
 SELECT t.ask(6);
-SELECT t.take('a');
-SELECT t.take('a');
-SELECT t.take('b');
+SELECT t.claim_watches('a');
+SELECT t.claim_watches('a');
+SELECT t.claim_watches('b');
 SELECT * FROM t.nodes;
 SELECT t.ask(18);
-SELECT t.take('b'), t.take('a'), t.take('b');
+SELECT t.claim_watches('b'), t.claim_watches('a'), t.claim_watches('b');
 SELECT state, node, count(*) FROM sas.watches GROUP BY 1, 2 ORDER BY 1, 2;
 \echo and starts when a place frees
 SELECT key, state FROM sas.unwatch('feed', '{1}');
 SELECT t.news('a');
 SELECT t.release('a', '{1}');
-SELECT t.take('b'), t.take('a');
+SELECT t.claim_watches('b'), t.claim_watches('a');
 SELECT state, node, count(*) FROM sas.watches GROUP BY 1, 2 ORDER BY 1, 2;
 
 \echo a worker that dies gives its tasks back at once; what the dead one still says is refused
@@ -35,10 +35,10 @@ SELECT * FROM t.nodes;
 SELECT t.append('b', '3', '[1]');
 SELECT t.lose('b', '3');
 SELECT state, node, count(*) FROM sas.watches GROUP BY 1, 2 ORDER BY 1, 2;
-SELECT t.take('b');
+SELECT t.claim_watches('b');
 \echo a node of another life takes them, in another epoch; what was said in the one before is refused
 SELECT t.node('c', 100);
-SELECT t.take('c') <> 'nothing' AS taken;
+SELECT t.claim_watches('c') <> 'nothing' AS taken;
 SELECT t.append('c', '3', '[1]', in_epoch => 1);
 SELECT t.append('c', '3', '[1]');
 SELECT restarts, count(*) FROM sas.watches GROUP BY 1 ORDER BY 1;
@@ -46,11 +46,11 @@ SELECT restarts, count(*) FROM sas.watches GROUP BY 1 ORDER BY 1;
 SELECT t.clean() \g /dev/null
 SELECT t.node('a', 10), t.node('b', 10);
 SELECT t.ask(4);
-SELECT t.take('a');
-SELECT t.take('a');
+SELECT t.claim_watches('a');
+SELECT t.claim_watches('a');
 SELECT next_due - sas._now() AS looked_at_in FROM sas._supervisor_tick(1, '{1,2}', 2, 100);
 SELECT t.later('2 s') \g /dev/null
-SELECT t.take('a');
+SELECT t.claim_watches('a');
 \echo a server that was restarted: all nodes are gone, and all tasks wait
 UPDATE t.worker SET boot = 0;
 UPDATE sas.node SET boot = 0;
@@ -70,22 +70,22 @@ SELECT t.clean() \g /dev/null
 SELECT sas.alter_agent('feed', options => '{"max_streams": 3}');
 SELECT t.node('a', 10), t.node('b', 10);
 SELECT t.ask(6);
-SELECT t.take('a'), t.take('b'), t.take('a');
+SELECT t.claim_watches('a'), t.claim_watches('b'), t.claim_watches('a');
 SELECT sas.alter_agent('feed', options => '{"max_streams": -1}');
 SELECT sas.alter_agent('feed', reset => '{options}');
 SELECT t.later('2 s') \g /dev/null
-SELECT t.take('a');
+SELECT t.claim_watches('a');
 \echo a disabled agent: none is taken
 SELECT sas.alter_agent('feed', enabled => false);
 SELECT t.ask(8);
-SELECT t.take('b');
+SELECT t.claim_watches('b');
 SELECT sas.alter_agent('feed', enabled => true);
 
 \echo sas.rebalance: who has more than its share is asked to give back
 SELECT t.clean() \g /dev/null
 SELECT t.node('a', 10);
 SELECT t.ask(6);
-SELECT t.take('a');
+SELECT t.claim_watches('a');
 SELECT sas.rebalance();
 SELECT t.node('b', 20);
 SELECT sas.rebalance();
@@ -96,7 +96,7 @@ SELECT key, state FROM sas.unwatch('feed', '{6,1}');
 SELECT t.news('a');
 SELECT t.release('a', '{6,5,4,3}');
 SELECT t.settle() \g /dev/null
-SELECT t.take('b');
+SELECT t.claim_watches('b');
 SELECT key, state, node, restarts FROM sas.watches ORDER BY 1;
 \echo a stop that is not answered is told again, at growing pauses
 SELECT t.news('a');
@@ -117,8 +117,8 @@ SELECT * FROM sas.watch_note;
 SELECT t.clean() \g /dev/null
 SELECT t.node('a', 10), t.node('f', 10, 'function');
 SELECT t.ask(2, 'sweep');
-SELECT t.take('a');
-SELECT t.take('f');
+SELECT t.claim_watches('a');
+SELECT t.claim_watches('f');
 SELECT owner = 'postgres'::regrole::oid AS owned, function, input, cursor, every_ms, stop FROM sas._begin_turn(2, 1, 1);
 SELECT sas._end_turn(2, 1, 1, '{"at": 5}');
 SELECT input FROM sas._begin_turn(2, 1, 1);
@@ -128,14 +128,14 @@ SELECT count(*) FROM sas._begin_turn(2, 1, 7);
 UPDATE t.worker SET alive = false WHERE name = 'f';
 SELECT t.supervise() > 0 AS found;
 SELECT t.node('g', 10, 'function');
-SELECT t.take('g');
+SELECT t.claim_watches('g');
 UPDATE t.worker SET alive = false WHERE name = 'g';
 SELECT t.supervise() > 0 AS found;
 SELECT t.node('h', 10, 'function');
-SELECT t.take('h');
+SELECT t.claim_watches('h');
 SELECT next_due - sas._now() AS looked_at_in FROM sas._supervisor_tick(1, ARRAY(SELECT id FROM t.worker WHERE alive), (SELECT max(id) FROM t.worker), 100);
 SELECT t.later('1 s') \g /dev/null
-SELECT t.take('h');
+SELECT t.claim_watches('h');
 SELECT * FROM t.watches();
 
 \echo outside programs
