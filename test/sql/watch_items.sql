@@ -180,6 +180,7 @@ SELECT t.append('n', 'a', '[1]');
 SELECT key, state FROM sas.resume_watch('feed', '{a}');
 SELECT t.settle() \g /dev/null
 SELECT t.claim_watches('n');
+SELECT t.later('1 s') \g /dev/null
 SELECT t.lose('n', 'a');
 \echo stopped when it has failed
 SELECT t.lose('n', 'a'); SELECT t.lose('n', 'a');

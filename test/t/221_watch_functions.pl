@@ -74,7 +74,7 @@ counted('the server went down');
 # -- one that takes long ------------------------------------------------------------------------------
 
 $sql->(q{SET ROLE ann;
-	CREATE FUNCTION a.sleep(turn jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT NULL::jsonb FROM pg_sleep(20)';
+	CREATE FUNCTION a.sleep(turn jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT NULL::jsonb FROM pg_sleep(3)';
 	SELECT sas.create_watcher('sleep', '{"function": "a.sleep", "every": "0 s"}');
 	SELECT sas.watch('sleep', 'long')});
 ok(wait_for($node, q{SELECT count(*) FROM sas.watches s WHERE watcher = 'count' AND state = 'processing' AND node_id <> (SELECT node_id FROM sas.watches WHERE watcher = 'sleep')}, '20', limit => 200),
