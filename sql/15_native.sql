@@ -35,8 +35,8 @@ LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_call_as';
 CREATE FUNCTION sas._announce_agents() RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_announce_agents';
 
--- sas._places(): per agent what the workers share: places in use and the breaker.
-CREATE FUNCTION sas._places(OUT agent_id int, OUT in_flight int, OUT breaker text, OUT open_for_ms float8) RETURNS SETOF record
+-- sas._places(): per agent what the workers share: places in use, the breaker, and how long there is no token of its rate.
+CREATE FUNCTION sas._places(OUT agent_id int, OUT in_flight int, OUT breaker text, OUT open_for_ms float8, OUT rate_for_ms float8) RETURNS SETOF record
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_places';
 
 -- sas._half_open(agent_id): an open breaker lets one probe through.

@@ -183,6 +183,7 @@ CREATE TABLE sas.workflow_edge (
     to_no int NOT NULL,
     PRIMARY KEY (version_id, from_no, to_no)
 );
+CREATE INDEX workflow_edge_to ON sas.workflow_edge (version_id, to_no, from_no);
 COMMENT ON TABLE sas.workflow_edge IS 'Which step comes before which, from after, flow, references and the ends of an include.';
 
 -- runs --------------------------------------------------------------------------

@@ -32,6 +32,7 @@ typedef struct SasPlace
 	bool		told;			/* the stored breaker state was loaded */
 	double		tokens;
 	int64		filled_us;
+	int64		rate_until_us;	/* there is no token before that */
 	SasBreaker	breaker;
 	int			failures;
 	int64		first_failure_us;
@@ -207,7 +208,8 @@ sas_places_ask(int agent_id, const SasLimits *limits, int want, bool rested, int
 		if (granted > (int) p->tokens)
 		{
 			granted = (int) p->tokens;
-			*retry_us = now + (int64) ((1.0 + granted - p->tokens) * 1e6 / limits->rate_per_s) + 1;
+			p->rate_until_us = now + (int64) ((1.0 + granted - p->tokens) * 1e6 / limits->rate_per_s) + 1;
+			*retry_us = p->rate_until_us;
 		}
 		p->tokens -= granted;
 	}
@@ -232,7 +234,10 @@ sas_places_return(int agent_id, const SasLimits *limits, int n)
 	p->in_flight -= n;
 	held[p - places->place] -= n;
 	if (limits->rate_per_s > 0)
+	{
 		p->tokens = Min(burst(limits), p->tokens + n);
+		p->rate_until_us = 0;
+	}
 	/* half-open grants one place, so what comes back unused is the probe */
 	if (p->probe_pid == MyProcPid)
 		p->probe_pid = 0;
@@ -371,6 +376,7 @@ sas_places_view(SasPlaceView **views)
 		(*views)[n].in_flight = p->in_flight;
 		(*views)[n].breaker = p->breaker;
 		(*views)[n].open_for_us = p->breaker == SAS_BREAKER_OPEN ? Max(0, p->open_until_us - now) : 0;
+		(*views)[n].rate_for_us = Max(0, p->rate_until_us - now);
 		n++;
 	}
 	LWLockRelease(&places->lock);

@@ -34,6 +34,7 @@ typedef struct SasPlaceView
 	int			in_flight;
 	SasBreaker	breaker;
 	int64		open_for_us;
+	int64		rate_for_us;	/* until there is a token; 0: there is one, or no rate */
 } SasPlaceView;
 
 extern Size sas_places_shmem_size(void);
