@@ -212,7 +212,7 @@ FROM sas.step s
 JOIN sas.run r ON r.run_id = s.run_id
 JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
 LEFT JOIN sas.agent a ON a.agent_id = w.lane
-WHERE s.completion IS NOT NULL AND s.attempt = 1 AND s.asks IS NULL
+WHERE s.completion IS NOT NULL AND s.attempt = 1 AND s.asks IS NULL AND s.state = 'succeeded'
   -- what its fallback did is told by that
   AND NOT coalesce(w.shape ? 'fallback' AND EXISTS (SELECT FROM sas.step f WHERE f.run_id = s.run_id AND f.step_no = (w.shape #>> '{fallback,no}')::int AND f.element = s.element AND f.completion IS NOT NULL), false)
   AND ((SELECT sas._sees_all()) OR pg_has_role(current_user, r.owner, 'MEMBER'));

@@ -88,14 +88,14 @@ section { background: var(--card); border: 1px solid var(--line); border-radius:
 .dim, .none { color: var(--dim); } .none { margin: 0; } .bad { color: var(--red); } code, pre { font: 12.5px/1.5 ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; } th { text-align: left; font-size: 11.5px; font-weight: 600; color: var(--dim); }
 th, td { padding: 5px 12px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; } tr:last-child > td { border-bottom: 0; } th { white-space: nowrap; }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; } td time { white-space: nowrap; } td { overflow-wrap: anywhere; } td:first-child { overflow-wrap: normal; }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; } td time { white-space: nowrap; } td { overflow-wrap: break-word; max-width: 460px; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(106px, 1fr)); gap: 10px; margin: 0 0 14px; }
 .tile { background: var(--card); border: 1px solid var(--line); border-left: 4px solid var(--c, var(--grey)); border-radius: 8px; padding: 8px 12px; } .tile b { display: block; font-size: 22px; line-height: 1.2; font-variant-numeric: tabular-nums; }
-.tile.zero b { color: var(--dim); font-weight: 400; } .tile span { color: var(--dim); font-size: 12.5px; }
+.tile.zero b { color: var(--dim); font-weight: 400; } .tile span { color: var(--dim); font-size: 12px; white-space: nowrap; }
 .b { display: inline-block; padding: 0 8px; border-radius: 20px; font-size: 12px; line-height: 19px; white-space: nowrap; color: var(--c, var(--grey)); background: var(--f, var(--grey-bg)); }
 .s-ready, .s-pending, .s-scheduled, .s-queue, .s-worker, .s-agent, .s-scheduler { --c: var(--cyan); --f: var(--cyan-bg); } .s-running, .s-reply { --c: var(--blue); --f: var(--blue-bg); }
 .s-suspended, .s-signal, .s-timer, .s-child, .s-poll, .s-waited, .s-elements, .s-turn, .s-fallback, .s-startat { --c: var(--violet); --f: var(--violet-bg); }
-.s-succeeded, .s-success, .s-closed, .s-ok { --c: var(--green); --f: var(--green-bg); } .s-failed, .s-error, .s-timedout, .s-lost, .s-open, .s-breaker, .s-disabled, .s-agentdisabled, .s-secret { --c: var(--red); --f: var(--red-bg); }
+.s-succeeded, .s-success, .s-closed, .s-ok { --c: var(--green); --f: var(--green-bg); } .s-failed, .s-error, .s-timedout, .s-lost, .s-open, .s-breaker, .s-disabled, .s-agentdisabled, .s-secret, .s-stepfailed, .s-undofailed, .s-breakeropen, .s-deadline, .s-stuck, .s-hookfailed, .s-workerslots { --c: var(--red); --f: var(--red-bg); }
 .s-compensating, .s-undo, .s-cooloff, .s-retry, .s-halfopen, .s-slot, .s-rate, .s-look { --c: var(--orange); --f: var(--orange-bg); } .s-compensated, .s-warning, .s-paused, .s-resume, .s-queuepaused, .s-workflowpaused, .s-place { --c: var(--amber); --f: var(--amber-bg); }
 dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(190px, 1fr)); gap: 10px 18px; margin: 0; } dt { font-size: 11.5px; color: var(--dim); } dd { margin: 0; overflow-wrap: anywhere; }
 ul.why { margin: 0; padding: 0; list-style: none; } ul.why li { padding: 5px 0 5px 14px; border-left: 3px solid var(--c, var(--line)); margin: 0 0 5px; overflow-wrap: anywhere; } ul.why li.run { border-color: var(--ink); font-weight: 600; }

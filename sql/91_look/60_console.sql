@@ -17,7 +17,7 @@ CREATE FUNCTION sas._console_tiles() RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH open AS (SELECT r.state, count(*) AS n FROM sas.runs r WHERE r.state <> 'stopped' GROUP BY 1),
     ended AS (SELECT r.result, count(*) AS n FROM sas.runs r WHERE r.run_id > (SELECT sas._newest_run()) - sas._recent() AND r.state = 'stopped' GROUP BY 1)
-    SELECT '<div class="tiles">' || string_agg(format('<div class="tile s-%s%s" id="runs-%s"><b>%s</b><span>%s</span></div>', w, CASE WHEN x.n = 0 THEN ' zero' ELSE '' END, w, x.n, w || CASE WHEN k > 5 THEN ' *' ELSE '' END), '' ORDER BY k) || E'</div>\n'
+    SELECT '<div class="tiles">' || string_agg(format('<div class="tile s-%s%s" id="runs-%s"><b>%s</b><span>%s</span></div>', w, CASE WHEN x.n = 0 THEN ' zero' ELSE '' END, w, x.n, w || CASE WHEN k > 5 THEN '*' ELSE '' END), '' ORDER BY k) || E'</div>\n'
     FROM unnest('{scheduled,pending,running,compensating,paused,success,warning,error,compensated,cancelled}'::text[]) WITH ORDINALITY AS u (w, k)
     CROSS JOIN LATERAL (SELECT coalesce((SELECT o.n FROM open o WHERE o.state = w), (SELECT e.n FROM ended e WHERE e.result = w), 0) AS n) x
 $$;
@@ -43,23 +43,30 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     FROM (SELECT x.*, count(*) OVER () AS total FROM sas.alerts x WHERE x.acknowledged_at IS NULL ORDER BY x.last_at DESC, x.alert_id DESC LIMIT 30) a
 $$;
 
--- sas._console_runs(): runs that wait for a person, then those that are past their deadline or open for longest.
-CREATE FUNCTION sas._console_runs(now timestamptz) RETURNS text
+-- sas._console_paused(): runs that wait for a person.
+CREATE FUNCTION sas._console_paused(now timestamptz) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    WITH open AS MATERIALIZED (
-        SELECT r.run_id, r.workflow, r.key, r.state, r.paused_for, r.paused_by, r.paused_at, r.created_at, r.deadline, r.submitted_by, r.error ->> 'title' AS title FROM sas.runs r WHERE r.state <> 'stopped')
     SELECT sas._html_section('paused', 'Paused runs',
         sas._html_table('{#run,workflow,key,by,paused,why}',
-            (SELECT string_agg(sas._html_row(ARRAY[p.run_id::text, sas._html_escape(p.workflow), sas._html_escape(p.key), sas._html_escape(p.paused_by), sas._html_time(p.paused_at, now), sas._html_escape(p.paused_for)], '{1}'), '' ORDER BY p.paused_at DESC, p.run_id DESC)
-             FROM (SELECT * FROM open o WHERE o.state = 'paused' ORDER BY o.paused_at DESC, o.run_id DESC LIMIT 25) p), 'None.'),
-        (SELECT CASE WHEN count(*) > 25 THEN format('the last 25 of %s; ', count(*)) ELSE '' END FROM open o WHERE o.state = 'paused') || 'sas.resume(run_id) lets one go on, sas.cancel(run_id) ends it')
-    || sas._html_section('stuck', 'Open for longest',
+            string_agg(sas._html_row(ARRAY[p.run_id::text, sas._html_escape(p.workflow), sas._html_escape(p.key), sas._html_escape(p.paused_by), sas._html_time(p.paused_at, now), sas._html_escape(p.paused_for)], '{1}'),
+                       '' ORDER BY p.paused_at DESC, p.run_id DESC), 'None.'),
+        CASE WHEN max(p.total) > 25 THEN format('the last 25 of %s; ', max(p.total)) ELSE '' END || 'sas.resume(run_id) lets one go on, sas.cancel(run_id) ends it')
+    FROM (SELECT r.run_id, r.workflow, r.key, r.paused_by, r.paused_at, r.paused_for, count(*) OVER () AS total
+          FROM sas.runs r WHERE r.state = 'paused' ORDER BY r.paused_at DESC, r.run_id DESC LIMIT 25) p
+$$;
+
+-- sas._console_oldest(): runs that are past their deadline, then those that are open for longest.
+CREATE FUNCTION sas._console_oldest(now timestamptz) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT sas._html_section('oldest', 'Open for longest',
         sas._html_table('{#run,workflow,key,state,submitted,deadline,by,error}',
-            (SELECT string_agg(sas._html_row(ARRAY[p.run_id::text, sas._html_escape(p.workflow), sas._html_escape(p.key), sas._html_badge(p.state), sas._html_time(p.created_at, now),
-                                                   CASE WHEN p.deadline <= now THEN '<span class="bad">' || sas._html_time(p.deadline, now) || '</span>' ELSE sas._html_time(p.deadline, now) END,
-                                                   sas._html_escape(p.submitted_by::text), sas._html_escape(p.title)], '{1}'), '' ORDER BY p.deadline > now, p.created_at, p.run_id)
-             FROM (SELECT * FROM open o WHERE o.state <> 'paused' ORDER BY o.deadline > now, o.created_at, o.run_id LIMIT 15) p), 'No run is open but those that are paused.'),
+            string_agg(sas._html_row(ARRAY[p.run_id::text, sas._html_escape(p.workflow), sas._html_escape(p.key), sas._html_badge(p.state), sas._html_time(p.created_at, now),
+                                           CASE WHEN p.deadline <= now THEN '<span class="bad">' || sas._html_time(p.deadline, now) || '</span>' ELSE sas._html_time(p.deadline, now) END,
+                                           sas._html_escape(p.submitted_by::text), sas._html_escape(p.title)], '{1}'), '' ORDER BY p.deadline > now, p.created_at, p.run_id),
+            'No run is open but those that are paused.'),
         'past their deadline first; sas.explain(run_id) says why, sas.console(run_id) shows one')
+    FROM (SELECT r.run_id, r.workflow, r.key, r.state, r.created_at, r.deadline, r.submitted_by, r.error ->> 'title' AS title
+          FROM sas.runs r WHERE r.state <> 'stopped' AND r.state <> 'paused' ORDER BY r.deadline > now, r.created_at, r.run_id LIMIT 12) p
 $$;
 
 -- sas._console_agents(): each agent, how it stands and how its recent calls went; failing and slow ones first.
@@ -118,6 +125,6 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
                              CASE WHEN h.workers = 0 AND NOT h.in_recovery THEN 'no workers' END, CASE WHEN h.slots_missing > 0 THEN sas._count(h.slots_missing, 'worker') || ' without a slot' END,
                              CASE WHEN h.breakers_open > 0 THEN sas._count(h.breakers_open, 'breaker') || ' not closed' END, CASE WHEN h.alerts_open > 0 THEN sas._count(h.alerts_open, 'open alert') END)) || '</span>' END FROM sas.health() h),
                to_char(n.now, 'YYYY-MM-DD HH24:MI:SS TZ'), sas._html_escape(current_user::text))
-        || sas._console_tiles() || sas._console_waiting(n.now) || sas._console_alerts(n.now) || sas._console_runs(n.now) || sas._console_agents(n.now) || sas._console_errors(n.now) || sas._console_house(n.now))
+        || sas._console_tiles() || sas._console_waiting(n.now) || sas._console_alerts(n.now) || sas._console_paused(n.now) || sas._console_agents(n.now) || sas._console_errors(n.now) || sas._console_oldest(n.now) || sas._console_house(n.now))
     FROM (SELECT sas._now() AS now) n
 $$;

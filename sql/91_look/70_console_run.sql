@@ -3,47 +3,74 @@
 -- Console of one run: the graph with its states, the timeline, inputs,
 -- outputs and errors, as one HTML page.
 
--- sas._layout(nos, levels, afters): where each node of a graph is drawn: columns by level, and in a column in the order of what comes before.
-CREATE FUNCTION sas._layout(nos int[], levels int[], afters jsonb) RETURNS TABLE (no int, x int, y float8)
-LANGUAGE plpgsql IMMUTABLE AS $$
+-- sas._layout(ids, columns, befores): where each node of a graph is drawn: in its column, there in the order of what comes before it.
+CREATE FUNCTION sas._layout(ids text[], columns int[], befores jsonb) RETURNS TABLE (id text, x int, y float8)
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    most int := (SELECT max(n) FROM (SELECT count(*) AS n FROM unnest(levels) l GROUP BY l) c);
+    most int := (SELECT max(n) FROM (SELECT count(*) AS n FROM unnest(columns) c GROUP BY c) m);
     place jsonb := '{}';
     col record;
 BEGIN
-    FOR col IN SELECT l AS level, array_agg(n ORDER BY n) AS members FROM unnest(nos, levels) AS u (n, l) GROUP BY 1 ORDER BY 1 LOOP
-        SELECT place || jsonb_object_agg(p.n, (p.k - 1 + (most - cardinality(col.members)) / 2.0)) INTO place
-        FROM (SELECT m.n, row_number() OVER (ORDER BY (SELECT avg((place ->> a)::float8) FROM jsonb_array_elements_text(afters -> m.n::text) a) NULLS LAST, m.n) AS k
-              FROM unnest(col.members) AS m (n)) p;
+    FOR col IN SELECT u.c, array_agg(u.i ORDER BY u.n) AS members FROM unnest(ids, columns) WITH ORDINALITY AS u (i, c, n) GROUP BY 1 ORDER BY 1 LOOP
+        SELECT place || jsonb_object_agg(p.i, p.k - 1 + (most - cardinality(col.members)) / 2.0) INTO place
+        FROM (SELECT m.i, row_number() OVER (ORDER BY (SELECT avg((place ->> b)::float8) FROM jsonb_array_elements_text(befores -> m.i) b) NULLS LAST, m.n) AS k
+              FROM unnest(col.members) WITH ORDINALITY AS m (i, n)) p;
     END LOOP;
-    RETURN QUERY SELECT u.n, dense_rank() OVER (ORDER BY u.l)::int - 1, (place ->> u.n::text)::float8 FROM unnest(nos, levels) AS u (n, l);
+    RETURN QUERY SELECT u.i, u.c, (place ->> u.i)::float8 FROM unnest(ids, columns) AS u (i, c);
 END $$;
+
+-- sas._svg_parts(run_id): what a drawing of a run is made of, in the order of painting: edges, then nodes.
+--   An edge that passes by columns has a place in each of them, so that it does not run behind the steps there.
+CREATE FUNCTION sas._svg_parts(run_id bigint) RETURNS TABLE (rank int, no int, x int, y int, svg text)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH n AS MATERIALIZED (SELECT g.*, dense_rank() OVER (ORDER BY g.level)::int - 1 AS col FROM sas._run_nodes($1) g),
+    e AS MATERIALIZED (
+        SELECT row_number() OVER (ORDER BY t.no, f.no) AS e, f.no AS f, t.no AS t, f.col AS c1, t.col AS c2, t.stands_in, f.step IS NULL AS from_point, t.step IS NULL AS to_point
+        FROM n t CROSS JOIN LATERAL unnest(t.after) a JOIN n f ON f.no = a),
+    via AS MATERIALIZED (
+        SELECT e.e, c, format('%s.%s', e.e, c) AS id, CASE WHEN c = e.c1 + 1 THEN e.f::text ELSE format('%s.%s', e.e, c - 1) END AS before
+        FROM e CROSS JOIN LATERAL generate_series(e.c1 + 1, e.c2 - 1) c WHERE (SELECT sum(o.c2 - o.c1 - 1) FROM e o) <= 600),
+    node AS (
+        SELECT n.no::text AS id, n.col, n.no, (SELECT jsonb_agg(coalesce((SELECT v.id FROM via v WHERE v.e = e.e AND v.c = e.c2 - 1), e.f::text)) FROM e WHERE e.t = n.no) AS befores FROM n
+        UNION ALL SELECT v.id, v.c, 1000000, jsonb_build_array(v.before) FROM via v),
+    at AS MATERIALIZED (
+        SELECT l.id, l.x * 214 + 8 AS x, (l.y * 74)::int + 8 AS y
+        FROM (SELECT array_agg(o.id ORDER BY o.no, o.id) AS ids, array_agg(o.col ORDER BY o.no, o.id) AS cols, jsonb_object_agg(o.id, coalesce(o.befores, '[]')) AS befores FROM node o) g
+        CROSS JOIN LATERAL sas._layout(g.ids, g.cols, g.befores) l),
+    point AS (
+        SELECT e.e, e.c1 AS c, f.x + CASE WHEN e.from_point THEN 92 ELSE 170 END AS x1, f.x + CASE WHEN e.from_point THEN 92 ELSE 170 END AS x2, f.y + 30 AS y FROM e JOIN at f ON f.id = e.f::text
+        UNION ALL SELECT v.e, v.c, p.x, p.x + 170, p.y + 30 FROM via v JOIN at p ON p.id = v.id
+        UNION ALL SELECT e.e, e.c2, t.x + CASE WHEN e.to_point THEN 80 ELSE 0 END, 0, t.y + 30 FROM e JOIN at t ON t.id = e.t::text),
+    line AS (SELECT p.*, lag(p.x2) OVER w AS px, lag(p.y) OVER w AS py, lead(p.e) OVER w IS NULL AS last FROM point p WINDOW w AS (PARTITION BY p.e ORDER BY p.c))
+    SELECT 1, NULL, NULL, NULL, format(E'<path%s d="%s" marker-end="url(#tip)"/>\n', CASE WHEN bool_or(e.stands_in) THEN ' class="stand"' ELSE '' END,
+               string_agg(CASE WHEN l.px IS NULL THEN format('M%s %s', l.x1, l.y)
+                               ELSE format('C%s %s %s %s %s %s', l.px + greatest(20, (l.x1 - l.px) / 2), l.py, l.x1 - greatest(20, (l.x1 - l.px) / 2), l.y, l.x1, l.y) || CASE WHEN l.last THEN '' ELSE 'H' || l.x2 END END, '' ORDER BY l.c))
+    FROM line l JOIN e ON e.e = l.e GROUP BY l.e
+    UNION ALL
+    SELECT 2, n.no, p.x, p.y, CASE WHEN n.step IS NULL THEN format(E'<circle cx="%s" cy="%s" r="5"/>\n', p.x + 86, p.y + 30)
+               ELSE format(E'<g class="node s-%s"><title>%s</title><rect x="%s" y="%s" width="170" height="60" rx="8"/><text class="name" x="%s" y="%s">%s</text><text class="sub" x="%s" y="%s">%s</text><text class="sub" x="%s" y="%s">%s</text></g>\n',
+                   n.state, sas._html_escape(concat_ws(E'\n', n.step, concat_ws(' ', n.kind, n.target), n.state, nullif(n.note, ''))), p.x, p.y,
+                   p.x + 10, p.y + 20, sas._html_escape(sas._cut(n.step, 21)), p.x + 10, p.y + 36, sas._html_escape(sas._cut(concat_ws(' ', n.kind, n.target), 26)),
+                   p.x + 10, p.y + 51, sas._html_escape(sas._cut(concat_ws(': ', n.state, nullif(n.note, '')), 28))) END
+    FROM n JOIN at p ON p.id = n.no::text
+$$;
 
 -- sas._svg(run_id): the graph of a run as inline SVG; of one with over 300 nodes only a word.
 CREATE FUNCTION sas._svg(run_id bigint) RETURNS text
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    WITH n AS MATERIALIZED (SELECT * FROM sas._run_nodes($1)),
-    l AS MATERIALIZED (
-        SELECT p.no, p.x * 214 + 8 AS x, (p.y * 76 + 8)::int AS y
-        FROM (SELECT array_agg(n.no ORDER BY n.no) AS nos, array_agg(n.level ORDER BY n.no) AS levels, jsonb_object_agg(n.no, to_jsonb(n.after)) AS afters FROM n HAVING count(*) BETWEEN 1 AND 300) g
-        CROSS JOIN LATERAL sas._layout(g.nos, g.levels, g.afters) p),
-    e AS (
-        SELECT b.stands_in, CASE WHEN f.step IS NULL THEN fl.x + 92 ELSE fl.x + 170 END AS x1, fl.y + 30 AS y1, CASE WHEN b.step IS NULL THEN tl.x + 80 ELSE tl.x END AS x2, tl.y + 30 AS y2
-        FROM n b CROSS JOIN LATERAL unnest(b.after) a JOIN n f ON f.no = a JOIN l fl ON fl.no = f.no JOIN l tl ON tl.no = b.no)
-    SELECT CASE WHEN NOT EXISTS (SELECT FROM n) THEN '<p class="none">It has no steps.</p>'
-                WHEN NOT EXISTS (SELECT FROM l) THEN format('<p class="none">%s steps are too many to draw here; see sas.graph(%s).</p>', (SELECT count(*) FROM n), $1)
-                ELSE format(E'<div class="scroll"><svg xmlns="http://www.w3.org/2000/svg" width="%s" height="%s" role="img" aria-label="steps of the run">', (SELECT max(l.x) + 186 FROM l), (SELECT max(l.y) + 72 FROM l))
-                     || E'<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z"/></marker></defs>\n'
-                     || coalesce((SELECT string_agg(format(E'<path%s d="M%s %sC%s %s %s %s %s %s" marker-end="url(#tip)"/>\n', CASE WHEN e.stands_in THEN ' class="stand"' ELSE '' END,
-                                                           e.x1, e.y1, e.x1 + greatest(22, (e.x2 - e.x1) / 2), e.y1, e.x2 - greatest(22, (e.x2 - e.x1) / 2), e.y2, e.x2, e.y2), '') FROM e), '')
-                     || (SELECT string_agg(CASE WHEN n.step IS NULL THEN format(E'<circle cx="%s" cy="%s" r="5"/>\n', l.x + 86, l.y + 30)
-                             ELSE format(E'<g class="node s-%s"><title>%s</title><rect x="%s" y="%s" width="170" height="60" rx="8"/><text class="name" x="%s" y="%s">%s</text><text class="sub" x="%s" y="%s">%s</text><text class="sub" x="%s" y="%s">%s</text></g>\n',
-                                 n.state, sas._html_escape(concat_ws(E'\n', n.step, concat_ws(' ', n.kind, n.target), n.state, nullif(n.note, ''))), l.x, l.y,
-                                 l.x + 10, l.y + 20, sas._html_escape(sas._cut(n.step, 21)), l.x + 10, l.y + 36, sas._html_escape(sas._cut(concat_ws(' ', n.kind, n.target), 25)),
-                                 l.x + 10, l.y + 51, sas._html_escape(sas._cut(concat_ws(': ', n.state, nullif(n.note, '')), 27))) END, '' ORDER BY n.no)
-                         FROM n JOIN l ON l.no = n.no)
-                     || '</svg></div>' END
-$$;
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    n bigint := (SELECT count(*) FROM sas._run_graph($1));
+BEGIN
+    IF n = 0 THEN
+        RETURN '<p class="none">It has no steps.</p>';
+    ELSIF n > 300 THEN
+        RETURN format('<p class="none">%s steps are too many to draw here; see sas.graph(%s).</p>', n, $1);
+    END IF;
+    RETURN (SELECT format(E'<div class="scroll"><svg xmlns="http://www.w3.org/2000/svg" width="%s" height="%s" role="img" aria-label="steps of the run">', max(p.x) + 180, max(p.y) + 70)
+                   || E'<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z"/></marker></defs>\n'
+                   || string_agg(p.svg, '' ORDER BY p.rank, p.no) || '</svg></div>'
+            FROM sas._svg_parts($1) p);
+END $$;
 
 -- sas._cut(value, size): not longer than that.
 CREATE FUNCTION sas._cut(value text, size int) RETURNS text
