@@ -11,7 +11,10 @@
 --   until   when it opens by itself, where that is known
 -- Called by views as the role that looks; says nothing that sas.agents and sas.queues do not.
 CREATE FUNCTION sas._doors() RETURNS TABLE (lane int, kind text, name text, until timestamptz)
-LANGUAGE sql STABLE SECURITY DEFINER ROWS 20 SET search_path = pg_catalog, sas, pg_temp AS $$
+LANGUAGE C STABLE ROWS 20 AS 'MODULE_PATHNAME', 'sas_api_verb';
+
+CREATE FUNCTION sas.__doors(caller oid) RETURNS TABLE (lane int, kind text, name text, until timestamptz)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
     SELECT a.agent_id, k.kind, a.name,
            CASE k.kind WHEN 'breaker' THEN k.open_until WHEN 'rate' THEN sas._now() + p.rate_for_ms * interval '1 ms' END
     FROM sas.agent a

@@ -114,10 +114,10 @@ SELECT r.run_id, w.name AS step, nullif(e.element, 0) AS element, CASE w.kind WH
             WHEN y.waiting_kind IN ('breaker', 'rate') THEN d.until
             WHEN y.waiting_kind IN ('cool_off', 'retry', 'signal', 'timer', 'poll') THEN s.waiting_until
             WHEN y.waiting_kind = 'turn' THEN y.turn_at END AS waiting_until,
-       CASE WHEN y.waiting_kind IS NULL OR y.waiting_kind = 'steps' THEN NULL
+       CASE WHEN y.waiting_kind IS NULL OR y.waiting_kind IN ('steps', 'retry') THEN NULL
             WHEN y.waiting_kind = 'resume' THEN r.paused_at
             WHEN r.state = 'scheduled' THEN r.created_at
-            WHEN y.waiting_kind = 'reply' THEN s.complete_by - coalesce(u.complete_in, sas._complete_in())
+            WHEN y.waiting_kind = 'reply' THEN coalesce((SELECT h.claimed_at FROM sas.place h WHERE h.request_id = s.request_id), s.complete_by - coalesce(u.complete_in, sas._complete_in()))
             WHEN y.waiting_kind IN ('cool_off', 'supervisor', 'undo') THEN s.finished_at
             WHEN q.lane IS NOT NULL THEN q.ready_at
             ELSE s.started_at END AS waiting_since,
@@ -159,7 +159,7 @@ CROSS JOIN LATERAL (
                 WHEN s.waiting_kind = 'agent' THEN 'retry'
                 WHEN s.waiting_kind = 'elements' AND n.turn_at IS NOT NULL THEN 'turn'
                 WHEN s.waiting_kind IS NOT NULL THEN s.waiting_kind
-                WHEN r.state = 'paused' AND (coalesce(s.state, 'waiting') IN ('waiting', 'ready', 'compensating') OR s.state = 'failed' AND (r.fate IS NULL OR s.in_doubt)) THEN 'resume'
+                WHEN r.state = 'paused' AND (coalesce(s.state, CASE WHEN r.fate IS NULL THEN 'waiting' END) IN ('waiting', 'ready', 'compensating') OR s.state = 'failed' AND (r.fate IS NULL OR s.in_doubt)) THEN 'resume'
                 WHEN q.lane = 0 THEN 'worker'
                 WHEN q.lane IS NOT NULL THEN coalesce(d.kind, 'scheduler')
                 WHEN coalesce(s.state, 'waiting') = 'waiting' AND r.fate IS NULL

@@ -94,9 +94,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         WHEN 'secret' THEN format('agent "%s" refers to a secret that is not set; see sas.set_secret', what)
         WHEN 'agent' THEN CASE WHEN EXISTS (SELECT FROM sas.agents a WHERE a.name = what AND a.kind = 'external') THEN format('no outside program has claimed the task from agent "%s" yet', what)
                                WHEN EXISTS (SELECT FROM sas.workers w WHERE w.actor = 'agent') THEN format('a worker takes what is ready for agent "%s" next', what)
-                               ELSE 'no agent worker runs in this database; see sas.agents in sas.settings' END
+                               ELSE 'no agent worker runs in this database (setting sas.agents)' END
         WHEN 'worker' THEN CASE WHEN EXISTS (SELECT FROM sas.workers w WHERE w.actor = 'function') THEN 'function workers take what is ready as soon as they are free'
-                                ELSE 'no function worker runs in this database; see sas.function_workers in sas.settings' END
+                                ELSE 'no function worker runs in this database (setting sas.function_workers)' END
         WHEN 'queue' THEN format('all places of queue "%s" are taken: %s', what, (SELECT q.running || ' of ' || q.max_running FROM sas.queues q WHERE q.name = what))
         WHEN 'queue_paused' THEN format('queue "%s" is paused; sas.resume_queue(%L) lets its steps go', what, what)
         WHEN 'workflow_paused' THEN format('workflow "%s" is paused; sas.resume_workflow(%L) lets its runs begin', what, what)
@@ -107,9 +107,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         WHEN 'cool_off' THEN CASE WHEN what IS NULL THEN 'a step' ELSE format('"%s"', what) END || ' failed, and is tried again at ' || sas._instant(until, now)
         WHEN 'retry' THEN format('"%s" is to be left alone until ', what) || sas._instant(until, now)
         WHEN 'supervisor' THEN CASE WHEN EXISTS (SELECT FROM sas.workers w WHERE w.actor = 'supervisor' AND w.leader) THEN 'a step failed, and the supervisor decides next'
-                                    ELSE 'a step failed, and no supervisor leads in this database; see sas.supervisors in sas.settings' END
+                                    ELSE 'a step failed, and no supervisor leads in this database (setting sas.supervisors)' END
         WHEN 'scheduler' THEN CASE WHEN EXISTS (SELECT FROM sas.workers w WHERE w.actor = 'scheduler') THEN 'the scheduler looks at it next'
-                                   ELSE 'no scheduler runs in this database; see sas.schedulers in sas.settings' END
+                                   ELSE 'no scheduler runs in this database (setting sas.schedulers)' END
         WHEN 'signal' THEN format('signal "%s" has not come yet', what) || coalesce('; it is waited for until ' || sas._instant(until, now), '')
         WHEN 'timer' THEN 'a set time comes at ' || sas._instant(until, now)
         WHEN 'turn' THEN 'the next turn is at ' || sas._instant(until, now)
@@ -122,8 +122,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         ELSE kind END
 $$;
 
--- sas.explain(): what all open runs wait for, largest groups first.
-CREATE FUNCTION sas.explain() RETURNS TABLE (waiting_kind text, waiting_on text, runs bigint, steps bigint, since timestamptz, until timestamptz, text text)
+-- sas._explain(): what all open runs wait for, largest groups first.
+CREATE FUNCTION sas._explain() RETURNS TABLE (waiting_kind text, waiting_on text, runs bigint, steps bigint, since timestamptz, until timestamptz, text text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
     SELECT g.waiting_kind, g.waiting_on, g.runs, g.steps, g.since, g.until,
            sas._count(g.runs, 'run waits: ', 'runs wait: ') || sas._cause(g.waiting_kind, g.waiting_on, g.until, n.now)
@@ -132,6 +132,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
     CROSS JOIN (SELECT sas._now() AS now) n
     ORDER BY g.runs DESC, g.waiting_kind, g.waiting_on
 $$;
+CREATE FUNCTION sas.explain() RETURNS TABLE (waiting_kind text, waiting_on text, runs bigint, steps bigint, since timestamptz, until timestamptz, text text)
+LANGUAGE sql STABLE AS $$ SELECT * FROM sas._explain() $$;
 COMMENT ON FUNCTION sas.explain() IS 'What the open runs wait for: a row per cause, with how many runs, since when, and a sentence. Steps that wait for other steps only are left out.';
 
 -- sas._explain_run(run_id): the first sentence, about the run as a whole.
@@ -153,7 +155,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     CROSS JOIN (SELECT sas._now() AS now) n
     CROSS JOIN LATERAL (SELECT CASE r.state WHEN 'paused' THEN 'resume' WHEN 'scheduled' THEN CASE r.waits_for WHEN 'workflow' THEN 'workflow_paused' ELSE r.waits_for END END AS kind,
                                CASE WHEN r.state = 'scheduled' AND r.waits_for = 'start_at' THEN r.start_at END AS until) w
-    CROSS JOIN LATERAL (SELECT count(*) AS n, count(*) FILTER (WHERE x.state IN ('succeeded', 'failed', 'skipped', 'cancelled', 'compensated')) AS ended,
+    CROSS JOIN LATERAL (SELECT count(*) AS n, count(*) FILTER (WHERE x.state IN ('succeeded', 'failed', 'skipped', 'cancelled', 'compensated') AND x.waiting_kind IS NULL) AS ended,
                                count(*) FILTER (WHERE x.state = 'compensated') AS undone, count(*) FILTER (WHERE x.state = 'compensating' OR x.waiting_kind = 'undo') AS to_undo
                         FROM sas.steps x WHERE x.run_id = r.run_id AND (x.element IS NULL OR r.state = 'compensating')) s
     WHERE r.run_id = $1
@@ -182,9 +184,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
            CASE WHEN g.undo THEN 'the undo of ' ELSE '' END || 'step "' || g.step || '"' || sas._elements(g.elements) || ' waits'
            || CASE WHEN g.since < n.now AND g.waiting_kind NOT IN ('undo', 'elements', 'fallback') THEN ' since ' || sas._short_span(n.now - g.since) ELSE '' END || ': '
            || CASE g.waiting_kind
-              WHEN 'reply' THEN format('%s has it', coalesce(g.locked_by, 'a worker')) || coalesce(format(', with "%s"', g.waiting_on), '') || coalesce('; a reply counts until ' || sas._instant(g.until, n.now), '')
+              WHEN 'reply' THEN coalesce(format('worker "%s"', g.locked_by), 'a worker') || ' has it' || coalesce(format(', with "%s"', g.waiting_on), '') || coalesce('; a reply counts until ' || sas._instant(g.until, n.now), '')
               WHEN 'cool_off' THEN format('it failed %s (%s), and is tried again at %s', CASE g.failures WHEN 1 THEN 'once' WHEN 2 THEN 'twice' ELSE g.failures || ' times' END, sas._title(g.error), sas._instant(g.until, n.now))
-              WHEN 'supervisor' THEN format('%s (%s)', sas._cause('supervisor', NULL, NULL, n.now), sas._title(g.error))
+              WHEN 'supervisor' THEN format('it failed (%s); %s', sas._title(g.error), split_part(sas._cause('supervisor', NULL, NULL, n.now), ', and ', 2))
               WHEN 'resume' THEN format('it failed (%s), and is tried again when the run is resumed', sas._title(g.error))
               WHEN 'elements' THEN format('%s of its %s ended', f.total - f.remaining, sas._count(f.total, 'element has', 'elements have')) || CASE WHEN f.failed > 0 THEN format(', %s of them failed', f.failed) ELSE '' END
               WHEN 'poll' THEN sas._cause('poll', g.waiting_on, g.until, n.now) || CASE WHEN g.asks > 0 THEN format('; it was asked %s', CASE g.asks WHEN 1 THEN 'once' WHEN 2 THEN 'twice' ELSE g.asks || ' times' END) ELSE '' END

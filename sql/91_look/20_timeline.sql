@@ -13,8 +13,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     FROM sas.steps s WHERE s.run_id = $1 AND s.waiting_kind = 'reply'
     UNION ALL
     -- between two windows, or for something outside: until now, or until it came
-    SELECT s.step, s.element, NULL, false, 'waiting', coalesce(s.waiting_since, s.started_at), NULL, NULL
-    FROM sas.steps s WHERE s.run_id = $1 AND s.waiting_kind IN ('signal', 'timer', 'elements', 'turn', 'child', 'cool_off', 'retry', 'poll', 'fallback') AND coalesce(s.waiting_since, s.started_at) IS NOT NULL
+    SELECT s.step, s.element, NULL, false, 'waiting', s.waiting_since, NULL, NULL
+    FROM sas.steps s WHERE s.run_id = $1 AND s.waiting_kind IN ('signal', 'timer', 'elements', 'turn', 'child', 'cool_off', 'poll', 'fallback') AND s.waiting_since IS NOT NULL
     UNION ALL
     SELECT s.step, s.element, NULL, false, 'waited', s.started_at, s.finished_at, s.error
     FROM sas.steps s

@@ -125,16 +125,19 @@ BEGIN
     END IF;
 END $$;
 
-CREATE FUNCTION sas.graph(run_id bigint, format text DEFAULT 'mermaid') RETURNS text
+-- sas._graph(run_id, format), sas._graph(workflow, format). Errors: 22023 the format; 42704 no such run or workflow, or not visible.
+CREATE FUNCTION sas._graph(run_id bigint, format text) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     PERFORM sas._check_format($2);
     PERFORM sas._visible_run($1);
     RETURN sas._draw((SELECT jsonb_agg(to_jsonb(n) ORDER BY n.no) FROM sas._run_nodes($1) n), $2);
 END $$;
+CREATE FUNCTION sas.graph(run_id bigint, format text DEFAULT 'mermaid') RETURNS text
+LANGUAGE sql STABLE AS $$ SELECT sas._graph($1, $2) $$;
 COMMENT ON FUNCTION sas.graph(bigint, text) IS 'The steps of a run with their states, as text for a tool that draws: mermaid or dot.';
 
-CREATE FUNCTION sas.graph(workflow text, format text DEFAULT 'mermaid') RETURNS text
+CREATE FUNCTION sas._graph(workflow text, format text) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
     nodes jsonb := (SELECT jsonb_agg(to_jsonb(n) ORDER BY n.no) FROM sas._workflow_graph($1) n WHERE NOT n.stands_in);
@@ -145,4 +148,6 @@ BEGIN
     END IF;
     RETURN sas._draw(nodes, $2);
 END $$;
+CREATE FUNCTION sas.graph(workflow text, format text DEFAULT 'mermaid') RETURNS text
+LANGUAGE sql STABLE AS $$ SELECT sas._graph($1, $2) $$;
 COMMENT ON FUNCTION sas.graph(text, text) IS 'The steps of a workflow as it is now, as text for a tool that draws: mermaid or dot.';

@@ -5,6 +5,9 @@
 
 -- sas._newest_run(): the largest run id, so that parts which look at recent runs need not look at all.
 CREATE FUNCTION sas._newest_run() RETURNS bigint
+LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
+
+CREATE FUNCTION sas.__newest_run(caller oid) RETURNS bigint
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
     SELECT coalesce(max(r.run_id), 0) FROM sas.run r
 $$;
@@ -115,8 +118,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                                'No worker runs in this database.')) FROM sas.workers w)
 $$;
 
--- sas._console(): the page of the whole database.
-CREATE FUNCTION sas._console() RETURNS text
+-- sas._console_all(): the page of the whole database.
+CREATE FUNCTION sas._console_all() RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
     SELECT sas._html_page('sas: ' || current_database(),
         format(E'<header><h1>%s</h1>%s<span class="dim">%s, as %s</span></header>\n', sas._html_escape(current_database()),

@@ -125,7 +125,7 @@ CREATE FUNCTION sas._console_steps(run_id bigint, now timestamptz) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT sas._html_section('steps', 'Steps', coalesce(string_agg(
         format(E'<details%s><summary><b>%s</b>%s<span class="dim">%s</span></summary><div class="in"><dl>%s</dl>%s</div></details>\n',
-               CASE WHEN s.state IN ('failed', 'compensating') THEN ' open' ELSE '' END, sas._html_escape(s.step || coalesce('[' || s.element || ']', '')), sas._html_badge(s.state),
+               CASE WHEN s.state IN ('failed', 'compensating') THEN ' open=""' ELSE '' END, sas._html_escape(s.step || coalesce('[' || s.element || ']', '')), sas._html_badge(s.state),
                sas._html_escape(concat_ws(', ', concat_ws(' ', s.kind, s.agent), CASE WHEN s.attempt > 1 THEN sas._count(s.attempt, 'attempt') END, CASE WHEN s.in_doubt THEN 'in doubt' END, CASE WHEN s.state = 'failed' THEN s.error ->> 'title' END)),
                (SELECT string_agg(format('<div><dt>%s</dt><dd>%s</dd></div>', k, v), '' ORDER BY o)
                 FROM (VALUES (1, 'began', sas._html_time(s.started_at, now)), (2, 'ended', sas._html_time(s.finished_at, now)), (3, 'took', CASE WHEN s.state IN ('succeeded', 'failed') THEN sas._html_took(extract(epoch FROM s.finished_at - s.started_at)::float8 * 1000) END),
@@ -161,6 +161,9 @@ BEGIN
             FROM sas.history h WHERE h.run_id = id)));
 END $$;
 
+CREATE FUNCTION sas._console(run_id bigint) RETURNS text
+LANGUAGE sql STABLE AS $$ SELECT CASE WHEN $1 IS NULL THEN sas._console_all() ELSE sas._console_run($1) END $$;
+
 CREATE FUNCTION sas.console(run_id bigint DEFAULT NULL) RETURNS text
-LANGUAGE sql STABLE AS $$ SELECT CASE WHEN $1 IS NULL THEN sas._console() ELSE sas._console_run($1) END $$;
+LANGUAGE sql STABLE AS $$ SELECT sas._console($1) $$;
 COMMENT ON FUNCTION sas.console IS 'One HTML page that needs nothing else: of all runs, agents and workers, or with run_id of that run. It shows what the role that calls it may see.';

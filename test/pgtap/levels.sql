@@ -84,8 +84,9 @@ INSERT INTO may VALUES
 ('worker of one agent', 'wrk_packer', 'claim complete fail heartbeat hand_back'),
 ('no level', 'nobody', '');
 SELECT is(ARRAY(SELECT DISTINCT p.proname::text FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.proname NOT LIKE '\_%' AND has_function_privilege(m.who, p.oid, 'EXECUTE') ORDER BY 1),
-          -- who defines workflows may build them
-          ARRAY(SELECT v FROM unnest(string_to_array(m.verbs, ' ')) v UNION SELECT b FROM unnest(sas._builder()) b WHERE b NOT LIKE '\_%' AND m.verbs LIKE '%create_workflow%' ORDER BY 1), format('with %s one may execute these', m.level))
+          -- who defines workflows may build them; who looks at runs may have them explained and drawn
+          ARRAY(SELECT v FROM unnest(string_to_array(m.verbs, ' ')) v UNION SELECT b FROM unnest(sas._builder()) b WHERE b NOT LIKE '\_%' AND m.verbs LIKE '%create_workflow%'
+                UNION SELECT l FROM unnest(sas._looking()) l WHERE l NOT LIKE '\_%' AND m.verbs LIKE '%health%' ORDER BY 1), format('with %s one may execute these', m.level))
 FROM may m;
 SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.proname LIKE '\_%' AND has_function_privilege(m.who, p.oid, 'EXECUTE')
                   AND (p.prosecdef OR p.proname ~ '^_(move|claim|write|submit|store|secret|render|context|steps_context|agents_for|decide|doom|pause|cancel|ring)') ORDER BY 1),

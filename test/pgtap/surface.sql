@@ -44,6 +44,12 @@ INSERT INTO wanted VALUES
 ('create_middleware', 'name text, phase text, before regprocedure DEFAULT NULL::regprocedure, after regprocedure DEFAULT NULL::regprocedure, workflow text DEFAULT NULL::text, goes_before text[] DEFAULT ''{}''::text[], goes_after text[] DEFAULT ''{}''::text[], replaces text DEFAULT NULL::text', 'void'),
 ('drop_middleware', 'name text, phase text DEFAULT NULL::text', 'void'),
 ('worker_restart', '', 'integer'),
+('explain', '', 'TABLE(waiting_kind text, waiting_on text, runs bigint, steps bigint, since timestamp with time zone, until timestamp with time zone, text text)'),
+('explain', 'run_id bigint', 'TABLE(run_id bigint, step text, waiting_kind text, waiting_on text, waiting_until timestamp with time zone, text text)'),
+('timeline', 'run_id bigint, width integer DEFAULT 60', 'TABLE(step text, element integer, attempt integer, undo boolean, status text, started_at timestamp with time zone, took interval, bar text)'),
+('graph', 'run_id bigint, format text DEFAULT ''mermaid''::text', 'text'),
+('graph', 'workflow text, format text DEFAULT ''mermaid''::text', 'text'),
+('console', 'run_id bigint DEFAULT NULL::bigint', 'text'),
 ('claim', 'agent text, worker text, quantity integer DEFAULT 1, lease interval DEFAULT ''00:00:30''::interval', 'TABLE(request_id uuid, run_id bigint, step text, undo boolean, idempotency_key text, request jsonb, checkpoint jsonb, lease_until timestamp with time zone)'),
 ('complete', 'request_id uuid, output jsonb', 'boolean'),
 ('fail', 'request_id uuid, error text, permanent boolean DEFAULT false', 'boolean'),
@@ -96,7 +102,7 @@ SELECT ok(EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = ('sas.' || v.nam
           format('sas.%s has %s', v.name, c))
 FROM (VALUES
     ('runs', 'run_id,workflow,version,key,state,result,priority,queue,input,output,error,progress,paused_for,paused_by,paused_at,submitted_by,parent_run_id,labels,created_at,start_at,started_at,finished_at,deadline'),
-    ('steps', 'run_id,step,element,kind,agent,state,attempt,failure_count,locked_by,complete_by,waiting_kind,waiting_on,waiting_until,input,output,error,started_at,finished_at'),
+    ('steps', 'run_id,step,element,kind,agent,state,attempt,failure_count,locked_by,complete_by,waiting_kind,waiting_on,waiting_until,waiting_since,run_state,input,output,error,started_at,finished_at'),
     ('attempts', 'run_id,step,element,attempt,undo,agent,worker,status,http_status,error,started_at,finished_at'),
     ('agents', 'name,kind,base_url,enabled,in_flight,max_in_flight,rate_limit,breaker,open_until,waiting,last_error,stale_replies'),
     ('workers', 'pid,actor,database,leader,in_flight,started_at,last_activity_at'),
