@@ -120,22 +120,48 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     FROM sas.runs r WHERE r.run_id = $1
 $$;
 
--- sas._console_steps(run_id, now): each step with what it was given, returned or failed with; elements after their step, the first 500.
-CREATE FUNCTION sas._console_steps(run_id bigint, now timestamptz) RETURNS text
+-- sas._console_step(s, now): one step, to be opened: what it was given, returned or failed with.
+CREATE FUNCTION sas._console_step(s sas.steps, now timestamptz) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT sas._html_section('steps', 'Steps', coalesce(string_agg(
-        format(E'<details%s><summary><b>%s</b>%s<span class="dim">%s</span></summary><div class="in"><dl>%s</dl>%s</div></details>\n',
-               CASE WHEN s.state IN ('failed', 'compensating') THEN ' open=""' ELSE '' END, sas._html_escape(s.step || coalesce('[' || s.element || ']', '')), sas._html_badge(s.state),
+    SELECT format(E'<details%s><summary><b>%s</b>%s<span class="dim">%s</span></summary><div class="in"><dl>%s</dl>%s</div></details>\n',
+               CASE WHEN s.state IN ('failed', 'compensating') AND s.element IS NULL THEN ' open=""' ELSE '' END, sas._html_escape(s.step || coalesce('[' || s.element || ']', '')), sas._html_badge(s.state),
                sas._html_escape(concat_ws(', ', concat_ws(' ', s.kind, s.agent), CASE WHEN s.attempt > 1 THEN sas._count(s.attempt, 'attempt') END, CASE WHEN s.in_doubt THEN 'in doubt' END, CASE WHEN s.state = 'failed' THEN s.error ->> 'title' END)),
                (SELECT string_agg(format('<div><dt>%s</dt><dd>%s</dd></div>', k, v), '' ORDER BY o)
                 FROM (VALUES (1, 'began', sas._html_time(s.started_at, now)), (2, 'ended', sas._html_time(s.finished_at, now)), (3, 'took', CASE WHEN s.state IN ('succeeded', 'failed') THEN sas._html_took(extract(epoch FROM s.finished_at - s.started_at)::float8 * 1000) END),
                              (4, 'attempts', s.attempt::text), (5, 'windows that failed', nullif(s.failure_count, 0)::text), (6, 'held by', sas._html_escape(s.locked_by)), (7, 'complete by', sas._html_time(s.complete_by, now)),
                              (8, 'waits for', sas._html_escape(concat_ws(' ', replace(s.waiting_kind, '_', ' '), s.waiting_on))), (9, 'until', sas._html_time(s.waiting_until, now)), (10, 'idempotency key', sas._html_escape(s.idempotency_key))) AS f (o, k, v) WHERE v <> ''),
-               sas._html_json('input', nullif(s.input, 'null')) || sas._html_json('started', s.started) || sas._html_json('output', s.output) || sas._html_json('error', s.error)), '' ORDER BY s.level, s.no, s.element NULLS FIRST), '<p class="none">It has no steps.</p>')
-        || CASE WHEN max(s.total) > 500 THEN format('<p class="dim">and %s more: see sas.steps</p>', max(s.total) - 500) ELSE '' END, 'open one for its input, output and error')
-    FROM (SELECT x.*, coalesce(g.level, 0) AS level, coalesce(g.no, 0) AS no, count(*) OVER () AS total
-          FROM sas.steps x LEFT JOIN sas._run_graph($1) g ON g.step = x.step WHERE x.run_id = $1 ORDER BY x.element IS NOT NULL, 2, g.level, g.no, x.element LIMIT 500) s
+               sas._html_json('input', nullif(s.input, 'null')) || sas._html_json('started', s.started) || sas._html_json('output', s.output) || sas._html_json('error', s.error))
 $$;
+
+-- sas._console_steps(run_id, now): the first 300 steps; of their elements 50: those that failed, then those that are open.
+--   Which ones are shown is found out first, so that inputs are made for those only.
+CREATE FUNCTION sas._console_steps(run_id bigint, now timestamptz) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    names text[];
+    parts text[];
+    elements int[];
+    total bigint;
+    total_elements bigint;
+    html text;
+    more text;
+BEGIN
+    SELECT array_agg(g.step ORDER BY g.level, g.no) INTO names
+    FROM (SELECT o.step, o.level, o.no FROM sas._run_graph($1) o WHERE o.step IS NOT NULL ORDER BY o.level, o.no LIMIT 300) g;
+    SELECT count(*) INTO total FROM sas._run_nodes($1) n WHERE n.step IS NOT NULL;
+    SELECT string_agg(sas._console_step(s, now), '' ORDER BY array_position(names, s.step)) INTO html
+    FROM sas.steps s WHERE s.run_id = $1 AND s.step = ANY (names) AND s.element IS NULL;
+    SELECT array_agg(f.step), array_agg(f.element), max(f.total) INTO parts, elements, total_elements
+    FROM (SELECT s.step, s.element, count(*) OVER () AS total FROM sas.steps s WHERE s.run_id = $1 AND s.element IS NOT NULL
+          ORDER BY s.state = 'failed' DESC, s.state IN ('running', 'suspended', 'compensating') DESC, s.step, s.element LIMIT 50) f;
+    SELECT string_agg(sas._console_step(s, now), '' ORDER BY s.step, s.element) INTO more
+    FROM sas.steps s JOIN unnest(parts, elements) AS u (step, element) ON u.step = s.step AND u.element = s.element
+    WHERE s.run_id = $1 AND s.step = ANY (parts) AND s.element = ANY (elements);
+    RETURN sas._html_section('steps', 'Steps', coalesce(html, '<p class="none">It has no steps.</p>')
+               || CASE WHEN total > 300 THEN format('<p class="dim">and %s more: see sas.steps</p>', total - 300) ELSE '' END, 'open one for its input, output and error')
+           || CASE WHEN more IS NOT NULL THEN sas._html_section('elements', 'Elements', more || CASE WHEN total_elements > 50 THEN format('<p class="dim">and %s more: see sas.steps</p>', total_elements - 50) ELSE '' END,
+                                                                'those that failed or are open first') ELSE '' END;
+END $$;
 
 -- sas._console_run(id): the page of one run.
 -- Errors: 42704 no such run, or not visible.

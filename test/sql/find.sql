@@ -32,6 +32,4 @@ SELECT count(*) FROM sas.runs WHERE finished_at > t.start() + interval '1 h';
 CREATE FUNCTION pg_temp.plan(query text) RETURNS SETOF text LANGUAGE plpgsql AS $$ BEGIN RETURN QUERY EXECUTE 'EXPLAIN (VERBOSE, COSTS OFF) ' || query; END $$;
 SELECT bool_or(p LIKE '%_step_input%') AS reads_input, bool_or(p LIKE '%_step_key%') AS makes_keys FROM pg_temp.plan('SELECT run_id, step, state FROM sas.steps') p;
 SELECT bool_or(p LIKE '%_step_input%') AS reads_input FROM pg_temp.plan('SELECT run_id, input FROM sas.steps') p;
--- one run is looked up by its id, also where steps wait
-SELECT DISTINCT substring(p FROM 'Scan using (run_pkey)|(Seq Scan on sas.run r)') FROM pg_temp.plan('SELECT step, waiting_kind, waiting_on FROM sas.steps WHERE run_id = 3') p WHERE p ~ 'run_pkey|Seq Scan on sas.run r';
 SELECT t.clean() \g /dev/null

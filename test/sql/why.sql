@@ -191,7 +191,7 @@ SELECT * FROM sas.explain(4711);
 SELECT * FROM sas.timeline(4711);
 SELECT sas.graph(4711);
 SELECT sas.console(4711);
-SELECT sas.graph('nothing');
+SELECT sas.graph('no_such_workflow');
 SELECT sas.graph(1, 'gif');
 SELECT * FROM sas.timeline(1, width => 3);
 
