@@ -452,7 +452,7 @@ CREATE TABLE sas.attempt (
     finished_at timestamptz
 );
 CREATE INDEX attempt_run ON sas.attempt (run_id);
-COMMENT ON TABLE sas.attempt IS 'A row per failed or further attempt; a first attempt that succeeded is told by its step.';
+COMMENT ON TABLE sas.attempt IS 'A row per failed or further attempt; a first attempt that succeeded is told by its step, until that is to be undone.';
 
 -- What outside programs leave about a task for the next one that claims it.
 CREATE TABLE sas.task (

@@ -130,6 +130,12 @@ foreach my $p ([ 'the overview', $html ], [ 'the page of a run', $run_html ])
 	is(scalar(() = $free =~ /<body/g), 1, "$name has one body");
 }
 
+# the timeline of an order that was undone: what succeeded at first, what failed, and the undo
+my $undone = $node->safe_psql('postgres', q{SELECT min(run_id) FROM sas.runs WHERE workflow = 'order' AND result = 'compensated'});
+is($node->safe_psql('postgres', qq{SELECT string_agg(DISTINCT step || ' ' || CASE WHEN undo THEN 'undo ' ELSE '' END || status || ' ' || right(bar, 1), ', ') FROM sas.timeline($undone) WHERE step IS NOT NULL AND (status <> 'failed' OR step = 'charge')}),
+	'charge failed x, reserve succeeded =, reserve undo succeeded <, slot succeeded =, slot undo succeeded <', 'the timeline of an order has what it did, what failed, and the undo');
+is($node->safe_psql('postgres', qq{SELECT bool_and(length(bar) <= 60 AND length(bar) > 0) FROM sas.timeline($undone)}), 't', 'no bar is longer than the axis');
+
 # rights: as in the views
 my $hers = browse(page($node, 'console()', 'ann'), 'dom');
 like(section($hers, 'paused'), qr/<td class="n">$run</, 'a role sees its own runs');
