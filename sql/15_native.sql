@@ -148,3 +148,15 @@ LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_max_steps'
 -- sas._due_by(at): something is due for the supervisor then; it is rung at commit when it means to sleep longer.
 CREATE FUNCTION sas._due_by(at timestamptz) RETURNS void
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_due_by';
+
+-- sas._rehearse(): from now on this transaction cannot be committed: see sql/77_stubs.sql.
+CREATE FUNCTION sas._rehearse() RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_rehearse';
+
+-- sas._rehearsing(): is this such a transaction? Then pauses are made without jitter.
+CREATE FUNCTION sas._rehearsing() RETURNS boolean
+LANGUAGE C STABLE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'sas_api_rehearsing';
+
+-- sas._own_xid(xid): is that this transaction, or one below it?
+CREATE FUNCTION sas._own_xid(x xid) RETURNS boolean
+LANGUAGE C STABLE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'sas_api_own_xid';

@@ -271,8 +271,8 @@ BEGIN
     END IF;
 END $$;
 
--- sas._agents_for_workers(): the agents as a worker needs them, secrets filled in. Superusers only.
-CREATE FUNCTION sas._agents_for_workers() RETURNS TABLE (agent_id int, name text, base_url text, enabled boolean, max_in_flight int, rate_per_s float8,
+-- sas._agents_with(secrets): the agents as a worker needs them, with these values for secrets.
+CREATE FUNCTION sas._agents_with(secrets jsonb) RETURNS TABLE (agent_id int, name text, base_url text, enabled boolean, max_in_flight int, rate_per_s float8,
     request_timeout_ms float8, headers jsonb, query jsonb, options jsonb, retry jsonb, breaker_failures int, breaker_window_ms float8, breaker_open_ms float8,
     breaker text, open_for_ms float8, max_response bigint, connect_timeout_ms float8, secrets text[])
 LANGUAGE sql STABLE AS $$
@@ -284,14 +284,31 @@ LANGUAGE sql STABLE AS $$
            coalesce(g.breaker, 'closed'), greatest(0, extract(epoch FROM g.open_until - sas._now()))::float8 * 1000,
            coalesce(sas._size(a.options ->> 'max_response'), 8 * 1024 * 1024),
            extract(epoch FROM coalesce(sas._span(a.options -> 'connect_timeout'), '5 s'))::float8 * 1000,
-           ARRAY(SELECT s.value FROM sas.secret s
-                 WHERE s.name IN (SELECT r.member FROM sas._references(jsonb_build_array(a.headers, a.options)) r WHERE r.root = 'secret'))
+           ARRAY(SELECT s.value FROM jsonb_each_text($1) s
+                 WHERE s.key IN (SELECT r.member FROM sas._references(jsonb_build_array(a.headers, a.options)) r WHERE r.root = 'secret'))
     FROM sas.agent a
     LEFT JOIN sas.agent_health g USING (agent_id)
-    CROSS JOIN (SELECT jsonb_build_object('secret', coalesce(jsonb_object_agg(s.name, s.value), '{}')) AS root FROM sas.secret s) x
+    CROSS JOIN (SELECT jsonb_build_object('secret', $1) AS root) x
     CROSS JOIN LATERAL sas._render(a.headers, x.root) h
     CROSS JOIN LATERAL sas._render(a.options, x.root) o
     WHERE a.dropped_at IS NULL AND a.kind = 'http'
+$$;
+
+-- sas._agents_for_workers(): with secrets filled in. Superusers only.
+CREATE FUNCTION sas._agents_for_workers() RETURNS TABLE (agent_id int, name text, base_url text, enabled boolean, max_in_flight int, rate_per_s float8,
+    request_timeout_ms float8, headers jsonb, query jsonb, options jsonb, retry jsonb, breaker_failures int, breaker_window_ms float8, breaker_open_ms float8,
+    breaker text, open_for_ms float8, max_response bigint, connect_timeout_ms float8, secrets text[])
+LANGUAGE sql STABLE AS $$
+    SELECT * FROM sas._agents_with((SELECT coalesce(jsonb_object_agg(s.name, s.value), '{}') FROM sas.secret s))
+$$;
+
+-- sas._agents_for_stubs(): the name of a secret stands for its value, so that a test shows none and needs none.
+CREATE FUNCTION sas._agents_for_stubs() RETURNS TABLE (agent_id int, name text, base_url text, enabled boolean, max_in_flight int, rate_per_s float8,
+    request_timeout_ms float8, headers jsonb, query jsonb, options jsonb, retry jsonb, breaker_failures int, breaker_window_ms float8, breaker_open_ms float8,
+    breaker text, open_for_ms float8, max_response bigint, connect_timeout_ms float8, secrets text[])
+LANGUAGE sql STABLE AS $$
+    SELECT * FROM sas._agents_with((SELECT coalesce(jsonb_object_agg(r.member, format('{{secret.%s}}', r.member)), '{}')
+                                    FROM sas.agent a CROSS JOIN LATERAL sas._references(jsonb_build_array(a.headers, a.options)) r WHERE r.root = 'secret'))
 $$;
 
 -- sas._write_health(...): what a worker saw of an agent: breaker changes (null: none) and last errors. Arrays of equal length, agents in order.

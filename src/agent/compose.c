@@ -173,8 +173,28 @@ compose_body(SasFlight *flight, Jsonb *request, const char **content_type)
 	flight->body_len = flight->body != NULL ? strlen(flight->body) : 0;
 }
 
-const char *
-sas_flight_compose(SasFlight *flight, SasStoredAgent *agent, Jsonb *request)
+void
+sas_flight_fill(SasFlight *flight, const SasClaimedCall *claimed, const SasStoredAgent *agent)
+{
+	JsonbValue	value;
+
+	flight->id = claimed->id;
+	flight->step = pstrdup(claimed->step);
+	flight->undo = claimed->undo;
+	flight->attempts_before = claimed->attempt;
+	flight->key = claimed->idempotency_key != NULL ? pstrdup(claimed->idempotency_key) : NULL;
+	flight->trace = palloc(33);
+	for (int i = 0; i < UUID_LEN; i++)
+		snprintf(flight->trace + 2 * i, 3, "%02x", claimed->trace.data[i]);
+	if (sas_json_member(claimed->policy, "expect", &value) && value.type == jbvBinary)
+		flight->expect = JsonbValueToJsonb(&value);
+	sas_flight_retry_policy(&flight->retry, agent->retry,
+							sas_json_member(claimed->policy, "retry", &value) ? JsonbValueToJsonb(&value) : NULL);
+}
+
+/* Composes what is sent from a rendered request. */
+static const char *
+compose(SasFlight *flight, SasStoredAgent *agent, Jsonb *request)
 {
 	MemoryContext old = MemoryContextSwitchTo(flight->context);
 	const char *content_type = NULL;
@@ -214,6 +234,49 @@ sas_flight_compose(SasFlight *flight, SasStoredAgent *agent, Jsonb *request)
 	}
 	MemoryContextSwitchTo(old);
 	return why;
+}
+
+const char *
+sas_flight_compose(SasFlight *flight, SasStoredAgent *agent, const SasClaimedCall *claimed)
+{
+	char	   *path;
+
+	if (claimed->problem == NULL)
+		return compose(flight, agent, claimed->request);
+	path = sas_json_string(claimed->problem, "path");
+	return psprintf("%s: %s", path ? path : "template", sas_json_string(claimed->problem, "what"));
+}
+
+void
+sas_flight_call(const SasFlight *flight, const SasStoredAgent *agent, double left_ms, SasCall *call)
+{
+	const char **headers = palloc(sizeof(char *) * (flight->n_headers + 1));
+	char	   *max_http = sas_json_string(agent->options, "http_version");
+	uint64		span;
+
+	if (!pg_strong_random(&span, sizeof(span)) || span == 0)
+		span = 1;
+	for (int i = 0; i < flight->n_headers; i++)
+		headers[i] = flight->headers[i];
+	/* W3C Trace Context: one trace per run, a span per attempt */
+	headers[flight->n_headers] = psprintf("traceparent: 00-%s-%016llx-01", flight->trace, (unsigned long long) span);
+
+	call->method = flight->method;
+	call->url = flight->url;
+	call->headers = headers;
+	call->n_headers = flight->n_headers + 1;
+	call->body = flight->body;
+	call->body_len = flight->body_len;
+	/* a time-out behind complete-by comes after it for certain: a window that has passed says nothing */
+	call->timeout_ms = Max(1, (long) Min(flight->timeout_ms, left_ms + 1000));
+	call->connect_timeout_ms = (long) agent->connect_timeout_ms;
+	call->max_response = agent->max_response;
+	call->http2 = max_http != NULL && strcmp(max_http, "2") == 0;
+	call->follow_redirects = sas_json_bool(agent->options, "follow_redirects", false);
+	call->ca_file = sas_json_string(agent->options, "ca_file");
+	call->cert = sas_json_string(agent->options, "cert");
+	call->proxy = sas_json_string(agent->options, "proxy");
+	call->owner = (void *) flight;
 }
 
 void

@@ -84,8 +84,14 @@ typedef struct SasFlight
 	double		timeout_ms;
 } SasFlight;
 
+/* What the claim and its step say, in the current context; the flight was zeroed before. */
+extern void sas_flight_fill(SasFlight *flight, const SasClaimedCall *claimed, const SasStoredAgent *agent);
+
 /* Fills in what is sent; NULL when that went well, else why not (a fragment without secrets). In the flight's context. */
-extern const char *sas_flight_compose(SasFlight *flight, SasStoredAgent *agent, Jsonb *request);
+extern const char *sas_flight_compose(SasFlight *flight, SasStoredAgent *agent, const SasClaimedCall *claimed);
+
+/* The call of the next attempt, with a span of its own; left_ms until complete-by. */
+extern void sas_flight_call(const SasFlight *flight, const SasStoredAgent *agent, double left_ms, SasCall *call);
 
 /* Reads the policies of agent and step. */
 extern void sas_flight_retry_policy(SasRetry *retry, Jsonb *of_agent, Jsonb *of_step);
