@@ -63,10 +63,11 @@ BEGIN
 END $$;
 
 -- The same of these leases, which the caller has locked. Returns the workers that are stuck.
-CREATE FUNCTION sas._take_back(found sas.lease[], boot bigint, live bigint[], newest bigint) RETURNS bigint[]
+CREATE FUNCTION sas._take_back(leases sas.lease[], boot bigint, live bigint[], newest bigint) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := sas._now();
+    found sas.lease[] := leases;
     locked bigint[];
     failed sas._step_change[];
     again sas._step_change[];

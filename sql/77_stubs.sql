@@ -130,7 +130,7 @@ BEGIN
     RETURN QUERY
     SELECT * FROM sas._check_keys(answer, path, CASE kind WHEN 'http' THEN '{status,headers,body,text,error,delay}' ELSE '{output,fail,permanent,hand_back,lapse,delay}' END::text[])
     UNION ALL SELECT * FROM sas._check_number(answer -> 'status', path || '/status', 100, 999)
-    UNION ALL SELECT * FROM sas._check_choice(answer -> 'error', path || '/error', '{no connection,timeout,broken}')
+    UNION ALL SELECT * FROM sas._check_choice(answer -> 'error', path || '/error', '{no connection,timeout,broken,breaker open}')
     UNION ALL SELECT * FROM sas._check_span(answer -> 'delay', path || '/delay')
     UNION ALL SELECT * FROM sas._check_boolean(answer -> 'permanent', path || '/permanent')
     UNION ALL SELECT * FROM sas._check_boolean(answer -> 'hand_back', path || '/hand_back')
@@ -149,16 +149,15 @@ BEGIN
               FROM sas._references(answer) r WHERE r.problem IS NULL AND (r.root IS NULL OR NOT r.root IN ('request', 'key', 'n', 'attempt'));
 END $$;
 
--- sas._stub(caller, agent, response, ...): answers for an agent until the end of the transaction. Returns its number.
+-- sas._stub(caller, agent, response, ...): answers for an agent until the end of the transaction.
 -- An array: one after the other, then it is used up; else for ever.
-CREATE FUNCTION sas._stub(caller oid, agent text, response jsonb, method text, path text, step text, element int, attempt int, undo boolean) RETURNS int
+CREATE FUNCTION sas._stub(caller oid, agent text, response jsonb, method text, path text, step text, element int, attempt int, undo boolean) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
     a sas.agent;
     list jsonb := CASE jsonb_typeof(response) WHEN 'array' THEN response ELSE jsonb_build_array(response) END;
     p sas._problem;
-    id int;
 BEGIN
     SELECT * INTO a FROM sas.agent x WHERE x.name = agent AND x.dropped_at IS NULL;
     IF NOT FOUND THEN
@@ -173,14 +172,26 @@ BEGIN
              CROSS JOIN LATERAL sas._check_answer(e.value, '/response' || CASE jsonb_typeof(response) WHEN 'array' THEN '/' || e.n - 1 ELSE '' END, a.kind) c LOOP
         PERFORM sas._raise(p);
     END LOOP;
+    IF EXISTS (SELECT FROM jsonb_array_elements(list) e WHERE e ->> 'error' = 'breaker open')
+       AND (jsonb_typeof(response) = 'array' OR num_nonnulls(method, path, step, element, attempt, undo) > 0) THEN
+        RAISE EXCEPTION 'a breaker is open for all calls of an agent' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/response".', HINT = format('SELECT sas.stub(%L, ''{"error": "breaker open"}''), and sas.unstub or another stub to close it.', agent);
+    END IF;
     IF a.kind = 'external' AND (method IS NOT NULL OR path IS NOT NULL) THEN
         RAISE EXCEPTION 'tasks of agent "%" have no method and no path', agent USING ERRCODE = 'invalid_parameter_value', HINT = 'Tell them apart by step, element, attempt and undo.';
     END IF;
     PERFORM sas._rehearse();
     INSERT INTO sas.stub AS s (agent_id, method, path, step, element, attempt, undo, answers, for_ever)
-    VALUES (a.agent_id, upper(method), path, step, element, attempt, undo, list, jsonb_typeof(response) <> 'array') RETURNING s.stub_id INTO id;
-    RETURN id;
+    VALUES (a.agent_id, upper(method), path, step, element, attempt, undo, list, jsonb_typeof(response) <> 'array');
 END $$;
+
+-- sas._stubbed_doors(): agents whose last stub for all calls says that their breaker is open.
+CREATE FUNCTION sas._stubbed_doors() RETURNS SETOF int
+LANGUAGE sql STABLE AS $$
+    SELECT d.agent_id
+    FROM (SELECT DISTINCT ON (s.agent_id) s.agent_id, s.answers FROM sas.stub s
+          WHERE num_nonnulls(s.method, s.path, s.step, s.element, s.attempt, s.undo) = 0 AND s.for_ever ORDER BY s.agent_id, s.stub_id DESC) d
+    WHERE d.answers #>> '{0,error}' = 'breaker open'
+$$;
 
 CREATE FUNCTION sas._unstub(caller oid, agent text) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
@@ -210,8 +221,8 @@ END $$;
 CREATE FUNCTION sas._stubbed_calls(caller oid, agent text)
 RETURNS TABLE (call_no int, agent text, run_id bigint, step text, element int, undo boolean, attempt int, idempotency_key text, method text, path text, request jsonb, answer jsonb, at timestamptz)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
-    SELECT c.call_no, a.name, c.run_id, sas._shown_name(c.step), nullif(c.element, 0), c.undo, c.attempt, c.idempotency_key, c.request ->> 'method', c.request ->> 'path', c.request, c.answer, c.at
-    FROM sas.stubbed_call c JOIN sas.agent a USING (agent_id) JOIN sas.run r USING (run_id)
+    SELECT c.n::int, a.name, c.run_id, sas._shown_name(c.step), nullif(c.element, 0), c.undo, c.attempt, c.idempotency_key, c.request ->> 'method', c.request ->> 'path', c.request, c.answer, c.at
+    FROM (SELECT x.*, row_number() OVER (ORDER BY x.call_no) AS n FROM sas.stubbed_call x) c JOIN sas.agent a USING (agent_id) JOIN sas.run r USING (run_id)
     WHERE ($2 IS NULL OR a.name = $2)
       AND (pg_has_role(caller, r.owner, 'MEMBER') OR sas._has_level(caller, 'operator') OR sas._has_level(caller, 'admin'))
     ORDER BY c.call_no

@@ -195,7 +195,7 @@ LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.release_clock IS 'For tests: the clock of sas goes with that of the machine again.';
 
 CREATE FUNCTION sas.stub(agent text, response jsonb, method text DEFAULT NULL, path text DEFAULT NULL, step text DEFAULT NULL, element int DEFAULT NULL,
-                         attempt int DEFAULT NULL, undo boolean DEFAULT NULL) RETURNS int
+                         attempt int DEFAULT NULL, undo boolean DEFAULT NULL) RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.stub IS 'For tests: answers in place of an agent in sas.run_inline, until the end of the transaction: for ever, or those of an array one after the other. Where several fit the last one answers.';
 
