@@ -302,13 +302,15 @@ LANGUAGE sql STABLE AS $$
     SELECT * FROM sas._agents_with((SELECT coalesce(jsonb_object_agg(s.name, s.value), '{}') FROM sas.secret s))
 $$;
 
--- sas._agents_for_stubs(): the name of a secret stands for its value, so that a test shows none and needs none.
+-- sas._agents_for_stubs(): as a test sees them: without the values of headers and parameters, which are not for those who submit runs.
 CREATE FUNCTION sas._agents_for_stubs() RETURNS TABLE (agent_id int, name text, base_url text, enabled boolean, max_in_flight int, rate_per_s float8,
     request_timeout_ms float8, headers jsonb, query jsonb, options jsonb, retry jsonb, breaker_failures int, breaker_window_ms float8, breaker_open_ms float8,
     breaker text, open_for_ms float8, max_response bigint, connect_timeout_ms float8, secrets text[])
 LANGUAGE sql STABLE AS $$
-    SELECT * FROM sas._agents_with((SELECT coalesce(jsonb_object_agg(r.member, format('{{secret.%s}}', r.member)), '{}')
-                                    FROM sas.agent a CROSS JOIN LATERAL sas._references(jsonb_build_array(a.headers, a.options)) r WHERE r.root = 'secret'))
+    SELECT a.agent_id, a.name, a.base_url, a.enabled, a.max_in_flight, a.rate_per_s, a.request_timeout_ms,
+           (SELECT jsonb_object_agg(h.key, '***') FROM jsonb_each(x.headers) h), (SELECT jsonb_object_agg(q.key, '***') FROM jsonb_each(x.options -> 'query') q),
+           a.options, a.retry, a.breaker_failures, a.breaker_window_ms, a.breaker_open_ms, a.breaker, a.open_for_ms, a.max_response, a.connect_timeout_ms, '{}'::text[]
+    FROM sas._agents_with('{}') a JOIN sas.agent x USING (agent_id)
 $$;
 
 -- sas._write_health(...): what a worker saw of an agent: breaker changes (null: none) and last errors. Arrays of equal length, agents in order.

@@ -76,10 +76,10 @@ END $$;
 
 CREATE TEMP TABLE may (level text, who text, verbs text);
 INSERT INTO may VALUES
-('user', 'ann', 'health create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow subscribe unsubscribe submit submit_batch signal signal_token wait read_replies pause resume retry cancel pause_workflow resume_workflow'),
+('user', 'ann', 'health create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow subscribe unsubscribe submit submit_batch signal signal_token wait read_replies pause resume retry cancel pause_workflow resume_workflow set_clock move_clock release_clock stub unstub stub_signal run_inline continue_inline stubbed_calls'),
 ('operator', 'op', 'health validate_workflow wait signal pause resume retry cancel acknowledge reset_agent pause_workflow resume_workflow pause_queue resume_queue'),
 ('monitor', 'mon', 'health'),
-('admin', 'adm', 'health create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow subscribe unsubscribe submit submit_batch signal signal_token wait read_replies pause resume retry cancel acknowledge reset_agent pause_workflow resume_workflow pause_queue resume_queue create_queue alter_queue drop_queue create_agent alter_agent drop_agent set_secret drop_secret worker_restart grant_usage create_middleware drop_middleware claim complete fail heartbeat hand_back'),
+('admin', 'adm', 'health create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow subscribe unsubscribe submit submit_batch signal signal_token wait read_replies pause resume retry cancel acknowledge reset_agent pause_workflow resume_workflow pause_queue resume_queue create_queue alter_queue drop_queue create_agent alter_agent drop_agent set_secret drop_secret worker_restart grant_usage create_middleware drop_middleware set_clock move_clock release_clock stub unstub stub_signal run_inline continue_inline stubbed_calls claim complete fail heartbeat hand_back'),
 ('worker', 'wrk', 'claim complete fail heartbeat hand_back'),
 ('worker of one agent', 'wrk_packer', 'claim complete fail heartbeat hand_back'),
 ('no level', 'nobody', '');
@@ -246,6 +246,34 @@ FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v' O
 SELECT is(pg_temp.as_role('adm', $$SELECT sas.drop_secret('token')$$), '2BP01', 'a secret in use cannot be dropped');
 SELECT is(pg_temp.as_role('adm', $$SELECT sas.set_secret('token', 'other-4711')$$), 'ok', 'an admin sets one anew without seeing the old one');
 SELECT is(pg_temp.as_role('ann', $$SELECT sas.create_workflow('thief', '{"steps": {"a": {"agent": "payments", "call": {"body": "{{secret.token}}"}}}}')$$), '42501', 'a workflow cannot send one');
+
+-- testing aids ---------------------------------------------------------------------------------------
+
+SELECT sas.create_workflow('charged', '{"steps": {"a": {"agent": "payments", "call": {"path": "/c", "headers": {"X-Own": "mine"}}}}}') \g /dev/null
+SELECT sas.grant_workflow('charged', 'ann') \g /dev/null
+-- as ann, and rolled back: such a transaction is not committed
+CREATE FUNCTION pg_temp.asked_in_a_test() RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    said text;
+BEGIN
+    SET LOCAL ROLE ann;
+    BEGIN
+        PERFORM sas.stub('payments', '{"status": 200}');
+        PERFORM sas.run_inline('charged');
+        SELECT (c.request - 'url') || jsonb_build_object('headers', (c.request -> 'headers') - '{traceparent,idempotency_key}'::text[]) INTO said FROM sas.stubbed_calls() c;
+        RAISE EXCEPTION '%', said USING ERRCODE = 'ZZ001';
+    EXCEPTION WHEN SQLSTATE 'ZZ001' THEN
+        said := SQLERRM;
+    END;
+    RESET ROLE;
+    RETURN said;
+END $$;
+SELECT is(pg_temp.asked_in_a_test(), '{"method": "GET", "path": "/c", "query": "key=%2A%2A%2A", "headers": {"x_own": "mine", "user_agent": "sas", "authorization": "***"}}',
+          'a test shows what its workflow sends, and of the headers of the agent only their names');
+SELECT is(pg_temp.as_role('bob', $$SELECT sas.run_inline('charged')$$), '42501', 'whom a workflow was not granted to cannot test it');
+SELECT is(pg_temp.as_role('bob', format('SELECT sas.continue_inline(%s)', (SELECT min(run_id) FROM sas.runs WHERE submitted_by = 'ann'))), '42704', 'a run of another role is not carried on');
+SELECT is(pg_temp.as_role('op', 'SELECT sas.set_clock(now())'), '42501', 'an operator moves no clock');
+SELECT sas.drop_workflow('charged') \g /dev/null
 
 -- what is in use stays -----------------------------------------------------------------------------
 
