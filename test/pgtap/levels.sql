@@ -249,8 +249,9 @@ SELECT is(pg_temp.as_role('ann', $$SELECT sas.create_workflow('thief', '{"steps"
 
 -- testing aids ---------------------------------------------------------------------------------------
 
+SET ROLE ann;
 SELECT sas.create_workflow('charged', '{"steps": {"a": {"agent": "payments", "call": {"path": "/c", "headers": {"X-Own": "mine"}}}}}') \g /dev/null
-SELECT sas.grant_workflow('charged', 'ann') \g /dev/null
+RESET ROLE;
 -- as ann, and rolled back: such a transaction is not committed
 CREATE FUNCTION pg_temp.asked_in_a_test() RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
