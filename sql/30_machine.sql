@@ -221,10 +221,6 @@ CREATE FUNCTION sas._alert(kind text, cause text, message text, agent_id int DEF
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
-    -- what is only tried out must not stand in the way of the supervisor, and counts nothing that is true
-    IF sas._rehearsing() THEN
-        $2 := format('%s in test %s', $2, pg_current_xact_id());
-    END IF;
     -- one that a session is just acknowledging is not waited for, and does not stand for what comes now
     UPDATE sas.alert a SET occurrences = a.occurrences + 1, last_at = sas._now(), message = $3
     WHERE a.alert_id = (SELECT l.alert_id FROM sas.alert l WHERE l.cause = $2 AND l.acknowledged_at IS NULL FOR UPDATE SKIP LOCKED);

@@ -77,6 +77,14 @@ CREATE TABLE sas.stub_flight (
 );
 COMMENT ON TABLE sas.stub_flight IS 'Claimed calls and tasks of a run in a test: at is when something happens to them next.';
 
+-- sas._test_mark(): what tells the causes of alerts in a test from those that runs share outside it, so that no supervisor
+-- meets a row that is not committed; empty outside.
+CREATE FUNCTION sas._test_mark() RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN CASE WHEN sas._rehearsing() THEN format(' in test %s', pg_current_xact_id()) ELSE '' END;
+END $$;
+
 -- clock ---------------------------------------------------------------------------
 
 -- sas._freeze(at): in this transaction it is that instant, until it is moved.

@@ -229,7 +229,10 @@ END $$;
 CREATE FUNCTION sas._move_stub_flight(f sas.stub_flight) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF f.last_by <= sas._now() THEN
+    IF NOT EXISTS (SELECT FROM sas.step s WHERE s.run_id = f.run_id AND s.step_no = f.step_no AND s.element = f.element AND s.request_id = f.request_id) THEN
+        -- its claim holds no more: nothing is said of it
+        DELETE FROM sas.stub_flight x WHERE x.run_id = f.run_id AND x.step_no = f.step_no AND x.element = f.element;
+    ELSIF f.last_by <= sas._now() THEN
         -- past complete-by nothing is said; the lease tells of it
         DELETE FROM sas.stub_flight x WHERE x.run_id = f.run_id AND x.step_no = f.step_no AND x.element = f.element;
         UPDATE sas.lease l SET next_by = sas._now() WHERE l.lease_id = f.lease_id;
