@@ -150,14 +150,14 @@ DECLARE
 BEGIN
     -- what stands before a closed door waits
     WITH moved AS (
-        UPDATE sas.ready q SET lane = base + w.lane
+        UPDATE sas.ready q SET lane = base + sas._lane_now(q.run_id, q.step_no, q.element, q.undo, w.lane)
         FROM sas.run r, sas.workflow_step w
         WHERE q.run_id = ANY (ids) AND q.lane <> sas._late_lane()
           AND r.run_id = q.run_id AND w.version_id = r.version_id AND w.step_no = q.step_no AND w.undo = q.undo
           AND w.lane NOT IN (SELECT sas._stubbed_doors())
-        RETURNING w.lane)
-    SELECT array_agg(DISTINCT base + m.lane) FILTER (WHERE a.kind = 'http'), array_agg(DISTINCT base + m.lane) FILTER (WHERE a.kind = 'external'), bool_or(m.lane = 0)
-    INTO calls, tasks, functions FROM moved m LEFT JOIN sas.agent a ON a.agent_id = m.lane;
+        RETURNING q.lane)
+    SELECT array_agg(DISTINCT m.lane) FILTER (WHERE a.kind = 'http'), array_agg(DISTINCT m.lane) FILTER (WHERE a.kind = 'external'), bool_or(m.lane = base)
+    INTO calls, tasks, functions FROM moved m LEFT JOIN sas.agent a ON a.agent_id = m.lane - base;
 
     IF calls IS NOT NULL THEN
         begun := sas._claim_stub_calls(calls);

@@ -241,6 +241,22 @@ SELECT waits_for FROM sas.runs;
 ROLLBACK;
 SELECT sas.resume_workflow('one');
 
+-- middleware around a call, a child run that is planned ------------------------------------------------------------------
+CREATE FUNCTION t.sign(context jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT jsonb_build_object('request', jsonb_set(context -> 'request', '{headers}', '{"X-Signed": "yes"}')) $$;
+CREATE FUNCTION t.open(context jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT jsonb_build_object('response', jsonb_set(context -> 'response', '{body}', '"opened"')) $$;
+CREATE FUNCTION t.plan_it(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT jsonb_build_object('steps', jsonb_build_object('pay', jsonb_build_object('agent', 'payments', 'call', jsonb_build_object('path', '/planned/' || (input ->> 'n'))))) $$;
+SELECT sas.create_workflow('planned', '{"plan": "t.plan_it"}') \g /dev/null
+SELECT t.workflow('signed', '{"pay": {"agent": "payments", "call": {"method": "POST", "path": "/p"}}, "child": {"workflow": "planned", "input": {"n": 4}, "after": ["pay"]}}', '{"output": "{{steps.pay.output.body}}"}');
+SELECT sas.create_middleware('sign', 'call', before => 't.sign(jsonb)', after => 't.open(jsonb)', workflow => 'signed') \g /dev/null
+SELECT t.clean() \g /dev/null
+BEGIN;
+SELECT sas.stub('payments', '{"body": "closed"}');
+SELECT state, result, output FROM sas.run_inline('signed');
+SELECT run_id, path, request #>> '{headers,x_signed}' AS signed FROM sas.stubbed_calls();
+SELECT * FROM t.left_over();
+ROLLBACK;
+SELECT sas.drop_middleware('sign') \g /dev/null
+
 -- a run that the application submits itself, and one of another transaction ----------------------------------------
 SELECT t.clean() \g /dev/null
 BEGIN;
