@@ -101,41 +101,6 @@ BEGIN
     RETURN CASE WHEN next_at IS NOT NULL THEN least(next_at, deadline) END;
 END $$;
 
--- sas._awaited_signals(ids): the stubbed signals that steps of these runs wait for, one for each run and name.
-CREATE FUNCTION sas._awaited_signals(ids bigint[]) RETURNS TABLE (run_id bigint, stub_signal_id int, at timestamptz)
-LANGUAGE plpgsql STABLE AS $$
-#variable_conflict use_column
-BEGIN
-    RETURN QUERY
-    SELECT DISTINCT ON (s.stub_signal_id) w.run_id, s.stub_signal_id, greatest(w.since + s.after, sas._now())
-    FROM (SELECT t.run_id, k.shape #>> '{wait,signal}' AS name, min(t.started_at) AS since
-          FROM sas.step t JOIN sas.run r ON r.run_id = t.run_id
-          JOIN sas.workflow_step k ON k.version_id = r.version_id AND k.step_no = t.step_no AND NOT k.undo
-          WHERE t.run_id = ANY (ids) AND t.state = 'suspended' AND t.waiting_kind = 'signal' AND r.fate IS NULL GROUP BY 1, 2) w
-    CROSS JOIN LATERAL (SELECT * FROM sas.stub_signal g WHERE g.name = w.name AND g.used < g.times ORDER BY g.stub_signal_id LIMIT 1) s
-    ORDER BY s.stub_signal_id, w.since, w.run_id;
-END $$;
-
--- sas._send_stub_signals(ids): sends those whose time has come.
-CREATE FUNCTION sas._send_stub_signals(ids bigint[]) RETURNS boolean
-LANGUAGE plpgsql AS $$
-DECLARE
-    a record;
-    r sas.run;
-    sent boolean := false;
-BEGIN
-    IF NOT EXISTS (SELECT FROM sas.stub_signal g WHERE g.used < g.times) THEN
-        RETURN false;
-    END IF;
-    FOR a IN SELECT w.run_id, g.* FROM sas._awaited_signals(ids) w JOIN sas.stub_signal g USING (stub_signal_id) WHERE w.at <= sas._now() LOOP
-        SELECT * INTO r FROM sas.run x WHERE x.run_id = a.run_id;
-        PERFORM sas._send_signal(r.owner::oid, r, a.name, a.payload, NULL, NULL);
-        UPDATE sas.stub_signal g SET used = g.used + 1 WHERE g.stub_signal_id = a.stub_signal_id;
-        sent := true;
-    END LOOP;
-    RETURN sent;
-END $$;
-
 -- claims ------------------------------------------------------------------------------
 
 -- sas._claim_inline(ids): claims what is ready: functions are carried out, calls and tasks begin. False: nothing is.
