@@ -59,6 +59,7 @@ DECLARE
     taken sas.due[];
     leases sas.lease[];
     f sas.stub_flight;
+    moved boolean := false;
 BEGIN
     DELETE FROM sas.run_place p WHERE p.run_id = ANY (ids);
     WITH t AS (DELETE FROM sas.due d WHERE d.actor = 's' AND d.due_at <= now AND d.run_id = ANY (ids) RETURNING d.*)
@@ -78,12 +79,11 @@ BEGIN
         PERFORM sas._take_back(leases, 0, '{}', 0);
         RETURN true;
     END IF;
-    SELECT x.* INTO f FROM sas.stub_flight x WHERE x.run_id = ANY (ids) AND x.at <= now ORDER BY x.at, x.run_id, x.step_no, x.element LIMIT 1;
-    IF FOUND THEN
+    FOR f IN SELECT x.* FROM sas.stub_flight x WHERE x.run_id = ANY (ids) AND x.at <= now ORDER BY x.at, x.run_id, x.step_no, x.element LOOP
         PERFORM sas._move_stub_flight(f);
-        RETURN true;
-    END IF;
-    RETURN sas._send_stub_signals(ids) OR sas._claim_inline(ids);
+        moved := true;
+    END LOOP;
+    RETURN moved OR sas._send_stub_signals(ids) OR sas._claim_inline(ids);
 END $$;
 
 -- sas._inline_next(root, ids): when something is due next; null: nothing is, but deadlines and start_before.
