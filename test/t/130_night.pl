@@ -132,4 +132,22 @@ is($node->safe_psql('postgres', 'SELECT count(*) FROM sas.attempts WHERE undo'),
 is($node->safe_psql('postgres', q{SELECT count(*) || ' ' || string_agg(DISTINCT kind || ' ' || agent, ',') FROM sas.alerts}), '1 breaker-open payments', 'and there was one alert in all');
 is(listen_to_pager(), 1, 'told once');
 is($node->safe_psql('postgres', q{SELECT breaker FROM sas.agents WHERE name = 'payments'}), 'closed', 'the breaker is closed');
+
+# -- without a breaker ---------------------------------------------------------------------------------
+
+# then windows are used up, and steps cool off; the verb ends that, and the release is the same
+my $cooling = 300;
+$payments->script(bills => [ { status => 503 } ]);
+make_agent($node, 'billing', $payments, rate_limit => '200/s', max_in_flight => 10, retry => '{"max_attempts": 1}');
+define($node, 'bill', { steps => { it => { agent => 'billing', call => { method => 'POST', path => '/bills' } } }, recovery => { initial => '1 h', max => '1 h' } });
+$node->safe_psql('postgres', qq{SELECT count(*) FROM sas.submit_batch('bill', ARRAY(SELECT '{}'::jsonb FROM generate_series(1, $cooling)))});
+ok(wait_for($node, q{SELECT count(*) FROM sas.steps WHERE step = 'it' AND waiting_kind = 'cool_off' AND waiting_until > now() + interval '20 min'}, $cooling),
+	'three hundred bills failed, and cool off for half an hour at least');
+$payments->script(bills => [ { delay => 0.02, json => {} } ]);
+$node->safe_psql('postgres', q{SELECT sas.reset_agent('billing')});
+all_ended($node, 'the verb makes them due at once: they end');
+is($node->safe_psql('postgres', q{SELECT string_agg(DISTINCT result, ' ') || ' ' || count(*) FROM sas.runs WHERE workflow = 'bill'}), "success $cooling", 'well');
+cmp_ok($payments->figures->{most}{bills}, '<=', 10, 'never more at once than the places');
+@at = sort { $a <=> $b } map { $_->{at} } (grep { $_->{script} eq 'bills' } $payments->requests)[ $cooling .. 2 * $cooling - 1 ];
+cmp_ok($at[-1] - $at[0], '>=', ($cooling - 20 - 10) / 200, 'and no faster than the rate');
 done_testing();
