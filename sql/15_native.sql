@@ -39,7 +39,7 @@ LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_announce_agents';
 CREATE FUNCTION sas._places(OUT agent_id int, OUT in_flight int, OUT breaker text, OUT open_for_ms float8, OUT rate_for_ms float8) RETURNS SETOF record
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_places';
 
--- sas._half_open(agent_id): an open breaker lets one probe through.
+-- sas._half_open(agent_id): its service is mended: a breaker that is not closed lets a new probe through.
 CREATE FUNCTION sas._half_open(agent_id int) RETURNS void
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_half_open';
 

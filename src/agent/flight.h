@@ -69,6 +69,7 @@ typedef struct SasFlight
 	int64		wake_us;		/* deadline, or the end of the rest */
 	void	   *handle;			/* NULL: resting */
 	TimestampTz started_at;		/* of the current attempt */
+	int64		begun_us;		/* the same on the monotonic clock */
 	SasRetry	retry;
 	Jsonb	   *expect;			/* array of statuses, or NULL */
 	char	   *key;			/* NULL: it only asks, and needs none */

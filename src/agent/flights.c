@@ -150,6 +150,7 @@ begin_attempt(SasFlight *flight, SasStoredAgent *agent)
 	sas_flight_call(flight, agent, left_us / 1000.0, &call);
 	flight->attempts++;
 	flight->started_at = sas_clock_now();
+	flight->begun_us = sas_clock_monotonic_us();
 	flight->handle = sas_transport_start(transport, &call, why, sizeof(why));
 	if (flight->handle == NULL)
 	{
@@ -180,7 +181,7 @@ judge(SasReply *reply)
 		end_flight(flight, true);
 		return;
 	}
-	sas_known_report(agent, !outcome.fault);
+	sas_known_report(agent, !outcome.fault, flight->begun_us);
 
 	now = sas_clock_monotonic_us();
 	if (now >= flight->deadline_us)
@@ -210,7 +211,7 @@ wake_flight(SasFlight *flight, int64 now)
 	{
 		/* past complete-by: the answer would not count any more, so say nothing */
 		if (flight->handle != NULL && agent != NULL)
-			sas_known_report(agent, false);
+			sas_known_report(agent, false, flight->begun_us);
 		end_flight(flight, true);
 		sas_bell_wake_other(SAS_SUPERVISOR);
 		return;

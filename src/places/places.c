@@ -38,6 +38,7 @@ typedef struct SasPlace
 	int64		first_failure_us;
 	int64		open_until_us;
 	int			probe_pid;		/* half-open: who has the probe; 0: nobody */
+	int64		mended_us;		/* when somebody said so */
 } SasPlace;
 
 typedef struct SasPlaces
@@ -297,7 +298,7 @@ sas_places_breaker(int agent_id)
 }
 
 bool
-sas_places_report(int agent_id, const SasLimits *limits, bool success, SasBreaker *now_is)
+sas_places_report(int agent_id, const SasLimits *limits, bool success, int64 begun_us, SasBreaker *now_is)
 {
 	int64		now = sas_clock_monotonic_us();
 	SasPlace   *p;
@@ -306,7 +307,9 @@ sas_places_report(int agent_id, const SasLimits *limits, bool success, SasBreake
 	if (limits->breaker_failures == 0 || (p = lock_and_find(agent_id)) == NULL)
 		return false;
 	before = p->breaker;
-	if (success)
+	if (!success && begun_us < p->mended_us)
+		;
+	else if (success)
 	{
 		p->failures = 0;
 		/* an answer to a call from before the breaker opened says nothing new */
@@ -348,7 +351,10 @@ sas_places_half_open(int agent_id)
 
 	if (p == NULL)
 		return;
-	if (p->breaker == SAS_BREAKER_OPEN)
+	p->mended_us = sas_clock_monotonic_us();
+	p->failures = 0;
+	/* a probe that is on its way may hang for long in what has been mended */
+	if (p->breaker != SAS_BREAKER_CLOSED)
 	{
 		p->breaker = SAS_BREAKER_HALF_OPEN;
 		p->probe_pid = 0;
