@@ -224,13 +224,16 @@ SELECT t.workflow('kept', '{"a": {"agent": "payments", "call": {"path": "/a"}}, 
                   '{"queue": "narrow", "concurrency": {"key": "k"}, "hooks": [{"on": "success", "agent": "shipping", "call": {"method": "POST", "path": "/told", "body": {"run": "{{input.run_id}}"}}}, {"on": "success", "function": "t.echo"}]}');
 SELECT t.clean() \g /dev/null
 SELECT run_id FROM sas.submit('kept');
+SELECT run_id FROM sas.submit('one', '{"n": 1}', labels => '{"who": "real"}');
+SELECT run_id FROM sas.submit('booked', '{"n": 1}', start_at => t.start() + interval '1 min');
 BEGIN;
+SELECT sas.move_clock('1 h') IS NOT NULL AS later;
 SELECT sas.stub(a, '200') FROM unnest('{payments,shipping}'::text[]) a;
 SELECT run_id, state, result FROM sas.run_inline('kept');
 SELECT * FROM t.tell();
 SELECT target, told_state, state, result FROM sas.hook_runs ORDER BY target;
 SELECT count(*) FROM pg_locks l JOIN pg_class c ON c.oid = l.relation WHERE c.relname = 'turn' AND l.mode = 'RowShareLock';
-SELECT run_id, state FROM sas.runs WHERE run_id = 1;
+SELECT run_id, workflow, state FROM sas.runs WHERE run_id <= 3 ORDER BY 1;
 SELECT sas.continue_inline(1);
 ROLLBACK;
 SELECT sas.pause_workflow('one');
