@@ -19,7 +19,7 @@ $$;
 
 -- an answer for ever, templates in it, and what was asked -------------------------------
 SELECT t.workflow('one', '{"pay": {"agent": "payments", "call": {"path": "/charges/{{input.n}}", "query": {"a": "x y"}, "headers": {"X-Who": "{{run.labels.who}}"}, "body": {"n": "{{input.n}}"}}}}',
-                  '{"output": "{{steps.pay.output}}"}');
+                  '{"output": "{{steps.pay.output}}"}') \g /dev/null
 SELECT t.clean() \g /dev/null
 BEGIN;
 SELECT sas.stub('payments', '{"status": 201, "headers": {"x_seen": "{{request.headers.x_who}}"}, "body": {"n": "{{request.body.n}}", "first": "{{attempt}}", "call": "{{n}}"}}');
@@ -34,7 +34,7 @@ ROLLBACK;
 SELECT count(*) FROM sas.runs;
 
 -- answers in order; pauses of the worker, windows and cool-offs of the supervisor: the clock jumps over them ------------
-SELECT t.workflow('tries', '{"pay": {"agent": "payments", "call": {"path": "/p", "timeout": "5 s"}, "retry": {"max_attempts": 3, "initial": "2 s"}, "complete_in": "20 s"}}', :'plain');
+SELECT t.workflow('tries', '{"pay": {"agent": "payments", "call": {"path": "/p", "timeout": "5 s"}, "retry": {"max_attempts": 3, "initial": "2 s"}, "complete_in": "20 s"}}', :'plain') \g /dev/null
 SELECT t.clean() \g /dev/null
 BEGIN;
 SELECT sas.stub('payments', '[{"error": "no connection"}, 503, {"error": "timeout"}, {"status": 429, "headers": {"retry_after": "60"}}, {"delay": "3 s", "status": 200, "text": "well"}]');
@@ -47,7 +47,7 @@ ROLLBACK;
 -- slower than its time-out, slower than its window, an answer too large for the agent: as with a worker -----------------
 SELECT sas.create_agent('small', 'http://127.0.0.1:1', request_timeout => '10 s', options => '{"max_response": "10 bytes"}') \g /dev/null
 SELECT t.workflow('slow', '{"it": {"agent": "small", "call": {"path": "/it"}, "complete_in": "8 s", "retry": {"max_attempts": 1},
-                            "undo": {"call": {"method": "DELETE", "path": "/it"}}}}', '{"recovery": {"max_failures": 3, "initial": "10 s"}, "on_failure": "compensate"}');
+                            "undo": {"call": {"method": "DELETE", "path": "/it"}}}}', '{"recovery": {"max_failures": 3, "initial": "10 s"}, "on_failure": "compensate"}') \g /dev/null
 SELECT t.clean() \g /dev/null
 BEGIN;
 SELECT sas.stub('small', '[{"delay": "9 s", "status": 200}, {"body": "far too much for it"}, {"error": "broken"}]', undo => false);
@@ -59,8 +59,8 @@ SELECT t.show(1);
 ROLLBACK;
 
 -- a request that cannot be made, an answer that is not as expected, a status that retry names --------------------------
-SELECT t.workflow('bad', '{"it": {"agent": "payments", "call": {"path": "/{{input.where}}"}}}', '{"on_failure": "fail"}');
-SELECT t.workflow('expects', '{"it": {"agent": "payments", "call": {"path": "/it"}, "expect": "$.output.body.ok == true", "retry": {"on": [404], "initial": "1 s"}}}', '{"on_failure": "fail"}');
+SELECT t.workflow('bad', '{"it": {"agent": "payments", "call": {"path": "/{{input.where}}"}}}', '{"on_failure": "fail"}') \g /dev/null
+SELECT t.workflow('expects', '{"it": {"agent": "payments", "call": {"path": "/it"}, "expect": "$.output.body.ok == true", "retry": {"on": [404], "initial": "1 s"}}}', '{"on_failure": "fail"}') \g /dev/null
 SELECT t.clean() \g /dev/null
 BEGIN;
 SELECT sas.stub('payments', '[404, {"body": {"ok": false}}]');
@@ -70,7 +70,7 @@ SELECT * FROM t.tell();
 ROLLBACK;
 
 -- which stub answers: the last that fits and is not used up ---------------------------------------------------------
-SELECT t.workflow('pick', '{"get": {"agent": "payments", "each": "{{input.items}}", "concurrency": 1, "call": {"path": "/items/{{item}}", "query": {"n": "{{index}}"}}}, "put": {"agent": "payments", "after": ["get"], "call": {"method": "PUT", "path": "/done_x"}}}');
+SELECT t.workflow('pick', '{"get": {"agent": "payments", "each": "{{input.items}}", "concurrency": 1, "call": {"path": "/items/{{item}}", "query": {"n": "{{index}}"}}}, "put": {"agent": "payments", "after": ["get"], "call": {"method": "PUT", "path": "/done_x"}}}') \g /dev/null
 SELECT t.clean() \g /dev/null
 BEGIN;
 SELECT sas.stub('payments', '{"status": 200, "body": "any"}');
@@ -87,7 +87,7 @@ ROLLBACK;
 -- undo, in reverse order; a paused run, mended and resumed ---------------------------------------------------------
 SELECT t.workflow('order', '{"reserve": {"agent": "inventory", "call": {"method": "POST", "path": "/r"}, "undo": {"call": {"method": "DELETE", "path": "/r/{{steps.reserve.output.body.id}}"}}},
                              "charge": {"agent": "payments", "after": ["reserve"], "call": {"method": "POST", "path": "/c"}, "undo": {"call": {"method": "POST", "path": "/refunds", "body": {"of": "{{steps.charge.output.body.id}}"}}}},
-                             "ship": {"agent": "shipping", "after": ["charge"], "call": {"method": "POST", "path": "/s"}}}', :'plain');
+                             "ship": {"agent": "shipping", "after": ["charge"], "call": {"method": "POST", "path": "/s"}}}', :'plain') \g /dev/null
 SELECT t.clean() \g /dev/null
 BEGIN;
 SELECT sas.stub(a, '{"status": 201, "body": {"id": "{{request.path}}"}}') FROM unnest('{inventory,payments}'::text[]) a;
@@ -106,7 +106,7 @@ ROLLBACK;
 
 -- waits: a signal beforehand, one in time, none; a timer; a token handed out ----------------------------------------
 SELECT t.workflow('ask', '{"tell": {"agent": "shipping", "call": {"method": "POST", "path": "/ask", "body": {"token": "{{steps.wait.token}}"}}},
-                           "wait": {"wait": {"signal": "decision", "timeout": "2 days"}, "after": ["tell"]}, "rest": {"wait": {"for": "1 h"}, "after": ["wait"]}}', '{"output": "{{steps.wait.output}}", "on_failure": "fail"}');
+                           "wait": {"wait": {"signal": "decision", "timeout": "2 days"}, "after": ["tell"]}, "rest": {"wait": {"for": "1 h"}, "after": ["wait"]}}', '{"output": "{{steps.wait.output}}", "on_failure": "fail"}') \g /dev/null
 SELECT t.clean() \g /dev/null
 BEGIN;
 SELECT sas.stub('shipping', '200');
@@ -123,7 +123,7 @@ SELECT state, result, output FROM sas.continue_inline(3);
 ROLLBACK;
 
 -- what waits for nothing but its deadline is left; a moved clock brings it ----------------------------------------------
-SELECT t.workflow('open', '{"wait": {"wait": {"signal": "never"}}}', '{"deadline": "10 days", "on_failure": "fail"}');
+SELECT t.workflow('open', '{"wait": {"wait": {"signal": "never"}}}', '{"deadline": "10 days", "on_failure": "fail"}') \g /dev/null
 SELECT t.clean() \g /dev/null
 BEGIN;
 SELECT state, result FROM sas.run_inline('open');
@@ -134,10 +134,10 @@ SELECT state, result, error ->> 'title' AS why FROM sas.continue_inline(1);
 ROLLBACK;
 
 -- maps, turns, children, and a child that is undone -------------------------------------------------------------
-SELECT t.workflow('box', '{"pack": {"agent": "shipping", "call": {"method": "POST", "path": "/boxes/{{input.n}}"}, "undo": {"call": {"method": "DELETE", "path": "/boxes/{{input.n}}"}}}}', '{"output": "{{input.n}}"}');
+SELECT t.workflow('box', '{"pack": {"agent": "shipping", "call": {"method": "POST", "path": "/boxes/{{input.n}}"}, "undo": {"call": {"method": "DELETE", "path": "/boxes/{{input.n}}"}}}}', '{"output": "{{input.n}}"}') \g /dev/null
 SELECT t.workflow('many', '{"boxes": {"workflow": "box", "each": "{{input.items}}", "input": {"n": "{{item}}"}},
                             "page": {"agent": "inventory", "after": ["boxes"], "repeat": {"while": "$.last.body.next != null", "every": "1 min"}, "call": {"path": "/page/{{index}}"}},
-                            "last": {"agent": "payments", "after": ["page"], "call": {"path": "/last"}}}', '{"output": "{{steps.boxes.output}}", "on_failure": "compensate"}');
+                            "last": {"agent": "payments", "after": ["page"], "call": {"path": "/last"}}}', '{"output": "{{steps.boxes.output}}", "on_failure": "compensate"}') \g /dev/null
 SELECT t.clean() \g /dev/null
 BEGIN;
 SELECT sas.stub('shipping', '200');
@@ -159,7 +159,7 @@ BEGIN
     IF input ? 'raise' THEN RAISE EXCEPTION 'told to' USING ERRCODE = input ->> 'raise'; END IF;
     RETURN input;
 END $$;
-SELECT t.workflow('booked', '{"book": {"function": "t.book", "retry": {"max_attempts": 2, "initial": "3 s"}}}', '{"recovery": {"max_failures": 2, "initial": "10 s"}, "finalize": "t.echo", "on_failure": {"transient": "pause", "permanent": "fail"}}');
+SELECT t.workflow('booked', '{"book": {"function": "t.book", "retry": {"max_attempts": 2, "initial": "3 s"}}}', '{"recovery": {"max_failures": 2, "initial": "10 s"}, "finalize": "t.echo", "on_failure": {"transient": "pause", "permanent": "fail"}}') \g /dev/null
 CREATE ROLE regress_aids_user;
 SELECT sas.grant_usage('regress_aids_user', 'user');
 SELECT sas.grant_workflow('booked', 'regress_aids_user');
@@ -179,7 +179,7 @@ SELECT * FROM t.tried(3);
 INSERT INTO t.ledger VALUES (1);
 ROLLBACK;
 CREATE FUNCTION t.nest(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT to_jsonb(sas.move_clock('1 h')) $$;
-SELECT t.workflow('nested', '{"it": {"function": "t.nest"}}', '{"on_failure": "fail"}');
+SELECT t.workflow('nested', '{"it": {"function": "t.nest"}}', '{"on_failure": "fail"}') \g /dev/null
 SELECT t.clean() \g /dev/null
 BEGIN;
 SELECT state, result, error ->> 'title' AS why FROM sas.run_inline('nested');
@@ -200,8 +200,8 @@ SELECT state, result, error ->> 'detail' AS why FROM sas.run_inline('task', '{}'
 ROLLBACK;
 
 -- polls and fallbacks ------------------------------------------------------------------------------------------
-SELECT t.workflow('job', '{"it": {"agent": "inventory", "call": {"method": "POST", "path": "/jobs"}, "poll": {"call": {"path": "/jobs/{{started.body.id}}"}, "every": "10 s", "until": "$.output.body.state == \"done\""}}}', '{"output": "{{steps.it.output.body}}"}');
-SELECT t.workflow('falls', '{"it": {"agent": "payments", "call": {"path": "/a"}, "fallback": {"agent": "shipping", "call": {"path": "/b"}, "on": ["breaker_open", "failed"]}}}', '{"output": "{{steps.it.output.status}}"}');
+SELECT t.workflow('job', '{"it": {"agent": "inventory", "call": {"method": "POST", "path": "/jobs"}, "poll": {"call": {"path": "/jobs/{{started.body.id}}"}, "every": "10 s", "until": "$.output.body.state == \"done\""}}}', '{"output": "{{steps.it.output.body}}"}') \g /dev/null
+SELECT t.workflow('falls', '{"it": {"agent": "payments", "call": {"path": "/a"}, "fallback": {"agent": "shipping", "call": {"path": "/b"}, "on": ["breaker_open", "failed"]}}}', '{"output": "{{steps.it.output.status}}"}') \g /dev/null
 SELECT t.clean() \g /dev/null
 BEGIN;
 SELECT sas.stub('inventory', '{"status": 202, "body": {"id": 9}}', method => 'POST');
@@ -221,7 +221,7 @@ ROLLBACK;
 -- hooks are carried out with the run; queues, places and a pause of the workflow hold up no test but the last -----------
 SELECT sas.create_queue('narrow', 1) \g /dev/null
 SELECT t.workflow('kept', '{"a": {"agent": "payments", "call": {"path": "/a"}}, "b": {"agent": "payments", "call": {"path": "/b"}}}',
-                  '{"queue": "narrow", "concurrency": {"key": "k"}, "hooks": [{"on": "success", "agent": "shipping", "call": {"method": "POST", "path": "/told", "body": {"run": "{{input.run_id}}"}}}, {"on": "success", "function": "t.echo"}]}');
+                  '{"queue": "narrow", "concurrency": {"key": "k"}, "hooks": [{"on": "success", "agent": "shipping", "call": {"method": "POST", "path": "/told", "body": {"run": "{{input.run_id}}"}}}, {"on": "success", "function": "t.echo"}]}') \g /dev/null
 SELECT t.clean() \g /dev/null
 SELECT run_id FROM sas.submit('kept');
 SELECT run_id FROM sas.submit('one', '{"n": 1}', labels => '{"who": "real"}');
@@ -245,12 +245,12 @@ ROLLBACK;
 SELECT sas.resume_workflow('one');
 
 -- middleware around a call, a child run that is planned ------------------------------------------------------------------
-CREATE FUNCTION t.sign(context jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT jsonb_build_object('request', jsonb_set(context -> 'request', '{headers}', '{"X-Signed": "yes"}')) $$;
-CREATE FUNCTION t.open(context jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT jsonb_build_object('response', jsonb_set(context -> 'response', '{body}', '"opened"')) $$;
+CREATE FUNCTION t.aid_sign(context jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT jsonb_build_object('request', jsonb_set(context -> 'request', '{headers}', '{"X-Signed": "yes"}')) $$;
+CREATE FUNCTION t.aid_open(context jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT jsonb_build_object('response', jsonb_set(context -> 'response', '{body}', '"opened"')) $$;
 CREATE FUNCTION t.plan_it(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT jsonb_build_object('steps', jsonb_build_object('pay', jsonb_build_object('agent', 'payments', 'call', jsonb_build_object('path', '/planned/' || (input ->> 'n'))))) $$;
 SELECT sas.create_workflow('planned', '{"plan": "t.plan_it"}') \g /dev/null
 SELECT t.workflow('signed', '{"pay": {"agent": "payments", "call": {"method": "POST", "path": "/p"}}, "child": {"workflow": "planned", "input": {"n": 4}, "after": ["pay"]}}', '{"output": "{{steps.pay.output.body}}"}');
-SELECT sas.create_middleware('sign', 'call', before => 't.sign(jsonb)', after => 't.open(jsonb)', workflow => 'signed') \g /dev/null
+SELECT sas.create_middleware('aid_sign', 'call', before => 't.aid_sign(jsonb)', after => 't.aid_open(jsonb)', workflow => 'signed') \g /dev/null
 SELECT t.clean() \g /dev/null
 BEGIN;
 SELECT sas.stub('payments', '{"body": "closed"}');
@@ -258,7 +258,7 @@ SELECT state, result, output FROM sas.run_inline('signed');
 SELECT run_id, path, request #>> '{headers,x_signed}' AS signed FROM sas.stubbed_calls();
 SELECT * FROM t.left_over();
 ROLLBACK;
-SELECT sas.drop_middleware('sign') \g /dev/null
+SELECT sas.drop_middleware('aid_sign') \g /dev/null
 
 -- a run that the application submits itself, and one of another transaction ----------------------------------------
 SELECT t.clean() \g /dev/null
@@ -320,4 +320,4 @@ SELECT sas.stub_signal('x', after => '-1 s');
 SELECT sas.set_clock(NULL);
 SELECT sas.set_clock('infinity');
 SELECT sas.run_inline('open', within => '-1 s');
-SELECT sas.run_inline('nothing');
+SELECT sas.run_inline('no_such_workflow');
