@@ -80,8 +80,7 @@ is($node->safe_psql('postgres', q{SELECT sas.acknowledge(array_agg(alert_id)) FR
 is(listen_to_pager(), 1, 'who was called once');
 
 # it comes back in the second half, but sick
-$payments = SasService->new(port => $port);
-$payments->script(charges => [ { status => 503 } ]);
+$payments = SasService->new(port => $port, scripts => { charges => [ { status => 503 } ] });
 $payments->wait_for_requests('charges', 3);
 sleep max(0, $night - (time() - $began));
 my $sick = scalar $payments->requests('charges');
