@@ -19,15 +19,17 @@ class Large:
             - percentile_disc({low}) WITHIN GROUP (ORDER BY finished_at)) FROM sas.run WHERE run_id BETWEEN {first} AND {last}"""))
 
     def drain(self, n):
-        """Single-step runs that wait when the work begins: the first and the last id, all ended and right."""
+        """Single-step runs that wait when the work begins: the first and the last id, all ended and right, and microseconds of CPU of each."""
         self.no_workers()
         try:
             first, last = self.submit("single", n, 10000)
+            used = self.cpu()
         finally:
             self.all_workers()
         self.wait_for_runs(first, last, pause=0.5)
+        used = self.cpu() - used
         self.check_books_of_large(first, last)
-        return first, last
+        return first, last, used / n * 1e6
 
     def check_books_of_large(self, first, last):
         """Inputs begin anew with each transaction of a submit, so each output is compared with its run's input."""
@@ -39,13 +41,21 @@ class Large:
 
     def backlog(self):
         few, many = self.size("backlog_few"), self.size("backlog")
-        before = [self.pace(*self.drain(few)) for _ in range(3)]
-        first, last = self.drain(many)
+        rates, used = [], []
+
+        def some():
+            for _ in range(3):
+                first, last, cpu = self.drain(few)
+                rates.append(self.pace(first, last))
+                used.append(cpu)
+
+        some()
+        first, last, cpu = self.drain(many)
         whole = self.pace(first, last)
         parts = [self.pace(first, last, (low, low + 0.1)) for low in (0.05, 0.45, 0.85)]
-        after = [self.pace(*self.drain(few)) for _ in range(3)]
-        self.ratio(f"a backlog of {many:,} runs against {few:,}", [whole], [statistics.median(before + after)], "0.9 x; 1.0 x", f"{many:,} of {many:,}",
-                   f"{whole:,.0f} runs/s, near its begin {parts[0]:,.0f}, middle {parts[1]:,.0f}, end {parts[2]:,.0f}; of {few:,}: {spread(before + after)}")
+        some()
+        self.ratio(f"a backlog of {many:,} runs against {few:,}", [whole], [statistics.median(rates)], "0.9 x; 1.0 x", f"{many:,} of {many:,}",
+                   f"{whole:,.0f} runs/s, near its begin {parts[0]:,.0f}, middle {parts[1]:,.0f}, end {parts[2]:,.0f}, {cpu:,.0f} us of CPU each; of {few:,}: {spread(rates)}, {spread(used)} us")
 
     # every table that knows the run gets a copy of what the run left there, for each of the new ids
     COPIES = """
@@ -88,46 +98,52 @@ END $$"""
             full, self.db = self.db, home
             bare = self.connect("without")
             rates = {id(bare): [], id(full): []}
+            used = {id(bare): [], id(full): []}
             for _ in range(max(2, self.repeats)):
                 for db in (bare, full):
                     self.db = db
-                    rates[id(db)].append(self.pace(*self.drain(n)))
+                    first, last, cpu = self.drain(n)
+                    rates[id(db)].append(self.pace(first, last))
+                    used[id(db)].append(cpu)
         finally:
             self.db = home
             for name in ("without", "with_many"):
                 self.db.query(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
         self.ratio(f"{many:,} ended runs in the tables against none", rates[id(full)], rates[id(bare)], "0.9 x; 1.0 x", f"{n:,} of {n:,} each",
-                   f"{spread(rates[id(full)])} runs/s with them ({size}), {spread(rates[id(bare)])} without; {n:,} runs at a time")
+                   f"{spread(rates[id(full)])} runs/s, {statistics.median(used[id(full)]):,.0f} us of CPU each with them ({size}), "
+                   f"{spread(rates[id(bare)])}, {statistics.median(used[id(bare)]):,.0f} us without; {n:,} runs at a time")
 
     def pinned(self):
-        """Rounds of runs, one after the other, beside a transaction that neither ends nor does anything."""
+        """Rounds of submits and runs, one after the other, beside a transaction that neither ends nor does anything."""
         n, seconds = self.size("pinned_runs"), self.size("pinned")
 
         def round_of_runs():
+            cpu = self.cpu()
             first, last = self.submit("single", n, n)
             self.wait_for_runs(first, last)
+            used.append((self.cpu() - cpu) / n * 1e6)
             self.check_books_of_large(first, last)
             rates.append(n / self.seconds_until_end(first, last, float(self.db.value(f"SELECT extract(epoch FROM created_at) FROM sas.run WHERE run_id = {first}"))))
 
-        rates = []
+        rates, used = [], []
         for _ in range(5):
             round_of_runs()
         before = rates[:]
         holder = self.connect("postgres")
         holder.query("BEGIN ISOLATION LEVEL REPEATABLE READ")
         holder.query("SELECT pg_current_xact_id()")
-        del rates[:]
+        del rates[:], used[:]
         end = time.monotonic() + seconds
         while time.monotonic() < end or len(rates) < 10:
             round_of_runs()
         held, dead = len(rates), self.db.value("SELECT string_agg(relname || ' ' || n_dead_tup, ', ' ORDER BY n_dead_tup DESC) FROM (SELECT * FROM pg_stat_user_tables WHERE schemaname = 'sas' ORDER BY n_dead_tup DESC LIMIT 4) t")
-        start, late = rates[:5], rates[-5:]
+        start, late, cpu = rates[:5], rates[-5:], (statistics.median(used[-5:]), statistics.median(used[:5]))
         holder.query("ROLLBACK")
         del rates[:]
         for _ in range(3):
             round_of_runs()
         self.ratio(f"a transaction held open for {seconds:,} s: at its end against its start", [statistics.median(late)], [statistics.median(start)], "0.7 x; 0.95 x", f"{held * n:,} of {held * n:,}",
-                   f"{spread(late)} runs/s against {spread(start)}; before it {spread(before)}, after it {spread(rates)}; dead rows: {dead}")
+                   f"{spread(late)} runs/s against {spread(start)}, {cpu[0]:,.0f} us of CPU each against {cpu[1]:,.0f}; before it {spread(before)}, after it {spread(rates)}; dead rows: {dead}")
 
     def mixed(self):
         """Runs of high priority, one by one, while bulk waits and is worked off."""
