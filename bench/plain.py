@@ -56,7 +56,7 @@ class Plain:
                 rates = [self.pgbench("bare", f"INSERT INTO line (input) VALUES ('{INPUT}');\n", clients, "-T", seconds)[0] for _ in range(self.repeats)]
                 self.row(f"machine: one-row INSERTs, {clients} client{'s' * (clients > 1)}", spread(rates) + " commits/s")
             for batch in (1, 100, 500):
-                n = self.size("bare_jobs") * min(batch, 10) // 10
+                n = self.size("bare_jobs") // (50 if batch == 1 else 1)
                 rates = []
                 for _ in range(self.repeats):
                     db.query(f"TRUNCATE queue, history; INSERT INTO queue (input) SELECT '{INPUT}' FROM generate_series(1, {n}); ANALYZE queue")
