@@ -81,8 +81,8 @@ END $$"""
         for begin in range(model + 1, model + many, 500000):
             self.db.query(self.COPIES.format(model=model, first=begin, last=min(begin + 499999, model + many - 1)))
         self.db.query("VACUUM (ANALYZE, FREEZE)")
-        ended = self.db.value("SELECT count(*) FROM sas.run r JOIN sas.step s USING (run_id) WHERE r.state = 'stopped' AND s.state = 'succeeded'")
-        if int(ended) < many:
+        ended = self.db.value(f"SELECT count(*) FROM sas.run r JOIN sas.step s USING (run_id) WHERE r.run_id >= {model} AND r.state = 'stopped' AND s.state = 'succeeded'")
+        if int(ended) != many:
             raise Wrong(f"{ended} ended runs instead of {many}")
         return self.db.value("SELECT pg_size_pretty(sum(pg_total_relation_size(oid))) FROM pg_class WHERE relnamespace = 'sas'::regnamespace AND relkind = 'r'")
 

@@ -120,8 +120,7 @@ class Shapes:
     def waiting(self):
         """Signals, timers and children, a third each: what they cost by waiting, and how soon one goes on."""
         n = self.size("waiting") // 3
-        self.db.query("ALTER SYSTEM SET autovacuum = off")
-        self.db.query("SELECT pg_reload_conf()")
+        self.setting(autovacuum="off")
         for workflow, inputs in (("pause", "{\"for\": \"1 day\"}"), ("above", "{}"), ("signal", "{}")):
             for begin in range(0, n, 1000):
                 self.db.query(f"SELECT count(*) FROM sas.submit_batch('{workflow}', array_fill('{inputs}'::jsonb, ARRAY[{min(1000, n - begin)}]))")
@@ -140,5 +139,4 @@ class Shapes:
             took.append(self.seconds_until_end(run_id, run_id, since / 1e6) * 1000)
             time.sleep(0.02)
         self.row("  a signal to one of them: sent -> its run ended", f"p50 {percentile(took, 0.5):.1f}, p99 {percentile(took, 0.99):.1f} ms", "p99 100 ms", f"{len(took)} of {len(took)}")
-        self.db.query("ALTER SYSTEM RESET autovacuum")
-        self.db.query("SELECT pg_reload_conf()")
+        self.setting(autovacuum=None)

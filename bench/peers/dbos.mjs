@@ -6,7 +6,7 @@
 //   dbos.mjs queue N     put into a queue before this program begins to work on it, 50 at once
 
 import { DBOS, DBOSClient } from "@dbos-inc/dbos-sdk";
-import { connection, quiet, seconds, tally, tell } from "./peer.mjs";
+import { connection, pool, quiet, seconds, tally, tell } from "./peer.mjs";
 
 const [mode, count] = process.argv.slice(2);
 const n = Number(count);
@@ -52,5 +52,11 @@ else {
   );
 }
 await done.all;
-await DBOS.shutdown(); // what is done is written
-tell({ done: done.done, sum: done.sum, seconds: seconds() - begun });
+// a workflow has ended when that is written, which the function itself does not see
+const look = pool(1);
+const open = "SELECT EXISTS (SELECT FROM dbos.workflow_status WHERE status NOT IN ('SUCCESS', 'ERROR'))";
+while ((await look.query(open)).rows[0].exists) await new Promise((r) => setTimeout(r, 5));
+const took = seconds() - begun;
+await look.end();
+await DBOS.shutdown();
+tell({ done: done.done, sum: done.sum, seconds: took });
