@@ -43,8 +43,8 @@ if (mode === "latency") {
   await runner.stop();
   tell({ done: done.done, sum: done.sum, ms: sent.map((t, i) => started.get(i) - t).slice(1) });
 } else {
-  for (let from = 1; from <= n; from += 10000)
-    await pgPool.query("SELECT count(graphile_worker.add_job('echo', json_build_object('n', g))) FROM generate_series($1::int, $2::int) g", [from, Math.min(n, from + 9999)]);
+  const specs = "SELECT array_agg(('echo', json_build_object('n', g), NULL, NULL, NULL, NULL, NULL, NULL)::graphile_worker.job_spec) FROM generate_series($1::int, $2::int) g";
+  for (let from = 1; from <= n; from += 1000) await pgPool.query(`SELECT count(*) FROM graphile_worker.add_jobs((${specs}))`, [from, Math.min(n, from + 999)]);
   const begun = seconds();
   const runner = await begin();
   await done.all;
