@@ -8,6 +8,8 @@ to it; a ratio is the median of three such pairs.
 import statistics
 import time
 
+from house import Wrong, percentile
+
 # A step of each is one call of bench.echo, as in the plain runs.
 SHAPES = """
 SELECT sas.create_workflow('single', '{"steps": {"one": {"function": "bench.echo"}}}');
@@ -20,15 +22,6 @@ SELECT sas.create_workflow('pause', '{"steps": {"one": {"wait": {"for": "{{input
 SELECT sas.create_workflow('signal', '{"steps": {"one": {"wait": {"signal": "go", "timeout": "2 days"}}}}');
 SELECT sas.create_workflow('above', '{"steps": {"one": {"workflow": "signal"}}}');
 """
-
-
-class Wrong(Exception):
-    """The work was not done, or not done right."""
-
-
-def percentile(values, share):
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
 class Shapes:
@@ -52,25 +45,25 @@ class Shapes:
 
     def against(self, what, plain, shaped, aim, note):
         """A row: how many times as long the shape takes as the plain runs."""
-        pairs = [(self.seconds(*plain), self.seconds(*shaped)) for _ in range(self.sizes["repeats"])]
+        pairs = [(self.seconds(*plain), self.seconds(*shaped)) for _ in range(self.repeats)]
         whole = [s[0] / p[0] for p, s in pairs]
         self.row(what, f"{statistics.median(whole):.2f} times as long", aim, "all",
                  f"{note}; each of {len(pairs)}: {', '.join(f'{s[0]:.2f} s ({p[0]:.2f} s)' for p, s in pairs)}; "
                  f"from the end of the submit: {statistics.median(s[1] / p[1] for p, s in pairs):.2f} times")
 
     def map(self):
-        n = self.sizes["shapes"]
+        n = self.size("shapes")
         self.against(f"a map of {n:,} function elements", ("single", self.numbers(n), n), ("map", self.items(n), n + 1), "2", f"as {n:,} runs of one step")
 
     def children(self):
-        n = self.sizes["shapes"]
+        n = self.size("shapes")
         self.against(f"a parent of {n:,} children", ("single", self.numbers(n), n), ("parent", self.items(n), 2 * n + 1), "2", f"as {n:,} runs of one step")
 
     def line(self):
         """As many at a time of both: one after the other, and so many at once that workers share commits."""
         n = 100 if self.quick else 1000
         ratios = []
-        for _ in range(self.sizes["repeats"]):
+        for _ in range(self.repeats):
             each = {}
             for workflow, runs in (("line_10", n // 10), ("line_1000", n // 1000 or 1)):
                 took = 0
@@ -98,7 +91,7 @@ class Shapes:
 
     def timed(self):
         """How late on a system that does nothing else; a moment every 25 ms, and every run following the one before."""
-        n = self.sizes["timed"]
+        n = self.size("timed")
         first = 1 + int(self.db.value("SELECT max(run_id) FROM sas.run"))
         self.db.query(f"""SELECT sas.submit('single', '{{"n": 1}}', start_at => now() + interval '1 s' + i * interval '25 ms') FROM generate_series(1, {n}) i""")
         self.wait_for_runs(first, first + n - 1)
@@ -126,26 +119,24 @@ class Shapes:
 
     def waiting(self):
         """Signals, timers and children, a third each: what they cost by waiting, and how soon one goes on."""
-        n = self.sizes["waiting"] // 3
-        self.db.query("ALTER SYSTEM SET autovacuum = off")
-        self.db.query("SELECT pg_reload_conf()")
+        n = self.size("waiting") // 3
+        self.setting(autovacuum="off")
         for workflow, inputs in (("pause", "{\"for\": \"1 day\"}"), ("above", "{}"), ("signal", "{}")):
             for begin in range(0, n, 1000):
                 self.db.query(f"SELECT count(*) FROM sas.submit_batch('{workflow}', array_fill('{inputs}'::jsonb, ARRAY[{min(1000, n - begin)}]))")
         # children wait for a signal themselves
         self.wait_until(lambda: self.db.value("SELECT count(*) FROM sas.step WHERE state = 'suspended'") == str(4 * n), f"{4 * n} steps to wait", limit=600, pause=1)
         self.db.query("VACUUM ANALYZE")
-        written, woken = self.quiet(self.sizes["idle"])
-        self.row(f"{3 * n:,} waiting steps and {n:,} children for {self.sizes['idle']} s: WAL", f"{written:,} bytes", "0")
+        written, woken = self.quiet_for(self.size("idle"))
+        self.row(f"{3 * n:,} waiting steps and {n:,} children for {self.size('idle')} s: WAL", f"{written:,} bytes", "0")
         self.row("  wake-ups", woken, "supervisor, a scheduler once a minute")
 
         last = int(self.db.value("SELECT max(run_id) FROM sas.run WHERE parent_run_id IS NULL AND state = 'running' AND input = '{}'"))
         took = []
-        for run_id in range(last, last - self.sizes["timed"], -1):
+        for run_id in range(last, last - self.size("timed"), -1):
             since, _ = self.db.timed(f"SELECT sas.signal({run_id}, 'go', '1')")
             self.wait_for_runs(run_id, run_id, pause=0.001)
             took.append(self.seconds_until_end(run_id, run_id, since / 1e6) * 1000)
             time.sleep(0.02)
         self.row("  a signal to one of them: sent -> its run ended", f"p50 {percentile(took, 0.5):.1f}, p99 {percentile(took, 0.99):.1f} ms", "p99 100 ms", f"{len(took)} of {len(took)}")
-        self.db.query("ALTER SYSTEM RESET autovacuum")
-        self.db.query("SELECT pg_reload_conf()")
+        self.setting(autovacuum=None)

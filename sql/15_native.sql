@@ -39,11 +39,11 @@ LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_call_as';
 CREATE FUNCTION sas._announce_agents() RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_announce_agents';
 
--- sas._places(): per agent what the workers share: places in use and the breaker.
-CREATE FUNCTION sas._places(OUT agent_id int, OUT in_flight int, OUT breaker text, OUT open_for_ms float8) RETURNS SETOF record
+-- sas._places(): per agent what the workers share: places in use, the breaker, and how long there is no token of its rate.
+CREATE FUNCTION sas._places(OUT agent_id int, OUT in_flight int, OUT breaker text, OUT open_for_ms float8, OUT rate_for_ms float8) RETURNS SETOF record
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_places';
 
--- sas._half_open(agent_id): an open breaker lets one probe through.
+-- sas._half_open(agent_id): its service is mended: a breaker that is not closed lets a new probe through.
 CREATE FUNCTION sas._half_open(agent_id int) RETURNS void
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_half_open';
 
@@ -152,3 +152,15 @@ LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_max_steps'
 -- sas._due_by(at): something is due for the supervisor then; it is rung at commit when it means to sleep longer.
 CREATE FUNCTION sas._due_by(at timestamptz) RETURNS void
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_due_by';
+
+-- sas._rehearse(): from now on this transaction cannot be committed: see sql/77_stubs.sql.
+CREATE FUNCTION sas._rehearse() RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_rehearse';
+
+-- sas._rehearsing(): is this such a transaction? Then pauses are made without jitter.
+CREATE FUNCTION sas._rehearsing() RETURNS boolean
+LANGUAGE C STABLE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'sas_api_rehearsing';
+
+-- sas._own_xid(xid): is that this transaction, or one below it?
+CREATE FUNCTION sas._own_xid(x xid) RETURNS boolean
+LANGUAGE C STABLE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'sas_api_own_xid';

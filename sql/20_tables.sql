@@ -183,6 +183,7 @@ CREATE TABLE sas.workflow_edge (
     to_no int NOT NULL,
     PRIMARY KEY (version_id, from_no, to_no)
 );
+CREATE INDEX workflow_edge_to ON sas.workflow_edge (version_id, to_no, from_no);
 COMMENT ON TABLE sas.workflow_edge IS 'Which step comes before which, from after, flow, references and the ends of an include.';
 
 -- runs --------------------------------------------------------------------------
@@ -451,7 +452,7 @@ CREATE TABLE sas.attempt (
     finished_at timestamptz
 );
 CREATE INDEX attempt_run ON sas.attempt (run_id);
-COMMENT ON TABLE sas.attempt IS 'A row per failed or further attempt; a first attempt that succeeded is told by its step.';
+COMMENT ON TABLE sas.attempt IS 'A row per failed or further attempt; a first attempt that succeeded is told by its step, until that is to be undone.';
 
 -- What outside programs leave about a task for the next one that claims it.
 CREATE TABLE sas.task (

@@ -161,7 +161,7 @@ BEGIN
         PERFORM sas._make_roots_ready(made);
     END IF;
 
-    PERFORM sas._alert('hook-failed', format('hook %s of version %s', h.hook_no, h.version_id),
+    PERFORM sas._alert('hook-failed', format('hook %s of version %s%s', h.hook_no, h.version_id, sas._test_mark()),
                        format('hook %s of workflow "%s" failed, which tells of run %s (%s): %s', h.hook_no, w.name, r.hook_of,
                               coalesce(r.input ->> 'result', r.input ->> 'state'), coalesce(r.error ->> 'title', r.result)), NULL, r.hook_of)
     FROM sas.run r

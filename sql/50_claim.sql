@@ -138,8 +138,8 @@ BEGIN
                              WHERE w.version_id = $2 AND NOT w.undo AND w.finalizer IS NOT NULL), last);
 END $$;
 
--- sas._claim_functions(...): for a function worker.
-CREATE FUNCTION sas._claim_functions(quantity int, boot bigint, worker_id bigint, locked_by text)
+-- sas._claim_functions(...): for a function worker. lane: that of functions, but in a test.
+CREATE FUNCTION sas._claim_functions(quantity int, boot bigint, worker_id bigint, locked_by text, lane int DEFAULT 0)
 RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element int, step text, undo boolean, attempt int, alone boolean,
                request_id uuid, window_ms float8, function text, input jsonb, problem jsonb, retry jsonb, judges boolean)
 LANGUAGE plpgsql AS $$
@@ -148,7 +148,7 @@ DECLARE
     batch record;
     c sas._claimed;
 BEGIN
-    batch := sas._claim(ARRAY[0], ARRAY[quantity], boot, worker_id, locked_by);
+    batch := sas._claim(ARRAY[lane], ARRAY[quantity], boot, worker_id, locked_by);
     BEGIN
         RETURN QUERY SELECT * FROM sas._functions_wanted(batch.lease_id, batch.claimed);
         RETURN;

@@ -87,6 +87,42 @@ BEGIN
     END LOOP;
 END $$;
 
+-- sas._tasks(claimed): what these claimed tasks are about; problem: why that cannot be made. One that is too large fails
+-- by itself, and holds up no other.
+CREATE FUNCTION sas._tasks(claimed sas._claimed[])
+RETURNS TABLE (run_id bigint, step_no int, element int, undo boolean, lane int, request_id uuid, complete_in interval, name text, key text,
+               asked jsonb, problem jsonb, checkpoint jsonb)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    c sas._claimed;
+BEGIN
+    FOREACH c IN ARRAY coalesce(claimed, '{}') LOOP
+        BEGIN
+            RETURN QUERY
+            SELECT c.run_id, c.step_no, c.element, c.undo, c.lane, c.request_id, c.complete_in, w.name, sas._step_key(v.trace, w.name, c.element, c.undo),
+                   CASE WHEN w.input IS NULL THEN v.input ELSE body.result END,
+                   CASE WHEN body.problem IS NOT NULL THEN sas._no_input(c.run_id, w.name, coalesce(body.problem ->> 'path', 'template'), body.problem ->> 'what') END, t.checkpoint
+            FROM sas.run v
+            JOIN sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
+            CROSS JOIN LATERAL (SELECT CASE WHEN w.input IS NOT NULL THEN sas._context(v, w, c.element) END AS root OFFSET 0) x
+            LEFT JOIN LATERAL sas._render(w.input, x.root) body ON w.input IS NOT NULL
+            LEFT JOIN sas.task t ON t.run_id = c.run_id AND t.step_no = c.step_no AND t.element = c.element AND t.undo = c.undo
+            WHERE v.run_id = c.run_id;
+        EXCEPTION WHEN program_limit_exceeded OR internal_error OR out_of_memory THEN
+            RETURN QUERY
+            SELECT c.run_id, c.step_no, c.element, c.undo, c.lane, c.request_id, c.complete_in, w.name, NULL::text, NULL::jsonb, sas._no_input(c.run_id, w.name, 'template', SQLERRM), NULL::jsonb
+            FROM sas.workflow_step w WHERE w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo;
+        END;
+    END LOOP;
+END $$;
+
+-- sas._no_input(run_id, step, path, why): the error of a task whose input cannot be made.
+CREATE FUNCTION sas._no_input(run_id bigint, step text, path text, why text) RETURNS jsonb
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT sas._problem_object('template', 'the input of the step cannot be made', format('%s: %s', path, why), NULL, run_id, step)
+$$;
+
 -- sas._claim(caller, agent, worker, quantity, lease): see sas.claim. Each claimed task is held for the lease, at most
 -- for its complete_in. One whose input cannot be made has failed for good, and the next is looked for instead.
 CREATE FUNCTION sas._claim(caller oid, agent text, worker text, quantity int, lease interval)
@@ -103,7 +139,6 @@ DECLARE
     places int[];
     claimed sas._claimed[];
     held_under bigint;
-    one sas._claimed;
     r record;
     unfit sas._reply[];
     given int := 0;
@@ -186,29 +221,12 @@ BEGIN
         PERFORM sas._start_runs(array_agg(c.run_id)) FROM unnest(claimed) c WHERE c.from_state IN ('none', 'ready');
 
         unfit := '{}';
-        FOREACH one IN ARRAY claimed LOOP
-            BEGIN
-                SELECT c.*, w.name, v.trace, CASE WHEN w.input IS NULL THEN v.input ELSE body.result END AS asked, body.problem, t.checkpoint INTO r
-                FROM unnest(ARRAY[one]) c
-                JOIN sas.run v ON v.run_id = c.run_id
-                JOIN sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
-                CROSS JOIN LATERAL (SELECT CASE WHEN w.input IS NOT NULL THEN sas._context(v, w, c.element) END AS root OFFSET 0) x
-                LEFT JOIN LATERAL sas._render(w.input, x.root) body ON w.input IS NOT NULL
-                LEFT JOIN sas.task t ON t.run_id = c.run_id AND t.step_no = c.step_no AND t.element = c.element AND t.undo = c.undo;
-            EXCEPTION WHEN program_limit_exceeded OR internal_error OR out_of_memory THEN
-                -- too large: it fails, and holds up no other task
-                SELECT c.*, w.name, NULL::uuid AS trace, NULL::jsonb AS asked, jsonb_build_object('what', SQLERRM) AS problem, NULL::jsonb AS checkpoint INTO r
-                FROM unnest(ARRAY[one]) c
-                JOIN sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo;
-            END;
+        FOR r IN SELECT * FROM sas._tasks(claimed) LOOP
             IF r.problem IS NULL THEN
                 given := given + 1;
-                RETURN QUERY SELECT r.request_id, r.run_id, r.name, r.undo, sas._step_key(r.trace, r.name, r.element, r.undo), r.asked, r.checkpoint, now + r.complete_in;
+                RETURN QUERY SELECT r.request_id, r.run_id, r.name, r.undo, r.key, r.asked, r.checkpoint, now + r.complete_in;
             ELSE
-                unfit := unfit || ROW(r.run_id, r.step_no, r.element, r.request_id, 'permanent', 1, NULL,
-                                      sas._problem_object('template', 'the input of the step cannot be made',
-                                                          format('%s: %s', coalesce(r.problem ->> 'path', 'template'), r.problem ->> 'what'), NULL, r.run_id, r.name),
-                                      false, NULL)::sas._reply;
+                unfit := unfit || ROW(r.run_id, r.step_no, r.element, r.request_id, 'permanent', 1, NULL, r.problem, false, NULL)::sas._reply;
             END IF;
         END LOOP;
         PERFORM sas._end_claim(p, u.verdict, u.output, u.error, '0')
@@ -314,14 +332,20 @@ AS $$
 #variable_conflict use_variable
 DECLARE
     p sas.place := sas._hold(caller, request_id, true);
+BEGIN
+    RETURN p.request_id IS NOT NULL AND sas._fail_claim(p, error, permanent);
+END $$;
+
+-- sas._fail_claim(p, error, permanent): the same of a claim whose run is locked.
+CREATE FUNCTION sas._fail_claim(p sas.place, error text, permanent boolean) RETURNS boolean
+LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
     n int;
     policy jsonb;
     step_name text;
     given_up boolean;
 BEGIN
-    IF p.request_id IS NULL THEN
-        RETURN false;
-    END IF;
     SELECT '{"max_attempts": 5, "initial_ms": 200, "max_ms": 30000, "backoff": "exponential", "jitter": true}'::jsonb || coalesce(sas._retry_policy(a.retry), '{}') || coalesce(w.retry, '{}'),
            w.name, coalesce(t.tries, 0) + 1, r.fate IS NOT NULL AND NOT p.undo AND NOT s.in_doubt
     INTO policy, step_name, n, given_up
@@ -341,7 +365,7 @@ CREATE FUNCTION sas._attempt_pause(policy jsonb, tries int) RETURNS interval
 LANGUAGE sql VOLATILE AS $$
     SELECT greatest(0.001, least((policy ->> 'max_ms')::float8,
                                  (policy ->> 'initial_ms')::float8 * CASE policy ->> 'backoff' WHEN 'exponential' THEN 2 ^ least(tries - 1, 30) WHEN 'linear' THEN tries ELSE 1 END)
-                           * CASE WHEN (policy ->> 'jitter')::boolean THEN random() ELSE 1 END) * interval '1 ms'
+                           * CASE WHEN (policy ->> 'jitter')::boolean AND NOT sas._rehearsing() THEN random() ELSE 1 END) * interval '1 ms'
 $$;
 
 -- sas._heartbeat(...): cancel is said for work that was claimed before the run could not go on any more; an undo, and a

@@ -196,6 +196,19 @@ BEGIN
     END IF;
 END $$;
 
+-- sas._keep_success(changes): of steps that are to be undone and succeeded at once, the attempt: the row of the step will tell of its undo.
+CREATE FUNCTION sas._keep_success(changes sas._step_change[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO sas.attempt (run_id, step_no, element, attempt, undo, agent_id, status, http_status, started_at, finished_at)
+    SELECT s.run_id, s.step_no, s.element, 1, false, nullif(w.lane, 0), 'succeeded', CASE WHEN w.kind = 'call' AND w.output IS NULL THEN (s.output ->> 'status')::int END, s.started_at, s.finished_at
+    FROM unnest(changes) c
+    CROSS JOIN LATERAL (SELECT * FROM sas.step x WHERE x.run_id = c.run_id AND x.step_no = c.step_no AND x.element = c.element OFFSET 0) s
+    JOIN sas.run r ON r.run_id = c.run_id
+    CROSS JOIN LATERAL (SELECT x.lane, x.kind, x.output FROM sas.workflow_step x WHERE x.version_id = r.version_id AND x.step_no = c.step_no AND NOT x.undo OFFSET 0) w
+    WHERE c.from_state = 'succeeded' AND s.attempt = 1 AND s.asks IS NULL;
+END $$;
+
 -- sas._undo_next(run_ids): the next undo of doomed runs in which nothing is
 -- open, in reverse order of completion; a run with none left stops.
 --
@@ -233,6 +246,7 @@ BEGIN
 
     DELETE FROM sas.undo_line l USING unnest(stops) c WHERE l.run_id = c.run_id;
     PERFORM sas._move_runs(stops);
+    PERFORM sas._keep_success(changes);
     PERFORM sas._move_steps(changes);
     UPDATE sas.run r SET open_steps = 1 WHERE r.run_id IN (SELECT c.run_id FROM unnest(changes) c);
     PERFORM sas._make_ready(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element),

@@ -11,7 +11,7 @@ LANGUAGE sql VOLATILE AS $$
     SELECT least(extract(epoch FROM (recovery ->> 'max')::interval),
                  extract(epoch FROM (recovery ->> 'initial')::interval)
                  * CASE recovery ->> 'backoff' WHEN 'exponential' THEN 2 ^ least(failures - 1, 30) WHEN 'linear' THEN failures ELSE 1 END)::float8
-           * interval '1 s' * CASE WHEN (recovery ->> 'jitter')::boolean THEN 0.5 + random() / 2 ELSE 1 END
+           * interval '1 s' * CASE WHEN (recovery ->> 'jitter')::boolean AND NOT sas._rehearsing() THEN 0.5 + random() / 2 ELSE 1 END
 $$;
 
 -- sas._supervisor_tick(boot, live, newest, quantity): one turn of the leading supervisor.
@@ -54,22 +54,32 @@ LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := sas._now();
     found sas.lease[];
-    locked bigint[];
-    failed sas._step_change[];
-    again sas._step_change[];
 BEGIN
     SELECT array_agg(q) INTO found
     FROM (SELECT l.* FROM sas.lease l
           WHERE l.next_by <= now OR l.worker_id > 0 AND (l.boot <> $1 OR l.worker_id <= newest AND NOT l.worker_id = ANY (live))
           ORDER BY l.next_by LIMIT quantity FOR UPDATE SKIP LOCKED) q;
     leases := coalesce(cardinality(found), 0);
-    IF leases = 0 THEN
-        RETURN;
+    IF leases > 0 THEN
+        stuck := sas._take_back(found, boot, live, newest);
     END IF;
+END $$;
+
+-- The same of these leases, which the caller has locked. Returns the workers that are stuck.
+CREATE FUNCTION sas._take_back(leases sas.lease[], boot bigint, live bigint[], newest bigint) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    now timestamptz := sas._now();
+    found sas.lease[] := leases;
+    locked bigint[];
+    failed sas._step_change[];
+    again sas._step_change[];
+    stuck bigint[];
+BEGIN
     locked := sas._lock_runs(ARRAY(SELECT DISTINCT unnest(f.run_ids) FROM unnest(found) f));
 
     WITH held AS (
-        SELECT f.lease_id, f.worker_id, f.worker_id > 0 AND (f.boot <> $1 OR f.worker_id <= newest AND NOT f.worker_id = ANY (live)) AS dead,
+        SELECT f.lease_id, f.worker_id, f.worker_id > 0 AND (f.boot <> $2 OR f.worker_id <= newest AND NOT f.worker_id = ANY (live)) AS dead,
                cardinality(f.run_ids) AS together, s AS step, w AS def, sas._lane_now(s.run_id, s.step_no, s.element, w.undo, w.lane) AS lane, f.locked_by, r.trace
         FROM unnest(found) f
         CROSS JOIN LATERAL unnest(f.run_ids, f.step_nos, f.elements) AS u (run_id, step_no, element)
@@ -125,6 +135,7 @@ BEGIN
     PERFORM sas._tell_supervisor(failed) WHERE failed IS NOT NULL;
     PERFORM sas._requeue(array_agg(a.run_id), array_agg(a.step_no), array_agg(a.element)) FROM unnest(again) a;
     PERFORM sas._free_places(locked);
+    RETURN stuck;
 END $$;
 
 -- sas._decide(quantity): what becomes of failed steps and of runs past their

@@ -278,8 +278,8 @@ BEGIN
     END IF;
 END $$;
 
--- sas._agents_for_workers(): the agents as a worker needs them, secrets filled in. Superusers only.
-CREATE FUNCTION sas._agents_for_workers() RETURNS TABLE (agent_id int, name text, base_url text, enabled boolean, max_in_flight int, rate_per_s float8,
+-- sas._agents_with(secrets): the agents as a worker needs them, with these values for secrets.
+CREATE FUNCTION sas._agents_with(secrets jsonb) RETURNS TABLE (agent_id int, name text, base_url text, enabled boolean, max_in_flight int, rate_per_s float8,
     request_timeout_ms float8, headers jsonb, query jsonb, options jsonb, retry jsonb, breaker_failures int, breaker_window_ms float8, breaker_open_ms float8,
     breaker text, open_for_ms float8, max_response bigint, connect_timeout_ms float8, secrets text[])
 LANGUAGE sql STABLE AS $$
@@ -291,14 +291,33 @@ LANGUAGE sql STABLE AS $$
            coalesce(g.breaker, 'closed'), greatest(0, extract(epoch FROM g.open_until - sas._now()))::float8 * 1000,
            coalesce(sas._size(a.options ->> 'max_response'), 8 * 1024 * 1024),
            extract(epoch FROM coalesce(sas._span(a.options -> 'connect_timeout'), '5 s'))::float8 * 1000,
-           ARRAY(SELECT s.value FROM sas.secret s
-                 WHERE s.name IN (SELECT r.member FROM sas._references(jsonb_build_array(a.headers, a.options)) r WHERE r.root = 'secret'))
+           ARRAY(SELECT s.value FROM jsonb_each_text($1) s
+                 WHERE s.key IN (SELECT r.member FROM sas._references(jsonb_build_array(a.headers, a.options)) r WHERE r.root = 'secret'))
     FROM sas.agent a
     LEFT JOIN sas.agent_health g USING (agent_id)
-    CROSS JOIN (SELECT jsonb_build_object('secret', coalesce(jsonb_object_agg(s.name, s.value), '{}')) AS root FROM sas.secret s) x
+    CROSS JOIN (SELECT jsonb_build_object('secret', $1) AS root) x
     CROSS JOIN LATERAL sas._render(a.headers, x.root) h
     CROSS JOIN LATERAL sas._render(a.options, x.root) o
     WHERE a.dropped_at IS NULL AND a.kind = 'http'
+$$;
+
+-- sas._agents_for_workers(): with secrets filled in. Superusers only.
+CREATE FUNCTION sas._agents_for_workers() RETURNS TABLE (agent_id int, name text, base_url text, enabled boolean, max_in_flight int, rate_per_s float8,
+    request_timeout_ms float8, headers jsonb, query jsonb, options jsonb, retry jsonb, breaker_failures int, breaker_window_ms float8, breaker_open_ms float8,
+    breaker text, open_for_ms float8, max_response bigint, connect_timeout_ms float8, secrets text[])
+LANGUAGE sql STABLE AS $$
+    SELECT * FROM sas._agents_with((SELECT coalesce(jsonb_object_agg(s.name, s.value), '{}') FROM sas.secret s))
+$$;
+
+-- sas._agents_for_stubs(): as a test sees them: without the values of headers and parameters, which are not for those who submit runs.
+CREATE FUNCTION sas._agents_for_stubs() RETURNS TABLE (agent_id int, name text, base_url text, enabled boolean, max_in_flight int, rate_per_s float8,
+    request_timeout_ms float8, headers jsonb, query jsonb, options jsonb, retry jsonb, breaker_failures int, breaker_window_ms float8, breaker_open_ms float8,
+    breaker text, open_for_ms float8, max_response bigint, connect_timeout_ms float8, secrets text[])
+LANGUAGE sql STABLE AS $$
+    SELECT a.agent_id, a.name, a.base_url, a.enabled, a.max_in_flight, a.rate_per_s, a.request_timeout_ms,
+           (SELECT jsonb_object_agg(h.key, '***') FROM jsonb_each(x.headers) h), (SELECT jsonb_object_agg(q.key, '***') FROM jsonb_each(x.options -> 'query') q),
+           a.options, a.retry, a.breaker_failures, a.breaker_window_ms, a.breaker_open_ms, a.breaker, a.open_for_ms, a.max_response, a.connect_timeout_ms, '{}'::text[]
+    FROM sas._agents_with('{}') a JOIN sas.agent x USING (agent_id)
 $$;
 
 -- sas._write_health(...): what a worker saw of an agent: breaker changes (null: none) and last errors. Arrays of equal length, agents in order.

@@ -94,32 +94,42 @@ COMMENT ON COLUMN sas.runs.error IS 'Why the run cannot go on: a problem object 
 -- cancelled when its run has ended without it.
 CREATE VIEW sas.steps WITH (security_barrier) AS
 SELECT r.run_id, w.name AS step, nullif(e.element, 0) AS element, CASE w.kind WHEN 'join' THEN 'include' ELSE w.kind END AS kind, a.name AS agent,
-       coalesce(s.state, CASE WHEN q.run_id IS NOT NULL THEN 'ready' WHEN r.state = 'stopped' OR r.fate IS NOT NULL THEN 'cancelled' ELSE 'waiting' END) AS state,
+       coalesce(s.state, CASE WHEN q.lane IS NOT NULL THEN 'ready' WHEN r.state = 'stopped' OR r.fate IS NOT NULL THEN 'cancelled' ELSE 'waiting' END) AS state,
        coalesce(s.attempt, 0) AS attempt, coalesce(s.failure_count, 0) AS failure_count,
-       CASE WHEN s.request_id IS NOT NULL THEN l.locked_by END AS locked_by, s.complete_by,
-       CASE WHEN s.request_id IS NOT NULL THEN 'reply'
-            WHEN s.waiting_kind IS NOT NULL THEN s.waiting_kind
-            WHEN r.state = 'paused' AND (coalesce(s.state, 'waiting') IN ('waiting', 'ready', 'compensating') OR s.state = 'failed' AND (r.fate IS NULL OR s.in_doubt)) THEN 'resume'
-            WHEN q.run_id IS NOT NULL THEN CASE WHEN q.lane < 0 THEN 'queue' WHEN q.lane = 0 THEN 'worker' ELSE 'agent' END
-            WHEN r.state <> 'stopped' AND r.fate IS NULL AND coalesce(s.state, 'waiting') = 'waiting' THEN 'steps' END AS waiting_kind,
-       CASE WHEN q.lane < 0 THEN (SELECT u.name FROM sas.queue u WHERE u.queue_id = -q.lane)
-            WHEN s.request_id IS NOT NULL OR q.run_id IS NOT NULL THEN a.name
-            WHEN s.waiting_kind = 'signal' THEN w.shape #>> '{wait,signal}'
-            WHEN s.waiting_kind = 'poll' THEN a.name
-            WHEN s.waiting_kind = 'fallback' THEN w.name || '.fallback'
-            WHEN r.state <> 'stopped' AND r.fate IS NULL AND coalesce(s.state, 'waiting') = 'waiting'
-            THEN (SELECT string_agg(fw.name, ', ' ORDER BY fw.name)
-                  FROM sas.workflow_edge e
-                  JOIN sas.workflow_step fw ON fw.version_id = e.version_id AND fw.step_no = e.from_no AND NOT fw.undo
-                  LEFT JOIN sas.step fs ON fs.run_id = r.run_id AND fs.step_no = e.from_no AND fs.element = 0
-                  WHERE e.version_id = r.version_id AND e.to_no = w.step_no AND coalesce(fs.state, 'waiting') NOT IN ('succeeded', 'skipped')) END AS waiting_on,
-       CASE WHEN s.request_id IS NOT NULL THEN s.complete_by ELSE s.waiting_until END AS waiting_until,
+       CASE WHEN s.request_id IS NOT NULL THEN (SELECT l.locked_by FROM sas.lease l WHERE l.lease_id = s.lease_id) END AS locked_by, s.complete_by,
+       y.waiting_kind,
+       CASE y.waiting_kind
+           WHEN 'steps' THEN y.before
+           WHEN 'signal' THEN w.shape #>> '{wait,signal}'
+           WHEN 'child' THEN w.shape ->> 'workflow'
+           WHEN 'fallback' THEN w.name || '.fallback'
+           WHEN 'resume' THEN r.paused_by
+           WHEN 'run' THEN (SELECT f.after_run::text FROM sas.run_after f WHERE f.run_id = r.run_id)
+           WHEN 'workflow_paused' THEN (SELECT f.name FROM sas.held_run h JOIN sas.workflow f USING (workflow_id) WHERE h.run_id = r.run_id)
+           WHEN 'place' THEN (SELECT f.key FROM sas.run_place f WHERE f.run_id = r.run_id AND p.sees)
+           ELSE CASE WHEN y.waiting_kind IN ('reply', 'worker', 'cool_off', 'retry', 'poll') THEN coalesce((SELECT o.name FROM sas.agent o WHERE o.agent_id = u.lane), u.function)
+                     WHEN q.lane IS NOT NULL THEN d.name END END AS waiting_on,
+       CASE WHEN y.waiting_kind = 'reply' THEN s.complete_by
+            WHEN y.waiting_kind = 'start_at' THEN r.start_at
+            WHEN y.waiting_kind IN ('breaker', 'rate') THEN d.until
+            WHEN y.waiting_kind IN ('cool_off', 'retry', 'signal', 'timer', 'poll') THEN s.waiting_until
+            WHEN y.waiting_kind = 'turn' THEN y.turn_at END AS waiting_until,
+       CASE WHEN y.waiting_kind IS NULL OR y.waiting_kind IN ('steps', 'retry') THEN NULL
+            WHEN y.waiting_kind = 'resume' THEN r.paused_at
+            WHEN r.state = 'scheduled' THEN r.created_at
+            WHEN y.waiting_kind = 'reply' THEN coalesce((SELECT h.claimed_at FROM sas.place h WHERE h.request_id = s.request_id), s.complete_by - coalesce(u.complete_in, sas._complete_in()))
+            WHEN y.waiting_kind IN ('cool_off', 'supervisor', 'undo') THEN s.finished_at
+            WHEN q.lane IS NOT NULL THEN q.ready_at
+            ELSE s.started_at END AS waiting_since,
        CASE WHEN p.sees THEN sas._step_input(r.run_id, w.step_no, e.element) END AS input,
        CASE WHEN p.sees THEN s.output END AS output, CASE WHEN p.sees THEN s.error ELSE s.error - 'detail' END AS error, coalesce(s.in_doubt, false) AS in_doubt, s.started_at, s.finished_at,
        sas._step_key(r.trace, w.name, e.element, false) AS idempotency_key,
-       CASE WHEN s.state IN ('succeeded', 'skipped') THEN 1.0 ELSE coalesce(k.progress, s.progress) END AS progress,
-       CASE WHEN p.sees THEN s.started END AS started, s.asks
+       CASE WHEN s.state IN ('succeeded', 'skipped') THEN 1.0
+            ELSE coalesce((SELECT k.progress FROM sas.task k WHERE k.run_id = r.run_id AND k.step_no = w.step_no AND k.element = e.element AND NOT k.undo), s.progress) END AS progress,
+       CASE WHEN p.sees THEN s.started END AS started, s.asks, r.state AS run_state
 FROM sas.run r
+-- in an expression of the list it would have that computed where it is not asked for
+CROSS JOIN (SELECT sas._now() AS now OFFSET 0) c
 CROSS JOIN LATERAL (SELECT sas._sees_payload(r.owner) AS sees OFFSET 0) p
 JOIN sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo
                          -- a fallback is shown once it has begun
@@ -130,18 +140,63 @@ CROSS JOIN LATERAL (SELECT 0 AS element
                     FROM (SELECT x.element FROM sas.step x WHERE x.run_id = r.run_id AND x.step_no = w.step_no AND x.element > 0
                           UNION SELECT x.element FROM sas.ready x WHERE x.run_id = r.run_id AND x.step_no = w.step_no AND x.element > 0) i
                     WHERE w.shape ?| '{each,repeat}') e
--- an include whose input cannot be made fails at its open end
-LEFT JOIN sas.step s ON s.run_id = r.run_id AND s.element = e.element
-                    AND s.step_no = CASE WHEN w.kind = 'join' AND EXISTS (SELECT FROM sas.step o WHERE o.run_id = r.run_id AND o.step_no = w.scope_no AND o.element = 0 AND o.state = 'failed')
-                                         THEN w.scope_no ELSE w.step_no END
-LEFT JOIN sas.ready q ON q.run_id = r.run_id AND q.step_no = w.step_no AND q.element = e.element
-LEFT JOIN sas.lease l ON l.lease_id = s.lease_id
+-- by the whole key: a run may have a hundred thousand elements. An include whose input cannot be made fails at its open end
+LEFT JOIN LATERAL (SELECT * FROM sas.step x
+                   WHERE x.run_id = r.run_id AND x.element = e.element
+                     AND x.step_no = CASE WHEN w.kind = 'join' AND EXISTS (SELECT FROM sas.step o WHERE o.run_id = r.run_id AND o.step_no = w.scope_no AND o.element = 0 AND o.state = 'failed')
+                                          THEN w.scope_no ELSE w.step_no END OFFSET 0) s ON true
+LEFT JOIN LATERAL (SELECT x.lane, x.ready_at FROM sas.ready x WHERE r.state <> 'stopped' AND x.run_id = r.run_id AND x.step_no = w.step_no AND x.element = e.element OFFSET 0) q ON true
 LEFT JOIN sas.agent a ON a.agent_id = w.lane
-LEFT JOIN sas.task k ON w.kind = 'task' AND k.run_id = r.run_id AND k.step_no = w.step_no AND k.element = e.element AND NOT k.undo
+-- of the lane that it stands in, or will; beside q alone the planner would look through all doors for each step
+LEFT JOIN sas._doors() d ON d.lane = coalesce(q.lane, w.lane)
+-- what is being done: the step, or its undo
+CROSS JOIN LATERAL (SELECT CASE s.state WHEN 'compensating' THEN o.lane ELSE w.lane END AS lane, CASE s.state WHEN 'compensating' THEN o.function ELSE w.function END AS function,
+                           CASE s.state WHEN 'compensating' THEN o.complete_in ELSE w.complete_in END AS complete_in
+                    FROM (SELECT) one LEFT JOIN sas.workflow_step o ON s.state = 'compensating' AND o.version_id = r.version_id AND o.step_no = w.step_no AND o.undo OFFSET 0) u
+CROSS JOIN LATERAL (
+    SELECT CASE WHEN r.state = 'stopped' THEN NULL
+                WHEN s.request_id IS NOT NULL THEN 'reply'
+                WHEN s.waiting_kind = 'agent' THEN 'retry'
+                WHEN s.waiting_kind = 'elements' AND n.turn_at IS NOT NULL THEN 'turn'
+                WHEN s.waiting_kind IS NOT NULL THEN s.waiting_kind
+                WHEN r.state = 'paused' AND (coalesce(s.state, CASE WHEN r.fate IS NULL THEN 'waiting' END) IN ('waiting', 'ready', 'compensating') OR s.state = 'failed' AND (r.fate IS NULL OR s.in_doubt)) THEN 'resume'
+                WHEN q.lane = 0 THEN 'worker'
+                WHEN q.lane IS NOT NULL THEN coalesce(d.kind, 'scheduler')
+                WHEN coalesce(s.state, 'waiting') = 'waiting' AND r.fate IS NULL
+                THEN CASE WHEN n.before IS NOT NULL OR w.step_no = (SELECT v.finalize_no FROM sas.workflow_version v WHERE v.version_id = r.version_id AND v.step_count > 0) THEN 'steps'
+                          WHEN r.state <> 'scheduled' THEN 'scheduler'
+                          -- as sas.runs.waits_for has it
+                          WHEN EXISTS (SELECT FROM sas.run_after f JOIN sas.run o ON o.run_id = f.after_run WHERE f.run_id = r.run_id AND o.state <> 'stopped') THEN 'run'
+                          WHEN r.start_at > c.now THEN 'start_at'
+                          WHEN EXISTS (SELECT FROM sas.held_run h JOIN sas.workflow f USING (workflow_id) WHERE h.run_id = r.run_id AND f.paused_at IS NOT NULL) THEN 'workflow_paused'
+                          WHEN EXISTS (SELECT FROM sas.run_place f WHERE f.run_id = r.run_id AND f.state = 'waits') THEN 'place'
+                          ELSE 'scheduler' END
+                WHEN s.state = 'compensating' THEN CASE w.kind WHEN 'workflow' THEN 'child' ELSE 'scheduler' END
+                WHEN s.state = 'ready' THEN 'scheduler'
+                -- as sas._to_undo has it
+                WHEN r.fate <> 'fail' AND (s.state = 'succeeded' OR s.state IN ('failed', 'skipped') AND (s.in_doubt OR s.asks IS NOT NULL)) AND NOT (e.element = 0 AND coalesce(w.shape ?| '{each,repeat}', false))
+                     AND NOT coalesce(w.shape ? 'fallback' AND s.state = 'succeeded'
+                                      AND EXISTS (SELECT FROM sas.step o WHERE o.run_id = r.run_id AND o.step_no = (w.shape #>> '{fallback,no}')::int AND o.element = e.element AND o.completion IS NOT NULL), false)
+                     AND EXISTS (SELECT FROM sas.workflow_step o WHERE o.version_id = r.version_id AND o.step_no = w.step_no AND o.undo) THEN 'undo' END AS waiting_kind,
+           n.before, n.turn_at
+    FROM (SELECT CASE WHEN w.needs > 0 AND q.lane IS NULL AND coalesce(s.state, 'waiting') = 'waiting' AND r.fate IS NULL AND r.state NOT IN ('stopped', 'paused')
+                      THEN (SELECT string_agg(sas._shown_name(fw.name), ', ' ORDER BY fw.name)
+                            FROM sas.workflow_edge g
+                            JOIN sas.workflow_step fw ON fw.version_id = g.version_id AND fw.step_no = g.from_no AND NOT fw.undo
+                            LEFT JOIN LATERAL (SELECT x.state FROM sas.step x WHERE x.run_id = r.run_id AND x.step_no = g.from_no AND x.element = 0 OFFSET 0) fs ON true
+                            WHERE g.version_id = r.version_id AND g.to_no = w.step_no AND coalesce(fs.state, 'waiting') NOT IN ('succeeded', 'skipped')) END AS before,
+                 CASE WHEN s.waiting_kind = 'elements' AND w.shape #> '{repeat,every}' IS NOT NULL
+                      THEN (SELECT coalesce(t.finished_at, c.now) + (w.shape #>> '{repeat,every}')::interval
+                            FROM sas.fan f JOIN sas.step t ON t.run_id = f.run_id AND t.step_no = f.step_no AND t.element = f.total
+                            WHERE f.run_id = r.run_id AND f.step_no = w.step_no AND f.remaining = 0) END AS turn_at OFFSET 0) n OFFSET 0) y
 WHERE (p.sees OR (SELECT sas._sees_all())) AND r.hook_of IS NULL
-  AND NOT coalesce(w.shape ? 'stands_in' AND s.run_id IS NULL AND q.run_id IS NULL, false);
+  AND NOT coalesce(w.shape ? 'stands_in' AND s.run_id IS NULL AND q.lane IS NULL, false);
 COMMENT ON VIEW sas.steps IS 'One row per step of each run: state, who holds it until when, and what it waits for.';
-COMMENT ON COLUMN sas.steps.waiting_kind IS 'reply, agent, worker, steps, cool_off or resume; these group: one query tells what thousands of runs wait for';
+COMMENT ON COLUMN sas.steps.waiting_kind IS 'Why it does not go on just now, null when it has ended. These group: one query tells what thousands of runs wait for; sas.explain tells it of one run in words';
+COMMENT ON COLUMN sas.steps.waiting_on IS 'Whom or what it waits for: the agent or function, steps, signal, queue, workflow, earlier run, key, or who paused the run';
+COMMENT ON COLUMN sas.steps.waiting_until IS 'When that is over by itself, where this is known';
+COMMENT ON COLUMN sas.steps.waiting_since IS 'Since when, where this is known';
+COMMENT ON COLUMN sas.steps.run_state IS 'The state of its run';
 COMMENT ON COLUMN sas.steps.progress IS 'From 0 to 1, as far as the worker of a task, or the progress of a poll, has told; 1 once the step has succeeded';
 COMMENT ON COLUMN sas.steps.started IS 'Of a poll: the reply to its call';
 COMMENT ON COLUMN sas.steps.asks IS 'Of a poll: how often it was answered that it is not over yet; not null since its call has succeeded';
@@ -160,7 +215,7 @@ FROM sas.step s
 JOIN sas.run r ON r.run_id = s.run_id
 JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
 LEFT JOIN sas.agent a ON a.agent_id = w.lane
-WHERE s.completion IS NOT NULL AND s.attempt = 1 AND s.asks IS NULL
+WHERE s.completion IS NOT NULL AND s.attempt = 1 AND s.asks IS NULL AND s.state = 'succeeded'
   -- what its fallback did is told by that
   AND NOT coalesce(w.shape ? 'fallback' AND EXISTS (SELECT FROM sas.step f WHERE f.run_id = s.run_id AND f.step_no = (w.shape #>> '{fallback,no}')::int AND f.element = s.element AND f.completion IS NOT NULL), false)
   AND ((SELECT sas._sees_all()) OR pg_has_role(current_user, r.owner, 'MEMBER'));

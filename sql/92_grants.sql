@@ -11,9 +11,9 @@ DECLARE
 BEGIN
     verbs := CASE level
         WHEN 'monitor' THEN '{health}'
-        WHEN 'user' THEN '{health,create_workflow,validate_workflow,drop_workflow,grant_workflow,revoke_workflow,subscribe,unsubscribe,submit,submit_batch,signal,signal_token,wait,read_replies,pause,resume,retry,cancel,pause_workflow,resume_workflow,create_watcher,drop_watcher,watch,unwatch,pause_watch,resume_watch}'
+        WHEN 'user' THEN '{health,create_workflow,validate_workflow,drop_workflow,grant_workflow,revoke_workflow,subscribe,unsubscribe,submit,submit_batch,signal,signal_token,wait,read_replies,pause,resume,retry,cancel,pause_workflow,resume_workflow,create_watcher,drop_watcher,watch,unwatch,pause_watch,resume_watch,set_clock,move_clock,release_clock,stub,unstub,stub_signal,run_inline,continue_inline,stubbed_calls}'
         WHEN 'operator' THEN '{health,validate_workflow,wait,signal,pause,resume,retry,cancel,acknowledge,reset_agent,pause_workflow,resume_workflow,pause_queue,resume_queue,unwatch,pause_watch,resume_watch,rebalance}'
-        WHEN 'admin' THEN '{health,create_workflow,validate_workflow,drop_workflow,grant_workflow,revoke_workflow,subscribe,unsubscribe,submit,submit_batch,signal,signal_token,wait,read_replies,pause,resume,retry,cancel,acknowledge,reset_agent,pause_workflow,resume_workflow,pause_queue,resume_queue,create_queue,alter_queue,drop_queue,create_agent,alter_agent,drop_agent,set_secret,drop_secret,worker_restart,grant_usage,create_middleware,drop_middleware,claim,complete,fail,heartbeat,hand_back,create_watcher,drop_watcher,watch,unwatch,pause_watch,resume_watch,rebalance,register_node,claim_watchers,heartbeat_node,append_items,fail_watch,release_watches,leave_node}'
+        WHEN 'admin' THEN '{health,create_workflow,validate_workflow,drop_workflow,grant_workflow,revoke_workflow,subscribe,unsubscribe,submit,submit_batch,signal,signal_token,wait,read_replies,pause,resume,retry,cancel,acknowledge,reset_agent,pause_workflow,resume_workflow,pause_queue,resume_queue,create_queue,alter_queue,drop_queue,create_agent,alter_agent,drop_agent,set_secret,drop_secret,worker_restart,grant_usage,create_middleware,drop_middleware,claim,complete,fail,heartbeat,hand_back,create_watcher,drop_watcher,watch,unwatch,pause_watch,resume_watch,rebalance,register_node,claim_watchers,heartbeat_node,append_items,fail_watch,release_watches,leave_node,set_clock,move_clock,release_clock,stub,unstub,stub_signal,run_inline,continue_inline,stubbed_calls}'
         WHEN 'worker' THEN '{claim,complete,fail,heartbeat,hand_back,register_node,claim_watchers,heartbeat_node,append_items,fail_watch,release_watches,leave_node}'
         END::text[];
     IF verbs IS NULL THEN
@@ -40,7 +40,8 @@ BEGIN
     FOR f IN SELECT p.oid FROM pg_proc p
              WHERE p.pronamespace = 'sas'::regnamespace
                AND (p.proname = ANY (verbs) OR level IN ('user', 'admin') AND p.proname = ANY (sas._builder())
-                    OR level <> 'worker' AND p.proname IN ('_sees_all', '_sees_payload', '_step_key', '_step_input', '_starts_after', '_through_middleware', '_before_call', '_after_call', '_go_in', '_go_out', '_call_local', '_answer_of', '_places', '_workers', '_now', '_level_' || level)
+                    OR level <> 'worker' AND p.proname = ANY (sas._looking())
+                    OR level <> 'worker' AND p.proname IN ('_sees_all', '_sees_payload', '_step_key', '_step_input', '_starts_after', '_through_middleware', '_before_call', '_after_call', '_go_in', '_go_out', '_call_local', '_answer_of', '_places', '_doors', '_complete_in', '_shown_name', '_workers', '_now', '_level_' || level)
                     OR level = 'worker' AND agent IS NULL AND p.proname = '_level_worker')
     LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', f, role);

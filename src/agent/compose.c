@@ -173,6 +173,25 @@ compose_body(SasSent *sent, Jsonb *request, const char **content_type)
 	sent->body_len = sent->body != NULL ? strlen(sent->body) : 0;
 }
 
+void
+sas_flight_fill(SasFlight *flight, const SasClaimedCall *claimed, const SasStoredAgent *agent)
+{
+	JsonbValue	value;
+
+	flight->id = claimed->id;
+	flight->step = pstrdup(claimed->step);
+	flight->undo = claimed->undo;
+	flight->attempts_before = claimed->attempt;
+	flight->key = claimed->idempotency_key != NULL ? pstrdup(claimed->idempotency_key) : NULL;
+	flight->trace = palloc(33);
+	for (int i = 0; i < UUID_LEN; i++)
+		snprintf(flight->trace + 2 * i, 3, "%02x", claimed->trace.data[i]);
+	if (sas_json_member(claimed->policy, "expect", &value) && value.type == jbvBinary)
+		flight->expect = JsonbValueToJsonb(&value);
+	sas_flight_retry_policy(&flight->retry, agent->retry,
+							sas_json_member(claimed->policy, "retry", &value) ? JsonbValueToJsonb(&value) : NULL);
+}
+
 const char *
 sas_sent_compose(SasSent *sent, SasStoredAgent *agent, Jsonb *request, const char *key)
 {
@@ -235,6 +254,45 @@ sas_sent_call(const SasSent *sent, SasStoredAgent *agent, SasCall *call)
 	call->ca_file = sas_json_string(agent->options, "ca_file");
 	call->cert = sas_json_string(agent->options, "cert");
 	call->proxy = sas_json_string(agent->options, "proxy");
+}
+
+const char *
+sas_flight_compose(SasFlight *flight, SasStoredAgent *agent, const SasClaimedCall *claimed)
+{
+	char	   *path;
+
+	if (claimed->problem == NULL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(flight->context);
+		const char *why = sas_sent_compose(&flight->sent, agent, claimed->request, flight->key);
+
+		MemoryContextSwitchTo(old);
+		return why;
+	}
+	path = sas_json_string(claimed->problem, "path");
+	return psprintf("%s: %s", path ? path : "template", sas_json_string(claimed->problem, "what"));
+}
+
+void
+sas_flight_call(const SasFlight *flight, SasStoredAgent *agent, double left_ms, SasCall *call)
+{
+	const SasSent *sent = &flight->sent;
+	const char **headers = palloc(sizeof(char *) * (sent->n_headers + 1));
+	uint64		span;
+
+	if (!pg_strong_random(&span, sizeof(span)) || span == 0)
+		span = 1;
+	for (int i = 0; i < sent->n_headers; i++)
+		headers[i] = sent->headers[i];
+	/* W3C Trace Context: one trace per run, a span per attempt */
+	headers[sent->n_headers] = psprintf("traceparent: 00-%s-%016llx-01", flight->trace, (unsigned long long) span);
+
+	sas_sent_call(sent, agent, call);
+	call->headers = headers;
+	call->n_headers = sent->n_headers + 1;
+	/* a time-out behind complete-by comes after it for certain: a window that has passed says nothing */
+	call->timeout_ms = Max(1, (long) Min(sent->timeout_ms, left_ms + 1000));
+	call->owner = (void *) flight;
 }
 
 void

@@ -81,6 +81,7 @@ typedef struct SasFlight
 	int64		wake_us;		/* deadline, or the end of the rest */
 	void	   *handle;			/* NULL: resting */
 	TimestampTz started_at;		/* of the current attempt */
+	int64		begun_us;		/* the same on the monotonic clock */
 	SasRetry	retry;
 	Jsonb	   *expect;			/* array of statuses, or NULL */
 	char	   *key;			/* NULL: it only asks, and needs none */
@@ -93,6 +94,15 @@ extern const char *sas_sent_compose(SasSent *sent, SasStoredAgent *agent, Jsonb 
 
 /* The call that sends it; time-outs, sizes and owner are the caller's business. */
 extern void sas_sent_call(const SasSent *sent, SasStoredAgent *agent, SasCall *call);
+
+/* What the claim and its step say, in the current context; the flight was zeroed before. */
+extern void sas_flight_fill(SasFlight *flight, const SasClaimedCall *claimed, const SasStoredAgent *agent);
+
+/* Fills in what is sent; NULL when that went well, else why not (a fragment without secrets). In the flight's context. */
+extern const char *sas_flight_compose(SasFlight *flight, SasStoredAgent *agent, const SasClaimedCall *claimed);
+
+/* The call of the next attempt, with a span of its own; left_ms until complete-by. */
+extern void sas_flight_call(const SasFlight *flight, SasStoredAgent *agent, double left_ms, SasCall *call);
 
 /* Reads the policies of agent and step. */
 extern void sas_flight_retry_policy(SasRetry *retry, Jsonb *of_agent, Jsonb *of_step);

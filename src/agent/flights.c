@@ -12,13 +12,12 @@
 #include "agent/known.h"
 #include "agent/outbox.h"
 #include "agent/outcome.h"
+#include "agent/verdict.h"
 #include "base/clock.h"
 #include "base/settings.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
 #include "wake/bell.h"
-
-#define SAS_RETRY_AFTER_CAP_MS 3600000.0
 
 static MemoryContext flights_context;
 static SasTransport *transport;
@@ -127,42 +126,39 @@ hand_back(SasFlight *flight, double again_in_ms)
 	end_flight(flight, false);
 }
 
+/* Says what an attempt came to; true when that ended the flight. */
+static bool
+say(SasFlight *flight, const SasVerdict *verdict, int http_status)
+{
+	if (verdict->told != NULL)
+		sas_outbox_attempt(flight, verdict->told, http_status, verdict->problem);
+	if (verdict->reply == NULL)
+		return false;
+	sas_outbox_reply(flight, verdict->reply, verdict->output,
+					 strcmp(verdict->reply, "hand_back") == 0 ? NULL : verdict->problem, verdict->pause_ms);
+	end_flight(flight, false);
+	return true;
+}
+
 /* The next attempt of a flight that has its place. */
 static void
 begin_attempt(SasFlight *flight, SasStoredAgent *agent)
 {
-	SasCall		call;
-	char		traceparent[80];
+	SasCall		call = {0};
 	char		why[256];
-	uint64		span;
-	const char **headers = palloc(sizeof(char *) * (flight->sent.n_headers + 1));
 	int64		left_us = flight->deadline_us - sas_clock_monotonic_us();
 
-	if (!pg_strong_random(&span, sizeof(span)) || span == 0)
-		span = 1;
-	/* W3C Trace Context: one trace per run, a span per attempt */
-	snprintf(traceparent, sizeof(traceparent), "traceparent: 00-%s-%016llx-01", flight->trace, (unsigned long long) span);
-	for (int i = 0; i < flight->sent.n_headers; i++)
-		headers[i] = flight->sent.headers[i];
-	headers[flight->sent.n_headers] = traceparent;
-
-	sas_sent_call(&flight->sent, agent, &call);
-	call.headers = headers;
-	call.n_headers = flight->sent.n_headers + 1;
-	/* a time-out behind complete-by comes after it for certain: a window that has passed says nothing */
-	call.timeout_ms = Max(1, (long) Min(flight->sent.timeout_ms, left_us / 1000.0 + 1000));
-	call.owner = flight;
-
+	sas_flight_call(flight, agent, left_us / 1000.0, &call);
 	flight->attempts++;
 	flight->started_at = sas_clock_now();
+	flight->begun_us = sas_clock_monotonic_us();
 	flight->handle = sas_transport_start(transport, &call, why, sizeof(why));
 	if (flight->handle == NULL)
 	{
-		Jsonb	   *problem = sas_json_problem("request", "the request cannot be sent", why, 0, flight->id.run_id, flight->step);
+		SasVerdict	verdict;
 
-		sas_outbox_attempt(flight, "failed", 0, problem);
-		sas_outbox_reply(flight, "permanent", NULL, problem, 0);
-		end_flight(flight, false);
+		sas_verdict_of_request(&verdict, flight, "the request cannot be sent", why);
+		(void) say(flight, &verdict, 0);
 		return;
 	}
 	set_wake(flight, flight->deadline_us);
@@ -175,8 +171,8 @@ judge(SasReply *reply)
 	SasFlight  *flight = reply->owner;
 	SasAgentEntry *agent = sas_known_agent(flight->agent_id);
 	SasOutcome	outcome;
-	Jsonb	   *problem;
-	double		pause;
+	SasVerdict	verdict;
+	int64		now;
 
 	flight->handle = NULL;
 	sas_outcome_of(reply, flight->expect, flight->retry.on, &outcome);
@@ -186,50 +182,23 @@ judge(SasReply *reply)
 		end_flight(flight, true);
 		return;
 	}
-	sas_known_report(agent, !outcome.fault);
+	sas_known_report(agent, !outcome.fault, flight->begun_us);
 
-	if (sas_clock_monotonic_us() >= flight->deadline_us)
+	now = sas_clock_monotonic_us();
+	if (now >= flight->deadline_us)
 	{
 		/* past complete-by: the answer does not count any more, so nothing is said of it */
 		end_flight(flight, true);
 		return;
 	}
-	if (outcome.kind == SAS_OUTCOME_DONE)
-	{
-		/* the asks of a poll that are answered are counted, not told one by one */
-		if ((flight->attempts_before + flight->attempts > 1 && flight->key != NULL) || flight->undo)
-			sas_outbox_attempt(flight, "succeeded", outcome.status, NULL);
-		sas_outbox_reply(flight, "done", sas_outcome_output(reply, agent->stored), NULL, 0);
-		end_flight(flight, false);
+	sas_verdict_of_call(&verdict, flight, reply, &outcome, agent->stored, (flight->deadline_us - now) / 1000.0);
+	if (verdict.problem != NULL)
+		sas_outbox_error(agent, verdict.problem);
+	if (say(flight, &verdict, outcome.status))
 		return;
-	}
-
-	problem = sas_outcome_problem(reply, agent->stored, &outcome, psprintf("/runs/" INT64_FORMAT "/steps/%s", flight->id.run_id, flight->step));
-	sas_outbox_attempt(flight, "failed", outcome.status, problem);
-	sas_outbox_error(agent, problem);
-	if (outcome.kind == SAS_OUTCOME_PERMANENT)
-	{
-		sas_outbox_reply(flight, "permanent", NULL, problem, 0);
-		end_flight(flight, false);
-		return;
-	}
-
-	flight->in_doubt |= outcome.in_doubt;
-	pause = Max(sas_flight_pause_ms(&flight->retry, flight->attempts), Min(outcome.retry_after_ms, SAS_RETRY_AFTER_CAP_MS));
-	if (outcome.retry_after_ms >= 0 && sas_clock_monotonic_us() + (int64) (pause * 1000) >= flight->deadline_us)
-		hand_back(flight, pause);	/* the service wants to be left alone beyond the window */
-	else if (flight->attempts >= flight->retry.max_attempts ||
-			 sas_clock_monotonic_us() + (int64) (pause * 1000) >= flight->deadline_us)
-	{
-		sas_outbox_reply(flight, "transient", NULL, problem, 0);
-		end_flight(flight, false);
-	}
-	else
-	{
-		if (pause > 1000)
-			free_place(flight);
-		set_wake(flight, sas_clock_monotonic_us() + (int64) (pause * 1000));
-	}
+	if (verdict.pause_ms > 1000)
+		free_place(flight);
+	set_wake(flight, now + (int64) (verdict.pause_ms * 1000));
 }
 
 /* A flight whose time has come: past complete-by, or rested. */
@@ -243,7 +212,7 @@ wake_flight(SasFlight *flight, int64 now)
 	{
 		/* past complete-by: the answer would not count any more, so say nothing */
 		if (flight->handle != NULL && agent != NULL)
-			sas_known_report(agent, false);
+			sas_known_report(agent, false, flight->begun_us);
 		end_flight(flight, true);
 		sas_bell_wake_other(SAS_SUPERVISOR);
 		return;
@@ -279,7 +248,6 @@ sas_flight_take_off(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed
 	MemoryContext old = MemoryContextSwitchTo(context);
 	SasFlight  *flight = palloc0(sizeof(SasFlight));
 	SasAgentEntry *agent = sas_known_agent(claimed->agent_id);
-	JsonbValue	expect;
 	const char *why;
 
 	if (agent == NULL)
@@ -293,48 +261,24 @@ sas_flight_take_off(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed
 	flight->context = context;
 	flight->agent_id = claimed->agent_id;
 	flight->lease = lease;
-	flight->id = claimed->id;
-	flight->step = pstrdup(claimed->step);
-	flight->undo = claimed->undo;
-	flight->attempts_before = claimed->attempt;
 	flight->has_place = true;
 	flight->deadline_us = claimed_us + (int64) (claimed->window_ms * 1000);
 	flight->wake_us = flight->deadline_us;
-	flight->key = claimed->idempotency_key != NULL ? pstrdup(claimed->idempotency_key) : NULL;
-	flight->trace = palloc(33);
-	for (int i = 0; i < UUID_LEN; i++)
-		snprintf(flight->trace + 2 * i, 3, "%02x", claimed->trace.data[i]);
-	if (sas_json_member(claimed->policy, "expect", &expect) && expect.type == jbvBinary)
-		flight->expect = JsonbValueToJsonb(&expect);
-	{
-		JsonbValue	retry;
-		Jsonb	   *of_step = sas_json_member(claimed->policy, "retry", &retry) ? JsonbValueToJsonb(&retry) : NULL;
-
-		sas_flight_retry_policy(&flight->retry, agent->stored->retry, of_step);
-	}
+	sas_flight_fill(flight, claimed, agent->stored);
 	dlist_push_tail(&flights, &flight->node);
 	n_flights++;
 	pairingheap_add(by_time, &flight->heap);
 	MemoryContextSwitchTo(old);
 
-	if (claimed->problem != NULL)
-		why = psprintf("%s: %s", sas_json_string(claimed->problem, "path") ? sas_json_string(claimed->problem, "path") : "template",
-					   sas_json_string(claimed->problem, "what"));
-	else
-	{
-		old = MemoryContextSwitchTo(context);
-		why = sas_sent_compose(&flight->sent, agent->stored, claimed->request, flight->key);
-		MemoryContextSwitchTo(old);
-	}
+	why = sas_flight_compose(flight, agent->stored, claimed);
 	if (why != NULL)
 	{
-		Jsonb	   *problem = sas_json_problem("request", "the request cannot be made", why, 0, flight->id.run_id, flight->step);
+		SasVerdict	verdict;
 
 		flight->attempts++;
 		flight->started_at = sas_clock_now();
-		sas_outbox_attempt(flight, "failed", 0, problem);
-		sas_outbox_reply(flight, "permanent", NULL, problem, 0);
-		end_flight(flight, false);
+		sas_verdict_of_request(&verdict, flight, "the request cannot be made", why);
+		(void) say(flight, &verdict, 0);
 		return;
 	}
 	begin_attempt(flight, agent->stored);

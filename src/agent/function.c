@@ -28,6 +28,7 @@
 #include "agent/json.h"
 #include "agent/perform.h"
 #include "agent/tend.h"
+#include "agent/verdict.h"
 #include "base/clock.h"
 #include "base/context.h"
 #include "common/hashfn.h"
@@ -63,6 +64,7 @@ typedef struct Work
 	SasPerformed performed;
 	TimestampTz started_at;		/* 0: not called */
 	const char *verdict;		/* NULL: none yet */
+	const char *told;			/* status of the attempt's row; NULL: none */
 	bool		lost;
 	double		again_in_ms;
 } Work;
@@ -183,24 +185,6 @@ choose(int64 *wake_us)
 	return n_group;
 }
 
-/* Does the step's retry name this SQLSTATE? */
-static bool
-named(Jsonb *on, int sqlstate)
-{
-	JsonbIterator *it;
-	JsonbValue	v;
-	JsonbIteratorToken token;
-
-	if (on == NULL || sqlstate == 0)
-		return false;
-	it = JsonbIteratorInit(&on->root);
-	while ((token = JsonbIteratorNext(&it, &v, true)) != WJB_DONE)
-		if (token == WJB_ELEM && v.type == jbvString && v.val.string.len == 5 &&
-			strncmp(v.val.string.val, unpack_sql_state(sqlstate), 5) == 0)
-			return true;
-	return false;
-}
-
 /* A function is cancelled a little early: a reply after complete-by would not count. */
 static int64
 cancel_at_us(const Work *w)
@@ -211,22 +195,17 @@ cancel_at_us(const Work *w)
 static void
 judge(Work *w, bool in_company)
 {
-	SasRetry	retry;
+	SasVerdict	verdict;
 
-	sas_flight_retry_policy(&retry, NULL, w->step->retry);
-	if (w->performed.ok)
-		w->verdict = "done";
-	else if (in_company)
-		w->solo = true;
-	else if (w->performed.transient || named(retry.on, w->performed.sqlstate))
+	if (!w->performed.ok && in_company)
 	{
-		/* the pauses of one window are short, so the claim is given back between them; one that was used up counts */
-		w->again_in_ms = Max(1, sas_flight_pause_ms(&retry, w->step->attempt % retry.max_attempts + 1));
-		w->verdict = (w->step->attempt + 1) % retry.max_attempts == 0 ||
-			cancel_at_us(w) <= sas_clock_monotonic_us() ? "transient" : "hand_back";
+		w->solo = true;
+		return;
 	}
-	else
-		w->verdict = "permanent";
+	sas_verdict_of_function(&verdict, w->step, &w->performed, cancel_at_us(w) <= sas_clock_monotonic_us());
+	w->verdict = verdict.reply;
+	w->told = verdict.told;
+	w->again_in_ms = verdict.pause_ms;
 }
 
 /* Calls one function; true when it was slow. */
@@ -240,13 +219,8 @@ call(Work *w, bool in_company)
 	w->started_at = sas_clock_now();
 	if (w->step->problem != NULL)
 	{
-		char	   *path = sas_json_string(w->step->problem, "path");
-		char	   *what = sas_json_string(w->step->problem, "what");
-
 		memset(&w->performed, 0, sizeof(w->performed));
-		w->performed.error = sas_json_problem("template", "the input of the step cannot be made",
-											  psprintf("%s: %s", path ? path : "template", what ? what : "malformed"),
-											  0, w->step->id.run_id, w->step->step);
+		w->performed.error = sas_verdict_no_input(w->step);
 		in_company = false;
 	}
 	else
@@ -304,14 +278,14 @@ write_group(void)
 		r->output = w->performed.ok ? w->performed.output : NULL;
 		r->error = w->performed.ok ? NULL : w->performed.error;
 		r->again_in_ms = w->again_in_ms;
-		if (w->started_at != 0 && (!w->performed.ok || attempt > 1 || w->step->undo))
+		if (w->started_at != 0 && w->told != NULL)
 		{
 			SasStoredAttempt *a = &attempts[n_attempts++];
 
 			a->id = w->step->id;
 			a->attempt = attempt;
 			a->undo = w->step->undo;
-			a->status = w->performed.ok ? "succeeded" : "failed";
+			a->status = w->told;
 			a->error = r->error;
 			a->started_at = w->started_at;
 			a->finished_at = sas_clock_now();
@@ -383,6 +357,7 @@ call_group(void)
 	{
 		ids[i] = group[i]->step->id;
 		group[i]->verdict = NULL;
+		group[i]->told = NULL;
 		group[i]->lost = false;
 		group[i]->started_at = 0;
 		group[i]->not_before_us = 0;

@@ -80,9 +80,9 @@ sas_known_read(void)
 }
 
 void
-sas_known_report(SasAgentEntry *agent, bool success)
+sas_known_report(SasAgentEntry *agent, bool success, int64 begun_us)
 {
-	if (!sas_places_report(agent->stored->agent_id, &agent->limits, success, &agent->breaker))
+	if (!sas_places_report(agent->stored->agent_id, &agent->limits, success, begun_us, &agent->breaker))
 		return;
 	agent->look = true;
 	sas_outbox_breaker(agent);

@@ -24,7 +24,7 @@ extern SasAgentEntry *sas_known_agent(int agent_id);
 /* In a transaction of the store. */
 extern void sas_known_read(void);
 
-/* Tells the breaker what a call showed of its service. */
-extern void sas_known_report(SasAgentEntry *agent, bool success);
+/* Tells the breaker what a call, begun then, showed of its service. */
+extern void sas_known_report(SasAgentEntry *agent, bool success, int64 begun_us);
 
 #endif							/* SAS_AGENT_KNOWN_H */

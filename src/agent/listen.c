@@ -206,7 +206,7 @@ fail(SasWatch *w, const char *title, const char *detail)
 static bool
 open_stream(SasWatch *w, SasAgentEntry *agent, const char *content_type)
 {
-	sas_known_report(agent, true);
+	sas_known_report(agent, true, w->begun_us);
 	free_place(w);
 	if (w->kind == SAS_WATCH_SSE && (content_type == NULL || pg_strncasecmp(content_type, "text/event-stream", 17) != 0))
 	{
@@ -275,7 +275,7 @@ sas_watch_timed_out(SasWatch *w)
 		SasAgentEntry *agent = sas_known_agent(w->agent_id);
 
 		if (agent != NULL)
-			sas_known_report(agent, false);
+			sas_known_report(agent, false, w->begun_us);
 		fail(w, "the service gave no usable answer", "no answer in time");
 	}
 	else if (sas_stream_bytes(w->handle, &bytes) > 0)
@@ -406,7 +406,7 @@ sas_watch_judge(SasWatch *w, SasReply *reply)
 			return;				/* said already */
 	}
 	if (!was_open && !w->opened)
-		sas_known_report(agent, done || !outcome.fault);
+		sas_known_report(agent, done || !outcome.fault, w->begun_us);
 	if (done && !is_stream(w))
 	{
 		free_place(w);

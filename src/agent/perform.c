@@ -234,6 +234,40 @@ call(Oid function, Jsonb *input, MemoryContext context)
 	return copy_result(result, fcinfo->isnull, context);
 }
 
+/*
+ * In the session of somebody else what is deferred belongs to the session's
+ * transaction: it is only looked whether it would fail, and stays deferred.
+ */
+static void
+check_deferred(void)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		sas_store_fire_deferred();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *edata;
+
+		MemoryContextSwitchTo(context);
+		edata = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		ReThrowError(edata);
+	}
+	PG_END_TRY();
+	RollbackAndReleaseCurrentSubTransaction();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+}
+
 /* Within the subtransaction, up to the point where the owner's rights are given up. */
 static Jsonb *
 work_as_owner(const SasPerformance *p, int64 timeout_ms, MemoryContext context)
@@ -247,15 +281,21 @@ work_as_owner(const SasPerformance *p, int64 timeout_ms, MemoryContext context)
 	GetUserIdAndSecContext(&user, &security);
 	SetUserIdAndSecContext(p->owner, security | SECURITY_LOCAL_USERID_CHANGE);
 	nest_level = NewGUCNestLevel();
-	set_settings();
+	if (timeout_ms > 0)
+		set_settings();
 	PushActiveSnapshot(GetTransactionSnapshot());
-	enable_timeout_after(STATEMENT_TIMEOUT, (int) Min(timeout_ms, INT_MAX));
+	if (timeout_ms > 0)
+		enable_timeout_after(STATEMENT_TIMEOUT, (int) Min(timeout_ms, INT_MAX));
 
 	output = p->work(p->arg, context);
-	sas_store_fire_deferred();
-	PortalHashTableDeleteAll();
-
-	disable_timeout(STATEMENT_TIMEOUT, false);
+	if (timeout_ms > 0)
+	{
+		sas_store_fire_deferred();
+		PortalHashTableDeleteAll();
+		disable_timeout(STATEMENT_TIMEOUT, false);
+	}
+	else
+		check_deferred();
 	CHECK_FOR_INTERRUPTS();
 	PopActiveSnapshot();
 	AtEOXact_GUC(false, nest_level);
@@ -288,14 +328,19 @@ sas_perform_work(const SasPerformance *p, int64 timeout_ms, SasPerformed *perfor
 	{
 		ErrorData  *edata;
 
-		disable_timeout(STATEMENT_TIMEOUT, false);
+		if (timeout_ms > 0)
+			disable_timeout(STATEMENT_TIMEOUT, false);
 		MemoryContextSwitchTo(context);
 		edata = CopyErrorData();
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(context);
 		CurrentResourceOwner = owner;
-		QueryCancelPending = false;
+		/* in a session it is the session's statement that is cancelled */
+		if (timeout_ms == 0 && edata->sqlerrcode == ERRCODE_QUERY_CANCELED)
+			ReThrowError(edata);
+		if (timeout_ms > 0)
+			QueryCancelPending = false;
 
 		performed->ok = false;
 		performed->sqlstate = edata->sqlerrcode;
@@ -305,7 +350,7 @@ sas_perform_work(const SasPerformance *p, int64 timeout_ms, SasPerformed *perfor
 											   edata->detail, 0, p->instance);
 	}
 	PG_END_TRY();
-	if (performed->ok)
+	if (performed->ok && timeout_ms > 0)
 		fire_what_is_left(p->owner);
 }
 

@@ -39,6 +39,11 @@ extern void sas_perform_work(const SasPerformance *p, int64 timeout_ms, SasPerfo
  * Calls the function in a subtransaction, as its owner, with at most so many
  * milliseconds. What it wrote is rolled back when it fails. Never throws for
  * what the function does; a FATAL ends the process as anywhere.
+ *
+ * With timeout_ms 0 it is called in a session that is not a worker's, for a
+ * test: without a limit of time; cursors, settings and what is deferred stay
+ * the session's; and to cancel the session's statement is not the function's
+ * failure.
  */
 extern void sas_perform(const SasClaimedFunction *step, int64 timeout_ms, SasPerformed *performed);
 

@@ -90,13 +90,14 @@ sas_api_places(PG_FUNCTION_ARGS)
 	n = sas_places_view(&views);
 	for (int i = 0; i < n; i++)
 	{
-		Datum		values[4];
-		bool		nulls[4] = {false};
+		Datum		values[5];
+		bool		nulls[5] = {false};
 
 		values[0] = Int32GetDatum(views[i].agent_id);
 		values[1] = Int32GetDatum(views[i].in_flight);
 		values[2] = CStringGetTextDatum(sas_breaker_name(views[i].breaker));
 		values[3] = Float8GetDatum(views[i].open_for_us / 1000.0);
+		values[4] = Float8GetDatum(views[i].rate_for_us / 1000.0);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	return (Datum) 0;

@@ -32,11 +32,13 @@ typedef struct SasPlace
 	bool		told;			/* the stored breaker state was loaded */
 	double		tokens;
 	int64		filled_us;
+	int64		rate_until_us;	/* there is no token before that */
 	SasBreaker	breaker;
 	int			failures;
 	int64		first_failure_us;
 	int64		open_until_us;
 	int			probe_pid;		/* half-open: who has the probe; 0: nobody */
+	int64		mended_us;		/* when somebody said so */
 } SasPlace;
 
 typedef struct SasPlaces
@@ -207,7 +209,8 @@ sas_places_ask(int agent_id, const SasLimits *limits, int want, bool rested, int
 		if (granted > (int) p->tokens)
 		{
 			granted = (int) p->tokens;
-			*retry_us = now + (int64) ((1.0 + granted - p->tokens) * 1e6 / limits->rate_per_s) + 1;
+			p->rate_until_us = now + (int64) ((1.0 + granted - p->tokens) * 1e6 / limits->rate_per_s) + 1;
+			*retry_us = p->rate_until_us;
 		}
 		p->tokens -= granted;
 	}
@@ -232,7 +235,10 @@ sas_places_return(int agent_id, const SasLimits *limits, int n)
 	p->in_flight -= n;
 	held[p - places->place] -= n;
 	if (limits->rate_per_s > 0)
+	{
 		p->tokens = Min(burst(limits), p->tokens + n);
+		p->rate_until_us = 0;
+	}
 	/* half-open grants one place, so what comes back unused is the probe */
 	if (p->probe_pid == MyProcPid)
 		p->probe_pid = 0;
@@ -292,7 +298,7 @@ sas_places_breaker(int agent_id)
 }
 
 bool
-sas_places_report(int agent_id, const SasLimits *limits, bool success, SasBreaker *now_is)
+sas_places_report(int agent_id, const SasLimits *limits, bool success, int64 begun_us, SasBreaker *now_is)
 {
 	int64		now = sas_clock_monotonic_us();
 	SasPlace   *p;
@@ -301,7 +307,9 @@ sas_places_report(int agent_id, const SasLimits *limits, bool success, SasBreake
 	if (limits->breaker_failures == 0 || (p = lock_and_find(agent_id)) == NULL)
 		return false;
 	before = p->breaker;
-	if (success)
+	if (!success && begun_us < p->mended_us)
+		;
+	else if (success)
 	{
 		p->failures = 0;
 		/* an answer to a call from before the breaker opened says nothing new */
@@ -343,7 +351,10 @@ sas_places_half_open(int agent_id)
 
 	if (p == NULL)
 		return;
-	if (p->breaker == SAS_BREAKER_OPEN)
+	p->mended_us = sas_clock_monotonic_us();
+	p->failures = 0;
+	/* a probe that is on its way may hang for long in what has been mended */
+	if (p->breaker != SAS_BREAKER_CLOSED)
 	{
 		p->breaker = SAS_BREAKER_HALF_OPEN;
 		p->probe_pid = 0;
@@ -371,6 +382,7 @@ sas_places_view(SasPlaceView **views)
 		(*views)[n].in_flight = p->in_flight;
 		(*views)[n].breaker = p->breaker;
 		(*views)[n].open_for_us = p->breaker == SAS_BREAKER_OPEN ? Max(0, p->open_until_us - now) : 0;
+		(*views)[n].rate_for_us = Max(0, p->rate_until_us - now);
 		n++;
 	}
 	LWLockRelease(&places->lock);

@@ -34,6 +34,7 @@ typedef struct SasPlaceView
 	int			in_flight;
 	SasBreaker	breaker;
 	int64		open_for_us;
+	int64		rate_for_us;	/* until there is a token; 0: there is one, or no rate */
 } SasPlaceView;
 
 extern Size sas_places_shmem_size(void);
@@ -64,13 +65,14 @@ extern bool sas_places_free(int agent_id);
 extern SasBreaker sas_places_breaker(int agent_id);
 
 /*
- * What a call showed about the service.  True when the breaker changed, to
- * *now_is.  A success closes it; failures in a row within the window, or a
- * failed probe, open it.
+ * What a call, begun then, showed about the service.  True when the breaker
+ * changed, to *now_is.  A success closes it; failures in a row within the
+ * window, or a failed probe, open it.  That a call from before somebody said
+ * that the service is mended has failed is no news.
  */
-extern bool sas_places_report(int agent_id, const SasLimits *limits, bool success, SasBreaker *now_is);
+extern bool sas_places_report(int agent_id, const SasLimits *limits, bool success, int64 begun_us, SasBreaker *now_is);
 
-/* An open breaker lets one probe through now. */
+/* The service is mended, somebody says: a breaker that is not closed lets a new probe through now. */
 extern void sas_places_half_open(int agent_id);
 
 /* The agents of this database, palloc'd; returns how many. */

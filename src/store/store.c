@@ -80,6 +80,47 @@ sas_store_ms_until(TimestampTz at)
 	return at <= now ? 0 : (at - now) / 1000 + 1;
 }
 
+/* A row of sas._agents_for_workers(), in sas_store_results. */
+static SasStoredAgent *
+read_agent(int row)
+{
+	MemoryContext old = MemoryContextSwitchTo(sas_store_results);
+	SasStoredAgent *a = palloc0(sizeof(SasStoredAgent));
+	bool		isnull;
+	Datum		secrets;
+
+	a->agent_id = sas_cell_int(row, 1);
+	a->name = sas_cell_text(row, 2);
+	a->base_url = sas_cell_text(row, 3);
+	a->enabled = sas_cell_bool(row, 4);
+	a->max_in_flight = sas_cell_int(row, 5);
+	a->rate_per_s = sas_cell_float(row, 6);
+	a->request_timeout_ms = sas_cell_float(row, 7);
+	a->headers = sas_cell_jsonb(row, 8);
+	a->query = sas_cell_jsonb(row, 9);
+	a->options = sas_cell_jsonb(row, 10);
+	a->retry = sas_cell_jsonb(row, 11);
+	a->breaker_failures = sas_cell_int(row, 12);
+	a->breaker_window_ms = sas_cell_float(row, 13);
+	a->breaker_open_ms = sas_cell_float(row, 14);
+	a->breaker = sas_cell_text(row, 15);
+	a->open_for_ms = sas_cell_float(row, 16);
+	a->max_response = sas_cell_int(row, 17);
+	a->connect_timeout_ms = sas_cell_float(row, 18);
+	secrets = SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, 19, &isnull);
+	if (!isnull)
+	{
+		Datum	   *values;
+		int			n;
+
+		deconstruct_array(DatumGetArrayTypeP(secrets), TEXTOID, -1, false, TYPALIGN_INT, &values, NULL, &n);
+		for (int k = 0; k < n; k++)
+			a->secrets = lappend(a->secrets, TextDatumGetCString(values[k]));
+	}
+	MemoryContextSwitchTo(old);
+	return a;
+}
+
 List *
 sas_store_agents(MemoryContext context)
 {
@@ -91,44 +132,41 @@ sas_store_agents(MemoryContext context)
 	sas_store_results = context;
 	for (int i = 0; i < SPI_processed; i++)
 	{
-		MemoryContext old = MemoryContextSwitchTo(sas_store_results);
-		SasStoredAgent *a = palloc0(sizeof(SasStoredAgent));
-		bool		isnull;
-		Datum		secrets;
+		SasStoredAgent *a = read_agent(i);
+		MemoryContext old = MemoryContextSwitchTo(context);
 
-		a->agent_id = sas_cell_int(i, 1);
-		a->name = sas_cell_text(i, 2);
-		a->base_url = sas_cell_text(i, 3);
-		a->enabled = sas_cell_bool(i, 4);
-		a->max_in_flight = sas_cell_int(i, 5);
-		a->rate_per_s = sas_cell_float(i, 6);
-		a->request_timeout_ms = sas_cell_float(i, 7);
-		a->headers = sas_cell_jsonb(i, 8);
-		a->query = sas_cell_jsonb(i, 9);
-		a->options = sas_cell_jsonb(i, 10);
-		a->retry = sas_cell_jsonb(i, 11);
-		a->breaker_failures = sas_cell_int(i, 12);
-		a->breaker_window_ms = sas_cell_float(i, 13);
-		a->breaker_open_ms = sas_cell_float(i, 14);
-		a->breaker = sas_cell_text(i, 15);
-		a->open_for_ms = sas_cell_float(i, 16);
-		a->max_response = sas_cell_int(i, 17);
-		a->connect_timeout_ms = sas_cell_float(i, 18);
-		secrets = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 19, &isnull);
-		if (!isnull)
-		{
-			Datum	   *values;
-			int			n;
-
-			deconstruct_array(DatumGetArrayTypeP(secrets), TEXTOID, -1, false, TYPALIGN_INT, &values, NULL, &n);
-			for (int k = 0; k < n; k++)
-				a->secrets = lappend(a->secrets, TextDatumGetCString(values[k]));
-		}
 		agents = lappend(agents, a);
 		MemoryContextSwitchTo(old);
 	}
 	sas_store_results = results;
 	return agents;
+}
+
+SasStoredAgent *
+sas_store_stubbed_agent(int agent_id)
+{
+	static SasPlan plan = {"SELECT * FROM sas._agents_for_stubs() WHERE agent_id = $1", 1, {INT4OID}};
+	Datum		args[1] = {Int32GetDatum(agent_id)};
+	SasStoredAgent *agent = NULL;
+
+	sas_plan_run(&plan, args, NULL);
+	if (SPI_processed == 1)
+		agent = read_agent(0);
+	return agent;
+}
+
+void
+sas_store_enter(void)
+{
+	sas_store_results = CurrentMemoryContext;
+	SPI_connect();
+	MemoryContextSwitchTo(sas_store_results);
+}
+
+void
+sas_store_leave(void)
+{
+	SPI_finish();
 }
 
 bool

@@ -68,6 +68,17 @@ typedef struct SasStoredAgent
 /* All that are not dropped, allocated in that context. */
 extern List *sas_store_agents(MemoryContext context);
 
+/*
+ * The calls below, from a function of SQL in somebody's session: between these
+ * two, in the transaction that is open. What they return is allocated in the
+ * context that was current at enter.
+ */
+extern void sas_store_enter(void);
+extern void sas_store_leave(void);
+
+/* One agent as a stubbed call sees it: with the names of secrets for their values. NULL: there is none. */
+extern SasStoredAgent *sas_store_stubbed_agent(int agent_id);
+
 /* A claimed call. */
 typedef struct SasClaimedCall
 {

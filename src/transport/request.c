@@ -57,17 +57,11 @@ append(struct curl_slist **list, const char *line)
 	return true;
 }
 
-/*
- * A header line of the caller.  libcurl takes "Name:" as "do not send" and
- * sends an empty value for "Name;".
- */
 static const char *
-add_header(SasRequest *r, const char *line)
+header_problem(const char *line)
 {
 	const char *colon = strchr(line, ':');
 	size_t		name_len = colon ? (size_t) (colon - line) : 0;
-	char	   *empty;
-	bool		added;
 
 	if (!is_token(line, name_len))
 		return "a header is not of the form name: value";
@@ -78,13 +72,27 @@ add_header(SasRequest *r, const char *line)
 		name_is(line, name_len, "transfer-encoding") ||
 		name_is(line, name_len, "expect"))
 		return "the headers content-length, transfer-encoding and expect cannot be set";
+	return NULL;
+}
+
+/*
+ * A header line of the caller, which was looked at before.  libcurl takes
+ * "Name:" as "do not send" and sends an empty value for "Name;".
+ */
+static const char *
+add_header(SasRequest *r, const char *line)
+{
+	const char *colon = strchr(line, ':');
+	char	   *empty;
+	bool		added;
+
 	if (colon[1 + strspn(colon + 1, " \t")] != '\0')
 		return append(&r->headers, line) ? NULL : "out of memory";
 
 	empty = strdup(line);
 	if (empty == NULL)
 		return "out of memory";
-	strcpy(empty + name_len, ";");
+	strcpy(empty + (colon - line), ";");
 	added = append(&r->headers, empty);
 	free(empty);
 	return added ? NULL : "out of memory";
@@ -246,16 +254,11 @@ set_options(SasRequest *r, const SasCall *call)
 	return rc;
 }
 
-/*
- * Copies the call and sets up the easy handle.  On false r may be half full:
- * unload it.
- */
 bool
-sas_request_load(SasRequest *r, const SasCall *call, char *errbuf, size_t errlen)
+sas_call_check(const SasCall *call, char *errbuf, size_t errlen)
 {
 	char		origin[SAS_ORIGIN_LEN];
-	const char *why;
-	CURLcode	rc;
+	const char *why = NULL;
 
 	if (call->url == NULL || call->method == NULL)
 		return fail(errbuf, errlen, "a call needs a method and an address");
@@ -268,6 +271,23 @@ sas_request_load(SasRequest *r, const SasCall *call, char *errbuf, size_t errlen
 		return fail(errbuf, errlen, "the method is not a valid one");
 	if (call->body != NULL && strcmp(call->method, "HEAD") == 0)
 		return fail(errbuf, errlen, "a HEAD request has no body");
+	for (int i = 0; i < call->n_headers && why == NULL; i++)
+		why = header_problem(call->headers[i]);
+	return why == NULL || fail(errbuf, errlen, why);
+}
+
+/*
+ * Copies the call and sets up the easy handle.  On false r may be half full:
+ * unload it.
+ */
+bool
+sas_request_load(SasRequest *r, const SasCall *call, char *errbuf, size_t errlen)
+{
+	const char *why;
+	CURLcode	rc;
+
+	if (!sas_call_check(call, errbuf, errlen))
+		return false;
 
 	r->method = strdup(call->method);
 	r->url = strdup(call->url);

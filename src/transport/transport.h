@@ -131,6 +131,9 @@ extern bool sas_transport_join(SasTransport *t, SasTransport *other);
 /* how long to wait at most before sas_transport_work(); -1: for the fd only */
 extern long sas_transport_timeout_ms(SasTransport *t);
 
+/* can this be sent? false with a reason in errbuf: what sas_transport_start() would refuse */
+extern bool sas_call_check(const SasCall *call, char *errbuf, size_t errlen);
+
 /*
  * Takes a call; the network is touched by the next sas_transport_work(), and
  * the times of the call begin to count here.  NULL with a reason in errbuf: a

@@ -42,7 +42,9 @@ sub new
 		my $log = PostgreSQL::Test::Utils::tempdir() . "/service.$self->{port}.log";
 		$self->{pid} = SasTest::start_program($log, 'python3', "$FindBin::RealBin/../lib/" . ($option{program} // 'service.py'),
 			'--port', $self->{port}, '--control', $self->{control},
-			$option{cert} ? ('--cert', $option{cert}, '--key', $option{key}) : ());
+			$option{cert} ? ('--cert', $option{cert}, '--key', $option{key}) : (),
+			# what it answers from the first request on
+			$option{scripts} ? ('--scripts', $json->encode($option{scripts})) : ());
 		my $gone = 0;
 		SasTest::wait_until(
 			sub {

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: PostgreSQL
 """A service that answers as a test tells it to, and remembers what it was asked.
 
-    service.py --port N --control N [--cert FILE --key FILE]
+    service.py --port N --control N [--cert FILE --key FILE] [--scripts JSON]
 
 On the first port it speaks HTTP/1.1, or TLS with a certificate.  The first segment of a path names a script,
 a list of answers given one after the other, the last one for ever; without a script a request is answered
@@ -226,8 +226,10 @@ def main():
     parser.add_argument("--control", type=int, required=True)
     parser.add_argument("--cert")
     parser.add_argument("--key")
+    parser.add_argument("--scripts", type=json.loads, default={})
     options = parser.parse_args()
     service = Service()
+    service.set_scripts(options.scripts)
     context = None
     if options.cert:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

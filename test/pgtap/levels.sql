@@ -76,16 +76,17 @@ END $$;
 
 CREATE TEMP TABLE may (level text, who text, verbs text);
 INSERT INTO may VALUES
-('user', 'ann', 'health create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow subscribe unsubscribe submit submit_batch signal signal_token wait read_replies pause resume retry cancel pause_workflow resume_workflow create_watcher drop_watcher watch unwatch pause_watch resume_watch'),
+('user', 'ann', 'health create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow subscribe unsubscribe submit submit_batch signal signal_token wait read_replies pause resume retry cancel pause_workflow resume_workflow set_clock move_clock release_clock stub unstub stub_signal run_inline continue_inline stubbed_calls create_watcher drop_watcher watch unwatch pause_watch resume_watch'),
 ('operator', 'op', 'health validate_workflow wait signal pause resume retry cancel acknowledge reset_agent pause_workflow resume_workflow pause_queue resume_queue unwatch pause_watch resume_watch rebalance'),
 ('monitor', 'mon', 'health'),
-('admin', 'adm', 'health create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow subscribe unsubscribe submit submit_batch signal signal_token wait read_replies pause resume retry cancel acknowledge reset_agent pause_workflow resume_workflow pause_queue resume_queue create_queue alter_queue drop_queue create_agent alter_agent drop_agent set_secret drop_secret worker_restart grant_usage create_middleware drop_middleware claim complete fail heartbeat hand_back create_watcher drop_watcher watch unwatch pause_watch resume_watch rebalance register_node claim_watchers heartbeat_node append_items fail_watch release_watches leave_node'),
+('admin', 'adm', 'health create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow subscribe unsubscribe submit submit_batch signal signal_token wait read_replies pause resume retry cancel acknowledge reset_agent pause_workflow resume_workflow set_clock move_clock release_clock stub unstub stub_signal run_inline continue_inline stubbed_calls pause_queue resume_queue create_queue alter_queue drop_queue create_agent alter_agent drop_agent set_secret drop_secret worker_restart grant_usage create_middleware drop_middleware claim complete fail heartbeat hand_back create_watcher drop_watcher watch unwatch pause_watch resume_watch rebalance register_node claim_watchers heartbeat_node append_items fail_watch release_watches leave_node'),
 ('worker', 'wrk', 'claim complete fail heartbeat hand_back register_node claim_watchers heartbeat_node append_items fail_watch release_watches leave_node'),
 ('worker of one agent', 'wrk_packer', 'claim complete fail heartbeat hand_back register_node claim_watchers heartbeat_node append_items fail_watch release_watches leave_node'),
 ('no level', 'nobody', '');
 SELECT is(ARRAY(SELECT DISTINCT p.proname::text FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.proname NOT LIKE '\_%' AND has_function_privilege(m.who, p.oid, 'EXECUTE') ORDER BY 1),
-          -- who defines workflows may build them
-          ARRAY(SELECT v FROM unnest(string_to_array(m.verbs, ' ')) v UNION SELECT b FROM unnest(sas._builder()) b WHERE b NOT LIKE '\_%' AND m.verbs LIKE '%create_workflow%' ORDER BY 1), format('with %s one may execute these', m.level))
+          -- who defines workflows may build them; who looks at runs may have them explained and drawn
+          ARRAY(SELECT v FROM unnest(string_to_array(m.verbs, ' ')) v UNION SELECT b FROM unnest(sas._builder()) b WHERE b NOT LIKE '\_%' AND m.verbs LIKE '%create_workflow%'
+                UNION SELECT l FROM unnest(sas._looking()) l WHERE l NOT LIKE '\_%' AND m.verbs LIKE '%health%' ORDER BY 1), format('with %s one may execute these', m.level))
 FROM may m;
 SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.proname LIKE '\_%' AND has_function_privilege(m.who, p.oid, 'EXECUTE')
                   AND (p.prosecdef OR p.proname ~ '^_(move|claim|write|submit|store|secret|render|context|steps_context|agents_for|decide|doom|pause|cancel|ring|append|fail|release|register|settle|take|watch|finish)') ORDER BY 1),
@@ -273,6 +274,35 @@ FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v' O
 SELECT is(pg_temp.as_role('adm', $$SELECT sas.drop_secret('token')$$), '2BP01', 'a secret in use cannot be dropped');
 SELECT is(pg_temp.as_role('adm', $$SELECT sas.set_secret('token', 'other-4711')$$), 'ok', 'an admin sets one anew without seeing the old one');
 SELECT is(pg_temp.as_role('ann', $$SELECT sas.create_workflow('thief', '{"steps": {"a": {"agent": "payments", "call": {"body": "{{secret.token}}"}}}}')$$), '42501', 'a workflow cannot send one');
+
+-- testing aids ---------------------------------------------------------------------------------------
+
+SET ROLE ann;
+SELECT sas.create_workflow('charged', '{"steps": {"a": {"agent": "payments", "call": {"path": "/c", "headers": {"X-Own": "mine"}}}}}') \g /dev/null
+RESET ROLE;
+-- as ann, and rolled back: such a transaction is not committed
+CREATE FUNCTION pg_temp.asked_in_a_test() RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    said text;
+BEGIN
+    SET LOCAL ROLE ann;
+    BEGIN
+        PERFORM sas.stub('payments', '{"status": 200}');
+        PERFORM sas.run_inline('charged');
+        SELECT (c.request - 'url') || jsonb_build_object('headers', (c.request -> 'headers') - '{traceparent,idempotency_key}'::text[]) INTO said FROM sas.stubbed_calls() c;
+        RAISE EXCEPTION '%', said USING ERRCODE = 'ZZ001';
+    EXCEPTION WHEN SQLSTATE 'ZZ001' THEN
+        said := SQLERRM;
+    END;
+    RESET ROLE;
+    RETURN said;
+END $$;
+SELECT is(pg_temp.asked_in_a_test(), '{"method": "GET", "path": "/c", "query": "key=%2A%2A%2A", "headers": {"x_own": "mine", "user_agent": "sas", "authorization": "***"}}',
+          'a test shows what its workflow sends, and of the headers of the agent only their names');
+SELECT is(pg_temp.as_role('bob', $$SELECT sas.run_inline('charged')$$), '42501', 'whom a workflow was not granted to cannot test it');
+SELECT is(pg_temp.as_role('bob', format('SELECT sas.continue_inline(%s)', (SELECT min(run_id) FROM sas.runs WHERE submitted_by = 'ann'))), '42704', 'a run of another role is not carried on');
+SELECT is(pg_temp.as_role('op', 'SELECT sas.set_clock(now())'), '42501', 'an operator moves no clock');
+SELECT sas.drop_workflow('charged') \g /dev/null
 
 -- what is in use stays -----------------------------------------------------------------------------
 

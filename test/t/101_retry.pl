@@ -129,7 +129,7 @@ $service->script(beyond => [ { status => 503, headers => [ [ 'Retry-After', '3' 
 define($node, 'beyond', { steps => { it => { agent => 'remote', call => { path => '/beyond' }, complete_in => '2 s' } },
 	recovery => { max_failures => 1 }, on_failure => 'fail' });
 my $id = submit($node, 'beyond', {});
-ok(wait_for($node, "SELECT state || ' ' || waiting_kind || ' ' || failure_count FROM sas.steps WHERE run_id = $id", 'suspended agent 0'),
+ok(wait_for($node, "SELECT state || ' ' || waiting_kind || ' ' || failure_count FROM sas.steps WHERE run_id = $id", 'suspended retry 0'),
 	'a Retry-After beyond the window ends the window uncounted');
 $run = run_of($node, $id);
 @came = $service->requests('beyond');

@@ -142,6 +142,23 @@ $service->release;
 all_ended($node, 'which closes it for all');
 is(breaker('row'), 'closed', 'as sas.agents says');
 
+# -- mended while a probe hangs ------------------------------------------------------
+
+make_agent($node, 'hangs', $service, max_in_flight => 10, request_timeout => '5 s', retry => '{"max_attempts": 2, "initial": "1 ms"}', breaker => '{"failures": 1, "open_for": "100 ms"}');
+$service->script(hung => [ { status => 500 }, { how => 'silent' }, {} ]);
+define_call('hung', 'hangs');
+submit_many('hung', 1);
+ok($service->wait_for_requests('hung', 2), 'a probe goes out to a service that takes it and says nothing');
+submit_many('hung', 5);
+let_time_pass();
+is(breaker('hangs') . ' ' . $service->requests('hung'), 'half-open 2', 'nobody else gets through meanwhile');
+$node->safe_psql('postgres', q{SELECT sas.alter_agent('hangs', breaker => '{"failures": 1, "open_for": "1 h"}')});
+$node->safe_psql('postgres', q{SELECT sas.reset_agent('hangs')});
+ok(wait_for($node, q{SELECT count(*) FROM sas.runs WHERE workflow = 'hung' AND result = 'success'}, '5'), 'sas.reset_agent does not wait for it: a new probe goes out, and closes the breaker for all');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM sas.runs WHERE workflow = 'hung' AND state <> 'stopped'}), '1', 'but the one that hangs');
+all_ended($node, 'its time-out, of a call from before, opens the breaker for nobody, itself included');
+is(breaker('hangs'), 'closed', 'it is closed');
+
 make_agent($node, 'without', $service, retry => $once, breaker => '{"off": true}');
 $service->script(without => [ ({ status => 500 }) x 30, {} ]);
 define_call('without', 'without');

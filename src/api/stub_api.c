@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * stub_api.c: calls that are not made, in the session that tests a workflow.
+ *
+ *		sas._stub_compose(...)	what would be sent, or why it cannot be
+ *		sas._stub_judge(...)	what an answer means
+ *		sas._stub_perform(...)	a function step, carried out here
+ *
+ * Composing and judging are the workers' own (agent/compose.c, outcome.c,
+ * verdict.c); only the network between them is not there: its part is played
+ * by an answer in JSON.  Secrets are not read: requests show their names.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/jsonb.h"
+#include "utils/uuid.h"
+
+#include "agent/json.h"
+#include "agent/verdict.h"
+#include "api/rehearsal.h"
+
+PG_FUNCTION_INFO_V1(sas_api_stub_compose);
+PG_FUNCTION_INFO_V1(sas_api_stub_judge);
+PG_FUNCTION_INFO_V1(sas_api_stub_perform);
+
+static Jsonb *
+jsonb_argument(FunctionCallInfo fcinfo, int n)
+{
+	return PG_ARGISNULL(n) ? NULL : PG_GETARG_JSONB_P(n);
+}
+
+static char *
+text_argument(FunctionCallInfo fcinfo, int n)
+{
+	return PG_ARGISNULL(n) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(n));
+}
+
+static Datum
+row(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
+{
+	TupleDesc	desc;
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
+}
+
+static void
+set_jsonb(Datum *values, bool *nulls, int n, const Jsonb *value)
+{
+	nulls[n] = value == NULL;
+	values[n] = PointerGetDatum(value);
+}
+
+static void
+set_text(Datum *values, bool *nulls, int n, const char *value)
+{
+	nulls[n] = value == NULL;
+	values[n] = value ? CStringGetTextDatum(value) : (Datum) 0;
+}
+
+static SasStoredAgent *
+agent_of(int agent_id)
+{
+	SasStoredAgent *agent;
+
+	sas_store_enter();
+	agent = sas_store_stubbed_agent(agent_id);
+	sas_store_leave();
+	if (agent == NULL)
+		elog(ERROR, "agent %d does not exist", agent_id);
+	return agent;
+}
+
+/*
+ * Arguments 0 to 8 of compose and judge: agent_id, run_id, step, undo, attempt
+ * (made before this claim), trace, idempotency_key, request, policy.
+ */
+static SasFlight *
+flight_of(FunctionCallInfo fcinfo, SasStoredAgent *agent, SasClaimedCall *claimed)
+{
+	SasFlight  *flight = palloc0(sizeof(SasFlight));
+
+	memset(claimed, 0, sizeof(*claimed));
+	claimed->id.run_id = PG_GETARG_INT64(1);
+	claimed->step = text_argument(fcinfo, 2);
+	claimed->undo = PG_GETARG_BOOL(3);
+	claimed->attempt = PG_GETARG_INT32(4);
+	claimed->trace = *PG_GETARG_UUID_P(5);
+	claimed->idempotency_key = text_argument(fcinfo, 6);
+	claimed->request = jsonb_argument(fcinfo, 7);
+	claimed->policy = jsonb_argument(fcinfo, 8);
+	flight->context = CurrentMemoryContext;
+	sas_flight_fill(flight, claimed, agent);
+	return flight;
+}
+
+/* -------------------------------------------------------------------- request */
+
+static void
+push_header(JsonbParseState **state, const char *line)
+{
+	const char *colon = strchr(line, ':');
+	char	   *name = pnstrdup(line, colon - line);
+	const char *value = colon + 1 + strspn(colon + 1, " ");
+
+	for (char *p = name; *p; p++)
+		*p = *p == '-' ? '_' : pg_tolower((unsigned char) *p);
+	sas_json_push(state, name, value);
+}
+
+static void
+push_value(JsonbParseState **state, const char *name, Jsonb *request)
+{
+	JsonbValue	key = {.type = jbvString};
+	JsonbValue	value;
+
+	if (!sas_json_member(request, name, &value))
+		return;
+	key.val.string.val = unconstify(char *, name);
+	key.val.string.len = strlen(name);
+	pushJsonbValue(state, WJB_KEY, &key);
+	if (IsAJsonbScalar(&value))
+		pushJsonbValue(state, WJB_VALUE, &value);
+	else
+	{
+		Jsonb	   *jsonb = JsonbValueToJsonb(&value);
+
+		value.type = jbvBinary;
+		value.val.binary.data = &jsonb->root;
+		value.val.binary.len = VARSIZE(jsonb) - VARHDRSZ;
+		pushJsonbValue(state, WJB_VALUE, &value);
+	}
+}
+
+/* {method, url, path, query, headers, body | form | text} of a call. */
+static Jsonb *
+shown(const SasCall *call, const SasStoredAgent *agent, Jsonb *request)
+{
+	JsonbParseState *state = NULL;
+	JsonbValue	key = {.type = jbvString};
+	size_t		base = strlen(agent->base_url);
+	const char *rest = strncmp(call->url, agent->base_url, base) == 0 ? call->url + base : call->url;
+	const char *query = strchr(rest, '?');
+
+	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	sas_json_push(&state, "method", call->method);
+	sas_json_push(&state, "url", call->url);
+	sas_json_push(&state, "path", query ? pnstrdup(rest, query - rest) : rest);
+	if (query)
+		sas_json_push(&state, "query", query + 1);
+	key.val.string.val = "headers";
+	key.val.string.len = 7;
+	pushJsonbValue(&state, WJB_KEY, &key);
+	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	for (int i = 0; i < call->n_headers; i++)
+		push_header(&state, call->headers[i]);
+	pushJsonbValue(&state, WJB_END_OBJECT, NULL);
+	push_value(&state, "body", request);
+	push_value(&state, "form", request);
+	push_value(&state, "text", request);
+	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
+}
+
+/* (nine of flight_of, problem, left_ms) -> sent, timeout_ms, problem: why it cannot be made or sent. */
+Datum
+sas_api_stub_compose(PG_FUNCTION_ARGS)
+{
+	SasStoredAgent *agent = agent_of(PG_GETARG_INT32(0));
+	SasClaimedCall claimed;
+	SasFlight  *flight = flight_of(fcinfo, agent, &claimed);
+	SasVerdict	verdict = {0};
+	SasCall		call = {0};
+	Jsonb	   *sent = NULL;
+	const char *why;
+	char		reason[SAS_TRANSPORT_ERROR_LEN];
+	Datum		values[3];
+	bool		nulls[3];
+
+	claimed.problem = jsonb_argument(fcinfo, 9);
+	why = sas_flight_compose(flight, agent, &claimed);
+	if (why != NULL)
+		sas_verdict_of_request(&verdict, flight, "the request cannot be made", why);
+	else
+	{
+		sas_flight_call(flight, agent, PG_GETARG_FLOAT8(10), &call);
+		if (sas_call_check(&call, reason, sizeof(reason)))
+			sent = shown(&call, agent, claimed.request);
+		else
+			sas_verdict_of_request(&verdict, flight, "the request cannot be sent", reason);
+	}
+	set_jsonb(values, nulls, 0, sent);
+	nulls[1] = sent == NULL;
+	values[1] = Float8GetDatum(call.timeout_ms);
+	set_jsonb(values, nulls, 2, verdict.problem);
+	return row(fcinfo, values, nulls);
+}
+
+/* --------------------------------------------------------------------- answer */
+
+static void
+add_header(SasReply *reply, StringInfo headers, const char *name, const char *value)
+{
+	for (const char *p = name; *p; p++)
+		appendStringInfoChar(headers, *p == '_' ? '-' : pg_tolower((unsigned char) *p));
+	appendStringInfoChar(headers, '\0');
+	appendStringInfoString(headers, value);
+	appendStringInfoChar(headers, '\0');
+	reply->n_headers++;
+}
+
+static void
+add_headers(SasReply *reply, StringInfo headers, JsonbContainer *object)
+{
+	JsonbIterator *it = JsonbIteratorInit(object);
+	JsonbValue	v;
+	JsonbIteratorToken token;
+	char	   *name = NULL;
+
+	while ((token = JsonbIteratorNext(&it, &v, true)) != WJB_DONE)
+		if (token == WJB_KEY)
+			name = pnstrdup(v.val.string.val, v.val.string.len);
+		else if (token == WJB_VALUE && v.type != jbvNull)
+			add_header(reply, headers, name, sas_json_text(&v));
+}
+
+static void
+broken(SasReply *reply, SasReplyKind kind, const char *why)
+{
+	memset(reply, 0, sizeof(*reply));
+	reply->kind = kind;
+	strlcpy(reply->error, why, sizeof(reply->error));
+}
+
+/* The answer as the transport would have brought it. */
+static void
+reply_of(SasReply *reply, Jsonb *answer, const SasStoredAgent *agent)
+{
+	char	   *error = sas_json_string(answer, "error");
+	StringInfoData headers;
+	JsonbValue	value;
+
+	memset(reply, 0, sizeof(*reply));
+	if (error != NULL)
+	{
+		if (strcmp(error, "no connection") == 0)
+			broken(reply, SAS_REPLY_NO_CONNECTION, "connection refused");
+		else
+			broken(reply, SAS_REPLY_BROKEN, strcmp(error, "timeout") == 0 ? "no answer in time" : "the connection broke before an answer came");
+		return;
+	}
+	reply->kind = SAS_REPLY_HTTP;
+	reply->status = (long) sas_json_number(answer, "status", 200);
+	initStringInfo(&headers);
+	if (sas_json_member(answer, "body", &value))
+	{
+		Jsonb	   *jsonb = JsonbValueToJsonb(&value);
+
+		add_header(reply, &headers, "content-type", "application/json");
+		reply->body = JsonbToCString(NULL, &jsonb->root, VARSIZE(jsonb));
+	}
+	else if (sas_json_member(answer, "text", &value))
+	{
+		add_header(reply, &headers, "content-type", "text/plain; charset=utf-8");
+		reply->body = sas_json_text(&value);
+	}
+	if (sas_json_member(answer, "headers", &value) && value.type == jbvBinary)
+	{
+		SasReply	said = {0};
+		StringInfoData own;
+
+		initStringInfo(&own);
+		add_headers(&said, &own, value.val.binary.data);
+		said.headers = own.data;
+		/* a type that the answer names stands instead */
+		if (sas_reply_header(&said, "content-type") != NULL)
+		{
+			resetStringInfo(&headers);
+			reply->n_headers = 0;
+		}
+		appendBinaryStringInfo(&headers, own.data, own.len);
+		reply->n_headers += said.n_headers;
+	}
+	reply->headers = headers.data;
+	reply->headers_len = headers.len;
+	reply->body_len = reply->body ? strlen(reply->body) : 0;
+	reply->content_type = sas_reply_header(reply, "content-type");
+	if (reply->body_len > agent->max_response)
+		broken(reply, SAS_REPLY_BROKEN, "the answer is larger than max_response");
+}
+
+/*
+ * (nine of flight_of, attempts begun under this claim, in_doubt, answer, left_ms)
+ * -> reply, pause_ms, told, http_status, in_doubt, output, problem.
+ */
+Datum
+sas_api_stub_judge(PG_FUNCTION_ARGS)
+{
+	SasStoredAgent *agent = agent_of(PG_GETARG_INT32(0));
+	SasClaimedCall claimed;
+	SasFlight  *flight = flight_of(fcinfo, agent, &claimed);
+	SasReply	reply;
+	SasOutcome	outcome;
+	SasVerdict	verdict;
+	Datum		values[7];
+	bool		nulls[7] = {false};
+
+	flight->attempts = PG_GETARG_INT32(9);
+	flight->in_doubt = PG_GETARG_BOOL(10);
+	reply_of(&reply, PG_GETARG_JSONB_P(11), agent);
+	sas_outcome_of(&reply, flight->expect, flight->retry.on, &outcome);
+	sas_verdict_of_call(&verdict, flight, &reply, &outcome, agent, PG_GETARG_FLOAT8(12));
+	set_text(values, nulls, 0, verdict.reply);
+	values[1] = Float8GetDatum(verdict.pause_ms);
+	set_text(values, nulls, 2, verdict.told);
+	values[3] = Int32GetDatum(outcome.status);
+	values[4] = BoolGetDatum(flight->in_doubt);
+	set_jsonb(values, nulls, 5, verdict.output);
+	set_jsonb(values, nulls, 6, verdict.problem);
+	return row(fcinfo, values, nulls);
+}
+
+/* ------------------------------------------------------------------- function */
+
+/*
+ * (owner, run_id, step_no, element, step, undo, attempt, function, input, problem, retry, judges)
+ * -> reply, pause_ms, told, output, problem.
+ */
+Datum
+sas_api_stub_perform(PG_FUNCTION_ARGS)
+{
+	SasClaimedFunction step = {0};
+	SasPerformed performed = {0};
+	SasVerdict	verdict;
+	Datum		values[5];
+	bool		nulls[5] = {false};
+
+	step.owner = PG_GETARG_OID(0);
+	step.id.run_id = PG_GETARG_INT64(1);
+	step.id.step_no = PG_GETARG_INT32(2);
+	step.id.element = PG_GETARG_INT32(3);
+	step.step = text_argument(fcinfo, 4);
+	step.undo = PG_GETARG_BOOL(5);
+	step.attempt = PG_GETARG_INT32(6);
+	step.function = text_argument(fcinfo, 7);
+	step.input = jsonb_argument(fcinfo, 8);
+	step.problem = jsonb_argument(fcinfo, 9);
+	step.retry = jsonb_argument(fcinfo, 10);
+	step.judges = PG_GETARG_BOOL(11);
+	if (step.problem != NULL)
+		performed.error = sas_verdict_no_input(&step);
+	else
+	{
+		sas_rehearsal_performs = true;
+		PG_TRY();
+		{
+			sas_store_enter();
+			sas_perform(&step, 0, &performed);
+			sas_store_leave();
+		}
+		PG_FINALLY();
+		{
+			sas_rehearsal_performs = false;
+		}
+		PG_END_TRY();
+	}
+	sas_verdict_of_function(&verdict, &step, &performed, false);
+	set_text(values, nulls, 0, verdict.reply);
+	values[1] = Float8GetDatum(verdict.pause_ms);
+	set_text(values, nulls, 2, verdict.told);
+	set_jsonb(values, nulls, 3, verdict.output);
+	set_jsonb(values, nulls, 4, verdict.problem);
+	return row(fcinfo, values, nulls);
+}

@@ -1,0 +1,106 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Pages, graphs and sentences: nothing that stands in a run becomes markup,
+-- and each role is told what its views tell it, no more.
+\set QUIET on
+\pset format unaligned
+\pset tuples_only on
+\pset pager off
+SELECT no_plan();
+
+-- escaping: piece by piece ----------------------------------------------------------
+
+SELECT is(sas._html_escape('<a href="x" onclick=''y''>&amp;'), '&lt;a href=&quot;x&quot; onclick=&#39;y&#39;&gt;&amp;amp;', 'the five characters are escaped, & first');
+SELECT is(sas._html_escape(NULL), '', 'null is nothing');
+SELECT is(sas._html_escape(E'a\nb\tc'), E'a\nb\tc', 'lines and tabs stay');
+SELECT is(sas._html_escape(E'a\x01\x1b\x7fb'), 'ab', 'other control characters go');
+SELECT is(sas._html_badge('"><script>'), '<span class="b s-script">&quot;&gt;&lt;script&gt;</span>', 'a class is made of letters only');
+SELECT is(sas._html_badge(NULL) || sas._html_time(NULL, now()) || sas._html_json('x', NULL), '', 'what is not there is not shown');
+SELECT is(sas._html_row(ARRAY['a', NULL, 'c'], '{3}'), E'<tr><td>a</td><td></td><td class="n">c</td></tr>\n', 'a row has all its cells');
+SELECT is(sas._html_table('{a}', NULL, 'None & <none>.'), '<p class="none">None &amp; &lt;none&gt;.</p>', 'a table without rows says so');
+SELECT ok(length(sas._html_json('x', to_jsonb(repeat('<', 1000000)))) < 100000, 'a large value is cut');
+SELECT is(sas._mermaid_text('"];x["'), '#quot;];x[#quot;', 'a label of mermaid cannot be left');
+SELECT is(sas._dot_text('\" -> x'), '\\\" -> x', 'nor one of dot');
+
+-- whole pages of a run whose every text is hostile ------------------------------------
+
+CREATE FUNCTION pg_temp.evil() RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT '"''></pre></script></style></svg><script>alert(1)</script><img src=x onerror=alert(1)>]]>--> &lt; %s {{x}} \' || E'\n\r\t' $$;
+-- what markup is in a page: names of elements, and of attributes, values taken out
+CREATE FUNCTION pg_temp.elements(page text) RETURNS text[] LANGUAGE sql AS $$
+    SELECT ARRAY(SELECT DISTINCT lower(m[1]) FROM regexp_matches(regexp_replace(page, '"[^"<>]*"', '""', 'g'), '<([a-zA-Z][a-zA-Z0-9]*)', 'g') m ORDER BY 1)
+$$;
+CREATE ROLE con_ann; CREATE ROLE con_bob; CREATE ROLE con_mon; CREATE ROLE con_op; CREATE ROLE con_wrk;
+SELECT sas.grant_usage(r::regrole, l) FROM (VALUES ('con_ann', 'user'), ('con_bob', 'user'), ('con_mon', 'monitor'), ('con_op', 'operator'), ('con_wrk', 'worker')) AS x (r, l) \g /dev/null
+SELECT sas.set_secret('token', 'open-sesame') \g /dev/null
+SELECT sas.create_agent('payments', 'http://127.0.0.1:1', headers => '{"Authorization": "Bearer {{secret.token}}"}') \g /dev/null
+CREATE SCHEMA "<b>x</b>"; GRANT USAGE ON SCHEMA "<b>x</b>" TO con_ann;
+CREATE FUNCTION "<b>x</b>"."f<i>"(jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT $1';
+CREATE FUNCTION pg_temp.hold(id bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    n int := (SELECT agent_id FROM sas.agent WHERE name = 'payments');
+    c record;
+BEGIN
+    SELECT * INTO c FROM sas._claim_calls(ARRAY[n], '{1}', 1, 1, pg_temp.evil()) x;
+    PERFORM sas._write_attempts(ARRAY[c.run_id], ARRAY[c.step_no], '{0}', '{1}', '{false}', ARRAY[n], pg_temp.evil(), '{failed}', '{500}', ARRAY[jsonb_build_object('title', pg_temp.evil(), 'detail', pg_temp.evil())], ARRAY[now()], ARRAY[now()]);
+    PERFORM sas._write_replies(ARRAY[ROW(c.run_id, c.step_no, c.element, c.request_id, 'permanent', 1, NULL, jsonb_build_object('title', pg_temp.evil(), 'detail', pg_temp.evil()), false, '0')::sas._reply], ARRAY[c.lease_id]);
+    PERFORM sas._write_health(ARRAY[n], ARRAY[NULL]::text[], ARRAY[0], ARRAY[jsonb_build_object('title', pg_temp.evil())]);
+    PERFORM FROM sas._supervisor_tick(1, '{1}', 1, 100);
+END $$;
+SET ROLE con_ann;
+SELECT sas.create_workflow('evil', '{"steps": {"one": {"agent": "payments", "call": {"body": "{{input.x}}"}, "on_failure": "pause"}, "two": {"wait": {"signal": "yes"}, "after": ["one"]}}}') \g /dev/null
+SELECT run_id AS id FROM sas.submit('evil', jsonb_build_object('x', pg_temp.evil(), pg_temp.evil(), 1), key => pg_temp.evil(), labels => jsonb_build_object(pg_temp.evil(), pg_temp.evil())) \gset
+RESET ROLE;
+SELECT pg_temp.hold(:id) \g /dev/null
+SELECT changed FROM sas.retry(:id) \g /dev/null
+SELECT pg_temp.hold(:id) \g /dev/null
+SELECT is((SELECT state FROM sas.runs), 'paused', 'there is a paused run');
+SELECT is(pg_temp.elements(sas.console()), '{b,body,div,h1,h2,head,header,html,i,meta,p,section,small,span,style,table,tbody,td,th,thead,time,title,tr}', 'the overview is made of these elements only');
+SELECT is(pg_temp.elements(sas.console(:id)), '{b,body,dd,defs,details,div,dl,dt,g,h1,h2,h4,head,header,html,li,marker,meta,path,pre,rect,section,small,span,style,summary,svg,table,tbody,td,text,th,thead,time,title,tr,ul}', 'the page of a run of these');
+SELECT ok(xmlparse(DOCUMENT regexp_replace(regexp_replace(p, '<!DOCTYPE html>', ''), '(<meta [^>]*)>', '\1/>', 'g')) IS NOT NULL, 'and as every tag is closed, it is well-formed: ' || n)
+FROM (VALUES ('overview', sas.console()), ('run', sas.console(:id))) AS x (n, p);
+SELECT ok(strpos(sas.console(:id), '&lt;img src=x onerror=alert(1)&gt;') > 0, 'the hostile text is there, escaped');
+SELECT is((SELECT count(*) FROM string_to_table(sas.graph(:id, f), E'\n') l WHERE l LIKE '%<img%' OR l LIKE '%"''>%'), 0::bigint, 'no label of a graph has it as it is: ' || f) FROM unnest('{mermaid}'::text[]) f;
+SELECT is(cardinality(string_to_array(sas.graph(:id, f), E'\n')), n, 'a graph has as many lines as it should: ' || f) FROM (VALUES ('mermaid', 7), ('dot', 8)) AS x (f, n);
+SELECT ok((SELECT count(*) FROM sas.explain(:id)) = 2 AND (SELECT bool_and(text LIKE '%onerror%') FROM sas.explain(:id) WHERE step IS NULL), 'sas.explain tells it as it is');
+
+-- secrets -------------------------------------------------------------------------------
+
+SELECT is(strpos(p, 'open-sesame'), 0, 'no secret is in ' || n) FROM (VALUES ('the overview', sas.console()), ('the page of a run', sas.console(:id)), ('a graph', sas.graph(:id))) AS x (n, p);
+
+-- rights ----------------------------------------------------------------------------------
+
+CREATE FUNCTION pg_temp.as_role(who text, query text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    answer text;
+BEGIN
+    EXECUTE format('SET LOCAL ROLE %I', who);
+    EXECUTE query INTO answer;
+    RESET ROLE;
+    RETURN answer;
+EXCEPTION WHEN OTHERS THEN
+    RESET ROLE;
+    RETURN SQLSTATE;
+END $$;
+SELECT is(pg_temp.as_role(who, format(call, :id)), '42704', format('for con_bob there is no such run: %s', split_part(call, '(', 1)))
+FROM unnest('{con_bob}'::text[]) who, unnest(ARRAY['SELECT text FROM sas.explain(%s)', 'SELECT bar FROM sas.timeline(%s)', 'SELECT sas.graph(%s)', 'SELECT sas.console(%s)']) call;
+SELECT is(pg_temp.as_role('con_bob', 'SELECT sas.graph(''evil'')'), '42704', 'nor such a workflow');
+SELECT is(pg_temp.as_role('con_bob', format('SELECT count(*) FROM sas.%s', call)), '0', 'what they are made of says nothing either: ' || call)
+FROM unnest(ARRAY[format('_run_facts(%s)', :id), format('_run_graph(%s)', :id), '_workflow_graph(''evil'')', format('_explain_run(%s)', :id), format('_explain_steps(%s)', :id), format('_spans(%s)', :id), 'explain()']) call;
+-- the title of an agent's last error is for everybody, as in sas.agents
+SELECT is(regexp_replace(pg_temp.as_role('con_bob', 'SELECT sas.console()'), '<section id="agents">.*?</section>', '') LIKE '%onerror%', false, 'the overview of con_bob does not know of it');
+SELECT is(pg_temp.as_role(who, format('SELECT sas.console(%s)', :id)) LIKE '%<div class="json"><h4>input</h4>%', sees, format('%s: %s', who, CASE WHEN sees THEN 'sees inputs' ELSE 'sees the run, without inputs' END))
+FROM (VALUES ('con_ann', true), ('con_op', true), ('con_mon', false)) AS x (who, sees);
+SELECT is(pg_temp.as_role('con_wrk', call), '42501', 'a worker looks at nothing: ' || call) FROM unnest(ARRAY['SELECT sas.console()', format('SELECT sas.graph(%s)', :id), 'SELECT runs FROM sas.explain()']) call;
+SELECT is(pg_temp.as_role(who, 'SELECT sas.graph(''evil'')') LIKE 'flowchart LR%', true, who || ' sees the workflow') FROM unnest('{con_ann,con_op,con_mon}'::text[]) who;
+SELECT sas.grant_workflow('evil', 'con_bob') \g /dev/null
+SELECT is(pg_temp.as_role('con_bob', 'SELECT sas.graph(''evil'')') LIKE 'flowchart LR%', true, 'and so does one to whom it was granted');
+
+-- the key of a run that others must not read
+SET ROLE con_ann;
+SELECT sas.create_workflow('keyed', '{"steps": {"one": {"wait": {"signal": "x"}}}, "concurrency": {"key": "{{input.account}}"}}') \g /dev/null
+SELECT sas.submit('keyed', '{"account": "acct-4711"}') FROM generate_series(1, 2) \g /dev/null
+RESET ROLE;
+SELECT is(pg_temp.as_role(who, 'SELECT count(*) FROM sas.steps WHERE waiting_kind = ''place'' AND waiting_on = ''acct-4711'''), n, format('the key that a run waits under comes from its input: %s of %s', n, who))
+FROM (VALUES ('con_ann', '2'), ('con_op', '2'), ('con_mon', '0'), ('con_bob', '0')) AS x (who, n);
+
+SELECT * FROM finish();
