@@ -140,15 +140,22 @@ BEGIN
 END $$;
 
 -- sas._hold_items(watch_ids, request_ids): which of these claims still hold, with their rows locked: asked before the target is written to.
+-- Another worker's look for due inboxes may lock a row that was claimed a moment ago, until it commits: that is waited for, a moment only.
 CREATE FUNCTION sas._hold_items(watch_ids bigint[], request_ids uuid[]) RETURNS boolean[]
 LANGUAGE plpgsql AS $$
 DECLARE
     locked bigint[];
+    ours bigint[];
 BEGIN
-    SELECT coalesce(array_agg(l.watch_id), '{}') INTO locked
-    FROM (SELECT d.watch_id FROM sas.watch_done d WHERE d.watch_id = ANY (watch_ids) ORDER BY d.watch_id FOR UPDATE SKIP LOCKED) l;
-    RETURN (SELECT array_agg(coalesce(u.id = ANY (locked) AND d.request_id = u.request_id AND d.claimed_until > sas._now(), false) ORDER BY u.n)
-            FROM unnest(watch_ids, request_ids) WITH ORDINALITY AS u (id, request_id, n) LEFT JOIN sas.watch_done d ON d.watch_id = u.id);
+    FOR attempt IN 1 .. 40 LOOP
+        SELECT coalesce(array_agg(l.watch_id), '{}') INTO locked
+        FROM (SELECT d.watch_id FROM sas.watch_done d WHERE d.watch_id = ANY (watch_ids) ORDER BY d.watch_id FOR UPDATE SKIP LOCKED) l;
+        SELECT coalesce(array_agg(u.id), '{}') INTO ours
+        FROM unnest(watch_ids, request_ids) AS u (id, request_id) JOIN sas.watch_done d ON d.watch_id = u.id AND d.request_id = u.request_id AND d.claimed_until > sas._now();
+        EXIT WHEN ours <@ locked;
+        PERFORM pg_sleep(0.005);
+    END LOOP;
+    RETURN (SELECT array_agg(u.id = ANY (locked) AND u.id = ANY (ours) ORDER BY u.n) FROM unnest(watch_ids) WITH ORDINALITY AS u (id, n));
 END $$;
 
 -- sas._finish_items(watch_ids, up_tos, errors, again): what was done under these claims, which hold and are locked, in

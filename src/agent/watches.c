@@ -616,11 +616,16 @@ static void
 move(SasTransport *t)
 {
 	SasReply   *reply;
-	int64		until_us = sas_clock_monotonic_us() + SAS_WATCHES_READ_US;
+	int64		until_us;
 
 	sas_transport_work(t);
-	while (sas_clock_monotonic_us() < until_us && (in_hand = sas_transport_heard(t)) != NULL)
+	until_us = sas_clock_monotonic_us() + SAS_WATCHES_READ_US;
+	while ((in_hand = sas_transport_heard(t)) != NULL)
+	{
 		sas_watch_listen(in_hand);
+		if (sas_clock_monotonic_us() >= until_us)
+			break;
+	}
 	while ((reply = sas_transport_next(t)) != NULL)
 	{
 		in_hand = reply->owner;
