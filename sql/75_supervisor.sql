@@ -25,12 +25,9 @@ LANGUAGE plpgsql AS $$
 DECLARE
     leases int;
 BEGIN
+    PERFORM sas._tell_lateness();
     SELECT o.leases, o.stuck INTO leases, stuck FROM sas._take_back(boot, live, newest, quantity) o;
     worked := leases + sas._decide(quantity) + sas._leave_closed_doors(quantity);
-    -- one alert while it lasts: nothing is written as long as it is open
-    PERFORM sas._alert('worker-slots', 'worker slots', format('%s workers find no free process slot; see max_worker_processes', l.slots_missing))
-    FROM sas._launcher_state() l
-    WHERE l.slots_missing > 0 AND NOT EXISTS (SELECT FROM sas.alert a WHERE a.cause = 'worker slots' AND a.acknowledged_at IS NULL);
     -- a row of the queue that a session held when a worker looked was passed by, and nobody rings for it
     IF worked = 0 THEN
         PERFORM sas._ring(ARRAY(SELECT a.lane FROM (SELECT 0 AS lane UNION ALL SELECT agent_id FROM sas.agent WHERE enabled AND kind = 'http') a

@@ -31,6 +31,14 @@ DECLARE
     queue int := coalesce(v.queue_id, (SELECT coalesce(w.queue_id, r.queue_id) FROM sas.run r JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = $13 AND NOT w.undo
                                        WHERE r.run_id = $12 AND $12 IS NOT NULL));
 BEGIN
+    IF v.of_version IS NOT NULL THEN
+        -- not purged until this is committed; if it is gone, another one is current
+        LOOP
+            PERFORM FROM sas.workflow_version x WHERE x.version_id = v.version_id FOR KEY SHARE;
+            EXIT WHEN FOUND;
+            v := sas._submittable(caller, workflow);
+        END LOOP;
+    END IF;
     PERFORM sas._check_start(caller, start_at, start_before, after_run, after_result) WHERE start_before IS NOT NULL OR after_run IS NOT NULL OR after_result IS DISTINCT FROM '{success,warning}';
     IF EXISTS (SELECT FROM sas.middleware) THEN
         PERFORM sas._check_middleware($1, $2);
@@ -94,14 +102,14 @@ BEGIN
     END IF;
 
     INSERT INTO sas.run (run_id, version_id, owner, trace, key, state, open_steps, priority, input, reply_to, labels, created_at, start_at, start_before, queue_id, deadline,
-                         parent_run_id, parent_step_no, parent_element)
+                         parent_run_id, parent_step_no, parent_element, own_version)
     OVERRIDING SYSTEM VALUE
     SELECT ids[u.n], pv.version_id, caller, gen_random_uuid(), keys[u.n], CASE WHEN held OR v.place_key IS NOT NULL THEN 'scheduled' ELSE 'pending' END,
            CASE WHEN pv.step_count = 0 THEN (pv.finalize_no IS NOT NULL)::int
                 ELSE (SELECT count(*) FROM sas.workflow_step w
                       WHERE w.version_id = pv.version_id AND NOT w.undo AND w.needs = 0 AND w.step_no IS DISTINCT FROM pv.finalize_no) END,
            $5 + pv.priority, u.input, $10, $11, now, $6, $7, queue, greatest(now, $6) + coalesce($8, pv.deadline, sas._run_deadline()),
-           $12, $13, $14[u.n]
+           $12, $13, $14[u.n], pv.of_version IS NOT NULL
     FROM unnest(inputs) WITH ORDINALITY AS u (input, n)
     JOIN sas.workflow_version pv ON pv.version_id = coalesce(versions[u.n], v.version_id)
     WHERE fresh[u.n];

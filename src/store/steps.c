@@ -285,6 +285,25 @@ sas_store_scheduler_tick(int quantity, int64 *next_ms)
 	return sas_cell_int(0, 1);
 }
 
+void
+sas_store_watch(void)
+{
+	static SasPlan plan = {"SELECT sas._watch()", 0};
+
+	sas_plan_run(&plan, NULL, NULL);
+}
+
+int
+sas_store_keep_house(int quantity, int64 *next_ms)
+{
+	static SasPlan plan = {"SELECT worked, next_due FROM sas._keep_house($1)", 1, {INT4OID}};
+	Datum		args[1] = {Int32GetDatum(quantity)};
+
+	sas_plan_run(&plan, args, NULL);
+	*next_ms = sas_store_ms_until(sas_cell_time(0, 2));
+	return sas_cell_int(0, 1);
+}
+
 int
 sas_store_supervisor_tick(const int64 *live, int n_live, int64 newest, int quantity, int64 *next_ms, int64 **stuck, int *n_stuck)
 {
