@@ -3,8 +3,7 @@
 -- Housekeeping: runs whose time is over go, with all that belongs to them.
 SELECT t.clean() \g /dev/null
 -- what the files before this one have left
-DELETE FROM sas.workflow_version v WHERE v.of_version IS NOT NULL
-    AND NOT EXISTS (SELECT FROM sas.workflow_hook h WHERE h.hook_version_id = v.version_id) AND NOT EXISTS (SELECT FROM sas.composition c WHERE c.version_id = v.version_id AND c.current);
+SELECT sas._purge_versions(ARRAY(SELECT v.version_id FROM sas.workflow_version v)) \g /dev/null
 \set SHOW_CONTEXT never
 CREATE FUNCTION t.keep_house(quantity int DEFAULT 100) RETURNS TABLE (worked int, next_due interval) LANGUAGE sql AS $$ SELECT k.worked, t.at(k.next_due) FROM sas._keep_house(quantity) k $$;
 -- t.remains(): every table of sas that knows a run, with how many of its rows tell of runs that are not there
@@ -130,7 +129,7 @@ SELECT * FROM sas.purge('-1 s');
 SELECT * FROM sas.purge(NULL);
 SELECT * FROM sas.purge('1 h', '{done}');
 SELECT * FROM sas.purge('1 h', '{}');
-SELECT * FROM sas.purge('1 h', workflow => 'none');
+SELECT * FROM sas.purge('1 h', workflow => 'no_such_flow');
 SELECT * FROM sas.purge('1 h', quantity => 0);
 SELECT * FROM t.remains();
 
