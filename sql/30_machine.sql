@@ -135,6 +135,7 @@ BEGIN
                   DETAIL = (SELECT string_agg(format('run %s step %s: %s to %s', c.run_id, c.step_no, c.from_state, c.to_state), '; ')
                             FROM (SELECT * FROM unnest(changes) LIMIT 5) c);
     END IF;
+    PERFORM sas._count_moves('step', changes);
 END $$;
 
 -- sas._move_runs(changes): the one writer of run states.
@@ -178,6 +179,7 @@ BEGIN
                             FROM (SELECT * FROM unnest(changes) LIMIT 5) c);
     END IF;
 
+    PERFORM sas._count_moves('run', changes);
     IF EXISTS (SELECT FROM sas.workflow_hook) THEN
         PERFORM sas._fire_hooks(ARRAY(SELECT c.run_id FROM unnest(changes) c));
     END IF;

@@ -41,6 +41,7 @@ BEGIN
     DO UPDATE SET occurrences = a.occurrences + 1, last_at = EXCLUDED.last_at, message = EXCLUDED.message
     RETURNING CASE WHEN a.occurrences = 1 THEN a.alert_id END INTO made;
     IF made IS NOT NULL THEN
+        PERFORM sas._count('alert', 0, 0, $1, 1);
         PERFORM pg_notify('sas_alert', $1);
         PERFORM sas._fire_alert_hook(made);
     END IF;
@@ -114,6 +115,7 @@ BEGIN
     IF made IS NULL THEN
         RETURN;
     END IF;
+    PERFORM sas._count('transition', 0, 0, 'run none pending', 1);
     INSERT INTO sas.due (actor, due_at, run_id, kind) VALUES ('v', now + sas._run_deadline(), made, 'deadline');
     PERFORM sas._due_by(now + sas._run_deadline());
     PERFORM sas._make_roots_ready(ARRAY[made]);

@@ -157,6 +157,7 @@ BEGIN
         INSERT INTO sas.due (actor, due_at, run_id, kind) SELECT 'v', t.deadline, t.run_id, 'deadline' FROM queued t)
     SELECT array_agg(t.run_id ORDER BY t.run_id) INTO made FROM queued t;
     IF made IS NOT NULL THEN
+        PERFORM sas._count('transition', 0, 0, 'run none pending', cardinality(made));
         PERFORM sas._due_by(now + sas._run_deadline());
         PERFORM sas._make_roots_ready(made);
     END IF;

@@ -125,6 +125,11 @@ BEGIN
     FROM change c;
 
     PERFORM sas._move_steps(failed || again);
+    PERFORM sas._count('call', w.lane, v.workflow_id, CASE (c.error ->> 'type') WHEN 'urn:sas:worker-lost' THEN 'lost' ELSE 'timed_out' END, 1)
+    FROM unnest(failed || again) c
+    JOIN sas.run r ON r.run_id = c.run_id
+    JOIN sas.workflow_version v ON v.version_id = r.version_id
+    CROSS JOIN LATERAL (SELECT x.lane FROM sas.workflow_step x WHERE x.version_id = r.version_id AND x.step_no = c.step_no AND x.undo = (c.from_state = 'compensating') OFFSET 0) w;
     PERFORM sas._lapse(array_agg(f.lease_id)) FROM unnest(found) f WHERE f.worker_id = 0 HAVING count(*) > 0;
     PERFORM sas._tell_supervisor(failed) WHERE failed IS NOT NULL;
     PERFORM sas._requeue(array_agg(a.run_id), array_agg(a.step_no), array_agg(a.element)) FROM unnest(again) a;

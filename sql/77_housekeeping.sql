@@ -63,6 +63,7 @@ BEGIN
     WITH gone AS (DELETE FROM sas.run d WHERE d.run_id = ANY (ids) RETURNING d.version_id, d.own_version)
     SELECT array_agg(DISTINCT g.version_id) FILTER (WHERE g.own_version) INTO versions FROM gone g;
     PERFORM sas._purge_versions(versions) WHERE versions IS NOT NULL;
+    PERFORM sas._count('purged', 0, 0, '', runs);
 END $$;
 
 -- sas._purge_versions(version_ids): of these versions that nobody has written, those that no run has and no submit will

@@ -116,6 +116,7 @@ BEGIN
 
     SELECT array_agg(ids[g]) INTO made FROM generate_series(1, size) g WHERE fresh[g];
     IF made IS NOT NULL THEN
+        PERFORM sas._count('transition', 0, 0, CASE WHEN held OR v.place_key IS NOT NULL THEN 'run none scheduled' ELSE 'run none pending' END, cardinality(made));
         IF $10 IS NOT NULL THEN
             INSERT INTO sas.reply (queue, owner, event, run_id, workflow, key, created_at)
             SELECT $10, caller, 'accepted', r.run_id, $2, r.key, now FROM sas.run r WHERE r.run_id = ANY (made);

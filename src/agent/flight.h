@@ -57,6 +57,9 @@ typedef struct SasFlight
 	dlist_node	node;			/* in the list of all flights */
 	MemoryContext context;
 	int			agent_id;
+	int			workflow_id;
+	int64		claimed_us;
+	int64		begun_us;		/* the current attempt, monotonic */
 	SasLeaseEntry *lease;
 	SasStepId	id;
 	char	   *step;

@@ -94,6 +94,7 @@ typedef struct SasClaimedCall
 	Jsonb	   *request;		/* NULL: see problem */
 	Jsonb	   *policy;
 	Jsonb	   *problem;
+	int			workflow_id;
 } SasClaimedCall;
 
 extern List *sas_store_claim_calls(const int *lanes, const int *quantities, int n);
@@ -113,6 +114,7 @@ typedef struct SasClaimedFunction
 	Jsonb	   *input;
 	Jsonb	   *problem;
 	Jsonb	   *retry;			/* the step's own policy, or NULL */
+	int			workflow_id;
 	bool		judges;			/* it has an expect or an output to be asked */
 } SasClaimedFunction;
 

@@ -50,6 +50,8 @@ INSERT INTO wanted VALUES
 ('graph', 'run_id bigint, format text DEFAULT ''mermaid''::text', 'text'),
 ('graph', 'workflow text, format text DEFAULT ''mermaid''::text', 'text'),
 ('console', 'run_id bigint DEFAULT NULL::bigint', 'text'),
+('metrics', 'families text[] DEFAULT NULL::text[]', 'TABLE(name text, type text, labels jsonb, value double precision, help text)'),
+('metrics_text', 'format text DEFAULT ''openmetrics''::text', 'text'),
 ('set_alert_hook', 'function regprocedure', 'void'),
 ('purge', 'older_than interval, results text[] DEFAULT NULL::text[], workflow text DEFAULT NULL::text, quantity integer DEFAULT 10000', 'TABLE(runs bigint, steps bigint, attempts bigint, more boolean)'),
 ('claim', 'agent text, worker text, quantity integer DEFAULT 1, lease interval DEFAULT ''00:00:30''::interval', 'TABLE(request_id uuid, run_id bigint, step text, undo boolean, idempotency_key text, request jsonb, checkpoint jsonb, lease_until timestamp with time zone)'),
