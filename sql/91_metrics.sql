@@ -8,12 +8,12 @@
 CREATE FUNCTION sas._metric_families() RETURNS TABLE (family text, type text, help text)
 LANGUAGE sql IMMUTABLE ROWS 40 AS $$
     VALUES
-    ('sas', 'info', 'The version of the extension.'),
+    ('sas_build', 'info', 'The version of the extension.'),
     ('sas_ok', 'gauge', 'What sas.health() says: 1 all is well, 0 look at it.'),
     ('sas_runs', 'counter', 'Runs that ended, by workflow and result.'),
     ('sas_run_seconds', 'histogram', 'From the first claim of a run to its end.'),
     ('sas_run_wait_seconds', 'histogram', 'From the submit of a run, or its start_at, to its first claim.'),
-    ('sas_runs_open', 'gauge', 'Runs that have not ended, by state.'),
+    ('sas_open_runs', 'gauge', 'Runs that have not ended, by state.'),
     ('sas_attempts', 'counter', 'Attempts by agent, workflow and outcome: succeeded, failed, timed_out, lost. Without an agent: functions.'),
     ('sas_call_seconds', 'histogram', 'Time in a remote service per attempt, or in a function: what is not spent in sas.'),
     ('sas_step_wait_seconds', 'histogram', 'From the moment a step is ready to its claim: it waits for a worker, a place, a rate or a breaker.'),
@@ -26,7 +26,7 @@ LANGUAGE sql IMMUTABLE ROWS 40 AS $$
     ('sas_agent_in_flight', 'gauge', 'Calls of an agent that are on their way, or tasks that are held.'),
     ('sas_agent_max_in_flight', 'gauge', 'How many there may be.'),
     ('sas_agent_enabled', 'gauge', '0: an operator has closed the agent.'),
-    ('sas_agent_breaker', 'gauge', 'The state of an agent''s breaker: 1 for the one that holds.'),
+    ('sas_agent_breaker_open', 'gauge', 'The breaker of an agent: 1 open, 0.5 half-open, 0 closed.'),
     ('sas_late_replies', 'counter', 'Replies that came after complete-by, or of a claim that held no more.'),
     ('sas_queue_waiting', 'gauge', 'Steps that wait in a named queue.'),
     ('sas_queue_running', 'gauge', 'Steps that have a place of it.'),
@@ -34,8 +34,8 @@ LANGUAGE sql IMMUTABLE ROWS 40 AS $$
     ('sas_replies_unread', 'gauge', 'Messages that wait in a reply queue.'),
     ('sas_transitions', 'counter', 'Changes of state of runs and steps.'),
     ('sas_alerts', 'counter', 'Alerts that were raised, by kind.'),
-    ('sas_alerts_open', 'gauge', 'Alerts whose cause has not ended, by kind and whether somebody has seen them.'),
-    ('sas_workers', 'gauge', 'Workers of this database by actor.'),
+    ('sas_current_alerts', 'gauge', 'Alerts whose cause has not ended, by kind and whether somebody has seen them.'),
+    ('sas_workers_running', 'gauge', 'Workers of this database by actor.'),
     ('sas_worker_slots_missing', 'gauge', 'Workers that find no free process slot.'),
     ('sas_leader', 'gauge', '1: a supervisor leads.'),
     ('sas_call_slots', 'gauge', 'Calls that the agent workers can keep in flight.'),
@@ -113,7 +113,7 @@ LANGUAGE sql VOLATILE AS $$
     UNION ALL SELECT 'sas_agent_in_flight', a.labels, a.in_flight FROM a
     UNION ALL SELECT 'sas_agent_max_in_flight', a.labels, a.max_in_flight FROM a
     UNION ALL SELECT 'sas_agent_enabled', a.labels, a.enabled::int FROM a
-    UNION ALL SELECT 'sas_agent_breaker', a.labels || jsonb_build_object('state', b), (a.breaker = b)::int FROM a CROSS JOIN unnest('{closed,open,half-open}'::text[]) b WHERE a.kind = 'http'
+    UNION ALL SELECT 'sas_agent_breaker_open', a.labels, CASE a.breaker WHEN 'open' THEN 1 WHEN 'half-open' THEN 0.5 ELSE 0 END FROM a WHERE a.kind = 'http'
     UNION ALL SELECT 'sas_functions_ready', '{}', coalesce((SELECT q.n FROM q WHERE q.lane = 0), 0)
     UNION ALL SELECT 'sas_functions_oldest_ready_seconds', '{}', coalesce((SELECT extract(epoch FROM sas._now() - q.oldest) FROM q WHERE q.lane = 0), 0)
     UNION ALL SELECT 'sas_queue_waiting', jsonb_build_object('queue', u.name), coalesce(q.n, 0) FROM sas.queue u LEFT JOIN q ON q.lane = -u.queue_id WHERE u.dropped_at IS NULL
@@ -131,7 +131,7 @@ LANGUAGE sql VOLATILE AS $$
         SELECT s.kind, count(*)
         FROM o CROSS JOIN LATERAL (SELECT CASE WHEN x.request_id IS NOT NULL THEN 'reply' ELSE x.waiting_kind END AS kind
                                    FROM sas.step x WHERE x.run_id = o.run_id AND (x.request_id IS NOT NULL OR x.waiting_kind IS NOT NULL) OFFSET 0) s GROUP BY 1)
-    SELECT 'sas_runs_open', jsonb_build_object('state', k), (SELECT count(*) FROM o WHERE o.state = k)
+    SELECT 'sas_open_runs', jsonb_build_object('state', k), (SELECT count(*) FROM o WHERE o.state = k)
     FROM unnest('{scheduled,pending,running,paused,compensating}'::text[]) k
     UNION ALL SELECT 'sas_steps_waiting', jsonb_build_object('kind', w.kind), sum(w.n) FROM w GROUP BY w.kind
 $$;
@@ -140,14 +140,14 @@ $$;
 CREATE FUNCTION sas._gauges_of_workers() RETURNS TABLE (family text, labels jsonb, value float8)
 LANGUAGE sql VOLATILE AS $$
     WITH w AS MATERIALIZED (SELECT x.* FROM sas._workers() x WHERE x.database = current_database())
-    SELECT 'sas_workers', jsonb_build_object('actor', k), (SELECT count(*) FROM w WHERE w.actor = k)::float8 FROM unnest('{scheduler,agent,function,supervisor}'::text[]) k
+    SELECT 'sas_workers_running', jsonb_build_object('actor', k), (SELECT count(*) FROM w WHERE w.actor = k)::float8 FROM unnest('{scheduler,agent,function,supervisor}'::text[]) k
     UNION ALL SELECT 'sas_leader', '{}', (SELECT count(*) FROM w WHERE w.actor = 'supervisor' AND w.leader)
     UNION ALL SELECT 'sas_call_slots', '{}', (SELECT count(*) FROM w WHERE w.actor = 'agent') * current_setting('sas.agent_slots')::int
     UNION ALL SELECT 'sas_call_slots_used', '{}', (SELECT coalesce(sum(w.in_flight), 0) FROM w WHERE w.actor = 'agent')
     UNION ALL SELECT 'sas_worker_slots_missing', '{}', l.slots_missing FROM sas._launcher_state() l
     UNION ALL SELECT 'sas_lateness_seconds', jsonb_build_object('actor', CASE k WHEN 'v' THEN 'supervisor' ELSE 'scheduler' END), coalesce(extract(epoch FROM sas._lateness(k::"char")), 0) FROM unnest('{v,s}'::text[]) k
     UNION ALL SELECT 'sas_purge_overdue_seconds', '{}', greatest(coalesce(extract(epoch FROM sas._now() - sas._next_purge()), 0), 0)
-    UNION ALL SELECT 'sas_alerts_open', jsonb_build_object('kind', a.kind, 'acknowledged', (a.acknowledged_at IS NOT NULL)::text), count(*) FROM sas.alert a WHERE a.closed_at IS NULL GROUP BY a.kind, a.acknowledged_at IS NOT NULL
+    UNION ALL SELECT 'sas_current_alerts', jsonb_build_object('kind', a.kind, 'acknowledged', (a.acknowledged_at IS NOT NULL)::text), count(*) FROM sas.alert a WHERE a.closed_at IS NULL GROUP BY a.kind, a.acknowledged_at IS NOT NULL
     UNION ALL SELECT 'sas_replies_unread', jsonb_build_object('queue', r.queue), count(*) FROM sas.reply r GROUP BY r.queue
 $$;
 
@@ -170,11 +170,11 @@ BEGIN
           UNION ALL SELECT g.family, '', g.labels, g.value FROM sas._gauges_of_agents() g
           WHERE families IS NULL OR EXISTS (SELECT FROM unnest(families) u WHERE u ~ '^sas_(agent|functions|queue)_')
           UNION ALL SELECT g.family, '', g.labels, g.value FROM sas._gauges_of_runs() g
-          WHERE families IS NULL OR families && '{sas_runs_open,sas_steps_waiting}'
+          WHERE families IS NULL OR families && '{sas_open_runs,sas_steps_waiting}'
           UNION ALL SELECT g.family, '', g.labels, g.value FROM sas._gauges_of_workers() g
-          WHERE families IS NULL OR families && '{sas_workers,sas_leader,sas_call_slots,sas_call_slots_used,sas_worker_slots_missing,sas_lateness_seconds,sas_purge_overdue_seconds,sas_alerts_open,sas_replies_unread}'
+          WHERE families IS NULL OR families && '{sas_workers_running,sas_leader,sas_call_slots,sas_call_slots_used,sas_worker_slots_missing,sas_lateness_seconds,sas_purge_overdue_seconds,sas_current_alerts,sas_replies_unread}'
           UNION ALL SELECT 'sas_ok', '', '{}', (SELECT h.ok::int FROM sas.health() h) WHERE families IS NULL OR 'sas_ok' = ANY (families)
-          UNION ALL SELECT 'sas', '_info', jsonb_build_object('version', e.extversion), 1 FROM pg_extension e WHERE e.extname = 'sas') x
+          UNION ALL SELECT 'sas_build', '_info', jsonb_build_object('version', e.extversion), 1 FROM pg_extension e WHERE e.extname = 'sas' AND (families IS NULL OR 'sas_build' = ANY (families))) x
         ON x.family = f.family
     WHERE families IS NULL OR f.family = ANY (families)
     ORDER BY f.family, x.labels - 'le', x.suffix, CASE x.labels ->> 'le' WHEN '+Inf' THEN 'infinity'::float8 ELSE (x.labels ->> 'le')::float8 END;
