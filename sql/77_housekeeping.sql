@@ -39,9 +39,10 @@ BEGIN
                                           ORDER BY r.run_id FOR UPDATE SKIP LOCKED) l);
     SELECT coalesce(array_agg(DISTINCT u.root), '{}') INTO stays
     FROM unnest(roots, members) AS u (root, run_id)
-    WHERE NOT u.run_id = ANY (locked)
-       OR EXISTS (SELECT FROM sas.run_after a JOIN sas.run w ON w.run_id = a.run_id WHERE a.after_run = u.run_id AND w.started_at IS NULL AND w.state <> 'stopped');
-    ids := ARRAY(SELECT u.run_id FROM unnest(roots, members) AS u (root, run_id) WHERE NOT u.root = ANY (stays));
+    -- unnest: an array that is a parameter is searched from its beginning for each row
+    WHERE u.run_id NOT IN (SELECT unnest(locked))
+       OR (SELECT true FROM sas.run_after a JOIN sas.run w ON w.run_id = a.run_id WHERE a.after_run = u.run_id AND w.started_at IS NULL AND w.state <> 'stopped' LIMIT 1);
+    ids := ARRAY(SELECT u.run_id FROM unnest(roots, members) AS u (root, run_id) WHERE u.root NOT IN (SELECT unnest(stays)));
     runs := cardinality(ids);
 
     DELETE FROM sas.run_key k USING sas.run r, sas.workflow_version v
@@ -54,6 +55,7 @@ BEGIN
     DELETE FROM sas.item d WHERE d.run_id = ANY (ids);
     DELETE FROM sas.fan d WHERE d.run_id = ANY (ids);
     DELETE FROM sas.signal d WHERE d.run_id = ANY (ids);
+    DELETE FROM sas.stage d WHERE d.run_id = ANY (ids);
     DELETE FROM sas.task d WHERE d.run_id = ANY (ids);
     DELETE FROM sas.act d WHERE d.run_id = ANY (ids);
     DELETE FROM sas.alert d WHERE d.run_id = ANY (ids);
@@ -122,7 +124,7 @@ BEGIN
     -- those of other workflows keep their time
     INSERT INTO sas.ended (result, ended_at, run_ids)
     SELECT of_result, r.finished_at, array_agg(r.run_id)
-    FROM sas.run r WHERE for_workflow IS NOT NULL AND r.run_id = ANY (taken) AND NOT r.run_id = ANY (ripe) AND r.state = 'stopped'
+    FROM sas.run r WHERE for_workflow IS NOT NULL AND r.run_id = ANY (taken) AND r.run_id NOT IN (SELECT unnest(ripe)) AND r.state = 'stopped'
     GROUP BY r.finished_at;
 END $$;
 
