@@ -22,7 +22,8 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- sas._lateness(actor): for how long something that is due for the supervisor (v) or the scheduler (s) has been left
--- lying; null: nothing is. Time before the workers of this database were started does not count.
+-- lying; null: nothing is. Since when counts neither time before the workers of this database were started, nor before
+-- its last turn: what a long transaction has left behind may have been due long before its commit.
 CREATE FUNCTION sas._lateness(whose "char") RETURNS interval
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -31,7 +32,8 @@ BEGIN
     IF due IS NULL OR due > sas._now() THEN
         RETURN NULL;
     END IF;
-    RETURN sas._now() - greatest(due, (SELECT min(w.started_at) FROM sas._workers() w WHERE w.database = current_database()));
+    RETURN (SELECT sas._now() - greatest(due, min(w.started_at), max(w.last_activity_at) FILTER (WHERE w.last_activity_at > w.started_at AND CASE whose WHEN 'v' THEN w.leader ELSE w.actor = 'scheduler' END))
+            FROM sas._workers() w WHERE w.database = current_database());
 END $$;
 
 -- sas._tell_lateness(): the supervisor begins its turn, and should have begun it long ago.
@@ -68,11 +70,8 @@ BEGIN
     SELECT 'crash-loop', 'crash loop of the server', format('the server has begun anew %s times within ten minutes; see its log', count(*)), NULL, true
     FROM sas.boot b WHERE b.at > sas._now() - interval '10 min' HAVING count(*) >= 5
     UNION ALL
-    -- one that works through a long line is not late
     SELECT 'late', 'scheduler late', 'what is due for the scheduler is not looked at; see sas.workers and the log of the server', NULL, true
-    WHERE sas._lateness('s') > sas._late_after()
-      AND EXISTS (SELECT FROM sas._workers() w WHERE w.database = current_database())
-      AND NOT EXISTS (SELECT FROM sas._workers() w WHERE w.database = current_database() AND w.actor = 'scheduler' AND w.last_activity_at > sas._now() - sas._late_after());
+    WHERE sas._lateness('s') > sas._late_after() AND EXISTS (SELECT FROM sas._workers() w WHERE w.database = current_database());
 END $$;
 
 -- sas._watch(): raises what is new, closes what has ended. Writes nothing as long as nothing changes.

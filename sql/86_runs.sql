@@ -159,10 +159,16 @@ DECLARE
 BEGIN
     fresh := array_fill(true, ARRAY[cardinality(ids)]);
     FOR n IN SELECT k.n FROM unnest(keys) WITH ORDINALITY AS k (key, n) WHERE k.key IS NOT NULL ORDER BY k.key, k.n LOOP
-        INSERT INTO sas.run_key AS t (owner, workflow_id, key, run_id) VALUES (caller, for_workflow, keys[n], ids[n]) ON CONFLICT DO NOTHING;
-        CONTINUE WHEN FOUND;
-        SELECT t.run_id INTO STRICT holder FROM sas.run_key t WHERE t.owner = caller AND t.workflow_id = for_workflow AND t.key = keys[n];
-        SELECT coalesce((SELECT r.input FROM sas.run r WHERE r.run_id = holder), inputs[array_position(ids, holder)]) INTO held;
+        LOOP
+            INSERT INTO sas.run_key AS t (owner, workflow_id, key, run_id) VALUES (caller, for_workflow, keys[n], ids[n]) ON CONFLICT DO NOTHING;
+            holder := NULL;
+            EXIT WHEN FOUND;
+            SELECT t.run_id, coalesce((SELECT r.input FROM sas.run r WHERE r.run_id = t.run_id), inputs[array_position(ids, t.run_id)]) INTO holder, held
+            FROM sas.run_key t WHERE t.owner = caller AND t.workflow_id = for_workflow AND t.key = keys[n];
+            EXIT WHEN FOUND;
+            -- purged in this very moment: the key is free
+        END LOOP;
+        CONTINUE WHEN holder IS NULL;
         IF held IS DISTINCT FROM inputs[n] THEN
             RAISE EXCEPTION 'key "%" is taken by run % with another input', keys[n], holder
                 USING ERRCODE = 'unique_violation', DETAIL = 'The place is "/key".', HINT = 'A key stands for one input; use another key.';
