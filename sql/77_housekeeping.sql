@@ -4,6 +4,13 @@
 -- their keys are free. sas.ended says what is to go next: nothing that has not
 -- come to its time is looked at, and sas.run needs no index for it.
 
+-- What a session has purged the runs of. Only the supervisor purges versions: the lock on one would be waited for by
+-- whoever plans another run with it, the scheduler included.
+CREATE TABLE sas.idle_version (
+    version_id int NOT NULL
+);
+COMMENT ON TABLE sas.idle_version IS 'Versions that nobody has written and that may have no run any more, for the supervisor to look at.';
+
 -- sas._retain(result): how long runs with this result are kept; null: for ever.
 CREATE FUNCTION sas._retain(result text) RETURNS interval
 LANGUAGE C STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_retain';
@@ -24,7 +31,7 @@ BEGIN
 END $$;
 
 -- sas._purge_runs(run_ids): takes away these runs, which have stopped, with their families. Those of which something is
--- open, is held by a session, or is waited for by a run that has not begun, stay.
+-- open, is held by a session, or is waited for by a run that has not begun, stay. Their versions are looked at later.
 CREATE FUNCTION sas._purge_runs(run_ids bigint[], OUT runs bigint, OUT steps bigint, OUT attempts bigint, OUT stays bigint[])
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -32,7 +39,6 @@ DECLARE
     members bigint[];
     locked bigint[];
     ids bigint[];
-    versions int[];
 BEGIN
     SELECT array_agg(f.root), array_agg(f.run_id) INTO roots, members FROM sas._families($1) f;
     locked := ARRAY(SELECT l.run_id FROM (SELECT r.run_id FROM sas.run r WHERE r.run_id = ANY (members) AND r.state = 'stopped'
@@ -63,13 +69,12 @@ BEGIN
     DELETE FROM sas.run_after d WHERE d.run_id = ANY (ids);
     DELETE FROM sas.held_run d WHERE d.run_id = ANY (ids);
     WITH gone AS (DELETE FROM sas.run d WHERE d.run_id = ANY (ids) RETURNING d.version_id, d.own_version)
-    SELECT array_agg(DISTINCT g.version_id) FILTER (WHERE g.own_version) INTO versions FROM gone g;
-    PERFORM sas._purge_versions(versions) WHERE versions IS NOT NULL;
+    INSERT INTO sas.idle_version SELECT DISTINCT g.version_id FROM gone g WHERE g.own_version;
     PERFORM sas._count('purged', 0, 0, '', runs);
 END $$;
 
 -- sas._purge_versions(version_ids): of these versions that nobody has written, those that no run has and no submit will
--- get go, with those of their hooks. Who submits holds its version, see sas._submit_runs.
+-- get go, with those of their hooks. Who submits holds its version, see sas._submit_runs; not for a session.
 CREATE FUNCTION sas._purge_versions(version_ids int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -138,6 +143,7 @@ DECLARE
     of_result text;
     keep interval;
     n int;
+    versions int[];
 BEGIN
     worked := 0;
     FOREACH of_result IN ARRAY '{success,warning,error,compensated,cancelled}'::text[] LOOP
@@ -154,10 +160,11 @@ BEGIN
             PERFORM sas._alert('purge-failed', 'purge', format('old runs cannot be purged: %s', SQLERRM));
         END;
     END LOOP;
-    IF worked > 0 THEN
-        PERFORM sas._purge_versions(ARRAY(SELECT c.version_id FROM sas.composition c WHERE NOT c.current
-                                          AND NOT EXISTS (SELECT FROM sas.run r WHERE r.own_version AND r.version_id = c.version_id) LIMIT 100));
-    END IF;
+    WITH idle AS (
+        DELETE FROM sas.idle_version d
+        WHERE d.ctid = ANY (ARRAY(SELECT i.ctid FROM sas.idle_version i LIMIT quantity FOR UPDATE SKIP LOCKED)) RETURNING d.version_id)
+    SELECT array_agg(DISTINCT i.version_id) INTO versions FROM idle i;
+    PERFORM sas._purge_versions(versions) WHERE versions IS NOT NULL;
     DELETE FROM sas.alert l
     WHERE l.alert_id = ANY (ARRAY(SELECT x.alert_id FROM sas.alert x WHERE x.closed_at <= now - sas._retain('error') AND x.run_id IS NULL
                                   ORDER BY x.closed_at LIMIT quantity FOR UPDATE SKIP LOCKED));

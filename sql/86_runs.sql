@@ -241,6 +241,7 @@ BEGIN
     INSERT INTO sas.ready (run_id, step_no, element, lane, rank, ready_at, undo, alone)
     SELECT id, u.step_no, 0, u.lane, now - ($5 + v.priority + u.priority) * sas._priority_step(), now, false, false
     FROM unnest(v.root_nos, v.root_lanes, v.root_priorities) AS u (step_no, lane, priority);
+    PERFORM sas._count('transition', 0, 0, 'run none pending', 1);
     PERFORM sas._due_by(ends);
     PERFORM sas._ring(v.root_lanes, false, false, '{}');
     RETURN id;

@@ -313,10 +313,7 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, sas, pg_t
 BEGIN
     SELECT l.loaded, l.launcher_pid, l.slots_missing INTO workers_loaded, launcher_pid, slots_missing FROM sas._launcher_state() l;
     SELECT count(*), min(w.pid) FILTER (WHERE w.leader AND w.actor = 'supervisor') INTO workers, leader_pid FROM sas.workers w;
-    SELECT count(DISTINCT d.run_id) INTO runs_open FROM sas.due d JOIN sas.run r USING (run_id) WHERE r.state <> 'stopped' AND r.hook_of IS NULL;
-    SELECT count(*) INTO runs_paused
-    FROM (SELECT d.run_id FROM sas.due d UNION SELECT a.run_id FROM sas.alert a WHERE a.closed_at IS NULL) x
-    JOIN sas.run r USING (run_id) WHERE r.state = 'paused';
+    SELECT count(*), count(*) FILTER (WHERE o.state = 'paused') INTO runs_open, runs_paused FROM sas._open_runs() o;
     SELECT count(*), min(q.ready_at) INTO steps_ready, oldest_ready_at FROM sas.ready q;
     SELECT count(*) INTO breakers_open FROM sas.agents a WHERE a.breaker <> 'closed';
     SELECT count(*) INTO alerts_open FROM sas.alert a WHERE a.closed_at IS NULL AND a.acknowledged_at IS NULL;

@@ -141,10 +141,12 @@ SELECT count(*) FROM sas.submit_batch('planned_one', ARRAY['{"n": 1}', '{"n": 1}
 SELECT t.work() \g /dev/null
 SELECT count(*) FROM sas.planned p JOIN sas.workflow w USING (workflow_id) WHERE w.name = 'planned_one';
 SELECT runs FROM sas.purge('0', quantity => 1);
+SELECT worked FROM t.keep_house();
 SELECT count(*) FROM sas.planned p JOIN sas.workflow w USING (workflow_id) WHERE w.name = 'planned_one';
 SELECT run_id FROM sas.submit('planned_one', '{"n": 2}');
 SELECT t.work();
 SELECT runs FROM sas.purge('0');
+SELECT worked FROM t.keep_house();
 SELECT count(*) FROM sas.planned p JOIN sas.workflow w USING (workflow_id) WHERE w.name = 'planned_one';
 -- what was made of subscribers: the current one stays, an older one goes, also one that no run ever had
 SELECT t.workflow('host', '{"a": {"agent": "inventory", "call": {}}}') \g /dev/null
@@ -162,6 +164,8 @@ SELECT run_id FROM sas.submit('host');
 SELECT t.work();
 SELECT sas.unsubscribe('guest', 'host') \g /dev/null
 SELECT runs FROM sas.purge('0');
+SELECT worked FROM t.keep_house();
+SELECT count(*) FROM sas.composition JOIN sas.workflow w USING (workflow_id) WHERE w.name = 'host';
 SELECT sas.drop_workflow('planned_one'), sas.drop_workflow('host'), sas.drop_workflow('top'), sas.drop_workflow('middle'), sas.drop_workflow('leaf') \g /dev/null
 
 -- what cannot be purged is put off, with one alert, and holds up nothing else
