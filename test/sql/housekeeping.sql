@@ -133,6 +133,13 @@ SELECT * FROM sas.purge('1 h', workflow => 'no_such_flow');
 SELECT * FROM sas.purge('1 h', quantity => 0);
 SELECT * FROM t.remains();
 
+-- one that was taken up again, and has ended once more, is kept from then on
+SELECT t.clean() \g /dev/null
+SELECT run_id FROM sas.submit('leaf');
+SELECT t.work(), t.later('1 h') \g /dev/null
+UPDATE sas.run SET finished_at = sas._now() WHERE run_id = 1;
+SELECT runs FROM sas.purge('1 h');
+
 -- versions that nobody has written go with the last run that has them
 SELECT t.clean() \g /dev/null
 CREATE FUNCTION t.plan_one(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT jsonb_build_object('steps', jsonb_build_object('a' || (input ->> 'n'), '{"function": "t.echo"}'::jsonb)) $$;
@@ -160,6 +167,11 @@ SELECT count(*), count(*) FILTER (WHERE current) AS current FROM sas.composition
 SELECT t.later('30 days') \g /dev/null
 SELECT worked FROM t.keep_house();
 SELECT count(*), count(*) FILTER (WHERE current) AS current FROM sas.composition JOIN sas.workflow w USING (workflow_id) WHERE w.name = 'host';
+SELECT run_id FROM sas.submit('host');
+SELECT t.work();
+-- also when its last run goes
+SELECT runs FROM sas.purge('0');
+SELECT worked FROM t.keep_house();
 SELECT run_id FROM sas.submit('host');
 SELECT t.work();
 SELECT sas.unsubscribe('guest', 'host') \g /dev/null
