@@ -108,14 +108,21 @@ is($of->{'sas_open_runs{state="scheduled"}'}, 2, 'and stands among the open runs
 
 # -- what goes wrong ---------------------------------------------------------------------
 
-$node->safe_psql('postgres', q{
-	SELECT sas.create_workflow('slow', '{"steps": {"reserve": {"agent": "inventory", "complete_in": "1 s", "recovery": {"max_failures": 1},
-		"call": {"method": "POST", "path": "/reservations", "body": {"order": "x", "sku": "y"}}, "on_failure": "pause"}}}')});
+foreach my $of ([ 'held', '10 min' ], [ 'slow', '1 s' ])
+{
+	$node->safe_psql('postgres', qq{
+		SELECT sas.create_workflow('$of->[0]', '{"steps": {"reserve": {"agent": "inventory", "complete_in": "$of->[1]", "recovery": {"max_failures": 1},
+			"call": {"method": "POST", "path": "/reservations", "body": {"order": "{{input.n}}", "sku": "y"}}, "on_failure": "pause"}}}')});
+}
 $shop->{inventory}->hold;
-my $run = $node->safe_psql('postgres', q{SELECT run_id FROM sas.submit('slow')});
-ok(wait_for($node, "SELECT state FROM sas.runs WHERE run_id = $run", 'running'), 'a call is on its way');
-ok(wait_until(sub { scrape()->{'sas_agent_in_flight{agent="inventory"}'} == 1 }), 'and counted');
+my $run = $node->safe_psql('postgres', q{SELECT run_id FROM sas.submit('held', '{"n": "x"}')});
+ok(wait_until(sub { scrape()->{'sas_agent_in_flight{agent="inventory"}'} == 1 }), 'a call is on its way, and counted');
 is(scrape()->{'sas_steps_waiting{kind="reply"}'}, 1, 'its step waits for the reply');
+is(scrape()->{'sas_call_slots_used'}, 1, 'and takes a slot');
+$shop->{inventory}->release;
+ok(wait_for($node, "SELECT state FROM sas.runs WHERE run_id = $run", 'stopped'), 'it is answered');
+$shop->{inventory}->hold;
+$run = $node->safe_psql('postgres', q{SELECT run_id FROM sas.submit('slow', '{"n": "y"}')});
 ok(wait_for($node, "SELECT state FROM sas.runs WHERE run_id = $run", 'paused'), 'it is not answered in time, and its run is paused');
 $shop->{inventory}->release;
 $of = scrape();
