@@ -167,3 +167,15 @@ CREATE FUNCTION sas._series(OUT metric text, OUT id1 int, OUT id2 int, OUT label
 LANGUAGE C VOLATILE STRICT ROWS 200 AS 'MODULE_PATHNAME', 'sas_api_series';
 CREATE FUNCTION sas._metric_bounds() RETURNS float8[]
 LANGUAGE C IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_metric_bounds';
+
+-- sas._rehearse(): from now on this transaction cannot be committed: see sql/77_stubs.sql.
+CREATE FUNCTION sas._rehearse() RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_rehearse';
+
+-- sas._rehearsing(): is this such a transaction? Then pauses are made without jitter.
+CREATE FUNCTION sas._rehearsing() RETURNS boolean
+LANGUAGE C STABLE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'sas_api_rehearsing';
+
+-- sas._own_xid(xid): is that this transaction, or one below it?
+CREATE FUNCTION sas._own_xid(x xid) RETURNS boolean
+LANGUAGE C STABLE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'sas_api_own_xid';

@@ -162,7 +162,7 @@ BEGIN
         PERFORM sas._make_roots_ready(made);
     END IF;
 
-    PERFORM sas._alert(CASE r.hook_of WHEN 0 THEN 'alert-hook-failed' ELSE 'hook-failed' END, format('hook %s of version %s', h.hook_no, h.version_id),
+    PERFORM sas._alert(CASE r.hook_of WHEN 0 THEN 'alert-hook-failed' ELSE 'hook-failed' END, format('hook %s of version %s%s', h.hook_no, h.version_id, sas._test_mark()),
                        CASE r.hook_of WHEN 0 THEN format('the alert hook failed, which tells of alert %s (%s): %s', r.input ->> 'alert_id', r.input ->> 'kind', coalesce(r.error ->> 'title', r.result))
                        ELSE format('hook %s of workflow "%s" failed, which tells of run %s (%s): %s', h.hook_no, w.name, r.hook_of,
                                    coalesce(r.input ->> 'result', r.input ->> 'state'), coalesce(r.error ->> 'title', r.result)) END, NULL, nullif(r.hook_of, 0))

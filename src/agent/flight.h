@@ -59,7 +59,6 @@ typedef struct SasFlight
 	int			agent_id;
 	int			workflow_id;
 	int64		claimed_us;
-	int64		begun_us;		/* the current attempt, monotonic */
 	SasLeaseEntry *lease;
 	SasStepId	id;
 	char	   *step;

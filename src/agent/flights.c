@@ -193,13 +193,10 @@ judge(SasReply *reply)
 	}
 	sas_metrics_add(SAS_METRIC_CALL, flight->agent_id, flight->workflow_id, outcome.kind == SAS_OUTCOME_DONE ? "succeeded" : "failed", 1,
 					(sas_clock_monotonic_us() - flight->begun_us) / 1e6);
-	if (outcome.kind == SAS_OUTCOME_DONE)
-	{
-		/* the asks of a poll that are answered are counted, not told one by one */
-		if ((flight->attempts_before + flight->attempts > 1 && flight->key != NULL) || flight->undo)
-			sas_outbox_attempt(flight, "succeeded", outcome.status, NULL);
-		sas_outbox_reply(flight, "done", sas_outcome_output(reply, agent->stored), NULL, 0);
-		end_flight(flight, false);
+	sas_verdict_of_call(&verdict, flight, reply, &outcome, agent->stored, (flight->deadline_us - now) / 1000.0);
+	if (verdict.problem != NULL)
+		sas_outbox_error(agent, verdict.problem);
+	if (say(flight, &verdict, outcome.status))
 		return;
 	if (verdict.pause_ms > 1000)
 		free_place(flight);
