@@ -23,8 +23,7 @@ BEGIN
     PERFORM sas._wake_hosts();
     next_due := least(sas._next_lease(), sas._next_watch_due());
 EXCEPTION WHEN OTHERS THEN
-    PERFORM sas._alert('stuck', 'watches stuck', format('infinite tasks cannot be looked after: %s', SQLERRM))
-    WHERE NOT EXISTS (SELECT FROM sas.alert a WHERE a.cause = 'watches stuck' AND a.acknowledged_at IS NULL);
+    PERFORM sas._alert('stuck', 'watches stuck', format('infinite tasks cannot be looked after: %s', SQLERRM));
     worked := 0;
     next_due := sas._now() + interval '10 s';
 END $$;

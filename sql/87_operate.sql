@@ -168,13 +168,3 @@ BEGIN
         END IF;
     END LOOP;
 END $$;
-
-CREATE FUNCTION sas._acknowledge(caller oid, alert_ids bigint[]) RETURNS int
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
-DECLARE
-    n int;
-BEGIN
-    UPDATE sas.alert SET acknowledged_at = sas._now(), acknowledged_by = pg_get_userbyid(caller) WHERE alert_id = ANY (alert_ids) AND acknowledged_at IS NULL;
-    GET DIAGNOSTICS n = ROW_COUNT;
-    RETURN n;
-END $$;

@@ -159,6 +159,7 @@ BEGIN
         -- what has failed is tried again, also where it is to be stopped
         UPDATE sas.watch w SET resumed_at = sas._now() WHERE w.watch_id = ANY (ids) AND (to_state = 'created' OR w.state = 'failed');
         PERFORM sas._move_watches(ids, froms, array_fill(to_state, ARRAY[cardinality(ids)]));
+        PERFORM sas._close_alerts(ARRAY(SELECT format('watch %s', u.id) FROM unnest(ids, froms) AS u (id, f) WHERE u.f = 'failed'));
         IF to_state <> 'created' THEN
             DELETE FROM sas.watch_wait q WHERE q.watch_id = ANY (ids);
         END IF;
@@ -187,6 +188,7 @@ BEGIN
               AND NOT EXISTS (SELECT FROM sas.watch_batch b WHERE b.watch_id = o.watch_id) THEN
             DELETE FROM sas.watch_wait q WHERE q.watch_id = o.watch_id;
             PERFORM sas._move_watches(ARRAY[o.watch_id], ARRAY[o.state], '{deleted}');
+            PERFORM sas._close_alerts(ARRAY[format('watch %s', o.watch_id)]) WHERE o.state = 'failed';
             RETURN QUERY SELECT o.key, true, 'deleted', NULL::text;
         ELSIF o.state = 'on_deleting' AND discard THEN
             UPDATE sas.watch w SET discard = true WHERE w.watch_id = o.watch_id;

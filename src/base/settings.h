@@ -24,6 +24,11 @@ extern int	sas_max_input_size; /* bytes */
 extern int	sas_max_steps;
 extern int	sas_watch_slots;
 extern int	sas_watch_window;	/* items */
+extern int	sas_retain_success; /* s; -1: for ever, as the next ones */
+extern int	sas_retain_warning;
+extern int	sas_retain_error;
+extern int	sas_retain_compensated;
+extern int	sas_retain_cancelled;
 
 extern void sas_settings_define(void);
 
