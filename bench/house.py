@@ -40,6 +40,7 @@ checkpoint_timeout = 15min
 synchronous_commit = on
 fsync = on
 sas.agent_slots = 12000
+sas.watch_slots = 12000
 sas.function_workers = {CORES}
 log_line_prefix = '%m %b[%p] '
 """

@@ -7,7 +7,7 @@ import statistics
 import time
 import urllib.request
 
-from shapes import Wrong
+from house import Wrong
 
 WATCHERS = """
 CREATE TABLE bench.item (item jsonb);
@@ -49,7 +49,7 @@ class Streams:
         self.wait_until(lambda: self.told()["open"] == 0, "all streams to be closed")
         self.wait_until(lambda: self.db.value("SELECT count(*) FROM sas.watch WHERE state <> 'deleted'") == "0", "all watches to be deleted")
 
-    def cpu(self, *actors):
+    def cpu_of(self, *actors):
         """Seconds of processor time that the workers of these actors have had."""
         total = 0
         for pid, actor in self.workers():
@@ -64,18 +64,18 @@ class Streams:
             return next(int(line.split()[1]) for line in f if line.startswith("RssAnon"))
 
     def streams(self):
-        n = self.sizes["streams"]
+        n = self.size("streams")
         # what the worker needs for any stream is not counted
         self.watch(1)
         before = self.anonymous_kb()
         _, committed = self.watch(n)
         opened = self.told()["last_begun_us"] / 1e6 - committed
         held = self.anonymous_kb() - before
-        seconds = self.sizes["idle"]
+        seconds = self.size("streams_rest")
         time.sleep(10)
-        spent = self.cpu("agent", "function", "scheduler", "supervisor")
+        spent = self.cpu_of("agent", "function", "scheduler", "supervisor")
         time.sleep(seconds)
-        share = (self.cpu("agent", "function", "scheduler", "supervisor") - spent) / seconds * 100
+        share = (self.cpu_of("agent", "function", "scheduler", "supervisor") - spent) / seconds * 100
         open_now = self.told()["open"]
         if open_now != n + 1:
             raise Wrong(f"{open_now} of {n + 1} streams are open")
@@ -85,9 +85,9 @@ class Streams:
 
     def moved(self):
         """A worker that is terminated: until the last of its streams is open again, with the worker that follows it."""
-        n = self.sizes["moved"]
+        n = self.size("moved")
         took = []
-        for _ in range(self.sizes["repeats"]):
+        for _ in range(self.repeats):
             self.watch(n)
             begun = self.told()["begun"]
             killed = time.time()
@@ -100,11 +100,11 @@ class Streams:
         self.row(f"a worker with {n:,} streams is terminated -> all open again", f"{statistics.median(took):.2f} s", "2 s", f"{n:,} of {n:,}", f"each: {', '.join(f'{t:.2f}' for t in took)}")
 
     def flow(self):
-        n = self.sizes["flow"]
-        for streams in (1, self.sizes["moved"]):
+        n = self.size("flow")
+        for streams in (1, self.size("moved")):
             each = n // streams
             rates = []
-            for _ in range(self.sizes["repeats"]):
+            for _ in range(self.repeats):
                 self.db.query("TRUNCATE bench.item" if self.db.value("SELECT to_regclass('bench.item')") else "SELECT 1")
                 since, _ = self.watch(streams, each)
                 self.wait_until(lambda: self.db.value("SELECT sum(items) FROM sas.watch_done d JOIN sas.watch w USING (watch_id) WHERE w.state = 'processing'") == str(each * streams),
@@ -119,13 +119,13 @@ class Streams:
 
     def million(self):
         """Processor time and throughput of a part of the items at the start, and of as many after all the others."""
-        n, part = self.sizes["million"], self.sizes["million"] // 10
+        n, part = self.size("million"), self.size("million") // 10
         samples = []
         self.watch(1, n + 2 * part)
         begun = time.monotonic()
         while not samples or samples[-1][0] < n + 2 * part:
             done = int(self.db.value("SELECT d.items FROM sas.watch_done d JOIN sas.watch w USING (watch_id) WHERE w.state = 'processing'"))
-            samples.append((done, time.monotonic(), self.cpu("agent", "function")))
+            samples.append((done, time.monotonic(), self.cpu_of("agent", "function")))
             if time.monotonic() - begun > 900:
                 raise Wrong(f"{done} of {n + 2 * part} items after 900 s")
             time.sleep(0.02)
