@@ -47,9 +47,11 @@ BEGIN
     PERFORM sas._begin_turns(array_agg(d.run_id), array_agg(d.step_no)) FROM unnest(taken) d WHERE d.kind = 'turn' HAVING count(*) > 0;
     PERFORM sas._deliver_signals(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'signal' HAVING count(*) > 0;
     PERFORM sas._children_ended(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element)) FROM unnest(taken) d WHERE d.kind = 'child' HAVING count(*) > 0;
-    PERFORM sas._end_children(array_agg(d.run_id), d.kind) FROM unnest(taken) d WHERE d.kind IN ('cancel', 'fail') GROUP BY d.kind;
+    PERFORM sas._end_children(array_agg(d.run_id), d.kind) FROM unnest(taken) d WHERE d.kind IN ('cancel', 'abort', 'fail') GROUP BY d.kind;
+    PERFORM sas._halt_runs(array_agg(d.run_id), NULL) FROM unnest(taken) d WHERE d.kind = 'halt' HAVING count(*) > 0;
     PERFORM sas._reverse_runs(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'reverse' HAVING count(*) > 0;
     PERFORM sas._undo_next(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'undo';
+    PERFORM sas._pause_held(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'held' HAVING count(*) > 0;
 END $$;
 
 -- sas._put_off(message, why): it could not be carried out: an alert, and another try in a minute.
@@ -238,6 +240,8 @@ BEGIN
                                  NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change) FROM next n),
            (SELECT array_agg(ROW(d.run_id, d.state, 'stopped',
                                  CASE WHEN d.fate = 'cancel' THEN 'cancelled'
+                                      -- an operator has let something stand
+                                      WHEN EXISTS (SELECT FROM sas.step s WHERE s.run_id = d.run_id AND s.state = 'skipped' AND (s.completion IS NOT NULL OR s.in_doubt)) THEN 'error'
                                       WHEN EXISTS (SELECT FROM sas.step s WHERE s.run_id = d.run_id AND s.state = 'compensated') THEN 'compensated'
                                       ELSE 'error' END,
                                  NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._run_change)

@@ -24,12 +24,14 @@ LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
 CREATE FUNCTION sas.__step_input(caller oid, run_id bigint, step_no int, element int) RETURNS jsonb
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
-    SELECT CASE WHEN w.kind IN ('function', 'task', 'workflow') AND w.input IS NULL THEN r.input
+    SELECT CASE WHEN d.input IS NOT NULL THEN d.input
+                WHEN w.kind IN ('function', 'task', 'workflow') AND w.input IS NULL THEN r.input
                 ELSE (SELECT i.result
                       FROM sas._render(CASE w.kind WHEN 'call' THEN coalesce(w.request -> 'body', w.request -> 'form', w.request -> 'text', 'null') ELSE w.input END,
                                        sas._context(r, w, $4)) i) END
     FROM sas.run r
     JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = $3 AND NOT w.undo
+    LEFT JOIN sas.edit d ON d.run_id = r.run_id AND d.step_no = $3 AND d.element = $4
     WHERE r.run_id = $2
       AND (pg_has_role(caller, r.owner, 'MEMBER') OR sas._has_level(caller, 'admin') OR sas._has_level(caller, 'operator'))
 $$;
@@ -123,7 +125,7 @@ SELECT r.run_id, w.name AS step, nullif(e.element, 0) AS element, CASE w.kind WH
             ELSE s.started_at END AS waiting_since,
        CASE WHEN p.sees THEN sas._step_input(r.run_id, w.step_no, e.element) END AS input,
        CASE WHEN p.sees THEN s.output END AS output, CASE WHEN p.sees THEN s.error ELSE s.error - 'detail' END AS error, coalesce(s.in_doubt, false) AS in_doubt, s.started_at, s.finished_at,
-       sas._step_key(r.trace, w.name, e.element, false) AS idempotency_key,
+       coalesce((SELECT k.key FROM sas.edit k WHERE k.run_id = r.run_id AND k.step_no = w.step_no AND k.element = e.element), sas._step_key(r.trace, w.name, e.element, false)) AS idempotency_key,
        CASE WHEN s.state IN ('succeeded', 'skipped') THEN 1.0
             ELSE coalesce((SELECT k.progress FROM sas.task k WHERE k.run_id = r.run_id AND k.step_no = w.step_no AND k.element = e.element AND NOT k.undo), s.progress) END AS progress,
        CASE WHEN p.sees THEN s.started END AS started, s.asks, r.state AS run_state
@@ -258,9 +260,9 @@ COMMENT ON VIEW sas.alerts IS 'What an operator should see: one row per cause, w
 
 CREATE VIEW sas.history WITH (security_barrier) AS
 SELECT h.run_id, h.at, h.role, h.act, h.step, h.detail
-FROM sas.act h JOIN sas.run r ON r.run_id = h.run_id
+FROM sas.act h LEFT JOIN sas.run r ON r.run_id = h.run_id
 WHERE (SELECT sas._sees_all()) OR pg_has_role(current_user, r.owner, 'MEMBER');
-COMMENT ON VIEW sas.history IS 'What operators did to runs: who, when, which verb.';
+COMMENT ON VIEW sas.history IS 'What operators did: who, when, which verb. run_id is null for what is about an agent, a workflow, a queue or an alert; detail says which.';
 
 CREATE VIEW sas.transitions AS
 SELECT t.subject, t.from_state, t.to_state, t.comment FROM sas.transition t;

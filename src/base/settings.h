@@ -22,6 +22,7 @@ extern int	sas_priority_step;	/* s */
 extern int	sas_max_definition_size;	/* bytes */
 extern int	sas_max_input_size; /* bytes */
 extern int	sas_max_steps;
+extern bool sas_auto_rescue;
 
 extern void sas_settings_define(void);
 

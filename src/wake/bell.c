@@ -60,6 +60,7 @@ typedef struct SasBell
 	LWLock		lock;			/* shared to ring, exclusive to come and go */
 	int			tranche;
 	pg_atomic_uint32 agents_version;	/* counts changes of agents */
+	pg_atomic_uint32 stops_version; /* counts transactions that had calls stopped */
 	int			capacity;		/* of listeners, and of houses */
 	int			waiters_end;	/* entries from here on are free */
 	SasWaiter	waiters[MAX_WAITERS];
@@ -79,6 +80,7 @@ static SasWaiter *my_waiter = NULL;
 static int	marked_actors = 0;	/* one bit each */
 static bool marked_any_lane = false;
 static bool marked_agents = false;
+static bool marked_stops = false;
 static TimestampTz marked_due = DT_NOEND;
 static uint32 marked_lanes[LANE_WORDS];
 static bool marked_end = false; /* ring everything, commit or abort */
@@ -118,6 +120,7 @@ sas_bell_shmem_init(void)
 		bell->tranche = LWLockNewTrancheId();
 		bell->capacity = sas_bell_capacity();
 		pg_atomic_init_u32(&bell->agents_version, 1);
+		pg_atomic_init_u32(&bell->stops_version, 1);
 		LWLockInitialize(&bell->lock, bell->tranche);
 		for (int i = 0; i < bell->capacity; i++)
 			for (int w = 0; w < LANE_WORDS; w++)
@@ -190,7 +193,10 @@ void
 sas_bell_ring_database(Oid dboid)
 {
 	if (bell != NULL)
+	{
 		pg_atomic_fetch_add_u32(&bell->agents_version, 1);
+		pg_atomic_fetch_add_u32(&bell->stops_version, 1);
+	}
 	sas_bell_ring(dboid, ALL_ACTORS, true, NULL, NULL);
 }
 
@@ -268,6 +274,19 @@ sas_bell_agents_version(void)
 }
 
 void
+sas_bell_mark_stops(void)
+{
+	marked_actors |= 1 << SAS_AGENT;
+	marked_stops = true;
+}
+
+uint32
+sas_bell_stops_version(void)
+{
+	return bell != NULL ? pg_atomic_read_u32(&bell->stops_version) : 1;
+}
+
+void
 sas_bell_mark_on_abort(void)
 {
 	marked_end = true;
@@ -330,6 +349,7 @@ sas_bell_forget_marks(void)
 		memset(marked_lanes, 0, sizeof(marked_lanes));
 	marked_any_lane = false;
 	marked_agents = false;
+	marked_stops = false;
 	marked_due = DT_NOEND;
 	marked_actors = 0;
 	marked_end = false;
@@ -346,6 +366,8 @@ sas_bell_xact_callback(XactEvent event, void *arg)
 		case XACT_EVENT_COMMIT:
 			if (marked_agents && bell != NULL)
 				pg_atomic_fetch_add_u32(&bell->agents_version, 1);
+			if (marked_stops && bell != NULL)
+				pg_atomic_fetch_add_u32(&bell->stops_version, 1);
 			if (marked_actors != 0)
 				sas_bell_ring(MyDatabaseId, marked_actors, marked_any_lane, marked_lanes, NULL);
 			if (marked_due != DT_NOEND)
