@@ -77,11 +77,11 @@ LANGUAGE sql STABLE AS $$
         WHEN n.state = 'stopped' THEN sas._stands(n) || '; sas.rerun begins it anew' || CASE WHEN n.result IN ('success', 'warning') THEN ', sas.compensate undoes it' ELSE '' END
         WHEN t.run_id IS NULL AND step IS NULL THEN sas._stands(n) || '; no step of it has failed' || CASE n.state WHEN 'paused' THEN ', sas.resume lets it go on' ELSE '' END
         WHEN t.run_id IS NULL THEN format('run %s has no step "%s"; it has %s', n.run_id, step, coalesce(
-             (SELECT string_agg(x.name, ', ' ORDER BY x.step_no) || CASE WHEN max(x.n) > 10 THEN ', ...' ELSE '' END
-              FROM (SELECT w.step_no, w.name, count(*) OVER () AS n FROM sas.run r JOIN sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo AND NOT w.hidden
+             (SELECT string_agg(x.name, ', ' ORDER BY x.name) || CASE WHEN max(x.n) > 10 THEN ', ...' ELSE '' END
+              FROM (SELECT w.name, count(*) OVER () AS n FROM sas.run r JOIN sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo AND NOT w.hidden
                     WHERE r.run_id = n.run_id ORDER BY w.step_no LIMIT 10) x), 'none'))
         ELSE format('step "%s" of run %s ', t.label, n.run_id) || CASE t.situation
-             WHEN 'waiting' THEN 'has not begun, it waits for steps before it; ' || sas._only(verb)
+             WHEN 'waiting' THEN 'has not begun, its turn has not come; ' || sas._only(verb)
              WHEN 'ended' THEN CASE t.state WHEN 'failed' THEN 'has failed, and its run cannot go on' WHEN 'succeeded' THEN 'has succeeded' ELSE 'is ' || t.state END || '; ' || sas._only(verb)
              WHEN 'ready' THEN 'is ready and has not failed; ' || sas._only(verb)
              WHEN 'running' THEN format('is running, held by %s; wait for its reply, or end it with sas.force_complete or sas.cancel', coalesce(t.note, 'nobody'))
@@ -289,7 +289,7 @@ BEGIN
     SELECT array_agg(ROW(t.run_id, t.step_no, t.element, coalesce(s.state, 'none'),
                          CASE WHEN NOT completed THEN 'skipped' WHEN s.state = 'compensating' THEN 'compensated' ELSE 'succeeded' END,
                          NULL, NULL, CASE WHEN completed THEN false END, NULL, NULL, NULL,
-                         CASE WHEN s.state IS DISTINCT FROM 'compensating' THEN output END,
+                         CASE WHEN s.state IS DISTINCT FROM 'compensating' THEN $3 END,
                          CASE WHEN completed THEN NULL
                               WHEN r.fate IS NOT NULL THEN sas._problem_object('left-standing', CASE s.state WHEN 'compensating' THEN 'an operator skipped its undo' ELSE 'an operator skipped it' END,
                                                                                s.error ->> 'title', NULL, t.run_id, w.name)

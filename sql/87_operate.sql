@@ -63,7 +63,7 @@ LANGUAGE sql IMMUTABLE AS $$
         WHEN 'compensate' THEN CASE WHEN n.state <> 'stopped' THEN 'it ends by itself; sas.halt stops it at once'
                                     WHEN n.result IN ('cancelled', 'compensated') THEN 'it has been undone already'
                                     ELSE 'it has done nothing that can be undone' END
-        WHEN 'set_priority' THEN 'nothing of it waits any more; give sas.rerun''s run a priority instead'
+        WHEN 'set_priority' THEN 'only an open run can be given another priority; sas.rerun begins it anew'
         WHEN 'rerun' THEN CASE WHEN n.fate IS NULL THEN 'only a run that has stopped can be run again; sas.cancel or sas.halt ends it' ELSE 'only a run that has stopped can be run again' END
         END)
 $$;
@@ -119,7 +119,10 @@ BEGIN
                 CASE WHEN r.fate IS NOT NULL THEN 'compensating' WHEN r.paused_state = 'scheduled' THEN 'scheduled'
                      WHEN r.started_at IS NULL AND NOT EXISTS (SELECT FROM sas.step s WHERE s.run_id = r.run_id AND s.started_at IS NOT NULL) THEN 'pending'
                      ELSE 'running' END,
-                NULL, NULL, NULL, NULL, NULL, NULL, NULL, CASE WHEN only_runs IS NOT NULL AND r.fate IS NULL THEN 'held' END)::sas._run_change))
+                NULL, NULL, NULL, NULL, NULL, NULL, NULL, CASE WHEN only_runs IS NOT NULL AND r.fate IS NULL
+                                                                   AND EXISTS (SELECT FROM sas.step s WHERE s.run_id = r.run_id AND s.state = 'failed'
+                                                                               AND NOT EXISTS (SELECT FROM unnest(only_runs, only_nos) AS u (run_id, step_no) WHERE u.run_id = s.run_id AND u.step_no = s.step_no))
+                                                                   THEN 'held' END)::sas._run_change))
     FROM sas.run r WHERE r.run_id = ANY (run_ids) AND r.state = 'paused';
 
     -- what it was paused for is over; what was skipped stays a warning
@@ -133,7 +136,7 @@ BEGIN
     INTO changes
     FROM sas.step s JOIN sas.run r ON r.run_id = s.run_id
     JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
-    LEFT JOIN unnest(only_runs, only_nos) AS o (run_id, step_no) ON o.run_id = s.run_id AND o.step_no = s.step_no
+    LEFT JOIN (SELECT DISTINCT * FROM unnest(only_runs, only_nos) AS u (run_id, step_no)) o ON o.run_id = s.run_id AND o.step_no = s.step_no
     WHERE s.run_id = ANY (run_ids) AND s.request_id IS NULL AND s.waiting_until IS NULL
       AND (s.state = 'ready' AND s.parked OR s.state = 'compensating'
            OR s.state = 'failed' AND r.fate IS NULL AND (only_runs IS NULL OR o.run_id IS NOT NULL)

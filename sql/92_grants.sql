@@ -41,7 +41,7 @@ BEGIN
              WHERE p.pronamespace = 'sas'::regnamespace
                AND (p.proname = ANY (verbs) OR level IN ('user', 'admin') AND p.proname = ANY (sas._builder())
                     OR level <> 'worker' AND p.proname = ANY (sas._looking())
-                    OR level <> 'worker' AND p.proname IN ('_sees_all', '_sees_payload', '_step_key', '_step_input', '_starts_after', '_through_middleware', '_before_call', '_after_call', '_go_in', '_go_out', '_call_local', '_answer_of', '_places', '_doors', '_complete_in', '_shown_name', '_workers', '_now', '_level_' || level)
+                    OR level <> 'worker' AND p.proname IN ('_sees_all', '_sees_payload', '_step_key', '_step_input', '_starts_after', '_suggests', '_through_middleware', '_before_call', '_after_call', '_go_in', '_go_out', '_call_local', '_answer_of', '_places', '_doors', '_complete_in', '_shown_name', '_workers', '_now', '_level_' || level)
                     OR level = 'worker' AND agent IS NULL AND p.proname = '_level_worker')
     LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', f, role);
