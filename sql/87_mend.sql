@@ -387,12 +387,12 @@ END $$;
 CREATE FUNCTION sas._restage(targets sas._target[], input jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE sas.stage g SET stage = CASE g.stage WHEN 'plan' THEN 'plan' ELSE 'before' END, request = CASE g.stage WHEN 'plan' THEN $2 END, response = NULL
+    UPDATE sas.stage g SET stage = CASE WHEN g.stage = 'call' AND g.request IS NOT NULL THEN 'before' ELSE g.stage END, request = CASE g.stage WHEN 'plan' THEN $2 END, response = NULL
     FROM unnest(targets) t WHERE g.run_id = t.run_id AND g.step_no = t.step_no AND g.element = t.element AND NOT g.undo;
     IF FOUND THEN
         -- that is the work of function workers
         UPDATE sas.ready q SET lane = 0
-        FROM unnest(targets) t JOIN sas.stage g ON g.run_id = t.run_id AND g.step_no = t.step_no AND g.element = t.element AND NOT g.undo
+        FROM unnest(targets) t JOIN sas.stage g ON g.run_id = t.run_id AND g.step_no = t.step_no AND g.element = t.element AND NOT g.undo AND g.stage = 'before'
         WHERE q.run_id = t.run_id AND q.step_no = t.step_no AND q.element = t.element AND q.lane > 0;
         PERFORM sas._ring('{0}', false, false, '{}');
     END IF;
