@@ -18,15 +18,18 @@ DECLARE
     calls boolean;
 BEGIN
     WITH held AS (
-        SELECT s AS step, d.def, l.locked_by, l.worker_id,
-               ROW(s.run_id, s.step_no, s.element, s.state, CASE WHEN s.state = 'compensating' THEN s.state WHEN d.lane = 0 THEN 'cancelled' ELSE 'failed' END,
-                   s.attempt + (d.lane > 0)::int, NULL, CASE WHEN d.lane > 0 AND s.state = 'running' THEN s.in_doubt OR s.asks IS NULL END, NULL, NULL, NULL, NULL,
-                   CASE WHEN d.lane > 0 THEN sas._problem_object('cancelled', CASE d.kind WHEN 'task' THEN 'its task was taken back' ELSE 'its call was stopped' END,
-                                                                 'held by ' || l.locked_by, NULL, s.run_id, d.name) END,
+        SELECT s AS step, d.def, l.locked_by, l.worker_id, g.called,
+               ROW(s.run_id, s.step_no, s.element, s.state, CASE WHEN s.state = 'compensating' THEN s.state WHEN g.called OR s.in_doubt OR s.asks IS NOT NULL THEN 'failed' ELSE 'cancelled' END,
+                   s.attempt + g.called::int, NULL, CASE WHEN g.called AND s.state = 'running' THEN s.in_doubt OR s.asks IS NULL END, NULL, NULL, NULL, NULL,
+                   CASE WHEN g.called THEN sas._problem_object('cancelled', CASE d.kind WHEN 'task' THEN 'its task was taken back' ELSE 'its call was stopped' END,
+                                                               'held by ' || l.locked_by, NULL, s.run_id, d.name) END,
                    NULL, NULL, now, NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change AS c
         FROM sas.step s
         JOIN sas.run r ON r.run_id = s.run_id
         CROSS JOIN LATERAL (SELECT x AS def, x.lane, x.kind, x.name FROM sas.workflow_step x WHERE x.version_id = r.version_id AND x.step_no = s.step_no AND x.undo = (s.state = 'compensating') OFFSET 0) d
+        -- the functions around a call are not the call
+        CROSS JOIN LATERAL (SELECT d.lane > 0 AND NOT EXISTS (SELECT FROM sas.stage y WHERE y.run_id = s.run_id AND y.step_no = s.step_no AND y.element = s.element
+                                                              AND y.undo = (s.state = 'compensating') AND y.stage <> 'call') AS called OFFSET 0) g
         LEFT JOIN sas.lease l ON l.lease_id = s.lease_id
         WHERE s.run_id = ANY ($1) AND s.request_id IS NOT NULL
           AND (everything OR s.state = 'running' AND d.kind <> 'task')),
@@ -35,8 +38,8 @@ BEGIN
         SELECT (h.c).run_id, (h.c).step_no, (h.c).element, (h.c).attempt, (h.def).undo, (h.def).lane, h.locked_by, 'cancelled', (h.c).error,
                coalesce((SELECT p.claimed_at FROM sas.place p WHERE p.request_id = (h.step).request_id),
                         (h.step).complete_by - coalesce((h.def).complete_in, sas._complete_in())), now
-        FROM held h WHERE (h.def).lane > 0)
-    SELECT array_agg(h.c), array_agg(DISTINCT (h.step).lease_id) FILTER (WHERE h.worker_id = 0), bool_or((h.def).kind = 'call')
+        FROM held h WHERE h.called)
+    SELECT array_agg(h.c), array_agg(DISTINCT (h.step).lease_id) FILTER (WHERE h.worker_id = 0), bool_or(h.called AND (h.def).kind = 'call')
     INTO changes, outside, calls
     FROM held h;
     PERFORM sas._move_steps(changes);

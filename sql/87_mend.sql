@@ -11,12 +11,12 @@
 --	failed      for good, undecided            resting    until another window
 --	suspended   waits for a signal, a time, the next ask of a poll
 --	inner       waits for its elements, its child or its fallback
---	undo        its undo failed, rests or waits; undoing: is on its way
+--	undo        its undo failed or rests; due: may be claimed; undoing: is on its way
 --	redo        the same before its fallback; stood_in: failed in the stead of another step
 CREATE FUNCTION sas._situation(r sas.run, s sas.step, queued boolean, stands_in boolean) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN r.state = 'stopped' THEN 'stopped'
-                WHEN s.state = 'compensating' THEN CASE WHEN s.request_id IS NOT NULL THEN 'undoing' WHEN r.fate IS NULL THEN 'redo' ELSE 'undo' END
+                WHEN s.state = 'compensating' THEN CASE WHEN s.request_id IS NOT NULL THEN 'undoing' WHEN r.fate IS NULL THEN 'redo' WHEN queued THEN 'due' ELSE 'undo' END
                 WHEN s.state = 'failed' THEN CASE WHEN s.waiting_kind = 'supervisor' THEN 'deciding'
                                                   WHEN r.fate IS NULL AND stands_in THEN 'stood_in'
                                                   WHEN r.fate IS NULL OR r.fate <> 'fail' AND (s.in_doubt OR s.asks IS NOT NULL) THEN 'failed'
@@ -89,6 +89,7 @@ LANGUAGE sql STABLE AS $$
              WHEN 'inner' THEN format('waits for %s; act on that', t.note)
              WHEN 'suspended' THEN 'has not failed, it waits for what is to come; ' || sas._only(verb)
              WHEN 'undo' THEN 'is being undone; its undo can be retried, skipped or completed'
+             WHEN 'due' THEN 'is about to be undone; that can be skipped or completed'
              WHEN 'undoing' THEN format('is being undone, by %s; wait for its reply', coalesce(t.note, 'nobody'))
              WHEN 'redo' THEN 'is undone before its fallback is tried; that can be retried or completed'
              WHEN 'stood_in' THEN format('failed in the stead of step "%s"; act on that one', regexp_replace(t.label, '\.fallback', ''))
@@ -247,7 +248,7 @@ BEGIN
     PERFORM sas._must_name($3);
     named := sas._operate(caller, run_ids);
     targets := sas._targets(named, $3);
-    SELECT * INTO p FROM sas._pick(named, targets, '{failed,resting,ready,suspended,undo}');
+    SELECT * INTO p FROM sas._pick(named, targets, '{failed,resting,ready,suspended,undo,due}');
     PERFORM sas._settle(p.fit, false, $4);
     PERFORM sas._record_steps(caller, p.fit, 'skip', CASE WHEN $4 IS NOT NULL THEN jsonb_build_object('output', $4) END);
     RETURN QUERY SELECT * FROM sas._told_steps('skip', named, $3, p.fit, p.unfit);
@@ -264,7 +265,7 @@ BEGIN
     PERFORM sas._must_name($3);
     named := sas._operate(caller, run_ids);
     targets := sas._targets(named, $3);
-    SELECT * INTO p FROM sas._pick(named, targets, '{failed,resting,ready,suspended,running,undo,redo}');
+    SELECT * INTO p FROM sas._pick(named, targets, '{failed,resting,ready,suspended,running,undo,due,redo}');
     PERFORM sas._settle(p.fit, true, coalesce($4, 'null'));
     PERFORM sas._record_steps(caller, p.fit, 'force_complete', CASE WHEN $4 IS NOT NULL THEN jsonb_build_object('output', $4) END);
     RETURN QUERY SELECT * FROM sas._told_steps('force_complete', named, $3, p.fit, p.unfit);
@@ -368,11 +369,12 @@ BEGIN
     targets := sas._targets(named, $3);
     SELECT * INTO p FROM sas._pick(named, targets, '{failed,deciding,resting,ready}');
     SELECT array_agg(ROW(x.run_id, NULL, NULL, NULL, NULL, x.why)::sas._named) AS named, array_agg(x.run_id) AS ids INTO wrong
-    FROM (SELECT DISTINCT ON (t.run_id) t.run_id, format('step "%s" of run %s ', t.label, t.run_id) || sas._unfit_input(r, w, t, $4) AS why
-          FROM unnest(p.fit) t
+    FROM (SELECT DISTINCT ON (t.run_id) t.run_id, CASE WHEN t.n > 1 THEN format('step "%s" of run %s stands for %s elements; name one, such as "%s"', $3, t.run_id, t.n, t.label)
+                                                       ELSE format('step "%s" of run %s ', t.label, t.run_id) || sas._unfit_input(r, w, ROW(t.run_id, t.step_no, t.element, t.label, t.situation, t.state, t.note)::sas._target, $4) END AS why
+          FROM (SELECT f.*, count(*) OVER (PARTITION BY f.run_id) AS n FROM unnest(p.fit) f) t
           JOIN sas.run r ON r.run_id = t.run_id
           JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = t.step_no AND NOT w.undo
-          WHERE sas._unfit_input(r, w, t, $4) IS NOT NULL ORDER BY t.run_id, t.element) x;
+          WHERE t.n > 1 OR sas._unfit_input(r, w, ROW(t.run_id, t.step_no, t.element, t.label, t.situation, t.state, t.note)::sas._target, $4) IS NOT NULL ORDER BY t.run_id, t.element) x;
     p.fit := ARRAY(SELECT ROW(t.*)::sas._target FROM unnest(p.fit) t WHERE NOT coalesce(t.run_id = ANY (wrong.ids), false) ORDER BY t.run_id, t.step_no, t.element);
     INSERT INTO sas.edit (run_id, step_no, element, input) SELECT t.run_id, t.step_no, t.element, $4 FROM unnest(p.fit) t
     ON CONFLICT (run_id, step_no, element) DO UPDATE SET input = EXCLUDED.input;

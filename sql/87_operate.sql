@@ -20,12 +20,12 @@ DECLARE
 BEGIN
     PERFORM sas._ring_on_abort();
     owners := ARRAY(SELECT x.owner FROM (SELECT DISTINCT r.owner::oid AS owner FROM unnest(ids) u JOIN sas.run r ON r.run_id = u) x WHERE sas._may_operate(caller, x.owner));
-    PERFORM FROM sas.run r WHERE r.run_id = ANY (ids) AND r.owner::oid = ANY (owners) AND r.hook_of IS NULL ORDER BY r.run_id FOR NO KEY UPDATE;
+    PERFORM FROM sas.run r WHERE r.run_id = ANY (ids) AND r.owner::oid = ANY (owners) ORDER BY r.run_id FOR NO KEY UPDATE;
     RETURN ARRAY(
         SELECT CASE WHEN r.run_id IS NULL THEN ROW(u, NULL, NULL, NULL, NULL, format('run %s does not exist, or is not yours; sas.runs shows those that are', u))::sas._named
                     ELSE ROW(u, r.state, r.result, r.fate, r.paused_by, NULL)::sas._named END
         FROM unnest(ids) u
-        LEFT JOIN sas.run r ON r.run_id = u AND r.owner::oid = ANY (owners) AND r.hook_of IS NULL
+        LEFT JOIN sas.run r ON r.run_id = u AND r.owner::oid = ANY (owners)
         ORDER BY u);
 END $$;
 

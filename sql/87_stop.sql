@@ -129,7 +129,7 @@ DECLARE
     fresh boolean;
 BEGIN
     SELECT x.*, v.workflow_id, x.priority - v.priority AS own_priority, w.name AS workflow, w.dropped_at, p.state AS parent_state,
-           c.planned OR EXISTS (SELECT FROM sas.middleware m WHERE m.phase = 'plan') AS planned
+           c.definition ? 'plan' OR EXISTS (SELECT FROM sas.middleware m WHERE m.phase = 'plan') AS planned
     INTO r
     FROM sas.run x
     JOIN sas.workflow_version v USING (version_id)

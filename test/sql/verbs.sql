@@ -150,12 +150,20 @@ SELECT t.settle();
 SELECT run_id, input FROM sas.runs WHERE parent_run_id = 2;
 SELECT t.work();
 SELECT output FROM sas.steps WHERE run_id = 2 AND step = 'm' AND element IS NULL;
+-- of elements one at a time
+SELECT run_id AS over FROM sas.submit('map', '{"items": [1, 2, 3]}') \gset
+SELECT t.work('{"m[1]": "permanent", "m[3]": "permanent"}');
+SELECT changed, replace(refused, :'over', 'N') AS refused FROM sas.set_input(:over, 'm', '{"i": "x"}');
+SELECT step, changed FROM sas.set_input(:over, 'm[3]', '{"i": "three"}');
+SELECT changed FROM sas.retry(:over);
+SELECT t.work();
+SELECT output FROM sas.steps WHERE run_id = :over AND step = 'm' AND element IS NULL;
 -- a poll that has begun only asks
 SELECT t.workflow('poll', '{"p": {"agent": "inventory", "call": {"body": {"n": 1}}, "poll": {"call": {"path": "/ask"}, "until": "$.output.over == true"}}}', '{"on_failure": "pause"}') \g /dev/null
-SELECT run_id FROM sas.submit('poll');
+SELECT run_id AS poll FROM sas.submit('poll') \gset
 SELECT t.work('{"p": "permanent 422"}');
-SELECT changed FROM sas.set_input(4, 'p', '{"n": 2}');
-SELECT changed FROM sas.resume(4);
+SELECT changed FROM sas.set_input(:poll, 'p', '{"n": 2}');
+SELECT changed FROM sas.resume(:poll);
 SELECT t.claim();
 SELECT asked -> 'body' AS body FROM t.held;
 SELECT t.answer('p');
@@ -164,7 +172,7 @@ SELECT t.settle(), t.claim();
 SELECT asked FROM t.held;
 SELECT t.answer('p', 'permanent 400');
 SELECT t.work();
-SELECT refused FROM sas.set_input(4, 'p', '{"n": 3}');
+SELECT replace(refused, :'poll', 'N') AS refused FROM sas.set_input(:poll, 'p', '{"n": 3}');
 -- a task, before it is claimed for the first time
 SELECT t.clean() \g /dev/null
 SELECT sas.create_agent('people', kind => 'external') \g /dev/null
@@ -359,8 +367,8 @@ RESET ROLE;
 -- an operator does not run functions of others by running their runs again
 CREATE FUNCTION public.sas_test_plan(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT '{"steps": {}}'::jsonb $$;
 SET ROLE sas_test_user;
-SELECT sas.create_workflow('planned', '{"plan": "public.sas_test_plan"}');
-SELECT run_id, created FROM sas.submit('planned');
+SELECT sas.create_workflow('own_plan', '{"plan": "public.sas_test_plan"}');
+SELECT run_id, created FROM sas.submit('own_plan');
 SET ROLE sas_test_operator;
 SELECT run_id, changed, refused FROM sas.rerun(3);
 SET ROLE sas_test_user;
