@@ -142,7 +142,7 @@ END $$;
 -- step null: all that has failed. new_key: under another Idempotency-Key. That of a call in doubt is given up only for a
 -- step that is named: whoever does so says that it was not carried out.
 CREATE FUNCTION sas._retry(caller oid, run_ids bigint[], for_step text, new_key boolean) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     named sas._named[] := sas._operate(caller, run_ids);
@@ -238,7 +238,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION sas._skip(caller oid, run_ids bigint[], for_step text, output jsonb) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     named sas._named[];
@@ -255,7 +255,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION sas._force_complete(caller oid, run_ids bigint[], for_step text, output jsonb) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     named sas._named[];
@@ -351,7 +351,7 @@ END $$;
 -- sas._set_input(...): what the step is given, or sends, when it is tried next: for a call the body, form or text; for a map as a
 -- whole, the array. It says nothing of when that is: sas.retry.
 CREATE FUNCTION sas._set_input(caller oid, run_ids bigint[], for_step text, input jsonb) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     named sas._named[];

@@ -3,6 +3,8 @@
 -- Operate: the verbs of operators about runs as a whole. An array is applied
 -- or refused run by run, and both are reported: a refusal is a sentence that
 -- says how the run stands and what would work. Every act is written down.
+-- The caller's session plans as it likes; these statements reach their rows by
+-- an index, however small a table was when they were planned.
 
 -- sas._may_operate(caller, owner): may the caller act on runs of this owner?
 CREATE FUNCTION sas._may_operate(caller oid, owner oid) RETURNS boolean
@@ -80,7 +82,7 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 CREATE FUNCTION sas._pause(caller oid, run_ids bigint[]) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     named sas._named[] := sas._operate(caller, run_ids);
@@ -159,7 +161,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION sas._resume(caller oid, run_ids bigint[]) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     named sas._named[] := sas._operate(caller, run_ids);
@@ -175,7 +177,7 @@ END $$;
 -- sas._set_priority(...): as if it had been submitted with that priority; what is open of its children is changed by as much.
 -- What waits already is ranked anew.
 CREATE FUNCTION sas._set_priority(caller oid, run_ids bigint[], priority int) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     named sas._named[];
@@ -204,7 +206,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION sas._acknowledge(caller oid, alert_ids bigint[]) RETURNS int
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     n int;
 BEGIN

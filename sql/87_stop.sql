@@ -8,7 +8,7 @@
 --	halt         stopped at once        left standing   error
 
 CREATE FUNCTION sas._cancel(caller oid, run_ids bigint[], reason text) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     named sas._named[] := sas._operate(caller, run_ids);
@@ -24,7 +24,7 @@ END $$;
 
 -- sas._halt(...): raises an alert for each: somebody has to look after what was left standing.
 CREATE FUNCTION sas._halt(caller oid, run_ids bigint[], reason text) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     named sas._named[] := sas._operate(caller, run_ids);
@@ -34,7 +34,8 @@ BEGIN
         PERFORM sas._halt_runs(ids, ARRAY(SELECT sas._problem_object('halted', 'the run was halted', reason, NULL, u.id, NULL) FROM unnest(ids) WITH ORDINALITY AS u (id, n) ORDER BY u.n));
         PERFORM sas._record(caller, ids, 'halt', NULL, sas._reason(reason));
         PERFORM sas._alert('halted', format('run %s halted', u),
-                           format('run %s was halted by %s%s%s', u, pg_get_userbyid(caller), coalesce(': ' || reason, ''), '; ' || sas._left_standing(u)), NULL, u)
+                           -- a name would bring its collation along, and the look-up of the alert would find no index
+                           format('run %s was halted by %s%s%s', u, pg_get_userbyid(caller)::text COLLATE "default", coalesce(': ' || reason, ''), '; ' || sas._left_standing(u)), NULL, u)
         FROM unnest(ids) u ORDER BY u;
     END IF;
     RETURN QUERY SELECT * FROM sas._told('halt', named, ids);
@@ -42,8 +43,9 @@ END $$;
 
 -- sas._left_standing(run_id): in words, what a run has done that is not undone.
 CREATE FUNCTION sas._left_standing(run_id bigint) RETURNS text
-LANGUAGE sql STABLE AS $$
-    SELECT coalesce(nullif(concat_ws('; ', 'done: ' || string_agg(x.name, ', ' ORDER BY x.step_no) FILTER (WHERE x.done), 'in doubt: ' || string_agg(x.name, ', ' ORDER BY x.step_no) FILTER (WHERE NOT x.done)), ''),
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT coalesce(nullif(concat_ws('; ', 'done: ' || string_agg(x.name, ', ' ORDER BY x.step_no) FILTER (WHERE x.done), 'in doubt: ' || string_agg(x.name, ', ' ORDER BY x.step_no) FILTER (WHERE NOT x.done)), ''),
                     'nothing was done')
     FROM (SELECT s.step_no, sas._shown_name(w.name) || coalesce('[' || nullif(s.element, 0) || ']', '') AS name, s.completion IS NOT NULL AS done
           FROM sas.step s
@@ -51,22 +53,24 @@ LANGUAGE sql STABLE AS $$
           JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo AND w.kind <> 'join'
           WHERE s.run_id = $1 AND NOT (s.element = 0 AND coalesce(w.shape ?| '{each,repeat}', false))
             AND (s.state IN ('succeeded', 'skipped') AND s.completion IS NOT NULL OR s.state = 'failed' AND (s.in_doubt OR s.asks IS NOT NULL))
-          ORDER BY s.step_no, s.element LIMIT 20) x
-$$;
+          ORDER BY s.step_no, s.element LIMIT 20) x);
+END $$;
 
 -- sas._can_undo(run_id): has this run that has stopped done anything whose undo could be made?
 CREATE FUNCTION sas._can_undo(run_id bigint) RETURNS boolean
-LANGUAGE sql STABLE AS $$
-    SELECT EXISTS (SELECT FROM sas.run r
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    -- plpgsql keeps the plan
+    RETURN EXISTS (SELECT FROM sas.run r
                    JOIN sas.step s ON s.run_id = r.run_id AND (s.state = 'succeeded' OR s.state = 'failed' AND (s.in_doubt OR s.asks IS NOT NULL))
                    JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND w.undo
-                   WHERE r.run_id = $1)
-$$;
+                   WHERE r.run_id = $1);
+END $$;
 
 -- sas._compensate(...): open runs are undone as if a rule had said so; runs that have stopped are taken back, as far as they
 -- have not been. A child run is undone by its parent only, as long as that is open.
 CREATE FUNCTION sas._compensate(caller oid, run_ids bigint[], reason text) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     named sas._named[] := sas._operate(caller, run_ids);
@@ -98,7 +102,7 @@ END $$;
 -- Its key is handed over. Only the owner, or a member, may have it planned by functions again: they run with the rights of the
 -- owner inside this session.
 CREATE FUNCTION sas._rerun(caller oid, run_ids bigint[]) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text, new_run_id bigint)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     named sas._named[] := sas._operate(caller, run_ids);
