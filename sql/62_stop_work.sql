@@ -83,12 +83,15 @@ BEGIN
 
     SELECT array_agg(ROW(s.run_id, s.step_no, s.element, s.state,
                          CASE WHEN s.state = 'compensating' THEN 'skipped' WHEN s.state = 'failed' OR s.in_doubt OR s.asks IS NOT NULL THEN 'failed' ELSE 'cancelled' END,
-                         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                         NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                         CASE WHEN s.state = 'compensating' THEN sas._problem_object('left-standing', 'its run was halted before it was undone', s.error ->> 'title', NULL, s.run_id,
+                             (SELECT w.name FROM sas.run r JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo WHERE r.run_id = s.run_id)) END, NULL,
                          NULL, now, NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change)
     INTO changes
     FROM sas.step s
     WHERE s.run_id = ANY (ids) AND (s.state IN ('waiting', 'ready', 'suspended', 'compensating') OR s.state = 'failed' AND s.waiting_kind = 'supervisor');
     PERFORM sas._move_steps(changes);
+    DELETE FROM sas.undo_line l WHERE l.run_id = ANY (ids);
     PERFORM sas._doom_children(ids, 'halt', array_fill('fail'::text, ARRAY[cardinality(ids)]));
     PERFORM sas._move_runs(array_agg(ROW(r.run_id, r.state, 'stopped', 'error', 'fail', 0, NULL,
                                          coalesce(u.error, sas._problem_object('parent', 'the run that it is a child of was halted', NULL, NULL, r.run_id, NULL)),

@@ -274,8 +274,8 @@ BEGIN
         CROSS JOIN LATERAL (
             SELECT w.step_no
             FROM sas.workflow_edge e
-            CROSS JOIN LATERAL (SELECT x AS whole, x.step_no, x.reads FROM sas.workflow_step x WHERE x.version_id = g.version_id AND x.step_no = e.to_no AND NOT x.undo OFFSET 0) w
-            WHERE e.version_id = g.version_id AND e.from_no = g.step_no AND g.step_no = ANY (w.reads) AND sas._needs_output(w.whole, o.local_name)
+            CROSS JOIN LATERAL (SELECT x AS whole, x.step_no FROM sas.workflow_step x WHERE x.version_id = g.version_id AND x.step_no = e.to_no AND NOT x.undo OFFSET 0) w
+            WHERE e.version_id = g.version_id AND e.from_no = g.step_no AND sas._needs_output(w.whole, o.local_name)
             UNION ALL
             -- of an include all that is inside
             SELECT unnest(o.covers)) n)

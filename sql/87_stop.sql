@@ -61,10 +61,7 @@ CREATE FUNCTION sas._can_undo(run_id bigint) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     -- plpgsql keeps the plan
-    RETURN EXISTS (SELECT FROM sas.run r
-                   JOIN sas.step s ON s.run_id = r.run_id AND (s.state = 'succeeded' OR s.state = 'failed' AND (s.in_doubt OR s.asks IS NOT NULL))
-                   JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND w.undo
-                   WHERE r.run_id = $1);
+    RETURN EXISTS (SELECT FROM sas.run r CROSS JOIN LATERAL sas._to_undo(r.run_id, r.version_id, 'compensate') WHERE r.run_id = $1);
 END $$;
 
 -- sas._compensate(...): open runs are undone as if a rule had said so; runs that have stopped are taken back, as far as they
