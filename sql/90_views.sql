@@ -199,7 +199,8 @@ CROSS JOIN LATERAL (
                 WHEN s.state = 'compensating' THEN CASE w.kind WHEN 'workflow' THEN 'child' ELSE 'scheduler' END
                 WHEN s.state = 'ready' THEN 'scheduler'
                 -- as sas._to_undo has it
-                WHEN r.fate <> 'fail' AND (s.state = 'succeeded' OR s.state IN ('failed', 'skipped') AND (s.in_doubt OR s.asks IS NOT NULL)) AND NOT (e.element = 0 AND coalesce(w.shape ?| '{each,repeat}', false))
+                WHEN r.fate <> 'fail' AND (s.state = 'succeeded' OR s.state IN ('failed', 'skipped') AND (s.in_doubt OR s.asks IS NOT NULL)
+                                           AND NOT (s.state = 'skipped' AND coalesce(s.error ->> 'type' = 'urn:sas:left-standing', false))) AND NOT (e.element = 0 AND coalesce(w.shape ?| '{each,repeat}', false))
                      AND NOT coalesce(w.shape ? 'fallback' AND s.state = 'succeeded'
                                       AND EXISTS (SELECT FROM sas.step o WHERE o.run_id = r.run_id AND o.step_no = (w.shape #>> '{fallback,no}')::int AND o.element = e.element AND o.completion IS NOT NULL), false)
                      AND EXISTS (SELECT FROM sas.workflow_step o WHERE o.version_id = r.version_id AND o.step_no = w.step_no AND o.undo) THEN 'undo' END AS waiting_kind,
