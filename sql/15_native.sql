@@ -153,6 +153,25 @@ LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_max_steps'
 CREATE FUNCTION sas._due_by(at timestamptz) RETURNS void
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_due_by';
 
+-- Counters and histograms in shared memory; what a transaction counts is added when it has committed.
+-- sas._count(metric, id1, id2, label, n): n more.
+CREATE FUNCTION sas._count(metric text, id1 int, id2 int, label text, n bigint) RETURNS void
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_count';
+
+-- sas._observe(metric, ids1, ids2, labels, seconds): one observation per element; ids2 and labels may be null.
+CREATE FUNCTION sas._observe(metric text, ids1 int[], ids2 int[], labels text[], seconds float8[]) RETURNS void
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_observe';
+
+-- sas._count_moves(subject, changes): the changes of state in an array of sas._step_change or sas._run_change.
+CREATE FUNCTION sas._count_moves(subject text, changes anyarray) RETURNS void
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_count_moves';
+
+-- sas._series(): what was counted in this database since the server began; buckets count those up to sas._metric_bounds().
+CREATE FUNCTION sas._series(OUT metric text, OUT id1 int, OUT id2 int, OUT label text, OUT n bigint, OUT sum float8, OUT buckets bigint[]) RETURNS SETOF record
+LANGUAGE C VOLATILE STRICT ROWS 200 AS 'MODULE_PATHNAME', 'sas_api_series';
+CREATE FUNCTION sas._metric_bounds() RETURNS float8[]
+LANGUAGE C IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_metric_bounds';
+
 -- sas._rehearse(): from now on this transaction cannot be committed: see sql/77_stubs.sql.
 CREATE FUNCTION sas._rehearse() RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_rehearse';

@@ -219,13 +219,26 @@ CREATE TABLE sas.run (
     paused_state text,
     parent_run_id bigint,
     parent_step_no int,
-    parent_element int
+    parent_element int,
+    own_version boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 70);
 CREATE INDEX run_child ON sas.run (parent_run_id, parent_step_no, parent_element) WHERE parent_run_id IS NOT NULL;
 CREATE INDEX run_hook ON sas.run (hook_of) WHERE hook_of IS NOT NULL;
+CREATE INDEX run_own_version ON sas.run (version_id) WHERE own_version;
 COMMENT ON TABLE sas.run IS 'Runs. fate is set once a run cannot go on: compensate, cancel or fail. open_steps counts steps that are ready, running, suspended or failed and undecided.';
-COMMENT ON COLUMN sas.run.hook_of IS 'The run that this one tells somebody of.';
+COMMENT ON COLUMN sas.run.hook_of IS 'The run that this one tells somebody of; 0: it tells of an alert.';
+COMMENT ON COLUMN sas.run.own_version IS 'Its version was made for runs like this one, and goes with the last of them.';
 COMMENT ON COLUMN sas.run.trace IS 'Random; idempotency keys and the trace id are made from it.';
+
+-- What has ended, in the order of its end, for the purge: so sas.run needs no index on a column that changes. A row
+-- per commit and result; children and hooks go with the run that they belong to.
+CREATE TABLE sas.ended (
+    result text NOT NULL,
+    ended_at timestamptz NOT NULL,
+    run_ids bigint[] NOT NULL
+);
+CREATE INDEX ended_next ON sas.ended (result, ended_at);
+COMMENT ON TABLE sas.ended IS 'Runs that have ended and are kept until their time is over.';
 
 -- what a run waits for before it begins ------------------------------------------
 
@@ -506,10 +519,13 @@ CREATE TABLE sas.alert (
     created_at timestamptz NOT NULL,
     last_at timestamptz NOT NULL,
     acknowledged_at timestamptz,
-    acknowledged_by text
+    acknowledged_by text,
+    closed_at timestamptz
 );
-CREATE UNIQUE INDEX alert_cause ON sas.alert (cause) WHERE acknowledged_at IS NULL;
-COMMENT ON TABLE sas.alert IS 'What an operator should see; one row per cause until it is acknowledged.';
+CREATE UNIQUE INDEX alert_cause ON sas.alert (cause) WHERE closed_at IS NULL;
+CREATE INDEX alert_run ON sas.alert (run_id) WHERE run_id IS NOT NULL;
+CREATE INDEX alert_closed ON sas.alert (closed_at) WHERE closed_at IS NOT NULL;
+COMMENT ON TABLE sas.alert IS 'What an operator should see; one row per cause until that has ended or, where nobody can see its end, until it is acknowledged.';
 
 CREATE TABLE sas.reply (
     reply_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -525,4 +541,5 @@ CREATE TABLE sas.reply (
     created_at timestamptz NOT NULL
 );
 CREATE INDEX reply_queue ON sas.reply (queue, owner, reply_id);
+CREATE INDEX reply_run ON sas.reply (run_id);
 COMMENT ON TABLE sas.reply IS 'Messages for the applications that submitted runs with reply_to, until they are read.';

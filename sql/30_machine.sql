@@ -142,6 +142,7 @@ BEGIN
                   DETAIL = (SELECT string_agg(format('run %s step %s: %s to %s', c.run_id, c.step_no, c.from_state, c.to_state), '; ')
                             FROM (SELECT * FROM unnest(changes) LIMIT 5) c);
     END IF;
+    PERFORM sas._count_moves('step', changes);
 END $$;
 
 -- sas._move_runs(changes): the one writer of run states.
@@ -154,6 +155,8 @@ DECLARE
     wanted int := coalesce(cardinality(changes), 0);
     updated int;
     rung bigint[];
+    ended bigint[];
+    resumed bigint[];
 BEGIN
     IF wanted = 0 THEN
         RETURN;
@@ -183,10 +186,15 @@ BEGIN
                             FROM (SELECT * FROM unnest(changes) LIMIT 5) c);
     END IF;
 
+    PERFORM sas._count_moves('run', changes);
     IF EXISTS (SELECT FROM sas.workflow_hook) THEN
         PERFORM sas._fire_hooks(ARRAY(SELECT c.run_id FROM unnest(changes) c));
     END IF;
-    SELECT array_agg(c.run_id) INTO rung FROM unnest(changes) c WHERE c.to_state IN ('stopped', 'paused');
+    SELECT array_agg(c.run_id) FILTER (WHERE c.to_state IN ('stopped', 'paused')), array_agg(c.run_id) FILTER (WHERE c.to_state = 'stopped'),
+           array_agg(c.run_id) FILTER (WHERE c.from_state = 'paused')
+    INTO rung, ended, resumed FROM unnest(changes) c;
+    PERFORM sas._close_alerts_of(resumed) WHERE resumed IS NOT NULL;
+    PERFORM sas._note_ends(ended) WHERE ended IS NOT NULL;
     IF rung IS NULL THEN
         RETURN;
     END IF;
@@ -220,25 +228,6 @@ BEGIN
     WHERE r.run_id = ANY (run_ids) AND r.state = 'stopped' AND r.reply_to IS NOT NULL;
     PERFORM pg_notify('sas_reply', q.reply_to)
     FROM (SELECT DISTINCT reply_to FROM sas.run WHERE run_id = ANY (run_ids) AND state = 'stopped' AND reply_to IS NOT NULL) q;
-END $$;
-
--- sas._alert(...): raises an alert, or counts once more the open one with the same cause.
-CREATE FUNCTION sas._alert(kind text, cause text, message text, agent_id int DEFAULT NULL,
-                           run_id bigint DEFAULT NULL, step_no int DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql AS $$
-#variable_conflict use_column
-BEGIN
-    -- one that a session is just acknowledging is not waited for, and does not stand for what comes now
-    UPDATE sas.alert a SET occurrences = a.occurrences + 1, last_at = sas._now(), message = $3
-    WHERE a.alert_id = (SELECT l.alert_id FROM sas.alert l WHERE l.cause = $2 AND l.acknowledged_at IS NULL FOR UPDATE SKIP LOCKED);
-    IF NOT FOUND THEN
-        INSERT INTO sas.alert AS a (kind, cause, agent_id, run_id, step_no, message, created_at, last_at)
-        VALUES ($1, $2 || CASE WHEN EXISTS (SELECT FROM sas.alert l WHERE l.cause = $2 AND l.acknowledged_at IS NULL) THEN ' since ' || sas._now() ELSE '' END,
-                $4, $5, $6, $3, sas._now(), sas._now())
-        ON CONFLICT (cause) WHERE acknowledged_at IS NULL
-        DO UPDATE SET occurrences = a.occurrences + 1, last_at = EXCLUDED.last_at, message = EXCLUDED.message;
-    END IF;
-    PERFORM pg_notify('sas_alert', $1);
 END $$;
 
 -- sas._lock_runs(run_ids): locks those that nobody else holds and returns them; never waits.

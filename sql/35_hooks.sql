@@ -157,13 +157,15 @@ BEGIN
         INSERT INTO sas.due (actor, due_at, run_id, kind) SELECT 'v', t.deadline, t.run_id, 'deadline' FROM queued t)
     SELECT array_agg(t.run_id ORDER BY t.run_id) INTO made FROM queued t;
     IF made IS NOT NULL THEN
+        PERFORM sas._count('transition', 0, 0, 'run none pending', cardinality(made));
         PERFORM sas._due_by(now + sas._run_deadline());
         PERFORM sas._make_roots_ready(made);
     END IF;
 
-    PERFORM sas._alert('hook-failed', format('hook %s of version %s%s', h.hook_no, h.version_id, sas._test_mark()),
-                       format('hook %s of workflow "%s" failed, which tells of run %s (%s): %s', h.hook_no, w.name, r.hook_of,
-                              coalesce(r.input ->> 'result', r.input ->> 'state'), coalesce(r.error ->> 'title', r.result)), NULL, r.hook_of)
+    PERFORM sas._alert(CASE r.hook_of WHEN 0 THEN 'alert-hook-failed' ELSE 'hook-failed' END, format('hook %s of version %s%s', h.hook_no, h.version_id, sas._test_mark()),
+                       CASE r.hook_of WHEN 0 THEN format('the alert hook failed, which tells of alert %s (%s): %s', r.input ->> 'alert_id', r.input ->> 'kind', coalesce(r.error ->> 'title', r.result))
+                       ELSE format('hook %s of workflow "%s" failed, which tells of run %s (%s): %s', h.hook_no, w.name, r.hook_of,
+                                   coalesce(r.input ->> 'result', r.input ->> 'state'), coalesce(r.error ->> 'title', r.result)) END, NULL, nullif(r.hook_of, 0))
     FROM sas.run r
     JOIN sas.workflow_hook h ON h.hook_version_id = r.version_id
     JOIN sas.workflow_version v ON v.version_id = r.version_id

@@ -16,6 +16,8 @@ DECLARE
     now timestamptz := sas._now();
     changes sas._step_change[];
     late boolean;
+    of_lanes int[];
+    waits float8[];
 BEGIN
     WITH taken AS (
         DELETE FROM sas.ready r
@@ -26,13 +28,14 @@ BEGIN
                        LATERAL (SELECT c.ctid, c.alone, c.rank FROM sas.ready c WHERE c.lane = l.lane ORDER BY c.rank LIMIT l.quantity FOR UPDATE SKIP LOCKED) q
                   WINDOW seen AS (PARTITION BY l.lane ORDER BY q.rank, q.ctid ROWS UNBOUNDED PRECEDING)) k
             WHERE k.alones = 0 OR k.n = 1))
-        RETURNING r.run_id, r.step_no, r.element, r.lane, r.rank, r.undo, r.alone)
+        RETURNING r.run_id, r.step_no, r.element, r.lane, r.rank, r.ready_at, r.undo, r.alone)
     SELECT array_agg(ROW(t.run_id, t.step_no, t.element, t.undo, t.alone, r.version_id, t.lane, coalesce(s.state, 'none'),
                          coalesce(s.attempt, 0),
                          CASE WHEN s.ask_until IS NULL OR t.undo THEN coalesce(w.complete_in, sas._complete_in())
                               ELSE greatest(least(coalesce(w.complete_in, sas._complete_in()), s.ask_until - now), interval '1 s') END, gen_random_uuid())::sas._claimed
-                     ORDER BY t.rank), bool_or(r.state = 'pending' AND r.start_before <= now)
-    INTO claimed, late
+                     ORDER BY t.rank), bool_or(r.state = 'pending' AND r.start_before <= now),
+           array_agg(t.lane), array_agg(extract(epoch FROM now - t.ready_at)::float8)
+    INTO claimed, late, of_lanes, waits
     FROM taken t
     JOIN sas.run r ON r.run_id = t.run_id
     -- OFFSET 0: by the whole key, not by its first column through all steps of the workflow, or of the run
@@ -50,6 +53,7 @@ BEGIN
     FROM unnest(claimed) c
     RETURNING lease.lease_id INTO lease_id;
     PERFORM sas._due_by(now + min(c.complete_in)) FROM unnest(claimed) c;
+    PERFORM sas._observe('step_wait', of_lanes, NULL, NULL, waits);
 
     SELECT array_agg(ROW(c.run_id, c.step_no, c.element, c.from_state, CASE WHEN c.undo THEN 'compensating' ELSE 'running' END,
                          NULL, NULL, NULL, NULL, c.alone, NULL, NULL, NULL, NULL, now, NULL,

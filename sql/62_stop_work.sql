@@ -150,5 +150,14 @@ BEGIN
                              OR s.state = 'suspended' AND s.waiting_kind NOT IN ('elements', 'fallback')
                              -- a step that repeats rests between two turns
                              OR s.state = 'suspended' AND s.waiting_kind = 'elements' AND EXISTS (SELECT FROM sas.fan f WHERE f.run_id = s.run_id AND f.step_no = s.step_no AND f.remaining = 0)));
-    PERFORM sas._pause(stuck.ids, stuck.whys, 'sas supervisor', stuck.errors) WHERE stuck.ids IS NOT NULL;
+    IF stuck.ids IS NULL THEN
+        RETURN;
+    END IF;
+    PERFORM sas._pause(stuck.ids, stuck.whys, 'sas supervisor', stuck.errors);
+    -- their alerts were closed when the run went on
+    PERFORM sas._alert('step-failed', format('run %s step %s', r.run_id, w.name), format('run %s: step "%s" failed: %s', r.run_id, sas._shown_name(w.name), s.error ->> 'title'), nullif(w.lane, 0), r.run_id, s.step_no)
+    FROM sas.run r
+    JOIN sas.step s ON s.run_id = r.run_id AND s.state = 'failed'
+    JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo AND NOT coalesce(w.shape ? 'stands_in', false)
+    WHERE r.run_id = ANY (stuck.ids);
 END $$;

@@ -294,6 +294,12 @@ BEGIN
     IF s.request_id = p.request_id THEN
         RETURN false;
     END IF;
+    PERFORM sas._observe(m, ARRAY[p.agent_id], ARRAY[v.workflow_id],
+                         ARRAY[CASE WHEN m = 'step' THEN CASE verdict WHEN 'again' THEN 'hand_back' ELSE verdict END
+                                    WHEN verdict = 'done' AND s.state IN ('succeeded', 'compensated') THEN 'succeeded' ELSE 'failed' END],
+                         ARRAY[extract(epoch FROM now - p.claimed_at)::float8])
+    FROM sas.run r JOIN sas.workflow_version v USING (version_id) CROSS JOIN unnest('{call,step}'::text[]) m
+    WHERE r.run_id = p.run_id AND (m = 'step' OR verdict <> 'hand_back');
     -- a first attempt that succeeded is told by its step
     IF verdict <> 'hand_back' AND NOT (s.state = 'succeeded' AND s.attempt = 1) THEN
         INSERT INTO sas.attempt (run_id, step_no, element, attempt, undo, agent_id, worker, status, error, started_at, finished_at)

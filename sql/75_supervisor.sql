@@ -25,12 +25,9 @@ LANGUAGE plpgsql AS $$
 DECLARE
     leases int;
 BEGIN
+    PERFORM sas._tell_lateness();
     SELECT o.leases, o.stuck INTO leases, stuck FROM sas._take_back(boot, live, newest, quantity) o;
     worked := leases + sas._decide(quantity) + sas._leave_closed_doors(quantity);
-    -- one alert while it lasts: nothing is written as long as it is open
-    PERFORM sas._alert('worker-slots', 'worker slots', format('%s workers find no free process slot; see max_worker_processes', l.slots_missing))
-    FROM sas._launcher_state() l
-    WHERE l.slots_missing > 0 AND NOT EXISTS (SELECT FROM sas.alert a WHERE a.cause = 'worker slots' AND a.acknowledged_at IS NULL);
     -- a row of the queue that a session held when a worker looked was passed by, and nobody rings for it
     IF worked = 0 THEN
         PERFORM sas._ring(ARRAY(SELECT a.lane FROM (SELECT 0 AS lane UNION ALL SELECT agent_id FROM sas.agent WHERE enabled AND kind = 'http') a
@@ -128,6 +125,11 @@ BEGIN
     FROM change c;
 
     PERFORM sas._move_steps(failed || again);
+    PERFORM sas._count('call', w.lane, v.workflow_id, CASE (c.error ->> 'type') WHEN 'urn:sas:worker-lost' THEN 'lost' ELSE 'timed_out' END, 1)
+    FROM unnest(failed || again) c
+    JOIN sas.run r ON r.run_id = c.run_id
+    JOIN sas.workflow_version v ON v.version_id = r.version_id
+    CROSS JOIN LATERAL (SELECT x.lane FROM sas.workflow_step x WHERE x.version_id = r.version_id AND x.step_no = c.step_no AND x.undo = (c.from_state = 'compensating') OFFSET 0) w;
     PERFORM sas._lapse(array_agg(f.lease_id)) FROM unnest(found) f WHERE f.worker_id = 0 HAVING count(*) > 0;
     PERFORM sas._tell_supervisor(failed) WHERE failed IS NOT NULL;
     PERFORM sas._requeue(array_agg(a.run_id), array_agg(a.step_no), array_agg(a.element)) FROM unnest(again) a;

@@ -47,7 +47,8 @@ DECLARE
     p sas._problem;
 BEGIN
     SELECT * INTO f FROM sas.workflow w WHERE w.workflow_id = for_workflow FOR UPDATE;
-    UPDATE sas.composition SET current = false WHERE workflow_id = for_workflow AND current;
+    WITH old AS (UPDATE sas.composition SET current = false WHERE workflow_id = for_workflow AND current RETURNING version_id)
+    INSERT INTO sas.idle_version SELECT o.version_id FROM old o;
     SELECT * INTO base FROM sas.workflow_version x WHERE x.workflow_id = for_workflow AND x.version = f.version;
     SELECT w.name INTO name FROM sas.subscription s JOIN sas.workflow w ON w.workflow_id = s.workflow_id
     WHERE s.to_workflow_id = for_workflow AND base.definition -> 'steps' ? w.name LIMIT 1;

@@ -339,4 +339,8 @@ BEGIN
         -- some that wait before it may have a fallback
         PERFORM sas._ring('{}', false, true, '{}');
     END LOOP;
+    IF 'closed' = ANY (breakers) THEN
+        PERFORM sas._close_alerts(ARRAY(SELECT format('agent %s breaker', a.name) FROM unnest(agent_ids, breakers) AS u (agent_id, breaker)
+                                        JOIN sas.agent a ON a.agent_id = u.agent_id WHERE u.breaker = 'closed'));
+    END IF;
 END $$;

@@ -12,6 +12,7 @@ CREATE TABLE sas.planned (
     version_id int NOT NULL REFERENCES sas.workflow_version ON DELETE CASCADE,
     PRIMARY KEY (workflow_id, version, digest)
 );
+CREATE INDEX planned_version ON sas.planned (version_id);
 COMMENT ON TABLE sas.planned IS 'Versions that came out of planning, by a digest of what they say.';
 
 -- sas._hidden_version(): a version number for what nobody has written: negative, and never given twice.
@@ -100,6 +101,8 @@ BEGIN
     whole := sas._resolve_agents(whole, input);
     mark := md5(whole::text);
     SELECT d.version_id INTO found_id FROM sas.planned d WHERE d.workflow_id = v.workflow_id AND d.version = v.version AND d.digest = mark;
+    -- not purged until this is committed; if it is just gone, it is made anew
+    PERFORM FROM sas.workflow_version x WHERE x.version_id = found_id FOR KEY SHARE;
     IF FOUND THEN
         SELECT * INTO v FROM sas.workflow_version x WHERE x.version_id = found_id;
         FOR p IN SELECT c.* FROM unnest(v.functions) fn CROSS JOIN LATERAL sas._check_function(to_jsonb(fn), '/plan', caller) c LOOP

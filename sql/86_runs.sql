@@ -31,6 +31,14 @@ DECLARE
     queue int := coalesce(v.queue_id, (SELECT coalesce(w.queue_id, r.queue_id) FROM sas.run r JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = $13 AND NOT w.undo
                                        WHERE r.run_id = $12 AND $12 IS NOT NULL));
 BEGIN
+    IF v.of_version IS NOT NULL THEN
+        -- not purged until this is committed; if it is gone, another one is current
+        LOOP
+            PERFORM FROM sas.workflow_version x WHERE x.version_id = v.version_id FOR KEY SHARE;
+            EXIT WHEN FOUND;
+            v := sas._submittable(caller, workflow);
+        END LOOP;
+    END IF;
     PERFORM sas._check_start(caller, start_at, start_before, after_run, after_result) WHERE start_before IS NOT NULL OR after_run IS NOT NULL OR after_result IS DISTINCT FROM '{success,warning}';
     IF EXISTS (SELECT FROM sas.middleware) THEN
         PERFORM sas._check_middleware($1, $2);
@@ -94,20 +102,21 @@ BEGIN
     END IF;
 
     INSERT INTO sas.run (run_id, version_id, owner, trace, key, state, open_steps, priority, input, reply_to, labels, created_at, start_at, start_before, queue_id, deadline,
-                         parent_run_id, parent_step_no, parent_element)
+                         parent_run_id, parent_step_no, parent_element, own_version)
     OVERRIDING SYSTEM VALUE
     SELECT ids[u.n], pv.version_id, caller, gen_random_uuid(), keys[u.n], CASE WHEN held OR v.place_key IS NOT NULL THEN 'scheduled' ELSE 'pending' END,
            CASE WHEN pv.step_count = 0 THEN (pv.finalize_no IS NOT NULL)::int
                 ELSE (SELECT count(*) FROM sas.workflow_step w
                       WHERE w.version_id = pv.version_id AND NOT w.undo AND w.needs = 0 AND w.step_no IS DISTINCT FROM pv.finalize_no) END,
            $5 + pv.priority, u.input, $10, $11, now, $6, $7, queue, greatest(now, $6) + coalesce($8, pv.deadline, sas._run_deadline()),
-           $12, $13, $14[u.n]
+           $12, $13, $14[u.n], pv.of_version IS NOT NULL
     FROM unnest(inputs) WITH ORDINALITY AS u (input, n)
     JOIN sas.workflow_version pv ON pv.version_id = coalesce(versions[u.n], v.version_id)
     WHERE fresh[u.n];
 
     SELECT array_agg(ids[g]) INTO made FROM generate_series(1, size) g WHERE fresh[g];
     IF made IS NOT NULL THEN
+        PERFORM sas._count('transition', 0, 0, CASE WHEN held OR v.place_key IS NOT NULL THEN 'run none scheduled' ELSE 'run none pending' END, cardinality(made));
         IF $10 IS NOT NULL THEN
             INSERT INTO sas.reply (queue, owner, event, run_id, workflow, key, created_at)
             SELECT $10, caller, 'accepted', r.run_id, $2, r.key, now FROM sas.run r WHERE r.run_id = ANY (made);
@@ -150,10 +159,16 @@ DECLARE
 BEGIN
     fresh := array_fill(true, ARRAY[cardinality(ids)]);
     FOR n IN SELECT k.n FROM unnest(keys) WITH ORDINALITY AS k (key, n) WHERE k.key IS NOT NULL ORDER BY k.key, k.n LOOP
-        INSERT INTO sas.run_key AS t (owner, workflow_id, key, run_id) VALUES (caller, for_workflow, keys[n], ids[n]) ON CONFLICT DO NOTHING;
-        CONTINUE WHEN FOUND;
-        SELECT t.run_id INTO STRICT holder FROM sas.run_key t WHERE t.owner = caller AND t.workflow_id = for_workflow AND t.key = keys[n];
-        SELECT coalesce((SELECT r.input FROM sas.run r WHERE r.run_id = holder), inputs[array_position(ids, holder)]) INTO held;
+        LOOP
+            INSERT INTO sas.run_key AS t (owner, workflow_id, key, run_id) VALUES (caller, for_workflow, keys[n], ids[n]) ON CONFLICT DO NOTHING;
+            holder := NULL;
+            EXIT WHEN FOUND;
+            SELECT t.run_id, coalesce((SELECT r.input FROM sas.run r WHERE r.run_id = t.run_id), inputs[array_position(ids, t.run_id)]) INTO holder, held
+            FROM sas.run_key t WHERE t.owner = caller AND t.workflow_id = for_workflow AND t.key = keys[n];
+            EXIT WHEN FOUND;
+            -- purged in this very moment: the key is free
+        END LOOP;
+        CONTINUE WHEN holder IS NULL;
         IF held IS DISTINCT FROM inputs[n] THEN
             RAISE EXCEPTION 'key "%" is taken by run % with another input', keys[n], holder
                 USING ERRCODE = 'unique_violation', DETAIL = 'The place is "/key".', HINT = 'A key stands for one input; use another key.';
@@ -226,6 +241,7 @@ BEGIN
     INSERT INTO sas.ready (run_id, step_no, element, lane, rank, ready_at, undo, alone)
     SELECT id, u.step_no, 0, u.lane, now - ($5 + v.priority + u.priority) * sas._priority_step(), now, false, false
     FROM unnest(v.root_nos, v.root_lanes, v.root_priorities) AS u (step_no, lane, priority);
+    PERFORM sas._count('transition', 0, 0, 'run none pending', 1);
     PERFORM sas._due_by(ends);
     PERFORM sas._ring(v.root_lanes, false, false, '{}');
     RETURN id;

@@ -204,17 +204,3 @@ BEGIN
     END IF;
     RETURN QUERY SELECT * FROM sas._told('set_priority', named, ids);
 END $$;
-
-CREATE FUNCTION sas._acknowledge(caller oid, alert_ids bigint[]) RETURNS int
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp SET enable_seqscan = off SET jit = off AS $$
-DECLARE
-    n int;
-BEGIN
-    WITH seen AS (
-        UPDATE sas.alert SET acknowledged_at = sas._now(), acknowledged_by = pg_get_userbyid(caller) WHERE alert_id = ANY (alert_ids) AND acknowledged_at IS NULL
-        RETURNING alert_id, kind, run_id)
-    INSERT INTO sas.act (run_id, at, role, act, detail)
-    SELECT s.run_id, sas._now(), pg_get_userbyid(caller), 'acknowledge', jsonb_build_object('alert', s.alert_id, 'kind', s.kind) FROM seen s ORDER BY s.alert_id;
-    GET DIAGNOSTICS n = ROW_COUNT;
-    RETURN n;
-END $$;

@@ -225,6 +225,15 @@ CREATE FUNCTION sas.acknowledge(alert_id bigint) RETURNS int
 LANGUAGE sql AS $$ SELECT sas.acknowledge(ARRAY[$1]) $$;
 COMMENT ON FUNCTION sas.acknowledge(bigint) IS 'Says that somebody has seen this alert.';
 
+CREATE FUNCTION sas.set_alert_hook(function regprocedure) RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.set_alert_hook IS 'A function (alert jsonb) returns jsonb that is called for each new alert, after its commit and as who sets it, with retries. Null: none.';
+
+CREATE FUNCTION sas.purge(older_than interval, results text[] DEFAULT NULL, workflow text DEFAULT NULL, quantity int DEFAULT 10000)
+RETURNS TABLE (runs bigint, steps bigint, attempts bigint, more boolean)
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.purge IS 'Takes away runs that ended longer ago, the oldest first, with all that belongs to them; their keys are free. About quantity runs per call; returns what went, and whether there may be more.';
+
 CREATE FUNCTION sas.worker_restart() RETURNS int
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_worker_restart';
 COMMENT ON FUNCTION sas.worker_restart IS 'Ends all workers of this database; the launcher starts them anew. Returns how many.';

@@ -275,13 +275,14 @@ FROM sas._workers() w WHERE w.database = current_database();
 COMMENT ON VIEW sas.workers IS 'The background workers of this database.';
 
 CREATE VIEW sas.alerts WITH (security_barrier) AS
-SELECT l.alert_id, l.kind, a.name AS agent, l.run_id, replace(w.name, '.(input)', '') AS step, l.message, l.occurrences, l.created_at, l.last_at, l.acknowledged_at, l.acknowledged_by
+SELECT l.alert_id, l.kind, a.name AS agent, l.run_id, replace(w.name, '.(input)', '') AS step, l.message, l.occurrences, l.created_at, l.last_at, l.acknowledged_at, l.acknowledged_by, l.closed_at
 FROM sas.alert l
 LEFT JOIN sas.agent a ON a.agent_id = l.agent_id
 LEFT JOIN sas.run r ON r.run_id = l.run_id
 LEFT JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = l.step_no AND NOT w.undo
 WHERE (SELECT sas._sees_all()) OR pg_has_role(current_user, r.owner, 'MEMBER');
 COMMENT ON VIEW sas.alerts IS 'What an operator should see: one row per cause, with a count. LISTEN sas_alert tells of new ones.';
+COMMENT ON COLUMN sas.alerts.closed_at IS 'When its cause ended; null: it lasts, or nobody can see its end and nobody has acknowledged it';
 
 CREATE VIEW sas.history WITH (security_barrier) AS
 SELECT h.run_id, h.at, h.role, h.act, h.step, h.detail
@@ -310,7 +311,7 @@ COMMENT ON VIEW sas.settings IS 'The settings of sas as this session sees them.'
 
 -- A hook that is a function or call is a run with one step; sas.runs and sas.steps leave it out.
 CREATE VIEW sas.hook_runs WITH (security_barrier) AS
-SELECT r.hook_of AS run_id, w.name AS workflow, h.hook_no AS hook, r.run_id AS hook_run_id, coalesce(ws.function, a.name) AS target,
+SELECT nullif(r.hook_of, 0) AS run_id, w.name AS workflow, h.hook_no AS hook, r.run_id AS hook_run_id, coalesce(ws.function, a.name) AS target,
        r.input ->> 'state' AS told_state, r.input ->> 'result' AS told_result, r.state, r.result, coalesce(s.attempt, 0) AS attempt, coalesce(s.failure_count, 0) AS failure_count,
        s.waiting_until, CASE WHEN p.sees THEN s.output END AS output, CASE WHEN p.sees THEN coalesce(s.error, r.error) ELSE coalesce(s.error, r.error) - 'detail' END AS error,
        r.created_at, r.started_at, r.finished_at
@@ -339,13 +340,10 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, sas, pg_t
 BEGIN
     SELECT l.loaded, l.launcher_pid, l.slots_missing INTO workers_loaded, launcher_pid, slots_missing FROM sas._launcher_state() l;
     SELECT count(*), min(w.pid) FILTER (WHERE w.leader AND w.actor = 'supervisor') INTO workers, leader_pid FROM sas.workers w;
-    SELECT count(DISTINCT d.run_id) INTO runs_open FROM sas.due d JOIN sas.run r USING (run_id) WHERE r.state <> 'stopped' AND r.hook_of IS NULL;
-    SELECT count(*) INTO runs_paused
-    FROM (SELECT d.run_id FROM sas.due d UNION SELECT a.run_id FROM sas.alert a WHERE a.acknowledged_at IS NULL) x
-    JOIN sas.run r USING (run_id) WHERE r.state = 'paused';
+    SELECT count(*), count(*) FILTER (WHERE o.state = 'paused') INTO runs_open, runs_paused FROM sas._open_runs() o;
     SELECT count(*), min(q.ready_at) INTO steps_ready, oldest_ready_at FROM sas.ready q;
     SELECT count(*) INTO breakers_open FROM sas.agents a WHERE a.breaker <> 'closed';
-    SELECT count(*) INTO alerts_open FROM sas.alert a WHERE a.acknowledged_at IS NULL;
+    SELECT count(*) INTO alerts_open FROM sas.alert a WHERE a.closed_at IS NULL AND a.acknowledged_at IS NULL;
     in_recovery := pg_is_in_recovery();
     SELECT e.extversion INTO version FROM pg_extension e WHERE e.extname = 'sas';
     ok := workers_loaded AND launcher_pid IS NOT NULL AND workers > 0 AND slots_missing = 0 AND breakers_open = 0 AND alerts_open = 0;

@@ -10,10 +10,10 @@ DECLARE
     f regprocedure;
 BEGIN
     verbs := CASE level
-        WHEN 'monitor' THEN '{health}'
+        WHEN 'monitor' THEN '{health,metrics,metrics_text}'
         WHEN 'user' THEN '{health,create_workflow,validate_workflow,drop_workflow,grant_workflow,revoke_workflow,subscribe,unsubscribe,submit,submit_batch,signal,signal_token,wait,read_replies,pause,resume,retry,skip,force_complete,set_input,cancel,halt,compensate,rerun,set_priority,pause_workflow,resume_workflow,set_clock,move_clock,release_clock,stub,unstub,stub_signal,run_inline,continue_inline,stubbed_calls}'
-        WHEN 'operator' THEN '{health,validate_workflow,wait,signal,pause,resume,retry,skip,force_complete,set_input,cancel,halt,compensate,rerun,set_priority,acknowledge,reset_agent,pause_workflow,resume_workflow,pause_queue,resume_queue}'
-        WHEN 'admin' THEN '{health,create_workflow,validate_workflow,drop_workflow,grant_workflow,revoke_workflow,subscribe,unsubscribe,submit,submit_batch,signal,signal_token,wait,read_replies,pause,resume,retry,skip,force_complete,set_input,cancel,halt,compensate,rerun,set_priority,acknowledge,reset_agent,pause_workflow,resume_workflow,pause_queue,resume_queue,create_queue,alter_queue,drop_queue,create_agent,alter_agent,drop_agent,set_secret,drop_secret,worker_restart,grant_usage,create_middleware,drop_middleware,set_clock,move_clock,release_clock,stub,unstub,stub_signal,run_inline,continue_inline,stubbed_calls,claim,complete,fail,heartbeat,hand_back}'
+        WHEN 'operator' THEN '{health,metrics,metrics_text,validate_workflow,wait,signal,pause,resume,retry,skip,force_complete,set_input,cancel,halt,compensate,rerun,set_priority,acknowledge,purge,reset_agent,pause_workflow,resume_workflow,pause_queue,resume_queue}'
+        WHEN 'admin' THEN '{health,metrics,metrics_text,create_workflow,validate_workflow,drop_workflow,grant_workflow,revoke_workflow,subscribe,unsubscribe,submit,submit_batch,signal,signal_token,wait,read_replies,pause,resume,retry,skip,force_complete,set_input,cancel,halt,compensate,rerun,set_priority,acknowledge,purge,set_alert_hook,reset_agent,pause_workflow,resume_workflow,pause_queue,resume_queue,create_queue,alter_queue,drop_queue,create_agent,alter_agent,drop_agent,set_secret,drop_secret,worker_restart,grant_usage,create_middleware,drop_middleware,set_clock,move_clock,release_clock,stub,unstub,stub_signal,run_inline,continue_inline,stubbed_calls,claim,complete,fail,heartbeat,hand_back}'
         WHEN 'worker' THEN '{claim,complete,fail,heartbeat,hand_back}'
         END::text[];
     IF verbs IS NULL THEN

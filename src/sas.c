@@ -18,6 +18,7 @@
 #include "agent/agent.h"
 #include "agent/function.h"
 #include "base/settings.h"
+#include "metrics/metrics.h"
 #include "places/places.h"
 #include "scheduler/scheduler.h"
 #include "supervisor/supervisor.h"
@@ -42,6 +43,7 @@ sas_shmem_request(void)
 	RequestAddinShmemSpace(sas_registry_shmem_size());
 	RequestAddinShmemSpace(sas_bell_shmem_size());
 	RequestAddinShmemSpace(sas_places_shmem_size());
+	RequestAddinShmemSpace(sas_metrics_shmem_size());
 }
 
 static void
@@ -53,6 +55,7 @@ sas_shmem_startup(void)
 	sas_registry_shmem_init();
 	sas_bell_shmem_init();
 	sas_places_shmem_init();
+	sas_metrics_shmem_init();
 	LWLockRelease(AddinShmemInitLock);
 }
 
@@ -69,6 +72,7 @@ _PG_init(void)
 	shmem_startup_hook = sas_shmem_startup;
 
 	sas_bell_install();
+	sas_metrics_install();
 	sas_lifecycle_install();
 	sas_worker_set_methods(SAS_SCHEDULER, &sas_scheduler_methods);
 	sas_worker_set_methods(SAS_AGENT, &sas_agent_methods);

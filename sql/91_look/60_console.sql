@@ -43,7 +43,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         sas._html_table('{#alert,kind,run,message,#times,first,last}',
             string_agg(sas._html_row(ARRAY[a.alert_id::text, sas._html_badge(a.kind), a.run_id::text, sas._html_escape(a.message), a.occurrences::text, sas._html_time(a.created_at, now), sas._html_time(a.last_at, now)], '{1,5}'), '' ORDER BY a.last_at DESC, a.alert_id DESC),
             'None.') || CASE WHEN max(a.total) > 30 THEN format('<p class="dim">and %s more: see sas.alerts</p>', max(a.total) - 30) ELSE '' END, 'sas.acknowledge(alert_id) says that somebody has seen one')
-    FROM (SELECT x.*, count(*) OVER () AS total FROM sas.alerts x WHERE x.acknowledged_at IS NULL ORDER BY x.last_at DESC, x.alert_id DESC LIMIT 30) a
+    FROM (SELECT x.*, count(*) OVER () AS total FROM sas.alerts x WHERE x.acknowledged_at IS NULL AND x.closed_at IS NULL ORDER BY x.last_at DESC, x.alert_id DESC LIMIT 30) a
 $$;
 
 -- sas._console_paused(): runs that wait for a person.

@@ -57,6 +57,8 @@ typedef struct SasFlight
 	dlist_node	node;			/* in the list of all flights */
 	MemoryContext context;
 	int			agent_id;
+	int			workflow_id;
+	int64		claimed_us;
 	SasLeaseEntry *lease;
 	SasStepId	id;
 	char	   *step;

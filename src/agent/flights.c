@@ -15,6 +15,7 @@
 #include "agent/verdict.h"
 #include "base/clock.h"
 #include "base/settings.h"
+#include "metrics/metrics.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
 #include "wake/bell.h"
@@ -190,6 +191,8 @@ judge(SasReply *reply)
 		end_flight(flight, true);
 		return;
 	}
+	sas_metrics_add(SAS_METRIC_CALL, flight->agent_id, flight->workflow_id, outcome.kind == SAS_OUTCOME_DONE ? "succeeded" : "failed", 1,
+					(sas_clock_monotonic_us() - flight->begun_us) / 1e6);
 	sas_verdict_of_call(&verdict, flight, reply, &outcome, agent->stored, (flight->deadline_us - now) / 1000.0);
 	if (verdict.problem != NULL)
 		sas_outbox_error(agent, verdict.problem);
@@ -308,6 +311,8 @@ sas_flight_take_off(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed
 	}
 	flight->context = context;
 	flight->agent_id = claimed->agent_id;
+	flight->workflow_id = claimed->workflow_id;
+	flight->claimed_us = claimed_us;
 	flight->lease = lease;
 	flight->has_place = true;
 	flight->deadline_us = claimed_us + (int64) (claimed->window_ms * 1000);

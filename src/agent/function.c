@@ -31,6 +31,7 @@
 #include "base/clock.h"
 #include "base/context.h"
 #include "common/hashfn.h"
+#include "metrics/metrics.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
@@ -229,6 +230,7 @@ call(Work *w, bool in_company)
 		sas_context_pop(&context);
 		*slow_flag(w->step->function) = sas_clock_monotonic_us() - begun > SAS_SLOW_MS * 1000;
 	}
+	sas_metrics_add(SAS_METRIC_CALL, 0, w->step->workflow_id, w->performed.ok ? "succeeded" : "failed", 1, (sas_clock_monotonic_us() - begun) / 1e6);
 	judge(w, in_company);
 	return sas_clock_monotonic_us() - begun > SAS_SLOW_MS * 1000;
 }
@@ -304,6 +306,9 @@ settle_group(void)
 	for (int i = 0; i < n_group; i++)
 		if (group[i]->lost || group[i]->verdict != NULL)
 		{
+			if (!group[i]->lost)
+				sas_metrics_add(SAS_METRIC_STEP, 0, group[i]->step->workflow_id, group[i]->verdict, 1,
+								(sas_clock_monotonic_us() - group[i]->deadline_us) / 1e6 + group[i]->step->window_ms / 1e3);
 			group[i]->done = true;
 			group[i]->batch->left--;
 		}

@@ -6,6 +6,7 @@
 
 #include "agent/outbox.h"
 #include "base/clock.h"
+#include "metrics/metrics.h"
 #include "utils/memutils.h"
 
 /* after so many aborts a reply that was tried alone is given up */
@@ -96,6 +97,7 @@ sas_outbox_reply(const SasFlight *flight, const char *verdict, const Jsonb *outp
 	e->reply.error = keep(error);
 	e->reply.in_doubt = flight->in_doubt;
 	e->reply.again_in_ms = again_in_ms;
+	sas_metrics_add(SAS_METRIC_STEP, flight->agent_id, flight->workflow_id, verdict, 1, (sas_clock_monotonic_us() - flight->claimed_us) / 1e6);
 	entries = lappend(entries, e);
 	MemoryContextSwitchTo(old);
 }

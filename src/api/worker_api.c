@@ -34,6 +34,8 @@ PG_FUNCTION_INFO_V1(sas_api_priority_step);
 PG_FUNCTION_INFO_V1(sas_api_max_definition_size);
 PG_FUNCTION_INFO_V1(sas_api_max_input_size);
 PG_FUNCTION_INFO_V1(sas_api_max_steps);
+PG_FUNCTION_INFO_V1(sas_api_retain);
+PG_FUNCTION_INFO_V1(sas_api_crash_loops);
 
 /* ---------------------------------------------------------------- workers */
 
@@ -76,6 +78,27 @@ Datum
 sas_api_worker_restart(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_INT32(sas_registry_terminate(MyDatabaseId));
+}
+
+Datum
+sas_api_crash_loops(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	SasTrouble *troubles;
+	int			n;
+
+	InitMaterializedSRF(fcinfo, 0);
+	n = sas_registry_crash_loops(MyDatabaseId, &troubles);
+	for (int i = 0; i < n; i++)
+	{
+		Datum		values[2];
+		bool		nulls[2] = {false};
+
+		values[0] = CStringGetTextDatum(sas_actor_name(troubles[i].actor));
+		values[1] = Int32GetDatum(troubles[i].failures);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
 }
 
 Datum
@@ -205,6 +228,29 @@ Datum
 sas_api_max_steps(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_INT32(sas_max_steps);
+}
+
+/* sas._retain(result): null for ever */
+Datum
+sas_api_retain(PG_FUNCTION_ARGS)
+{
+	static const struct
+	{
+		const char *result;
+		const int  *seconds;
+	}			kept[] = {
+		{"success", &sas_retain_success},
+		{"warning", &sas_retain_warning},
+		{"error", &sas_retain_error},
+		{"compensated", &sas_retain_compensated},
+		{"cancelled", &sas_retain_cancelled},
+	};
+	char	   *result = text_to_cstring(PG_GETARG_TEXT_PP(0));
+
+	for (int i = 0; i < lengthof(kept); i++)
+		if (strcmp(result, kept[i].result) == 0 && *kept[i].seconds >= 0)
+			return sas_api_interval(*kept[i].seconds * INT64CONST(1000));
+	PG_RETURN_NULL();
 }
 
 PG_FUNCTION_INFO_V1(sas_api_due_by);

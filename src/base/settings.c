@@ -14,6 +14,8 @@
 #include "base/clock.h"
 #include "base/settings.h"
 
+#define SAS_DAY (24 * 3600)
+
 int			sas_schedulers = 1;
 int			sas_agents = 1;
 int			sas_function_workers = 1;
@@ -27,6 +29,11 @@ int			sas_max_definition_size = 1024 * 1024;
 int			sas_max_input_size = 1024 * 1024;
 int			sas_max_steps = 10000;
 bool		sas_auto_rescue = true;
+int			sas_retain_success = 30 * SAS_DAY;
+int			sas_retain_warning = 90 * SAS_DAY;
+int			sas_retain_error = 90 * SAS_DAY;
+int			sas_retain_compensated = 90 * SAS_DAY;
+int			sas_retain_cancelled = 30 * SAS_DAY;
 
 typedef struct SasIntSetting
 {
@@ -38,6 +45,8 @@ typedef struct SasIntSetting
 	int			max;
 	int			unit;
 } SasIntSetting;
+
+#define RETAINED "They are purged then, and their keys are free. -1 keeps them for ever."
 
 static const SasIntSetting int_settings[] = {
 	{"sas.schedulers", "Number of scheduler workers per database.",
@@ -65,6 +74,16 @@ static const SasIntSetting int_settings[] = {
 		NULL, &sas_max_input_size, 1024, 512 * 1024 * 1024, GUC_UNIT_BYTE},
 	{"sas.max_steps", "Largest number of steps of one run.",
 		NULL, &sas_max_steps, 1, 1000000, 0},
+	{"sas.retain_success", "How long runs that ended with success are kept.",
+		RETAINED, &sas_retain_success, -1, INT_MAX, GUC_UNIT_S},
+	{"sas.retain_warning", "How long runs that ended with a warning are kept.",
+		RETAINED, &sas_retain_warning, -1, INT_MAX, GUC_UNIT_S},
+	{"sas.retain_error", "How long runs that ended with an error are kept, and closed alerts that belong to no run.",
+		RETAINED, &sas_retain_error, -1, INT_MAX, GUC_UNIT_S},
+	{"sas.retain_compensated", "How long runs that were undone are kept.",
+		RETAINED, &sas_retain_compensated, -1, INT_MAX, GUC_UNIT_S},
+	{"sas.retain_cancelled", "How long cancelled runs are kept.",
+		RETAINED, &sas_retain_cancelled, -1, INT_MAX, GUC_UNIT_S},
 };
 
 static bool

@@ -23,6 +23,11 @@ extern int	sas_max_definition_size;	/* bytes */
 extern int	sas_max_input_size; /* bytes */
 extern int	sas_max_steps;
 extern bool sas_auto_rescue;
+extern int	sas_retain_success; /* s; -1: for ever, as the next ones */
+extern int	sas_retain_warning;
+extern int	sas_retain_error;
+extern int	sas_retain_compensated;
+extern int	sas_retain_cancelled;
 
 extern void sas_settings_define(void);
 

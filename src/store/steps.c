@@ -45,7 +45,8 @@ List *
 sas_store_claim_calls(const int *lanes, const int *quantities, int n)
 {
 	static SasPlan plan = {"SELECT lease_id, agent_id, run_id, step_no, element, step, undo, attempt, request_id, window_ms, "
-		"trace, idempotency_key, request, policy, problem FROM sas._claim_calls($1, $2, $3, $4, $5)",
+		"trace, idempotency_key, request, policy, problem, "
+		"(SELECT v.workflow_id FROM sas.run r JOIN sas.workflow_version v USING (version_id) WHERE r.run_id = c.run_id) FROM sas._claim_calls($1, $2, $3, $4, $5) c",
 	5, {INT4ARRAYOID, INT4ARRAYOID, INT8OID, INT8OID, TEXTOID}};
 	Datum		args[5] = {int4_array(lanes, n), int4_array(quantities, n), Int64GetDatum(sas_self.boot),
 	Int64GetDatum(sas_self.worker_id), CStringGetTextDatum(sas_self.name)};
@@ -70,6 +71,7 @@ sas_store_claim_calls(const int *lanes, const int *quantities, int n)
 		c->request = sas_cell_jsonb(i, 13);
 		c->policy = sas_cell_jsonb(i, 14);
 		c->problem = sas_cell_jsonb(i, 15);
+		c->workflow_id = sas_cell_int(i, 16);
 		calls = lappend(calls, c);
 		MemoryContextSwitchTo(old);
 	}
@@ -80,7 +82,8 @@ List *
 sas_store_claim_functions(MemoryContext context, int quantity)
 {
 	static SasPlan plan = {"SELECT lease_id, owner, run_id, step_no, element, step, undo, attempt, alone, request_id, window_ms, "
-		"function, input, problem, retry, judges FROM sas._claim_functions($1, $2, $3, $4)",
+		"function, input, problem, retry, judges, "
+		"(SELECT v.workflow_id FROM sas.run r JOIN sas.workflow_version v USING (version_id) WHERE r.run_id = c.run_id) FROM sas._claim_functions($1, $2, $3, $4) c",
 	4, {INT4OID, INT8OID, INT8OID, TEXTOID}};
 	Datum		args[4] = {Int32GetDatum(quantity), Int64GetDatum(sas_self.boot), Int64GetDatum(sas_self.worker_id),
 	CStringGetTextDatum(sas_self.name)};
@@ -108,6 +111,7 @@ sas_store_claim_functions(MemoryContext context, int quantity)
 		c->problem = sas_cell_jsonb(i, 14);
 		c->retry = sas_cell_jsonb(i, 15);
 		c->judges = sas_cell_bool(i, 16);
+		c->workflow_id = sas_cell_int(i, 17);
 		steps = lappend(steps, c);
 		MemoryContextSwitchTo(old);
 	}
@@ -299,6 +303,25 @@ int
 sas_store_scheduler_tick(int quantity, int64 *next_ms)
 {
 	static SasPlan plan = {"SELECT worked, next_due FROM sas._scheduler_tick($1)", 1, {INT4OID}};
+	Datum		args[1] = {Int32GetDatum(quantity)};
+
+	sas_plan_run(&plan, args, NULL);
+	*next_ms = sas_store_ms_until(sas_cell_time(0, 2));
+	return sas_cell_int(0, 1);
+}
+
+void
+sas_store_watch(void)
+{
+	static SasPlan plan = {"SELECT sas._watch()", 0};
+
+	sas_plan_run(&plan, NULL, NULL);
+}
+
+int
+sas_store_keep_house(int quantity, int64 *next_ms)
+{
+	static SasPlan plan = {"SELECT worked, next_due FROM sas._keep_house($1)", 1, {INT4OID}};
 	Datum		args[1] = {Int32GetDatum(quantity)};
 
 	sas_plan_run(&plan, args, NULL);

@@ -94,6 +94,7 @@ typedef struct SasClaimedCall
 	Jsonb	   *request;		/* NULL: see problem */
 	Jsonb	   *policy;
 	Jsonb	   *problem;
+	int			workflow_id;
 } SasClaimedCall;
 
 extern List *sas_store_claim_calls(const int *lanes, const int *quantities, int n);
@@ -113,6 +114,7 @@ typedef struct SasClaimedFunction
 	Jsonb	   *input;
 	Jsonb	   *problem;
 	Jsonb	   *retry;			/* the step's own policy, or NULL */
+	int			workflow_id;
 	bool		judges;			/* it has an expect or an output to be asked */
 } SasClaimedFunction;
 
@@ -167,6 +169,8 @@ extern void sas_store_write_health(int agent_id, const char *breaker, double ope
 
 /* worked, and the span until the next due time in *next_ms (-1: none) */
 extern int	sas_store_scheduler_tick(int quantity, int64 *next_ms);
+extern void sas_store_watch(void);
+extern int	sas_store_keep_house(int quantity, int64 *next_ms);
 extern int	sas_store_supervisor_tick(const int64 *live, int n_live, int64 newest, int quantity, int64 *next_ms, int64 **stuck, int *n_stuck);
 
 /*

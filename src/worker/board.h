@@ -26,6 +26,7 @@
 
 #define SAS_MAX_HOLDS 256
 #define SAS_MAX_REQUESTS 64
+#define SAS_MAX_TROUBLES 128
 
 typedef struct SasHold
 {
@@ -49,6 +50,7 @@ typedef struct SasBoard
 	Oid			probes[SAS_MAX_REQUESTS];
 
 	SasHold		holds[SAS_MAX_HOLDS];
+	SasTrouble	troubles[SAS_MAX_TROUBLES];
 
 	int			capacity;
 	SasSlot		slots[FLEXIBLE_ARRAY_MEMBER];

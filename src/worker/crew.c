@@ -59,7 +59,7 @@ sas_crew_look_again(int64 at_us)
 
 /* A failure makes the post wait, anything else fills it again at once. */
 static void
-sas_crew_note_exit(SasDatabase *database, SasPost *post, int actor, SasExit reason)
+sas_crew_note_exit(SasDatabase *database, SasPost *post, int actor, int index, SasExit reason)
 {
 	bool		failed = reason == SAS_EXIT_FAILED || reason == SAS_EXIT_RETIRED;
 
@@ -75,7 +75,9 @@ sas_crew_note_exit(SasDatabase *database, SasPost *post, int actor, SasExit reas
 		scan_wanted = true;
 
 	if (!failed || now_us - post->born_us > LONG_LIFE_US)
-		post->pause_ms = 0;
+		post->pause_ms = post->failures = 0;
+	post->failures += failed;
+	sas_registry_trouble(database->oid, actor, index, post->failures);
 	if (failed)
 		post->pause_ms = post->pause_ms > 0 ? Min(post->pause_ms * 2, PAUSE_MAX_MS) : PAUSE_MS;
 	post->not_before_us = now_us + post->pause_ms * INT64CONST(1000);
@@ -95,7 +97,7 @@ sas_crew_gone(const SasPost *post)
  * announced by a signal, so there is nothing to time.
  */
 static bool
-sas_crew_settle(SasDatabase *database, SasPost *post, int actor)
+sas_crew_settle(SasDatabase *database, SasPost *post, int actor, int index)
 {
 	SasExit		reason = SAS_EXIT_ORDERLY;
 
@@ -114,7 +116,7 @@ sas_crew_settle(SasDatabase *database, SasPost *post, int actor)
 	if (post->handle)
 		pfree(post->handle);
 	post->handle = NULL;
-	sas_crew_note_exit(database, post, actor, reason);
+	sas_crew_note_exit(database, post, actor, index, reason);
 	return true;
 }
 
@@ -272,7 +274,7 @@ sas_crew_probe(void)
 	{
 		SasDatabase *database = bases[i];
 
-		if (!sas_crew_settle(database, &database->prober, SAS_PROBE))
+		if (!sas_crew_settle(database, &database->prober, SAS_PROBE, 0))
 			return 0;
 		if (!database->probe || !database->listed || sas_crew_held(database))
 			continue;
@@ -299,7 +301,7 @@ sas_crew_post(SasDatabase *database, int actor, int index)
 	SasPost    *post = sas_databases_post(database, actor, index);
 	bool		wanted = index < sas_crew_wanted(database, actor);
 
-	if (sas_crew_settle(database, post, actor))
+	if (sas_crew_settle(database, post, actor, index))
 	{
 		if (wanted && !database->probe && database->prober.handle == NULL &&
 			!sas_crew_held(database))

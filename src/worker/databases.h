@@ -25,6 +25,7 @@ typedef struct SasPost
 	int64		born_us;		/* monotonic; when the process was asked for */
 	int64		not_before_us;
 	int			pause_ms;
+	int			failures;		/* in a row, each soon after its start */
 } SasPost;
 
 typedef struct SasDatabase

@@ -237,6 +237,75 @@ sas_registry_has_workers(Oid dboid)
 	return has;
 }
 
+/* ---------------------------------------------------------------- crash loops */
+
+/* so many failures in a row are no accident */
+#define CRASH_LOOP 5
+#define LONG_LIFE_MS 60000
+
+void
+sas_registry_trouble(Oid dboid, int actor, int index, int failures)
+{
+	SasTrouble *free_one = NULL;
+	SasTrouble *mine = NULL;
+
+	LWLockAcquire(&sas_board->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < SAS_MAX_TROUBLES && mine == NULL; i++)
+	{
+		SasTrouble *t = &sas_board->troubles[i];
+
+		if (t->dboid == dboid && t->actor == actor && t->index == index)
+			mine = t;
+		else if (t->dboid == InvalidOid && free_one == NULL)
+			free_one = t;
+	}
+	if (mine == NULL && failures > 0)
+		mine = free_one;
+	if (mine != NULL)
+	{
+		mine->dboid = failures > 0 ? dboid : InvalidOid;
+		mine->actor = actor;
+		mine->index = index;
+		mine->failures = failures;
+	}
+	LWLockRelease(&sas_board->lock);
+}
+
+static bool
+sas_registry_recovered(const SasTrouble *trouble)
+{
+	for (int i = 0; i < sas_board->capacity; i++)
+	{
+		SasSlot    *slot = &sas_board->slots[i];
+
+		if (slot->state == SAS_SLOT_RUNNING && slot->dboid == trouble->dboid && slot->actor == trouble->actor &&
+			slot->index == trouble->index &&
+			TimestampDifferenceExceeds(slot->started_at, GetCurrentTimestamp(), LONG_LIFE_MS))
+			return true;
+	}
+	return false;
+}
+
+int
+sas_registry_crash_loops(Oid dboid, SasTrouble **troubles)
+{
+	int			n = 0;
+
+	*troubles = palloc(sizeof(SasTrouble) * SAS_MAX_TROUBLES);
+	if (sas_board == NULL)
+		return 0;
+	LWLockAcquire(&sas_board->lock, LW_SHARED);
+	for (int i = 0; i < SAS_MAX_TROUBLES; i++)
+	{
+		SasTrouble *t = &sas_board->troubles[i];
+
+		if (t->dboid == dboid && t->actor != SAS_PROBE && t->failures >= CRASH_LOOP && !sas_registry_recovered(t))
+			(*troubles)[n++] = *t;
+	}
+	LWLockRelease(&sas_board->lock);
+	return n;
+}
+
 int
 sas_registry_terminate(Oid dboid)
 {

@@ -53,6 +53,15 @@ typedef struct SasLauncherState
 	TimestampTz probed_at;		/* 0: never */
 } SasLauncherState;
 
+/* A post whose workers failed so often in a row, each within a minute of its start. */
+typedef struct SasTrouble
+{
+	Oid			dboid;			/* InvalidOid: free */
+	int			actor;
+	int			index;
+	int			failures;
+} SasTrouble;
+
 extern Size sas_registry_shmem_size(void);
 extern void sas_registry_shmem_init(void);	/* lends itself to base/peers.h too */
 
@@ -64,6 +73,7 @@ extern int	sas_registry_reserve(Oid dboid, int actor, int index, int64 *worker_i
 extern SasExit sas_registry_release(int64 worker_id);
 extern bool sas_registry_stop(int64 worker_id);
 extern void sas_registry_forget_starting(void);
+extern void sas_registry_trouble(Oid dboid, int actor, int index, int failures);	/* 0: none any more */
 
 /*
  * For a worker.  attach: false when it is not wanted any more.  The reason of
@@ -77,6 +87,9 @@ extern void sas_registry_publish(int in_flight);
 extern int	sas_registry_snapshot(SasSlot **slots);
 extern SasLauncherState sas_registry_launcher(void);
 extern bool sas_registry_has_workers(Oid dboid);
+
+/* Posts of that database that fail again and again, in palloc'd memory; one whose worker has lived for a minute does not. */
+extern int	sas_registry_crash_loops(Oid dboid, SasTrouble **troubles);
 
 /* SIGTERM to all workers of that database; how many. */
 extern int	sas_registry_terminate(Oid dboid);

@@ -50,6 +50,10 @@ INSERT INTO wanted VALUES
 ('graph', 'run_id bigint, format text DEFAULT ''mermaid''::text', 'text'),
 ('graph', 'workflow text, format text DEFAULT ''mermaid''::text', 'text'),
 ('console', 'run_id bigint DEFAULT NULL::bigint', 'text'),
+('metrics', 'families text[] DEFAULT NULL::text[]', 'TABLE(name text, type text, labels jsonb, value double precision, help text)'),
+('metrics_text', 'format text DEFAULT ''openmetrics''::text', 'text'),
+('set_alert_hook', 'function regprocedure', 'void'),
+('purge', 'older_than interval, results text[] DEFAULT NULL::text[], workflow text DEFAULT NULL::text, quantity integer DEFAULT 10000', 'TABLE(runs bigint, steps bigint, attempts bigint, more boolean)'),
 ('set_clock', 'at timestamp with time zone', 'timestamp with time zone'),
 ('move_clock', 'span interval', 'timestamp with time zone'),
 ('release_clock', '', 'timestamp with time zone'),
@@ -120,7 +124,7 @@ FROM (VALUES
     ('attempts', 'run_id,step,element,attempt,undo,agent,worker,status,http_status,error,started_at,finished_at'),
     ('agents', 'name,kind,base_url,enabled,in_flight,max_in_flight,rate_limit,breaker,open_until,waiting,last_error,stale_replies'),
     ('workers', 'pid,actor,database,leader,in_flight,started_at,last_activity_at'),
-    ('alerts', 'alert_id,kind,agent,run_id,step,message,occurrences,created_at,last_at,acknowledged_at'),
+    ('alerts', 'alert_id,kind,agent,run_id,step,message,occurrences,created_at,last_at,acknowledged_at,acknowledged_by,closed_at'),
     ('workflows', 'workflow,version,owner,definition'),
     ('history', 'run_id,at,role,act,step,detail'),
     ('hook_runs', 'run_id,workflow,hook,hook_run_id,target,told_state,told_result,state,result,attempt,failure_count,waiting_until,output,error,created_at,started_at,finished_at'),
@@ -140,7 +144,8 @@ SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 's
 SELECT is((SELECT boot_val || coalesce(' ' || unit, '') FROM pg_settings WHERE name = s.name), s.value, s.name || ' has this default')
 FROM (VALUES ('sas.schedulers', '1'), ('sas.agents', '1'), ('sas.function_workers', '1'), ('sas.supervisors', '1'), ('sas.agent_slots', '1000'),
              ('sas.supervisor_interval', '10000 ms'), ('sas.complete_in', '60000 ms'), ('sas.run_deadline', '2592000 s'), ('sas.priority_step', '3600 s'),
-             ('sas.max_definition_size', '1048576 B'), ('sas.max_input_size', '1048576 B'), ('sas.max_steps', '10000'), ('sas.auto_rescue', 'on')) AS s (name, value);
+             ('sas.max_definition_size', '1048576 B'), ('sas.max_input_size', '1048576 B'), ('sas.max_steps', '10000'), ('sas.retain_success', '2592000 s'), ('sas.retain_warning', '7776000 s'),
+             ('sas.retain_error', '7776000 s'), ('sas.retain_compensated', '7776000 s'), ('sas.retain_cancelled', '2592000 s'), ('sas.auto_rescue', 'on')) AS s (name, value);
 SELECT is((SELECT count(*) FROM sas.settings WHERE coalesce(description, '') = ''), 0::bigint, 'every setting says what it is');
 SELECT ok((SELECT count(*) FROM sas.settings) >= 13, 'sas.settings shows them');
 
@@ -164,7 +169,7 @@ SELECT is((SELECT (e.extrelocatable, n.nspname, v.superuser, v.trusted) FROM pg_
 SELECT is(ARRAY(SELECT c::regclass::text FROM pg_extension e, unnest(e.extconfig) c WHERE e.extname = 'sas' AND c = 'sas.secret'::regclass),
           '{}', 'secrets are left out of dumps');
 SELECT is(ARRAY(SELECT c.oid::regclass::text FROM pg_class c
-                WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind IN ('r', 'S') AND c.relname NOT IN ('secret', 'transition', 'turn')
+                WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind IN ('r', 'S') AND c.relname NOT IN ('secret', 'transition', 'turn', 'boot')
                   AND NOT c.oid = ANY ((SELECT extconfig FROM pg_extension WHERE extname = 'sas')::oid[]) ORDER BY 1),
           '{}', 'every other table, and every sequence, is dumped');
 

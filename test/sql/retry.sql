@@ -34,7 +34,7 @@ SELECT run_id, step, changed, state, refused FROM sas.retry(3) ORDER BY step;
 SELECT t.work('{"b": "permanent 402"}');
 -- it fails again: the alert counts
 SELECT kind, step, occurrences FROM t.alerts() WHERE run_id = 3;
--- acknowledged, the next one is a new row
+-- closed when its run was resumed, the next one is a new row; also what nobody had seen can be acknowledged
 SELECT sas.acknowledge(ARRAY(SELECT alert_id FROM sas.alerts WHERE run_id = 3));
 SELECT sas.acknowledge(ARRAY(SELECT alert_id FROM sas.alerts WHERE run_id = 3));
 SELECT changed FROM sas.retry(3, 'b');

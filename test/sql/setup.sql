@@ -42,7 +42,7 @@ CREATE FUNCTION t.at(instant timestamptz) RETURNS interval LANGUAGE sql STABLE A
 
 CREATE FUNCTION t.clean() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    TRUNCATE sas.run, sas.run_key, sas.run_after, sas.singleton, sas.run_place, sas.held_run, sas.queue_place, sas.step, sas.edit, sas.ready, sas.lease, sas.due, sas.item, sas.fan, sas.stage, sas.undo_line, sas.signal, sas.attempt, sas.task, sas.act, sas.alert, sas.reply, t.worker, t.held RESTART IDENTITY;
+    TRUNCATE sas.run, sas.run_key, sas.run_after, sas.singleton, sas.run_place, sas.held_run, sas.queue_place, sas.step, sas.edit, sas.ready, sas.lease, sas.due, sas.item, sas.fan, sas.stage, sas.undo_line, sas.signal, sas.attempt, sas.task, sas.act, sas.alert, sas.ended, sas.boot, sas.idle_version, sas.reply, t.worker, t.held RESTART IDENTITY;
     TRUNCATE sas.stub, sas.stub_signal, sas.stubbed_call, sas.stub_flight RESTART IDENTITY;
     UPDATE sas.place SET request_id = NULL, lease_id = NULL;
     UPDATE sas.agent_health SET stale_replies = 0, breaker = 'closed', open_until = NULL;
@@ -181,7 +181,7 @@ END $$;
 
 -- t.alerts(): what is open
 CREATE FUNCTION t.alerts() RETURNS TABLE (kind text, run_id bigint, step text, message text, occurrences int) LANGUAGE sql AS $$
-    SELECT a.kind, a.run_id, a.step, a.message, a.occurrences FROM sas.alerts a WHERE a.acknowledged_at IS NULL ORDER BY a.run_id, a.step, a.alert_id
+    SELECT a.kind, a.run_id, a.step, a.message, a.occurrences FROM sas.alerts a WHERE a.acknowledged_at IS NULL AND a.closed_at IS NULL ORDER BY a.run_id, a.step, a.alert_id
 $$;
 
 -- t.left_over(): what stands in the private tables when all runs have ended; nothing should

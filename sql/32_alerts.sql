@@ -1,0 +1,146 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Alerts: what an operator should see. One row per cause, with a count. A row
+-- is closed when its cause has ended: at once where that is seen to happen, by
+-- the supervisor's watch (sql/78_watch) elsewhere. Of some kinds nobody can see
+-- the end; those are closed by whoever acknowledges them.
+
+-- sas._lasts(kind): is there an end of such a cause that sas itself can see?
+CREATE FUNCTION sas._lasts(kind text) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT kind IN ('step-failed', 'undo-failed', 'deadline', 'breaker-open', 'worker-slots', 'crash-loop', 'late', 'stuck', 'purge-failed')
+$$;
+
+-- sas._alert(kind, cause, message, agent_id, run_id, step_no): raises an alert, or counts once more the open one with
+-- the same cause. NOTIFY and the hook tell of new ones only. A cause that lies in the server or an agent and comes back
+-- within five minutes of its end is the same alert: nobody is told twice of a breaker that opens and closes.
+CREATE FUNCTION sas._alert(kind text, cause text, message text, agent_id int DEFAULT NULL,
+                           run_id bigint DEFAULT NULL, step_no int DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    now timestamptz := sas._now();
+    taken boolean := EXISTS (SELECT FROM sas.alert l WHERE l.cause = $2 AND l.closed_at IS NULL);
+    known bigint;
+    made bigint;
+BEGIN
+    -- one that a session is just acknowledging is not waited for
+    SELECT l.alert_id INTO known FROM sas.alert l WHERE l.cause = $2 AND l.closed_at IS NULL FOR UPDATE SKIP LOCKED;
+    IF NOT taken AND $5 IS NULL AND sas._lasts($1) THEN
+        SELECT l.alert_id INTO known FROM sas.alert l
+        WHERE l.closed_at > now - interval '5 min' AND l.cause = $2 ORDER BY l.closed_at DESC LIMIT 1 FOR UPDATE SKIP LOCKED;
+    END IF;
+    UPDATE sas.alert a SET occurrences = a.occurrences + 1, last_at = now, message = $3, closed_at = NULL WHERE a.alert_id = known;
+    IF FOUND OR taken AND sas._lasts($1) THEN
+        RETURN;
+    END IF;
+    -- what cannot last may be closed by that session, and then does not stand for what comes now
+    INSERT INTO sas.alert AS a (kind, cause, agent_id, run_id, step_no, message, created_at, last_at)
+    VALUES ($1, $2 || CASE WHEN taken THEN ' since ' || now ELSE '' END, $4, $5, $6, $3, now, now)
+    ON CONFLICT (cause) WHERE closed_at IS NULL
+    DO UPDATE SET occurrences = a.occurrences + 1, last_at = EXCLUDED.last_at, message = EXCLUDED.message
+    RETURNING CASE WHEN a.occurrences = 1 THEN a.alert_id END INTO made;
+    IF made IS NOT NULL THEN
+        PERFORM sas._count('alert', 0, 0, $1, 1);
+        PERFORM pg_notify('sas_alert', $1);
+        PERFORM sas._fire_alert_hook(made);
+    END IF;
+END $$;
+
+-- sas._close_alerts(causes): these causes have ended. One that a session is just acknowledging is left to the watch.
+CREATE FUNCTION sas._close_alerts(causes text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE sas.alert a SET closed_at = sas._now()
+    WHERE a.alert_id IN (SELECT l.alert_id FROM sas.alert l WHERE l.cause = ANY (causes) AND l.closed_at IS NULL FOR UPDATE SKIP LOCKED);
+END $$;
+
+-- sas._close_alerts_of(run_ids): these runs are paused no more.
+CREATE FUNCTION sas._close_alerts_of(run_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE sas.alert a SET closed_at = sas._now()
+    WHERE a.alert_id IN (SELECT l.alert_id FROM sas.alert l
+                         WHERE l.run_id = ANY (run_ids) AND l.closed_at IS NULL AND l.kind IN ('step-failed', 'undo-failed', 'deadline') FOR UPDATE SKIP LOCKED);
+END $$;
+
+-- sas._acknowledge(caller, alert_ids): somebody has seen them; returns how many were not seen before.
+CREATE FUNCTION sas._acknowledge(caller oid, alert_ids bigint[]) RETURNS int
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+DECLARE
+    n int;
+BEGIN
+    WITH seen AS (
+        UPDATE sas.alert a
+        SET acknowledged_at = sas._now(), acknowledged_by = pg_get_userbyid(caller),
+            closed_at = CASE WHEN sas._lasts(a.kind) THEN a.closed_at ELSE coalesce(a.closed_at, sas._now()) END
+        WHERE a.alert_id = ANY (alert_ids) AND a.acknowledged_at IS NULL
+        RETURNING a.alert_id, a.kind, a.run_id)
+    INSERT INTO sas.act (run_id, at, role, act, detail)
+    SELECT s.run_id, sas._now(), pg_get_userbyid(caller), 'acknowledge', jsonb_build_object('alert', s.alert_id, 'kind', s.kind) FROM seen s ORDER BY s.alert_id;
+    GET DIAGNOSTICS n = ROW_COUNT;
+    RETURN n;
+END $$;
+
+-- the hook ------------------------------------------------------------------------
+
+CREATE TABLE sas.alert_hook (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    version_id int NOT NULL,
+    function text NOT NULL,
+    owner regrole NOT NULL
+);
+COMMENT ON TABLE sas.alert_hook IS 'The function that is told of new alerts. It is a run of its own, as the hooks of runs are, of a version that nobody sees.';
+
+-- sas._fire_alert_hook(alert_id): tells the hook of a new alert, with the commit; never of its own failure.
+CREATE FUNCTION sas._fire_alert_hook(alert bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    now timestamptz := sas._now();
+    made bigint;
+BEGIN
+    IF NOT EXISTS (SELECT FROM sas.alert_hook) THEN
+        RETURN;
+    END IF;
+    INSERT INTO sas.run (version_id, owner, trace, state, open_steps, priority, input, labels, created_at, deadline, hook_of)
+    SELECT h.version_id, h.owner, gen_random_uuid(), 'pending', 1, 0,
+           jsonb_build_object('alert_id', l.alert_id, 'kind', l.kind, 'message', l.message, 'agent', a.name, 'run_id', l.run_id, 'workflow', f.name,
+                              'step', sas._shown_name(w.name), 'at', l.created_at),
+           '{}', now, now + sas._run_deadline(), 0
+    FROM sas.alert_hook h
+    JOIN sas.alert l ON l.alert_id = alert
+    LEFT JOIN sas.agent a ON a.agent_id = l.agent_id
+    LEFT JOIN sas.run r ON r.run_id = l.run_id
+    LEFT JOIN sas.workflow_version v ON v.version_id = r.version_id
+    LEFT JOIN sas.workflow f ON f.workflow_id = v.workflow_id
+    LEFT JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = l.step_no AND NOT w.undo
+    WHERE l.kind <> 'alert-hook-failed'
+    RETURNING run_id INTO made;
+    IF made IS NULL THEN
+        RETURN;
+    END IF;
+    PERFORM sas._count('transition', 0, 0, 'run none pending', 1);
+    INSERT INTO sas.due (actor, due_at, run_id, kind) VALUES ('v', now + sas._run_deadline(), made, 'deadline');
+    PERFORM sas._due_by(now + sas._run_deadline());
+    PERFORM sas._make_roots_ready(ARRAY[made]);
+END $$;
+
+-- sas._set_alert_hook(caller, function): puts it in the place of the one before; null: none. It is called as the caller.
+CREATE FUNCTION sas._set_alert_hook(caller oid, function regprocedure) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp SET jit = off AS $$
+DECLARE
+    name text := sas._middleware_function(caller, $2, '/function');
+    flow int;
+    version int;
+BEGIN
+    DELETE FROM sas.alert_hook;
+    IF name IS NULL THEN
+        RETURN;
+    END IF;
+    -- a workflow that was dropped when it was made: nobody can see, submit or change it
+    INSERT INTO sas.workflow (name, owner, version, created_at, dropped_at) VALUES ('alert_hook', caller, 1, sas._now(), sas._now()) RETURNING workflow_id INTO flow;
+    PERFORM sas._store_version(flow, 1, jsonb_build_object('steps', jsonb_build_object('hook', jsonb_build_object('function', name)), 'on_failure', 'fail'), caller);
+    SELECT v.version_id INTO version FROM sas.workflow_version v WHERE v.workflow_id = flow;
+    INSERT INTO sas.workflow_hook (version_id, hook_no, events, hook_version_id) VALUES (version, 0, '{}', version);
+    INSERT INTO sas.alert_hook (version_id, function, owner) VALUES (version, name, caller);
+END $$;

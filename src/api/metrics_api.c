@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * metrics_api.c: the SQL-callable side of metrics/.  Internal: sas.metrics() names the series.
+ *
+ * What SQL counts is added when its transaction has committed.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_type.h"
+#include "executor/executor.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/typcache.h"
+
+#include "metrics/metrics.h"
+
+PG_FUNCTION_INFO_V1(sas_api_count);
+PG_FUNCTION_INFO_V1(sas_api_observe);
+PG_FUNCTION_INFO_V1(sas_api_count_moves);
+PG_FUNCTION_INFO_V1(sas_api_series);
+PG_FUNCTION_INFO_V1(sas_api_metric_bounds);
+
+static SasMetric
+metric_argument(FunctionCallInfo fcinfo)
+{
+	char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	int			metric = sas_metrics_by_name(name);
+
+	if (metric < 0)
+		elog(ERROR, "there is no metric \"%s\"", name);
+	return metric;
+}
+
+/* sas._count(metric, id1, id2, label, n) */
+Datum
+sas_api_count(PG_FUNCTION_ARGS)
+{
+	sas_metrics_add_at_commit(metric_argument(fcinfo), PG_GETARG_INT32(1), PG_GETARG_INT32(2), text_to_cstring(PG_GETARG_TEXT_PP(3)),
+							  PG_GETARG_INT64(4), -1);
+	PG_RETURN_VOID();
+}
+
+/* One of the arrays of sas._observe; NULL when the argument is null. */
+static Datum *
+column(FunctionCallInfo fcinfo, int argument, Oid type, bool **nulls, int *n)
+{
+	int16		length;
+	bool		by_value;
+	char		alignment;
+	Datum	   *values;
+
+	*n = 0;
+	*nulls = NULL;
+	if (PG_ARGISNULL(argument))
+		return NULL;
+	get_typlenbyvalalign(type, &length, &by_value, &alignment);
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(argument), type, length, by_value, alignment, &values, nulls, n);
+	return values;
+}
+
+/* sas._observe(metric, ids, ids2, labels, seconds): arrays of equal length; ids2 and labels may be null. A null span is not observed. */
+Datum
+sas_api_observe(PG_FUNCTION_ARGS)
+{
+	SasMetric	metric;
+	bool	   *no_id1;
+	bool	   *no_id2;
+	bool	   *no_label;
+	bool	   *no_span;
+	int			n[4];
+	Datum	   *id1;
+	Datum	   *id2;
+	Datum	   *label;
+	Datum	   *span;
+
+	if (PG_ARGISNULL(1) || PG_ARGISNULL(4))
+		PG_RETURN_VOID();
+	metric = metric_argument(fcinfo);
+	id1 = column(fcinfo, 1, INT4OID, &no_id1, &n[0]);
+	id2 = column(fcinfo, 2, INT4OID, &no_id2, &n[1]);
+	label = column(fcinfo, 3, TEXTOID, &no_label, &n[2]);
+	span = column(fcinfo, 4, FLOAT8OID, &no_span, &n[3]);
+	if (n[3] != n[0] || (id2 && n[1] != n[0]) || (label && n[2] != n[0]))
+		elog(ERROR, "arrays of different lengths");
+	for (int i = 0; i < n[0]; i++)
+	{
+		if (no_span[i])
+			continue;
+		sas_metrics_add_at_commit(metric, no_id1[i] ? 0 : DatumGetInt32(id1[i]), id2 && !no_id2[i] ? DatumGetInt32(id2[i]) : 0,
+								  label && !no_label[i] ? TextDatumGetCString(label[i]) : "", 1, Max(0, DatumGetFloat8(span[i])));
+	}
+	PG_RETURN_VOID();
+}
+
+/* sas._count_moves(subject, changes): an array of rows with from_state and to_state. */
+Datum
+sas_api_count_moves(PG_FUNCTION_ARGS)
+{
+	char	   *subject = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	ArrayType  *changes = PG_GETARG_ARRAYTYPE_P(1);
+	ArrayIterator each = array_create_iterator(changes, 0, NULL);
+	char		label[SAS_METRICS_LABEL];
+	char		last[SAS_METRICS_LABEL] = "";
+	uint64		n = 0;
+	Datum		change;
+	bool		isnull;
+
+	/* mostly the same change many times over */
+	while (array_iterate(each, &change, &isnull))
+	{
+		HeapTupleHeader row = DatumGetHeapTupleHeader(change);
+		Datum		from = GetAttributeByName(row, "from_state", &isnull);
+		Datum		to = GetAttributeByName(row, "to_state", &isnull);
+
+		snprintf(label, sizeof(label), "%s %s %s", subject, TextDatumGetCString(from), TextDatumGetCString(to));
+		if (n > 0 && strcmp(label, last) != 0)
+		{
+			sas_metrics_add_at_commit(SAS_METRIC_TRANSITION, 0, 0, last, n, -1);
+			n = 0;
+		}
+		strcpy(last, label);
+		n++;
+	}
+	if (n > 0)
+		sas_metrics_add_at_commit(SAS_METRIC_TRANSITION, 0, 0, last, n, -1);
+	PG_RETURN_VOID();
+}
+
+/* sas._series(): what was counted in this database; "dropped" counts what found no room. */
+Datum
+sas_api_series(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	SasSeriesView *views;
+	int			n;
+
+	InitMaterializedSRF(fcinfo, 0);
+	n = sas_metrics_view(&views);
+	for (int i = 0; i <= n; i++)
+	{
+		bool		rest = i == n;
+		Datum		values[7];
+		bool		nulls[7] = {false};
+		Datum		buckets[SAS_METRICS_BUCKETS];
+
+		values[0] = CStringGetTextDatum(rest ? "dropped" : sas_metrics_name(views[i].metric));
+		values[1] = Int32GetDatum(rest ? 0 : views[i].id1);
+		values[2] = Int32GetDatum(rest ? 0 : views[i].id2);
+		values[3] = CStringGetTextDatum(rest ? "" : views[i].label);
+		values[4] = Int64GetDatum(rest ? sas_metrics_dropped() : views[i].n);
+		values[5] = Float8GetDatum(rest ? 0 : views[i].sum);
+		for (int k = 0; k < SAS_METRICS_BUCKETS; k++)
+			buckets[k] = Int64GetDatum(rest ? 0 : views[i].buckets[k]);
+		values[6] = PointerGetDatum(construct_array(buckets, SAS_METRICS_BUCKETS, INT8OID, 8, FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}
+
+Datum
+sas_api_metric_bounds(PG_FUNCTION_ARGS)
+{
+	Datum		bounds[SAS_METRICS_BUCKETS];
+
+	for (int i = 0; i < SAS_METRICS_BUCKETS; i++)
+		bounds[i] = Float8GetDatum(sas_metrics_bounds[i]);
+	PG_RETURN_ARRAYTYPE_P(construct_array(bounds, SAS_METRICS_BUCKETS, FLOAT8OID, 8, FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+}

@@ -1,0 +1,120 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Alerts: one per cause while that lasts, closed when it has ended, told once.
+SELECT t.clean() \g /dev/null
+\set SHOW_CONTEXT never
+CREATE FUNCTION t.all_alerts() RETURNS TABLE (kind text, agent text, run_id bigint, message text, n int, seen boolean, raised interval, closed interval) LANGUAGE sql AS $$
+    SELECT a.kind, a.agent, a.run_id, a.message, a.occurrences, a.acknowledged_at IS NOT NULL, t.at(a.created_at), t.at(a.closed_at) FROM sas.alerts a ORDER BY a.alert_id
+$$;
+
+-- a run that a rule paused: open until it goes on; when it fails again, a new one
+SELECT t.workflow('call', '{"a": {"agent": "inventory", "call": {}, "on_failure": "pause"}}') \g /dev/null
+SELECT run_id FROM sas.submit('call');
+SELECT t.work('{"a": "permanent 400"}');
+SELECT t.later('1 min') \g /dev/null
+SELECT changed FROM sas.resume(1);
+SELECT t.work('{"a": "permanent 400"}');
+SELECT * FROM t.all_alerts();
+SELECT alerts_open FROM sas.health();
+-- acknowledged it stays open, and counts no more among what an operator should look at
+SELECT sas.acknowledge(ARRAY(SELECT alert_id FROM sas.alerts WHERE closed_at IS NULL));
+SELECT alerts_open FROM sas.health();
+SELECT kind, seen, closed FROM t.all_alerts() WHERE closed IS NULL;
+-- cancelled, it has ended too
+SELECT changed FROM sas.cancel(1);
+SELECT count(*) FROM sas.alerts WHERE closed_at IS NULL;
+
+-- an undo that failed for good, and the deadline of a paused run
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('undo', '{"a": {"agent": "inventory", "call": {}, "undo": {"call": {}, "recovery": {"max_failures": 1}}}, "b": {"agent": "payments", "call": {}, "after": ["a"]}}') \g /dev/null
+SELECT run_id FROM sas.submit('undo');
+SELECT t.work('{"b": "permanent 400", "undo a": "permanent 500"}');
+SELECT run_id FROM sas.submit('undo', deadline => '1 h');
+SELECT changed FROM sas.pause(2);
+SELECT t.later('1 h'), t.settle() \g /dev/null
+SELECT * FROM t.all_alerts();
+SELECT changed FROM sas.resume('{1,2}'::bigint[]);
+SELECT * FROM t.all_alerts();
+SELECT t.work() \g /dev/null
+SELECT run_id, state, result FROM sas.runs ORDER BY 1;
+
+-- the breaker of an agent: one alert, however often a probe fails; told once, also when it closes and opens again soon
+SELECT t.clean() \g /dev/null
+CREATE FUNCTION t.breaker(agent text, stands text) RETURNS void LANGUAGE sql AS $$
+    SELECT sas._write_health(ARRAY[a.agent_id], ARRAY[stands], ARRAY[30000]::float8[], ARRAY[NULL]::jsonb[]) FROM sas.agent a WHERE a.name = $1
+$$;
+SELECT t.breaker('payments', 'open');
+SELECT t.later('30 s'), t.breaker('payments', 'half-open'), t.breaker('payments', 'open'), sas._watch() \g /dev/null
+SELECT * FROM t.all_alerts();
+SELECT t.later('1 min'), t.breaker('payments', 'closed') \g /dev/null
+SELECT * FROM t.all_alerts();
+SELECT t.later('4 min'), t.breaker('payments', 'open'), sas._watch() \g /dev/null
+SELECT * FROM t.all_alerts();
+SELECT t.breaker('payments', 'closed'), t.later('6 min'), t.breaker('payments', 'open') \g /dev/null
+SELECT * FROM t.all_alerts();
+-- what nobody told of is found by the watch, and closed by it
+SELECT t.clean() \g /dev/null
+UPDATE sas.agent_health SET breaker = 'open' WHERE agent_id = (SELECT agent_id FROM sas.agent WHERE name = 'shipping');
+SELECT sas._watch(), sas._watch() \g /dev/null
+SELECT * FROM t.all_alerts();
+UPDATE sas.agent_health SET breaker = 'half-open';
+SELECT sas._watch() \g /dev/null
+SELECT kind, closed FROM t.all_alerts();
+UPDATE sas.agent_health SET breaker = 'closed';
+SELECT sas._watch() \g /dev/null
+SELECT kind, closed FROM t.all_alerts();
+
+-- five starts of the server within ten minutes are a crash loop
+SELECT t.clean() \g /dev/null
+INSERT INTO sas.boot SELECT n, sas._now() - n * interval '1 min' FROM generate_series(1, 4) n;
+SELECT sas._watch(), sas._watch() \g /dev/null
+SELECT * FROM t.all_alerts();
+SELECT t.later('9 min'), sas._watch() \g /dev/null
+SELECT * FROM t.all_alerts();
+
+-- what cannot be carried out is stuck until it goes on
+SELECT t.clean() \g /dev/null
+SELECT sas._put_off(ROW('s', sas._now(), r.run_id, 'start', NULL, NULL)::sas.due, 'no reason') FROM sas.submit('call') r \g /dev/null
+SELECT sas._put_off(ROW('s', sas._now(), 1, 'start', NULL, NULL)::sas.due, 'no reason') \g /dev/null
+SELECT t.later('3 min'), sas._watch() \g /dev/null
+SELECT * FROM t.all_alerts();
+SELECT t.later('1 s'), sas._watch() \g /dev/null
+SELECT * FROM t.all_alerts();
+
+-- what has no end to be seen is closed by who acknowledges it; then the same cause is a new alert
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('hooked', '{"a": {"agent": "inventory", "call": {}}}', '{"hooks": [{"on": "success", "agent": "payments", "call": {}}]}') \g /dev/null
+SELECT run_id FROM sas.submit('hooked');
+SELECT t.work('{"hook": "permanent 404"}');
+SELECT run_id FROM sas.submit('hooked');
+SELECT t.work('{"hook": "permanent 404"}');
+SELECT kind, n, seen, closed FROM t.all_alerts();
+SELECT sas.acknowledge(1), sas.acknowledge(1), sas.acknowledge('{2,3}'::bigint[]);
+SELECT run_id FROM sas.submit('hooked');
+SELECT t.work('{"hook": "permanent 404"}');
+SELECT kind, n, seen, closed FROM t.all_alerts();
+
+-- the hook: a function that is told of each new alert, once, in a run that nobody sees
+SELECT t.clean() \g /dev/null
+CREATE FUNCTION t.nothing(input text) RETURNS text LANGUAGE sql AS $$ SELECT input $$;
+SELECT sas.set_alert_hook('t.nothing(text)');
+SELECT sas.set_alert_hook('t.echo(jsonb)');
+SELECT run_id FROM sas.submit('call', labels => '{"tenant": "x"}');
+SELECT t.work('{"a": "permanent 400"}');
+SELECT t.breaker('payments', 'open'), t.breaker('payments', 'open') \g /dev/null
+SELECT t.work();
+SELECT run_id, workflow, hook, target, state, result, output - '{alert_id,at}'::text[] AS told FROM sas.hook_runs ORDER BY hook_run_id;
+SELECT run_id FROM sas.runs;
+-- it is tried again, and that it failed for good is an alert, of which it is not told
+SELECT t.clean() \g /dev/null
+SELECT t.breaker('payments', 'open');
+SELECT t.work('{"hook": "transient"}');
+SELECT state, attempt, t.at(waiting_until) BETWEEN '5 s' AND '10 s' AS again_soon FROM sas.hook_runs;
+SELECT t.later('10 s') \g /dev/null
+SELECT t.work('{"hook": "permanent"}');
+SELECT kind, message FROM t.alerts();
+SELECT t.work();
+SELECT sas.set_alert_hook(NULL);
+SELECT t.breaker('inventory', 'open'), t.work();
+SELECT count(*) FROM sas.hook_runs;
+SELECT t.clean() \g /dev/null

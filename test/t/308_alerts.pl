@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: PostgreSQL
+#
+# Alerts of the server: a supervisor that is late, workers that fail again and
+# again. Each is told once, by NOTIFY and to the hook, and closes itself.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+use SasSession;
+use SasTest;
+use Test::More;
+use Time::HiRes qw(sleep);
+
+my $node = new_node('main', 'sas.supervisor_interval' => '500 ms');
+$node->safe_psql('postgres', q{
+	CREATE ROLE pager;
+	SELECT sas.grant_usage('pager', 'admin');
+	GRANT CREATE ON SCHEMA public TO pager;
+	SET ROLE pager;
+	CREATE TABLE public.page (n int GENERATED ALWAYS AS IDENTITY, kind text, message text, by name DEFAULT current_user);
+	CREATE FUNCTION public.page_somebody(alert jsonb) RETURNS jsonb LANGUAGE sql AS $$
+		INSERT INTO public.page (kind, message) SELECT alert ->> 'kind', alert ->> 'message' RETURNING to_jsonb(n) $$;
+	SELECT sas.set_alert_hook('public.page_somebody(jsonb)');
+	RESET ROLE;
+	CREATE FUNCTION public.book(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT input $$;
+	SELECT sas.create_workflow('book', '{"steps": {"s": {"function": "public.book"}}}')});
+my $listener = SasSession->new($node);
+$listener->query('LISTEN sas_alert');
+my $heard = '';
+sub told { my ($kind) = @_; $heard .= $listener->query('SELECT'); return scalar(() = $heard =~ /with payload "$kind"/g) }
+
+# -- a supervisor that is late ----------------------------------------------------------------
+
+my ($supervisor) = $node->safe_psql('postgres', q{SELECT pid FROM sas.workers WHERE actor = 'supervisor'});
+kill 'STOP', $supervisor;
+$node->safe_psql('postgres', q{SELECT run_id FROM sas.submit('book')});
+all_ended($node, 'work goes on without it');
+$node->safe_psql('postgres', q{
+	SELECT sas.create_agent('outside', kind => 'external');
+	SELECT sas.create_workflow('task', '{"steps": {"s": {"agent": "outside", "task": {}}}}');
+	SELECT count(*) FROM sas.submit('task', deadline => '1 s')});
+ok(wait_for($node, q{SELECT value > 6 FROM sas.metrics('{sas_lateness_seconds}') WHERE labels ->> 'actor' = 'supervisor'}), 'what is due lies there');
+kill 'CONT', $supervisor;
+ok(wait_for($node, q{SELECT count(*) FROM sas.alerts WHERE kind = 'late'}, '1'), 'a supervisor that was late says so');
+like($node->safe_psql('postgres', q{SELECT message FROM sas.alerts}), qr/^the supervisor was 00:00:\d\d late/, 'and how late');
+ok(wait_until(sub { told('late') == 1 }), 'NOTIFY tells of it');
+ok(wait_for($node, 'SELECT string_agg(kind || $$ by $$ || by, $$, $$) FROM public.page', 'late by pager'), 'and the hook, which is called as the role that has set it');
+
+# -- a worker that fails again and again --------------------------------------------------------
+
+# whatever a function worker asks for raises
+$node->safe_psql('postgres', q{ALTER FUNCTION sas._claim_functions(int, bigint, bigint, text) RENAME TO _claim_functions_away});
+ok(wait_for($node, q{SELECT count(*) FROM sas.alerts WHERE kind = 'crash-loop'}, '1', limit => 400), 'workers that fail again and again are told of')
+  or diag($node->safe_psql('postgres', 'SELECT * FROM sas._crash_loops()'));
+like($node->safe_psql('postgres', q{SELECT message FROM sas.alerts WHERE kind = 'crash-loop'}), qr/actor "function" has failed \d+ times in a row/, 'with which and how often');
+sleep 2;
+is($node->safe_psql('postgres', q{SELECT occurrences FROM sas.alerts WHERE kind = 'crash-loop'}), '1', 'one alert while it lasts');
+is(told('crash-loop'), 1, 'told once');
+is($node->safe_psql('postgres', q{SELECT alerts_open, ok FROM sas.health()}), '2|f', 'sas.health() shows them');
+$node->safe_psql('postgres', q{ALTER FUNCTION sas._claim_functions_away(int, bigint, bigint, text) RENAME TO _claim_functions});
+ok(wait_for($node, q{SELECT closed_at IS NOT NULL FROM sas.alerts WHERE kind = 'crash-loop'}, 't', limit => 300), 'a worker that has lived for a minute closes it');
+ok(wait_for($node, q{SELECT string_agg(kind, ', ' ORDER BY n) FROM public.page}, 'late, crash-loop'), 'the hook was told of it as soon as somebody could call it');
+done_testing();
