@@ -86,6 +86,29 @@ CREATE TYPE sas._asked AS (
     error jsonb
 );
 
+-- A run that an operator names, as it stands. refused: why nothing can be done to it, whatever it is: unknown, or somebody else's.
+CREATE TYPE sas._named AS (
+    run_id bigint,
+    state text,
+    result text,
+    fate text,
+    paused_by text,
+    refused text
+);
+
+-- A step, or an element of one, that an operator names. run: the position of its run among those named.
+--   label      as it is shown: "pack", "pack[3]"
+--   situation  in one word what can be done to it: see sas._situation
+CREATE TYPE sas._target AS (
+    run_id bigint,
+    step_no int,
+    element int,
+    label text,
+    situation text,
+    state text,
+    note text
+);
+
 -- One thing that is wrong with a definition.
 CREATE TYPE sas._problem AS (
     path text,

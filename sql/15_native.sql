@@ -43,6 +43,10 @@ LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_announce_agents';
 CREATE FUNCTION sas._places(OUT agent_id int, OUT in_flight int, OUT breaker text, OUT open_for_ms float8, OUT rate_for_ms float8) RETURNS SETOF record
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_places';
 
+-- sas._stop_calls(): at commit, the agent workers of this database stop the calls of claims that hold no more.
+CREATE FUNCTION sas._stop_calls() RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_stop_calls';
+
 -- sas._half_open(agent_id): its service is mended: a breaker that is not closed lets a new probe through.
 CREATE FUNCTION sas._half_open(agent_id int) RETURNS void
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_half_open';

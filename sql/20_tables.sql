@@ -117,6 +117,7 @@ CREATE TABLE sas.workflow_version (
     root_nos int[],
     root_lanes int[],
     root_priorities int[],
+    auto_rescue boolean,
     created_by regrole NOT NULL,
     created_at timestamptz NOT NULL,
     UNIQUE (workflow_id, version)
@@ -348,6 +349,19 @@ COMMENT ON COLUMN sas.step.asks IS 'Of a poll: how often it was answered that it
 COMMENT ON COLUMN sas.step.ask_until IS 'Of a poll with a timeout: when it has failed if it is not over.';
 COMMENT ON TABLE sas.step IS 'Steps that were claimed, parked or are waiting for several. completion orders the undo.';
 
+-- What operators have put in the place of a step's own. Mostly empty: whoever
+-- claims a step looks here, too.
+CREATE TABLE sas.edit (
+    run_id bigint NOT NULL,
+    step_no int NOT NULL,
+    element int NOT NULL,
+    key text,
+    undo_key text,
+    input jsonb,
+    PRIMARY KEY (run_id, step_no, element)
+);
+COMMENT ON TABLE sas.edit IS 'What an operator has given a step: another Idempotency-Key, another one for its undo, another input; null: its own.';
+
 CREATE SEQUENCE sas.completion_seq;
 
 -- The hot queue. Whoever takes a run off its way takes its rows here first,
@@ -382,7 +396,7 @@ CREATE INDEX lease_next ON sas.lease (next_by);
 COMMENT ON TABLE sas.lease IS 'Who holds which steps, and when the supervisor looks at them next.';
 
 -- What is to be looked at when: for the scheduler (actor s) start, leave,
--- late, ready, undo, enter, timer, turn, signal, child, cancel and fail; for the supervisor (actor
+-- late, ready, undo, enter, timer, turn, signal, child, cancel, abort, fail, halt, reverse and held; for the supervisor (actor
 -- v) failed and deadline.
 CREATE TABLE sas.due (
     actor "char" NOT NULL,
@@ -483,7 +497,7 @@ CREATE INDEX task_lapsed ON sas.task (lapsed) WHERE lapsed IS NOT NULL;
 COMMENT ON TABLE sas.task IS 'Checkpoint and progress of tasks that have not succeeded, attempts of this series, and the request_id of the last claim that lapsed.';
 
 CREATE TABLE sas.act (
-    run_id bigint NOT NULL,
+    run_id bigint,
     at timestamptz NOT NULL,
     role text NOT NULL,
     act text NOT NULL,
@@ -491,7 +505,7 @@ CREATE TABLE sas.act (
     detail jsonb
 );
 CREATE INDEX act_run ON sas.act (run_id);
-COMMENT ON TABLE sas.act IS 'A row per act of an operator.';
+COMMENT ON TABLE sas.act IS 'A row per act of an operator; run_id is null when it was about something else.';
 
 CREATE TABLE sas.alert (
     alert_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -70,10 +70,14 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS 
 DECLARE
     n int;
 BEGIN
-    UPDATE sas.alert a
-    SET acknowledged_at = sas._now(), acknowledged_by = pg_get_userbyid(caller),
-        closed_at = CASE WHEN sas._lasts(a.kind) THEN a.closed_at ELSE coalesce(a.closed_at, sas._now()) END
-    WHERE a.alert_id = ANY (alert_ids) AND a.acknowledged_at IS NULL;
+    WITH seen AS (
+        UPDATE sas.alert a
+        SET acknowledged_at = sas._now(), acknowledged_by = pg_get_userbyid(caller),
+            closed_at = CASE WHEN sas._lasts(a.kind) THEN a.closed_at ELSE coalesce(a.closed_at, sas._now()) END
+        WHERE a.alert_id = ANY (alert_ids) AND a.acknowledged_at IS NULL
+        RETURNING a.alert_id, a.kind, a.run_id)
+    INSERT INTO sas.act (run_id, at, role, act, detail)
+    SELECT s.run_id, sas._now(), pg_get_userbyid(caller), 'acknowledge', jsonb_build_object('alert', s.alert_id, 'kind', s.kind) FROM seen s ORDER BY s.alert_id;
     GET DIAGNOSTICS n = ROW_COUNT;
     RETURN n;
 END $$;

@@ -104,7 +104,7 @@ BEGIN
         hidden_id := NULL;
         IF NOT hook ? 'notify' THEN
             hidden := sas._hidden_version();
-            PERFORM sas._store_version(v.workflow_id, hidden, jsonb_build_object('steps', jsonb_build_object('hook', hook - 'on'), 'on_failure', 'fail'), v.created_by);
+            PERFORM sas._store_version(v.workflow_id, hidden, jsonb_build_object('steps', jsonb_build_object('hook', hook - 'on'), 'on_failure', 'fail', 'auto_rescue', true), v.created_by);
             UPDATE sas.workflow_version x SET of_version = coalesce(v.of_version, v.version) WHERE x.workflow_id = v.workflow_id AND x.version = hidden
             RETURNING x.version_id INTO hidden_id;
         END IF;

@@ -16,6 +16,7 @@ DECLARE
     ready_runs bigint[];
     ready_nos int[];
     ended bigint[];
+    held bigint[];
 BEGIN
     WITH hit AS (
         SELECT r.run_id, r.version_id, r.state = 'paused' AS paused, e.to_no, count(*)::int AS n
@@ -51,13 +52,14 @@ BEGIN
               UNION ALL SELECT c.run_id, 1 FROM unnest(changes) c WHERE c.parked) d
         GROUP BY 1 HAVING sum(d.n) <> 0),
     sums AS (
-        SELECT r.run_id, r.open_steps + d.n AS open_steps, r.open_steps + d.n = 0 AND r.state = 'running' AS ends
+        SELECT r.run_id, r.open_steps + d.n AS open_steps, r.open_steps + d.n = 0 AND r.state = 'running' AS ends, r.paused_state = 'held' AS held
         FROM delta d JOIN sas.run r ON r.run_id = d.run_id),
     counted AS (
         -- one that ends is written once, with its end
         UPDATE sas.run r SET open_steps = s.open_steps FROM sums s WHERE r.run_id = s.run_id AND NOT s.ends)
-    SELECT array_agg(s.run_id) INTO ended FROM sums s WHERE s.open_steps = 0;
+    SELECT array_agg(s.run_id) FILTER (WHERE s.open_steps = 0), array_agg(s.run_id) FILTER (WHERE s.held) INTO ended, held FROM sums s;
     PERFORM sas._end_of_steps(ended) WHERE ended IS NOT NULL;
+    PERFORM sas._look_at_held(held) WHERE held IS NOT NULL;
 END $$;
 
 -- sas._end_of_steps(run_ids): no step is open any more in these runs that
@@ -118,12 +120,13 @@ BEGIN
     PERFORM sas._move_runs(starts);
 END $$;
 
--- sas._doom(run_ids, fates, errors): these runs cannot go on. Takes their
+-- sas._doom(run_ids, fates, errors, at_once): these runs cannot go on. Takes their
 -- ready rows first, cancels what has not begun, keeps what is running, ends
 -- its children, and hands them to the scheduler once nothing is running any more.
 --
 -- fate: compensate | cancel undo what is done; fail leaves it standing.
-CREATE FUNCTION sas._doom(run_ids bigint[], fates text[], errors jsonb[]) RETURNS void
+-- at_once: what is running is not left to end: its calls are stopped.
+CREATE FUNCTION sas._doom(run_ids bigint[], fates text[], errors jsonb[], at_once boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     changes sas._step_change[];
@@ -136,6 +139,8 @@ BEGIN
     FROM gone g
     WHERE NOT EXISTS (SELECT FROM sas.step s WHERE s.run_id = g.run_id AND s.step_no = g.step_no AND s.element = g.element);
     PERFORM sas._move_steps(changes);
+
+    PERFORM sas._stop_work(run_ids, false) WHERE at_once;
 
     -- what they waited for until some time is waited for no more
     DELETE FROM sas.due d USING sas.step s
@@ -153,7 +158,7 @@ BEGIN
     WHERE s.run_id = ANY (run_ids)
       AND (s.state IN ('waiting', 'ready') OR s.state = 'suspended' AND s.waiting_kind IS DISTINCT FROM 'child' OR s.state = 'failed' AND s.waiting_kind = 'supervisor');
     PERFORM sas._move_steps(changes);
-    PERFORM sas._doom_children(run_ids, fates);
+    PERFORM sas._doom_children(run_ids, CASE WHEN at_once THEN 'abort' END, fates);
 
     PERFORM sas._move_runs(array_agg(ROW(r.run_id, r.state,
                 'compensating', NULL, f.fate,
@@ -168,12 +173,13 @@ BEGIN
     PERFORM sas._hand_to_scheduler(run_ids);
 END $$;
 
--- sas._doom_children(run_ids, fates): what children of these runs are open ends as well.
-CREATE FUNCTION sas._doom_children(run_ids bigint[], fates text[]) RETURNS void
+-- sas._doom_children(run_ids, how, fates): what children of these runs are open ends as well.
+-- how: abort, halt; null: what is running there is left to end.
+CREATE FUNCTION sas._doom_children(run_ids bigint[], how text, fates text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO sas.due (actor, due_at, run_id, kind)
-    SELECT 's', sas._now(), c.run_id, CASE f.fate WHEN 'fail' THEN 'fail' ELSE 'cancel' END
+    SELECT 's', sas._now(), c.run_id, coalesce(how, CASE f.fate WHEN 'fail' THEN 'fail' ELSE 'cancel' END)
     FROM unnest(run_ids, fates) AS f (run_id, fate)
     JOIN sas.run c ON c.parent_run_id = f.run_id
     WHERE c.state <> 'stopped';

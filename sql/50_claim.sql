@@ -107,7 +107,7 @@ BEGIN
     RETURN QUERY
     SELECT under_lease, c.lane, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt,
            c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000, r.trace,
-           CASE WHEN k.started IS NULL THEN sas._step_key(r.trace, w.name, c.element, c.undo) END,
+           CASE WHEN k.started IS NULL THEN x.root ->> 'key' END,
            coalesce(g.request, body.request),
            jsonb_strip_nulls(jsonb_build_object('retry', w.retry, 'expect', CASE WHEN k.started IS NULL THEN w.expect END)),
            body.problem
@@ -118,17 +118,27 @@ BEGIN
                                     THEN (SELECT s.started FROM sas.step s WHERE s.run_id = c.run_id AND s.step_no = c.step_no AND s.element = c.element AND s.asks IS NOT NULL) END AS started OFFSET 0) k
     CROSS JOIN LATERAL (SELECT (SELECT h.root FROM sas._root_of(r, w, c.element) h) || CASE WHEN k.started IS NULL THEN '{}' ELSE jsonb_build_object('started', k.started) END AS root,
                                CASE WHEN k.started IS NULL THEN w.request ELSE w.shape #> '{poll,call}' END AS request OFFSET 0) x
-    -- what middleware made of it
+    -- what middleware made of it, or an operator has put in the place of the body
     LEFT JOIN LATERAL (SELECT p.request FROM sas.stage p WHERE staged AND p.run_id = c.run_id AND p.step_no = c.step_no AND p.element = c.element AND p.undo = c.undo OFFSET 0) g ON staged
-    LEFT JOIN LATERAL sas._filled_request(x.request, x.root) body ON g.request IS NULL;
+    LEFT JOIN LATERAL (SELECT d.input FROM sas.edit d WHERE d.run_id = c.run_id AND d.step_no = c.step_no AND d.element = c.element AND NOT c.undo AND k.started IS NULL OFFSET 0) e ON true
+    LEFT JOIN LATERAL sas._filled_request(x.request, x.root, e.input) body ON g.request IS NULL;
 END $$;
 
--- sas._filled_request(request, root): the request of a call with its templates filled in, or what is wrong with them.
-CREATE FUNCTION sas._filled_request(template jsonb, root jsonb) RETURNS TABLE (request jsonb, problem jsonb)
+-- sas._filled_request(request, root, input): the request of a call with its templates filled in, or what is wrong with them.
+-- input: what is sent in the stead of its body, form or text; null: what they say.
+CREATE FUNCTION sas._filled_request(template jsonb, root jsonb, input jsonb) RETURNS TABLE (request jsonb, problem jsonb)
 LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN body.problem IS NULL AND path.problem IS NULL THEN body.result || jsonb_build_object('path', path.result) END, coalesce(body.problem, path.problem)
-    FROM sas._render(template - 'path', root) body
+    SELECT CASE WHEN body.problem IS NULL AND path.problem IS NULL
+                THEN body.result || CASE WHEN input IS NULL THEN jsonb_build_object('path', path.result) ELSE jsonb_build_object('path', path.result, sas._body_part(template), input) END END,
+           coalesce(body.problem, path.problem)
+    FROM sas._render(CASE WHEN input IS NULL THEN template - 'path' ELSE template - '{path,body,form,text}'::text[] END, root) body
     CROSS JOIN LATERAL sas._render_path(coalesce(template ->> 'path', ''), root) path
+$$;
+
+-- sas._body_part(request): under which name a call has what it sends: body, form or text; null when it sends nothing.
+CREATE FUNCTION sas._body_part(request jsonb) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN request ? 'body' THEN 'body' WHEN request ? 'form' THEN 'form' WHEN request ? 'text' THEN 'text' END
 $$;
 
 -- sas._finalizers(run_id, version_id, last): the functions of the finalize step, a line each: those of the
@@ -201,7 +211,8 @@ LANGUAGE sql STABLE AS $$
     SELECT $1, r.owner::oid, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt, c.alone,
            c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000,
            CASE WHEN v.finalize_no = c.step_no THEN sas._finalizers(c.run_id, c.version_id, w.function) ELSE w.function END,
-           CASE WHEN v.finalize_no = c.step_no THEN x.root WHEN w.input IS NULL THEN r.input ELSE body.result END, body.problem, w.retry, w.expect IS NOT NULL OR w.output IS NOT NULL
+           CASE WHEN v.finalize_no = c.step_no THEN x.root WHEN e.input IS NOT NULL THEN e.input WHEN w.input IS NULL THEN r.input ELSE body.result END,
+           CASE WHEN e.input IS NULL THEN body.problem END, w.retry, w.expect IS NOT NULL OR w.output IS NOT NULL
     FROM unnest($2) c
     JOIN sas.run r ON r.run_id = c.run_id
     JOIN sas.workflow_version v ON v.version_id = c.version_id
@@ -209,6 +220,7 @@ LANGUAGE sql STABLE AS $$
     CROSS JOIN LATERAL (SELECT CASE WHEN v.finalize_no = c.step_no THEN sas._run_context(r, w.name, NULL)
                                     WHEN w.input IS NOT NULL THEN (SELECT h.root FROM sas._root_of(r, w, c.element) h) END AS root OFFSET 0) x
     LEFT JOIN LATERAL sas._render(w.input, x.root) body ON w.input IS NOT NULL
+    LEFT JOIN LATERAL (SELECT d.input FROM sas.edit d WHERE d.run_id = c.run_id AND d.step_no = c.step_no AND d.element = c.element AND NOT c.undo OFFSET 0) e ON true
 $$;
 
 -- sas._held(...): which of these claims still hold, with their runs locked:

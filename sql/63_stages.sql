@@ -68,7 +68,8 @@ LANGUAGE sql STABLE AS $$
     JOIN sas.run r ON r.run_id = g.run_id
     JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = g.step_no AND w.undo = g.undo
     CROSS JOIN LATERAL (SELECT CASE WHEN g.stage = 'before' THEN sas._context(r, w, g.element) END AS root OFFSET 0) x
-    LEFT JOIN LATERAL sas._filled_request(w.request, x.root) c ON g.stage = 'before'
+    LEFT JOIN sas.edit e ON e.run_id = g.run_id AND e.step_no = g.step_no AND e.element = g.element AND NOT g.undo
+    LEFT JOIN LATERAL sas._filled_request(w.request, x.root, e.input) c ON g.stage = 'before'
     WHERE g.run_id = for_run AND g.step_no = for_no AND g.element = for_element AND g.undo = for_undo
 $$;
 

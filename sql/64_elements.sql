@@ -64,10 +64,12 @@ BEGIN
     FROM (SELECT u.run_id, u.step_no, count(*)::int AS n FROM unnest(run_ids, step_nos) AS u (run_id, step_no) GROUP BY 1, 2) d
     WHERE f.run_id = d.run_id AND f.step_no = d.step_no;
     PERFORM sas._feed_fans(run_ids, step_nos);
+    PERFORM sas._look_at_held(array_agg(DISTINCT r.run_id))
+    FROM unnest(run_ids) u JOIN sas.run r ON r.run_id = u AND r.paused_state = 'held' HAVING count(*) > 0;
 END $$;
 
 -- sas._end_maps(run_ids, step_nos): every element has ended: the output is
--- what they returned, in order, null for those that were skipped.
+-- what they returned, in order, null for those that were skipped without another.
 CREATE FUNCTION sas._end_maps(run_ids bigint[], step_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -79,7 +81,7 @@ BEGIN
              JOIN sas.run r ON r.run_id = u.run_id
              JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo LOOP
         BEGIN
-            SELECT coalesce(jsonb_agg(CASE WHEN s.state = 'succeeded' THEN s.output END ORDER BY s.element), '[]') INTO made
+            SELECT coalesce(jsonb_agg(CASE WHEN s.state IN ('succeeded', 'skipped') THEN s.output END ORDER BY s.element), '[]') INTO made
             FROM sas.step s WHERE s.run_id = m.run_id AND s.step_no = m.step_no AND s.element > 0;
         EXCEPTION WHEN program_limit_exceeded THEN
             PERFORM sas._fail_steps(ARRAY[m.run_id], ARRAY[m.step_no], ARRAY[0],

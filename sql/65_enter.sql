@@ -149,7 +149,8 @@ DECLARE
 BEGIN
     PERFORM sas._start_runs(run_ids);
     FOR e IN
-        SELECT u.run_id, u.step_no, u.element, r, w, coalesce(s.state, 'none') AS state, r.state = 'paused' AS paused
+        SELECT u.run_id, u.step_no, u.element, r, w, coalesce(s.state, 'none') AS state, r.state = 'paused' AS paused,
+               (SELECT d.input FROM sas.edit d WHERE d.run_id = u.run_id AND d.step_no = u.step_no AND d.element = u.element) AS new_input
         FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
         JOIN sas.run r ON r.run_id = u.run_id
         LEFT JOIN LATERAL (SELECT * FROM sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true
@@ -181,7 +182,11 @@ BEGIN
         END IF;
         IF e.element = 0 AND (e.w).shape ?| '{each,repeat}' THEN
             IF (e.w).shape ? 'each' AND NOT EXISTS (SELECT FROM sas.fan f WHERE f.run_id = e.run_id AND f.step_no = e.step_no) THEN
-                SELECT i.result, i.problem INTO made FROM sas._render((e.w).shape -> 'each', root) i;
+                IF e.new_input IS NOT NULL THEN
+                    SELECT e.new_input AS result, NULL::jsonb AS problem INTO made;
+                ELSE
+                    SELECT i.result, i.problem INTO made FROM sas._render((e.w).shape -> 'each', root) i;
+                END IF;
                 IF made.problem IS NOT NULL OR jsonb_typeof(made.result) <> 'array' THEN
                     fail_runs := fail_runs || e.run_id; fail_nos := fail_nos || e.step_no; fail_elements := fail_elements || 0;
                     fail_errors := fail_errors || sas._problem_object('each', '"each" needs an array',
@@ -203,8 +208,12 @@ BEGIN
             wait_runs := wait_runs || e.run_id; wait_nos := wait_nos || e.step_no; wait_elements := wait_elements || e.element;
         WHEN 'workflow', 'join' THEN
             made := NULL;
-            SELECT i.result, i.problem INTO made
-            FROM sas._render(coalesce((e.w).input, CASE (e.w).kind WHEN 'join' THEN 'null'::jsonb ELSE '"{{input}}"' END), root) i;
+            IF e.new_input IS NOT NULL THEN
+                SELECT e.new_input AS result, NULL::jsonb AS problem INTO made;
+            ELSE
+                SELECT i.result, i.problem INTO made
+                FROM sas._render(coalesce((e.w).input, CASE (e.w).kind WHEN 'join' THEN 'null'::jsonb ELSE '"{{input}}"' END), root) i;
+            END IF;
             IF made.problem IS NOT NULL OR (e.w).kind = 'workflow' AND jsonb_typeof(made.result) <> 'object' THEN
                 fail_runs := fail_runs || e.run_id; fail_nos := fail_nos || e.step_no; fail_elements := fail_elements || e.element;
                 fail_errors := fail_errors || sas._problem_object('template', 'the input of the step cannot be made',
@@ -235,4 +244,50 @@ BEGIN
     PERFORM sas._fail_steps(fail_runs, fail_nos, fail_elements, fail_errors) WHERE fail_runs IS NOT NULL;
     PERFORM sas._skip_steps(skip_runs, skip_nos, skip_cascades) WHERE skip_runs IS NOT NULL;
     PERFORM sas._succeed_steps(done_runs, done_nos, done_elements, done_outputs) WHERE done_runs IS NOT NULL;
+END $$;
+
+-- sas._needs_output(w, name): does this step refer to the output of a step before it as to something that must be there?
+CREATE FUNCTION sas._needs_output(w sas.workflow_step, name text) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT FROM sas._references(jsonb_build_array(w.request, w.input, w.output, w.shape -> 'each', w.shape -> 'wait', w.shape #> '{poll,call}')) r
+                   WHERE r.root = 'steps' AND r.member = name AND r.third IN ('output', 'started') AND NOT r.optional)
+$$;
+
+-- sas._after_skip(run_ids, step_nos): these steps of runs that go on had failed, or waited, and were skipped: what needs
+-- their output is skipped with them, and what needs the output of that; what only comes after goes on. One that was given
+-- another output counts as any that has ended.
+CREATE FUNCTION sas._after_skip(run_ids bigint[], step_nos int[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    changes sas._step_change[];
+BEGIN
+    WITH RECURSIVE gone AS (
+        SELECT u.run_id, r.version_id, u.step_no
+        FROM unnest(run_ids, step_nos) AS u (run_id, step_no)
+        JOIN sas.run r ON r.run_id = u.run_id
+        CROSS JOIN LATERAL (SELECT x.output FROM sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = 0 OFFSET 0) s
+        WHERE s.output IS NULL
+        UNION
+        SELECT g.run_id, g.version_id, n.step_no
+        FROM gone g
+        CROSS JOIN LATERAL (SELECT x.local_name, x.covers FROM sas.workflow_step x WHERE x.version_id = g.version_id AND x.step_no = g.step_no AND NOT x.undo OFFSET 0) o
+        CROSS JOIN LATERAL (
+            SELECT w.step_no
+            FROM sas.workflow_edge e
+            CROSS JOIN LATERAL (SELECT x AS whole, x.step_no FROM sas.workflow_step x WHERE x.version_id = g.version_id AND x.step_no = e.to_no AND NOT x.undo OFFSET 0) w
+            WHERE e.version_id = g.version_id AND e.from_no = g.step_no AND sas._needs_output(w.whole, o.local_name)
+            UNION ALL
+            -- of an include all that is inside
+            SELECT unnest(o.covers)) n)
+    SELECT array_agg(ROW(g.run_id, g.step_no, 0, coalesce(s.state, 'none'), 'skipped', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                         NULL, sas._now(), NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change)
+    INTO changes
+    FROM gone g
+    LEFT JOIN LATERAL (SELECT x.state FROM sas.step x WHERE x.run_id = g.run_id AND x.step_no = g.step_no AND x.element = 0 OFFSET 0) s ON true
+    WHERE coalesce(s.state, 'waiting') = 'waiting';
+    PERFORM sas._move_steps(changes);
+    -- these were not open: they are counted before they are counted off
+    UPDATE sas.run r SET open_steps = r.open_steps + d.n
+    FROM (SELECT c.run_id, count(*)::int AS n FROM unnest(changes) c GROUP BY 1) d WHERE r.run_id = d.run_id;
+    PERFORM sas._advance(run_ids || ARRAY(SELECT c.run_id FROM unnest(changes) c), step_nos || ARRAY(SELECT c.step_no FROM unnest(changes) c));
 END $$;

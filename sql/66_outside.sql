@@ -100,13 +100,14 @@ BEGIN
     FOREACH c IN ARRAY coalesce(claimed, '{}') LOOP
         BEGIN
             RETURN QUERY
-            SELECT c.run_id, c.step_no, c.element, c.undo, c.lane, c.request_id, c.complete_in, w.name, sas._step_key(v.trace, w.name, c.element, c.undo),
-                   CASE WHEN w.input IS NULL THEN v.input ELSE body.result END,
-                   CASE WHEN body.problem IS NOT NULL THEN sas._no_input(c.run_id, w.name, coalesce(body.problem ->> 'path', 'template'), body.problem ->> 'what') END, t.checkpoint
+            SELECT c.run_id, c.step_no, c.element, c.undo, c.lane, c.request_id, c.complete_in, w.name, coalesce(CASE WHEN c.undo THEN e.undo_key ELSE e.key END, sas._step_key(v.trace, w.name, c.element, c.undo)),
+                   CASE WHEN e.input IS NOT NULL THEN e.input WHEN w.input IS NULL THEN v.input ELSE body.result END,
+                   CASE WHEN e.input IS NULL AND body.problem IS NOT NULL THEN sas._no_input(c.run_id, w.name, coalesce(body.problem ->> 'path', 'template'), body.problem ->> 'what') END, t.checkpoint
             FROM sas.run v
             JOIN sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
             CROSS JOIN LATERAL (SELECT CASE WHEN w.input IS NOT NULL THEN sas._context(v, w, c.element) END AS root OFFSET 0) x
             LEFT JOIN LATERAL sas._render(w.input, x.root) body ON w.input IS NOT NULL
+            LEFT JOIN LATERAL (SELECT d.key, d.undo_key, CASE WHEN NOT c.undo THEN d.input END AS input FROM sas.edit d WHERE d.run_id = c.run_id AND d.step_no = c.step_no AND d.element = c.element OFFSET 0) e ON true
             LEFT JOIN sas.task t ON t.run_id = c.run_id AND t.step_no = c.step_no AND t.element = c.element AND t.undo = c.undo
             WHERE v.run_id = c.run_id;
         EXCEPTION WHEN program_limit_exceeded OR internal_error OR out_of_memory THEN

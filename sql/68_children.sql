@@ -167,15 +167,16 @@ BEGIN
     PERFORM sas._hand_to_scheduler(back);
 END $$;
 
--- sas._end_children(run_ids, fate): the run that they are children of cannot go on.
-CREATE FUNCTION sas._end_children(run_ids bigint[], fate text) RETURNS void
+-- sas._end_children(run_ids, how): the run that they are children of cannot go on.
+-- how: cancel, fail; abort: as cancel, and what is running is stopped.
+CREATE FUNCTION sas._end_children(run_ids bigint[], how text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     doomed bigint[];
 BEGIN
     SELECT array_agg(r.run_id) INTO doomed FROM sas.run r WHERE r.run_id = ANY (run_ids) AND r.state <> 'stopped' AND r.fate IS NULL;
     IF doomed IS NOT NULL THEN
-        PERFORM sas._doom(doomed, array_fill(fate, ARRAY[cardinality(doomed)]),
-                          ARRAY(SELECT sas._problem_object('parent', 'the run that it is a child of cannot go on', NULL, NULL, d, NULL) FROM unnest(doomed) d));
+        PERFORM sas._doom(doomed, array_fill(CASE how WHEN 'abort' THEN 'cancel' ELSE how END, ARRAY[cardinality(doomed)]),
+                          ARRAY(SELECT sas._problem_object('parent', 'the run that it is a child of cannot go on', NULL, NULL, d, NULL) FROM unnest(doomed) d), how = 'abort');
     END IF;
 END $$;

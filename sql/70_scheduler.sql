@@ -47,9 +47,11 @@ BEGIN
     PERFORM sas._begin_turns(array_agg(d.run_id), array_agg(d.step_no)) FROM unnest(taken) d WHERE d.kind = 'turn' HAVING count(*) > 0;
     PERFORM sas._deliver_signals(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'signal' HAVING count(*) > 0;
     PERFORM sas._children_ended(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element)) FROM unnest(taken) d WHERE d.kind = 'child' HAVING count(*) > 0;
-    PERFORM sas._end_children(array_agg(d.run_id), d.kind) FROM unnest(taken) d WHERE d.kind IN ('cancel', 'fail') GROUP BY d.kind;
+    PERFORM sas._end_children(array_agg(d.run_id), d.kind) FROM unnest(taken) d WHERE d.kind IN ('cancel', 'abort', 'fail') GROUP BY d.kind;
+    PERFORM sas._halt_runs(array_agg(d.run_id), NULL) FROM unnest(taken) d WHERE d.kind = 'halt' HAVING count(*) > 0;
     PERFORM sas._reverse_runs(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'reverse' HAVING count(*) > 0;
     PERFORM sas._undo_next(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'undo';
+    PERFORM sas._pause_held(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'held' HAVING count(*) > 0;
 END $$;
 
 -- sas._put_off(message, why): it could not be carried out: an alert, and another try in a minute.
@@ -147,6 +149,8 @@ BEGIN
     FROM sas.step s
     JOIN sas.workflow_step w ON w.version_id = $2 AND w.step_no = s.step_no AND w.undo
     WHERE s.run_id = $1 AND (s.state = 'succeeded' OR s.state IN ('failed', 'skipped') AND (s.in_doubt OR s.asks IS NOT NULL))
+      -- what an operator wanted left
+      AND NOT (s.state = 'skipped' AND coalesce(s.error ->> 'type' = 'urn:sas:left-standing', false))
       -- a map or a step that repeats is undone element by element
       AND $3 <> 'fail' AND NOT (s.element = 0 AND coalesce(w.shape ?| '{each,repeat}', false))
       -- what its fallback did is undone by that one's undo
@@ -185,7 +189,7 @@ BEGIN
     FROM (SELECT x.* FROM sas.undo_line x WHERE x.run_id = $1 ORDER BY x.place) l
     CROSS JOIN LATERAL (SELECT * FROM sas.step x WHERE x.run_id = $1 AND x.step_no = l.step_no AND x.element = l.element OFFSET 0) s
     CROSS JOIN LATERAL (SELECT x.reads_own_output FROM sas.workflow_step x WHERE x.version_id = $2 AND x.step_no = l.step_no AND x.undo OFFSET 0) w
-    WHERE s.state = 'succeeded' OR s.state IN ('failed', 'skipped') AND (s.in_doubt OR s.asks IS NOT NULL)
+    WHERE s.state = 'succeeded' OR s.state IN ('failed', 'skipped') AND (s.in_doubt OR s.asks IS NOT NULL) AND NOT (s.state = 'skipped' AND coalesce(s.error ->> 'type' = 'urn:sas:left-standing', false))
     LIMIT 1;
     IF NOT FOUND AND NOT EXISTS (SELECT FROM sas.undo_line x WHERE x.run_id = $1) THEN
         RETURN QUERY
@@ -238,6 +242,8 @@ BEGIN
                                  NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change) FROM next n),
            (SELECT array_agg(ROW(d.run_id, d.state, 'stopped',
                                  CASE WHEN d.fate = 'cancel' THEN 'cancelled'
+                                      -- an operator has let something stand
+                                      WHEN EXISTS (SELECT FROM sas.step s WHERE s.run_id = d.run_id AND s.state = 'skipped' AND s.error ->> 'type' = 'urn:sas:left-standing') THEN 'error'
                                       WHEN EXISTS (SELECT FROM sas.step s WHERE s.run_id = d.run_id AND s.state = 'compensated') THEN 'compensated'
                                       ELSE 'error' END,
                                  NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._run_change)

@@ -145,6 +145,7 @@ DECLARE
 BEGIN
     UPDATE sas.queue q SET paused_at = coalesce(q.paused_at, sas._now()) WHERE q.queue_id = u.queue_id;
     PERFORM sas._ring('{}', true, false, '{}');
+    PERFORM sas._record(caller, '{null}', 'pause_queue', NULL, jsonb_build_object('queue', u.name)) WHERE u.paused_at IS NULL;
     RETURN u.paused_at IS NULL;
 END $$;
 
@@ -156,6 +157,7 @@ DECLARE
 BEGIN
     UPDATE sas.queue q SET paused_at = NULL WHERE q.queue_id = u.queue_id;
     PERFORM sas._ring('{}', true, false, '{}');
+    PERFORM sas._record(caller, '{null}', 'resume_queue', NULL, jsonb_build_object('queue', u.name)) WHERE u.paused_at IS NOT NULL;
     RETURN u.paused_at IS NOT NULL;
 END $$;
 

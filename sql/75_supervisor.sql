@@ -167,6 +167,19 @@ BEGIN
     RETURN cardinality(taken);
 END $$;
 
+-- sas._auto_rescue(): is what on_failure says carried out, or told to an operator only, where a workflow does not say?
+CREATE FUNCTION sas._auto_rescue() RETURNS boolean
+LANGUAGE sql STABLE AS $$ SELECT coalesce(current_setting('sas.auto_rescue', true), 'on')::boolean $$;
+
+-- sas._suggestion(policy, run_id, step): what an operator could do, as an alert says it. step null: about the run.
+CREATE FUNCTION sas._suggestion(policy text, run_id bigint, step text) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE policy WHEN 'pause' THEN ''
+                       WHEN 'compensate' THEN format('; suggested: sas.compensate(%s)', run_id)
+                       WHEN 'skip' THEN CASE WHEN step IS NULL THEN format('; suggested: sas.halt(%s)', run_id) ELSE format('; suggested: sas.skip(%s, %L)', run_id, step) END
+                       ELSE format('; suggested: sas.halt(%s)', run_id) END
+$$;
+
 -- sas._decide_on(taken): decides on what these messages tell.
 CREATE FUNCTION sas._decide_on(taken sas.due[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -186,6 +199,8 @@ DECLARE
     whys text[];
     reasons jsonb[];
     policy text;
+    suggested text;
+    borne boolean;
     failures int;
     spent boolean;
     way text;
@@ -199,7 +214,7 @@ BEGIN
     FOR r IN
         SELECT d.kind, d.run_id, d.step_no, d.element, run.state AS run_state, run.fate, s.state, s.failure_count, s.transient, s.in_doubt, s.ask_until,
                s.error, s.output, w.name, w.recovery, w.on_transient, w.on_permanent, w.undo, w.lane,
-               w.shape, v.on_transient AS run_on_transient, v.on_permanent AS run_on_permanent,
+               w.shape, coalesce(v.auto_rescue, sas._auto_rescue()) AS auto_rescue, v.on_transient AS run_on_transient, v.on_permanent AS run_on_permanent,
                EXISTS (SELECT FROM sas.workflow_step pw
                        CROSS JOIN LATERAL (SELECT FROM sas.step p WHERE p.run_id = d.run_id AND p.step_no = pw.step_no AND p.state = 'succeeded' OFFSET 0) p
                        WHERE pw.version_id = run.version_id AND pw.pivot AND NOT pw.undo) AS past_pivot
@@ -222,11 +237,11 @@ BEGIN
                 CONTINUE;
             END IF;
             policy := CASE WHEN r.past_pivot THEN 'pause' ELSE r.run_on_permanent END;
-            IF policy = 'pause' THEN
+            IF policy = 'pause' OR NOT r.auto_rescue THEN
                 paused := paused || r.run_id;
                 whys := whys || 'its deadline has passed'::text;
                 reasons := reasons || sas._problem_object('deadline', 'the deadline of the run has passed', NULL, NULL, r.run_id, NULL);
-                PERFORM sas._alert('deadline', format('run %s deadline', r.run_id), format('run %s is paused: its deadline has passed', r.run_id), NULL, r.run_id);
+                PERFORM sas._alert('deadline', format('run %s deadline', r.run_id), format('run %s is paused: its deadline has passed', r.run_id) || sas._suggestion(policy, r.run_id, NULL), NULL, r.run_id);
             ELSE
                 doomed := doomed || r.run_id;
                 fates := fates || CASE policy WHEN 'skip' THEN 'fail' ELSE policy END;
@@ -235,6 +250,8 @@ BEGIN
             CONTINUE;
         END IF;
 
+        suggested := '';
+        borne := false;
         failures := r.failure_count + 1;
         change := ROW(r.run_id, r.step_no, r.element, r.state, r.state, NULL, failures,
                       NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, r.state = 'compensating', NULL, NULL)::sas._step_change;
@@ -280,9 +297,13 @@ BEGIN
                 > (SELECT f.failed FROM sas.fan f WHERE f.run_id = r.run_id AND f.step_no = r.step_no)
                   + (SELECT count(*) FROM unnest(skipped_runs, skipped_nos) AS u (run_id, step_no) WHERE u.run_id = r.run_id AND u.step_no = r.step_no) THEN
                 policy := 'skip';
+                borne := true;
             END IF;
             -- an operator's pause holds: the failure waits for resume, which gives it another window
             IF r.past_pivot AND policy = 'compensate' OR r.run_state = 'paused' AND policy IN ('compensate', 'fail') THEN
+                policy := 'pause';
+            ELSIF NOT r.auto_rescue AND NOT borne THEN
+                suggested := sas._suggestion(policy, r.run_id, sas._shown_name(r.name) || coalesce('[' || nullif(r.element, 0) || ']', ''));
                 policy := 'pause';
             END IF;
         END IF;
@@ -294,7 +315,7 @@ BEGIN
                 reasons := reasons || r.error;
             END IF;
             PERFORM sas._alert(CASE WHEN r.undo THEN 'undo-failed' ELSE 'step-failed' END, format('run %s step %s', r.run_id, r.name),
-                               format('run %s: %s "%s" failed: %s', r.run_id, CASE WHEN r.undo THEN 'the undo of step' ELSE 'step' END, sas._shown_name(r.name), r.error ->> 'title'),
+                               format('run %s: %s "%s" failed: %s', r.run_id, CASE WHEN r.undo THEN 'the undo of step' ELSE 'step' END, sas._shown_name(r.name), r.error ->> 'title') || suggested,
                                nullif(r.lane, 0), r.run_id, r.step_no);
         WHEN 'skip' THEN
             skipped_runs := skipped_runs || r.run_id;
@@ -316,8 +337,8 @@ BEGIN
         PERFORM sas._move_steps(array_agg(ROW(u.run_id, u.step_no, u.element, 'failed', 'skipped', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
                                               NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change))
         FROM unnest(skipped_runs, skipped_nos, skipped_elements) AS u (run_id, step_no, element) WHERE NOT coalesce(u.run_id = ANY (doomed), false);
-        PERFORM sas._advance(array_agg(u.run_id), array_agg(u.step_no))
-        FROM unnest(skipped_runs, skipped_nos, skipped_elements) AS u (run_id, step_no, element) WHERE u.element = 0 AND NOT coalesce(u.run_id = ANY (doomed), false);
+        PERFORM sas._after_skip(array_agg(u.run_id), array_agg(u.step_no))
+        FROM unnest(skipped_runs, skipped_nos, skipped_elements) AS u (run_id, step_no, element) WHERE u.element = 0 AND NOT coalesce(u.run_id = ANY (doomed), false) HAVING count(*) > 0;
         PERFORM sas._count_elements(array_agg(u.run_id), array_agg(u.step_no), 1)
         FROM unnest(skipped_runs, skipped_nos, skipped_elements) AS u (run_id, step_no, element) WHERE u.element > 0 AND NOT coalesce(u.run_id = ANY (doomed), false) HAVING count(*) > 0;
     END IF;

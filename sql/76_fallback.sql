@@ -115,8 +115,9 @@ BEGIN
     PERFORM sas._tell_supervisor(failed);
 END $$;
 
--- sas._resume_fallbacks(run_ids): a run is resumed: a step that failed with its fallback goes on with that.
-CREATE FUNCTION sas._resume_fallbacks(run_ids bigint[]) RETURNS void
+-- sas._resume_fallbacks(run_ids, only_runs, only_nos): a run is resumed: a step that failed with its fallback goes on with
+-- that; only_runs, only_nos: these only.
+CREATE FUNCTION sas._resume_fallbacks(run_ids bigint[], only_runs bigint[], only_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     g record;
@@ -131,7 +132,8 @@ BEGIN
     JOIN sas.step s ON s.run_id = r.run_id AND s.state = 'failed'
     JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo AND w.shape ? 'fallback'
     JOIN sas.step f ON f.run_id = s.run_id AND f.step_no = (w.shape #>> '{fallback,no}')::int AND f.element = s.element AND f.state = 'failed'
-    WHERE r.run_id = ANY ($1) AND r.fate IS NULL;
+    WHERE r.run_id = ANY ($1) AND r.fate IS NULL
+      AND (only_runs IS NULL OR EXISTS (SELECT FROM unnest(only_runs, only_nos) AS o (run_id, step_no) WHERE o.run_id = s.run_id AND o.step_no = s.step_no));
     PERFORM sas._move_steps(g.steps);
     PERFORM sas._move_steps(g.fallbacks);
     PERFORM sas._requeue(g.run_ids, g.nos, g.elements) WHERE g.run_ids IS NOT NULL;

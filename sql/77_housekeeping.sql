@@ -62,6 +62,7 @@ BEGIN
     DELETE FROM sas.fan d WHERE d.run_id = ANY (ids);
     DELETE FROM sas.signal d WHERE d.run_id = ANY (ids);
     DELETE FROM sas.stage d WHERE d.run_id = ANY (ids);
+    DELETE FROM sas.edit d WHERE d.run_id = ANY (ids);
     DELETE FROM sas.undo_line d WHERE d.run_id = ANY (ids);
     DELETE FROM sas.task d WHERE d.run_id = ANY (ids);
     DELETE FROM sas.act d WHERE d.run_id = ANY (ids);

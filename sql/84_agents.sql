@@ -177,6 +177,10 @@ BEGIN
     PERFORM sas._write_agent(a);
     PERFORM sas._furnish(a.agent_id, a.max_in_flight) WHERE a.kind = 'external';
     PERFORM sas._publish_agent(a.agent_id);
+    -- which values were changed; not the values, which may name what is secret
+    PERFORM sas._record(caller, '{null}', 'alter_agent', NULL, jsonb_strip_nulls(jsonb_build_object('agent', name, 'enabled', enabled, 'reset', nullif(to_jsonb(reset), '[]'), 'changed',
+        (SELECT jsonb_agg(c.what) FROM (VALUES ('base_url', base_url IS NOT NULL), ('headers', headers IS NOT NULL), ('max_in_flight', max_in_flight IS NOT NULL), ('rate_limit', rate_limit IS NOT NULL),
+         ('request_timeout', request_timeout IS NOT NULL), ('retry', retry IS NOT NULL), ('breaker', breaker IS NOT NULL), ('options', options IS NOT NULL)) AS c (what, given) WHERE c.given))));
 END $$;
 
 CREATE FUNCTION sas._drop_agent(caller oid, name text) RETURNS void
@@ -238,6 +242,7 @@ BEGIN
       AND s.run_id = d.run_id AND s.step_no = d.step_no AND s.element = d.element AND s.waiting_until > sas._now();
     PERFORM sas._publish_agent(a.agent_id);
     PERFORM sas._ring('{}', true, false, '{}');
+    PERFORM sas._record(caller, '{null}', 'reset_agent', NULL, jsonb_build_object('agent', name));
 END $$;
 
 CREATE FUNCTION sas._set_secret(caller oid, name text, value text) RETURNS void

@@ -1,55 +1,106 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Operate: the verbs of operators. An array is applied or refused run by run,
--- and both are reported.
+-- Operate: the verbs of operators about runs as a whole. An array is applied
+-- or refused run by run, and both are reported: a refusal is a sentence that
+-- says how the run stands and what would work. Every act is written down.
+-- The caller's session plans as it likes; these statements reach their rows by
+-- an index, however small a table was when they were planned.
 
--- sas._operate(caller, run_ids): locks the runs that an operator names, in order; waits for other sessions, never holds up a worker for long.
-CREATE FUNCTION sas._operate(caller oid, run_ids bigint[]) RETURNS TABLE (run_id bigint, state text, fate text, refused text)
+-- sas._may_operate(caller, owner): may the caller act on runs of this owner?
+CREATE FUNCTION sas._may_operate(caller oid, owner oid) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT pg_has_role(caller, owner, 'MEMBER') OR sas._has_level(caller, 'operator') OR sas._has_level(caller, 'admin')
+$$;
+
+-- sas._operate(caller, run_ids): the runs that an operator names, each once and in order, locked: waits for other
+-- sessions, never holds up a worker for long. Only what the caller may touch is locked.
+CREATE FUNCTION sas._operate(caller oid, run_ids bigint[]) RETURNS sas._named[]
 LANGUAGE plpgsql AS $$
-#variable_conflict use_column
+DECLARE
+    ids bigint[] := ARRAY(SELECT DISTINCT u FROM unnest(run_ids) u WHERE u IS NOT NULL ORDER BY u);
+    owners oid[];
 BEGIN
     PERFORM sas._ring_on_abort();
-    -- only what the caller may touch is locked
-    PERFORM FROM sas.run r
-    WHERE r.run_id = ANY (run_ids)
-      AND (pg_has_role(caller, r.owner, 'MEMBER') OR sas._has_level(caller, 'operator') OR sas._has_level(caller, 'admin'))
-    ORDER BY r.run_id FOR NO KEY UPDATE;
-    RETURN QUERY
-    SELECT u.id, r.state, r.fate,
-           CASE WHEN r.run_id IS NULL OR NOT (pg_has_role(caller, r.owner, 'MEMBER') OR sas._has_level(caller, 'operator') OR sas._has_level(caller, 'admin'))
-                THEN format('run %s does not exist, or is not yours', u.id) END
-    FROM (SELECT DISTINCT unnest(run_ids) AS id) u LEFT JOIN sas.run r ON r.run_id = u.id WHERE u.id IS NOT NULL ORDER BY u.id;
+    owners := ARRAY(SELECT x.owner FROM (SELECT DISTINCT r.owner::oid AS owner FROM unnest(ids) u JOIN sas.run r ON r.run_id = u) x WHERE sas._may_operate(caller, x.owner));
+    PERFORM FROM sas.run r WHERE r.run_id = ANY (ids) AND r.owner::oid = ANY (owners) ORDER BY r.run_id FOR NO KEY UPDATE;
+    RETURN ARRAY(
+        SELECT CASE WHEN r.run_id IS NULL THEN ROW(u, NULL, NULL, NULL, NULL, format('run %s does not exist, or is not yours; sas.runs shows those that are', u))::sas._named
+                    ELSE ROW(u, r.state, r.result, r.fate, r.paused_by, NULL)::sas._named END
+        FROM unnest(ids) u
+        LEFT JOIN sas.run r ON r.run_id = u AND r.owner::oid = ANY (owners)
+        ORDER BY u);
 END $$;
 
--- sas._record(...): an operator's act, for sas.history.
+-- sas._record(caller, run_ids, act, step, detail): an operator's act, for sas.history. One that is about no run: run_ids '{null}'.
 CREATE FUNCTION sas._record(caller oid, run_ids bigint[], act text, step text, detail jsonb) RETURNS void
 LANGUAGE sql AS $$
     INSERT INTO sas.act (run_id, at, role, act, step, detail)
     SELECT u, sas._now(), pg_get_userbyid(caller), act, step, detail FROM unnest(run_ids) u
 $$;
 
+-- sas._reason(reason): as the detail of an act; null when none was given.
+CREATE FUNCTION sas._reason(reason text) RETURNS jsonb
+LANGUAGE sql IMMUTABLE AS $$ SELECT CASE WHEN reason IS NOT NULL THEN jsonb_build_object('reason', reason) END $$;
+
+-- sas._stands(n): how a run stands, as a sentence begins.
+CREATE FUNCTION sas._stands(n sas._named) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT format('run %s %s', n.run_id,
+                  CASE WHEN n.state = 'stopped' THEN 'has stopped, with result ' || n.result
+                       WHEN n.state = 'compensating' THEN 'is being undone'
+                       WHEN n.state = 'paused' THEN CASE WHEN n.fate IS NULL THEN 'is paused' ELSE 'is paused while it is undone' END
+                       ELSE 'is ' || n.state END)
+$$;
+
+-- sas._refusal(verb, n): why the verb does not work on a run as it stands, and what would.
+CREATE FUNCTION sas._refusal(verb text, n sas._named) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce(n.refused, sas._stands(n) || '; ' || CASE verb
+        WHEN 'pause' THEN CASE n.state WHEN 'paused' THEN 'sas.resume lets it go on' ELSE 'only an open run can be paused; sas.rerun begins it anew' END
+        WHEN 'resume' THEN CASE n.state WHEN 'stopped' THEN 'only a paused run can be resumed; sas.rerun begins it anew' ELSE 'only a paused run can be resumed' END
+        WHEN 'cancel' THEN CASE WHEN n.state <> 'stopped' THEN 'it ends by itself; sas.halt stops it at once'
+                                WHEN n.result IN ('cancelled', 'compensated') THEN 'there is nothing left to cancel'
+                                ELSE 'only an open run can be cancelled; sas.compensate undoes what it did' END
+        WHEN 'halt' THEN 'only an open run can be halted'
+        WHEN 'compensate' THEN CASE WHEN n.state <> 'stopped' THEN 'it ends by itself; sas.halt stops it at once'
+                                    WHEN n.result IN ('cancelled', 'compensated') THEN 'it has been undone already'
+                                    ELSE 'it has done nothing that can be undone' END
+        WHEN 'set_priority' THEN 'only an open run can be given another priority; sas.rerun begins it anew'
+        WHEN 'rerun' THEN CASE WHEN n.fate IS NULL THEN 'only a run that has stopped can be run again; sas.cancel or sas.halt ends it' ELSE 'only a run that has stopped can be run again' END
+        END)
+$$;
+
+-- sas._told(verb, named, changed): what a verb says of each run. Those that it changed are looked at again.
+CREATE FUNCTION sas._told(verb text, named sas._named[], changed bigint[]) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+LANGUAGE sql STABLE AS $$
+    SELECT n.run_id, NULL::text, c.id IS NOT NULL, coalesce(r.state, n.state), coalesce(r.result, CASE WHEN r.run_id IS NULL THEN n.result END),
+           CASE WHEN c.id IS NULL THEN sas._refusal($1, ROW(n.*)::sas._named) END
+    FROM unnest($2) n
+    LEFT JOIN unnest($3) AS c (id) ON c.id = n.run_id
+    LEFT JOIN sas.run r ON r.run_id = c.id
+    ORDER BY n.run_id
+$$;
+
 CREATE FUNCTION sas._pause(caller oid, run_ids bigint[]) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
-    o record;
+    named sas._named[] := sas._operate(caller, run_ids);
+    ids bigint[] := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL AND n.state IN ('scheduled', 'pending', 'running', 'compensating'));
 BEGIN
-    FOR o IN SELECT * FROM sas._operate(caller, run_ids) LOOP
-        IF o.refused IS NULL AND o.state IN ('scheduled', 'pending', 'running', 'compensating') THEN
-            PERFORM sas._pause(ARRAY[o.run_id], ARRAY['an operator paused it'], pg_get_userbyid(caller)::text, ARRAY[NULL]::jsonb[]);
-            PERFORM sas._record(caller, ARRAY[o.run_id], 'pause', NULL, NULL);
-            RETURN QUERY SELECT o.run_id, NULL::text, true, r.state, r.result, NULL::text FROM sas.run r WHERE r.run_id = o.run_id;
-        ELSE
-            RETURN QUERY SELECT o.run_id, NULL::text, false, CASE WHEN o.refused IS NULL THEN o.state END, NULL::text,
-                                coalesce(o.refused, format('run %s is %s; only an open run that is not paused can be paused', o.run_id, o.state));
-        END IF;
-    END LOOP;
+    IF ids <> '{}' THEN
+        PERFORM sas._pause(ids, array_fill('an operator paused it'::text, ARRAY[cardinality(ids)]), pg_get_userbyid(caller)::text, array_fill(NULL::jsonb, ARRAY[cardinality(ids)]));
+        PERFORM sas._record(caller, ids, 'pause', NULL, NULL);
+    END IF;
+    RETURN QUERY SELECT * FROM sas._told('pause', named, ids);
 END $$;
 
--- sas._set_going(run_ids): paused runs go on: what is parked goes into the
+-- sas._set_going(run_ids, only_runs, only_nos): paused runs go on: what is parked goes into the
 -- queue, what has failed and was not decided gets another window. A run that
 -- was paused for its deadline has that of its workflow anew: it must have an end.
-CREATE FUNCTION sas._set_going(run_ids bigint[]) RETURNS void
+-- only_runs, only_nos: of what has failed, these steps only; the others stay as they are, and the run is paused for them
+-- again when nothing else is left to do.
+CREATE FUNCTION sas._set_going(run_ids bigint[], only_runs bigint[] DEFAULT NULL, only_nos int[] DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     changes sas._step_change[];
@@ -70,7 +121,10 @@ BEGIN
                 CASE WHEN r.fate IS NOT NULL THEN 'compensating' WHEN r.paused_state = 'scheduled' THEN 'scheduled'
                      WHEN r.started_at IS NULL AND NOT EXISTS (SELECT FROM sas.step s WHERE s.run_id = r.run_id AND s.started_at IS NOT NULL) THEN 'pending'
                      ELSE 'running' END,
-                NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._run_change))
+                NULL, NULL, NULL, NULL, NULL, NULL, NULL, CASE WHEN only_runs IS NOT NULL AND r.fate IS NULL
+                                                                   AND EXISTS (SELECT FROM sas.step s WHERE s.run_id = r.run_id AND s.state = 'failed'
+                                                                               AND NOT EXISTS (SELECT FROM unnest(only_runs, only_nos) AS u (run_id, step_no) WHERE u.run_id = s.run_id AND u.step_no = s.step_no))
+                                                                   THEN 'held' END)::sas._run_change))
     FROM sas.run r WHERE r.run_id = ANY (run_ids) AND r.state = 'paused';
 
     -- what it was paused for is over; what was skipped stays a warning
@@ -84,12 +138,14 @@ BEGIN
     INTO changes
     FROM sas.step s JOIN sas.run r ON r.run_id = s.run_id
     JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
+    LEFT JOIN (SELECT DISTINCT * FROM unnest(only_runs, only_nos) AS u (run_id, step_no)) o ON o.run_id = s.run_id AND o.step_no = s.step_no
     WHERE s.run_id = ANY (run_ids) AND s.request_id IS NULL AND s.waiting_until IS NULL
       AND (s.state = 'ready' AND s.parked OR s.state = 'compensating'
-           OR s.state = 'failed' AND r.fate IS NULL AND NOT coalesce(w.shape ? 'stands_in' OR w.shape ? 'fallback' AND sas._fell(s.run_id, s.element, w.shape), false));
+           OR s.state = 'failed' AND r.fate IS NULL AND (only_runs IS NULL OR o.run_id IS NOT NULL)
+              AND NOT coalesce(w.shape ? 'stands_in' OR w.shape ? 'fallback' AND sas._fell(s.run_id, s.element, w.shape), false));
     PERFORM sas._move_steps(changes);
     PERFORM sas._ask_anew(run_ids);
-    PERFORM sas._resume_fallbacks(run_ids);
+    PERFORM sas._resume_fallbacks(run_ids, only_runs, only_nos);
     PERFORM sas._requeue(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element)) FROM unnest(changes) c;
 
     PERFORM sas._feed_fans(array_agg(f.run_id), array_agg(f.step_no)) FROM sas.fan f WHERE f.run_id = ANY (run_ids) HAVING count(*) > 0;
@@ -105,66 +161,46 @@ BEGIN
 END $$;
 
 CREATE FUNCTION sas._resume(caller oid, run_ids bigint[]) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
-    o record;
+    named sas._named[] := sas._operate(caller, run_ids);
+    ids bigint[] := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL AND n.state = 'paused');
 BEGIN
-    FOR o IN SELECT * FROM sas._operate(caller, run_ids) LOOP
-        IF o.refused IS NULL AND o.state = 'paused' THEN
-            PERFORM sas._set_going(ARRAY[o.run_id]);
-            PERFORM sas._record(caller, ARRAY[o.run_id], 'resume', NULL, NULL);
-            RETURN QUERY SELECT o.run_id, NULL::text, true, r.state, r.result, NULL::text FROM sas.run r WHERE r.run_id = o.run_id;
-        ELSE
-            RETURN QUERY SELECT o.run_id, NULL::text, false, CASE WHEN o.refused IS NULL THEN o.state END, NULL::text,
-                                coalesce(o.refused, format('run %s is %s; only a paused run can be resumed', o.run_id, o.state));
-        END IF;
-    END LOOP;
-END $$;
-
-CREATE FUNCTION sas._retry(caller oid, run_ids bigint[], for_step text, new_key boolean) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
-#variable_conflict use_column
-DECLARE
-    o record;
-    failed text[];
-BEGIN
-    IF new_key THEN
-        RAISE EXCEPTION 'new_key is not supported in this release' USING ERRCODE = 'feature_not_supported';
+    IF ids <> '{}' THEN
+        PERFORM sas._set_going(ids);
+        PERFORM sas._record(caller, ids, 'resume', NULL, NULL);
     END IF;
-    FOR o IN SELECT * FROM sas._operate(caller, run_ids) LOOP
-        SELECT array_agg(sas._shown_name(w.name)) INTO failed
-        FROM sas.step s JOIN sas.run r ON r.run_id = s.run_id
-        JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
-        WHERE s.run_id = o.run_id AND (s.state = 'failed' AND (o.fate IS NULL AND NOT coalesce(w.shape ? 'stands_in', false) OR o.fate IS NOT NULL AND s.in_doubt) OR s.state = 'compensating' AND s.request_id IS NULL) AND ($3 IS NULL OR sas._shown_name(w.name) = $3);
-        IF o.refused IS NULL AND o.state = 'paused' AND failed IS NOT NULL THEN
-            PERFORM sas._set_going(ARRAY[o.run_id]);
-            PERFORM sas._record(caller, ARRAY[o.run_id], 'retry', $3, NULL);
-            RETURN QUERY SELECT o.run_id, f, true, r.state, r.result, NULL::text FROM sas.run r CROSS JOIN unnest(failed) f WHERE r.run_id = o.run_id;
-        ELSE
-            RETURN QUERY SELECT o.run_id, $3, false, CASE WHEN o.refused IS NULL THEN o.state END, NULL::text,
-                                coalesce(o.refused, format('run %s is %s and %s; only a failed step of a paused run can be retried', o.run_id, o.state,
-                                                           CASE WHEN failed IS NULL THEN 'has no such failed step' ELSE 'its failure is being decided' END));
-        END IF;
-    END LOOP;
+    RETURN QUERY SELECT * FROM sas._told('resume', named, ids);
 END $$;
 
-CREATE FUNCTION sas._cancel(caller oid, run_ids bigint[], reason text) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+-- sas._set_priority(...): as if it had been submitted with that priority; what is open of its children is changed by as much.
+-- What waits already is ranked anew.
+CREATE FUNCTION sas._set_priority(caller oid, run_ids bigint[], priority int) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
-    o record;
+    named sas._named[];
+    ids bigint[];
+    deltas int[];
+    family bigint[];
 BEGIN
-    FOR o IN SELECT * FROM sas._operate(caller, run_ids) LOOP
-        IF o.refused IS NULL AND o.state <> 'stopped' AND o.fate IS NULL THEN
-            PERFORM sas._doom(ARRAY[o.run_id], ARRAY['cancel'],
-                              ARRAY[sas._problem_object('cancelled', 'the run was cancelled', reason, NULL, o.run_id, NULL)]);
-            PERFORM sas._record(caller, ARRAY[o.run_id], 'cancel', NULL, to_jsonb(reason));
-            RETURN QUERY SELECT o.run_id, NULL::text, true, r.state, r.result, NULL::text FROM sas.run r WHERE r.run_id = o.run_id;
-        ELSE
-            RETURN QUERY SELECT o.run_id, NULL::text, false, CASE WHEN o.refused IS NULL THEN o.state END, NULL::text,
-                                coalesce(o.refused, format('run %s is %s%s; only an open run that goes on can be cancelled', o.run_id, o.state,
-                                                           CASE WHEN o.state <> 'stopped' THEN ' and cannot go on already' ELSE '' END));
-        END IF;
-    END LOOP;
+    IF $3 IS NULL OR $3 NOT BETWEEN -1000 AND 1000 THEN
+        RAISE EXCEPTION 'the priority must be from -1000 to 1000' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/priority".', HINT = 'Zero is the default; larger comes first.';
+    END IF;
+    named := sas._operate(caller, run_ids);
+    ids := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL AND n.state <> 'stopped');
+    IF ids <> '{}' THEN
+        -- children have larger ids than their parents, so that all verbs lock in one order
+        WITH RECURSIVE below AS (
+            SELECT r.run_id, $3 + v.priority - r.priority AS delta FROM sas.run r JOIN sas.workflow_version v USING (version_id) WHERE r.run_id = ANY (ids)
+            UNION ALL
+            SELECT c.run_id, b.delta FROM below b JOIN sas.run c ON c.parent_run_id = b.run_id AND c.state <> 'stopped' AND c.run_id <> ALL (ids))
+        SELECT array_agg(b.run_id ORDER BY b.run_id), array_agg(b.delta ORDER BY b.run_id) INTO family, deltas FROM below b;
+        PERFORM FROM sas.run r WHERE r.run_id = ANY (family) ORDER BY r.run_id FOR NO KEY UPDATE;
+        UPDATE sas.run r SET priority = r.priority + f.delta FROM unnest(family, deltas) AS f (run_id, delta) WHERE r.run_id = f.run_id AND f.delta <> 0;
+        UPDATE sas.ready q SET rank = q.rank - f.delta * sas._priority_step() FROM unnest(family, deltas) AS f (run_id, delta) WHERE q.run_id = f.run_id AND f.delta <> 0;
+        PERFORM sas._record(caller, ids, 'set_priority', NULL, jsonb_build_object('priority', $3));
+    END IF;
+    RETURN QUERY SELECT * FROM sas._told('set_priority', named, ids);
 END $$;

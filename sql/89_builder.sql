@@ -43,13 +43,13 @@ $$;
 CREATE FUNCTION sas.workflow(steps jsonb, flow jsonb DEFAULT NULL, output jsonb DEFAULT NULL, on_failure text DEFAULT NULL, on_transient text DEFAULT NULL,
                              on_permanent text DEFAULT NULL, recovery jsonb DEFAULT NULL, deadline interval DEFAULT NULL, finalize regproc DEFAULT NULL,
                              priority int DEFAULT NULL, queue text DEFAULT NULL, singleton boolean DEFAULT NULL, concurrency_key text DEFAULT NULL,
-                             concurrency_limit int DEFAULT NULL, plan regproc DEFAULT NULL, hooks jsonb DEFAULT NULL) RETURNS jsonb
+                             concurrency_limit int DEFAULT NULL, plan regproc DEFAULT NULL, hooks jsonb DEFAULT NULL, auto_rescue boolean DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql STABLE PARALLEL SAFE AS $$
     SELECT sas._object('"steps"', steps, '"flow"', flow, '"output"', output, '"on_failure"', sas._on_failure(on_failure, on_transient, on_permanent),
                        '"recovery"', recovery, '"deadline"', to_jsonb(sas._span_text(deadline)), '"finalize"', to_jsonb(sas._function_text(finalize)),
                        '"priority"', to_jsonb(priority), '"queue"', to_jsonb(queue), '"singleton"', to_jsonb(singleton),
                        '"concurrency"', nullif(sas._object('"key"', to_jsonb(concurrency_key), '"limit"', to_jsonb(concurrency_limit)), '{}'),
-                       '"plan"', to_jsonb(sas._function_text(plan)), '"hooks"', hooks)
+                       '"plan"', to_jsonb(sas._function_text(plan)), '"hooks"', hooks, '"auto_rescue"', to_jsonb(auto_rescue))
 $$;
 COMMENT ON FUNCTION sas.workflow IS 'A definition for sas.create_workflow: steps from sas.steps, flow from sas.sequence and sas.concurrence.';
 

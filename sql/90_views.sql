@@ -24,12 +24,14 @@ LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
 CREATE FUNCTION sas.__step_input(caller oid, run_id bigint, step_no int, element int) RETURNS jsonb
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
-    SELECT CASE WHEN w.kind IN ('function', 'task', 'workflow') AND w.input IS NULL THEN r.input
+    SELECT CASE WHEN d.input IS NOT NULL THEN d.input
+                WHEN w.kind IN ('function', 'task', 'workflow') AND w.input IS NULL THEN r.input
                 ELSE (SELECT i.result
                       FROM sas._render(CASE w.kind WHEN 'call' THEN coalesce(w.request -> 'body', w.request -> 'form', w.request -> 'text', 'null') ELSE w.input END,
                                        sas._context(r, w, $4)) i) END
     FROM sas.run r
     JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = $3 AND NOT w.undo
+    LEFT JOIN sas.edit d ON d.run_id = r.run_id AND d.step_no = $3 AND d.element = $4
     WHERE r.run_id = $2
       AND (pg_has_role(caller, r.owner, 'MEMBER') OR sas._has_level(caller, 'admin') OR sas._has_level(caller, 'operator'))
 $$;
@@ -58,6 +60,24 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp 
       AND (pg_has_role(caller, r.owner, 'MEMBER') OR sas._has_level(caller, 'admin') OR sas._has_level(caller, 'operator') OR sas._has_level(caller, 'monitor'))
 $$;
 
+-- sas._suggests(run_id, step_no, element): what on_failure says of this failed step of a paused run; null for who may not see it, and of a fallback.
+CREATE FUNCTION sas._suggests(run_id bigint, step_no int, element int) RETURNS text
+LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
+
+CREATE FUNCTION sas.__suggests(caller oid, run_id bigint, step_no int, element int) RETURNS text
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+    SELECT CASE WHEN p.policy = 'compensate'
+                     AND EXISTS (SELECT FROM sas.step x JOIN sas.workflow_step xw ON xw.version_id = r.version_id AND xw.step_no = x.step_no AND xw.pivot WHERE x.run_id = r.run_id AND x.state = 'succeeded')
+                THEN 'pause' ELSE p.policy END
+    FROM sas.run r
+    JOIN sas.workflow_version v USING (version_id)
+    JOIN sas.step s ON s.run_id = r.run_id AND s.step_no = $3 AND s.element = $4
+    JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = $3 AND NOT w.undo AND NOT coalesce(w.shape ? 'stands_in', false)
+    CROSS JOIN LATERAL (SELECT CASE WHEN s.transient THEN coalesce(w.on_transient, v.on_transient) ELSE coalesce(w.on_permanent, v.on_permanent) END AS policy) p
+    WHERE r.run_id = $2
+      AND (pg_has_role(caller, r.owner, 'MEMBER') OR sas._has_level(caller, 'admin') OR sas._has_level(caller, 'operator') OR sas._has_level(caller, 'monitor'))
+$$;
+
 CREATE VIEW sas.runs WITH (security_barrier) AS
 SELECT r.run_id, w.name AS workflow, coalesce(v.of_version, v.version) AS version, r.key, r.state, r.result, r.priority, u.name AS queue,
        CASE WHEN p.sees THEN r.input END AS input, CASE WHEN p.sees THEN r.output END AS output, CASE WHEN p.sees THEN r.error ELSE r.error - 'detail' END AS error,
@@ -76,7 +96,10 @@ SELECT r.run_id, w.name AS workflow, coalesce(v.of_version, v.version) AS versio
                   WHERE w.version_id = r.version_id AND NOT w.undo AND w.step_no <= v.step_count) END AS progress,
        r.paused_for, r.paused_by, r.paused_at, pg_get_userbyid(r.owner) AS submitted_by, r.parent_run_id,
        r.labels, r.created_at, r.start_at, r.started_at, r.finished_at, r.deadline, r.trace AS trace_id,
-       r.start_before, a.after_run, CASE WHEN r.state = 'scheduled' THEN sas._starts_after(r.run_id) END AS waits_for
+       r.start_before, a.after_run, CASE WHEN r.state = 'scheduled' THEN sas._starts_after(r.run_id) END AS waits_for,
+       CASE WHEN r.state = 'paused' AND r.fate IS NULL
+            THEN (SELECT CASE count(DISTINCT x.says) WHEN 0 THEN NULL WHEN 1 THEN min(x.says) ELSE 'pause' END
+                  FROM (SELECT sas._suggests(r.run_id, s.step_no, s.element) AS says FROM sas.step s WHERE s.run_id = r.run_id AND s.state = 'failed') x) END AS suggested
 FROM sas.run r
 JOIN sas.workflow_version v USING (version_id)
 JOIN sas.workflow w USING (workflow_id)
@@ -88,6 +111,7 @@ COMMENT ON VIEW sas.runs IS 'One row per run. state says where it is, result how
 COMMENT ON COLUMN sas.runs.state IS 'scheduled, pending, running, paused, compensating or stopped';
 COMMENT ON COLUMN sas.runs.result IS 'null until stopped; then success, warning, error, compensated or cancelled';
 COMMENT ON COLUMN sas.runs.waits_for IS 'What keeps a scheduled run: run (after_run), start_at, workflow (it is paused), place (concurrency), or scheduler (its turn is next)';
+COMMENT ON COLUMN sas.runs.suggested IS 'Of a run paused with failed steps: what on_failure says of all of them; pause where they say different things';
 COMMENT ON COLUMN sas.runs.error IS 'Why the run cannot go on: a problem object of RFC 9457; instance says where';
 
 -- A step that has no row is waiting, ready when it stands in the queue, and
@@ -123,10 +147,11 @@ SELECT r.run_id, w.name AS step, nullif(e.element, 0) AS element, CASE w.kind WH
             ELSE s.started_at END AS waiting_since,
        CASE WHEN p.sees THEN sas._step_input(r.run_id, w.step_no, e.element) END AS input,
        CASE WHEN p.sees THEN s.output END AS output, CASE WHEN p.sees THEN s.error ELSE s.error - 'detail' END AS error, coalesce(s.in_doubt, false) AS in_doubt, s.started_at, s.finished_at,
-       sas._step_key(r.trace, w.name, e.element, false) AS idempotency_key,
+       coalesce((SELECT k.key FROM sas.edit k WHERE k.run_id = r.run_id AND k.step_no = w.step_no AND k.element = e.element), sas._step_key(r.trace, w.name, e.element, false)) AS idempotency_key,
        CASE WHEN s.state IN ('succeeded', 'skipped') THEN 1.0
             ELSE coalesce((SELECT k.progress FROM sas.task k WHERE k.run_id = r.run_id AND k.step_no = w.step_no AND k.element = e.element AND NOT k.undo), s.progress) END AS progress,
-       CASE WHEN p.sees THEN s.started END AS started, s.asks, r.state AS run_state
+       CASE WHEN p.sees THEN s.started END AS started, s.asks, r.state AS run_state,
+       CASE WHEN r.state = 'paused' AND r.fate IS NULL AND s.state = 'failed' THEN sas._suggests(r.run_id, w.step_no, e.element) END AS suggested
 FROM sas.run r
 -- in an expression of the list it would have that computed where it is not asked for
 CROSS JOIN (SELECT sas._now() AS now OFFSET 0) c
@@ -174,7 +199,8 @@ CROSS JOIN LATERAL (
                 WHEN s.state = 'compensating' THEN CASE w.kind WHEN 'workflow' THEN 'child' ELSE 'scheduler' END
                 WHEN s.state = 'ready' THEN 'scheduler'
                 -- as sas._to_undo has it
-                WHEN r.fate <> 'fail' AND (s.state = 'succeeded' OR s.state IN ('failed', 'skipped') AND (s.in_doubt OR s.asks IS NOT NULL)) AND NOT (e.element = 0 AND coalesce(w.shape ?| '{each,repeat}', false))
+                WHEN r.fate <> 'fail' AND (s.state = 'succeeded' OR s.state IN ('failed', 'skipped') AND (s.in_doubt OR s.asks IS NOT NULL)
+                                           AND NOT (s.state = 'skipped' AND coalesce(s.error ->> 'type' = 'urn:sas:left-standing', false))) AND NOT (e.element = 0 AND coalesce(w.shape ?| '{each,repeat}', false))
                      AND NOT coalesce(w.shape ? 'fallback' AND s.state = 'succeeded'
                                       AND EXISTS (SELECT FROM sas.step o WHERE o.run_id = r.run_id AND o.step_no = (w.shape #>> '{fallback,no}')::int AND o.element = e.element AND o.completion IS NOT NULL), false)
                      AND EXISTS (SELECT FROM sas.workflow_step o WHERE o.version_id = r.version_id AND o.step_no = w.step_no AND o.undo) THEN 'undo' END AS waiting_kind,
@@ -200,6 +226,7 @@ COMMENT ON COLUMN sas.steps.run_state IS 'The state of its run';
 COMMENT ON COLUMN sas.steps.progress IS 'From 0 to 1, as far as the worker of a task, or the progress of a poll, has told; 1 once the step has succeeded';
 COMMENT ON COLUMN sas.steps.started IS 'Of a poll: the reply to its call';
 COMMENT ON COLUMN sas.steps.asks IS 'Of a poll: how often it was answered that it is not over yet; not null since its call has succeeded';
+COMMENT ON COLUMN sas.steps.suggested IS 'Of a failed step in a paused run: what on_failure says: compensate, pause, skip or fail';
 COMMENT ON COLUMN sas.steps.in_doubt IS 'A call was made and nobody knows whether it did anything';
 
 CREATE VIEW sas.attempts WITH (security_barrier) AS
@@ -259,9 +286,9 @@ COMMENT ON COLUMN sas.alerts.closed_at IS 'When its cause ended; null: it lasts,
 
 CREATE VIEW sas.history WITH (security_barrier) AS
 SELECT h.run_id, h.at, h.role, h.act, h.step, h.detail
-FROM sas.act h JOIN sas.run r ON r.run_id = h.run_id
+FROM sas.act h LEFT JOIN sas.run r ON r.run_id = h.run_id
 WHERE (SELECT sas._sees_all()) OR pg_has_role(current_user, r.owner, 'MEMBER');
-COMMENT ON VIEW sas.history IS 'What operators did to runs: who, when, which verb.';
+COMMENT ON VIEW sas.history IS 'What operators did: who, when, which verb. run_id is null for what is about an agent, a workflow, a queue or an alert; detail says which.';
 
 CREATE VIEW sas.watchers WITH (security_barrier) AS
 SELECT d.name AS watcher, d.kind, a.name AS agent, pg_get_userbyid(d.owner) AS owner, d.definition,

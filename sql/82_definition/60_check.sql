@@ -14,7 +14,7 @@ BEGIN
         RETURN NEXT ROW('', format('the definition has more than %s bytes', sas._max_definition_size()), 'See the setting sas.max_definition_size.', '54000')::sas._problem;
         RETURN;
     END IF;
-    RETURN QUERY SELECT * FROM sas._check_keys(definition, '', '{steps,plan,flow,output,on_failure,recovery,deadline,finalize,priority,concurrency,singleton,queue,hooks}');
+    RETURN QUERY SELECT * FROM sas._check_keys(definition, '', '{steps,plan,flow,output,on_failure,recovery,deadline,finalize,priority,concurrency,singleton,queue,hooks,auto_rescue}');
     IF jsonb_typeof(definition) IS DISTINCT FROM 'object' THEN
         RETURN;
     END IF;
@@ -23,6 +23,7 @@ BEGIN
     UNION ALL SELECT * FROM sas._check_pauses(definition -> 'recovery', '/recovery', 'max_failures')
     UNION ALL SELECT * FROM sas._check_span(definition -> 'deadline', '/deadline')
     UNION ALL SELECT * FROM sas._check_number(definition -> 'priority', '/priority', -1000, 1000)
+    UNION ALL SELECT * FROM sas._check_boolean(definition -> 'auto_rescue', '/auto_rescue')
     UNION ALL SELECT * FROM sas._check_starting(definition)
     UNION ALL SELECT * FROM sas._check_hooks(definition -> 'hooks', caller);
     IF definition ? 'finalize' THEN

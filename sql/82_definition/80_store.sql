@@ -29,7 +29,7 @@ BEGIN
     visible := (SELECT count(*) FROM unnest(c.nodes) n WHERE n.local IS NOT NULL);
     finalizes := definition ? 'finalize' OR EXISTS (SELECT FROM unnest(c.nodes) n WHERE n.body ? 'finalize');
     INSERT INTO sas.workflow_version (workflow_id, version, definition, step_count, finalize_no, functions, output, output_reads,
-                                      on_transient, on_permanent, deadline, priority, created_by, created_at, planned)
+                                      on_transient, on_permanent, deadline, priority, created_by, created_at, planned, auto_rescue)
     SELECT for_workflow, new_version, definition, visible, CASE WHEN finalizes THEN visible + 1 END,
            ARRAY(SELECT DISTINCT f FROM (SELECT n.body ->> 'function' AS f FROM unnest(c.nodes) n
                                          UNION ALL SELECT n.body #>> '{undo,function}' FROM unnest(c.nodes) n
@@ -41,7 +41,7 @@ BEGIN
            definition -> 'output',
            ARRAY(SELECT DISTINCT n.no FROM unnest(c.refs) r JOIN unnest(c.nodes) n ON n.scope = 1 AND n.local = r.member WHERE r.node = 0 AND r.root = 'steps'),
            s.policy ->> 'transient', s.policy ->> 'permanent', sas._span(definition -> 'deadline'),
-           coalesce((definition ->> 'priority')::int, 0), caller, sas._now(), sas._is_planned(definition)
+           coalesce((definition ->> 'priority')::int, 0), caller, sas._now(), sas._is_planned(definition), (definition ->> 'auto_rescue')::boolean
     FROM unnest(c.scopes) s WHERE s.no = 1
     RETURNING version_id INTO id;
 

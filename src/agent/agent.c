@@ -6,7 +6,8 @@
  *	 1. move the network, judge the answers that came (attempt), end flights
  *		that are past complete-by: their call is stopped and nothing is said
  *	 2. ask the doors (places) how many calls each agent may take
- *	 3. one transaction: write what flights ended with, claim for the doors
+ *	 3. one transaction: write what flights ended with, look up which of
+ *		them hold no more (an operator has stopped them), claim for the doors
  *		that are open.  Under load a commit carries what came in during the
  *		one before; on an idle system it carries one reply, at once.
  *	 4. compose and start the claimed calls
@@ -174,6 +175,7 @@ turn(void)
 {
 	SasTurn		next = {false, -1};
 	bool		stale;
+	bool		stops;
 	int64		retry_us = 0;
 	List	   *claimed = NIL;
 	int64		claimed_us;
@@ -185,6 +187,7 @@ turn(void)
 	sas_flights_move();
 	next.again = sas_watches_move();
 	stale = sas_known_stale();
+	stops = sas_flights_stale();
 
 	if (room_for < sas_n_known)
 	{
@@ -194,7 +197,7 @@ turn(void)
 	}
 	/* what is written after an abort goes alone: a claim that cannot work must not cost replies */
 	n_lanes = stale || (transaction_failed && sas_outbox_due()) ? 0 : ask_doors(&retry_us);
-	if (stale || n_lanes > 0 || sas_outbox_due())
+	if (stale || stops || n_lanes > 0 || sas_outbox_due())
 	{
 		transaction_failed = true;
 		if (!sas_store_begin())
@@ -204,6 +207,8 @@ turn(void)
 			sas_known_read();
 			next.again = true;
 		}
+		if (stops)
+			sas_flights_find_lost();
 		sas_outbox_write(sas_known, sas_n_known);
 		claimed_us = sas_clock_monotonic_us();
 		if (n_lanes > 0)
@@ -213,6 +218,8 @@ turn(void)
 		if (stale)
 			sas_watches_agents_changed();
 		sas_outbox_written(sas_known, sas_n_known);
+		if (stops)
+			sas_flights_stop_lost();
 		more = use_claims(claimed, claimed_us);
 		if (claimed != NIL && sas_flights_in_the_air() >= sas_agent_slots)
 			pass_on();

@@ -82,6 +82,7 @@ typedef struct SasFlight
 	int64		deadline_us;	/* complete-by on the monotonic clock */
 	int64		wake_us;		/* deadline, or the end of the rest */
 	void	   *handle;			/* NULL: resting */
+	bool		lost;			/* its claim was found to hold no more */
 	TimestampTz started_at;		/* of the current attempt */
 	int64		begun_us;		/* the same on the monotonic clock */
 	SasRetry	retry;
@@ -123,6 +124,15 @@ extern int64 sas_flights_wake_in_ms(void);
 
 /* Moves the network and judges what came; true when answers came. */
 extern bool sas_flights_move(void);
+
+/*
+ * Were claims taken away whose calls may be among them?  Asked before the
+ * transaction in which sas_flights_find_lost looks them up; once that has
+ * committed, sas_flights_stop_lost stops those calls and says nothing of them.
+ */
+extern bool sas_flights_stale(void);
+extern void sas_flights_find_lost(void);
+extern void sas_flights_stop_lost(void);
 
 /* A claimed call takes off, or fails at once when it cannot be composed. Its place is taken already. */
 extern void sas_flight_take_off(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed_us);

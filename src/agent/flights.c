@@ -244,6 +244,55 @@ wake_flight(SasFlight *flight, int64 now)
 	begin_attempt(flight, agent->stored);
 }
 
+/* ---------------------------------------------------------------- stopped by an operator */
+
+static uint32 stops_seen = 0;	/* up to here flights were looked up */
+static uint32 stops_asked;
+
+bool
+sas_flights_stale(void)
+{
+	stops_asked = sas_bell_stops_version();
+	if (n_flights == 0)
+		stops_seen = stops_asked;	/* whatever takes off from here on is claimed later */
+	return stops_seen != stops_asked;
+}
+
+void
+sas_flights_find_lost(void)
+{
+	SasStepId  *ids = palloc(sizeof(SasStepId) * n_flights);
+	bool	   *lost = palloc(sizeof(bool) * n_flights);
+	dlist_iter	iter;
+	int			i = 0;
+
+	dlist_foreach(iter, &flights)
+		ids[i++] = dlist_container(SasFlight, node, iter.cur)->id;
+	sas_store_lost(ids, n_flights, lost);
+	i = 0;
+	dlist_foreach(iter, &flights)
+		dlist_container(SasFlight, node, iter.cur)->lost = lost[i++];
+}
+
+/*
+ * The claim is over in the store, so there is nothing to say of it, and its
+ * lease may go.  The service is not to blame: the breaker hears nothing.
+ */
+void
+sas_flights_stop_lost(void)
+{
+	dlist_mutable_iter iter;
+
+	stops_seen = stops_asked;
+	dlist_foreach_modify(iter, &flights)
+	{
+		SasFlight  *flight = dlist_container(SasFlight, node, iter.cur);
+
+		if (flight->lost)
+			end_flight(flight, false);
+	}
+}
+
 void
 sas_flight_take_off(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed_us)
 {

@@ -24,6 +24,7 @@ PG_FUNCTION_INFO_V1(sas_api_url_problem);
 PG_FUNCTION_INFO_V1(sas_api_path_has_dot_segment);
 PG_FUNCTION_INFO_V1(sas_api_has_websocket);
 PG_FUNCTION_INFO_V1(sas_api_announce_agents);
+PG_FUNCTION_INFO_V1(sas_api_stop_calls);
 PG_FUNCTION_INFO_V1(sas_api_places);
 PG_FUNCTION_INFO_V1(sas_api_half_open);
 
@@ -58,6 +59,13 @@ Datum
 sas_api_announce_agents(PG_FUNCTION_ARGS)
 {
 	sas_bell_mark_agents();
+	PG_RETURN_VOID();
+}
+
+Datum
+sas_api_stop_calls(PG_FUNCTION_ARGS)
+{
+	sas_bell_mark_stops();
 	PG_RETURN_VOID();
 }
 

@@ -30,6 +30,7 @@ int			sas_max_input_size = 1024 * 1024;
 int			sas_max_steps = 10000;
 int			sas_watch_slots = 10000;
 int			sas_watch_window = 10000;
+bool		sas_auto_rescue = true;
 int			sas_retain_success = 30 * SAS_DAY;
 int			sas_retain_warning = 90 * SAS_DAY;
 int			sas_retain_error = 90 * SAS_DAY;
@@ -113,6 +114,9 @@ sas_settings_define(void)
 		DefineCustomIntVariable(s->name, s->description, s->detail, s->variable, *s->variable,
 								s->min, s->max, PGC_SIGHUP, s->unit, NULL, NULL, NULL);
 	}
+	DefineCustomBoolVariable("sas.auto_rescue", "Carry out what on_failure says.",
+							 "Off: the run is paused, and its alert says what on_failure suggests. A workflow may say otherwise.",
+							 &sas_auto_rescue, true, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomStringVariable("sas.clock", "The instant that sas takes for now.",
 							   "Empty: the clock of the machine. For tests.",
 							   &sas_clock_setting, "", PGC_SUSET, 0,

@@ -24,6 +24,7 @@ extern int	sas_max_input_size; /* bytes */
 extern int	sas_max_steps;
 extern int	sas_watch_slots;
 extern int	sas_watch_window;	/* items */
+extern bool sas_auto_rescue;
 extern int	sas_retain_success; /* s; -1: for ever, as the next ones */
 extern int	sas_retain_warning;
 extern int	sas_retain_error;

@@ -170,6 +170,27 @@ sas_store_held(const SasStepId *ids, int n)
 }
 
 void
+sas_store_lost(const SasStepId *ids, int n, bool *lost)
+{
+	static SasPlan plan = {"SELECT unnest(sas._lost($1, $2, $3, $4))",
+	4, {INT8ARRAYOID, INT4ARRAYOID, INT4ARRAYOID, 2951 /* uuid[] */ }};
+	SasColumn	c[4];
+	Datum		args[4];
+
+	id_columns(c, n);
+	for (int i = 0; i < n; i++)
+	{
+		add_id(c, &ids[i]);
+		lost[i] = false;
+	}
+	for (int i = 0; i < 4; i++)
+		args[i] = sas_column_array(&c[i]);
+	sas_plan_run(&plan, args, NULL);
+	for (int i = 0; i < SPI_processed; i++)
+		lost[sas_cell_int(i, 1) - 1] = true;
+}
+
+void
 sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_leases, int n_leases, bool strict, bool *aside)
 {
 	static SasPlan plan = {"SELECT unnest(sas._write_replies(ARRAY("

@@ -124,6 +124,9 @@ extern List *sas_store_claim_functions(MemoryContext context, int quantity);
 /* 'h' held, 'l' locked by somebody, 'x' lost; one per id. */
 extern char *sas_store_held(const SasStepId *ids, int n);
 
+/* lost[i] is set for those that hold no more; nothing is locked. */
+extern void sas_store_lost(const SasStepId *ids, int n, bool *lost);
+
 /* What became of a claimed step: see the type sas._reply. */
 typedef struct SasStoredReply
 {

@@ -62,6 +62,7 @@ typedef struct SasBell
 	pg_atomic_uint32 agents_version;	/* counts changes of agents */
 	pg_atomic_uint32 watches_version;	/* counts what hosts of infinite tasks should look at */
 	pg_atomic_uint32 departures;	/* counts sessions of outside nodes that have ended */
+	pg_atomic_uint32 stops_version; /* counts transactions that had calls stopped */
 	int			capacity;		/* of listeners, and of houses */
 	int			waiters_end;	/* entries from here on are free */
 	SasWaiter	waiters[MAX_WAITERS];
@@ -82,6 +83,7 @@ static int	marked_actors = 0;	/* one bit each */
 static bool marked_any_lane = false;
 static bool marked_agents = false;
 static bool marked_watches = false;
+static bool marked_stops = false;
 static TimestampTz marked_due = DT_NOEND;
 static uint32 marked_lanes[LANE_WORDS];
 static bool marked_end = false; /* ring everything, commit or abort */
@@ -123,6 +125,7 @@ sas_bell_shmem_init(void)
 		pg_atomic_init_u32(&bell->agents_version, 1);
 		pg_atomic_init_u32(&bell->watches_version, 1);
 		pg_atomic_init_u32(&bell->departures, 1);
+		pg_atomic_init_u32(&bell->stops_version, 1);
 		LWLockInitialize(&bell->lock, bell->tranche);
 		for (int i = 0; i < bell->capacity; i++)
 			for (int w = 0; w < LANE_WORDS; w++)
@@ -198,6 +201,7 @@ sas_bell_ring_database(Oid dboid)
 	{
 		pg_atomic_fetch_add_u32(&bell->agents_version, 1);
 		pg_atomic_fetch_add_u32(&bell->watches_version, 1);
+		pg_atomic_fetch_add_u32(&bell->stops_version, 1);
 	}
 	sas_bell_ring(dboid, ALL_ACTORS, true, NULL, NULL);
 }
@@ -317,6 +321,19 @@ sas_bell_departures(void)
 }
 
 void
+sas_bell_mark_stops(void)
+{
+	marked_actors |= 1 << SAS_AGENT;
+	marked_stops = true;
+}
+
+uint32
+sas_bell_stops_version(void)
+{
+	return bell != NULL ? pg_atomic_read_u32(&bell->stops_version) : 1;
+}
+
+void
 sas_bell_mark_on_abort(void)
 {
 	marked_end = true;
@@ -380,6 +397,7 @@ sas_bell_forget_marks(void)
 	marked_any_lane = false;
 	marked_agents = false;
 	marked_watches = false;
+	marked_stops = false;
 	marked_due = DT_NOEND;
 	marked_actors = 0;
 	marked_end = false;
@@ -398,6 +416,8 @@ sas_bell_xact_callback(XactEvent event, void *arg)
 				pg_atomic_fetch_add_u32(&bell->agents_version, 1);
 			if (marked_watches && bell != NULL)
 				pg_atomic_fetch_add_u32(&bell->watches_version, 1);
+			if (marked_stops && bell != NULL)
+				pg_atomic_fetch_add_u32(&bell->stops_version, 1);
 			if (marked_actors != 0)
 				sas_bell_ring(MyDatabaseId, marked_actors, marked_any_lane, marked_lanes, NULL);
 			if (marked_due != DT_NOEND)

@@ -59,6 +59,13 @@ extern uint32 sas_bell_watches_version(void);
 extern void sas_bell_tell_departure(void);
 extern uint32 sas_bell_departures(void);
 
+/*
+ * At commit: some claims of calls hold no more, and their calls are to be
+ * stopped.  Counted up before the agent workers are rung, too.
+ */
+extern void sas_bell_mark_stops(void);
+extern uint32 sas_bell_stops_version(void);
+
 /* At commit: the callers of sas.wait() for this run. */
 extern void sas_bell_mark_run(int64 run_id);
 

@@ -11,7 +11,8 @@ a list of answers given one after the other, the last one for ever; without a sc
     status, headers ([[name, value], ...]), body (text), base64 (bytes), json: a plain answer
     delay: seconds before it; gate: true waits for a release first
     echo: true puts what was asked into the body
-    how: nothing, reset, half, garbage, headers (a megabyte of them), endless; silent never answers
+    how: nothing, reset, half, garbage, headers (a megabyte of them), endless; silent never answers; watch neither,
+         and notes in the request ("hung_up") when the client has closed the connection
 
 The control port: POST /scripts {name: [answer, ...]}, POST /release, GET /requests, GET /figures.  Requests
 are numbered as they come; each bears its connection, its header lines and when it came and was answered.
@@ -154,6 +155,18 @@ def misbehave(connection, how):
     raise Hangup
 
 
+def watch(service, connection, asked):
+    """Until the client is gone."""
+    try:
+        while connection.recv(65536):
+            pass
+    except OSError:
+        pass
+    with service.lock:
+        asked["hung_up"] = time.monotonic()
+    raise Hangup
+
+
 def answer_one(service, connection, asked):
     answer = service.begin(asked)
     try:
@@ -164,6 +177,8 @@ def answer_one(service, connection, asked):
         if how == "silent":
             service.wait_at_gate(120)
             raise Hangup
+        if how == "watch":
+            watch(service, connection, asked)
         data = plain_answer(asked, answer) if how is None else None
     finally:
         # before the answer goes out, or the client's next request would find this one still active

@@ -76,10 +76,10 @@ END $$;
 
 CREATE TEMP TABLE may (level text, who text, verbs text);
 INSERT INTO may VALUES
-('user', 'ann', 'health create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow subscribe unsubscribe submit submit_batch signal signal_token wait read_replies pause resume retry cancel pause_workflow resume_workflow set_clock move_clock release_clock stub unstub stub_signal run_inline continue_inline stubbed_calls create_watcher drop_watcher watch unwatch pause_watch resume_watch'),
-('operator', 'op', 'health metrics metrics_text validate_workflow wait signal pause resume retry cancel acknowledge purge reset_agent pause_workflow resume_workflow pause_queue resume_queue unwatch pause_watch resume_watch rebalance'),
+('user', 'ann', 'health create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow subscribe unsubscribe submit submit_batch signal signal_token wait read_replies pause resume retry skip force_complete set_input cancel halt compensate rerun set_priority pause_workflow resume_workflow set_clock move_clock release_clock stub unstub stub_signal run_inline continue_inline stubbed_calls create_watcher drop_watcher watch unwatch pause_watch resume_watch'),
+('operator', 'op', 'health metrics metrics_text validate_workflow wait signal pause resume retry skip force_complete set_input cancel halt compensate rerun set_priority acknowledge purge reset_agent pause_workflow resume_workflow pause_queue resume_queue unwatch pause_watch resume_watch rebalance'),
 ('monitor', 'mon', 'health metrics metrics_text'),
-('admin', 'adm', 'health metrics metrics_text create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow subscribe unsubscribe submit submit_batch signal signal_token wait read_replies pause resume retry cancel acknowledge purge set_alert_hook reset_agent pause_workflow resume_workflow pause_queue resume_queue create_queue alter_queue drop_queue create_agent alter_agent drop_agent set_secret drop_secret worker_restart grant_usage create_middleware drop_middleware set_clock move_clock release_clock stub unstub stub_signal run_inline continue_inline stubbed_calls claim complete fail heartbeat hand_back create_watcher drop_watcher watch unwatch pause_watch resume_watch rebalance register_node claim_watchers heartbeat_node append_items fail_watch release_watches leave_node'),
+('admin', 'adm', 'health metrics metrics_text create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow subscribe unsubscribe submit submit_batch signal signal_token wait read_replies pause resume retry skip force_complete set_input cancel halt compensate rerun set_priority acknowledge purge set_alert_hook reset_agent pause_workflow resume_workflow pause_queue resume_queue create_queue alter_queue drop_queue create_agent alter_agent drop_agent set_secret drop_secret worker_restart grant_usage create_middleware drop_middleware set_clock move_clock release_clock stub unstub stub_signal run_inline continue_inline stubbed_calls claim complete fail heartbeat hand_back create_watcher drop_watcher watch unwatch pause_watch resume_watch rebalance register_node claim_watchers heartbeat_node append_items fail_watch release_watches leave_node'),
 ('worker', 'wrk', 'claim complete fail heartbeat hand_back register_node claim_watchers heartbeat_node append_items fail_watch release_watches leave_node'),
 ('worker of one agent', 'wrk_packer', 'claim complete fail heartbeat hand_back register_node claim_watchers heartbeat_node append_items fail_watch release_watches leave_node'),
 ('no level', 'nobody', '');
@@ -89,7 +89,7 @@ SELECT is(ARRAY(SELECT DISTINCT p.proname::text FROM pg_proc p WHERE p.pronamesp
                 UNION SELECT l FROM unnest(sas._looking()) l WHERE l NOT LIKE '\_%' AND m.verbs LIKE '%health%' ORDER BY 1), format('with %s one may execute these', m.level))
 FROM may m;
 SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.proname LIKE '\_%' AND has_function_privilege(m.who, p.oid, 'EXECUTE')
-                  AND (p.prosecdef OR p.proname ~ '^_(move|claim|write|submit|store|secret|render|context|steps_context|agents_for|decide|doom|pause|cancel|ring|append|fail|release|register|settle|take|watch|finish)') ORDER BY 1),
+                  AND (p.prosecdef OR p.proname ~ '^_(move|claim|write|submit|store|secret|render|context|steps_context|agents_for|decide|doom|pause|cancel|halt|stop|settle|ring|append|fail|release|register|settle|take|watch|finish)') ORDER BY 1),
           '{}', format('with %s one may execute no internal function that acts, reads or takes a role', m.level))
 FROM may m;
 SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind IN ('r', 'S')
@@ -198,8 +198,8 @@ SELECT is(pg_temp.sees('mon', $$SELECT count(*) FROM sas.steps WHERE input IS NO
 SELECT is(pg_temp.sees('bob', format('SELECT sas._step_input(%s, 1, 0)', (SELECT run_id FROM sas.runs WHERE submitted_by = 'ann' AND input ? 'pin'))), NULL, 'what the views call gives nothing of another''s run away');
 
 -- verbs on runs of others: as if they were not there
-SELECT is(pg_temp.sees('bob', format('SELECT refused FROM sas.%I(%s)', v, r.run_id)), format('run %s does not exist, or is not yours', r.run_id), format('bob cannot %s a run of ann', v))
-FROM unnest('{pause,resume,retry,cancel}'::text[]) v, (SELECT min(run_id) AS run_id FROM sas.runs WHERE submitted_by = 'ann') r;
+SELECT is(pg_temp.sees('bob', format('SELECT refused FROM sas.%I(%s)', v, r.run_id)), format('run %s does not exist, or is not yours; sas.runs shows those that are', r.run_id), format('bob cannot %s a run of ann', v))
+FROM unnest('{pause,resume,retry,cancel,halt,compensate,rerun}'::text[]) v, (SELECT min(run_id) AS run_id FROM sas.runs WHERE submitted_by = 'ann') r;
 SELECT is((SELECT count(*) FROM sas.runs WHERE state = 'paused'), 0::bigint, 'and nothing has happened to it');
 SELECT is(pg_temp.sees('op', format('SELECT changed FROM sas.pause(%s)', r.run_id)), 'true', 'an operator can') FROM (SELECT min(run_id) AS run_id FROM sas.runs WHERE submitted_by = 'ann') r;
 SELECT is(pg_temp.sees('ann', 'SELECT paused_by FROM sas.runs WHERE state = ''paused'''), 'op', 'and it is told who did');

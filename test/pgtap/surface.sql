@@ -86,8 +86,13 @@ INSERT INTO wanted VALUES
 -- every verb on runs takes one id or an array, and answers in the same columns
 INSERT INTO wanted
 SELECT v.name, subject || v.more, 'TABLE(run_id bigint, step text, changed boolean, state text, result text, refused text)'
-FROM (VALUES ('pause', ''), ('resume', ''), ('retry', ', step text DEFAULT NULL::text, new_key boolean DEFAULT false'), ('cancel', ', reason text DEFAULT NULL::text')) AS v (name, more),
+FROM (VALUES ('pause', ''), ('resume', ''), ('retry', ', step text DEFAULT NULL::text, new_key boolean DEFAULT false'), ('cancel', ', reason text DEFAULT NULL::text'),
+             ('skip', ', step text, output jsonb DEFAULT NULL::jsonb'), ('force_complete', ', step text, output jsonb DEFAULT NULL::jsonb'), ('set_input', ', step text, input jsonb'),
+             ('halt', ', reason text DEFAULT NULL::text'), ('compensate', ', reason text DEFAULT NULL::text'), ('set_priority', ', priority integer')) AS v (name, more),
      (VALUES ('run_id bigint'), ('run_ids bigint[]')) AS s (subject);
+INSERT INTO wanted
+SELECT 'rerun', s.subject, 'TABLE(run_id bigint, step text, changed boolean, state text, result text, refused text, new_run_id bigint)'
+FROM (VALUES ('run_id bigint'), ('run_ids bigint[]')) AS s (subject);
 
 SELECT ok(EXISTS (SELECT FROM pg_proc p
                   WHERE p.pronamespace = 'sas'::regnamespace AND p.proname = w.name
@@ -157,7 +162,7 @@ SELECT is((SELECT boot_val || coalesce(' ' || unit, '') FROM pg_settings WHERE n
 FROM (VALUES ('sas.schedulers', '1'), ('sas.agents', '1'), ('sas.function_workers', '1'), ('sas.supervisors', '1'), ('sas.agent_slots', '1000'),
              ('sas.supervisor_interval', '10000 ms'), ('sas.complete_in', '60000 ms'), ('sas.run_deadline', '2592000 s'), ('sas.priority_step', '3600 s'),
              ('sas.max_definition_size', '1048576 B'), ('sas.max_input_size', '1048576 B'), ('sas.max_steps', '10000'), ('sas.watch_slots', '10000'), ('sas.watch_window', '10000'), ('sas.retain_success', '2592000 s'), ('sas.retain_warning', '7776000 s'),
-             ('sas.retain_error', '7776000 s'), ('sas.retain_compensated', '7776000 s'), ('sas.retain_cancelled', '2592000 s')) AS s (name, value);
+             ('sas.retain_error', '7776000 s'), ('sas.retain_compensated', '7776000 s'), ('sas.retain_cancelled', '2592000 s'), ('sas.auto_rescue', 'on')) AS s (name, value);
 SELECT is((SELECT count(*) FROM sas.settings WHERE coalesce(description, '') = ''), 0::bigint, 'every setting says what it is');
 SELECT ok((SELECT count(*) FROM sas.settings) >= 13, 'sas.settings shows them');
 

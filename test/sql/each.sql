@@ -85,11 +85,11 @@ SELECT t.brief(3);
 SELECT run_id FROM sas.submit('some', '{"items": [1, 2, 3]}');
 SELECT t.work('{"a[2]": "permanent", "a[1]": "permanent"}');
 SELECT t.brief(4);
--- cancel in the middle
+-- undone in the middle: what is on its way is left to end
 SELECT run_id FROM sas.submit('narrow', '{"items": [1, 2, 3, 4, 5]}');
 SELECT t.settle();
 SELECT t.claim();
-SELECT changed FROM sas.cancel(5);
+SELECT changed FROM sas.compensate(5);
 SELECT t.answer('a'), t.answer('a', 'permanent');
 SELECT t.work();
 SELECT t.brief(5);

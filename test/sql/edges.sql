@@ -123,7 +123,7 @@ SELECT t.workflow('last', '{"f": {"function": "t.echo"}}') \g /dev/null
 SELECT w, run_id FROM unnest('{heavy,light,last}'::text[]) w CROSS JOIN LATERAL sas.submit(w) ORDER BY 2;
 BEGIN;
 -- as if it were: jsonb has a limit of 256 MB
-CREATE OR REPLACE FUNCTION sas._filled_request(template jsonb, root jsonb) RETURNS TABLE (request jsonb, problem jsonb) LANGUAGE plpgsql STABLE AS $$
+CREATE OR REPLACE FUNCTION sas._filled_request(template jsonb, root jsonb, input jsonb) RETURNS TABLE (request jsonb, problem jsonb) LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF template ->> 'body' = 'heavy' THEN
         RAISE EXCEPTION 'total size of jsonb object elements exceeds the maximum' USING ERRCODE = 'program_limit_exceeded';

@@ -70,7 +70,7 @@ SELECT t.claim();
 SELECT t.answer('ship', 'permanent 400');
 SELECT t.settle();
 SELECT t.claim();
-SELECT changed FROM sas.cancel(7);
+SELECT changed FROM sas.compensate(7);
 SELECT t.answer('ship.fallback', output => '{"status": 200, "body": {"id": 77}}');
 SELECT t.settle();
 SELECT t.claim();

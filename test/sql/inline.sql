@@ -187,7 +187,7 @@ ROLLBACK;
 
 -- tasks of outside agents ------------------------------------------------------------------------------------
 SELECT sas.create_agent('packer', kind => 'external') \g /dev/null
-SELECT t.workflow('task', '{"pack": {"agent": "packer", "task": {}, "input": {"sku": "{{input.sku}}"}, "complete_in": "1 min", "retry": {"max_attempts": 3, "initial": "1 s"}}}', '{"output": "{{steps.pack.output}}"}');
+SELECT t.workflow('task', '{"pack": {"agent": "packer", "task": {}, "input": {"sku": "{{input.sku}}"}, "complete_in": "1 min", "retry": {"max_attempts": 3, "initial": "1 s"}}}', '{"output": "{{steps.pack.output}}"}') \g /dev/null
 SELECT t.clean() \g /dev/null
 BEGIN;
 SELECT sas.stub('packer', '[{"fail": "jam"}, {"hand_back": true}, {"lapse": true}, {"delay": "5 s", "output": {"box": "{{request.input.sku}}"}}]');

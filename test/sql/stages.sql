@@ -92,11 +92,11 @@ SELECT claimed FROM t.perform();
 SELECT t.settle(), t.brief(5);
 SELECT * FROM t.left_over();
 
--- cancelled in each stage
+-- undone in each stage: what is on its way is left to end
 SELECT run_id FROM sas.submit_batch('pay', array_fill('{"n": 6}'::jsonb, ARRAY[3]));
 SELECT t.claim(), t.answer('charge', 'done', '{"request": {"path": "/x"}}', for_run => 7), t.answer('charge', 'done', '{"request": {"path": "/x"}}', for_run => 8) \g /dev/null
 SELECT t.claim(), t.answer('charge', 'done', for_run => 8);
-SELECT run_id, changed FROM sas.cancel(ARRAY[6, 7, 8]);
+SELECT run_id, changed FROM sas.compensate(ARRAY[6, 7, 8]);
 SELECT t.settle() \g /dev/null
 SELECT t.answer('charge', 'done', '{"request": {"path": "/x"}}', for_run => 6), t.answer('charge', 'done', for_run => 7);
 SELECT t.settle() \g /dev/null
@@ -160,13 +160,38 @@ SELECT key, asked FROM t.held;
 SELECT t.answer('j'), t.settle(), t.brief(12);
 SELECT * FROM t.left_over();
 
+-- stopped in each stage: before the call nothing was done, the call is in doubt, after it it is done
+SELECT count(*) FROM sas.submit_batch('pay', array_fill('{"n": 6}'::jsonb, ARRAY[3]));
+SELECT t.claim(), t.answer('charge', 'done', '{"request": {"path": "/x"}}', for_run => 14), t.answer('charge', 'done', '{"request": {"path": "/x"}}', for_run => 15) \g /dev/null
+SELECT t.claim(), t.answer('charge', 'done', for_run => 15) \g /dev/null
+SELECT t.claim();
+SELECT run_id, changed FROM sas.cancel(ARRAY[13, 14, 15]);
+SELECT t.brief(r) FROM generate_series(13, 15) r;
+SELECT step, run_id, status FROM sas.attempts WHERE run_id > 12 ORDER BY 2;
+SELECT t.answer('charge', 'done', '{"request": {"path": "/x"}}', for_run => 13), t.answer('charge', for_run => 14), t.answer('charge', 'done', '{"response": {}}', for_run => 15);
+SELECT changed FROM sas.halt(ARRAY[14, 15]);
+-- an input that an operator sets goes through the functions, too
+SELECT run_id FROM sas.submit('pay', '{"n": 16}');
+SELECT claimed FROM t.perform();
+SELECT t.claim(), t.answer('charge', 'transient 503');
+SELECT t.settle() \g /dev/null
+SELECT t.brief(16);
+SELECT changed FROM sas.set_input(16, 'charge', '{"n": "mended"}');
+SELECT changed FROM sas.retry(16, 'charge');
+SELECT t.settle() \g /dev/null
+SELECT noted FROM t.perform();
+SELECT t.claim();
+SELECT asked FROM t.held WHERE run_id = 16;
+SELECT changed FROM sas.halt(16);
+SELECT * FROM t.left_over();
+
 -- taken away in the middle: what has begun ends
-SELECT run_id FROM sas.submit('pay', '{"n": 13}');
+SELECT run_id FROM sas.submit('pay', '{"n": 17}');
 SELECT claimed FROM t.perform();
 SELECT t.claim(), t.answer('charge');
 SELECT sas.drop_middleware('tag') \g /dev/null
 SELECT claimed FROM t.perform();
-SELECT t.settle(), t.work(), t.brief(13);
+SELECT t.settle(), t.work(), t.brief(17);
 SELECT * FROM t.left_over();
 SELECT t.clean() \g /dev/null
 
