@@ -191,7 +191,7 @@ BEGIN
         PERFORM sas._fire_hooks(ARRAY(SELECT c.run_id FROM unnest(changes) c));
     END IF;
     SELECT array_agg(c.run_id) FILTER (WHERE c.to_state IN ('stopped', 'paused')), array_agg(c.run_id) FILTER (WHERE c.to_state = 'stopped'),
-           array_agg(c.run_id) FILTER (WHERE c.from_state = 'paused')
+           array_agg(c.run_id) FILTER (WHERE c.from_state = 'paused' OR c.from_state = 'compensating' AND c.to_state = 'stopped')
     INTO rung, ended, resumed FROM unnest(changes) c;
     PERFORM sas._close_alerts_of(resumed) WHERE resumed IS NOT NULL;
     PERFORM sas._note_ends(ended) WHERE ended IS NOT NULL;

@@ -232,6 +232,8 @@ BEGIN
             -- a paused run has no way on but an operator's; resume sets the timer again
             IF r.run_state = 'paused' THEN
                 PERFORM sas._alert('deadline', format('run %s deadline', r.run_id), format('run %s is paused, and its deadline has passed', r.run_id), NULL, r.run_id);
+            ELSIF r.run_state = 'compensating' THEN
+                PERFORM sas._alert('deadline', format('run %s deadline', r.run_id), format('run %s is not undone yet, and its deadline has passed', r.run_id), NULL, r.run_id);
             END IF;
             IF r.run_state NOT IN ('scheduled', 'pending', 'running') OR r.fate IS NOT NULL THEN
                 CONTINUE;

@@ -23,6 +23,20 @@ SELECT t.later('1 day') \g /dev/null
 SELECT t.work();
 SELECT t.brief(2);
 
+-- one whose undo has not come to its end by then raises an alert, which is closed when it has
+SELECT t.clean() \g /dev/null
+SELECT run_id FROM sas.submit('slow');
+SELECT t.claim(), t.answer('a');
+SELECT changed FROM sas.cancel(1);
+SELECT t.settle(), t.claim('away');
+DELETE FROM t.held;
+SELECT t.later('1 h'), t.settle() \g /dev/null
+SELECT kind, run_id, message FROM t.alerts();
+SELECT t.later('1 h') \g /dev/null
+SELECT t.work();
+SELECT t.brief(1);
+SELECT * FROM t.alerts();
+
 -- while a step is on its way: it is waited for, then undone
 SELECT t.clean() \g /dev/null
 SELECT run_id FROM sas.submit('slow', deadline => '30 s');
