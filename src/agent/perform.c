@@ -16,6 +16,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "agent/callable.h"
 #include "agent/json.h"
 #include "agent/perform.h"
 #include "catalog/namespace.h"
@@ -24,7 +25,6 @@
 #include "commands/prepare.h"
 #include "commands/sequence.h"
 #include "commands/trigger.h"
-#include "common/hashfn.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -32,7 +32,6 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/guc.h"
-#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/portal.h"
@@ -59,106 +58,6 @@ is_transient(int sqlstate)
 		category == ERRCODE_TO_CATEGORY(ERRCODE_INSUFFICIENT_RESOURCES) ||
 		category == ERRCODE_TO_CATEGORY(ERRCODE_OPERATOR_INTERVENTION) ||
 		sqlstate == ERRCODE_LOCK_NOT_AVAILABLE;
-}
-
-/* What callable() has found; all is forgotten when a function, schema, role or membership changes. */
-typedef struct Callable
-{
-	char		name[NAMEDATALEN * 2];
-	Oid			role;
-	Oid			function;		/* InvalidOid: nothing is kept here */
-} Callable;
-
-static Callable callables[64];
-
-static void
-forget_callables(Datum arg, int cache, uint32 hash)
-{
-	memset(callables, 0, sizeof(callables));
-}
-
-/* The function by its name; else what keeps this role from calling it, and the SQLSTATE. */
-static const char *
-look_up(const char *name, Oid role, Oid *function, int *sqlstate)
-{
-	char	   *signature = psprintf("%s(pg_catalog.jsonb)", name);
-	LOCAL_FCINFO(fcinfo, 1);
-	Datum		found;
-	Datum		execute = CStringGetTextDatum("EXECUTE");
-	Datum		usage = CStringGetTextDatum("USAGE");
-
-	*sqlstate = ERRCODE_UNDEFINED_OBJECT;
-	if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(role)))
-		return "the owner of the run does not exist any more";
-	InitFunctionCallInfoData(*fcinfo, NULL, 1, InvalidOid, NULL, NULL);
-	fcinfo->args[0].value = CStringGetTextDatum(signature);
-	fcinfo->args[0].isnull = false;
-	found = to_regprocedure(fcinfo);
-	*sqlstate = ERRCODE_UNDEFINED_FUNCTION;
-	if (fcinfo->isnull)
-		return psprintf("function %s does not exist", signature);
-	*function = DatumGetObjectId(found);
-	*sqlstate = ERRCODE_INVALID_FUNCTION_DEFINITION;
-	if (get_func_rettype(*function) != JSONBOID || get_func_retset(*function))
-		return psprintf("function %s does not return one jsonb", signature);
-	*sqlstate = ERRCODE_INSUFFICIENT_PRIVILEGE;
-	if (!DatumGetBool(DirectFunctionCall3(has_function_privilege_id_id, ObjectIdGetDatum(role), ObjectIdGetDatum(*function), execute)) ||
-		!DatumGetBool(DirectFunctionCall3(has_schema_privilege_id_id, ObjectIdGetDatum(role),
-										  ObjectIdGetDatum(get_func_namespace(*function)), usage)))
-		return psprintf("permission denied for function %s", signature);
-	return NULL;
-}
-
-/* The same, for names that come again and again. */
-static const char *
-callable(const char *name, Oid role, Oid *function, int *sqlstate)
-{
-	static bool listens = false;
-	size_t		length = strlen(name);
-	Callable   *kept = &callables[(hash_bytes((const unsigned char *) name, length) ^ role) % lengthof(callables)];
-	const char *objection;
-
-	if (!listens)
-	{
-		CacheRegisterSyscacheCallback(PROCOID, forget_callables, (Datum) 0);
-		CacheRegisterSyscacheCallback(NAMESPACEOID, forget_callables, (Datum) 0);
-		CacheRegisterSyscacheCallback(AUTHOID, forget_callables, (Datum) 0);
-		CacheRegisterSyscacheCallback(AUTHMEMROLEMEM, forget_callables, (Datum) 0);
-		listens = true;
-	}
-	AcceptInvalidationMessages();
-	*function = kept->function;
-	if (OidIsValid(kept->function) && kept->role == role && strcmp(kept->name, name) == 0)
-		return NULL;
-	objection = look_up(name, role, function, sqlstate);
-	if (objection == NULL && length < sizeof(kept->name))
-	{
-		strlcpy(kept->name, name, sizeof(kept->name));
-		kept->role = role;
-		kept->function = *function;
-	}
-	return objection;
-}
-
-static Oid
-must_be_callable(const char *name, Oid role)
-{
-	int			sqlstate;
-	Oid			function;
-	const char *objection = callable(name, role, &function, &sqlstate);
-
-	if (objection != NULL)
-		ereport(ERROR, (errcode(sqlstate), errmsg_internal("%s", objection)));
-	return function;
-}
-
-bool
-sas_perform_may_call(Oid role, const char *function)
-{
-	int			sqlstate;
-	Oid			oid;
-
-	return callable(function, role, &oid, &sqlstate) == NULL;
 }
 
 /* The search_path of a user's function. */
@@ -374,7 +273,7 @@ find_functions(void *arg)
 	char	   *rest = NULL;
 
 	for (char *name = strtok_r(names, "\n", &rest); name != NULL; name = strtok_r(NULL, "\n", &rest))
-		c->functions = lappend_oid(c->functions, must_be_callable(name, c->owner));
+		c->functions = lappend_oid(c->functions, sas_callable(name, c->owner));
 }
 
 /*
@@ -464,7 +363,7 @@ sas_perform_items(const SasClaimedItems *items, int64 timeout_ms, SasPerformed *
 Jsonb *
 sas_perform_in_place(Oid role, const char *function, Jsonb *input)
 {
-	Oid			oid = must_be_callable(function, role);
+	Oid			oid = sas_callable(function, role);
 	Oid			user;
 	int			security;
 	int			nest_level;

@@ -60,9 +60,6 @@ extern void sas_perform_items(const SasClaimedItems *items, int64 timeout_ms, Sa
  */
 extern Jsonb *sas_perform_in_place(Oid role, const char *function, Jsonb *input);
 
-/* Is it a function(jsonb) that returns one jsonb and that this role may call? In a transaction. */
-extern bool sas_perform_may_call(Oid role, const char *function);
-
 /* Before the store changes the session's settings: functions are given those that hold now. */
 extern void sas_perform_remember_settings(void);
 

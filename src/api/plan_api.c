@@ -6,6 +6,7 @@
  */
 #include "postgres.h"
 
+#include "agent/callable.h"
 #include "agent/perform.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
@@ -32,7 +33,7 @@ sas_api_may_call(PG_FUNCTION_ARGS)
 
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), TEXTOID, -1, false, TYPALIGN_INT, &names, NULL, &n);
 	for (int i = 0; i < n; i++)
-		if (!sas_perform_may_call(PG_GETARG_OID(0), TextDatumGetCString(names[i])))
+		if (!sas_may_call(PG_GETARG_OID(0), TextDatumGetCString(names[i])))
 			PG_RETURN_BOOL(false);
 	PG_RETURN_BOOL(true);
 }

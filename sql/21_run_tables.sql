@@ -1,0 +1,363 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Tables of what is run, and of what runs leave behind: all private. Run data
+-- leads with run_id; what relates runs (keys) stands in a table of its own. No
+-- column that changes with the state of a step or run is in an index, so that
+-- those updates stay HOT.
+
+-- runs --------------------------------------------------------------------------
+
+CREATE TABLE sas.run (
+    run_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    version_id int NOT NULL,
+    owner regrole NOT NULL,
+    trace uuid NOT NULL,
+    key text,
+    state text NOT NULL,
+    result text,
+    fate text,
+    open_steps int NOT NULL,
+    priority int NOT NULL,
+    input jsonb NOT NULL,
+    output jsonb,
+    error jsonb,
+    reply_to text,
+    hook_of bigint,
+    labels jsonb NOT NULL,
+    created_at timestamptz NOT NULL,
+    start_at timestamptz,
+    start_before timestamptz,
+    queue_id int,
+    started_at timestamptz,
+    finished_at timestamptz,
+    deadline timestamptz NOT NULL,
+    paused_for text,
+    paused_by text,
+    paused_at timestamptz,
+    paused_state text,
+    parent_run_id bigint,
+    parent_step_no int,
+    parent_element int,
+    own_version boolean NOT NULL DEFAULT false
+) WITH (fillfactor = 70);
+CREATE INDEX run_child ON sas.run (parent_run_id, parent_step_no, parent_element) WHERE parent_run_id IS NOT NULL;
+CREATE INDEX run_hook ON sas.run (hook_of) WHERE hook_of IS NOT NULL;
+CREATE INDEX run_own_version ON sas.run (version_id) WHERE own_version;
+COMMENT ON TABLE sas.run IS 'Runs. fate is set once a run cannot go on: compensate, cancel or fail. open_steps counts steps that are ready, running, suspended or failed and undecided.';
+COMMENT ON COLUMN sas.run.hook_of IS 'The run that this one tells somebody of; 0: it tells of an alert.';
+COMMENT ON COLUMN sas.run.own_version IS 'Its version was made for runs like this one, and goes with the last of them.';
+COMMENT ON COLUMN sas.run.trace IS 'Random; idempotency keys and the trace id are made from it.';
+
+-- What has ended, in the order of its end, for the purge: so sas.run needs no index on a column that changes. A row
+-- per commit and result; children and hooks go with the run that they belong to.
+CREATE TABLE sas.ended (
+    result text NOT NULL,
+    ended_at timestamptz NOT NULL,
+    run_ids bigint[] NOT NULL
+);
+CREATE INDEX ended_next ON sas.ended (result, ended_at);
+COMMENT ON TABLE sas.ended IS 'Runs that have ended and are kept until their time is over.';
+
+-- what a run waits for before it begins ------------------------------------------
+
+CREATE TABLE sas.run_after (
+    run_id bigint PRIMARY KEY,
+    after_run bigint NOT NULL,
+    results text[] NOT NULL
+);
+CREATE INDEX run_after_earlier ON sas.run_after (after_run);
+COMMENT ON TABLE sas.run_after IS 'Runs that begin once another has stopped, and with which results of it.';
+
+CREATE TABLE sas.singleton (
+    owner regrole NOT NULL,
+    workflow_id int NOT NULL,
+    run_id bigint NOT NULL,
+    PRIMARY KEY (owner, workflow_id)
+);
+CREATE INDEX singleton_run ON sas.singleton (run_id);
+COMMENT ON TABLE sas.singleton IS 'The open run of each workflow that may have one only.';
+
+CREATE TABLE sas.run_place (
+    workflow_id int NOT NULL,
+    key text NOT NULL,
+    run_id bigint PRIMARY KEY,
+    state text NOT NULL CHECK (state IN ('away', 'waits', 'holds'))
+);
+CREATE INDEX run_place_waits ON sas.run_place (workflow_id, key, run_id) WHERE state = 'waits';
+CREATE INDEX run_place_holds ON sas.run_place (workflow_id, key) WHERE state = 'holds';
+COMMENT ON TABLE sas.run_place IS 'Runs whose number per key is limited: away from the line (something else keeps them), waiting in it by run_id, or holding a place.';
+
+CREATE TABLE sas.held_run (
+    run_id bigint PRIMARY KEY,
+    workflow_id int NOT NULL
+);
+CREATE INDEX held_run_workflow ON sas.held_run (workflow_id);
+COMMENT ON TABLE sas.held_run IS 'Runs that begin when their workflow is resumed.';
+
+-- queues --------------------------------------------------------------------------
+
+CREATE TABLE sas.queue (
+    queue_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name text NOT NULL,
+    max_running int NOT NULL,
+    paused_at timestamptz,
+    created_at timestamptz NOT NULL,
+    dropped_at timestamptz
+);
+CREATE UNIQUE INDEX queue_name ON sas.queue (name) WHERE dropped_at IS NULL;
+COMMENT ON TABLE sas.queue IS 'Named queues. Steps that wait in one stand in sas.ready with the lane -queue_id.';
+
+CREATE TABLE sas.queue_place (
+    run_id bigint NOT NULL,
+    step_no int NOT NULL,
+    element int NOT NULL,
+    queue_id int NOT NULL,
+    PRIMARY KEY (run_id, step_no, element)
+);
+CREATE INDEX queue_place_queue ON sas.queue_place (queue_id);
+COMMENT ON TABLE sas.queue_place IS 'Steps that were let out of their queue and have not ended yet.';
+
+-- Only schedulers lock these rows, each for one short transaction: what is
+-- counted under them cannot change meanwhile.
+CREATE TABLE sas.turn (
+    what text PRIMARY KEY
+);
+INSERT INTO sas.turn VALUES ('places'), ('queues');
+COMMENT ON TABLE sas.turn IS 'Whose turn it is to give out places: one scheduler at a time.';
+
+CREATE TABLE sas.run_key (
+    owner regrole NOT NULL,
+    workflow_id int NOT NULL,
+    key text NOT NULL,
+    run_id bigint NOT NULL,
+    PRIMARY KEY (owner, workflow_id, key)
+);
+COMMENT ON TABLE sas.run_key IS 'The key of a run, unique per owner and workflow until the run is purged.';
+
+-- A step has no row until it is claimed, parked or waits for one of several.
+CREATE TABLE sas.step (
+    run_id bigint NOT NULL,
+    step_no int NOT NULL,
+    element int NOT NULL,
+    state text NOT NULL,
+    attempt int NOT NULL,
+    failure_count int NOT NULL,
+    in_doubt boolean NOT NULL,
+    transient boolean,
+    alone boolean NOT NULL,
+    parked boolean NOT NULL,
+    needs_left int,
+    lease_id bigint,
+    request_id uuid,
+    complete_by timestamptz,
+    waiting_kind text,
+    waiting_until timestamptz,
+    completion bigint,
+    started_at timestamptz,
+    finished_at timestamptz,
+    output jsonb,
+    error jsonb,
+    started jsonb,
+    asks int,
+    ask_until timestamptz,
+    progress float8,
+    PRIMARY KEY (run_id, step_no, element)
+) WITH (fillfactor = 60);
+COMMENT ON COLUMN sas.step.asks IS 'Of a poll: how often it was answered that it is not over; not null since its call has succeeded: then it counts as done for the undo.';
+COMMENT ON COLUMN sas.step.ask_until IS 'Of a poll with a timeout: when it has failed if it is not over.';
+COMMENT ON TABLE sas.step IS 'Steps that were claimed, parked or are waiting for several. completion orders the undo.';
+
+-- What operators have put in the place of a step's own. Mostly empty: whoever
+-- claims a step looks here, too.
+CREATE TABLE sas.edit (
+    run_id bigint NOT NULL,
+    step_no int NOT NULL,
+    element int NOT NULL,
+    key text,
+    undo_key text,
+    input jsonb,
+    PRIMARY KEY (run_id, step_no, element)
+);
+COMMENT ON TABLE sas.edit IS 'What an operator has given a step: another Idempotency-Key, another one for its undo, another input; null: its own.';
+
+CREATE SEQUENCE sas.completion_seq;
+
+-- The hot queue. Whoever takes a run off its way takes its rows here first,
+-- under the lock of the run: so a claim needs no lock on the run.
+CREATE TABLE sas.ready (
+    run_id bigint NOT NULL,
+    step_no int NOT NULL,
+    element int NOT NULL,
+    lane int NOT NULL,
+    rank timestamptz NOT NULL,
+    ready_at timestamptz NOT NULL,
+    undo boolean NOT NULL,
+    alone boolean NOT NULL,
+    PRIMARY KEY (run_id, step_no, element)
+);
+CREATE INDEX ready_claim ON sas.ready (lane, rank);
+COMMENT ON TABLE sas.ready IS 'Steps that may be claimed now, by lane and rank; those of a negative lane wait in a queue.';
+
+-- One row per claimed batch, deleted by the worker with its last reply, or by
+-- the supervisor when its worker is gone or its time is over.
+CREATE TABLE sas.lease (
+    lease_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    boot bigint NOT NULL,
+    worker_id bigint NOT NULL,
+    locked_by text NOT NULL,
+    next_by timestamptz NOT NULL,
+    run_ids bigint[] NOT NULL,
+    step_nos int[] NOT NULL,
+    elements int[] NOT NULL
+);
+CREATE INDEX lease_next ON sas.lease (next_by);
+COMMENT ON TABLE sas.lease IS 'Who holds which steps, and when the supervisor looks at them next.';
+
+-- What is to be looked at when: for the scheduler (actor s) start, leave,
+-- late, ready, undo, enter, timer, turn, signal, child, cancel, abort, fail, halt, reverse and held; for the supervisor (actor
+-- v) failed and deadline.
+CREATE TABLE sas.due (
+    actor "char" NOT NULL,
+    due_at timestamptz NOT NULL,
+    run_id bigint NOT NULL,
+    kind text NOT NULL,
+    step_no int,
+    element int
+);
+CREATE INDEX due_next ON sas.due (actor, due_at, run_id);
+COMMENT ON TABLE sas.due IS 'Timers and messages to the scheduler (s) and the supervisor (v).';
+
+-- Elements of a map: what the step goes over, taken once, when it begins.
+CREATE TABLE sas.item (
+    run_id bigint NOT NULL,
+    step_no int NOT NULL,
+    element int NOT NULL,
+    item jsonb NOT NULL,
+    PRIMARY KEY (run_id, step_no, element)
+);
+COMMENT ON TABLE sas.item IS 'What the elements of a map are about.';
+
+-- How far a map, or a step that repeats, is. Elements 1 to fed have been made
+-- ready; remaining counts those that have not ended, or have not been fed.
+CREATE TABLE sas.fan (
+    run_id bigint NOT NULL,
+    step_no int NOT NULL,
+    total int NOT NULL,
+    fed int NOT NULL,
+    remaining int NOT NULL,
+    failed int NOT NULL,
+    PRIMARY KEY (run_id, step_no)
+) WITH (fillfactor = 50);
+COMMENT ON TABLE sas.fan IS 'Maps and repeating steps that have begun: how many elements there are, were begun, remain, and failed.';
+
+-- What is still to be undone of runs with many steps or elements, the next one first.
+CREATE TABLE sas.undo_line (
+    run_id bigint NOT NULL,
+    place bigint NOT NULL,
+    step_no int NOT NULL,
+    element int NOT NULL,
+    PRIMARY KEY (run_id, place)
+);
+COMMENT ON TABLE sas.undo_line IS 'The order in which a run with many steps is undone, without looking through them all each time.';
+
+-- Signals that nobody has taken yet. step_no: for that step only.
+CREATE TABLE sas.signal (
+    signal_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    run_id bigint NOT NULL,
+    name text NOT NULL,
+    step_no int,
+    element int,
+    payload jsonb NOT NULL,
+    sent_by regrole NOT NULL,
+    created_at timestamptz NOT NULL
+);
+CREATE INDEX signal_run ON sas.signal (run_id, signal_id);
+CREATE UNIQUE INDEX signal_token ON sas.signal (run_id, step_no, element) WHERE step_no IS NOT NULL;
+COMMENT ON TABLE sas.signal IS 'Messages to runs that no step has taken yet, in the order of their sending.';
+
+-- What tokens are made with; made itself when the first definition hands one out.
+CREATE TABLE sas.token_key (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    value uuid NOT NULL
+);
+COMMENT ON TABLE sas.token_key IS 'The secret in the tokens that let somebody end a wait from outside.';
+
+CREATE TABLE sas.attempt (
+    run_id bigint NOT NULL,
+    step_no int NOT NULL,
+    element int NOT NULL,
+    attempt int NOT NULL,
+    undo boolean NOT NULL,
+    agent_id int,
+    worker text,
+    status text NOT NULL,
+    http_status int,
+    error jsonb,
+    started_at timestamptz,
+    finished_at timestamptz
+);
+CREATE INDEX attempt_run ON sas.attempt (run_id);
+COMMENT ON TABLE sas.attempt IS 'A row per failed or further attempt; a first attempt that succeeded is told by its step, until that is to be undone.';
+
+-- What outside programs leave about a task for the next one that claims it.
+CREATE TABLE sas.task (
+    run_id bigint NOT NULL,
+    step_no int NOT NULL,
+    element int NOT NULL,
+    undo boolean NOT NULL,
+    tries int NOT NULL DEFAULT 0,
+    progress float8,
+    checkpoint jsonb,
+    lapsed uuid,
+    PRIMARY KEY (run_id, step_no, element, undo)
+);
+CREATE INDEX task_lapsed ON sas.task (lapsed) WHERE lapsed IS NOT NULL;
+COMMENT ON TABLE sas.task IS 'Checkpoint and progress of tasks that have not succeeded, attempts of this series, and the request_id of the last claim that lapsed.';
+
+CREATE TABLE sas.act (
+    run_id bigint,
+    at timestamptz NOT NULL,
+    role text NOT NULL,
+    act text NOT NULL,
+    step text,
+    detail jsonb
+);
+CREATE INDEX act_run ON sas.act (run_id);
+COMMENT ON TABLE sas.act IS 'A row per act of an operator; run_id is null when it was about something else.';
+
+CREATE TABLE sas.alert (
+    alert_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    kind text NOT NULL,
+    cause text NOT NULL,
+    agent_id int,
+    run_id bigint,
+    step_no int,
+    message text NOT NULL,
+    occurrences int NOT NULL DEFAULT 1,
+    created_at timestamptz NOT NULL,
+    last_at timestamptz NOT NULL,
+    acknowledged_at timestamptz,
+    acknowledged_by text,
+    closed_at timestamptz
+);
+CREATE UNIQUE INDEX alert_cause ON sas.alert (cause) WHERE closed_at IS NULL;
+CREATE INDEX alert_run ON sas.alert (run_id) WHERE run_id IS NOT NULL;
+CREATE INDEX alert_closed ON sas.alert (closed_at) WHERE closed_at IS NOT NULL;
+COMMENT ON TABLE sas.alert IS 'What an operator should see; one row per cause until that has ended or, where nobody can see its end, until it is acknowledged.';
+
+CREATE TABLE sas.reply (
+    reply_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    queue text NOT NULL,
+    owner regrole NOT NULL,
+    event text NOT NULL,
+    run_id bigint NOT NULL,
+    workflow text NOT NULL,
+    key text,
+    result text,
+    output jsonb,
+    error jsonb,
+    created_at timestamptz NOT NULL
+);
+CREATE INDEX reply_queue ON sas.reply (queue, owner, reply_id);
+CREATE INDEX reply_run ON sas.reply (run_id);
+COMMENT ON TABLE sas.reply IS 'Messages for the applications that submitted runs with reply_to, until they are read.';
