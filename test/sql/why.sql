@@ -95,7 +95,7 @@ SELECT pg_temp.id('pack') FROM generate_series(1, 2);
 SELECT * FROM pg_temp.words(1);
 SELECT request_id FROM sas.claim('why_packer', 'program 1') \gset
 SELECT run_id, w.* FROM sas.runs, pg_temp.why(run_id) w ORDER BY 1;
-SELECT w FROM sas.runs, pg_temp.words(run_id) w ORDER BY run_id;
+SELECT w FROM sas.runs, pg_temp.words(run_id) WITH ORDINALITY AS x (w, n) ORDER BY run_id, n;
 SELECT sas.fail(:'request_id', 'the paper is out');
 SELECT run_id, step, kind, waits_on, until > since AS later FROM sas.runs, pg_temp.why(run_id) w ORDER BY 1;
 
@@ -178,7 +178,7 @@ SELECT sas.pause_workflow('one');
 SELECT pg_temp.id('one') AS held \gset
 SELECT t.schedule();
 SELECT run_id, w.* FROM sas.runs, pg_temp.why(run_id) w ORDER BY 1, 2;
-SELECT w FROM sas.runs, pg_temp.words(run_id) w ORDER BY run_id;
+SELECT w FROM sas.runs, pg_temp.words(run_id) WITH ORDINALITY AS x (w, n) ORDER BY run_id, n;
 SELECT waiting_kind, waiting_on, runs, text FROM sas.explain() ORDER BY 1;
 SELECT sas.resume_workflow('one');
 
