@@ -346,16 +346,6 @@ LANGUAGE sql STABLE AS $$
                                 coalesce(reads, ARRAY(SELECT w.step_no FROM sas.workflow_step w WHERE w.version_id = r.version_id AND NOT w.undo AND NOT w.hidden AND strpos(w.name, '.') = 0)), NULL, 0) x) END)
 $$;
 
--- sas._element_context(run_id, step_no, element): what an element of a map, or a turn, sees besides.
-CREATE FUNCTION sas._element_context(run_id bigint, step_no int, element int) RETURNS jsonb
-LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    RETURN jsonb_build_object(
-        'index', $3 - 1,
-        'item', (SELECT i.item FROM sas.item i WHERE i.run_id = $1 AND i.step_no = $2 AND i.element = $3),
-        'last', (SELECT s.output FROM sas.step s WHERE s.run_id = $1 AND s.step_no = $2 AND s.element = $3 - 1 AND $3 > 1));
-END $$;
-
 -- sas._root_of(run, step, element): the root that the paths of a step, or of its undo, start from. A set of one row, as sas._steps_of.
 -- An element of a map does not carry along what the map goes over: a list of many would be copied as often.
 CREATE FUNCTION sas._root_of(r sas.run, w sas.workflow_step, element int) RETURNS TABLE (root jsonb)
@@ -373,7 +363,13 @@ LANGUAGE sql STABLE AS $$
         'steps', CASE WHEN w.enters AND element = 0 AND NOT w.undo AND w.enter_reads <> '{}'
                       THEN (SELECT x.steps FROM sas._steps_of(r.run_id, r.version_id, r.trace, w.reads || w.enter_reads, w.step_no, element) x)
                       WHEN w.reads = '{}' THEN '{}'::jsonb ELSE (SELECT x.steps FROM sas._steps_of(r.run_id, r.version_id, r.trace, w.reads, w.step_no, element) x) END)
-        || CASE WHEN element > 0 THEN sas._element_context(r.run_id, coalesce((w.shape ->> 'stands_in')::int, w.step_no), element) ELSE '{}' END
+        || CASE WHEN element > 0
+                THEN (SELECT jsonb_build_object(
+                          'index', element - 1,
+                          'item', (SELECT i.item FROM sas.item i WHERE i.run_id = r.run_id AND i.step_no = f.no AND i.element = $3),
+                          'last', (SELECT s.output FROM sas.step s WHERE s.run_id = r.run_id AND s.step_no = f.no AND s.element = $3 - 1 AND $3 > 1))
+                      FROM (SELECT coalesce((w.shape ->> 'stands_in')::int, w.step_no) AS no OFFSET 0) f)
+                ELSE '{}' END
 $$;
 
 -- sas._context(run, step, element): the same for one step, where there are few.

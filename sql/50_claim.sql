@@ -78,6 +78,9 @@ DECLARE
     c sas._claimed;
 BEGIN
     batch := sas._claim(lanes, quantities, boot, worker_id, locked_by);
+    IF batch.claimed IS NULL THEN
+        RETURN;
+    END IF;
     BEGIN
         RETURN QUERY SELECT * FROM sas._calls_wanted(batch.lease_id, batch.claimed);
         RETURN;

@@ -150,7 +150,8 @@ BEGIN
     PERFORM sas._start_runs(run_ids);
     FOR e IN
         SELECT u.run_id, u.step_no, u.element, r, w, coalesce(s.state, 'none') AS state, r.state = 'paused' AS paused,
-               (SELECT d.input FROM sas.edit d WHERE d.run_id = u.run_id AND d.step_no = u.step_no AND d.element = u.element) AS new_input
+               (SELECT d.input FROM sas.edit d WHERE d.run_id = u.run_id AND d.step_no = u.step_no AND d.element = u.element) AS new_input,
+               CASE WHEN NOT w.undo AND r.state <> 'paused' THEN (SELECT h.root FROM sas._root_of(r, w, u.element) h) END AS root
         FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
         JOIN sas.run r ON r.run_id = u.run_id
         LEFT JOIN LATERAL (SELECT * FROM sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true
@@ -167,7 +168,7 @@ BEGIN
                                     NULL, NULL, NULL, NULL, NULL, true, NULL, NULL)::sas._step_change;
             CONTINUE;
         END IF;
-        root := sas._context(e.r, e.w, e.element);
+        root := e.root;
         IF e.element = 0 AND (e.w).shape ? 'when' THEN
             met := sas._predicate((e.w).shape ->> 'when', root);
             IF met IS NULL THEN
