@@ -237,38 +237,34 @@ BEGIN
     END IF;
 END $$;
 
-CREATE FUNCTION sas._skip(caller oid, run_ids bigint[], for_step text, output jsonb) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp SET enable_seqscan = off SET jit = off AS $$
+-- sas._settle_named(caller, verb, run_ids, step, states, completed, output, given): what skip and force_complete have in common. states: those
+-- that the verb can be applied to; given: the output as the operator wrote it, for the record.
+CREATE FUNCTION sas._settle_named(caller oid, verb text, run_ids bigint[], for_step text, states text[], completed boolean, output jsonb, given jsonb)
+RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     named sas._named[];
-    targets sas._target[];
     p record;
 BEGIN
-    PERFORM sas._must_name($3);
-    named := sas._operate(caller, run_ids);
-    targets := sas._targets(named, $3);
-    SELECT * INTO p FROM sas._pick(named, targets, '{failed,resting,ready,suspended,undo,due}');
-    PERFORM sas._settle(p.fit, false, $4);
-    PERFORM sas._record_steps(caller, p.fit, 'skip', CASE WHEN $4 IS NOT NULL THEN jsonb_build_object('output', $4) END);
-    RETURN QUERY SELECT * FROM sas._told_steps('skip', named, $3, p.fit, p.unfit);
+    PERFORM sas._must_name($4);
+    named := sas._operate(caller, $3);
+    SELECT * INTO p FROM sas._pick(named, sas._targets(named, $4), states);
+    PERFORM sas._settle(p.fit, completed, $7);
+    PERFORM sas._record_steps(caller, p.fit, verb, CASE WHEN given IS NOT NULL THEN jsonb_build_object('output', given) END);
+    RETURN QUERY SELECT * FROM sas._told_steps(verb, named, $4, p.fit, p.unfit);
+END $$;
+
+CREATE FUNCTION sas._skip(caller oid, run_ids bigint[], for_step text, output jsonb) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp SET enable_seqscan = off SET jit = off AS $$
+BEGIN
+    RETURN QUERY SELECT * FROM sas._settle_named($1, 'skip', $2, $3, '{failed,resting,ready,suspended,undo,due}', false, $4, $4);
 END $$;
 
 CREATE FUNCTION sas._force_complete(caller oid, run_ids bigint[], for_step text, output jsonb) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp SET enable_seqscan = off SET jit = off AS $$
-#variable_conflict use_column
-DECLARE
-    named sas._named[];
-    targets sas._target[];
-    p record;
 BEGIN
-    PERFORM sas._must_name($3);
-    named := sas._operate(caller, run_ids);
-    targets := sas._targets(named, $3);
-    SELECT * INTO p FROM sas._pick(named, targets, '{failed,resting,ready,suspended,running,undo,due,redo}');
-    PERFORM sas._settle(p.fit, true, coalesce($4, 'null'));
-    PERFORM sas._record_steps(caller, p.fit, 'force_complete', CASE WHEN $4 IS NOT NULL THEN jsonb_build_object('output', $4) END);
-    RETURN QUERY SELECT * FROM sas._told_steps('force_complete', named, $3, p.fit, p.unfit);
+    RETURN QUERY SELECT * FROM sas._settle_named($1, 'force_complete', $2, $3, '{failed,resting,ready,suspended,running,undo,due,redo}', true, coalesce($4, 'null'), $4);
 END $$;
 
 -- sas._settle(targets, completed, output): an operator says what became of these steps, or of their undos: they are
