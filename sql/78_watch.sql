@@ -75,7 +75,8 @@ BEGIN
 END $$;
 
 -- sas._watch(): raises what is new, closes what has ended. Writes nothing as long as nothing changes.
-CREATE FUNCTION sas._watch() RETURNS void
+-- Returns whether anything is open that may want another look soon: work at workers, an alert, a breaker that is not closed.
+CREATE FUNCTION sas._watch() RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := sas._now();
@@ -98,4 +99,5 @@ BEGIN
            OR l.kind IN ('step-failed', 'undo-failed', 'deadline') AND l.acknowledged_at IS NOT NULL
               AND NOT EXISTS (SELECT FROM sas.run r WHERE r.run_id = l.run_id AND r.state = 'paused'))
     HAVING count(*) > 0;
+    RETURN causes IS NOT NULL OR EXISTS (SELECT FROM sas.lease) OR EXISTS (SELECT FROM sas.alert l WHERE l.closed_at IS NULL);
 END $$;

@@ -62,7 +62,7 @@ static const SasIntSetting int_settings[] = {
 	{"sas.agent_slots", "Number of calls that one agent worker keeps in flight at once.",
 		NULL, &sas_agent_slots, 1, 100000, 0},
 	{"sas.supervisor_interval", "Longest sleep of the supervisor while something is open.",
-		NULL, &sas_supervisor_interval, 100, 3600 * 1000, GUC_UNIT_MS},
+		"While nothing is, it sleeps up to six times as long, a minute at most.", &sas_supervisor_interval, 100, 3600 * 1000, GUC_UNIT_MS},
 	{"sas.complete_in", "Window of a step that names none.",
 		"A step that has not completed by then is taken back.", &sas_complete_in, 1, INT_MAX, GUC_UNIT_MS},
 	{"sas.run_deadline", "Deadline of a run that names none.",

@@ -310,12 +310,13 @@ sas_store_scheduler_tick(int quantity, int64 *next_ms)
 	return sas_cell_int(0, 1);
 }
 
-void
+bool
 sas_store_watch(void)
 {
 	static SasPlan plan = {"SELECT sas._watch()", 0};
 
 	sas_plan_run(&plan, NULL, NULL);
+	return sas_cell_bool(0, 1);
 }
 
 int

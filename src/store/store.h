@@ -169,7 +169,8 @@ extern void sas_store_write_health(int agent_id, const char *breaker, double ope
 
 /* worked, and the span until the next due time in *next_ms (-1: none) */
 extern int	sas_store_scheduler_tick(int quantity, int64 *next_ms);
-extern void sas_store_watch(void);
+/* whether anything is open that may want another look soon */
+extern bool sas_store_watch(void);
 extern int	sas_store_keep_house(int quantity, int64 *next_ms);
 extern int	sas_store_supervisor_tick(const int64 *live, int n_live, int64 newest, int quantity, int64 *next_ms, int64 **stuck, int *n_stuck);
 

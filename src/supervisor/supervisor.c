@@ -10,7 +10,8 @@
  *
  * Once per interval, and when the time of the oldest run is over, it also
  * watches and keeps house, in a transaction of its own and in small batches
- * between which everything overdue has its turn.
+ * between which everything overdue has its turn.  While nothing is open and
+ * nobody rings it sleeps longer.
  */
 #include "postgres.h"
 
@@ -24,6 +25,10 @@
 #define SAS_SUPERVISOR_BATCH 200
 #define SAS_MAX_PEERS 1024
 #define SAS_SHORTEST_SLEEP_MS 100
+
+/* so many intervals it sleeps while nothing is open, but not for longer than this */
+#define SAS_QUIET_INTERVALS 6
+#define SAS_QUIET_SLEEP_MS (60 * 1000)
 
 /* a session that leaves can be seen for a moment longer: so often, and for so long, is it looked for */
 #define SAS_DEPARTURE_LOOK_MS 20
@@ -52,6 +57,27 @@ departing_ms(void)
 /* when to keep house again, monotonic */
 static int64 house_us = 0;
 
+/* nothing was open at the last watch, and nobody has rung since */
+static bool quiet = false;
+
+static int64
+longest_sleep_ms(void)
+{
+	int64		ms = sas_supervisor_interval;
+
+	return quiet ? Max(ms, Min(ms * SAS_QUIET_INTERVALS, SAS_QUIET_SLEEP_MS)) : ms;
+}
+
+/* Rung: the watch is due at the interval again. */
+static void
+end_quiet(void)
+{
+	if (!quiet)
+		return;
+	quiet = false;
+	house_us = Min(house_us, sas_clock_monotonic_us() + longest_sleep_ms() * 1000);
+}
+
 /* Returns in how many ms it is to be called again. */
 static int64
 keep_house(void)
@@ -66,13 +92,13 @@ keep_house(void)
 	house_us = now + sas_supervisor_interval * INT64CONST(1000);
 	if (!sas_store_begin())
 		return -1;
-	sas_store_watch();
+	quiet = !sas_store_watch();
 	purged = sas_store_keep_house(SAS_PURGE_BATCH, &next_ms);
 	sas_store_commit();
 
 	/* a setting may have changed by then, and the watch is due */
-	if (next_ms < 0 || next_ms > sas_supervisor_interval)
-		next_ms = sas_supervisor_interval;
+	if (next_ms < 0 || next_ms > longest_sleep_ms())
+		next_ms = longest_sleep_ms();
 	next_ms = Max(next_ms, purged > 0 ? SAS_PURGE_PAUSE_MS : SAS_SHORTEST_SLEEP_MS);
 	house_us = sas_clock_monotonic_us() + next_ms * 1000;
 	return next_ms;
@@ -90,11 +116,14 @@ turn(void)
 	int64	   *stuck;
 	int			n_stuck;
 	int64		departing;
+	static int64 asleep_until_us = 0;
 
 	if (!sas_peers_lead(SAS_SUPERVISOR))
 		return next;
 
 	sas_bell_supervisor_sleeps_until(DT_NOEND);
+	if (sas_clock_monotonic_us() < asleep_until_us)
+		end_quiet();
 	departing = departing_ms();
 
 	/* the living first, the leases afterwards: see base/peers.h */
@@ -112,14 +141,15 @@ turn(void)
 	/* what is due and could not be taken is held by a session: not before a while */
 	if (worked == 0 && next.wake_in_ms >= 0 && next.wake_in_ms < SAS_SHORTEST_SLEEP_MS)
 		next.wake_in_ms = SAS_SHORTEST_SLEEP_MS;
-	if (next.wake_in_ms < 0 || next.wake_in_ms > sas_supervisor_interval)
-		next.wake_in_ms = sas_supervisor_interval;
 	house_ms = keep_house();
+	if (next.wake_in_ms < 0 || next.wake_in_ms > longest_sleep_ms())
+		next.wake_in_ms = longest_sleep_ms();
 	if (house_ms >= 0 && house_ms < next.wake_in_ms)
 		next.wake_in_ms = house_ms;
 	if (departing >= 0 && next.wake_in_ms > departing)
 		next.wake_in_ms = departing;
 	sas_bell_supervisor_sleeps_until(sas_clock_now() + next.wake_in_ms * 1000);
+	asleep_until_us = sas_clock_monotonic_us() + next.wake_in_ms * 1000;
 	return next;
 }
 

@@ -33,13 +33,27 @@ quiet_for($node, 5, 'after work');
 $node->safe_psql('postgres', q{SELECT run_id FROM sas.submit('order', '{"n": 100}', start_at => now() + interval '1 day')});
 quiet_for($node, 5, 'with a timer far ahead');
 
-# the supervisor's transactions, by the database's own count: about one per interval
-ok(wait_for($node, q{SELECT count(*) FROM sas.workers WHERE actor = 'supervisor' AND last_activity_at > now() - interval '3 s'}, '1'),
-	'the supervisor looks at its interval');
+ok(wait_for($node, q{SELECT count(*) FROM sas.workers WHERE actor = 'supervisor' AND last_activity_at < now() - interval '7 s'}, '1'),
+	'while nothing is open the supervisor sleeps through several intervals');
 
 # asleep, and yet at once there when rung
 my $begun = Time::HiRes::time();
 my $run = $node->safe_psql('postgres', q{SELECT run_id FROM sas.submit('order', '{"n": 101}')});
 is($node->safe_psql('postgres', "SELECT result FROM sas.wait($run)"), 'success', 'a submit wakes them');
 cmp_ok(Time::HiRes::time() - $begun, '<', 5, 'at once');
+
+# an open alert: two more looks come within less than one of the long sleeps
+$node->safe_psql('postgres', q{
+	SELECT sas.create_workflow('broken', '{"on_failure": "pause", "steps": {"a": {"function": "public.book", "expect": "output.n == 1"}}}');
+	SELECT run_id FROM sas.submit('broken', '{"n": 2}')});
+ok(wait_for($node, q{SELECT count(*) FROM sas.alerts}, '1'), 'a run that is paused raises an alert');
+my @looks;
+my $look = q{SELECT extract(epoch FROM last_activity_at) FROM sas.workers WHERE actor = 'supervisor'};
+for (1 .. 4)
+{
+	my $last = $looks[-1] // 0;
+	wait_until(sub { $node->safe_psql('postgres', $look) > $last });
+	push @looks, $node->safe_psql('postgres', $look);
+}
+cmp_ok($looks[3] - $looks[1], '<', 12, 'while something is open the supervisor looks at its interval');
 done_testing();
