@@ -8,14 +8,19 @@
 -- How many elements of a map without "concurrency" are ready or running at once.
 CREATE FUNCTION sas._fan_width() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 1000 $$;
 
--- sas._begin_fans(run_ids, step_nos, totals, from_states): these steps begin with so many elements.
--- What has begun before and failed goes on where it was.
-CREATE FUNCTION sas._begin_fans(run_ids bigint[], step_nos int[], totals int[], from_states text[]) RETURNS void
+-- sas._begin_fans(run_ids, step_nos, lists, from_states): these steps begin with an element for each item of their list.
+-- list null: with a first turn, or what has begun before and failed goes on where it was.
+CREATE FUNCTION sas._begin_fans(run_ids bigint[], step_nos int[], lists jsonb[], from_states text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
+    INSERT INTO sas.item (run_id, step_no, element, item)
+    SELECT u.run_id, u.step_no, i.n, i.value
+    FROM unnest(run_ids, step_nos, lists) AS u (run_id, step_no, list)
+    CROSS JOIN LATERAL jsonb_array_elements(u.list) WITH ORDINALITY AS i (value, n);
     INSERT INTO sas.fan (run_id, step_no, total, fed, remaining, failed)
-    SELECT u.run_id, u.step_no, u.total, 0, u.total, 0
-    FROM unnest(run_ids, step_nos, totals) AS u (run_id, step_no, total)
+    SELECT u.run_id, u.step_no, n, 0, n, 0
+    FROM unnest(run_ids, step_nos, lists) AS u (run_id, step_no, list)
+    CROSS JOIN LATERAL (SELECT coalesce(jsonb_array_length(u.list), 0) AS n) l
     ON CONFLICT DO NOTHING;
     PERFORM sas._move_steps(array_agg(ROW(u.run_id, u.step_no, 0, u.from_state, 'suspended', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
                                           sas._now(), NULL, NULL, NULL, NULL, NULL, 'elements', NULL)::sas._step_change))

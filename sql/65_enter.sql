@@ -108,143 +108,138 @@ BEGIN
     JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo;
 END $$;
 
+-- How a step, or an element of one, begins.
+--   what   undo    its children are undone
+--          park    its run is paused
+--          pass    it goes to a worker
+--          fan     it has elements; value: what they go over, null for turns and for one that goes on
+--          child   it is a run of its own; value: its input
+--          wait    for a signal or a time
+--          fall    its fallback is next
+--          fail    it cannot begin; value: the error
+--          skip    its condition is false; cascade: with all that follows
+--          done    it needs no worker; value: its output
+CREATE TYPE sas._beginning AS (
+    what text,
+    run_id bigint,
+    step_no int,
+    element int,
+    state text,
+    value jsonb
+);
+
 -- sas._enter_steps(run_ids, step_nos, elements): asks the condition of each, and begins it as its kind wants.
 CREATE FUNCTION sas._enter_steps(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := sas._now();
-    e record;
-    root jsonb;
-    met boolean;
-    made record;
-    parked sas._step_change[];
-    skip_runs bigint[];
-    skip_nos int[];
-    skip_cascades boolean[];
-    fail_runs bigint[];
-    fail_nos int[];
-    fail_elements int[];
-    fail_errors jsonb[];
-    pass_runs bigint[];
-    pass_nos int[];
-    pass_elements int[];
-    fan_runs bigint[];
-    fan_nos int[];
-    fan_totals int[];
-    fan_states text[];
-    done_runs bigint[];
-    done_nos int[];
-    done_elements int[];
-    done_outputs jsonb[];
-    child_runs bigint[];
-    child_nos int[];
-    child_elements int[];
-    child_inputs jsonb[];
-    wait_runs bigint[];
-    wait_nos int[];
-    wait_elements int[];
-    fall_runs bigint[];
-    fall_nos int[];
-    fall_elements int[];
+    beginnings sas._beginning[];
+    b record;
 BEGIN
     PERFORM sas._start_runs(run_ids);
-    FOR e IN
-        SELECT u.run_id, u.step_no, u.element, r, w, coalesce(s.state, 'none') AS state, r.state = 'paused' AS paused,
-               (SELECT d.input FROM sas.edit d WHERE d.run_id = u.run_id AND d.step_no = u.step_no AND d.element = u.element) AS new_input,
-               CASE WHEN NOT w.undo AND r.state <> 'paused' THEN (SELECT h.root FROM sas._root_of(r, w, u.element) h) END AS root
-        FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
-        JOIN sas.run r ON r.run_id = u.run_id
-        LEFT JOIN LATERAL (SELECT * FROM sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true
-        JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND w.undo = (coalesce(s.state, '') = 'compensating')
-        WHERE CASE WHEN w.undo THEN r.state = 'compensating' ELSE r.fate IS NULL AND r.state IN ('pending', 'running', 'paused') AND coalesce(s.state, 'ready') = 'ready' END
-        ORDER BY 1, 2, 3
+    SELECT array_agg(CASE WHEN w.undo THEN ROW('undo', u.run_id, u.step_no, u.element, s.state, NULL)::sas._beginning
+                          WHEN r.state = 'paused' THEN ROW('park', u.run_id, u.step_no, u.element, coalesce(s.state, 'none'), NULL)::sas._beginning
+                          ELSE sas._begin(w, u.run_id, u.element, coalesce(s.state, 'none'), x.root,
+                                          (SELECT d.input FROM sas.edit d WHERE d.run_id = u.run_id AND d.step_no = u.step_no AND d.element = u.element)) END
+                     ORDER BY u.run_id, u.step_no, u.element)
+    INTO beginnings
+    FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
+    JOIN sas.run r ON r.run_id = u.run_id
+    LEFT JOIN LATERAL (SELECT * FROM sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true
+    JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND w.undo = (coalesce(s.state, '') = 'compensating')
+    CROSS JOIN LATERAL (SELECT CASE WHEN NOT w.undo AND r.state <> 'paused' THEN (SELECT h.root FROM sas._root_of(r, w, u.element) h) END AS root OFFSET 0) x
+    WHERE CASE WHEN w.undo THEN r.state = 'compensating' ELSE r.fate IS NULL AND r.state IN ('pending', 'running', 'paused') AND coalesce(s.state, 'ready') = 'ready' END;
+
+    FOR b IN
+        SELECT g.what, array_agg(g.run_id) AS runs, array_agg(g.step_no) AS nos, array_agg(g.element) AS elements, array_agg(g.state) AS states, array_agg(g.value) AS values
+        FROM (SELECT n.* FROM unnest(beginnings) WITH ORDINALITY AS n (what, run_id, step_no, element, state, value, place) ORDER BY n.place) g
+        GROUP BY g.what ORDER BY array_position('{undo,park,pass,fan,child,wait,fall,fail,skip,cascade,done}', g.what)
     LOOP
-        IF (e.w).undo THEN
-            PERFORM sas._undo_children(ARRAY[e.run_id], ARRAY[e.step_no], ARRAY[e.element]);
-            CONTINUE;
-        END IF;
-        IF e.paused THEN
-            parked := parked || ROW(e.run_id, e.step_no, e.element, e.state, 'ready', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                                    NULL, NULL, NULL, NULL, NULL, true, NULL, NULL)::sas._step_change;
-            CONTINUE;
-        END IF;
-        root := e.root;
-        IF e.element = 0 AND (e.w).shape ? 'when' THEN
-            met := sas._predicate((e.w).shape ->> 'when', root);
-            IF met IS NULL THEN
-                fail_runs := fail_runs || e.run_id; fail_nos := fail_nos || e.step_no; fail_elements := fail_elements || e.element;
-                fail_errors := fail_errors || sas._problem_object('when', '"when" is neither true nor false', (e.w).shape ->> 'when', NULL, e.run_id, (e.w).name);
-                CONTINUE;
-            ELSIF NOT met THEN
-                skip_runs := skip_runs || e.run_id; skip_nos := skip_nos || e.step_no;
-                skip_cascades := skip_cascades || coalesce((e.w).shape ->> 'else' = 'skip_cascade', false);
-                CONTINUE;
-            END IF;
-        END IF;
-        IF e.element = 0 AND (e.w).shape ?| '{each,repeat}' THEN
-            IF (e.w).shape ? 'each' AND NOT EXISTS (SELECT FROM sas.fan f WHERE f.run_id = e.run_id AND f.step_no = e.step_no) THEN
-                IF e.new_input IS NOT NULL THEN
-                    SELECT e.new_input AS result, NULL::jsonb AS problem INTO made;
-                ELSE
-                    SELECT i.result, i.problem INTO made FROM sas._render((e.w).shape -> 'each', root) i;
-                END IF;
-                IF made.problem IS NOT NULL OR jsonb_typeof(made.result) <> 'array' THEN
-                    fail_runs := fail_runs || e.run_id; fail_nos := fail_nos || e.step_no; fail_elements := fail_elements || 0;
-                    fail_errors := fail_errors || sas._problem_object('each', '"each" needs an array',
-                        CASE WHEN made.problem IS NOT NULL THEN format('%s: %s', made.problem ->> 'path', made.problem ->> 'what')
-                             ELSE format('%s gives %s', (e.w).shape ->> 'each', CASE jsonb_typeof(made.result) WHEN 'object' THEN 'an object' ELSE 'a ' || jsonb_typeof(made.result) END) END, NULL, e.run_id, (e.w).name);
-                    CONTINUE;
-                END IF;
-                INSERT INTO sas.item (run_id, step_no, element, item)
-                SELECT e.run_id, e.step_no, i.n, i.value FROM jsonb_array_elements(made.result) WITH ORDINALITY AS i (value, n);
-                fan_totals := fan_totals || jsonb_array_length(made.result);
-            ELSE
-                fan_totals := fan_totals || 0;  -- a first turn, or one that goes on where it failed
-            END IF;
-            fan_runs := fan_runs || e.run_id; fan_nos := fan_nos || e.step_no; fan_states := fan_states || e.state;
-            CONTINUE;
-        END IF;
-        CASE (e.w).kind
-        WHEN 'wait' THEN
-            wait_runs := wait_runs || e.run_id; wait_nos := wait_nos || e.step_no; wait_elements := wait_elements || e.element;
-        WHEN 'workflow', 'join' THEN
-            made := NULL;
-            IF e.new_input IS NOT NULL THEN
-                SELECT e.new_input AS result, NULL::jsonb AS problem INTO made;
-            ELSE
-                SELECT i.result, i.problem INTO made
-                FROM sas._render(coalesce((e.w).input, CASE (e.w).kind WHEN 'join' THEN 'null'::jsonb ELSE '"{{input}}"' END), root) i;
-            END IF;
-            IF made.problem IS NOT NULL OR (e.w).kind = 'workflow' AND jsonb_typeof(made.result) <> 'object' THEN
-                fail_runs := fail_runs || e.run_id; fail_nos := fail_nos || e.step_no; fail_elements := fail_elements || e.element;
-                fail_errors := fail_errors || sas._problem_object('template', 'the input of the step cannot be made',
-                    CASE WHEN made.problem IS NOT NULL THEN format('%s: %s', made.problem ->> 'path', made.problem ->> 'what')
-                         ELSE format('the input of a run must be an object, not %s', jsonb_typeof(made.result)) END, NULL, e.run_id, (e.w).name);
-            ELSIF (e.w).kind = 'join' THEN
-                done_runs := done_runs || e.run_id; done_nos := done_nos || e.step_no; done_elements := done_elements || e.element;
-                done_outputs := done_outputs || made.result;
-            ELSE
-                child_runs := child_runs || e.run_id; child_nos := child_nos || e.step_no; child_elements := child_elements || e.element;
-                child_inputs := child_inputs || made.result;
-            END IF;
-        ELSE
-            IF (e.w).shape #> '{fallback,on}' ? 'breaker_open' AND (e.w).lane IN (SELECT sas._open_breakers()) THEN
-                fall_runs := fall_runs || e.run_id; fall_nos := fall_nos || e.step_no; fall_elements := fall_elements || e.element;
-                CONTINUE;
-            END IF;
-            pass_runs := pass_runs || e.run_id; pass_nos := pass_nos || e.step_no; pass_elements := pass_elements || e.element;
+        CASE b.what
+        WHEN 'undo' THEN PERFORM sas._undo_children(b.runs, b.nos, b.elements);
+        WHEN 'park' THEN
+            PERFORM sas._move_steps(array_agg(ROW(u.run_id, u.step_no, u.element, u.state, 'ready', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                                                  NULL, NULL, NULL, NULL, NULL, true, NULL, NULL)::sas._step_change))
+            FROM unnest(b.runs, b.nos, b.elements, b.states) AS u (run_id, step_no, element, state);
+        WHEN 'pass' THEN PERFORM sas._make_ready(b.runs, b.nos, b.elements, true);
+        WHEN 'fan' THEN PERFORM sas._begin_fans(b.runs, b.nos, b.values, b.states);
+        WHEN 'child' THEN PERFORM sas._begin_children(b.runs, b.nos, b.elements, b.values);
+        WHEN 'wait' THEN PERFORM sas._begin_waits(b.runs, b.nos, b.elements);
+        WHEN 'fall' THEN PERFORM sas._fall_back(b.runs, b.nos, b.elements);
+        WHEN 'fail' THEN PERFORM sas._fail_steps(b.runs, b.nos, b.elements, b.values);
+        WHEN 'skip' THEN PERFORM sas._skip_steps(b.runs, b.nos, array_fill(false, ARRAY[cardinality(b.runs)]));
+        WHEN 'cascade' THEN PERFORM sas._skip_steps(b.runs, b.nos, array_fill(true, ARRAY[cardinality(b.runs)]));
+        WHEN 'done' THEN PERFORM sas._succeed_steps(b.runs, b.nos, b.elements, b.values);
         END CASE;
     END LOOP;
+END $$;
 
-    PERFORM sas._move_steps(parked);
-    PERFORM sas._make_ready(pass_runs, pass_nos, pass_elements, true);
-    PERFORM sas._begin_fans(fan_runs, fan_nos, fan_totals, fan_states) WHERE fan_runs IS NOT NULL;
-    PERFORM sas._begin_children(child_runs, child_nos, child_elements, child_inputs) WHERE child_runs IS NOT NULL;
-    PERFORM sas._begin_waits(wait_runs, wait_nos, wait_elements) WHERE wait_runs IS NOT NULL;
-    PERFORM sas._fall_back(fall_runs, fall_nos, fall_elements) WHERE fall_runs IS NOT NULL;
-    PERFORM sas._fail_steps(fail_runs, fail_nos, fail_elements, fail_errors) WHERE fail_runs IS NOT NULL;
-    PERFORM sas._skip_steps(skip_runs, skip_nos, skip_cascades) WHERE skip_runs IS NOT NULL;
-    PERFORM sas._succeed_steps(done_runs, done_nos, done_elements, done_outputs) WHERE done_runs IS NOT NULL;
+-- sas._begin(w, run_id, element, state, root, new_input): how this step, or element, begins. new_input: what an operator has put in the place of its own.
+CREATE FUNCTION sas._begin(w sas.workflow_step, run_id bigint, element int, state text, root jsonb, new_input jsonb) RETURNS sas._beginning
+LANGUAGE plpgsql AS $$
+DECLARE
+    whole boolean := element = 0 AND w.shape IS NOT NULL;
+    met boolean := true;
+    what text;
+    value jsonb;
+    made record;
+BEGIN
+    IF whole AND w.shape ? 'when' THEN
+        met := sas._predicate(w.shape ->> 'when', root);
+    END IF;
+    IF met IS NULL THEN
+        what := 'fail';
+        value := sas._problem_object('when', '"when" is neither true nor false', w.shape ->> 'when', NULL, run_id, w.name);
+    ELSIF NOT met THEN
+        what := CASE w.shape ->> 'else' WHEN 'skip_cascade' THEN 'cascade' ELSE 'skip' END;
+    ELSIF whole AND w.shape ?| '{each,repeat}' THEN
+        what := 'fan';
+        -- not of a first turn, nor of one that goes on where it failed
+        IF w.shape ? 'each' AND NOT EXISTS (SELECT FROM sas.fan f WHERE f.run_id = $2 AND f.step_no = w.step_no) THEN
+            SELECT * INTO made FROM sas._made_of(w.shape -> 'each', root, new_input, 'array');
+            value := made.result;
+            IF made.problem IS NOT NULL THEN
+                what := 'fail';
+                value := sas._problem_object('each', '"each" needs an array',
+                                             CASE WHEN made.kind IS NULL THEN made.problem
+                                                  ELSE format('%s gives %s', w.shape ->> 'each', CASE made.kind WHEN 'object' THEN 'an object' ELSE 'a ' || made.kind END) END, NULL, run_id, w.name);
+            END IF;
+        END IF;
+    ELSIF w.kind = 'wait' THEN
+        what := 'wait';
+    ELSIF w.kind IN ('workflow', 'join') THEN
+        SELECT * INTO made FROM sas._made_of(coalesce(w.input, CASE w.kind WHEN 'join' THEN 'null'::jsonb ELSE '"{{input}}"' END), root, new_input, CASE w.kind WHEN 'workflow' THEN 'object' END);
+        what := CASE w.kind WHEN 'join' THEN 'done' ELSE 'child' END;
+        value := made.result;
+        IF made.problem IS NOT NULL THEN
+            what := 'fail';
+            value := sas._problem_object('template', 'the input of the step cannot be made',
+                                         CASE WHEN made.kind IS NULL THEN made.problem ELSE format('the input of a run must be an object, not %s', made.kind) END, NULL, run_id, w.name);
+        END IF;
+    ELSIF w.shape #> '{fallback,on}' ? 'breaker_open' AND w.lane IN (SELECT sas._open_breakers()) THEN
+        what := 'fall';
+    ELSE
+        what := 'pass';
+    END IF;
+    RETURN ROW(what, run_id, w.step_no, element, state, value);
+END $$;
+
+-- sas._made_of(template, root, new_input, must): what a template gives, or new_input in its place. problem: why there is
+-- nothing; kind: it is of this kind, and not what it must be.
+CREATE FUNCTION sas._made_of(template jsonb, root jsonb, new_input jsonb, must text, OUT result jsonb, OUT problem text, OUT kind text)
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    wrong jsonb;
+BEGIN
+    result := new_input;
+    IF new_input IS NULL THEN
+        SELECT i.result, i.problem INTO result, wrong FROM sas._render(template, root) i;
+    END IF;
+    IF wrong IS NOT NULL THEN
+        problem := format('%s: %s', wrong ->> 'path', wrong ->> 'what');
+    ELSIF jsonb_typeof(result) <> must THEN
+        kind := jsonb_typeof(result);
+        problem := format('it must be of kind %s', must);
+    END IF;
 END $$;
 
 -- sas._needs_output(w, name): does this step refer to the output of a step before it as to something that must be there?
