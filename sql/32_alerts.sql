@@ -55,13 +55,20 @@ BEGIN
     WHERE a.alert_id IN (SELECT l.alert_id FROM sas.alert l WHERE l.cause = ANY (causes) AND l.closed_at IS NULL FOR UPDATE SKIP LOCKED);
 END $$;
 
--- sas._close_alerts_of(run_ids): these runs are paused no more.
+-- sas._remind_at(deadline): when it is looked again whether the undo that a deadline began is over.
+CREATE FUNCTION sas._remind_at(deadline timestamptz) RETURNS timestamptz
+LANGUAGE sql STABLE PARALLEL SAFE AS $$ SELECT deadline + interval '1 h' $$;
+
+-- sas._close_alerts_of(run_ids): these runs are paused no more, or have been undone.
 CREATE FUNCTION sas._close_alerts_of(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE sas.alert a SET closed_at = sas._now()
     WHERE a.alert_id IN (SELECT l.alert_id FROM sas.alert l
                          WHERE l.run_id = ANY (run_ids) AND l.closed_at IS NULL AND l.kind IN ('step-failed', 'undo-failed', 'deadline') FOR UPDATE SKIP LOCKED);
+    DELETE FROM sas.due d USING sas.run r
+    WHERE r.run_id = ANY (run_ids) AND r.state = 'stopped' AND r.deadline <= sas._now()
+      AND d.actor = 'v' AND d.due_at = sas._remind_at(r.deadline) AND d.run_id = r.run_id AND d.kind = 'deadline';
 END $$;
 
 -- sas._acknowledge(caller, alert_ids): somebody has seen them; returns how many were not seen before.

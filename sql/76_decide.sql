@@ -145,9 +145,12 @@ BEGIN
     IF NOT goes_on THEN
         RETURN '{}';
     END IF;
-    RETURN ARRAY[CASE WHEN policy = 'pause' OR NOT c.auto_rescue
-                      THEN ROW('pause', c.run_id, NULL, NULL, NULL, NULL, 'its deadline has passed', error)::sas._decision
-                      ELSE ROW('doom', c.run_id, NULL, NULL, NULL, CASE policy WHEN 'skip' THEN 'fail' ELSE policy END, NULL, error)::sas._decision END];
+    IF policy = 'pause' OR NOT c.auto_rescue THEN
+        RETURN ARRAY[ROW('pause', c.run_id, NULL, NULL, NULL, NULL, 'its deadline has passed', error)::sas._decision];
+    END IF;
+    -- the undo that begins here is not bound by the deadline: if it is not over by then, an operator hears of it
+    INSERT INTO sas.due (actor, due_at, run_id, kind) SELECT 'v', sas._remind_at(r.deadline), r.run_id, 'deadline' FROM sas.run r WHERE r.run_id = c.run_id;
+    RETURN ARRAY[ROW('doom', c.run_id, NULL, NULL, NULL, CASE policy WHEN 'skip' THEN 'fail' ELSE policy END, NULL, error)::sas._decision];
 END $$;
 
 -- sas._judge_failure(case, made): a step, or an undo, has failed: another window, its fallback, or what on_failure says.

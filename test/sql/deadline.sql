@@ -37,6 +37,20 @@ SELECT t.work();
 SELECT t.brief(1);
 SELECT * FROM t.alerts();
 
+-- so does one whose undo was begun by the deadline and is not over an hour later
+SELECT t.clean() \g /dev/null
+SELECT run_id FROM sas.submit('slow');
+SELECT t.claim(), t.answer('a');
+SELECT t.later('1 h'), t.settle(), t.claim('away') \g /dev/null
+DELETE FROM t.held;
+SELECT kind FROM t.alerts();
+SELECT t.later('1 h'), t.settle() \g /dev/null
+SELECT kind, run_id, message FROM t.alerts();
+SELECT t.later('1 h') \g /dev/null
+SELECT t.work();
+SELECT t.brief(1);
+SELECT * FROM t.alerts();
+
 -- while a step is on its way: it is waited for, then undone
 SELECT t.clean() \g /dev/null
 SELECT run_id FROM sas.submit('slow', deadline => '30 s');
