@@ -276,11 +276,13 @@ async def serve(reader, writer):
 
 
 async def watch_peers():
-    """Connections whose peer has closed them are closed, also those that nothing is told to."""
+    """Connections whose peer has closed or reset them are closed, also those that nothing is told to.
+
+    A process that is killed with something unread resets its connections: that is an error of the reader, not an end."""
     while True:
         await asyncio.sleep(0.05)
         for feed in list(feeds.values()):
-            gone = [pair for pair in feed.open if pair[0].at_eof()]
+            gone = [pair for pair in feed.open if pair[0].at_eof() or pair[0].exception() is not None]
             for reader, writer in gone:
                 writer.close()
             if gone:
