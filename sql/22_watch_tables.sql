@@ -53,6 +53,14 @@ CREATE TABLE sas.watch (
 COMMENT ON TABLE sas.watch IS 'Infinite tasks by key. epoch counts claims by nodes, moving asks its host to give it back, discard throws away what is in its inbox.';
 COMMENT ON COLUMN sas.watch.resumed_at IS 'Failures before that are forgotten.';
 
+-- What the purge looks at: nothing that has time left, and sas.watch needs no index for it.
+CREATE TABLE sas.watch_ended (
+    watch_id bigint PRIMARY KEY REFERENCES sas.watch ON DELETE CASCADE,
+    ended_at timestamptz NOT NULL
+);
+CREATE INDEX watch_ended_next ON sas.watch_ended (ended_at);
+COMMENT ON TABLE sas.watch_ended IS 'Infinite tasks that were deleted, and whose rows are kept until their time is over.';
+
 CREATE TABLE sas.watch_flow (
     watch_id bigint PRIMARY KEY REFERENCES sas.watch ON DELETE CASCADE,
     cursor jsonb,

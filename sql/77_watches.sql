@@ -67,6 +67,10 @@ BEGIN
                   DETAIL = (SELECT string_agg(format('watch %s: %s to %s', u.id, u.f, u.t), '; ')
                             FROM (SELECT * FROM unnest(ids, from_states, to_states) LIMIT 5) AS u (id, f, t));
     END IF;
+    INSERT INTO sas.watch_ended (watch_id, ended_at) SELECT u.id, sas._now() FROM unnest(ids, to_states) AS u (id, t) WHERE u.t = 'deleted';
+    IF 'deleted' = ANY (from_states) THEN
+        DELETE FROM sas.watch_ended e USING unnest(ids, from_states) AS u (id, f) WHERE u.f = 'deleted' AND e.watch_id = u.id;
+    END IF;
 END $$;
 
 -- sas._lock_watches(ids): locks those that nobody else holds and returns them; never waits.
@@ -210,7 +214,8 @@ BEGIN
     END IF;
 END $$;
 
--- sas._settle_free(ids, after): the same for those that nobody holds; the supervisor looks at the others.
+-- sas._settle_free(ids, after): the same for those that nobody holds; the supervisor looks at the others, if they are
+-- still there: a watcher that is dropped takes its tasks along.
 CREATE FUNCTION sas._settle_free(ids bigint[], after interval[] DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -218,7 +223,7 @@ DECLARE
 BEGIN
     PERFORM sas._settle_watches(array_agg(u.id), array_agg(u.after)) FROM unnest(ids, after) AS u (id, after) WHERE u.id = ANY (locked) HAVING count(*) > 0;
     IF cardinality(locked) < cardinality(ids) THEN
-        PERFORM sas._look_at_watches(ARRAY(SELECT u FROM unnest(ids) u WHERE NOT u = ANY (locked)), '250 ms');
+        PERFORM sas._look_at_watches(ARRAY(SELECT w.watch_id FROM sas.watch w WHERE w.watch_id = ANY (ids) AND NOT w.watch_id = ANY (locked)), '250 ms');
     END IF;
 END $$;
 

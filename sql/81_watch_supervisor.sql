@@ -88,6 +88,30 @@ BEGIN
     RETURN total;
 END $$;
 
+-- sas._give_up_turns(boot, workers, watches): workers that call the function of a task for longer than it may take, and have
+-- not listened when it was cancelled; they are to be ended. It is a failure of that task; all others of these workers go to
+-- others as they are. An error is an alert.
+CREATE FUNCTION sas._give_up_turns(boot bigint, workers bigint[], watches bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    t record;
+    n sas.node;
+BEGIN
+    FOR t IN SELECT u.worker, u.id FROM unnest($2, $3) AS u (worker, id) LOOP
+        SELECT * INTO n FROM sas.node x WHERE x.worker_id = t.worker AND x.boot = $1 AND x.ended_at IS NULL FOR UPDATE SKIP LOCKED;
+        CONTINUE WHEN NOT FOUND;
+        PERFORM FROM sas.watch_flow f WHERE f.watch_id = t.id FOR NO KEY UPDATE SKIP LOCKED;
+        CONTINUE WHEN NOT FOUND;
+        PERFORM sas._fail_watches(n.node_id, ARRAY[h.watch_id], ARRAY[h.epoch], ARRAY[sas._watch_problem('timeout', 'the function did not end in time, and its worker was ended', NULL)], ARRAY[NULL]::float8[])
+        FROM sas.watch_held h WHERE h.watch_id = t.id AND h.node_id = n.node_id;
+        PERFORM sas._give_back(n.node_id, ARRAY[t.id]);
+        PERFORM sas._end_node(n, 'a function did not end in time');
+    END LOOP;
+EXCEPTION WHEN OTHERS THEN
+    PERFORM sas._alert('stuck', 'watches stuck', format('a function that does not end cannot be given up: %s', SQLERRM));
+END $$;
+
 -- sas._look_again(quantity): tasks that somebody asked to be looked at. Those that a session holds are put off.
 CREATE FUNCTION sas._look_again(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$

@@ -255,6 +255,6 @@ BEGIN
         RAISE EXCEPTION 'watcher "%" has tasks', $2
             USING ERRCODE = 'dependent_objects_still_exist', DETAIL = format('"%s" is not deleted.', open), HINT = 'Stop them with sas.unwatch, and let them end, first.';
     END IF;
-    DELETE FROM sas.watch w WHERE w.watcher_id = d.watcher_id;
+    PERFORM sas._forget_watches(ARRAY(SELECT w.watch_id FROM sas.watch w WHERE w.watcher_id = d.watcher_id));
     DELETE FROM sas.watcher x WHERE x.watcher_id = d.watcher_id;
 END $$;

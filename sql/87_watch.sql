@@ -74,15 +74,20 @@ BEGIN
     PERFORM sas._check_watch(d, caller, key, input);
     start := sas._start_cursor(d, key, input, cursor);
 
-    INSERT INTO sas.watch AS x (watcher_id, key, owner, input, state, epoch, created_at, changed_at)
-    VALUES (d.watcher_id, key, caller, input, 'created', 0, sas._now(), sas._now())
-    ON CONFLICT (watcher_id, key) DO NOTHING RETURNING x.watch_id INTO watch_id;
-    created := FOUND;
+    LOOP
+        INSERT INTO sas.watch AS x (watcher_id, key, owner, input, state, epoch, created_at, changed_at)
+        VALUES (d.watcher_id, key, caller, input, 'created', 0, sas._now(), sas._now())
+        ON CONFLICT (watcher_id, key) DO NOTHING RETURNING x.watch_id INTO watch_id;
+        created := FOUND;
+        EXIT WHEN created;
+        SELECT * INTO w FROM sas.watch x WHERE x.watcher_id = d.watcher_id AND x.key = $3 FOR NO KEY UPDATE;
+        -- one that was deleted long ago may be purged just now
+        EXIT WHEN FOUND;
+    END LOOP;
     IF created THEN
         INSERT INTO sas.watch_flow (watch_id, cursor) VALUES (watch_id, start);
         INSERT INTO sas.watch_done (watch_id) VALUES (watch_id);
     ELSE
-        SELECT * INTO STRICT w FROM sas.watch x WHERE x.watcher_id = d.watcher_id AND x.key = $3 FOR NO KEY UPDATE;
         watch_id := w.watch_id;
         IF w.state <> 'deleted' THEN
             PERFORM sas._check_adoption(caller, d, w, input, adopt);

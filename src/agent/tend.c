@@ -9,7 +9,9 @@
  * returned the cursor as it was writes nothing at all.
  *
  * A function that takes long is in the way of the others: they are given back
- * when another worker has room for them.
+ * when another worker has room for them.  It is cancelled when its time is
+ * over; one that does not listen is found by the supervisor, which gives all
+ * tasks to others and ends the worker.
  *
  * The bell's version tells that a task waits, or that there is news; then the
  * node looks.  When the worker dies, what it hosted is found by its id.
@@ -20,6 +22,7 @@
 #include "agent/perform.h"
 #include "agent/tend.h"
 #include "base/clock.h"
+#include "base/peers.h"
 #include "base/settings.h"
 #include "common/hashfn.h"
 #include "lib/pairingheap.h"
@@ -33,6 +36,9 @@
 
 /* a function that takes so long is in the way of the others */
 #define SAS_TEND_SLOW_MS 500
+
+/* one that has been cancelled should be over after so long */
+#define SAS_TEND_PATIENCE_MS 500
 
 typedef struct Task
 {
@@ -234,8 +240,10 @@ call(Task *task)
 	begun = sas_clock_monotonic_us();
 	if (hosted)
 	{
+		sas_peers_begin_turn(task->id.watch_id, begun + (int64) (turn.timeout_ms + SAS_TEND_PATIENCE_MS) * 1000);
 		sas_perform_function(turn.owner, turn.function, turn.input, psprintf("/watches/" INT64_FORMAT, task->id.watch_id),
 							 (int64) turn.timeout_ms, &performed);
+		sas_peers_end_turn();
 		if (!performed.ok)
 		{
 			SasWatchFailure failure = {task->id, performed.error, -1};
@@ -264,6 +272,7 @@ after_abort(void)
 	Task	   *task = running;
 
 	running = NULL;
+	sas_peers_end_turn();
 	set_due(task, 1000);
 }
 

@@ -36,3 +36,24 @@ sas_peers_lead(SasActor actor)
 {
 	return peers ? peers->lead(actor) : true;
 }
+
+void
+sas_peers_begin_turn(int64 task, int64 until_us)
+{
+	if (peers)
+		peers->turn(task, until_us);
+}
+
+void
+sas_peers_end_turn(void)
+{
+	if (peers)
+		peers->turn(0, 0);
+}
+
+int
+sas_peers_overdue(SasPeerTurn *turns, int max, int64 *next_us)
+{
+	*next_us = 0;
+	return peers ? peers->overdue(turns, max, next_us) : 0;
+}

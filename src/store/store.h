@@ -16,6 +16,7 @@
 #ifndef SAS_STORE_STORE_H
 #define SAS_STORE_STORE_H
 
+#include "base/peers.h"
 #include "nodes/pg_list.h"
 #include "utils/jsonb.h"
 #include "utils/timestamp.h"
@@ -172,6 +173,10 @@ extern int	sas_store_scheduler_tick(int quantity, int64 *next_ms);
 /* whether anything is open that may want another look soon */
 extern bool sas_store_watch(void);
 extern int	sas_store_keep_house(int quantity, int64 *next_ms);
+
+/* Functions of infinite tasks that do not end: their tasks go on elsewhere. */
+extern void sas_store_give_up_turns(const SasPeerTurn *turns, int n);
+
 extern int	sas_store_supervisor_tick(const int64 *live, int n_live, int64 newest, int quantity, int64 *next_ms, int64 **stuck, int *n_stuck);
 
 /*

@@ -125,6 +125,25 @@ keep(List *list, void *element)
 	return list;
 }
 
+void
+sas_store_give_up_turns(const SasPeerTurn *turns, int n)
+{
+	static SasPlan plan = {"SELECT sas._give_up_turns($1, $2, $3)", 3, {INT8OID, INT8ARRAYOID, INT8ARRAYOID}};
+	SasColumn	c[2];
+	Datum		args[3] = {Int64GetDatum(sas_self.boot)};
+
+	sas_column_open(&c[0], INT8OID, n);
+	sas_column_open(&c[1], INT8OID, n);
+	for (int i = 0; i < n; i++)
+	{
+		sas_column_add(&c[0], Int64GetDatum(turns[i].worker_id), false);
+		sas_column_add(&c[1], Int64GetDatum(turns[i].task), false);
+	}
+	args[1] = sas_column_array(&c[0]);
+	args[2] = sas_column_array(&c[1]);
+	sas_plan_run(&plan, args, NULL);
+}
+
 /* A text as a jsonb string. */
 static Jsonb *
 json_string(const char *text)

@@ -5,7 +5,8 @@
  * The leader's place is a slot in shared memory that is freed when its holder
  * dies; the others sleep until they are rung, and try again.  All judging is
  * in sas._supervisor_tick; this file brings it the workers that live, and
- * ends those that hold a local step past complete-by, since a function that
+ * ends those that hold a local step past complete-by, or are in the function
+ * of an infinite task for longer than it may take, since a function that
  * catches its own cancellation can be stopped in no other way.
  *
  * Once per interval, and when the time of the oldest run is over, it also
@@ -104,6 +105,21 @@ keep_house(void)
 	return next_ms;
 }
 
+/*
+ * Functions of infinite tasks that have not come back in time: their tasks,
+ * and all others of their workers, go to other workers.  In the transaction;
+ * the workers are ended after its commit.
+ */
+static int
+find_overdue(SasPeerTurn *turns, int64 *next_us)
+{
+	int			n = sas_peers_overdue(turns, SAS_MAX_PEERS, next_us);
+
+	if (n > 0)
+		sas_store_give_up_turns(turns, n);
+	return n;
+}
+
 static SasTurn
 turn(void)
 {
@@ -117,6 +133,9 @@ turn(void)
 	int			n_stuck;
 	int64		departing;
 	static int64 asleep_until_us = 0;
+	SasPeerTurn turns[SAS_MAX_PEERS];
+	int			n_turns;
+	int64		turn_us;
 
 	if (!sas_peers_lead(SAS_SUPERVISOR))
 		return next;
@@ -132,11 +151,14 @@ turn(void)
 		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("too many workers to watch: %d", n_live)));
 	if (!sas_store_begin())
 		return next;
+	n_turns = find_overdue(turns, &turn_us);
 	worked = sas_store_supervisor_tick(live, n_live, newest, SAS_SUPERVISOR_BATCH, &next.wake_in_ms, &stuck, &n_stuck);
 	sas_store_commit();
 
 	for (int i = 0; i < n_stuck; i++)
 		sas_peers_terminate(stuck[i]);
+	for (int i = 0; i < n_turns; i++)
+		sas_peers_terminate(turns[i].worker_id);
 	next.again = worked >= SAS_SUPERVISOR_BATCH;
 	/* what is due and could not be taken is held by a session: not before a while */
 	if (worked == 0 && next.wake_in_ms >= 0 && next.wake_in_ms < SAS_SHORTEST_SLEEP_MS)
@@ -144,6 +166,8 @@ turn(void)
 	house_ms = keep_house();
 	if (next.wake_in_ms < 0 || next.wake_in_ms > longest_sleep_ms())
 		next.wake_in_ms = longest_sleep_ms();
+	if (turn_us != 0)
+		next.wake_in_ms = Min(next.wake_in_ms, Max(SAS_SHORTEST_SLEEP_MS, (turn_us - sas_clock_monotonic_us()) / 1000 + 1));
 	if (house_ms >= 0 && house_ms < next.wake_in_ms)
 		next.wake_in_ms = house_ms;
 	if (departing >= 0 && next.wake_in_ms > departing)

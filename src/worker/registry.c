@@ -17,6 +17,7 @@
 #include "storage/shmem.h"
 #include "utils/timestamp.h"
 
+#include "base/clock.h"
 #include "base/peers.h"
 #include "wake/bell.h"
 #include "worker/board.h"
@@ -379,12 +380,57 @@ sas_registry_peers_lead(SasActor actor)
 	return !taken;
 }
 
+/* Without the lock, as what is published: a task is never seen with the time of the one before. */
+static void
+sas_registry_peers_turn(int64 task, int64 until_us)
+{
+	if (my_slot == NULL)
+		return;
+	my_slot->turn = 0;
+	pg_write_barrier();
+	my_slot->turn_until_us = until_us;
+	pg_write_barrier();
+	my_slot->turn = task;
+}
+
+static int
+sas_registry_peers_overdue(SasPeerTurn *turns, int max, int64 *next_us)
+{
+	int64		now = sas_clock_monotonic_us();
+	int			n = 0;
+
+	*next_us = 0;
+	LWLockAcquire(&sas_board->lock, LW_SHARED);
+	for (int i = 0; i < sas_board->capacity && n < max; i++)
+	{
+		SasSlot    *slot = &sas_board->slots[i];
+		int64		task;
+		int64		until_us;
+
+		if (!sas_registry_alive(slot, MyDatabaseId))
+			continue;
+		task = slot->turn;
+		pg_read_barrier();
+		until_us = slot->turn_until_us;
+		if (task == 0)
+			continue;
+		if (until_us <= now)
+			turns[n++] = (SasPeerTurn) {slot->worker_id, task};
+		else if (*next_us == 0 || until_us < *next_us)
+			*next_us = until_us;
+	}
+	LWLockRelease(&sas_board->lock);
+	return n;
+}
+
 /* ---------------------------------------------------------------- set-up */
 
 static const SasPeersMethods registry_peers = {
 	.live = sas_registry_peers_live,
 	.terminate = sas_registry_peers_terminate,
 	.lead = sas_registry_peers_lead,
+	.turn = sas_registry_peers_turn,
+	.overdue = sas_registry_peers_overdue,
 };
 
 Size

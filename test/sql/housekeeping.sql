@@ -204,4 +204,45 @@ SELECT kind, closed_at IS NOT NULL AS closed FROM sas.alerts;
 SELECT t.later('2160 h'), t.keep_house() \g /dev/null
 SELECT count(*) FROM sas.alerts;
 SELECT * FROM t.remains();
+
+-- infinite tasks that were deleted are kept as long as runs that ended with success; then their keys are not known any more
+SELECT t.clean() \g /dev/null
+SELECT t.watching() \g /dev/null
+SELECT sas.create_watcher('camera', '{"agent": "host", "external": {}, "items": {"table": "t.item"}}');
+SELECT count(*) FROM unnest('{a,b,c,d}'::text[]) k, sas.watch('camera', k);
+SELECT key, state FROM sas.unwatch('camera', '{a,b,c}');
+SELECT * FROM t.keep_house();
+SELECT t.later('10 days') \g /dev/null
+-- one that was begun anew meanwhile stays as long as it runs, and for its time after that
+SELECT created FROM sas.watch('camera', 'b');
+SELECT t.later('20 days') \g /dev/null
+SELECT * FROM t.keep_house();
+SELECT key, state FROM sas.watches ORDER BY 1;
+SELECT (SELECT count(*) FROM sas.watch_ended) AS ended, (SELECT count(*) FROM sas.watch_flow) AS flow, (SELECT count(*) FROM sas.watch_done) AS done;
+SELECT created, watch_id FROM sas.watch('camera', 'a');
+SELECT key, state FROM sas.unwatch('camera', '{b}');
+SELECT * FROM t.keep_house();
+SELECT t.later('30 days') \g /dev/null
+CREATE TRIGGER refuse BEFORE DELETE ON sas.watch FOR EACH ROW WHEN (OLD.key = 'b') EXECUTE FUNCTION t.refuse();
+SELECT * FROM t.keep_house();
+SELECT kind, message FROM t.alerts();
+DROP TRIGGER refuse ON sas.watch;
+SELECT t.later('1 h') \g /dev/null
+SELECT * FROM t.keep_house();
+SELECT key, state FROM sas.watches ORDER BY 1;
+-- in batches, the oldest first
+SELECT key, state FROM sas.unwatch('camera', '{a}');
+SELECT t.later('1 s'), key, state FROM sas.unwatch('camera', '{d}');
+SELECT t.later('720 h') \g /dev/null
+SELECT * FROM t.keep_house(1);
+SELECT key, state FROM sas.watches ORDER BY 1;
+SELECT * FROM t.keep_house(1);
+SELECT key, state FROM sas.watches ORDER BY 1;
+-- a watcher that is dropped takes its tasks along, and whoever was to look at them finds nothing
+SELECT count(*) FROM sas.watch('camera', 'e');
+SELECT key, state FROM sas.unwatch('camera', '{e}');
+SELECT sas._look_at_watches(ARRAY(SELECT w.watch_id FROM sas.watch w)) \g /dev/null
+SELECT sas.drop_watcher('camera');
+SELECT sas._look_again(10);
+SELECT (SELECT count(*) FROM sas.watch_look) AS look, (SELECT count(*) FROM sas.watch_ended) AS ended;
 SELECT t.clean() \g /dev/null
