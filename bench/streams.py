@@ -15,13 +15,19 @@ SELECT sas.alter_agent('service', options => '{"max_streams": 100000}');
 SELECT sas.create_watcher('stream', '{"agent": "service", "stream": {"format": "sse", "path": "/stream/{{input.items}}"}, "items": {"table": "bench.item"}}');
 """
 
+OUTSIDE = """
+CREATE TABLE bench.seen (item jsonb NOT NULL);
+SELECT sas.create_agent('program', kind => 'external');
+SELECT sas.create_watcher('outside', '{"agent": "program", "external": {"of": "{{key}}"}, "items": {"table": "bench.seen"}}');
+"""
+
 TICK = os.sysconf("SC_CLK_TCK")
 
 
 class Streams:
     """Rows of bench/run, which gives what they are measured with."""
 
-    stream_figures = ("streams", "moved", "flow", "million")
+    stream_figures = ("streams", "moved", "outside", "flow", "million")
     watches = 0
 
     def told(self):
@@ -98,6 +104,51 @@ class Streams:
                 raise Wrong("not all watches are processed again")
             self.unwatch()
         self.row(f"a worker with {n:,} streams is terminated -> all open again", f"{statistics.median(took):.2f} s", "2 s", f"{n:,} of {n:,}", f"each: {', '.join(f'{t:.2f}' for t in took)}")
+
+    def program(self, name, n, lease):
+        """An outside node, as a program would be it: its connection and its id."""
+        host = self.connect("postgres")
+        host.query("LISTEN sas_watch_program")
+        return host, host.value(f"SELECT sas.register_node('{name}', {n}, '{{program}}', lease => '{lease} s')")
+
+    def lost(self, n, lease, close):
+        """Two programs; the one that hosts all n tasks dies: until the other one has claimed them all."""
+        first, first_id = self.program("first", n, lease)
+        self.db.query(f"SELECT count(*) FROM generate_series(1, {n}) g, sas.watch('outside', g::text)")
+        claimed = 0
+        while claimed < n:
+            claimed += len(first.query(f"SELECT * FROM sas.claim_watchers({first_id}, {n})"))
+        second, second_id = self.program("second", n, 3600)
+        first.query(f"SELECT * FROM sas.heartbeat_node({first_id})")
+        died = time.time()
+        if close:
+            first.close()
+        epochs = []
+        while len(epochs) < n:
+            epochs += second.query(f"SELECT watch_id, epoch FROM sas.claim_watchers({second_id}, {n})")
+            if len(epochs) < n:
+                second.listen(5)
+        took = time.time() - died
+        if self.db.value("SELECT count(*) FROM sas.watches WHERE watcher = 'outside' AND state = 'processing' AND node = 'second' AND restarts = 1") != str(n):
+            raise Wrong("not all tasks are processed again")
+        taken = second.value(f"SELECT count(*) FROM (VALUES {','.join(f'({w}, {e})' for w, e in epochs)}) t (w, e), sas.append_items(w, e, '[1]') a WHERE a = 'go'")
+        if taken != str(n):
+            raise Wrong(f"items are taken of {taken} of {n} tasks")
+        second.query(f"SELECT sas.leave_node({second_id})")
+        second.close()
+        if not close:
+            first.close()
+        self.db.query("SELECT count(*) FROM sas.unwatch('outside', ARRAY(SELECT key FROM sas.watches WHERE watcher = 'outside'), discard => true)")
+        self.wait_until(lambda: self.db.value("SELECT count(*) FROM sas.watch WHERE state <> 'deleted'") == "0", "all watches to be deleted")
+        return took
+
+    def outside(self):
+        """A program that hosts a thousand tasks dies, or hangs."""
+        n, lease = self.size("moved"), 2
+        self.db.query(OUTSIDE)
+        for name, close, wanted in (("dies", True, 2), (f"hangs, with a lease of {lease} s,", False, lease + 1)):
+            took = [self.lost(n, lease if not close else 3600, close) for _ in range(self.repeats)]
+            self.row(f"a program with {n:,} tasks {name} -> all with another", f"{statistics.median(took):.2f} s", f"{wanted} s", f"{n:,} of {n:,}", f"each: {', '.join(f'{t:.2f}' for t in took)}")
 
     def flow(self):
         n = self.size("flow")

@@ -20,6 +20,7 @@ class Connection:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.connect(f"{folder}/.s.PGSQL.{port}")
         self.buffer = b""
+        self.notified = False
         words = ("user", user, "database", database, "application_name", "bench", "")
         start = struct.pack("!i", 196608) + b"\0".join(w.encode() for w in words) + b"\0"
         self.socket.sendall(struct.pack("!i", len(start) + 4) + start)
@@ -54,12 +55,29 @@ class Connection:
             elif kind == b"E":
                 fields = dict((f[:1], f[1:].decode()) for f in body.split(b"\0") if f)
                 error = fields.get(b"M", "?") + " " + fields.get(b"D", "")
+            elif kind == b"A":
+                self.notified = True
             elif kind == b"R" and struct.unpack("!i", body[:4])[0] != 0:
                 raise ServerError("the server asks for a password")
             elif kind == b"Z":
                 if error:
                     raise ServerError(error)
                 return rows
+
+    def listen(self, seconds):
+        """Waits for a notification, so long at most."""
+        self.socket.settimeout(seconds)
+        try:
+            while not self.notified:
+                self.notified = self.message()[0] == b"A"
+        except TimeoutError:
+            pass
+        self.socket.settimeout(None)
+        self.notified = False
+
+    def close(self):
+        """As when the process is killed: without a word."""
+        self.socket.close()
 
     def query(self, text):
         body = text.encode() + b"\0"
