@@ -12,7 +12,7 @@
  *		one before; on an idle system it carries one reply, at once.
  *	 4. compose and start the claimed calls
  *	 5. the same for the watches it hosts, in a transaction of their own: see
- *		watches.c
+ *		watches.c and talk.c
  *
  * No transaction is open while a call is on its way.  The outbox keeps
  * verdicts until a commit has taken them; an ERROR in the transaction costs

@@ -6,7 +6,9 @@
  *								 |		  |
  *								 +- items -+-> batch -> appended, with the cursor, in one commit
  *
- *	  watches.c		who is held, timers, and all that is said to the store
+ *	  held.c		who is held, in which line, timers
+ *	  talk.c		what is said to the store; answers.c: what it answers
+ *	  watches.c		the network of all of them
  *	  listen.c		connections: begun, heard, over
  *	  items.c		bytes of a connection become the items of a batch
  *
@@ -82,7 +84,7 @@ typedef struct SasWatch
 	bool		release;
 } SasWatch;
 
-/* watches.c */
+/* held.c, watches.c */
 extern MemoryContext sas_watches_context;
 extern SasTransport *sas_watches_streams;
 extern SasTransport *sas_watches_polls;
