@@ -85,11 +85,16 @@ def reset(writer):
     writer.close()
 
 
+async def closed(feed, writer):
+    async with feed.changed:
+        await feed.changed.wait_for(writer.is_closing)
+
+
 async def misbehave(feed, writer, kind):
     """What is wrong from the beginning; False: nothing is."""
     how = feed.how
     if how == "mute":
-        await asyncio.sleep(3600)
+        await closed(feed, writer)
     elif how == "garbage":
         writer.write(bytes(range(128, 256)) * 8 + b"\r\n\r\n")
     elif how == "html":
@@ -101,7 +106,7 @@ async def misbehave(feed, writer, kind):
         if how == "at_once":
             writer.write(b"0\r\n\r\n")
         elif how == "silent":
-            await asyncio.sleep(3600)
+            await closed(feed, writer)
         elif how == "endless":
             writer.write(chunk("data: " if "event" in kind else '"'))
             while True:
