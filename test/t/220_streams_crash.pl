@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: PostgreSQL
 #
 # Streams go on when their worker, or the whole server, goes down without a
-# word: others take them over, and each item is processed once.
+# word: others take them over, and each item is processed once. A stop that
+# meets such a move is not lost.
 
 use strict;
 use warnings;
@@ -24,6 +25,7 @@ make_watcher($node, 'lines', { agent => 'feed', stream => { format => 'ndjson', 
 
 # -- the worker of a hundred streams is terminated
 
+ok(wait_for($node, q{SELECT count(*) FROM sas.nodes WHERE kind = 'agent'}, 2), 'each worker is a node');
 my @keys = map { "k$_" } 1 .. 100;
 $streams->feeds(map { $_ => { items => 1 } } @keys);
 watch($node, 'events', @keys);
@@ -44,6 +46,39 @@ ok($again, 'a worker that is terminated gives its streams to others, and all are
 diag(sprintf('fifty of a hundred streams moved %.2f s after their worker was terminated', time() - $killed));
 $streams->feeds(map { $_ => { items => 3 } } @keys);
 ok(wait_for($node, q{SELECT count(*) = 300 AND count(DISTINCT (key, item)) = 300 FROM public.item}), 'and each item of each is processed once');
+
+# -- some are stopped at that moment ------------------------------------------------------------------
+
+my @late = map { "late$_" } 1 .. 40;
+$streams->feeds(map { $_ => { items => 1 } } @late);
+watch($node, 'events', @late);
+my $open_late = sub { my $all = $streams->all; return scalar grep { ($all->{$_}{open} // 0) == 1 } @late };
+ok(wait_until(sub { $open_late->() == 40 }), 'forty more are open');
+$node->safe_psql('postgres', q{SELECT pg_terminate_backend(pid) FROM sas.workers WHERE actor = 'agent' ORDER BY pid LIMIT 1});
+$node->safe_psql('postgres', q{SELECT sas.unwatch('events', ARRAY(SELECT key FROM sas.watches WHERE key LIKE 'late%'))});
+ok(wait_for($node, q{SELECT string_agg(DISTINCT state, ' ') FROM sas.watches WHERE key LIKE 'late%'}, 'deleted'), 'a stop that meets the move is not lost: all of them end');
+ok(wait_until(sub { $open_late->() == 0 }), 'and their connections are closed');
+ok(wait_until(sub { $open->() == 100 }), 'the others are open');
+
+# -- all workers are away, and back; all are restarted --------------------------------------------------
+
+$node->safe_psql('postgres', q{ALTER SYSTEM SET sas.agents = 0});
+$node->reload;
+ok(wait_for($node, q{SELECT count(*) FROM sas.watches WHERE state = 'created' AND node IS NULL}, 100), 'without a worker all wait');
+ok(wait_until(sub { $open->() == 0 }), 'and are closed');
+$node->safe_psql('postgres', q{ALTER SYSTEM SET sas.agents = 2});
+$node->reload;
+ok(wait_until(sub { $open->() == 100 }), 'with workers again all are open');
+my %was = map { $_ => 1 } worker_pids($node, 'agent');
+my $asked = time();
+$node->safe_psql('postgres', 'SELECT sas.worker_restart()');
+ok( wait_until(
+		sub {
+			my @pids = split /\n/, $node->safe_psql('postgres', q{SELECT n.pid FROM sas.watches w JOIN sas.nodes n USING (node_id) WHERE w.state = 'processing'});
+			return @pids == 100 && !(grep { $was{$_} } @pids) && $open->() == 100;
+		}),
+	'workers that are restarted give theirs back at once: all are open with the new ones');
+diag(sprintf('a hundred streams moved %.2f s after sas.worker_restart()', time() - $asked));
 
 # -- all of it goes down in the middle, three times, with streams that end all the time besides
 

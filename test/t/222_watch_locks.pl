@@ -61,6 +61,24 @@ ok(wait_for($node, q{SELECT string_agg(state, ' ' ORDER BY key) FROM sas.watches
 ok(wait_for($node, q{SELECT string_agg(key || ' ' || item, ', ' ORDER BY key) FROM item}, '1 1, 2 2'), 'and its item is there');
 $slow->quit;
 
+# -- what programs that listen are told ------------------------------------------------------------------
+
+$sql->(q{SELECT count(*) FROM sas.resume_watch('camera', '{4}')});
+my $listener = SasSession->new($node);
+$listener->query('LISTEN sas_watch_host');
+my $told = sub { my ($what) = @_; return wait_until(sub { $listener->query('SELECT 1') =~ /Asynchronous notification "sas_watch_host" with payload "$what"/ }) };
+$sql->(q{SELECT count(*) FROM sas.watch('camera', 'new')});
+ok($told->('start'), 'a program that listens is told of a task that waits');
+$host = SasSession->new($node);
+$id = $host->query(q{SELECT sas.register_node('two', 10, '{host}', lease => '1 h')});
+my $watch = $host->query("SELECT watch_id FROM sas.claim_watchers($id, 10) WHERE key = 'new'");
+$sql->(q{SELECT count(*) FROM sas.unwatch('camera', '{new}')});
+ok($told->('news'), 'and of one that is to stop');
+is($host->query("SELECT watch_id, news FROM sas.heartbeat_node($id)"), "$watch|stop", 'its heartbeat says which');
+is($host->query("SELECT sas.release_watches($id, '{$watch}')"), '1', 'it gives it back');
+ok(wait_for($node, q{SELECT state FROM sas.watches WHERE key = 'new'}, 'deleted'), 'and that ends it');
+$_->quit foreach $listener, $host;
+
 # -- two-phase and rolled back ---------------------------------------------------------------------------
 
 $verb->query(q{BEGIN; SELECT count(*) FROM sas.unwatch('count', '{1}')});
