@@ -80,7 +80,7 @@ static const SasIntSetting int_settings[] = {
 		"It holds for workers that start from then on. 0: it hosts none.", &sas_watch_slots, 0, 1000000, 0},
 	{"sas.watch_window", "Number of items of one infinite task that may wait for their target.",
 		"A host that has taken in so many takes in no more until there is room.", &sas_watch_window, 1, 10000000, 0},
-	{"sas.retain_success", "How long runs that ended with success are kept.",
+	{"sas.retain_success", "How long runs that ended with success are kept, and infinite tasks that were deleted.",
 		RETAINED, &sas_retain_success, -1, INT_MAX, GUC_UNIT_S},
 	{"sas.retain_warning", "How long runs that ended with a warning are kept.",
 		RETAINED, &sas_retain_warning, -1, INT_MAX, GUC_UNIT_S},
