@@ -113,11 +113,13 @@ class Streams:
 
     def lost(self, n, lease, close):
         """Two programs; the one that hosts all n tasks dies: until the other one has claimed them all."""
-        first, first_id = self.program("first", n, lease)
         self.db.query(f"SELECT count(*) FROM generate_series(1, {n}) g, sas.watch('outside', g::text)")
+        first, first_id = self.program("first", n, lease)
         claimed = 0
         while claimed < n:
             claimed += len(first.query(f"SELECT * FROM sas.claim_watchers({first_id}, {n})"))
+            if first.query(f"SELECT FROM sas.heartbeat_node({first_id}) WHERE news = 'lost'"):
+                raise Wrong("the machine is too slow for this lease")
         second, second_id = self.program("second", n, 3600)
         first.query(f"SELECT * FROM sas.heartbeat_node({first_id})")
         died = time.time()
