@@ -148,6 +148,8 @@ CREATE TABLE sas.node (
     ended_for text
 ) WITH (fillfactor = 50);
 CREATE INDEX node_name ON sas.node (name);
+-- Where a dump is restored, workers are born as nodes before its rows come: their ids are from another time.
+DO $$ BEGIN PERFORM setval('sas.node_node_id_seq', (extract(epoch FROM clock_timestamp()) * 1000)::bigint); END $$;
 COMMENT ON TABLE sas.node IS 'Processes that host infinite tasks; a new id at each birth. lanes: the agents whose tasks an outside program hosts. busy_until: a function takes it long, others take what waits.';
 
 -- The fence: a host may write for a task as long as this row stands.
