@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: PostgreSQL
 """A service of streams: feeds of numbered items, and connections that behave as a test tells them to.
 
-    streams.py --port N --control N
+    streams.py --port N --control N [--cert FILE --key FILE]
 
 The first segment of a path says how a feed is told, the second names it:
 
@@ -32,6 +32,7 @@ import base64
 import hashlib
 import json
 import socket
+import ssl
 import struct
 import urllib.parse
 
@@ -325,9 +326,15 @@ async def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--control", type=int, required=True)
+    parser.add_argument("--cert")
+    parser.add_argument("--key")
     options = parser.parse_args()
+    tls = None
+    if options.cert:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(options.cert, options.key)
     await asyncio.start_server(control, "127.0.0.1", options.control)
-    await asyncio.start_server(serve, "127.0.0.1", options.port, backlog=4096)
+    await asyncio.start_server(serve, "127.0.0.1", options.port, backlog=4096, ssl=tls)
     print(f"listening on {options.port}", flush=True)
     await watch_peers()
 

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: PostgreSQL
 #
-# Certificates are verified, always.
+# Certificates are verified, always, those of streams, too.
 use strict;
 use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
 use SasTest;
 use SasService;
+use SasStreams;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
@@ -56,4 +57,18 @@ is(scalar $plain->requests, 0, 'nor sent anything');
 my $off = $node->psql('postgres', q{SELECT sas.create_agent('off', base_url => 'https://127.0.0.1', options => '{"verify": false}')});
 isnt($off, 0, 'there is no option that turns verification off');
 is(scalar(grep { $_->{target} eq '/' } $service->requests), 1, 'all in all one request was made');
+
+# -- streams ------------------------------------------------------------------------------------------------
+
+my $streams = SasStreams->new(%mine);
+make_table($node);
+make_agent($node, 'streams', $streams, options => qq({"ca_file": "$mine{cert}"}));
+make_agent($node, 'stranger', $streams);
+make_watcher($node, $_, { agent => $_, stream => { format => 'sse', path => '/sse/{{key}}' } }) foreach qw(streams stranger);
+$streams->feeds(one => { items => 500, per => 200, how => 'close' }, two => { items => 5 });
+watch($node, 'streams', 'one');
+watch($node, 'stranger', 'two');
+got_items($node, 'streams', 'one', 500, 'a stream comes over TLS, and goes on where it was when it is begun again');
+ok(wait_until(sub { (watch_of($node, 'stranger', 'two')->{last_error}{detail} // '') eq 'the certificate of the server is self-signed' }), 'one whose certificate is not known is a failure, which says so');
+is($streams->feed('two')->{connections} // 0, 0, 'and the service has seen no request');
 done_testing();
