@@ -73,8 +73,10 @@ CREATE TABLE sas.watch_flow (
     retry_at timestamptz,
     last_error jsonb,
     last_error_at timestamptz,
-    given_up_at timestamptz
+    given_up_at timestamptz,
+    called_at timestamptz
 ) WITH (fillfactor = 50);
+COMMENT ON COLUMN sas.watch_flow.called_at IS 'Its function, which may have ended a worker lately, is being called since then: noted durably before, so that the next worker that it ends is known to be its doing.';
 COMMENT ON TABLE sas.watch_flow IS 'How far an infinite task has come: what was taken in so far, and the failures of its host. closed: its host was told that there is no room.';
 
 CREATE TABLE sas.watch_done (

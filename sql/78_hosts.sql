@@ -285,7 +285,7 @@ BEGIN
     UPDATE sas.watch_flow f
     SET failures = c.failures, retry_at = now + greatest(c.at_least, sas._pause_of(c.retry, greatest(1, c.failures))),
         last_error = coalesce(c.error, f.last_error), last_error_at = CASE WHEN c.error IS NULL THEN f.last_error_at ELSE now END,
-        given_up_at = CASE WHEN c.given_up THEN now ELSE f.given_up_at END
+        given_up_at = CASE WHEN c.given_up THEN now ELSE f.given_up_at END, called_at = NULL
     FROM counted c WHERE f.watch_id = c.id;
 
     -- the host is rid of what is given up

@@ -230,14 +230,19 @@ BEGIN
 END $$;
 
 -- sas._begin_turn(node_id, watch_id, epoch): what a function is called with, by the worker that hosts the task; no row: it
--- hosts it no more. stop: it is not called any more, but given back. Writes nothing.
+-- hosts it no more. Writes nothing.
+--   stop     it is not called any more, but given back
+--   suspect  it may have ended a worker lately, and is called only after sas._note_turn;  noted  that has been done
 CREATE FUNCTION sas._begin_turn(node_id bigint, watch_id bigint, epoch bigint)
-RETURNS TABLE (owner oid, function text, input jsonb, cursor jsonb, every_ms float8, timeout_ms float8, stop boolean)
+RETURNS TABLE (owner oid, function text, input jsonb, cursor jsonb, every_ms float8, timeout_ms float8, stop boolean, suspect boolean, noted boolean)
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN QUERY
     SELECT w.owner::oid, d.function, sas._watch_context(d.name, w.key, w.input, f.cursor), f.cursor,
-           extract(epoch FROM d.every)::float8 * 1000, extract(epoch FROM sas._complete_in())::float8 * 1000, w.state <> 'processing' OR w.moving
+           extract(epoch FROM d.every)::float8 * 1000, extract(epoch FROM sas._complete_in())::float8 * 1000, w.state <> 'processing' OR w.moving,
+           f.called_at IS NULL AND coalesce(f.last_error ->> 'type' = 'urn:sas:worker-lost' AND f.last_error_at > coalesce(w.resumed_at, '-infinity')
+                                            AND sas._now() - f.retry_at < (d.retry ->> 'reset_after')::interval, false),
+           f.called_at IS NOT NULL
     FROM sas.watch_held h
     JOIN sas.watch w ON w.watch_id = h.watch_id
     JOIN sas.watcher d USING (watcher_id)
@@ -245,8 +250,18 @@ BEGIN
     WHERE h.watch_id = $2 AND h.node_id = $1 AND h.epoch = $3;
 END $$;
 
--- sas._end_turn(node_id, watch_id, epoch, cursor): the function has returned the next cursor. Raises when the task is with
--- another node by now, so that what the function wrote is not kept.
+-- sas._note_turn(node_id, watch_id, epoch): the function is called next, if the node hosts the task.
+CREATE FUNCTION sas._note_turn(node_id bigint, watch_id bigint, epoch bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+BEGIN
+    IF (sas._fence(node_id, ARRAY[watch_id], ARRAY[epoch]))[1] THEN
+        UPDATE sas.watch_flow f SET called_at = sas._now() WHERE f.watch_id = $2;
+    END IF;
+END $$;
+
+-- sas._end_turn(node_id, watch_id, epoch, cursor): the function has returned the next cursor; null: it stays. Raises when
+-- the task is with another node by now, so that what the function wrote is not kept.
 CREATE FUNCTION sas._end_turn(node_id bigint, watch_id bigint, epoch bigint, cursor jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
@@ -254,5 +269,5 @@ BEGIN
     IF NOT (sas._fence(node_id, ARRAY[watch_id], ARRAY[epoch]))[1] THEN
         RAISE EXCEPTION 'task % is hosted by another node', watch_id USING ERRCODE = 'serialization_failure';
     END IF;
-    UPDATE sas.watch_flow f SET cursor = $4 WHERE f.watch_id = $2;
+    UPDATE sas.watch_flow f SET cursor = coalesce($4, f.cursor), called_at = NULL WHERE f.watch_id = $2;
 END $$;

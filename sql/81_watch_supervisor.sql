@@ -54,7 +54,8 @@ LANGUAGE sql VOLATILE AS $$
 $$;
 
 -- sas._take_over(quantity): what nodes held that have ended goes to others. A function may have been what ended its
--- worker: it goes on at once the first time, then after a pause. Returns how many tasks.
+-- worker: one that was noted when it was called was it, and fails in the end as its retry policy says; if there is none,
+-- nobody knows, and each goes on at once the first time, then after a pause. Returns how many tasks.
 CREATE FUNCTION sas._take_over(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -62,22 +63,27 @@ DECLARE
     n record;
     total int := 0;
 BEGIN
-    FOR n IN SELECT x.node_id, x.kind FROM sas.node x WHERE x.ended_at IS NOT NULL AND EXISTS (SELECT FROM sas.watch_held h WHERE h.node_id = x.node_id) LOOP
+    FOR n IN SELECT x.node_id, x.kind, EXISTS (SELECT FROM sas.watch_held h JOIN sas.watch_flow f USING (watch_id) WHERE h.node_id = x.node_id AND f.called_at IS NOT NULL) AS known
+             FROM sas.node x WHERE x.ended_at IS NOT NULL AND EXISTS (SELECT FROM sas.watch_held h WHERE h.node_id = x.node_id) LOOP
         WITH held AS (
             -- whoever writes for a task has its row locked
-            SELECT f.watch_id FROM (SELECT h.watch_id FROM sas.watch_held h WHERE h.node_id = n.node_id LIMIT quantity) h
+            SELECT f.watch_id
+            -- whoever is known to be to blame comes last, as long as others would be blamed without it
+            FROM (SELECT h.watch_id FROM sas.watch_held h JOIN sas.watch_flow c USING (watch_id) WHERE h.node_id = n.node_id ORDER BY c.called_at IS NOT NULL LIMIT quantity) h
             CROSS JOIN LATERAL (SELECT x.watch_id FROM sas.watch_flow x WHERE x.watch_id = h.watch_id FOR NO KEY UPDATE SKIP LOCKED) f),
         freed AS (
             DELETE FROM sas.watch_held h USING held x WHERE h.watch_id = x.watch_id RETURNING h.watch_id),
         told AS (
-            SELECT f.watch_id, d.retry, w.state = 'processing' AND n.kind = 'function' AS suspect,
+            SELECT f.watch_id, d.retry, x.called_at,
+                   w.state = 'processing' AND n.kind = 'function' AND (NOT n.known OR x.called_at IS NOT NULL) AS suspect,
                    CASE WHEN x.retry_at IS NULL OR x.last_error_at <= w.resumed_at OR sas._now() - x.retry_at >= (d.retry ->> 'reset_after')::interval THEN 0 ELSE x.failures END + 1 AS failures
             FROM freed f JOIN sas.watch w USING (watch_id) JOIN sas.watcher d USING (watcher_id) JOIN sas.watch_flow x USING (watch_id)),
         paused AS (
             SELECT t.*, CASE WHEN t.suspect AND t.failures > 1 THEN sas._pause_of(t.retry, t.failures - 1) ELSE '0' END AS after FROM told t),
         marked AS (
-            UPDATE sas.watch_flow x SET failures = p.failures, retry_at = sas._now() + p.after, last_error_at = sas._now(),
-                   last_error = sas._watch_problem('worker-lost', 'the worker that called the function is gone', NULL)
+            UPDATE sas.watch_flow x SET failures = p.failures, retry_at = sas._now() + p.after, last_error_at = sas._now(), called_at = NULL,
+                   last_error = sas._watch_problem('worker-lost', 'the worker that called the function is gone', NULL),
+                   given_up_at = CASE WHEN p.called_at IS NOT NULL AND p.failures >= (p.retry ->> 'max_failures')::int THEN sas._now() ELSE x.given_up_at END
             FROM paused p WHERE p.suspect AND x.watch_id = p.watch_id)
         SELECT array_agg(p.watch_id) AS ids, array_agg(p.after) AS after INTO taken FROM paused p;
         IF taken.ids IS NOT NULL THEN

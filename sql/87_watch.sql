@@ -95,7 +95,7 @@ BEGIN
         END IF;
         created := true;
         UPDATE sas.watch x SET owner = caller, input = $4, restarts = 0, resumed_at = NULL, created_at = sas._now() WHERE x.watch_id = w.watch_id;
-        UPDATE sas.watch_flow f SET cursor = start, digest = NULL, items = 0, bytes = 0, last_item_at = NULL, failures = 0, retry_at = NULL, last_error = NULL, last_error_at = NULL, given_up_at = NULL WHERE f.watch_id = w.watch_id;
+        UPDATE sas.watch_flow f SET cursor = start, digest = NULL, items = 0, bytes = 0, last_item_at = NULL, failures = 0, retry_at = NULL, last_error = NULL, last_error_at = NULL, given_up_at = NULL, called_at = NULL WHERE f.watch_id = w.watch_id;
         UPDATE sas.watch_done f SET items = 0, bytes = 0, failures = 0, alone = false, retry_at = NULL, last_error = NULL, last_error_at = NULL, given_up_at = NULL WHERE f.watch_id = w.watch_id;
         PERFORM sas._move_watches(ARRAY[w.watch_id], '{deleted}', '{created}');
     END IF;

@@ -209,6 +209,35 @@ moves(Jsonb *cursor, Jsonb *result)
 	return cursor == NULL || compareJsonbContainers(&cursor->root, &result->root) != 0;
 }
 
+/*
+ * Opens the transaction in which the function may be called: the session has
+ * nothing left of another owner, and a function that may have ended a worker
+ * lately has been noted.  *hosted: the task is, and turn is filled in.
+ * Returns false when the extension is gone.
+ */
+static bool
+open_turn(Task *task, SasFunctionTurn *turn, bool *hosted)
+{
+	if (!sas_store_begin())
+		return false;
+	*hosted = sas_store_begin_turn(node_id, &task->id, turn);
+	if (!*hosted || turn->stop)
+		return true;
+	if (turn->suspect || sas_perform_changes_owner(turn->owner))
+	{
+		if (turn->suspect)
+			sas_store_note_turn(node_id, &task->id);
+		sas_store_commit();
+		sas_perform_change_owner(turn->owner);
+		if (!sas_store_begin())
+			return false;
+		*hosted = sas_store_begin_turn(node_id, &task->id, turn) && !sas_perform_changes_owner(turn->owner);
+	}
+	else
+		sas_perform_change_owner(turn->owner);	/* the first one of this worker */
+	return true;
+}
+
 /* One transaction: calls the function of a task that is due. */
 static void
 call(Task *task)
@@ -221,17 +250,8 @@ call(Task *task)
 	int64		begun;
 
 	running = task;
-	if (!sas_store_begin())
+	if (!open_turn(task, &turn, &hosted))
 		return;
-	hosted = sas_store_begin_turn(node_id, &task->id, &turn);
-	if (hosted && sas_perform_changes_owner(turn.owner))
-	{
-		sas_store_commit();
-		sas_perform_change_owner(turn.owner);
-		if (!sas_store_begin())
-			return;
-		hosted = sas_store_begin_turn(node_id, &task->id, &turn) && !sas_perform_changes_owner(turn.owner);
-	}
 	if (hosted && turn.stop)
 	{
 		sas_store_release_watches(node_id, &task->id, 1);
@@ -250,8 +270,8 @@ call(Task *task)
 
 			verdict = linitial(sas_store_fail_watches(node_id, &failure, 1));
 		}
-		else if (moves(turn.cursor, performed.output))
-			sas_store_end_turn(node_id, &task->id, performed.output);
+		else if (turn.noted || moves(turn.cursor, performed.output))
+			sas_store_end_turn(node_id, &task->id, moves(turn.cursor, performed.output) ? performed.output : NULL);
 		if (sas_clock_monotonic_us() - begun > SAS_TEND_SLOW_MS * 1000 && hash_get_num_entries(tasks) > 1)
 			gone = sas_store_make_way(node_id, task->id.watch_id);
 	}

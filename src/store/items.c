@@ -169,7 +169,7 @@ sas_store_submit_items(const SasClaimedItems *items)
 bool
 sas_store_begin_turn(int64 node_id, const SasWatchId *id, SasFunctionTurn *turn)
 {
-	static SasPlan plan = {"SELECT owner, function, input, cursor, every_ms, timeout_ms, stop FROM sas._begin_turn($1, $2, $3)",
+	static SasPlan plan = {"SELECT owner, function, input, cursor, every_ms, timeout_ms, stop, suspect, noted FROM sas._begin_turn($1, $2, $3)",
 	3, {INT8OID, INT8OID, INT8OID}};
 	Datum		args[3] = {Int64GetDatum(node_id), Int64GetDatum(id->watch_id), Int64GetDatum(id->epoch)};
 
@@ -183,7 +183,18 @@ sas_store_begin_turn(int64 node_id, const SasWatchId *id, SasFunctionTurn *turn)
 	turn->every_ms = sas_cell_float(0, 5);
 	turn->timeout_ms = sas_cell_float(0, 6);
 	turn->stop = sas_cell_bool(0, 7);
+	turn->suspect = sas_cell_bool(0, 8);
+	turn->noted = sas_cell_bool(0, 9);
 	return true;
+}
+
+void
+sas_store_note_turn(int64 node_id, const SasWatchId *id)
+{
+	static SasPlan plan = {"SELECT sas._note_turn($1, $2, $3)", 3, {INT8OID, INT8OID, INT8OID}};
+	Datum		args[3] = {Int64GetDatum(node_id), Int64GetDatum(id->watch_id), Int64GetDatum(id->epoch)};
+
+	sas_plan_run(&plan, args, NULL);
 }
 
 void
@@ -192,7 +203,7 @@ sas_store_end_turn(int64 node_id, const SasWatchId *id, Jsonb *cursor)
 	static SasPlan plan = {"SELECT sas._end_turn($1, $2, $3, $4)", 4, {INT8OID, INT8OID, INT8OID, JSONBOID}};
 	Datum		args[4] = {Int64GetDatum(node_id), Int64GetDatum(id->watch_id), Int64GetDatum(id->epoch), PointerGetDatum(cursor)};
 
-	sas_plan_run(&plan, args, NULL);
+	sas_plan_run(&plan, args, cursor ? NULL : "   n");
 }
 
 bool

@@ -58,12 +58,17 @@ typedef struct SasFunctionTurn
 	double		every_ms;
 	double		timeout_ms;
 	bool		stop;			/* the task is to be given back instead */
+	bool		suspect;		/* it is to be noted before it is called */
+	bool		noted;			/* it was */
 } SasFunctionTurn;
 
 /* False: the task is hosted no more. */
 extern bool sas_store_begin_turn(int64 node_id, const SasWatchId *id, SasFunctionTurn *turn);
 
-/* The function returned this; raises when the task is hosted no more. */
+/* The function will be called next: whoever ends this worker is known then. */
+extern void sas_store_note_turn(int64 node_id, const SasWatchId *id);
+
+/* The function returned this cursor, NULL: it stays; raises when the task is hosted no more. */
 extern void sas_store_end_turn(int64 node_id, const SasWatchId *id, Jsonb *cursor);
 
 /* The function of this task took long: all others may go to another worker.  True: they did. */

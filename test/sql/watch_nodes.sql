@@ -137,6 +137,28 @@ SELECT next_due - sas._now() AS looked_at_in FROM sas._supervisor_tick(1, ARRAY(
 SELECT t.later('1 s') \g /dev/null
 SELECT t.claim_watches('h');
 SELECT * FROM t.watches();
+\echo after that it is noted before it is called: whoever was called when the worker ended is known, the others are not blamed
+SELECT sas.create_watcher('sweep', '{"function": "t.echo", "every": "1 h", "retry": {"jitter": false, "max_failures": 4}}');
+SELECT n, stop, suspect, noted FROM unnest('{1,2}'::int[]) n, sas._begin_turn(4, n, 3);
+SELECT sas._note_turn(4, 1, 3), sas._note_turn(3, 2, 3), sas._note_turn(4, 2, 3), sas._end_turn(4, 1, 3, NULL);
+SELECT n, stop, suspect, noted FROM unnest('{1,2}'::int[]) n, sas._begin_turn(4, n, 3);
+UPDATE t.worker SET alive = false WHERE name = 'h';
+SELECT t.supervise() > 0 AS found;
+SELECT * FROM t.watches();
+SELECT t.node('i', 10, 'function'), t.claim_watches('i');
+SELECT t.later('2 s') \g /dev/null
+SELECT t.claim_watches('i');
+\echo which is a failure: with a limit it has failed when that is reached
+SELECT sas._note_turn(5, 2, 4);
+UPDATE t.worker SET alive = false WHERE name = 'i';
+SELECT t.supervise() > 0 AS found;
+SELECT * FROM t.watches();
+SELECT kind, message FROM t.alerts();
+\echo and after a quiet time nobody is suspected any more
+SELECT t.node('j', 10, 'function'), t.claim_watches('j');
+SELECT suspect FROM sas._begin_turn(6, 1, 5);
+SELECT t.later('61 s') \g /dev/null
+SELECT suspect FROM sas._begin_turn(6, 1, 5);
 
 \echo outside programs
 SELECT t.clean() \g /dev/null
