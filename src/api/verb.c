@@ -41,6 +41,8 @@
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
+#include "worker/lifecycle.h"
+
 PG_FUNCTION_INFO_V1(sas_api_verb);
 
 /* What a call site keeps in fn_extra. */
@@ -136,6 +138,7 @@ sas_api_verb(PG_FUNCTION_ARGS)
 	if (PG_NARGS() != verb->nargs)
 		elog(ERROR, "function %u called with %d arguments", fcinfo->flinfo->fn_oid, PG_NARGS());
 
+	sas_lifecycle_restored();
 	if (verb->writes && XactReadOnly)
 		ereport(ERROR,
 				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
