@@ -78,7 +78,7 @@ BEGIN
         ELSE
             RETURN QUERY SELECT * FROM sas._check_body(hook - 'on', path, caller, hook ->> 'agent');
             RETURN QUERY
-            SELECT r.pointer, coalesce('malformed reference: ' || r.problem, format('"%s" refers to nothing that can be seen from here', r.reference)),
+            SELECT r.pointer, coalesce(r.problem, format('"%s" refers to nothing that can be seen from here', r.reference)),
                    'A hook refers to the event as {{input.run_id}}, {{input.workflow}}, {{input.output.NAME}} and so on; besides, there is key.',
                    CASE WHEN r.problem IS NOT NULL THEN '42601' WHEN r.root = 'secret' THEN '42501' ELSE '42P10' END
             FROM sas._body_references(hook, path) r

@@ -49,6 +49,7 @@ DECLARE
     verdicts text[];
     queued boolean;
     falls boolean;
+    objected boolean;
     ok_runs bigint[];
     ok_nos int[];
     ok_elements int[];
@@ -87,8 +88,9 @@ BEGIN
                               WHEN f.to_state = 'suspended' THEN 'poll' END,
                          CASE WHEN f.verdict = 'hand_back' AND p.again_in > '0' THEN now + p.again_in
                               WHEN f.to_state = 'suspended' THEN sas._ask_next(w.shape -> 'poll', s.whole, now) END)::sas._step_change),
-           array_agg(f.verdict), bool_or(coalesce(w.queue_id, r.queue_id) > 0), bool_or(w.shape ?| '{stands_in,fallback}')
-    INTO changes, verdicts, queued, falls
+           array_agg(f.verdict), bool_or(coalesce(w.queue_id, r.queue_id) > 0), bool_or(w.shape ?| '{stands_in,fallback}'),
+           bool_or(p.verdict = 'done' AND f.verdict = 'permanent' AND w.kind = 'call' AND NOT h.asks)
+    INTO changes, verdicts, queued, falls, objected
     FROM unnest(replies) p
     -- OFFSET 0: by the whole key, not by its first column through all steps of the run, or of the workflow
     CROSS JOIN LATERAL (SELECT x AS whole, x.* FROM sas.step x WHERE x.run_id = p.run_id AND x.step_no = p.step_no AND x.element = p.element OFFSET 0) s
@@ -137,6 +139,9 @@ BEGIN
     END IF;
     IF coalesce(cardinality(changes), 0) < cardinality(replies) - cardinality(aside) THEN
         PERFORM sas._count_stale(replies, locked, changes);
+    END IF;
+    IF objected THEN
+        PERFORM sas._note_objections(replies, changes);
     END IF;
     PERFORM sas._move_steps(changes);
     PERFORM sas._note_asks(replies, changes, verdicts) WHERE verdicts && '{started,asked}';
@@ -262,6 +267,33 @@ BEGIN
     GROUP BY w.lane ORDER BY w.lane
     ON CONFLICT (agent_id) DO UPDATE SET stale_replies = h.stale_replies + EXCLUDED.stale_replies;
 END $$;
+
+-- sas._note_objections(replies, changes): attempts of calls that the worker took for done, and whose step does not (expect,
+-- output): failed ones. A first attempt has no row yet; that of a further one, or of an undo, says that it succeeded. Before
+-- the steps are moved: their claims tell who it was, and when.
+CREATE FUNCTION sas._note_objections(replies sas._reply[], changes sas._step_change[]) RETURNS void
+LANGUAGE sql AS $$
+    WITH objection AS MATERIALIZED (
+        SELECT c.run_id, c.step_no, c.element, c.attempt, w.undo, w.lane, l.locked_by, (p.output ->> 'status')::int AS http_status, c.error,
+               s.complete_by - coalesce(w.complete_in, sas._complete_in()) AS started_at
+        FROM unnest(changes) c
+        JOIN unnest(replies) p ON p.run_id = c.run_id AND p.step_no = c.step_no AND p.element = c.element AND p.verdict = 'done'
+        JOIN sas.run r ON r.run_id = c.run_id
+        CROSS JOIN LATERAL (SELECT * FROM sas.step x WHERE x.run_id = c.run_id AND x.step_no = c.step_no AND x.element = c.element OFFSET 0) s
+        CROSS JOIN LATERAL (SELECT x.undo, x.lane, x.kind, x.complete_in, x.shape FROM sas.workflow_step x
+                            WHERE x.version_id = r.version_id AND x.step_no = c.step_no AND x.undo = (s.state = 'compensating') OFFSET 0) w
+        LEFT JOIN sas.lease l ON l.lease_id = s.lease_id
+        WHERE w.kind = 'call' AND c.error IS NOT NULL AND NOT (coalesce(w.shape ? 'poll', false) AND s.asks IS NOT NULL)),
+    told AS (
+        UPDATE sas.attempt a SET status = 'failed', error = o.error
+        FROM objection o
+        WHERE a.run_id = o.run_id AND a.step_no = o.step_no AND a.element = o.element AND a.attempt = o.attempt AND a.undo = o.undo
+        RETURNING a.run_id, a.step_no, a.element)
+    INSERT INTO sas.attempt (run_id, step_no, element, attempt, undo, agent_id, worker, status, http_status, error, started_at, finished_at)
+    SELECT o.run_id, o.step_no, o.element, o.attempt, o.undo, o.lane, o.locked_by, 'failed', o.http_status, o.error, o.started_at, sas._now()
+    FROM objection o
+    WHERE NOT EXISTS (SELECT FROM told t WHERE t.run_id = o.run_id AND t.step_no = o.step_no AND t.element = o.element)
+$$;
 
 -- sas._write_attempts(...): the failed and further attempts of workers; arrays of equal length.
 CREATE FUNCTION sas._write_attempts(run_ids bigint[], step_nos int[], elements int[], attempts int[], undos boolean[], agent_ids int[],

@@ -166,7 +166,7 @@ BEGIN
     SELECT * INTO r FROM sas.run x WHERE x.run_id = $2
        AND (pg_has_role(caller, x.owner, 'MEMBER') OR sas._has_level(caller, 'operator') OR sas._has_level(caller, 'admin'));
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'run % does not exist, or is not yours', $2 USING ERRCODE = 'undefined_object', HINT = 'See sas.runs for those that are.';
+        RAISE EXCEPTION 'run % does not exist, or is not yours', coalesce($2::text, 'null') USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/run_id".', HINT = 'See sas.runs for those that are.';
     END IF;
     PERFORM sas._send_signal(caller, r, $3, $4, NULL, NULL);
 END $$;
@@ -186,7 +186,7 @@ BEGIN
     WHERE f.name = $2 AND f.dropped_at IS NULL
       AND (pg_has_role(caller, x.owner, 'MEMBER') OR sas._has_level(caller, 'operator') OR sas._has_level(caller, 'admin'));
     IF ids IS NULL THEN
-        RAISE EXCEPTION 'workflow "%" has no run with key "%" that is yours', $2, $3 USING ERRCODE = 'undefined_object', HINT = 'See sas.runs for those that are.';
+        RAISE EXCEPTION 'workflow "%" has no run with key "%" that is yours', $2, $3 USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/key".', HINT = 'See sas.runs for those that are.';
     END IF;
     SELECT * INTO r FROM sas.run x WHERE x.run_id = ids[1];
     IF cardinality(ids) > 1 AND r.owner <> caller THEN

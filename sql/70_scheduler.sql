@@ -213,6 +213,28 @@ BEGIN
     WHERE c.from_state = 'succeeded' AND s.attempt = 1 AND s.asks IS NULL;
 END $$;
 
+-- sas._undone_as_a_whole(run_ids): maps and steps that repeat, undone element by element, of runs in which nothing is left to
+-- undo: compensated, when none of their elements stands any more.
+CREATE FUNCTION sas._undone_as_a_whole(run_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    undone sas._step_change[];
+BEGIN
+    SELECT array_agg(ROW(s.run_id, s.step_no, 0, 'succeeded', 'compensating', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change)
+    INTO undone
+    FROM sas.run r
+    JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.undo AND w.shape ?| '{each,repeat}'
+    CROSS JOIN LATERAL (SELECT * FROM sas.step x WHERE x.run_id = r.run_id AND x.step_no = w.step_no AND x.element = 0 OFFSET 0) s
+    CROSS JOIN LATERAL (SELECT bool_or(x.state = 'compensated') AS some,
+                               bool_or(x.state = 'succeeded' OR x.state = 'skipped' AND x.error ->> 'type' = 'urn:sas:left-standing') AS standing
+                        FROM sas.step x WHERE x.run_id = r.run_id AND x.step_no = w.step_no AND x.element > 0) e
+    WHERE r.run_id = ANY (run_ids) AND s.state = 'succeeded' AND e.some AND e.standing IS NOT TRUE;
+    PERFORM sas._move_steps(undone);
+    PERFORM sas._move_steps(array_agg(ROW(u.run_id, u.step_no, 0, 'compensating', 'compensated', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                                          NULL, sas._now(), NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change)) FROM unnest(undone) u;
+END $$;
+
 -- sas._undo_next(run_ids): the next undo of doomed runs in which nothing is
 -- open, in reverse order of completion; a run with none left stops.
 --
@@ -251,6 +273,7 @@ BEGIN
     INTO changes, stops;
 
     DELETE FROM sas.undo_line l USING unnest(stops) c WHERE l.run_id = c.run_id;
+    PERFORM sas._undone_as_a_whole(array_agg(c.run_id)) FROM unnest(stops) c HAVING count(*) > 0;
     PERFORM sas._move_runs(stops);
     PERFORM sas._keep_success(changes);
     PERFORM sas._move_steps(changes);

@@ -395,7 +395,7 @@ BEGIN
     SELECT '/concurrency/key', 'the key of a place must be a string', 'Write a template such as "{{input.account}}"; a constant counts all runs of the workflow.', '22023'
     WHERE jsonb_typeof(c -> 'key') IS DISTINCT FROM 'string'
     UNION ALL
-    SELECT '/concurrency/key', CASE WHEN r.problem IS NOT NULL THEN format('malformed reference: %s', r.problem) ELSE format('"%s" is not known before the run begins', r.path) END,
+    SELECT '/concurrency/key', CASE WHEN r.problem IS NOT NULL THEN r.problem ELSE format('"%s" is not known before the run begins', r.path) END,
            'A reference here begins with input or run.', CASE WHEN r.problem IS NOT NULL THEN '42601' ELSE '42P10' END
     FROM sas._references(CASE jsonb_typeof(c -> 'key') WHEN 'string' THEN c -> 'key' ELSE 'null' END) r
     WHERE r.problem IS NOT NULL OR r.root IS NULL OR NOT r.root IN ('input', 'run');

@@ -151,7 +151,7 @@ BEGIN
               WHERE kind = 'external' AND (SELECT count(*) FROM unnest('{output,fail,hand_back,lapse}'::text[]) k WHERE answer ? k) <> 1
     UNION ALL SELECT path, 'an answer with an error has no status, headers, body or text', 'Leave out one or the other.', '22023'
               WHERE answer ? 'error' AND answer ?| '{status,headers,body,text}'
-    UNION ALL SELECT path || r.pointer, 'malformed reference: ' || r.problem, 'A response refers to the call as {{request.body.NAME}}, {{key}}, {{n}} or {{attempt}}.', '42601'
+    UNION ALL SELECT path || r.pointer, r.problem, 'A response refers to the call as {{request.body.NAME}}, {{key}}, {{n}} or {{attempt}}.', '42601'
               FROM sas._references(answer) r WHERE r.problem IS NOT NULL
     UNION ALL SELECT path || r.pointer, format('"%s" is not known of a call', r.path), 'A response refers to the call as {{request.body.NAME}}, {{key}}, {{n}} or {{attempt}}.', '42P10'
               FROM sas._references(answer) r WHERE r.problem IS NULL AND (r.root IS NULL OR NOT r.root IN ('request', 'key', 'n', 'attempt'));

@@ -220,6 +220,16 @@ BEGIN
     END IF;
 END $$;
 
+-- sas._check_role(role): raises when nobody is it: null, or a number that no role has (regrole takes any).
+CREATE FUNCTION sas._check_role(role regrole) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF role IS NULL OR NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = role) THEN
+        RAISE EXCEPTION 'role "%" does not exist', coalesce(role::text, 'null')
+            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/role".', HINT = 'Name a role, such as ''shop_app''.';
+    END IF;
+END $$;
+
 -- sas._raise(problem): refuses what was found first.
 CREATE FUNCTION sas._raise(p sas._problem) RETURNS void
 LANGUAGE plpgsql AS $$

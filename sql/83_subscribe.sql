@@ -99,7 +99,7 @@ CREATE FUNCTION sas._subscribe(caller oid, workflow text, to_workflow text, inpu
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp SET jit = off SET enable_nestloop = off AS $$
 #variable_conflict use_column
 DECLARE
-    target sas.workflow := sas._own_workflow(caller, to_workflow);
+    target sas.workflow := sas._own_workflow(caller, to_workflow, '/to_workflow');
     f sas.workflow;
     p sas._problem;
 BEGIN
@@ -127,7 +127,7 @@ CREATE FUNCTION sas._unsubscribe(caller oid, workflow text, to_workflow text) RE
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp SET jit = off SET enable_nestloop = off AS $$
 #variable_conflict use_column
 DECLARE
-    target sas.workflow := sas._own_workflow(caller, to_workflow);
+    target sas.workflow := sas._own_workflow(caller, to_workflow, '/to_workflow');
 BEGIN
     DELETE FROM sas.subscription s USING sas.workflow w
     WHERE s.to_workflow_id = target.workflow_id AND w.workflow_id = s.workflow_id AND w.name = $2;

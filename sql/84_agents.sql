@@ -97,7 +97,7 @@ DECLARE
 BEGIN
     SELECT * INTO a FROM sas.agent WHERE agent.name = agent_name AND dropped_at IS NULL FOR UPDATE;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'agent "%" does not exist', agent_name USING ERRCODE = 'undefined_object', HINT = 'See sas.agents for those that do.';
+        RAISE EXCEPTION 'agent "%" does not exist', agent_name USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/name".', HINT = 'See sas.agents for those that do.';
     END IF;
     RETURN a;
 END $$;
@@ -156,10 +156,10 @@ DECLARE
 BEGIN
     IF NOT coalesce(reset, '{}') <@ known THEN
         RAISE EXCEPTION 'cannot reset "%"', (SELECT x FROM unnest(reset) x WHERE NOT x = ANY (known) LIMIT 1)
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'What can be reset: ' || array_to_string(known, ', ') || '.';
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/reset".', HINT = 'What can be reset: ' || array_to_string(known, ', ') || '.';
     END IF;
     IF kind IS NOT NULL AND kind <> a.kind THEN
-        RAISE EXCEPTION 'the kind of agent "%" cannot be changed', name USING ERRCODE = 'invalid_parameter_value', HINT = 'Create another agent.';
+        RAISE EXCEPTION 'the kind of agent "%" cannot be changed', name USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/kind".', HINT = 'Create another agent.';
     END IF;
     a.base_url := coalesce(regexp_replace(base_url, '/+$', ''), a.base_url);
     a.headers := coalesce(headers, CASE WHEN 'headers' = ANY (reset) THEN '{}' ELSE a.headers END);
@@ -256,7 +256,7 @@ BEGIN
     END LOOP;
     IF coalesce(value, '') = '' OR value ~ '[\x01-\x1f\x7f]' THEN
         RAISE EXCEPTION 'the value of secret "%" is empty or holds control characters', name
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Use sas.drop_secret to take a secret away.';
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/value".', HINT = 'Use sas.drop_secret to take a secret away.';
     END IF;
     INSERT INTO sas.secret AS s VALUES (name, value, sas._now())
     ON CONFLICT ON CONSTRAINT secret_pkey DO UPDATE SET value = EXCLUDED.value, changed_at = EXCLUDED.changed_at;
@@ -279,7 +279,8 @@ BEGIN
     END IF;
     DELETE FROM sas.secret s WHERE s.name = $2;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'secret "%" does not exist', name USING ERRCODE = 'undefined_object';
+        RAISE EXCEPTION 'secret "%" does not exist', name
+            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/name".', HINT = 'Set it with sas.set_secret; an agent that needs it names it as {{secret.NAME}}.';
     END IF;
 END $$;
 

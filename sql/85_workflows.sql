@@ -15,15 +15,16 @@ LANGUAGE sql STABLE AS $$
     SELECT has_function_privilege(role, format('sas._level_%s()', level)::regprocedure, 'EXECUTE')
 $$;
 
--- sas._own_workflow(caller, name): the workflow, locked, if the caller may change it.
-CREATE FUNCTION sas._own_workflow(caller oid, workflow_name text) RETURNS sas.workflow
+-- sas._own_workflow(caller, name, place): the workflow, locked, if the caller may change it; place is the argument that names it.
+CREATE FUNCTION sas._own_workflow(caller oid, workflow_name text, place text DEFAULT '/workflow') RETURNS sas.workflow
 LANGUAGE plpgsql AS $$
 DECLARE
     f sas.workflow;
 BEGIN
     SELECT * INTO f FROM sas.workflow w WHERE w.name = workflow_name AND w.dropped_at IS NULL FOR UPDATE;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'workflow "%" does not exist', workflow_name USING ERRCODE = 'undefined_object', HINT = 'See sas.workflows for those that do.';
+        RAISE EXCEPTION 'workflow "%" does not exist', workflow_name
+            USING ERRCODE = 'undefined_object', DETAIL = format('The place is "%s".', place), HINT = 'See sas.workflows for those that do.';
     END IF;
     IF NOT pg_has_role(caller, f.owner, 'MEMBER') AND NOT sas._has_level(caller, 'admin') THEN
         RAISE EXCEPTION 'must be owner of workflow "%"', workflow_name USING ERRCODE = 'insufficient_privilege', HINT = 'Its owner, or a role with level admin, can do this.';
@@ -48,7 +49,7 @@ BEGIN
     ON CONFLICT (name) WHERE dropped_at IS NULL DO NOTHING
     RETURNING * INTO f;
     IF NOT FOUND THEN
-        f := sas._own_workflow(caller, $2);
+        f := sas._own_workflow(caller, $2, '/name');
         f.version := f.version + 1;
         UPDATE sas.workflow w SET version = f.version WHERE w.workflow_id = f.workflow_id;
     END IF;
@@ -66,7 +67,7 @@ CREATE FUNCTION sas._drop_workflow(caller oid, name text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    f sas.workflow := sas._own_workflow(caller, $2);
+    f sas.workflow := sas._own_workflow(caller, $2, '/name');
 BEGIN
     IF EXISTS (SELECT FROM sas.run r JOIN sas.workflow_version v USING (version_id) WHERE v.workflow_id = f.workflow_id AND r.state <> 'stopped' AND r.hook_of IS NULL) THEN
         RAISE EXCEPTION 'workflow "%" has open runs', $2 USING ERRCODE = 'dependent_objects_still_exist', HINT = 'Let them end, or cancel them with sas.cancel, first.';
@@ -81,6 +82,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS 
 DECLARE
     f sas.workflow := sas._own_workflow(caller, workflow);
 BEGIN
+    PERFORM sas._check_role(role);
     INSERT INTO sas.workflow_grant VALUES (f.workflow_id, role) ON CONFLICT DO NOTHING;
 END $$;
 

@@ -255,7 +255,7 @@ SELECT a.name, a.kind, a.base_url, a.enabled, CASE a.kind WHEN 'external' THEN (
        CASE WHEN coalesce(p.breaker, h.breaker) = 'open' THEN h.open_until END AS open_until,
        (SELECT count(*) FROM sas.ready q WHERE q.lane = a.agent_id) AS waiting,
        -- what the service answered to somebody's call is for those who may read all payload
-       CASE WHEN (SELECT sas._sees_payload(10::oid)) THEN h.last_error ELSE jsonb_strip_nulls(jsonb_build_object('title', h.last_error -> 'title', 'status', h.last_error -> 'status')) END AS last_error,
+       CASE WHEN h.last_error IS NULL OR (SELECT sas._sees_payload(10::oid)) THEN h.last_error ELSE jsonb_strip_nulls(jsonb_build_object('title', h.last_error -> 'title', 'status', h.last_error -> 'status')) END AS last_error,
        h.last_error_at, coalesce(h.stale_replies, 0) AS stale_replies, a.request_timeout, a.retry, a.created_at
 FROM sas.agent a
 LEFT JOIN sas.agent_health h USING (agent_id)

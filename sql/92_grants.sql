@@ -17,8 +17,10 @@ BEGIN
         WHEN 'worker' THEN '{claim,complete,fail,heartbeat,hand_back,register_node,claim_watchers,heartbeat_node,append_items,fail_watch,release_watches,leave_node}'
         END::text[];
     IF verbs IS NULL THEN
-        RAISE EXCEPTION '"%" is not a level', level USING ERRCODE = 'invalid_parameter_value', HINT = 'The levels are admin, operator, user, monitor and worker.';
+        RAISE EXCEPTION '"%" is not a level', level
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/level".', HINT = 'The levels are admin, operator, user, monitor and worker.';
     END IF;
+    PERFORM sas._check_role(role);
     IF agent IS NOT NULL AND level <> 'worker' THEN
         RAISE EXCEPTION 'level "%" is not given for one agent', level
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/agent".', HINT = 'Only level worker can be limited to an agent.';

@@ -114,7 +114,7 @@ BEGIN
         RETURN QUERY SELECT * FROM sas._check_function(body -> 'finalize', path || '/finalize', caller);
     END IF;
     IF body ? 'undo' AND NOT body ? 'include' THEN
-        RETURN QUERY SELECT * FROM sas._check_keys(body -> 'undo', path || '/undo', '{call,function,task,agent,input,expect,retry,recovery,complete_in}', '{wait,workflow,poll,fallback}'::text[]);
+        RETURN QUERY SELECT * FROM sas._check_keys(body -> 'undo', path || '/undo', '{call,function,task,agent,input,expect,retry,recovery,complete_in}', '{wait,workflow,include,poll,fallback}'::text[]);
         IF jsonb_typeof(body -> 'undo') = 'object' THEN
             RETURN QUERY SELECT * FROM sas._check_body(body -> 'undo', path || '/undo', caller,
                                                        coalesce(body #>> '{undo,agent}', CASE WHEN body #> '{undo}' ?| '{call,task}' THEN body ->> 'agent' END));

@@ -27,7 +27,7 @@ LANGUAGE sql STABLE AS $$
         LEFT JOIN unnest(nodes) n ON n.entry = r.node AND n.local IS NOT NULL
         LEFT JOIN unnest(nodes) own ON own.scope = 1 AND own.local = r.member
         WHERE r.scope = 1)
-    SELECT r.pointer, format('malformed reference: %s', r.problem), 'A reference is {{ path }}, an SQL/JSON path without its leading "$.".', '42601'
+    SELECT r.pointer, r.problem, 'A reference is {{ path }}, an SQL/JSON path without its leading "$.".', '42601'
     FROM reference r WHERE r.problem IS NOT NULL
     UNION ALL
     SELECT r.pointer, format('reference to secret in a workflow: "%s"', r.reference), 'Secrets stand in the headers, query and options of agents only.', '42501'

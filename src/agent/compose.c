@@ -11,17 +11,19 @@
 
 #include "agent/flight.h"
 #include "agent/json.h"
+#include "base/utf8.h"
 #include "lib/stringinfo.h"
 #include "transport/origin.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
 
-/* Appends text percent-encoded. */
+/* Appends text percent-encoded, in UTF-8. */
 static void
-append_encoded(StringInfo out, const char *text)
+append_encoded(StringInfo out, char *text)
 {
-	char	   *encoded = sas_url_encode_segment(text, strlen(text));
+	char	   *utf8 = sas_utf8_of(text);
+	char	   *encoded = sas_url_encode_segment(utf8, strlen(utf8));
 
 	if (encoded == NULL)
 		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
@@ -30,7 +32,7 @@ append_encoded(StringInfo out, const char *text)
 }
 
 static void
-append_parameter(StringInfo out, const char *name, JsonbValue *value, char *separator)
+append_parameter(StringInfo out, char *name, JsonbValue *value, char *separator)
 {
 	char	   *text = sas_json_text(value);
 
@@ -254,6 +256,22 @@ sas_sent_call(const SasSent *sent, SasStoredAgent *agent, SasCall *call)
 	call->ca_file = sas_json_string(agent->options, "ca_file");
 	call->cert = sas_json_string(agent->options, "cert");
 	call->proxy = sas_json_string(agent->options, "proxy");
+}
+
+void
+sas_call_in_utf8(SasCall *call)
+{
+	const char **headers = palloc(sizeof(char *) * Max(call->n_headers, 1));
+
+	call->url = sas_utf8_of((char *) call->url);
+	for (int i = 0; i < call->n_headers; i++)
+		headers[i] = sas_utf8_of((char *) call->headers[i]);
+	call->headers = headers;
+	if (call->body != NULL)
+	{
+		call->body = sas_utf8_of((char *) call->body);
+		call->body_len = strlen(call->body);
+	}
 }
 
 const char *

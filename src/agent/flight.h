@@ -98,6 +98,9 @@ extern const char *sas_sent_compose(SasSent *sent, SasStoredAgent *agent, Jsonb 
 /* The call that sends it; time-outs, sizes and owner are the caller's business. */
 extern void sas_sent_call(const SasSent *sent, SasStoredAgent *agent, SasCall *call);
 
+/* What is written in the encoding of the database goes out in UTF-8; in the current context. */
+extern void sas_call_in_utf8(SasCall *call);
+
 /* What the claim and its step say, in the current context; the flight was zeroed before. */
 extern void sas_flight_fill(SasFlight *flight, const SasClaimedCall *claimed, const SasStoredAgent *agent);
 

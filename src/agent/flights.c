@@ -153,6 +153,7 @@ begin_attempt(SasFlight *flight, SasStoredAgent *agent)
 	flight->attempts++;
 	flight->started_at = sas_clock_now();
 	flight->begun_us = sas_clock_monotonic_us();
+	sas_call_in_utf8(&call);
 	flight->handle = sas_transport_start(transport, &call, why, sizeof(why));
 	if (flight->handle == NULL)
 	{

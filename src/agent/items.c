@@ -18,8 +18,8 @@
 #include "agent/outcome.h"
 #include "agent/value.h"
 #include "agent/watch.h"
+#include "base/utf8.h"
 #include "lib/stringinfo.h"
-#include "mb/pg_wchar.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 
@@ -91,27 +91,23 @@ begin_item(SasWatch *w, size_t len)
 	w->bytes += len;
 }
 
-static bool
-is_text(const char *bytes, size_t len)
-{
-	return memchr(bytes, '\0', len) == NULL && pg_verify_mbstr(GetDatabaseEncoding(), bytes, len, true);
-}
-
 /* An event's id or name, null when there is none or it is no text. */
 static void
 push_word(SasWatch *w, const char *key, const char *bytes, size_t len)
 {
 	JsonbValue	v = {.type = jbvString};
+	char	   *text;
 
 	v.val.string.val = (char *) key;
 	v.val.string.len = strlen(key);
 	pushJsonbValue(&w->items, WJB_KEY, &v);
 	v.type = jbvNull;
-	if (bytes != NULL && is_text(bytes, len))
+	text = bytes != NULL ? sas_utf8_text(bytes, len) : NULL;
+	if (text != NULL)
 	{
 		v.type = jbvString;
-		v.val.string.val = pnstrdup(bytes, len);
-		v.val.string.len = len;
+		v.val.string.val = text;
+		v.val.string.len = strlen(text);
 	}
 	pushJsonbValue(&w->items, WJB_VALUE, &v);
 }
@@ -194,11 +190,13 @@ const char *
 sas_items_cursor(const SasWatch *w)
 {
 	const char *id;
+	char	   *text;
 
 	if (w->framer == NULL)
 		return w->new_cursor;
 	id = w->kind == SAS_WATCH_SSE ? sas_framer_last_id(w->framer) : NULL;
-	return id != NULL && is_text(id, strlen(id)) ? id : w->new_cursor;
+	text = id != NULL ? sas_utf8_text(id, strlen(id)) : NULL;
+	return text != NULL ? text : w->new_cursor;
 }
 
 void

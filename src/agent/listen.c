@@ -170,6 +170,7 @@ sas_watch_begin(SasWatch *w)
 		if (w->kind == SAS_WATCH_WEBSOCKET)
 			prepare_websocket(w, &call);
 		w->begun_us = sas_clock_monotonic_us();
+		sas_call_in_utf8(&call);
 		w->handle = sas_transport_start(sas_watch_transport(w), &call, errbuf, sizeof(errbuf));
 		why = w->handle == NULL ? errbuf : NULL;
 	}

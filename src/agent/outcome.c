@@ -15,6 +15,7 @@
 #include "agent/json.h"
 #include "agent/outcome.h"
 #include "agent/value.h"
+#include "base/utf8.h"
 #include "mb/pg_wchar.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
@@ -115,10 +116,10 @@ sas_outcome_problem(const SasReply *reply, const SasStoredAgent *agent, const Sa
 	if (reply->kind == SAS_REPLY_HTTP)
 	{
 		title = psprintf("the service answered %d", outcome->status);
-		if (reply->body_len > 0 && pg_verify_mbstr(GetDatabaseEncoding(), reply->body, reply->body_len, true))
+		detail = reply->body_len > 0 ? sas_utf8_text(reply->body, reply->body_len) : NULL;
+		if (detail != NULL)
 		{
 			/* masked before it is cut, or the cut might hide a secret's end */
-			detail = pnstrdup(reply->body, reply->body_len);
 			if (agent->secrets != NIL && says_json(reply->content_type) && (parsed = sas_value_parse(detail)) != NULL)
 				detail = JsonbToCString(NULL, &parsed->root, VARSIZE(parsed));	/* no escape hides one */
 			sas_value_mask(detail, strlen(detail), agent);
@@ -147,7 +148,6 @@ push_body(JsonbParseState **state, const SasReply *reply, const SasStoredAgent *
 		sas_value_push(state, WJB_VALUE, reply->body, reply->body_len, says_json(reply->content_type), agent);
 }
 
-/* One header: what is not text in this database's encoding is left out. */
 static void
 push_header_value(JsonbParseState **state, JsonbIteratorToken as, char *value)
 {
@@ -158,6 +158,7 @@ push_header_value(JsonbParseState **state, JsonbIteratorToken as, char *value)
 	pushJsonbValue(state, as, &v);
 }
 
+/* What is not text, or does not fit into this database's encoding, is left out. */
 static void
 push_headers(JsonbParseState **state, const SasReply *reply, const SasStoredAgent *agent)
 {
@@ -175,8 +176,9 @@ push_headers(JsonbParseState **state, const SasReply *reply, const SasStoredAgen
 		at += strlen(at) + 1;
 		sas_value_mask(name, strlen(name), agent);
 		sas_value_mask(value, strlen(value), agent);
-		if (!pg_verify_mbstr(GetDatabaseEncoding(), name, strlen(name), true) ||
-			!pg_verify_mbstr(GetDatabaseEncoding(), value, strlen(value), true))
+		name = sas_utf8_text(name, strlen(name));
+		value = sas_utf8_text(value, strlen(value));
+		if (name == NULL || value == NULL)
 			continue;
 		for (char *p = name; *p; p++)
 			if (*p == '-')

@@ -2,17 +2,17 @@
 /*
  * value.c: bytes from a service as jsonb, with the secrets of its agent masked.
  *
- * JSON that fits jsonb becomes a value, other text in the encoding of the
- * database a string, anything else {"base64": "..."}: whatever a service
- * sends can be stored.
+ * JSON that fits jsonb becomes a value, other text that the database can hold
+ * a string, anything else {"base64": "..."}: whatever a service sends can be
+ * stored.
  */
 #include "postgres.h"
 
 #include "agent/value.h"
 #include "base/compat.h"
+#include "base/utf8.h"
 #include "common/base64.h"
 #include "lib/stringinfo.h"
-#include "mb/pg_wchar.h"
 #include "transport/origin.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
@@ -32,8 +32,8 @@ mask_one(char *bytes, size_t len, const char *secret)
 }
 
 /*
- * Overwrites each secret of the agent in the bytes, as it is, as a part of an
- * address and as JSON writes it; the length stays.
+ * Overwrites each secret of the agent in the bytes, as it is, in UTF-8, as a
+ * part of an address and as JSON writes it; the length stays.
  */
 void
 sas_value_mask(char *bytes, size_t len, const SasStoredAgent *agent)
@@ -43,10 +43,13 @@ sas_value_mask(char *bytes, size_t len, const SasStoredAgent *agent)
 	foreach(lc, agent->secrets)
 	{
 		const char *secret = lfirst(lc);
-		char	   *encoded = sas_url_encode_segment(secret, strlen(secret));
+		const char *utf8 = sas_utf8_of(lfirst(lc));
+		char	   *encoded = sas_url_encode_segment(utf8, strlen(utf8));
 		StringInfoData json;
 
 		mask_one(bytes, len, secret);
+		if (utf8 != secret)
+			mask_one(bytes, len, utf8);
 		if (encoded != NULL)
 			mask_one(bytes, len, encoded);
 		free(encoded);
@@ -123,18 +126,20 @@ push_base64(JsonbParseState **state, const char *bytes, size_t len)
 void
 sas_value_push(JsonbParseState **state, JsonbIteratorToken as, const char *bytes, size_t len, bool json, const SasStoredAgent *agent)
 {
-	char	   *copy = palloc(len + 1);
+	char	   *masked = palloc(len);
+	char	   *copy;
 	JsonbValue	v = {.type = jbvString};
 	Jsonb	   *parsed = NULL;
 
-	memcpy(copy, bytes, len);
-	copy[len] = '\0';
-	sas_value_mask(copy, len, agent);
-	if (memchr(copy, '\0', len) != NULL || !pg_verify_mbstr(GetDatabaseEncoding(), copy, len, true))
+	memcpy(masked, bytes, len);
+	sas_value_mask(masked, len, agent);
+	copy = sas_utf8_text(masked, len);
+	if (copy == NULL)
 	{
-		push_base64(state, copy, len);
+		push_base64(state, masked, len);
 		return;
 	}
+	pfree(masked);
 	if (json)
 		parsed = sas_value_parse(copy);
 	if (parsed != NULL && agent->secrets != NIL)

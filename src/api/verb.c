@@ -16,6 +16,10 @@
  * can pass a role, since the internal functions are granted to nobody; this
  * call needs no grant because it does not go through the executor.
  *
+ * A verb whose internal function is volatile writes, and is refused where
+ * nothing can be written, whatever it would have found: an outside program that
+ * asks a standby about its task must not hear that it has lost it.
+ *
  * What was looked up is kept for as long as the call site (FmgrInfo) lives; the
  * role is not, since a cached plan may run as one role after the other.
  *
@@ -26,13 +30,18 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/xact.h"
+#include "access/xlog.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "nodes/execnodes.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/syscache.h"
+
+#include "worker/lifecycle.h"
 
 PG_FUNCTION_INFO_V1(sas_api_verb);
 
@@ -41,6 +50,8 @@ typedef struct SasVerb
 {
 	FmgrInfo	inner;
 	int			nargs;			/* of the verb: inner has one more */
+	bool		writes;
+	char		name[NAMEDATALEN];
 } SasVerb;
 
 /* The internal function of a verb; an error when there is none that fits. */
@@ -96,8 +107,10 @@ sas_verb_prepare(FmgrInfo *flinfo)
 	inner = sas_verb_inner((Form_pg_proc) GETSTRUCT(tuple));
 	verb = MemoryContextAllocZero(flinfo->fn_mcxt, sizeof(SasVerb));
 	verb->nargs = ((Form_pg_proc) GETSTRUCT(tuple))->pronargs;
+	strlcpy(verb->name, NameStr(((Form_pg_proc) GETSTRUCT(tuple))->proname), NAMEDATALEN);
 	ReleaseSysCache(tuple);
 	fmgr_info_cxt(inner, &verb->inner, flinfo->fn_mcxt);
+	verb->writes = func_volatile(inner) == PROVOLATILE_VOLATILE;
 	flinfo->fn_extra = verb;
 	return verb;
 }
@@ -124,6 +137,13 @@ sas_api_verb(PG_FUNCTION_ARGS)
 		verb = sas_verb_prepare(fcinfo->flinfo);
 	if (PG_NARGS() != verb->nargs)
 		elog(ERROR, "function %u called with %d arguments", fcinfo->flinfo->fn_oid, PG_NARGS());
+
+	sas_lifecycle_restored();
+	if (verb->writes && XactReadOnly)
+		ereport(ERROR,
+				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 errmsg("cannot execute sas.%s in a read-only transaction", verb->name),
+				 RecoveryInProgress() ? errhint("This server is a standby: connect to the primary.") : 0));
 
 	InitFunctionCallInfoData(*call, &verb->inner, verb->nargs + 1, PG_GET_COLLATION(), NULL, fcinfo->resultinfo);
 	call->args[0].value = ObjectIdGetDatum(GetUserId());

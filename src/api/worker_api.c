@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/settings.h"
 #include "wake/bell.h"
+#include "worker/lifecycle.h"
 #include "worker/registry.h"
 
 PG_FUNCTION_INFO_V1(sas_api_workers);
@@ -77,6 +78,7 @@ sas_api_workers(PG_FUNCTION_ARGS)
 Datum
 sas_api_worker_restart(PG_FUNCTION_ARGS)
 {
+	sas_lifecycle_restored();
 	PG_RETURN_INT32(sas_registry_terminate(MyDatabaseId));
 }
 

@@ -7,6 +7,7 @@
 #include "access/xact.h"
 #include "base/actor.h"
 #include "base/clock.h"
+#include "base/utf8.h"
 #include "catalog/pg_type.h"
 #include "pgstat.h"
 #include "store/installed.h"
@@ -52,6 +53,7 @@ sas_store_begin(void)
 		sas_retire = true;
 		return false;
 	}
+	sas_utf8_prepare();
 	SPI_connect();
 	return true;
 }

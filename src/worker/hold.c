@@ -30,6 +30,9 @@
 /* Entries of this process. */
 static int	my_holds = 0;
 
+/* The database whose entry stays when a transaction ends. */
+static Oid	kept = InvalidOid;
+
 bool
 sas_hold_mine(void)
 {
@@ -173,15 +176,35 @@ sas_hold_begin(Oid dboid)
 }
 
 void
-sas_hold_end_all(void)
+sas_hold_keep(void)
 {
+	kept = MyDatabaseId;
+	sas_hold_begin(MyDatabaseId);
+}
+
+void
+sas_hold_end_transaction(void)
+{
+	int			ended = 0;
+
 	if (my_holds == 0)
 		return;
 	LWLockAcquire(&sas_board->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < SAS_MAX_HOLDS; i++)
-		if (sas_board->holds[i].pid == MyProcPid)
+		if (sas_board->holds[i].pid == MyProcPid && sas_board->holds[i].dboid != kept)
+		{
 			sas_board->holds[i].pid = 0;
+			ended++;
+		}
 	LWLockRelease(&sas_board->lock);
-	my_holds = 0;
-	sas_request_wake();
+	my_holds -= ended;
+	if (ended > 0)
+		sas_request_wake();
+}
+
+void
+sas_hold_end_all(void)
+{
+	kept = InvalidOid;
+	sas_hold_end_transaction();
 }

@@ -12,6 +12,15 @@
  */
 extern void sas_hold_begin(Oid dboid);
 extern void sas_hold_end_all(void);
+
+/*
+ * The same, of this database, beyond the end of the transaction: until
+ * sas_hold_end_all() or the end of this process.
+ */
+extern void sas_hold_keep(void);
+
+/* Ends the holds that last for a transaction. */
+extern void sas_hold_end_transaction(void);
 extern bool sas_hold_mine(void);
 
 /* Whether anybody holds that database. */

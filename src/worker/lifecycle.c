@@ -8,10 +8,18 @@
  *	CREATE EXTENSION								this database is probed at commit
  *	DROP SCHEMA, DROP OWNED							the same, when they took sas along
  *	COMMIT PREPARED, ROLLBACK PREPARED				everything in this database is rung
+ *	CREATE EXTENSION by a restore, COPY ... FROM	this database is held by this session
  *
  * A hold lasts until the transaction ends, so workers are back right after an
  * error or a ROLLBACK.  SET TABLESPACE commits half way: while the statement
  * runs, the end of a transaction ends no hold.
+ *
+ * A dump is restored table by table: a worker that saw the messages of runs
+ * that are not there yet would throw them away, and nodes that are born before
+ * theirs are loaded would have their numbers.  So whoever restores one holds
+ * the database for as long as its session lasts, or until it calls a verb.  It
+ * is told by check_function_bodies, which pg_dump and pg_restore turn off
+ * before they create anything, and by a COPY into a table of sas.
  *
  * Nobody is stopped for a statement that is going to be refused: the checks
  * below repeat those of the server, and when in doubt leave the workers alone.
@@ -32,6 +40,7 @@
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "tcop/utility.h"
+#include "utils/guc.h"
 #include "utils/syscache.h"
 
 #include "base/compat.h"
@@ -50,6 +59,7 @@ typedef struct SasIntent
 	bool		dropped;		/* something that may have taken the extension along */
 	bool		rescan;			/* read pg_database again at commit */
 	bool		prepared;		/* ends a prepared transaction */
+	bool		restores;		/* a dump */
 } SasIntent;
 
 static ProcessUtility_hook_type previous_hook = NULL;
@@ -58,6 +68,9 @@ static ProcessUtility_hook_type previous_hook = NULL;
 static bool pending_probe = false;
 static bool pending_rescan = false;
 static int	statements = 0;		/* depth of hooked statements */
+
+/* Of this session. */
+static bool restoring = false;
 
 /* ---------------------------------------------------------------- privileges */
 
@@ -153,6 +166,15 @@ sas_lifecycle_drops_extension(DropStmt *stmt)
 	return false;
 }
 
+/* COPY into a table of sas, by who may write there. */
+static bool
+sas_lifecycle_loads(CopyStmt *stmt)
+{
+	return stmt->is_from && stmt->relation != NULL && stmt->relation->schemaname != NULL &&
+		strcmp(stmt->relation->schemaname, "sas") == 0 &&
+		OidIsValid(sas_lifecycle_owned_extension());
+}
+
 static bool
 sas_lifecycle_moves_database(AlterDatabaseStmt *stmt)
 {
@@ -217,7 +239,12 @@ sas_lifecycle_intent(Node *node, bool alone, SasIntent *intent)
 			return true;
 		case T_CreateExtensionStmt:
 			intent->created = true;
+			intent->restores = !check_function_bodies && superuser() &&
+				strcmp(((CreateExtensionStmt *) node)->extname, "sas") == 0;
 			return true;
+		case T_CopyStmt:
+			intent->restores = sas_lifecycle_loads((CopyStmt *) node);
+			return intent->restores;
 		case T_TransactionStmt:
 			intent->prepared = ((TransactionStmt *) node)->kind == TRANS_STMT_COMMIT_PREPARED ||
 				((TransactionStmt *) node)->kind == TRANS_STMT_ROLLBACK_PREPARED;
@@ -241,6 +268,26 @@ sas_lifecycle_note(const SasIntent *intent)
 		pending_probe |= !OidIsValid(get_extension_oid("sas", true));
 	if (intent->prepared)
 		sas_bell_ring_database(MyDatabaseId);
+}
+
+static void
+sas_lifecycle_restores(void)
+{
+	if (!restoring)
+		ereport(LOG,
+				(errmsg("workers of sas in database \"%s\" wait until this session has restored its dump",
+						get_database_name(MyDatabaseId))));
+	restoring = true;
+	sas_hold_keep();
+}
+
+void
+sas_lifecycle_restored(void)
+{
+	if (!restoring)
+		return;
+	restoring = false;
+	sas_hold_end_all();
 }
 
 static void
@@ -274,6 +321,8 @@ sas_lifecycle_utility(PlannedStmt *pstmt, const char *query, bool read_only,
 	{
 		if (OidIsValid(intent.hold))
 			sas_hold_begin(intent.hold);
+		if (intent.restores)
+			sas_lifecycle_restores();
 		sas_lifecycle_next(pstmt, query, read_only, context, params, environment, dest, qc);
 		sas_lifecycle_note(&intent);
 	}
@@ -302,7 +351,7 @@ sas_lifecycle_xact_callback(XactEvent event, void *arg)
 	}
 	pending_probe = pending_rescan = false;
 	if (sas_hold_mine())
-		sas_hold_end_all();
+		sas_hold_end_transaction();
 }
 
 void

@@ -321,6 +321,7 @@ SELECT pg_temp.bad_step('{"function": "shop.book", "input": {"x": "{{steps.a.out
 SELECT pg_temp.bad_step('{"function": "shop.book", "input": {"x": "{{nothing.x}}"}}', '42P10', '/steps/a/input/x', 'a reference to nothing');
 SELECT pg_temp.bad_step('{"function": "shop.book", "input": {"x": "{{output.x}}"}}', '42P10', '/steps/a/input/x', 'an input that refers to the output');
 SELECT pg_temp.bad_step('{"function": "shop.book", "input": {"x": "{{input.x"}}', '42601', '/steps/a/input/x', 'a malformed reference');
+SELECT is((SELECT problem FROM sas.validate_workflow('{"steps": {}, "output": "{{}}"}')), 'malformed reference: it is empty', 'that a reference is malformed is said once');
 SELECT pg_temp.bad_step('{"call": {"headers": {"Authorization": "{{secret.token}}"}}, "agent": "payments"}', '42501', '/steps/a/call/headers/Authorization', 'a secret in a workflow');
 SELECT pg_temp.bad('{"steps": {"a": {"function": "shop.book", "after": ["c"]}, "b": {"function": "shop.book", "after": ["a"]}, "c": {"function": "shop.book", "after": ["b"]}}}',
                    '42P17', '/steps/a', 'a cycle');
@@ -420,14 +421,14 @@ SELECT pg_temp.refused(format('SELECT sas.heartbeat(gen_random_uuid(), %L::float
 SELECT is((SELECT (sas.complete(r, '{}'), sas.fail(r, 'x'), sas.hand_back(r), sas.heartbeat(r))), (false, false, false, 'lost'::text), format('a claim %s is held by nobody', coalesce(r::text, 'null')))
 FROM unnest(ARRAY[gen_random_uuid(), NULL]) r;
 SELECT pg_temp.refused('SELECT sas.create_agent(''x'', ''http://127.0.0.1'', kind => ''smtp'')', '22023', '/kind', 'an unknown kind of agent');
-SELECT throws_ok('SELECT sas.alter_agent(''nobody'')', '42704', 'agent "nobody" does not exist', 'an agent that is not there cannot be altered');
-SELECT throws_ok('SELECT sas.alter_agent(''payments'', reset => ''{colour}'')', '22023', 'cannot reset "colour"', 'what an agent does not have cannot be reset');
-SELECT throws_ok('SELECT sas.drop_agent(''nobody'')', '42704', NULL, 'an agent that is not there cannot be dropped');
-SELECT throws_ok('SELECT sas.reset_agent(''nobody'')', '42704', NULL, 'an agent that is not there cannot be reset');
-SELECT throws_ok('SELECT sas.drop_secret(''nope'')', '42704', NULL, 'a secret that is not there cannot be dropped');
+SELECT pg_temp.refused('SELECT sas.alter_agent(''nobody'')', '42704', '/name', 'an agent that is not there cannot be altered');
+SELECT pg_temp.refused('SELECT sas.alter_agent(''payments'', reset => ''{colour}'')', '22023', '/reset', 'what an agent does not have cannot be reset');
+SELECT pg_temp.refused('SELECT sas.drop_agent(''nobody'')', '42704', '/name', 'an agent that is not there cannot be dropped');
+SELECT pg_temp.refused('SELECT sas.reset_agent(''nobody'')', '42704', '/name', 'an agent that is not there cannot be reset');
+SELECT pg_temp.refused('SELECT sas.drop_secret(''nope'')', '42704', '/name', 'a secret that is not there cannot be dropped');
 SELECT pg_temp.refused('SELECT sas.set_secret(''Bad'', ''x'')', '42602', '/name', 'a secret whose name is not plain');
-SELECT throws_ok(format('SELECT sas.set_secret(''nl'', %L)', E'a\r\nX-Evil: 1'), '22023', NULL, 'a secret with a line break');
-SELECT throws_ok('SELECT sas.set_secret(''empty'', '''')', '22023', NULL, 'an empty secret');
+SELECT pg_temp.refused(format('SELECT sas.set_secret(''nl'', %L)', E'a\r\nX-Evil: 1'), '22023', '/value', 'a secret with a line break');
+SELECT pg_temp.refused('SELECT sas.set_secret(''empty'', '''')', '22023', '/value', 'an empty secret');
 
 -- submit -------------------------------------------------------------------------------------
 
@@ -444,6 +445,8 @@ SELECT pg_temp.refused('SELECT * FROM sas.submit(''good'', reply_to => ''Not Pla
 SELECT pg_temp.refused('SELECT * FROM sas.submit_batch(''good'', ARRAY[''{}'']::jsonb[], ''{a,b}'')', '22023', '/keys', 'more keys than inputs');
 SELECT pg_temp.refused('SELECT * FROM sas.submit_batch(''good'', NULL, ''{a}'')', '22023', '/keys', 'keys without inputs');
 SELECT pg_temp.refused('SELECT * FROM sas.submit(''good'', start_at => now() + interval ''1 h'', start_before => now())', '22023', '/start_before', 'a start_before that is not after start_at');
+SELECT pg_temp.refused('SELECT sas.signal(4711, ''go'')', '42704', '/run_id', 'a signal to a run that does not exist');
+SELECT pg_temp.refused('SELECT sas.signal(''good'', ''no such key'', ''go'')', '42704', '/key', 'a signal to a key that no run has');
 SELECT pg_temp.refused('SELECT * FROM sas.submit(''good'', after_run => 4711)', '42704', '/after_run', 'an earlier run that does not exist');
 SELECT pg_temp.refused(format('SELECT * FROM sas.submit(''good'', after_result => %L)', r), '22023', '/after_result', format('after_result %s', coalesce(r, 'null'))) FROM unnest('{"{}","{done}",NULL}'::text[]) r;
 SELECT throws_ok('SELECT sas.pause_workflow(''nope'')', '42704', NULL, 'a workflow that is not there cannot be paused');
@@ -452,12 +455,16 @@ SELECT pg_temp.refused('SELECT sas.create_queue(''Not Plain'', 1)', '42602', '/n
 SELECT pg_temp.refused(format('SELECT sas.create_queue(''q'', %s)', n), '22023', '/max_running', format('a queue of %s', n)) FROM unnest('{0,-1,1000001,NULL}'::text[]) n WHERE n IS NOT NULL;
 SELECT pg_temp.refused(format('SELECT sas.%s_queue(''nope'')', v), '42704', '/name', format('%s of a queue that is not there', v)) FROM unnest('{drop,pause,resume}'::text[]) v;
 SELECT pg_temp.refused('SELECT sas.alter_queue(''nope'', 1)', '42704', '/name', 'alter of a queue that is not there');
-SELECT throws_ok('SELECT sas.drop_workflow(''nope'')', '42704', NULL, 'a workflow that is not there cannot be dropped');
-SELECT throws_ok('SELECT sas.grant_workflow(''nope'', ''sas_definer'')', '42704', NULL, 'a workflow that is not there cannot be granted');
-SELECT throws_ok('SELECT sas.grant_usage(''sas_definer'', ''king'')', '22023', NULL, 'an unknown level cannot be granted');
-SELECT throws_ok('SELECT sas.grant_usage(''sas_definer'', ''worker'', ''nope'')', '42704', NULL, 'level worker cannot be granted for an agent that is not there');
-SELECT throws_ok('SELECT sas.grant_usage(''sas_definer'', ''worker'', ''payments'')', '42704', NULL, 'nor for one that is not external');
-SELECT throws_ok('SELECT sas.grant_usage(''sas_definer'', ''user'', ''packer'')', '22023', NULL, 'another level cannot be granted for one agent');
+SELECT pg_temp.refused('SELECT sas.drop_workflow(''nope'')', '42704', '/name', 'a workflow that is not there cannot be dropped');
+SELECT pg_temp.refused('SELECT sas.grant_workflow(''nope'', ''sas_definer'')', '42704', '/workflow', 'a workflow that is not there cannot be granted');
+SELECT pg_temp.refused(format('SELECT sas.grant_workflow(''good'', %s)', r), '42704', '/role', format('role %s cannot be granted a workflow', r)) FROM unnest('{0::regrole,999999::regrole}'::text[]) r;
+SELECT pg_temp.refused('SELECT sas.grant_workflow(''good'', NULL)', '42704', '/role', 'nobody cannot be granted a workflow');
+SELECT pg_temp.refused(format('SELECT sas.grant_usage(%s, ''user'')', r), '42704', '/role', format('role %s cannot be given a level', r)) FROM unnest('{0::regrole,999999::regrole}'::text[]) r;
+SELECT pg_temp.refused('SELECT sas.grant_usage(NULL, ''user'')', '42704', '/role', 'nobody cannot be given a level');
+SELECT pg_temp.refused('SELECT sas.grant_usage(''sas_definer'', ''king'')', '22023', '/level', 'an unknown level cannot be granted');
+SELECT pg_temp.refused('SELECT sas.grant_usage(''sas_definer'', ''worker'', ''nope'')', '42704', '/agent', 'level worker cannot be granted for an agent that is not there');
+SELECT pg_temp.refused('SELECT sas.grant_usage(''sas_definer'', ''worker'', ''payments'')', '42704', '/agent', 'nor for one that is not external');
+SELECT pg_temp.refused('SELECT sas.grant_usage(''sas_definer'', ''user'', ''packer'')', '22023', '/agent', 'another level cannot be granted for one agent');
 
 -- nothing was stored ---------------------------------------------------------------------------
 

@@ -195,6 +195,7 @@ SELECT is(pg_temp.sees('op', $$SELECT input ->> 'pin' FROM sas.runs WHERE submit
 SELECT is(pg_temp.sees('op', $$SELECT s.input ->> 'pin' FROM sas.steps s JOIN sas.runs r USING (run_id) WHERE r.submitted_by = 'ann' AND r.input ? 'pin' AND s.step = 'a'$$), 'ann-4711', 'and that of the steps');
 SELECT is(pg_temp.sees('mon', $$SELECT count(*) FROM sas.runs WHERE input IS NOT NULL OR output IS NOT NULL$$), '0', 'a monitor sees no input and no output of runs');
 SELECT is(pg_temp.sees('mon', $$SELECT count(*) FROM sas.steps WHERE input IS NOT NULL OR output IS NOT NULL$$), '0', 'nor of steps');
+SELECT is(pg_temp.sees('mon', $$SELECT count(*) FROM sas.agents WHERE last_error IS NOT NULL$$), '0', 'an agent without an error has none for a monitor either');
 SELECT is(pg_temp.sees('bob', format('SELECT sas._step_input(%s, 1, 0)', (SELECT run_id FROM sas.runs WHERE submitted_by = 'ann' AND input ? 'pin'))), NULL, 'what the views call gives nothing of another''s run away');
 
 -- verbs on runs of others: as if they were not there

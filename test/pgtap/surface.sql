@@ -224,6 +224,18 @@ SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p
                   AND NOT EXISTS (SELECT FROM pg_proc i WHERE i.pronamespace = p.pronamespace AND i.proname = '_' || p.proname AND i.prosecdef
                                     AND i.proargtypes::oid[] = array_prepend('oid'::regtype::oid, p.proargtypes::oid[]) AND i.prorettype = p.prorettype AND i.proretset = p.proretset) ORDER BY 1),
           '{}', 'every native verb has its internal function, which runs as the owner of sas');
+-- called(verb): the SQLSTATE of a call with nulls in a transaction that can only read
+CREATE FUNCTION pg_temp.called(verb regprocedure) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    SET LOCAL transaction_read_only = on;
+    EXECUTE format('SELECT count(*) FROM sas.%I(%s)', (SELECT p.proname FROM pg_proc p WHERE p.oid = verb),
+                   (SELECT string_agg(format('NULL::%s', t::regtype), ', ' ORDER BY n) FROM pg_proc p, unnest(p.proargtypes::oid[]) WITH ORDINALITY AS u (t, n) WHERE p.oid = verb));
+    RAISE EXCEPTION USING ERRCODE = 'XX999';
+EXCEPTION WHEN OTHERS THEN
+    RETURN CASE WHEN SQLSTATE <> '25006' OR SQLERRM LIKE 'cannot execute sas.%' THEN SQLSTATE ELSE SQLERRM END;
+END $$;
+SELECT is(ARRAY(SELECT DISTINCT p.proname || ' ' || pg_temp.called(p.oid) FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.prosrc = 'sas_api_verb' AND p.proname NOT LIKE '\_%' AND pg_temp.called(p.oid) <> '25006' ORDER BY 1),
+          '{"stubbed_calls XX999","validate_workflow XX999"}', 'verbs that write say so in a transaction that can only read, whatever they are asked about');
 SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
                 WHERE p.pronamespace = 'sas'::regnamespace AND l.lanname IN ('sql', 'plpgsql') AND NOT p.prosecdef AND p.proname NOT LIKE '\_%'
                   AND p.prosrc !~ '^ SELECT (\* FROM )?sas\.' AND p.proname <> ALL (sas._builder()) ORDER BY 1),

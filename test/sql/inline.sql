@@ -66,6 +66,7 @@ BEGIN;
 SELECT sas.stub('payments', '[404, {"body": {"ok": false}}]');
 SELECT state, result, error ->> 'detail' AS why FROM sas.run_inline('bad', '{"where": ".."}');
 SELECT state, result, error ->> 'title' AS why FROM sas.run_inline('expects');
+SELECT * FROM t.tried(2);
 SELECT * FROM t.tell();
 ROLLBACK;
 

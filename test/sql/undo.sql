@@ -175,6 +175,9 @@ SELECT t.claim();
 SELECT t.answer('a', 'done', '{"status": 200, "body": {"id": 6}}');
 SELECT t.work();
 SELECT t.brief(2), (SELECT error ->> 'title' FROM sas.runs WHERE run_id = 2) AS error;
+-- the attempt is told as one that failed, with its status and who made it
+SELECT run_id, step, attempt, undo, agent, worker IS NOT NULL AS worker, status, http_status, error ->> 'title' AS error, started_at = finished_at AS at_once
+FROM sas.attempts WHERE run_id IN (1, 2) AND NOT undo ORDER BY 1;
 -- as expected: fine
 SELECT run_id FROM sas.submit('expecting');
 SELECT t.claim();

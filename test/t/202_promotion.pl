@@ -40,6 +40,8 @@ my $claim = $primary->safe_psql('postgres', q{
 	SELECT count(*) FROM sas.submit('pack');
 	SELECT request_id FROM sas.claim('packer', 'outside', lease => '10 min')});
 $claim =~ s/^.*\n//s;
+my (undef, undef, $refused) = $standby->psql('postgres', 'SELECT sas.heartbeat(gen_random_uuid())');
+like($refused, qr/cannot execute sas[.]heartbeat in a read-only transaction.*This server is a standby/s, 'a standby does not tell an outside program that its task is lost');
 $primary->stop('immediate');
 $standby->promote;
 ok(wait_for($standby, 'SELECT count(DISTINCT actor) FROM sas.workers', '4'), 'after the promotion every kind of worker runs');

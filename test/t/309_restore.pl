@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: PostgreSQL
+#
+# A dump is restored into a server that runs: its workers wait until all of it
+# is there, and then open runs go on.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+use IPC::Run ();
+use PostgreSQL::Test::Utils ();
+use SasSession;
+use SasTest;
+use SasService;
+use Test::More;
+
+my $node = new_node('main');
+my $service = SasService->new;
+
+sub workers { my ($database) = @_; return $node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'sas %' AND datname = '$database'") }
+
+# -- what is open when the dump is made -----------------------------------------------------------
+
+$service->script(hangs => [ { how => 'silent' }, { json => 'done' } ]);
+make_agent($node, 'remote', $service);
+make_agent($node, 'closed', $service);
+$node->safe_psql('postgres', q{
+	SELECT sas.alter_agent('closed', enabled => false);
+	CREATE SCHEMA shop;
+	CREATE TABLE shop.tick (key text);
+	CREATE FUNCTION shop.tick(turn jsonb) RETURNS jsonb LANGUAGE sql AS $$ INSERT INTO shop.tick VALUES (turn ->> 'key') RETURNING 'null'::jsonb $$;
+	SELECT sas.create_watcher('ticks', '{"function": "shop.tick", "every": "100 ms"}')});
+define($node, 'timer', { steps => { a => { wait => { for => '5 s' } } } });
+define($node, 'ready', { steps => { a => { agent => 'closed', call => { path => '/ready' } } } });
+define($node, 'held', { steps => { a => { agent => 'remote', call => { path => '/hangs' }, complete_in => '3 s', recovery => { initial => '100 ms' } } } });
+define($node, 'signal', { steps => { a => { wait => { signal => 'go' } } } });
+submit($node, $_, {}, key => 'old') foreach qw(timer ready held signal);
+$node->safe_psql('postgres', q{SELECT FROM sas.watch('ticks', 'k')});
+$service->wait_for_requests('hangs', 1);
+wait_for($node, q{SELECT count(*) > 0 FROM shop.tick});
+IPC::Run::run([ 'pg_dump', '-d', $node->connstr('postgres') ], '>', \my $dump) or die 'pg_dump failed';
+
+# a big one: it takes so long that what was due is overdue, before the runs are loaded
+$dump =~ s/^(COPY sas[.]reply )/SELECT pg_catalog.pg_advisory_lock(4711);\n$1/m or die 'no such table';
+$dump =~ s/^\\(un)?restrict .*$//mg;
+
+# -- the restore ----------------------------------------------------------------------------------
+
+$node->safe_psql('postgres', 'CREATE DATABASE restored');
+my $gate = SasSession->new($node, 'restored');
+$gate->query('SELECT pg_advisory_lock(4711)');
+my $file = $node->basedir . '/dump.sql';
+PostgreSQL::Test::Utils::append_to_file($file, $dump . q{
+SELECT 'quiet';
+SELECT count(*) FROM sas.submit('timer', key => 'new');
+SELECT state FROM sas.wait((SELECT run_id FROM sas.runs WHERE key = 'new'), '60 s');
+});
+my ($out, $err) = ('', '');
+my $restore = IPC::Run::start([ 'psql', '-X', '-q', '-A', '-t', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('restored'), '-f', $file ],
+	'>', \$out, '2>', \$err);
+ok(wait_for($node, q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted}, '1'), 'a dump is being restored');
+$node->safe_psql('postgres', 'CREATE DATABASE another');
+$node->safe_psql('another', 'CREATE EXTENSION sas');
+ok(wait_for($node, q{SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'sas %' AND datname = 'another'}, '4'), 'another database gets its workers meanwhile');
+is(workers('restored'), '0', 'the one that is restored does not');
+ok(wait_for($node, q{SELECT count(*) > 0 FROM sas.due WHERE due_at < now()}, 't', dbname => 'restored'), 'though something is overdue there');
+$gate->query('SELECT pg_advisory_unlock(4711)');
+ok($restore->finish, 'the dump is restored without an error');
+is($err, '', 'and without a warning');
+like($out, qr/quiet\s+1\s+stopped\s*$/, 'a verb in the same session lets the workers in');
+
+# -- what was open goes on ------------------------------------------------------------------------
+
+$node->safe_psql('restored', q{SELECT sas.alter_agent('closed', enabled => true); SELECT sas.signal('signal', 'old', 'go')});
+ok(wait_for($node, q{SELECT string_agg(workflow || ' ' || coalesce(result, state), ', ' ORDER BY workflow) FROM sas.runs WHERE key = 'old'},
+	'held success, ready success, signal success, timer success', dbname => 'restored'), 'every open run of the dump reaches its end');
+my $ticks = $node->safe_psql('restored', 'SELECT count(*) FROM shop.tick');
+ok(wait_for($node, "SELECT count(*) > $ticks FROM shop.tick", 't', dbname => 'restored'), 'and its infinite task goes on');
+is($node->safe_psql('restored', q{SELECT state || ' ' || (node_id IN (SELECT n.node_id FROM sas.nodes n WHERE NOT n.is_deleted)) FROM sas.watches}), 'processing true', 'on a node of the restored database');
+$gate->quit;
+
+done_testing();
