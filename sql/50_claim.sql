@@ -3,17 +3,37 @@
 -- Claim: steps go from the hot queue to one worker, in batches, under one
 -- lease. No lock on a run is needed (see sas.ready) and nothing is waited for.
 
--- sas._claim(...): takes up to quantities[i] steps of lanes[i].
+-- sas._front_rows(lanes, quantities, marks, urgent): how many rows of each lane a claim takes, and from where on; notes where
+-- the first one stands. urgent: of a lane whose first rows have a higher priority than what stands behind
+-- them, these only. That is seen among the first 20, so priorities that alternate make no batch smaller.
+CREATE FUNCTION sas._front_rows(lanes int[], quantities int[], marks timestamptz[], urgent boolean)
+RETURNS TABLE (lane int, quantity int, mark timestamptz)
+LANGUAGE sql STABLE AS $$
+    SELECT l.lane, coalesce(f.drop_at - 1, l.quantity)::int, l.mark
+    FROM unnest($1, $2, $3) AS l (lane, quantity, mark)
+    CROSS JOIN LATERAL (
+        SELECT min(x.rank) AS first, max(x.n) FILTER (WHERE x.drops) AS drop_at
+        FROM (SELECT c.rank, row_number() OVER front AS n, lag(c.lead) OVER front > c.lead AS drops
+              -- the rank is the time minus the priority
+              FROM (SELECT q.rank, q.ready_at - q.rank AS lead FROM sas.ready q WHERE q.lane = l.lane AND q.rank >= l.mark ORDER BY q.rank
+                    LIMIT CASE WHEN urgent AND l.quantity > 20 THEN 21 ELSE 1 END) c
+              WINDOW front AS (ROWS UNBOUNDED PRECEDING)) x) f
+    CROSS JOIN LATERAL sas._raise_front('r', l.lane, f.first) raised
+$$;
+
+-- sas._claim(...): takes up to quantities[i] steps of lanes[i]; urgent: see sas._front_rows.
 --
 -- What was found beside a crash is claimed by itself: one that is to run alone
 -- ends the batch before it. This is seen to in the statement that takes the
 -- rows, since an earlier look would miss what was made ready in between.
 -- Returns what was claimed; the rows of sas.step say running (an undo says
 -- compensating) with a fresh request_id and complete_by. The lease names the worker.
-CREATE FUNCTION sas._claim(lanes int[], quantities int[], boot bigint, worker_id bigint, locked_by text, OUT lease_id bigint, OUT claimed sas._claimed[])
+CREATE FUNCTION sas._claim(lanes int[], quantities int[], boot bigint, worker_id bigint, locked_by text, urgent boolean DEFAULT false,
+                            OUT lease_id bigint, OUT claimed sas._claimed[])
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := sas._now();
+    marks timestamptz[] := sas._begin_fronts('r', lanes);
     changes sas._step_change[];
     late boolean;
     of_lanes int[];
@@ -24,8 +44,8 @@ BEGIN
         WHERE r.ctid = ANY (ARRAY(
             SELECT k.ctid
             FROM (SELECT q.ctid, q.alone, row_number() OVER seen AS n, count(*) FILTER (WHERE q.alone) OVER seen AS alones
-                  FROM unnest(lanes, quantities) AS l (lane, quantity),
-                       LATERAL (SELECT c.ctid, c.alone, c.rank FROM sas.ready c WHERE c.lane = l.lane ORDER BY c.rank LIMIT l.quantity FOR UPDATE SKIP LOCKED) q
+                  FROM sas._front_rows(lanes, quantities, marks, urgent) l,
+                       LATERAL (SELECT c.ctid, c.alone, c.rank FROM sas.ready c WHERE c.lane = l.lane AND c.rank >= l.mark ORDER BY c.rank LIMIT l.quantity FOR UPDATE SKIP LOCKED) q
                   WINDOW seen AS (PARTITION BY l.lane ORDER BY q.rank, q.ctid ROWS UNBOUNDED PRECEDING)) k
             WHERE k.alones = 0 OR k.n = 1))
         RETURNING r.run_id, r.step_no, r.element, r.lane, r.rank, r.ready_at, r.undo, r.alone)
@@ -57,7 +77,7 @@ BEGIN
 
     SELECT array_agg(ROW(c.run_id, c.step_no, c.element, c.from_state, CASE WHEN c.undo THEN 'compensating' ELSE 'running' END,
                          NULL, NULL, NULL, NULL, c.alone, NULL, NULL, NULL, NULL, now, NULL,
-                         $6, c.request_id, now + c.complete_in, NULL, NULL, NULL)::sas._step_change)
+                         _claim.lease_id, c.request_id, now + c.complete_in, NULL, NULL, NULL)::sas._step_change)
     INTO changes FROM unnest(claimed) c;
     PERFORM sas._move_steps(changes);
     PERFORM sas._start_runs(array_agg(c.run_id)) FROM unnest(claimed) c WHERE c.from_state IN ('none', 'ready');
@@ -156,7 +176,7 @@ BEGIN
 END $$;
 
 -- sas._claim_functions(...): for a function worker. lane: that of functions, but in a test.
-CREATE FUNCTION sas._claim_functions(quantity int, boot bigint, worker_id bigint, locked_by text, lane int DEFAULT 0)
+CREATE FUNCTION sas._claim_functions(quantity int, boot bigint, worker_id bigint, locked_by text, lane int DEFAULT 0, urgent boolean DEFAULT false)
 RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element int, step text, undo boolean, attempt int, alone boolean,
                request_id uuid, window_ms float8, function text, input jsonb, problem jsonb, retry jsonb, judges boolean)
 LANGUAGE plpgsql AS $$
@@ -165,7 +185,7 @@ DECLARE
     batch record;
     c sas._claimed;
 BEGIN
-    batch := sas._claim(ARRAY[lane], ARRAY[quantity], boot, worker_id, locked_by);
+    batch := sas._claim(ARRAY[lane], ARRAY[quantity], boot, worker_id, locked_by, urgent);
     BEGIN
         RETURN QUERY SELECT * FROM sas._functions_wanted(batch.lease_id, batch.claimed);
         RETURN;

@@ -10,13 +10,14 @@ CREATE FUNCTION sas._take_due(whose "char", quantity int) RETURNS SETOF sas.due
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := sas._now();
+    mark timestamptz := (sas._begin_fronts('d', ARRAY[ascii(whose::text)]))[1];
     locked bigint[];
     found_ctids tid[];
     found_runs bigint[];
 BEGIN
     SELECT array_agg(q.ctid), array_agg(q.run_id) INTO found_ctids, found_runs
     FROM (SELECT d.ctid, d.run_id FROM sas.due d
-          WHERE d.actor = whose AND d.due_at <= now ORDER BY d.due_at LIMIT quantity FOR UPDATE SKIP LOCKED) q;
+          WHERE d.actor = whose AND d.due_at >= mark AND d.due_at <= now ORDER BY d.due_at LIMIT quantity FOR UPDATE SKIP LOCKED) q;
     IF found_ctids IS NULL THEN
         RETURN;
     END IF;
@@ -29,9 +30,15 @@ END $$;
 
 -- sas._next_due(actor): when the next message is due; null: never.
 CREATE FUNCTION sas._next_due(whose "char") RETURNS timestamptz
-LANGUAGE sql STABLE AS $$
-    SELECT d.due_at FROM sas.due d WHERE d.actor = whose ORDER BY d.due_at LIMIT 1
-$$;
+LANGUAGE plpgsql AS $$
+DECLARE
+    mark timestamptz := (sas._begin_fronts('d', ARRAY[ascii(whose::text)]))[1];
+    first timestamptz;
+BEGIN
+    SELECT d.due_at INTO first FROM sas.due d WHERE d.actor = whose AND d.due_at >= mark ORDER BY d.due_at LIMIT 1;
+    PERFORM sas._raise_front('d', ascii(whose::text), first);
+    RETURN first;
+END $$;
 
 -- sas._carry_out(taken): what these messages ask for, one kind after the other.
 CREATE FUNCTION sas._carry_out(taken sas.due[]) RETURNS void

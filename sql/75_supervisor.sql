@@ -25,6 +25,8 @@ LANGUAGE plpgsql AS $$
 DECLARE
     leases int;
     watched record;
+    lanes int[];
+    marks timestamptz[];
 BEGIN
     PERFORM sas._tell_lateness();
     SELECT o.leases, o.stuck INTO leases, stuck FROM sas._take_back(boot, live, newest, quantity) o;
@@ -33,8 +35,11 @@ BEGIN
     stuck := stuck || watched.stuck;
     -- a row of the queue that a session held when a worker looked was passed by, and nobody rings for it
     IF worked = 0 THEN
-        PERFORM sas._ring(ARRAY(SELECT a.lane FROM (SELECT 0 AS lane UNION ALL SELECT agent_id FROM sas.agent WHERE enabled AND kind = 'http') a
-                                WHERE EXISTS (SELECT FROM sas.ready q WHERE q.lane = a.lane)), false, false, '{}');
+        PERFORM sas._check_fronts();
+        lanes := ARRAY(SELECT 0 AS lane UNION ALL SELECT agent_id FROM sas.agent WHERE enabled AND kind = 'http');
+        marks := sas._begin_fronts('r', lanes);
+        PERFORM sas._ring(ARRAY(SELECT a.lane FROM unnest(lanes, marks) AS a (lane, mark)
+                                WHERE EXISTS (SELECT FROM sas.ready q WHERE q.lane = a.lane AND q.rank >= a.mark)), false, false, '{}');
     END IF;
     next_due := least(sas._next_due('v'), watched.next_due, (SELECT l.next_by FROM sas.lease l ORDER BY l.next_by LIMIT 1));
 END $$;

@@ -23,6 +23,7 @@
 #include "scheduler/scheduler.h"
 #include "supervisor/supervisor.h"
 #include "wake/bell.h"
+#include "wake/front.h"
 #include "worker/launcher.h"
 #include "worker/lifecycle.h"
 #include "worker/loop.h"
@@ -42,6 +43,7 @@ sas_shmem_request(void)
 		previous_shmem_request_hook();
 	RequestAddinShmemSpace(sas_registry_shmem_size());
 	RequestAddinShmemSpace(sas_bell_shmem_size());
+	RequestAddinShmemSpace(sas_fronts_shmem_size());
 	RequestAddinShmemSpace(sas_places_shmem_size());
 	RequestAddinShmemSpace(sas_metrics_shmem_size());
 }
@@ -54,6 +56,7 @@ sas_shmem_startup(void)
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	sas_registry_shmem_init();
 	sas_bell_shmem_init();
+	sas_fronts_shmem_init();
 	sas_places_shmem_init();
 	sas_metrics_shmem_init();
 	LWLockRelease(AddinShmemInitLock);

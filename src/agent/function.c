@@ -83,6 +83,7 @@ struct Batch
 static MemoryContext batches_context;
 static List *batches = NIL;		/* oldest first */
 static int	quantity = SAS_FIRST_BATCH;
+static bool cut_before = false; /* the last claim got less than it asked for */
 static Work **group;			/* of the transaction that is open or has aborted */
 static int	n_group;
 
@@ -111,10 +112,12 @@ claim(void)
 {
 	MemoryContext context = AllocSetContextCreate(batches_context, "sas batch", ALLOCSET_SMALL_SIZES);
 	int64		claimed_us = sas_clock_monotonic_us();
-	List	   *claimed = sas_store_claim_functions(context, quantity);
+	/* what is urgent goes before the bulk behind it, but every other claim is a whole one, or bulk would crawl */
+	List	   *claimed = sas_store_claim_functions(context, quantity, !cut_before);
 	Batch	   *batch;
 	ListCell   *lc;
 
+	cut_before = claimed != NIL && list_length(claimed) < quantity;
 	if (claimed == NIL)
 	{
 		MemoryContextDelete(context);
@@ -392,6 +395,9 @@ set_pace(int64 spent_us, int n)
 {
 	int64		fitting = SAS_BATCH_US * n / Max(1, spent_us);
 
+	/* a few tell nothing about many */
+	if (n * 2 < quantity && spent_us < SAS_BATCH_US)
+		return;
 	quantity = Min(Min(SAS_FUNCTION_BATCH, quantity * 2), Max(SAS_FAIR_BATCH, fitting));
 }
 

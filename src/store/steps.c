@@ -79,14 +79,14 @@ sas_store_claim_calls(const int *lanes, const int *quantities, int n)
 }
 
 List *
-sas_store_claim_functions(MemoryContext context, int quantity)
+sas_store_claim_functions(MemoryContext context, int quantity, bool urgent)
 {
 	static SasPlan plan = {"SELECT lease_id, owner, run_id, step_no, element, step, undo, attempt, alone, request_id, window_ms, "
 		"function, input, problem, retry, judges, "
-		"(SELECT v.workflow_id FROM sas.run r JOIN sas.workflow_version v USING (version_id) WHERE r.run_id = c.run_id) FROM sas._claim_functions($1, $2, $3, $4) c",
-	4, {INT4OID, INT8OID, INT8OID, TEXTOID}};
-	Datum		args[4] = {Int32GetDatum(quantity), Int64GetDatum(sas_self.boot), Int64GetDatum(sas_self.worker_id),
-	CStringGetTextDatum(sas_self.name)};
+		"(SELECT v.workflow_id FROM sas.run r JOIN sas.workflow_version v USING (version_id) WHERE r.run_id = c.run_id) FROM sas._claim_functions($1, $2, $3, $4, urgent => $5) c",
+	5, {INT4OID, INT8OID, INT8OID, TEXTOID, BOOLOID}};
+	Datum		args[5] = {Int32GetDatum(quantity), Int64GetDatum(sas_self.boot), Int64GetDatum(sas_self.worker_id),
+	CStringGetTextDatum(sas_self.name), BoolGetDatum(urgent)};
 	List	   *steps = NIL;
 	MemoryContext results = sas_store_results;
 

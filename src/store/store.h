@@ -119,8 +119,8 @@ typedef struct SasClaimedFunction
 	bool		judges;			/* it has an expect or an output to be asked */
 } SasClaimedFunction;
 
-/* Allocated in that context. */
-extern List *sas_store_claim_functions(MemoryContext context, int quantity);
+/* Allocated in that context. urgent: where the first ones have a higher priority than those behind them, these only. */
+extern List *sas_store_claim_functions(MemoryContext context, int quantity, bool urgent);
 
 /* 'h' held, 'l' locked by somebody, 'x' lost; one per id. */
 extern char *sas_store_held(const SasStepId *ids, int n);

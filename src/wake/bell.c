@@ -27,6 +27,7 @@
 #include "utils/memutils.h"
 
 #include "wake/bell.h"
+#include "wake/front.h"
 
 #define LANE_WORDS (SAS_BELL_LANES / 32)
 #define MAX_WAITERS 1024
@@ -203,6 +204,7 @@ sas_bell_ring_database(Oid dboid)
 		pg_atomic_fetch_add_u32(&bell->watches_version, 1);
 		pg_atomic_fetch_add_u32(&bell->stops_version, 1);
 	}
+	sas_fronts_lower_all(dboid);
 	sas_bell_ring(dboid, ALL_ACTORS, true, NULL, NULL);
 }
 
@@ -412,6 +414,7 @@ sas_bell_xact_callback(XactEvent event, void *arg)
 	switch (event)
 	{
 		case XACT_EVENT_COMMIT:
+			sas_fronts_commit();
 			if (marked_agents && bell != NULL)
 				pg_atomic_fetch_add_u32(&bell->agents_version, 1);
 			if (marked_watches && bell != NULL)
@@ -430,6 +433,7 @@ sas_bell_xact_callback(XactEvent event, void *arg)
 				sas_bell_ring(MyDatabaseId, ALL_ACTORS, true, NULL, my_listener);
 			/* FALLTHROUGH */
 		case XACT_EVENT_PREPARE:
+			sas_fronts_forget();
 			sas_bell_forget_marks();
 			sas_bell_wait_end();
 			break;
@@ -442,6 +446,7 @@ void
 sas_bell_install(void)
 {
 	RegisterXactCallback(sas_bell_xact_callback, NULL);
+	sas_fronts_install();
 }
 
 /* ---------------------------------------------------------------- workers */
@@ -472,6 +477,8 @@ sas_bell_enter_house(Oid dboid)
 			return NULL;
 		house->dboid = dboid;
 		house->listeners = 0;
+		/* the number of a database that is gone may come back */
+		sas_fronts_lower_all(dboid);
 	}
 	house->listeners++;
 	sas_bell_set_lanes(house, NULL);

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * front_api.c: the SQL-callable side of wake/front.h.  Internal: see sql/23_fronts.sql.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_type.h"
+#include "commands/trigger.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/rel.h"
+#include "utils/timestamp.h"
+
+#include "wake/front.h"
+
+/* a front that has not been looked at from its very beginning for so long is, when the supervisor has nothing else to do */
+#define SAS_CHECK_FRONT_US (5 * 60 * INT64CONST(1000000))
+
+PG_FUNCTION_INFO_V1(sas_api_note_front);
+PG_FUNCTION_INFO_V1(sas_api_begin_fronts);
+PG_FUNCTION_INFO_V1(sas_api_raise_front);
+PG_FUNCTION_INFO_V1(sas_api_lower_front);
+PG_FUNCTION_INFO_V1(sas_api_fronts);
+
+static SasFrontKind
+kind_argument(FunctionCallInfo fcinfo, int argument)
+{
+	char		kind = PG_GETARG_CHAR(argument);
+
+	if (kind != SAS_FRONT_LANE && kind != SAS_FRONT_DUE)
+		elog(ERROR, "there is no kind of front \"%c\"", kind);
+	return kind;
+}
+
+static Datum
+column(HeapTuple tuple, TupleDesc desc, const char *name)
+{
+	for (int i = 0; i < desc->natts; i++)
+	{
+		bool		isnull;
+
+		if (!TupleDescAttr(desc, i)->attisdropped && strcmp(NameStr(TupleDescAttr(desc, i)->attname), name) == 0)
+		{
+			Datum		value = heap_getattr(tuple, i + 1, desc, &isnull);
+
+			if (!isnull)
+				return value;
+			break;
+		}
+	}
+	elog(ERROR, "column \"%s\" is missing or null", name);
+}
+
+/* sas._note_front(): before a row of sas.ready or sas.due is written. */
+Datum
+sas_api_note_front(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigger = (TriggerData *) fcinfo->context;
+	HeapTuple	tuple;
+	TupleDesc	desc;
+
+	if (!CALLED_AS_TRIGGER(fcinfo) || !TRIGGER_FIRED_BEFORE(trigger->tg_event) || !TRIGGER_FIRED_FOR_ROW(trigger->tg_event) ||
+		TRIGGER_FIRED_BY_DELETE(trigger->tg_event))
+		elog(ERROR, "sas._note_front() is a trigger before the insert or update of a row");
+	tuple = TRIGGER_FIRED_BY_UPDATE(trigger->tg_event) ? trigger->tg_newtuple : trigger->tg_trigtuple;
+	desc = RelationGetDescr(trigger->tg_relation);
+	if (trigger->tg_trigger->tgargs[0][0] == SAS_FRONT_LANE)
+		sas_fronts_note(SAS_FRONT_LANE, DatumGetInt32(column(tuple, desc, "lane")), DatumGetTimestampTz(column(tuple, desc, "rank")));
+	else
+		sas_fronts_note(SAS_FRONT_DUE, DatumGetChar(column(tuple, desc, "actor")), DatumGetTimestampTz(column(tuple, desc, "due_at")));
+	return PointerGetDatum(tuple);
+}
+
+/* sas._begin_fronts(kind, ns): the marks of these fronts. */
+Datum
+sas_api_begin_fronts(PG_FUNCTION_ARGS)
+{
+	SasFrontKind kind = kind_argument(fcinfo, 0);
+	Datum	   *values;
+	bool	   *nulls;
+	int			n;
+
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), INT4OID, sizeof(int32), true, TYPALIGN_INT, &values, &nulls, &n);
+	for (int i = 0; i < n; i++)
+		values[i] = TimestampTzGetDatum(nulls[i] ? DT_NOBEGIN : sas_fronts_begin(kind, DatumGetInt32(values[i])));
+	PG_RETURN_ARRAYTYPE_P(construct_array(values, n, TIMESTAMPTZOID, sizeof(TimestampTz), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+}
+
+/* sas._raise_front(kind, n, first); first null: no row was seen */
+Datum
+sas_api_raise_front(PG_FUNCTION_ARGS)
+{
+	if (!PG_ARGISNULL(0) && !PG_ARGISNULL(1))
+		sas_fronts_raise(kind_argument(fcinfo, 0), PG_GETARG_INT32(1), PG_ARGISNULL(2) ? DT_NOEND : PG_GETARG_TIMESTAMPTZ(2));
+	PG_RETURN_VOID();
+}
+
+/* sas._lower_front(kind, n, first): at once */
+Datum
+sas_api_lower_front(PG_FUNCTION_ARGS)
+{
+	sas_fronts_lower(MyDatabaseId, kind_argument(fcinfo, 0), PG_GETARG_INT32(1), PG_GETARG_TIMESTAMPTZ(2));
+	PG_RETURN_VOID();
+}
+
+/* sas._fronts(unchecked) */
+Datum
+sas_api_fronts(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	SasFrontView *views;
+	int			n;
+
+	InitMaterializedSRF(fcinfo, 0);
+	n = sas_fronts_view(&views, PG_GETARG_BOOL(0) ? SAS_CHECK_FRONT_US : 0);
+	for (int i = 0; i < n; i++)
+	{
+		Datum		values[3] = {CharGetDatum(views[i].kind), Int32GetDatum(views[i].n), TimestampTzGetDatum(views[i].mark)};
+		bool		nulls[3] = {false};
+
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}
