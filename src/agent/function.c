@@ -42,6 +42,9 @@
 /* but never less than this where there is more to do: small batches cost most where time is short */
 #define SAS_FAIR_BATCH 100
 #define SAS_FIRST_BATCH 20
+/* what is urgent is claimed without the bulk behind it: so often in a row when it is this few, else once */
+#define SAS_CUTS 4
+#define SAS_FEW 5
 #define SAS_SLOW_MS 50
 #define SAS_LOCKED_PAUSE_US 50000
 /* transactions that may abort with a step in them before it is given up */
@@ -83,7 +86,7 @@ struct Batch
 static MemoryContext batches_context;
 static List *batches = NIL;		/* oldest first */
 static int	quantity = SAS_FIRST_BATCH;
-static bool cut_before = false; /* the last claim got less than it asked for */
+static int	cuts = 0;			/* claims in a row that got less than they asked for */
 static Work **group;			/* of the transaction that is open or has aborted */
 static int	n_group;
 
@@ -112,12 +115,14 @@ claim(void)
 {
 	MemoryContext context = AllocSetContextCreate(batches_context, "sas batch", ALLOCSET_SMALL_SIZES);
 	int64		claimed_us = sas_clock_monotonic_us();
-	/* what is urgent goes before the bulk behind it, but every other claim is a whole one, or bulk would crawl */
-	List	   *claimed = sas_store_claim_functions(context, quantity, !cut_before);
+	List	   *claimed = sas_store_claim_functions(context, quantity, cuts < SAS_CUTS);
 	Batch	   *batch;
 	ListCell   *lc;
 
-	cut_before = claimed != NIL && list_length(claimed) < quantity;
+	if (list_length(claimed) >= quantity || cuts >= SAS_CUTS)
+		cuts = 0;
+	else
+		cuts = list_length(claimed) > SAS_FEW ? SAS_CUTS : cuts + 1;
 	if (claimed == NIL)
 	{
 		MemoryContextDelete(context);
