@@ -20,8 +20,8 @@ ALTER TABLE sas.due ENABLE ALWAYS TRIGGER front;
 CREATE FUNCTION sas._begin_fronts(kind "char", ns int[]) RETURNS timestamptz[]
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_begin_fronts';
 
--- sas._raise_front(kind, n, first): where the first row stood that was seen from there on, whoever holds it; null: there was none.
-CREATE FUNCTION sas._raise_front(kind "char", n int, first timestamptz) RETURNS void
+-- sas._raise_front(kind, n, first): where the first row stood that was seen from there on, whoever holds it; null: there was none. Returns n.
+CREATE FUNCTION sas._raise_front(kind "char", n int, first timestamptz) RETURNS int
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_raise_front';
 
 -- sas._lower_front(kind, n, first): now: a row stands there.

@@ -9,7 +9,7 @@
 CREATE FUNCTION sas._front_rows(lanes int[], quantities int[], marks timestamptz[], urgent boolean)
 RETURNS TABLE (lane int, quantity int, mark timestamptz)
 LANGUAGE sql STABLE AS $$
-    SELECT l.lane, coalesce(f.drop_at - 1, l.quantity)::int, l.mark
+    SELECT raised.lane, coalesce(f.drop_at - 1, l.quantity)::int, l.mark
     FROM unnest($1, $2, $3) AS l (lane, quantity, mark)
     CROSS JOIN LATERAL (
         SELECT min(x.rank) AS first, max(x.n) FILTER (WHERE x.drops) AS drop_at
@@ -18,7 +18,8 @@ LANGUAGE sql STABLE AS $$
               FROM (SELECT q.rank, q.ready_at - q.rank AS lead FROM sas.ready q WHERE q.lane = l.lane AND q.rank >= l.mark ORDER BY q.rank
                     LIMIT CASE WHEN urgent AND l.quantity > 20 THEN 21 ELSE 1 END) c
               WINDOW front AS (ROWS UNBOUNDED PRECEDING)) x) f
-    CROSS JOIN LATERAL sas._raise_front('r', l.lane, f.first) raised
+    -- its answer is the lane, so that nothing is looked for before it is told
+    CROSS JOIN LATERAL sas._raise_front('r', l.lane, f.first) AS raised (lane)
 $$;
 
 -- sas._claim(...): takes up to quantities[i] steps of lanes[i]; urgent: see sas._front_rows.

@@ -93,9 +93,10 @@ sas_api_begin_fronts(PG_FUNCTION_ARGS)
 Datum
 sas_api_raise_front(PG_FUNCTION_ARGS)
 {
-	if (!PG_ARGISNULL(0) && !PG_ARGISNULL(1))
-		sas_fronts_raise(kind_argument(fcinfo, 0), PG_GETARG_INT32(1), PG_ARGISNULL(2) ? DT_NOEND : PG_GETARG_TIMESTAMPTZ(2));
-	PG_RETURN_VOID();
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
+		PG_RETURN_NULL();
+	sas_fronts_raise(kind_argument(fcinfo, 0), PG_GETARG_INT32(1), PG_ARGISNULL(2) ? DT_NOEND : PG_GETARG_TIMESTAMPTZ(2));
+	PG_RETURN_INT32(PG_GETARG_INT32(1));
 }
 
 /* sas._lower_front(kind, n, first): at once */
