@@ -70,6 +70,18 @@ CREATE FUNCTION sas._render_path(template text, root jsonb, OUT result text, OUT
 LANGUAGE C STABLE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_template_render_path';
 
+-- sas._render_request(request, root): the request of a call with its templates filled in: its path as by sas._render_path, all
+-- else as by sas._render; there is always a path. What is wrong with the rest is told before what is wrong with the path.
+CREATE FUNCTION sas._render_request(request jsonb, root jsonb, OUT result jsonb, OUT problem jsonb)
+LANGUAGE C STABLE STRICT PARALLEL SAFE
+AS 'MODULE_PATHNAME', 'sas_api_template_render_request';
+
+-- sas._root(...): what the paths of a step or a run start from: {input, key, run: {...}, steps}. reads: the members of the
+-- input that are looked at; null: all. An input that is no object is there as a whole.
+CREATE FUNCTION sas._root(input jsonb, reads text[], key text, run_id bigint, run_key text, labels jsonb, created_at timestamptz, deadline timestamptz, steps jsonb) RETURNS jsonb
+LANGUAGE C STABLE PARALLEL SAFE
+AS 'MODULE_PATHNAME', 'sas_api_template_root';
+
 -- sas._references(template): one row per place in the root that the template looks at, also inside
 -- filters and subscripts, in the order of the template.  root, member, third: the first three member
 -- names, as far as they are plain ("steps.*" has no member).
@@ -153,18 +165,22 @@ LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_max_input_
 CREATE FUNCTION sas._max_steps() RETURNS int
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_max_steps';
 
--- sas._due_by(at): something is due for the supervisor then; it is rung at commit when it means to sleep longer.
-CREATE FUNCTION sas._due_by(at timestamptz) RETURNS void
+-- sas._due_by(at): something is due for the supervisor then; it is rung at commit when it means to sleep longer. Returns at.
+CREATE FUNCTION sas._due_by(at timestamptz) RETURNS timestamptz
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_due_by';
 
 -- Counters and histograms in shared memory; what a transaction counts is added when it has committed.
--- sas._count(metric, id1, id2, label, n): n more.
-CREATE FUNCTION sas._count(metric text, id1 int, id2 int, label text, n bigint) RETURNS void
+-- sas._count(metric, id1, id2, label, n): n more; returns n.
+CREATE FUNCTION sas._count(metric text, id1 int, id2 int, label text, n bigint) RETURNS bigint
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_count';
 
 -- sas._observe(metric, ids1, ids2, labels, seconds): one observation per element; ids2 and labels may be null.
 CREATE FUNCTION sas._observe(metric text, ids1 int[], ids2 int[], labels text[], seconds float8[]) RETURNS void
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_observe';
+
+-- sas._waited(lane, ready_at): a step of that lane was ready since then, and is claimed now. Returns how long it was, in seconds.
+CREATE FUNCTION sas._waited(lane int, ready_at timestamptz) RETURNS float8
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_waited';
 
 -- sas._count_moves(subject, changes): the changes of state in an array of sas._step_change or sas._run_change.
 CREATE FUNCTION sas._count_moves(subject text, changes anyarray) RETURNS void

@@ -1,9 +1,10 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Machine: which state may follow which, as data, and the two functions that
--- alone write states: sas._move_steps and sas._move_runs. Callers hold the
--- lock of every run that they change, or have just taken the step out of
--- sas.ready.
+-- Machine: which state may follow which, as data, and the functions that
+-- alone write states: sas._move_steps and sas._move_runs for any change, and
+-- beside them, since each step and each run goes through it once, one for each
+-- first claim: sas._take_steps and sas._start_runs. Callers hold the lock of
+-- every run that they change, or have just taken the step out of sas.ready.
 
 CREATE TABLE sas.transition (
     subject text NOT NULL CHECK (subject IN ('run', 'step', 'watch')),
@@ -145,6 +146,34 @@ BEGIN
     PERFORM sas._count_moves('step', changes);
 END $$;
 
+-- sas._take_steps(claimed, under_lease, at): steps are claimed, under that lease, at that time.
+--
+-- One that comes for the first time gets its row here; what is not in sas.transition gives the null that the row
+-- refuses. The others are for sas._move_steps. Returns how many came for the first time.
+CREATE FUNCTION sas._take_steps(claimed sas._claimed[], under_lease bigint, at timestamptz) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    inserted int;
+    counted int;
+BEGIN
+    INSERT INTO sas.step (run_id, step_no, element, state, attempt, failure_count, in_doubt, alone, parked, lease_id, request_id, complete_by, started_at)
+    SELECT c.run_id, c.step_no, c.element,
+           (SELECT t.to_state FROM sas.transition t WHERE t.subject = 'step' AND t.from_state = 'none' AND t.to_state = 'running'),
+           0, 0, false, c.alone, false, under_lease, c.request_id, at + c.complete_in, at
+    FROM unnest(claimed) c WHERE c.from_state = 'none' AND NOT c.undo;
+    GET DIAGNOSTICS inserted = ROW_COUNT;
+    IF inserted > 0 THEN
+        counted := sas._count('transition', 0, 0, 'step none running', inserted);
+    END IF;
+    IF inserted < cardinality(claimed) THEN
+        PERFORM sas._move_steps(array_agg(ROW(c.run_id, c.step_no, c.element, c.from_state, CASE WHEN c.undo THEN 'compensating' ELSE 'running' END,
+                                              NULL, NULL, NULL, NULL, c.alone, NULL, NULL, NULL, NULL, at, NULL,
+                                              under_lease, c.request_id, at + c.complete_in, NULL, NULL, NULL)::sas._step_change))
+        FROM unnest(claimed) c WHERE c.from_state <> 'none' OR c.undo;
+    END IF;
+    RETURN inserted;
+END $$;
+
 -- sas._move_runs(changes): the one writer of run states.
 --
 -- A run that stops loses its deadline timer and its ready rows are gone
@@ -209,6 +238,35 @@ BEGIN
     SELECT 's', sas._now(), r.parent_run_id, 'child', r.parent_step_no, r.parent_element
     FROM sas.run r WHERE r.run_id = ANY (rung) AND r.parent_run_id IS NOT NULL AND r.state = 'stopped';
     PERFORM sas._ring('{}', FOUND, false, rung);
+END $$;
+
+-- sas._start_runs(run_ids): a claim or reply shows that those of them which are pending have begun.
+--
+-- Never waits: a session may hold a run; its reply starts it then. As sas._move_runs, for what every run goes through.
+-- Returns how many have begun.
+CREATE FUNCTION sas._start_runs(run_ids bigint[]) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    free tid[];
+    begun bigint[];
+    hooked boolean;
+BEGIN
+    IF run_ids IS NULL THEN
+        RETURN 0;
+    END IF;
+    SELECT array_agg(l.ctid), array_agg(l.run_id), EXISTS (SELECT FROM sas.workflow_hook) INTO free, begun, hooked
+    FROM (SELECT r.ctid, r.run_id FROM sas.run r WHERE r.run_id = ANY (run_ids) AND r.state = 'pending' FOR NO KEY UPDATE SKIP LOCKED) l;
+    IF free IS NULL THEN
+        RETURN 0;
+    END IF;
+    UPDATE sas.run r
+    SET state = (SELECT t.to_state FROM sas.transition t WHERE t.subject = 'run' AND t.from_state = 'pending' AND t.to_state = 'running'),
+        started_at = coalesce(r.started_at, sas._now())
+    WHERE r.ctid = ANY (free);
+    IF hooked THEN
+        PERFORM sas._fire_hooks(begun);
+    END IF;
+    RETURN sas._count('transition', 0, 0, 'run pending running', cardinality(free));
 END $$;
 
 -- sas._reply_to(run_ids): a message in the reply queue of each stopped run
@@ -337,32 +395,25 @@ $$;
 -- null: all steps but those inside an include.
 CREATE FUNCTION sas._run_context(r sas.run, step text, reads int[]) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
-    SELECT jsonb_build_object(
-        'input', r.input,
-        'key', sas._step_key(r.trace, step, 0, false),
-        'run', jsonb_build_object('id', r.run_id, 'key', r.key, 'labels', r.labels, 'created_at', r.created_at, 'deadline', r.deadline),
-        'steps', CASE WHEN reads = '{}' THEN '{}'::jsonb
-                      ELSE (SELECT x.steps FROM sas._steps_of(r.run_id, r.version_id, r.trace,
-                                coalesce(reads, ARRAY(SELECT w.step_no FROM sas.workflow_step w WHERE w.version_id = r.version_id AND NOT w.undo AND NOT w.hidden AND strpos(w.name, '.') = 0)), NULL, 0) x) END)
+    SELECT sas._root(r.input, NULL, sas._step_key(r.trace, step, 0, false), r.run_id, r.key, r.labels, r.created_at, r.deadline,
+        CASE WHEN reads = '{}' THEN '{}'::jsonb
+             ELSE (SELECT x.steps FROM sas._steps_of(r.run_id, r.version_id, r.trace,
+                       coalesce(reads, ARRAY(SELECT w.step_no FROM sas.workflow_step w WHERE w.version_id = r.version_id AND NOT w.undo AND NOT w.hidden AND strpos(w.name, '.') = 0)), NULL, 0) x) END)
 $$;
 
 -- sas._root_of(run, step, element): the root that the paths of a step, or of its undo, start from. A set of one row, as sas._steps_of.
 -- An element of a map does not carry along what the map goes over: a list of many would be copied as often.
 CREATE FUNCTION sas._root_of(r sas.run, w sas.workflow_step, element int) RETURNS TABLE (root jsonb)
 LANGUAGE sql STABLE AS $$
-    SELECT jsonb_build_object(
-        'input', CASE WHEN w.scope_no IS NOT NULL
-                      -- the input of an included workflow may be of any type
-                      THEN (SELECT CASE WHEN w.input_reads IS NULL OR w.enters AND element = 0 OR jsonb_typeof(o.output) IS DISTINCT FROM 'object' THEN o.output
-                                        ELSE (SELECT coalesce(jsonb_object_agg(n, o.output -> n), '{}') FROM unnest(w.input_reads) n WHERE o.output ? n) END
-                            FROM sas.step o WHERE o.run_id = r.run_id AND o.step_no = w.scope_no AND o.element = 0)
-                      WHEN w.input_reads IS NULL OR w.enters AND element = 0 THEN r.input WHEN w.input_reads = '{}' THEN '{}'::jsonb
-                      ELSE (SELECT coalesce(jsonb_object_agg(n, r.input -> n), '{}') FROM unnest(w.input_reads) n WHERE r.input ? n) END,
-        'key', coalesce((SELECT CASE WHEN w.undo THEN k.undo_key ELSE k.key END FROM sas.edit k WHERE k.run_id = r.run_id AND k.step_no = w.step_no AND k.element = $3), sas._step_key(r.trace, w.name, element, w.undo)),
-        'run', jsonb_build_object('id', r.run_id, 'key', r.key, 'labels', r.labels, 'created_at', r.created_at, 'deadline', r.deadline),
-        'steps', CASE WHEN w.enters AND element = 0 AND NOT w.undo AND w.enter_reads <> '{}'
-                      THEN (SELECT x.steps FROM sas._steps_of(r.run_id, r.version_id, r.trace, w.reads || w.enter_reads, w.step_no, element) x)
-                      WHEN w.reads = '{}' THEN '{}'::jsonb ELSE (SELECT x.steps FROM sas._steps_of(r.run_id, r.version_id, r.trace, w.reads, w.step_no, element) x) END)
+    SELECT sas._root(
+        -- the input of an included workflow may be of any type
+        CASE WHEN w.scope_no IS NOT NULL THEN (SELECT o.output FROM sas.step o WHERE o.run_id = r.run_id AND o.step_no = w.scope_no AND o.element = 0) ELSE r.input END,
+        CASE WHEN NOT w.enters OR element > 0 THEN w.input_reads END,
+        coalesce((SELECT CASE WHEN w.undo THEN k.undo_key ELSE k.key END FROM sas.edit k WHERE k.run_id = r.run_id AND k.step_no = w.step_no AND k.element = $3), sas._step_key(r.trace, w.name, element, w.undo)),
+        r.run_id, r.key, r.labels, r.created_at, r.deadline,
+        CASE WHEN w.enters AND element = 0 AND NOT w.undo AND w.enter_reads <> '{}'
+             THEN (SELECT x.steps FROM sas._steps_of(r.run_id, r.version_id, r.trace, w.reads || w.enter_reads, w.step_no, element) x)
+             WHEN w.reads = '{}' THEN '{}'::jsonb ELSE (SELECT x.steps FROM sas._steps_of(r.run_id, r.version_id, r.trace, w.reads, w.step_no, element) x) END)
         || CASE WHEN element > 0
                 THEN (SELECT jsonb_build_object(
                           'index', element - 1,

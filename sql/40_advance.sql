@@ -106,20 +106,6 @@ BEGIN
     PERFORM sas._move_runs(stops);
 END $$;
 
--- sas._start_runs(run_ids): a claim or reply shows that pending runs have begun.
-CREATE FUNCTION sas._start_runs(run_ids bigint[]) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    starts sas._run_change[];
-BEGIN
-    -- never waits: a session may hold a run; its reply starts it then
-    SELECT array_agg(ROW(l.run_id, 'pending', 'running', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._run_change)
-    INTO starts
-    FROM (SELECT r.run_id FROM sas.run r
-          WHERE r.run_id = ANY (run_ids) AND r.state = 'pending' ORDER BY r.run_id FOR NO KEY UPDATE SKIP LOCKED) l;
-    PERFORM sas._move_runs(starts);
-END $$;
-
 -- sas._doom(run_ids, fates, errors, at_once): these runs cannot go on. Takes their
 -- ready rows first, cancels what has not begun, keeps what is running, ends
 -- its children, and hands them to the scheduler once nothing is running any more.

@@ -14,12 +14,15 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/timestamp.h"
 #include "utils/typcache.h"
 
+#include "base/clock.h"
 #include "metrics/metrics.h"
 
 PG_FUNCTION_INFO_V1(sas_api_count);
 PG_FUNCTION_INFO_V1(sas_api_observe);
+PG_FUNCTION_INFO_V1(sas_api_waited);
 PG_FUNCTION_INFO_V1(sas_api_count_moves);
 PG_FUNCTION_INFO_V1(sas_api_series);
 PG_FUNCTION_INFO_V1(sas_api_metric_bounds);
@@ -35,13 +38,13 @@ metric_argument(FunctionCallInfo fcinfo)
 	return metric;
 }
 
-/* sas._count(metric, id1, id2, label, n) */
+/* sas._count(metric, id1, id2, label, n): n */
 Datum
 sas_api_count(PG_FUNCTION_ARGS)
 {
 	sas_metrics_add_at_commit(metric_argument(fcinfo), PG_GETARG_INT32(1), PG_GETARG_INT32(2), text_to_cstring(PG_GETARG_TEXT_PP(3)),
 							  PG_GETARG_INT64(4), -1);
-	PG_RETURN_VOID();
+	PG_RETURN_INT64(PG_GETARG_INT64(4));
 }
 
 /* One of the arrays of sas._observe; NULL when the argument is null. */
@@ -94,6 +97,16 @@ sas_api_observe(PG_FUNCTION_ARGS)
 								  label && !no_label[i] ? TextDatumGetCString(label[i]) : "", 1, Max(0, DatumGetFloat8(span[i])));
 	}
 	PG_RETURN_VOID();
+}
+
+/* sas._waited(lane, ready_at): the seconds since then, observed as step_wait */
+Datum
+sas_api_waited(PG_FUNCTION_ARGS)
+{
+	double		seconds = (sas_clock_now() - PG_GETARG_TIMESTAMPTZ(1)) / 1e6;
+
+	sas_metrics_add_at_commit(SAS_METRIC_STEP_WAIT, PG_GETARG_INT32(0), 0, "", 1, Max(0, seconds));
+	PG_RETURN_FLOAT8(seconds);
 }
 
 /* sas._count_moves(subject, changes): an array of rows with from_state and to_state. */

@@ -5,19 +5,23 @@
  *
  *		sas._render(template, root)				-> result, problem
  *		sas._render_path(template, root)		-> result, problem
+ *		sas._render_request(request, root)		-> result, problem
+ *		sas._root(...)							-> the root
  *		sas._references(template)				-> one row per place a template looks at
  *		sas._predicate(path, root)				-> true, false, or null for neither
  *		sas._predicate_problem(path)			-> null when well-formed
  *		sas._predicate_references(path)			-> one row per place a predicate looks at
  *
- * All of them are strict, and raise only for what is no fault of the arguments (and _predicate for a
+ * All of them but _root are strict, and raise only for what is no fault of the arguments (and _predicate for a
  * predicate that was never validated).  Exactly one of result and problem is null.
  */
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/tuplestore.h"
 
@@ -25,6 +29,8 @@
 
 PG_FUNCTION_INFO_V1(sas_api_template_render);
 PG_FUNCTION_INFO_V1(sas_api_template_render_path);
+PG_FUNCTION_INFO_V1(sas_api_template_render_request);
+PG_FUNCTION_INFO_V1(sas_api_template_root);
 PG_FUNCTION_INFO_V1(sas_api_template_references);
 PG_FUNCTION_INFO_V1(sas_api_template_predicate);
 PG_FUNCTION_INFO_V1(sas_api_template_predicate_problem);
@@ -105,6 +111,44 @@ sas_api_template_render_path(PG_FUNCTION_ARGS)
 
 	good = sas_template_render_path(PG_GETARG_TEXT_PP(0), PG_GETARG_JSONB_P(1), &result, &problem);
 	return result_or_problem(fcinfo, good, PointerGetDatum(result), &problem);
+}
+
+Datum
+sas_api_template_render_request(PG_FUNCTION_ARGS)
+{
+	SasTemplateProblem problem;
+	Jsonb	   *result;
+	bool		good;
+
+	good = sas_template_render_request(PG_GETARG_JSONB_P(0), PG_GETARG_JSONB_P(1), &result, &problem);
+	return result_or_problem(fcinfo, good, JsonbPGetDatum(result), &problem);
+}
+
+/* sas._root(input, reads, key, run_id, run_key, labels, created_at, deadline, steps) */
+Datum
+sas_api_template_root(PG_FUNCTION_ARGS)
+{
+	SasTemplateRoot of = {0};
+
+	of.input = PG_ARGISNULL(0) ? NULL : PG_GETARG_JSONB_P(0);
+	of.reads = -1;
+	if (!PG_ARGISNULL(1))
+	{
+		Datum	   *names;
+
+		deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), TEXTOID, -1, false, TYPALIGN_INT, &names, NULL, &of.reads);
+		of.members = palloc(sizeof(text *) * Max(of.reads, 1));
+		for (int i = 0; i < of.reads; i++)
+			of.members[i] = DatumGetTextPP(names[i]);
+	}
+	of.key = PG_ARGISNULL(2) ? NULL : PG_GETARG_TEXT_PP(2);
+	of.run_id = PG_GETARG_INT64(3);
+	of.run_key = PG_ARGISNULL(4) ? NULL : PG_GETARG_TEXT_PP(4);
+	of.labels = PG_ARGISNULL(5) ? NULL : PG_GETARG_JSONB_P(5);
+	of.created_at = PG_GETARG_TIMESTAMPTZ(6);
+	of.deadline = PG_GETARG_TIMESTAMPTZ(7);
+	of.steps = PG_ARGISNULL(8) ? NULL : PG_GETARG_JSONB_P(8);
+	return JsonbPGetDatum(sas_template_root(&of));
 }
 
 static void

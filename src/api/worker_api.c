@@ -257,12 +257,12 @@ sas_api_retain(PG_FUNCTION_ARGS)
 
 PG_FUNCTION_INFO_V1(sas_api_due_by);
 
-/* sas._due_by(at): at commit, the supervisor is rung when it means to sleep longer than that. */
+/* sas._due_by(at): at commit, the supervisor is rung when it means to sleep longer than that; returns it. */
 Datum
 sas_api_due_by(PG_FUNCTION_ARGS)
 {
 	sas_bell_mark_due(PG_GETARG_TIMESTAMPTZ(0));
-	PG_RETURN_VOID();
+	PG_RETURN_TIMESTAMPTZ(PG_GETARG_TIMESTAMPTZ(0));
 }
 
 PG_FUNCTION_INFO_V1(sas_api_ring_watches);

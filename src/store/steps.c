@@ -45,8 +45,7 @@ List *
 sas_store_claim_calls(const int *lanes, const int *quantities, int n)
 {
 	static SasPlan plan = {"SELECT lease_id, agent_id, run_id, step_no, element, step, undo, attempt, request_id, window_ms, "
-		"trace, idempotency_key, request, policy, problem, "
-		"(SELECT v.workflow_id FROM sas.run r JOIN sas.workflow_version v USING (version_id) WHERE r.run_id = c.run_id) FROM sas._claim_calls($1, $2, $3, $4, $5) c",
+		"trace, idempotency_key, request, policy, problem, workflow_id FROM sas._claim_calls($1, $2, $3, $4, $5)",
 	5, {INT4ARRAYOID, INT4ARRAYOID, INT8OID, INT8OID, TEXTOID}};
 	Datum		args[5] = {int4_array(lanes, n), int4_array(quantities, n), Int64GetDatum(sas_self.boot),
 	Int64GetDatum(sas_self.worker_id), CStringGetTextDatum(sas_self.name)};
@@ -82,8 +81,7 @@ List *
 sas_store_claim_functions(MemoryContext context, int quantity, bool urgent)
 {
 	static SasPlan plan = {"SELECT lease_id, owner, run_id, step_no, element, step, undo, attempt, alone, request_id, window_ms, "
-		"function, input, problem, retry, judges, "
-		"(SELECT v.workflow_id FROM sas.run r JOIN sas.workflow_version v USING (version_id) WHERE r.run_id = c.run_id) FROM sas._claim_functions($1, $2, $3, $4, urgent => $5) c",
+		"function, input, problem, retry, judges, workflow_id FROM sas._claim_functions($1, $2, $3, $4, urgent => $5)",
 	5, {INT4OID, INT8OID, INT8OID, TEXTOID, BOOLOID}};
 	Datum		args[5] = {Int32GetDatum(quantity), Int64GetDatum(sas_self.boot), Int64GetDatum(sas_self.worker_id),
 	CStringGetTextDatum(sas_self.name), BoolGetDatum(urgent)};

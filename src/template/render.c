@@ -212,6 +212,25 @@ render_scalar(Render *render, Jsonb *template, Jsonb **result)
 	return true;
 }
 
+/* The next token of the template, filled in, goes to the result. */
+static bool
+take(Render *render, SasWalk *walk, JsonbIteratorToken token, JsonbValue *value)
+{
+	bool		good = true;
+
+	if (token == WJB_VALUE || token == WJB_ELEM)
+		good = (value->type != jbvString || expand(render, value)) &&
+			put(render, token, value, walk->depth);
+	else if (walk->depth > SAS_TEMPLATE_MAX_DEPTH)
+		good = refuse(render, SAS_TEMPLATE_TOO_DEEP, NULL);
+	else
+		render->tree = pushJsonbValue(&render->state, token,
+									  token == WJB_KEY ? value : NULL);
+	if (!good)
+		render->problem->pointer = sas_template_walk_pointer(walk);
+	return good;
+}
+
 bool
 sas_template_render(Jsonb *template, Jsonb *root, Jsonb **result, SasTemplateProblem *problem)
 {
@@ -234,21 +253,8 @@ sas_template_render(Jsonb *template, Jsonb *root, Jsonb **result, SasTemplatePro
 	sas_template_walk(&walk, template);
 	while ((token = sas_template_walk_next(&walk, &value)) != WJB_DONE)
 	{
-		bool		good = true;
-
-		if (token == WJB_VALUE || token == WJB_ELEM)
-			good = (value.type != jbvString || expand(&render, &value)) &&
-				put(&render, token, &value, walk.depth);
-		else if (walk.depth > SAS_TEMPLATE_MAX_DEPTH)
-			good = refuse(&render, SAS_TEMPLATE_TOO_DEEP, NULL);
-		else
-			render.tree = pushJsonbValue(&render.state, token,
-										 token == WJB_KEY ? &value : NULL);
-		if (!good)
-		{
-			problem->pointer = sas_template_walk_pointer(&walk);
+		if (!take(&render, &walk, token, &value))
 			return false;
-		}
 	}
 	*result = JsonbValueToJsonb(render.tree);
 	return true;
@@ -337,5 +343,58 @@ sas_template_render_path(text *template, Jsonb *root, text **result, SasTemplate
 	if (!good)
 		return false;
 	*result = cstring_to_text_with_len(out.data, out.len);
+	return true;
+}
+
+/* Puts the path of a request where its other members are. */
+static bool
+put_path(Render *render, text *template)
+{
+	JsonbValue	member;
+	text	   *path;
+
+	if (!sas_template_render_path(template, render->root, &path, render->problem))
+		return false;
+	member.type = jbvString;
+	member.val.string.val = "path";
+	member.val.string.len = strlen("path");
+	pushJsonbValue(&render->state, WJB_KEY, &member);
+	member.val.string.val = VARDATA_ANY(path);
+	member.val.string.len = VARSIZE_ANY_EXHDR(path);
+	pushJsonbValue(&render->state, WJB_VALUE, &member);
+	return true;
+}
+
+bool
+sas_template_render_request(Jsonb *request, Jsonb *root, Jsonb **result, SasTemplateProblem *problem)
+{
+	Render		render = {root, 0, NULL, NULL, problem};
+	text	   *path = cstring_to_text("");
+	JsonbIteratorToken token;
+	JsonbValue	value;
+	SasWalk		walk;
+
+	memset(problem, 0, sizeof(SasTemplateProblem));
+	*result = NULL;
+	if (!JB_ROOT_IS_OBJECT(request))
+		elog(ERROR, "a request is not an object");
+
+	sas_template_walk(&walk, request);
+	while ((token = sas_template_walk_next(&walk, &value)) != WJB_DONE)
+	{
+		if (token == WJB_KEY && walk.depth == 1 && value.val.string.len == 4 && memcmp(value.val.string.val, "path", 4) == 0)
+		{
+			/* the last of all: what is wrong with the rest is told first */
+			if (sas_template_walk_next(&walk, &value) != WJB_VALUE || value.type != jbvString)
+				elog(ERROR, "the path of a request is not a string");
+			path = cstring_to_text_with_len(value.val.string.val, value.val.string.len);
+			continue;
+		}
+		if (token == WJB_END_OBJECT && walk.depth == 0 && !put_path(&render, path))
+			return false;
+		if (!take(&render, &walk, token, &value))
+			return false;
+	}
+	*result = JsonbValueToJsonb(render.tree);
 	return true;
 }

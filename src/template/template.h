@@ -24,6 +24,7 @@
 
 #include "nodes/pg_list.h"
 #include "utils/jsonb.h"
+#include "utils/timestamp.h"
 
 /* What may be in SasTemplateProblem.what */
 #define SAS_TEMPLATE_NOTHING_FOUND "nothing found"
@@ -74,6 +75,31 @@ extern bool sas_template_render(Jsonb *template, Jsonb *root, Jsonb **result,
  */
 extern bool sas_template_render_path(text *template, Jsonb *root, text **result,
 									 SasTemplateProblem *problem);
+
+/*
+ * Render the request of a call: its path as the path of a URL (there is always one), all else as a
+ * template.  What is wrong with the rest is told before what is wrong with the path.
+ */
+extern bool sas_template_render_request(Jsonb *request, Jsonb *root, Jsonb **result,
+										SasTemplateProblem *problem);
+
+/* What the paths of a step, or of a run, start from. */
+typedef struct SasTemplateRoot
+{
+	Jsonb	   *input;			/* NULL: null */
+	int			reads;			/* so many members of it, when it is an object; -1: the whole */
+	text	  **members;
+	text	   *key;
+	int64		run_id;
+	text	   *run_key;		/* NULL: null */
+	Jsonb	   *labels;
+	TimestampTz created_at;
+	TimestampTz deadline;
+	Jsonb	   *steps;
+} SasTemplateRoot;
+
+/* {input, key, run: {id, key, labels, created_at, deadline}, steps} */
+extern Jsonb *sas_template_root(const SasTemplateRoot *of);
 
 /* List of SasTemplateReference, malformed ones included. */
 extern List *sas_template_references(Jsonb *template);

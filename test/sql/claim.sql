@@ -71,3 +71,47 @@ SELECT run_id FROM sas.submit('call', '{"id": "..", "amount": 1}');
 SELECT t.claim();
 SELECT step, asked, problem FROM t.held;
 DROP TABLE t.keys;
+
+-- what is sent is the same by the short way of plain calls and by that of all others
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('shapes', '{
+    "path": {"agent": "inventory", "call": {"path": "/a/{{input.id}}/{{run.id}}"}, "undo": {"call": {"method": "DELETE", "path": "/{{input.id}}"}}},
+    "full": {"agent": "inventory", "call": {"path": "{{input.path}}", "query": {"all": "{{input}}", "one": "{{input.list[1]}}", "none": "{{input.none?}}"}}},
+    "body": {"agent": "inventory", "call": {"method": "PUT", "path": "/x", "timeout": "3 s", "body": {"run": "{{run}}", "key": "{{key}}", "list": "{{input.list[*]}}", "as": "\\{{ {{input.id}}"},
+                                           "headers": {"X-Labels": "{{run.labels.a}}"}}, "expect": [200, "404"], "retry": {"max_attempts": 2, "initial": "1 s"}},
+    "text": {"agent": "inventory", "call": {"text": "{{input.id}} of {{run.key}}"}},
+    "form": {"agent": "inventory", "call": {"form": {"a": "{{input.id}}"}}, "expect": "$.output.ok == true"},
+    "less": {"agent": "inventory", "call": {}},
+    "bad":  {"agent": "inventory", "call": {"path": "/{{input.dots}}", "headers": {"a": "{{input.missing}}"}}},
+    "dots": {"agent": "inventory", "call": {"path": "/{{input.dots}}", "body": "{{input.id}}"}}}') \g /dev/null
+SELECT run_id FROM sas.submit('shapes', '{"id": "a/b", "path": "/p?q=1", "list": [1, {"b": 2}], "dots": ".."}', key => 'k', labels => '{"a": "b"}');
+CREATE TABLE t.both AS
+SELECT w.way AND b.plain AS way, c.* FROM sas._claim(ARRAY(SELECT agent_id FROM sas.agent WHERE name = 'inventory'), '{100}', 1, 1, 'w') b
+CROSS JOIN (VALUES (true), (false)) AS w (way) CROSS JOIN LATERAL sas._calls_wanted(b.lease_id, b.claimed, w.way AND b.plain) c;
+SELECT step, replace(coalesce(request, problem)::text, idempotency_key, 'its key') AS sent, policy FROM t.both WHERE way ORDER BY step;
+SELECT count(*) AS ways, count(DISTINCT way) AS both FROM t.both;
+SELECT count(*) AS different FROM (SELECT (to_jsonb(b) - 'way') AS told FROM t.both b GROUP BY 1 HAVING count(*) <> 2) x;
+-- what an operator has put in the place of a step's own is found by those that are plain, too
+INSERT INTO sas.edit (run_id, step_no, element, key, input) SELECT run_id, step_no, 0, 'other', '"mine"' FROM t.both WHERE way AND step = 'body';
+SELECT b.step, c.idempotency_key = b.idempotency_key AS same_key, c.request - 'body' = b.request - 'body' AS same_rest, c.request -> 'body' AS body
+FROM t.both b CROSS JOIN sas.run r
+CROSS JOIN LATERAL sas._calls_wanted(1, ARRAY[ROW(b.run_id, b.step_no, 0, false, false, r.version_id, b.agent_id, 'none', 0, '1 min', b.request_id)::sas._claimed], true) c
+WHERE b.way AND b.step IN ('body', 'text') ORDER BY 1;
+DELETE FROM sas.edit;
+DROP TABLE t.both;
+
+-- one that is to run alone ends the batch before it, in its own lane only
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('sides', '{"a": {"agent": "inventory", "call": {}}, "b": {"agent": "payments", "call": {}}}') \g /dev/null
+SELECT count(*) FROM sas.submit_batch('sides', ARRAY(SELECT '{}'::jsonb FROM generate_series(1, 6)));
+UPDATE sas.ready SET alone = true WHERE step_no = 1 AND run_id IN (3, 4);
+CREATE FUNCTION t.sides() RETURNS text LANGUAGE sql AS $$
+    SELECT string_agg(c.step || c.run_id, ' ' ORDER BY c.step, c.run_id)
+    FROM sas._claim_calls(ARRAY(SELECT agent_id FROM sas.agent WHERE name IN ('inventory', 'payments') ORDER BY name), '{10,2}', 1, 1, 'w') c
+$$;
+SELECT t.sides();
+SELECT t.sides();
+SELECT t.sides();
+SELECT t.sides();
+SELECT t.sides();
+DROP FUNCTION t.sides();

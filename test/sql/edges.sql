@@ -123,13 +123,12 @@ SELECT t.workflow('last', '{"f": {"function": "t.echo"}}') \g /dev/null
 SELECT w, run_id FROM unnest('{heavy,light,last}'::text[]) w CROSS JOIN LATERAL sas.submit(w) ORDER BY 2;
 BEGIN;
 -- as if it were: jsonb has a limit of 256 MB
-CREATE OR REPLACE FUNCTION sas._filled_request(template jsonb, root jsonb, input jsonb) RETURNS TABLE (request jsonb, problem jsonb) LANGUAGE plpgsql STABLE AS $$
+CREATE OR REPLACE FUNCTION sas._render_request(request jsonb, root jsonb, OUT result jsonb, OUT problem jsonb) LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    IF template ->> 'body' = 'heavy' THEN
+    IF request ->> 'body' = 'heavy' THEN
         RAISE EXCEPTION 'total size of jsonb object elements exceeds the maximum' USING ERRCODE = 'program_limit_exceeded';
     END IF;
-    request := template;
-    RETURN NEXT;
+    result := request;
 END $$;
 CREATE OR REPLACE FUNCTION sas._finalizers(run_id bigint, version_id int, last text) RETURNS text LANGUAGE plpgsql STABLE AS $$
 BEGIN

@@ -42,7 +42,7 @@ WHERE NOT EXISTS (SELECT FROM ends e WHERE e.subject = t.subject AND e.state = t
 -- each has its comment
 SELECT count(*) FROM sas.transitions WHERE comment = '';
 
--- one function writes the states of steps, one those of runs; only submit and what tells of a run make runs
+-- one function writes the states of steps, one those of runs, and beside each the one for a first claim; only submit and what tells of a run make runs
 SELECT p.proname,
        p.prosrc ~ 'UPDATE sas\.step( \w+)?\s+SET\s+([^;]*,\s*)?state =' AS step_states,
        p.prosrc ~ 'INSERT INTO sas\.step\M' AS new_steps,
@@ -60,3 +60,20 @@ SELECT sas._move_steps(ARRAY[ROW(1, 1, 0, 'none', 'compensated', NULL, NULL, NUL
 SELECT sas._move_runs(ARRAY[ROW(1, 'running', 'paused', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._run_change]);
 SELECT sas._move_runs(ARRAY[ROW(1, 'pending', 'scheduled', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._run_change]);
 SELECT state FROM sas.runs;
+BEGIN;
+DELETE FROM sas.transition WHERE (subject, from_state, to_state) IN (('step', 'none', 'running'), ('run', 'pending', 'running'));
+SAVEPOINT here;
+\set VERBOSITY sqlstate
+SELECT sas._take_steps(ARRAY[ROW(1, 1, 0, false, false, 1, 0, 'none', 0, '1 min', gen_random_uuid())::sas._claimed], 1, now());
+ROLLBACK TO here;
+SELECT sas._start_runs('{1}');
+\set VERBOSITY default
+ROLLBACK;
+SELECT sas._start_runs('{1}');
+SELECT sas._take_steps(ARRAY[ROW(1, 1, 0, false, false, 1, 0, 'none', 0, '1 min', gen_random_uuid())::sas._claimed], 1, now());
+SELECT sas._start_runs('{1}');
+SELECT r.state AS run, s.state AS step FROM sas.runs r JOIN sas.step s USING (run_id);
+-- a step that is running is not claimed for the first time again
+\set VERBOSITY sqlstate
+SELECT sas._take_steps(ARRAY[ROW(1, 1, 0, false, false, 1, 0, 'none', 0, '1 min', gen_random_uuid())::sas._claimed], 1, now());
+\set VERBOSITY default

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * root.c
+ *		The root object that the paths of a step or of a run start from.
+ *
+ * Made for each step that is claimed, so in one go.  Of a large input only the members that the
+ * templates use are copied.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "utils/builtins.h"
+#include "utils/datetime.h"
+#include "utils/json.h"
+#include "utils/numeric.h"
+
+#include "template/template.h"
+
+static void
+put_key(JsonbParseState **state, const char *key)
+{
+	JsonbValue	value;
+
+	value.type = jbvString;
+	value.val.string.val = unconstify(char *, key);
+	value.val.string.len = strlen(key);
+	pushJsonbValue(state, WJB_KEY, &value);
+}
+
+static void
+put_text(JsonbParseState **state, const char *key, const char *string, int len)
+{
+	JsonbValue	value;
+
+	put_key(state, key);
+	value.type = string != NULL ? jbvString : jbvNull;
+	if (string != NULL)
+	{
+		value.val.string.val = unconstify(char *, string);
+		value.val.string.len = len;
+	}
+	pushJsonbValue(state, WJB_VALUE, &value);
+}
+
+static void
+put_varlena(JsonbParseState **state, const char *key, const text *string)
+{
+	put_text(state, key, string != NULL ? VARDATA_ANY(string) : NULL, string != NULL ? VARSIZE_ANY_EXHDR(string) : 0);
+}
+
+static void
+put_time(JsonbParseState **state, const char *key, TimestampTz at)
+{
+	char		buffer[MAXDATELEN + 1];
+
+	JsonEncodeDateTime(buffer, TimestampTzGetDatum(at), TIMESTAMPTZOID, NULL);
+	put_text(state, key, pstrdup(buffer), strlen(buffer));
+}
+
+static void
+put_jsonb(JsonbParseState **state, const char *key, Jsonb *jsonb)
+{
+	JsonbValue	value;
+
+	put_key(state, key);
+	if (jsonb == NULL)
+		value.type = jbvNull;
+	else if (!JsonbExtractScalar(&jsonb->root, &value))
+	{
+		value.type = jbvBinary;
+		value.val.binary.data = &jsonb->root;
+		value.val.binary.len = VARSIZE(jsonb) - VARHDRSZ;
+	}
+	pushJsonbValue(state, WJB_VALUE, &value);
+}
+
+static void
+put_input(JsonbParseState **state, const SasTemplateRoot *of)
+{
+	if (of->input == NULL || of->reads < 0 || !JB_ROOT_IS_OBJECT(of->input))
+	{
+		put_jsonb(state, "input", of->input);
+		return;
+	}
+	put_key(state, "input");
+	pushJsonbValue(state, WJB_BEGIN_OBJECT, NULL);
+	for (int i = 0; i < of->reads; i++)
+	{
+		JsonbValue	key;
+		JsonbValue *member;
+
+		key.type = jbvString;
+		key.val.string.val = VARDATA_ANY(of->members[i]);
+		key.val.string.len = VARSIZE_ANY_EXHDR(of->members[i]);
+		member = findJsonbValueFromContainer(&of->input->root, JB_FOBJECT, &key);
+		if (member == NULL)
+			continue;
+		pushJsonbValue(state, WJB_KEY, &key);
+		pushJsonbValue(state, WJB_VALUE, member);
+	}
+	pushJsonbValue(state, WJB_END_OBJECT, NULL);
+}
+
+Jsonb *
+sas_template_root(const SasTemplateRoot *of)
+{
+	JsonbParseState *state = NULL;
+	JsonbValue	id;
+
+	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	put_input(&state, of);
+	put_varlena(&state, "key", of->key);
+	put_key(&state, "run");
+	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	put_key(&state, "id");
+	id.type = jbvNumeric;
+	id.val.numeric = int64_to_numeric(of->run_id);
+	pushJsonbValue(&state, WJB_VALUE, &id);
+	put_varlena(&state, "key", of->run_key);
+	put_jsonb(&state, "labels", of->labels);
+	put_time(&state, "created_at", of->created_at);
+	put_time(&state, "deadline", of->deadline);
+	pushJsonbValue(&state, WJB_END_OBJECT, NULL);
+	put_jsonb(&state, "steps", of->steps);
+	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
+}
