@@ -167,9 +167,10 @@ BEGIN
         UPDATE sas.step s
         SET state = (SELECT t.to_state FROM sas.transition t WHERE t.subject = 'step' AND t.from_state = 'running' AND t.to_state = 'succeeded'),
             attempt = s.attempt + p.attempt, in_doubt = false, transient = false, output = coalesce(p.output, s.output), error = NULL,
-            completion = nextval('sas.completion_seq'), finished_at = now,
+            completion = p.completion, finished_at = now,
             lease_id = NULL, request_id = NULL, complete_by = NULL, parked = false, waiting_kind = NULL, waiting_until = NULL
-        FROM unnest(replies) p
+        -- completed in the order of the replies, however they are joined
+        FROM (SELECT u.*, nextval('sas.completion_seq') AS completion FROM unnest(replies) u) p
         WHERE s.run_id = p.run_id AND s.step_no = p.step_no AND s.element = p.element
           AND s.state = 'running' AND s.request_id = p.request_id AND s.complete_by > now
         RETURNING s.run_id, s.step_no, s.element)

@@ -13,8 +13,8 @@ BEGIN
     WITH e AS (
         SELECT r.run_id, r.result, r.finished_at, r.deadline, v.workflow_id, r.hook_of IS NULL AS told,
                r.parent_run_id IS NULL AND coalesce(r.hook_of, 0) = 0 AS root, row_number() OVER () / 100 AS part,
-               extract(epoch FROM r.started_at - greatest(r.created_at, r.start_at))::float8 AS wait,
-               extract(epoch FROM r.finished_at - coalesce(r.started_at, r.finished_at))::float8 AS span,
+               date_part('epoch', r.started_at - greatest(r.created_at, r.start_at)) AS wait,
+               date_part('epoch', r.finished_at - coalesce(r.started_at, r.finished_at)) AS span,
                r.reply_to IS NOT NULL AS replies, r.parent_run_id IS NOT NULL AS is_child, r.start_at IS NOT NULL OR r.start_before IS NOT NULL AS timed
         FROM sas.run r
         CROSS JOIN LATERAL (SELECT x.workflow_id FROM sas.workflow_version x WHERE x.version_id = r.version_id OFFSET 0) v
