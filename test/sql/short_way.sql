@@ -78,7 +78,9 @@ BEGIN
     PERFORM t.settle(), t.claim();
     PERFORM sas.pause(2), sas.cancel(3);
     -- one begins without anybody having said so
+    PERFORM set_config('session_replication_role', 'replica', true);
     UPDATE sas.run SET state = 'pending', started_at = NULL WHERE run_id IN (4, 7);
+    PERFORM set_config('session_replication_role', 'origin', true);
     PERFORM t.answer_all('{"4 a": "permanent", "5 a": "stale", "6 b": "transient", "1 f": "transient", "1 p": "doubt", "2 p": "stale"}');
     FOR moment IN 1..40 LOOP
         INSERT INTO t.telling SELECT $1, moment, x.* FROM t.told() x;
