@@ -162,15 +162,17 @@ END $$;
 -- a change that is not in sas.transition would be the null that the column refuses.
 CREATE FUNCTION sas._move_done(replies sas._reply[], now timestamptz, OUT run_ids bigint[], OUT step_nos int[], OUT elements int[])
 LANGUAGE plpgsql AS $$
+DECLARE
+    -- completed in the order of the replies, however they are joined
+    completions bigint[] := ARRAY(SELECT nextval('sas.completion_seq') FROM generate_series(1, cardinality(replies)));
 BEGIN
     WITH moved AS (
         UPDATE sas.step s
         SET state = (SELECT t.to_state FROM sas.transition t WHERE t.subject = 'step' AND t.from_state = 'running' AND t.to_state = 'succeeded'),
             attempt = s.attempt + p.attempt, in_doubt = false, transient = false, output = coalesce(p.output, s.output), error = NULL,
-            completion = p.completion, finished_at = now,
+            completion = completions[p.n], finished_at = now,
             lease_id = NULL, request_id = NULL, complete_by = NULL, parked = false, waiting_kind = NULL, waiting_until = NULL
-        -- completed in the order of the replies, however they are joined
-        FROM (SELECT u.*, nextval('sas.completion_seq') AS completion FROM unnest(replies) u) p
+        FROM unnest(replies) WITH ORDINALITY AS p (run_id, step_no, element, request_id, verdict, attempt, output, error, in_doubt, again_in, n)
         WHERE s.run_id = p.run_id AND s.step_no = p.step_no AND s.element = p.element
           AND s.state = 'running' AND s.request_id = p.request_id AND s.complete_by > now
         RETURNING s.run_id, s.step_no, s.element)
