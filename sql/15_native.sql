@@ -182,8 +182,9 @@ LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_observe';
 CREATE FUNCTION sas._waited(lane int, ready_at timestamptz) RETURNS float8
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_waited';
 
--- sas._count_moves(subject, changes): the changes of state in an array of sas._step_change or sas._run_change.
-CREATE FUNCTION sas._count_moves(subject text, changes anyarray) RETURNS void
+-- sas._count_moves(subject, changes): the changes of state in an array of sas._step_change or sas._run_change. Returns which
+-- there are, each as "from to"; one may be named more than once.
+CREATE FUNCTION sas._count_moves(subject text, changes anyarray) RETURNS text[]
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_count_moves';
 
 -- sas._series(): what was counted in this database since the server began; buckets count those up to sas._metric_bounds().

@@ -15,51 +15,66 @@ DECLARE
     changes sas._step_change[];
     ready_runs bigint[];
     ready_nos int[];
+    counted bigint[];
+    counts int[];
     ended bigint[];
     held bigint[];
 BEGIN
-    WITH hit AS (
-        SELECT r.run_id, r.version_id, r.state = 'paused' AS paused, e.to_no, count(*)::int AS n
-        FROM unnest(run_ids, step_nos) AS d (run_id, step_no)
-        JOIN sas.run r ON r.run_id = d.run_id
+    WITH done AS (
+        SELECT d.step_no, r.run_id, r.version_id, r.state, r.open_steps, r.paused_state
+        FROM unnest(run_ids, step_nos) AS d (run_id, step_no) JOIN sas.run r ON r.run_id = d.run_id),
+    hit AS (
+        SELECT d.run_id, d.version_id, d.state = 'paused' AS paused, e.to_no, count(*)::int AS n
+        FROM done d
         -- OFFSET 0: by the whole key, not by its first column through all edges of the workflow, or steps of the run
-        CROSS JOIN LATERAL (SELECT x.to_no FROM sas.workflow_edge x WHERE x.version_id = r.version_id AND x.from_no = d.step_no OFFSET 0) e
+        CROSS JOIN LATERAL (SELECT x.to_no FROM sas.workflow_edge x WHERE x.version_id = d.version_id AND x.from_no = d.step_no OFFSET 0) e
         GROUP BY 1, 2, 3, 4),
     next AS (
         SELECT h.run_id, h.to_no, h.paused, s.state AS old_state, coalesce(s.needs_left, w.needs) - h.n AS needs_left
         FROM hit h
         CROSS JOIN LATERAL (SELECT x.needs FROM sas.workflow_step x WHERE x.version_id = h.version_id AND x.step_no = h.to_no AND NOT x.undo OFFSET 0) w
         LEFT JOIN LATERAL (SELECT x.state, x.needs_left FROM sas.step x WHERE x.run_id = h.run_id AND x.step_no = h.to_no AND x.element = 0 OFFSET 0) s ON true
-        WHERE s.state IS NULL OR s.state = 'waiting')
-    SELECT array_agg(ROW(n.run_id, n.to_no, 0, coalesce(n.old_state, 'none'),
-                         CASE WHEN n.needs_left = 0 THEN 'ready' ELSE 'waiting' END,
-                         NULL, NULL, NULL, NULL, NULL, n.needs_left, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                         n.needs_left = 0 AND n.paused, NULL, NULL)::sas._step_change)
-               FILTER (WHERE n.needs_left > 0 OR n.old_state IS NOT NULL OR n.paused),
-           array_agg(n.run_id) FILTER (WHERE n.needs_left = 0 AND NOT n.paused),
-           array_agg(n.to_no) FILTER (WHERE n.needs_left = 0 AND NOT n.paused)
-    INTO changes, ready_runs, ready_nos
-    FROM next n;
-
-    PERFORM sas._move_steps(changes);
-    PERFORM sas._make_ready(ready_runs, ready_nos);
-
+        WHERE s.state IS NULL OR s.state = 'waiting'),
     -- a chain of steps leaves the counter as it is
-    WITH delta AS (
-        SELECT d.run_id, sum(d.n)::int AS n
-        FROM (SELECT unnest(run_ids) AS run_id, -1 AS n
-              UNION ALL SELECT unnest(ready_runs), 1
-              UNION ALL SELECT c.run_id, 1 FROM unnest(changes) c WHERE c.parked) d
-        GROUP BY 1 HAVING sum(d.n) <> 0),
     sums AS (
-        SELECT r.run_id, r.open_steps + d.n AS open_steps, r.open_steps + d.n = 0 AND r.state = 'running' AS ends, r.paused_state = 'held' AS held
-        FROM delta d JOIN sas.run r ON r.run_id = d.run_id),
-    counted AS (
-        -- one that ends is written once, with its end
-        UPDATE sas.run r SET open_steps = s.open_steps FROM sums s WHERE r.run_id = s.run_id AND NOT s.ends)
-    SELECT array_agg(s.run_id) FILTER (WHERE s.open_steps = 0), array_agg(s.run_id) FILTER (WHERE s.held) INTO ended, held FROM sums s;
-    PERFORM sas._end_of_steps(ended) WHERE ended IS NOT NULL;
-    PERFORM sas._look_at_held(held) WHERE held IS NOT NULL;
+        SELECT x.run_id, (max(x.open_steps) + sum(x.n))::int AS open_steps, bool_or(x.state = 'running') AS running, bool_or(x.paused_state = 'held') AS held
+        FROM (SELECT d.run_id, -1 AS n, d.open_steps, d.state, d.paused_state FROM done d
+              UNION ALL SELECT n.run_id, 1, NULL, NULL, NULL FROM next n WHERE n.needs_left = 0) x
+        GROUP BY 1 HAVING sum(x.n) <> 0),
+    follows AS (
+        SELECT array_agg(ROW(n.run_id, n.to_no, 0, coalesce(n.old_state, 'none'),
+                             CASE WHEN n.needs_left = 0 THEN 'ready' ELSE 'waiting' END,
+                             NULL, NULL, NULL, NULL, NULL, n.needs_left, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                             n.needs_left = 0 AND n.paused, NULL, NULL)::sas._step_change)
+                   FILTER (WHERE n.needs_left > 0 OR n.old_state IS NOT NULL OR n.paused) AS changes,
+               array_agg(n.run_id) FILTER (WHERE n.needs_left = 0 AND NOT n.paused) AS run_ids,
+               array_agg(n.to_no) FILTER (WHERE n.needs_left = 0 AND NOT n.paused) AS step_nos
+        FROM next n),
+    -- one that ends is written once, with its end
+    books AS (
+        SELECT array_agg(s.run_id) FILTER (WHERE NOT (s.open_steps = 0 AND s.running)) AS counted,
+               array_agg(s.open_steps) FILTER (WHERE NOT (s.open_steps = 0 AND s.running)) AS counts,
+               array_agg(s.run_id) FILTER (WHERE s.open_steps = 0) AS ended, array_agg(s.run_id) FILTER (WHERE s.held) AS held
+        FROM sums s)
+    SELECT f.changes, f.run_ids, f.step_nos, b.counted, b.counts, b.ended, b.held
+    INTO changes, ready_runs, ready_nos, counted, counts, ended, held
+    FROM follows f CROSS JOIN books b;
+
+    IF changes IS NOT NULL THEN
+        PERFORM sas._move_steps(changes);
+    END IF;
+    IF ready_runs IS NOT NULL THEN
+        PERFORM sas._make_ready(ready_runs, ready_nos);
+    END IF;
+    IF counted IS NOT NULL THEN
+        UPDATE sas.run r SET open_steps = u.n FROM unnest(counted, counts) AS u (run_id, n) WHERE r.run_id = u.run_id;
+    END IF;
+    IF ended IS NOT NULL THEN
+        PERFORM sas._end_of_steps(ended);
+    END IF;
+    IF held IS NOT NULL THEN
+        PERFORM sas._look_at_held(held);
+    END IF;
 END $$;
 
 -- sas._end_of_steps(run_ids): no step is open any more in these runs that
@@ -67,42 +82,41 @@ END $$;
 CREATE FUNCTION sas._end_of_steps(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
+    pending bigint[];
     last_runs bigint[];
     last_nos int[];
     parked sas._step_change[];
     stops sas._run_change[];
 BEGIN
-    PERFORM sas._start_runs(run_ids);
-    WITH e AS (
-        SELECT r.run_id, r.state, v.finalize_no
-        FROM sas.run r JOIN sas.workflow_version v USING (version_id)
-        WHERE r.run_id = ANY (run_ids) AND v.finalize_no IS NOT NULL
-          AND NOT EXISTS (SELECT FROM sas.step s WHERE s.run_id = r.run_id AND s.step_no = v.finalize_no AND s.element = 0))
-    SELECT array_agg(e.run_id) FILTER (WHERE e.state <> 'paused'), array_agg(e.finalize_no) FILTER (WHERE e.state <> 'paused'),
-           array_agg(ROW(e.run_id, e.finalize_no, 0, 'none', 'ready', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                         NULL, NULL, NULL, NULL, NULL, true, NULL, NULL)::sas._step_change) FILTER (WHERE e.state = 'paused')
-    INTO last_runs, last_nos, parked
-    FROM e;
+    -- a paused run that has nothing left to do stops when it is resumed
+    SELECT array_agg(r.run_id) FILTER (WHERE r.state = 'pending'),
+           array_agg(r.run_id) FILTER (WHERE f.is_due AND r.state <> 'paused'), array_agg(v.finalize_no) FILTER (WHERE f.is_due AND r.state <> 'paused'),
+           array_agg(ROW(r.run_id, v.finalize_no, 0, 'none', 'ready', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                         NULL, NULL, NULL, NULL, NULL, true, NULL, NULL)::sas._step_change) FILTER (WHERE f.is_due AND r.state = 'paused'),
+           array_agg(ROW(r.run_id, 'running', 'stopped',
+                         CASE WHEN o.problem IS NOT NULL OR r.error IS NOT NULL THEN 'warning' ELSE 'success' END,
+                         NULL, 0, o.result,
+                         CASE WHEN o.problem IS NOT NULL
+                              THEN sas._problem_object('output', 'the output of the run could not be made',
+                                                       format('%s: %s', o.problem ->> 'path', o.problem ->> 'what'), NULL, r.run_id, NULL) END,
+                         NULL, NULL, NULL)::sas._run_change) FILTER (WHERE f.stops)
+    INTO pending, last_runs, last_nos, parked, stops
+    FROM sas.run r
+    CROSS JOIN LATERAL (SELECT x.finalize_no, x.output, x.output_reads FROM sas.workflow_version x WHERE x.version_id = r.version_id OFFSET 0) v
+    CROSS JOIN LATERAL (SELECT v.finalize_no IS NOT NULL AND NOT EXISTS (SELECT FROM sas.step s WHERE s.run_id = r.run_id AND s.step_no = v.finalize_no AND s.element = 0) AS is_due OFFSET 0) d
+    CROSS JOIN LATERAL (SELECT d.is_due, NOT d.is_due AND r.state IN ('pending', 'running') AS stops OFFSET 0) f
+    LEFT JOIN LATERAL sas._render(v.output, CASE WHEN v.output IS NOT NULL AND f.stops THEN sas._run_context(r, '', v.output_reads) END) o ON v.output IS NOT NULL AND f.stops
+    WHERE r.run_id = ANY (run_ids);
+
+    IF pending IS NOT NULL THEN
+        PERFORM sas._start_runs(pending);
+    END IF;
     IF last_runs IS NOT NULL OR parked IS NOT NULL THEN
         UPDATE sas.run r SET open_steps = 1
         WHERE r.run_id = ANY (last_runs || ARRAY(SELECT p.run_id FROM unnest(parked) p));
         PERFORM sas._move_steps(parked);
         PERFORM sas._make_ready(last_runs, last_nos);
     END IF;
-
-    -- a paused run that has nothing left to do stops when it is resumed
-    SELECT array_agg(ROW(r.run_id, r.state, 'stopped',
-                         CASE WHEN o.problem IS NOT NULL OR r.error IS NOT NULL THEN 'warning' ELSE 'success' END,
-                         NULL, 0, o.result,
-                         CASE WHEN o.problem IS NOT NULL
-                              THEN sas._problem_object('output', 'the output of the run could not be made',
-                                                       format('%s: %s', o.problem ->> 'path', o.problem ->> 'what'), NULL, r.run_id, NULL) END,
-                         NULL, NULL, NULL)::sas._run_change)
-    INTO stops
-    FROM sas.run r
-    JOIN sas.workflow_version v USING (version_id)
-    LEFT JOIN LATERAL sas._render(v.output, CASE WHEN v.output IS NOT NULL THEN sas._run_context(r, '', v.output_reads) END) o ON v.output IS NOT NULL
-    WHERE r.run_id = ANY (run_ids) AND r.state = 'running' AND NOT r.run_id = ANY (coalesce(last_runs, '{}'));
     PERFORM sas._move_runs(stops);
 END $$;
 

@@ -267,7 +267,8 @@ DECLARE
     locked bigint[] := sas._lock_runs(run_ids);
     answer text[];
 BEGIN
-    SELECT array_agg(CASE WHEN NOT u.run_id = ANY (locked) THEN 'locked'
+    -- nearly always all of them are; else a set is asked, not a list
+    SELECT array_agg(CASE WHEN cardinality(locked) < cardinality(run_ids) AND NOT u.run_id IN (SELECT unnest(locked)) THEN 'locked'
                           WHEN s.request_id = u.request_id AND s.complete_by > sas._now() THEN 'held'
                           ELSE 'lost' END ORDER BY u.n)
     INTO answer

@@ -97,24 +97,36 @@ BEGIN
     END LOOP;
 END $$;
 
--- sas._let_go(changes): runs have stopped or are paused: who waits for them is looked at again.
-CREATE FUNCTION sas._let_go(changes sas._run_change[]) RETURNS void
+-- sas._let_go(run_ids, timed): these runs have stopped: who waits for them is looked at again, and what they had while they
+-- were open is given back. timed: those of them that have a time for their start.
+CREATE FUNCTION sas._let_go(run_ids bigint[], timed bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
+    IF timed IS NOT NULL THEN
+        DELETE FROM sas.due d USING sas.run r
+        WHERE r.run_id = ANY (timed)
+          AND d.actor = 's' AND d.due_at = ANY (ARRAY[r.start_before, r.start_at]) AND d.run_id = r.run_id AND d.kind IN ('late', 'start');
+    END IF;
+    IF EXISTS (SELECT FROM sas.stage) THEN
+        DELETE FROM sas.stage g WHERE g.run_id = ANY (run_ids);
+    END IF;
     WITH single AS (
-        DELETE FROM sas.singleton s USING unnest(changes) c WHERE c.to_state = 'stopped' AND s.run_id = c.run_id),
-    staged AS (
-        DELETE FROM sas.stage g USING unnest(changes) c WHERE c.to_state = 'stopped' AND g.run_id = c.run_id),
-    timer AS (
-        DELETE FROM sas.due d USING unnest(changes) c, sas.run r
-        WHERE c.to_state = 'stopped' AND r.run_id = c.run_id AND (r.start_before IS NOT NULL OR r.start_at IS NOT NULL)
-          AND d.actor = 's' AND d.due_at = ANY (ARRAY[r.start_before, r.start_at]) AND d.run_id = c.run_id AND d.kind IN ('late', 'start'))
+        DELETE FROM sas.singleton s WHERE s.run_id = ANY ($1))
     INSERT INTO sas.due (actor, due_at, run_id, kind)
-    SELECT 's', sas._now(), a.run_id, 'start'
-    FROM unnest(changes) c JOIN sas.run_after a ON a.after_run = c.run_id WHERE c.to_state = 'stopped'
+    SELECT 's', sas._now(), a.run_id, 'start' FROM sas.run_after a WHERE a.after_run = ANY ($1)
     UNION ALL
-    SELECT 's', sas._now(), p.run_id, 'leave'
-    FROM unnest(changes) c JOIN sas.run_place p ON p.run_id = c.run_id WHERE c.to_state = 'stopped' OR c.to_state = 'paused' AND p.state = 'waits';
+    SELECT 's', sas._now(), p.run_id, 'leave' FROM sas.run_place p WHERE p.run_id = ANY ($1);
+    IF FOUND THEN
+        PERFORM sas._ring('{}', true, false, '{}');
+    END IF;
+END $$;
+
+-- sas._make_room(run_ids): these runs are paused: those of them that wait for a place make room for who is behind them.
+CREATE FUNCTION sas._make_room(run_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO sas.due (actor, due_at, run_id, kind)
+    SELECT 's', sas._now(), p.run_id, 'leave' FROM sas.run_place p WHERE p.run_id = ANY ($1) AND p.state = 'waits';
     IF FOUND THEN
         PERFORM sas._ring('{}', true, false, '{}');
     END IF;

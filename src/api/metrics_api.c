@@ -8,7 +8,6 @@
 
 #include "access/htup_details.h"
 #include "catalog/pg_type.h"
-#include "executor/executor.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "utils/array.h"
@@ -109,15 +108,57 @@ sas_api_waited(PG_FUNCTION_ARGS)
 	PG_RETURN_FLOAT8(seconds);
 }
 
+/* The number of a column; there is one of that name. */
+static AttrNumber
+column_number(TupleDesc desc, const char *name)
+{
+	for (int i = 0; i < desc->natts; i++)
+		if (namestrcmp(&TupleDescAttr(desc, i)->attname, name) == 0)
+			return i + 1;
+	elog(ERROR, "there is no column \"%s\"", name);
+}
+
+/* A state in a row; empty when it is null, which no state is. */
+static void
+read_state(HeapTuple row, AttrNumber number, TupleDesc desc, char *state, int size)
+{
+	bool		isnull;
+	Datum		value = heap_getattr(row, number, desc, &isnull);
+
+	state[0] = '\0';
+	if (!isnull)
+		text_to_cstring_buffer(DatumGetTextPP(value), state, size);
+}
+
+/* Counts n changes of state, and adds what they were to a list. */
+static void
+count_move(const char *subject, const char *from, const char *to, uint64 n, Datum *told, int *n_told)
+{
+	char		label[SAS_METRICS_LABEL];
+
+	if (n == 0)
+		return;
+	snprintf(label, sizeof(label), "%s %s %s", subject, from, to);
+	sas_metrics_add_at_commit(SAS_METRIC_TRANSITION, 0, 0, label, n, -1);
+	told[(*n_told)++] = CStringGetTextDatum(label + strlen(subject) + 1);
+}
+
 /* sas._count_moves(subject, changes): an array of rows with from_state and to_state. */
 Datum
 sas_api_count_moves(PG_FUNCTION_ARGS)
 {
 	char	   *subject = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	ArrayType  *changes = PG_GETARG_ARRAYTYPE_P(1);
+	TupleDesc	desc = lookup_rowtype_tupdesc(ARR_ELEMTYPE(changes), -1);
+	AttrNumber	from_number = column_number(desc, "from_state");
+	AttrNumber	to_number = column_number(desc, "to_state");
 	ArrayIterator each = array_create_iterator(changes, 0, NULL);
-	char		label[SAS_METRICS_LABEL];
-	char		last[SAS_METRICS_LABEL] = "";
+	Datum	   *told = palloc(sizeof(Datum) * Max(1, ArrayGetNItems(ARR_NDIM(changes), ARR_DIMS(changes))));
+	int			n_told = 0;
+	char		from[SAS_METRICS_LABEL];
+	char		to[SAS_METRICS_LABEL];
+	char		last_from[SAS_METRICS_LABEL] = "";
+	char		last_to[SAS_METRICS_LABEL] = "";
 	uint64		n = 0;
 	Datum		change;
 	bool		isnull;
@@ -125,22 +166,23 @@ sas_api_count_moves(PG_FUNCTION_ARGS)
 	/* mostly the same change many times over */
 	while (array_iterate(each, &change, &isnull))
 	{
-		HeapTupleHeader row = DatumGetHeapTupleHeader(change);
-		Datum		from = GetAttributeByName(row, "from_state", &isnull);
-		Datum		to = GetAttributeByName(row, "to_state", &isnull);
+		HeapTupleHeader header = DatumGetHeapTupleHeader(change);
+		HeapTupleData row = {.t_len = HeapTupleHeaderGetDatumLength(header), .t_data = header};
 
-		snprintf(label, sizeof(label), "%s %s %s", subject, TextDatumGetCString(from), TextDatumGetCString(to));
-		if (n > 0 && strcmp(label, last) != 0)
+		read_state(&row, from_number, desc, from, sizeof(from));
+		read_state(&row, to_number, desc, to, sizeof(to));
+		if (strcmp(from, last_from) != 0 || strcmp(to, last_to) != 0)
 		{
-			sas_metrics_add_at_commit(SAS_METRIC_TRANSITION, 0, 0, last, n, -1);
+			count_move(subject, last_from, last_to, n, told, &n_told);
+			strcpy(last_from, from);
+			strcpy(last_to, to);
 			n = 0;
 		}
-		strcpy(last, label);
 		n++;
 	}
-	if (n > 0)
-		sas_metrics_add_at_commit(SAS_METRIC_TRANSITION, 0, 0, last, n, -1);
-	PG_RETURN_VOID();
+	count_move(subject, last_from, last_to, n, told, &n_told);
+	ReleaseTupleDesc(desc);
+	PG_RETURN_ARRAYTYPE_P(construct_array(told, n_told, TEXTOID, -1, false, TYPALIGN_INT));
 }
 
 /* sas._series(): what was counted in this database; "dropped" counts what found no room. */

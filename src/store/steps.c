@@ -4,12 +4,18 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "base/actor.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_type.h"
+#include "funcapi.h"
 #include "store/store.h"
 #include "store/plan.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/syscache.h"
+#include "utils/typcache.h"
 
 static Datum
 int4_array(const int *values, int n)
@@ -188,42 +194,47 @@ sas_store_lost(const SasStepId *ids, int n, bool *lost)
 		lost[sas_cell_int(i, 1) - 1] = true;
 }
 
-void
-sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_leases, int n_leases, bool strict, bool *aside)
+/*
+ * Replies as an array of sas._reply: rows are made here, since taking ten
+ * arrays apart beside each other costs the statement more than all else that
+ * it does with a reply.
+ */
+static Datum
+reply_array(const SasStoredReply *replies, int n, Oid type)
 {
-	static SasPlan plan = {"SELECT unnest(sas._write_replies(ARRAY("
-		"SELECT ROW(u.*)::sas._reply FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS u), $11, $12))",
-		12, {INT8ARRAYOID, INT4ARRAYOID, INT4ARRAYOID, 2951, TEXTARRAYOID, INT4ARRAYOID, JSONBARRAYOID, JSONBARRAYOID,
-	BOOLARRAYOID, INTERVALARRAYOID, INT8ARRAYOID, BOOLOID}};
-	SasColumn	c[10];
-	Datum		args[12];
+	TupleDesc	desc = lookup_rowtype_tupdesc(type, -1);
+	Datum	   *rows = palloc(sizeof(Datum) * Max(n, 1));
 
-	id_columns(c, n);
-	sas_column_open(&c[4], TEXTOID, n);
-	sas_column_open(&c[5], INT4OID, n);
-	sas_column_open(&c[6], JSONBOID, n);
-	sas_column_open(&c[7], JSONBOID, n);
-	sas_column_open(&c[8], BOOLOID, n);
-	sas_column_open(&c[9], INTERVALOID, n);
 	for (int i = 0; i < n; i++)
 	{
 		const SasStoredReply *r = &replies[i];
-		Interval   *span = palloc0(sizeof(Interval));
+		Interval	span = {.time = (TimeOffset) (r->again_in_ms * 1000)};
+		Datum		values[10] = {Int64GetDatum(r->id.run_id), Int32GetDatum(r->id.step_no), Int32GetDatum(r->id.element),
+			UUIDPGetDatum(&r->id.request_id), CStringGetTextDatum(r->verdict), Int32GetDatum(r->attempts),
+		PointerGetDatum(r->output), PointerGetDatum(r->error), BoolGetDatum(r->in_doubt), IntervalPGetDatum(&span)};
+		bool		nulls[10] = {[6] = r->output == NULL,[7] = r->error == NULL};
 
-		span->time = (TimeOffset) (r->again_in_ms * 1000);
-		add_id(c, &r->id);
-		sas_column_add(&c[4], CStringGetTextDatum(r->verdict), false);
-		sas_column_add(&c[5], Int32GetDatum(r->attempts), false);
-		add_jsonb(&c[6], r->output);
-		add_jsonb(&c[7], r->error);
-		sas_column_add(&c[8], BoolGetDatum(r->in_doubt), false);
-		sas_column_add(&c[9], IntervalPGetDatum(span), false);
-		aside[i] = false;
+		rows[i] = HeapTupleGetDatum(heap_form_tuple(desc, values, nulls));
 	}
-	for (int i = 0; i < 10; i++)
-		args[i] = sas_column_array(&c[i]);
-	args[10] = int8_array(done_leases, n_leases);
-	args[11] = BoolGetDatum(strict);
+	ReleaseTupleDesc(desc);
+	return PointerGetDatum(construct_array(rows, n, type, -1, false, TYPALIGN_DOUBLE));
+}
+
+void
+sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_leases, int n_leases, bool strict, bool *aside)
+{
+	static SasPlan plan = {"SELECT unnest(sas._write_replies($1, $2, $3))", 3, {InvalidOid, INT8ARRAYOID, BOOLOID}};
+	Oid			type = GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid, CStringGetDatum("_reply"), ObjectIdGetDatum(get_namespace_oid("sas", false)));
+	Datum		args[3] = {reply_array(replies, n, type), int8_array(done_leases, n_leases), BoolGetDatum(strict)};
+
+	/* of an extension that was dropped and made anew */
+	if (plan.plan != NULL && plan.types[0] != get_array_type(type))
+	{
+		SPI_freeplan(plan.plan);
+		plan.plan = NULL;
+	}
+	plan.types[0] = get_array_type(type);
+	memset(aside, 0, n);
 	sas_plan_run(&plan, args, NULL);
 	for (int i = 0; i < SPI_processed; i++)
 		aside[sas_cell_int(i, 1) - 1] = true;
