@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * submit.c: runs that begin with the claim of their first steps, submitted
+ * without the interpreter.
+ *
+ * What such a run is made of is the same as that of the one before, but for
+ * its number, its input and the time.  So a session keeps what it has learned
+ * of a workflow, and writes the rows itself.  sas._submit_runs() does the same
+ * for every other run; a test compares the two.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "base/clock.h"
+#include "base/settings.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "commands/sequence.h"
+#include "executor/executor.h"
+#include "fmgr.h"
+#include "store/rows.h"
+#include "store/submit.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/hsearch.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+
+/* More names than that are not kept. */
+#define MOST_KEPT 1000
+
+typedef struct Known
+{
+	struct
+	{
+		Oid			caller;
+		char		name[NAMEDATALEN];
+	}			key;
+	bool		plain;
+	SasPlainWorkflow workflow;
+} Known;
+
+static HTAB *known = NULL;
+static MemoryContext known_context = NULL;
+static bool known_stale = true;
+static Oid	token = InvalidOid;		/* sas.workflows: announces every change */
+static Oid	sequence = InvalidOid;
+
+static SasTable run = {"run", 12, {
+	{"run_id", INT8OID}, {"version_id", INT4OID}, {"owner", REGROLEOID}, {"trace", UUIDOID}, {"state", TEXTOID}, {"open_steps", INT4OID},
+	{"priority", INT4OID}, {"input", JSONBOID}, {"labels", JSONBOID}, {"created_at", TIMESTAMPTZOID}, {"deadline", TIMESTAMPTZOID}, {"own_version", BOOLOID}}};
+static SasTable ready = {"ready", 8, {
+	{"run_id", INT8OID}, {"step_no", INT4OID}, {"element", INT4OID}, {"lane", INT4OID}, {"rank", TIMESTAMPTZOID}, {"ready_at", TIMESTAMPTZOID},
+	{"undo", BOOLOID}, {"alone", BOOLOID}}};
+static SasTable due = {"due", 4, {
+	{"actor", CHAROID}, {"due_at", TIMESTAMPTZOID}, {"run_id", INT8OID}, {"kind", TEXTOID}}};
+
+/* ------------------------------------------------------------ what is known */
+
+static void
+forget_if_announced(Datum arg, Oid relid)
+{
+	if (relid == InvalidOid || relid == token)
+		known_stale = true;
+}
+
+/* A function, a schema, a role or a membership has changed: who may submit and call what is asked again. */
+static void
+forget(Datum arg, int cache, uint32 hash)
+{
+	known_stale = true;
+}
+
+static void
+begin_to_know(void)
+{
+	HASHCTL		control = {.keysize = sizeof(((Known *) NULL)->key), .entrysize = sizeof(Known)};
+	Oid			schema = get_namespace_oid("sas", false);
+
+	if (known_context == NULL)
+	{
+		CacheRegisterRelcacheCallback(forget_if_announced, (Datum) 0);
+		CacheRegisterSyscacheCallback(PROCOID, forget, (Datum) 0);
+		CacheRegisterSyscacheCallback(NAMESPACEOID, forget, (Datum) 0);
+		CacheRegisterSyscacheCallback(AUTHOID, forget, (Datum) 0);
+		CacheRegisterSyscacheCallback(AUTHMEMROLEMEM, forget, (Datum) 0);
+		known_context = AllocSetContextCreate(CacheMemoryContext, "sas workflows", ALLOCSET_SMALL_SIZES);
+	}
+	known = NULL;
+	MemoryContextReset(known_context);
+	token = get_relname_relid("workflows", schema);
+	sequence = get_relname_relid("run_run_id_seq", schema);
+	control.hcxt = known_context;
+	known = hash_create("sas workflows", 32, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	known_stale = false;
+}
+
+static int *
+read_numbers(HeapTupleHeader row, const char *name, int *n)
+{
+	bool		isnull;
+	Datum		value = GetAttributeByName(row, name, &isnull);
+	Datum	   *elements;
+	int		   *numbers;
+
+	*n = 0;
+	if (isnull)
+		return NULL;
+	deconstruct_array(DatumGetArrayTypeP(value), INT4OID, sizeof(int32), true, TYPALIGN_INT, &elements, NULL, n);
+	numbers = MemoryContextAlloc(known_context, sizeof(int) * Max(*n, 1));
+	for (int i = 0; i < *n; i++)
+		numbers[i] = DatumGetInt32(elements[i]);
+	return numbers;
+}
+
+/* Asks sas._plain_workflow(); an internal function is called without a grant, and runs as its owner. */
+static bool
+read_workflow(Oid caller, const text *name, SasPlainWorkflow *workflow)
+{
+	Oid			types[2] = {OIDOID, TEXTOID};
+	Oid			function = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum("_plain_workflow"),
+										   PointerGetDatum(buildoidvector(types, 2)), ObjectIdGetDatum(get_namespace_oid("sas", false)));
+	HeapTupleHeader row = DatumGetHeapTupleHeader(OidFunctionCall2(function, ObjectIdGetDatum(caller), PointerGetDatum(name)));
+	bool		isnull;
+	Datum		value = GetAttributeByName(row, "version_id", &isnull);
+	int			n;
+
+	if (isnull)
+		return false;
+	workflow->version_id = DatumGetInt32(value);
+	workflow->workflow_id = DatumGetInt32(GetAttributeByName(row, "workflow_id", &isnull));
+	workflow->priority = DatumGetInt32(GetAttributeByName(row, "priority", &isnull));
+	value = GetAttributeByName(row, "deadline", &isnull);
+	workflow->deadline = NULL;
+	if (!isnull)
+	{
+		workflow->deadline = MemoryContextAlloc(known_context, sizeof(Interval));
+		*workflow->deadline = *DatumGetIntervalP(value);
+	}
+	workflow->root_nos = read_numbers(row, "root_nos", &workflow->n_roots);
+	workflow->root_lanes = read_numbers(row, "root_lanes", &n);
+	workflow->root_priorities = read_numbers(row, "root_priorities", &n);
+	return true;
+}
+
+const SasPlainWorkflow *
+sas_store_plain_workflow(Oid caller, const text *name)
+{
+	Known		look = {0};
+	Known	   *found;
+
+	if (VARSIZE_ANY_EXHDR(name) >= NAMEDATALEN)
+		return NULL;
+	AcceptInvalidationMessages();
+	/* with a snapshot that is older than others of this session, what holds is asked each time */
+	if (known_stale || IsolationUsesXactSnapshot() || hash_get_num_entries(known) >= MOST_KEPT)
+		begin_to_know();
+	look.key.caller = caller;
+	memcpy(look.key.name, VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name));
+	found = hash_search(known, &look.key, HASH_FIND, NULL);
+	if (found == NULL)
+	{
+		look.plain = read_workflow(caller, name, &look.workflow);
+		found = hash_search(known, &look.key, HASH_ENTER, NULL);
+		found->plain = look.plain;
+		found->workflow = look.workflow;
+		/* another transaction may see other things */
+		if (IsolationUsesXactSnapshot())
+			known_stale = true;
+	}
+	return found->plain ? &found->workflow : NULL;
+}
+
+void
+sas_store_announce_workflows(void)
+{
+	Oid			view = get_relname_relid("workflows", get_namespace_oid("sas", false));
+
+	if (OidIsValid(view))
+		CacheInvalidateRelcacheByRelid(view);
+}
+
+/* ------------------------------------------------------------------- rows */
+
+static Datum
+constant_text(const char *word)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+	Datum		made = CStringGetTextDatum(word);
+
+	MemoryContextSwitchTo(old);
+	return made;
+}
+
+static Datum
+in_seconds(int seconds)
+{
+	Interval   *span = palloc0(sizeof(Interval));
+
+	span->time = seconds * INT64CONST(1000000);
+	return IntervalPGetDatum(span);
+}
+
+/* now - priority * sas.priority_step */
+static Datum
+rank(TimestampTz now, int priority)
+{
+	if (priority == 0)
+		return TimestampTzGetDatum(now);
+	return DirectFunctionCall2(timestamptz_mi_interval, TimestampTzGetDatum(now),
+							   DirectFunctionCall2(interval_mul, in_seconds(sas_priority_step), Float8GetDatum(priority)));
+}
+
+/* The row of each run, and its deadline; ends: that. */
+static void
+write_runs(const SasPlainWorkflow *w, const SasSubmission *s, const Datum *inputs, int n, TimestampTz now, Datum ends, int64 *run_ids)
+{
+	static Datum pending = 0;
+	static Datum deadline = 0;
+
+	if (deadline == 0)
+	{
+		pending = constant_text("pending");
+		deadline = constant_text("deadline");
+	}
+	for (int i = 0; i < n; i++)
+	{
+		Datum		id;
+		Datum		trace = DirectFunctionCall1(gen_random_uuid, (Datum) 0);
+
+		run_ids[i] = nextval_internal(sequence, false);
+		id = Int64GetDatum(run_ids[i]);
+		sas_table_insert(&run, (Datum[]) {id, Int32GetDatum(w->version_id), ObjectIdGetDatum(s->owner), trace, pending, Int32GetDatum(w->n_roots),
+						 Int32GetDatum(s->priority + w->priority), inputs[i], s->labels, TimestampTzGetDatum(now), ends, BoolGetDatum(false)}, NULL);
+		sas_table_insert(&due, (Datum[]) {CharGetDatum('v'), ends, id, deadline}, NULL);
+	}
+}
+
+static void
+write_roots(const SasPlainWorkflow *w, const SasSubmission *s, TimestampTz now, const int64 *run_ids, int n)
+{
+	for (int k = 0; k < w->n_roots; k++)
+	{
+		Datum		place = rank(now, s->priority + w->priority + w->root_priorities[k]);
+
+		for (int i = 0; i < n; i++)
+			sas_table_insert(&ready, (Datum[]) {Int64GetDatum(run_ids[i]), Int32GetDatum(w->root_nos[k]), Int32GetDatum(0), Int32GetDatum(w->root_lanes[k]),
+							 place, TimestampTzGetDatum(now), BoolGetDatum(false), BoolGetDatum(false)}, NULL);
+	}
+}
+
+bool
+sas_store_submit_plain(const SasPlainWorkflow *w, const SasSubmission *s, const Datum *inputs, int n, int64 *run_ids, TimestampTz *deadline)
+{
+	TimestampTz now = sas_clock_now();
+	Datum		span = s->deadline ? IntervalPGetDatum(s->deadline) : w->deadline ? IntervalPGetDatum(w->deadline) : in_seconds(sas_run_deadline);
+	Datum		ends = DirectFunctionCall2(timestamptz_pl_interval, TimestampTzGetDatum(now), span);
+
+	if (!sas_table_open(&run))
+		return false;
+	if (!sas_table_open(&due))
+	{
+		sas_table_close(&run);
+		return false;
+	}
+	if (!sas_table_open(&ready))
+	{
+		sas_table_close(&due);
+		sas_table_close(&run);
+		return false;
+	}
+	write_runs(w, s, inputs, n, now, ends, run_ids);
+	write_roots(w, s, now, run_ids, n);
+	sas_table_close(&ready);
+	sas_table_close(&due);
+	sas_table_close(&run);
+	CommandCounterIncrement();
+	*deadline = DatumGetTimestampTz(ends);
+	return true;
+}
