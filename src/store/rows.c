@@ -14,6 +14,9 @@
 #include "postgres.h"
 
 #include "access/genam.h"
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/sysattr.h"
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
@@ -22,6 +25,7 @@
 #include "catalog/pg_am.h"
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
+#include "optimizer/optimizer.h"
 #include "store/rows.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -32,8 +36,7 @@ typedef struct SasTableIndex
 {
 	Oid			oid;
 	IndexInfo  *info;
-	ExprState  *predicate;		/* NULL: every row is in it */
-	ExprContext *context;		/* for the predicate */
+	IndexUniqueCheck unique;
 	Relation	relation;		/* while its table is open and a row went in */
 } SasTableIndex;
 
@@ -55,33 +58,91 @@ forget_tables(Datum arg, Oid relid)
 	}
 }
 
-/* Finds the columns; false when one is missing or another one cannot stay null. */
-static bool
-find_columns(SasTable *table, TupleDesc desc)
-{
-	int			found = 0;
+/* ----------------------------------------------------------- what is known */
 
+/* The attribute of a column, if it is there and of that type. */
+static Form_pg_attribute
+find_column(TupleDesc desc, const SasTableColumn *column)
+{
 	for (int i = 0; i < desc->natts; i++)
 	{
 		Form_pg_attribute a = TupleDescAttr(desc, i);
-		int			k = 0;
 
-		if (a->attisdropped)
-			continue;
-		while (k < table->n_columns && strcmp(NameStr(a->attname), table->columns[k].name) != 0)
-			k++;
-		if (k == table->n_columns)
+		if (!a->attisdropped && strcmp(NameStr(a->attname), column->name) == 0)
+			return a->atttypid == column->type && a->attgenerated == '\0' ? a : NULL;
+	}
+	return NULL;
+}
+
+/* Can it be left out, and is null then? */
+static bool
+stays_null(Form_pg_attribute a)
+{
+	return a->attisdropped ||
+		(!a->attnotnull && !a->atthasdef && a->attgenerated == '\0' && a->attidentity == '\0' &&
+		 get_typtype(a->atttypid) != TYPTYPE_DOMAIN);
+}
+
+/* Lays out a row; false when a column is missing or another one cannot stay null. */
+static bool
+read_columns(SasTable *table, TupleDesc desc)
+{
+	bool	   *known = palloc0(sizeof(bool) * desc->natts);
+
+	table->values = palloc0(sizeof(Datum) * desc->natts);
+	table->nulls = palloc(sizeof(bool) * desc->natts);
+	memset(table->nulls, true, sizeof(bool) * desc->natts);
+	table->n_given = 0;
+	for (int k = 0; k < table->n_columns; k++)
+	{
+		const SasTableColumn *column = &table->columns[k];
+		Form_pg_attribute a = find_column(desc, column);
+		Oid			input;
+		Oid			parameter;
+
+		if (a == NULL)
+			return false;
+		known[a->attnum - 1] = true;
+		if (column->always == NULL)
 		{
-			if (a->attnotnull || a->atthasdef || a->attgenerated != '\0' || a->attidentity != '\0' || get_typtype(a->atttypid) == TYPTYPE_DOMAIN)
-				return false;
+			table->given[table->n_given++] = a->attnum;
 			continue;
 		}
-		if (a->atttypid != table->columns[k].type || a->attgenerated != '\0')
-			return false;
-		table->numbers[k] = a->attnum;
-		found++;
+		getTypeInputInfo(a->atttypid, &input, &parameter);
+		table->values[a->attnum - 1] = OidInputFunctionCall(input, unconstify(char *, column->always), parameter, a->atttypmod);
+		table->nulls[a->attnum - 1] = false;
 	}
-	return found == table->n_columns;
+	for (int i = 0; i < desc->natts; i++)
+		if (!known[i] && !stays_null(TupleDescAttr(desc, i)))
+			return false;
+	return true;
+}
+
+/* Does a partial index hold no row of ours, or every one?  That must not depend on what is given with a row. */
+static bool
+read_predicate(const SasTable *table, List *predicate, bool *holds)
+{
+	Bitmapset  *columns = NULL;
+	TupleTableSlot *slot = MakeSingleTupleTableSlot(RelationGetDescr(table->relation), &TTSOpsVirtual);
+	ExprContext *context = CreateStandaloneExprContext();
+
+	pull_varattnos((Node *) predicate, 1, &columns);
+	for (AttrNumber a = FirstLowInvalidHeapAttributeNumber; a <= 0; a++)
+		if (bms_is_member(a - FirstLowInvalidHeapAttributeNumber, columns))
+			return false;
+	for (int i = 0; i < table->n_given; i++)
+		if (bms_is_member(table->given[i] - FirstLowInvalidHeapAttributeNumber, columns))
+			return false;
+	if (contain_mutable_functions((Node *) predicate))
+		return false;
+	memcpy(slot->tts_values, table->values, sizeof(Datum) * slot->tts_tupleDescriptor->natts);
+	memcpy(slot->tts_isnull, table->nulls, sizeof(bool) * slot->tts_tupleDescriptor->natts);
+	ExecStoreVirtualTuple(slot);
+	context->ecxt_scantuple = slot;
+	*holds = ExecQual(ExecInitQual(predicate, NULL), context);
+	FreeExprContext(context, true);
+	ExecDropSingleTupleTableSlot(slot);
+	return true;
 }
 
 /* Reads what there is to know of an index; false when it needs more than the values of a row. */
@@ -90,24 +151,28 @@ read_index(SasTable *table, Oid oid)
 {
 	Relation	relation = index_open(oid, RowExclusiveLock);
 	SasTableIndex *index = palloc0(sizeof(SasTableIndex));
+	IndexInfo  *info = BuildIndexInfo(relation);
+	bool		holds = true;
 	bool		fits;
 
-	index->oid = oid;
-	index->info = BuildIndexInfo(relation);
 	/* other access methods keep more between two rows than may be kept here */
-	fits = relation->rd_rel->relam == BTREE_AM_OID && index->info->ii_Expressions == NIL &&
-		index->info->ii_ExclusionOps == NULL && index->info->ii_ReadyForInserts && relation->rd_index->indimmediate;
-	if (fits && index->info->ii_Predicate != NIL)
-	{
-		index->predicate = ExecInitQual(index->info->ii_Predicate, NULL);
-		index->context = CreateStandaloneExprContext();
-	}
+	fits = relation->rd_rel->relam == BTREE_AM_OID && info->ii_Expressions == NIL &&
+		info->ii_ExclusionOps == NULL && info->ii_ReadyForInserts && relation->rd_index->indimmediate &&
+		(info->ii_Predicate == NIL || read_predicate(table, info->ii_Predicate, &holds));
+	for (int i = 0; i < info->ii_NumIndexAttrs; i++)
+		if (info->ii_IndexAttrNumbers[i] <= 0)
+			fits = false;
+	index->oid = oid;
+	index->info = info;
+	index->unique = relation->rd_index->indisunique ? UNIQUE_CHECK_YES : UNIQUE_CHECK_NO;
 	index_close(relation, NoLock);
-	table->indexes = lappend(table->indexes, index);
+	/* one that does not fit is kept, too, to hear of its change */
+	if (holds || !fits)
+		table->indexes = lappend(table->indexes, index);
 	return fits;
 }
 
-/* What there is to know of the table. */
+/* What there is to know of the table, which is open. */
 static void
 read_table(SasTable *table)
 {
@@ -124,37 +189,35 @@ read_table(SasTable *table)
 	/* from here on a change is heard of */
 	table->relid = RelationGetRelid(relation);
 	if (class->relkind != RELKIND_RELATION || class->relpersistence != RELPERSISTENCE_PERMANENT ||
-		class->relrowsecurity || class->relhasrules || class->relispartition || relation->trigdesc != NULL ||
-		(constr != NULL && constr->num_check > 0) || !find_columns(table, RelationGetDescr(relation)))
+		relation->rd_tableam != GetHeapamTableAmRoutine() || class->relrowsecurity || class->relhasrules ||
+		class->relispartition || relation->trigdesc != NULL || (constr != NULL && constr->num_check > 0))
 		return;
 	old = MemoryContextSwitchTo(table->context);
-	oids = RelationGetIndexList(relation);
-	table->fits = true;
+	table->fits = read_columns(table, RelationGetDescr(relation));
+	oids = table->fits ? RelationGetIndexList(relation) : NIL;
 	foreach(cell, oids)
 		if (!read_index(table, lfirst_oid(cell)))
 			table->fits = false;
 	MemoryContextSwitchTo(old);
 }
 
+/* --------------------------------------------------------------------- rows */
+
 bool
 sas_table_open(SasTable *table)
 {
-	static bool listens = false;
-	Oid			relid = table->relid;
 	ListCell   *cell;
 
-	if (!listens)
-		CacheRegisterRelcacheCallback(forget_tables, (Datum) 0);
-	listens = true;
 	if (table->context == NULL)
 	{
+		if (tables == NULL)
+			CacheRegisterRelcacheCallback(forget_tables, (Datum) 0);
 		table->context = AllocSetContextCreate(CacheMemoryContext, "sas table", ALLOCSET_SMALL_SIZES);
 		table->next = tables;
 		tables = table;
 	}
-	if (!OidIsValid(relid))
-		relid = get_relname_relid(table->name, get_namespace_oid("sas", false));
-	table->relation = try_table_open(relid, RowExclusiveLock);
+	table->relation = try_table_open(OidIsValid(table->relid) ? table->relid : get_relname_relid(table->name, get_namespace_oid("sas", false)),
+									 RowExclusiveLock);
 	if (table->relation == NULL)
 		return false;
 	/* with the lock held nobody changes it any more */
@@ -165,49 +228,46 @@ sas_table_open(SasTable *table)
 		table_close(table->relation, NoLock);
 		return false;
 	}
-	table->slot = table_slot_create(table->relation, NULL);
 	foreach(cell, table->indexes)
 		((SasTableIndex *) lfirst(cell))->relation = NULL;
 	return true;
 }
 
-/* An entry for the row in the slot. */
+/* An entry for the row that was written last. */
 static void
-insert_into_index(SasTable *table, SasTableIndex *index)
+insert_into_index(SasTable *table, SasTableIndex *index, ItemPointer at)
 {
+	const IndexInfo *info = index->info;
 	Datum		values[INDEX_MAX_KEYS];
 	bool		nulls[INDEX_MAX_KEYS];
 
-	if (index->predicate != NULL)
-	{
-		index->context->ecxt_scantuple = table->slot;
-		if (!ExecQual(index->predicate, index->context))
-			return;
-	}
 	if (index->relation == NULL)
 		index->relation = index_open(index->oid, RowExclusiveLock);
-	FormIndexDatum(index->info, table->slot, NULL, values, nulls);
-	index_insert(index->relation, values, nulls, &table->slot->tts_tid, table->relation,
-				 index->relation->rd_index->indisunique ? UNIQUE_CHECK_YES : UNIQUE_CHECK_NO, false, index->info);
+	for (int i = 0; i < info->ii_NumIndexAttrs; i++)
+	{
+		values[i] = table->values[info->ii_IndexAttrNumbers[i] - 1];
+		nulls[i] = table->nulls[info->ii_IndexAttrNumbers[i] - 1];
+	}
+	index_insert(index->relation, values, nulls, at, table->relation, index->unique, false, index->info);
 }
 
 void
 sas_table_insert(SasTable *table, const Datum *values, const bool *nulls)
 {
-	TupleTableSlot *slot = table->slot;
+	HeapTuple	row;
 	ListCell   *cell;
 
-	ExecClearTuple(slot);
-	memset(slot->tts_isnull, true, sizeof(bool) * slot->tts_tupleDescriptor->natts);
-	for (int i = 0; i < table->n_columns; i++)
+	for (int i = 0; i < table->n_given; i++)
 	{
-		slot->tts_values[table->numbers[i] - 1] = values[i];
-		slot->tts_isnull[table->numbers[i] - 1] = nulls != NULL && nulls[i];
+		table->values[table->given[i] - 1] = values[i];
+		table->nulls[table->given[i] - 1] = nulls != NULL && nulls[i];
 	}
-	ExecStoreVirtualTuple(slot);
-	table_tuple_insert(table->relation, slot, GetCurrentCommandId(true), 0, NULL);
+	row = heap_form_tuple(RelationGetDescr(table->relation), table->values, table->nulls);
+	row->t_tableOid = RelationGetRelid(table->relation);
+	heap_insert(table->relation, row, GetCurrentCommandId(true), 0, NULL);
 	foreach(cell, table->indexes)
-		insert_into_index(table, lfirst(cell));
+		insert_into_index(table, lfirst(cell), &row->t_self);
+	heap_freetuple(row);
 }
 
 void
@@ -215,7 +275,6 @@ sas_table_close(SasTable *table)
 {
 	ListCell   *cell;
 
-	ExecDropSingleTupleTableSlot(table->slot);
 	foreach(cell, table->indexes)
 	{
 		SasTableIndex *index = lfirst(cell);

@@ -10,7 +10,6 @@
 #define SAS_STORE_ROWS_H
 
 #include "access/attnum.h"
-#include "executor/tuptable.h"
 #include "nodes/pg_list.h"
 #include "utils/relcache.h"
 
@@ -20,6 +19,7 @@ typedef struct SasTableColumn
 {
 	const char *name;
 	Oid			type;
+	const char *always;			/* the value of every row, as a literal; NULL: given with each row */
 } SasTableColumn;
 
 typedef struct SasTable
@@ -32,19 +32,19 @@ typedef struct SasTable
 	Oid			relid;			/* InvalidOid: nothing */
 	bool		fits;			/* rows can be written this way */
 	MemoryContext context;
-	AttrNumber	numbers[SAS_TABLE_COLUMNS];
+	int			n_given;
+	AttrNumber	given[SAS_TABLE_COLUMNS];	/* the columns given with each row */
+	Datum	   *values;			/* of a row, in the order of the table */
+	bool	   *nulls;
 	List	   *indexes;		/* of SasTableIndex */
-
-	/* While it is open. */
-	Relation	relation;
-	TupleTableSlot *slot;
+	Relation	relation;		/* while it is open */
 	struct SasTable *next;		/* of all that were opened in this process */
 } SasTable;
 
 /* False, and nothing is open, when SQL has to write these rows. */
 extern bool sas_table_open(SasTable *table);
 
-/* A row: a value for each of the columns, in their order. */
+/* A row: a value for each of the columns that are given, in their order; nulls may be NULL. */
 extern void sas_table_insert(SasTable *table, const Datum *values, const bool *nulls);
 
 extern void sas_table_close(SasTable *table);

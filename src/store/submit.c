@@ -29,6 +29,7 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
+#include "utils/uuid.h"
 
 /* More names than that are not kept. */
 #define MOST_KEPT 1000
@@ -51,13 +52,14 @@ static Oid	token = InvalidOid;		/* sas.workflows: announces every change */
 static Oid	sequence = InvalidOid;
 
 static SasTable run = {"run", 12, {
-	{"run_id", INT8OID}, {"version_id", INT4OID}, {"owner", REGROLEOID}, {"trace", UUIDOID}, {"state", TEXTOID}, {"open_steps", INT4OID},
-	{"priority", INT4OID}, {"input", JSONBOID}, {"labels", JSONBOID}, {"created_at", TIMESTAMPTZOID}, {"deadline", TIMESTAMPTZOID}, {"own_version", BOOLOID}}};
+	{"run_id", INT8OID}, {"version_id", INT4OID}, {"owner", REGROLEOID}, {"trace", UUIDOID}, {"state", TEXTOID, "pending"},
+	{"open_steps", INT4OID}, {"priority", INT4OID}, {"input", JSONBOID}, {"labels", JSONBOID}, {"created_at", TIMESTAMPTZOID},
+	{"deadline", TIMESTAMPTZOID}, {"own_version", BOOLOID, "false"}}};
 static SasTable ready = {"ready", 8, {
-	{"run_id", INT8OID}, {"step_no", INT4OID}, {"element", INT4OID}, {"lane", INT4OID}, {"rank", TIMESTAMPTZOID}, {"ready_at", TIMESTAMPTZOID},
-	{"undo", BOOLOID}, {"alone", BOOLOID}}};
+	{"run_id", INT8OID}, {"step_no", INT4OID}, {"element", INT4OID, "0"}, {"lane", INT4OID}, {"rank", TIMESTAMPTZOID},
+	{"ready_at", TIMESTAMPTZOID}, {"undo", BOOLOID, "false"}, {"alone", BOOLOID, "false"}}};
 static SasTable due = {"due", 4, {
-	{"actor", CHAROID}, {"due_at", TIMESTAMPTZOID}, {"run_id", INT8OID}, {"kind", TEXTOID}}};
+	{"actor", CHAROID, "v"}, {"due_at", TIMESTAMPTZOID}, {"run_id", INT8OID}, {"kind", TEXTOID, "deadline"}}};
 
 /* ------------------------------------------------------------ what is known */
 
@@ -187,16 +189,6 @@ sas_store_announce_workflows(void)
 /* ------------------------------------------------------------------- rows */
 
 static Datum
-constant_text(const char *word)
-{
-	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
-	Datum		made = CStringGetTextDatum(word);
-
-	MemoryContextSwitchTo(old);
-	return made;
-}
-
-static Datum
 in_seconds(int seconds)
 {
 	Interval   *span = palloc0(sizeof(Interval));
@@ -215,31 +207,44 @@ rank(TimestampTz now, int priority)
 							   DirectFunctionCall2(interval_mul, in_seconds(sas_priority_step), Float8GetDatum(priority)));
 }
 
-/* The row of each run, and its deadline; ends: that. */
+/* A random uuid: the randomness of many is fetched at once. */
+static Datum
+new_uuid(void)
+{
+	static pg_uuid_t drawn[64];
+	static int	left = 0;
+	pg_uuid_t  *uuid = palloc(sizeof(pg_uuid_t));
+
+	if (left == 0)
+	{
+		if (!pg_strong_random(drawn, sizeof(drawn)))
+			ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate random values")));
+		left = lengthof(drawn);
+	}
+	*uuid = drawn[--left];
+	/* nobody finds it there again */
+	memset(&drawn[left], 0, sizeof(pg_uuid_t));
+	uuid->data[6] = (uuid->data[6] & 0x0f) | 0x40;
+	uuid->data[8] = (uuid->data[8] & 0x3f) | 0x80;
+	return UUIDPGetDatum(uuid);
+}
+
+/* A row for each run, one for each of its deadlines, and their numbers. */
 static void
 write_runs(const SasPlainWorkflow *w, const SasSubmission *s, const Datum *inputs, int n, TimestampTz now, Datum ends, int64 *run_ids)
 {
-	static Datum pending = 0;
-	static Datum deadline = 0;
+	Datum		priority = Int32GetDatum(s->priority + w->priority);
 
-	if (deadline == 0)
-	{
-		pending = constant_text("pending");
-		deadline = constant_text("deadline");
-	}
 	for (int i = 0; i < n; i++)
 	{
-		Datum		id;
-		Datum		trace = DirectFunctionCall1(gen_random_uuid, (Datum) 0);
-
 		run_ids[i] = nextval_internal(sequence, false);
-		id = Int64GetDatum(run_ids[i]);
-		sas_table_insert(&run, (Datum[]) {id, Int32GetDatum(w->version_id), ObjectIdGetDatum(s->owner), trace, pending, Int32GetDatum(w->n_roots),
-						 Int32GetDatum(s->priority + w->priority), inputs[i], s->labels, TimestampTzGetDatum(now), ends, BoolGetDatum(false)}, NULL);
-		sas_table_insert(&due, (Datum[]) {CharGetDatum('v'), ends, id, deadline}, NULL);
+		sas_table_insert(&run, (Datum[]) {Int64GetDatum(run_ids[i]), Int32GetDatum(w->version_id), ObjectIdGetDatum(s->owner), new_uuid(),
+						 Int32GetDatum(w->n_roots), priority, inputs[i], s->labels, TimestampTzGetDatum(now), ends}, NULL);
+		sas_table_insert(&due, (Datum[]) {ends, Int64GetDatum(run_ids[i])}, NULL);
 	}
 }
 
+/* What may be claimed now: the first steps. */
 static void
 write_roots(const SasPlainWorkflow *w, const SasSubmission *s, TimestampTz now, const int64 *run_ids, int n)
 {
@@ -248,8 +253,8 @@ write_roots(const SasPlainWorkflow *w, const SasSubmission *s, TimestampTz now, 
 		Datum		place = rank(now, s->priority + w->priority + w->root_priorities[k]);
 
 		for (int i = 0; i < n; i++)
-			sas_table_insert(&ready, (Datum[]) {Int64GetDatum(run_ids[i]), Int32GetDatum(w->root_nos[k]), Int32GetDatum(0), Int32GetDatum(w->root_lanes[k]),
-							 place, TimestampTzGetDatum(now), BoolGetDatum(false), BoolGetDatum(false)}, NULL);
+			sas_table_insert(&ready, (Datum[]) {Int64GetDatum(run_ids[i]), Int32GetDatum(w->root_nos[k]), Int32GetDatum(w->root_lanes[k]),
+							 place, TimestampTzGetDatum(now)}, NULL);
 	}
 }
 
