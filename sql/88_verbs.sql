@@ -115,7 +115,7 @@ COMMENT ON FUNCTION sas.submit IS 'Submits a run in the transaction of the calle
 CREATE FUNCTION sas.submit_batch(workflow text, inputs jsonb[], keys text[] DEFAULT NULL, priority int DEFAULT 0, start_at timestamptz DEFAULT NULL,
                                  start_before timestamptz DEFAULT NULL, deadline interval DEFAULT NULL, after_run bigint DEFAULT NULL,
                                  reply_to text DEFAULT NULL, labels jsonb DEFAULT '{}', after_result text[] DEFAULT '{success,warning}') RETURNS TABLE (run_id bigint, created boolean)
-LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_submit_batch';
 COMMENT ON FUNCTION sas.submit_batch IS 'Submits a run for each input, in order, with the keys given beside them.';
 
 CREATE FUNCTION sas.wait(run_id bigint, timeout interval DEFAULT '1 min') RETURNS TABLE (state text, result text, output jsonb, error jsonb)

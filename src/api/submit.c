@@ -29,9 +29,10 @@
 #include "wake/bell.h"
 
 PG_FUNCTION_INFO_V1(sas_api_submit);
+PG_FUNCTION_INFO_V1(sas_api_submit_batch);
 PG_FUNCTION_INFO_V1(sas_api_announce_workflows);
 
-/* The parameters of both, in their order. */
+/* The parameters of both, in their order; of sas.submit_batch INPUT and KEY are arrays. */
 enum
 {
 	WORKFLOW, INPUT, KEY, PRIORITY, START_AT, START_BEFORE, DEADLINE, AFTER_RUN, REPLY_TO, LABELS, AFTER_RESULT, PARAMETERS
@@ -87,7 +88,7 @@ static bool
 is_plain(FunctionCallInfo fcinfo)
 {
 	static const int needed[] = {WORKFLOW, INPUT, PRIORITY, LABELS, AFTER_RESULT};
-	static const int unwanted[] = {KEY, START_AT, START_BEFORE, AFTER_RUN, REPLY_TO};
+	static const int unwanted[] = {START_AT, START_BEFORE, AFTER_RUN, REPLY_TO};
 
 	if (PG_NARGS() != PARAMETERS || XactReadOnly || IsInParallelMode())
 		return false;
@@ -116,6 +117,7 @@ submit(FunctionCallInfo fcinfo, const Datum *inputs, int n, int64 *run_ids)
 	submission.priority = PG_GETARG_INT32(PRIORITY);
 	submission.deadline = PG_ARGISNULL(DEADLINE) ? NULL : PG_GETARG_INTERVAL_P(DEADLINE);
 	submission.labels = PG_GETARG_DATUM(LABELS);
+	submission.key = PG_ARGISNULL(KEY) ? NULL : PG_GETARG_TEXT_PP(KEY);
 	if (!sas_store_submit_plain(workflow, &submission, inputs, n, run_ids, &deadline))
 		return false;
 	sas_metrics_add_at_commit(SAS_METRIC_TRANSITION, 0, 0, "run none pending", n, -1);
@@ -156,6 +158,42 @@ sas_api_submit(PG_FUNCTION_ARGS)
 	values[0] = Int64GetDatum(run_id);
 	values[1] = BoolGetDatum(true);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(result_row(), values, nulls)));
+}
+
+/* The inputs of a batch; 0 when one of them is to be refused, or there is none. */
+static int
+read_inputs(Datum array, Datum **inputs)
+{
+	bool	   *nulls;
+	int			n;
+
+	deconstruct_array(DatumGetArrayTypeP(array), JSONBOID, -1, false, TYPALIGN_INT, inputs, &nulls, &n);
+	for (int i = 0; i < n; i++)
+		if (nulls[i] || !fits((*inputs)[i], true))
+			return 0;
+	return n;
+}
+
+/* sas.submit_batch(...): whose keys have to be taken in an order of their own */
+Datum
+sas_api_submit_batch(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	Datum	   *inputs;
+	int64	   *run_ids;
+	int			n;
+
+	if (!is_plain(fcinfo) || !PG_ARGISNULL(KEY))
+		return sas_api_verb(fcinfo);
+	n = read_inputs(PG_GETARG_DATUM(INPUT), &inputs);
+	run_ids = palloc(sizeof(int64) * Max(n, 1));
+	if (n == 0 || !submit(fcinfo, inputs, n, run_ids))
+		return sas_api_verb(fcinfo);
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; i < n; i++)
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc,
+							 (Datum[]) {Int64GetDatum(run_ids[i]), BoolGetDatum(true)}, (bool[]) {false, false});
+	return (Datum) 0;
 }
 
 /* sas._announce_workflows(), a trigger */

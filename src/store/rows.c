@@ -9,7 +9,7 @@
  *
  * Only for a table that asks for no more than that: no trigger, no check, no
  * index on an expression, nothing that fills a column left out.  For any
- * other, sas_table_open() says no.
+ * other, sas_table_open() says no, and SQL writes the rows.
  */
 #include "postgres.h"
 
@@ -123,8 +123,8 @@ static bool
 read_predicate(const SasTable *table, List *predicate, bool *holds)
 {
 	Bitmapset  *columns = NULL;
-	TupleTableSlot *slot = MakeSingleTupleTableSlot(RelationGetDescr(table->relation), &TTSOpsVirtual);
-	ExprContext *context = CreateStandaloneExprContext();
+	TupleTableSlot *slot;
+	ExprContext *context;
 
 	pull_varattnos((Node *) predicate, 1, &columns);
 	for (AttrNumber a = FirstLowInvalidHeapAttributeNumber; a <= 0; a++)
@@ -135,6 +135,8 @@ read_predicate(const SasTable *table, List *predicate, bool *holds)
 			return false;
 	if (contain_mutable_functions((Node *) predicate))
 		return false;
+	slot = MakeSingleTupleTableSlot(RelationGetDescr(table->relation), &TTSOpsVirtual);
+	context = CreateStandaloneExprContext();
 	memcpy(slot->tts_values, table->values, sizeof(Datum) * slot->tts_tupleDescriptor->natts);
 	memcpy(slot->tts_isnull, table->nulls, sizeof(bool) * slot->tts_tupleDescriptor->natts);
 	ExecStoreVirtualTuple(slot);
@@ -172,6 +174,14 @@ read_index(SasTable *table, Oid oid)
 	return fits;
 }
 
+/* Is there a trigger that wants to hear of rows put in? */
+static bool
+has_insert_trigger(const TriggerDesc *t)
+{
+	return t != NULL && (t->trig_insert_before_row || t->trig_insert_after_row || t->trig_insert_instead_row ||
+						 t->trig_insert_before_statement || t->trig_insert_after_statement || t->trig_insert_new_table);
+}
+
 /* What there is to know of the table, which is open. */
 static void
 read_table(SasTable *table)
@@ -190,7 +200,7 @@ read_table(SasTable *table)
 	table->relid = RelationGetRelid(relation);
 	if (class->relkind != RELKIND_RELATION || class->relpersistence != RELPERSISTENCE_PERMANENT ||
 		relation->rd_tableam != GetHeapamTableAmRoutine() || class->relrowsecurity || class->relhasrules ||
-		class->relispartition || relation->trigdesc != NULL || (constr != NULL && constr->num_check > 0))
+		class->relispartition || has_insert_trigger(relation->trigdesc) || (constr != NULL && constr->num_check > 0))
 		return;
 	old = MemoryContextSwitchTo(table->context);
 	table->fits = read_columns(table, RelationGetDescr(relation));

@@ -19,6 +19,8 @@
 #include "commands/sequence.h"
 #include "executor/executor.h"
 #include "fmgr.h"
+#include "miscadmin.h"
+#include "store/plan.h"
 #include "store/rows.h"
 #include "store/submit.h"
 #include "utils/array.h"
@@ -51,8 +53,8 @@ static bool known_stale = true;
 static Oid	token = InvalidOid;		/* sas.workflows: announces every change */
 static Oid	sequence = InvalidOid;
 
-static SasTable run = {"run", 12, {
-	{"run_id", INT8OID}, {"version_id", INT4OID}, {"owner", REGROLEOID}, {"trace", UUIDOID}, {"state", TEXTOID, "pending"},
+static SasTable run = {"run", 13, {
+	{"run_id", INT8OID}, {"version_id", INT4OID}, {"owner", REGROLEOID}, {"trace", UUIDOID}, {"key", TEXTOID}, {"state", TEXTOID, "pending"},
 	{"open_steps", INT4OID}, {"priority", INT4OID}, {"input", JSONBOID}, {"labels", JSONBOID}, {"created_at", TIMESTAMPTZOID},
 	{"deadline", TIMESTAMPTZOID}, {"own_version", BOOLOID, "false"}}};
 static SasTable ready = {"ready", 8, {
@@ -229,18 +231,42 @@ new_uuid(void)
 	return UUIDPGetDatum(uuid);
 }
 
-/* A row for each run, one for each of its deadlines, and their numbers. */
+/* The key of a run, as the owner of the tables; false when another run has it. */
+static bool
+take_key(Oid owner, int workflow_id, text *key, int64 run_id)
+{
+	static SasPlan plan = {"INSERT INTO sas.run_key (owner, workflow_id, key, run_id) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
+	4, {REGROLEOID, INT4OID, TEXTOID, INT8OID}};
+	Datum		args[4] = {ObjectIdGetDatum(owner), Int32GetDatum(workflow_id), PointerGetDatum(key), Int64GetDatum(run_id)};
+	Oid			caller;
+	int			context;
+	bool		taken;
+
+	GetUserIdAndSecContext(&caller, &context);
+	SetUserIdAndSecContext(run.relation->rd_rel->relowner, context | SECURITY_LOCAL_USERID_CHANGE);
+	SPI_connect();
+	sas_plan_run(&plan, args, NULL);
+	taken = SPI_processed == 1;
+	SPI_finish();
+	SetUserIdAndSecContext(caller, context);
+	return taken;
+}
+
+/* A row for each run, and one for each of its deadlines. */
 static void
-write_runs(const SasPlainWorkflow *w, const SasSubmission *s, const Datum *inputs, int n, TimestampTz now, Datum ends, int64 *run_ids)
+write_runs(const SasPlainWorkflow *w, const SasSubmission *s, const Datum *inputs, int n, TimestampTz now, Datum ends, const int64 *run_ids)
 {
 	Datum		priority = Int32GetDatum(s->priority + w->priority);
+	const bool	nulls[11] = {[4] = s->key == NULL};
 
 	for (int i = 0; i < n; i++)
 	{
-		run_ids[i] = nextval_internal(sequence, false);
-		sas_table_insert(&run, (Datum[]) {Int64GetDatum(run_ids[i]), Int32GetDatum(w->version_id), ObjectIdGetDatum(s->owner), new_uuid(),
-						 Int32GetDatum(w->n_roots), priority, inputs[i], s->labels, TimestampTzGetDatum(now), ends}, NULL);
-		sas_table_insert(&due, (Datum[]) {ends, Int64GetDatum(run_ids[i])}, NULL);
+		Datum		id = Int64GetDatum(run_ids[i]);
+
+		sas_table_insert(&run, (Datum[]) {id, Int32GetDatum(w->version_id), ObjectIdGetDatum(s->owner), new_uuid(), PointerGetDatum(s->key),
+						 Int32GetDatum(w->n_roots), priority, inputs[i], s->labels, TimestampTzGetDatum(now), ends}, nulls);
+		sas_table_insert(&due, (Datum[]) {ends, id}, NULL);
+		CHECK_FOR_INTERRUPTS();
 	}
 }
 
@@ -258,6 +284,30 @@ write_roots(const SasPlainWorkflow *w, const SasSubmission *s, TimestampTz now, 
 	}
 }
 
+/* All three, or none. */
+static bool
+open_tables(void)
+{
+	if (!sas_table_open(&run))
+		return false;
+	if (sas_table_open(&due))
+	{
+		if (sas_table_open(&ready))
+			return true;
+		sas_table_close(&due);
+	}
+	sas_table_close(&run);
+	return false;
+}
+
+static void
+close_tables(void)
+{
+	sas_table_close(&ready);
+	sas_table_close(&due);
+	sas_table_close(&run);
+}
+
 bool
 sas_store_submit_plain(const SasPlainWorkflow *w, const SasSubmission *s, const Datum *inputs, int n, int64 *run_ids, TimestampTz *deadline)
 {
@@ -265,24 +315,18 @@ sas_store_submit_plain(const SasPlainWorkflow *w, const SasSubmission *s, const 
 	Datum		span = s->deadline ? IntervalPGetDatum(s->deadline) : w->deadline ? IntervalPGetDatum(w->deadline) : in_seconds(sas_run_deadline);
 	Datum		ends = DirectFunctionCall2(timestamptz_pl_interval, TimestampTzGetDatum(now), span);
 
-	if (!sas_table_open(&run))
+	if (!open_tables())
 		return false;
-	if (!sas_table_open(&due))
+	for (int i = 0; i < n; i++)
+		run_ids[i] = nextval_internal(sequence, false);
+	if (s->key != NULL && !take_key(s->owner, w->workflow_id, s->key, run_ids[0]))
 	{
-		sas_table_close(&run);
-		return false;
-	}
-	if (!sas_table_open(&ready))
-	{
-		sas_table_close(&due);
-		sas_table_close(&run);
+		close_tables();
 		return false;
 	}
 	write_runs(w, s, inputs, n, now, ends, run_ids);
 	write_roots(w, s, now, run_ids, n);
-	sas_table_close(&ready);
-	sas_table_close(&due);
-	sas_table_close(&run);
+	close_tables();
 	CommandCounterIncrement();
 	*deadline = DatumGetTimestampTz(ends);
 	return true;

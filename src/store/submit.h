@@ -40,12 +40,13 @@ typedef struct SasSubmission
 	int			priority;
 	Interval   *deadline;		/* NULL: that of the workflow */
 	Datum		labels;
+	text	   *key;			/* of a single run; NULL: none */
 } SasSubmission;
 
 /*
  * Writes the runs, one per input, in the caller's transaction: what
  * sas._submit_runs() would write.  False, and nothing is written, when that has
- * to do it.  run_ids, deadline: theirs.
+ * to do it: the key is taken, or a table is not as this knows it.  run_ids, deadline: theirs.
  */
 extern bool sas_store_submit_plain(const SasPlainWorkflow *workflow, const SasSubmission *submission, const Datum *inputs, int n, int64 *run_ids,
 								   TimestampTz *deadline);
