@@ -112,7 +112,9 @@ SELECT t.workflow('way_one', '{"b": {"function": "t.echo"}}'), t.now();
 \echo so do a pause, what is resumed, a first hook, and the end of a workflow
 SELECT sas.pause_workflow('way_one'), t.now();
 SELECT sas.resume_workflow('way_one'), t.now();
+BEGIN;
 SELECT t.workflow('way_one', '{"b": {"function": "t.echo"}}', '{"hooks": [{"on": "pending", "notify": "told"}]}'), t.now();
+ROLLBACK;
 SELECT t.workflow('way_one', '{"b": {"function": "t.echo"}}'), t.now();
 BEGIN;
 SELECT t.clean(), sas.drop_workflow('way_one') \g /dev/null
