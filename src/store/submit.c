@@ -160,8 +160,7 @@ sas_store_plain_workflow(Oid caller, const text *name)
 	if (VARSIZE_ANY_EXHDR(name) >= NAMEDATALEN)
 		return NULL;
 	AcceptInvalidationMessages();
-	/* with a snapshot that is older than others of this session, what holds is asked each time */
-	if (known_stale || IsolationUsesXactSnapshot() || hash_get_num_entries(known) >= MOST_KEPT)
+	if (known_stale || hash_get_num_entries(known) >= MOST_KEPT)
 		begin_to_know();
 	look.key.caller = caller;
 	memcpy(look.key.name, VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name));
@@ -172,7 +171,7 @@ sas_store_plain_workflow(Oid caller, const text *name)
 		found = hash_search(known, &look.key, HASH_ENTER, NULL);
 		found->plain = look.plain;
 		found->workflow = look.workflow;
-		/* another transaction may see other things */
+		/* read with a snapshot that may be older than the last change heard of: it is not for the next */
 		if (IsolationUsesXactSnapshot())
 			known_stale = true;
 	}

@@ -202,10 +202,12 @@ SELECT t.workflow('way_one', '{"q": {"function": "t.echo"}}'), t.now();
 ROLLBACK;
 SELECT t.now();
 
-\echo a run is seen by the command after, and goes with its savepoint
+\echo a run is seen by the command after, by a function that is called after, and goes with its savepoint
 BEGIN;
 SELECT t.clean() \g /dev/null
 SELECT count(*) AS before FROM sas.submit('way_one') s JOIN sas.runs USING (run_id);
+CREATE FUNCTION t.how_many() RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN RETURN (SELECT count(*) FROM sas.run); END $$;
+SELECT t.how_many() AS and_by_a_function_of_this_command FROM sas.submit('way_one');
 SAVEPOINT s;
 SELECT (SELECT run_id FROM sas.submit('way_one') OFFSET 0) AS id, (SELECT count(*) FROM sas.run) AS in_this_command;
 SELECT (SELECT count(*) FROM sas.run) AS runs, (SELECT count(*) FROM sas.ready) AS ready, (SELECT count(*) FROM sas.due) AS due;
