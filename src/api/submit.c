@@ -27,6 +27,7 @@
 #include "metrics/metrics.h"
 #include "store/submit.h"
 #include "wake/bell.h"
+#include "worker/lifecycle.h"
 
 PG_FUNCTION_INFO_V1(sas_api_submit);
 PG_FUNCTION_INFO_V1(sas_api_submit_batch);
@@ -111,6 +112,8 @@ submit(FunctionCallInfo fcinfo, const Datum *inputs, int n, int64 *run_ids)
 	SasSubmission submission;
 	TimestampTz deadline;
 
+	/* as every verb says */
+	sas_lifecycle_restored();
 	if (workflow == NULL)
 		return false;
 	submission.owner = GetUserId();
