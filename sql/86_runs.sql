@@ -189,63 +189,43 @@ BEGIN
     RETURN QUERY SELECT * FROM sas._submit_runs(caller, workflow, inputs, keys, priority, start_at, start_before, deadline, after_run, reply_to, labels, after_result => after_result);
 END $$;
 
--- sas._submit(...): most runs need no more than three rows; whatever needs thought, or is refused, goes the long way.
+-- sas._submit(...): what sas.submit does not write by itself (see src/api/submit.c).
 CREATE FUNCTION sas._submit(caller oid, workflow text, input jsonb, key text, priority int, start_at timestamptz, start_before timestamptz,
                             deadline interval, after_run bigint, reply_to text, labels jsonb, after_result text[], OUT run_id bigint, OUT created boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
-    IF num_nonnulls($6, $7, $9, $10) = 0 AND $12 = '{success,warning}' AND jsonb_typeof($3) = 'object' AND jsonb_typeof($11) = 'object' AND $5 BETWEEN -1000 AND 1000
-       AND coalesce($8 > '0' AND $8 <= '10 years', true) AND pg_column_size($3) <= sas._max_input_size() THEN
-        run_id := sas._submit_plain($1, $2, $3, $4, $5, $8, $11);
-        created := true;
-    END IF;
-    IF run_id IS NULL THEN
-        SELECT b.run_id, b.created INTO run_id, created
-        FROM sas._submit_batch($1, $2, ARRAY[$3], CASE WHEN $4 IS NOT NULL THEN ARRAY[$4] END, $5, $6, $7, $8, $9, $10, $11, $12) b;
-    END IF;
+    SELECT b.run_id, b.created INTO run_id, created
+    FROM sas._submit_batch($1, $2, ARRAY[$3], CASE WHEN $4 IS NOT NULL THEN ARRAY[$4] END, $5, $6, $7, $8, $9, $10, $11, $12) b;
 END $$;
 
--- sas._submit_plain(...): the run, of a workflow whose runs begin with the claim of their first steps; null when there is more to it.
-CREATE FUNCTION sas._submit_plain(caller oid, workflow text, input jsonb, key text, priority int, deadline interval, labels jsonb) RETURNS bigint
-LANGUAGE plpgsql AS $$
+-- sas._plain_workflow(caller, workflow): what a session keeps of a workflow that the caller may submit and whose runs begin with
+-- the claim of their first steps, see src/store/submit.c; nulls when there is more to a submit. What this asks, and is not a
+-- function, role or schema, must have the trigger below.
+CREATE FUNCTION sas._plain_workflow(caller oid, workflow text, OUT workflow_id int, OUT version_id int, OUT priority int, OUT deadline interval,
+                                    OUT root_nos int[], OUT root_lanes int[], OUT root_priorities int[])
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
 #variable_conflict use_column
-DECLARE
-    now timestamptz := sas._now();
-    id bigint;
-    ends timestamptz;
-    v record;
 BEGIN
-    SELECT x.workflow_id, x.version_id, x.priority, x.deadline, x.root_nos, x.root_lanes, x.root_priorities INTO v
+    SELECT x.workflow_id, x.version_id, x.priority, x.deadline, x.root_nos, x.root_lanes, x.root_priorities
+    INTO workflow_id, version_id, priority, deadline, root_nos, root_lanes, root_priorities
     FROM sas.workflow f JOIN sas.workflow_version x ON x.workflow_id = f.workflow_id AND x.version = f.version
     WHERE f.name = $2 AND f.dropped_at IS NULL AND f.paused_at IS NULL AND x.root_nos IS NOT NULL
-      AND CASE WHEN f.owner = caller THEN true ELSE sas._may_submit(caller, f) END AND sas._may_call(caller, x.functions)
+      AND sas._may_submit(caller, f) AND sas._may_call(caller, x.functions)
       AND NOT EXISTS (SELECT FROM sas.middleware) AND NOT EXISTS (SELECT FROM sas.subscription);
-    IF NOT FOUND THEN
-        RETURN NULL;
-    END IF;
-    id := nextval('sas.run_run_id_seq');
-    IF $4 IS NOT NULL THEN
-        INSERT INTO sas.run_key (owner, workflow_id, key, run_id) VALUES (caller, v.workflow_id, $4, id) ON CONFLICT DO NOTHING;
-        IF NOT FOUND THEN
-            RETURN NULL;
-        END IF;
-    END IF;
-    ends := now + coalesce($6, v.deadline, sas._run_deadline());
-    WITH run AS (
-        INSERT INTO sas.run (run_id, version_id, owner, trace, key, state, open_steps, priority, input, labels, created_at, deadline)
-        OVERRIDING SYSTEM VALUE
-        VALUES (id, v.version_id, caller, gen_random_uuid(), $4, 'pending', cardinality(v.root_nos), $5 + v.priority, $3, $7, now, ends)),
-    timer AS (
-        INSERT INTO sas.due (actor, due_at, run_id, kind) VALUES ('v', ends, id, 'deadline'))
-    INSERT INTO sas.ready (run_id, step_no, element, lane, rank, ready_at, undo, alone)
-    SELECT id, u.step_no, 0, u.lane, now - ($5 + v.priority + u.priority) * sas._priority_step(), now, false, false
-    FROM unnest(v.root_nos, v.root_lanes, v.root_priorities) AS u (step_no, lane, priority);
-    PERFORM sas._count('transition', 0, 0, 'run none pending', 1);
-    PERFORM sas._due_by(ends);
-    PERFORM sas._ring(v.root_lanes, false, false, '{}');
-    RETURN id;
 END $$;
+
+-- sas._announce_workflows(): at commit, and in this session with the next command, every session forgets what it has kept of workflows.
+CREATE FUNCTION sas._announce_workflows() RETURNS trigger
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_announce_workflows';
+
+-- versions that are made for single runs are submitted by nobody
+CREATE TRIGGER announce AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON sas.workflow FOR EACH STATEMENT EXECUTE FUNCTION sas._announce_workflows();
+CREATE TRIGGER announce AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON sas.workflow_grant FOR EACH STATEMENT EXECUTE FUNCTION sas._announce_workflows();
+CREATE TRIGGER announce AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON sas.middleware FOR EACH STATEMENT EXECUTE FUNCTION sas._announce_workflows();
+CREATE TRIGGER announce AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON sas.subscription FOR EACH STATEMENT EXECUTE FUNCTION sas._announce_workflows();
+CREATE TRIGGER announce AFTER INSERT ON sas.workflow_version FOR EACH ROW WHEN (NEW.of_version IS NULL) EXECUTE FUNCTION sas._announce_workflows();
+CREATE TRIGGER announce_change AFTER UPDATE OR DELETE ON sas.workflow_version FOR EACH ROW WHEN (OLD.of_version IS NULL) EXECUTE FUNCTION sas._announce_workflows();
 
 CREATE FUNCTION sas._read_replies(caller oid, queue text, quantity int)
 RETURNS TABLE (event text, run_id bigint, workflow text, key text, result text, output jsonb, error jsonb, created_at timestamptz)

@@ -109,13 +109,13 @@ COMMENT ON FUNCTION sas.resume_queue IS 'Steps of a paused queue may be claimed 
 CREATE FUNCTION sas.submit(workflow text, input jsonb DEFAULT '{}', key text DEFAULT NULL, priority int DEFAULT 0, start_at timestamptz DEFAULT NULL,
                            start_before timestamptz DEFAULT NULL, deadline interval DEFAULT NULL, after_run bigint DEFAULT NULL, reply_to text DEFAULT NULL,
                            labels jsonb DEFAULT '{}', after_result text[] DEFAULT '{success,warning}', OUT run_id bigint, OUT created boolean)
-LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_submit';
 COMMENT ON FUNCTION sas.submit IS 'Submits a run in the transaction of the caller. A key that is taken by the same input gives the run that has it, created = false. Use it in FROM.';
 
 CREATE FUNCTION sas.submit_batch(workflow text, inputs jsonb[], keys text[] DEFAULT NULL, priority int DEFAULT 0, start_at timestamptz DEFAULT NULL,
                                  start_before timestamptz DEFAULT NULL, deadline interval DEFAULT NULL, after_run bigint DEFAULT NULL,
                                  reply_to text DEFAULT NULL, labels jsonb DEFAULT '{}', after_result text[] DEFAULT '{success,warning}') RETURNS TABLE (run_id bigint, created boolean)
-LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_submit_batch';
 COMMENT ON FUNCTION sas.submit_batch IS 'Submits a run for each input, in order, with the keys given beside them.';
 
 CREATE FUNCTION sas.wait(run_id bigint, timeout interval DEFAULT '1 min') RETURNS TABLE (state text, result text, output jsonb, error jsonb)

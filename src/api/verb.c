@@ -41,6 +41,7 @@
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
+#include "api/verb.h"
 #include "worker/lifecycle.h"
 
 PG_FUNCTION_INFO_V1(sas_api_verb);

@@ -42,7 +42,7 @@ WHERE NOT EXISTS (SELECT FROM ends e WHERE e.subject = t.subject AND e.state = t
 -- each has its comment
 SELECT count(*) FROM sas.transitions WHERE comment = '';
 
--- one function writes the states of steps, one those of runs, and beside each the one for a first claim; only submit and what tells of a run make runs
+-- one function writes the states of steps, one those of runs, and beside them there is one for each first claim and for a plain end; only submit and what tells of a run make runs (and src/store/submit.c, which does what _submit_runs does)
 SELECT p.proname,
        p.prosrc ~ 'UPDATE sas\.step( \w+)?\s+SET\s+([^;]*,\s*)?state =' AS step_states,
        p.prosrc ~ 'INSERT INTO sas\.step\M' AS new_steps,

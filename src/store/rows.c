@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * rows.c: rows put into a table without a statement.
+ *
+ * An INSERT of three rows takes the executor several times as long as the
+ * storage beneath it.  This does what the executor does for a row of given
+ * values, and keeps what it finds out about a table until the table or one of
+ * its indexes changes.
+ *
+ * Only for a table that asks for no more than that: no strange trigger, no check, no
+ * index on an expression, nothing that fills a column left out.  For any
+ * other, sas_table_open() says no, and SQL writes the rows.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/sysattr.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/index.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_trigger.h"
+#include "catalog/pg_type.h"
+#include "executor/executor.h"
+#include "optimizer/optimizer.h"
+#include "store/rows.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+typedef struct SasTableIndex
+{
+	Oid			oid;
+	IndexInfo  *info;
+	IndexUniqueCheck unique;
+	Relation	relation;		/* while its table is open and a row went in */
+} SasTableIndex;
+
+static SasTable *tables = NULL;
+
+/* A relation has changed: what is known of its table is looked up anew when it is opened the next time. */
+static void
+forget_tables(Datum arg, Oid relid)
+{
+	for (SasTable *t = tables; t != NULL; t = t->next)
+	{
+		ListCell   *cell;
+
+		if (relid == InvalidOid || relid == t->relid)
+			t->relid = InvalidOid;
+		foreach(cell, t->indexes)
+			if (((SasTableIndex *) lfirst(cell))->oid == relid)
+				t->relid = InvalidOid;
+	}
+}
+
+/* ----------------------------------------------------------- what is known */
+
+/* The attribute of a column, if it is there and of that type. */
+static Form_pg_attribute
+find_column(TupleDesc desc, const SasTableColumn *column)
+{
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute a = TupleDescAttr(desc, i);
+
+		if (!a->attisdropped && strcmp(NameStr(a->attname), column->name) == 0)
+			return a->atttypid == column->type && a->attgenerated == '\0' ? a : NULL;
+	}
+	return NULL;
+}
+
+/* Can it be left out, and is null then? */
+static bool
+stays_null(Form_pg_attribute a)
+{
+	return a->attisdropped ||
+		(!a->attnotnull && !a->atthasdef && a->attgenerated == '\0' && a->attidentity == '\0' &&
+		 get_typtype(a->atttypid) != TYPTYPE_DOMAIN);
+}
+
+/* Lays out a row; false when a column is missing or another one cannot stay null. */
+static bool
+read_columns(SasTable *table, TupleDesc desc)
+{
+	bool	   *known = palloc0(sizeof(bool) * desc->natts);
+
+	table->values = palloc0(sizeof(Datum) * desc->natts);
+	table->nulls = palloc(sizeof(bool) * desc->natts);
+	memset(table->nulls, true, sizeof(bool) * desc->natts);
+	table->n_given = 0;
+	for (int k = 0; k < table->n_columns; k++)
+	{
+		const SasTableColumn *column = &table->columns[k];
+		Form_pg_attribute a = find_column(desc, column);
+		Oid			input;
+		Oid			parameter;
+
+		if (a == NULL)
+			return false;
+		known[a->attnum - 1] = true;
+		if (column->always == NULL)
+		{
+			table->given[table->n_given++] = a->attnum;
+			continue;
+		}
+		getTypeInputInfo(a->atttypid, &input, &parameter);
+		table->values[a->attnum - 1] = OidInputFunctionCall(input, unconstify(char *, column->always), parameter, a->atttypmod);
+		table->nulls[a->attnum - 1] = false;
+	}
+	for (int i = 0; i < desc->natts; i++)
+		if (!known[i] && !stays_null(TupleDescAttr(desc, i)))
+			return false;
+	return true;
+}
+
+/* Does a partial index hold no row of ours, or every one?  That must not depend on what is given with a row. */
+static bool
+read_predicate(const SasTable *table, List *predicate, bool *holds)
+{
+	Bitmapset  *columns = NULL;
+	TupleTableSlot *slot;
+	ExprContext *context;
+
+	pull_varattnos((Node *) predicate, 1, &columns);
+	for (AttrNumber a = FirstLowInvalidHeapAttributeNumber; a <= 0; a++)
+		if (bms_is_member(a - FirstLowInvalidHeapAttributeNumber, columns))
+			return false;
+	for (int i = 0; i < table->n_given; i++)
+		if (bms_is_member(table->given[i] - FirstLowInvalidHeapAttributeNumber, columns))
+			return false;
+	if (contain_mutable_functions((Node *) predicate))
+		return false;
+	slot = MakeSingleTupleTableSlot(RelationGetDescr(table->relation), &TTSOpsVirtual);
+	context = CreateStandaloneExprContext();
+	memcpy(slot->tts_values, table->values, sizeof(Datum) * slot->tts_tupleDescriptor->natts);
+	memcpy(slot->tts_isnull, table->nulls, sizeof(bool) * slot->tts_tupleDescriptor->natts);
+	ExecStoreVirtualTuple(slot);
+	context->ecxt_scantuple = slot;
+	*holds = ExecQual(ExecInitQual(predicate, NULL), context);
+	FreeExprContext(context, true);
+	ExecDropSingleTupleTableSlot(slot);
+	return true;
+}
+
+/* Reads what there is to know of an index; false when it needs more than the values of a row. */
+static bool
+read_index(SasTable *table, Oid oid)
+{
+	Relation	relation = index_open(oid, RowExclusiveLock);
+	SasTableIndex *index = palloc0(sizeof(SasTableIndex));
+	IndexInfo  *info = BuildIndexInfo(relation);
+	bool		holds = true;
+	bool		fits;
+
+	/* other access methods keep more between two rows than may be kept here */
+	fits = relation->rd_rel->relam == BTREE_AM_OID && info->ii_Expressions == NIL &&
+		info->ii_ExclusionOps == NULL && info->ii_ReadyForInserts && relation->rd_index->indimmediate &&
+		(info->ii_Predicate == NIL || read_predicate(table, info->ii_Predicate, &holds));
+	for (int i = 0; i < info->ii_NumIndexAttrs; i++)
+		if (info->ii_IndexAttrNumbers[i] <= 0)
+			fits = false;
+	index->oid = oid;
+	index->info = info;
+	index->unique = relation->rd_index->indisunique ? UNIQUE_CHECK_YES : UNIQUE_CHECK_NO;
+	index_close(relation, NoLock);
+	/* one that does not fit is kept, too, to hear of its change */
+	if (holds || !fits)
+		table->indexes = lappend(table->indexes, index);
+	return fits;
+}
+
+/* Is there a trigger that wants to hear of rows put in, other than the one whose work the caller does? */
+static bool
+has_insert_trigger(const TriggerDesc *t, const char *but)
+{
+	for (int i = 0; t != NULL && i < t->numtriggers; i++)
+		if (TRIGGER_FOR_INSERT(t->triggers[i].tgtype) && (but == NULL || strcmp(t->triggers[i].tgname, but) != 0))
+			return true;
+	return false;
+}
+
+/* What there is to know of the table, which is open. */
+static void
+read_table(SasTable *table)
+{
+	Relation	relation = table->relation;
+	Form_pg_class class = RelationGetForm(relation);
+	TupleConstr *constr = RelationGetDescr(relation)->constr;
+	MemoryContext old;
+	List	   *oids;
+	ListCell   *cell;
+
+	table->indexes = NIL;
+	table->fits = false;
+	MemoryContextReset(table->context);
+	/* from here on a change is heard of */
+	table->relid = RelationGetRelid(relation);
+	if (class->relkind != RELKIND_RELATION || class->relpersistence != RELPERSISTENCE_PERMANENT ||
+		relation->rd_tableam != GetHeapamTableAmRoutine() || class->relrowsecurity || class->relhasrules ||
+		class->relispartition || has_insert_trigger(relation->trigdesc, table->trigger) || (constr != NULL && constr->num_check > 0))
+		return;
+	old = MemoryContextSwitchTo(table->context);
+	table->fits = read_columns(table, RelationGetDescr(relation));
+	oids = table->fits ? RelationGetIndexList(relation) : NIL;
+	foreach(cell, oids)
+		if (!read_index(table, lfirst_oid(cell)))
+			table->fits = false;
+	MemoryContextSwitchTo(old);
+}
+
+/* --------------------------------------------------------------------- rows */
+
+bool
+sas_table_open(SasTable *table)
+{
+	ListCell   *cell;
+
+	if (table->context == NULL)
+	{
+		if (tables == NULL)
+			CacheRegisterRelcacheCallback(forget_tables, (Datum) 0);
+		table->context = AllocSetContextCreate(CacheMemoryContext, "sas table", ALLOCSET_SMALL_SIZES);
+		table->next = tables;
+		tables = table;
+	}
+	table->relation = try_table_open(OidIsValid(table->relid) ? table->relid : get_relname_relid(table->name, get_namespace_oid("sas", false)),
+									 RowExclusiveLock);
+	if (table->relation == NULL)
+		return false;
+	/* with the lock held nobody changes it any more */
+	if (!OidIsValid(table->relid))
+		read_table(table);
+	if (!table->fits)
+	{
+		table_close(table->relation, NoLock);
+		return false;
+	}
+	foreach(cell, table->indexes)
+		((SasTableIndex *) lfirst(cell))->relation = NULL;
+	return true;
+}
+
+/* An entry for the row that was written last. */
+static void
+insert_into_index(SasTable *table, SasTableIndex *index, ItemPointer at)
+{
+	const IndexInfo *info = index->info;
+	Datum		values[INDEX_MAX_KEYS];
+	bool		nulls[INDEX_MAX_KEYS];
+
+	if (index->relation == NULL)
+		index->relation = index_open(index->oid, RowExclusiveLock);
+	for (int i = 0; i < info->ii_NumIndexAttrs; i++)
+	{
+		values[i] = table->values[info->ii_IndexAttrNumbers[i] - 1];
+		nulls[i] = table->nulls[info->ii_IndexAttrNumbers[i] - 1];
+	}
+	index_insert(index->relation, values, nulls, at, table->relation, index->unique, false, index->info);
+}
+
+void
+sas_table_insert(SasTable *table, const Datum *values, const bool *nulls)
+{
+	HeapTuple	row;
+	ListCell   *cell;
+
+	for (int i = 0; i < table->n_given; i++)
+	{
+		table->values[table->given[i] - 1] = values[i];
+		table->nulls[table->given[i] - 1] = nulls != NULL && nulls[i];
+	}
+	row = heap_form_tuple(RelationGetDescr(table->relation), table->values, table->nulls);
+	row->t_tableOid = RelationGetRelid(table->relation);
+	heap_insert(table->relation, row, GetCurrentCommandId(true), 0, NULL);
+	foreach(cell, table->indexes)
+		insert_into_index(table, lfirst(cell), &row->t_self);
+	heap_freetuple(row);
+}
+
+void
+sas_table_close(SasTable *table)
+{
+	ListCell   *cell;
+
+	foreach(cell, table->indexes)
+	{
+		SasTableIndex *index = lfirst(cell);
+
+		if (index->relation != NULL)
+			index_close(index->relation, NoLock);
+	}
+	table_close(table->relation, NoLock);
+}

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * submit.c: runs that begin with the claim of their first steps, submitted
+ * without the interpreter.
+ *
+ * What such a run is made of is the same as that of the one before, but for
+ * its number, its input and the time.  So a session keeps what it has learned
+ * of a workflow, and writes the rows itself.  sas._submit_runs() does the same
+ * for every other run; a test compares the two.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "base/clock.h"
+#include "base/settings.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "commands/sequence.h"
+#include "executor/executor.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "store/plan.h"
+#include "store/rows.h"
+#include "store/submit.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/hsearch.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+#include "utils/uuid.h"
+
+/* More names than that are not kept. */
+#define MOST_KEPT 1000
+
+typedef struct Known
+{
+	struct
+	{
+		Oid			caller;
+		char		name[NAMEDATALEN];
+	}			key;
+	bool		plain;
+	SasPlainWorkflow workflow;
+} Known;
+
+static HTAB *known = NULL;
+static MemoryContext known_context = NULL;
+static bool known_stale = true;
+static Oid	token = InvalidOid;		/* sas.workflows: announces every change */
+static Oid	sequence = InvalidOid;
+
+static SasTable run = {"run", 13, {
+	{"run_id", INT8OID}, {"version_id", INT4OID}, {"owner", REGROLEOID}, {"trace", UUIDOID}, {"key", TEXTOID}, {"state", TEXTOID, "pending"},
+	{"open_steps", INT4OID}, {"priority", INT4OID}, {"input", JSONBOID}, {"labels", JSONBOID}, {"created_at", TIMESTAMPTZOID},
+	{"deadline", TIMESTAMPTZOID}, {"own_version", BOOLOID, "false"}}};
+static SasTable ready = {"ready", 8, {
+	{"run_id", INT8OID}, {"step_no", INT4OID}, {"element", INT4OID, "0"}, {"lane", INT4OID}, {"rank", TIMESTAMPTZOID},
+	{"ready_at", TIMESTAMPTZOID}, {"undo", BOOLOID, "false"}, {"alone", BOOLOID, "false"}}, "front"};
+static SasTable due = {"due", 4, {
+	{"actor", CHAROID, "v"}, {"due_at", TIMESTAMPTZOID}, {"run_id", INT8OID}, {"kind", TEXTOID, "deadline"}}, "front"};
+
+/* ------------------------------------------------------------ what is known */
+
+static void
+forget_if_announced(Datum arg, Oid relid)
+{
+	if (relid == InvalidOid || relid == token)
+		known_stale = true;
+}
+
+/* A function, a schema, a role or a membership has changed: who may submit and call what is asked again. */
+static void
+forget(Datum arg, int cache, uint32 hash)
+{
+	known_stale = true;
+}
+
+static void
+begin_to_know(void)
+{
+	HASHCTL		control = {.keysize = sizeof(((Known *) NULL)->key), .entrysize = sizeof(Known)};
+	Oid			schema = get_namespace_oid("sas", false);
+
+	if (known_context == NULL)
+	{
+		CacheRegisterRelcacheCallback(forget_if_announced, (Datum) 0);
+		CacheRegisterSyscacheCallback(PROCOID, forget, (Datum) 0);
+		CacheRegisterSyscacheCallback(NAMESPACEOID, forget, (Datum) 0);
+		CacheRegisterSyscacheCallback(AUTHOID, forget, (Datum) 0);
+		CacheRegisterSyscacheCallback(AUTHMEMROLEMEM, forget, (Datum) 0);
+		known_context = AllocSetContextCreate(CacheMemoryContext, "sas workflows", ALLOCSET_SMALL_SIZES);
+	}
+	known = NULL;
+	MemoryContextReset(known_context);
+	token = get_relname_relid("workflows", schema);
+	sequence = get_relname_relid("run_run_id_seq", schema);
+	control.hcxt = known_context;
+	known = hash_create("sas workflows", 32, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	known_stale = false;
+}
+
+static int *
+read_numbers(HeapTupleHeader row, const char *name, int *n)
+{
+	bool		isnull;
+	Datum		value = GetAttributeByName(row, name, &isnull);
+	Datum	   *elements;
+	int		   *numbers;
+
+	*n = 0;
+	if (isnull)
+		return NULL;
+	deconstruct_array(DatumGetArrayTypeP(value), INT4OID, sizeof(int32), true, TYPALIGN_INT, &elements, NULL, n);
+	numbers = MemoryContextAlloc(known_context, sizeof(int) * Max(*n, 1));
+	for (int i = 0; i < *n; i++)
+		numbers[i] = DatumGetInt32(elements[i]);
+	return numbers;
+}
+
+/* Asks sas._plain_workflow(); an internal function is called without a grant, and runs as its owner. */
+static bool
+read_workflow(Oid caller, const text *name, SasPlainWorkflow *workflow)
+{
+	Oid			types[2] = {OIDOID, TEXTOID};
+	Oid			function = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum("_plain_workflow"),
+										   PointerGetDatum(buildoidvector(types, 2)), ObjectIdGetDatum(get_namespace_oid("sas", false)));
+	HeapTupleHeader row = DatumGetHeapTupleHeader(OidFunctionCall2(function, ObjectIdGetDatum(caller), PointerGetDatum(name)));
+	bool		isnull;
+	Datum		value = GetAttributeByName(row, "version_id", &isnull);
+	int			n;
+
+	if (isnull)
+		return false;
+	workflow->version_id = DatumGetInt32(value);
+	workflow->workflow_id = DatumGetInt32(GetAttributeByName(row, "workflow_id", &isnull));
+	workflow->priority = DatumGetInt32(GetAttributeByName(row, "priority", &isnull));
+	value = GetAttributeByName(row, "deadline", &isnull);
+	workflow->deadline = NULL;
+	if (!isnull)
+	{
+		workflow->deadline = MemoryContextAlloc(known_context, sizeof(Interval));
+		*workflow->deadline = *DatumGetIntervalP(value);
+	}
+	workflow->root_nos = read_numbers(row, "root_nos", &workflow->n_roots);
+	workflow->root_lanes = read_numbers(row, "root_lanes", &n);
+	workflow->root_priorities = read_numbers(row, "root_priorities", &n);
+	return true;
+}
+
+const SasPlainWorkflow *
+sas_store_plain_workflow(Oid caller, const text *name)
+{
+	Known		look = {0};
+	Known	   *found;
+
+	if (VARSIZE_ANY_EXHDR(name) >= NAMEDATALEN)
+		return NULL;
+	AcceptInvalidationMessages();
+	if (known_stale || hash_get_num_entries(known) >= MOST_KEPT)
+		begin_to_know();
+	look.key.caller = caller;
+	memcpy(look.key.name, VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name));
+	found = hash_search(known, &look.key, HASH_FIND, NULL);
+	if (found == NULL)
+	{
+		look.plain = read_workflow(caller, name, &look.workflow);
+		found = hash_search(known, &look.key, HASH_ENTER, NULL);
+		found->plain = look.plain;
+		found->workflow = look.workflow;
+		/* read with a snapshot that may be older than the last change heard of: it is not for the next */
+		if (IsolationUsesXactSnapshot())
+			known_stale = true;
+	}
+	return found->plain ? &found->workflow : NULL;
+}
+
+void
+sas_store_announce_workflows(void)
+{
+	Oid			view = get_relname_relid("workflows", get_namespace_oid("sas", false));
+
+	if (OidIsValid(view))
+		CacheInvalidateRelcacheByRelid(view);
+}
+
+/* ------------------------------------------------------------------- rows */
+
+static Datum
+in_seconds(int seconds)
+{
+	Interval   *span = palloc0(sizeof(Interval));
+
+	span->time = seconds * INT64CONST(1000000);
+	return IntervalPGetDatum(span);
+}
+
+/* now - priority * sas.priority_step */
+static Datum
+rank(TimestampTz now, int priority)
+{
+	if (priority == 0)
+		return TimestampTzGetDatum(now);
+	return DirectFunctionCall2(timestamptz_mi_interval, TimestampTzGetDatum(now),
+							   DirectFunctionCall2(interval_mul, in_seconds(sas_priority_step), Float8GetDatum(priority)));
+}
+
+/* A random uuid: the randomness of many is fetched at once. */
+static Datum
+new_uuid(void)
+{
+	static pg_uuid_t drawn[64];
+	static int	left = 0;
+	pg_uuid_t  *uuid = palloc(sizeof(pg_uuid_t));
+
+	if (left == 0)
+	{
+		if (!pg_strong_random(drawn, sizeof(drawn)))
+			ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate random values")));
+		left = lengthof(drawn);
+	}
+	*uuid = drawn[--left];
+	/* nobody finds it there again */
+	memset(&drawn[left], 0, sizeof(pg_uuid_t));
+	uuid->data[6] = (uuid->data[6] & 0x0f) | 0x40;
+	uuid->data[8] = (uuid->data[8] & 0x3f) | 0x80;
+	return UUIDPGetDatum(uuid);
+}
+
+/* The key of a run, as the owner of the tables; false when another run has it. */
+static bool
+take_key(Oid owner, int workflow_id, text *key, int64 run_id)
+{
+	static SasPlan plan = {"INSERT INTO sas.run_key (owner, workflow_id, key, run_id) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
+	4, {REGROLEOID, INT4OID, TEXTOID, INT8OID}};
+	Datum		args[4] = {ObjectIdGetDatum(owner), Int32GetDatum(workflow_id), PointerGetDatum(key), Int64GetDatum(run_id)};
+	Oid			caller;
+	int			context;
+	bool		taken;
+
+	GetUserIdAndSecContext(&caller, &context);
+	SetUserIdAndSecContext(run.relation->rd_rel->relowner, context | SECURITY_LOCAL_USERID_CHANGE);
+	SPI_connect();
+	sas_plan_run(&plan, args, NULL);
+	taken = SPI_processed == 1;
+	SPI_finish();
+	SetUserIdAndSecContext(caller, context);
+	return taken;
+}
+
+/* A row for each run, and one for each of its deadlines. */
+static void
+write_runs(const SasPlainWorkflow *w, const SasSubmission *s, const Datum *inputs, int n, TimestampTz now, Datum ends, const int64 *run_ids)
+{
+	Datum		priority = Int32GetDatum(s->priority + w->priority);
+	const bool	nulls[11] = {[4] = s->key == NULL};
+
+	for (int i = 0; i < n; i++)
+	{
+		Datum		id = Int64GetDatum(run_ids[i]);
+
+		sas_table_insert(&run, (Datum[]) {id, Int32GetDatum(w->version_id), ObjectIdGetDatum(s->owner), new_uuid(), PointerGetDatum(s->key),
+						 Int32GetDatum(w->n_roots), priority, inputs[i], s->labels, TimestampTzGetDatum(now), ends}, nulls);
+		sas_table_insert(&due, (Datum[]) {ends, id}, NULL);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/* What may be claimed now: the first steps. Their ranks are the same in all runs. */
+static void
+write_roots(const SasPlainWorkflow *w, const SasSubmission *s, TimestampTz now, const int64 *run_ids, int n, TimestampTz *ranks)
+{
+	for (int k = 0; k < w->n_roots; k++)
+	{
+		Datum		place = rank(now, s->priority + w->priority + w->root_priorities[k]);
+
+		ranks[k] = DatumGetTimestampTz(place);
+		for (int i = 0; i < n; i++)
+			sas_table_insert(&ready, (Datum[]) {Int64GetDatum(run_ids[i]), Int32GetDatum(w->root_nos[k]), Int32GetDatum(w->root_lanes[k]),
+							 place, TimestampTzGetDatum(now)}, NULL);
+	}
+}
+
+/* All three, or none. */
+static bool
+open_tables(void)
+{
+	if (!sas_table_open(&run))
+		return false;
+	if (sas_table_open(&due))
+	{
+		if (sas_table_open(&ready))
+			return true;
+		sas_table_close(&due);
+	}
+	sas_table_close(&run);
+	return false;
+}
+
+static void
+close_tables(void)
+{
+	sas_table_close(&ready);
+	sas_table_close(&due);
+	sas_table_close(&run);
+}
+
+bool
+sas_store_submit_plain(const SasPlainWorkflow *w, const SasSubmission *s, const Datum *inputs, int n, int64 *run_ids,
+					   TimestampTz *deadline, TimestampTz *ranks)
+{
+	TimestampTz now = sas_clock_now();
+	Datum		span = s->deadline ? IntervalPGetDatum(s->deadline) : w->deadline ? IntervalPGetDatum(w->deadline) : in_seconds(sas_run_deadline);
+	Datum		ends = DirectFunctionCall2(timestamptz_pl_interval, TimestampTzGetDatum(now), span);
+
+	if (!open_tables())
+		return false;
+	for (int i = 0; i < n; i++)
+		run_ids[i] = nextval_internal(sequence, false);
+	if (s->key != NULL && !take_key(s->owner, w->workflow_id, s->key, run_ids[0]))
+	{
+		close_tables();
+		return false;
+	}
+	write_runs(w, s, inputs, n, now, ends, run_ids);
+	write_roots(w, s, now, run_ids, n, ranks);
+	close_tables();
+	CommandCounterIncrement();
+	*deadline = DatumGetTimestampTz(ends);
+	return true;
+}
