@@ -53,7 +53,7 @@ BEGIN
                          coalesce(s.attempt, 0),
                          CASE WHEN s.ask_until IS NULL OR t.undo THEN coalesce(w.complete_in, sas._complete_in())
                               ELSE greatest(least(coalesce(w.complete_in, sas._complete_in()), s.ask_until - now), interval '1 s') END, gen_random_uuid())::sas._claimed
-                     ORDER BY t.rank), array_agg(t.run_id) FILTER (WHERE r.state = 'pending'), bool_or(r.state = 'pending' AND r.start_before <= now),
+                     ORDER BY t.rank, t.run_id, t.step_no, t.element), array_agg(t.run_id) FILTER (WHERE r.state = 'pending'), bool_or(r.state = 'pending' AND r.start_before <= now),
            bool_and(w.plain)
     INTO n, claimed, begun, late, plain
     FROM taken t

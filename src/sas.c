@@ -21,6 +21,7 @@
 #include "metrics/metrics.h"
 #include "places/places.h"
 #include "scheduler/scheduler.h"
+#include "store/store.h"
 #include "supervisor/supervisor.h"
 #include "wake/bell.h"
 #include "wake/front.h"
@@ -76,6 +77,7 @@ _PG_init(void)
 
 	sas_bell_install();
 	sas_metrics_install();
+	sas_store_install_sizes();
 	sas_lifecycle_install();
 	sas_worker_set_methods(SAS_SCHEDULER, &sas_scheduler_methods);
 	sas_worker_set_methods(SAS_AGENT, &sas_agent_methods);

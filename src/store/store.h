@@ -22,6 +22,9 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+/* Once per process, from _PG_init: tables that grow are never planned for as small ones. */
+extern void sas_store_install_sizes(void);
+
 /* Once per worker: plans that do not depend on how full the tables are. */
 extern void sas_store_prepare_session(void);
 

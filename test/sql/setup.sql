@@ -75,12 +75,12 @@ BEGIN
     WITH c AS (
         INSERT INTO t.held (worker, lease_id, run_id, step_no, element, step, undo, request_id, key, asked, problem, window_ms)
         SELECT $1, c.lease_id, c.run_id, c.step_no, c.element, c.step, c.undo, c.request_id, coalesce(c.idempotency_key, 'none'), c.request, c.problem, c.window_ms
-        FROM sas._claim_calls(lanes, array_fill(quantity, ARRAY[cardinality(lanes)]), boot, t.worker(worker), worker) c
+        FROM sas._claim_calls(lanes, array_fill(quantity, ARRAY[cardinality(lanes)]), boot, t.worker(worker), worker) c ORDER BY c.run_id, c.step_no, c.element
         RETURNING n, held.step, held.undo),
     f AS (
         INSERT INTO t.held (worker, lease_id, run_id, step_no, element, step, undo, request_id, asked, problem, window_ms)
         SELECT $1, c.lease_id, c.run_id, c.step_no, c.element, c.step, c.undo, c.request_id, c.input, c.problem, c.window_ms
-        FROM sas._claim_functions(quantity, boot, t.worker(worker), worker) c
+        FROM sas._claim_functions(quantity, boot, t.worker(worker), worker) c ORDER BY c.run_id, c.step_no, c.element
         RETURNING n, held.step, held.undo)
     SELECT string_agg(CASE WHEN a.undo THEN 'undo ' ELSE '' END || a.step, ', ' ORDER BY a.step, a.undo) INTO got
     FROM (SELECT * FROM c UNION ALL SELECT * FROM f) a;
@@ -209,7 +209,7 @@ DECLARE
     held uuid[];
 BEGIN
     TRUNCATE t.trace;
-    FOR c IN SELECT * FROM sas._claim_functions(10, 1, t.worker('w'), 'w') LOOP
+    FOR c IN SELECT * FROM sas._claim_functions(10, 1, t.worker('w'), 'w') ORDER BY run_id, step_no, element LOOP
         claimed := concat_ws(', ', claimed, c.step);
         EXECUTE format('SELECT %s($1)', c.function) INTO answer USING c.input;
         PERFORM sas._write_replies(ARRAY[ROW(c.run_id, c.step_no, c.element, c.request_id, 'done', 1, answer, NULL, false, NULL)::sas._reply], ARRAY[c.lease_id]);

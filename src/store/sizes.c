@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * sizes.c: what the planner is told of the size of tables that grow.
+ *
+ * Plans are kept.  One that was made when such a table was empty may walk all
+ * of it where it should look up a key, and it stays until the table is
+ * analyzed, however many rows have come by then.  So these tables are never
+ * planned for as small ones: a look-up by key costs next to nothing in a small
+ * table, too.  Nothing else of a plan, or of what a user may set, is touched.
+ */
+#include "postgres.h"
+
+#include "catalog/namespace.h"
+#include "nodes/pathnodes.h"
+#include "optimizer/plancat.h"
+#include "store/store.h"
+#include "utils/lsyscache.h"
+
+/* such a table has no fewer rows, and pages; small enough for no plan to be thought worth compiling */
+#define LEAST_TUPLES 10000
+#define LEAST_PAGES 200
+#define LEAST_INDEX_PAGES 40
+
+static const char *const growing[] = {
+	"attempt", "due", "item", "ready", "run", "run_key", "step", "watch",
+};
+
+static get_relation_info_hook_type previous_hook = NULL;
+
+static bool
+grows(Oid relid)
+{
+	Oid	  schema = get_rel_namespace(relid);
+	char *name;
+
+	if (!OidIsValid(schema) || schema != get_namespace_oid("sas", true))
+		return false;
+	name = get_rel_name(relid);
+	for (int i = 0; name != NULL && i < lengthof(growing); i++)
+		if (strcmp(name, growing[i]) == 0)
+			return true;
+	return false;
+}
+
+static void
+tell_size(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
+{
+	ListCell *cell;
+
+	if (previous_hook != NULL)
+		previous_hook(root, relid, inhparent, rel);
+	if (inhparent || rel->tuples >= LEAST_TUPLES || !grows(relid))
+		return;
+	rel->tuples = LEAST_TUPLES;
+	rel->pages = Max(rel->pages, LEAST_PAGES);
+	foreach (cell, rel->indexlist)
+	{
+		IndexOptInfo *index = lfirst(cell);
+
+		/* how many rows a partial index has is known as little as before */
+		if (index->indpred != NIL)
+			continue;
+		index->tuples = LEAST_TUPLES;
+		index->pages = Max(index->pages, LEAST_INDEX_PAGES);
+		index->tree_height = Max(index->tree_height, 1);
+	}
+}
+
+void
+sas_store_install_sizes(void)
+{
+	previous_hook = get_relation_info_hook;
+	get_relation_info_hook = tell_size;
+}
