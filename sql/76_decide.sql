@@ -148,8 +148,9 @@ BEGIN
     IF policy = 'pause' OR NOT c.auto_rescue THEN
         RETURN ARRAY[ROW('pause', c.run_id, NULL, NULL, NULL, NULL, 'its deadline has passed', error)::sas._decision];
     END IF;
-    -- the undo that begins here is not bound by the deadline: if it is not over by then, an operator hears of it
-    INSERT INTO sas.due (actor, due_at, run_id, kind) SELECT 'v', sas._remind_at(r.deadline), r.run_id, 'deadline' FROM sas.run r WHERE r.run_id = c.run_id;
+    -- the undo that begins here is not bound by the deadline: if it is not over by then, an operator hears of it; not
+    -- where nobody looked for so long that it would be at once
+    INSERT INTO sas.due (actor, due_at, run_id, kind) SELECT 'v', sas._remind_at(r.deadline), r.run_id, 'deadline' FROM sas.run r WHERE r.run_id = c.run_id AND sas._remind_at(r.deadline) > sas._now();
     RETURN ARRAY[ROW('doom', c.run_id, NULL, NULL, NULL, CASE policy WHEN 'skip' THEN 'fail' ELSE policy END, NULL, error)::sas._decision];
 END $$;
 

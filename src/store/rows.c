@@ -195,6 +195,7 @@ read_table(SasTable *table)
 	MemoryContext old;
 	List	   *oids;
 	ListCell   *cell;
+	bool		fits;
 
 	table->indexes = NIL;
 	table->fits = false;
@@ -206,12 +207,14 @@ read_table(SasTable *table)
 		class->relispartition || has_insert_trigger(relation->trigdesc, table->trigger) || (constr != NULL && constr->num_check > 0))
 		return;
 	old = MemoryContextSwitchTo(table->context);
-	table->fits = read_columns(table, RelationGetDescr(relation));
-	oids = table->fits ? RelationGetIndexList(relation) : NIL;
+	fits = read_columns(table, RelationGetDescr(relation));
+	oids = fits ? RelationGetIndexList(relation) : NIL;
 	foreach(cell, oids)
 		if (!read_index(table, lfirst_oid(cell)))
-			table->fits = false;
+			fits = false;
 	MemoryContextSwitchTo(old);
+	/* at last: after an error half-way SQL writes the rows */
+	table->fits = fits;
 }
 
 /* --------------------------------------------------------------------- rows */

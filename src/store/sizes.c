@@ -6,17 +6,19 @@
  * of it where it should look up a key, and it stays until the table is
  * analyzed, however many rows have come by then.  So these tables are never
  * planned for as small ones: a look-up by key costs next to nothing in a small
- * table, too.  Nothing else of a plan, or of what a user may set, is touched.
+ * table, too.  This is so where plans are kept: in workers, and in functions
+ * that set the same (sas_store_settings); a user's own queries are left alone.
  */
 #include "postgres.h"
 
 #include "catalog/namespace.h"
 #include "nodes/pathnodes.h"
+#include "optimizer/cost.h"
 #include "optimizer/plancat.h"
 #include "store/store.h"
 #include "utils/lsyscache.h"
 
-/* such a table has no fewer rows, and pages; small enough for no plan to be thought worth compiling */
+/* such a table has no fewer rows, and pages */
 #define LEAST_TUPLES 10000
 #define LEAST_PAGES 200
 #define LEAST_INDEX_PAGES 40
@@ -49,7 +51,7 @@ tell_size(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
 
 	if (previous_hook != NULL)
 		previous_hook(root, relid, inhparent, rel);
-	if (inhparent || rel->tuples >= LEAST_TUPLES || !grows(relid))
+	if (enable_seqscan || inhparent || rel->tuples >= LEAST_TUPLES || !grows(relid))
 		return;
 	rel->tuples = LEAST_TUPLES;
 	rel->pages = Max(rel->pages, LEAST_PAGES);

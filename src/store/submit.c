@@ -92,8 +92,11 @@ begin_to_know(void)
 		CacheRegisterSyscacheCallback(NAMESPACEOID, forget, (Datum) 0);
 		CacheRegisterSyscacheCallback(AUTHOID, forget, (Datum) 0);
 		CacheRegisterSyscacheCallback(AUTHMEMROLEMEM, forget, (Datum) 0);
+		CacheRegisterSyscacheCallback(DATABASEOID, forget, (Datum) 0);
 		known_context = AllocSetContextCreate(CacheMemoryContext, "sas workflows", ALLOCSET_SMALL_SIZES);
 	}
+	/* until the end: after an error half-way it begins anew */
+	known_stale = true;
 	known = NULL;
 	MemoryContextReset(known_context);
 	token = get_relname_relid("workflows", schema);

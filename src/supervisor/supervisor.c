@@ -66,7 +66,8 @@ longest_sleep_ms(void)
 {
 	int64		ms = sas_supervisor_interval;
 
-	return quiet ? Max(ms, Min(ms * SAS_QUIET_INTERVALS, SAS_QUIET_SLEEP_MS)) : ms;
+	/* a worker rings nobody when it begins a turn of its own, and must not hang in it for much longer than this */
+	return quiet ? Max(ms, Min(Min(ms * SAS_QUIET_INTERVALS, SAS_QUIET_SLEEP_MS), sas_complete_in)) : ms;
 }
 
 /* Rung: the watch is due at the interval again. */

@@ -59,6 +59,7 @@ typedef struct SasIntent
 	bool		dropped;		/* something that may have taken the extension along */
 	bool		rescan;			/* read pg_database again at commit */
 	bool		prepared;		/* ends a prepared transaction */
+	bool		discards;		/* DISCARD ALL */
 	bool		restores;		/* a dump */
 } SasIntent;
 
@@ -239,12 +240,18 @@ sas_lifecycle_intent(Node *node, bool alone, SasIntent *intent)
 			return true;
 		case T_CreateExtensionStmt:
 			intent->created = true;
+			/* of one that is there already, a dump fills the tables: see below */
 			intent->restores = !check_function_bodies && superuser() &&
-				strcmp(((CreateExtensionStmt *) node)->extname, "sas") == 0;
+				strcmp(((CreateExtensionStmt *) node)->extname, "sas") == 0 &&
+				!OidIsValid(get_extension_oid("sas", true));
 			return true;
 		case T_CopyStmt:
 			intent->restores = sas_lifecycle_loads((CopyStmt *) node);
 			return intent->restores;
+		case T_DiscardStmt:
+			/* a pooled connection is handed on */
+			intent->discards = ((DiscardStmt *) node)->target == DISCARD_ALL;
+			return intent->discards;
 		case T_TransactionStmt:
 			intent->prepared = ((TransactionStmt *) node)->kind == TRANS_STMT_COMMIT_PREPARED ||
 				((TransactionStmt *) node)->kind == TRANS_STMT_ROLLBACK_PREPARED;
@@ -268,6 +275,8 @@ sas_lifecycle_note(const SasIntent *intent)
 		pending_probe |= !OidIsValid(get_extension_oid("sas", true));
 	if (intent->prepared)
 		sas_bell_ring_database(MyDatabaseId);
+	if (intent->discards)
+		sas_lifecycle_restored();
 }
 
 static void

@@ -76,6 +76,17 @@ ok(wait_for($node, q{SELECT string_agg(workflow || ' ' || coalesce(result, state
 my $ticks = $node->safe_psql('restored', 'SELECT count(*) FROM shop.tick');
 ok(wait_for($node, "SELECT count(*) > $ticks FROM shop.tick", 't', dbname => 'restored'), 'and its infinite task goes on');
 is($node->safe_psql('restored', q{SELECT state || ' ' || (node_id IN (SELECT n.node_id FROM sas.nodes n WHERE NOT n.is_deleted)) FROM sas.watches}), 'processing true', 'on a node of the restored database');
+
+# -- what looks like a restore and is none ---------------------------------------------------------
+
+ok(wait_for($node, 'SELECT count(*) > 3 FROM sas.workers', 't', dbname => 'restored'), 'the workers are there');
+my $before = $node->safe_psql('restored', 'SELECT string_agg(pid::text, chr(32) ORDER BY pid) FROM sas.workers');
+$gate->query('SET check_function_bodies = off; CREATE EXTENSION IF NOT EXISTS sas');
+is($node->safe_psql('restored', 'SELECT string_agg(pid::text, chr(32) ORDER BY pid) FROM sas.workers'), $before, 'an extension that is there already keeps no worker away');
+$gate->query('BEGIN; COPY sas.edit FROM PROGRAM $$true$$; ROLLBACK');
+ok(wait_until(sub { workers('restored') == 0 }), 'a session that loads a table keeps them away, though it gave up');
+$gate->query('DISCARD ALL');
+ok(wait_for($node, 'SELECT count(*) > 3 FROM sas.workers', 't', dbname => 'restored'), 'until its connection is handed on');
 $gate->quit;
 
 done_testing();
