@@ -82,7 +82,7 @@ $node->safe_psql('postgres', q{SELECT sas.resume_watch('events', '{events}')});
 got_items($node, 'events', 'events', 720, 'resumed it goes on where it was');
 $node->safe_psql('postgres', q{SELECT sas.unwatch('events', '{events}')});
 ok(wait_for($node, q{SELECT state FROM sas.watches WHERE watcher = 'events' AND key = 'events'}, 'deleted'), 'a watch that is stopped is deleted once its host has confirmed');
-is($streams->feed('events')->{open}, 0, 'and its connection is closed');
+ok(wait_until(sub { $streams->feed('events')->{open} == 0 }), 'and its connection is closed');
 
 # -- an agent that is disabled
 
