@@ -123,7 +123,7 @@ BEGIN
         CONTINUE WHEN EXISTS (SELECT FROM unnest(made) m WHERE m.run_id = c.run_id AND (m.what = 'doom' OR m.what = 'pause' AND c.kind = 'deadline'));
         made := made || CASE c.kind WHEN 'deadline' THEN sas._judge_deadline(c) ELSE sas._judge_failure(c, made) END;
     END LOOP;
-    PERFORM sas._carry_out(made);
+    PERFORM sas._act_on(made);
 END $$;
 
 -- sas._judge_deadline(case): the deadline of a run has passed. A run that is paused, or is being undone already, only
@@ -238,8 +238,8 @@ BEGIN
              + (SELECT count(*) FROM unnest(made) m WHERE m.what = 'skip' AND m.run_id = c.run_id AND m.step_no = c.step_no);
 END $$;
 
--- sas._carry_out(made): the states first, then what follows from them.
-CREATE FUNCTION sas._carry_out(made sas._decision[]) RETURNS void
+-- sas._act_on(made): the states first, then what follows from them.
+CREATE FUNCTION sas._act_on(made sas._decision[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     doomed bigint[] := ARRAY(SELECT m.run_id FROM unnest(made) m WHERE m.what = 'doom');

@@ -18,7 +18,7 @@ LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_crash_loops';
 -- sas._late_after(): who is so late has a problem.
 CREATE FUNCTION sas._late_after() RETURNS interval
 LANGUAGE sql STABLE AS $$
-    SELECT greatest(3 * current_setting('sas.supervisor_interval')::interval, interval '5 s')
+    SELECT greatest(current_setting('sas.supervisor_interval')::interval / 2, interval '5 s')
 $$;
 
 -- sas._lateness(actor): for how long something that is due for the supervisor (v) or the scheduler (s) has been left

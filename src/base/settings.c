@@ -21,7 +21,7 @@ int			sas_agents = 1;
 int			sas_function_workers = 1;
 int			sas_supervisors = 1;
 int			sas_agent_slots = 1000;
-int			sas_supervisor_interval = 10 * 1000;
+int			sas_supervisor_interval = 60 * 1000;
 int			sas_complete_in = 60 * 1000;
 int			sas_run_deadline = 30 * 24 * 3600;
 int			sas_priority_step = 3600;
@@ -61,8 +61,8 @@ static const SasIntSetting int_settings[] = {
 		"One leads, the others stand by. 0 stops them.", &sas_supervisors, 0, 16, 0},
 	{"sas.agent_slots", "Number of calls that one agent worker keeps in flight at once.",
 		NULL, &sas_agent_slots, 1, 100000, 0},
-	{"sas.supervisor_interval", "Longest sleep of the supervisor while something is open.",
-		"While nothing is, it sleeps up to six times as long, a minute at most.", &sas_supervisor_interval, 100, 3600 * 1000, GUC_UNIT_MS},
+	{"sas.supervisor_interval", "Longest sleep of the supervisor.",
+		"While something is open it looks up to six times as often.", &sas_supervisor_interval, 100, 3600 * 1000, GUC_UNIT_MS},
 	{"sas.complete_in", "Window of a step that names none.",
 		"A step that has not completed by then is taken back.", &sas_complete_in, 1, INT_MAX, GUC_UNIT_MS},
 	{"sas.run_deadline", "Deadline of a run that names none.",

@@ -9,10 +9,10 @@
  * of an infinite task for longer than it may take, since a function that
  * catches its own cancellation can be stopped in no other way.
  *
- * Once per interval, and when the time of the oldest run is over, it also
- * watches and keeps house, in a transaction of its own and in small batches
- * between which everything overdue has its turn.  While nothing is open and
- * nobody rings it sleeps longer.
+ * Now and then, and when the time of the oldest run is over, it also watches
+ * and keeps house, in a transaction of its own and in small batches between
+ * which everything overdue has its turn: several times per interval while
+ * something is open, once while nothing is and nobody rings.
  */
 #include "postgres.h"
 
@@ -27,9 +27,9 @@
 #define SAS_MAX_PEERS 1024
 #define SAS_SHORTEST_SLEEP_MS 100
 
-/* so many intervals it sleeps while nothing is open, but not for longer than this */
-#define SAS_QUIET_INTERVALS 6
-#define SAS_QUIET_SLEEP_MS (60 * 1000)
+/* so often it looks per interval while something is open, but not more often than this */
+#define SAS_LOOKS 6
+#define SAS_LOOK_MS 1000
 
 /* a session that leaves can be seen for a moment longer: so often, and for so long, is it looked for */
 #define SAS_DEPARTURE_LOOK_MS 20
@@ -64,13 +64,14 @@ static bool quiet = false;
 static int64
 longest_sleep_ms(void)
 {
-	int64		ms = sas_supervisor_interval;
+	int64		longest = sas_supervisor_interval;
+	int64		look = Min(longest, Max(longest / SAS_LOOKS, SAS_LOOK_MS));
 
 	/* a worker rings nobody when it begins a turn of its own, and must not hang in it for much longer than this */
-	return quiet ? Max(ms, Min(Min(ms * SAS_QUIET_INTERVALS, SAS_QUIET_SLEEP_MS), sas_complete_in)) : ms;
+	return quiet ? Max(look, Min(longest, sas_complete_in)) : look;
 }
 
-/* Rung: the watch is due at the interval again. */
+/* Rung: the watch is due soon again. */
 static void
 end_quiet(void)
 {
@@ -91,7 +92,7 @@ keep_house(void)
 	if (now < house_us)
 		return (house_us - now) / 1000 + 1;
 	/* in an error, not at once again */
-	house_us = now + sas_supervisor_interval * INT64CONST(1000);
+	house_us = now + longest_sleep_ms() * 1000;
 	if (!sas_store_begin())
 		return -1;
 	quiet = !sas_store_watch();

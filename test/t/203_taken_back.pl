@@ -12,7 +12,7 @@ use Test::More;
 use Time::HiRes qw(time);
 
 my $node = new_node('main', 'sas.function_workers' => 2, max_prepared_transactions => 5,
-	'sas.supervisor_interval' => '60 s');
+	'sas.supervisor_interval' => '6 min');
 my $service = start_service('payments');
 my $soon = 5;					# seconds; complete_in is 60
 

@@ -10,7 +10,7 @@ use SasSession;
 use Test::More;
 use Time::HiRes qw(time);
 
-my $node = new_node('main', 'sas.supervisor_interval' => '60 s');
+my $node = new_node('main', 'sas.supervisor_interval' => '6 min');
 my $service = start_service('payments');
 my $soon = 5;
 $node->safe_psql('postgres', qq{

@@ -11,7 +11,7 @@ use Test::More;
 use Time::HiRes qw(time);
 
 # version 0.1.900 and the way back are in test/modules
-my $node = new_node('main', 'sas.supervisor_interval' => '60 s');
+my $node = new_node('main', 'sas.supervisor_interval' => '6 min');
 my $service = start_service('payments');
 $node->safe_psql('postgres', qq{
 	CREATE TABLE gate (open boolean);
