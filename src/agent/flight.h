@@ -47,7 +47,8 @@ typedef struct SasRetry
 typedef struct SasLeaseEntry
 {
 	int64		lease_id;
-	int			left;
+	int			left;			/* flights, and replies that are not written yet */
+	int			sending;		/* of these in the transaction that is open */
 	bool		dropped;		/* something of it was left to the supervisor */
 } SasLeaseEntry;
 

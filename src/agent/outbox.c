@@ -17,6 +17,7 @@
 typedef struct Entry
 {
 	SasStoredReply reply;
+	SasLeaseEntry *lease;
 	int64		not_before_us;	/* set aside until then */
 	bool		sent;			/* in the transaction that is open */
 	bool		aside;
@@ -25,7 +26,7 @@ typedef struct Entry
 static MemoryContext box;		/* long-lived */
 static List *entries = NIL;		/* of Entry, oldest first */
 static List *attempts = NIL;	/* of SasStoredAttempt */
-static List *leases = NIL;		/* of SasLeaseEntry that are over */
+static List *leases = NIL;		/* of SasLeaseEntry that are over with nothing left to say */
 static int	batch = SAS_OUTBOX_BATCH;
 static int	tries = 0;
 static int	attempts_sent;
@@ -55,6 +56,17 @@ forget(const Jsonb *jsonb)
 {
 	if (jsonb != NULL)
 		pfree((void *) jsonb);
+}
+
+/* It is written, or given up. */
+static void
+forget_entry(Entry *e)
+{
+	if (--e->lease->left == 0)
+		pfree(e->lease);
+	forget(e->reply.output);
+	forget(e->reply.error);
+	pfree(e);
 }
 
 SasLeaseEntry *
@@ -90,6 +102,8 @@ sas_outbox_reply(const SasFlight *flight, const char *verdict, const Jsonb *outp
 	MemoryContext old = MemoryContextSwitchTo(box);
 	Entry	   *e = palloc0(sizeof(Entry));
 
+	e->lease = flight->lease;
+	e->lease->left++;
 	e->reply.id = flight->id;
 	e->reply.verdict = verdict;
 	e->reply.attempts = flight->attempts;
@@ -183,8 +197,10 @@ health_written(SasAgentEntry *agents, int n_agents)
 }
 
 /*
- * The store keeps a lease under which a step is still held, because its reply
- * is set aside, came too late or was given up: the supervisor finds it then.
+ * With the last replies of a lease goes the word that it is over.  The store
+ * keeps it where a step is still held under it: its reply was set aside, then
+ * the word goes again with that one, or came too late, or was given up, then
+ * the supervisor finds it.
  */
 void
 sas_outbox_write(SasAgentEntry *agents, int n_agents)
@@ -192,7 +208,8 @@ sas_outbox_write(SasAgentEntry *agents, int n_agents)
 	SasStoredReply *replies = palloc(sizeof(SasStoredReply) * Max(Min(list_length(entries), batch), 1));
 	Entry	  **sent = palloc(sizeof(Entry *) * Max(Min(list_length(entries), batch), 1));
 	bool	   *aside;
-	int64	   *done = palloc(sizeof(int64) * Max(list_length(leases), 1));
+	int64	   *done;
+	int			n_done = 0;
 	SasStoredAttempt *rows = palloc(sizeof(SasStoredAttempt) * Max(list_length(attempts), 1));
 	int64		now = sas_clock_monotonic_us();
 	int			n = 0;
@@ -203,6 +220,7 @@ sas_outbox_write(SasAgentEntry *agents, int n_agents)
 		Entry	   *e = lfirst(lc);
 
 		e->sent = e->aside = false;
+		e->lease->sending = 0;
 		if (n == batch || e->not_before_us > now)
 			continue;
 		e->sent = true;
@@ -212,13 +230,26 @@ sas_outbox_write(SasAgentEntry *agents, int n_agents)
 	attempts_sent = leases_sent = 0;
 	foreach(lc, attempts)
 		rows[attempts_sent++] = *(SasStoredAttempt *) lfirst(lc);
+	done = palloc(sizeof(int64) * Max(list_length(leases) + n, 1));
 	foreach(lc, leases)
-		done[leases_sent++] = ((SasLeaseEntry *) lfirst(lc))->lease_id;
+		done[n_done++] = ((SasLeaseEntry *) lfirst(lc))->lease_id;
+	leases_sent = n_done;
+	for (int i = 0; i < n; i++)
+		sent[i]->lease->sending++;
+	for (int i = 0; i < n; i++)
+	{
+		SasLeaseEntry *lease = sent[i]->lease;
+
+		if (lease->sending < lease->left || lease->dropped)
+			continue;
+		done[n_done++] = lease->lease_id;
+		lease->sending = 0;		/* once */
+	}
 
 	sas_store_write_attempts(rows, attempts_sent);
 	aside = palloc0(Max(n, 1));
-	if (n > 0 || leases_sent > 0)
-		sas_store_write_replies(replies, n, done, leases_sent, false, aside);
+	if (n > 0 || n_done > 0)
+		sas_store_write_replies(replies, n, done, n_done, false, aside);
 	for (int i = 0; i < n; i++)
 		if (aside[i])
 		{
@@ -240,9 +271,7 @@ sas_outbox_written(SasAgentEntry *agents, int n_agents)
 
 		if (!e->sent || e->aside)
 			continue;
-		forget(e->reply.output);
-		forget(e->reply.error);
-		pfree(e);
+		forget_entry(e);
 		entries = foreach_delete_current(entries, lc);
 	}
 	for (int i = 0; i < attempts_sent; i++)
@@ -275,6 +304,8 @@ sas_outbox_failed(void)
 		ereport(WARNING,
 				(errmsg("a reply to run %lld could not be written and is given up", (long long) e->reply.id.run_id),
 				 errdetail("Its step is taken back when its complete-by has passed.")));
+		e->lease->dropped = true;
+		forget_entry(e);
 		entries = list_delete_first(entries);
 	}
 	else

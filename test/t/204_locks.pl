@@ -67,6 +67,7 @@ sub held_by
 	my $taken = time() - $begun;
 	cmp_ok($taken, '<', $soon, sprintf '%s: at once (%.2f s)', $name, $taken);
 	is($service->books->{counters}{requests}, $before + 101, "$name: no call was made twice");
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM sas.lease'), '0', "$name: no claim is left over");
 	$session->quit;
 	return;
 }
