@@ -32,7 +32,13 @@ sub told { my ($kind) = @_; $heard .= $listener->query('SELECT'); return scalar(
 # -- a supervisor that is late ----------------------------------------------------------------
 
 my ($supervisor) = $node->safe_psql('postgres', q{SELECT pid FROM sas.workers WHERE actor = 'supervisor'});
-kill 'STOP', $supervisor;
+# asleep: one that is stopped in the middle of a turn ends that turn as if nothing had been
+ok( wait_until(sub {
+		kill 'STOP', $supervisor;
+		return 1 if $node->safe_psql('postgres', "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $supervisor") eq 'Extension';
+		kill 'CONT', $supervisor;
+		return 0;
+	}), 'the supervisor is stopped in its sleep');
 $node->safe_psql('postgres', q{SELECT run_id FROM sas.submit('book')});
 all_ended($node, 'work goes on without it');
 $node->safe_psql('postgres', q{
