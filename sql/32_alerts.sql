@@ -71,22 +71,33 @@ BEGIN
       AND d.actor = 'v' AND d.due_at = sas._remind_at(r.deadline) AND d.run_id = r.run_id AND d.kind = 'deadline';
 END $$;
 
--- sas._acknowledge(caller, alert_ids): somebody has seen them; returns how many were not seen before.
-CREATE FUNCTION sas._acknowledge(caller oid, alert_ids bigint[]) RETURNS int
+-- sas._acknowledge(caller, alert_ids): somebody has seen them. Says of each alert, in
+-- the order given, and of the run and step that it tells of, whether it was new to be seen, or that it is not there.
+CREATE FUNCTION sas._acknowledge(caller oid, alert_ids bigint[])
+RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+#variable_conflict use_column
 DECLARE
-    n int;
+    seen bigint[];
 BEGIN
     WITH seen AS (
         UPDATE sas.alert a
         SET acknowledged_at = sas._now(), acknowledged_by = pg_get_userbyid(caller),
             closed_at = CASE WHEN sas._lasts(a.kind) THEN a.closed_at ELSE coalesce(a.closed_at, sas._now()) END
         WHERE a.alert_id = ANY (alert_ids) AND a.acknowledged_at IS NULL
-        RETURNING a.alert_id, a.kind, a.run_id)
-    INSERT INTO sas.act (run_id, at, role, act, detail)
-    SELECT s.run_id, sas._now(), pg_get_userbyid(caller), 'acknowledge', jsonb_build_object('alert', s.alert_id, 'kind', s.kind) FROM seen s ORDER BY s.alert_id;
-    GET DIAGNOSTICS n = ROW_COUNT;
-    RETURN n;
+        RETURNING a.alert_id, a.kind, a.run_id),
+    told AS (
+        INSERT INTO sas.act (run_id, at, role, act, detail)
+        SELECT s.run_id, sas._now(), pg_get_userbyid(caller), 'acknowledge', jsonb_build_object('alert', s.alert_id, 'kind', s.kind) FROM seen s ORDER BY s.alert_id)
+    SELECT array_agg(s.alert_id) INTO seen FROM seen s;
+    RETURN QUERY
+    SELECT a.run_id, sas._shown_name(w.name), coalesce(a.alert_id = ANY (seen), false), r.state, r.result,
+           CASE WHEN a.alert_id IS NULL THEN 'there is no such alert' END
+    FROM (SELECT u.alert_id, min(u.n) AS n FROM unnest(alert_ids) WITH ORDINALITY AS u (alert_id, n) WHERE u.alert_id IS NOT NULL GROUP BY 1) g
+    LEFT JOIN sas.alert a ON a.alert_id = g.alert_id
+    LEFT JOIN sas.run r ON r.run_id = a.run_id
+    LEFT JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = a.step_no AND NOT w.undo
+    ORDER BY g.n;
 END $$;
 
 -- the hook ------------------------------------------------------------------------

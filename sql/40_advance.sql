@@ -150,11 +150,16 @@ BEGIN
     -- a step whose outcome is in doubt, or not over, has failed, not been cancelled; a failure
     -- that the supervisor has not looked at yet is decided with this
     SELECT array_agg(ROW(s.run_id, s.step_no, s.element, s.state,
-                         CASE WHEN s.state = 'failed' OR s.in_doubt OR s.asks IS NOT NULL THEN 'failed' ELSE 'cancelled' END,
-                         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                         CASE WHEN s.state = 'failed' OR s.in_doubt OR s.asks IS NOT NULL OR broken.error IS NOT NULL THEN 'failed' ELSE 'cancelled' END,
+                         NULL, NULL, NULL, NULL, NULL, NULL, NULL, broken.error, NULL,
                          NULL, sas._now(), NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change)
     INTO changes
     FROM sas.step s
+    -- a map, or a step that repeats, one of whose elements has failed for good, has failed with it
+    LEFT JOIN LATERAL (SELECT e.error FROM sas.step e
+                       WHERE s.waiting_kind = 'elements' AND s.element = 0 AND e.run_id = s.run_id AND e.step_no = s.step_no AND e.element > 0
+                         AND e.state = 'failed' AND e.waiting_kind IS NULL
+                       ORDER BY e.finished_at, e.element LIMIT 1) broken ON true
     WHERE s.run_id = ANY (run_ids)
       AND (s.state IN ('waiting', 'ready') OR s.state = 'suspended' AND s.waiting_kind IS DISTINCT FROM 'child' OR s.state = 'failed' AND s.waiting_kind = 'supervisor');
     PERFORM sas._move_steps(changes);

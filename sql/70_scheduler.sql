@@ -220,8 +220,8 @@ BEGIN
     WHERE c.from_state = 'succeeded' AND s.attempt = 1 AND s.asks IS NULL;
 END $$;
 
--- sas._undone_as_a_whole(run_ids): maps and steps that repeat, undone element by element, of runs in which nothing is left to
--- undo: compensated, when none of their elements stands any more.
+-- sas._undone_as_a_whole(run_ids): maps and steps that repeat, undone element by element, and includes, undone step by step, of
+-- runs in which nothing is left to undo: compensated, when nothing stands any more of what they are made of.
 CREATE FUNCTION sas._undone_as_a_whole(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -231,11 +231,16 @@ BEGIN
                          NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change)
     INTO undone
     FROM sas.run r
-    JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.undo AND w.shape ?| '{each,repeat}'
-    CROSS JOIN LATERAL (SELECT * FROM sas.step x WHERE x.run_id = r.run_id AND x.step_no = w.step_no AND x.element = 0 OFFSET 0) s
+    JOIN sas.workflow_step w ON w.version_id = r.version_id AND (w.undo AND w.shape ?| '{each,repeat}' OR w.covers IS NOT NULL)
+    CROSS JOIN LATERAL (SELECT * FROM sas.step x WHERE x.run_id = r.run_id AND x.step_no = coalesce(w.covers[cardinality(w.covers)], w.step_no) AND x.element = 0 OFFSET 0) s
     CROSS JOIN LATERAL (SELECT bool_or(x.state = 'compensated') AS some,
                                bool_or(x.state = 'succeeded' OR x.state = 'skipped' AND x.error ->> 'type' = 'urn:sas:left-standing') AS standing
-                        FROM sas.step x WHERE x.run_id = r.run_id AND x.step_no = w.step_no AND x.element > 0) e
+                        FROM sas.step x
+                        WHERE x.run_id = r.run_id
+                          AND CASE WHEN w.covers IS NULL THEN x.step_no = w.step_no AND x.element > 0
+                                   ELSE x.step_no IN (SELECT o.step_no FROM sas.workflow_step o
+                                                      WHERE o.version_id = w.version_id AND o.undo AND o.step_no = ANY (w.covers)
+                                                        AND (x.element > 0 OR coalesce(NOT o.shape ?| '{each,repeat}', true))) END) e
     WHERE r.run_id = ANY (run_ids) AND s.state = 'succeeded' AND e.some AND e.standing IS NOT TRUE;
     PERFORM sas._move_steps(undone);
     PERFORM sas._move_steps(array_agg(ROW(u.run_id, u.step_no, 0, 'compensating', 'compensated', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,

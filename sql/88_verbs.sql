@@ -218,11 +218,11 @@ CREATE FUNCTION sas.set_priority(run_id bigint, priority int) RETURNS TABLE (run
 LANGUAGE sql AS $$ SELECT * FROM sas.set_priority(ARRAY[$1], $2) $$;
 COMMENT ON FUNCTION sas.set_priority(bigint, int) IS 'Gives one open run another priority.';
 
-CREATE FUNCTION sas.acknowledge(alert_ids bigint[]) RETURNS int
+CREATE FUNCTION sas.acknowledge(alert_ids bigint[]) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
-COMMENT ON FUNCTION sas.acknowledge(bigint[]) IS 'Says that somebody has seen these alerts; returns how many were open.';
-CREATE FUNCTION sas.acknowledge(alert_id bigint) RETURNS int
-LANGUAGE sql AS $$ SELECT sas.acknowledge(ARRAY[$1]) $$;
+COMMENT ON FUNCTION sas.acknowledge(bigint[]) IS 'Says that somebody has seen these alerts; of each, whether nobody had seen it before.';
+CREATE FUNCTION sas.acknowledge(alert_id bigint) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+LANGUAGE sql AS $$ SELECT * FROM sas.acknowledge(ARRAY[$1]) $$;
 COMMENT ON FUNCTION sas.acknowledge(bigint) IS 'Says that somebody has seen this alert.';
 
 CREATE FUNCTION sas.set_alert_hook(function regprocedure) RETURNS void

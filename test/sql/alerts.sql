@@ -17,7 +17,7 @@ SELECT t.work('{"a": "permanent 400"}');
 SELECT * FROM t.all_alerts();
 SELECT alerts_open FROM sas.health();
 -- acknowledged it stays open, and counts no more among what an operator should look at
-SELECT sas.acknowledge(ARRAY(SELECT alert_id FROM sas.alerts WHERE closed_at IS NULL));
+SELECT * FROM sas.acknowledge(ARRAY(SELECT alert_id FROM sas.alerts WHERE closed_at IS NULL));
 SELECT alerts_open FROM sas.health();
 SELECT kind, seen, closed FROM t.all_alerts() WHERE closed IS NULL;
 -- cancelled, it has ended too
@@ -89,7 +89,8 @@ SELECT t.work('{"hook": "permanent 404"}');
 SELECT run_id FROM sas.submit('hooked');
 SELECT t.work('{"hook": "permanent 404"}');
 SELECT kind, n, seen, closed FROM t.all_alerts();
-SELECT sas.acknowledge(1), sas.acknowledge(1), sas.acknowledge('{2,3}'::bigint[]);
+SELECT * FROM sas.acknowledge(1);
+SELECT * FROM sas.acknowledge('{2,3,1,2,NULL}'::bigint[]);
 SELECT run_id FROM sas.submit('hooked');
 SELECT t.work('{"hook": "permanent 404"}');
 SELECT kind, n, seen, closed FROM t.all_alerts();

@@ -35,8 +35,8 @@ SELECT t.work('{"b": "permanent 402"}');
 -- it fails again: the alert counts
 SELECT kind, step, occurrences FROM t.alerts() WHERE run_id = 3;
 -- closed when its run was resumed, the next one is a new row; also what nobody had seen can be acknowledged
-SELECT sas.acknowledge(ARRAY(SELECT alert_id FROM sas.alerts WHERE run_id = 3));
-SELECT sas.acknowledge(ARRAY(SELECT alert_id FROM sas.alerts WHERE run_id = 3));
+SELECT * FROM sas.acknowledge(ARRAY(SELECT alert_id FROM sas.alerts WHERE run_id = 3));
+SELECT * FROM sas.acknowledge(ARRAY(SELECT alert_id FROM sas.alerts WHERE run_id = 3));
 SELECT changed FROM sas.retry(3, 'b');
 SELECT t.work('{"b": "permanent 402"}');
 SELECT kind, step, occurrences FROM t.alerts() WHERE run_id = 3;

@@ -112,3 +112,14 @@ SELECT changed FROM sas.resume(1);
 SELECT t.work();
 SELECT t.brief(1);
 SELECT * FROM t.left_over();
+
+-- an include of which nothing stands any more is compensated as a whole, also inside of another; one that had nothing to undo stays as it is
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('pair', '{"a": {"agent": "inventory", "call": {}, "undo": {"call": {}}}, "m": {"agent": "inventory", "each": "{{input.l}}", "call": {}, "undo": {"call": {}}, "after": ["a"]}}') \g /dev/null
+SELECT t.workflow('around', '{"p": {"include": "pair", "input": {"l": [1, 2]}}, "b": {"function": "t.echo", "after": ["p"]}}') \g /dev/null
+SELECT t.workflow('idle', '{"f": {"function": "t.echo"}}') \g /dev/null
+SELECT t.workflow('far', '{"o": {"include": "around"}, "i": {"include": "idle"}, "last": {"agent": "payments", "call": {}, "after": ["o", "i"]}}') \g /dev/null
+SELECT run_id FROM sas.submit('far');
+SELECT t.work('{"last": "permanent 402"}');
+SELECT t.brief(1);
+SELECT * FROM t.left_over();
