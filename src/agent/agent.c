@@ -23,6 +23,7 @@
 
 #include "access/xact.h"
 #include "agent/agent.h"
+#include "agent/claim.h"
 #include "agent/known.h"
 #include "agent/outbox.h"
 #include "agent/watch.h"
@@ -180,6 +181,7 @@ turn(void)
 	List	   *claimed = NIL;
 	int64		claimed_us;
 	bool		more = false;
+	bool		failed_before = transaction_failed;
 	int64		watches_ms;
 
 	if (transaction_failed)
@@ -212,7 +214,7 @@ turn(void)
 		sas_outbox_write(sas_known, sas_n_known);
 		claimed_us = sas_clock_monotonic_us();
 		if (n_lanes > 0)
-			claimed = sas_store_claim_calls(lanes, quantities, n_lanes);
+			claimed = sas_agent_claim(lanes, quantities, n_lanes, !failed_before);
 		sas_store_commit();
 		transaction_failed = false;
 		if (stale)

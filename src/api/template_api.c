@@ -31,6 +31,7 @@ PG_FUNCTION_INFO_V1(sas_api_template_render);
 PG_FUNCTION_INFO_V1(sas_api_template_render_path);
 PG_FUNCTION_INFO_V1(sas_api_template_render_request);
 PG_FUNCTION_INFO_V1(sas_api_template_root);
+PG_FUNCTION_INFO_V1(sas_api_step_key);
 PG_FUNCTION_INFO_V1(sas_api_template_references);
 PG_FUNCTION_INFO_V1(sas_api_template_predicate);
 PG_FUNCTION_INFO_V1(sas_api_template_predicate_problem);
@@ -216,4 +217,12 @@ sas_api_template_predicate_problem(PG_FUNCTION_ARGS)
 	if (problem == NULL)
 		PG_RETURN_NULL();
 	PG_RETURN_TEXT_P(cstring_to_text(problem));
+}
+
+/* sas._step_key(trace, step, element, undo) */
+Datum
+sas_api_step_key(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_TEXT_P(cstring_to_text(sas_template_step_key(PG_GETARG_UUID_P(0), text_to_cstring(PG_GETARG_TEXT_PP(1)),
+														   PG_GETARG_INT32(2), PG_GETARG_BOOL(3))));
 }

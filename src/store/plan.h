@@ -22,9 +22,6 @@ typedef struct SasPlan
 /* Runs it; nulls may be NULL. The result is in SPI_tuptable. */
 extern void sas_plan_run(SasPlan *plan, Datum *args, const char *nulls);
 
-/* The context that was current at sas_store_begin: results go there. */
-extern MemoryContext sas_store_results;
-
 /* One parameter column: filled row by row, then made an array. */
 typedef struct SasColumn
 {

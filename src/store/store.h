@@ -36,6 +36,9 @@ extern const char *const sas_store_settings[SAS_STORE_SETTINGS][2];
 extern bool sas_store_begin(void);
 extern void sas_store_commit(void);
 
+/* The context that was current at sas_store_begin: results go there. */
+extern MemoryContext sas_store_results;
+
 /* Where a step of a run stands, in all calls. */
 typedef struct SasStepId
 {

@@ -25,6 +25,7 @@
 #include "nodes/pg_list.h"
 #include "utils/jsonb.h"
 #include "utils/timestamp.h"
+#include "utils/uuid.h"
 
 /* What may be in SasTemplateProblem.what */
 #define SAS_TEMPLATE_NOTHING_FOUND "nothing found"
@@ -100,6 +101,9 @@ typedef struct SasTemplateRoot
 
 /* {input, key, run: {id, key, labels, created_at, deadline}, steps} */
 extern Jsonb *sas_template_root(const SasTemplateRoot *of);
+
+/* The Idempotency-Key of a step, or of its undo; trace: that of its run. */
+extern char *sas_template_step_key(const pg_uuid_t *trace, const char *step, int element, bool undo);
 
 /* List of SasTemplateReference, malformed ones included. */
 extern List *sas_template_references(Jsonb *template);

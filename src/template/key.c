@@ -1,20 +1,17 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * key.c: the Idempotency-Key of a step.
+ * key.c
+ *		The Idempotency-Key of a step.
  *
- * The first half of SHA-256 over "trace/step/element", or
- * "trace/step/element/undo", written as a UUID: the same in every attempt of
- * every worker, and of no use for guessing another one.
+ * The first half of SHA-256 over "trace/step/element", or "trace/step/element/undo", written as a
+ * UUID: the same in every attempt of every worker, and of no use for guessing another one.
  */
 #include "postgres.h"
 
 #include "common/cryptohash.h"
 #include "common/sha2.h"
-#include "fmgr.h"
-#include "utils/builtins.h"
-#include "utils/uuid.h"
 
-PG_FUNCTION_INFO_V1(sas_api_step_key);
+#include "template/template.h"
 
 static char *
 uuid_text(const unsigned char *bytes)
@@ -34,11 +31,10 @@ uuid_text(const unsigned char *bytes)
 	return text;
 }
 
-Datum
-sas_api_step_key(PG_FUNCTION_ARGS)
+char *
+sas_template_step_key(const pg_uuid_t *trace, const char *step, int element, bool undo)
 {
-	char	   *of = psprintf("%s/%s/%d%s", uuid_text(PG_GETARG_UUID_P(0)->data), text_to_cstring(PG_GETARG_TEXT_PP(1)),
-							  PG_GETARG_INT32(2), PG_GETARG_BOOL(3) ? "/undo" : "");
+	char	   *of = psprintf("%s/%s/%d%s", uuid_text(trace->data), step, element, undo ? "/undo" : "");
 	uint8		sum[PG_SHA256_DIGEST_LENGTH];
 	pg_cryptohash_ctx *hash = pg_cryptohash_create(PG_SHA256);
 
@@ -46,5 +42,5 @@ sas_api_step_key(PG_FUNCTION_ARGS)
 		pg_cryptohash_final(hash, sum, sizeof(sum)) < 0)
 		elog(ERROR, "could not compute a key: %s", pg_cryptohash_error(hash));
 	pg_cryptohash_free(hash);
-	PG_RETURN_TEXT_P(cstring_to_text(uuid_text(sum)));
+	return uuid_text(sum);
 }

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * lone.h: a call that is alone in its lane, claimed without the interpreter.
+ *
+ * On a system with little to do a call is claimed by itself, and the start of
+ * the statements of sas._claim_calls() is most of what lies between the commit
+ * of a submit and the first byte.  A first attempt at a step that is one call
+ * and sees nothing but its run is claimed here; whatever else stands in the
+ * lane is left to SQL.
+ */
+#ifndef SAS_STORE_LONE_H
+#define SAS_STORE_LONE_H
+
+#include "store/store.h"
+
+/* What is kept of a step that is one call and whose templates see nothing but the run and its input. */
+typedef struct SasPlainCall
+{
+	char	   *name;
+	int			workflow_id;
+	double		window_ms;		/* below 0: the setting sas.complete_in */
+	Jsonb	   *request;		/* with its templates */
+	Jsonb	   *policy;
+	int			reads;			/* members of the input that the templates see; -1: all */
+	text	  **members;
+} SasPlainCall;
+
+typedef struct SasLoneCall
+{
+	const SasPlainCall *call;
+	SasStepId	id;
+	TimestampTz rank;
+	TimestampTz ready_at;
+	pg_uuid_t	trace;
+	text	   *run_key;		/* NULL: none */
+	Jsonb	   *input;
+	Jsonb	   *labels;
+	TimestampTz created_at;
+	TimestampTz deadline;
+
+	/* once it is claimed */
+	int64		lease_id;
+	double		window_ms;
+	TimestampTz complete_by;
+	bool		begins;			/* it is the first of its run, which says so now */
+} SasLoneCall;
+
+typedef enum SasLone
+{
+	SAS_LONE_NOTHING,			/* nothing stands in the lane */
+	SAS_LONE_FOUND,
+	SAS_LONE_OTHER				/* more than one step, or one that SQL has to claim */
+} SasLone;
+
+/*
+ * Looks into a lane from that mark on.  After SAS_LONE_FOUND either
+ * sas_store_take_lone or sas_store_leave_lone must follow.
+ */
+extern SasLone sas_store_find_lone(int lane, TimestampTz mark, SasLoneCall *lone);
+
+/*
+ * Claims what was found, for this worker: what sas._claim() would write.  False,
+ * and nothing is written: somebody else is at it.  The caller tells the
+ * supervisor's bell of complete_by, and counts.
+ */
+extern bool sas_store_take_lone(SasLoneCall *lone);
+extern void sas_store_leave_lone(void);
+
+#endif							/* SAS_STORE_LONE_H */
