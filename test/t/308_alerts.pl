@@ -29,16 +29,22 @@ $listener->query('LISTEN sas_alert');
 my $heard = '';
 sub told { my ($kind) = @_; $heard .= $listener->query('SELECT'); return scalar(() = $heard =~ /with payload "$kind"/g) }
 
+# one that is stopped in the middle of a turn ends that turn as if nothing had been
+sub stopped_asleep
+{
+	my ($pid) = @_;
+	return wait_until(sub {
+			kill 'STOP', $pid;
+			return 1 if $node->safe_psql('postgres', "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $pid") eq 'Extension';
+			kill 'CONT', $pid;
+			return 0;
+		});
+}
+
 # -- a supervisor that is late ----------------------------------------------------------------
 
 my ($supervisor) = $node->safe_psql('postgres', q{SELECT pid FROM sas.workers WHERE actor = 'supervisor'});
-# asleep: one that is stopped in the middle of a turn ends that turn as if nothing had been
-ok( wait_until(sub {
-		kill 'STOP', $supervisor;
-		return 1 if $node->safe_psql('postgres', "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $supervisor") eq 'Extension';
-		kill 'CONT', $supervisor;
-		return 0;
-	}), 'the supervisor is stopped in its sleep');
+ok(stopped_asleep($supervisor), 'the supervisor is stopped in its sleep');
 $node->safe_psql('postgres', q{SELECT run_id FROM sas.submit('book')});
 all_ended($node, 'work goes on without it');
 $node->safe_psql('postgres', q{
@@ -52,6 +58,17 @@ like($node->safe_psql('postgres', q{SELECT message FROM sas.alerts}), qr/^the su
 ok(wait_until(sub { told('late') == 1 }), 'NOTIFY tells of it');
 ok(wait_for($node, 'SELECT string_agg(kind || $$ by $$ || by, $$, $$) FROM public.page', 'late by pager'), 'and the hook, which is called as the role that has set it');
 
+# -- a scheduler that is late -----------------------------------------------------------------
+
+my ($scheduler) = $node->safe_psql('postgres', q{SELECT pid FROM sas.workers WHERE actor = 'scheduler'});
+ok(stopped_asleep($scheduler), 'the scheduler is stopped in its sleep');
+my $run = $node->safe_psql('postgres', q{SELECT run_id FROM sas.submit('book', start_at => now() + interval '1 s')});
+ok(wait_for($node, q{SELECT message FROM sas.alerts WHERE kind = 'late' AND message LIKE '%scheduler%'}, 'what is due for the scheduler is not looked at; see sas.workers and the log of the server'),
+	'the supervisor says that it does not look at what is due');
+ok(wait_until(sub { told('late') == 2 }), 'NOTIFY tells of it, too');
+kill 'CONT', $scheduler;
+ok(wait_for($node, "SELECT state FROM sas.runs WHERE run_id = $run", 'stopped'), 'and it goes on where it was');
+
 # -- a worker that fails again and again --------------------------------------------------------
 
 # whatever a function worker asks for raises
@@ -62,8 +79,8 @@ like($node->safe_psql('postgres', q{SELECT message FROM sas.alerts WHERE kind = 
 sleep 2;
 is($node->safe_psql('postgres', q{SELECT occurrences FROM sas.alerts WHERE kind = 'crash-loop'}), '1', 'one alert while it lasts');
 is(told('crash-loop'), 1, 'told once');
-is($node->safe_psql('postgres', q{SELECT alerts_open, ok FROM sas.health()}), '2|f', 'sas.health() shows them');
+is($node->safe_psql('postgres', q{SELECT alerts_open, ok FROM sas.health()}), '3|f', 'sas.health() shows them');
 $node->safe_psql('postgres', q{ALTER FUNCTION sas._claim_functions_away RENAME TO _claim_functions});
 ok(wait_for($node, q{SELECT closed_at IS NOT NULL FROM sas.alerts WHERE kind = 'crash-loop'}, 't', limit => 300), 'a worker that has lived for a minute closes it');
-ok(wait_for($node, q{SELECT string_agg(kind, ', ' ORDER BY n) FROM public.page}, 'late, crash-loop'), 'the hook was told of it as soon as somebody could call it');
+ok(wait_for($node, q{SELECT string_agg(kind, ', ' ORDER BY n) FROM public.page}, 'late, late, crash-loop'), 'the hook was told of it as soon as somebody could call it');
 done_testing();
