@@ -11,7 +11,8 @@
  * A transaction's marks stay in this process until the transaction callback:
  * by then others see the rows.  Lane bits are set before the latches, and an
  * agent clears a bit before it looks, so that no mark falls between two looks.
- * A prepared transaction drops its marks; COMMIT PREPARED rings everything.
+ * Rings are counted beside the latch, which others reset that wait for
+ * something of their own.  A prepared transaction drops its marks; COMMIT PREPARED rings everything.
  *
  * Nothing here survives a crash: workers look at the tables when they start.
  */
@@ -37,6 +38,7 @@ typedef struct SasListener
 {
 	Oid			dboid;			/* InvalidOid: free */
 	SasActor	actor;
+	pg_atomic_uint32 rings;		/* counts; the latch alone is not enough: see sas_bell_rings() */
 	Latch	   *latch;
 } SasListener;
 
@@ -133,6 +135,8 @@ sas_bell_shmem_init(void)
 				pg_atomic_init_u32(&houses[i].lanes[w], 0);
 		for (int i = 0; i < bell->capacity; i++)
 			pg_atomic_init_u64(&houses[i].supervisor_sleeps_until, 0);
+		for (int i = 0; i < bell->capacity; i++)
+			pg_atomic_init_u32(&bell->listeners[i].rings, 0);
 	}
 	LWLockRegisterTranche(bell->tranche, "sas_bell");
 }
@@ -169,8 +173,10 @@ sas_bell_set_latches(Oid dboid, int actors, const SasListener *but)
 	{
 		SasListener *l = &bell->listeners[i];
 
-		if (l->dboid == dboid && (actors & (1 << l->actor)) != 0 && l != but)
-			SetLatch(l->latch);
+		if (l->dboid != dboid || (actors & (1 << l->actor)) == 0 || l == but)
+			continue;
+		pg_atomic_fetch_add_u32(&l->rings, 1);
+		SetLatch(l->latch);
 	}
 }
 
@@ -512,6 +518,12 @@ sas_bell_attach(SasActor actor)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
 				 errmsg("no room for another listener of the sas bell")));
+}
+
+uint32
+sas_bell_rings(void)
+{
+	return my_listener != NULL ? pg_atomic_read_u32(&my_listener->rings) : 0;
 }
 
 bool

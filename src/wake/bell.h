@@ -92,6 +92,13 @@ extern void sas_bell_wake_other(SasActor actor);
 extern void sas_bell_attach(SasActor actor);
 
 /*
+ * How often this worker has been rung; read after its latch was reset and
+ * compared before it sleeps.  A wait within a turn (for a lock, for a
+ * synchronous standby, in a function) resets the latch that tells of a ring.
+ */
+extern uint32 sas_bell_rings(void);
+
+/*
  * Tests and clears the bit of a lane (lane % SAS_BELL_LANES: a collision costs
  * a needless query).  In a session that is not attached: always true.
  */

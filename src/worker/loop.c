@@ -4,8 +4,9 @@
  *
  * A turn works in a scratch context and says what comes next: again at once,
  * or sleep until the bell rings, the actor's descriptor can be read, or a time
- * has come.  The latch is reset before the turn looks at anything, so that a
- * ring during the turn is not lost.
+ * has come.  The latch is reset before the turn looks at anything; a ring during
+ * the turn is not lost, though whatever waits within it, for a lock or for a
+ * standby, resets the latch as well: rings are counted.
  *
  * An ERROR ends the turn, not the process: it is logged, the transaction is
  * rolled back, and the next turn comes after a pause that grows while errors
@@ -209,6 +210,13 @@ sas_loop_pause(int errors)
 	pgstat_report_activity(STATE_RUNNING, NULL);
 }
 
+/* Has anything come since so many rings that the latch may not tell of any more? */
+static bool
+sas_loop_wanted(uint32 rings)
+{
+	return sas_bell_rings() != rings || InterruptPending || ConfigReloadPending || sas_session_stop;
+}
+
 /* ---------------------------------------------------------------- process */
 
 static void
@@ -252,8 +260,10 @@ sas_worker_main(Datum arg)
 	for (;;)
 	{
 		SasTurn		turn = {false, -1};
+		uint32		rings;
 
 		ResetLatch(MyLatch);
+		rings = sas_bell_rings();
 		sas_loop_interrupts();
 		if (sas_loop_turn(&turn))
 			errors = 0;
@@ -269,7 +279,7 @@ sas_worker_main(Datum arg)
 			sas_loop_leave(SAS_EXIT_RETIRED);
 		if (errors > 0)
 			sas_loop_pause(errors);
-		else if (!turn.again)
+		else if (!turn.again && !sas_loop_wanted(rings))
 			sas_loop_sleep(turn.wake_in_ms);
 	}
 }

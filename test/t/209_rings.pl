@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: PostgreSQL
+#
+# No ring is lost, also while a worker waits for something else. What waits for
+# a synchronous standby waits on the same latch that the bell sets, and there
+# a worker can be held for as long as a test needs.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+use SasTest;
+use Test::More;
+use Time::HiRes qw(time sleep);
+
+# the looks that the supervisor takes by itself must not help
+my $node = new_node('main', 'sas.supervisor_interval' => '6 min', wal_level => 'replica', max_wal_senders => 5);
+my $soon = 10;					# seconds; a look that nobody asks for comes after 60
+
+$node->safe_psql('postgres', q{CREATE FUNCTION echo(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT input $$});
+$node->safe_psql('postgres', q{SELECT sas.create_workflow('plain', '{"steps": {"it": {"function": "public.echo"}}}')});
+
+# commits of workers wait from now on; those of these sessions do not
+sub hold_commits
+{
+	$node->safe_psql('postgres', q{ALTER SYSTEM SET synchronous_standby_names = 'nobody'});
+	$node->safe_psql('postgres', q{SELECT pg_reload_conf()});
+	$node->poll_query_until('postgres', q{SELECT current_setting('synchronous_standby_names') = 'nobody'});
+	sleep 0.5;					# until the checkpointer has told everybody
+	return;
+}
+
+sub let_commits_go
+{
+	$node->safe_psql('postgres', q{ALTER SYSTEM RESET synchronous_standby_names});
+	$node->safe_psql('postgres', q{SELECT pg_reload_conf()});
+	return;
+}
+
+sub held
+{
+	my ($type) = @_;
+	return ok(wait_for($node, "SELECT count(*) FROM pg_stat_activity WHERE backend_type = '$type' AND wait_event = 'SyncRep'", '1'), "a $type waits in its commit");
+}
+
+sub submit_local
+{
+	my ($arguments) = @_;
+	return $node->safe_psql('postgres', "SET synchronous_commit = local; SELECT run_id FROM sas.submit($arguments)");
+}
+
+sub ends_soon
+{
+	my ($run, $result, $name) = @_;
+	my $begun = time();
+	ok(wait_for($node, "SELECT result FROM sas.runs WHERE run_id = $run", $result, limit => 50), $name);
+	cmp_ok(time() - $begun, '<', $soon, "$name: soon");
+	return;
+}
+
+# -- rung while a commit waits ----------------------------------------------------------------
+
+hold_commits();
+my $first = submit_local(q{'plain', start_at => clock_timestamp() + interval '200 ms'});
+held('sas scheduler');
+my $second = submit_local(q{'plain', start_at => clock_timestamp() + interval '100 ms'});
+sleep 0.5;
+let_commits_go();
+ends_soon($second, 'success', 'a timer that was set meanwhile');
+ends_soon($first, 'success', 'and the one before it');
+
+done_testing();
