@@ -126,9 +126,8 @@ use_claims(List *claimed, int64 claimed_us)
 				got++;
 		if (e == NULL)
 			continue;
-		e->look = got == quantities[i];
+		e->look = sas_places_return(lanes[i], &e->limits, quantities[i] - got) || got == quantities[i];
 		more |= e->look;
-		sas_places_return(lanes[i], &e->limits, quantities[i] - got);
 		/* a token that was not needed makes waiting for the next one needless */
 		if (got < quantities[i])
 			e->ask_again_us = 0;

@@ -28,6 +28,7 @@ typedef struct SasPlace
 	int			agent_id;
 	int			in_flight;
 	bool		refused;		/* somebody waits for a place */
+	bool		turned_away;	/* somebody got none at all since one was granted the last time */
 	int64		rested_until_us;	/* the next free place is for a call that has rested */
 	bool		told;			/* the stored breaker state was loaded */
 	double		tokens;
@@ -221,17 +222,21 @@ sas_places_ask(int agent_id, const SasLimits *limits, int want, bool rested, int
 		p->in_flight += granted;
 		held[p - places->place] += granted;
 	}
+	/* who is granted a place looks afterwards, and finds what others came for */
+	if (!rested && (granted > 0 || *retry_us == 0))
+		p->turned_away = granted == 0;
 	LWLockRelease(&places->lock);
 	return granted;
 }
 
-void
+bool
 sas_places_return(int agent_id, const SasLimits *limits, int n)
 {
 	SasPlace   *p;
+	bool		turned_away;
 
 	if (n <= 0 || (p = lock_and_find(agent_id)) == NULL)
-		return;
+		return false;
 	p->in_flight -= n;
 	held[p - places->place] -= n;
 	if (limits->rate_per_s > 0)
@@ -242,7 +247,10 @@ sas_places_return(int agent_id, const SasLimits *limits, int n)
 	/* half-open grants one place, so what comes back unused is the probe */
 	if (p->probe_pid == MyProcPid)
 		p->probe_pid = 0;
+	turned_away = p->turned_away;
+	p->turned_away = false;
 	LWLockRelease(&places->lock);
+	return turned_away;
 }
 
 bool

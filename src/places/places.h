@@ -53,8 +53,12 @@ extern void sas_places_load(int agent_id, SasBreaker breaker, int64 open_for_us)
  */
 extern int	sas_places_ask(int agent_id, const SasLimits *limits, int want, bool rested, int64 *retry_us);
 
-/* Gives back places that were granted and not used: with their tokens. */
-extern void sas_places_return(int agent_id, const SasLimits *limits, int n);
+/*
+ * Gives back places that were granted and not used: with their tokens.  True:
+ * meanwhile somebody was turned away, with what he would have taken, and only
+ * who gives them back can look for it now.
+ */
+extern bool sas_places_return(int agent_id, const SasLimits *limits, int n);
 
 /* Takes a token for a further attempt of a call that has its place; false: *retry_us says when there may be one. */
 extern bool sas_places_spend(int agent_id, const SasLimits *limits, int64 *retry_us);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: PostgreSQL
 #
-# No ring is lost, also while a worker waits for something else. What waits for
+# No ring is lost: not one that comes while a worker waits for something else,
+# nor one whose worker was turned away by the agent's limits. What waits for
 # a synchronous standby waits on the same latch that the bell sets, and there
 # a worker can be held for as long as a test needs.
 use strict;
@@ -8,15 +9,19 @@ use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
 use SasTest;
+use SasService;
 use Test::More;
 use Time::HiRes qw(time sleep);
 
 # the looks that the supervisor takes by itself must not help
 my $node = new_node('main', 'sas.supervisor_interval' => '6 min', wal_level => 'replica', max_wal_senders => 5);
+my $service = SasService->new;
 my $soon = 10;					# seconds; a look that nobody asks for comes after 60
 
+make_agent($node, 'narrow', $service, max_in_flight => 1);
 $node->safe_psql('postgres', q{CREATE FUNCTION echo(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT input $$});
-$node->safe_psql('postgres', q{SELECT sas.create_workflow('plain', '{"steps": {"it": {"function": "public.echo"}}}')});
+define($node, 'plain', { steps => { it => { function => 'public.echo' } } });
+define($node, 'call_narrow', { steps => { it => { agent => 'narrow', call => { method => 'POST', path => '/narrow' } } } });
 
 # commits of workers wait from now on; those of these sessions do not
 sub hold_commits
@@ -67,4 +72,21 @@ let_commits_go();
 ends_soon($second, 'success', 'a timer that was set meanwhile');
 ends_soon($first, 'success', 'and the one before it');
 
+# -- turned away -----------------------------------------------------------------------------------
+
+# one worker has the only place and looks in vain; the other one hears of a step, and finds no place
+$node->safe_psql('postgres', q{ALTER SYSTEM SET sas.agents = 2});
+$node->safe_psql('postgres', q{SELECT pg_reload_conf()});
+wait_for($node, q{SELECT count(*) FROM sas.workers WHERE actor = 'agent'}, '2');
+$service->script(narrow => [ { gate => 1 }, {} ]);
+$first = submit_local(q{'call_narrow'});
+$service->wait_for_requests('narrow', 1);
+sleep 0.5;
+hold_commits();
+$service->release;
+held('sas agent');
+$second = submit_local(q{'call_narrow'});
+sleep 0.5;
+let_commits_go();
+ends_soon($second, 'success', 'a step whose worker found no place, which the other one had and did not need');
 done_testing();
