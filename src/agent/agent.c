@@ -222,6 +222,8 @@ turn(void)
 		if (stops)
 			sas_flights_stop_lost();
 		more = use_claims(claimed, claimed_us);
+		/* what the one that did not commit was to claim is still to be looked for */
+		next.again |= failed_before;
 		if (claimed != NIL && sas_flights_in_the_air() >= sas_agent_slots)
 			pass_on();
 		/* the claimed calls go out now; an answer may be there already, and nothing would tell of it again */

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: PostgreSQL
 #
 # No ring is lost: not one that comes while a worker waits for something else,
-# nor one whose worker was turned away by the agent's limits. What waits for
-# a synchronous standby waits on the same latch that the bell sets, and there
+# nor one whose worker was turned away by the agent's limits, nor one whose
+# claim was rolled back. What waits for a synchronous standby waits on the same latch that the bell sets, and there
 # a worker can be held for as long as a test needs.
 use strict;
 use warnings;
@@ -10,11 +10,12 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 use SasTest;
 use SasService;
+use SasSession;
 use Test::More;
 use Time::HiRes qw(time sleep);
 
-# the looks that the supervisor takes by itself must not help
-my $node = new_node('main', 'sas.supervisor_interval' => '6 min', wal_level => 'replica', max_wal_senders => 5);
+# neither the looks that the supervisor takes by itself nor an alarm that a wait has left behind must help
+my $node = new_node('main', 'sas.supervisor_interval' => '6 min', deadlock_timeout => '5 min', wal_level => 'replica', max_wal_senders => 5);
 my $service = SasService->new;
 my $soon = 10;					# seconds; a look that nobody asks for comes after 60
 
@@ -72,6 +73,29 @@ let_commits_go();
 ends_soon($second, 'success', 'a timer that was set meanwhile');
 ends_soon($first, 'success', 'and the one before it');
 
+# -- rolled back ------------------------------------------------------------------------------------
+
+# its claim is cancelled while it waits for a lock; the answer that has come meanwhile is written first, by itself
+$service->script(narrow => [ { gate => 1 }, {} ]);
+$node->safe_psql('postgres', q{SELECT sas.alter_agent('narrow', max_in_flight => 2)});
+$first = submit_local(q{'call_narrow'});
+$service->wait_for_requests('narrow', 1);
+my $locker = SasSession->new($node);
+$locker->query('BEGIN; LOCK TABLE sas.step IN ACCESS EXCLUSIVE MODE');
+$second = submit_local(q{'call_narrow'});
+my $agent = $node->safe_psql('postgres', q{SELECT pid FROM sas.workers WHERE actor = 'agent'});
+my $waits = "SELECT count(*) FROM pg_stat_activity WHERE pid = $agent AND wait_event_type = 'Lock'";
+ok(wait_for($node, $waits, '1'), 'a claim waits for a lock');
+$service->release;
+sleep 0.3;
+$node->safe_psql('postgres', "SELECT pg_cancel_backend($agent)");
+wait_for($node, $waits, '0');
+ok(wait_for($node, $waits, '1'), 'cancelled, its worker writes an answer, which waits for the lock');
+$locker->query('COMMIT');
+ends_soon($first, 'success', 'a reply after a claim that was rolled back');
+ends_soon($second, 'success', 'and the step that was to be claimed');
+$node->safe_psql('postgres', q{SELECT sas.alter_agent('narrow', max_in_flight => 1)});
+
 # -- turned away -----------------------------------------------------------------------------------
 
 # one worker has the only place and looks in vain; the other one hears of a step, and finds no place
@@ -80,7 +104,7 @@ $node->safe_psql('postgres', q{SELECT pg_reload_conf()});
 wait_for($node, q{SELECT count(*) FROM sas.workers WHERE actor = 'agent'}, '2');
 $service->script(narrow => [ { gate => 1 }, {} ]);
 $first = submit_local(q{'call_narrow'});
-$service->wait_for_requests('narrow', 1);
+$service->wait_for_requests('narrow', 3);
 sleep 0.5;
 hold_commits();
 $service->release;
