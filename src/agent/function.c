@@ -244,7 +244,7 @@ call(Work *w, bool in_company)
 	return sas_clock_monotonic_us() - begun > SAS_SLOW_MS * 1000;
 }
 
-/* The leases of which nothing is left after this group; returns how many. */
+/* The leases of which nothing is left after this group, also when its claims were lost; returns how many. */
 static int
 finished_leases(int64 *leases)
 {
@@ -256,7 +256,7 @@ finished_leases(int64 *leases)
 		int			left = batch->left;
 
 		for (int k = 0; k < n_group; k++)
-			left -= group[k]->batch == batch && group[k]->verdict != NULL;
+			left -= group[k]->batch == batch && (group[k]->verdict != NULL || group[k]->lost);
 		if (left == 0 && (n == 0 || leases[n - 1] != batch->lease_id))
 			leases[n++] = batch->lease_id;
 	}
@@ -270,6 +270,7 @@ write_group(void)
 	SasStoredAttempt *attempts = palloc0(sizeof(SasStoredAttempt) * n_group);
 	int64	   *leases = palloc(sizeof(int64) * n_group);
 	bool	   *aside = palloc0(n_group);
+	int			n_leases = finished_leases(leases);
 	int			n_replies = 0;
 	int			n_attempts = 0;
 
@@ -301,11 +302,11 @@ write_group(void)
 			a->finished_at = sas_clock_now();
 		}
 	}
-	if (n_replies == 0)
+	if (n_replies == 0 && n_leases == 0)
 		return;
 	sas_store_write_attempts(attempts, n_attempts);
 	/* strict: what a function wrote must not be kept when its reply does not count */
-	sas_store_write_replies(replies, n_replies, leases, finished_leases(leases), true, aside);
+	sas_store_write_replies(replies, n_replies, leases, n_leases, true, aside);
 }
 
 /* After the commit: what the group's steps came to. */
