@@ -26,6 +26,7 @@
 #include "fmgr.h"
 #include "nodes/value.h"
 #include "parser/parse_func.h"
+#include "storage/bufmgr.h"
 #include "store/lone.h"
 #include "store/rows.h"
 #include "utils/array.h"
@@ -93,11 +94,16 @@ read_call(int version_id, int step_no, SasPlainCall *call)
 {
 	Oid			types[2] = {INT4OID, INT4OID};
 	Oid			function = LookupFuncName(list_make2(makeString("sas"), makeString("_plain_call")), 2, types, false);
-	HeapTupleHeader row = DatumGetHeapTupleHeader(OidFunctionCall2(function, Int32GetDatum(version_id), Int32GetDatum(step_no)));
+	HeapTupleHeader row;
 	bool		isnull;
-	Datum		value = GetAttributeByName(row, "name", &isnull);
+	Datum		value;
 	Datum	   *members;
 
+	/* the snapshot of the transaction may be older than the version, and what is answered is kept */
+	PushActiveSnapshot(snapshot);
+	row = DatumGetHeapTupleHeader(OidFunctionCall2(function, Int32GetDatum(version_id), Int32GetDatum(step_no)));
+	PopActiveSnapshot();
+	value = GetAttributeByName(row, "name", &isnull);
 	if (isnull)
 		return false;
 	call->name = MemoryContextStrdup(known_context, TextDatumGetCString(value));
@@ -257,6 +263,27 @@ find_ready(int lane, TimestampTz mark, SasLoneCall *lone)
 		!DatumGetBool(get(ready, ready_row, "alone", NULL)) ? SAS_LONE_FOUND : SAS_LONE_OTHER;
 }
 
+/*
+ * Locks that row, unless somebody else is at it, and looks anew: what was put
+ * in the place of the step's own by who held the row is seen, and nobody can
+ * add to it any more.
+ */
+static bool
+hold_ready(void)
+{
+	HeapTupleData row = {.t_self = ready_row->t_self};
+	TM_FailureData failure;
+	Buffer		buffer;
+	TM_Result	result = heap_lock_tuple(ready, &row, GetCurrentCommandId(true), LockTupleExclusive, LockWaitSkip, false, &buffer, &failure);
+
+	ReleaseBuffer(buffer);
+	if (result != TM_Ok)
+		return false;
+	UnregisterSnapshot(snapshot);
+	snapshot = RegisterSnapshot(GetTransactionSnapshot());
+	return true;
+}
+
 /* What the templates see of the run; false when SQL has to look at it. */
 static bool
 read_run(SasLoneCall *lone)
@@ -312,7 +339,7 @@ sas_store_find_lone(int lane, TimestampTz mark, SasLoneCall *lone)
 		found = find_ready(lane, mark, lone);
 	/* a later try has a row; what an operator has given it, or middleware made of it, stands elsewhere */
 	if (found == SAS_LONE_FOUND &&
-		(!read_run(lone) || has_row("step", "step_pkey", &lone->id) || has_row("edit", "edit_pkey", &lone->id) || has_row("stage", "stage_pkey", &lone->id)))
+		(!hold_ready() || !read_run(lone) || has_row("step", "step_pkey", &lone->id) || has_row("edit", "edit_pkey", &lone->id) || has_row("stage", "stage_pkey", &lone->id)))
 		found = SAS_LONE_OTHER;
 	if (found != SAS_LONE_FOUND)
 		sas_store_leave_lone();
@@ -414,10 +441,11 @@ sas_store_take_lone(SasLoneCall *lone)
 
 	if (open_tables())
 	{
-		/* whoever is at the row, is let be */
-		taken = heap_delete(ready, &ready_row->t_self, GetCurrentCommandId(true), InvalidSnapshot, false, &failure, false) == TM_Ok;
-		if (taken)
-			write_rows(lone, sas_clock_now());
+		/* it is held, so there is nothing to wait for */
+		if (heap_delete(ready, &ready_row->t_self, GetCurrentCommandId(true), InvalidSnapshot, true, &failure, false) != TM_Ok)
+			elog(ERROR, "a row of sas.ready that is held was changed");
+		write_rows(lone, sas_clock_now());
+		taken = true;
 		sas_table_close(&step);
 		sas_table_close(&lease);
 	}

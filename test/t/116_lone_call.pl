@@ -138,6 +138,27 @@ $session->quit;
 submit($node, 'one', $input);
 comes(2, 'let go, it goes with the next');
 $service->release;
+all_ended($node, 'all go on');
+
+# -- what is put in its place while it is looked at ---------------------------------------------------
+
+# whoever looks at a step looks at this table last
+$session = SasSession->new($node);
+$session->query('BEGIN');
+$session->query('LOCK TABLE sas.stage IN ACCESS EXCLUSIVE MODE');
+$run = submit($node, 'one', $input);
+ok(wait_until(sub { $node->safe_psql('postgres', q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'sas agent' AND wait_event_type = 'Lock'}) eq '1' }), 'a worker is about to claim');
+$session->query(qq{DO \$\$ BEGIN
+	SET LOCAL lock_timeout = '300 ms';
+	PERFORM sas.set_input($run, 'it', '{"all": "new"}');
+EXCEPTION WHEN lock_not_available THEN NULL;
+END \$\$});
+$session->query('COMMIT');
+$session->quit;
+comes(1, 'its call goes out');
+my ($last) = grep { header_of($_, 'x-run') =~ /^$run\b/ } $service->requests('held');
+is($last->{body} =~ /"new"/ ? 1 : 0, $node->safe_psql('postgres', "SELECT count(*) FROM sas.edit WHERE run_id = $run"), 'with the input that an operator has given it, if he was told that it has it');
+$service->release;
 all_ended($node, 'all of them end');
 is($node->safe_psql('postgres', 'SELECT (SELECT count(*) FROM sas.lease) + (SELECT count(*) FROM sas.ready) + (SELECT sum(in_flight) FROM sas.agents)'), '0', 'and nothing is left over');
 done_testing();
