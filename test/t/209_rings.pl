@@ -2,8 +2,9 @@
 #
 # No ring is lost: not one that comes while a worker waits for something else,
 # nor one whose worker was turned away by the agent's limits, nor one whose
-# claim was rolled back. What waits for a synchronous standby waits on the same latch that the bell sets, and there
-# a worker can be held for as long as a test needs.
+# claim was rolled back. What waits for a synchronous standby waits on the same
+# latch that the bell sets, and there a worker can be held for as long as a test
+# needs.
 use strict;
 use warnings;
 use FindBin;
@@ -17,9 +18,11 @@ use Time::HiRes qw(time sleep);
 # neither the looks that the supervisor takes by itself nor an alarm that a wait has left behind must help
 my $node = new_node('main', 'sas.supervisor_interval' => '6 min', deadlock_timeout => '5 min', wal_level => 'replica', max_wal_senders => 5);
 my $service = SasService->new;
-my $soon = 10;					# seconds; a look that nobody asks for comes after 60
+my $soon = 30;					# seconds; a look that nobody asks for comes after 60
+my $probe = SasSession->new($node);
 
 make_agent($node, 'narrow', $service, max_in_flight => 1);
+$probe->query('CREATE TABLE probe (n int)');
 $node->safe_psql('postgres', q{CREATE FUNCTION echo(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT input $$});
 define($node, 'plain', { steps => { it => { function => 'public.echo' } } });
 define($node, 'call_narrow', { steps => { it => { agent => 'narrow', call => { method => 'POST', path => '/narrow' } } } });
@@ -29,16 +32,21 @@ sub hold_commits
 {
 	$node->safe_psql('postgres', q{ALTER SYSTEM SET synchronous_standby_names = 'nobody'});
 	$node->safe_psql('postgres', q{SELECT pg_reload_conf()});
-	$node->poll_query_until('postgres', q{SELECT current_setting('synchronous_standby_names') = 'nobody'});
-	sleep 0.5;					# until the checkpointer has told everybody
-	return;
+	# the checkpointer tells everybody: until then commits do not wait
+	my $waits = q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND wait_event = 'SyncRep'};
+	my $held = wait_until(
+		sub {
+			$probe->start_query('INSERT INTO probe VALUES (1)') if $probe->answered;
+			return $node->safe_psql('postgres', $waits) eq '1';
+		});
+	return ok($held, 'commits wait');
 }
 
 sub let_commits_go
 {
 	$node->safe_psql('postgres', q{ALTER SYSTEM RESET synchronous_standby_names});
 	$node->safe_psql('postgres', q{SELECT pg_reload_conf()});
-	return;
+	return ok(wait_until(sub { $probe->answered }), 'commits wait no more');
 }
 
 sub held

@@ -79,7 +79,7 @@ like($node->safe_psql('postgres', q{SELECT message FROM sas.alerts WHERE kind = 
 sleep 2;
 is($node->safe_psql('postgres', q{SELECT occurrences FROM sas.alerts WHERE kind = 'crash-loop'}), '1', 'one alert while it lasts');
 is(told('crash-loop'), 1, 'told once');
-is($node->safe_psql('postgres', q{SELECT alerts_open, ok FROM sas.health()}), '3|f', 'sas.health() shows them');
+is($node->safe_psql('postgres', q{SELECT alerts_open > 0, ok FROM sas.health()}), 't|f', 'sas.health() shows them');
 $node->safe_psql('postgres', q{ALTER FUNCTION sas._claim_functions_away RENAME TO _claim_functions});
 ok(wait_for($node, q{SELECT closed_at IS NOT NULL FROM sas.alerts WHERE kind = 'crash-loop'}, 't', limit => 300), 'a worker that has lived for a minute closes it');
 ok(wait_for($node, q{SELECT string_agg(kind, ', ' ORDER BY n) FROM public.page}, 'late, late, crash-loop'), 'the hook was told of it as soon as somebody could call it');
