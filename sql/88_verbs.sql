@@ -106,10 +106,17 @@ COMMENT ON FUNCTION sas.resume_queue IS 'Steps of a paused queue may be claimed 
 
 -- runs
 
+-- sas._submit_plain(workflow, input): what is called instead of sas.submit in FROM, with nothing else given, by who may call both.
+CREATE TYPE sas._submitted AS (run_id bigint, created boolean);
+CREATE FUNCTION sas._submit_plain(workflow text, input jsonb) RETURNS sas._submitted
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_submit_plain';
+CREATE FUNCTION sas._submit_support(request internal) RETURNS internal
+LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_submit_support';
+
 CREATE FUNCTION sas.submit(workflow text, input jsonb DEFAULT '{}', key text DEFAULT NULL, priority int DEFAULT 0, start_at timestamptz DEFAULT NULL,
                            start_before timestamptz DEFAULT NULL, deadline interval DEFAULT NULL, after_run bigint DEFAULT NULL, reply_to text DEFAULT NULL,
                            labels jsonb DEFAULT '{}', after_result text[] DEFAULT '{success,warning}', OUT run_id bigint, OUT created boolean)
-LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_submit';
+LANGUAGE C SUPPORT sas._submit_support AS 'MODULE_PATHNAME', 'sas_api_submit';
 COMMENT ON FUNCTION sas.submit IS 'Submits a run in the transaction of the caller. A key that is taken by the same input gives the run that has it, created = false. Use it in FROM.';
 
 CREATE FUNCTION sas.submit_batch(workflow text, inputs jsonb[], keys text[] DEFAULT NULL, priority int DEFAULT 0, start_at timestamptz DEFAULT NULL,

@@ -6,23 +6,38 @@
  * is given, and they begin with the claim of their first steps.  Their rows
  * are written here; every other submit, and every one that is to be refused,
  * is left to SQL, like any verb.
+ *
+ * Where sas.submit stands in FROM with nothing but a workflow and an input, the
+ * planner is given sas._submit_plain instead: to prepare a call of eleven
+ * parameters whose result has no type of its own takes the executor longer
+ * than a heap row and an index entry.
  */
 #include "postgres.h"
 
 #include "access/detoast.h"
 #include "access/htup_details.h"
 #include "access/xact.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "nodes/makefuncs.h"
+#include "nodes/pathnodes.h"
+#include "nodes/supportnodes.h"
+#include "optimizer/planmain.h"
+#include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/jsonb.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/syscache.h"
 
 #include "api/verb.h"
+#include "base/compat.h"
 #include "base/settings.h"
 #include "metrics/metrics.h"
 #include "store/submit.h"
@@ -31,6 +46,8 @@
 #include "worker/lifecycle.h"
 
 PG_FUNCTION_INFO_V1(sas_api_submit);
+PG_FUNCTION_INFO_V1(sas_api_submit_plain);
+PG_FUNCTION_INFO_V1(sas_api_submit_support);
 PG_FUNCTION_INFO_V1(sas_api_submit_batch);
 PG_FUNCTION_INFO_V1(sas_api_announce_workflows);
 
@@ -56,12 +73,11 @@ fits(Datum value, bool limited)
 	return is;
 }
 
-/* Is after_result what stands there when nothing is given? */
-static bool
-is_default_result(Datum given)
+/* What after_result is when nothing is given. */
+static ArrayType *
+default_result(void)
 {
 	static ArrayType *wanted = NULL;
-	ArrayType  *array = DatumGetArrayTypeP(given);
 
 	if (wanted == NULL)
 	{
@@ -71,7 +87,32 @@ is_default_result(Datum given)
 		wanted = construct_array(words, 2, TEXTOID, -1, false, TYPALIGN_INT);
 		MemoryContextSwitchTo(old);
 	}
+	return wanted;
+}
+
+static bool
+is_default_result(Datum given)
+{
+	ArrayType  *wanted = default_result();
+	ArrayType  *array = DatumGetArrayTypeP(given);
+
 	return VARSIZE(array) == VARSIZE(wanted) && memcmp(array, wanted, VARSIZE(wanted)) == 0;
+}
+
+/* What labels are when nothing is given. */
+static Datum
+no_labels(void)
+{
+	static Datum none = 0;
+
+	if (none == 0)
+	{
+		MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+
+		none = DirectFunctionCall1(jsonb_in, CStringGetDatum("{}"));
+		MemoryContextSwitchTo(old);
+	}
+	return none;
 }
 
 /* Positive, and at most ten years? */
@@ -92,7 +133,7 @@ is_plain(FunctionCallInfo fcinfo)
 	static const int needed[] = {WORKFLOW, INPUT, PRIORITY, LABELS, AFTER_RESULT};
 	static const int unwanted[] = {START_AT, START_BEFORE, AFTER_RUN, REPLY_TO};
 
-	if (PG_NARGS() != PARAMETERS || XactReadOnly || IsInParallelMode())
+	if (PG_NARGS() != PARAMETERS)
 		return false;
 	for (int i = 0; i < lengthof(needed); i++)
 		if (PG_ARGISNULL(needed[i]))
@@ -107,24 +148,21 @@ is_plain(FunctionCallInfo fcinfo)
 
 /* Submits runs that are plain; false, and nothing has happened, when they are not. */
 static bool
-submit(FunctionCallInfo fcinfo, const Datum *inputs, int n, int64 *run_ids)
+submit(const text *name, const SasSubmission *submission, const Datum *inputs, int n, int64 *run_ids)
 {
-	const SasPlainWorkflow *workflow = sas_store_plain_workflow(GetUserId(), PG_GETARG_TEXT_PP(WORKFLOW));
-	SasSubmission submission;
+	const SasPlainWorkflow *workflow;
 	TimestampTz deadline;
 	TimestampTz *ranks;
 
+	if (XactReadOnly || IsInParallelMode())
+		return false;
+	workflow = sas_store_plain_workflow(submission->owner, name);
 	/* as every verb says */
 	sas_lifecycle_restored();
 	if (workflow == NULL)
 		return false;
 	ranks = palloc(sizeof(TimestampTz) * workflow->n_roots);
-	submission.owner = GetUserId();
-	submission.priority = PG_GETARG_INT32(PRIORITY);
-	submission.deadline = PG_ARGISNULL(DEADLINE) ? NULL : PG_GETARG_INTERVAL_P(DEADLINE);
-	submission.labels = PG_GETARG_DATUM(LABELS);
-	submission.key = PG_ARGISNULL(KEY) ? NULL : PG_GETARG_TEXT_PP(KEY);
-	if (!sas_store_submit_plain(workflow, &submission, inputs, n, run_ids, &deadline, ranks))
+	if (!sas_store_submit_plain(workflow, submission, inputs, n, run_ids, &deadline, ranks))
 		return false;
 	sas_fronts_note(SAS_FRONT_DUE, 'v', deadline);
 	sas_metrics_add_at_commit(SAS_METRIC_TRANSITION, 0, 0, "run none pending", n, -1);
@@ -135,6 +173,19 @@ submit(FunctionCallInfo fcinfo, const Datum *inputs, int n, int64 *run_ids)
 		sas_bell_mark_lane(workflow->root_lanes[i]);
 	}
 	return true;
+}
+
+/* What is_plain() has found good. */
+static SasSubmission
+read_submission(FunctionCallInfo fcinfo)
+{
+	SasSubmission submission = {.owner = GetUserId(),.priority = PG_GETARG_INT32(PRIORITY),.labels = PG_GETARG_DATUM(LABELS)};
+
+	if (!PG_ARGISNULL(DEADLINE))
+		submission.deadline = PG_GETARG_INTERVAL_P(DEADLINE);
+	if (!PG_ARGISNULL(KEY))
+		submission.key = PG_GETARG_TEXT_PP(KEY);
+	return submission;
 }
 
 /* (run_id, created) */
@@ -155,20 +206,168 @@ result_row(void)
 	return row;
 }
 
+static Datum
+form_result(int64 run_id)
+{
+	Datum		values[2] = {Int64GetDatum(run_id), BoolGetDatum(true)};
+	bool		nulls[2] = {false};
+
+	return HeapTupleGetDatum(heap_form_tuple(result_row(), values, nulls));
+}
+
 /* sas.submit(...) */
 Datum
 sas_api_submit(PG_FUNCTION_ARGS)
 {
+	SasSubmission submission;
 	int64		run_id;
-	Datum		values[2];
-	bool		nulls[2] = {false};
 
-	if (!is_plain(fcinfo) || !fits(PG_GETARG_DATUM(INPUT), true) || !submit(fcinfo, &PG_GETARG_DATUM(INPUT), 1, &run_id))
+	if (!is_plain(fcinfo) || !fits(PG_GETARG_DATUM(INPUT), true))
 		return sas_api_verb(fcinfo);
-	values[0] = Int64GetDatum(run_id);
-	values[1] = BoolGetDatum(true);
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(result_row(), values, nulls)));
+	submission = read_submission(fcinfo);
+	if (!submit(PG_GETARG_TEXT_PP(WORKFLOW), &submission, &PG_GETARG_DATUM(INPUT), 1, &run_id))
+		return sas_api_verb(fcinfo);
+	PG_RETURN_DATUM(form_result(run_id));
 }
+
+/* ------------------------------------------------------------ the shorter call */
+
+/* A function of the schema sas; InvalidOid: there is none. */
+static Oid
+find_function(const char *name, const Oid *types, int n)
+{
+	return GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum(name), PointerGetDatum(buildoidvector(types, n)),
+						   ObjectIdGetDatum(get_namespace_oid("sas", false)));
+}
+
+/* sas.submit(workflow, input), by SQL */
+static Datum
+submit_by_sql(FunctionCallInfo fcinfo)
+{
+	static const Oid types[] = {TEXTOID, JSONBOID, TEXTOID, INT4OID, TIMESTAMPTZOID, TIMESTAMPTZOID, INTERVALOID, INT8OID, TEXTOID, JSONBOID, TEXTARRAYOID};
+	LOCAL_FCINFO(call, PARAMETERS);
+	FmgrInfo	verb;
+
+	StaticAssertStmt(lengthof(types) == PARAMETERS, "a parameter of sas.submit is missing here");
+	fmgr_info(find_function("submit", types, lengthof(types)), &verb);
+	InitFunctionCallInfoData(*call, &verb, PARAMETERS, PG_GET_COLLATION(), NULL, NULL);
+	for (int i = 0; i < PARAMETERS; i++)
+		call->args[i] = (NullableDatum) {0, true};
+	call->args[WORKFLOW] = fcinfo->args[WORKFLOW];
+	call->args[INPUT] = fcinfo->args[INPUT];
+	call->args[PRIORITY] = (NullableDatum) {Int32GetDatum(0), false};
+	call->args[LABELS] = (NullableDatum) {no_labels(), false};
+	call->args[AFTER_RESULT] = (NullableDatum) {PointerGetDatum(default_result()), false};
+	return sas_api_verb(call);
+}
+
+/* sas._submit_plain(workflow, input): sas.submit with no more than that; a row of the type sas._submitted */
+Datum
+sas_api_submit_plain(PG_FUNCTION_ARGS)
+{
+	SasSubmission submission = {.owner = GetUserId()};
+	HeapTupleHeader row;
+	int64		run_id;
+
+	submission.labels = no_labels();
+	if (!PG_ARGISNULL(WORKFLOW) && !PG_ARGISNULL(INPUT) && fits(PG_GETARG_DATUM(INPUT), true) &&
+		submit(PG_GETARG_TEXT_PP(WORKFLOW), &submission, &PG_GETARG_DATUM(INPUT), 1, &run_id))
+		row = DatumGetHeapTupleHeader(form_result(run_id));
+	else
+		row = DatumGetHeapTupleHeader(submit_by_sql(fcinfo));
+	HeapTupleHeaderSetTypeId(row, get_fn_expr_rettype(fcinfo->flinfo));
+	HeapTupleHeaderSetTypMod(row, -1);
+	PG_RETURN_HEAPTUPLEHEADER(row);
+}
+
+/* Is nothing given but WORKFLOW and INPUT, or what would stand there anyway? */
+static bool
+is_short(List *args)
+{
+	if (list_length(args) != PARAMETERS)
+		return false;
+	for (int i = KEY; i < PARAMETERS; i++)
+	{
+		const Const *given = list_nth(args, i);
+		bool		wanted = i == PRIORITY || i == LABELS || i == AFTER_RESULT;
+
+		if (!IsA(given, Const) || given->constisnull == wanted)
+			return false;
+		if ((i == PRIORITY && DatumGetInt32(given->constvalue) != 0) ||
+			(i == LABELS && !DatumGetBool(DirectFunctionCall2(jsonb_eq, given->constvalue, no_labels()))) ||
+			(i == AFTER_RESULT && !is_default_result(given->constvalue)))
+			return false;
+	}
+	return true;
+}
+
+/* Elsewhere than in FROM the type of the result is seen. */
+static bool
+stands_in_from(const Query *query, Oid function)
+{
+	ListCell   *table;
+	ListCell   *cell;
+
+	foreach(table, query->rtable)
+		foreach(cell, lfirst_node(RangeTblEntry, table)->functions)
+		{
+			const FuncExpr *call = (FuncExpr *) lfirst_node(RangeTblFunction, cell)->funcexpr;
+
+			if (IsA(call, FuncExpr) && call->funcid == function)
+				return true;
+		}
+	return false;
+}
+
+/* May the same roles call both? */
+static bool
+have_same_rights(Oid one, Oid other)
+{
+	HeapTuple	a = SearchSysCache1(PROCOID, ObjectIdGetDatum(one));
+	HeapTuple	b = SearchSysCache1(PROCOID, ObjectIdGetDatum(other));
+	bool		same = false;
+
+	if (HeapTupleIsValid(a) && HeapTupleIsValid(b) && ((Form_pg_proc) GETSTRUCT(a))->proowner == ((Form_pg_proc) GETSTRUCT(b))->proowner)
+	{
+		bool		none_a;
+		bool		none_b;
+		Datum		acl_a = SysCacheGetAttr(PROCOID, a, Anum_pg_proc_proacl, &none_a);
+		Datum		acl_b = SysCacheGetAttr(PROCOID, b, Anum_pg_proc_proacl, &none_b);
+
+		same = !none_a && !none_b && aclequal(DatumGetAclP(acl_a), DatumGetAclP(acl_b));
+	}
+	if (HeapTupleIsValid(a))
+		ReleaseSysCache(a);
+	if (HeapTupleIsValid(b))
+		ReleaseSysCache(b);
+	return same;
+}
+
+/* sas._submit_support(request): of the planner; what is called instead of sas.submit. */
+Datum
+sas_api_submit_support(PG_FUNCTION_ARGS)
+{
+	static const Oid types[] = {TEXTOID, JSONBOID};
+	SupportRequestSimplify *request = (SupportRequestSimplify *) PG_GETARG_POINTER(0);
+	const FuncExpr *call;
+	Oid			plain;
+
+	if (!IsA(request, SupportRequestSimplify) || request->root == NULL)
+		PG_RETURN_POINTER(NULL);
+	call = request->fcall;
+	if (!is_short(call->args) || !stands_in_from(request->root->parse, call->funcid))
+		PG_RETURN_POINTER(NULL);
+	plain = find_function("_submit_plain", types, lengthof(types));
+	/* who may call neither hears so of the one that stands there */
+	if (!OidIsValid(plain) || !sas_compat_may_call(plain, GetUserId()) || !have_same_rights(call->funcid, plain))
+		PG_RETURN_POINTER(NULL);
+	/* the rights of the one that is called are in the plan anyway: with those of the other it is made anew, too */
+	record_plan_function_dependency(request->root, call->funcid);
+	PG_RETURN_POINTER(makeFuncExpr(plain, get_func_rettype(plain), list_make2(list_nth(call->args, WORKFLOW), list_nth(call->args, INPUT)),
+								   InvalidOid, call->inputcollid, COERCE_EXPLICIT_CALL));
+}
+
+/* ------------------------------------------------------------------ batches */
 
 /* The inputs of a batch; 0 when one of them is to be refused, or there is none. */
 static int
@@ -189,15 +388,17 @@ Datum
 sas_api_submit_batch(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	SasSubmission submission;
 	Datum	   *inputs;
 	int64	   *run_ids;
 	int			n;
 
 	if (!is_plain(fcinfo) || !PG_ARGISNULL(KEY))
 		return sas_api_verb(fcinfo);
+	submission = read_submission(fcinfo);
 	n = read_inputs(PG_GETARG_DATUM(INPUT), &inputs);
 	run_ids = palloc(sizeof(int64) * Max(n, 1));
-	if (n == 0 || !submit(fcinfo, inputs, n, run_ids))
+	if (n == 0 || !submit(PG_GETARG_TEXT_PP(WORKFLOW), &submission, inputs, n, run_ids))
 		return sas_api_verb(fcinfo);
 	InitMaterializedSRF(fcinfo, 0);
 	for (int i = 0; i < n; i++)

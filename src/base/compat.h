@@ -12,6 +12,7 @@
 
 #include "catalog/pg_database.h"
 #include "catalog/pg_extension.h"
+#include "catalog/pg_proc.h"
 #include "commands/extension.h"
 #include "common/base64.h"
 #include "miscadmin.h"
@@ -47,6 +48,16 @@ sas_compat_owns_database(Oid dboid, Oid role)
 	return object_ownercheck(DatabaseRelationId, dboid, role);
 #else
 	return pg_database_ownercheck(dboid, role);
+#endif
+}
+
+static inline bool
+sas_compat_may_call(Oid function, Oid role)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_aclcheck(ProcedureRelationId, function, role, ACL_EXECUTE) == ACLCHECK_OK;
+#else
+	return pg_proc_aclcheck(function, role, ACL_EXECUTE) == ACLCHECK_OK;
 #endif
 }
 

@@ -119,6 +119,36 @@ read_columns(SasTable *table, TupleDesc desc)
 	return true;
 }
 
+/*
+ * Does all that is given stand in the same place in every row?  Before it there
+ * is nothing of a length of its own then, and no null.
+ */
+static bool
+find_places(SasTable *table, TupleDesc desc)
+{
+	int			place = 0;
+	int			found = 0;
+
+	for (int i = 0; i < desc->natts && found < table->n_given; i++)
+	{
+		Form_pg_attribute a = TupleDescAttr(desc, i);
+		int			k = 0;
+
+		while (k < table->n_given && table->given[k] != a->attnum)
+			k++;
+		if (a->attlen <= 0 || (k < table->n_given ? !a->attbyval : table->nulls[i]))
+			return false;
+		place = att_align_nominal(place, a->attalign);
+		if (k < table->n_given)
+		{
+			table->places[k] = place;
+			found++;
+		}
+		place += a->attlen;
+	}
+	return true;
+}
+
 /* Does a partial index hold no row of ours, or every one?  That must not depend on what is given with a row. */
 static bool
 read_predicate(const SasTable *table, List *predicate, bool *holds)
@@ -198,6 +228,7 @@ read_table(SasTable *table)
 	bool		fits;
 
 	table->indexes = NIL;
+	table->row = NULL;
 	table->fits = false;
 	MemoryContextReset(table->context);
 	/* from here on a change is heard of */
@@ -208,6 +239,13 @@ read_table(SasTable *table)
 		return;
 	old = MemoryContextSwitchTo(table->context);
 	fits = read_columns(table, RelationGetDescr(relation));
+	if (fits && find_places(table, RelationGetDescr(relation)))
+	{
+		for (int i = 0; i < table->n_given; i++)
+			table->nulls[table->given[i] - 1] = false;
+		table->row = heap_form_tuple(RelationGetDescr(relation), table->values, table->nulls);
+		table->row->t_tableOid = table->relid;
+	}
 	oids = fits ? RelationGetIndexList(relation) : NIL;
 	foreach(cell, oids)
 		if (!read_index(table, lfirst_oid(cell)))
@@ -267,10 +305,20 @@ insert_into_index(SasTable *table, SasTableIndex *index, ItemPointer at)
 	index_insert(index->relation, values, nulls, at, table->relation, index->unique, false, index->info);
 }
 
+/* The last row with other values: nothing but these, and what heap_insert() sets, differs between two. */
+static void
+change_row(SasTable *table, const Datum *values)
+{
+	char	   *data = (char *) table->row->t_data + table->row->t_data->t_hoff;
+
+	for (int i = 0; i < table->n_given; i++)
+		store_att_byval(data + table->places[i], values[i], TupleDescAttr(RelationGetDescr(table->relation), table->given[i] - 1)->attlen);
+}
+
 void
 sas_table_insert(SasTable *table, const Datum *values, const bool *nulls)
 {
-	HeapTuple	row;
+	HeapTuple	row = table->row;
 	ListCell   *cell;
 
 	for (int i = 0; i < table->n_given; i++)
@@ -278,12 +326,18 @@ sas_table_insert(SasTable *table, const Datum *values, const bool *nulls)
 		table->values[table->given[i] - 1] = values[i];
 		table->nulls[table->given[i] - 1] = nulls != NULL && nulls[i];
 	}
-	row = heap_form_tuple(RelationGetDescr(table->relation), table->values, table->nulls);
-	row->t_tableOid = RelationGetRelid(table->relation);
+	if (row != NULL && nulls == NULL)
+		change_row(table, values);
+	else
+	{
+		row = heap_form_tuple(RelationGetDescr(table->relation), table->values, table->nulls);
+		row->t_tableOid = RelationGetRelid(table->relation);
+	}
 	heap_insert(table->relation, row, GetCurrentCommandId(true), 0, NULL);
 	foreach(cell, table->indexes)
 		insert_into_index(table, lfirst(cell), &row->t_self);
-	heap_freetuple(row);
+	if (row != table->row)
+		heap_freetuple(row);
 }
 
 void

@@ -37,6 +37,8 @@ typedef struct SasTable
 	AttrNumber	given[SAS_TABLE_COLUMNS];	/* the columns given with each row */
 	Datum	   *values;			/* of a row, in the order of the table */
 	bool	   *nulls;
+	struct HeapTupleData *row;	/* where what is given stands in the same place in all rows: the last one; NULL: every row is formed anew */
+	int			places[SAS_TABLE_COLUMNS];
 	List	   *indexes;		/* of SasTableIndex */
 	Relation	relation;		/* while it is open */
 	struct SasTable *next;		/* of all that were opened in this process */

@@ -176,6 +176,66 @@ REVOKE sas_test_ways_group FROM sas_test_ways;
 SELECT t.as_ways();
 RESET ROLE;
 
+-- in FROM a shorter call of its own stands for one with a workflow and an input only --------
+\echo in FROM, when nothing else is given, or what would stand there anyway
+EXPLAIN (VERBOSE, COSTS OFF) SELECT run_id FROM sas.submit('way_one', '{"n": 1}');
+EXPLAIN (VERBOSE, COSTS OFF) SELECT * FROM sas.submit('way_one', priority => 0, labels => '{}', after_result => '{success,warning}', key => NULL, deadline => NULL) AS s (a, b);
+EXPLAIN (VERBOSE, COSTS OFF) SELECT s.run_id FROM generate_series(1, 2) g, sas.submit('way_' || 'one', jsonb_build_object('n', g)) s;
+\echo elsewhere, and with anything more, it is called itself
+CREATE FUNCTION t.called(query text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    line text;
+BEGIN
+    FOR line IN EXECUTE 'EXPLAIN (VERBOSE, COSTS OFF) ' || query LOOP
+        IF line ~ '(Function Call|Output): \(?sas\.' THEN
+            RETURN substring(line, 'sas\.(\w+)');
+        END IF;
+    END LOOP;
+END $$;
+SELECT q, t.called(q) FROM unnest(ARRAY[
+    $$SELECT sas.submit('way_one')$$, $$SELECT (sas.submit('way_one')).run_id$$,
+    $$SELECT FROM sas.submit('way_one', key => 'k')$$, $$SELECT FROM sas.submit('way_one', priority => 1)$$, $$SELECT FROM sas.submit('way_one', priority => NULL)$$,
+    $$SELECT FROM sas.submit('way_one', start_at => now())$$, $$SELECT FROM sas.submit('way_one', start_before => '2100-01-01')$$, $$SELECT FROM sas.submit('way_one', deadline => '1 day')$$,
+    $$SELECT FROM sas.submit('way_one', after_run => 1)$$, $$SELECT FROM sas.submit('way_one', reply_to => 'shop')$$, $$SELECT FROM sas.submit('way_one', labels => '{"a": 1}')$$,
+    $$SELECT FROM sas.submit('way_one', labels => NULL)$$, $$SELECT FROM sas.submit('way_one', labels => '[]')$$, $$SELECT FROM sas.submit('way_one', after_result => '{success}')$$,
+    $$SELECT FROM sas.submit('way_one', key => current_role)$$, $$SELECT FROM sas.submit(workflow => 'way_one', input => NULL)$$]) q;
+\echo what comes back is the same: the names, the types, a row as a whole
+BEGIN;
+SELECT pg_typeof(s.run_id), pg_typeof(s.created), pg_typeof(s), (s).created, row_to_json(s) ->> 'created' AS "as json" FROM sas.submit('way_one') s;
+SELECT pg_typeof(s), (s).created FROM sas.submit('way_one', key => 'typed') s;
+SELECT count(x), bool_and(y), max(g), max(n) FROM ROWS FROM (sas.submit('way_one'), generate_series(1, 2)) WITH ORDINALITY AS s (x, y, g, n);
+SELECT pg_typeof(s), (s).created FROM sas.submit('way_held') s;
+ROLLBACK;
+\echo who may call the one and not the other calls the one, also by a plan that was made before
+CREATE ROLE sas_test_ways_only;
+GRANT USAGE ON SCHEMA sas TO sas_test_ways_only;
+PREPARE way AS SELECT created FROM sas.submit('way_one');
+SET plan_cache_mode = force_generic_plan;
+EXECUTE way;
+SELECT t.called($$EXECUTE way$$);
+SET ROLE sas_test_ways_only;
+SELECT created FROM sas.submit('way_one');
+RESET ROLE;
+GRANT EXECUTE ON FUNCTION sas.submit TO sas_test_ways_only;
+SELECT t.called($$EXECUTE way$$);
+SET ROLE sas_test_ways_only;
+EXECUTE way;
+RESET ROLE;
+GRANT EXECUTE ON FUNCTION sas._submit_plain TO sas_test_ways_only;
+DEALLOCATE way;
+PREPARE way AS SELECT created FROM sas.submit('way_one');
+SELECT t.called($$EXECUTE way$$);
+SET ROLE sas_test_ways_only;
+EXECUTE way;
+RESET ROLE;
+REVOKE EXECUTE ON FUNCTION sas.submit FROM sas_test_ways_only;
+SELECT t.called($$EXECUTE way$$);
+SET ROLE sas_test_ways_only;
+EXECUTE way;
+RESET ROLE;
+DEALLOCATE way;
+RESET plan_cache_mode;
+
 -- tables that are not as the library knows them are written by statements ----------------
 SELECT t.now();
 BEGIN; ALTER TABLE sas.run ADD COLUMN further text; SELECT t.now(); ROLLBACK;
@@ -216,8 +276,8 @@ SELECT (SELECT count(*) FROM sas.run) AS runs, (SELECT count(*) FROM sas.ready) 
 ROLLBACK;
 
 SELECT t.clean() \g /dev/null
-DROP OWNED BY sas_test_ways, sas_test_ways_owner, sas_test_ways_group;
+DROP OWNED BY sas_test_ways, sas_test_ways_owner, sas_test_ways_group, sas_test_ways_only;
 SELECT sas.drop_workflow('way_mine') \g /dev/null
 DROP TABLE t.submit, t.written, t.refused;
-DROP FUNCTION t.way, t.outcome, t.write_down, t.now, t.as_ways, t.mine, t.quiet;
+DROP FUNCTION t.way, t.outcome, t.write_down, t.now, t.called, t.as_ways, t.mine, t.quiet;
 RESET track_functions;
