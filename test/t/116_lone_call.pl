@@ -142,6 +142,13 @@ all_ended($node, 'all go on');
 
 # -- what is put in its place while it is looked at ---------------------------------------------------
 
+$node->safe_psql('postgres', q{SELECT sas.alter_agent('remote', enabled => false)});
+$run = submit($node, 'one', $input);
+is($node->safe_psql('postgres', qq{SELECT changed FROM sas.set_input($run, 'it', '{"all": "other"}')}), 't', 'an operator gives a ready step another input');
+$node->safe_psql('postgres', q{SELECT sas.alter_agent('remote', enabled => true)});
+comes(1, 'it is claimed');
+like((grep { header_of($_, 'x-run') =~ /^$run\b/ } $service->requests('held'))[0]{body}, qr/"other"/, 'and sends that');
+$service->release;
 # whoever looks at a step looks at this table last
 $node->safe_psql('postgres', q{SELECT sas.alter_agent('remote', enabled => false)});
 $run = submit($node, 'one', $input);
