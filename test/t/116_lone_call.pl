@@ -142,11 +142,20 @@ all_ended($node, 'all go on');
 
 # -- what is put in its place while it is looked at ---------------------------------------------------
 
+$node->safe_psql('postgres', q{SELECT sas.alter_agent('remote', enabled => false)});
+$run = submit($node, 'one', $input);
+is($node->safe_psql('postgres', qq{SELECT changed FROM sas.set_input($run, 'it', '{"all": "other"}')}), 't', 'an operator gives a ready step another input');
+$node->safe_psql('postgres', q{SELECT sas.alter_agent('remote', enabled => true)});
+comes(1, 'it is claimed');
+like((grep { header_of($_, 'x-run') =~ /^$run\b/ } $service->requests('held'))[0]{body}, qr/"other"/, 'and sends that');
+$service->release;
 # whoever looks at a step looks at this table last
+$node->safe_psql('postgres', q{SELECT sas.alter_agent('remote', enabled => false)});
+$run = submit($node, 'one', $input);
 $session = SasSession->new($node);
 $session->query('BEGIN');
 $session->query('LOCK TABLE sas.stage IN ACCESS EXCLUSIVE MODE');
-$run = submit($node, 'one', $input);
+$node->safe_psql('postgres', q{SELECT sas.alter_agent('remote', enabled => true)});
 ok(wait_until(sub { $node->safe_psql('postgres', q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'sas agent' AND wait_event_type = 'Lock'}) eq '1' }), 'a worker is about to claim');
 $session->query(qq{DO \$\$ BEGIN
 	SET LOCAL lock_timeout = '300 ms';
