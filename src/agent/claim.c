@@ -98,11 +98,19 @@ claim_lone(int lane, List **claimed)
 List *
 sas_agent_claim(const int *lanes, const int *quantities, int n, bool plainly)
 {
+	/* what ended in an error is for SQL the next time, which takes apart what cannot be claimed together */
+	static bool broke_off = false;
 	List	   *claimed = NIL;
-	bool		done;
-	MemoryContext old = MemoryContextSwitchTo(sas_store_results);
+	bool		done = false;
 
-	done = plainly && n == 1 && claim_lone(lanes[0], &claimed);
-	MemoryContextSwitchTo(old);
+	if (plainly && n == 1 && !broke_off)
+	{
+		MemoryContext old = MemoryContextSwitchTo(sas_store_results);
+
+		broke_off = true;
+		done = claim_lone(lanes[0], &claimed);
+		MemoryContextSwitchTo(old);
+	}
+	broke_off = false;
 	return done ? claimed : sas_store_claim_calls(lanes, quantities, n);
 }

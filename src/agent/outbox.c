@@ -293,21 +293,26 @@ sas_outbox_written(SasAgentEntry *agents, int n_agents)
 void
 sas_outbox_failed(void)
 {
+	ListCell   *lc;
+
 	batch = 1;
 	if (++tries < SAS_OUTBOX_TRIES)
 		return;
 	tries = 0;
-	if (entries != NIL)
+	/* one at a time has been tried by now; what is set aside was not */
+	foreach(lc, entries)
 	{
-		Entry	   *e = linitial(entries);
+		Entry	   *e = lfirst(lc);
 
+		if (!e->sent)
+			continue;
 		ereport(WARNING,
 				(errmsg("a reply to run %lld could not be written and is given up", (long long) e->reply.id.run_id),
 				 errdetail("Its step is taken back when its complete-by has passed.")));
 		e->lease->dropped = true;
 		forget_entry(e);
-		entries = list_delete_first(entries);
+		entries = foreach_delete_current(entries, lc);
+		return;
 	}
-	else
-		attempts = NIL;
+	attempts = NIL;
 }

@@ -174,6 +174,9 @@ SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p
 SELECT is(ARRAY(SELECT c.oid::regclass::text FROM pg_class c
                 WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind IN ('r', 'v', 'm', 'p') AND coalesce(obj_description(c.oid, 'pg_class'), '') = '' ORDER BY 1),
           '{}', 'every view and every table has a comment');
+SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'r' AND c.relreplident <> 'f'
+                  AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND c.relreplident = 'd') ORDER BY 1),
+          '{}', 'every table says what a row is known by, so that a publication of all tables refuses no change');
 SELECT ok(coalesce(obj_description((SELECT oid FROM pg_extension WHERE extname = 'sas'), 'pg_extension'), '') <> '', 'the extension has a comment');
 SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'r' AND c.relname ~ 's$' AND c.relname !~ '(ss|us)$' ORDER BY 1),
           '{}', 'tables are private and have names in the singular');
