@@ -169,5 +169,19 @@ my ($last) = grep { header_of($_, 'x-run') =~ /^$run\b/ } $service->requests('he
 is($last->{body} =~ /"new"/ ? 1 : 0, $node->safe_psql('postgres', "SELECT count(*) FROM sas.edit WHERE run_id = $run"), 'with the input that an operator has given it, if he was told that it has it');
 $service->release;
 all_ended($node, 'all of them end');
+
+# an operator gives the step another input while it is being claimed: is that taken, it is sent
+$session = SasSession->new($node);
+$session->query(q{BEGIN; SET LOCAL deadlock_timeout = '10 ms'; LOCK TABLE sas.lease IN ACCESS EXCLUSIVE MODE});
+$run = submit($node, 'one', $input);
+ok(wait_for($node, q{SELECT count(*) > 0 FROM pg_stat_activity WHERE backend_type = 'sas agent' AND wait_event_type = 'Lock'}), 'a claim is on its way');
+my $answer = $session->query("SELECT 'taken' FROM sas.set_input($run, 'it', '{\"told\": 1}') WHERE changed");
+$session->query('COMMIT');
+$session->quit;
+comes(1, 'it goes out');
+my ($last) = grep { header_of($_, 'x-run') =~ /^$run\b/ } $service->requests('held');
+ok($answer !~ /taken/ || $last->{body} =~ /told/, 'and not with what it was given before') or diag("$answer\n$last->{body}");
+$service->release;
+all_ended($node, 'and ends');
 is($node->safe_psql('postgres', 'SELECT (SELECT count(*) FROM sas.lease) + (SELECT count(*) FROM sas.ready) + (SELECT sum(in_flight) FROM sas.agents)'), '0', 'and nothing is left over');
 done_testing();

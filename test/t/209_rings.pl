@@ -96,8 +96,9 @@ my $waits = "SELECT count(*) FROM pg_stat_activity WHERE pid = $agent AND wait_e
 ok(wait_for($node, $waits, '1'), 'a claim waits for a lock');
 $service->release;
 sleep 0.3;
+my $log = -s $node->logfile;
 $node->safe_psql('postgres', "SELECT pg_cancel_backend($agent)");
-wait_for($node, $waits, '0');
+wait_until(sub { PostgreSQL::Test::Utils::slurp_file($node->logfile, $log) =~ /canceling statement/ });
 ok(wait_for($node, $waits, '1'), 'cancelled, its worker writes an answer, which waits for the lock');
 $locker->query('COMMIT');
 ends_soon($first, 'success', 'a reply after a claim that was rolled back');
