@@ -71,6 +71,18 @@ longest_sleep_ms(void)
 	return quiet ? Max(look, Min(longest, sas_complete_in)) : look;
 }
 
+/* Has anybody rung since the last turn? */
+static bool
+rung(void)
+{
+	static uint32 seen = 0;
+	uint32		rings = sas_bell_rings();
+	bool		any = rings != seen;
+
+	seen = rings;
+	return any;
+}
+
 /* Rung: the watch is due soon again. */
 static void
 end_quiet(void)
@@ -134,7 +146,6 @@ turn(void)
 	int64	   *stuck;
 	int			n_stuck;
 	int64		departing;
-	static int64 asleep_until_us = 0;
 	SasPeerTurn turns[SAS_MAX_PEERS];
 	int			n_turns;
 	int64		turn_us;
@@ -143,7 +154,7 @@ turn(void)
 		return next;
 
 	sas_bell_supervisor_sleeps_until(DT_NOEND);
-	if (sas_clock_monotonic_us() < asleep_until_us)
+	if (rung())
 		end_quiet();
 	departing = departing_ms();
 
@@ -175,7 +186,6 @@ turn(void)
 	if (departing >= 0 && next.wake_in_ms > departing)
 		next.wake_in_ms = departing;
 	sas_bell_supervisor_sleeps_until(sas_clock_now() + next.wake_in_ms * 1000);
-	asleep_until_us = sas_clock_monotonic_us() + next.wake_in_ms * 1000;
 	return next;
 }
 
