@@ -233,14 +233,14 @@ BEGIN
     FROM sas.run r
     JOIN sas.workflow_step w ON w.version_id = r.version_id AND (w.undo AND w.shape ?| '{each,repeat}' OR w.covers IS NOT NULL)
     CROSS JOIN LATERAL (SELECT * FROM sas.step x WHERE x.run_id = r.run_id AND x.step_no = coalesce(w.covers[cardinality(w.covers)], w.step_no) AND x.element = 0 OFFSET 0) s
+    -- its parts by their key: of those that are told as a whole the elements only
+    CROSS JOIN LATERAL (SELECT array_agg(o.step_no) AS nos, coalesce(array_agg(o.step_no) FILTER (WHERE o.shape ?| '{each,repeat}'), '{}') AS wholes
+                        FROM sas.workflow_step o
+                        WHERE o.version_id = w.version_id AND o.undo AND o.step_no = ANY (coalesce(w.covers, ARRAY[w.step_no])) OFFSET 0) p
     CROSS JOIN LATERAL (SELECT bool_or(x.state = 'compensated') AS some,
                                bool_or(x.state = 'succeeded' OR x.state = 'skipped' AND x.error ->> 'type' = 'urn:sas:left-standing') AS standing
                         FROM sas.step x
-                        WHERE x.run_id = r.run_id
-                          AND CASE WHEN w.covers IS NULL THEN x.step_no = w.step_no AND x.element > 0
-                                   ELSE x.step_no IN (SELECT o.step_no FROM sas.workflow_step o
-                                                      WHERE o.version_id = w.version_id AND o.undo AND o.step_no = ANY (w.covers)
-                                                        AND (x.element > 0 OR coalesce(NOT o.shape ?| '{each,repeat}', true))) END) e
+                        WHERE x.run_id = r.run_id AND x.step_no = ANY (p.nos) AND (x.element > 0 OR x.step_no <> ALL (p.wholes))) e
     WHERE r.run_id = ANY (run_ids) AND s.state = 'succeeded' AND e.some AND e.standing IS NOT TRUE;
     PERFORM sas._move_steps(undone);
     PERFORM sas._move_steps(array_agg(ROW(u.run_id, u.step_no, 0, 'compensating', 'compensated', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
