@@ -201,6 +201,6 @@ LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_rehearse';
 CREATE FUNCTION sas._rehearsing() RETURNS boolean
 LANGUAGE C STABLE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'sas_api_rehearsing';
 
--- sas._own_xid(xid): is that this transaction, or one below it?
-CREATE FUNCTION sas._own_xid(x xid) RETURNS boolean
-LANGUAGE C STABLE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'sas_api_own_xid';
+-- sas._submitted_here(run_id): was it submitted in this transaction?
+CREATE FUNCTION sas._submitted_here(run_id bigint) RETURNS boolean
+LANGUAGE C STABLE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'sas_api_submitted_here';

@@ -215,7 +215,7 @@ COMMENT ON TABLE sas.lease IS 'Who holds which steps, and when the supervisor lo
 
 -- What is to be looked at when: for the scheduler (actor s) start, leave,
 -- late, ready, undo, enter, timer, turn, signal, child, cancel, abort, fail, halt, reverse and held; for the supervisor (actor
--- v) failed and deadline.
+-- v) failed, deadline and young.
 CREATE TABLE sas.due (
     actor "char" NOT NULL,
     due_at timestamptz NOT NULL,
@@ -226,6 +226,15 @@ CREATE TABLE sas.due (
 );
 CREATE INDEX due_next ON sas.due (actor, due_at, run_id);
 COMMENT ON TABLE sas.due IS 'Timers and messages to the scheduler (s) and the supervisor (v).';
+
+-- How far the timers of deadlines have been set, as it holds after a crash: see sas._set_timers.
+CREATE TABLE sas.timed (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    upto bigint NOT NULL,
+    next_upto bigint NOT NULL,
+    until_xid xid8
+);
+COMMENT ON TABLE sas.timed IS 'Every open run before upto has the timer of its deadline; so have those before next_upto that can be seen, and all of them once until_xid and what is older is over.';
 
 -- Elements of a map: what the step goes over, taken once, when it begins.
 CREATE TABLE sas.item (

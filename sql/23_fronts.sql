@@ -4,7 +4,8 @@
 -- front of these indexes all the time, and while a transaction somewhere keeps
 -- its snapshot their entries stay, dead: nobody walks over them twice. How the
 -- marks are kept, and why none is ever too high, src/wake/front.h tells.
---   kind    r: the lane n of sas.ready, by rank; d: the rows of actor n in sas.due, by due_at
+--   kind    r: the lane n of sas.ready, by rank; d: the rows of actor n in sas.due, by due_at;
+--           y: runs that may lack the timer of their deadline, by run_id (sql/74_timers.sql)
 
 -- sas._note_front(): notes where the row stands that is written; its mark is lowered at commit.
 CREATE FUNCTION sas._note_front() RETURNS trigger
@@ -12,9 +13,11 @@ LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_note_front';
 
 CREATE TRIGGER front BEFORE INSERT OR UPDATE ON sas.ready FOR EACH ROW EXECUTE FUNCTION sas._note_front('r');
 CREATE TRIGGER front BEFORE INSERT OR UPDATE ON sas.due FOR EACH ROW EXECUTE FUNCTION sas._note_front('d');
+CREATE TRIGGER front BEFORE INSERT ON sas.run FOR EACH ROW EXECUTE FUNCTION sas._note_front('y');
 -- what is restored or replicated stands there as well
 ALTER TABLE sas.ready ENABLE ALWAYS TRIGGER front;
 ALTER TABLE sas.due ENABLE ALWAYS TRIGGER front;
+ALTER TABLE sas.run ENABLE ALWAYS TRIGGER front;
 
 -- sas._begin_fronts(kind, ns): from where to look; before the statement that looks, since its snapshot must be the younger one.
 CREATE FUNCTION sas._begin_fronts(kind "char", ns int[]) RETURNS timestamptz[]
@@ -44,7 +47,7 @@ BEGIN
     FOR f IN SELECT * FROM sas._fronts(true) x WHERE x.mark > '-infinity' LOOP
         IF f.kind = 'r' THEN
             SELECT q.rank INTO first FROM sas.ready q WHERE q.lane = f.n ORDER BY q.rank LIMIT 1;
-        ELSE
+        ELSIF f.kind = 'd' THEN
             SELECT d.due_at INTO first FROM sas.due d WHERE d.actor = chr(f.n)::"char" ORDER BY d.due_at LIMIT 1;
         END IF;
         IF first < f.mark THEN

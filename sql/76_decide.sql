@@ -65,6 +65,7 @@ BEGIN
     IF taken IS NULL THEN
         RETURN 0;
     END IF;
+    PERFORM sas._write_timers(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'young' HAVING count(*) > 0;
     BEGIN
         PERFORM sas._decide_on(taken);
     EXCEPTION WHEN OTHERS THEN

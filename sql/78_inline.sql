@@ -341,12 +341,12 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'run % does not exist, or is not yours', $2 USING ERRCODE = 'undefined_object', HINT = 'Name a run that was submitted in this transaction.';
     END IF;
-    -- no other session knows a run whose timer this transaction has made
-    IF r.state <> 'stopped'
-       AND NOT EXISTS (SELECT FROM sas.due d WHERE d.actor = 'v' AND d.due_at = r.deadline AND d.run_id = r.run_id AND d.kind = 'deadline' AND sas._own_xid(d.xmin)) THEN
+    -- such a run no other session knows
+    IF r.state <> 'stopped' AND NOT sas._submitted_here(r.run_id) THEN
         RAISE EXCEPTION 'run % was not submitted in this transaction', $2
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'The workers carry it out; sas.wait waits for it.';
     END IF;
+    PERFORM sas._write_timers(ARRAY[r.run_id]);
     PERFORM sas._freeze(sas._now());
     PERFORM sas._carry_inline(r.run_id, sas._now() + $3);
     RETURN QUERY SELECT x.run_id, x.state, x.result, x.output, x.error FROM sas.run x WHERE x.run_id = r.run_id;

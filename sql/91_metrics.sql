@@ -46,13 +46,16 @@ LANGUAGE sql IMMUTABLE ROWS 40 AS $$
     ('sas_metrics_dropped', 'counter', 'Counts that found no room in shared memory.')
 $$;
 
--- sas._open_runs(): the runs that have not ended, as far as something is due, ready, held or told of them, which is so for all
--- but a parent past its deadline that waits for its children.
+-- sas._open_runs(): the runs that have not ended, as far as they are young, or something is due, ready, held or told of them,
+-- which is so for all but a parent past its deadline that waits for its children.
 CREATE FUNCTION sas._open_runs() RETURNS TABLE (run_id bigint, state text)
 LANGUAGE sql STABLE AS $$
     SELECT r.run_id, r.state
     FROM (SELECT d.run_id FROM sas.due d UNION SELECT q.run_id FROM sas.ready q UNION SELECT unnest(l.run_ids) FROM sas.lease l
-          UNION SELECT a.run_id FROM sas.alert a WHERE a.closed_at IS NULL AND a.run_id IS NOT NULL) x
+          UNION SELECT a.run_id FROM sas.alert a WHERE a.closed_at IS NULL AND a.run_id IS NOT NULL
+          -- the upper bound tells the planner that few are wanted
+          UNION SELECT y.run_id FROM sas.run y
+          WHERE y.run_id BETWEEN (SELECT coalesce(sas._young_front(), (SELECT t.upto FROM sas.timed t), 0)) AND 9223372036854775807 AND y.state <> 'stopped') x
     CROSS JOIN LATERAL (SELECT o.run_id, o.state, o.hook_of FROM sas.run o WHERE o.run_id = x.run_id OFFSET 0) r
     WHERE r.state <> 'stopped' AND r.hook_of IS NULL
 $$;

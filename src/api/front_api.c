@@ -14,6 +14,7 @@
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
+#include "store/submit.h"
 #include "wake/front.h"
 
 /* a front that has not been looked at from its very beginning for so long is, when the supervisor has nothing else to do */
@@ -24,13 +25,16 @@ PG_FUNCTION_INFO_V1(sas_api_begin_fronts);
 PG_FUNCTION_INFO_V1(sas_api_raise_front);
 PG_FUNCTION_INFO_V1(sas_api_lower_front);
 PG_FUNCTION_INFO_V1(sas_api_fronts);
+PG_FUNCTION_INFO_V1(sas_api_begin_young);
+PG_FUNCTION_INFO_V1(sas_api_raise_young);
+PG_FUNCTION_INFO_V1(sas_api_young_front);
 
 static SasFrontKind
 kind_argument(FunctionCallInfo fcinfo, int argument)
 {
 	char		kind = PG_GETARG_CHAR(argument);
 
-	if (kind != SAS_FRONT_LANE && kind != SAS_FRONT_DUE)
+	if (kind != SAS_FRONT_LANE && kind != SAS_FRONT_DUE && kind != SAS_FRONT_YOUNG)
 		elog(ERROR, "there is no kind of front \"%c\"", kind);
 	return kind;
 }
@@ -54,7 +58,7 @@ column(HeapTuple tuple, TupleDesc desc, const char *name)
 	elog(ERROR, "column \"%s\" is missing or null", name);
 }
 
-/* sas._note_front(): before a row of sas.ready or sas.due is written. */
+/* sas._note_front(): before a row of sas.ready, sas.due or sas.run is written. */
 Datum
 sas_api_note_front(PG_FUNCTION_ARGS)
 {
@@ -67,10 +71,19 @@ sas_api_note_front(PG_FUNCTION_ARGS)
 		elog(ERROR, "sas._note_front() is a trigger before the insert or update of a row");
 	tuple = TRIGGER_FIRED_BY_UPDATE(trigger->tg_event) ? trigger->tg_newtuple : trigger->tg_trigtuple;
 	desc = RelationGetDescr(trigger->tg_relation);
-	if (trigger->tg_trigger->tgargs[0][0] == SAS_FRONT_LANE)
-		sas_fronts_note(SAS_FRONT_LANE, DatumGetInt32(column(tuple, desc, "lane")), DatumGetTimestampTz(column(tuple, desc, "rank")));
-	else
-		sas_fronts_note(SAS_FRONT_DUE, DatumGetChar(column(tuple, desc, "actor")), DatumGetTimestampTz(column(tuple, desc, "due_at")));
+	switch (trigger->tg_trigger->tgargs[0][0])
+	{
+		case SAS_FRONT_LANE:
+			sas_fronts_note(SAS_FRONT_LANE, DatumGetInt32(column(tuple, desc, "lane")), DatumGetTimestampTz(column(tuple, desc, "rank")));
+			break;
+		case SAS_FRONT_DUE:
+			sas_fronts_note(SAS_FRONT_DUE, DatumGetChar(column(tuple, desc, "actor")), DatumGetTimestampTz(column(tuple, desc, "due_at")));
+			break;
+		case SAS_FRONT_YOUNG:
+			sas_store_note_submitted(DatumGetInt64(column(tuple, desc, "run_id")));
+			sas_fronts_note(SAS_FRONT_YOUNG, 0, DatumGetInt64(column(tuple, desc, "run_id")));
+			break;
+	}
 	return PointerGetDatum(tuple);
 }
 
@@ -125,4 +138,34 @@ sas_api_fronts(PG_FUNCTION_ARGS)
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	return (Datum) 0;
+}
+
+/* sas._begin_young() */
+Datum
+sas_api_begin_young(PG_FUNCTION_ARGS)
+{
+	int64		first = sas_fronts_begin(SAS_FRONT_YOUNG, 0);
+
+	if (first == DT_NOBEGIN)
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(first);
+}
+
+/* sas._raise_young(run_id) */
+Datum
+sas_api_raise_young(PG_FUNCTION_ARGS)
+{
+	sas_fronts_raise(SAS_FRONT_YOUNG, 0, PG_GETARG_INT64(0));
+	PG_RETURN_VOID();
+}
+
+/* sas._young_front() */
+Datum
+sas_api_young_front(PG_FUNCTION_ARGS)
+{
+	int64		first = sas_fronts_mark(SAS_FRONT_YOUNG, 0);
+
+	if (first == DT_NOBEGIN)
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(first);
 }

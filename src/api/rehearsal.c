@@ -15,10 +15,11 @@
 
 #include "api/rehearsal.h"
 #include "base/actor.h"
+#include "store/submit.h"
 
 PG_FUNCTION_INFO_V1(sas_api_rehearse);
 PG_FUNCTION_INFO_V1(sas_api_rehearsing);
-PG_FUNCTION_INFO_V1(sas_api_own_xid);
+PG_FUNCTION_INFO_V1(sas_api_submitted_here);
 
 /* the subtransaction that the first aid was used in; InvalidSubTransactionId: none was */
 static SubTransactionId since = InvalidSubTransactionId;
@@ -89,9 +90,9 @@ sas_api_rehearsing(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(since != InvalidSubTransactionId);
 }
 
-/* sas._own_xid(xid): is that this transaction, or one below it? */
+/* sas._submitted_here(run_id): was it submitted in this transaction? */
 Datum
-sas_api_own_xid(PG_FUNCTION_ARGS)
+sas_api_submitted_here(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_BOOL(TransactionIdIsCurrentTransactionId(PG_GETARG_TRANSACTIONID(0)));
+	PG_RETURN_BOOL(sas_store_submitted_here(PG_GETARG_INT64(0)));
 }

@@ -151,8 +151,7 @@ static bool
 submit(const text *name, const SasSubmission *submission, const Datum *inputs, int n, int64 *run_ids)
 {
 	const SasPlainWorkflow *workflow;
-	TimestampTz deadline;
-	TimestampTz *ranks;
+	SasSubmitted submitted = {.run_ids = run_ids};
 
 	if (XactReadOnly || IsInParallelMode())
 		return false;
@@ -161,15 +160,17 @@ submit(const text *name, const SasSubmission *submission, const Datum *inputs, i
 	sas_lifecycle_restored();
 	if (workflow == NULL)
 		return false;
-	ranks = palloc(sizeof(TimestampTz) * workflow->n_roots);
-	if (!sas_store_submit_plain(workflow, submission, inputs, n, run_ids, &deadline, ranks))
+	submitted.ranks = palloc(sizeof(TimestampTz) * workflow->n_roots);
+	if (!sas_store_submit_plain(workflow, submission, inputs, n, &submitted))
 		return false;
-	sas_fronts_note(SAS_FRONT_DUE, 'v', deadline);
+	sas_fronts_note(SAS_FRONT_YOUNG, 0, run_ids[0]);
+	if (submitted.timer != DT_NOEND)
+		sas_fronts_note(SAS_FRONT_DUE, 'v', submitted.timer);
 	sas_metrics_add_at_commit(SAS_METRIC_TRANSITION, 0, 0, "run none pending", n, -1);
-	sas_bell_mark_due(deadline);
+	sas_bell_mark_due(submitted.look_by);
 	for (int i = 0; i < workflow->n_roots; i++)
 	{
-		sas_fronts_note(SAS_FRONT_LANE, workflow->root_lanes[i], ranks[i]);
+		sas_fronts_note(SAS_FRONT_LANE, workflow->root_lanes[i], submitted.ranks[i]);
 		sas_bell_mark_lane(workflow->root_lanes[i]);
 	}
 	return true;

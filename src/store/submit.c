@@ -35,6 +35,11 @@
 
 /* More names than that are not kept. */
 #define MOST_KEPT 1000
+/* More sequences of numbers than that are not remembered of a transaction. */
+#define MOST_SPANS 65536
+/* A run with more time than that has no timer at first. Its supervisor looks within the second span: twice sas._timer_age(). */
+#define LONG_US (5 * 60 * INT64CONST(1000000))
+#define LOOK_US (2 * 60 * INT64CONST(1000000))
 
 typedef struct Known
 {
@@ -56,7 +61,7 @@ static Oid	sequence = InvalidOid;
 static SasTable run = {"run", 13, {
 	{"run_id", INT8OID}, {"version_id", INT4OID}, {"owner", REGROLEOID}, {"trace", UUIDOID}, {"key", TEXTOID}, {"state", TEXTOID, "pending"},
 	{"open_steps", INT4OID}, {"priority", INT4OID}, {"input", JSONBOID}, {"labels", JSONBOID}, {"created_at", TIMESTAMPTZOID},
-	{"deadline", TIMESTAMPTZOID}, {"own_version", BOOLOID, "false"}}};
+	{"deadline", TIMESTAMPTZOID}, {"own_version", BOOLOID, "false"}}, "front"};
 static SasTable ready = {"ready", 8, {
 	{"run_id", INT8OID}, {"step_no", INT4OID}, {"element", INT4OID, "0"}, {"lane", INT4OID}, {"rank", TIMESTAMPTZOID},
 	{"ready_at", TIMESTAMPTZOID}, {"undo", BOOLOID, "false"}, {"alone", BOOLOID, "false"}}, "front"};
@@ -254,84 +259,138 @@ take_key(Oid owner, int workflow_id, text *key, int64 run_id)
 	return taken;
 }
 
-/* A row for each run, and one for each of its deadlines. */
+/* A row for each run, and one for each of its deadlines if they are near. */
 static void
-write_runs(const SasPlainWorkflow *w, const SasSubmission *s, const Datum *inputs, int n, TimestampTz now, Datum ends, const int64 *run_ids)
+write_runs(const SasPlainWorkflow *w, const SasSubmission *s, const Datum *inputs, int n, TimestampTz now, Datum ends, const SasSubmitted *made)
 {
 	Datum		priority = Int32GetDatum(s->priority + w->priority);
 	const bool	nulls[11] = {[4] = s->key == NULL};
 
 	for (int i = 0; i < n; i++)
 	{
-		Datum		id = Int64GetDatum(run_ids[i]);
+		Datum		id = Int64GetDatum(made->run_ids[i]);
 
 		sas_table_insert(&run, (Datum[]) {id, Int32GetDatum(w->version_id), ObjectIdGetDatum(s->owner), new_uuid(), PointerGetDatum(s->key),
 						 Int32GetDatum(w->n_roots), priority, inputs[i], s->labels, TimestampTzGetDatum(now), ends}, nulls);
-		sas_table_insert(&due, (Datum[]) {ends, id}, NULL);
+		if (made->timer != DT_NOEND)
+			sas_table_insert(&due, (Datum[]) {ends, id}, NULL);
+		sas_store_note_submitted(made->run_ids[i]);
 		CHECK_FOR_INTERRUPTS();
 	}
 }
 
 /* What may be claimed now: the first steps. Their ranks are the same in all runs. */
 static void
-write_roots(const SasPlainWorkflow *w, const SasSubmission *s, TimestampTz now, const int64 *run_ids, int n, TimestampTz *ranks)
+write_roots(const SasPlainWorkflow *w, const SasSubmission *s, TimestampTz now, int n, SasSubmitted *made)
 {
 	for (int k = 0; k < w->n_roots; k++)
 	{
 		Datum		place = rank(now, s->priority + w->priority + w->root_priorities[k]);
 
-		ranks[k] = DatumGetTimestampTz(place);
+		made->ranks[k] = DatumGetTimestampTz(place);
 		for (int i = 0; i < n; i++)
-			sas_table_insert(&ready, (Datum[]) {Int64GetDatum(run_ids[i]), Int32GetDatum(w->root_nos[k]), Int32GetDatum(w->root_lanes[k]),
+			sas_table_insert(&ready, (Datum[]) {Int64GetDatum(made->run_ids[i]), Int32GetDatum(w->root_nos[k]), Int32GetDatum(w->root_lanes[k]),
 							 place, TimestampTzGetDatum(now)}, NULL);
 	}
 }
 
-/* All three, or none. */
-static bool
-open_tables(void)
+static void
+close_tables(SasTable *const *tables, int n)
 {
-	if (!sas_table_open(&run))
-		return false;
-	if (sas_table_open(&due))
-	{
-		if (sas_table_open(&ready))
-			return true;
-		sas_table_close(&due);
-	}
-	sas_table_close(&run);
-	return false;
+	while (--n >= 0)
+		sas_table_close(tables[n]);
 }
 
-static void
-close_tables(void)
+/* All of them, or none. */
+static bool
+open_tables(SasTable *const *tables, int n)
 {
-	sas_table_close(&ready);
-	sas_table_close(&due);
-	sas_table_close(&run);
+	for (int i = 0; i < n; i++)
+		if (!sas_table_open(tables[i]))
+		{
+			close_tables(tables, i);
+			return false;
+		}
+	return true;
 }
 
 bool
-sas_store_submit_plain(const SasPlainWorkflow *w, const SasSubmission *s, const Datum *inputs, int n, int64 *run_ids,
-					   TimestampTz *deadline, TimestampTz *ranks)
+sas_store_submit_plain(const SasPlainWorkflow *w, const SasSubmission *s, const Datum *inputs, int n, SasSubmitted *made)
 {
 	TimestampTz now = sas_clock_now();
 	Datum		span = s->deadline ? IntervalPGetDatum(s->deadline) : w->deadline ? IntervalPGetDatum(w->deadline) : in_seconds(sas_run_deadline);
 	Datum		ends = DirectFunctionCall2(timestamptz_pl_interval, TimestampTzGetDatum(now), span);
+	bool		near = DatumGetTimestampTz(ends) - now < LONG_US;
+	SasTable   *const needed[] = {&run, &ready, &due};
+	int			n_needed = near ? 3 : 2;
+	bool		free;
 
-	if (!open_tables())
+	if (!open_tables(needed, n_needed))
 		return false;
+	made->timer = near ? DatumGetTimestampTz(ends) : DT_NOEND;
+	made->look_by = near ? made->timer : now + LOOK_US;
+	/* before the run gets its number: see sas._set_timers() */
+	GetCurrentTransactionId();
 	for (int i = 0; i < n; i++)
-		run_ids[i] = nextval_internal(sequence, false);
-	if (s->key != NULL && !take_key(s->owner, w->workflow_id, s->key, run_ids[0]))
+		made->run_ids[i] = nextval_internal(sequence, false);
+	free = s->key == NULL || take_key(s->owner, w->workflow_id, s->key, made->run_ids[0]);
+	if (free)
 	{
-		close_tables();
-		return false;
+		write_runs(w, s, inputs, n, now, ends, made);
+		write_roots(w, s, now, n, made);
 	}
-	write_runs(w, s, inputs, n, now, ends, run_ids);
-	write_roots(w, s, now, run_ids, n, ranks);
-	close_tables();
+	close_tables(needed, n_needed);
 	CommandCounterIncrement();
-	*deadline = DatumGetTimestampTz(ends);
-	return true;
+	return free;
+}
+
+/* --------------------------------------------- what was submitted just here */
+
+typedef struct Span
+{
+	int64		first;
+	int64		last;
+} Span;
+
+static Span *spans = NULL;
+static int	n_spans = 0;
+static int	room = 0;
+static FullTransactionId spans_of;
+
+void
+sas_store_note_submitted(int64 run_id)
+{
+	FullTransactionId self = GetTopFullTransactionId();
+
+	if (!FullTransactionIdEquals(self, spans_of))
+	{
+		spans_of = self;
+		n_spans = 0;
+	}
+	if (n_spans > 0 && spans[n_spans - 1].last + 1 == run_id)
+	{
+		spans[n_spans - 1].last = run_id;
+		return;
+	}
+	if (n_spans == MOST_SPANS)
+		return;
+	if (n_spans == room)
+	{
+		int			more = Max(16, room * 2);
+
+		spans = spans == NULL ? MemoryContextAlloc(TopMemoryContext, sizeof(Span) * more) : repalloc(spans, sizeof(Span) * more);
+		room = more;
+	}
+	spans[n_spans++] = (Span) {run_id, run_id};
+}
+
+bool
+sas_store_submitted_here(int64 run_id)
+{
+	if (!FullTransactionIdEquals(GetTopFullTransactionIdIfAny(), spans_of))
+		return false;
+	for (int i = 0; i < n_spans; i++)
+		if (run_id >= spans[i].first && run_id <= spans[i].last)
+			return true;
+	return false;
 }

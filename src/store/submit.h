@@ -43,13 +43,28 @@ typedef struct SasSubmission
 	text	   *key;			/* of a single run; NULL: none */
 } SasSubmission;
 
+/* What is to be noted of runs that were submitted: where their rows stand now (wake/front.h; no trigger does it), and who is to look. */
+typedef struct SasSubmitted
+{
+	int64	   *run_ids;		/* room for them, in ascending order */
+	TimestampTz *ranks;			/* room for those of their first steps, in the order of the workflow's */
+	TimestampTz timer;			/* of their deadline; DT_NOEND: they have none yet */
+	TimestampTz look_by;		/* by then the supervisor must look */
+} SasSubmitted;
+
 /*
  * Writes the runs, one per input, in the caller's transaction: what
- * sas._submit_runs() would write.  False, and nothing is written, when that has
- * to do it: the key is taken, or a table is not as this knows it.  run_ids, deadline: theirs; ranks: of their first steps, in
- * the order of the workflow's.  The caller notes where rows stand now (wake/front.h): no trigger does.
+ * sas._submit_runs() would write, but for timers: who has long until its
+ * deadline gets its own later (sql/74_timers.sql).  False, and nothing is
+ * written, when that has to do it: the key is taken, or a table is not as this
+ * knows it.
  */
-extern bool sas_store_submit_plain(const SasPlainWorkflow *workflow, const SasSubmission *submission, const Datum *inputs, int n, int64 *run_ids,
-								   TimestampTz *deadline, TimestampTz *ranks);
+extern bool sas_store_submit_plain(const SasPlainWorkflow *workflow, const SasSubmission *submission, const Datum *inputs, int n, SasSubmitted *submitted);
+
+/* A row of sas.run is made by this transaction. */
+extern void sas_store_note_submitted(int64 run_id);
+
+/* Was it? */
+extern bool sas_store_submitted_here(int64 run_id);
 
 #endif							/* SAS_STORE_SUBMIT_H */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * front.h: where the rows of a lane, and of what is due, begin.
+ * front.h: where the rows of a lane, and of what is due, begin; and the runs
+ * that may lack a timer.
  *
  * Rows go from the front of an index all the time, and while some transaction
  * in the cluster keeps its snapshot their entries stay there, dead.  So that
@@ -29,11 +30,16 @@
 
 #include "datatype/timestamp.h"
 
-/* Which front: a lane of sas.ready by rank, or an actor's rows of sas.due by due_at. */
+/*
+ * Which front: a lane of sas.ready by rank, an actor's rows of sas.due by
+ * due_at, or (n is 0, and a place no time but a run_id) the runs that nobody
+ * has looked at for a timer: no row goes there, but it is done with.
+ */
 typedef enum SasFrontKind
 {
 	SAS_FRONT_LANE = 'r',
-	SAS_FRONT_DUE = 'd'
+	SAS_FRONT_DUE = 'd',
+	SAS_FRONT_YOUNG = 'y'
 } SasFrontKind;
 
 extern Size sas_fronts_shmem_size(void);
@@ -48,6 +54,9 @@ extern void sas_fronts_note(SasFrontKind kind, int n, TimestampTz at);
  * included.  Must come before the snapshot of the look.
  */
 extern TimestampTz sas_fronts_begin(SasFrontKind kind, int n);
+
+/* The same, of who only wants to know; of no use for raising it. */
+extern TimestampTz sas_fronts_mark(SasFrontKind kind, int n);
 
 /* The first row that the look has seen, held by others or not, stands there; DT_NOEND: there was none. */
 extern void sas_fronts_raise(SasFrontKind kind, int n, TimestampTz first);

@@ -44,7 +44,7 @@ CREATE FUNCTION t.at(instant timestamptz) RETURNS interval LANGUAGE sql STABLE A
 
 CREATE FUNCTION t.clean() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    TRUNCATE sas.run, sas.run_key, sas.run_after, sas.singleton, sas.run_place, sas.held_run, sas.queue_place, sas.step, sas.edit, sas.ready, sas.lease, sas.due, sas.item, sas.fan, sas.stage, sas.undo_line, sas.signal, sas.attempt, sas.task, sas.act, sas.alert, sas.ended, sas.boot, sas.idle_version, sas.reply, t.worker, t.held RESTART IDENTITY;
+    TRUNCATE sas.run, sas.run_key, sas.run_after, sas.singleton, sas.run_place, sas.held_run, sas.queue_place, sas.step, sas.edit, sas.ready, sas.lease, sas.due, sas.timed, sas.item, sas.fan, sas.stage, sas.undo_line, sas.signal, sas.attempt, sas.task, sas.act, sas.alert, sas.ended, sas.boot, sas.idle_version, sas.reply, t.worker, t.held RESTART IDENTITY;
     TRUNCATE sas.watch, sas.watch_ended, sas.watch_flow, sas.watch_done, sas.watch_batch, sas.watch_work, sas.watch_wait, sas.watch_held, sas.watch_note, sas.watch_look, sas.node RESTART IDENTITY;
     TRUNCATE sas.stub, sas.stub_signal, sas.stubbed_call, sas.stub_flight RESTART IDENTITY;
     UPDATE sas.place SET request_id = NULL, lease_id = NULL;
