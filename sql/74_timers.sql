@@ -22,8 +22,8 @@ LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_young_front';
 CREATE FUNCTION sas._timer_age() RETURNS interval
 LANGUAGE sql IMMUTABLE AS $$ SELECT interval '1 min' $$;
 
--- sas._lack_timer(run_ids): those of these runs that are open and whose deadline nobody has judged or will judge. Once
--- it has passed, a run that it is judged of does not go on, and has an alert or a reminder if nothing else says so.
+-- sas._lack_timer(run_ids): those of these runs that are open and whose deadline is neither judged nor going to be. It was
+-- judged if the run does not go on and there is an alert, or a reminder, of the deadline: twice would be an alert too many.
 CREATE FUNCTION sas._lack_timer(run_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
