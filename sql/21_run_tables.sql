@@ -234,7 +234,7 @@ CREATE TABLE sas.timed (
     next_upto bigint NOT NULL,
     until_xid xid8
 );
-COMMENT ON TABLE sas.timed IS 'Every open run before upto has the timer of its deadline; so have those before next_upto that can be seen, and all of them once until_xid and what is older is over.';
+COMMENT ON TABLE sas.timed IS 'Every open run before upto has the timer of its deadline. Once until_xid and what is older is over, all runs before next_upto can be seen.';
 
 -- Elements of a map: what the step goes over, taken once, when it begins.
 CREATE TABLE sas.item (

@@ -5,7 +5,7 @@
 -- its snapshot their entries stay, dead: nobody walks over them twice. How the
 -- marks are kept, and why none is ever too high, src/wake/front.h tells.
 --   kind    r: the lane n of sas.ready, by rank; d: the rows of actor n in sas.due, by due_at;
---           y: runs that may lack the timer of their deadline, by run_id (sql/74_timers.sql)
+--           y: runs that nobody has heard of yet who sets timers, by run_id (sql/74_timers.sql)
 
 -- sas._note_front(): notes where the row stands that is written; its mark is lowered at commit.
 CREATE FUNCTION sas._note_front() RETURNS trigger
@@ -44,10 +44,10 @@ DECLARE
     first timestamptz;
     lanes int[] := '{}';
 BEGIN
-    FOR f IN SELECT * FROM sas._fronts(true) x WHERE x.mark > '-infinity' LOOP
+    FOR f IN SELECT * FROM sas._fronts(true) x WHERE x.mark > '-infinity' AND x.kind <> 'y' LOOP
         IF f.kind = 'r' THEN
             SELECT q.rank INTO first FROM sas.ready q WHERE q.lane = f.n ORDER BY q.rank LIMIT 1;
-        ELSIF f.kind = 'd' THEN
+        ELSE
             SELECT d.due_at INTO first FROM sas.due d WHERE d.actor = chr(f.n)::"char" ORDER BY d.due_at LIMIT 1;
         END IF;
         IF first < f.mark THEN

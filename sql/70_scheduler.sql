@@ -5,7 +5,8 @@
 
 -- sas._take_due(actor, quantity): messages that are due and whose runs are
 -- free, deleted, runs locked. Those whose run somebody holds are put off by
--- a quarter of a second, and sooner if the holder rings.
+-- a quarter of a second, and sooner if the holder rings; a run that only wants
+-- its timer by more, since the function of a step may hold it for long.
 CREATE FUNCTION sas._take_due(whose "char", quantity int) RETURNS SETOF sas.due
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -22,7 +23,7 @@ BEGIN
         RETURN;
     END IF;
     locked := sas._lock_runs(found_runs);
-    UPDATE sas.due d SET due_at = now + interval '250 ms'
+    UPDATE sas.due d SET due_at = now + CASE d.kind WHEN 'young' THEN interval '10 s' ELSE interval '250 ms' END
     WHERE d.ctid = ANY (found_ctids) AND NOT d.run_id = ANY (locked)
       AND EXISTS (SELECT FROM sas.run r WHERE r.run_id = d.run_id);
     RETURN QUERY DELETE FROM sas.due d WHERE d.ctid = ANY (found_ctids) AND d.due_at <= now RETURNING d.*;

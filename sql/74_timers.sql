@@ -6,17 +6,10 @@
 -- is told by a front, of sas.run by run_id, which knows what is committed late.
 -- It does not survive a crash; sas.timed does, and is behind by some thousands of runs.
 
--- sas._begin_young(): the first run that may lack its timer; null: nobody has looked since the server has started. Before the statement that looks.
-CREATE FUNCTION sas._begin_young() RETURNS bigint
-LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_begin_young';
-
--- sas._raise_young(run_id): it was looked at all before this one.
-CREATE FUNCTION sas._raise_young(run_id bigint) RETURNS void
-LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_raise_young';
-
--- sas._young_front(): the same, to be told of it only.
-CREATE FUNCTION sas._young_front() RETURNS bigint
-LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_young_front';
+-- sas._take_noted_young(): the least run_id that was noted since this was asked last, or less; null: that is not known.
+-- Before the statement that looks. When this transaction is rolled back it is told again.
+CREATE FUNCTION sas._take_noted_young() RETURNS bigint
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_take_noted_young';
 
 -- sas._timer_age(): how long a run lives without a timer. Within twice that the supervisor looks: src/store/submit.c counts on it.
 CREATE FUNCTION sas._timer_age() RETURNS interval
@@ -45,10 +38,10 @@ BEGIN
     SELECT 'v', r.deadline, r.run_id, 'deadline' FROM sas.run r WHERE r.run_id = ANY (sas._lack_timer(run_ids));
 END $$;
 
--- sas._look_for_timers(first, last): gives a timer to the runs from first to before last that have lived for long
--- enough. Those that somebody holds are looked at by themselves. A thousand get one at most, so that nobody waits for
--- the lock for long. upto: the first that was not looked at, if it is too young with the time of its creation; null: there is none.
-CREATE FUNCTION sas._look_for_timers(first bigint, last bigint, OUT upto bigint, OUT created_at timestamptz, OUT more boolean)
+-- sas._look_for_timers(first): gives a timer to those of the next runs, from this one on, that have lived for long enough;
+-- those that somebody holds are looked at by themselves. So few that nobody waits for the lock for long. upto: the first
+-- that was not looked at; if it is too young, created_at says how young. A run of the future has its timer at once.
+CREATE FUNCTION sas._look_for_timers(first bigint, OUT upto bigint, OUT created_at timestamptz, OUT more boolean)
 LANGUAGE plpgsql SET enable_bitmapscan = off AS $$
 DECLARE
     now timestamptz := sas._now();
@@ -57,19 +50,15 @@ DECLARE
     locked bigint[];
 BEGIN
     WITH s AS MATERIALIZED (
-        SELECT r.run_id, r.created_at, r.state FROM sas.run r WHERE r.run_id >= first AND r.run_id < last ORDER BY r.run_id LIMIT 10000),
-    y AS (SELECT s.run_id, s.created_at FROM s WHERE s.created_at > now - sas._timer_age() ORDER BY s.run_id LIMIT 1)
-    SELECT count(*), coalesce(min(y.run_id), max(s.run_id) + 1), min(y.created_at), array_agg(s.run_id) FILTER (WHERE s.state <> 'stopped' AND s.run_id < coalesce(y.run_id, last))
+        SELECT r.run_id, r.created_at, r.state FROM sas.run r WHERE r.run_id BETWEEN first AND 9223372036854775807 ORDER BY r.run_id LIMIT 2000),
+    y AS (SELECT s.run_id, s.created_at FROM s WHERE s.created_at > now - sas._timer_age() AND s.created_at <= now ORDER BY s.run_id LIMIT 1)
+    SELECT count(*), coalesce(min(y.run_id), max(s.run_id) + 1, first), min(y.created_at),
+           coalesce(array_agg(s.run_id) FILTER (WHERE s.state <> 'stopped' AND s.run_id < coalesce(y.run_id, s.run_id + 1)), '{}')
     INTO seen, upto, created_at, open
     FROM s LEFT JOIN y ON true;
-    more := seen = 10000 AND created_at IS NULL;
-    open := CASE WHEN open IS NULL THEN '{}' ELSE (sas._lack_timer(open))[:1000] END;
-    IF cardinality(open) = 1000 THEN
-        upto := open[1000] + 1;
-        created_at := NULL;
-        more := true;
-    END IF;
+    more := seen = 2000 AND created_at IS NULL;
     IF open <> '{}' THEN
+        open := sas._lack_timer(open);
         -- with the lock held none of them ends without seeing its timer
         locked := sas._lock_runs(open);
         PERFORM sas._write_timers(locked);
@@ -77,30 +66,46 @@ BEGIN
     END IF;
 END $$;
 
--- sas._set_timers(): gives a timer to the next runs that have lived for long enough. more: there are others;
--- next_look: when the first that is too young has lived for long enough, and others with it.
-CREATE FUNCTION sas._set_timers(OUT more boolean, OUT next_look timestamptz)
+-- sas._set_timers(at, again, settles): one step of a sweep over the runs, in a transaction of its own. What it returns is
+-- given to the next step, once it is committed; nulls: nothing is known.
+--   at       up to where it has come
+--   again    from where the next sweep begins, since something was committed there late; null: where this one ends
+--   settles  with this one sas.timed goes up to there
+-- more: it is not at its end; next_look: when the first run that is too young has lived for long enough, and others with it.
+CREATE FUNCTION sas._set_timers(INOUT at bigint, INOUT again bigint, INOUT settles bigint, OUT more boolean, OUT next_look timestamptz)
 LANGUAGE plpgsql AS $$
 DECLARE
-    first bigint := sas._begin_young();
+    noted bigint := sas._take_noted_young();
     t sas.timed;
     looked record;
-    again record;
 BEGIN
+    -- numbers that begin anew
+    DELETE FROM sas.timed x WHERE x.upto > (SELECT s.last_value + 1 FROM sas.run_run_id_seq s);
     SELECT * INTO t FROM sas.timed;
-    SELECT * INTO looked FROM sas._look_for_timers(coalesce(first, t.upto, 0), 9223372036854775807);
+    t.upto := coalesce(t.upto, 0);
+    -- least() takes no notice of nulls
+    again := greatest(least(again, coalesce(noted, t.upto)), t.upto);
+    at := greatest(at, t.upto);
+
+    SELECT * INTO looked FROM sas._look_for_timers(at);
+    at := looked.upto;
     more := looked.more;
     next_look := looked.created_at + 2 * sas._timer_age();
-    PERFORM sas._raise_young(looked.upto);
-
-    -- What stands before the front is settled once every transaction is over that had begun when it was read: a run
-    -- gets its number after its transaction got its own. Then it is looked at once more, and all of it can be seen.
-    IF t.until_xid <= pg_snapshot_xmin(pg_current_snapshot()) THEN
-        SELECT * INTO again FROM sas._look_for_timers(t.upto, t.next_upto);
-        more := more OR again.more;
-        UPDATE sas.timed SET upto = coalesce(again.upto, t.next_upto), until_xid = CASE WHEN again.more THEN t.until_xid END;
-    ELSIF t.until_xid IS NULL AND looked.upto > coalesce(t.upto, 0) + 10000 THEN
-        INSERT INTO sas.timed AS x (upto, next_upto, until_xid) VALUES (coalesce(t.upto, 0), looked.upto, pg_current_xact_id())
-        ON CONFLICT (one) DO UPDATE SET next_upto = looked.upto, until_xid = pg_current_xact_id();
+    IF more THEN
+        RETURN;
     END IF;
+
+    -- What stands before the end of a sweep is settled once every transaction is over that had begun by then: a run gets
+    -- its number after its transaction got its own. Then it is looked at once more, since all of it can be seen.
+    IF settles <= at THEN
+        UPDATE sas.timed SET upto = settles, until_xid = NULL;
+    ELSIF t.until_xid <= pg_snapshot_xmin(pg_current_snapshot()) THEN
+        again := t.upto;
+    ELSIF t.until_xid IS NULL AND at >= t.upto + 10000 THEN
+        INSERT INTO sas.timed AS x (upto, next_upto, until_xid) VALUES (t.upto, at, pg_current_xact_id())
+        ON CONFLICT (one) DO UPDATE SET next_upto = excluded.next_upto, until_xid = excluded.until_xid;
+    END IF;
+    settles := CASE WHEN settles <= at THEN NULL WHEN t.until_xid <= pg_snapshot_xmin(pg_current_snapshot()) THEN t.next_upto END;
+    at := least(at, again);
+    again := NULL;
 END $$;

@@ -17,7 +17,7 @@ $$;
 -- sas._supervisor_tick(boot, live, newest, quantity): one turn of the leading supervisor.
 --   live    worker ids alive in this database, as looked up before the call
 --   newest  the highest worker id that had been given out by then: a lease of a later one is not judged
--- Returns how much was found (quantity and more: it is to be called again), when to look again (null: only when rung), and
+-- Returns how much was found, when to look again (null: only when rung), and
 -- the workers that hold local steps past complete-by plus a second.
 CREATE FUNCTION sas._supervisor_tick(boot bigint, live bigint[], newest bigint, quantity int,
                                      OUT worked int, OUT next_due timestamptz, OUT stuck bigint[])
@@ -25,18 +25,13 @@ LANGUAGE plpgsql AS $$
 DECLARE
     leases int;
     watched record;
-    timers record;
     lanes int[];
     marks timestamptz[];
 BEGIN
     PERFORM sas._tell_lateness();
-    SELECT * INTO timers FROM sas._set_timers();
     SELECT o.leases, o.stuck INTO leases, stuck FROM sas._take_back(boot, live, newest, quantity) o;
     SELECT * INTO watched FROM sas._supervise_watches(boot, live, newest);
     worked := leases + sas._decide(quantity) + sas._leave_closed_doors(quantity) + watched.worked;
-    IF timers.more THEN
-        worked := greatest(worked, quantity);
-    END IF;
     stuck := stuck || watched.stuck;
     -- a row of the queue that a session held when a worker looked was passed by, and nobody rings for it
     IF worked = 0 THEN
@@ -46,7 +41,7 @@ BEGIN
         PERFORM sas._ring(ARRAY(SELECT a.lane FROM unnest(lanes, marks) AS a (lane, mark)
                                 WHERE EXISTS (SELECT FROM sas.ready q WHERE q.lane = a.lane AND q.rank >= a.mark)), false, false, '{}');
     END IF;
-    next_due := least(sas._next_due('v'), timers.next_look, watched.next_due, (SELECT l.next_by FROM sas.lease l ORDER BY l.next_by LIMIT 1));
+    next_due := least(sas._next_due('v'), watched.next_due, (SELECT l.next_by FROM sas.lease l ORDER BY l.next_by LIMIT 1));
 END $$;
 
 -- sas._take_back(...): steps whose worker is gone, or whose complete-by has

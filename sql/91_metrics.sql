@@ -55,7 +55,7 @@ LANGUAGE sql STABLE AS $$
           UNION SELECT a.run_id FROM sas.alert a WHERE a.closed_at IS NULL AND a.run_id IS NOT NULL
           -- the upper bound tells the planner that few are wanted
           UNION SELECT y.run_id FROM sas.run y
-          WHERE y.run_id BETWEEN (SELECT coalesce(sas._young_front(), (SELECT t.upto FROM sas.timed t), 0)) AND 9223372036854775807 AND y.state <> 'stopped') x
+          WHERE y.run_id BETWEEN (SELECT coalesce(max(t.upto), 0) FROM sas.timed t) AND 9223372036854775807 AND y.state <> 'stopped') x
     CROSS JOIN LATERAL (SELECT o.run_id, o.state, o.hook_of FROM sas.run o WHERE o.run_id = x.run_id OFFSET 0) r
     WHERE r.state <> 'stopped' AND r.hook_of IS NULL
 $$;

@@ -25,9 +25,7 @@ PG_FUNCTION_INFO_V1(sas_api_begin_fronts);
 PG_FUNCTION_INFO_V1(sas_api_raise_front);
 PG_FUNCTION_INFO_V1(sas_api_lower_front);
 PG_FUNCTION_INFO_V1(sas_api_fronts);
-PG_FUNCTION_INFO_V1(sas_api_begin_young);
-PG_FUNCTION_INFO_V1(sas_api_raise_young);
-PG_FUNCTION_INFO_V1(sas_api_young_front);
+PG_FUNCTION_INFO_V1(sas_api_take_noted_young);
 
 static SasFrontKind
 kind_argument(FunctionCallInfo fcinfo, int argument)
@@ -140,31 +138,13 @@ sas_api_fronts(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* sas._begin_young() */
+/* sas._take_noted_young() */
 Datum
-sas_api_begin_young(PG_FUNCTION_ARGS)
+sas_api_take_noted_young(PG_FUNCTION_ARGS)
 {
 	int64		first = sas_fronts_begin(SAS_FRONT_YOUNG, 0);
 
-	if (first == DT_NOBEGIN)
-		PG_RETURN_NULL();
-	PG_RETURN_INT64(first);
-}
-
-/* sas._raise_young(run_id) */
-Datum
-sas_api_raise_young(PG_FUNCTION_ARGS)
-{
-	sas_fronts_raise(SAS_FRONT_YOUNG, 0, PG_GETARG_INT64(0));
-	PG_RETURN_VOID();
-}
-
-/* sas._young_front() */
-Datum
-sas_api_young_front(PG_FUNCTION_ARGS)
-{
-	int64		first = sas_fronts_mark(SAS_FRONT_YOUNG, 0);
-
+	sas_fronts_raise(SAS_FRONT_YOUNG, 0, DT_NOEND);
 	if (first == DT_NOBEGIN)
 		PG_RETURN_NULL();
 	PG_RETURN_INT64(first);

@@ -364,3 +364,17 @@ sas_store_supervisor_tick(const int64 *live, int n_live, int64 newest, int quant
 	}
 	return sas_cell_int(0, 1);
 }
+
+bool
+sas_store_set_timers(SasTimerSweep *sweep, int64 *next_ms)
+{
+	static SasPlan plan = {"SELECT coalesce(at, -1), coalesce(again, -1), coalesce(settles, -1), more, next_look"
+		" FROM sas._set_timers(nullif($1, -1), nullif($2, -1), nullif($3, -1))",
+	3, {INT8OID, INT8OID, INT8OID}};
+	Datum		args[3] = {Int64GetDatum(sweep->at), Int64GetDatum(sweep->again), Int64GetDatum(sweep->settles)};
+
+	sas_plan_run(&plan, args, NULL);
+	*sweep = (SasTimerSweep) {sas_cell_int(0, 1), sas_cell_int(0, 2), sas_cell_int(0, 3)};
+	*next_ms = sas_store_ms_until(sas_cell_time(0, 5));
+	return sas_cell_bool(0, 4);
+}

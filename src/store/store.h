@@ -174,6 +174,17 @@ extern void sas_store_write_attempts(const SasStoredAttempt *attempts, int n);
 /* breaker NULL: unchanged; error NULL: none */
 extern void sas_store_write_health(int agent_id, const char *breaker, double open_ms, Jsonb *error);
 
+/* How far a sweep that sets the timers of deadlines has come: see sas._set_timers(). Below 0: not known. */
+typedef struct SasTimerSweep
+{
+	int64		at;
+	int64		again;
+	int64		settles;
+} SasTimerSweep;
+
+/* A step of it; the sweep is where it says once the transaction is committed. False: it is at its end. *next_ms as below. */
+extern bool sas_store_set_timers(SasTimerSweep *sweep, int64 *next_ms);
+
 /* worked, and the span until the next due time in *next_ms (-1: none) */
 extern int	sas_store_scheduler_tick(int quantity, int64 *next_ms);
 /* whether anything is open that may want another look soon */

@@ -24,6 +24,10 @@
 #include "wake/bell.h"
 
 #define SAS_SUPERVISOR_BATCH 200
+/* timers are set at most as often, in a turn by no more steps than this; all that is not settled is looked at again now and then */
+#define SAS_TIMERS_MS 5000
+#define SAS_TIMER_STEPS 50
+#define SAS_ALL_TIMERS_MS (5 * 60 * 1000)
 #define SAS_MAX_PEERS 1024
 #define SAS_SHORTEST_SLEEP_MS 100
 
@@ -120,6 +124,48 @@ keep_house(void)
 }
 
 /*
+ * Timers of deadlines, in steps that nobody waits for long for.  Returns in
+ * how many ms it is to be called again; -1: when anything else is done.
+ */
+static int64
+set_timers(void)
+{
+	/* of this process: who leads after it begins anew */
+	static SasTimerSweep sweep = {-1, -1, -1};
+	static int64 due_us = 0;
+	static int64 whole_us = 0;
+	int64		now = sas_clock_monotonic_us();
+	int64		next_ms = -1;
+	bool		more = true;
+
+	if (now < due_us)
+		return (due_us - now) / 1000 + 1;
+	due_us = now + SAS_TIMERS_MS * 1000;
+	if (now >= whole_us)
+	{
+		sweep.again = 0;
+		whole_us = now + SAS_ALL_TIMERS_MS * 1000;
+	}
+	for (int i = 0; more && i < SAS_TIMER_STEPS; i++)
+	{
+		SasTimerSweep next = sweep;
+
+		if (!sas_store_begin())
+			return -1;
+		more = sas_store_set_timers(&next, &next_ms);
+		sas_store_commit();
+		sweep = next;
+	}
+	if (more)
+	{
+		due_us = 0;
+		return 0;
+	}
+	due_us = sas_clock_monotonic_us() + SAS_TIMERS_MS * 1000;
+	return next_ms < 0 ? -1 : Max(next_ms, SAS_TIMERS_MS);
+}
+
+/*
  * Functions of infinite tasks that have not come back in time: their tasks,
  * and all others of their workers, go to other workers.  In the transaction;
  * the workers are ended after its commit.
@@ -141,6 +187,7 @@ turn(void)
 	int64		live[SAS_MAX_PEERS];
 	int64		newest;
 	int64		house_ms;
+	int64		timers_ms;
 	int			n_live;
 	int			worked;
 	int64	   *stuck;
@@ -158,6 +205,7 @@ turn(void)
 		end_quiet();
 	departing = departing_ms();
 
+	timers_ms = set_timers();
 	/* the living first, the leases afterwards: see base/peers.h */
 	n_live = sas_peers_live(live, SAS_MAX_PEERS, &newest);
 	if (n_live > SAS_MAX_PEERS)
@@ -172,7 +220,7 @@ turn(void)
 		sas_peers_terminate(stuck[i]);
 	for (int i = 0; i < n_turns; i++)
 		sas_peers_terminate(turns[i].worker_id);
-	next.again = worked >= SAS_SUPERVISOR_BATCH;
+	next.again = worked >= SAS_SUPERVISOR_BATCH || timers_ms == 0;
 	/* what is due and could not be taken is held by a session: not before a while */
 	if (worked == 0 && next.wake_in_ms >= 0 && next.wake_in_ms < SAS_SHORTEST_SLEEP_MS)
 		next.wake_in_ms = SAS_SHORTEST_SLEEP_MS;
@@ -181,6 +229,8 @@ turn(void)
 		next.wake_in_ms = longest_sleep_ms();
 	if (turn_us != 0)
 		next.wake_in_ms = Min(next.wake_in_ms, Max(SAS_SHORTEST_SLEEP_MS, (turn_us - sas_clock_monotonic_us()) / 1000 + 1));
+	if (timers_ms >= 0 && timers_ms < next.wake_in_ms)
+		next.wake_in_ms = timers_ms;
 	if (house_ms >= 0 && house_ms < next.wake_in_ms)
 		next.wake_in_ms = house_ms;
 	if (departing >= 0 && next.wake_in_ms > departing)

@@ -212,18 +212,6 @@ look_at(const SasFront *f)
 	return NULL;
 }
 
-/* What this transaction has written itself stands before no mark. */
-static TimestampTz
-lowered_here(SasFrontKind kind, int n, TimestampTz mark)
-{
-	if (noted_all)
-		return DT_NOBEGIN;
-	for (int i = 0; i < n_noted; i++)
-		if (noted[i].kind == kind && noted[i].n == n)
-			mark = Min(mark, noted[i].at);
-	return mark;
-}
-
 TimestampTz
 sas_fronts_begin(SasFrontKind kind, int n)
 {
@@ -256,28 +244,10 @@ sas_fronts_begin(SasFrontKind kind, int n)
 	SpinLockRelease(&f->mutex);
 	if (token != 0)
 		looks[n_looks++] = (Look) {f, token, false, 0};
-	return lowered_here(kind, n, mark);
-}
-
-TimestampTz
-sas_fronts_mark(SasFrontKind kind, int n)
-{
-	TimestampTz mark = DT_NOBEGIN;
-	SasFront   *room;
-	SasFront   *f;
-
-	if (area == NULL)
-		return mark;
-	LWLockAcquire(&area->lock, LW_SHARED);
-	f = find(MyDatabaseId, kind, n, &room);
-	if (f != NULL)
-	{
-		SpinLockAcquire(&f->mutex);
-		mark = f->mark;
-		SpinLockRelease(&f->mutex);
-	}
-	LWLockRelease(&area->lock);
-	return lowered_here(kind, n, mark);
+	for (int i = 0; i < n_noted; i++)
+		if (noted[i].kind == kind && noted[i].n == n)
+			mark = Min(mark, noted[i].at);
+	return mark;
 }
 
 void

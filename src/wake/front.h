@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * front.h: where the rows of a lane, and of what is due, begin; and the runs
- * that may lack a timer.
+ * front.h: where the rows of a lane, and of what is due, begin.
  *
  * Rows go from the front of an index all the time, and while some transaction
  * in the cluster keeps its snapshot their entries stay there, dead.  So that
@@ -32,8 +31,8 @@
 
 /*
  * Which front: a lane of sas.ready by rank, an actor's rows of sas.due by
- * due_at, or (n is 0, and a place no time but a run_id) the runs that nobody
- * has looked at for a timer: no row goes there, but it is done with.
+ * due_at, or (n is 0, and a place no time but a run_id) the runs that the one
+ * who sets timers has not heard of.
  */
 typedef enum SasFrontKind
 {
@@ -54,9 +53,6 @@ extern void sas_fronts_note(SasFrontKind kind, int n, TimestampTz at);
  * included.  Must come before the snapshot of the look.
  */
 extern TimestampTz sas_fronts_begin(SasFrontKind kind, int n);
-
-/* The same, of who only wants to know; of no use for raising it. */
-extern TimestampTz sas_fronts_mark(SasFrontKind kind, int n);
 
 /* The first row that the look has seen, held by others or not, stands there; DT_NOEND: there was none. */
 extern void sas_fronts_raise(SasFrontKind kind, int n, TimestampTz first);

@@ -120,6 +120,7 @@ END $$;
 CREATE FUNCTION t.schedule() RETURNS int LANGUAGE sql AS $$ SELECT worked FROM sas._scheduler_tick(100) $$;
 
 CREATE FUNCTION t.supervise() RETURNS int LANGUAGE sql AS $$
+    SELECT FROM sas._set_timers(NULL, NULL, NULL);
     SELECT worked FROM sas._supervisor_tick(1, ARRAY(SELECT id FROM t.worker WHERE alive AND boot = 1), (SELECT coalesce(max(id), 0) FROM t.worker), 100)
 $$;
 

@@ -11,8 +11,21 @@ SELECT t.workflow('waiting', '{"a": {"function": "t.echo"}, "b": {"wait": {"sign
 CREATE FUNCTION t.timers() RETURNS TABLE (run_id bigint, kind text, due interval) LANGUAGE sql AS $$
     SELECT d.run_id, d.kind, d.due_at - sas._now() FROM sas.due d WHERE d.actor = 'v' ORDER BY d.run_id, d.due_at
 $$;
--- t.forgotten(): as after a restart: nobody knows how far it was looked
-CREATE FUNCTION t.forgotten() RETURNS void LANGUAGE sql AS $$ SELECT sas._lower_front('y', 0, '-infinity') $$;
+-- t.set_timers(): one step from the beginning, and then when to look again
+CREATE FUNCTION t.set_timers() RETURNS interval LANGUAGE sql AS $$ SELECT next_look - sas._now() FROM sas._set_timers(NULL, NULL, NULL) $$;
+-- t.sweep(): whole sweeps, until nothing is left to be settled: somebody else in the cluster may have begun before
+CREATE PROCEDURE t.sweep() LANGUAGE plpgsql AS $$
+DECLARE
+    w record;
+BEGIN
+    SELECT NULL::bigint AS at, NULL::bigint AS again, NULL::bigint AS settles INTO w;
+    FOR n IN 1..10000 LOOP
+        SELECT * INTO w FROM sas._set_timers(w.at, w.again, w.settles);
+        COMMIT;
+        EXIT WHEN NOT w.more AND w.settles IS NULL AND NOT EXISTS (SELECT FROM sas.timed WHERE until_xid IS NOT NULL);
+        PERFORM pg_sleep(0.001) WHERE NOT w.more;
+    END LOOP;
+END $$;
 
 \echo at the submit only those get a timer that have less than five minutes
 SELECT count(*) FROM sas.submit('timed');
@@ -21,32 +34,32 @@ SELECT count(*) FROM sas.submit('timed', deadline => '5 min');
 SELECT count(*) FROM sas.submit_batch('timed', '{"{}", "{}"}');
 SELECT * FROM t.timers();
 \echo the supervisor looks within two minutes, whatever the interval
-SELECT next_due - sas._now() AS next FROM sas._supervisor_tick(1, '{}', 0, 100);
+SELECT t.set_timers();
 SELECT t.later('59 s');
-SELECT worked FROM sas._supervisor_tick(1, '{}', 0, 100);
+SELECT t.set_timers();
 SELECT * FROM t.timers();
 \echo after a minute all that are open have theirs, whoever has ended none
 SELECT t.claim() \g /dev/null
 SELECT changed FROM sas.halt(4);
 SELECT t.later('1 s');
-SELECT next_due - sas._now() AS next FROM sas._supervisor_tick(1, '{1}', 1, 100);
+SELECT t.set_timers();
 SELECT * FROM t.timers();
-SELECT worked FROM sas._supervisor_tick(1, '{1}', 1, 100);
+SELECT t.set_timers();
 SELECT count(*) FROM t.timers();
 \echo a run that ends takes its timer with it
 SELECT changed FROM sas.halt(1);
 SELECT * FROM t.timers();
 
-\echo a younger run does not keep an older one waiting, and an older one that is told of later is not passed by
+\echo a younger run does not keep an older one waiting
 SELECT t.clean() \g /dev/null
 SELECT run_id FROM sas.submit('timed');
 SELECT t.later('50 s');
 SELECT run_id FROM sas.submit('timed');
 SELECT t.later('10 s');
-SELECT next_due - sas._now() AS next FROM sas._supervisor_tick(1, '{}', 0, 100);
+SELECT t.set_timers();
 SELECT * FROM t.timers();
-SELECT t.later('50 s'), worked FROM sas._supervisor_tick(1, '{}', 0, 100) \g /dev/null
-SELECT worked FROM sas._supervisor_tick(1, '{}', 0, 100);
+SELECT t.later('50 s');
+SELECT t.set_timers();
 SELECT * FROM t.timers();
 
 \echo where nobody has looked until the deadline was over, it is judged in the same turn, once
@@ -58,8 +71,8 @@ SELECT run_id, changed FROM sas.pause(2);
 SELECT t.later('1 h'), t.settle() \g /dev/null
 SELECT run_id, state, result FROM sas.runs ORDER BY 1;
 SELECT run_id, kind, occurrences FROM t.alerts();
-SELECT t.forgotten(), t.settle() \g /dev/null
-SELECT t.forgotten(), t.settle() \g /dev/null
+SELECT t.settle() \g /dev/null
+SELECT t.settle() \g /dev/null
 SELECT run_id, state, result FROM sas.runs ORDER BY 1;
 SELECT run_id, kind, occurrences FROM t.alerts();
 SELECT * FROM t.timers();
@@ -72,7 +85,7 @@ SELECT t.later('10 min'), t.settle() \g /dev/null
 SELECT state, paused_for FROM sas.runs;
 SELECT changed FROM sas.resume(1);
 SELECT * FROM t.timers();
-SELECT t.forgotten(), t.settle() \g /dev/null
+SELECT t.settle() \g /dev/null
 SELECT * FROM t.timers();
 SELECT t.later('10 min'), t.settle() \g /dev/null
 SELECT state, paused_for FROM sas.runs;
@@ -86,25 +99,49 @@ SELECT (SELECT runs_open FROM sas.health()), (SELECT count(*) FROM t.timers()) A
 SELECT t.later('1 min'), t.settle() \g /dev/null
 SELECT (SELECT runs_open FROM sas.health()), (SELECT count(*) FROM t.timers()) AS timers;
 
+\echo a run of the future, as after a clock that was wrong, keeps nobody waiting
+SELECT t.clean() \g /dev/null
+SELECT t.later('1 day') \g /dev/null
+SELECT run_id FROM sas.submit('timed');
+SELECT t.later('-1 day') \g /dev/null
+SELECT run_id FROM sas.submit('timed');
+SELECT t.later('1 min'), t.set_timers() \g /dev/null
+SELECT * FROM t.timers();
+
 \echo how far it was looked survives, in steps of ten thousand
 SELECT t.clean() \g /dev/null
 SELECT count(*) FROM sas.submit_batch('timed', ARRAY(SELECT '{}'::jsonb FROM generate_series(1, 25000)));
 SELECT t.later('1 min');
--- a thousand in each transaction
-CREATE PROCEDURE t.look() LANGUAGE plpgsql AS $$
+SELECT more, at FROM sas._set_timers(NULL, NULL, NULL);
+SELECT (SELECT count(*) FROM t.timers()) AS timers, upto FROM sas.run_run_id_seq LEFT JOIN sas.timed ON true;
+CALL t.sweep();
+SELECT (SELECT count(*) FROM t.timers()) AS timers, upto, until_xid IS NULL AS settled FROM sas.timed;
+\echo whoever looks anew begins there
+SELECT run_id FROM sas.submit('timed');
+SELECT t.later('1 min');
+DELETE FROM sas.due WHERE run_id = 25000;
+SELECT more, at FROM sas._set_timers(NULL, NULL, NULL);
+SELECT run_id FROM sas.run EXCEPT SELECT run_id FROM t.timers();
+\echo unless numbers have begun anew
+TRUNCATE sas.run, sas.ready, sas.due RESTART IDENTITY;
+SELECT run_id FROM sas.submit('timed');
+SELECT t.later('1 min');
+SELECT more, at FROM sas._set_timers(NULL, NULL, NULL);
+SELECT * FROM t.timers();
+
+\echo a sweep comes to its end though it is told of something before it again and again
+SELECT t.clean() \g /dev/null
+SELECT count(*) FROM sas.submit_batch('timed', ARRAY(SELECT '{}'::jsonb FROM generate_series(1, 5000)));
+SELECT t.later('1 min');
+CREATE TABLE t.sweep AS SELECT 0 AS n, NULL::bigint AS at, NULL::bigint AS again, NULL::bigint AS settles, true AS more;
+CREATE FUNCTION t.step() RETURNS TABLE (at bigint, again bigint, more boolean) LANGUAGE plpgsql AS $$
 BEGIN
-    -- somebody else in the cluster may have begun before
-    FOR n IN 1..10000 LOOP
-        EXIT WHEN (SELECT worked FROM sas._supervisor_tick(1, '{}', 0, 100)) = 0 AND NOT EXISTS (SELECT FROM sas.timed WHERE until_xid IS NOT NULL);
-        COMMIT;
-        PERFORM pg_sleep(0.001);
-    END LOOP;
+    PERFORM sas._lower_front('y', 0, '-infinity');
+    UPDATE t.sweep w SET (at, again, settles, more, n) = (SELECT x.at, x.again, x.settles, x.more, w.n + 1 FROM sas._set_timers(w.at, w.again, w.settles) x);
+    RETURN QUERY SELECT w.at, w.again, w.more FROM t.sweep w;
 END $$;
-SELECT worked, upto, next_upto FROM sas._supervisor_tick(1, '{}', 0, 100) LEFT JOIN sas.timed ON true;
-CALL t.look();
-SELECT (SELECT count(*) FROM t.timers()) AS timers, upto BETWEEN 10001 AND 25001 AS upto, until_xid IS NULL AS settled FROM sas.timed;
-\echo and from there on it is looked again after a restart
-DELETE FROM sas.due WHERE run_id IN (SELECT upto - 1 FROM sas.timed) OR run_id IN (SELECT upto FROM sas.timed) OR run_id = 25000;
-SELECT t.forgotten() \g /dev/null
-CALL t.look();
-SELECT run_id - upto AS beyond FROM sas.timed, LATERAL (SELECT run_id FROM sas.run EXCEPT SELECT run_id FROM t.timers()) r;
+SELECT * FROM t.step();
+SELECT * FROM t.step();
+SELECT * FROM t.step();
+SELECT count(*) FROM t.timers();
+SELECT t.clean() \g /dev/null
