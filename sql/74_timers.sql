@@ -2,9 +2,10 @@
 --
 -- Timers of deadlines. Most runs end long before their deadline, so sas.submit
 -- writes no timer for a run that has more than five minutes: the supervisor
--- does, once the run has lived for one and is still there. What was looked at
--- is told by a front, of sas.run by run_id, which knows what is committed late.
--- It does not survive a crash; sas.timed does, and is behind by some thousands of runs.
+-- does, once the run has lived for one and is still there. It sweeps over
+-- sas.run by run_id, from where the last sweep has ended; a front tells it what
+-- was committed before that since. Neither survives a crash: then it begins
+-- with sas.timed, which is behind by some thousands of runs.
 
 -- sas._take_noted_young(): the least run_id that was noted since this was asked last, or less; null: that is not known.
 -- Before the statement that looks. When this transaction is rolled back it is told again.
@@ -71,7 +72,8 @@ END $$;
 --   at       up to where it has come
 --   again    from where the next sweep begins, since something was committed there late; null: where this one ends
 --   settles  with this one sas.timed goes up to there
--- more: it is not at its end; next_look: when the first run that is too young has lived for long enough, and others with it.
+-- more: it is not at its end; next_look: when the first run that is too young has lived for long enough, and others with
+-- it, or now if there is something to be looked at again.
 CREATE FUNCTION sas._set_timers(INOUT at bigint, INOUT again bigint, INOUT settles bigint, OUT more boolean, OUT next_look timestamptz)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -83,9 +85,12 @@ BEGIN
     DELETE FROM sas.timed x WHERE x.upto > (SELECT s.last_value + 1 FROM sas.run_run_id_seq s);
     SELECT * INTO t FROM sas.timed;
     t.upto := coalesce(t.upto, 0);
-    -- least() takes no notice of nulls
-    again := greatest(least(again, coalesce(noted, t.upto)), t.upto);
+    -- greatest() and least() take no notice of nulls
     at := greatest(at, t.upto);
+    -- what was noted further on is seen by the steps that come
+    IF coalesce(noted, t.upto) < at THEN
+        again := greatest(least(again, coalesce(noted, t.upto)), t.upto);
+    END IF;
 
     SELECT * INTO looked FROM sas._look_for_timers(at);
     at := looked.upto;
@@ -106,6 +111,9 @@ BEGIN
         ON CONFLICT (one) DO UPDATE SET next_upto = excluded.next_upto, until_xid = excluded.until_xid;
     END IF;
     settles := CASE WHEN settles <= at THEN NULL WHEN t.until_xid <= pg_snapshot_xmin(pg_current_snapshot()) THEN t.next_upto END;
-    at := least(at, again);
+    IF again < at THEN
+        at := again;
+        next_look := sas._now();
+    END IF;
     again := NULL;
 END $$;

@@ -134,18 +134,19 @@ set_timers(void)
 	static SasTimerSweep sweep = {-1, -1, -1};
 	static int64 due_us = 0;
 	static int64 whole_us = 0;
+	static bool more = false;
 	int64		now = sas_clock_monotonic_us();
 	int64		next_ms = -1;
-	bool		more = true;
 
 	if (now < due_us)
 		return (due_us - now) / 1000 + 1;
 	due_us = now + SAS_TIMERS_MS * 1000;
-	if (now >= whole_us)
+	if (!more && now >= whole_us)
 	{
-		sweep.again = 0;
+		sweep = (SasTimerSweep) {-1, -1, -1};
 		whole_us = now + SAS_ALL_TIMERS_MS * 1000;
 	}
+	more = true;
 	for (int i = 0; more && i < SAS_TIMER_STEPS; i++)
 	{
 		SasTimerSweep next = sweep;
