@@ -80,6 +80,7 @@ DECLARE
     noted bigint := sas._take_noted_young();
     t sas.timed;
     looked record;
+    looked_at bigint;
 BEGIN
     -- numbers that begin anew
     DELETE FROM sas.timed x WHERE x.upto > (SELECT s.last_value + 1 FROM sas.run_run_id_seq s);
@@ -102,15 +103,17 @@ BEGIN
 
     -- What stands before the end of a sweep is settled once every transaction is over that had begun by then: a run gets
     -- its number after its transaction got its own. Then it is looked at once more, since all of it can be seen.
-    IF settles <= at THEN
-        UPDATE sas.timed SET upto = settles, until_xid = NULL;
+    looked_at := settles;
+    settles := NULL;
+    IF looked_at <= at THEN
+        UPDATE sas.timed SET upto = looked_at, until_xid = NULL;
     ELSIF t.until_xid <= pg_snapshot_xmin(pg_current_snapshot()) THEN
         again := t.upto;
+        settles := t.next_upto;
     ELSIF t.until_xid IS NULL AND at >= t.upto + 10000 THEN
         INSERT INTO sas.timed AS x (upto, next_upto, until_xid) VALUES (t.upto, at, pg_current_xact_id())
         ON CONFLICT (one) DO UPDATE SET next_upto = excluded.next_upto, until_xid = excluded.until_xid;
     END IF;
-    settles := CASE WHEN settles <= at THEN NULL WHEN t.until_xid <= pg_snapshot_xmin(pg_current_snapshot()) THEN t.next_upto END;
     IF again < at THEN
         at := again;
         next_look := sas._now();

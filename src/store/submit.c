@@ -323,7 +323,7 @@ sas_store_submit_plain(const SasPlainWorkflow *w, const SasSubmission *s, const 
 	bool		near = DatumGetTimestampTz(ends) - now < LONG_US;
 	SasTable   *const needed[] = {&run, &ready, &due};
 	int			n_needed = near ? 3 : 2;
-	bool		free;
+	bool		is_new;
 
 	if (!open_tables(needed, n_needed))
 		return false;
@@ -333,15 +333,15 @@ sas_store_submit_plain(const SasPlainWorkflow *w, const SasSubmission *s, const 
 	GetCurrentTransactionId();
 	for (int i = 0; i < n; i++)
 		made->run_ids[i] = nextval_internal(sequence, false);
-	free = s->key == NULL || take_key(s->owner, w->workflow_id, s->key, made->run_ids[0]);
-	if (free)
+	is_new = s->key == NULL || take_key(s->owner, w->workflow_id, s->key, made->run_ids[0]);
+	if (is_new)
 	{
 		write_runs(w, s, inputs, n, now, ends, made);
 		write_roots(w, s, now, n, made);
 	}
 	close_tables(needed, n_needed);
 	CommandCounterIncrement();
-	return free;
+	return is_new;
 }
 
 /* --------------------------------------------- what was submitted just here */

@@ -15,7 +15,7 @@ $primary->safe_psql('postgres', q{
 	CREATE SCHEMA t;
 	CREATE FUNCTION t.echo(input jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT input';
 	SELECT sas.create_workflow('waits', '{"deadline": "20 min", "steps": {"a": {"function": "t.echo"}, "b": {"wait": {"signal": "go"}, "after": ["a"]}}}')});
-my $start = $primary->safe_psql('postgres', q{SELECT date_trunc('second', now() AT TIME ZONE 'UTC')});
+my $start;
 
 # All workers take that for now: so many seconds after the start.
 sub set_clock
@@ -45,6 +45,7 @@ ok(wait_for($primary, q{SELECT count(*) FROM sas.steps WHERE step = 'b' AND stat
 is($primary->safe_psql('postgres', $timers), '', 'none has a timer');
 is($primary->safe_psql('postgres', 'SELECT runs_open FROM sas.health()'), '2', 'but those that wait are counted');
 
+$start = $primary->safe_psql('postgres', q{SELECT date_trunc('second', now() AT TIME ZONE 'UTC')});
 set_clock($primary, 130);
 ok(wait_for($primary, $timers, '1 3'), 'after two minutes they have one');
 
