@@ -184,6 +184,10 @@ CREATE SEQUENCE sas.completion_seq;
 
 -- The hot queue. Whoever takes a run off its way takes its rows here first,
 -- under the lock of the run: so a claim needs no lock on the run.
+-- fresh: the run was just submitted and begins with this step alone. It is
+-- found by its lane and rank, which is when the run was created, and stands in
+-- one index: what a submit costs is index entries above all. While there is
+-- such a row the run is pending. See sas._index_ready().
 CREATE TABLE sas.ready (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
@@ -193,9 +197,10 @@ CREATE TABLE sas.ready (
     ready_at timestamptz NOT NULL,
     undo boolean NOT NULL,
     alone boolean NOT NULL,
-    PRIMARY KEY (run_id, step_no, element)
+    fresh boolean NOT NULL DEFAULT false
 );
-CREATE INDEX ready_claim ON sas.ready (lane, rank);
+CREATE UNIQUE INDEX ready_run ON sas.ready (run_id, step_no, element) WHERE NOT fresh;
+CREATE INDEX ready_claim ON sas.ready (lane, rank, run_id);
 COMMENT ON TABLE sas.ready IS 'Steps that may be claimed now, by lane and rank; those of a negative lane wait in a queue.';
 
 -- One row per claimed batch, deleted by the worker with its last reply, or by

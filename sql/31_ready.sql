@@ -2,6 +2,17 @@
 --
 -- Ready: steps go into the hot queue, and whoever can claim them is rung.
 
+-- sas._index_ready(run_ids): the rows that these runs have in sas.ready are found by the run from now on, too. Before anybody looks for
+-- rows of a run that may be pending. Waits for a claim that has one of them at this moment.
+CREATE FUNCTION sas._index_ready(run_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE sas.ready q SET fresh = false
+    FROM sas.run r JOIN sas.workflow_version v ON v.version_id = r.version_id
+    WHERE r.run_id = ANY (run_ids) AND r.state = 'pending'
+      AND q.lane = v.root_lanes[1] AND q.rank = r.created_at AND q.run_id = r.run_id AND q.fresh;
+END $$;
+
 -- sas._make_ready(...): puts steps into the hot queue and rings their lanes.
 --
 -- Arrays of equal length. The rank is fixed here: ready_at minus priority

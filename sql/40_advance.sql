@@ -131,8 +131,9 @@ LANGUAGE plpgsql AS $$
 DECLARE
     changes sas._step_change[];
 BEGIN
+    PERFORM sas._index_ready(run_ids);
     WITH gone AS (
-        DELETE FROM sas.ready q WHERE q.run_id = ANY (run_ids) AND NOT q.undo RETURNING q.run_id, q.step_no, q.element)
+        DELETE FROM sas.ready q WHERE q.run_id = ANY (run_ids) AND NOT q.fresh AND NOT q.undo RETURNING q.run_id, q.step_no, q.element)
     SELECT array_agg(ROW(g.run_id, g.step_no, g.element, 'none', 'cancelled', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
                          NULL, sas._now(), NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change)
     INTO changes
@@ -212,8 +213,9 @@ LANGUAGE plpgsql AS $$
 DECLARE
     changes sas._step_change[];
 BEGIN
+    PERFORM sas._index_ready(run_ids);
     WITH gone AS (
-        DELETE FROM sas.ready q WHERE q.run_id = ANY (run_ids) RETURNING q.*)
+        DELETE FROM sas.ready q WHERE q.run_id = ANY (run_ids) AND NOT q.fresh RETURNING q.*)
     SELECT array_agg(ROW(g.run_id, g.step_no, g.element, coalesce(s.state, 'none'), CASE WHEN g.undo THEN 'compensating' ELSE 'ready' END,
                          NULL, NULL, NULL, NULL, g.alone, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, true, NULL, NULL)::sas._step_change)
     INTO changes

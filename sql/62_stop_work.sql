@@ -70,8 +70,9 @@ BEGIN
     IF ids = '{}' THEN
         RETURN;
     END IF;
+    PERFORM sas._index_ready(ids);
     WITH gone AS (
-        DELETE FROM sas.ready q WHERE q.run_id = ANY (ids) RETURNING q.run_id, q.step_no, q.element)
+        DELETE FROM sas.ready q WHERE q.run_id = ANY (ids) AND NOT q.fresh RETURNING q.run_id, q.step_no, q.element)
     SELECT array_agg(ROW(g.run_id, g.step_no, g.element, 'none', 'cancelled', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
                          NULL, now, NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change)
     INTO changes
@@ -142,7 +143,7 @@ BEGIN
                         JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo AND NOT coalesce(w.shape ? 'stands_in', false)
                         WHERE s.run_id = r.run_id AND s.state = 'failed' ORDER BY s.step_no, s.element LIMIT 1) f
     WHERE r.run_id = ANY (run_ids) AND r.paused_state = 'held' AND r.state = 'running' AND r.fate IS NULL
-      AND NOT EXISTS (SELECT FROM sas.ready q WHERE q.run_id = r.run_id)
+      AND NOT EXISTS (SELECT FROM sas.ready q WHERE q.run_id = r.run_id AND NOT q.fresh)
       AND NOT EXISTS (SELECT FROM sas.due d WHERE d.actor = 's' AND d.due_at <= sas._now() AND d.run_id = r.run_id AND d.kind IN ('enter', 'child'))
       AND NOT EXISTS (SELECT FROM sas.step s
                       WHERE s.run_id = r.run_id

@@ -104,7 +104,7 @@ BEGIN
     WHERE s.state = 'ready' AND s.ask_until <= sas._now();
     IF late.run_ids IS NOT NULL THEN
         DELETE FROM sas.ready q USING unnest(late.run_ids, late.step_nos, late.elements) AS u (run_id, step_no, element)
-        WHERE q.run_id = u.run_id AND q.step_no = u.step_no AND q.element = u.element;
+        WHERE q.run_id = u.run_id AND q.step_no = u.step_no AND q.element = u.element AND NOT q.fresh;
         PERFORM sas._fail_steps(late.run_ids, late.step_nos, late.elements, late.errors);
     END IF;
 END $$;

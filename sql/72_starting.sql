@@ -301,7 +301,7 @@ BEGIN
     PERFORM sas._ring('{}', true, false, '{}');
     RETURN (SELECT array_agg(c ORDER BY n) FROM unnest(claimed) WITH ORDINALITY AS u (run_id, step_no, element, undo, alone, version_id, lane, from_state, attempt, complete_in, request_id, n)
             CROSS JOIN LATERAL (SELECT ROW(u.run_id, u.step_no, u.element, u.undo, u.alone, u.version_id, u.lane, u.from_state, u.attempt, u.complete_in, u.request_id)::sas._claimed AS c) x
-            WHERE NOT EXISTS (SELECT FROM sas.ready q WHERE q.run_id = u.run_id AND q.step_no = u.step_no AND q.element = u.element));
+            WHERE NOT EXISTS (SELECT FROM sas.ready q WHERE q.run_id = u.run_id AND q.step_no = u.step_no AND q.element = u.element AND NOT q.fresh));
 END $$;
 
 -- sas._stop_late_runs(run_ids): start_before has come, and they have not begun: they never do.
@@ -322,8 +322,8 @@ BEGIN
     WHERE r.run_id = ANY (run_ids) AND r.start_before <= now AND r.started_at IS NULL AND r.fate IS NULL AND r.state IN ('scheduled', 'pending', 'paused');
     ids := coalesce(ids, '{}');
     -- a step that is being claimed at this moment is locked: in a moment it has begun, or not
-    free := ARRAY(SELECT l.ctid FROM (SELECT q.ctid FROM sas.ready q WHERE q.run_id = ANY (ids) FOR UPDATE SKIP LOCKED) l);
-    busy := ARRAY(SELECT DISTINCT q.run_id FROM sas.ready q WHERE q.run_id = ANY (ids) AND q.ctid <> ALL (free));
+    free := ARRAY(SELECT l.ctid FROM (SELECT q.ctid FROM sas.ready q WHERE q.run_id = ANY (ids) AND NOT q.fresh FOR UPDATE SKIP LOCKED) l);
+    busy := ARRAY(SELECT DISTINCT q.run_id FROM sas.ready q WHERE q.run_id = ANY (ids) AND NOT q.fresh AND q.ctid <> ALL (free));
     PERFORM sas._look_again(busy, 'late');
     SELECT array_agg(r.run_id), array_agg(sas._problem_object('start-before', 'could not be started before its set time', to_char(r.start_before AT TIME ZONE 'UTC', '"It was to begin before "YYYY-MM-DD HH24:MI:SS" UTC."'), NULL, r.run_id, NULL))
     INTO late, errors
@@ -336,7 +336,7 @@ BEGIN
     -- those that have begun after all
     begun := ARRAY(SELECT DISTINCT u FROM unnest(run_ids) u WHERE u <> ALL (busy) AND u <> ALL (coalesce(late, '{}')));
     PERFORM sas._start_runs(ARRAY(SELECT u FROM unnest(begun) u WHERE u = ANY (ids)));
-    WITH back AS (DELETE FROM sas.ready q WHERE q.run_id = ANY (begun) AND q.lane = sas._late_lane() RETURNING q.*)
+    WITH back AS (DELETE FROM sas.ready q WHERE q.run_id = ANY (begun) AND NOT q.fresh AND q.lane = sas._late_lane() RETURNING q.*)
     SELECT array_agg(b) INTO back FROM back b;
     PERFORM sas._make_ready(array_agg(b.run_id), array_agg(b.step_no), array_agg(b.element), array_agg(b.undo), array_agg(b.alone)) FROM unnest(back) b;
 END $$;

@@ -18,7 +18,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM sas.queue_place p
     WHERE p.run_id = ANY (run_ids)
-      AND NOT EXISTS (SELECT FROM sas.ready q WHERE q.run_id = p.run_id AND q.step_no = p.step_no AND q.element = p.element AND q.lane >= 0)
+      AND NOT EXISTS (SELECT FROM sas.ready q WHERE q.run_id = p.run_id AND q.step_no = p.step_no AND q.element = p.element AND NOT q.fresh AND q.lane >= 0)
       AND NOT EXISTS (SELECT FROM sas.step s WHERE s.run_id = p.run_id AND s.step_no = p.step_no AND s.element = p.element AND s.request_id IS NOT NULL);
     IF FOUND THEN
         PERFORM sas._ring('{}', true, false, '{}');
@@ -43,12 +43,12 @@ BEGIN
         SELECT q.run_id, q.step_no, q.element, p.queue_id
         FROM sas.queue u
         JOIN sas.queue_place p ON p.queue_id = u.queue_id
-        JOIN sas.ready q ON q.run_id = p.run_id AND q.step_no = p.step_no AND q.element = p.element AND q.lane >= 0
+        JOIN sas.ready q ON q.run_id = p.run_id AND q.step_no = p.step_no AND q.element = p.element AND NOT q.fresh AND q.lane >= 0
         WHERE u.paused_at IS NOT NULL
         FOR UPDATE OF q SKIP LOCKED),
     moved AS (
         UPDATE sas.ready q SET lane = -b.queue_id FROM back b
-        WHERE q.run_id = b.run_id AND q.step_no = b.step_no AND q.element = b.element)
+        WHERE q.run_id = b.run_id AND q.step_no = b.step_no AND q.element = b.element AND NOT q.fresh)
     DELETE FROM sas.queue_place p USING back b WHERE p.run_id = b.run_id AND p.step_no = b.step_no AND p.element = b.element;
     GET DIAGNOSTICS back_now = ROW_COUNT;
 

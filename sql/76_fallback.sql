@@ -168,7 +168,8 @@ BEGIN
         JOIN sas.run r ON r.run_id = q.run_id AND r.fate IS NULL
         JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = q.step_no AND NOT w.undo AND w.shape #> '{fallback,on}' ? 'breaker_open'
         LEFT JOIN sas.step s ON s.run_id = q.run_id AND s.step_no = q.step_no AND s.element = q.element
-        WHERE q.run_id = ANY (ids) AND q.lane = ANY (doors) AND NOT q.undo AND (s.run_id IS NULL OR sas._way_back(q.run_id, q.step_no, q.element) = 'none')
+        -- such a step has been looked at before it was made ready, so none is fresh
+        WHERE q.run_id = ANY (ids) AND NOT q.fresh AND q.lane = ANY (doors) AND NOT q.undo AND (s.run_id IS NULL OR sas._way_back(q.run_id, q.step_no, q.element) = 'none')
         FOR UPDATE OF q SKIP LOCKED),
     taken AS (DELETE FROM sas.ready q USING found f WHERE q.ctid = f.ctid RETURNING q.run_id, q.step_no, q.element)
     SELECT array_agg(t.run_id) AS run_ids, array_agg(t.step_no) AS step_nos, array_agg(t.element) AS elements INTO gone FROM taken t;

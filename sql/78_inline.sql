@@ -117,7 +117,7 @@ BEGIN
     WITH moved AS (
         UPDATE sas.ready q SET lane = base + sas._lane_now(q.run_id, q.step_no, q.element, q.undo, w.lane)
         FROM sas.run r, sas.workflow_step w
-        WHERE q.run_id = ANY (ids) AND q.lane <> sas._late_lane()
+        WHERE q.run_id = ANY (ids) AND NOT q.fresh AND q.lane <> sas._late_lane()
           AND r.run_id = q.run_id AND w.version_id = r.version_id AND w.step_no = q.step_no AND w.undo = q.undo
           AND w.lane NOT IN (SELECT sas._stubbed_doors())
         RETURNING q.lane)
@@ -347,6 +347,7 @@ BEGIN
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'The workers carry it out; sas.wait waits for it.';
     END IF;
     PERFORM sas._write_timers(ARRAY[r.run_id]);
+    PERFORM sas._index_ready(ARRAY[r.run_id]);
     PERFORM sas._freeze(sas._now());
     PERFORM sas._carry_inline(r.run_id, sas._now() + $3);
     RETURN QUERY SELECT x.run_id, x.state, x.result, x.output, x.error FROM sas.run x WHERE x.run_id = r.run_id;

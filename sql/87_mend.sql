@@ -37,7 +37,8 @@ DECLARE
     ids bigint[] := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL AND n.state <> 'stopped');
     parts text[] := regexp_match(step, '^(.*?)(?:\[([0-9]{1,9})\])?$');
 BEGIN
-    PERFORM FROM sas.ready q WHERE q.run_id = ANY (ids) ORDER BY q.run_id, q.step_no, q.element FOR UPDATE;
+    PERFORM sas._index_ready(ids);
+    PERFORM FROM sas.ready q WHERE q.run_id = ANY (ids) AND NOT q.fresh ORDER BY q.run_id, q.step_no, q.element FOR UPDATE;
     RETURN ARRAY(
         SELECT ROW(r.run_id, w.step_no, e.element, sas._shown_name(w.name) || coalesce('[' || nullif(e.element, 0) || ']', ''),
                    sas._situation(r, s.whole, q.run_id IS NOT NULL, coalesce(w.shape ? 'stands_in', false)), coalesce((s.whole).state, CASE WHEN q.run_id IS NOT NULL THEN 'ready' ELSE 'waiting' END),
@@ -52,10 +53,10 @@ BEGIN
                             UNION
                             SELECT i.element
                             FROM (SELECT x.element FROM sas.step x WHERE x.run_id = r.run_id AND x.step_no = w.step_no AND x.element > 0
-                                  UNION ALL SELECT x.element FROM sas.ready x WHERE x.run_id = r.run_id AND x.step_no = w.step_no AND x.element > 0) i
+                                  UNION ALL SELECT x.element FROM sas.ready x WHERE x.run_id = r.run_id AND x.step_no = w.step_no AND x.element > 0 AND NOT x.fresh) i
                             WHERE parts[2] IS NULL OR i.element = parts[2]::int) e
         LEFT JOIN LATERAL (SELECT x AS whole, x.lease_id FROM sas.step x WHERE x.run_id = r.run_id AND x.step_no = w.step_no AND x.element = e.element OFFSET 0) s ON true
-        LEFT JOIN sas.ready q ON q.run_id = r.run_id AND q.step_no = w.step_no AND q.element = e.element
+        LEFT JOIN sas.ready q ON q.run_id = r.run_id AND q.step_no = w.step_no AND q.element = e.element AND NOT q.fresh
         LEFT JOIN sas.lease l ON l.lease_id = s.lease_id
         WHERE r.run_id = ANY (ids)
         ORDER BY r.run_id, w.step_no, e.element);
@@ -280,7 +281,7 @@ BEGIN
     IF ids = '{}' THEN
         RETURN;
     END IF;
-    DELETE FROM sas.ready q USING unnest(targets) t WHERE q.run_id = t.run_id AND q.step_no = t.step_no AND q.element = t.element;
+    DELETE FROM sas.ready q USING unnest(targets) t WHERE q.run_id = t.run_id AND q.step_no = t.step_no AND q.element = t.element AND NOT q.fresh;
     PERFORM sas._forget_timers(array_agg(t.run_id), array_agg(t.step_no), array_agg(t.element)) FROM unnest(targets) t;
     PERFORM sas._start_runs(ids);
     SELECT array_agg(ROW(t.run_id, t.step_no, t.element, coalesce(s.state, 'none'),
@@ -391,7 +392,7 @@ BEGIN
         -- that is the work of function workers
         UPDATE sas.ready q SET lane = 0
         FROM unnest(targets) t JOIN sas.stage g ON g.run_id = t.run_id AND g.step_no = t.step_no AND g.element = t.element AND NOT g.undo AND g.stage = 'before'
-        WHERE q.run_id = t.run_id AND q.step_no = t.step_no AND q.element = t.element AND q.lane > 0;
+        WHERE q.run_id = t.run_id AND q.step_no = t.step_no AND q.element = t.element AND NOT q.fresh AND q.lane > 0;
         PERFORM sas._ring('{0}', false, false, '{}');
     END IF;
 END $$;

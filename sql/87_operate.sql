@@ -198,8 +198,9 @@ BEGIN
             SELECT c.run_id, b.delta FROM below b JOIN sas.run c ON c.parent_run_id = b.run_id AND c.state <> 'stopped' AND c.run_id <> ALL (ids))
         SELECT array_agg(b.run_id ORDER BY b.run_id), array_agg(b.delta ORDER BY b.run_id) INTO family, deltas FROM below b;
         PERFORM FROM sas.run r WHERE r.run_id = ANY (family) ORDER BY r.run_id FOR NO KEY UPDATE;
+        PERFORM sas._index_ready(family);
         UPDATE sas.run r SET priority = r.priority + f.delta FROM unnest(family, deltas) AS f (run_id, delta) WHERE r.run_id = f.run_id AND f.delta <> 0;
-        UPDATE sas.ready q SET rank = q.rank - f.delta * sas._priority_step() FROM unnest(family, deltas) AS f (run_id, delta) WHERE q.run_id = f.run_id AND f.delta <> 0;
+        UPDATE sas.ready q SET rank = q.rank - f.delta * sas._priority_step() FROM unnest(family, deltas) AS f (run_id, delta) WHERE q.run_id = f.run_id AND NOT q.fresh AND f.delta <> 0;
         PERFORM sas._record(caller, ids, 'set_priority', NULL, jsonb_build_object('priority', $3));
     END IF;
     RETURN QUERY SELECT * FROM sas._told('set_priority', named, ids);

@@ -62,9 +62,12 @@ static SasTable run = {"run", 13, {
 	{"run_id", INT8OID}, {"version_id", INT4OID}, {"owner", REGROLEOID}, {"trace", UUIDOID}, {"key", TEXTOID}, {"state", TEXTOID, "pending"},
 	{"open_steps", INT4OID}, {"priority", INT4OID}, {"input", JSONBOID}, {"labels", JSONBOID}, {"created_at", TIMESTAMPTZOID},
 	{"deadline", TIMESTAMPTZOID}, {"own_version", BOOLOID, "false"}}, "front"};
-static SasTable ready = {"ready", 8, {
+static SasTable ready = {"ready", 9, {
 	{"run_id", INT8OID}, {"step_no", INT4OID}, {"element", INT4OID, "0"}, {"lane", INT4OID}, {"rank", TIMESTAMPTZOID},
-	{"ready_at", TIMESTAMPTZOID}, {"undo", BOOLOID, "false"}, {"alone", BOOLOID, "false"}}, "front"};
+	{"ready_at", TIMESTAMPTZOID}, {"undo", BOOLOID, "false"}, {"alone", BOOLOID, "false"}, {"fresh", BOOLOID, "false"}}, "front"};
+static SasTable fresh = {"ready", 9, {
+	{"run_id", INT8OID}, {"step_no", INT4OID}, {"element", INT4OID, "0"}, {"lane", INT4OID}, {"rank", TIMESTAMPTZOID},
+	{"ready_at", TIMESTAMPTZOID}, {"undo", BOOLOID, "false"}, {"alone", BOOLOID, "false"}, {"fresh", BOOLOID, "true"}}, "front"};
 static SasTable due = {"due", 4, {
 	{"actor", CHAROID, "v"}, {"due_at", TIMESTAMPTZOID}, {"run_id", INT8OID}, {"kind", TEXTOID, "deadline"}}, "front"};
 
@@ -279,9 +282,16 @@ write_runs(const SasPlainWorkflow *w, const SasSubmission *s, const Datum *input
 	}
 }
 
+/* Where the first steps go: fresh rows have the rank of the moment at which the run was created. */
+static SasTable *
+table_of_roots(const SasPlainWorkflow *w, const SasSubmission *s)
+{
+	return w->n_roots == 1 && s->priority + w->priority + w->root_priorities[0] == 0 ? &fresh : &ready;
+}
+
 /* What may be claimed now: the first steps. Their ranks are the same in all runs. */
 static void
-write_roots(const SasPlainWorkflow *w, const SasSubmission *s, TimestampTz now, int n, SasSubmitted *made)
+write_roots(SasTable *table, const SasPlainWorkflow *w, const SasSubmission *s, TimestampTz now, int n, SasSubmitted *made)
 {
 	for (int k = 0; k < w->n_roots; k++)
 	{
@@ -289,7 +299,7 @@ write_roots(const SasPlainWorkflow *w, const SasSubmission *s, TimestampTz now, 
 
 		made->ranks[k] = DatumGetTimestampTz(place);
 		for (int i = 0; i < n; i++)
-			sas_table_insert(&ready, (Datum[]) {Int64GetDatum(made->run_ids[i]), Int32GetDatum(w->root_nos[k]), Int32GetDatum(w->root_lanes[k]),
+			sas_table_insert(table, (Datum[]) {Int64GetDatum(made->run_ids[i]), Int32GetDatum(w->root_nos[k]), Int32GetDatum(w->root_lanes[k]),
 							 place, TimestampTzGetDatum(now)}, NULL);
 	}
 }
@@ -321,7 +331,8 @@ sas_store_submit_plain(const SasPlainWorkflow *w, const SasSubmission *s, const 
 	Datum		span = s->deadline ? IntervalPGetDatum(s->deadline) : w->deadline ? IntervalPGetDatum(w->deadline) : in_seconds(sas_run_deadline);
 	Datum		ends = DirectFunctionCall2(timestamptz_pl_interval, TimestampTzGetDatum(now), span);
 	bool		near = DatumGetTimestampTz(ends) - now < LONG_US;
-	SasTable   *const needed[] = {&run, &ready, &due};
+	SasTable   *const roots = table_of_roots(w, s);
+	SasTable   *const needed[] = {&run, roots, &due};
 	int			n_needed = near ? 3 : 2;
 	bool		is_new;
 
@@ -337,7 +348,7 @@ sas_store_submit_plain(const SasPlainWorkflow *w, const SasSubmission *s, const 
 	if (is_new)
 	{
 		write_runs(w, s, inputs, n, now, ends, made);
-		write_roots(w, s, now, n, made);
+		write_roots(roots, w, s, now, n, made);
 	}
 	close_tables(needed, n_needed);
 	CommandCounterIncrement();

@@ -56,7 +56,7 @@ CREATE TABLE t.written (way text, what text, n bigint, body jsonb);
 CREATE FUNCTION t.write_down(of_way text) RETURNS void LANGUAGE sql AS $$
     SELECT t.later('1 min'), sas._set_timers(NULL, NULL, NULL);
     INSERT INTO t.written SELECT of_way, x.what, x.n, x.body
-    FROM (SELECT 'run', r.run_id, to_jsonb(r) - 'trace' FROM sas.run r UNION ALL SELECT 'ready', q.run_id, to_jsonb(q) FROM sas.ready q
+    FROM (SELECT 'run', r.run_id, to_jsonb(r) - 'trace' FROM sas.run r UNION ALL SELECT 'ready', q.run_id, to_jsonb(q) - 'fresh' FROM sas.ready q
           UNION ALL SELECT 'due', d.run_id, to_jsonb(d) FROM sas.due d UNION ALL SELECT 'key', k.run_id, to_jsonb(k) FROM sas.run_key k
           UNION ALL SELECT 'reply', p.run_id, to_jsonb(p) - 'reply_id' FROM sas.reply p) AS x (what, n, body)
 $$;
