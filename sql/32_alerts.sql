@@ -59,6 +59,16 @@ END $$;
 CREATE FUNCTION sas._remind_at(deadline timestamptz) RETURNS timestamptz
 LANGUAGE sql STABLE PARALLEL SAFE AS $$ SELECT deadline + interval '1 h' $$;
 
+-- sas._told_of_deadline(run), sas._ended_by_deadline(run): was its deadline judged, so that there was an alert; so that it could not go on?
+CREATE FUNCTION sas._told_of_deadline(r sas.run) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM sas.alert a WHERE a.run_id = r.run_id AND a.kind = 'deadline' AND a.last_at >= r.deadline);
+END $$;
+
+CREATE FUNCTION sas._ended_by_deadline(r sas.run) RETURNS boolean
+LANGUAGE sql STABLE AS $$ SELECT r.fate IS NOT NULL AND r.error ->> 'type' = 'urn:sas:deadline' $$;
+
 -- sas._close_alerts_of(run_ids): these runs are paused no more, or have been undone.
 CREATE FUNCTION sas._close_alerts_of(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$

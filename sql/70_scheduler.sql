@@ -23,7 +23,7 @@ BEGIN
         RETURN;
     END IF;
     locked := sas._lock_runs(found_runs);
-    UPDATE sas.due d SET due_at = now + CASE d.kind WHEN 'young' THEN interval '10 s' ELSE interval '250 ms' END
+    UPDATE sas.due d SET due_at = now + CASE d.kind WHEN 'young' THEN sas._hold_pause(d.run_id) ELSE interval '250 ms' END
     WHERE d.ctid = ANY (found_ctids) AND NOT d.run_id = ANY (locked)
       AND EXISTS (SELECT FROM sas.run r WHERE r.run_id = d.run_id);
     RETURN QUERY DELETE FROM sas.due d WHERE d.ctid = ANY (found_ctids) AND d.due_at <= now RETURNING d.*;

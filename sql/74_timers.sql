@@ -16,19 +16,25 @@ LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_take_noted_young';
 CREATE FUNCTION sas._timer_age() RETURNS interval
 LANGUAGE sql IMMUTABLE AS $$ SELECT interval '1 min' $$;
 
--- sas._lack_timer(run_ids): those of these runs that are open and whose deadline is neither judged nor going to be. It was
--- judged if the run does not go on and there is an alert, or a reminder, of the deadline: twice would be an alert too many.
+-- sas._lack_timer(run_ids): those of these runs that are open and whose deadline is neither judged nor going to be. When it has passed
+-- its timer may have been put off: sas._take_due, sas._put_off.
 CREATE FUNCTION sas._lack_timer(run_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    now timestamptz := sas._now();
+    lacking bigint[];
+    late bigint[];
 BEGIN
-    RETURN ARRAY(
-        SELECT r.run_id FROM sas.run r
-        WHERE r.run_id = ANY (run_ids) AND r.state <> 'stopped'
-          AND (SELECT true FROM sas.due d WHERE d.actor = 'v' AND d.due_at = r.deadline AND d.run_id = r.run_id AND d.kind = 'deadline' LIMIT 1) IS NULL
-          AND (r.deadline > sas._now() OR r.state IN ('scheduled', 'pending', 'running') AND r.fate IS NULL
-               OR (SELECT true FROM sas.alert a WHERE a.run_id = r.run_id AND a.kind = 'deadline' LIMIT 1) IS NULL
-                  AND (SELECT true FROM sas.due d WHERE d.actor = 'v' AND d.due_at = sas._remind_at(r.deadline) AND d.run_id = r.run_id AND d.kind = 'deadline' LIMIT 1) IS NULL)
-        ORDER BY r.run_id);
+    SELECT coalesce(array_agg(r.run_id ORDER BY r.run_id), '{}'), array_agg(r.run_id) FILTER (WHERE r.deadline <= now) INTO lacking, late
+    FROM sas.run r
+    WHERE r.run_id = ANY (run_ids) AND r.state <> 'stopped'
+      AND (SELECT true FROM sas.due d WHERE d.actor = 'v' AND d.due_at = r.deadline AND d.run_id = r.run_id AND d.kind = 'deadline' LIMIT 1) IS NULL
+      AND (r.deadline > now OR NOT (sas._ended_by_deadline(r) OR sas._told_of_deadline(r)));
+    IF late IS NOT NULL THEN
+        late := ARRAY(SELECT d.run_id FROM sas.due d WHERE d.actor = 'v' AND d.due_at BETWEEN now - interval '1 min' AND now + interval '1 min' AND d.kind = 'deadline' AND d.run_id = ANY (late));
+        lacking := ARRAY(SELECT l FROM unnest(lacking) l EXCEPT SELECT p FROM unnest(late) p ORDER BY 1);
+    END IF;
+    RETURN lacking;
 END $$;
 
 -- sas._write_timers(run_ids): these runs, which the caller has locked, have a timer from now on, if they still lack it.
@@ -39,8 +45,12 @@ BEGIN
     SELECT 'v', r.deadline, r.run_id, 'deadline' FROM sas.run r WHERE r.run_id = ANY (sas._lack_timer(run_ids));
 END $$;
 
+-- sas._hold_pause(run_id): after which a young run that somebody holds is looked at; less than half of what is left until the first deadline.
+CREATE FUNCTION sas._hold_pause(run_id bigint) RETURNS interval
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT make_interval(secs => 20 + run_id % 60) $$;
+
 -- sas._look_for_timers(first): gives a timer to those of the next runs, from this one on, that have lived for long enough;
--- those that somebody holds are looked at by themselves. So few that nobody waits for the lock for long. upto: the first
+-- those that somebody holds are looked at by themselves, in their own time: they may be many. So few that nobody waits for the lock for long. upto: the first
 -- that was not looked at; if it is too young, created_at says how young. A run of the future has its timer at once.
 CREATE FUNCTION sas._look_for_timers(first bigint, OUT upto bigint, OUT created_at timestamptz, OUT more boolean)
 LANGUAGE plpgsql SET enable_bitmapscan = off AS $$
@@ -63,7 +73,13 @@ BEGIN
         -- with the lock held none of them ends without seeing its timer
         locked := sas._lock_runs(open);
         PERFORM sas._write_timers(locked);
-        INSERT INTO sas.due (actor, due_at, run_id, kind) SELECT 'v', now, h.run_id, 'young' FROM (SELECT unnest(open) EXCEPT SELECT unnest(locked)) AS h (run_id);
+        open := ARRAY(SELECT o FROM unnest(open) o EXCEPT SELECT l FROM unnest(locked) l);
+        IF open <> '{}' THEN
+            INSERT INTO sas.due (actor, due_at, run_id, kind)
+            SELECT 'v', now + sas._hold_pause(h.run_id), h.run_id, 'young'
+            FROM (SELECT o FROM unnest(open) o
+                  EXCEPT SELECT d.run_id FROM sas.due d WHERE d.actor = 'v' AND d.due_at BETWEEN now - interval '1 min' AND now + interval '2 min' AND d.kind = 'young') AS h (run_id);
+        END IF;
     END IF;
 END $$;
 
@@ -82,8 +98,19 @@ DECLARE
     looked record;
     looked_at bigint;
 BEGIN
-    -- numbers that begin anew
+    -- Numbers that begin anew, or one that a session has kept for long (CACHE). The walk begins with the next step, since
+    -- this one has its transaction's number before it has seen a run.
     DELETE FROM sas.timed x WHERE x.upto > (SELECT s.last_value + 1 FROM sas.run_run_id_seq s);
+    IF NOT FOUND THEN
+        UPDATE sas.timed x SET upto = noted, until_xid = NULL WHERE x.upto > noted;
+    END IF;
+    IF FOUND THEN
+        at := NULL;
+        again := NULL;
+        settles := NULL;
+        more := true;
+        RETURN;
+    END IF;
     SELECT * INTO t FROM sas.timed;
     t.upto := coalesce(t.upto, 0);
     -- greatest() and least() take no notice of nulls

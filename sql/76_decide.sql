@@ -65,7 +65,6 @@ BEGIN
     IF taken IS NULL THEN
         RETURN 0;
     END IF;
-    PERFORM sas._write_timers(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'young' HAVING count(*) > 0;
     BEGIN
         PERFORM sas._decide_on(taken);
     EXCEPTION WHEN OTHERS THEN
@@ -119,6 +118,7 @@ DECLARE
     c sas._case;
     made sas._decision[] := '{}';
 BEGIN
+    PERFORM sas._write_timers(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'young' HAVING count(*) > 0;
     FOREACH c IN ARRAY ARRAY(SELECT x FROM sas._cases(taken) x) LOOP
         -- decided in this very turn
         CONTINUE WHEN EXISTS (SELECT FROM unnest(made) m WHERE m.run_id = c.run_id AND (m.what = 'doom' OR m.what = 'pause' AND c.kind = 'deadline'));
@@ -128,7 +128,8 @@ BEGIN
 END $$;
 
 -- sas._judge_deadline(case): the deadline of a run has passed. A run that is paused, or is being undone already, only
--- has its alert: it has no way on but an operator's; resume sets the timer again.
+-- has its alert: it has no way on but an operator's; resume sets the timer again. There may be two timers, when one was put off: the
+-- second finds nothing to do.
 CREATE FUNCTION sas._judge_deadline(c sas._case) RETURNS sas._decision[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -140,6 +141,10 @@ DECLARE
                          WHEN goes_on AND (policy = 'pause' OR NOT c.auto_rescue)
                          THEN format('run %s is paused: its deadline has passed', c.run_id) || sas._suggestion(policy, c.run_id, NULL) END;
 BEGIN
+    IF NOT goes_on AND EXISTS (SELECT FROM sas.run r WHERE r.run_id = c.run_id
+                               AND (sas._told_of_deadline(r) OR sas._ended_by_deadline(r) AND sas._remind_at(r.deadline) > sas._now())) THEN
+        RETURN '{}';
+    END IF;
     IF message IS NOT NULL THEN
         PERFORM sas._alert('deadline', format('run %s deadline', c.run_id), message, NULL, c.run_id);
     END IF;

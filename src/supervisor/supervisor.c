@@ -26,7 +26,7 @@
 #define SAS_SUPERVISOR_BATCH 200
 /* timers are set at most as often, in a turn by no more steps than this; all that is not settled is looked at again now and then */
 #define SAS_TIMERS_MS 5000
-#define SAS_TIMER_STEPS 50
+#define SAS_TIMERS_TURN_MS 200
 #define SAS_ALL_TIMERS_MS (5 * 60 * 1000)
 #define SAS_MAX_PEERS 1024
 #define SAS_SHORTEST_SLEEP_MS 100
@@ -141,13 +141,14 @@ set_timers(void)
 	if (now < due_us)
 		return (due_us - now) / 1000 + 1;
 	due_us = now + SAS_TIMERS_MS * 1000;
-	if (!more && now >= whole_us)
+	/* one that settles something begins where a whole one does */
+	if (!more && sweep.settles < 0 && now >= whole_us)
 	{
 		sweep = (SasTimerSweep) {-1, -1, -1};
 		whole_us = now + SAS_ALL_TIMERS_MS * 1000;
 	}
 	more = true;
-	for (int i = 0; more && i < SAS_TIMER_STEPS; i++)
+	while (more && sas_clock_monotonic_us() - now < SAS_TIMERS_TURN_MS * 1000)
 	{
 		SasTimerSweep next = sweep;
 

@@ -90,6 +90,49 @@ SELECT * FROM t.timers();
 SELECT t.later('10 min'), t.settle() \g /dev/null
 SELECT state, paused_for FROM sas.runs;
 
+\echo a timer that was put off is one, whatever it is put off for
+SELECT t.clean() \g /dev/null
+SELECT count(*) FROM sas.submit_batch('timed', '{"{}", "{}"}', deadline => '10 min');
+SELECT t.later('1 min'), t.set_timers() \g /dev/null
+SELECT t.later('9 min') \g /dev/null
+UPDATE sas.due SET due_at = sas._now() + CASE run_id WHEN 1 THEN interval '250 ms' ELSE '1 min' END WHERE actor = 'v';
+SELECT t.set_timers();
+SELECT * FROM t.timers();
+\echo a second one would change nothing, and nobody hears of it again
+SELECT t.clean() \g /dev/null
+SELECT run_id FROM sas.submit('timed', deadline => '10 min');
+SELECT run_id FROM sas.submit('again');
+SELECT run_id FROM sas.submit('again');
+SELECT t.claim() \g /dev/null
+SELECT changed FROM sas.pause(3);
+SELECT t.later('1 min'), t.set_timers() \g /dev/null
+SELECT t.later('9 min'), t.supervise() \g /dev/null
+SELECT run_id, state, paused_for FROM sas.runs ORDER BY 1;
+SELECT * FROM t.alerts();
+INSERT INTO sas.due (actor, due_at, run_id, kind) SELECT 'v', sas._now(), g, 'deadline' FROM generate_series(1, 3) g;
+SELECT t.supervise() \g /dev/null
+SELECT run_id, state, paused_for FROM sas.runs ORDER BY 1;
+SELECT * FROM t.alerts();
+SELECT t.set_timers();
+SELECT * FROM t.timers();
+\echo but of what is not undone by then an operator hears, once
+SELECT t.later('1 h'), t.supervise() \g /dev/null
+INSERT INTO sas.due (actor, due_at, run_id, kind) SELECT 'v', sas._now(), g, 'deadline' FROM generate_series(1, 3) g;
+SELECT t.supervise(), t.set_timers();
+SELECT * FROM t.alerts();
+SELECT * FROM t.timers();
+\echo not where nobody looked until it was too late for that
+SELECT t.clean() \g /dev/null
+SELECT run_id FROM sas.submit('timed', deadline => '10 min');
+SELECT t.claim() \g /dev/null
+SELECT t.later('1 min'), t.set_timers() \g /dev/null
+SELECT t.later('3 h'), t.supervise() \g /dev/null
+SELECT run_id, state, paused_for FROM sas.runs;
+SELECT t.set_timers();
+SELECT t.supervise() \g /dev/null
+SELECT * FROM t.alerts();
+SELECT * FROM t.timers();
+
 \echo open runs are counted whether they have a timer or not
 SELECT t.clean() \g /dev/null
 SELECT count(*) FROM sas.submit_batch('waiting', ARRAY(SELECT '{}'::jsonb FROM generate_series(1, 7)));
@@ -127,7 +170,22 @@ TRUNCATE sas.run, sas.ready, sas.due RESTART IDENTITY;
 SELECT run_id FROM sas.submit('timed');
 SELECT t.later('1 min');
 SELECT more, at FROM sas._set_timers(NULL, NULL, NULL);
+SELECT more, at FROM sas._set_timers(NULL, NULL, NULL);
 SELECT * FROM t.timers();
+
+\echo a number that a session has kept for long is found though all beyond it is settled
+SELECT t.clean() \g /dev/null
+SELECT setval('sas.run_run_id_seq', 100) \g /dev/null
+SELECT count(*) FROM sas.submit_batch('timed', ARRAY(SELECT '{}'::jsonb FROM generate_series(1, 11000)));
+SELECT t.later('1 min');
+CALL t.sweep();
+SELECT upto FROM sas.timed;
+SELECT setval('sas.run_run_id_seq', 5) \g /dev/null
+SELECT run_id FROM sas.submit('timed');
+SELECT setval('sas.run_run_id_seq', 20000) \g /dev/null
+SELECT t.later('1 min');
+CALL t.sweep();
+SELECT * FROM t.timers() WHERE run_id < 100;
 
 \echo a sweep comes to its end though it is told of something before it again and again
 SELECT t.clean() \g /dev/null
