@@ -39,8 +39,9 @@
 /* A batch grows as long as its transaction takes no longer than this: what is urgent waits for one that is on its way, and for the next. */
 #define SAS_BATCH_US 12000
 #define SAS_FUNCTION_BATCH 500
-/* but never less than this where there is more to do: small batches cost most where time is short */
+/* but, of short steps, never less than this where there is more to do: small batches cost most where time is short */
 #define SAS_FAIR_BATCH 100
+#define SAS_FAIR_US 50000
 #define SAS_FIRST_BATCH 20
 /* what is urgent is claimed without the bulk behind it: so often in a row when it is this few, else once */
 #define SAS_CUTS 4
@@ -395,16 +396,21 @@ call_group(void)
 	return was_slow;
 }
 
-/* How many to claim next, after so many steps took so long without their commit. */
+/*
+ * How many to claim next, after so many steps took so long without their
+ * commit.  One that fills a batch by itself leaves the others to other workers.
+ */
 static void
 set_pace(int64 spent_us, int n)
 {
-	int64		fitting = SAS_BATCH_US * n / Max(1, spent_us);
+	int64		each_us = Max(1, spent_us / n);
+	int64		fitting = Max(1, SAS_BATCH_US / each_us);
+	int64		fair = fitting > 1 ? Min(SAS_FAIR_BATCH, SAS_FAIR_US / each_us) : 1;
 
 	/* a few tell nothing about many */
 	if (n * 2 < quantity && spent_us < SAS_BATCH_US)
 		return;
-	quantity = Min(Min(SAS_FUNCTION_BATCH, quantity * 2), Max(SAS_FAIR_BATCH, fitting));
+	quantity = Min(Min(SAS_FUNCTION_BATCH, quantity * 2), Max(fair, fitting));
 }
 
 /* One transaction: what the group's functions write, and the states of their steps. */

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: PostgreSQL
 #
 # Limits hold over all workers and through kill -9: the places of a queue, and
-# the places under a key. A run that follows another begins at once.
+# the places under a key. A run that follows another begins at once. No worker
+# keeps to itself what others could do meanwhile.
 use strict;
 use warnings;
 use FindBin;
@@ -14,13 +15,14 @@ my $node = new_node('main',
 	'sas.function_workers' => 4,
 	max_worker_processes => 20);
 $node->safe_psql('postgres', q{
-	CREATE TABLE spell (run int NOT NULL, step text NOT NULL, began timestamptz NOT NULL, ended timestamptz NOT NULL);
+	CREATE TABLE spell (run int NOT NULL, step text NOT NULL, began timestamptz NOT NULL, ended timestamptz NOT NULL, claimed int);
 	CREATE FUNCTION dwell(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 	DECLARE
 		began timestamptz := clock_timestamp();
 	BEGIN
 		PERFORM pg_sleep(0.02);
-		INSERT INTO public.spell VALUES ((input->>'n')::int, input->>'step', began, clock_timestamp());
+		INSERT INTO public.spell VALUES ((input->>'n')::int, input->>'step', began, clock_timestamp(),
+			(SELECT max(cardinality(l.run_ids)) FROM sas.lease l));
 		RETURN '{}';
 	END $$;
 	CREATE FUNCTION quick(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT '{}'::jsonb $$;
@@ -81,4 +83,14 @@ note('a delayed run began after its time: '
 	  . $node->safe_psql('postgres', q{
 		SELECT format('median %s ms, p99 %s ms', percentile_cont(0.5) WITHIN GROUP (ORDER BY ms), percentile_disc(0.99) WITHIN GROUP (ORDER BY ms))
 		FROM (SELECT round(extract(epoch FROM started_at - start_at)::numeric * 1000, 1)::float8 AS ms FROM (SELECT * FROM sas.runs WHERE start_at IS NOT NULL ORDER BY run_id DESC LIMIT 50) r) x}));
+
+# -- long functions and many workers -------------------------------------------------
+
+$node->safe_psql('postgres', q{
+	SELECT sas.create_workflow('free', '{"steps": {"a": {"function": "public.dwell", "input": {"n": "{{input.n}}", "step": "free"}}}}');
+	SELECT count(*) FROM sas.submit_batch('free', ARRAY(SELECT jsonb_build_object('n', i) FROM generate_series(1, 300) i));});
+all_ended($node, 'runs of a longer function end');
+# the first batch of a worker knows nothing of that yet
+is($node->safe_psql('postgres', q{SELECT max(claimed) <= 20 FROM spell WHERE step = 'free'}), 't',
+	'what takes long is left to whoever is free, not kept by one worker');
 done_testing();
