@@ -31,6 +31,7 @@ CREATE TABLE sas.run (
     started_at timestamptz,
     finished_at timestamptz,
     deadline timestamptz NOT NULL,
+    overdue boolean,
     paused_for text,
     paused_by text,
     paused_at timestamptz,
@@ -45,6 +46,7 @@ CREATE INDEX run_hook ON sas.run (hook_of) WHERE hook_of IS NOT NULL;
 CREATE INDEX run_own_version ON sas.run (version_id) WHERE own_version;
 COMMENT ON TABLE sas.run IS 'Runs. fate is set once a run cannot go on: compensate, cancel or fail. open_steps counts steps that are ready, running, suspended or failed and undecided.';
 COMMENT ON COLUMN sas.run.hook_of IS 'The run that this one tells somebody of; 0: it tells of an alert.';
+COMMENT ON COLUMN sas.run.overdue IS 'It was decided what becomes of it since its deadline has passed; null: that was not, or the run went on after that.';
 COMMENT ON COLUMN sas.run.own_version IS 'Its version was made for runs like this one, and goes with the last of them.';
 COMMENT ON COLUMN sas.run.trace IS 'Random; idempotency keys and the trace id are made from it.';
 

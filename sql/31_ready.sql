@@ -8,9 +8,10 @@ CREATE FUNCTION sas._index_ready(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE sas.ready q SET fresh = false
-    FROM sas.run r JOIN sas.workflow_version v ON v.version_id = r.version_id
-    WHERE r.run_id = ANY (run_ids) AND r.state = 'pending'
-      AND q.lane = v.root_lanes[1] AND q.rank = r.created_at AND q.run_id = r.run_id AND q.fresh;
+    -- each by all that it is known by, whatever is known of the tables when this is planned
+    FROM (SELECT r.run_id, r.created_at, (SELECT v.root_lanes[1] FROM sas.workflow_version v WHERE v.version_id = r.version_id) AS lane
+          FROM sas.run r WHERE r.run_id = ANY (run_ids) AND r.state = 'pending' OFFSET 0) r
+    WHERE q.lane = r.lane AND q.rank = r.created_at AND q.run_id = r.run_id AND q.fresh;
 END $$;
 
 -- sas._make_ready(...): puts steps into the hot queue and rings their lanes.

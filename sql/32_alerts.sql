@@ -59,16 +59,6 @@ END $$;
 CREATE FUNCTION sas._remind_at(deadline timestamptz) RETURNS timestamptz
 LANGUAGE sql STABLE PARALLEL SAFE AS $$ SELECT deadline + interval '1 h' $$;
 
--- sas._told_of_deadline(run), sas._ended_by_deadline(run): was its deadline judged, so that there was an alert; so that it could not go on?
-CREATE FUNCTION sas._told_of_deadline(r sas.run) RETURNS boolean
-LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    RETURN EXISTS (SELECT FROM sas.alert a WHERE a.run_id = r.run_id AND a.kind = 'deadline' AND a.last_at >= r.deadline);
-END $$;
-
-CREATE FUNCTION sas._ended_by_deadline(r sas.run) RETURNS boolean
-LANGUAGE sql STABLE AS $$ SELECT r.fate IS NOT NULL AND r.error ->> 'type' = 'urn:sas:deadline' $$;
-
 -- sas._close_alerts_of(run_ids): these runs are paused no more, or have been undone.
 CREATE FUNCTION sas._close_alerts_of(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -78,7 +68,7 @@ BEGIN
                          WHERE l.run_id = ANY (run_ids) AND l.closed_at IS NULL AND l.kind IN ('step-failed', 'undo-failed', 'deadline') FOR UPDATE SKIP LOCKED);
     DELETE FROM sas.due d USING sas.run r
     WHERE r.run_id = ANY (run_ids) AND r.state = 'stopped' AND r.deadline <= sas._now()
-      AND d.actor = 'v' AND d.due_at = sas._remind_at(r.deadline) AND d.run_id = r.run_id AND d.kind = 'deadline';
+      AND d.actor = 'v' AND d.due_at = sas._remind_at(r.deadline) AND d.run_id = r.run_id AND d.kind = 'reminder';
 END $$;
 
 -- sas._acknowledge(caller, alert_ids): somebody has seen them. Says of each alert, in

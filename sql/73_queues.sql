@@ -43,9 +43,9 @@ BEGIN
         SELECT q.run_id, q.step_no, q.element, p.queue_id
         FROM sas.queue u
         JOIN sas.queue_place p ON p.queue_id = u.queue_id
-        JOIN sas.ready q ON q.run_id = p.run_id AND q.step_no = p.step_no AND q.element = p.element AND NOT q.fresh AND q.lane >= 0
-        WHERE u.paused_at IS NOT NULL
-        FOR UPDATE OF q SKIP LOCKED),
+        CROSS JOIN LATERAL (SELECT x.run_id, x.step_no, x.element FROM sas.ready x
+                            WHERE x.run_id = p.run_id AND x.step_no = p.step_no AND x.element = p.element AND NOT x.fresh AND x.lane >= 0 FOR UPDATE SKIP LOCKED) q
+        WHERE u.paused_at IS NOT NULL),
     moved AS (
         UPDATE sas.ready q SET lane = -b.queue_id FROM back b
         WHERE q.run_id = b.run_id AND q.step_no = b.step_no AND q.element = b.element AND NOT q.fresh)

@@ -17,7 +17,7 @@ CREATE FUNCTION sas._timer_age() RETURNS interval
 LANGUAGE sql IMMUTABLE AS $$ SELECT interval '1 min' $$;
 
 -- sas._lack_timer(run_ids): those of these runs that are open and whose deadline is neither judged nor going to be. When it has passed
--- its timer may have been put off: sas._take_due, sas._put_off.
+-- its timer may have been put off, by sas._take_due or sas._put_off.
 CREATE FUNCTION sas._lack_timer(run_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -27,9 +27,8 @@ DECLARE
 BEGIN
     SELECT coalesce(array_agg(r.run_id ORDER BY r.run_id), '{}'), array_agg(r.run_id) FILTER (WHERE r.deadline <= now) INTO lacking, late
     FROM sas.run r
-    WHERE r.run_id = ANY (run_ids) AND r.state <> 'stopped'
-      AND (SELECT true FROM sas.due d WHERE d.actor = 'v' AND d.due_at = r.deadline AND d.run_id = r.run_id AND d.kind = 'deadline' LIMIT 1) IS NULL
-      AND (r.deadline > now OR NOT (sas._ended_by_deadline(r) OR sas._told_of_deadline(r)));
+    WHERE r.run_id = ANY (run_ids) AND r.state <> 'stopped' AND r.overdue IS NULL
+      AND (SELECT true FROM sas.due d WHERE d.actor = 'v' AND d.due_at = r.deadline AND d.run_id = r.run_id AND d.kind = 'deadline' LIMIT 1) IS NULL;
     IF late IS NOT NULL THEN
         late := ARRAY(SELECT d.run_id FROM sas.due d WHERE d.actor = 'v' AND d.due_at BETWEEN now - interval '1 min' AND now + interval '1 min' AND d.kind = 'deadline' AND d.run_id = ANY (late));
         lacking := ARRAY(SELECT l FROM unnest(lacking) l EXCEPT SELECT p FROM unnest(late) p ORDER BY 1);

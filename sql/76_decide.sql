@@ -107,7 +107,7 @@ BEGIN
     JOIN sas.workflow_version v ON v.version_id = r.version_id
     LEFT JOIN sas.step s ON s.run_id = d.run_id AND s.step_no = d.step_no AND s.element = d.element
     LEFT JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = d.step_no AND w.undo = (s.state = 'compensating')
-    WHERE d.kind = 'deadline' OR s.waiting_kind = 'supervisor'
+    WHERE d.kind IN ('deadline', 'reminder') OR s.waiting_kind = 'supervisor'
     ORDER BY d.run_id, d.kind DESC, d.step_no, d.element;
 END $$;
 
@@ -120,31 +120,49 @@ DECLARE
 BEGIN
     PERFORM sas._write_timers(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'young' HAVING count(*) > 0;
     FOREACH c IN ARRAY ARRAY(SELECT x FROM sas._cases(taken) x) LOOP
+        CONTINUE WHEN c.kind = 'deadline' AND NOT sas._mark_overdue(c.run_id);
         -- decided in this very turn
         CONTINUE WHEN EXISTS (SELECT FROM unnest(made) m WHERE m.run_id = c.run_id AND (m.what = 'doom' OR m.what = 'pause' AND c.kind = 'deadline'));
-        made := made || CASE c.kind WHEN 'deadline' THEN sas._judge_deadline(c) ELSE sas._judge_failure(c, made) END;
+        made := made || CASE c.kind WHEN 'deadline' THEN sas._judge_deadline(c) WHEN 'reminder' THEN sas._remind(c) ELSE sas._judge_failure(c, made) END;
     END LOOP;
     PERFORM sas._act_on(made);
 END $$;
 
+-- sas._mark_overdue(run_id): it is decided now what becomes of this run since its deadline has passed; false: that was before. It may have
+-- two timers: one that was put off, and one that sas._set_timers wrote in its place.
+CREATE FUNCTION sas._mark_overdue(id bigint) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE sas.run r SET overdue = true WHERE r.run_id = id AND r.overdue IS NULL;
+    RETURN FOUND;
+END $$;
+
+-- sas._late_message(case): what is said of a run that does not go on, and whose deadline has passed.
+CREATE FUNCTION sas._late_message(c sas._case) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE c.run_state WHEN 'paused' THEN format('run %s is paused, and its deadline has passed', c.run_id)
+                            WHEN 'compensating' THEN format('run %s is not undone yet, and its deadline has passed', c.run_id) END
+$$;
+
+-- sas._remind(case): a run that its deadline has ended is not undone yet.
+CREATE FUNCTION sas._remind(c sas._case) RETURNS sas._decision[]
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM sas._alert('deadline', format('run %s deadline', c.run_id), sas._late_message(c), NULL, c.run_id) WHERE c.run_state IN ('paused', 'compensating');
+    RETURN '{}';
+END $$;
+
 -- sas._judge_deadline(case): the deadline of a run has passed. A run that is paused, or is being undone already, only
--- has its alert: it has no way on but an operator's; resume sets the timer again. There may be two timers, when one was put off: the
--- second finds nothing to do.
+-- has its alert: it has no way on but an operator's; resume sets the timer again.
 CREATE FUNCTION sas._judge_deadline(c sas._case) RETURNS sas._decision[]
 LANGUAGE plpgsql AS $$
 DECLARE
     policy text := CASE WHEN c.past_pivot THEN 'pause' ELSE c.run_on_permanent END;
     error jsonb := sas._problem_object('deadline', 'the deadline of the run has passed', NULL, NULL, c.run_id, NULL);
     goes_on boolean := c.run_state IN ('scheduled', 'pending', 'running') AND c.fate IS NULL;
-    message text := CASE WHEN c.run_state = 'paused' THEN format('run %s is paused, and its deadline has passed', c.run_id)
-                         WHEN c.run_state = 'compensating' THEN format('run %s is not undone yet, and its deadline has passed', c.run_id)
-                         WHEN goes_on AND (policy = 'pause' OR NOT c.auto_rescue)
-                         THEN format('run %s is paused: its deadline has passed', c.run_id) || sas._suggestion(policy, c.run_id, NULL) END;
+    message text := CASE WHEN NOT goes_on THEN sas._late_message(c)
+                         WHEN policy = 'pause' OR NOT c.auto_rescue THEN format('run %s is paused: its deadline has passed', c.run_id) || sas._suggestion(policy, c.run_id, NULL) END;
 BEGIN
-    IF NOT goes_on AND EXISTS (SELECT FROM sas.run r WHERE r.run_id = c.run_id
-                               AND (sas._told_of_deadline(r) OR sas._ended_by_deadline(r) AND sas._remind_at(r.deadline) > sas._now())) THEN
-        RETURN '{}';
-    END IF;
     IF message IS NOT NULL THEN
         PERFORM sas._alert('deadline', format('run %s deadline', c.run_id), message, NULL, c.run_id);
     END IF;
@@ -156,7 +174,7 @@ BEGIN
     END IF;
     -- the undo that begins here is not bound by the deadline: if it is not over by then, an operator hears of it; not
     -- where nobody looked for so long that it would be at once
-    INSERT INTO sas.due (actor, due_at, run_id, kind) SELECT 'v', sas._remind_at(r.deadline), r.run_id, 'deadline' FROM sas.run r WHERE r.run_id = c.run_id AND sas._remind_at(r.deadline) > sas._now();
+    INSERT INTO sas.due (actor, due_at, run_id, kind) SELECT 'v', sas._remind_at(r.deadline), r.run_id, 'reminder' FROM sas.run r WHERE r.run_id = c.run_id AND sas._remind_at(r.deadline) > sas._now();
     RETURN ARRAY[ROW('doom', c.run_id, NULL, NULL, NULL, CASE policy WHEN 'skip' THEN 'fail' ELSE policy END, NULL, error)::sas._decision];
 END $$;
 

@@ -94,7 +94,7 @@ DECLARE
     deadline timestamptz;
 BEGIN
     SELECT min(x.at) FILTER (WHERE NOT x.guard), min(x.at) FILTER (WHERE x.guard) INTO next_at, deadline
-    FROM (SELECT d.due_at, d.kind IN ('deadline', 'late') FROM sas.due d WHERE d.actor IN ('s', 'v') AND d.run_id = ANY (ids)
+    FROM (SELECT d.due_at, d.kind IN ('deadline', 'reminder', 'late') FROM sas.due d WHERE d.actor IN ('s', 'v') AND d.run_id = ANY (ids)
           UNION ALL SELECT f.at, false FROM sas.stub_flight f WHERE f.run_id = ANY (ids)
           UNION ALL SELECT w.at, false FROM sas._awaited_signals(ids) w) AS x (at, guard);
     -- a deadline ends what would have come later

@@ -106,11 +106,11 @@ DECLARE
     changes sas._step_change[];
     stopped bigint[];
     next timestamptz;
-    overdue bigint[] := ARRAY(SELECT r.run_id FROM sas.run r
+    late bigint[] := ARRAY(SELECT r.run_id FROM sas.run r
                               WHERE r.run_id = ANY (run_ids) AND r.deadline <= sas._now() AND r.paused_for IS DISTINCT FROM 'its deadline has passed');
 BEGIN
     WITH longer AS (
-        UPDATE sas.run r SET deadline = sas._now() + coalesce((SELECT v.deadline FROM sas.workflow_version v WHERE v.version_id = r.version_id), sas._run_deadline())
+        UPDATE sas.run r SET deadline = sas._now() + coalesce((SELECT v.deadline FROM sas.workflow_version v WHERE v.version_id = r.version_id), sas._run_deadline()), overdue = NULL
         WHERE r.run_id = ANY (run_ids) AND r.state = 'paused' AND r.fate IS NULL AND r.deadline <= sas._now() AND r.paused_for = 'its deadline has passed'
         RETURNING r.run_id, r.deadline),
     timed AS (
@@ -150,8 +150,8 @@ BEGIN
 
     PERFORM sas._feed_fans(array_agg(f.run_id), array_agg(f.step_no)) FROM sas.fan f WHERE f.run_id = ANY (run_ids) HAVING count(*) > 0;
 
-    INSERT INTO sas.due (actor, due_at, run_id, kind)
-    SELECT 'v', sas._now(), r.run_id, 'deadline' FROM sas.run r WHERE r.run_id = ANY (overdue) AND r.fate IS NULL;
+    WITH again AS (UPDATE sas.run r SET overdue = NULL WHERE r.run_id = ANY (late) AND r.fate IS NULL RETURNING r.run_id)
+    INSERT INTO sas.due (actor, due_at, run_id, kind) SELECT 'v', sas._now(), a.run_id, 'deadline' FROM again a;
     INSERT INTO sas.due (actor, due_at, run_id, kind)
     SELECT 's', greatest(r.start_at, sas._now()), r.run_id, 'start' FROM sas.run r WHERE r.run_id = ANY (run_ids) AND r.state = 'scheduled';
     SELECT array_agg(r.run_id) INTO stopped FROM sas.run r WHERE r.run_id = ANY (run_ids) AND r.fate IS NULL AND r.open_steps = 0;

@@ -58,6 +58,20 @@ SELECT count(*) FROM sas.set_priority(ARRAY(SELECT g FROM generate_series(151, 2
 SELECT t.fresh();
 SELECT min(run_id), max(run_id) FROM (SELECT run_id FROM sas.ready ORDER BY lane, rank LIMIT 50) q;
 
+\echo where plans are kept, also those of an empty queue, none but theirs are looked at
+SELECT t.clean() \g /dev/null
+SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
+VACUUM sas.ready;
+DISCARD PLANS;
+SELECT sas._index_ready('{}');
+SELECT sas.submit_batch('one', ARRAY(SELECT '{}'::jsonb FROM generate_series(1, 5000))) \g /dev/null
+BEGIN;
+SELECT pg_stat_get_xact_tuples_returned('sas.ready_claim'::regclass) AS before \gset
+SELECT sas._index_ready('{4000, 10, 11}');
+SELECT pg_stat_get_xact_tuples_returned('sas.ready_claim'::regclass) - :before AS looked_at;
+COMMIT;
+RESET plan_cache_mode; RESET enable_seqscan; RESET enable_hashjoin; RESET enable_mergejoin;
+
 \echo after a pause it is as it was
 SELECT t.clean() \g /dev/null
 SELECT sas.submit('one') \g /dev/null

@@ -121,6 +121,37 @@ INSERT INTO sas.due (actor, due_at, run_id, kind) SELECT 'v', sas._now(), g, 'de
 SELECT t.supervise(), t.set_timers();
 SELECT * FROM t.alerts();
 SELECT * FROM t.timers();
+\echo also where an operator was told before, and the run has gone on since
+SELECT t.clean() \g /dev/null
+SELECT run_id FROM sas.submit('timed', deadline => '10 min');
+SELECT t.claim() \g /dev/null
+SELECT changed FROM sas.pause(1);
+SELECT t.later('1 min'), t.set_timers() \g /dev/null
+SELECT t.later('9 min'), t.supervise() \g /dev/null
+SELECT * FROM t.alerts();
+SELECT t.later('1 min') \g /dev/null
+SELECT changed FROM sas.resume(1);
+SELECT t.supervise() \g /dev/null
+SELECT run_id, state FROM sas.runs;
+SELECT * FROM t.alerts();
+SELECT t.later('59 min'), t.supervise() \g /dev/null
+SELECT * FROM t.alerts();
+\echo and not before, where the undo fails for good
+SELECT t.clean() \g /dev/null
+SELECT run_id FROM sas.submit('timed', deadline => '10 min');
+SELECT t.claim() \g /dev/null
+SELECT t.later('1 min'), t.set_timers() \g /dev/null
+SELECT t.later('9 min'), t.supervise() \g /dev/null
+SELECT t.answer('a') \g /dev/null
+SELECT t.settle() \g /dev/null
+SELECT t.claim() \g /dev/null
+SELECT t.answer('a', 'permanent') \g /dev/null
+SELECT t.settle() \g /dev/null
+SELECT run_id, state FROM sas.runs;
+SELECT t.set_timers();
+SELECT t.supervise() \g /dev/null
+SELECT kind, occurrences FROM t.alerts();
+SELECT * FROM t.timers();
 \echo not where nobody looked until it was too late for that
 SELECT t.clean() \g /dev/null
 SELECT run_id FROM sas.submit('timed', deadline => '10 min');
