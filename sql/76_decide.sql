@@ -128,12 +128,12 @@ BEGIN
     PERFORM sas._act_on(made);
 END $$;
 
--- sas._mark_overdue(run_id): it is decided now what becomes of this run since its deadline has passed; false: that was before. It may have
--- two timers: one that was put off, and one that sas._set_timers wrote in its place.
+-- sas._mark_overdue(run_id): it is decided now what becomes of this run since its deadline has passed; false: that was before, or it has
+-- another deadline by now. It may have two timers: one that was put off, and one that sas._set_timers wrote in its place.
 CREATE FUNCTION sas._mark_overdue(id bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE sas.run r SET overdue = true WHERE r.run_id = id AND r.overdue IS NULL;
+    UPDATE sas.run r SET overdue = true WHERE r.run_id = id AND r.overdue IS NULL AND r.deadline <= sas._now();
     RETURN FOUND;
 END $$;
 

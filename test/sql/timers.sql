@@ -115,6 +115,12 @@ SELECT run_id, state, paused_for FROM sas.runs ORDER BY 1;
 SELECT * FROM t.alerts();
 SELECT t.set_timers();
 SELECT * FROM t.timers();
+\echo nor does it end what has another deadline by now
+SELECT changed FROM sas.resume(2);
+INSERT INTO sas.due (actor, due_at, run_id, kind) SELECT 'v', sas._now(), 2, 'deadline';
+SELECT t.supervise() \g /dev/null
+SELECT state FROM sas.runs WHERE run_id = 2;
+SELECT changed FROM sas.pause(2);
 \echo but of what is not undone by then an operator hears, once
 SELECT t.later('1 h'), t.supervise() \g /dev/null
 INSERT INTO sas.due (actor, due_at, run_id, kind) SELECT 'v', sas._now(), g, 'deadline' FROM generate_series(1, 3) g;
