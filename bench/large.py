@@ -99,7 +99,7 @@ END $$"""
             bare = self.connect("without")
             rates = {id(bare): [], id(full): []}
             used = {id(bare): [], id(full): []}
-            for _ in range(max(2, self.repeats)):
+            for _ in range(3 * self.repeats):
                 for db in (bare, full):
                     self.db = db
                     first, last, cpu = self.drain(n)
