@@ -148,7 +148,7 @@ $$;
 CREATE FUNCTION sas._remind(c sas._case) RETURNS sas._decision[]
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM sas._alert('deadline', format('run %s deadline', c.run_id), sas._late_message(c), NULL, c.run_id) WHERE c.run_state IN ('paused', 'compensating');
+    PERFORM sas._alert('deadline', format('run %s deadline', c.run_id), sas._late_message(c), NULL, c.run_id) WHERE sas._late_message(c) IS NOT NULL;
     RETURN '{}';
 END $$;
 

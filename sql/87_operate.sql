@@ -107,7 +107,7 @@ DECLARE
     stopped bigint[];
     next timestamptz;
     late bigint[] := ARRAY(SELECT r.run_id FROM sas.run r
-                              WHERE r.run_id = ANY (run_ids) AND r.deadline <= sas._now() AND r.paused_for IS DISTINCT FROM 'its deadline has passed');
+                           WHERE r.run_id = ANY (run_ids) AND r.deadline <= sas._now() AND r.paused_for IS DISTINCT FROM 'its deadline has passed');
 BEGIN
     WITH longer AS (
         UPDATE sas.run r SET deadline = sas._now() + coalesce((SELECT v.deadline FROM sas.workflow_version v WHERE v.version_id = r.version_id), sas._run_deadline()), overdue = NULL

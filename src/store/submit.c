@@ -62,12 +62,11 @@ static SasTable run = {"run", 13, {
 	{"run_id", INT8OID}, {"version_id", INT4OID}, {"owner", REGROLEOID}, {"trace", UUIDOID}, {"key", TEXTOID}, {"state", TEXTOID, "pending"},
 	{"open_steps", INT4OID}, {"priority", INT4OID}, {"input", JSONBOID}, {"labels", JSONBOID}, {"created_at", TIMESTAMPTZOID},
 	{"deadline", TIMESTAMPTZOID}, {"own_version", BOOLOID, "false"}}, "front"};
-static SasTable ready = {"ready", 9, {
-	{"run_id", INT8OID}, {"step_no", INT4OID}, {"element", INT4OID, "0"}, {"lane", INT4OID}, {"rank", TIMESTAMPTZOID},
-	{"ready_at", TIMESTAMPTZOID}, {"undo", BOOLOID, "false"}, {"alone", BOOLOID, "false"}, {"fresh", BOOLOID, "false"}}, "front"};
-static SasTable fresh = {"ready", 9, {
-	{"run_id", INT8OID}, {"step_no", INT4OID}, {"element", INT4OID, "0"}, {"lane", INT4OID}, {"rank", TIMESTAMPTZOID},
-	{"ready_at", TIMESTAMPTZOID}, {"undo", BOOLOID, "false"}, {"alone", BOOLOID, "false"}, {"fresh", BOOLOID, "true"}}, "front"};
+#define READY(is_fresh) {"ready", 9, { \
+	{"run_id", INT8OID}, {"step_no", INT4OID}, {"element", INT4OID, "0"}, {"lane", INT4OID}, {"rank", TIMESTAMPTZOID}, \
+	{"ready_at", TIMESTAMPTZOID}, {"undo", BOOLOID, "false"}, {"alone", BOOLOID, "false"}, {"fresh", BOOLOID, is_fresh}}, "front"}
+static SasTable ready = READY("false");
+static SasTable fresh = READY("true");
 static SasTable due = {"due", 4, {
 	{"actor", CHAROID, "v"}, {"due_at", TIMESTAMPTZOID}, {"run_id", INT8OID}, {"kind", TEXTOID, "deadline"}}, "front"};
 

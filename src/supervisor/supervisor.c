@@ -24,7 +24,7 @@
 #include "wake/bell.h"
 
 #define SAS_SUPERVISOR_BATCH 200
-/* timers are set at most as often, in a turn by no more steps than this; all that is not settled is looked at again now and then */
+/* timers are set at most as often, and in a turn for no longer than this; all that is not settled is looked at again now and then */
 #define SAS_TIMERS_MS 5000
 #define SAS_TIMERS_TURN_MS 200
 #define SAS_ALL_TIMERS_MS (5 * 60 * 1000)
