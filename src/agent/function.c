@@ -7,7 +7,7 @@
  * still hold; the functions of one owner are called, each in a subtransaction,
  * and what they wrote commits together with the states of their steps.
  *
- *	- Many short ones share a commit.  What takes over SAS_SLOW_MS ends the
+ *	- Many short ones share a commit.  What is slow (agent/pace.h) ends the
  *	  batch: it is committed, the rest is given back so that others can have
  *	  it, and next time that function is run alone.
  *	- Whatever fails in company is tried alone before it counts, since what
@@ -26,27 +26,16 @@
 #include "agent/flight.h"
 #include "agent/function.h"
 #include "agent/json.h"
+#include "agent/pace.h"
 #include "agent/perform.h"
 #include "agent/tend.h"
 #include "agent/verdict.h"
 #include "base/clock.h"
 #include "base/context.h"
-#include "common/hashfn.h"
 #include "metrics/metrics.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-/* A batch grows as long as its transaction takes no longer than this: what is urgent waits for one that is on its way, and for the next. */
-#define SAS_BATCH_US 12000
-#define SAS_FUNCTION_BATCH 500
-/* but, of short steps, never less than this where there is more to do: small batches cost most where time is short */
-#define SAS_FAIR_BATCH 100
-#define SAS_FAIR_US 50000
-#define SAS_FIRST_BATCH 20
-/* what is urgent is claimed without the bulk behind it: so often in a row when it is this few, else once */
-#define SAS_CUTS 4
-#define SAS_FEW 5
-#define SAS_SLOW_MS 50
 #define SAS_LOCKED_PAUSE_US 50000
 /* transactions that may abort with a step in them before it is given up */
 #define SAS_GIVE_UP_AFTER 5
@@ -86,19 +75,8 @@ struct Batch
 
 static MemoryContext batches_context;
 static List *batches = NIL;		/* oldest first */
-static int	quantity = SAS_FIRST_BATCH;
-static int	cuts = 0;			/* claims in a row that got less than they asked for */
 static Work **group;			/* of the transaction that is open or has aborted */
 static int	n_group;
-
-/* functions that were slow when they ran last, by hash */
-static bool slow[1024];
-
-static bool *
-slow_flag(const char *function)
-{
-	return &slow[hash_bytes((const unsigned char *) function, strlen(function)) % lengthof(slow)];
-}
 
 static void
 start(void)
@@ -116,14 +94,11 @@ claim(void)
 {
 	MemoryContext context = AllocSetContextCreate(batches_context, "sas batch", ALLOCSET_SMALL_SIZES);
 	int64		claimed_us = sas_clock_monotonic_us();
-	List	   *claimed = sas_store_claim_functions(context, quantity, cuts < SAS_CUTS);
+	List	   *claimed = sas_store_claim_functions(context, sas_pace_quantity(), sas_pace_cuts());
 	Batch	   *batch;
 	ListCell   *lc;
 
-	if (list_length(claimed) >= quantity || cuts >= SAS_CUTS)
-		cuts = 0;
-	else
-		cuts = list_length(claimed) > SAS_FEW ? SAS_CUTS : cuts + 1;
+	sas_pace_claimed(list_length(claimed));
 	if (claimed == NIL)
 	{
 		MemoryContextDelete(context);
@@ -139,7 +114,7 @@ claim(void)
 		w->batch = batch;
 		w->step = lfirst(lc);
 		w->deadline_us = claimed_us + (int64) (w->step->window_ms * 1000);
-		w->solo = w->step->alone || *slow_flag(w->step->function);
+		w->solo = w->step->alone || sas_pace_was_slow(w->step->function);
 		batch->lease_id = w->step->lease_id;
 	}
 	batch->left = batch->n;
@@ -238,11 +213,11 @@ call(Work *w, bool in_company)
 		sas_context_push(&context, w->step->id.run_id, w->step->step, w->step->attempt + 1);
 		sas_perform(w->step, Max(1, left_ms), &w->performed);
 		sas_context_pop(&context);
-		*slow_flag(w->step->function) = sas_clock_monotonic_us() - begun > SAS_SLOW_MS * 1000;
+		sas_pace_remember(w->step->function, sas_clock_monotonic_us() - begun);
 	}
 	sas_metrics_add(SAS_METRIC_CALL, 0, w->step->workflow_id, w->performed.ok ? "succeeded" : "failed", 1, (sas_clock_monotonic_us() - begun) / 1e6);
 	judge(w, in_company);
-	return sas_clock_monotonic_us() - begun > SAS_SLOW_MS * 1000;
+	return sas_pace_is_slow(sas_clock_monotonic_us() - begun);
 }
 
 /* The leases of which nothing is left after this group, also when its claims were lost; returns how many. */
@@ -396,23 +371,6 @@ call_group(void)
 	return was_slow;
 }
 
-/*
- * How many to claim next, after so many steps took so long without their
- * commit.  One that fills a batch by itself leaves the others to other workers.
- */
-static void
-set_pace(int64 spent_us, int n)
-{
-	int64		each_us = Max(1, spent_us / n);
-	int64		fitting = Max(1, SAS_BATCH_US / each_us);
-	int64		fair = fitting > 1 ? Min(SAS_FAIR_BATCH, SAS_FAIR_US / each_us) : 1;
-
-	/* a few tell nothing about many */
-	if (n * 2 < quantity && spent_us < SAS_BATCH_US)
-		return;
-	quantity = Min(Min(SAS_FUNCTION_BATCH, quantity * 2), Max(fair, fitting));
-}
-
 /* One transaction: what the group's functions write, and the states of their steps. */
 static void
 run_group(void)
@@ -429,9 +387,7 @@ run_group(void)
 	/* the last of a batch claims the next one along: one commit for both */
 	if (!was_slow && is_last())
 		next = claim();
-	set_pace(sas_clock_monotonic_us() - begun, n_group);
-	if (was_slow)
-		quantity = 1;
+	sas_pace_done(sas_clock_monotonic_us() - begun, n_group, was_slow);
 	sas_store_commit();
 	settle_group();
 	take(next);
