@@ -59,7 +59,8 @@ $(filter-out $(TASKS),$(MAKECMDGOALS)):
 else
 
 PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
-ifeq ($(wildcard $(PGXS)),)
+# some packages bring PGXS without the headers
+ifeq ($(and $(wildcard $(PGXS)),$(wildcard $(shell $(PG_CONFIG) --includedir-server 2>/dev/null)/postgres.h)),)
 $(error "$(PG_CONFIG)" finds no server headers: "make setup" as root installs them)
 endif
 include $(PGXS)
