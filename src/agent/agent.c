@@ -71,15 +71,19 @@ ask_doors(int64 *retry_us)
 		SasAgentEntry *e = &sas_known[(first + i) % sas_n_known];
 		int64		again;
 		int			granted;
+		uint32		rings;
 
-		/* without a free slot the bits are left to other workers; a flight that ends makes this one look again */
+		/* without a free slot this one looks later: a flight that ends makes it look again */
 		if (free_slots == 0 || batch == 0)
 		{
 			cut_short = true;
 			break;
 		}
-		if (sas_bell_take_lane(e->stored->agent_id))
+		/* read before the look, which then sees what was rung for */
+		rings = sas_bell_lane_rings(e->stored->agent_id);
+		if (e->rings != rings)
 			e->look = true;
+		e->rings = rings;
 		if (e->ask_again_us != 0 && now >= e->ask_again_us)
 		{
 			e->look = true;
@@ -146,7 +150,7 @@ pass_on(void)
 	for (int i = 0; i < sas_n_known; i++)
 		if (sas_known[i].look && sas_known[i].stored->enabled)
 		{
-			sas_bell_set_lane(sas_known[i].stored->agent_id);
+			sas_bell_pass_lane(sas_known[i].stored->agent_id);
 			any = true;
 		}
 	if (any)

@@ -28,6 +28,7 @@ static List *claimed = NIL;		/* of SasClaimedItems, in batch_context */
 static int64 deadline_us;
 static int	quantity = SAS_DELIVER_BATCH;
 static bool look = true;
+static uint32 seen;				/* rings for items before the last look */
 static int	aborted;			/* transactions, one after the other */
 static SasClaimedItems *group[SAS_DELIVER_BATCH];	/* of the transaction that is open or has aborted */
 static int	n_group;
@@ -66,7 +67,7 @@ take(List *found, int64 claimed_us)
 	if (list_length(found) >= quantity)
 	{
 		/* there may be more: for others, too */
-		sas_bell_set_lane(SAS_BELL_ITEMS);
+		sas_bell_pass_items();
 		sas_bell_wake_other(SAS_FUNCTION);
 	}
 	quantity = Min(SAS_DELIVER_BATCH, quantity * 2);
@@ -173,6 +174,7 @@ sas_deliver_turn(void)
 {
 	List	   *found;
 	int64		claimed_us;
+	uint32		rings;
 
 	if (n_group > 0)
 		after_abort();
@@ -182,8 +184,11 @@ sas_deliver_turn(void)
 		sas_perform_change_owner(group[0]->owner);
 		return run_group();
 	}
-	if (sas_bell_take_lane(SAS_BELL_ITEMS))
+	/* read before the look, which then sees what was rung for */
+	rings = sas_bell_items_rings();
+	if (seen != rings)
 		look = true;
+	seen = rings;
 	if (!look)
 		return false;
 	claimed_us = sas_clock_monotonic_us();

@@ -281,7 +281,7 @@ sas_api_ring_watches(PG_FUNCTION_ARGS)
 Datum
 sas_api_ring_items(PG_FUNCTION_ARGS)
 {
-	sas_bell_mark_lane(SAS_BELL_ITEMS);
+	sas_bell_mark_items();
 	PG_RETURN_VOID();
 }
 

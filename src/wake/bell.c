@@ -4,13 +4,15 @@
  *
  * Shared memory holds who listens (one entry per worker: its database, actor
  * and latch), who waits for a run (one entry per session in sas.wait()) and,
- * per database with a worker in it, one bit per lane that says "there may be
- * work".  A latch that is set already, or whose owner is awake, costs its
+ * per database with a worker in it, one count per lane that says "there may be
+ * work since".  A latch that is set already, or whose owner is awake, costs its
  * ringer a memory barrier and no signal.
  *
  * A transaction's marks stay in this process until the transaction callback:
- * by then others see the rows.  Lane bits are set before the latches, and an
- * agent clears a bit before it looks, so that no mark falls between two looks.
+ * by then others see the rows.  A lane is counted before the latches are set,
+ * and a worker reads the count before it looks, so that no mark falls between
+ * two looks.  Nobody resets a count: what one worker has seen takes nothing
+ * from the others.
  * Rings are counted beside the latch, which others reset that wait for
  * something of their own.  A prepared transaction drops its marks; COMMIT PREPARED rings everything.
  *
@@ -21,6 +23,7 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
+#include "port/pg_bitutils.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/lwlock.h"
@@ -48,7 +51,9 @@ typedef struct SasHouse
 	Oid			dboid;			/* InvalidOid: free */
 	int			listeners;
 	pg_atomic_uint64 supervisor_sleeps_until;	/* a TimestampTz */
-	pg_atomic_uint32 lanes[LANE_WORDS];
+	pg_atomic_uint32 everything;	/* counts for all lanes, and for items */
+	pg_atomic_uint32 items;
+	pg_atomic_uint32 lanes[SAS_BELL_LANES];
 } SasHouse;
 
 typedef struct SasWaiter
@@ -84,6 +89,7 @@ static SasWaiter *my_waiter = NULL;
 /* The marks of this transaction. */
 static int	marked_actors = 0;	/* one bit each */
 static bool marked_any_lane = false;
+static bool marked_items = false;
 static bool marked_agents = false;
 static bool marked_watches = false;
 static bool marked_stops = false;
@@ -131,10 +137,13 @@ sas_bell_shmem_init(void)
 		pg_atomic_init_u32(&bell->stops_version, 1);
 		LWLockInitialize(&bell->lock, bell->tranche);
 		for (int i = 0; i < bell->capacity; i++)
-			for (int w = 0; w < LANE_WORDS; w++)
-				pg_atomic_init_u32(&houses[i].lanes[w], 0);
-		for (int i = 0; i < bell->capacity; i++)
+		{
+			for (int lane = 0; lane < SAS_BELL_LANES; lane++)
+				pg_atomic_init_u32(&houses[i].lanes[lane], 0);
+			pg_atomic_init_u32(&houses[i].everything, 0);
+			pg_atomic_init_u32(&houses[i].items, 0);
 			pg_atomic_init_u64(&houses[i].supervisor_sleeps_until, 0);
+		}
 		for (int i = 0; i < bell->capacity; i++)
 			pg_atomic_init_u32(&bell->listeners[i].rings, 0);
 	}
@@ -153,16 +162,13 @@ sas_bell_house(Oid dboid)
 	return NULL;
 }
 
+/* With the lock held; lanes is a set of bits. */
 static void
-sas_bell_set_lanes(SasHouse *house, const uint32 *lanes)
+sas_bell_count_lanes(SasHouse *house, const uint32 *lanes)
 {
 	for (int w = 0; w < LANE_WORDS; w++)
-	{
-		uint32		bits = lanes ? lanes[w] : PG_UINT32_MAX;
-
-		if (bits != 0)
-			pg_atomic_fetch_or_u32(&house->lanes[w], bits);
-	}
+		for (uint32 bits = lanes[w]; bits != 0; bits &= bits - 1)
+			pg_atomic_fetch_add_u32(&house->lanes[w * 32 + pg_rightmost_one_pos32(bits)], 1);
 }
 
 /* Sets the latches of these actors in that database; with the lock held. */
@@ -180,11 +186,17 @@ sas_bell_set_latches(Oid dboid, int actors, const SasListener *but)
 	}
 }
 
-/*
- * Rings: actors is a set of bits, lanes NULL stands for all lanes.
- */
+/* What is counted before the latches are set. */
+typedef enum SasCounted
+{
+	SAS_COUNT_NOTHING,
+	SAS_COUNT_MARKED,			/* the lanes and items that this transaction has marked */
+	SAS_COUNT_EVERYTHING
+} SasCounted;
+
+/* Rings: actors is a set of bits. */
 static void
-sas_bell_ring(Oid dboid, int actors, bool any_lane, const uint32 *lanes, const SasListener *but)
+sas_bell_ring(Oid dboid, int actors, SasCounted counted, const SasListener *but)
 {
 	SasHouse   *house;
 
@@ -194,8 +206,12 @@ sas_bell_ring(Oid dboid, int actors, bool any_lane, const uint32 *lanes, const S
 	house = sas_bell_house(dboid);
 	if (house != NULL)
 	{
-		if (any_lane)
-			sas_bell_set_lanes(house, lanes);
+		if (counted == SAS_COUNT_EVERYTHING)
+			pg_atomic_fetch_add_u32(&house->everything, 1);
+		if (counted == SAS_COUNT_MARKED && marked_items)
+			pg_atomic_fetch_add_u32(&house->items, 1);
+		if (counted == SAS_COUNT_MARKED && marked_any_lane)
+			sas_bell_count_lanes(house, marked_lanes);
 		sas_bell_set_latches(dboid, actors, but);
 	}
 	LWLockRelease(&bell->lock);
@@ -211,19 +227,19 @@ sas_bell_ring_database(Oid dboid)
 		pg_atomic_fetch_add_u32(&bell->stops_version, 1);
 	}
 	sas_fronts_lower_all(dboid);
-	sas_bell_ring(dboid, ALL_ACTORS, true, NULL, NULL);
+	sas_bell_ring(dboid, ALL_ACTORS, SAS_COUNT_EVERYTHING, NULL);
 }
 
 void
 sas_bell_ring_actor(Oid dboid, SasActor actor)
 {
-	sas_bell_ring(dboid, 1 << actor, false, NULL, NULL);
+	sas_bell_ring(dboid, 1 << actor, SAS_COUNT_NOTHING, NULL);
 }
 
 void
 sas_bell_wake_other(SasActor actor)
 {
-	sas_bell_ring(MyDatabaseId, 1 << actor, false, NULL, my_listener);
+	sas_bell_ring(MyDatabaseId, 1 << actor, SAS_COUNT_NOTHING, my_listener);
 }
 
 /* ---------------------------------------------------------------- marks */
@@ -239,9 +255,16 @@ sas_bell_mark_lane(int lane)
 {
 	uint32		bit = (uint32) lane % SAS_BELL_LANES;
 
-	marked_actors |= 1 << (lane == 0 || lane == SAS_BELL_ITEMS ? SAS_FUNCTION : SAS_AGENT);
+	marked_actors |= 1 << (lane == 0 ? SAS_FUNCTION : SAS_AGENT);
 	marked_any_lane = true;
 	marked_lanes[bit / 32] |= (uint32) 1 << (bit % 32);
+}
+
+void
+sas_bell_mark_items(void)
+{
+	marked_actors |= 1 << SAS_FUNCTION;
+	marked_items = true;
 }
 
 void
@@ -403,6 +426,7 @@ sas_bell_forget_marks(void)
 	if (marked_any_lane)
 		memset(marked_lanes, 0, sizeof(marked_lanes));
 	marked_any_lane = false;
+	marked_items = false;
 	marked_agents = false;
 	marked_watches = false;
 	marked_stops = false;
@@ -428,7 +452,7 @@ sas_bell_xact_callback(XactEvent event, void *arg)
 			if (marked_stops && bell != NULL)
 				pg_atomic_fetch_add_u32(&bell->stops_version, 1);
 			if (marked_actors != 0)
-				sas_bell_ring(MyDatabaseId, marked_actors, marked_any_lane, marked_lanes, NULL);
+				sas_bell_ring(MyDatabaseId, marked_actors, SAS_COUNT_MARKED, NULL);
 			if (marked_due != DT_NOEND)
 				sas_bell_ring_due();
 			if (marked_nruns > 0)
@@ -436,7 +460,7 @@ sas_bell_xact_callback(XactEvent event, void *arg)
 			/* FALLTHROUGH */
 		case XACT_EVENT_ABORT:
 			if (marked_end)
-				sas_bell_ring(MyDatabaseId, ALL_ACTORS, true, NULL, my_listener);
+				sas_bell_ring(MyDatabaseId, ALL_ACTORS, SAS_COUNT_EVERYTHING, my_listener);
 			/* FALLTHROUGH */
 		case XACT_EVENT_PREPARE:
 			sas_fronts_forget();
@@ -487,7 +511,6 @@ sas_bell_enter_house(Oid dboid)
 		sas_fronts_lower_all(dboid);
 	}
 	house->listeners++;
-	sas_bell_set_lanes(house, NULL);
 	return house;
 }
 
@@ -526,28 +549,41 @@ sas_bell_rings(void)
 	return my_listener != NULL ? pg_atomic_read_u32(&my_listener->rings) : 0;
 }
 
-bool
-sas_bell_take_lane(int lane)
+static pg_atomic_uint32 *
+sas_bell_lane(int lane)
 {
-	uint32		bit = (uint32) lane % SAS_BELL_LANES;
-	uint32		mask = (uint32) 1 << (bit % 32);
-	pg_atomic_uint32 *word;
+	return &my_house->lanes[(uint32) lane % SAS_BELL_LANES];
+}
 
+/* The sum of two counts that only grow is another number when either has grown. */
+uint32
+sas_bell_lane_rings(int lane)
+{
 	if (my_house == NULL)
-		return true;
-	word = &my_house->lanes[bit / 32];
-	if ((pg_atomic_read_u32(word) & mask) == 0)
-		return false;
-	return (pg_atomic_fetch_and_u32(word, ~mask) & mask) != 0;
+		return 0;
+	return pg_atomic_read_u32(sas_bell_lane(lane)) + pg_atomic_read_u32(&my_house->everything);
+}
+
+uint32
+sas_bell_items_rings(void)
+{
+	if (my_house == NULL)
+		return 0;
+	return pg_atomic_read_u32(&my_house->items) + pg_atomic_read_u32(&my_house->everything);
 }
 
 void
-sas_bell_set_lane(int lane)
+sas_bell_pass_lane(int lane)
 {
-	uint32		bit = (uint32) lane % SAS_BELL_LANES;
-
 	if (my_house != NULL)
-		pg_atomic_fetch_or_u32(&my_house->lanes[bit / 32], (uint32) 1 << (bit % 32));
+		pg_atomic_fetch_add_u32(sas_bell_lane(lane), 1);
+}
+
+void
+sas_bell_pass_items(void)
+{
+	if (my_house != NULL)
+		pg_atomic_fetch_add_u32(&my_house->items, 1);
 }
 
 /* ---------------------------------------------------------------- waiters */

@@ -19,11 +19,11 @@ extern void sas_bell_install(void); /* the transaction callback, once per server
 /* At commit, in MyDatabaseId. */
 extern void sas_bell_mark(SasActor actor);
 
-/* The lane of what infinite tasks have taken in. */
-#define SAS_BELL_ITEMS (-1)
-
-/* At commit; sets the lane's bit; lane 0 and SAS_BELL_ITEMS ring SAS_FUNCTION, others SAS_AGENT. */
+/* At commit; counts for the lane; lane 0 rings SAS_FUNCTION, others SAS_AGENT. */
 extern void sas_bell_mark_lane(int lane);
+
+/* At commit: infinite tasks have items for function workers. */
+extern void sas_bell_mark_items(void);
 
 /*
  * At commit: something is due for the supervisor at that instant; it is rung
@@ -87,7 +87,7 @@ extern void sas_bell_wake_other(SasActor actor);
 
 /*
  * This worker's latch hears the bell of MyDatabaseId until the process exits.
- * All lanes are set, so that the first turn looks everywhere.
+ * A worker looks everywhere in its first turn, whatever was counted before.
  */
 extern void sas_bell_attach(SasActor actor);
 
@@ -99,14 +99,23 @@ extern void sas_bell_attach(SasActor actor);
 extern uint32 sas_bell_rings(void);
 
 /*
- * Tests and clears the bit of a lane (lane % SAS_BELL_LANES: a collision costs
- * a needless query).  In a session that is not attached: always true.
+ * How often a lane, and the items of infinite tasks, were rung in this database.
+ * Each worker keeps the number that it read before it looked, and looks again
+ * when it is another one: no worker can take a ring away from another one, or
+ * from another agent.  Agents whose numbers are alike modulo SAS_BELL_LANES
+ * share a count, which costs a needless look.  Zero in a session that is not
+ * attached.
  */
-#define SAS_BELL_LANES 1024
-extern bool sas_bell_take_lane(int lane);
+#define SAS_BELL_LANES 4096
+extern uint32 sas_bell_lane_rings(int lane);
+extern uint32 sas_bell_items_rings(void);
 
-/* Sets the bit again without ringing: work may be left. */
-extern void sas_bell_set_lane(int lane);
+/*
+ * Counts without waking anybody: work may be left for others, which
+ * sas_bell_wake_other() wakes.
+ */
+extern void sas_bell_pass_lane(int lane);
+extern void sas_bell_pass_items(void);
 
 /*
  * MyLatch is set when this run is marked, from begin until end, error or the
