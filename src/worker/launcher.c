@@ -50,6 +50,8 @@ sas_launcher_main(Datum arg)
 {
 	MemoryContext scratch;
 
+	/* it does nothing that could be cancelled */
+	pqsignal(SIGINT, SIG_IGN);
 	sas_session_signals();
 	BackgroundWorkerInitializeConnectionByOid(InvalidOid, InvalidOid, 0);
 	sas_session_interruptible = true;

@@ -12,6 +12,9 @@
  * rolled back, and the next turn comes after a pause that grows while errors
  * repeat.  After ten in a row the process leaves with code 1 and the launcher
  * sends another one after a pause of its own.
+ *
+ * pg_cancel_backend() ends what a turn does, and does nothing between turns: a
+ * cancel is no sign that the worker is broken.
  */
 #include "postgres.h"
 
@@ -76,6 +79,8 @@ sas_loop_interrupts(void)
 {
 	if (sas_session_stop)
 		sas_loop_leave(SAS_EXIT_ORDERLY);
+	/* nothing is going on that could be cancelled; an ERROR here would end the process */
+	QueryCancelPending = false;
 	CHECK_FOR_INTERRUPTS();
 	if (ConfigReloadPending)
 	{
@@ -87,10 +92,12 @@ sas_loop_interrupts(void)
 
 /* ---------------------------------------------------------------- turns */
 
-/* In the catch block of a turn: says what happened and cleans up. */
-static void
+/* In the catch block of a turn: says what happened and cleans up; true when somebody cancelled it. */
+static bool
 sas_loop_recover(void)
 {
+	bool		cancelled = geterrcode() == ERRCODE_QUERY_CANCELED;
+
 	HOLD_INTERRUPTS();
 	EmitErrorReport();
 	AbortOutOfAnyTransaction();
@@ -100,13 +107,20 @@ sas_loop_recover(void)
 	MemoryContextSwitchTo(scratch);
 	FlushErrorState();
 	RESUME_INTERRUPTS();
+	return cancelled;
 }
 
-/* False: the turn ended in an error. */
-static bool
+typedef enum SasTurnEnd
+{
+	SAS_TURN_DONE,
+	SAS_TURN_CANCELLED,
+	SAS_TURN_FAILED
+} SasTurnEnd;
+
+static SasTurnEnd
 sas_loop_turn(SasTurn *turn)
 {
-	volatile bool ok = true;
+	volatile SasTurnEnd end = SAS_TURN_DONE;
 
 	MemoryContextSwitchTo(scratch);
 	sas_session_interruptible = true;
@@ -118,8 +132,7 @@ sas_loop_turn(SasTurn *turn)
 	}
 	PG_CATCH();
 	{
-		sas_loop_recover();
-		ok = false;
+		end = sas_loop_recover() ? SAS_TURN_CANCELLED : SAS_TURN_FAILED;
 	}
 	PG_END_TRY();
 	sas_session_interruptible = false;
@@ -127,7 +140,7 @@ sas_loop_turn(SasTurn *turn)
 	MemoryContextSwitchTo(scratch);
 	MemoryContextReset(scratch);
 	sas_registry_publish(me->in_flight ? me->in_flight() : 0);
-	return ok;
+	return end;
 }
 
 /* ---------------------------------------------------------------- waiting */
@@ -260,14 +273,16 @@ sas_worker_main(Datum arg)
 	for (;;)
 	{
 		SasTurn		turn = {false, -1};
+		SasTurnEnd	end;
 		uint32		rings;
 
 		ResetLatch(MyLatch);
 		rings = sas_bell_rings();
 		sas_loop_interrupts();
-		if (sas_loop_turn(&turn))
+		end = sas_loop_turn(&turn);
+		if (end == SAS_TURN_DONE)
 			errors = 0;
-		else if (++errors >= ERRORS_MAX)
+		else if (end == SAS_TURN_FAILED && ++errors >= ERRORS_MAX)
 		{
 			ereport(LOG,
 					(errmsg("sas %s gives up after %d errors in a row",
@@ -277,8 +292,8 @@ sas_worker_main(Datum arg)
 		}
 		if (sas_retire)
 			sas_loop_leave(SAS_EXIT_RETIRED);
-		if (errors > 0)
-			sas_loop_pause(errors);
+		if (end != SAS_TURN_DONE)
+			sas_loop_pause(Max(errors, 1));
 		else if (!turn.again && !sas_loop_wanted(rings))
 			sas_loop_sleep(turn.wake_in_ms);
 	}
