@@ -47,7 +47,6 @@ static int	room_for;
 static void
 start(void)
 {
-	sas_store_prepare_session();
 	sas_known_open();
 	sas_watches_open(sas_flights_open());
 }

@@ -81,8 +81,6 @@ static int	n_group;
 static void
 start(void)
 {
-	sas_perform_remember_settings();
-	sas_store_prepare_session();
 	sas_tend_open();
 	batches_context = AllocSetContextCreate(CurrentMemoryContext, "sas functions", ALLOCSET_DEFAULT_SIZES);
 	group = MemoryContextAlloc(batches_context, sizeof(Work *) * SAS_FUNCTION_BATCH);

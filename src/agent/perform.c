@@ -29,6 +29,7 @@
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
+#include "store/pins.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/guc.h"
@@ -38,15 +39,6 @@
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 #include "utils/timeout.h"
-
-static char *remembered[SAS_STORE_SETTINGS];
-
-void
-sas_perform_remember_settings(void)
-{
-	for (int i = 0; i < SAS_STORE_SETTINGS; i++)
-		remembered[i] = MemoryContextStrdup(TopMemoryContext, GetConfigOption(sas_store_settings[i][0], false, false));
-}
 
 static bool
 is_transient(int sqlstate)
@@ -67,14 +59,6 @@ set_search_path(Oid namespace)
 	char	   *path = psprintf("pg_catalog, %s, pg_temp", quote_identifier(get_namespace_name(namespace)));
 
 	(void) set_config_option("search_path", path, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-}
-
-/* Settings as a user's function expects them, not as the store's statements do. */
-static void
-set_settings(void)
-{
-	for (int i = 0; i < SAS_STORE_SETTINGS; i++)
-		(void) set_config_option(sas_store_settings[i][0], remembered[i], PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 }
 
 static Jsonb *
@@ -181,7 +165,7 @@ work_as_owner(const SasPerformance *p, int64 timeout_ms, MemoryContext context)
 	SetUserIdAndSecContext(p->owner, security | SECURITY_LOCAL_USERID_CHANGE);
 	nest_level = NewGUCNestLevel();
 	if (timeout_ms > 0)
-		set_settings();
+		sas_store_unpin_settings();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	if (timeout_ms > 0)
 		enable_timeout_after(STATEMENT_TIMEOUT, (int) Min(timeout_ms, INT_MAX));

@@ -60,9 +60,6 @@ extern void sas_perform_items(const SasClaimedItems *items, int64 timeout_ms, Sa
  */
 extern Jsonb *sas_perform_in_place(Oid role, const char *function, Jsonb *input);
 
-/* Before the store changes the session's settings: functions are given those that hold now. */
-extern void sas_perform_remember_settings(void);
-
 /* Outside a transaction, before anything is done as that owner: nothing of another one's session is left for it. */
 extern void sas_perform_change_owner(Oid owner);
 

@@ -124,11 +124,4 @@ sas_compat_base64(const char *src, int len, char *dst, int dstlen)
 #define SAS_COMPAT_DATABASE_VALID(form) true
 #endif
 
-/* Settings of a session that older servers do not have. */
-#if PG_VERSION_NUM >= 170000
-#define SAS_COMPAT_HAS_TRANSACTION_TIMEOUT true
-#else
-#define SAS_COMPAT_HAS_TRANSACTION_TIMEOUT false
-#endif
-
 #endif							/* SAS_BASE_COMPAT_H */

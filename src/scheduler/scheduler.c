@@ -36,6 +36,5 @@ turn(void)
 }
 
 const SasActorMethods sas_scheduler_methods = {
-	.start = sas_store_prepare_session,
 	.turn = turn,
 };

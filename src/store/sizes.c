@@ -7,7 +7,7 @@
  * analyzed, however many rows have come by then.  So these tables are never
  * planned for as small ones: a look-up by key costs next to nothing in a small
  * table, too.  This is so where plans are kept: in workers, and in functions
- * that set the same (sas_store_settings); a user's own queries are left alone.
+ * that set the same (store/pins.c); a user's own queries are left alone.
  */
 #include "postgres.h"
 

@@ -19,25 +19,6 @@
 
 MemoryContext sas_store_results = NULL;
 
-/*
- * All statements reach few rows by an index.  A plan that was made while a
- * table was empty must stay right when it has a million rows.
- */
-const char *const sas_store_settings[SAS_STORE_SETTINGS][2] = {
-	{"plan_cache_mode", "force_generic_plan"},
-	{"enable_seqscan", "off"},
-	{"enable_hashjoin", "off"},
-	{"enable_mergejoin", "off"},
-	{"jit", "off"},
-};
-
-void
-sas_store_prepare_session(void)
-{
-	for (int i = 0; i < SAS_STORE_SETTINGS; i++)
-		SetConfigOption(sas_store_settings[i][0], sas_store_settings[i][1], PGC_SUSET, PGC_S_SESSION);
-}
-
 bool
 sas_store_begin(void)
 {

@@ -25,13 +25,6 @@
 /* Once per process, from _PG_init: tables that grow are never planned for as small ones. */
 extern void sas_store_install_sizes(void);
 
-/* Once per worker: plans that do not depend on how full the tables are. */
-extern void sas_store_prepare_session(void);
-
-/* The settings that it makes, as name and value. */
-#define SAS_STORE_SETTINGS 5
-extern const char *const sas_store_settings[SAS_STORE_SETTINGS][2];
-
 /* Opens a transaction; false (and sas_retire set, nothing open) when the extension is not there any more. */
 extern bool sas_store_begin(void);
 extern void sas_store_commit(void);

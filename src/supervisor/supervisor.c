@@ -242,6 +242,5 @@ turn(void)
 }
 
 const SasActorMethods sas_supervisor_methods = {
-	.start = sas_store_prepare_session,
 	.turn = turn,
 };

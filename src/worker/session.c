@@ -9,6 +9,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/pg_authid.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
@@ -17,7 +18,7 @@
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
 
-#include "base/compat.h"
+#include "store/pins.h"
 #include "worker/registry.h"
 #include "worker/session.h"
 
@@ -72,35 +73,37 @@ sas_session_set(const char *name, const char *value)
 
 /*
  * Claims and replies are durable whatever the configuration says; stronger
- * settings than "on" are kept.
+ * settings than "on" are kept.  All other settings of the session are pinned.
  */
 void
 sas_session_reload(void)
 {
 	if (synchronous_commit < SYNCHRONOUS_COMMIT_REMOTE_FLUSH)
 		sas_session_set("synchronous_commit", "on");
+	sas_store_reload_pins();
+}
+
+/*
+ * A worker is a superuser's session, also where the database or a role sets
+ * another role for each session: the bootstrap superuser's, which cannot be
+ * dropped.
+ */
+static void
+sas_session_be_superuser(void)
+{
+	if (GetSessionUserId() == BOOTSTRAP_SUPERUSERID && GetUserId() == BOOTSTRAP_SUPERUSERID)
+		return;
+	StartTransactionCommand();
+	sas_session_set("session_authorization", GetUserNameFromId(BOOTSTRAP_SUPERUSERID, false));
+	sas_session_set("role", "none");
+	CommitTransactionCommand();
 }
 
 void
 sas_session_configure(const char *application_name)
 {
-	static const char *const settings[][2] = {
-		{"search_path", "pg_catalog, pg_temp"},
-		{"plan_cache_mode", "force_generic_plan"},
-		{"statement_timeout", "0"},
-		{"lock_timeout", "0"},
-		{"idle_in_transaction_session_timeout", "0"},
-		{"idle_session_timeout", "0"},
-		{"row_security", "on"},
-		{"default_transaction_isolation", "read committed"},
-		{"default_transaction_read_only", "off"},
-		{"default_transaction_deferrable", "off"},
-	};
-
-	for (int i = 0; i < lengthof(settings); i++)
-		sas_session_set(settings[i][0], settings[i][1]);
-	if (SAS_COMPAT_HAS_TRANSACTION_TIMEOUT)
-		sas_session_set("transaction_timeout", "0");
+	sas_session_be_superuser();
+	sas_store_pin_settings();
 	sas_session_set("application_name", application_name);
 	sas_session_reload();
 }

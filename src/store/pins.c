@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * pins.c: the settings of a worker's session.
+ *
+ * ALTER DATABASE ... SET and ALTER ROLE ... SET reach background workers too.
+ * Whatever a statement or a function body depends on is therefore set for the
+ * session, which overrides all of these.  The value that would hold without
+ * that is the "reset" value of the setting; where it is another one, a user's
+ * function is given it.
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "store/pins.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+
+typedef struct SasPin
+{
+	const char *name;
+	const char *value;
+	bool		worker_only;	/* functions of users are called under it, too */
+} SasPin;
+
+/* A setting that this server does not have is passed over. */
+static const SasPin pins[] = {
+	/* the limits of a transaction are the worker's */
+	{"search_path", "pg_catalog, pg_temp", true},
+	{"statement_timeout", "0", true},
+	{"lock_timeout", "0", true},
+	{"transaction_timeout", "0", true},
+	{"idle_in_transaction_session_timeout", "0", true},
+	{"idle_session_timeout", "0", true},
+	{"default_transaction_isolation", "read committed", true},
+	{"default_transaction_read_only", "off", true},
+	{"default_transaction_deferrable", "off", true},
+	{"row_security", "on", true},
+	{"exit_on_error", "off", true},
+
+	/*
+	 * All statements reach few rows by an index.  A plan that was made while
+	 * a table was empty must stay right when it has a million rows.
+	 */
+	{"plan_cache_mode", "force_generic_plan"},
+	{"enable_seqscan", "off"},
+	{"enable_hashjoin", "off"},
+	{"enable_mergejoin", "off"},
+	{"enable_indexscan", "on"},
+	{"enable_indexonlyscan", "on"},
+	{"enable_bitmapscan", "on"},
+	{"enable_tidscan", "on"},
+	{"enable_nestloop", "on"},
+	{"enable_sort", "on"},
+	{"enable_incremental_sort", "on"},
+	{"enable_hashagg", "on"},
+	{"enable_material", "on"},
+	{"enable_memoize", "on"},
+	{"enable_presorted_aggregate", "on"},
+	{"enable_group_by_reordering", "on"},
+	{"enable_distinct_reordering", "on"},
+	{"enable_self_join_elimination", "on"},
+	{"enable_partition_pruning", "on"},
+	{"constraint_exclusion", "partition"},
+	{"from_collapse_limit", "8"},
+	{"join_collapse_limit", "8"},
+	{"geqo", "on"},
+	{"geqo_threshold", "12"},
+	{"seq_page_cost", "1"},
+	{"random_page_cost", "4"},
+	{"cpu_tuple_cost", "0.01"},
+	{"cpu_index_tuple_cost", "0.005"},
+	{"cpu_operator_cost", "0.0025"},
+	{"cursor_tuple_fraction", "0.1"},
+	{"max_parallel_workers_per_gather", "0"},
+	{"jit", "off"},
+
+	/* what bodies are parsed under */
+	{"standard_conforming_strings", "on"},
+	{"backslash_quote", "safe_encoding"},
+	{"escape_string_warning", "on"},
+	{"transform_null_equals", "off"},
+	{"array_nulls", "on"},
+	{"quote_all_identifiers", "off"},
+	{"restrict_nonsystem_relation_kind", ""},
+	{"plpgsql.variable_conflict", "error"},
+	{"plpgsql.print_strict_params", "off"},
+	{"plpgsql.check_asserts", "on"},
+	{"plpgsql.extra_warnings", "none"},
+	{"plpgsql.extra_errors", "none"},
+
+	/* how values become text, and text becomes values */
+	{"DateStyle", "ISO, MDY"},
+	{"IntervalStyle", "postgres"},
+	{"TimeZone", "UTC"},
+	{"timezone_abbreviations", "Default"},
+	{"extra_float_digits", "1"},
+	{"bytea_output", "hex"},
+	{"xmlbinary", "base64"},
+	{"xmloption", "content"},
+
+	/* what is written */
+	{"session_replication_role", "origin"},
+	{"gin_fuzzy_search_limit", "0"},
+};
+
+/* What users' functions are given; NULL: nothing else than the pin. */
+static char *unpinned[lengthof(pins)];
+
+static bool
+exists(const SasPin *pin)
+{
+	return GetConfigOption(pin->name, true, false) != NULL;
+}
+
+void
+sas_store_reload_pins(void)
+{
+	for (int i = 0; i < lengthof(pins); i++)
+	{
+		const char *reset;
+
+		if (unpinned[i] != NULL)
+			pfree(unpinned[i]);
+		unpinned[i] = NULL;
+		if (pins[i].worker_only || !exists(&pins[i]))
+			continue;
+		reset = GetConfigOptionResetString(pins[i].name);
+		if (reset != NULL && strcmp(reset, pins[i].value) != 0)
+			unpinned[i] = MemoryContextStrdup(TopMemoryContext, reset);
+	}
+}
+
+void
+sas_store_pin_settings(void)
+{
+	/* its settings are known once it is there */
+	load_file("$libdir/plpgsql", false);
+	for (int i = 0; i < lengthof(pins); i++)
+		if (exists(&pins[i]))
+			SetConfigOption(pins[i].name, pins[i].value, PGC_SUSET, PGC_S_SESSION);
+}
+
+void
+sas_store_unpin_settings(void)
+{
+	for (int i = 0; i < lengthof(pins); i++)
+		if (unpinned[i] != NULL)
+			(void) set_config_option(pins[i].name, unpinned[i], PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * pins.h: the settings that a worker works under, whatever the configuration,
+ * the database or a role says.
+ *
+ * Statements and function bodies of the extension mean the same under each
+ * configuration.  A function of a user is called under the settings that the
+ * database has for it.
+ */
+#ifndef SAS_STORE_PINS_H
+#define SAS_STORE_PINS_H
+
+/* Once per worker, outside a transaction. */
+extern void sas_store_pin_settings(void);
+
+/* After that, and after each reload of the configuration: notes what users' functions get. */
+extern void sas_store_reload_pins(void);
+
+/*
+ * Before a function of a user, in a GUC nest level of its own whose end undoes
+ * it: the pinned settings as they are without a pin, but for those that guard
+ * the worker itself.
+ */
+extern void sas_store_unpin_settings(void);
+
+#endif							/* SAS_STORE_PINS_H */
