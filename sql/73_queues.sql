@@ -175,6 +175,7 @@ BEGIN
       AND (f.dropped_at IS NULL AND coalesce(v.of_version, v.version) = f.version
            AND NOT EXISTS (SELECT FROM sas.composition c WHERE c.version_id = v.version_id AND NOT c.current)
            OR EXISTS (SELECT FROM sas.run r WHERE r.version_id = v.version_id AND r.state <> 'stopped'))
+    ORDER BY f.name COLLATE "C"
     LIMIT 1;
     IF NOT FOUND THEN
         -- a child run has the queue of the step that it belongs to
