@@ -199,10 +199,3 @@ COMMENT ON FUNCTION sas.sequence IS 'A part of a flow: one after the other. Part
 CREATE FUNCTION sas.concurrence(VARIADIC parts "any") RETURNS jsonb
 LANGUAGE C STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_concurrence';
 COMMENT ON FUNCTION sas.concurrence IS 'A part of a flow: side by side. Parts are names of steps, sas.sequence and sas.concurrence.';
-
--- sas._builder(): the names of these functions, for those who may define workflows.
-CREATE FUNCTION sas._builder() RETURNS text[]
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT '{workflow,steps,step,call,task,function,wait_signal,wait_until,sleep,child,include,undo,fallback,poll,repeat,retry_policy,recovery_policy,hook,sequence,concurrence,
-             _span_text,_function_text,_object,_on_failure}'::text[]
-$$;

@@ -2,21 +2,239 @@
 --
 -- Grants: nothing to PUBLIC; sas.grant_usage gives levels.
 
+-- sas._granted(): what each level may execute: one function in one line, by its whole signature, since one name may stand for
+-- several functions, and a new one of an old name must not be granted by itself.
+--   part       verb; builder: a piece of a definition; look: they read views as the role that calls, or ask for its right
+--              themselves; view: what views and steps call as the role that looks or owns; level: tells that a role has it
+--   signature  without the schema
+CREATE FUNCTION sas._granted() RETURNS TABLE (part text, level text, signature text)
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT g.part, l.level, g.signature
+    FROM (VALUES
+        ('verb', 'monitor user operator admin', 'health()'),
+        ('verb', 'user admin', 'create_workflow(text, jsonb)'),
+        ('verb', 'user operator admin', 'validate_workflow(jsonb)'),
+        ('verb', 'user admin', 'drop_workflow(text)'),
+        ('verb', 'user admin', 'grant_workflow(text, regrole)'),
+        ('verb', 'user admin', 'revoke_workflow(text, regrole)'),
+        ('verb', 'user admin', 'subscribe(text, text, jsonb)'),
+        ('verb', 'user admin', 'unsubscribe(text, text)'),
+        ('verb', 'user admin',
+         'submit(text, jsonb, text, int, timestamptz, timestamptz, interval, bigint, text, jsonb, '
+         'text[])'),
+        ('verb', 'user admin', '_submit_plain(text, jsonb)'),
+        ('verb', 'user admin',
+         'submit_batch(text, jsonb[], text[], int, timestamptz, timestamptz, interval, bigint, '
+         'text, jsonb, text[])'),
+        ('verb', 'user operator admin', 'signal(bigint, text, jsonb)'),
+        ('verb', 'user operator admin', 'signal(text, text, text, jsonb)'),
+        ('verb', 'user admin', 'signal_token(text, jsonb)'),
+        ('verb', 'user operator admin', 'wait(bigint, interval)'),
+        ('verb', 'user admin', 'read_replies(text, int)'),
+        ('verb', 'user operator admin', 'pause(bigint)'),
+        ('verb', 'user operator admin', 'pause(bigint[])'),
+        ('verb', 'user operator admin', 'resume(bigint)'),
+        ('verb', 'user operator admin', 'resume(bigint[])'),
+        ('verb', 'user operator admin', 'retry(bigint, text, boolean)'),
+        ('verb', 'user operator admin', 'retry(bigint[], text, boolean)'),
+        ('verb', 'user operator admin', 'skip(bigint, text, jsonb)'),
+        ('verb', 'user operator admin', 'skip(bigint[], text, jsonb)'),
+        ('verb', 'user operator admin', 'force_complete(bigint, text, jsonb)'),
+        ('verb', 'user operator admin', 'force_complete(bigint[], text, jsonb)'),
+        ('verb', 'user operator admin', 'set_input(bigint, text, jsonb)'),
+        ('verb', 'user operator admin', 'set_input(bigint[], text, jsonb)'),
+        ('verb', 'user operator admin', 'cancel(bigint, text)'),
+        ('verb', 'user operator admin', 'cancel(bigint[], text)'),
+        ('verb', 'user operator admin', 'halt(bigint, text)'),
+        ('verb', 'user operator admin', 'halt(bigint[], text)'),
+        ('verb', 'user operator admin', 'compensate(bigint, text)'),
+        ('verb', 'user operator admin', 'compensate(bigint[], text)'),
+        ('verb', 'user operator admin', 'rerun(bigint)'),
+        ('verb', 'user operator admin', 'rerun(bigint[])'),
+        ('verb', 'user operator admin', 'set_priority(bigint, int)'),
+        ('verb', 'user operator admin', 'set_priority(bigint[], int)'),
+        ('verb', 'operator admin', 'acknowledge(bigint)'),
+        ('verb', 'operator admin', 'acknowledge(bigint[])'),
+        ('verb', 'operator admin', 'reset_agent(text)'),
+        ('verb', 'user operator admin', 'pause_workflow(text)'),
+        ('verb', 'user operator admin', 'resume_workflow(text)'),
+        ('verb', 'operator admin', 'pause_queue(text)'),
+        ('verb', 'operator admin', 'resume_queue(text)'),
+        ('verb', 'admin', 'create_queue(text, int)'),
+        ('verb', 'admin', 'alter_queue(text, int)'),
+        ('verb', 'admin', 'drop_queue(text)'),
+        ('verb', 'admin', 'create_agent(text, text, text, jsonb, int, text, interval, jsonb, jsonb, jsonb)'),
+        ('verb', 'admin',
+         'alter_agent(text, text, text, jsonb, int, text, interval, jsonb, jsonb, jsonb, boolean, '
+         'text[])'),
+        ('verb', 'admin', 'drop_agent(text)'),
+        ('verb', 'admin', 'set_secret(text, text)'),
+        ('verb', 'admin', 'drop_secret(text)'),
+        ('verb', 'admin', 'worker_restart()'),
+        ('verb', 'admin', 'grant_usage(regrole, text, text)'),
+        ('verb', 'admin',
+         'create_middleware(text, text, regprocedure, regprocedure, text, text[], text[], text)'),
+        ('verb', 'admin', 'drop_middleware(text, text)'),
+        ('verb', 'admin worker', 'claim(text, text, int, interval)'),
+        ('verb', 'admin worker', 'complete(uuid, jsonb)'),
+        ('verb', 'admin worker', 'fail(uuid, text, boolean)'),
+        ('verb', 'admin worker', 'heartbeat(uuid, float8, jsonb)'),
+        ('verb', 'admin worker', 'hand_back(uuid)'),
+        ('verb', 'user admin', 'create_watcher(text, jsonb)'),
+        ('verb', 'user admin', 'drop_watcher(text)'),
+        ('verb', 'user admin', 'watch(text, text, jsonb, jsonb, boolean)'),
+        ('verb', 'user operator admin', 'unwatch(text, text[], boolean)'),
+        ('verb', 'user operator admin', 'pause_watch(text, text[])'),
+        ('verb', 'user operator admin', 'resume_watch(text, text[])'),
+        ('verb', 'operator admin', 'rebalance()'),
+        ('verb', 'admin worker', 'register_node(text, int, text[], text, interval, boolean)'),
+        ('verb', 'admin worker', 'claim_watchers(bigint, int)'),
+        ('verb', 'admin worker', 'heartbeat_node(bigint)'),
+        ('verb', 'admin worker', 'append_items(bigint, bigint, jsonb, jsonb)'),
+        ('verb', 'admin worker', 'fail_watch(bigint, bigint, text)'),
+        ('verb', 'admin worker', 'release_watches(bigint, bigint[])'),
+        ('verb', 'admin worker', 'leave_node(bigint)'),
+        ('verb', 'user admin', 'set_clock(timestamptz)'),
+        ('verb', 'user admin', 'move_clock(interval)'),
+        ('verb', 'user admin', 'release_clock()'),
+        ('verb', 'user admin', 'stub(text, jsonb, text, text, text, int, int, boolean)'),
+        ('verb', 'user admin', 'unstub(text)'),
+        ('verb', 'user admin', 'stub_signal(text, jsonb, interval, int)'),
+        ('verb', 'user admin', 'run_inline(text, jsonb, text, interval, jsonb, interval)'),
+        ('verb', 'user admin', 'continue_inline(bigint, interval)'),
+        ('verb', 'user admin', 'stubbed_calls(text)'),
+        ('verb', 'monitor operator admin', 'metrics(text[])'),
+        ('verb', 'monitor operator admin', 'metrics_text(text)'),
+        ('verb', 'operator admin', 'purge(interval, text[], text, int)'),
+        ('verb', 'admin', 'set_alert_hook(regprocedure)'),
+        ('builder', 'user admin',
+         'workflow(jsonb, jsonb, jsonb, text, text, text, jsonb, interval, regproc, int, text, '
+         'boolean, text, int, regproc, jsonb, boolean)'),
+        ('builder', 'user admin', 'steps(jsonb[])'),
+        ('builder', 'user admin',
+         'step(text, jsonb, text[], jsonb, text, text[], jsonb, jsonb, interval, jsonb, text, text, '
+         'text, boolean, text, text, text, int, int, jsonb, jsonb, jsonb, regproc, text, int, text, '
+         'float8)'),
+        ('builder', 'user admin', 'call(text, text, text, jsonb, jsonb, jsonb, jsonb, text, interval)'),
+        ('builder', 'user admin', 'task(text, jsonb)'),
+        ('builder', 'user admin', 'function(regproc, jsonb)'),
+        ('builder', 'user admin', 'wait_signal(text, interval)'),
+        ('builder', 'user admin', 'wait_until(text)'),
+        ('builder', 'user admin', 'sleep(interval)'),
+        ('builder', 'user admin', 'child(text, jsonb)'),
+        ('builder', 'user admin', 'include(text, jsonb)'),
+        ('builder', 'user admin', 'undo(jsonb, text, text[], jsonb, interval, jsonb)'),
+        ('builder', 'user admin', 'fallback(jsonb, text[])'),
+        ('builder', 'user admin', 'poll(jsonb, text, interval, interval, interval, text)'),
+        ('builder', 'user admin', 'repeat(text, int, interval)'),
+        ('builder', 'user admin', 'retry_policy(int, interval, interval, text, boolean, text[])'),
+        ('builder', 'user admin', 'recovery_policy(int, interval, interval, text, boolean)'),
+        ('builder', 'user admin',
+         'hook(text, regproc, text, jsonb, text[], jsonb, jsonb, interval, text, text[])'),
+        ('builder', 'user admin', 'sequence("any")'),
+        ('builder', 'user admin', 'concurrence("any")'),
+        ('builder', 'user admin', '_span_text(interval)'),
+        ('builder', 'user admin', '_function_text(regproc)'),
+        ('builder', 'user admin', '_object(jsonb[])'),
+        ('builder', 'user admin', '_on_failure(text, text, text)'),
+        ('look', 'monitor user operator admin', 'explain()'),
+        ('look', 'monitor user operator admin', 'explain(bigint)'),
+        ('look', 'monitor user operator admin', 'timeline(bigint, int)'),
+        ('look', 'monitor user operator admin', 'graph(bigint, text)'),
+        ('look', 'monitor user operator admin', 'graph(text, text)'),
+        ('look', 'monitor user operator admin', 'console(bigint)'),
+        ('look', 'monitor user operator admin', '_explain()'),
+        ('look', 'monitor user operator admin', '_explain(bigint)'),
+        ('look', 'monitor user operator admin', '_explain_run(bigint)'),
+        ('look', 'monitor user operator admin', '_explain_steps(bigint)'),
+        ('look', 'monitor user operator admin', '_cause(text, text, timestamptz, timestamptz)'),
+        ('look', 'monitor user operator admin', '_elements(int[])'),
+        ('look', 'monitor user operator admin', '_run_facts(bigint)'),
+        ('look', 'monitor user operator admin', '_ahead(bigint)'),
+        ('look', 'monitor user operator admin', '_visible_run(bigint)'),
+        ('look', 'monitor user operator admin', '_short_span(interval)'),
+        ('look', 'monitor user operator admin', '_instant(timestamptz, timestamptz)'),
+        ('look', 'monitor user operator admin', '_count(bigint, text, text)'),
+        ('look', 'monitor user operator admin', '_title(jsonb)'),
+        ('look', 'monitor user operator admin', '_timeline(bigint, int)'),
+        ('look', 'monitor user operator admin', '_spans(bigint)'),
+        ('look', 'monitor user operator admin', '_graph(bigint, text)'),
+        ('look', 'monitor user operator admin', '_graph(text, text)'),
+        ('look', 'monitor user operator admin', '_run_graph(bigint)'),
+        ('look', 'monitor user operator admin', '_workflow_graph(text)'),
+        ('look', 'monitor user operator admin', '_run_nodes(bigint)'),
+        ('look', 'monitor user operator admin', '_mermaid_text(text)'),
+        ('look', 'monitor user operator admin', '_dot_text(text)'),
+        ('look', 'monitor user operator admin', '_state_colours()'),
+        ('look', 'monitor user operator admin', '_draw(jsonb, text)'),
+        ('look', 'monitor user operator admin', '_check_format(text)'),
+        ('look', 'monitor user operator admin', '_html_escape(text)'),
+        ('look', 'monitor user operator admin', '_html_badge(text)'),
+        ('look', 'monitor user operator admin', '_html_time(timestamptz, timestamptz)'),
+        ('look', 'monitor user operator admin', '_html_took(float8)'),
+        ('look', 'monitor user operator admin', '_html_row(text[], int[])'),
+        ('look', 'monitor user operator admin', '_html_table(text[], text, text)'),
+        ('look', 'monitor user operator admin', '_html_section(text, text, text, text)'),
+        ('look', 'monitor user operator admin', '_html_json(text, jsonb)'),
+        ('look', 'monitor user operator admin', '_html_page(text, text)'),
+        ('look', 'monitor user operator admin', '_html_style()'),
+        ('look', 'monitor user operator admin', '_cut(text, int)'),
+        ('look', 'monitor user operator admin', '_layout(text[], int[], jsonb)'),
+        ('look', 'monitor user operator admin', '_svg(bigint)'),
+        ('look', 'monitor user operator admin', '_svg_parts(bigint)'),
+        ('look', 'monitor user operator admin', '_html_timeline(bigint, timestamptz)'),
+        ('look', 'monitor user operator admin', '_newest_run()'),
+        ('look', 'monitor user operator admin', '_recent()'),
+        ('look', 'monitor user operator admin', '_console(bigint)'),
+        ('look', 'monitor user operator admin', '_console_all()'),
+        ('look', 'monitor user operator admin', '_console_tiles()'),
+        ('look', 'monitor user operator admin', '_console_waiting(timestamptz)'),
+        ('look', 'monitor user operator admin', '_console_alerts(timestamptz)'),
+        ('look', 'monitor user operator admin', '_console_paused(timestamptz)'),
+        ('look', 'monitor user operator admin', '_console_oldest(timestamptz)'),
+        ('look', 'monitor user operator admin', '_console_agents(timestamptz)'),
+        ('look', 'monitor user operator admin', '_console_errors(timestamptz)'),
+        ('look', 'monitor user operator admin', '_console_house(timestamptz)'),
+        ('look', 'monitor user operator admin', '_console_run(bigint)'),
+        ('look', 'monitor user operator admin', '_console_head(bigint, timestamptz)'),
+        ('look', 'monitor user operator admin', '_console_step(sas.steps, timestamptz)'),
+        ('look', 'monitor user operator admin', '_console_steps(bigint, timestamptz)'),
+        ('view', 'monitor user operator admin', '_sees_all()'),
+        ('view', 'monitor user operator admin', '_sees_payload(oid)'),
+        ('view', 'monitor user operator admin', '_step_key(uuid, text, int, boolean)'),
+        ('view', 'monitor user operator admin', '_step_input(bigint, int, int)'),
+        ('view', 'monitor user operator admin', '_starts_after(bigint)'),
+        ('view', 'monitor user operator admin', '_suggests(bigint, int, int)'),
+        ('view', 'monitor user operator admin', '_through_middleware(jsonb)'),
+        ('view', 'monitor user operator admin', '_before_call(jsonb)'),
+        ('view', 'monitor user operator admin', '_after_call(jsonb)'),
+        ('view', 'monitor user operator admin', '_go_in(jsonb)'),
+        ('view', 'monitor user operator admin', '_go_out(jsonb, jsonb, jsonb, int)'),
+        ('view', 'monitor user operator admin', '_call_local(text, jsonb)'),
+        ('view', 'monitor user operator admin', '_answer_of(text, jsonb, text[])'),
+        ('view', 'monitor user operator admin', '_places()'),
+        ('view', 'monitor user operator admin', '_doors()'),
+        ('view', 'monitor user operator admin', '_complete_in()'),
+        ('view', 'monitor user operator admin', '_shown_name(text)'),
+        ('view', 'monitor user operator admin', '_workers()'),
+        ('view', 'monitor user operator admin', '_now()'),
+        ('level', 'monitor', '_level_monitor()'),
+        ('level', 'user', '_level_user()'),
+        ('level', 'operator', '_level_operator()'),
+        ('level', 'admin', '_level_admin()'),
+        ('level', 'worker', '_level_worker()')
+    ) AS g (part, levels, signature)
+    CROSS JOIN LATERAL string_to_table(g.levels, ' ') AS l (level)
+$$;
+
+-- sas._grant_usage(caller, role, level, agent): see sas.grant_usage.
 CREATE FUNCTION sas._grant_usage(caller oid, role regrole, level text, agent text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
 DECLARE
     looking text := 'sas.transitions, sas.settings, sas.agents, sas.workers, sas.alerts, sas.workflows, sas.runs, sas.steps, sas.attempts, sas.history, sas.hook_runs, sas.middlewares, sas.subscriptions, sas.run_details, sas.queues, sas.watchers, sas.watches, sas.nodes';
-    verbs text[];
-    f regprocedure;
+    f text;
 BEGIN
-    verbs := CASE level
-        WHEN 'monitor' THEN '{health,metrics,metrics_text}'
-        WHEN 'user' THEN '{health,create_workflow,validate_workflow,drop_workflow,grant_workflow,revoke_workflow,subscribe,unsubscribe,submit,_submit_plain,submit_batch,signal,signal_token,wait,read_replies,pause,resume,retry,skip,force_complete,set_input,cancel,halt,compensate,rerun,set_priority,pause_workflow,resume_workflow,create_watcher,drop_watcher,watch,unwatch,pause_watch,resume_watch,set_clock,move_clock,release_clock,stub,unstub,stub_signal,run_inline,continue_inline,stubbed_calls}'
-        WHEN 'operator' THEN '{health,validate_workflow,wait,signal,pause,resume,retry,skip,force_complete,set_input,cancel,halt,compensate,rerun,set_priority,acknowledge,reset_agent,pause_workflow,resume_workflow,pause_queue,resume_queue,unwatch,pause_watch,resume_watch,rebalance,metrics,metrics_text,purge}'
-        WHEN 'admin' THEN '{health,create_workflow,validate_workflow,drop_workflow,grant_workflow,revoke_workflow,subscribe,unsubscribe,submit,_submit_plain,submit_batch,signal,signal_token,wait,read_replies,pause,resume,retry,skip,force_complete,set_input,cancel,halt,compensate,rerun,set_priority,acknowledge,reset_agent,pause_workflow,resume_workflow,pause_queue,resume_queue,create_queue,alter_queue,drop_queue,create_agent,alter_agent,drop_agent,set_secret,drop_secret,worker_restart,grant_usage,create_middleware,drop_middleware,claim,complete,fail,heartbeat,hand_back,create_watcher,drop_watcher,watch,unwatch,pause_watch,resume_watch,rebalance,register_node,claim_watchers,heartbeat_node,append_items,fail_watch,release_watches,leave_node,set_clock,move_clock,release_clock,stub,unstub,stub_signal,run_inline,continue_inline,stubbed_calls,metrics,metrics_text,purge,set_alert_hook}'
-        WHEN 'worker' THEN '{claim,complete,fail,heartbeat,hand_back,register_node,claim_watchers,heartbeat_node,append_items,fail_watch,release_watches,leave_node}'
-        END::text[];
-    IF verbs IS NULL THEN
+    IF level IS NULL OR NOT EXISTS (SELECT FROM sas._granted() g WHERE g.level = $3) THEN
         RAISE EXCEPTION '"%" is not a level', level
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/level".', HINT = 'The levels are admin, operator, user, monitor and worker.';
     END IF;
@@ -38,15 +256,9 @@ BEGIN
     IF level <> 'worker' THEN
         EXECUTE format('GRANT SELECT ON %s TO %s', looking, role);
     END IF;
-    -- what the views call is checked as the role that looks
-    FOR f IN SELECT p.oid FROM pg_proc p
-             WHERE p.pronamespace = 'sas'::regnamespace
-               AND (p.proname = ANY (verbs) OR level IN ('user', 'admin') AND p.proname = ANY (sas._builder())
-                    OR level <> 'worker' AND p.proname = ANY (sas._looking())
-                    OR level <> 'worker' AND p.proname IN ('_sees_all', '_sees_payload', '_step_key', '_step_input', '_starts_after', '_suggests', '_through_middleware', '_before_call', '_after_call', '_go_in', '_go_out', '_call_local', '_answer_of', '_places', '_doors', '_complete_in', '_shown_name', '_workers', '_now', '_level_' || level)
-                    OR level = 'worker' AND agent IS NULL AND p.proname = '_level_worker')
-    LOOP
-        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', f, role);
+    -- a signature that is not there is an error. A worker limited to an agent has not got the level itself
+    FOR f IN SELECT g.signature FROM sas._granted() g WHERE g.level = $3 AND (agent IS NULL OR g.part <> 'level') LOOP
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', ('sas.' || f)::regprocedure, role);
     END LOOP;
 END $$;
 

@@ -85,9 +85,33 @@ INSERT INTO may VALUES
 ('no level', 'nobody', '');
 SELECT is(ARRAY(SELECT DISTINCT p.proname::text FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.proname NOT LIKE '\_%' AND has_function_privilege(m.who, p.oid, 'EXECUTE') ORDER BY 1),
           -- who defines workflows may build them; who looks at runs may have them explained and drawn
-          ARRAY(SELECT v FROM unnest(string_to_array(m.verbs, ' ')) v UNION SELECT b FROM unnest(sas._builder()) b WHERE b NOT LIKE '\_%' AND m.verbs LIKE '%create_workflow%'
-                UNION SELECT l FROM unnest(sas._looking()) l WHERE l NOT LIKE '\_%' AND m.verbs LIKE '%health%' ORDER BY 1), format('with %s one may execute these', m.level))
+          ARRAY(SELECT v FROM unnest(string_to_array(m.verbs, ' ')) v
+                UNION
+                SELECT split_part(g.signature, '(', 1) FROM sas._granted() g
+                WHERE g.signature NOT LIKE '\_%'
+                  AND (g.part = 'builder' AND m.verbs LIKE '%create_workflow%'
+                       OR g.part = 'look' AND m.verbs LIKE '%health%')
+                ORDER BY 1), format('with %s one may execute these', m.level))
 FROM may m;
+-- by whole signatures, of which each must be there: a name may stand for several functions
+SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p
+                WHERE p.pronamespace = 'sas'::regnamespace AND has_function_privilege(m.who, p.oid, 'EXECUTE') ORDER BY 1),
+          ARRAY(SELECT ('sas.' || g.signature)::regprocedure::text FROM sas._granted() g
+                WHERE g.level = split_part(m.level, ' ', 1)
+                  AND (m.level <> 'worker of one agent' OR g.part <> 'level') ORDER BY 1),
+          format('with %s one may execute these functions and no others of their names', m.level))
+FROM may m;
+SELECT is(ARRAY(SELECT (g.level, ('sas.' || g.signature)::regprocedure)::text FROM sas._granted() g
+                GROUP BY g.level, ('sas.' || g.signature)::regprocedure HAVING count(*) > 1), '{}', 'none is named twice');
+SELECT is(pg_temp.as_role(m.who, $$SELECT sas._count('sas_x_total', 1, 1, 'x', 1)$$), '42501',
+          format('with %s one does not count in the metrics of the server', m.level))
+FROM may m;
+ALTER FUNCTION sas.pause_queue(text) RENAME TO hold_queue;
+SELECT throws_ok($$SELECT sas.grant_usage('nobody', 'operator')$$, '42883', NULL,
+                 'a level with a function that is not there is not given by halves');
+ALTER FUNCTION sas.hold_queue(text) RENAME TO pause_queue;
+SELECT is((SELECT count(*) FROM pg_proc p
+           WHERE p.pronamespace = 'sas'::regnamespace AND has_function_privilege('nobody', p.oid, 'EXECUTE')), 0::bigint, 'and nothing of it');
 SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.proname LIKE '\_%' AND has_function_privilege(m.who, p.oid, 'EXECUTE')
                   AND (p.prosecdef OR p.proname ~ '^_(move|claim|write|submit|store|secret|render|context|steps_context|agents_for|decide|doom|pause|cancel|halt|stop|settle|ring|append|fail|release|register|settle|take|watch|finish)') ORDER BY 1),
           -- sas.submit, when nothing but a workflow and an input is given
