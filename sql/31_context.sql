@@ -77,9 +77,10 @@ END $$;
 
 -- sas._shown_name(name): the name under which a step is shown: the open end of an include is told as the include.
 CREATE FUNCTION sas._shown_name(name text) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT replace(name, '.(input)', '')
-$$;
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT replace(name, '.(input)', '');
+END;
 
 -- sas._problem_object(...): an error as RFC 9457 has it.
 CREATE FUNCTION sas._problem_object(kind text, title text, detail text, status int, run_id bigint, step text) RETURNS jsonb

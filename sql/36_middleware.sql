@@ -157,7 +157,7 @@ END $$;
 
 -- sas._answer_of(middleware, answer, keys): what a function of a middleware returned: null, or an object with these keys.
 CREATE FUNCTION sas._answer_of(middleware text, answer jsonb, keys text[]) RETURNS jsonb
-LANGUAGE plpgsql IMMUTABLE AS $$
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, sas, pg_temp AS $$
 BEGIN
     IF coalesce(jsonb_typeof(answer), 'null') = 'null' THEN
         RETURN '{}';
@@ -170,7 +170,7 @@ END $$;
 
 -- sas._call_local(function, argument): calls a function under its own search_path, as whoever is the user.
 CREATE FUNCTION sas._call_local(function text, argument jsonb) RETURNS jsonb
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, sas, pg_temp AS $$
 DECLARE
     outer_path text := pg_catalog.current_setting('search_path');
     answer jsonb;
@@ -187,7 +187,7 @@ END $$;
 --   may change the request, or give the response itself: then what is inside is not called, and the afters of those
 --   outside see it. An after may change the response.
 CREATE FUNCTION sas._through_middleware(call jsonb) RETURNS jsonb
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, sas, pg_temp AS $$
 DECLARE
     i record;
     name text;
@@ -204,7 +204,7 @@ END $$;
 
 -- sas._go_in(call): the befores, from the outermost on: the request that comes out; the response when one answers itself; the last that is to see the response.
 CREATE FUNCTION sas._go_in(call jsonb, OUT request jsonb, OUT response jsonb, OUT last int)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, sas, pg_temp AS $$
 DECLARE
     chain jsonb := call -> 'chain';
     answer jsonb;
@@ -226,7 +226,7 @@ END $$;
 
 -- sas._go_out(call, request, response, last): the afters, from the last on to the outermost: the response that comes out.
 CREATE FUNCTION sas._go_out(call jsonb, request jsonb, response jsonb, last int) RETURNS jsonb
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, sas, pg_temp AS $$
 DECLARE
     chain jsonb := call -> 'chain';
     context jsonb;

@@ -75,7 +75,7 @@ $$;
 
 -- sas._before_call({chain, context, request}), as the owner of the run: {request}, or {response} when a function answers itself.
 CREATE FUNCTION sas._before_call(call jsonb) RETURNS jsonb
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, sas, pg_temp AS $$
 DECLARE
     i record;
 BEGIN
@@ -86,7 +86,7 @@ END $$;
 
 -- sas._after_call({chain, context, request, response}), as the owner of the run: the response that comes out.
 CREATE FUNCTION sas._after_call(call jsonb) RETURNS jsonb
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, sas, pg_temp AS $$
 BEGIN
     RETURN sas._go_out(call, call -> 'request', call -> 'response', jsonb_array_length(call -> 'chain') - 1);
 END $$;

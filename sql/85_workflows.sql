@@ -4,11 +4,11 @@
 -- caller's role as its first parameter (see the head of the agents' piece).
 
 -- sas._level(level): called by nobody; who may execute it has that level. One function per level.
-CREATE FUNCTION sas._level_admin() RETURNS void LANGUAGE sql AS $$ $$;
-CREATE FUNCTION sas._level_operator() RETURNS void LANGUAGE sql AS $$ $$;
-CREATE FUNCTION sas._level_user() RETURNS void LANGUAGE sql AS $$ $$;
-CREATE FUNCTION sas._level_monitor() RETURNS void LANGUAGE sql AS $$ $$;
-CREATE FUNCTION sas._level_worker() RETURNS void LANGUAGE sql AS $$ $$;
+CREATE FUNCTION sas._level_admin() RETURNS void LANGUAGE sql BEGIN ATOMIC END;
+CREATE FUNCTION sas._level_operator() RETURNS void LANGUAGE sql BEGIN ATOMIC END;
+CREATE FUNCTION sas._level_user() RETURNS void LANGUAGE sql BEGIN ATOMIC END;
+CREATE FUNCTION sas._level_monitor() RETURNS void LANGUAGE sql BEGIN ATOMIC END;
+CREATE FUNCTION sas._level_worker() RETURNS void LANGUAGE sql BEGIN ATOMIC END;
 
 CREATE FUNCTION sas._has_level(role oid, level text) RETURNS boolean
 LANGUAGE sql STABLE AS $$

@@ -152,84 +152,84 @@ CREATE FUNCTION sas.pause(run_ids bigint[]) RETURNS TABLE (run_id bigint, step t
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.pause(bigint[]) IS 'Pauses runs: calls on their way are finished, nothing new begins. Returns each run with what was done, or why not.';
 CREATE FUNCTION sas.pause(run_id bigint) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE sql AS $$ SELECT * FROM sas.pause(ARRAY[$1]) $$;
+LANGUAGE sql BEGIN ATOMIC SELECT * FROM sas.pause(ARRAY[$1]); END;
 COMMENT ON FUNCTION sas.pause(bigint) IS 'Pauses one run.';
 
 CREATE FUNCTION sas.resume(run_ids bigint[]) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.resume(bigint[]) IS 'Lets paused runs go on; their failed steps and undos get new windows. Returns each run with what was done, or why not.';
 CREATE FUNCTION sas.resume(run_id bigint) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE sql AS $$ SELECT * FROM sas.resume(ARRAY[$1]) $$;
+LANGUAGE sql BEGIN ATOMIC SELECT * FROM sas.resume(ARRAY[$1]); END;
 COMMENT ON FUNCTION sas.resume(bigint) IS 'Lets one paused run go on.';
 
 CREATE FUNCTION sas.retry(run_ids bigint[], step text DEFAULT NULL, new_key boolean DEFAULT false) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.retry(bigint[], text, boolean) IS 'Tries again what has failed: all of it, or one step, which may also rest before another window. new_key: under another Idempotency-Key.';
 CREATE FUNCTION sas.retry(run_id bigint, step text DEFAULT NULL, new_key boolean DEFAULT false) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE sql AS $$ SELECT * FROM sas.retry(ARRAY[$1], $2, $3) $$;
+LANGUAGE sql BEGIN ATOMIC SELECT * FROM sas.retry(ARRAY[$1], $2, $3); END;
 COMMENT ON FUNCTION sas.retry(bigint, text, boolean) IS 'Tries again what has failed in one run.';
 
 CREATE FUNCTION sas.skip(run_ids bigint[], step text, output jsonb DEFAULT NULL) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.skip(bigint[], text, jsonb) IS 'Goes on without a step that has failed, rests, waits or is ready, or leaves standing what an undo could not take back. output stands in for its own; without one, what needs its output is skipped with it.';
 CREATE FUNCTION sas.skip(run_id bigint, step text, output jsonb DEFAULT NULL) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE sql AS $$ SELECT * FROM sas.skip(ARRAY[$1], $2, $3) $$;
+LANGUAGE sql BEGIN ATOMIC SELECT * FROM sas.skip(ARRAY[$1], $2, $3); END;
 COMMENT ON FUNCTION sas.skip(bigint, text, jsonb) IS 'Goes on without a step of one run.';
 
 CREATE FUNCTION sas.force_complete(run_ids bigint[], step text, output jsonb DEFAULT NULL) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.force_complete(bigint[], text, jsonb) IS 'Says that a step, or its undo, was done by other means, and what came of it. A call on its way is stopped.';
 CREATE FUNCTION sas.force_complete(run_id bigint, step text, output jsonb DEFAULT NULL) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE sql AS $$ SELECT * FROM sas.force_complete(ARRAY[$1], $2, $3) $$;
+LANGUAGE sql BEGIN ATOMIC SELECT * FROM sas.force_complete(ARRAY[$1], $2, $3); END;
 COMMENT ON FUNCTION sas.force_complete(bigint, text, jsonb) IS 'Says that a step of one run was done by other means.';
 
 CREATE FUNCTION sas.set_input(run_ids bigint[], step text, input jsonb) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.set_input(bigint[], text, jsonb) IS 'Puts another input in the place of what a failed step was given; it holds when the step is tried next.';
 CREATE FUNCTION sas.set_input(run_id bigint, step text, input jsonb) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE sql AS $$ SELECT * FROM sas.set_input(ARRAY[$1], $2, $3) $$;
+LANGUAGE sql BEGIN ATOMIC SELECT * FROM sas.set_input(ARRAY[$1], $2, $3); END;
 COMMENT ON FUNCTION sas.set_input(bigint, text, jsonb) IS 'Puts another input in the place of what a failed step of one run was given.';
 
 CREATE FUNCTION sas.cancel(run_ids bigint[], reason text DEFAULT NULL) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.cancel(bigint[], text) IS 'Ends runs: calls on their way are stopped, what has not begun never does, what is done or in doubt is undone, the result is cancelled.';
 CREATE FUNCTION sas.cancel(run_id bigint, reason text DEFAULT NULL) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE sql AS $$ SELECT * FROM sas.cancel(ARRAY[$1], $2) $$;
+LANGUAGE sql BEGIN ATOMIC SELECT * FROM sas.cancel(ARRAY[$1], $2); END;
 COMMENT ON FUNCTION sas.cancel(bigint, text) IS 'Ends one run and undoes what it has done.';
 
 CREATE FUNCTION sas.halt(run_ids bigint[], reason text DEFAULT NULL) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.halt(bigint[], text) IS 'Stops runs now: calls are stopped, nothing is undone, what is done or in doubt is left standing. Raises an alert; the result is error.';
 CREATE FUNCTION sas.halt(run_id bigint, reason text DEFAULT NULL) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE sql AS $$ SELECT * FROM sas.halt(ARRAY[$1], $2) $$;
+LANGUAGE sql BEGIN ATOMIC SELECT * FROM sas.halt(ARRAY[$1], $2); END;
 COMMENT ON FUNCTION sas.halt(bigint, text) IS 'Stops one run now and leaves everything standing.';
 
 CREATE FUNCTION sas.compensate(run_ids bigint[], reason text DEFAULT NULL) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.compensate(bigint[], text) IS 'Has runs undone: open ones as if they had failed for good, stopped ones taken back. The result is compensated.';
 CREATE FUNCTION sas.compensate(run_id bigint, reason text DEFAULT NULL) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE sql AS $$ SELECT * FROM sas.compensate(ARRAY[$1], $2) $$;
+LANGUAGE sql BEGIN ATOMIC SELECT * FROM sas.compensate(ARRAY[$1], $2); END;
 COMMENT ON FUNCTION sas.compensate(bigint, text) IS 'Has one run undone.';
 
 CREATE FUNCTION sas.rerun(run_ids bigint[]) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text, new_run_id bigint)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.rerun(bigint[]) IS 'Submits stopped runs again: same input, current version, fresh keys. The new run takes over the key.';
 CREATE FUNCTION sas.rerun(run_id bigint) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text, new_run_id bigint)
-LANGUAGE sql AS $$ SELECT * FROM sas.rerun(ARRAY[$1]) $$;
+LANGUAGE sql BEGIN ATOMIC SELECT * FROM sas.rerun(ARRAY[$1]); END;
 COMMENT ON FUNCTION sas.rerun(bigint) IS 'Submits one stopped run again.';
 
 CREATE FUNCTION sas.set_priority(run_ids bigint[], priority int) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.set_priority(bigint[], int) IS 'Gives open runs, and their open children, another priority; what waits already is ranked anew.';
 CREATE FUNCTION sas.set_priority(run_id bigint, priority int) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE sql AS $$ SELECT * FROM sas.set_priority(ARRAY[$1], $2) $$;
+LANGUAGE sql BEGIN ATOMIC SELECT * FROM sas.set_priority(ARRAY[$1], $2); END;
 COMMENT ON FUNCTION sas.set_priority(bigint, int) IS 'Gives one open run another priority.';
 
 CREATE FUNCTION sas.acknowledge(alert_ids bigint[]) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.acknowledge(bigint[]) IS 'Says that somebody has seen these alerts; of each, whether nobody had seen it before.';
 CREATE FUNCTION sas.acknowledge(alert_id bigint) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE sql AS $$ SELECT * FROM sas.acknowledge(ARRAY[$1]) $$;
+LANGUAGE sql BEGIN ATOMIC SELECT * FROM sas.acknowledge(ARRAY[$1]); END;
 COMMENT ON FUNCTION sas.acknowledge(bigint) IS 'Says that somebody has seen this alert.';
 
 CREATE FUNCTION sas.set_alert_hook(function regprocedure) RETURNS void

@@ -6,17 +6,20 @@
 
 -- sas._sees_all(): may the current user look at runs of others?
 CREATE FUNCTION sas._sees_all() RETURNS boolean
-LANGUAGE sql STABLE AS $$
-    SELECT bool_or(has_function_privilege(current_user, format('sas._level_%s()', l), 'EXECUTE')) FROM unnest('{admin,operator,monitor}'::text[]) l
-$$;
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT bool_or(has_function_privilege(current_user, format('sas._level_%s()', l), 'EXECUTE'))
+    FROM unnest('{admin,operator,monitor}'::text[]) l;
+END;
 
 -- sas._sees_payload(owner): may the current user read inputs and outputs of this owner's runs?
 CREATE FUNCTION sas._sees_payload(owner oid) RETURNS boolean
-LANGUAGE sql STABLE AS $$
+LANGUAGE sql STABLE
+BEGIN ATOMIC
     SELECT pg_has_role(current_user, owner, 'MEMBER')
         OR has_function_privilege(current_user, 'sas._level_admin()', 'EXECUTE')
-        OR has_function_privilege(current_user, 'sas._level_operator()', 'EXECUTE')
-$$;
+        OR has_function_privilege(current_user, 'sas._level_operator()', 'EXECUTE');
+END;
 
 -- sas._step_input(run_id, step_no, element): what a step is given, or sends, as far as it is known now; null for who may not see it.
 CREATE FUNCTION sas._step_input(run_id bigint, step_no int, element int) RETURNS jsonb

@@ -53,33 +53,38 @@ END $$;
 
 -- sas._short_span(span): for a person: the two largest units, nothing below a second.
 CREATE FUNCTION sas._short_span(span interval) RETURNS text
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+BEGIN ATOMIC
     SELECT CASE WHEN s.n < 1 THEN 'less than 1 s'
                 WHEN s.n < 60 THEN floor(s.n) || ' s'
                 WHEN s.n < 3600 THEN floor(s.n / 60) || ' min' || CASE WHEN floor(s.n)::bigint % 60 > 0 AND s.n < 600 THEN ' ' || floor(s.n)::bigint % 60 || ' s' ELSE '' END
                 WHEN s.n < 86400 THEN floor(s.n / 3600) || ' h' || CASE WHEN floor(s.n / 60)::bigint % 60 > 0 THEN ' ' || floor(s.n / 60)::bigint % 60 || ' min' ELSE '' END
                 ELSE floor(s.n / 86400) || CASE WHEN s.n < 172800 THEN ' day' ELSE ' days' END || CASE WHEN floor(s.n / 3600)::bigint % 24 > 0 THEN ' ' || floor(s.n / 3600)::bigint % 24 || ' h' ELSE '' END END
-    FROM (SELECT abs(extract(epoch FROM span)) AS n) s
-$$;
+    FROM (SELECT abs(extract(epoch FROM span)) AS n) s;
+END;
 
 -- sas._instant(at, now): for a person: the time of day, and how far away it is.
 CREATE FUNCTION sas._instant(at timestamptz, now timestamptz) RETURNS text
-LANGUAGE sql STABLE STRICT PARALLEL SAFE AS $$
+LANGUAGE sql STABLE STRICT PARALLEL SAFE
+BEGIN ATOMIC
     SELECT to_char(at, CASE WHEN at::date = now::date THEN 'HH24:MI:SS' ELSE 'YYYY-MM-DD HH24:MI:SS' END)
-           || CASE WHEN at > now THEN ' (in ' || sas._short_span(at - now) || ')' ELSE ' (' || sas._short_span(now - at) || ' ago)' END
-$$;
+           || CASE WHEN at > now THEN ' (in ' || sas._short_span(at - now) || ')'
+                   ELSE ' (' || sas._short_span(now - at) || ' ago)' END;
+END;
 
 -- sas._count(n, one, many): "1 run", "3000 runs".
 CREATE FUNCTION sas._count(n bigint, one text, many text DEFAULT NULL) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT n || ' ' || CASE WHEN n = 1 THEN one ELSE coalesce(many, one || 's') END
-$$;
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT n || ' ' || CASE WHEN n = 1 THEN one ELSE coalesce(many, one || 's') END;
+END;
 
 -- sas._title(error): what an error is about, in a few words.
 CREATE FUNCTION sas._title(error jsonb) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT coalesce(left(error ->> 'title', 200), 'no error is told')
-$$;
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT coalesce(left(error ->> 'title', 200), 'no error is told');
+END;
 
 -- sas._cause(kind, what, until, now): a clause that says what steps of that waiting_kind wait for, and what an operator can do about it.
 CREATE FUNCTION sas._cause(kind text, what text, until timestamptz, now timestamptz) RETURNS text
@@ -133,7 +138,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
     ORDER BY g.runs DESC, g.waiting_kind, g.waiting_on
 $$;
 CREATE FUNCTION sas.explain() RETURNS TABLE (waiting_kind text, waiting_on text, runs bigint, steps bigint, since timestamptz, until timestamptz, text text)
-LANGUAGE sql STABLE AS $$ SELECT * FROM sas._explain() $$;
+LANGUAGE sql STABLE
+BEGIN ATOMIC SELECT * FROM sas._explain(); END;
 COMMENT ON FUNCTION sas.explain() IS 'What the open runs wait for: a row per cause, with how many runs, since when, and a sentence. Steps that wait for other steps only are left out.';
 
 -- sas._explain_run(run_id): the first sentence, about the run as a whole.
@@ -163,10 +169,12 @@ $$;
 
 -- sas._elements(ns): which elements of a step: "[1], [2], [3] and 997 more".
 CREATE FUNCTION sas._elements(ns int[]) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
     SELECT CASE WHEN ns = '{}' THEN '' ELSE (SELECT string_agg('[' || n || ']', ', ' ORDER BY n) FROM unnest(ns[:3]) n)
-                                            || CASE WHEN cardinality(ns) > 3 THEN format(' and %s more', cardinality(ns) - 3) ELSE '' END END
-$$;
+                                            || CASE WHEN cardinality(ns) > 3
+                                                    THEN format(' and %s more', cardinality(ns) - 3) ELSE '' END END;
+END;
 
 -- sas._explain_steps(run_id): a sentence for each step, or group of its elements, that waits for the same.
 CREATE FUNCTION sas._explain_steps(run_id bigint) RETURNS TABLE (step text, waiting_kind text, waiting_on text, waiting_until timestamptz, text text)
@@ -217,5 +225,6 @@ BEGIN
 END $$;
 
 CREATE FUNCTION sas.explain(run_id bigint) RETURNS TABLE (run_id bigint, step text, waiting_kind text, waiting_on text, waiting_until timestamptz, text text)
-LANGUAGE sql STABLE AS $$ SELECT * FROM sas._explain($1) $$;
+LANGUAGE sql STABLE
+BEGIN ATOMIC SELECT * FROM sas._explain($1); END;
 COMMENT ON FUNCTION sas.explain(bigint) IS 'Why a run is where it is, in words: a row per sentence, about the run, each step that waits, and its open child runs.';

@@ -53,5 +53,5 @@ END $$;
 
 CREATE FUNCTION sas.timeline(run_id bigint, width int DEFAULT 60)
 RETURNS TABLE (step text, element int, attempt int, undo boolean, status text, started_at timestamptz, took interval, bar text)
-LANGUAGE sql STABLE AS $$ SELECT * FROM sas._timeline($1, $2) $$;
+LANGUAGE sql STABLE BEGIN ATOMIC SELECT * FROM sas._timeline($1, $2); END;
 COMMENT ON FUNCTION sas.timeline IS 'The attempts of a run as bars over one axis, which is the first row: = work, < undo, . waiting; x at the end: failed, >: goes on.';

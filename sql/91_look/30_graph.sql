@@ -74,21 +74,26 @@ $$;
 
 -- sas._mermaid_text(value), sas._dot_text(value): inside of a quoted label. Mermaid knows entities by # and a name or number.
 CREATE FUNCTION sas._mermaid_text(value text) RETURNS text
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
-    SELECT replace(replace(replace(replace(replace(replace(translate(value, E'\r\n\t', '   '), '#', '#35;'), '&', '#amp;'), '"', '#quot;'), '<', '#lt;'), '>', '#gt;'), '`', '#96;')
-$$;
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT replace(replace(replace(replace(replace(replace(translate(value, E'\r\n\t', '   '), '#', '#35;'),
+                   '&', '#amp;'), '"', '#quot;'), '<', '#lt;'), '>', '#gt;'), '`', '#96;');
+END;
 CREATE FUNCTION sas._dot_text(value text) RETURNS text
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
-    SELECT replace(replace(translate(value, E'\r\n\t', '   '), '\', '\\'), '"', '\"')
-$$;
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT replace(replace(translate(value, E'\r\n\t', '   '), '\', '\\'), '"', '\"');
+END;
 
 -- sas._state_colours(): fill, border and text of each state, as in the console.
 CREATE FUNCTION sas._state_colours() RETURNS TABLE (state text, fill text, border text, ink text)
-LANGUAGE sql IMMUTABLE AS $$
+LANGUAGE sql IMMUTABLE
+BEGIN ATOMIC
     VALUES ('waiting', '#f4f4f5', '#a1a1aa', '#52525b'), ('ready', '#e0f2fe', '#38bdf8', '#075985'), ('running', '#dbeafe', '#2563eb', '#1e3a8a'),
            ('suspended', '#ede9fe', '#8b5cf6', '#4c1d95'), ('succeeded', '#dcfce7', '#16a34a', '#14532d'), ('failed', '#fee2e2', '#dc2626', '#7f1d1d'),
-           ('skipped', '#fafafa', '#d4d4d8', '#71717a'), ('cancelled', '#f4f4f5', '#71717a', '#3f3f46'), ('compensating', '#ffedd5', '#f97316', '#7c2d12'), ('compensated', '#fef3c7', '#d97706', '#78350f')
-$$;
+           ('skipped', '#fafafa', '#d4d4d8', '#71717a'), ('cancelled', '#f4f4f5', '#71717a', '#3f3f46'),
+           ('compensating', '#ffedd5', '#f97316', '#7c2d12'), ('compensated', '#fef3c7', '#d97706', '#78350f');
+END;
 
 -- sas._draw(nodes, format): the text of a graph. nodes: an object per row of sas._run_nodes or sas._workflow_graph, by number.
 CREATE FUNCTION sas._draw(nodes jsonb, format text) RETURNS text
@@ -118,7 +123,7 @@ $$;
 
 -- sas._check_format(format)
 CREATE FUNCTION sas._check_format(format text) RETURNS void
-LANGUAGE plpgsql IMMUTABLE AS $$
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, sas, pg_temp AS $$
 BEGIN
     IF format IS NULL OR NOT format IN ('mermaid', 'dot') THEN
         RAISE EXCEPTION 'format "%" is not known', coalesce(format, 'null') USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/format".', HINT = 'The formats are mermaid and dot.';
@@ -134,7 +139,8 @@ BEGIN
     RETURN sas._draw((SELECT jsonb_agg(to_jsonb(n) ORDER BY n.no) FROM sas._run_nodes($1) n), $2);
 END $$;
 CREATE FUNCTION sas.graph(run_id bigint, format text DEFAULT 'mermaid') RETURNS text
-LANGUAGE sql STABLE AS $$ SELECT sas._graph($1, $2) $$;
+LANGUAGE sql STABLE
+BEGIN ATOMIC SELECT sas._graph($1, $2); END;
 COMMENT ON FUNCTION sas.graph(bigint, text) IS 'The steps of a run with their states, as text for a tool that draws: mermaid or dot.';
 
 CREATE FUNCTION sas._graph(workflow text, format text) RETURNS text
@@ -149,5 +155,6 @@ BEGIN
     RETURN sas._draw(nodes, $2);
 END $$;
 CREATE FUNCTION sas.graph(workflow text, format text DEFAULT 'mermaid') RETURNS text
-LANGUAGE sql STABLE AS $$ SELECT sas._graph($1, $2) $$;
+LANGUAGE sql STABLE
+BEGIN ATOMIC SELECT sas._graph($1, $2); END;
 COMMENT ON FUNCTION sas.graph(text, text) IS 'The steps of a workflow as it is now, as text for a tool that draws: mermaid or dot.';

@@ -5,73 +5,82 @@
 
 -- sas._html_escape(value): as text between tags or in a quoted attribute; null gives ''.
 CREATE FUNCTION sas._html_escape(value text) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
     SELECT coalesce(replace(replace(replace(replace(replace(
                translate(value, E'\x01\x02\x03\x04\x05\x06\x07\x08\x0b\x0c\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f\x7f', ''),
-               '&', '&amp;'), '<', '&lt;'), '>', '&gt;'), '"', '&quot;'), '''', '&#39;'), '')
-$$;
+               '&', '&amp;'), '<', '&lt;'), '>', '&gt;'), '"', '&quot;'), '''', '&#39;'), '');
+END;
 
 -- sas._html_badge(word): a state, result or the like, coloured by its class.
 CREATE FUNCTION sas._html_badge(word text) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT CASE WHEN word IS NULL THEN '' ELSE format('<span class="b s-%s">%s</span>', regexp_replace(word, '[^a-z]', '', 'g'), sas._html_escape(word)) END
-$$;
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT CASE WHEN word IS NULL THEN ''
+                ELSE format('<span class="b s-%s">%s</span>', regexp_replace(word, '[^a-z]', '', 'g'),
+                            sas._html_escape(word)) END;
+END;
 
 -- sas._html_time(at, now): how long ago, with the instant as a title.
 CREATE FUNCTION sas._html_time(at timestamptz, now timestamptz) RETURNS text
-LANGUAGE sql STABLE PARALLEL SAFE AS $$
-    SELECT CASE WHEN at IS NULL THEN '' ELSE format('<time title="%s">%s</time>', sas._html_escape(at::text), CASE WHEN at > now THEN 'in ' || sas._short_span(at - now) ELSE sas._short_span(now - at) || ' ago' END) END
-$$;
+LANGUAGE sql STABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT CASE WHEN at IS NULL THEN ''
+                ELSE format('<time title="%s">%s</time>', sas._html_escape(at::text),
+                            CASE WHEN at > now THEN 'in ' || sas._short_span(at - now)
+                                 ELSE sas._short_span(now - at) || ' ago' END) END;
+END;
 
 -- sas._html_took(ms): a duration in the largest unit that says something.
 CREATE FUNCTION sas._html_took(ms float8) RETURNS text
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
-    SELECT CASE WHEN ms < 10 THEN round(ms::numeric, 1) || ' ms' WHEN ms < 1000 THEN round(ms) || ' ms' WHEN ms < 60000 THEN round(ms::numeric / 1000, 1) || ' s' ELSE sas._short_span(ms * interval '1 ms') END
-$$;
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT CASE WHEN ms < 10 THEN round(ms::numeric, 1) || ' ms' WHEN ms < 1000 THEN round(ms) || ' ms'
+                WHEN ms < 60000 THEN round(ms::numeric / 1000, 1) || ' s'
+                ELSE sas._short_span(ms * interval '1 ms') END;
+END;
 
 -- sas._html_row(cells, numbers): a row of a table; cells are html, null is empty; numbers: which of them stand on the right.
 CREATE FUNCTION sas._html_row(cells text[], numbers int[] DEFAULT '{}') RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
     SELECT '<tr>' || string_agg(format('<td%s>%s</td>', CASE WHEN n = ANY (numbers) THEN ' class="n"' ELSE '' END, c), '' ORDER BY n) || E'</tr>\n'
-    FROM unnest(cells) WITH ORDINALITY AS u (c, n)
-$$;
+    FROM unnest(cells) WITH ORDINALITY AS u (c, n);
+END;
 
 -- sas._html_table(heads, rows, otherwise): rows as sas._html_row makes them; otherwise: what is said when there are none. A head that begins with # stands on the right.
 CREATE FUNCTION sas._html_table(heads text[], rows text, otherwise text) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
     SELECT CASE WHEN rows IS NULL THEN format('<p class="none">%s</p>', sas._html_escape(otherwise))
                 ELSE '<div class="scroll"><table><thead><tr>'
                      || (SELECT string_agg(format('<th%s>%s</th>', CASE WHEN h LIKE '#%' THEN ' class="n"' ELSE '' END, sas._html_escape(ltrim(h, '#'))), '' ORDER BY n) FROM unnest(heads) WITH ORDINALITY AS u (h, n))
-                     || E'</tr></thead><tbody>\n' || rows || '</tbody></table></div>' END
-$$;
+                     || E'</tr></thead><tbody>\n' || rows || '</tbody></table></div>' END;
+END;
 
 -- sas._html_section(id, title, html, note)
 CREATE FUNCTION sas._html_section(id text, title text, html text, note text DEFAULT NULL) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT format(E'<section id="%s"><h2>%s%s</h2>\n%s</section>\n', sas._html_escape(id), sas._html_escape(title), CASE WHEN note IS NULL THEN '' ELSE '<small>' || sas._html_escape(note) || '</small>' END, html)
-$$;
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT format(E'<section id="%s"><h2>%s%s</h2>\n%s</section>\n', sas._html_escape(id), sas._html_escape(title),
+                  CASE WHEN note IS NULL THEN '' ELSE '<small>' || sas._html_escape(note) || '</small>' END, html);
+END;
 
 -- sas._html_json(label, value): a value under its label, a short one in a line; its first 20,000 characters.
 CREATE FUNCTION sas._html_json(label text, value jsonb) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
     SELECT CASE WHEN value IS NULL THEN ''
                 ELSE format('<div class="json"><h4>%s</h4><pre>%s</pre></div>', sas._html_escape(label),
                             sas._html_escape(left(v.t, 20000) || CASE WHEN length(v.t) > 20000 THEN format(E'\n... and %s characters more', length(v.t) - 20000) ELSE '' END)) END
-    FROM (SELECT CASE WHEN length(value::text) <= 110 THEN value::text ELSE jsonb_pretty(value) END AS t) v
-$$;
-
--- sas._html_page(title, html): the whole document. It needs nothing from anywhere, and may not fetch or run anything.
-CREATE FUNCTION sas._html_page(title text, html text) RETURNS text
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT E'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n'
-           || E'<meta http-equiv="Content-Security-Policy" content="default-src ''none''; style-src ''unsafe-inline''; form-action ''none''; base-uri ''none''">\n'
-           || E'<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="referrer" content="no-referrer">\n'
-           || format(E'<title>%s</title>\n<style>\n%s</style></head>\n<body>\n%s</body></html>\n', sas._html_escape(title), sas._html_style(), html)
-$$;
+    FROM (SELECT CASE WHEN length(value::text) <= 110 THEN value::text ELSE jsonb_pretty(value) END AS t) v;
+END;
 
 -- sas._html_style(): light, and dark where the reader's system is.
 CREATE FUNCTION sas._html_style() RETURNS text
-LANGUAGE sql IMMUTABLE AS $css$ SELECT '
+LANGUAGE sql IMMUTABLE
+BEGIN ATOMIC
+    SELECT '
 :root { color-scheme: light dark; --bg: #f6f7f9; --card: #fff; --ink: #1c2024; --dim: #6b7280; --line: #e5e7eb; --zebra: #fafbfc; --link: #2563eb;
   --grey: #6b7280; --grey-bg: #f1f2f4; --blue: #1d4ed8; --blue-bg: #e3ecfd; --cyan: #0e7490; --cyan-bg: #dcf3f8; --violet: #6d28d9; --violet-bg: #ede8fd;
   --green: #15803d; --green-bg: #def5e5; --red: #b91c1c; --red-bg: #fde5e5; --orange: #c2410c; --orange-bg: #feecdc; --amber: #a16207; --amber-bg: #fbf3d3; }
@@ -107,4 +116,17 @@ svg rect { fill: var(--f, var(--grey-bg)); stroke: var(--c, var(--grey)); stroke
 .track { position: relative; height: 15px; background: var(--zebra); border-radius: 4px; } .bar { position: absolute; top: 1px; bottom: 1px; min-width: 3px; border-radius: 3px; background: var(--c, var(--grey)); } .bar.thin { top: 6px; bottom: 6px; opacity: .55; } .bar.goes { border-top-right-radius: 9px; border-bottom-right-radius: 9px; opacity: .8; }
 .axis { position: relative; height: 16px; color: var(--dim); font-size: 11px; } .axis span { position: absolute; white-space: nowrap; } .meter { display: inline-block; width: 64px; height: 7px; background: var(--grey-bg); border-radius: 4px; overflow: hidden; margin-right: 7px; vertical-align: 1px; } .meter i { display: block; height: 100%; background: var(--blue); }
 @media print { body { background: none; } section { break-inside: avoid; } }
-'::text $css$;
+'::text;
+END;
+
+-- sas._html_page(title, html): the whole document. It needs nothing from anywhere, and may not fetch or run
+-- anything.
+CREATE FUNCTION sas._html_page(title text, html text) RETURNS text
+LANGUAGE sql IMMUTABLE
+BEGIN ATOMIC
+    SELECT E'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n'
+           || E'<meta http-equiv="Content-Security-Policy" content="default-src ''none''; style-src ''unsafe-inline''; form-action ''none''; base-uri ''none''">\n'
+           || E'<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="referrer" content="no-referrer">\n'
+           || format(E'<title>%s</title>\n<style>\n%s</style></head>\n<body>\n%s</body></html>\n',
+                     sas._html_escape(title), sas._html_style(), html);
+END;

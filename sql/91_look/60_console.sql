@@ -13,7 +13,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp 
 $$;
 
 -- How many of the newest runs are counted where ended runs are.
-CREATE FUNCTION sas._recent() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 5000 $$;
+CREATE FUNCTION sas._recent() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC SELECT 5000; END;
 
 -- sas._console_tiles(): how many runs there are in each state, and how the recent ones ended.
 CREATE FUNCTION sas._console_tiles() RETURNS text

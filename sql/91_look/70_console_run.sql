@@ -74,9 +74,10 @@ END $$;
 
 -- sas._cut(value, size): not longer than that.
 CREATE FUNCTION sas._cut(value text, size int) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT CASE WHEN length(value) > size THEN left(value, size - 2) || '..' ELSE value END
-$$;
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT CASE WHEN length(value) > size THEN left(value, size - 2) || '..' ELSE value END;
+END;
 
 -- sas._html_timeline(run_id, now): bars over an axis, the first 400.
 CREATE FUNCTION sas._html_timeline(run_id bigint, now timestamptz) RETURNS text
@@ -188,8 +189,10 @@ BEGIN
 END $$;
 
 CREATE FUNCTION sas._console(run_id bigint) RETURNS text
-LANGUAGE sql STABLE AS $$ SELECT CASE WHEN $1 IS NULL THEN sas._console_all() ELSE sas._console_run($1) END $$;
+LANGUAGE sql STABLE
+BEGIN ATOMIC SELECT CASE WHEN $1 IS NULL THEN sas._console_all() ELSE sas._console_run($1) END; END;
 
 CREATE FUNCTION sas.console(run_id bigint DEFAULT NULL) RETURNS text
-LANGUAGE sql STABLE AS $$ SELECT sas._console($1) $$;
+LANGUAGE sql STABLE
+BEGIN ATOMIC SELECT sas._console($1); END;
 COMMENT ON FUNCTION sas.console IS 'One HTML page that needs nothing else: of all runs, agents and workers, or with run_id of that run. It shows what the role that calls it may see.';

@@ -69,10 +69,10 @@ static SasStoredAgent *
 agent_of(int agent_id)
 {
 	SasStoredAgent *agent;
+	int			level = sas_store_enter();
 
-	sas_store_enter();
 	agent = sas_store_stubbed_agent(agent_id);
-	sas_store_leave();
+	sas_store_leave(level);
 	if (agent == NULL)
 		elog(ERROR, "agent %d does not exist", agent_id);
 	return agent;
@@ -360,9 +360,10 @@ sas_api_stub_perform(PG_FUNCTION_ARGS)
 		sas_rehearsal_performs = true;
 		PG_TRY();
 		{
-			sas_store_enter();
+			int			level = sas_store_enter();
+
 			sas_perform(&step, 0, &performed);
-			sas_store_leave();
+			sas_store_leave(level);
 		}
 		PG_FINALLY();
 		{

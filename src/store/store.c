@@ -138,18 +138,37 @@ sas_store_stubbed_agent(int agent_id)
 	return agent;
 }
 
-void
-sas_store_enter(void)
+int
+sas_store_pin_path(void)
 {
-	sas_store_results = CurrentMemoryContext;
-	SPI_connect();
-	MemoryContextSwitchTo(sas_store_results);
+	int			level = NewGUCNestLevel();
+
+	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	return level;
 }
 
 void
-sas_store_leave(void)
+sas_store_unpin_path(int level)
+{
+	AtEOXact_GUC(true, level);
+}
+
+int
+sas_store_enter(void)
+{
+	int			level = sas_store_pin_path();
+
+	sas_store_results = CurrentMemoryContext;
+	SPI_connect();
+	MemoryContextSwitchTo(sas_store_results);
+	return level;
+}
+
+void
+sas_store_leave(int level)
 {
 	SPI_finish();
+	sas_store_unpin_path(level);
 }
 
 bool
@@ -158,6 +177,7 @@ sas_store_run_state(int64 run_id, Datum values[4], bool nulls[4])
 	static SasPlan plan = {"SELECT state, result, output, error FROM sas.runs WHERE run_id = $1", 1, {INT8OID}};
 	Datum		args[1] = {Int64GetDatum(run_id)};
 	MemoryContext caller = CurrentMemoryContext;
+	int			level = sas_store_pin_path();
 	bool		found;
 
 	SPI_connect();
@@ -173,6 +193,7 @@ sas_store_run_state(int64 run_id, Datum values[4], bool nulls[4])
 		MemoryContextSwitchTo(old);
 	}
 	SPI_finish();
+	sas_store_unpin_path(level);
 	return found;
 }
 

@@ -69,12 +69,22 @@ typedef struct SasStoredAgent
 extern List *sas_store_agents(MemoryContext context);
 
 /*
- * The calls below, from a function of SQL in somebody's session: between these
- * two, in the transaction that is open. What they return is allocated in the
- * context that was current at enter.
+ * Names mean what they mean in a worker, whatever the search_path of the session
+ * is: statements that run with the rights of a session's user, or of the owner of
+ * sas, stand between these two. A plan that was made under another path is made
+ * anew. pin returns what unpin needs; an error undoes it.
  */
-extern void sas_store_enter(void);
-extern void sas_store_leave(void);
+extern int	sas_store_pin_path(void);
+extern void sas_store_unpin_path(int level);
+
+/*
+ * The calls below, from a function of SQL in somebody's session: between these
+ * two, in the transaction that is open and under a pinned search_path. What they
+ * return is allocated in the context that was current at enter. enter returns
+ * what leave needs.
+ */
+extern int	sas_store_enter(void);
+extern void sas_store_leave(int level);
 
 /* One agent as a stubbed call sees it: with the names of secrets for their values. NULL: there is none. */
 extern SasStoredAgent *sas_store_stubbed_agent(int agent_id);

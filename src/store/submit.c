@@ -22,6 +22,7 @@
 #include "miscadmin.h"
 #include "store/plan.h"
 #include "store/rows.h"
+#include "store/store.h"
 #include "store/submit.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -249,14 +250,17 @@ take_key(Oid owner, int workflow_id, text *key, int64 run_id)
 	Datum		args[4] = {ObjectIdGetDatum(owner), Int32GetDatum(workflow_id), PointerGetDatum(key), Int64GetDatum(run_id)};
 	Oid			caller;
 	int			context;
+	int			level;
 	bool		taken;
 
 	GetUserIdAndSecContext(&caller, &context);
 	SetUserIdAndSecContext(run.relation->rd_rel->relowner, context | SECURITY_LOCAL_USERID_CHANGE);
+	level = sas_store_pin_path();
 	SPI_connect();
 	sas_plan_run(&plan, args, NULL);
 	taken = SPI_processed == 1;
 	SPI_finish();
+	sas_store_unpin_path(level);
 	SetUserIdAndSecContext(caller, context);
 	return taken;
 }

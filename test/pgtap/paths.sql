@@ -1,0 +1,253 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Paths: what a function or view of sas means does not depend on the
+-- search_path of who calls it. Nobody slips a function or an operator of his
+-- own into what asks for his rights, and none into what others run.
+\set QUIET on
+\pset format unaligned
+\pset tuples_only on
+\pset pager off
+SELECT no_plan();
+
+CREATE ROLE ivy;
+CREATE ROLE bert;
+CREATE ROLE moni;
+CREATE ROLE opal;
+CREATE ROLE adam;
+CREATE ROLE wren;
+SELECT sas.grant_usage(r::regrole, l)
+FROM (VALUES ('ivy', 'user'), ('bert', 'user'), ('moni', 'monitor'), ('opal', 'operator'), ('adam', 'admin'),
+             ('wren', 'worker')) AS x (r, l) \g /dev/null
+GRANT USAGE ON SCHEMA public TO PUBLIC;
+
+-- the catalogue -----------------------------------------------------------------------------------
+
+-- reached: functions of sas that run with the rights, and so the search_path, of who is no worker
+CREATE TEMP TABLE reached AS
+SELECT p.oid AS f, 'may be executed by ' || string_agg(x.who, ', ') AS why
+FROM pg_proc p, LATERAL (SELECT r AS who FROM unnest('{ivy,moni,opal,adam,wren,public}'::name[]) r
+                         WHERE has_function_privilege(r, p.oid, 'EXECUTE')) x
+WHERE p.pronamespace = 'sas'::regnamespace GROUP BY p.oid
+UNION ALL
+-- views; defaults, constraints and indexes of tables; triggers
+SELECT DISTINCT d.refobjid, 'called by ' || pg_describe_object(d.classid, d.objid, d.objsubid)
+FROM pg_depend d
+WHERE d.refclassid = 'pg_proc'::regclass
+  AND d.refobjid IN (SELECT p.oid FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace)
+  AND d.classid NOT IN ('pg_proc'::regclass, 'pg_extension'::regclass)
+UNION ALL
+SELECT t.tgfoid, 'trigger of ' || t.tgrelid::regclass
+FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+WHERE c.relnamespace = 'sas'::regnamespace AND NOT t.tgisinternal
+UNION ALL
+SELECT e.evtfoid, 'event trigger ' || e.evtname
+FROM pg_event_trigger e JOIN pg_proc p ON p.oid = e.evtfoid WHERE p.pronamespace = 'sas'::regnamespace
+UNION ALL
+-- what the one C function behind the verbs calls
+SELECT i.oid, 'called by ' || v.oid::regprocedure
+FROM pg_proc v JOIN pg_proc i ON i.pronamespace = v.pronamespace AND i.proname = '_' || v.proname
+                             AND i.pronargs = v.pronargs + 1 AND i.proargtypes[0] = 'oid'::regtype
+WHERE v.pronamespace = 'sas'::regnamespace AND v.prosrc = 'sas_api_verb'
+UNION ALL
+SELECT p.oid, 'takes its owner''s rights' FROM pg_proc p
+WHERE p.pronamespace = 'sas'::regnamespace AND p.prosecdef;
+
+SELECT cmp_ok((SELECT count(DISTINCT f) FROM reached), '>', 250::bigint,
+              'many functions are reached by sessions');
+SELECT is(ARRAY(SELECT DISTINCT p.oid::regprocedure || ': ' || r.why
+                FROM reached r JOIN pg_proc p ON p.oid = r.f JOIN pg_language l ON l.oid = p.prolang
+                WHERE l.lanname NOT IN ('c', 'internal') AND p.prosqlbody IS NULL
+                  AND NOT EXISTS (SELECT FROM unnest(p.proconfig) s WHERE s LIKE 'search\_path=%')
+                ORDER BY 1),
+          '{}', 'each has an SQL-standard body, is in C, or sets its search_path');
+-- a schema that a path names: nobody but a superuser creates in it, and temporary objects come last
+SELECT is(ARRAY(SELECT DISTINCT p.oid::regprocedure || ': ' || s
+                FROM pg_proc p, unnest(p.proconfig) s
+                WHERE p.pronamespace = 'sas'::regnamespace AND s LIKE 'search\_path=%'
+                  AND s !~ '^search_path=pg_catalog, (sas, )?pg_temp$' ORDER BY 1),
+          '{}', 'a path begins with pg_catalog, ends with pg_temp, and has nothing between them but sas');
+SELECT is(ARRAY(SELECT r.rolname::text FROM pg_roles r
+                WHERE NOT r.rolsuper AND has_schema_privilege(r.oid, 'sas', 'CREATE')),
+          '{}', 'nobody but a superuser creates objects in the schema sas');
+SELECT is(ARRAY(SELECT DISTINCT p.oid::regprocedure::text FROM pg_proc p
+                WHERE p.pronamespace = 'sas'::regnamespace AND p.proname !~ '^_'
+                  AND p.oid NOT IN (SELECT f FROM reached)),
+          '{}', 'every public function is among them');
+
+-- what there is to see ------------------------------------------------------------------------------
+
+CREATE SCHEMA shop;
+GRANT USAGE ON SCHEMA shop TO PUBLIC;
+CREATE FUNCTION shop.book(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT input $$;
+SELECT sas.create_agent('packer', kind => 'external') \g /dev/null
+SELECT sas.create_agent('payments', 'http://127.0.0.1:1') \g /dev/null
+SELECT sas.create_workflow('order', '{"steps": {
+    "a": {"agent": "packer", "task": {}, "input": {"pin": "{{input.pin}}"}},
+    "b": {"function": "shop.book", "input": {"was": "{{steps.a.output.pin?}}"}, "after": ["a"]},
+    "c": {"agent": "payments", "call": {"path": "/c"}, "after": ["b"]},
+    "d": {"wait": {"signal": "go"}}}}') \g /dev/null
+SELECT sas.create_watcher('prices',
+                          '{"agent": "packer", "external": {}, "items": {"workflow": "order"}}') \g /dev/null
+SET ROLE ivy;
+SELECT count(*)
+FROM generate_series(1, 3) n,
+     sas.submit('order', jsonb_build_object('pin', 4711), key => 'k' || n) \g /dev/null
+RESET ROLE;
+SELECT sas.pause(min(run_id)) FROM sas.run \g /dev/null
+SET ROLE bert;
+SELECT run_id FROM sas.submit('order', '{"pin": "bert"}', key => 'k') \g /dev/null
+RESET ROLE;
+SELECT request_id FROM sas.claim('packer', 'p', 2) \g /dev/null
+SELECT sas.fail(p.request_id, 'no box', true)
+FROM sas.place p WHERE p.request_id IS NOT NULL LIMIT 1 \g /dev/null
+SELECT sas._alert('stuck', 'a test', 'stands still', run_id => min(run_id)) FROM sas.run \g /dev/null
+
+-- said(role, path, statement): the first column of its first row, or its error
+CREATE FUNCTION pg_temp.said(who text, path text, statement text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    said text;
+    own text := pg_catalog.current_setting('search_path');
+BEGIN
+    PERFORM pg_catalog.set_config('role', who, true), pg_catalog.set_config('search_path', path, true);
+    BEGIN
+        EXECUTE statement INTO said;
+    EXCEPTION WHEN OTHERS THEN
+        said := pg_catalog.concat('error ', SQLSTATE, ' ', SQLERRM);
+    END;
+    PERFORM pg_catalog.set_config('search_path', own, true), pg_catalog.set_config('role', 'none', true);
+    RETURN said;
+END $$;
+
+CREATE TEMP TABLE look (what text, statement text);
+INSERT INTO look
+SELECT format('sas.%I', c.relname),
+       format($$SELECT pg_catalog.concat(pg_catalog.count(*), pg_catalog.max(v::text COLLATE "C"),
+                                         pg_catalog.min(v::text COLLATE "C")) FROM sas.%I v$$, c.relname)
+FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v' ORDER BY c.relname;
+INSERT INTO look SELECT format('sas.%s', call), format('SELECT pg_catalog.count(v) FROM sas.%s v', call)
+FROM (SELECT min(run_id) AS id FROM sas.run) r, unnest(ARRAY[
+    'explain()', format('explain(%s)', id), format('timeline(%s)', id), format('graph(%s)', id),
+    format('graph(%s, ''dot'')', id), 'graph(''order'')',
+    'console()', format('console(%s)', id), format('console(%s)', id + 3), 'health()',
+    $$workflow(sas.steps(sas.step('a', sas.call('payments', timeout => '10 s'),
+                                retry => sas.retry_policy(2, '1 s'))), deadline => '90 min')$$,
+    'hook(''success'', ''shop.book'')', format('pause(%s)', id + 3), format('resume(%s)', id + 3),
+    format('retry(%s)', id + 3), format('set_priority(%s, 1)', id + 3)]) call;
+
+-- with objects of one's own before those of the system: S2 ------------------------------------------
+
+CREATE SCHEMA berts;
+GRANT USAGE ON SCHEMA berts TO PUBLIC;
+CREATE FUNCTION berts.has_function_privilege(name, text, text) RETURNS boolean LANGUAGE sql AS 'SELECT true';
+CREATE FUNCTION berts.has_function_privilege(name, oid, text) RETURNS boolean LANGUAGE sql AS 'SELECT true';
+CREATE FUNCTION berts.has_function_privilege(oid, oid, text) RETURNS boolean LANGUAGE sql AS 'SELECT true';
+CREATE FUNCTION berts.pg_has_role(name, oid, text) RETURNS boolean LANGUAGE sql AS 'SELECT true';
+CREATE FUNCTION berts.pg_has_role(oid, oid, text) RETURNS boolean LANGUAGE sql AS 'SELECT true';
+CREATE FUNCTION berts.pg_has_role(name, name, text) RETURNS boolean LANGUAGE sql AS 'SELECT true';
+CREATE FUNCTION berts.bool_or(boolean) RETURNS boolean LANGUAGE sql AS 'SELECT true';
+CREATE SCHEMA berts_operators;
+GRANT USAGE ON SCHEMA berts_operators TO PUBLIC;
+CREATE FUNCTION berts.same(x int8, y int8) RETURNS boolean LANGUAGE sql AS 'SELECT true';
+CREATE FUNCTION berts.same(x oid, y oid) RETURNS boolean LANGUAGE sql AS 'SELECT true';
+CREATE FUNCTION berts.same(x text, y text) RETURNS boolean LANGUAGE sql AS 'SELECT true';
+CREATE OPERATOR berts_operators.= (LEFTARG = int8, RIGHTARG = int8, FUNCTION = berts.same);
+CREATE OPERATOR berts_operators.= (LEFTARG = oid, RIGHTARG = oid, FUNCTION = berts.same);
+CREATE OPERATOR berts_operators.= (LEFTARG = text, RIGHTARG = text, FUNCTION = berts.same);
+SELECT is(pg_temp.said('bert', 'berts, berts_operators, pg_catalog',
+                       $$SELECT has_function_privilege(current_user, 'x', 'y')
+                                AND pg_has_role(current_user, 0::oid, 'z') AND 1::int8 = 2::int8$$), 'true',
+          'bert''s functions and operators come first in his path');
+
+SELECT is(pg_temp.said(who, 'berts, berts_operators, pg_catalog', l.statement),
+          pg_temp.said(who, 'pg_catalog', l.statement),
+          format('own functions and operators give %s no more: %s', who, l.what))
+FROM unnest('{bert,moni}'::text[]) who, look l;
+SELECT is(pg_temp.said('bert', path, 'SELECT pg_catalog.count(*) FROM sas.runs'), '1',
+          format('bert sees his run under the path %s', path))
+FROM unnest('{"pg_catalog","berts, berts_operators, pg_catalog"}'::text[]) path;
+SELECT is(pg_temp.said('moni', path, 'SELECT pg_catalog.count(input) FROM sas.runs'), '0',
+          format('a monitor sees no input under the path %s', path))
+FROM unnest('{"pg_catalog","berts, berts_operators, pg_catalog"}'::text[]) path;
+-- sas.wait is for a transaction that has not written
+\set wait 'format($$SELECT state FROM sas.wait(%s, \'1 s\')$$, (SELECT min(run_id) FROM sas.run))'
+SELECT matches(pg_temp.said('bert', 'pg_catalog', :wait), '^error 42704',
+               'bert does not wait for a run of ivy');
+SELECT matches(pg_temp.said('bert', 'berts, pg_catalog', :wait), '^error 42704',
+               'nor with functions of his own');
+SELECT matches(pg_temp.said('bert', 'berts_operators, pg_catalog', :wait), '^error 42704',
+               'nor with operators');
+
+-- with objects of others that fit better than those of the system: S3 -------------------------------
+
+-- Overloads of every function and operator of the system that takes arguments of any type, for the types
+-- that sas works with. They stand behind those of the system in the path, as those of the schema public do.
+CREATE SCHEMA others;
+GRANT USAGE ON SCHEMA others TO PUBLIC;
+-- as_type(declared, type): what stands in the place of a type that may be any
+CREATE FUNCTION pg_temp.as_type(declared text, type text) RETURNS text LANGUAGE sql AS $$
+    SELECT CASE WHEN declared LIKE 'any%array' AND declared NOT LIKE '%nonarray' THEN type || '[]'
+                WHEN declared LIKE 'any%' OR declared = '"any"' THEN type ELSE declared END
+$$;
+CREATE FUNCTION pg_temp.overload(name text, arguments text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE format('CREATE OR REPLACE FUNCTION others.%I(%s) RETURNS text LANGUAGE plpgsql AS %L',
+                   name, arguments,
+                   format('BEGIN RAISE EXCEPTION %L; END', format('others.%s(%s) was run', name, arguments)));
+END $$;
+DO $do$
+DECLARE
+    types text[] := '{'
+        'text,name,int,bigint,numeric,float8,boolean,oid,regrole,uuid,jsonb,interval,timestamptz}';
+    t text;
+    f record;
+    l text;
+    r text;
+BEGIN
+    FOR f IN SELECT DISTINCT p.proname, p.proargtypes::regtype[]::text[] AS declared FROM pg_proc p
+             WHERE p.pronamespace = 'pg_catalog'::regnamespace AND p.provariadic = 0
+               AND p.proargtypes::regtype[]::text ~ '\many'
+               AND p.proargtypes::regtype[]::text !~ 'internal|anyenum|range' LOOP
+        FOREACH t IN ARRAY types LOOP
+            PERFORM pg_temp.overload(f.proname, string_agg(pg_temp.as_type(a, t), ', ' ORDER BY n))
+            FROM unnest(f.declared) WITH ORDINALITY AS u (a, n);
+        END LOOP;
+    END LOOP;
+    -- of those with any number of arguments: up to four of one type, with a text before them or not
+    FOR f IN SELECT DISTINCT p.proname, x.first, n.n
+             FROM pg_proc p, unnest('{"","text, "}'::text[]) AS x (first), generate_series(1, 4) AS n (n)
+             WHERE p.pronamespace = 'pg_catalog'::regnamespace AND p.provariadic = '"any"'::regtype LOOP
+        FOREACH t IN ARRAY types || '{text[],int[],bigint[]}'::text[] LOOP
+            PERFORM pg_temp.overload(f.proname, f.first || array_to_string(array_fill(t, ARRAY[f.n]), ', '));
+        END LOOP;
+    END LOOP;
+    FOR f IN SELECT DISTINCT o.oprname, o.oprleft::regtype::text AS l, o.oprright::regtype::text AS r
+             FROM pg_operator o
+             WHERE o.oprnamespace = 'pg_catalog'::regnamespace AND o.oprleft <> 0
+               AND concat(o.oprleft::regtype, ' ', o.oprright::regtype) ~ '\many'
+               AND concat(o.oprleft::regtype, o.oprright::regtype) !~ 'enum|range' LOOP
+        FOREACH t IN ARRAY types LOOP
+            l := pg_temp.as_type(f.l, t);
+            r := pg_temp.as_type(f.r, t);
+            PERFORM pg_temp.overload('operate', concat(l, ', ', r));
+            IF to_regoperator(format('others.%s(%s, %s)', f.oprname, l, r)) IS NULL THEN
+                EXECUTE format('CREATE OPERATOR others.%s '
+                               '(LEFTARG = %s, RIGHTARG = %s, FUNCTION = others.operate)',
+                               f.oprname, l, r);
+            END IF;
+        END LOOP;
+    END LOOP;
+END $do$;
+SELECT is(pg_temp.said('postgres', 'others', statement), format('error P0001 others.%s was run', says),
+          format('%s runs what others made', statement))
+FROM (VALUES ('SELECT format(''%s'', ''x''::text)', 'format(text, text)'),
+             ('SELECT unnest(ARRAY[''x''])', 'unnest(text[])'),
+             ('SELECT ''x''::text || 1', 'operate(text, int)'),
+             ('SELECT to_jsonb(1)', 'to_jsonb(int)')) AS x (statement, says);
+SELECT is(pg_temp.said(who, 'others', l.statement), pg_temp.said(who, 'pg_catalog', l.statement),
+          format('%s runs nothing of others: %s', who, l.what))
+FROM unnest('{postgres,ivy}'::text[]) who, look l;
+SELECT unalike(pg_temp.said('postgres', 'pg_catalog', l.statement), 'error %',
+               format('there is no error: %s', l.what))
+FROM look l;
+
+SELECT * FROM finish();
