@@ -4,6 +4,8 @@
  *
  * Their parts may be names, which are text, and other parts, which are jsonb,
  * side by side: that is what VARIADIC "any" is for, which only C can have.
+ * Parts may come as one array, too (VARIADIC): that array must not be null. A
+ * part that is null is a JSON null, which sas.create_workflow refuses.
  */
 #include "postgres.h"
 
@@ -18,11 +20,19 @@ PG_FUNCTION_INFO_V1(sas_api_concurrence);
 static Datum
 sas_builder_part(FunctionCallInfo fcinfo, char *key)
 {
-	Jsonb	   *parts = DatumGetJsonbP(jsonb_build_array(fcinfo));
+	Jsonb	   *parts;
 	JsonbParseState *state = NULL;
 	JsonbValue	name = {.type = jbvString};
 	JsonbValue	value = {.type = jbvBinary};
 
+	/* jsonb_build_array() would return NULL for it */
+	if (get_fn_expr_variadic(fcinfo->flinfo) && PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("the parts of a %s must not be null", key),
+				 errdetail("The place is \"/parts\"."),
+				 errhint("Pass an array of the names of steps, which may be empty.")));
+	parts = DatumGetJsonbP(jsonb_build_array(fcinfo));
 	name.val.string.val = key;
 	name.val.string.len = strlen(key);
 	value.val.binary.data = &parts->root;

@@ -65,8 +65,8 @@ sas_api_note_front(PG_FUNCTION_ARGS)
 	TupleDesc	desc;
 
 	if (!CALLED_AS_TRIGGER(fcinfo) || !TRIGGER_FIRED_BEFORE(trigger->tg_event) || !TRIGGER_FIRED_FOR_ROW(trigger->tg_event) ||
-		TRIGGER_FIRED_BY_DELETE(trigger->tg_event))
-		elog(ERROR, "sas._note_front() is a trigger before the insert or update of a row");
+		TRIGGER_FIRED_BY_DELETE(trigger->tg_event) || trigger->tg_trigger->tgnargs != 1)
+		elog(ERROR, "sas._note_front() is a trigger before the insert or update of a row, with one argument");
 	tuple = TRIGGER_FIRED_BY_UPDATE(trigger->tg_event) ? trigger->tg_newtuple : trigger->tg_trigtuple;
 	desc = RelationGetDescr(trigger->tg_relation);
 	switch (trigger->tg_trigger->tgargs[0][0])

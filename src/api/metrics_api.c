@@ -79,7 +79,7 @@ sas_api_observe(PG_FUNCTION_ARGS)
 	Datum	   *label;
 	Datum	   *span;
 
-	if (PG_ARGISNULL(1) || PG_ARGISNULL(4))
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || PG_ARGISNULL(4))
 		PG_RETURN_VOID();
 	metric = metric_argument(fcinfo);
 	id1 = column(fcinfo, 1, INT4OID, &no_id1, &n[0]);
@@ -108,14 +108,14 @@ sas_api_waited(PG_FUNCTION_ARGS)
 	PG_RETURN_FLOAT8(seconds);
 }
 
-/* The number of a column; there is one of that name. */
+/* The number of a column; there is one of that name, of type text. */
 static AttrNumber
 column_number(TupleDesc desc, const char *name)
 {
 	for (int i = 0; i < desc->natts; i++)
-		if (namestrcmp(&TupleDescAttr(desc, i)->attname, name) == 0)
+		if (namestrcmp(&TupleDescAttr(desc, i)->attname, name) == 0 && TupleDescAttr(desc, i)->atttypid == TEXTOID)
 			return i + 1;
-	elog(ERROR, "there is no column \"%s\"", name);
+	ereport(ERROR, (errcode(ERRCODE_UNDEFINED_COLUMN), errmsg("there is no column \"%s\" of type text", name)));
 }
 
 /* A state in a row; empty when it is null, which no state is. */
@@ -140,7 +140,8 @@ count_move(const char *subject, const char *from, const char *to, uint64 n, Datu
 		return;
 	snprintf(label, sizeof(label), "%s %s %s", subject, from, to);
 	sas_metrics_add_at_commit(SAS_METRIC_TRANSITION, 0, 0, label, n, -1);
-	told[(*n_told)++] = CStringGetTextDatum(label + strlen(subject) + 1);
+	/* the label may have been cut */
+	told[(*n_told)++] = CStringGetTextDatum(psprintf("%s %s", from, to));
 }
 
 /* sas._count_moves(subject, changes): an array of rows with from_state and to_state. */
@@ -166,9 +167,14 @@ sas_api_count_moves(PG_FUNCTION_ARGS)
 	/* mostly the same change many times over */
 	while (array_iterate(each, &change, &isnull))
 	{
-		HeapTupleHeader header = DatumGetHeapTupleHeader(change);
-		HeapTupleData row = {.t_len = HeapTupleHeaderGetDatumLength(header), .t_data = header};
+		HeapTupleHeader header;
+		HeapTupleData row = {0};
 
+		if (isnull)
+			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("a change must not be null")));
+		header = DatumGetHeapTupleHeader(change);
+		row.t_len = HeapTupleHeaderGetDatumLength(header);
+		row.t_data = header;
 		read_state(&row, from_number, desc, from, sizeof(from));
 		read_state(&row, to_number, desc, to, sizeof(to));
 		if (strcmp(from, last_from) != 0 || strcmp(to, last_to) != 0)

@@ -41,6 +41,17 @@ text_argument(FunctionCallInfo fcinfo, int n)
 	return PG_ARGISNULL(n) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(n));
 }
 
+/* These functions are not strict, since some arguments may be null: but not those from first to last. */
+static void
+need_arguments(FunctionCallInfo fcinfo, int first, int last)
+{
+	for (int i = first; i <= last; i++)
+		if (PG_ARGISNULL(i))
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+					 errmsg("argument %d must not be null", i + 1)));
+}
+
 static Datum
 row(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
 {
@@ -65,12 +76,16 @@ set_text(Datum *values, bool *nulls, int n, const char *value)
 	values[n] = value ? CStringGetTextDatum(value) : (Datum) 0;
 }
 
+/* The agent that compose and judge are asked about; checks their first six arguments. */
 static SasStoredAgent *
-agent_of(int agent_id)
+agent_of(FunctionCallInfo fcinfo)
 {
 	SasStoredAgent *agent;
-	int			level = sas_store_enter();
+	int			agent_id = PG_GETARG_INT32(0);
+	int			level;
 
+	need_arguments(fcinfo, 0, 5);
+	level = sas_store_enter();
 	agent = sas_store_stubbed_agent(agent_id);
 	sas_store_leave(level);
 	if (agent == NULL)
@@ -172,7 +187,7 @@ shown(const SasCall *call, const SasStoredAgent *agent, Jsonb *request)
 Datum
 sas_api_stub_compose(PG_FUNCTION_ARGS)
 {
-	SasStoredAgent *agent = agent_of(PG_GETARG_INT32(0));
+	SasStoredAgent *agent = agent_of(fcinfo);
 	SasClaimedCall claimed;
 	SasFlight  *flight = flight_of(fcinfo, agent, &claimed);
 	SasVerdict	verdict = {0};
@@ -302,7 +317,7 @@ reply_of(SasReply *reply, Jsonb *answer, const SasStoredAgent *agent)
 Datum
 sas_api_stub_judge(PG_FUNCTION_ARGS)
 {
-	SasStoredAgent *agent = agent_of(PG_GETARG_INT32(0));
+	SasStoredAgent *agent = agent_of(fcinfo);
 	SasClaimedCall claimed;
 	SasFlight  *flight = flight_of(fcinfo, agent, &claimed);
 	SasReply	reply;
@@ -311,6 +326,7 @@ sas_api_stub_judge(PG_FUNCTION_ARGS)
 	Datum		values[7];
 	bool		nulls[7] = {false};
 
+	need_arguments(fcinfo, 9, 11);
 	flight->attempts = PG_GETARG_INT32(9);
 	flight->in_doubt = PG_GETARG_BOOL(10);
 	reply_of(&reply, PG_GETARG_JSONB_P(11), agent);
@@ -341,6 +357,9 @@ sas_api_stub_perform(PG_FUNCTION_ARGS)
 	Datum		values[5];
 	bool		nulls[5] = {false};
 
+	need_arguments(fcinfo, 0, 6);
+	if (PG_ARGISNULL(9))
+		need_arguments(fcinfo, 7, 7);
 	step.owner = PG_GETARG_OID(0);
 	step.id.run_id = PG_GETARG_INT64(1);
 	step.id.step_no = PG_GETARG_INT32(2);
@@ -352,7 +371,7 @@ sas_api_stub_perform(PG_FUNCTION_ARGS)
 	step.input = jsonb_argument(fcinfo, 8);
 	step.problem = jsonb_argument(fcinfo, 9);
 	step.retry = jsonb_argument(fcinfo, 10);
-	step.judges = PG_GETARG_BOOL(11);
+	step.judges = !PG_ARGISNULL(11) && PG_GETARG_BOOL(11);
 	if (step.problem != NULL)
 		performed.error = sas_verdict_no_input(&step);
 	else

@@ -12,7 +12,7 @@
  *		sas._predicate_problem(path)			-> null when well-formed
  *		sas._predicate_references(path)			-> one row per place a predicate looks at
  *
- * All of them but _root are strict, and raise only for what is no fault of the arguments (and _predicate for a
+ * All of them but _root, which needs a run and its times, are strict, and raise only for what is no fault of the arguments (and _predicate for a
  * predicate that was never validated).  Exactly one of result and problem is null.
  */
 #include "postgres.h"
@@ -131,6 +131,10 @@ sas_api_template_root(PG_FUNCTION_ARGS)
 {
 	SasTemplateRoot of = {0};
 
+	if (PG_ARGISNULL(3) || PG_ARGISNULL(6) || PG_ARGISNULL(7))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("run_id, created_at and deadline must not be null")));
 	of.input = PG_ARGISNULL(0) ? NULL : PG_GETARG_JSONB_P(0);
 	of.reads = -1;
 	if (!PG_ARGISNULL(1))

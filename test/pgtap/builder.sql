@@ -120,6 +120,20 @@ SELECT throws_ok($$SELECT sas.sleep('soon')$$, '22007', NULL, 'and so is a span'
 SELECT lives_ok($$SELECT sas.create_workflow('built', sas.workflow(sas.steps(sas.step('a', sas.call('inventory')), sas.step('b', sas.function('shop.book_order')), sas.step('c', sas.function('shop.book_order'))),
                   sas.sequence('a', sas.concurrence('b', 'c')), deadline => '1 hour',
                   hooks => jsonb_build_array(sas.hook('success', 'shop.order_done'), sas.hook(events => '{paused,failure}', call => sas.call('inventory'), retry => sas.retry_policy(2)))))$$, 'what was built is taken');
+-- parts as an array, and nulls
+SELECT is(sas.sequence(VARIADIC '{a,b}'::text[]), '{"sequence": ["a", "b"]}', 'parts may come as an array');
+SELECT is(sas.concurrence(VARIADIC ARRAY['"a"', sas.sequence('b', 'c')]::jsonb[]),
+          '{"concurrence": ["a", {"sequence": ["b", "c"]}]}', 'of jsonb, too');
+SELECT is(sas.sequence(VARIADIC '{}'::text[]), '{"sequence": []}', 'which may be empty');
+SELECT is(sas.sequence(NULL), '{"sequence": [null]}', 'a part that is null is a JSON null');
+SELECT is(sas.concurrence('a', NULL::jsonb), '{"concurrence": ["a", null]}', 'beside others, too');
+SELECT throws_ok('SELECT sas.sequence(VARIADIC NULL::int[])', '22004', 'the parts of a sequence must not be null',
+                 'an array of parts that is null is refused');
+SELECT throws_ok('SELECT sas.concurrence(VARIADIC NULL::text[])', '22004', 'the parts of a concurrence must not be null',
+                 'by sas.concurrence, too');
+SELECT throws_ok($$SELECT sas.create_workflow('nulls', sas.workflow(sas.steps(sas.step('a', sas.function('shop.book_order'))),
+                                                                  sas.sequence('a', NULL)))$$,
+                 '22023', NULL, 'and a part that is null is refused with the definition');
 RESET ROLE;
 CREATE TEMP VIEW builder AS
 SELECT DISTINCT ('sas.' || g.signature)::regprocedure AS f FROM sas._granted() g WHERE g.part = 'builder';
