@@ -177,15 +177,6 @@ sas_items_feed(SasWatch *w, const SasStoredAgent *agent, const char *bytes, size
 	return total;
 }
 
-void
-sas_items_end(SasWatch *w, const SasStoredAgent *agent)
-{
-	SasFrame	frame;
-
-	if (sas_framer_end(w->framer, &frame))
-		add_frame(w, &frame, agent);
-}
-
 const char *
 sas_items_cursor(const SasWatch *w)
 {

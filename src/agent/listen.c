@@ -362,7 +362,7 @@ judge_long_poll(SasWatch *w, SasReply *reply, const SasStoredAgent *agent)
 		sas_watch_again(w, now - w->begun_us < SAS_EMPTY_US ? now + SAS_EMPTY_US : now);
 }
 
-/* The rest of a stream, and its end. True: in good order. */
+/* The rest of a stream, and its end. True: in good order. What has begun and is not complete is no item. */
 static bool
 judge_stream(SasWatch *w, SasReply *reply, SasAgentEntry *agent, const char **why)
 {
@@ -374,8 +374,9 @@ judge_stream(SasWatch *w, SasReply *reply, SasAgentEntry *agent, const char **wh
 		sas_items_feed(w, agent->stored, reply->body ? reply->body : "", reply->body_len, true, why);
 	if (*why != NULL || reply->kind != SAS_REPLY_HTTP)
 		return false;
-	sas_items_end(w, agent->stored);
-	return true;
+	if (sas_framer_begun(w->framer))
+		*why = "the stream ended in the middle of an item";
+	return *why == NULL;
 }
 
 void

@@ -128,9 +128,6 @@ extern bool sas_items_room(const SasWatch *w);
 /* Bytes of a stream; all: whatever the batch may hold. Returns how many were used; *why: the stream is of no use any more. */
 extern size_t sas_items_feed(SasWatch *w, const SasStoredAgent *agent, const char *bytes, size_t len, bool all, const char **why);
 
-/* The stream has ended in good order. */
-extern void sas_items_end(SasWatch *w, const SasStoredAgent *agent);
-
 /* The answer to a poll, as of a call; to a long poll, its body. */
 extern void sas_items_answer(SasWatch *w, const SasReply *reply, const SasStoredAgent *agent);
 

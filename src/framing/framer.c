@@ -130,12 +130,18 @@ sas_framer_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFr
 }
 
 bool
-sas_framer_end(SasFramer *f, SasFrame *frame)
+sas_framer_begun(const SasFramer *f)
 {
-	drop_taken(f);
-	memset(frame, 0, sizeof(*frame));
-	/* an event without the blank line behind it is none */
-	return f->framing == SAS_FRAMING_LINES && sas_lines_end(f, frame);
+	switch (f->framing)
+	{
+		case SAS_FRAMING_LINES:
+			return sas_lines_begun(f);
+		case SAS_FRAMING_RECORDS:
+			return f->header_len > 0 || (!f->taken && f->data.len > 0);
+		default:
+			/* the standard has it that such an event is thrown away */
+			return false;
+	}
 }
 
 void

@@ -63,10 +63,11 @@ extern void sas_framer_close(SasFramer *f);
 extern SasFrameResult sas_framer_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame);
 
 /*
- * The stream has ended as it should, not in a broken connection.  True: there
- * is one item more, the last line without its end.
+ * Has a line or a message begun that is not complete?  Where the stream ends
+ * so, it was cut off, and what has come of that item is none.  Of events that
+ * is not asked: the end of a stream in the middle of one is in good order.
  */
-extern bool sas_framer_end(SasFramer *f, SasFrame *frame);
+extern bool sas_framer_begun(const SasFramer *f);
 
 /* For a new connection: forgets what is incomplete, keeps the last event id. */
 extern void sas_framer_restart(SasFramer *f);

@@ -71,6 +71,6 @@ extern void sas_kept_free(SasKept *kept);
 extern SasFrameResult sas_records_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame);
 extern SasFrameResult sas_sse_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame);
 extern SasFrameResult sas_lines_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame);
-extern bool sas_lines_end(SasFramer *f, SasFrame *frame);
+extern bool sas_lines_begun(const SasFramer *f);
 
 #endif							/* SAS_FRAMING_KEPT_H */

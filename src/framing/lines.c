@@ -3,6 +3,8 @@
  * lines.c
  *	  An item per line.  A line ends with LF, a CR before it is not part of it;
  *	  blank lines, which services send to keep a connection open, are no items.
+ *	  A line without its LF is none either, however the stream ends: nobody can
+ *	  tell 12 from the beginning of 123.
  */
 #include "framing/kept.h"
 
@@ -73,10 +75,7 @@ sas_lines_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFra
 }
 
 bool
-sas_lines_end(SasFramer *f, SasFrame *frame)
+sas_lines_begun(const SasFramer *f)
 {
-	if (f->data.len == 0 || !take(frame, f->data.bytes, f->data.len))
-		return false;
-	f->taken = true;
-	return true;
+	return !f->taken && !is_blank(f->data.bytes, f->data.len);
 }

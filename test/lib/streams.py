@@ -13,14 +13,16 @@ The first segment of a path says how a feed is told, the second names it:
     /text/F       lines that are no JSON, and the Authorization of the request
     /state/F      the feed's state as JSON, with an ETag; 304 when it is as If-None-Match says
 
-Item n is {"n": n} (with `pad` characters more). What a feed does is set by POST /feeds {F: {...}}:
+Item n is {"n": n} (with `pad` characters more), or n alone where the feed is `bare`. What a feed does is set by POST /feeds {F: {...}}:
 
     items: how many there are now              per: items of a connection, then it ends (how: close or reset)
     pad: characters in each item               state: anything, for /state
     patience: of a long poll                   status: what is answered instead of 200
     how: close (default) or reset at the end; at_once: ends without an item; drip: a byte every 5 ms;
          endless: one line without end; silent: an answer without an item; mute: no answer at all; garbage;
-         html: 200 and a page; half: the last item is cut off, and the connection reset
+         html: 200 and a page; half: the last item is cut off, and the connection reset; unended: the end of the last
+         item (its line feed) is missing, cut: a character of it, too, and the answer ends in good order
+    cuts: so many answers to polls are cut off, by turns behind a length that is too large, and in a chunk
 
 Control: POST /feeds, GET /feeds {F: {open, connections, told, last_event_ids, ...}}. POST /feeds keeps the rest of a
 feed; items may be published one after the other by larger numbers. reset: true closes all connections of the feed.
@@ -46,6 +48,8 @@ class Feed:
         self.patience = 30
         self.status = 200
         self.how = "close"
+        self.bare = False
+        self.cuts = 0
         self.open = set()
         self.connections = 0
         self.told = 0
@@ -53,6 +57,8 @@ class Feed:
         self.changed = asyncio.Condition()
 
     def item(self, n):
+        if self.bare:
+            return str(n)
         return json.dumps({"n": n, **({"pad": "x" * self.pad} if self.pad else {})})
 
     def figures(self):
@@ -84,6 +90,15 @@ def whole(status, body, *more):
 def reset(writer):
     writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.close()
+
+
+def cut(feed, writer, body):
+    """An answer whose last character is missing, though it is promised; the connection ends."""
+    feed.cuts -= 1
+    if feed.cuts % 2:
+        writer.write(whole(200, body)[:-1])
+    else:
+        writer.write(head(200, "application/json") + b"%x\r\n%s" % (len(body), body.encode()[:-1]))
 
 
 async def closed(feed, writer):
@@ -147,6 +162,8 @@ async def tell_stream(feed, writer, after, kind):
         ends = feed.per and told >= feed.per
         if ends and feed.how == "half":
             text = text[:-8]
+        elif ends and feed.how in ("unended", "cut"):
+            text = text[:-1] if feed.how == "unended" else text.rstrip("\n")[:-1]
         writer.write(chunk(text))
         await writer.drain()
         if ends:
@@ -218,8 +235,15 @@ async def tell_long(feed, writer, after):
         await writer.drain()
         return True
     upto = min(feed.items, after + (feed.per or 100))
+    body = "[" + ",".join(feed.item(n) for n in range(after + 1, upto + 1)) + "]"
+    if feed.bare and upto == after + 1:
+        body = feed.item(upto)
+    if feed.cuts:
+        cut(feed, writer, body)
+        await writer.drain()
+        return False
     feed.told += upto - after
-    writer.write(whole(200, "[" + ",".join(feed.item(n) for n in range(after + 1, upto + 1)) + "]"))
+    writer.write(whole(200, body))
     await writer.drain()
     return True
 
@@ -228,6 +252,10 @@ async def tell_state(feed, writer, etag):
     body = json.dumps(feed.state)
     tag = f'"{hash(body):x}"'
     feed.told += 1
+    if feed.cuts:
+        cut(feed, writer, body)
+        await writer.drain()
+        return False
     if feed.status != 200:
         writer.write(whole(feed.status, "{}"))
     elif etag == tag:

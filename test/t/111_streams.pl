@@ -48,8 +48,44 @@ foreach my $how (qw(close reset half))
 	watch($node, $_, "every$how") foreach qw(events lines);
 	got_items($node, $_, "every$how", 40, "$_: each connection ends after seven items ($how), and none is lost or doubled") foreach qw(events lines);
 }
+# -- what is not complete is no item, though it would pass for one
+
+make_watcher($node, 'numbers',
+	{ agent => 'feed', stream => { format => 'ndjson', path => '/ndjson/{{key}}', query => { after => '{{cursor?}}' } }, cursor => { next => '{{item}}' },
+		items => { table => 'public.item', item => { n => '{{item}}' } } });
+foreach my $how (qw(half unended cut))
+{
+	$streams->feeds("bare$how" => { bare => \1, items => 40, per => 7, how => $how });
+	watch($node, 'numbers', "bare$how");
+	got_items($node, 'numbers', "bare$how", 40, "numbers: a line without its end ($how) is no item, and comes whole later");
+}
+like(watch_of($node, 'numbers', "bare$_")->{last_error}{detail} // '', qr/ended in the middle of an item/, "numbers: that is a failure, which says why ($_)")
+  foreach qw(unended cut);
+$streams->feeds(unended => { items => 40, per => 7, how => 'unended' });
+watch($node, 'events', 'unended');
+got_items($node, 'events', 'unended', 40, 'events: an event without the empty line behind it is none, and comes whole later');
+is(watch_of($node, 'events', 'unended')->{last_error}{detail}, undef, 'events: that is an end in good order: the standard has it so');
+
 is($node->safe_psql('postgres', q{SELECT item::text FROM public.item WHERE watcher = 'events' AND key = 'events' ORDER BY nth LIMIT 1}),
 	'{"id": "1", "data": {"n": 1}, "event": "message"}', 'an event is an object with id, event and data');
+
+# -- polls: an answer that is cut is none, and what is whole needs no line end
+
+make_watcher($node, 'whole',
+	{ agent => 'feed', stream => { format => 'long_poll', path => '/long/{{key}}', query => { after => '{{cursor?}}' } }, cursor => { next => '{{item}}' },
+		items => { table => 'public.item', item => { n => '{{item}}' } } });
+$streams->feeds(cut => { bare => \1, items => 15, per => 1, cuts => 4 });
+watch($node, 'whole', 'cut');
+got_items($node, 'whole', 'cut', 15, 'long poll: answers that are cut off are asked for again');
+cmp_ok(watch_of($node, 'whole', 'cut')->{failures}, '>=', 4, 'long poll: each of them is a failure');
+$streams->feeds(cutstate => { state => 123, cuts => 4 });
+watch($node, 'state', 'cutstate');
+ok(wait_for($node, q{SELECT string_agg(item ->> 'body', ' ') FROM public.item WHERE watcher = 'state' AND key = 'cutstate'}, '123'),
+	'poll: an answer that is cut off is none, and the whole one comes');
+cmp_ok(watch_of($node, 'state', 'cutstate')->{failures}, '>=', 4, 'poll: each of them is a failure');
+$node->safe_psql('postgres', q{SELECT sas.unwatch('state', '{cutstate}')});
+ok(wait_for($node, q{SELECT state FROM sas.watches WHERE watcher = 'state' AND key = 'cutstate'}, 'deleted'), 'poll: it is stopped');
+$node->safe_psql('postgres', q{DELETE FROM public.item WHERE watcher = 'state'});
 
 # -- polls: only changes
 

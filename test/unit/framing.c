@@ -81,7 +81,7 @@ add_end(Text *t, const char *id, long retry)
 	}
 }
 
-/* Items as [data], with an event <event>[data], then #id and ~retry; "!" for too large. */
+/* Items as [data], with an event <event>[data], then | for an item that has begun, #id and ~retry; "!" for too large. */
 static bool
 feed(SasFramer *f, const char *bytes, size_t len, Text *told)
 {
@@ -118,7 +118,6 @@ read_cut(SasFraming framing, size_t max_item, const char *bytes, const size_t *c
 {
 	SasFramer  *f = sas_framer_open(framing, max_item);
 	Text		told = {0};
-	SasFrame	frame;
 	size_t		at = 0;
 	bool		good = true;
 
@@ -128,8 +127,8 @@ read_cut(SasFraming framing, size_t max_item, const char *bytes, const size_t *c
 		good = feed(f, bytes + at, cuts[i] - at, &told);
 		at = cuts[i];
 	}
-	if (good && sas_framer_end(f, &frame))
-		add_item(&told, frame.event, frame.event_len, frame.data, frame.data_len);
+	if (good && sas_framer_begun(f))
+		add(&told, "|", 1);
 	add_end(&told, sas_framer_last_id(f), sas_framer_retry_ms(f));
 	sas_framer_close(f);
 	return told;
@@ -172,6 +171,7 @@ static const Case cases[] = {
 	SSE("a byte order mark at the beginning is left out, once", 100, "\xef\xbb\xbf" "data: a\n\n\xef\xbb\xbf" "data: b\n\n", "[a]"),
 	SSE("half a byte order mark belongs to a name that nobody knows", 100, "\xef\xbb" "data: a\ndata: b\n\n", "[b]"),
 	SSE("an event that is not complete at the end is none", 100, "data: a\n\ndata: b\n", "[a]"),
+	SSE("nor is one whose last line has no end", 100, "data: a\n\nid: 2\ndata: b", "[a]"),
 	SSE("max_item itself is not too large", 4, "data: abc\n\n", "[abc]"),
 	SSE("one byte more is", 4, "data: a\n\ndata: abcd\n\n", "[a]!"),
 	SSE("many short lines of one event are too large together", 6, "data\ndata\ndata\ndata\ndata\ndata\ndata\n\n", "!"),
@@ -179,7 +179,10 @@ static const Case cases[] = {
 	SSE("a colon in a value belongs to it", 100, "data: a:b: c\n\n", "[a:b: c]"),
 	SSE("a NUL in data stays", 4, "data: a\0b\n\n", "[a"),
 	LINES("a line is an item", 100, "{\"a\":1}\n[2]\n", "[{\"a\":1}][[2]]"),
-	LINES("the last line needs no end", 100, "1\n2", "[1][2]"),
+	LINES("a line without its end is none", 100, "1\n2", "[1]|"),
+	LINES("nor is one that a CR ends", 100, "1\n2\r", "[1]|"),
+	LINES("nor is a first line", 100, "{\"a\": 12", "|"),
+	LINES("what is blank has not begun", 100, "1\n \r\t", "[1]"),
 	LINES("blank lines are nothing", 100, "\n \n\r\n\t\r\n1\n\n\n", "[1]"),
 	LINES("CRLF ends a line as LF does", 100, "1\r\n2\r\n", "[1][2]"),
 	LINES("a CR alone ends none", 100, "1\r2\n", "[1\r2]"),
@@ -190,7 +193,8 @@ static const Case cases[] = {
 	RECORDS("a record is an item", 100, "\0\0\0\3\1" "abc" "\0\0\0\1\1" "d", "[abc][d]"),
 	RECORDS("or several are", 100, "\0\0\0\3\0" "abc" "\0\0\0\0\0" "\0\0\0\1\1" "d", "[abcd]"),
 	RECORDS("an item without bytes is none", 100, "\0\0\0\0\1" "\0\0\0\1\1" "d", "[d]"),
-	RECORDS("the beginning of an item is none", 100, "\0\0\0\1\1" "d" "\0\0\0\3\0" "abc", "[d]"),
+	RECORDS("the beginning of an item is none", 100, "\0\0\0\1\1" "d" "\0\0\0\3\0" "abc", "[d]|"),
+	RECORDS("nor is half a record", 100, "\0\0\0\1\1" "d" "\0\0\0\3\1" "ab", "[d]|"),
 	RECORDS("line ends and byte order marks are bytes like others", 100, "\0\0\0\5\1" "\xef\xbb\xbf\n\r", "[\xef\xbb\xbf\n\r]"),
 	RECORDS("max_item holds for all records of an item", 4, "\0\0\0\3\0" "abc" "\0\0\0\1\1" "d" "\0\0\0\3\0" "abc" "\0\0\0\2\1" "de", "[abcd]!"),
 	LINES("also without an end", 3, "123\n45678901234567890", "[123]!"),
