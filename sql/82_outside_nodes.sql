@@ -228,6 +228,12 @@ BEGIN
     PERFORM sas._ring_on_abort();
     SELECT CASE a.answer WHEN 'ok' THEN 'go' WHEN 'fenced' THEN 'lost' ELSE a.answer END INTO said
     FROM sas._append_items(node, ARRAY[$2], ARRAY[$3], ARRAY[items], ARRAY[cursor], ARRAY[NULL]::text[]) a;
+    -- the program would have to know how far they were taken in
+    IF said = 'cut' THEN
+        RAISE EXCEPTION 'the last of the items yields no cursor'
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/items". None of them is taken in.',
+                  HINT = 'Pass the cursor behind them, or append them together with the next item of which the watcher''s "cursor" makes one.';
+    END IF;
     RETURN said;
 END $$;
 

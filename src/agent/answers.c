@@ -122,6 +122,19 @@ stop(SasWatch *w)
 	sas_watch_set_line(w, SAS_LINE_DUE);
 }
 
+/* The end of its batch was not taken, and has been told as a failure: it comes again behind the cursor. */
+static void
+cut(SasWatch *w)
+{
+	sas_watch_close(w);
+	/* or the service would say that nothing has changed */
+	sas_held_replace(&w->etag, NULL);
+	if (w->release)
+		return;
+	w->ask = false;
+	w->tell = true;
+}
+
 /* Each batch was taken, or its watch is not ours any more. */
 static void
 take_verdicts(const SasTalk *talk)
@@ -135,12 +148,14 @@ take_verdicts(const SasTalk *talk)
 
 		if (w == NULL || w->built == NULL)
 			continue;
-		if (w->new_digest != NULL)
+		if (w->new_digest != NULL && v->answer != SAS_WATCH_CUT)
 			sas_held_replace(&w->digest, w->new_digest);
 		sas_items_drop(w);
 		w->room = v->room;
 		if (v->answer == SAS_WATCH_STOP)
 			stop(w);
+		else if (v->answer == SAS_WATCH_CUT)
+			cut(w);
 		else if (v->answer != SAS_WATCH_GO)
 			sas_held_forget(w);
 	}

@@ -7,7 +7,8 @@
  * slots. In one transaction it then
  *
  *	 1. appends the batches: items and cursor of each watch, one commit for all
- *	 2. tells the connections that are over; the store says how long to rest
+ *	 2. tells the connections that are over, and batches that yielded no cursor
+ *		at their end; the store says how long to rest
  *	 3. releases what it was asked to stop
  *	 4. reads its news, asks for requests of watches that are to connect, claims
  *
@@ -103,8 +104,41 @@ give_up(void)
 				 errdetail("It connects again and reads from its cursor.")));
 		sas_items_drop(w);
 		sas_watch_close(w);
+		/* or the service would say that nothing has changed */
+		sas_held_replace(&w->etag, NULL);
 		if (!w->release)
 			sas_watch_tell(w, sas_watch_problem(w, "store", "items could not be written", NULL), -1);
+	}
+}
+
+/* Watches whose batch was cut have failed; those whose connection is over are told anyway. */
+static void
+add_cuts(SasTalk *talk)
+{
+	ListCell   *lc;
+
+	foreach(lc, talk->taken)
+	{
+		SasWatchVerdict *v = lfirst(lc);
+		SasWatch   *w = v->answer == SAS_WATCH_CUT ? sas_held_find(&v->id) : NULL;
+		SasWatchFailure *f = NULL;
+
+		if (w == NULL || w->release)
+			continue;
+		for (int i = 0; i < talk->n_failures; i++)
+			if (talk->failures[i].id.watch_id == v->id.watch_id)
+				f = &talk->failures[i];
+		/* there is room: a watch that is in line fails once */
+		if (f == NULL)
+		{
+			f = &talk->failures[talk->n_failures++];
+			f->id = v->id;
+			f->at_least_ms = -1;
+			f->error = NULL;
+		}
+		if (f->error == NULL)
+			f->error = sas_watch_problem(w, "cursor", "items yield no cursor",
+										 "of the items behind the last one that was taken in, \"cursor\" of the watcher makes nothing");
 	}
 }
 
@@ -115,6 +149,7 @@ speak(SasTalk *talk, bool look)
 		node_id = sas_store_register_node(sas_held.capacity);
 	if (talk->n_batches > 0)
 		talk->taken = sas_store_append_items(node_id, talk->batches, talk->n_batches);
+	add_cuts(talk);
 	if (talk->n_failures > 0)
 		talk->rests = sas_store_fail_watches(node_id, talk->failures, talk->n_failures);
 	if (talk->n_released > 0)

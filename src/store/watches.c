@@ -101,6 +101,7 @@ static SasWatchAnswer
 answer_of(const char *word)
 {
 	return strcmp(word, "ok") == 0 || strcmp(word, "retry") == 0 ? SAS_WATCH_GO :
+		strcmp(word, "cut") == 0 ? SAS_WATCH_CUT :
 		strcmp(word, "stop") == 0 ? SAS_WATCH_STOP :
 		strcmp(word, "failed") == 0 ? SAS_WATCH_FAILED : SAS_WATCH_FENCED;
 }

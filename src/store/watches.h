@@ -45,6 +45,7 @@ typedef enum SasWatchAnswer
 {
 	SAS_WATCH_FENCED,			/* held no more: forget it, say nothing */
 	SAS_WATCH_GO,				/* ok, retry */
+	SAS_WATCH_CUT,				/* the end of the batch was not taken: begin anew, as after a failure */
 	SAS_WATCH_STOP,				/* end it and release it */
 	SAS_WATCH_FAILED			/* given up: forget it */
 } SasWatchAnswer;

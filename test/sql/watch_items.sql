@@ -155,6 +155,55 @@ SELECT t.append('n', 'a', '[{"id": "i3"}]');
 SELECT t.deliver();
 SELECT * FROM t.watches();
 
+\echo a batch is taken in with its cursor or not at all: it ends with the last item that yields one
+SELECT t.clean() \g /dev/null
+SELECT t.node('n', 100);
+SELECT sas.create_watcher('lines', '{"agent": "feed", "stream": {"format": "ndjson"}, "cursor": {"start": 0, "next": "{{item.n?}}"},
+                                     "items": {"table": "t.item"}}');
+SELECT created FROM sas.watch('lines', 'a');
+SELECT t.claim_watches('n');
+SELECT t.append('n', 'a', '[{"n": 1}, {"x": 1}, {"n": 2}, {"x": 2}, {"n": null}]');
+SELECT t.deliver();
+SELECT items, waiting, cursor FROM t.watches();
+\echo none yields one: nothing is taken in, and nothing waits
+SELECT t.append('n', 'a', '[{"x": 3}, 4, "n", [[5]]]'), t.append('n', 'a', '[]');
+SELECT t.deliver();
+SELECT items, waiting, cursor FROM t.watches();
+SELECT count(*) FROM sas.watch_work;
+\echo one that the definition cannot be applied to is covered by those behind it
+SELECT t.append('n', 'a', '[4, {"n": "0"}]');
+SELECT t.deliver();
+SELECT items, waiting, cursor FROM t.watches();
+\echo the host may know the cursor itself
+SELECT t.append('n', 'a', '[{"x": 5}]', '"7"');
+SELECT t.deliver();
+SELECT items, waiting, cursor FROM t.watches();
+\echo asked to stop: taken in likewise
+SELECT key, state FROM sas.unwatch('lines', '{a}');
+SELECT t.append('n', 'a', '[{"n": 8}, {"x": 6}]');
+SELECT t.deliver();
+SELECT items, waiting, cursor FROM t.watches();
+\echo a poll that yields none keeps its digest
+SELECT sas.create_watcher('state', '{"agent": "feed", "poll": {"call": {}, "every": "1 s"}, "cursor": {"next": "{{item.n}}"}, "items": {"table": "t.item"}}');
+SELECT created FROM sas.watch('state', 's');
+SELECT t.claim_watches('n');
+SELECT a.answer, f.digest, f.cursor
+FROM sas.watch w, sas._append_items(t.node_id('n'), ARRAY[w.watch_id], ARRAY[w.epoch], '{"[7]"}'::jsonb[], '{NULL}'::jsonb[], '{d1}') a, sas.watch_flow f
+WHERE w.key = 's' AND f.watch_id = w.watch_id;
+SELECT f.digest, f.cursor FROM sas.watch w JOIN sas.watch_flow f USING (watch_id) WHERE w.key = 's';
+SELECT a.answer FROM sas.watch w, sas._append_items(t.node_id('n'), ARRAY[w.watch_id], ARRAY[w.epoch], ARRAY['[{"n": 7}]'::jsonb], '{NULL}'::jsonb[], '{d2}') a
+WHERE w.key = 's';
+SELECT f.digest, f.cursor FROM sas.watch w JOIN sas.watch_flow f USING (watch_id) WHERE w.key = 's';
+\echo an outside program hears of it as an error, and nothing is taken in
+SELECT sas.create_watcher('camera', '{"agent": "host", "external": {}, "cursor": {"next": "{{item.n}}"}, "items": {"table": "t.item"}}');
+SELECT watch_id AS w FROM sas.watch('camera', 'c') \gset
+SELECT sas.register_node('p', 5, '{host}') AS p \gset
+SELECT key FROM sas.claim_watchers(:p, 5);
+SELECT sas.append_items(:w, 1, '[{"n": 1}, {"x": 1}]');
+\echo :LAST_ERROR_SQLSTATE
+SELECT sas.append_items(:w, 1, '[{"x": 1}, {"n": 2}]'), sas.append_items(:w, 1, '[{"x": 2}]', '2.5'), sas.append_items(:w, 1, '[]', '3');
+SELECT items, waiting, cursor FROM t.watches() WHERE key = 'c';
+
 \echo a host that fails: growing pauses, forgotten after a quiet time
 SELECT t.clean() \g /dev/null
 SELECT t.node('n', 100);

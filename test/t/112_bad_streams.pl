@@ -77,6 +77,46 @@ $streams->feeds(lost => { status => 200, items => 4, how => 'close' });
 $node->safe_psql('postgres', q{SELECT sas.resume_watch('once', '{lost}')});
 got_items($node, 'once', 'lost', 4, 'resumed it starts anew');
 
+# -- items that yield no cursor
+
+make_watcher($node, 'numbered',
+	{ agent => 'feed', stream => { format => 'ndjson', path => '/ndjson/{{key}}', query => { after => '{{cursor?}}' } }, cursor => { next => '{{item.n}}' } });
+make_watcher($node, 'numbered_once',
+	{ agent => 'feed', stream => { format => 'ndjson', path => '/ndjson/{{key}}', query => { after => '{{cursor?}}' } }, cursor => { next => '{{item.n?}}' },
+		retry => { initial => '10 ms', max_failures => 3 } });
+make_watcher($node, 'numbered_long',
+	{ agent => 'feed', stream => { format => 'long_poll', path => '/long/{{key}}', query => { after => '{{cursor?}}' } }, cursor => { next => '{{item.n}}' } });
+make_watcher($node, 'numbered_poll', { agent => 'feed', poll => { call => { path => '/state/{{key}}' }, every => '50 ms' }, cursor => { next => '{{item.body.n}}' } });
+make_watcher($node, 'unnumbered', { agent => 'feed', stream => { format => 'ndjson', path => '/ndjson/{{key}}' } });
+$streams->feeds(
+	tail => { items => 40, per => 7, tail => '{"bye": true}' },
+	middle => { items => 0, greet => '{"hello": true}' },
+	nulls => { greet => '{"n": null}' },
+	bare => { bare => \1, items => 5 },
+	same => { state => { no => 'n' } },
+	free => { greet => '{"hello": true}', items => 3, per => 3, tail => '{"bye": true}' });
+watch($node, 'numbered', qw(tail middle));
+watch($node, 'numbered_once', 'nulls');
+watch($node, 'numbered_long', 'bare');
+watch($node, 'numbered_poll', 'same');
+watch($node, 'unnumbered', 'free');
+got_items($node, 'numbered', 'tail', 40, 'items up to the last one that yields a cursor are taken in with it, once each');
+foreach (([ 'numbered', 'middle' ], [ 'numbered_long', 'bare' ], [ 'numbered_poll', 'same' ]))
+{
+	my ($watcher, $key) = @$_;
+	ok(wait_until(sub { watch_of($node, $watcher, $key)->{failures} >= 3 }), "$watcher: items none of which yields a cursor are a failure, again and again");
+	like(watch_of($node, $watcher, $key)->{last_error}{title}, qr/items yield no cursor/, "$watcher: which says why");
+	is(watch_of($node, $watcher, $key)->{items}, 0, "$watcher: none of them is taken in");
+}
+ok(wait_for($node, q{SELECT state FROM sas.watches WHERE watcher = 'numbered_once'}, 'failed'), 'with a limit the watch has failed when it is reached; null is no cursor');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM sas.alerts WHERE kind = 'watch-failed' AND message LIKE '%numbered_once%'}), 1, 'with an alert');
+is($node->safe_psql('postgres', q{SELECT items FROM sas.watches WHERE watcher = 'numbered_once'}), 0, 'and nothing was taken in');
+$streams->feeds(same => { state => { n => 5 } });
+ok(wait_for($node, q{SELECT item #>> '{body,n}' FROM public.item WHERE watcher = 'numbered_poll'}, 5), 'numbered_poll: goes on when there is a cursor again');
+ok(wait_for($node, q{SELECT count(*) >= 5 FROM public.item WHERE watcher = 'unnumbered'}), 'a watch without a cursor takes everything in');
+is(watch_of($node, 'unnumbered', 'free')->{state}, 'processing', 'and goes on');
+$node->safe_psql('postgres', q{SELECT sas.unwatch(watcher, ARRAY[key]) FROM sas.watches WHERE watcher ~ 'numbered'});
+
 # -- a request that cannot be made, and a service that is not there
 
 make_agent($node, 'nobody', 'http://127.0.0.1:' . free_port());
