@@ -9,6 +9,7 @@ these is told, with the smallest and the largest.
 """
 
 import contextlib
+import math
 import os
 import random
 import re
@@ -87,6 +88,11 @@ def get(url):
 def percentile(values, share):
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+def per(amount, count):
+    """The amount of each, or the rate; not a number where a small size leaves nothing to divide by."""
+    return amount / count if count else math.nan
 
 
 def spread(values, form="{:,.0f}"):
@@ -300,7 +306,7 @@ class House:
 
     def ratio(self, what, ours, theirs, goal="", right="", note=""):
         """How many times theirs ours are: of each pair of neighbours."""
-        self.row(what, spread([o / t for o, t in zip(ours, theirs)], "{:.2f}") + " x", goal, right, note)
+        self.row(what, spread([per(o, t) for o, t in zip(ours, theirs)], "{:.2f}") + " x", goal, right, note)
 
     def measure(self, name, figure):
         """One figure; what goes wrong in it is told in its row."""
@@ -312,6 +318,10 @@ class House:
         except (Wrong, wire.ServerError, OSError) as problem:
             self.wrong += 1
             self.row(name, "-", "", "WRONG", str(problem))
+        except (ArithmeticError, LookupError, TypeError, ValueError) as problem:
+            # a fault of the benchmark is no reason to lose the other figures
+            self.wrong += 1
+            self.row(name, "-", "", "WRONG", f"{type(problem).__name__}: {problem}")
         print(f"    ({name}: {time.monotonic() - begun:.0f} s)", flush=True)
 
     def print_table(self):
@@ -373,4 +383,4 @@ class House:
         self.wait_for_runs(first, last)
         used = self.cpu() - used
         self.check_books(first, last, steps)
-        return n / self.seconds_until_end(first, last, called), used
+        return per(n, self.seconds_until_end(first, last, called)), used

@@ -6,7 +6,7 @@ have ended, dead rows that cannot be removed, bulk beside what is urgent.
 import statistics
 import time
 
-from house import Wrong, percentile, spread
+from house import Wrong, per, percentile, spread
 
 
 class Large:
@@ -15,8 +15,10 @@ class Large:
     def pace(self, first, last, share=(0.05, 0.95)):
         """Runs per second between these shares of the runs that ended: start and end of the workers' work are left out."""
         low, high = share
-        return float(self.db.value(f"""SELECT {high - low} * count(*) / extract(epoch FROM percentile_disc({high}) WITHIN GROUP (ORDER BY finished_at)
-            - percentile_disc({low}) WITHIN GROUP (ORDER BY finished_at)) FROM sas.run WHERE run_id BETWEEN {first} AND {last}"""))
+        runs, seconds = self.db.query(f"""SELECT {high - low} * count(*), extract(epoch FROM percentile_disc({high}) WITHIN GROUP (ORDER BY finished_at)
+            - percentile_disc({low}) WITHIN GROUP (ORDER BY finished_at)) FROM sas.run WHERE run_id BETWEEN {first} AND {last}""")[0]
+        # one commit may have ended them all
+        return per(float(runs), float(seconds))
 
     def drain(self, n):
         """Single-step runs that wait when the work begins: the first and the last id, all ended and right, and microseconds of CPU of each."""
@@ -123,7 +125,7 @@ END $$"""
             self.wait_for_runs(first, last)
             used.append((self.cpu() - cpu) / n * 1e6)
             self.check_books_of_large(first, last)
-            rates.append(n / self.seconds_until_end(first, last, float(self.db.value(f"SELECT extract(epoch FROM created_at) FROM sas.run WHERE run_id = {first}"))))
+            rates.append(per(n, self.seconds_until_end(first, last, float(self.db.value(f"SELECT extract(epoch FROM created_at) FROM sas.run WHERE run_id = {first}")))))
 
         rates, used = [], []
         for _ in range(5):

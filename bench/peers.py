@@ -16,7 +16,7 @@ import shutil
 import statistics
 import subprocess
 
-from house import HERE, Wrong, percentile, spread
+from house import HERE, Wrong, per, percentile, spread
 
 
 class Peers:
@@ -83,7 +83,7 @@ class Peers:
             for mode in theirs:
                 with self.nothing_else():
                     answer = self.peer("dbos", mode, few)
-                theirs[mode].append(few / answer["seconds"])
+                theirs[mode].append(per(few, answer["seconds"]))
                 cpu.append(answer["cpu"] / few * 1e6)
                 ended = answer["database"].query("""SELECT (SELECT count(*) FROM dbos.workflow_status WHERE status = 'SUCCESS'),
                     (SELECT count(*) FROM dbos.operation_outputs)""")[0]
@@ -108,7 +108,7 @@ class Peers:
             for name, (program, mode, _) in peers.items():
                 with self.nothing_else():
                     answer = self.peer(program, mode, n)
-                theirs[name].append(n / answer["seconds"])
+                theirs[name].append(per(n, answer["seconds"]))
                 cpu[name].append(answer["cpu"] / n * 1e6)
                 left = answer["database"].value("SELECT count(*) FROM graphile_worker.jobs" if program == "graphile" else "SELECT count(*) FROM pgboss.job WHERE name = 'echo' AND state <> 'completed'")
                 if left != "0":

@@ -12,7 +12,7 @@ import statistics
 import subprocess
 import time
 
-from house import LIMIT, Wrong, get, percentile, spread, status_of
+from house import LIMIT, Wrong, get, per, percentile, spread, status_of
 
 INPUT = '{"order": 12345, "customer": "somebody", "amount": 19.99}'
 
@@ -148,12 +148,12 @@ class Plain:
             self.db.query("SELECT sas.alter_agent('nginx', enabled => false)")
             begun = time.monotonic()
             first, last = self.submit("call", n)
-            submits.append(n / (time.monotonic() - begun))
+            submits.append(per(n, time.monotonic() - begun))
             lsn, cpu = self.wal(), self.cpu()
             opened, _ = self.db.timed("SELECT sas.alter_agent('nginx', enabled => true)")
             self.wait_for_runs(first, last)
             used.append((self.cpu() - cpu) / n * 1e6)
-            rates.append(n / self.seconds_until_end(first, last, opened / 1e6))
+            rates.append(per(n, self.seconds_until_end(first, last, opened / 1e6)))
             delays.append(float(self.db.value(f"""SELECT extract(epoch FROM min(started_at)) * 1000 - {opened / 1e3:.3f}
                 FROM sas.step WHERE run_id BETWEEN {first} AND {last}""")))
             wal = self.wal_bytes(lsn) / n
@@ -185,8 +185,8 @@ class Plain:
                     tps, done = self.pgbench("postgres", scripts[what], 16, "-T", seconds)
                     rates[what].append(tps)
                     made[what] += done
-                    used[what].append((self.cpu() - cpu) / done * 1e6)
-                    written[what].append(self.wal_bytes(lsn) / done)
+                    used[what].append(per(self.cpu() - cpu, done) * 1e6)
+                    written[what].append(per(self.wal_bytes(lsn), done))
             there = {"insert": "SELECT count(*) FROM bench.line", "submit": f"SELECT count(*) FROM sas.run JOIN sas.ready USING (run_id) WHERE run_id > {top}"}
             for what, query in there.items():
                 if self.db.value(query) != str(made[what]):
@@ -224,5 +224,5 @@ class Plain:
             raise Wrong(f"{n} runs made {counts['seen']} calls")
         self.row(f"{n:,} calls of {self.size('hold')} s, one agent worker", f"{counts['held_at_once']:,} in flight at once", f"{n:,}, none lost", f"{n:,} of {n:,}",
                  f"all done after {seconds:.1f} s")
-        self.row("  memory of the worker per call", f"{(peak - before['RssAnon']) / counts['held_at_once']:.1f} KiB", "32; 20 KiB", "",
+        self.row("  memory of the worker per call", f"{per(peak - before['RssAnon'], counts['held_at_once']):.1f} KiB", "32; 20 KiB", "",
                  f"peak {peak / 1024:.0f} MiB, {before['RssAnon'] / 1024:.0f} MiB before")

@@ -8,7 +8,7 @@ take costs a little itself.  docs/PERFORMANCE.md is written from this.
 
 import time
 
-from house import Wrong
+from house import Wrong, per
 
 
 class Profile:
@@ -52,7 +52,7 @@ class Profile:
         finally:
             self.all_workers()
         seconds = self.seconds_until_end(first, last, called)
-        self.tell(f"{n:,} {what}: {n / seconds:,.0f} runs/s, {n * steps / seconds:,.0f} steps/s", "step", n * steps, before, after)
+        self.tell(f"{n:,} {what}: {per(n, seconds):,.0f} runs/s, {per(n * steps, seconds):,.0f} steps/s", "step", n * steps, before, after)
         made = self.db.value(f"SELECT count(*) FROM sas.step WHERE run_id BETWEEN {first} AND {last} AND state = 'succeeded' AND attempt = 1")
         if made != str(n * steps):
             raise Wrong(f"{what}: {made} steps instead of {n * steps}")
@@ -68,7 +68,7 @@ class Profile:
             for _ in range(n):
                 self.db.query("SELECT run_id FROM sas.submit('single', '{\"n\": 1}')")
             seconds = time.monotonic() - begun
-            self.tell(f"{n:,} submits, one a transaction, one client: {n / seconds:,.0f}/s", "submit", n, before, self.counted())
+            self.tell(f"{n:,} submits, one a transaction, one client: {per(n, seconds):,.0f}/s", "submit", n, before, self.counted())
         finally:
             self.all_workers()
         self.wait_for_runs(top + 1, top + n)

@@ -8,7 +8,7 @@ to it; a ratio is the median of three such pairs.
 import statistics
 import time
 
-from house import Wrong, percentile
+from house import Wrong, per, percentile
 
 # A step of each is one call of bench.echo, as in the plain runs.
 SHAPES = """
@@ -46,10 +46,10 @@ class Shapes:
     def against(self, what, plain, shaped, aim, note):
         """A row: how many times as long the shape takes as the plain runs."""
         pairs = [(self.seconds(*plain), self.seconds(*shaped)) for _ in range(self.repeats)]
-        whole = [s[0] / p[0] for p, s in pairs]
+        whole = [per(s[0], p[0]) for p, s in pairs]
         self.row(what, f"{statistics.median(whole):.2f} times as long", aim, "all",
                  f"{note}; each of {len(pairs)}: {', '.join(f'{s[0]:.2f} s ({p[0]:.2f} s)' for p, s in pairs)}; "
-                 f"from the end of the submit: {statistics.median(s[1] / p[1] for p, s in pairs):.2f} times")
+                 f"from the end of the submit: {statistics.median(per(s[1], p[1]) for p, s in pairs):.2f} times")
 
     def map(self):
         n = self.size("shapes")
@@ -73,7 +73,7 @@ class Shapes:
                         raise Wrong(f"run {run_id} did not end in success")
                     took += float(self.db.value(f"SELECT extract(epoch FROM finished_at - created_at) FROM sas.run WHERE run_id = {run_id}"))
                 each[workflow] = took * 1000 / (runs * int(workflow[5:]))
-            ratios.append((each["line_1000"] / each["line_10"], each))
+            ratios.append((per(each["line_1000"], each["line_10"]), each))
         ratio, each = sorted(ratios, key=lambda r: r[0])[len(ratios) // 2]
         self.row("a linear run of 1,000 function steps", f"{ratio:.2f} times as long per step", "1.5", "all",
                  f"as runs of 10 steps; one run at a time: {each['line_1000']:.2f} ms a step ({each['line_10']:.2f} ms)")

@@ -7,7 +7,7 @@ import statistics
 import time
 import urllib.request
 
-from house import Wrong
+from house import Wrong, per
 
 WATCHERS = """
 CREATE TABLE bench.item (item jsonb);
@@ -162,7 +162,7 @@ class Streams:
                 since, _ = self.watch(streams, each)
                 self.wait_until(lambda: self.db.value("SELECT sum(items) FROM sas.watch_done d JOIN sas.watch w USING (watch_id) WHERE w.state = 'processing'") == str(each * streams),
                                 f"{each * streams} items to be processed", pause=0.02)
-                rates.append(each * streams / (time.time() - since))
+                rates.append(per(each * streams, time.time() - since))
                 got = self.db.value("SELECT count(*) FROM bench.item")
                 if got != str(each * streams):
                     raise Wrong(f"{got} items in the table instead of {each * streams}")
@@ -173,10 +173,10 @@ class Streams:
     def million(self):
         """Processor time and throughput of a part of the items at the start, and of as many after all the others."""
         n, part = self.size("million"), self.size("million") // 10
-        samples = []
-        self.watch(1, n + 2 * part)
         begun = time.monotonic()
-        while not samples or samples[-1][0] < n + 2 * part:
+        samples = [(0, begun, self.cpu_of("agent", "function"))]
+        self.watch(1, n + 2 * part)
+        while samples[-1][0] < n + 2 * part:
             done = int(self.db.value("SELECT d.items FROM sas.watch_done d JOIN sas.watch w USING (watch_id) WHERE w.state = 'processing'"))
             samples.append((done, time.monotonic(), self.cpu_of("agent", "function")))
             if time.monotonic() - begun > 900:
@@ -184,12 +184,14 @@ class Streams:
             time.sleep(0.02)
 
         def between(low, high):
-            inside = [s for s in samples if low <= s[0] <= high]
-            items = inside[-1][0] - inside[0][0]
-            return (inside[-1][2] - inside[0][2]) / items * 1e6, items / (inside[-1][1] - inside[0][1])
+            # few samples may lie between them, or none, when there are few items
+            since = [s for s in samples if s[0] <= low][-1]
+            until = [s for s in samples if s[0] >= high][0]
+            items = until[0] - since[0]
+            return per(until[2] - since[2], items) * 1e6, per(items, until[1] - since[1])
         # the first part warms up
         early, late = between(part, 2 * part), between(n + part, n + 2 * part)
         rows = self.db.value("SELECT (SELECT count(*) FROM sas.watch WHERE state = 'processing') || ' + ' || (SELECT count(*) FROM sas.watch_batch)")
-        self.row(f"processor time per item after {n:,} items", f"{late[0] / early[0]:.2f} times the start", "1", f"{n + 2 * part:,} of {n + 2 * part:,}",
+        self.row(f"processor time per item after {n:,} items", f"{per(late[0], early[0]):.2f} times the start", "1", f"{n + 2 * part:,} of {n + 2 * part:,}",
                  f"{early[0]:.1f} us an item ({early[1]:,.0f}/s), then {late[0]:.1f} us ({late[1]:,.0f}/s); rows of the task and in its inbox: {rows}")
         self.unwatch()
