@@ -8,7 +8,8 @@
 -- sas._lasts(kind): is there an end of such a cause that sas itself can see?
 CREATE FUNCTION sas._lasts(kind text) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT kind IN ('step-failed', 'undo-failed', 'deadline', 'breaker-open', 'worker-slots', 'crash-loop', 'late', 'stuck', 'purge-failed')
+    SELECT kind IN ('step-failed', 'undo-failed', 'deadline', 'breaker-open', 'worker-slots', 'agent-places',
+                    'crash-loop', 'late', 'stuck', 'purge-failed')
 $$;
 
 -- sas._alert(kind, cause, message, agent_id, run_id, step_no): raises an alert, or counts once more the open one with

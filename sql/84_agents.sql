@@ -210,6 +210,7 @@ BEGIN
     END IF;
     UPDATE sas.agent SET dropped_at = sas._now(), enabled = false WHERE agent.agent_id = a.agent_id;
     DELETE FROM sas.place p WHERE p.agent_id = a.agent_id;
+    PERFORM sas._forget_places(a.agent_id);
     PERFORM sas._publish_agent(a.agent_id);
 END $$;
 

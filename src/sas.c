@@ -77,6 +77,7 @@ _PG_init(void)
 
 	sas_bell_install();
 	sas_metrics_install();
+	sas_places_install();
 	sas_store_install_sizes();
 	sas_lifecycle_install();
 	sas_worker_set_methods(SAS_SCHEDULER, &sas_scheduler_methods);

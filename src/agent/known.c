@@ -47,18 +47,21 @@ sas_known_read(void)
 	ListCell   *lc;
 	MemoryContext fresh = AllocSetContextCreate(TopMemoryContext, "sas agents", ALLOCSET_DEFAULT_SIZES);
 	SasAgentEntry *entries;
+	int		   *ids;
 	int			n = 0;
 
 	list = sas_store_agents(fresh);
 	entries = MemoryContextAllocZero(fresh, sizeof(SasAgentEntry) * Max(list_length(list), 1));
+	ids = palloc(sizeof(int) * Max(list_length(list), 1));
 	foreach(lc, list)
 	{
-		SasAgentEntry *e = &entries[n++];
+		SasAgentEntry *e = &entries[n];
 		SasStoredAgent *a = lfirst(lc);
 		SasAgentEntry *before = sas_known_agent(a->agent_id);
 
 		if (before != NULL)
 			*e = *before;		/* what is still to be written of it */
+		ids[n++] = a->agent_id;
 		e->ask_again_us = 0;
 		e->stored = a;
 		e->look = true;
@@ -67,11 +70,15 @@ sas_known_read(void)
 		e->limits.breaker_failures = a->breaker_failures;
 		e->limits.breaker_window_us = (int64) (a->breaker_window_ms * 1000);
 		e->limits.breaker_open_us = (int64) (a->breaker_open_ms * 1000);
+		if (a->breaker_failures == 0)
+			continue;
 		sas_places_load(a->agent_id,
 						strcmp(a->breaker, "open") == 0 ? SAS_BREAKER_OPEN :
 						strcmp(a->breaker, "half-open") == 0 ? SAS_BREAKER_HALF_OPEN : SAS_BREAKER_CLOSED,
 						(int64) (a->open_for_ms * 1000));
 	}
+	/* of what was dropped without a word at its commit */
+	sas_places_keep(ids, n);
 	MemoryContextDelete(known_context);
 	known_context = fresh;
 	sas_known = entries;

@@ -10,11 +10,13 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "nodes/execnodes.h"
 #include "utils/builtins.h"
 
+#include "base/settings.h"
 #include "places/places.h"
 #include "transport/origin.h"
 #include "transport/transport.h"
@@ -27,6 +29,8 @@ PG_FUNCTION_INFO_V1(sas_api_announce_agents);
 PG_FUNCTION_INFO_V1(sas_api_stop_calls);
 PG_FUNCTION_INFO_V1(sas_api_places);
 PG_FUNCTION_INFO_V1(sas_api_half_open);
+PG_FUNCTION_INFO_V1(sas_api_forget_places);
+PG_FUNCTION_INFO_V1(sas_api_places_state);
 
 /* -------------------------------------------------------------- addresses */
 
@@ -116,4 +120,31 @@ sas_api_half_open(PG_FUNCTION_ARGS)
 {
 	sas_places_half_open(PG_GETARG_INT32(0));
 	PG_RETURN_VOID();
+}
+
+Datum
+sas_api_forget_places(PG_FUNCTION_ARGS)
+{
+	sas_places_drop_at_commit(PG_GETARG_INT32(0));
+	PG_RETURN_VOID();
+}
+
+Datum
+sas_api_places_state(PG_FUNCTION_ARGS)
+{
+	TupleDesc	desc;
+	Datum		values[3];
+	bool		nulls[3] = {false};
+	int			taken;
+	int64		alone_ago_us;
+
+	if (!sas_places_state(&taken, &alone_ago_us))
+		PG_RETURN_NULL();
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "the result is not a row");
+	values[0] = Int32GetDatum(sas_max_agents);
+	values[1] = Int32GetDatum(taken);
+	values[2] = Float8GetDatum(alone_ago_us / 1000.0);
+	nulls[2] = alone_ago_us < 0;
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
 }

@@ -9,6 +9,7 @@
 
 #include <limits.h>
 
+#include "miscadmin.h"
 #include "utils/guc.h"
 
 #include "base/clock.h"
@@ -21,6 +22,7 @@ int			sas_agents = 1;
 int			sas_function_workers = 1;
 int			sas_supervisors = 1;
 int			sas_agent_slots = 1000;
+int			sas_max_agents = 4096;
 int			sas_supervisor_interval = 60 * 1000;
 int			sas_complete_in = 60 * 1000;
 int			sas_run_deadline = 30 * 24 * 3600;
@@ -114,6 +116,11 @@ sas_settings_define(void)
 		DefineCustomIntVariable(s->name, s->description, s->detail, s->variable, *s->variable,
 								s->min, s->max, PGC_SIGHUP, s->unit, NULL, NULL, NULL);
 	}
+	/* shared memory has its size when the server starts; nothing is there to be sized in a session that loads the library */
+	DefineCustomIntVariable("sas.max_agents", "Number of agents of all databases that may be busy at once.",
+							"Further ones are called more slowly: one call at a time in each worker.",
+							&sas_max_agents, sas_max_agents, 8, 1000000,
+							process_shared_preload_libraries_in_progress ? PGC_POSTMASTER : PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("sas.auto_rescue", "Carry out what on_failure says.",
 							 "Off: the run is paused, and its alert says what on_failure suggests. A workflow may say otherwise.",
 							 &sas_auto_rescue, true, PGC_SIGHUP, 0, NULL, NULL, NULL);

@@ -15,6 +15,7 @@ extern int	sas_agents;
 extern int	sas_function_workers;
 extern int	sas_supervisors;
 extern int	sas_agent_slots;
+extern int	sas_max_agents; /* set when the server starts */
 extern int	sas_supervisor_interval;	/* ms */
 extern int	sas_complete_in;	/* ms */
 extern int	sas_run_deadline;	/* s */

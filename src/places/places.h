@@ -2,11 +2,15 @@
 /*
  * places.h: the limits of an agent that hold for all workers together.
  *
- * One entry per agent in shared memory: places in use, a token bucket and the
- * circuit breaker.  A worker asks before it claims a step, so that a closed
- * door burns no attempt.  What a worker holds is given back when it exits; a
- * crash empties all.  The breaker's state is also a row (sas.agent_health),
- * from which the first worker after a start loads it.
+ * One entry per agent that is called, in shared memory: places in use, a token
+ * bucket and the circuit breaker.  A worker asks before it claims a step, so
+ * that a closed door burns no attempt.  What a worker holds is given back when
+ * it exits; a crash empties all.  The breaker's state is also a row
+ * (sas.agent_health), from which the first worker after a start loads it.
+ *
+ * There is room for sas.max_agents entries of all databases.  Those of agents
+ * that rest make way for others; when there are none, a worker calls the agent
+ * under limits of its own: one call at a time, and its share of the rate.
  */
 #ifndef SAS_PLACES_PLACES_H
 #define SAS_PLACES_PLACES_H
@@ -39,8 +43,9 @@ typedef struct SasPlaceView
 
 extern Size sas_places_shmem_size(void);
 extern void sas_places_shmem_init(void);
+extern void sas_places_install(void);	/* callbacks of transactions */
 
-/* Tells the breaker's stored state, unless a worker has told it since the start of the server. */
+/* Tells the breaker's stored state, of an agent that has no entry yet. */
 extern void sas_places_load(int agent_id, SasBreaker breaker, int64 open_for_us);
 
 /*
@@ -79,7 +84,27 @@ extern bool sas_places_report(int agent_id, const SasLimits *limits, bool succes
 /* The service is mended, somebody says: a breaker that is not closed lets a new probe through now. */
 extern void sas_places_half_open(int agent_id);
 
-/* The agents of this database, palloc'd; returns how many. */
+/*
+ * The agents of this database that have an entry, palloc'd; returns how many.
+ * Any other is closed and has no call on its way, but for those that workers
+ * call under limits of their own: nobody else can see these.
+ */
 extern int	sas_places_view(SasPlaceView **views);
+
+/* The agent is dropped, if this transaction commits: its entry goes when its last call has ended. */
+extern void sas_places_drop_at_commit(int agent_id);
+
+/* The same, at once, for all agents of this database but these. */
+extern void sas_places_keep(const int *agent_ids, int n);
+
+/* The same for all agents of a database. */
+extern void sas_places_drop_database(Oid dboid);
+
+/*
+ * How many entries cannot make way for others; while there is much room, just
+ * how many there are.  *alone_ago_us: when a worker last had to use limits of
+ * its own; -1: never.  False: no shared memory.
+ */
+extern bool sas_places_state(int *taken, int64 *alone_ago_us);
 
 #endif							/* SAS_PLACES_PLACES_H */

@@ -44,6 +44,7 @@
 #include "utils/syscache.h"
 
 #include "base/compat.h"
+#include "places/places.h"
 #include "wake/bell.h"
 #include "worker/board.h"
 #include "worker/hold.h"
@@ -58,6 +59,7 @@ typedef struct SasIntent
 	bool		created;		/* CREATE EXTENSION of any name */
 	bool		dropped;		/* something that may have taken the extension along */
 	bool		rescan;			/* read pg_database again at commit */
+	Oid			gone;			/* database to be dropped */
 	bool		prepared;		/* ends a prepared transaction */
 	bool		discards;		/* DISCARD ALL */
 	bool		restores;		/* a dump */
@@ -68,6 +70,8 @@ static ProcessUtility_hook_type previous_hook = NULL;
 /* Of this transaction. */
 static bool pending_probe = false;
 static bool pending_rescan = false;
+static bool pending_drop = false;	/* the extension may be gone */
+static Oid	pending_gone = InvalidOid;	/* database that was dropped */
 static int	statements = 0;		/* depth of hooked statements */
 
 /* Of this session. */
@@ -198,6 +202,7 @@ sas_lifecycle_intent(Node *node, bool alone, SasIntent *intent)
 	{
 		case T_DropdbStmt:
 			intent->rescan = true;
+			intent->gone = get_database_oid(((DropdbStmt *) node)->dbname, true);
 			if (alone)
 				intent->hold = sas_lifecycle_owned_database(((DropdbStmt *) node)->dbname);
 			if (OidIsValid(intent->hold) && sas_lifecycle_is_template(intent->hold))
@@ -267,6 +272,9 @@ sas_lifecycle_note(const SasIntent *intent)
 {
 	pending_rescan |= intent->rescan;
 	pending_probe |= intent->probe;
+	pending_drop |= intent->probe || intent->dropped || intent->prepared;
+	if (OidIsValid(intent->gone))
+		pending_gone = intent->gone;
 
 	/* Another extension may have brought sas along, or a prepared transaction. */
 	if (intent->created || (intent->prepared && !sas_registry_has_workers(MyDatabaseId)))
@@ -347,6 +355,9 @@ sas_lifecycle_utility(PlannedStmt *pstmt, const char *query, bool read_only,
 static void
 sas_lifecycle_xact_callback(XactEvent event, void *arg)
 {
+	/* a savepoint may have brought it back; only now is it certain, and can be looked up */
+	if (event == XACT_EVENT_PRE_COMMIT && pending_drop)
+		pending_drop = !OidIsValid(get_extension_oid("sas", true));
 	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
 		return;
 	if (statements > 0 && event == XACT_EVENT_COMMIT)
@@ -357,8 +368,13 @@ sas_lifecycle_xact_callback(XactEvent event, void *arg)
 			sas_request_probe(MyDatabaseId);
 		if (pending_rescan)
 			sas_request_rescan();
+		if (pending_drop)
+			sas_places_drop_database(MyDatabaseId);
+		if (OidIsValid(pending_gone))
+			sas_places_drop_database(pending_gone);
 	}
-	pending_probe = pending_rescan = false;
+	pending_probe = pending_rescan = pending_drop = false;
+	pending_gone = InvalidOid;
 	if (sas_hold_mine())
 		sas_hold_end_transaction();
 }
