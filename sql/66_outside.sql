@@ -157,7 +157,7 @@ BEGIN
         RAISE EXCEPTION 'agent "%" is not external', $2
             USING ERRCODE = 'wrong_object_type', DETAIL = 'The place is "/agent".', HINT = 'Its calls are made by the workers of sas itself.';
     END IF;
-    IF coalesce(worker, '') = '' OR octet_length(worker) > 200 OR worker ~ '[\x01-\x1f\x7f]' THEN
+    IF coalesce(worker, '') = '' OR octet_length(worker) > 200 OR worker ~ E'[\\x01-\\x1f\\x7f]' THEN
         RAISE EXCEPTION 'the name of the worker is empty, longer than 200 bytes or holds control characters'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/worker".', HINT = 'Say who holds the task, such as host and process id.';
     END IF;

@@ -3,9 +3,10 @@
 -- Waits: steps that wait for a signal or a time. They hold no worker: a
 -- suspended row, and a timer where there is an end. Runs locked by the caller.
 
--- sas._moment(value): the instant that a rendered "until" says, or null when it says none.
+-- sas._moment(value): the instant that a rendered "until" says, or null when it says none; in a worker the
+-- same as in the session that defined it.
 CREATE FUNCTION sas._moment(value jsonb) RETURNS timestamptz
-LANGUAGE plpgsql STABLE AS $$
+LANGUAGE plpgsql STABLE SET datestyle = iso, mdy AS $$
 BEGIN
     RETURN CASE jsonb_typeof(value) WHEN 'string' THEN (value #>> '{}')::timestamptz END;
 EXCEPTION WHEN data_exception THEN

@@ -363,7 +363,8 @@ DECLARE
 BEGIN
     UPDATE sas.workflow f SET paused_at = sas._now() WHERE f.workflow_id = id AND f.paused_at IS NULL;
     IF FOUND THEN
-        PERFORM sas._record(caller, '{null}', 'pause_workflow', NULL, jsonb_build_object('workflow', name));
+        PERFORM sas._record(caller, ARRAY[NULL::bigint], 'pause_workflow', NULL,
+                            jsonb_build_object('workflow', name));
         RETURN true;
     END IF;
     RETURN false;
@@ -381,7 +382,8 @@ BEGIN
     WITH held AS (DELETE FROM sas.held_run h WHERE h.workflow_id = id RETURNING h.run_id)
     INSERT INTO sas.due (actor, due_at, run_id, kind) SELECT 's', sas._now(), h.run_id, 'start' FROM held h;
     PERFORM sas._ring('{}', true, false, '{}');
-    PERFORM sas._record(caller, '{null}', 'resume_workflow', NULL, jsonb_build_object('workflow', name));
+    PERFORM sas._record(caller, ARRAY[NULL::bigint], 'resume_workflow', NULL,
+                        jsonb_build_object('workflow', name));
     RETURN true;
 END $$;
 

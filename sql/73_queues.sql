@@ -145,7 +145,8 @@ DECLARE
 BEGIN
     UPDATE sas.queue q SET paused_at = coalesce(q.paused_at, sas._now()) WHERE q.queue_id = u.queue_id;
     PERFORM sas._ring('{}', true, false, '{}');
-    PERFORM sas._record(caller, '{null}', 'pause_queue', NULL, jsonb_build_object('queue', u.name)) WHERE u.paused_at IS NULL;
+    PERFORM sas._record(caller, ARRAY[NULL::bigint], 'pause_queue', NULL, jsonb_build_object('queue', u.name))
+    WHERE u.paused_at IS NULL;
     RETURN u.paused_at IS NULL;
 END $$;
 
@@ -157,7 +158,9 @@ DECLARE
 BEGIN
     UPDATE sas.queue q SET paused_at = NULL WHERE q.queue_id = u.queue_id;
     PERFORM sas._ring('{}', true, false, '{}');
-    PERFORM sas._record(caller, '{null}', 'resume_queue', NULL, jsonb_build_object('queue', u.name)) WHERE u.paused_at IS NOT NULL;
+    PERFORM sas._record(caller, ARRAY[NULL::bigint], 'resume_queue', NULL,
+                        jsonb_build_object('queue', u.name))
+    WHERE u.paused_at IS NOT NULL;
     RETURN u.paused_at IS NOT NULL;
 END $$;
 

@@ -122,7 +122,7 @@ END $$;
 -- sas._like(pattern, text): does the text match the pattern, in which * stands for any characters?
 CREATE FUNCTION sas._like(pattern text, subject text) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
-    SELECT subject LIKE replace(regexp_replace(pattern, '([\\%_])', '\\\1', 'g'), '*', '%')
+    SELECT subject LIKE replace(regexp_replace(pattern, E'([\\\\%_])', E'\\\\\\1', 'g'), '*', '%')
 $$;
 
 -- sas._check_answer(answer, path, kind): what is wrong with an answer in place of an agent of that kind.

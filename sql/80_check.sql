@@ -35,9 +35,10 @@ BEGIN
     FROM jsonb_object_keys(value) k WHERE NOT k = ANY (keys);
 END $$;
 
--- sas._span(value): the interval that a definition says, or null when it says none.
+-- sas._span(value): the interval that a definition says, or null when it says none; in a worker the same as
+-- in the session that defined it.
 CREATE FUNCTION sas._span(value jsonb) RETURNS interval
-LANGUAGE plpgsql STABLE AS $$
+LANGUAGE plpgsql STABLE SET intervalstyle = postgres AS $$
 BEGIN
     IF jsonb_typeof(value) <> 'string' OR (value #>> '{}') !~ '[a-zA-Z]' THEN
         RETURN NULL;
@@ -130,7 +131,8 @@ LANGUAGE plpgsql STABLE AS $$
 DECLARE
     found oid;
 BEGIN
-    IF jsonb_typeof(value) <> 'string' OR (value #>> '{}') !~ '^("[^"]+"|[[:alpha:]_][\w$]*)\.("[^"]+"|[[:alpha:]_][\w$]*)$' THEN
+    IF jsonb_typeof(value) <> 'string'
+       OR (value #>> '{}') !~ E'^("[^"]+"|[[:alpha:]_][\\w$]*)\\.("[^"]+"|[[:alpha:]_][\\w$]*)$' THEN
         RETURN NEXT ROW(path, format('%s is not the name of a function', left(value::text, 80)), 'Write it with its schema and without arguments, such as "shop.book_order".', '42602')::sas._problem;
         RETURN;
     END IF;
@@ -167,7 +169,7 @@ BEGIN
     WHERE jsonb_typeof(h.value) <> 'string'
        OR h.key !~ '^[!#$%&''*+.^_`|~0-9A-Za-z-]+$'
        OR lower(h.key) IN ('host', 'content-length', 'transfer-encoding', 'connection', 'idempotency-key', 'traceparent')
-       OR (h.value #>> '{}') ~ '[\x01-\x08\x0a-\x1f\x7f]';
+       OR (h.value #>> '{}') ~ E'[\\x01-\\x08\\x0a-\\x1f\\x7f]';
 END $$;
 
 -- sas._check_expect(value, path, kind)
@@ -204,9 +206,11 @@ BEGIN
     RETURN QUERY SELECT * FROM sas._check_span(value -> 'timeout', path || '/timeout');
     IF value ? 'path' AND jsonb_typeof(value -> 'path') <> 'string' THEN
         RETURN NEXT ROW(path || '/path', 'the path must be a string', 'A path is empty, begins with / or ?, or is one whole reference.', '22023')::sas._problem;
-    ELSIF target <> '' AND target !~ '^[/?]' AND target !~ '^\{\{[^{}]*\}\}$' THEN
+    ELSIF target <> '' AND target !~ '^[/?]' AND target !~ E'^\\{\\{[^{}]*\\}\\}$' THEN
         RETURN NEXT ROW(path || '/path', 'the path would leave the origin of the agent', 'A path is empty, begins with / or ?, or is one whole reference.', '22023')::sas._problem;
-    ELSIF target ~ '^//' OR sas._path_has_dot_segment(target) OR target ~ '[\x01-\x20\x7f\\#]' AND regexp_replace(target, '\{\{.*?\}\}', '', 'g') ~ '[\x01-\x20\x7f\\#]' THEN
+    ELSIF target ~ '^//' OR sas._path_has_dot_segment(target)
+          OR target ~ E'[\\x01-\\x20\\x7f\\\\#]'
+             AND regexp_replace(target, E'\\{\\{.*?\\}\\}', '', 'g') ~ E'[\\x01-\\x20\\x7f\\\\#]' THEN
         RETURN NEXT ROW(path || '/path', 'the path would leave the origin of the agent, or is not a path', 'Leave out dot segments, double slashes at the start, spaces, backslashes and fragments.', '22023')::sas._problem;
     END IF;
     IF value ? 'query' AND jsonb_typeof(value -> 'query') <> 'object' THEN

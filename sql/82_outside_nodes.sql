@@ -16,7 +16,7 @@ DECLARE
     wrong text;
     lanes int[];
 BEGIN
-    IF coalesce($2, '') = '' OR octet_length($2) > 200 OR $2 ~ '[\x01-\x1f\x7f]' THEN
+    IF coalesce($2, '') = '' OR octet_length($2) > 200 OR $2 ~ E'[\\x01-\\x1f\\x7f]' THEN
         RAISE EXCEPTION 'the name of the node is empty, longer than 200 bytes or holds control characters'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/name".', HINT = 'Say which program it is and where it runs, such as "prices on host7".';
     END IF;

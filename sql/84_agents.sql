@@ -10,7 +10,9 @@ LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN m[1]::float8 > 0 THEN
         m[1]::float8 / CASE m[2] WHEN 's' THEN 1 WHEN 'sec' THEN 1 WHEN 'second' THEN 1 WHEN 'min' THEN 60 WHEN 'minute' THEN 60
                                  WHEN 'h' THEN 3600 WHEN 'hour' THEN 3600 ELSE 86400 END END
-    FROM (SELECT regexp_match(rate, '^\s*([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*/\s*(s|sec|second|min|minute|h|hour|d|day)\s*$') AS m) x WHERE m IS NOT NULL
+    FROM (SELECT regexp_match(rate, E'^\\s*([0-9]{1,9}(?:\\.[0-9]{1,6})?)'
+                                    || E'\\s*/\\s*(s|sec|second|min|minute|h|hour|d|day)\\s*$') AS m) x
+    WHERE m IS NOT NULL
 $$;
 
 -- sas._check_external(a): an external agent is a queue of tasks; what guards HTTP calls has no meaning there.
@@ -178,7 +180,9 @@ BEGIN
     PERFORM sas._furnish(a.agent_id, a.max_in_flight) WHERE a.kind = 'external';
     PERFORM sas._publish_agent(a.agent_id);
     -- which values were changed; not the values, which may name what is secret
-    PERFORM sas._record(caller, '{null}', 'alter_agent', NULL, jsonb_strip_nulls(jsonb_build_object('agent', name, 'enabled', enabled, 'reset', nullif(to_jsonb(reset), '[]'), 'changed',
+    PERFORM sas._record(caller, ARRAY[NULL::bigint], 'alter_agent', NULL,
+        jsonb_strip_nulls(jsonb_build_object(
+            'agent', name, 'enabled', enabled, 'reset', nullif(to_jsonb(reset), '[]'), 'changed',
         (SELECT jsonb_agg(c.what) FROM (VALUES ('base_url', base_url IS NOT NULL), ('headers', headers IS NOT NULL), ('max_in_flight', max_in_flight IS NOT NULL), ('rate_limit', rate_limit IS NOT NULL),
          ('request_timeout', request_timeout IS NOT NULL), ('retry', retry IS NOT NULL), ('breaker', breaker IS NOT NULL), ('options', options IS NOT NULL)) AS c (what, given) WHERE c.given))));
 END $$;
@@ -243,7 +247,7 @@ BEGIN
       AND s.run_id = d.run_id AND s.step_no = d.step_no AND s.element = d.element AND s.waiting_until > sas._now();
     PERFORM sas._publish_agent(a.agent_id);
     PERFORM sas._ring('{}', true, false, '{}');
-    PERFORM sas._record(caller, '{null}', 'reset_agent', NULL, jsonb_build_object('agent', name));
+    PERFORM sas._record(caller, ARRAY[NULL::bigint], 'reset_agent', NULL, jsonb_build_object('agent', name));
 END $$;
 
 CREATE FUNCTION sas._set_secret(caller oid, name text, value text) RETURNS void
@@ -255,7 +259,7 @@ BEGIN
     FOR p IN SELECT * FROM sas._check_name(name, '/name') LOOP
         PERFORM sas._raise(p);
     END LOOP;
-    IF coalesce(value, '') = '' OR value ~ '[\x01-\x1f\x7f]' THEN
+    IF coalesce(value, '') = '' OR value ~ E'[\\x01-\\x1f\\x7f]' THEN
         RAISE EXCEPTION 'the value of secret "%" is empty or holds control characters', name
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/value".', HINT = 'Use sas.drop_secret to take a secret away.';
     END IF;

@@ -41,15 +41,17 @@ LANGUAGE sql STABLE AS $$
     WHERE body ? 'agents' AND (jsonb_typeof(body -> 'agents') <> 'string' OR body ->> 'agents' !~ '^[a-z*][a-z0-9_*]*$')
     UNION ALL
     SELECT path || '/agent', 'an agent with "agents" beside it must be one reference to the input', 'Write it as "{{input.agent}}".', '22023'
-    WHERE body ? 'agents' AND (jsonb_typeof(body -> 'agent') IS DISTINCT FROM 'string' OR body ->> 'agent' !~ '^\{\{ *input\.[^{}]*\}\}$')
+    WHERE body ? 'agents'
+      AND (jsonb_typeof(body -> 'agent') IS DISTINCT FROM 'string'
+           OR body ->> 'agent' !~ E'^\\{\\{ *input\\.[^{}]*\\}\\}$')
     UNION ALL
     SELECT path || '/agents', 'there is no "agents" beside an agent that is a reference', 'Name the agents that it may give, such as "payments_*".', '22023'
-    WHERE NOT body ? 'agents' AND body ->> 'agent' ~ '\{\{'
+    WHERE NOT body ? 'agents' AND body ->> 'agent' ~ E'\\{\\{'
 $$;
 
 -- sas._matches(name, pattern): * stands for any characters.
 CREATE FUNCTION sas._matches(name text, pattern text) RETURNS boolean
-LANGUAGE sql IMMUTABLE AS $$ SELECT name LIKE replace(replace(pattern, '_', '\_'), '*', '%') $$;
+LANGUAGE sql IMMUTABLE AS $$ SELECT name LIKE replace(replace(pattern, '_', E'\\_'), '*', '%') $$;
 
 -- sas._resolve_agents(definition, input): the agents that this input names put in their places; refuses those that may not be.
 CREATE FUNCTION sas._resolve_agents(definition jsonb, input jsonb) RETURNS jsonb

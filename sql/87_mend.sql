@@ -35,7 +35,7 @@ CREATE FUNCTION sas._targets(named sas._named[], step text) RETURNS sas._target[
 LANGUAGE plpgsql AS $$
 DECLARE
     ids bigint[] := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL AND n.state <> 'stopped');
-    parts text[] := regexp_match(step, '^(.*?)(?:\[([0-9]{1,9})\])?$');
+    parts text[] := regexp_match(step, E'^(.*?)(?:\\[([0-9]{1,9})\\])?$');
 BEGIN
     PERFORM sas._index_ready(ids);
     PERFORM FROM sas.ready q WHERE q.run_id = ANY (ids) AND NOT q.fresh ORDER BY q.run_id, q.step_no, q.element FOR UPDATE;
@@ -93,7 +93,8 @@ LANGUAGE sql STABLE AS $$
              WHEN 'due' THEN 'is about to be undone; that can be skipped or completed'
              WHEN 'undoing' THEN format('is being undone, by %s; wait for its reply', coalesce(t.note, 'nobody'))
              WHEN 'redo' THEN 'is undone before its fallback is tried; that can be retried or completed'
-             WHEN 'stood_in' THEN format('failed in the stead of step "%s"; act on that one', regexp_replace(t.label, '\.fallback', ''))
+             WHEN 'stood_in' THEN format('failed in the stead of step "%s"; act on that one',
+                                         regexp_replace(t.label, E'\\.fallback', ''))
              WHEN 'failed' THEN 'has failed, and its run cannot go on; it can be retried, skipped or completed'
              ELSE 'rests until another window; ' || sas._only(verb) END END)
 $$;
@@ -153,7 +154,7 @@ DECLARE
     left_over bigint[];
 BEGIN
     targets := sas._targets(named, $3);
-    IF $3 ~ '\[' THEN
+    IF $3 ~ E'\\[' THEN
         RAISE EXCEPTION 'a map is retried as a whole' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/step".', HINT = 'Name the step without the element: those that have failed are tried again.';
     END IF;
     -- the run of a retry by step goes on, others that failed stay; an element counts for its step

@@ -197,10 +197,15 @@ BEGIN
         FROM (
             SELECT CASE WHEN lag(s.family) OVER (ORDER BY s.n) IS DISTINCT FROM s.family
                         THEN format(E'# TYPE %s %s\n%s# HELP %s %s\n', s.shown, CASE WHEN s.type = 'info' AND $2 = 'prometheus' THEN 'gauge' ELSE s.type END,
-                                    CASE WHEN s.family LIKE '%\_seconds' AND $2 = 'openmetrics' THEN format(E'# UNIT %s seconds\n', s.family) ELSE '' END, s.shown, s.help)
+                                    CASE WHEN s.family LIKE E'%\\_seconds' AND $2 = 'openmetrics'
+                                         THEN format(E'# UNIT %s seconds\n', s.family) ELSE '' END,
+                                    s.shown, s.help)
                         ELSE '' END
                    || s.name
-                   || CASE WHEN s.labels = '{}' THEN '' ELSE '{' || (SELECT string_agg(format('%s="%s"', e.key, replace(replace(replace(e.value, '\', '\\'), '"', '\"'), E'\n', '\n')), ',' ORDER BY e.key = 'le', e.key)
+                   || CASE WHEN s.labels = '{}' THEN ''
+                           ELSE '{' || (SELECT string_agg(format('%s="%s"', e.key, replace(replace(replace(
+                                            e.value, E'\\', E'\\\\'), '"', E'\\"'), E'\n', E'\\n')), ','
+                                                   ORDER BY e.key = 'le', e.key)
                                                                      FROM jsonb_each_text(s.labels) e) || '}' END
                    || ' ' || s.value AS line, s.n
             FROM (SELECT m.*, row_number() OVER () AS n, f.family,

@@ -11,7 +11,7 @@ DECLARE
 BEGIN
     IF agent IS NULL THEN
         RETURN NEXT ROW(path, format('a %s needs an agent', $2), 'Name one under "agent".', '22023')::sas._problem;
-    ELSIF agent ~ '\{\{' THEN
+    ELSIF agent ~ E'\\{\\{' THEN
         RETURN;  -- known at submit only: see sas._check_agents
     ELSIF is_kind IS NULL THEN
         RETURN NEXT ROW(path || '/agent', format('agent "%s" does not exist', agent), 'Create it with sas.create_agent.', '42704')::sas._problem;

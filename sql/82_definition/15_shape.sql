@@ -38,10 +38,12 @@ BEGIN
     ELSIF value ? 'timeout' THEN
         RETURN NEXT ROW(path || '/timeout', 'only a wait for a signal has a timeout', 'Leave it out: "until" and "for" end by themselves.', '22023')::sas._problem;
     END IF;
-    IF value ? 'until' AND (jsonb_typeof(value -> 'until') <> 'string' OR value ->> 'until' !~ '\{\{' AND sas._moment(value -> 'until') IS NULL) THEN
+    IF value ? 'until'
+       AND (jsonb_typeof(value -> 'until') <> 'string'
+            OR value ->> 'until' !~ E'\\{\\{' AND sas._moment(value -> 'until') IS NULL) THEN
         RETURN NEXT ROW(path || '/until', format('%s is not an instant', left((value -> 'until')::text, 80)), 'Write a time stamp, such as "2030-01-01 00:00+00", or a reference to one.', '22007')::sas._problem;
     END IF;
-    IF value ? 'for' AND (jsonb_typeof(value -> 'for') <> 'string' OR value ->> 'for' !~ '\{\{') THEN
+    IF value ? 'for' AND (jsonb_typeof(value -> 'for') <> 'string' OR value ->> 'for' !~ E'\\{\\{') THEN
         RETURN QUERY SELECT * FROM sas._check_span(value -> 'for', path || '/for', true);
     END IF;
     RETURN QUERY SELECT * FROM sas._check_span(value -> 'timeout', path || '/timeout');
@@ -89,7 +91,9 @@ BEGIN
         RETURN NEXT ROW(path || '/poll', 'a poll needs "call"', 'Write the request that asks, such as {"path": "/jobs/{{started.body.id}}"}.', '22023')::sas._problem;
     END IF;
     RETURN QUERY
-    SELECT path || '/poll', 'a poll needs "until"', 'Write the predicate that says it is over, such as "$.output.body.state == \"done\"".', '22023' WHERE NOT poll ? 'until'
+    SELECT path || '/poll', 'a poll needs "until"',
+           E'Write the predicate that says it is over, such as "$.output.body.state == \\"done\\"".', '22023'
+    WHERE NOT poll ? 'until'
     UNION ALL SELECT * FROM sas._check_predicate(poll -> 'until', path || '/poll/until', 'until')
     UNION ALL SELECT * FROM sas._check_span(poll -> 'every', path || '/poll/every')
     UNION ALL SELECT * FROM sas._check_span(poll -> 'max_every', path || '/poll/max_every')
@@ -97,7 +101,9 @@ BEGIN
     UNION ALL SELECT path || '/poll/max_every', '"max_every" is shorter than "every"', 'The pause grows from "every" (1 s) to "max_every" (ten times that).', '22023'
               WHERE sas._span(poll -> 'max_every') < coalesce(sas._span(poll -> 'every'), interval '1 s')
     UNION ALL SELECT path || '/poll/progress', '"progress" must be one reference to a number', 'Write it as "{{output.body.progress}}": from 0 to 1.', '22023'
-              WHERE poll ? 'progress' AND (jsonb_typeof(poll -> 'progress') <> 'string' OR poll ->> 'progress' !~ '^\{\{.*\}\}$')
+              WHERE poll ? 'progress'
+                AND (jsonb_typeof(poll -> 'progress') <> 'string'
+                     OR poll ->> 'progress' !~ E'^\\{\\{.*\\}\\}$')
     -- what is undone may have begun and not be over
     UNION ALL SELECT path || '/undo/' || u.key || r.pointer, format('"%s" may not be there when the poll is undone', r.path), 'Refer to what is known once the call has succeeded, {{steps.NAME.started}}, or put "?" behind it.', '42P10'
               FROM jsonb_each(CASE jsonb_typeof(body -> 'undo') WHEN 'object' THEN body -> 'undo' ELSE '{}' END) u
@@ -149,7 +155,8 @@ BEGIN
     UNION ALL SELECT * FROM sas._check_choice(body -> 'else', path || '/else', '{skip,skip_cascade}')
     UNION ALL SELECT path || '/else', 'there is no "when" beside "else"', 'Write a condition, or leave "else" out.', '22023' WHERE body ? 'else' AND NOT body ? 'when'
     UNION ALL SELECT path || '/each', '"each" must be one reference to an array', 'Write it as "{{input.items}}".', '22023'
-              WHERE body ? 'each' AND (jsonb_typeof(body -> 'each') <> 'string' OR body ->> 'each' !~ '^\{\{.*\}\}$')
+              WHERE body ? 'each'
+                AND (jsonb_typeof(body -> 'each') <> 'string' OR body ->> 'each' !~ E'^\\{\\{.*\\}\\}$')
     UNION ALL SELECT * FROM sas._check_number(body -> 'concurrency', path || '/concurrency', 1, 1000000)
     UNION ALL SELECT * FROM sas._check_number(body -> 'max_failed', path || '/max_failed', 0, 1000000000)
     UNION ALL SELECT path || '/' || k, format('there is no "each" beside "%s"', k), 'It belongs to a map.', '22023'

@@ -82,7 +82,7 @@ END;
 CREATE FUNCTION sas._dot_text(value text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT replace(replace(translate(value, E'\r\n\t', '   '), '\', '\\'), '"', '\"');
+    SELECT replace(replace(translate(value, E'\r\n\t', '   '), E'\\', E'\\\\'), '"', E'\\"');
 END;
 
 -- sas._state_colours(): fill, border and text of each state, as in the console.
@@ -114,7 +114,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         ELSE
             E'digraph sas {\n  rankdir=LR;\n  node [shape=box, style="rounded,filled", fontname="sans-serif", fillcolor="#f4f4f5"];\n'
             || coalesce((SELECT string_agg(CASE WHEN n.step IS NULL THEN format('  s%s [shape=point];', n.no)
-                                                ELSE format('  s%s [label=%s%s];', n.no, (SELECT '"' || string_agg(sas._dot_text(l), '\n' ORDER BY o) || '"' FROM string_to_table(n.label, E'\n') WITH ORDINALITY AS u (l, o)),
+                                                ELSE format('  s%s [label=%s%s];', n.no, (
+                        SELECT '"' || string_agg(sas._dot_text(l), E'\\n' ORDER BY o) || '"'
+                        FROM string_to_table(n.label, E'\n') WITH ORDINALITY AS u (l, o)),
                                                             coalesce(format(', fillcolor="%s", color="%s", fontcolor="%s"', c.fill, c.border, c.ink), '')) END || E'\n', '' ORDER BY n.no)
                          FROM n LEFT JOIN sas._state_colours() c ON c.state = n.state), '')
             || coalesce((SELECT string_agg(format(E'  s%s -> s%s%s;\n', e.from_no, e.to_no, CASE WHEN e.stands_in THEN ' [style=dashed]' ELSE '' END), '' ORDER BY e.from_no, e.to_no) FROM e), '')
