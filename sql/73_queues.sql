@@ -66,9 +66,11 @@ BEGIN
         JOIN sas.run r ON r.run_id = o.run_id
         JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = o.step_no AND w.undo = o.undo
         WHERE q.ctid = o.ctid
-        RETURNING q.lane),
+        RETURNING q.lane, q.run_id, q.step_no, q.element, o.queue_id),
+    -- not of what was locked but has changed since this statement began: that is not moved either
     placed AS (
-        INSERT INTO sas.queue_place (run_id, step_no, element, queue_id) SELECT o.run_id, o.step_no, o.element, o.queue_id FROM out o)
+        INSERT INTO sas.queue_place (run_id, step_no, element, queue_id)
+        SELECT m.run_id, m.step_no, m.element, m.queue_id FROM moved m)
     SELECT array_agg(DISTINCT m.lane), count(*) INTO lanes, out_now FROM moved m;
     PERFORM sas._ring(sas._tell_outside(lanes), false, false, '{}') WHERE lanes IS NOT NULL;
     RETURN back_now + out_now;

@@ -214,10 +214,11 @@ BEGIN
     RETURN QUERY SELECT * FROM sas._compose_watches(ids);
 END $$;
 
--- sas._cover(watcher, watch, cursor, items): what the definition makes of a batch whose host knows no cursor. The service tells
--- again what is behind the cursor, so the batch ends with the last item that yields one.
+-- sas._cover(watcher, watch, cursor, items): what the definition makes of a batch whose host knows no cursor.
+-- The service tells again what is behind the cursor, so the batch ends with the last item that yields one.
 --   covered  how many items the cursor stands for; 0 when none of them yields one (null yields none)
-CREATE FUNCTION sas._cover(d sas.watcher, w sas.watch, before jsonb, items jsonb, OUT covered int, OUT cursor jsonb)
+CREATE FUNCTION sas._cover(d sas.watcher, w sas.watch, before jsonb, items jsonb,
+                           OUT covered int, OUT cursor jsonb)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     root jsonb := sas._watch_context(d.name, w.key, w.input, before);
@@ -231,9 +232,10 @@ BEGIN
     END LOOP;
 END $$;
 
--- sas._take_in(watcher, watch, cursor, items, given): the part of a batch that is taken in, and the cursor behind it (null: as it
--- was). given: the cursor that the host knows. cut: not all of it is taken in.
-CREATE FUNCTION sas._take_in(d sas.watcher, w sas.watch, before jsonb, batch jsonb, given jsonb, OUT items jsonb, OUT cursor jsonb, OUT cut boolean)
+-- sas._take_in(watcher, watch, cursor, items, given): the part of a batch that is taken in, and the cursor
+-- behind it (null: as it was). given: the cursor that the host knows. cut: not all of it is taken in.
+CREATE FUNCTION sas._take_in(d sas.watcher, w sas.watch, before jsonb, batch jsonb, given jsonb,
+                             OUT items jsonb, OUT cursor jsonb, OUT cut boolean)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     covered int;
@@ -255,8 +257,9 @@ END $$;
 -- sas._append_items(node_id, watch_ids, epochs, items, cursors, digests): takes items in, with the cursor: both or none.
 --   items    an array of items each, in order
 --   cursors  null: what the definition makes of the items, or as it was; digests  null: as it was
--- answer: ok; cut (items behind the last one that yields a cursor were not taken: the host is to begin anew, at the cursor);
--- stop (taken likewise, but the host is to end it and give it back); fenced (not taken). room: how many more may come.
+-- answer: ok; cut (items behind the last one that yields a cursor were not taken: the host is to begin
+-- anew, at the cursor); stop (taken likewise, but the host is to end it and give it back); fenced (not
+-- taken). room: how many more may come.
 CREATE FUNCTION sas._append_items(node_id bigint, watch_ids bigint[], epochs bigint[], items jsonb[], cursors jsonb[], digests text[])
 RETURNS TABLE (watch_id bigint, epoch bigint, answer text, room int)
 LANGUAGE plpgsql AS $$
@@ -279,13 +282,15 @@ BEGIN
         INSERT INTO sas.watch_batch (watch_id, batch_no, items, quantity, bytes)
         SELECT c.id, nextval('sas.watch_batch_seq'), c.items, c.quantity, c.bytes FROM come c WHERE c.quantity > 0),
     work AS (
-        INSERT INTO sas.watch_work (due_at, watch_id) SELECT sas._now(), c.id FROM come c WHERE c.quantity > 0),
+        INSERT INTO sas.watch_work (due_at, watch_id)
+        SELECT sas._now(), c.id FROM come c WHERE c.quantity > 0),
     moved AS (
         UPDATE sas.watch_flow f
         SET items = f.items + c.quantity, bytes = f.bytes + CASE WHEN c.quantity > 0 THEN c.bytes ELSE 0 END,
             last_item_at = CASE WHEN c.quantity > 0 THEN sas._now() ELSE f.last_item_at END,
             cursor = coalesce(c.cursor, f.cursor), digest = coalesce(c.digest, f.digest),
-            closed = f.items + c.quantity - g.items >= sas._watch_window() OR f.bytes + c.bytes - g.bytes > 16 * 1024 * 1024
+            closed = f.items + c.quantity - g.items >= sas._watch_window()
+                     OR f.bytes + c.bytes - g.bytes > 16 * 1024 * 1024
         FROM come c
         JOIN sas.watch_done g ON g.watch_id = c.id
         WHERE f.watch_id = c.id
@@ -296,7 +301,8 @@ BEGIN
     END IF;
     RETURN QUERY
     SELECT u.id, u.epoch,
-           CASE WHEN NOT u.ok THEN 'fenced' WHEN w.state <> 'processing' OR w.moving THEN 'stop' WHEN u.id = ANY (cut_off) THEN 'cut' ELSE 'ok' END,
+           CASE WHEN NOT u.ok THEN 'fenced' WHEN w.state <> 'processing' OR w.moving THEN 'stop'
+                WHEN u.id = ANY (cut_off) THEN 'cut' ELSE 'ok' END,
            CASE WHEN u.ok THEN sas._room_of(f, g) ELSE 0 END
     FROM unnest($2, $3, ok) WITH ORDINALITY AS u (id, epoch, ok, n)
     LEFT JOIN sas.watch w ON w.watch_id = u.id
@@ -423,7 +429,10 @@ BEGIN
     UPDATE sas.node n SET busy_until = sas._now() + interval '1 min' WHERE n.node_id = $1;
     SELECT array_agg(h.watch_id) INTO ids FROM sas.watch_held h WHERE h.node_id = $1 AND h.watch_id <> $2;
     PERFORM FROM sas.watch_flow f WHERE f.watch_id = ANY (ids) ORDER BY f.watch_id FOR NO KEY UPDATE;
-    DELETE FROM sas.watch_held h WHERE h.watch_id = ANY (ids);
+    -- what went elsewhere before it was locked stays there
+    WITH freed AS (
+        DELETE FROM sas.watch_held h WHERE h.watch_id = ANY (ids) AND h.node_id = $1 RETURNING h.watch_id)
+    SELECT array_agg(f.watch_id) INTO ids FROM freed f;
     PERFORM sas._gone_from_host($1, ids) WHERE ids IS NOT NULL;
     RETURN true;
 END $$;

@@ -18,30 +18,41 @@ LANGUAGE sql IMMUTABLE AS $$
 $$;
 
 -- sas._set_work_aside(now): of what is due first, what may not be claimed makes way for the others. A row of each task stays
--- until it may; where that has no end, settling the task looks again. Returns whether there was any.
-CREATE FUNCTION sas._set_work_aside(now timestamptz) RETURNS boolean
+-- until it may; where that has no end, settling the task looks again.
+-- A task whose row in sas.watch_done is locked is passed by. The worker that ends its claim there does not
+-- see what has come in since it looked; a row that is put off to the end of that claim would wait for
+-- nothing. That worker looks again by itself.
+CREATE FUNCTION sas._set_work_aside(now timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    found tid[];
+    locked bigint[];
 BEGIN
-    SELECT array_agg(y.ctid) INTO found
-    FROM (SELECT x.ctid, x.watch_id FROM sas.watch_work x WHERE x.due_at <= now ORDER BY x.due_at LIMIT 1000) y
-    JOIN sas.watch w ON w.watch_id = y.watch_id
-    JOIN sas.watch_done d ON d.watch_id = y.watch_id
-    WHERE sas._items_after(d, w, now) IS NOT NULL;
-    IF found IS NULL THEN
-        RETURN false;
+    SELECT array_agg(x.watch_id) INTO locked
+    FROM (SELECT DISTINCT y.watch_id
+          FROM (SELECT k.watch_id FROM sas.watch_work k WHERE k.due_at <= now ORDER BY k.due_at LIMIT 1000) y
+          OFFSET 0) due
+    CROSS JOIN LATERAL (
+        SELECT d.watch_id FROM sas.watch_done d JOIN sas.watch w USING (watch_id)
+        WHERE d.watch_id = due.watch_id AND sas._items_after(d, w, now) IS NOT NULL
+        FOR UPDATE OF d SKIP LOCKED) x;
+    IF locked IS NULL THEN
+        RETURN;
     END IF;
+    -- a statement of its own: it sees who came before, and the state of a task together with its rows
     WITH early AS (
-        SELECT k.ctid, k.watch_id FROM sas.watch_work k WHERE k.ctid = ANY (found) FOR UPDATE SKIP LOCKED),
-    kept AS (
-        SELECT min(e.ctid) AS ctid, min(sas._items_after(d, w, now)) AS after
-        FROM early e JOIN sas.watch w ON w.watch_id = e.watch_id JOIN sas.watch_done d ON d.watch_id = e.watch_id
-        GROUP BY e.watch_id),
+        SELECT k.ctid, k.watch_id FROM sas.watch_work k
+        WHERE k.watch_id = ANY (locked) AND k.due_at <= now FOR UPDATE SKIP LOCKED),
+    judged AS (
+        SELECT e.ctid, sas._items_after(d, w, now) AS after,
+               row_number() OVER (PARTITION BY e.watch_id ORDER BY e.ctid) = 1 AS stays
+        FROM early e
+        JOIN sas.watch w ON w.watch_id = e.watch_id
+        JOIN sas.watch_done d ON d.watch_id = e.watch_id),
     gone AS (
-        DELETE FROM sas.watch_work k USING early e WHERE k.ctid = e.ctid AND NOT EXISTS (SELECT FROM kept x WHERE x.ctid = e.ctid AND x.after < 'infinity'))
-    UPDATE sas.watch_work k SET due_at = x.after, worker_id = NULL FROM kept x WHERE k.ctid = x.ctid AND x.after < 'infinity';
-    RETURN true;
+        DELETE FROM sas.watch_work k USING judged j
+        WHERE k.ctid = j.ctid AND (j.after = 'infinity' OR j.after IS NOT NULL AND NOT j.stays))
+    UPDATE sas.watch_work k SET due_at = j.after, worker_id = NULL
+    FROM judged j WHERE k.ctid = j.ctid AND j.after < 'infinity' AND j.stays;
 END $$;
 
 -- sas._due_inboxes(quantity, now): tasks whose inbox is due and free, their rows locked, at most so many, those that are to run alone by themselves.
@@ -80,7 +91,11 @@ BEGIN
         RETURN;
     END IF;
     ids := sas._due_inboxes(quantity, now);
-    IF coalesce(cardinality(ids), 0) < quantity AND sas._set_work_aside(now) AND ids IS NULL THEN
+    -- not beside a claim: its locks would stay while that is put together
+    IF ids IS NULL THEN
+        -- In any case it looks again. What became free while it looked, this look has locked and passed by, and
+        -- the worker that made it free was turned away by that lock: nobody else would come to it.
+        PERFORM sas._set_work_aside(now);
         ids := sas._due_inboxes(quantity, now);
     END IF;
     IF ids IS NULL THEN
@@ -90,6 +105,16 @@ BEGIN
     UPDATE sas.watch_done d SET request_id = gen_random_uuid(), claimed_until = now + sas._complete_in() WHERE d.watch_id = ANY (ids);
     INSERT INTO sas.watch_work (due_at, watch_id, boot, worker_id, together) SELECT now + sas._complete_in(), u, $2, $3, cardinality(ids) FROM unnest(ids) u;
     PERFORM sas._due_by(now + sas._complete_in());
+    -- beside a claim likewise, or of what is to run alone: another worker looks when the locks are gone
+    IF cardinality(ids) < quantity AND EXISTS (
+        SELECT FROM (SELECT DISTINCT y.watch_id
+                     FROM (SELECT k.watch_id FROM sas.watch_work k WHERE k.due_at <= now ORDER BY k.due_at LIMIT 1000) y
+                     OFFSET 0) due
+        JOIN sas.watch w ON w.watch_id = due.watch_id
+        JOIN sas.watch_done d ON d.watch_id = due.watch_id
+        WHERE sas._items_after(d, w, now) IS NULL) THEN
+        PERFORM sas._ring_items();
+    END IF;
     RETURN QUERY SELECT * FROM sas._inbox(ids);
 END $$;
 
@@ -140,14 +165,15 @@ BEGIN
 END $$;
 
 -- sas._hold_items(watch_ids, request_ids): which of these claims still hold, with their rows locked: asked before the target is written to.
--- Another worker's look for due inboxes may lock a row that was claimed a moment ago, until it commits: that is waited for, a moment only.
+-- Another worker's look for due inboxes may lock a row that was claimed a moment ago, until it commits: that
+-- is waited for, a moment only. A claim whose row is not free by then is left to its time.
 CREATE FUNCTION sas._hold_items(watch_ids bigint[], request_ids uuid[]) RETURNS boolean[]
 LANGUAGE plpgsql AS $$
 DECLARE
     locked bigint[];
     ours bigint[];
 BEGIN
-    FOR attempt IN 1 .. 40 LOOP
+    FOR attempt IN 1 .. 400 LOOP
         SELECT coalesce(array_agg(l.watch_id), '{}') INTO locked
         FROM (SELECT d.watch_id FROM sas.watch_done d WHERE d.watch_id = ANY (watch_ids) ORDER BY d.watch_id FOR UPDATE SKIP LOCKED) l;
         SELECT coalesce(array_agg(u.id), '{}') INTO ours
@@ -210,13 +236,20 @@ END $$;
 CREATE FUNCTION sas._take_back_items(boot bigint, live bigint[], newest bigint, quantity int, OUT worked int, OUT stuck bigint[])
 LANGUAGE plpgsql AS $$
 DECLARE
+    locked bigint[];
     found record;
 BEGIN
-    SELECT array_agg(q.watch_id) AS ids, array_agg(q.together > 1 AND NOT g.alone) AS crowd INTO found
-    FROM (SELECT k.watch_id, k.together FROM sas.watch_work k
+    SELECT array_agg(g.watch_id) INTO locked
+    FROM (SELECT k.watch_id FROM sas.watch_work k
           WHERE k.worker_id IS NOT NULL AND (k.boot <> $1 OR k.worker_id <= newest AND NOT k.worker_id = ANY (live))
           LIMIT quantity) q
-    JOIN LATERAL (SELECT d.request_id, d.alone FROM sas.watch_done d WHERE d.watch_id = q.watch_id FOR UPDATE SKIP LOCKED) g ON true;
+    CROSS JOIN LATERAL (
+        SELECT d.watch_id FROM sas.watch_done d WHERE d.watch_id = q.watch_id FOR UPDATE SKIP LOCKED) g;
+    -- a statement of its own: another worker may have claimed one of them before it was locked
+    SELECT array_agg(k.watch_id) AS ids, array_agg(k.together > 1 AND NOT g.alone) AS crowd INTO found
+    FROM sas.watch_work k JOIN sas.watch_done g USING (watch_id)
+    WHERE k.watch_id = ANY (locked) AND k.worker_id IS NOT NULL
+      AND (k.boot <> $1 OR k.worker_id <= newest AND NOT k.worker_id = ANY (live));
     worked := coalesce(cardinality(found.ids), 0);
     IF worked > 0 THEN
         PERFORM sas._finish_items(found.ids, array_fill(NULL::bigint, ARRAY[worked]),

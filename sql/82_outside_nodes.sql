@@ -231,8 +231,9 @@ BEGIN
     -- the program would have to know how far they were taken in
     IF said = 'cut' THEN
         RAISE EXCEPTION 'the last of the items yields no cursor'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/items". None of them is taken in.',
-                  HINT = 'Pass the cursor behind them, or append them together with the next item of which the watcher''s "cursor" makes one.';
+            USING ERRCODE = 'invalid_parameter_value',
+                  DETAIL = 'The place is "/items". None of them is taken in.',
+                  HINT = 'Pass the cursor behind them, or append them with the next item that yields one.';
     END IF;
     RETURN said;
 END $$;

@@ -115,6 +115,7 @@ SELECT t.settle() \g /dev/null
 SELECT t.deliver();
 SELECT t.settle() \g /dev/null
 SELECT state FROM t.watches() WHERE key = 'c';
+SELECT t.deliver();
 SELECT * FROM sas.watch_work;
 
 \echo the window: full, the host is told that there is no room, and when there is again
