@@ -92,8 +92,12 @@ free_place(SasFlight *flight)
 	if (!flight->has_place)
 		return;
 	flight->has_place = false;
+	/* for whoever was refused: this worker may have no slot for it */
 	if (sas_places_free(flight->agent_id))
+	{
+		sas_bell_pass_lane(flight->agent_id);
 		sas_bell_wake_other(SAS_AGENT);
+	}
 	if (agent != NULL)
 		agent->look = true;
 }

@@ -60,8 +60,12 @@ free_place(SasWatch *w)
 	if (!w->has_place)
 		return;
 	w->has_place = false;
+	/* for whoever was refused: this worker may have no slot for it */
 	if (sas_places_free(w->agent_id))
+	{
+		sas_bell_pass_lane(w->agent_id);
 		sas_bell_wake_other(SAS_AGENT);
+	}
 	if (agent != NULL)
 		agent->look = true;
 }

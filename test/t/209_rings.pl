@@ -125,4 +125,22 @@ $second = submit_local(q{'call_narrow'});
 give_it_time();
 let_commits_go();
 ends_soon($second, 'success', 'a step whose worker found no place, which the other one had and did not need');
+ends_soon($first, 'success', 'and the one before it');
+
+# one worker has the only place; its call is to rest for longer than the test lasts, gives the place back, and keeps the
+# worker's only slot: the place is for the other one, which was refused
+$node->safe_psql('postgres', q{ALTER SYSTEM SET sas.agent_slots = 1});
+$node->safe_psql('postgres', q{SELECT pg_reload_conf()});
+$node->safe_psql('postgres', q{SELECT sas.alter_agent('narrow', retry => '{"initial": "100 s", "max": "100 s"}')});
+define($node, 'call_long', { steps => { it => { agent => 'narrow', complete_in => '10 min', call => { method => 'POST', path => '/narrow' } } } });
+ok(wait_for($node, q{SELECT setting FROM pg_settings WHERE name = 'sas.agent_slots'}, '1'), 'a worker has one slot');
+$service->script(narrow => [ { gate => 1, status => 503 }, {} ]);
+my $came = $service->requests('narrow');
+$first = submit_local(q{'call_long'});
+$service->wait_for_requests('narrow', $came + 1);
+$second = submit_local(q{'call_long'});
+give_it_time();
+is($node->safe_psql('postgres', "SELECT waiting FROM sas.agents WHERE name = 'narrow'"), '1', 'the other worker was refused');
+$service->release;
+ends_soon($second, 'success', 'a step whose worker was refused, when the place is free and who had it has no slot');
 done_testing();
