@@ -185,6 +185,9 @@ sas_items_cursor(const SasWatch *w)
 
 	if (w->framer == NULL)
 		return w->new_cursor;
+	/* with the cursor as it was, what came since would come again */
+	if (w->kind == SAS_WATCH_SSE && sas_framer_id_cleared(w->framer))
+		return "";
 	id = w->kind == SAS_WATCH_SSE ? sas_framer_last_id(w->framer) : NULL;
 	text = id != NULL ? sas_utf8_text(id, strlen(id)) : NULL;
 	return text != NULL ? text : w->new_cursor;

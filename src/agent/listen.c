@@ -120,7 +120,7 @@ add_headers(SasWatch *w, SasSent *sent)
 	{
 		add_header(sent, "Accept", "text/event-stream");
 		add_header(sent, "Cache-Control", "no-cache");
-		if (w->cursor != NULL)
+		if (w->cursor != NULL && w->cursor[0] != '\0')
 			add_header(sent, "Last-Event-ID", w->cursor);
 	}
 	else if (w->kind == SAS_WATCH_POLL && w->etag != NULL)

@@ -131,7 +131,7 @@ extern size_t sas_items_feed(SasWatch *w, const SasStoredAgent *agent, const cha
 /* The answer to a poll, as of a call; to a long poll, its body. */
 extern void sas_items_answer(SasWatch *w, const SasReply *reply, const SasStoredAgent *agent);
 
-/* The event id that the batch ends with, or NULL. */
+/* The event id that the batch ends with; empty: the service has taken it back; NULL: there was none. */
 extern const char *sas_items_cursor(const SasWatch *w);
 
 /* The batch as one array. */

@@ -180,6 +180,12 @@ sas_framer_last_id(const SasFramer *f)
 	return f->last_id;
 }
 
+bool
+sas_framer_id_cleared(const SasFramer *f)
+{
+	return f->id_cleared;
+}
+
 long
 sas_framer_retry_ms(const SasFramer *f)
 {

@@ -82,6 +82,9 @@ extern void sas_framer_rest(SasFramer *f);
  */
 extern const char *sas_framer_last_id(const SasFramer *f);
 
+/* Has the stream taken its last event id back, without another one since?  Then it is not to be asked for what is behind that. */
+extern bool sas_framer_id_cleared(const SasFramer *f);
+
 /* The pause before a reconnect that the stream asked for, in ms; -1: none. */
 extern long sas_framer_retry_ms(const SasFramer *f);
 

@@ -59,6 +59,7 @@ struct SasFramer
 	char	   *next_id;		/* of the event that is being read; see id_seen */
 	bool		id_seen;
 	char	   *last_id;
+	bool		id_cleared;		/* the last one was empty */
 	long		retry;			/* of the field that is being read */
 	long		retry_ms;
 };

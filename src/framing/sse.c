@@ -128,6 +128,7 @@ dispatch(SasFramer *f, SasFrame *frame)
 	{
 		free(f->last_id);
 		f->last_id = f->next_id;
+		f->id_cleared = f->last_id == NULL;
 		f->next_id = NULL;
 		f->id_seen = false;
 	}

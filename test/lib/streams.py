@@ -22,7 +22,7 @@ Item n is {"n": n} (with `pad` characters more), or n alone where the feed is `b
          endless: one line without end; silent: an answer without an item; mute: no answer at all; garbage;
          html: 200 and a page; half: the last item is cut off, and the connection reset; unended: the end of the last
          item (its line feed) is missing, cut: a character of it, too, and the answer ends in good order
-    greet, tail: a line that each connection of /ndjson begins with, or ends with behind `per` items
+    greet: a line that each connection begins with; tail: a line or an event that it ends with behind `per` items
     cuts: so many answers to polls are cut off, by turns behind a length that is too large, and in a chunk
 
 Control: POST /feeds, GET /feeds {F: {open, connections, told, last_event_ids, ...}}. POST /feeds keeps the rest of a
@@ -170,7 +170,7 @@ async def tell_stream(feed, writer, after, kind):
         elif ends and feed.how in ("unended", "cut"):
             text = text[:-1] if feed.how == "unended" else text.rstrip("\n")[:-1]
         if ends and feed.tail:
-            text += feed.tail + "\n"
+            text += feed.tail + ("\n\n" if "event" in kind else "\n")
         writer.write(chunk(text))
         await writer.drain()
         if ends:

@@ -66,6 +66,16 @@ watch($node, 'events', 'unended');
 got_items($node, 'events', 'unended', 40, 'events: an event without the empty line behind it is none, and comes whole later');
 is(watch_of($node, 'events', 'unended')->{last_error}{detail}, undef, 'events: that is an end in good order: the standard has it so');
 
+# -- an id that is taken back
+
+$streams->feeds(taken => { items => 7 });
+watch($node, 'events', 'taken');
+got_items($node, 'events', 'taken', 7, 'events: items with ids come');
+$streams->feeds(taken => { items => 8, per => 8, tail => "id\ndata: \"no id\"" });
+ok(wait_until(sub { $streams->feed('taken')->{connections} >= 2 }), 'events: a service takes the last id back');
+is($streams->feed('taken')->{asked}[1], '', 'events: then it is not asked for what is behind an id');
+$node->safe_psql('postgres', q{SELECT sas.unwatch('events', '{taken}')});
+
 is($node->safe_psql('postgres', q{SELECT item::text FROM public.item WHERE watcher = 'events' AND key = 'events' ORDER BY nth LIMIT 1}),
 	'{"id": "1", "data": {"n": 1}, "event": "message"}', 'an event is an object with id, event and data');
 

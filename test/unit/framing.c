@@ -65,10 +65,12 @@ add_item(Text *t, const char *event, size_t event_len, const char *data, size_t 
 }
 
 static void
-add_end(Text *t, const char *id, long retry)
+add_end(Text *t, const char *id, bool cleared, long retry)
 {
 	char		text[40];
 
+	if (cleared)
+		add(t, "-", 1);
 	if (id != NULL)
 	{
 		add(t, "#", 1);
@@ -81,7 +83,7 @@ add_end(Text *t, const char *id, long retry)
 	}
 }
 
-/* Items as [data], with an event <event>[data], then | for an item that has begun, #id and ~retry; "!" for too large. */
+/* Items as [data], with an event <event>[data], then | for an item that has begun, #id or - for one taken back, and ~retry; "!" for too large. */
 static bool
 feed(SasFramer *f, const char *bytes, size_t len, Text *told)
 {
@@ -129,7 +131,7 @@ read_cut(SasFraming framing, size_t max_item, const char *bytes, const size_t *c
 	}
 	if (good && sas_framer_begun(f))
 		add(&told, "|", 1);
-	add_end(&told, sas_framer_last_id(f), sas_framer_retry_ms(f));
+	add_end(&told, sas_framer_last_id(f), sas_framer_id_cleared(f), sas_framer_retry_ms(f));
 	sas_framer_close(f);
 	return told;
 }
@@ -164,7 +166,9 @@ static const Case cases[] = {
 	SSE("comments and unknown fields are nothing", 100, ": hello\n:\nfoo: bar\ndatum: x\ndat: x\ndata1: x\nDATA: x\n data: x\ndata: a\n\n", "[a]"),
 	SSE("a long comment and a long unknown field need no room", 10, ": 0123456789012345678901234567890123456789\nunknown: 0123456789012345678901234567890\ndata: a\n\n", "[a]"),
 	SSE("the id is that of the last event", 100, "id: 1\ndata: a\n\ndata: b\n\nid: 2\n\nid: 3\n", "[a][b]#2"),
-	SSE("an empty id takes it back", 100, "id: 1\ndata: a\n\nid\ndata: b\n\n", "[a][b]"),
+	SSE("an empty id takes it back", 100, "id: 1\ndata: a\n\nid\ndata: b\n\n", "[a][b]-"),
+	SSE("until there is another", 100, "id: 1\ndata: a\n\nid\ndata: b\n\nid: 2\ndata: c\n\n", "[a][b][c]#2"),
+	SSE("an empty id of an event that is not complete takes none back", 100, "id: 1\ndata: a\n\nid\ndata: b\n", "[a]#1"),
 	SSE("an id with a NUL or another control character is ignored", 100, "id: 1\ndata: a\n\nid: 2\0003\ndata: b\n\nid: \1\ndata: c\n\n", "[a][b][c]#1"),
 	SSE("the last of several ids counts", 100, "id: 1\nid: 2\ndata: a\n\n", "[a]#2"),
 	SSE("retry takes digits only", 100, "retry: 250\nretry: 1s\nretry:\nretry: -1\n\n", "~250"),
@@ -262,6 +266,8 @@ reference(const char *bytes, size_t len)
 	char		event[512] = "";
 	char		id[512] = "";
 	char		last[512] = "";
+	bool		seen = false;
+	bool		cleared = false;
 	long		retry = -1;
 	const char *end = bytes + len;
 	const char *next;
@@ -283,6 +289,7 @@ reference(const char *bytes, size_t len)
 		if (n == 0)
 		{
 			strcpy(last, id);
+			cleared = seen && !*id;
 			if (data.len > 0)
 				add_item(&told, *event ? event : NULL, strlen(event), data.bytes, data.len - 1);
 			data.len = 0;
@@ -296,7 +303,10 @@ reference(const char *bytes, size_t len)
 		else if (name == 5 && memcmp(at, "event", 5) == 0)
 			snprintf(event, sizeof(event), "%.*s", (int) (at + n - value), value);
 		else if (name == 2 && memcmp(at, "id", 2) == 0 && memchr(value, '\1', at + n - value) == NULL)
+		{
+			seen = true;
 			snprintf(id, sizeof(id), "%.*s", (int) (at + n - value), value);
+		}
 		else if (name == 5 && memcmp(at, "retry", 5) == 0 && value < at + n &&
 				 strspn(value, "0123456789") >= (size_t) (at + n - value))
 		{
@@ -306,7 +316,7 @@ reference(const char *bytes, size_t len)
 					retry = retry * 10 + (*d - '0');
 		}
 	}
-	add_end(&told, *last ? last : NULL, retry);
+	add_end(&told, *last ? last : NULL, cleared, retry);
 	free(data.bytes);
 	return told;
 }
