@@ -67,7 +67,7 @@ is($service->figures->{most}{places}, 6, 'the service has never seen more calls 
 
 # -- rate_limit ----------------------------------------------------------------------
 
-make_agent($node, 'paced', $service, rate_limit => '20/s', retry => '{"initial": "1 ms", "max_attempts": 3}');
+make_agent($node, 'paced', $service, rate_limit => '20/s', retry => '{"initial": "1 ms", "max_attempts": 20}');
 define_call('rate', 'paced', script => [ map { ({ status => 503 }, {}, {}) } 1 .. 40 ]);
 submit_many('rate', 40);
 all_ended($node, 'runs of an agent with a rate end');
