@@ -40,17 +40,18 @@ CREATE FUNCTION sas._announce_agents() RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_announce_agents';
 
 -- sas._places(): per agent what the workers share: places in use, the breaker, and how long there is no token of its rate.
--- An agent that rests is not in it: nothing on its way, breaker closed. Nor is one that found no room (sas.max_agents): its
--- breaker is told by sas.agent_health, and how many calls are on their way, one in each worker at most, nobody can see.
+-- An agent that rests is not in it: nothing on its way, breaker closed. Nor is one that found no room
+-- (sas.max_agents): its breaker is told by sas.agent_health, and how many calls are on their way, one in each
+-- worker at most, nobody can see.
 CREATE FUNCTION sas._places(OUT agent_id int, OUT in_flight int, OUT breaker text, OUT open_for_ms float8, OUT rate_for_ms float8) RETURNS SETOF record
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_places';
 
--- sas._forget_places(agent_id): it is dropped: at commit, or when its last call has ended, it makes room for another.
+-- sas._forget_places(agent_id): it is dropped: at commit, or when its last call has ended, it makes room.
 CREATE FUNCTION sas._forget_places(agent_id int) RETURNS void
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_forget_places';
 
--- sas._places_state(): of all databases together: how many agents there is room for, how many cannot make way just now, and how
--- long ago one found no room (null: never). Null when the library is not preloaded.
+-- sas._places_state(): of all databases together: how many agents there is room for, how many cannot make way
+-- just now, and how long ago one found no room (null: never). Null when the library is not preloaded.
 CREATE FUNCTION sas._places_state(OUT places int, OUT taken int, OUT alone_ms_ago float8)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_places_state';
 

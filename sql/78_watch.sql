@@ -67,11 +67,14 @@ BEGIN
     FROM sas._places_state() p
     CROSS JOIN LATERAL (VALUES
         ('agent places', p.taken * 10 >= p.places * 7, p.taken * 5 >= p.places * 4,
-         format('%s of the %s places for busy agents of all databases are taken; see sas.max_agents', p.taken, p.places)),
+         format('%s of the %s places for busy agents of all databases are taken; see sas.max_agents',
+                p.taken, p.places)),
         -- one look at least sees it
-        ('no agent place', p.alone_ms_ago * interval '1 ms' < 2 * current_setting('sas.supervisor_interval')::interval, true,
-         format('agents find none of the %s places for busy agents of all databases and are called more slowly, '
-                'one call at a time in each worker; see sas.max_agents', p.places))) AS c (cause, lasts, raise, message)
+        ('no agent place',
+         p.alone_ms_ago * interval '1 ms' < 2 * current_setting('sas.supervisor_interval')::interval, true,
+         format('agents find none of the %s places for busy agents of all databases and are called more '
+                'slowly, one call at a time in each worker; see sas.max_agents', p.places))
+    ) AS c (cause, lasts, raise, message)
     WHERE c.lasts
     UNION ALL
     SELECT 'crash-loop', format('crash loop of %s workers', c.actor),
@@ -102,7 +105,8 @@ BEGIN
     WHERE c.raise AND NOT EXISTS (SELECT FROM sas.alert l WHERE l.cause = c.cause AND l.closed_at IS NULL);
     PERFORM sas._close_alerts(array_agg(l.cause)) FROM sas.alert l
     WHERE l.closed_at IS NULL
-      AND (l.kind IN ('breaker-open', 'worker-slots', 'agent-places', 'crash-loop') AND NOT coalesce(l.cause = ANY (causes), false)
+      AND (l.kind IN ('breaker-open', 'worker-slots', 'agent-places', 'crash-loop')
+           AND NOT coalesce(l.cause = ANY (causes), false)
            -- what is raised again and again as long as it lasts
            OR l.kind IN ('stuck', 'late') AND NOT coalesce(l.cause = ANY (causes), false) AND l.last_at < now - interval '3 min'
            OR l.kind = 'purge-failed' AND l.last_at < now - interval '3 h'
