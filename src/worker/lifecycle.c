@@ -318,6 +318,29 @@ sas_lifecycle_next(PlannedStmt *pstmt, const char *query, bool read_only,
 		standard_ProcessUtility(pstmt, query, read_only, context, params, environment, dest, qc);
 }
 
+/* Carries out a statement that concerns workers. */
+static void
+sas_lifecycle_follow(const SasIntent *intent, PlannedStmt *pstmt, const char *query, bool read_only,
+					 ProcessUtilityContext context, ParamListInfo params,
+					 QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *qc)
+{
+	statements++;
+	PG_TRY();
+	{
+		if (OidIsValid(intent->hold))
+			sas_hold_begin(intent->hold);
+		if (intent->restores)
+			sas_lifecycle_restores();
+		sas_lifecycle_next(pstmt, query, read_only, context, params, environment, dest, qc);
+		sas_lifecycle_note(intent);
+	}
+	PG_FINALLY();
+	{
+		statements--;
+	}
+	PG_END_TRY();
+}
+
 static void
 sas_lifecycle_utility(PlannedStmt *pstmt, const char *query, bool read_only,
 					  ProcessUtilityContext context, ParamListInfo params,
@@ -329,25 +352,9 @@ sas_lifecycle_utility(PlannedStmt *pstmt, const char *query, bool read_only,
 
 	if (sas_board == NULL || !IsTransactionState() || RecoveryInProgress() ||
 		!sas_lifecycle_intent(pstmt->utilityStmt, alone, &intent))
-	{
 		sas_lifecycle_next(pstmt, query, read_only, context, params, environment, dest, qc);
-		return;
-	}
-	statements++;
-	PG_TRY();
-	{
-		if (OidIsValid(intent.hold))
-			sas_hold_begin(intent.hold);
-		if (intent.restores)
-			sas_lifecycle_restores();
-		sas_lifecycle_next(pstmt, query, read_only, context, params, environment, dest, qc);
-		sas_lifecycle_note(&intent);
-	}
-	PG_FINALLY();
-	{
-		statements--;
-	}
-	PG_END_TRY();
+	else
+		sas_lifecycle_follow(&intent, pstmt, query, read_only, context, params, environment, dest, qc);
 }
 
 /* ---------------------------------------------------------------- end of transaction */
