@@ -90,7 +90,7 @@ BEGIN ATOMIC
         '"pivot"', to_jsonb(pivot), '"when"', to_jsonb(only_when), '"else"', to_jsonb(otherwise), '"each"', to_jsonb(each), '"concurrency"', to_jsonb(concurrency),
         '"max_failed"', to_jsonb(max_failed), '"repeat"', repeat, '"poll"', poll, '"fallback"', fallback, '"finalize"', to_jsonb(sas._function_text(finalize)),
         '"agents"', to_jsonb(agents), '"priority"', to_jsonb(priority), '"queue"', to_jsonb(queue),
-        '"weight"', to_jsonb(weight)));
+        '"weight"', to_jsonb(weight::numeric)));
 END;
 COMMENT ON FUNCTION sas.step IS 'A step by name: body from sas.call, sas.task, sas.function, sas.wait_signal, sas.wait_until, sas.sleep, sas.child or sas.include. only_when and otherwise are the keys when and else.';
 

@@ -266,14 +266,47 @@ CREATE FUNCTION sas.grant_usage(role regrole, level text, agent text DEFAULT NUL
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.grant_usage IS 'Gives a role a level in this database: admin, operator, user, monitor or worker. A role may have several. Level worker can be limited to one external agent.';
 
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA sas FROM PUBLIC;
-REVOKE ALL ON ALL TABLES IN SCHEMA sas FROM PUBLIC;
-REVOKE ALL ON SCHEMA sas FROM PUBLIC;
+-- Nobody but the owner has any right now, whatever default privileges say: those of the role that installs would
+-- open secrets and internal functions to whom they name. And what stands in the schema is the extension's, or
+-- somebody has put it there meanwhile.
+SET LOCAL search_path TO pg_catalog, pg_temp;
 DO $$
 DECLARE
-    t regtype;
+    g record;
 BEGIN
-    FOR t IN SELECT y.oid FROM pg_type y WHERE y.typnamespace = 'sas'::regnamespace AND y.typtype = 'c' AND y.typrelid IN (SELECT c.oid FROM pg_class c WHERE c.relkind = 'c') LOOP
-        EXECUTE format('REVOKE ALL ON TYPE %s FROM PUBLIC', t);
+    FOR g IN
+        SELECT o.kind, o.name, CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS grantee
+        FROM (SELECT 'SCHEMA' AS kind, 'sas' AS name, n.nspowner AS owner, coalesce(n.nspacl, acldefault('n', n.nspowner)) AS acl
+              FROM pg_namespace n WHERE n.nspname = 'sas'
+              UNION ALL
+              SELECT 'ROUTINE', p.oid::regprocedure::text, p.proowner, coalesce(p.proacl, acldefault('f', p.proowner))
+              FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace
+              UNION ALL
+              SELECT CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, c.oid::regclass::text, c.relowner,
+                     coalesce(c.relacl, acldefault((CASE c.relkind WHEN 'S' THEN 's' ELSE 'r' END)::"char", c.relowner))
+              FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'm', 'S')
+              UNION ALL
+              SELECT 'TYPE', y.oid::regtype::text, y.typowner, coalesce(y.typacl, acldefault('T', y.typowner))
+              FROM pg_type y
+              WHERE y.typnamespace = 'sas'::regnamespace AND y.typelem = 0
+                AND (y.typtype <> 'c' OR y.typrelid IN (SELECT c.oid FROM pg_class c WHERE c.relkind = 'c'))) o,
+             aclexplode(o.acl) a
+        WHERE a.grantee <> o.owner
+        GROUP BY 1, 2, 3
+    LOOP
+        EXECUTE format('REVOKE ALL ON %s %s FROM %s CASCADE', g.kind, g.name, g.grantee);
+    END LOOP;
+    FOR g IN
+        SELECT pg_describe_object(d.classid, d.objid, d.objsubid) AS name
+        FROM pg_depend d
+        WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = 'sas'::regnamespace AND d.deptype = 'n'
+          AND d.classid <> 'pg_extension'::regclass
+          AND NOT EXISTS (SELECT FROM pg_depend e JOIN pg_extension x ON x.oid = e.refobjid AND x.extname = 'sas'
+                          WHERE e.classid = d.classid AND e.objid = d.objid
+                            AND e.refclassid = 'pg_extension'::regclass AND e.deptype = 'e')
+    LOOP
+        RAISE EXCEPTION 'somebody else made %s while extension "sas" was created', g.name
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Drop it, and try again.';
     END LOOP;
 END $$;
+SET LOCAL search_path TO sas, pg_temp;

@@ -20,6 +20,9 @@
  * nothing can be written, whatever it would have found: an outside program that
  * asks a standby about its task must not hear that it has lost it.
  *
+ * Nor does the caller choose how the internal function compares texts: it gets
+ * the database's collation, whatever stands beside an argument.
+ *
  * What was looked up is kept for as long as the call site (FmgrInfo) lives; the
  * role is not, since a cached plan may run as one role after the other.
  *
@@ -32,6 +35,7 @@
 #include "access/htup_details.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "catalog/pg_collation.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
@@ -146,7 +150,7 @@ sas_api_verb(PG_FUNCTION_ARGS)
 				 errmsg("cannot execute sas.%s in a read-only transaction", verb->name),
 				 RecoveryInProgress() ? errhint("This server is a standby: connect to the primary.") : 0));
 
-	InitFunctionCallInfoData(*call, &verb->inner, verb->nargs + 1, PG_GET_COLLATION(), NULL, fcinfo->resultinfo);
+	InitFunctionCallInfoData(*call, &verb->inner, verb->nargs + 1, DEFAULT_COLLATION_OID, NULL, fcinfo->resultinfo);
 	call->args[0].value = ObjectIdGetDatum(GetUserId());
 	call->args[0].isnull = false;
 	memcpy(&call->args[1], fcinfo->args, sizeof(NullableDatum) * verb->nargs);

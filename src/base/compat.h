@@ -20,6 +20,7 @@
 #include "utils/acl.h"
 #include "utils/datetime.h"
 #include "utils/guc.h"
+#include "utils/guc_tables.h"
 #include "utils/memutils.h"
 
 #if PG_VERSION_NUM >= 180000
@@ -114,6 +115,22 @@ sas_compat_base64(const char *src, int len, char *dst, int dstlen)
 	return pg_b64_encode((const uint8 *) src, len, dst, dstlen);
 #else
 	return pg_b64_encode(src, len, dst, dstlen);
+#endif
+}
+
+/* The record of a setting in this process; NULL: this server does not have it. */
+static inline struct config_generic *
+sas_compat_setting(const char *name)
+{
+#if PG_VERSION_NUM >= 160000
+	return find_option(name, false, true, 0);
+#else
+	struct config_generic **all = get_guc_variables();
+
+	for (int i = 0; i < GetNumConfigOptions(); i++)
+		if (pg_strcasecmp(all[i]->name, name) == 0)
+			return all[i];
+	return NULL;
 #endif
 }
 

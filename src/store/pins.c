@@ -7,9 +7,14 @@
  * session, which overrides all of these.  The value that would hold without
  * that is the "reset" value of the setting; where it is another one, a user's
  * function is given it.
+ *
+ * Two settings would let a user's function end the worker by a mere ERROR or
+ * pause, and so hold up everybody: they are made settings of superusers, in
+ * this process.
  */
 #include "postgres.h"
 
+#include "base/compat.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "store/pins.h"
@@ -25,7 +30,7 @@ typedef struct SasPin
 
 /* A setting that this server does not have is passed over. */
 static const SasPin pins[] = {
-	/* the limits of a transaction are the worker's */
+	/* the limits of a transaction are the worker's; a user's function may set some of them, until it returns */
 	{"search_path", "pg_catalog, pg_temp", true},
 	{"statement_timeout", "0", true},
 	{"lock_timeout", "0", true},
@@ -107,6 +112,9 @@ static const SasPin pins[] = {
 /* What users' functions are given; NULL: nothing else than the pin. */
 static char *unpinned[lengthof(pins)];
 
+/* What ends the process instead of the transaction. */
+static const char *const fatal[] = {"exit_on_error", "transaction_timeout"};
+
 static bool
 exists(const SasPin *pin)
 {
@@ -131,6 +139,18 @@ sas_store_reload_pins(void)
 	}
 }
 
+static void
+keep_from_users(void)
+{
+	for (int i = 0; i < lengthof(fatal); i++)
+	{
+		struct config_generic *setting = sas_compat_setting(fatal[i]);
+
+		if (setting != NULL && setting->context == PGC_USERSET)
+			setting->context = PGC_SUSET;
+	}
+}
+
 void
 sas_store_pin_settings(void)
 {
@@ -139,6 +159,7 @@ sas_store_pin_settings(void)
 	for (int i = 0; i < lengthof(pins); i++)
 		if (exists(&pins[i]))
 			SetConfigOption(pins[i].name, pins[i].value, PGC_SUSET, PGC_S_SESSION);
+	keep_from_users();
 }
 
 void

@@ -250,4 +250,13 @@ SELECT unalike(pg_temp.said('postgres', 'pg_catalog', l.statement), 'error %',
                format('there is no error: %s', l.what))
 FROM look l;
 
+-- how texts are compared is the database's to say, not the caller's ---------------------------------
+
+CREATE COLLATION pg_temp.loose (provider = icu, deterministic = false, locale = 'und-u-ks-level1');
+SELECT ok('PACKER' = 'packer' COLLATE pg_temp.loose, 'to bert, these are the same');
+SELECT matches(pg_temp.said('wren', 'pg_catalog', format($$SELECT request_id FROM sas.claim('PACKER' COLLATE %I.loose, 'w')$$, pg_my_temp_schema()::regnamespace)),
+               '"PACKER" does not exist', 'a worker that says so claims from no agent of another name');
+SELECT matches(pg_temp.said('ivy', 'pg_catalog', format('SELECT run_id FROM sas.submit(''ORDER'' COLLATE %I.loose)', pg_my_temp_schema()::regnamespace)),
+               '"ORDER" does not exist', 'nor does a user submit another workflow');
+
 SELECT * FROM finish();

@@ -205,4 +205,6 @@ SELECT is((SELECT string_agg(k.line, E'\n') FROM public.kept('odd') k WHERE k.pl
           (SELECT string_agg(k.line, E'\n') FROM public.kept('std') k WHERE k.place = p),
           format('the rows of sas.%s are the same', p))
 FROM (SELECT DISTINCT place FROM public.kept('std')) AS x (p);
+SET extra_float_digits = -14;
+SELECT is(sas.step('a', sas.call('pay'), weight => 0.123456) #>> '{a,weight}', '0.123456', 'a number is built as it is');
 SELECT * FROM finish();

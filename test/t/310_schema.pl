@@ -7,9 +7,10 @@ use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
 use SasTest;
+use SasSession;
 use Test::More;
 
-my $node = new_node('main', _extension => 0);
+my $node = new_node('main', _extension => 0, max_prepared_transactions => 5);
 my $n = 0;
 $node->safe_psql('postgres', 'CREATE ROLE dba LOGIN; CREATE ROLE other LOGIN SUPERUSER; CREATE ROLE guest LOGIN');
 
@@ -141,6 +142,48 @@ $node->safe_psql($d, 'ALTER DEFAULT PRIVILEGES GRANT ALL ON SCHEMAS TO guest');
 refused($d, 'Role "guest" may create', 'a new one in which a role may create by default privileges is refused');
 $node->safe_psql($d, 'CREATE SCHEMA sas');
 refused($d, 'Role "guest" may create', 'and so is one that was made beforehand');
+
+# what others have made and not committed ---------------------------------------------------------------
+
+foreach my $end ('COMMIT', q{PREPARE TRANSACTION 'trap'})
+{
+	$d = database();
+	as('dba', $d, 'CREATE SCHEMA sas');
+	my $open = SasSession->new($node, $d, user => 'dba');
+	$open->query("BEGIN; $traps");
+	if ($end ne 'COMMIT')
+	{
+		$open->query($end);
+		wait_for($node, q{SELECT count(*) FROM pg_prepared_xacts}, '1');
+	}
+	$node->safe_psql($d, 'ALTER SCHEMA sas OWNER TO postgres');
+	refused($d, $end eq 'COMMIT' ? 'Process \d+ has a transaction open' : 'The prepared transaction "trap"', "one in which somebody makes things, by $end");
+	$end eq 'COMMIT' ? $open->query('ROLLBACK') : $node->safe_psql($d, q{ROLLBACK PREPARED 'trap'});
+	created($d, 'one that nobody has made anything in is taken, when that is over');
+}
+
+# rights that come by themselves ----------------------------------------------------------------------------
+
+# who else has a right to a thing of the extension
+my $strangers = q{
+	SELECT count(*) FROM (
+		SELECT proacl AS acl, proowner AS owner, 'f' AS kind FROM pg_proc WHERE pronamespace = 'sas'::regnamespace
+		UNION ALL SELECT relacl, relowner, CASE relkind WHEN 'S' THEN 's' ELSE 'r' END FROM pg_class WHERE relnamespace = 'sas'::regnamespace AND relkind IN ('r', 'v', 'S')
+		UNION ALL SELECT typacl, typowner, NULL FROM pg_type WHERE typnamespace = 'sas'::regnamespace AND typacl IS NOT NULL
+		UNION ALL SELECT nspacl, nspowner, 'n' FROM pg_namespace WHERE nspname = 'sas') x,
+		aclexplode(coalesce(acl, acldefault(kind::"char", owner))) a WHERE a.grantee <> x.owner};
+$d = database();
+$node->safe_psql($d, 'CREATE EXTENSION sas');
+is($node->safe_psql($d, $strangers), '0', 'nobody but the owner has a right to anything');
+$d = database();
+$node->safe_psql($d, "ALTER DEFAULT PRIVILEGES GRANT $_ TO guest")
+  foreach 'SELECT ON TABLES', 'USAGE ON SEQUENCES', 'EXECUTE ON FUNCTIONS', 'USAGE ON TYPES', 'USAGE ON SCHEMAS';
+$node->safe_psql($d, 'CREATE EXTENSION sas');
+is($node->safe_psql($d, $strangers), '0', 'nor by default privileges of the role that installs');
+$node->safe_psql($d, q{SELECT sas.set_secret('token', 'sesame'), sas.grant_usage('guest', 'monitor')});
+my ($said, $err) = ('', '');
+$node->psql($d, 'SELECT value FROM sas.secret', stdout => \$said, stderr => \$err, extra_params => [ '-U', 'guest' ]);
+like($err, qr/permission denied for table secret/, 'so that secrets stay in');
 
 # what is taken -------------------------------------------------------------------------------------
 

@@ -56,6 +56,21 @@ like(outcome('batch', 'BEGIN RETURN to_jsonb((SELECT value FROM sas.secret)); EN
 like(outcome('batch', 'BEGIN RETURN to_jsonb((SELECT count(*) FROM sas.run)); END'), qr/permission denied/, 'nor a private table');
 is(outcome('batch', q{BEGIN RETURN to_jsonb((SELECT count(*) FROM sas.runs WHERE submitted_by <> 'batch')); END}), '0', 'it sees its own runs only');
 
+# -- what would end the worker ------------------------------------------------------
+
+my ($worker) = worker_pids($node, 'function');
+like(outcome('batch', q{BEGIN SET exit_on_error = on; RAISE 'x'; END}), qr/permission denied to set parameter "exit_on_error"/,
+	'it cannot turn an error into the end of its worker');
+like(outcome('batch', q{BEGIN PERFORM set_config('exit_on_error', 'on', true); RAISE 'x'; END}), qr/permission denied to set parameter "exit_on_error"/, 'nor in another way');
+like(outcome('batch', q{BEGIN RAISE 'x'; END}, attributes => 'SET exit_on_error = on'), qr/permission denied to set parameter "exit_on_error"/, 'nor by a setting of its own');
+if ($node->safe_psql('postgres', q{SELECT current_setting('server_version_num')::int >= 170000}) eq 't')
+{
+	like(outcome('batch', q{BEGIN SET transaction_timeout = '1ms'; PERFORM pg_sleep(1); RETURN '1'; END}), qr/permission denied to set parameter "transaction_timeout"/,
+		'nor by a limit of the transaction, which is the worker\'s');
+}
+is(outcome('batch', q{BEGIN SET statement_timeout = '1ms'; SET lock_timeout = '1s'; PERFORM pg_sleep(0.01); RETURN '1'; END}), '1', 'limits of statements are its own');
+is(join(' ', worker_pids($node, 'function')), $worker, 'its worker is the same as before');
+
 # -- climbing ---------------------------------------------------------------------
 
 foreach my $try (
