@@ -287,7 +287,8 @@ CREATE FUNCTION sas._late_lane() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT -2147483647 $$;
 
 -- sas._set_late_aside(claimed): a claim without the steps of runs that should have begun earlier. The
--- scheduler, who has the lock of the run, says what becomes of them.
+-- scheduler, who has the lock of the run, says what becomes of them. Their lanes are looked at again: a claim
+-- that comes back with less than it asked for does not mean that there was no more.
 CREATE FUNCTION sas._set_late_aside(claimed sas._claimed[]) RETURNS sas._claimed[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -298,7 +299,9 @@ BEGIN
     FROM unnest(claimed) c JOIN sas.run r ON r.run_id = c.run_id WHERE r.state = 'pending' AND r.start_before <= now;
     INSERT INTO sas.due (actor, due_at, run_id, kind)
     SELECT DISTINCT 's'::"char", now, r.run_id, 'late' FROM unnest(claimed) c JOIN sas.run r ON r.run_id = c.run_id WHERE r.state = 'pending' AND r.start_before <= now;
-    PERFORM sas._ring('{}', true, false, '{}');
+    PERFORM sas._ring(array_agg(DISTINCT c.lane), true, false, '{}')
+    FROM unnest(claimed) c
+    WHERE EXISTS (SELECT FROM sas.run r WHERE r.run_id = c.run_id AND r.state = 'pending' AND r.start_before <= now);
     RETURN (SELECT array_agg(c ORDER BY n) FROM unnest(claimed) WITH ORDINALITY AS u (run_id, step_no, element, undo, alone, version_id, lane, from_state, attempt, complete_in, request_id, n)
             CROSS JOIN LATERAL (SELECT ROW(u.run_id, u.step_no, u.element, u.undo, u.alone, u.version_id, u.lane, u.from_state, u.attempt, u.complete_in, u.request_id)::sas._claimed AS c) x
             WHERE NOT EXISTS (SELECT FROM sas.ready q WHERE q.run_id = u.run_id AND q.step_no = u.step_no AND q.element = u.element AND NOT q.fresh));

@@ -220,7 +220,10 @@ turn(void)
 		sas_store_commit();
 		transaction_failed = false;
 		if (stale)
+		{
 			sas_watches_agents_changed();
+			sas_known_taken();
+		}
 		sas_outbox_written(sas_known, sas_n_known);
 		if (stops)
 			sas_flights_stop_lost();

@@ -149,6 +149,13 @@ run_group(void)
 	sas_store_commit();
 	aborted = 0;
 	forget_group();
+	/*
+	 * Items that came meanwhile were for nobody else, since this claim stood
+	 * in the way.  This worker looks when it has nothing else to do, which may
+	 * be long after.
+	 */
+	sas_bell_pass_items();
+	sas_bell_wake_other(SAS_FUNCTION);
 	if (was_slow)
 		quantity = 1;
 	return true;
@@ -158,7 +165,9 @@ run_group(void)
 static void
 after_abort(void)
 {
-	if (++aborted >= SAS_DELIVER_GIVE_UP && n_group == 1)
+	if (!sas_turn_cancelled)
+		aborted++;
+	if (aborted >= SAS_DELIVER_GIVE_UP && n_group == 1)
 	{
 		ereport(WARNING,
 				(errmsg("items of task \"%s\" of watcher \"%s\" are given up by their worker", group[0]->key, group[0]->watcher),

@@ -401,7 +401,9 @@ after_abort(void)
 
 		w->solo = true;
 		w->verdict = NULL;
-		w->lost = ++w->tries >= SAS_GIVE_UP_AFTER;
+		if (!sas_turn_cancelled)
+			w->tries++;
+		w->lost = w->tries >= SAS_GIVE_UP_AFTER;
 		if (w->lost)
 			ereport(WARNING,
 					(errmsg("step \"%s\" of run %lld is given up by its worker", w->step->step, (long long) w->step->id.run_id),

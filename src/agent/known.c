@@ -83,6 +83,11 @@ sas_known_read(void)
 	known_context = fresh;
 	sas_known = entries;
 	sas_n_known = n;
+}
+
+void
+sas_known_taken(void)
+{
 	version_read = version_seen;
 }
 
@@ -93,4 +98,7 @@ sas_known_report(SasAgentEntry *agent, bool success, int64 begun_us)
 		return;
 	agent->look = true;
 	sas_outbox_breaker(agent);
+	/* others may have been refused for the probe of this one, and ask again when the breaker says so */
+	sas_bell_pass_lane(agent->stored->agent_id);
+	sas_bell_wake_other(SAS_AGENT);
 }

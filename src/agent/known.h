@@ -21,8 +21,9 @@ extern void sas_known_open(void);
 /* NULL: dropped, or not known yet */
 extern SasAgentEntry *sas_known_agent(int agent_id);
 
-/* In a transaction of the store. */
+/* In a transaction of the store; when it has committed, and what follows from it is done, they are no longer stale. */
 extern void sas_known_read(void);
+extern void sas_known_taken(void);
 
 /* Tells the breaker what a call, begun then, showed of its service. */
 extern void sas_known_report(SasAgentEntry *agent, bool success, int64 begun_us);

@@ -44,6 +44,12 @@ extern SasSelf sas_self;
  */
 extern bool sas_retire;
 
+/*
+ * Somebody cancelled the last turn (pg_cancel_backend): what it was at is no
+ * worse for it, and is tried again without being counted.
+ */
+extern bool sas_turn_cancelled;
+
 /* The answer of a turn. */
 typedef struct SasTurn
 {

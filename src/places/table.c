@@ -218,6 +218,18 @@ enter(const SasPlaceKey *key, int64 now)
 	return p;
 }
 
+/* Its number is that of another agent now (DROP and CREATE EXTENSION): only calls on their way are kept. */
+static void
+revive(SasPlace *p)
+{
+	SasPlaceKey key = p->key;
+	int			in_flight = p->in_flight;
+
+	memset(p, 0, sizeof(*p));
+	p->key = key;
+	p->in_flight = in_flight;
+}
+
 SasPlace *
 sas_places_open(int agent_id, bool make, SasHeld **held)
 {
@@ -262,8 +274,8 @@ sas_places_open(int agent_id, bool make, SasHeld **held)
 	}
 	if (p == NULL)
 		LWLockRelease(&places->lock);
-	else if (make)
-		p->dropped = false;
+	else if (make && p->dropped)
+		revive(p);
 	return p;
 }
 

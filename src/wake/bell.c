@@ -486,6 +486,8 @@ sas_bell_detach(int code, Datum arg)
 {
 	if (my_listener == NULL)
 		return;
+	/* what only this worker knew of, and the limits of agents that it gives back, are for the others */
+	sas_bell_ring(MyDatabaseId, 1 << my_listener->actor, SAS_COUNT_EVERYTHING, my_listener);
 	LWLockAcquire(&bell->lock, LW_EXCLUSIVE);
 	my_listener->dboid = InvalidOid;
 	if (--my_house->listeners == 0)

@@ -73,14 +73,12 @@ sas_loop_leave(SasExit reason)
 	proc_exit(reason == SAS_EXIT_FAILED ? 1 : 0);
 }
 
-/* What is looked at between two turns, and while waiting. */
+/* What is looked at between two turns, and while waiting. Cancels are held then: their ERROR would end the process. */
 static void
 sas_loop_interrupts(void)
 {
 	if (sas_session_stop)
 		sas_loop_leave(SAS_EXIT_ORDERLY);
-	/* nothing is going on that could be cancelled; an ERROR here would end the process */
-	QueryCancelPending = false;
 	CHECK_FOR_INTERRUPTS();
 	if (ConfigReloadPending)
 	{
@@ -88,6 +86,8 @@ sas_loop_interrupts(void)
 		ProcessConfigFile(PGC_SIGHUP);
 		sas_session_reload();
 	}
+	/* nothing is going on that could be cancelled */
+	QueryCancelPending = false;
 }
 
 /* ---------------------------------------------------------------- turns */
@@ -128,6 +128,7 @@ sas_loop_turn(SasTurn *turn)
 		sas_loop_leave(SAS_EXIT_ORDERLY);
 	PG_TRY();
 	{
+		RESUME_CANCEL_INTERRUPTS();
 		*turn = me->turn();
 	}
 	PG_CATCH();
@@ -135,6 +136,9 @@ sas_loop_turn(SasTurn *turn)
 		end = sas_loop_recover() ? SAS_TURN_CANCELLED : SAS_TURN_FAILED;
 	}
 	PG_END_TRY();
+	/* an ERROR let all of them go */
+	HOLD_CANCEL_INTERRUPTS();
+	sas_turn_cancelled = end == SAS_TURN_CANCELLED;
 	sas_session_interruptible = false;
 	Assert(!IsTransactionState());
 	MemoryContextSwitchTo(scratch);
@@ -269,6 +273,7 @@ sas_worker_main(Datum arg)
 	SasOrders	orders = sas_session_open(DatumGetInt32(arg));
 	int			errors = 0;
 
+	HOLD_CANCEL_INTERRUPTS();
 	sas_loop_start(&orders);
 	for (;;)
 	{

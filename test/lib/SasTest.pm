@@ -42,7 +42,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 
 our @EXPORT = qw(
-  new_node create_extension wait_for wait_until worker_pids kill_worker free_port
+  new_node create_extension wait_for wait_until worker_pids kill_worker hold_supervisor free_port
   http_get http_post start_service start_shop
   define_orders submit_orders all_ended books_equal quiet_for);
 
@@ -154,6 +154,17 @@ sub kill_worker
 	kill($signal // 'KILL', $pid) or die "kill $pid: $!";
 	note("killed $actor worker $pid with " . ($signal // 'KILL'));
 	return $pid;
+}
+
+# hold_supervisor(node): the supervisor stops in its tracks until the function that is returned is called: what it
+# finds by looking must not help. Its looks wake others whenever they come.
+sub hold_supervisor
+{
+	my ($node, $database) = @_;
+	my @pids = worker_pids($node, 'supervisor', $database);
+	die 'there is no supervisor' unless @pids;
+	kill('STOP', @pids) == @pids or die "kill: $!";
+	return sub { kill('CONT', @pids); return };
 }
 
 # wake-ups of all workers but supervisors, as the kernel counts them: voluntary

@@ -141,6 +141,8 @@ $service->wait_for_requests('narrow', $came + 1);
 $second = submit_local(q{'call_long'});
 give_it_time();
 is($node->safe_psql('postgres', "SELECT waiting FROM sas.agents WHERE name = 'narrow'"), '1', 'the other worker was refused');
+my $let_go = hold_supervisor($node);
 $service->release;
 ends_soon($second, 'success', 'a step whose worker was refused, when the place is free and who had it has no slot');
+$let_go->();
 done_testing();
