@@ -10,8 +10,8 @@ EXTVERSION = 0.1
 MODULE_big = sas
 OBJS       = $(sort $(patsubst %.c,%.o,$(wildcard src/*.c src/*/*.c)))
 
-# A piece is a file, or a folder whose files are taken in order.
-PIECES     = $(sort $(wildcard sql/[0-9][0-9]_*.sql sql/[0-9][0-9]_*/*.sql))
+# The pieces of the install script; sql/order is their table of contents.
+PIECES     = $(addprefix sql/,$(shell sed '/^\#/d' sql/order))
 DATA_built = sas--$(EXTVERSION).sql
 DATA       = $(wildcard sql/upgrade/sas--*--*.sql)
 
@@ -68,8 +68,7 @@ include $(PGXS)
 $(OBJS): Makefile
 -include $(wildcard $(OBJS:.o=.d))
 
-# Pieces come and go, so the folders count as well as the files.
-sas--$(EXTVERSION).sql: $(PIECES) sql $(wildcard sql/[0-9][0-9]_*/.) Makefile
+sas--$(EXTVERSION).sql: $(PIECES) sql/order Makefile
 	cat $(PIECES) > $@
 
 endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * front_api.c: the SQL-callable side of wake/front.h.  Internal: see sql/23_fronts.sql.
+ * front_api.c: the SQL-callable side of wake/front.h.  Internal: see sql/base/low_water.sql.
  */
 #include "postgres.h"
 

@@ -55,7 +55,7 @@ typedef struct SasSubmitted
 /*
  * Writes the runs, one per input, in the caller's transaction: what
  * sas._submit_runs() would write, but for timers: who has long until its
- * deadline gets its own later (sql/74_timers.sql).  False, and nothing is
+ * deadline gets its own later (sql/supervisor/deadline.sql).  False, and nothing is
  * written, when that has to do it: the key is taken, or a table is not as this
  * knows it.
  */

@@ -1,0 +1,228 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Builder: functions that return the pieces of a definition, with named
+-- arguments. What they build is the JSON that one would write: arguments
+-- that are null leave no key, spans become text with units. They check types
+-- only; sas.create_workflow checks the rest.
+
+-- sas._span_text(span): "10 s", "3 days", "1 min 30 s".
+CREATE FUNCTION sas._span_text(span interval) RETURNS text
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT coalesce(nullif(concat_ws(' ',
+        CASE WHEN p.years <> 0 THEN p.years || CASE p.years WHEN 1 THEN ' year' ELSE ' years' END END,
+        CASE WHEN p.months <> 0 THEN p.months || CASE p.months WHEN 1 THEN ' month' ELSE ' months' END END,
+        CASE WHEN p.days <> 0 THEN p.days || CASE p.days WHEN 1 THEN ' day' ELSE ' days' END END,
+        CASE WHEN p.hours <> 0 THEN p.hours || CASE p.hours WHEN 1 THEN ' hour' ELSE ' hours' END END,
+        CASE WHEN p.minutes <> 0 THEN p.minutes || ' min' END,
+        CASE WHEN p.ms <> 0 AND abs(p.ms) < 1000 THEN trim_scale(p.ms) || ' ms' WHEN p.ms <> 0 THEN trim_scale(p.ms / 1000) || ' s' END), ''), '0 s')
+    FROM (SELECT extract(year FROM span)::int AS years, extract(month FROM span)::int AS months, extract(day FROM span)::int AS days,
+                 extract(hour FROM span)::int AS hours, extract(minute FROM span)::int AS minutes,
+                 extract(milliseconds FROM span)::numeric AS ms) p;
+END;
+
+-- sas._function_text(f): its name as a definition has it.
+CREATE FUNCTION sas._function_text(f regproc) RETURNS text
+LANGUAGE sql STABLE STRICT PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT format('%I.%I', n.nspname, p.proname)
+    FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace WHERE p.oid = f;
+END;
+
+-- sas._object(pairs): {"key": value ...} of those whose value is not null.
+CREATE FUNCTION sas._object(VARIADIC pairs jsonb[]) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT coalesce(jsonb_object_agg(pairs[n] #>> '{}', pairs[n + 1]), '{}')
+    FROM generate_series(1, cardinality(pairs), 2) n WHERE pairs[n + 1] IS NOT NULL;
+END;
+
+-- sas._on_failure(either, transient, permanent)
+CREATE FUNCTION sas._on_failure(either text, transient text, permanent text) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT CASE WHEN transient IS NULL AND permanent IS NULL THEN to_jsonb(either)
+                ELSE sas._object('"transient"', to_jsonb(coalesce(transient, either)),
+                                 '"permanent"', to_jsonb(coalesce(permanent, either))) END;
+END;
+
+-- the whole
+CREATE FUNCTION sas.workflow(steps jsonb, flow jsonb DEFAULT NULL, output jsonb DEFAULT NULL, on_failure text DEFAULT NULL, on_transient text DEFAULT NULL,
+                             on_permanent text DEFAULT NULL, recovery jsonb DEFAULT NULL, deadline interval DEFAULT NULL, finalize regproc DEFAULT NULL,
+                             priority int DEFAULT NULL, queue text DEFAULT NULL, singleton boolean DEFAULT NULL, concurrency_key text DEFAULT NULL,
+                             concurrency_limit int DEFAULT NULL, plan regproc DEFAULT NULL, hooks jsonb DEFAULT NULL, auto_rescue boolean DEFAULT NULL) RETURNS jsonb
+LANGUAGE sql STABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT sas._object('"steps"', steps, '"flow"', flow, '"output"', output, '"on_failure"', sas._on_failure(on_failure, on_transient, on_permanent),
+                       '"recovery"', recovery, '"deadline"', to_jsonb(sas._span_text(deadline)), '"finalize"', to_jsonb(sas._function_text(finalize)),
+                       '"priority"', to_jsonb(priority), '"queue"', to_jsonb(queue), '"singleton"', to_jsonb(singleton),
+                       '"concurrency"', nullif(sas._object('"key"', to_jsonb(concurrency_key), '"limit"', to_jsonb(concurrency_limit)), '{}'),
+                       '"plan"', to_jsonb(sas._function_text(plan)), '"hooks"', hooks,
+                       '"auto_rescue"', to_jsonb(auto_rescue));
+END;
+COMMENT ON FUNCTION sas.workflow IS 'A definition for sas.create_workflow: steps from sas.steps, flow from sas.sequence and sas.concurrence.';
+
+CREATE FUNCTION sas.steps(VARIADIC steps jsonb[] DEFAULT '{}') RETURNS jsonb
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, sas, pg_temp AS $$
+DECLARE
+    twice text;
+BEGIN
+    SELECT e.key INTO twice FROM unnest(steps) s CROSS JOIN LATERAL jsonb_object_keys(s) AS e (key) GROUP BY 1 HAVING count(*) > 1 LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'there are two steps "%"', twice USING ERRCODE = 'duplicate_object', HINT = 'Each step has a name of its own.';
+    END IF;
+    RETURN (SELECT coalesce(jsonb_object_agg(e.key, e.value), '{}') FROM unnest(steps) s CROSS JOIN LATERAL jsonb_each(s) e);
+END $$;
+COMMENT ON FUNCTION sas.steps(jsonb[]) IS 'The steps of a definition, from sas.step.';
+
+CREATE FUNCTION sas.step(name text, body jsonb, after text[] DEFAULT NULL, undo jsonb DEFAULT NULL, expect text DEFAULT NULL, expect_status text[] DEFAULT NULL,
+                         output jsonb DEFAULT NULL, retry jsonb DEFAULT NULL, complete_in interval DEFAULT NULL, recovery jsonb DEFAULT NULL,
+                         on_failure text DEFAULT NULL, on_transient text DEFAULT NULL, on_permanent text DEFAULT NULL, pivot boolean DEFAULT NULL,
+                         only_when text DEFAULT NULL, otherwise text DEFAULT NULL, each text DEFAULT NULL, concurrency int DEFAULT NULL, max_failed int DEFAULT NULL,
+                         repeat jsonb DEFAULT NULL, poll jsonb DEFAULT NULL, fallback jsonb DEFAULT NULL, finalize regproc DEFAULT NULL, agents text DEFAULT NULL,
+                         priority int DEFAULT NULL, queue text DEFAULT NULL, weight float8 DEFAULT NULL) RETURNS jsonb
+LANGUAGE sql STABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT jsonb_build_object(name, body || sas._object(
+        '"after"', to_jsonb(after), '"undo"', undo, '"expect"', coalesce(to_jsonb(expect), to_jsonb(expect_status)), '"output"', output, '"retry"', retry,
+        '"complete_in"', to_jsonb(sas._span_text(complete_in)), '"recovery"', recovery, '"on_failure"', sas._on_failure(on_failure, on_transient, on_permanent),
+        '"pivot"', to_jsonb(pivot), '"when"', to_jsonb(only_when), '"else"', to_jsonb(otherwise), '"each"', to_jsonb(each), '"concurrency"', to_jsonb(concurrency),
+        '"max_failed"', to_jsonb(max_failed), '"repeat"', repeat, '"poll"', poll, '"fallback"', fallback, '"finalize"', to_jsonb(sas._function_text(finalize)),
+        '"agents"', to_jsonb(agents), '"priority"', to_jsonb(priority), '"queue"', to_jsonb(queue),
+        '"weight"', to_jsonb(weight::numeric)));
+END;
+COMMENT ON FUNCTION sas.step IS 'A step by name: body from sas.call, sas.task, sas.function, sas.wait_signal, sas.wait_until, sas.sleep, sas.child or sas.include. only_when and otherwise are the keys when and else.';
+
+-- what a step does
+CREATE FUNCTION sas.call(agent text DEFAULT NULL, method text DEFAULT NULL, path text DEFAULT NULL, query jsonb DEFAULT NULL, headers jsonb DEFAULT NULL,
+                         body jsonb DEFAULT NULL, form jsonb DEFAULT NULL, text text DEFAULT NULL, timeout interval DEFAULT NULL) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT sas._object('"agent"', to_jsonb(agent),
+                       '"call"', sas._object('"method"', to_jsonb(method), '"path"', to_jsonb(path), '"query"', query, '"headers"', headers, '"body"', body, '"form"', form,
+                                             '"text"', to_jsonb(text),
+                                             '"timeout"', to_jsonb(sas._span_text(timeout))));
+END;
+COMMENT ON FUNCTION sas.call IS 'A call through an agent; in an undo, poll or fallback the agent may be left out: it is that of the step.';
+
+CREATE FUNCTION sas.task(agent text, input jsonb DEFAULT NULL) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT sas._object('"agent"', to_jsonb(agent), '"task"', '{}', '"input"', input);
+END;
+COMMENT ON FUNCTION sas.task IS 'A task that an outside agent claims.';
+
+CREATE FUNCTION sas.function(name regproc, input jsonb DEFAULT NULL) RETURNS jsonb
+LANGUAGE sql STABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT sas._object('"function"', to_jsonb(sas._function_text(name)), '"input"', input);
+END;
+COMMENT ON FUNCTION sas.function IS 'A function (jsonb) RETURNS jsonb of this database; it must be there already.';
+
+CREATE FUNCTION sas.wait_signal(signal text, timeout interval DEFAULT NULL) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT sas._object('"wait"', sas._object('"signal"', to_jsonb(signal),
+                                             '"timeout"', to_jsonb(sas._span_text(timeout))));
+END;
+COMMENT ON FUNCTION sas.wait_signal IS 'Waits for a signal; the output is its payload.';
+
+CREATE FUNCTION sas.wait_until(instant text) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT sas._object('"wait"', sas._object('"until"', to_jsonb(instant)));
+END;
+COMMENT ON FUNCTION sas.wait_until IS 'Waits until an instant, mostly a reference: sas.wait_until(''{{input.departure}}'').';
+
+CREATE FUNCTION sas.sleep(span interval) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT sas._object('"wait"', sas._object('"for"', to_jsonb(sas._span_text(span))));
+END;
+COMMENT ON FUNCTION sas.sleep IS 'Waits for a span of time.';
+
+CREATE FUNCTION sas.child(workflow text, input jsonb DEFAULT NULL) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT sas._object('"workflow"', to_jsonb(workflow), '"input"', input);
+END;
+COMMENT ON FUNCTION sas.child IS 'A run of another workflow, as a child of this one.';
+
+CREATE FUNCTION sas.include(workflow text, input jsonb DEFAULT NULL) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT sas._object('"include"', to_jsonb(workflow), '"input"', input);
+END;
+COMMENT ON FUNCTION sas.include IS 'The steps of another workflow, inlined under the name of this step.';
+
+-- what stands beside it
+CREATE FUNCTION sas.undo(body jsonb, expect text DEFAULT NULL, expect_status text[] DEFAULT NULL, retry jsonb DEFAULT NULL, complete_in interval DEFAULT NULL,
+                         recovery jsonb DEFAULT NULL) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT body || sas._object('"expect"', coalesce(to_jsonb(expect), to_jsonb(expect_status)), '"retry"', retry, '"complete_in"', to_jsonb(sas._span_text(complete_in)),
+                               '"recovery"', recovery);
+END;
+COMMENT ON FUNCTION sas.undo IS 'An undo with more than its body. One without takes the body itself: sas.step(..., undo => sas.call(...)).';
+
+CREATE FUNCTION sas.fallback(body jsonb, conditions text[] DEFAULT NULL) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT body || sas._object('"on"', to_jsonb(conditions));
+END;
+COMMENT ON FUNCTION sas.fallback IS 'A body that is tried in place of the step''s. conditions is the key on: breaker_open, failed.';
+
+CREATE FUNCTION sas.poll(ask jsonb, until text, every interval DEFAULT NULL, max_every interval DEFAULT NULL, timeout interval DEFAULT NULL, progress text DEFAULT NULL) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT sas._object('"call"', ask -> 'call', '"every"', to_jsonb(sas._span_text(every)), '"max_every"', to_jsonb(sas._span_text(max_every)),
+                       '"until"', to_jsonb(until), '"timeout"', to_jsonb(sas._span_text(timeout)),
+                       '"progress"', to_jsonb(progress));
+END;
+COMMENT ON FUNCTION sas.poll IS 'How the outcome of a call is asked for: ask is a sas.call without agent.';
+
+CREATE FUNCTION sas.repeat(while text, max int DEFAULT NULL, every interval DEFAULT NULL) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT sas._object('"while"', to_jsonb(while), '"max"', to_jsonb(max),
+                       '"every"', to_jsonb(sas._span_text(every)));
+END;
+COMMENT ON FUNCTION sas.repeat IS 'Turns of a step, one after the other, while a predicate holds.';
+
+CREATE FUNCTION sas.retry_policy(max_attempts int DEFAULT NULL, initial interval DEFAULT NULL, max interval DEFAULT NULL, backoff text DEFAULT NULL, jitter boolean DEFAULT NULL,
+                                 codes text[] DEFAULT NULL) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT sas._object('"max_attempts"', to_jsonb(max_attempts), '"initial"', to_jsonb(sas._span_text(initial)), '"max"', to_jsonb(sas._span_text(max)),
+                       '"backoff"', to_jsonb(backoff), '"jitter"', to_jsonb(jitter), '"on"', to_jsonb(codes));
+END;
+COMMENT ON FUNCTION sas.retry_policy IS 'retry of a step or agent: attempts inside one window. codes is the key on: statuses or SQLSTATEs.';
+
+CREATE FUNCTION sas.recovery_policy(max_failures int DEFAULT NULL, initial interval DEFAULT NULL, max interval DEFAULT NULL, backoff text DEFAULT NULL,
+                                    jitter boolean DEFAULT NULL) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT sas._object('"max_failures"', to_jsonb(max_failures), '"initial"', to_jsonb(sas._span_text(initial)), '"max"', to_jsonb(sas._span_text(max)),
+                       '"backoff"', to_jsonb(backoff), '"jitter"', to_jsonb(jitter));
+END;
+COMMENT ON FUNCTION sas.recovery_policy IS 'recovery of a step or run: windows after windows that failed.';
+
+CREATE FUNCTION sas.hook(event text DEFAULT NULL, function regproc DEFAULT NULL, notify text DEFAULT NULL, call jsonb DEFAULT NULL, events text[] DEFAULT NULL,
+                         retry jsonb DEFAULT NULL, recovery jsonb DEFAULT NULL, complete_in interval DEFAULT NULL, expect text DEFAULT NULL,
+                         expect_status text[] DEFAULT NULL) RETURNS jsonb
+LANGUAGE sql STABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT sas._object('"on"', coalesce(to_jsonb(event), to_jsonb(events)), '"function"', to_jsonb(sas._function_text(function)), '"notify"', to_jsonb(notify),
+                       '"retry"', retry, '"recovery"', recovery, '"complete_in"', to_jsonb(sas._span_text(complete_in)),
+                       '"expect"', coalesce(to_jsonb(expect), to_jsonb(expect_status))) || coalesce(call, '{}');
+END;
+COMMENT ON FUNCTION sas.hook IS 'One entry of hooks: event or events is the key on, states or results of the run (every state without); call is from sas.call. Collect them with jsonb_build_array.';
+
+-- flow
+CREATE FUNCTION sas.sequence(VARIADIC parts "any") RETURNS jsonb
+LANGUAGE C STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_sequence';
+COMMENT ON FUNCTION sas.sequence IS 'A part of a flow: one after the other. Parts are names of steps, sas.sequence and sas.concurrence.';
+
+CREATE FUNCTION sas.concurrence(VARIADIC parts "any") RETURNS jsonb
+LANGUAGE C STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_concurrence';
+COMMENT ON FUNCTION sas.concurrence IS 'A part of a flow: side by side. Parts are names of steps, sas.sequence and sas.concurrence.';

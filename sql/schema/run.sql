@@ -1,0 +1,134 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Tables of what is run, and of what runs leave behind: all private. Run data
+-- leads with run_id; what relates runs (keys) stands in a table of its own. No
+-- column that changes with the state of a step or run is in an index, so that
+-- those updates stay HOT.
+
+-- runs --------------------------------------------------------------------------
+CREATE TABLE sas.run (
+    run_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    version_id int NOT NULL,
+    owner regrole NOT NULL,
+    trace uuid NOT NULL,
+    key text,
+    state text NOT NULL,
+    result text,
+    fate text,
+    open_steps int NOT NULL,
+    priority int NOT NULL,
+    input jsonb NOT NULL,
+    output jsonb,
+    error jsonb,
+    reply_to text,
+    hook_of bigint,
+    labels jsonb NOT NULL,
+    created_at timestamptz NOT NULL,
+    start_at timestamptz,
+    start_before timestamptz,
+    queue_id int,
+    started_at timestamptz,
+    finished_at timestamptz,
+    deadline timestamptz NOT NULL,
+    overdue boolean,
+    paused_for text,
+    paused_by text,
+    paused_at timestamptz,
+    paused_state text,
+    parent_run_id bigint,
+    parent_step_no int,
+    parent_element int,
+    own_version boolean NOT NULL DEFAULT false
+) WITH (fillfactor = 70);
+CREATE INDEX run_child ON sas.run (parent_run_id, parent_step_no, parent_element) WHERE parent_run_id IS NOT NULL;
+CREATE INDEX run_hook ON sas.run (hook_of) WHERE hook_of IS NOT NULL;
+CREATE INDEX run_own_version ON sas.run (version_id) WHERE own_version;
+COMMENT ON TABLE sas.run IS 'Runs. fate is set once a run cannot go on: compensate, cancel or fail. open_steps counts steps that are ready, running, suspended or failed and undecided.';
+COMMENT ON COLUMN sas.run.hook_of IS 'The run that this one tells somebody of; 0: it tells of an alert.';
+COMMENT ON COLUMN sas.run.overdue IS 'It was decided what becomes of it since its deadline has passed; null: that was not, or the run went on after that.';
+COMMENT ON COLUMN sas.run.own_version IS 'Its version was made for runs like this one, and goes with the last of them.';
+COMMENT ON COLUMN sas.run.trace IS 'Random; idempotency keys and the trace id are made from it.';
+
+-- What has ended, in the order of its end, for the purge: so sas.run needs no index on a column that changes. A row
+-- per commit and result; children and hooks go with the run that they belong to.
+CREATE TABLE sas.ended (
+    result text NOT NULL,
+    ended_at timestamptz NOT NULL,
+    run_ids bigint[] NOT NULL
+);
+CREATE INDEX ended_next ON sas.ended (result, ended_at);
+COMMENT ON TABLE sas.ended IS 'Runs that have ended and are kept until their time is over.';
+
+-- what a run waits for before it begins ------------------------------------------
+CREATE TABLE sas.run_after (
+    run_id bigint PRIMARY KEY,
+    after_run bigint NOT NULL,
+    results text[] NOT NULL
+);
+CREATE INDEX run_after_earlier ON sas.run_after (after_run);
+COMMENT ON TABLE sas.run_after IS 'Runs that begin once another has stopped, and with which results of it.';
+
+CREATE TABLE sas.singleton (
+    owner regrole NOT NULL,
+    workflow_id int NOT NULL,
+    run_id bigint NOT NULL,
+    PRIMARY KEY (owner, workflow_id)
+);
+CREATE INDEX singleton_run ON sas.singleton (run_id);
+COMMENT ON TABLE sas.singleton IS 'The open run of each workflow that may have one only.';
+
+CREATE TABLE sas.run_place (
+    workflow_id int NOT NULL,
+    key text NOT NULL,
+    run_id bigint PRIMARY KEY,
+    state text NOT NULL CHECK (state IN ('away', 'waits', 'holds'))
+);
+CREATE INDEX run_place_waits ON sas.run_place (workflow_id, key, run_id) WHERE state = 'waits';
+CREATE INDEX run_place_holds ON sas.run_place (workflow_id, key) WHERE state = 'holds';
+COMMENT ON TABLE sas.run_place IS 'Runs whose number per key is limited: away from the line (something else keeps them), waiting in it by run_id, or holding a place.';
+
+CREATE TABLE sas.held_run (
+    run_id bigint PRIMARY KEY,
+    workflow_id int NOT NULL
+);
+CREATE INDEX held_run_workflow ON sas.held_run (workflow_id);
+COMMENT ON TABLE sas.held_run IS 'Runs that begin when their workflow is resumed.';
+
+-- queues --------------------------------------------------------------------------
+CREATE TABLE sas.queue (
+    queue_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name text NOT NULL,
+    max_running int NOT NULL,
+    paused_at timestamptz,
+    created_at timestamptz NOT NULL,
+    dropped_at timestamptz
+);
+CREATE UNIQUE INDEX queue_name ON sas.queue (name) WHERE dropped_at IS NULL;
+COMMENT ON TABLE sas.queue IS 'Named queues. Steps that wait in one stand in sas.ready with the lane -queue_id.';
+
+CREATE TABLE sas.queue_place (
+    run_id bigint NOT NULL,
+    step_no int NOT NULL,
+    element int NOT NULL,
+    queue_id int NOT NULL,
+    PRIMARY KEY (run_id, step_no, element)
+);
+CREATE INDEX queue_place_queue ON sas.queue_place (queue_id);
+COMMENT ON TABLE sas.queue_place IS 'Steps that were let out of their queue and have not ended yet.';
+
+-- Only schedulers lock these rows, each for one short transaction: what is
+-- counted under them cannot change meanwhile.
+CREATE TABLE sas.turn (
+    what text PRIMARY KEY
+);
+INSERT INTO sas.turn VALUES ('places'), ('queues');
+COMMENT ON TABLE sas.turn IS 'Whose turn it is to give out places: one scheduler at a time.';
+
+CREATE TABLE sas.run_key (
+    owner regrole NOT NULL,
+    workflow_id int NOT NULL,
+    key text NOT NULL,
+    run_id bigint NOT NULL,
+    PRIMARY KEY (owner, workflow_id, key)
+);
+COMMENT ON TABLE sas.run_key IS 'The key of a run, unique per owner and workflow until the run is purged.';

@@ -1,0 +1,242 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Types: the messages that the functions of the machine hand to each other.
+
+-- A change of one step, for sas._move_steps. from_state 'none' inserts the
+-- row. Columns from "lease_id" to "waiting_until" are written as given; the
+-- others leave the stored value when they are null.
+CREATE TYPE sas._step_change AS (
+    run_id bigint,
+    step_no int,
+    element int,
+    from_state text,
+    to_state text,
+    attempt int,
+    failure_count int,
+    in_doubt boolean,
+    transient boolean,
+    alone boolean,
+    needs_left int,
+    output jsonb,
+    error jsonb,
+    completion bigint,
+    started_at timestamptz,
+    finished_at timestamptz,
+    lease_id bigint,
+    request_id uuid,
+    complete_by timestamptz,
+    parked boolean,
+    waiting_kind text,
+    waiting_until timestamptz
+);
+
+-- A change of one run, for sas._move_runs. Null leaves the stored value,
+-- except the three columns of a pause, which are written as given.
+CREATE TYPE sas._run_change AS (
+    run_id bigint,
+    from_state text,
+    to_state text,
+    result text,
+    fate text,
+    open_steps int,
+    output jsonb,
+    error jsonb,
+    paused_for text,
+    paused_by text,
+    paused_state text
+);
+
+-- One step out of a claim.
+CREATE TYPE sas._claimed AS (
+    run_id bigint,
+    step_no int,
+    element int,
+    undo boolean,
+    alone boolean,
+    version_id int,
+    lane int,
+    from_state text,
+    attempt int,
+    complete_in interval,
+    request_id uuid
+);
+
+-- A reply of a worker to one claimed step.
+--   verdict  done       the remote or local work succeeded (expect is still to be asked)
+--            transient  it failed and may be tried again
+--            permanent  it failed for good
+--            hand_back  the claim is given back and no failure counted; again_in says when it may be claimed again
+CREATE TYPE sas._reply AS (
+    run_id bigint,
+    step_no int,
+    element int,
+    request_id uuid,
+    verdict text,
+    attempt int,
+    output jsonb,
+    error jsonb,
+    in_doubt boolean,
+    again_in interval
+);
+
+-- What the reply to the ask of a poll means: done, asked (not over yet) or permanent.
+CREATE TYPE sas._asked AS (
+    verdict text,
+    output jsonb,
+    error jsonb
+);
+
+-- A run that an operator names, as it stands. refused: why nothing can be done to it, whatever it is: unknown, or somebody else's.
+CREATE TYPE sas._named AS (
+    run_id bigint,
+    state text,
+    result text,
+    fate text,
+    paused_by text,
+    refused text
+);
+
+-- A step, or an element of one, that an operator names. run: the position of its run among those named.
+--   label      as it is shown: "pack", "pack[3]"
+--   situation  in one word what can be done to it: see sas._situation
+CREATE TYPE sas._target AS (
+    run_id bigint,
+    step_no int,
+    element int,
+    label text,
+    situation text,
+    state text,
+    note text
+);
+
+-- One thing that is wrong with a definition.
+CREATE TYPE sas._problem AS (
+    path text,
+    problem text,
+    hint text,
+    code text
+);
+
+-- A definition, or one that is included in it, while it is compiled.
+--   key       where the step that includes it stands: its ordinal in each scope from the root on; empty at the root
+--   prefix    of the names of its steps: "" at the root, "x." inside step x
+--   path      JSON pointer to the step that includes it, "" at the root
+--   chain     the names of the workflows from the root to here
+--   policy    on_failure that holds for steps that say nothing else
+CREATE TYPE sas._scope AS (
+    no int,
+    parent int,
+    key int[],
+    prefix text,
+    path text,
+    workflow text,
+    version int,
+    chain text[],
+    definition jsonb,
+    policy jsonb,
+    recovery jsonb
+);
+
+-- A step while it is compiled.
+--   kind      step; open and close: the two ends of an include; join: a point in a flow
+--   name      from the root on; local: inside its scope, null for what cannot be named
+--   sees      the scope in which its templates look for steps and input
+--   entry     the step that its predecessors lead to: itself, or the open end of an include
+CREATE TYPE sas._node AS (
+    no int,
+    kind text,
+    scope int,
+    sees int,
+    name text,
+    local text,
+    entry int,
+    key int[],
+    path text,
+    body jsonb
+);
+
+-- A reference in a template of a node. node 0 is the output of the run.
+CREATE TYPE sas._node_reference AS (
+    node int,
+    undo boolean,
+    scope int,
+    pointer text,
+    reference text,
+    root text,
+    member text,
+    third text,
+    problem text
+);
+
+-- How a step, or an element of one, begins.
+--   what   undo    its children are undone
+--          park    its run is paused
+--          pass    it goes to a worker
+--          fan     it has elements; value: what they go over, null for turns and for one that goes on
+--          child   it is a run of its own; value: its input
+--          wait    for a signal or a time
+--          fall    its fallback is next
+--          fail    it cannot begin; value: the error
+--          skip    its condition is false; cascade: with all that follows
+--          done    it needs no worker; value: its output
+CREATE TYPE sas._beginning AS (
+    what text,
+    run_id bigint,
+    step_no int,
+    element int,
+    state text,
+    value jsonb
+);
+
+-- What is to be decided: a failed step, or the deadline of a run.
+CREATE TYPE sas._case AS (
+    kind text,
+    run_id bigint,
+    step_no int,
+    element int,
+    run_state text,
+    fate text,
+    auto_rescue boolean,
+    run_on_transient text,
+    run_on_permanent text,
+    past_pivot boolean,
+    state text,
+    failure_count int,
+    transient boolean,
+    in_doubt boolean,
+    ask_until timestamptz,
+    error jsonb,
+    name text,
+    undo boolean,
+    lane int,
+    recovery jsonb,
+    on_transient text,
+    on_permanent text,
+    shape jsonb
+);
+
+-- What was decided.
+--   what   again   the step has another window after a pause
+--          settle  the step is undone before its fallback
+--          fall    its fallback is next
+--          skip    the run goes on without it
+--          pause   the run waits for an operator
+--          doom    the run cannot go on; fate as in sas._doom
+--          close   nothing more comes of the step, in a run that cannot go on
+--          note    its state is written, and that is all
+--   change  of the step; null: none
+CREATE TYPE sas._decision AS (
+    what text,
+    run_id bigint,
+    step_no int,
+    element int,
+    change sas._step_change,
+    fate text,
+    why text,
+    error jsonb
+);
+
+-- runs
+
+-- sas._submit_plain(workflow, input): what is called instead of sas.submit in FROM, with nothing else given, by who may call both.
+CREATE TYPE sas._submitted AS (run_id bigint, created boolean);
