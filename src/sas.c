@@ -16,7 +16,7 @@
 #include "storage/shmem.h"
 
 #include "agent/agent.h"
-#include "agent/function.h"
+#include "function/function.h"
 #include "base/settings.h"
 #include "metrics/metrics.h"
 #include "places/places.h"

@@ -12,7 +12,7 @@
  *		one before; on an idle system it carries one reply, at once.
  *	 4. compose and start the claimed calls
  *	 5. the same for the watches it hosts, in a transaction of their own: see
- *		watches.c and talk.c
+ *		src/stream
  *
  * No transaction is open while a call is on its way.  The outbox keeps
  * verdicts until a commit has taken them; an ERROR in the transaction costs
@@ -24,9 +24,10 @@
 #include "access/xact.h"
 #include "agent/agent.h"
 #include "agent/claim.h"
-#include "agent/known.h"
+#include "work/agents.h"
+#include "agent/flights.h"
 #include "agent/outbox.h"
-#include "agent/watch.h"
+#include "stream/watch.h"
 #include "base/clock.h"
 #include "base/settings.h"
 #include "miscadmin.h"

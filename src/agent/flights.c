@@ -8,11 +8,12 @@
  */
 #include "postgres.h"
 
-#include "agent/json.h"
-#include "agent/known.h"
+#include "work/json.h"
+#include "work/agents.h"
+#include "agent/flights.h"
 #include "agent/outbox.h"
-#include "agent/outcome.h"
-#include "agent/verdict.h"
+#include "work/outcome.h"
+#include "work/verdict.h"
 #include "base/clock.h"
 #include "base/settings.h"
 #include "metrics/metrics.h"
@@ -201,7 +202,7 @@ judge(SasReply *reply)
 					(sas_clock_monotonic_us() - flight->begun_us) / 1e6);
 	sas_verdict_of_call(&verdict, flight, reply, &outcome, agent->stored, (flight->deadline_us - now) / 1000.0);
 	if (verdict.problem != NULL)
-		sas_outbox_error(agent, verdict.problem);
+		sas_known_error(agent, verdict.problem);
 	if (say(flight, &verdict, outcome.status))
 		return;
 	if (verdict.pause_ms > 1000)

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "metrics/metrics.h"
 #include "utils/memutils.h"
+#include "work/agents.h"
 
 /* after so many aborts a reply that was tried alone is given up */
 #define SAS_OUTBOX_TRIES 3
@@ -31,7 +32,6 @@ static int	batch = SAS_OUTBOX_BATCH;
 static int	tries = 0;
 static int	attempts_sent;
 static int	leases_sent;
-static bool health_due = false;
 
 void
 sas_outbox_open(MemoryContext context)
@@ -135,29 +135,13 @@ sas_outbox_attempt(const SasFlight *flight, const char *status, int http_status,
 	MemoryContextSwitchTo(old);
 }
 
-void
-sas_outbox_error(SasAgentEntry *agent, const Jsonb *error)
-{
-	forget(agent->last_error);
-	agent->last_error = keep(error);
-	agent->error_seen = true;
-	health_due = true;
-}
-
-void
-sas_outbox_breaker(SasAgentEntry *agent)
-{
-	agent->breaker_changed = true;
-	health_due = true;
-}
-
 bool
 sas_outbox_due(void)
 {
 	int64		now = sas_clock_monotonic_us();
 	ListCell   *lc;
 
-	if (attempts != NIL || leases != NIL || health_due)
+	if (attempts != NIL || leases != NIL || sas_known_health_due)
 		return true;
 	foreach(lc, entries)
 		if (((Entry *) lfirst(lc))->not_before_us <= now)
@@ -191,7 +175,7 @@ write_health(SasAgentEntry *agents, int n_agents)
 static void
 health_written(SasAgentEntry *agents, int n_agents)
 {
-	health_due = false;
+	sas_known_health_due = false;
 	for (int i = 0; i < n_agents; i++)
 		agents[i].error_seen = agents[i].breaker_changed = false;
 }

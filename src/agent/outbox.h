@@ -9,7 +9,7 @@
 #ifndef SAS_AGENT_OUTBOX_H
 #define SAS_AGENT_OUTBOX_H
 
-#include "agent/flight.h"
+#include "work/request.h"
 
 extern void sas_outbox_open(MemoryContext context);
 
@@ -21,8 +21,6 @@ extern void sas_outbox_leave(SasLeaseEntry *lease, bool dropped);
 
 extern void sas_outbox_reply(const SasFlight *flight, const char *verdict, const Jsonb *output, const Jsonb *error, double again_in_ms);
 extern void sas_outbox_attempt(const SasFlight *flight, const char *status, int http_status, const Jsonb *error);
-extern void sas_outbox_breaker(SasAgentEntry *agent);
-extern void sas_outbox_error(SasAgentEntry *agent, const Jsonb *error);
 
 /* Is there something to write now? And something that waits for a run? */
 extern bool sas_outbox_due(void);

@@ -6,8 +6,8 @@
  */
 #include "postgres.h"
 
-#include "agent/callable.h"
-#include "agent/perform.h"
+#include "work/callable.h"
+#include "work/invoke.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "utils/array.h"

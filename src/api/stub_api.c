@@ -6,7 +6,7 @@
  *		sas._stub_judge(...)	what an answer means
  *		sas._stub_perform(...)	a function step, carried out here
  *
- * Composing and judging are the workers' own (agent/compose.c, outcome.c,
+ * Composing and judging are the workers' own (work/request.c, outcome.c,
  * verdict.c); only the network between them is not there: its part is played
  * by an answer in JSON.  Secrets are not read: requests show their names.
  */
@@ -21,8 +21,8 @@
 #include "utils/jsonb.h"
 #include "utils/uuid.h"
 
-#include "agent/json.h"
-#include "agent/verdict.h"
+#include "work/json.h"
+#include "work/verdict.h"
 #include "api/rehearsal.h"
 
 PG_FUNCTION_INFO_V1(sas_api_stub_compose);

@@ -57,7 +57,7 @@ static const SasIntSetting int_settings[] = {
 		"0 stops them.", &sas_schedulers, 0, 16, 0},
 	{"sas.agents", "Number of agent workers per database that make calls.",
 		"0 stops them.", &sas_agents, 0, SAS_MAX_CREW, 0},
-	{"sas.function_workers", "Number of agent workers per database that run functions.",
+	{"sas.function_workers", "Number of function workers per database.",
 		"0 stops them.", &sas_function_workers, 0, SAS_MAX_CREW, 0},
 	{"sas.supervisors", "Number of supervisor workers per database.",
 		"One leads, the others stand by. 0 stops them.", &sas_supervisors, 0, 16, 0},

@@ -139,11 +139,9 @@ sas_crew_hire(SasDatabase *database, SasPost *post, int actor, int index)
 	orders.actor = actor;
 	orders.index = index;
 
-	/* Function workers are agent workers to the outside. */
-	kind = actor == SAS_PROBE ? "probe" : sas_actor_name(actor == SAS_FUNCTION ? SAS_AGENT : actor);
+	kind = actor == SAS_PROBE ? "probe" : sas_actor_name(actor);
 	snprintf(worker.bgw_type, BGW_MAXLEN, "sas %s", kind);
-	snprintf(worker.bgw_name, BGW_MAXLEN, "sas %s %s%s", kind, NameStr(database->name),
-			 actor == SAS_FUNCTION ? " (functions)" : "");
+	snprintf(worker.bgw_name, BGW_MAXLEN, "sas %s %s", kind, NameStr(database->name));
 	strlcpy(worker.bgw_library_name, "sas", sizeof(worker.bgw_library_name));
 	strlcpy(worker.bgw_function_name, actor == SAS_PROBE ? "sas_probe_main" : "sas_worker_main",
 			BGW_MAXLEN);

@@ -115,7 +115,7 @@ is(result_of_one('postgres'), 'success', 'and they work');
 is($node->safe_psql('postgres', q{
 		SELECT string_agg(backend_type || ' ' || n, ', ' ORDER BY backend_type)
 		FROM (SELECT backend_type, count(*) AS n FROM pg_stat_activity WHERE backend_type LIKE 'sas %' GROUP BY 1) b}),
-	'sas agent 2, sas launcher 1, sas scheduler 1, sas supervisor 1', 'they are what DESIGN names them');
+	'sas agent 1, sas function 1, sas launcher 1, sas scheduler 1, sas supervisor 1', 'they are what DESIGN names them');
 
 # -- two databases ----------------------------------------------------------------
 

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * deliver.c: items of infinite tasks are brought to their target.
+ *
+ * As with steps: inboxes are claimed durably first, up to a batch of them.
+ * Then, in a second transaction, the claims are asked whether they still hold,
+ * and for those of one owner each target is called or written to in a
+ * subtransaction; what that wrote commits together with the progress of the
+ * tasks.  What fails in company is tried alone before it counts.
+ */
+#include "postgres.h"
+
+#include "work/json.h"
+#include "work/invoke.h"
+#include "function/repeat.h"
+#include "base/clock.h"
+#include "store/items.h"
+#include "utils/memutils.h"
+#include "wake/bell.h"
+
+#define SAS_DELIVER_BATCH 50
+#define SAS_DELIVER_SLOW_MS 50
+/* transactions that may abort with an inbox before it is left to its time */
+#define SAS_DELIVER_GIVE_UP 5
+
+static MemoryContext batch_context;
+static List *claimed = NIL;		/* of SasClaimedItems, in batch_context */
+static int64 deadline_us;
+static int	quantity = SAS_DELIVER_BATCH;
+static bool look = true;
+static uint32 seen;				/* rings for items before the last look */
+static int	aborted;			/* transactions, one after the other */
+static SasClaimedItems *group[SAS_DELIVER_BATCH];	/* of the transaction that is open or has aborted */
+static int	n_group;
+
+void
+sas_deliver_open(void)
+{
+	batch_context = AllocSetContextCreate(CurrentMemoryContext, "sas items", ALLOCSET_DEFAULT_SIZES);
+}
+
+/* In a transaction. */
+static List *
+claim(void)
+{
+	MemoryContext old;
+	List	   *found;
+
+	found = sas_store_claim_items(batch_context, quantity);
+	if (found == NIL)
+		return NIL;
+	old = MemoryContextSwitchTo(batch_context);
+	found = list_copy(found);
+	MemoryContextSwitchTo(old);
+	return found;
+}
+
+/* After the commit of a claim. */
+static void
+take(List *found, int64 claimed_us)
+{
+	claimed = found;
+	look = found != NIL;
+	if (found == NIL)
+		return;
+	deadline_us = claimed_us + (int64) (((SasClaimedItems *) linitial(found))->window_ms * 1000);
+	if (list_length(found) >= quantity)
+	{
+		/* there may be more: for others, too */
+		sas_bell_pass_items();
+		sas_bell_wake_other(SAS_FUNCTION);
+	}
+	quantity = Min(SAS_DELIVER_BATCH, quantity * 2);
+}
+
+/* Those of one owner, or one that goes alone. */
+static void
+choose(void)
+{
+	ListCell   *lc;
+
+	n_group = 0;
+	foreach(lc, claimed)
+	{
+		SasClaimedItems *c = lfirst(lc);
+
+		if (n_group > 0 && (aborted > 0 || group[0]->alone || c->alone || c->owner != group[0]->owner))
+			continue;
+		group[n_group++] = c;
+	}
+}
+
+/* Brings those that hold to their targets; true when it took long: the rest is given back. */
+static bool
+deliver_group(SasItemsDone *done, int *n_done)
+{
+	bool	   *held = sas_store_hold_items(group, n_group);
+	bool		was_slow = false;
+
+	for (int i = 0; i < n_group; i++)
+	{
+		SasClaimedItems *c = group[i];
+		SasItemsDone *d;
+		SasPerformed performed;
+		int64		begun = sas_clock_monotonic_us();
+		int64		left_ms = (deadline_us - begun) / 1000;
+
+		if (!held[i])
+			continue;
+		d = &done[(*n_done)++];
+		d->items = c;
+		d->error = c->problem;
+		d->again = d->error == NULL && (was_slow || left_ms < c->window_ms / 2);
+		if (d->again || d->error != NULL || c->up_to == 0)
+			continue;
+		sas_perform_items(c, Max(1, left_ms - Min(250, (int64) c->window_ms / 10)), &performed);
+		was_slow = sas_clock_monotonic_us() - begun > SAS_DELIVER_SLOW_MS * 1000;
+		if (!performed.ok && n_group > 1)
+			d->again = true;
+		else if (!performed.ok)
+			d->error = performed.error;
+	}
+	return was_slow;
+}
+
+static void
+forget_group(void)
+{
+	for (int i = 0; i < n_group; i++)
+		claimed = list_delete_ptr(claimed, group[i]);
+	n_group = 0;
+	if (claimed == NIL)
+		MemoryContextReset(batch_context);
+}
+
+/* One transaction. False: the extension is gone. */
+static bool
+run_group(void)
+{
+	SasItemsDone *done = palloc0(sizeof(SasItemsDone) * n_group);
+	int			n_done = 0;
+	bool		was_slow;
+
+	if (!sas_store_begin())
+		return false;
+	was_slow = deliver_group(done, &n_done);
+	if (n_done > 0)
+		sas_store_finish_items(done, n_done);
+	sas_store_commit();
+	aborted = 0;
+	forget_group();
+	/*
+	 * Items that came meanwhile were for nobody else, since this claim stood
+	 * in the way.  This worker looks when it has nothing else to do, which may
+	 * be long after.
+	 */
+	sas_bell_pass_items();
+	sas_bell_wake_other(SAS_FUNCTION);
+	if (was_slow)
+		quantity = 1;
+	return true;
+}
+
+/* The last transaction aborted as a whole: each goes alone, and is left to its time in the end. */
+static void
+after_abort(void)
+{
+	if (!sas_turn_cancelled)
+		aborted++;
+	if (aborted >= SAS_DELIVER_GIVE_UP && n_group == 1)
+	{
+		ereport(WARNING,
+				(errmsg("items of task \"%s\" of watcher \"%s\" are given up by their worker", group[0]->key, group[0]->watcher),
+				 errdetail("They are looked at again when the time of the claim is over.")));
+		forget_group();
+		aborted = 0;
+	}
+	n_group = 0;
+}
+
+bool
+sas_deliver_turn(void)
+{
+	List	   *found;
+	int64		claimed_us;
+	uint32		rings;
+
+	if (n_group > 0)
+		after_abort();
+	if (claimed != NIL)
+	{
+		choose();
+		sas_perform_change_owner(group[0]->owner);
+		return run_group();
+	}
+	/* read before the look, which then sees what was rung for */
+	rings = sas_bell_items_rings();
+	if (seen != rings)
+		look = true;
+	seen = rings;
+	if (!look)
+		return false;
+	claimed_us = sas_clock_monotonic_us();
+	if (!sas_store_begin())
+		return false;
+	found = claim();
+	sas_store_commit();
+	take(found, claimed_us);
+	return found != NIL;
+}

@@ -1,0 +1,471 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * function.c: function steps, each exactly once.
+ *
+ * Steps are claimed durably first, in a batch.  Then, in a second
+ * transaction, their runs are locked and the claims are asked whether they
+ * still hold; the functions of one owner are called, each in a subtransaction,
+ * and what they wrote commits together with the states of their steps.
+ *
+ *	- Many short ones share a commit.  What is slow (function/batch_size.h) ends the
+ *	  batch: it is committed, the rest is given back so that others can have
+ *	  it, and next time that function is run alone.
+ *	- Whatever fails in company is tried alone before it counts, since what
+ *	  ran before it in the transaction might be to blame.
+ *	- A function is cancelled a little before complete-by, so that its failure
+ *	  still counts; one that does not listen is ended by the supervisor.
+ *
+ * A step whose run somebody holds is set aside, and other batches are claimed
+ * meanwhile: nobody can hold up the functions of all by holding one run.
+ *
+ * When the worker or the server dies, the second transaction is gone as a
+ * whole; the lease tells the supervisor.
+ */
+#include "postgres.h"
+
+#include "work/request.h"
+#include "function/function.h"
+#include "work/json.h"
+#include "function/batch_size.h"
+#include "work/invoke.h"
+#include "function/repeat.h"
+#include "work/verdict.h"
+#include "base/clock.h"
+#include "base/context.h"
+#include "metrics/metrics.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+#define SAS_LOCKED_PAUSE_US 50000
+/* transactions that may abort with a step in them before it is given up */
+#define SAS_GIVE_UP_AFTER 5
+/* batches that may wait for locked runs */
+#define SAS_OPEN_BATCHES 16
+
+typedef struct Batch Batch;
+
+typedef struct Work
+{
+	Batch	   *batch;
+	SasClaimedFunction *step;
+	int64		deadline_us;
+	int64		not_before_us;	/* its run was held by somebody */
+	bool		solo;			/* failed in company, or known to be slow or dangerous */
+	int			tries;			/* transactions that aborted with it */
+	bool		done;
+
+	/* of the transaction that is open */
+	SasPerformed performed;
+	TimestampTz started_at;		/* 0: not called */
+	const char *verdict;		/* NULL: none yet */
+	const char *told;			/* status of the attempt's row; NULL: none */
+	bool		lost;
+	double		again_in_ms;
+} Work;
+
+/* What was claimed under one lease. */
+struct Batch
+{
+	MemoryContext context;
+	int64		lease_id;
+	int			left;
+	Work	   *work;
+	int			n;
+};
+
+static MemoryContext batches_context;
+static List *batches = NIL;		/* oldest first */
+static Work **group;			/* of the transaction that is open or has aborted */
+static int	n_group;
+
+static void
+start(void)
+{
+	sas_tend_open();
+	batches_context = AllocSetContextCreate(CurrentMemoryContext, "sas functions", ALLOCSET_DEFAULT_SIZES);
+	group = MemoryContextAlloc(batches_context, sizeof(Work *) * SAS_FUNCTION_BATCH);
+}
+
+/* In a transaction: claims into a context of its own; after the commit the batch counts. */
+static Batch *
+claim(void)
+{
+	MemoryContext context = AllocSetContextCreate(batches_context, "sas batch", ALLOCSET_SMALL_SIZES);
+	int64		claimed_us = sas_clock_monotonic_us();
+	List	   *claimed = sas_store_claim_functions(context, sas_pace_quantity(), sas_pace_cuts());
+	Batch	   *batch;
+	ListCell   *lc;
+
+	sas_pace_claimed(list_length(claimed));
+	if (claimed == NIL)
+	{
+		MemoryContextDelete(context);
+		return NULL;
+	}
+	batch = MemoryContextAllocZero(context, sizeof(Batch));
+	batch->context = context;
+	batch->work = MemoryContextAllocZero(context, sizeof(Work) * list_length(claimed));
+	foreach(lc, claimed)
+	{
+		Work	   *w = &batch->work[batch->n++];
+
+		w->batch = batch;
+		w->step = lfirst(lc);
+		w->deadline_us = claimed_us + (int64) (w->step->window_ms * 1000);
+		w->solo = w->step->alone || sas_pace_was_slow(w->step->function);
+		batch->lease_id = w->step->lease_id;
+	}
+	batch->left = batch->n;
+	return batch;
+}
+
+static void
+take(Batch *batch)
+{
+	MemoryContext old;
+
+	if (batch == NULL)
+		return;
+	old = MemoryContextSwitchTo(batches_context);
+	batches = lappend(batches, batch);
+	MemoryContextSwitchTo(old);
+}
+
+/*
+ * The next group: steps of one owner that may share a transaction, or one
+ * that goes solo; those that may share first.  *wake_us: when one that is set
+ * aside is to be tried again.
+ */
+static int
+choose(int64 *wake_us)
+{
+	int64		now = sas_clock_monotonic_us();
+	ListCell   *lc;
+
+	*wake_us = 0;
+	n_group = 0;
+	for (int pass = 0; pass < 2 && n_group == 0; pass++)
+		foreach(lc, batches)
+		{
+			Batch	   *batch = lfirst(lc);
+
+			for (int i = 0; i < batch->n && n_group < (pass == 0 ? SAS_FUNCTION_BATCH : 1); i++)
+			{
+				Work	   *w = &batch->work[i];
+
+				if (w->done || w->solo != (pass == 1))
+					continue;
+				if (w->not_before_us > now)
+				{
+					if (*wake_us == 0 || w->not_before_us < *wake_us)
+						*wake_us = w->not_before_us;
+					continue;
+				}
+				if (n_group == 0 || w->step->owner == group[0]->step->owner)
+					group[n_group++] = w;
+			}
+		}
+	return n_group;
+}
+
+/* A function is cancelled a little early: a reply after complete-by would not count. */
+static int64
+cancel_at_us(const Work *w)
+{
+	return w->deadline_us - Min(250, (int64) w->step->window_ms / 10) * 1000;
+}
+
+static void
+judge(Work *w, bool in_company)
+{
+	SasVerdict	verdict;
+
+	if (!w->performed.ok && in_company)
+	{
+		w->solo = true;
+		return;
+	}
+	sas_verdict_of_function(&verdict, w->step, &w->performed, cancel_at_us(w) <= sas_clock_monotonic_us());
+	w->verdict = verdict.reply;
+	w->told = verdict.told;
+	w->again_in_ms = verdict.pause_ms;
+}
+
+/* Calls one function; true when it was slow. */
+static bool
+call(Work *w, bool in_company)
+{
+	SasContext	context;
+	int64		begun = sas_clock_monotonic_us();
+	int64		left_ms = (cancel_at_us(w) - begun + 999) / 1000;
+
+	w->started_at = sas_clock_now();
+	if (w->step->problem != NULL)
+	{
+		memset(&w->performed, 0, sizeof(w->performed));
+		w->performed.error = sas_verdict_no_input(w->step);
+		in_company = false;
+	}
+	else
+	{
+		sas_context_push(&context, w->step->id.run_id, w->step->step, w->step->attempt + 1);
+		sas_perform(w->step, Max(1, left_ms), &w->performed);
+		sas_context_pop(&context);
+		sas_pace_remember(w->step->function, sas_clock_monotonic_us() - begun);
+	}
+	sas_metrics_add(SAS_METRIC_CALL, 0, w->step->workflow_id, w->performed.ok ? "succeeded" : "failed", 1, (sas_clock_monotonic_us() - begun) / 1e6);
+	judge(w, in_company);
+	return sas_pace_is_slow(sas_clock_monotonic_us() - begun);
+}
+
+/* The leases of which nothing is left after this group, also when its claims were lost; returns how many. */
+static int
+finished_leases(int64 *leases)
+{
+	int			n = 0;
+
+	for (int i = 0; i < n_group; i++)
+	{
+		Batch	   *batch = group[i]->batch;
+		int			left = batch->left;
+
+		for (int k = 0; k < n_group; k++)
+			left -= group[k]->batch == batch && (group[k]->verdict != NULL || group[k]->lost);
+		if (left == 0 && (n == 0 || leases[n - 1] != batch->lease_id))
+			leases[n++] = batch->lease_id;
+	}
+	return n;
+}
+
+static void
+write_group(void)
+{
+	SasStoredReply *replies = palloc0(sizeof(SasStoredReply) * n_group);
+	SasStoredAttempt *attempts = palloc0(sizeof(SasStoredAttempt) * n_group);
+	int64	   *leases = palloc(sizeof(int64) * n_group);
+	bool	   *aside = palloc0(n_group);
+	int			n_leases = finished_leases(leases);
+	int			n_replies = 0;
+	int			n_attempts = 0;
+
+	for (int i = 0; i < n_group; i++)
+	{
+		Work	   *w = group[i];
+		SasStoredReply *r;
+		int			attempt = w->step->attempt + 1;
+
+		if (w->verdict == NULL)
+			continue;
+		r = &replies[n_replies++];
+		r->id = w->step->id;
+		r->verdict = w->verdict;
+		r->attempts = w->started_at != 0 ? 1 : 0;
+		r->output = w->performed.ok ? w->performed.output : NULL;
+		r->error = w->performed.ok ? NULL : w->performed.error;
+		r->again_in_ms = w->again_in_ms;
+		if (w->started_at != 0 && w->told != NULL)
+		{
+			SasStoredAttempt *a = &attempts[n_attempts++];
+
+			a->id = w->step->id;
+			a->attempt = attempt;
+			a->undo = w->step->undo;
+			a->status = w->told;
+			a->error = r->error;
+			a->started_at = w->started_at;
+			a->finished_at = sas_clock_now();
+		}
+	}
+	if (n_replies == 0 && n_leases == 0)
+		return;
+	sas_store_write_attempts(attempts, n_attempts);
+	/* strict: what a function wrote must not be kept when its reply does not count */
+	sas_store_write_replies(replies, n_replies, leases, n_leases, true, aside);
+}
+
+/* After the commit: what the group's steps came to. */
+static void
+settle_group(void)
+{
+	for (int i = 0; i < n_group; i++)
+		if (group[i]->lost || group[i]->verdict != NULL)
+		{
+			if (!group[i]->lost)
+				sas_metrics_add(SAS_METRIC_STEP, 0, group[i]->step->workflow_id, group[i]->verdict, 1,
+								(sas_clock_monotonic_us() - group[i]->deadline_us) / 1e6 + group[i]->step->window_ms / 1e3);
+			group[i]->done = true;
+			group[i]->batch->left--;
+		}
+	n_group = 0;
+	for (int i = list_length(batches) - 1; i >= 0; i--)
+	{
+		Batch	   *batch = list_nth(batches, i);
+
+		if (batch->left == 0)
+		{
+			batches = list_delete_nth_cell(batches, i);
+			MemoryContextDelete(batch->context);
+		}
+	}
+}
+
+/* Will nothing be left to do at once when this group is through? */
+static bool
+is_last(void)
+{
+	int			runnable = 0;
+	ListCell   *lc;
+
+	foreach(lc, batches)
+	{
+		Batch	   *batch = lfirst(lc);
+
+		for (int i = 0; i < batch->n; i++)
+			runnable += !batch->work[i].done && batch->work[i].not_before_us == 0;
+	}
+	/* not beside one that took a transaction down before: a claim must not cost what a function did */
+	for (int i = 0; i < n_group; i++)
+		if (group[i]->tries > 0)
+			return false;
+	for (int i = 0; i < n_group; i++)
+		runnable -= group[i]->not_before_us == 0 && (group[i]->lost || group[i]->verdict != NULL);
+	return runnable == 0 && list_length(batches) < SAS_OPEN_BATCHES;
+}
+
+/* Asks whether the claims still hold, and calls; true when the last one was slow. */
+static bool
+call_group(void)
+{
+	SasStepId  *ids = palloc(sizeof(SasStepId) * n_group);
+	char	   *held;
+	bool		was_slow = false;
+	int			called = 0;
+
+	for (int i = 0; i < n_group; i++)
+	{
+		ids[i] = group[i]->step->id;
+		group[i]->verdict = NULL;
+		group[i]->told = NULL;
+		group[i]->lost = false;
+		group[i]->started_at = 0;
+		group[i]->not_before_us = 0;
+		group[i]->again_in_ms = 0;
+	}
+	held = sas_store_held(ids, n_group);
+	for (int i = 0; i < n_group; i++)
+	{
+		Work	   *w = group[i];
+		int64		left_us = w->deadline_us - sas_clock_monotonic_us();
+
+		if (held[i] == 'x')
+			w->lost = true;
+		else if (held[i] == 'l')
+			w->not_before_us = sas_clock_monotonic_us() + SAS_LOCKED_PAUSE_US;
+		else if (was_slow || left_us < w->step->window_ms * 500)
+			w->verdict = "hand_back";	/* not begun, and its window half gone: others can have it, with one of its own */
+		else
+			was_slow = call(w, n_group > 1 || called++ > 0);
+	}
+	return was_slow;
+}
+
+/* One transaction: what the group's functions write, and the states of their steps. */
+static void
+run_group(void)
+{
+	Batch	   *next = NULL;
+	int64		begun = sas_clock_monotonic_us();
+	bool		was_slow;
+
+	sas_perform_change_owner(group[0]->step->owner);
+	if (!sas_store_begin())
+		return;
+	was_slow = call_group();
+	write_group();
+	/* the last of a batch claims the next one along: one commit for both */
+	if (!was_slow && is_last())
+		next = claim();
+	sas_pace_done(sas_clock_monotonic_us() - begun, n_group, was_slow);
+	sas_store_commit();
+	settle_group();
+	take(next);
+}
+
+/* The transaction of the last group aborted as a whole: each goes solo, and is given up in the end. */
+static void
+after_abort(void)
+{
+	for (int i = 0; i < n_group; i++)
+	{
+		Work	   *w = group[i];
+
+		w->solo = true;
+		w->verdict = NULL;
+		if (!sas_turn_cancelled)
+			w->tries++;
+		w->lost = w->tries >= SAS_GIVE_UP_AFTER;
+		if (w->lost)
+			ereport(WARNING,
+					(errmsg("step \"%s\" of run %lld is given up by its worker", w->step->step, (long long) w->step->id.run_id),
+					 errdetail("It is taken back when its complete-by has passed.")));
+	}
+	settle_group();
+}
+
+static SasTurn
+turn_of_steps(void)
+{
+	SasTurn		next = {false, -1};
+	int64		wake_us;
+	Batch	   *batch;
+
+	if (n_group > 0)
+		after_abort();
+	if (choose(&wake_us) > 0)
+	{
+		run_group();
+		next.again = true;
+		return next;
+	}
+	if (wake_us != 0)
+		next.wake_in_ms = Max(1, (wake_us - sas_clock_monotonic_us()) / 1000 + 1);
+	if (list_length(batches) >= SAS_OPEN_BATCHES || !sas_store_begin())
+		return next;
+	batch = claim();
+	sas_store_commit();
+	take(batch);
+	next.again = batch != NULL;
+	return next;
+}
+
+/* Steps and infinite tasks take turns. */
+static SasTurn
+turn(void)
+{
+	SasTurn		next = turn_of_steps();
+	SasTurn		other = {false, -1};
+
+	if (!sas_retire)
+		other = sas_tend_turn();
+	next.again |= other.again;
+	if (other.wake_in_ms >= 0 && (next.wake_in_ms < 0 || other.wake_in_ms < next.wake_in_ms))
+		next.wake_in_ms = other.wake_in_ms;
+	return next;
+}
+
+static int
+in_flight(void)
+{
+	int			left = 0;
+	ListCell   *lc;
+
+	foreach(lc, batches)
+		left += ((Batch *) lfirst(lc))->left;
+	return left;
+}
+
+const SasActorMethods sas_function_methods = {
+	.start = start,
+	.turn = turn,
+	.in_flight = in_flight,
+};

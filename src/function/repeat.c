@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * repeat.c: functions that are called for ever.
+ *
+ * The worker is a node: it takes tasks that wait, and keeps in memory when each
+ * is due.  A turn is one transaction: what the function is called with is read,
+ * the function is called as the owner of the task, and its result becomes the
+ * cursor in the commit of what it wrote.  A turn that wrote nothing and
+ * returned the cursor as it was writes nothing at all.
+ *
+ * A function that takes long is in the way of the others: they are given back
+ * when another worker has room for them.  It is cancelled when its time is
+ * over; one that does not listen is found by the supervisor, which gives all
+ * tasks to others and ends the worker.
+ *
+ * The bell's version tells that a task waits, or that there is news; then the
+ * node looks.  When the worker dies, what it hosted is found by its id.
+ */
+#include "postgres.h"
+
+#include "work/json.h"
+#include "work/invoke.h"
+#include "function/repeat.h"
+#include "base/clock.h"
+#include "base/peers.h"
+#include "base/settings.h"
+#include "common/hashfn.h"
+#include "lib/pairingheap.h"
+#include "store/items.h"
+#include "utils/hsearch.h"
+#include "utils/jsonb.h"
+#include "utils/memutils.h"
+#include "wake/bell.h"
+
+#define SAS_TEND_CLAIM 500
+
+/* a function that takes so long is in the way of the others */
+#define SAS_TEND_SLOW_MS 500
+
+/* one that has been cancelled should be over after so long */
+#define SAS_TEND_PATIENCE_MS 500
+
+typedef struct Task
+{
+	SasWatchId	id;				/* the key of the table is its watch_id */
+	pairingheap_node node;		/* by due_us */
+	int64		due_us;
+} Task;
+
+static int64 node_id;			/* 0: not born yet */
+static int	capacity;
+static uint32 seen;				/* the bell's version at the last look */
+static bool more;				/* the last claim was a full one */
+static HTAB *tasks;
+static pairingheap *heap;
+static Task *running;			/* of the transaction that is open or has aborted */
+
+static int
+later(const pairingheap_node *a, const pairingheap_node *b, void *arg)
+{
+	int64		x = pairingheap_const_container(Task, node, a)->due_us;
+	int64		y = pairingheap_const_container(Task, node, b)->due_us;
+
+	return x < y ? 1 : x > y ? -1 : 0;
+}
+
+void
+sas_tend_open(void)
+{
+	HASHCTL		control = {.keysize = sizeof(int64), .entrysize = sizeof(Task), .hcxt = CurrentMemoryContext};
+
+	capacity = sas_watch_slots;
+	tasks = hash_create("sas tasks", 64, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	heap = pairingheap_allocate(later, NULL);
+	seen = sas_bell_watches_version() - 1;
+	sas_deliver_open();
+}
+
+static void
+forget(Task *task)
+{
+	pairingheap_remove(heap, &task->node);
+	hash_search(tasks, &task->id.watch_id, HASH_REMOVE, NULL);
+}
+
+static void
+forget_all_but(Task *task)
+{
+	HASH_SEQ_STATUS status;
+	Task	   *t;
+
+	hash_seq_init(&status, tasks);
+	while ((t = hash_seq_search(&status)) != NULL)
+		if (t != task)
+			forget(t);
+}
+
+static void
+set_due(Task *task, double in_ms)
+{
+	pairingheap_remove(heap, &task->node);
+	task->due_us = sas_clock_monotonic_us() + (int64) (in_ms * 1000);
+	pairingheap_add(heap, &task->node);
+}
+
+static void
+take(const SasWatchRequest *request)
+{
+	bool		found;
+	Task	   *task = hash_search(tasks, &request->id.watch_id, HASH_ENTER, &found);
+
+	if (found)
+		pairingheap_remove(heap, &task->node);
+	task->id = request->id;
+	task->due_us = sas_clock_monotonic_us() + (int64) (request->wait_ms * 1000);
+	pairingheap_add(heap, &task->node);
+}
+
+/* In a transaction: gives back what is to stop. */
+static void
+read_news(List *news)
+{
+	SasWatchId *stopped = palloc(sizeof(SasWatchId) * Max(1, list_length(news)));
+	SasWatchId *changed = palloc(sizeof(SasWatchId) * Max(1, list_length(news)));
+	int			n_stopped = 0;
+	int			n_changed = 0;
+	ListCell   *lc;
+
+	foreach(lc, news)
+	{
+		SasWatchNews *n = lfirst(lc);
+
+		if (n->news == 's')
+			stopped[n_stopped++] = n->id;
+		else if (n->news == 'r')
+			changed[n_changed++] = n->id;
+	}
+	if (n_stopped > 0)
+		sas_store_release_watches(node_id, stopped, n_stopped);
+	/* each turn reads the definition anyway; this says that it was taken up */
+	if (n_changed > 0)
+		(void) sas_store_watch_requests(node_id, changed, n_changed);
+}
+
+/* After the commit. */
+static void
+follow_news(List *news)
+{
+	ListCell   *lc;
+
+	foreach(lc, news)
+	{
+		SasWatchNews *n = lfirst(lc);
+		Task	   *task = hash_search(tasks, &n->id.watch_id, HASH_FIND, NULL);
+
+		if (task == NULL || (n->news != 'f' && task->id.epoch != n->id.epoch))
+			continue;
+		if (n->news == 's' || n->news == 'f')
+			forget(task);
+		else if (n->news == 'r')
+			set_due(task, 0);
+	}
+}
+
+/* One transaction: news of the tasks, and more of them, as long as there are places. */
+static void
+look(void)
+{
+	uint32		version = sas_bell_watches_version();
+	List	   *news = NIL;
+	List	   *claimed = NIL;
+	int			room;
+	int64		born = node_id;
+	ListCell   *lc;
+
+	if (!sas_store_begin())
+		return;
+	if (born == 0)
+		born = sas_store_register_node(capacity);
+	else
+	{
+		news = sas_store_node_news(node_id);
+		read_news(news);
+	}
+	room = Min(SAS_TEND_CLAIM, capacity - (int) hash_get_num_entries(tasks));
+	if (room > 0)
+		claimed = sas_store_claim_watches(born, room);
+	sas_store_commit();
+
+	node_id = born;
+	seen = version;
+	follow_news(news);
+	foreach(lc, claimed)
+		take(lfirst(lc));
+	more = claimed != NIL && list_length(claimed) == room;
+}
+
+/* Is the result another cursor? Null leaves it as it is. */
+static bool
+moves(Jsonb *cursor, Jsonb *result)
+{
+	if (JB_ROOT_IS_SCALAR(result))
+	{
+		JsonbValue	v;
+
+		if (JsonbExtractScalar(&result->root, &v) && v.type == jbvNull)
+			return false;
+	}
+	return cursor == NULL || compareJsonbContainers(&cursor->root, &result->root) != 0;
+}
+
+/*
+ * Opens the transaction in which the function may be called: the session has
+ * nothing left of another owner, and a function that may have ended a worker
+ * lately has been noted.  *hosted: the task is, and turn is filled in.
+ * Returns false when the extension is gone.
+ */
+static bool
+open_turn(Task *task, SasFunctionTurn *turn, bool *hosted)
+{
+	if (!sas_store_begin())
+		return false;
+	*hosted = sas_store_begin_turn(node_id, &task->id, turn);
+	if (!*hosted || turn->stop)
+		return true;
+	if (turn->suspect || sas_perform_changes_owner(turn->owner))
+	{
+		if (turn->suspect)
+			sas_store_note_turn(node_id, &task->id);
+		sas_store_commit();
+		sas_perform_change_owner(turn->owner);
+		if (!sas_store_begin())
+			return false;
+		*hosted = sas_store_begin_turn(node_id, &task->id, turn) && !sas_perform_changes_owner(turn->owner);
+	}
+	else
+		sas_perform_change_owner(turn->owner);	/* the first one of this worker */
+	return true;
+}
+
+/* One transaction: calls the function of a task that is due. */
+static void
+call(Task *task)
+{
+	SasFunctionTurn turn;
+	SasPerformed performed = {0};
+	SasWatchVerdict *verdict = NULL;
+	bool		hosted;
+	bool		gone = false;	/* the others */
+	int64		begun;
+
+	running = task;
+	if (!open_turn(task, &turn, &hosted))
+		return;
+	if (hosted && turn.stop)
+	{
+		sas_store_release_watches(node_id, &task->id, 1);
+		hosted = false;
+	}
+	begun = sas_clock_monotonic_us();
+	if (hosted)
+	{
+		sas_peers_begin_turn(task->id.watch_id, begun + (int64) (turn.timeout_ms + SAS_TEND_PATIENCE_MS) * 1000);
+		sas_perform_function(turn.owner, turn.function, turn.input, psprintf("/watches/" INT64_FORMAT, task->id.watch_id),
+							 (int64) turn.timeout_ms, &performed);
+		sas_peers_end_turn();
+		if (!performed.ok)
+		{
+			SasWatchFailure failure = {task->id, performed.error, -1};
+
+			verdict = linitial(sas_store_fail_watches(node_id, &failure, 1));
+		}
+		else if (turn.noted || moves(turn.cursor, performed.output))
+			sas_store_end_turn(node_id, &task->id, moves(turn.cursor, performed.output) ? performed.output : NULL);
+		if (sas_clock_monotonic_us() - begun > SAS_TEND_SLOW_MS * 1000 && hash_get_num_entries(tasks) > 1)
+			gone = sas_store_make_way(node_id, task->id.watch_id);
+	}
+	sas_store_commit();
+	running = NULL;
+	if (gone)
+		forget_all_but(task);
+	if (!hosted || (verdict != NULL && (verdict->answer == SAS_WATCH_FENCED || verdict->answer == SAS_WATCH_FAILED)))
+		forget(task);
+	else
+		set_due(task, verdict != NULL ? (verdict->answer == SAS_WATCH_STOP ? 0 : verdict->pause_ms) : turn.every_ms);
+}
+
+/* The transaction of the last call aborted as a whole, which is seldom: another one in a while. */
+static void
+after_abort(void)
+{
+	Task	   *task = running;
+
+	running = NULL;
+	sas_peers_end_turn();
+	set_due(task, 1000);
+}
+
+static Task *
+first(void)
+{
+	return pairingheap_is_empty(heap) ? NULL : pairingheap_container(Task, node, pairingheap_first(heap));
+}
+
+SasTurn
+sas_tend_turn(void)
+{
+	SasTurn		next = {false, -1};
+	Task	   *task;
+
+	if (running != NULL)
+		after_abort();
+	next.again = sas_deliver_turn();
+	if (capacity > 0 && (more || seen != sas_bell_watches_version()))
+		look();
+	task = first();
+	if (task != NULL && task->due_us <= sas_clock_monotonic_us())
+	{
+		call(task);
+		task = first();
+	}
+	if (task != NULL)
+		next.wake_in_ms = Max(0, (task->due_us - sas_clock_monotonic_us() + 999) / 1000);
+	next.again |= more || (task != NULL && next.wake_in_ms == 0);
+	return next;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * repeat.h: what a function worker does for infinite tasks, beside steps.
+ */
+#ifndef SAS_FUNCTION_REPEAT_H
+#define SAS_FUNCTION_REPEAT_H
+
+#include "base/actor.h"
+
+extern void sas_tend_open(void);
+
+/* At most one transaction for items, and one for a function that is called for ever. */
+extern SasTurn sas_tend_turn(void);
+
+/* deliver.c: items. True: there is more to do. */
+extern void sas_deliver_open(void);
+extern bool sas_deliver_turn(void);
+
+#endif							/* SAS_FUNCTION_REPEAT_H */

@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * connection.c: the connections of watches: begun, heard, over.
+ *
+ * A stream is begun like a call, with the agent's request_timeout for the
+ * beginning of its answer; from then on only silence ends it (idle_timeout).
+ * It takes no place of its agent, but a token of its rate; while the breaker
+ * is not closed it asks for the probe like any call. Polls are calls, with a
+ * place each.
+ *
+ * What a service does wrong ends the connection of one watch, and is told to
+ * the store, which says how long to rest.
+ */
+#include "postgres.h"
+
+#include "work/json.h"
+#include "work/agents.h"
+#include "work/outcome.h"
+#include "stream/watch.h"
+#include "base/clock.h"
+#include "common/cryptohash.h"
+#include "common/sha2.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+#include "wake/bell.h"
+
+/* What a stream holds unread: with libcurl's buffer as much again, and the kernel's. */
+#define SAS_WINDOW ((size_t) 16 * 1024)
+
+/*
+ * A closed door that does not say when it opens is tried again after so long,
+ * and up to so long later: thousands may stand before it.
+ */
+#define SAS_DOOR_US 250000
+#define SAS_CROWD_US 1000000
+
+/* A long poll that answers at once and with nothing is asked again after so long. */
+#define SAS_EMPTY_US 1000000
+
+static bool
+is_stream(const SasWatch *w)
+{
+	return w->kind == SAS_WATCH_SSE || w->kind == SAS_WATCH_LINES || w->kind == SAS_WATCH_WEBSOCKET;
+}
+
+SasTransport *
+sas_watch_transport(const SasWatch *w)
+{
+	return is_stream(w) ? sas_watches_streams : sas_watches_polls;
+}
+
+static void
+free_place(SasWatch *w)
+{
+	SasAgentEntry *agent = sas_known_agent(w->agent_id);
+
+	if (!w->has_place)
+		return;
+	w->has_place = false;
+	/* for whoever was refused: this worker may have no slot for it */
+	if (sas_places_free(w->agent_id))
+	{
+		sas_bell_pass_lane(w->agent_id);
+		sas_bell_wake_other(SAS_AGENT);
+	}
+	if (agent != NULL)
+		agent->look = true;
+}
+
+void
+sas_watch_close(SasWatch *w)
+{
+	if (w->handle != NULL)
+		sas_transport_stop_call(sas_watch_transport(w), w->handle);
+	w->handle = NULL;
+	w->opened = false;
+	sas_items_close(w);
+	free_place(w);
+}
+
+/* -------------------------------------------------------------------- begun */
+
+/* A place, or a token; false: the timer is set for another try. */
+static bool
+pass_door(SasWatch *w, SasAgentEntry *agent)
+{
+	int64		again = 0;
+	int64		now = sas_clock_monotonic_us();
+	bool		closed = agent->limits.breaker_failures > 0 && sas_places_breaker(w->agent_id) != SAS_BREAKER_CLOSED;
+
+	if (w->kind == SAS_WATCH_POLL || closed)
+		w->has_place = sas_places_ask(w->agent_id, &agent->limits, 1, false, &again) == 1;
+	else if (sas_places_spend(w->agent_id, &agent->limits, &again))
+		return true;
+	if (!w->has_place)
+		sas_watch_again(w, (again > now ? again : now + SAS_DOOR_US) + (int64) (random() / (RAND_MAX + 1.0) * SAS_CROWD_US));
+	return w->has_place;
+}
+
+static void
+add_header(SasSent *sent, const char *name, const char *value)
+{
+	size_t		len = strlen(name);
+
+	for (int i = 0; i < sent->n_headers; i++)
+		if (pg_strncasecmp(sent->headers[i], name, len) == 0 && sent->headers[i][len] == ':')
+			return;
+	sent->headers = repalloc(sent->headers, sizeof(char *) * (sent->n_headers + 1));
+	sent->headers[sent->n_headers++] = psprintf("%s: %s", name, value);
+}
+
+/* The headers that go with the kind, unless the definition says otherwise. */
+static void
+add_headers(SasWatch *w, SasSent *sent)
+{
+	if (w->kind == SAS_WATCH_SSE)
+	{
+		add_header(sent, "Accept", "text/event-stream");
+		add_header(sent, "Cache-Control", "no-cache");
+		if (w->cursor != NULL && w->cursor[0] != '\0')
+			add_header(sent, "Last-Event-ID", w->cursor);
+	}
+	else if (w->kind == SAS_WATCH_POLL && w->etag != NULL)
+		add_header(sent, "If-None-Match", w->etag);
+}
+
+/* The body is what is said first. */
+static void
+prepare_websocket(SasWatch *w, SasCall *call)
+{
+	if (w->hello != NULL)
+		pfree(w->hello);
+	w->hello = call->body != NULL ? MemoryContextStrdup(sas_watches_context, call->body) : NULL;
+	call->websocket = true;
+	call->method = "GET";
+	call->body = NULL;
+}
+
+static long
+call_timeout_ms(SasWatch *w, SasAgentEntry *agent)
+{
+	double		ms = w->timeout_ms > 0 ? w->timeout_ms : agent->stored->request_timeout_ms;
+
+	if (w->kind == SAS_WATCH_LONG_POLL && w->idle_ms > 0)
+		ms = w->idle_ms;
+	return Max(1, (long) Min(ms, 86400000.0 * 365));
+}
+
+void
+sas_watch_begin(SasWatch *w)
+{
+	SasAgentEntry *agent = sas_known_agent(w->agent_id);
+	SasSent		sent = {0};
+	SasCall		call;
+	const char *why;
+	char		errbuf[256];
+
+	sas_watch_set_line(w, SAS_LINE_NONE);
+	w->parked = agent == NULL || !agent->stored->enabled;
+	/* without room the news that there is some begin it */
+	if (w->parked || w->room <= 0 || !pass_door(w, agent))
+		return;
+	why = sas_sent_compose(&sent, agent->stored, w->request, NULL);
+	if (why == NULL)
+	{
+		add_headers(w, &sent);
+		sas_sent_call(&sent, agent->stored, &call);
+		call.window = is_stream(w) ? SAS_WINDOW : 0;
+		call.timeout_ms = is_stream(w) ? 0 : call_timeout_ms(w, agent);
+		call.owner = w;
+		if (w->kind == SAS_WATCH_WEBSOCKET)
+			prepare_websocket(w, &call);
+		w->begun_us = sas_clock_monotonic_us();
+		sas_call_in_utf8(&call);
+		w->handle = sas_transport_start(sas_watch_transport(w), &call, errbuf, sizeof(errbuf));
+		why = w->handle == NULL ? errbuf : NULL;
+	}
+	if (why != NULL)
+	{
+		free_place(w);
+		sas_watch_tell(w, sas_watch_problem(w, "request", "the request cannot be made", why), -1);
+		return;
+	}
+	if (!is_stream(w))
+		return;
+	/* of a stream it is not needed any more: it is asked for again before the next connection */
+	pfree(w->request);
+	w->request = NULL;
+	sas_watch_set_timer(w, w->begun_us + (int64) (agent->stored->request_timeout_ms * 1000));
+}
+
+/* -------------------------------------------------------------------- heard */
+
+/* The connection failed in a way that the service is to blame for. */
+static void
+fail(SasWatch *w, const char *title, const char *detail)
+{
+	SasAgentEntry *agent = sas_known_agent(w->agent_id);
+	Jsonb	   *problem = sas_watch_problem(w, "transport", title, detail);
+
+	if (agent != NULL)
+		sas_known_error(agent, problem);
+	sas_watch_close(w);
+	sas_watch_tell(w, problem, -1);
+}
+
+/* The answer has begun and is a stream. False: it is not what was asked for. */
+static bool
+open_stream(SasWatch *w, SasAgentEntry *agent, const char *content_type)
+{
+	sas_known_report(agent, true, w->begun_us);
+	free_place(w);
+	if (w->kind == SAS_WATCH_SSE && (content_type == NULL || pg_strncasecmp(content_type, "text/event-stream", 17) != 0))
+	{
+		fail(w, "the service gave no usable answer", "the answer is not of type text/event-stream");
+		return false;
+	}
+	if (!sas_items_open(w, agent->stored))
+	{
+		fail(w, "the stream cannot be read", "out of memory");
+		return false;
+	}
+	if (w->hello != NULL && w->kind == SAS_WATCH_WEBSOCKET && w->handle != NULL && !sas_stream_say(w->handle, w->hello, strlen(w->hello)))
+	{
+		fail(w, "the stream cannot be begun", "the first message could not be sent");
+		return false;
+	}
+	w->opened = true;
+	return true;
+}
+
+static void
+set_idle_timer(SasWatch *w)
+{
+	int64		heard_us = sas_stream_heard_us(w->handle);
+
+	sas_watch_set_timer(w, w->idle_ms > 0 ? heard_us + (int64) (w->idle_ms * 1000) : 0);
+}
+
+void
+sas_watch_listen(SasWatch *w)
+{
+	SasAgentEntry *agent = sas_known_agent(w->agent_id);
+	const char *bytes;
+	const char *why;
+	size_t		len;
+
+	if (w->handle == NULL || agent == NULL || sas_stream_status(w->handle) == 0)
+		return;
+	if (!w->opened)
+	{
+		if (!open_stream(w, agent, sas_stream_header(w->handle, "content-type")))
+			return;
+		set_idle_timer(w);
+	}
+	while (sas_items_room(w) && (len = sas_stream_bytes(w->handle, &bytes)) > 0)
+	{
+		len = sas_items_feed(w, agent->stored, bytes, len, false, &why);
+		if (why != NULL)
+		{
+			fail(w, "the service gave no usable answer", why);
+			return;
+		}
+		sas_stream_read(w->handle, len);
+	}
+	if (w->n_items > 0)
+		sas_watch_set_line(w, SAS_LINE_DUE);
+}
+
+void
+sas_watch_timed_out(SasWatch *w)
+{
+	const char *bytes;
+
+	if (!w->opened)
+	{
+		SasAgentEntry *agent = sas_known_agent(w->agent_id);
+
+		if (agent != NULL)
+			sas_known_report(agent, false, w->begun_us);
+		fail(w, "the service gave no usable answer", "no answer in time");
+	}
+	else if (sas_stream_bytes(w->handle, &bytes) > 0)
+		sas_watch_set_timer(w, sas_clock_monotonic_us() + (int64) (w->idle_ms * 1000)); /* it is we who do not listen */
+	else if (sas_clock_monotonic_us() - sas_stream_heard_us(w->handle) < (int64) (w->idle_ms * 1000))
+		set_idle_timer(w);
+	else
+		fail(w, "the stream fell silent", "nothing was heard for as long as idle_timeout");
+}
+
+/* --------------------------------------------------------------------- over */
+
+/* SHA-256 of the body, in hex. No transaction is open, but the server wants somebody to own the computation. */
+static char *
+digest_of(const SasReply *reply)
+{
+	static ResourceOwner owner = NULL;
+	pg_cryptohash_ctx *hash;
+	uint8		sum[PG_SHA256_DIGEST_LENGTH];
+	char	   *hex = palloc(2 * PG_SHA256_DIGEST_LENGTH + 1);
+
+	if (owner == NULL)
+		owner = ResourceOwnerCreate(NULL, "sas digest");
+	CurrentResourceOwner = owner;
+	hash = pg_cryptohash_create(PG_SHA256);
+	if (hash == NULL || pg_cryptohash_init(hash) < 0 ||
+		pg_cryptohash_update(hash, (const uint8 *) (reply->body ? reply->body : ""), reply->body_len) < 0 ||
+		pg_cryptohash_final(hash, sum, sizeof(sum)) < 0)
+		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not compute a digest")));
+	pg_cryptohash_free(hash);
+	CurrentResourceOwner = NULL;
+	for (int i = 0; i < PG_SHA256_DIGEST_LENGTH; i++)
+		snprintf(hex + 2 * i, 3, "%02x", sum[i]);
+	return hex;
+}
+
+static void
+remember_etag(SasWatch *w, const SasReply *reply)
+{
+	const char *etag = sas_reply_header(reply, "etag");
+
+	if (w->etag != NULL)
+		pfree(w->etag);
+	w->etag = etag && strlen(etag) < 1024 ? MemoryContextStrdup(sas_watches_context, etag) : NULL;
+}
+
+/* A poll was answered: is it news? */
+static void
+judge_poll(SasWatch *w, SasReply *reply, const SasStoredAgent *agent)
+{
+	char	   *digest;
+
+	if (reply->status != 304)
+	{
+		digest = digest_of(reply);
+		remember_etag(w, reply);
+		if (w->digest == NULL || strcmp(digest, w->digest) != 0)
+		{
+			sas_items_answer(w, reply, agent);
+			w->new_digest = MemoryContextStrdup(w->batch, digest);
+			w->ask = true;
+			sas_watch_set_line(w, SAS_LINE_DUE);
+			return;
+		}
+	}
+	sas_watch_again(w, w->begun_us + (int64) (w->every_ms * 1000));
+}
+
+/* A long poll was answered, or not in time, which says that there is nothing. */
+static void
+judge_long_poll(SasWatch *w, SasReply *reply, const SasStoredAgent *agent)
+{
+	int64		now = sas_clock_monotonic_us();
+
+	if (reply->body_len > 0 && reply->status != 304)
+		sas_items_answer(w, reply, agent);
+	if (w->n_items > 0)
+	{
+		w->ask = true;
+		sas_watch_set_line(w, SAS_LINE_DUE);
+	}
+	else
+		sas_watch_again(w, now - w->begun_us < SAS_EMPTY_US ? now + SAS_EMPTY_US : now);
+}
+
+/* The rest of a stream, and its end. True: in good order. What has begun and is not complete is no item. */
+static bool
+judge_stream(SasWatch *w, SasReply *reply, SasAgentEntry *agent, const char **why)
+{
+	*why = NULL;
+	/* what came with the answer's beginning has not been looked at yet */
+	if (!w->opened && reply->kind == SAS_REPLY_HTTP && !open_stream(w, agent, reply->content_type))
+		return false;
+	if (w->opened)
+		sas_items_feed(w, agent->stored, reply->body ? reply->body : "", reply->body_len, true, why);
+	if (*why != NULL || reply->kind != SAS_REPLY_HTTP)
+		return false;
+	if (sas_framer_begun(w->framer))
+		*why = "the stream ended in the middle of an item";
+	return *why == NULL;
+}
+
+void
+sas_watch_judge(SasWatch *w, SasReply *reply)
+{
+	SasAgentEntry *agent = sas_known_agent(w->agent_id);
+	SasOutcome	outcome;
+	Jsonb	   *problem = NULL;
+	double		at_least_ms = -1;
+	const char *why = NULL;
+	bool		done;
+	bool		was_open = w->opened;
+
+	w->handle = NULL;
+	if (agent == NULL)
+	{
+		sas_watch_close(w);
+		sas_watch_tell(w, NULL, -1);
+		return;
+	}
+	sas_outcome_of(reply, NULL, NULL, &outcome);
+	done = outcome.kind == SAS_OUTCOME_DONE;
+	if (w->kind == SAS_WATCH_POLL || w->kind == SAS_WATCH_LONG_POLL)
+		done = done || outcome.status == 304 || (w->kind == SAS_WATCH_LONG_POLL && reply->timed_out && outcome.in_doubt);
+	if (is_stream(w) && (done || was_open))
+	{
+		done = judge_stream(w, reply, agent, &why);
+		if (!done && w->tell)
+			return;				/* said already */
+	}
+	if (!was_open && !w->opened)
+		sas_known_report(agent, done || !outcome.fault, w->begun_us);
+	if (done && !is_stream(w))
+	{
+		free_place(w);
+		if (w->kind == SAS_WATCH_POLL)
+			judge_poll(w, reply, agent->stored);
+		else
+			judge_long_poll(w, reply, agent->stored);
+		return;
+	}
+	if (!done)
+	{
+		problem = why != NULL ? sas_watch_problem(w, "transport", "the service gave no usable answer", why) :
+			sas_outcome_problem(reply, agent->stored, &outcome, psprintf("/watches/" INT64_FORMAT, w->id.watch_id));
+		at_least_ms = outcome.retry_after_ms;
+		sas_known_error(agent, problem);
+	}
+	if (w->framer != NULL && sas_framer_retry_ms(w->framer) >= 0)
+		at_least_ms = sas_framer_retry_ms(w->framer);
+	sas_watch_close(w);
+	sas_watch_tell(w, problem, at_least_ms);
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * items.c: bytes of a connection become the items of a batch.
+ *
+ *	  Server-Sent Events	{"id": ..., "event": ..., "data": ...}
+ *	  lines					the value of the line
+ *	  WebSocket				the value of the message
+ *	  long poll				each element of the array, or the body
+ *	  poll					{"status": ..., "headers": ..., "body": ...}
+ *
+ * Text that is no JSON is a string, bytes that are no text {"base64": ...}: a
+ * service cannot send what would hold a watch up.  A batch is bounded, and so
+ * is what all streams keep of items that are not complete.
+ */
+#include "postgres.h"
+
+#include "work/json.h"
+#include "work/outcome.h"
+#include "work/value.h"
+#include "stream/watch.h"
+#include "base/utf8.h"
+#include "lib/stringinfo.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+
+#define SAS_BATCH_ITEMS 1000
+#define SAS_BATCH_BYTES (1024 * 1024)
+
+/* of all streams together; a stream that keeps less than its share is never to blame */
+#define SAS_KEPT_BYTES ((size_t) 256 * 1024 * 1024)
+#define SAS_KEPT_SHARE ((size_t) 64 * 1024)
+
+static size_t kept;
+
+static void
+open_batch(SasWatch *w)
+{
+	if (w->batch != NULL)
+		return;
+	w->batch = AllocSetContextCreate(sas_watches_context, "sas items", ALLOCSET_SMALL_SIZES);
+	w->items = NULL;
+	w->n_items = 0;
+	w->bytes = 0;
+}
+
+void
+sas_items_drop(SasWatch *w)
+{
+	if (w->batch != NULL)
+		MemoryContextDelete(w->batch);
+	w->batch = NULL;
+	w->items = NULL;
+	w->built = NULL;
+	w->new_digest = NULL;
+	w->new_cursor = NULL;
+	w->n_items = 0;
+	w->bytes = 0;
+	w->tries = 0;
+}
+
+bool
+sas_items_room(const SasWatch *w)
+{
+	return w->n_items < Min(SAS_BATCH_ITEMS, w->room) && w->bytes < SAS_BATCH_BYTES;
+}
+
+/* A batch that no transaction would take goes on. */
+static void
+reopen(SasWatch *w)
+{
+	JsonbIterator *it = JsonbIteratorInit(&w->built->root);
+	JsonbIteratorToken token;
+	JsonbValue	v;
+
+	while ((token = JsonbIteratorNext(&it, &v, true)) != WJB_DONE)
+		if (token == WJB_ELEM)
+			pushJsonbValue(&w->items, WJB_ELEM, &v);
+	w->built = NULL;
+}
+
+static void
+begin_item(SasWatch *w, size_t len)
+{
+	if (w->items == NULL)
+	{
+		pushJsonbValue(&w->items, WJB_BEGIN_ARRAY, NULL);
+		if (w->built != NULL)
+			reopen(w);
+	}
+	w->n_items++;
+	w->bytes += len;
+}
+
+/* An event's id or name, null when there is none or it is no text. */
+static void
+push_word(SasWatch *w, const char *key, const char *bytes, size_t len)
+{
+	JsonbValue	v = {.type = jbvString};
+	char	   *text;
+
+	v.val.string.val = (char *) key;
+	v.val.string.len = strlen(key);
+	pushJsonbValue(&w->items, WJB_KEY, &v);
+	v.type = jbvNull;
+	text = bytes != NULL ? sas_utf8_text(bytes, len) : NULL;
+	if (text != NULL)
+	{
+		v.type = jbvString;
+		v.val.string.val = text;
+		v.val.string.len = strlen(text);
+	}
+	pushJsonbValue(&w->items, WJB_VALUE, &v);
+}
+
+static void
+add_event(SasWatch *w, const SasFrame *frame, const SasStoredAgent *agent)
+{
+	JsonbValue	key = {.type = jbvString, .val.string = {.val = "data", .len = 4}};
+	const char *id = sas_framer_last_id(w->framer);
+
+	pushJsonbValue(&w->items, WJB_BEGIN_OBJECT, NULL);
+	push_word(w, "id", id, id ? strlen(id) : 0);
+	push_word(w, "event", frame->event ? frame->event : "message", frame->event ? frame->event_len : 7);
+	pushJsonbValue(&w->items, WJB_KEY, &key);
+	sas_value_push(&w->items, WJB_VALUE, frame->data, frame->data_len, true, agent);
+	pushJsonbValue(&w->items, WJB_END_OBJECT, NULL);
+}
+
+static void
+add_frame(SasWatch *w, const SasFrame *frame, const SasStoredAgent *agent)
+{
+	MemoryContext old;
+
+	open_batch(w);
+	old = MemoryContextSwitchTo(w->batch);
+	begin_item(w, frame->data_len);
+	if (w->kind == SAS_WATCH_SSE)
+		add_event(w, frame, agent);
+	else
+		sas_value_push(&w->items, WJB_ELEM, frame->data, frame->data_len, true, agent);
+	MemoryContextSwitchTo(old);
+}
+
+size_t
+sas_items_feed(SasWatch *w, const SasStoredAgent *agent, const char *bytes, size_t len, bool all, const char **why)
+{
+	size_t		total = 0;
+	size_t		before = sas_framer_size(w->framer);
+
+	*why = NULL;
+	while (total < len && (all || sas_items_room(w)) && *why == NULL)
+	{
+		SasFrame	frame;
+		size_t		used;
+
+		switch (sas_framer_feed(w->framer, bytes + total, len - total, &used, &frame))
+		{
+			case SAS_FRAME_ITEM:
+				add_frame(w, &frame, agent);
+				break;
+			case SAS_FRAME_MORE:
+				break;
+			case SAS_FRAME_TOO_LARGE:
+				*why = "an item is larger than max_response";
+				break;
+			case SAS_FRAME_NO_MEMORY:
+				*why = "out of memory";
+				break;
+		}
+		total += used;
+	}
+	if (total == len)
+		sas_framer_rest(w->framer);
+	kept += sas_framer_size(w->framer) - before;
+	if (kept > SAS_KEPT_BYTES && sas_framer_size(w->framer) > SAS_KEPT_SHARE && *why == NULL)
+		*why = "the items that all streams have begun are too large together";
+	return total;
+}
+
+const char *
+sas_items_cursor(const SasWatch *w)
+{
+	const char *id;
+	char	   *text;
+
+	if (w->framer == NULL)
+		return w->new_cursor;
+	/* with the cursor as it was, what came since would come again */
+	if (w->kind == SAS_WATCH_SSE && sas_framer_id_cleared(w->framer))
+		return "";
+	id = w->kind == SAS_WATCH_SSE ? sas_framer_last_id(w->framer) : NULL;
+	text = id != NULL ? sas_utf8_text(id, strlen(id)) : NULL;
+	return text != NULL ? text : w->new_cursor;
+}
+
+void
+sas_items_close(SasWatch *w)
+{
+	if (w->framer == NULL)
+		return;
+	/* the batch ends where the connection does */
+	if (w->batch != NULL && sas_items_cursor(w) != NULL)
+		w->new_cursor = MemoryContextStrdup(w->batch, sas_items_cursor(w));
+	kept -= sas_framer_size(w->framer);
+	sas_framer_close(w->framer);
+	w->framer = NULL;
+}
+
+bool
+sas_items_open(SasWatch *w, const SasStoredAgent *agent)
+{
+	w->framer = sas_framer_open(w->kind == SAS_WATCH_SSE ? SAS_FRAMING_SSE :
+								w->kind == SAS_WATCH_LINES ? SAS_FRAMING_LINES : SAS_FRAMING_RECORDS, agent->max_response);
+	if (w->framer == NULL)
+		return false;
+	kept += sas_framer_size(w->framer);
+	return true;
+}
+
+/* The body of a long poll: the elements of an array, or itself. */
+static void
+add_body(SasWatch *w, const SasReply *reply, const SasStoredAgent *agent)
+{
+	JsonbParseState *state = NULL;
+	Jsonb	   *whole;
+	JsonbIterator *it;
+	JsonbIteratorToken token;
+	JsonbValue	v;
+
+	pushJsonbValue(&state, WJB_BEGIN_ARRAY, NULL);
+	sas_value_push(&state, WJB_ELEM, reply->body, reply->body_len, true, agent);
+	whole = JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_ARRAY, NULL));
+	v = *getIthJsonbValueFromContainer(&whole->root, 0);
+	if (v.type != jbvBinary || !JsonContainerIsArray(v.val.binary.data))
+	{
+		begin_item(w, reply->body_len);
+		pushJsonbValue(&w->items, WJB_ELEM, &v);
+		return;
+	}
+	it = JsonbIteratorInit(v.val.binary.data);
+	while ((token = JsonbIteratorNext(&it, &v, true)) != WJB_DONE)
+		if (token == WJB_ELEM)
+		{
+			begin_item(w, 0);
+			pushJsonbValue(&w->items, WJB_ELEM, &v);
+		}
+}
+
+void
+sas_items_answer(SasWatch *w, const SasReply *reply, const SasStoredAgent *agent)
+{
+	MemoryContext old;
+
+	open_batch(w);
+	old = MemoryContextSwitchTo(w->batch);
+	if (w->kind == SAS_WATCH_LONG_POLL)
+		add_body(w, reply, agent);
+	else
+	{
+		Jsonb	   *output = sas_outcome_output(reply, agent);
+		JsonbValue	v = {.type = jbvBinary};
+
+		begin_item(w, reply->body_len);
+		v.val.binary.data = &output->root;
+		v.val.binary.len = VARSIZE(output) - VARHDRSZ;
+		pushJsonbValue(&w->items, WJB_ELEM, &v);
+	}
+	MemoryContextSwitchTo(old);
+	if (w->n_items == 0)
+		sas_items_drop(w);
+}
+
+Jsonb *
+sas_items_build(SasWatch *w)
+{
+	MemoryContext old = MemoryContextSwitchTo(w->batch);
+
+	if (w->built == NULL)
+	{
+		w->built = JsonbValueToJsonb(pushJsonbValue(&w->items, WJB_END_ARRAY, NULL));
+		w->items = NULL;
+	}
+	MemoryContextSwitchTo(old);
+	return w->built;
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * watch.h: one watch that this worker hosts, from its claim until it is given away.
+ *
+ *	  claimed -> [request] -> begun -> opened -> over -> told -> [pause] -> asks for its request -> ...
+ *								 |		  |
+ *								 +- items -+-> batch -> appended, with the cursor, in one commit
+ *
+ *	  hosted.c		who is held, in which line, timers
+ *	  report.c		what is said to the store; apply.c: what it answers
+ *	  host.c		the network of all of them
+ *	  connection.c		connections: begun, heard, over
+ *	  items.c		bytes of a connection become the items of a batch
+ *
+ * Nothing of it survives the worker, and nothing of it has to: the store has
+ * the cursor of the last batch, and what came after is asked for again.
+ */
+#ifndef SAS_STREAM_WATCH_H
+#define SAS_STREAM_WATCH_H
+
+#include "work/request.h"
+#include "framing/framer.h"
+#include "store/watches.h"
+
+typedef enum SasWatchKind
+{
+	SAS_WATCH_SSE,
+	SAS_WATCH_LINES,
+	SAS_WATCH_WEBSOCKET,
+	SAS_WATCH_LONG_POLL,
+	SAS_WATCH_POLL
+} SasWatchKind;
+
+/* Where a watch stands in line. */
+typedef enum SasWatchLine
+{
+	SAS_LINE_NONE,
+	SAS_LINE_READY,				/* to be begun */
+	SAS_LINE_DUE				/* has something for the store */
+} SasWatchLine;
+
+typedef struct SasWatch
+{
+	SasWatchId	id;				/* watch_id is the hash key, and comes first */
+	int			agent_id;
+	SasWatchKind kind;
+	SasWatchLine line;
+	dlist_node	node;			/* in that line */
+	pairingheap_node timer;
+	int64		wake_us;		/* 0: not among the timers */
+
+	Jsonb	   *request;		/* NULL: to be asked for before the next connection */
+	char	   *cursor;			/* goes out as Last-Event-ID, or NULL */
+	char	   *hello;			/* the first message over a WebSocket, or NULL */
+	double		idle_ms;		/* 0: none */
+	double		every_ms;
+	double		timeout_ms;		/* 0: the agent's */
+	char	   *etag;			/* of a poll, in memory only */
+	char	   *digest;			/* of what a poll passed on last */
+
+	void	   *handle;			/* NULL: no connection */
+	bool		opened;			/* the answer is a stream */
+	bool		has_place;
+	bool		parked;			/* until its agent is enabled */
+	int64		begun_us;
+	SasFramer  *framer;
+	int			room;			/* items that may be appended before the window closes */
+
+	/* what is not in the store yet */
+	MemoryContext batch;		/* NULL: nothing */
+	JsonbParseState *items;
+	Jsonb	   *built;			/* the same, once it has been sent */
+	int			n_items;
+	size_t		bytes;
+	char	   *new_digest;		/* in batch */
+	char	   *new_cursor;		/* in batch, of a connection that is over */
+	int			tries;			/* transactions that aborted with it */
+
+	/* what is to be said */
+	bool		tell;			/* the connection is over: error, or in good order without */
+	Jsonb	   *error;
+	double		at_least_ms;
+	bool		ask;			/* for the next request */
+	bool		release;
+} SasWatch;
+
+/* hosted.c, host.c */
+extern MemoryContext sas_watches_context;
+extern SasTransport *sas_watches_streams;
+extern SasTransport *sas_watches_polls;
+
+/* Where its connection is. */
+extern SasTransport *sas_watch_transport(const SasWatch *w);
+extern void sas_watch_set_line(SasWatch *w, SasWatchLine line);
+extern void sas_watch_set_timer(SasWatch *w, int64 wake_us);
+
+/* The connection is over, or never was: to be told to the store. error NULL: in good order. */
+extern void sas_watch_tell(SasWatch *w, Jsonb *error, double at_least_ms);
+
+/* The watch has moved on without anything for the store: its next connection, at that time. */
+extern void sas_watch_again(SasWatch *w, int64 at_us);
+
+/* A problem object about it. */
+extern Jsonb *sas_watch_problem(const SasWatch *w, const char *kind, const char *title, const char *detail);
+
+/* connection.c */
+extern void sas_watch_begin(SasWatch *w);
+extern void sas_watch_close(SasWatch *w);
+
+/* Reads what can be read now, as far as the batch has room. */
+extern void sas_watch_listen(SasWatch *w);
+
+/* Its call is over. */
+extern void sas_watch_judge(SasWatch *w, SasReply *reply);
+
+/* Its time has come while it was connected. */
+extern void sas_watch_timed_out(SasWatch *w);
+
+/* items.c */
+
+/* The framer of a stream; false: no memory. */
+extern bool sas_items_open(SasWatch *w, const SasStoredAgent *agent);
+extern void sas_items_close(SasWatch *w);
+
+/* May another item be taken into the batch? */
+extern bool sas_items_room(const SasWatch *w);
+
+/* Bytes of a stream; all: whatever the batch may hold. Returns how many were used; *why: the stream is of no use any more. */
+extern size_t sas_items_feed(SasWatch *w, const SasStoredAgent *agent, const char *bytes, size_t len, bool all, const char **why);
+
+/* The answer to a poll, as of a call; to a long poll, its body. */
+extern void sas_items_answer(SasWatch *w, const SasReply *reply, const SasStoredAgent *agent);
+
+/* The event id that the batch ends with; empty: the service has taken it back; NULL: there was none. */
+extern const char *sas_items_cursor(const SasWatch *w);
+
+/* The batch as one array. */
+extern Jsonb *sas_items_build(SasWatch *w);
+extern void sas_items_drop(SasWatch *w);
+
+/* All watches: for agent.c */
+extern void sas_watches_open(SasTransport *calls);
+extern void sas_watches_close(void);
+
+/* The agents were read anew. */
+extern void sas_watches_agents_changed(void);
+
+/* Moves the network; true: there is more to do at once. */
+extern bool sas_watches_move(void);
+
+/* Says to the store what is due, and asks it; one transaction, if any. True: there is more. */
+extern bool sas_watches_turn(void);
+extern int64 sas_watches_wake_in_ms(void);
+
+#endif							/* SAS_STREAM_WATCH_H */

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * agents.c: reads the agents, and keeps what is still to be written of them.
+ */
+#include "postgres.h"
+
+#include "work/agents.h"
+#include "utils/memutils.h"
+#include "wake/bell.h"
+
+SasAgentEntry *sas_known;
+int			sas_n_known;
+bool		sas_known_health_due = false;
+
+static uint32 version_read = 0;	/* of what is known; 0: nothing yet */
+static uint32 version_seen;
+
+static MemoryContext known_context; /* all of it, anew with each reading */
+
+void
+sas_known_open(void)
+{
+	known_context = AllocSetContextCreate(CurrentMemoryContext, "sas agents", ALLOCSET_DEFAULT_SIZES);
+}
+
+bool
+sas_known_stale(void)
+{
+	version_seen = sas_bell_agents_version();
+	return version_seen != version_read;
+}
+
+SasAgentEntry *
+sas_known_agent(int agent_id)
+{
+	for (int i = 0; i < sas_n_known; i++)
+		if (sas_known[i].stored->agent_id == agent_id)
+			return &sas_known[i];
+	return NULL;
+}
+
+/* Reads the agents; flights refer to them by id, so the old ones can go. */
+void
+sas_known_read(void)
+{
+	List	   *list;
+	ListCell   *lc;
+	MemoryContext fresh = AllocSetContextCreate(TopMemoryContext, "sas agents", ALLOCSET_DEFAULT_SIZES);
+	SasAgentEntry *entries;
+	int		   *ids;
+	int			n = 0;
+
+	list = sas_store_agents(fresh);
+	entries = MemoryContextAllocZero(fresh, sizeof(SasAgentEntry) * Max(list_length(list), 1));
+	ids = palloc(sizeof(int) * Max(list_length(list), 1));
+	foreach(lc, list)
+	{
+		SasAgentEntry *e = &entries[n];
+		SasStoredAgent *a = lfirst(lc);
+		SasAgentEntry *before = sas_known_agent(a->agent_id);
+
+		if (before != NULL)
+			*e = *before;		/* what is still to be written of it */
+		ids[n++] = a->agent_id;
+		e->ask_again_us = 0;
+		e->stored = a;
+		e->look = true;
+		e->limits.max_in_flight = a->max_in_flight;
+		e->limits.rate_per_s = a->rate_per_s;
+		e->limits.breaker_failures = a->breaker_failures;
+		e->limits.breaker_window_us = (int64) (a->breaker_window_ms * 1000);
+		e->limits.breaker_open_us = (int64) (a->breaker_open_ms * 1000);
+		if (a->breaker_failures == 0)
+			continue;
+		sas_places_load(a->agent_id,
+						strcmp(a->breaker, "open") == 0 ? SAS_BREAKER_OPEN :
+						strcmp(a->breaker, "half-open") == 0 ? SAS_BREAKER_HALF_OPEN : SAS_BREAKER_CLOSED,
+						(int64) (a->open_for_ms * 1000));
+	}
+	/* of what was dropped without a word at its commit */
+	sas_places_keep(ids, n);
+	MemoryContextDelete(known_context);
+	known_context = fresh;
+	sas_known = entries;
+	sas_n_known = n;
+}
+
+void
+sas_known_taken(void)
+{
+	version_read = version_seen;
+}
+
+void
+sas_known_error(SasAgentEntry *agent, const Jsonb *error)
+{
+	Jsonb	   *copy = NULL;
+
+	if (agent->last_error != NULL)
+		pfree(agent->last_error);
+	if (error != NULL)
+	{
+		/* entries move, and their context goes */
+		copy = MemoryContextAlloc(TopMemoryContext, VARSIZE(error));
+		memcpy(copy, error, VARSIZE(error));
+	}
+	agent->last_error = copy;
+	agent->error_seen = true;
+	sas_known_health_due = true;
+}
+
+void
+sas_known_report(SasAgentEntry *agent, bool success, int64 begun_us)
+{
+	if (!sas_places_report(agent->stored->agent_id, &agent->limits, success, begun_us, &agent->breaker))
+		return;
+	agent->look = true;
+	agent->breaker_changed = true;
+	sas_known_health_due = true;
+	/* others may have been refused for the probe of this one, and ask again when the breaker says so */
+	sas_bell_pass_lane(agent->stored->agent_id);
+	sas_bell_wake_other(SAS_AGENT);
+}

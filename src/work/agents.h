@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * agents.h: the agents as this worker knows them.
+ *
+ * They are read again when the bell says that agents have changed.
+ * Flights refer to agents by number, since entries move then.
+ */
+#ifndef SAS_WORK_AGENTS_H
+#define SAS_WORK_AGENTS_H
+
+#include "work/request.h"
+
+extern SasAgentEntry *sas_known;
+extern int	sas_n_known;
+
+/* Have they changed? Asked before the transaction that reads them again. */
+extern bool sas_known_stale(void);
+
+extern void sas_known_open(void);
+
+/* NULL: dropped, or not known yet */
+extern SasAgentEntry *sas_known_agent(int agent_id);
+
+/* In a transaction of the store; when it has committed, and what follows from it is done, they are no longer stale. */
+extern void sas_known_read(void);
+extern void sas_known_taken(void);
+
+/* The breaker or the last error of an agent has changed, and is to be written: by the outbox. */
+extern bool sas_known_health_due;
+
+/* Notes it as the last error of the agent. */
+extern void sas_known_error(SasAgentEntry *agent, const Jsonb *error);
+
+/* Tells the breaker what a call, begun then, showed of its service. */
+extern void sas_known_report(SasAgentEntry *agent, bool success, int64 begun_us);
+
+#endif							/* SAS_WORK_AGENTS_H */

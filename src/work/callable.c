@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * callable.c: functions of users by their names, and whether a role may call
+ * them.
+ */
+#include "postgres.h"
+
+#include "work/callable.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_type.h"
+#include "common/hashfn.h"
+#include "fmgr.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/syscache.h"
+
+/* What callable() has found; all is forgotten when a function, schema, role or membership changes. */
+typedef struct Callable
+{
+	char		name[NAMEDATALEN * 2];
+	Oid			role;
+	Oid			function;		/* InvalidOid: nothing is kept here */
+} Callable;
+
+static Callable callables[64];
+
+static void
+forget_callables(Datum arg, int cache, uint32 hash)
+{
+	memset(callables, 0, sizeof(callables));
+}
+
+/* The function by its name; else what keeps this role from calling it, and the SQLSTATE. */
+static const char *
+look_up(const char *name, Oid role, Oid *function, int *sqlstate)
+{
+	char	   *signature = psprintf("%s(pg_catalog.jsonb)", name);
+	LOCAL_FCINFO(fcinfo, 1);
+	Datum		found;
+	Datum		execute = CStringGetTextDatum("EXECUTE");
+	Datum		usage = CStringGetTextDatum("USAGE");
+
+	*sqlstate = ERRCODE_UNDEFINED_OBJECT;
+	if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(role)))
+		return "the owner of the run does not exist any more";
+	InitFunctionCallInfoData(*fcinfo, NULL, 1, InvalidOid, NULL, NULL);
+	fcinfo->args[0].value = CStringGetTextDatum(signature);
+	fcinfo->args[0].isnull = false;
+	found = to_regprocedure(fcinfo);
+	*sqlstate = ERRCODE_UNDEFINED_FUNCTION;
+	if (fcinfo->isnull)
+		return psprintf("function %s does not exist", signature);
+	*function = DatumGetObjectId(found);
+	*sqlstate = ERRCODE_INVALID_FUNCTION_DEFINITION;
+	if (get_func_rettype(*function) != JSONBOID || get_func_retset(*function))
+		return psprintf("function %s does not return one jsonb", signature);
+	*sqlstate = ERRCODE_INSUFFICIENT_PRIVILEGE;
+	if (!DatumGetBool(DirectFunctionCall3(has_function_privilege_id_id, ObjectIdGetDatum(role), ObjectIdGetDatum(*function), execute)) ||
+		!DatumGetBool(DirectFunctionCall3(has_schema_privilege_id_id, ObjectIdGetDatum(role),
+										  ObjectIdGetDatum(get_func_namespace(*function)), usage)))
+		return psprintf("permission denied for function %s", signature);
+	return NULL;
+}
+
+/* The same, for names that come again and again. */
+static const char *
+callable(const char *name, Oid role, Oid *function, int *sqlstate)
+{
+	static bool listens = false;
+	size_t		length = strlen(name);
+	Callable   *kept = &callables[(hash_bytes((const unsigned char *) name, length) ^ role) % lengthof(callables)];
+	const char *objection;
+
+	if (!listens)
+	{
+		CacheRegisterSyscacheCallback(PROCOID, forget_callables, (Datum) 0);
+		CacheRegisterSyscacheCallback(NAMESPACEOID, forget_callables, (Datum) 0);
+		CacheRegisterSyscacheCallback(AUTHOID, forget_callables, (Datum) 0);
+		CacheRegisterSyscacheCallback(AUTHMEMROLEMEM, forget_callables, (Datum) 0);
+		listens = true;
+	}
+	AcceptInvalidationMessages();
+	*function = kept->function;
+	if (OidIsValid(kept->function) && kept->role == role && strcmp(kept->name, name) == 0)
+		return NULL;
+	objection = look_up(name, role, function, sqlstate);
+	if (objection == NULL && length < sizeof(kept->name))
+	{
+		strlcpy(kept->name, name, sizeof(kept->name));
+		kept->role = role;
+		kept->function = *function;
+	}
+	return objection;
+}
+
+Oid
+sas_callable(const char *name, Oid role)
+{
+	int			sqlstate;
+	Oid			function;
+	const char *objection = callable(name, role, &function, &sqlstate);
+
+	if (objection != NULL)
+		ereport(ERROR, (errcode(sqlstate), errmsg_internal("%s", objection)));
+	return function;
+}
+
+bool
+sas_may_call(Oid role, const char *function)
+{
+	int			sqlstate;
+	Oid			oid;
+
+	return callable(function, role, &oid, &sqlstate) == NULL;
+}

@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * invoke.c: the border between sas and functions of users.
+ *
+ * The worker is a superuser's session; a function must not be able to climb
+ * back to that:
+ *	- the user is switched with SECURITY_LOCAL_USERID_CHANGE, under which SET
+ *	  ROLE and SET SESSION AUTHORIZATION are refused
+ *	- what was deferred (constraints, constraint triggers) is fired before
+ *	  switching back, or it would run as the superuser at commit; and again
+ *	  after the subtransaction, for what those triggers deferred anew
+ *	- portals are dropped, or a WITH HOLD cursor would be run at commit
+ *	- settings are rolled back with a nest level of their own
+ * The whole is a subtransaction, so that a failure takes its writes along.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "work/callable.h"
+#include "work/json.h"
+#include "work/invoke.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_type.h"
+#include "commands/async.h"
+#include "commands/prepare.h"
+#include "commands/sequence.h"
+#include "commands/trigger.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "storage/lock.h"
+#include "store/pins.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/portal.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+#include "utils/timeout.h"
+
+static bool
+is_transient(int sqlstate)
+{
+	int			category = ERRCODE_TO_CATEGORY(sqlstate);
+
+	return category == ERRCODE_TO_CATEGORY(ERRCODE_CONNECTION_EXCEPTION) ||
+		category == ERRCODE_TO_CATEGORY(ERRCODE_TRANSACTION_ROLLBACK) ||
+		category == ERRCODE_TO_CATEGORY(ERRCODE_INSUFFICIENT_RESOURCES) ||
+		category == ERRCODE_TO_CATEGORY(ERRCODE_OPERATOR_INTERVENTION) ||
+		sqlstate == ERRCODE_LOCK_NOT_AVAILABLE;
+}
+
+/* The search_path of a user's function. */
+static void
+set_search_path(Oid namespace)
+{
+	char	   *path = psprintf("pg_catalog, %s, pg_temp", quote_identifier(get_namespace_name(namespace)));
+
+	(void) set_config_option("search_path", path, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
+
+static Jsonb *
+copy_result(Datum result, bool isnull, MemoryContext context)
+{
+	MemoryContext old = MemoryContextSwitchTo(context);
+	Jsonb	   *copy;
+
+	if (isnull)
+	{
+		JsonbValue	null = {.type = jbvNull};
+
+		copy = JsonbValueToJsonb(&null);
+	}
+	else
+		copy = DatumGetJsonbPCopy(result);
+	MemoryContextSwitchTo(old);
+	return copy;
+}
+
+/*
+ * A deferred trigger can defer another one.  What is left of them is fired
+ * with the owner's rights too; an error here costs the whole transaction.
+ */
+static void
+fire_what_is_left(Oid owner)
+{
+	Oid			user;
+	int			security;
+	int			nest_level;
+
+	GetUserIdAndSecContext(&user, &security);
+	SetUserIdAndSecContext(owner, security | SECURITY_LOCAL_USERID_CHANGE);
+	nest_level = NewGUCNestLevel();
+	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	AfterTriggerFireDeferred();
+	PortalHashTableDeleteAll();
+	AtEOXact_GUC(false, nest_level);
+	SetUserIdAndSecContext(user, security);
+}
+
+/* Calls one function with the rights that hold now; the result is copied into that context. */
+static Jsonb *
+call(Oid function, Jsonb *input, MemoryContext context)
+{
+	LOCAL_FCINFO(fcinfo, 1);
+	FmgrInfo	flinfo;
+	Datum		result;
+
+	set_search_path(get_func_namespace(function));
+	fmgr_info(function, &flinfo);
+	InitFunctionCallInfoData(*fcinfo, &flinfo, 1, InvalidOid, NULL, NULL);
+	fcinfo->args[0].value = JsonbPGetDatum(input);
+	fcinfo->args[0].isnull = input == NULL;
+	result = FunctionCallInvoke(fcinfo);
+	return copy_result(result, fcinfo->isnull, context);
+}
+
+/*
+ * In the session of somebody else what is deferred belongs to the session's
+ * transaction: it is only looked whether it would fail, and stays deferred.
+ */
+static void
+check_deferred(void)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		sas_store_fire_deferred();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *edata;
+
+		MemoryContextSwitchTo(context);
+		edata = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		ReThrowError(edata);
+	}
+	PG_END_TRY();
+	RollbackAndReleaseCurrentSubTransaction();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+}
+
+/* Within the subtransaction, up to the point where the owner's rights are given up. */
+static Jsonb *
+work_as_owner(const SasPerformance *p, int64 timeout_ms, MemoryContext context)
+{
+	Oid			user;
+	int			security;
+	int			nest_level;
+	Jsonb	   *output;
+
+	p->prepare(p->arg);
+	GetUserIdAndSecContext(&user, &security);
+	SetUserIdAndSecContext(p->owner, security | SECURITY_LOCAL_USERID_CHANGE);
+	nest_level = NewGUCNestLevel();
+	if (timeout_ms > 0)
+		sas_store_unpin_settings();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	if (timeout_ms > 0)
+		enable_timeout_after(STATEMENT_TIMEOUT, (int) Min(timeout_ms, INT_MAX));
+
+	output = p->work(p->arg, context);
+	if (timeout_ms > 0)
+	{
+		sas_store_fire_deferred();
+		PortalHashTableDeleteAll();
+		disable_timeout(STATEMENT_TIMEOUT, false);
+	}
+	else
+		check_deferred();
+	CHECK_FOR_INTERRUPTS();
+	PopActiveSnapshot();
+	AtEOXact_GUC(false, nest_level);
+	SetUserIdAndSecContext(user, security);
+	return output;
+}
+
+void
+sas_perform_work(const SasPerformance *p, int64 timeout_ms, SasPerformed *performed)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+
+	memset(performed, 0, sizeof(*performed));
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		performed->output = work_as_owner(p, timeout_ms, context);
+		performed->error = p->judge ? p->judge(p->arg, performed->output) : NULL;
+		performed->ok = performed->error == NULL;
+		if (performed->ok)
+			ReleaseCurrentSubTransaction();
+		else
+			RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+	}
+	PG_CATCH();
+	{
+		ErrorData  *edata;
+
+		if (timeout_ms > 0)
+			disable_timeout(STATEMENT_TIMEOUT, false);
+		MemoryContextSwitchTo(context);
+		edata = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		/* in a session it is the session's statement that is cancelled */
+		if (timeout_ms == 0 && edata->sqlerrcode == ERRCODE_QUERY_CANCELED)
+			ReThrowError(edata);
+		if (timeout_ms > 0)
+			QueryCancelPending = false;
+
+		performed->ok = false;
+		performed->sqlstate = edata->sqlerrcode;
+		performed->transient = is_transient(edata->sqlerrcode);
+		performed->error = sas_json_problem_at(psprintf("sqlstate:%s", unpack_sql_state(edata->sqlerrcode)),
+											   edata->message ? edata->message : "unknown error",
+											   edata->detail, 0, p->instance);
+	}
+	PG_END_TRY();
+	if (performed->ok && timeout_ms > 0)
+		fire_what_is_left(p->owner);
+}
+
+/* ---------------------------------------------------------------- functions */
+
+/* A step, or anything else that calls functions. */
+typedef struct Calls
+{
+	Oid			owner;
+	const char *names;			/* a line each */
+	Jsonb	   *input;
+	const SasClaimedFunction *step; /* NULL: it is none */
+	List	   *functions;
+} Calls;
+
+static void
+find_functions(void *arg)
+{
+	Calls	   *c = arg;
+	char	   *names = pstrdup(c->names);
+	char	   *rest = NULL;
+
+	for (char *name = strtok_r(names, "\n", &rest); name != NULL; name = strtok_r(NULL, "\n", &rest))
+		c->functions = lappend_oid(c->functions, sas_callable(name, c->owner));
+}
+
+/*
+ * A finalize step names several functions: they are called in that order, and
+ * the last result is the step's.
+ */
+static Jsonb *
+call_functions(void *arg, MemoryContext context)
+{
+	Calls	   *c = arg;
+	Jsonb	   *output = copy_result((Datum) 0, true, context);
+	ListCell   *lc;
+
+	foreach(lc, c->functions)
+	{
+		output = call(lfirst_oid(lc), c->input, context);
+		CommandCounterIncrement();
+		UpdateActiveSnapshotCommandId();
+	}
+	return output;
+}
+
+static Jsonb *
+object(void *arg, Jsonb *output)
+{
+	return sas_store_objection(((Calls *) arg)->step, output);
+}
+
+void
+sas_perform(const SasClaimedFunction *step, int64 timeout_ms, SasPerformed *performed)
+{
+	Calls		calls = {step->owner, step->function, step->input, step, NIL};
+	SasPerformance p = {step->owner, find_functions, call_functions, step->judges ? object : NULL, &calls,
+	psprintf("/runs/" INT64_FORMAT "/steps/%s", step->id.run_id, step->step)};
+
+	sas_perform_work(&p, timeout_ms, performed);
+}
+
+void
+sas_perform_function(Oid owner, const char *function, Jsonb *input, const char *instance, int64 timeout_ms, SasPerformed *performed)
+{
+	Calls		calls = {owner, function, input, NULL, NIL};
+	SasPerformance p = {owner, find_functions, call_functions, NULL, &calls, instance};
+
+	sas_perform_work(&p, timeout_ms, performed);
+}
+
+/* ---------------------------------------------------------------- items */
+
+static void
+find_table(void *arg)
+{
+	const SasClaimedItems *items = arg;
+
+	if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(items->owner)))
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("the owner of the task does not exist any more")));
+}
+
+/* Puts items into a table, or submits runs of them. */
+static Jsonb *
+deliver(void *arg, MemoryContext context)
+{
+	const SasClaimedItems *items = arg;
+
+	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	if (items->target_kind[0] == 't')
+		sas_store_insert_items(items);
+	else
+		sas_store_submit_items(items);
+	CommandCounterIncrement();
+	UpdateActiveSnapshotCommandId();
+	return NULL;
+}
+
+void
+sas_perform_items(const SasClaimedItems *items, int64 timeout_ms, SasPerformed *performed)
+{
+	const char *instance = psprintf("/watches/" INT64_FORMAT, items->watch_id);
+	SasPerformance p = {items->owner, find_table, deliver, NULL, unconstify(SasClaimedItems *, items), instance};
+
+	if (items->target_kind[0] == 'f')
+		sas_perform_function(items->owner, items->target, items->items, instance, timeout_ms, performed);
+	else
+		sas_perform_work(&p, timeout_ms, performed);
+}
+
+Jsonb *
+sas_perform_in_place(Oid role, const char *function, Jsonb *input)
+{
+	Oid			oid = sas_callable(function, role);
+	Oid			user;
+	int			security;
+	int			nest_level;
+	Jsonb	   *output;
+
+	GetUserIdAndSecContext(&user, &security);
+	SetUserIdAndSecContext(role, security | SECURITY_LOCAL_USERID_CHANGE);
+	nest_level = NewGUCNestLevel();
+	output = call(oid, input, CurrentMemoryContext);
+	AtEOXact_GUC(false, nest_level);
+	SetUserIdAndSecContext(user, security);
+	return output;
+}
+
+static void
+wipe_session(void)
+{
+	/* what DISCARD ALL does, but for settings (rolled back) and plans (ours) */
+	StartTransactionCommand();
+	PortalHashTableDeleteAll();
+	DropAllPreparedStatements();
+	Async_UnlistenAll();
+	LockReleaseAll(USER_LOCKMETHOD, true);
+	ResetTempTableNamespace();
+	ResetSequenceCaches();
+	CommitTransactionCommand();
+}
+
+static Oid	last_owner = InvalidOid;
+
+bool
+sas_perform_changes_owner(Oid owner)
+{
+	return last_owner != owner && OidIsValid(last_owner);
+}
+
+void
+sas_perform_change_owner(Oid owner)
+{
+	if (sas_perform_changes_owner(owner))
+		wipe_session();
+	last_owner = owner;
+}

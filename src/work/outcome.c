@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * outcome.c: statuses (RFC 9110, section 15), Retry-After (10.2.3), and the
+ * jsonb that is kept of an answer.
+ *
+ * A request that was refused before anything was done with it (408, 425, 429,
+ * 503) is known not to have been carried out; any other failure after the
+ * connection was made leaves that in doubt.
+ */
+#include "postgres.h"
+
+#include <ctype.h>
+#include <time.h>
+
+#include "work/json.h"
+#include "work/outcome.h"
+#include "work/value.h"
+#include "base/utf8.h"
+#include "mb/pg_wchar.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+
+/* Is the status among "404", "2xx", ...? */
+static bool
+among(Jsonb *statuses, int status)
+{
+	JsonbIterator *it;
+	JsonbValue	v;
+	JsonbIteratorToken token;
+
+	if (statuses == NULL || !JB_ROOT_IS_ARRAY(statuses))
+		return false;
+	it = JsonbIteratorInit(&statuses->root);
+	while ((token = JsonbIteratorNext(&it, &v, true)) != WJB_DONE)
+	{
+		char	   *text;
+
+		if (token != WJB_ELEM)
+			continue;
+		text = sas_json_text(&v);
+		if (text != NULL && strlen(text) == 3 && text[0] == '0' + status / 100 &&
+			(strcmp(text + 1, "xx") == 0 || atoi(text) == status))
+			return true;
+	}
+	return false;
+}
+
+static double
+retry_after_ms(const SasReply *reply)
+{
+	const char *value = sas_reply_header(reply, "retry-after");
+	struct tm	tm;
+
+	if (value == NULL)
+		return -1;
+	if (isdigit((unsigned char) value[0]))
+		return Min(strtod(value, NULL), 86400.0) * 1000;
+	memset(&tm, 0, sizeof(tm));
+	if (strptime(value, "%a, %d %b %Y %H:%M:%S GMT", &tm) != NULL)
+		return Max(0, difftime(timegm(&tm), time(NULL)) * 1000);
+	return -1;
+}
+
+void
+sas_outcome_of(const SasReply *reply, Jsonb *expect, Jsonb *retry_on, SasOutcome *outcome)
+{
+	int			status = (int) reply->status;
+
+	memset(outcome, 0, sizeof(*outcome));
+	outcome->retry_after_ms = -1;
+	if (reply->kind != SAS_REPLY_HTTP)
+	{
+		outcome->kind = SAS_OUTCOME_TRANSIENT;
+		outcome->in_doubt = reply->kind == SAS_REPLY_BROKEN;
+		outcome->fault = true;
+		return;
+	}
+	outcome->status = status;
+	outcome->fault = status >= 500;
+	if (among(expect, status))
+	{
+		outcome->kind = SAS_OUTCOME_DONE;
+		outcome->fault = false;
+	}
+	else if (status >= 200 && status < 300)
+		outcome->kind = SAS_OUTCOME_DONE;
+	else if (status == 408 || status == 425 || status == 429 || status >= 500 || among(retry_on, status))
+	{
+		outcome->kind = SAS_OUTCOME_TRANSIENT;
+		outcome->in_doubt = status >= 500 && status != 503;
+		outcome->retry_after_ms = retry_after_ms(reply);
+	}
+	else
+		outcome->kind = SAS_OUTCOME_PERMANENT;
+}
+
+static bool
+says_json(const char *content_type)
+{
+	size_t		len;
+
+	if (content_type == NULL)
+		return false;
+	len = strcspn(content_type, "; \t");
+	return (len == 16 && pg_strncasecmp(content_type, "application/json", 16) == 0) ||
+		(len > 5 && pg_strncasecmp(content_type + len - 5, "+json", 5) == 0);
+}
+
+Jsonb *
+sas_outcome_problem(const SasReply *reply, const SasStoredAgent *agent, const SasOutcome *outcome, const char *instance)
+{
+	char	   *detail = NULL;
+	const char *title;
+	Jsonb	   *parsed;
+
+	if (reply->kind == SAS_REPLY_HTTP)
+	{
+		title = psprintf("the service answered %d", outcome->status);
+		detail = reply->body_len > 0 ? sas_utf8_text(reply->body, reply->body_len) : NULL;
+		if (detail != NULL)
+		{
+			/* masked before it is cut, or the cut might hide a secret's end */
+			if (agent->secrets != NIL && says_json(reply->content_type) && (parsed = sas_value_parse(detail)) != NULL)
+				detail = JsonbToCString(NULL, &parsed->root, VARSIZE(parsed));	/* no escape hides one */
+			sas_value_mask(detail, strlen(detail), agent);
+			detail = pnstrdup(detail, pg_mbcliplen(detail, strlen(detail), 500));
+		}
+		return sas_json_problem_at("http", title, detail, outcome->status, instance);
+	}
+	detail = pstrdup(reply->error);
+	sas_value_mask(detail, strlen(detail), agent);
+	title = reply->kind == SAS_REPLY_BROKEN ? "the service gave no usable answer" : "the service could not be reached";
+	return sas_json_problem_at("transport", title, detail, 0, instance);
+}
+
+static void
+push_body(JsonbParseState **state, const SasReply *reply, const SasStoredAgent *agent)
+{
+	JsonbValue	key = {.type = jbvString};
+	JsonbValue	v = {.type = jbvNull};
+
+	key.val.string.val = "body";
+	key.val.string.len = 4;
+	pushJsonbValue(state, WJB_KEY, &key);
+	if (reply->body_len == 0)
+		pushJsonbValue(state, WJB_VALUE, &v);
+	else
+		sas_value_push(state, WJB_VALUE, reply->body, reply->body_len, says_json(reply->content_type), agent);
+}
+
+static void
+push_header_value(JsonbParseState **state, JsonbIteratorToken as, char *value)
+{
+	JsonbValue	v = {.type = jbvString};
+
+	v.val.string.val = value;
+	v.val.string.len = strlen(value);
+	pushJsonbValue(state, as, &v);
+}
+
+/* What is not text, or does not fit into this database's encoding, is left out. */
+static void
+push_headers(JsonbParseState **state, const SasReply *reply, const SasStoredAgent *agent)
+{
+	char	  **names = palloc(sizeof(char *) * Max(reply->n_headers, 1));
+	char	  **values = palloc(sizeof(char *) * Max(reply->n_headers, 1));
+	int			n = 0;
+	char	   *at = reply->headers;
+
+	for (int i = 0; i < reply->n_headers; i++)
+	{
+		char	   *name = pstrdup(at);
+		char	   *value = pstrdup(at + strlen(at) + 1);
+
+		at += strlen(at) + 1;
+		at += strlen(at) + 1;
+		sas_value_mask(name, strlen(name), agent);
+		sas_value_mask(value, strlen(value), agent);
+		name = sas_utf8_text(name, strlen(name));
+		value = sas_utf8_text(value, strlen(value));
+		if (name == NULL || value == NULL)
+			continue;
+		for (char *p = name; *p; p++)
+			if (*p == '-')
+				*p = '_';
+		names[n] = name;
+		values[n++] = value;
+	}
+	pushJsonbValue(state, WJB_BEGIN_OBJECT, NULL);
+	for (int i = 0; i < n; i++)
+	{
+		JsonbValue	key = {.type = jbvString};
+		int			more = 0;
+
+		if (names[i] == NULL)
+			continue;
+		for (int k = i + 1; k < n; k++)
+			if (names[k] != NULL && strcmp(names[k], names[i]) == 0)
+				more++;
+		key.val.string.val = names[i];
+		key.val.string.len = strlen(names[i]);
+		pushJsonbValue(state, WJB_KEY, &key);
+		if (more == 0)
+		{
+			push_header_value(state, WJB_VALUE, values[i]);
+			continue;
+		}
+		pushJsonbValue(state, WJB_BEGIN_ARRAY, NULL);
+		push_header_value(state, WJB_ELEM, values[i]);
+		for (int k = i + 1; k < n; k++)
+			if (names[k] != NULL && strcmp(names[k], names[i]) == 0)
+			{
+				push_header_value(state, WJB_ELEM, values[k]);
+				names[k] = NULL;
+			}
+		pushJsonbValue(state, WJB_END_ARRAY, NULL);
+	}
+	pushJsonbValue(state, WJB_END_OBJECT, NULL);
+}
+
+Jsonb *
+sas_outcome_output(const SasReply *reply, const SasStoredAgent *agent)
+{
+	JsonbParseState *state = NULL;
+	JsonbValue	key = {.type = jbvString};
+	JsonbValue	v = {.type = jbvNumeric};
+
+	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	key.val.string.val = "status";
+	key.val.string.len = 6;
+	pushJsonbValue(&state, WJB_KEY, &key);
+	v.val.numeric = DatumGetNumeric(DirectFunctionCall1(int4_numeric, Int32GetDatum((int) reply->status)));
+	pushJsonbValue(&state, WJB_VALUE, &v);
+	key.val.string.val = "headers";
+	key.val.string.len = 7;
+	pushJsonbValue(&state, WJB_KEY, &key);
+	push_headers(&state, reply, agent);
+	push_body(&state, reply, agent);
+	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
+}

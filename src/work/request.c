@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * request.c: from a rendered request to a URL, headers and a body.
+ *
+ * The origin is the agent's, whatever the step says: a path is put behind the
+ * base address, and a full address is taken only when it has the same origin.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "work/request.h"
+#include "work/json.h"
+#include "base/utf8.h"
+#include "lib/stringinfo.h"
+#include "transport/origin.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/memutils.h"
+
+/* Appends text percent-encoded, in UTF-8. */
+static void
+append_encoded(StringInfo out, char *text)
+{
+	char	   *utf8 = sas_utf8_of(text);
+	char	   *encoded = sas_url_encode_segment(utf8, strlen(utf8));
+
+	if (encoded == NULL)
+		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
+	appendStringInfoString(out, encoded);
+	free(encoded);
+}
+
+static void
+append_parameter(StringInfo out, char *name, JsonbValue *value, char *separator)
+{
+	char	   *text = sas_json_text(value);
+
+	if (text == NULL)
+		return;					/* null leaves the parameter out */
+	if (*separator != '\0')
+		appendStringInfoChar(out, *separator);
+	*separator = '&';
+	append_encoded(out, name);
+	appendStringInfoChar(out, '=');
+	append_encoded(out, text);
+}
+
+/* Appends the members of an object as parameters; an array gives its name once per element. */
+static void
+append_parameters(StringInfo out, JsonbContainer *object, char *separator)
+{
+	JsonbIterator *it = JsonbIteratorInit(object);
+	JsonbValue	v;
+	JsonbIteratorToken token;
+	char	   *name = NULL;
+
+	while ((token = JsonbIteratorNext(&it, &v, true)) != WJB_DONE)
+	{
+		if (token == WJB_KEY)
+			name = pnstrdup(v.val.string.val, v.val.string.len);
+		else if (token == WJB_VALUE && v.type == jbvBinary && JsonContainerIsArray(v.val.binary.data))
+		{
+			JsonbIterator *elements = JsonbIteratorInit(v.val.binary.data);
+			JsonbValue	e;
+
+			while ((token = JsonbIteratorNext(&elements, &e, true)) != WJB_DONE)
+				if (token == WJB_ELEM)
+					append_parameter(out, name, &e, separator);
+		}
+		else if (token == WJB_VALUE)
+			append_parameter(out, name, &v, separator);
+	}
+}
+
+static const char *
+compose_url(SasSent *sent, SasStoredAgent *agent, Jsonb *request)
+{
+	StringInfoData url;
+	char	   *path = sas_json_string(request, "path");
+	JsonbValue	query;
+	char		separator;
+
+	initStringInfo(&url);
+	if (path == NULL)
+		path = "";
+	if (pg_strncasecmp(path, "http://", 7) == 0 || pg_strncasecmp(path, "https://", 8) == 0)
+	{
+		char		origin[SAS_ORIGIN_LEN];
+		const char *why;
+
+		if (!sas_origin_of_call(path, origin, sizeof(origin), &why) || !sas_same_origin(path, agent->base_url))
+			return "the path would leave the origin of the agent";
+		appendStringInfoString(&url, path);
+	}
+	else if (*path == '\0' || *path == '/' || *path == '?')
+		appendStringInfo(&url, "%s%s", agent->base_url, path);
+	else
+		return "the path would leave the origin of the agent";
+	if (sas_path_has_dot_segment(path))
+		return "the path has a dot segment";
+
+	separator = strchr(url.data, '?') != NULL ? '&' : '?';
+	if (agent->query != NULL && JB_ROOT_IS_OBJECT(agent->query))
+		append_parameters(&url, &agent->query->root, &separator);
+	if (sas_json_member(request, "query", &query) && query.type == jbvBinary)
+		append_parameters(&url, query.val.binary.data, &separator);
+	sent->url = url.data;
+	return NULL;
+}
+
+/* Adds "name: value" unless a header of that name is there. */
+static void
+add_header(SasSent *sent, int room, const char *name, const char *value)
+{
+	size_t		len = strlen(name);
+
+	for (int i = 0; i < sent->n_headers; i++)
+		if (pg_strncasecmp(sent->headers[i], name, len) == 0 && sent->headers[i][len] == ':')
+			return;
+	Assert(sent->n_headers < room);
+	sent->headers[sent->n_headers++] = psprintf("%s: %s", name, value);
+}
+
+static void
+add_headers(SasSent *sent, int room, JsonbContainer *object)
+{
+	JsonbIterator *it = JsonbIteratorInit(object);
+	JsonbValue	v;
+	JsonbIteratorToken token;
+	char	   *name = NULL;
+
+	while ((token = JsonbIteratorNext(&it, &v, true)) != WJB_DONE)
+	{
+		if (token == WJB_KEY)
+			name = pnstrdup(v.val.string.val, v.val.string.len);
+		else if (token == WJB_VALUE)
+		{
+			char	   *text = sas_json_text(&v);
+
+			if (text != NULL)
+				add_header(sent, room, name, text);
+		}
+	}
+}
+
+static void
+compose_body(SasSent *sent, Jsonb *request, const char **content_type)
+{
+	JsonbValue	value;
+
+	if (sas_json_member(request, "body", &value))
+	{
+		Jsonb	   *jsonb = JsonbValueToJsonb(&value);
+
+		/* a string is sent as a JSON string: the type says JSON */
+		sent->body = JsonbToCString(NULL, &jsonb->root, VARSIZE(jsonb));
+		*content_type = "application/json";
+	}
+	else if (sas_json_member(request, "text", &value))
+	{
+		sent->body = sas_json_text(&value);
+		*content_type = "text/plain; charset=utf-8";
+	}
+	else if (sas_json_member(request, "form", &value) && value.type == jbvBinary)
+	{
+		StringInfoData form;
+		char		separator = '\0';
+
+		initStringInfo(&form);
+		append_parameters(&form, value.val.binary.data, &separator);
+		sent->body = form.data;
+		*content_type = "application/x-www-form-urlencoded";
+	}
+	sent->body_len = sent->body != NULL ? strlen(sent->body) : 0;
+}
+
+void
+sas_flight_fill(SasFlight *flight, const SasClaimedCall *claimed, const SasStoredAgent *agent)
+{
+	JsonbValue	value;
+
+	flight->id = claimed->id;
+	flight->step = pstrdup(claimed->step);
+	flight->undo = claimed->undo;
+	flight->attempts_before = claimed->attempt;
+	flight->key = claimed->idempotency_key != NULL ? pstrdup(claimed->idempotency_key) : NULL;
+	flight->trace = palloc(33);
+	for (int i = 0; i < UUID_LEN; i++)
+		snprintf(flight->trace + 2 * i, 3, "%02x", claimed->trace.data[i]);
+	if (sas_json_member(claimed->policy, "expect", &value) && value.type == jbvBinary)
+		flight->expect = JsonbValueToJsonb(&value);
+	sas_flight_retry_policy(&flight->retry, agent->retry,
+							sas_json_member(claimed->policy, "retry", &value) ? JsonbValueToJsonb(&value) : NULL);
+}
+
+const char *
+sas_sent_compose(SasSent *sent, SasStoredAgent *agent, Jsonb *request, const char *key)
+{
+	const char *content_type = NULL;
+	const char *why;
+	JsonbValue	headers;
+	char	   *timeout;
+	int			room = 6;
+
+	why = compose_url(sent, agent, request);
+	compose_body(sent, request, &content_type);
+	sent->method = sas_json_string(request, "method");
+	if (sent->method == NULL)
+		sent->method = sent->body != NULL ? "POST" : "GET";
+
+	/* the step's headers win over the agent's */
+	if (sas_json_member(request, "headers", &headers) && headers.type == jbvBinary)
+		room += JsonContainerSize(headers.val.binary.data);
+	if (agent->headers != NULL && JB_ROOT_IS_OBJECT(agent->headers))
+		room += JB_ROOT_COUNT(agent->headers);
+	sent->headers = palloc(sizeof(char *) * room);
+	if (sas_json_member(request, "headers", &headers) && headers.type == jbvBinary)
+		add_headers(sent, room, headers.val.binary.data);
+	if (agent->headers != NULL && JB_ROOT_IS_OBJECT(agent->headers))
+		add_headers(sent, room, &agent->headers->root);
+	if (content_type != NULL)
+		add_header(sent, room, "Content-Type", content_type);
+	add_header(sent, room, "User-Agent", "sas");
+	if (key != NULL)
+		add_header(sent, room, "Idempotency-Key", key);
+
+	sent->timeout_ms = agent->request_timeout_ms;
+	timeout = sas_json_string(request, "timeout");
+	if (timeout != NULL)
+	{
+		Interval   *span = DatumGetIntervalP(DirectFunctionCall3(interval_in, CStringGetDatum(timeout),
+																 ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
+
+		sent->timeout_ms = span->time / 1000.0 + span->day * 86400000.0 + span->month * 2592000000.0;
+	}
+	return why;
+}
+
+void
+sas_sent_call(const SasSent *sent, SasStoredAgent *agent, SasCall *call)
+{
+	char	   *max_http = sas_json_string(agent->options, "http_version");
+
+	memset(call, 0, sizeof(*call));
+	call->method = sent->method;
+	call->url = sent->url;
+	call->headers = (const char *const *) sent->headers;
+	call->n_headers = sent->n_headers;
+	call->body = sent->body;
+	call->body_len = sent->body_len;
+	call->connect_timeout_ms = (long) agent->connect_timeout_ms;
+	call->max_response = agent->max_response;
+	call->http2 = max_http != NULL && strcmp(max_http, "2") == 0;
+	call->follow_redirects = sas_json_bool(agent->options, "follow_redirects", false);
+	call->ca_file = sas_json_string(agent->options, "ca_file");
+	call->cert = sas_json_string(agent->options, "cert");
+	call->proxy = sas_json_string(agent->options, "proxy");
+}
+
+void
+sas_call_in_utf8(SasCall *call)
+{
+	const char **headers = palloc(sizeof(char *) * Max(call->n_headers, 1));
+
+	call->url = sas_utf8_of((char *) call->url);
+	for (int i = 0; i < call->n_headers; i++)
+		headers[i] = sas_utf8_of((char *) call->headers[i]);
+	call->headers = headers;
+	if (call->body != NULL)
+	{
+		call->body = sas_utf8_of((char *) call->body);
+		call->body_len = strlen(call->body);
+	}
+}
+
+const char *
+sas_flight_compose(SasFlight *flight, SasStoredAgent *agent, const SasClaimedCall *claimed)
+{
+	char	   *path;
+
+	if (claimed->problem == NULL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(flight->context);
+		const char *why = sas_sent_compose(&flight->sent, agent, claimed->request, flight->key);
+
+		MemoryContextSwitchTo(old);
+		return why;
+	}
+	path = sas_json_string(claimed->problem, "path");
+	return psprintf("%s: %s", path ? path : "template", sas_json_string(claimed->problem, "what"));
+}
+
+void
+sas_flight_call(const SasFlight *flight, SasStoredAgent *agent, double left_ms, SasCall *call)
+{
+	const SasSent *sent = &flight->sent;
+	const char **headers = palloc(sizeof(char *) * (sent->n_headers + 1));
+	uint64		span;
+
+	if (!pg_strong_random(&span, sizeof(span)) || span == 0)
+		span = 1;
+	for (int i = 0; i < sent->n_headers; i++)
+		headers[i] = sent->headers[i];
+	/* W3C Trace Context: one trace per run, a span per attempt */
+	headers[sent->n_headers] = psprintf("traceparent: 00-%s-%016llx-01", flight->trace, (unsigned long long) span);
+
+	sas_sent_call(sent, agent, call);
+	call->headers = headers;
+	call->n_headers = sent->n_headers + 1;
+	/* a time-out behind complete-by comes after it for certain: a window that has passed says nothing */
+	call->timeout_ms = Max(1, (long) Min(sent->timeout_ms, left_ms + 1000));
+	call->owner = (void *) flight;
+}
+
+void
+sas_flight_retry_policy(SasRetry *retry, Jsonb *of_agent, Jsonb *of_step)
+{
+	Jsonb	   *policies[2] = {of_agent, of_step};
+
+	retry->max_attempts = 5;
+	retry->initial_ms = 200;
+	retry->max_ms = 30000;
+	retry->backoff = 'e';
+	retry->jitter = true;
+	retry->on = NULL;
+	for (int i = 0; i < 2; i++)
+	{
+		Jsonb	   *p = policies[i];
+		char	   *backoff;
+		JsonbValue	on;
+
+		retry->max_attempts = (int) sas_json_number(p, "max_attempts", retry->max_attempts);
+		retry->initial_ms = sas_json_number(p, "initial_ms", retry->initial_ms);
+		retry->max_ms = sas_json_number(p, "max_ms", retry->max_ms);
+		retry->jitter = sas_json_bool(p, "jitter", retry->jitter);
+		backoff = sas_json_string(p, "backoff");
+		if (backoff != NULL)
+			retry->backoff = backoff[0];
+		if (sas_json_member(p, "on", &on))
+			retry->on = JsonbValueToJsonb(&on);
+	}
+}
+
+double
+sas_flight_pause_ms(const SasRetry *retry, int attempt)
+{
+	double		pause = retry->initial_ms;
+
+	if (retry->backoff == 'e')
+		pause *= pow(2, Min(attempt - 1, 30));
+	else if (retry->backoff == 'l')
+		pause *= attempt;
+	pause = Min(pause, retry->max_ms);
+	/* full jitter: anything from nothing to the whole pause spreads a crowd best */
+	if (retry->jitter)
+		pause *= random() / (double) RAND_MAX;
+	return pause;
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * request.h: one claimed call, from its claim to its verdict.
+ *
+ *	  claimed -> ACTIVE -> (verdict)
+ *				 |	  ^
+ *				 v	  |
+ *				RESTING	   between two attempts inside the window
+ *
+ * A flight lives in a memory context of its own.  It is lost with its worker;
+ * its lease is what the supervisor finds then.
+ */
+#ifndef SAS_WORK_REQUEST_H
+#define SAS_WORK_REQUEST_H
+
+#include "lib/ilist.h"
+#include "lib/pairingheap.h"
+#include "places/places.h"
+#include "store/store.h"
+#include "transport/transport.h"
+
+/* An agent as this worker knows it. */
+typedef struct SasAgentEntry
+{
+	SasStoredAgent *stored;
+	SasLimits	limits;
+	int64		ask_again_us;	/* when the door may be open again; 0: by the bell */
+	bool		look;			/* something may be ready in its lane */
+	uint32		rings;			/* rings of its lane before the last look */
+	bool		error_seen;		/* last_error is to be written */
+	Jsonb	   *last_error;
+	bool		breaker_changed;
+	SasBreaker	breaker;
+} SasAgentEntry;
+
+/* How a flight retries inside its window: agent's policy, overlaid by the step's. */
+typedef struct SasRetry
+{
+	int			max_attempts;
+	double		initial_ms;
+	double		max_ms;
+	char		backoff;		/* e l c */
+	bool		jitter;
+	Jsonb	   *on;				/* array of further statuses, or NULL */
+} SasRetry;
+
+/* A claimed batch: when nothing of it is left its lease is deleted. */
+typedef struct SasLeaseEntry
+{
+	int64		lease_id;
+	int			left;			/* flights, and replies that are not written yet */
+	int			sending;		/* of these in the transaction that is open */
+	bool		dropped;		/* something of it was left to the supervisor */
+} SasLeaseEntry;
+
+/* What goes to a service, put together of a request and its agent. */
+typedef struct SasSent
+{
+	char	   *method;
+	char	   *url;
+	char	  **headers;
+	int			n_headers;
+	char	   *body;
+	size_t		body_len;
+	double		timeout_ms;
+} SasSent;
+
+typedef struct SasFlight
+{
+	pairingheap_node heap;		/* by wake_us */
+	dlist_node	node;			/* in the list of all flights */
+	MemoryContext context;
+	int			agent_id;
+	int			workflow_id;
+	int64		claimed_us;
+	SasLeaseEntry *lease;
+	SasStepId	id;
+	char	   *step;
+	bool		undo;
+	int			attempts_before;
+	int			attempts;		/* begun under this claim */
+	bool		in_doubt;		/* one of them may have done something */
+	bool		has_place;
+	int64		deadline_us;	/* complete-by on the monotonic clock */
+	int64		wake_us;		/* deadline, or the end of the rest */
+	void	   *handle;			/* NULL: resting */
+	bool		lost;			/* its claim was found to hold no more */
+	TimestampTz started_at;		/* of the current attempt */
+	int64		begun_us;		/* the same on the monotonic clock */
+	SasRetry	retry;
+	Jsonb	   *expect;			/* array of statuses, or NULL */
+	char	   *key;			/* NULL: it only asks, and needs none */
+	char	   *trace;			/* 32 hex digits */
+	SasSent		sent;			/* made once */
+} SasFlight;
+
+/* Fills in what is sent, key NULL: without Idempotency-Key. NULL when that went well, else why not (a fragment without secrets). */
+extern const char *sas_sent_compose(SasSent *sent, SasStoredAgent *agent, Jsonb *request, const char *key);
+
+/* The call that sends it; time-outs, sizes and owner are the caller's business. */
+extern void sas_sent_call(const SasSent *sent, SasStoredAgent *agent, SasCall *call);
+
+/* What is written in the encoding of the database goes out in UTF-8; in the current context. */
+extern void sas_call_in_utf8(SasCall *call);
+
+/* What the claim and its step say, in the current context; the flight was zeroed before. */
+extern void sas_flight_fill(SasFlight *flight, const SasClaimedCall *claimed, const SasStoredAgent *agent);
+
+/* Fills in what is sent; NULL when that went well, else why not (a fragment without secrets). In the flight's context. */
+extern const char *sas_flight_compose(SasFlight *flight, SasStoredAgent *agent, const SasClaimedCall *claimed);
+
+/* The call of the next attempt, with a span of its own; left_ms until complete-by. */
+extern void sas_flight_call(const SasFlight *flight, SasStoredAgent *agent, double left_ms, SasCall *call);
+
+/* Reads the policies of agent and step. */
+extern void sas_flight_retry_policy(SasRetry *retry, Jsonb *of_agent, Jsonb *of_step);
+
+/* The pause after the attempt with this number (from 1), in ms. */
+extern double sas_flight_pause_ms(const SasRetry *retry, int attempt);
+
+#endif							/* SAS_WORK_REQUEST_H */

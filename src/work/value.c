@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * value.c: bytes from a service as jsonb, with the secrets of its agent masked.
+ *
+ * JSON that fits jsonb becomes a value, other text that the database can hold
+ * a string, anything else {"base64": "..."}: whatever a service sends can be
+ * stored.
+ */
+#include "postgres.h"
+
+#include "work/value.h"
+#include "base/compat.h"
+#include "base/utf8.h"
+#include "common/base64.h"
+#include "lib/stringinfo.h"
+#include "transport/origin.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/json.h"
+
+static void
+mask_one(char *bytes, size_t len, const char *secret)
+{
+	size_t		n = strlen(secret);
+	char	   *at = bytes;
+
+	while (n > 0 && (at = memmem(at, len - (at - bytes), secret, n)) != NULL)
+	{
+		memset(at, '*', n);
+		at += n;
+	}
+}
+
+/*
+ * Overwrites each secret of the agent in the bytes, as it is, in UTF-8, as a
+ * part of an address and as JSON writes it; the length stays.
+ */
+void
+sas_value_mask(char *bytes, size_t len, const SasStoredAgent *agent)
+{
+	ListCell   *lc;
+
+	foreach(lc, agent->secrets)
+	{
+		const char *secret = lfirst(lc);
+		const char *utf8 = sas_utf8_of(lfirst(lc));
+		char	   *encoded = sas_url_encode_segment(utf8, strlen(utf8));
+		StringInfoData json;
+
+		mask_one(bytes, len, secret);
+		if (utf8 != secret)
+			mask_one(bytes, len, utf8);
+		if (encoded != NULL)
+			mask_one(bytes, len, encoded);
+		free(encoded);
+		initStringInfo(&json);
+		escape_json(&json, secret);
+		json.data[json.len - 1] = '\0';
+		mask_one(bytes, len, json.data + 1);
+	}
+}
+
+/* The body as jsonb when it is JSON that fits; NULL when it is not. */
+Jsonb *
+sas_value_parse(char *body)
+{
+	MemoryContext context = CurrentMemoryContext;
+	Jsonb	   *volatile result = NULL;
+
+	/* jsonb_in takes nothing but memory, so its error can be caught without a subtransaction */
+	PG_TRY();
+	{
+		result = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(body)));
+	}
+	PG_CATCH();
+	{
+		ErrorData  *edata;
+		int			category;
+
+		MemoryContextSwitchTo(context);
+		edata = CopyErrorData();
+		category = ERRCODE_TO_CATEGORY(edata->sqlerrcode);
+		if (category != ERRCODE_DATA_EXCEPTION && category != ERRCODE_TO_CATEGORY(ERRCODE_SYNTAX_ERROR) &&
+			category != ERRCODE_PROGRAM_LIMIT_EXCEEDED && category != ERRCODE_FEATURE_NOT_SUPPORTED)
+			PG_RE_THROW();
+		FlushErrorState();
+		FreeErrorData(edata);
+	}
+	PG_END_TRY();
+	return result;
+}
+
+static void
+push_jsonb(JsonbParseState **state, JsonbIteratorToken as, Jsonb *jsonb)
+{
+	JsonbValue	v;
+
+	if (JB_ROOT_IS_SCALAR(jsonb))
+	{
+		JsonbExtractScalar(&jsonb->root, &v);
+		pushJsonbValue(state, as, &v);
+		return;
+	}
+	v.type = jbvBinary;
+	v.val.binary.data = &jsonb->root;
+	v.val.binary.len = VARSIZE(jsonb) - VARHDRSZ;
+	pushJsonbValue(state, as, &v);
+}
+
+static void
+push_base64(JsonbParseState **state, const char *bytes, size_t len)
+{
+	JsonbValue	v = {.type = jbvString};
+	int			room = pg_b64_enc_len(len);
+
+	pushJsonbValue(state, WJB_BEGIN_OBJECT, NULL);
+	v.val.string.val = "base64";
+	v.val.string.len = 6;
+	pushJsonbValue(state, WJB_KEY, &v);
+	v.val.string.val = palloc(room);
+	v.val.string.len = sas_compat_base64(bytes, len, v.val.string.val, room);
+	pushJsonbValue(state, WJB_VALUE, &v);
+	pushJsonbValue(state, WJB_END_OBJECT, NULL);
+}
+
+void
+sas_value_push(JsonbParseState **state, JsonbIteratorToken as, const char *bytes, size_t len, bool json, const SasStoredAgent *agent)
+{
+	char	   *masked = palloc(len);
+	char	   *copy;
+	JsonbValue	v = {.type = jbvString};
+	Jsonb	   *parsed = NULL;
+
+	memcpy(masked, bytes, len);
+	sas_value_mask(masked, len, agent);
+	copy = sas_utf8_text(masked, len);
+	if (copy == NULL)
+	{
+		push_base64(state, masked, len);
+		return;
+	}
+	pfree(masked);
+	if (json)
+		parsed = sas_value_parse(copy);
+	if (parsed != NULL && agent->secrets != NIL)
+	{
+		/* an escape may have hidden a secret: look at it as PostgreSQL writes it */
+		copy = JsonbToCString(NULL, &parsed->root, VARSIZE(parsed));
+		sas_value_mask(copy, strlen(copy), agent);
+		parsed = sas_value_parse(copy);
+	}
+	if (parsed != NULL)
+	{
+		push_jsonb(state, as, parsed);
+		return;
+	}
+	v.val.string.val = copy;
+	v.val.string.len = strlen(copy);
+	pushJsonbValue(state, as, &v);
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * value.h: bytes from a service as jsonb, with the secrets of its agent masked.
+ */
+#ifndef SAS_WORK_VALUE_H
+#define SAS_WORK_VALUE_H
+
+#include "store/store.h"
+
+/*
+ * Overwrites each secret of the agent in the bytes, as it is, as a part of an
+ * address and as JSON writes it; the length stays.
+ */
+extern void sas_value_mask(char *bytes, size_t len, const SasStoredAgent *agent);
+
+/* Text as jsonb when it is JSON that fits; NULL when it is not. */
+extern Jsonb *sas_value_parse(char *text);
+
+/* Pushes the bytes (as: WJB_VALUE or WJB_ELEM): JSON if json is set and it is, else text, else {"base64"}. */
+extern void sas_value_push(JsonbParseState **state, JsonbIteratorToken as, const char *bytes, size_t len, bool json, const SasStoredAgent *agent);
+
+#endif							/* SAS_WORK_VALUE_H */

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * verdict.h: what one attempt means for its flight, or its function step.
+ *
+ * The same for a worker that made the call, and for a test that only says how
+ * it was answered: nothing here knows of time but by its arguments.
+ */
+#ifndef SAS_WORK_VERDICT_H
+#define SAS_WORK_VERDICT_H
+
+#include "work/outcome.h"
+#include "work/invoke.h"
+
+/* Retry-After counts up to this */
+#define SAS_RETRY_AFTER_CAP_MS 3600000.0
+
+typedef struct SasVerdict
+{
+	const char *reply;			/* what the step is told, see sas._reply; NULL: another attempt after the pause */
+	double		pause_ms;		/* before another attempt, or of a hand_back until the next claim */
+	const char *told;			/* status of the attempt in sas.attempts; NULL: its step tells of it */
+	Jsonb	   *output;
+	Jsonb	   *problem;
+} SasVerdict;
+
+/*
+ * The answer to a call; left_ms until complete-by, more than 0.  Marks the flight as in
+ * doubt when the call may have done something.
+ */
+extern void sas_verdict_of_call(SasVerdict *verdict, SasFlight *flight, const SasReply *reply, const SasOutcome *outcome,
+								const SasStoredAgent *agent, double left_ms);
+
+/* A request that cannot be made or sent: why is a fragment without secrets. */
+extern void sas_verdict_of_request(SasVerdict *verdict, const SasFlight *flight, const char *title, const char *why);
+
+/* A function that was called; late: its time is over. */
+extern void sas_verdict_of_function(SasVerdict *verdict, const SasClaimedFunction *step, const SasPerformed *performed, bool late);
+
+/* The problem of a function whose argument cannot be made. */
+extern Jsonb *sas_verdict_no_input(const SasClaimedFunction *step);
+
+#endif							/* SAS_WORK_VERDICT_H */
