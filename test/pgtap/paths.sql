@@ -69,6 +69,20 @@ SELECT is(ARRAY(SELECT DISTINCT p.oid::regprocedure || ': ' || s
 SELECT is(ARRAY(SELECT r.rolname::text FROM pg_roles r
                 WHERE NOT r.rolsuper AND has_schema_privilege(r.oid, 'sas', 'CREATE')),
           '{}', 'nobody but a superuser creates objects in the schema sas');
+SELECT is(ARRAY(SELECT pg_describe_object(d.classid, d.objid, 0) FROM pg_depend d
+                WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = 'sas'::regnamespace AND d.deptype = 'n'
+                  AND d.classid <> 'pg_extension'::regclass
+                  AND NOT EXISTS (SELECT FROM pg_depend e
+                                  WHERE e.classid = d.classid AND e.objid = d.objid AND e.deptype = 'e')),
+          '{}', 'what stands in it is the extension''s');
+SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p
+                WHERE p.pronamespace = 'sas'::regnamespace
+                  AND p.proowner <> (SELECT e.extowner FROM pg_extension e WHERE e.extname = 'sas')
+                UNION ALL
+                SELECT c.oid::regclass::text FROM pg_class c
+                WHERE c.relnamespace = 'sas'::regnamespace
+                  AND c.relowner <> (SELECT e.extowner FROM pg_extension e WHERE e.extname = 'sas')),
+          '{}', 'and belongs to who installed it');
 SELECT is(ARRAY(SELECT DISTINCT p.oid::regprocedure::text FROM pg_proc p
                 WHERE p.pronamespace = 'sas'::regnamespace AND p.proname !~ '^_'
                   AND p.oid NOT IN (SELECT f FROM reached)),
