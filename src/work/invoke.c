@@ -110,6 +110,9 @@ call(Oid function, Jsonb *input, MemoryContext context)
 
 	set_search_path(get_func_namespace(function));
 	fmgr_info(function, &flinfo);
+	/* as everywhere: a strict function is not called with a null */
+	if (flinfo.fn_strict && input == NULL)
+		return copy_result((Datum) 0, true, context);
 	InitFunctionCallInfoData(*fcinfo, &flinfo, 1, InvalidOid, NULL, NULL);
 	fcinfo->args[0].value = JsonbPGetDatum(input);
 	fcinfo->args[0].isnull = input == NULL;
