@@ -12,6 +12,7 @@
 
 /* after so many aborts a reply that was tried alone is given up */
 #define SAS_OUTBOX_TRIES 3
+#define SAS_HEALTH_RETRY_US 20000
 #define SAS_OUTBOX_BATCH 1000
 #define SAS_OUTBOX_PAUSE_US 50000
 
@@ -32,6 +33,7 @@ static int	batch = SAS_OUTBOX_BATCH;
 static int	tries = 0;
 static int	attempts_sent;
 static int	leases_sent;
+static int64 health_not_before_us;	/* somebody held the row of an agent; 0: nobody did */
 
 void
 sas_outbox_open(MemoryContext context)
@@ -141,7 +143,7 @@ sas_outbox_due(void)
 	int64		now = sas_clock_monotonic_us();
 	ListCell   *lc;
 
-	if (attempts != NIL || leases != NIL || sas_known_health_due)
+	if (attempts != NIL || leases != NIL || (sas_known_health_due && health_not_before_us <= now))
 		return true;
 	foreach(lc, entries)
 		if (((Entry *) lfirst(lc))->not_before_us <= now)
@@ -152,7 +154,7 @@ sas_outbox_due(void)
 bool
 sas_outbox_waiting(void)
 {
-	return entries != NIL;
+	return entries != NIL || sas_known_health_due;
 }
 
 static void
@@ -166,18 +168,29 @@ write_health(SasAgentEntry *agents, int n_agents)
 
 		if (!e->error_seen && !e->breaker_changed)
 			continue;
-		sas_store_write_health(e->stored->agent_id, e->breaker_changed ? names[e->breaker] : NULL,
-							   e->limits.breaker_open_us / 1000.0, e->error_seen ? e->last_error : NULL);
+		/* what waited for somebody else's note must not take that back */
+		if (e->breaker_changed && health_not_before_us != 0)
+			e->breaker = sas_places_breaker(e->stored->agent_id);
+		e->health_written = sas_store_write_health(e->stored->agent_id, e->breaker_changed ? names[e->breaker] : NULL,
+												   e->limits.breaker_open_us / 1000.0, e->error_seen ? e->last_error : NULL);
 	}
 }
 
-/* What has been written of the agents is written. */
+/* After the commit: what was written of the agents is written; what somebody held is tried again soon. */
 static void
 health_written(SasAgentEntry *agents, int n_agents)
 {
 	sas_known_health_due = false;
 	for (int i = 0; i < n_agents; i++)
-		agents[i].error_seen = agents[i].breaker_changed = false;
+	{
+		SasAgentEntry *e = &agents[i];
+
+		if (e->health_written)
+			e->error_seen = e->breaker_changed = false;
+		e->health_written = false;
+		sas_known_health_due |= e->error_seen || e->breaker_changed;
+	}
+	health_not_before_us = sas_known_health_due ? sas_clock_monotonic_us() + SAS_HEALTH_RETRY_US : 0;
 }
 
 /*

@@ -94,8 +94,11 @@ extern int	sas_places_view(SasPlaceView **views);
 /* The agent is dropped, if this transaction commits: its entry goes when its last call has ended. */
 extern void sas_places_drop_at_commit(int agent_id);
 
-/* The same, at once, for all agents of this database but these. */
-extern void sas_places_keep(const int *agent_ids, int n);
+/*
+ * The same, at once, for all agents of this database but these, which are all
+ * that there were at that instant (monotonic).
+ */
+extern void sas_places_keep(const int *agent_ids, int n, int64 read_us);
 
 /* The same for all agents of a database. */
 extern void sas_places_drop_database(Oid dboid);

@@ -127,6 +127,7 @@ go_alone(SasHeld *h, const SasPlaceKey *key, int64 now)
 {
 	memset(&h->own, 0, sizeof(h->own));
 	h->own.key = *key;
+	h->own.made_us = now;
 	h->own.tokens = 1.0 / Max(1, sas_agents);
 	h->own.filled_us = now;
 	h->alone = true;
@@ -214,6 +215,7 @@ enter(const SasPlaceKey *key, int64 now)
 	{
 		memset(p, 0, sizeof(*p));
 		p->key = *key;
+		p->made_us = now;
 	}
 	return p;
 }
@@ -227,6 +229,7 @@ revive(SasPlace *p)
 
 	memset(p, 0, sizeof(*p));
 	p->key = key;
+	p->made_us = sas_clock_monotonic_us();
 	p->in_flight = in_flight;
 }
 
@@ -333,7 +336,7 @@ compare_ids(const void *a, const void *b)
 }
 
 void
-sas_places_keep(const int *agent_ids, int n)
+sas_places_keep(const int *agent_ids, int n, int64 read_us)
 {
 	int		   *sorted;
 	HASH_SEQ_STATUS scan;
@@ -348,7 +351,9 @@ sas_places_keep(const int *agent_ids, int n)
 	LWLockAcquire(&places->lock, LW_EXCLUSIVE);
 	hash_seq_init(&scan, table);
 	while ((p = hash_seq_search(&scan)) != NULL)
-		if (p->key.dboid == MyDatabaseId && bsearch(&p->key.agent_id, sorted, n, sizeof(int), compare_ids) == NULL)
+		/* of an agent that was made since, this list does not know, but another worker may */
+		if (p->key.dboid == MyDatabaseId && p->made_us < read_us &&
+			bsearch(&p->key.agent_id, sorted, n, sizeof(int), compare_ids) == NULL)
 			drop(p);
 	LWLockRelease(&places->lock);
 	if (mine != NULL)

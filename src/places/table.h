@@ -21,6 +21,7 @@ typedef struct SasPlaceKey
 typedef struct SasPlace
 {
 	SasPlaceKey key;
+	int64		made_us;
 	int			in_flight;
 	bool		dropped;		/* goes when the last call has ended */
 	bool		refused;		/* somebody waits for a place */

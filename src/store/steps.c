@@ -296,16 +296,18 @@ sas_store_write_attempts(const SasStoredAttempt *attempts, int n)
 	sas_plan_run(&plan, args, NULL);
 }
 
-void
+bool
 sas_store_write_health(int agent_id, const char *breaker, double open_ms, Jsonb *error)
 {
-	static SasPlan plan = {"SELECT sas._write_health(ARRAY[$1], ARRAY[$2], ARRAY[$3], ARRAY[$4])",
+	static SasPlan plan = {"SELECT sas._write_health(ARRAY[$1], ARRAY[$2], ARRAY[$3], ARRAY[$4]) "
+		"FROM (SELECT FROM sas.agent_health h WHERE h.agent_id = $1 FOR UPDATE SKIP LOCKED) locked",
 	4, {INT4OID, TEXTOID, FLOAT8OID, JSONBOID}};
 	Datum		args[4] = {Int32GetDatum(agent_id), breaker ? CStringGetTextDatum(breaker) : (Datum) 0,
 	Float8GetDatum(open_ms), PointerGetDatum(error)};
 	char		nulls[5] = {' ', breaker ? ' ' : 'n', ' ', error ? ' ' : 'n', '\0'};
 
 	sas_plan_run(&plan, args, nulls);
+	return SPI_processed > 0;
 }
 
 int

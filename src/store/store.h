@@ -174,8 +174,8 @@ typedef struct SasStoredAttempt
 
 extern void sas_store_write_attempts(const SasStoredAttempt *attempts, int n);
 
-/* breaker NULL: unchanged; error NULL: none */
-extern void sas_store_write_health(int agent_id, const char *breaker, double open_ms, Jsonb *error);
+/* breaker NULL: unchanged; error NULL: none. False: somebody holds the row, and nothing was written. */
+extern bool sas_store_write_health(int agent_id, const char *breaker, double open_ms, Jsonb *error);
 
 /* How far a sweep that sets the timers of deadlines has come: see sas._set_timers(). Below 0: not known. */
 typedef struct SasTimerSweep

@@ -4,6 +4,7 @@
  */
 #include "postgres.h"
 
+#include "base/clock.h"
 #include "work/agents.h"
 #include "utils/memutils.h"
 #include "wake/bell.h"
@@ -14,6 +15,7 @@ bool		sas_known_health_due = false;
 
 static uint32 version_read = 0;	/* of what is known; 0: nothing yet */
 static uint32 version_seen;
+static int64 asked_us;			/* what is read afterwards is no older than this */
 
 static MemoryContext known_context; /* all of it, anew with each reading */
 
@@ -27,6 +29,7 @@ bool
 sas_known_stale(void)
 {
 	version_seen = sas_bell_agents_version();
+	asked_us = sas_clock_monotonic_us();
 	return version_seen != version_read;
 }
 
@@ -78,7 +81,7 @@ sas_known_read(void)
 						(int64) (a->open_for_ms * 1000));
 	}
 	/* of what was dropped without a word at its commit */
-	sas_places_keep(ids, n);
+	sas_places_keep(ids, n, asked_us);
 	MemoryContextDelete(known_context);
 	known_context = fresh;
 	sas_known = entries;

@@ -31,6 +31,7 @@ typedef struct SasAgentEntry
 	Jsonb	   *last_error;
 	bool		breaker_changed;
 	SasBreaker	breaker;
+	bool		health_written; /* by the transaction that is open */
 } SasAgentEntry;
 
 /* How a flight retries inside its window: agent's policy, overlaid by the step's. */
