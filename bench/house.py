@@ -241,12 +241,12 @@ class House:
     CREW = ("sas__schedulers", "sas__agents", "sas__function_workers", "sas__supervisors")
 
     def workers(self):
-        return self.db.query("SELECT pid, actor FROM sas._workers() WHERE database = current_database() ORDER BY actor")
+        return self.db.query("SELECT pid, actor FROM _sas.all_workers() WHERE database = current_database() ORDER BY actor")
 
     def no_workers(self):
         """None in any database: what is submitted waits, and a peer has the machine for itself."""
         self.setting(**{name: 0 for name in self.CREW})
-        self.wait_until(lambda: self.db.value("SELECT count(*) FROM sas._workers()") == "0", "the workers to leave", 60)
+        self.wait_until(lambda: self.db.value("SELECT count(*) FROM _sas.all_workers()") == "0", "the workers to leave", 60)
 
     def all_workers(self):
         """They come; returns the moment at which they were called, in seconds since the epoch."""
@@ -351,24 +351,24 @@ class House:
     def wait_for_runs(self, first, last, pause=0.1):
         """Until all have stopped. Asks for the highest run that is open: a short look from the end."""
         def ended():
-            return self.db.value(f"""SELECT NOT EXISTS (SELECT FROM (SELECT state FROM sas.run
+            return self.db.value(f"""SELECT NOT EXISTS (SELECT FROM (SELECT state FROM _sas.run
                 WHERE run_id BETWEEN {first} AND {last} ORDER BY run_id DESC) r WHERE state <> 'stopped')""") == "t"
         self.wait_until(ended, f"runs {first} to {last} to stop", pause=pause)
-        bad = self.db.value(f"SELECT count(*) FROM sas.run WHERE run_id BETWEEN {first} AND {last} AND result IS DISTINCT FROM 'success'")
+        bad = self.db.value(f"SELECT count(*) FROM _sas.run WHERE run_id BETWEEN {first} AND {last} AND result IS DISTINCT FROM 'success'")
         if bad != "0":
             raise Wrong(f"{bad} of {last - first + 1} runs did not end in success")
 
     def seconds_until_end(self, first, last, since):
-        return float(self.db.value(f"SELECT extract(epoch FROM max(finished_at)) - {since:.6f} FROM sas.run WHERE run_id BETWEEN {first} AND {last}"))
+        return float(self.db.value(f"SELECT extract(epoch FROM max(finished_at)) - {since:.6f} FROM _sas.run WHERE run_id BETWEEN {first} AND {last}"))
 
     def check_books(self, first, last, steps):
         """Each step of these runs was made once, and has the number that its run was given for output."""
         n = last - first + 1
         made, outputs, further = (int(v) for v in self.db.query(f"""SELECT count(*), coalesce(sum((output ->> 'n')::bigint), 0),
-            count(*) FILTER (WHERE attempt <> 1 OR state <> 'succeeded') FROM sas.step WHERE run_id BETWEEN {first} AND {last}""")[0])
+            count(*) FILTER (WHERE attempt <> 1 OR state <> 'succeeded') FROM _sas.step WHERE run_id BETWEEN {first} AND {last}""")[0])
         if made != n * steps or further != 0 or outputs != steps * n * (n + 1) // 2:
             raise Wrong(f"{n} runs of {steps} steps: {made} steps, {further} of them not at the first attempt, their outputs sum up to {outputs}")
-        left = self.db.value(f"SELECT count(*) FROM sas.ready WHERE run_id BETWEEN {first} AND {last}")
+        left = self.db.value(f"SELECT count(*) FROM _sas.ready WHERE run_id BETWEEN {first} AND {last}")
         if left != "0":
             raise Wrong(f"{left} steps are still in the queue")
 

@@ -16,7 +16,7 @@ class Large:
         """Runs per second between these shares of the runs that ended: start and end of the workers' work are left out."""
         low, high = share
         runs, seconds = self.db.query(f"""SELECT {high - low} * count(*), extract(epoch FROM percentile_disc({high}) WITHIN GROUP (ORDER BY finished_at)
-            - percentile_disc({low}) WITHIN GROUP (ORDER BY finished_at)) FROM sas.run WHERE run_id BETWEEN {first} AND {last}""")[0]
+            - percentile_disc({low}) WITHIN GROUP (ORDER BY finished_at)) FROM _sas.run WHERE run_id BETWEEN {first} AND {last}""")[0]
         # one commit may have ended them all
         return per(float(runs), float(seconds))
 
@@ -36,7 +36,7 @@ class Large:
     def check_books_of_large(self, first, last):
         """Inputs begin anew with each transaction of a submit, so each output is compared with its run's input."""
         n = last - first + 1
-        right = int(self.db.value(f"""SELECT count(*) FROM sas.run r JOIN sas.step s USING (run_id)
+        right = int(self.db.value(f"""SELECT count(*) FROM _sas.run r JOIN _sas.step s USING (run_id)
             WHERE r.run_id BETWEEN {first} AND {last} AND s.state = 'succeeded' AND s.attempt = 1 AND s.output -> 'n' = r.input -> 'n'"""))
         if right != n:
             raise Wrong(f"{right} of {n} runs made their step once and rightly")
@@ -68,12 +68,12 @@ BEGIN
     FOR t IN SELECT c.relname, string_agg(format('s.%I', a.attname), ', ' ORDER BY a.attnum) FILTER (WHERE a.attname <> 'run_id') AS others,
                     string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) FILTER (WHERE a.attname <> 'run_id') AS names
              FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
-             WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'r'
+             WHERE c.relnamespace = '_sas'::regnamespace AND c.relkind = 'r'
              GROUP BY c.relname HAVING bool_or(a.attname = 'run_id') LOOP
-        EXECUTE format('INSERT INTO sas.%1$I (run_id, %2$s) OVERRIDING SYSTEM VALUE SELECT g, %3$s FROM sas.%1$I s CROSS JOIN generate_series({first}, {last}) g WHERE s.run_id = {model} ORDER BY g',
+        EXECUTE format('INSERT INTO _sas.%1$I (run_id, %2$s) OVERRIDING SYSTEM VALUE SELECT g, %3$s FROM _sas.%1$I s CROSS JOIN generate_series({first}, {last}) g WHERE s.run_id = {model} ORDER BY g',
                        t.relname, t.names, t.others);
     END LOOP;
-    PERFORM setval(pg_get_serial_sequence('sas.run', 'run_id'), {last});
+    PERFORM setval(pg_get_serial_sequence('_sas.run', 'run_id'), {last});
 END $$"""
 
     def fill(self, many):
@@ -83,10 +83,10 @@ END $$"""
         for begin in range(model + 1, model + many, 500000):
             self.db.query(self.COPIES.format(model=model, first=begin, last=min(begin + 499999, model + many - 1)))
         self.db.query("VACUUM (ANALYZE, FREEZE)")
-        ended = self.db.value(f"SELECT count(*) FROM sas.run r JOIN sas.step s USING (run_id) WHERE r.run_id >= {model} AND r.state = 'stopped' AND s.state = 'succeeded'")
+        ended = self.db.value(f"SELECT count(*) FROM _sas.run r JOIN _sas.step s USING (run_id) WHERE r.run_id >= {model} AND r.state = 'stopped' AND s.state = 'succeeded'")
         if int(ended) != many:
             raise Wrong(f"{ended} ended runs instead of {many}")
-        return self.db.value("SELECT pg_size_pretty(sum(pg_total_relation_size(oid))) FROM pg_class WHERE relnamespace = 'sas'::regnamespace AND relkind = 'r'")
+        return self.db.value("SELECT pg_size_pretty(sum(pg_total_relation_size(oid))) FROM pg_class WHERE relnamespace = '_sas'::regnamespace AND relkind = 'r'")
 
     def finished(self):
         """Two databases in turn: one has nothing but what is measured, the other has much that ended long ago."""
@@ -125,7 +125,7 @@ END $$"""
             self.wait_for_runs(first, last)
             used.append((self.cpu() - cpu) / n * 1e6)
             self.check_books_of_large(first, last)
-            rates.append(per(n, self.seconds_until_end(first, last, float(self.db.value(f"SELECT extract(epoch FROM created_at) FROM sas.run WHERE run_id = {first}")))))
+            rates.append(per(n, self.seconds_until_end(first, last, float(self.db.value(f"SELECT extract(epoch FROM created_at) FROM _sas.run WHERE run_id = {first}")))))
 
         rates, used = [], []
         for _ in range(5):
@@ -138,7 +138,7 @@ END $$"""
         end = time.monotonic() + seconds
         while time.monotonic() < end or len(rates) < 10:
             round_of_runs()
-        held, dead = len(rates), self.db.value("SELECT string_agg(relname || ' ' || n_dead_tup, ', ' ORDER BY n_dead_tup DESC) FROM (SELECT * FROM pg_stat_user_tables WHERE schemaname = 'sas' ORDER BY n_dead_tup DESC LIMIT 4) t")
+        held, dead = len(rates), self.db.value("SELECT string_agg(relname || ' ' || n_dead_tup, ', ' ORDER BY n_dead_tup DESC) FROM (SELECT * FROM pg_stat_user_tables WHERE schemaname = '_sas' ORDER BY n_dead_tup DESC LIMIT 4) t")
         start, late, cpu = rates[:5], rates[-5:], (statistics.median(used[-5:]), statistics.median(used[:5]))
         holder.query("ROLLBACK")
         del rates[:]
@@ -155,10 +155,10 @@ END $$"""
             first, last = self.submit("single", bulk, 10000)
         finally:
             self.all_workers()
-        self.wait_until(lambda: self.db.value(f"SELECT EXISTS (SELECT FROM sas.run WHERE run_id BETWEEN {first} AND {first + 1000} AND state = 'stopped')") == "t", "the work to begin")
+        self.wait_until(lambda: self.db.value(f"SELECT EXISTS (SELECT FROM _sas.run WHERE run_id BETWEEN {first} AND {first + 1000} AND state = 'stopped')") == "t", "the work to begin")
         sent = {}
         while len(sent) < self.size("urgent"):
-            waits = self.db.value(f"SELECT state FROM sas.run WHERE run_id = {last}") == "pending"
+            waits = self.db.value(f"SELECT state FROM _sas.run WHERE run_id = {last}") == "pending"
             if not waits:
                 break
             at = time.time()
@@ -169,7 +169,7 @@ END $$"""
         if len(sent) < 10:
             raise Wrong(f"the bulk ended before more than {len(sent)} urgent runs were sent")
         took = []
-        for run_id, result, at in self.db.query(f"SELECT run_id, result, extract(epoch FROM finished_at) FROM sas.run WHERE run_id > {last} ORDER BY run_id"):
+        for run_id, result, at in self.db.query(f"SELECT run_id, result, extract(epoch FROM finished_at) FROM _sas.run WHERE run_id > {last} ORDER BY run_id"):
             if result != "success":
                 raise Wrong(f"urgent run {run_id}: {result}")
             took.append((float(at) - sent[int(run_id)]) * 1000)

@@ -155,9 +155,9 @@ class Plain:
             used.append((self.cpu() - cpu) / n * 1e6)
             rates.append(per(n, self.seconds_until_end(first, last, opened / 1e6)))
             delays.append(float(self.db.value(f"""SELECT extract(epoch FROM min(started_at)) * 1000 - {opened / 1e3:.3f}
-                FROM sas.step WHERE run_id BETWEEN {first} AND {last}""")))
+                FROM _sas.step WHERE run_id BETWEEN {first} AND {last}""")))
             wal = self.wal_bytes(lsn) / n
-            once = self.db.value(f"SELECT count(*) FROM sas.step WHERE run_id BETWEEN {first} AND {last} AND attempt = 1 AND (output ->> 'status')::int = 200")
+            once = self.db.value(f"SELECT count(*) FROM _sas.step WHERE run_id BETWEEN {first} AND {last} AND attempt = 1 AND (output ->> 'status')::int = 200")
             if once != str(n):
                 raise Wrong(f"{once} of {n} calls were made once and answered")
         self.row(f"{n:,} one-call runs to nginx, 200 in flight", spread(rates) + " durable calls/s", "", f"{n:,} of {n:,}",
@@ -174,7 +174,7 @@ class Plain:
         written = {"insert": [], "submit": []}
         scripts = {"insert": f"INSERT INTO bench.line (input) VALUES ('{INPUT}');\n", "submit": f"SELECT run_id FROM sas.submit('single', '{INPUT}');\n"}
         self.db.query("CREATE TABLE bench.line (line_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, input jsonb NOT NULL, created_at timestamptz NOT NULL DEFAULT now())")
-        top = int(self.db.value("SELECT max(run_id) FROM sas.run"))
+        top = int(self.db.value("SELECT max(run_id) FROM _sas.run"))
         made = {"insert": 0, "submit": 0}
         self.no_workers()
         try:
@@ -187,7 +187,7 @@ class Plain:
                     made[what] += done
                     used[what].append(per(self.cpu() - cpu, done) * 1e6)
                     written[what].append(per(self.wal_bytes(lsn), done))
-            there = {"insert": "SELECT count(*) FROM bench.line", "submit": f"SELECT count(*) FROM sas.run JOIN sas.ready USING (run_id) WHERE run_id > {top}"}
+            there = {"insert": "SELECT count(*) FROM bench.line", "submit": f"SELECT count(*) FROM _sas.run JOIN _sas.ready USING (run_id) WHERE run_id > {top}"}
             for what, query in there.items():
                 if self.db.value(query) != str(made[what]):
                     raise Wrong(f"{made[what]} of {what} were committed, {self.db.value(query)} are there")
@@ -212,11 +212,11 @@ class Plain:
         while time.monotonic() < end:
             peak = max(peak, status_of(pid)["RssAnon"])
             if int(self.db.value("SELECT sum(in_flight) FROM sas.agents WHERE name = 'service'")) == 0 and \
-                    self.db.value("SELECT NOT EXISTS (SELECT FROM sas.ready) AND NOT EXISTS (SELECT FROM sas.lease)") == "t":
+                    self.db.value("SELECT NOT EXISTS (SELECT FROM _sas.ready) AND NOT EXISTS (SELECT FROM _sas.lease)") == "t":
                 break
             time.sleep(0.2)
         self.wait_for_runs(first, last)
-        seconds = float(self.db.value(f"SELECT extract(epoch FROM max(finished_at) - min(created_at)) FROM sas.run WHERE run_id BETWEEN {first} AND {last}"))
+        seconds = float(self.db.value(f"SELECT extract(epoch FROM max(finished_at) - min(created_at)) FROM _sas.run WHERE run_id BETWEEN {first} AND {last}"))
         counts = json.loads(get(f"{self.service}/counts"))
         if self.agent_pid() != pid:
             raise Wrong("the agent worker is another one than before")

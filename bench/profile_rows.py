@@ -35,8 +35,8 @@ class Profile:
             "lsn": lsn, "cpu": cpu,
             "records": int(self.db.value("SELECT wal_records FROM pg_stat_wal")),
             "commits": int(self.db.value("SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()")),
-            "rows": {r[0]: [int(v) for v in r[1:]] for r in self.db.query("SELECT relname, n_tup_ins, n_tup_upd, n_tup_hot_upd, n_tup_del FROM pg_stat_user_tables WHERE schemaname = 'sas'")},
-            "functions": {r[0]: [float(v) for v in r[1:]] for r in self.db.query("SELECT funcname, sum(calls), sum(total_time) * 1000, sum(self_time) * 1000 FROM pg_stat_user_functions WHERE schemaname = 'sas' GROUP BY 1")},
+            "rows": {r[0]: [int(v) for v in r[1:]] for r in self.db.query("SELECT relname, n_tup_ins, n_tup_upd, n_tup_hot_upd, n_tup_del FROM pg_stat_user_tables WHERE schemaname IN ('sas', '_sas')")},
+            "functions": {r[0]: [float(v) for v in r[1:]] for r in self.db.query("SELECT funcname, sum(calls), sum(total_time) * 1000, sum(self_time) * 1000 FROM pg_stat_user_functions WHERE schemaname IN ('sas', '_sas') GROUP BY 1")},
         }
 
     def profile_work(self, what, workflow, steps):
@@ -53,7 +53,7 @@ class Profile:
             self.all_workers()
         seconds = self.seconds_until_end(first, last, called)
         self.tell(f"{n:,} {what}: {per(n, seconds):,.0f} runs/s, {per(n * steps, seconds):,.0f} steps/s", "step", n * steps, before, after)
-        made = self.db.value(f"SELECT count(*) FROM sas.step WHERE run_id BETWEEN {first} AND {last} AND state = 'succeeded' AND attempt = 1")
+        made = self.db.value(f"SELECT count(*) FROM _sas.step WHERE run_id BETWEEN {first} AND {last} AND state = 'succeeded' AND attempt = 1")
         if made != str(n * steps):
             raise Wrong(f"{what}: {made} steps instead of {n * steps}")
         self.row(f"profile: {what}", "see above", "", f"{made} of {n * steps} steps")
@@ -63,7 +63,7 @@ class Profile:
         n = self.size("profile") // 5
         self.no_workers()
         try:
-            top = int(self.db.value("SELECT max(run_id) FROM sas.run"))
+            top = int(self.db.value("SELECT max(run_id) FROM _sas.run"))
             before, begun = self.counted(), time.monotonic()
             for _ in range(n):
                 self.db.query("SELECT run_id FROM sas.submit('single', '{\"n\": 1}')")

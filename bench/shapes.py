@@ -31,14 +31,14 @@ class Shapes:
 
     def seconds(self, workflow, inputs, steps):
         """Submits in one transaction; seconds from before it, and from its end, until all of these runs and their children have stopped."""
-        top, done = (int(n) for n in self.db.query("SELECT (SELECT coalesce(max(run_id), 0) FROM sas.run), (SELECT count(*) FROM sas.step WHERE finished_at IS NOT NULL)")[0])
+        top, done = (int(n) for n in self.db.query("SELECT (SELECT coalesce(max(run_id), 0) FROM _sas.run), (SELECT count(*) FROM _sas.step WHERE finished_at IS NOT NULL)")[0])
         since, submitted = self.db.timed(f"SELECT count(*) FROM sas.submit_batch('{workflow}', ARRAY({inputs}))")
         first = top + 1
         # a parent is the first, and the last to stop
-        self.wait_until(lambda: self.db.value(f"SELECT state FROM sas.run WHERE run_id = {first}") == "stopped", f"run {first} of {workflow} to stop", pause=0.1)
-        last = int(self.db.value("SELECT max(run_id) FROM sas.run"))
+        self.wait_until(lambda: self.db.value(f"SELECT state FROM _sas.run WHERE run_id = {first}") == "stopped", f"run {first} of {workflow} to stop", pause=0.1)
+        last = int(self.db.value("SELECT max(run_id) FROM _sas.run"))
         self.wait_for_runs(first, last)
-        made = int(self.db.value("SELECT count(*) FROM sas.step WHERE finished_at IS NOT NULL")) - done
+        made = int(self.db.value("SELECT count(*) FROM _sas.step WHERE finished_at IS NOT NULL")) - done
         if made != steps:
             raise Wrong(f"{workflow}: {made} steps ended instead of {steps}")
         return self.seconds_until_end(first, last, since / 1e6), self.seconds_until_end(first, last, submitted / 1e6)
@@ -71,7 +71,7 @@ class Shapes:
                     run_id = int(self.db.value(f"SELECT run_id FROM sas.submit('{workflow}', '{{\"n\": 1}}')"))
                     if self.db.value(f"SELECT result FROM sas.wait({run_id}, '2 min')") != "success":
                         raise Wrong(f"run {run_id} did not end in success")
-                    took += float(self.db.value(f"SELECT extract(epoch FROM finished_at - created_at) FROM sas.run WHERE run_id = {run_id}"))
+                    took += float(self.db.value(f"SELECT extract(epoch FROM finished_at - created_at) FROM _sas.run WHERE run_id = {run_id}"))
                 each[workflow] = took * 1000 / (runs * int(workflow[5:]))
             ratios.append((per(each["line_1000"], each["line_10"]), each))
         ratio, each = sorted(ratios, key=lambda r: r[0])[len(ratios) // 2]
@@ -92,10 +92,10 @@ class Shapes:
     def timed(self):
         """How late on a system that does nothing else; a moment every 25 ms, and every run following the one before."""
         n = self.size("timed")
-        first = 1 + int(self.db.value("SELECT max(run_id) FROM sas.run"))
+        first = 1 + int(self.db.value("SELECT max(run_id) FROM _sas.run"))
         self.db.query(f"""SELECT sas.submit('single', '{{"n": 1}}', start_at => now() + interval '1 s' + i * interval '25 ms') FROM generate_series(1, {n}) i""")
         self.wait_for_runs(first, first + n - 1)
-        self.lateness("delayed (start_at): due -> claimed", n, f"SELECT r.started_at - r.start_at FROM sas.run r WHERE r.run_id BETWEEN {first} AND {first + n - 1}")
+        self.lateness("delayed (start_at): due -> claimed", n, f"SELECT r.started_at - r.start_at FROM _sas.run r WHERE r.run_id BETWEEN {first} AND {first + n - 1}")
 
         first += n
         self.db.query("SELECT sas.submit('single', '{\"n\": 1}', start_at => now() + interval '2 s')")
@@ -103,13 +103,13 @@ class Shapes:
             self.db.query(f"SELECT sas.submit('single', '{{\"n\": 1}}', after_run => {first + i})")
         self.wait_for_runs(first, first + n)
         self.lateness("chained (after_run): the one before ended -> claimed", n,
-                      f"SELECT r.started_at - e.finished_at FROM sas.run r JOIN sas.run e ON e.run_id = r.run_id - 1 WHERE r.run_id BETWEEN {first + 1} AND {first + n}")
+                      f"SELECT r.started_at - e.finished_at FROM _sas.run r JOIN _sas.run e ON e.run_id = r.run_id - 1 WHERE r.run_id BETWEEN {first + 1} AND {first + n}")
 
         first += n + 1
         self.db.query(f"SELECT sas.submit('pause', jsonb_build_object('for', format('%s ms', 1000 + i * 25))) FROM generate_series(1, {n}) i")
         self.wait_for_runs(first, first + n - 1)
         self.lateness("timed (wait for): due -> run ended", n,
-                      f"SELECT r.finished_at - (s.output #>> '{{}}')::timestamptz FROM sas.run r JOIN sas.step s USING (run_id) WHERE r.run_id BETWEEN {first} AND {first + n - 1}")
+                      f"SELECT r.finished_at - (s.output #>> '{{}}')::timestamptz FROM _sas.run r JOIN _sas.step s USING (run_id) WHERE r.run_id BETWEEN {first} AND {first + n - 1}")
 
     def lateness(self, what, n, query):
         late = [float(v[0]) for v in self.db.query(f"SELECT extract(epoch FROM late) * 1000 FROM ({query}) AS q (late)")]
@@ -125,13 +125,13 @@ class Shapes:
             for begin in range(0, n, 1000):
                 self.db.query(f"SELECT count(*) FROM sas.submit_batch('{workflow}', array_fill('{inputs}'::jsonb, ARRAY[{min(1000, n - begin)}]))")
         # children wait for a signal themselves
-        self.wait_until(lambda: self.db.value("SELECT count(*) FROM sas.step WHERE state = 'suspended'") == str(4 * n), f"{4 * n} steps to wait", limit=600, pause=1)
+        self.wait_until(lambda: self.db.value("SELECT count(*) FROM _sas.step WHERE state = 'suspended'") == str(4 * n), f"{4 * n} steps to wait", limit=600, pause=1)
         self.db.query("VACUUM ANALYZE")
         written, woken = self.quiet_for(self.size("idle"))
         self.row(f"{3 * n:,} waiting steps and {n:,} children for {self.size('idle')} s: WAL", f"{written:,} bytes", "0")
         self.row("  wake-ups", woken, "supervisor, a scheduler once a minute")
 
-        last = int(self.db.value("SELECT max(run_id) FROM sas.run WHERE parent_run_id IS NULL AND state = 'running' AND input = '{}'"))
+        last = int(self.db.value("SELECT max(run_id) FROM _sas.run WHERE parent_run_id IS NULL AND state = 'running' AND input = '{}'"))
         took = []
         for run_id in range(last, last - self.size("timed"), -1):
             since, _ = self.db.timed(f"SELECT sas.signal({run_id}, 'go', '1')")

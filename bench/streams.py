@@ -53,7 +53,7 @@ class Streams:
     def unwatch(self):
         self.db.query("SELECT count(*) FROM sas.unwatch('stream', ARRAY(SELECT w.key FROM sas.watches w WHERE state <> 'deleted'))")
         self.wait_until(lambda: self.told()["open"] == 0, "all streams to be closed")
-        self.wait_until(lambda: self.db.value("SELECT count(*) FROM sas.watch WHERE state <> 'deleted'") == "0", "all watches to be deleted")
+        self.wait_until(lambda: self.db.value("SELECT count(*) FROM _sas.watch WHERE state <> 'deleted'") == "0", "all watches to be deleted")
 
     def cpu_of(self, *actors):
         """Seconds of processor time that the workers of these actors have had."""
@@ -141,7 +141,7 @@ class Streams:
         if not close:
             first.close()
         self.db.query("SELECT count(*) FROM sas.unwatch('outside', ARRAY(SELECT key FROM sas.watches WHERE watcher = 'outside'), discard => true)")
-        self.wait_until(lambda: self.db.value("SELECT count(*) FROM sas.watch WHERE state <> 'deleted'") == "0", "all watches to be deleted")
+        self.wait_until(lambda: self.db.value("SELECT count(*) FROM _sas.watch WHERE state <> 'deleted'") == "0", "all watches to be deleted")
         return took
 
     def outside(self):
@@ -160,7 +160,7 @@ class Streams:
             for _ in range(self.repeats):
                 self.db.query("TRUNCATE bench.item" if self.db.value("SELECT to_regclass('bench.item')") else "SELECT 1")
                 since, _ = self.watch(streams, each)
-                self.wait_until(lambda: self.db.value("SELECT sum(items) FROM sas.watch_done d JOIN sas.watch w USING (watch_id) WHERE w.state = 'processing'") == str(each * streams),
+                self.wait_until(lambda: self.db.value("SELECT sum(items) FROM _sas.watch_done d JOIN _sas.watch w USING (watch_id) WHERE w.state = 'processing'") == str(each * streams),
                                 f"{each * streams} items to be processed", pause=0.02)
                 rates.append(per(each * streams, time.time() - since))
                 got = self.db.value("SELECT count(*) FROM bench.item")
@@ -177,7 +177,7 @@ class Streams:
         samples = [(0, begun, self.cpu_of("agent", "function"))]
         self.watch(1, n + 2 * part)
         while samples[-1][0] < n + 2 * part:
-            done = int(self.db.value("SELECT d.items FROM sas.watch_done d JOIN sas.watch w USING (watch_id) WHERE w.state = 'processing'"))
+            done = int(self.db.value("SELECT d.items FROM _sas.watch_done d JOIN _sas.watch w USING (watch_id) WHERE w.state = 'processing'"))
             samples.append((done, time.monotonic(), self.cpu_of("agent", "function")))
             if time.monotonic() - begun > 900:
                 raise Wrong(f"{done} of {n + 2 * part} items after 900 s")
@@ -191,7 +191,7 @@ class Streams:
             return per(until[2] - since[2], items) * 1e6, per(items, until[1] - since[1])
         # the first part warms up
         early, late = between(part, 2 * part), between(n + part, n + 2 * part)
-        rows = self.db.value("SELECT (SELECT count(*) FROM sas.watch WHERE state = 'processing') || ' + ' || (SELECT count(*) FROM sas.watch_batch)")
+        rows = self.db.value("SELECT (SELECT count(*) FROM _sas.watch WHERE state = 'processing') || ' + ' || (SELECT count(*) FROM _sas.watch_batch)")
         self.row(f"processor time per item after {n:,} items", f"{per(late[0], early[0]):.2f} times the start", "1", f"{n + 2 * part:,} of {n + 2 * part:,}",
                  f"{early[0]:.1f} us an item ({early[1]:,.0f}/s), then {late[0]:.1f} us ({late[1]:,.0f}/s); rows of the task and in its inbox: {rows}")
         self.unwatch()

@@ -6,76 +6,76 @@
 -- each; the place remembers who holds which step, and is found by the
 -- request_id. Unlike a worker, a session may keep its transaction open, and no
 -- tick may wait for it: so a claim shares the locks of the runs first (a tick
--- then passes by), and only then takes rows out of sas.ready. Locks that
+-- then passes by), and only then takes rows out of _sas.ready. Locks that
 -- somebody holds are passed by in their turn.
 --
 -- The other verbs lock the run as operators' verbs do, waiting for other
 -- sessions, and say what became of the claim in the caller's transaction. The
 -- lease of an outside worker (boot 0, worker 0) is judged by time only.
 
--- sas._tasks(claimed): what these claimed tasks are about; problem: why that cannot be made. One that is too large fails
+-- _sas.tasks(claimed): what these claimed tasks are about; problem: why that cannot be made. One that is too large fails
 -- by itself, and holds up no other.
-CREATE FUNCTION sas._tasks(claimed sas._claimed[])
+CREATE FUNCTION _sas.tasks(claimed _sas.claimed[])
 RETURNS TABLE (run_id bigint, step_no int, element int, undo boolean, lane int, request_id uuid, complete_in interval, name text, key text,
                asked jsonb, problem jsonb, checkpoint jsonb)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    c sas._claimed;
+    c _sas.claimed;
 BEGIN
     FOREACH c IN ARRAY coalesce(claimed, '{}') LOOP
         BEGIN
             RETURN QUERY
-            SELECT c.run_id, c.step_no, c.element, c.undo, c.lane, c.request_id, c.complete_in, w.name, coalesce(CASE WHEN c.undo THEN e.undo_key ELSE e.key END, sas._step_key(v.trace, w.name, c.element, c.undo)),
+            SELECT c.run_id, c.step_no, c.element, c.undo, c.lane, c.request_id, c.complete_in, w.name, coalesce(CASE WHEN c.undo THEN e.undo_key ELSE e.key END, _sas.step_key(v.trace, w.name, c.element, c.undo)),
                    CASE WHEN e.input IS NOT NULL THEN e.input WHEN w.input IS NULL THEN v.input ELSE body.result END,
-                   CASE WHEN e.input IS NULL AND body.problem IS NOT NULL THEN sas._no_input(c.run_id, w.name, coalesce(body.problem ->> 'path', 'template'), body.problem ->> 'what') END, t.checkpoint
-            FROM sas.run v
-            JOIN sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
-            CROSS JOIN LATERAL (SELECT CASE WHEN w.input IS NOT NULL THEN sas._context(v, w, c.element) END AS root OFFSET 0) x
-            LEFT JOIN LATERAL sas._render(w.input, x.root) body ON w.input IS NOT NULL
-            LEFT JOIN LATERAL (SELECT d.key, d.undo_key, CASE WHEN NOT c.undo THEN d.input END AS input FROM sas.edit d WHERE d.run_id = c.run_id AND d.step_no = c.step_no AND d.element = c.element OFFSET 0) e ON true
-            LEFT JOIN sas.task t ON t.run_id = c.run_id AND t.step_no = c.step_no AND t.element = c.element AND t.undo = c.undo
+                   CASE WHEN e.input IS NULL AND body.problem IS NOT NULL THEN _sas.no_input(c.run_id, w.name, coalesce(body.problem ->> 'path', 'template'), body.problem ->> 'what') END, t.checkpoint
+            FROM _sas.run v
+            JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
+            CROSS JOIN LATERAL (SELECT CASE WHEN w.input IS NOT NULL THEN _sas.context(v, w, c.element) END AS root OFFSET 0) x
+            LEFT JOIN LATERAL _sas.render(w.input, x.root) body ON w.input IS NOT NULL
+            LEFT JOIN LATERAL (SELECT d.key, d.undo_key, CASE WHEN NOT c.undo THEN d.input END AS input FROM _sas.edit d WHERE d.run_id = c.run_id AND d.step_no = c.step_no AND d.element = c.element OFFSET 0) e ON true
+            LEFT JOIN _sas.task t ON t.run_id = c.run_id AND t.step_no = c.step_no AND t.element = c.element AND t.undo = c.undo
             WHERE v.run_id = c.run_id;
         EXCEPTION WHEN program_limit_exceeded OR internal_error OR out_of_memory THEN
             RETURN QUERY
-            SELECT c.run_id, c.step_no, c.element, c.undo, c.lane, c.request_id, c.complete_in, w.name, NULL::text, NULL::jsonb, sas._no_input(c.run_id, w.name, 'template', SQLERRM), NULL::jsonb
-            FROM sas.workflow_step w WHERE w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo;
+            SELECT c.run_id, c.step_no, c.element, c.undo, c.lane, c.request_id, c.complete_in, w.name, NULL::text, NULL::jsonb, _sas.no_input(c.run_id, w.name, 'template', SQLERRM), NULL::jsonb
+            FROM _sas.workflow_step w WHERE w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo;
         END;
     END LOOP;
 END $$;
 
--- sas._no_input(run_id, step, path, why): the error of a task whose input cannot be made.
-CREATE FUNCTION sas._no_input(run_id bigint, step text, path text, why text) RETURNS jsonb
+-- _sas.no_input(run_id, step, path, why): the error of a task whose input cannot be made.
+CREATE FUNCTION _sas.no_input(run_id bigint, step text, path text, why text) RETURNS jsonb
 LANGUAGE sql IMMUTABLE AS $$
-    SELECT sas._problem_object('template', 'the input of the step cannot be made', format('%s: %s', path, why), NULL, run_id, step)
+    SELECT _sas.problem_object('template', 'the input of the step cannot be made', format('%s: %s', path, why), NULL, run_id, step)
 $$;
 
--- sas._claim(caller, agent, worker, quantity, lease): see sas.claim. Each claimed task is held for the lease, at most
+-- _sas.claim_as(caller, agent, worker, quantity, lease): see sas.claim. Each claimed task is held for the lease, at most
 -- for its complete_in. One whose input cannot be made has failed for good, and the next is looked for instead.
-CREATE FUNCTION sas._claim(caller oid, agent text, worker text, quantity int, lease interval)
+CREATE FUNCTION _sas.claim_as(caller oid, agent text, worker text, quantity int, lease interval)
 RETURNS TABLE (request_id uuid, run_id bigint, step text, undo boolean, idempotency_key text, request jsonb, checkpoint jsonb, lease_until timestamptz)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     -- the caller's session plans as it likes; these statements reach few rows by an index, and locks are taken in its order
     SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
     SET enable_bitmapscan = off SET enable_sort = off SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    a sas.agent;
-    now timestamptz := sas._now();
+    a _sas.agent;
+    now timestamptz := _sas.now();
     places int[];
-    claimed sas._claimed[];
+    claimed _sas.claimed[];
     held_under bigint;
     r record;
-    unfit sas._reply[];
+    unfit _sas.call_reply[];
     given int := 0;
     looks int := 1;
 BEGIN
-    SELECT * INTO a FROM sas.agent x WHERE x.name = $2 AND x.dropped_at IS NULL;
+    SELECT * INTO a FROM _sas.agent x WHERE x.name = $2 AND x.dropped_at IS NULL;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'agent "%" does not exist', $2 USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/agent".', HINT = 'Name an agent of kind "external".';
     END IF;
-    IF NOT sas._may_work(caller, a.agent_id) THEN
+    IF NOT _sas.may_work(caller, a.agent_id) THEN
         RAISE EXCEPTION 'permission denied for agent "%"', $2
             USING ERRCODE = 'insufficient_privilege', HINT = format('An admin can grant it: SELECT sas.grant_usage(%L, ''worker'', %L).', pg_get_userbyid(caller), $2);
     END IF;
@@ -97,30 +97,30 @@ BEGIN
     WHILE a.enabled AND given = 0 LOOP
         -- with nothing there nothing is locked or written
         places := ARRAY(
-            SELECT p.place FROM sas.place p
+            SELECT p.place FROM _sas.place p
             WHERE p.agent_id = a.agent_id AND p.place <= a.max_in_flight AND p.request_id IS NULL
-            LIMIT greatest(0, least((SELECT count(*) FROM (SELECT FROM sas.ready q WHERE q.lane = a.agent_id LIMIT $4) x),
-                                    a.max_in_flight - (SELECT count(*) FROM sas.place h WHERE h.agent_id = a.agent_id AND h.request_id IS NOT NULL)))
+            LIMIT greatest(0, least((SELECT count(*) FROM (SELECT FROM _sas.ready q WHERE q.lane = a.agent_id LIMIT $4) x),
+                                    a.max_in_flight - (SELECT count(*) FROM _sas.place h WHERE h.agent_id = a.agent_id AND h.request_id IS NOT NULL)))
             FOR UPDATE SKIP LOCKED);
         EXIT WHEN places = '{}';
-        PERFORM sas._ring_on_abort();
-        PERFORM sas._commit_durably();
+        PERFORM _sas.ring_on_abort();
+        PERFORM _sas.commit_durably();
 
         WITH taken AS (
-            DELETE FROM sas.ready r
+            DELETE FROM _sas.ready r
             WHERE r.ctid = ANY (ARRAY(
-                SELECT q.ctid FROM sas.ready q JOIN sas.run x ON x.run_id = q.run_id
+                SELECT q.ctid FROM _sas.ready q JOIN _sas.run x ON x.run_id = q.run_id
                 WHERE q.lane = a.agent_id ORDER BY q.rank LIMIT cardinality(places)
                 FOR SHARE OF x SKIP LOCKED FOR UPDATE OF q SKIP LOCKED))
             RETURNING r.run_id, r.step_no, r.element, r.lane, r.rank, r.undo, r.alone)
         SELECT array_agg(ROW(t.run_id, t.step_no, t.element, t.undo, t.alone, v.version_id, t.lane, coalesce(s.state, 'none'),
-                             coalesce(s.attempt, 0), least(lease, w.complete_in), gen_random_uuid())::sas._claimed
+                             coalesce(s.attempt, 0), least(lease, w.complete_in), gen_random_uuid())::_sas.claimed
                          ORDER BY t.rank, t.run_id, t.step_no, t.element)
         INTO claimed
         FROM taken t
-        JOIN sas.run v ON v.run_id = t.run_id
-        JOIN sas.workflow_step w ON w.version_id = v.version_id AND w.step_no = t.step_no AND w.undo = t.undo
-        LEFT JOIN sas.step s ON s.run_id = t.run_id AND s.step_no = t.step_no AND s.element = t.element;
+        JOIN _sas.run v ON v.run_id = t.run_id
+        JOIN _sas.workflow_step w ON w.version_id = v.version_id AND w.step_no = t.step_no AND w.undo = t.undo
+        LEFT JOIN _sas.step s ON s.run_id = t.run_id AND s.step_no = t.step_no AND s.element = t.element;
         IF claimed IS NULL THEN
             -- all that is ready is in somebody's hands just now; mostly for a moment only
             EXIT WHEN looks = 10;
@@ -129,148 +129,148 @@ BEGIN
             CONTINUE;
         END IF;
 
-        INSERT INTO sas.lease AS l (boot, worker_id, locked_by, next_by, run_ids, step_nos, elements)
+        INSERT INTO _sas.lease AS l (boot, worker_id, locked_by, next_by, run_ids, step_nos, elements)
         SELECT 0, 0, worker, now + min(c.complete_in), array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element)
         FROM unnest(claimed) c
         RETURNING l.lease_id INTO held_under;
-        PERFORM sas._due_by(now + min(c.complete_in)) FROM unnest(claimed) c;
-        UPDATE sas.place p
+        PERFORM _sas.due_by(now + min(c.complete_in)) FROM unnest(claimed) c;
+        UPDATE _sas.place p
         SET request_id = c.request_id, lease_id = held_under, run_id = c.run_id, step_no = c.step_no, element = c.element, undo = c.undo,
             settles = v.fate IS NOT NULL, worker = $3, lease = $5, claimed_at = now, last_by = now + w.complete_in
         FROM unnest(claimed) WITH ORDINALITY AS c (run_id, step_no, element, undo, alone, version_id, lane, from_state, attempt, complete_in, request_id, n)
-        JOIN sas.run v ON v.run_id = c.run_id
-        JOIN sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
+        JOIN _sas.run v ON v.run_id = c.run_id
+        JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
         WHERE p.agent_id = a.agent_id AND p.place = places[c.n];
-        PERFORM sas._move_steps(array_agg(ROW(c.run_id, c.step_no, c.element, c.from_state, CASE WHEN c.undo THEN 'compensating' ELSE 'running' END,
+        PERFORM _sas.move_steps(array_agg(ROW(c.run_id, c.step_no, c.element, c.from_state, CASE WHEN c.undo THEN 'compensating' ELSE 'running' END,
                                               NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, now, NULL,
-                                              held_under, c.request_id, now + c.complete_in, NULL, NULL, NULL)::sas._step_change))
+                                              held_under, c.request_id, now + c.complete_in, NULL, NULL, NULL)::_sas.step_change))
         FROM unnest(claimed) c;
-        PERFORM sas._start_runs(array_agg(c.run_id)) FROM unnest(claimed) c WHERE c.from_state IN ('none', 'ready');
+        PERFORM _sas.start_runs(array_agg(c.run_id)) FROM unnest(claimed) c WHERE c.from_state IN ('none', 'ready');
 
         unfit := '{}';
-        FOR r IN SELECT * FROM sas._tasks(claimed) LOOP
+        FOR r IN SELECT * FROM _sas.tasks(claimed) LOOP
             IF r.problem IS NULL THEN
                 given := given + 1;
                 RETURN QUERY SELECT r.request_id, r.run_id, r.name, r.undo, r.key, r.asked, r.checkpoint, now + r.complete_in;
             ELSE
-                unfit := unfit || ROW(r.run_id, r.step_no, r.element, r.request_id, 'permanent', 1, NULL, r.problem, false, NULL)::sas._reply;
+                unfit := unfit || ROW(r.run_id, r.step_no, r.element, r.request_id, 'permanent', 1, NULL, r.problem, false, NULL)::_sas.call_reply;
             END IF;
         END LOOP;
-        PERFORM sas._end_claim(p, u.verdict, u.output, u.error, '0')
-        FROM unnest(unfit) u JOIN sas.place p ON p.request_id = u.request_id;
+        PERFORM _sas.end_claim(p, u.verdict, u.output, u.error, '0')
+        FROM unnest(unfit) u JOIN _sas.place p ON p.request_id = u.request_id;
     END LOOP;
 END $$;
 
--- sas._hold(caller, request_id, counts): the claim, if it holds, with its run locked; waits for other sessions that
+-- _sas.hold(caller, request_id, counts): the claim, if it holds, with its run locked; waits for other sessions that
 -- hold the run, as operators' verbs do. Null when it does not hold. counts: then it is a stale reply of its agent.
-CREATE FUNCTION sas._hold(caller oid, request_id uuid, counts boolean) RETURNS sas.place
+CREATE FUNCTION _sas.hold(caller oid, request_id uuid, counts boolean) RETURNS _sas.place
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    p sas.place;
+    p _sas.place;
     lapsed_of int;
 BEGIN
-    SELECT * INTO p FROM sas.place h WHERE h.request_id = $2;
+    SELECT * INTO p FROM _sas.place h WHERE h.request_id = $2;
     IF NOT FOUND THEN
         SELECT w.lane INTO lapsed_of
-        FROM sas.task t JOIN sas.run r ON r.run_id = t.run_id
-        JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = t.step_no AND w.undo = t.undo
+        FROM _sas.task t JOIN _sas.run r ON r.run_id = t.run_id
+        JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = t.step_no AND w.undo = t.undo
         WHERE t.lapsed = $2;
-        IF NOT FOUND OR NOT sas._may_work(caller, lapsed_of) THEN
+        IF NOT FOUND OR NOT _sas.may_work(caller, lapsed_of) THEN
             RETURN NULL;
         END IF;
-    ELSIF NOT sas._may_work(caller, p.agent_id) THEN
-        RAISE EXCEPTION 'permission denied for agent "%"', (SELECT a.name FROM sas.agent a WHERE a.agent_id = p.agent_id) USING ERRCODE = 'insufficient_privilege';
+    ELSIF NOT _sas.may_work(caller, p.agent_id) THEN
+        RAISE EXCEPTION 'permission denied for agent "%"', (SELECT a.name FROM _sas.agent a WHERE a.agent_id = p.agent_id) USING ERRCODE = 'insufficient_privilege';
     ELSE
-        PERFORM sas._ring_on_abort();
-        PERFORM sas._commit_durably();
-        PERFORM FROM sas.run r WHERE r.run_id = p.run_id FOR NO KEY UPDATE;
-        IF EXISTS (SELECT FROM sas.step s
-                   WHERE s.run_id = p.run_id AND s.step_no = p.step_no AND s.element = p.element AND s.request_id = $2 AND s.complete_by > sas._now()) THEN
+        PERFORM _sas.ring_on_abort();
+        PERFORM _sas.commit_durably();
+        PERFORM FROM _sas.run r WHERE r.run_id = p.run_id FOR NO KEY UPDATE;
+        IF EXISTS (SELECT FROM _sas.step s
+                   WHERE s.run_id = p.run_id AND s.step_no = p.step_no AND s.element = p.element AND s.request_id = $2 AND s.complete_by > _sas.now()) THEN
             RETURN p;
         END IF;
     END IF;
     IF counts THEN
         -- sessions only write this row of an external agent; none waits for another
-        UPDATE sas.agent_health h SET stale_replies = h.stale_replies + 1
-        WHERE h.agent_id = (SELECT l.agent_id FROM sas.agent_health l WHERE l.agent_id = coalesce(p.agent_id, lapsed_of) FOR UPDATE SKIP LOCKED);
+        UPDATE _sas.agent_health h SET stale_replies = h.stale_replies + 1
+        WHERE h.agent_id = (SELECT l.agent_id FROM _sas.agent_health l WHERE l.agent_id = coalesce(p.agent_id, lapsed_of) FOR UPDATE SKIP LOCKED);
     END IF;
     RETURN NULL;
 END $$;
 
--- sas._end_claim(p, verdict, output, error, again_in): what became of a claim, its run locked: the reply, the attempt,
+-- _sas.end_claim(p, verdict, output, error, again_in): what became of a claim, its run locked: the reply, the attempt,
 -- and the place. False when its time was over in this very moment.
-CREATE FUNCTION sas._end_claim(p sas.place, verdict text, output jsonb, error jsonb, again_in interval) RETURNS boolean
+CREATE FUNCTION _sas.end_claim(p _sas.place, verdict text, output jsonb, error jsonb, again_in interval) RETURNS boolean
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
-    now timestamptz := sas._now();
-    s sas.step;
+    now timestamptz := _sas.now();
+    s _sas.step;
 BEGIN
     -- given up for a run that cannot go on, and an earlier claim left it in doubt: that is for the supervisor to settle
     IF verdict IN ('again', 'hand_back') AND NOT p.undo AND NOT p.settles
-       AND EXISTS (SELECT FROM sas.run r JOIN sas.step x USING (run_id)
+       AND EXISTS (SELECT FROM _sas.run r JOIN _sas.step x USING (run_id)
                    WHERE r.run_id = p.run_id AND r.fate IS NOT NULL AND x.step_no = p.step_no AND x.element = p.element AND x.in_doubt) THEN
         verdict := 'transient';
-        error := coalesce(error, sas._problem_object('task', 'the task was given up', NULL, NULL, p.run_id, NULL));
+        error := coalesce(error, _sas.problem_object('task', 'the task was given up', NULL, NULL, p.run_id, NULL));
     END IF;
-    PERFORM sas._write_replies(ARRAY[ROW(p.run_id, p.step_no, p.element, p.request_id, CASE WHEN verdict = 'again' THEN 'hand_back' ELSE verdict END,
-                                         (verdict <> 'hand_back')::int, output, error, false, again_in)::sas._reply], ARRAY[p.lease_id]);
-    SELECT * INTO s FROM sas.step x WHERE x.run_id = p.run_id AND x.step_no = p.step_no AND x.element = p.element;
+    PERFORM _sas.write_replies(ARRAY[ROW(p.run_id, p.step_no, p.element, p.request_id, CASE WHEN verdict = 'again' THEN 'hand_back' ELSE verdict END,
+                                         (verdict <> 'hand_back')::int, output, error, false, again_in)::_sas.call_reply], ARRAY[p.lease_id]);
+    SELECT * INTO s FROM _sas.step x WHERE x.run_id = p.run_id AND x.step_no = p.step_no AND x.element = p.element;
     IF s.request_id = p.request_id THEN
         RETURN false;
     END IF;
-    PERFORM sas._observe(m, ARRAY[p.agent_id], ARRAY[v.workflow_id],
+    PERFORM _sas.observe(m, ARRAY[p.agent_id], ARRAY[v.workflow_id],
                          ARRAY[CASE WHEN m = 'step' THEN CASE verdict WHEN 'again' THEN 'hand_back' ELSE verdict END
                                     WHEN verdict = 'done' AND s.state IN ('succeeded', 'compensated') THEN 'succeeded' ELSE 'failed' END],
                          ARRAY[extract(epoch FROM now - p.claimed_at)::float8])
-    FROM sas.run r JOIN sas.workflow_version v USING (version_id) CROSS JOIN unnest('{call,step}'::text[]) m
+    FROM _sas.run r JOIN _sas.workflow_version v USING (version_id) CROSS JOIN unnest('{call,step}'::text[]) m
     WHERE r.run_id = p.run_id AND (m = 'step' OR verdict <> 'hand_back');
     -- a first attempt that succeeded is told by its step
     IF verdict <> 'hand_back' AND NOT (s.state = 'succeeded' AND s.attempt = 1) THEN
-        INSERT INTO sas.attempt (run_id, step_no, element, attempt, undo, agent_id, worker, status, error, started_at, finished_at)
+        INSERT INTO _sas.attempt (run_id, step_no, element, attempt, undo, agent_id, worker, status, error, started_at, finished_at)
         SELECT p.run_id, p.step_no, p.element, s.attempt, p.undo, p.agent_id, p.worker, CASE WHEN x.ok THEN 'succeeded' ELSE 'failed' END,
                CASE WHEN NOT x.ok THEN coalesce(error, s.error) END, p.claimed_at, now
         FROM (SELECT verdict = 'done' AND s.state IN ('succeeded', 'compensated') AS ok) x;
     END IF;
     -- what was left for the next claim: kept until one succeeds; a series of attempts ends with a counted failure
     IF s.state IN ('succeeded', 'compensated') THEN
-        DELETE FROM sas.task t WHERE t.run_id = p.run_id AND t.step_no = p.step_no AND t.element = p.element AND t.undo = p.undo AND t.lapsed IS NULL;
-        UPDATE sas.task t SET checkpoint = NULL, progress = NULL, tries = 0
+        DELETE FROM _sas.task t WHERE t.run_id = p.run_id AND t.step_no = p.step_no AND t.element = p.element AND t.undo = p.undo AND t.lapsed IS NULL;
+        UPDATE _sas.task t SET checkpoint = NULL, progress = NULL, tries = 0
         WHERE t.run_id = p.run_id AND t.step_no = p.step_no AND t.element = p.element AND t.undo = p.undo;
     ELSIF verdict <> 'hand_back' THEN
-        INSERT INTO sas.task AS t (run_id, step_no, element, undo, tries) VALUES (p.run_id, p.step_no, p.element, p.undo, (verdict = 'again')::int)
+        INSERT INTO _sas.task AS t (run_id, step_no, element, undo, tries) VALUES (p.run_id, p.step_no, p.element, p.undo, (verdict = 'again')::int)
         ON CONFLICT (run_id, step_no, element, undo) DO UPDATE SET tries = CASE WHEN verdict = 'again' THEN t.tries + 1 ELSE 0 END;
     END IF;
-    PERFORM sas._free_place(p);
+    PERFORM _sas.free_place(p);
     RETURN true;
 END $$;
 
-CREATE FUNCTION sas._complete(caller oid, request_id uuid, output jsonb) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp
+CREATE FUNCTION _sas.complete_as(caller oid, request_id uuid, output jsonb) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
-    p sas.place := sas._hold(caller, request_id, true);
+    p _sas.place := _sas.hold(caller, request_id, true);
 BEGIN
-    RETURN p.request_id IS NOT NULL AND sas._end_claim(p, 'done', coalesce(output, 'null'), NULL, NULL);
+    RETURN p.request_id IS NOT NULL AND _sas.end_claim(p, 'done', coalesce(output, 'null'), NULL, NULL);
 END $$;
 
--- sas._fail(...): offered again after the pause that retry says, until max_attempts of this series are used up; then a
+-- _sas.fail_as(...): offered again after the pause that retry says, until max_attempts of this series are used up; then a
 -- window has failed, and the supervisor decides. In a run that cannot go on there is no other attempt to wait for.
-CREATE FUNCTION sas._fail(caller oid, request_id uuid, error text, permanent boolean) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp
+CREATE FUNCTION _sas.fail_as(caller oid, request_id uuid, error text, permanent boolean) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_variable
 DECLARE
-    p sas.place := sas._hold(caller, request_id, true);
+    p _sas.place := _sas.hold(caller, request_id, true);
 BEGIN
-    RETURN p.request_id IS NOT NULL AND sas._fail_claim(p, error, permanent);
+    RETURN p.request_id IS NOT NULL AND _sas.fail_claim(p, error, permanent);
 END $$;
 
--- sas._fail_claim(p, error, permanent): the same of a claim whose run is locked.
-CREATE FUNCTION sas._fail_claim(p sas.place, error text, permanent boolean) RETURNS boolean
+-- _sas.fail_claim(p, error, permanent): the same of a claim whose run is locked.
+CREATE FUNCTION _sas.fail_claim(p _sas.place, error text, permanent boolean) RETURNS boolean
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
@@ -279,63 +279,63 @@ DECLARE
     step_name text;
     given_up boolean;
 BEGIN
-    SELECT '{"max_attempts": 5, "initial_ms": 200, "max_ms": 30000, "backoff": "exponential", "jitter": true}'::jsonb || coalesce(sas._retry_policy(a.retry), '{}') || coalesce(w.retry, '{}'),
+    SELECT '{"max_attempts": 5, "initial_ms": 200, "max_ms": 30000, "backoff": "exponential", "jitter": true}'::jsonb || coalesce(_sas.read_retry(a.retry), '{}') || coalesce(w.retry, '{}'),
            w.name, coalesce(t.tries, 0) + 1, r.fate IS NOT NULL AND NOT p.undo AND NOT s.in_doubt
     INTO policy, step_name, n, given_up
-    FROM sas.run r
-    JOIN sas.step s ON s.run_id = r.run_id AND s.step_no = p.step_no AND s.element = p.element
-    JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = p.step_no AND w.undo = p.undo
-    JOIN sas.agent a ON a.agent_id = p.agent_id
-    LEFT JOIN sas.task t ON t.run_id = r.run_id AND t.step_no = p.step_no AND t.element = p.element AND t.undo = p.undo
+    FROM _sas.run r
+    JOIN _sas.step s ON s.run_id = r.run_id AND s.step_no = p.step_no AND s.element = p.element
+    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = p.step_no AND w.undo = p.undo
+    JOIN _sas.agent a ON a.agent_id = p.agent_id
+    LEFT JOIN _sas.task t ON t.run_id = r.run_id AND t.step_no = p.step_no AND t.element = p.element AND t.undo = p.undo
     WHERE r.run_id = p.run_id;
-    RETURN sas._end_claim(p, CASE WHEN permanent THEN 'permanent' WHEN n >= (policy ->> 'max_attempts')::int THEN 'transient' ELSE 'again' END, NULL,
-                          sas._problem_object('task', 'the task failed', left(error, 2000), NULL, p.run_id, step_name),
-                          CASE WHEN given_up THEN interval '0' ELSE sas._attempt_pause(policy, n) END);
+    RETURN _sas.end_claim(p, CASE WHEN permanent THEN 'permanent' WHEN n >= (policy ->> 'max_attempts')::int THEN 'transient' ELSE 'again' END, NULL,
+                          _sas.problem_object('task', 'the task failed', left(error, 2000), NULL, p.run_id, step_name),
+                          CASE WHEN given_up THEN interval '0' ELSE _sas.attempt_pause(policy, n) END);
 END $$;
 
--- sas._attempt_pause(policy, tries): the pause before another attempt; with jitter anything from zero to it.
-CREATE FUNCTION sas._attempt_pause(policy jsonb, tries int) RETURNS interval
+-- _sas.attempt_pause(policy, tries): the pause before another attempt; with jitter anything from zero to it.
+CREATE FUNCTION _sas.attempt_pause(policy jsonb, tries int) RETURNS interval
 LANGUAGE sql VOLATILE AS $$
     SELECT greatest(0.001, least((policy ->> 'max_ms')::float8,
                                  (policy ->> 'initial_ms')::float8 * CASE policy ->> 'backoff' WHEN 'exponential' THEN 2 ^ least(tries - 1, 30) WHEN 'linear' THEN tries ELSE 1 END)
-                           * CASE WHEN (policy ->> 'jitter')::boolean AND NOT sas._rehearsing() THEN random() ELSE 1 END) * interval '1 ms'
+                           * CASE WHEN (policy ->> 'jitter')::boolean AND NOT _sas.rehearsing() THEN random() ELSE 1 END) * interval '1 ms'
 $$;
 
--- sas._heartbeat(...): cancel is said for work that was claimed before the run could not go on any more; an undo, and a
+-- _sas.heartbeat_as(...): cancel is said for work that was claimed before the run could not go on any more; an undo, and a
 -- call that is repeated to learn its outcome, go on.
-CREATE FUNCTION sas._heartbeat(caller oid, request_id uuid, progress float8, checkpoint jsonb) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp
+CREATE FUNCTION _sas.heartbeat_as(caller oid, request_id uuid, progress float8, checkpoint jsonb) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_variable
 DECLARE
-    p sas.place;
+    p _sas.place;
     cancelled boolean;
 BEGIN
     IF progress IS NOT NULL AND NOT progress BETWEEN 0 AND 1 THEN
         RAISE EXCEPTION 'progress % is not from 0 to 1', progress USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/progress".', HINT = 'It is the share that is done.';
     END IF;
-    p := sas._hold(caller, request_id, false);
+    p := _sas.hold(caller, request_id, false);
     IF p.request_id IS NULL THEN
         RETURN 'lost';
     END IF;
-    UPDATE sas.step s SET complete_by = greatest(s.complete_by, least(sas._now() + p.lease, p.last_by))
+    UPDATE _sas.step s SET complete_by = greatest(s.complete_by, least(_sas.now() + p.lease, p.last_by))
     WHERE s.run_id = p.run_id AND s.step_no = p.step_no AND s.element = p.element;
     IF progress IS NOT NULL OR checkpoint IS NOT NULL THEN
-        INSERT INTO sas.task AS t (run_id, step_no, element, undo, progress, checkpoint) VALUES (p.run_id, p.step_no, p.element, p.undo, progress, checkpoint)
+        INSERT INTO _sas.task AS t (run_id, step_no, element, undo, progress, checkpoint) VALUES (p.run_id, p.step_no, p.element, p.undo, progress, checkpoint)
         ON CONFLICT (run_id, step_no, element, undo)
         DO UPDATE SET progress = coalesce(EXCLUDED.progress, t.progress), checkpoint = coalesce(EXCLUDED.checkpoint, t.checkpoint);
     END IF;
-    SELECT r.fate IS NOT NULL AND NOT p.undo AND NOT p.settles INTO cancelled FROM sas.run r WHERE r.run_id = p.run_id;
+    SELECT r.fate IS NOT NULL AND NOT p.undo AND NOT p.settles INTO cancelled FROM _sas.run r WHERE r.run_id = p.run_id;
     RETURN CASE WHEN cancelled THEN 'cancel' ELSE 'go' END;
 END $$;
 
-CREATE FUNCTION sas._hand_back(caller oid, request_id uuid) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp
+CREATE FUNCTION _sas.hand_back_as(caller oid, request_id uuid) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
-    p sas.place := sas._hold(caller, request_id, false);
+    p _sas.place := _sas.hold(caller, request_id, false);
 BEGIN
-    RETURN p.request_id IS NOT NULL AND sas._end_claim(p, 'hand_back', NULL, NULL, '0');
+    RETURN p.request_id IS NOT NULL AND _sas.end_claim(p, 'hand_back', NULL, NULL, '0');
 END $$;

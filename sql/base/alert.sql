@@ -5,98 +5,98 @@
 -- the supervisor's watch (sql/supervisor/conditions) elsewhere. Of some kinds nobody can see
 -- the end; those are closed by whoever acknowledges them.
 
--- sas._lasts(kind): is there an end of such a cause that sas itself can see?
-CREATE FUNCTION sas._lasts(kind text) RETURNS boolean
+-- _sas.lasts(kind): is there an end of such a cause that sas itself can see?
+CREATE FUNCTION _sas.lasts(kind text) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT kind IN ('step-failed', 'undo-failed', 'deadline', 'breaker-open', 'worker-slots', 'agent-places',
                     'crash-loop', 'late', 'stuck', 'purge-failed')
 $$;
 
--- sas._alert(kind, cause, message, agent_id, run_id, step_no): raises an alert, or counts once more the open one with
+-- _sas.raise_alert(kind, cause, message, agent_id, run_id, step_no): raises an alert, or counts once more the open one with
 -- the same cause. NOTIFY and the hook tell of new ones only. A cause that lies in the server or an agent and comes back
 -- within five minutes of its end is the same alert: nobody is told twice of a breaker that opens and closes.
-CREATE FUNCTION sas._alert(kind text, cause text, message text, agent_id int DEFAULT NULL,
+CREATE FUNCTION _sas.raise_alert(kind text, cause text, message text, agent_id int DEFAULT NULL,
                            run_id bigint DEFAULT NULL, step_no int DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    now timestamptz := sas._now();
-    taken boolean := EXISTS (SELECT FROM sas.alert l WHERE l.cause = $2 AND l.closed_at IS NULL);
+    now timestamptz := _sas.now();
+    taken boolean := EXISTS (SELECT FROM _sas.alert l WHERE l.cause = $2 AND l.closed_at IS NULL);
     known bigint;
     made bigint;
 BEGIN
     -- one that a session is just acknowledging is not waited for
-    SELECT l.alert_id INTO known FROM sas.alert l WHERE l.cause = $2 AND l.closed_at IS NULL FOR UPDATE SKIP LOCKED;
-    IF NOT taken AND $5 IS NULL AND sas._lasts($1) THEN
-        SELECT l.alert_id INTO known FROM sas.alert l
+    SELECT l.alert_id INTO known FROM _sas.alert l WHERE l.cause = $2 AND l.closed_at IS NULL FOR UPDATE SKIP LOCKED;
+    IF NOT taken AND $5 IS NULL AND _sas.lasts($1) THEN
+        SELECT l.alert_id INTO known FROM _sas.alert l
         WHERE l.closed_at > now - interval '5 min' AND l.cause = $2 ORDER BY l.closed_at DESC LIMIT 1 FOR UPDATE SKIP LOCKED;
     END IF;
-    UPDATE sas.alert a SET occurrences = a.occurrences + 1, last_at = now, message = $3, closed_at = NULL WHERE a.alert_id = known;
-    IF FOUND OR taken AND sas._lasts($1) THEN
+    UPDATE _sas.alert a SET occurrences = a.occurrences + 1, last_at = now, message = $3, closed_at = NULL WHERE a.alert_id = known;
+    IF FOUND OR taken AND _sas.lasts($1) THEN
         RETURN;
     END IF;
     -- what cannot last may be closed by that session, and then does not stand for what comes now
-    INSERT INTO sas.alert AS a (kind, cause, agent_id, run_id, step_no, message, created_at, last_at)
+    INSERT INTO _sas.alert AS a (kind, cause, agent_id, run_id, step_no, message, created_at, last_at)
     VALUES ($1, $2 || CASE WHEN taken THEN ' since ' || now ELSE '' END, $4, $5, $6, $3, now, now)
     ON CONFLICT (cause) WHERE closed_at IS NULL
     DO UPDATE SET occurrences = a.occurrences + 1, last_at = EXCLUDED.last_at, message = EXCLUDED.message
     RETURNING CASE WHEN a.occurrences = 1 THEN a.alert_id END INTO made;
     IF made IS NOT NULL THEN
-        PERFORM sas._count('alert', 0, 0, $1, 1);
+        PERFORM _sas.count_metric('alert', 0, 0, $1, 1);
         PERFORM pg_notify('sas_alert', $1);
-        PERFORM sas._fire_alert_hook(made);
+        PERFORM _sas.fire_alert_hook(made);
     END IF;
 END $$;
 
--- sas._close_alerts(causes): these causes have ended. One that a session is just acknowledging is left to the watch.
-CREATE FUNCTION sas._close_alerts(causes text[]) RETURNS void
+-- _sas.close_alerts(causes): these causes have ended. One that a session is just acknowledging is left to the watch.
+CREATE FUNCTION _sas.close_alerts(causes text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE sas.alert a SET closed_at = sas._now()
-    WHERE a.alert_id IN (SELECT l.alert_id FROM sas.alert l WHERE l.cause = ANY (causes) AND l.closed_at IS NULL FOR UPDATE SKIP LOCKED);
+    UPDATE _sas.alert a SET closed_at = _sas.now()
+    WHERE a.alert_id IN (SELECT l.alert_id FROM _sas.alert l WHERE l.cause = ANY (causes) AND l.closed_at IS NULL FOR UPDATE SKIP LOCKED);
 END $$;
 
--- sas._remind_at(deadline): when it is looked again whether the undo that a deadline began is over.
-CREATE FUNCTION sas._remind_at(deadline timestamptz) RETURNS timestamptz
+-- _sas.remind_at(deadline): when it is looked again whether the undo that a deadline began is over.
+CREATE FUNCTION _sas.remind_at(deadline timestamptz) RETURNS timestamptz
 LANGUAGE sql STABLE PARALLEL SAFE AS $$ SELECT deadline + interval '1 h' $$;
 
--- sas._close_alerts_of(run_ids): these runs are paused no more, or have been undone.
-CREATE FUNCTION sas._close_alerts_of(run_ids bigint[]) RETURNS void
+-- _sas.close_alerts_of(run_ids): these runs are paused no more, or have been undone.
+CREATE FUNCTION _sas.close_alerts_of(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE sas.alert a SET closed_at = sas._now()
-    WHERE a.alert_id IN (SELECT l.alert_id FROM sas.alert l
+    UPDATE _sas.alert a SET closed_at = _sas.now()
+    WHERE a.alert_id IN (SELECT l.alert_id FROM _sas.alert l
                          WHERE l.run_id = ANY (run_ids) AND l.closed_at IS NULL AND l.kind IN ('step-failed', 'undo-failed', 'deadline') FOR UPDATE SKIP LOCKED);
-    DELETE FROM sas.due d USING sas.run r
-    WHERE r.run_id = ANY (run_ids) AND r.state = 'stopped' AND r.deadline <= sas._now()
-      AND d.actor = 'v' AND d.due_at = sas._remind_at(r.deadline) AND d.run_id = r.run_id AND d.kind = 'reminder';
+    DELETE FROM _sas.due d USING _sas.run r
+    WHERE r.run_id = ANY (run_ids) AND r.state = 'stopped' AND r.deadline <= _sas.now()
+      AND d.actor = 'v' AND d.due_at = _sas.remind_at(r.deadline) AND d.run_id = r.run_id AND d.kind = 'reminder';
 END $$;
 
--- sas._acknowledge(caller, alert_ids): somebody has seen them. Says of each alert, in
+-- _sas.acknowledge_alerts_as(caller, alert_ids): somebody has seen them. Says of each alert, in
 -- the order given, and of the run and step that it tells of, whether it was new to be seen, or that it is not there.
-CREATE FUNCTION sas._acknowledge(caller oid, alert_ids bigint[])
+CREATE FUNCTION _sas.acknowledge_alerts_as(caller oid, alert_ids bigint[])
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     seen bigint[];
 BEGIN
     WITH seen AS (
-        UPDATE sas.alert a
-        SET acknowledged_at = sas._now(), acknowledged_by = pg_get_userbyid(caller),
-            closed_at = CASE WHEN sas._lasts(a.kind) THEN a.closed_at ELSE coalesce(a.closed_at, sas._now()) END
+        UPDATE _sas.alert a
+        SET acknowledged_at = _sas.now(), acknowledged_by = pg_get_userbyid(caller),
+            closed_at = CASE WHEN _sas.lasts(a.kind) THEN a.closed_at ELSE coalesce(a.closed_at, _sas.now()) END
         WHERE a.alert_id = ANY (alert_ids) AND a.acknowledged_at IS NULL
         RETURNING a.alert_id, a.kind, a.run_id),
     told AS (
-        INSERT INTO sas.act (run_id, at, role, act, detail)
-        SELECT s.run_id, sas._now(), pg_get_userbyid(caller), 'acknowledge', jsonb_build_object('alert', s.alert_id, 'kind', s.kind) FROM seen s ORDER BY s.alert_id)
+        INSERT INTO _sas.act (run_id, at, role, act, detail)
+        SELECT s.run_id, _sas.now(), pg_get_userbyid(caller), 'acknowledge', jsonb_build_object('alert', s.alert_id, 'kind', s.kind) FROM seen s ORDER BY s.alert_id)
     SELECT array_agg(s.alert_id) INTO seen FROM seen s;
     RETURN QUERY
-    SELECT a.run_id, sas._shown_name(w.name), coalesce(a.alert_id = ANY (seen), false), r.state, r.result,
+    SELECT a.run_id, _sas.shown_name(w.name), coalesce(a.alert_id = ANY (seen), false), r.state, r.result,
            CASE WHEN a.alert_id IS NULL THEN 'there is no such alert' END
     FROM (SELECT u.alert_id, min(u.n) AS n FROM unnest(alert_ids) WITH ORDINALITY AS u (alert_id, n) WHERE u.alert_id IS NOT NULL GROUP BY 1) g
-    LEFT JOIN sas.alert a ON a.alert_id = g.alert_id
-    LEFT JOIN sas.run r ON r.run_id = a.run_id
-    LEFT JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = a.step_no AND NOT w.undo
+    LEFT JOIN _sas.alert a ON a.alert_id = g.alert_id
+    LEFT JOIN _sas.run r ON r.run_id = a.run_id
+    LEFT JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = a.step_no AND NOT w.undo
     ORDER BY g.n;
 END $$;

@@ -4,54 +4,54 @@
 -- front of these indexes all the time, and while a transaction somewhere keeps
 -- its snapshot their entries stay, dead: nobody walks over them twice. How the
 -- marks are kept, and why none is ever too high, src/wake/front.h tells.
---   kind    r: the lane n of sas.ready, by rank; d: the rows of actor n in sas.due, by due_at;
+--   kind    r: the lane n of _sas.ready, by rank; d: the rows of actor n in _sas.due, by due_at;
 --           y: runs that nobody has heard of yet who sets timers, by run_id (sql/supervisor/deadline.sql)
 
--- sas._note_front(): notes where the row stands that is written; its mark is lowered at commit.
-CREATE FUNCTION sas._note_front() RETURNS trigger
+-- _sas.note_front(): notes where the row stands that is written; its mark is lowered at commit.
+CREATE FUNCTION _sas.note_front() RETURNS trigger
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_note_front';
-CREATE TRIGGER front BEFORE INSERT OR UPDATE ON sas.ready FOR EACH ROW EXECUTE FUNCTION sas._note_front('r');
-CREATE TRIGGER front BEFORE INSERT OR UPDATE ON sas.due FOR EACH ROW EXECUTE FUNCTION sas._note_front('d');
-CREATE TRIGGER front BEFORE INSERT ON sas.run FOR EACH ROW EXECUTE FUNCTION sas._note_front('y');
+CREATE TRIGGER front BEFORE INSERT OR UPDATE ON _sas.ready FOR EACH ROW EXECUTE FUNCTION _sas.note_front('r');
+CREATE TRIGGER front BEFORE INSERT OR UPDATE ON _sas.due FOR EACH ROW EXECUTE FUNCTION _sas.note_front('d');
+CREATE TRIGGER front BEFORE INSERT ON _sas.run FOR EACH ROW EXECUTE FUNCTION _sas.note_front('y');
 
 -- what is restored or replicated stands there as well
-ALTER TABLE sas.ready ENABLE ALWAYS TRIGGER front;
-ALTER TABLE sas.due ENABLE ALWAYS TRIGGER front;
-ALTER TABLE sas.run ENABLE ALWAYS TRIGGER front;
+ALTER TABLE _sas.ready ENABLE ALWAYS TRIGGER front;
+ALTER TABLE _sas.due ENABLE ALWAYS TRIGGER front;
+ALTER TABLE _sas.run ENABLE ALWAYS TRIGGER front;
 
--- sas._begin_fronts(kind, ns): from where to look; before the statement that looks, since its snapshot must be the younger one.
-CREATE FUNCTION sas._begin_fronts(kind "char", ns int[]) RETURNS timestamptz[]
+-- _sas.begin_fronts(kind, ns): from where to look; before the statement that looks, since its snapshot must be the younger one.
+CREATE FUNCTION _sas.begin_fronts(kind "char", ns int[]) RETURNS timestamptz[]
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_begin_fronts';
 
--- sas._raise_front(kind, n, first): where the first row stood that was seen from there on, whoever holds it; null: there was none. Returns n.
-CREATE FUNCTION sas._raise_front(kind "char", n int, first timestamptz) RETURNS int
+-- _sas.raise_front(kind, n, first): where the first row stood that was seen from there on, whoever holds it; null: there was none. Returns n.
+CREATE FUNCTION _sas.raise_front(kind "char", n int, first timestamptz) RETURNS int
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_raise_front';
 
--- sas._lower_front(kind, n, first): now: a row stands there.
-CREATE FUNCTION sas._lower_front(kind "char", n int, first timestamptz) RETURNS void
+-- _sas.lower_front(kind, n, first): now: a row stands there.
+CREATE FUNCTION _sas.lower_front(kind "char", n int, first timestamptz) RETURNS void
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_lower_front';
 
--- sas._fronts(unchecked): the marks of this database. unchecked: those that nobody has asked for in this way for five minutes.
-CREATE FUNCTION sas._fronts(unchecked boolean DEFAULT false, OUT kind "char", OUT n int, OUT mark timestamptz) RETURNS SETOF record
+-- _sas.fronts(unchecked): the marks of this database. unchecked: those that nobody has asked for in this way for five minutes.
+CREATE FUNCTION _sas.fronts(unchecked boolean DEFAULT false, OUT kind "char", OUT n int, OUT mark timestamptz) RETURNS SETOF record
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_fronts';
 
--- sas._check_fronts(): looks at fronts from their very beginning, each now and then. Nothing should stand
+-- _sas.check_fronts(): looks at fronts from their very beginning, each now and then. Nothing should stand
 -- before a mark; what does all the same is found by this. Returns the lanes where something did.
-CREATE FUNCTION sas._check_fronts() RETURNS int[]
+CREATE FUNCTION _sas.check_fronts() RETURNS int[]
 LANGUAGE plpgsql AS $$
 DECLARE
     f record;
     first timestamptz;
     lanes int[] := '{}';
 BEGIN
-    FOR f IN SELECT * FROM sas._fronts(true) x WHERE x.mark > '-infinity' AND x.kind <> 'y' LOOP
+    FOR f IN SELECT * FROM _sas.fronts(true) x WHERE x.mark > '-infinity' AND x.kind <> 'y' LOOP
         IF f.kind = 'r' THEN
-            SELECT q.rank INTO first FROM sas.ready q WHERE q.lane = f.n ORDER BY q.rank LIMIT 1;
+            SELECT q.rank INTO first FROM _sas.ready q WHERE q.lane = f.n ORDER BY q.rank LIMIT 1;
         ELSE
-            SELECT d.due_at INTO first FROM sas.due d WHERE d.actor = chr(f.n)::"char" ORDER BY d.due_at LIMIT 1;
+            SELECT d.due_at INTO first FROM _sas.due d WHERE d.actor = chr(f.n)::"char" ORDER BY d.due_at LIMIT 1;
         END IF;
         IF first < f.mark THEN
-            PERFORM sas._lower_front(f.kind, f.n, first);
+            PERFORM _sas.lower_front(f.kind, f.n, first);
             lanes := lanes || CASE WHEN f.kind = 'r' THEN f.n END;
         END IF;
     END LOOP;

@@ -2,238 +2,238 @@
 --
 -- Native: the functions of the library that SQL calls. Internal but for the verbs.
 
--- sas._find_cycle(from_nos, to_nos, n): nodes 1..n; the nodes of one cycle in order, empty when there is none.
-CREATE FUNCTION sas._find_cycle(from_nos int[], to_nos int[], n int) RETURNS int[]
+-- _sas.find_cycle(from_nos, to_nos, n): nodes 1..n; the nodes of one cycle in order, empty when there is none.
+CREATE FUNCTION _sas.find_cycle(from_nos int[], to_nos int[], n int) RETURNS int[]
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_find_cycle';
 
--- sas._is_before(from_nos, to_nos, n, firsts, seconds): for each pair, whether a way leads from the
+-- _sas.is_before(from_nos, to_nos, n, firsts, seconds): for each pair, whether a way leads from the
 -- first to the second; the edges are without a cycle.
-CREATE FUNCTION sas._is_before(from_nos int[], to_nos int[], n int, firsts int[], seconds int[]) RETURNS boolean[]
+CREATE FUNCTION _sas.is_before(from_nos int[], to_nos int[], n int, firsts int[], seconds int[]) RETURNS boolean[]
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_is_before';
 
--- sas._levels(from_nos, to_nos, n): for each of nodes 1..n how long the longest path to it is.
-CREATE FUNCTION sas._levels(from_nos int[], to_nos int[], n int) RETURNS int[]
+-- _sas.levels(from_nos, to_nos, n): for each of nodes 1..n how long the longest path to it is.
+CREATE FUNCTION _sas.levels(from_nos int[], to_nos int[], n int) RETURNS int[]
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_levels';
 
--- sas._url_problem(url): why it cannot be the base of an agent; null when it can.
-CREATE FUNCTION sas._url_problem(url text) RETURNS text
+-- _sas.url_problem(url): why it cannot be the base of an agent; null when it can.
+CREATE FUNCTION _sas.url_problem(url text) RETURNS text
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_url_problem';
 
--- sas._path_has_dot_segment(path): "." or ".." as a segment, also percent-encoded.
-CREATE FUNCTION sas._path_has_dot_segment(path text) RETURNS boolean
+-- _sas.path_has_dot_segment(path): "." or ".." as a segment, also percent-encoded.
+CREATE FUNCTION _sas.path_has_dot_segment(path text) RETURNS boolean
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_path_has_dot_segment';
 
--- sas._may_call(role, functions): may the role call all of these functions(jsonb)? What keeps it from that, sas._check_function says.
-CREATE FUNCTION sas._may_call(role oid, functions text[]) RETURNS boolean
+-- _sas.may_call(role, functions): may the role call all of these functions(jsonb)? What keeps it from that, _sas.check_function says.
+CREATE FUNCTION _sas.may_call(role oid, functions text[]) RETURNS boolean
 LANGUAGE C STABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_may_call';
 
--- sas._has_websocket(): does the libcurl of this server know WebSocket?
-CREATE FUNCTION sas._has_websocket() RETURNS boolean
+-- _sas.has_websocket(): does the libcurl of this server know WebSocket?
+CREATE FUNCTION _sas.has_websocket() RETURNS boolean
 LANGUAGE C STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_has_websocket';
 
--- sas._call_as(role, function, input): calls a function(jsonb) as that role, in this transaction.
-CREATE FUNCTION sas._call_as(role oid, function text, input jsonb) RETURNS jsonb
+-- _sas.call_as(role, function, input): calls a function(jsonb) as that role, in this transaction.
+CREATE FUNCTION _sas.call_as(role oid, function text, input jsonb) RETURNS jsonb
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_call_as';
 
--- sas._announce_agents(): at commit, every worker of this database reads the agents again.
-CREATE FUNCTION sas._announce_agents() RETURNS void
+-- _sas.announce_agents(): at commit, every worker of this database reads the agents again.
+CREATE FUNCTION _sas.announce_agents() RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_announce_agents';
 
--- sas._places(): per agent what the workers share: places in use, the breaker, and how long there is no token of its rate.
+-- _sas.places(): per agent what the workers share: places in use, the breaker, and how long there is no token of its rate.
 -- An agent that rests is not in it: nothing on its way, breaker closed. Nor is one that found no room
--- (sas.max_agents): its breaker is told by sas.agent_health, and how many calls are on their way, one in each
+-- (sas.max_agents): its breaker is told by _sas.agent_health, and how many calls are on their way, one in each
 -- worker at most, nobody can see.
-CREATE FUNCTION sas._places(OUT agent_id int, OUT in_flight int, OUT breaker text, OUT open_for_ms float8, OUT rate_for_ms float8) RETURNS SETOF record
+CREATE FUNCTION _sas.places(OUT agent_id int, OUT in_flight int, OUT breaker text, OUT open_for_ms float8, OUT rate_for_ms float8) RETURNS SETOF record
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_places';
 
--- sas._forget_places(agent_id): it is dropped: at commit, or when its last call has ended, it makes room.
-CREATE FUNCTION sas._forget_places(agent_id int) RETURNS void
+-- _sas.forget_places(agent_id): it is dropped: at commit, or when its last call has ended, it makes room.
+CREATE FUNCTION _sas.forget_places(agent_id int) RETURNS void
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_forget_places';
 
--- sas._places_state(): of all databases together: how many agents there is room for, how many cannot make way
+-- _sas.places_state(): of all databases together: how many agents there is room for, how many cannot make way
 -- just now, and how long ago one found no room (null: never). Null when the library is not preloaded.
-CREATE FUNCTION sas._places_state(OUT places int, OUT taken int, OUT alone_ms_ago float8)
+CREATE FUNCTION _sas.places_state(OUT places int, OUT taken int, OUT alone_ms_ago float8)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_places_state';
 
--- sas._stop_calls(): at commit, the agent workers of this database stop the calls of claims that hold no more.
-CREATE FUNCTION sas._stop_calls() RETURNS void
+-- _sas.stop_calls(): at commit, the agent workers of this database stop the calls of claims that hold no more.
+CREATE FUNCTION _sas.stop_calls() RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_stop_calls';
 
--- sas._half_open(agent_id): its service is mended: a breaker that is not closed lets a new probe through.
-CREATE FUNCTION sas._half_open(agent_id int) RETURNS void
+-- _sas.half_open(agent_id): its service is mended: a breaker that is not closed lets a new probe through.
+CREATE FUNCTION _sas.half_open(agent_id int) RETURNS void
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_half_open';
 
 -- Templates and predicates (src/template, src/api/template_api.c).  Internal: nothing is granted.
 -- All strict: a null argument gives null (or no rows).  STABLE, not IMMUTABLE: .datetime()
 -- comparisons depend on TimeZone.
 
--- sas._render(template, root): the template with its {{ references }} filled in from the root.
+-- _sas.render(template, root): the template with its {{ references }} filled in from the root.
 -- Exactly one of result and problem is null (both are, when an argument is null).
 -- problem: {"pointer", "what"} and, where known, {"path", "hint"}.  Never raises because of data.
 -- Call it in FROM (LATERAL); "(f()).*" in a select list evaluates it twice.
-CREATE FUNCTION sas._render(template jsonb, root jsonb, OUT result jsonb, OUT problem jsonb)
+CREATE FUNCTION _sas.render(template jsonb, root jsonb, OUT result jsonb, OUT problem jsonb)
 LANGUAGE C STABLE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_template_render';
 
--- sas._render_path(template, root): the path of a URL; each reference becomes one percent-encoded
+-- _sas.render_path(template, root): the path of a URL; each reference becomes one percent-encoded
 -- segment, dot segments are refused; a template that is one whole reference gives its string as it
 -- is (a full URL or a path): the caller checks the origin.
-CREATE FUNCTION sas._render_path(template text, root jsonb, OUT result text, OUT problem jsonb)
+CREATE FUNCTION _sas.render_path(template text, root jsonb, OUT result text, OUT problem jsonb)
 LANGUAGE C STABLE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_template_render_path';
 
--- sas._render_request(request, root): the request of a call with its templates filled in: its path as by sas._render_path, all
--- else as by sas._render; there is always a path. What is wrong with the rest is told before what is wrong with the path.
-CREATE FUNCTION sas._render_request(request jsonb, root jsonb, OUT result jsonb, OUT problem jsonb)
+-- _sas.render_request(request, root): the request of a call with its templates filled in: its path as by _sas.render_path, all
+-- else as by _sas.render; there is always a path. What is wrong with the rest is told before what is wrong with the path.
+CREATE FUNCTION _sas.render_request(request jsonb, root jsonb, OUT result jsonb, OUT problem jsonb)
 LANGUAGE C STABLE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_template_render_request';
 
--- sas._root(...): what the paths of a step or a run start from: {input, key, run: {...}, steps}. reads: the members of the
+-- _sas.root(...): what the paths of a step or a run start from: {input, key, run: {...}, steps}. reads: the members of the
 -- input that are looked at; null: all. An input that is no object is there as a whole.
-CREATE FUNCTION sas._root(input jsonb, reads text[], key text, run_id bigint, run_key text, labels jsonb, created_at timestamptz, deadline timestamptz, steps jsonb) RETURNS jsonb
+CREATE FUNCTION _sas.root(input jsonb, reads text[], key text, run_id bigint, run_key text, labels jsonb, created_at timestamptz, deadline timestamptz, steps jsonb) RETURNS jsonb
 LANGUAGE C STABLE PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_template_root';
 
--- sas._references(template): one row per place in the root that the template looks at, also inside
+-- _sas.references(template): one row per place in the root that the template looks at, also inside
 -- filters and subscripts, in the order of the template.  root, member, third: the first three member
 -- names, as far as they are plain ("steps.*" has no member).
 -- problem: why the reference is malformed (then root, member and third are null), else null.
-CREATE FUNCTION sas._references(template jsonb)
+CREATE FUNCTION _sas.references(template jsonb)
 RETURNS TABLE (pointer text, path text, root text, member text, third text, optional boolean, problem text)
 LANGUAGE C STABLE STRICT PARALLEL SAFE ROWS 10
 AS 'MODULE_PATHNAME', 'sas_api_template_references';
 
--- sas._predicate(path, root): true, false, or null for neither.  "$.output.ok == true"; the "$." may
+-- _sas.predicate(path, root): true, false, or null for neither.  "$.output.ok == true"; the "$." may
 -- be left out before a first member name.  Raises syntax_error for one that is malformed.
-CREATE FUNCTION sas._predicate(path text, root jsonb) RETURNS boolean
+CREATE FUNCTION _sas.predicate(path text, root jsonb) RETURNS boolean
 LANGUAGE C STABLE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_template_predicate';
 
--- sas._predicate_problem(path): why the predicate is malformed, null when it is well-formed.
-CREATE FUNCTION sas._predicate_problem(path text) RETURNS text
+-- _sas.predicate_problem(path): why the predicate is malformed, null when it is well-formed.
+CREATE FUNCTION _sas.predicate_problem(path text) RETURNS text
 LANGUAGE C STABLE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_template_predicate_problem';
 
--- sas._predicate_references(path): as sas._references, for a predicate; pointer is ''.
-CREATE FUNCTION sas._predicate_references(path text)
+-- _sas.predicate_references(path): as _sas.references, for a predicate; pointer is ''.
+CREATE FUNCTION _sas.predicate_references(path text)
 RETURNS TABLE (pointer text, path text, root text, member text, third text, optional boolean, problem text)
 LANGUAGE C STABLE STRICT PARALLEL SAFE ROWS 3
 AS 'MODULE_PATHNAME', 'sas_api_template_predicate_references';
 
--- sas._workers(): the workers that run now, in all databases of this server (the view filters).
---   Returns a row per worker: actor is scheduler, agent, function or supervisor; worker_id counts from 1 since sas._boot().
+-- _sas.all_workers(): the workers that run now, in all databases of this server (the view filters).
+--   Returns a row per worker: actor is scheduler, agent, function or supervisor; worker_id counts from 1 since _sas.current_boot().
 --   Reads shared memory only; no rows when the library is not preloaded.
-CREATE FUNCTION sas._workers(
+CREATE FUNCTION _sas.all_workers(
     OUT pid int, OUT actor text, OUT database text, OUT leader boolean, OUT in_flight int,
     OUT started_at timestamptz, OUT last_activity_at timestamptz, OUT worker_id bigint)
 RETURNS SETOF record
 LANGUAGE c VOLATILE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_workers';
 
--- sas._launcher_state(): how the launcher is, for sas.health().
+-- _sas.launcher_state(): how the launcher is, for sas.health().
 --   loaded: the library is in shared_preload_libraries; launcher_pid: null when none runs (a standby);
 --   slots_missing: workers that found no free process slot, since missing_since; probed_at: the last answer of a probe.
-CREATE FUNCTION sas._launcher_state(
+CREATE FUNCTION _sas.launcher_state(
     OUT loaded boolean, OUT launcher_pid int, OUT slots_missing int, OUT missing_since timestamptz,
     OUT probed_at timestamptz)
 RETURNS record
 LANGUAGE c VOLATILE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_launcher_state';
 
--- sas._ring(lanes, scheduler, supervisor, runs): marks the bell; it is rung when this transaction commits.
+-- _sas.ring(lanes, scheduler, supervisor, runs): marks the bell; it is rung when this transaction commits.
 --   lanes: agent ids, 0 for functions; runs: whose waiters (sas.wait) wake up.  Nulls are nothing.
-CREATE FUNCTION sas._ring(lanes int[], scheduler boolean, supervisor boolean, runs bigint[]) RETURNS void
+CREATE FUNCTION _sas.ring(lanes int[], scheduler boolean, supervisor boolean, runs bigint[]) RETURNS void
 LANGUAGE c VOLATILE
 AS 'MODULE_PATHNAME', 'sas_api_ring';
 
--- sas._ring_on_abort(): rings everything of this database when this transaction ends, by commit or by abort.
+-- _sas.ring_on_abort(): rings everything of this database when this transaction ends, by commit or by abort.
 --   For a session that locks rows which the workers then set aside.
-CREATE FUNCTION sas._ring_on_abort() RETURNS void
+CREATE FUNCTION _sas.ring_on_abort() RETURNS void
 LANGUAGE c VOLATILE STRICT
 AS 'MODULE_PATHNAME', 'sas_api_ring_on_abort';
 
--- sas._now(): the one clock: clock_timestamp(), or the instant of sas.clock.
-CREATE FUNCTION sas._now() RETURNS timestamptz
+-- _sas.now(): the one clock: clock_timestamp(), or the instant of sas.clock.
+CREATE FUNCTION _sas.now() RETURNS timestamptz
 LANGUAGE c VOLATILE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_now';
 
--- sas._boot(): a random number of this start of shared memory; 0 when the library is not preloaded.
+-- _sas.current_boot(): a random number of this start of shared memory; 0 when the library is not preloaded.
 --   Worker ids count anew with each: only the pair names a worker for ever.
-CREATE FUNCTION sas._boot() RETURNS bigint
+CREATE FUNCTION _sas.current_boot() RETURNS bigint
 LANGUAGE c STABLE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_boot';
 
 -- Settings as values, whatever unit they are written in.
-CREATE FUNCTION sas._complete_in() RETURNS interval
+CREATE FUNCTION _sas.complete_in() RETURNS interval
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_complete_in';
 
-CREATE FUNCTION sas._run_deadline() RETURNS interval
+CREATE FUNCTION _sas.run_deadline() RETURNS interval
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_run_deadline';
 
-CREATE FUNCTION sas._priority_step() RETURNS interval
+CREATE FUNCTION _sas.priority_step() RETURNS interval
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_priority_step';
 
-CREATE FUNCTION sas._max_definition_size() RETURNS int
+CREATE FUNCTION _sas.max_definition_size() RETURNS int
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_max_definition_size';
 
-CREATE FUNCTION sas._max_input_size() RETURNS int
+CREATE FUNCTION _sas.max_input_size() RETURNS int
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_max_input_size';
 
-CREATE FUNCTION sas._max_steps() RETURNS int
+CREATE FUNCTION _sas.max_steps() RETURNS int
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_max_steps';
 
--- sas._due_by(at): something is due for the supervisor then; it is rung at commit when it means to sleep longer. Returns at.
-CREATE FUNCTION sas._due_by(at timestamptz) RETURNS timestamptz
+-- _sas.due_by(at): something is due for the supervisor then; it is rung at commit when it means to sleep longer. Returns at.
+CREATE FUNCTION _sas.due_by(at timestamptz) RETURNS timestamptz
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_due_by';
 
 -- Counters and histograms in shared memory; what a transaction counts is added when it has committed.
--- sas._count(metric, id1, id2, label, n): n more; returns n.
-CREATE FUNCTION sas._count(metric text, id1 int, id2 int, label text, n bigint) RETURNS bigint
+-- _sas.count_metric(metric, id1, id2, label, n): n more; returns n.
+CREATE FUNCTION _sas.count_metric(metric text, id1 int, id2 int, label text, n bigint) RETURNS bigint
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_count';
 
--- sas._observe(metric, ids1, ids2, labels, seconds): one observation per element; ids2 and labels may be null.
-CREATE FUNCTION sas._observe(metric text, ids1 int[], ids2 int[], labels text[], seconds float8[]) RETURNS void
+-- _sas.observe(metric, ids1, ids2, labels, seconds): one observation per element; ids2 and labels may be null.
+CREATE FUNCTION _sas.observe(metric text, ids1 int[], ids2 int[], labels text[], seconds float8[]) RETURNS void
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_observe';
 
--- sas._waited(lane, ready_at): a step of that lane was ready since then, and is claimed now. Returns how long it was, in seconds.
-CREATE FUNCTION sas._waited(lane int, ready_at timestamptz) RETURNS float8
+-- _sas.waited(lane, ready_at): a step of that lane was ready since then, and is claimed now. Returns how long it was, in seconds.
+CREATE FUNCTION _sas.waited(lane int, ready_at timestamptz) RETURNS float8
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_waited';
 
--- sas._count_moves(subject, changes): the changes of state in an array of sas._step_change or sas._run_change. Returns which
+-- _sas.count_moves(subject, changes): the changes of state in an array of _sas.step_change or _sas.run_change. Returns which
 -- there are, each as "from to"; one may be named more than once.
-CREATE FUNCTION sas._count_moves(subject text, changes anyarray) RETURNS text[]
+CREATE FUNCTION _sas.count_moves(subject text, changes anyarray) RETURNS text[]
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_count_moves';
 
--- sas._series(): what was counted in this database since the server began; buckets count those up to sas._metric_bounds().
-CREATE FUNCTION sas._series(OUT metric text, OUT id1 int, OUT id2 int, OUT label text, OUT n bigint, OUT sum float8, OUT buckets bigint[]) RETURNS SETOF record
+-- _sas.series(): what was counted in this database since the server began; buckets count those up to _sas.metric_bounds().
+CREATE FUNCTION _sas.series(OUT metric text, OUT id1 int, OUT id2 int, OUT label text, OUT n bigint, OUT sum float8, OUT buckets bigint[]) RETURNS SETOF record
 LANGUAGE C VOLATILE STRICT ROWS 200 AS 'MODULE_PATHNAME', 'sas_api_series';
 
-CREATE FUNCTION sas._metric_bounds() RETURNS float8[]
+CREATE FUNCTION _sas.metric_bounds() RETURNS float8[]
 LANGUAGE C IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_metric_bounds';
 
--- sas._rehearse(): from now on this transaction cannot be committed: see sql/testing/stub.sql.
-CREATE FUNCTION sas._rehearse() RETURNS void
+-- _sas.rehearse(): from now on this transaction cannot be committed: see sql/testing/stub.sql.
+CREATE FUNCTION _sas.rehearse() RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_rehearse';
 
--- sas._rehearsing(): is this such a transaction? Then pauses are made without jitter.
-CREATE FUNCTION sas._rehearsing() RETURNS boolean
+-- _sas.rehearsing(): is this such a transaction? Then pauses are made without jitter.
+CREATE FUNCTION _sas.rehearsing() RETURNS boolean
 LANGUAGE C STABLE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'sas_api_rehearsing';
 
--- sas._submitted_here(run_id): was it submitted in this transaction?
-CREATE FUNCTION sas._submitted_here(run_id bigint) RETURNS boolean
+-- _sas.submitted_here(run_id): was it submitted in this transaction?
+CREATE FUNCTION _sas.submitted_here(run_id bigint) RETURNS boolean
 LANGUAGE C STABLE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'sas_api_submitted_here';
 
--- sas._retain(result): how long runs with this result are kept; null: for ever.
-CREATE FUNCTION sas._retain(result text) RETURNS interval
+-- _sas.retain(result): how long runs with this result are kept; null: for ever.
+CREATE FUNCTION _sas.retain(result text) RETURNS interval
 LANGUAGE C STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_retain';
 
--- sas._ring_watches(): at commit, every host of this database looks at what concerns it.
-CREATE FUNCTION sas._ring_watches() RETURNS void
+-- _sas.ring_watches(): at commit, every host of this database looks at what concerns it.
+CREATE FUNCTION _sas.ring_watches() RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_ring_watches';
 
--- sas._ring_items(): at commit, a function worker looks for items that are to be brought to their target.
-CREATE FUNCTION sas._ring_items() RETURNS void
+-- _sas.ring_items(): at commit, a function worker looks for items that are to be brought to their target.
+CREATE FUNCTION _sas.ring_items() RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_ring_items';
 
-CREATE FUNCTION sas._watch_window() RETURNS int
+CREATE FUNCTION _sas.watch_window() RETURNS int
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_watch_window';

@@ -2,25 +2,25 @@
 --
 -- Notifications for programs outside the server: a task of an external agent is ready, a task for ever waits.
 
--- sas._tell_outside(lanes): NOTIFY sas_agent_<name> for those that are external agents. Returns the others.
-CREATE FUNCTION sas._tell_outside(lanes int[]) RETURNS int[]
+-- _sas.tell_outside(lanes): NOTIFY sas_agent_<name> for those that are external agents. Returns the others.
+CREATE FUNCTION _sas.tell_outside(lanes int[]) RETURNS int[]
 LANGUAGE plpgsql AS $$
 DECLARE
     told int[];
 BEGIN
     SELECT array_agg(a.agent_id) INTO told
     FROM (SELECT o.agent_id, pg_notify('sas_agent_' || o.name, '')
-          FROM sas.agent o WHERE o.agent_id = ANY (lanes) AND o.kind = 'external' AND o.enabled) a;
+          FROM _sas.agent o WHERE o.agent_id = ANY (lanes) AND o.kind = 'external' AND o.enabled) a;
     IF told IS NULL THEN
         RETURN lanes;
     END IF;
     RETURN ARRAY(SELECT l FROM unnest(lanes) l WHERE NOT l = ANY (told));
 END $$;
 
--- sas._tell_lanes(lanes): hosts may look for tasks to take: NOTIFY sas_watch_<agent> for those of outside programs, the bell for all others.
-CREATE FUNCTION sas._tell_lanes(lanes int[]) RETURNS void
+-- _sas.tell_lanes(lanes): hosts may look for tasks to take: NOTIFY sas_watch_<agent> for those of outside programs, the bell for all others.
+CREATE FUNCTION _sas.tell_lanes(lanes int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM pg_notify('sas_watch_' || a.name, 'start') FROM sas.agent a WHERE a.agent_id = ANY (lanes) AND a.kind = 'external';
-    PERFORM sas._ring_watches();
+    PERFORM pg_notify('sas_watch_' || a.name, 'start') FROM _sas.agent a WHERE a.agent_id = ANY (lanes) AND a.kind = 'external';
+    PERFORM _sas.ring_watches();
 END $$;

@@ -2,27 +2,27 @@
 --
 -- What testing aids need below them: the mark of a test's transaction, doors of stubbed agents.
 
--- sas._test_mark(): what tells the causes of alerts in a test from those that runs share outside it, so that no supervisor
+-- _sas.test_mark(): what tells the causes of alerts in a test from those that runs share outside it, so that no supervisor
 -- meets a row that is not committed; empty outside.
-CREATE FUNCTION sas._test_mark() RETURNS text
+CREATE FUNCTION _sas.test_mark() RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN CASE WHEN sas._rehearsing() THEN format(' in test %s', pg_current_xact_id()) ELSE '' END;
+    RETURN CASE WHEN _sas.rehearsing() THEN format(' in test %s', pg_current_xact_id()) ELSE '' END;
 END $$;
 
 -- stubs -------------------------------------------------------------------------------
 
--- sas._like(pattern, text): does the text match the pattern, in which * stands for any characters?
-CREATE FUNCTION sas._like(pattern text, subject text) RETURNS boolean
+-- _sas.like(pattern, text): does the text match the pattern, in which * stands for any characters?
+CREATE FUNCTION _sas.like(pattern text, subject text) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
     SELECT subject LIKE replace(regexp_replace(pattern, E'([\\\\%_])', E'\\\\\\1', 'g'), '*', '%')
 $$;
 
--- sas._stubbed_doors(): agents whose last stub for all calls says that their breaker is open.
-CREATE FUNCTION sas._stubbed_doors() RETURNS SETOF int
+-- _sas.stubbed_doors(): agents whose last stub for all calls says that their breaker is open.
+CREATE FUNCTION _sas.stubbed_doors() RETURNS SETOF int
 LANGUAGE sql STABLE AS $$
     SELECT d.agent_id
-    FROM (SELECT DISTINCT ON (s.agent_id) s.agent_id, s.answers FROM sas.stub s
+    FROM (SELECT DISTINCT ON (s.agent_id) s.agent_id, s.answers FROM _sas.stub s
           WHERE num_nonnulls(s.method, s.path, s.step, s.element, s.attempt, s.undo) = 0 AND s.for_ever ORDER BY s.agent_id, s.stub_id DESC) d
     WHERE d.answers #>> '{0,error}' = 'breaker open'
 $$;

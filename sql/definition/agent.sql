@@ -4,18 +4,18 @@
 -- role to the function of the same name with a leading underscore, which
 -- runs with the rights of the owner of sas.
 
--- sas._furnish(agent_id, places): an external agent has that many places. One that is held stays until it is free.
-CREATE FUNCTION sas._furnish(for_agent int, places int) RETURNS void
+-- _sas.furnish(agent_id, places): an external agent has that many places. One that is held stays until it is free.
+CREATE FUNCTION _sas.furnish(for_agent int, places int) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO sas.place (agent_id, place) SELECT for_agent, n FROM generate_series(1, places) n ON CONFLICT DO NOTHING;
-    DELETE FROM sas.place d
+    INSERT INTO _sas.place (agent_id, place) SELECT for_agent, n FROM generate_series(1, places) n ON CONFLICT DO NOTHING;
+    DELETE FROM _sas.place d
     WHERE d.agent_id = for_agent
-      AND d.place = ANY (ARRAY(SELECT p.place FROM sas.place p WHERE p.agent_id = for_agent AND p.place > places AND p.request_id IS NULL FOR UPDATE SKIP LOCKED));
+      AND d.place = ANY (ARRAY(SELECT p.place FROM _sas.place p WHERE p.agent_id = for_agent AND p.place > places AND p.request_id IS NULL FOR UPDATE SKIP LOCKED));
 END $$;
 
--- sas._rate(rate): tokens per second of '500/min'; null when it is malformed.
-CREATE FUNCTION sas._rate(rate text) RETURNS float8
+-- _sas.rate(rate): tokens per second of '500/min'; null when it is malformed.
+CREATE FUNCTION _sas.rate(rate text) RETURNS float8
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN m[1]::float8 > 0 THEN
         m[1]::float8 / CASE m[2] WHEN 's' THEN 1 WHEN 'sec' THEN 1 WHEN 'second' THEN 1 WHEN 'min' THEN 60 WHEN 'minute' THEN 60
@@ -25,8 +25,8 @@ LANGUAGE sql IMMUTABLE AS $$
     WHERE m IS NOT NULL
 $$;
 
--- sas._check_external(a): an external agent is a queue of tasks; what guards HTTP calls has no meaning there.
-CREATE FUNCTION sas._check_external(a sas.agent) RETURNS SETOF sas._problem
+-- _sas.check_external(a): an external agent is a queue of tasks; what guards HTTP calls has no meaning there.
+CREATE FUNCTION _sas.check_external(a _sas.agent) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT '/name', format('the name of an external agent has at most 53 bytes, not %s', octet_length(a.name)), 'The channel sas_agent_<name> must be a name, too.', '42602'
     WHERE octet_length(a.name) BETWEEN 54 AND 63
@@ -34,66 +34,66 @@ LANGUAGE sql STABLE AS $$
     FROM (VALUES ('base_url', a.base_url IS NOT NULL), ('headers', a.headers <> '{}'), ('breaker', a.breaker <> '{}'), ('options', a.options <> '{}')) AS p (key, said) WHERE p.said
     UNION ALL SELECT '/rate_limit', 'an external agent has no rate_limit in this release', 'Limit what is held at once by max_in_flight.', '0A000' WHERE a.rate_limit IS NOT NULL
     UNION ALL SELECT '/max_in_flight', format('max_in_flight %s is not from 1 to 10000', a.max_in_flight), 'It is how many tasks may be held at once.', '22023' WHERE a.max_in_flight NOT BETWEEN 1 AND 10000
-    UNION ALL SELECT * FROM sas._check_pauses(a.retry, '/retry', 'max_attempts')
-    UNION ALL SELECT * FROM sas._check_task_retry(a.retry, '/retry')
+    UNION ALL SELECT * FROM _sas.check_pauses(a.retry, '/retry', 'max_attempts')
+    UNION ALL SELECT * FROM _sas.check_task_retry(a.retry, '/retry')
 $$;
 
--- sas._check_agent(a): what is wrong with an agent.
-CREATE FUNCTION sas._check_agent(a sas.agent) RETURNS SETOF sas._problem
+-- _sas.check_agent(a): what is wrong with an agent.
+CREATE FUNCTION _sas.check_agent(a _sas.agent) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     why text;
 BEGIN
-    RETURN QUERY SELECT * FROM sas._check_name(a.name, '/name');
+    RETURN QUERY SELECT * FROM _sas.check_name(a.name, '/name');
     IF a.kind = 'external' THEN
-        RETURN QUERY SELECT * FROM sas._check_external(a);
+        RETURN QUERY SELECT * FROM _sas.check_external(a);
         RETURN;
     ELSIF a.kind IS DISTINCT FROM 'http' THEN
-        RETURN NEXT ROW('/kind', format('"%s" is not a kind of agent', a.kind), 'Use "http" or "external".', '22023')::sas._problem;
+        RETURN NEXT ROW('/kind', format('"%s" is not a kind of agent', a.kind), 'Use "http" or "external".', '22023')::_sas.problem;
     END IF;
-    why := CASE WHEN a.base_url IS NULL THEN 'it is missing' ELSE sas._url_problem(a.base_url) END;
+    why := CASE WHEN a.base_url IS NULL THEN 'it is missing' ELSE _sas.url_problem(a.base_url) END;
     IF why IS NOT NULL THEN
-        RETURN NEXT ROW('/base_url', format('base_url is not usable: %s', why), 'Write an absolute http or https URL without user, query and fragment.', '22023')::sas._problem;
+        RETURN NEXT ROW('/base_url', format('base_url is not usable: %s', why), 'Write an absolute http or https URL without user, query and fragment.', '22023')::_sas.problem;
     END IF;
     IF a.max_in_flight NOT BETWEEN 1 AND 1000000 THEN
-        RETURN NEXT ROW('/max_in_flight', format('max_in_flight %s is not from 1 to 1000000', a.max_in_flight), 'It is how many calls may be on their way at once.', '22023')::sas._problem;
+        RETURN NEXT ROW('/max_in_flight', format('max_in_flight %s is not from 1 to 1000000', a.max_in_flight), 'It is how many calls may be on their way at once.', '22023')::_sas.problem;
     END IF;
-    IF a.rate_limit IS NOT NULL AND sas._rate(a.rate_limit) IS NULL THEN
-        RETURN NEXT ROW('/rate_limit', format('"%s" is not a rate', a.rate_limit), 'Write a positive number per s, min, h or day, such as "500/min".', '22023')::sas._problem;
+    IF a.rate_limit IS NOT NULL AND _sas.rate(a.rate_limit) IS NULL THEN
+        RETURN NEXT ROW('/rate_limit', format('"%s" is not a rate', a.rate_limit), 'Write a positive number per s, min, h or day, such as "500/min".', '22023')::_sas.problem;
     END IF;
     IF a.request_timeout <= '0' OR a.request_timeout > '1 day' THEN
-        RETURN NEXT ROW('/request_timeout', 'request_timeout must be positive and at most a day', 'Write it with a unit, such as ''30 s''.', '22023')::sas._problem;
+        RETURN NEXT ROW('/request_timeout', 'request_timeout must be positive and at most a day', 'Write it with a unit, such as ''30 s''.', '22023')::_sas.problem;
     END IF;
     RETURN QUERY
-    SELECT * FROM sas._check_headers(a.headers, '/headers')
-    UNION ALL SELECT * FROM sas._check_pauses(a.retry, '/retry', 'max_attempts')
-    UNION ALL SELECT * FROM sas._check_keys(a.breaker, '/breaker', '{failures,window,open_for,off}')
-    UNION ALL SELECT * FROM sas._check_number(a.breaker -> 'failures', '/breaker/failures', 1, 1000000)
-    UNION ALL SELECT * FROM sas._check_span(a.breaker -> 'window', '/breaker/window')
-    UNION ALL SELECT * FROM sas._check_span(a.breaker -> 'open_for', '/breaker/open_for')
-    UNION ALL SELECT * FROM sas._check_boolean(a.breaker -> 'off', '/breaker/off')
-    UNION ALL SELECT * FROM sas._check_keys(a.options, '/options', '{follow_redirects,http_version,max_response,max_streams,connect_timeout,ca_file,cert,proxy,query}', '{sign,oauth2}')
-    UNION ALL SELECT * FROM sas._check_boolean(a.options -> 'follow_redirects', '/options/follow_redirects')
-    UNION ALL SELECT * FROM sas._check_choice(a.options -> 'http_version', '/options/http_version', '{1.1,2}')
-    UNION ALL SELECT * FROM sas._check_span(a.options -> 'connect_timeout', '/options/connect_timeout')
-    UNION ALL SELECT * FROM sas._check_number(a.options -> 'max_streams', '/options/max_streams', 0, 1000000)
+    SELECT * FROM _sas.check_headers(a.headers, '/headers')
+    UNION ALL SELECT * FROM _sas.check_pauses(a.retry, '/retry', 'max_attempts')
+    UNION ALL SELECT * FROM _sas.check_keys(a.breaker, '/breaker', '{failures,window,open_for,off}')
+    UNION ALL SELECT * FROM _sas.check_number(a.breaker -> 'failures', '/breaker/failures', 1, 1000000)
+    UNION ALL SELECT * FROM _sas.check_span(a.breaker -> 'window', '/breaker/window')
+    UNION ALL SELECT * FROM _sas.check_span(a.breaker -> 'open_for', '/breaker/open_for')
+    UNION ALL SELECT * FROM _sas.check_boolean(a.breaker -> 'off', '/breaker/off')
+    UNION ALL SELECT * FROM _sas.check_keys(a.options, '/options', '{follow_redirects,http_version,max_response,max_streams,connect_timeout,ca_file,cert,proxy,query}', '{sign,oauth2}')
+    UNION ALL SELECT * FROM _sas.check_boolean(a.options -> 'follow_redirects', '/options/follow_redirects')
+    UNION ALL SELECT * FROM _sas.check_choice(a.options -> 'http_version', '/options/http_version', '{1.1,2}')
+    UNION ALL SELECT * FROM _sas.check_span(a.options -> 'connect_timeout', '/options/connect_timeout')
+    UNION ALL SELECT * FROM _sas.check_number(a.options -> 'max_streams', '/options/max_streams', 0, 1000000)
     UNION ALL SELECT '/options/max_response', 'max_response is not a size', 'Write a size with a unit, such as "8 MB".', '22023'
-              WHERE a.options ? 'max_response' AND sas._size(a.options ->> 'max_response') IS NULL
+              WHERE a.options ? 'max_response' AND _sas.size(a.options ->> 'max_response') IS NULL
     UNION ALL SELECT '/options/' || k, format('%s must be a string', k), 'Write it as a string.', '22023'
               FROM unnest('{ca_file,cert,proxy}'::text[]) k WHERE a.options ? k AND jsonb_typeof(a.options -> k) <> 'string'
     UNION ALL SELECT '/options/query', 'an object of parameters is needed here', 'Write it as {"name": "value"}.', '22023'
               WHERE a.options ? 'query' AND jsonb_typeof(a.options -> 'query') <> 'object'
     UNION ALL SELECT part.place || r.pointer, format('"%s" is not a reference to a secret', coalesce(r.path, '')), 'Templates of an agent know {{secret.NAME}} only.', '42P10'
               FROM (VALUES ('/headers', a.headers), ('/options', a.options)) AS part (place, value)
-              CROSS JOIN LATERAL sas._references(part.value) r WHERE r.problem IS NOT NULL OR r.root IS DISTINCT FROM 'secret' OR r.member IS NULL
+              CROSS JOIN LATERAL _sas.references(part.value) r WHERE r.problem IS NOT NULL OR r.root IS DISTINCT FROM 'secret' OR r.member IS NULL
     UNION ALL SELECT part.place || r.pointer, format('secret "%s" does not exist', r.member), 'Set it with sas.set_secret first.', '42704'
               FROM (VALUES ('/headers', a.headers), ('/options', a.options)) AS part (place, value)
-              CROSS JOIN LATERAL sas._references(part.value) r
-              WHERE r.problem IS NULL AND r.root = 'secret' AND NOT EXISTS (SELECT FROM sas.secret s WHERE s.name = r.member);
+              CROSS JOIN LATERAL _sas.references(part.value) r
+              WHERE r.problem IS NULL AND r.root = 'secret' AND NOT EXISTS (SELECT FROM _sas.secret s WHERE s.name = r.member);
 END $$;
 
--- sas._size(text): bytes of '8 MB'; null when it is malformed.
-CREATE FUNCTION sas._size(size text) RETURNS bigint
+-- _sas.size(text): bytes of '8 MB'; null when it is malformed.
+CREATE FUNCTION _sas.size(size text) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     RETURN CASE WHEN pg_size_bytes(size) BETWEEN 1 AND 1073741824 THEN pg_size_bytes(size) END;
@@ -101,70 +101,70 @@ EXCEPTION WHEN data_exception THEN
     RETURN NULL;
 END $$;
 
--- sas._live_agent(name): the agent, or an error that says there is none.
-CREATE FUNCTION sas._live_agent(agent_name text) RETURNS sas.agent
+-- _sas.live_agent(name): the agent, or an error that says there is none.
+CREATE FUNCTION _sas.live_agent(agent_name text) RETURNS _sas.agent
 LANGUAGE plpgsql AS $$
 DECLARE
-    a sas.agent;
+    a _sas.agent;
 BEGIN
-    SELECT * INTO a FROM sas.agent WHERE agent.name = agent_name AND dropped_at IS NULL FOR UPDATE;
+    SELECT * INTO a FROM _sas.agent WHERE agent.name = agent_name AND dropped_at IS NULL FOR UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'agent "%" does not exist', agent_name USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/name".', HINT = 'See sas.agents for those that do.';
     END IF;
     RETURN a;
 END $$;
 
--- sas._publish_agent(a): tells the workers that agents have changed.
-CREATE FUNCTION sas._publish_agent(agent_id int) RETURNS void
+-- _sas.publish_agent(a): tells the workers that agents have changed.
+CREATE FUNCTION _sas.publish_agent(agent_id int) RETURNS void
 LANGUAGE sql AS $$
-    SELECT sas._announce_agents();
-    SELECT sas._ring(sas._tell_outside(ARRAY[agent_id]), false, false, '{}');
-    SELECT sas._tell_lanes(ARRAY[agent_id]) WHERE EXISTS (SELECT FROM sas.watch_wait q WHERE q.lane = agent_id);
+    SELECT _sas.announce_agents();
+    SELECT _sas.ring(_sas.tell_outside(ARRAY[agent_id]), false, false, '{}');
+    SELECT _sas.tell_lanes(ARRAY[agent_id]) WHERE EXISTS (SELECT FROM _sas.watch_wait q WHERE q.lane = agent_id);
 $$;
 
-CREATE FUNCTION sas._create_agent(caller oid, name text, base_url text, kind text, headers jsonb, max_in_flight int, rate_limit text,
+CREATE FUNCTION _sas.create_agent_as(caller oid, name text, base_url text, kind text, headers jsonb, max_in_flight int, rate_limit text,
                                   request_timeout interval, retry jsonb, breaker jsonb, options jsonb) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
-    a sas.agent;
-    p sas._problem;
-    old int := (SELECT agent_id FROM sas.agent x WHERE x.name = name AND x.dropped_at IS NULL FOR UPDATE);
+    a _sas.agent;
+    p _sas.problem;
+    old int := (SELECT agent_id FROM _sas.agent x WHERE x.name = name AND x.dropped_at IS NULL FOR UPDATE);
 BEGIN
-    a := ROW(old, name, kind, regexp_replace(base_url, '/+$', ''), coalesce(headers, '{}'), coalesce(max_in_flight, 100), rate_limit, sas._rate(rate_limit),
-             coalesce(request_timeout, '30 s'), coalesce(retry, '{}'), coalesce(breaker, '{}'), coalesce(options, '{}'), true, sas._now(), NULL)::sas.agent;
-    FOR p IN SELECT * FROM sas._check_agent(a) LOOP
-        PERFORM sas._raise(p);
+    a := ROW(old, name, kind, regexp_replace(base_url, '/+$', ''), coalesce(headers, '{}'), coalesce(max_in_flight, 100), rate_limit, _sas.rate(rate_limit),
+             coalesce(request_timeout, '30 s'), coalesce(retry, '{}'), coalesce(breaker, '{}'), coalesce(options, '{}'), true, _sas.now(), NULL)::_sas.agent;
+    FOR p IN SELECT * FROM _sas.check_agent(a) LOOP
+        PERFORM _sas.raise(p);
     END LOOP;
-    IF EXISTS (SELECT FROM sas.agent x WHERE x.agent_id = old AND x.kind <> kind) THEN
+    IF EXISTS (SELECT FROM _sas.agent x WHERE x.agent_id = old AND x.kind <> kind) THEN
         RAISE EXCEPTION 'the kind of agent "%" cannot be changed', name USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/kind".', HINT = 'Create another agent.';
     END IF;
     IF old IS NULL THEN
-        INSERT INTO sas.agent (name, kind, base_url, headers, max_in_flight, rate_limit, rate_per_s, request_timeout, retry, breaker, options, created_at)
+        INSERT INTO _sas.agent (name, kind, base_url, headers, max_in_flight, rate_limit, rate_per_s, request_timeout, retry, breaker, options, created_at)
         VALUES (a.name, a.kind, a.base_url, a.headers, a.max_in_flight, a.rate_limit, a.rate_per_s, a.request_timeout, a.retry, a.breaker, a.options, a.created_at)
         RETURNING agent_id INTO old;
-        INSERT INTO sas.agent_health (agent_id) VALUES (old);
+        INSERT INTO _sas.agent_health (agent_id) VALUES (old);
     ELSE
-        PERFORM sas._write_agent(a);
+        PERFORM _sas.write_agent(a);
     END IF;
-    PERFORM sas._furnish(old, a.max_in_flight) WHERE a.kind = 'external';
-    PERFORM sas._publish_agent(old);
+    PERFORM _sas.furnish(old, a.max_in_flight) WHERE a.kind = 'external';
+    PERFORM _sas.publish_agent(old);
 END $$;
 
-CREATE FUNCTION sas._write_agent(a sas.agent) RETURNS void
+CREATE FUNCTION _sas.write_agent(a _sas.agent) RETURNS void
 LANGUAGE sql AS $$
-    UPDATE sas.agent SET base_url = a.base_url, headers = a.headers, max_in_flight = a.max_in_flight, rate_limit = a.rate_limit, rate_per_s = a.rate_per_s,
+    UPDATE _sas.agent SET base_url = a.base_url, headers = a.headers, max_in_flight = a.max_in_flight, rate_limit = a.rate_limit, rate_per_s = a.rate_per_s,
            request_timeout = a.request_timeout, retry = a.retry, breaker = a.breaker, options = a.options, enabled = a.enabled
     WHERE agent.agent_id = a.agent_id
 $$;
 
-CREATE FUNCTION sas._alter_agent(caller oid, name text, base_url text, kind text, headers jsonb, max_in_flight int, rate_limit text,
+CREATE FUNCTION _sas.alter_agent_as(caller oid, name text, base_url text, kind text, headers jsonb, max_in_flight int, rate_limit text,
                                  request_timeout interval, retry jsonb, breaker jsonb, options jsonb, enabled boolean, reset text[]) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    a sas.agent := sas._live_agent(name);
+    a _sas.agent := _sas.live_agent(name);
     known text[] := '{headers,max_in_flight,rate_limit,request_timeout,retry,breaker,options,enabled}';
-    p sas._problem;
+    p _sas.problem;
 BEGIN
     IF NOT coalesce(reset, '{}') <@ known THEN
         RAISE EXCEPTION 'cannot reset "%"', (SELECT x FROM unnest(reset) x WHERE NOT x = ANY (known) LIMIT 1)
@@ -177,193 +177,193 @@ BEGIN
     a.headers := coalesce(headers, CASE WHEN 'headers' = ANY (reset) THEN '{}' ELSE a.headers END);
     a.max_in_flight := coalesce(max_in_flight, CASE WHEN 'max_in_flight' = ANY (reset) THEN 100 ELSE a.max_in_flight END);
     a.rate_limit := coalesce(rate_limit, CASE WHEN 'rate_limit' = ANY (reset) THEN NULL ELSE a.rate_limit END);
-    a.rate_per_s := sas._rate(a.rate_limit);
+    a.rate_per_s := _sas.rate(a.rate_limit);
     a.request_timeout := coalesce(request_timeout, CASE WHEN 'request_timeout' = ANY (reset) THEN '30 s' ELSE a.request_timeout END);
     a.retry := coalesce(retry, CASE WHEN 'retry' = ANY (reset) THEN '{}' ELSE a.retry END);
     a.breaker := coalesce(breaker, CASE WHEN 'breaker' = ANY (reset) THEN '{}' ELSE a.breaker END);
     a.options := coalesce(options, CASE WHEN 'options' = ANY (reset) THEN '{}' ELSE a.options END);
     a.enabled := coalesce(enabled, CASE WHEN 'enabled' = ANY (reset) THEN true ELSE a.enabled END);
-    FOR p IN SELECT * FROM sas._check_agent(a) LOOP
-        PERFORM sas._raise(p);
+    FOR p IN SELECT * FROM _sas.check_agent(a) LOOP
+        PERFORM _sas.raise(p);
     END LOOP;
-    PERFORM sas._write_agent(a);
-    PERFORM sas._furnish(a.agent_id, a.max_in_flight) WHERE a.kind = 'external';
-    PERFORM sas._publish_agent(a.agent_id);
+    PERFORM _sas.write_agent(a);
+    PERFORM _sas.furnish(a.agent_id, a.max_in_flight) WHERE a.kind = 'external';
+    PERFORM _sas.publish_agent(a.agent_id);
     -- which values were changed; not the values, which may name what is secret
-    PERFORM sas._record(caller, ARRAY[NULL::bigint], 'alter_agent', NULL,
+    PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'alter_agent', NULL,
         jsonb_strip_nulls(jsonb_build_object(
             'agent', name, 'enabled', enabled, 'reset', nullif(to_jsonb(reset), '[]'), 'changed',
         (SELECT jsonb_agg(c.what) FROM (VALUES ('base_url', base_url IS NOT NULL), ('headers', headers IS NOT NULL), ('max_in_flight', max_in_flight IS NOT NULL), ('rate_limit', rate_limit IS NOT NULL),
          ('request_timeout', request_timeout IS NOT NULL), ('retry', retry IS NOT NULL), ('breaker', breaker IS NOT NULL), ('options', options IS NOT NULL)) AS c (what, given) WHERE c.given))));
 END $$;
 
-CREATE FUNCTION sas._drop_agent(caller oid, name text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+CREATE FUNCTION _sas.drop_agent_as(caller oid, name text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
-    a sas.agent := sas._live_agent(name);
+    a _sas.agent := _sas.live_agent(name);
     used text;
 BEGIN
     SELECT f.name INTO used
-    FROM sas.workflow f
-    JOIN sas.workflow_version v USING (workflow_id)
-    JOIN sas.workflow_step w USING (version_id)
+    FROM _sas.workflow f
+    JOIN _sas.workflow_version v USING (workflow_id)
+    JOIN _sas.workflow_step w USING (version_id)
     WHERE w.lane = a.agent_id
       AND (f.dropped_at IS NULL AND coalesce(v.of_version, v.version) = f.version
-           AND NOT EXISTS (SELECT FROM sas.composition c WHERE c.version_id = v.version_id AND NOT c.current)
-           OR EXISTS (SELECT FROM sas.run r WHERE r.version_id = v.version_id AND r.state <> 'stopped'))
+           AND NOT EXISTS (SELECT FROM _sas.composition c WHERE c.version_id = v.version_id AND NOT c.current)
+           OR EXISTS (SELECT FROM _sas.run r WHERE r.version_id = v.version_id AND r.state <> 'stopped'))
     LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'agent "%" is in use', name
             USING ERRCODE = 'dependent_objects_still_exist', DETAIL = format('Workflow "%s", or an open run of it, uses it.', used), HINT = 'Change or drop the workflow, and let its runs end, first.';
     END IF;
-    SELECT d.name INTO used FROM sas.watcher d WHERE d.lane = a.agent_id LIMIT 1;
+    SELECT d.name INTO used FROM _sas.watcher d WHERE d.lane = a.agent_id LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'agent "%" is in use', name
             USING ERRCODE = 'dependent_objects_still_exist', DETAIL = format('Watcher "%s" uses it.', used), HINT = 'Drop the watcher first.';
     END IF;
-    UPDATE sas.agent SET dropped_at = sas._now(), enabled = false WHERE agent.agent_id = a.agent_id;
-    DELETE FROM sas.place p WHERE p.agent_id = a.agent_id;
-    PERFORM sas._forget_places(a.agent_id);
-    PERFORM sas._publish_agent(a.agent_id);
+    UPDATE _sas.agent SET dropped_at = _sas.now(), enabled = false WHERE agent.agent_id = a.agent_id;
+    DELETE FROM _sas.place p WHERE p.agent_id = a.agent_id;
+    PERFORM _sas.forget_places(a.agent_id);
+    PERFORM _sas.publish_agent(a.agent_id);
 END $$;
 
-CREATE FUNCTION sas._reset_agent(caller oid, name text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+CREATE FUNCTION _sas.reset_agent_as(caller oid, name text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
-    a sas.agent := sas._live_agent(name);
+    a _sas.agent := _sas.live_agent(name);
 BEGIN
     -- in shared memory only: the row is the workers', and no session may hold it
-    PERFORM sas._half_open(a.agent_id);
+    PERFORM _sas.half_open(a.agent_id);
     -- whose cool-offs end here is locked first, so that no tick waits for this transaction
-    PERFORM sas._ring_on_abort();
-    PERFORM FROM sas.run r
-    WHERE r.run_id IN (SELECT d.run_id FROM sas.due d
-                       JOIN sas.step s ON s.run_id = d.run_id AND s.step_no = d.step_no AND s.element = d.element
-                       JOIN sas.run x ON x.run_id = d.run_id
-                       JOIN sas.workflow_step w ON w.version_id = x.version_id AND w.step_no = d.step_no AND w.undo = (s.state = 'compensating')
-                       WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at > sas._now() AND w.lane = a.agent_id)
+    PERFORM _sas.ring_on_abort();
+    PERFORM FROM _sas.run r
+    WHERE r.run_id IN (SELECT d.run_id FROM _sas.due d
+                       JOIN _sas.step s ON s.run_id = d.run_id AND s.step_no = d.step_no AND s.element = d.element
+                       JOIN _sas.run x ON x.run_id = d.run_id
+                       JOIN _sas.workflow_step w ON w.version_id = x.version_id AND w.step_no = d.step_no AND w.undo = (s.state = 'compensating')
+                       WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at > _sas.now() AND w.lane = a.agent_id)
     ORDER BY r.run_id FOR NO KEY UPDATE;
     -- cool-offs of this agent's steps are due now; the agent's rate and places release them
-    UPDATE sas.due d SET due_at = sas._now()
-    FROM sas.step s, sas.run r, sas.workflow_step w
-    WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at > sas._now()
+    UPDATE _sas.due d SET due_at = _sas.now()
+    FROM _sas.step s, _sas.run r, _sas.workflow_step w
+    WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at > _sas.now()
       AND s.run_id = d.run_id AND s.step_no = d.step_no AND s.element = d.element
       AND r.run_id = d.run_id AND w.version_id = r.version_id AND w.step_no = d.step_no AND w.undo = (s.state = 'compensating') AND w.lane = a.agent_id;
-    UPDATE sas.step s SET waiting_until = sas._now()
-    FROM sas.due d
-    WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at <= sas._now()
-      AND s.run_id = d.run_id AND s.step_no = d.step_no AND s.element = d.element AND s.waiting_until > sas._now();
-    PERFORM sas._publish_agent(a.agent_id);
-    PERFORM sas._ring('{}', true, false, '{}');
-    PERFORM sas._record(caller, ARRAY[NULL::bigint], 'reset_agent', NULL, jsonb_build_object('agent', name));
+    UPDATE _sas.step s SET waiting_until = _sas.now()
+    FROM _sas.due d
+    WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at <= _sas.now()
+      AND s.run_id = d.run_id AND s.step_no = d.step_no AND s.element = d.element AND s.waiting_until > _sas.now();
+    PERFORM _sas.publish_agent(a.agent_id);
+    PERFORM _sas.ring('{}', true, false, '{}');
+    PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'reset_agent', NULL, jsonb_build_object('agent', name));
 END $$;
 
-CREATE FUNCTION sas._set_secret(caller oid, name text, value text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+CREATE FUNCTION _sas.set_secret_as(caller oid, name text, value text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
-    p sas._problem;
+    p _sas.problem;
 BEGIN
-    FOR p IN SELECT * FROM sas._check_name(name, '/name') LOOP
-        PERFORM sas._raise(p);
+    FOR p IN SELECT * FROM _sas.check_name(name, '/name') LOOP
+        PERFORM _sas.raise(p);
     END LOOP;
     IF coalesce(value, '') = '' OR value ~ E'[\\x01-\\x1f\\x7f]' THEN
         RAISE EXCEPTION 'the value of secret "%" is empty or holds control characters', name
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/value".', HINT = 'Use sas.drop_secret to take a secret away.';
     END IF;
-    INSERT INTO sas.secret AS s VALUES (name, value, sas._now())
+    INSERT INTO _sas.secret AS s VALUES (name, value, _sas.now())
     ON CONFLICT ON CONSTRAINT secret_pkey DO UPDATE SET value = EXCLUDED.value, changed_at = EXCLUDED.changed_at;
-    PERFORM sas._announce_agents();
+    PERFORM _sas.announce_agents();
     -- an agent whose secret was missing has steps that wait for nothing else
-    PERFORM sas._ring(ARRAY(SELECT a.agent_id FROM sas.agent a WHERE a.dropped_at IS NULL), false, false, '{}');
+    PERFORM _sas.ring(ARRAY(SELECT a.agent_id FROM _sas.agent a WHERE a.dropped_at IS NULL), false, false, '{}');
 END $$;
 
-CREATE FUNCTION sas._drop_secret(caller oid, name text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+CREATE FUNCTION _sas.drop_secret_as(caller oid, name text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
     used text;
 BEGIN
-    SELECT a.name INTO used FROM sas.agent a
-    CROSS JOIN LATERAL sas._references(jsonb_build_array(a.headers, a.options)) r
+    SELECT a.name INTO used FROM _sas.agent a
+    CROSS JOIN LATERAL _sas.references(jsonb_build_array(a.headers, a.options)) r
     WHERE a.dropped_at IS NULL AND r.root = 'secret' AND r.member = $2 LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'secret "%" is in use', name USING ERRCODE = 'dependent_objects_still_exist', DETAIL = format('Agent "%s" refers to it.', used);
     END IF;
-    DELETE FROM sas.secret s WHERE s.name = $2;
+    DELETE FROM _sas.secret s WHERE s.name = $2;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'secret "%" does not exist', name
             USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/name".', HINT = 'Set it with sas.set_secret; an agent that needs it names it as {{secret.NAME}}.';
     END IF;
 END $$;
 
--- sas._agents_with(secrets): the agents as a worker needs them, with these values for secrets.
-CREATE FUNCTION sas._agents_with(secrets jsonb) RETURNS TABLE (agent_id int, name text, base_url text, enabled boolean, max_in_flight int, rate_per_s float8,
+-- _sas.agents_with(secrets): the agents as a worker needs them, with these values for secrets.
+CREATE FUNCTION _sas.agents_with(secrets jsonb) RETURNS TABLE (agent_id int, name text, base_url text, enabled boolean, max_in_flight int, rate_per_s float8,
     request_timeout_ms float8, headers jsonb, query jsonb, options jsonb, retry jsonb, breaker_failures int, breaker_window_ms float8, breaker_open_ms float8,
     breaker text, open_for_ms float8, max_response bigint, connect_timeout_ms float8, secrets text[])
 LANGUAGE sql STABLE AS $$
     SELECT a.agent_id, a.name, a.base_url, a.enabled AND h.problem IS NULL AND o.problem IS NULL, a.max_in_flight, coalesce(a.rate_per_s, 0),
-           extract(epoch FROM a.request_timeout)::float8 * 1000, h.result, o.result -> 'query', o.result, coalesce(sas._retry_policy(a.retry), '{}'),
+           extract(epoch FROM a.request_timeout)::float8 * 1000, h.result, o.result -> 'query', o.result, coalesce(_sas.read_retry(a.retry), '{}'),
            CASE WHEN (a.breaker ->> 'off')::boolean THEN 0 ELSE coalesce((a.breaker ->> 'failures')::int, 10) END,
-           extract(epoch FROM coalesce(sas._span(a.breaker -> 'window'), '30 s'))::float8 * 1000,
-           extract(epoch FROM coalesce(sas._span(a.breaker -> 'open_for'), '30 s'))::float8 * 1000,
-           coalesce(g.breaker, 'closed'), greatest(0, extract(epoch FROM g.open_until - sas._now()))::float8 * 1000,
-           coalesce(sas._size(a.options ->> 'max_response'), 8 * 1024 * 1024),
-           extract(epoch FROM coalesce(sas._span(a.options -> 'connect_timeout'), '5 s'))::float8 * 1000,
+           extract(epoch FROM coalesce(_sas.span(a.breaker -> 'window'), '30 s'))::float8 * 1000,
+           extract(epoch FROM coalesce(_sas.span(a.breaker -> 'open_for'), '30 s'))::float8 * 1000,
+           coalesce(g.breaker, 'closed'), greatest(0, extract(epoch FROM g.open_until - _sas.now()))::float8 * 1000,
+           coalesce(_sas.size(a.options ->> 'max_response'), 8 * 1024 * 1024),
+           extract(epoch FROM coalesce(_sas.span(a.options -> 'connect_timeout'), '5 s'))::float8 * 1000,
            ARRAY(SELECT s.value FROM jsonb_each_text($1) s
-                 WHERE s.key IN (SELECT r.member FROM sas._references(jsonb_build_array(a.headers, a.options)) r WHERE r.root = 'secret'))
-    FROM sas.agent a
-    LEFT JOIN sas.agent_health g USING (agent_id)
+                 WHERE s.key IN (SELECT r.member FROM _sas.references(jsonb_build_array(a.headers, a.options)) r WHERE r.root = 'secret'))
+    FROM _sas.agent a
+    LEFT JOIN _sas.agent_health g USING (agent_id)
     CROSS JOIN (SELECT jsonb_build_object('secret', $1) AS root) x
-    CROSS JOIN LATERAL sas._render(a.headers, x.root) h
-    CROSS JOIN LATERAL sas._render(a.options, x.root) o
+    CROSS JOIN LATERAL _sas.render(a.headers, x.root) h
+    CROSS JOIN LATERAL _sas.render(a.options, x.root) o
     WHERE a.dropped_at IS NULL AND a.kind = 'http'
 $$;
 
--- sas._agents_for_workers(): with secrets filled in. Superusers only.
-CREATE FUNCTION sas._agents_for_workers() RETURNS TABLE (agent_id int, name text, base_url text, enabled boolean, max_in_flight int, rate_per_s float8,
+-- _sas.agents_for_workers(): with secrets filled in. Superusers only.
+CREATE FUNCTION _sas.agents_for_workers() RETURNS TABLE (agent_id int, name text, base_url text, enabled boolean, max_in_flight int, rate_per_s float8,
     request_timeout_ms float8, headers jsonb, query jsonb, options jsonb, retry jsonb, breaker_failures int, breaker_window_ms float8, breaker_open_ms float8,
     breaker text, open_for_ms float8, max_response bigint, connect_timeout_ms float8, secrets text[])
 LANGUAGE sql STABLE AS $$
-    SELECT * FROM sas._agents_with((SELECT coalesce(jsonb_object_agg(s.name, s.value), '{}') FROM sas.secret s))
+    SELECT * FROM _sas.agents_with((SELECT coalesce(jsonb_object_agg(s.name, s.value), '{}') FROM _sas.secret s))
 $$;
 
--- sas._agents_for_stubs(): as a test sees them: without the values of headers and parameters, which are not for those who submit runs.
-CREATE FUNCTION sas._agents_for_stubs() RETURNS TABLE (agent_id int, name text, base_url text, enabled boolean, max_in_flight int, rate_per_s float8,
+-- _sas.agents_for_stubs(): as a test sees them: without the values of headers and parameters, which are not for those who submit runs.
+CREATE FUNCTION _sas.agents_for_stubs() RETURNS TABLE (agent_id int, name text, base_url text, enabled boolean, max_in_flight int, rate_per_s float8,
     request_timeout_ms float8, headers jsonb, query jsonb, options jsonb, retry jsonb, breaker_failures int, breaker_window_ms float8, breaker_open_ms float8,
     breaker text, open_for_ms float8, max_response bigint, connect_timeout_ms float8, secrets text[])
 LANGUAGE sql STABLE AS $$
     SELECT a.agent_id, a.name, a.base_url, a.enabled, a.max_in_flight, a.rate_per_s, a.request_timeout_ms,
            (SELECT jsonb_object_agg(h.key, '***') FROM jsonb_each(x.headers) h), (SELECT jsonb_object_agg(q.key, '***') FROM jsonb_each(x.options -> 'query') q),
            a.options, a.retry, a.breaker_failures, a.breaker_window_ms, a.breaker_open_ms, a.breaker, a.open_for_ms, a.max_response, a.connect_timeout_ms, '{}'::text[]
-    FROM sas._agents_with('{}') a JOIN sas.agent x USING (agent_id)
+    FROM _sas.agents_with('{}') a JOIN _sas.agent x USING (agent_id)
 $$;
 
--- sas._write_health(...): what a worker saw of an agent: breaker changes (null: none) and last errors. Arrays of equal length, agents in order.
-CREATE FUNCTION sas._write_health(agent_ids int[], breakers text[], open_in_ms float8[], last_errors jsonb[]) RETURNS void
+-- _sas.write_health(...): what a worker saw of an agent: breaker changes (null: none) and last errors. Arrays of equal length, agents in order.
+CREATE FUNCTION _sas.write_health(agent_ids int[], breakers text[], open_in_ms float8[], last_errors jsonb[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     opened record;
 BEGIN
-    UPDATE sas.agent_health h
+    UPDATE _sas.agent_health h
     SET breaker = coalesce(u.breaker, h.breaker),
-        open_until = CASE WHEN u.breaker = 'open' THEN sas._now() + u.open_in * interval '1 ms' WHEN u.breaker IS NULL THEN h.open_until END,
+        open_until = CASE WHEN u.breaker = 'open' THEN _sas.now() + u.open_in * interval '1 ms' WHEN u.breaker IS NULL THEN h.open_until END,
         last_error = coalesce(u.last_error, h.last_error),
-        last_error_at = CASE WHEN u.last_error IS NULL THEN h.last_error_at ELSE sas._now() END
+        last_error_at = CASE WHEN u.last_error IS NULL THEN h.last_error_at ELSE _sas.now() END
     FROM unnest(agent_ids, breakers, open_in_ms, last_errors) AS u (agent_id, breaker, open_in, last_error)
     WHERE h.agent_id = u.agent_id
-      AND h.agent_id IN (SELECT l.agent_id FROM sas.agent_health l WHERE l.agent_id = ANY (agent_ids) FOR UPDATE SKIP LOCKED);
+      AND h.agent_id IN (SELECT l.agent_id FROM _sas.agent_health l WHERE l.agent_id = ANY (agent_ids) FOR UPDATE SKIP LOCKED);
     FOR opened IN
-        SELECT a.agent_id, a.name FROM unnest(agent_ids, breakers) AS u (agent_id, breaker) JOIN sas.agent a ON a.agent_id = u.agent_id WHERE u.breaker = 'open'
+        SELECT a.agent_id, a.name FROM unnest(agent_ids, breakers) AS u (agent_id, breaker) JOIN _sas.agent a ON a.agent_id = u.agent_id WHERE u.breaker = 'open'
     LOOP
-        PERFORM sas._alert('breaker-open', format('agent %s breaker', opened.name), format('the breaker of agent "%s" is open', opened.name), opened.agent_id);
+        PERFORM _sas.raise_alert('breaker-open', format('agent %s breaker', opened.name), format('the breaker of agent "%s" is open', opened.name), opened.agent_id);
         -- some that wait before it may have a fallback
-        PERFORM sas._ring('{}', false, true, '{}');
+        PERFORM _sas.ring('{}', false, true, '{}');
     END LOOP;
     IF 'closed' = ANY (breakers) THEN
-        PERFORM sas._close_alerts(ARRAY(SELECT format('agent %s breaker', a.name) FROM unnest(agent_ids, breakers) AS u (agent_id, breaker)
-                                        JOIN sas.agent a ON a.agent_id = u.agent_id WHERE u.breaker = 'closed'));
+        PERFORM _sas.close_alerts(ARRAY(SELECT format('agent %s breaker', a.name) FROM unnest(agent_ids, breakers) AS u (agent_id, breaker)
+                                        JOIN _sas.agent a ON a.agent_id = u.agent_id WHERE u.breaker = 'closed'));
     END IF;
 END $$;

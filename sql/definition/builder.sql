@@ -5,8 +5,8 @@
 -- that are null leave no key, spans become text with units. They check types
 -- only; sas.create_workflow checks the rest.
 
--- sas._span_text(span): "10 s", "3 days", "1 min 30 s".
-CREATE FUNCTION sas._span_text(span interval) RETURNS text
+-- _sas.span_text(span): "10 s", "3 days", "1 min 30 s".
+CREATE FUNCTION _sas.span_text(span interval) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 BEGIN ATOMIC
     SELECT coalesce(nullif(concat_ws(' ',
@@ -21,28 +21,28 @@ BEGIN ATOMIC
                  extract(milliseconds FROM span)::numeric AS ms) p;
 END;
 
--- sas._function_text(f): its name as a definition has it.
-CREATE FUNCTION sas._function_text(f regproc) RETURNS text
+-- _sas.function_text(f): its name as a definition has it.
+CREATE FUNCTION _sas.function_text(f regproc) RETURNS text
 LANGUAGE sql STABLE STRICT PARALLEL SAFE
 BEGIN ATOMIC
     SELECT format('%I.%I', n.nspname, p.proname)
     FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace WHERE p.oid = f;
 END;
 
--- sas._object(pairs): {"key": value ...} of those whose value is not null.
-CREATE FUNCTION sas._object(VARIADIC pairs jsonb[]) RETURNS jsonb
+-- _sas.object(pairs): {"key": value ...} of those whose value is not null.
+CREATE FUNCTION _sas.object(VARIADIC pairs jsonb[]) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT coalesce(jsonb_object_agg(pairs[n] #>> '{}', pairs[n + 1]), '{}')
     FROM generate_series(1, cardinality(pairs), 2) n WHERE pairs[n + 1] IS NOT NULL;
 END;
 
--- sas._on_failure(either, transient, permanent)
-CREATE FUNCTION sas._on_failure(either text, transient text, permanent text) RETURNS jsonb
+-- _sas.on_failure(either, transient, permanent)
+CREATE FUNCTION _sas.on_failure(either text, transient text, permanent text) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT CASE WHEN transient IS NULL AND permanent IS NULL THEN to_jsonb(either)
-                ELSE sas._object('"transient"', to_jsonb(coalesce(transient, either)),
+                ELSE _sas.object('"transient"', to_jsonb(coalesce(transient, either)),
                                  '"permanent"', to_jsonb(coalesce(permanent, either))) END;
 END;
 
@@ -53,17 +53,17 @@ CREATE FUNCTION sas.workflow(steps jsonb, flow jsonb DEFAULT NULL, output jsonb 
                              concurrency_limit int DEFAULT NULL, plan regproc DEFAULT NULL, hooks jsonb DEFAULT NULL, auto_rescue boolean DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT sas._object('"steps"', steps, '"flow"', flow, '"output"', output, '"on_failure"', sas._on_failure(on_failure, on_transient, on_permanent),
-                       '"recovery"', recovery, '"deadline"', to_jsonb(sas._span_text(deadline)), '"finalize"', to_jsonb(sas._function_text(finalize)),
+    SELECT _sas.object('"steps"', steps, '"flow"', flow, '"output"', output, '"on_failure"', _sas.on_failure(on_failure, on_transient, on_permanent),
+                       '"recovery"', recovery, '"deadline"', to_jsonb(_sas.span_text(deadline)), '"finalize"', to_jsonb(_sas.function_text(finalize)),
                        '"priority"', to_jsonb(priority), '"queue"', to_jsonb(queue), '"singleton"', to_jsonb(singleton),
-                       '"concurrency"', nullif(sas._object('"key"', to_jsonb(concurrency_key), '"limit"', to_jsonb(concurrency_limit)), '{}'),
-                       '"plan"', to_jsonb(sas._function_text(plan)), '"hooks"', hooks,
+                       '"concurrency"', nullif(_sas.object('"key"', to_jsonb(concurrency_key), '"limit"', to_jsonb(concurrency_limit)), '{}'),
+                       '"plan"', to_jsonb(_sas.function_text(plan)), '"hooks"', hooks,
                        '"auto_rescue"', to_jsonb(auto_rescue));
 END;
 COMMENT ON FUNCTION sas.workflow IS 'A definition for sas.create_workflow: steps from sas.steps, flow from sas.sequence and sas.concurrence.';
 
 CREATE FUNCTION sas.steps(VARIADIC steps jsonb[] DEFAULT '{}') RETURNS jsonb
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, sas, pg_temp AS $$
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     twice text;
 BEGIN
@@ -73,7 +73,7 @@ BEGIN
     END IF;
     RETURN (SELECT coalesce(jsonb_object_agg(e.key, e.value), '{}') FROM unnest(steps) s CROSS JOIN LATERAL jsonb_each(s) e);
 END $$;
-COMMENT ON FUNCTION sas.steps(jsonb[]) IS 'The steps of a definition, from sas.step.';
+COMMENT ON FUNCTION sas.steps(jsonb[]) IS 'The steps of a definition, from _sas.step.';
 
 CREATE FUNCTION sas.step(name text, body jsonb, after text[] DEFAULT NULL, undo jsonb DEFAULT NULL, expect text DEFAULT NULL, expect_status text[] DEFAULT NULL,
                          output jsonb DEFAULT NULL, retry jsonb DEFAULT NULL, complete_in interval DEFAULT NULL, recovery jsonb DEFAULT NULL,
@@ -83,75 +83,75 @@ CREATE FUNCTION sas.step(name text, body jsonb, after text[] DEFAULT NULL, undo 
                          priority int DEFAULT NULL, queue text DEFAULT NULL, weight float8 DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT jsonb_build_object(name, body || sas._object(
+    SELECT jsonb_build_object(name, body || _sas.object(
         '"after"', to_jsonb(after), '"undo"', undo, '"expect"', coalesce(to_jsonb(expect), to_jsonb(expect_status)), '"output"', output, '"retry"', retry,
-        '"complete_in"', to_jsonb(sas._span_text(complete_in)), '"recovery"', recovery, '"on_failure"', sas._on_failure(on_failure, on_transient, on_permanent),
+        '"complete_in"', to_jsonb(_sas.span_text(complete_in)), '"recovery"', recovery, '"on_failure"', _sas.on_failure(on_failure, on_transient, on_permanent),
         '"pivot"', to_jsonb(pivot), '"when"', to_jsonb(only_when), '"else"', to_jsonb(otherwise), '"each"', to_jsonb(each), '"concurrency"', to_jsonb(concurrency),
-        '"max_failed"', to_jsonb(max_failed), '"repeat"', repeat, '"poll"', poll, '"fallback"', fallback, '"finalize"', to_jsonb(sas._function_text(finalize)),
+        '"max_failed"', to_jsonb(max_failed), '"repeat"', repeat, '"poll"', poll, '"fallback"', fallback, '"finalize"', to_jsonb(_sas.function_text(finalize)),
         '"agents"', to_jsonb(agents), '"priority"', to_jsonb(priority), '"queue"', to_jsonb(queue),
         '"weight"', to_jsonb(weight::numeric)));
 END;
-COMMENT ON FUNCTION sas.step IS 'A step by name: body from sas.call, sas.task, sas.function, sas.wait_signal, sas.wait_until, sas.sleep, sas.child or sas.include. only_when and otherwise are the keys when and else.';
+COMMENT ON FUNCTION sas.step IS 'A step by name: body from sas.call, _sas.task, sas.function, sas.wait_signal, sas.wait_until, sas.sleep, sas.child or sas.include. only_when and otherwise are the keys when and else.';
 
 -- what a step does
 CREATE FUNCTION sas.call(agent text DEFAULT NULL, method text DEFAULT NULL, path text DEFAULT NULL, query jsonb DEFAULT NULL, headers jsonb DEFAULT NULL,
                          body jsonb DEFAULT NULL, form jsonb DEFAULT NULL, text text DEFAULT NULL, timeout interval DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT sas._object('"agent"', to_jsonb(agent),
-                       '"call"', sas._object('"method"', to_jsonb(method), '"path"', to_jsonb(path), '"query"', query, '"headers"', headers, '"body"', body, '"form"', form,
+    SELECT _sas.object('"agent"', to_jsonb(agent),
+                       '"call"', _sas.object('"method"', to_jsonb(method), '"path"', to_jsonb(path), '"query"', query, '"headers"', headers, '"body"', body, '"form"', form,
                                              '"text"', to_jsonb(text),
-                                             '"timeout"', to_jsonb(sas._span_text(timeout))));
+                                             '"timeout"', to_jsonb(_sas.span_text(timeout))));
 END;
 COMMENT ON FUNCTION sas.call IS 'A call through an agent; in an undo, poll or fallback the agent may be left out: it is that of the step.';
 
 CREATE FUNCTION sas.task(agent text, input jsonb DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT sas._object('"agent"', to_jsonb(agent), '"task"', '{}', '"input"', input);
+    SELECT _sas.object('"agent"', to_jsonb(agent), '"task"', '{}', '"input"', input);
 END;
 COMMENT ON FUNCTION sas.task IS 'A task that an outside agent claims.';
 
 CREATE FUNCTION sas.function(name regproc, input jsonb DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT sas._object('"function"', to_jsonb(sas._function_text(name)), '"input"', input);
+    SELECT _sas.object('"function"', to_jsonb(_sas.function_text(name)), '"input"', input);
 END;
 COMMENT ON FUNCTION sas.function IS 'A function (jsonb) RETURNS jsonb of this database; it must be there already.';
 
 CREATE FUNCTION sas.wait_signal(signal text, timeout interval DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT sas._object('"wait"', sas._object('"signal"', to_jsonb(signal),
-                                             '"timeout"', to_jsonb(sas._span_text(timeout))));
+    SELECT _sas.object('"wait"', _sas.object('"signal"', to_jsonb(signal),
+                                             '"timeout"', to_jsonb(_sas.span_text(timeout))));
 END;
 COMMENT ON FUNCTION sas.wait_signal IS 'Waits for a signal; the output is its payload.';
 
 CREATE FUNCTION sas.wait_until(instant text) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT sas._object('"wait"', sas._object('"until"', to_jsonb(instant)));
+    SELECT _sas.object('"wait"', _sas.object('"until"', to_jsonb(instant)));
 END;
 COMMENT ON FUNCTION sas.wait_until IS 'Waits until an instant, mostly a reference: sas.wait_until(''{{input.departure}}'').';
 
 CREATE FUNCTION sas.sleep(span interval) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT sas._object('"wait"', sas._object('"for"', to_jsonb(sas._span_text(span))));
+    SELECT _sas.object('"wait"', _sas.object('"for"', to_jsonb(_sas.span_text(span))));
 END;
 COMMENT ON FUNCTION sas.sleep IS 'Waits for a span of time.';
 
 CREATE FUNCTION sas.child(workflow text, input jsonb DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT sas._object('"workflow"', to_jsonb(workflow), '"input"', input);
+    SELECT _sas.object('"workflow"', to_jsonb(workflow), '"input"', input);
 END;
 COMMENT ON FUNCTION sas.child IS 'A run of another workflow, as a child of this one.';
 
 CREATE FUNCTION sas.include(workflow text, input jsonb DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT sas._object('"include"', to_jsonb(workflow), '"input"', input);
+    SELECT _sas.object('"include"', to_jsonb(workflow), '"input"', input);
 END;
 COMMENT ON FUNCTION sas.include IS 'The steps of another workflow, inlined under the name of this step.';
 
@@ -160,7 +160,7 @@ CREATE FUNCTION sas.undo(body jsonb, expect text DEFAULT NULL, expect_status tex
                          recovery jsonb DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT body || sas._object('"expect"', coalesce(to_jsonb(expect), to_jsonb(expect_status)), '"retry"', retry, '"complete_in"', to_jsonb(sas._span_text(complete_in)),
+    SELECT body || _sas.object('"expect"', coalesce(to_jsonb(expect), to_jsonb(expect_status)), '"retry"', retry, '"complete_in"', to_jsonb(_sas.span_text(complete_in)),
                                '"recovery"', recovery);
 END;
 COMMENT ON FUNCTION sas.undo IS 'An undo with more than its body. One without takes the body itself: sas.step(..., undo => sas.call(...)).';
@@ -168,15 +168,15 @@ COMMENT ON FUNCTION sas.undo IS 'An undo with more than its body. One without ta
 CREATE FUNCTION sas.fallback(body jsonb, conditions text[] DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT body || sas._object('"on"', to_jsonb(conditions));
+    SELECT body || _sas.object('"on"', to_jsonb(conditions));
 END;
 COMMENT ON FUNCTION sas.fallback IS 'A body that is tried in place of the step''s. conditions is the key on: breaker_open, failed.';
 
 CREATE FUNCTION sas.poll(ask jsonb, until text, every interval DEFAULT NULL, max_every interval DEFAULT NULL, timeout interval DEFAULT NULL, progress text DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT sas._object('"call"', ask -> 'call', '"every"', to_jsonb(sas._span_text(every)), '"max_every"', to_jsonb(sas._span_text(max_every)),
-                       '"until"', to_jsonb(until), '"timeout"', to_jsonb(sas._span_text(timeout)),
+    SELECT _sas.object('"call"', ask -> 'call', '"every"', to_jsonb(_sas.span_text(every)), '"max_every"', to_jsonb(_sas.span_text(max_every)),
+                       '"until"', to_jsonb(until), '"timeout"', to_jsonb(_sas.span_text(timeout)),
                        '"progress"', to_jsonb(progress));
 END;
 COMMENT ON FUNCTION sas.poll IS 'How the outcome of a call is asked for: ask is a sas.call without agent.';
@@ -184,8 +184,8 @@ COMMENT ON FUNCTION sas.poll IS 'How the outcome of a call is asked for: ask is 
 CREATE FUNCTION sas.repeat(while text, max int DEFAULT NULL, every interval DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT sas._object('"while"', to_jsonb(while), '"max"', to_jsonb(max),
-                       '"every"', to_jsonb(sas._span_text(every)));
+    SELECT _sas.object('"while"', to_jsonb(while), '"max"', to_jsonb(max),
+                       '"every"', to_jsonb(_sas.span_text(every)));
 END;
 COMMENT ON FUNCTION sas.repeat IS 'Turns of a step, one after the other, while a predicate holds.';
 
@@ -193,7 +193,7 @@ CREATE FUNCTION sas.retry_policy(max_attempts int DEFAULT NULL, initial interval
                                  codes text[] DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT sas._object('"max_attempts"', to_jsonb(max_attempts), '"initial"', to_jsonb(sas._span_text(initial)), '"max"', to_jsonb(sas._span_text(max)),
+    SELECT _sas.object('"max_attempts"', to_jsonb(max_attempts), '"initial"', to_jsonb(_sas.span_text(initial)), '"max"', to_jsonb(_sas.span_text(max)),
                        '"backoff"', to_jsonb(backoff), '"jitter"', to_jsonb(jitter), '"on"', to_jsonb(codes));
 END;
 COMMENT ON FUNCTION sas.retry_policy IS 'retry of a step or agent: attempts inside one window. codes is the key on: statuses or SQLSTATEs.';
@@ -202,7 +202,7 @@ CREATE FUNCTION sas.recovery_policy(max_failures int DEFAULT NULL, initial inter
                                     jitter boolean DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT sas._object('"max_failures"', to_jsonb(max_failures), '"initial"', to_jsonb(sas._span_text(initial)), '"max"', to_jsonb(sas._span_text(max)),
+    SELECT _sas.object('"max_failures"', to_jsonb(max_failures), '"initial"', to_jsonb(_sas.span_text(initial)), '"max"', to_jsonb(_sas.span_text(max)),
                        '"backoff"', to_jsonb(backoff), '"jitter"', to_jsonb(jitter));
 END;
 COMMENT ON FUNCTION sas.recovery_policy IS 'recovery of a step or run: windows after windows that failed.';
@@ -212,8 +212,8 @@ CREATE FUNCTION sas.hook(event text DEFAULT NULL, function regproc DEFAULT NULL,
                          expect_status text[] DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT sas._object('"on"', coalesce(to_jsonb(event), to_jsonb(events)), '"function"', to_jsonb(sas._function_text(function)), '"notify"', to_jsonb(notify),
-                       '"retry"', retry, '"recovery"', recovery, '"complete_in"', to_jsonb(sas._span_text(complete_in)),
+    SELECT _sas.object('"on"', coalesce(to_jsonb(event), to_jsonb(events)), '"function"', to_jsonb(_sas.function_text(function)), '"notify"', to_jsonb(notify),
+                       '"retry"', retry, '"recovery"', recovery, '"complete_in"', to_jsonb(_sas.span_text(complete_in)),
                        '"expect"', coalesce(to_jsonb(expect), to_jsonb(expect_status))) || coalesce(call, '{}');
 END;
 COMMENT ON FUNCTION sas.hook IS 'One entry of hooks: event or events is the key on, states or results of the run (every state without); call is from sas.call. Collect them with jsonb_build_array.';

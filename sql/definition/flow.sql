@@ -2,8 +2,8 @@
 --
 -- Flow: order written as a shape, nested {"sequence": [...]} and {"concurrence": [...]}.
 
--- sas._check_flow(flow, steps): what is wrong with the shape.
-CREATE FUNCTION sas._check_flow(flow jsonb, steps jsonb) RETURNS SETOF sas._problem
+-- _sas.check_flow(flow, steps): what is wrong with the shape.
+CREATE FUNCTION _sas.check_flow(flow jsonb, steps jsonb) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     WITH RECURSIVE part AS (
         SELECT flow AS value, '/flow' AS path WHERE flow IS NOT NULL
@@ -29,13 +29,13 @@ LANGUAGE sql STABLE AS $$
     FROM leaf l WHERE l.n > 1
 $$;
 
--- sas._flow_gates(scopes): which gate each step of a flow goes in by, and out by.
+-- _sas.flow_gates(scopes): which gate each step of a flow goes in by, and out by.
 --
 -- A gate stands between two neighbours of a sequence. From the top down each
 -- part is told its two gates: a concurrence hands them on to all its parts, a
 -- sequence gives the first to its first part, the last to its last part, and
 -- makes new ones between. So each step has one gate at most on either side.
-CREATE FUNCTION sas._flow_gates(scopes sas._scope[]) RETURNS TABLE (scope int, local text, gate_in text, gate_out text)
+CREATE FUNCTION _sas.flow_gates(scopes _sas.scope[]) RETURNS TABLE (scope int, local text, gate_in text, gate_out text)
 LANGUAGE sql STABLE AS $$
     WITH RECURSIVE part AS (
         SELECT s.no AS scope, s.definition -> 'flow' AS value, NULL::text AS gate_in, NULL::text AS gate_out, s.no::text AS path
@@ -52,18 +52,18 @@ LANGUAGE sql STABLE AS $$
     SELECT p.scope, p.value #>> '{}', p.gate_in, p.gate_out FROM part p WHERE jsonb_typeof(p.value) = 'string'
 $$;
 
--- sas._add_flow(scopes, nodes, ...): the edges of the flows. Between n steps and m a hidden step
+-- _sas.add_flow(scopes, nodes, ...): the edges of the flows. Between n steps and m a hidden step
 -- stands for the gate when that takes fewer edges.
-CREATE FUNCTION sas._add_flow(scopes sas._scope[], INOUT nodes sas._node[], OUT from_nos int[], OUT to_nos int[])
+CREATE FUNCTION _sas.add_flow(scopes _sas.scope[], INOUT nodes _sas.flow_node[], OUT from_nos int[], OUT to_nos int[])
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    joins sas._node[];
+    joins _sas.flow_node[];
 BEGIN
     IF NOT EXISTS (SELECT FROM unnest(scopes) s WHERE s.definition ? 'flow') THEN
         RETURN;
     END IF;
     WITH leaf AS MATERIALIZED (
-        SELECT g.scope, g.gate_in, g.gate_out, n.no, n.entry FROM sas._flow_gates(scopes) g JOIN unnest(nodes) n ON n.scope = g.scope AND n.local = g.local),
+        SELECT g.scope, g.gate_in, g.gate_out, n.no, n.entry FROM _sas.flow_gates(scopes) g JOIN unnest(nodes) n ON n.scope = g.scope AND n.local = g.local),
     gate AS MATERIALIZED (
         SELECT o.scope, o.gate, CASE WHEN o.n::bigint * i.n > o.n + i.n THEN cardinality(nodes) + 1 + row_number() OVER (PARTITION BY o.n::bigint * i.n > o.n + i.n ORDER BY o.scope, o.gate)::int END AS no
         FROM (SELECT l.scope, l.gate_out AS gate, count(*)::int AS n FROM leaf l GROUP BY 1, 2) o
@@ -72,7 +72,7 @@ BEGIN
         SELECT o.no AS from_no, i.entry AS to_no FROM gate g JOIN leaf o ON o.gate_out = g.gate JOIN leaf i ON i.gate_in = g.gate WHERE g.no IS NULL
         UNION ALL SELECT o.no, g.no FROM gate g JOIN leaf o ON o.gate_out = g.gate WHERE g.no IS NOT NULL
         UNION ALL SELECT g.no, i.entry FROM gate g JOIN leaf i ON i.gate_in = g.gate WHERE g.no IS NOT NULL)
-    SELECT (SELECT array_agg(ROW(g.no, 'join', g.scope, g.scope, s.prefix || '(join ' || g.gate || ')', NULL, g.no, s.key || 0, s.path, '{}')::sas._node ORDER BY g.no)
+    SELECT (SELECT array_agg(ROW(g.no, 'join', g.scope, g.scope, s.prefix || '(join ' || g.gate || ')', NULL, g.no, s.key || 0, s.path, '{}')::_sas.flow_node ORDER BY g.no)
             FROM gate g JOIN unnest(scopes) s ON s.no = g.scope WHERE g.no IS NOT NULL),
            (SELECT array_agg(e.from_no) FROM edge e), (SELECT array_agg(e.to_no) FROM edge e)
     INTO joins, from_nos, to_nos;

@@ -7,45 +7,45 @@
 -- result is the input that they see, and the close end, which bears the name
 -- of the step and whose result is the output of that workflow.
 
--- sas._include_problem(workflow, caller, chain): why it cannot be included here; null when it can.
-CREATE FUNCTION sas._include_problem(f sas.workflow, workflow text, caller oid, chain text[], definition jsonb) RETURNS sas._problem
+-- _sas.include_problem(workflow, caller, chain): why it cannot be included here; null when it can.
+CREATE FUNCTION _sas.include_problem(f _sas.workflow, workflow text, caller oid, chain text[], definition jsonb) RETURNS _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT CASE
         WHEN workflow = ANY (chain)
-        THEN ROW(NULL, format('workflow "%s" includes itself: %s', workflow, array_to_string(chain || workflow, ' -> ')), 'Start it as a run of its own with "workflow" instead.', '42P19')::sas._problem
+        THEN ROW(NULL, format('workflow "%s" includes itself: %s', workflow, array_to_string(chain || workflow, ' -> ')), 'Start it as a run of its own with "workflow" instead.', '42P19')::_sas.problem
         WHEN f.workflow_id IS NULL
-        THEN ROW(NULL, format('workflow "%s" does not exist', workflow), 'Create it with sas.create_workflow.', '42704')::sas._problem
-        WHEN NOT sas._may_submit(caller, f)
-        THEN ROW(NULL, format('permission denied for workflow "%s"', workflow), format('Its owner can grant it: SELECT sas.grant_workflow(%L, %L).', workflow, pg_get_userbyid(caller)), '42501')::sas._problem
-        WHEN sas._is_planned(definition)
-        THEN ROW(NULL, format('workflow "%s" is planned at submit (plan, agents) and cannot be included', workflow), 'Start it as a run of its own with "workflow" instead.', '0A000')::sas._problem
+        THEN ROW(NULL, format('workflow "%s" does not exist', workflow), 'Create it with sas.create_workflow.', '42704')::_sas.problem
+        WHEN NOT _sas.may_submit(caller, f)
+        THEN ROW(NULL, format('permission denied for workflow "%s"', workflow), format('Its owner can grant it: SELECT sas.grant_workflow(%L, %L).', workflow, pg_get_userbyid(caller)), '42501')::_sas.problem
+        WHEN _sas.is_planned(definition)
+        THEN ROW(NULL, format('workflow "%s" is planned at submit (plan, agents) and cannot be included', workflow), 'Start it as a run of its own with "workflow" instead.', '0A000')::_sas.problem
     END
 $$;
 
--- sas._policy(on_failure, above): what holds for a step: its own word, else that of the level above.
-CREATE FUNCTION sas._policy(on_failure jsonb, above jsonb) RETURNS jsonb
+-- _sas.policy(on_failure, above): what holds for a step: its own word, else that of the level above.
+CREATE FUNCTION _sas.policy(on_failure jsonb, above jsonb) RETURNS jsonb
 LANGUAGE sql IMMUTABLE AS $$
     SELECT above || CASE jsonb_typeof(on_failure) WHEN 'object' THEN on_failure
                          WHEN 'string' THEN jsonb_build_object('transient', on_failure, 'permanent', on_failure) ELSE '{}' END
 $$;
 
--- sas._scopes(definition, name, caller): the definition, then all that it includes, directly or through others.
-CREATE FUNCTION sas._scopes(definition jsonb, name text, caller oid, OUT scopes sas._scope[], OUT problems sas._problem[])
+-- _sas.scopes(definition, name, caller): the definition, then all that it includes, directly or through others.
+CREATE FUNCTION _sas.scopes(definition jsonb, name text, caller oid, OUT scopes _sas.scope[], OUT problems _sas.problem[])
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     at int := 1;
     total int := (SELECT count(*) FROM jsonb_object_keys(definition -> 'steps'));
-    s sas._scope;
-    f sas.workflow;
-    v sas.workflow_version;
+    s _sas.scope;
+    f _sas.workflow;
+    v _sas.workflow_version;
     e record;
-    p sas._problem;
+    p _sas.problem;
     place text;
 BEGIN
     scopes := ARRAY[ROW(1, NULL, '{}', '', '', name, NULL, CASE WHEN name IS NULL THEN '{}' ELSE ARRAY[name] END, definition,
-                        sas._policy(definition -> 'on_failure', '{"transient": "pause", "permanent": "compensate"}'),
+                        _sas.policy(definition -> 'on_failure', '{"transient": "pause", "permanent": "compensate"}'),
                         '{"max_failures": 10, "initial": "10 s", "max": "15 min", "backoff": "exponential", "jitter": true}'::jsonb
-                        || CASE jsonb_typeof(definition -> 'recovery') WHEN 'object' THEN definition -> 'recovery' ELSE '{}' END)::sas._scope];
+                        || CASE jsonb_typeof(definition -> 'recovery') WHEN 'object' THEN definition -> 'recovery' ELSE '{}' END)::_sas.scope];
     problems := '{}';
     WHILE at <= cardinality(scopes) LOOP
         s := scopes[at];
@@ -53,35 +53,35 @@ BEGIN
         FOR e IN SELECT j.key, j.value ->> 'include' AS workflow, j.n::int
                  FROM jsonb_each(s.definition -> 'steps') WITH ORDINALITY AS j (key, value, n)
                  WHERE CASE jsonb_typeof(j.value) WHEN 'object' THEN jsonb_typeof(j.value -> 'include') = 'string' END LOOP
-            SELECT * INTO f FROM sas.workflow w WHERE w.name = e.workflow AND w.dropped_at IS NULL;
-            SELECT * INTO v FROM sas.workflow_version x WHERE x.workflow_id = f.workflow_id AND x.version = f.version;
-            p := sas._include_problem(f, e.workflow, caller, s.chain, v.definition);
-            place := CASE s.no WHEN 1 THEN sas._pointer('/steps', e.key) ELSE s.path END;
+            SELECT * INTO f FROM _sas.workflow w WHERE w.name = e.workflow AND w.dropped_at IS NULL;
+            SELECT * INTO v FROM _sas.workflow_version x WHERE x.workflow_id = f.workflow_id AND x.version = f.version;
+            p := _sas.include_problem(f, e.workflow, caller, s.chain, v.definition);
+            place := CASE s.no WHEN 1 THEN _sas.pointer('/steps', e.key) ELSE s.path END;
             IF p.problem IS NOT NULL THEN
                 p.path := place || '/include';
                 problems := problems || p;
                 CONTINUE;
             END IF;
             total := total + v.step_count;
-            IF total > sas._max_steps() THEN
-                problems := problems || ROW(place || '/include', format('with what is included there are more than %s steps', sas._max_steps()), 'See the setting sas.max_steps.', '54000')::sas._problem;
+            IF total > _sas.max_steps() THEN
+                problems := problems || ROW(place || '/include', format('with what is included there are more than %s steps', _sas.max_steps()), 'See the setting sas.max_steps.', '54000')::_sas.problem;
                 RETURN;
             END IF;
             scopes := scopes || ROW(cardinality(scopes) + 1, s.no, s.key || e.n, s.prefix || e.key || '.', place, e.workflow, f.version, s.chain || e.workflow,
-                                    v.definition, sas._policy(v.definition -> 'on_failure', s.policy), s.recovery || coalesce(v.definition -> 'recovery', '{}'))::sas._scope;
+                                    v.definition, _sas.policy(v.definition -> 'on_failure', s.policy), s.recovery || coalesce(v.definition -> 'recovery', '{}'))::_sas.scope;
         END LOOP;
     END LOOP;
 END $$;
 
--- sas._nodes(scopes): the steps, numbered from 1 in the order of planning: what is included comes
+-- _sas.number_steps(scopes): the steps, numbered from 1 in the order of planning: what is included comes
 -- before the step that includes it. The next number is left to finalize, the last go to open ends.
-CREATE FUNCTION sas._nodes(scopes sas._scope[]) RETURNS sas._node[]
+CREATE FUNCTION _sas.number_steps(scopes _sas.scope[]) RETURNS _sas.flow_node[]
 LANGUAGE sql STABLE AS $$
     WITH scope AS (SELECT * FROM unnest(scopes)),
     step AS (
         SELECT s.no AS scope, i.no AS inner_scope, s.prefix || e.key AS name, e.key AS local,
                s.key || e.n::int || CASE WHEN i.no IS NULL THEN '{}' ELSE '{2147483647}'::int[] END AS key,
-               CASE WHEN s.no = 1 THEN sas._pointer('/steps', e.key) ELSE s.path END AS path,
+               CASE WHEN s.no = 1 THEN _sas.pointer('/steps', e.key) ELSE s.path END AS path,
                e.value AS body, (SELECT coalesce(jsonb_object_agg(d.key, d.value), '{}') FROM jsonb_each(i.definition) d WHERE d.key IN ('output', 'finalize')) AS inner_body
         FROM scope s
         CROSS JOIN LATERAL jsonb_each(s.definition -> 'steps') WITH ORDINALITY AS e (key, value, n)
@@ -90,7 +90,7 @@ LANGUAGE sql STABLE AS $$
         SELECT t.*, row_number() OVER (ORDER BY t.key)::int AS no, (count(*) OVER ())::int AS n,
                CASE WHEN t.inner_scope IS NOT NULL THEN row_number() OVER (PARTITION BY t.inner_scope IS NULL ORDER BY t.key)::int END AS open_no
         FROM step t)
-    SELECT coalesce(array_agg(ROW(x.no, x.kind, x.scope, x.sees, x.name, x.local, x.entry, x.key, x.path, x.body)::sas._node ORDER BY x.no), '{}')
+    SELECT coalesce(array_agg(ROW(x.no, x.kind, x.scope, x.sees, x.name, x.local, x.entry, x.key, x.path, x.body)::_sas.flow_node ORDER BY x.no), '{}')
     FROM (SELECT t.no, CASE WHEN t.inner_scope IS NULL THEN 'step' ELSE 'close' END AS kind, t.scope, coalesce(t.inner_scope, t.scope) AS sees,
                  t.name, t.local, CASE WHEN t.inner_scope IS NULL THEN t.no ELSE t.n + 1 + t.open_no END AS entry, t.key, t.path,
                  CASE WHEN t.inner_scope IS NULL THEN t.body ELSE t.inner_body END AS body
@@ -101,10 +101,10 @@ LANGUAGE sql STABLE AS $$
           FROM numbered t WHERE t.inner_scope IS NOT NULL) x
 $$;
 
--- sas._node_references(scopes, nodes): every reference, also in what is included, and in the output of the run.
-CREATE FUNCTION sas._node_references(scopes sas._scope[], nodes sas._node[]) RETURNS sas._node_reference[]
+-- _sas.node_references(scopes, nodes): every reference, also in what is included, and in the output of the run.
+CREATE FUNCTION _sas.node_references(scopes _sas.scope[], nodes _sas.flow_node[]) RETURNS _sas.flow_reference[]
 LANGUAGE sql STABLE AS $$
-    SELECT coalesce(array_agg(ROW(b.node, b.undo, b.scope, r.pointer, r.reference, r.root, r.member, r.third, r.problem)::sas._node_reference), '{}')
+    SELECT coalesce(array_agg(ROW(b.node, b.undo, b.scope, r.pointer, r.reference, r.root, r.member, r.third, r.problem)::_sas.flow_reference), '{}')
     FROM (SELECT n.no AS node, false AS undo, n.sees AS scope, n.body, n.path FROM unnest(nodes) n
           UNION ALL
           SELECT n.no, true, n.sees, n.body -> 'undo', n.path || '/undo' FROM unnest(nodes) n WHERE jsonb_typeof(n.body) = 'object' AND n.body ? 'undo'
@@ -115,5 +115,5 @@ LANGUAGE sql STABLE AS $$
           WHERE jsonb_typeof(n.body -> 'fallback') = 'object'
           UNION ALL
           SELECT 0, false, 1, jsonb_build_object('output', s.definition -> 'output'), '' FROM unnest(scopes) s WHERE s.no = 1 AND s.definition ? 'output') b
-    CROSS JOIN LATERAL sas._body_references(b.body, b.path) r
+    CROSS JOIN LATERAL _sas.body_references(b.body, b.path) r
 $$;

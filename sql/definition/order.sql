@@ -2,19 +2,19 @@
 --
 -- Order: which step comes before which.
 
--- sas._compile(definition, name, caller): a definition as steps and edges.
+-- _sas.compile(definition, name, caller): a definition as steps and edges.
 --   problems: only what is wrong with what it includes; unknown names are left out of the edges
-CREATE FUNCTION sas._compile(definition jsonb, name text, caller oid, OUT scopes sas._scope[], OUT nodes sas._node[], OUT refs sas._node_reference[],
-                             OUT from_nos int[], OUT to_nos int[], OUT problems sas._problem[])
+CREATE FUNCTION _sas.compile(definition jsonb, name text, caller oid, OUT scopes _sas.scope[], OUT nodes _sas.flow_node[], OUT refs _sas.flow_reference[],
+                             OUT from_nos int[], OUT to_nos int[], OUT problems _sas.problem[])
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     flow record;
     more record;
 BEGIN
-    SELECT s.scopes, s.problems INTO scopes, problems FROM sas._scopes(definition, name, caller) s;
-    nodes := sas._nodes(scopes);
-    refs := sas._node_references(scopes, nodes);
-    SELECT * INTO flow FROM sas._add_flow(scopes, nodes);
+    SELECT s.scopes, s.problems INTO scopes, problems FROM _sas.scopes(definition, name, caller) s;
+    nodes := _sas.number_steps(scopes);
+    refs := _sas.node_references(scopes, nodes);
+    SELECT * INTO flow FROM _sas.add_flow(scopes, nodes);
     nodes := flow.nodes;
     SELECT array_agg(x.from_no), array_agg(x.to_no) INTO from_nos, to_nos
     FROM (SELECT u.from_no, u.to_no FROM unnest(flow.from_nos, flow.to_nos) AS u (from_no, to_no)
@@ -29,14 +29,14 @@ BEGIN
           WHERE r.root = 'steps' AND NOT r.undo AND r.node > 0 AND f.entry <> r.node
             -- whoever hands out a token comes before the step that waits for it
             AND r.third IS DISTINCT FROM 'token') x;
-    SELECT array_agg(e.from_no) AS from_nos, array_agg(e.to_no) AS to_nos INTO more FROM sas._include_edges(nodes, from_nos, to_nos) e;
+    SELECT array_agg(e.from_no) AS from_nos, array_agg(e.to_no) AS to_nos INTO more FROM _sas.include_edges(nodes, from_nos, to_nos) e;
     from_nos := coalesce(from_nos, '{}') || coalesce(more.from_nos, '{}');
     to_nos := coalesce(to_nos, '{}') || coalesce(more.to_nos, '{}');
 END $$;
 
--- sas._include_edges(nodes, from_nos, to_nos): the open end of an include comes before what waits for
+-- _sas.include_edges(nodes, from_nos, to_nos): the open end of an include comes before what waits for
 -- nothing else inside, the close end after what nothing else inside waits for.
-CREATE FUNCTION sas._include_edges(nodes sas._node[], from_nos int[], to_nos int[]) RETURNS TABLE (from_no int, to_no int)
+CREATE FUNCTION _sas.include_edges(nodes _sas.flow_node[], from_nos int[], to_nos int[]) RETURNS TABLE (from_no int, to_no int)
 LANGUAGE sql STABLE AS $$
     WITH node AS MATERIALIZED (SELECT n.no, n.kind, n.scope, n.sees, n.entry FROM unnest(nodes) n),
     inclusion AS MATERIALIZED (SELECT c.entry AS open_no, c.no AS close_no, c.sees AS scope FROM node c WHERE c.kind = 'close')
@@ -51,15 +51,15 @@ LANGUAGE sql STABLE AS $$
     SELECT i.open_no, i.close_no FROM inclusion i LEFT JOIN node m ON m.scope = i.scope WHERE m.no IS NULL
 $$;
 
--- sas._cycles(nodes, from_nos, to_nos): each cycle that shares no step with one before it, as the
+-- _sas.cycles(nodes, from_nos, to_nos): each cycle that shares no step with one before it, as the
 -- names of its steps in order; at most twenty. What cannot be named is left out.
-CREATE FUNCTION sas._cycles(nodes sas._node[], from_nos int[], to_nos int[]) RETURNS TABLE (path text, names text[])
+CREATE FUNCTION _sas.cycles(nodes _sas.flow_node[], from_nos int[], to_nos int[]) RETURNS TABLE (path text, names text[])
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     cycle int[];
 BEGIN
     FOR n IN 1..20 LOOP
-        cycle := sas._find_cycle(from_nos, to_nos, cardinality(nodes) + 1);
+        cycle := _sas.find_cycle(from_nos, to_nos, cardinality(nodes) + 1);
         EXIT WHEN cardinality(cycle) = 0;
         SELECT (array_agg(d.path ORDER BY c.n))[1], array_agg(d.name ORDER BY c.n) INTO path, names
         FROM unnest(cycle) WITH ORDINALITY AS c (no, n) JOIN unnest(nodes) d ON d.no = c.no AND d.local IS NOT NULL;
@@ -70,8 +70,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- sas._check_order(...): cycles; without any, undos that refer to what is not before them.
-CREATE FUNCTION sas._check_order(nodes sas._node[], refs sas._node_reference[], from_nos int[], to_nos int[]) RETURNS SETOF sas._problem
+-- _sas.check_order(...): cycles; without any, undos that refer to what is not before them.
+CREATE FUNCTION _sas.check_order(nodes _sas.flow_node[], refs _sas.flow_reference[], from_nos int[], to_nos int[]) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN QUERY
@@ -79,7 +79,7 @@ BEGIN
            format('the steps wait for each other: %s', array_to_string(CASE WHEN cardinality(c.names) > 20 THEN c.names[:10] || '...'::text || c.names[cardinality(c.names) - 8:] ELSE c.names END
                                                                        || c.names[1], ' -> ')),
            'Take one of the steps, or the reference to it, out of the cycle.', '42P17'
-    FROM sas._cycles(nodes, from_nos, to_nos) c;
+    FROM _sas.cycles(nodes, from_nos, to_nos) c;
     IF FOUND THEN
         RETURN;
     END IF;
@@ -92,7 +92,7 @@ BEGIN
         WHERE r.undo AND r.root = 'steps' AND r.scope = 1)
     SELECT w.pointer, format('step "%s" is not before step "%s"', w.member, w.local), 'An undo can refer to its own step and to those before it.', '42P10'
     FROM (SELECT array_agg(x.first ORDER BY x.i) AS firsts, array_agg(x.second ORDER BY x.i) AS seconds FROM wanted x) a
-    CROSS JOIN LATERAL unnest(sas._is_before(from_nos, to_nos, cardinality(nodes) + 1, a.firsts, a.seconds)) WITH ORDINALITY AS b (before, i)
+    CROSS JOIN LATERAL unnest(_sas.is_before(from_nos, to_nos, cardinality(nodes) + 1, a.firsts, a.seconds)) WITH ORDINALITY AS b (before, i)
     JOIN wanted w ON w.i = b.i
     WHERE NOT b.before;
 END $$;

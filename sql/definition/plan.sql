@@ -5,27 +5,27 @@
 -- the input. Such a run gets a version of its own, shared with all runs for
 -- which the same came out.
 
--- sas._hidden_version(): a version number for what nobody has written: negative, and never given twice.
-CREATE FUNCTION sas._hidden_version() RETURNS int
-LANGUAGE sql AS $$ SELECT (-nextval('sas.workflow_version_version_id_seq'))::int $$;
+-- _sas.hidden_version(): a version number for what nobody has written: negative, and never given twice.
+CREATE FUNCTION _sas.hidden_version() RETURNS int
+LANGUAGE sql AS $$ SELECT (-nextval('_sas.workflow_version_version_id_seq'))::int $$;
 
--- sas._is_planned(definition): is it complete only with the input of a run?
-CREATE FUNCTION sas._is_planned(definition jsonb) RETURNS boolean
+-- _sas.is_planned(definition): is it complete only with the input of a run?
+CREATE FUNCTION _sas.is_planned(definition jsonb) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
     SELECT definition ? 'plan' OR definition @? '$.steps.* ? (exists (@.agents))'
 $$;
 
--- sas._check_plan(value, path, caller)
-CREATE FUNCTION sas._check_plan(definition jsonb, caller oid) RETURNS SETOF sas._problem
+-- _sas.check_plan(value, path, caller)
+CREATE FUNCTION _sas.check_plan(definition jsonb, caller oid) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF definition ? 'plan' THEN
-        RETURN QUERY SELECT * FROM sas._check_function(definition -> 'plan', '/plan', caller);
+        RETURN QUERY SELECT * FROM _sas.check_function(definition -> 'plan', '/plan', caller);
     END IF;
 END $$;
 
--- sas._check_agents(body, path): an agent that is known at submit only: one reference to the input, and the names that it may give.
-CREATE FUNCTION sas._check_agents(body jsonb, path text) RETURNS SETOF sas._problem
+-- _sas.check_agents(body, path): an agent that is known at submit only: one reference to the input, and the names that it may give.
+CREATE FUNCTION _sas.check_agents(body jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT path || '/agents', 'agents must be a pattern of names', 'Write names of agents with * for any characters, such as "payments_*".', '22023'
     WHERE body ? 'agents' AND (jsonb_typeof(body -> 'agents') <> 'string' OR body ->> 'agents' !~ '^[a-z*][a-z0-9_*]*$')
@@ -39,12 +39,12 @@ LANGUAGE sql STABLE AS $$
     WHERE NOT body ? 'agents' AND body ->> 'agent' ~ E'\\{\\{'
 $$;
 
--- sas._matches(name, pattern): * stands for any characters.
-CREATE FUNCTION sas._matches(name text, pattern text) RETURNS boolean
+-- _sas.matches(name, pattern): * stands for any characters.
+CREATE FUNCTION _sas.matches(name text, pattern text) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$ SELECT name LIKE replace(replace(pattern, '_', E'\\_'), '*', '%') $$;
 
--- sas._resolve_agents(definition, input): the agents that this input names put in their places; refuses those that may not be.
-CREATE FUNCTION sas._resolve_agents(definition jsonb, input jsonb) RETURNS jsonb
+-- _sas.resolve_agents(definition, input): the agents that this input names put in their places; refuses those that may not be.
+CREATE FUNCTION _sas.resolve_agents(definition jsonb, input jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     s record;
@@ -52,66 +52,66 @@ DECLARE
     named record;
 BEGIN
     FOR s IN SELECT e.key AS name, e.value AS body FROM jsonb_each(definition -> 'steps') e WHERE jsonb_typeof(e.value) = 'object' AND e.value ? 'agents' LOOP
-        SELECT i.result, i.problem INTO named FROM sas._render(s.body -> 'agent', jsonb_build_object('input', input)) i;
-        IF named.problem IS NOT NULL OR jsonb_typeof(named.result) <> 'string' OR NOT sas._matches(named.result #>> '{}', s.body ->> 'agents') THEN
+        SELECT i.result, i.problem INTO named FROM _sas.render(s.body -> 'agent', jsonb_build_object('input', input)) i;
+        IF named.problem IS NOT NULL OR jsonb_typeof(named.result) <> 'string' OR NOT _sas.matches(named.result #>> '{}', s.body ->> 'agents') THEN
             RAISE EXCEPTION 'step "%" has no agent: %', s.name,
                 CASE WHEN named.problem IS NOT NULL THEN format('%s: %s', named.problem ->> 'path', named.problem ->> 'what')
                      ELSE format('%s gives %s, which is not one of "%s"', s.body ->> 'agent', left(named.result::text, 80), s.body ->> 'agents') END
-                USING ERRCODE = 'invalid_parameter_value', DETAIL = format('The place is "%s".', sas._pointer('/steps', s.name) || '/agent'), HINT = 'The input of the run names it.';
+                USING ERRCODE = 'invalid_parameter_value', DETAIL = format('The place is "%s".', _sas.pointer('/steps', s.name) || '/agent'), HINT = 'The input of the run names it.';
         END IF;
         definition := jsonb_set(definition, ARRAY['steps', s.name], (s.body - 'agents') || jsonb_build_object('agent', named.result));
     END LOOP;
     RETURN definition;
 END $$;
 
--- sas._plan_run(caller, version, input, child, more): the version for a run with this input. more: what the plan function has returned; else it is
+-- _sas.plan_run(caller, version, input, child, more): the version for a run with this input. more: what the plan function has returned; else it is
 -- called as the caller; what it returns is added to the definition, and checked like one.
-CREATE FUNCTION sas._plan_run(caller oid, v sas.workflow_version, input jsonb, child boolean, more jsonb DEFAULT NULL) RETURNS sas.workflow_version
+CREATE FUNCTION _sas.plan_run(caller oid, v _sas.workflow_version, input jsonb, child boolean, more jsonb DEFAULT NULL) RETURNS _sas.workflow_version
 LANGUAGE plpgsql SET jit = off SET enable_nestloop = off AS $$
 #variable_conflict use_column
 DECLARE
-    f sas.workflow;
+    f _sas.workflow;
     number int := coalesce(v.of_version, v.version);
     whole jsonb := v.definition - 'plan';
     mark text;
     found_id int;
     hidden int;
-    p sas._problem;
+    p _sas.problem;
 BEGIN
-    SELECT * INTO f FROM sas.workflow w WHERE w.workflow_id = v.workflow_id;
+    SELECT * INTO f FROM _sas.workflow w WHERE w.workflow_id = v.workflow_id;
     IF v.definition ? 'plan' THEN
         IF more IS NULL AND child THEN
             RAISE EXCEPTION 'workflow "%" has a plan function now', f.name USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Resume the run.';
         END IF;
-        more := coalesce(more, sas._call_as(caller, v.definition ->> 'plan', input));
-        FOR p IN SELECT * FROM sas._check_keys(more, '', '{steps,flow,output,on_failure,recovery,deadline,finalize,priority}') LOOP
+        more := coalesce(more, _sas.call_as(caller, v.definition ->> 'plan', input));
+        FOR p IN SELECT * FROM _sas.check_keys(more, '', '{steps,flow,output,on_failure,recovery,deadline,finalize,priority}') LOOP
             RAISE EXCEPTION 'the plan function of workflow "%" did not return a plan: %', f.name, p.problem
                 USING ERRCODE = p.code, DETAIL = format('The place is "/plan%s".', p.path), HINT = p.hint;
         END LOOP;
         whole := whole || more || jsonb_build_object('steps', coalesce(whole -> 'steps', '{}') || coalesce(more -> 'steps', '{}'));
     END IF;
-    whole := sas._resolve_agents(whole, input);
+    whole := _sas.resolve_agents(whole, input);
     mark := md5(whole::text);
-    SELECT d.version_id INTO found_id FROM sas.planned d WHERE d.workflow_id = v.workflow_id AND d.version = v.version AND d.digest = mark;
+    SELECT d.version_id INTO found_id FROM _sas.planned d WHERE d.workflow_id = v.workflow_id AND d.version = v.version AND d.digest = mark;
     -- not purged until this is committed; if it is just gone, it is made anew
-    PERFORM FROM sas.workflow_version x WHERE x.version_id = found_id FOR KEY SHARE;
+    PERFORM FROM _sas.workflow_version x WHERE x.version_id = found_id FOR KEY SHARE;
     IF FOUND THEN
-        SELECT * INTO v FROM sas.workflow_version x WHERE x.version_id = found_id;
-        FOR p IN SELECT c.* FROM unnest(v.functions) fn CROSS JOIN LATERAL sas._check_function(to_jsonb(fn), '/plan', caller) c LOOP
-            PERFORM sas._raise(p);
+        SELECT * INTO v FROM _sas.workflow_version x WHERE x.version_id = found_id;
+        FOR p IN SELECT c.* FROM unnest(v.functions) fn CROSS JOIN LATERAL _sas.check_function(to_jsonb(fn), '/plan', caller) c LOOP
+            PERFORM _sas.raise(p);
         END LOOP;
         RETURN v;
     END IF;
-    FOR p IN SELECT * FROM sas._check_definition(whole, f.name, caller) LOOP
+    FOR p IN SELECT * FROM _sas.check_definition(whole, f.name, caller) LOOP
         RAISE EXCEPTION 'the plan of workflow "%" is not sound: %', f.name, p.problem
             USING ERRCODE = p.code, DETAIL = format('The place is "%s".', CASE WHEN v.definition ? 'plan' THEN '/plan' ELSE '' END || p.path), HINT = coalesce(p.hint, '');
     END LOOP;
-    hidden := sas._hidden_version();
-    PERFORM sas._store_version(v.workflow_id, hidden, whole, caller);
-    UPDATE sas.workflow_version x SET of_version = number WHERE x.workflow_id = v.workflow_id AND x.version = hidden;
-    INSERT INTO sas.planned (workflow_id, version, digest, version_id)
-    SELECT v.workflow_id, v.version, mark, x.version_id FROM sas.workflow_version x WHERE x.workflow_id = v.workflow_id AND x.version = hidden
+    hidden := _sas.hidden_version();
+    PERFORM _sas.store_version(v.workflow_id, hidden, whole, caller);
+    UPDATE _sas.workflow_version x SET of_version = number WHERE x.workflow_id = v.workflow_id AND x.version = hidden;
+    INSERT INTO _sas.planned (workflow_id, version, digest, version_id)
+    SELECT v.workflow_id, v.version, mark, x.version_id FROM _sas.workflow_version x WHERE x.workflow_id = v.workflow_id AND x.version = hidden
     ON CONFLICT DO NOTHING;
-    SELECT * INTO v FROM sas.workflow_version x WHERE x.workflow_id = v.workflow_id AND x.version = hidden;
+    SELECT * INTO v FROM _sas.workflow_version x WHERE x.workflow_id = v.workflow_id AND x.version = hidden;
     RETURN v;
 END $$;

@@ -2,23 +2,23 @@
 --
 -- References: what the templates of a definition look at.
 
--- sas._body_references(body): the references in the templates of a step's or undo's body.
-CREATE FUNCTION sas._body_references(body jsonb, path text) RETURNS TABLE (pointer text, reference text, root text, member text, third text, problem text)
+-- _sas.body_references(body): the references in the templates of a step's or undo's body.
+CREATE FUNCTION _sas.body_references(body jsonb, path text) RETURNS TABLE (pointer text, reference text, root text, member text, third text, problem text)
 LANGUAGE sql STABLE AS $$
     SELECT $2 || '/' || part.key || r.pointer, r.path, r.root, r.member, r.third, r.problem
     FROM (SELECT e.key, e.value FROM jsonb_each(CASE jsonb_typeof(body) WHEN 'object' THEN body ELSE '{}' END) e WHERE e.key IN ('call', 'input', 'output', 'each', 'wait', 'poll')) part
-    CROSS JOIN LATERAL sas._references(part.value) r
+    CROSS JOIN LATERAL _sas.references(part.value) r
     UNION ALL
     SELECT $2 || p.place, r.path, r.root, r.member, r.third, NULL
     FROM (VALUES ('/expect', body -> 'expect'), ('/when', body -> 'when'), ('/repeat/while', CASE jsonb_typeof(body -> 'repeat') WHEN 'object' THEN body #> '{repeat,while}' END),
                  ('/poll/until', CASE jsonb_typeof(body -> 'poll') WHEN 'object' THEN body #> '{poll,until}' END)) AS p (place, predicate)
-    CROSS JOIN LATERAL sas._predicate_references(CASE jsonb_typeof(p.predicate) WHEN 'string' THEN p.predicate #>> '{}' END) r
+    CROSS JOIN LATERAL _sas.predicate_references(CASE jsonb_typeof(p.predicate) WHEN 'string' THEN p.predicate #>> '{}' END) r
     WHERE r.problem IS NULL AND r.root IN ('steps', 'input')
 $$;
 
--- sas._check_references(compiled): references that name nothing, or what may not be named.
+-- _sas.check_references(compiled): references that name nothing, or what may not be named.
 -- What is included was looked at when it was created.
-CREATE FUNCTION sas._check_references(nodes sas._node[], refs sas._node_reference[]) RETURNS SETOF sas._problem
+CREATE FUNCTION _sas.check_references(nodes _sas.flow_node[], refs _sas.flow_reference[]) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     WITH reference AS (
         SELECT r.*, n.local AS name, own.local IS NOT NULL AS known, coalesce(n.body ? 'each', false) AS maps, coalesce(n.body ? 'repeat', false) AS turns,

@@ -2,26 +2,26 @@
 --
 -- Step: what the body of a step may say, without what relates it to others.
 
--- sas._check_step_agent(agent, kind, path): a call goes through an http agent, a task is claimed from an external one.
-CREATE FUNCTION sas._check_step_agent(agent text, kind text, path text) RETURNS SETOF sas._problem
+-- _sas.check_step_agent(agent, kind, path): a call goes through an http agent, a task is claimed from an external one.
+CREATE FUNCTION _sas.check_step_agent(agent text, kind text, path text) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    is_kind text := (SELECT a.kind FROM sas.agent a WHERE a.name = agent AND a.dropped_at IS NULL);
+    is_kind text := (SELECT a.kind FROM _sas.agent a WHERE a.name = agent AND a.dropped_at IS NULL);
     wanted text := CASE $2 WHEN 'task' THEN 'external' ELSE 'http' END;
 BEGIN
     IF agent IS NULL THEN
-        RETURN NEXT ROW(path, format('a %s needs an agent', $2), 'Name one under "agent".', '22023')::sas._problem;
+        RETURN NEXT ROW(path, format('a %s needs an agent', $2), 'Name one under "agent".', '22023')::_sas.problem;
     ELSIF agent ~ E'\\{\\{' THEN
-        RETURN;  -- known at submit only: see sas._check_agents
+        RETURN;  -- known at submit only: see _sas.check_agents
     ELSIF is_kind IS NULL THEN
-        RETURN NEXT ROW(path || '/agent', format('agent "%s" does not exist', agent), 'Create it with sas.create_agent.', '42704')::sas._problem;
+        RETURN NEXT ROW(path || '/agent', format('agent "%s" does not exist', agent), 'Create it with sas.create_agent.', '42704')::_sas.problem;
     ELSIF is_kind <> wanted THEN
-        RETURN NEXT ROW(path || '/agent', format('agent "%s" is of kind "%s"', agent, is_kind), format('A %s needs an agent of kind "%s".', $2, wanted), '42809')::sas._problem;
+        RETURN NEXT ROW(path || '/agent', format('agent "%s" is of kind "%s"', agent, is_kind), format('A %s needs an agent of kind "%s".', $2, wanted), '42809')::_sas.problem;
     END IF;
 END $$;
 
--- sas._check_body(...): what a step and its undo have in common.
-CREATE FUNCTION sas._check_body(body jsonb, path text, caller oid, agent text) RETURNS SETOF sas._problem
+-- _sas.check_body(...): what a step and its undo have in common.
+CREATE FUNCTION _sas.check_body(body jsonb, path text, caller oid, agent text) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     kinds text[];
@@ -29,94 +29,94 @@ BEGIN
     SELECT coalesce(array_agg(k), '{}') INTO kinds FROM unnest('{call,function,task,wait,workflow,include}'::text[]) k WHERE body ? k;
     IF cardinality(kinds) <> 1 THEN
         RETURN NEXT ROW(path, CASE cardinality(kinds) WHEN 0 THEN 'a step needs one of call, function, task, wait, workflow and include' ELSE 'a step has only one of call, function, task, wait, workflow and include' END,
-                        'Write exactly one of them.', '22023')::sas._problem;
+                        'Write exactly one of them.', '22023')::_sas.problem;
     ELSIF kinds[1] IN ('call', 'task') AND coalesce(jsonb_typeof(body -> 'agent') = 'string', true) THEN
-        RETURN QUERY SELECT * FROM sas._check_step_agent(agent, kinds[1], path);
+        RETURN QUERY SELECT * FROM _sas.check_step_agent(agent, kinds[1], path);
     END IF;
     IF cardinality(kinds) <> 1 THEN
         NULL;
     ELSIF kinds[1] = 'task' THEN
-        RETURN QUERY SELECT * FROM sas._check_task(body -> 'task', path || '/task')
-                     UNION ALL SELECT * FROM sas._check_task_retry(body -> 'retry', path || '/retry');
+        RETURN QUERY SELECT * FROM _sas.check_task(body -> 'task', path || '/task')
+                     UNION ALL SELECT * FROM _sas.check_task_retry(body -> 'retry', path || '/retry');
     ELSIF kinds[1] = 'call' THEN
-        RETURN QUERY SELECT * FROM sas._check_call(body -> 'call', path || '/call');
+        RETURN QUERY SELECT * FROM _sas.check_call(body -> 'call', path || '/call');
         IF body ? 'input' THEN
-            RETURN NEXT ROW(path || '/input', 'a call has no input', 'Write what is sent under call: body, form, text or query.', '22023')::sas._problem;
+            RETURN NEXT ROW(path || '/input', 'a call has no input', 'Write what is sent under call: body, form, text or query.', '22023')::_sas.problem;
         END IF;
     ELSE
         IF kinds[1] = 'function' THEN
-            RETURN QUERY SELECT * FROM sas._check_function(body -> 'function', path || '/function', caller);
+            RETURN QUERY SELECT * FROM _sas.check_function(body -> 'function', path || '/function', caller);
         ELSIF kinds[1] = 'wait' THEN
-            RETURN QUERY SELECT * FROM sas._check_wait(body -> 'wait', path || '/wait');
+            RETURN QUERY SELECT * FROM _sas.check_wait(body -> 'wait', path || '/wait');
             IF body ? 'input' THEN
-                RETURN NEXT ROW(path || '/input', 'a wait has no input', 'Leave it out.', '22023')::sas._problem;
+                RETURN NEXT ROW(path || '/input', 'a wait has no input', 'Leave it out.', '22023')::_sas.problem;
             END IF;
         ELSE
-            RETURN QUERY SELECT * FROM sas._check_child(body -> 'workflow', path || '/workflow', caller);
+            RETURN QUERY SELECT * FROM _sas.check_child(body -> 'workflow', path || '/workflow', caller);
         END IF;
         IF body ? 'agent' THEN
-            RETURN NEXT ROW(path || '/agent', format('a %s has no agent', kinds[1]), 'Leave it out.', '22023')::sas._problem;
+            RETURN NEXT ROW(path || '/agent', format('a %s has no agent', kinds[1]), 'Leave it out.', '22023')::_sas.problem;
         END IF;
     END IF;
     RETURN QUERY
-    SELECT * FROM sas._check_expect(body -> 'expect', path || '/expect', CASE WHEN cardinality(kinds) = 1 THEN kinds[1] ELSE 'call' END)
-    UNION ALL SELECT * FROM sas._check_pauses(body -> 'retry', path || '/retry', 'max_attempts')
-    UNION ALL SELECT * FROM sas._check_pauses(body -> 'recovery', path || '/recovery', 'max_failures')
-    UNION ALL SELECT * FROM sas._check_span(body -> 'complete_in', path || '/complete_in');
+    SELECT * FROM _sas.check_expect(body -> 'expect', path || '/expect', CASE WHEN cardinality(kinds) = 1 THEN kinds[1] ELSE 'call' END)
+    UNION ALL SELECT * FROM _sas.check_pauses(body -> 'retry', path || '/retry', 'max_attempts')
+    UNION ALL SELECT * FROM _sas.check_pauses(body -> 'recovery', path || '/recovery', 'max_failures')
+    UNION ALL SELECT * FROM _sas.check_span(body -> 'complete_in', path || '/complete_in');
 END $$;
 
--- sas._check_include(body, path): a step that stands for another workflow; what that is, sas._scopes looks at.
-CREATE FUNCTION sas._check_include(body jsonb, path text) RETURNS SETOF sas._problem
+-- _sas.check_include(body, path): a step that stands for another workflow; what that is, _sas.scopes looks at.
+CREATE FUNCTION _sas.check_include(body jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF jsonb_typeof(body -> 'include') <> 'string' THEN
-        RETURN NEXT ROW(path || '/include', 'the name of a workflow is needed here', 'Write it as a string.', '22023')::sas._problem;
+        RETURN NEXT ROW(path || '/include', 'the name of a workflow is needed here', 'Write it as a string.', '22023')::_sas.problem;
     END IF;
     RETURN QUERY
     SELECT path || '/' || k, format('an include has no %s', k), 'Say it of the steps of the workflow that is included; the include has input, after, when and else.', '22023'
     FROM unnest('{agent,agents,undo,expect,output,retry,recovery,on_failure,complete_in,pivot,priority,queue,each,repeat,finalize,weight,poll,fallback}'::text[]) k WHERE body ? k;
 END $$;
 
--- sas._check_step(...): a step, without what relates it to others.
-CREATE FUNCTION sas._check_step(name text, body jsonb, path text, caller oid) RETURNS SETOF sas._problem
+-- _sas.check_step(...): a step, without what relates it to others.
+CREATE FUNCTION _sas.check_step(name text, body jsonb, path text, caller oid) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN QUERY SELECT * FROM sas._check_name(name, path);
+    RETURN QUERY SELECT * FROM _sas.check_name(name, path);
     IF name = 'finalize' THEN
-        RETURN NEXT ROW(path, 'the name "finalize" is taken', 'It names the last step of a run, which sas adds itself.', '42602')::sas._problem;
+        RETURN NEXT ROW(path, 'the name "finalize" is taken', 'It names the last step of a run, which sas adds itself.', '42602')::_sas.problem;
     END IF;
-    RETURN QUERY SELECT * FROM sas._check_keys(body, path, '{call,function,task,wait,workflow,include,agent,input,after,when,else,each,concurrency,max_failed,repeat,poll,fallback,undo,expect,output,retry,recovery,on_failure,complete_in,pivot,priority,queue,finalize,weight,agents}');
+    RETURN QUERY SELECT * FROM _sas.check_keys(body, path, '{call,function,task,wait,workflow,include,agent,input,after,when,else,each,concurrency,max_failed,repeat,poll,fallback,undo,expect,output,retry,recovery,on_failure,complete_in,pivot,priority,queue,finalize,weight,agents}');
     IF jsonb_typeof(body) IS DISTINCT FROM 'object' THEN
         RETURN;
     END IF;
     IF body ? 'agent' AND jsonb_typeof(body -> 'agent') <> 'string' THEN
-        RETURN NEXT ROW(path || '/agent', 'the agent must be a name', 'Write the name of an agent as a string.', '22023')::sas._problem;
+        RETURN NEXT ROW(path || '/agent', 'the agent must be a name', 'Write the name of an agent as a string.', '22023')::_sas.problem;
     END IF;
     IF body ? 'include' AND NOT body ?| '{call,function,task,wait,workflow}' THEN
-        RETURN QUERY SELECT * FROM sas._check_include(body, path);
+        RETURN QUERY SELECT * FROM _sas.check_include(body, path);
     ELSE
-        RETURN QUERY SELECT * FROM sas._check_body(body, path, caller, body ->> 'agent');
+        RETURN QUERY SELECT * FROM _sas.check_body(body, path, caller, body ->> 'agent');
     END IF;
     IF body ? 'after' AND (jsonb_typeof(body -> 'after') <> 'array' OR body @? '$.after[*] ? (@.type() != "string")') THEN
-        RETURN NEXT ROW(path || '/after', 'an array of step names is needed here', 'Write it as ["name", "name"].', '22023')::sas._problem;
+        RETURN NEXT ROW(path || '/after', 'an array of step names is needed here', 'Write it as ["name", "name"].', '22023')::_sas.problem;
     END IF;
     RETURN QUERY
-    SELECT * FROM sas._check_on_failure(body -> 'on_failure', path || '/on_failure')
-    UNION ALL SELECT * FROM sas._check_shape(body, path)
-    UNION ALL SELECT * FROM sas._check_poll(name, body, path)
-    UNION ALL SELECT * FROM sas._check_fallback(CASE WHEN body ? 'include' THEN '{}' ELSE body END, path, caller)
-    UNION ALL SELECT * FROM sas._check_boolean(body -> 'pivot', path || '/pivot')
-    UNION ALL SELECT * FROM sas._check_number(body -> 'priority', path || '/priority', -1000, 1000)
-    UNION ALL SELECT * FROM sas._check_queue(body -> 'queue', path || '/queue')
-    UNION ALL SELECT * FROM sas._check_weight(body -> 'weight', path || '/weight')
-    UNION ALL SELECT * FROM sas._check_agents(body, path);
+    SELECT * FROM _sas.check_on_failure(body -> 'on_failure', path || '/on_failure')
+    UNION ALL SELECT * FROM _sas.check_shape(body, path)
+    UNION ALL SELECT * FROM _sas.check_poll(name, body, path)
+    UNION ALL SELECT * FROM _sas.check_fallback(CASE WHEN body ? 'include' THEN '{}' ELSE body END, path, caller)
+    UNION ALL SELECT * FROM _sas.check_boolean(body -> 'pivot', path || '/pivot')
+    UNION ALL SELECT * FROM _sas.check_number(body -> 'priority', path || '/priority', -1000, 1000)
+    UNION ALL SELECT * FROM _sas.check_queue(body -> 'queue', path || '/queue')
+    UNION ALL SELECT * FROM _sas.check_weight(body -> 'weight', path || '/weight')
+    UNION ALL SELECT * FROM _sas.check_agents(body, path);
     IF body ? 'finalize' THEN
-        RETURN QUERY SELECT * FROM sas._check_function(body -> 'finalize', path || '/finalize', caller);
+        RETURN QUERY SELECT * FROM _sas.check_function(body -> 'finalize', path || '/finalize', caller);
     END IF;
     IF body ? 'undo' AND NOT body ? 'include' THEN
-        RETURN QUERY SELECT * FROM sas._check_keys(body -> 'undo', path || '/undo', '{call,function,task,agent,input,expect,retry,recovery,complete_in}', '{wait,workflow,include,poll,fallback}'::text[]);
+        RETURN QUERY SELECT * FROM _sas.check_keys(body -> 'undo', path || '/undo', '{call,function,task,agent,input,expect,retry,recovery,complete_in}', '{wait,workflow,include,poll,fallback}'::text[]);
         IF jsonb_typeof(body -> 'undo') = 'object' THEN
-            RETURN QUERY SELECT * FROM sas._check_body(body -> 'undo', path || '/undo', caller,
+            RETURN QUERY SELECT * FROM _sas.check_body(body -> 'undo', path || '/undo', caller,
                                                        coalesce(body #>> '{undo,agent}', CASE WHEN body #> '{undo}' ?| '{call,task}' THEN body ->> 'agent' END));
         END IF;
     END IF;

@@ -4,18 +4,18 @@
 
 -- sas._pauses(value): retry or recovery with its spans in a form that the
 -- machine reads without thinking: recovery keeps spans, retry has milliseconds.
-CREATE FUNCTION sas._retry_policy(value jsonb) RETURNS jsonb
+CREATE FUNCTION _sas.read_retry(value jsonb) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN value IS NOT NULL THEN
         jsonb_strip_nulls(jsonb_build_object(
             'max_attempts', value -> 'max_attempts',
-            'initial_ms', extract(epoch FROM sas._span(value -> 'initial')) * 1000,
-            'max_ms', extract(epoch FROM sas._span(value -> 'max')) * 1000,
+            'initial_ms', extract(epoch FROM _sas.span(value -> 'initial')) * 1000,
+            'max_ms', extract(epoch FROM _sas.span(value -> 'max')) * 1000,
             'backoff', value -> 'backoff', 'jitter', value -> 'jitter', 'on', value -> 'on')) END
 $$;
 
--- sas._store_version(...): writes a checked definition as a version of a workflow.
-CREATE FUNCTION sas._store_version(for_workflow int, new_version int, definition jsonb, caller oid) RETURNS void
+-- _sas.store_version(...): writes a checked definition as a version of a workflow.
+CREATE FUNCTION _sas.store_version(for_workflow int, new_version int, definition jsonb, caller oid) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
@@ -25,10 +25,10 @@ DECLARE
     finalizes boolean;
 BEGIN
     definition := CASE WHEN definition ? 'plan' THEN '{"steps": {}}' ELSE '{}' END::jsonb || definition;
-    SELECT * INTO c FROM sas._compile(definition, NULL, caller);
+    SELECT * INTO c FROM _sas.compile(definition, NULL, caller);
     visible := (SELECT count(*) FROM unnest(c.nodes) n WHERE n.local IS NOT NULL);
     finalizes := definition ? 'finalize' OR EXISTS (SELECT FROM unnest(c.nodes) n WHERE n.body ? 'finalize');
-    INSERT INTO sas.workflow_version (workflow_id, version, definition, step_count, finalize_no, functions, output, output_reads,
+    INSERT INTO _sas.workflow_version (workflow_id, version, definition, step_count, finalize_no, functions, output, output_reads,
                                       on_transient, on_permanent, deadline, priority, created_by, created_at, planned, auto_rescue)
     SELECT for_workflow, new_version, definition, visible, CASE WHEN finalizes THEN visible + 1 END,
            ARRAY(SELECT DISTINCT f FROM (SELECT n.body ->> 'function' AS f FROM unnest(c.nodes) n
@@ -40,37 +40,37 @@ BEGIN
                                          UNION ALL SELECT definition ->> 'plan') x WHERE f IS NOT NULL),
            definition -> 'output',
            ARRAY(SELECT DISTINCT n.no FROM unnest(c.refs) r JOIN unnest(c.nodes) n ON n.scope = 1 AND n.local = r.member WHERE r.node = 0 AND r.root = 'steps'),
-           s.policy ->> 'transient', s.policy ->> 'permanent', sas._span(definition -> 'deadline'),
-           coalesce((definition ->> 'priority')::int, 0), caller, sas._now(), sas._is_planned(definition), (definition ->> 'auto_rescue')::boolean
+           s.policy ->> 'transient', s.policy ->> 'permanent', _sas.span(definition -> 'deadline'),
+           coalesce((definition ->> 'priority')::int, 0), caller, _sas.now(), _sas.is_planned(definition), (definition ->> 'auto_rescue')::boolean
     FROM unnest(c.scopes) s WHERE s.no = 1
     RETURNING version_id INTO id;
 
-    INSERT INTO sas.workflow_edge (version_id, from_no, to_no)
+    INSERT INTO _sas.workflow_edge (version_id, from_no, to_no)
     SELECT id, e.from_no, e.to_no FROM unnest(c.from_nos, c.to_nos) AS e (from_no, to_no);
 
-    PERFORM sas._store_steps(id, c.scopes, c.nodes, c.refs, c.to_nos);
+    PERFORM _sas.store_steps(id, c.scopes, c.nodes, c.refs, c.to_nos);
     IF finalizes THEN
-        UPDATE sas.workflow_step w SET finalize_rank = l.level
-        FROM unnest(sas._levels(c.from_nos, c.to_nos, cardinality(c.nodes) + 1)) WITH ORDINALITY AS l (level, no)
+        UPDATE _sas.workflow_step w SET finalize_rank = l.level
+        FROM unnest(_sas.levels(c.from_nos, c.to_nos, cardinality(c.nodes) + 1)) WITH ORDINALITY AS l (level, no)
         WHERE w.version_id = id AND w.step_no = l.no AND w.finalizer IS NOT NULL;
-        INSERT INTO sas.workflow_step (version_id, step_no, undo, name, local_name, hidden, kind, lane, function, recovery, on_transient, on_permanent, pivot, priority, needs, reads, reads_own_output)
+        INSERT INTO _sas.workflow_step (version_id, step_no, undo, name, local_name, hidden, kind, lane, function, recovery, on_transient, on_permanent, pivot, priority, needs, reads, reads_own_output)
         SELECT id, visible + 1, false, 'finalize', 'finalize', false, 'function', 0, definition ->> 'finalize', s.recovery, 'pause', 'pause', false, 0, 0, '{}', false
         FROM unnest(c.scopes) s WHERE s.no = 1;
     END IF;
-    INSERT INTO sas.token_key (value) SELECT gen_random_uuid() WHERE EXISTS (SELECT FROM unnest(c.refs) r WHERE r.root = 'steps' AND r.third = 'token') ON CONFLICT DO NOTHING;
-    PERFORM sas._store_starting(id, definition);
-    PERFORM sas._store_hooks(id);
+    INSERT INTO _sas.token_key (value) SELECT gen_random_uuid() WHERE EXISTS (SELECT FROM unnest(c.refs) r WHERE r.root = 'steps' AND r.third = 'token') ON CONFLICT DO NOTHING;
+    PERFORM _sas.store_starting(id, definition);
+    PERFORM _sas.store_hooks(id);
     -- last, since it depends on all of this
-    UPDATE sas.workflow_version v SET root_nos = k.nos, root_lanes = k.lanes, root_priorities = k.priorities
+    UPDATE _sas.workflow_version v SET root_nos = k.nos, root_lanes = k.lanes, root_priorities = k.priorities
     FROM (SELECT array_agg(w.step_no ORDER BY w.step_no) AS nos, array_agg(w.lane ORDER BY w.step_no) AS lanes, array_agg(w.priority ORDER BY w.step_no) AS priorities
-          FROM sas.workflow_step w WHERE w.version_id = id AND NOT w.undo AND w.needs = 0 AND w.step_no <> visible + 1
+          FROM _sas.workflow_step w WHERE w.version_id = id AND NOT w.undo AND w.needs = 0 AND w.step_no <> visible + 1
           HAVING bool_and(NOT w.enters AND w.queue_id IS NULL AND w.kind IN ('call', 'function'))) k
     WHERE v.version_id = id AND NOT v.planned AND NOT v.singleton AND v.place_key IS NULL AND v.queue_id IS NULL AND cardinality(k.nos) <= 100
-      AND NOT EXISTS (SELECT FROM sas.workflow_hook h WHERE h.version_id = id);
+      AND NOT EXISTS (SELECT FROM _sas.workflow_hook h WHERE h.version_id = id);
 END $$;
 
--- sas._store_steps(...): a row for each step and for each undo, with what it needs and reads counted once.
-CREATE FUNCTION sas._store_steps(for_version int, scopes sas._scope[], nodes sas._node[], refs sas._node_reference[], to_nos int[]) RETURNS void
+-- _sas.store_steps(...): a row for each step and for each undo, with what it needs and reads counted once.
+CREATE FUNCTION _sas.store_steps(for_version int, scopes _sas.scope[], nodes _sas.flow_node[], refs _sas.flow_reference[], to_nos int[]) RETURNS void
 LANGUAGE sql AS $$
     WITH node AS MATERIALIZED (SELECT * FROM unnest(nodes)),
     inclusion AS MATERIALIZED (SELECT n.sees AS scope, n.entry AS open_no FROM node n WHERE n.kind = 'close'),
@@ -94,7 +94,7 @@ LANGUAGE sql AS $$
     -- a fallback sees itself under the name of the step
     fallen_read AS MATERIALIZED (
         SELECT b.no, b.undo, array_agg(DISTINCT CASE m.no WHEN b.of_no THEN b.no ELSE m.no END) AS nos, bool_or(m.no = b.of_no AND r.third IS DISTINCT FROM 'key') AS own, '{}'::int[] AS once_nos
-        FROM fallen b CROSS JOIN LATERAL sas._body_references(b.part, '') r JOIN node m ON m.scope = b.sees AND m.local = r.member
+        FROM fallen b CROSS JOIN LATERAL _sas.body_references(b.part, '') r JOIN node m ON m.scope = b.sees AND m.local = r.member
         WHERE r.root = 'steps' GROUP BY 1, 2),
     -- the nodes inside of each open end: its key is theirs, cut off, with 0 behind it; the close end is the last
     cover AS MATERIALIZED (
@@ -113,7 +113,7 @@ LANGUAGE sql AS $$
         SELECT n.*, true, n.body - '{when,else,undo,input,output,expect}'::text[], NULL FROM node n WHERE n.body ? 'workflow' AND NOT n.body ? 'undo'
         UNION ALL
         SELECT * FROM fallen)
-    INSERT INTO sas.workflow_step (version_id, step_no, undo, name, local_name, scope_no, hidden, covers, kind, lane, function, request, input, output, expect, complete_in,
+    INSERT INTO _sas.workflow_step (version_id, step_no, undo, name, local_name, scope_no, hidden, covers, kind, lane, function, request, input, output, expect, complete_in,
                                    retry, recovery, on_transient, on_permanent, pivot, priority, needs, reads, enter_reads, reads_own_output, input_reads, shape, enters, elements_enter, queue_id, weight, finalizer)
     SELECT for_version, b.no, b.undo, b.name, coalesce(b.local, b.name), i.open_no, b.local IS NULL OR b.of_no IS NOT NULL,
            cover.nos,
@@ -127,26 +127,26 @@ LANGUAGE sql AS $$
                 ELSE coalesce(b.part -> 'input', CASE WHEN s.no > 1 AND b.part ?| '{function,task,workflow}' THEN '"{{input}}"'::jsonb END) END,
            CASE WHEN b.kind = 'step' THEN b.part -> 'output' END,
            coalesce(b.part -> 'expect', CASE WHEN b.undo AND b.part ? 'call' THEN '["2xx", "404", "410"]'::jsonb END),
-           sas._span(b.part -> 'complete_in'), sas._retry_policy(b.part -> 'retry'), s.recovery || coalesce(b.part -> 'recovery', '{}'),
+           _sas.span(b.part -> 'complete_in'), _sas.read_retry(b.part -> 'retry'), s.recovery || coalesce(b.part -> 'recovery', '{}'),
            p.policy ->> 'transient', p.policy ->> 'permanent',
            coalesce((b.part ->> 'pivot')::boolean, false), coalesce((b.part ->> 'priority')::int, 0),
            CASE WHEN b.of_no IS NULL THEN coalesce(need.n, 0) ELSE 1 END, coalesce(read.nos, '{}'), coalesce(read.once_nos, '{}'), coalesce(read.own, false),
-           CASE WHEN s.no = 1 OR b.part ? 'input' OR NOT b.part ?| '{function,task,workflow}' THEN sas._input_reads(b.part) END,
-           CASE WHEN b.of_no IS NOT NULL THEN coalesce(sas._step_shape(b.part), '{}') || jsonb_build_object('stands_in', b.of_no)
-                WHEN fall.no IS NOT NULL THEN coalesce(sas._step_shape(b.part), '{}') || jsonb_build_object('fallback', jsonb_build_object('no', fall.no, 'on', coalesce(fall.part -> 'on', '["failed"]')))
-                ELSE sas._step_shape(b.part) END,
+           CASE WHEN s.no = 1 OR b.part ? 'input' OR NOT b.part ?| '{function,task,workflow}' THEN _sas.input_reads(b.part) END,
+           CASE WHEN b.of_no IS NOT NULL THEN coalesce(_sas.step_shape(b.part), '{}') || jsonb_build_object('stands_in', b.of_no)
+                WHEN fall.no IS NOT NULL THEN coalesce(_sas.step_shape(b.part), '{}') || jsonb_build_object('fallback', jsonb_build_object('no', fall.no, 'on', coalesce(fall.part -> 'on', '["failed"]')))
+                ELSE _sas.step_shape(b.part) END,
            b.kind <> 'step' OR CASE WHEN b.of_no IS NOT NULL THEN false WHEN b.undo THEN b.part ? 'workflow'
                                      ELSE b.part ?| '{when,each,repeat,wait,workflow}' OR coalesce(fall.part -> 'on' ? 'breaker_open', false) END,
            b.of_no IS NULL AND (b.part ?| '{wait,workflow}' OR NOT b.undo AND coalesce(fall.part -> 'on' ? 'breaker_open', false)),
-           CASE WHEN b.body ? 'queue' THEN sas._queue_id(b.body -> 'queue') END,
+           CASE WHEN b.body ? 'queue' THEN _sas.queue_id(b.body -> 'queue') END,
            coalesce((b.body ->> 'weight')::float8, 1), CASE WHEN NOT b.undo THEN b.body ->> 'finalize' END
     FROM body b
     JOIN unnest(scopes) s ON s.no = b.sees
-    CROSS JOIN LATERAL (SELECT sas._policy(b.part -> 'on_failure', s.policy) AS policy OFFSET 0) p
+    CROSS JOIN LATERAL (SELECT _sas.policy(b.part -> 'on_failure', s.policy) AS policy OFFSET 0) p
     LEFT JOIN inclusion i ON i.scope = b.sees
     LEFT JOIN need ON need.no = b.no
     LEFT JOIN cover ON cover.no = b.no
     LEFT JOIN (SELECT * FROM read UNION ALL SELECT * FROM fallen_read) read ON read.no = b.no AND read.undo = b.undo
     LEFT JOIN fall ON fall.of_no = b.no
-    LEFT JOIN sas.agent a ON a.name = b.part ->> 'agent' AND a.dropped_at IS NULL
+    LEFT JOIN _sas.agent a ON a.name = b.part ->> 'agent' AND a.dropped_at IS NULL
 $$;

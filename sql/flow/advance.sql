@@ -3,16 +3,16 @@
 -- Advance: what follows when steps have ended. Called in the transaction that
 -- ended them, by whoever did; all runs are locked by the caller.
 
--- sas._advance(run_ids, step_nos): steps of runs that go on have succeeded or
+-- _sas.advance(run_ids, step_nos): steps of runs that go on have succeeded or
 -- were skipped: makes ready what waited for them only, and stops the runs
 -- that have nothing left to do.
 --
 -- A step that waits for several has a row with a counter from the first on,
 -- so that each edge is walked once.
-CREATE FUNCTION sas._advance(run_ids bigint[], step_nos int[]) RETURNS void
+CREATE FUNCTION _sas.advance(run_ids bigint[], step_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    changes sas._step_change[];
+    changes _sas.step_change[];
     ready_runs bigint[];
     ready_nos int[];
     counted bigint[];
@@ -22,18 +22,18 @@ DECLARE
 BEGIN
     WITH done AS (
         SELECT d.step_no, r.run_id, r.version_id, r.state, r.open_steps, r.paused_state
-        FROM unnest(run_ids, step_nos) AS d (run_id, step_no) JOIN sas.run r ON r.run_id = d.run_id),
+        FROM unnest(run_ids, step_nos) AS d (run_id, step_no) JOIN _sas.run r ON r.run_id = d.run_id),
     hit AS (
         SELECT d.run_id, d.version_id, d.state = 'paused' AS paused, e.to_no, count(*)::int AS n
         FROM done d
         -- OFFSET 0: by the whole key, not by its first column through all edges of the workflow, or steps of the run
-        CROSS JOIN LATERAL (SELECT x.to_no FROM sas.workflow_edge x WHERE x.version_id = d.version_id AND x.from_no = d.step_no OFFSET 0) e
+        CROSS JOIN LATERAL (SELECT x.to_no FROM _sas.workflow_edge x WHERE x.version_id = d.version_id AND x.from_no = d.step_no OFFSET 0) e
         GROUP BY 1, 2, 3, 4),
     next AS (
         SELECT h.run_id, h.to_no, h.paused, s.state AS old_state, coalesce(s.needs_left, w.needs) - h.n AS needs_left
         FROM hit h
-        CROSS JOIN LATERAL (SELECT x.needs FROM sas.workflow_step x WHERE x.version_id = h.version_id AND x.step_no = h.to_no AND NOT x.undo OFFSET 0) w
-        LEFT JOIN LATERAL (SELECT x.state, x.needs_left FROM sas.step x WHERE x.run_id = h.run_id AND x.step_no = h.to_no AND x.element = 0 OFFSET 0) s ON true
+        CROSS JOIN LATERAL (SELECT x.needs FROM _sas.workflow_step x WHERE x.version_id = h.version_id AND x.step_no = h.to_no AND NOT x.undo OFFSET 0) w
+        LEFT JOIN LATERAL (SELECT x.state, x.needs_left FROM _sas.step x WHERE x.run_id = h.run_id AND x.step_no = h.to_no AND x.element = 0 OFFSET 0) s ON true
         WHERE s.state IS NULL OR s.state = 'waiting'),
     -- a chain of steps leaves the counter as it is
     sums AS (
@@ -45,7 +45,7 @@ BEGIN
         SELECT array_agg(ROW(n.run_id, n.to_no, 0, coalesce(n.old_state, 'none'),
                              CASE WHEN n.needs_left = 0 THEN 'ready' ELSE 'waiting' END,
                              NULL, NULL, NULL, NULL, NULL, n.needs_left, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                             n.needs_left = 0 AND n.paused, NULL, NULL)::sas._step_change)
+                             n.needs_left = 0 AND n.paused, NULL, NULL)::_sas.step_change)
                    FILTER (WHERE n.needs_left > 0 OR n.old_state IS NOT NULL OR n.paused) AS changes,
                array_agg(n.run_id) FILTER (WHERE n.needs_left = 0 AND NOT n.paused) AS run_ids,
                array_agg(n.to_no) FILTER (WHERE n.needs_left = 0 AND NOT n.paused) AS step_nos
@@ -61,170 +61,170 @@ BEGIN
     FROM follows f CROSS JOIN books b;
 
     IF changes IS NOT NULL THEN
-        PERFORM sas._move_steps(changes);
+        PERFORM _sas.move_steps(changes);
     END IF;
     IF ready_runs IS NOT NULL THEN
-        PERFORM sas._make_ready(ready_runs, ready_nos);
+        PERFORM _sas.make_ready(ready_runs, ready_nos);
     END IF;
     IF counted IS NOT NULL THEN
-        UPDATE sas.run r SET open_steps = u.n FROM unnest(counted, counts) AS u (run_id, n) WHERE r.run_id = u.run_id;
+        UPDATE _sas.run r SET open_steps = u.n FROM unnest(counted, counts) AS u (run_id, n) WHERE r.run_id = u.run_id;
     END IF;
     IF ended IS NOT NULL THEN
-        PERFORM sas._end_of_steps(ended);
+        PERFORM _sas.end_of_steps(ended);
     END IF;
     IF held IS NOT NULL THEN
-        PERFORM sas._look_at_held(held);
+        PERFORM _sas.look_at_held(held);
     END IF;
 END $$;
 
--- sas._end_of_steps(run_ids): no step is open any more in these runs that
+-- _sas.end_of_steps(run_ids): no step is open any more in these runs that
 -- have no fate: the finalize step is made ready, or the run stops.
-CREATE FUNCTION sas._end_of_steps(run_ids bigint[]) RETURNS void
+CREATE FUNCTION _sas.end_of_steps(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     pending bigint[];
     last_runs bigint[];
     last_nos int[];
-    parked sas._step_change[];
-    stops sas._run_change[];
+    parked _sas.step_change[];
+    stops _sas.run_change[];
 BEGIN
     -- a paused run that has nothing left to do stops when it is resumed
     SELECT array_agg(r.run_id) FILTER (WHERE r.state = 'pending'),
            array_agg(r.run_id) FILTER (WHERE f.is_due AND r.state <> 'paused'), array_agg(v.finalize_no) FILTER (WHERE f.is_due AND r.state <> 'paused'),
            array_agg(ROW(r.run_id, v.finalize_no, 0, 'none', 'ready', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                         NULL, NULL, NULL, NULL, NULL, true, NULL, NULL)::sas._step_change) FILTER (WHERE f.is_due AND r.state = 'paused'),
+                         NULL, NULL, NULL, NULL, NULL, true, NULL, NULL)::_sas.step_change) FILTER (WHERE f.is_due AND r.state = 'paused'),
            array_agg(ROW(r.run_id, 'running', 'stopped',
                          CASE WHEN o.problem IS NOT NULL OR r.error IS NOT NULL THEN 'warning' ELSE 'success' END,
                          NULL, 0, o.result,
                          CASE WHEN o.problem IS NOT NULL
-                              THEN sas._problem_object('output', 'the output of the run could not be made',
+                              THEN _sas.problem_object('output', 'the output of the run could not be made',
                                                        format('%s: %s', o.problem ->> 'path', o.problem ->> 'what'), NULL, r.run_id, NULL) END,
-                         NULL, NULL, NULL)::sas._run_change) FILTER (WHERE f.stops)
+                         NULL, NULL, NULL)::_sas.run_change) FILTER (WHERE f.stops)
     INTO pending, last_runs, last_nos, parked, stops
-    FROM sas.run r
-    CROSS JOIN LATERAL (SELECT x.finalize_no, x.output, x.output_reads FROM sas.workflow_version x WHERE x.version_id = r.version_id OFFSET 0) v
-    CROSS JOIN LATERAL (SELECT v.finalize_no IS NOT NULL AND NOT EXISTS (SELECT FROM sas.step s WHERE s.run_id = r.run_id AND s.step_no = v.finalize_no AND s.element = 0) AS is_due OFFSET 0) d
+    FROM _sas.run r
+    CROSS JOIN LATERAL (SELECT x.finalize_no, x.output, x.output_reads FROM _sas.workflow_version x WHERE x.version_id = r.version_id OFFSET 0) v
+    CROSS JOIN LATERAL (SELECT v.finalize_no IS NOT NULL AND NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = r.run_id AND s.step_no = v.finalize_no AND s.element = 0) AS is_due OFFSET 0) d
     CROSS JOIN LATERAL (SELECT d.is_due, NOT d.is_due AND r.state IN ('pending', 'running') AS stops OFFSET 0) f
-    LEFT JOIN LATERAL sas._render(v.output, CASE WHEN v.output IS NOT NULL AND f.stops THEN sas._run_context(r, '', v.output_reads) END) o ON v.output IS NOT NULL AND f.stops
+    LEFT JOIN LATERAL _sas.render(v.output, CASE WHEN v.output IS NOT NULL AND f.stops THEN _sas.run_context(r, '', v.output_reads) END) o ON v.output IS NOT NULL AND f.stops
     WHERE r.run_id = ANY (run_ids);
 
     IF pending IS NOT NULL THEN
-        PERFORM sas._start_runs(pending);
+        PERFORM _sas.start_runs(pending);
     END IF;
     IF last_runs IS NOT NULL OR parked IS NOT NULL THEN
-        UPDATE sas.run r SET open_steps = 1
+        UPDATE _sas.run r SET open_steps = 1
         WHERE r.run_id = ANY (last_runs || ARRAY(SELECT p.run_id FROM unnest(parked) p));
-        PERFORM sas._move_steps(parked);
-        PERFORM sas._make_ready(last_runs, last_nos);
+        PERFORM _sas.move_steps(parked);
+        PERFORM _sas.make_ready(last_runs, last_nos);
     END IF;
-    PERFORM sas._move_runs(stops);
+    PERFORM _sas.move_runs(stops);
 END $$;
 
--- sas._doom_children(run_ids, how, fates): what children of these runs are open ends as well.
+-- _sas.doom_children(run_ids, how, fates): what children of these runs are open ends as well.
 -- how: abort, halt; null: what is running there is left to end.
-CREATE FUNCTION sas._doom_children(run_ids bigint[], how text, fates text[]) RETURNS void
+CREATE FUNCTION _sas.doom_children(run_ids bigint[], how text, fates text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO sas.due (actor, due_at, run_id, kind)
-    SELECT 's', sas._now(), c.run_id, coalesce(how, CASE f.fate WHEN 'fail' THEN 'fail' ELSE 'cancel' END)
+    INSERT INTO _sas.due (actor, due_at, run_id, kind)
+    SELECT 's', _sas.now(), c.run_id, coalesce(how, CASE f.fate WHEN 'fail' THEN 'fail' ELSE 'cancel' END)
     FROM unnest(run_ids, fates) AS f (run_id, fate)
-    JOIN sas.run c ON c.parent_run_id = f.run_id
+    JOIN _sas.run c ON c.parent_run_id = f.run_id
     WHERE c.state <> 'stopped';
     IF FOUND THEN
-        PERFORM sas._ring('{}', true, false, '{}');
+        PERFORM _sas.ring('{}', true, false, '{}');
     END IF;
 END $$;
 
--- sas._hand_to_scheduler(run_ids): tells the scheduler about doomed runs in which nothing is running.
-CREATE FUNCTION sas._hand_to_scheduler(run_ids bigint[]) RETURNS void
+-- _sas.hand_to_scheduler(run_ids): tells the scheduler about doomed runs in which nothing is running.
+CREATE FUNCTION _sas.hand_to_scheduler(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO sas.due (actor, due_at, run_id, kind)
-    SELECT 's', sas._now(), r.run_id, 'undo'
-    FROM sas.run r WHERE r.run_id = ANY (run_ids) AND r.state = 'compensating' AND r.open_steps = 0;
+    INSERT INTO _sas.due (actor, due_at, run_id, kind)
+    SELECT 's', _sas.now(), r.run_id, 'undo'
+    FROM _sas.run r WHERE r.run_id = ANY (run_ids) AND r.state = 'compensating' AND r.open_steps = 0;
     IF FOUND THEN
-        PERFORM sas._ring('{}', true, false, '{}');
+        PERFORM _sas.ring('{}', true, false, '{}');
     END IF;
 END $$;
 
--- sas._pause(run_ids, why, who, errors): takes runs off the road. Ready steps are
+-- _sas.move_to_paused(run_ids, why, who, errors): takes runs off the road. Ready steps are
 -- parked in rows of their own; running ones go on and their replies count.
-CREATE FUNCTION sas._pause(run_ids bigint[], why text[], who text, errors jsonb[]) RETURNS void
+CREATE FUNCTION _sas.move_to_paused(run_ids bigint[], why text[], who text, errors jsonb[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    changes sas._step_change[];
+    changes _sas.step_change[];
 BEGIN
-    PERFORM sas._index_ready(run_ids);
+    PERFORM _sas.index_ready(run_ids);
     WITH gone AS (
-        DELETE FROM sas.ready q WHERE q.run_id = ANY (run_ids) AND NOT q.fresh RETURNING q.*)
+        DELETE FROM _sas.ready q WHERE q.run_id = ANY (run_ids) AND NOT q.fresh RETURNING q.*)
     SELECT array_agg(ROW(g.run_id, g.step_no, g.element, coalesce(s.state, 'none'), CASE WHEN g.undo THEN 'compensating' ELSE 'ready' END,
-                         NULL, NULL, NULL, NULL, g.alone, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, true, NULL, NULL)::sas._step_change)
+                         NULL, NULL, NULL, NULL, g.alone, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, true, NULL, NULL)::_sas.step_change)
     INTO changes
-    FROM gone g LEFT JOIN sas.step s ON s.run_id = g.run_id AND s.step_no = g.step_no AND s.element = g.element;
-    PERFORM sas._move_steps(changes);
-    PERFORM sas._move_runs(array_agg(ROW(r.run_id, r.state, 'paused', NULL, NULL, NULL, NULL, p.error, p.why, who, r.state)::sas._run_change))
-    FROM unnest(run_ids, why, errors) AS p (run_id, why, error) JOIN sas.run r ON r.run_id = p.run_id;
-    PERFORM sas._free_places(run_ids);
+    FROM gone g LEFT JOIN _sas.step s ON s.run_id = g.run_id AND s.step_no = g.step_no AND s.element = g.element;
+    PERFORM _sas.move_steps(changes);
+    PERFORM _sas.move_runs(array_agg(ROW(r.run_id, r.state, 'paused', NULL, NULL, NULL, NULL, p.error, p.why, who, r.state)::_sas.run_change))
+    FROM unnest(run_ids, why, errors) AS p (run_id, why, error) JOIN _sas.run r ON r.run_id = p.run_id;
+    PERFORM _sas.free_places(run_ids);
 END $$;
 
--- sas._close_steps(run_ids): one open step less for each entry, in doomed runs.
-CREATE FUNCTION sas._close_steps(run_ids bigint[]) RETURNS void
+-- _sas.close_steps(run_ids): one open step less for each entry, in doomed runs.
+CREATE FUNCTION _sas.close_steps(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE sas.run r SET open_steps = r.open_steps - d.n
+    UPDATE _sas.run r SET open_steps = r.open_steps - d.n
     FROM (SELECT u.run_id, count(*)::int AS n FROM unnest(run_ids) AS u (run_id) GROUP BY 1) d
     WHERE r.run_id = d.run_id;
-    PERFORM sas._hand_to_scheduler(run_ids);
+    PERFORM _sas.hand_to_scheduler(run_ids);
 END $$;
 
--- sas._tell_supervisor(failed): failed steps wait for its decision.
-CREATE FUNCTION sas._tell_supervisor(failed sas._step_change[]) RETURNS void
+-- _sas.tell_supervisor(failed): failed steps wait for its decision.
+CREATE FUNCTION _sas.tell_supervisor(failed _sas.step_change[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO sas.due (actor, due_at, run_id, kind, step_no, element)
-    SELECT 'v', sas._now(), f.run_id, 'failed', f.step_no, f.element FROM unnest(failed) f;
-    PERFORM sas._ring('{}', false, true, '{}');
+    INSERT INTO _sas.due (actor, due_at, run_id, kind, step_no, element)
+    SELECT 'v', _sas.now(), f.run_id, 'failed', f.step_no, f.element FROM unnest(failed) f;
+    PERFORM _sas.ring('{}', false, true, '{}');
 END $$;
 
--- sas._queue_again(again): steps that were given back: into the queue now, or a timer for later.
-CREATE FUNCTION sas._queue_again(again sas._step_change[]) RETURNS void
+-- _sas.queue_again(again): steps that were given back: into the queue now, or a timer for later.
+CREATE FUNCTION _sas.queue_again(again _sas.step_change[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO sas.due (actor, due_at, run_id, kind, step_no, element)
+    INSERT INTO _sas.due (actor, due_at, run_id, kind, step_no, element)
     SELECT 's', a.waiting_until, a.run_id, 'ready', a.step_no, a.element
     FROM unnest(again) a WHERE a.waiting_until IS NOT NULL;
     IF FOUND THEN
-        PERFORM sas._ring('{}', true, false, '{}');
+        PERFORM _sas.ring('{}', true, false, '{}');
     END IF;
-    PERFORM sas._requeue(array_agg(a.run_id), array_agg(a.step_no), array_agg(a.element))
+    PERFORM _sas.requeue(array_agg(a.run_id), array_agg(a.step_no), array_agg(a.element))
     FROM unnest(again) a WHERE a.waiting_until IS NULL;
 END $$;
 
--- sas._requeue(...): steps that stand at ready or compensating go into the
+-- _sas.requeue(...): steps that stand at ready or compensating go into the
 -- queue; those of paused runs are parked, those of doomed ones are cancelled, or undone when they have begun.
-CREATE FUNCTION sas._requeue(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
+CREATE FUNCTION _sas.requeue(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    changes sas._step_change[];
+    changes _sas.step_change[];
     doomed bigint[];
 BEGIN
     SELECT array_agg(ROW(s.run_id, s.step_no, s.element, s.state,
                          CASE WHEN r.state = 'paused' THEN s.state WHEN s.in_doubt THEN 'ready' WHEN s.asks IS NOT NULL THEN 'failed' ELSE 'cancelled' END,
                          NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                         r.state = 'paused', NULL, NULL)::sas._step_change)
+                         r.state = 'paused', NULL, NULL)::_sas.step_change)
                FILTER (WHERE r.state = 'paused' OR r.fate IS NOT NULL AND s.state = 'ready' AND NOT s.in_doubt),
            array_agg(s.run_id) FILTER (WHERE r.state <> 'paused' AND r.fate IS NOT NULL AND s.state = 'ready' AND NOT s.in_doubt)
     INTO changes, doomed
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
-    JOIN sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
-    JOIN sas.run r ON r.run_id = u.run_id;
-    PERFORM sas._move_steps(changes);
-    PERFORM sas._close_steps(doomed) WHERE doomed IS NOT NULL;
+    JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
+    JOIN _sas.run r ON r.run_id = u.run_id;
+    PERFORM _sas.move_steps(changes);
+    PERFORM _sas.close_steps(doomed) WHERE doomed IS NOT NULL;
 
-    PERFORM sas._make_ready(array_agg(s.run_id), array_agg(s.step_no), array_agg(s.element),
+    PERFORM _sas.make_ready(array_agg(s.run_id), array_agg(s.step_no), array_agg(s.element),
                             array_agg(s.state = 'compensating'), array_agg(s.alone))
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
-    JOIN sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
-    JOIN sas.run r ON r.run_id = u.run_id
+    JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
+    JOIN _sas.run r ON r.run_id = u.run_id
     WHERE r.state <> 'paused' AND s.state IN ('ready', 'compensating');
 END $$;

@@ -3,41 +3,41 @@
 -- Enter: steps that need thought before they begin, and what ends them without
 -- a worker. Called by the scheduler, with the runs locked.
 
--- sas._go_on(run_ids, step_nos, elements): these steps, or elements, of runs that go on have succeeded or were skipped.
-CREATE FUNCTION sas._go_on(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
+-- _sas.go_on(run_ids, step_nos, elements): these steps, or elements, of runs that go on have succeeded or were skipped.
+CREATE FUNCTION _sas.go_on(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF 0 = ALL (elements) THEN
-        PERFORM sas._advance(run_ids, step_nos);
+        PERFORM _sas.advance(run_ids, step_nos);
         RETURN;
     END IF;
-    PERFORM sas._advance(array_agg(u.run_id), array_agg(u.step_no))
+    PERFORM _sas.advance(array_agg(u.run_id), array_agg(u.step_no))
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element) WHERE u.element = 0 HAVING count(*) > 0;
-    PERFORM sas._count_elements(array_agg(u.run_id), array_agg(u.step_no))
+    PERFORM _sas.count_elements(array_agg(u.run_id), array_agg(u.step_no))
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element) WHERE u.element > 0 HAVING count(*) > 0;
 END $$;
 
--- sas._fail_steps(..., errors): these steps fail for good, without a worker; the supervisor decides.
-CREATE FUNCTION sas._fail_steps(run_ids bigint[], step_nos int[], elements int[], errors jsonb[]) RETURNS void
+-- _sas.fail_steps(..., errors): these steps fail for good, without a worker; the supervisor decides.
+CREATE FUNCTION _sas.fail_steps(run_ids bigint[], step_nos int[], elements int[], errors jsonb[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    changes sas._step_change[];
+    changes _sas.step_change[];
 BEGIN
     SELECT array_agg(ROW(u.run_id, u.step_no, u.element, coalesce(s.state, 'none'), 'failed', NULL, NULL, NULL, false, NULL, NULL, NULL, u.error, NULL,
-                         sas._now(), sas._now(), NULL, NULL, NULL, NULL, 'supervisor', NULL)::sas._step_change)
+                         _sas.now(), _sas.now(), NULL, NULL, NULL, NULL, 'supervisor', NULL)::_sas.step_change)
     INTO changes
     FROM unnest(run_ids, step_nos, elements, errors) AS u (run_id, step_no, element, error)
-    LEFT JOIN LATERAL (SELECT * FROM sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true;
-    PERFORM sas._move_steps(changes);
-    PERFORM sas._tell_supervisor(changes) WHERE changes IS NOT NULL;
+    LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true;
+    PERFORM _sas.move_steps(changes);
+    PERFORM _sas.tell_supervisor(changes) WHERE changes IS NOT NULL;
 END $$;
 
--- sas._succeed_steps(..., outputs): these steps have what they waited for. expect and output of a
+-- _sas.succeed_steps(..., outputs): these steps have what they waited for. expect and output of a
 -- step with elements are asked of each element, not of the whole.
-CREATE FUNCTION sas._succeed_steps(run_ids bigint[], step_nos int[], elements int[], outputs jsonb[]) RETURNS void
+CREATE FUNCTION _sas.succeed_steps(run_ids bigint[], step_nos int[], elements int[], outputs jsonb[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    changes sas._step_change[];
+    changes _sas.step_change[];
     failed_runs bigint[];
     failed_nos int[];
     failed_elements int[];
@@ -45,44 +45,44 @@ DECLARE
 BEGIN
     WITH judged AS (
         SELECT u.run_id, u.step_no, u.element, coalesce(s.state, 'none') AS from_state, coalesce(o.result, u.output) AS output,
-               CASE WHEN m.met IS NULL THEN sas._problem_object('expect', 'expect is neither true nor false', w.expect #>> '{}', NULL, u.run_id, w.name)
-                    WHEN NOT m.met THEN sas._problem_object('expect', 'the result is not what was expected', w.expect #>> '{}', NULL, u.run_id, w.name)
-                    WHEN o.problem IS NOT NULL THEN sas._problem_object('output', 'the output of the step could not be made',
+               CASE WHEN m.met IS NULL THEN _sas.problem_object('expect', 'expect is neither true nor false', w.expect #>> '{}', NULL, u.run_id, w.name)
+                    WHEN NOT m.met THEN _sas.problem_object('expect', 'the result is not what was expected', w.expect #>> '{}', NULL, u.run_id, w.name)
+                    WHEN o.problem IS NOT NULL THEN _sas.problem_object('output', 'the output of the step could not be made',
                                                                         format('%s: %s', o.problem ->> 'path', o.problem ->> 'what'), NULL, u.run_id, w.name) END AS error
         FROM unnest(run_ids, step_nos, elements, outputs) AS u (run_id, step_no, element, output)
-        JOIN sas.run r ON r.run_id = u.run_id
-        JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo
-        LEFT JOIN LATERAL (SELECT * FROM sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true
+        JOIN _sas.run r ON r.run_id = u.run_id
+        JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo
+        LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true
         CROSS JOIN LATERAL (SELECT u.element = 0 AND coalesce(w.shape ?| '{each,repeat}', false) AS whole) h
-        CROSS JOIN LATERAL (SELECT CASE WHEN NOT h.whole AND (w.expect IS NOT NULL OR w.output IS NOT NULL) THEN sas._context(r, w, u.element) END AS root OFFSET 0) x
-        CROSS JOIN LATERAL (SELECT h.whole OR sas._met(w.expect, u.output, x.root) AS met OFFSET 0) m
-        LEFT JOIN LATERAL sas._render(w.output, x.root || jsonb_build_object('output', u.output)) o ON NOT h.whole AND w.output IS NOT NULL)
-    SELECT array_agg(ROW(j.run_id, j.step_no, j.element, j.from_state, 'succeeded', NULL, NULL, false, NULL, NULL, NULL, j.output, NULL, nextval('sas.completion_seq'),
-                         sas._now(), sas._now(), NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change) FILTER (WHERE j.error IS NULL),
+        CROSS JOIN LATERAL (SELECT CASE WHEN NOT h.whole AND (w.expect IS NOT NULL OR w.output IS NOT NULL) THEN _sas.context(r, w, u.element) END AS root OFFSET 0) x
+        CROSS JOIN LATERAL (SELECT h.whole OR _sas.met(w.expect, u.output, x.root) AS met OFFSET 0) m
+        LEFT JOIN LATERAL _sas.render(w.output, x.root || jsonb_build_object('output', u.output)) o ON NOT h.whole AND w.output IS NOT NULL)
+    SELECT array_agg(ROW(j.run_id, j.step_no, j.element, j.from_state, 'succeeded', NULL, NULL, false, NULL, NULL, NULL, j.output, NULL, nextval('_sas.completion_seq'),
+                         _sas.now(), _sas.now(), NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change) FILTER (WHERE j.error IS NULL),
            array_agg(j.run_id) FILTER (WHERE j.error IS NOT NULL), array_agg(j.step_no) FILTER (WHERE j.error IS NOT NULL),
            array_agg(j.element) FILTER (WHERE j.error IS NOT NULL), array_agg(j.error) FILTER (WHERE j.error IS NOT NULL)
     INTO changes, failed_runs, failed_nos, failed_elements, errors
     FROM judged j;
-    PERFORM sas._move_steps(changes);
-    PERFORM sas._go_on(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element))
-    FROM unnest(changes) c JOIN sas.run r ON r.run_id = c.run_id AND r.fate IS NULL HAVING count(*) > 0;
-    PERFORM sas._close_steps(array_agg(c.run_id))
-    FROM unnest(changes) c JOIN sas.run r ON r.run_id = c.run_id AND r.fate IS NOT NULL HAVING count(*) > 0;
-    PERFORM sas._fail_steps(failed_runs, failed_nos, failed_elements, errors) WHERE failed_runs IS NOT NULL;
+    PERFORM _sas.move_steps(changes);
+    PERFORM _sas.go_on(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element))
+    FROM unnest(changes) c JOIN _sas.run r ON r.run_id = c.run_id AND r.fate IS NULL HAVING count(*) > 0;
+    PERFORM _sas.close_steps(array_agg(c.run_id))
+    FROM unnest(changes) c JOIN _sas.run r ON r.run_id = c.run_id AND r.fate IS NOT NULL HAVING count(*) > 0;
+    PERFORM _sas.fail_steps(failed_runs, failed_nos, failed_elements, errors) WHERE failed_runs IS NOT NULL;
 END $$;
 
--- sas._skip_steps(run_ids, step_nos, cascades): their condition is false; with
+-- _sas.skip_steps(run_ids, step_nos, cascades): their condition is false; with
 -- cascade what depends on them, directly or not, is skipped as well.
-CREATE FUNCTION sas._skip_steps(run_ids bigint[], step_nos int[], cascades boolean[]) RETURNS void
+CREATE FUNCTION _sas.skip_steps(run_ids bigint[], step_nos int[], cascades boolean[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    changes sas._step_change[];
+    changes _sas.step_change[];
 BEGIN
     WITH RECURSIVE first AS (
         SELECT u.run_id, r.version_id, u.step_no, u.cascade, w.covers
         FROM unnest(run_ids, step_nos, cascades) AS u (run_id, step_no, cascade)
-        JOIN sas.run r ON r.run_id = u.run_id
-        JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo),
+        JOIN _sas.run r ON r.run_id = u.run_id
+        JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo),
     gone AS (
         SELECT f.run_id, f.version_id, x.step_no, x.cascade
         FROM first f
@@ -92,41 +92,41 @@ BEGIN
                             SELECT c, f.cascade AND c = f.covers[cardinality(f.covers)] FROM unnest(f.covers) c) x
         UNION
         SELECT g.run_id, g.version_id, e.to_no, true
-        FROM gone g JOIN sas.workflow_edge e ON e.version_id = g.version_id AND e.from_no = g.step_no
+        FROM gone g JOIN _sas.workflow_edge e ON e.version_id = g.version_id AND e.from_no = g.step_no
         WHERE g.cascade)
     SELECT array_agg(ROW(g.run_id, g.step_no, 0, coalesce(s.state, 'none'), 'skipped', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                         NULL, sas._now(), NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change)
+                         NULL, _sas.now(), NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change)
     INTO changes
     FROM (SELECT DISTINCT gone.run_id, gone.step_no FROM gone) g
-    LEFT JOIN sas.step s ON s.run_id = g.run_id AND s.step_no = g.step_no AND s.element = 0
+    LEFT JOIN _sas.step s ON s.run_id = g.run_id AND s.step_no = g.step_no AND s.element = 0
     WHERE coalesce(s.state, 'none') IN ('none', 'waiting', 'ready');
-    PERFORM sas._move_steps(changes);
+    PERFORM _sas.move_steps(changes);
     -- all that follows a cascade is skipped already: only the first one is counted
-    PERFORM sas._advance(array_agg(u.run_id), array_agg(coalesce(w.covers[cardinality(w.covers)], u.step_no)))
+    PERFORM _sas.advance(array_agg(u.run_id), array_agg(coalesce(w.covers[cardinality(w.covers)], u.step_no)))
     FROM unnest(run_ids, step_nos) AS u (run_id, step_no)
-    JOIN sas.run r ON r.run_id = u.run_id
-    JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo;
+    JOIN _sas.run r ON r.run_id = u.run_id
+    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo;
 END $$;
 
--- sas._enter_steps(run_ids, step_nos, elements): asks the condition of each, and begins it as its kind wants.
-CREATE FUNCTION sas._enter_steps(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
+-- _sas.enter_steps(run_ids, step_nos, elements): asks the condition of each, and begins it as its kind wants.
+CREATE FUNCTION _sas.enter_steps(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    beginnings sas._beginning[];
+    beginnings _sas.beginning[];
     b record;
 BEGIN
-    PERFORM sas._start_runs(run_ids);
-    SELECT array_agg(CASE WHEN w.undo THEN ROW('undo', u.run_id, u.step_no, u.element, s.state, NULL)::sas._beginning
-                          WHEN r.state = 'paused' THEN ROW('park', u.run_id, u.step_no, u.element, coalesce(s.state, 'none'), NULL)::sas._beginning
-                          ELSE sas._begin(w, u.run_id, u.element, coalesce(s.state, 'none'), x.root,
-                                          (SELECT d.input FROM sas.edit d WHERE d.run_id = u.run_id AND d.step_no = u.step_no AND d.element = u.element)) END
+    PERFORM _sas.start_runs(run_ids);
+    SELECT array_agg(CASE WHEN w.undo THEN ROW('undo', u.run_id, u.step_no, u.element, s.state, NULL)::_sas.beginning
+                          WHEN r.state = 'paused' THEN ROW('park', u.run_id, u.step_no, u.element, coalesce(s.state, 'none'), NULL)::_sas.beginning
+                          ELSE _sas.begin(w, u.run_id, u.element, coalesce(s.state, 'none'), x.root,
+                                          (SELECT d.input FROM _sas.edit d WHERE d.run_id = u.run_id AND d.step_no = u.step_no AND d.element = u.element)) END
                      ORDER BY u.run_id, u.step_no, u.element)
     INTO beginnings
     FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
-    JOIN sas.run r ON r.run_id = u.run_id
-    LEFT JOIN LATERAL (SELECT * FROM sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true
-    JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND w.undo = (coalesce(s.state, '') = 'compensating')
-    CROSS JOIN LATERAL (SELECT CASE WHEN NOT w.undo AND r.state <> 'paused' THEN (SELECT h.root FROM sas._root_of(r, w, u.element) h) END AS root OFFSET 0) x
+    JOIN _sas.run r ON r.run_id = u.run_id
+    LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true
+    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND w.undo = (coalesce(s.state, '') = 'compensating')
+    CROSS JOIN LATERAL (SELECT CASE WHEN NOT w.undo AND r.state <> 'paused' THEN (SELECT h.root FROM _sas.root_of(r, w, u.element) h) END AS root OFFSET 0) x
     WHERE CASE WHEN w.undo THEN r.state = 'compensating' ELSE r.fate IS NULL AND r.state IN ('pending', 'running', 'paused') AND coalesce(s.state, 'ready') = 'ready' END;
 
     FOR b IN
@@ -135,26 +135,26 @@ BEGIN
         GROUP BY g.what ORDER BY array_position('{undo,park,pass,fan,child,wait,fall,fail,skip,cascade,done}', g.what)
     LOOP
         CASE b.what
-        WHEN 'undo' THEN PERFORM sas._undo_children(b.runs, b.nos, b.elements);
+        WHEN 'undo' THEN PERFORM _sas.undo_children(b.runs, b.nos, b.elements);
         WHEN 'park' THEN
-            PERFORM sas._move_steps(array_agg(ROW(u.run_id, u.step_no, u.element, u.state, 'ready', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                                                  NULL, NULL, NULL, NULL, NULL, true, NULL, NULL)::sas._step_change))
+            PERFORM _sas.move_steps(array_agg(ROW(u.run_id, u.step_no, u.element, u.state, 'ready', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                                                  NULL, NULL, NULL, NULL, NULL, true, NULL, NULL)::_sas.step_change))
             FROM unnest(b.runs, b.nos, b.elements, b.states) AS u (run_id, step_no, element, state);
-        WHEN 'pass' THEN PERFORM sas._make_ready(b.runs, b.nos, b.elements, true);
-        WHEN 'fan' THEN PERFORM sas._begin_fans(b.runs, b.nos, b.values, b.states);
-        WHEN 'child' THEN PERFORM sas._begin_children(b.runs, b.nos, b.elements, b.values);
-        WHEN 'wait' THEN PERFORM sas._begin_waits(b.runs, b.nos, b.elements);
-        WHEN 'fall' THEN PERFORM sas._fall_back(b.runs, b.nos, b.elements);
-        WHEN 'fail' THEN PERFORM sas._fail_steps(b.runs, b.nos, b.elements, b.values);
-        WHEN 'skip' THEN PERFORM sas._skip_steps(b.runs, b.nos, array_fill(false, ARRAY[cardinality(b.runs)]));
-        WHEN 'cascade' THEN PERFORM sas._skip_steps(b.runs, b.nos, array_fill(true, ARRAY[cardinality(b.runs)]));
-        WHEN 'done' THEN PERFORM sas._succeed_steps(b.runs, b.nos, b.elements, b.values);
+        WHEN 'pass' THEN PERFORM _sas.make_ready(b.runs, b.nos, b.elements, entered => true);
+        WHEN 'fan' THEN PERFORM _sas.begin_fans(b.runs, b.nos, b.values, b.states);
+        WHEN 'child' THEN PERFORM _sas.begin_children(b.runs, b.nos, b.elements, b.values);
+        WHEN 'wait' THEN PERFORM _sas.begin_waits(b.runs, b.nos, b.elements);
+        WHEN 'fall' THEN PERFORM _sas.fall_back(b.runs, b.nos, b.elements);
+        WHEN 'fail' THEN PERFORM _sas.fail_steps(b.runs, b.nos, b.elements, b.values);
+        WHEN 'skip' THEN PERFORM _sas.skip_steps(b.runs, b.nos, array_fill(false, ARRAY[cardinality(b.runs)]));
+        WHEN 'cascade' THEN PERFORM _sas.skip_steps(b.runs, b.nos, array_fill(true, ARRAY[cardinality(b.runs)]));
+        WHEN 'done' THEN PERFORM _sas.succeed_steps(b.runs, b.nos, b.elements, b.values);
         END CASE;
     END LOOP;
 END $$;
 
--- sas._begin(w, run_id, element, state, root, new_input): how this step, or element, begins. new_input: what an operator has put in the place of its own.
-CREATE FUNCTION sas._begin(w sas.workflow_step, run_id bigint, element int, state text, root jsonb, new_input jsonb) RETURNS sas._beginning
+-- _sas.begin(w, run_id, element, state, root, new_input): how this step, or element, begins. new_input: what an operator has put in the place of its own.
+CREATE FUNCTION _sas.begin(w _sas.workflow_step, run_id bigint, element int, state text, root jsonb, new_input jsonb) RETURNS _sas.beginning
 LANGUAGE plpgsql AS $$
 DECLARE
     whole boolean := element = 0 AND w.shape IS NOT NULL;
@@ -164,22 +164,22 @@ DECLARE
     made record;
 BEGIN
     IF whole AND w.shape ? 'when' THEN
-        met := sas._predicate(w.shape ->> 'when', root);
+        met := _sas.predicate(w.shape ->> 'when', root);
     END IF;
     IF met IS NULL THEN
         what := 'fail';
-        value := sas._problem_object('when', '"when" is neither true nor false', w.shape ->> 'when', NULL, run_id, w.name);
+        value := _sas.problem_object('when', '"when" is neither true nor false', w.shape ->> 'when', NULL, run_id, w.name);
     ELSIF NOT met THEN
         what := CASE w.shape ->> 'else' WHEN 'skip_cascade' THEN 'cascade' ELSE 'skip' END;
     ELSIF whole AND w.shape ?| '{each,repeat}' THEN
         what := 'fan';
         -- not of a first turn, nor of one that goes on where it failed
-        IF w.shape ? 'each' AND NOT EXISTS (SELECT FROM sas.fan f WHERE f.run_id = $2 AND f.step_no = w.step_no) THEN
-            SELECT * INTO made FROM sas._made_of(w.shape -> 'each', root, new_input, 'array');
+        IF w.shape ? 'each' AND NOT EXISTS (SELECT FROM _sas.fan f WHERE f.run_id = $2 AND f.step_no = w.step_no) THEN
+            SELECT * INTO made FROM _sas.made_of(w.shape -> 'each', root, new_input, 'array');
             value := made.result;
             IF made.problem IS NOT NULL THEN
                 what := 'fail';
-                value := sas._problem_object('each', '"each" needs an array',
+                value := _sas.problem_object('each', '"each" needs an array',
                                              CASE WHEN made.kind IS NULL THEN made.problem
                                                   ELSE format('%s gives %s', w.shape ->> 'each', CASE made.kind WHEN 'object' THEN 'an object' ELSE 'a ' || made.kind END) END, NULL, run_id, w.name);
             END IF;
@@ -187,15 +187,15 @@ BEGIN
     ELSIF w.kind = 'wait' THEN
         what := 'wait';
     ELSIF w.kind IN ('workflow', 'join') THEN
-        SELECT * INTO made FROM sas._made_of(coalesce(w.input, CASE w.kind WHEN 'join' THEN 'null'::jsonb ELSE '"{{input}}"' END), root, new_input, CASE w.kind WHEN 'workflow' THEN 'object' END);
+        SELECT * INTO made FROM _sas.made_of(coalesce(w.input, CASE w.kind WHEN 'join' THEN 'null'::jsonb ELSE '"{{input}}"' END), root, new_input, CASE w.kind WHEN 'workflow' THEN 'object' END);
         what := CASE w.kind WHEN 'join' THEN 'done' ELSE 'child' END;
         value := made.result;
         IF made.problem IS NOT NULL THEN
             what := 'fail';
-            value := sas._problem_object('template', 'the input of the step cannot be made',
+            value := _sas.problem_object('template', 'the input of the step cannot be made',
                                          CASE WHEN made.kind IS NULL THEN made.problem ELSE format('the input of a run must be an object, not %s', made.kind) END, NULL, run_id, w.name);
         END IF;
-    ELSIF w.shape #> '{fallback,on}' ? 'breaker_open' AND w.lane IN (SELECT sas._open_breakers()) THEN
+    ELSIF w.shape #> '{fallback,on}' ? 'breaker_open' AND w.lane IN (SELECT _sas.open_breakers()) THEN
         what := 'fall';
     ELSE
         what := 'pass';
@@ -203,16 +203,16 @@ BEGIN
     RETURN ROW(what, run_id, w.step_no, element, state, value);
 END $$;
 
--- sas._made_of(template, root, new_input, must): what a template gives, or new_input in its place. problem: why there is
+-- _sas.made_of(template, root, new_input, must): what a template gives, or new_input in its place. problem: why there is
 -- nothing; kind: it is of this kind, and not what it must be.
-CREATE FUNCTION sas._made_of(template jsonb, root jsonb, new_input jsonb, must text, OUT result jsonb, OUT problem text, OUT kind text)
+CREATE FUNCTION _sas.made_of(template jsonb, root jsonb, new_input jsonb, must text, OUT result jsonb, OUT problem text, OUT kind text)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     wrong jsonb;
 BEGIN
     result := new_input;
     IF new_input IS NULL THEN
-        SELECT i.result, i.problem INTO result, wrong FROM sas._render(template, root) i;
+        SELECT i.result, i.problem INTO result, wrong FROM _sas.render(template, root) i;
     END IF;
     IF wrong IS NOT NULL THEN
         problem := format('%s: %s', wrong ->> 'path', wrong ->> 'what');
@@ -222,48 +222,48 @@ BEGIN
     END IF;
 END $$;
 
--- sas._needs_output(w, name): does this step refer to the output of a step before it as to something that must be there?
-CREATE FUNCTION sas._needs_output(w sas.workflow_step, name text) RETURNS boolean
+-- _sas.needs_output(w, name): does this step refer to the output of a step before it as to something that must be there?
+CREATE FUNCTION _sas.needs_output(w _sas.workflow_step, name text) RETURNS boolean
 LANGUAGE sql STABLE AS $$
-    SELECT EXISTS (SELECT FROM sas._references(jsonb_build_array(w.request, w.input, w.output, w.shape -> 'each', w.shape -> 'wait', w.shape #> '{poll,call}')) r
+    SELECT EXISTS (SELECT FROM _sas.references(jsonb_build_array(w.request, w.input, w.output, w.shape -> 'each', w.shape -> 'wait', w.shape #> '{poll,call}')) r
                    WHERE r.root = 'steps' AND r.member = name AND r.third IN ('output', 'started') AND NOT r.optional)
 $$;
 
--- sas._after_skip(run_ids, step_nos): these steps of runs that go on had failed, or waited, and were skipped: what needs
+-- _sas.after_skip(run_ids, step_nos): these steps of runs that go on had failed, or waited, and were skipped: what needs
 -- their output is skipped with them, and what needs the output of that; what only comes after goes on. One that was given
 -- another output counts as any that has ended.
-CREATE FUNCTION sas._after_skip(run_ids bigint[], step_nos int[]) RETURNS void
+CREATE FUNCTION _sas.after_skip(run_ids bigint[], step_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    changes sas._step_change[];
+    changes _sas.step_change[];
 BEGIN
     WITH RECURSIVE gone AS (
         SELECT u.run_id, r.version_id, u.step_no
         FROM unnest(run_ids, step_nos) AS u (run_id, step_no)
-        JOIN sas.run r ON r.run_id = u.run_id
-        CROSS JOIN LATERAL (SELECT x.output FROM sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = 0 OFFSET 0) s
+        JOIN _sas.run r ON r.run_id = u.run_id
+        CROSS JOIN LATERAL (SELECT x.output FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = 0 OFFSET 0) s
         WHERE s.output IS NULL
         UNION
         SELECT g.run_id, g.version_id, n.step_no
         FROM gone g
-        CROSS JOIN LATERAL (SELECT x.local_name, x.covers FROM sas.workflow_step x WHERE x.version_id = g.version_id AND x.step_no = g.step_no AND NOT x.undo OFFSET 0) o
+        CROSS JOIN LATERAL (SELECT x.local_name, x.covers FROM _sas.workflow_step x WHERE x.version_id = g.version_id AND x.step_no = g.step_no AND NOT x.undo OFFSET 0) o
         CROSS JOIN LATERAL (
             SELECT w.step_no
-            FROM sas.workflow_edge e
-            CROSS JOIN LATERAL (SELECT x AS whole, x.step_no FROM sas.workflow_step x WHERE x.version_id = g.version_id AND x.step_no = e.to_no AND NOT x.undo OFFSET 0) w
-            WHERE e.version_id = g.version_id AND e.from_no = g.step_no AND sas._needs_output(w.whole, o.local_name)
+            FROM _sas.workflow_edge e
+            CROSS JOIN LATERAL (SELECT x AS whole, x.step_no FROM _sas.workflow_step x WHERE x.version_id = g.version_id AND x.step_no = e.to_no AND NOT x.undo OFFSET 0) w
+            WHERE e.version_id = g.version_id AND e.from_no = g.step_no AND _sas.needs_output(w.whole, o.local_name)
             UNION ALL
             -- of an include all that is inside
             SELECT unnest(o.covers)) n)
     SELECT array_agg(ROW(g.run_id, g.step_no, 0, coalesce(s.state, 'none'), 'skipped', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                         NULL, sas._now(), NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change)
+                         NULL, _sas.now(), NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change)
     INTO changes
     FROM gone g
-    LEFT JOIN LATERAL (SELECT x.state FROM sas.step x WHERE x.run_id = g.run_id AND x.step_no = g.step_no AND x.element = 0 OFFSET 0) s ON true
+    LEFT JOIN LATERAL (SELECT x.state FROM _sas.step x WHERE x.run_id = g.run_id AND x.step_no = g.step_no AND x.element = 0 OFFSET 0) s ON true
     WHERE coalesce(s.state, 'waiting') = 'waiting';
-    PERFORM sas._move_steps(changes);
+    PERFORM _sas.move_steps(changes);
     -- these were not open: they are counted before they are counted off
-    UPDATE sas.run r SET open_steps = r.open_steps + d.n
+    UPDATE _sas.run r SET open_steps = r.open_steps + d.n
     FROM (SELECT c.run_id, count(*)::int AS n FROM unnest(changes) c GROUP BY 1) d WHERE r.run_id = d.run_id;
-    PERFORM sas._advance(run_ids || ARRAY(SELECT c.run_id FROM unnest(changes) c), step_nos || ARRAY(SELECT c.step_no FROM unnest(changes) c));
+    PERFORM _sas.advance(run_ids || ARRAY(SELECT c.run_id FROM unnest(changes) c), step_nos || ARRAY(SELECT c.step_no FROM unnest(changes) c));
 END $$;

@@ -6,178 +6,178 @@
 -- are its own. Meanwhile the step itself is suspended; it succeeds with the
 -- output of its fallback, and fails when that fails.
 
--- sas._open_breakers(): agents whose breaker is open just now.
-CREATE FUNCTION sas._open_breakers() RETURNS SETOF int
+-- _sas.open_breakers(): agents whose breaker is open just now.
+CREATE FUNCTION _sas.open_breakers() RETURNS SETOF int
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     -- a test has doors of its own
-    IF sas._rehearsing() THEN
-        RETURN QUERY SELECT b FROM sas._stubbed_doors() b;
+    IF _sas.rehearsing() THEN
+        RETURN QUERY SELECT b FROM _sas.stubbed_doors() b;
         RETURN;
     END IF;
     RETURN QUERY
-    SELECT h.agent_id FROM sas.agent_health h LEFT JOIN sas._places() p ON p.agent_id = h.agent_id
-    WHERE CASE WHEN p.agent_id IS NULL THEN h.breaker = 'open' AND h.open_until > sas._now() ELSE p.breaker = 'open' AND p.open_for_ms > 0 END;
+    SELECT h.agent_id FROM _sas.agent_health h LEFT JOIN _sas.places() p ON p.agent_id = h.agent_id
+    WHERE CASE WHEN p.agent_id IS NULL THEN h.breaker = 'open' AND h.open_until > _sas.now() ELSE p.breaker = 'open' AND p.open_for_ms > 0 END;
 END $$;
 
--- sas._fall_back(run_ids, step_nos, elements): these steps leave their work to their fallbacks.
-CREATE FUNCTION sas._fall_back(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
+-- _sas.fall_back(run_ids, step_nos, elements): these steps leave their work to their fallbacks.
+CREATE FUNCTION _sas.fall_back(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     f record;
 BEGIN
     SELECT array_agg(ROW(u.run_id, u.step_no, u.element, coalesce(s.state, 'none'), 'suspended', NULL, NULL, false, NULL, NULL, NULL, NULL, NULL, NULL,
-                         sas._now(), NULL, NULL, NULL, NULL, NULL, 'fallback', NULL)::sas._step_change) AS changes,
+                         _sas.now(), NULL, NULL, NULL, NULL, NULL, 'fallback', NULL)::_sas.step_change) AS changes,
            array_agg(ROW(u.run_id, (w.shape #>> '{fallback,no}')::int, u.element, 'none', 'ready', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                         NULL, NULL, NULL, NULL, NULL, true, NULL, NULL)::sas._step_change) FILTER (WHERE r.state = 'paused') AS parked,
+                         NULL, NULL, NULL, NULL, NULL, true, NULL, NULL)::_sas.step_change) FILTER (WHERE r.state = 'paused') AS parked,
            array_agg(u.run_id) FILTER (WHERE r.state <> 'paused') AS run_ids, array_agg((w.shape #>> '{fallback,no}')::int) FILTER (WHERE r.state <> 'paused') AS nos,
            array_agg(u.element) FILTER (WHERE r.state <> 'paused') AS elements
     INTO f
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
-    JOIN sas.run r ON r.run_id = u.run_id
-    JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo
-    LEFT JOIN LATERAL (SELECT * FROM sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true;
-    PERFORM sas._move_steps(f.changes);
+    JOIN _sas.run r ON r.run_id = u.run_id
+    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo
+    LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true;
+    PERFORM _sas.move_steps(f.changes);
     -- what a poll had begun is undone by now
-    UPDATE sas.step s SET started = NULL, asks = NULL, ask_until = NULL, progress = NULL
+    UPDATE _sas.step s SET started = NULL, asks = NULL, ask_until = NULL, progress = NULL
     FROM unnest(f.changes) c WHERE s.run_id = c.run_id AND s.step_no = c.step_no AND s.element = c.element AND s.asks IS NOT NULL;
-    PERFORM sas._move_steps(f.parked);
-    PERFORM sas._make_ready(f.run_ids, f.nos, f.elements);
+    PERFORM _sas.move_steps(f.parked);
+    PERFORM _sas.make_ready(f.run_ids, f.nos, f.elements);
 END $$;
 
--- sas._stood_in(run_ids, step_nos, elements): of these steps that succeeded, in runs that go on, fallbacks
+-- _sas.stood_in(run_ids, step_nos, elements): of these steps that succeeded, in runs that go on, fallbacks
 -- hand their output to the steps that they stand in for. Returns the same with those steps in their place.
-CREATE FUNCTION sas._stood_in(INOUT run_ids bigint[], INOUT step_nos int[], INOUT elements int[])
+CREATE FUNCTION _sas.stood_in(INOUT run_ids bigint[], INOUT step_nos int[], INOUT elements int[])
 LANGUAGE plpgsql AS $$
 DECLARE
-    changes sas._step_change[];
+    changes _sas.step_change[];
     stands_for int[];
 BEGIN
     SELECT array_agg(coalesce((w.shape ->> 'stands_in')::int, u.step_no) ORDER BY u.n),
-           array_agg(ROW(u.run_id, (w.shape ->> 'stands_in')::int, u.element, 'suspended', 'succeeded', NULL, NULL, false, NULL, NULL, NULL, s.output, NULL, nextval('sas.completion_seq'),
-                         NULL, sas._now(), NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change) FILTER (WHERE w.shape ? 'stands_in')
+           array_agg(ROW(u.run_id, (w.shape ->> 'stands_in')::int, u.element, 'suspended', 'succeeded', NULL, NULL, false, NULL, NULL, NULL, s.output, NULL, nextval('_sas.completion_seq'),
+                         NULL, _sas.now(), NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change) FILTER (WHERE w.shape ? 'stands_in')
     INTO stands_for, changes
     FROM unnest(run_ids, step_nos, elements) WITH ORDINALITY AS u (run_id, step_no, element, n)
-    JOIN sas.run r ON r.run_id = u.run_id
-    JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo
-    JOIN sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element;
-    PERFORM sas._move_steps(changes);
+    JOIN _sas.run r ON r.run_id = u.run_id
+    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo
+    JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element;
+    PERFORM _sas.move_steps(changes);
     step_nos := stands_for;
 END $$;
 
--- sas._undone_in_stead(changes): fallbacks were undone: so are the steps that they stood in for.
-CREATE FUNCTION sas._undone_in_stead(changes sas._step_change[]) RETURNS void
+-- _sas.undone_in_stead(changes): fallbacks were undone: so are the steps that they stood in for.
+CREATE FUNCTION _sas.undone_in_stead(changes _sas.step_change[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    undone sas._step_change[];
+    undone _sas.step_change[];
 BEGIN
     SELECT array_agg(ROW(s.run_id, s.step_no, s.element, 'succeeded', 'compensating', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change)
+                         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change)
     INTO undone
     FROM unnest(changes) c
-    JOIN sas.run r ON r.run_id = c.run_id
-    JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = c.step_no AND NOT w.undo AND w.shape ? 'stands_in'
-    JOIN sas.step s ON s.run_id = c.run_id AND s.step_no = (w.shape ->> 'stands_in')::int AND s.element = c.element AND s.state = 'succeeded'
+    JOIN _sas.run r ON r.run_id = c.run_id
+    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = c.step_no AND NOT w.undo AND w.shape ? 'stands_in'
+    JOIN _sas.step s ON s.run_id = c.run_id AND s.step_no = (w.shape ->> 'stands_in')::int AND s.element = c.element AND s.state = 'succeeded'
     WHERE c.to_state = 'compensated';
-    PERFORM sas._move_steps(undone);
-    PERFORM sas._move_steps(array_agg(ROW(u.run_id, u.step_no, u.element, 'compensating', 'compensated', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                                          NULL, sas._now(), NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change)) FROM unnest(undone) u;
+    PERFORM _sas.move_steps(undone);
+    PERFORM _sas.move_steps(array_agg(ROW(u.run_id, u.step_no, u.element, 'compensating', 'compensated', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                                          NULL, _sas.now(), NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change)) FROM unnest(undone) u;
 END $$;
 
--- sas._fell(run_id, step_no, element, shape): has the fallback of this step been tried, and failed?
-CREATE FUNCTION sas._fell(run_id bigint, element int, shape jsonb) RETURNS boolean
+-- _sas.fell(run_id, step_no, element, shape): has the fallback of this step been tried, and failed?
+CREATE FUNCTION _sas.fell(run_id bigint, element int, shape jsonb) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN EXISTS (SELECT FROM sas.step f WHERE f.run_id = $1 AND f.step_no = ($3 #>> '{fallback,no}')::int AND f.element = $2 AND f.state = 'failed');
+    RETURN EXISTS (SELECT FROM _sas.step f WHERE f.run_id = $1 AND f.step_no = ($3 #>> '{fallback,no}')::int AND f.element = $2 AND f.state = 'failed');
 END $$;
 
--- sas._way_back(run_id, step_no, element): a step has failed for good and has a fallback. Before that is tried, what it
+-- _sas.way_back(run_id, step_no, element): a step has failed for good and has a fallback. Before that is tried, what it
 -- may have done is settled: 'none' is needed, its 'undo' is made first, or its outcome must be 'known', by its call.
-CREATE FUNCTION sas._way_back(run_id bigint, step_no int, element int) RETURNS text
+CREATE FUNCTION _sas.way_back(run_id bigint, step_no int, element int) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (SELECT CASE WHEN w.step_no IS NULL OR NOT s.in_doubt AND s.asks IS NULL THEN 'none'
                         WHEN w.reads_own_output AND s.output IS NULL AND s.asks IS NULL THEN 'known'
                         ELSE 'undo' END
-            FROM sas.step s JOIN sas.run r ON r.run_id = s.run_id
-            LEFT JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = $2 AND w.undo
+            FROM _sas.step s JOIN _sas.run r ON r.run_id = s.run_id
+            LEFT JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = $2 AND w.undo
             WHERE s.run_id = $1 AND s.step_no = $2 AND s.element = $3);
 END $$;
 
--- sas._fail_in_stead(run_id, step_no, element, stands_in, error, transient): a fallback has failed for good: with it the step, whose rule decides.
-CREATE FUNCTION sas._fail_in_stead(run_id bigint, step_no int, element int, error jsonb, transient boolean) RETURNS void
+-- _sas.fail_in_stead(run_id, step_no, element, stands_in, error, transient): a fallback has failed for good: with it the step, whose rule decides.
+CREATE FUNCTION _sas.fail_in_stead(run_id bigint, step_no int, element int, error jsonb, transient boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    failed sas._step_change[] := ARRAY[ROW($1, $2, $3, 'suspended', 'failed', NULL, NULL, NULL, $5, NULL, NULL, NULL, $4, NULL,
-                                           NULL, sas._now(), NULL, NULL, NULL, NULL, 'supervisor', NULL)::sas._step_change];
+    failed _sas.step_change[] := ARRAY[ROW($1, $2, $3, 'suspended', 'failed', NULL, NULL, NULL, $5, NULL, NULL, NULL, $4, NULL,
+                                           NULL, _sas.now(), NULL, NULL, NULL, NULL, 'supervisor', NULL)::_sas.step_change];
 BEGIN
-    PERFORM sas._move_steps(failed);
-    PERFORM sas._tell_supervisor(failed);
+    PERFORM _sas.move_steps(failed);
+    PERFORM _sas.tell_supervisor(failed);
 END $$;
 
--- sas._resume_fallbacks(run_ids, only_runs, only_nos): a run is resumed: a step that failed with its fallback goes on with
+-- _sas.resume_fallbacks(run_ids, only_runs, only_nos): a run is resumed: a step that failed with its fallback goes on with
 -- that; only_runs, only_nos: these only.
-CREATE FUNCTION sas._resume_fallbacks(run_ids bigint[], only_runs bigint[], only_nos int[]) RETURNS void
+CREATE FUNCTION _sas.resume_fallbacks(run_ids bigint[], only_runs bigint[], only_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     g record;
 BEGIN
     SELECT array_agg(ROW(s.run_id, s.step_no, s.element, 'failed', 'suspended', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                         NULL, NULL, NULL, NULL, NULL, NULL, 'fallback', NULL)::sas._step_change) AS steps,
+                         NULL, NULL, NULL, NULL, NULL, NULL, 'fallback', NULL)::_sas.step_change) AS steps,
            array_agg(ROW(f.run_id, f.step_no, f.element, 'failed', 'ready', NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change) AS fallbacks,
+                         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change) AS fallbacks,
            array_agg(f.run_id) AS run_ids, array_agg(f.step_no) AS nos, array_agg(f.element) AS elements
     INTO g
-    FROM sas.run r
-    JOIN sas.step s ON s.run_id = r.run_id AND s.state = 'failed'
-    JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo AND w.shape ? 'fallback'
-    JOIN sas.step f ON f.run_id = s.run_id AND f.step_no = (w.shape #>> '{fallback,no}')::int AND f.element = s.element AND f.state = 'failed'
+    FROM _sas.run r
+    JOIN _sas.step s ON s.run_id = r.run_id AND s.state = 'failed'
+    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo AND w.shape ? 'fallback'
+    JOIN _sas.step f ON f.run_id = s.run_id AND f.step_no = (w.shape #>> '{fallback,no}')::int AND f.element = s.element AND f.state = 'failed'
     WHERE r.run_id = ANY ($1) AND r.fate IS NULL
       AND (only_runs IS NULL OR EXISTS (SELECT FROM unnest(only_runs, only_nos) AS o (run_id, step_no) WHERE o.run_id = s.run_id AND o.step_no = s.step_no));
-    PERFORM sas._move_steps(g.steps);
-    PERFORM sas._move_steps(g.fallbacks);
-    PERFORM sas._requeue(g.run_ids, g.nos, g.elements) WHERE g.run_ids IS NOT NULL;
+    PERFORM _sas.move_steps(g.steps);
+    PERFORM _sas.move_steps(g.fallbacks);
+    PERFORM _sas.requeue(g.run_ids, g.nos, g.elements) WHERE g.run_ids IS NOT NULL;
 END $$;
 
--- sas._leave_closed_doors(quantity): steps that are ready for an agent whose breaker is open, and have a
+-- _sas.leave_closed_doors(quantity): steps that are ready for an agent whose breaker is open, and have a
 -- fallback for that, leave the queue for it. One that would have to be undone waits: its call settles that. How many left.
-CREATE FUNCTION sas._leave_closed_doors(quantity int) RETURNS int
+CREATE FUNCTION _sas.leave_closed_doors(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
-    doors int[] := ARRAY(SELECT b FROM sas._open_breakers() b);
+    doors int[] := ARRAY(SELECT b FROM _sas.open_breakers() b);
     ids bigint[];
     gone record;
 BEGIN
     -- nor does a test touch what waits before those of others
-    IF doors = '{}' OR sas._rehearsing() OR NOT EXISTS (SELECT FROM sas.workflow_step w WHERE w.lane = ANY (doors) AND w.shape #> '{fallback,on}' ? 'breaker_open') THEN
+    IF doors = '{}' OR _sas.rehearsing() OR NOT EXISTS (SELECT FROM _sas.workflow_step w WHERE w.lane = ANY (doors) AND w.shape #> '{fallback,on}' ? 'breaker_open') THEN
         RETURN 0;
     END IF;
     SELECT array_agg(DISTINCT x.run_id) INTO ids
     FROM (SELECT q.run_id
-          FROM sas.ready q
-          JOIN sas.run r ON r.run_id = q.run_id
-          JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = q.step_no AND NOT w.undo AND w.shape #> '{fallback,on}' ? 'breaker_open'
+          FROM _sas.ready q
+          JOIN _sas.run r ON r.run_id = q.run_id
+          JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = q.step_no AND NOT w.undo AND w.shape #> '{fallback,on}' ? 'breaker_open'
           WHERE q.lane = ANY (doors) AND NOT q.undo LIMIT quantity) x;
     IF ids IS NULL THEN
         RETURN 0;
     END IF;
-    ids := sas._lock_runs(ids);
+    ids := _sas.lock_runs(ids);
     WITH found AS (
         SELECT q.ctid
-        FROM sas.ready q
-        JOIN sas.run r ON r.run_id = q.run_id AND r.fate IS NULL
-        JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = q.step_no AND NOT w.undo AND w.shape #> '{fallback,on}' ? 'breaker_open'
-        LEFT JOIN sas.step s ON s.run_id = q.run_id AND s.step_no = q.step_no AND s.element = q.element
+        FROM _sas.ready q
+        JOIN _sas.run r ON r.run_id = q.run_id AND r.fate IS NULL
+        JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = q.step_no AND NOT w.undo AND w.shape #> '{fallback,on}' ? 'breaker_open'
+        LEFT JOIN _sas.step s ON s.run_id = q.run_id AND s.step_no = q.step_no AND s.element = q.element
         -- such a step has been looked at before it was made ready, so none is fresh
-        WHERE q.run_id = ANY (ids) AND NOT q.fresh AND q.lane = ANY (doors) AND NOT q.undo AND (s.run_id IS NULL OR sas._way_back(q.run_id, q.step_no, q.element) = 'none')
+        WHERE q.run_id = ANY (ids) AND NOT q.fresh AND q.lane = ANY (doors) AND NOT q.undo AND (s.run_id IS NULL OR _sas.way_back(q.run_id, q.step_no, q.element) = 'none')
         FOR UPDATE OF q SKIP LOCKED),
-    taken AS (DELETE FROM sas.ready q USING found f WHERE q.ctid = f.ctid RETURNING q.run_id, q.step_no, q.element)
+    taken AS (DELETE FROM _sas.ready q USING found f WHERE q.ctid = f.ctid RETURNING q.run_id, q.step_no, q.element)
     SELECT array_agg(t.run_id) AS run_ids, array_agg(t.step_no) AS step_nos, array_agg(t.element) AS elements INTO gone FROM taken t;
     IF gone.run_ids IS NULL THEN
         RETURN 0;
     END IF;
-    PERFORM sas._start_runs(gone.run_ids);
-    PERFORM sas._fall_back(gone.run_ids, gone.step_nos, gone.elements);
-    PERFORM sas._free_places(gone.run_ids);
+    PERFORM _sas.start_runs(gone.run_ids);
+    PERFORM _sas.fall_back(gone.run_ids, gone.step_nos, gone.elements);
+    PERFORM _sas.free_places(gone.run_ids);
     RETURN cardinality(gone.run_ids);
 END $$;

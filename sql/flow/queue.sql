@@ -1,104 +1,104 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Queues: a step of a named queue stands in sas.ready with a lane of its
+-- Queues: a step of a named queue stands in _sas.ready with a lane of its
 -- queue (the negative of its id), which no worker claims. The scheduler lets
 -- out as many as the queue has places, by rank: then it is a ready step like
 -- any other. Its place is a row that goes when its claim ends, however that is.
 
--- sas._free_place(p): the claim at this place has ended. Who waited for a place, if all were taken, is told.
-CREATE FUNCTION sas._free_place(p sas.place) RETURNS void
+-- _sas.free_place(p): the claim at this place has ended. Who waited for a place, if all were taken, is told.
+CREATE FUNCTION _sas.free_place(p _sas.place) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    full_up boolean := NOT EXISTS (SELECT FROM sas.place f WHERE f.agent_id = p.agent_id AND f.request_id IS NULL);
+    full_up boolean := NOT EXISTS (SELECT FROM _sas.place f WHERE f.agent_id = p.agent_id AND f.request_id IS NULL);
 BEGIN
-    UPDATE sas.place f SET request_id = NULL, lease_id = NULL, run_id = NULL, step_no = NULL, element = NULL, worker = NULL
+    UPDATE _sas.place f SET request_id = NULL, lease_id = NULL, run_id = NULL, step_no = NULL, element = NULL, worker = NULL
     WHERE f.agent_id = p.agent_id AND f.place = p.place AND f.request_id = p.request_id;
-    IF full_up AND EXISTS (SELECT FROM sas.ready q WHERE q.lane = p.agent_id) THEN
-        PERFORM sas._tell_outside(ARRAY[p.agent_id]);
+    IF full_up AND EXISTS (SELECT FROM _sas.ready q WHERE q.lane = p.agent_id) THEN
+        PERFORM _sas.tell_outside(ARRAY[p.agent_id]);
     END IF;
 END $$;
 
--- sas._lapse(lease_ids): of what was held under these leases of outside workers, what is held no more gives its place
+-- _sas.lapse(lease_ids): of what was held under these leases of outside workers, what is held no more gives its place
 -- back: the supervisor took it back, or somebody decided over it. A late reply is known by the request_id that is kept.
-CREATE FUNCTION sas._lapse(lease_ids bigint[]) RETURNS void
+CREATE FUNCTION _sas.lapse(lease_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    p sas.place;
+    p _sas.place;
 BEGIN
     FOR p IN
-        SELECT h.* FROM sas.place h
+        SELECT h.* FROM _sas.place h
         WHERE h.lease_id = ANY (lease_ids)
-          AND NOT EXISTS (SELECT FROM sas.step s
+          AND NOT EXISTS (SELECT FROM _sas.step s
                           WHERE s.run_id = h.run_id AND s.step_no = h.step_no AND s.element = h.element AND s.request_id = h.request_id)
         FOR UPDATE SKIP LOCKED
     LOOP
-        INSERT INTO sas.task AS t (run_id, step_no, element, undo, lapsed) VALUES (p.run_id, p.step_no, p.element, p.undo, p.request_id)
+        INSERT INTO _sas.task AS t (run_id, step_no, element, undo, lapsed) VALUES (p.run_id, p.step_no, p.element, p.undo, p.request_id)
         ON CONFLICT (run_id, step_no, element, undo) DO UPDATE SET lapsed = EXCLUDED.lapsed, tries = 0;
-        PERFORM sas._free_place(p);
+        PERFORM _sas.free_place(p);
     END LOOP;
 END $$;
 
--- sas._free_places(run_ids): steps of these runs that are not let out or claimed any more give back the
+-- _sas.free_places(run_ids): steps of these runs that are not let out or claimed any more give back the
 -- place that they have in a queue. Called after the steps have moved.
-CREATE FUNCTION sas._free_places(run_ids bigint[]) RETURNS void
+CREATE FUNCTION _sas.free_places(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    DELETE FROM sas.queue_place p
+    DELETE FROM _sas.queue_place p
     WHERE p.run_id = ANY (run_ids)
-      AND NOT EXISTS (SELECT FROM sas.ready q WHERE q.run_id = p.run_id AND q.step_no = p.step_no AND q.element = p.element AND NOT q.fresh AND q.lane >= 0)
-      AND NOT EXISTS (SELECT FROM sas.step s WHERE s.run_id = p.run_id AND s.step_no = p.step_no AND s.element = p.element AND s.request_id IS NOT NULL);
+      AND NOT EXISTS (SELECT FROM _sas.ready q WHERE q.run_id = p.run_id AND q.step_no = p.step_no AND q.element = p.element AND NOT q.fresh AND q.lane >= 0)
+      AND NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = p.run_id AND s.step_no = p.step_no AND s.element = p.element AND s.request_id IS NOT NULL);
     IF FOUND THEN
-        PERFORM sas._ring('{}', true, false, '{}');
+        PERFORM _sas.ring('{}', true, false, '{}');
     END IF;
 END $$;
 
--- sas._give_queue_places(quantity): the scheduler lets out steps of queues that have places, at most
+-- _sas.give_queue_places(quantity): the scheduler lets out steps of queues that have places, at most
 -- quantity of each, and takes back what no worker has claimed yet in those that are paused. How many were moved.
-CREATE FUNCTION sas._give_queue_places(quantity int) RETURNS int
+CREATE FUNCTION _sas.give_queue_places(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     lanes int[];
     out_now int;
     back_now int;
 BEGIN
-    IF NOT EXISTS (SELECT FROM sas.ready q WHERE q.lane < 0) AND NOT EXISTS (SELECT FROM sas.queue_place) THEN
+    IF NOT EXISTS (SELECT FROM _sas.ready q WHERE q.lane < 0) AND NOT EXISTS (SELECT FROM _sas.queue_place) THEN
         RETURN 0;
     END IF;
-    PERFORM FROM sas.turn t WHERE t.what = 'queues' FOR UPDATE;
+    PERFORM FROM _sas.turn t WHERE t.what = 'queues' FOR UPDATE;
 
     WITH back AS (
         SELECT q.run_id, q.step_no, q.element, p.queue_id
-        FROM sas.queue u
-        JOIN sas.queue_place p ON p.queue_id = u.queue_id
-        CROSS JOIN LATERAL (SELECT x.run_id, x.step_no, x.element FROM sas.ready x
+        FROM _sas.queue u
+        JOIN _sas.queue_place p ON p.queue_id = u.queue_id
+        CROSS JOIN LATERAL (SELECT x.run_id, x.step_no, x.element FROM _sas.ready x
                             WHERE x.run_id = p.run_id AND x.step_no = p.step_no AND x.element = p.element AND NOT x.fresh AND x.lane >= 0 FOR UPDATE SKIP LOCKED) q
         WHERE u.paused_at IS NOT NULL),
     moved AS (
-        UPDATE sas.ready q SET lane = -b.queue_id FROM back b
+        UPDATE _sas.ready q SET lane = -b.queue_id FROM back b
         WHERE q.run_id = b.run_id AND q.step_no = b.step_no AND q.element = b.element AND NOT q.fresh)
-    DELETE FROM sas.queue_place p USING back b WHERE p.run_id = b.run_id AND p.step_no = b.step_no AND p.element = b.element;
+    DELETE FROM _sas.queue_place p USING back b WHERE p.run_id = b.run_id AND p.step_no = b.step_no AND p.element = b.element;
     GET DIAGNOSTICS back_now = ROW_COUNT;
 
     WITH out AS (
         SELECT n.ctid, n.run_id, n.step_no, n.element, n.undo, u.queue_id
-        FROM sas.queue u
-        CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM sas.queue_place p WHERE p.queue_id = u.queue_id) taken
+        FROM _sas.queue u
+        CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM _sas.queue_place p WHERE p.queue_id = u.queue_id) taken
         -- a row that a session holds is passed by; it rings when it ends
-        CROSS JOIN LATERAL (SELECT q.ctid, q.* FROM sas.ready q WHERE q.lane = -u.queue_id ORDER BY q.rank
+        CROSS JOIN LATERAL (SELECT q.ctid, q.* FROM _sas.ready q WHERE q.lane = -u.queue_id ORDER BY q.rank
                             LIMIT least(quantity, greatest(u.max_running - taken.n, 0)) FOR UPDATE SKIP LOCKED) n
         WHERE u.paused_at IS NULL AND u.dropped_at IS NULL),
     moved AS (
-        UPDATE sas.ready q SET lane = sas._lane_now(o.run_id, o.step_no, o.element, o.undo, w.lane)
+        UPDATE _sas.ready q SET lane = _sas.lane_now(o.run_id, o.step_no, o.element, o.undo, w.lane)
         FROM out o
-        JOIN sas.run r ON r.run_id = o.run_id
-        JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = o.step_no AND w.undo = o.undo
+        JOIN _sas.run r ON r.run_id = o.run_id
+        JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = o.step_no AND w.undo = o.undo
         WHERE q.ctid = o.ctid
         RETURNING q.lane, q.run_id, q.step_no, q.element, o.queue_id),
     -- not of what was locked but has changed since this statement began: that is not moved either
     placed AS (
-        INSERT INTO sas.queue_place (run_id, step_no, element, queue_id)
+        INSERT INTO _sas.queue_place (run_id, step_no, element, queue_id)
         SELECT m.run_id, m.step_no, m.element, m.queue_id FROM moved m)
     SELECT array_agg(DISTINCT m.lane), count(*) INTO lanes, out_now FROM moved m;
-    PERFORM sas._ring(sas._tell_outside(lanes), false, false, '{}') WHERE lanes IS NOT NULL;
+    PERFORM _sas.ring(_sas.tell_outside(lanes), false, false, '{}') WHERE lanes IS NOT NULL;
     RETURN back_now + out_now;
 END $$;

@@ -8,48 +8,48 @@
 -- runs; whoever changes what a run waits for sends another message. So
 -- nothing is decided on what is not committed, and nobody asks in turns.
 
--- sas._begin_runs(run_ids): those of these runs that nothing keeps from beginning begin.
-CREATE FUNCTION sas._begin_runs(run_ids bigint[]) RETURNS void
+-- _sas.begin_runs(run_ids): those of these runs that nothing keeps from beginning begin.
+CREATE FUNCTION _sas.begin_runs(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    begun bigint[] := sas._may_begin(run_ids);
+    begun bigint[] := _sas.may_begin(run_ids);
 BEGIN
     IF begun IS NULL THEN
         RETURN;
     END IF;
-    PERFORM sas._move_runs(array_agg(ROW(b, 'scheduled', 'pending', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._run_change))
+    PERFORM _sas.move_runs(array_agg(ROW(b, 'scheduled', 'pending', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.run_change))
     FROM unnest(begun) b;
-    PERFORM sas._make_roots_ready(begun);
-    PERFORM sas._end_of_steps(array_agg(r.run_id)) FROM sas.run r WHERE r.run_id = ANY (begun) AND r.open_steps = 0;
+    PERFORM _sas.make_roots_ready(begun);
+    PERFORM _sas.end_of_steps(array_agg(r.run_id)) FROM _sas.run r WHERE r.run_id = ANY (begun) AND r.open_steps = 0;
 END $$;
 
--- sas._make_roots_ready(run_ids): the steps that wait for none, in pending runs.
-CREATE FUNCTION sas._make_roots_ready(run_ids bigint[]) RETURNS void
+-- _sas.make_roots_ready(run_ids): the steps that wait for none, in pending runs.
+CREATE FUNCTION _sas.make_roots_ready(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM sas._make_ready(array_agg(r.run_id), array_agg(w.step_no))
-    FROM sas.run r
-    JOIN sas.workflow_version v USING (version_id)
-    JOIN sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo AND w.needs = 0
+    PERFORM _sas.make_ready(array_agg(r.run_id), array_agg(w.step_no))
+    FROM _sas.run r
+    JOIN _sas.workflow_version v USING (version_id)
+    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo AND w.needs = 0
                             AND (w.step_no IS DISTINCT FROM v.finalize_no OR v.step_count = 0)
     WHERE r.run_id = ANY (run_ids);
 END $$;
 
--- sas._note_start(v, run_ids, after_run, results, waits): writes down what new runs
+-- _sas.note_start(v, run_ids, after_run, results, waits): writes down what new runs
 -- wait for. waits: nothing but the line under its key keeps them.
-CREATE FUNCTION sas._note_start(v sas.workflow_version, run_ids bigint[], after_run bigint, results text[], waits boolean) RETURNS void
+CREATE FUNCTION _sas.note_start(v _sas.workflow_version, run_ids bigint[], after_run bigint, results text[], waits boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     bad record;
 BEGIN
     IF after_run IS NOT NULL THEN
-        INSERT INTO sas.run_after (run_id, after_run, results) SELECT u, $3, $4 FROM unnest(run_ids) u;
+        INSERT INTO _sas.run_after (run_id, after_run, results) SELECT u, $3, $4 FROM unnest(run_ids) u;
     END IF;
     IF v.place_key IS NULL THEN
         RETURN;
     END IF;
     SELECT k.problem, k.result INTO bad
-    FROM sas.run r CROSS JOIN LATERAL sas._render(v.place_key, sas._start_context(r)) k
+    FROM _sas.run r CROSS JOIN LATERAL _sas.render(v.place_key, _sas.start_context(r)) k
     WHERE r.run_id = ANY (run_ids)
       AND (k.problem IS NOT NULL OR jsonb_typeof(k.result) NOT IN ('string', 'number', 'boolean') OR octet_length(k.result #>> '{}') > 1000)
     LIMIT 1;
@@ -60,29 +60,29 @@ BEGIN
                  ELSE 'it is of kind ' || jsonb_typeof(bad.result) END
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/concurrency/key".', HINT = 'The input must have what the key refers to: a string, a number or a boolean.';
     END IF;
-    INSERT INTO sas.run_place (workflow_id, key, run_id, state)
+    INSERT INTO _sas.run_place (workflow_id, key, run_id, state)
     SELECT v.workflow_id, k.result #>> '{}', r.run_id, CASE WHEN waits THEN 'waits' ELSE 'away' END
-    FROM sas.run r
-    CROSS JOIN LATERAL sas._render(v.place_key, sas._start_context(r)) k
+    FROM _sas.run r
+    CROSS JOIN LATERAL _sas.render(v.place_key, _sas.start_context(r)) k
     WHERE r.run_id = ANY (run_ids)
       -- a run below one that holds the place shares it
       AND NOT EXISTS (
           WITH RECURSIVE above AS (
               SELECT r.parent_run_id AS run_id
               UNION ALL
-              SELECT a.parent_run_id FROM above u JOIN sas.run a ON a.run_id = u.run_id)
-          SELECT FROM above u JOIN sas.run_place p ON p.run_id = u.run_id
+              SELECT a.parent_run_id FROM above u JOIN _sas.run a ON a.run_id = u.run_id)
+          SELECT FROM above u JOIN _sas.run_place p ON p.run_id = u.run_id
           WHERE p.workflow_id = v.workflow_id AND p.key = k.result #>> '{}' AND p.state = 'holds');
 END $$;
 
--- sas._start_context(run): what is known of a run before it begins.
-CREATE FUNCTION sas._start_context(r sas.run) RETURNS jsonb
+-- _sas.start_context(run): what is known of a run before it begins.
+CREATE FUNCTION _sas.start_context(r _sas.run) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('input', r.input, 'run', jsonb_build_object('id', r.run_id, 'key', r.key, 'labels', r.labels, 'created_at', r.created_at, 'deadline', r.deadline))
 $$;
 
--- sas._check_start(caller, start_at, start_before, after_run, results): what is wrong with what a submit says about the start.
-CREATE FUNCTION sas._check_start(caller oid, start_at timestamptz, start_before timestamptz, after_run bigint, results text[]) RETURNS void
+-- _sas.check_start(caller, start_at, start_before, after_run, results): what is wrong with what a submit says about the start.
+CREATE FUNCTION _sas.check_start(caller oid, start_at timestamptz, start_before timestamptz, after_run bigint, results text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF start_before <= start_at THEN
@@ -94,16 +94,16 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/after_result".', HINT = 'Name some of success, warning, error, compensated and cancelled.';
     END IF;
     IF after_run IS NOT NULL
-       AND NOT EXISTS (SELECT FROM sas.run r WHERE r.run_id = after_run
-                       AND (pg_has_role(caller, r.owner, 'MEMBER') OR sas._has_level(caller, 'operator') OR sas._has_level(caller, 'admin'))) THEN
+       AND NOT EXISTS (SELECT FROM _sas.run r WHERE r.run_id = after_run
+                       AND (pg_has_role(caller, r.owner, 'MEMBER') OR _sas.has_level(caller, 'operator') OR _sas.has_level(caller, 'admin'))) THEN
         RAISE EXCEPTION 'run % does not exist, or is not yours', after_run
             USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/after_run".', HINT = 'Name a run of your own, as sas.runs shows it.';
     END IF;
 END $$;
 
--- sas._take_singleton(...): the open run of a workflow that has one at a time, in place of those that
+-- _sas.take_singleton(...): the open run of a workflow that has one at a time, in place of those that
 -- were to be made. Waits for a session that has just submitted one, and for one that is just ending.
-CREATE FUNCTION sas._take_singleton(caller oid, for_workflow int, keys text[], INOUT ids bigint[], INOUT fresh boolean[])
+CREATE FUNCTION _sas.take_singleton(caller oid, for_workflow int, keys text[], INOUT ids bigint[], INOUT fresh boolean[])
 LANGUAGE plpgsql AS $$
 DECLARE
     holder bigint;
@@ -111,11 +111,11 @@ BEGIN
     FOR n IN 1..cardinality(ids) LOOP
         CONTINUE WHEN NOT fresh[n];
         LOOP
-            INSERT INTO sas.singleton (owner, workflow_id, run_id) VALUES (caller, for_workflow, ids[n]) ON CONFLICT DO NOTHING;
+            INSERT INTO _sas.singleton (owner, workflow_id, run_id) VALUES (caller, for_workflow, ids[n]) ON CONFLICT DO NOTHING;
             EXIT WHEN FOUND;
-            SELECT s.run_id INTO holder FROM sas.singleton s WHERE s.owner = caller AND s.workflow_id = for_workflow;
+            SELECT s.run_id INTO holder FROM _sas.singleton s WHERE s.owner = caller AND s.workflow_id = for_workflow;
             IF FOUND THEN
-                DELETE FROM sas.run_key k WHERE k.owner = caller AND k.workflow_id = for_workflow AND k.key = keys[n] AND k.run_id = ids[n];
+                DELETE FROM _sas.run_key k WHERE k.owner = caller AND k.workflow_id = for_workflow AND k.key = keys[n] AND k.run_id = ids[n];
                 ids[n] := holder;
                 fresh[n] := false;
                 EXIT;
@@ -124,71 +124,71 @@ BEGIN
     END LOOP;
 END $$;
 
--- sas._let_go(run_ids, timed): these runs have stopped: who waits for them is looked at again, and what they had while they
+-- _sas.let_go(run_ids, timed): these runs have stopped: who waits for them is looked at again, and what they had while they
 -- were open is given back. timed: those of them that have a time for their start.
-CREATE FUNCTION sas._let_go(run_ids bigint[], timed bigint[]) RETURNS void
+CREATE FUNCTION _sas.let_go(run_ids bigint[], timed bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF timed IS NOT NULL THEN
-        DELETE FROM sas.due d USING sas.run r
+        DELETE FROM _sas.due d USING _sas.run r
         WHERE r.run_id = ANY (timed)
           AND d.actor = 's' AND d.due_at = ANY (ARRAY[r.start_before, r.start_at]) AND d.run_id = r.run_id AND d.kind IN ('late', 'start');
     END IF;
-    IF EXISTS (SELECT FROM sas.stage) THEN
-        DELETE FROM sas.stage g WHERE g.run_id = ANY (run_ids);
+    IF EXISTS (SELECT FROM _sas.stage) THEN
+        DELETE FROM _sas.stage g WHERE g.run_id = ANY (run_ids);
     END IF;
     WITH single AS (
-        DELETE FROM sas.singleton s WHERE s.run_id = ANY ($1))
-    INSERT INTO sas.due (actor, due_at, run_id, kind)
-    SELECT 's', sas._now(), a.run_id, 'start' FROM sas.run_after a WHERE a.after_run = ANY ($1)
+        DELETE FROM _sas.singleton s WHERE s.run_id = ANY ($1))
+    INSERT INTO _sas.due (actor, due_at, run_id, kind)
+    SELECT 's', _sas.now(), a.run_id, 'start' FROM _sas.run_after a WHERE a.after_run = ANY ($1)
     UNION ALL
-    SELECT 's', sas._now(), p.run_id, 'leave' FROM sas.run_place p WHERE p.run_id = ANY ($1);
+    SELECT 's', _sas.now(), p.run_id, 'leave' FROM _sas.run_place p WHERE p.run_id = ANY ($1);
     IF FOUND THEN
-        PERFORM sas._ring('{}', true, false, '{}');
+        PERFORM _sas.ring('{}', true, false, '{}');
     END IF;
 END $$;
 
--- sas._make_room(run_ids): these runs are paused: those of them that wait for a place make room for who is behind them.
-CREATE FUNCTION sas._make_room(run_ids bigint[]) RETURNS void
+-- _sas.make_room(run_ids): these runs are paused: those of them that wait for a place make room for who is behind them.
+CREATE FUNCTION _sas.make_room(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO sas.due (actor, due_at, run_id, kind)
-    SELECT 's', sas._now(), p.run_id, 'leave' FROM sas.run_place p WHERE p.run_id = ANY ($1) AND p.state = 'waits';
+    INSERT INTO _sas.due (actor, due_at, run_id, kind)
+    SELECT 's', _sas.now(), p.run_id, 'leave' FROM _sas.run_place p WHERE p.run_id = ANY ($1) AND p.state = 'waits';
     IF FOUND THEN
-        PERFORM sas._ring('{}', true, false, '{}');
+        PERFORM _sas.ring('{}', true, false, '{}');
     END IF;
 END $$;
 
--- sas._may_begin(run_ids): the scheduled ones of these runs that nothing keeps any more; null when there are none.
-CREATE FUNCTION sas._may_begin(run_ids bigint[]) RETURNS bigint[]
+-- _sas.may_begin(run_ids): the scheduled ones of these runs that nothing keeps any more; null when there are none.
+CREATE FUNCTION _sas.may_begin(run_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := sas._now();
+    now timestamptz := _sas.now();
     ids bigint[];
     late bigint[];
 BEGIN
     SELECT array_agg(r.run_id) FILTER (WHERE r.start_before <= now), array_agg(r.run_id) FILTER (WHERE coalesce(r.start_before > now, true))
     INTO late, ids
-    FROM sas.run r WHERE r.run_id = ANY (run_ids) AND r.state = 'scheduled';
-    PERFORM sas._stop_late_runs(late) WHERE late IS NOT NULL;
-    ids := sas._past_earlier(ids);
-    ids := ARRAY(SELECT r.run_id FROM sas.run r WHERE r.run_id = ANY (ids) AND coalesce(r.start_at <= now, true));
-    ids := sas._past_pause(ids);
-    RETURN nullif(sas._past_line(ids), '{}');
+    FROM _sas.run r WHERE r.run_id = ANY (run_ids) AND r.state = 'scheduled';
+    PERFORM _sas.stop_late_runs(late) WHERE late IS NOT NULL;
+    ids := _sas.past_earlier(ids);
+    ids := ARRAY(SELECT r.run_id FROM _sas.run r WHERE r.run_id = ANY (ids) AND coalesce(r.start_at <= now, true));
+    ids := _sas.past_pause(ids);
+    RETURN nullif(_sas.past_line(ids), '{}');
 END $$;
 
--- sas._look_again(run_ids): what they wait for is being changed just now: in a moment.
-CREATE FUNCTION sas._look_again(run_ids bigint[], kind text) RETURNS void
+-- _sas.check_later(run_ids): what they wait for is being changed just now: in a moment.
+CREATE FUNCTION _sas.check_later(run_ids bigint[], kind text) RETURNS void
 LANGUAGE sql AS $$
-    INSERT INTO sas.due (actor, due_at, run_id, kind) SELECT 's', sas._now() + interval '50 ms', u, $2 FROM unnest(run_ids) u
+    INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 's', _sas.now() + interval '50 ms', u, $2 FROM unnest(run_ids) u
 $$;
 
--- sas._past_earlier(run_ids): without those that are to follow a run that is still open. One whose
+-- _sas.past_earlier(run_ids): without those that are to follow a run that is still open. One whose
 -- earlier run has ended otherwise than it was to stops.
 --
 -- The earlier run is locked while it is looked at: one that ends at this moment either is seen to have
 -- ended, or sees who waits for it.
-CREATE FUNCTION sas._past_earlier(run_ids bigint[]) RETURNS bigint[]
+CREATE FUNCTION _sas.past_earlier(run_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
     open bigint[];
@@ -198,34 +198,34 @@ DECLARE
     errors jsonb[];
     ids bigint[];
 BEGIN
-    IF NOT EXISTS (SELECT FROM sas.run_after a WHERE a.run_id = ANY (run_ids)) THEN
+    IF NOT EXISTS (SELECT FROM _sas.run_after a WHERE a.run_id = ANY (run_ids)) THEN
         RETURN run_ids;
     END IF;
     SELECT array_agg(DISTINCT e.run_id) INTO open
-    FROM sas.run_after a JOIN sas.run e ON e.run_id = a.after_run WHERE a.run_id = ANY (run_ids) AND e.state <> 'stopped';
+    FROM _sas.run_after a JOIN _sas.run e ON e.run_id = a.after_run WHERE a.run_id = ANY (run_ids) AND e.state <> 'stopped';
     IF open IS NOT NULL THEN
-        locked := ARRAY(SELECT l.run_id FROM (SELECT e.run_id FROM sas.run e WHERE e.run_id = ANY (open) ORDER BY e.run_id FOR SHARE SKIP LOCKED) l);
+        locked := ARRAY(SELECT l.run_id FROM (SELECT e.run_id FROM _sas.run e WHERE e.run_id = ANY (open) ORDER BY e.run_id FOR SHARE SKIP LOCKED) l);
     END IF;
     SELECT array_agg(u.id) FILTER (WHERE coalesce(e.state = 'stopped' AND e.result = ANY (a.results), true)),
            array_agg(u.id) FILTER (WHERE e.state = 'stopped' AND e.result <> ALL (a.results)),
-           array_agg(sas._problem_object('after-run', format('run %s ended with result %s', e.run_id, e.result),
+           array_agg(_sas.problem_object('after-run', format('run %s ended with result %s', e.run_id, e.result),
                                          format('It was to begin after that run, with one of these results: %s.', array_to_string(a.results, ', ')), NULL, u.id, NULL))
                FILTER (WHERE e.state = 'stopped' AND e.result <> ALL (a.results)),
            array_agg(u.id) FILTER (WHERE e.state <> 'stopped' AND NOT e.run_id = ANY (locked))
     INTO ids, left_behind, errors, again
     FROM unnest(run_ids) AS u (id)
-    LEFT JOIN sas.run_after a ON a.run_id = u.id
-    LEFT JOIN sas.run e ON e.run_id = a.after_run;
+    LEFT JOIN _sas.run_after a ON a.run_id = u.id
+    LEFT JOIN _sas.run e ON e.run_id = a.after_run;
     IF left_behind IS NOT NULL THEN
-        PERFORM sas._doom(left_behind, array_fill('fail'::text, ARRAY[cardinality(left_behind)]), errors);
+        PERFORM _sas.doom(left_behind, array_fill('fail'::text, ARRAY[cardinality(left_behind)]), errors);
     END IF;
-    PERFORM sas._look_again(again, 'start') WHERE again IS NOT NULL;
+    PERFORM _sas.check_later(again, 'start') WHERE again IS NOT NULL;
     RETURN ids;
 END $$;
 
--- sas._past_pause(run_ids): without those whose workflow is paused; its resume sends for them. Its row
+-- _sas.past_pause(run_ids): without those whose workflow is paused; its resume sends for them. Its row
 -- is locked meanwhile, for the same reason as above.
-CREATE FUNCTION sas._past_pause(run_ids bigint[]) RETURNS bigint[]
+CREATE FUNCTION _sas.past_pause(run_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
     paused int[];
@@ -234,66 +234,66 @@ DECLARE
     again bigint[];
 BEGIN
     SELECT array_agg(DISTINCT f.workflow_id) INTO paused
-    FROM sas.run r JOIN sas.workflow_version v USING (version_id) JOIN sas.workflow f USING (workflow_id)
+    FROM _sas.run r JOIN _sas.workflow_version v USING (version_id) JOIN _sas.workflow f USING (workflow_id)
     WHERE r.run_id = ANY (run_ids) AND f.paused_at IS NOT NULL;
     IF paused IS NULL THEN
         RETURN run_ids;
     END IF;
-    locked := ARRAY(SELECT l.workflow_id FROM (SELECT f.workflow_id FROM sas.workflow f WHERE f.workflow_id = ANY (paused) ORDER BY 1 FOR SHARE SKIP LOCKED) l);
+    locked := ARRAY(SELECT l.workflow_id FROM (SELECT f.workflow_id FROM _sas.workflow f WHERE f.workflow_id = ANY (paused) ORDER BY 1 FOR SHARE SKIP LOCKED) l);
     SELECT array_agg(r.run_id) FILTER (WHERE f.workflow_id = ANY (locked)), array_agg(r.run_id) FILTER (WHERE NOT f.workflow_id = ANY (locked))
     INTO held, again
-    FROM sas.run r JOIN sas.workflow_version v USING (version_id) JOIN sas.workflow f USING (workflow_id)
+    FROM _sas.run r JOIN _sas.workflow_version v USING (version_id) JOIN _sas.workflow f USING (workflow_id)
     WHERE r.run_id = ANY (run_ids) AND f.paused_at IS NOT NULL;
-    INSERT INTO sas.held_run (run_id, workflow_id)
-    SELECT r.run_id, v.workflow_id FROM sas.run r JOIN sas.workflow_version v USING (version_id) WHERE r.run_id = ANY (held)
+    INSERT INTO _sas.held_run (run_id, workflow_id)
+    SELECT r.run_id, v.workflow_id FROM _sas.run r JOIN _sas.workflow_version v USING (version_id) WHERE r.run_id = ANY (held)
     ON CONFLICT DO NOTHING;
-    PERFORM sas._look_again(again, 'start') WHERE again IS NOT NULL;
+    PERFORM _sas.check_later(again, 'start') WHERE again IS NOT NULL;
     RETURN ARRAY(SELECT u FROM unnest(run_ids) u WHERE u <> ALL (coalesce(held, '{}')) AND u <> ALL (coalesce(again, '{}')));
 END $$;
 
--- sas._first_in_line(workflow_ids, keys): who comes next under these keys, as many as there are places.
+-- _sas.first_in_line(workflow_ids, keys): who comes next under these keys, as many as there are places.
 -- Called under the turn of places.
-CREATE FUNCTION sas._first_in_line(workflow_ids int[], keys text[]) RETURNS bigint[]
+CREATE FUNCTION _sas.first_in_line(workflow_ids int[], keys text[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN ARRAY(
         SELECT f.run_id
         FROM (SELECT DISTINCT * FROM unnest(workflow_ids, keys) AS u (workflow_id, key)) k
-        CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM sas.run_place h WHERE h.workflow_id = k.workflow_id AND h.key = k.key AND h.state = 'holds') held
-        CROSS JOIN LATERAL (SELECT max(v.place_limit) AS most FROM sas.workflow_version v WHERE v.workflow_id = k.workflow_id) v
+        CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM _sas.run_place h WHERE h.workflow_id = k.workflow_id AND h.key = k.key AND h.state = 'holds') held
+        CROSS JOIN LATERAL (SELECT max(v.place_limit) AS most FROM _sas.workflow_version v WHERE v.workflow_id = k.workflow_id) v
         CROSS JOIN LATERAL (
             -- nobody passes by one before it, even where a later version has a larger limit
             SELECT l.run_id, row_number() OVER w AS n, min(lv.place_limit) OVER w AS place_limit
-            FROM (SELECT p.run_id FROM sas.run_place p WHERE p.workflow_id = k.workflow_id AND p.key = k.key AND p.state = 'waits'
+            FROM (SELECT p.run_id FROM _sas.run_place p WHERE p.workflow_id = k.workflow_id AND p.key = k.key AND p.state = 'waits'
                   ORDER BY p.run_id LIMIT greatest(v.most - held.n, 0)) l
-            JOIN sas.run r ON r.run_id = l.run_id
-            JOIN sas.workflow_version lv ON lv.version_id = r.version_id
+            JOIN _sas.run r ON r.run_id = l.run_id
+            JOIN _sas.workflow_version lv ON lv.version_id = r.version_id
             WINDOW w AS (ORDER BY l.run_id)) f
         WHERE f.n <= f.place_limit - held.n
         ORDER BY f.run_id);
 END $$;
 
--- sas._past_line(run_ids): without those that must wait for a place under their key. Those that come
+-- _sas.past_line(run_ids): without those that must wait for a place under their key. Those that come
 -- before them are sent for.
-CREATE FUNCTION sas._past_line(run_ids bigint[]) RETURNS bigint[]
+CREATE FUNCTION _sas.past_line(run_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
     first bigint[];
 BEGIN
-    IF NOT EXISTS (SELECT FROM sas.run_place p WHERE p.run_id = ANY (run_ids)) THEN
+    IF NOT EXISTS (SELECT FROM _sas.run_place p WHERE p.run_id = ANY (run_ids)) THEN
         RETURN run_ids;
     END IF;
-    PERFORM FROM sas.turn t WHERE t.what = 'places' FOR UPDATE;
-    UPDATE sas.run_place p SET state = 'waits' WHERE p.run_id = ANY (run_ids) AND p.state = 'away';
-    SELECT sas._first_in_line(array_agg(p.workflow_id), array_agg(p.key)) INTO first FROM sas.run_place p WHERE p.run_id = ANY (run_ids);
-    UPDATE sas.run_place p SET state = 'holds' WHERE p.run_id = ANY (first) AND p.run_id = ANY (run_ids);
-    INSERT INTO sas.due (actor, due_at, run_id, kind) SELECT 's', sas._now(), f, 'start' FROM unnest(first) f WHERE f <> ALL (run_ids);
-    RETURN ARRAY(SELECT u FROM unnest(run_ids) u WHERE NOT EXISTS (SELECT FROM sas.run_place p WHERE p.run_id = u AND p.state <> 'holds'));
+    PERFORM FROM _sas.turn t WHERE t.what = 'places' FOR UPDATE;
+    UPDATE _sas.run_place p SET state = 'waits' WHERE p.run_id = ANY (run_ids) AND p.state = 'away';
+    SELECT _sas.first_in_line(array_agg(p.workflow_id), array_agg(p.key)) INTO first FROM _sas.run_place p WHERE p.run_id = ANY (run_ids);
+    UPDATE _sas.run_place p SET state = 'holds' WHERE p.run_id = ANY (first) AND p.run_id = ANY (run_ids);
+    INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 's', _sas.now(), f, 'start' FROM unnest(first) f WHERE f <> ALL (run_ids);
+    RETURN ARRAY(SELECT u FROM unnest(run_ids) u WHERE NOT EXISTS (SELECT FROM _sas.run_place p WHERE p.run_id = u AND p.state <> 'holds'));
 END $$;
 
--- sas._leave_line(run_ids): runs that have stopped give back their place; those paused before they began
+-- _sas.leave_line(run_ids): runs that have stopped give back their place; those paused before they began
 -- stand aside. Who comes next is sent for.
-CREATE FUNCTION sas._leave_line(run_ids bigint[]) RETURNS void
+CREATE FUNCTION _sas.leave_line(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     workflow_ids int[];
@@ -302,117 +302,117 @@ BEGIN
     IF run_ids IS NULL THEN
         RETURN;
     END IF;
-    PERFORM FROM sas.turn t WHERE t.what = 'places' FOR UPDATE;
-    SELECT array_agg(p.workflow_id), array_agg(p.key) INTO workflow_ids, keys FROM sas.run_place p WHERE p.run_id = ANY (run_ids);
-    DELETE FROM sas.run_place p USING sas.run r WHERE p.run_id = ANY (run_ids) AND r.run_id = p.run_id AND r.state = 'stopped';
-    UPDATE sas.run_place p SET state = 'away' FROM sas.run r WHERE p.run_id = ANY (run_ids) AND p.state = 'waits' AND r.run_id = p.run_id AND r.state = 'paused';
-    INSERT INTO sas.due (actor, due_at, run_id, kind) SELECT 's', sas._now(), f, 'start' FROM unnest(sas._first_in_line(workflow_ids, keys)) f;
+    PERFORM FROM _sas.turn t WHERE t.what = 'places' FOR UPDATE;
+    SELECT array_agg(p.workflow_id), array_agg(p.key) INTO workflow_ids, keys FROM _sas.run_place p WHERE p.run_id = ANY (run_ids);
+    DELETE FROM _sas.run_place p USING _sas.run r WHERE p.run_id = ANY (run_ids) AND r.run_id = p.run_id AND r.state = 'stopped';
+    UPDATE _sas.run_place p SET state = 'away' FROM _sas.run r WHERE p.run_id = ANY (run_ids) AND p.state = 'waits' AND r.run_id = p.run_id AND r.state = 'paused';
+    INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 's', _sas.now(), f, 'start' FROM unnest(_sas.first_in_line(workflow_ids, keys)) f;
 END $$;
 
--- sas._late_lane(): where steps stand that no worker may claim because start_before of their run has passed.
-CREATE FUNCTION sas._late_lane() RETURNS int
+-- _sas.late_lane(): where steps stand that no worker may claim because start_before of their run has passed.
+CREATE FUNCTION _sas.late_lane() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT -2147483647 $$;
 
--- sas._set_late_aside(claimed): a claim without the steps of runs that should have begun earlier. The
+-- _sas.set_late_aside(claimed): a claim without the steps of runs that should have begun earlier. The
 -- scheduler, who has the lock of the run, says what becomes of them. Their lanes are looked at again: a claim
 -- that comes back with less than it asked for does not mean that there was no more.
-CREATE FUNCTION sas._set_late_aside(claimed sas._claimed[]) RETURNS sas._claimed[]
+CREATE FUNCTION _sas.set_late_aside(claimed _sas.claimed[]) RETURNS _sas.claimed[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := sas._now();
+    now timestamptz := _sas.now();
 BEGIN
-    INSERT INTO sas.ready (run_id, step_no, element, lane, rank, ready_at, undo, alone)
-    SELECT c.run_id, c.step_no, c.element, sas._late_lane(), now, now, c.undo, c.alone
-    FROM unnest(claimed) c JOIN sas.run r ON r.run_id = c.run_id WHERE r.state = 'pending' AND r.start_before <= now;
-    INSERT INTO sas.due (actor, due_at, run_id, kind)
-    SELECT DISTINCT 's'::"char", now, r.run_id, 'late' FROM unnest(claimed) c JOIN sas.run r ON r.run_id = c.run_id WHERE r.state = 'pending' AND r.start_before <= now;
-    PERFORM sas._ring(array_agg(DISTINCT c.lane), true, false, '{}')
+    INSERT INTO _sas.ready (run_id, step_no, element, lane, rank, ready_at, undo, alone)
+    SELECT c.run_id, c.step_no, c.element, _sas.late_lane(), now, now, c.undo, c.alone
+    FROM unnest(claimed) c JOIN _sas.run r ON r.run_id = c.run_id WHERE r.state = 'pending' AND r.start_before <= now;
+    INSERT INTO _sas.due (actor, due_at, run_id, kind)
+    SELECT DISTINCT 's'::"char", now, r.run_id, 'late' FROM unnest(claimed) c JOIN _sas.run r ON r.run_id = c.run_id WHERE r.state = 'pending' AND r.start_before <= now;
+    PERFORM _sas.ring(array_agg(DISTINCT c.lane), true, false, '{}')
     FROM unnest(claimed) c
-    WHERE EXISTS (SELECT FROM sas.run r WHERE r.run_id = c.run_id AND r.state = 'pending' AND r.start_before <= now);
+    WHERE EXISTS (SELECT FROM _sas.run r WHERE r.run_id = c.run_id AND r.state = 'pending' AND r.start_before <= now);
     RETURN (SELECT array_agg(c ORDER BY n) FROM unnest(claimed) WITH ORDINALITY AS u (run_id, step_no, element, undo, alone, version_id, lane, from_state, attempt, complete_in, request_id, n)
-            CROSS JOIN LATERAL (SELECT ROW(u.run_id, u.step_no, u.element, u.undo, u.alone, u.version_id, u.lane, u.from_state, u.attempt, u.complete_in, u.request_id)::sas._claimed AS c) x
-            WHERE NOT EXISTS (SELECT FROM sas.ready q WHERE q.run_id = u.run_id AND q.step_no = u.step_no AND q.element = u.element AND NOT q.fresh));
+            CROSS JOIN LATERAL (SELECT ROW(u.run_id, u.step_no, u.element, u.undo, u.alone, u.version_id, u.lane, u.from_state, u.attempt, u.complete_in, u.request_id)::_sas.claimed AS c) x
+            WHERE NOT EXISTS (SELECT FROM _sas.ready q WHERE q.run_id = u.run_id AND q.step_no = u.step_no AND q.element = u.element AND NOT q.fresh));
 END $$;
 
--- sas._stop_late_runs(run_ids): start_before has come, and they have not begun: they never do.
-CREATE FUNCTION sas._stop_late_runs(run_ids bigint[]) RETURNS void
+-- _sas.stop_late_runs(run_ids): start_before has come, and they have not begun: they never do.
+CREATE FUNCTION _sas.stop_late_runs(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := sas._now();
+    now timestamptz := _sas.now();
     ids bigint[];
     free tid[];
     busy bigint[];
     late bigint[];
     begun bigint[];
-    back sas.ready[];
+    back _sas.ready[];
     errors jsonb[];
 BEGIN
     SELECT array_agg(r.run_id) INTO ids
-    FROM sas.run r
+    FROM _sas.run r
     WHERE r.run_id = ANY (run_ids) AND r.start_before <= now AND r.started_at IS NULL AND r.fate IS NULL AND r.state IN ('scheduled', 'pending', 'paused');
     ids := coalesce(ids, '{}');
     -- a step that is being claimed at this moment is locked: in a moment it has begun, or not
-    free := ARRAY(SELECT l.ctid FROM (SELECT q.ctid FROM sas.ready q WHERE q.run_id = ANY (ids) AND NOT q.fresh FOR UPDATE SKIP LOCKED) l);
-    busy := ARRAY(SELECT DISTINCT q.run_id FROM sas.ready q WHERE q.run_id = ANY (ids) AND NOT q.fresh AND q.ctid <> ALL (free));
-    PERFORM sas._look_again(busy, 'late');
-    SELECT array_agg(r.run_id), array_agg(sas._problem_object('start-before', 'could not be started before its set time', to_char(r.start_before AT TIME ZONE 'UTC', '"It was to begin before "YYYY-MM-DD HH24:MI:SS" UTC."'), NULL, r.run_id, NULL))
+    free := ARRAY(SELECT l.ctid FROM (SELECT q.ctid FROM _sas.ready q WHERE q.run_id = ANY (ids) AND NOT q.fresh FOR UPDATE SKIP LOCKED) l);
+    busy := ARRAY(SELECT DISTINCT q.run_id FROM _sas.ready q WHERE q.run_id = ANY (ids) AND NOT q.fresh AND q.ctid <> ALL (free));
+    PERFORM _sas.check_later(busy, 'late');
+    SELECT array_agg(r.run_id), array_agg(_sas.problem_object('start-before', 'could not be started before its set time', to_char(r.start_before AT TIME ZONE 'UTC', '"It was to begin before "YYYY-MM-DD HH24:MI:SS" UTC."'), NULL, r.run_id, NULL))
     INTO late, errors
-    FROM sas.run r
+    FROM _sas.run r
     WHERE r.run_id = ANY (ids) AND r.run_id <> ALL (busy)
-      AND NOT EXISTS (SELECT FROM sas.step s WHERE s.run_id = r.run_id AND (s.started_at IS NOT NULL OR s.state NOT IN ('waiting', 'ready')));
+      AND NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = r.run_id AND (s.started_at IS NOT NULL OR s.state NOT IN ('waiting', 'ready')));
     IF late IS NOT NULL THEN
-        PERFORM sas._doom(late, array_fill('fail'::text, ARRAY[cardinality(late)]), errors);
+        PERFORM _sas.doom(late, array_fill('fail'::text, ARRAY[cardinality(late)]), errors);
     END IF;
     -- those that have begun after all
     begun := ARRAY(SELECT DISTINCT u FROM unnest(run_ids) u WHERE u <> ALL (busy) AND u <> ALL (coalesce(late, '{}')));
-    PERFORM sas._start_runs(ARRAY(SELECT u FROM unnest(begun) u WHERE u = ANY (ids)));
-    WITH back AS (DELETE FROM sas.ready q WHERE q.run_id = ANY (begun) AND NOT q.fresh AND q.lane = sas._late_lane() RETURNING q.*)
+    PERFORM _sas.start_runs(ARRAY(SELECT u FROM unnest(begun) u WHERE u = ANY (ids)));
+    WITH back AS (DELETE FROM _sas.ready q WHERE q.run_id = ANY (begun) AND NOT q.fresh AND q.lane = _sas.late_lane() RETURNING q.*)
     SELECT array_agg(b) INTO back FROM back b;
-    PERFORM sas._make_ready(array_agg(b.run_id), array_agg(b.step_no), array_agg(b.element), array_agg(b.undo), array_agg(b.alone)) FROM unnest(back) b;
+    PERFORM _sas.make_ready(array_agg(b.run_id), array_agg(b.step_no), array_agg(b.element), array_agg(b.undo), array_agg(b.alone)) FROM unnest(back) b;
 END $$;
 
--- sas._pausable_workflow(caller, name): the workflow, if the caller may pause it: its owner, an operator or an admin.
-CREATE FUNCTION sas._pausable_workflow(caller oid, workflow_name text) RETURNS int
+-- _sas.pausable_workflow(caller, name): the workflow, if the caller may pause it: its owner, an operator or an admin.
+CREATE FUNCTION _sas.pausable_workflow(caller oid, workflow_name text) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
-    f sas.workflow;
+    f _sas.workflow;
 BEGIN
-    PERFORM sas._ring_on_abort();
-    SELECT * INTO f FROM sas.workflow w WHERE w.name = workflow_name AND w.dropped_at IS NULL
-        AND (pg_has_role(caller, w.owner, 'MEMBER') OR sas._has_level(caller, 'operator') OR sas._has_level(caller, 'admin'));
+    PERFORM _sas.ring_on_abort();
+    SELECT * INTO f FROM _sas.workflow w WHERE w.name = workflow_name AND w.dropped_at IS NULL
+        AND (pg_has_role(caller, w.owner, 'MEMBER') OR _sas.has_level(caller, 'operator') OR _sas.has_level(caller, 'admin'));
     IF NOT FOUND THEN
         RAISE EXCEPTION 'workflow "%" does not exist, or is not yours', workflow_name USING ERRCODE = 'undefined_object', HINT = 'See sas.workflows for those that do.';
     END IF;
     RETURN f.workflow_id;
 END $$;
 
-CREATE FUNCTION sas._pause_workflow(caller oid, name text) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+CREATE FUNCTION _sas.pause_workflow_as(caller oid, name text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    id int := sas._pausable_workflow(caller, name);
+    id int := _sas.pausable_workflow(caller, name);
 BEGIN
-    UPDATE sas.workflow f SET paused_at = sas._now() WHERE f.workflow_id = id AND f.paused_at IS NULL;
+    UPDATE _sas.workflow f SET paused_at = _sas.now() WHERE f.workflow_id = id AND f.paused_at IS NULL;
     IF FOUND THEN
-        PERFORM sas._record(caller, ARRAY[NULL::bigint], 'pause_workflow', NULL,
+        PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'pause_workflow', NULL,
                             jsonb_build_object('workflow', name));
         RETURN true;
     END IF;
     RETURN false;
 END $$;
 
-CREATE FUNCTION sas._resume_workflow(caller oid, name text) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+CREATE FUNCTION _sas.resume_workflow_as(caller oid, name text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    id int := sas._pausable_workflow(caller, name);
+    id int := _sas.pausable_workflow(caller, name);
 BEGIN
-    UPDATE sas.workflow f SET paused_at = NULL WHERE f.workflow_id = id AND f.paused_at IS NOT NULL;
+    UPDATE _sas.workflow f SET paused_at = NULL WHERE f.workflow_id = id AND f.paused_at IS NOT NULL;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    WITH held AS (DELETE FROM sas.held_run h WHERE h.workflow_id = id RETURNING h.run_id)
-    INSERT INTO sas.due (actor, due_at, run_id, kind) SELECT 's', sas._now(), h.run_id, 'start' FROM held h;
-    PERFORM sas._ring('{}', true, false, '{}');
-    PERFORM sas._record(caller, ARRAY[NULL::bigint], 'resume_workflow', NULL,
+    WITH held AS (DELETE FROM _sas.held_run h WHERE h.workflow_id = id RETURNING h.run_id)
+    INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 's', _sas.now(), h.run_id, 'start' FROM held h;
+    PERFORM _sas.ring('{}', true, false, '{}');
+    PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'resume_workflow', NULL,
                         jsonb_build_object('workflow', name));
     RETURN true;
 END $$;

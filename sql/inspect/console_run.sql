@@ -3,8 +3,8 @@
 -- Console of one run: the graph with its states, the timeline, inputs,
 -- outputs and errors, as one HTML page.
 
--- sas._layout(ids, columns, befores): where each node of a graph is drawn: in its column, there in the order of what comes before it.
-CREATE FUNCTION sas._layout(ids text[], columns int[], befores jsonb) RETURNS TABLE (id text, x int, y float8)
+-- _sas.layout(ids, columns, befores): where each node of a graph is drawn: in its column, there in the order of what comes before it.
+CREATE FUNCTION _sas.layout(ids text[], columns int[], befores jsonb) RETURNS TABLE (id text, x int, y float8)
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     most int := (SELECT max(n) FROM (SELECT count(*) AS n FROM unnest(columns) c GROUP BY c) m);
@@ -19,11 +19,11 @@ BEGIN
     RETURN QUERY SELECT u.i, u.c, (place ->> u.i)::float8 FROM unnest(ids, columns) AS u (i, c);
 END $$;
 
--- sas._svg_parts(run_id): what a drawing of a run is made of, in the order of painting: edges, then nodes.
+-- _sas.svg_parts(run_id): what a drawing of a run is made of, in the order of painting: edges, then nodes.
 --   An edge that passes by columns has a place in each of them, so that it does not run behind the steps there.
-CREATE FUNCTION sas._svg_parts(run_id bigint) RETURNS TABLE (rank int, no int, x int, y int, svg text)
+CREATE FUNCTION _sas.svg_parts(run_id bigint) RETURNS TABLE (rank int, no int, x int, y int, svg text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    WITH n AS MATERIALIZED (SELECT g.*, dense_rank() OVER (ORDER BY g.level)::int - 1 AS col FROM sas._run_nodes($1) g),
+    WITH n AS MATERIALIZED (SELECT g.*, dense_rank() OVER (ORDER BY g.level)::int - 1 AS col FROM _sas.run_nodes($1) g),
     e AS MATERIALIZED (
         SELECT row_number() OVER (ORDER BY t.no, f.no) AS e, f.no AS f, t.no AS t, f.col AS c1, t.col AS c2, t.stands_in, f.step IS NULL AS from_point, t.step IS NULL AS to_point
         FROM n t CROSS JOIN LATERAL unnest(t.after) a JOIN n f ON f.no = a),
@@ -36,7 +36,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     at AS MATERIALIZED (
         SELECT l.id, l.x * 214 + 8 AS x, (l.y * 74)::int + 8 AS y
         FROM (SELECT array_agg(o.id ORDER BY o.no, o.id) AS ids, array_agg(o.col ORDER BY o.no, o.id) AS cols, jsonb_object_agg(o.id, coalesce(o.befores, '[]')) AS befores FROM node o) g
-        CROSS JOIN LATERAL sas._layout(g.ids, g.cols, g.befores) l),
+        CROSS JOIN LATERAL _sas.layout(g.ids, g.cols, g.befores) l),
     point AS (
         SELECT e.e, e.c1 AS c, f.x + CASE WHEN e.from_point THEN 92 ELSE 170 END AS x1, f.x + CASE WHEN e.from_point THEN 92 ELSE 170 END AS x2, f.y + 30 AS y FROM e JOIN at f ON f.id = e.f::text
         UNION ALL SELECT v.e, v.c, p.x, p.x + 170, p.y + 30 FROM via v JOIN at p ON p.id = v.id
@@ -49,17 +49,17 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     UNION ALL
     SELECT 2, n.no, p.x, p.y, CASE WHEN n.step IS NULL THEN format(E'<circle cx="%s" cy="%s" r="5"/>\n', p.x + 86, p.y + 30)
                ELSE format(E'<g class="node s-%s"><title>%s</title><rect x="%s" y="%s" width="170" height="60" rx="8"/><text class="name" x="%s" y="%s">%s</text><text class="sub" x="%s" y="%s">%s</text><text class="sub" x="%s" y="%s">%s</text></g>\n',
-                   n.state, sas._html_escape(concat_ws(E'\n', n.step, concat_ws(' ', n.kind, n.target), n.state, nullif(n.note, ''))), p.x, p.y,
-                   p.x + 10, p.y + 20, sas._html_escape(sas._cut(n.step, 21)), p.x + 10, p.y + 36, sas._html_escape(sas._cut(concat_ws(' ', n.kind, n.target), 26)),
-                   p.x + 10, p.y + 51, sas._html_escape(sas._cut(concat_ws(': ', n.state, nullif(n.note, '')), 28))) END
+                   n.state, _sas.html_escape(concat_ws(E'\n', n.step, concat_ws(' ', n.kind, n.target), n.state, nullif(n.note, ''))), p.x, p.y,
+                   p.x + 10, p.y + 20, _sas.html_escape(_sas.cut(n.step, 21)), p.x + 10, p.y + 36, _sas.html_escape(_sas.cut(concat_ws(' ', n.kind, n.target), 26)),
+                   p.x + 10, p.y + 51, _sas.html_escape(_sas.cut(concat_ws(': ', n.state, nullif(n.note, '')), 28))) END
     FROM n JOIN at p ON p.id = n.no::text
 $$;
 
--- sas._svg(run_id): the graph of a run as inline SVG; of one with over 300 nodes only a word.
-CREATE FUNCTION sas._svg(run_id bigint) RETURNS text
+-- _sas.svg(run_id): the graph of a run as inline SVG; of one with over 300 nodes only a word.
+CREATE FUNCTION _sas.svg(run_id bigint) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    n bigint := (SELECT count(*) FROM sas._run_graph($1));
+    n bigint := (SELECT count(*) FROM _sas.run_graph($1));
 BEGIN
     IF n = 0 THEN
         RETURN '<p class="none">It has no steps.</p>';
@@ -69,20 +69,20 @@ BEGIN
     RETURN (SELECT format(E'<div class="scroll"><svg xmlns="http://www.w3.org/2000/svg" width="%s" height="%s" role="img" aria-label="steps of the run">', max(p.x) + 180, max(p.y) + 70)
                    || E'<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z"/></marker></defs>\n'
                    || string_agg(p.svg, '' ORDER BY p.rank, p.no) || '</svg></div>'
-            FROM sas._svg_parts($1) p);
+            FROM _sas.svg_parts($1) p);
 END $$;
 
--- sas._cut(value, size): not longer than that.
-CREATE FUNCTION sas._cut(value text, size int) RETURNS text
+-- _sas.cut(value, size): not longer than that.
+CREATE FUNCTION _sas.cut(value text, size int) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT CASE WHEN length(value) > size THEN left(value, size - 2) || '..' ELSE value END;
 END;
 
--- sas._html_timeline(run_id, now): bars over an axis, the first 400.
-CREATE FUNCTION sas._html_timeline(run_id bigint, now timestamptz) RETURNS text
+-- _sas.html_timeline(run_id, now): bars over an axis, the first 400.
+CREATE FUNCTION _sas.html_timeline(run_id bigint, now timestamptz) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    WITH s AS MATERIALIZED (SELECT * FROM sas._spans($1)),
+    WITH s AS MATERIALIZED (SELECT * FROM _sas.spans($1)),
     axis AS (
         SELECT x.first, greatest(extract(epoch FROM x.last - x.first)::float8, 0.001) AS long, x.last
         FROM (SELECT least(r.created_at, (SELECT min(s.started_at) FROM s)) AS first, greatest(coalesce(r.finished_at, now), (SELECT max(s.finished_at) FROM s)) AS last FROM sas.runs r WHERE r.run_id = $1) x),
@@ -92,51 +92,51 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         FROM s CROSS JOIN axis a ORDER BY s.started_at, s.step, s.element NULLS FIRST, s.attempt LIMIT 400)
     SELECT CASE WHEN NOT EXISTS (SELECT FROM s) THEN '<p class="none">Nothing has been tried yet.</p>'
                 ELSE '<div class="tl"><span></span><div class="axis">'
-                     || (SELECT string_agg(format('<span style="%s">%s</span>', CASE WHEN k = 4 THEN 'right: 0' ELSE format('left: %s%%', k * 25) END, CASE k WHEN 0 THEN sas._html_escape(to_char(a.first, 'HH24:MI:SS')) ELSE '+' || sas._html_took(a.long * 250 * k) END), '' ORDER BY k) FROM axis a, generate_series(0, 4) k)
+                     || (SELECT string_agg(format('<span style="%s">%s</span>', CASE WHEN k = 4 THEN 'right: 0' ELSE format('left: %s%%', k * 25) END, CASE k WHEN 0 THEN _sas.html_escape(to_char(a.first, 'HH24:MI:SS')) ELSE '+' || _sas.html_took(a.long * 250 * k) END), '' ORDER BY k) FROM axis a, generate_series(0, 4) k)
                      || E'</div><span></span>\n'
                      || (SELECT string_agg(format(E'<div class="l" title="%1$s">%1$s</div><div class="track"><div class="bar s-%2$s%3$s" style="left: %4$s%%; width: %5$s%%" title="%6$s"></div></div><div class="r">%7$s</div>\n',
-                             sas._html_escape(CASE WHEN b.undo THEN 'undo ' ELSE '' END || b.step || coalesce('[' || b.element || ']', '') || CASE WHEN b.attempt > 1 THEN ' #' || b.attempt ELSE '' END),
+                             _sas.html_escape(CASE WHEN b.undo THEN 'undo ' ELSE '' END || b.step || coalesce('[' || b.element || ']', '') || CASE WHEN b.attempt > 1 THEN ' #' || b.attempt ELSE '' END),
                              CASE WHEN b.undo AND b.status = 'succeeded' THEN 'compensated' ELSE replace(b.status, '_', '') END, CASE WHEN b.status IN ('waiting', 'waited') THEN ' thin' ELSE '' END || CASE WHEN b.finished_at IS NULL THEN ' goes' ELSE '' END,
-                             least(b.lft, 99.8), least(b.width, 100 - least(b.lft, 99.8)), sas._html_escape(concat_ws(E'\n', b.status, b.started_at::text, b.error ->> 'title')),
-                             sas._html_took(extract(epoch FROM b.ends - b.started_at)::float8 * 1000)), '' ORDER BY b.started_at, b.step, b.element NULLS FIRST, b.attempt) FROM bars b)
+                             least(b.lft, 99.8), least(b.width, 100 - least(b.lft, 99.8)), _sas.html_escape(concat_ws(E'\n', b.status, b.started_at::text, b.error ->> 'title')),
+                             _sas.html_took(extract(epoch FROM b.ends - b.started_at)::float8 * 1000)), '' ORDER BY b.started_at, b.step, b.element NULLS FIRST, b.attempt) FROM bars b)
                      || '</div>' || (SELECT CASE WHEN count(*) > 400 THEN format('<p class="dim">and %s more: see sas.timeline(%s)</p>', count(*) - 400, $1) ELSE '' END FROM s) END
 $$;
 
--- sas._console_head(run_id, now): what the run is, and why it is where it is.
-CREATE FUNCTION sas._console_head(run_id bigint, now timestamptz) RETURNS text
+-- _sas.console_head(run_id, now): what the run is, and why it is where it is.
+CREATE FUNCTION _sas.console_head(run_id bigint, now timestamptz) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT format(E'<header><h1>Run %s</h1>%s %s<span>%s <span class="dim">version %s</span></span><span class="dim">%s, as %s</span></header>\n', r.run_id, sas._html_badge(r.state), sas._html_badge(r.result),
-                  sas._html_escape(r.workflow), r.version, to_char(now, 'YYYY-MM-DD HH24:MI:SS TZ'), sas._html_escape(current_user::text))
-        || sas._html_section('run', 'Run', '<dl>' || (
+    SELECT format(E'<header><h1>Run %s</h1>%s %s<span>%s <span class="dim">version %s</span></span><span class="dim">%s, as %s</span></header>\n', r.run_id, _sas.html_badge(r.state), _sas.html_badge(r.result),
+                  _sas.html_escape(r.workflow), r.version, to_char(now, 'YYYY-MM-DD HH24:MI:SS TZ'), _sas.html_escape(current_user::text))
+        || _sas.html_section('run', 'Run', '<dl>' || (
             SELECT string_agg(format('<div><dt>%s</dt><dd>%s</dd></div>', k, v), '' ORDER BY o)
-            FROM (VALUES (1, 'key', sas._html_escape(r.key)), (2, 'submitted by', sas._html_escape(r.submitted_by::text)), (3, 'submitted', sas._html_time(r.created_at, now)), (4, 'set start', sas._html_time(r.start_at, now)),
-                         (5, 'began', sas._html_time(r.started_at, now)), (6, 'ended', sas._html_time(r.finished_at, now)), (7, 'took', sas._html_took(extract(epoch FROM coalesce(r.finished_at, now) - r.started_at)::float8 * 1000)),
-                         (8, 'deadline', CASE WHEN r.state <> 'stopped' THEN sas._html_time(r.deadline, now) END), (9, 'progress', round(100 * r.progress::numeric) || ' %'), (10, 'priority', CASE WHEN r.priority <> 0 THEN r.priority::text END),
-                         (11, 'queue', sas._html_escape(r.queue)), (12, 'child of run', r.parent_run_id::text), (13, 'after run', r.after_run::text), (14, 'trace', sas._html_escape(replace(r.trace_id::text, '-', ''))),
-                         (15, 'labels', CASE WHEN r.labels <> '{}' THEN sas._html_escape(r.labels::text) END)) AS f (o, k, v) WHERE v <> '') || '</dl>')
-        || sas._html_section('why', 'Why', '<ul class="why">' || (
+            FROM (VALUES (1, 'key', _sas.html_escape(r.key)), (2, 'submitted by', _sas.html_escape(r.submitted_by::text)), (3, 'submitted', _sas.html_time(r.created_at, now)), (4, 'set start', _sas.html_time(r.start_at, now)),
+                         (5, 'began', _sas.html_time(r.started_at, now)), (6, 'ended', _sas.html_time(r.finished_at, now)), (7, 'took', _sas.html_took(extract(epoch FROM coalesce(r.finished_at, now) - r.started_at)::float8 * 1000)),
+                         (8, 'deadline', CASE WHEN r.state <> 'stopped' THEN _sas.html_time(r.deadline, now) END), (9, 'progress', round(100 * r.progress::numeric) || ' %'), (10, 'priority', CASE WHEN r.priority <> 0 THEN r.priority::text END),
+                         (11, 'queue', _sas.html_escape(r.queue)), (12, 'child of run', r.parent_run_id::text), (13, 'after run', r.after_run::text), (14, 'trace', _sas.html_escape(replace(r.trace_id::text, '-', ''))),
+                         (15, 'labels', CASE WHEN r.labels <> '{}' THEN _sas.html_escape(r.labels::text) END)) AS f (o, k, v) WHERE v <> '') || '</dl>')
+        || _sas.html_section('why', 'Why', '<ul class="why">' || (
             SELECT string_agg(format('<li class="%s">%s</li>', CASE WHEN e.step IS NULL THEN 'run' ELSE 's-' || regexp_replace(e.waiting_kind, '[^a-z]', '', 'g') END,
-                                     sas._html_escape(CASE WHEN e.run_id <> $1 AND e.step IS NOT NULL THEN 'run ' || e.run_id || ': ' ELSE '' END || e.text)), '' ORDER BY e.n)
-            FROM (SELECT x.*, row_number() OVER () AS n FROM sas._explain($1) x LIMIT 100) e) || '</ul>', format('SELECT * FROM sas.explain(%s)', $1))
+                                     _sas.html_escape(CASE WHEN e.run_id <> $1 AND e.step IS NOT NULL THEN 'run ' || e.run_id || ': ' ELSE '' END || e.text)), '' ORDER BY e.n)
+            FROM (SELECT x.*, row_number() OVER () AS n FROM _sas.explain_tree($1) x LIMIT 100) e) || '</ul>', format('SELECT * FROM sas.explain(%s)', $1))
     FROM sas.runs r WHERE r.run_id = $1
 $$;
 
--- sas._console_step(s, now): one step, to be opened: what it was given, returned or failed with.
-CREATE FUNCTION sas._console_step(s sas.steps, now timestamptz) RETURNS text
+-- _sas.console_step(s, now): one step, to be opened: what it was given, returned or failed with.
+CREATE FUNCTION _sas.console_step(s sas.steps, now timestamptz) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT format(E'<details%s><summary><b>%s</b>%s<span class="dim">%s</span></summary><div class="in"><dl>%s</dl>%s</div></details>\n',
-               CASE WHEN s.state IN ('failed', 'compensating') AND s.element IS NULL THEN ' open=""' ELSE '' END, sas._html_escape(s.step || coalesce('[' || s.element || ']', '')), sas._html_badge(s.state),
-               sas._html_escape(concat_ws(', ', concat_ws(' ', s.kind, s.agent), CASE WHEN s.attempt > 1 THEN sas._count(s.attempt, 'attempt') END, CASE WHEN s.in_doubt THEN 'in doubt' END, CASE WHEN s.state = 'failed' THEN s.error ->> 'title' END)),
+               CASE WHEN s.state IN ('failed', 'compensating') AND s.element IS NULL THEN ' open=""' ELSE '' END, _sas.html_escape(s.step || coalesce('[' || s.element || ']', '')), _sas.html_badge(s.state),
+               _sas.html_escape(concat_ws(', ', concat_ws(' ', s.kind, s.agent), CASE WHEN s.attempt > 1 THEN _sas.quantity(s.attempt, 'attempt') END, CASE WHEN s.in_doubt THEN 'in doubt' END, CASE WHEN s.state = 'failed' THEN s.error ->> 'title' END)),
                (SELECT string_agg(format('<div><dt>%s</dt><dd>%s</dd></div>', k, v), '' ORDER BY o)
-                FROM (VALUES (1, 'began', sas._html_time(s.started_at, now)), (2, 'ended', sas._html_time(s.finished_at, now)), (3, 'took', CASE WHEN s.state IN ('succeeded', 'failed') THEN sas._html_took(extract(epoch FROM s.finished_at - s.started_at)::float8 * 1000) END),
-                             (4, 'attempts', s.attempt::text), (5, 'windows that failed', nullif(s.failure_count, 0)::text), (6, 'held by', sas._html_escape(s.locked_by)), (7, 'complete by', sas._html_time(s.complete_by, now)),
-                             (8, 'waits for', sas._html_escape(concat_ws(' ', replace(s.waiting_kind, '_', ' '), s.waiting_on))), (9, 'until', sas._html_time(s.waiting_until, now)), (10, 'idempotency key', sas._html_escape(s.idempotency_key))) AS f (o, k, v) WHERE v <> ''),
-               sas._html_json('input', nullif(s.input, 'null')) || sas._html_json('started', s.started) || sas._html_json('output', s.output) || sas._html_json('error', s.error))
+                FROM (VALUES (1, 'began', _sas.html_time(s.started_at, now)), (2, 'ended', _sas.html_time(s.finished_at, now)), (3, 'took', CASE WHEN s.state IN ('succeeded', 'failed') THEN _sas.html_took(extract(epoch FROM s.finished_at - s.started_at)::float8 * 1000) END),
+                             (4, 'attempts', s.attempt::text), (5, 'windows that failed', nullif(s.failure_count, 0)::text), (6, 'held by', _sas.html_escape(s.locked_by)), (7, 'complete by', _sas.html_time(s.complete_by, now)),
+                             (8, 'waits for', _sas.html_escape(concat_ws(' ', replace(s.waiting_kind, '_', ' '), s.waiting_on))), (9, 'until', _sas.html_time(s.waiting_until, now)), (10, 'idempotency key', _sas.html_escape(s.idempotency_key))) AS f (o, k, v) WHERE v <> ''),
+               _sas.html_json('input', nullif(s.input, 'null')) || _sas.html_json('started', s.started) || _sas.html_json('output', s.output) || _sas.html_json('error', s.error))
 $$;
 
--- sas._console_steps(run_id, now): the first 300 steps; of their elements 50: those that failed, then those that are open.
+-- _sas.console_steps(run_id, now): the first 300 steps; of their elements 50: those that failed, then those that are open.
 --   Which ones are shown is found out first, so that inputs are made for those only.
-CREATE FUNCTION sas._console_steps(run_id bigint, now timestamptz) RETURNS text
+CREATE FUNCTION _sas.console_steps(run_id bigint, now timestamptz) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     names text[];
@@ -148,51 +148,51 @@ DECLARE
     more text;
 BEGIN
     SELECT array_agg(g.step ORDER BY g.level, g.no) INTO names
-    FROM (SELECT o.step, o.level, o.no FROM sas._run_graph($1) o WHERE o.step IS NOT NULL ORDER BY o.level, o.no LIMIT 300) g;
-    SELECT count(*) INTO total FROM sas._run_nodes($1) n WHERE n.step IS NOT NULL;
-    SELECT string_agg(sas._console_step(s, now), '' ORDER BY array_position(names, s.step)) INTO html
+    FROM (SELECT o.step, o.level, o.no FROM _sas.run_graph($1) o WHERE o.step IS NOT NULL ORDER BY o.level, o.no LIMIT 300) g;
+    SELECT count(*) INTO total FROM _sas.run_nodes($1) n WHERE n.step IS NOT NULL;
+    SELECT string_agg(_sas.console_step(s, now), '' ORDER BY array_position(names, s.step)) INTO html
     FROM sas.steps s WHERE s.run_id = $1 AND s.step = ANY (names) AND s.element IS NULL;
     SELECT array_agg(f.step), array_agg(f.element), max(f.total) INTO parts, elements, total_elements
     FROM (SELECT s.step, s.element, count(*) OVER () AS total FROM sas.steps s WHERE s.run_id = $1 AND s.element IS NOT NULL
           ORDER BY s.state = 'failed' DESC, s.state IN ('running', 'suspended', 'compensating') DESC, s.step, s.element LIMIT 50) f;
-    SELECT string_agg(sas._console_step(s, now), '' ORDER BY s.step, s.element) INTO more
+    SELECT string_agg(_sas.console_step(s, now), '' ORDER BY s.step, s.element) INTO more
     FROM sas.steps s JOIN unnest(parts, elements) AS u (step, element) ON u.step = s.step AND u.element = s.element
     WHERE s.run_id = $1 AND s.step = ANY (parts) AND s.element = ANY (elements);
-    RETURN sas._html_section('steps', 'Steps', coalesce(html, '<p class="none">It has no steps.</p>')
+    RETURN _sas.html_section('steps', 'Steps', coalesce(html, '<p class="none">It has no steps.</p>')
                || CASE WHEN total > 300 THEN format('<p class="dim">and %s more: see sas.steps</p>', total - 300) ELSE '' END, 'open one for its input, output and error')
-           || CASE WHEN more IS NOT NULL THEN sas._html_section('elements', 'Elements', more || CASE WHEN total_elements > 50 THEN format('<p class="dim">and %s more: see sas.steps</p>', total_elements - 50) ELSE '' END,
+           || CASE WHEN more IS NOT NULL THEN _sas.html_section('elements', 'Elements', more || CASE WHEN total_elements > 50 THEN format('<p class="dim">and %s more: see sas.steps</p>', total_elements - 50) ELSE '' END,
                                                                 'those that failed or are open first') ELSE '' END;
 END $$;
 
--- sas._console_run(id): the page of one run.
+-- _sas.console_run(id): the page of one run.
 -- Errors: 42704 no such run, or not visible.
-CREATE FUNCTION sas._console_run(id bigint) RETURNS text
+CREATE FUNCTION _sas.console_run(id bigint) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
-    now timestamptz := sas._now();
+    now timestamptz := _sas.now();
     r record;
 BEGIN
-    PERFORM sas._visible_run(id);
+    PERFORM _sas.visible_run(id);
     SELECT x.workflow, x.input, x.output, x.error INTO r FROM sas.runs x WHERE x.run_id = id;
-    RETURN sas._html_page(format('sas: run %s of %s', id, r.workflow),
-        sas._console_head(id, now) || sas._html_section('graph', 'Steps and states', sas._svg(id)) || sas._html_section('timeline', 'Timeline', sas._html_timeline(id, now))
-        || sas._html_section('payload', 'Input, output, error', coalesce(nullif(sas._html_json('input', r.input) || sas._html_json('output', r.output) || sas._html_json('error', r.error), ''), '<p class="none">Not for this role to see.</p>'))
-        || sas._console_steps(id, now)
-        || sas._html_section('attempts', 'Attempts that did not succeed', (
-            SELECT sas._html_table('{step,#attempt,status,#http,worker,began,error}',
-                string_agg(sas._html_row(ARRAY[sas._html_escape(CASE WHEN a.undo THEN 'undo of ' ELSE '' END || a.step || coalesce('[' || a.element || ']', '')), a.attempt::text, sas._html_badge(a.status), a.http_status::text, sas._html_escape(a.worker),
-                                               sas._html_time(a.started_at, now), sas._html_escape(concat_ws(': ', a.error ->> 'title', left(a.error ->> 'detail', 300)))], '{2,4}'), '' ORDER BY a.started_at, a.step, a.attempt), 'None.')
+    RETURN _sas.html_page(format('sas: run %s of %s', id, r.workflow),
+        _sas.console_head(id, now) || _sas.html_section('graph', 'Steps and states', _sas.svg(id)) || _sas.html_section('timeline', 'Timeline', _sas.html_timeline(id, now))
+        || _sas.html_section('payload', 'Input, output, error', coalesce(nullif(_sas.html_json('input', r.input) || _sas.html_json('output', r.output) || _sas.html_json('error', r.error), ''), '<p class="none">Not for this role to see.</p>'))
+        || _sas.console_steps(id, now)
+        || _sas.html_section('attempts', 'Attempts that did not succeed', (
+            SELECT _sas.html_table('{step,#attempt,status,#http,worker,began,error}',
+                string_agg(_sas.html_row(ARRAY[_sas.html_escape(CASE WHEN a.undo THEN 'undo of ' ELSE '' END || a.step || coalesce('[' || a.element || ']', '')), a.attempt::text, _sas.html_badge(a.status), a.http_status::text, _sas.html_escape(a.worker),
+                                               _sas.html_time(a.started_at, now), _sas.html_escape(concat_ws(': ', a.error ->> 'title', left(a.error ->> 'detail', 300)))], '{2,4}'), '' ORDER BY a.started_at, a.step, a.attempt), 'None.')
             FROM (SELECT * FROM sas.attempts x WHERE x.run_id = id AND x.status <> 'succeeded' ORDER BY x.started_at DESC LIMIT 200) a))
-        || sas._html_section('history', 'What operators did', (
-            SELECT sas._html_table('{when,who,act,step,detail}', string_agg(sas._html_row(ARRAY[sas._html_time(h.at, now), sas._html_escape(h.role), sas._html_escape(h.act), sas._html_escape(h.step), sas._html_escape(h.detail::text)]), '' ORDER BY h.at), 'Nothing.')
+        || _sas.html_section('history', 'What operators did', (
+            SELECT _sas.html_table('{when,who,act,step,detail}', string_agg(_sas.html_row(ARRAY[_sas.html_time(h.at, now), _sas.html_escape(h.role), _sas.html_escape(h.act), _sas.html_escape(h.step), _sas.html_escape(h.detail::text)]), '' ORDER BY h.at), 'Nothing.')
             FROM sas.history h WHERE h.run_id = id)));
 END $$;
 
-CREATE FUNCTION sas._console(run_id bigint) RETURNS text
+CREATE FUNCTION _sas.draw_console(run_id bigint) RETURNS text
 LANGUAGE sql STABLE
-BEGIN ATOMIC SELECT CASE WHEN $1 IS NULL THEN sas._console_all() ELSE sas._console_run($1) END; END;
+BEGIN ATOMIC SELECT CASE WHEN $1 IS NULL THEN _sas.console_all() ELSE _sas.console_run($1) END; END;
 
 CREATE FUNCTION sas.console(run_id bigint DEFAULT NULL) RETURNS text
 LANGUAGE sql STABLE
-BEGIN ATOMIC SELECT sas._console($1); END;
+BEGIN ATOMIC SELECT _sas.draw_console($1); END;
 COMMENT ON FUNCTION sas.console IS 'One HTML page that needs nothing else: of all runs, agents and workers, or with run_id of that run. It shows what the role that calls it may see.';

@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
 -- HTML: what pages are made of. Whatever comes from outside goes through
--- sas._html_escape; the functions here that take "html" take what is escaped.
+-- _sas.html_escape; the functions here that take "html" take what is escaped.
 
--- sas._html_escape(value): as text between tags or in a quoted attribute; null gives ''.
-CREATE FUNCTION sas._html_escape(value text) RETURNS text
+-- _sas.html_escape(value): as text between tags or in a quoted attribute; null gives ''.
+CREATE FUNCTION _sas.html_escape(value text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT coalesce(replace(replace(replace(replace(replace(
@@ -12,72 +12,72 @@ BEGIN ATOMIC
                '&', '&amp;'), '<', '&lt;'), '>', '&gt;'), '"', '&quot;'), '''', '&#39;'), '');
 END;
 
--- sas._html_badge(word): a state, result or the like, coloured by its class.
-CREATE FUNCTION sas._html_badge(word text) RETURNS text
+-- _sas.html_badge(word): a state, result or the like, coloured by its class.
+CREATE FUNCTION _sas.html_badge(word text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT CASE WHEN word IS NULL THEN ''
                 ELSE format('<span class="b s-%s">%s</span>', regexp_replace(word, '[^a-z]', '', 'g'),
-                            sas._html_escape(word)) END;
+                            _sas.html_escape(word)) END;
 END;
 
--- sas._html_time(at, now): how long ago, with the instant as a title.
-CREATE FUNCTION sas._html_time(at timestamptz, now timestamptz) RETURNS text
+-- _sas.html_time(at, now): how long ago, with the instant as a title.
+CREATE FUNCTION _sas.html_time(at timestamptz, now timestamptz) RETURNS text
 LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT CASE WHEN at IS NULL THEN ''
-                ELSE format('<time title="%s">%s</time>', sas._html_escape(at::text),
-                            CASE WHEN at > now THEN 'in ' || sas._short_span(at - now)
-                                 ELSE sas._short_span(now - at) || ' ago' END) END;
+                ELSE format('<time title="%s">%s</time>', _sas.html_escape(at::text),
+                            CASE WHEN at > now THEN 'in ' || _sas.short_span(at - now)
+                                 ELSE _sas.short_span(now - at) || ' ago' END) END;
 END;
 
--- sas._html_took(ms): a duration in the largest unit that says something.
-CREATE FUNCTION sas._html_took(ms float8) RETURNS text
+-- _sas.html_took(ms): a duration in the largest unit that says something.
+CREATE FUNCTION _sas.html_took(ms float8) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 BEGIN ATOMIC
     SELECT CASE WHEN ms < 10 THEN round(ms::numeric, 1) || ' ms' WHEN ms < 1000 THEN round(ms) || ' ms'
                 WHEN ms < 60000 THEN round(ms::numeric / 1000, 1) || ' s'
-                ELSE sas._short_span(ms * interval '1 ms') END;
+                ELSE _sas.short_span(ms * interval '1 ms') END;
 END;
 
--- sas._html_row(cells, numbers): a row of a table; cells are html, null is empty; numbers: which of them stand on the right.
-CREATE FUNCTION sas._html_row(cells text[], numbers int[] DEFAULT '{}') RETURNS text
+-- _sas.html_row(cells, numbers): a row of a table; cells are html, null is empty; numbers: which of them stand on the right.
+CREATE FUNCTION _sas.html_row(cells text[], numbers int[] DEFAULT '{}') RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT '<tr>' || string_agg(format('<td%s>%s</td>', CASE WHEN n = ANY (numbers) THEN ' class="n"' ELSE '' END, c), '' ORDER BY n) || E'</tr>\n'
     FROM unnest(cells) WITH ORDINALITY AS u (c, n);
 END;
 
--- sas._html_table(heads, rows, otherwise): rows as sas._html_row makes them; otherwise: what is said when there are none. A head that begins with # stands on the right.
-CREATE FUNCTION sas._html_table(heads text[], rows text, otherwise text) RETURNS text
+-- _sas.html_table(heads, rows, otherwise): rows as _sas.html_row makes them; otherwise: what is said when there are none. A head that begins with # stands on the right.
+CREATE FUNCTION _sas.html_table(heads text[], rows text, otherwise text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT CASE WHEN rows IS NULL THEN format('<p class="none">%s</p>', sas._html_escape(otherwise))
+    SELECT CASE WHEN rows IS NULL THEN format('<p class="none">%s</p>', _sas.html_escape(otherwise))
                 ELSE '<div class="scroll"><table><thead><tr>'
-                     || (SELECT string_agg(format('<th%s>%s</th>', CASE WHEN h LIKE '#%' THEN ' class="n"' ELSE '' END, sas._html_escape(ltrim(h, '#'))), '' ORDER BY n) FROM unnest(heads) WITH ORDINALITY AS u (h, n))
+                     || (SELECT string_agg(format('<th%s>%s</th>', CASE WHEN h LIKE '#%' THEN ' class="n"' ELSE '' END, _sas.html_escape(ltrim(h, '#'))), '' ORDER BY n) FROM unnest(heads) WITH ORDINALITY AS u (h, n))
                      || E'</tr></thead><tbody>\n' || rows || '</tbody></table></div>' END;
 END;
 
--- sas._html_section(id, title, html, note)
-CREATE FUNCTION sas._html_section(id text, title text, html text, note text DEFAULT NULL) RETURNS text
+-- _sas.html_section(id, title, html, note)
+CREATE FUNCTION _sas.html_section(id text, title text, html text, note text DEFAULT NULL) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT format(E'<section id="%s"><h2>%s%s</h2>\n%s</section>\n', sas._html_escape(id), sas._html_escape(title),
-                  CASE WHEN note IS NULL THEN '' ELSE '<small>' || sas._html_escape(note) || '</small>' END, html);
+    SELECT format(E'<section id="%s"><h2>%s%s</h2>\n%s</section>\n', _sas.html_escape(id), _sas.html_escape(title),
+                  CASE WHEN note IS NULL THEN '' ELSE '<small>' || _sas.html_escape(note) || '</small>' END, html);
 END;
 
--- sas._html_json(label, value): a value under its label, a short one in a line; its first 20,000 characters.
-CREATE FUNCTION sas._html_json(label text, value jsonb) RETURNS text
+-- _sas.html_json(label, value): a value under its label, a short one in a line; its first 20,000 characters.
+CREATE FUNCTION _sas.html_json(label text, value jsonb) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT CASE WHEN value IS NULL THEN ''
-                ELSE format('<div class="json"><h4>%s</h4><pre>%s</pre></div>', sas._html_escape(label),
-                            sas._html_escape(left(v.t, 20000) || CASE WHEN length(v.t) > 20000 THEN format(E'\n... and %s characters more', length(v.t) - 20000) ELSE '' END)) END
+                ELSE format('<div class="json"><h4>%s</h4><pre>%s</pre></div>', _sas.html_escape(label),
+                            _sas.html_escape(left(v.t, 20000) || CASE WHEN length(v.t) > 20000 THEN format(E'\n... and %s characters more', length(v.t) - 20000) ELSE '' END)) END
     FROM (SELECT CASE WHEN length(value::text) <= 110 THEN value::text ELSE jsonb_pretty(value) END AS t) v;
 END;
 
--- sas._html_style(): light, and dark where the reader's system is.
-CREATE FUNCTION sas._html_style() RETURNS text
+-- _sas.html_style(): light, and dark where the reader's system is.
+CREATE FUNCTION _sas.html_style() RETURNS text
 LANGUAGE sql IMMUTABLE
 BEGIN ATOMIC
     SELECT '
@@ -119,14 +119,14 @@ svg rect { fill: var(--f, var(--grey-bg)); stroke: var(--c, var(--grey)); stroke
 '::text;
 END;
 
--- sas._html_page(title, html): the whole document. It needs nothing from anywhere, and may not fetch or run
+-- _sas.html_page(title, html): the whole document. It needs nothing from anywhere, and may not fetch or run
 -- anything.
-CREATE FUNCTION sas._html_page(title text, html text) RETURNS text
+CREATE FUNCTION _sas.html_page(title text, html text) RETURNS text
 LANGUAGE sql IMMUTABLE
 BEGIN ATOMIC
     SELECT E'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n'
            || E'<meta http-equiv="Content-Security-Policy" content="default-src ''none''; style-src ''unsafe-inline''; form-action ''none''; base-uri ''none''">\n'
            || E'<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="referrer" content="no-referrer">\n'
            || format(E'<title>%s</title>\n<style>\n%s</style></head>\n<body>\n%s</body></html>\n',
-                     sas._html_escape(title), sas._html_style(), html);
+                     _sas.html_escape(title), _sas.html_style(), html);
 END;

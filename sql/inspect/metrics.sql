@@ -4,8 +4,8 @@
 -- histograms are kept in shared memory (src/metrics) and begin anew with the
 -- server; gauges are counted from what is open. Nothing here reads what has ended.
 
--- sas._metric_families(): what there is. Samples of a counter are named family || '_total'.
-CREATE FUNCTION sas._metric_families() RETURNS TABLE (family text, type text, help text)
+-- _sas.metric_families(): what there is. Samples of a counter are named family || '_total'.
+CREATE FUNCTION _sas.metric_families() RETURNS TABLE (family text, type text, help text)
 LANGUAGE sql IMMUTABLE ROWS 40 AS $$
     VALUES
     ('sas_build', 'info', 'The version of the extension.'),
@@ -46,26 +46,26 @@ LANGUAGE sql IMMUTABLE ROWS 40 AS $$
     ('sas_metrics_dropped', 'counter', 'Counts that found no room in shared memory.')
 $$;
 
--- sas._open_runs(): the runs that have not ended, as far as they are young, or something is due, ready, held or told of them,
+-- _sas.open_runs(): the runs that have not ended, as far as they are young, or something is due, ready, held or told of them,
 -- which is so for all but a parent past its deadline that waits for its children.
-CREATE FUNCTION sas._open_runs() RETURNS TABLE (run_id bigint, state text)
+CREATE FUNCTION _sas.open_runs() RETURNS TABLE (run_id bigint, state text)
 LANGUAGE sql STABLE AS $$
     SELECT r.run_id, r.state
-    FROM (SELECT d.run_id FROM sas.due d UNION SELECT q.run_id FROM sas.ready q UNION SELECT unnest(l.run_ids) FROM sas.lease l
-          UNION SELECT a.run_id FROM sas.alert a WHERE a.closed_at IS NULL AND a.run_id IS NOT NULL
+    FROM (SELECT d.run_id FROM _sas.due d UNION SELECT q.run_id FROM _sas.ready q UNION SELECT unnest(l.run_ids) FROM _sas.lease l
+          UNION SELECT a.run_id FROM _sas.alert a WHERE a.closed_at IS NULL AND a.run_id IS NOT NULL
           -- the upper bound tells the planner that few are wanted
-          UNION SELECT y.run_id FROM sas.run y
-          WHERE y.run_id BETWEEN (SELECT coalesce(max(t.upto), 0) FROM sas.timed t) AND 9223372036854775807 AND y.state <> 'stopped') x
-    CROSS JOIN LATERAL (SELECT o.run_id, o.state, o.hook_of FROM sas.run o WHERE o.run_id = x.run_id OFFSET 0) r
+          UNION SELECT y.run_id FROM _sas.run y
+          WHERE y.run_id BETWEEN (SELECT coalesce(max(t.upto), 0) FROM _sas.timed t) AND 9223372036854775807 AND y.state <> 'stopped') x
+    CROSS JOIN LATERAL (SELECT o.run_id, o.state, o.hook_of FROM _sas.run o WHERE o.run_id = x.run_id OFFSET 0) r
     WHERE r.state <> 'stopped' AND r.hook_of IS NULL
 $$;
 
--- sas._bound(seconds): a bound as the label le shows it.
-CREATE FUNCTION sas._bound(seconds float8) RETURNS text
+-- _sas.bound(seconds): a bound as the label le shows it.
+CREATE FUNCTION _sas.bound(seconds float8) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$ SELECT CASE WHEN seconds = trunc(seconds) THEN seconds::bigint || '.0' ELSE seconds::text END $$;
 
--- sas._counted(): counters and histograms, with names in place of ids. What was dropped and made anew under its name is one.
-CREATE FUNCTION sas._counted() RETURNS TABLE (family text, suffix text, labels jsonb, value float8)
+-- _sas.counted(): counters and histograms, with names in place of ids. What was dropped and made anew under its name is one.
+CREATE FUNCTION _sas.counted() RETURNS TABLE (family text, suffix text, labels jsonb, value float8)
 LANGUAGE sql VOLATILE AS $$
     WITH s AS MATERIALIZED (
         SELECT s.metric, s.n, s.sum, s.buckets, s.label,
@@ -78,14 +78,14 @@ LANGUAGE sql VOLATILE AS $$
                    WHEN 'alert' THEN jsonb_build_object('kind', s.label)
                    WHEN 'transition' THEN jsonb_build_object('subject', split_part(s.label, ' ', 1), 'from', split_part(s.label, ' ', 2), 'to', split_part(s.label, ' ', 3))
                    ELSE '{}' END) AS labels
-        FROM sas._series() s
-        LEFT JOIN sas.agent a ON s.metric IN ('call', 'step', 'step_wait') AND a.agent_id = s.id1
-        LEFT JOIN sas.workflow f ON f.workflow_id = CASE WHEN s.metric IN ('call', 'step') THEN s.id2 WHEN s.metric IN ('run', 'run_wait') THEN s.id1 END),
+        FROM _sas.series() s
+        LEFT JOIN _sas.agent a ON s.metric IN ('call', 'step', 'step_wait') AND a.agent_id = s.id1
+        LEFT JOIN _sas.workflow f ON f.workflow_id = CASE WHEN s.metric IN ('call', 'step') THEN s.id2 WHEN s.metric IN ('run', 'run_wait') THEN s.id1 END),
     h AS (
         SELECT s.*, x.family FROM s JOIN (VALUES ('call', 'sas_call_seconds'), ('step', 'sas_window_seconds'), ('step_wait', 'sas_step_wait_seconds'),
                                                 ('run_wait', 'sas_run_wait_seconds'), ('run', 'sas_run_seconds')) AS x (metric, family) USING (metric))
-    SELECT h.family, '_bucket', h.labels || jsonb_build_object('le', sas._bound(b.bound)), sum(h.buckets[b.n])
-    FROM h CROSS JOIN unnest(sas._metric_bounds()) WITH ORDINALITY AS b (bound, n) GROUP BY h.family, h.labels, b.bound
+    SELECT h.family, '_bucket', h.labels || jsonb_build_object('le', _sas.bound(b.bound)), sum(h.buckets[b.n])
+    FROM h CROSS JOIN unnest(_sas.metric_bounds()) WITH ORDINALITY AS b (bound, n) GROUP BY h.family, h.labels, b.bound
     UNION ALL SELECT h.family, '_bucket', h.labels || '{"le": "+Inf"}', sum(h.n) FROM h GROUP BY h.family, h.labels
     UNION ALL SELECT h.family, '_count', h.labels, sum(h.n) FROM h GROUP BY h.family, h.labels
     UNION ALL SELECT h.family, '_sum', h.labels, sum(h.sum) FROM h GROUP BY h.family, h.labels
@@ -95,86 +95,86 @@ LANGUAGE sql VOLATILE AS $$
     UNION ALL SELECT 'sas_alerts', '_total', s.labels, s.n FROM s WHERE s.metric = 'alert'
     UNION ALL SELECT 'sas_purged_runs', '_total', '{}', coalesce(sum(s.n), 0) FROM s WHERE s.metric = 'purged'
     UNION ALL SELECT 'sas_metrics_dropped', '_total', '{}', coalesce(sum(s.n), 0) FROM s WHERE s.metric = 'dropped'
-    UNION ALL SELECT 'sas_late_replies', '_total', jsonb_build_object('agent', a.name), sum(g.stale_replies) FROM sas.agent a JOIN sas.agent_health g USING (agent_id) GROUP BY a.name
+    UNION ALL SELECT 'sas_late_replies', '_total', jsonb_build_object('agent', a.name), sum(g.stale_replies) FROM _sas.agent a JOIN _sas.agent_health g USING (agent_id) GROUP BY a.name
 $$;
 
--- sas._gauges_of_agents(): doors, and who waits before them.
-CREATE FUNCTION sas._gauges_of_agents() RETURNS TABLE (family text, labels jsonb, value float8)
+-- _sas.gauges_of_agents(): doors, and who waits before them.
+CREATE FUNCTION _sas.gauges_of_agents() RETURNS TABLE (family text, labels jsonb, value float8)
 LANGUAGE sql VOLATILE AS $$
-    WITH q AS MATERIALIZED (SELECT r.lane, count(*) AS n, min(r.ready_at) AS oldest FROM sas.ready r GROUP BY r.lane),
+    WITH q AS MATERIALIZED (SELECT r.lane, count(*) AS n, min(r.ready_at) AS oldest FROM _sas.ready r GROUP BY r.lane),
     a AS MATERIALIZED (
         SELECT jsonb_build_object('agent', a.name) AS labels, a.enabled, a.max_in_flight, a.kind, q.n, q.oldest,
-               CASE a.kind WHEN 'external' THEN (SELECT count(*) FROM sas.place h WHERE h.agent_id = a.agent_id AND h.request_id IS NOT NULL) ELSE coalesce(p.in_flight, 0) END AS in_flight,
+               CASE a.kind WHEN 'external' THEN (SELECT count(*) FROM _sas.place h WHERE h.agent_id = a.agent_id AND h.request_id IS NOT NULL) ELSE coalesce(p.in_flight, 0) END AS in_flight,
                CASE WHEN p.breaker = 'open' AND p.open_for_ms = 0 THEN 'half-open' ELSE coalesce(p.breaker, h.breaker, 'closed') END AS breaker
-        FROM sas.agent a
-        LEFT JOIN sas.agent_health h ON h.agent_id = a.agent_id
-        LEFT JOIN sas._places() p ON p.agent_id = a.agent_id
+        FROM _sas.agent a
+        LEFT JOIN _sas.agent_health h ON h.agent_id = a.agent_id
+        LEFT JOIN _sas.places() p ON p.agent_id = a.agent_id
         LEFT JOIN q ON q.lane = a.agent_id
         WHERE a.dropped_at IS NULL)
     SELECT 'sas_agent_ready', a.labels, coalesce(a.n, 0) FROM a
-    UNION ALL SELECT 'sas_agent_oldest_ready_seconds', a.labels, coalesce(extract(epoch FROM sas._now() - a.oldest), 0) FROM a
+    UNION ALL SELECT 'sas_agent_oldest_ready_seconds', a.labels, coalesce(extract(epoch FROM _sas.now() - a.oldest), 0) FROM a
     UNION ALL SELECT 'sas_agent_in_flight', a.labels, a.in_flight FROM a
     UNION ALL SELECT 'sas_agent_max_in_flight', a.labels, a.max_in_flight FROM a
     UNION ALL SELECT 'sas_agent_enabled', a.labels, a.enabled::int FROM a
     UNION ALL SELECT 'sas_agent_breaker_open', a.labels, CASE a.breaker WHEN 'open' THEN 1 WHEN 'half-open' THEN 0.5 ELSE 0 END FROM a WHERE a.kind = 'http'
     UNION ALL SELECT 'sas_functions_ready', '{}', coalesce((SELECT q.n FROM q WHERE q.lane = 0), 0)
-    UNION ALL SELECT 'sas_functions_oldest_ready_seconds', '{}', coalesce((SELECT extract(epoch FROM sas._now() - q.oldest) FROM q WHERE q.lane = 0), 0)
-    UNION ALL SELECT 'sas_queue_waiting', jsonb_build_object('queue', u.name), coalesce(q.n, 0) FROM sas.queue u LEFT JOIN q ON q.lane = -u.queue_id WHERE u.dropped_at IS NULL
-    UNION ALL SELECT 'sas_queue_running', jsonb_build_object('queue', u.name), (SELECT count(*) FROM sas.queue_place p WHERE p.queue_id = u.queue_id) FROM sas.queue u WHERE u.dropped_at IS NULL
-    UNION ALL SELECT 'sas_queue_max_running', jsonb_build_object('queue', u.name), u.max_running FROM sas.queue u WHERE u.dropped_at IS NULL
+    UNION ALL SELECT 'sas_functions_oldest_ready_seconds', '{}', coalesce((SELECT extract(epoch FROM _sas.now() - q.oldest) FROM q WHERE q.lane = 0), 0)
+    UNION ALL SELECT 'sas_queue_waiting', jsonb_build_object('queue', u.name), coalesce(q.n, 0) FROM _sas.queue u LEFT JOIN q ON q.lane = -u.queue_id WHERE u.dropped_at IS NULL
+    UNION ALL SELECT 'sas_queue_running', jsonb_build_object('queue', u.name), (SELECT count(*) FROM _sas.queue_place p WHERE p.queue_id = u.queue_id) FROM _sas.queue u WHERE u.dropped_at IS NULL
+    UNION ALL SELECT 'sas_queue_max_running', jsonb_build_object('queue', u.name), u.max_running FROM _sas.queue u WHERE u.dropped_at IS NULL
 $$;
 
--- sas._gauges_of_runs(): what is open, and what its steps wait for.
-CREATE FUNCTION sas._gauges_of_runs() RETURNS TABLE (family text, labels jsonb, value float8)
+-- _sas.gauges_of_runs(): what is open, and what its steps wait for.
+CREATE FUNCTION _sas.gauges_of_runs() RETURNS TABLE (family text, labels jsonb, value float8)
 LANGUAGE sql VOLATILE AS $$
-    WITH o AS MATERIALIZED (SELECT * FROM sas._open_runs()),
+    WITH o AS MATERIALIZED (SELECT * FROM _sas.open_runs()),
     w AS (
-        SELECT CASE WHEN q.lane < 0 THEN 'queue' WHEN q.lane = 0 THEN 'worker' ELSE 'agent' END AS kind, count(*) AS n FROM sas.ready q GROUP BY 1
+        SELECT CASE WHEN q.lane < 0 THEN 'queue' WHEN q.lane = 0 THEN 'worker' ELSE 'agent' END AS kind, count(*) AS n FROM _sas.ready q GROUP BY 1
         UNION ALL
         SELECT s.kind, count(*)
         FROM o CROSS JOIN LATERAL (SELECT CASE WHEN x.request_id IS NOT NULL THEN 'reply' ELSE x.waiting_kind END AS kind
-                                   FROM sas.step x WHERE x.run_id = o.run_id AND (x.request_id IS NOT NULL OR x.waiting_kind IS NOT NULL) OFFSET 0) s GROUP BY 1)
+                                   FROM _sas.step x WHERE x.run_id = o.run_id AND (x.request_id IS NOT NULL OR x.waiting_kind IS NOT NULL) OFFSET 0) s GROUP BY 1)
     SELECT 'sas_open_runs', jsonb_build_object('state', k), (SELECT count(*) FROM o WHERE o.state = k)
     FROM unnest('{scheduled,pending,running,paused,compensating}'::text[]) k
     UNION ALL SELECT 'sas_steps_waiting', jsonb_build_object('kind', w.kind), sum(w.n) FROM w GROUP BY w.kind
 $$;
 
--- sas._gauges_of_workers(): who works, and whether something is late.
-CREATE FUNCTION sas._gauges_of_workers() RETURNS TABLE (family text, labels jsonb, value float8)
+-- _sas.gauges_of_workers(): who works, and whether something is late.
+CREATE FUNCTION _sas.gauges_of_workers() RETURNS TABLE (family text, labels jsonb, value float8)
 LANGUAGE sql VOLATILE AS $$
-    WITH w AS MATERIALIZED (SELECT x.* FROM sas._workers() x WHERE x.database = current_database())
+    WITH w AS MATERIALIZED (SELECT x.* FROM _sas.all_workers() x WHERE x.database = current_database())
     SELECT 'sas_workers_running', jsonb_build_object('actor', k), (SELECT count(*) FROM w WHERE w.actor = k)::float8 FROM unnest('{scheduler,agent,function,supervisor}'::text[]) k
     UNION ALL SELECT 'sas_leader', '{}', (SELECT count(*) FROM w WHERE w.actor = 'supervisor' AND w.leader)
     UNION ALL SELECT 'sas_call_slots', '{}', (SELECT count(*) FROM w WHERE w.actor = 'agent') * current_setting('sas.agent_slots')::int
     UNION ALL SELECT 'sas_call_slots_used', '{}', (SELECT coalesce(sum(w.in_flight), 0) FROM w WHERE w.actor = 'agent')
-    UNION ALL SELECT 'sas_worker_slots_missing', '{}', l.slots_missing FROM sas._launcher_state() l
-    UNION ALL SELECT 'sas_lateness_seconds', jsonb_build_object('actor', CASE k WHEN 'v' THEN 'supervisor' ELSE 'scheduler' END), coalesce(extract(epoch FROM sas._lateness(k::"char")), 0) FROM unnest('{v,s}'::text[]) k
-    UNION ALL SELECT 'sas_purge_overdue_seconds', '{}', greatest(coalesce(extract(epoch FROM sas._now() - sas._next_purge()), 0), 0)
-    UNION ALL SELECT 'sas_current_alerts', jsonb_build_object('kind', a.kind, 'acknowledged', (a.acknowledged_at IS NOT NULL)::text), count(*) FROM sas.alert a WHERE a.closed_at IS NULL GROUP BY a.kind, a.acknowledged_at IS NOT NULL
-    UNION ALL SELECT 'sas_replies_unread', jsonb_build_object('queue', r.queue), count(*) FROM sas.reply r GROUP BY r.queue
+    UNION ALL SELECT 'sas_worker_slots_missing', '{}', l.slots_missing FROM _sas.launcher_state() l
+    UNION ALL SELECT 'sas_lateness_seconds', jsonb_build_object('actor', CASE k WHEN 'v' THEN 'supervisor' ELSE 'scheduler' END), coalesce(extract(epoch FROM _sas.lateness(k::"char")), 0) FROM unnest('{v,s}'::text[]) k
+    UNION ALL SELECT 'sas_purge_overdue_seconds', '{}', greatest(coalesce(extract(epoch FROM _sas.now() - _sas.next_purge()), 0), 0)
+    UNION ALL SELECT 'sas_current_alerts', jsonb_build_object('kind', a.kind, 'acknowledged', (a.acknowledged_at IS NOT NULL)::text), count(*) FROM _sas.alert a WHERE a.closed_at IS NULL GROUP BY a.kind, a.acknowledged_at IS NOT NULL
+    UNION ALL SELECT 'sas_replies_unread', jsonb_build_object('queue', r.queue), count(*) FROM _sas.reply r GROUP BY r.queue
 $$;
 
-CREATE FUNCTION sas._metrics(caller oid, families text[]) RETURNS TABLE (name text, type text, labels jsonb, value float8, help text)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp
+CREATE FUNCTION _sas.metrics_as(caller oid, families text[]) RETURNS TABLE (name text, type text, labels jsonb, value float8, help text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     -- few of many by an index, however full the tables are
     SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_column
 BEGIN
-    IF NOT families <@ ARRAY(SELECT f.family FROM sas._metric_families() f) THEN
-        RAISE EXCEPTION 'there is no metric "%"', (SELECT u FROM unnest(families) u WHERE NOT u IN (SELECT f.family FROM sas._metric_families() f) LIMIT 1)
+    IF NOT families <@ ARRAY(SELECT f.family FROM _sas.metric_families() f) THEN
+        RAISE EXCEPTION 'there is no metric "%"', (SELECT u FROM unnest(families) u WHERE NOT u IN (SELECT f.family FROM _sas.metric_families() f) LIMIT 1)
             USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/families".', HINT = 'Write names without _total, _bucket, _sum and _count; leave it out for all.';
     END IF;
     RETURN QUERY
     SELECT f.family || x.suffix, f.type, x.labels, x.value, f.help
-    FROM sas._metric_families() f
-    JOIN (SELECT c.family, c.suffix, c.labels, c.value FROM sas._counted() c
+    FROM _sas.metric_families() f
+    JOIN (SELECT c.family, c.suffix, c.labels, c.value FROM _sas.counted() c
           WHERE families IS NULL OR families && '{sas_runs,sas_run_seconds,sas_run_wait_seconds,sas_attempts,sas_call_seconds,sas_step_wait_seconds,sas_window_seconds,sas_late_replies,sas_transitions,sas_alerts,sas_purged_runs,sas_metrics_dropped}'
-          UNION ALL SELECT g.family, '', g.labels, g.value FROM sas._gauges_of_agents() g
+          UNION ALL SELECT g.family, '', g.labels, g.value FROM _sas.gauges_of_agents() g
           WHERE families IS NULL OR EXISTS (SELECT FROM unnest(families) u WHERE u ~ '^sas_(agent|functions|queue)_')
-          UNION ALL SELECT g.family, '', g.labels, g.value FROM sas._gauges_of_runs() g
+          UNION ALL SELECT g.family, '', g.labels, g.value FROM _sas.gauges_of_runs() g
           WHERE families IS NULL OR families && '{sas_open_runs,sas_steps_waiting}'
-          UNION ALL SELECT g.family, '', g.labels, g.value FROM sas._gauges_of_workers() g
+          UNION ALL SELECT g.family, '', g.labels, g.value FROM _sas.gauges_of_workers() g
           WHERE families IS NULL OR families && '{sas_workers_running,sas_leader,sas_call_slots,sas_call_slots_used,sas_worker_slots_missing,sas_lateness_seconds,sas_purge_overdue_seconds,sas_current_alerts,sas_replies_unread}'
           UNION ALL SELECT 'sas_ok', '', '{}', (SELECT h.ok::int FROM sas.health() h) WHERE families IS NULL OR 'sas_ok' = ANY (families)
           UNION ALL SELECT 'sas_build', '_info', jsonb_build_object('version', e.extversion), 1 FROM pg_extension e WHERE e.extname = 'sas' AND (families IS NULL OR 'sas_build' = ANY (families))) x
@@ -187,8 +187,8 @@ CREATE FUNCTION sas.metrics(families text[] DEFAULT NULL) RETURNS TABLE (name te
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.metrics IS 'The numbers of a monitor in the terms of OpenMetrics, a row per sample. families: only these, such as {sas_runs,sas_call_seconds}. Counters and histograms begin anew with the server.';
 
-CREATE FUNCTION sas._metrics_text(caller oid, format text) RETURNS text
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+CREATE FUNCTION _sas.metrics_text_as(caller oid, format text) RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF format IS NULL OR NOT format IN ('openmetrics', 'prometheus') THEN
         RAISE EXCEPTION '"%" is not a format of metrics', format USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/format".', HINT = 'Use openmetrics, or prometheus for its older text format.';
@@ -212,8 +212,8 @@ BEGIN
             FROM (SELECT m.*, row_number() OVER () AS n, f.family,
                          -- the older format names a counter as its sample
                          CASE WHEN $2 = 'prometheus' AND f.type IN ('counter', 'info') THEN m.name ELSE f.family END AS shown
-                  FROM sas._metrics(caller, NULL) m
-                  JOIN sas._metric_families() f ON f.family = CASE m.type WHEN 'gauge' THEN m.name ELSE regexp_replace(m.name, '_(total|bucket|sum|count|info)$', '') END) s) l);
+                  FROM _sas.metrics_as(caller, NULL) m
+                  JOIN _sas.metric_families() f ON f.family = CASE m.type WHEN 'gauge' THEN m.name ELSE regexp_replace(m.name, '_(total|bucket|sum|count|info)$', '') END) s) l);
 END $$;
 
 CREATE FUNCTION sas.metrics_text(format text DEFAULT 'openmetrics') RETURNS text

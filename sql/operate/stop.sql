@@ -7,136 +7,136 @@
 --	compensate   left to end            undone          compensated
 --	halt         stopped at once        left standing   error
 
-CREATE FUNCTION sas._cancel(caller oid, run_ids bigint[], reason text) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp SET enable_seqscan = off SET jit = off AS $$
+CREATE FUNCTION _sas.cancel_runs_as(caller oid, run_ids bigint[], reason text) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
-    named sas._named[] := sas._operate(caller, run_ids);
+    named _sas.named[] := _sas.operate(caller, run_ids);
     ids bigint[] := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL AND n.state <> 'stopped' AND n.fate IS NULL);
 BEGIN
     IF ids <> '{}' THEN
-        PERFORM sas._doom(ids, array_fill('cancel'::text, ARRAY[cardinality(ids)]),
-                          ARRAY(SELECT sas._problem_object('cancelled', 'the run was cancelled', reason, NULL, u.id, NULL) FROM unnest(ids) WITH ORDINALITY AS u (id, n) ORDER BY u.n), true);
-        PERFORM sas._record(caller, ids, 'cancel', NULL, sas._reason(reason));
+        PERFORM _sas.doom(ids, array_fill('cancel'::text, ARRAY[cardinality(ids)]),
+                          ARRAY(SELECT _sas.problem_object('cancelled', 'the run was cancelled', reason, NULL, u.id, NULL) FROM unnest(ids) WITH ORDINALITY AS u (id, n) ORDER BY u.n), true);
+        PERFORM _sas.record(caller, ids, 'cancel', NULL, _sas.reason(reason));
     END IF;
-    RETURN QUERY SELECT * FROM sas._told('cancel', named, ids);
+    RETURN QUERY SELECT * FROM _sas.told('cancel', named, ids);
 END $$;
 
--- sas._halt(...): raises an alert for each: somebody has to look after what was left standing.
-CREATE FUNCTION sas._halt(caller oid, run_ids bigint[], reason text) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp SET enable_seqscan = off SET jit = off AS $$
+-- _sas.halt_runs_as(...): raises an alert for each: somebody has to look after what was left standing.
+CREATE FUNCTION _sas.halt_runs_as(caller oid, run_ids bigint[], reason text) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
-    named sas._named[] := sas._operate(caller, run_ids);
+    named _sas.named[] := _sas.operate(caller, run_ids);
     ids bigint[] := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL AND n.state <> 'stopped');
 BEGIN
     IF ids <> '{}' THEN
-        PERFORM sas._halt_runs(ids, ARRAY(SELECT sas._problem_object('halted', 'the run was halted', reason, NULL, u.id, NULL) FROM unnest(ids) WITH ORDINALITY AS u (id, n) ORDER BY u.n));
-        PERFORM sas._record(caller, ids, 'halt', NULL, sas._reason(reason));
-        PERFORM sas._alert('halted', format('run %s halted', u),
+        PERFORM _sas.halt_now(ids, ARRAY(SELECT _sas.problem_object('halted', 'the run was halted', reason, NULL, u.id, NULL) FROM unnest(ids) WITH ORDINALITY AS u (id, n) ORDER BY u.n));
+        PERFORM _sas.record(caller, ids, 'halt', NULL, _sas.reason(reason));
+        PERFORM _sas.raise_alert('halted', format('run %s halted', u),
                            -- a name would bring its collation along, and the look-up of the alert would find no index
-                           format('run %s was halted by %s%s%s', u, pg_get_userbyid(caller)::text COLLATE "default", coalesce(': ' || reason, ''), '; ' || sas._left_standing(u)), NULL, u)
+                           format('run %s was halted by %s%s%s', u, pg_get_userbyid(caller)::text COLLATE "default", coalesce(': ' || reason, ''), '; ' || _sas.left_standing(u)), NULL, u)
         FROM unnest(ids) u ORDER BY u;
     END IF;
-    RETURN QUERY SELECT * FROM sas._told('halt', named, ids);
+    RETURN QUERY SELECT * FROM _sas.told('halt', named, ids);
 END $$;
 
--- sas._left_standing(run_id): in words, what a run has done that is not undone.
-CREATE FUNCTION sas._left_standing(run_id bigint) RETURNS text
+-- _sas.left_standing(run_id): in words, what a run has done that is not undone.
+CREATE FUNCTION _sas.left_standing(run_id bigint) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (SELECT coalesce(nullif(concat_ws('; ', 'done: ' || string_agg(x.name, ', ' ORDER BY x.step_no) FILTER (WHERE x.done), 'in doubt: ' || string_agg(x.name, ', ' ORDER BY x.step_no) FILTER (WHERE NOT x.done)), ''),
                     'nothing was done')
-    FROM (SELECT s.step_no, sas._shown_name(w.name) || coalesce('[' || nullif(s.element, 0) || ']', '') AS name, s.completion IS NOT NULL AS done
-          FROM sas.step s
-          JOIN sas.run r ON r.run_id = s.run_id
-          JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo AND w.kind <> 'join'
+    FROM (SELECT s.step_no, _sas.shown_name(w.name) || coalesce('[' || nullif(s.element, 0) || ']', '') AS name, s.completion IS NOT NULL AS done
+          FROM _sas.step s
+          JOIN _sas.run r ON r.run_id = s.run_id
+          JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo AND w.kind <> 'join'
           WHERE s.run_id = $1 AND NOT (s.element = 0 AND coalesce(w.shape ?| '{each,repeat}', false))
             AND (s.state IN ('succeeded', 'skipped') AND s.completion IS NOT NULL OR s.state = 'failed' AND (s.in_doubt OR s.asks IS NOT NULL))
           ORDER BY s.step_no, s.element LIMIT 20) x);
 END $$;
 
--- sas._can_undo(run_id): has this run that has stopped done anything whose undo could be made?
-CREATE FUNCTION sas._can_undo(run_id bigint) RETURNS boolean
+-- _sas.can_undo(run_id): has this run that has stopped done anything whose undo could be made?
+CREATE FUNCTION _sas.can_undo(run_id bigint) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     -- plpgsql keeps the plan
-    RETURN EXISTS (SELECT FROM sas.run r CROSS JOIN LATERAL sas._to_undo(r.run_id, r.version_id, 'compensate') WHERE r.run_id = $1);
+    RETURN EXISTS (SELECT FROM _sas.run r CROSS JOIN LATERAL _sas.to_undo(r.run_id, r.version_id, 'compensate') WHERE r.run_id = $1);
 END $$;
 
--- sas._compensate(...): open runs are undone as if a rule had said so; runs that have stopped are taken back, as far as they
+-- _sas.compensate_runs_as(...): open runs are undone as if a rule had said so; runs that have stopped are taken back, as far as they
 -- have not been. A child run is undone by its parent only, as long as that is open.
-CREATE FUNCTION sas._compensate(caller oid, run_ids bigint[], reason text) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp SET enable_seqscan = off SET jit = off AS $$
+CREATE FUNCTION _sas.compensate_runs_as(caller oid, run_ids bigint[], reason text) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
-    named sas._named[] := sas._operate(caller, run_ids);
+    named _sas.named[] := _sas.operate(caller, run_ids);
     open bigint[];
     over bigint[];
 BEGIN
     named := ARRAY(SELECT CASE WHEN n.refused IS NULL AND n.state = 'stopped' AND p.state <> 'stopped'
                                THEN ROW(n.run_id, n.state, n.result, n.fate, n.paused_by,
-                                        format('%s; it is a child of run %s, which is open: sas.compensate(%s) undoes both', sas._stands(ROW(n.*)::sas._named), p.run_id, p.run_id))::sas._named
-                               ELSE ROW(n.*)::sas._named END
-                   FROM unnest(named) n LEFT JOIN sas.run r ON r.run_id = n.run_id LEFT JOIN sas.run p ON p.run_id = r.parent_run_id ORDER BY n.run_id);
+                                        format('%s; it is a child of run %s, which is open: sas.compensate(%s) undoes both', _sas.stands(ROW(n.*)::_sas.named), p.run_id, p.run_id))::_sas.named
+                               ELSE ROW(n.*)::_sas.named END
+                   FROM unnest(named) n LEFT JOIN _sas.run r ON r.run_id = n.run_id LEFT JOIN _sas.run p ON p.run_id = r.parent_run_id ORDER BY n.run_id);
     open := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL AND n.state <> 'stopped' AND n.fate IS NULL);
-    over := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL AND n.state = 'stopped' AND n.result NOT IN ('cancelled', 'compensated') AND sas._can_undo(n.run_id));
+    over := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL AND n.state = 'stopped' AND n.result NOT IN ('cancelled', 'compensated') AND _sas.can_undo(n.run_id));
     IF open <> '{}' THEN
-        PERFORM sas._doom(open, array_fill('compensate'::text, ARRAY[cardinality(open)]),
-                          ARRAY(SELECT sas._problem_object('compensated', 'an operator has the run undone', reason, NULL, u.id, NULL) FROM unnest(open) WITH ORDINALITY AS u (id, n) ORDER BY u.n));
+        PERFORM _sas.doom(open, array_fill('compensate'::text, ARRAY[cardinality(open)]),
+                          ARRAY(SELECT _sas.problem_object('compensated', 'an operator has the run undone', reason, NULL, u.id, NULL) FROM unnest(open) WITH ORDINALITY AS u (id, n) ORDER BY u.n));
     END IF;
     IF over <> '{}' THEN
-        PERFORM sas._move_runs(array_agg(ROW(u, 'stopped', 'compensating', NULL, 'compensate', 0, NULL,
-                                             sas._problem_object('compensated', 'an operator has the run undone', reason, NULL, u, NULL), NULL, NULL, NULL)::sas._run_change))
+        PERFORM _sas.move_runs(array_agg(ROW(u, 'stopped', 'compensating', NULL, 'compensate', 0, NULL,
+                                             _sas.problem_object('compensated', 'an operator has the run undone', reason, NULL, u, NULL), NULL, NULL, NULL)::_sas.run_change))
         FROM unnest(over) u;
-        PERFORM sas._hand_to_scheduler(over);
+        PERFORM _sas.hand_to_scheduler(over);
     END IF;
-    PERFORM sas._record(caller, open || over, 'compensate', NULL, sas._reason(reason));
-    RETURN QUERY SELECT * FROM sas._told('compensate', named, open || over);
+    PERFORM _sas.record(caller, open || over, 'compensate', NULL, _sas.reason(reason));
+    RETURN QUERY SELECT * FROM _sas.told('compensate', named, open || over);
 END $$;
 
--- sas._rerun(...): a run with the same input, labels, priority and reply queue, of the current version, submitted as its owner.
+-- _sas.rerun_runs_as(...): a run with the same input, labels, priority and reply queue, of the current version, submitted as its owner.
 -- Its key is handed over. Only the owner, or a member, may have it planned by functions again: they run with the rights of the
 -- owner inside this session.
-CREATE FUNCTION sas._rerun(caller oid, run_ids bigint[]) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text, new_run_id bigint)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp SET enable_seqscan = off SET jit = off AS $$
+CREATE FUNCTION _sas.rerun_runs_as(caller oid, run_ids bigint[]) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text, new_run_id bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
-    named sas._named[] := sas._operate(caller, run_ids);
-    n sas._named;
+    named _sas.named[] := _sas.operate(caller, run_ids);
+    n _sas.named;
     made bigint;
     why text;
 BEGIN
     FOREACH n IN ARRAY named LOOP
         made := NULL;
         IF n.refused IS NOT NULL OR n.state <> 'stopped' THEN
-            why := sas._refusal('rerun', n);
+            why := _sas.refusal('rerun', n);
         ELSE
-            SELECT a.made, a.why INTO made, why FROM sas._submit_again(caller, n.run_id) a;
+            SELECT a.made, a.why INTO made, why FROM _sas.submit_again(caller, n.run_id) a;
         END IF;
         IF made IS NOT NULL THEN
-            PERFORM sas._record(caller, ARRAY[n.run_id], 'rerun', NULL, jsonb_build_object('new_run', made));
-            PERFORM sas._record(caller, ARRAY[made], 'rerun', NULL, jsonb_build_object('of_run', n.run_id));
+            PERFORM _sas.record(caller, ARRAY[n.run_id], 'rerun', NULL, jsonb_build_object('new_run', made));
+            PERFORM _sas.record(caller, ARRAY[made], 'rerun', NULL, jsonb_build_object('of_run', n.run_id));
         END IF;
         RETURN QUERY SELECT n.run_id, NULL::text, made IS NOT NULL, n.state, n.result, CASE WHEN made IS NULL THEN why END, made;
     END LOOP;
 END $$;
 
--- sas._submit_again(caller, run_id): submits a run like this one; made is null when that did not work, and why says why.
-CREATE FUNCTION sas._submit_again(caller oid, for_run bigint, OUT made bigint, OUT why text)
+-- _sas.submit_again(caller, run_id): submits a run like this one; made is null when that did not work, and why says why.
+CREATE FUNCTION _sas.submit_again(caller oid, for_run bigint, OUT made bigint, OUT why text)
 LANGUAGE plpgsql AS $$
 DECLARE
     r record;
     fresh boolean;
 BEGIN
     SELECT x.*, v.workflow_id, x.priority - v.priority AS own_priority, w.name AS workflow, w.dropped_at, p.state AS parent_state,
-           c.definition ? 'plan' OR EXISTS (SELECT FROM sas.middleware m WHERE m.phase = 'plan') AS planned
+           c.definition ? 'plan' OR EXISTS (SELECT FROM _sas.middleware m WHERE m.phase = 'plan') AS planned
     INTO r
-    FROM sas.run x
-    JOIN sas.workflow_version v USING (version_id)
-    JOIN sas.workflow w USING (workflow_id)
-    JOIN sas.workflow_version c ON c.workflow_id = w.workflow_id AND c.version = w.version
-    LEFT JOIN sas.run p ON p.run_id = x.parent_run_id
+    FROM _sas.run x
+    JOIN _sas.workflow_version v USING (version_id)
+    JOIN _sas.workflow w USING (workflow_id)
+    JOIN _sas.workflow_version c ON c.workflow_id = w.workflow_id AND c.version = w.version
+    LEFT JOIN _sas.run p ON p.run_id = x.parent_run_id
     WHERE x.run_id = for_run;
     why := CASE WHEN r.dropped_at IS NOT NULL THEN format('workflow "%s" of run %s has been dropped; create it again first', r.workflow, for_run)
                 WHEN r.parent_run_id IS NOT NULL THEN format('run %s is a child of run %s; sas.rerun(%s), or sas.retry of its step, begins it anew', for_run, r.parent_run_id, r.parent_run_id)
@@ -146,14 +146,14 @@ BEGIN
         RETURN;
     END IF;
     BEGIN
-        DELETE FROM sas.run_key k WHERE k.owner = r.owner AND k.workflow_id = r.workflow_id AND k.key = r.key AND k.run_id = for_run;
+        DELETE FROM _sas.run_key k WHERE k.owner = r.owner AND k.workflow_id = r.workflow_id AND k.key = r.key AND k.run_id = for_run;
         IF r.key IS NOT NULL AND NOT FOUND THEN
             why := format('key "%s" of run %s is that of run %s by now; run that one again', r.key, for_run,
-                          (SELECT k.run_id FROM sas.run_key k WHERE k.owner = r.owner AND k.workflow_id = r.workflow_id AND k.key = r.key));
+                          (SELECT k.run_id FROM _sas.run_key k WHERE k.owner = r.owner AND k.workflow_id = r.workflow_id AND k.key = r.key));
             RETURN;
         END IF;
         SELECT s.run_id, s.created INTO made, fresh
-        FROM sas._submit_runs(r.owner::oid, r.workflow, ARRAY[r.input], CASE WHEN r.key IS NOT NULL THEN ARRAY[r.key] END, r.own_priority, NULL, NULL, NULL, NULL, r.reply_to, r.labels) s;
+        FROM _sas.submit_runs(r.owner::oid, r.workflow, ARRAY[r.input], CASE WHEN r.key IS NOT NULL THEN ARRAY[r.key] END, r.own_priority, NULL, NULL, NULL, NULL, r.reply_to, r.labels) s;
         IF NOT fresh THEN
             RAISE EXCEPTION 'run % is open, and workflow "%" has one at a time', made, r.workflow USING ERRCODE = 'object_not_in_prerequisite_state';
         END IF;

@@ -3,51 +3,51 @@
 -- Scheduler: carries out what has come due: delayed starts, steps whose
 -- pause is over, and the undo of doomed runs, one step after the other.
 
--- sas._carry_out(taken): what these messages ask for, one kind after the other.
-CREATE FUNCTION sas._carry_out(taken sas.due[]) RETURNS void
+-- _sas.carry_out(taken): what these messages ask for, one kind after the other.
+CREATE FUNCTION _sas.carry_out(taken _sas.due[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM sas._stop_late_runs(array_agg(d.run_id)) FROM unnest(taken) d LEFT JOIN sas.run r ON r.run_id = d.run_id AND d.kind = 'enter'
-    WHERE d.kind = 'late' OR r.start_before <= sas._now() HAVING count(*) > 0;
-    PERFORM sas._leave_line(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'leave' HAVING count(*) > 0;
-    PERFORM sas._begin_runs(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'start';
-    PERFORM sas._wake_steps(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element)) FROM unnest(taken) d WHERE d.kind = 'ready';
-    PERFORM sas._enter_steps(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element)) FROM unnest(taken) d WHERE d.kind = 'enter' HAVING count(*) > 0;
-    PERFORM sas._end_timers(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element)) FROM unnest(taken) d WHERE d.kind = 'timer' HAVING count(*) > 0;
-    PERFORM sas._begin_turns(array_agg(d.run_id), array_agg(d.step_no)) FROM unnest(taken) d WHERE d.kind = 'turn' HAVING count(*) > 0;
-    PERFORM sas._deliver_signals(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'signal' HAVING count(*) > 0;
-    PERFORM sas._children_ended(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element)) FROM unnest(taken) d WHERE d.kind = 'child' HAVING count(*) > 0;
-    PERFORM sas._end_children(array_agg(d.run_id), d.kind) FROM unnest(taken) d WHERE d.kind IN ('cancel', 'abort', 'fail') GROUP BY d.kind;
-    PERFORM sas._halt_runs(array_agg(d.run_id), NULL) FROM unnest(taken) d WHERE d.kind = 'halt' HAVING count(*) > 0;
-    PERFORM sas._reverse_runs(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'reverse' HAVING count(*) > 0;
-    PERFORM sas._undo_next(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'undo';
-    PERFORM sas._pause_held(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'held' HAVING count(*) > 0;
+    PERFORM _sas.stop_late_runs(array_agg(d.run_id)) FROM unnest(taken) d LEFT JOIN _sas.run r ON r.run_id = d.run_id AND d.kind = 'enter'
+    WHERE d.kind = 'late' OR r.start_before <= _sas.now() HAVING count(*) > 0;
+    PERFORM _sas.leave_line(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'leave' HAVING count(*) > 0;
+    PERFORM _sas.begin_runs(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'start';
+    PERFORM _sas.wake_steps(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element)) FROM unnest(taken) d WHERE d.kind = 'ready';
+    PERFORM _sas.enter_steps(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element)) FROM unnest(taken) d WHERE d.kind = 'enter' HAVING count(*) > 0;
+    PERFORM _sas.end_timers(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element)) FROM unnest(taken) d WHERE d.kind = 'timer' HAVING count(*) > 0;
+    PERFORM _sas.begin_turns(array_agg(d.run_id), array_agg(d.step_no)) FROM unnest(taken) d WHERE d.kind = 'turn' HAVING count(*) > 0;
+    PERFORM _sas.deliver_signals(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'signal' HAVING count(*) > 0;
+    PERFORM _sas.children_ended(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element)) FROM unnest(taken) d WHERE d.kind = 'child' HAVING count(*) > 0;
+    PERFORM _sas.end_children(array_agg(d.run_id), d.kind) FROM unnest(taken) d WHERE d.kind IN ('cancel', 'abort', 'fail') GROUP BY d.kind;
+    PERFORM _sas.halt_now(array_agg(d.run_id), NULL) FROM unnest(taken) d WHERE d.kind = 'halt' HAVING count(*) > 0;
+    PERFORM _sas.reverse_runs(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'reverse' HAVING count(*) > 0;
+    PERFORM _sas.undo_next(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'undo';
+    PERFORM _sas.pause_held(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'held' HAVING count(*) > 0;
 END $$;
 
--- sas._scheduler_tick(quantity): one turn of the scheduler.
+-- _sas.scheduler_tick(quantity): one turn of the scheduler.
 -- Returns how many messages were taken and when the next is due. A message
 -- that raises is carried out by itself, so that it holds up no other run.
-CREATE FUNCTION sas._scheduler_tick(quantity int, OUT worked int, OUT next_due timestamptz)
+CREATE FUNCTION _sas.scheduler_tick(quantity int, OUT worked int, OUT next_due timestamptz)
 LANGUAGE plpgsql AS $$
 DECLARE
-    taken sas.due[];
-    message sas.due;
+    taken _sas.due[];
+    message _sas.due;
 BEGIN
-    SELECT array_agg(d) INTO taken FROM sas._take_due('s', quantity) d;
+    SELECT array_agg(d) INTO taken FROM _sas.take_due('s', quantity) d;
     worked := coalesce(cardinality(taken), 0);
     IF worked > 0 THEN
         BEGIN
-            PERFORM sas._carry_out(taken);
+            PERFORM _sas.carry_out(taken);
         EXCEPTION WHEN OTHERS THEN
             FOR message IN SELECT * FROM unnest(taken) d ORDER BY d.run_id, d.step_no, d.element LOOP
                 BEGIN
-                    PERFORM sas._carry_out(ARRAY[message]);
+                    PERFORM _sas.carry_out(ARRAY[message]);
                 EXCEPTION WHEN OTHERS THEN
-                    PERFORM sas._put_off(message, SQLERRM);
+                    PERFORM _sas.put_off(message, SQLERRM);
                 END;
             END LOOP;
         END;
     END IF;
-    worked := worked + sas._give_queue_places(quantity);
-    next_due := sas._next_due('s');
+    worked := worked + _sas.give_queue_places(quantity);
+    next_due := _sas.next_due('s');
 END $$;

@@ -3,7 +3,7 @@
 -- Tables of what is defined, agents and workflows: all private.
 
 -- agents ------------------------------------------------------------------------
-CREATE TABLE sas.agent (
+CREATE TABLE _sas.agent (
     agent_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name text NOT NULL,
     kind text NOT NULL,
@@ -20,25 +20,25 @@ CREATE TABLE sas.agent (
     created_at timestamptz NOT NULL,
     dropped_at timestamptz
 );
-CREATE UNIQUE INDEX agent_name ON sas.agent (name) WHERE dropped_at IS NULL;
-COMMENT ON TABLE sas.agent IS 'Guarded ways to reach remote services. agent_id is also the lane of the ready queue.';
+CREATE UNIQUE INDEX agent_name ON _sas.agent (name) WHERE dropped_at IS NULL;
+COMMENT ON TABLE _sas.agent IS 'Guarded ways to reach remote services. agent_id is also the lane of the ready queue.';
 
 -- What the workers found out about an agent. The breaker lives in shared
 -- memory; this row is what survives a restart.
-CREATE TABLE sas.agent_health (
-    agent_id int PRIMARY KEY REFERENCES sas.agent ON DELETE CASCADE,
+CREATE TABLE _sas.agent_health (
+    agent_id int PRIMARY KEY REFERENCES _sas.agent ON DELETE CASCADE,
     breaker text NOT NULL DEFAULT 'closed' CHECK (breaker IN ('closed', 'open', 'half-open')),
     open_until timestamptz,
     last_error jsonb,
     last_error_at timestamptz,
     stale_replies bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
-COMMENT ON TABLE sas.agent_health IS 'Breaker state and last error of each agent, as last written by a worker.';
+COMMENT ON TABLE _sas.agent_health IS 'Breaker state and last error of each agent, as last written by a worker.';
 
 -- The places of external agents: one for each task that may be held at once.
 -- A claim by an outside program fills one; it is found by its request_id.
-CREATE TABLE sas.place (
-    agent_id int NOT NULL REFERENCES sas.agent ON DELETE CASCADE,
+CREATE TABLE _sas.place (
+    agent_id int NOT NULL REFERENCES _sas.agent ON DELETE CASCADE,
     place int NOT NULL,
     request_id uuid,
     lease_id bigint,
@@ -53,25 +53,25 @@ CREATE TABLE sas.place (
     last_by timestamptz,
     PRIMARY KEY (agent_id, place)
 ) WITH (fillfactor = 50);
-CREATE INDEX place_request ON sas.place (request_id);
-COMMENT ON TABLE sas.place IS 'What outside programs hold: request_id is null when the place is free, last_by is how far heartbeats may extend the lease, settles a claim made to learn the outcome of one in doubt.';
+CREATE INDEX place_request ON _sas.place (request_id);
+COMMENT ON TABLE _sas.place IS 'What outside programs hold: request_id is null when the place is free, last_by is how far heartbeats may extend the lease, settles a claim made to learn the outcome of one in doubt.';
 
-CREATE TABLE sas.agent_grant (
-    agent_id int NOT NULL REFERENCES sas.agent ON DELETE CASCADE,
+CREATE TABLE _sas.agent_grant (
+    agent_id int NOT NULL REFERENCES _sas.agent ON DELETE CASCADE,
     role regrole NOT NULL,
     PRIMARY KEY (agent_id, role)
 );
-COMMENT ON TABLE sas.agent_grant IS 'Roles that have level worker for one external agent only.';
+COMMENT ON TABLE _sas.agent_grant IS 'Roles that have level worker for one external agent only.';
 
-CREATE TABLE sas.secret (
+CREATE TABLE _sas.secret (
     name text PRIMARY KEY,
     value text NOT NULL,
     changed_at timestamptz NOT NULL
 );
-COMMENT ON TABLE sas.secret IS 'Values for {{secret.NAME}} in agents. Only superusers can read it; it is left out of dumps.';
+COMMENT ON TABLE _sas.secret IS 'Values for {{secret.NAME}} in agents. Only superusers can read it; it is left out of dumps.';
 
 -- workflows -----------------------------------------------------------------------
-CREATE TABLE sas.workflow (
+CREATE TABLE _sas.workflow (
     workflow_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name text NOT NULL,
     owner regrole NOT NULL,
@@ -80,19 +80,19 @@ CREATE TABLE sas.workflow (
     paused_at timestamptz,
     dropped_at timestamptz
 );
-CREATE UNIQUE INDEX workflow_name ON sas.workflow (name) WHERE dropped_at IS NULL;
-COMMENT ON TABLE sas.workflow IS 'Workflows by name; version is the one that new runs get.';
+CREATE UNIQUE INDEX workflow_name ON _sas.workflow (name) WHERE dropped_at IS NULL;
+COMMENT ON TABLE _sas.workflow IS 'Workflows by name; version is the one that new runs get.';
 
-CREATE TABLE sas.workflow_grant (
-    workflow_id int NOT NULL REFERENCES sas.workflow ON DELETE CASCADE,
+CREATE TABLE _sas.workflow_grant (
+    workflow_id int NOT NULL REFERENCES _sas.workflow ON DELETE CASCADE,
     role regrole NOT NULL,
     PRIMARY KEY (workflow_id, role)
 );
-COMMENT ON TABLE sas.workflow_grant IS 'Roles that may submit a workflow of somebody else.';
+COMMENT ON TABLE _sas.workflow_grant IS 'Roles that may submit a workflow of somebody else.';
 
-CREATE TABLE sas.workflow_version (
+CREATE TABLE _sas.workflow_version (
     version_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    workflow_id int NOT NULL REFERENCES sas.workflow ON DELETE CASCADE,
+    workflow_id int NOT NULL REFERENCES _sas.workflow ON DELETE CASCADE,
     version int NOT NULL,
     of_version int,
     planned boolean NOT NULL DEFAULT false,
@@ -118,15 +118,15 @@ CREATE TABLE sas.workflow_version (
     created_at timestamptz NOT NULL,
     UNIQUE (workflow_id, version)
 );
-COMMENT ON TABLE sas.workflow_version IS 'Definitions as they were written, and what holds for the run as a whole.';
-COMMENT ON COLUMN sas.workflow_version.root_nos IS 'Of a version whose runs can begin with the claim of these steps and need nothing else at submit; else null. root_lanes, root_priorities: theirs.';
-COMMENT ON COLUMN sas.workflow_version.planned IS 'What is run is known with the input of the run only: see sas.planned.';
-COMMENT ON COLUMN sas.workflow_version.of_version IS 'Null for what was written. Else it was made for that version, its own number is negative, and the views leave it out.';
+COMMENT ON TABLE _sas.workflow_version IS 'Definitions as they were written, and what holds for the run as a whole.';
+COMMENT ON COLUMN _sas.workflow_version.root_nos IS 'Of a version whose runs can begin with the claim of these steps and need nothing else at submit; else null. root_lanes, root_priorities: theirs.';
+COMMENT ON COLUMN _sas.workflow_version.planned IS 'What is run is known with the input of the run only: see _sas.planned.';
+COMMENT ON COLUMN _sas.workflow_version.of_version IS 'Null for what was written. Else it was made for that version, its own number is negative, and the views leave it out.';
 
 -- A step of a version, compiled. Its undo, if any, is a row of its own with
 -- the same number and undo = true.
-CREATE TABLE sas.workflow_step (
-    version_id int NOT NULL REFERENCES sas.workflow_version ON DELETE CASCADE,
+CREATE TABLE _sas.workflow_step (
+    version_id int NOT NULL REFERENCES _sas.workflow_version ON DELETE CASCADE,
     step_no int NOT NULL,
     undo boolean NOT NULL,
     name text NOT NULL,
@@ -162,44 +162,44 @@ CREATE TABLE sas.workflow_step (
     finalize_rank int,
     PRIMARY KEY (version_id, step_no, undo)
 );
-COMMENT ON COLUMN sas.workflow_step.enter_reads IS 'Further steps whose results are looked at once, as it begins: by "each" and "when".';
-COMMENT ON COLUMN sas.workflow_step.input_reads IS 'The members of the input of the run that its templates use; null: the input as a whole.';
-COMMENT ON COLUMN sas.workflow_step.shape IS 'What makes a step more than one call: when, each, repeat, wait, workflow, poll.';
-COMMENT ON COLUMN sas.workflow_step.finalizer IS 'The function that the last step of the run calls for this step; finalize_rank keeps to the order of the steps.';
-COMMENT ON COLUMN sas.workflow_step.enters IS 'The scheduler looks at this step before it begins.';
-COMMENT ON TABLE sas.workflow_step IS 'Compiled steps: lane 0 is a function, any other the agent; reads names the steps whose results its templates use.';
-COMMENT ON COLUMN sas.workflow_step.local_name IS 'Its name inside its scope: of "x.a" in an included workflow, "a".';
-COMMENT ON COLUMN sas.workflow_step.scope_no IS 'The step whose result is the input that its templates see: the open end of an include; null: the run''s.';
-COMMENT ON COLUMN sas.workflow_step.hidden IS 'Made by sas, and bears no name that can be referred to; its number is behind that of finalize.';
-COMMENT ON COLUMN sas.workflow_step.covers IS 'Of the open end of an include: all that is inside, the close end last.';
+COMMENT ON COLUMN _sas.workflow_step.enter_reads IS 'Further steps whose results are looked at once, as it begins: by "each" and "when".';
+COMMENT ON COLUMN _sas.workflow_step.input_reads IS 'The members of the input of the run that its templates use; null: the input as a whole.';
+COMMENT ON COLUMN _sas.workflow_step.shape IS 'What makes a step more than one call: when, each, repeat, wait, workflow, poll.';
+COMMENT ON COLUMN _sas.workflow_step.finalizer IS 'The function that the last step of the run calls for this step; finalize_rank keeps to the order of the steps.';
+COMMENT ON COLUMN _sas.workflow_step.enters IS 'The scheduler looks at this step before it begins.';
+COMMENT ON TABLE _sas.workflow_step IS 'Compiled steps: lane 0 is a function, any other the agent; reads names the steps whose results its templates use.';
+COMMENT ON COLUMN _sas.workflow_step.local_name IS 'Its name inside its scope: of "x.a" in an included workflow, "a".';
+COMMENT ON COLUMN _sas.workflow_step.scope_no IS 'The step whose result is the input that its templates see: the open end of an include; null: the run''s.';
+COMMENT ON COLUMN _sas.workflow_step.hidden IS 'Made by sas, and bears no name that can be referred to; its number is behind that of finalize.';
+COMMENT ON COLUMN _sas.workflow_step.covers IS 'Of the open end of an include: all that is inside, the close end last.';
 
-CREATE TABLE sas.workflow_edge (
-    version_id int NOT NULL REFERENCES sas.workflow_version ON DELETE CASCADE,
+CREATE TABLE _sas.workflow_edge (
+    version_id int NOT NULL REFERENCES _sas.workflow_version ON DELETE CASCADE,
     from_no int NOT NULL,
     to_no int NOT NULL,
     PRIMARY KEY (version_id, from_no, to_no)
 );
-CREATE INDEX workflow_edge_to ON sas.workflow_edge (version_id, to_no, from_no);
-COMMENT ON TABLE sas.workflow_edge IS 'Which step comes before which, from after, flow, references and the ends of an include.';
+CREATE INDEX workflow_edge_to ON _sas.workflow_edge (version_id, to_no, from_no);
+COMMENT ON TABLE _sas.workflow_edge IS 'Which step comes before which, from after, flow, references and the ends of an include.';
 
 -- What a version wants to be told. hook_version_id: a hidden version with one
 -- step, beside a channel null, and the other way round.
-CREATE TABLE sas.workflow_hook (
-    version_id int NOT NULL REFERENCES sas.workflow_version ON DELETE CASCADE,
+CREATE TABLE _sas.workflow_hook (
+    version_id int NOT NULL REFERENCES _sas.workflow_version ON DELETE CASCADE,
     hook_no int NOT NULL,
     events text[] NOT NULL,
     channel text,
     hook_version_id int,
     PRIMARY KEY (version_id, hook_no)
 );
-CREATE INDEX workflow_hook_version ON sas.workflow_hook (hook_version_id);
-COMMENT ON TABLE sas.workflow_hook IS 'Hooks of a version: the states and results that they are told of, and how.';
+CREATE INDEX workflow_hook_version ON _sas.workflow_hook (hook_version_id);
+COMMENT ON TABLE _sas.workflow_hook IS 'Hooks of a version: the states and results that they are told of, and how.';
 
-CREATE TABLE sas.middleware (
+CREATE TABLE _sas.middleware (
     middleware_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name text NOT NULL,
     phase text NOT NULL,
-    workflow_id int REFERENCES sas.workflow ON DELETE CASCADE,
+    workflow_id int REFERENCES _sas.workflow ON DELETE CASCADE,
     before_function text,
     after_function text,
     goes_before text[] NOT NULL,
@@ -210,32 +210,32 @@ CREATE TABLE sas.middleware (
     created_at timestamptz NOT NULL,
     UNIQUE (phase, name)
 );
-COMMENT ON TABLE sas.middleware IS 'Functions around the phases of runs. place: the outermost of a phase is 1; one that replaces another has its place.';
+COMMENT ON TABLE _sas.middleware IS 'Functions around the phases of runs. place: the outermost of a phase is 1; one that replaces another has its place.';
 
-CREATE TABLE sas.subscription (
-    to_workflow_id int NOT NULL REFERENCES sas.workflow ON DELETE CASCADE,
-    workflow_id int NOT NULL REFERENCES sas.workflow ON DELETE CASCADE,
+CREATE TABLE _sas.subscription (
+    to_workflow_id int NOT NULL REFERENCES _sas.workflow ON DELETE CASCADE,
+    workflow_id int NOT NULL REFERENCES _sas.workflow ON DELETE CASCADE,
     input jsonb NOT NULL,
     created_by regrole NOT NULL,
     created_at timestamptz NOT NULL,
     PRIMARY KEY (to_workflow_id, workflow_id)
 );
-COMMENT ON TABLE sas.subscription IS 'Which workflow is planned along with which, and the template of its input.';
+COMMENT ON TABLE _sas.subscription IS 'Which workflow is planned along with which, and the template of its input.';
 
-CREATE TABLE sas.composition (
-    version_id int PRIMARY KEY REFERENCES sas.workflow_version ON DELETE CASCADE,
+CREATE TABLE _sas.composition (
+    version_id int PRIMARY KEY REFERENCES _sas.workflow_version ON DELETE CASCADE,
     workflow_id int NOT NULL,
     current boolean NOT NULL
 );
-CREATE UNIQUE INDEX composition_current ON sas.composition (workflow_id) WHERE current;
-COMMENT ON TABLE sas.composition IS 'Versions that were made of a workflow and its subscribers; new runs get the current one.';
+CREATE UNIQUE INDEX composition_current ON _sas.composition (workflow_id) WHERE current;
+COMMENT ON TABLE _sas.composition IS 'Versions that were made of a workflow and its subscribers; new runs get the current one.';
 
-CREATE TABLE sas.planned (
+CREATE TABLE _sas.planned (
     workflow_id int NOT NULL,
     version int NOT NULL,
     digest text NOT NULL,
-    version_id int NOT NULL REFERENCES sas.workflow_version ON DELETE CASCADE,
+    version_id int NOT NULL REFERENCES _sas.workflow_version ON DELETE CASCADE,
     PRIMARY KEY (workflow_id, version, digest)
 );
-CREATE INDEX planned_version ON sas.planned (version_id);
-COMMENT ON TABLE sas.planned IS 'Versions that came out of planning, by a digest of what they say.';
+CREATE INDEX planned_version ON _sas.planned (version_id);
+COMMENT ON TABLE _sas.planned IS 'Versions that came out of planning, by a digest of what they say.';

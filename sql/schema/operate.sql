@@ -2,7 +2,7 @@
 --
 -- Tables for operators: what they did, alerts, replies, and what conditions are compared with.
 
-CREATE TABLE sas.act (
+CREATE TABLE _sas.act (
     run_id bigint,
     at timestamptz NOT NULL,
     role text NOT NULL,
@@ -10,10 +10,10 @@ CREATE TABLE sas.act (
     step text,
     detail jsonb
 );
-CREATE INDEX act_run ON sas.act (run_id);
-COMMENT ON TABLE sas.act IS 'A row per act of an operator; run_id is null when it was about something else.';
+CREATE INDEX act_run ON _sas.act (run_id);
+COMMENT ON TABLE _sas.act IS 'A row per act of an operator; run_id is null when it was about something else.';
 
-CREATE TABLE sas.alert (
+CREATE TABLE _sas.alert (
     alert_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     kind text NOT NULL,
     cause text NOT NULL,
@@ -28,12 +28,12 @@ CREATE TABLE sas.alert (
     acknowledged_by text,
     closed_at timestamptz
 );
-CREATE UNIQUE INDEX alert_cause ON sas.alert (cause) WHERE closed_at IS NULL;
-CREATE INDEX alert_run ON sas.alert (run_id) WHERE run_id IS NOT NULL;
-CREATE INDEX alert_closed ON sas.alert (closed_at) WHERE closed_at IS NOT NULL;
-COMMENT ON TABLE sas.alert IS 'What an operator should see; one row per cause until that has ended or, where nobody can see its end, until it is acknowledged.';
+CREATE UNIQUE INDEX alert_cause ON _sas.alert (cause) WHERE closed_at IS NULL;
+CREATE INDEX alert_run ON _sas.alert (run_id) WHERE run_id IS NOT NULL;
+CREATE INDEX alert_closed ON _sas.alert (closed_at) WHERE closed_at IS NOT NULL;
+COMMENT ON TABLE _sas.alert IS 'What an operator should see; one row per cause until that has ended or, where nobody can see its end, until it is acknowledged.';
 
-CREATE TABLE sas.reply (
+CREATE TABLE _sas.reply (
     reply_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     queue text NOT NULL,
     owner regrole NOT NULL,
@@ -46,29 +46,29 @@ CREATE TABLE sas.reply (
     error jsonb,
     created_at timestamptz NOT NULL
 );
-CREATE INDEX reply_queue ON sas.reply (queue, owner, reply_id);
-CREATE INDEX reply_run ON sas.reply (run_id);
-COMMENT ON TABLE sas.reply IS 'Messages for the applications that submitted runs with reply_to, until they are read.';
+CREATE INDEX reply_queue ON _sas.reply (queue, owner, reply_id);
+CREATE INDEX reply_run ON _sas.reply (run_id);
+COMMENT ON TABLE _sas.reply IS 'Messages for the applications that submitted runs with reply_to, until they are read.';
 
 -- the hook ------------------------------------------------------------------------
-CREATE TABLE sas.alert_hook (
+CREATE TABLE _sas.alert_hook (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     version_id int NOT NULL,
     function text NOT NULL,
     owner regrole NOT NULL
 );
-COMMENT ON TABLE sas.alert_hook IS 'The function that is told of new alerts. It is a run of its own, as the hooks of runs are, of a version that nobody sees.';
+COMMENT ON TABLE _sas.alert_hook IS 'The function that is told of new alerts. It is a run of its own, as the hooks of runs are, of a version that nobody sees.';
 
 -- What a session has purged the runs of. Only the supervisor purges versions: the lock on one would be waited for by
 -- whoever plans another run with it, the scheduler included.
-CREATE TABLE sas.idle_version (
+CREATE TABLE _sas.idle_version (
     version_id int NOT NULL
 );
-COMMENT ON TABLE sas.idle_version IS 'Versions that nobody has written and that may have no run any more, for the supervisor to look at.';
+COMMENT ON TABLE _sas.idle_version IS 'Versions that nobody has written and that may have no run any more, for the supervisor to look at.';
 
 -- Starts of the server, as the supervisor has seen them.
-CREATE TABLE sas.boot (
+CREATE TABLE _sas.boot (
     boot bigint PRIMARY KEY,
     at timestamptz NOT NULL
 );
-COMMENT ON TABLE sas.boot IS 'When shared memory began anew, for as long as that matters: many starts in a short time are a crash loop.';
+COMMENT ON TABLE _sas.boot IS 'When shared memory began anew, for as long as that matters: many starts in a short time are a crash loop.';

@@ -6,7 +6,7 @@
 -- those updates stay HOT.
 
 -- runs --------------------------------------------------------------------------
-CREATE TABLE sas.run (
+CREATE TABLE _sas.run (
     run_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     version_id int NOT NULL,
     owner regrole NOT NULL,
@@ -40,62 +40,62 @@ CREATE TABLE sas.run (
     parent_element int,
     own_version boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 70);
-CREATE INDEX run_child ON sas.run (parent_run_id, parent_step_no, parent_element) WHERE parent_run_id IS NOT NULL;
-CREATE INDEX run_hook ON sas.run (hook_of) WHERE hook_of IS NOT NULL;
-CREATE INDEX run_own_version ON sas.run (version_id) WHERE own_version;
-COMMENT ON TABLE sas.run IS 'Runs. fate is set once a run cannot go on: compensate, cancel or fail. open_steps counts steps that are ready, running, suspended or failed and undecided.';
-COMMENT ON COLUMN sas.run.hook_of IS 'The run that this one tells somebody of; 0: it tells of an alert.';
-COMMENT ON COLUMN sas.run.overdue IS 'It was decided what becomes of it since its deadline has passed; null: that was not, or the run went on after that.';
-COMMENT ON COLUMN sas.run.own_version IS 'Its version was made for runs like this one, and goes with the last of them.';
-COMMENT ON COLUMN sas.run.trace IS 'Random; idempotency keys and the trace id are made from it.';
+CREATE INDEX run_child ON _sas.run (parent_run_id, parent_step_no, parent_element) WHERE parent_run_id IS NOT NULL;
+CREATE INDEX run_hook ON _sas.run (hook_of) WHERE hook_of IS NOT NULL;
+CREATE INDEX run_own_version ON _sas.run (version_id) WHERE own_version;
+COMMENT ON TABLE _sas.run IS 'Runs. fate is set once a run cannot go on: compensate, cancel or fail. open_steps counts steps that are ready, running, suspended or failed and undecided.';
+COMMENT ON COLUMN _sas.run.hook_of IS 'The run that this one tells somebody of; 0: it tells of an alert.';
+COMMENT ON COLUMN _sas.run.overdue IS 'It was decided what becomes of it since its deadline has passed; null: that was not, or the run went on after that.';
+COMMENT ON COLUMN _sas.run.own_version IS 'Its version was made for runs like this one, and goes with the last of them.';
+COMMENT ON COLUMN _sas.run.trace IS 'Random; idempotency keys and the trace id are made from it.';
 
--- What has ended, in the order of its end, for the purge: so sas.run needs no index on a column that changes. A row
+-- What has ended, in the order of its end, for the purge: so _sas.run needs no index on a column that changes. A row
 -- per commit and result; children and hooks go with the run that they belong to.
-CREATE TABLE sas.ended (
+CREATE TABLE _sas.ended (
     result text NOT NULL,
     ended_at timestamptz NOT NULL,
     run_ids bigint[] NOT NULL
 );
-CREATE INDEX ended_next ON sas.ended (result, ended_at);
-COMMENT ON TABLE sas.ended IS 'Runs that have ended and are kept until their time is over.';
+CREATE INDEX ended_next ON _sas.ended (result, ended_at);
+COMMENT ON TABLE _sas.ended IS 'Runs that have ended and are kept until their time is over.';
 
 -- what a run waits for before it begins ------------------------------------------
-CREATE TABLE sas.run_after (
+CREATE TABLE _sas.run_after (
     run_id bigint PRIMARY KEY,
     after_run bigint NOT NULL,
     results text[] NOT NULL
 );
-CREATE INDEX run_after_earlier ON sas.run_after (after_run);
-COMMENT ON TABLE sas.run_after IS 'Runs that begin once another has stopped, and with which results of it.';
+CREATE INDEX run_after_earlier ON _sas.run_after (after_run);
+COMMENT ON TABLE _sas.run_after IS 'Runs that begin once another has stopped, and with which results of it.';
 
-CREATE TABLE sas.singleton (
+CREATE TABLE _sas.singleton (
     owner regrole NOT NULL,
     workflow_id int NOT NULL,
     run_id bigint NOT NULL,
     PRIMARY KEY (owner, workflow_id)
 );
-CREATE INDEX singleton_run ON sas.singleton (run_id);
-COMMENT ON TABLE sas.singleton IS 'The open run of each workflow that may have one only.';
+CREATE INDEX singleton_run ON _sas.singleton (run_id);
+COMMENT ON TABLE _sas.singleton IS 'The open run of each workflow that may have one only.';
 
-CREATE TABLE sas.run_place (
+CREATE TABLE _sas.run_place (
     workflow_id int NOT NULL,
     key text NOT NULL,
     run_id bigint PRIMARY KEY,
     state text NOT NULL CHECK (state IN ('away', 'waits', 'holds'))
 );
-CREATE INDEX run_place_waits ON sas.run_place (workflow_id, key, run_id) WHERE state = 'waits';
-CREATE INDEX run_place_holds ON sas.run_place (workflow_id, key) WHERE state = 'holds';
-COMMENT ON TABLE sas.run_place IS 'Runs whose number per key is limited: away from the line (something else keeps them), waiting in it by run_id, or holding a place.';
+CREATE INDEX run_place_waits ON _sas.run_place (workflow_id, key, run_id) WHERE state = 'waits';
+CREATE INDEX run_place_holds ON _sas.run_place (workflow_id, key) WHERE state = 'holds';
+COMMENT ON TABLE _sas.run_place IS 'Runs whose number per key is limited: away from the line (something else keeps them), waiting in it by run_id, or holding a place.';
 
-CREATE TABLE sas.held_run (
+CREATE TABLE _sas.held_run (
     run_id bigint PRIMARY KEY,
     workflow_id int NOT NULL
 );
-CREATE INDEX held_run_workflow ON sas.held_run (workflow_id);
-COMMENT ON TABLE sas.held_run IS 'Runs that begin when their workflow is resumed.';
+CREATE INDEX held_run_workflow ON _sas.held_run (workflow_id);
+COMMENT ON TABLE _sas.held_run IS 'Runs that begin when their workflow is resumed.';
 
 -- queues --------------------------------------------------------------------------
-CREATE TABLE sas.queue (
+CREATE TABLE _sas.queue (
     queue_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name text NOT NULL,
     max_running int NOT NULL,
@@ -103,32 +103,32 @@ CREATE TABLE sas.queue (
     created_at timestamptz NOT NULL,
     dropped_at timestamptz
 );
-CREATE UNIQUE INDEX queue_name ON sas.queue (name) WHERE dropped_at IS NULL;
-COMMENT ON TABLE sas.queue IS 'Named queues. Steps that wait in one stand in sas.ready with the lane -queue_id.';
+CREATE UNIQUE INDEX queue_name ON _sas.queue (name) WHERE dropped_at IS NULL;
+COMMENT ON TABLE _sas.queue IS 'Named queues. Steps that wait in one stand in _sas.ready with the lane -queue_id.';
 
-CREATE TABLE sas.queue_place (
+CREATE TABLE _sas.queue_place (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
     element int NOT NULL,
     queue_id int NOT NULL,
     PRIMARY KEY (run_id, step_no, element)
 );
-CREATE INDEX queue_place_queue ON sas.queue_place (queue_id);
-COMMENT ON TABLE sas.queue_place IS 'Steps that were let out of their queue and have not ended yet.';
+CREATE INDEX queue_place_queue ON _sas.queue_place (queue_id);
+COMMENT ON TABLE _sas.queue_place IS 'Steps that were let out of their queue and have not ended yet.';
 
 -- Only schedulers lock these rows, each for one short transaction: what is
 -- counted under them cannot change meanwhile.
-CREATE TABLE sas.turn (
+CREATE TABLE _sas.turn (
     what text PRIMARY KEY
 );
-INSERT INTO sas.turn VALUES ('places'), ('queues');
-COMMENT ON TABLE sas.turn IS 'Whose turn it is to give out places: one scheduler at a time.';
+INSERT INTO _sas.turn VALUES ('places'), ('queues');
+COMMENT ON TABLE _sas.turn IS 'Whose turn it is to give out places: one scheduler at a time.';
 
-CREATE TABLE sas.run_key (
+CREATE TABLE _sas.run_key (
     owner regrole NOT NULL,
     workflow_id int NOT NULL,
     key text NOT NULL,
     run_id bigint NOT NULL,
     PRIMARY KEY (owner, workflow_id, key)
 );
-COMMENT ON TABLE sas.run_key IS 'The key of a run, unique per owner and workflow until the run is purged.';
+COMMENT ON TABLE _sas.run_key IS 'The key of a run, unique per owner and workflow until the run is purged.';

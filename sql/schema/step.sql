@@ -3,7 +3,7 @@
 -- Tables of steps: their rows, what is ready, leases, messages, maps, undo, signals, attempts, tasks, phases.
 
 -- A step has no row until it is claimed, parked or waits for one of several.
-CREATE TABLE sas.step (
+CREATE TABLE _sas.step (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
     element int NOT NULL,
@@ -31,13 +31,13 @@ CREATE TABLE sas.step (
     progress float8,
     PRIMARY KEY (run_id, step_no, element)
 ) WITH (fillfactor = 60);
-COMMENT ON COLUMN sas.step.asks IS 'Of a poll: how often it was answered that it is not over; not null since its call has succeeded: then it counts as done for the undo.';
-COMMENT ON COLUMN sas.step.ask_until IS 'Of a poll with a timeout: when it has failed if it is not over.';
-COMMENT ON TABLE sas.step IS 'Steps that were claimed, parked or are waiting for several. completion orders the undo.';
+COMMENT ON COLUMN _sas.step.asks IS 'Of a poll: how often it was answered that it is not over; not null since its call has succeeded: then it counts as done for the undo.';
+COMMENT ON COLUMN _sas.step.ask_until IS 'Of a poll with a timeout: when it has failed if it is not over.';
+COMMENT ON TABLE _sas.step IS 'Steps that were claimed, parked or are waiting for several. completion orders the undo.';
 
 -- What operators have put in the place of a step's own. Mostly empty: whoever
 -- claims a step looks here, too.
-CREATE TABLE sas.edit (
+CREATE TABLE _sas.edit (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
     element int NOT NULL,
@@ -46,17 +46,17 @@ CREATE TABLE sas.edit (
     input jsonb,
     PRIMARY KEY (run_id, step_no, element)
 );
-COMMENT ON TABLE sas.edit IS 'What an operator has given a step: another Idempotency-Key, another one for its undo, another input; null: its own.';
+COMMENT ON TABLE _sas.edit IS 'What an operator has given a step: another Idempotency-Key, another one for its undo, another input; null: its own.';
 
-CREATE SEQUENCE sas.completion_seq;
+CREATE SEQUENCE _sas.completion_seq;
 
 -- The hot queue. Whoever takes a run off its way takes its rows here first,
 -- under the lock of the run: so a claim needs no lock on the run.
 -- fresh: the run was just submitted and begins with this step alone. It is
 -- found by its lane and rank, which is when the run was created, and stands in
 -- one index: what a submit costs is index entries above all. While there is
--- such a row the run is pending. See sas._index_ready().
-CREATE TABLE sas.ready (
+-- such a row the run is pending. See _sas.index_ready().
+CREATE TABLE _sas.ready (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
     element int NOT NULL,
@@ -67,13 +67,13 @@ CREATE TABLE sas.ready (
     alone boolean NOT NULL,
     fresh boolean NOT NULL DEFAULT false
 );
-CREATE UNIQUE INDEX ready_run ON sas.ready (run_id, step_no, element) WHERE NOT fresh;
-CREATE INDEX ready_claim ON sas.ready (lane, rank, run_id);
-COMMENT ON TABLE sas.ready IS 'Steps that may be claimed now, by lane and rank; those of a negative lane wait in a queue.';
+CREATE UNIQUE INDEX ready_run ON _sas.ready (run_id, step_no, element) WHERE NOT fresh;
+CREATE INDEX ready_claim ON _sas.ready (lane, rank, run_id);
+COMMENT ON TABLE _sas.ready IS 'Steps that may be claimed now, by lane and rank; those of a negative lane wait in a queue.';
 
 -- One row per claimed batch, deleted by the worker with its last reply, or by
 -- the supervisor when its worker is gone or its time is over.
-CREATE TABLE sas.lease (
+CREATE TABLE _sas.lease (
     lease_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     boot bigint NOT NULL,
     worker_id bigint NOT NULL,
@@ -83,13 +83,13 @@ CREATE TABLE sas.lease (
     step_nos int[] NOT NULL,
     elements int[] NOT NULL
 );
-CREATE INDEX lease_next ON sas.lease (next_by);
-COMMENT ON TABLE sas.lease IS 'Who holds which steps, and when the supervisor looks at them next.';
+CREATE INDEX lease_next ON _sas.lease (next_by);
+COMMENT ON TABLE _sas.lease IS 'Who holds which steps, and when the supervisor looks at them next.';
 
 -- What is to be looked at when: for the scheduler (actor s) start, leave,
 -- late, ready, undo, enter, timer, turn, signal, child, cancel, abort, fail, halt, reverse and held; for the supervisor (actor
 -- v) failed, deadline and young.
-CREATE TABLE sas.due (
+CREATE TABLE _sas.due (
     actor "char" NOT NULL,
     due_at timestamptz NOT NULL,
     run_id bigint NOT NULL,
@@ -97,31 +97,31 @@ CREATE TABLE sas.due (
     step_no int,
     element int
 );
-CREATE INDEX due_next ON sas.due (actor, due_at, run_id);
-COMMENT ON TABLE sas.due IS 'Timers and messages to the scheduler (s) and the supervisor (v).';
+CREATE INDEX due_next ON _sas.due (actor, due_at, run_id);
+COMMENT ON TABLE _sas.due IS 'Timers and messages to the scheduler (s) and the supervisor (v).';
 
--- How far the timers of deadlines have been set, as it holds after a crash: see sas._set_timers.
-CREATE TABLE sas.timed (
+-- How far the timers of deadlines have been set, as it holds after a crash: see _sas.set_timers.
+CREATE TABLE _sas.timed (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     upto bigint NOT NULL,
     next_upto bigint NOT NULL,
     until_xid xid8
 );
-COMMENT ON TABLE sas.timed IS 'Every open run before upto has the timer of its deadline. Once until_xid and what is older is over, all runs before next_upto can be seen.';
+COMMENT ON TABLE _sas.timed IS 'Every open run before upto has the timer of its deadline. Once until_xid and what is older is over, all runs before next_upto can be seen.';
 
 -- Elements of a map: what the step goes over, taken once, when it begins.
-CREATE TABLE sas.item (
+CREATE TABLE _sas.item (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
     element int NOT NULL,
     item jsonb NOT NULL,
     PRIMARY KEY (run_id, step_no, element)
 );
-COMMENT ON TABLE sas.item IS 'What the elements of a map are about.';
+COMMENT ON TABLE _sas.item IS 'What the elements of a map are about.';
 
 -- How far a map, or a step that repeats, is. Elements 1 to fed have been made
 -- ready; remaining counts those that have not ended, or have not been fed.
-CREATE TABLE sas.fan (
+CREATE TABLE _sas.fan (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
     total int NOT NULL,
@@ -130,20 +130,20 @@ CREATE TABLE sas.fan (
     failed int NOT NULL,
     PRIMARY KEY (run_id, step_no)
 ) WITH (fillfactor = 50);
-COMMENT ON TABLE sas.fan IS 'Maps and repeating steps that have begun: how many elements there are, were begun, remain, and failed.';
+COMMENT ON TABLE _sas.fan IS 'Maps and repeating steps that have begun: how many elements there are, were begun, remain, and failed.';
 
 -- What is still to be undone of runs with many steps or elements, the next one first.
-CREATE TABLE sas.undo_line (
+CREATE TABLE _sas.undo_line (
     run_id bigint NOT NULL,
     place bigint NOT NULL,
     step_no int NOT NULL,
     element int NOT NULL,
     PRIMARY KEY (run_id, place)
 );
-COMMENT ON TABLE sas.undo_line IS 'The order in which a run with many steps is undone, without looking through them all each time.';
+COMMENT ON TABLE _sas.undo_line IS 'The order in which a run with many steps is undone, without looking through them all each time.';
 
 -- Signals that nobody has taken yet. step_no: for that step only.
-CREATE TABLE sas.signal (
+CREATE TABLE _sas.signal (
     signal_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     run_id bigint NOT NULL,
     name text NOT NULL,
@@ -153,18 +153,18 @@ CREATE TABLE sas.signal (
     sent_by regrole NOT NULL,
     created_at timestamptz NOT NULL
 );
-CREATE INDEX signal_run ON sas.signal (run_id, signal_id);
-CREATE UNIQUE INDEX signal_token ON sas.signal (run_id, step_no, element) WHERE step_no IS NOT NULL;
-COMMENT ON TABLE sas.signal IS 'Messages to runs that no step has taken yet, in the order of their sending.';
+CREATE INDEX signal_run ON _sas.signal (run_id, signal_id);
+CREATE UNIQUE INDEX signal_token ON _sas.signal (run_id, step_no, element) WHERE step_no IS NOT NULL;
+COMMENT ON TABLE _sas.signal IS 'Messages to runs that no step has taken yet, in the order of their sending.';
 
 -- What tokens are made with; made itself when the first definition hands one out.
-CREATE TABLE sas.token_key (
+CREATE TABLE _sas.token_key (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     value uuid NOT NULL
 );
-COMMENT ON TABLE sas.token_key IS 'The secret in the tokens that let somebody end a wait from outside.';
+COMMENT ON TABLE _sas.token_key IS 'The secret in the tokens that let somebody end a wait from outside.';
 
-CREATE TABLE sas.attempt (
+CREATE TABLE _sas.attempt (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
     element int NOT NULL,
@@ -178,11 +178,11 @@ CREATE TABLE sas.attempt (
     started_at timestamptz,
     finished_at timestamptz
 );
-CREATE INDEX attempt_run ON sas.attempt (run_id);
-COMMENT ON TABLE sas.attempt IS 'A row per failed or further attempt; a first attempt that succeeded is told by its step, until that is to be undone.';
+CREATE INDEX attempt_run ON _sas.attempt (run_id);
+COMMENT ON TABLE _sas.attempt IS 'A row per failed or further attempt; a first attempt that succeeded is told by its step, until that is to be undone.';
 
 -- What outside programs leave about a task for the next one that claims it.
-CREATE TABLE sas.task (
+CREATE TABLE _sas.task (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
     element int NOT NULL,
@@ -193,10 +193,10 @@ CREATE TABLE sas.task (
     lapsed uuid,
     PRIMARY KEY (run_id, step_no, element, undo)
 );
-CREATE INDEX task_lapsed ON sas.task (lapsed) WHERE lapsed IS NOT NULL;
-COMMENT ON TABLE sas.task IS 'Checkpoint and progress of tasks that have not succeeded, attempts of this series, and the request_id of the last claim that lapsed.';
+CREATE INDEX task_lapsed ON _sas.task (lapsed) WHERE lapsed IS NOT NULL;
+COMMENT ON TABLE _sas.task IS 'Checkpoint and progress of tasks that have not succeeded, attempts of this series, and the request_id of the last claim that lapsed.';
 
-CREATE TABLE sas.stage (
+CREATE TABLE _sas.stage (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
     element int NOT NULL,
@@ -206,4 +206,4 @@ CREATE TABLE sas.stage (
     response jsonb,
     PRIMARY KEY (run_id, step_no, element, undo)
 );
-COMMENT ON TABLE sas.stage IS 'Where steps stand that go through functions before or after what they are; gone when they are over.';
+COMMENT ON TABLE _sas.stage IS 'Where steps stand that go through functions before or after what they are; gone when they are over.';

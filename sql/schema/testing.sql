@@ -2,7 +2,7 @@
 --
 -- Tables of the testing aids; rows live only within a transaction that is rolled back.
 
-CREATE TABLE sas.stub (
+CREATE TABLE _sas.stub (
     stub_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     agent_id int NOT NULL,
     method text,
@@ -15,9 +15,9 @@ CREATE TABLE sas.stub (
     for_ever boolean NOT NULL,
     used int NOT NULL DEFAULT 0
 );
-COMMENT ON TABLE sas.stub IS 'Answers in place of agents, in the transaction of a test. Null matches anything; the last one that matches and is not used up answers.';
+COMMENT ON TABLE _sas.stub IS 'Answers in place of agents, in the transaction of a test. Null matches anything; the last one that matches and is not used up answers.';
 
-CREATE TABLE sas.stub_signal (
+CREATE TABLE _sas.stub_signal (
     stub_signal_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name text NOT NULL,
     payload jsonb NOT NULL,
@@ -25,9 +25,9 @@ CREATE TABLE sas.stub_signal (
     times int NOT NULL,
     used int NOT NULL DEFAULT 0
 );
-COMMENT ON TABLE sas.stub_signal IS 'Signals that are sent when a step of a run in a test waits for them.';
+COMMENT ON TABLE _sas.stub_signal IS 'Signals that are sent when a step of a run in a test waits for them.';
 
-CREATE TABLE sas.stubbed_call (
+CREATE TABLE _sas.stubbed_call (
     call_no int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     run_id bigint NOT NULL,
     step_no int NOT NULL,
@@ -41,10 +41,10 @@ CREATE TABLE sas.stubbed_call (
     request jsonb NOT NULL,
     answer jsonb NOT NULL
 );
-COMMENT ON TABLE sas.stubbed_call IS 'What stubbed agents were asked, and what they answered, in the transaction of a test.';
+COMMENT ON TABLE _sas.stubbed_call IS 'What stubbed agents were asked, and what they answered, in the transaction of a test.';
 
 -- A call or task on its way, or at rest between two attempts (answer null).
-CREATE TABLE sas.stub_flight (
+CREATE TABLE _sas.stub_flight (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
     element int NOT NULL,
@@ -69,4 +69,4 @@ CREATE TABLE sas.stub_flight (
     answer jsonb,
     PRIMARY KEY (run_id, step_no, element)
 );
-COMMENT ON TABLE sas.stub_flight IS 'Claimed calls and tasks of a run in a test: at is when something happens to them next.';
+COMMENT ON TABLE _sas.stub_flight IS 'Claimed calls and tasks of a run in a test: at is when something happens to them next.';

@@ -2,11 +2,11 @@
 --
 -- The legal changes of state.
 
-CREATE TABLE sas.transition (
+CREATE TABLE _sas.transition (
     subject text NOT NULL CHECK (subject IN ('run', 'step', 'watch')),
     from_state text NOT NULL,
     to_state text NOT NULL,
     comment text NOT NULL,
     PRIMARY KEY (subject, from_state, to_state)
 );
-COMMENT ON TABLE sas.transition IS 'The legal changes of state.';
+COMMENT ON TABLE _sas.transition IS 'The legal changes of state.';

@@ -2,10 +2,10 @@
 --
 -- Types: the messages that the functions of the machine hand to each other.
 
--- A change of one step, for sas._move_steps. from_state 'none' inserts the
+-- A change of one step, for _sas.move_steps. from_state 'none' inserts the
 -- row. Columns from "lease_id" to "waiting_until" are written as given; the
 -- others leave the stored value when they are null.
-CREATE TYPE sas._step_change AS (
+CREATE TYPE _sas.step_change AS (
     run_id bigint,
     step_no int,
     element int,
@@ -30,9 +30,9 @@ CREATE TYPE sas._step_change AS (
     waiting_until timestamptz
 );
 
--- A change of one run, for sas._move_runs. Null leaves the stored value,
+-- A change of one run, for _sas.move_runs. Null leaves the stored value,
 -- except the three columns of a pause, which are written as given.
-CREATE TYPE sas._run_change AS (
+CREATE TYPE _sas.run_change AS (
     run_id bigint,
     from_state text,
     to_state text,
@@ -47,7 +47,7 @@ CREATE TYPE sas._run_change AS (
 );
 
 -- One step out of a claim.
-CREATE TYPE sas._claimed AS (
+CREATE TYPE _sas.claimed AS (
     run_id bigint,
     step_no int,
     element int,
@@ -66,7 +66,7 @@ CREATE TYPE sas._claimed AS (
 --            transient  it failed and may be tried again
 --            permanent  it failed for good
 --            hand_back  the claim is given back and no failure counted; again_in says when it may be claimed again
-CREATE TYPE sas._reply AS (
+CREATE TYPE _sas.call_reply AS (
     run_id bigint,
     step_no int,
     element int,
@@ -80,14 +80,14 @@ CREATE TYPE sas._reply AS (
 );
 
 -- What the reply to the ask of a poll means: done, asked (not over yet) or permanent.
-CREATE TYPE sas._asked AS (
+CREATE TYPE _sas.asked AS (
     verdict text,
     output jsonb,
     error jsonb
 );
 
 -- A run that an operator names, as it stands. refused: why nothing can be done to it, whatever it is: unknown, or somebody else's.
-CREATE TYPE sas._named AS (
+CREATE TYPE _sas.named AS (
     run_id bigint,
     state text,
     result text,
@@ -98,8 +98,8 @@ CREATE TYPE sas._named AS (
 
 -- A step, or an element of one, that an operator names. run: the position of its run among those named.
 --   label      as it is shown: "pack", "pack[3]"
---   situation  in one word what can be done to it: see sas._situation
-CREATE TYPE sas._target AS (
+--   situation  in one word what can be done to it: see _sas.situation
+CREATE TYPE _sas.target AS (
     run_id bigint,
     step_no int,
     element int,
@@ -110,7 +110,7 @@ CREATE TYPE sas._target AS (
 );
 
 -- One thing that is wrong with a definition.
-CREATE TYPE sas._problem AS (
+CREATE TYPE _sas.problem AS (
     path text,
     problem text,
     hint text,
@@ -123,7 +123,7 @@ CREATE TYPE sas._problem AS (
 --   path      JSON pointer to the step that includes it, "" at the root
 --   chain     the names of the workflows from the root to here
 --   policy    on_failure that holds for steps that say nothing else
-CREATE TYPE sas._scope AS (
+CREATE TYPE _sas.scope AS (
     no int,
     parent int,
     key int[],
@@ -142,7 +142,7 @@ CREATE TYPE sas._scope AS (
 --   name      from the root on; local: inside its scope, null for what cannot be named
 --   sees      the scope in which its templates look for steps and input
 --   entry     the step that its predecessors lead to: itself, or the open end of an include
-CREATE TYPE sas._node AS (
+CREATE TYPE _sas.flow_node AS (
     no int,
     kind text,
     scope int,
@@ -156,7 +156,7 @@ CREATE TYPE sas._node AS (
 );
 
 -- A reference in a template of a node. node 0 is the output of the run.
-CREATE TYPE sas._node_reference AS (
+CREATE TYPE _sas.flow_reference AS (
     node int,
     undo boolean,
     scope int,
@@ -179,7 +179,7 @@ CREATE TYPE sas._node_reference AS (
 --          fail    it cannot begin; value: the error
 --          skip    its condition is false; cascade: with all that follows
 --          done    it needs no worker; value: its output
-CREATE TYPE sas._beginning AS (
+CREATE TYPE _sas.beginning AS (
     what text,
     run_id bigint,
     step_no int,
@@ -189,7 +189,7 @@ CREATE TYPE sas._beginning AS (
 );
 
 -- What is to be decided: a failed step, or the deadline of a run.
-CREATE TYPE sas._case AS (
+CREATE TYPE _sas.failed_case AS (
     kind text,
     run_id bigint,
     step_no int,
@@ -221,16 +221,16 @@ CREATE TYPE sas._case AS (
 --          fall    its fallback is next
 --          skip    the run goes on without it
 --          pause   the run waits for an operator
---          doom    the run cannot go on; fate as in sas._doom
+--          doom    the run cannot go on; fate as in _sas.doom
 --          close   nothing more comes of the step, in a run that cannot go on
 --          note    its state is written, and that is all
 --   change  of the step; null: none
-CREATE TYPE sas._decision AS (
+CREATE TYPE _sas.decision AS (
     what text,
     run_id bigint,
     step_no int,
     element int,
-    change sas._step_change,
+    change _sas.step_change,
     fate text,
     why text,
     error jsonb
@@ -238,5 +238,5 @@ CREATE TYPE sas._decision AS (
 
 -- runs
 
--- sas._submit_plain(workflow, input): what is called instead of sas.submit in FROM, with nothing else given, by who may call both.
-CREATE TYPE sas._submitted AS (run_id bigint, created boolean);
+-- _sas.submit_plain(workflow, input): what is called instead of sas.submit in FROM, with nothing else given, by who may call both.
+CREATE TYPE _sas.submitted AS (run_id bigint, created boolean);

@@ -1,28 +1,28 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
 -- Machine: which state may follow which, as data, and the functions that
--- alone write states: sas._move_steps and sas._move_runs for any change, and
+-- alone write states: _sas.move_steps and _sas.move_runs for any change, and
 -- beside them one for each that every step or run goes through: the first
--- claim, sas._take_steps and sas._start_runs, and the plain end of a step,
--- sas._move_done. Callers hold the lock of every run that they change, or have
--- just taken the step out of sas.ready.
+-- claim, _sas.take_steps and _sas.start_runs, and the plain end of a step,
+-- _sas.move_done. Callers hold the lock of every run that they change, or have
+-- just taken the step out of _sas.ready.
 
--- sas._are_legal(subject, moves): are these changes of state, each as "from to", all in sas.transition? What every change
+-- _sas.are_legal(subject, moves): are these changes of state, each as "from to", all in _sas.transition? What every change
 -- of a batch has in common is asked once.
-CREATE FUNCTION sas._are_legal(of_subject text, moves text[]) RETURNS boolean
+CREATE FUNCTION _sas.are_legal(of_subject text, moves text[]) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN NOT EXISTS (SELECT FROM unnest(moves) m
-                       WHERE NOT EXISTS (SELECT FROM sas.transition t
+                       WHERE NOT EXISTS (SELECT FROM _sas.transition t
                                          WHERE t.subject = of_subject AND t.from_state = split_part(m, ' ', 1) AND t.to_state = split_part(m, ' ', 2)));
 END $$;
 
--- sas._move_steps(changes): the writer of step states.
+-- _sas.move_steps(changes): the writer of step states.
 --
 -- Inserts the rows whose from_state is 'none' and updates the others where
 -- they still are in from_state. Raises when one of them is not, or when the
--- change is not in sas.transition: that is a mistake in sas.
-CREATE FUNCTION sas._move_steps(changes sas._step_change[]) RETURNS void
+-- change is not in _sas.transition: that is a mistake in sas.
+CREATE FUNCTION _sas.move_steps(changes _sas.step_change[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     wanted int := coalesce(cardinality(changes), 0);
@@ -33,10 +33,10 @@ BEGIN
     IF wanted = 0 THEN
         RETURN;
     END IF;
-    moves := sas._count_moves('step', changes);
-    IF sas._are_legal('step', moves) THEN
+    moves := _sas.count_moves('step', changes);
+    IF _sas.are_legal('step', moves) THEN
         IF ';' || array_to_string(moves, ';') LIKE '%;none %' THEN
-            INSERT INTO sas.step (run_id, step_no, element, state, attempt, failure_count, in_doubt, transient, alone, parked,
+            INSERT INTO _sas.step (run_id, step_no, element, state, attempt, failure_count, in_doubt, transient, alone, parked,
                                   needs_left, lease_id, request_id, complete_by, waiting_kind, waiting_until, completion,
                                   started_at, finished_at, output, error)
             SELECT c.run_id, c.step_no, c.element, c.to_state, coalesce(c.attempt, 0), coalesce(c.failure_count, 0),
@@ -48,7 +48,7 @@ BEGIN
             GET DIAGNOSTICS inserted = ROW_COUNT;
         END IF;
         IF inserted < wanted THEN
-            UPDATE sas.step s
+            UPDATE _sas.step s
             SET state = c.to_state,
                 attempt = coalesce(c.attempt, s.attempt),
                 failure_count = coalesce(c.failure_count, s.failure_count),
@@ -82,48 +82,48 @@ BEGIN
     END IF;
 END $$;
 
--- sas._take_steps(claimed, under_lease, at): steps are claimed, under that lease, at that time.
+-- _sas.take_steps(claimed, under_lease, at): steps are claimed, under that lease, at that time.
 --
--- One that comes for the first time gets its row here; what is not in sas.transition gives the null that the row
--- refuses. The others are for sas._move_steps. Returns how many came for the first time.
-CREATE FUNCTION sas._take_steps(claimed sas._claimed[], under_lease bigint, at timestamptz) RETURNS int
+-- One that comes for the first time gets its row here; what is not in _sas.transition gives the null that the row
+-- refuses. The others are for _sas.move_steps. Returns how many came for the first time.
+CREATE FUNCTION _sas.take_steps(claimed _sas.claimed[], under_lease bigint, at timestamptz) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     inserted int;
     counted int;
 BEGIN
-    INSERT INTO sas.step (run_id, step_no, element, state, attempt, failure_count, in_doubt, alone, parked, lease_id, request_id, complete_by, started_at)
+    INSERT INTO _sas.step (run_id, step_no, element, state, attempt, failure_count, in_doubt, alone, parked, lease_id, request_id, complete_by, started_at)
     SELECT c.run_id, c.step_no, c.element,
-           (SELECT t.to_state FROM sas.transition t WHERE t.subject = 'step' AND t.from_state = 'none' AND t.to_state = 'running'),
+           (SELECT t.to_state FROM _sas.transition t WHERE t.subject = 'step' AND t.from_state = 'none' AND t.to_state = 'running'),
            0, 0, false, c.alone, false, under_lease, c.request_id, at + c.complete_in, at
     FROM unnest(claimed) c WHERE c.from_state = 'none' AND NOT c.undo;
     GET DIAGNOSTICS inserted = ROW_COUNT;
     IF inserted > 0 THEN
-        counted := sas._count('transition', 0, 0, 'step none running', inserted);
+        counted := _sas.count_metric('transition', 0, 0, 'step none running', inserted);
     END IF;
     IF inserted < cardinality(claimed) THEN
-        PERFORM sas._move_steps(array_agg(ROW(c.run_id, c.step_no, c.element, c.from_state, CASE WHEN c.undo THEN 'compensating' ELSE 'running' END,
+        PERFORM _sas.move_steps(array_agg(ROW(c.run_id, c.step_no, c.element, c.from_state, CASE WHEN c.undo THEN 'compensating' ELSE 'running' END,
                                               NULL, NULL, NULL, NULL, c.alone, NULL, NULL, NULL, NULL, at, NULL,
-                                              under_lease, c.request_id, at + c.complete_in, NULL, NULL, NULL)::sas._step_change))
+                                              under_lease, c.request_id, at + c.complete_in, NULL, NULL, NULL)::_sas.step_change))
         FROM unnest(claimed) c WHERE c.from_state <> 'none' OR c.undo;
     END IF;
     RETURN inserted;
 END $$;
 
--- sas._move_done(replies, now): claimed steps of runs that go on have done their work, and nothing more is asked of the
+-- _sas.move_done(replies, now): claimed steps of runs that go on have done their work, and nothing more is asked of the
 -- reply: running to succeeded, for each whose claim still holds. Returns those; the others are as they were.
 --
--- The fence and the change are one statement here. What is written is what sas._move_steps writes of the same reply;
--- a change that is not in sas.transition would be the null that the column refuses.
-CREATE FUNCTION sas._move_done(replies sas._reply[], now timestamptz, OUT run_ids bigint[], OUT step_nos int[], OUT elements int[])
+-- The fence and the change are one statement here. What is written is what _sas.move_steps writes of the same reply;
+-- a change that is not in _sas.transition would be the null that the column refuses.
+CREATE FUNCTION _sas.move_done(replies _sas.call_reply[], now timestamptz, OUT run_ids bigint[], OUT step_nos int[], OUT elements int[])
 LANGUAGE plpgsql AS $$
 DECLARE
     -- completed in the order of the replies, however they are joined
-    completions bigint[] := ARRAY(SELECT nextval('sas.completion_seq') FROM generate_series(1, cardinality(replies)));
+    completions bigint[] := ARRAY(SELECT nextval('_sas.completion_seq') FROM generate_series(1, cardinality(replies)));
 BEGIN
     WITH moved AS (
-        UPDATE sas.step s
-        SET state = (SELECT t.to_state FROM sas.transition t WHERE t.subject = 'step' AND t.from_state = 'running' AND t.to_state = 'succeeded'),
+        UPDATE _sas.step s
+        SET state = (SELECT t.to_state FROM _sas.transition t WHERE t.subject = 'step' AND t.from_state = 'running' AND t.to_state = 'succeeded'),
             attempt = s.attempt + p.attempt, in_doubt = false, transient = false, output = coalesce(p.output, s.output), error = NULL,
             completion = completions[p.n], finished_at = now,
             lease_id = NULL, request_id = NULL, complete_by = NULL, parked = false, waiting_kind = NULL, waiting_until = NULL
@@ -133,15 +133,15 @@ BEGIN
         RETURNING s.run_id, s.step_no, s.element)
     SELECT array_agg(m.run_id), array_agg(m.step_no), array_agg(m.element) INTO run_ids, step_nos, elements FROM moved m;
     IF run_ids IS NOT NULL THEN
-        PERFORM sas._count('transition', 0, 0, 'step running succeeded', cardinality(run_ids));
+        PERFORM _sas.count_metric('transition', 0, 0, 'step running succeeded', cardinality(run_ids));
     END IF;
 END $$;
 
--- sas._move_runs(changes): the writer of run states.
+-- _sas.move_runs(changes): the writer of run states.
 --
 -- A run that stops loses its deadline timer and its ready rows are gone
 -- already; its reply queue hears of it, sas.wait callers are rung.
-CREATE FUNCTION sas._move_runs(changes sas._run_change[]) RETURNS void
+CREATE FUNCTION _sas.move_runs(changes _sas.run_change[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     wanted int := coalesce(cardinality(changes), 0);
@@ -153,19 +153,19 @@ BEGIN
     IF wanted = 0 THEN
         RETURN;
     END IF;
-    IF sas._are_legal('run', sas._count_moves('run', changes)) THEN
-        UPDATE sas.run r
+    IF _sas.are_legal('run', _sas.count_moves('run', changes)) THEN
+        UPDATE _sas.run r
         SET state = c.to_state,
             result = CASE WHEN c.from_state <> 'stopped' THEN coalesce(c.result, r.result) END,
             fate = coalesce(c.fate, r.fate),
             open_steps = coalesce(c.open_steps, r.open_steps),
             output = coalesce(c.output, r.output),
             error = coalesce(c.error, r.error),
-            started_at = CASE WHEN c.to_state = 'running' THEN coalesce(r.started_at, sas._now()) ELSE r.started_at END,
-            finished_at = CASE WHEN c.to_state = 'stopped' THEN sas._now() END,
+            started_at = CASE WHEN c.to_state = 'running' THEN coalesce(r.started_at, _sas.now()) ELSE r.started_at END,
+            finished_at = CASE WHEN c.to_state = 'stopped' THEN _sas.now() END,
             paused_for = c.paused_for,
             paused_by = c.paused_by,
-            paused_at = CASE WHEN c.to_state = 'paused' THEN sas._now() END,
+            paused_at = CASE WHEN c.to_state = 'paused' THEN _sas.now() END,
             paused_state = c.paused_state
         FROM unnest(changes) c
         WHERE r.run_id = c.run_id AND r.state = c.from_state;
@@ -178,29 +178,29 @@ BEGIN
                             FROM (SELECT * FROM unnest(changes) LIMIT 5) c);
     END IF;
 
-    IF EXISTS (SELECT FROM sas.workflow_hook) THEN
-        PERFORM sas._fire_hooks(ARRAY(SELECT c.run_id FROM unnest(changes) c));
+    IF EXISTS (SELECT FROM _sas.workflow_hook) THEN
+        PERFORM _sas.fire_hooks(ARRAY(SELECT c.run_id FROM unnest(changes) c));
     END IF;
     SELECT array_agg(c.run_id) FILTER (WHERE c.to_state = 'stopped'), array_agg(c.run_id) FILTER (WHERE c.to_state = 'paused'),
            array_agg(c.run_id) FILTER (WHERE c.from_state = 'paused' OR c.from_state = 'compensating' AND c.to_state = 'stopped')
     INTO ended, paused, resumed FROM unnest(changes) c;
     IF resumed IS NOT NULL THEN
-        PERFORM sas._close_alerts_of(resumed);
+        PERFORM _sas.close_alerts_of(resumed);
     END IF;
     IF ended IS NOT NULL THEN
-        PERFORM sas._note_ends(ended);
+        PERFORM _sas.note_ends(ended);
     END IF;
     IF paused IS NOT NULL THEN
-        PERFORM sas._make_room(paused);
-        PERFORM sas._ring('{}', false, false, paused);
+        PERFORM _sas.make_room(paused);
+        PERFORM _sas.ring('{}', false, false, paused);
     END IF;
 END $$;
 
--- sas._start_runs(run_ids): a claim or reply shows that those of them which are pending have begun.
+-- _sas.start_runs(run_ids): a claim or reply shows that those of them which are pending have begun.
 --
--- Never waits: a session may hold a run; its reply starts it then. As sas._move_runs, for what every run goes through.
+-- Never waits: a session may hold a run; its reply starts it then. As _sas.move_runs, for what every run goes through.
 -- Returns how many have begun.
-CREATE FUNCTION sas._start_runs(run_ids bigint[]) RETURNS int
+CREATE FUNCTION _sas.start_runs(run_ids bigint[]) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     free tid[];
@@ -210,26 +210,26 @@ BEGIN
     IF run_ids IS NULL THEN
         RETURN 0;
     END IF;
-    SELECT array_agg(l.ctid), array_agg(l.run_id), EXISTS (SELECT FROM sas.workflow_hook) INTO free, begun, hooked
-    FROM (SELECT r.ctid, r.run_id FROM sas.run r WHERE r.run_id = ANY (run_ids) AND r.state = 'pending' FOR NO KEY UPDATE SKIP LOCKED) l;
+    SELECT array_agg(l.ctid), array_agg(l.run_id), EXISTS (SELECT FROM _sas.workflow_hook) INTO free, begun, hooked
+    FROM (SELECT r.ctid, r.run_id FROM _sas.run r WHERE r.run_id = ANY (run_ids) AND r.state = 'pending' FOR NO KEY UPDATE SKIP LOCKED) l;
     IF free IS NULL THEN
         RETURN 0;
     END IF;
-    UPDATE sas.run r
-    SET state = (SELECT t.to_state FROM sas.transition t WHERE t.subject = 'run' AND t.from_state = 'pending' AND t.to_state = 'running'),
-        started_at = coalesce(r.started_at, sas._now())
+    UPDATE _sas.run r
+    SET state = (SELECT t.to_state FROM _sas.transition t WHERE t.subject = 'run' AND t.from_state = 'pending' AND t.to_state = 'running'),
+        started_at = coalesce(r.started_at, _sas.now())
     WHERE r.ctid = ANY (free);
     IF hooked THEN
-        PERFORM sas._fire_hooks(begun);
+        PERFORM _sas.fire_hooks(begun);
     END IF;
-    RETURN sas._count('transition', 0, 0, 'run pending running', cardinality(free));
+    RETURN _sas.count_metric('transition', 0, 0, 'run pending running', cardinality(free));
 END $$;
 
--- sas._lock_runs(run_ids): locks those that nobody else holds and returns them; never waits.
-CREATE FUNCTION sas._lock_runs(run_ids bigint[]) RETURNS bigint[]
+-- _sas.lock_runs(run_ids): locks those that nobody else holds and returns them; never waits.
+CREATE FUNCTION _sas.lock_runs(run_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 BEGIN
     -- plpgsql keeps the plan; a function in SQL that is not inlined is planned anew by every statement
     RETURN (SELECT coalesce(array_agg(l.run_id), '{}')
-            FROM (SELECT r.run_id FROM sas.run r WHERE r.run_id = ANY (run_ids) ORDER BY r.run_id FOR NO KEY UPDATE SKIP LOCKED) l);
+            FROM (SELECT r.run_id FROM _sas.run r WHERE r.run_id = ANY (run_ids) ORDER BY r.run_id FOR NO KEY UPDATE SKIP LOCKED) l);
 END $$;

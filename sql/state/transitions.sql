@@ -2,7 +2,7 @@
 --
 -- The legal changes of state of runs and steps, with a comment each. Shown in sas.transitions.
 
-INSERT INTO sas.transition VALUES
+INSERT INTO _sas.transition VALUES
     ('run', 'none', 'scheduled', 'submitted, and something keeps it from beginning'),
     ('run', 'none', 'pending', 'submitted, its first steps are ready'),
     ('run', 'scheduled', 'pending', 'nothing keeps it from beginning any more'),

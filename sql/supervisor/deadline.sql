@@ -3,101 +3,101 @@
 -- Timers of deadlines. Most runs end long before their deadline, so sas.submit
 -- writes no timer for a run that has more than five minutes: the supervisor
 -- does, once the run has lived for one and is still there. It sweeps over
--- sas.run by run_id, from where the last sweep has ended; a front tells it what
+-- _sas.run by run_id, from where the last sweep has ended; a front tells it what
 -- was committed before that since. Neither survives a crash: then it begins
--- with sas.timed, which is behind by some thousands of runs.
+-- with _sas.timed, which is behind by some thousands of runs.
 
--- sas._take_noted_young(): the least run_id that was noted since this was asked last, or less; null: that is not known.
+-- _sas.take_noted_young(): the least run_id that was noted since this was asked last, or less; null: that is not known.
 -- Before the statement that looks. When this transaction is rolled back it is told again.
-CREATE FUNCTION sas._take_noted_young() RETURNS bigint
+CREATE FUNCTION _sas.take_noted_young() RETURNS bigint
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_take_noted_young';
 
--- sas._timer_age(): how long a run lives without a timer. Within twice that the supervisor looks: src/store/submit.c counts on it.
-CREATE FUNCTION sas._timer_age() RETURNS interval
+-- _sas.timer_age(): how long a run lives without a timer. Within twice that the supervisor looks: src/store/submit.c counts on it.
+CREATE FUNCTION _sas.timer_age() RETURNS interval
 LANGUAGE sql IMMUTABLE AS $$ SELECT interval '1 min' $$;
 
--- sas._lack_timer(run_ids): those of these runs that are open and whose deadline is neither judged nor going to be. When it has passed
--- its timer may have been put off, by sas._take_due or sas._put_off.
-CREATE FUNCTION sas._lack_timer(run_ids bigint[]) RETURNS bigint[]
+-- _sas.lack_timer(run_ids): those of these runs that are open and whose deadline is neither judged nor going to be. When it has passed
+-- its timer may have been put off, by _sas.take_due or _sas.put_off.
+CREATE FUNCTION _sas.lack_timer(run_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    now timestamptz := sas._now();
+    now timestamptz := _sas.now();
     lacking bigint[];
     late bigint[];
 BEGIN
     SELECT coalesce(array_agg(r.run_id ORDER BY r.run_id), '{}'), array_agg(r.run_id) FILTER (WHERE r.deadline <= now) INTO lacking, late
-    FROM sas.run r
+    FROM _sas.run r
     WHERE r.run_id = ANY (run_ids) AND r.state <> 'stopped' AND r.overdue IS NULL
-      AND (SELECT true FROM sas.due d WHERE d.actor = 'v' AND d.due_at = r.deadline AND d.run_id = r.run_id AND d.kind = 'deadline' LIMIT 1) IS NULL;
+      AND (SELECT true FROM _sas.due d WHERE d.actor = 'v' AND d.due_at = r.deadline AND d.run_id = r.run_id AND d.kind = 'deadline' LIMIT 1) IS NULL;
     IF late IS NOT NULL THEN
-        late := ARRAY(SELECT d.run_id FROM sas.due d WHERE d.actor = 'v' AND d.due_at BETWEEN now - interval '1 min' AND now + interval '1 min' AND d.kind = 'deadline' AND d.run_id = ANY (late));
+        late := ARRAY(SELECT d.run_id FROM _sas.due d WHERE d.actor = 'v' AND d.due_at BETWEEN now - interval '1 min' AND now + interval '1 min' AND d.kind = 'deadline' AND d.run_id = ANY (late));
         lacking := ARRAY(SELECT l FROM unnest(lacking) l EXCEPT SELECT p FROM unnest(late) p ORDER BY 1);
     END IF;
     RETURN lacking;
 END $$;
 
--- sas._write_timers(run_ids): these runs, which the caller has locked, have a timer from now on, if they still lack it.
-CREATE FUNCTION sas._write_timers(run_ids bigint[]) RETURNS void
+-- _sas.write_timers(run_ids): these runs, which the caller has locked, have a timer from now on, if they still lack it.
+CREATE FUNCTION _sas.write_timers(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO sas.due (actor, due_at, run_id, kind)
-    SELECT 'v', r.deadline, r.run_id, 'deadline' FROM sas.run r WHERE r.run_id = ANY (sas._lack_timer(run_ids));
+    INSERT INTO _sas.due (actor, due_at, run_id, kind)
+    SELECT 'v', r.deadline, r.run_id, 'deadline' FROM _sas.run r WHERE r.run_id = ANY (_sas.lack_timer(run_ids));
 END $$;
 
--- sas._look_for_timers(first): gives a timer to those of the next runs, from this one on, that have lived for long enough;
+-- _sas.look_for_timers(first): gives a timer to those of the next runs, from this one on, that have lived for long enough;
 -- those that somebody holds are looked at by themselves, in their own time: they may be many. So few that nobody waits for the lock for long. upto: the first
 -- that was not looked at; if it is too young, created_at says how young. A run of the future has its timer at once.
-CREATE FUNCTION sas._look_for_timers(first bigint, OUT upto bigint, OUT created_at timestamptz, OUT more boolean)
+CREATE FUNCTION _sas.look_for_timers(first bigint, OUT upto bigint, OUT created_at timestamptz, OUT more boolean)
 LANGUAGE plpgsql SET enable_bitmapscan = off AS $$
 DECLARE
-    now timestamptz := sas._now();
+    now timestamptz := _sas.now();
     seen int;
     open bigint[];
     locked bigint[];
 BEGIN
     WITH s AS MATERIALIZED (
-        SELECT r.run_id, r.created_at, r.state FROM sas.run r WHERE r.run_id BETWEEN first AND 9223372036854775807 ORDER BY r.run_id LIMIT 2000),
-    y AS (SELECT s.run_id, s.created_at FROM s WHERE s.created_at > now - sas._timer_age() AND s.created_at <= now ORDER BY s.run_id LIMIT 1)
+        SELECT r.run_id, r.created_at, r.state FROM _sas.run r WHERE r.run_id BETWEEN first AND 9223372036854775807 ORDER BY r.run_id LIMIT 2000),
+    y AS (SELECT s.run_id, s.created_at FROM s WHERE s.created_at > now - _sas.timer_age() AND s.created_at <= now ORDER BY s.run_id LIMIT 1)
     SELECT count(*), coalesce(min(y.run_id), max(s.run_id) + 1, first), min(y.created_at),
            coalesce(array_agg(s.run_id) FILTER (WHERE s.state <> 'stopped' AND s.run_id < coalesce(y.run_id, s.run_id + 1)), '{}')
     INTO seen, upto, created_at, open
     FROM s LEFT JOIN y ON true;
     more := seen = 2000 AND created_at IS NULL;
     IF open <> '{}' THEN
-        open := sas._lack_timer(open);
+        open := _sas.lack_timer(open);
         -- with the lock held none of them ends without seeing its timer
-        locked := sas._lock_runs(open);
-        PERFORM sas._write_timers(locked);
+        locked := _sas.lock_runs(open);
+        PERFORM _sas.write_timers(locked);
         open := ARRAY(SELECT o FROM unnest(open) o EXCEPT SELECT l FROM unnest(locked) l);
         IF open <> '{}' THEN
-            INSERT INTO sas.due (actor, due_at, run_id, kind)
-            SELECT 'v', now + sas._hold_pause(h.run_id), h.run_id, 'young'
+            INSERT INTO _sas.due (actor, due_at, run_id, kind)
+            SELECT 'v', now + _sas.hold_pause(h.run_id), h.run_id, 'young'
             FROM (SELECT o FROM unnest(open) o
-                  EXCEPT SELECT d.run_id FROM sas.due d WHERE d.actor = 'v' AND d.due_at BETWEEN now - interval '1 min' AND now + interval '2 min' AND d.kind = 'young') AS h (run_id);
+                  EXCEPT SELECT d.run_id FROM _sas.due d WHERE d.actor = 'v' AND d.due_at BETWEEN now - interval '1 min' AND now + interval '2 min' AND d.kind = 'young') AS h (run_id);
         END IF;
     END IF;
 END $$;
 
--- sas._set_timers(at, again, settles): one step of a sweep over the runs, in a transaction of its own. What it returns is
+-- _sas.set_timers(at, again, settles): one step of a sweep over the runs, in a transaction of its own. What it returns is
 -- given to the next step, once it is committed; nulls: nothing is known.
 --   at       up to where it has come
 --   again    from where the next sweep begins, since something was committed there late; null: where this one ends
---   settles  with this one sas.timed goes up to there
+--   settles  with this one _sas.timed goes up to there
 -- more: it is not at its end; next_look: when the first run that is too young has lived for long enough, and others with
 -- it, or now if there is something to be looked at again.
-CREATE FUNCTION sas._set_timers(INOUT at bigint, INOUT again bigint, INOUT settles bigint, OUT more boolean, OUT next_look timestamptz)
+CREATE FUNCTION _sas.set_timers(INOUT at bigint, INOUT again bigint, INOUT settles bigint, OUT more boolean, OUT next_look timestamptz)
 LANGUAGE plpgsql AS $$
 DECLARE
-    noted bigint := sas._take_noted_young();
-    t sas.timed;
+    noted bigint := _sas.take_noted_young();
+    t _sas.timed;
     looked record;
     looked_at bigint;
 BEGIN
     -- Numbers that begin anew, or one that a session has kept for long (CACHE). The walk begins with the next step, since
     -- this one has its transaction's number before it has seen a run.
-    DELETE FROM sas.timed x WHERE x.upto > (SELECT s.last_value + 1 FROM sas.run_run_id_seq s);
+    DELETE FROM _sas.timed x WHERE x.upto > (SELECT s.last_value + 1 FROM _sas.run_run_id_seq s);
     IF NOT FOUND THEN
-        UPDATE sas.timed x SET upto = noted, until_xid = NULL WHERE x.upto > noted;
+        UPDATE _sas.timed x SET upto = noted, until_xid = NULL WHERE x.upto > noted;
     END IF;
     IF FOUND THEN
         at := NULL;
@@ -106,7 +106,7 @@ BEGIN
         more := true;
         RETURN;
     END IF;
-    SELECT * INTO t FROM sas.timed;
+    SELECT * INTO t FROM _sas.timed;
     t.upto := coalesce(t.upto, 0);
     -- greatest() and least() take no notice of nulls
     at := greatest(at, t.upto);
@@ -115,10 +115,10 @@ BEGIN
         again := greatest(least(again, coalesce(noted, t.upto)), t.upto);
     END IF;
 
-    SELECT * INTO looked FROM sas._look_for_timers(at);
+    SELECT * INTO looked FROM _sas.look_for_timers(at);
     at := looked.upto;
     more := looked.more;
-    next_look := looked.created_at + 2 * sas._timer_age();
+    next_look := looked.created_at + 2 * _sas.timer_age();
     IF more THEN
         RETURN;
     END IF;
@@ -128,17 +128,17 @@ BEGIN
     looked_at := settles;
     settles := NULL;
     IF looked_at <= at THEN
-        UPDATE sas.timed SET upto = looked_at, until_xid = NULL;
+        UPDATE _sas.timed SET upto = looked_at, until_xid = NULL;
     ELSIF t.until_xid <= pg_snapshot_xmin(pg_current_snapshot()) THEN
         again := t.upto;
         settles := t.next_upto;
     ELSIF t.until_xid IS NULL AND at >= t.upto + 10000 THEN
-        INSERT INTO sas.timed AS x (upto, next_upto, until_xid) VALUES (t.upto, at, pg_current_xact_id())
+        INSERT INTO _sas.timed AS x (upto, next_upto, until_xid) VALUES (t.upto, at, pg_current_xact_id())
         ON CONFLICT (one) DO UPDATE SET next_upto = excluded.next_upto, until_xid = excluded.until_xid;
     END IF;
     IF again < at THEN
         at := again;
-        next_look := sas._now();
+        next_look := _sas.now();
     END IF;
     again := NULL;
 END $$;

@@ -4,39 +4,39 @@
 -- deadline. First each case is judged for itself, then what was decided is
 -- carried out for all of them at once.
 
--- sas._decide(quantity): what becomes of failed steps and of runs past their
+-- _sas.decide(quantity): what becomes of failed steps and of runs past their
 -- deadline. Returns how many were looked at. One that raises is decided by
 -- itself, so that it holds up no other run.
-CREATE FUNCTION sas._decide(quantity int) RETURNS int
+CREATE FUNCTION _sas.decide(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
-    taken sas.due[];
-    message sas.due;
+    taken _sas.due[];
+    message _sas.due;
 BEGIN
-    SELECT array_agg(d) INTO taken FROM sas._take_due('v', quantity) d;
+    SELECT array_agg(d) INTO taken FROM _sas.take_due('v', quantity) d;
     IF taken IS NULL THEN
         RETURN 0;
     END IF;
     BEGIN
-        PERFORM sas._decide_on(taken);
+        PERFORM _sas.decide_on(taken);
     EXCEPTION WHEN OTHERS THEN
         FOREACH message IN ARRAY taken LOOP
             BEGIN
-                PERFORM sas._decide_on(ARRAY[message]);
+                PERFORM _sas.decide_on(ARRAY[message]);
             EXCEPTION WHEN OTHERS THEN
-                PERFORM sas._put_off(message, SQLERRM);
+                PERFORM _sas.put_off(message, SQLERRM);
             END;
         END LOOP;
     END;
     RETURN cardinality(taken);
 END $$;
 
--- sas._auto_rescue(): is what on_failure says carried out, or told to an operator only, where a workflow does not say?
-CREATE FUNCTION sas._auto_rescue() RETURNS boolean
+-- _sas.auto_rescue(): is what on_failure says carried out, or told to an operator only, where a workflow does not say?
+CREATE FUNCTION _sas.auto_rescue() RETURNS boolean
 LANGUAGE sql STABLE AS $$ SELECT coalesce(current_setting('sas.auto_rescue', true), 'on')::boolean $$;
 
--- sas._suggestion(policy, run_id, step): what an operator could do, as an alert says it. step null: about the run.
-CREATE FUNCTION sas._suggestion(policy text, run_id bigint, step text) RETURNS text
+-- _sas.suggestion(policy, run_id, step): what an operator could do, as an alert says it. step null: about the run.
+CREATE FUNCTION _sas.suggestion(policy text, run_id bigint, step text) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE policy WHEN 'pause' THEN ''
                        WHEN 'compensate' THEN format('; suggested: sas.compensate(%s)', run_id)
@@ -44,105 +44,105 @@ LANGUAGE sql IMMUTABLE AS $$
                        ELSE format('; suggested: sas.halt(%s)', run_id) END
 $$;
 
--- sas._cases(taken): what these messages tell, as it stands now, failed steps first. One that is told twice is one case.
-CREATE FUNCTION sas._cases(taken sas.due[]) RETURNS SETOF sas._case
+-- _sas.cases(taken): what these messages tell, as it stands now, failed steps first. One that is told twice is one case.
+CREATE FUNCTION _sas.cases(taken _sas.due[]) RETURNS SETOF _sas.failed_case
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN QUERY
-    SELECT d.kind, d.run_id, d.step_no, d.element, r.state, r.fate, coalesce(v.auto_rescue, sas._auto_rescue()), v.on_transient, v.on_permanent,
-           EXISTS (SELECT FROM sas.workflow_step pw
-                   CROSS JOIN LATERAL (SELECT FROM sas.step p WHERE p.run_id = d.run_id AND p.step_no = pw.step_no AND p.state = 'succeeded' OFFSET 0) p
+    SELECT d.kind, d.run_id, d.step_no, d.element, r.state, r.fate, coalesce(v.auto_rescue, _sas.auto_rescue()), v.on_transient, v.on_permanent,
+           EXISTS (SELECT FROM _sas.workflow_step pw
+                   CROSS JOIN LATERAL (SELECT FROM _sas.step p WHERE p.run_id = d.run_id AND p.step_no = pw.step_no AND p.state = 'succeeded' OFFSET 0) p
                    WHERE pw.version_id = r.version_id AND pw.pivot AND NOT pw.undo),
            s.state, s.failure_count, s.transient, s.in_doubt, s.ask_until, s.error, w.name, w.undo, w.lane, w.recovery, w.on_transient, w.on_permanent, w.shape
     FROM (SELECT DISTINCT t.kind, t.run_id, t.step_no, t.element FROM unnest(taken) t) d
-    JOIN sas.run r ON r.run_id = d.run_id
-    JOIN sas.workflow_version v ON v.version_id = r.version_id
-    LEFT JOIN sas.step s ON s.run_id = d.run_id AND s.step_no = d.step_no AND s.element = d.element
-    LEFT JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = d.step_no AND w.undo = (s.state = 'compensating')
+    JOIN _sas.run r ON r.run_id = d.run_id
+    JOIN _sas.workflow_version v ON v.version_id = r.version_id
+    LEFT JOIN _sas.step s ON s.run_id = d.run_id AND s.step_no = d.step_no AND s.element = d.element
+    LEFT JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = d.step_no AND w.undo = (s.state = 'compensating')
     WHERE d.kind IN ('deadline', 'reminder') OR s.waiting_kind = 'supervisor'
     ORDER BY d.run_id, d.kind DESC, d.step_no, d.element;
 END $$;
 
--- sas._decide_on(taken): decides on what these messages tell.
-CREATE FUNCTION sas._decide_on(taken sas.due[]) RETURNS void
+-- _sas.decide_on(taken): decides on what these messages tell.
+CREATE FUNCTION _sas.decide_on(taken _sas.due[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    c sas._case;
-    made sas._decision[] := '{}';
+    c _sas.failed_case;
+    made _sas.decision[] := '{}';
 BEGIN
-    PERFORM sas._write_timers(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'young' HAVING count(*) > 0;
-    FOREACH c IN ARRAY ARRAY(SELECT x FROM sas._cases(taken) x) LOOP
-        CONTINUE WHEN c.kind = 'deadline' AND NOT sas._mark_overdue(c.run_id);
+    PERFORM _sas.write_timers(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'young' HAVING count(*) > 0;
+    FOREACH c IN ARRAY ARRAY(SELECT x FROM _sas.cases(taken) x) LOOP
+        CONTINUE WHEN c.kind = 'deadline' AND NOT _sas.mark_overdue(c.run_id);
         -- decided in this very turn
         CONTINUE WHEN EXISTS (SELECT FROM unnest(made) m WHERE m.run_id = c.run_id AND (m.what = 'doom' OR m.what = 'pause' AND c.kind = 'deadline'));
-        made := made || CASE c.kind WHEN 'deadline' THEN sas._judge_deadline(c) WHEN 'reminder' THEN sas._remind(c) ELSE sas._judge_failure(c, made) END;
+        made := made || CASE c.kind WHEN 'deadline' THEN _sas.judge_deadline(c) WHEN 'reminder' THEN _sas.remind(c) ELSE _sas.judge_failure(c, made) END;
     END LOOP;
-    PERFORM sas._act_on(made);
+    PERFORM _sas.act_on(made);
 END $$;
 
--- sas._mark_overdue(run_id): it is decided now what becomes of this run since its deadline has passed; false: that was before, or it has
--- another deadline by now. It may have two timers: one that was put off, and one that sas._set_timers wrote in its place.
-CREATE FUNCTION sas._mark_overdue(id bigint) RETURNS boolean
+-- _sas.mark_overdue(run_id): it is decided now what becomes of this run since its deadline has passed; false: that was before, or it has
+-- another deadline by now. It may have two timers: one that was put off, and one that _sas.set_timers wrote in its place.
+CREATE FUNCTION _sas.mark_overdue(id bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE sas.run r SET overdue = true WHERE r.run_id = id AND r.overdue IS NULL AND r.deadline <= sas._now();
+    UPDATE _sas.run r SET overdue = true WHERE r.run_id = id AND r.overdue IS NULL AND r.deadline <= _sas.now();
     RETURN FOUND;
 END $$;
 
--- sas._late_message(case): what is said of a run that does not go on, and whose deadline has passed.
-CREATE FUNCTION sas._late_message(c sas._case) RETURNS text
+-- _sas.late_message(case): what is said of a run that does not go on, and whose deadline has passed.
+CREATE FUNCTION _sas.late_message(c _sas.failed_case) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE c.run_state WHEN 'paused' THEN format('run %s is paused, and its deadline has passed', c.run_id)
                             WHEN 'compensating' THEN format('run %s is not undone yet, and its deadline has passed', c.run_id) END
 $$;
 
--- sas._remind(case): a run that its deadline has ended is not undone yet.
-CREATE FUNCTION sas._remind(c sas._case) RETURNS sas._decision[]
+-- _sas.remind(case): a run that its deadline has ended is not undone yet.
+CREATE FUNCTION _sas.remind(c _sas.failed_case) RETURNS _sas.decision[]
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM sas._alert('deadline', format('run %s deadline', c.run_id), sas._late_message(c), NULL, c.run_id) WHERE sas._late_message(c) IS NOT NULL;
+    PERFORM _sas.raise_alert('deadline', format('run %s deadline', c.run_id), _sas.late_message(c), NULL, c.run_id) WHERE _sas.late_message(c) IS NOT NULL;
     RETURN '{}';
 END $$;
 
--- sas._judge_deadline(case): the deadline of a run has passed. A run that is paused, or is being undone already, only
+-- _sas.judge_deadline(case): the deadline of a run has passed. A run that is paused, or is being undone already, only
 -- has its alert: it has no way on but an operator's; resume sets the timer again.
-CREATE FUNCTION sas._judge_deadline(c sas._case) RETURNS sas._decision[]
+CREATE FUNCTION _sas.judge_deadline(c _sas.failed_case) RETURNS _sas.decision[]
 LANGUAGE plpgsql AS $$
 DECLARE
     policy text := CASE WHEN c.past_pivot THEN 'pause' ELSE c.run_on_permanent END;
-    error jsonb := sas._problem_object('deadline', 'the deadline of the run has passed', NULL, NULL, c.run_id, NULL);
+    error jsonb := _sas.problem_object('deadline', 'the deadline of the run has passed', NULL, NULL, c.run_id, NULL);
     goes_on boolean := c.run_state IN ('scheduled', 'pending', 'running') AND c.fate IS NULL;
-    message text := CASE WHEN NOT goes_on THEN sas._late_message(c)
-                         WHEN policy = 'pause' OR NOT c.auto_rescue THEN format('run %s is paused: its deadline has passed', c.run_id) || sas._suggestion(policy, c.run_id, NULL) END;
+    message text := CASE WHEN NOT goes_on THEN _sas.late_message(c)
+                         WHEN policy = 'pause' OR NOT c.auto_rescue THEN format('run %s is paused: its deadline has passed', c.run_id) || _sas.suggestion(policy, c.run_id, NULL) END;
 BEGIN
     IF message IS NOT NULL THEN
-        PERFORM sas._alert('deadline', format('run %s deadline', c.run_id), message, NULL, c.run_id);
+        PERFORM _sas.raise_alert('deadline', format('run %s deadline', c.run_id), message, NULL, c.run_id);
     END IF;
     IF NOT goes_on THEN
         RETURN '{}';
     END IF;
     IF policy = 'pause' OR NOT c.auto_rescue THEN
-        RETURN ARRAY[ROW('pause', c.run_id, NULL, NULL, NULL, NULL, 'its deadline has passed', error)::sas._decision];
+        RETURN ARRAY[ROW('pause', c.run_id, NULL, NULL, NULL, NULL, 'its deadline has passed', error)::_sas.decision];
     END IF;
     -- the undo that begins here is not bound by the deadline: if it is not over by then, an operator hears of it; not
     -- where nobody looked for so long that it would be at once
-    INSERT INTO sas.due (actor, due_at, run_id, kind) SELECT 'v', sas._remind_at(r.deadline), r.run_id, 'reminder' FROM sas.run r WHERE r.run_id = c.run_id AND sas._remind_at(r.deadline) > sas._now();
-    RETURN ARRAY[ROW('doom', c.run_id, NULL, NULL, NULL, CASE policy WHEN 'skip' THEN 'fail' ELSE policy END, NULL, error)::sas._decision];
+    INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 'v', _sas.remind_at(r.deadline), r.run_id, 'reminder' FROM _sas.run r WHERE r.run_id = c.run_id AND _sas.remind_at(r.deadline) > _sas.now();
+    RETURN ARRAY[ROW('doom', c.run_id, NULL, NULL, NULL, CASE policy WHEN 'skip' THEN 'fail' ELSE policy END, NULL, error)::_sas.decision];
 END $$;
 
--- sas._judge_failure(case, made): a step, or an undo, has failed: another window, its fallback, or what on_failure says.
+-- _sas.judge_failure(case, made): a step, or an undo, has failed: another window, its fallback, or what on_failure says.
 -- made: what was decided before in this turn.
-CREATE FUNCTION sas._judge_failure(c sas._case, made sas._decision[]) RETURNS sas._decision[]
+CREATE FUNCTION _sas.judge_failure(c _sas.failed_case, made _sas.decision[]) RETURNS _sas.decision[]
 LANGUAGE plpgsql AS $$
 DECLARE
     failures int := c.failure_count + 1;
-    change sas._step_change := ROW(c.run_id, c.step_no, c.element, c.state, c.state, NULL, failures,
+    change _sas.step_change := ROW(c.run_id, c.step_no, c.element, c.state, c.state, NULL, failures,
                                    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, c.state = 'compensating', NULL, NULL);
-    decision sas._decision := ROW('note', c.run_id, c.step_no, c.element, NULL, NULL, NULL, c.error);
-    spent boolean := c.shape ? 'fallback' AND sas._fell(c.run_id, c.element, c.shape);
-    way text := CASE WHEN c.state = 'failed' AND c.fate IS NULL AND c.shape #> '{fallback,on}' ? 'failed' AND NOT spent THEN sas._way_back(c.run_id, c.step_no, c.element) END;
+    decision _sas.decision := ROW('note', c.run_id, c.step_no, c.element, NULL, NULL, NULL, c.error);
+    spent boolean := c.shape ? 'fallback' AND _sas.fell(c.run_id, c.element, c.shape);
+    way text := CASE WHEN c.state = 'failed' AND c.fate IS NULL AND c.shape #> '{fallback,on}' ? 'failed' AND NOT spent THEN _sas.way_back(c.run_id, c.step_no, c.element) END;
     -- the undo needs what its call brought
-    settles boolean := c.fate IS NOT NULL AND c.in_doubt AND sas._settles(c.run_id, c.step_no, c.element);
+    settles boolean := c.fate IS NOT NULL AND c.in_doubt AND _sas.settles(c.run_id, c.step_no, c.element);
 BEGIN
     -- one in doubt is asked for as many windows again before its fallback
     IF c.transient AND failures < (c.recovery ->> 'max_failures')::int * (CASE way WHEN 'known' THEN 2 ELSE 1 END) AND spent IS NOT TRUE
@@ -150,7 +150,7 @@ BEGIN
         change.to_state := CASE c.state WHEN 'failed' THEN 'suspended' ELSE c.state END;
         change.parked := false;
         change.waiting_kind := 'cool_off';
-        change.waiting_until := least(sas._now() + sas._cool_off(c.recovery, failures), c.ask_until);
+        change.waiting_until := least(_sas.now() + _sas.cool_off(c.recovery, failures), c.ask_until);
         decision.what := 'again';
     ELSIF way = 'undo' THEN
         change.to_state := 'compensating';
@@ -159,28 +159,28 @@ BEGIN
     ELSIF way = 'none' THEN
         decision.what := 'fall';
     ELSIF c.state = 'failed' AND c.fate IS NULL AND c.shape ? 'stands_in' THEN
-        PERFORM sas._fail_in_stead(c.run_id, (c.shape ->> 'stands_in')::int, c.element, c.error, c.transient);
+        PERFORM _sas.fail_in_stead(c.run_id, (c.shape ->> 'stands_in')::int, c.element, c.error, c.transient);
     ELSIF c.fate IS NOT NULL AND NOT c.undo AND NOT settles THEN
         decision.what := 'close';
     ELSE
-        decision := sas._by_policy(c, made);
+        decision := _sas.by_policy(c, made);
     END IF;
     decision.change := change;
     IF settles AND NOT c.undo AND decision.what <> 'again' THEN
         -- resume asks for the next undo, which is this one again
-        RETURN ARRAY[decision, ROW('close', c.run_id, c.step_no, c.element, NULL, NULL, NULL, NULL)::sas._decision];
+        RETURN ARRAY[decision, ROW('close', c.run_id, c.step_no, c.element, NULL, NULL, NULL, NULL)::_sas.decision];
     END IF;
     RETURN ARRAY[decision];
 END $$;
 
--- sas._by_policy(case, made): a step, or an undo, has failed for good: the run goes on without it, waits for an
+-- _sas.by_policy(case, made): a step, or an undo, has failed for good: the run goes on without it, waits for an
 -- operator, who hears of it, or cannot go on.
-CREATE FUNCTION sas._by_policy(c sas._case, made sas._decision[]) RETURNS sas._decision
+CREATE FUNCTION _sas.by_policy(c _sas.failed_case, made _sas.decision[]) RETURNS _sas.decision
 LANGUAGE plpgsql AS $$
 DECLARE
     policy text := CASE WHEN c.undo OR c.fate IS NOT NULL THEN 'pause'
                         WHEN c.transient THEN coalesce(c.on_transient, c.run_on_transient) ELSE coalesce(c.on_permanent, c.run_on_permanent) END;
-    borne boolean := policy <> 'skip' AND policy IS NOT NULL AND c.fate IS NULL AND NOT c.undo AND c.element > 0 AND sas._bears(c, made);
+    borne boolean := policy <> 'skip' AND policy IS NOT NULL AND c.fate IS NULL AND NOT c.undo AND c.element > 0 AND _sas.bears(c, made);
     suggested text := '';
     why text;
 BEGIN
@@ -192,74 +192,74 @@ BEGIN
     ELSIF c.past_pivot AND policy = 'compensate' OR c.run_state = 'paused' AND policy IN ('compensate', 'fail') THEN
         policy := 'pause';
     ELSIF NOT c.auto_rescue THEN
-        suggested := sas._suggestion(policy, c.run_id, sas._shown_name(c.name) || coalesce('[' || nullif(c.element, 0) || ']', ''));
+        suggested := _sas.suggestion(policy, c.run_id, _sas.shown_name(c.name) || coalesce('[' || nullif(c.element, 0) || ']', ''));
         policy := 'pause';
     END IF;
     IF policy = 'pause' THEN
-        why := format('%s "%s" failed: %s', CASE WHEN c.undo THEN 'the undo of step' ELSE 'step' END, sas._shown_name(c.name), c.error ->> 'title');
-        PERFORM sas._alert(CASE WHEN c.undo THEN 'undo-failed' ELSE 'step-failed' END, format('run %s step %s', c.run_id, c.name),
+        why := format('%s "%s" failed: %s', CASE WHEN c.undo THEN 'the undo of step' ELSE 'step' END, _sas.shown_name(c.name), c.error ->> 'title');
+        PERFORM _sas.raise_alert(CASE WHEN c.undo THEN 'undo-failed' ELSE 'step-failed' END, format('run %s step %s', c.run_id, c.name),
                            format('run %s: %s', c.run_id, why) || suggested, nullif(c.lane, 0), c.run_id, c.step_no);
     END IF;
     RETURN ROW(CASE WHEN policy = 'pause' AND (c.run_state = 'paused' OR EXISTS (SELECT FROM unnest(made) m WHERE m.run_id = c.run_id AND m.what = 'pause')) THEN 'note'
                     WHEN policy IN ('pause', 'skip') THEN policy ELSE 'doom' END,
-               c.run_id, c.step_no, c.element, NULL, policy, why, c.error)::sas._decision;
+               c.run_id, c.step_no, c.element, NULL, policy, why, c.error)::_sas.decision;
 END $$;
 
--- sas._bears(case, made): does the map bear one more failed element?
-CREATE FUNCTION sas._bears(c sas._case, made sas._decision[]) RETURNS boolean
+-- _sas.bears(case, made): does the map bear one more failed element?
+CREATE FUNCTION _sas.bears(c _sas.failed_case, made _sas.decision[]) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN coalesce((c.shape ->> 'max_failed')::int, 0)
-           > (SELECT f.failed FROM sas.fan f WHERE f.run_id = c.run_id AND f.step_no = c.step_no)
+           > (SELECT f.failed FROM _sas.fan f WHERE f.run_id = c.run_id AND f.step_no = c.step_no)
              + (SELECT count(*) FROM unnest(made) m WHERE m.what = 'skip' AND m.run_id = c.run_id AND m.step_no = c.step_no);
 END $$;
 
--- sas._act_on(made): the states first, then what follows from them.
-CREATE FUNCTION sas._act_on(made sas._decision[]) RETURNS void
+-- _sas.act_on(made): the states first, then what follows from them.
+CREATE FUNCTION _sas.act_on(made _sas.decision[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     doomed bigint[] := ARRAY(SELECT m.run_id FROM unnest(made) m WHERE m.what = 'doom');
-    skipped sas._decision[] := ARRAY(SELECT m FROM unnest(made) m WHERE m.what = 'skip' AND m.run_id <> ALL (doomed));
+    skipped _sas.decision[] := ARRAY(SELECT m FROM unnest(made) m WHERE m.what = 'skip' AND m.run_id <> ALL (doomed));
 BEGIN
-    PERFORM sas._move_steps(array_agg(m.change)) FROM unnest(made) m WHERE (m.change).run_id IS NOT NULL;
-    INSERT INTO sas.due (actor, due_at, run_id, kind, step_no, element)
+    PERFORM _sas.move_steps(array_agg(m.change)) FROM unnest(made) m WHERE (m.change).run_id IS NOT NULL;
+    INSERT INTO _sas.due (actor, due_at, run_id, kind, step_no, element)
     SELECT 's', (m.change).waiting_until, m.run_id, 'ready', m.step_no, m.element FROM unnest(made) m WHERE m.what = 'again';
     IF FOUND THEN
-        PERFORM sas._ring('{}', true, false, '{}');
+        PERFORM _sas.ring('{}', true, false, '{}');
     END IF;
-    PERFORM sas._requeue(array_agg(m.run_id), array_agg(m.step_no), array_agg(m.element)) FROM unnest(made) m WHERE m.what = 'settle' HAVING count(*) > 0;
-    PERFORM sas._fall_back(array_agg(m.run_id), array_agg(m.step_no), array_agg(m.element)) FROM unnest(made) m WHERE m.what = 'fall' HAVING count(*) > 0;
-    UPDATE sas.run r SET error = e.error
+    PERFORM _sas.requeue(array_agg(m.run_id), array_agg(m.step_no), array_agg(m.element)) FROM unnest(made) m WHERE m.what = 'settle' HAVING count(*) > 0;
+    PERFORM _sas.fall_back(array_agg(m.run_id), array_agg(m.step_no), array_agg(m.element)) FROM unnest(made) m WHERE m.what = 'fall' HAVING count(*) > 0;
+    UPDATE _sas.run r SET error = e.error
     FROM (SELECT DISTINCT ON (m.run_id) m.run_id, m.error FROM unnest(made) WITH ORDINALITY AS m (what, run_id, step_no, element, change, fate, why, error, n)
           WHERE m.what = 'skip' ORDER BY m.run_id, m.n DESC) e
     WHERE r.run_id = e.run_id;
     IF skipped <> '{}' THEN
-        PERFORM sas._skip_failed(skipped);
+        PERFORM _sas.skip_failed(skipped);
     END IF;
-    PERFORM sas._doom(array_agg(m.run_id), array_agg(m.fate), array_agg(m.error)) FROM unnest(made) m WHERE m.what = 'doom' HAVING count(*) > 0;
-    PERFORM sas._pause(array_agg(m.run_id), array_agg(m.why), 'sas supervisor', array_agg(m.error))
-    FROM unnest(made) m JOIN sas.run r ON r.run_id = m.run_id AND r.state <> 'stopped'
+    PERFORM _sas.doom(array_agg(m.run_id), array_agg(m.fate), array_agg(m.error)) FROM unnest(made) m WHERE m.what = 'doom' HAVING count(*) > 0;
+    PERFORM _sas.move_to_paused(array_agg(m.run_id), array_agg(m.why), 'sas supervisor', array_agg(m.error))
+    FROM unnest(made) m JOIN _sas.run r ON r.run_id = m.run_id AND r.state <> 'stopped'
     WHERE m.what = 'pause' AND m.run_id <> ALL (doomed);
-    PERFORM sas._close_steps(array_agg(m.run_id)) FROM unnest(made) m WHERE m.what = 'close' HAVING count(*) > 0;
+    PERFORM _sas.close_steps(array_agg(m.run_id)) FROM unnest(made) m WHERE m.what = 'close' HAVING count(*) > 0;
 END $$;
 
--- sas._skip_failed(skipped): these failures are skipped; what waited for the steps goes on.
-CREATE FUNCTION sas._skip_failed(skipped sas._decision[]) RETURNS void
+-- _sas.skip_failed(skipped): these failures are skipped; what waited for the steps goes on.
+CREATE FUNCTION _sas.skip_failed(skipped _sas.decision[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM sas._move_steps(array_agg(ROW(u.run_id, u.step_no, u.element, 'failed', 'skipped', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                                          NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change)) FROM unnest(skipped) u;
-    PERFORM sas._after_skip(array_agg(u.run_id), array_agg(u.step_no)) FROM unnest(skipped) u WHERE u.element = 0 HAVING count(*) > 0;
-    PERFORM sas._count_elements(array_agg(u.run_id), array_agg(u.step_no), 1) FROM unnest(skipped) u WHERE u.element > 0 HAVING count(*) > 0;
+    PERFORM _sas.move_steps(array_agg(ROW(u.run_id, u.step_no, u.element, 'failed', 'skipped', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                                          NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change)) FROM unnest(skipped) u;
+    PERFORM _sas.after_skip(array_agg(u.run_id), array_agg(u.step_no)) FROM unnest(skipped) u WHERE u.element = 0 HAVING count(*) > 0;
+    PERFORM _sas.count_elements(array_agg(u.run_id), array_agg(u.step_no), 1) FROM unnest(skipped) u WHERE u.element > 0 HAVING count(*) > 0;
 END $$;
 
--- sas._settles(run_id, step_no, element): does the undo of this step need the output
+-- _sas.settles(run_id, step_no, element): does the undo of this step need the output
 -- of its call? Then a call in doubt is repeated until its outcome is known.
-CREATE FUNCTION sas._settles(run_id bigint, step_no int, element int) RETURNS boolean
+CREATE FUNCTION _sas.settles(run_id bigint, step_no int, element int) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT coalesce((SELECT w.reads_own_output AND s.output IS NULL AND s.asks IS NULL AND r.fate <> 'fail'
-                     FROM sas.run r
-                     JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = $2 AND w.undo
-                     JOIN sas.step s ON s.run_id = r.run_id AND s.step_no = $2 AND s.element = $3
+                     FROM _sas.run r
+                     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = $2 AND w.undo
+                     JOIN _sas.step s ON s.run_id = r.run_id AND s.step_no = $2 AND s.element = $3
                      WHERE r.run_id = $1), false)
 $$;

@@ -10,12 +10,12 @@
 -- worker waits for a test: no place under a key, no queue; no rate, place or
 -- breaker of an agent. Claims are made in lanes of their own, under leases of worker -1.
 
--- sas._inline_lane(): the lanes of a test begin here.
-CREATE FUNCTION sas._inline_lane() RETURNS int
+-- _sas.inline_lane(): the lanes of a test begin here.
+CREATE FUNCTION _sas.inline_lane() RETURNS int
 LANGUAGE sql IMMUTABLE AS $$ SELECT 1000000000 $$;
 
--- sas._inline_family(root): the run, its children and its hooks.
-CREATE FUNCTION sas._inline_family(root bigint) RETURNS bigint[]
+-- _sas.inline_family(root): the run, its children and its hooks.
+CREATE FUNCTION _sas.inline_family(root bigint) RETURNS bigint[]
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN ARRAY(
@@ -23,91 +23,91 @@ BEGIN
             SELECT root AS run_id
             UNION ALL
             SELECT c.run_id
-            FROM f CROSS JOIN LATERAL (SELECT r.run_id FROM sas.run r WHERE r.parent_run_id = f.run_id
-                                       UNION ALL SELECT r.run_id FROM sas.run r WHERE r.hook_of = f.run_id OFFSET 0) c)
+            FROM f CROSS JOIN LATERAL (SELECT r.run_id FROM _sas.run r WHERE r.parent_run_id = f.run_id
+                                       UNION ALL SELECT r.run_id FROM _sas.run r WHERE r.hook_of = f.run_id OFFSET 0) c)
         SELECT f.run_id FROM f);
 END $$;
 
--- sas._carry_inline(root, until): all that there is to do, up to that instant; null: until nothing is left but deadlines.
-CREATE FUNCTION sas._carry_inline(root bigint, until timestamptz) RETURNS void
+-- _sas.carry_inline(root, until): all that there is to do, up to that instant; null: until nothing is left but deadlines.
+CREATE FUNCTION _sas.carry_inline(root bigint, until timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     turns int := 0;
     next_at timestamptz;
 BEGIN
     LOOP
-        IF NOT sas._inline_turn(root, sas._inline_family(root)) THEN
-            next_at := sas._inline_next(root, sas._inline_family(root));
+        IF NOT _sas.inline_turn(root, _sas.inline_family(root)) THEN
+            next_at := _sas.inline_next(root, _sas.inline_family(root));
             EXIT WHEN next_at IS NULL OR next_at > until;
-            PERFORM sas._freeze(greatest(next_at, sas._now()));
+            PERFORM _sas.freeze(greatest(next_at, _sas.now()));
         END IF;
         turns := turns + 1;
         IF turns > 100000 THEN
-            RAISE EXCEPTION 'run % finds no end', root USING ERRCODE = 'program_limit_exceeded', DETAIL = format('It is %s in the test.', sas._now()), HINT = 'See sas.stubbed_calls() for what is asked again and again; within => ''1 h'' stops the clock there.';
+            RAISE EXCEPTION 'run % finds no end', root USING ERRCODE = 'program_limit_exceeded', DETAIL = format('It is %s in the test.', _sas.now()), HINT = 'See sas.stubbed_calls() for what is asked again and again; within => ''1 h'' stops the clock there.';
         END IF;
     END LOOP;
-    IF until > sas._now() THEN
-        PERFORM sas._freeze(until) FROM sas.run r WHERE r.run_id = root AND r.state <> 'stopped';
+    IF until > _sas.now() THEN
+        PERFORM _sas.freeze(until) FROM _sas.run r WHERE r.run_id = root AND r.state <> 'stopped';
     END IF;
 END $$;
 
--- sas._inline_turn(root, ids): something that is to be done at this instant; false: nothing is.
-CREATE FUNCTION sas._inline_turn(root bigint, ids bigint[]) RETURNS boolean
+-- _sas.inline_turn(root, ids): something that is to be done at this instant; false: nothing is.
+CREATE FUNCTION _sas.inline_turn(root bigint, ids bigint[]) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := sas._now();
-    taken sas.due[];
-    leases sas.lease[];
-    f sas.stub_flight;
+    now timestamptz := _sas.now();
+    taken _sas.due[];
+    leases _sas.lease[];
+    f _sas.stub_flight;
     moved boolean := false;
 BEGIN
-    DELETE FROM sas.run_place p WHERE p.run_id = ANY (ids);
-    WITH t AS (DELETE FROM sas.due d WHERE d.actor = 's' AND d.due_at <= now AND d.run_id = ANY (ids) RETURNING d.*)
-    SELECT array_agg(t::sas.due) INTO taken FROM t;
+    DELETE FROM _sas.run_place p WHERE p.run_id = ANY (ids);
+    WITH t AS (DELETE FROM _sas.due d WHERE d.actor = 's' AND d.due_at <= now AND d.run_id = ANY (ids) RETURNING d.*)
+    SELECT array_agg(t::_sas.due) INTO taken FROM t;
     IF taken IS NOT NULL THEN
-        PERFORM sas._carry_out(taken);
+        PERFORM _sas.carry_out(taken);
         RETURN true;
     END IF;
-    WITH t AS (DELETE FROM sas.due d WHERE d.actor = 'v' AND d.due_at <= now AND d.run_id = ANY (ids) RETURNING d.*)
-    SELECT array_agg(t::sas.due) INTO taken FROM t;
+    WITH t AS (DELETE FROM _sas.due d WHERE d.actor = 'v' AND d.due_at <= now AND d.run_id = ANY (ids) RETURNING d.*)
+    SELECT array_agg(t::_sas.due) INTO taken FROM t;
     IF taken IS NOT NULL THEN
-        PERFORM sas._decide_on(taken);
+        PERFORM _sas.decide_on(taken);
         RETURN true;
     END IF;
-    SELECT array_agg(l) INTO leases FROM sas.lease l WHERE l.worker_id = -1 AND l.next_by <= now AND l.run_ids && ids;
+    SELECT array_agg(l) INTO leases FROM _sas.lease l WHERE l.worker_id = -1 AND l.next_by <= now AND l.run_ids && ids;
     IF leases IS NOT NULL THEN
-        PERFORM sas._take_back(leases, 0, '{}', 0);
+        PERFORM _sas.take_back_leases(leases, 0, '{}', 0);
         RETURN true;
     END IF;
-    FOR f IN SELECT x.* FROM sas.stub_flight x WHERE x.run_id = ANY (ids) AND x.at <= now ORDER BY x.at, x.run_id, x.step_no, x.element LOOP
-        PERFORM sas._move_stub_flight(f);
+    FOR f IN SELECT x.* FROM _sas.stub_flight x WHERE x.run_id = ANY (ids) AND x.at <= now ORDER BY x.at, x.run_id, x.step_no, x.element LOOP
+        PERFORM _sas.move_stub_flight(f);
         moved := true;
     END LOOP;
-    RETURN moved OR sas._send_stub_signals(ids) OR sas._claim_inline(ids);
+    RETURN moved OR _sas.send_stub_signals(ids) OR _sas.claim_inline(ids);
 END $$;
 
--- sas._inline_next(root, ids): when something is due next; null: nothing is, but deadlines and start_before.
-CREATE FUNCTION sas._inline_next(root bigint, ids bigint[]) RETURNS timestamptz
+-- _sas.inline_next(root, ids): when something is due next; null: nothing is, but deadlines and start_before.
+CREATE FUNCTION _sas.inline_next(root bigint, ids bigint[]) RETURNS timestamptz
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     next_at timestamptz;
     deadline timestamptz;
 BEGIN
     SELECT min(x.at) FILTER (WHERE NOT x.guard), min(x.at) FILTER (WHERE x.guard) INTO next_at, deadline
-    FROM (SELECT d.due_at, d.kind IN ('deadline', 'reminder', 'late') FROM sas.due d WHERE d.actor IN ('s', 'v') AND d.run_id = ANY (ids)
-          UNION ALL SELECT f.at, false FROM sas.stub_flight f WHERE f.run_id = ANY (ids)
-          UNION ALL SELECT w.at, false FROM sas._awaited_signals(ids) w) AS x (at, guard);
+    FROM (SELECT d.due_at, d.kind IN ('deadline', 'reminder', 'late') FROM _sas.due d WHERE d.actor IN ('s', 'v') AND d.run_id = ANY (ids)
+          UNION ALL SELECT f.at, false FROM _sas.stub_flight f WHERE f.run_id = ANY (ids)
+          UNION ALL SELECT w.at, false FROM _sas.awaited_signals(ids) w) AS x (at, guard);
     -- a deadline ends what would have come later
     RETURN CASE WHEN next_at IS NOT NULL THEN least(next_at, deadline) END;
 END $$;
 
 -- claims ------------------------------------------------------------------------------
 
--- sas._claim_inline(ids): claims what is ready: functions are carried out, calls and tasks begin. False: nothing is.
-CREATE FUNCTION sas._claim_inline(ids bigint[]) RETURNS boolean
+-- _sas.claim_inline(ids): claims what is ready: functions are carried out, calls and tasks begin. False: nothing is.
+CREATE FUNCTION _sas.claim_inline(ids bigint[]) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
-    base int := sas._inline_lane();
+    base int := _sas.inline_lane();
     calls int[];
     tasks int[];
     functions boolean;
@@ -115,59 +115,59 @@ DECLARE
 BEGIN
     -- what stands before a closed door waits
     WITH moved AS (
-        UPDATE sas.ready q SET lane = base + sas._lane_now(q.run_id, q.step_no, q.element, q.undo, w.lane)
-        FROM sas.run r, sas.workflow_step w
-        WHERE q.run_id = ANY (ids) AND NOT q.fresh AND q.lane <> sas._late_lane()
+        UPDATE _sas.ready q SET lane = base + _sas.lane_now(q.run_id, q.step_no, q.element, q.undo, w.lane)
+        FROM _sas.run r, _sas.workflow_step w
+        WHERE q.run_id = ANY (ids) AND NOT q.fresh AND q.lane <> _sas.late_lane()
           AND r.run_id = q.run_id AND w.version_id = r.version_id AND w.step_no = q.step_no AND w.undo = q.undo
-          AND w.lane NOT IN (SELECT sas._stubbed_doors())
+          AND w.lane NOT IN (SELECT _sas.stubbed_doors())
         RETURNING q.lane)
     SELECT array_agg(DISTINCT m.lane) FILTER (WHERE a.kind = 'http'), array_agg(DISTINCT m.lane) FILTER (WHERE a.kind = 'external'), bool_or(m.lane = base)
-    INTO calls, tasks, functions FROM moved m LEFT JOIN sas.agent a ON a.agent_id = m.lane - base;
+    INTO calls, tasks, functions FROM moved m LEFT JOIN _sas.agent a ON a.agent_id = m.lane - base;
 
     IF calls IS NOT NULL THEN
-        begun := sas._claim_stub_calls(calls);
+        begun := _sas.claim_stub_calls(calls);
     END IF;
     IF tasks IS NOT NULL THEN
-        begun := begun + sas._claim_stub_tasks(tasks);
+        begun := begun + _sas.claim_stub_tasks(tasks);
     END IF;
     IF functions THEN
-        begun := begun + sas._perform_inline(base);
+        begun := begun + _sas.perform_inline(base);
     END IF;
     RETURN begun > 0;
 END $$;
 
--- sas._claim_stub_calls(lanes): calls, which then wait to be composed. How many.
-CREATE FUNCTION sas._claim_stub_calls(lanes int[]) RETURNS int
+-- _sas.claim_stub_calls(lanes): calls, which then wait to be composed. How many.
+CREATE FUNCTION _sas.claim_stub_calls(lanes int[]) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     begun int;
 BEGIN
-    INSERT INTO sas.stub_flight (run_id, step_no, element, step, undo, is_task, settles, agent_id, lease_id, request_id, trace, key, attempt, request, policy, problem, last_by, at)
-    SELECT c.run_id, c.step_no, c.element, c.step, c.undo, false, false, c.agent_id - sas._inline_lane(), c.lease_id, c.request_id, c.trace, c.idempotency_key, c.attempt, c.request,
+    INSERT INTO _sas.stub_flight (run_id, step_no, element, step, undo, is_task, settles, agent_id, lease_id, request_id, trace, key, attempt, request, policy, problem, last_by, at)
+    SELECT c.run_id, c.step_no, c.element, c.step, c.undo, false, false, c.agent_id - _sas.inline_lane(), c.lease_id, c.request_id, c.trace, c.idempotency_key, c.attempt, c.request,
            c.policy || jsonb_build_object('retry', coalesce(c.policy -> 'retry', '{}') || '{"jitter": false}'), c.problem,
-           sas._now() + c.window_ms * interval '1 ms', sas._now()
-    FROM sas._claim_calls(lanes, array_fill(1000000, ARRAY[cardinality(lanes)]), 0, -1, 'stub') c;
+           _sas.now() + c.window_ms * interval '1 ms', _sas.now()
+    FROM _sas.claim_calls(lanes, array_fill(1000000, ARRAY[cardinality(lanes)]), 0, -1, 'stub') c;
     GET DIAGNOSTICS begun = ROW_COUNT;
     RETURN begun;
 END $$;
 
--- sas._claim_stub_tasks(lanes): tasks of outside agents; one whose input cannot be made has failed for good. How many.
-CREATE FUNCTION sas._claim_stub_tasks(lanes int[]) RETURNS int
+-- _sas.claim_stub_tasks(lanes): tasks of outside agents; one whose input cannot be made has failed for good. How many.
+CREATE FUNCTION _sas.claim_stub_tasks(lanes int[]) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
-    batch record := sas._claim(lanes, array_fill(1000000, ARRAY[cardinality(lanes)]), 0, -1, 'stub');
+    batch record := _sas.claim_ready(lanes, array_fill(1000000, ARRAY[cardinality(lanes)]), 0, -1, 'stub');
 BEGIN
-    INSERT INTO sas.stub_flight (run_id, step_no, element, step, undo, is_task, settles, agent_id, lease_id, request_id, key, attempt, request, problem, last_by, at)
-    SELECT t.run_id, t.step_no, t.element, t.name, t.undo, true, r.fate IS NOT NULL, t.lane - sas._inline_lane(), batch.lease_id, t.request_id, t.key, s.attempt,
-           jsonb_build_object('input', t.asked, 'checkpoint', t.checkpoint), t.problem, sas._now() + t.complete_in, sas._now()
-    FROM sas._tasks(batch.claimed) t
-    JOIN sas.run r ON r.run_id = t.run_id
-    JOIN sas.step s ON s.run_id = t.run_id AND s.step_no = t.step_no AND s.element = t.element;
+    INSERT INTO _sas.stub_flight (run_id, step_no, element, step, undo, is_task, settles, agent_id, lease_id, request_id, key, attempt, request, problem, last_by, at)
+    SELECT t.run_id, t.step_no, t.element, t.name, t.undo, true, r.fate IS NOT NULL, t.lane - _sas.inline_lane(), batch.lease_id, t.request_id, t.key, s.attempt,
+           jsonb_build_object('input', t.asked, 'checkpoint', t.checkpoint), t.problem, _sas.now() + t.complete_in, _sas.now()
+    FROM _sas.tasks(batch.claimed) t
+    JOIN _sas.run r ON r.run_id = t.run_id
+    JOIN _sas.step s ON s.run_id = t.run_id AND s.step_no = t.step_no AND s.element = t.element;
     RETURN coalesce(cardinality(batch.claimed), 0);
 END $$;
 
--- sas._perform_inline(lane): function steps, one after the other, each in a subtransaction of its own, as the owner of its run.
-CREATE FUNCTION sas._perform_inline(lane int) RETURNS int
+-- _sas.perform_inline(lane): function steps, one after the other, each in a subtransaction of its own, as the owner of its run.
+CREATE FUNCTION _sas.perform_inline(lane int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     c record;
@@ -175,14 +175,14 @@ DECLARE
     n int := 0;
     begun_at timestamptz;
 BEGIN
-    FOR c IN SELECT * FROM sas._claim_functions(1000000, 0, -1, 'this session', lane) LOOP
+    FOR c IN SELECT * FROM _sas.claim_functions(1000000, 0, -1, 'this session', lane) LOOP
         n := n + 1;
-        begun_at := sas._now();
-        v := sas._stub_perform(c.owner, c.run_id, c.step_no, c.element, c.step, c.undo, c.attempt, c.function, c.input, c.problem,
+        begun_at := _sas.now();
+        v := _sas.stub_perform(c.owner, c.run_id, c.step_no, c.element, c.step, c.undo, c.attempt, c.function, c.input, c.problem,
                                coalesce(c.retry, '{}') || '{"jitter": false}', c.judges);
-        PERFORM sas._write_attempts(ARRAY[c.run_id], ARRAY[c.step_no], ARRAY[c.element], ARRAY[c.attempt + 1], ARRAY[c.undo], ARRAY[0],
-                                    'this session', ARRAY[v.told], ARRAY[0], ARRAY[v.why], ARRAY[begun_at], ARRAY[sas._now()]) WHERE v.told IS NOT NULL;
-        PERFORM sas._write_replies(ARRAY[ROW(c.run_id, c.step_no, c.element, c.request_id, v.reply, 1, v.output, v.why, false, v.pause_ms * interval '1 ms')::sas._reply],
+        PERFORM _sas.write_attempts(ARRAY[c.run_id], ARRAY[c.step_no], ARRAY[c.element], ARRAY[c.attempt + 1], ARRAY[c.undo], ARRAY[0],
+                                    'this session', ARRAY[v.told], ARRAY[0], ARRAY[v.why], ARRAY[begun_at], ARRAY[_sas.now()]) WHERE v.told IS NOT NULL;
+        PERFORM _sas.write_replies(ARRAY[ROW(c.run_id, c.step_no, c.element, c.request_id, v.reply, 1, v.output, v.why, false, v.pause_ms * interval '1 ms')::_sas.call_reply],
                                    ARRAY[c.lease_id], true);
     END LOOP;
     RETURN n;
@@ -190,31 +190,31 @@ END $$;
 
 -- flights -----------------------------------------------------------------------------
 
--- sas._move_stub_flight(f): its time has come: an attempt begins, or its answer is there, or its window is over.
-CREATE FUNCTION sas._move_stub_flight(f sas.stub_flight) RETURNS void
+-- _sas.move_stub_flight(f): its time has come: an attempt begins, or its answer is there, or its window is over.
+CREATE FUNCTION _sas.move_stub_flight(f _sas.stub_flight) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF NOT EXISTS (SELECT FROM sas.step s WHERE s.run_id = f.run_id AND s.step_no = f.step_no AND s.element = f.element AND s.request_id = f.request_id) THEN
+    IF NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = f.run_id AND s.step_no = f.step_no AND s.element = f.element AND s.request_id = f.request_id) THEN
         -- its claim holds no more: nothing is said of it
-        DELETE FROM sas.stub_flight x WHERE x.run_id = f.run_id AND x.step_no = f.step_no AND x.element = f.element;
-    ELSIF f.last_by <= sas._now() THEN
+        DELETE FROM _sas.stub_flight x WHERE x.run_id = f.run_id AND x.step_no = f.step_no AND x.element = f.element;
+    ELSIF f.last_by <= _sas.now() THEN
         -- past complete-by nothing is said; the lease tells of it
-        DELETE FROM sas.stub_flight x WHERE x.run_id = f.run_id AND x.step_no = f.step_no AND x.element = f.element;
-        UPDATE sas.lease l SET next_by = sas._now() WHERE l.lease_id = f.lease_id;
+        DELETE FROM _sas.stub_flight x WHERE x.run_id = f.run_id AND x.step_no = f.step_no AND x.element = f.element;
+        UPDATE _sas.lease l SET next_by = _sas.now() WHERE l.lease_id = f.lease_id;
     ELSIF f.answer IS NULL THEN
-        PERFORM sas._begin_stub_attempt(f);
+        PERFORM _sas.begin_stub_attempt(f);
     ELSIF f.is_task THEN
-        PERFORM sas._answer_stub_task(f);
+        PERFORM _sas.answer_stub_task(f);
     ELSE
-        PERFORM sas._answer_stub_call(f);
+        PERFORM _sas.answer_stub_call(f);
     END IF;
 END $$;
 
--- sas._begin_stub_attempt(f): composes what would be sent, and finds the answer and when it comes.
-CREATE FUNCTION sas._begin_stub_attempt(f sas.stub_flight) RETURNS void
+-- _sas.begin_stub_attempt(f): composes what would be sent, and finds the answer and when it comes.
+CREATE FUNCTION _sas.begin_stub_attempt(f _sas.stub_flight) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := sas._now();
+    now timestamptz := _sas.now();
     made record;
     said jsonb;
     takes interval;
@@ -224,50 +224,50 @@ BEGIN
     IF f.is_task THEN
         SELECT f.request AS sent, NULL::float8 AS timeout_ms, f.problem AS why INTO made;
     ELSE
-        made := sas._stub_compose(f.agent_id, f.run_id, f.step, f.undo, f.attempt, f.trace, f.key, f.request, f.policy, f.problem, extract(epoch FROM f.last_by - now)::float8 * 1000);
+        made := _sas.stub_compose(f.agent_id, f.run_id, f.step, f.undo, f.attempt, f.trace, f.key, f.request, f.policy, f.problem, extract(epoch FROM f.last_by - now)::float8 * 1000);
     END IF;
     IF made.why IS NOT NULL THEN
-        PERFORM sas._end_stub_flight(f, 'permanent', 'failed', 0, NULL, made.why, NULL);
+        PERFORM _sas.end_stub_flight(f, 'permanent', 'failed', 0, NULL, made.why, NULL);
         RETURN;
     END IF;
-    said := sas._stub_answer(f, made.sent);
-    takes := coalesce(sas._span(said -> 'delay'), '0');
+    said := _sas.stub_answer(f, made.sent);
+    takes := coalesce(_sas.span(said -> 'delay'), '0');
     IF said ->> 'error' = 'timeout' OR takes >= made.timeout_ms * interval '1 ms' THEN
         said := said || '{"error": "timeout"}';
         takes := made.timeout_ms * interval '1 ms';
     ELSIF (said ->> 'lapse')::boolean THEN
         takes := f.last_by - now;
     END IF;
-    INSERT INTO sas.stubbed_call (run_id, step_no, element, step, undo, attempt, agent_id, at, idempotency_key, request, answer)
+    INSERT INTO _sas.stubbed_call (run_id, step_no, element, step, undo, attempt, agent_id, at, idempotency_key, request, answer)
     VALUES (f.run_id, f.step_no, f.element, f.step, f.undo, f.attempt + f.tries, f.agent_id, now, f.key, made.sent, said);
-    UPDATE sas.stub_flight x SET tries = f.tries, started_at = now, answer = said, at = least(now + takes, f.last_by)
+    UPDATE _sas.stub_flight x SET tries = f.tries, started_at = now, answer = said, at = least(now + takes, f.last_by)
     WHERE x.run_id = f.run_id AND x.step_no = f.step_no AND x.element = f.element;
 END $$;
 
--- sas._stub_answer(f, sent): what the last stub that fits answers; an error when none does.
-CREATE FUNCTION sas._stub_answer(f sas.stub_flight, sent jsonb) RETURNS jsonb
+-- _sas.stub_answer(f, sent): what the last stub that fits answers; an error when none does.
+CREATE FUNCTION _sas.stub_answer(f _sas.stub_flight, sent jsonb) RETURNS jsonb
 LANGUAGE plpgsql AS $$
 DECLARE
-    s sas.stub;
-    agent_name text := (SELECT a.name FROM sas.agent a WHERE a.agent_id = f.agent_id);
+    s _sas.stub;
+    agent_name text := (SELECT a.name FROM _sas.agent a WHERE a.agent_id = f.agent_id);
     made record;
 BEGIN
-    SELECT * INTO s FROM sas.stub t
+    SELECT * INTO s FROM _sas.stub t
     WHERE t.agent_id = f.agent_id AND (t.for_ever OR t.used < jsonb_array_length(t.answers))
-      AND (t.method IS NULL OR t.method = sent ->> 'method') AND (t.path IS NULL OR sas._like(t.path, sent ->> 'path'))
-      AND (t.step IS NULL OR t.step = sas._shown_name(f.step)) AND (t.element IS NULL OR t.element = f.element)
+      AND (t.method IS NULL OR t.method = sent ->> 'method') AND (t.path IS NULL OR _sas.like(t.path, sent ->> 'path'))
+      AND (t.step IS NULL OR t.step = _sas.shown_name(f.step)) AND (t.element IS NULL OR t.element = f.element)
       AND (t.attempt IS NULL OR t.attempt = f.attempt + f.tries) AND (t.undo IS NULL OR t.undo = f.undo)
     ORDER BY t.stub_id DESC LIMIT 1;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no stub answers %', CASE WHEN f.is_task THEN format('a task of agent "%s"', agent_name)
                                                   ELSE format('%s %s of agent "%s"', sent ->> 'method', sent ->> 'path', agent_name) END
             USING ERRCODE = 'undefined_object',
-                  DETAIL = format('%s "%s"%s of run %s, attempt %s.', CASE WHEN f.undo THEN 'The undo of step' ELSE 'Step' END, sas._shown_name(f.step),
+                  DETAIL = format('%s "%s"%s of run %s, attempt %s.', CASE WHEN f.undo THEN 'The undo of step' ELSE 'Step' END, _sas.shown_name(f.step),
                                   coalesce(' element ' || nullif(f.element, 0), ''), f.run_id, f.attempt + f.tries),
                   HINT = format('SELECT sas.stub(%L, %L);', agent_name, CASE WHEN f.is_task THEN '{"output": {}}' ELSE '{"status": 200, "body": {}}' END);
     END IF;
-    UPDATE sas.stub t SET used = t.used + 1 WHERE t.stub_id = s.stub_id;
-    made := sas._render(s.answers -> CASE WHEN s.for_ever THEN 0 ELSE s.used END,
+    UPDATE _sas.stub t SET used = t.used + 1 WHERE t.stub_id = s.stub_id;
+    made := _sas.render(s.answers -> CASE WHEN s.for_ever THEN 0 ELSE s.used END,
                         jsonb_build_object('request', sent, 'key', f.key, 'n', s.used + 1, 'attempt', f.attempt + f.tries));
     IF made.problem IS NOT NULL THEN
         RAISE EXCEPTION 'the stub for agent "%" cannot answer: %: %', agent_name, made.problem ->> 'path', made.problem ->> 'what' USING ERRCODE = 'invalid_parameter_value';
@@ -275,95 +275,95 @@ BEGIN
     RETURN made.result;
 END $$;
 
--- sas._answer_stub_call(f): the worker's judgement of the answer: a verdict, or another attempt after a pause.
-CREATE FUNCTION sas._answer_stub_call(f sas.stub_flight) RETURNS void
+-- _sas.answer_stub_call(f): the worker's judgement of the answer: a verdict, or another attempt after a pause.
+CREATE FUNCTION _sas.answer_stub_call(f _sas.stub_flight) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    v record := sas._stub_judge(f.agent_id, f.run_id, f.step, f.undo, f.attempt, f.trace, f.key, f.request, f.policy, f.tries, f.in_doubt, f.answer,
-                                extract(epoch FROM f.last_by - sas._now())::float8 * 1000);
+    v record := _sas.stub_judge(f.agent_id, f.run_id, f.step, f.undo, f.attempt, f.trace, f.key, f.request, f.policy, f.tries, f.in_doubt, f.answer,
+                                extract(epoch FROM f.last_by - _sas.now())::float8 * 1000);
 BEGIN
     f.in_doubt := v.in_doubt;
     IF v.reply IS NOT NULL THEN
-        PERFORM sas._end_stub_flight(f, v.reply, v.told, v.http_status, v.output, v.why, v.pause_ms * interval '1 ms');
+        PERFORM _sas.end_stub_flight(f, v.reply, v.told, v.http_status, v.output, v.why, v.pause_ms * interval '1 ms');
         RETURN;
     END IF;
-    PERFORM sas._tell_stub_attempt(f, v.told, v.http_status, v.why);
-    UPDATE sas.stub_flight x SET answer = NULL, in_doubt = f.in_doubt, at = least(sas._now() + v.pause_ms * interval '1 ms', f.last_by)
+    PERFORM _sas.tell_stub_attempt(f, v.told, v.http_status, v.why);
+    UPDATE _sas.stub_flight x SET answer = NULL, in_doubt = f.in_doubt, at = least(_sas.now() + v.pause_ms * interval '1 ms', f.last_by)
     WHERE x.run_id = f.run_id AND x.step_no = f.step_no AND x.element = f.element;
 END $$;
 
--- sas._tell_stub_attempt(f, told, status, error): a row of sas.attempt, as a worker writes it.
-CREATE FUNCTION sas._tell_stub_attempt(f sas.stub_flight, told text, status int, error jsonb) RETURNS void
+-- _sas.tell_stub_attempt(f, told, status, error): a row of _sas.attempt, as a worker writes it.
+CREATE FUNCTION _sas.tell_stub_attempt(f _sas.stub_flight, told text, status int, error jsonb) RETURNS void
 LANGUAGE sql AS $$
-    SELECT sas._write_attempts(ARRAY[f.run_id], ARRAY[f.step_no], ARRAY[f.element], ARRAY[f.attempt + f.tries], ARRAY[f.undo], ARRAY[f.agent_id],
-                               'stub', ARRAY[told], ARRAY[status], ARRAY[error], ARRAY[f.started_at], ARRAY[sas._now()])
+    SELECT _sas.write_attempts(ARRAY[f.run_id], ARRAY[f.step_no], ARRAY[f.element], ARRAY[f.attempt + f.tries], ARRAY[f.undo], ARRAY[f.agent_id],
+                               'stub', ARRAY[told], ARRAY[status], ARRAY[error], ARRAY[f.started_at], ARRAY[_sas.now()])
 $$;
 
--- sas._end_stub_flight(...): what became of the claim is written.
-CREATE FUNCTION sas._end_stub_flight(f sas.stub_flight, reply text, told text, status int, output jsonb, error jsonb, again_in interval) RETURNS void
+-- _sas.end_stub_flight(...): what became of the claim is written.
+CREATE FUNCTION _sas.end_stub_flight(f _sas.stub_flight, reply text, told text, status int, output jsonb, error jsonb, again_in interval) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    DELETE FROM sas.stub_flight x WHERE x.run_id = f.run_id AND x.step_no = f.step_no AND x.element = f.element;
-    PERFORM sas._tell_stub_attempt(f, told, status, error) WHERE told IS NOT NULL;
-    PERFORM sas._write_replies(ARRAY[ROW(f.run_id, f.step_no, f.element, f.request_id, reply, f.tries, output, CASE WHEN reply <> 'hand_back' THEN error END,
-                                         f.in_doubt, again_in)::sas._reply], ARRAY[f.lease_id]);
+    DELETE FROM _sas.stub_flight x WHERE x.run_id = f.run_id AND x.step_no = f.step_no AND x.element = f.element;
+    PERFORM _sas.tell_stub_attempt(f, told, status, error) WHERE told IS NOT NULL;
+    PERFORM _sas.write_replies(ARRAY[ROW(f.run_id, f.step_no, f.element, f.request_id, reply, f.tries, output, CASE WHEN reply <> 'hand_back' THEN error END,
+                                         f.in_doubt, again_in)::_sas.call_reply], ARRAY[f.lease_id]);
 END $$;
 
--- sas._answer_stub_task(f): what the outside program would have said of it.
-CREATE FUNCTION sas._answer_stub_task(f sas.stub_flight) RETURNS void
+-- _sas.answer_stub_task(f): what the outside program would have said of it.
+CREATE FUNCTION _sas.answer_stub_task(f _sas.stub_flight) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    p sas.place := ROW(f.agent_id, 0, f.request_id, f.lease_id, f.run_id, f.step_no, f.element, f.undo, f.settles, 'stub', f.last_by - f.started_at, f.started_at, f.last_by)::sas.place;
+    p _sas.place := ROW(f.agent_id, 0, f.request_id, f.lease_id, f.run_id, f.step_no, f.element, f.undo, f.settles, 'stub', f.last_by - f.started_at, f.started_at, f.last_by)::_sas.place;
 BEGIN
-    DELETE FROM sas.stub_flight x WHERE x.run_id = f.run_id AND x.step_no = f.step_no AND x.element = f.element;
+    DELETE FROM _sas.stub_flight x WHERE x.run_id = f.run_id AND x.step_no = f.step_no AND x.element = f.element;
     IF f.answer ? 'fail' THEN
-        PERFORM sas._fail_claim(p, f.answer ->> 'fail', coalesce((f.answer ->> 'permanent')::boolean, false));
+        PERFORM _sas.fail_claim(p, f.answer ->> 'fail', coalesce((f.answer ->> 'permanent')::boolean, false));
     ELSIF f.answer ? 'hand_back' THEN
-        PERFORM sas._end_claim(p, 'hand_back', NULL, NULL, '0');
+        PERFORM _sas.end_claim(p, 'hand_back', NULL, NULL, '0');
     ELSE
-        PERFORM sas._end_claim(p, 'done', coalesce(f.answer -> 'output', 'null'), NULL, NULL);
+        PERFORM _sas.end_claim(p, 'done', coalesce(f.answer -> 'output', 'null'), NULL, NULL);
     END IF;
 END $$;
 
 -- verbs ---------------------------------------------------------------------------------
-CREATE FUNCTION sas._continue_inline(caller oid, id bigint, within interval)
+CREATE FUNCTION _sas.continue_inline_as(caller oid, id bigint, within interval)
 RETURNS TABLE (run_id bigint, state text, result text, output jsonb, error jsonb)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    r sas.run;
+    r _sas.run;
 BEGIN
     IF $3 < '0' THEN
         RAISE EXCEPTION 'within must not be negative' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/within".', HINT = 'It is how far the clock may go on.';
     END IF;
-    SELECT * INTO r FROM sas.run x WHERE x.run_id = $2 AND pg_has_role(caller, x.owner, 'MEMBER');
+    SELECT * INTO r FROM _sas.run x WHERE x.run_id = $2 AND pg_has_role(caller, x.owner, 'MEMBER');
     IF NOT FOUND THEN
         RAISE EXCEPTION 'run % does not exist, or is not yours', $2 USING ERRCODE = 'undefined_object', HINT = 'Name a run that was submitted in this transaction.';
     END IF;
     -- such a run no other session knows
-    IF r.state <> 'stopped' AND NOT sas._submitted_here(r.run_id) THEN
+    IF r.state <> 'stopped' AND NOT _sas.submitted_here(r.run_id) THEN
         RAISE EXCEPTION 'run % was not submitted in this transaction', $2
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'The workers carry it out; sas.wait waits for it.';
     END IF;
-    PERFORM sas._write_timers(ARRAY[r.run_id]);
-    PERFORM sas._index_ready(ARRAY[r.run_id]);
-    PERFORM sas._freeze(sas._now());
-    PERFORM sas._carry_inline(r.run_id, sas._now() + $3);
-    RETURN QUERY SELECT x.run_id, x.state, x.result, x.output, x.error FROM sas.run x WHERE x.run_id = r.run_id;
+    PERFORM _sas.write_timers(ARRAY[r.run_id]);
+    PERFORM _sas.index_ready(ARRAY[r.run_id]);
+    PERFORM _sas.freeze(_sas.now());
+    PERFORM _sas.carry_inline(r.run_id, _sas.now() + $3);
+    RETURN QUERY SELECT x.run_id, x.state, x.result, x.output, x.error FROM _sas.run x WHERE x.run_id = r.run_id;
 END $$;
 
-CREATE FUNCTION sas._run_inline(caller oid, workflow text, input jsonb, key text, deadline interval, labels jsonb, within interval)
+CREATE FUNCTION _sas.run_inline_as(caller oid, workflow text, input jsonb, key text, deadline interval, labels jsonb, within interval)
 RETURNS TABLE (run_id bigint, state text, result text, output jsonb, error jsonb)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     made record;
 BEGIN
-    PERFORM sas._freeze(sas._now());
-    SELECT s.* INTO made FROM sas._submit_runs(caller, $2, ARRAY[$3], CASE WHEN $4 IS NOT NULL THEN ARRAY[$4] END, 0, NULL, NULL, $5, NULL, NULL, $6) s;
+    PERFORM _sas.freeze(_sas.now());
+    SELECT s.* INTO made FROM _sas.submit_runs(caller, $2, ARRAY[$3], CASE WHEN $4 IS NOT NULL THEN ARRAY[$4] END, 0, NULL, NULL, $5, NULL, NULL, $6) s;
     IF NOT made.created THEN
         RAISE EXCEPTION 'run % is there already: it has this key, or is the one open run of workflow "%"', made.run_id, $2
             USING ERRCODE = 'unique_violation', HINT = 'If it was submitted in this transaction, pass its id to sas.continue_inline.';
     END IF;
-    RETURN QUERY SELECT * FROM sas._continue_inline(caller, made.run_id, $7);
+    RETURN QUERY SELECT * FROM _sas.continue_inline_as(caller, made.run_id, $7);
 END $$;

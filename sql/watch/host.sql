@@ -2,56 +2,56 @@
 --
 -- Hosts: what the processes that host infinite tasks call, in batches: agent
 -- workers for streams and polls, function workers for functions, and the verbs
--- of outside programs. The fence is the row in sas.watch_held: a host writes
+-- of outside programs. The fence is the row in _sas.watch_held: a host writes
 -- for a task as long as that row names it, in that epoch. Before it is taken
--- away, the row in sas.watch_flow is locked, which every write locks too.
+-- away, the row in _sas.watch_flow is locked, which every write locks too.
 
--- sas._register_node(kind, name, capacity, boot, worker_id): a worker of this server is born as a node. Returns its id.
+-- _sas.register_worker(kind, name, capacity, boot, worker_id): a worker of this server is born as a node. Returns its id.
 -- What earlier lives have left under that name, or has ended long ago, is forgotten.
-CREATE FUNCTION sas._register_node(kind text, name text, capacity int, boot bigint, worker_id bigint) RETURNS bigint
+CREATE FUNCTION _sas.register_worker(kind text, name text, capacity int, boot bigint, worker_id bigint) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
     id bigint;
 BEGIN
-    PERFORM sas._forget_nodes(name);
-    INSERT INTO sas.node AS n (name, kind, version, capacity, boot, worker_id, pid, by_connection, created_at, modified_at)
-    VALUES ($2, $1, (SELECT e.extversion FROM pg_extension e WHERE e.extname = 'sas'), $3, $4, $5, pg_backend_pid(), false, sas._now(), sas._now())
+    PERFORM _sas.forget_nodes(name);
+    INSERT INTO _sas.node AS n (name, kind, version, capacity, boot, worker_id, pid, by_connection, created_at, modified_at)
+    VALUES ($2, $1, (SELECT e.extversion FROM pg_extension e WHERE e.extname = 'sas'), $3, $4, $5, pg_backend_pid(), false, _sas.now(), _sas.now())
     RETURNING n.node_id INTO id;
     RETURN id;
 END $$;
 
--- sas._forget_nodes(name): rows of nodes that have ended: of that name, or more than a day ago.
-CREATE FUNCTION sas._forget_nodes(of_name text) RETURNS void
+-- _sas.forget_nodes(name): rows of nodes that have ended: of that name, or more than a day ago.
+CREATE FUNCTION _sas.forget_nodes(of_name text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    DELETE FROM sas.node n
+    DELETE FROM _sas.node n
     WHERE n.node_id = ANY (ARRAY(
-        SELECT o.node_id FROM sas.node o
-        WHERE o.ended_at IS NOT NULL AND (o.name = of_name OR o.ended_at < sas._now() - interval '1 day')
-          AND NOT EXISTS (SELECT FROM sas.watch_held h WHERE h.node_id = o.node_id)
+        SELECT o.node_id FROM _sas.node o
+        WHERE o.ended_at IS NOT NULL AND (o.name = of_name OR o.ended_at < _sas.now() - interval '1 day')
+          AND NOT EXISTS (SELECT FROM _sas.watch_held h WHERE h.node_id = o.node_id)
         FOR UPDATE SKIP LOCKED));
 END $$;
 
--- sas._share(n): how many more tasks this node is to take so that all nodes of its kind are full to the same degree:
+-- _sas.share(n): how many more tasks this node is to take so that all nodes of its kind are full to the same degree:
 -- what they hold and what waits, by capacity. One that a function takes long counts for none.
-CREATE FUNCTION sas._share(n sas.node, among int[]) RETURNS int
+CREATE FUNCTION _sas.share(n _sas.node, among int[]) RETURNS int
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    mine bigint := (SELECT count(*) FROM sas.watch_held h WHERE h.node_id = n.node_id);
+    mine bigint := (SELECT count(*) FROM _sas.watch_held h WHERE h.node_id = n.node_id);
     capacities bigint;
     held bigint;
     waiting bigint;
 BEGIN
-    SELECT sum(p.capacity) FILTER (WHERE p.busy_until IS NULL OR p.busy_until <= sas._now()), sum(x.held) INTO capacities, held
-    FROM sas.node p
-    CROSS JOIN LATERAL (SELECT count(*) AS held FROM sas.watch_held h WHERE h.node_id = p.node_id) x
+    SELECT sum(p.capacity) FILTER (WHERE p.busy_until IS NULL OR p.busy_until <= _sas.now()), sum(x.held) INTO capacities, held
+    FROM _sas.node p
+    CROSS JOIN LATERAL (SELECT count(*) AS held FROM _sas.watch_held h WHERE h.node_id = p.node_id) x
     WHERE p.kind = n.kind AND p.ended_at IS NULL AND (n.lanes IS NULL OR p.lanes && n.lanes);
-    SELECT count(*) INTO waiting FROM sas.watch_wait q WHERE q.lane = ANY (among) AND q.due_at <= sas._now();
-    RETURN CASE WHEN n.busy_until > sas._now() THEN 0 ELSE greatest(0, ceil((held + waiting)::numeric * n.capacity / nullif(capacities, 0)) - mine) END;
+    SELECT count(*) INTO waiting FROM _sas.watch_wait q WHERE q.lane = ANY (among) AND q.due_at <= _sas.now();
+    RETURN CASE WHEN n.busy_until > _sas.now() THEN 0 ELSE greatest(0, ceil((held + waiting)::numeric * n.capacity / nullif(capacities, 0)) - mine) END;
 END $$;
 
--- sas._lanes_of(n): whose tasks this node may take now: per lane how many; null for any number.
-CREATE FUNCTION sas._lanes_of(n sas.node) RETURNS TABLE (lane int, room bigint)
+-- _sas.lanes_of(n): whose tasks this node may take now: per lane how many; null for any number.
+CREATE FUNCTION _sas.lanes_of(n _sas.node) RETURNS TABLE (lane int, room bigint)
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF n.kind = 'function' THEN
@@ -59,26 +59,26 @@ BEGIN
     ELSE
         RETURN QUERY
         SELECT a.agent_id,
-               CASE WHEN a.kind = 'http' THEN greatest(0, sas._max_streams(a.options) - (SELECT count(*) FROM sas.watch_held h WHERE h.lane = a.agent_id)) END
-        FROM sas.agent a
+               CASE WHEN a.kind = 'http' THEN greatest(0, _sas.max_streams(a.options) - (SELECT count(*) FROM _sas.watch_held h WHERE h.lane = a.agent_id)) END
+        FROM _sas.agent a
         WHERE a.enabled AND a.dropped_at IS NULL
           AND CASE n.kind WHEN 'agent' THEN a.kind = 'http' ELSE a.agent_id = ANY (n.lanes) END
-          AND EXISTS (SELECT FROM sas.watch_wait q WHERE q.lane = a.agent_id);
+          AND EXISTS (SELECT FROM _sas.watch_wait q WHERE q.lane = a.agent_id);
     END IF;
 END $$;
 
--- sas._max_streams(options): how many streams and polls of an agent all nodes together host.
-CREATE FUNCTION sas._max_streams(options jsonb) RETURNS int
+-- _sas.max_streams(options): how many streams and polls of an agent all nodes together host.
+CREATE FUNCTION _sas.max_streams(options jsonb) RETURNS int
 LANGUAGE sql IMMUTABLE AS $$
     SELECT coalesce((options ->> 'max_streams')::int, 10000)
 $$;
 
--- sas._take_watches(n, quantity): tasks go from those that wait to this node, at most quantity, its free places and its
+-- _sas.take_watches(n, quantity): tasks go from those that wait to this node, at most quantity, its free places and its
 -- share; what others have left for two seconds is nobody's share. Nothing is waited for. Returns which.
-CREATE FUNCTION sas._take_watches(n sas.node, quantity int) RETURNS bigint[]
+CREATE FUNCTION _sas.take_watches(n _sas.node, quantity int) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := sas._now();
+    now timestamptz := _sas.now();
     lanes int[];
     rooms bigint[];
     places bigint;
@@ -87,55 +87,55 @@ DECLARE
     ids bigint[];
     left_over boolean;
 BEGIN
-    SELECT array_agg(l.lane), array_agg(l.room) INTO lanes, rooms FROM sas._lanes_of(n) l WHERE l.room IS NULL OR l.room > 0;
-    IF lanes IS NULL OR NOT EXISTS (SELECT FROM unnest(lanes) l WHERE EXISTS (SELECT FROM sas.watch_wait q WHERE q.lane = l AND q.due_at <= now)) THEN
+    SELECT array_agg(l.lane), array_agg(l.room) INTO lanes, rooms FROM _sas.lanes_of(n) l WHERE l.room IS NULL OR l.room > 0;
+    IF lanes IS NULL OR NOT EXISTS (SELECT FROM unnest(lanes) l WHERE EXISTS (SELECT FROM _sas.watch_wait q WHERE q.lane = l AND q.due_at <= now)) THEN
         RETURN '{}';
     END IF;
-    places := greatest(0, least(quantity, n.capacity - (SELECT count(*) FROM sas.watch_held h WHERE h.node_id = n.node_id)));
-    share := sas._share(n, lanes);
+    places := greatest(0, least(quantity, n.capacity - (SELECT count(*) FROM _sas.watch_held h WHERE h.node_id = n.node_id)));
+    share := _sas.share(n, lanes);
     SELECT count(*) INTO nobodys
-    FROM (SELECT FROM unnest(lanes) AS l (lane), LATERAL (SELECT FROM sas.watch_wait x WHERE x.lane = l.lane AND x.due_at <= now - interval '2 s' LIMIT places) q) y;
+    FROM (SELECT FROM unnest(lanes) AS l (lane), LATERAL (SELECT FROM _sas.watch_wait x WHERE x.lane = l.lane AND x.due_at <= now - interval '2 s' LIMIT places) q) y;
     -- no more than may be taken is locked
     places := least(places, greatest(share, nobodys));
 
     WITH first AS (
         SELECT q.watch_id, q.due_at
         FROM unnest(lanes, rooms) AS l (lane, room),
-             LATERAL (SELECT x.watch_id, x.due_at FROM sas.watch_wait x
+             LATERAL (SELECT x.watch_id, x.due_at FROM _sas.watch_wait x
                       WHERE x.lane = l.lane AND x.due_at <= now ORDER BY x.due_at LIMIT least(l.room, places) FOR UPDATE SKIP LOCKED) q),
     fair AS (
         SELECT f.watch_id, f.due_at, row_number() OVER (ORDER BY f.due_at, f.watch_id) AS nth FROM first f)
     SELECT coalesce(array_agg(f.watch_id ORDER BY f.nth), '{}') INTO ids
     FROM fair f WHERE f.nth <= places;
-    ids := sas._lock_watches(ids);
+    ids := _sas.lock_watches(ids);
     IF cardinality(ids) > 0 THEN
-        DELETE FROM sas.watch_wait q WHERE q.watch_id = ANY (ids);
-        PERFORM sas._move_watches(ids, array_fill('created'::text, ARRAY[cardinality(ids)]), array_fill('processing'::text, ARRAY[cardinality(ids)]));
-        INSERT INTO sas.watch_held (watch_id, node_id, lane, epoch, change)
-        SELECT w.watch_id, n.node_id, d.lane, w.epoch, d.change FROM sas.watch w JOIN sas.watcher d USING (watcher_id) WHERE w.watch_id = ANY (ids);
+        DELETE FROM _sas.watch_wait q WHERE q.watch_id = ANY (ids);
+        PERFORM _sas.move_watches(ids, array_fill('created'::text, ARRAY[cardinality(ids)]), array_fill('processing'::text, ARRAY[cardinality(ids)]));
+        INSERT INTO _sas.watch_held (watch_id, node_id, lane, epoch, change)
+        SELECT w.watch_id, n.node_id, d.lane, w.epoch, d.change FROM _sas.watch w JOIN _sas.watcher d USING (watcher_id) WHERE w.watch_id = ANY (ids);
     END IF;
-    SELECT EXISTS (SELECT FROM unnest(lanes) l WHERE EXISTS (SELECT FROM sas.watch_wait q WHERE q.lane = l AND q.due_at <= now AND NOT q.watch_id = ANY (ids))) INTO left_over;
+    SELECT EXISTS (SELECT FROM unnest(lanes) l WHERE EXISTS (SELECT FROM _sas.watch_wait q WHERE q.lane = l AND q.due_at <= now AND NOT q.watch_id = ANY (ids))) INTO left_over;
     IF left_over AND cardinality(ids) < quantity THEN
-        PERFORM sas._due_by(now + interval '2 s');
+        PERFORM _sas.due_by(now + interval '2 s');
     END IF;
     RETURN ids;
 END $$;
 
--- sas._room_of(f, d): how many more items may wait in the inbox of a task; 16 MB are full, too.
-CREATE FUNCTION sas._room_of(f sas.watch_flow, g sas.watch_done) RETURNS int
+-- _sas.room_of(f, d): how many more items may wait in the inbox of a task; 16 MB are full, too.
+CREATE FUNCTION _sas.room_of(f _sas.watch_flow, g _sas.watch_done) RETURNS int
 LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN f.bytes - g.bytes > 16 * 1024 * 1024 THEN 0 ELSE greatest(0, sas._watch_window() - (f.items - g.items))::int END
+    SELECT CASE WHEN f.bytes - g.bytes > 16 * 1024 * 1024 THEN 0 ELSE greatest(0, _sas.watch_window() - (f.items - g.items))::int END
 $$;
 
--- sas._watch_context(...): the root that the templates of a watcher start from.
-CREATE FUNCTION sas._watch_context(watcher text, key text, input jsonb, cursor jsonb) RETURNS jsonb
+-- _sas.watch_context(...): the root that the templates of a watcher start from.
+CREATE FUNCTION _sas.watch_context(watcher text, key text, input jsonb, cursor jsonb) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('watcher', watcher, 'key', key, 'input', input, 'cursor', coalesce(cursor, 'null'))
 $$;
 
--- sas._compose_watches(ids): what a host is told of tasks that it hosts. request is null when its templates cannot be
+-- _sas.compose_watches(ids): what a host is told of tasks that it hosts. request is null when its templates cannot be
 -- filled in: problem says why.
-CREATE FUNCTION sas._compose_watches(ids bigint[])
+CREATE FUNCTION _sas.compose_watches(ids bigint[])
 RETURNS TABLE (watch_id bigint, epoch bigint, agent_id int, kind text, request jsonb, cursor jsonb, digest text, room int, wait_ms float8, problem jsonb)
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -143,98 +143,98 @@ BEGIN
     SELECT w.watch_id, h.epoch, h.lane, d.kind,
            CASE WHEN body.problem IS NULL AND path.problem IS NULL
                 THEN body.result || CASE WHEN d.kind IN ('stream', 'poll') THEN jsonb_build_object('path', path.result) ELSE '{}' END END,
-           f.cursor, f.digest, sas._room_of(f, g),
-           CASE WHEN f.last_error_at <= w.resumed_at THEN 0 ELSE greatest(0, extract(epoch FROM f.retry_at - sas._now())::float8 * 1000) END,
+           f.cursor, f.digest, _sas.room_of(f, g),
+           CASE WHEN f.last_error_at <= w.resumed_at THEN 0 ELSE greatest(0, extract(epoch FROM f.retry_at - _sas.now())::float8 * 1000) END,
            CASE WHEN coalesce(body.problem, path.problem) IS NOT NULL
-                THEN sas._watch_problem('template', 'the request of the watcher cannot be made',
+                THEN _sas.watch_problem('template', 'the request of the watcher cannot be made',
                                         format('%s: %s', coalesce(body.problem, path.problem) ->> 'path', coalesce(body.problem, path.problem) ->> 'what')) END
     FROM unnest(ids) WITH ORDINALITY AS u (id, n)
-    JOIN sas.watch w ON w.watch_id = u.id
-    JOIN sas.watcher d USING (watcher_id)
-    JOIN sas.watch_held h ON h.watch_id = w.watch_id
-    JOIN sas.watch_flow f ON f.watch_id = w.watch_id
-    JOIN sas.watch_done g ON g.watch_id = w.watch_id
-    CROSS JOIN LATERAL (SELECT sas._watch_context(d.name, w.key, w.input, f.cursor) AS root OFFSET 0) x
-    CROSS JOIN LATERAL sas._render(CASE WHEN d.kind IN ('stream', 'poll') THEN d.request - 'path' ELSE coalesce(d.request, '{}') END, x.root) body
-    CROSS JOIN LATERAL sas._render_path(CASE WHEN d.kind IN ('stream', 'poll') THEN coalesce(d.request ->> 'path', '') ELSE '' END, x.root) path
+    JOIN _sas.watch w ON w.watch_id = u.id
+    JOIN _sas.watcher d USING (watcher_id)
+    JOIN _sas.watch_held h ON h.watch_id = w.watch_id
+    JOIN _sas.watch_flow f ON f.watch_id = w.watch_id
+    JOIN _sas.watch_done g ON g.watch_id = w.watch_id
+    CROSS JOIN LATERAL (SELECT _sas.watch_context(d.name, w.key, w.input, f.cursor) AS root OFFSET 0) x
+    CROSS JOIN LATERAL _sas.render(CASE WHEN d.kind IN ('stream', 'poll') THEN d.request - 'path' ELSE coalesce(d.request, '{}') END, x.root) body
+    CROSS JOIN LATERAL _sas.render_path(CASE WHEN d.kind IN ('stream', 'poll') THEN coalesce(d.request ->> 'path', '') ELSE '' END, x.root) path
     ORDER BY u.n;
 END $$;
 
--- sas._watch_problem(kind, title, detail): an error as RFC 9457 has it, of no run.
-CREATE FUNCTION sas._watch_problem(kind text, title text, detail text) RETURNS jsonb
+-- _sas.watch_problem(kind, title, detail): an error as RFC 9457 has it, of no run.
+CREATE FUNCTION _sas.watch_problem(kind text, title text, detail text) RETURNS jsonb
 LANGUAGE sql IMMUTABLE AS $$
     SELECT jsonb_strip_nulls(jsonb_build_object('type', 'urn:sas:' || kind, 'title', title, 'detail', detail))
 $$;
 
--- sas._claim_watches(node_id, quantity): a worker takes tasks that wait, and learns what to do. See sas._take_watches.
-CREATE FUNCTION sas._claim_watches(node_id bigint, quantity int)
+-- _sas.claim_watches(node_id, quantity): a worker takes tasks that wait, and learns what to do. See _sas.take_watches.
+CREATE FUNCTION _sas.claim_watches(node_id bigint, quantity int)
 RETURNS TABLE (watch_id bigint, epoch bigint, agent_id int, kind text, request jsonb, cursor jsonb, digest text, room int, wait_ms float8, problem jsonb)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    n sas.node;
+    n _sas.node;
     ids bigint[];
 BEGIN
-    IF NOT EXISTS (SELECT FROM sas.watch_wait) THEN
+    IF NOT EXISTS (SELECT FROM _sas.watch_wait) THEN
         RETURN;
     END IF;
-    SELECT * INTO n FROM sas.node x WHERE x.node_id = $1 AND x.ended_at IS NULL;
+    SELECT * INTO n FROM _sas.node x WHERE x.node_id = $1 AND x.ended_at IS NULL;
     IF FOUND THEN
-        ids := sas._take_watches(n, quantity);
-        RETURN QUERY SELECT * FROM sas._compose_watches(ids);
+        ids := _sas.take_watches(n, quantity);
+        RETURN QUERY SELECT * FROM _sas.compose_watches(ids);
     END IF;
 END $$;
 
--- sas._fence(node_id, ids, epochs): which of these this node may write for; their rows in sas.watch_flow are locked, as
+-- _sas.fence(node_id, ids, epochs): which of these this node may write for; their rows in _sas.watch_flow are locked, as
 -- whoever takes the task away locks them. Answers by position.
-CREATE FUNCTION sas._fence(for_node bigint, ids bigint[], epochs bigint[]) RETURNS boolean[]
+CREATE FUNCTION _sas.fence(for_node bigint, ids bigint[], epochs bigint[]) RETURNS boolean[]
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM FROM sas.watch_flow f WHERE f.watch_id = ANY (ids) ORDER BY f.watch_id FOR NO KEY UPDATE;
+    PERFORM FROM _sas.watch_flow f WHERE f.watch_id = ANY (ids) ORDER BY f.watch_id FOR NO KEY UPDATE;
     -- a statement of its own: it sees who came before
-    RETURN (SELECT array_agg(EXISTS (SELECT FROM sas.watch_held h WHERE h.watch_id = u.id AND h.node_id = for_node AND h.epoch = u.epoch) ORDER BY u.n)
+    RETURN (SELECT array_agg(EXISTS (SELECT FROM _sas.watch_held h WHERE h.watch_id = u.id AND h.node_id = for_node AND h.epoch = u.epoch) ORDER BY u.n)
             FROM unnest(ids, epochs) WITH ORDINALITY AS u (id, epoch, n));
 END $$;
 
--- sas._watch_requests(node_id, watch_ids, epochs): what to do now for tasks that the node hosts: with the cursor and the
+-- _sas.watch_requests(node_id, watch_ids, epochs): what to do now for tasks that the node hosts: with the cursor and the
 -- definition as they are. Those that it hosts no more are left out.
-CREATE FUNCTION sas._watch_requests(node_id bigint, watch_ids bigint[], epochs bigint[])
+CREATE FUNCTION _sas.watch_requests(node_id bigint, watch_ids bigint[], epochs bigint[])
 RETURNS TABLE (watch_id bigint, epoch bigint, agent_id int, kind text, request jsonb, cursor jsonb, digest text, room int, wait_ms float8, problem jsonb)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     ids bigint[];
 BEGIN
-    UPDATE sas.watch_held h SET change = d.change
+    UPDATE _sas.watch_held h SET change = d.change
     FROM unnest($2, $3) AS u (id, epoch)
-    JOIN sas.watch w ON w.watch_id = u.id JOIN sas.watcher d USING (watcher_id)
+    JOIN _sas.watch w ON w.watch_id = u.id JOIN _sas.watcher d USING (watcher_id)
     WHERE h.watch_id = u.id AND h.node_id = $1 AND h.epoch = u.epoch AND h.change <> d.change;
     SELECT array_agg(u.id ORDER BY u.n) INTO ids
-    FROM unnest($2, $3) WITH ORDINALITY AS u (id, epoch, n) JOIN sas.watch_held h ON h.watch_id = u.id AND h.node_id = $1 AND h.epoch = u.epoch;
-    RETURN QUERY SELECT * FROM sas._compose_watches(ids);
+    FROM unnest($2, $3) WITH ORDINALITY AS u (id, epoch, n) JOIN _sas.watch_held h ON h.watch_id = u.id AND h.node_id = $1 AND h.epoch = u.epoch;
+    RETURN QUERY SELECT * FROM _sas.compose_watches(ids);
 END $$;
 
--- sas._cover(watcher, watch, cursor, items): what the definition makes of a batch whose host knows no cursor.
+-- _sas.cover(watcher, watch, cursor, items): what the definition makes of a batch whose host knows no cursor.
 -- The service tells again what is behind the cursor, so the batch ends with the last item that yields one.
 --   covered  how many items the cursor stands for; 0 when none of them yields one (null yields none)
-CREATE FUNCTION sas._cover(d sas.watcher, w sas.watch, before jsonb, items jsonb,
+CREATE FUNCTION _sas.cover(d _sas.watcher, w _sas.watch, before jsonb, items jsonb,
                            OUT covered int, OUT cursor jsonb)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    root jsonb := sas._watch_context(d.name, w.key, w.input, before);
+    root jsonb := _sas.watch_context(d.name, w.key, w.input, before);
 BEGIN
     covered := jsonb_array_length(items);
     WHILE covered > 0 LOOP
         SELECT nullif(r.result, 'null') INTO cursor
-        FROM sas._render(d.cursor_next, root || jsonb_build_object('item', items -> covered - 1)) r;
+        FROM _sas.render(d.cursor_next, root || jsonb_build_object('item', items -> covered - 1)) r;
         EXIT WHEN cursor IS NOT NULL;
         covered := covered - 1;
     END LOOP;
 END $$;
 
--- sas._take_in(watcher, watch, cursor, items, given): the part of a batch that is taken in, and the cursor
+-- _sas.take_in(watcher, watch, cursor, items, given): the part of a batch that is taken in, and the cursor
 -- behind it (null: as it was). given: the cursor that the host knows. cut: not all of it is taken in.
-CREATE FUNCTION sas._take_in(d sas.watcher, w sas.watch, before jsonb, batch jsonb, given jsonb,
+CREATE FUNCTION _sas.take_in(d _sas.watcher, w _sas.watch, before jsonb, batch jsonb, given jsonb,
                              OUT items jsonb, OUT cursor jsonb, OUT cut boolean)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -246,7 +246,7 @@ BEGIN
     IF d.cursor_next IS NULL OR given IS NOT NULL OR jsonb_array_length(batch) = 0 THEN
         RETURN;
     END IF;
-    SELECT c.covered, c.cursor INTO covered, cursor FROM sas._cover(d, w, before, batch) c;
+    SELECT c.covered, c.cursor INTO covered, cursor FROM _sas.cover(d, w, before, batch) c;
     IF covered < jsonb_array_length(batch) THEN
         cut := true;
         SELECT coalesce(jsonb_agg(e.item ORDER BY e.n), '[]') INTO items
@@ -254,18 +254,18 @@ BEGIN
     END IF;
 END $$;
 
--- sas._append_items(node_id, watch_ids, epochs, items, cursors, digests): takes items in, with the cursor: both or none.
+-- _sas.append_batches(node_id, watch_ids, epochs, items, cursors, digests): takes items in, with the cursor: both or none.
 --   items    an array of items each, in order
 --   cursors  null: what the definition makes of the items, or as it was; digests  null: as it was
 -- answer: ok; cut (items behind the last one that yields a cursor were not taken: the host is to begin
 -- anew, at the cursor); stop (taken likewise, but the host is to end it and give it back); fenced (not
 -- taken). room: how many more may come.
-CREATE FUNCTION sas._append_items(node_id bigint, watch_ids bigint[], epochs bigint[], items jsonb[], cursors jsonb[], digests text[])
+CREATE FUNCTION _sas.append_batches(node_id bigint, watch_ids bigint[], epochs bigint[], items jsonb[], cursors jsonb[], digests text[])
 RETURNS TABLE (watch_id bigint, epoch bigint, answer text, room int)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    ok boolean[] := sas._fence($1, $2, $3);
+    ok boolean[] := _sas.fence($1, $2, $3);
     cut_off bigint[];
     changed bigint;
 BEGIN
@@ -273,104 +273,104 @@ BEGIN
         SELECT u.id, part.items, part.cursor, part.cut, CASE WHEN NOT part.cut THEN u.digest END AS digest,
                jsonb_array_length(part.items) AS quantity, pg_column_size(part.items) AS bytes
         FROM unnest($2, $4, $5, $6, ok) AS u (id, items, cursor, digest, ok)
-        JOIN sas.watch w ON w.watch_id = u.id
-        JOIN sas.watcher d USING (watcher_id)
-        JOIN sas.watch_flow old ON old.watch_id = u.id
-        CROSS JOIN LATERAL sas._take_in(d, w, old.cursor, u.items, u.cursor) part
+        JOIN _sas.watch w ON w.watch_id = u.id
+        JOIN _sas.watcher d USING (watcher_id)
+        JOIN _sas.watch_flow old ON old.watch_id = u.id
+        CROSS JOIN LATERAL _sas.take_in(d, w, old.cursor, u.items, u.cursor) part
         WHERE u.ok),
     put AS (
-        INSERT INTO sas.watch_batch (watch_id, batch_no, items, quantity, bytes)
-        SELECT c.id, nextval('sas.watch_batch_seq'), c.items, c.quantity, c.bytes FROM come c WHERE c.quantity > 0),
+        INSERT INTO _sas.watch_batch (watch_id, batch_no, items, quantity, bytes)
+        SELECT c.id, nextval('_sas.watch_batch_seq'), c.items, c.quantity, c.bytes FROM come c WHERE c.quantity > 0),
     work AS (
-        INSERT INTO sas.watch_work (due_at, watch_id)
-        SELECT sas._now(), c.id FROM come c WHERE c.quantity > 0),
+        INSERT INTO _sas.watch_work (due_at, watch_id)
+        SELECT _sas.now(), c.id FROM come c WHERE c.quantity > 0),
     moved AS (
-        UPDATE sas.watch_flow f
+        UPDATE _sas.watch_flow f
         SET items = f.items + c.quantity, bytes = f.bytes + CASE WHEN c.quantity > 0 THEN c.bytes ELSE 0 END,
-            last_item_at = CASE WHEN c.quantity > 0 THEN sas._now() ELSE f.last_item_at END,
+            last_item_at = CASE WHEN c.quantity > 0 THEN _sas.now() ELSE f.last_item_at END,
             cursor = coalesce(c.cursor, f.cursor), digest = coalesce(c.digest, f.digest),
-            closed = f.items + c.quantity - g.items >= sas._watch_window()
+            closed = f.items + c.quantity - g.items >= _sas.watch_window()
                      OR f.bytes + c.bytes - g.bytes > 16 * 1024 * 1024
         FROM come c
-        JOIN sas.watch_done g ON g.watch_id = c.id
+        JOIN _sas.watch_done g ON g.watch_id = c.id
         WHERE f.watch_id = c.id
         RETURNING c.id, c.cut)
     SELECT count(*), array_agg(m.id) FILTER (WHERE m.cut) INTO changed, cut_off FROM moved m;
     IF changed > 0 THEN
-        PERFORM sas._ring_items();
+        PERFORM _sas.ring_items();
     END IF;
     RETURN QUERY
     SELECT u.id, u.epoch,
            CASE WHEN NOT u.ok THEN 'fenced' WHEN w.state <> 'processing' OR w.moving THEN 'stop'
                 WHEN u.id = ANY (cut_off) THEN 'cut' ELSE 'ok' END,
-           CASE WHEN u.ok THEN sas._room_of(f, g) ELSE 0 END
+           CASE WHEN u.ok THEN _sas.room_of(f, g) ELSE 0 END
     FROM unnest($2, $3, ok) WITH ORDINALITY AS u (id, epoch, ok, n)
-    LEFT JOIN sas.watch w ON w.watch_id = u.id
-    LEFT JOIN sas.watch_flow f ON f.watch_id = u.id
-    LEFT JOIN sas.watch_done g ON g.watch_id = u.id
+    LEFT JOIN _sas.watch w ON w.watch_id = u.id
+    LEFT JOIN _sas.watch_flow f ON f.watch_id = u.id
+    LEFT JOIN _sas.watch_done g ON g.watch_id = u.id
     ORDER BY u.n;
 END $$;
 
--- sas._fail_watches(node_id, watch_ids, epochs, errors, at_least_ms): tasks have ended with an error, or, where it is null, in
+-- _sas.fail_watches(node_id, watch_ids, epochs, errors, at_least_ms): tasks have ended with an error, or, where it is null, in
 -- good order: that counts only when it was at once. A quiet time (reset_after) makes up for earlier failures.
 -- answer: retry after pause_ms; failed (given up: nothing more is asked of the host); stop; fenced.
-CREATE FUNCTION sas._fail_watches(node_id bigint, watch_ids bigint[], epochs bigint[], errors jsonb[], at_least_ms float8[])
+CREATE FUNCTION _sas.fail_watches(node_id bigint, watch_ids bigint[], epochs bigint[], errors jsonb[], at_least_ms float8[])
 RETURNS TABLE (watch_id bigint, epoch bigint, answer text, pause_ms float8)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    now timestamptz := sas._now();
-    ok boolean[] := sas._fence($1, $2, $3);
+    now timestamptz := _sas.now();
+    ok boolean[] := _sas.fence($1, $2, $3);
     gone bigint[];
 BEGIN
     WITH told AS (
         SELECT u.id, d.retry, w.resumed_at,
                CASE WHEN u.error IS NULL AND now - greatest(f.retry_at, w.since) < interval '1 s'
-                    THEN sas._watch_problem('ended', 'the stream ended as soon as it had begun', NULL) ELSE u.error END AS error,
+                    THEN _sas.watch_problem('ended', 'the stream ended as soon as it had begun', NULL) ELSE u.error END AS error,
                make_interval(secs => coalesce(u.at_least, 0) / 1000) AS at_least,
                CASE WHEN f.retry_at IS NULL OR f.last_error_at <= w.resumed_at OR now - f.retry_at >= (d.retry ->> 'reset_after')::interval THEN 0 ELSE f.failures END AS before
         FROM unnest($2, $4, $5, ok) AS u (id, error, at_least, ok)
-        JOIN sas.watch w ON w.watch_id = u.id JOIN sas.watcher d USING (watcher_id) JOIN sas.watch_flow f ON f.watch_id = u.id
+        JOIN _sas.watch w ON w.watch_id = u.id JOIN _sas.watcher d USING (watcher_id) JOIN _sas.watch_flow f ON f.watch_id = u.id
         WHERE u.ok),
     counted AS (
         SELECT t.*, t.before + (t.error IS NOT NULL)::int AS failures, t.error IS NOT NULL AND t.before + 1 >= (t.retry ->> 'max_failures')::int AS given_up FROM told t)
-    UPDATE sas.watch_flow f
-    SET failures = c.failures, retry_at = now + greatest(c.at_least, sas._pause_of(c.retry, greatest(1, c.failures))),
+    UPDATE _sas.watch_flow f
+    SET failures = c.failures, retry_at = now + greatest(c.at_least, _sas.pause_of(c.retry, greatest(1, c.failures))),
         last_error = coalesce(c.error, f.last_error), last_error_at = CASE WHEN c.error IS NULL THEN f.last_error_at ELSE now END,
         given_up_at = CASE WHEN c.given_up THEN now ELSE f.given_up_at END, called_at = NULL
     FROM counted c WHERE f.watch_id = c.id;
 
     -- the host is rid of what is given up
     WITH x AS (
-        DELETE FROM sas.watch_held h USING unnest($2, ok) AS u (id, ok), sas.watch_flow f
+        DELETE FROM _sas.watch_held h USING unnest($2, ok) AS u (id, ok), _sas.watch_flow f
         WHERE u.ok AND h.watch_id = u.id AND f.watch_id = u.id AND f.given_up_at = now RETURNING h.watch_id)
     SELECT array_agg(x.watch_id) INTO gone FROM x;
     RETURN QUERY
     SELECT u.id, u.epoch, CASE WHEN NOT u.ok THEN 'fenced' WHEN u.id = ANY (gone) THEN 'failed' WHEN w.state <> 'processing' OR w.moving THEN 'stop' ELSE 'retry' END,
            CASE WHEN u.ok THEN greatest(0, extract(epoch FROM f.retry_at - now)::float8 * 1000) ELSE 0 END
     FROM unnest($2, $3, ok) WITH ORDINALITY AS u (id, epoch, ok, n)
-    LEFT JOIN sas.watch w ON w.watch_id = u.id LEFT JOIN sas.watch_flow f ON f.watch_id = u.id
+    LEFT JOIN _sas.watch w ON w.watch_id = u.id LEFT JOIN _sas.watch_flow f ON f.watch_id = u.id
     ORDER BY u.n;
-    PERFORM sas._gone_from_host($1, gone) WHERE gone IS NOT NULL;
+    PERFORM _sas.gone_from_host($1, gone) WHERE gone IS NOT NULL;
 END $$;
 
--- sas._gone_from_host(node_id, ids): these are no more with this node: what follows, and who may have its place.
-CREATE FUNCTION sas._gone_from_host(from_node bigint, ids bigint[], after interval[] DEFAULT NULL) RETURNS void
+-- _sas.gone_from_host(node_id, ids): these are no more with this node: what follows, and who may have its place.
+CREATE FUNCTION _sas.gone_from_host(from_node bigint, ids bigint[], after interval[] DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     lanes int[];
 BEGIN
-    DELETE FROM sas.watch_note n WHERE n.watch_id = ANY (ids) AND n.node_id = from_node;
-    PERFORM sas._settle_free(ids, after);
-    SELECT array_agg(DISTINCT q.lane) INTO lanes FROM sas.watch_wait q WHERE q.due_at <= sas._now();
+    DELETE FROM _sas.watch_note n WHERE n.watch_id = ANY (ids) AND n.node_id = from_node;
+    PERFORM _sas.settle_free(ids, after);
+    SELECT array_agg(DISTINCT q.lane) INTO lanes FROM _sas.watch_wait q WHERE q.due_at <= _sas.now();
     IF lanes IS NOT NULL THEN
-        PERFORM sas._tell_lanes(lanes);
+        PERFORM _sas.tell_lanes(lanes);
     END IF;
 END $$;
 
--- sas._node_news(node_id): what is new about tasks of this node; told once, a request to stop again while it is not answered.
+-- _sas.node_news(node_id): what is new about tasks of this node; told once, a request to stop again while it is not answered.
 --   stop    to be ended and given back; reload: the definition has changed; room: there is room again; fenced: held no more
-CREATE FUNCTION sas._node_news(node_id bigint) RETURNS TABLE (watch_id bigint, epoch bigint, news text, room int)
+CREATE FUNCTION _sas.node_news(node_id bigint) RETURNS TABLE (watch_id bigint, epoch bigint, news text, room int)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -378,8 +378,8 @@ DECLARE
     asked int[];
 BEGIN
     WITH read AS (
-        DELETE FROM sas.watch_note n
-        WHERE n.ctid = ANY (ARRAY(SELECT x.ctid FROM sas.watch_note x WHERE x.node_id = $1 AND x.unread LIMIT 10000 FOR UPDATE SKIP LOCKED))
+        DELETE FROM _sas.watch_note n
+        WHERE n.ctid = ANY (ARRAY(SELECT x.ctid FROM _sas.watch_note x WHERE x.node_id = $1 AND x.unread LIMIT 10000 FOR UPDATE SKIP LOCKED))
         RETURNING n.watch_id, n.asked)
     SELECT array_agg(r.watch_id), array_agg(r.asked) INTO ids, asked FROM (SELECT watch_id, max(asked) AS asked FROM read GROUP BY 1 ORDER BY 1) r;
     IF ids IS NULL THEN
@@ -389,50 +389,50 @@ BEGIN
     WITH told AS (
         SELECT u.id, u.asked, h.epoch,
                CASE WHEN h.watch_id IS NULL THEN 'fenced' WHEN w.state <> 'processing' OR w.moving THEN 'stop' WHEN h.change <> d.change THEN 'reload' ELSE 'room' END AS news,
-               CASE WHEN h.watch_id IS NULL THEN 0 ELSE sas._room_of(f, g) END AS room
+               CASE WHEN h.watch_id IS NULL THEN 0 ELSE _sas.room_of(f, g) END AS room
         FROM unnest(ids, asked) AS u (id, asked)
-        JOIN sas.watch w ON w.watch_id = u.id JOIN sas.watcher d USING (watcher_id)
-        JOIN sas.watch_flow f ON f.watch_id = u.id JOIN sas.watch_done g ON g.watch_id = u.id
-        LEFT JOIN sas.watch_held h ON h.watch_id = u.id AND h.node_id = $1),
+        JOIN _sas.watch w ON w.watch_id = u.id JOIN _sas.watcher d USING (watcher_id)
+        JOIN _sas.watch_flow f ON f.watch_id = u.id JOIN _sas.watch_done g ON g.watch_id = u.id
+        LEFT JOIN _sas.watch_held h ON h.watch_id = u.id AND h.node_id = $1),
     kept AS (
-        INSERT INTO sas.watch_note (node_id, watch_id, unread, asked, again_at)
-        SELECT $1, t.id, false, t.asked, sas._now() + least(interval '1 min', interval '5 s' * 2 ^ least(t.asked, 10)) FROM told t WHERE t.news = 'stop')
+        INSERT INTO _sas.watch_note (node_id, watch_id, unread, asked, again_at)
+        SELECT $1, t.id, false, t.asked, _sas.now() + least(interval '1 min', interval '5 s' * 2 ^ least(t.asked, 10)) FROM told t WHERE t.news = 'stop')
     SELECT t.id, t.epoch, t.news, t.room FROM told t ORDER BY t.id;
 END $$;
 
--- sas._release_watches(node_id, watch_ids, epochs): the node hosts these no more. What becomes of them follows from why.
-CREATE FUNCTION sas._release_watches(node_id bigint, watch_ids bigint[], epochs bigint[]) RETURNS void
+-- _sas.give_back_watches(node_id, watch_ids, epochs): the node hosts these no more. What becomes of them follows from why.
+CREATE FUNCTION _sas.give_back_watches(node_id bigint, watch_ids bigint[], epochs bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    ok boolean[] := sas._fence($1, $2, $3);
+    ok boolean[] := _sas.fence($1, $2, $3);
     ids bigint[] := ARRAY(SELECT u.id FROM unnest($2, ok) AS u (id, ok) WHERE u.ok);
 BEGIN
     IF cardinality(ids) > 0 THEN
-        DELETE FROM sas.watch_held h WHERE h.watch_id = ANY (ids);
-        PERFORM sas._gone_from_host($1, ids);
+        DELETE FROM _sas.watch_held h WHERE h.watch_id = ANY (ids);
+        PERFORM _sas.gone_from_host($1, ids);
     END IF;
 END $$;
 
--- sas._make_way(node_id, watch_id): the function of this task took long. If another function worker has room, all other tasks of
+-- _sas.make_way(node_id, watch_id): the function of this task took long. If another function worker has room, all other tasks of
 -- this one go there, and for a minute it takes no more than what nobody else does. Returns whether they went.
-CREATE FUNCTION sas._make_way(node_id bigint, watch_id bigint) RETURNS boolean
+CREATE FUNCTION _sas.make_way(node_id bigint, watch_id bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     ids bigint[];
 BEGIN
-    IF NOT EXISTS (SELECT FROM sas.node n WHERE n.kind = 'function' AND n.ended_at IS NULL AND n.node_id <> $1 AND (n.busy_until IS NULL OR n.busy_until <= sas._now())
-                   AND n.capacity > (SELECT count(*) FROM sas.watch_held h WHERE h.node_id = n.node_id)) THEN
+    IF NOT EXISTS (SELECT FROM _sas.node n WHERE n.kind = 'function' AND n.ended_at IS NULL AND n.node_id <> $1 AND (n.busy_until IS NULL OR n.busy_until <= _sas.now())
+                   AND n.capacity > (SELECT count(*) FROM _sas.watch_held h WHERE h.node_id = n.node_id)) THEN
         RETURN false;
     END IF;
-    UPDATE sas.node n SET busy_until = sas._now() + interval '1 min' WHERE n.node_id = $1;
-    SELECT array_agg(h.watch_id) INTO ids FROM sas.watch_held h WHERE h.node_id = $1 AND h.watch_id <> $2;
-    PERFORM FROM sas.watch_flow f WHERE f.watch_id = ANY (ids) ORDER BY f.watch_id FOR NO KEY UPDATE;
+    UPDATE _sas.node n SET busy_until = _sas.now() + interval '1 min' WHERE n.node_id = $1;
+    SELECT array_agg(h.watch_id) INTO ids FROM _sas.watch_held h WHERE h.node_id = $1 AND h.watch_id <> $2;
+    PERFORM FROM _sas.watch_flow f WHERE f.watch_id = ANY (ids) ORDER BY f.watch_id FOR NO KEY UPDATE;
     -- what went elsewhere before it was locked stays there
     WITH freed AS (
-        DELETE FROM sas.watch_held h WHERE h.watch_id = ANY (ids) AND h.node_id = $1 RETURNING h.watch_id)
+        DELETE FROM _sas.watch_held h WHERE h.watch_id = ANY (ids) AND h.node_id = $1 RETURNING h.watch_id)
     SELECT array_agg(f.watch_id) INTO ids FROM freed f;
-    PERFORM sas._gone_from_host($1, ids) WHERE ids IS NOT NULL;
+    PERFORM _sas.gone_from_host($1, ids) WHERE ids IS NOT NULL;
     RETURN true;
 END $$;

@@ -8,55 +8,55 @@
 -- and the progress of the task are one commit. One worker at a time is at the
 -- inbox of a task, in the order in which the items came.
 
--- sas._items_after(d, w, now): until when nothing of this task is brought on: a worker is at it, its pause is not over, or
+-- _sas.items_after(d, w, now): until when nothing of this task is brought on: a worker is at it, its pause is not over, or
 -- it is paused, has failed or is deleted, which has no end that time brings; null: it may be claimed.
-CREATE FUNCTION sas._items_after(d sas.watch_done, w sas.watch, now timestamptz) RETURNS timestamptz
+CREATE FUNCTION _sas.items_after(d _sas.watch_done, w _sas.watch, now timestamptz) RETURNS timestamptz
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN w.state IN ('paused', 'failed', 'deleted') THEN 'infinity'
                 WHEN d.request_id IS NOT NULL AND d.claimed_until > now THEN d.claimed_until
                 WHEN d.retry_at > now AND d.last_error_at > coalesce(w.resumed_at, '-infinity') THEN d.retry_at END
 $$;
 
--- sas._set_work_aside(now): of what is due first, what may not be claimed makes way for the others. A row of each task stays
+-- _sas.set_work_aside(now): of what is due first, what may not be claimed makes way for the others. A row of each task stays
 -- until it may; where that has no end, settling the task looks again.
--- A task whose row in sas.watch_done is locked is passed by. The worker that ends its claim there does not
+-- A task whose row in _sas.watch_done is locked is passed by. The worker that ends its claim there does not
 -- see what has come in since it looked; a row that is put off to the end of that claim would wait for
 -- nothing. That worker looks again by itself.
-CREATE FUNCTION sas._set_work_aside(now timestamptz) RETURNS void
+CREATE FUNCTION _sas.set_work_aside(now timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     locked bigint[];
 BEGIN
     SELECT array_agg(x.watch_id) INTO locked
     FROM (SELECT DISTINCT y.watch_id
-          FROM (SELECT k.watch_id FROM sas.watch_work k WHERE k.due_at <= now ORDER BY k.due_at LIMIT 1000) y
+          FROM (SELECT k.watch_id FROM _sas.watch_work k WHERE k.due_at <= now ORDER BY k.due_at LIMIT 1000) y
           OFFSET 0) due
     CROSS JOIN LATERAL (
-        SELECT d.watch_id FROM sas.watch_done d JOIN sas.watch w USING (watch_id)
-        WHERE d.watch_id = due.watch_id AND sas._items_after(d, w, now) IS NOT NULL
+        SELECT d.watch_id FROM _sas.watch_done d JOIN _sas.watch w USING (watch_id)
+        WHERE d.watch_id = due.watch_id AND _sas.items_after(d, w, now) IS NOT NULL
         FOR UPDATE OF d SKIP LOCKED) x;
     IF locked IS NULL THEN
         RETURN;
     END IF;
     -- a statement of its own: it sees who came before, and the state of a task together with its rows
     WITH early AS (
-        SELECT k.ctid, k.watch_id FROM sas.watch_work k
+        SELECT k.ctid, k.watch_id FROM _sas.watch_work k
         WHERE k.watch_id = ANY (locked) AND k.due_at <= now FOR UPDATE SKIP LOCKED),
     judged AS (
-        SELECT e.ctid, sas._items_after(d, w, now) AS after,
+        SELECT e.ctid, _sas.items_after(d, w, now) AS after,
                row_number() OVER (PARTITION BY e.watch_id ORDER BY e.ctid) = 1 AS stays
         FROM early e
-        JOIN sas.watch w ON w.watch_id = e.watch_id
-        JOIN sas.watch_done d ON d.watch_id = e.watch_id),
+        JOIN _sas.watch w ON w.watch_id = e.watch_id
+        JOIN _sas.watch_done d ON d.watch_id = e.watch_id),
     gone AS (
-        DELETE FROM sas.watch_work k USING judged j
+        DELETE FROM _sas.watch_work k USING judged j
         WHERE k.ctid = j.ctid AND (j.after = 'infinity' OR j.after IS NOT NULL AND NOT j.stays))
-    UPDATE sas.watch_work k SET due_at = j.after, worker_id = NULL
+    UPDATE _sas.watch_work k SET due_at = j.after, worker_id = NULL
     FROM judged j WHERE k.ctid = j.ctid AND j.after < 'infinity' AND j.stays;
 END $$;
 
--- sas._due_inboxes(quantity, now): tasks whose inbox is due and free, their rows locked, at most so many, those that are to run alone by themselves.
-CREATE FUNCTION sas._due_inboxes(quantity int, now timestamptz) RETURNS bigint[]
+-- _sas.due_inboxes(quantity, now): tasks whose inbox is due and free, their rows locked, at most so many, those that are to run alone by themselves.
+CREATE FUNCTION _sas.due_inboxes(quantity int, now timestamptz) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN (
@@ -65,84 +65,84 @@ BEGIN
             -- in this order, so that no more than these are locked
             FROM (SELECT x.watch_id, x.alone, k.due_at
                   FROM (SELECT min(o.due_at) AS due_at, o.watch_id
-                        FROM (SELECT y.due_at, y.watch_id FROM sas.watch_work y WHERE y.due_at <= now ORDER BY y.due_at LIMIT 1000) o
+                        FROM (SELECT y.due_at, y.watch_id FROM _sas.watch_work y WHERE y.due_at <= now ORDER BY y.due_at LIMIT 1000) o
                         GROUP BY o.watch_id ORDER BY 1, 2 OFFSET 0) k
-                  CROSS JOIN LATERAL (SELECT d.watch_id, d.alone FROM sas.watch_done d JOIN sas.watch w USING (watch_id)
-                                      WHERE d.watch_id = k.watch_id AND sas._items_after(d, w, now) IS NULL FOR UPDATE OF d SKIP LOCKED) x
+                  CROSS JOIN LATERAL (SELECT d.watch_id, d.alone FROM _sas.watch_done d JOIN _sas.watch w USING (watch_id)
+                                      WHERE d.watch_id = k.watch_id AND _sas.items_after(d, w, now) IS NULL FOR UPDATE OF d SKIP LOCKED) x
                   LIMIT quantity) g
             WINDOW seen AS (ORDER BY g.due_at, g.watch_id ROWS UNBOUNDED PRECEDING))
         SELECT array_agg(d.watch_id ORDER BY d.n) FROM due d WHERE d.alones = 0 OR d.n = 1);
 END $$;
 
--- sas._claim_items(quantity, boot, worker_id): tasks whose inbox is due, for one worker. Each is claimed for sas.complete_in.
+-- _sas.claim_items(quantity, boot, worker_id): tasks whose inbox is due, for one worker. Each is claimed for sas.complete_in.
 -- One that is to run alone ends the batch before it.
 --   items        of the oldest batches, a thousand or the first batch; item templates are filled in; up_to: the last batch
 --   target_kind  function: called with the array; table: inserted into; workflow: submitted with these inputs and keys
-CREATE FUNCTION sas._claim_items(quantity int, boot bigint, worker_id bigint)
+CREATE FUNCTION _sas.claim_items(quantity int, boot bigint, worker_id bigint)
 RETURNS TABLE (watch_id bigint, request_id uuid, owner oid, watcher text, key text, alone boolean, window_ms float8, target_kind text, target text,
                items jsonb, keys text[], up_to bigint, problem jsonb)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    now timestamptz := sas._now();
+    now timestamptz := _sas.now();
     ids bigint[];
 BEGIN
-    IF NOT EXISTS (SELECT FROM sas.watch_work k WHERE k.due_at <= now) THEN
+    IF NOT EXISTS (SELECT FROM _sas.watch_work k WHERE k.due_at <= now) THEN
         RETURN;
     END IF;
-    ids := sas._due_inboxes(quantity, now);
+    ids := _sas.due_inboxes(quantity, now);
     -- not beside a claim: its locks would stay while that is put together
     IF ids IS NULL THEN
         -- In any case it looks again. What became free while it looked, this look has locked and passed by, and
         -- the worker that made it free was turned away by that lock: nobody else would come to it.
-        PERFORM sas._set_work_aside(now);
-        ids := sas._due_inboxes(quantity, now);
+        PERFORM _sas.set_work_aside(now);
+        ids := _sas.due_inboxes(quantity, now);
     END IF;
     IF ids IS NULL THEN
         RETURN;
     END IF;
-    DELETE FROM sas.watch_work k WHERE k.watch_id = ANY (ids);
-    UPDATE sas.watch_done d SET request_id = gen_random_uuid(), claimed_until = now + sas._complete_in() WHERE d.watch_id = ANY (ids);
-    INSERT INTO sas.watch_work (due_at, watch_id, boot, worker_id, together) SELECT now + sas._complete_in(), u, $2, $3, cardinality(ids) FROM unnest(ids) u;
-    PERFORM sas._due_by(now + sas._complete_in());
+    DELETE FROM _sas.watch_work k WHERE k.watch_id = ANY (ids);
+    UPDATE _sas.watch_done d SET request_id = gen_random_uuid(), claimed_until = now + _sas.complete_in() WHERE d.watch_id = ANY (ids);
+    INSERT INTO _sas.watch_work (due_at, watch_id, boot, worker_id, together) SELECT now + _sas.complete_in(), u, $2, $3, cardinality(ids) FROM unnest(ids) u;
+    PERFORM _sas.due_by(now + _sas.complete_in());
     -- beside a claim likewise, or of what is to run alone: another worker looks when the locks are gone
     IF cardinality(ids) < quantity AND EXISTS (
         SELECT FROM (SELECT DISTINCT y.watch_id
-                     FROM (SELECT k.watch_id FROM sas.watch_work k WHERE k.due_at <= now ORDER BY k.due_at LIMIT 1000) y
+                     FROM (SELECT k.watch_id FROM _sas.watch_work k WHERE k.due_at <= now ORDER BY k.due_at LIMIT 1000) y
                      OFFSET 0) due
-        JOIN sas.watch w ON w.watch_id = due.watch_id
-        JOIN sas.watch_done d ON d.watch_id = due.watch_id
-        WHERE sas._items_after(d, w, now) IS NULL) THEN
-        PERFORM sas._ring_items();
+        JOIN _sas.watch w ON w.watch_id = due.watch_id
+        JOIN _sas.watch_done d ON d.watch_id = due.watch_id
+        WHERE _sas.items_after(d, w, now) IS NULL) THEN
+        PERFORM _sas.ring_items();
     END IF;
-    RETURN QUERY SELECT * FROM sas._inbox(ids);
+    RETURN QUERY SELECT * FROM _sas.inbox(ids);
 END $$;
 
--- sas._inbox(ids): what is to be done for claimed tasks.
-CREATE FUNCTION sas._inbox(ids bigint[])
+-- _sas.inbox(ids): what is to be done for claimed tasks.
+CREATE FUNCTION _sas.inbox(ids bigint[])
 RETURNS TABLE (watch_id bigint, request_id uuid, owner oid, watcher text, key text, alone boolean, window_ms float8, target_kind text, target text,
                items jsonb, keys text[], up_to bigint, problem jsonb)
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN QUERY
-    SELECT w.watch_id, g.request_id, w.owner::oid, d.name, w.key, g.alone, extract(epoch FROM sas._complete_in())::float8 * 1000, d.target_kind, d.target,
+    SELECT w.watch_id, g.request_id, w.owner::oid, d.name, w.key, g.alone, extract(epoch FROM _sas.complete_in())::float8 * 1000, d.target_kind, d.target,
            made.items, made.keys, b.up_to, made.problem
     FROM unnest(ids) WITH ORDINALITY AS u (id, n)
-    JOIN sas.watch w ON w.watch_id = u.id
-    JOIN sas.watcher d USING (watcher_id)
-    JOIN sas.watch_done g ON g.watch_id = w.watch_id
-    JOIN sas.watch_flow f ON f.watch_id = w.watch_id
+    JOIN _sas.watch w ON w.watch_id = u.id
+    JOIN _sas.watcher d USING (watcher_id)
+    JOIN _sas.watch_done g ON g.watch_id = w.watch_id
+    JOIN _sas.watch_flow f ON f.watch_id = w.watch_id
     CROSS JOIN LATERAL (
         SELECT max(q.batch_no) AS up_to, array_agg(q.items ORDER BY q.batch_no) AS batches
         FROM (SELECT x.batch_no, x.items, sum(x.quantity) OVER (ORDER BY x.batch_no) - x.quantity AS before
-              FROM (SELECT y.* FROM sas.watch_batch y WHERE y.watch_id = w.watch_id ORDER BY y.batch_no LIMIT 1000) x) q
+              FROM (SELECT y.* FROM _sas.watch_batch y WHERE y.watch_id = w.watch_id ORDER BY y.batch_no LIMIT 1000) x) q
         WHERE q.before < 1000 OFFSET 0) b
-    CROSS JOIN LATERAL sas._fill_items(d, w, f.cursor, b.batches) made
+    CROSS JOIN LATERAL _sas.fill_items(d, w, f.cursor, b.batches) made
     ORDER BY u.n;
 END $$;
 
--- sas._fill_items(d, w, cursor, batches): the items as their target gets them, and the keys of the runs that they become.
-CREATE FUNCTION sas._fill_items(d sas.watcher, w sas.watch, cursor jsonb, batches jsonb[], OUT items jsonb, OUT keys text[], OUT problem jsonb)
+-- _sas.fill_items(d, w, cursor, batches): the items as their target gets them, and the keys of the runs that they become.
+CREATE FUNCTION _sas.fill_items(d _sas.watcher, w _sas.watch, cursor jsonb, batches jsonb[], OUT items jsonb, OUT keys text[], OUT problem jsonb)
 LANGUAGE plpgsql AS $$
 DECLARE
     root jsonb;
@@ -151,23 +151,23 @@ BEGIN
         items := batches[1];
         RETURN;
     END IF;
-    root := CASE WHEN d.target_item IS NOT NULL OR d.target_key IS NOT NULL THEN sas._watch_context(d.name, w.key, w.input, cursor) END;
+    root := CASE WHEN d.target_item IS NOT NULL OR d.target_key IS NOT NULL THEN _sas.watch_context(d.name, w.key, w.input, cursor) END;
     SELECT coalesce(jsonb_agg(CASE WHEN d.target_item IS NULL THEN e.item ELSE i.result END ORDER BY e.n, e.m), '[]'),
            CASE WHEN d.target_key IS NOT NULL THEN array_agg(k.result #>> '{}' ORDER BY e.n, e.m) END,
            (array_agg(coalesce(i.problem, k.problem) ORDER BY e.n, e.m) FILTER (WHERE coalesce(i.problem, k.problem) IS NOT NULL))[1]
     INTO items, keys, problem
     FROM (SELECT b.n, x.m, x.item FROM unnest(batches) WITH ORDINALITY AS b (items, n) CROSS JOIN LATERAL jsonb_array_elements(b.items) WITH ORDINALITY AS x (item, m)) e
-    LEFT JOIN LATERAL sas._render(d.target_item, root || jsonb_build_object('item', e.item)) i ON d.target_item IS NOT NULL
-    LEFT JOIN LATERAL sas._render(d.target_key, root || jsonb_build_object('item', e.item)) k ON d.target_key IS NOT NULL;
+    LEFT JOIN LATERAL _sas.render(d.target_item, root || jsonb_build_object('item', e.item)) i ON d.target_item IS NOT NULL
+    LEFT JOIN LATERAL _sas.render(d.target_key, root || jsonb_build_object('item', e.item)) k ON d.target_key IS NOT NULL;
     IF problem IS NOT NULL THEN
-        problem := sas._watch_problem('template', 'an item cannot be brought into its shape', format('%s: %s', problem ->> 'path', problem ->> 'what'));
+        problem := _sas.watch_problem('template', 'an item cannot be brought into its shape', format('%s: %s', problem ->> 'path', problem ->> 'what'));
     END IF;
 END $$;
 
--- sas._hold_items(watch_ids, request_ids): which of these claims still hold, with their rows locked: asked before the target is written to.
+-- _sas.hold_items(watch_ids, request_ids): which of these claims still hold, with their rows locked: asked before the target is written to.
 -- Another worker's look for due inboxes may lock a row that was claimed a moment ago, until it commits: that
 -- is waited for, a moment only. A claim whose row is not free by then is left to its time.
-CREATE FUNCTION sas._hold_items(watch_ids bigint[], request_ids uuid[]) RETURNS boolean[]
+CREATE FUNCTION _sas.hold_items(watch_ids bigint[], request_ids uuid[]) RETURNS boolean[]
 LANGUAGE plpgsql AS $$
 DECLARE
     locked bigint[];
@@ -175,29 +175,29 @@ DECLARE
 BEGIN
     FOR attempt IN 1 .. 400 LOOP
         SELECT coalesce(array_agg(l.watch_id), '{}') INTO locked
-        FROM (SELECT d.watch_id FROM sas.watch_done d WHERE d.watch_id = ANY (watch_ids) ORDER BY d.watch_id FOR UPDATE SKIP LOCKED) l;
+        FROM (SELECT d.watch_id FROM _sas.watch_done d WHERE d.watch_id = ANY (watch_ids) ORDER BY d.watch_id FOR UPDATE SKIP LOCKED) l;
         SELECT coalesce(array_agg(u.id), '{}') INTO ours
-        FROM unnest(watch_ids, request_ids) AS u (id, request_id) JOIN sas.watch_done d ON d.watch_id = u.id AND d.request_id = u.request_id AND d.claimed_until > sas._now();
+        FROM unnest(watch_ids, request_ids) AS u (id, request_id) JOIN _sas.watch_done d ON d.watch_id = u.id AND d.request_id = u.request_id AND d.claimed_until > _sas.now();
         EXIT WHEN ours <@ locked;
         PERFORM pg_sleep(0.005);
     END LOOP;
     RETURN (SELECT array_agg(u.id = ANY (locked) AND u.id = ANY (ours) ORDER BY u.n) FROM unnest(watch_ids) WITH ORDINALITY AS u (id, n));
 END $$;
 
--- sas._finish_items(watch_ids, up_tos, errors, again): what was done under these claims, which hold and are locked, in
+-- _sas.finish_items(watch_ids, up_tos, errors, again): what was done under these claims, which hold and are locked, in
 -- the transaction of what was written. errors: null when it is done; else it is tried again after a pause, or given up.
 -- again: given back, and nothing counted; alone from then on.
-CREATE FUNCTION sas._finish_items(watch_ids bigint[], up_tos bigint[], errors jsonb[], again boolean[]) RETURNS void
+CREATE FUNCTION _sas.finish_items(watch_ids bigint[], up_tos bigint[], errors jsonb[], again boolean[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := sas._now();
+    now timestamptz := _sas.now();
     given_up bigint[];
     emptied bigint[];
     opened bigint[];
 BEGIN
-    DELETE FROM sas.watch_work k WHERE k.watch_id = ANY (watch_ids);
+    DELETE FROM _sas.watch_work k WHERE k.watch_id = ANY (watch_ids);
     WITH gone AS (
-        DELETE FROM sas.watch_batch b USING unnest(watch_ids, up_tos, errors, again) AS u (id, up_to, error, again)
+        DELETE FROM _sas.watch_batch b USING unnest(watch_ids, up_tos, errors, again) AS u (id, up_to, error, again)
         WHERE b.watch_id = u.id AND b.batch_no <= u.up_to AND u.error IS NULL AND NOT u.again
         RETURNING b.watch_id, b.quantity, b.bytes),
     sums AS (SELECT g.watch_id, sum(g.quantity) AS items, sum(g.bytes) AS bytes FROM gone g GROUP BY 1),
@@ -206,101 +206,101 @@ BEGIN
                CASE WHEN d.retry_at IS NULL OR d.last_error_at <= w.resumed_at OR now - d.retry_at >= (r.retry ->> 'reset_after')::interval THEN 0 ELSE d.failures END
                + (u.error IS NOT NULL)::int AS failures
         FROM unnest(watch_ids, errors, again) AS u (id, error, again)
-        JOIN sas.watch_done d ON d.watch_id = u.id JOIN sas.watch w ON w.watch_id = u.id JOIN sas.watcher r USING (watcher_id)
+        JOIN _sas.watch_done d ON d.watch_id = u.id JOIN _sas.watch w ON w.watch_id = u.id JOIN _sas.watcher r USING (watcher_id)
         LEFT JOIN sums s ON s.watch_id = u.id)
-    UPDATE sas.watch_done d
+    UPDATE _sas.watch_done d
     SET items = d.items + t.items, bytes = d.bytes + t.bytes, request_id = NULL, claimed_until = NULL, alone = t.again OR t.error IS NOT NULL,
         failures = t.failures,
-        retry_at = CASE WHEN t.error IS NULL THEN d.retry_at ELSE now + sas._pause_of(t.retry, t.failures) END,
+        retry_at = CASE WHEN t.error IS NULL THEN d.retry_at ELSE now + _sas.pause_of(t.retry, t.failures) END,
         last_error = coalesce(t.error, d.last_error), last_error_at = CASE WHEN t.error IS NULL THEN d.last_error_at ELSE now END,
         given_up_at = CASE WHEN t.error IS NOT NULL AND t.failures >= (t.retry ->> 'max_failures')::int THEN now ELSE d.given_up_at END
     FROM told t WHERE d.watch_id = t.id;
 
     SELECT array_agg(u.id) FILTER (WHERE d.given_up_at = now AND u.error IS NOT NULL),
            array_agg(u.id) FILTER (WHERE w.state = 'on_deleting'),
-           array_agg(u.id) FILTER (WHERE f.closed AND u.error IS NULL AND f.items - d.items <= sas._watch_window() / 2 AND f.bytes - d.bytes <= 8 * 1024 * 1024)
+           array_agg(u.id) FILTER (WHERE f.closed AND u.error IS NULL AND f.items - d.items <= _sas.watch_window() / 2 AND f.bytes - d.bytes <= 8 * 1024 * 1024)
     INTO given_up, emptied, opened
-    FROM unnest(watch_ids, errors) AS u (id, error) JOIN sas.watch_done d ON d.watch_id = u.id JOIN sas.watch w ON w.watch_id = u.id JOIN sas.watch_flow f ON f.watch_id = u.id;
-    PERFORM sas._tell_hosts(opened) WHERE opened IS NOT NULL;
-    PERFORM sas._look_at_watches(given_up || emptied) WHERE given_up IS NOT NULL OR emptied IS NOT NULL;
+    FROM unnest(watch_ids, errors) AS u (id, error) JOIN _sas.watch_done d ON d.watch_id = u.id JOIN _sas.watch w ON w.watch_id = u.id JOIN _sas.watch_flow f ON f.watch_id = u.id;
+    PERFORM _sas.tell_hosts(opened) WHERE opened IS NOT NULL;
+    PERFORM _sas.look_at_watches(given_up || emptied) WHERE given_up IS NOT NULL OR emptied IS NOT NULL;
 
-    INSERT INTO sas.watch_work (due_at, watch_id)
+    INSERT INTO _sas.watch_work (due_at, watch_id)
     SELECT CASE WHEN u.error IS NULL THEN now ELSE d.retry_at END, u.id
-    FROM unnest(watch_ids, errors) AS u (id, error) JOIN sas.watch_done d ON d.watch_id = u.id
-    WHERE NOT coalesce(u.id = ANY (given_up), false) AND EXISTS (SELECT FROM sas.watch_batch b WHERE b.watch_id = u.id);
-    PERFORM sas._due_by(min(d.retry_at)) FROM unnest(watch_ids, errors) AS u (id, error) JOIN sas.watch_done d ON d.watch_id = u.id WHERE u.error IS NOT NULL HAVING count(*) > 0;
+    FROM unnest(watch_ids, errors) AS u (id, error) JOIN _sas.watch_done d ON d.watch_id = u.id
+    WHERE NOT coalesce(u.id = ANY (given_up), false) AND EXISTS (SELECT FROM _sas.watch_batch b WHERE b.watch_id = u.id);
+    PERFORM _sas.due_by(min(d.retry_at)) FROM unnest(watch_ids, errors) AS u (id, error) JOIN _sas.watch_done d ON d.watch_id = u.id WHERE u.error IS NOT NULL HAVING count(*) > 0;
 END $$;
 
--- sas._take_back_items(boot, live, newest, quantity): claims of workers that are gone are failures, of a whole batch none:
+-- _sas.take_back_items(boot, live, newest, quantity): claims of workers that are gone are failures, of a whole batch none:
 -- nobody knows which one it was, and each is alone the next time. Returns how many, and the workers that are at it for too long.
-CREATE FUNCTION sas._take_back_items(boot bigint, live bigint[], newest bigint, quantity int, OUT worked int, OUT stuck bigint[])
+CREATE FUNCTION _sas.take_back_items(boot bigint, live bigint[], newest bigint, quantity int, OUT worked int, OUT stuck bigint[])
 LANGUAGE plpgsql AS $$
 DECLARE
     locked bigint[];
     found record;
 BEGIN
     SELECT array_agg(g.watch_id) INTO locked
-    FROM (SELECT k.watch_id FROM sas.watch_work k
+    FROM (SELECT k.watch_id FROM _sas.watch_work k
           WHERE k.worker_id IS NOT NULL AND (k.boot <> $1 OR k.worker_id <= newest AND NOT k.worker_id = ANY (live))
           LIMIT quantity) q
     CROSS JOIN LATERAL (
-        SELECT d.watch_id FROM sas.watch_done d WHERE d.watch_id = q.watch_id FOR UPDATE SKIP LOCKED) g;
+        SELECT d.watch_id FROM _sas.watch_done d WHERE d.watch_id = q.watch_id FOR UPDATE SKIP LOCKED) g;
     -- a statement of its own: another worker may have claimed one of them before it was locked
     SELECT array_agg(k.watch_id) AS ids, array_agg(k.together > 1 AND NOT g.alone) AS crowd INTO found
-    FROM sas.watch_work k JOIN sas.watch_done g USING (watch_id)
+    FROM _sas.watch_work k JOIN _sas.watch_done g USING (watch_id)
     WHERE k.watch_id = ANY (locked) AND k.worker_id IS NOT NULL
       AND (k.boot <> $1 OR k.worker_id <= newest AND NOT k.worker_id = ANY (live));
     worked := coalesce(cardinality(found.ids), 0);
     IF worked > 0 THEN
-        PERFORM sas._finish_items(found.ids, array_fill(NULL::bigint, ARRAY[worked]),
-                                  (SELECT array_agg(CASE WHEN NOT c THEN sas._watch_problem('worker-lost', 'the worker that brought items to their target is gone', NULL) END ORDER BY n)
+        PERFORM _sas.finish_items(found.ids, array_fill(NULL::bigint, ARRAY[worked]),
+                                  (SELECT array_agg(CASE WHEN NOT c THEN _sas.watch_problem('worker-lost', 'the worker that brought items to their target is gone', NULL) END ORDER BY n)
                                    FROM unnest(found.crowd) WITH ORDINALITY AS x (c, n)),
                                   found.crowd);
-        PERFORM sas._ring_items();
+        PERFORM _sas.ring_items();
     END IF;
     SELECT array_agg(DISTINCT k.worker_id) INTO stuck
-    FROM sas.watch_work k WHERE k.worker_id = ANY (live) AND k.boot = $1 AND k.due_at + interval '500 ms' <= sas._now();
+    FROM _sas.watch_work k WHERE k.worker_id = ANY (live) AND k.boot = $1 AND k.due_at + interval '500 ms' <= _sas.now();
 END $$;
 
--- sas._begin_turn(node_id, watch_id, epoch): what a function is called with, by the worker that hosts the task; no row: it
+-- _sas.begin_turn(node_id, watch_id, epoch): what a function is called with, by the worker that hosts the task; no row: it
 -- hosts it no more. Writes nothing.
 --   stop     it is not called any more, but given back
---   suspect  it may have ended a worker lately, and is called only after sas._note_turn;  noted  that has been done
-CREATE FUNCTION sas._begin_turn(node_id bigint, watch_id bigint, epoch bigint)
+--   suspect  it may have ended a worker lately, and is called only after _sas.note_turn;  noted  that has been done
+CREATE FUNCTION _sas.begin_turn(node_id bigint, watch_id bigint, epoch bigint)
 RETURNS TABLE (owner oid, function text, input jsonb, cursor jsonb, every_ms float8, timeout_ms float8, stop boolean, suspect boolean, noted boolean)
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN QUERY
-    SELECT w.owner::oid, d.function, sas._watch_context(d.name, w.key, w.input, f.cursor), f.cursor,
-           extract(epoch FROM d.every)::float8 * 1000, extract(epoch FROM sas._complete_in())::float8 * 1000, w.state <> 'processing' OR w.moving,
+    SELECT w.owner::oid, d.function, _sas.watch_context(d.name, w.key, w.input, f.cursor), f.cursor,
+           extract(epoch FROM d.every)::float8 * 1000, extract(epoch FROM _sas.complete_in())::float8 * 1000, w.state <> 'processing' OR w.moving,
            f.called_at IS NULL AND coalesce(f.last_error ->> 'type' = 'urn:sas:worker-lost' AND f.last_error_at > coalesce(w.resumed_at, '-infinity')
-                                            AND sas._now() - f.retry_at < (d.retry ->> 'reset_after')::interval, false),
+                                            AND _sas.now() - f.retry_at < (d.retry ->> 'reset_after')::interval, false),
            f.called_at IS NOT NULL
-    FROM sas.watch_held h
-    JOIN sas.watch w ON w.watch_id = h.watch_id
-    JOIN sas.watcher d USING (watcher_id)
-    JOIN sas.watch_flow f ON f.watch_id = w.watch_id
+    FROM _sas.watch_held h
+    JOIN _sas.watch w ON w.watch_id = h.watch_id
+    JOIN _sas.watcher d USING (watcher_id)
+    JOIN _sas.watch_flow f ON f.watch_id = w.watch_id
     WHERE h.watch_id = $2 AND h.node_id = $1 AND h.epoch = $3;
 END $$;
 
--- sas._note_turn(node_id, watch_id, epoch): the function is called next, if the node hosts the task.
-CREATE FUNCTION sas._note_turn(node_id bigint, watch_id bigint, epoch bigint) RETURNS void
+-- _sas.note_turn(node_id, watch_id, epoch): the function is called next, if the node hosts the task.
+CREATE FUNCTION _sas.note_turn(node_id bigint, watch_id bigint, epoch bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 BEGIN
-    IF (sas._fence(node_id, ARRAY[watch_id], ARRAY[epoch]))[1] THEN
-        UPDATE sas.watch_flow f SET called_at = sas._now() WHERE f.watch_id = $2;
+    IF (_sas.fence(node_id, ARRAY[watch_id], ARRAY[epoch]))[1] THEN
+        UPDATE _sas.watch_flow f SET called_at = _sas.now() WHERE f.watch_id = $2;
     END IF;
 END $$;
 
--- sas._end_turn(node_id, watch_id, epoch, cursor): the function has returned the next cursor; null: it stays. Raises when
+-- _sas.end_turn(node_id, watch_id, epoch, cursor): the function has returned the next cursor; null: it stays. Raises when
 -- the task is with another node by now, so that what the function wrote is not kept.
-CREATE FUNCTION sas._end_turn(node_id bigint, watch_id bigint, epoch bigint, cursor jsonb) RETURNS void
+CREATE FUNCTION _sas.end_turn(node_id bigint, watch_id bigint, epoch bigint, cursor jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 BEGIN
-    IF NOT (sas._fence(node_id, ARRAY[watch_id], ARRAY[epoch]))[1] THEN
+    IF NOT (_sas.fence(node_id, ARRAY[watch_id], ARRAY[epoch]))[1] THEN
         RAISE EXCEPTION 'task % is hosted by another node', watch_id USING ERRCODE = 'serialization_failure';
     END IF;
-    UPDATE sas.watch_flow f SET cursor = coalesce($4, f.cursor), called_at = NULL WHERE f.watch_id = $2;
+    UPDATE _sas.watch_flow f SET cursor = coalesce($4, f.cursor), called_at = NULL WHERE f.watch_id = $2;
 END $$;

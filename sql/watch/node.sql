@@ -5,12 +5,12 @@
 -- of within its lease; after that its tasks go to others, and what it still
 -- wants to write is refused.
 
--- sas._tell_departure(): the supervisor is rung when this session ends.
-CREATE FUNCTION sas._tell_departure() RETURNS void
+-- _sas.tell_departure(): the supervisor is rung when this session ends.
+CREATE FUNCTION _sas.tell_departure() RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_tell_departure';
 
--- sas._check_node(...): raises when a node cannot be like that; else the ids of its agents.
-CREATE FUNCTION sas._check_node(caller oid, name text, capacity int, agents text[], lease interval) RETURNS int[]
+-- _sas.check_node(...): raises when a node cannot be like that; else the ids of its agents.
+CREATE FUNCTION _sas.check_node(caller oid, name text, capacity int, agents text[], lease interval) RETURNS int[]
 LANGUAGE plpgsql AS $$
 DECLARE
     wrong text;
@@ -26,13 +26,13 @@ BEGIN
     IF lease IS NULL OR lease < '1 s' OR lease > '1 day' THEN
         RAISE EXCEPTION 'the lease must be from a second to a day' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/lease".', HINT = 'Within it sas.heartbeat_node must be called.';
     END IF;
-    SELECT x INTO wrong FROM unnest(agents) x WHERE NOT EXISTS (SELECT FROM sas.agent a WHERE a.name = x AND a.dropped_at IS NULL AND a.kind = 'external') LIMIT 1;
+    SELECT x INTO wrong FROM unnest(agents) x WHERE NOT EXISTS (SELECT FROM _sas.agent a WHERE a.name = x AND a.dropped_at IS NULL AND a.kind = 'external') LIMIT 1;
     IF FOUND OR coalesce(cardinality(agents), 0) = 0 THEN
         RAISE EXCEPTION 'external agent "%" does not exist', coalesce(wrong, '')
             USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/agents".', HINT = 'Name the agents whose watchers the program hosts; create them with sas.create_agent(..., kind => ''external'').';
     END IF;
-    SELECT array_agg(a.agent_id) INTO lanes FROM sas.agent a WHERE a.name = ANY (agents) AND a.dropped_at IS NULL;
-    SELECT a.name INTO wrong FROM sas.agent a WHERE a.agent_id = ANY (lanes) AND NOT sas._may_work(caller, a.agent_id) LIMIT 1;
+    SELECT array_agg(a.agent_id) INTO lanes FROM _sas.agent a WHERE a.name = ANY (agents) AND a.dropped_at IS NULL;
+    SELECT a.name INTO wrong FROM _sas.agent a WHERE a.agent_id = ANY (lanes) AND NOT _sas.may_work(caller, a.agent_id) LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'permission denied for agent "%"', wrong
             USING ERRCODE = 'insufficient_privilege', HINT = format('An admin can grant it: SELECT sas.grant_usage(%L, ''worker'', %L).', pg_get_userbyid(caller), wrong);
@@ -40,81 +40,81 @@ BEGIN
     RETURN lanes;
 END $$;
 
--- sas._register_node(...): see sas.register_node. One that is there under that name has ended with this: it has come back.
-CREATE FUNCTION sas._register_node(caller oid, name text, capacity int, agents text[], version text, lease interval, by_connection boolean) RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp
+-- _sas.register_node_as(...): see sas.register_node. One that is there under that name has ended with this: it has come back.
+CREATE FUNCTION _sas.register_node_as(caller oid, name text, capacity int, agents text[], version text, lease interval, by_connection boolean) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    lanes int[] := sas._check_node(caller, name, capacity, agents, lease);
+    lanes int[] := _sas.check_node(caller, name, capacity, agents, lease);
     id bigint;
-    o sas.node;
+    o _sas.node;
 BEGIN
-    PERFORM sas._commit_durably();
-    PERFORM sas._ring_on_abort();
+    PERFORM _sas.commit_durably();
+    PERFORM _sas.ring_on_abort();
     PERFORM pg_advisory_xact_lock(hashtextextended('sas node ' || $2, 0));
-    FOR o IN SELECT * FROM sas.node n WHERE n.name = $2 AND n.ended_at IS NULL AND n.kind = 'outside' FOR UPDATE LOOP
-        IF NOT pg_has_role(caller, o.role, 'MEMBER') AND NOT sas._has_level(caller, 'admin') THEN
+    FOR o IN SELECT * FROM _sas.node n WHERE n.name = $2 AND n.ended_at IS NULL AND n.kind = 'outside' FOR UPDATE LOOP
+        IF NOT pg_has_role(caller, o.role, 'MEMBER') AND NOT _sas.has_level(caller, 'admin') THEN
             RAISE EXCEPTION 'the name "%" is that of a node of another role', $2 USING ERRCODE = 'insufficient_privilege', DETAIL = 'The place is "/name".', HINT = 'Use another name.';
         END IF;
-        PERFORM sas._end_node(o, 'it came back under its name');
+        PERFORM _sas.end_node(o, 'it came back under its name');
     END LOOP;
-    PERFORM sas._forget_nodes($2);
-    INSERT INTO sas.node AS n (name, kind, version, capacity, lanes, role, pid, backend_start, by_connection, lease, lease_until, created_at, modified_at)
-    SELECT $2, 'outside', $5, $3, lanes, caller, pg_backend_pid(), a.backend_start, coalesce($7, true), $6, sas._now() + $6, sas._now(), sas._now()
+    PERFORM _sas.forget_nodes($2);
+    INSERT INTO _sas.node AS n (name, kind, version, capacity, lanes, role, pid, backend_start, by_connection, lease, lease_until, created_at, modified_at)
+    SELECT $2, 'outside', $5, $3, lanes, caller, pg_backend_pid(), a.backend_start, coalesce($7, true), $6, _sas.now() + $6, _sas.now(), _sas.now()
     FROM pg_stat_get_activity(pg_backend_pid()) a
     RETURNING n.node_id INTO id;
-    PERFORM sas._tell_departure();
-    PERFORM sas._due_by(sas._now() + $6);
+    PERFORM _sas.tell_departure();
+    PERFORM _sas.due_by(_sas.now() + $6);
     RETURN id;
 END $$;
 
--- sas._end_node(n, why): a node that the caller has locked has ended; its tasks go to others.
-CREATE FUNCTION sas._end_node(n sas.node, why text) RETURNS void
+-- _sas.end_node(n, why): a node that the caller has locked has ended; its tasks go to others.
+CREATE FUNCTION _sas.end_node(n _sas.node, why text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     ids bigint[];
 BEGIN
-    UPDATE sas.node x SET ended_at = sas._now(), ended_for = why, modified_at = sas._now() WHERE x.node_id = n.node_id;
+    UPDATE _sas.node x SET ended_at = _sas.now(), ended_for = why, modified_at = _sas.now() WHERE x.node_id = n.node_id;
     WITH held AS (
-        SELECT f.watch_id FROM (SELECT h.watch_id FROM sas.watch_held h WHERE h.node_id = n.node_id ORDER BY 1) h
-        CROSS JOIN LATERAL (SELECT x.watch_id FROM sas.watch_flow x WHERE x.watch_id = h.watch_id FOR NO KEY UPDATE SKIP LOCKED) f),
-    freed AS (DELETE FROM sas.watch_held h USING held x WHERE h.watch_id = x.watch_id RETURNING h.watch_id)
+        SELECT f.watch_id FROM (SELECT h.watch_id FROM _sas.watch_held h WHERE h.node_id = n.node_id ORDER BY 1) h
+        CROSS JOIN LATERAL (SELECT x.watch_id FROM _sas.watch_flow x WHERE x.watch_id = h.watch_id FOR NO KEY UPDATE SKIP LOCKED) f),
+    freed AS (DELETE FROM _sas.watch_held h USING held x WHERE h.watch_id = x.watch_id RETURNING h.watch_id)
     SELECT array_agg(f.watch_id) INTO ids FROM freed f;
-    PERFORM sas._gone_from_host(n.node_id, ids) WHERE ids IS NOT NULL;
+    PERFORM _sas.gone_from_host(n.node_id, ids) WHERE ids IS NOT NULL;
     -- what somebody is writing for is the supervisor's
-    PERFORM sas._ring('{}', false, true, '{}');
+    PERFORM _sas.ring('{}', false, true, '{}');
 END $$;
 
--- sas._my_node(caller, node_id): the node, if it is the caller's; with ended_at set when it lives no more.
-CREATE FUNCTION sas._my_node(caller oid, id bigint) RETURNS sas.node
+-- _sas.my_node(caller, node_id): the node, if it is the caller's; with ended_at set when it lives no more.
+CREATE FUNCTION _sas.my_node(caller oid, id bigint) RETURNS _sas.node
 LANGUAGE plpgsql AS $$
 DECLARE
-    n sas.node;
+    n _sas.node;
 BEGIN
-    SELECT * INTO n FROM sas.node x WHERE x.node_id = id AND x.kind = 'outside';
+    SELECT * INTO n FROM _sas.node x WHERE x.node_id = id AND x.kind = 'outside';
     IF NOT FOUND THEN
         n.ended_at := '-infinity';
         RETURN n;
     END IF;
-    IF NOT pg_has_role(caller, n.role, 'MEMBER') AND NOT sas._has_level(caller, 'admin') THEN
+    IF NOT pg_has_role(caller, n.role, 'MEMBER') AND NOT _sas.has_level(caller, 'admin') THEN
         RAISE EXCEPTION 'node % is not yours', id USING ERRCODE = 'insufficient_privilege', DETAIL = 'The place is "/node_id".', HINT = 'Register one with sas.register_node.';
     END IF;
-    IF n.ended_at IS NULL AND (n.lease_until <= sas._now() OR n.by_connection AND NOT sas._session_lives(n.pid, n.backend_start)) THEN
-        n.ended_at := sas._now();
+    IF n.ended_at IS NULL AND (n.lease_until <= _sas.now() OR n.by_connection AND NOT _sas.session_lives(n.pid, n.backend_start)) THEN
+        n.ended_at := _sas.now();
     END IF;
     RETURN n;
 END $$;
 
-CREATE FUNCTION sas._claim_watchers(caller oid, node_id bigint, quantity int)
+CREATE FUNCTION _sas.claim_watchers_as(caller oid, node_id bigint, quantity int)
 RETURNS TABLE (watch_id bigint, epoch bigint, watcher text, key text, input jsonb, request jsonb, cursor jsonb)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    n sas.node := sas._my_node(caller, $2);
+    n _sas.node := _sas.my_node(caller, $2);
     ids bigint[];
     unfit record;
 BEGIN
@@ -125,90 +125,90 @@ BEGIN
         RETURN;
     END IF;
     -- programs that are gone are found by the others, too, whether or not a supervisor runs
-    IF sas._end_nodes(NULL, NULL, NULL) > 0 THEN
-        PERFORM sas._commit_durably();
-        PERFORM sas._take_over(1000);
+    IF _sas.end_nodes(NULL, NULL, NULL) > 0 THEN
+        PERFORM _sas.commit_durably();
+        PERFORM _sas.take_over(1000);
     END IF;
-    IF NOT EXISTS (SELECT FROM sas.watch_wait q WHERE q.lane = ANY (n.lanes)) THEN
+    IF NOT EXISTS (SELECT FROM _sas.watch_wait q WHERE q.lane = ANY (n.lanes)) THEN
         RETURN;
     END IF;
-    PERFORM sas._commit_durably();
-    PERFORM sas._ring_on_abort();
-    ids := sas._take_watches(n, $3);
+    PERFORM _sas.commit_durably();
+    PERFORM _sas.ring_on_abort();
+    ids := _sas.take_watches(n, $3);
     SELECT array_agg(c.watch_id) AS ids, array_agg(c.epoch) AS epochs, array_agg(c.problem) AS problems INTO unfit
-    FROM sas._compose_watches(ids) c WHERE c.problem IS NOT NULL;
+    FROM _sas.compose_watches(ids) c WHERE c.problem IS NOT NULL;
     RETURN QUERY
     SELECT c.watch_id, c.epoch, d.name, w.key, w.input, c.request, c.cursor
-    FROM sas._compose_watches(ids) c JOIN sas.watch w ON w.watch_id = c.watch_id JOIN sas.watcher d USING (watcher_id) WHERE c.problem IS NULL;
+    FROM _sas.compose_watches(ids) c JOIN _sas.watch w ON w.watch_id = c.watch_id JOIN _sas.watcher d USING (watcher_id) WHERE c.problem IS NULL;
     -- counted as a failure of the host; another look comes after the pause
     IF unfit.ids IS NOT NULL THEN
-        PERFORM FROM sas._fail_watches($2, unfit.ids, unfit.epochs, unfit.problems, array_fill(NULL::float8, ARRAY[cardinality(unfit.ids)]));
-        PERFORM sas._give_back($2, unfit.ids);
+        PERFORM FROM _sas.fail_watches($2, unfit.ids, unfit.epochs, unfit.problems, array_fill(NULL::float8, ARRAY[cardinality(unfit.ids)]));
+        PERFORM _sas.give_back($2, unfit.ids);
     END IF;
 END $$;
 
--- sas._give_back(node_id, ids): the node is rid of these tasks; what has failed waits for its pause.
-CREATE FUNCTION sas._give_back(from_node bigint, ids bigint[]) RETURNS int
+-- _sas.give_back(node_id, ids): the node is rid of these tasks; what has failed waits for its pause.
+CREATE FUNCTION _sas.give_back(from_node bigint, ids bigint[]) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     freed record;
 BEGIN
-    PERFORM FROM sas.watch_flow f WHERE f.watch_id = ANY (ids) ORDER BY f.watch_id FOR NO KEY UPDATE;
-    WITH x AS (DELETE FROM sas.watch_held h WHERE h.watch_id = ANY (ids) AND h.node_id = from_node RETURNING h.watch_id)
-    SELECT array_agg(x.watch_id) AS ids, array_agg(greatest(interval '0', f.retry_at - sas._now())) AS after INTO freed FROM x JOIN sas.watch_flow f USING (watch_id);
+    PERFORM FROM _sas.watch_flow f WHERE f.watch_id = ANY (ids) ORDER BY f.watch_id FOR NO KEY UPDATE;
+    WITH x AS (DELETE FROM _sas.watch_held h WHERE h.watch_id = ANY (ids) AND h.node_id = from_node RETURNING h.watch_id)
+    SELECT array_agg(x.watch_id) AS ids, array_agg(greatest(interval '0', f.retry_at - _sas.now())) AS after INTO freed FROM x JOIN _sas.watch_flow f USING (watch_id);
     IF freed.ids IS NULL THEN
         RETURN 0;
     END IF;
-    PERFORM sas._gone_from_host(from_node, freed.ids, freed.after);
+    PERFORM _sas.gone_from_host(from_node, freed.ids, freed.after);
     RETURN cardinality(freed.ids);
 END $$;
 
-CREATE FUNCTION sas._heartbeat_node(caller oid, node_id bigint) RETURNS TABLE (watch_id bigint, epoch bigint, news text, request jsonb, cursor jsonb)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp
+CREATE FUNCTION _sas.heartbeat_node_as(caller oid, node_id bigint) RETURNS TABLE (watch_id bigint, epoch bigint, news text, request jsonb, cursor jsonb)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    n sas.node := sas._my_node(caller, $2);
+    n _sas.node := _sas.my_node(caller, $2);
     told record;
 BEGIN
     IF n.ended_at IS NULL THEN
-        UPDATE sas.node x SET lease_until = sas._now() + x.lease, modified_at = sas._now() WHERE x.node_id = $2 AND x.ended_at IS NULL;
+        UPDATE _sas.node x SET lease_until = _sas.now() + x.lease, modified_at = _sas.now() WHERE x.node_id = $2 AND x.ended_at IS NULL;
     END IF;
     IF n.ended_at IS NOT NULL OR NOT FOUND THEN
         RETURN QUERY SELECT NULL::bigint, NULL::bigint, 'lost', NULL::jsonb, NULL::jsonb;
         RETURN;
     END IF;
-    PERFORM sas._commit_durably();
+    PERFORM _sas.commit_durably();
     SELECT array_agg(w.watch_id) AS ids, array_agg(w.epoch) AS epochs, array_agg(w.news) AS news,
            array_agg(w.watch_id) FILTER (WHERE w.news = 'reload') AS changed_ids, array_agg(w.epoch) FILTER (WHERE w.news = 'reload') AS changed_epochs
-    INTO told FROM sas._node_news($2) w;
+    INTO told FROM _sas.node_news($2) w;
     RETURN QUERY
     SELECT u.id, u.epoch, CASE u.news WHEN 'fenced' THEN 'lost' ELSE u.news END, r.request, r.cursor
     FROM unnest(told.ids, told.epochs, told.news) AS u (id, epoch, news)
-    LEFT JOIN sas._watch_requests($2, told.changed_ids, told.changed_epochs) r ON r.watch_id = u.id;
+    LEFT JOIN _sas.watch_requests($2, told.changed_ids, told.changed_epochs) r ON r.watch_id = u.id;
 END $$;
 
--- sas._host_of(caller, watch_id, epoch): the node that hosts it in this epoch, if it lives and the caller may work for its agent; null: there is none.
-CREATE FUNCTION sas._host_of(caller oid, id bigint, in_epoch bigint) RETURNS bigint
+-- _sas.host_of(caller, watch_id, epoch): the node that hosts it in this epoch, if it lives and the caller may work for its agent; null: there is none.
+CREATE FUNCTION _sas.host_of(caller oid, id bigint, in_epoch bigint) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
-    h sas.watch_held;
+    h _sas.watch_held;
 BEGIN
-    SELECT * INTO h FROM sas.watch_held x WHERE x.watch_id = id AND x.epoch = in_epoch;
-    IF NOT FOUND OR NOT EXISTS (SELECT FROM sas.node n WHERE n.node_id = h.node_id AND n.kind = 'outside') THEN
+    SELECT * INTO h FROM _sas.watch_held x WHERE x.watch_id = id AND x.epoch = in_epoch;
+    IF NOT FOUND OR NOT EXISTS (SELECT FROM _sas.node n WHERE n.node_id = h.node_id AND n.kind = 'outside') THEN
         RETURN NULL;
     END IF;
-    RETURN CASE WHEN (sas._my_node(caller, h.node_id)).ended_at IS NULL THEN h.node_id END;
+    RETURN CASE WHEN (_sas.my_node(caller, h.node_id)).ended_at IS NULL THEN h.node_id END;
 END $$;
 
-CREATE FUNCTION sas._append_items(caller oid, watch_id bigint, epoch bigint, items jsonb, cursor jsonb) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp
+CREATE FUNCTION _sas.append_items_as(caller oid, watch_id bigint, epoch bigint, items jsonb, cursor jsonb) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    node bigint := sas._host_of(caller, watch_id, epoch);
+    node bigint := _sas.host_of(caller, watch_id, epoch);
     said text;
 BEGIN
     IF jsonb_typeof(items) IS DISTINCT FROM 'array' THEN
@@ -220,14 +220,14 @@ BEGIN
     IF node IS NULL THEN
         RETURN 'lost';
     END IF;
-    IF (SELECT sas._room_of(f, g) = 0 FROM sas.watch_flow f JOIN sas.watch_done g USING (watch_id) WHERE f.watch_id = $2) AND jsonb_array_length(items) > 0 THEN
-        UPDATE sas.watch_flow f SET closed = true WHERE f.watch_id = $2 AND NOT f.closed;
+    IF (SELECT _sas.room_of(f, g) = 0 FROM _sas.watch_flow f JOIN _sas.watch_done g USING (watch_id) WHERE f.watch_id = $2) AND jsonb_array_length(items) > 0 THEN
+        UPDATE _sas.watch_flow f SET closed = true WHERE f.watch_id = $2 AND NOT f.closed;
         RETURN 'full';
     END IF;
-    PERFORM sas._commit_durably();
-    PERFORM sas._ring_on_abort();
+    PERFORM _sas.commit_durably();
+    PERFORM _sas.ring_on_abort();
     SELECT CASE a.answer WHEN 'ok' THEN 'go' WHEN 'fenced' THEN 'lost' ELSE a.answer END INTO said
-    FROM sas._append_items(node, ARRAY[$2], ARRAY[$3], ARRAY[items], ARRAY[cursor], ARRAY[NULL]::text[]) a;
+    FROM _sas.append_batches(node, ARRAY[$2], ARRAY[$3], ARRAY[items], ARRAY[cursor], ARRAY[NULL]::text[]) a;
     -- the program would have to know how far they were taken in
     IF said = 'cut' THEN
         RAISE EXCEPTION 'the last of the items yields no cursor'
@@ -238,53 +238,53 @@ BEGIN
     RETURN said;
 END $$;
 
-CREATE FUNCTION sas._fail_watch(caller oid, watch_id bigint, epoch bigint, error text) RETURNS TABLE (answer text, pause interval)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp
+CREATE FUNCTION _sas.fail_watch_as(caller oid, watch_id bigint, epoch bigint, error text) RETURNS TABLE (answer text, pause interval)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    node bigint := sas._host_of(caller, watch_id, epoch);
+    node bigint := _sas.host_of(caller, watch_id, epoch);
 BEGIN
     IF node IS NULL THEN
         RETURN QUERY SELECT 'lost', NULL::interval;
         RETURN;
     END IF;
-    PERFORM sas._commit_durably();
-    PERFORM sas._ring_on_abort();
+    PERFORM _sas.commit_durably();
+    PERFORM _sas.ring_on_abort();
     RETURN QUERY
     SELECT CASE f.answer WHEN 'fenced' THEN 'lost' ELSE f.answer END, f.pause_ms * interval '1 ms'
-    FROM sas._fail_watches(node, ARRAY[$2], ARRAY[$3], ARRAY[sas._watch_problem('host', coalesce(left(error, 2000), 'the host of the task reported a failure'), NULL)], ARRAY[NULL]::float8[]) f;
+    FROM _sas.fail_watches(node, ARRAY[$2], ARRAY[$3], ARRAY[_sas.watch_problem('host', coalesce(left(error, 2000), 'the host of the task reported a failure'), NULL)], ARRAY[NULL]::float8[]) f;
 END $$;
 
-CREATE FUNCTION sas._release_watches(caller oid, node_id bigint, watch_ids bigint[]) RETURNS int
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp
+CREATE FUNCTION _sas.release_watches_as(caller oid, node_id bigint, watch_ids bigint[]) RETURNS int
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
-    n sas.node := sas._my_node(caller, $2);
+    n _sas.node := _sas.my_node(caller, $2);
 BEGIN
     IF n.ended_at IS NOT NULL THEN
         RETURN 0;
     END IF;
-    PERFORM sas._commit_durably();
-    PERFORM sas._ring_on_abort();
-    RETURN sas._give_back($2, watch_ids);
+    PERFORM _sas.commit_durably();
+    PERFORM _sas.ring_on_abort();
+    RETURN _sas.give_back($2, watch_ids);
 END $$;
 
-CREATE FUNCTION sas._leave_node(caller oid, node_id bigint) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, sas, pg_temp
+CREATE FUNCTION _sas.leave_node_as(caller oid, node_id bigint) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
-    n sas.node := sas._my_node(caller, $2);
+    n _sas.node := _sas.my_node(caller, $2);
 BEGIN
-    PERFORM sas._ring_on_abort();
-    PERFORM FROM sas.node x WHERE x.node_id = $2 AND x.ended_at IS NULL FOR UPDATE;
+    PERFORM _sas.ring_on_abort();
+    PERFORM FROM _sas.node x WHERE x.node_id = $2 AND x.ended_at IS NULL FOR UPDATE;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    PERFORM sas._commit_durably();
-    PERFORM sas._end_node(n, 'it said good-bye');
+    PERFORM _sas.commit_durably();
+    PERFORM _sas.end_node(n, 'it said good-bye');
     RETURN true;
 END $$;

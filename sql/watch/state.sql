@@ -3,10 +3,10 @@
 -- Watches: the states of infinite tasks, and what brings a state in line with
 -- what is so: who hosts the task, what waits in its inbox, who has given up.
 --
--- Sessions lock rows of sas.watch and nothing else that a worker needs: a
+-- Sessions lock rows of _sas.watch and nothing else that a worker needs: a
 -- worker passes by what is locked and leaves a message for the supervisor.
 
-INSERT INTO sas.transition VALUES
+INSERT INTO _sas.transition VALUES
     ('watch', 'none', 'created', 'asked for, it waits for a node'),
     ('watch', 'created', 'processing', 'a node has taken it'),
     ('watch', 'created', 'on_deleting', 'stopped while it waited, and its host or its inbox is not done with it'),
@@ -27,9 +27,9 @@ INSERT INTO sas.transition VALUES
     ('watch', 'failed', 'deleted', 'stopped after it had failed'),
     ('watch', 'deleted', 'created', 'asked for again under its key');
 
--- sas._move_watches(ids, from_states, to_states): the one writer of the states of infinite tasks. Arrays of equal length.
--- Raises when a task is not in its from_state, or the change is not in sas.transition: that is a mistake in sas.
-CREATE FUNCTION sas._move_watches(ids bigint[], from_states text[], to_states text[]) RETURNS void
+-- _sas.move_watches(ids, from_states, to_states): the one writer of the states of infinite tasks. Arrays of equal length.
+-- Raises when a task is not in its from_state, or the change is not in _sas.transition: that is a mistake in sas.
+CREATE FUNCTION _sas.move_watches(ids bigint[], from_states text[], to_states text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     wanted int := coalesce(cardinality(ids), 0);
@@ -38,17 +38,17 @@ BEGIN
     IF wanted = 0 THEN
         RETURN;
     END IF;
-    UPDATE sas.watch w
+    UPDATE _sas.watch w
     SET state = u.to_state,
         epoch = w.epoch + (u.to_state = 'processing')::int,
-        since = CASE u.to_state WHEN 'processing' THEN sas._now() WHEN 'on_deleting' THEN w.since END,
+        since = CASE u.to_state WHEN 'processing' THEN _sas.now() WHEN 'on_deleting' THEN w.since END,
         restarts = w.restarts + (u.from_state = 'processing' AND u.to_state = 'created')::int,
         moving = false,
         discard = w.discard AND u.to_state = 'on_deleting',
-        changed_at = sas._now()
+        changed_at = _sas.now()
     FROM unnest(ids, from_states, to_states) AS u (watch_id, from_state, to_state)
     WHERE w.watch_id = u.watch_id AND w.state = u.from_state
-      AND EXISTS (SELECT FROM sas.transition t WHERE t.subject = 'watch' AND t.from_state = u.from_state AND t.to_state = u.to_state);
+      AND EXISTS (SELECT FROM _sas.transition t WHERE t.subject = 'watch' AND t.from_state = u.from_state AND t.to_state = u.to_state);
     GET DIAGNOSTICS moved = ROW_COUNT;
     IF moved <> wanted THEN
         RAISE EXCEPTION 'illegal change of watch state'
@@ -56,92 +56,92 @@ BEGIN
                   DETAIL = (SELECT string_agg(format('watch %s: %s to %s', u.id, u.f, u.t), '; ')
                             FROM (SELECT * FROM unnest(ids, from_states, to_states) LIMIT 5) AS u (id, f, t));
     END IF;
-    INSERT INTO sas.watch_ended (watch_id, ended_at) SELECT u.id, sas._now() FROM unnest(ids, to_states) AS u (id, t) WHERE u.t = 'deleted';
+    INSERT INTO _sas.watch_ended (watch_id, ended_at) SELECT u.id, _sas.now() FROM unnest(ids, to_states) AS u (id, t) WHERE u.t = 'deleted';
     IF 'deleted' = ANY (from_states) THEN
-        DELETE FROM sas.watch_ended e USING unnest(ids, from_states) AS u (id, f) WHERE u.f = 'deleted' AND e.watch_id = u.id;
+        DELETE FROM _sas.watch_ended e USING unnest(ids, from_states) AS u (id, f) WHERE u.f = 'deleted' AND e.watch_id = u.id;
     END IF;
 END $$;
 
--- sas._lock_watches(ids): locks those that nobody else holds and returns them; never waits.
-CREATE FUNCTION sas._lock_watches(ids bigint[]) RETURNS bigint[]
+-- _sas.lock_watches(ids): locks those that nobody else holds and returns them; never waits.
+CREATE FUNCTION _sas.lock_watches(ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN (SELECT coalesce(array_agg(l.watch_id), '{}')
-            FROM (SELECT w.watch_id FROM sas.watch w WHERE w.watch_id = ANY (ids) ORDER BY w.watch_id FOR NO KEY UPDATE SKIP LOCKED) l);
+            FROM (SELECT w.watch_id FROM _sas.watch w WHERE w.watch_id = ANY (ids) ORDER BY w.watch_id FOR NO KEY UPDATE SKIP LOCKED) l);
 END $$;
 
--- sas._look_at_watches(ids, after): the supervisor looks at them, at once or after a while.
-CREATE FUNCTION sas._look_at_watches(ids bigint[], after interval DEFAULT '0') RETURNS void
+-- _sas.look_at_watches(ids, after): the supervisor looks at them, at once or after a while.
+CREATE FUNCTION _sas.look_at_watches(ids bigint[], after interval DEFAULT '0') RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO sas.watch_look (due_at, watch_id) SELECT sas._now() + after, u FROM unnest(ids) u;
+    INSERT INTO _sas.watch_look (due_at, watch_id) SELECT _sas.now() + after, u FROM unnest(ids) u;
     IF FOUND THEN
-        PERFORM sas._due_by(sas._now() + after);
+        PERFORM _sas.due_by(_sas.now() + after);
     END IF;
 END $$;
 
--- sas._tell_hosts(ids): the hosts of these tasks look at them: whatever it is that they find in their rows.
-CREATE FUNCTION sas._tell_hosts(ids bigint[]) RETURNS void
+-- _sas.tell_hosts(ids): the hosts of these tasks look at them: whatever it is that they find in their rows.
+CREATE FUNCTION _sas.tell_hosts(ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     lanes int[];
 BEGIN
     WITH told AS (
-        INSERT INTO sas.watch_note (node_id, watch_id, unread, asked, again_at)
-        SELECT h.node_id, h.watch_id, true, 0, sas._now() + interval '5 s' FROM sas.watch_held h WHERE h.watch_id = ANY (ids)
+        INSERT INTO _sas.watch_note (node_id, watch_id, unread, asked, again_at)
+        SELECT h.node_id, h.watch_id, true, 0, _sas.now() + interval '5 s' FROM _sas.watch_held h WHERE h.watch_id = ANY (ids)
         RETURNING watch_id)
-    SELECT array_agg(DISTINCT h.lane) INTO lanes FROM told t JOIN sas.watch_held h USING (watch_id);
+    SELECT array_agg(DISTINCT h.lane) INTO lanes FROM told t JOIN _sas.watch_held h USING (watch_id);
     IF lanes IS NULL THEN
         RETURN;
     END IF;
-    PERFORM pg_notify('sas_watch_' || a.name, 'news') FROM sas.agent a WHERE a.agent_id = ANY (lanes) AND a.kind = 'external';
-    PERFORM sas._ring_watches();
-    PERFORM sas._due_by(sas._now() + interval '5 s');
+    PERFORM pg_notify('sas_watch_' || a.name, 'news') FROM _sas.agent a WHERE a.agent_id = ANY (lanes) AND a.kind = 'external';
+    PERFORM _sas.ring_watches();
+    PERFORM _sas.due_by(_sas.now() + interval '5 s');
 END $$;
 
--- sas._enqueue_watches(ids, after): created tasks wait for a node from now on, or after a while.
-CREATE FUNCTION sas._enqueue_watches(ids bigint[], after interval[] DEFAULT NULL) RETURNS void
+-- _sas.enqueue_watches(ids, after): created tasks wait for a node from now on, or after a while.
+CREATE FUNCTION _sas.enqueue_watches(ids bigint[], after interval[] DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     lanes int[];
     first timestamptz;
 BEGIN
     WITH put AS (
-        INSERT INTO sas.watch_wait (watch_id, lane, due_at)
-        SELECT w.watch_id, d.lane, sas._now() + coalesce(u.after, '0')
+        INSERT INTO _sas.watch_wait (watch_id, lane, due_at)
+        SELECT w.watch_id, d.lane, _sas.now() + coalesce(u.after, '0')
         FROM unnest(ids, after) AS u (watch_id, after)
-        JOIN sas.watch w ON w.watch_id = u.watch_id
-        JOIN sas.watcher d USING (watcher_id)
+        JOIN _sas.watch w ON w.watch_id = u.watch_id
+        JOIN _sas.watcher d USING (watcher_id)
         RETURNING watch_wait.lane, due_at)
     SELECT array_agg(DISTINCT p.lane), min(p.due_at) INTO lanes, first FROM put p;
     IF lanes IS NOT NULL THEN
-        PERFORM sas._tell_lanes(lanes);
-        PERFORM sas._due_by(greatest(first, sas._now() + interval '2 s'));
+        PERFORM _sas.tell_lanes(lanes);
+        PERFORM _sas.due_by(greatest(first, _sas.now() + interval '2 s'));
     END IF;
 END $$;
 
--- sas._settle_watches(ids): brings these tasks, which the caller has locked, in line with what is so. paused_for: how
+-- _sas.settle_watches(ids): brings these tasks, which the caller has locked, in line with what is so. paused_for: how
 -- long those that lost their host wait before another takes them; null: not at all.
 --   processing    given up: failed; without a host: created again
 --   on_deleting   without a host and with an empty inbox: deleted
 --   created       without a host: waits for one
-CREATE FUNCTION sas._settle_watches(ids bigint[], after interval[] DEFAULT NULL) RETURNS void
+CREATE FUNCTION _sas.settle_watches(ids bigint[], after interval[] DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     moved record;
     failed record;
 BEGIN
-    PERFORM sas._throw_away(ids);
+    PERFORM _sas.throw_away(ids);
     WITH facts AS (
         SELECT w.watch_id, w.state,
                h.watch_id IS NOT NULL AS held,
                greatest(f.given_up_at, g.given_up_at) > coalesce(w.resumed_at, '-infinity') AS given_up,
                -- each batch has been counted with its commit
                f.items > g.items AS pending
-        FROM sas.watch w
-        JOIN sas.watch_flow f USING (watch_id)
-        JOIN sas.watch_done g USING (watch_id)
-        LEFT JOIN sas.watch_held h USING (watch_id)
+        FROM _sas.watch w
+        JOIN _sas.watch_flow f USING (watch_id)
+        JOIN _sas.watch_done g USING (watch_id)
+        LEFT JOIN _sas.watch_held h USING (watch_id)
         WHERE w.watch_id = ANY (ids)),
     change AS (
         SELECT f.*, CASE WHEN f.state IN ('created', 'processing', 'on_deleting') AND f.given_up THEN 'failed'
@@ -149,67 +149,67 @@ BEGIN
                          WHEN f.state = 'on_deleting' AND NOT f.held AND NOT f.pending THEN 'deleted' END AS to_state
         FROM facts f)
     SELECT array_agg(c.watch_id) AS ids, array_agg(c.state) AS froms, array_agg(c.to_state) AS tos INTO moved FROM change c WHERE c.to_state IS NOT NULL;
-    PERFORM sas._move_watches(moved.ids, moved.froms, moved.tos);
+    PERFORM _sas.move_watches(moved.ids, moved.froms, moved.tos);
 
     FOR failed IN
         SELECT u.id, d.name, w.key, CASE WHEN f.given_up_at > coalesce(g.given_up_at, '-infinity') THEN f.last_error ELSE g.last_error END AS error
         FROM unnest(moved.ids, moved.tos) AS u (id, to_state)
-        JOIN sas.watch w ON w.watch_id = u.id JOIN sas.watcher d USING (watcher_id)
-        JOIN sas.watch_flow f USING (watch_id) JOIN sas.watch_done g USING (watch_id)
+        JOIN _sas.watch w ON w.watch_id = u.id JOIN _sas.watcher d USING (watcher_id)
+        JOIN _sas.watch_flow f USING (watch_id) JOIN _sas.watch_done g USING (watch_id)
         WHERE u.to_state = 'failed'
     LOOP
-        PERFORM sas._alert('watch-failed', format('watch %s', failed.id), format('watch "%s" of watcher "%s" has failed: %s', failed.key, failed.name, failed.error ->> 'title'));
+        PERFORM _sas.raise_alert('watch-failed', format('watch %s', failed.id), format('watch "%s" of watcher "%s" has failed: %s', failed.key, failed.name, failed.error ->> 'title'));
     END LOOP;
-    PERFORM sas._tell_hosts(array_agg(u.id)) FROM unnest(moved.ids, moved.tos) AS u (id, t) WHERE u.t = 'failed' HAVING count(*) > 0;
-    DELETE FROM sas.watch_wait q USING unnest(moved.ids, moved.tos) AS u (id, t) WHERE q.watch_id = u.id AND u.t <> 'created';
-    PERFORM sas._enqueue_watches(array_agg(w.watch_id), array_agg(u.after))
+    PERFORM _sas.tell_hosts(array_agg(u.id)) FROM unnest(moved.ids, moved.tos) AS u (id, t) WHERE u.t = 'failed' HAVING count(*) > 0;
+    DELETE FROM _sas.watch_wait q USING unnest(moved.ids, moved.tos) AS u (id, t) WHERE q.watch_id = u.id AND u.t <> 'created';
+    PERFORM _sas.enqueue_watches(array_agg(w.watch_id), array_agg(u.after))
     FROM unnest(ids, after) AS u (id, after)
-    JOIN sas.watch w ON w.watch_id = u.id AND w.state = 'created'
-    WHERE NOT EXISTS (SELECT FROM sas.watch_held h WHERE h.watch_id = w.watch_id) AND NOT EXISTS (SELECT FROM sas.watch_wait q WHERE q.watch_id = w.watch_id)
+    JOIN _sas.watch w ON w.watch_id = u.id AND w.state = 'created'
+    WHERE NOT EXISTS (SELECT FROM _sas.watch_held h WHERE h.watch_id = w.watch_id) AND NOT EXISTS (SELECT FROM _sas.watch_wait q WHERE q.watch_id = w.watch_id)
     HAVING count(*) > 0;
     -- what was taken in while nobody might bring it on; a row too many does no harm
-    INSERT INTO sas.watch_work (due_at, watch_id)
-    SELECT sas._now(), w.watch_id FROM sas.watch w
+    INSERT INTO _sas.watch_work (due_at, watch_id)
+    SELECT _sas.now(), w.watch_id FROM _sas.watch w
     WHERE w.watch_id = ANY (ids) AND w.state IN ('created', 'processing', 'on_deleting')
-      AND EXISTS (SELECT FROM sas.watch_batch b WHERE b.watch_id = w.watch_id);
+      AND EXISTS (SELECT FROM _sas.watch_batch b WHERE b.watch_id = w.watch_id);
     IF FOUND THEN
-        PERFORM sas._ring_items();
+        PERFORM _sas.ring_items();
     END IF;
 END $$;
 
--- sas._throw_away(ids): the inboxes of tasks that are to be deleted with what is in them. One that a worker is at just now keeps it until that has ended.
-CREATE FUNCTION sas._throw_away(ids bigint[]) RETURNS void
+-- _sas.throw_away(ids): the inboxes of tasks that are to be deleted with what is in them. One that a worker is at just now keeps it until that has ended.
+CREATE FUNCTION _sas.throw_away(ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     emptied bigint[];
 BEGIN
     SELECT array_agg(g.watch_id) INTO emptied
-    FROM (SELECT d.watch_id FROM sas.watch_done d JOIN sas.watch w USING (watch_id)
-          WHERE w.watch_id = ANY (ids) AND w.discard AND w.state = 'on_deleting' AND (d.request_id IS NULL OR d.claimed_until <= sas._now())
+    FROM (SELECT d.watch_id FROM _sas.watch_done d JOIN _sas.watch w USING (watch_id)
+          WHERE w.watch_id = ANY (ids) AND w.discard AND w.state = 'on_deleting' AND (d.request_id IS NULL OR d.claimed_until <= _sas.now())
           ORDER BY d.watch_id FOR UPDATE OF d SKIP LOCKED) g;
     IF emptied IS NOT NULL THEN
-        WITH gone AS (DELETE FROM sas.watch_batch b WHERE b.watch_id = ANY (emptied) RETURNING b.watch_id, b.quantity, b.bytes)
-        UPDATE sas.watch_done d SET items = d.items + s.items, bytes = d.bytes + s.bytes, request_id = NULL
+        WITH gone AS (DELETE FROM _sas.watch_batch b WHERE b.watch_id = ANY (emptied) RETURNING b.watch_id, b.quantity, b.bytes)
+        UPDATE _sas.watch_done d SET items = d.items + s.items, bytes = d.bytes + s.bytes, request_id = NULL
         FROM (SELECT g.watch_id, sum(g.quantity) AS items, sum(g.bytes) AS bytes FROM gone g GROUP BY 1) s
         WHERE d.watch_id = s.watch_id;
     END IF;
 END $$;
 
--- sas._settle_free(ids, after): the same for those that nobody holds; the supervisor looks at the others, if they are
+-- _sas.settle_free(ids, after): the same for those that nobody holds; the supervisor looks at the others, if they are
 -- still there: a watcher that is dropped takes its tasks along.
-CREATE FUNCTION sas._settle_free(ids bigint[], after interval[] DEFAULT NULL) RETURNS void
+CREATE FUNCTION _sas.settle_free(ids bigint[], after interval[] DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    locked bigint[] := sas._lock_watches(ids);
+    locked bigint[] := _sas.lock_watches(ids);
 BEGIN
-    PERFORM sas._settle_watches(array_agg(u.id), array_agg(u.after)) FROM unnest(ids, after) AS u (id, after) WHERE u.id = ANY (locked) HAVING count(*) > 0;
+    PERFORM _sas.settle_watches(array_agg(u.id), array_agg(u.after)) FROM unnest(ids, after) AS u (id, after) WHERE u.id = ANY (locked) HAVING count(*) > 0;
     IF cardinality(locked) < cardinality(ids) THEN
-        PERFORM sas._look_at_watches(ARRAY(SELECT w.watch_id FROM sas.watch w WHERE w.watch_id = ANY (ids) AND NOT w.watch_id = ANY (locked)), '250 ms');
+        PERFORM _sas.look_at_watches(ARRAY(SELECT w.watch_id FROM _sas.watch w WHERE w.watch_id = ANY (ids) AND NOT w.watch_id = ANY (locked)), '250 ms');
     END IF;
 END $$;
 
--- sas._pause_of(retry, failures): how long a task that has failed so often waits.
-CREATE FUNCTION sas._pause_of(retry jsonb, failures int) RETURNS interval
+-- _sas.pause_of(retry, failures): how long a task that has failed so often waits.
+CREATE FUNCTION _sas.pause_of(retry jsonb, failures int) RETURNS interval
 LANGUAGE sql VOLATILE AS $$
-    SELECT sas._cool_off(retry, failures)
+    SELECT _sas.cool_off(retry, failures)
 $$;

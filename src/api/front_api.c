@@ -56,7 +56,7 @@ column(HeapTuple tuple, TupleDesc desc, const char *name)
 	elog(ERROR, "column \"%s\" is missing or null", name);
 }
 
-/* sas._note_front(): before a row of sas.ready, sas.due or sas.run is written. */
+/* _sas.note_front(): before a row of _sas.ready, _sas.due or _sas.run is written. */
 Datum
 sas_api_note_front(PG_FUNCTION_ARGS)
 {
@@ -66,7 +66,7 @@ sas_api_note_front(PG_FUNCTION_ARGS)
 
 	if (!CALLED_AS_TRIGGER(fcinfo) || !TRIGGER_FIRED_BEFORE(trigger->tg_event) || !TRIGGER_FIRED_FOR_ROW(trigger->tg_event) ||
 		TRIGGER_FIRED_BY_DELETE(trigger->tg_event) || trigger->tg_trigger->tgnargs != 1)
-		elog(ERROR, "sas._note_front() is a trigger before the insert or update of a row, with one argument");
+		elog(ERROR, "_sas.note_front() is a trigger before the insert or update of a row, with one argument");
 	tuple = TRIGGER_FIRED_BY_UPDATE(trigger->tg_event) ? trigger->tg_newtuple : trigger->tg_trigtuple;
 	desc = RelationGetDescr(trigger->tg_relation);
 	switch (trigger->tg_trigger->tgargs[0][0])
@@ -85,7 +85,7 @@ sas_api_note_front(PG_FUNCTION_ARGS)
 	return PointerGetDatum(tuple);
 }
 
-/* sas._begin_fronts(kind, ns): the marks of these fronts. */
+/* _sas.begin_fronts(kind, ns): the marks of these fronts. */
 Datum
 sas_api_begin_fronts(PG_FUNCTION_ARGS)
 {
@@ -100,7 +100,7 @@ sas_api_begin_fronts(PG_FUNCTION_ARGS)
 	PG_RETURN_ARRAYTYPE_P(construct_array(values, n, TIMESTAMPTZOID, sizeof(TimestampTz), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 }
 
-/* sas._raise_front(kind, n, first); first null: no row was seen */
+/* _sas.raise_front(kind, n, first); first null: no row was seen */
 Datum
 sas_api_raise_front(PG_FUNCTION_ARGS)
 {
@@ -110,7 +110,7 @@ sas_api_raise_front(PG_FUNCTION_ARGS)
 	PG_RETURN_INT32(PG_GETARG_INT32(1));
 }
 
-/* sas._lower_front(kind, n, first): at once */
+/* _sas.lower_front(kind, n, first): at once */
 Datum
 sas_api_lower_front(PG_FUNCTION_ARGS)
 {
@@ -118,7 +118,7 @@ sas_api_lower_front(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* sas._fronts(unchecked) */
+/* _sas.fronts(unchecked) */
 Datum
 sas_api_fronts(PG_FUNCTION_ARGS)
 {
@@ -138,7 +138,7 @@ sas_api_fronts(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* sas._take_noted_young() */
+/* _sas.take_noted_young() */
 Datum
 sas_api_take_noted_young(PG_FUNCTION_ARGS)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * graph.c: sas._find_cycle(), which names the steps that need each other,
- * sas._is_before(), which says what comes before what, and sas._levels(),
+ * graph.c: _sas.find_cycle(), which names the steps that need each other,
+ * _sas.is_before(), which says what comes before what, and _sas.levels(),
  * which puts all steps in an order that keeps to that.
  *
  * A definition is checked with it: nodes are steps, numbered from 1, an edge
@@ -242,7 +242,7 @@ sas_api_is_before(PG_FUNCTION_ARGS)
 }
 
 /*
- * sas._levels(from_nos, to_nos, n): for each of nodes 1 to n the length of the
+ * _sas.levels(from_nos, to_nos, n): for each of nodes 1 to n the length of the
  * longest path that leads to it.  Every node is taken once, when the last edge
  * to it has been walked; nodes on a cycle, which no stored definition has,
  * keep what they had.

@@ -37,7 +37,7 @@ metric_argument(FunctionCallInfo fcinfo)
 	return metric;
 }
 
-/* sas._count(metric, id1, id2, label, n): n */
+/* _sas.count_metric(metric, id1, id2, label, n): n */
 Datum
 sas_api_count(PG_FUNCTION_ARGS)
 {
@@ -46,7 +46,7 @@ sas_api_count(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(PG_GETARG_INT64(4));
 }
 
-/* One of the arrays of sas._observe; NULL when the argument is null. */
+/* One of the arrays of _sas.observe; NULL when the argument is null. */
 static Datum *
 column(FunctionCallInfo fcinfo, int argument, Oid type, bool **nulls, int *n)
 {
@@ -64,7 +64,7 @@ column(FunctionCallInfo fcinfo, int argument, Oid type, bool **nulls, int *n)
 	return values;
 }
 
-/* sas._observe(metric, ids, ids2, labels, seconds): arrays of equal length; ids2 and labels may be null. A null span is not observed. */
+/* _sas.observe(metric, ids, ids2, labels, seconds): arrays of equal length; ids2 and labels may be null. A null span is not observed. */
 Datum
 sas_api_observe(PG_FUNCTION_ARGS)
 {
@@ -98,7 +98,7 @@ sas_api_observe(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* sas._waited(lane, ready_at): the seconds since then, observed as step_wait */
+/* _sas.waited(lane, ready_at): the seconds since then, observed as step_wait */
 Datum
 sas_api_waited(PG_FUNCTION_ARGS)
 {
@@ -144,7 +144,7 @@ count_move(const char *subject, const char *from, const char *to, uint64 n, Datu
 	told[(*n_told)++] = CStringGetTextDatum(psprintf("%s %s", from, to));
 }
 
-/* sas._count_moves(subject, changes): an array of rows with from_state and to_state. */
+/* _sas.count_moves(subject, changes): an array of rows with from_state and to_state. */
 Datum
 sas_api_count_moves(PG_FUNCTION_ARGS)
 {
@@ -191,7 +191,7 @@ sas_api_count_moves(PG_FUNCTION_ARGS)
 	PG_RETURN_ARRAYTYPE_P(construct_array(told, n_told, TEXTOID, -1, false, TYPALIGN_INT));
 }
 
-/* sas._series(): what was counted in this database; "dropped" counts what found no room. */
+/* _sas.series(): what was counted in this database; "dropped" counts what found no room. */
 Datum
 sas_api_series(PG_FUNCTION_ARGS)
 {

@@ -17,14 +17,14 @@
 PG_FUNCTION_INFO_V1(sas_api_call_as);
 PG_FUNCTION_INFO_V1(sas_api_may_call);
 
-/* sas._call_as(role, function, input): what the function returns. Internal: granted to nobody. */
+/* _sas.call_as(role, function, input): what the function returns. Internal: granted to nobody. */
 Datum
 sas_api_call_as(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_JSONB_P(sas_perform_in_place(PG_GETARG_OID(0), text_to_cstring(PG_GETARG_TEXT_PP(1)), PG_GETARG_JSONB_P(2)));
 }
 
-/* sas._may_call(role, functions): may the role call all of these? Internal: granted to nobody. */
+/* _sas.may_call(role, functions): may the role call all of these? Internal: granted to nobody. */
 Datum
 sas_api_may_call(PG_FUNCTION_ARGS)
 {

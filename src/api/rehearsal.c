@@ -63,7 +63,7 @@ at_end_of_sub(SubXactEvent event, SubTransactionId self, SubTransactionId parent
 		since = parent;
 }
 
-/* sas._rehearse(): from now on this transaction cannot be committed. */
+/* _sas.rehearse(): from now on this transaction cannot be committed. */
 Datum
 sas_api_rehearse(PG_FUNCTION_ARGS)
 {
@@ -83,14 +83,14 @@ sas_api_rehearse(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* sas._rehearsing(): has this transaction used one of the aids? */
+/* _sas.rehearsing(): has this transaction used one of the aids? */
 Datum
 sas_api_rehearsing(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_BOOL(since != InvalidSubTransactionId);
 }
 
-/* sas._submitted_here(run_id): was it submitted in this transaction? */
+/* _sas.submitted_here(run_id): was it submitted in this transaction? */
 Datum
 sas_api_submitted_here(PG_FUNCTION_ARGS)
 {

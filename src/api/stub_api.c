@@ -2,9 +2,9 @@
 /*
  * stub_api.c: calls that are not made, in the session that tests a workflow.
  *
- *		sas._stub_compose(...)	what would be sent, or why it cannot be
- *		sas._stub_judge(...)	what an answer means
- *		sas._stub_perform(...)	a function step, carried out here
+ *		_sas.stub_compose(...)	what would be sent, or why it cannot be
+ *		_sas.stub_judge(...)	what an answer means
+ *		_sas.stub_perform(...)	a function step, carried out here
  *
  * Composing and judging are the workers' own (work/request.c, outcome.c,
  * verdict.c); only the network between them is not there: its part is played

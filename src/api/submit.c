@@ -8,7 +8,7 @@
  * is left to SQL, like any verb.
  *
  * Where sas.submit stands in FROM with nothing but a workflow and an input, the
- * planner is given sas._submit_plain instead: to prepare a call of eleven
+ * planner is given _sas.submit_plain instead: to prepare a call of eleven
  * parameters whose result has no type of its own takes the executor longer
  * than a heap row and an index entry.
  */
@@ -233,12 +233,12 @@ sas_api_submit(PG_FUNCTION_ARGS)
 
 /* ------------------------------------------------------------ the shorter call */
 
-/* A function of the schema sas; InvalidOid: there is none. */
+/* InvalidOid: there is none. */
 static Oid
-find_function(const char *name, const Oid *types, int n)
+find_function(const char *schema, const char *name, const Oid *types, int n)
 {
 	return GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum(name), PointerGetDatum(buildoidvector(types, n)),
-						   ObjectIdGetDatum(get_namespace_oid("sas", false)));
+						   ObjectIdGetDatum(get_namespace_oid(schema, false)));
 }
 
 /* sas.submit(workflow, input), by SQL */
@@ -250,7 +250,7 @@ submit_by_sql(FunctionCallInfo fcinfo)
 	FmgrInfo	verb;
 
 	StaticAssertStmt(lengthof(types) == PARAMETERS, "a parameter of sas.submit is missing here");
-	fmgr_info(find_function("submit", types, lengthof(types)), &verb);
+	fmgr_info(find_function("sas", "submit", types, lengthof(types)), &verb);
 	InitFunctionCallInfoData(*call, &verb, PARAMETERS, PG_GET_COLLATION(), NULL, NULL);
 	for (int i = 0; i < PARAMETERS; i++)
 		call->args[i] = (NullableDatum) {0, true};
@@ -262,7 +262,7 @@ submit_by_sql(FunctionCallInfo fcinfo)
 	return sas_api_verb(call);
 }
 
-/* sas._submit_plain(workflow, input): sas.submit with no more than that; a row of the type sas._submitted */
+/* _sas.submit_plain(workflow, input): sas.submit with no more than that; a row of the type _sas.submitted */
 Datum
 sas_api_submit_plain(PG_FUNCTION_ARGS)
 {
@@ -344,7 +344,7 @@ have_same_rights(Oid one, Oid other)
 	return same;
 }
 
-/* sas._submit_support(request): of the planner; what is called instead of sas.submit. */
+/* _sas.submit_support(request): of the planner; what is called instead of sas.submit. */
 Datum
 sas_api_submit_support(PG_FUNCTION_ARGS)
 {
@@ -358,7 +358,7 @@ sas_api_submit_support(PG_FUNCTION_ARGS)
 	call = request->fcall;
 	if (!is_short(call->args) || !stands_in_from(request->root->parse, call->funcid))
 		PG_RETURN_POINTER(NULL);
-	plain = find_function("_submit_plain", types, lengthof(types));
+	plain = find_function("_sas", "submit_plain", types, lengthof(types));
 	/* who may call neither hears so of the one that stands there */
 	if (!OidIsValid(plain) || !sas_compat_may_call(plain, GetUserId()) || !have_same_rights(call->funcid, plain))
 		PG_RETURN_POINTER(NULL);
@@ -408,7 +408,7 @@ sas_api_submit_batch(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* sas._announce_workflows(), a trigger */
+/* _sas.announce_workflows(), a trigger */
 Datum
 sas_api_announce_workflows(PG_FUNCTION_ARGS)
 {

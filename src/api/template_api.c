@@ -3,14 +3,14 @@
  * template_api.c
  *		Templates and predicates as SQL functions, for the ticks and for validation.
  *
- *		sas._render(template, root)				-> result, problem
- *		sas._render_path(template, root)		-> result, problem
- *		sas._render_request(request, root)		-> result, problem
- *		sas._root(...)							-> the root
- *		sas._references(template)				-> one row per place a template looks at
- *		sas._predicate(path, root)				-> true, false, or null for neither
- *		sas._predicate_problem(path)			-> null when well-formed
- *		sas._predicate_references(path)			-> one row per place a predicate looks at
+ *		_sas.render(template, root)				-> result, problem
+ *		_sas.render_path(template, root)		-> result, problem
+ *		_sas.render_request(request, root)		-> result, problem
+ *		_sas.root(...)							-> the root
+ *		_sas.references(template)				-> one row per place a template looks at
+ *		_sas.predicate(path, root)				-> true, false, or null for neither
+ *		_sas.predicate_problem(path)			-> null when well-formed
+ *		_sas.predicate_references(path)			-> one row per place a predicate looks at
  *
  * All of them but _root, which needs a run and its times, are strict, and raise only for what is no fault of the arguments (and _predicate for a
  * predicate that was never validated).  Exactly one of result and problem is null.
@@ -125,7 +125,7 @@ sas_api_template_render_request(PG_FUNCTION_ARGS)
 	return result_or_problem(fcinfo, good, JsonbPGetDatum(result), &problem);
 }
 
-/* sas._root(input, reads, key, run_id, run_key, labels, created_at, deadline, steps) */
+/* _sas.root(input, reads, key, run_id, run_key, labels, created_at, deadline, steps) */
 Datum
 sas_api_template_root(PG_FUNCTION_ARGS)
 {
@@ -223,7 +223,7 @@ sas_api_template_predicate_problem(PG_FUNCTION_ARGS)
 	PG_RETURN_TEXT_P(cstring_to_text(problem));
 }
 
-/* sas._step_key(trace, step, element, undo) */
+/* _sas.step_key(trace, step, element, undo) */
 Datum
 sas_api_step_key(PG_FUNCTION_ARGS)
 {

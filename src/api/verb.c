@@ -2,12 +2,12 @@
 /*
  * verb.c: the one C function behind every public verb.
  *
- * sas.pause(bigint[]) and its like are all declared over sas_api_verb().  It
- * looks up its own entry in pg_proc and calls the internal function beside it,
- * with an underscore before the name and the caller's role before the
+ * sas.pause_runs(bigint[]) and its like are all declared over sas_api_verb().
+ * It looks up its own entry in pg_proc and calls the function of schema _sas
+ * that has the same name, "_as" behind it, and the caller's role before the
  * arguments:
  *
- *	  sas.pause(run_ids)  ->  sas._pause(caller, run_ids)
+ *	  sas.pause_runs(run_ids)  ->  _sas.pause_runs_as(caller, run_ids)
  *
  * The internal function is SECURITY DEFINER with a search_path of its own,
  * where current_user no longer tells who called.  So the role is taken here,
@@ -35,6 +35,7 @@
 #include "access/htup_details.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
@@ -63,7 +64,7 @@ typedef struct SasVerb
 static Oid
 sas_verb_inner(Form_pg_proc verb)
 {
-	char		name[NAMEDATALEN + 1];
+	char		name[NAMEDATALEN + 3];
 	Oid			types[FUNC_MAX_ARGS];
 	HeapTuple	tuple;
 	Form_pg_proc inner;
@@ -73,13 +74,13 @@ sas_verb_inner(Form_pg_proc verb)
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
 				 errmsg("verb \"%s\" has too many arguments", NameStr(verb->proname))));
-	snprintf(name, sizeof(name), "_%s", NameStr(verb->proname));
+	snprintf(name, sizeof(name), "%s_as", NameStr(verb->proname));
 	types[0] = OIDOID;
 	memcpy(&types[1], verb->proargtypes.values, sizeof(Oid) * verb->pronargs);
 	tuple = SearchSysCache3(PROCNAMEARGSNSP,
 							CStringGetDatum(name),
 							PointerGetDatum(buildoidvector(types, verb->pronargs + 1)),
-							ObjectIdGetDatum(verb->pronamespace));
+							ObjectIdGetDatum(get_namespace_oid("_sas", false)));
 	if (!HeapTupleIsValid(tuple))
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),

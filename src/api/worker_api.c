@@ -232,7 +232,7 @@ sas_api_max_steps(PG_FUNCTION_ARGS)
 	PG_RETURN_INT32(sas_max_steps);
 }
 
-/* sas._retain(result): null for ever */
+/* _sas.retain(result): null for ever */
 Datum
 sas_api_retain(PG_FUNCTION_ARGS)
 {
@@ -257,7 +257,7 @@ sas_api_retain(PG_FUNCTION_ARGS)
 
 PG_FUNCTION_INFO_V1(sas_api_due_by);
 
-/* sas._due_by(at): at commit, the supervisor is rung when it means to sleep longer than that; returns it. */
+/* _sas.due_by(at): at commit, the supervisor is rung when it means to sleep longer than that; returns it. */
 Datum
 sas_api_due_by(PG_FUNCTION_ARGS)
 {
@@ -269,7 +269,7 @@ PG_FUNCTION_INFO_V1(sas_api_ring_watches);
 PG_FUNCTION_INFO_V1(sas_api_ring_items);
 PG_FUNCTION_INFO_V1(sas_api_watch_window);
 
-/* sas._ring_watches(): at commit, every host of infinite tasks in this database looks. */
+/* _sas.ring_watches(): at commit, every host of infinite tasks in this database looks. */
 Datum
 sas_api_ring_watches(PG_FUNCTION_ARGS)
 {
@@ -277,7 +277,7 @@ sas_api_ring_watches(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* sas._ring_items(): at commit, a function worker looks into the inboxes of infinite tasks. */
+/* _sas.ring_items(): at commit, a function worker looks into the inboxes of infinite tasks. */
 Datum
 sas_api_ring_items(PG_FUNCTION_ARGS)
 {
@@ -293,7 +293,7 @@ sas_api_watch_window(PG_FUNCTION_ARGS)
 
 PG_FUNCTION_INFO_V1(sas_api_tell_departure);
 
-/* sas._tell_departure(): the supervisor is rung when this session ends. */
+/* _sas.tell_departure(): the supervisor is rung when this session ends. */
 Datum
 sas_api_tell_departure(PG_FUNCTION_ARGS)
 {

@@ -6,7 +6,7 @@
  * bucket and the circuit breaker.  A worker asks before it claims a step, so
  * that a closed door burns no attempt.  What a worker holds is given back when
  * it exits; a crash empties all.  The breaker's state is also a row
- * (sas.agent_health), from which the first worker after a start loads it.
+ * (_sas.agent_health), from which the first worker after a start loads it.
  *
  * There is room for sas.max_agents entries of all databases.  Those of agents
  * that rest make way for others; when there are none, a worker calls the agent
@@ -31,7 +31,7 @@ typedef struct SasLimits
 	int64		breaker_open_us;
 } SasLimits;
 
-/* What sas._places() shows. */
+/* What _sas.places() shows. */
 typedef struct SasPlaceView
 {
 	int			agent_id;

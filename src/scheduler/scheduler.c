@@ -2,7 +2,7 @@
 /*
  * scheduler.c: one turn takes what is due, in a batch, and tells when to wake.
  *
- * All thinking is in sas._scheduler_tick.  Several schedulers share the work
+ * All thinking is in _sas.scheduler_tick.  Several schedulers share the work
  * by SKIP LOCKED.  Nothing is kept between turns, so nothing can be lost.
  */
 #include "postgres.h"

@@ -26,7 +26,7 @@ List *
 sas_store_claim_items(MemoryContext context, int quantity)
 {
 	static SasPlan plan = {"SELECT watch_id, request_id, owner, watcher, key, alone, window_ms, target_kind, target, items, keys, up_to, problem "
-	"FROM sas._claim_items($1, $2, $3)", 3, {INT4OID, INT8OID, INT8OID}};
+	"FROM _sas.claim_items($1, $2, $3)", 3, {INT4OID, INT8OID, INT8OID}};
 	Datum		args[3] = {Int32GetDatum(quantity), Int64GetDatum(sas_self.boot), Int64GetDatum(sas_self.worker_id)};
 	List	   *list = NIL;
 	MemoryContext results = sas_store_results;
@@ -61,7 +61,7 @@ sas_store_claim_items(MemoryContext context, int quantity)
 bool *
 sas_store_hold_items(SasClaimedItems *const *items, int n)
 {
-	static SasPlan plan = {"SELECT sas._hold_items($1, $2)", 2, {INT8ARRAYOID, UUIDARRAYOID}};
+	static SasPlan plan = {"SELECT _sas.hold_items($1, $2)", 2, {INT8ARRAYOID, UUIDARRAYOID}};
 	SasColumn	ids;
 	SasColumn	requests;
 	Datum		args[2];
@@ -90,7 +90,7 @@ sas_store_hold_items(SasClaimedItems *const *items, int n)
 void
 sas_store_finish_items(const SasItemsDone *done, int n)
 {
-	static SasPlan plan = {"SELECT sas._finish_items($1, $2, $3, $4)", 4, {INT8ARRAYOID, INT8ARRAYOID, JSONBARRAYOID, BOOLARRAYOID}};
+	static SasPlan plan = {"SELECT _sas.finish_items($1, $2, $3, $4)", 4, {INT8ARRAYOID, INT8ARRAYOID, JSONBARRAYOID, BOOLARRAYOID}};
 	SasColumn	c[4];
 	Datum		args[4];
 
@@ -169,7 +169,7 @@ sas_store_submit_items(const SasClaimedItems *items)
 bool
 sas_store_begin_turn(int64 node_id, const SasWatchId *id, SasFunctionTurn *turn)
 {
-	static SasPlan plan = {"SELECT owner, function, input, cursor, every_ms, timeout_ms, stop, suspect, noted FROM sas._begin_turn($1, $2, $3)",
+	static SasPlan plan = {"SELECT owner, function, input, cursor, every_ms, timeout_ms, stop, suspect, noted FROM _sas.begin_turn($1, $2, $3)",
 	3, {INT8OID, INT8OID, INT8OID}};
 	Datum		args[3] = {Int64GetDatum(node_id), Int64GetDatum(id->watch_id), Int64GetDatum(id->epoch)};
 
@@ -191,7 +191,7 @@ sas_store_begin_turn(int64 node_id, const SasWatchId *id, SasFunctionTurn *turn)
 void
 sas_store_note_turn(int64 node_id, const SasWatchId *id)
 {
-	static SasPlan plan = {"SELECT sas._note_turn($1, $2, $3)", 3, {INT8OID, INT8OID, INT8OID}};
+	static SasPlan plan = {"SELECT _sas.note_turn($1, $2, $3)", 3, {INT8OID, INT8OID, INT8OID}};
 	Datum		args[3] = {Int64GetDatum(node_id), Int64GetDatum(id->watch_id), Int64GetDatum(id->epoch)};
 
 	sas_plan_run(&plan, args, NULL);
@@ -200,7 +200,7 @@ sas_store_note_turn(int64 node_id, const SasWatchId *id)
 void
 sas_store_end_turn(int64 node_id, const SasWatchId *id, Jsonb *cursor)
 {
-	static SasPlan plan = {"SELECT sas._end_turn($1, $2, $3, $4)", 4, {INT8OID, INT8OID, INT8OID, JSONBOID}};
+	static SasPlan plan = {"SELECT _sas.end_turn($1, $2, $3, $4)", 4, {INT8OID, INT8OID, INT8OID, JSONBOID}};
 	Datum		args[4] = {Int64GetDatum(node_id), Int64GetDatum(id->watch_id), Int64GetDatum(id->epoch), PointerGetDatum(cursor)};
 
 	sas_plan_run(&plan, args, cursor ? NULL : "   n");
@@ -209,7 +209,7 @@ sas_store_end_turn(int64 node_id, const SasWatchId *id, Jsonb *cursor)
 bool
 sas_store_make_way(int64 node_id, int64 watch_id)
 {
-	static SasPlan plan = {"SELECT sas._make_way($1, $2)", 2, {INT8OID, INT8OID}};
+	static SasPlan plan = {"SELECT _sas.make_way($1, $2)", 2, {INT8OID, INT8OID}};
 	Datum		args[2] = {Int64GetDatum(node_id), Int64GetDatum(watch_id)};
 
 	sas_plan_run(&plan, args, NULL);

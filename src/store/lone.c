@@ -2,8 +2,8 @@
 /*
  * lone.c: a call that is alone in its lane, claimed without the interpreter.
  *
- * The same rows are written as by sas._claim(): the row of sas.ready goes, one
- * of sas.lease and one of sas.step come, and a run that is pending says that it
+ * The same rows are written as by _sas.claim_ready(): the row of _sas.ready goes, one
+ * of _sas.lease and one of _sas.step come, and a run that is pending says that it
  * runs.  Nothing is waited for: a row that somebody holds is left to SQL, which
  * passes it by, and a run that somebody holds is started by the reply.
  */
@@ -88,12 +88,12 @@ kept(Datum value)
 	return memcpy(MemoryContextAlloc(known_context, VARSIZE(whole)), whole, VARSIZE(whole));
 }
 
-/* Asks sas._plain_call(). */
+/* Asks _sas.plain_call(). */
 static bool
 read_call(int version_id, int step_no, SasPlainCall *call)
 {
 	Oid			types[2] = {INT4OID, INT4OID};
-	Oid			function = LookupFuncName(list_make2(makeString("sas"), makeString("_plain_call")), 2, types, false);
+	Oid			function = LookupFuncName(list_make2(makeString("_sas"), makeString("plain_call")), 2, types, false);
 	HeapTupleHeader row;
 	bool		isnull;
 	Datum		value;
@@ -331,7 +331,7 @@ sas_store_find_lone(int lane, TimestampTz mark, SasLoneCall *lone)
 	SasLone		found = SAS_LONE_OTHER;
 
 	memset(lone, 0, sizeof(*lone));
-	schema = get_namespace_oid("sas", false);
+	schema = get_namespace_oid("_sas", false);
 	snapshot = RegisterSnapshot(GetTransactionSnapshot());
 	ready = open_table("ready", RowExclusiveLock);
 	run = open_table("run", RowExclusiveLock);
@@ -355,7 +355,7 @@ array_of(Datum value, Oid type, int size)
 	return PointerGetDatum(construct_array(&value, 1, type, size, size == 4 || FLOAT8PASSBYVAL, size == 4 ? TYPALIGN_INT : TYPALIGN_DOUBLE));
 }
 
-/* Is it pending still?  Then says that it runs, as sas._start_runs() does. */
+/* Is it pending still?  Then says that it runs, as _sas.start_runs() does. */
 static bool
 start_run(TimestampTz now)
 {
@@ -443,7 +443,7 @@ sas_store_take_lone(SasLoneCall *lone)
 	{
 		/* it is held, so there is nothing to wait for */
 		if (heap_delete(ready, &ready_row->t_self, GetCurrentCommandId(true), InvalidSnapshot, true, &failure, false) != TM_Ok)
-			elog(ERROR, "a row of sas.ready that is held was changed");
+			elog(ERROR, "a row of _sas.ready that is held was changed");
 		write_rows(lone, sas_clock_now());
 		taken = true;
 		sas_table_close(&step);

@@ -3,7 +3,7 @@
  * lone.h: a call that is alone in its lane, claimed without the interpreter.
  *
  * On a system with little to do a call is claimed by itself, and the start of
- * the statements of sas._claim_calls() is most of what lies between the commit
+ * the statements of _sas.claim_calls() is most of what lies between the commit
  * of a submit and the first byte.  A first attempt at a step that is one call
  * and sees nothing but its run is claimed here; whatever else stands in the
  * lane is left to SQL.
@@ -59,7 +59,7 @@ typedef enum SasLone
 extern SasLone sas_store_find_lone(int lane, TimestampTz mark, SasLoneCall *lone);
 
 /*
- * Claims what was found, for this worker: what sas._claim() would write.  False,
+ * Claims what was found, for this worker: what _sas.claim_ready() would write.  False,
  * and nothing is written: somebody else is at it.  The caller tells the
  * supervisor's bell of complete_by, and counts.
  */

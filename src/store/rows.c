@@ -270,7 +270,7 @@ sas_table_open(SasTable *table)
 		table->next = tables;
 		tables = table;
 	}
-	table->relation = try_table_open(OidIsValid(table->relid) ? table->relid : get_relname_relid(table->name, get_namespace_oid("sas", false)),
+	table->relation = try_table_open(OidIsValid(table->relid) ? table->relid : get_relname_relid(table->name, get_namespace_oid("_sas", false)),
 									 RowExclusiveLock);
 	if (table->relation == NULL)
 		return false;

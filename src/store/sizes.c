@@ -35,7 +35,7 @@ grows(Oid relid)
 	Oid	  schema = get_rel_namespace(relid);
 	char *name;
 
-	if (!OidIsValid(schema) || schema != get_namespace_oid("sas", true))
+	if (!OidIsValid(schema) || schema != get_namespace_oid("_sas", true))
 		return false;
 	name = get_rel_name(relid);
 	for (int i = 0; name != NULL && i < lengthof(growing); i++)

@@ -51,7 +51,7 @@ List *
 sas_store_claim_calls(const int *lanes, const int *quantities, int n)
 {
 	static SasPlan plan = {"SELECT lease_id, agent_id, run_id, step_no, element, step, undo, attempt, request_id, window_ms, "
-		"trace, idempotency_key, request, policy, problem, workflow_id FROM sas._claim_calls($1, $2, $3, $4, $5)",
+		"trace, idempotency_key, request, policy, problem, workflow_id FROM _sas.claim_calls($1, $2, $3, $4, $5)",
 	5, {INT4ARRAYOID, INT4ARRAYOID, INT8OID, INT8OID, TEXTOID}};
 	Datum		args[5] = {int4_array(lanes, n), int4_array(quantities, n), Int64GetDatum(sas_self.boot),
 	Int64GetDatum(sas_self.worker_id), CStringGetTextDatum(sas_self.name)};
@@ -87,7 +87,7 @@ List *
 sas_store_claim_functions(MemoryContext context, int quantity, bool urgent)
 {
 	static SasPlan plan = {"SELECT lease_id, owner, run_id, step_no, element, step, undo, attempt, alone, request_id, window_ms, "
-		"function, input, problem, retry, judges, workflow_id FROM sas._claim_functions($1, $2, $3, $4, urgent => $5)",
+		"function, input, problem, retry, judges, workflow_id FROM _sas.claim_functions($1, $2, $3, $4, urgent => $5)",
 	5, {INT4OID, INT8OID, INT8OID, TEXTOID, BOOLOID}};
 	Datum		args[5] = {Int32GetDatum(quantity), Int64GetDatum(sas_self.boot), Int64GetDatum(sas_self.worker_id),
 	CStringGetTextDatum(sas_self.name), BoolGetDatum(urgent)};
@@ -151,7 +151,7 @@ add_jsonb(SasColumn *c, const Jsonb *jsonb)
 char *
 sas_store_held(const SasStepId *ids, int n)
 {
-	static SasPlan plan = {"SELECT unnest(sas._held($1, $2, $3, $4))",
+	static SasPlan plan = {"SELECT unnest(_sas.held($1, $2, $3, $4))",
 	4, {INT8ARRAYOID, INT4ARRAYOID, INT4ARRAYOID, 2951 /* uuid[] */ }};
 	SasColumn	c[4];
 	Datum		args[4];
@@ -176,7 +176,7 @@ sas_store_held(const SasStepId *ids, int n)
 void
 sas_store_lost(const SasStepId *ids, int n, bool *lost)
 {
-	static SasPlan plan = {"SELECT unnest(sas._lost($1, $2, $3, $4))",
+	static SasPlan plan = {"SELECT unnest(_sas.lost($1, $2, $3, $4))",
 	4, {INT8ARRAYOID, INT4ARRAYOID, INT4ARRAYOID, 2951 /* uuid[] */ }};
 	SasColumn	c[4];
 	Datum		args[4];
@@ -195,7 +195,7 @@ sas_store_lost(const SasStepId *ids, int n, bool *lost)
 }
 
 /*
- * Replies as an array of sas._reply: rows are made here, since taking ten
+ * Replies as an array of _sas.call_reply: rows are made here, since taking ten
  * arrays apart beside each other costs the statement more than all else that
  * it does with a reply.
  */
@@ -223,8 +223,8 @@ reply_array(const SasStoredReply *replies, int n, Oid type)
 void
 sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_leases, int n_leases, bool strict, bool *aside)
 {
-	static SasPlan plan = {"SELECT unnest(sas._write_replies($1, $2, $3))", 3, {InvalidOid, INT8ARRAYOID, BOOLOID}};
-	Oid			type = GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid, CStringGetDatum("_reply"), ObjectIdGetDatum(get_namespace_oid("sas", false)));
+	static SasPlan plan = {"SELECT unnest(_sas.write_replies($1, $2, $3))", 3, {InvalidOid, INT8ARRAYOID, BOOLOID}};
+	Oid			type = GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid, CStringGetDatum("call_reply"), ObjectIdGetDatum(get_namespace_oid("_sas", false)));
 	Datum		args[3] = {reply_array(replies, n, type), int8_array(done_leases, n_leases), BoolGetDatum(strict)};
 
 	/* of an extension that was dropped and made anew */
@@ -243,7 +243,7 @@ sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_
 Jsonb *
 sas_store_objection(const SasClaimedFunction *step, Jsonb *output)
 {
-	static SasPlan plan = {"SELECT sas._objection($1, $2, $3, $4, $5)", 5, {INT8OID, INT4OID, INT4OID, BOOLOID, JSONBOID}};
+	static SasPlan plan = {"SELECT _sas.objection($1, $2, $3, $4, $5)", 5, {INT8OID, INT4OID, INT4OID, BOOLOID, JSONBOID}};
 	Datum		args[5] = {Int64GetDatum(step->id.run_id), Int32GetDatum(step->id.step_no), Int32GetDatum(step->id.element),
 	BoolGetDatum(step->undo), PointerGetDatum(output)};
 
@@ -254,7 +254,7 @@ sas_store_objection(const SasClaimedFunction *step, Jsonb *output)
 void
 sas_store_write_attempts(const SasStoredAttempt *attempts, int n)
 {
-	static SasPlan plan = {"SELECT sas._write_attempts($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+	static SasPlan plan = {"SELECT _sas.write_attempts($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
 		12, {INT8ARRAYOID, INT4ARRAYOID, INT4ARRAYOID, INT4ARRAYOID, BOOLARRAYOID, INT4ARRAYOID, TEXTOID, TEXTARRAYOID,
 	INT4ARRAYOID, JSONBARRAYOID, TIMESTAMPTZARRAYOID, TIMESTAMPTZARRAYOID}};
 	SasColumn	id[4];
@@ -299,8 +299,8 @@ sas_store_write_attempts(const SasStoredAttempt *attempts, int n)
 bool
 sas_store_write_health(int agent_id, const char *breaker, double open_ms, Jsonb *error)
 {
-	static SasPlan plan = {"SELECT sas._write_health(ARRAY[$1], ARRAY[$2], ARRAY[$3], ARRAY[$4]) "
-		"FROM (SELECT FROM sas.agent_health h WHERE h.agent_id = $1 FOR UPDATE SKIP LOCKED) locked",
+	static SasPlan plan = {"SELECT _sas.write_health(ARRAY[$1], ARRAY[$2], ARRAY[$3], ARRAY[$4]) "
+		"FROM (SELECT FROM _sas.agent_health h WHERE h.agent_id = $1 FOR UPDATE SKIP LOCKED) locked",
 	4, {INT4OID, TEXTOID, FLOAT8OID, JSONBOID}};
 	Datum		args[4] = {Int32GetDatum(agent_id), breaker ? CStringGetTextDatum(breaker) : (Datum) 0,
 	Float8GetDatum(open_ms), PointerGetDatum(error)};
@@ -313,7 +313,7 @@ sas_store_write_health(int agent_id, const char *breaker, double open_ms, Jsonb 
 int
 sas_store_scheduler_tick(int quantity, int64 *next_ms)
 {
-	static SasPlan plan = {"SELECT worked, next_due FROM sas._scheduler_tick($1)", 1, {INT4OID}};
+	static SasPlan plan = {"SELECT worked, next_due FROM _sas.scheduler_tick($1)", 1, {INT4OID}};
 	Datum		args[1] = {Int32GetDatum(quantity)};
 
 	sas_plan_run(&plan, args, NULL);
@@ -324,7 +324,7 @@ sas_store_scheduler_tick(int quantity, int64 *next_ms)
 bool
 sas_store_watch(void)
 {
-	static SasPlan plan = {"SELECT sas._watch()", 0};
+	static SasPlan plan = {"SELECT _sas.check_conditions()", 0};
 
 	sas_plan_run(&plan, NULL, NULL);
 	return sas_cell_bool(0, 1);
@@ -333,7 +333,7 @@ sas_store_watch(void)
 int
 sas_store_keep_house(int quantity, int64 *next_ms)
 {
-	static SasPlan plan = {"SELECT worked, next_due FROM sas._keep_house($1)", 1, {INT4OID}};
+	static SasPlan plan = {"SELECT worked, next_due FROM _sas.keep_house($1)", 1, {INT4OID}};
 	Datum		args[1] = {Int32GetDatum(quantity)};
 
 	sas_plan_run(&plan, args, NULL);
@@ -344,7 +344,7 @@ sas_store_keep_house(int quantity, int64 *next_ms)
 int
 sas_store_supervisor_tick(const int64 *live, int n_live, int64 newest, int quantity, int64 *next_ms, int64 **stuck, int *n_stuck)
 {
-	static SasPlan plan = {"SELECT worked, next_due, stuck FROM sas._supervisor_tick($1, $2, $3, $4)",
+	static SasPlan plan = {"SELECT worked, next_due, stuck FROM _sas.supervisor_tick($1, $2, $3, $4)",
 	4, {INT8OID, INT8ARRAYOID, INT8OID, INT4OID}};
 	Datum		args[4] = {Int64GetDatum(sas_self.boot), int8_array(live, n_live), Int64GetDatum(newest), Int32GetDatum(quantity)};
 	bool		isnull;
@@ -371,7 +371,7 @@ bool
 sas_store_set_timers(SasTimerSweep *sweep, int64 *next_ms)
 {
 	static SasPlan plan = {"SELECT coalesce(at, -1), coalesce(again, -1), coalesce(settles, -1), more, next_look"
-		" FROM sas._set_timers(nullif($1, -1), nullif($2, -1), nullif($3, -1))",
+		" FROM _sas.set_timers(nullif($1, -1), nullif($2, -1), nullif($3, -1))",
 	3, {INT8OID, INT8OID, INT8OID}};
 	Datum		args[3] = {Int64GetDatum(sweep->at), Int64GetDatum(sweep->again), Int64GetDatum(sweep->settles)};
 

@@ -63,7 +63,7 @@ sas_store_ms_until(TimestampTz at)
 	return at <= now ? 0 : (at - now) / 1000 + 1;
 }
 
-/* A row of sas._agents_for_workers(), in sas_store_results. */
+/* A row of _sas.agents_for_workers(), in sas_store_results. */
 static SasStoredAgent *
 read_agent(int row)
 {
@@ -107,7 +107,7 @@ read_agent(int row)
 List *
 sas_store_agents(MemoryContext context)
 {
-	static SasPlan plan = {"SELECT * FROM sas._agents_for_workers()", 0};
+	static SasPlan plan = {"SELECT * FROM _sas.agents_for_workers()", 0};
 	List	   *agents = NIL;
 	MemoryContext results = sas_store_results;
 
@@ -128,7 +128,7 @@ sas_store_agents(MemoryContext context)
 SasStoredAgent *
 sas_store_stubbed_agent(int agent_id)
 {
-	static SasPlan plan = {"SELECT * FROM sas._agents_for_stubs() WHERE agent_id = $1", 1, {INT4OID}};
+	static SasPlan plan = {"SELECT * FROM _sas.agents_for_stubs() WHERE agent_id = $1", 1, {INT4OID}};
 	Datum		args[1] = {Int32GetDatum(agent_id)};
 	SasStoredAgent *agent = NULL;
 

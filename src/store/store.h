@@ -137,7 +137,7 @@ extern char *sas_store_held(const SasStepId *ids, int n);
 /* lost[i] is set for those that hold no more; nothing is locked. */
 extern void sas_store_lost(const SasStepId *ids, int n, bool *lost);
 
-/* What became of a claimed step: see the type sas._reply. */
+/* What became of a claimed step: see the type _sas.call_reply. */
 typedef struct SasStoredReply
 {
 	SasStepId	id;
@@ -158,7 +158,7 @@ extern void sas_store_write_replies(const SasStoredReply *replies, int n, const 
 /* What the step has against this output of its function (expect, output): a problem object, or NULL. */
 extern Jsonb *sas_store_objection(const SasClaimedFunction *step, Jsonb *output);
 
-/* A row of sas.attempt. */
+/* A row of _sas.attempt. */
 typedef struct SasStoredAttempt
 {
 	SasStepId	id;
@@ -177,7 +177,7 @@ extern void sas_store_write_attempts(const SasStoredAttempt *attempts, int n);
 /* breaker NULL: unchanged; error NULL: none. False: somebody holds the row, and nothing was written. */
 extern bool sas_store_write_health(int agent_id, const char *breaker, double open_ms, Jsonb *error);
 
-/* How far a sweep that sets the timers of deadlines has come: see sas._set_timers(). Below 0: not known. */
+/* How far a sweep that sets the timers of deadlines has come: see _sas.set_timers(). Below 0: not known. */
 typedef struct SasTimerSweep
 {
 	int64		at;

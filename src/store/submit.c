@@ -5,7 +5,7 @@
  *
  * What such a run is made of is the same as that of the one before, but for
  * its number, its input and the time.  So a session keeps what it has learned
- * of a workflow, and writes the rows itself.  sas._submit_runs() does the same
+ * of a workflow, and writes the rows itself.  _sas.submit_runs() does the same
  * for every other run; a test compares the two.
  */
 #include "postgres.h"
@@ -38,7 +38,7 @@
 #define MOST_KEPT 1000
 /* More sequences of numbers than that are not remembered of a transaction. */
 #define MOST_SPANS 65536
-/* A run with more time than that has no timer at first. Its supervisor looks within the second span: twice sas._timer_age(). */
+/* A run with more time than that has no timer at first. Its supervisor looks within the second span: twice _sas.timer_age(). */
 #define LONG_US (5 * 60 * INT64CONST(1000000))
 #define LOOK_US (2 * 60 * INT64CONST(1000000))
 
@@ -91,8 +91,6 @@ static void
 begin_to_know(void)
 {
 	HASHCTL		control = {.keysize = sizeof(((Known *) NULL)->key), .entrysize = sizeof(Known)};
-	Oid			schema = get_namespace_oid("sas", false);
-
 	if (known_context == NULL)
 	{
 		CacheRegisterRelcacheCallback(forget_if_announced, (Datum) 0);
@@ -107,8 +105,8 @@ begin_to_know(void)
 	known_stale = true;
 	known = NULL;
 	MemoryContextReset(known_context);
-	token = get_relname_relid("workflows", schema);
-	sequence = get_relname_relid("run_run_id_seq", schema);
+	token = get_relname_relid("workflows", get_namespace_oid("sas", false));
+	sequence = get_relname_relid("run_run_id_seq", get_namespace_oid("_sas", false));
 	control.hcxt = known_context;
 	known = hash_create("sas workflows", 32, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	known_stale = false;
@@ -132,13 +130,13 @@ read_numbers(HeapTupleHeader row, const char *name, int *n)
 	return numbers;
 }
 
-/* Asks sas._plain_workflow(); an internal function is called without a grant, and runs as its owner. */
+/* Asks _sas.plain_workflow(); an internal function is called without a grant, and runs as its owner. */
 static bool
 read_workflow(Oid caller, const text *name, SasPlainWorkflow *workflow)
 {
 	Oid			types[2] = {OIDOID, TEXTOID};
-	Oid			function = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum("_plain_workflow"),
-										   PointerGetDatum(buildoidvector(types, 2)), ObjectIdGetDatum(get_namespace_oid("sas", false)));
+	Oid			function = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum("plain_workflow"),
+										   PointerGetDatum(buildoidvector(types, 2)), ObjectIdGetDatum(get_namespace_oid("_sas", false)));
 	HeapTupleHeader row = DatumGetHeapTupleHeader(OidFunctionCall2(function, ObjectIdGetDatum(caller), PointerGetDatum(name)));
 	bool		isnull;
 	Datum		value = GetAttributeByName(row, "version_id", &isnull);
@@ -245,7 +243,7 @@ new_uuid(void)
 static bool
 take_key(Oid owner, int workflow_id, text *key, int64 run_id)
 {
-	static SasPlan plan = {"INSERT INTO sas.run_key (owner, workflow_id, key, run_id) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
+	static SasPlan plan = {"INSERT INTO _sas.run_key (owner, workflow_id, key, run_id) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
 	4, {REGROLEOID, INT4OID, TEXTOID, INT8OID}};
 	Datum		args[4] = {ObjectIdGetDatum(owner), Int32GetDatum(workflow_id), PointerGetDatum(key), Int64GetDatum(run_id)};
 	Oid			caller;
@@ -343,7 +341,7 @@ sas_store_submit_plain(const SasPlainWorkflow *w, const SasSubmission *s, const 
 		return false;
 	made->timer = near ? DatumGetTimestampTz(ends) : DT_NOEND;
 	made->look_by = near ? made->timer : now + LOOK_US;
-	/* before the run gets its number: see sas._set_timers() */
+	/* before the run gets its number: see _sas.set_timers() */
 	GetCurrentTransactionId();
 	for (int i = 0; i < n; i++)
 		made->run_ids[i] = nextval_internal(sequence, false);

@@ -54,14 +54,14 @@ typedef struct SasSubmitted
 
 /*
  * Writes the runs, one per input, in the caller's transaction: what
- * sas._submit_runs() would write, but for timers: who has long until its
+ * _sas.submit_runs() would write, but for timers: who has long until its
  * deadline gets its own later (sql/supervisor/deadline.sql).  False, and nothing is
  * written, when that has to do it: the key is taken, or a table is not as this
  * knows it.
  */
 extern bool sas_store_submit_plain(const SasPlainWorkflow *workflow, const SasSubmission *submission, const Datum *inputs, int n, SasSubmitted *submitted);
 
-/* A row of sas.run is made by this transaction. */
+/* A row of _sas.run is made by this transaction. */
 extern void sas_store_note_submitted(int64 run_id);
 
 /* Was it? */

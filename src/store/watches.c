@@ -35,7 +35,7 @@ read_id(int row, SasWatchId *id)
 int64
 sas_store_register_node(int capacity)
 {
-	static SasPlan plan = {"SELECT sas._register_node($1, $2, $3, $4, $5)", 5, {TEXTOID, TEXTOID, INT4OID, INT8OID, INT8OID}};
+	static SasPlan plan = {"SELECT _sas.register_worker($1, $2, $3, $4, $5)", 5, {TEXTOID, TEXTOID, INT4OID, INT8OID, INT8OID}};
 	Datum		args[5] = {CStringGetTextDatum(sas_actor_name(sas_self.actor)), CStringGetTextDatum(sas_self.name), Int32GetDatum(capacity),
 	Int64GetDatum(sas_self.boot), Int64GetDatum(sas_self.worker_id)};
 
@@ -73,7 +73,7 @@ List *
 sas_store_claim_watches(int64 node_id, int quantity)
 {
 	static SasPlan plan = {"SELECT watch_id, epoch, agent_id, kind, request, cursor, digest, room, wait_ms, problem "
-	"FROM sas._claim_watches($1, $2)", 2, {INT8OID, INT4OID}};
+	"FROM _sas.claim_watches($1, $2)", 2, {INT8OID, INT4OID}};
 	Datum		args[2] = {Int64GetDatum(node_id), Int32GetDatum(quantity)};
 
 	sas_plan_run(&plan, args, NULL);
@@ -84,7 +84,7 @@ List *
 sas_store_watch_requests(int64 node_id, const SasWatchId *ids, int n)
 {
 	static SasPlan plan = {"SELECT watch_id, epoch, agent_id, kind, request, cursor, digest, room, wait_ms, problem "
-	"FROM sas._watch_requests($1, $2, $3)", 3, {INT8OID, INT8ARRAYOID, INT8ARRAYOID}};
+	"FROM _sas.watch_requests($1, $2, $3)", 3, {INT8OID, INT8ARRAYOID, INT8ARRAYOID}};
 	SasColumn	c[2];
 	Datum		args[3] = {Int64GetDatum(node_id)};
 
@@ -129,7 +129,7 @@ keep(List *list, void *element)
 void
 sas_store_give_up_turns(const SasPeerTurn *turns, int n)
 {
-	static SasPlan plan = {"SELECT sas._give_up_turns($1, $2, $3)", 3, {INT8OID, INT8ARRAYOID, INT8ARRAYOID}};
+	static SasPlan plan = {"SELECT _sas.give_up_turns($1, $2, $3)", 3, {INT8OID, INT8ARRAYOID, INT8ARRAYOID}};
 	SasColumn	c[2];
 	Datum		args[3] = {Int64GetDatum(sas_self.boot)};
 
@@ -159,7 +159,7 @@ json_string(const char *text)
 List *
 sas_store_append_items(int64 node_id, const SasWatchBatch *batches, int n)
 {
-	static SasPlan plan = {"SELECT watch_id, epoch, answer, room FROM sas._append_items($1, $2, $3, $4, $5, $6)",
+	static SasPlan plan = {"SELECT watch_id, epoch, answer, room FROM _sas.append_batches($1, $2, $3, $4, $5, $6)",
 	6, {INT8OID, INT8ARRAYOID, INT8ARRAYOID, JSONBARRAYOID, JSONBARRAYOID, TEXTARRAYOID}};
 	SasColumn	id[2];
 	SasColumn	c[3];
@@ -197,7 +197,7 @@ sas_store_append_items(int64 node_id, const SasWatchBatch *batches, int n)
 List *
 sas_store_fail_watches(int64 node_id, const SasWatchFailure *failures, int n)
 {
-	static SasPlan plan = {"SELECT watch_id, epoch, answer, pause_ms FROM sas._fail_watches($1, $2, $3, $4, $5)",
+	static SasPlan plan = {"SELECT watch_id, epoch, answer, pause_ms FROM _sas.fail_watches($1, $2, $3, $4, $5)",
 	5, {INT8OID, INT8ARRAYOID, INT8ARRAYOID, JSONBARRAYOID, FLOAT8ARRAYOID}};
 	SasColumn	id[2];
 	SasColumn	c[2];
@@ -234,7 +234,7 @@ sas_store_fail_watches(int64 node_id, const SasWatchFailure *failures, int n)
 List *
 sas_store_node_news(int64 node_id)
 {
-	static SasPlan plan = {"SELECT watch_id, epoch, news, room FROM sas._node_news($1)", 1, {INT8OID}};
+	static SasPlan plan = {"SELECT watch_id, epoch, news, room FROM _sas.node_news($1)", 1, {INT8OID}};
 	Datum		args[1] = {Int64GetDatum(node_id)};
 	List	   *list = NIL;
 
@@ -255,7 +255,7 @@ sas_store_node_news(int64 node_id)
 void
 sas_store_release_watches(int64 node_id, const SasWatchId *ids, int n)
 {
-	static SasPlan plan = {"SELECT sas._release_watches($1, $2, $3)", 3, {INT8OID, INT8ARRAYOID, INT8ARRAYOID}};
+	static SasPlan plan = {"SELECT _sas.give_back_watches($1, $2, $3)", 3, {INT8OID, INT8ARRAYOID, INT8ARRAYOID}};
 	SasColumn	c[2];
 	Datum		args[3] = {Int64GetDatum(node_id)};
 

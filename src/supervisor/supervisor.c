@@ -4,7 +4,7 @@
  *
  * The leader's place is a slot in shared memory that is freed when its holder
  * dies; the others sleep until they are rung, and try again.  All judging is
- * in sas._supervisor_tick; this file brings it the workers that live, and
+ * in _sas.supervisor_tick; this file brings it the workers that live, and
  * ends those that hold a local step past complete-by, or are in the function
  * of an infinite task for longer than it may take, since a function that
  * catches its own cancellation can be stopped in no other way.

@@ -30,7 +30,7 @@
 #include "datatype/timestamp.h"
 
 /*
- * Which front: a lane of sas.ready by rank, an actor's rows of sas.due by
+ * Which front: a lane of _sas.ready by rank, an actor's rows of _sas.due by
  * due_at, or (n is 0, and a place no time but a run_id) the runs that the one
  * who sets timers has not heard of.
  */

@@ -16,7 +16,7 @@
 
 typedef struct SasVerdict
 {
-	const char *reply;			/* what the step is told, see sas._reply; NULL: another attempt after the pause */
+	const char *reply;			/* what the step is told, see _sas.call_reply; NULL: another attempt after the pause */
 	double		pause_ms;		/* before another attempt, or of a hand_back until the next claim */
 	const char *told;			/* status of the attempt in sas.attempts; NULL: its step tells of it */
 	Jsonb	   *output;

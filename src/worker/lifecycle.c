@@ -176,7 +176,7 @@ static bool
 sas_lifecycle_loads(CopyStmt *stmt)
 {
 	return stmt->is_from && stmt->relation != NULL && stmt->relation->schemaname != NULL &&
-		strcmp(stmt->relation->schemaname, "sas") == 0 &&
+		strcmp(stmt->relation->schemaname, "_sas") == 0 &&
 		OidIsValid(sas_lifecycle_owned_extension());
 }
 

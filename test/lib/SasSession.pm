@@ -8,7 +8,7 @@ SasSession - a psql that stays open, for what other sessions do meanwhile
 
     my $session = SasSession->new($node);
     $session->query('BEGIN');
-    $session->query('SELECT FROM sas.run WHERE run_id = 1 FOR UPDATE');
+    $session->query('SELECT FROM _sas.run WHERE run_id = 1 FOR UPDATE');
     $session->start_query('SELECT pg_sleep(100)');	# and goes on
     $session->kill;									# the client dies, as by a crash
 

@@ -34,7 +34,7 @@ DECLARE
     n bigint;
     said text := '';
 BEGIN
-    FOR t IN SELECT c.oid FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'r' ORDER BY c.relname LOOP
+    FOR t IN SELECT c.oid FROM pg_class c WHERE c.relnamespace = '_sas'::regnamespace AND c.relkind = 'r' ORDER BY c.relname LOOP
         EXECUTE format('SELECT count(*) FROM %s', t) INTO n;
         said := said || t || ' ' || n || '; ';
     END LOOP;
@@ -446,7 +446,7 @@ SELECT pg_temp.refused('SELECT * FROM sas.submit_batch(''good'', ARRAY[''{}'']::
 SELECT pg_temp.refused('SELECT * FROM sas.submit_batch(''good'', NULL, ''{a}'')', '22023', '/keys', 'keys without inputs');
 SELECT pg_temp.refused('SELECT * FROM sas.submit(''good'', start_at => now() + interval ''1 h'', start_before => now())', '22023', '/start_before', 'a start_before that is not after start_at');
 SELECT pg_temp.refused('SELECT sas.signal(4711, ''go'')', '42704', '/run_id', 'a signal to a run that does not exist');
-SELECT pg_temp.refused('SELECT sas.signal(''good'', ''no such key'', ''go'')', '42704', '/key', 'a signal to a key that no run has');
+SELECT pg_temp.refused('SELECT sas.signal_key(''good'', ''no such key'', ''go'')', '42704', '/key', 'a signal to a key that no run has');
 SELECT pg_temp.refused('SELECT * FROM sas.submit(''good'', after_run => 4711)', '42704', '/after_run', 'an earlier run that does not exist');
 SELECT pg_temp.refused(format('SELECT * FROM sas.submit(''good'', after_result => %L)', r), '22023', '/after_result', format('after_result %s', coalesce(r, 'null'))) FROM unnest('{"{}","{done}",NULL}'::text[]) r;
 SELECT throws_ok('SELECT sas.pause_workflow(''nope'')', '42704', NULL, 'a workflow that is not there cannot be paused');

@@ -10,17 +10,17 @@ SELECT no_plan();
 
 -- escaping: piece by piece ----------------------------------------------------------
 
-SELECT is(sas._html_escape('<a href="x" onclick=''y''>&amp;'), '&lt;a href=&quot;x&quot; onclick=&#39;y&#39;&gt;&amp;amp;', 'the five characters are escaped, & first');
-SELECT is(sas._html_escape(NULL), '', 'null is nothing');
-SELECT is(sas._html_escape(E'a\nb\tc'), E'a\nb\tc', 'lines and tabs stay');
-SELECT is(sas._html_escape(E'a\x01\x1b\x7fb'), 'ab', 'other control characters go');
-SELECT is(sas._html_badge('"><script>'), '<span class="b s-script">&quot;&gt;&lt;script&gt;</span>', 'a class is made of letters only');
-SELECT is(sas._html_badge(NULL) || sas._html_time(NULL, now()) || sas._html_json('x', NULL), '', 'what is not there is not shown');
-SELECT is(sas._html_row(ARRAY['a', NULL, 'c'], '{3}'), E'<tr><td>a</td><td></td><td class="n">c</td></tr>\n', 'a row has all its cells');
-SELECT is(sas._html_table('{a}', NULL, 'None & <none>.'), '<p class="none">None &amp; &lt;none&gt;.</p>', 'a table without rows says so');
-SELECT ok(length(sas._html_json('x', to_jsonb(repeat('<', 1000000)))) < 100000, 'a large value is cut');
-SELECT is(sas._mermaid_text('"];x["'), '#quot;];x[#quot;', 'a label of mermaid cannot be left');
-SELECT is(sas._dot_text('\" -> x'), '\\\" -> x', 'nor one of dot');
+SELECT is(_sas.html_escape('<a href="x" onclick=''y''>&amp;'), '&lt;a href=&quot;x&quot; onclick=&#39;y&#39;&gt;&amp;amp;', 'the five characters are escaped, & first');
+SELECT is(_sas.html_escape(NULL), '', 'null is nothing');
+SELECT is(_sas.html_escape(E'a\nb\tc'), E'a\nb\tc', 'lines and tabs stay');
+SELECT is(_sas.html_escape(E'a\x01\x1b\x7fb'), 'ab', 'other control characters go');
+SELECT is(_sas.html_badge('"><script>'), '<span class="b s-script">&quot;&gt;&lt;script&gt;</span>', 'a class is made of letters only');
+SELECT is(_sas.html_badge(NULL) || _sas.html_time(NULL, now()) || _sas.html_json('x', NULL), '', 'what is not there is not shown');
+SELECT is(_sas.html_row(ARRAY['a', NULL, 'c'], '{3}'), E'<tr><td>a</td><td></td><td class="n">c</td></tr>\n', 'a row has all its cells');
+SELECT is(_sas.html_table('{a}', NULL, 'None & <none>.'), '<p class="none">None &amp; &lt;none&gt;.</p>', 'a table without rows says so');
+SELECT ok(length(_sas.html_json('x', to_jsonb(repeat('<', 1000000)))) < 100000, 'a large value is cut');
+SELECT is(_sas.mermaid_text('"];x["'), '#quot;];x[#quot;', 'a label of mermaid cannot be left');
+SELECT is(_sas.dot_text('\" -> x'), '\\\" -> x', 'nor one of dot');
 
 -- whole pages of a run whose every text is hostile ------------------------------------
 
@@ -37,14 +37,14 @@ CREATE SCHEMA "<b>x</b>"; GRANT USAGE ON SCHEMA "<b>x</b>" TO con_ann;
 CREATE FUNCTION "<b>x</b>"."f<i>"(jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT $1';
 CREATE FUNCTION pg_temp.hold(id bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-    n int := (SELECT agent_id FROM sas.agent WHERE name = 'payments');
+    n int := (SELECT agent_id FROM _sas.agent WHERE name = 'payments');
     c record;
 BEGIN
-    SELECT * INTO c FROM sas._claim_calls(ARRAY[n], '{1}', 1, 1, pg_temp.evil()) x;
-    PERFORM sas._write_attempts(ARRAY[c.run_id], ARRAY[c.step_no], '{0}', '{1}', '{false}', ARRAY[n], pg_temp.evil(), '{failed}', '{500}', ARRAY[jsonb_build_object('title', pg_temp.evil(), 'detail', pg_temp.evil())], ARRAY[now()], ARRAY[now()]);
-    PERFORM sas._write_replies(ARRAY[ROW(c.run_id, c.step_no, c.element, c.request_id, 'permanent', 1, NULL, jsonb_build_object('title', pg_temp.evil(), 'detail', pg_temp.evil()), false, '0')::sas._reply], ARRAY[c.lease_id]);
-    PERFORM sas._write_health(ARRAY[n], ARRAY[NULL]::text[], ARRAY[0], ARRAY[jsonb_build_object('title', pg_temp.evil())]);
-    PERFORM FROM sas._supervisor_tick(1, '{1}', 1, 100);
+    SELECT * INTO c FROM _sas.claim_calls(ARRAY[n], '{1}', 1, 1, pg_temp.evil()) x;
+    PERFORM _sas.write_attempts(ARRAY[c.run_id], ARRAY[c.step_no], '{0}', '{1}', '{false}', ARRAY[n], pg_temp.evil(), '{failed}', '{500}', ARRAY[jsonb_build_object('title', pg_temp.evil(), 'detail', pg_temp.evil())], ARRAY[now()], ARRAY[now()]);
+    PERFORM _sas.write_replies(ARRAY[ROW(c.run_id, c.step_no, c.element, c.request_id, 'permanent', 1, NULL, jsonb_build_object('title', pg_temp.evil(), 'detail', pg_temp.evil()), false, '0')::_sas.call_reply], ARRAY[c.lease_id]);
+    PERFORM _sas.write_health(ARRAY[n], ARRAY[NULL]::text[], ARRAY[0], ARRAY[jsonb_build_object('title', pg_temp.evil())]);
+    PERFORM FROM _sas.supervisor_tick(1, '{1}', 1, 100);
 END $$;
 SET ROLE con_ann;
 SELECT sas.create_workflow('evil', '{"steps": {"one": {"agent": "payments", "call": {"body": "{{input.x}}"}, "on_failure": "pause"}, "two": {"wait": {"signal": "yes"}, "after": ["one"]}}}') \g /dev/null
@@ -83,17 +83,18 @@ EXCEPTION WHEN OTHERS THEN
 END $$;
 SELECT is(pg_temp.as_role(who, format(call, :id)), '42704', format('for con_bob there is no such run: %s', split_part(call, '(', 1)))
 FROM unnest('{con_bob}'::text[]) who, unnest(ARRAY['SELECT text FROM sas.explain(%s)', 'SELECT bar FROM sas.timeline(%s)', 'SELECT sas.graph(%s)', 'SELECT sas.console(%s)']) call;
-SELECT is(pg_temp.as_role('con_bob', 'SELECT sas.graph(''evil'')'), '42704', 'nor such a workflow');
-SELECT is(pg_temp.as_role('con_bob', format('SELECT count(*) FROM sas.%s', call)), '0', 'what they are made of says nothing either: ' || call)
-FROM unnest(ARRAY[format('_run_facts(%s)', :id), format('_run_graph(%s)', :id), '_workflow_graph(''evil'')', format('_explain_run(%s)', :id), format('_explain_steps(%s)', :id), format('_spans(%s)', :id), 'explain()']) call;
+SELECT is(pg_temp.as_role('con_bob', 'SELECT sas.graph_workflow(''evil'')'), '42704', 'nor such a workflow');
+SELECT is(pg_temp.as_role('con_bob', format('SELECT count(*) FROM %s', call)), '0', 'what they are made of says nothing either: ' || call)
+FROM unnest(ARRAY[format('_sas.run_facts(%s)', :id), format('_sas.run_graph(%s)', :id), '_sas.workflow_graph(''evil'')', format('_sas.explain_run(%s)', :id), format('_sas.explain_steps(%s)', :id), format('_sas.spans(%s)', :id)]) call;
+SELECT is(pg_temp.as_role('con_bob', 'SELECT count(*) FROM sas.explain()'), '0', 'what waits in the database is nothing of his');
 -- the title of an agent's last error is for everybody, as in sas.agents
 SELECT is(regexp_replace(pg_temp.as_role('con_bob', 'SELECT sas.console()'), '<section id="agents">.*?</section>', '') LIKE '%onerror%', false, 'the overview of con_bob does not know of it');
 SELECT is(pg_temp.as_role(who, format('SELECT sas.console(%s)', :id)) LIKE '%<div class="json"><h4>input</h4>%', sees, format('%s: %s', who, CASE WHEN sees THEN 'sees inputs' ELSE 'sees the run, without inputs' END))
 FROM (VALUES ('con_ann', true), ('con_op', true), ('con_mon', false)) AS x (who, sees);
 SELECT is(pg_temp.as_role('con_wrk', call), '42501', 'a worker looks at nothing: ' || call) FROM unnest(ARRAY['SELECT sas.console()', format('SELECT sas.graph(%s)', :id), 'SELECT runs FROM sas.explain()']) call;
-SELECT is(pg_temp.as_role(who, 'SELECT sas.graph(''evil'')') LIKE 'flowchart LR%', true, who || ' sees the workflow') FROM unnest('{con_ann,con_op,con_mon}'::text[]) who;
+SELECT is(pg_temp.as_role(who, 'SELECT sas.graph_workflow(''evil'')') LIKE 'flowchart LR%', true, who || ' sees the workflow') FROM unnest('{con_ann,con_op,con_mon}'::text[]) who;
 SELECT sas.grant_workflow('evil', 'con_bob') \g /dev/null
-SELECT is(pg_temp.as_role('con_bob', 'SELECT sas.graph(''evil'')') LIKE 'flowchart LR%', true, 'and so does one to whom it was granted');
+SELECT is(pg_temp.as_role('con_bob', 'SELECT sas.graph_workflow(''evil'')') LIKE 'flowchart LR%', true, 'and so does one to whom it was granted');
 
 -- the key of a run that others must not read
 SET ROLE con_ann;

@@ -76,34 +76,34 @@ END $$;
 
 CREATE TEMP TABLE may (level text, who text, verbs text);
 INSERT INTO may VALUES
-('user', 'ann', 'health create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow subscribe unsubscribe submit submit_batch signal signal_token wait read_replies pause resume retry skip force_complete set_input cancel halt compensate rerun set_priority pause_workflow resume_workflow set_clock move_clock release_clock stub unstub stub_signal run_inline continue_inline stubbed_calls create_watcher drop_watcher watch unwatch pause_watch resume_watch'),
-('operator', 'op', 'health metrics metrics_text validate_workflow wait signal pause resume retry skip force_complete set_input cancel halt compensate rerun set_priority acknowledge purge reset_agent pause_workflow resume_workflow pause_queue resume_queue unwatch pause_watch resume_watch rebalance'),
+('user', 'ann', 'health create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow subscribe unsubscribe submit submit_batch signal signal_key signal_token wait read_replies pause pause_runs resume resume_runs retry retry_runs skip skip_runs force_complete force_complete_runs set_input set_input_runs cancel cancel_runs halt halt_runs compensate compensate_runs rerun rerun_runs set_priority set_priority_runs pause_workflow resume_workflow set_clock move_clock release_clock stub unstub stub_signal run_inline continue_inline stubbed_calls create_watcher drop_watcher watch unwatch pause_watch resume_watch'),
+('operator', 'op', 'health metrics metrics_text validate_workflow wait signal signal_key pause pause_runs resume resume_runs retry retry_runs skip skip_runs force_complete force_complete_runs set_input set_input_runs cancel cancel_runs halt halt_runs compensate compensate_runs rerun rerun_runs set_priority set_priority_runs acknowledge acknowledge_alerts purge reset_agent pause_workflow resume_workflow pause_queue resume_queue unwatch pause_watch resume_watch rebalance'),
 ('monitor', 'mon', 'health metrics metrics_text'),
-('admin', 'adm', 'health metrics metrics_text create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow subscribe unsubscribe submit submit_batch signal signal_token wait read_replies pause resume retry skip force_complete set_input cancel halt compensate rerun set_priority acknowledge purge set_alert_hook reset_agent pause_workflow resume_workflow pause_queue resume_queue create_queue alter_queue drop_queue create_agent alter_agent drop_agent set_secret drop_secret worker_restart grant_usage create_middleware drop_middleware set_clock move_clock release_clock stub unstub stub_signal run_inline continue_inline stubbed_calls claim complete fail heartbeat hand_back create_watcher drop_watcher watch unwatch pause_watch resume_watch rebalance register_node claim_watchers heartbeat_node append_items fail_watch release_watches leave_node'),
+('admin', 'adm', 'health metrics metrics_text create_workflow validate_workflow drop_workflow grant_workflow revoke_workflow subscribe unsubscribe submit submit_batch signal signal_key signal_token wait read_replies pause pause_runs resume resume_runs retry retry_runs skip skip_runs force_complete force_complete_runs set_input set_input_runs cancel cancel_runs halt halt_runs compensate compensate_runs rerun rerun_runs set_priority set_priority_runs acknowledge acknowledge_alerts purge set_alert_hook reset_agent pause_workflow resume_workflow pause_queue resume_queue create_queue alter_queue drop_queue create_agent alter_agent drop_agent set_secret drop_secret worker_restart grant_usage create_middleware drop_middleware set_clock move_clock release_clock stub unstub stub_signal run_inline continue_inline stubbed_calls claim complete fail heartbeat hand_back create_watcher drop_watcher watch unwatch pause_watch resume_watch rebalance register_node claim_watchers heartbeat_node append_items fail_watch release_watches leave_node'),
 ('worker', 'wrk', 'claim complete fail heartbeat hand_back register_node claim_watchers heartbeat_node append_items fail_watch release_watches leave_node'),
 ('worker of one agent', 'wrk_packer', 'claim complete fail heartbeat hand_back register_node claim_watchers heartbeat_node append_items fail_watch release_watches leave_node'),
 ('no level', 'nobody', '');
-SELECT is(ARRAY(SELECT DISTINCT p.proname::text FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.proname NOT LIKE '\_%' AND has_function_privilege(m.who, p.oid, 'EXECUTE') ORDER BY 1),
+SELECT is(ARRAY(SELECT DISTINCT p.proname::text FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND has_function_privilege(m.who, p.oid, 'EXECUTE') ORDER BY 1),
           -- who defines workflows may build them; who looks at runs may have them explained and drawn
           ARRAY(SELECT v FROM unnest(string_to_array(m.verbs, ' ')) v
                 UNION
-                SELECT split_part(g.signature, '(', 1) FROM sas._granted() g
-                WHERE g.signature NOT LIKE '\_%'
+                SELECT split_part(substr(g.signature, 5), '(', 1) FROM _sas.granted() g
+                WHERE g.signature LIKE 'sas.%'
                   AND (g.part = 'builder' AND m.verbs LIKE '%create_workflow%'
                        OR g.part = 'look' AND m.verbs LIKE '%health%')
                 ORDER BY 1), format('with %s one may execute these', m.level))
 FROM may m;
 -- by whole signatures, of which each must be there: a name may stand for several functions
 SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p
-                WHERE p.pronamespace = 'sas'::regnamespace AND has_function_privilege(m.who, p.oid, 'EXECUTE') ORDER BY 1),
-          ARRAY(SELECT ('sas.' || g.signature)::regprocedure::text FROM sas._granted() g
+                WHERE p.pronamespace IN ('sas'::regnamespace, '_sas'::regnamespace) AND has_function_privilege(m.who, p.oid, 'EXECUTE') ORDER BY 1),
+          ARRAY(SELECT g.signature::regprocedure::text FROM _sas.granted() g
                 WHERE g.level = split_part(m.level, ' ', 1)
                   AND (m.level <> 'worker of one agent' OR g.part <> 'level') ORDER BY 1),
           format('with %s one may execute these functions and no others of their names', m.level))
 FROM may m;
-SELECT is(ARRAY(SELECT (g.level, ('sas.' || g.signature)::regprocedure)::text FROM sas._granted() g
-                GROUP BY g.level, ('sas.' || g.signature)::regprocedure HAVING count(*) > 1), '{}', 'none is named twice');
-SELECT is(pg_temp.as_role(m.who, $$SELECT sas._count('sas_x_total', 1, 1, 'x', 1)$$), '42501',
+SELECT is(ARRAY(SELECT (g.level, g.signature::regprocedure)::text FROM _sas.granted() g
+                GROUP BY g.level, g.signature::regprocedure HAVING count(*) > 1), '{}', 'none is named twice');
+SELECT is(pg_temp.as_role(m.who, $$SELECT _sas.count_metric('sas_x_total', 1, 1, 'x', 1)$$), '42501',
           format('with %s one does not count in the metrics of the server', m.level))
 FROM may m;
 ALTER FUNCTION sas.pause_queue(text) RENAME TO hold_queue;
@@ -111,15 +111,15 @@ SELECT throws_ok($$SELECT sas.grant_usage('nobody', 'operator')$$, '42883', NULL
                  'a level with a function that is not there is not given by halves');
 ALTER FUNCTION sas.hold_queue(text) RENAME TO pause_queue;
 SELECT is((SELECT count(*) FROM pg_proc p
-           WHERE p.pronamespace = 'sas'::regnamespace AND has_function_privilege('nobody', p.oid, 'EXECUTE')), 0::bigint, 'and nothing of it');
-SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.proname LIKE '\_%' AND has_function_privilege(m.who, p.oid, 'EXECUTE')
-                  AND (p.prosecdef OR p.proname ~ '^_(move|claim|write|submit|store|secret|render|context|steps_context|agents_for|decide|doom|pause|cancel|halt|stop|settle|ring|append|fail|release|register|settle|take|watch|finish)') ORDER BY 1),
+           WHERE p.pronamespace IN ('sas'::regnamespace, '_sas'::regnamespace) AND has_function_privilege('nobody', p.oid, 'EXECUTE')), 0::bigint, 'and nothing of it');
+SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = '_sas'::regnamespace AND has_function_privilege(m.who, p.oid, 'EXECUTE')
+                  AND (p.prosecdef OR p.proname ~ '^(move|claim|write|submit|store|secret|render|context|steps_context|agents_for|decide|doom|pause|cancel|halt|stop|settle|ring|append|fail|release|register|settle|take|watch|finish)') ORDER BY 1),
           -- sas.submit, when nothing but a workflow and an input is given
           CASE WHEN has_function_privilege(m.who, 'sas.submit(text, jsonb, text, int, timestamptz, timestamptz, interval, bigint, text, jsonb, text[])', 'EXECUTE')
-               THEN '{"sas._submit_plain(text,jsonb)"}' ELSE '{}' END::text[],
+               THEN '{"_sas.submit_plain(text,jsonb)"}' ELSE '{}' END::text[],
           format('with %s one may execute no internal function that acts, reads or takes a role, but the one in the place of sas.submit', m.level))
 FROM may m;
-SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind IN ('r', 'S')
+SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = '_sas'::regnamespace AND c.relkind IN ('r', 'S')
                   AND (has_table_privilege(m.who, c.oid, 'SELECT') OR has_any_column_privilege(m.who, c.oid, 'SELECT,INSERT,UPDATE')) ORDER BY 1),
           '{}', format('with %s one reads no private table', m.level))
 FROM may m;
@@ -142,12 +142,12 @@ SELECT is(pg_temp.as_role('nobody', $$SELECT * FROM sas.submit('x')$$), '42501',
 SELECT is(pg_temp.as_role('nobody', $$SELECT * FROM sas.runs$$), '42501', 'without a level one sees nothing');
 
 -- nobody acts in the name of another
-SELECT is(pg_temp.as_role(w, format($$SELECT * FROM sas._submit(%s, 'x', '{}', NULL, 0, NULL, NULL, NULL, NULL, NULL, '{}', '{success}')$$, 'bob'::regrole::oid)), '42501', w || ' cannot call the internal submit with the role of another')
+SELECT is(pg_temp.as_role(w, format($$SELECT * FROM _sas.submit_as(%s, 'x', '{}', NULL, 0, NULL, NULL, NULL, NULL, NULL, '{}', '{success}')$$, 'bob'::regrole::oid)), '42501', w || ' cannot call the internal submit with the role of another')
 FROM unnest('{ann,op,mon,adm}'::text[]) w;
-SELECT is(pg_temp.as_role(w, format($$SELECT sas._grant_usage(%s, %L, 'admin', NULL)$$, '10', w)), '42501', w || ' cannot call the internal grant_usage with the role of another')
+SELECT is(pg_temp.as_role(w, format($$SELECT _sas.grant_usage_as(%s, %L, 'admin', NULL)$$, '10', w)), '42501', w || ' cannot call the internal grant_usage with the role of another')
 FROM unnest('{ann,op,mon}'::text[]) w;
-SELECT is(pg_temp.as_role(w, $$SELECT sas._move_runs('{}')$$), '42501', w || ' cannot move states') FROM unnest('{ann,op,mon,adm}'::text[]) w;
-SELECT is(pg_temp.as_role(w, $$SELECT * FROM sas._claim_calls('{1}', '{1}', 1, 1, 'x')$$), '42501', w || ' cannot claim') FROM unnest('{ann,op,mon,adm}'::text[]) w;
+SELECT is(pg_temp.as_role(w, $$SELECT _sas.move_runs('{}')$$), '42501', w || ' cannot move states') FROM unnest('{ann,op,mon,adm}'::text[]) w;
+SELECT is(pg_temp.as_role(w, $$SELECT * FROM _sas.claim_calls('{1}', '{1}', 1, 1, 'x')$$), '42501', w || ' cannot claim') FROM unnest('{ann,op,mon,adm}'::text[]) w;
 SELECT is(pg_temp.as_role(w, $$SET sas.clock = '2020-01-01'$$), '42501', w || ' cannot set the clock') FROM unnest('{ann,op,mon,adm}'::text[]) w;
 
 -- whose workflows -----------------------------------------------------------------------------
@@ -192,7 +192,7 @@ SELECT is(pg_temp.as_role('bob', $$SELECT sas.subscribe('supers', 'anns')$$), '4
 SELECT is(pg_temp.as_role('ann', $$SELECT sas.subscribe('guarded', 'admins')$$), '42501', 'nor to that of an admin');
 SELECT is(pg_temp.as_role(who, $$SELECT sas.create_middleware('x', 'plan', 'shop.book(jsonb)')$$), '42501', who || ' makes no middleware') FROM unnest('{ann,op,mon,nobody}'::text[]) who;
 SELECT is(pg_temp.as_role('adm', $$SELECT sas.create_middleware('x', 'plan', 'shop.guarded(jsonb)')$$), '42501', 'an admin makes none of what he may not call himself');
-SELECT is(pg_temp.as_role(w, format($$SELECT sas._call_as(%s, 'shop.guarded', '{}')$$, 'ann'::regrole::oid)), '42501', w || ' calls nothing as another role') FROM unnest('{ann,bob,op,mon,adm}'::text[]) w;
+SELECT is(pg_temp.as_role(w, format($$SELECT _sas.call_as(%s, 'shop.guarded', '{}')$$, 'ann'::regrole::oid)), '42501', w || ' calls nothing as another role') FROM unnest('{ann,bob,op,mon,adm}'::text[]) w;
 SELECT is(pg_temp.as_role('ann', $$SELECT sas.grant_workflow('anns', 'team')$$), 'ok', 'granted to a group');
 SELECT is(pg_temp.as_role('carol', $$SELECT * FROM sas.submit('anns')$$), 'ok', 'its members submit');
 SELECT is(pg_temp.as_role('ann', $$SELECT sas.revoke_workflow('anns', 'team')$$), 'ok', 'revoked');
@@ -206,7 +206,7 @@ SELECT is(pg_temp.as_role('ann', $$SELECT * FROM sas.submit('anns', '{"pin": "an
 SELECT is(pg_temp.sees(who, 'SELECT string_agg(DISTINCT submitted_by::text, '','' ORDER BY submitted_by::text) FROM sas.runs'), owners, format('%s sees the runs of %s', who, coalesce(owners, 'nobody')))
 FROM (VALUES ('ann', 'ann'), ('bob', 'bob'), ('team', 'team'), ('carol', 'carol,team'), ('dan', 'dan,team'), ('op', 'ann,bob,carol,dan,team'), ('mon', 'ann,bob,carol,dan,team'), ('adm', 'adm,ann,bob,carol,dan,team')) AS x (who, owners)
 WHERE who NOT IN ('op', 'mon', 'adm');
-SELECT is(pg_temp.sees(who, 'SELECT count(*) FROM sas.runs'), (SELECT count(*)::text FROM sas.run WHERE hook_of IS NULL), who || ' sees all runs') FROM unnest('{op,mon,adm}'::text[]) who;
+SELECT is(pg_temp.sees(who, 'SELECT count(*) FROM sas.runs'), (SELECT count(*)::text FROM _sas.run WHERE hook_of IS NULL), who || ' sees all runs') FROM unnest('{op,mon,adm}'::text[]) who;
 SELECT is(pg_temp.sees('bob', format('SELECT count(DISTINCT run_id) FROM sas.%I', v)), pg_temp.sees('bob', 'SELECT count(*) FROM sas.runs'), format('sas.%s picks the same runs', v)) FROM unnest('{steps}'::text[]) v;
 SELECT is(pg_temp.sees('bob', format('SELECT count(*) FROM sas.%I WHERE run_id NOT IN (SELECT run_id FROM sas.runs)', v)), '0', format('sas.%s shows none of another', v)) FROM unnest('{steps,attempts,alerts,history}'::text[]) v;
 SELECT is(pg_temp.sees('bob', 'SELECT count(*) FROM sas.run_details WHERE runid NOT IN (SELECT run_id FROM sas.runs)'), '0', 'sas.run_details shows none of another');
@@ -223,7 +223,7 @@ SELECT is(pg_temp.sees('op', $$SELECT s.input ->> 'pin' FROM sas.steps s JOIN sa
 SELECT is(pg_temp.sees('mon', $$SELECT count(*) FROM sas.runs WHERE input IS NOT NULL OR output IS NOT NULL$$), '0', 'a monitor sees no input and no output of runs');
 SELECT is(pg_temp.sees('mon', $$SELECT count(*) FROM sas.steps WHERE input IS NOT NULL OR output IS NOT NULL$$), '0', 'nor of steps');
 SELECT is(pg_temp.sees('mon', $$SELECT count(*) FROM sas.agents WHERE last_error IS NOT NULL$$), '0', 'an agent without an error has none for a monitor either');
-SELECT is(pg_temp.sees('bob', format('SELECT sas._step_input(%s, 1, 0)', (SELECT run_id FROM sas.runs WHERE submitted_by = 'ann' AND input ? 'pin'))), NULL, 'what the views call gives nothing of another''s run away');
+SELECT is(pg_temp.sees('bob', format('SELECT _sas.step_input(%s, 1, 0)', (SELECT run_id FROM sas.runs WHERE submitted_by = 'ann' AND input ? 'pin'))), NULL, 'what the views call gives nothing of another''s run away');
 
 -- verbs on runs of others: as if they were not there
 SELECT is(pg_temp.sees('bob', format('SELECT refused FROM sas.%I(%s)', v, r.run_id)), format('run %s does not exist, or is not yours; sas.runs shows those that are', r.run_id), format('bob cannot %s a run of ann', v))
@@ -253,10 +253,10 @@ FROM (VALUES ('wrk_packer', 'printer', '42501'), ('ann', 'packer', '42501'), ('o
 SELECT is(pg_temp.sees('wrk_packer', $$SELECT request ->> 'pin' FROM sas.claim('packer', 'p1')$$), 'task-1', 'the worker of an agent is given its tasks');
 SELECT is(pg_temp.sees('wrk', $$SELECT request ->> 'pin' FROM sas.claim('printer', 'p2')$$), 'task-1', 'the worker of all those of any');
 SELECT is(pg_temp.sees('wrk_packer', format('SELECT sas.%s', call)), '42501 permission denied for agent "printer"', format('what another agent''s worker holds is not his: %s', split_part(call, '(', 1)))
-FROM sas.place p, unnest(ARRAY[format('complete(%L, ''1'')', p.request_id), format('fail(%L, ''x'')', p.request_id), format('heartbeat(%L)', p.request_id), format('hand_back(%L)', p.request_id)]) call
+FROM _sas.place p, unnest(ARRAY[format('complete(%L, ''1'')', p.request_id), format('fail(%L, ''x'')', p.request_id), format('heartbeat(%L)', p.request_id), format('hand_back(%L)', p.request_id)]) call
 WHERE p.worker = 'p2';
-SELECT is(pg_temp.sees('wrk_packer', format('SELECT sas.complete(%L, ''1'')', (SELECT request_id FROM sas.place WHERE worker = 'p1'))), 'true', 'he completes his own');
-SELECT is(pg_temp.sees('adm', format('SELECT sas.complete(%L, ''1'')', (SELECT request_id FROM sas.place WHERE worker = 'p2'))), 'true', 'an admin any');
+SELECT is(pg_temp.sees('wrk_packer', format('SELECT sas.complete(%L, ''1'')', (SELECT request_id FROM _sas.place WHERE worker = 'p1'))), 'true', 'he completes his own');
+SELECT is(pg_temp.sees('adm', format('SELECT sas.complete(%L, ''1'')', (SELECT request_id FROM _sas.place WHERE worker = 'p2'))), 'true', 'an admin any');
 SELECT is(pg_temp.as_role('wrk_packer', format('SELECT * FROM sas.%I', v)), '42501', 'a worker does not look at sas.' || v) FROM unnest('{runs,steps,agents}'::text[]) v;
 SELECT sas.drop_workflow('outside') \g /dev/null
 SELECT sas.drop_agent('packer') \g /dev/null
@@ -282,7 +282,7 @@ SELECT is(pg_temp.sees(who, 'SELECT count(*) FROM sas.watches WHERE input IS NOT
 SELECT is(pg_temp.sees('bob', format($$SELECT refused FROM sas.%I('anns', '{ann}')$$, v)), 'task "ann" does not exist, or is not yours', format('bob cannot %s a task of ann', v)) FROM unnest('{unwatch,pause_watch,resume_watch}'::text[]) v;
 SELECT is(pg_temp.sees('op', $$SELECT state FROM sas.pause_watch('anns', '{ann}')$$), 'paused', 'an operator can');
 SELECT is(pg_temp.sees('ann', $$SELECT state FROM sas.resume_watch('anns', '{ann}')$$), 'created', 'and ann, since it is hers');
-SELECT sas._settle_watches(array_agg(watch_id)) FROM sas.watches \g /dev/null
+SELECT _sas.settle_watches(array_agg(watch_id)) FROM sas.watches \g /dev/null
 SELECT is(pg_temp.as_role(who, $$SELECT sas.register_node('n', 5, '{printer}')$$), code, format('%s hosts tasks of the printer: %s', who, code))
 FROM (VALUES ('wrk_packer', '42501'), ('ann', '42501'), ('op', '42501'), ('wrk', 'ok'), ('adm', 'ok')) AS x (who, code);
 SELECT is(pg_temp.sees('wrk', format('SELECT count(*) FROM sas.%s x', call)), format('42501 node %s is not yours', n.node_id), format('a node of another is not his: %s', split_part(call, '(', 1)))
@@ -293,9 +293,9 @@ SELECT is(pg_temp.sees('wrk', format('SELECT sas.append_items(%s, 1, ''[1]'')', 
 
 -- secrets -----------------------------------------------------------------------------------------
 
-SELECT is(pg_temp.as_role(w, 'SELECT * FROM sas.secret'), '42501', w || ' cannot read secrets') FROM unnest('{ann,op,mon,adm,nobody}'::text[]) w;
-SELECT is(pg_temp.as_role(w, 'SELECT * FROM sas._agents_for_workers()'), '42501', w || ' cannot read agents with their secrets filled in') FROM unnest('{ann,op,mon,adm,nobody}'::text[]) w;
-SELECT is(pg_temp.as_role(w, 'SELECT * FROM sas.agent'), '42501', w || ' cannot read the headers of agents') FROM unnest('{ann,op,mon,adm}'::text[]) w;
+SELECT is(pg_temp.as_role(w, 'SELECT * FROM _sas.secret'), '42501', w || ' cannot read secrets') FROM unnest('{ann,op,mon,adm,nobody}'::text[]) w;
+SELECT is(pg_temp.as_role(w, 'SELECT * FROM _sas.agents_for_workers()'), '42501', w || ' cannot read agents with their secrets filled in') FROM unnest('{ann,op,mon,adm,nobody}'::text[]) w;
+SELECT is(pg_temp.as_role(w, 'SELECT * FROM _sas.agent'), '42501', w || ' cannot read the headers of agents') FROM unnest('{ann,op,mon,adm}'::text[]) w;
 -- a superuser looks through every view: the value is in none
 SELECT is((SELECT count(*) FROM query_to_xml(format('SELECT * FROM sas.%I', c.relname), true, false, '') x WHERE x::text LIKE '%sesame%'), 0::bigint, format('sas.%s shows no secret', c.relname))
 FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v' ORDER BY c.relname;

@@ -27,30 +27,30 @@ CREATE TEMP TABLE reached AS
 SELECT p.oid AS f, 'may be executed by ' || string_agg(x.who, ', ') AS why
 FROM pg_proc p, LATERAL (SELECT r AS who FROM unnest('{ivy,moni,opal,adam,wren,public}'::name[]) r
                          WHERE has_function_privilege(r, p.oid, 'EXECUTE')) x
-WHERE p.pronamespace = 'sas'::regnamespace GROUP BY p.oid
+WHERE p.pronamespace IN ('sas'::regnamespace, '_sas'::regnamespace) GROUP BY p.oid
 UNION ALL
 -- views; defaults, constraints and indexes of tables; triggers
 SELECT DISTINCT d.refobjid, 'called by ' || pg_describe_object(d.classid, d.objid, d.objsubid)
 FROM pg_depend d
 WHERE d.refclassid = 'pg_proc'::regclass
-  AND d.refobjid IN (SELECT p.oid FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace)
+  AND d.refobjid IN (SELECT p.oid FROM pg_proc p WHERE p.pronamespace IN ('sas'::regnamespace, '_sas'::regnamespace))
   AND d.classid NOT IN ('pg_proc'::regclass, 'pg_extension'::regclass)
 UNION ALL
 SELECT t.tgfoid, 'trigger of ' || t.tgrelid::regclass
 FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
-WHERE c.relnamespace = 'sas'::regnamespace AND NOT t.tgisinternal
+WHERE c.relnamespace = '_sas'::regnamespace AND NOT t.tgisinternal
 UNION ALL
 SELECT e.evtfoid, 'event trigger ' || e.evtname
-FROM pg_event_trigger e JOIN pg_proc p ON p.oid = e.evtfoid WHERE p.pronamespace = 'sas'::regnamespace
+FROM pg_event_trigger e JOIN pg_proc p ON p.oid = e.evtfoid WHERE p.pronamespace IN ('sas'::regnamespace, '_sas'::regnamespace)
 UNION ALL
 -- what the one C function behind the verbs calls
 SELECT i.oid, 'called by ' || v.oid::regprocedure
-FROM pg_proc v JOIN pg_proc i ON i.pronamespace = v.pronamespace AND i.proname = '_' || v.proname
+FROM pg_proc v JOIN pg_proc i ON i.pronamespace = '_sas'::regnamespace AND i.proname = v.proname || '_as'
                              AND i.pronargs = v.pronargs + 1 AND i.proargtypes[0] = 'oid'::regtype
-WHERE v.pronamespace = 'sas'::regnamespace AND v.prosrc = 'sas_api_verb'
+WHERE v.pronamespace IN ('sas'::regnamespace, '_sas'::regnamespace) AND v.prosrc = 'sas_api_verb'
 UNION ALL
 SELECT p.oid, 'takes its owner''s rights' FROM pg_proc p
-WHERE p.pronamespace = 'sas'::regnamespace AND p.prosecdef;
+WHERE p.pronamespace IN ('sas'::regnamespace, '_sas'::regnamespace) AND p.prosecdef;
 
 SELECT cmp_ok((SELECT count(DISTINCT f) FROM reached), '>', 250::bigint,
               'many functions are reached by sessions');
@@ -63,28 +63,31 @@ SELECT is(ARRAY(SELECT DISTINCT p.oid::regprocedure || ': ' || r.why
 -- a schema that a path names: nobody but a superuser creates in it, and temporary objects come last
 SELECT is(ARRAY(SELECT DISTINCT p.oid::regprocedure || ': ' || s
                 FROM pg_proc p, unnest(p.proconfig) s
-                WHERE p.pronamespace = 'sas'::regnamespace AND s LIKE 'search\_path=%'
-                  AND s !~ '^search_path=pg_catalog, (sas, )?pg_temp$' ORDER BY 1),
-          '{}', 'a path begins with pg_catalog, ends with pg_temp, and has nothing between them but sas');
+                WHERE p.pronamespace IN ('sas'::regnamespace, '_sas'::regnamespace) AND s LIKE 'search\_path=%'
+                  AND s !~ '^search_path=pg_catalog, pg_temp$' ORDER BY 1),
+          '{}', 'a path has pg_catalog and then pg_temp, and no other schema');
+SELECT is(ARRAY(SELECT r.rolname || ' in ' || s FROM pg_roles r, unnest('{sas,_sas}'::text[]) s
+                WHERE NOT r.rolsuper AND has_schema_privilege(r.oid, s, 'CREATE')),
+          '{}', 'nobody but a superuser creates objects in the schemas of the extension');
 SELECT is(ARRAY(SELECT r.rolname::text FROM pg_roles r
-                WHERE NOT r.rolsuper AND has_schema_privilege(r.oid, 'sas', 'CREATE')),
-          '{}', 'nobody but a superuser creates objects in the schema sas');
+                WHERE NOT r.rolsuper AND has_schema_privilege(r.oid, '_sas', 'USAGE')),
+          '{}', 'no level looks into the internal schema');
 SELECT is(ARRAY(SELECT pg_describe_object(d.classid, d.objid, 0) FROM pg_depend d
-                WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = 'sas'::regnamespace AND d.deptype = 'n'
+                WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid IN ('sas'::regnamespace, '_sas'::regnamespace) AND d.deptype = 'n'
                   AND d.classid <> 'pg_extension'::regclass
                   AND NOT EXISTS (SELECT FROM pg_depend e
                                   WHERE e.classid = d.classid AND e.objid = d.objid AND e.deptype = 'e')),
           '{}', 'what stands in it is the extension''s');
 SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p
-                WHERE p.pronamespace = 'sas'::regnamespace
+                WHERE p.pronamespace IN ('sas'::regnamespace, '_sas'::regnamespace)
                   AND p.proowner <> (SELECT e.extowner FROM pg_extension e WHERE e.extname = 'sas')
                 UNION ALL
                 SELECT c.oid::regclass::text FROM pg_class c
-                WHERE c.relnamespace = 'sas'::regnamespace
+                WHERE c.relnamespace IN ('sas'::regnamespace, '_sas'::regnamespace)
                   AND c.relowner <> (SELECT e.extowner FROM pg_extension e WHERE e.extname = 'sas')),
           '{}', 'and belongs to who installed it');
 SELECT is(ARRAY(SELECT DISTINCT p.oid::regprocedure::text FROM pg_proc p
-                WHERE p.pronamespace = 'sas'::regnamespace AND p.proname !~ '^_'
+                WHERE p.pronamespace = 'sas'::regnamespace
                   AND p.oid NOT IN (SELECT f FROM reached)),
           '{}', 'every public function is among them');
 
@@ -107,14 +110,14 @@ SELECT count(*)
 FROM generate_series(1, 3) n,
      sas.submit('order', jsonb_build_object('pin', 4711), key => 'k' || n) \g /dev/null
 RESET ROLE;
-SELECT sas.pause(min(run_id)) FROM sas.run \g /dev/null
+SELECT sas.pause(min(run_id)) FROM _sas.run \g /dev/null
 SET ROLE bert;
 SELECT run_id FROM sas.submit('order', '{"pin": "bert"}', key => 'k') \g /dev/null
 RESET ROLE;
 SELECT request_id FROM sas.claim('packer', 'p', 2) \g /dev/null
 SELECT sas.fail(p.request_id, 'no box', true)
-FROM sas.place p WHERE p.request_id IS NOT NULL LIMIT 1 \g /dev/null
-SELECT sas._alert('stuck', 'a test', 'stands still', run_id => min(run_id)) FROM sas.run \g /dev/null
+FROM _sas.place p WHERE p.request_id IS NOT NULL LIMIT 1 \g /dev/null
+SELECT _sas.raise_alert('stuck', 'a test', 'stands still', run_id => min(run_id)) FROM _sas.run \g /dev/null
 
 -- said(role, path, statement): the first column of its first row, or its error
 CREATE FUNCTION pg_temp.said(who text, path text, statement text) RETURNS text LANGUAGE plpgsql AS $$
@@ -139,9 +142,9 @@ SELECT format('sas.%I', c.relname),
                                          pg_catalog.min(v::text COLLATE "C")) FROM sas.%I v$$, c.relname)
 FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v' ORDER BY c.relname;
 INSERT INTO look SELECT format('sas.%s', call), format('SELECT pg_catalog.count(v) FROM sas.%s v', call)
-FROM (SELECT min(run_id) AS id FROM sas.run) r, unnest(ARRAY[
+FROM (SELECT min(run_id) AS id FROM _sas.run) r, unnest(ARRAY[
     'explain()', format('explain(%s)', id), format('timeline(%s)', id), format('graph(%s)', id),
-    format('graph(%s, ''dot'')', id), 'graph(''order'')',
+    format('graph(%s, ''dot'')', id), 'graph_workflow(''order'')',
     'console()', format('console(%s)', id), format('console(%s)', id + 3), 'health()',
     $$workflow(sas.steps(sas.step('a', sas.call('payments', timeout => '10 s'),
                                 retry => sas.retry_policy(2, '1 s'))), deadline => '90 min')$$,
@@ -183,7 +186,7 @@ SELECT is(pg_temp.said('moni', path, 'SELECT pg_catalog.count(input) FROM sas.ru
           format('a monitor sees no input under the path %s', path))
 FROM unnest('{"pg_catalog","berts, berts_operators, pg_catalog"}'::text[]) path;
 -- sas.wait is for a transaction that has not written
-\set wait 'format($$SELECT state FROM sas.wait(%s, \'1 s\')$$, (SELECT min(run_id) FROM sas.run))'
+\set wait 'format($$SELECT state FROM sas.wait(%s, \'1 s\')$$, (SELECT min(run_id) FROM _sas.run))'
 SELECT matches(pg_temp.said('bert', 'pg_catalog', :wait), '^error 42704',
                'bert does not wait for a run of ivy');
 SELECT matches(pg_temp.said('bert', 'berts, pg_catalog', :wait), '^error 42704',

@@ -113,8 +113,8 @@ INSERT INTO public.script (who, what) VALUES
                       FROM sas.claim('@pub_a', '@', lease => '2 min') c$s$]),
 ('set_user', ARRAY[$s$SELECT count(*) FROM sas.watch('@w', '@k', '{"a": null}') w$s$]),
 -- looks
-('set_user', ARRAY[$s$SELECT sas.graph('@all', 'dot')$s$]),
-('set_user', ARRAY[$s$SELECT sas.graph('@all')$s$]),
+('set_user', ARRAY[$s$SELECT sas.graph_workflow('@all', 'dot')$s$]),
+('set_user', ARRAY[$s$SELECT sas.graph_workflow('@all')$s$]),
 ('set_user', ARRAY[$s$SELECT string_agg(concat_ws(' ', s.step, s.kind, s.state, s.waiting_kind, s.waiting_on,
                                                  s.input, s.output), chr(10) ORDER BY s.step, r.key)
                      FROM sas.steps s JOIN sas.runs r USING (run_id) WHERE r.workflow LIKE '@%'$s$]),

@@ -17,14 +17,14 @@ CREATE FUNCTION pg_temp.steps(VARIADIC names text[]) RETURNS jsonb LANGUAGE sql 
 $$;
 -- version(workflow): of its current version
 CREATE FUNCTION pg_temp.version(workflow text) RETURNS int LANGUAGE sql AS $$
-    SELECT v.version_id FROM sas.workflow w JOIN sas.workflow_version v USING (workflow_id, version) WHERE w.name = $1 AND w.dropped_at IS NULL
+    SELECT v.version_id FROM _sas.workflow w JOIN _sas.workflow_version v USING (workflow_id, version) WHERE w.name = $1 AND w.dropped_at IS NULL
 $$;
 -- edges(workflow): "a>c b>c"
 CREATE FUNCTION pg_temp.edges(workflow text) RETURNS text LANGUAGE sql AS $$
     SELECT string_agg(f.name || '>' || t.name, ' ' ORDER BY f.name COLLATE "C", t.name COLLATE "C")
-    FROM sas.workflow_edge e
-    JOIN sas.workflow_step f ON f.version_id = e.version_id AND f.step_no = e.from_no AND NOT f.undo
-    JOIN sas.workflow_step t ON t.version_id = e.version_id AND t.step_no = e.to_no AND NOT t.undo
+    FROM _sas.workflow_edge e
+    JOIN _sas.workflow_step f ON f.version_id = e.version_id AND f.step_no = e.from_no AND NOT f.undo
+    JOIN _sas.workflow_step t ON t.version_id = e.version_id AND t.step_no = e.to_no AND NOT t.undo
     WHERE e.version_id = pg_temp.version($1)
 $$;
 -- order_of(steps, flow)
@@ -59,18 +59,18 @@ SELECT sas.create_workflow('inner', '{"steps": {"a": {"function": "shop.f"}, "b"
 SELECT sas.create_workflow('outer', '{"steps": {"before": {"function": "shop.f"}, "x": {"include": "inner", "input": {"y": "{{input.z}}"}, "after": ["before"]}, "a": {"function": "shop.f", "input": "{{steps.x.output.sum}}"}},
     "on_failure": {"transient": "fail"}, "recovery": {"initial": "1 s"}}') \g /dev/null
 SELECT is(pg_temp.edges('outer'), 'before>x.(input) x>a x.(input)>x.a x.a>x.b x.b>x', 'what is included stands between the two ends of its include');
-SELECT is((SELECT string_agg(w.name, ' ' ORDER BY w.step_no) FROM sas.workflow_step w WHERE w.version_id = pg_temp.version('outer') AND NOT w.undo AND NOT w.hidden), 'a x.a x.b x before',
+SELECT is((SELECT string_agg(w.name, ' ' ORDER BY w.step_no) FROM _sas.workflow_step w WHERE w.version_id = pg_temp.version('outer') AND NOT w.undo AND NOT w.hidden), 'a x.a x.b x before',
           'its steps bear the name of the include before their own, and there may be another "a" outside');
-SELECT is((SELECT w.input FROM sas.workflow_step w WHERE w.version_id = pg_temp.version('outer') AND w.name = 'x.a'), '"{{input}}"', 'an included function without input gets the input of the include');
-SELECT is((SELECT o.name FROM sas.workflow_step w JOIN sas.workflow_step o ON o.version_id = w.version_id AND o.step_no = w.scope_no WHERE w.version_id = pg_temp.version('outer') AND w.name = 'x.b' AND NOT w.undo),
+SELECT is((SELECT w.input FROM _sas.workflow_step w WHERE w.version_id = pg_temp.version('outer') AND w.name = 'x.a'), '"{{input}}"', 'an included function without input gets the input of the include');
+SELECT is((SELECT o.name FROM _sas.workflow_step w JOIN _sas.workflow_step o ON o.version_id = w.version_id AND o.step_no = w.scope_no WHERE w.version_id = pg_temp.version('outer') AND w.name = 'x.b' AND NOT w.undo),
           'x.(input)', 'and what it sees as input is the result of the open end');
-SELECT is((SELECT array_agg(f.name) FROM sas.workflow_step w JOIN sas.workflow_step f ON f.version_id = w.version_id AND f.step_no = ANY (w.reads) WHERE w.version_id = pg_temp.version('outer') AND w.name = 'x.b' AND NOT w.undo AND NOT f.undo),
+SELECT is((SELECT array_agg(f.name) FROM _sas.workflow_step w JOIN _sas.workflow_step f ON f.version_id = w.version_id AND f.step_no = ANY (w.reads) WHERE w.version_id = pg_temp.version('outer') AND w.name = 'x.b' AND NOT w.undo AND NOT f.undo),
           '{x.a}', 'steps.a means the one beside it');
-SELECT is((SELECT (w.on_transient, w.on_permanent, w.recovery ->> 'max_failures', w.recovery ->> 'initial')::text FROM sas.workflow_step w WHERE w.version_id = pg_temp.version('outer') AND w.name = 'x.a'),
+SELECT is((SELECT (w.on_transient, w.on_permanent, w.recovery ->> 'max_failures', w.recovery ->> 'initial')::text FROM _sas.workflow_step w WHERE w.version_id = pg_temp.version('outer') AND w.name = 'x.a'),
           '(fail,skip,3,"1 s")', 'on_failure and recovery of the included workflow hold for its steps, over those of the run');
-SELECT is((SELECT (w.kind, w.input, w.request ->> 'version')::text FROM sas.workflow_step w WHERE w.version_id = pg_temp.version('outer') AND w.name = 'x'),
+SELECT is((SELECT (w.kind, w.input, w.request ->> 'version')::text FROM _sas.workflow_step w WHERE w.version_id = pg_temp.version('outer') AND w.name = 'x'),
           '(join,"{""sum"": ""{{steps.b.output}}""}",1)', 'its output is the output of the include, and its version is kept');
-SELECT is((SELECT array_agg(f.name ORDER BY f.step_no) FROM sas.workflow_step w JOIN sas.workflow_step f ON f.version_id = w.version_id AND f.step_no = ANY (w.covers) AND NOT f.undo
+SELECT is((SELECT array_agg(f.name ORDER BY f.step_no) FROM _sas.workflow_step w JOIN _sas.workflow_step f ON f.version_id = w.version_id AND f.step_no = ANY (w.covers) AND NOT f.undo
            WHERE w.version_id = pg_temp.version('outer') AND w.name = 'x.(input)'), '{x.a,x.b,x}', 'what is skipped with it');
 SELECT is((SELECT string_agg(v.path || ' ' || v.problem, '; ') FROM sas.validate_workflow('{"steps": {"r": {"include": "empty"}}}') v), '/steps/r/include workflow "empty" does not exist', 'there is no workflow "empty" yet');
 SELECT sas.create_workflow('empty', '{"steps": {}, "output": 7}') \g /dev/null
@@ -141,8 +141,8 @@ SELECT lives_ok($$SELECT sas.create_workflow('by_flow', jsonb_build_object('step
 SELECT lives_ok($$SELECT sas.create_workflow('two_halves', jsonb_build_object('steps', jsonb_object_agg(name, '{"function": "shop.f"}'::jsonb), 'flow', jsonb_build_object('sequence',
                   jsonb_build_array(jsonb_build_object('concurrence', jsonb_agg(name) FILTER (WHERE length(name) < 5)), jsonb_build_object('concurrence', jsonb_agg(name) FILTER (WHERE length(name) > 4)))))) FROM chain$$, 'and a part of 999 before one of 9,001');
 RESET statement_timeout;
-SELECT is((SELECT count(*) FROM sas.workflow_edge WHERE version_id = pg_temp.version('by_flow')), 9999::bigint, 'a chain has an edge less than steps');
-SELECT is((SELECT count(*) FROM sas.workflow_edge WHERE version_id = pg_temp.version('two_halves')), 10000::bigint, 'and the parts have one for each step');
+SELECT is((SELECT count(*) FROM _sas.workflow_edge WHERE version_id = pg_temp.version('by_flow')), 9999::bigint, 'a chain has an edge less than steps');
+SELECT is((SELECT count(*) FROM _sas.workflow_edge WHERE version_id = pg_temp.version('two_halves')), 10000::bigint, 'and the parts have one for each step');
 SELECT is((SELECT problem FROM sas.validate_workflow(jsonb_build_object('steps', (SELECT jsonb_object_agg(name, jsonb_build_object('function', 'shop.f', 'after', jsonb_build_array(CASE before WHEN 's0' THEN 's10000' ELSE before END))) FROM chain)))),
           'the steps wait for each other: s1 -> s2 -> s3 -> s4 -> s5 -> s6 -> s7 -> s8 -> s9 -> s10 -> ... -> s9992 -> s9993 -> s9994 -> s9995 -> s9996 -> s9997 -> s9998 -> s9999 -> s10000 -> s1', 'of a long cycle both ends are told');
 SELECT throws_ok($$SELECT sas.create_workflow('too_many', '{"steps": {"a": {"include": "by_flow"}}}')$$, '54000', NULL, 'what is included counts towards the limit of steps');

@@ -85,24 +85,24 @@ INSERT INTO wanted VALUES
 ('grant_usage', 'role regrole, level text, agent text DEFAULT NULL::text', 'void');
 -- every verb on runs takes one id or an array, and answers in the same columns
 INSERT INTO wanted
-SELECT v.name, subject || v.more, 'TABLE(run_id bigint, step text, changed boolean, state text, result text, refused text)'
+SELECT v.name || s.form, subject || v.more, 'TABLE(run_id bigint, step text, changed boolean, state text, result text, refused text)'
 FROM (VALUES ('pause', ''), ('resume', ''), ('retry', ', step text DEFAULT NULL::text, new_key boolean DEFAULT false'), ('cancel', ', reason text DEFAULT NULL::text'),
              ('skip', ', step text, output jsonb DEFAULT NULL::jsonb'), ('force_complete', ', step text, output jsonb DEFAULT NULL::jsonb'), ('set_input', ', step text, input jsonb'),
              ('halt', ', reason text DEFAULT NULL::text'), ('compensate', ', reason text DEFAULT NULL::text'), ('set_priority', ', priority integer')) AS v (name, more),
-     (VALUES ('run_id bigint'), ('run_ids bigint[]')) AS s (subject);
+     (VALUES ('', 'run_id bigint'), ('_runs', 'run_ids bigint[]')) AS s (form, subject);
 INSERT INTO wanted
-SELECT 'rerun', s.subject, 'TABLE(run_id bigint, step text, changed boolean, state text, result text, refused text, new_run_id bigint)'
-FROM (VALUES ('run_id bigint'), ('run_ids bigint[]')) AS s (subject);
+SELECT 'rerun' || s.form, s.subject, 'TABLE(run_id bigint, step text, changed boolean, state text, result text, refused text, new_run_id bigint)'
+FROM (VALUES ('', 'run_id bigint'), ('_runs', 'run_ids bigint[]')) AS s (form, subject);
 
 SELECT ok(EXISTS (SELECT FROM pg_proc p
                   WHERE p.pronamespace = 'sas'::regnamespace AND p.proname = w.name
                     AND pg_get_function_arguments(p.oid) = w.arguments AND pg_get_function_result(p.oid) = w.result),
           format('sas.%s(%s) is there, with these names and defaults', w.name, left(w.arguments, 60)))
 FROM wanted w;
-SELECT is(ARRAY(SELECT DISTINCT p.proname::text FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.proname NOT LIKE '\_%' ORDER BY 1),
+SELECT is(ARRAY(SELECT DISTINCT p.proname::text FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace ORDER BY 1),
           ARRAY(SELECT DISTINCT name FROM wanted UNION SELECT 'health'
-                UNION SELECT split_part(g.signature, '(', 1) FROM sas._granted() g
-                      WHERE g.part = 'builder' AND g.signature NOT LIKE '\_%' ORDER BY 1),
+                UNION SELECT split_part(substr(g.signature, 5), '(', 1) FROM _sas.granted() g
+                      WHERE g.part = 'builder' AND g.signature LIKE 'sas.%' ORDER BY 1),
           'these are all public functions');
 SELECT is((SELECT array_agg(a ORDER BY n) FROM pg_proc p, unnest(p.proargnames) WITH ORDINALITY AS x (a, n) WHERE p.oid = 'sas.health()'::regprocedure),
           '{workers_loaded,launcher_pid,workers,slots_missing,leader_pid,runs_open,runs_paused,steps_ready,oldest_ready_at,breakers_open,alerts_open,in_recovery,version,ok}',
@@ -171,62 +171,86 @@ SELECT ok((SELECT count(*) FROM sas.settings) >= 13, 'sas.settings shows them');
 -- everything explains itself -----------------------------------------------------------
 
 SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p
-                WHERE p.pronamespace = 'sas'::regnamespace AND p.proname NOT LIKE '\_%' AND coalesce(obj_description(p.oid, 'pg_proc'), '') = '' ORDER BY 1),
+                WHERE p.pronamespace = 'sas'::regnamespace AND coalesce(obj_description(p.oid, 'pg_proc'), '') = '' ORDER BY 1),
           '{}', 'every public function has a comment');
 SELECT is(ARRAY(SELECT c.oid::regclass::text FROM pg_class c
-                WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind IN ('r', 'v', 'm', 'p') AND coalesce(obj_description(c.oid, 'pg_class'), '') = '' ORDER BY 1),
+                WHERE c.relnamespace IN ('sas'::regnamespace, '_sas'::regnamespace) AND c.relkind IN ('r', 'v', 'm', 'p') AND coalesce(obj_description(c.oid, 'pg_class'), '') = '' ORDER BY 1),
           '{}', 'every view and every table has a comment');
-SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'r' AND c.relreplident <> 'f'
+SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = '_sas'::regnamespace AND c.relkind = 'r' AND c.relreplident <> 'f'
                   AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND c.relreplident = 'd') ORDER BY 1),
           '{}', 'every table says what a row is known by, so that a publication of all tables refuses no change');
 SELECT ok(coalesce(obj_description((SELECT oid FROM pg_extension WHERE extname = 'sas'), 'pg_extension'), '') <> '', 'the extension has a comment');
-SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'r' AND c.relname ~ 's$' AND c.relname !~ '(ss|us)$' ORDER BY 1),
+SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = '_sas'::regnamespace AND c.relkind = 'r' AND c.relname ~ 's$' AND c.relname !~ '(ss|us)$' ORDER BY 1),
           '{}', 'tables are private and have names in the singular');
+
+-- one name for one thing ------------------------------------------------------------------
+
+SELECT is(ARRAY(SELECT p.proname::text FROM pg_proc p WHERE p.pronamespace = '_sas'::regnamespace
+                GROUP BY p.proname HAVING count(*) > 1), '{}', 'no internal function is overloaded');
+SELECT is(ARRAY(SELECT p.oid::regprocedure::text
+                FROM pg_proc p
+                JOIN pg_type y ON y.typname = p.proname AND y.typnamespace = p.pronamespace
+                WHERE p.pronamespace = '_sas'::regnamespace), '{}', 'none has the name of a table or type');
+SELECT is(ARRAY(SELECT i.oid::regprocedure::text
+                FROM pg_proc i JOIN pg_proc p ON p.proname = i.proname AND p.pronamespace = 'sas'::regnamespace
+                WHERE i.pronamespace = '_sas'::regnamespace), '{}', 'nor that of a public function');
+SELECT is(ARRAY(SELECT c.oid::regclass::text FROM pg_class c
+                WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind <> 'v'
+                   OR c.relnamespace = '_sas'::regnamespace AND c.relkind IN ('v', 'm')),
+          '{}', 'what is public is a view or a function; no view is internal');
+-- a parameter of a prepared statement has no type until the function is known
+SELECT is(ARRAY(SELECT a.oid::regprocedure || ' and ' || b.oid::regprocedure
+                FROM pg_proc a JOIN pg_proc b ON b.proname = a.proname AND b.pronamespace = a.pronamespace AND b.oid > a.oid
+                WHERE a.pronamespace = 'sas'::regnamespace
+                  AND greatest(a.pronargs - a.pronargdefaults, b.pronargs - b.pronargdefaults)
+                      <= least(a.pronargs, b.pronargs)),
+          '{}', 'no call with untyped parameters fits two public functions');
 
 -- the extension ------------------------------------------------------------------------
 
 SELECT is((SELECT (e.extrelocatable, n.nspname, v.superuser, v.trusted) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
            JOIN pg_available_extension_versions v ON v.name = e.extname AND v.version = e.extversion WHERE e.extname = 'sas'),
-          (false, 'sas'::name, true, false), 'it stands in schema sas, is not relocatable, and only a superuser creates it');
-SELECT is(ARRAY(SELECT c::regclass::text FROM pg_extension e, unnest(e.extconfig) c WHERE e.extname = 'sas' AND c = 'sas.secret'::regclass),
+          (false, 'pg_catalog'::name, true, false), 'it makes schemas of its own, is not relocatable, and only a superuser creates it');
+SELECT is(ARRAY(SELECT c::regclass::text FROM pg_extension e, unnest(e.extconfig) c WHERE e.extname = 'sas' AND c = '_sas.secret'::regclass),
           '{}', 'secrets are left out of dumps');
 SELECT is(ARRAY(SELECT c.oid::regclass::text FROM pg_class c
-                WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind IN ('r', 'S') AND c.relname NOT IN ('secret', 'transition', 'turn', 'boot', 'timed')
+                WHERE c.relnamespace = '_sas'::regnamespace AND c.relkind IN ('r', 'S') AND c.relname NOT IN ('secret', 'transition', 'turn', 'boot', 'timed')
                   AND NOT c.oid = ANY ((SELECT extconfig FROM pg_extension WHERE extname = 'sas')::oid[]) ORDER BY 1),
           '{}', 'every other table, and every sequence, is dumped');
 
 -- nobody has what he was not given -------------------------------------------------------
 
 SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
-                WHERE p.pronamespace = 'sas'::regnamespace AND a.grantee = 0 ORDER BY 1), '{}', 'no function is granted to PUBLIC');
+                WHERE p.pronamespace IN ('sas'::regnamespace, '_sas'::regnamespace) AND a.grantee = 0 ORDER BY 1), '{}', 'no function is granted to PUBLIC');
 SELECT is(ARRAY(SELECT c.oid::regclass::text FROM pg_class c, aclexplode(c.relacl) a
-                WHERE c.relnamespace = 'sas'::regnamespace AND a.grantee = 0 ORDER BY 1), '{}', 'no table, view or sequence is granted to PUBLIC');
+                WHERE c.relnamespace IN ('sas'::regnamespace, '_sas'::regnamespace) AND a.grantee = 0 ORDER BY 1), '{}', 'no table, view or sequence is granted to PUBLIC');
 SELECT is(ARRAY(SELECT c.oid::regclass || '.' || t.attname FROM pg_class c JOIN pg_attribute t ON t.attrelid = c.oid, aclexplode(t.attacl) a
-                WHERE c.relnamespace = 'sas'::regnamespace AND a.grantee = 0 ORDER BY 1), '{}', 'no column is granted to PUBLIC');
-SELECT is(ARRAY(SELECT a.privilege_type FROM pg_namespace n, aclexplode(n.nspacl) a WHERE n.nspname = 'sas' AND a.grantee = 0), '{}', 'the schema is not granted to PUBLIC');
+                WHERE c.relnamespace IN ('sas'::regnamespace, '_sas'::regnamespace) AND a.grantee = 0 ORDER BY 1), '{}', 'no column is granted to PUBLIC');
+SELECT is(ARRAY(SELECT a.privilege_type FROM pg_namespace n, aclexplode(n.nspacl) a WHERE n.nspname IN ('sas', '_sas') AND a.grantee = 0), '{}', 'the schema is not granted to PUBLIC');
 SELECT is(ARRAY(SELECT y.oid::regtype::text FROM pg_type y JOIN pg_class c ON c.oid = y.typrelid AND c.relkind = 'c', aclexplode(coalesce(y.typacl, acldefault('T', y.typowner))) a
-                WHERE y.typnamespace = 'sas'::regnamespace AND a.grantee = 0 ORDER BY 1), '{}', 'no type is granted to PUBLIC');
+                WHERE y.typnamespace IN ('sas'::regnamespace, '_sas'::regnamespace) AND a.grantee = 0 ORDER BY 1), '{}', 'no type is granted to PUBLIC');
 SELECT is(ARRAY(SELECT d.defaclobjtype::text FROM pg_default_acl d), '{}', 'no default privileges are left behind');
 
 CREATE ROLE sas_nobody;
-SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND has_function_privilege('sas_nobody', p.oid, 'EXECUTE') ORDER BY 1),
+SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace IN ('sas'::regnamespace, '_sas'::regnamespace) AND has_function_privilege('sas_nobody', p.oid, 'EXECUTE') ORDER BY 1),
           '{}', 'an ordinary role may execute no function of sas, public or internal');
-SELECT is(ARRAY(SELECT c.oid::regclass::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind IN ('r', 'v')
+SELECT is(ARRAY(SELECT c.oid::regclass::text FROM pg_class c WHERE c.relnamespace IN ('sas'::regnamespace, '_sas'::regnamespace) AND c.relkind IN ('r', 'v')
                   AND has_table_privilege('sas_nobody', c.oid, 'SELECT,INSERT,UPDATE,DELETE,TRUNCATE,REFERENCES,TRIGGER') ORDER BY 1),
           '{}', 'an ordinary role has no right on any table or view of sas');
-SELECT ok(NOT has_schema_privilege('sas_nobody', 'sas', 'USAGE') AND NOT has_schema_privilege('sas_nobody', 'sas', 'CREATE'), 'an ordinary role may not look into the schema');
+SELECT ok(NOT has_schema_privilege('sas_nobody', 'sas', 'USAGE') AND NOT has_schema_privilege('sas_nobody', 'sas', 'CREATE')
+          AND NOT has_schema_privilege('sas_nobody', '_sas', 'USAGE'), 'an ordinary role may not look into the schema');
 
 -- functions that run with the rights of their owner -----------------------------------------
 
-SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.prosecdef
-                  AND NOT coalesce('search_path=pg_catalog, sas, pg_temp' = ANY (p.proconfig), false) ORDER BY 1),
+SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace IN ('sas'::regnamespace, '_sas'::regnamespace) AND p.prosecdef
+                  AND NOT coalesce('search_path=pg_catalog, pg_temp' = ANY (p.proconfig), false) ORDER BY 1),
           '{}', 'every SECURITY DEFINER function sets search_path, pg_temp last');
-SELECT ok((SELECT count(*) FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.prosecdef) > 15, 'and there are some');
-SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.prosecdef AND p.proname NOT LIKE '\_%' AND p.proname <> 'health' ORDER BY 1),
+SELECT ok((SELECT count(*) FROM pg_proc p WHERE p.pronamespace IN ('sas'::regnamespace, '_sas'::regnamespace) AND p.prosecdef) > 15, 'and there are some');
+SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.prosecdef AND p.proname <> 'health' ORDER BY 1),
           '{}', 'public verbs are not SECURITY DEFINER: they tell the internal ones who called');
 SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p
-                WHERE p.pronamespace = 'sas'::regnamespace AND p.prosrc = 'sas_api_verb'
-                  AND NOT EXISTS (SELECT FROM pg_proc i WHERE i.pronamespace = p.pronamespace AND i.proname = '_' || p.proname AND i.prosecdef
+                WHERE p.pronamespace IN ('sas'::regnamespace, '_sas'::regnamespace) AND p.prosrc = 'sas_api_verb'
+                  AND NOT EXISTS (SELECT FROM pg_proc i WHERE i.pronamespace = '_sas'::regnamespace AND i.proname = p.proname || '_as' AND i.prosecdef
                                     AND i.proargtypes::oid[] = array_prepend('oid'::regtype::oid, p.proargtypes::oid[]) AND i.prorettype = p.prorettype AND i.proretset = p.proretset) ORDER BY 1),
           '{}', 'every native verb has its internal function, which runs as the owner of sas');
 -- called(verb): the SQLSTATE of a call with nulls in a transaction that can only read
@@ -239,12 +263,12 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
     RETURN CASE WHEN SQLSTATE <> '25006' OR SQLERRM LIKE 'cannot execute sas.%' THEN SQLSTATE ELSE SQLERRM END;
 END $$;
-SELECT is(ARRAY(SELECT DISTINCT p.proname || ' ' || pg_temp.called(p.oid) FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.prosrc = 'sas_api_verb' AND p.proname NOT LIKE '\_%' AND pg_temp.called(p.oid) <> '25006' ORDER BY 1),
+SELECT is(ARRAY(SELECT DISTINCT p.proname || ' ' || pg_temp.called(p.oid) FROM pg_proc p WHERE p.pronamespace IN ('sas'::regnamespace, '_sas'::regnamespace) AND p.prosrc = 'sas_api_verb' AND p.proname NOT LIKE '\_%' AND pg_temp.called(p.oid) <> '25006' ORDER BY 1),
           '{"stubbed_calls XX999","validate_workflow XX999"}', 'verbs that write say so in a transaction that can only read, whatever they are asked about');
 SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
-                WHERE p.pronamespace = 'sas'::regnamespace AND l.lanname IN ('sql', 'plpgsql') AND NOT p.prosecdef AND p.proname NOT LIKE '\_%'
+                WHERE p.pronamespace IN ('sas'::regnamespace, '_sas'::regnamespace) AND l.lanname IN ('sql', 'plpgsql') AND NOT p.prosecdef AND p.proname NOT LIKE '\_%'
                   AND coalesce(pg_get_function_sqlbody(p.oid), '') !~ '^BEGIN ATOMIC\s+SELECT [^()]*\msas\.'
-                  AND p.oid NOT IN (SELECT ('sas.' || g.signature)::regprocedure FROM sas._granted() g
+                  AND p.oid NOT IN (SELECT ('sas.' || g.signature)::regprocedure FROM _sas.granted() g
                                     WHERE g.part = 'builder') ORDER BY 1),
           '{}', 'the other public functions only call a verb, or build a piece of a definition');
 

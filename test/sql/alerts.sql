@@ -17,7 +17,7 @@ SELECT t.work('{"a": "permanent 400"}');
 SELECT * FROM t.all_alerts();
 SELECT alerts_open FROM sas.health();
 -- acknowledged it stays open, and counts no more among what an operator should look at
-SELECT * FROM sas.acknowledge(ARRAY(SELECT alert_id FROM sas.alerts WHERE closed_at IS NULL));
+SELECT * FROM sas.acknowledge_alerts(ARRAY(SELECT alert_id FROM sas.alerts WHERE closed_at IS NULL));
 SELECT alerts_open FROM sas.health();
 SELECT kind, seen, closed FROM t.all_alerts() WHERE closed IS NULL;
 -- cancelled, it has ended too
@@ -33,7 +33,7 @@ SELECT run_id FROM sas.submit('undo', deadline => '1 h');
 SELECT changed FROM sas.pause(2);
 SELECT t.later('1 h'), t.settle() \g /dev/null
 SELECT * FROM t.all_alerts();
-SELECT changed FROM sas.resume('{1,2}'::bigint[]);
+SELECT changed FROM sas.resume_runs('{1,2}'::bigint[]);
 SELECT * FROM t.all_alerts();
 SELECT t.work() \g /dev/null
 SELECT run_id, state, result FROM sas.runs ORDER BY 1;
@@ -41,44 +41,44 @@ SELECT run_id, state, result FROM sas.runs ORDER BY 1;
 -- the breaker of an agent: one alert, however often a probe fails; told once, also when it closes and opens again soon
 SELECT t.clean() \g /dev/null
 CREATE FUNCTION t.breaker(agent text, stands text) RETURNS void LANGUAGE sql AS $$
-    SELECT sas._write_health(ARRAY[a.agent_id], ARRAY[stands], ARRAY[30000]::float8[], ARRAY[NULL]::jsonb[]) FROM sas.agent a WHERE a.name = $1
+    SELECT _sas.write_health(ARRAY[a.agent_id], ARRAY[stands], ARRAY[30000]::float8[], ARRAY[NULL]::jsonb[]) FROM _sas.agent a WHERE a.name = $1
 $$;
 SELECT t.breaker('payments', 'open');
-SELECT t.later('30 s'), t.breaker('payments', 'half-open'), t.breaker('payments', 'open'), sas._watch() \g /dev/null
+SELECT t.later('30 s'), t.breaker('payments', 'half-open'), t.breaker('payments', 'open'), _sas.check_conditions() \g /dev/null
 SELECT * FROM t.all_alerts();
 SELECT t.later('1 min'), t.breaker('payments', 'closed') \g /dev/null
 SELECT * FROM t.all_alerts();
-SELECT t.later('4 min'), t.breaker('payments', 'open'), sas._watch() \g /dev/null
+SELECT t.later('4 min'), t.breaker('payments', 'open'), _sas.check_conditions() \g /dev/null
 SELECT * FROM t.all_alerts();
 SELECT t.breaker('payments', 'closed'), t.later('6 min'), t.breaker('payments', 'open') \g /dev/null
 SELECT * FROM t.all_alerts();
 -- what nobody told of is found by the watch, and closed by it
 SELECT t.clean() \g /dev/null
-UPDATE sas.agent_health SET breaker = 'open' WHERE agent_id = (SELECT agent_id FROM sas.agent WHERE name = 'shipping');
-SELECT sas._watch(), sas._watch() \g /dev/null
+UPDATE _sas.agent_health SET breaker = 'open' WHERE agent_id = (SELECT agent_id FROM _sas.agent WHERE name = 'shipping');
+SELECT _sas.check_conditions(), _sas.check_conditions() \g /dev/null
 SELECT * FROM t.all_alerts();
-UPDATE sas.agent_health SET breaker = 'half-open';
-SELECT sas._watch() \g /dev/null
+UPDATE _sas.agent_health SET breaker = 'half-open';
+SELECT _sas.check_conditions() \g /dev/null
 SELECT kind, closed FROM t.all_alerts();
-UPDATE sas.agent_health SET breaker = 'closed';
-SELECT sas._watch() \g /dev/null
+UPDATE _sas.agent_health SET breaker = 'closed';
+SELECT _sas.check_conditions() \g /dev/null
 SELECT kind, closed FROM t.all_alerts();
 
 -- five starts of the server within ten minutes are a crash loop
 SELECT t.clean() \g /dev/null
-INSERT INTO sas.boot SELECT n, sas._now() - n * interval '1 min' FROM generate_series(1, 4) n;
-SELECT sas._watch(), sas._watch() \g /dev/null
+INSERT INTO _sas.boot SELECT n, _sas.now() - n * interval '1 min' FROM generate_series(1, 4) n;
+SELECT _sas.check_conditions(), _sas.check_conditions() \g /dev/null
 SELECT * FROM t.all_alerts();
-SELECT t.later('9 min'), sas._watch() \g /dev/null
+SELECT t.later('9 min'), _sas.check_conditions() \g /dev/null
 SELECT * FROM t.all_alerts();
 
 -- what cannot be carried out is stuck until it goes on
 SELECT t.clean() \g /dev/null
-SELECT sas._put_off(ROW('s', sas._now(), r.run_id, 'start', NULL, NULL)::sas.due, 'no reason') FROM sas.submit('call') r \g /dev/null
-SELECT sas._put_off(ROW('s', sas._now(), 1, 'start', NULL, NULL)::sas.due, 'no reason') \g /dev/null
-SELECT t.later('3 min'), sas._watch() \g /dev/null
+SELECT _sas.put_off(ROW('s', _sas.now(), r.run_id, 'start', NULL, NULL)::_sas.due, 'no reason') FROM sas.submit('call') r \g /dev/null
+SELECT _sas.put_off(ROW('s', _sas.now(), 1, 'start', NULL, NULL)::_sas.due, 'no reason') \g /dev/null
+SELECT t.later('3 min'), _sas.check_conditions() \g /dev/null
 SELECT * FROM t.all_alerts();
-SELECT t.later('1 s'), sas._watch() \g /dev/null
+SELECT t.later('1 s'), _sas.check_conditions() \g /dev/null
 SELECT * FROM t.all_alerts();
 
 -- what has no end to be seen is closed by who acknowledges it; then the same cause is a new alert
@@ -90,7 +90,7 @@ SELECT run_id FROM sas.submit('hooked');
 SELECT t.work('{"hook": "permanent 404"}');
 SELECT kind, n, seen, closed FROM t.all_alerts();
 SELECT * FROM sas.acknowledge(1);
-SELECT * FROM sas.acknowledge('{2,3,1,2,NULL}'::bigint[]);
+SELECT * FROM sas.acknowledge_alerts('{2,3,1,2,NULL}'::bigint[]);
 SELECT run_id FROM sas.submit('hooked');
 SELECT t.work('{"hook": "permanent 404"}');
 SELECT kind, n, seen, closed FROM t.all_alerts();

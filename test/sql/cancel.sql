@@ -35,7 +35,7 @@ SELECT changed FROM sas.pause(4);
 SELECT changed FROM sas.cancel(4);
 SELECT t.work();
 SELECT t.brief(4);
-SELECT run_id FROM sas.submit('order', start_at => sas._now() + interval '1 day');
+SELECT run_id FROM sas.submit('order', start_at => _sas.now() + interval '1 day');
 SELECT changed FROM sas.cancel(5);
 SELECT t.work();
 SELECT t.brief(5);
@@ -48,7 +48,7 @@ SELECT t.brief(6);
 SELECT run_id FROM sas.submit('order');
 SELECT t.claim(), t.answer('a') \g /dev/null
 SELECT run_id, changed, state, refused FROM sas.cancel(7);
-SELECT run_id, changed, state, refused FROM sas.cancel(ARRAY[7, 6, 1]);
+SELECT run_id, changed, state, refused FROM sas.cancel_runs(ARRAY[7, 6, 1]);
 SELECT t.work();
 SELECT t.brief(7);
 -- an undo that needs the output: what was stopped is called once more, under its key, so that its outcome is known

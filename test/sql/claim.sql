@@ -39,7 +39,7 @@ SELECT t.clean() \g /dev/null
 SELECT t.workflow('lanes', '{"a": {"agent": "inventory", "call": {}}, "b": {"agent": "payments", "call": {}}, "c": {"agent": "payments", "call": {}}, "f": {"function": "t.echo"}}') \g /dev/null
 SELECT run_id FROM sas.submit('lanes');
 SELECT count(*), min(a.name) AS agent
-FROM sas._claim_calls(ARRAY(SELECT agent_id FROM sas.agent WHERE name IN ('inventory', 'payments') ORDER BY name), '{0,1}', 1, 1, 'w') c JOIN sas.agent a USING (agent_id);
+FROM _sas.claim_calls(ARRAY(SELECT agent_id FROM _sas.agent WHERE name IN ('inventory', 'payments') ORDER BY name), '{0,1}', 1, 1, 'w') c JOIN _sas.agent a USING (agent_id);
 SELECT name, waiting FROM sas.agents ORDER BY name;
 
 -- the Idempotency-Key of a step: the same after a failure, another one for the undo, for other steps and other runs
@@ -86,28 +86,28 @@ SELECT t.workflow('shapes', '{
     "dots": {"agent": "inventory", "call": {"path": "/{{input.dots}}", "body": "{{input.id}}"}}}') \g /dev/null
 SELECT run_id FROM sas.submit('shapes', '{"id": "a/b", "path": "/p?q=1", "list": [1, {"b": 2}], "dots": ".."}', key => 'k', labels => '{"a": "b"}');
 CREATE TABLE t.both AS
-SELECT w.way AND b.plain AS way, c.* FROM sas._claim(ARRAY(SELECT agent_id FROM sas.agent WHERE name = 'inventory'), '{100}', 1, 1, 'w') b
-CROSS JOIN (VALUES (true), (false)) AS w (way) CROSS JOIN LATERAL sas._calls_wanted(b.lease_id, b.claimed, w.way AND b.plain) c;
+SELECT w.way AND b.plain AS way, c.* FROM _sas.claim_ready(ARRAY(SELECT agent_id FROM _sas.agent WHERE name = 'inventory'), '{100}', 1, 1, 'w') b
+CROSS JOIN (VALUES (true), (false)) AS w (way) CROSS JOIN LATERAL _sas.calls_wanted(b.lease_id, b.claimed, w.way AND b.plain) c;
 SELECT step, replace(coalesce(request, problem)::text, idempotency_key, 'its key') AS sent, policy FROM t.both WHERE way ORDER BY step;
 SELECT count(*) AS ways, count(DISTINCT way) AS both FROM t.both;
 SELECT count(*) AS different FROM (SELECT (to_jsonb(b) - 'way') AS told FROM t.both b GROUP BY 1 HAVING count(*) <> 2) x;
 -- what an operator has put in the place of a step's own is found by those that are plain, too
-INSERT INTO sas.edit (run_id, step_no, element, key, input) SELECT run_id, step_no, 0, 'other', '"mine"' FROM t.both WHERE way AND step = 'body';
+INSERT INTO _sas.edit (run_id, step_no, element, key, input) SELECT run_id, step_no, 0, 'other', '"mine"' FROM t.both WHERE way AND step = 'body';
 SELECT b.step, c.idempotency_key = b.idempotency_key AS same_key, c.request - 'body' = b.request - 'body' AS same_rest, c.request -> 'body' AS body
-FROM t.both b CROSS JOIN sas.run r
-CROSS JOIN LATERAL sas._calls_wanted(1, ARRAY[ROW(b.run_id, b.step_no, 0, false, false, r.version_id, b.agent_id, 'none', 0, '1 min', b.request_id)::sas._claimed], true) c
+FROM t.both b CROSS JOIN _sas.run r
+CROSS JOIN LATERAL _sas.calls_wanted(1, ARRAY[ROW(b.run_id, b.step_no, 0, false, false, r.version_id, b.agent_id, 'none', 0, '1 min', b.request_id)::_sas.claimed], true) c
 WHERE b.way AND b.step IN ('body', 'text') ORDER BY 1;
-DELETE FROM sas.edit;
+DELETE FROM _sas.edit;
 DROP TABLE t.both;
 
 -- one that is to run alone ends the batch before it, in its own lane only
 SELECT t.clean() \g /dev/null
 SELECT t.workflow('sides', '{"a": {"agent": "inventory", "call": {}}, "b": {"agent": "payments", "call": {}}}') \g /dev/null
 SELECT count(*) FROM sas.submit_batch('sides', ARRAY(SELECT '{}'::jsonb FROM generate_series(1, 6)));
-UPDATE sas.ready SET alone = true WHERE step_no = 1 AND run_id IN (3, 4);
+UPDATE _sas.ready SET alone = true WHERE step_no = 1 AND run_id IN (3, 4);
 CREATE FUNCTION t.sides() RETURNS text LANGUAGE sql AS $$
     SELECT string_agg(c.step || c.run_id, ' ' ORDER BY c.step, c.run_id)
-    FROM sas._claim_calls(ARRAY(SELECT agent_id FROM sas.agent WHERE name IN ('inventory', 'payments') ORDER BY name), '{10,2}', 1, 1, 'w') c
+    FROM _sas.claim_calls(ARRAY(SELECT agent_id FROM _sas.agent WHERE name IN ('inventory', 'payments') ORDER BY name), '{10,2}', 1, 1, 'w') c
 $$;
 SELECT t.sides();
 SELECT t.sides();

@@ -63,7 +63,7 @@ SELECT t.work();
 SELECT * FROM t.left_over();
 \echo start_at and after_run come first: who waits for them is not in the line yet
 SELECT t.clean() \g /dev/null
-SELECT run_id FROM sas.submit('pay', start_at => sas._now() + interval '1 h');
+SELECT run_id FROM sas.submit('pay', start_at => _sas.now() + interval '1 h');
 SELECT run_id FROM sas.submit('pay');
 SELECT run_id FROM sas.submit('pay', after_run => 1);
 SELECT run_id FROM sas.submit('pay');
@@ -89,18 +89,18 @@ SELECT * FROM t.left_over();
 \echo children share the place of their parent
 SELECT run_id FROM sas.submit('pay', '{"account": "c"}');
 SELECT t.settle() \g /dev/null
-SELECT run_id FROM sas._submit_runs(current_user::regrole::oid, 'pay', ARRAY['{"account": "c"}', '{"account": "d"}']::jsonb[], NULL, 0, NULL, NULL, NULL, NULL, NULL, '{}', 5, 1, ARRAY[1, 2]) \g /dev/null
+SELECT run_id FROM _sas.submit_runs(current_user::regrole::oid, 'pay', ARRAY['{"account": "c"}', '{"account": "d"}']::jsonb[], NULL, 0, NULL, NULL, NULL, NULL, NULL, '{}', 5, 1, ARRAY[1, 2]) \g /dev/null
 SELECT run_id FROM sas.submit('pay', '{"account": "c"}');
 SELECT t.settle() \g /dev/null
 SELECT run_id, parent_run_id, input ->> 'account' AS account, state FROM sas.runs WHERE run_id > 4 ORDER BY 1;
-SELECT key, run_id, state FROM sas.run_place ORDER BY 2;
+SELECT key, run_id, state FROM _sas.run_place ORDER BY 2;
 SELECT t.work();
 SELECT * FROM t.left_over();
 \echo the pause of a workflow: new runs wait, those that have begun go on
 SELECT t.workflow('order', '{"a": {"agent": "inventory", "call": {}}, "z": {"function": "t.echo", "after": ["a"]}}') \g /dev/null
 SELECT t.clean() \g /dev/null
 SELECT run_id FROM sas.submit('order');
-SELECT run_id FROM sas.submit('order', start_at => sas._now() + interval '1 h');
+SELECT run_id FROM sas.submit('order', start_at => _sas.now() + interval '1 h');
 SELECT sas.pause_workflow('order');
 SELECT sas.pause_workflow('order');
 SELECT workflow, t.at(paused_at) AS paused_at FROM sas.workflows WHERE workflow IN ('order', 'pay') ORDER BY 1;
@@ -116,7 +116,7 @@ SELECT sas.resume_workflow('order');
 SELECT t.work();
 SELECT run_id, state, result, waits_for FROM sas.runs ORDER BY 1;
 SELECT * FROM t.left_over();
-SELECT count(*) FROM sas.held_run;
+SELECT count(*) FROM _sas.held_run;
 SELECT sas.pause_workflow('nosuch');
 \echo a child whose key cannot be made fails its step
 SELECT t.workflow('parent', '{"c": {"workflow": "pay", "input": {"acount": 1}}}', '{"on_failure": "fail"}') \g /dev/null

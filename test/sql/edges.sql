@@ -17,7 +17,7 @@ SELECT run_id FROM sas.submit('paced');
 SELECT t.work(), t.later('5 s');
 SELECT changed, state FROM sas.pause(2);
 SELECT changed, state FROM sas.resume(2);
-SELECT t.work(), waiting_until - sas._now() AS next_turn_in FROM sas.steps WHERE run_id = 2 AND element IS NULL;
+SELECT t.work(), waiting_until - _sas.now() AS next_turn_in FROM sas.steps WHERE run_id = 2 AND element IS NULL;
 SELECT t.later('5 s');
 SELECT t.work(), t.later('5 s');
 SELECT t.work(), t.later('5 s');
@@ -65,7 +65,7 @@ SELECT t.work(), t.later('1 min');
 SELECT t.work(), t.brief(6);
 SELECT t.later('1 hour');
 SELECT changed, state FROM sas.resume(6);
-SELECT deadline - sas._now() AS time_left FROM sas.runs WHERE run_id = 6;
+SELECT deadline - _sas.now() AS time_left FROM sas.runs WHERE run_id = 6;
 SELECT t.work(), t.brief(6), t.later('1 min');
 SELECT t.work(), t.brief(6);
 -- resumed before its deadline it has the rest
@@ -73,7 +73,7 @@ SELECT changed, state FROM sas.resume(6);
 SELECT t.work(), t.later('20 s');
 SELECT changed, state FROM sas.pause(6);
 SELECT changed, state FROM sas.resume(6);
-SELECT deadline - sas._now() AS time_left FROM sas.runs WHERE run_id = 6;
+SELECT deadline - _sas.now() AS time_left FROM sas.runs WHERE run_id = 6;
 SELECT changed, state FROM sas.cancel(6);
 SELECT t.work(), t.brief(6);
 
@@ -93,7 +93,7 @@ SELECT run_id FROM sas.submit('wide', (SELECT jsonb_build_object('l', jsonb_agg(
 SELECT t.settle(), t.claim() <> 'nothing' AS claimed;
 SELECT count(*) AS answered FROM generate_series(1, 60) g WHERE t.answer('a', CASE g WHEN 7 THEN 'doubt' ELSE 'done' END, for_element => g) = 'taken';
 SELECT t.settle(), t.claim(), t.answer('z', 'permanent 422'), t.settle();
-SELECT count(*) AS listed FROM sas.undo_line;
+SELECT count(*) AS listed FROM _sas.undo_line;
 WITH done AS MATERIALIZED (SELECT t.work() AS said)
 SELECT said = 'a[7], undo a[7], ' || (SELECT string_agg(format('undo a[%s]', g), ', ' ORDER BY g DESC) FROM generate_series(1, 60) g WHERE g <> 7) AS in_reverse_order FROM done;
 SELECT state, result FROM sas.runs WHERE run_id = :run_id;
@@ -102,14 +102,14 @@ SELECT state, result FROM sas.runs WHERE run_id = :run_id;
 SELECT t.workflow('listed', '{"l": {"function": "t.echo"}, "b": {"function": "t.echo"},
     "m": {"function": "t.echo", "each": "{{steps.l.output.l}}", "when": "$.steps.l.output.n > 0", "input": {"item": "{{item}}", "b": "{{steps.b.output.n}}"}},
     "o": {"function": "t.echo", "each": "{{steps.l.output.l}}", "input": {"item": "{{item}}", "n": "{{steps.l.output.n}}"}}}') \g /dev/null
-SELECT name, reads, enter_reads FROM sas.workflow_step WHERE name IN ('m', 'o') AND version_id = (SELECT max(version_id) FROM sas.workflow_version) ORDER BY 1;
+SELECT name, reads, enter_reads FROM _sas.workflow_step WHERE name IN ('m', 'o') AND version_id = (SELECT max(version_id) FROM _sas.workflow_version) ORDER BY 1;
 SELECT run_id FROM sas.submit('listed', '{"n": 3, "l": ["x", "y"]}') \gset
 SELECT t.work();
 SELECT step, output FROM sas.steps WHERE run_id = :run_id AND step IN ('m', 'o') AND element IS NULL ORDER BY 1;
 -- nor what it does not name of the input of an include
 SELECT t.workflow('inner', '{"m": {"function": "t.echo", "each": "{{input.l}}", "input": {"item": "{{item}}", "n": "{{input.n}}"}}, "w": {"function": "t.echo"}}', '{"output": {"m": "{{steps.m.output}}", "w": "{{steps.w.output}}"}}') \g /dev/null
 SELECT t.workflow('outer', '{"i": {"include": "inner", "input": {"l": "{{input.l}}", "n": "{{input.n}}"}}}', '{"output": "{{steps.i.output}}"}') \g /dev/null
-SELECT name, input_reads FROM sas.workflow_step WHERE name ~ 'i[.][mw]' AND version_id = (SELECT max(version_id) FROM sas.workflow_version) ORDER BY 1;
+SELECT name, input_reads FROM _sas.workflow_step WHERE name ~ 'i[.][mw]' AND version_id = (SELECT max(version_id) FROM _sas.workflow_version) ORDER BY 1;
 SELECT run_id FROM sas.submit('outer', '{"n": 3, "l": ["x", "y"]}') \gset
 SELECT t.work();
 SELECT output FROM sas.runs WHERE run_id = :run_id;
@@ -123,14 +123,14 @@ SELECT t.workflow('last', '{"f": {"function": "t.echo"}}') \g /dev/null
 SELECT w, run_id FROM unnest('{heavy,light,last}'::text[]) w CROSS JOIN LATERAL sas.submit(w) ORDER BY 2;
 BEGIN;
 -- as if it were: jsonb has a limit of 256 MB
-CREATE OR REPLACE FUNCTION sas._render_request(request jsonb, root jsonb, OUT result jsonb, OUT problem jsonb) LANGUAGE plpgsql STABLE AS $$
+CREATE OR REPLACE FUNCTION _sas.render_request(request jsonb, root jsonb, OUT result jsonb, OUT problem jsonb) LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF request ->> 'body' = 'heavy' THEN
         RAISE EXCEPTION 'total size of jsonb object elements exceeds the maximum' USING ERRCODE = 'program_limit_exceeded';
     END IF;
     result := request;
 END $$;
-CREATE OR REPLACE FUNCTION sas._finalizers(run_id bigint, version_id int, last text) RETURNS text LANGUAGE plpgsql STABLE AS $$
+CREATE OR REPLACE FUNCTION _sas.finalizers(run_id bigint, version_id int, last text) RETURNS text LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RAISE EXCEPTION 'total size of jsonb object elements exceeds the maximum' USING ERRCODE = 'program_limit_exceeded';
 END $$;
@@ -148,7 +148,7 @@ SELECT t.clean() \g /dev/null
 SELECT t.workflow('heavy_task', '{"c": {"agent": "robots", "task": {}, "input": "{{input.n}}"}}', '{"on_failure": "fail"}') \g /dev/null
 SELECT run_id FROM generate_series(1, 2) n CROSS JOIN LATERAL sas.submit('heavy_task', jsonb_build_object('n', n));
 BEGIN;
-CREATE OR REPLACE FUNCTION sas._context(r sas.run, w sas.workflow_step, element int) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+CREATE OR REPLACE FUNCTION _sas.context(r _sas.run, w _sas.workflow_step, element int) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF r.run_id = 1 THEN
         RAISE EXCEPTION 'total size of jsonb object elements exceeds the maximum' USING ERRCODE = 'program_limit_exceeded';
@@ -172,7 +172,7 @@ SELECT count(*) AS runs, count(*) FILTER (WHERE state = 'stopped' AND result = '
 SELECT * FROM t.left_over();
 SELECT t.clean() \g /dev/null
 SELECT run_id FROM sas.submit('mirror');
-SELECT count(*) AS ticks FROM generate_series(1, 20), LATERAL sas._scheduler_tick(10);
+SELECT count(*) AS ticks FROM generate_series(1, 20), LATERAL _sas.scheduler_tick(10);
 SELECT changed, state FROM sas.cancel(1);
 SELECT t.work();
 SELECT count(*) < 30 AS soon, count(*) FILTER (WHERE result IN ('cancelled', 'error')) = count(*) AS ended FROM sas.runs;

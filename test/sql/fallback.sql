@@ -171,26 +171,26 @@ SELECT t.clean() \g /dev/null
 SELECT t.workflow('guarded', '{
     "ask": {"agent": "payments", "call": {"path": "/ask"}, "undo": {"call": {"method": "DELETE", "path": "/ask"}},
             "fallback": {"function": "t.echo", "input": {"by": "guess"}, "on": ["breaker_open"]}}}') \g /dev/null
-UPDATE sas.agent_health h SET breaker = 'open', open_until = t.start() + interval '1 min' FROM sas.agent a WHERE a.agent_id = h.agent_id AND a.name = 'payments';
+UPDATE _sas.agent_health h SET breaker = 'open', open_until = t.start() + interval '1 min' FROM _sas.agent a WHERE a.agent_id = h.agent_id AND a.name = 'payments';
 SELECT * FROM t.try('guarded');
 SELECT step, attempt, failure_count, output FROM sas.steps WHERE run_id = 1 ORDER BY step;
 SELECT * FROM sas.attempts;
 -- it opens while the step waits for its agent
-UPDATE sas.agent_health SET breaker = 'closed';
+UPDATE _sas.agent_health SET breaker = 'closed';
 SELECT run_id FROM sas.submit('guarded');
 SELECT t.settle();
 SELECT t.brief(2);
-UPDATE sas.agent_health h SET breaker = 'open' FROM sas.agent a WHERE a.agent_id = h.agent_id AND a.name = 'payments';
+UPDATE _sas.agent_health h SET breaker = 'open' FROM _sas.agent a WHERE a.agent_id = h.agent_id AND a.name = 'payments';
 SELECT t.work();
 SELECT t.brief(2);
 -- between two windows
-UPDATE sas.agent_health SET breaker = 'closed';
+UPDATE _sas.agent_health SET breaker = 'closed';
 SELECT run_id FROM sas.submit('guarded') UNION ALL SELECT run_id FROM sas.submit('guarded');
 SELECT t.settle();
 SELECT t.claim();
 SELECT t.answer('ask', 'transient 503', for_run => 3), t.answer('ask', 'doubt', for_run => 4);
 SELECT t.settle();
-UPDATE sas.agent_health h SET breaker = 'open' FROM sas.agent a WHERE a.agent_id = h.agent_id AND a.name = 'payments';
+UPDATE _sas.agent_health h SET breaker = 'open' FROM _sas.agent a WHERE a.agent_id = h.agent_id AND a.name = 'payments';
 SELECT t.later('10 s');
 SELECT t.settle();
 -- one in doubt waits: its own call settles it
@@ -199,13 +199,13 @@ SELECT t.claim();
 SELECT t.answer('ask.fallback'), t.answer('ask');
 SELECT t.brief(3), t.brief(4);
 -- it is no answer to a failure, and without breaker_open an open breaker is waited for
-UPDATE sas.agent_health SET breaker = 'closed';
+UPDATE _sas.agent_health SET breaker = 'closed';
 SELECT * FROM t.try('guarded', '{"ask": "permanent 400"}');
-UPDATE sas.agent_health h SET breaker = 'open' FROM sas.agent a WHERE a.agent_id = h.agent_id AND a.name = 'payments';
+UPDATE _sas.agent_health h SET breaker = 'open' FROM _sas.agent a WHERE a.agent_id = h.agent_id AND a.name = 'payments';
 SELECT run_id FROM sas.submit('pay');
 SELECT t.settle();
 SELECT t.brief(6);
-UPDATE sas.agent_health SET breaker = 'closed', open_until = NULL;
+UPDATE _sas.agent_health SET breaker = 'closed', open_until = NULL;
 SELECT t.work();
 SELECT t.brief(6);
 SELECT * FROM t.left_over();

@@ -8,7 +8,7 @@ SELECT t.workflow('other', '{"a": {"function": "t.echo"}}') \g /dev/null
 SELECT count(*) FROM sas.submit_batch('find', ARRAY['{"host": 5}', '{"host": 6}', '{"host": 5}', '{"host": 7}']::jsonb[], ARRAY['k1', 'k2', 'k3', 'k4'], labels => '{"team": "net"}');
 SELECT run_id FROM sas.submit('other', labels => '{"team": "web"}');
 SELECT run_id FROM sas.submit('other', start_at => t.start() + interval '1 day');
-SELECT changed FROM sas.pause(ARRAY[2, 3]);
+SELECT changed FROM sas.pause_runs(ARRAY[2, 3]);
 SELECT t.later('2 h');
 SELECT t.work('{"b": "permanent 402"}');
 
@@ -18,8 +18,8 @@ SELECT run_id FROM sas.runs WHERE state IN ('paused', 'stopped') AND workflow = 
 SELECT run_id FROM sas.runs WHERE state IN ('paused', 'stopped') AND workflow = 'find' ORDER BY created_at DESC, run_id DESC LIMIT 2 OFFSET 2;
 SELECT run_id FROM sas.runs WHERE state = ANY ('{}') ORDER BY 1;
 SELECT run_id FROM sas.runs WHERE labels @> '{"team": "web"}' ORDER BY 1;
-SELECT run_id FROM sas.runs WHERE input ->> 'host' = '5' AND coalesce(finished_at, sas._now()) - created_at >= '1 h' ORDER BY 1;
-SELECT run_id FROM sas.runs WHERE state = 'scheduled' AND start_at > sas._now() ORDER BY 1;
+SELECT run_id FROM sas.runs WHERE input ->> 'host' = '5' AND coalesce(finished_at, _sas.now()) - created_at >= '1 h' ORDER BY 1;
+SELECT run_id FROM sas.runs WHERE state = 'scheduled' AND start_at > _sas.now() ORDER BY 1;
 SELECT DISTINCT run_id FROM sas.steps WHERE agent = 'payments' AND error ->> 'title' LIKE '%402%' ORDER BY 1;
 SELECT run_id FROM sas.runs WHERE colour = 'red';
 

@@ -10,7 +10,7 @@ SELECT t.workflow('tested', '{"a": {"function": "t.echo"}, "b": {"function": "t.
 CREATE FUNCTION t.fresh() RETURNS text LANGUAGE sql AS $$
     SELECT concat_ws(', ', nullif(count(*) FILTER (WHERE q.fresh), 0) || ' fresh', nullif(count(*) FILTER (WHERE NOT q.fresh), 0) || ' found by the run',
                      nullif(count(*) FILTER (WHERE q.fresh AND (q.rank <> r.created_at OR r.state <> 'pending' OR q.lane <> v.root_lanes[1])), 0) || ' lost')
-    FROM sas.ready q JOIN sas.run r USING (run_id) JOIN sas.workflow_version v USING (version_id)
+    FROM _sas.ready q JOIN _sas.run r USING (run_id) JOIN _sas.workflow_version v USING (version_id)
 $$;
 -- What a command makes of a run that nobody has claimed; the run is number 1.
 CREATE FUNCTION t.told(command text, workflow text DEFAULT 'one', OUT before text, OUT answer text, OUT after text, OUT stands text, OUT left_over text) LANGUAGE plpgsql
@@ -45,31 +45,31 @@ SELECT waiting FROM sas.agents WHERE name = 'inventory';
 SELECT command, f.* FROM (VALUES
     (1, 'SELECT c FROM sas.cancel(1) c'), (2, 'SELECT c FROM sas.halt(1) c'), (3, 'SELECT c FROM sas.compensate(1) c'), (4, 'SELECT c FROM sas.pause(1) c'),
     (5, 'SELECT c FROM sas.set_priority(1, 7) c'), (6, 'SELECT c FROM sas.skip(1, ''a'') c'), (7, 'SELECT c FROM sas.force_complete(1, ''a'', ''{}'') c'),
-    (8, 'SELECT c FROM sas.set_input(1, ''a'', ''{"x": 1}'') c'), (9, 'SELECT c FROM sas.retry(1, ''a'') c'), (10, 'SELECT t.later(''1 min''), sas._set_timers(NULL, NULL, NULL), t.later(''2 days'')')) AS v (n, command),
+    (8, 'SELECT c FROM sas.set_input(1, ''a'', ''{"x": 1}'') c'), (9, 'SELECT c FROM sas.retry(1, ''a'') c'), (10, 'SELECT t.later(''1 min''), _sas.set_timers(NULL, NULL, NULL), t.later(''2 days'')')) AS v (n, command),
     LATERAL t.told(command) f ORDER BY n;
 
 \echo of many by one command
 SELECT t.clean() \g /dev/null
 SELECT sas.submit_batch('one', ARRAY(SELECT '{}'::jsonb FROM generate_series(1, 300))) \g /dev/null
-SELECT count(*) FROM sas.cancel(ARRAY(SELECT g FROM generate_series(1, 150) g));
+SELECT count(*) FROM sas.cancel_runs(ARRAY(SELECT g FROM generate_series(1, 150) g));
 SELECT t.schedule() \g /dev/null
 SELECT t.fresh();
 SELECT state, result, count(*) FROM sas.runs GROUP BY 1, 2 ORDER BY 1;
-SELECT count(*) FROM sas.set_priority(ARRAY(SELECT g FROM generate_series(151, 200) g), 2);
+SELECT count(*) FROM sas.set_priority_runs(ARRAY(SELECT g FROM generate_series(151, 200) g), 2);
 SELECT t.fresh();
-SELECT min(run_id), max(run_id) FROM (SELECT run_id FROM sas.ready ORDER BY lane, rank LIMIT 50) q;
+SELECT min(run_id), max(run_id) FROM (SELECT run_id FROM _sas.ready ORDER BY lane, rank LIMIT 50) q;
 
 \echo where plans are kept, also those of an empty queue, none but theirs are looked at
 SELECT t.clean() \g /dev/null
 SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
-VACUUM sas.ready;
+VACUUM _sas.ready;
 DISCARD PLANS;
-SELECT sas._index_ready('{}');
+SELECT _sas.index_ready('{}');
 SELECT sas.submit_batch('one', ARRAY(SELECT '{}'::jsonb FROM generate_series(1, 5000))) \g /dev/null
 BEGIN;
-SELECT pg_stat_get_xact_tuples_returned('sas.ready_claim'::regclass) AS before \gset
-SELECT sas._index_ready('{4000, 10, 11}');
-SELECT pg_stat_get_xact_tuples_returned('sas.ready_claim'::regclass) - :before AS looked_at;
+SELECT pg_stat_get_xact_tuples_returned('_sas.ready_claim'::regclass) AS before \gset
+SELECT _sas.index_ready('{4000, 10, 11}');
+SELECT pg_stat_get_xact_tuples_returned('_sas.ready_claim'::regclass) - :before AS looked_at;
 COMMIT;
 RESET plan_cache_mode; RESET enable_seqscan; RESET enable_hashjoin; RESET enable_mergejoin;
 
@@ -104,7 +104,7 @@ ROLLBACK;
 SELECT t.clean() \g /dev/null
 SELECT sas.submit('one') \g /dev/null
 SELECT sas.set_priority(1, 1) \g /dev/null
-INSERT INTO sas.ready (run_id, step_no, element, lane, rank, ready_at, undo, alone) SELECT run_id, step_no, element, lane, rank, ready_at, undo, alone FROM sas.ready;
+INSERT INTO _sas.ready (run_id, step_no, element, lane, rank, ready_at, undo, alone) SELECT run_id, step_no, element, lane, rank, ready_at, undo, alone FROM _sas.ready;
 SELECT t.clean() \g /dev/null
 DROP FUNCTION t.told, t.fresh;
 SELECT sas.drop_workflow(w) FROM unnest('{one,two,high,falls,tested}'::text[]) w \g /dev/null

@@ -161,6 +161,6 @@ SELECT * FROM t.told(1);
 SELECT r.run_id, r.result, t.told, t.stands FROM sas.runs r CROSS JOIN LATERAL t.told(r.run_id) t ORDER BY 1, 3;
 SELECT * FROM t.left_over();
 SELECT sas.drop_workflow(w) FROM unnest('{all,shopping,ends,later,stuck,empty,brief,turns}'::text[]) w \g /dev/null
-DELETE FROM sas.workflow_version v USING sas.workflow w WHERE w.workflow_id = v.workflow_id AND w.dropped_at IS NOT NULL;
-SELECT count(*) AS hooks_left FROM sas.workflow_hook;
+DELETE FROM _sas.workflow_version v USING _sas.workflow w WHERE w.workflow_id = v.workflow_id AND w.dropped_at IS NOT NULL;
+SELECT count(*) AS hooks_left FROM _sas.workflow_hook;
 SELECT sas.drop_queue('hooks_queue');

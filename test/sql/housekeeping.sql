@@ -3,24 +3,24 @@
 -- Housekeeping: runs whose time is over go, with all that belongs to them.
 SELECT t.clean() \g /dev/null
 -- what the files before this one have left
-SELECT sas._purge_versions(ARRAY(SELECT v.version_id FROM sas.workflow_version v)) \g /dev/null
+SELECT _sas.purge_versions(ARRAY(SELECT v.version_id FROM _sas.workflow_version v)) \g /dev/null
 \set SHOW_CONTEXT never
-CREATE FUNCTION t.keep_house(quantity int DEFAULT 100) RETURNS TABLE (worked int, next_due interval) LANGUAGE sql AS $$ SELECT k.worked, t.at(k.next_due) FROM sas._keep_house(quantity) k $$;
+CREATE FUNCTION t.keep_house(quantity int DEFAULT 100) RETURNS TABLE (worked int, next_due interval) LANGUAGE sql AS $$ SELECT k.worked, t.at(k.next_due) FROM _sas.keep_house(quantity) k $$;
 -- t.remains(): every table of sas that knows a run, with how many of its rows tell of runs that are not there
 CREATE FUNCTION t.remains() RETURNS TABLE (what text, n bigint) LANGUAGE plpgsql AS $$
 DECLARE
     a record;
 BEGIN
     FOR a IN SELECT c.relname, k.attname FROM pg_class c JOIN pg_attribute k ON k.attrelid = c.oid
-             WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'r' AND k.attnum > 0 AND k.attname IN ('run_id', 'parent_run_id', 'hook_of') ORDER BY 1, 2 LOOP
+             WHERE c.relnamespace = '_sas'::regnamespace AND c.relkind = 'r' AND k.attnum > 0 AND k.attname IN ('run_id', 'parent_run_id', 'hook_of') ORDER BY 1, 2 LOOP
         what := a.relname || '.' || a.attname;
-        EXECUTE format('SELECT count(*) FROM sas.%I x WHERE x.%I > 0 AND NOT EXISTS (SELECT FROM sas.run r WHERE r.run_id = x.%2$I)', a.relname, a.attname) INTO n;
+        EXECUTE format('SELECT count(*) FROM _sas.%I x WHERE x.%I > 0 AND NOT EXISTS (SELECT FROM _sas.run r WHERE r.run_id = x.%2$I)', a.relname, a.attname) INTO n;
         IF n > 0 THEN
             RETURN NEXT;
         END IF;
     END LOOP;
-    FOR what, n IN SELECT 'workflow_version', count(*) FROM sas.workflow_version v WHERE v.of_version IS NOT NULL
-                   AND NOT EXISTS (SELECT FROM sas.workflow_hook h WHERE h.hook_version_id = v.version_id) AND NOT EXISTS (SELECT FROM sas.composition c WHERE c.version_id = v.version_id AND c.current) LOOP
+    FOR what, n IN SELECT 'workflow_version', count(*) FROM _sas.workflow_version v WHERE v.of_version IS NOT NULL
+                   AND NOT EXISTS (SELECT FROM _sas.workflow_hook h WHERE h.hook_version_id = v.version_id) AND NOT EXISTS (SELECT FROM _sas.composition c WHERE c.version_id = v.version_id AND c.current) LOOP
         IF n > 0 THEN
             RETURN NEXT;
         END IF;
@@ -46,7 +46,7 @@ SELECT * FROM t.keep_house();
 SELECT t.later('0.001 s') \g /dev/null
 SELECT * FROM t.keep_house();
 SELECT run_id, key FROM sas.runs ORDER BY 1;
-SELECT key FROM sas.run_key ORDER BY 1;
+SELECT key FROM _sas.run_key ORDER BY 1;
 SELECT t.later('1440 h') \g /dev/null
 SELECT * FROM t.keep_house(2);
 SELECT * FROM t.keep_house(2);
@@ -73,18 +73,18 @@ DELETE FROM t.held;
 SELECT t.settle(), t.later('10 s') \g /dev/null
 SELECT t.work() <> '' AS worked;
 SELECT (sas.pause(1)).changed, (sas.resume(1)).changed;
-SELECT sas.fail(request_id, 'broken', permanent => true) FROM sas.place WHERE request_id IS NOT NULL;
+SELECT sas.fail(request_id, 'broken', permanent => true) FROM _sas.place WHERE request_id IS NOT NULL;
 SELECT t.work() <> '' AS worked;
 SELECT t.later('1 min'), t.work() <> '' AS worked;
 SELECT t.brief(1);
-SELECT r.state, r.result, count(*) FROM sas.run r WHERE r.run_id <> 2 GROUP BY 1, 2 ORDER BY 1, 2;
-SELECT count(*) FROM sas.ended;
-SELECT (SELECT count(*) > 5 FROM sas.step WHERE run_id = 1) AS steps, (SELECT count(*) > 0 FROM sas.attempt WHERE run_id = 1) AS attempts, (SELECT count(*) > 0 FROM sas.act WHERE run_id = 1) AS acts,
-       (SELECT count(*) > 0 FROM sas.item WHERE run_id = 1) AS items, (SELECT count(*) > 0 FROM sas.fan WHERE run_id = 1) AS fans, (SELECT count(*) > 0 FROM sas.signal WHERE run_id = 1) AS signals,
-       (SELECT count(*) > 0 FROM sas.task WHERE run_id = 1) AS tasks, (SELECT count(*) > 0 FROM sas.reply WHERE run_id = 1) AS replies;
+SELECT r.state, r.result, count(*) FROM _sas.run r WHERE r.run_id <> 2 GROUP BY 1, 2 ORDER BY 1, 2;
+SELECT count(*) FROM _sas.ended;
+SELECT (SELECT count(*) > 5 FROM _sas.step WHERE run_id = 1) AS steps, (SELECT count(*) > 0 FROM _sas.attempt WHERE run_id = 1) AS attempts, (SELECT count(*) > 0 FROM _sas.act WHERE run_id = 1) AS acts,
+       (SELECT count(*) > 0 FROM _sas.item WHERE run_id = 1) AS items, (SELECT count(*) > 0 FROM _sas.fan WHERE run_id = 1) AS fans, (SELECT count(*) > 0 FROM _sas.signal WHERE run_id = 1) AS signals,
+       (SELECT count(*) > 0 FROM _sas.task WHERE run_id = 1) AS tasks, (SELECT count(*) > 0 FROM _sas.reply WHERE run_id = 1) AS replies;
 SELECT t.later('91 days') \g /dev/null
 SELECT * FROM t.keep_house();
-SELECT r.run_id FROM sas.run r ORDER BY 1;
+SELECT r.run_id FROM _sas.run r ORDER BY 1;
 SELECT * FROM t.remains();
 
 -- a run stays while something of its family is open, or while another waits for its end; then it goes
@@ -99,7 +99,7 @@ SELECT t.later('10 min') \g /dev/null
 SELECT runs, more FROM sas.purge('0');
 SELECT run_id FROM sas.submit('leaf');
 SELECT t.work() \g /dev/null
-SELECT run_id FROM sas.submit('call', after_run => (SELECT max(run_id) FROM sas.runs), start_at => sas._now() + interval '1 day');
+SELECT run_id FROM sas.submit('call', after_run => (SELECT max(run_id) FROM sas.runs), start_at => _sas.now() + interval '1 day');
 SELECT runs FROM sas.purge('0');
 SELECT t.later('1 day'), t.work() \g /dev/null
 SELECT runs FROM sas.purge('1 day');
@@ -137,7 +137,7 @@ SELECT * FROM t.remains();
 SELECT t.clean() \g /dev/null
 SELECT run_id FROM sas.submit('leaf');
 SELECT t.work(), t.later('1 h') \g /dev/null
-UPDATE sas.run SET finished_at = sas._now() WHERE run_id = 1;
+UPDATE _sas.run SET finished_at = _sas.now() WHERE run_id = 1;
 SELECT runs FROM sas.purge('1 h');
 
 -- versions that nobody has written go with the last run that has them
@@ -146,15 +146,15 @@ CREATE FUNCTION t.plan_one(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT 
 SELECT sas.create_workflow('planned_one', '{"plan": "t.plan_one", "steps": {}, "hooks": [{"on": "success", "function": "t.echo"}]}') \g /dev/null
 SELECT count(*) FROM sas.submit_batch('planned_one', ARRAY['{"n": 1}', '{"n": 1}', '{"n": 2}']::jsonb[]);
 SELECT t.work() \g /dev/null
-SELECT count(*) FROM sas.planned p JOIN sas.workflow w USING (workflow_id) WHERE w.name = 'planned_one';
+SELECT count(*) FROM _sas.planned p JOIN _sas.workflow w USING (workflow_id) WHERE w.name = 'planned_one';
 SELECT runs FROM sas.purge('0', quantity => 1);
 SELECT worked FROM t.keep_house();
-SELECT count(*) FROM sas.planned p JOIN sas.workflow w USING (workflow_id) WHERE w.name = 'planned_one';
+SELECT count(*) FROM _sas.planned p JOIN _sas.workflow w USING (workflow_id) WHERE w.name = 'planned_one';
 SELECT run_id FROM sas.submit('planned_one', '{"n": 2}');
 SELECT t.work();
 SELECT runs FROM sas.purge('0');
 SELECT worked FROM t.keep_house();
-SELECT count(*) FROM sas.planned p JOIN sas.workflow w USING (workflow_id) WHERE w.name = 'planned_one';
+SELECT count(*) FROM _sas.planned p JOIN _sas.workflow w USING (workflow_id) WHERE w.name = 'planned_one';
 -- what was made of subscribers: the current one stays, an older one goes, also one that no run ever had
 SELECT t.workflow('host', '{"a": {"agent": "inventory", "call": {}}}') \g /dev/null
 SELECT t.workflow('guest', '{"b": {"function": "t.echo"}}') \g /dev/null
@@ -163,10 +163,10 @@ SELECT run_id FROM sas.submit('host');
 SELECT t.workflow('guest', '{"b2": {"function": "t.echo"}}') \g /dev/null
 SELECT t.workflow('guest', '{"b3": {"function": "t.echo"}}') \g /dev/null
 SELECT t.work();
-SELECT count(*), count(*) FILTER (WHERE current) AS current FROM sas.composition JOIN sas.workflow w USING (workflow_id) WHERE w.name = 'host';
+SELECT count(*), count(*) FILTER (WHERE current) AS current FROM _sas.composition JOIN _sas.workflow w USING (workflow_id) WHERE w.name = 'host';
 SELECT t.later('30 days') \g /dev/null
 SELECT worked FROM t.keep_house();
-SELECT count(*), count(*) FILTER (WHERE current) AS current FROM sas.composition JOIN sas.workflow w USING (workflow_id) WHERE w.name = 'host';
+SELECT count(*), count(*) FILTER (WHERE current) AS current FROM _sas.composition JOIN _sas.workflow w USING (workflow_id) WHERE w.name = 'host';
 SELECT run_id FROM sas.submit('host');
 SELECT t.work();
 -- also when its last run goes
@@ -177,13 +177,13 @@ SELECT t.work();
 SELECT sas.unsubscribe('guest', 'host') \g /dev/null
 SELECT runs FROM sas.purge('0');
 SELECT worked FROM t.keep_house();
-SELECT count(*) FROM sas.composition JOIN sas.workflow w USING (workflow_id) WHERE w.name = 'host';
+SELECT count(*) FROM _sas.composition JOIN _sas.workflow w USING (workflow_id) WHERE w.name = 'host';
 SELECT sas.drop_workflow('planned_one'), sas.drop_workflow('host'), sas.drop_workflow('top'), sas.drop_workflow('middle'), sas.drop_workflow('leaf') \g /dev/null
 
 -- what cannot be purged is put off, with one alert, and holds up nothing else
 SELECT t.clean() \g /dev/null
 CREATE FUNCTION t.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not this one'; END $$;
-CREATE TRIGGER refuse BEFORE DELETE ON sas.run FOR EACH ROW WHEN (OLD.key = 'stays') EXECUTE FUNCTION t.refuse();
+CREATE TRIGGER refuse BEFORE DELETE ON _sas.run FOR EACH ROW WHEN (OLD.key = 'stays') EXECUTE FUNCTION t.refuse();
 SELECT run_id FROM sas.submit('call', key => 'stays');
 SELECT t.work() \g /dev/null
 SELECT t.later('1 min'), run_id FROM sas.submit('call');
@@ -194,12 +194,12 @@ SELECT * FROM t.keep_house();
 SELECT * FROM t.keep_house();
 SELECT run_id FROM sas.runs;
 SELECT kind, message, occurrences FROM t.alerts();
-DROP TRIGGER refuse ON sas.run;
+DROP TRIGGER refuse ON _sas.run;
 SELECT t.later('1 h') \g /dev/null
 SELECT worked FROM t.keep_house();
-SELECT count(*) FROM sas.run;
+SELECT count(*) FROM _sas.run;
 -- closed alerts that belong to no run go as well
-SELECT t.later('3 h 1 s'), sas._watch() \g /dev/null
+SELECT t.later('3 h 1 s'), _sas.check_conditions() \g /dev/null
 SELECT kind, closed_at IS NOT NULL AS closed FROM sas.alerts;
 SELECT t.later('2160 h'), t.keep_house() \g /dev/null
 SELECT count(*) FROM sas.alerts;
@@ -218,15 +218,15 @@ SELECT created FROM sas.watch('camera', 'b');
 SELECT t.later('20 days') \g /dev/null
 SELECT * FROM t.keep_house();
 SELECT key, state FROM sas.watches ORDER BY 1;
-SELECT (SELECT count(*) FROM sas.watch_ended) AS ended, (SELECT count(*) FROM sas.watch_flow) AS flow, (SELECT count(*) FROM sas.watch_done) AS done;
+SELECT (SELECT count(*) FROM _sas.watch_ended) AS ended, (SELECT count(*) FROM _sas.watch_flow) AS flow, (SELECT count(*) FROM _sas.watch_done) AS done;
 SELECT created, watch_id FROM sas.watch('camera', 'a');
 SELECT key, state FROM sas.unwatch('camera', '{b}');
 SELECT * FROM t.keep_house();
 SELECT t.later('30 days') \g /dev/null
-CREATE TRIGGER refuse BEFORE DELETE ON sas.watch FOR EACH ROW WHEN (OLD.key = 'b') EXECUTE FUNCTION t.refuse();
+CREATE TRIGGER refuse BEFORE DELETE ON _sas.watch FOR EACH ROW WHEN (OLD.key = 'b') EXECUTE FUNCTION t.refuse();
 SELECT * FROM t.keep_house();
 SELECT kind, message FROM t.alerts();
-DROP TRIGGER refuse ON sas.watch;
+DROP TRIGGER refuse ON _sas.watch;
 SELECT t.later('1 h') \g /dev/null
 SELECT * FROM t.keep_house();
 SELECT key, state FROM sas.watches ORDER BY 1;
@@ -241,8 +241,8 @@ SELECT key, state FROM sas.watches ORDER BY 1;
 -- a watcher that is dropped takes its tasks along, and whoever was to look at them finds nothing
 SELECT count(*) FROM sas.watch('camera', 'e');
 SELECT key, state FROM sas.unwatch('camera', '{e}');
-SELECT sas._look_at_watches(ARRAY(SELECT w.watch_id FROM sas.watch w)) \g /dev/null
+SELECT _sas.look_at_watches(ARRAY(SELECT w.watch_id FROM _sas.watch w)) \g /dev/null
 SELECT sas.drop_watcher('camera');
-SELECT sas._look_again(10);
-SELECT (SELECT count(*) FROM sas.watch_look) AS look, (SELECT count(*) FROM sas.watch_ended) AS ended;
+SELECT _sas.check_requested(10);
+SELECT (SELECT count(*) FROM _sas.watch_look) AS look, (SELECT count(*) FROM _sas.watch_ended) AS ended;
 SELECT t.clean() \g /dev/null

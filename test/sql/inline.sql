@@ -269,7 +269,7 @@ DECLARE
     id bigint;
 BEGIN
     BEGIN
-        SELECT run_id INTO id FROM sas.submit('one', jsonb_build_object('n', n), start_at => sas._now() + interval '1 h', labels => '{"who": "app"}');
+        SELECT run_id INTO id FROM sas.submit('one', jsonb_build_object('n', n), start_at => _sas.now() + interval '1 h', labels => '{"who": "app"}');
     EXCEPTION WHEN division_by_zero THEN NULL;
     END;
     RETURN id;
@@ -289,7 +289,7 @@ SELECT run_id FROM sas.submit('one', '{"n": 1}');
 SELECT created_at AT TIME ZONE 'UTC' AS at FROM sas.runs;
 SELECT sas.release_clock() BETWEEN now() - interval '1 h' AND now() + interval '1 h' AS is_now;
 ROLLBACK;
-SELECT t.at(sas._now());
+SELECT t.at(_sas.now());
 
 -- nothing of it can be committed ---------------------------------------------------------------------------------
 BEGIN; SELECT sas.move_clock('1 s') IS NULL AS x; COMMIT;
@@ -300,7 +300,7 @@ SELECT sas.stub('payments', '200');
 BEGIN; SAVEPOINT a; SELECT sas.stub('payments', '200') IS NULL AS x; RELEASE a; COMMIT;
 BEGIN; SAVEPOINT a; SELECT sas.stub('payments', '200') IS NULL AS x; ROLLBACK TO a; COMMIT;
 SELECT count(*) FROM sas.stubbed_calls();
-SELECT (SELECT count(*) FROM sas.stub) + (SELECT count(*) FROM sas.stub_flight) + (SELECT count(*) FROM sas.runs WHERE workflow = 'open') AS left_behind;
+SELECT (SELECT count(*) FROM _sas.stub) + (SELECT count(*) FROM _sas.stub_flight) + (SELECT count(*) FROM sas.runs WHERE workflow = 'open') AS left_behind;
 
 -- refusals ----------------------------------------------------------------------------------------------------
 SELECT sas.stub('nobody', '200');

@@ -41,12 +41,12 @@ SELECT t.workflow('bad_' || p, jsonb_build_object('a', '{"agent": "inventory", "
 SELECT p FROM unnest('{compensate,pause,skip,fail}'::text[]) p, sas.submit('bad_' || p);
 SELECT t.claim(); SELECT t.answer('a', for_run => g) FROM generate_series(1, 4) g \g /dev/null
 SELECT t.claim();
-SELECT changed FROM sas.pause('{1,2,3,4}'::bigint[]);
+SELECT changed FROM sas.pause_runs('{1,2,3,4}'::bigint[]);
 SELECT t.answer('b', 'permanent 400', for_run => g) FROM generate_series(1, 4) g \g /dev/null
 SELECT t.work();
 SELECT workflow, t.brief(run_id) FROM sas.runs ORDER BY run_id;
 -- and resumed, each ends
-SELECT changed, state, result FROM sas.resume('{1,2,3,4}'::bigint[]);
+SELECT changed, state, result FROM sas.resume_runs('{1,2,3,4}'::bigint[]);
 SELECT t.work();
 SELECT workflow, t.brief(run_id) FROM sas.runs ORDER BY run_id;
 SELECT * FROM t.left_over();
@@ -56,7 +56,7 @@ SELECT t.clean() \g /dev/null
 SELECT run_id FROM sas.submit('one');
 SELECT t.claim();
 SET session_replication_role = replica;
-UPDATE sas.run SET state = 'pending', started_at = NULL;
+UPDATE _sas.run SET state = 'pending', started_at = NULL;
 RESET session_replication_role;
 SELECT changed FROM sas.pause(1);
 SELECT t.answer('a');
@@ -114,7 +114,7 @@ SELECT t.work();
 SELECT t.brief(2);
 
 -- a scheduled run
-SELECT run_id FROM sas.submit('one', start_at => sas._now() + interval '1 h');
+SELECT run_id FROM sas.submit('one', start_at => _sas.now() + interval '1 h');
 SELECT changed, state FROM sas.pause(3);
 SELECT changed, state FROM sas.resume(3);
 SELECT changed, state FROM sas.pause(3);
@@ -131,10 +131,10 @@ SELECT t.work();
 SELECT run_id FROM sas.submit('one');
 SELECT run_id FROM sas.submit('one');
 SELECT changed FROM sas.pause(3);
-SELECT * FROM sas.pause(ARRAY[3, 1, 2, 2, 77, NULL]);
+SELECT * FROM sas.pause_runs(ARRAY[3, 1, 2, 2, 77, NULL]);
 SELECT run_id FROM sas.submit('one');
-SELECT * FROM sas.resume(ARRAY[1, 2, 4, 77]);
-SELECT * FROM sas.pause('{}'::bigint[]);
+SELECT * FROM sas.resume_runs(ARRAY[1, 2, 4, 77]);
+SELECT * FROM sas.pause_runs('{}'::bigint[]);
 -- a run of somebody else is as if it were not there
 CREATE ROLE sas_test_other;
 SELECT sas.grant_usage('sas_test_other', 'user') \g /dev/null

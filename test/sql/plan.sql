@@ -25,7 +25,7 @@ SELECT t.brief(1), (SELECT version FROM sas.runs WHERE run_id = 1);
 SELECT run_id FROM sas.submit_batch('made', ARRAY['{"n": 3}', '{"n": 2}', '{"n": 0}']::jsonb[]);
 SELECT t.work();
 SELECT t.brief(2), t.brief(3), t.brief(4);
-SELECT count(*) AS plans FROM sas.planned;
+SELECT count(*) AS plans FROM _sas.planned;
 -- PH3 a plan of nothing succeeds at once
 SELECT state, result FROM sas.runs WHERE run_id = 4;
 -- PH5, PH6 an error raises to the caller, and nothing is stored of run or application

@@ -64,14 +64,14 @@ SELECT * FROM t.left_over();
 SELECT t.clean() \g /dev/null
 SELECT run_id FROM sas.submit_batch('one', ARRAY['{}', '{}', '{}']::jsonb[]);
 SELECT t.settle() \g /dev/null
-SELECT state FROM sas.pause(ARRAY[1, 2]);
+SELECT state FROM sas.pause_runs(ARRAY[1, 2]);
 SELECT t.settle() \g /dev/null
 SELECT * FROM t.queue;
 SELECT run_id, state, waiting_kind, waiting_on FROM sas.steps ORDER BY 1;
 SELECT state FROM sas.cancel(3);
 SELECT t.settle() \g /dev/null
 SELECT * FROM t.queue;
-SELECT state FROM sas.resume(ARRAY[1, 2]);
+SELECT state FROM sas.resume_runs(ARRAY[1, 2]);
 SELECT * FROM t.queue;
 SELECT t.work();
 SELECT run_id, state, result FROM sas.runs ORDER BY 1;
@@ -143,8 +143,8 @@ SELECT * FROM t.left_over();
 \echo children have the queue of their step
 SELECT run_id FROM sas.submit('all');
 SELECT t.workflow('child', '{"x": {"agent": "payments", "call": {}}}') \g /dev/null
-SELECT FROM sas._submit_runs(current_user::regrole::oid, 'child', ARRAY['{}']::jsonb[], NULL, 0, NULL, NULL, NULL, NULL, NULL, '{}', 2, (SELECT step_no FROM sas.workflow_step w JOIN sas.run r USING (version_id) WHERE run_id = 2 AND w.name = 'b'), ARRAY[0]) \g /dev/null
-SELECT FROM sas._submit_runs(current_user::regrole::oid, 'child', ARRAY['{}']::jsonb[], NULL, 0, NULL, NULL, NULL, NULL, NULL, '{}', 2, (SELECT step_no FROM sas.workflow_step w JOIN sas.run r USING (version_id) WHERE run_id = 2 AND NOT w.undo AND w.name = 'd'), ARRAY[0]) \g /dev/null
+SELECT FROM _sas.submit_runs(current_user::regrole::oid, 'child', ARRAY['{}']::jsonb[], NULL, 0, NULL, NULL, NULL, NULL, NULL, '{}', 2, (SELECT step_no FROM _sas.workflow_step w JOIN _sas.run r USING (version_id) WHERE run_id = 2 AND w.name = 'b'), ARRAY[0]) \g /dev/null
+SELECT FROM _sas.submit_runs(current_user::regrole::oid, 'child', ARRAY['{}']::jsonb[], NULL, 0, NULL, NULL, NULL, NULL, NULL, '{}', 2, (SELECT step_no FROM _sas.workflow_step w JOIN _sas.run r USING (version_id) WHERE run_id = 2 AND NOT w.undo AND w.name = 'd'), ARRAY[0]) \g /dev/null
 SELECT workflow, queue FROM sas.runs WHERE run_id > 1 ORDER BY run_id;
 SELECT t.work();
 \echo verbs

@@ -136,16 +136,16 @@ BEGIN
     ELSIF local_ AND what IN ('doubt', 'odd') THEN
         what := 'transient';
     END IF;
-    before := (SELECT s.request_id FROM sas.step s WHERE s.run_id = h.run_id AND s.step_no = h.step_no AND s.element = h.element);
-    aside := sas._write_replies(
+    before := (SELECT s.request_id FROM _sas.step s WHERE s.run_id = h.run_id AND s.step_no = h.step_no AND s.element = h.element);
+    aside := _sas.write_replies(
         ARRAY[ROW(h.run_id, h.step_no, h.element, h.request_id, CASE what WHEN 'odd' THEN 'done' WHEN 'doubt' THEN 'transient' WHEN 'later' THEN 'hand_back' ELSE what END, 1,
                   CASE WHEN what IN ('done', 'odd') THEN jsonb_build_object('status', 200, 'body', CASE WHEN h.key = 'none' THEN CASE WHEN good OR t.often(0.4) THEN 'over' ELSE 'going' END WHEN what = 'odd' THEN 'odd' ELSE h.step END) END,
-                  CASE WHEN what IN ('transient', 'doubt', 'permanent') THEN sas._problem_object('http', what, NULL, NULL, h.run_id, h.step) END,
-                  what = 'doubt', CASE what WHEN 'later' THEN interval '7 s' ELSE '0' END)::sas._reply],
+                  CASE WHEN what IN ('transient', 'doubt', 'permanent') THEN _sas.problem_object('http', what, NULL, NULL, h.run_id, h.step) END,
+                  what = 'doubt', CASE what WHEN 'later' THEN interval '7 s' ELSE '0' END)::_sas.call_reply],
         ARRAY(SELECT h.lease_id WHERE NOT EXISTS (SELECT FROM t.held x WHERE x.lease_id = h.lease_id)));
     -- a local step does its work with the reply or not at all; a remote one did it whether the reply counts or not
     IF h.problem IS NULL AND coalesce(h.key <> 'none', true) AND (CASE WHEN local_ THEN what = 'done' AND before = h.request_id AND aside = '{}'
-                                      AND EXISTS (SELECT FROM sas.step s WHERE s.run_id = h.run_id AND s.step_no = h.step_no AND s.element = h.element AND s.state IN ('succeeded', 'compensated'))
+                                      AND EXISTS (SELECT FROM _sas.step s WHERE s.run_id = h.run_id AND s.step_no = h.step_no AND s.element = h.element AND s.state IN ('succeeded', 'compensated'))
                                   ELSE what IN ('done', 'odd') OR what = 'doubt' AND t.often(0.5) END) THEN
         PERFORM t.note(h.run_id, h.step_no, h.element, h.undo);
     END IF;
@@ -162,7 +162,7 @@ BEGIN
     IF good OR t.often(0.5) THEN
         INSERT INTO t.task (request_id, run_id, undo) SELECT c.request_id, c.run_id, c.undo FROM sas.claim('robots', 'robot', 1 + t.dice(3)) c;
         taken := FOUND;
-        UPDATE t.task k SET step_no = p.step_no, element = p.element FROM sas.place p WHERE p.request_id = k.request_id;
+        UPDATE t.task k SET step_no = p.step_no, element = p.element FROM _sas.place p WHERE p.request_id = k.request_id;
     END IF;
     SELECT * INTO h FROM t.task ORDER BY n LIMIT 1;
     IF h.request_id IS NULL THEN
@@ -194,25 +194,25 @@ END $$;
 -- t.dice_act(workflows): somebody does something
 CREATE FUNCTION t.dice_act(workflows int) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-    id bigint := (SELECT run_id FROM sas.run WHERE state <> 'stopped' ORDER BY run_id OFFSET t.dice((SELECT count(*)::int FROM sas.run WHERE state <> 'stopped')) LIMIT 1);
+    id bigint := (SELECT run_id FROM _sas.run WHERE state <> 'stopped' ORDER BY run_id OFFSET t.dice((SELECT count(*)::int FROM _sas.run WHERE state <> 'stopped')) LIMIT 1);
     act text := t.any_of('submit', 'submit', 'submit', 'claim', 'claim', 'claim', 'claim', 'reply', 'reply', 'reply', 'reply', 'reply', 'reply', 'reply', 'reply',
                          'schedule', 'schedule', 'schedule', 'schedule', 'supervise', 'supervise', 'later', 'later', 'task', 'task', 'task', 'signal', 'signal',
                          'pause', 'resume', 'resume', 'cancel', 'retry', 'die', 'crash', 'queue', 'workflow');
     who text := 'w' || t.dice(3);
-    started timestamptz := CASE WHEN t.often(0.15) THEN sas._now() + t.dice(30) * interval '1 s' END;
+    started timestamptz := CASE WHEN t.often(0.15) THEN _sas.now() + t.dice(30) * interval '1 s' END;
 BEGIN
     CASE act
     WHEN 'submit' THEN
         PERFORM run_id FROM sas.submit('w' || 1 + t.dice(workflows),
             jsonb_build_object('n', t.dice(10), 'k', t.any_of('a', 'b'), 'items', (SELECT coalesce(jsonb_agg(g), '[]') FROM generate_series(1, t.dice(5)) g)),
-            priority => t.dice(5), start_at => started, start_before => CASE WHEN t.often(0.1) THEN coalesce(started, sas._now()) + (1 + t.dice(30)) * interval '1 s' END,
+            priority => t.dice(5), start_at => started, start_before => CASE WHEN t.often(0.1) THEN coalesce(started, _sas.now()) + (1 + t.dice(30)) * interval '1 s' END,
             after_run => CASE WHEN t.often(0.15) THEN id END, after_result => CASE WHEN t.often(0.5) THEN '{success,warning}' ELSE '{success,warning,error,compensated,cancelled}' END::text[]);
     WHEN 'claim' THEN
         PERFORM t.claim(who, 1 + t.dice(5));
     WHEN 'reply' THEN
         PERFORM t.dice_reply(false);
     WHEN 'schedule' THEN
-        PERFORM sas._scheduler_tick(1 + t.dice(20));
+        PERFORM _sas.scheduler_tick(1 + t.dice(20));
     WHEN 'supervise' THEN
         PERFORM t.supervise();
     WHEN 'later' THEN
@@ -228,18 +228,18 @@ BEGIN
     WHEN 'pause' THEN
         PERFORM sas.pause(id);
     WHEN 'resume' THEN
-        PERFORM sas.resume(run_id) FROM (SELECT run_id FROM sas.run WHERE state = 'paused' ORDER BY run_id OFFSET t.dice(2) LIMIT 1) r;
+        PERFORM sas.resume(run_id) FROM (SELECT run_id FROM _sas.run WHERE state = 'paused' ORDER BY run_id OFFSET t.dice(2) LIMIT 1) r;
     WHEN 'cancel' THEN
         PERFORM sas.cancel(id) WHERE t.often(0.5);
     WHEN 'retry' THEN
-        PERFORM sas.retry(run_id) FROM (SELECT run_id FROM sas.run WHERE state = 'paused' ORDER BY run_id LIMIT 1) r;
+        PERFORM sas.retry(run_id) FROM (SELECT run_id FROM _sas.run WHERE state = 'paused' ORDER BY run_id LIMIT 1) r;
     WHEN 'die' THEN
         -- its successor has another id
         UPDATE t.worker w SET alive = false, name = name || ' ' || w.id WHERE w.name = who;
         DELETE FROM t.held h WHERE h.worker = who;
     WHEN 'crash' THEN
         BEGIN
-            PERFORM sas._scheduler_tick(20), t.supervise(), t.claim('w0', 3);
+            PERFORM _sas.scheduler_tick(20), t.supervise(), t.claim('w0', 3);
             RAISE EXCEPTION 'the server is gone' USING ERRCODE = 'QQ000';
         EXCEPTION WHEN SQLSTATE 'QQ000' THEN
             NULL;
@@ -254,7 +254,7 @@ END $$;
 
 -- t.stands_in(version, step): is it a fallback?
 CREATE FUNCTION t.stands_in(version int, no int) RETURNS boolean LANGUAGE sql STABLE AS $$
-    SELECT coalesce((SELECT w.shape ? 'stands_in' FROM sas.workflow_step w WHERE w.version_id = $1 AND w.step_no = $2 AND NOT w.undo), false)
+    SELECT coalesce((SELECT w.shape ? 'stands_in' FROM _sas.workflow_step w WHERE w.version_id = $1 AND w.step_no = $2 AND NOT w.undo), false)
 $$;
 
 -- t.look(): what must hold at every moment; writes down what does not
@@ -262,50 +262,50 @@ CREATE FUNCTION t.look(moment text) RETURNS void LANGUAGE sql AS $$
     INSERT INTO t.odd (what)
     -- a step that goes on is counted once, whether it has a row or stands in the queue or at the scheduler's door only
     SELECT format('%s: run %s (%s, %s) counts %s open steps and has %s', moment, r.run_id, r.state, coalesce(r.fate, 'goes on'), r.open_steps, x.n)
-    FROM sas.run r
+    FROM _sas.run r
     CROSS JOIN LATERAL (
         SELECT count(*) AS n FROM (
-            SELECT s.step_no, s.element FROM sas.step s
+            SELECT s.step_no, s.element FROM _sas.step s
             WHERE s.run_id = r.run_id
               -- what a fallback does is counted with the step that it stands in for
               AND CASE WHEN r.fate IS NULL THEN s.element = 0 AND s.state IN ('ready', 'running', 'suspended', 'failed', 'compensating') AND NOT t.stands_in(r.version_id, s.step_no)
                        ELSE s.state IN ('ready', 'running', 'suspended') OR s.state = 'compensating' OR s.state = 'failed' AND s.waiting_kind = 'supervisor' END
-            UNION SELECT q.step_no, q.element FROM sas.ready q WHERE q.run_id = r.run_id AND (r.fate IS NOT NULL OR q.element = 0 AND NOT t.stands_in(r.version_id, q.step_no))
-            UNION SELECT d.step_no, d.element FROM sas.due d WHERE d.run_id = r.run_id AND d.kind = 'enter' AND r.fate IS NULL AND d.element = 0) o) x
+            UNION SELECT q.step_no, q.element FROM _sas.ready q WHERE q.run_id = r.run_id AND (r.fate IS NOT NULL OR q.element = 0 AND NOT t.stands_in(r.version_id, q.step_no))
+            UNION SELECT d.step_no, d.element FROM _sas.due d WHERE d.run_id = r.run_id AND d.kind = 'enter' AND r.fate IS NULL AND d.element = 0) o) x
     WHERE r.state NOT IN ('stopped', 'scheduled') AND x.n <> r.open_steps
       -- before a run that is paused while it is scheduled begins, its roots are counted already
       AND NOT (r.state = 'paused' AND r.paused_state = 'scheduled')
     UNION ALL
     SELECT format('%s: run %s step %s is %s before step %s has ended', moment, s.run_id, s.step_no, s.state, e.from_no)
-    FROM sas.step s JOIN sas.run r USING (run_id) JOIN sas.workflow_edge e ON e.version_id = r.version_id AND e.to_no = s.step_no
-    LEFT JOIN sas.step p ON p.run_id = s.run_id AND p.step_no = e.from_no AND p.element = 0
+    FROM _sas.step s JOIN _sas.run r USING (run_id) JOIN _sas.workflow_edge e ON e.version_id = r.version_id AND e.to_no = s.step_no
+    LEFT JOIN _sas.step p ON p.run_id = s.run_id AND p.step_no = e.from_no AND p.element = 0
     WHERE r.fate IS NULL AND s.state NOT IN ('waiting', 'skipped', 'cancelled') AND coalesce(p.state, 'none') NOT IN ('succeeded', 'skipped')
     UNION ALL
     SELECT format('%s: %s places of workflow %s, key %s are held', moment, count(*), p.workflow_id, p.key)
-    FROM sas.run_place p JOIN sas.run r USING (run_id) JOIN sas.workflow_version v USING (version_id) WHERE p.state = 'holds' GROUP BY p.workflow_id, p.key HAVING count(*) > max(v.place_limit)
+    FROM _sas.run_place p JOIN _sas.run r USING (run_id) JOIN _sas.workflow_version v USING (version_id) WHERE p.state = 'holds' GROUP BY p.workflow_id, p.key HAVING count(*) > max(v.place_limit)
     UNION ALL
-    SELECT format('%s: queue %s has %s places taken', moment, q.name, count(*)) FROM sas.queue_place p JOIN sas.queue q USING (queue_id) GROUP BY q.name, q.max_running HAVING count(*) > q.max_running
+    SELECT format('%s: queue %s has %s places taken', moment, q.name, count(*)) FROM _sas.queue_place p JOIN _sas.queue q USING (queue_id) GROUP BY q.name, q.max_running HAVING count(*) > q.max_running
     UNION ALL
     SELECT format('%s: run %s step %s has %s elements at once', moment, s.run_id, s.step_no, count(*))
-    FROM sas.step s JOIN sas.run r USING (run_id) JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
+    FROM _sas.step s JOIN _sas.run r USING (run_id) JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
     WHERE s.element > 0 AND s.state IN ('running', 'suspended', 'ready') AND r.fate IS NULL AND w.shape ? 'concurrency'
     GROUP BY s.run_id, s.step_no, w.shape HAVING count(*) > (w.shape ->> 'concurrency')::int
     UNION ALL
     SELECT format('%s: %s singletons of workflow %s are open', moment, count(*), v.workflow_id)
-    FROM sas.run r JOIN sas.workflow_version v USING (version_id) WHERE v.singleton AND r.state <> 'stopped' AND r.parent_run_id IS NULL AND r.hook_of IS NULL GROUP BY v.workflow_id HAVING count(*) > 1
+    FROM _sas.run r JOIN _sas.workflow_version v USING (version_id) WHERE v.singleton AND r.state <> 'stopped' AND r.parent_run_id IS NULL AND r.hook_of IS NULL GROUP BY v.workflow_id HAVING count(*) > 1
     UNION ALL
-    SELECT format('%s: %s', moment, a.message) FROM sas.alert a WHERE a.kind = 'stuck'
+    SELECT format('%s: %s', moment, a.message) FROM _sas.alert a WHERE a.kind = 'stuck'
     UNION ALL
     -- whoever holds nothing needs a message, a place in the queue, or an operator
     SELECT format('%s: run %s step %s[%s] is %s (%s) and nothing will move it', moment, s.run_id, s.step_no, s.element, s.state, coalesce(s.waiting_kind, '-'))
-    FROM sas.step s JOIN sas.run r USING (run_id)
+    FROM _sas.step s JOIN _sas.run r USING (run_id)
     WHERE r.state NOT IN ('paused', 'stopped') AND (s.state IN ('ready', 'compensating') AND s.request_id IS NULL OR s.state = 'suspended' AND coalesce(s.waiting_kind, '') NOT IN ('elements', 'child', 'signal', 'fallback'))
-      AND NOT EXISTS (SELECT FROM sas.ready q WHERE q.run_id = s.run_id AND q.step_no = s.step_no AND q.element = s.element)
-      AND NOT EXISTS (SELECT FROM sas.due d WHERE d.run_id = s.run_id AND d.step_no = s.step_no AND d.element = s.element)
-      AND NOT EXISTS (SELECT FROM sas.run c WHERE c.parent_run_id = s.run_id AND c.parent_step_no = s.step_no AND c.parent_element = s.element AND (c.state <> 'stopped' OR EXISTS (SELECT FROM sas.due d WHERE d.run_id = c.run_id)))
+      AND NOT EXISTS (SELECT FROM _sas.ready q WHERE q.run_id = s.run_id AND q.step_no = s.step_no AND q.element = s.element)
+      AND NOT EXISTS (SELECT FROM _sas.due d WHERE d.run_id = s.run_id AND d.step_no = s.step_no AND d.element = s.element)
+      AND NOT EXISTS (SELECT FROM _sas.run c WHERE c.parent_run_id = s.run_id AND c.parent_step_no = s.step_no AND c.parent_element = s.element AND (c.state <> 'stopped' OR EXISTS (SELECT FROM _sas.due d WHERE d.run_id = c.run_id)))
     UNION ALL
     SELECT format('%s: run %s step %s[%s] is held and no lease says so', moment, s.run_id, s.step_no, s.element)
-    FROM sas.step s WHERE s.request_id IS NOT NULL AND NOT EXISTS (SELECT FROM sas.lease l WHERE l.lease_id = s.lease_id)
+    FROM _sas.step s WHERE s.request_id IS NOT NULL AND NOT EXISTS (SELECT FROM _sas.lease l WHERE l.lease_id = s.lease_id)
 $$;
 
 -- t.audit(): what must hold when all has come to its end
@@ -313,34 +313,34 @@ CREATE FUNCTION t.audit() RETURNS void LANGUAGE sql AS $$
     INSERT INTO t.odd (what)
     SELECT format('%s %s left over', l.n, l.what) FROM t.left_over() l
     UNION ALL
-    SELECT format('place %s of agent %s is held', p.place, p.agent_id) FROM sas.place p WHERE p.request_id IS NOT NULL
+    SELECT format('place %s of agent %s is held', p.place, p.agent_id) FROM _sas.place p WHERE p.request_id IS NOT NULL
     UNION ALL
     SELECT format('run %s has ended as %s, and step %s[%s] is %s', r.run_id, r.result, s.step_no, s.element, s.state)
-    FROM sas.run r JOIN sas.step s USING (run_id) WHERE r.result IN ('success', 'warning') AND s.state NOT IN ('succeeded', 'skipped') AND NOT t.stands_in(r.version_id, s.step_no)
+    FROM _sas.run r JOIN _sas.step s USING (run_id) WHERE r.result IN ('success', 'warning') AND s.state NOT IN ('succeeded', 'skipped') AND NOT t.stands_in(r.version_id, s.step_no)
     UNION ALL
     SELECT format('run %s has ended as %s, and %s of %s steps have a row', r.run_id, r.result, count(s.*), count(w.*))
-    FROM sas.run r JOIN sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo
-    LEFT JOIN sas.step s ON s.run_id = r.run_id AND s.step_no = w.step_no AND s.element = 0
+    FROM _sas.run r JOIN _sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo
+    LEFT JOIN _sas.step s ON s.run_id = r.run_id AND s.step_no = w.step_no AND s.element = 0
     WHERE r.result IN ('success', 'warning') AND NOT t.stands_in(r.version_id, w.step_no) GROUP BY r.run_id, r.result HAVING count(s.*) <> count(w.*)
     UNION ALL
     SELECT format('run %s has ended as %s, and what step %s[%s] (%s) did %s', r.run_id, r.result, s.step_no, s.element, s.state, CASE WHEN b.stands THEN 'stands' ELSE 'is undone' END)
-    FROM sas.run r JOIN sas.step s USING (run_id) JOIN t.book b ON b.run_id = s.run_id AND b.step_no = s.step_no AND b.element = s.element
-    WHERE CASE WHEN r.result IN ('success', 'warning') OR r.fate = 'fail' THEN s.state = 'succeeded' AND NOT b.stands AND NOT EXISTS (SELECT FROM sas.workflow_step f WHERE f.version_id = r.version_id AND f.step_no = s.step_no AND f.shape ? 'fallback')
-               ELSE b.stands AND EXISTS (SELECT FROM sas.workflow_step u WHERE u.version_id = r.version_id AND u.step_no = s.step_no AND u.undo) END
+    FROM _sas.run r JOIN _sas.step s USING (run_id) JOIN t.book b ON b.run_id = s.run_id AND b.step_no = s.step_no AND b.element = s.element
+    WHERE CASE WHEN r.result IN ('success', 'warning') OR r.fate = 'fail' THEN s.state = 'succeeded' AND NOT b.stands AND NOT EXISTS (SELECT FROM _sas.workflow_step f WHERE f.version_id = r.version_id AND f.step_no = s.step_no AND f.shape ? 'fallback')
+               ELSE b.stands AND EXISTS (SELECT FROM _sas.workflow_step u WHERE u.version_id = r.version_id AND u.step_no = s.step_no AND u.undo) END
     UNION ALL
     SELECT format('run %s: step %s[%s] succeeded, and the service knows nothing of it', r.run_id, s.step_no, s.element)
-    FROM sas.run r JOIN sas.step s USING (run_id) JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo AND w.kind IN ('call', 'function', 'task') AND w.name <> 'finalize'
+    FROM _sas.run r JOIN _sas.step s USING (run_id) JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo AND w.kind IN ('call', 'function', 'task') AND w.name <> 'finalize'
     WHERE s.state = 'succeeded' AND (s.element > 0 OR NOT coalesce(w.shape ?| '{each,repeat}', false)) AND NOT coalesce(w.shape ? 'fallback', false) AND NOT EXISTS (SELECT FROM t.book b WHERE b.run_id = s.run_id AND b.step_no = s.step_no AND b.element = s.element)
     UNION ALL
     SELECT format('run %s: step %s[%s] was undone after step %s[%s], which had ended before it', r.run_id, s.step_no, s.element, o.step_no, o.element)
-    FROM sas.run r
-    JOIN sas.step s USING (run_id) JOIN t.book b ON b.run_id = s.run_id AND b.step_no = s.step_no AND b.element = s.element
-    JOIN sas.step o ON o.run_id = s.run_id AND o.completion < s.completion JOIN t.book ob ON ob.run_id = o.run_id AND ob.step_no = o.step_no AND ob.element = o.element
+    FROM _sas.run r
+    JOIN _sas.step s USING (run_id) JOIN t.book b ON b.run_id = s.run_id AND b.step_no = s.step_no AND b.element = s.element
+    JOIN _sas.step o ON o.run_id = s.run_id AND o.completion < s.completion JOIN t.book ob ON ob.run_id = o.run_id AND ob.step_no = o.step_no AND ob.element = o.element
     WHERE b.undone_at > ob.undone_at AND s.state = 'compensated' AND o.state = 'compensated'
     UNION ALL
     SELECT format('run %s: step %s is %s and its elements say %s', s.run_id, s.step_no, s.output, x.made)
-    FROM sas.step s JOIN sas.run r USING (run_id) JOIN sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo AND w.shape ? 'each'
-    CROSS JOIN LATERAL (SELECT coalesce(jsonb_agg(e.output ORDER BY e.element), '[]') AS made FROM sas.step e WHERE e.run_id = s.run_id AND e.step_no = s.step_no AND e.element > 0) x
+    FROM _sas.step s JOIN _sas.run r USING (run_id) JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo AND w.shape ? 'each'
+    CROSS JOIN LATERAL (SELECT coalesce(jsonb_agg(e.output ORDER BY e.element), '[]') AS made FROM _sas.step e WHERE e.run_id = s.run_id AND e.step_no = s.step_no AND e.element > 0) x
     WHERE s.element = 0 AND s.state = 'succeeded' AND r.result = 'success' AND s.output IS DISTINCT FROM x.made
 $$;
 
@@ -375,22 +375,22 @@ BEGIN
     UPDATE t.worker SET alive = false, name = name || ' ' || id;
     FOR n IN 1 .. 300 LOOP
         LOOP
-            busy := (SELECT worked FROM sas._scheduler_tick(50)) + t.supervise();
+            busy := (SELECT worked FROM _sas.scheduler_tick(50)) + t.supervise();
             busy := busy + (t.claim('last', 20) <> 'nothing')::int + t.dice_reply(true)::int + t.dice_task(true)::int;
             EXIT WHEN busy = 0;
         END LOOP;
         -- who waits for a signal that nobody sends is resumed a few times only
-        PERFORM sas.cancel(run_id) FROM (SELECT run_id FROM sas.run WHERE state = 'paused' ORDER BY run_id) r WHERE n > 40;
-        PERFORM sas.resume(run_id) FROM (SELECT run_id FROM sas.run WHERE state = 'paused' ORDER BY run_id) r;
+        PERFORM sas.cancel(run_id) FROM (SELECT run_id FROM _sas.run WHERE state = 'paused' ORDER BY run_id) r WHERE n > 40;
+        PERFORM sas.resume(run_id) FROM (SELECT run_id FROM _sas.run WHERE state = 'paused' ORDER BY run_id) r;
         CONTINUE WHEN FOUND;
-        EXIT WHEN NOT EXISTS (SELECT FROM sas.run WHERE state <> 'stopped') AND NOT EXISTS (SELECT FROM sas.due) OR EXISTS (SELECT FROM t.odd);
-        next := least(sas._next_due('s'), sas._next_due('v'), (SELECT min(next_by) FROM sas.lease));
+        EXIT WHEN NOT EXISTS (SELECT FROM _sas.run WHERE state <> 'stopped') AND NOT EXISTS (SELECT FROM _sas.due) OR EXISTS (SELECT FROM t.odd);
+        next := least(_sas.next_due('s'), _sas.next_due('v'), (SELECT min(next_by) FROM _sas.lease));
         EXIT WHEN next IS NULL;
-        PERFORM t.set_clock(greatest(next, sas._now() + interval '1 s'));
+        PERFORM t.set_clock(greatest(next, _sas.now() + interval '1 s'));
         PERFORM t.look('end');
     END LOOP;
     PERFORM t.audit() WHERE NOT EXISTS (SELECT FROM t.odd);
-    RETURN QUERY SELECT count(*) || ' ' || coalesce(result, state) FROM sas.run GROUP BY coalesce(result, state) ORDER BY coalesce(result, state);
+    RETURN QUERY SELECT count(*) || ' ' || coalesce(result, state) FROM _sas.run GROUP BY coalesce(result, state) ORDER BY coalesce(result, state);
     RETURN QUERY SELECT what FROM t.odd ORDER BY n LIMIT 20;
 END $$;
 

@@ -10,8 +10,8 @@ SELECT run_id FROM sas.submit('shaky');
 CREATE FUNCTION t.fail_again(n int) RETURNS TABLE (state text, attempt int, failures int, pause interval, run text) LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM t.settle(), t.claim(), t.answer('charge', 'transient 503'), t.settle();
-    RETURN QUERY SELECT s.state, s.attempt, s.failure_count, s.waiting_until - sas._now(), r.state FROM sas.steps s JOIN sas.runs r USING (run_id) WHERE s.run_id = 1;
-    PERFORM t.later(coalesce((SELECT waiting_until - sas._now() FROM sas.steps WHERE run_id = 1), '0'));
+    RETURN QUERY SELECT s.state, s.attempt, s.failure_count, s.waiting_until - _sas.now(), r.state FROM sas.steps s JOIN sas.runs r USING (run_id) WHERE s.run_id = 1;
+    PERFORM t.later(coalesce((SELECT waiting_until - _sas.now() FROM sas.steps WHERE run_id = 1), '0'));
 END $$;
 SELECT f.* FROM generate_series(1, 6) n CROSS JOIN LATERAL t.fail_again(n) f;
 SELECT * FROM t.show(1);
@@ -35,12 +35,12 @@ SELECT * FROM t.show(2);
 SELECT * FROM t.left_over();
 
 -- linear and constant pauses; jitter takes away at most half
-SELECT round(extract(epoch FROM sas._cool_off('{"max": "15 min", "initial": "10 s", "backoff": "linear", "jitter": false}', n))) AS linear,
-       round(extract(epoch FROM sas._cool_off('{"max": "15 min", "initial": "10 s", "backoff": "constant", "jitter": false}', n))) AS constant,
-       round(extract(epoch FROM sas._cool_off('{"max": "15 min", "initial": "10 s", "backoff": "exponential", "jitter": false}', n))) AS exponential
+SELECT round(extract(epoch FROM _sas.cool_off('{"max": "15 min", "initial": "10 s", "backoff": "linear", "jitter": false}', n))) AS linear,
+       round(extract(epoch FROM _sas.cool_off('{"max": "15 min", "initial": "10 s", "backoff": "constant", "jitter": false}', n))) AS constant,
+       round(extract(epoch FROM _sas.cool_off('{"max": "15 min", "initial": "10 s", "backoff": "exponential", "jitter": false}', n))) AS exponential
 FROM unnest('{1,2,3,7,8,100,1000000}'::int[]) n;
 SELECT count(DISTINCT p) > 50 AS differ, min(p) >= '5 s' AS at_least_half, max(p) <= '10 s' AS at_most_all
-FROM (SELECT sas._cool_off('{"max": "15 min", "initial": "10 s", "backoff": "exponential", "jitter": true}', 1) AS p FROM generate_series(1, 100)) x;
+FROM (SELECT _sas.cool_off('{"max": "15 min", "initial": "10 s", "backoff": "exponential", "jitter": true}', 1) AS p FROM generate_series(1, 100)) x;
 
 -- what a worker gives back counts no failure and comes again at once, or when it says
 SELECT t.clean() \g /dev/null

@@ -40,4 +40,4 @@ SET ROLE sas_test_reader;
 SELECT event FROM sas.read_replies('shop', 10);
 RESET ROLE;
 SELECT event FROM sas.read_replies('shop', 10);
-SELECT count(*) FROM sas.reply;
+SELECT count(*) FROM _sas.reply;

@@ -24,7 +24,7 @@ SELECT step, attempt FROM sas.steps WHERE run_id = 1 ORDER BY 1;
 SELECT run_id, t.at(at) AS at, role = current_user AS by_me, act, step FROM sas.history;
 -- a run that has ended, one that is not there, one that goes on
 SELECT run_id FROM sas.submit('order');
-SELECT * FROM sas.retry(ARRAY[1, 2, 99]);
+SELECT * FROM sas.retry_runs(ARRAY[1, 2, 99]);
 SELECT t.work() \g /dev/null
 -- both that failed
 SELECT run_id FROM sas.submit('order');
@@ -35,8 +35,8 @@ SELECT t.work('{"b": "permanent 402"}');
 -- it fails again: the alert counts
 SELECT kind, step, occurrences FROM t.alerts() WHERE run_id = 3;
 -- closed when its run was resumed, the next one is a new row; also what nobody had seen can be acknowledged
-SELECT * FROM sas.acknowledge(ARRAY(SELECT alert_id FROM sas.alerts WHERE run_id = 3));
-SELECT * FROM sas.acknowledge(ARRAY(SELECT alert_id FROM sas.alerts WHERE run_id = 3));
+SELECT * FROM sas.acknowledge_alerts(ARRAY(SELECT alert_id FROM sas.alerts WHERE run_id = 3));
+SELECT * FROM sas.acknowledge_alerts(ARRAY(SELECT alert_id FROM sas.alerts WHERE run_id = 3));
 SELECT changed FROM sas.retry(3, 'b');
 SELECT t.work('{"b": "permanent 402"}');
 SELECT kind, step, occurrences FROM t.alerts() WHERE run_id = 3;

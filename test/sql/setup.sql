@@ -26,9 +26,9 @@ BEGIN
     RETURN NULL;
 END $$;
 -- not of runs that are put in: sas.submit writes those by itself only where no trigger listens, see the file "submit_ways"
-CREATE TRIGGER see AFTER UPDATE OF state ON sas.run FOR EACH ROW EXECUTE FUNCTION t.see();
-CREATE TRIGGER see AFTER INSERT OR UPDATE OF state ON sas.step FOR EACH ROW EXECUTE FUNCTION t.see();
-CREATE TRIGGER see AFTER INSERT OR UPDATE OF state ON sas.watch FOR EACH ROW EXECUTE FUNCTION t.see();
+CREATE TRIGGER see AFTER UPDATE OF state ON _sas.run FOR EACH ROW EXECUTE FUNCTION t.see();
+CREATE TRIGGER see AFTER INSERT OR UPDATE OF state ON _sas.step FOR EACH ROW EXECUTE FUNCTION t.see();
+CREATE TRIGGER see AFTER INSERT OR UPDATE OF state ON _sas.watch FOR EACH ROW EXECUTE FUNCTION t.see();
 
 CREATE FUNCTION t.start() RETURNS timestamptz LANGUAGE sql IMMUTABLE AS $$ SELECT '2026-01-01 00:00:00+00'::timestamptz $$;
 
@@ -37,18 +37,18 @@ CREATE FUNCTION t.set_clock(at timestamptz) RETURNS void LANGUAGE sql AS $$
 $$;
 
 -- t.later(span): the clock goes on by that much
-CREATE FUNCTION t.later(span interval) RETURNS void LANGUAGE sql AS $$ SELECT t.set_clock(sas._now() + span) $$;
+CREATE FUNCTION t.later(span interval) RETURNS void LANGUAGE sql AS $$ SELECT t.set_clock(_sas.now() + span) $$;
 
 -- t.at(instant): as a span since the clock's start
 CREATE FUNCTION t.at(instant timestamptz) RETURNS interval LANGUAGE sql STABLE AS $$ SELECT instant - t.start() $$;
 
 CREATE FUNCTION t.clean() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    TRUNCATE sas.run, sas.run_key, sas.run_after, sas.singleton, sas.run_place, sas.held_run, sas.queue_place, sas.step, sas.edit, sas.ready, sas.lease, sas.due, sas.timed, sas.item, sas.fan, sas.stage, sas.undo_line, sas.signal, sas.attempt, sas.task, sas.act, sas.alert, sas.ended, sas.boot, sas.idle_version, sas.reply, t.worker, t.held RESTART IDENTITY;
-    TRUNCATE sas.watch, sas.watch_ended, sas.watch_flow, sas.watch_done, sas.watch_batch, sas.watch_work, sas.watch_wait, sas.watch_held, sas.watch_note, sas.watch_look, sas.node RESTART IDENTITY;
-    TRUNCATE sas.stub, sas.stub_signal, sas.stubbed_call, sas.stub_flight RESTART IDENTITY;
-    UPDATE sas.place SET request_id = NULL, lease_id = NULL;
-    UPDATE sas.agent_health SET stale_replies = 0, breaker = 'closed', open_until = NULL;
+    TRUNCATE _sas.run, _sas.run_key, _sas.run_after, _sas.singleton, _sas.run_place, _sas.held_run, _sas.queue_place, _sas.step, _sas.edit, _sas.ready, _sas.lease, _sas.due, _sas.timed, _sas.item, _sas.fan, _sas.stage, _sas.undo_line, _sas.signal, _sas.attempt, _sas.task, _sas.act, _sas.alert, _sas.ended, _sas.boot, _sas.idle_version, _sas.reply, t.worker, t.held RESTART IDENTITY;
+    TRUNCATE _sas.watch, _sas.watch_ended, _sas.watch_flow, _sas.watch_done, _sas.watch_batch, _sas.watch_work, _sas.watch_wait, _sas.watch_held, _sas.watch_note, _sas.watch_look, _sas.node RESTART IDENTITY;
+    TRUNCATE _sas.stub, _sas.stub_signal, _sas.stubbed_call, _sas.stub_flight RESTART IDENTITY;
+    UPDATE _sas.place SET request_id = NULL, lease_id = NULL;
+    UPDATE _sas.agent_health SET stale_replies = 0, breaker = 'closed', open_until = NULL;
     PERFORM t.set_clock(t.start());
 END $$;
 
@@ -66,7 +66,7 @@ END $$;
 -- t.claim(worker, quantity): claims calls of every agent and functions; says what it got, by name
 CREATE FUNCTION t.claim(worker text DEFAULT 'w', quantity int DEFAULT 100) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-    lanes int[] := ARRAY(SELECT agent_id FROM sas.agent WHERE dropped_at IS NULL AND enabled AND kind = 'http' ORDER BY agent_id);
+    lanes int[] := ARRAY(SELECT agent_id FROM _sas.agent WHERE dropped_at IS NULL AND enabled AND kind = 'http' ORDER BY agent_id);
     boot bigint;
     got text;
 BEGIN
@@ -75,12 +75,12 @@ BEGIN
     WITH c AS (
         INSERT INTO t.held (worker, lease_id, run_id, step_no, element, step, undo, request_id, key, asked, problem, window_ms)
         SELECT $1, c.lease_id, c.run_id, c.step_no, c.element, c.step, c.undo, c.request_id, coalesce(c.idempotency_key, 'none'), c.request, c.problem, c.window_ms
-        FROM sas._claim_calls(lanes, array_fill(quantity, ARRAY[cardinality(lanes)]), boot, t.worker(worker), worker) c ORDER BY c.run_id, c.step_no, c.element
+        FROM _sas.claim_calls(lanes, array_fill(quantity, ARRAY[cardinality(lanes)]), boot, t.worker(worker), worker) c ORDER BY c.run_id, c.step_no, c.element
         RETURNING n, held.step, held.undo),
     f AS (
         INSERT INTO t.held (worker, lease_id, run_id, step_no, element, step, undo, request_id, asked, problem, window_ms)
         SELECT $1, c.lease_id, c.run_id, c.step_no, c.element, c.step, c.undo, c.request_id, c.input, c.problem, c.window_ms
-        FROM sas._claim_functions(quantity, boot, t.worker(worker), worker) c ORDER BY c.run_id, c.step_no, c.element
+        FROM _sas.claim_functions(quantity, boot, t.worker(worker), worker) c ORDER BY c.run_id, c.step_no, c.element
         RETURNING n, held.step, held.undo)
     SELECT string_agg(CASE WHEN a.undo THEN 'undo ' ELSE '' END || a.step, ', ' ORDER BY a.step, a.undo) INTO got
     FROM (SELECT * FROM c UNION ALL SELECT * FROM f) a;
@@ -96,8 +96,8 @@ DECLARE
     h t.held;
     verdict text := CASE split_part(what, ' ', 1) WHEN 'doubt' THEN 'transient' ELSE split_part(what, ' ', 1) END;
     status int := nullif(split_part(what, ' ', 2), '')::int;
-    before sas.step;
-    now sas.step;
+    before _sas.step;
+    now _sas.step;
     aside int[];
 BEGIN
     SELECT * INTO STRICT h FROM t.held
@@ -105,23 +105,23 @@ BEGIN
     IF NOT keep THEN
         DELETE FROM t.held WHERE n = h.n;
     END IF;
-    SELECT * INTO before FROM sas.step s WHERE s.run_id = h.run_id AND s.step_no = h.step_no AND s.element = h.element;
-    aside := sas._write_replies(
+    SELECT * INTO before FROM _sas.step s WHERE s.run_id = h.run_id AND s.step_no = h.step_no AND s.element = h.element;
+    aside := _sas.write_replies(
         ARRAY[ROW(h.run_id, h.step_no, h.element, h.request_id, verdict, tries,
                   CASE WHEN verdict = 'done' THEN coalesce(output, jsonb_build_object('status', coalesce(status, 200), 'body', jsonb_build_object('id', h.step || '-id'))) END,
                   CASE WHEN verdict IN ('transient', 'permanent')
-                       THEN sas._problem_object('http', 'the service answered ' || coalesce(status::text, 'nothing'), NULL, status, h.run_id, h.step) END,
-                  what LIKE 'doubt%', again_in)::sas._reply],
+                       THEN _sas.problem_object('http', 'the service answered ' || coalesce(status::text, 'nothing'), NULL, status, h.run_id, h.step) END,
+                  what LIKE 'doubt%', again_in)::_sas.call_reply],
         ARRAY(SELECT h.lease_id WHERE NOT EXISTS (SELECT FROM t.held x WHERE x.lease_id = h.lease_id)));
-    SELECT * INTO now FROM sas.step s WHERE s.run_id = h.run_id AND s.step_no = h.step_no AND s.element = h.element;
+    SELECT * INTO now FROM _sas.step s WHERE s.run_id = h.run_id AND s.step_no = h.step_no AND s.element = h.element;
     RETURN CASE WHEN cardinality(aside) > 0 THEN 'set aside' WHEN before IS NOT DISTINCT FROM now THEN 'not taken' ELSE 'taken' END;
 END $$;
 
-CREATE FUNCTION t.schedule() RETURNS int LANGUAGE sql AS $$ SELECT worked FROM sas._scheduler_tick(100) $$;
+CREATE FUNCTION t.schedule() RETURNS int LANGUAGE sql AS $$ SELECT worked FROM _sas.scheduler_tick(100) $$;
 
 CREATE FUNCTION t.supervise() RETURNS int LANGUAGE sql AS $$
-    SELECT FROM sas._set_timers(NULL, NULL, NULL);
-    SELECT worked FROM sas._supervisor_tick(1, ARRAY(SELECT id FROM t.worker WHERE alive AND boot = 1), (SELECT coalesce(max(id), 0) FROM t.worker), 100)
+    SELECT FROM _sas.set_timers(NULL, NULL, NULL);
+    SELECT worked FROM _sas.supervisor_tick(1, ARRAY(SELECT id FROM t.worker WHERE alive AND boot = 1), (SELECT coalesce(max(id), 0) FROM t.worker), 100)
 $$;
 
 -- t.settle(): scheduler and supervisor, until neither finds anything to do now
@@ -190,10 +190,10 @@ $$;
 
 -- t.left_over(): what stands in the private tables when all runs have ended; nothing should
 CREATE FUNCTION t.left_over() RETURNS TABLE (what text, n bigint) LANGUAGE sql AS $$
-    SELECT * FROM (SELECT 'ready', count(*) FROM sas.ready UNION ALL SELECT 'lease', count(*) FROM sas.lease UNION ALL SELECT 'due', count(*) FROM sas.due
-                   UNION ALL SELECT 'place', count(*) FROM sas.run_place UNION ALL SELECT 'queue place', count(*) FROM sas.queue_place UNION ALL SELECT 'singleton', count(*) FROM sas.singleton UNION ALL SELECT 'stage', count(*) FROM sas.stage UNION ALL SELECT 'to undo', count(*) FROM sas.undo_line
-                   UNION ALL SELECT 'open run', count(*) FROM sas.run WHERE run.state <> 'stopped'
-                   UNION ALL SELECT 'open step', count(*) FROM sas.step WHERE step.state IN ('ready', 'running', 'suspended', 'compensating', 'waiting')) x (what, n)
+    SELECT * FROM (SELECT 'ready', count(*) FROM _sas.ready UNION ALL SELECT 'lease', count(*) FROM _sas.lease UNION ALL SELECT 'due', count(*) FROM _sas.due
+                   UNION ALL SELECT 'place', count(*) FROM _sas.run_place UNION ALL SELECT 'queue place', count(*) FROM _sas.queue_place UNION ALL SELECT 'singleton', count(*) FROM _sas.singleton UNION ALL SELECT 'stage', count(*) FROM _sas.stage UNION ALL SELECT 'to undo', count(*) FROM _sas.undo_line
+                   UNION ALL SELECT 'open run', count(*) FROM _sas.run WHERE run.state <> 'stopped'
+                   UNION ALL SELECT 'open step', count(*) FROM _sas.step WHERE step.state IN ('ready', 'running', 'suspended', 'compensating', 'waiting')) x (what, n)
     WHERE n > 0
 $$;
 
@@ -210,10 +210,10 @@ DECLARE
     held uuid[];
 BEGIN
     TRUNCATE t.trace;
-    FOR c IN SELECT * FROM sas._claim_functions(10, 1, t.worker('w'), 'w') ORDER BY run_id, step_no, element LOOP
+    FOR c IN SELECT * FROM _sas.claim_functions(10, 1, t.worker('w'), 'w') ORDER BY run_id, step_no, element LOOP
         claimed := concat_ws(', ', claimed, c.step);
         EXECUTE format('SELECT %s($1)', c.function) INTO answer USING c.input;
-        PERFORM sas._write_replies(ARRAY[ROW(c.run_id, c.step_no, c.element, c.request_id, 'done', 1, answer, NULL, false, NULL)::sas._reply], ARRAY[c.lease_id]);
+        PERFORM _sas.write_replies(ARRAY[ROW(c.run_id, c.step_no, c.element, c.request_id, 'done', 1, answer, NULL, false, NULL)::_sas.call_reply], ARRAY[c.lease_id]);
     END LOOP;
     noted := ARRAY(SELECT what FROM t.trace ORDER BY n);
 END $$;
@@ -228,34 +228,34 @@ $$;
 
 -- t.node(name, capacity, kind): a worker that hosts them, or another life of it
 CREATE FUNCTION t.node(name text, capacity int DEFAULT 10, kind text DEFAULT 'agent') RETURNS bigint LANGUAGE sql AS $$
-    SELECT sas._register_node(kind, name, capacity, (SELECT w.boot FROM t.worker w WHERE w.id = i.id), i.id) FROM (SELECT t.worker(name) AS id OFFSET 0) i
+    SELECT _sas.register_worker(kind, name, capacity, (SELECT w.boot FROM t.worker w WHERE w.id = i.id), i.id) FROM (SELECT t.worker(name) AS id OFFSET 0) i
 $$;
 
 -- t.node_id(name): of the node of that name that lives
-CREATE FUNCTION t.node_id(name text) RETURNS bigint LANGUAGE sql AS $$ SELECT max(n.node_id) FROM sas.node n WHERE n.name = $1 $$;
+CREATE FUNCTION t.node_id(name text) RETURNS bigint LANGUAGE sql AS $$ SELECT max(n.node_id) FROM _sas.node n WHERE n.name = $1 $$;
 
 -- t.claim_watches(node, quantity): it claims tasks that wait; says which
 CREATE FUNCTION t.claim_watches(node text, quantity int DEFAULT 100) RETURNS text LANGUAGE sql AS $$
-    SELECT coalesce(string_agg(w.key, ', ' ORDER BY w.key), 'nothing') FROM sas._claim_watches(t.node_id(node), quantity) c JOIN sas.watch w USING (watch_id)
+    SELECT coalesce(string_agg(w.key, ', ' ORDER BY w.key), 'nothing') FROM _sas.claim_watches(t.node_id(node), quantity) c JOIN _sas.watch w USING (watch_id)
 $$;
 
 -- t.append(node, key, items, cursor, epoch): it takes items in; the answer, and how many more may come
 CREATE FUNCTION t.append(node text, key text, items jsonb, cursor jsonb DEFAULT NULL, in_epoch bigint DEFAULT NULL) RETURNS text LANGUAGE sql AS $$
     SELECT a.answer || ', room ' || a.room
-    FROM sas.watch w, sas._append_items(t.node_id(node), ARRAY[w.watch_id], ARRAY[coalesce(in_epoch, w.epoch)], ARRAY[items], ARRAY[cursor], ARRAY[NULL]::text[]) a WHERE w.key = $2
+    FROM _sas.watch w, _sas.append_batches(t.node_id(node), ARRAY[w.watch_id], ARRAY[coalesce(in_epoch, w.epoch)], ARRAY[items], ARRAY[cursor], ARRAY[NULL]::text[]) a WHERE w.key = $2
 $$;
 
 CREATE FUNCTION t.lose(node text, key text, why text DEFAULT 'it broke', at_least float8 DEFAULT NULL) RETURNS text LANGUAGE sql AS $$
     SELECT f.answer || CASE f.answer WHEN 'retry' THEN ' after ' || f.pause_ms || ' ms' ELSE '' END
-    FROM sas.watch w, sas._fail_watches(t.node_id(node), ARRAY[w.watch_id], ARRAY[w.epoch], ARRAY[CASE WHEN why IS NOT NULL THEN sas._watch_problem('host', why, NULL) END], ARRAY[at_least]) f WHERE w.key = $2
+    FROM _sas.watch w, _sas.fail_watches(t.node_id(node), ARRAY[w.watch_id], ARRAY[w.epoch], ARRAY[CASE WHEN why IS NOT NULL THEN _sas.watch_problem('host', why, NULL) END], ARRAY[at_least]) f WHERE w.key = $2
 $$;
 
 CREATE FUNCTION t.news(node text) RETURNS text LANGUAGE sql AS $$
-    SELECT coalesce(string_agg(w.key || ': ' || n.news, ', ' ORDER BY w.key), 'none') FROM sas._node_news(t.node_id(node)) n JOIN sas.watch w USING (watch_id)
+    SELECT coalesce(string_agg(w.key || ': ' || n.news, ', ' ORDER BY w.key), 'none') FROM _sas.node_news(t.node_id(node)) n JOIN _sas.watch w USING (watch_id)
 $$;
 
 CREATE FUNCTION t.release(node text, keys text[]) RETURNS void LANGUAGE sql AS $$
-    SELECT sas._release_watches(t.node_id(node), array_agg(w.watch_id), array_agg(w.epoch)) FROM sas.watch w WHERE w.key = ANY (keys)
+    SELECT _sas.give_back_watches(t.node_id(node), array_agg(w.watch_id), array_agg(w.epoch)) FROM _sas.watch w WHERE w.key = ANY (keys)
 $$;
 
 -- t.deliver(fails, worker, quantity): a function worker claims inboxes and brings them to their targets; those of the keys in fails are not taken
@@ -264,9 +264,9 @@ DECLARE
     c record;
     said text := '';
 BEGIN
-    FOR c IN SELECT * FROM sas._claim_items(quantity, 1, t.worker(worker)) LOOP
-        ASSERT (sas._hold_items(ARRAY[c.watch_id], ARRAY[c.request_id]))[1];
-        PERFORM sas._finish_items(ARRAY[c.watch_id], ARRAY[c.up_to], ARRAY[coalesce(c.problem, CASE WHEN c.key = ANY (fails) THEN sas._watch_problem('test', 'the target is broken', NULL) END)], ARRAY[false]);
+    FOR c IN SELECT * FROM _sas.claim_items(quantity, 1, t.worker(worker)) LOOP
+        ASSERT (_sas.hold_items(ARRAY[c.watch_id], ARRAY[c.request_id]))[1];
+        PERFORM _sas.finish_items(ARRAY[c.watch_id], ARRAY[c.up_to], ARRAY[coalesce(c.problem, CASE WHEN c.key = ANY (fails) THEN _sas.watch_problem('test', 'the target is broken', NULL) END)], ARRAY[false]);
         said := said || format('; %s: %s%s', c.key, coalesce(c.problem ->> 'detail', c.items::text), CASE WHEN c.key = ANY (fails) THEN ' fails' ELSE '' END);
     END LOOP;
     RETURN CASE said WHEN '' THEN 'nothing' ELSE substr(said, 3) END;

@@ -14,42 +14,42 @@ SET jit = off;
 -- t.told(): what stands in the tables; without what is random. completion: in which order within its run
 CREATE FUNCTION t.told() RETURNS TABLE (what text, n bigint) LANGUAGE sql AS $$
     SELECT x.what, count(*)
-    FROM (SELECT 'run ' || (to_jsonb(r) - 'trace')::text AS what FROM sas.run r
+    FROM (SELECT 'run ' || (to_jsonb(r) - 'trace')::text AS what FROM _sas.run r
           UNION ALL
-          SELECT 'step ' || (to_jsonb(s) - '{request_id,completion}'::text[] || jsonb_build_object('held', s.request_id IS NOT NULL, 'completion', CASE WHEN s.completion IS NOT NULL THEN rank() OVER (PARTITION BY s.run_id ORDER BY s.completion) END))::text FROM sas.step s
-          UNION ALL SELECT 'ready ' || to_jsonb(q)::text FROM sas.ready q
-          UNION ALL SELECT 'due ' || to_jsonb(d)::text FROM sas.due d
-          UNION ALL SELECT 'lease ' || to_jsonb(l)::text FROM sas.lease l
-          UNION ALL SELECT 'ended ' || e.result || ' ' || u || ' ' || e.ended_at FROM sas.ended e CROSS JOIN LATERAL unnest(e.run_ids) u
-          UNION ALL SELECT 'attempt ' || to_jsonb(a)::text FROM sas.attempt a
-          UNION ALL SELECT 'alert ' || (to_jsonb(a) - 'alert_id')::text FROM sas.alert a
-          UNION ALL SELECT 'reply ' || (to_jsonb(a) - 'reply_id')::text FROM sas.reply a
-          UNION ALL SELECT 'fan ' || to_jsonb(f)::text FROM sas.fan f
-          UNION ALL SELECT 'place ' || to_jsonb(p)::text FROM sas.queue_place p
-          UNION ALL SELECT 'line ' || to_jsonb(p)::text FROM sas.run_place p
-          UNION ALL SELECT 'health ' || (to_jsonb(h) - '{open_until,last_error_at}'::text[])::text FROM sas.agent_health h) x
+          SELECT 'step ' || (to_jsonb(s) - '{request_id,completion}'::text[] || jsonb_build_object('held', s.request_id IS NOT NULL, 'completion', CASE WHEN s.completion IS NOT NULL THEN rank() OVER (PARTITION BY s.run_id ORDER BY s.completion) END))::text FROM _sas.step s
+          UNION ALL SELECT 'ready ' || to_jsonb(q)::text FROM _sas.ready q
+          UNION ALL SELECT 'due ' || to_jsonb(d)::text FROM _sas.due d
+          UNION ALL SELECT 'lease ' || to_jsonb(l)::text FROM _sas.lease l
+          UNION ALL SELECT 'ended ' || e.result || ' ' || u || ' ' || e.ended_at FROM _sas.ended e CROSS JOIN LATERAL unnest(e.run_ids) u
+          UNION ALL SELECT 'attempt ' || to_jsonb(a)::text FROM _sas.attempt a
+          UNION ALL SELECT 'alert ' || (to_jsonb(a) - 'alert_id')::text FROM _sas.alert a
+          UNION ALL SELECT 'reply ' || (to_jsonb(a) - 'reply_id')::text FROM _sas.reply a
+          UNION ALL SELECT 'fan ' || to_jsonb(f)::text FROM _sas.fan f
+          UNION ALL SELECT 'place ' || to_jsonb(p)::text FROM _sas.queue_place p
+          UNION ALL SELECT 'line ' || to_jsonb(p)::text FROM _sas.run_place p
+          UNION ALL SELECT 'health ' || (to_jsonb(h) - '{open_until,last_error_at}'::text[])::text FROM _sas.agent_health h) x
     GROUP BY x.what
 $$;
 
 -- t.counted(): the changes of state that the metrics have counted
 CREATE FUNCTION t.counted() RETURNS TABLE (label text, n bigint) LANGUAGE sql AS $$
-    SELECT s.label, s.n FROM sas._series() s WHERE s.metric = 'transition'
+    SELECT s.label, s.n FROM _sas.series() s WHERE s.metric = 'transition'
 $$;
 
 -- t.answer_all(rules): a reply to everything that is held, in one batch. rules: by run and step, or by step; else done. A function returns its input.
 CREATE FUNCTION t.answer_all(rules jsonb) RETURNS int[] LANGUAGE plpgsql AS $$
 DECLARE
-    replies sas._reply[];
+    replies _sas.call_reply[];
     leases bigint[];
 BEGIN
     SELECT array_agg(ROW(h.run_id, h.step_no, h.element, CASE what WHEN 'stale' THEN gen_random_uuid() ELSE h.request_id END, CASE what WHEN 'stale' THEN 'done' WHEN 'doubt' THEN 'transient' ELSE what END, 1,
-                         CASE WHEN what IN ('done', 'stale') THEN coalesce(h.asked, '7') END, CASE WHEN what IN ('transient', 'doubt', 'permanent') THEN '{"title": "no"}'::jsonb END, what = 'doubt', '0')::sas._reply ORDER BY h.n),
+                         CASE WHEN what IN ('done', 'stale') THEN coalesce(h.asked, '7') END, CASE WHEN what IN ('transient', 'doubt', 'permanent') THEN '{"title": "no"}'::jsonb END, what = 'doubt', '0')::_sas.call_reply ORDER BY h.n),
            array_agg(DISTINCT h.lease_id)
     INTO replies, leases
     FROM t.held h
     CROSS JOIN LATERAL (SELECT coalesce(rules ->> (h.run_id || ' ' || CASE WHEN h.undo THEN 'undo ' ELSE '' END || h.step), rules ->> h.step, 'done') AS what) w;
     DELETE FROM t.held;
-    RETURN sas._write_replies(replies, leases);
+    RETURN _sas.write_replies(replies, leases);
 END $$;
 
 SELECT sas.create_queue('narrow', 2) \g /dev/null
@@ -74,12 +74,12 @@ BEGIN
     PERFORM sas.submit('plain', reply_to => 'mine');
     PERFORM sas.submit('plain', after_run => 7);
     PERFORM sas.submit_batch('line', array_fill('{}'::jsonb, ARRAY[3]));
-    PERFORM sas.submit('plain', start_before => sas._now() + interval '1 h');
+    PERFORM sas.submit('plain', start_before => _sas.now() + interval '1 h');
     PERFORM t.settle(), t.claim();
     PERFORM sas.pause(2), sas.cancel(3);
     -- one begins without anybody having said so
     PERFORM set_config('session_replication_role', 'replica', true);
-    UPDATE sas.run SET state = 'pending', started_at = NULL WHERE run_id IN (4, 7);
+    UPDATE _sas.run SET state = 'pending', started_at = NULL WHERE run_id IN (4, 7);
     PERFORM set_config('session_replication_role', 'origin', true);
     PERFORM t.answer_all('{"4 a": "permanent", "5 a": "stale", "6 b": "transient", "1 f": "transient", "1 p": "doubt", "2 p": "stale"}');
     FOR moment IN 1..40 LOOP
@@ -96,16 +96,16 @@ CREATE TABLE t.way (plain int, replies int);
 CREATE FUNCTION t.judge_all(yes boolean) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF yes THEN
-        ALTER FUNCTION sas._look_at_replies RENAME TO _look_really;
-        CREATE FUNCTION sas._look_at_replies(replies sas._reply[], OUT free int[], OUT run_ids bigint[], OUT plain int[], OUT pending boolean, OUT queued boolean)
+        ALTER FUNCTION _sas.look_at_replies RENAME TO look_really;
+        CREATE FUNCTION _sas.look_at_replies(replies _sas.call_reply[], OUT free int[], OUT run_ids bigint[], OUT plain int[], OUT pending boolean, OUT queued boolean)
         LANGUAGE plpgsql AS 'BEGIN
-            SELECT l.* INTO free, run_ids, plain, pending, queued FROM sas._look_really(replies) l;
+            SELECT l.* INTO free, run_ids, plain, pending, queued FROM _sas.look_really(replies) l;
             INSERT INTO t.way VALUES (cardinality(plain), cardinality(replies));
             plain := NULL;
         END';
     ELSE
-        DROP FUNCTION sas._look_at_replies;
-        ALTER FUNCTION sas._look_really RENAME TO _look_at_replies;
+        DROP FUNCTION _sas.look_at_replies;
+        ALTER FUNCTION _sas.look_really RENAME TO look_at_replies;
     END IF;
 END $$;
 
@@ -117,8 +117,8 @@ SELECT t.story('judged') \g /dev/null
 CREATE TABLE t.count_2 AS SELECT * FROM t.counted();
 SELECT sum(plain) > 30 AS plain, sum(replies - plain) > 20 AS others, bool_or(plain < replies) AND bool_or(plain = replies) AS both_ways FROM t.way;
 SELECT string_agg(DISTINCT split_part(what, ' ', 1), ', ') AS compared FROM t.telling WHERE way = 'short';
-SELECT string_agg(DISTINCT result, ', ') AS results FROM sas.run;
-SELECT string_agg(DISTINCT state, ', ') AS steps FROM sas.step;
+SELECT string_agg(DISTINCT result, ', ') AS results FROM _sas.run;
+SELECT string_agg(DISTINCT state, ', ') AS steps FROM _sas.step;
 SELECT moment, what, n FROM t.telling WHERE way = 'short' EXCEPT SELECT moment, what, n FROM t.telling WHERE way = 'judged' ORDER BY 1, 2;
 SELECT moment, what, n FROM t.telling WHERE way = 'judged' EXCEPT SELECT moment, what, n FROM t.telling WHERE way = 'short' ORDER BY 1, 2;
 -- and every change of state was counted as often

@@ -40,7 +40,7 @@ SET ROLE sas_ann;
 SELECT created FROM sas.submit('sync');
 SELECT created FROM sas.submit('sync');
 RESET ROLE;
-SELECT count(*) FROM sas.singleton;
+SELECT count(*) FROM _sas.singleton;
 SELECT t.work();
 SELECT * FROM t.left_over();
 \echo what is rolled back was not there

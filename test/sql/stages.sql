@@ -96,7 +96,7 @@ SELECT * FROM t.left_over();
 SELECT run_id FROM sas.submit_batch('pay', array_fill('{"n": 6}'::jsonb, ARRAY[3]));
 SELECT t.claim(), t.answer('charge', 'done', '{"request": {"path": "/x"}}', for_run => 7), t.answer('charge', 'done', '{"request": {"path": "/x"}}', for_run => 8) \g /dev/null
 SELECT t.claim(), t.answer('charge', 'done', for_run => 8);
-SELECT run_id, changed FROM sas.compensate(ARRAY[6, 7, 8]);
+SELECT run_id, changed FROM sas.compensate_runs(ARRAY[6, 7, 8]);
 SELECT t.settle() \g /dev/null
 SELECT t.answer('charge', 'done', '{"request": {"path": "/x"}}', for_run => 6), t.answer('charge', 'done', for_run => 7);
 SELECT t.settle() \g /dev/null
@@ -165,11 +165,11 @@ SELECT count(*) FROM sas.submit_batch('pay', array_fill('{"n": 6}'::jsonb, ARRAY
 SELECT t.claim(), t.answer('charge', 'done', '{"request": {"path": "/x"}}', for_run => 14), t.answer('charge', 'done', '{"request": {"path": "/x"}}', for_run => 15) \g /dev/null
 SELECT t.claim(), t.answer('charge', 'done', for_run => 15) \g /dev/null
 SELECT t.claim();
-SELECT run_id, changed FROM sas.cancel(ARRAY[13, 14, 15]);
+SELECT run_id, changed FROM sas.cancel_runs(ARRAY[13, 14, 15]);
 SELECT t.brief(r) FROM generate_series(13, 15) r;
 SELECT step, run_id, status FROM sas.attempts WHERE run_id > 12 ORDER BY 2;
 SELECT t.answer('charge', 'done', '{"request": {"path": "/x"}}', for_run => 13), t.answer('charge', for_run => 14), t.answer('charge', 'done', '{"response": {}}', for_run => 15);
-SELECT changed FROM sas.halt(ARRAY[14, 15]);
+SELECT changed FROM sas.halt_runs(ARRAY[14, 15]);
 -- an input that an operator sets goes through the functions, too
 SELECT run_id FROM sas.submit('pay', '{"n": 16}');
 SELECT claimed FROM t.perform();

@@ -9,10 +9,10 @@ SET track_functions = 'pl';
 -- t.way(submit): runs it, and says who has written the rows
 CREATE FUNCTION t.way(submit text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-    calls bigint := coalesce((SELECT sum(f.calls) FROM pg_stat_xact_user_functions f WHERE f.schemaname = 'sas' AND f.funcname = '_submit_batch'), 0);
+    calls bigint := coalesce((SELECT sum(f.calls) FROM pg_stat_xact_user_functions f WHERE f.schemaname = '_sas' AND f.funcname = 'submit_batch_as'), 0);
 BEGIN
     EXECUTE submit;
-    RETURN CASE WHEN coalesce((SELECT sum(f.calls) FROM pg_stat_xact_user_functions f WHERE f.schemaname = 'sas' AND f.funcname = '_submit_batch'), 0) > calls THEN 'statements' ELSE 'itself' END;
+    RETURN CASE WHEN coalesce((SELECT sum(f.calls) FROM pg_stat_xact_user_functions f WHERE f.schemaname = '_sas' AND f.funcname = 'submit_batch_as'), 0) > calls THEN 'statements' ELSE 'itself' END;
 END $$;
 -- t.outcome(submit): what it raises, in full
 CREATE FUNCTION t.outcome(submit text) RETURNS text LANGUAGE plpgsql AS $$
@@ -54,19 +54,19 @@ INSERT INTO t.submit (plain, text) VALUES
 CREATE TABLE t.written (way text, what text, n bigint, body jsonb);
 -- timers that are written later are written by then
 CREATE FUNCTION t.write_down(of_way text) RETURNS void LANGUAGE sql AS $$
-    SELECT t.later('1 min'), sas._set_timers(NULL, NULL, NULL);
+    SELECT t.later('1 min'), _sas.set_timers(NULL, NULL, NULL);
     INSERT INTO t.written SELECT of_way, x.what, x.n, x.body
-    FROM (SELECT 'run', r.run_id, to_jsonb(r) - 'trace' FROM sas.run r UNION ALL SELECT 'ready', q.run_id, to_jsonb(q) - 'fresh' FROM sas.ready q
-          UNION ALL SELECT 'due', d.run_id, to_jsonb(d) FROM sas.due d UNION ALL SELECT 'key', k.run_id, to_jsonb(k) FROM sas.run_key k
-          UNION ALL SELECT 'reply', p.run_id, to_jsonb(p) - 'reply_id' FROM sas.reply p) AS x (what, n, body)
+    FROM (SELECT 'run', r.run_id, to_jsonb(r) - 'trace' FROM _sas.run r UNION ALL SELECT 'ready', q.run_id, to_jsonb(q) - 'fresh' FROM _sas.ready q
+          UNION ALL SELECT 'due', d.run_id, to_jsonb(d) FROM _sas.due d UNION ALL SELECT 'key', k.run_id, to_jsonb(k) FROM _sas.run_key k
+          UNION ALL SELECT 'reply', p.run_id, to_jsonb(p) - 'reply_id' FROM _sas.reply p) AS x (what, n, body)
 $$;
 \echo the short way is taken by those that are plain, and by no other
 SELECT s.text FROM t.submit s, LATERAL t.way(s.text) w WHERE (w = 'itself') IS DISTINCT FROM s.plain ORDER BY s.n;
 SELECT t.write_down('itself') \g /dev/null
-SELECT count(*) AS runs, count(DISTINCT trace) AS traces, bool_and(trace::text ~ '^.{14}4.{4}[89ab]') AS random FROM sas.run;
+SELECT count(*) AS runs, count(DISTINCT trace) AS traces, bool_and(trace::text ~ '^.{14}4.{4}[89ab]') AS random FROM _sas.run;
 SELECT t.clean() \g /dev/null
 -- where a trigger listens, statements write the rows
-CREATE TRIGGER see_insert AFTER INSERT ON sas.run FOR EACH ROW EXECUTE FUNCTION t.see();
+CREATE TRIGGER see_insert AFTER INSERT ON _sas.run FOR EACH ROW EXECUTE FUNCTION t.see();
 SELECT w, count(*) FROM t.submit s, LATERAL t.way(s.text) w GROUP BY 1;
 SELECT t.write_down('statements') \g /dev/null
 SELECT what, count(*) FROM t.written WHERE way = 'itself' GROUP BY 1 ORDER BY 1;
@@ -87,9 +87,9 @@ INSERT INTO t.refused (text) VALUES
     ($$SELECT FROM sas.submit_batch('way_one', NULL)$$), ($$SELECT FROM sas.submit_batch('way_one', ARRAY['{}', NULL]::jsonb[])$$), ($$SELECT FROM sas.submit_batch('way_one', ARRAY['{}', '[]']::jsonb[])$$),
     ($$SELECT set_config('transaction_read_only', 'on', true), sas.submit('way_one')$$);
 UPDATE t.refused SET outcome = t.outcome(text);
-DROP TRIGGER see_insert ON sas.run;
+DROP TRIGGER see_insert ON _sas.run;
 SELECT t.outcome(text) = outcome AS same, outcome FROM t.refused ORDER BY n;
-SELECT count(*) FROM sas.run;
+SELECT count(*) FROM _sas.run;
 
 -- what is kept -------------------------------------------------------------------------
 -- t.now(): version and way of a run of a workflow now
@@ -189,8 +189,8 @@ DECLARE
     line text;
 BEGIN
     FOR line IN EXECUTE 'EXPLAIN (VERBOSE, COSTS OFF) ' || query LOOP
-        IF line ~ '(Function Call|Output): \(?sas\.' THEN
-            RETURN substring(line, 'sas\.(\w+)');
+        IF line ~ '(Function Call|Output): \(?_?sas\.' THEN
+            RETURN substring(line, '_?sas\.\w+');
         END IF;
     END LOOP;
 END $$;
@@ -223,7 +223,7 @@ SELECT t.called($$EXECUTE way$$);
 SET ROLE sas_test_ways_only;
 EXECUTE way;
 RESET ROLE;
-GRANT EXECUTE ON FUNCTION sas._submit_plain TO sas_test_ways_only;
+GRANT EXECUTE ON FUNCTION _sas.submit_plain TO sas_test_ways_only;
 DEALLOCATE way;
 PREPARE way AS SELECT created FROM sas.submit('way_one');
 SELECT t.called($$EXECUTE way$$);
@@ -240,21 +240,21 @@ RESET plan_cache_mode;
 
 -- tables that are not as the library knows them are written by statements ----------------
 SELECT t.now();
-BEGIN; ALTER TABLE sas.run ADD COLUMN further text; SELECT t.now(); ROLLBACK;
-BEGIN; ALTER TABLE sas.run ADD COLUMN further text DEFAULT 'x'; SELECT t.now(); ROLLBACK;
-BEGIN; ALTER TABLE sas.ready ADD CHECK (lane > -100); SELECT t.now(); ROLLBACK;
-BEGIN; CREATE INDEX ON sas.run ((input ->> 'n')); SELECT t.now(); ROLLBACK;
-BEGIN; CREATE INDEX ON sas.run (priority) WHERE priority > 0; SELECT t.now(); ROLLBACK;
-BEGIN; CREATE INDEX ON sas.run USING gin (labels); SELECT t.now(); ROLLBACK;
+BEGIN; ALTER TABLE _sas.run ADD COLUMN further text; SELECT t.now(); ROLLBACK;
+BEGIN; ALTER TABLE _sas.run ADD COLUMN further text DEFAULT 'x'; SELECT t.now(); ROLLBACK;
+BEGIN; ALTER TABLE _sas.ready ADD CHECK (lane > -100); SELECT t.now(); ROLLBACK;
+BEGIN; CREATE INDEX ON _sas.run ((input ->> 'n')); SELECT t.now(); ROLLBACK;
+BEGIN; CREATE INDEX ON _sas.run (priority) WHERE priority > 0; SELECT t.now(); ROLLBACK;
+BEGIN; CREATE INDEX ON _sas.run USING gin (labels); SELECT t.now(); ROLLBACK;
 \echo further B-trees are kept: also a partial one of which it is known that every row is in it
-CREATE INDEX further_one ON sas.run (priority, run_id);
-CREATE INDEX further_two ON sas.run (run_id) WHERE parent_run_id IS NULL;
+CREATE INDEX further_one ON _sas.run (priority, run_id);
+CREATE INDEX further_two ON _sas.run (run_id) WHERE parent_run_id IS NULL;
 SELECT t.now();
 SET enable_seqscan = off;
-SELECT (SELECT count(*) FROM sas.run WHERE priority = 0 AND run_id > 0) = (SELECT count(*) FROM sas.run WHERE priority + 0 = 0) AS one,
-       (SELECT count(*) FROM sas.run WHERE run_id > 0 AND parent_run_id IS NULL) = (SELECT count(*) FROM sas.run WHERE parent_run_id IS NULL) AS two;
+SELECT (SELECT count(*) FROM _sas.run WHERE priority = 0 AND run_id > 0) = (SELECT count(*) FROM _sas.run WHERE priority + 0 = 0) AS one,
+       (SELECT count(*) FROM _sas.run WHERE run_id > 0 AND parent_run_id IS NULL) = (SELECT count(*) FROM _sas.run WHERE parent_run_id IS NULL) AS two;
 RESET enable_seqscan;
-DROP INDEX sas.further_one, sas.further_two;
+DROP INDEX _sas.further_one, _sas.further_two;
 SELECT t.now();
 
 -- a transaction with an old snapshot sees the workflow of its snapshot: see the races; with one of its own, the new one
@@ -268,13 +268,13 @@ SELECT t.now();
 BEGIN;
 SELECT t.clean() \g /dev/null
 SELECT count(*) AS before FROM sas.submit('way_one') s JOIN sas.runs USING (run_id);
-CREATE FUNCTION t.how_many() RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN RETURN (SELECT count(*) FROM sas.run); END $$;
+CREATE FUNCTION t.how_many() RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN RETURN (SELECT count(*) FROM _sas.run); END $$;
 SELECT t.how_many() AS and_by_a_function_of_this_command FROM sas.submit('way_one');
 SAVEPOINT s;
-SELECT (SELECT run_id FROM sas.submit('way_one') OFFSET 0) AS id, (SELECT count(*) FROM sas.run) AS in_this_command;
-SELECT (SELECT count(*) FROM sas.run) AS runs, (SELECT count(*) FROM sas.ready) AS ready, (SELECT count(*) FROM sas.due) AS due;
+SELECT (SELECT run_id FROM sas.submit('way_one') OFFSET 0) AS id, (SELECT count(*) FROM _sas.run) AS in_this_command;
+SELECT (SELECT count(*) FROM _sas.run) AS runs, (SELECT count(*) FROM _sas.ready) AS ready, (SELECT count(*) FROM _sas.due) AS due;
 ROLLBACK TO s;
-SELECT (SELECT count(*) FROM sas.run) AS runs, (SELECT count(*) FROM sas.ready) AS ready, (SELECT count(*) FROM sas.due) AS due;
+SELECT (SELECT count(*) FROM _sas.run) AS runs, (SELECT count(*) FROM _sas.ready) AS ready, (SELECT count(*) FROM _sas.due) AS due;
 ROLLBACK;
 
 SELECT t.clean() \g /dev/null

@@ -33,7 +33,7 @@ SELECT * FROM t.show(3);
 -- a worker that was born after the look is not judged
 SELECT run_id FROM sas.submit('call');
 SELECT t.claim('young');
-SELECT worked FROM sas._supervisor_tick(1, '{}', (SELECT max(id) - 1 FROM t.worker), 100);
+SELECT worked FROM _sas.supervisor_tick(1, '{}', (SELECT max(id) - 1 FROM t.worker), 100);
 SELECT t.brief(4);
 SELECT t.later('1 h'), t.work(), t.later('1 h'), t.work() \g /dev/null
 SELECT run_id, state, result FROM sas.runs ORDER BY 1;
@@ -47,7 +47,7 @@ SELECT run_id FROM sas.submit('long');
 SELECT t.claim();
 SELECT t.later('30 s'), t.settle() \g /dev/null
 SELECT t.brief(1), t.brief(2);
-SELECT next_by - sas._now() AS looks_again_in FROM sas.lease;
+SELECT next_by - _sas.now() AS looks_again_in FROM _sas.lease;
 SELECT t.answer('a', for_run => 2);
 SELECT t.brief(2);
 
@@ -91,7 +91,7 @@ UPDATE t.worker SET alive = false WHERE name = 'w1';
 SELECT t.settle() \g /dev/null
 SELECT state, failure_count, count(*) FROM sas.steps GROUP BY 1, 2 ORDER BY 1, 2;
 SELECT t.later('30 s') \g /dev/null
-SELECT stuck IS NOT NULL AS told_who_is_stuck FROM sas._supervisor_tick(1, ARRAY(SELECT id FROM t.worker WHERE alive), 99, 100);
+SELECT stuck IS NOT NULL AS told_who_is_stuck FROM _sas.supervisor_tick(1, ARRAY(SELECT id FROM t.worker WHERE alive), 99, 100);
 SELECT t.later('1 h'), t.work(), t.later('1 h'), t.work() \g /dev/null
 SELECT run_id, state, result FROM sas.runs ORDER BY 1;
 SELECT * FROM t.left_over();
@@ -106,17 +106,17 @@ SELECT run_id, state, attempt, failure_count, in_doubt FROM sas.steps ORDER BY 1
 
 -- A9 when it looks again: the nearest of windows and timers; with nothing open, never
 SELECT t.clean() \g /dev/null
-SELECT next_due FROM sas._supervisor_tick(1, '{}', 0, 100);
+SELECT next_due FROM _sas.supervisor_tick(1, '{}', 0, 100);
 SELECT run_id FROM sas.submit('call');
-SELECT next_due - sas._now() AS next_due FROM sas._supervisor_tick(1, '{}', 0, 100);
+SELECT next_due - _sas.now() AS next_due FROM _sas.supervisor_tick(1, '{}', 0, 100);
 SELECT t.claim();
-SELECT next_due - sas._now() AS next_due FROM sas._supervisor_tick(1, '{1}', 1, 100);
+SELECT next_due - _sas.now() AS next_due FROM _sas.supervisor_tick(1, '{1}', 1, 100);
 SELECT t.answer('a');
-SELECT next_due FROM sas._supervisor_tick(1, '{1}', 1, 100);
+SELECT next_due FROM _sas.supervisor_tick(1, '{1}', 1, 100);
 
 -- more than one turn can take: the rest in the next
 SELECT count(*) FROM sas.submit_batch('call', ARRAY(SELECT '{}'::jsonb FROM generate_series(1, 25)));
 SELECT t.claim('dead', 1) FROM generate_series(1, 25) \g /dev/null
 UPDATE t.worker SET alive = false;
-SELECT worked FROM generate_series(1, 5) n, LATERAL sas._supervisor_tick(1, '{}', 99 + n * 0, 10);
+SELECT worked FROM generate_series(1, 5) n, LATERAL _sas.supervisor_tick(1, '{}', 99 + n * 0, 10);
 SELECT state, count(*) FROM sas.steps WHERE run_id > 1 GROUP BY 1;

@@ -39,7 +39,7 @@ SELECT t.work();
 SELECT * FROM t.show(1);
 SELECT step, attempt, status, worker FROM sas.attempts ORDER BY 1;
 SELECT * FROM t.left_over();
-SELECT count(*) FROM sas.task;
+SELECT count(*) FROM _sas.task;
 
 -- heartbeats extend the lease; progress and checkpoint are kept
 SELECT run_id FROM sas.submit('pack', '{"sku": "a-2"}');
@@ -146,7 +146,7 @@ SELECT sas.heartbeat(t.holds('p1', 1));
 SELECT changed, state FROM sas.pause(1);
 SELECT sas.heartbeat(t.holds('p1', 1));
 SELECT changed, state FROM sas.resume(1);
-SELECT changed, state FROM sas.cancel(ARRAY[1, 2, 3, 4], 'enough');
+SELECT changed, state FROM sas.cancel_runs(ARRAY[1, 2, 3, 4], 'enough');
 SELECT sas.heartbeat(t.holds('p1', 1)), sas.heartbeat(t.holds('p1', 2)), sas.heartbeat(t.holds('p1', 3)), sas.heartbeat(t.holds('p1', 4));
 SELECT sas.complete(t.holds('p1', 1), '{"box": 1}'), sas.hand_back(t.holds('p1', 2)), sas.fail(t.holds('p1', 3), 'stopped');
 SELECT t.settle() \g /dev/null
@@ -199,8 +199,8 @@ SELECT sas.alter_agent('packer', enabled => false) \g /dev/null
 SELECT t.take('p3', 9);
 SELECT sas.alter_agent('packer', enabled => true) \g /dev/null
 SELECT t.take('p3', 9);
-SELECT count(*) FROM t.taken JOIN sas.place USING (request_id);
-SELECT bool_and(sas.complete(request_id, '1')) FROM (SELECT t.request_id FROM t.taken t JOIN sas.place USING (request_id) OFFSET 0) x;
+SELECT count(*) FROM t.taken JOIN _sas.place USING (request_id);
+SELECT bool_and(sas.complete(request_id, '1')) FROM (SELECT t.request_id FROM t.taken t JOIN _sas.place USING (request_id) OFFSET 0) x;
 SELECT t.settle() \g /dev/null
 SELECT * FROM t.left_over();
 
@@ -208,7 +208,7 @@ SELECT * FROM t.left_over();
 SELECT run_id FROM sas.submit('bounded');
 SELECT run_id FROM sas.submit('bounded', priority => 5);
 SELECT t.take(), t.take();
-SELECT sas.hand_back(request_id) FROM t.taken JOIN sas.place USING (request_id) \g /dev/null
+SELECT sas.hand_back(request_id) FROM t.taken JOIN _sas.place USING (request_id) \g /dev/null
 
 -- an input that cannot be made fails for good; the next task is given instead
 SELECT t.clean() \g /dev/null
@@ -220,7 +220,7 @@ SELECT state, error ->> 'title' AS title, error ->> 'detail' AS detail FROM sas.
 SELECT name, in_flight FROM sas.agents WHERE name = 'packer';
 
 -- a lease of an outside worker outlives the server: only its time counts
-SELECT sas._supervisor_tick(4711, '{}', 1000000, 100);
+SELECT _sas.supervisor_tick(4711, '{}', 1000000, 100);
 SELECT t.brief(2);
 SELECT sas.complete(t.holds('p1', 2), '{"box": 1}');
 SELECT t.work(), t.brief(2);
@@ -240,7 +240,7 @@ SELECT run_id FROM sas.submit_batch('plain', array_fill('{}'::jsonb, ARRAY[2]));
 SELECT t.take(quantity => 2);
 SELECT t.later('30 s'), t.settle(), t.later('10 s'), t.settle() \g /dev/null
 SELECT t.take('p2', 2);
-SELECT changed FROM sas.cancel(ARRAY[4,5]);
+SELECT changed FROM sas.cancel_runs(ARRAY[4,5]);
 SELECT sas.hand_back(t.holds('p2', 4)), sas.fail(t.holds('p2', 5), 'stopped');
 SELECT t.settle() \g /dev/null
 SELECT t.brief(4), t.brief(5);

@@ -18,9 +18,9 @@ CREATE TEMP TABLE root AS SELECT '{
 -- template, result or problem
 PREPARE render(jsonb) AS
     SELECT coalesce(r.result, r.problem) AS answer, r.result IS NULL AS refused
-    FROM root, sas._render($1, root.root) r;
+    FROM root, _sas.render($1, root.root) r;
 PREPARE render_path(text) AS
-    SELECT r.result, r.problem FROM root, sas._render_path($1, root.root) r;
+    SELECT r.result, r.problem FROM root, _sas.render_path($1, root.root) r;
 
 -- a string that is exactly one reference keeps the type of the value
 EXECUTE render('{"s": "{{input.sku}}", "n": "{{ input.n }}", "b": "{{input.yes}}", "z": "{{input.none}}", "o": "{{input.obj}}", "a": "{{input.deep}}"}');
@@ -82,92 +82,92 @@ SELECT t, r.result, r.problem - 'hint' AS problem
 FROM (VALUES ('{{'), ('a {{input.sku'), ('{{input.sku}'), ('{{}}'), ('{{  }}'), ('{{?}}'), ('{{input.}}'), ('{{.input}}'),
              ('{{input..sku}}'), ('{{$.input.sku}}'), ('{{input.sku == }}'), ('{{{input.sku}}}'), ('{{input.lines[$x]}}'),
              ('{{input.sku}} {{'), ('{{"}}'), ('{{input.lines[*] ? (@.id like_regex "(")}}'), ('{{1}}'), ('{{@}}')) v(t),
-     root, sas._render(to_jsonb(v.t), root.root) r;
+     root, _sas.render(to_jsonb(v.t), root.root) r;
 
 -- one bad row does not spoil the others
 SELECT n, r.result, r.problem ->> 'what' AS what
 FROM (VALUES (1, '{"input": {"a": 1}}'::jsonb), (2, '{}'), (3, '{"input": [{"a": 3}]}'), (4, '[]'), (5, '7'), (6, 'null')) v(n, root),
-     sas._render('{"a": "{{input.a}}"}', v.root) r ORDER BY n;
+     _sas.render('{"a": "{{input.a}}"}', v.root) r ORDER BY n;
 -- a null argument gives null
-SELECT r.* FROM sas._render(NULL, '{}') r;
+SELECT r.* FROM _sas.render(NULL, '{}') r;
 
 -- size and depth of a result are bounded
 SELECT r.result IS NULL AS refused, r.problem ->> 'what' AS what
 FROM (SELECT jsonb_agg('{{input}}'::text) AS t FROM generate_series(1, 70)) t,
-     sas._render(t.t, jsonb_build_object('input', repeat('x', 1000000))) r;
+     _sas.render(t.t, jsonb_build_object('input', repeat('x', 1000000))) r;
 SELECT r.result IS NULL AS refused, r.problem ->> 'what' AS what
-FROM sas._render('["{{input}}"]', jsonb_build_object('input', (repeat('[', 1000) || repeat(']', 1000))::jsonb)) r;
+FROM _sas.render('["{{input}}"]', jsonb_build_object('input', (repeat('[', 1000) || repeat(']', 1000))::jsonb)) r;
 SELECT r.result IS NULL AS refused, length(r.result::text)
-FROM sas._render('["{{input}}"]', jsonb_build_object('input', (repeat('[', 999) || repeat(']', 999))::jsonb)) r;
+FROM _sas.render('["{{input}}"]', jsonb_build_object('input', (repeat('[', 999) || repeat(']', 999))::jsonb)) r;
 SELECT r.problem ->> 'what' AS what
-FROM sas._render((repeat('[', 1001) || '"{{input}}"' || repeat(']', 1001))::jsonb, '{"input": 1}') r;
+FROM _sas.render((repeat('[', 1001) || '"{{input}}"' || repeat(']', 1001))::jsonb, '{"input": 1}') r;
 SELECT r.problem ->> 'what' AS what, length(r.problem ->> 'pointer')
-FROM sas._render((repeat('[', 900) || '"{{nope}}"' || repeat(']', 900))::jsonb, '{"input": 1}') r;
+FROM _sas.render((repeat('[', 900) || '"{{nope}}"' || repeat(']', 900))::jsonb, '{"input": 1}') r;
 -- a template of a megabyte, and more paths than are kept
 SELECT length(r.result::text) > 1000000 AS large, r.result -> 39999 AS last, r.problem
 FROM (SELECT jsonb_agg('item {{input.sku}} and some text ' || i ORDER BY i) AS t FROM generate_series(1, 40000) i) t,
-     root, sas._render(t.t, root.root) r;
+     root, _sas.render(t.t, root.root) r;
 SELECT jsonb_array_length(r.result) AS n, r.result -> 2499 AS last, r.problem
 FROM (SELECT jsonb_agg('{{input.k' || i || '}}' ORDER BY i) AS t, jsonb_object_agg('k' || i, i) AS o FROM generate_series(1, 2500) i) t,
-     sas._render(t.t, jsonb_build_object('input', t.o)) r;
+     _sas.render(t.t, jsonb_build_object('input', t.o)) r;
 
 -- in the path of a URL a reference is one percent-encoded segment
 EXECUTE render_path('/items/{{input.sku}}/{{input.n}}/{{input.yes}}');
 EXECUTE render_path('/notes/{{input.note}}');
 EXECUTE render_path('/u/{{input.ü}}?k={{key}}');
-SELECT r.result FROM sas._render_path('/x/{{v}}', jsonb_build_object('v', E'a/b?c#d&e=f+g h%\\\n~-._!*''();:@[]€')) r;
+SELECT r.result FROM _sas.render_path('/x/{{v}}', jsonb_build_object('v', E'a/b?c#d&e=f+g h%\\\n~-._!*''();:@[]€')) r;
 EXECUTE render_path('');
 EXECUTE render_path('/plain/%20path?x=1');
 EXECUTE render_path('/a/\{{input.sku}}');
 -- values that cannot be a segment are refused
 SELECT v, r.result, r.problem
 FROM (VALUES ('""'), ('"."'), ('".."'), ('null'), ('{}'), ('[1]'), ('"..."'), ('".a"'), ('"%2e"'), ('"../.."'), ('false'), ('1e3')) x(v),
-     sas._render_path('/a/{{v}}/b', jsonb_build_object('v', x.v::jsonb)) r;
+     _sas.render_path('/a/{{v}}/b', jsonb_build_object('v', x.v::jsonb)) r;
 -- so are dot segments of the whole
 SELECT t, r.result, r.problem ->> 'what' AS what
 FROM (VALUES ('/a/../{{v}}'), ('/./{{v}}'), ('/{{v}}/..'), ('/%2E%2e/{{v}}'), ('/.{{v}}'), ('/{{v}}?x=../a/..'), ('/{{v}}/a..b'), ('/{{d}}{{d}}')) x(t),
-     sas._render_path(x.t, '{"v": "v", "d": "."}') r;
+     _sas.render_path(x.t, '{"v": "v", "d": "."}') r;
 -- one whole reference gives its string as it is: a path, or a full URL
 SELECT v, r.result, r.problem
 FROM (VALUES ('"https://h.example/a/b?c=d%20e#f"'), ('"/next?page=2"'), ('""'), ('7'), ('null'), ('["/x"]'), ('"/a b"'), ('"/a\r\nX: y"'),
              ('"https://h.example/a/../b"'), ('"https://h.example"'), ('"https://..?a"'), ('"/{{v}}"')) x(v),
-     sas._render_path('{{v}}', jsonb_build_object('v', x.v::jsonb)) r;
+     _sas.render_path('{{v}}', jsonb_build_object('v', x.v::jsonb)) r;
 EXECUTE render_path('/a/{{input.nope}}');
 EXECUTE render_path('/a/{{input.nope?}}');
 EXECUTE render_path('/a/{{');
-SELECT r.* FROM sas._render_path(NULL, '{}') r;
+SELECT r.* FROM _sas.render_path(NULL, '{}') r;
 
 -- references: place, path, and the first three plain members of each look at the root
 SELECT pointer, path, root, member, third, optional, problem
-FROM sas._references('{"a": "{{input.sku}}", "b": ["x {{steps.pick.output.n}} {{steps.\"odd one\".key?}}", {"c/d": "{{item}}"}],
+FROM _sas.references('{"a": "{{input.sku}}", "b": ["x {{steps.pick.output.n}} {{steps.\"odd one\".key?}}", {"c/d": "{{item}}"}],
   "filter": "{{input.lines[*] ? (@.q == $.steps.pick.output.q && exists(@.z))}}", "index": "{{input.lines[$.steps.pick.state, $.index to last].id}}",
   "wild": "{{steps.*.output}}", "not plain": "{{steps[0].x}}", "\\{{x}}": "\\{{input.no}}", "math": "{{input.a + $.input.b}}",
   "regex": "{{input.a ? (@ like_regex \"^a}}\" || !($.item starts with \"b\")).b}}"}');
-SELECT * FROM sas._references('"{{steps.a.token}}"');
-SELECT * FROM sas._references('{"a": 1, "{{b}}": "c"}');
-SELECT * FROM sas._references(NULL);
+SELECT * FROM _sas.references('"{{steps.a.token}}"');
+SELECT * FROM _sas.references('{"a": 1, "{{b}}": "c"}');
+SELECT * FROM _sas.references(NULL);
 -- malformed ones are rows as well
 SELECT pointer, path, root, optional, split_part(problem, ':', 1) AS problem
-FROM sas._references('["{{", "{{}}", "a{{?}}b", "{{input.}}", "{{input.a[$v]}}", "{{input.a?}} {{..}} {{", "{{input.ok}}"]');
-SELECT problem FROM sas._references('["{{", "{{}}", "{{input.a[$v]}}"]');
+FROM _sas.references('["{{", "{{}}", "a{{?}}b", "{{input.}}", "{{input.a[$v]}}", "{{input.a?}} {{..}} {{", "{{input.ok}}"]');
+SELECT problem FROM _sas.references('["{{", "{{}}", "{{input.a[$v]}}"]');
 
 -- predicates: true, false, or neither; the leading $. may be left out
-SELECT p, sas._predicate(p, root.root), sas._predicate_problem(p)
+SELECT p, _sas.predicate(p, root.root), _sas.predicate_problem(p)
 FROM (VALUES ('$.input.yes == true'), ('input.yes == true'), ('$.input.n > 2'), ('input.n > 1 && $.key == "k"'), ('$.input.yes'), ('input.sku'),
              ('$.input.nope == 1'), ('$.input.nope'), ('exists($.input.nope)'), ('exists ($.input.sku)'), ('!($.index == 1)'), ('strict $.input.nope == 1'),
              ('input.lines[*].qty > 5'), ('$.input.sku > 1'), ('$.input.none == null'), ('  key == "k" '), ('index == 1'), ('true'), ('1 < $.input.n'),
              ('($.input.sku starts with "A") && $.input.n < 2'), ('$.input.yes ? (@ == true)'), ('input.n / 0 > 1')) v(p), root;
-SELECT p, sas._predicate_problem(p) IS NOT NULL AS malformed
+SELECT p, _sas.predicate_problem(p) IS NOT NULL AS malformed
 FROM (VALUES (''), ('$.'), ('input.a = 1'), ('input.a == 1 && input.b == 2'), ('$x == 1'), ('$.a == "'), ('$.a like_regex "("')) v(p);
 DO $$
 BEGIN
-    PERFORM sas._predicate('$.a ==', '{}');
+    PERFORM _sas.predicate('$.a ==', '{}');
 EXCEPTION WHEN syntax_error THEN
     RAISE NOTICE '%', sqlerrm;
 END $$;
-SELECT sas._predicate('last.done == true', '{"last": {"done": true}}') AS last, sas._predicate(NULL, '{}'), sas._predicate_problem(NULL);
-SELECT path, root, member, third, problem FROM sas._predicate_references('steps.a.output.ok == true && $.steps."b".output.n > $.input.min');
-SELECT path, root, split_part(problem, ':', 1) AS problem FROM sas._predicate_references('$.steps.a.output.ok = true');
+SELECT _sas.predicate('last.done == true', '{"last": {"done": true}}') AS last, _sas.predicate(NULL, '{}'), _sas.predicate_problem(NULL);
+SELECT path, root, member, third, problem FROM _sas.predicate_references('steps.a.output.ok == true && $.steps."b".output.n > $.input.min');
+SELECT path, root, split_part(problem, ':', 1) AS problem FROM _sas.predicate_references('$.steps.a.output.ok = true');
 
 DEALLOCATE render;
 DEALLOCATE render_path;

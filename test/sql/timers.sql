@@ -9,10 +9,10 @@ SELECT t.workflow('waiting', '{"a": {"function": "t.echo"}, "b": {"wait": {"sign
 
 -- t.timers(): who has one, and for how long still
 CREATE FUNCTION t.timers() RETURNS TABLE (run_id bigint, kind text, due interval) LANGUAGE sql AS $$
-    SELECT d.run_id, d.kind, d.due_at - sas._now() FROM sas.due d WHERE d.actor = 'v' ORDER BY d.run_id, d.due_at
+    SELECT d.run_id, d.kind, d.due_at - _sas.now() FROM _sas.due d WHERE d.actor = 'v' ORDER BY d.run_id, d.due_at
 $$;
 -- t.set_timers(): one step from the beginning, and then when to look again
-CREATE FUNCTION t.set_timers() RETURNS interval LANGUAGE sql AS $$ SELECT next_look - sas._now() FROM sas._set_timers(NULL, NULL, NULL) $$;
+CREATE FUNCTION t.set_timers() RETURNS interval LANGUAGE sql AS $$ SELECT next_look - _sas.now() FROM _sas.set_timers(NULL, NULL, NULL) $$;
 -- t.sweep(): whole sweeps, until nothing is left to be settled: somebody else in the cluster may have begun before
 CREATE PROCEDURE t.sweep() LANGUAGE plpgsql AS $$
 DECLARE
@@ -20,9 +20,9 @@ DECLARE
 BEGIN
     SELECT NULL::bigint AS at, NULL::bigint AS again, NULL::bigint AS settles INTO w;
     FOR n IN 1..10000 LOOP
-        SELECT * INTO w FROM sas._set_timers(w.at, w.again, w.settles);
+        SELECT * INTO w FROM _sas.set_timers(w.at, w.again, w.settles);
         COMMIT;
-        EXIT WHEN NOT w.more AND w.settles IS NULL AND NOT EXISTS (SELECT FROM sas.timed WHERE until_xid IS NOT NULL);
+        EXIT WHEN NOT w.more AND w.settles IS NULL AND NOT EXISTS (SELECT FROM _sas.timed WHERE until_xid IS NOT NULL);
         PERFORM pg_sleep(0.001) WHERE NOT w.more;
     END LOOP;
 END $$;
@@ -95,7 +95,7 @@ SELECT t.clean() \g /dev/null
 SELECT count(*) FROM sas.submit_batch('timed', '{"{}", "{}"}', deadline => '10 min');
 SELECT t.later('1 min'), t.set_timers() \g /dev/null
 SELECT t.later('9 min') \g /dev/null
-UPDATE sas.due SET due_at = sas._now() + CASE run_id WHEN 1 THEN interval '250 ms' ELSE '1 min' END WHERE actor = 'v';
+UPDATE _sas.due SET due_at = _sas.now() + CASE run_id WHEN 1 THEN interval '250 ms' ELSE '1 min' END WHERE actor = 'v';
 SELECT t.set_timers();
 SELECT * FROM t.timers();
 \echo a second one would change nothing, and nobody hears of it again
@@ -109,7 +109,7 @@ SELECT t.later('1 min'), t.set_timers() \g /dev/null
 SELECT t.later('9 min'), t.supervise() \g /dev/null
 SELECT run_id, state, paused_for FROM sas.runs ORDER BY 1;
 SELECT * FROM t.alerts();
-INSERT INTO sas.due (actor, due_at, run_id, kind) SELECT 'v', sas._now(), g, 'deadline' FROM generate_series(1, 3) g;
+INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 'v', _sas.now(), g, 'deadline' FROM generate_series(1, 3) g;
 SELECT t.supervise() \g /dev/null
 SELECT run_id, state, paused_for FROM sas.runs ORDER BY 1;
 SELECT * FROM t.alerts();
@@ -117,13 +117,13 @@ SELECT t.set_timers();
 SELECT * FROM t.timers();
 \echo nor does it end what has another deadline by now
 SELECT changed FROM sas.resume(2);
-INSERT INTO sas.due (actor, due_at, run_id, kind) SELECT 'v', sas._now(), 2, 'deadline';
+INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 'v', _sas.now(), 2, 'deadline';
 SELECT t.supervise() \g /dev/null
 SELECT state FROM sas.runs WHERE run_id = 2;
 SELECT changed FROM sas.pause(2);
 \echo but of what is not undone by then an operator hears, once
 SELECT t.later('1 h'), t.supervise() \g /dev/null
-INSERT INTO sas.due (actor, due_at, run_id, kind) SELECT 'v', sas._now(), g, 'deadline' FROM generate_series(1, 3) g;
+INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 'v', _sas.now(), g, 'deadline' FROM generate_series(1, 3) g;
 SELECT t.supervise(), t.set_timers();
 SELECT * FROM t.alerts();
 SELECT * FROM t.timers();
@@ -192,34 +192,34 @@ SELECT * FROM t.timers();
 SELECT t.clean() \g /dev/null
 SELECT count(*) FROM sas.submit_batch('timed', ARRAY(SELECT '{}'::jsonb FROM generate_series(1, 25000)));
 SELECT t.later('1 min');
-SELECT more, at FROM sas._set_timers(NULL, NULL, NULL);
-SELECT (SELECT count(*) FROM t.timers()) AS timers, upto FROM sas.run_run_id_seq LEFT JOIN sas.timed ON true;
+SELECT more, at FROM _sas.set_timers(NULL, NULL, NULL);
+SELECT (SELECT count(*) FROM t.timers()) AS timers, upto FROM _sas.run_run_id_seq LEFT JOIN _sas.timed ON true;
 CALL t.sweep();
-SELECT (SELECT count(*) FROM t.timers()) AS timers, upto, until_xid IS NULL AS settled FROM sas.timed;
+SELECT (SELECT count(*) FROM t.timers()) AS timers, upto, until_xid IS NULL AS settled FROM _sas.timed;
 \echo whoever looks anew begins there
 SELECT run_id FROM sas.submit('timed');
 SELECT t.later('1 min');
-DELETE FROM sas.due WHERE run_id = 25000;
-SELECT more, at FROM sas._set_timers(NULL, NULL, NULL);
-SELECT run_id FROM sas.run EXCEPT SELECT run_id FROM t.timers();
+DELETE FROM _sas.due WHERE run_id = 25000;
+SELECT more, at FROM _sas.set_timers(NULL, NULL, NULL);
+SELECT run_id FROM _sas.run EXCEPT SELECT run_id FROM t.timers();
 \echo unless numbers have begun anew
-TRUNCATE sas.run, sas.ready, sas.due RESTART IDENTITY;
+TRUNCATE _sas.run, _sas.ready, _sas.due RESTART IDENTITY;
 SELECT run_id FROM sas.submit('timed');
 SELECT t.later('1 min');
-SELECT more, at FROM sas._set_timers(NULL, NULL, NULL);
-SELECT more, at FROM sas._set_timers(NULL, NULL, NULL);
+SELECT more, at FROM _sas.set_timers(NULL, NULL, NULL);
+SELECT more, at FROM _sas.set_timers(NULL, NULL, NULL);
 SELECT * FROM t.timers();
 
 \echo a number that a session has kept for long is found though all beyond it is settled
 SELECT t.clean() \g /dev/null
-SELECT setval('sas.run_run_id_seq', 100) \g /dev/null
+SELECT setval('_sas.run_run_id_seq', 100) \g /dev/null
 SELECT count(*) FROM sas.submit_batch('timed', ARRAY(SELECT '{}'::jsonb FROM generate_series(1, 11000)));
 SELECT t.later('1 min');
 CALL t.sweep();
-SELECT upto FROM sas.timed;
-SELECT setval('sas.run_run_id_seq', 5) \g /dev/null
+SELECT upto FROM _sas.timed;
+SELECT setval('_sas.run_run_id_seq', 5) \g /dev/null
 SELECT run_id FROM sas.submit('timed');
-SELECT setval('sas.run_run_id_seq', 20000) \g /dev/null
+SELECT setval('_sas.run_run_id_seq', 20000) \g /dev/null
 SELECT t.later('1 min');
 CALL t.sweep();
 SELECT * FROM t.timers() WHERE run_id < 100;
@@ -231,8 +231,8 @@ SELECT t.later('1 min');
 CREATE TABLE t.sweep AS SELECT 0 AS n, NULL::bigint AS at, NULL::bigint AS again, NULL::bigint AS settles, true AS more;
 CREATE FUNCTION t.step() RETURNS TABLE (at bigint, again bigint, more boolean) LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM sas._lower_front('y', 0, '-infinity');
-    UPDATE t.sweep w SET (at, again, settles, more, n) = (SELECT x.at, x.again, x.settles, x.more, w.n + 1 FROM sas._set_timers(w.at, w.again, w.settles) x);
+    PERFORM _sas.lower_front('y', 0, '-infinity');
+    UPDATE t.sweep w SET (at, again, settles, more, n) = (SELECT x.at, x.again, x.settles, x.more, w.n + 1 FROM _sas.set_timers(w.at, w.again, w.settles) x);
     RETURN QUERY SELECT w.at, w.again, w.more FROM t.sweep w;
 END $$;
 SELECT * FROM t.step();

@@ -53,19 +53,19 @@ SELECT t.workflow('last_steps_only', '{"b": {"function": "t.echo", "when": "$.in
 SELECT run_id FROM sas.submit('last', '{"b": true}');
 SELECT t.settle(), t.claim();
 SELECT t.answer('b'), t.answer('z'), t.claim(), t.answer('a');
-SELECT replace(function, E'\n', ' ') AS functions, input -> 'steps' -> 'a' -> 'state' AS a FROM sas._claim_functions(1, 1, t.worker('f'), 'f');
+SELECT replace(function, E'\n', ' ') AS functions, input -> 'steps' -> 'a' -> 'state' AS a FROM _sas.claim_functions(1, 1, t.worker('f'), 'f');
 SELECT run_id FROM sas.submit('last', '{"b": false}');
 SELECT t.settle(), t.claim();
 SELECT t.answer('z'), t.claim(), t.answer('a');
-SELECT replace(function, E'\n', ' ') AS functions FROM sas._claim_functions(1, 1, t.worker('f'), 'f');
+SELECT replace(function, E'\n', ' ') AS functions FROM _sas.claim_functions(1, 1, t.worker('f'), 'f');
 SELECT run_id FROM sas.submit('last_steps_only', '{"b": false}');
 SELECT t.settle();
-SELECT function AS functions FROM sas._claim_functions(1, 1, t.worker('f'), 'f');
+SELECT function AS functions FROM _sas.claim_functions(1, 1, t.worker('f'), 'f');
 -- of what is included too, its own after those of its steps, with what is around it in order
 SELECT t.workflow('inside', '{"i": {"function": "t.echo", "finalize": "t.final_a"}}', '{"finalize": "t.final_b"}') \g /dev/null
 SELECT t.workflow('around', '{"z": {"function": "t.echo", "finalize": "t.final_b"}, "x": {"include": "inside", "after": ["z"]}, "y": {"include": "inside", "after": ["x"], "when": "$.input.b == true"}}', '{"finalize": "t.final_run"}') \g /dev/null
 SELECT run_id FROM sas.submit('around', '{"b": false}');
 SELECT t.settle(), t.claim(), t.answer('z'), t.settle(), t.claim(), t.answer('x.i'), t.settle();
-SELECT replace(function, E'\n', ' ') AS functions FROM sas._claim_functions(1, 1, t.worker('f'), 'f');
+SELECT replace(function, E'\n', ' ') AS functions FROM _sas.claim_functions(1, 1, t.worker('f'), 'f');
 DROP TABLE t.said;
 SELECT t.clean() \g /dev/null

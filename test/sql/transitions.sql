@@ -42,38 +42,38 @@ WHERE NOT EXISTS (SELECT FROM ends e WHERE e.subject = t.subject AND e.state = t
 -- each has its comment
 SELECT count(*) FROM sas.transitions WHERE comment = '';
 
--- one function writes the states of steps, one those of runs, and beside them there is one for each first claim and for a plain end; only submit and what tells of a run make runs (and src/store/submit.c, which does what _submit_runs does)
+-- one function writes the states of steps, one those of runs, and beside them there is one for each first claim and for a plain end; only submit and what tells of a run make runs (and src/store/submit.c, which does what _sas.submit_runs does)
 SELECT p.proname,
-       p.prosrc ~ 'UPDATE sas\.step( \w+)?\s+SET\s+([^;]*,\s*)?state =' AS step_states,
-       p.prosrc ~ 'INSERT INTO sas\.step\M' AS new_steps,
-       p.prosrc ~ 'UPDATE sas\.run( \w+)?\s+SET\s+([^;]*,\s*)?state =' AS run_states,
-       p.prosrc ~ 'INSERT INTO sas\.run\M' AS new_runs
+       p.prosrc ~ 'UPDATE _sas\.step( \w+)?\s+SET\s+([^;]*,\s*)?state =' AS step_states,
+       p.prosrc ~ 'INSERT INTO _sas\.step\M' AS new_steps,
+       p.prosrc ~ 'UPDATE _sas\.run( \w+)?\s+SET\s+([^;]*,\s*)?state =' AS run_states,
+       p.prosrc ~ 'INSERT INTO _sas\.run\M' AS new_runs
 FROM pg_proc p
-WHERE p.pronamespace = 'sas'::regnamespace
-  AND p.prosrc ~ '(UPDATE sas\.(step|run)( \w+)?\s+SET\s+([^;]*,\s*)?state =|INSERT INTO sas\.(step|run)\M)'
+WHERE p.pronamespace IN ('sas'::regnamespace, '_sas'::regnamespace)
+  AND p.prosrc ~ '(UPDATE _sas\.(step|run)( \w+)?\s+SET\s+([^;]*,\s*)?state =|INSERT INTO _sas\.(step|run)\M)'
 ORDER BY 1;
 
 -- and they make no change that is not listed, or from a state that is not the present one
 SELECT t.workflow('one', '{"a": {"function": "t.echo"}}') \g /dev/null
 SELECT run_id FROM sas.submit('one');
-SELECT sas._move_steps(ARRAY[ROW(1, 1, 0, 'none', 'compensated', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._step_change]);
-SELECT sas._move_runs(ARRAY[ROW(1, 'running', 'paused', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._run_change]);
-SELECT sas._move_runs(ARRAY[ROW(1, 'pending', 'scheduled', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::sas._run_change]);
+SELECT _sas.move_steps(ARRAY[ROW(1, 1, 0, 'none', 'compensated', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change]);
+SELECT _sas.move_runs(ARRAY[ROW(1, 'running', 'paused', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.run_change]);
+SELECT _sas.move_runs(ARRAY[ROW(1, 'pending', 'scheduled', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.run_change]);
 SELECT state FROM sas.runs;
 BEGIN;
-DELETE FROM sas.transition WHERE (subject, from_state, to_state) IN (('step', 'none', 'running'), ('run', 'pending', 'running'));
+DELETE FROM _sas.transition WHERE (subject, from_state, to_state) IN (('step', 'none', 'running'), ('run', 'pending', 'running'));
 SAVEPOINT here;
 \set VERBOSITY sqlstate
-SELECT sas._take_steps(ARRAY[ROW(1, 1, 0, false, false, 1, 0, 'none', 0, '1 min', gen_random_uuid())::sas._claimed], 1, now());
+SELECT _sas.take_steps(ARRAY[ROW(1, 1, 0, false, false, 1, 0, 'none', 0, '1 min', gen_random_uuid())::_sas.claimed], 1, now());
 ROLLBACK TO here;
-SELECT sas._start_runs('{1}');
+SELECT _sas.start_runs('{1}');
 \set VERBOSITY default
 ROLLBACK;
-SELECT sas._start_runs('{1}');
-SELECT sas._take_steps(ARRAY[ROW(1, 1, 0, false, false, 1, 0, 'none', 0, '1 min', gen_random_uuid())::sas._claimed], 1, now());
-SELECT sas._start_runs('{1}');
-SELECT r.state AS run, s.state AS step FROM sas.runs r JOIN sas.step s USING (run_id);
+SELECT _sas.start_runs('{1}');
+SELECT _sas.take_steps(ARRAY[ROW(1, 1, 0, false, false, 1, 0, 'none', 0, '1 min', gen_random_uuid())::_sas.claimed], 1, now());
+SELECT _sas.start_runs('{1}');
+SELECT r.state AS run, s.state AS step FROM sas.runs r JOIN _sas.step s USING (run_id);
 -- a step that is running is not claimed for the first time again
 \set VERBOSITY sqlstate
-SELECT sas._take_steps(ARRAY[ROW(1, 1, 0, false, false, 1, 0, 'none', 0, '1 min', gen_random_uuid())::sas._claimed], 1, now());
+SELECT _sas.take_steps(ARRAY[ROW(1, 1, 0, false, false, 1, 0, 'none', 0, '1 min', gen_random_uuid())::_sas.claimed], 1, now());
 \set VERBOSITY default

@@ -12,8 +12,8 @@ CREATE FUNCTION t.bring(priorities int[]) RETURNS bigint LANGUAGE sql AS $$
 $$;
 -- what a claim takes: how many of which priority, the highest first
 CREATE FUNCTION t.grab(quantity int, urgent boolean DEFAULT true) RETURNS text LANGUAGE sql AS $$
-    WITH c AS (SELECT * FROM sas._claim_functions(quantity, 1, t.worker('w'), 'w', urgent => grab.urgent)),
-    runs AS (SELECT r.priority, count(*) AS n FROM c JOIN sas.run r USING (run_id) GROUP BY 1)
+    WITH c AS (SELECT * FROM _sas.claim_functions(quantity, 1, t.worker('w'), 'w', urgent => grab.urgent)),
+    runs AS (SELECT r.priority, count(*) AS n FROM c JOIN _sas.run r USING (run_id) GROUP BY 1)
     SELECT coalesce(string_agg(n || ' of ' || priority, ', ' ORDER BY priority DESC), 'nothing') FROM runs
 $$;
 -- one that is urgent goes before the bulk; whoever does not ask takes both
@@ -31,7 +31,7 @@ SELECT t.bring(array_fill(0, ARRAY[40]) || array_fill(3, ARRAY[40])) AS came;
 SELECT t.grab(100) AS all;
 SELECT t.clean() \g /dev/null
 -- of priorities that alternate, because the lower ones have waited for longer, no batch is made of one or two
-SELECT sas._priority_step() = '1 hour' AS step;
+SELECT _sas.priority_step() = '1 hour' AS step;
 SELECT count(*) FROM generate_series(1, 60) n
 CROSS JOIN LATERAL (SELECT t.later(CASE WHEN n % 2 = 0 THEN interval '59 min 59 s' ELSE interval '-59 min' END) OFFSET 0) l
 CROSS JOIN LATERAL sas.submit('bulk', priority => 1 - n % 2);

@@ -188,9 +188,9 @@ SELECT sas.set_input(1, NULL, '{}');
 SELECT t.clean() \g /dev/null
 SELECT t.workflow('big', '{"a": {"agent": "inventory", "call": {}, "undo": {"call": {}}}, "b": {"agent": "payments", "call": {}, "after": ["a"], "undo": {"call": {}}}, "f": {"function": "t.echo", "after": ["a"]}, "w": {"wait": {"signal": "go"}, "after": ["a"]}, "t": {"agent": "people", "task": {}, "after": ["a"]},
     "k": {"workflow": "two", "after": ["a"]}, "c": {"agent": "shipping", "call": {}, "after": ["b"]}}') \g /dev/null
-SELECT run_id FROM sas.submit('big', start_at => sas._now() + interval '1 h');
+SELECT run_id FROM sas.submit('big', start_at => _sas.now() + interval '1 h');
 SELECT run_id FROM sas.submit('big');
-SELECT * FROM sas.halt('{1,2}'::bigint[], 'wrong prices');
+SELECT * FROM sas.halt_runs('{1,2}'::bigint[], 'wrong prices');
 SELECT t.brief(n) FROM generate_series(1, 2) n;
 -- in the middle: what is running is not waited for, late replies do not count, nothing is undone, children stop as well
 SELECT run_id FROM sas.submit('big');
@@ -208,7 +208,7 @@ SELECT run_id, t.brief(run_id) FROM sas.runs WHERE run_id > 2 ORDER BY 1;
 SELECT error, paused_for FROM sas.runs WHERE run_id = 3;
 SELECT run_id, kind, replace(message, current_user, 'me') AS message FROM t.alerts();
 SELECT step, attempt, status FROM sas.attempts WHERE run_id = 3 ORDER BY step;
-SELECT count(*) AS places_taken FROM sas.place WHERE request_id IS NOT NULL;
+SELECT count(*) AS places_taken FROM _sas.place WHERE request_id IS NOT NULL;
 SELECT * FROM t.left_over();
 -- paused, resting, being undone, with an undo on its way
 SELECT t.workflow('undo', '{"a": {"agent": "inventory", "call": {}, "undo": {"call": {}}}, "b": {"agent": "payments", "call": {}, "after": ["a"], "undo": {"call": {}}}, "c": {"agent": "shipping", "call": {}, "after": ["b"]}}') \g /dev/null
@@ -223,7 +223,7 @@ SELECT t.answer('c', 'permanent 400', for_run => 7), t.answer('c', 'permanent 40
 SELECT t.settle(), t.claim('w2', 1);
 SELECT count(*) FROM t.held WHERE undo;
 SELECT run_id, t.brief(run_id) FROM sas.runs WHERE run_id > 4 ORDER BY 1;
-SELECT run_id, changed, state, result FROM sas.halt(ARRAY(SELECT r.run_id FROM sas.runs r WHERE r.run_id > 4));
+SELECT run_id, changed, state, result FROM sas.halt_runs(ARRAY(SELECT r.run_id FROM sas.runs r WHERE r.run_id > 4));
 SELECT t.work();
 SELECT t.answer('b', holder => 'w2');
 SELECT run_id, t.brief(run_id) FROM sas.runs WHERE run_id > 4 ORDER BY 1;
@@ -247,18 +247,18 @@ SELECT t.answer('b', for_run => 1), t.answer('b', 'permanent 400', for_run => 2)
 SELECT changed FROM sas.halt(3);
 SELECT t.work();
 SELECT run_id, t.brief(run_id) FROM sas.runs ORDER BY 1;
-SELECT * FROM sas.compensate('{1,2,3,4,5}'::bigint[], 'recalled');
+SELECT * FROM sas.compensate_runs('{1,2,3,4,5}'::bigint[], 'recalled');
 SELECT t.work();
 SELECT run_id, t.brief(run_id) FROM sas.runs ORDER BY 1;
 SELECT run_id, error ->> 'title' AS title, error ->> 'detail' AS detail FROM sas.runs ORDER BY 1;
-SELECT run_id, changed, refused FROM sas.compensate('{1,2}'::bigint[]);
+SELECT run_id, changed, refused FROM sas.compensate_runs('{1,2}'::bigint[]);
 -- nothing to undo; a child, whose parent is open
 SELECT t.workflow('bare', '{"a": {"agent": "inventory", "call": {}}}') \g /dev/null
 SELECT t.workflow('of', '{"k": {"workflow": "left"}, "z": {"wait": {"signal": "go"}, "after": ["k"]}}') \g /dev/null
 SELECT run_id FROM sas.submit('bare') UNION ALL SELECT run_id FROM sas.submit('of');
 SELECT t.work();
 SELECT run_id, parent_run_id, state FROM sas.runs WHERE run_id > 4 ORDER BY 1;
-SELECT run_id, changed, refused FROM sas.compensate('{5,7}'::bigint[]);
+SELECT run_id, changed, refused FROM sas.compensate_runs('{5,7}'::bigint[]);
 -- an open one: what is on its way is left to end, then undone
 SELECT run_id FROM sas.submit('left');
 SELECT t.claim();
@@ -273,12 +273,12 @@ SELECT t.clean() \g /dev/null
 SELECT run_id FROM sas.submit('left', '{"n": 1}', key => 'order 1', priority => 3, labels => '{"tenant": "a"}', reply_to => 'done');
 SELECT run_id FROM sas.submit('left', '{"n": 2}');
 SELECT t.work('{"b": "permanent 400"}');
-SELECT * FROM sas.rerun('{1,2,9}'::bigint[]);
+SELECT * FROM sas.rerun_runs('{1,2,9}'::bigint[]);
 SELECT run_id, key, input, priority, labels, state FROM sas.runs ORDER BY 1;
 SELECT count(DISTINCT idempotency_key) FROM sas.steps WHERE step = 'a';
 -- the key leads to the new one
 SELECT run_id, created FROM sas.submit('left', '{"n": 1}', key => 'order 1');
-SELECT run_id, changed, refused FROM sas.rerun('{1,3}'::bigint[]);
+SELECT run_id, changed, refused FROM sas.rerun_runs('{1,3}'::bigint[]);
 SELECT t.work();
 SELECT event, run_id, key FROM sas.read_replies('done', 10);
 SELECT run_id, act, detail FROM sas.history ORDER BY run_id;
@@ -315,10 +315,10 @@ SELECT t.workflow('low', '{"a": {"agent": "inventory", "call": {}}}', '{"priorit
 SELECT t.workflow('above', '{"k": {"workflow": "low"}}') \g /dev/null
 SELECT run_id FROM sas.submit('low') UNION ALL SELECT run_id FROM sas.submit('low') UNION ALL SELECT run_id FROM sas.submit('above');
 SELECT t.settle();
-SELECT q.run_id, q.rank - q.ready_at AS later FROM sas.ready q ORDER BY 1;
-SELECT * FROM sas.set_priority('{2,3,77}'::bigint[], 5);
+SELECT q.run_id, q.rank - q.ready_at AS later FROM _sas.ready q ORDER BY 1;
+SELECT * FROM sas.set_priority_runs('{2,3,77}'::bigint[], 5);
 SELECT run_id, priority FROM sas.runs ORDER BY 1;
-SELECT q.run_id, q.rank - q.ready_at AS later FROM sas.ready q ORDER BY q.rank, q.run_id;
+SELECT q.run_id, q.rank - q.ready_at AS later FROM _sas.ready q ORDER BY q.rank, q.run_id;
 SELECT t.work();
 SELECT run_id, changed, refused FROM sas.set_priority(1, 1);
 SELECT sas.set_priority(1, 1001);
@@ -328,12 +328,12 @@ SELECT sas.set_priority(1, NULL);
 SELECT t.clean() \g /dev/null
 SELECT count(*) FROM sas.submit_batch('two', ARRAY(SELECT '{}'::jsonb FROM generate_series(1, 4)));
 SELECT v.run_id, v.changed, v.state FROM sas.runs r, LATERAL sas.pause(r.run_id) v WHERE r.run_id <= 2 ORDER BY 1;
-SELECT v.run_id, v.changed, v.state FROM sas.resume(ARRAY(SELECT r.run_id FROM sas.runs r WHERE r.state = 'paused')) v;
-SELECT run_id, changed, refused FROM sas.cancel(ARRAY[4, NULL, 3, 4, 99, 3]);
-SELECT * FROM sas.halt('{}'::bigint[]);
-SELECT * FROM sas.skip(NULL::bigint[], 'x');
+SELECT v.run_id, v.changed, v.state FROM sas.resume_runs(ARRAY(SELECT r.run_id FROM sas.runs r WHERE r.state = 'paused')) v;
+SELECT run_id, changed, refused FROM sas.cancel_runs(ARRAY[4, NULL, 3, 4, 99, 3]);
+SELECT * FROM sas.halt_runs('{}'::bigint[]);
+SELECT * FROM sas.skip_runs(NULL::bigint[], 'x');
 SELECT sas.skip(1, NULL);
-SELECT sas.force_complete('{1}'::bigint[], NULL);
+SELECT sas.force_complete_runs('{1}'::bigint[], NULL);
 
 -- someone else's run is as if it were not there; operators see and act on all --------------------------
 SELECT t.clean() \g /dev/null
@@ -344,15 +344,15 @@ SELECT run_id FROM sas.submit('two');
 SET ROLE sas_test_user;
 SELECT sas.create_workflow('mine', '{"steps": {"w": {"wait": {"signal": "go"}}}}');
 SELECT run_id FROM sas.submit('mine');
-SELECT v.run_id, v.changed, v.refused FROM sas.skip('{1,2}'::bigint[], 'w') v
+SELECT v.run_id, v.changed, v.refused FROM sas.skip_runs('{1,2}'::bigint[], 'w') v
 UNION ALL SELECT v.run_id, v.changed, v.refused FROM sas.force_complete(1, 'x') v UNION ALL SELECT v.run_id, v.changed, v.refused FROM sas.set_input(1, 'x', '{}') v
 UNION ALL SELECT v.run_id, v.changed, v.refused FROM sas.halt(1) v UNION ALL SELECT v.run_id, v.changed, v.refused FROM sas.compensate(1) v
 UNION ALL SELECT v.run_id, v.changed, v.refused FROM sas.rerun(1) v UNION ALL SELECT v.run_id, v.changed, v.refused FROM sas.set_priority(1, 1) v;
 RESET ROLE;
 SELECT t.settle() \g /dev/null
 SET ROLE sas_test_operator;
-SELECT v.run_id, v.step, v.changed, v.state FROM sas.skip('{1,2}'::bigint[], 'w') v UNION ALL SELECT v.run_id, v.step, v.changed, v.state FROM sas.skip('{1,2}'::bigint[], 'x') v;
-SELECT run_id, changed, state FROM sas.halt('{1,2}'::bigint[], 'night');
+SELECT v.run_id, v.step, v.changed, v.state FROM sas.skip_runs('{1,2}'::bigint[], 'w') v UNION ALL SELECT v.run_id, v.step, v.changed, v.state FROM sas.skip_runs('{1,2}'::bigint[], 'x') v;
+SELECT run_id, changed, state FROM sas.halt_runs('{1,2}'::bigint[], 'night');
 RESET ROLE;
 -- every act has its role and its time; those about an agent, a workflow or a queue have no run
 SET ROLE sas_test_operator;

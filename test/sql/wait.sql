@@ -22,17 +22,17 @@ SELECT t.workflow('two', '{
     "first": {"wait": {"signal": "go"}, "after": ["a"]},
     "second": {"wait": {"signal": "go"}, "after": ["first"]}}') \g /dev/null
 SELECT run_id FROM sas.submit('two', key => 'k2');
-SELECT sas.signal('two', 'k2', 'go', '1'), sas.signal('two', 'k2', 'go', '2');
-SELECT count(*) AS kept FROM sas.signal;
+SELECT sas.signal_key('two', 'k2', 'go', '1'), sas.signal_key('two', 'k2', 'go', '2');
+SELECT count(*) AS kept FROM _sas.signal;
 SELECT t.work();
 SELECT t.brief(2);
 SELECT step, output FROM sas.steps WHERE run_id = 2 ORDER BY started_at, step;
-SELECT count(*) AS kept FROM sas.signal;
+SELECT count(*) AS kept FROM _sas.signal;
 
 -- false where something is expected: a permanent failure
 SELECT run_id FROM sas.submit('approval', key => 'k3');
 SELECT t.work();
-SELECT sas.signal('approval', 'k3', 'decision', '{"approved": false}');
+SELECT sas.signal_key('approval', 'k3', 'decision', '{"approved": false}');
 SELECT t.work();
 SELECT t.brief(3);
 SELECT error FROM sas.steps WHERE run_id = 3 AND step = 'approve';
@@ -50,11 +50,11 @@ SELECT error FROM sas.steps WHERE run_id = 4 AND step = 'approve';
 
 -- EV4 refused with a reason when nobody can ever take it
 SELECT sas.signal(4, 'decision', '{}');
-SELECT sas.signal('two', 'k2', 'go');
+SELECT sas.signal_key('two', 'k2', 'go');
 SELECT run_id FROM sas.submit('two', key => 'k5');
 SELECT sas.signal(5, 'nope');
 SELECT sas.signal(99, 'go');
-SELECT sas.signal('two', 'none', 'go');
+SELECT sas.signal_key('two', 'none', 'go');
 SELECT sas.signal(5, 'go', NULL);
 SELECT t.work();
 SELECT sas.signal(5, 'go', '1');
@@ -126,11 +126,11 @@ SELECT step, error ->> 'detail' AS detail FROM sas.steps WHERE run_id = 3 AND er
 CREATE FUNCTION t.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'disk full, say' USING ERRCODE = 'disk_full'; END $$;
 SELECT run_id FROM sas.submit('times', '{"span": "1 s", "at": "2026-01-01 00:00:41+00"}');
 SELECT run_id FROM sas.submit('times', '{"span": "1 s", "at": "2026-01-01 00:00:41+00"}');
-CREATE TRIGGER refuse BEFORE INSERT ON sas.step FOR EACH ROW WHEN (NEW.run_id = 4) EXECUTE FUNCTION t.refuse();
+CREATE TRIGGER refuse BEFORE INSERT ON _sas.step FOR EACH ROW WHEN (NEW.run_id = 4) EXECUTE FUNCTION t.refuse();
 SELECT t.work();
 SELECT t.brief(4), t.brief(5);
 SELECT * FROM t.alerts() WHERE kind = 'stuck';
-DROP TRIGGER refuse ON sas.step;
+DROP TRIGGER refuse ON _sas.step;
 SELECT t.later('1 min');
 SELECT t.work();
 SELECT t.brief(4), t.brief(5);

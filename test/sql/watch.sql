@@ -5,8 +5,8 @@
 SELECT t.clean(), t.watching() \g /dev/null
 SELECT sas.create_watcher('prices', '{"agent": "feed", "stream": {"format": "ndjson", "path": "/{{input.symbol}}", "query": {"since": "{{cursor}}"}}, "items": {"table": "t.item"}, "cursor": {"start": "{{input.first?}}", "next": "{{item.seq}}"}, "retry": {"jitter": false}}');
 CREATE FUNCTION t.requests(node text) RETURNS TABLE (key text, epoch bigint, request jsonb, cursor jsonb) LANGUAGE sql AS $$
-    SELECT w.key, r.epoch, r.request, r.cursor FROM sas.watch w JOIN sas.watch_held h USING (watch_id),
-           sas._watch_requests(t.node_id(node), ARRAY[w.watch_id], ARRAY[h.epoch]) r WHERE w.state <> 'deleted' ORDER BY 1
+    SELECT w.key, r.epoch, r.request, r.cursor FROM _sas.watch w JOIN _sas.watch_held h USING (watch_id),
+           _sas.watch_requests(t.node_id(node), ARRAY[w.watch_id], ARRAY[h.epoch]) r WHERE w.state <> 'deleted' ORDER BY 1
 $$;
 
 \echo a task is asked for by a key of its own; one that is there is refused, or adopted by flag
@@ -25,11 +25,11 @@ SELECT * FROM t.watches();
 BEGIN;
 SELECT * FROM sas.watch('prices', 'd', '{"symbol": "D"}');
 ROLLBACK;
-SELECT count(*) FROM sas.watch;
+SELECT count(*) FROM _sas.watch;
 
 \echo a node takes them, with what to do and since where
 SELECT t.node('n', 10);
-SELECT w.key, c.epoch, c.kind, c.request, c.cursor, c.room, c.problem FROM sas._claim_watches(1, 10) c JOIN sas.watch w USING (watch_id);
+SELECT w.key, c.epoch, c.kind, c.request, c.cursor, c.room, c.problem FROM _sas.claim_watches(1, 10) c JOIN _sas.watch w USING (watch_id);
 SELECT * FROM t.watches();
 SELECT key, since - t.start() AS since FROM sas.watches ORDER BY 1;
 SELECT t.claim_watches('n');
@@ -111,7 +111,7 @@ SELECT sas.create_watcher('prices', '{"agent": "inventory", "stream": {"format":
 
 \echo a request that cannot be made is a failure of the task
 SELECT * FROM sas.watch('prices', 'f');
-SELECT w.key, c.request, c.problem FROM sas._claim_watches(1, 10) c JOIN sas.watch w USING (watch_id);
+SELECT w.key, c.request, c.problem FROM _sas.claim_watches(1, 10) c JOIN _sas.watch w USING (watch_id);
 SELECT t.lose('n', 'f', 'the request cannot be made');
 SELECT * FROM sas.unwatch('prices', '{a,b,f}');
 SELECT t.release('n', '{a,b,f}');
@@ -119,5 +119,5 @@ SELECT t.settle() \g /dev/null
 
 \echo nothing is left but a row for each key
 SELECT * FROM t.watches();
-SELECT (SELECT count(*) FROM sas.watch_wait) AS wait, (SELECT count(*) FROM sas.watch_held) AS held, (SELECT count(*) FROM sas.watch_note) AS news,
-       (SELECT count(*) FROM sas.watch_batch) AS batch, (SELECT count(*) FROM sas.watch_work) AS work, (SELECT count(*) FROM sas.watch_look) AS look;
+SELECT (SELECT count(*) FROM _sas.watch_wait) AS wait, (SELECT count(*) FROM _sas.watch_held) AS held, (SELECT count(*) FROM _sas.watch_note) AS news,
+       (SELECT count(*) FROM _sas.watch_batch) AS batch, (SELECT count(*) FROM _sas.watch_work) AS work, (SELECT count(*) FROM _sas.watch_look) AS look;

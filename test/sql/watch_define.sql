@@ -10,7 +10,7 @@ SELECT sas.create_watcher('stock', '{"agent": "feed", "poll": {"call": {"path": 
 SELECT sas.create_watcher('sweep', '{"function": "t.echo", "every": "1 h"}');
 SELECT sas.create_watcher('camera', '{"agent": "host", "external": {"device": "{{input.device}}"}, "items": {"function": "t.take_items", "item": {"of": "{{key}}", "is": "{{item}}"}}, "cursor": {"start": 0, "next": "{{item.seq}}"}, "retry": {"max_failures": 3, "initial": "1 s", "max": "1 min", "backoff": "linear", "jitter": false, "reset_after": "10 s"}}');
 SELECT watcher, kind, agent, watches FROM sas.watchers ORDER BY 1;
-SELECT request FROM sas.watcher ORDER BY name;
+SELECT request FROM _sas.watcher ORDER BY name;
 
 \echo what is refused, where, and what to do
 CREATE FUNCTION t.refused(definition jsonb) RETURNS text LANGUAGE plpgsql AS $$
@@ -75,4 +75,4 @@ SELECT key, changed, state FROM sas.unwatch('sweep', '{all}');
 SELECT sas.drop_watcher('sweep');
 SELECT sas.drop_watcher('sweep');
 SELECT * FROM sas.watch('sweep', 'all');
-SELECT count(*) FROM sas.watch_flow;
+SELECT count(*) FROM _sas.watch_flow;

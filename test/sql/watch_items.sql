@@ -16,36 +16,36 @@ SELECT t.deliver();
 SELECT t.deliver();
 \echo one worker at a time is at the inbox of a task
 SELECT t.append('n', 'a', '[4]');
-SELECT watch_id, items FROM sas._claim_items(10, 1, t.worker('f'));
+SELECT watch_id, items FROM _sas.claim_items(10, 1, t.worker('f'));
 SELECT t.append('n', 'a', '[5]');
-SELECT watch_id, items FROM sas._claim_items(10, 1, t.worker('g'));
+SELECT watch_id, items FROM _sas.claim_items(10, 1, t.worker('g'));
 \echo whatever comes in meanwhile, the others are not held up
 SELECT count(t.append('n', 'a', '[7]')) FROM generate_series(1, 1500);
 SELECT t.append('n', 'b', '["late"]');
 SELECT t.deliver(worker => 'g'), t.deliver(worker => 'g');
-SELECT count(*) FROM sas.watch_work;
+SELECT count(*) FROM _sas.watch_work;
 \echo its worker dies: a failure, and another comes to it after a pause, by itself
 UPDATE t.worker SET alive = false WHERE name = 'f';
 SELECT t.supervise() > 0 AS found;
 SELECT t.deliver(worker => 'g');
 SELECT * FROM t.watches();
-SELECT next_due - sas._now() AS looked_at_in FROM sas._supervisor_tick(1, '{1,3}', 3, 100);
+SELECT next_due - _sas.now() AS looked_at_in FROM _sas.supervisor_tick(1, '{1,3}', 3, 100);
 SELECT t.later('1 s') \g /dev/null
 SELECT length(t.deliver(worker => 'g')); SELECT length(t.deliver(worker => 'g'));
 SELECT * FROM t.watches();
 \echo one that died with several: none is counted, and each goes alone
 SELECT t.later('1 h') \g /dev/null
 SELECT t.append('n', 'a', '[6]'), t.append('n', 'b', '["y"]');
-SELECT watch_id, alone FROM sas._claim_items(10, 1, t.worker('h'));
+SELECT watch_id, alone FROM _sas.claim_items(10, 1, t.worker('h'));
 UPDATE t.worker SET alive = false WHERE name = 'h';
 SELECT t.supervise() > 0 AS found;
-SELECT watch_id, alone FROM sas._claim_items(10, 1, t.worker('i'));
-SELECT watch_id, alone FROM sas._claim_items(10, 1, t.worker('j'));
+SELECT watch_id, alone FROM _sas.claim_items(10, 1, t.worker('i'));
+SELECT watch_id, alone FROM _sas.claim_items(10, 1, t.worker('j'));
 \echo a claim whose time is over goes to another worker, and what the first one says counts no more
 SELECT t.later('60 s') \g /dev/null
-SELECT request_id AS late FROM sas.watch_done WHERE watch_id = 1 \gset
+SELECT request_id AS late FROM _sas.watch_done WHERE watch_id = 1 \gset
 SELECT t.deliver(worker => 'g'), t.deliver(worker => 'g');
-SELECT sas._hold_items('{1}', ARRAY[:'late']::uuid[]);
+SELECT _sas.hold_items('{1}', ARRAY[:'late']::uuid[]);
 SELECT * FROM t.watches();
 
 \echo a target that fails: growing pauses, nothing lost, then given up with an alert
@@ -116,12 +116,12 @@ SELECT t.deliver();
 SELECT t.settle() \g /dev/null
 SELECT state FROM t.watches() WHERE key = 'c';
 SELECT t.deliver();
-SELECT * FROM sas.watch_work;
+SELECT * FROM _sas.watch_work;
 
 \echo the window: full, the host is told that there is no room, and when there is again
 ALTER SYSTEM SET sas.watch_window = 4; SELECT pg_reload_conf() \g /dev/null
 SELECT t.clean() \g /dev/null
-DO $$ BEGIN FOR i IN 1 .. 1000 LOOP EXIT WHEN sas._watch_window() = 4; PERFORM pg_sleep(0.01); END LOOP; END $$;
+DO $$ BEGIN FOR i IN 1 .. 1000 LOOP EXIT WHEN _sas.watch_window() = 4; PERFORM pg_sleep(0.01); END LOOP; END $$;
 SELECT t.node('n', 100);
 SELECT created FROM sas.watch('feed', 'a');
 SELECT t.claim_watches('n');
@@ -150,8 +150,8 @@ SELECT t.node('n', 100);
 SELECT created FROM sas.watch('shaped', 'a', '{"place": 7}');
 SELECT t.claim_watches('n');
 SELECT t.append('n', 'a', '[{"id": "i1", "value": [1]}, {"id": 2, "value": null}]');
-SELECT target_kind, target, items, keys, problem FROM sas._claim_items(10, 1, t.worker('f'));
-SELECT sas._finish_items('{1}', ARRAY[(SELECT max(batch_no) FROM sas.watch_batch)], '{NULL}', '{f}');
+SELECT target_kind, target, items, keys, problem FROM _sas.claim_items(10, 1, t.worker('f'));
+SELECT _sas.finish_items('{1}', ARRAY[(SELECT max(batch_no) FROM _sas.watch_batch)], '{NULL}', '{f}');
 SELECT t.append('n', 'a', '[{"id": "i3"}]');
 SELECT t.deliver();
 SELECT * FROM t.watches();
@@ -170,7 +170,7 @@ SELECT items, waiting, cursor FROM t.watches();
 SELECT t.append('n', 'a', '[{"x": 3}, 4, "n", [[5]]]'), t.append('n', 'a', '[]');
 SELECT t.deliver();
 SELECT items, waiting, cursor FROM t.watches();
-SELECT count(*) FROM sas.watch_work;
+SELECT count(*) FROM _sas.watch_work;
 \echo one that the definition cannot be applied to is covered by those behind it
 SELECT t.append('n', 'a', '[4, {"n": "0"}]');
 SELECT t.deliver();
@@ -189,12 +189,12 @@ SELECT sas.create_watcher('state', '{"agent": "feed", "poll": {"call": {}, "ever
 SELECT created FROM sas.watch('state', 's');
 SELECT t.claim_watches('n');
 SELECT a.answer, f.digest, f.cursor
-FROM sas.watch w, sas._append_items(t.node_id('n'), ARRAY[w.watch_id], ARRAY[w.epoch], '{"[7]"}'::jsonb[], '{NULL}'::jsonb[], '{d1}') a, sas.watch_flow f
+FROM _sas.watch w, _sas.append_batches(t.node_id('n'), ARRAY[w.watch_id], ARRAY[w.epoch], '{"[7]"}'::jsonb[], '{NULL}'::jsonb[], '{d1}') a, _sas.watch_flow f
 WHERE w.key = 's' AND f.watch_id = w.watch_id;
-SELECT f.digest, f.cursor FROM sas.watch w JOIN sas.watch_flow f USING (watch_id) WHERE w.key = 's';
-SELECT a.answer FROM sas.watch w, sas._append_items(t.node_id('n'), ARRAY[w.watch_id], ARRAY[w.epoch], ARRAY['[{"n": 7}]'::jsonb], '{NULL}'::jsonb[], '{d2}') a
+SELECT f.digest, f.cursor FROM _sas.watch w JOIN _sas.watch_flow f USING (watch_id) WHERE w.key = 's';
+SELECT a.answer FROM _sas.watch w, _sas.append_batches(t.node_id('n'), ARRAY[w.watch_id], ARRAY[w.epoch], ARRAY['[{"n": 7}]'::jsonb], '{NULL}'::jsonb[], '{d2}') a
 WHERE w.key = 's';
-SELECT f.digest, f.cursor FROM sas.watch w JOIN sas.watch_flow f USING (watch_id) WHERE w.key = 's';
+SELECT f.digest, f.cursor FROM _sas.watch w JOIN _sas.watch_flow f USING (watch_id) WHERE w.key = 's';
 \echo an outside program hears of it as an error, and nothing is taken in
 SELECT sas.create_watcher('camera', '{"agent": "host", "external": {}, "cursor": {"next": "{{item.n}}"}, "items": {"table": "t.item"}}');
 SELECT watch_id AS w FROM sas.watch('camera', 'c') \gset

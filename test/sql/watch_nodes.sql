@@ -48,12 +48,12 @@ SELECT t.node('a', 10), t.node('b', 10);
 SELECT t.ask(4);
 SELECT t.claim_watches('a');
 SELECT t.claim_watches('a');
-SELECT next_due - sas._now() AS looked_at_in FROM sas._supervisor_tick(1, '{1,2}', 2, 100);
+SELECT next_due - _sas.now() AS looked_at_in FROM _sas.supervisor_tick(1, '{1,2}', 2, 100);
 SELECT t.later('2 s') \g /dev/null
 SELECT t.claim_watches('a');
 \echo a server that was restarted: all nodes are gone, and all tasks wait
 UPDATE t.worker SET boot = 0;
-UPDATE sas.node SET boot = 0;
+UPDATE _sas.node SET boot = 0;
 SELECT t.supervise() > 0 AS found;
 SELECT state, node, restarts, count(*) FROM sas.watches GROUP BY 1, 2, 3;
 SELECT * FROM t.nodes;
@@ -111,7 +111,7 @@ SELECT t.supervise() > 0 AS told; SELECT t.news('a');
 UPDATE t.worker SET alive = false WHERE name = 'a';
 SELECT t.settle() \g /dev/null
 SELECT key, state, node FROM sas.watches ORDER BY 1;
-SELECT * FROM sas.watch_note;
+SELECT * FROM _sas.watch_note;
 
 \echo functions: workers of their own host them
 SELECT t.clean() \g /dev/null
@@ -119,11 +119,11 @@ SELECT t.node('a', 10), t.node('f', 10, 'function');
 SELECT t.ask(2, 'sweep');
 SELECT t.claim_watches('a');
 SELECT t.claim_watches('f');
-SELECT owner = 'postgres'::regrole::oid AS owned, function, input, cursor, every_ms, stop FROM sas._begin_turn(2, 1, 1);
-SELECT sas._end_turn(2, 1, 1, '{"at": 5}');
-SELECT input FROM sas._begin_turn(2, 1, 1);
-SELECT sas._end_turn(1, 1, 1, '6');
-SELECT count(*) FROM sas._begin_turn(2, 1, 7);
+SELECT owner = 'postgres'::regrole::oid AS owned, function, input, cursor, every_ms, stop FROM _sas.begin_turn(2, 1, 1);
+SELECT _sas.end_turn(2, 1, 1, '{"at": 5}');
+SELECT input FROM _sas.begin_turn(2, 1, 1);
+SELECT _sas.end_turn(1, 1, 1, '6');
+SELECT count(*) FROM _sas.begin_turn(2, 1, 7);
 \echo one that ends its worker goes on at once the first time, and then after pauses
 UPDATE t.worker SET alive = false WHERE name = 'f';
 SELECT t.supervise() > 0 AS found;
@@ -133,15 +133,15 @@ UPDATE t.worker SET alive = false WHERE name = 'g';
 SELECT t.supervise() > 0 AS found;
 SELECT t.node('h', 10, 'function');
 SELECT t.claim_watches('h');
-SELECT next_due - sas._now() AS looked_at_in FROM sas._supervisor_tick(1, ARRAY(SELECT id FROM t.worker WHERE alive), (SELECT max(id) FROM t.worker), 100);
+SELECT next_due - _sas.now() AS looked_at_in FROM _sas.supervisor_tick(1, ARRAY(SELECT id FROM t.worker WHERE alive), (SELECT max(id) FROM t.worker), 100);
 SELECT t.later('1 s') \g /dev/null
 SELECT t.claim_watches('h');
 SELECT * FROM t.watches();
 \echo after that it is noted before it is called: whoever was called when the worker ended is known, the others are not blamed
 SELECT sas.create_watcher('sweep', '{"function": "t.echo", "every": "1 h", "retry": {"jitter": false, "max_failures": 4}}');
-SELECT n, stop, suspect, noted FROM unnest('{1,2}'::int[]) n, sas._begin_turn(4, n, 3);
-SELECT sas._note_turn(4, 1, 3), sas._note_turn(3, 2, 3), sas._note_turn(4, 2, 3), sas._end_turn(4, 1, 3, NULL);
-SELECT n, stop, suspect, noted FROM unnest('{1,2}'::int[]) n, sas._begin_turn(4, n, 3);
+SELECT n, stop, suspect, noted FROM unnest('{1,2}'::int[]) n, _sas.begin_turn(4, n, 3);
+SELECT _sas.note_turn(4, 1, 3), _sas.note_turn(3, 2, 3), _sas.note_turn(4, 2, 3), _sas.end_turn(4, 1, 3, NULL);
+SELECT n, stop, suspect, noted FROM unnest('{1,2}'::int[]) n, _sas.begin_turn(4, n, 3);
 UPDATE t.worker SET alive = false WHERE name = 'h';
 SELECT t.supervise() > 0 AS found;
 SELECT * FROM t.watches();
@@ -149,16 +149,16 @@ SELECT t.node('i', 10, 'function'), t.claim_watches('i');
 SELECT t.later('2 s') \g /dev/null
 SELECT t.claim_watches('i');
 \echo which is a failure: with a limit it has failed when that is reached
-SELECT sas._note_turn(5, 2, 4);
+SELECT _sas.note_turn(5, 2, 4);
 UPDATE t.worker SET alive = false WHERE name = 'i';
 SELECT t.supervise() > 0 AS found;
 SELECT * FROM t.watches();
 SELECT kind, message FROM t.alerts();
 \echo and after a quiet time nobody is suspected any more
 SELECT t.node('j', 10, 'function'), t.claim_watches('j');
-SELECT suspect FROM sas._begin_turn(6, 1, 5);
+SELECT suspect FROM _sas.begin_turn(6, 1, 5);
 SELECT t.later('61 s') \g /dev/null
-SELECT suspect FROM sas._begin_turn(6, 1, 5);
+SELECT suspect FROM _sas.begin_turn(6, 1, 5);
 
 \echo outside programs
 SELECT t.clean() \g /dev/null

@@ -11,7 +11,7 @@ CREATE FUNCTION pg_temp.why(id bigint) RETURNS TABLE (step text, kind text, wait
 $$;
 CREATE FUNCTION pg_temp.words(id bigint) RETURNS SETOF text LANGUAGE sql AS $$ SELECT e.text FROM sas.explain(id) e $$;
 CREATE FUNCTION pg_temp.id(workflow text, input jsonb DEFAULT '{}', start_at timestamptz DEFAULT NULL, after_run bigint DEFAULT NULL) RETURNS bigint LANGUAGE sql AS $$ SELECT run_id FROM sas.submit(workflow, input, start_at => start_at, after_run => after_run) $$;
-CREATE FUNCTION pg_temp.agent(name text) RETURNS int LANGUAGE sql AS $$ SELECT agent_id FROM sas.agent a WHERE a.name = $1 AND dropped_at IS NULL $$;
+CREATE FUNCTION pg_temp.agent(name text) RETURNS int LANGUAGE sql AS $$ SELECT agent_id FROM _sas.agent a WHERE a.name = $1 AND dropped_at IS NULL $$;
 
 -- UI3 IO9 for its agent, other steps, its worker, the supervisor, the end of a cool-off, an operator
 SELECT t.workflow('order', '{"reserve": {"agent": "inventory", "call": {}, "undo": {"call": {}}}, "charge": {"agent": "payments", "call": {}, "undo": {"agent": "shipping", "call": {}}, "after": ["reserve"]},
@@ -67,14 +67,14 @@ SELECT * FROM pg_temp.words(:id);
 SELECT t.clean() \g /dev/null
 SELECT t.workflow('one', '{"one": {"agent": "payments", "call": {}}, "two": {"agent": "shipping", "call": {}, "after": ["one"]}}') \g /dev/null
 SELECT count(*) FROM sas.submit_batch('one', array_fill('{}'::jsonb, ARRAY[300]));
-SELECT sas._write_health(ARRAY[pg_temp.agent('payments')], '{open}', '{30000}', ARRAY['{"title": "the service answered 503"}'::jsonb]);
+SELECT _sas.write_health(ARRAY[pg_temp.agent('payments')], '{open}', '{30000}', ARRAY['{"title": "the service answered 503"}'::jsonb]);
 SELECT waiting_kind, waiting_on, count(*), t.at(min(waiting_until)) AS until FROM sas.steps GROUP BY 1, 2 ORDER BY 1, 2;
 SELECT runs, steps, t.at(since) AS since, t.at(until) AS until, text FROM sas.explain();
 SELECT * FROM pg_temp.words(1);
 SELECT t.later('40 s');
 SELECT waiting_kind, waiting_until FROM sas.steps WHERE run_id = 1;
 SELECT text FROM sas.explain();
-SELECT sas._write_health(ARRAY[pg_temp.agent('payments')], '{closed}', '{0}', ARRAY[NULL]::jsonb[]);
+SELECT _sas.write_health(ARRAY[pg_temp.agent('payments')], '{closed}', '{0}', ARRAY[NULL]::jsonb[]);
 SELECT text FROM sas.explain();
 SELECT sas.alter_agent('payments', enabled => false);
 SELECT waiting_kind, waiting_on, text FROM sas.explain();
@@ -82,7 +82,7 @@ SELECT sas.alter_agent('payments', enabled => true);
 SELECT sas.set_secret('why_token', 'sesame');
 SELECT sas.alter_agent('payments', headers => '{"X-Token": "{{secret.why_token}}"}');
 SELECT waiting_kind FROM sas.explain();
-DELETE FROM sas.secret WHERE name = 'why_token';
+DELETE FROM _sas.secret WHERE name = 'why_token';
 SELECT waiting_kind, waiting_on, text FROM sas.explain();
 SELECT sas.alter_agent('payments', reset => '{headers}');
 SELECT waiting_kind FROM sas.explain();
@@ -191,7 +191,7 @@ SELECT * FROM sas.explain(4711);
 SELECT * FROM sas.timeline(4711);
 SELECT sas.graph(4711);
 SELECT sas.console(4711);
-SELECT sas.graph('no_such_workflow');
+SELECT sas.graph_workflow('no_such_workflow');
 SELECT sas.graph(1, 'gif');
 SELECT * FROM sas.timeline(1, width => 3);
 
@@ -225,9 +225,9 @@ SELECT sas.graph(:id);
 SELECT sas.graph(:id, 'dot');
 SELECT t.workflow('shapes', '{"a": {"function": "t.echo"}, "b": {"function": "t.echo"}, "c": {"agent": "payments", "call": {}, "fallback": {"agent": "shipping", "call": {}}}, "i": {"include": "one"}}',
     '{"flow": {"sequence": [{"concurrence": ["a", "b"]}, {"concurrence": ["c", "i"]}]}, "finalize": "t.echo"}') \g /dev/null
-SELECT sas.graph('shapes');
+SELECT sas.graph_workflow('shapes');
 SELECT pg_temp.id('shapes') AS id \gset
 SELECT t.work('{"c": "permanent 402", "c.fallback": "permanent 402"}') \g /dev/null
 SELECT sas.graph(:id);
-SELECT sas._mermaid_text(E'a "b" <c> #d; `e` & \n'), sas._dot_text(E'a "b" \\ \n');
+SELECT _sas.mermaid_text(E'a "b" <c> #d; `e` & \n'), _sas.dot_text(E'a "b" \\ \n');
 SELECT t.clean() \g /dev/null

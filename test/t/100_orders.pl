@@ -93,7 +93,7 @@ is("$run->{result} $run->{error}{status}", 'compensated 402', 'undone, and says 
 is("$run->{steps}{reserve}{state} $run->{steps}{charge}{state} $run->{steps}{ship}{state}",
 	'compensated failed cancelled', 'what was done is undone, and what was not begun is cancelled');
 books_equal($node, $shop, 'and the books know nothing of it any more');
-is($node->safe_psql('postgres', 'SELECT count(*) FROM sas.lease') + $node->safe_psql('postgres', 'SELECT count(*) FROM sas.ready')
-	  + $node->safe_psql('postgres', 'SELECT count(*) FROM sas.due'),
+is($node->safe_psql('postgres', 'SELECT count(*) FROM _sas.lease') + $node->safe_psql('postgres', 'SELECT count(*) FROM _sas.ready')
+	  + $node->safe_psql('postgres', 'SELECT count(*) FROM _sas.due'),
 	0, 'when all runs have ended no lease, no timer and nothing in the queue is left');
 done_testing();

@@ -171,11 +171,11 @@ make_agent($node, 'noted', $service, retry => $once, breaker => '{"failures": 2,
 define_call('noted', 'noted');
 $service->script(noted => [ { status => 500 } ]);
 my $holder = SasSession->new($node);
-$holder->query(q{BEGIN; SELECT FROM sas.agent_health JOIN sas.agent USING (agent_id) WHERE name = 'noted' FOR UPDATE OF agent_health});
+$holder->query(q{BEGIN; SELECT FROM _sas.agent_health JOIN _sas.agent USING (agent_id) WHERE name = 'noted' FOR UPDATE OF agent_health});
 submit_many('noted', 2);
 $service->wait_for_requests('noted', 2);
 let_time_pass();
 $holder->query('COMMIT');
-ok(wait_for($node, q{SELECT h.breaker || ' ' || (h.last_error ->> 'status') FROM sas.agent_health h JOIN sas.agent USING (agent_id) WHERE name = 'noted'}, 'open 500', limit => 30),
+ok(wait_for($node, q{SELECT h.breaker || ' ' || (h.last_error ->> 'status') FROM _sas.agent_health h JOIN _sas.agent USING (agent_id) WHERE name = 'noted'}, 'open 500', limit => 30),
 	'what a worker has to note of an agent is not forgotten when somebody else is at it');
 done_testing();

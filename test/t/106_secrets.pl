@@ -93,7 +93,7 @@ my %trace = map { $_ => [ $_ ] } @all;
 my @traces = ('hunter2', 'hun/ter2', 'hun\/ter2', 'hun%2Fter2', '8472910365517', 'plain-hun', 'begin-hun', 'quo"ted', 'quo\"ted', '-and-more');
 my @tables = split /\n/, $node->safe_psql('postgres', q{
 	SELECT c.oid::regclass FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-	WHERE c.relkind IN ('r', 'm') AND (n.nspname = 'sas' OR n.nspname = 'public') AND c.oid <> 'sas.secret'::regclass ORDER BY 1});
+	WHERE c.relkind IN ('r', 'm') AND (n.nspname IN ('sas', '_sas', 'public')) AND c.oid <> '_sas.secret'::regclass ORDER BY 1});
 cmp_ok(scalar @tables, '>', 10, 'the tables to look into are found');
 my $dump = '';
 foreach my $table (@tables, qw(sas.runs sas.steps sas.attempts sas.agents sas.alerts sas.history))
@@ -119,7 +119,7 @@ $node->safe_psql('postgres', q{CREATE ROLE joe LOGIN; CREATE ROLE boss LOGIN});
 $node->safe_psql('postgres', q{SELECT sas.grant_usage('joe', 'user'); SELECT sas.grant_usage('boss', 'admin')});
 foreach my $role (qw(joe boss))
 {
-	foreach my $sql ('SELECT value FROM sas.secret', 'SELECT * FROM sas._agents_for_workers()')
+	foreach my $sql ('SELECT value FROM _sas.secret', 'SELECT * FROM _sas.agents_for_workers()')
 	{
 		my $code = $node->psql('postgres', $sql, extra_params => [ '-U', $role ], stderr => \$err);
 		like($err, qr/permission denied/, "role $role cannot read secrets: $sql");

@@ -20,7 +20,7 @@ make_table($node);
 my $definition = q({"agent": "feed", "stream": {"format": "ws", "path": "/ws/{{key}}", "body": {"after": "{{cursor}}"}},
 	"cursor": {"start": 0, "next": "{{item.n}}"}, "items": {"table": "public.item"}, "retry": {"initial": "20 ms", "max": "100 ms"}});
 
-if ($node->safe_psql('postgres', 'SELECT sas._has_websocket()') eq 'f')
+if ($node->safe_psql('postgres', 'SELECT _sas.has_websocket()') eq 'f')
 {
 	my ($status, $out, $err) = $node->psql('postgres', "SELECT sas.create_watcher('socket', '$definition')", extra_params => [ '-v', 'VERBOSITY=verbose' ]);
 	like($err, qr/0A000: the libcurl of this server does not know WebSocket/, 'without WebSocket in libcurl a definition that asks for it is refused');

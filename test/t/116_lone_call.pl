@@ -22,8 +22,8 @@ define($node, 'one', { steps => { it => {%step} }, output => '{{steps.it.output.
 define($node, 'two', { steps => { it => {%step}, then => { %step, after => ['it'] } }, recovery => { max_failures => 1 } });
 
 # the function that claims any number of calls is away: who needs it waits
-sub away { $node->safe_psql('postgres', 'ALTER FUNCTION sas._claim_calls RENAME TO _claim_calls_away'); return }
-sub back { $node->safe_psql('postgres', 'ALTER FUNCTION sas._claim_calls_away RENAME TO _claim_calls'); return }
+sub away { $node->safe_psql('postgres', 'ALTER FUNCTION _sas.claim_calls RENAME TO claim_calls_away'); return }
+sub back { $node->safe_psql('postgres', 'ALTER FUNCTION _sas.claim_calls_away RENAME TO claim_calls'); return }
 my $came = 0;
 sub comes { my ($n, $claim) = @_; return ok($service->wait_for_requests('held', $came += $n), $claim) }
 sub stays_away { my ($log, $claim) = @_; ok(wait_until(sub { -s $node->logfile > $log && PostgreSQL::Test::Utils::slurp_file($node->logfile, $log) =~ /function sas\._claim_calls\(.*does not exist/ }), $claim); return is(scalar $service->requests('held'), $came, 'and does not go out without it') }
@@ -37,10 +37,10 @@ sub rows
 		SELECT jsonb_pretty(jsonb_build_object(
 			'step', to_jsonb(s) - '{run_id,lease_id,request_id,complete_by,started_at}'::text[], 'window', s.complete_by - s.started_at,
 			'lease', to_jsonb(l) - '{lease_id,worker_id,boot,next_by,run_ids,step_nos,elements,locked_by}'::text[], 'next', l.next_by - s.complete_by,
-			'worker', l.locked_by LIKE 'agent %' AND l.boot = sas._boot() AND l.worker_id > 0, 'holds', $run = ANY (l.run_ids) AND s.step_no = ANY (l.step_nos) AND 0 = ANY (l.elements),
+			'worker', l.locked_by LIKE 'agent %' AND l.boot = _sas.current_boot() AND l.worker_id > 0, 'holds', $run = ANY (l.run_ids) AND s.step_no = ANY (l.step_nos) AND 0 = ANY (l.elements),
 			'run', to_jsonb(r) - '{run_id,trace,input,key,labels,created_at,started_at,deadline}'::text[], 'begun', r.started_at >= s.started_at,
-			'ready', (SELECT count(*) FROM sas.ready WHERE run_id = $run)))
-		FROM sas.run r JOIN sas.step s USING (run_id) JOIN sas.lease l USING (lease_id) WHERE r.run_id = $run AND s.state = 'running'});
+			'ready', (SELECT count(*) FROM _sas.ready WHERE run_id = $run)))
+		FROM _sas.run r JOIN _sas.step s USING (run_id) JOIN _sas.lease l USING (lease_id) WHERE r.run_id = $run AND s.state = 'running'});
 }
 
 sub sent
@@ -77,7 +77,7 @@ is($node->safe_psql('postgres', q{SELECT string_agg(labels ->> 'from' || ' ' || 
 	WHERE name = 'sas_transitions_total' AND labels ->> 'to' = 'running' AND labels ->> 'subject' IN ('run', 'step')}), 'none running 3, pending running 3', 'and are counted alike');
 $service->release;
 all_ended($node, 'all three end');
-is($node->safe_psql('postgres', 'SELECT count(*) FROM sas.lease'), '0', 'no claim is left over');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM _sas.lease'), '0', 'no claim is left over');
 
 # -- steps behind it, and later tries --------------------------------------------------------
 
@@ -118,7 +118,7 @@ $node->safe_psql('postgres', q{SELECT sas.alter_agent('remote', enabled => false
 $run = submit($node, 'one', $input);
 my $session = SasSession->new($node);
 $session->query('BEGIN');
-is($session->query("SELECT count(*) FROM (SELECT FROM sas.run WHERE run_id = $run FOR UPDATE) q"), '1', 'a session holds the run');
+is($session->query("SELECT count(*) FROM (SELECT FROM _sas.run WHERE run_id = $run FOR UPDATE) q"), '1', 'a session holds the run');
 $node->safe_psql('postgres', q{SELECT sas.alter_agent('remote', enabled => true)});
 comes(1, 'its call goes out all the same');
 is($node->safe_psql('postgres', "SELECT r.state || ' ' || s.state FROM sas.runs r JOIN sas.steps s USING (run_id) WHERE run_id = $run"), 'pending running', 'the run does not say so yet');
@@ -128,7 +128,7 @@ is(run_of($node, $run)->{result}, 'success', 'its reply starts and ends it');
 $node->safe_psql('postgres', q{SELECT sas.alter_agent('remote', enabled => false)});
 $run = submit($node, 'one', $input);
 $session->query('BEGIN');
-is($session->query("SELECT count(*) FROM (SELECT FROM sas.ready WHERE run_id = $run FOR UPDATE) q"), '1', 'a session holds its place in the queue');
+is($session->query("SELECT count(*) FROM (SELECT FROM _sas.ready WHERE run_id = $run FOR UPDATE) q"), '1', 'a session holds its place in the queue');
 $node->safe_psql('postgres', q{SELECT sas.alter_agent('remote', enabled => true)});
 my $second = submit($node, 'one', $input);
 comes(1, 'another one is claimed past it');
@@ -154,7 +154,7 @@ $node->safe_psql('postgres', q{SELECT sas.alter_agent('remote', enabled => false
 $run = submit($node, 'one', $input);
 $session = SasSession->new($node);
 $session->query('BEGIN');
-$session->query('LOCK TABLE sas.stage IN ACCESS EXCLUSIVE MODE');
+$session->query('LOCK TABLE _sas.stage IN ACCESS EXCLUSIVE MODE');
 $node->safe_psql('postgres', q{SELECT sas.alter_agent('remote', enabled => true)});
 ok(wait_until(sub { $node->safe_psql('postgres', q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'sas agent' AND wait_event_type = 'Lock'}) eq '1' }), 'a worker is about to claim');
 $session->query(qq{DO \$\$ BEGIN
@@ -166,13 +166,13 @@ $session->query('COMMIT');
 $session->quit;
 comes(1, 'its call goes out');
 my ($last) = grep { header_of($_, 'x-run') =~ /^$run\b/ } $service->requests('held');
-is($last->{body} =~ /"new"/ ? 1 : 0, $node->safe_psql('postgres', "SELECT count(*) FROM sas.edit WHERE run_id = $run"), 'with the input that an operator has given it, if he was told that it has it');
+is($last->{body} =~ /"new"/ ? 1 : 0, $node->safe_psql('postgres', "SELECT count(*) FROM _sas.edit WHERE run_id = $run"), 'with the input that an operator has given it, if he was told that it has it');
 $service->release;
 all_ended($node, 'all of them end');
 
 # an operator gives the step another input while it is being claimed: is that taken, it is sent
 $session = SasSession->new($node);
-$session->query(q{BEGIN; SET LOCAL deadlock_timeout = '10 ms'; LOCK TABLE sas.lease IN ACCESS EXCLUSIVE MODE});
+$session->query(q{BEGIN; SET LOCAL deadlock_timeout = '10 ms'; LOCK TABLE _sas.lease IN ACCESS EXCLUSIVE MODE});
 $run = submit($node, 'one', $input);
 ok(wait_for($node, q{SELECT count(*) > 0 FROM pg_stat_activity WHERE backend_type = 'sas agent' AND wait_event_type = 'Lock'}), 'a claim is on its way');
 my $answer = $session->query("SELECT 'taken' FROM sas.set_input($run, 'it', '{\"told\": 1}') WHERE changed");
@@ -183,5 +183,5 @@ my ($last) = grep { header_of($_, 'x-run') =~ /^$run\b/ } $service->requests('he
 ok($answer !~ /taken/ || $last->{body} =~ /told/, 'and not with what it was given before') or diag("$answer\n$last->{body}");
 $service->release;
 all_ended($node, 'and ends');
-is($node->safe_psql('postgres', 'SELECT (SELECT count(*) FROM sas.lease) + (SELECT count(*) FROM sas.ready) + (SELECT sum(in_flight) FROM sas.agents)'), '0', 'and nothing is left over');
+is($node->safe_psql('postgres', 'SELECT (SELECT count(*) FROM _sas.lease) + (SELECT count(*) FROM _sas.ready) + (SELECT sum(in_flight) FROM sas.agents)'), '0', 'and nothing is left over');
 done_testing();

@@ -39,9 +39,9 @@ is("$run->{state} $run->{result}", 'stopped success', 'a run ends, whatever its 
 $service->wait_for_requests('hook', 3);
 is($node->safe_psql('postgres', "SELECT state FROM sas.hook_runs WHERE run_id = $id"), 'running',
 	'the hook failed twice and is tried a third time, while the run has long stopped');
-my $boot = $node->safe_psql('postgres', 'SELECT sas._boot()');
+my $boot = $node->safe_psql('postgres', 'SELECT _sas.current_boot()');
 kill_worker($node, 'agent', 'KILL');
-wait_for($node, "SELECT sas._boot() <> $boot");
+wait_for($node, "SELECT _sas.current_boot() <> $boot");
 $service->release;
 ok(wait_for($node, "SELECT state || ' ' || result FROM sas.hook_runs WHERE run_id = $id", 'stopped success'),
 	'its worker is killed in the middle, and the hook is told all the same');

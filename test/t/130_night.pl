@@ -76,7 +76,7 @@ like($node->safe_psql('postgres', q{SELECT name || ' ' || breaker || ' ' || wait
 	qr/^payments (open|half-open) \d+ the service could not be reached$/, 'sas.agents says why');
 
 sleep max(0, $night / 2 - (time() - $began));
-is($node->safe_psql('postgres', q{SELECT string_agg(changed::text, ',') FROM sas.acknowledge(ARRAY(SELECT alert_id FROM sas.alerts))}), 'true', 'there is one alert, and the person on duty takes it');
+is($node->safe_psql('postgres', q{SELECT string_agg(changed::text, ',') FROM sas.acknowledge_alerts(ARRAY(SELECT alert_id FROM sas.alerts))}), 'true', 'there is one alert, and the person on duty takes it');
 is(listen_to_pager(), 1, 'who was called once');
 
 # it comes back in the second half, but sick

@@ -43,9 +43,9 @@ all_ended($node, 'every order ends though a worker of each kind was terminated i
 foreach my $actor (qw(scheduler agent function supervisor launcher))
 {
 	submit_and_wait_for_the_middle(60);
-	my $boot = $node->safe_psql('postgres', 'SELECT sas._boot()');
+	my $boot = $node->safe_psql('postgres', 'SELECT _sas.current_boot()');
 	kill_worker($node, $actor, 'KILL');
-	ok(wait_for($node, "SELECT sas._boot() <> $boot"), "the server restarts after kill -9 of a $actor worker");
+	ok(wait_for($node, "SELECT _sas.current_boot() <> $boot"), "the server restarts after kill -9 of a $actor worker");
 	ok(wait_for($node, 'SELECT count(DISTINCT actor) FROM sas.workers', '4'), 'and all its workers are back');
 }
 all_ended($node, 'every order ends though a worker of each kind was killed in the middle of work');

@@ -67,14 +67,14 @@ sub held_by
 	my $taken = time() - $begun;
 	cmp_ok($taken, '<', $soon, sprintf '%s: at once (%.2f s)', $name, $taken);
 	is($service->books->{counters}{requests}, $before + 101, "$name: no call was made twice");
-	is($node->safe_psql('postgres', 'SELECT count(*) FROM sas.lease'), '0', "$name: no claim is left over");
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM _sas.lease'), '0', "$name: no claim is left over");
 	$session->quit;
 	return;
 }
 
-held_by('row lock, rolled back', 'SELECT 1 FROM sas.run WHERE run_id = %d FOR UPDATE', sub { $_[0]->query('ROLLBACK') });
-held_by('row lock, the client dies', 'SELECT 1 FROM sas.run WHERE run_id = %d FOR UPDATE', sub { $_[0]->kill });
-held_by('row lock, the backend is terminated', 'SELECT 1 FROM sas.run WHERE run_id = %d FOR UPDATE',
+held_by('row lock, rolled back', 'SELECT 1 FROM _sas.run WHERE run_id = %d FOR UPDATE', sub { $_[0]->query('ROLLBACK') });
+held_by('row lock, the client dies', 'SELECT 1 FROM _sas.run WHERE run_id = %d FOR UPDATE', sub { $_[0]->kill });
+held_by('row lock, the backend is terminated', 'SELECT 1 FROM _sas.run WHERE run_id = %d FOR UPDATE',
 	sub {
 		$node->safe_psql('postgres', q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'idle in transaction'});
 	});
@@ -104,14 +104,14 @@ my $gated = $node->safe_psql('postgres', q{SELECT run_id FROM sas.submit('gated'
 wait_for($node, "SELECT state FROM sas.steps WHERE run_id = $gated", 'running');
 my $held = $node->safe_psql('postgres', q{SELECT run_id FROM sas.submit('gated')});
 my $holder = SasSession->new($node);
-$holder->query("BEGIN; SELECT FROM sas.run WHERE run_id = $held FOR UPDATE");
+$holder->query("BEGIN; SELECT FROM _sas.run WHERE run_id = $held FOR UPDATE");
 $node->safe_psql('postgres', 'INSERT INTO gate VALUES (true)');
 ok(wait_for($node, "SELECT state FROM sas.steps WHERE run_id = $held", 'running'), 'a function is claimed whose run a session holds');
 like($holder->query("SELECT changed FROM sas.halt($held)"), qr/^t/m, 'who halts it');
 $holder->query('COMMIT');
 $holder->quit;
 ok(ended($gated), 'the function before it ends');
-ok(wait_for($node, 'SELECT count(*) FROM sas.lease', '0', limit => 20), 'and no claim is left over');
+ok(wait_for($node, 'SELECT count(*) FROM _sas.lease', '0', limit => 20), 'and no claim is left over');
 
 # the queue's own rows held, by a session that rings no bell: others are
 # claimed past them, and the supervisor's look finds them afterwards
@@ -121,7 +121,7 @@ my $session = SasSession->new($node);
 $node->safe_psql('postgres', q{SELECT sas.alter_agent('payments', enabled => false)});
 ($run) = submit(1);
 $session->query('BEGIN');
-is($session->query("SELECT count(*) FROM (SELECT FROM sas.ready WHERE run_id = $run FOR UPDATE) q"), '1', 'a session holds a row of the queue');
+is($session->query("SELECT count(*) FROM (SELECT FROM _sas.ready WHERE run_id = $run FOR UPDATE) q"), '1', 'a session holds a row of the queue');
 $node->safe_psql('postgres', q{SELECT sas.alter_agent('payments', enabled => true)});
 ok(ended(submit(50)), 'what stands behind it in the queue is claimed past it');
 my $begun = time();

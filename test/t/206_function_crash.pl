@@ -75,7 +75,7 @@ foreach my $case (
 	is($node->safe_psql('postgres', "SELECT failure_count FROM sas.steps WHERE run_id = $run"), '3', "$name: three failures were counted against it");
 	is($node->safe_psql('postgres', "SELECT count(*) FROM ledger WHERE n = $from + 10"), '0', "$name: nothing that it wrote is there");
 	is($node->safe_psql('postgres', "SELECT count(*) || ' ' || count(DISTINCT n) FROM ledger WHERE n >= $from"), '20 20', "$name: what the others wrote is there once");
-	is($node->safe_psql('postgres', "SELECT alone FROM sas.step WHERE run_id = $run"), 't', "$name: it is run alone from then on");
+	is($node->safe_psql('postgres', "SELECT alone FROM _sas.step WHERE run_id = $run"), 't', "$name: it is run alone from then on");
 	ok($node->safe_psql('postgres', "SELECT count(*) FROM sas.attempts WHERE run_id = $run AND status = 'lost'") >= 3, "$name: its attempts are shown as lost");
 }
 is($node->safe_psql('postgres', q{SELECT s.error ->> 'title' FROM sas.steps s JOIN sas.runs r USING (run_id) WHERE workflow = 'bad'}),
@@ -99,9 +99,9 @@ foreach (1 .. 4)
 {
 	wait_until(sub { my $n = eval { $node->safe_psql('postgres', 'SELECT count(*) FROM once') }; defined $n && $n > $crashes * 500 + 50 });
 	last if $node->safe_psql('postgres', q{SELECT count(*) FROM sas.runs WHERE workflow = 'once' AND state <> 'stopped'}) eq '0';
-	my $boot = $node->safe_psql('postgres', 'SELECT sas._boot()');
+	my $boot = $node->safe_psql('postgres', 'SELECT _sas.current_boot()');
 	kill_worker($node, 'function', 'KILL');
-	wait_for($node, "SELECT sas._boot() <> $boot");
+	wait_for($node, "SELECT _sas.current_boot() <> $boot");
 	$crashes++;
 }
 cmp_ok($crashes, '>=', 2, "the server crashed $crashes times while functions ran");

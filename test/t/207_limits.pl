@@ -22,7 +22,7 @@ $node->safe_psql('postgres', q{
 	BEGIN
 		PERFORM pg_sleep(0.02);
 		INSERT INTO public.spell VALUES ((input->>'n')::int, input->>'step', began, clock_timestamp(),
-			(SELECT max(cardinality(l.run_ids)) FROM sas.lease l));
+			(SELECT max(cardinality(l.run_ids)) FROM _sas.lease l));
 		RETURN '{}';
 	END $$;
 	CREATE FUNCTION quick(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT '{}'::jsonb $$;
@@ -43,9 +43,9 @@ foreach my $actor (qw(function scheduler function))
 {
 	my $done = $node->safe_psql('postgres', 'SELECT count(*) FROM spell');
 	wait_for($node, "SELECT count(*) > $done + 15 FROM spell");
-	my $boot = $node->safe_psql('postgres', 'SELECT sas._boot()');
+	my $boot = $node->safe_psql('postgres', 'SELECT _sas.current_boot()');
 	kill_worker($node, $actor, 'KILL');
-	ok(wait_for($node, "SELECT sas._boot() <> $boot"), "the server restarts after kill -9 of a $actor worker");
+	ok(wait_for($node, "SELECT _sas.current_boot() <> $boot"), "the server restarts after kill -9 of a $actor worker");
 }
 all_ended($node, 'four function workers, a queue of two places and a place per key: every run ends, whoever is killed');
 is($node->safe_psql('postgres', q{SELECT string_agg(result || ' ' || n, ', ') FROM (SELECT result, count(*) AS n FROM sas.runs GROUP BY 1) r}),
@@ -59,7 +59,7 @@ is($most, 2, 'two steps of the queue ran at once, and never more');
 is($node->safe_psql('postgres', q{
 		SELECT count(*) FROM sas.runs r JOIN sas.runs o ON o.workflow = 'keyed' AND o.input->'account' = r.input->'account' AND o.run_id > r.run_id AND o.started_at < r.finished_at
 		WHERE r.workflow = 'keyed'}), '0', 'no two runs of one key were open at once, and they came in the order of their submits');
-is($node->safe_psql('postgres', 'SELECT (SELECT count(*) FROM sas.run_place) + (SELECT count(*) FROM sas.queue_place)'), '0', 'all places were given back');
+is($node->safe_psql('postgres', 'SELECT (SELECT count(*) FROM _sas.run_place) + (SELECT count(*) FROM _sas.queue_place)'), '0', 'all places were given back');
 
 # -- how soon a run begins that follows another ------------------------------------
 

@@ -52,7 +52,7 @@ BEGIN
 		ELSIF mood < 0.35 THEN
 			PERFORM pg_sleep(random() * 0.3);
 		ELSIF mood < 0.45 THEN
-			PERFORM FROM sas.set_priority(ARRAY(SELECT run_id FROM sas.run WHERE state = 'pending' ORDER BY run_id DESC LIMIT 3), (random() * 40)::int - 20);
+			PERFORM FROM sas.set_priority_runs(ARRAY(SELECT run_id FROM _sas.run WHERE state = 'pending' ORDER BY run_id DESC LIMIT 3), (random() * 40)::int - 20);
 		END IF;
 		COMMIT;
 		-- now and then the lane is empty
@@ -83,11 +83,11 @@ sub all_done
 {
 	my ($what) = @_;
 	# with the work done a session may still be on its way out
-	ok(wait_for($node, q{SELECT count(*) FROM sas.run WHERE state <> 'stopped'}, '0'), "$what: every run ends");
-	is($node->safe_psql('postgres', q{SELECT count(*) FROM sas.ready}), '0', "$what: nothing is left in the queue");
-	is($node->safe_psql('postgres', q{SELECT count(*) FROM t.sent s FULL JOIN sas.run r USING (run_id) WHERE r.result IS DISTINCT FROM 'success' OR s.run_id IS NULL}),
+	ok(wait_for($node, q{SELECT count(*) FROM _sas.run WHERE state <> 'stopped'}, '0'), "$what: every run ends");
+	is($node->safe_psql('postgres', q{SELECT count(*) FROM _sas.ready}), '0', "$what: nothing is left in the queue");
+	is($node->safe_psql('postgres', q{SELECT count(*) FROM t.sent s FULL JOIN _sas.run r USING (run_id) WHERE r.result IS DISTINCT FROM 'success' OR s.run_id IS NULL}),
 		'0', "$what: there is a successful run for each that was committed, and no other");
-	note($node->safe_psql('postgres', q{SELECT w.name, r.result, r.error, s.run_id IS NOT NULL AS sent, count(*) FROM sas.run r JOIN sas.workflow_version v USING (version_id) JOIN sas.workflow w USING (workflow_id) FULL JOIN t.sent s USING (run_id) GROUP BY 1, 2, 3, 4}));
+	note($node->safe_psql('postgres', q{SELECT w.name, r.result, r.error, s.run_id IS NOT NULL AS sent, count(*) FROM _sas.run r JOIN _sas.workflow_version v USING (version_id) JOIN _sas.workflow w USING (workflow_id) FULL JOIN t.sent s USING (run_id) GROUP BY 1, 2, 3, 4}));
 	return;
 }
 
@@ -113,7 +113,7 @@ storm(300,
 	});
 all_done('with workers and senders terminated');
 
-my $boot = $node->safe_psql('postgres', 'SELECT sas._boot()');
+my $boot = $node->safe_psql('postgres', 'SELECT _sas.current_boot()');
 storm(300,
 	sub {
 		my ($round) = @_;
@@ -123,7 +123,7 @@ storm(300,
 			kill('KILL', $pid) if $pid;
 		}
 	});
-ok(wait_for($node, "SELECT sas._boot() <> $boot"), 'the server has begun anew after kill -9 of a sender');
+ok(wait_for($node, "SELECT _sas.current_boot() <> $boot"), 'the server has begun anew after kill -9 of a sender');
 storm(100, sub { });
 all_done('after a crash');
 eval { $pin->kill };

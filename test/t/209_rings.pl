@@ -92,7 +92,7 @@ $node->safe_psql('postgres', q{SELECT sas.alter_agent('narrow', max_in_flight =>
 $first = submit_local(q{'call_narrow'});
 $service->wait_for_requests('narrow', 1);
 my $locker = SasSession->new($node);
-$locker->query('BEGIN; LOCK TABLE sas.step IN ACCESS EXCLUSIVE MODE');
+$locker->query('BEGIN; LOCK TABLE _sas.step IN ACCESS EXCLUSIVE MODE');
 $second = submit_local(q{'call_narrow'});
 my $agent = $node->safe_psql('postgres', q{SELECT pid FROM sas.workers WHERE actor = 'agent'});
 my $waits = "SELECT count(*) FROM pg_stat_activity WHERE pid = $agent AND wait_event_type = 'Lock'";

@@ -51,10 +51,10 @@ sub vote
 sub killed
 {
 	my ($actor) = @_;
-	my $boot = $node->safe_psql('postgres', 'SELECT sas._boot()');
+	my $boot = $node->safe_psql('postgres', 'SELECT _sas.current_boot()');
 	isnt($node->safe_psql('postgres', q{SELECT count(*) FROM sas.runs WHERE state <> 'stopped'}), '0', "in the middle of it the $actor worker is killed");
 	kill_worker($node, $actor, 'KILL');
-	ok(wait_for($node, "SELECT sas._boot() <> $boot"), 'and the server restarts');
+	ok(wait_for($node, "SELECT _sas.current_boot() <> $boot"), 'and the server restarts');
 	return;
 }
 
@@ -94,7 +94,7 @@ is($node->safe_psql('postgres', q{SELECT string_agg(workflow || ' ' || result ||
 	'all success 200, child success 600', 'with success, and a child was submitted once for each element');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM sas.runs WHERE workflow = 'all' AND output->'votes' = '[1, 2, 3]' AND output->'early' = input->'n'}), '200',
 	'each signal was delivered once and in order, also one that came before anyone waited for it');
-is($node->safe_psql('postgres', 'SELECT count(*) FROM sas.signal'), '0', 'and none is left over');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM _sas.signal'), '0', 'and none is left over');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM sas.runs
 		WHERE workflow = 'all' AND output->'ship' = jsonb_build_array(input->>'n' || ' 1', input->>'n' || ' 2', input->>'n' || ' 3')}), '200',
 	'the outputs of the children are those of the elements, in order');
@@ -116,7 +116,7 @@ is_deeply(
 is( join("\n", sort map { $_->{key} } @{ $books->{entries} }),
 	join("\n", sort split /\n/, $node->safe_psql('postgres', q{SELECT idempotency_key FROM sas.steps WHERE step IN ('map', 'turns') AND element IS NOT NULL OR step = 'slot'})),
 	'each element, turn and child has one key, the one that sas.steps shows');
-is($node->safe_psql('postgres', q{SELECT (SELECT count(*) FROM sas.due WHERE actor = 's') || ' ' || (SELECT count(*) FROM sas.ready) || ' ' || (SELECT count(*) FROM sas.lease)}), '0 0 0',
+is($node->safe_psql('postgres', q{SELECT (SELECT count(*) FROM _sas.due WHERE actor = 's') || ' ' || (SELECT count(*) FROM _sas.ready) || ' ' || (SELECT count(*) FROM _sas.lease)}), '0 0 0',
 	'no timer and no claim is left over');
 note("$books->{counters}{requests} calls for 1800 entries");
 

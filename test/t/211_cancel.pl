@@ -51,7 +51,7 @@ my @undos = grep { $_->{method} eq 'DELETE' } $service->requests;
 is(join(' ', map { $_->{script} } @undos), 'uncharge unreserve', 'the call that was aborted first');
 is(sql("SELECT string_agg(status, ' ' ORDER BY attempt) FROM sas.attempts WHERE run_id = $id AND step = 'charge' AND NOT undo"), 'cancelled', 'its attempt is told');
 ok(wait_for($node, q{SELECT in_flight FROM sas.agents WHERE name = 'slow'}, '0'), 'its place is free');
-ok(wait_for($node, q{SELECT count(*) FROM sas.lease}, '0'), 'and its lease is gone, long before complete-by');
+ok(wait_for($node, q{SELECT count(*) FROM _sas.lease}, '0'), 'and its lease is gone, long before complete-by');
 is(sql(q{SELECT breaker || ' ' || stale_replies FROM sas.agents WHERE name = 'slow'}), 'closed 0', 'the breaker has heard of nothing');
 
 # -- children ------------------------------------------------------------------------
@@ -89,7 +89,7 @@ $id = submit($node, 'again', {});
 $service->wait_for_requests('again', 3);
 sql("SELECT sas.cancel($id)");
 ok(wait_for($node, "SELECT state FROM sas.runs WHERE run_id = $id", 'stopped'), 'a run whose call rests between two attempts is cancelled');
-ok(wait_for($node, q{SELECT count(*) FROM sas.lease}, '0'), 'its worker has let it go');
+ok(wait_for($node, q{SELECT count(*) FROM _sas.lease}, '0'), 'its worker has let it go');
 $calls = $service->requests('again');
 run_call($node, 'quick', { path => '/beside' }) foreach 1 .. 10;
 is(scalar $service->requests('again'), $calls, 'and makes no other attempt');
@@ -101,12 +101,12 @@ define($node, 'many', { steps => { it => { agent => 'wide', complete_in => '10 m
 $service->script(many => [ ($patient) x 200, {} ]);
 sql(q{SELECT count(*) FROM sas.submit_batch('many', ARRAY(SELECT '{}'::jsonb FROM generate_series(1, 200)))});
 ok($service->wait_for_requests('many', 200), '200 calls are on their way, held by two workers');
-is(sql(q{SELECT count(*) FILTER (WHERE v.changed) || ' ' || count(v.refused) FROM sas.cancel(ARRAY(SELECT run_id FROM sas.runs WHERE workflow = 'many' AND run_id % 2 = 0) || 1000000::bigint) v}),
+is(sql(q{SELECT count(*) FILTER (WHERE v.changed) || ' ' || count(v.refused) FROM sas.cancel_runs(ARRAY(SELECT run_id FROM sas.runs WHERE workflow = 'many' AND run_id % 2 = 0) || 1000000::bigint) v}),
 	'100 1', 'one statement cancels a hundred, and says of another that it is not there');
 ok(wait_until(sub { hung_up('many') == 100 }), 'a hundred connections are closed');
 is(sql(q{SELECT string_agg(DISTINCT s.state, ' ') FROM sas.steps s JOIN sas.runs r USING (run_id) WHERE r.workflow = 'many' AND run_id % 2 = 1}), 'running', 'the others go on');
 ok(wait_for($node, q{SELECT in_flight FROM sas.agents WHERE name = 'wide'}, '100'), 'in their places');
-sql(q{SELECT count(*) FROM sas.cancel(ARRAY(SELECT run_id FROM sas.runs WHERE state <> 'stopped'))});
+sql(q{SELECT count(*) FROM sas.cancel_runs(ARRAY(SELECT run_id FROM sas.runs WHERE state <> 'stopped'))});
 ok(wait_until(sub { hung_up('many') == 200 }), 'until they are cancelled, too');
 all_ended($node, 'nothing is left open');
 

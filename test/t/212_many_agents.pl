@@ -24,13 +24,13 @@ my $url = $service->url;
 
 $sql->(qq{
 	SELECT count(sas.create_agent('agent_' || n, '$url', breaker => '{"off": true}')) FROM generate_series(1, 3000) n;
-	SELECT setval(pg_get_serial_sequence('sas.agent', 'agent_id'), 4096 + 1022);
+	SELECT setval(pg_get_serial_sequence('_sas.agent', 'agent_id'), 4096 + 1022);
 	SELECT count(sas.create_agent('late_' || n, '$url', breaker => '{"off": true}')) FROM generate_series(1, 4) n;
 	SELECT sas.create_agent('tailer', kind => 'external');
 	CREATE TABLE line (n bigint GENERATED ALWAYS AS IDENTITY, key text, item jsonb NOT NULL, came timestamptz DEFAULT clock_timestamp());
 	CREATE FUNCTION echo(input jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT input';
 	SELECT sas.create_watcher('lines', '{"agent": "tailer", "external": {}, "items": {"table": "public.line"}}')});
-my %id = map { split /\|/ } split /\n/, $sql->(q{SELECT name, agent_id FROM sas.agent WHERE kind = 'http'});
+my %id = map { split /\|/ } split /\n/, $sql->(q{SELECT name, agent_id FROM _sas.agent WHERE kind = 'http'});
 my %name = reverse %id;
 
 # numbers that are alike modulo 1024 or 4096, the last place of such a table, and others

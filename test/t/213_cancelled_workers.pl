@@ -44,7 +44,7 @@ is(scalar($service->requests('held')), 1, 'and was not made again');
 # -- within turns -----------------------------------------------------------------------------
 
 my $locker = SasSession->new($node);
-$locker->query('BEGIN; LOCK TABLE sas.lease IN ACCESS EXCLUSIVE MODE');
+$locker->query('BEGIN; LOCK TABLE _sas.lease IN ACCESS EXCLUSIVE MODE');
 my @runs = map { submit($node, 'quick') } 1, 2;
 my $waiting = q{SELECT string_agg(pid::text, ' ') FROM pg_stat_activity WHERE backend_type IN ('sas agent', 'sas function') AND wait_event_type = 'Lock'};
 ok(wait_until(sub { (() = $sql->($waiting) =~ /\d+/g) >= 1 }), 'workers wait for a lock within their turns');

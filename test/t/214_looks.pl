@@ -37,7 +37,7 @@ my $held = submit($node, 'held');
 $service->wait_for_requests('held', 1);
 $let_go = hold_supervisor($node);
 my $locker = SasSession->new($node);
-$locker->query('BEGIN; LOCK TABLE sas.attempt, sas.lease IN ACCESS EXCLUSIVE MODE');
+$locker->query('BEGIN; LOCK TABLE _sas.attempt, _sas.lease IN ACCESS EXCLUSIVE MODE');
 $service->release;
 my $waiting = q{SELECT pid FROM pg_stat_activity WHERE application_name = 'sas agent' AND wait_event_type = 'Lock'};
 ok(wait_until(sub { $sql->($waiting) ne '' }), 'its worker waits for a lock with an answer of another agent');
@@ -91,7 +91,7 @@ my @function_workers = worker_pids($node, 'function');
 $let_go = hold_supervisor($node);
 # one worker has both; whichever it is
 $host->query("BEGIN; SELECT sas.append_items($task{w_one}, '[1]'); SELECT sas.append_items($task{w_two}, '[2]'); COMMIT");
-ok(wait_for($node, q{SELECT count(*) || ' ' || count(DISTINCT worker_id) FROM sas.watch_work WHERE worker_id IS NOT NULL}, '2 1'), 'one worker has claimed items of two owners');
+ok(wait_for($node, q{SELECT count(*) || ' ' || count(DISTINCT worker_id) FROM _sas.watch_work WHERE worker_id IS NOT NULL}, '2 1'), 'one worker has claimed items of two owners');
 ok(wait_for($node, q{SELECT objid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted}, '61'), 'and brings those of the first');
 $host->query("SELECT sas.append_items($task{w_one}, '[11]')");
 # the other worker looks, and finds the claim in its way
@@ -115,7 +115,7 @@ my @go = map { submit($node, 'n', { p => 'go' }) } 1, 2;
 my ($scheduler) = worker_pids($node, 'scheduler');
 $let_go = hold_supervisor($node);
 kill('STOP', $scheduler);
-ok(wait_for($node, q{SELECT bool_and(start_before < clock_timestamp()) FROM sas.run WHERE start_before IS NOT NULL}), 'two runs are late');
+ok(wait_for($node, q{SELECT bool_and(start_before < clock_timestamp()) FROM _sas.run WHERE start_before IS NOT NULL}), 'two runs are late');
 $service->release;
 ok(wait_until(sub { $service->requests('go') == 2 }, $soon), 'the steps behind them are called');
 kill('CONT', $scheduler);

@@ -106,6 +106,6 @@ ok(wait_until(sub { $open->() == 100 }), 'the hundred are open as well');
 $node->safe_psql('postgres', q{SELECT sas.unwatch('events', ARRAY(SELECT key FROM sas.watches WHERE watcher = 'events'))});
 ok(wait_for($node, q{SELECT count(*) FROM sas.watches WHERE watcher = 'events' AND state <> 'deleted'}, 0), 'all are stopped');
 ok(wait_until(sub { $open->() == 0 }), 'and their connections closed');
-ok(wait_for($node, q{SELECT count(*) FROM sas.watch_batch}, 0), 'no inbox has anything left');
+ok(wait_for($node, q{SELECT count(*) FROM _sas.watch_batch}, 0), 'no inbox has anything left');
 $node->stop;
 done_testing();

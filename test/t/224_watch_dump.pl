@@ -38,7 +38,7 @@ foreach my $way (qw(whole bit_by_bit))
 	is($sql->('SELECT count(*) FROM (SELECT key FROM tally GROUP BY 1 HAVING count(*) <> max(n)) x', $way), '0', "$way: each number once");
 	ok(wait_for($node, q{SELECT string_agg(key || ' ' || state, ', ' ORDER BY key) FROM sas.watches WHERE watcher = 'camera'}, 'ended deleted, held created, waits created', dbname => $way),
 		"$way: what a program hosted waits for another, what has ended is known");
-	is($sql->('SELECT count(*) FROM sas.watch_ended', $way), '1', "$way: until it is purged");
+	is($sql->('SELECT count(*) FROM _sas.watch_ended', $way), '1', "$way: until it is purged");
 	is($sql->('SELECT count(*) FROM sas.alerts', $way), '0', "$way: and nobody is alarmed");
 }
 $node->stop;

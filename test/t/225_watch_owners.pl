@@ -73,6 +73,6 @@ is($sql->(q{SELECT max(failures) <= 1 FROM sas.watches WHERE watcher = 'count'})
 my $most = $sql->('SELECT max(n) FROM tally');
 ok(wait_for($node, "SELECT count(*) FROM (SELECT key FROM tally GROUP BY 1 HAVING max(n) > $most + 5) x", 10), 'they go on');
 is($sql->(q{SELECT bool_and(n = max) FROM (SELECT count(*) AS n, max(n) FROM tally GROUP BY key) x}), 't', 'what each turn wrote and its cursor are one');
-ok(wait_for($node, q{SELECT count(*) FROM sas.watch_flow WHERE called_at IS NOT NULL AND failures = 0}, 0), 'and is noted no more');
+ok(wait_for($node, q{SELECT count(*) FROM _sas.watch_flow WHERE called_at IS NOT NULL AND failures = 0}, 0), 'and is noted no more');
 $node->stop;
 done_testing();

@@ -24,10 +24,10 @@ $node->safe_psql('postgres', q{
 # a transaction each, as sessions do
 $node->safe_psql('postgres', "SELECT count(*) FROM sas.submit_batch('$_', array_fill('{}'::jsonb, ARRAY[5000]))") foreach qw(signal timer parent);
 $node->safe_psql('postgres', q{SELECT run_id FROM sas.submit('votes', jsonb_build_object('items', (SELECT jsonb_agg(i) FROM generate_series(1, 1000) i)))});
-ok(wait_for($node, q{SELECT count(*) FROM sas.step WHERE state = 'suspended'}, 4 * 5000 + 1001, limit => 300), '20,000 steps wait: for signals, timers, children and elements');
+ok(wait_for($node, q{SELECT count(*) FROM _sas.step WHERE state = 'suspended'}, 4 * 5000 + 1001, limit => 300), '20,000 steps wait: for signals, timers, children and elements');
 $node->safe_psql('postgres', 'VACUUM ANALYZE');
 quiet_for($node, 10, '20,000 waiting steps');
-is($node->safe_psql('postgres', q{SELECT count(*) FROM sas.step WHERE state <> 'suspended'}), '0', 'and all of them wait still');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM _sas.step WHERE state <> 'suspended'}), '0', 'and all of them wait still');
 
 my $run = $node->safe_psql('postgres', q{SELECT max(run_id) FROM sas.runs WHERE workflow = 'parent'});
 my $child = $node->safe_psql('postgres', "SELECT run_id FROM sas.runs WHERE parent_run_id = $run");

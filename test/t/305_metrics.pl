@@ -131,7 +131,7 @@ is($of->{'sas_alerts_total{kind="step-failed"}'}, 1, 'an alert was raised');
 is($of->{'sas_current_alerts{acknowledged="false",kind="step-failed"}'}, 1, 'and is there');
 is($of->{'sas_open_runs{state="paused"}'}, 1, 'a run is paused');
 is($of->{'sas_ok'}, 0, 'all is not well');
-$node->safe_psql('postgres', 'SELECT changed FROM sas.acknowledge(ARRAY(SELECT alert_id FROM sas.alerts))');
+$node->safe_psql('postgres', 'SELECT changed FROM sas.acknowledge_alerts(ARRAY(SELECT alert_id FROM sas.alerts))');
 is(scrape()->{'sas_current_alerts{acknowledged="true",kind="step-failed"}'}, 1, 'somebody has seen it');
 $node->safe_psql('postgres', "SELECT sas.cancel($run)");
 ok(wait_for($node, "SELECT result FROM sas.runs WHERE run_id = $run", 'cancelled'), 'cancelled');

@@ -66,13 +66,13 @@ is($node->psql('postgres', $checks, on_error_stop => 1), 0, 'and its queries for
 my $session = SasSession->new($node);
 my $held = $node->safe_psql('postgres', 'SELECT min(run_id) FROM sas.runs');
 $session->query('BEGIN');
-$session->query("SELECT run_id FROM sas.run WHERE run_id = $held FOR UPDATE");
+$session->query("SELECT run_id FROM _sas.run WHERE run_id = $held FOR UPDATE");
 submit_many('book', 500);
 set('sas.retain_success' => '0');
 ok(wait_for($node, $runs, '1'), 'a reload is enough: what is over its time goes, and what ends meanwhile, too');
 is($node->safe_psql('postgres', 'SELECT run_id FROM sas.runs'), $held, 'but for the run that a session holds');
-is($node->safe_psql('postgres', 'SELECT count(*) FROM sas.run_key'), '1', 'all keys but its are free');
-is($node->safe_psql('postgres', 'SELECT count(*) FROM sas.step'), '1', 'and all steps are gone');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM _sas.run_key'), '1', 'all keys but its are free');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM _sas.step'), '1', 'and all steps are gone');
 $session->query('ROLLBACK');
 is($node->safe_psql('postgres', q{SELECT runs FROM sas.purge('0')}), '0', 'it is put off for ten minutes');
 is($node->safe_psql('postgres', q{SELECT value FROM sas.metrics('{sas_purged_runs}')}), '3519', 'what went is counted');
@@ -81,7 +81,7 @@ is($node->safe_psql('postgres', q{SELECT created FROM sas.submit('book', '{"n": 
 # -- kept for ever ----------------------------------------------------------------------------------
 
 set('sas.retain_success' => '-1', 'sas.retain_cancelled' => '1 s');
-ok(wait_for($node, q{SELECT sas._retain('success') IS NULL}), 'kept for ever');
+ok(wait_for($node, q{SELECT _sas.retain('success') IS NULL}), 'kept for ever');
 submit_many('book', 10);
 $node->safe_psql('postgres', q{SELECT sas.cancel(run_id) FROM sas.submit('book', start_at => now() + interval '1 day')});
 my $cancelled = q{SELECT count(*) FROM sas.runs WHERE result = 'cancelled'};
@@ -95,6 +95,6 @@ set('sas.retain_success' => '0');
 my ($leader) = $node->safe_psql('postgres', q{SELECT pid FROM sas.workers WHERE actor = 'supervisor' AND leader});
 kill 'TERM', $leader;
 ok(wait_for($node, q{SELECT count(*) <= 1 FROM sas.runs}), 'the leader ends in the middle: another one goes on');
-is($node->safe_psql('postgres', q{SELECT count(*) FROM sas.step s WHERE NOT EXISTS (SELECT FROM sas.run r WHERE r.run_id = s.run_id)}), '0', 'and leaves nothing half');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM _sas.step s WHERE NOT EXISTS (SELECT FROM _sas.run r WHERE r.run_id = s.run_id)}), '0', 'and leaves nothing half');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM sas.alerts}), '0', 'nobody is bothered');
 done_testing();

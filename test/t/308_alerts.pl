@@ -72,15 +72,15 @@ ok(wait_for($node, "SELECT state FROM sas.runs WHERE run_id = $run", 'stopped'),
 # -- a worker that fails again and again --------------------------------------------------------
 
 # whatever a function worker asks for raises
-$node->safe_psql('postgres', q{ALTER FUNCTION sas._claim_functions RENAME TO _claim_functions_away});
+$node->safe_psql('postgres', q{ALTER FUNCTION _sas.claim_functions RENAME TO claim_functions_away});
 ok(wait_for($node, q{SELECT count(*) FROM sas.alerts WHERE kind = 'crash-loop'}, '1', limit => 400), 'workers that fail again and again are told of')
-  or diag($node->safe_psql('postgres', 'SELECT * FROM sas._crash_loops()'));
+  or diag($node->safe_psql('postgres', 'SELECT * FROM _sas.crash_loops()'));
 like($node->safe_psql('postgres', q{SELECT message FROM sas.alerts WHERE kind = 'crash-loop'}), qr/actor "function" has failed \d+ times in a row/, 'with which and how often');
 sleep 2;
 is($node->safe_psql('postgres', q{SELECT occurrences FROM sas.alerts WHERE kind = 'crash-loop'}), '1', 'one alert while it lasts');
 is(told('crash-loop'), 1, 'told once');
 is($node->safe_psql('postgres', q{SELECT alerts_open > 0, ok FROM sas.health()}), 't|f', 'sas.health() shows them');
-$node->safe_psql('postgres', q{ALTER FUNCTION sas._claim_functions_away RENAME TO _claim_functions});
+$node->safe_psql('postgres', q{ALTER FUNCTION _sas.claim_functions_away RENAME TO claim_functions});
 ok(wait_for($node, q{SELECT closed_at IS NOT NULL FROM sas.alerts WHERE kind = 'crash-loop'}, 't', limit => 300), 'a worker that has lived for a minute closes it');
 ok(wait_for($node, q{SELECT string_agg(kind, ', ' ORDER BY n) FROM public.page}, 'late, late, crash-loop'), 'the hook was told of it as soon as somebody could call it');
 done_testing();

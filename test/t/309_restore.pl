@@ -62,7 +62,7 @@ $node->safe_psql('postgres', 'CREATE DATABASE another');
 $node->safe_psql('another', 'CREATE EXTENSION sas');
 ok(wait_for($node, q{SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'sas %' AND datname = 'another'}, '4'), 'another database gets its workers meanwhile');
 is(workers('restored'), '0', 'the one that is restored does not');
-ok(wait_for($node, q{SELECT count(*) > 0 FROM sas.due WHERE due_at < now()}, 't', dbname => 'restored'), 'though something is overdue there');
+ok(wait_for($node, q{SELECT count(*) > 0 FROM _sas.due WHERE due_at < now()}, 't', dbname => 'restored'), 'though something is overdue there');
 $gate->query('SELECT pg_advisory_unlock(4711)');
 ok($restore->finish, 'the dump is restored without an error');
 is($err, '', 'and without a warning');
@@ -70,7 +70,7 @@ like($out, qr/quiet\s+1\s+stopped\s*$/, 'a verb in the same session lets the wor
 
 # -- what was open goes on ------------------------------------------------------------------------
 
-$node->safe_psql('restored', q{SELECT sas.alter_agent('closed', enabled => true); SELECT sas.signal('signal', 'old', 'go')});
+$node->safe_psql('restored', q{SELECT sas.alter_agent('closed', enabled => true); SELECT sas.signal_key('signal', 'old', 'go')});
 ok(wait_for($node, q{SELECT string_agg(workflow || ' ' || coalesce(result, state), ', ' ORDER BY workflow) FROM sas.runs WHERE key = 'old'},
 	'held success, ready success, signal success, timer success', dbname => 'restored'), 'every open run of the dump reaches its end');
 my $ticks = $node->safe_psql('restored', 'SELECT count(*) FROM shop.tick');
@@ -83,7 +83,7 @@ ok(wait_for($node, 'SELECT count(*) > 3 FROM sas.workers', 't', dbname => 'resto
 my $before = $node->safe_psql('restored', 'SELECT string_agg(pid::text, chr(32) ORDER BY pid) FROM sas.workers');
 $gate->query('SET check_function_bodies = off; CREATE EXTENSION IF NOT EXISTS sas');
 is($node->safe_psql('restored', 'SELECT string_agg(pid::text, chr(32) ORDER BY pid) FROM sas.workers'), $before, 'an extension that is there already keeps no worker away');
-$gate->query('BEGIN; COPY sas.edit FROM PROGRAM $$true$$; ROLLBACK');
+$gate->query('BEGIN; COPY _sas.edit FROM PROGRAM $$true$$; ROLLBACK');
 ok(wait_until(sub { workers('restored') == 0 }), 'a session that loads a table keeps them away, though it gave up');
 $gate->query('DISCARD ALL');
 ok(wait_for($node, 'SELECT count(*) > 3 FROM sas.workers', 't', dbname => 'restored'), 'until its connection is handed on');

@@ -27,16 +27,16 @@ foreach (qw(odd usual))
 # as the usual settings show it
 my $pin = q{SET standard_conforming_strings = on; SET datestyle = iso; SET intervalstyle = postgres; SET extra_float_digits = 1;};
 my %made = (
-	functions => q{SELECT pg_get_functiondef(p.oid) FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.prokind = 'f'
+	functions => q{SELECT pg_get_functiondef(p.oid) FROM pg_proc p WHERE p.pronamespace IN ('sas'::regnamespace, '_sas'::regnamespace) AND p.prokind = 'f'
 	               ORDER BY p.oid::regprocedure::text},
 	views => q{SELECT c.relname || pg_get_viewdef(c.oid) FROM pg_class c
-	           WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v' ORDER BY c.relname},
+	           WHERE c.relnamespace IN ('sas'::regnamespace, '_sas'::regnamespace) AND c.relkind = 'v' ORDER BY c.relname},
 	defaults => q{SELECT d.adrelid::regclass || ' ' || d.adnum || pg_get_expr(d.adbin, d.adrelid) FROM pg_attrdef d
-	              WHERE d.adrelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'sas'::regnamespace) ORDER BY 1},
+	              WHERE d.adrelid IN (SELECT oid FROM pg_class WHERE relnamespace IN ('sas'::regnamespace, '_sas'::regnamespace)) ORDER BY 1},
 	constraints => q{SELECT conrelid::regclass || conname || pg_get_constraintdef(oid) FROM pg_constraint
-	                 WHERE connamespace = 'sas'::regnamespace ORDER BY 1},
-	indexes => q{SELECT indexdef FROM pg_indexes WHERE schemaname = 'sas' ORDER BY 1},
-	comments => q{SELECT obj_description(oid) FROM pg_proc WHERE pronamespace = 'sas'::regnamespace ORDER BY oid::regprocedure::text},
+	                 WHERE connamespace IN ('sas'::regnamespace, '_sas'::regnamespace) ORDER BY 1},
+	indexes => q{SELECT indexdef FROM pg_indexes WHERE schemaname IN ('sas', '_sas') ORDER BY 1},
+	comments => q{SELECT obj_description(oid) FROM pg_proc WHERE pronamespace IN ('sas'::regnamespace, '_sas'::regnamespace) ORDER BY oid::regprocedure::text},
 	transitions => q{SELECT t::text FROM sas.transitions t ORDER BY 1});
 foreach my $kind (sort keys %made)
 {

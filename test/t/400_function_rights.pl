@@ -52,8 +52,8 @@ sub outcome
 is(outcome('batch', 'BEGIN RETURN to_jsonb(current_user::text); END'), 'batch', 'a function step runs as the owner of its run, who needs no LOGIN');
 is(outcome('other', 'SELECT to_jsonb(current_user::text)', language => 'sql'), 'other', 'another owner\'s as that one');
 is(outcome('batch', q{BEGIN RETURN to_jsonb(current_setting('search_path')); END}), 'pg_catalog, shop, pg_temp', 'with the search_path of promise 11');
-like(outcome('batch', 'BEGIN RETURN to_jsonb((SELECT value FROM sas.secret)); END'), qr/permission denied/, 'it cannot read a secret');
-like(outcome('batch', 'BEGIN RETURN to_jsonb((SELECT count(*) FROM sas.run)); END'), qr/permission denied/, 'nor a private table');
+like(outcome('batch', 'BEGIN RETURN to_jsonb((SELECT value FROM _sas.secret)); END'), qr/permission denied/, 'it cannot read a secret');
+like(outcome('batch', 'BEGIN RETURN to_jsonb((SELECT count(*) FROM _sas.run)); END'), qr/permission denied/, 'nor a private table');
 is(outcome('batch', q{BEGIN RETURN to_jsonb((SELECT count(*) FROM sas.runs WHERE submitted_by <> 'batch')); END}), '0', 'it sees its own runs only');
 
 # -- what would end the worker ------------------------------------------------------
@@ -87,7 +87,7 @@ foreach my $try (
 			EXCEPTION WHEN OTHERS THEN
 				met := SQLSTATE;
 			END;
-			RETURN to_jsonb(format('%s %s %s', met, current_user, has_table_privilege('sas.secret', 'SELECT')));
+			RETURN to_jsonb(format('%s %s %s', met, current_user, has_table_privilege('_sas.secret', 'SELECT')));
 		END});
 	# RESET ALL leaves the role alone, so it need not be refused
 	like($answer, $try eq 'RESET ALL' ? qr/^\w+ batch f$/ : qr/^(42501|25001|0A000|22023) batch f$/, "$try does not climb");

@@ -63,11 +63,11 @@ sub functions
 	my ($node) = @_;
 	return @{ JSON::PP->new->decode($node->safe_psql('postgres', q{
 		SELECT jsonb_agg(jsonb_build_object(
-			'name', p.oid::regproc, 'told', p.oid::regprocedure, 'public', p.proname !~ '^_', 'variadic', p.provariadic <> 0,
+			'name', p.oid::regproc, 'told', p.oid::regprocedure, 'public', p.pronamespace = 'sas'::regnamespace, 'variadic', p.provariadic <> 0,
 			'types', (SELECT coalesce(jsonb_agg(format_type(t, NULL) ORDER BY n), '[]') FROM unnest(p.proargtypes) WITH ORDINALITY AS a (t, n)),
 			'result', format_type(p.prorettype, NULL), 'names', coalesce(to_jsonb(p.proargnames), '[]'))
 			ORDER BY p.oid::regprocedure::text)
-		FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang WHERE p.pronamespace = 'sas'::regnamespace AND l.lanname = 'c'})) };
+		FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang WHERE p.pronamespace IN ('sas'::regnamespace, '_sas'::regnamespace) AND l.lanname = 'c'})) };
 }
 
 sub typed { my ($value, $type) = @_; return $value =~ /::/ ? $value : $type =~ /^any/ ? "$value" : "$value\::$type" }
