@@ -8,17 +8,21 @@
 
 \echo Use "CREATE EXTENSION sas" to load this file. \quit
 
--- The script finds its names in pg_catalog and by schema. Both schemas are made here, in the transaction of CREATE
--- EXTENSION: nobody else can have put an operator or a better fitting overload there, and the extension owns them.
+-- The script finds its names in pg_catalog and by schema. Both schemas are made here, in the transaction of
+-- CREATE
+-- EXTENSION: nobody else can have put an operator or a better fitting overload there, and the extension owns
+-- them.
 SET LOCAL search_path TO pg_catalog, pg_temp;
 
 DO LANGUAGE plpgsql $$
 DECLARE
-    existing name := (SELECT n.nspname FROM pg_namespace n WHERE n.nspname IN ('sas', '_sas') ORDER BY 1 DESC LIMIT 1);
+    existing name := (SELECT n.nspname FROM pg_namespace n WHERE n.nspname IN ('sas', '_sas') ORDER BY 1 DESC
+                      LIMIT 1);
 BEGIN
     IF existing IS NOT NULL THEN
         RAISE EXCEPTION 'schema "%" already exists', existing
-            USING ERRCODE = 'duplicate_schema', DETAIL = 'Extension "sas" creates the schemas "sas" and "_sas".',
+            USING ERRCODE = 'duplicate_schema',
+                DETAIL = 'Extension "sas" creates the schemas "sas" and "_sas".',
                   HINT = 'Drop or rename the schema that exists.';
     END IF;
 END $$;

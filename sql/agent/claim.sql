@@ -9,8 +9,10 @@
 -- filled in, problem says why and request is null. policy is {retry, expect} of the step.
 -- Of a poll whose call has succeeded it is the ask, which bears no key and is expected to be 2xx.
 CREATE FUNCTION _sas.claim_calls(lanes int[], quantities int[], boot bigint, worker_id bigint, locked_by text)
-RETURNS TABLE (lease_id bigint, agent_id int, run_id bigint, step_no int, element int, step text, undo boolean, attempt int,
-               request_id uuid, window_ms float8, trace uuid, idempotency_key text, request jsonb, policy jsonb, problem jsonb, workflow_id int)
+RETURNS TABLE (lease_id bigint, agent_id int, run_id bigint, step_no int, element int, step text,
+               undo boolean, attempt int,
+               request_id uuid, window_ms float8, trace uuid, idempotency_key text, request jsonb,
+                   policy jsonb, problem jsonb, workflow_id int)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -32,33 +34,46 @@ BEGIN
             RETURN QUERY SELECT * FROM _sas.calls_wanted(batch.lease_id, ARRAY[c], batch.plain);
         EXCEPTION WHEN program_limit_exceeded OR internal_error OR out_of_memory THEN
             RETURN QUERY
-            SELECT batch.lease_id, c.lane, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt, c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000, r.trace,
-                   _sas.step_key(r.trace, w.name, c.element, c.undo), NULL::jsonb, jsonb_strip_nulls(jsonb_build_object('retry', w.retry)), jsonb_build_object('path', 'template', 'what', SQLERRM), v.workflow_id
-            FROM _sas.run r JOIN _sas.workflow_version v USING (version_id) JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo WHERE r.run_id = c.run_id;
+            SELECT batch.lease_id, c.lane, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt,
+                c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000, r.trace,
+                   _sas.step_key(r.trace, w.name, c.element, c.undo), NULL::jsonb,
+                       jsonb_strip_nulls(jsonb_build_object('retry', w.retry)),
+                       jsonb_build_object('path', 'template', 'what', SQLERRM), v.workflow_id
+            FROM _sas.run r JOIN _sas.workflow_version v USING (version_id)
+            JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no
+                AND w.undo = c.undo WHERE r.run_id = c.run_id;
         END;
     END LOOP;
 END $$;
 
--- _sas.plain_call(version_id, step_no): a step that is one call, whose templates see nothing but the run and its input, and whose run
--- tells no hook that it begins: what src/store/lone.c has to know of it. name is null when it is not. window_ms: -1 without one of its own.
-CREATE FUNCTION _sas.plain_call(version_id int, step_no int, OUT name text, OUT workflow_id int, OUT window_ms float8, OUT request jsonb, OUT policy jsonb, OUT reads text[])
+-- _sas.plain_call(version_id, step_no): a step that is one call, whose templates see nothing but the run and
+-- its input, and whose run tells no hook that it begins: what src/store/lone.c has to know of it. name is
+-- null when it is not. window_ms: -1 without one of its own.
+CREATE FUNCTION _sas.plain_call(version_id int, step_no int, OUT name text, OUT workflow_id int,
+                                OUT window_ms float8, OUT request jsonb, OUT policy jsonb, OUT reads text[])
 LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
 BEGIN
     SELECT w.name, v.workflow_id, coalesce(extract(epoch FROM w.complete_in)::float8 * 1000, -1), w.request,
-           CASE WHEN w.retry IS NULL AND w.expect IS NULL THEN '{}' ELSE jsonb_strip_nulls(jsonb_build_object('retry', w.retry, 'expect', w.expect)) END, w.input_reads
+           CASE WHEN w.retry IS NULL AND w.expect IS NULL THEN '{}'
+               ELSE jsonb_strip_nulls(jsonb_build_object('retry', w.retry, 'expect', w.expect)) END,
+               w.input_reads
     INTO name, workflow_id, window_ms, request, policy, reads
     FROM _sas.workflow_version v JOIN _sas.workflow_step w ON w.version_id = v.version_id
-    WHERE v.version_id = $1 AND w.step_no = $2 AND NOT w.undo AND w.kind = 'call' AND w.shape IS NULL AND w.scope_no IS NULL AND w.reads = '{}'
+    WHERE v.version_id = $1 AND w.step_no = $2 AND NOT w.undo AND w.kind = 'call' AND w.shape IS NULL
+        AND w.scope_no IS NULL AND w.reads = '{}'
       AND NOT EXISTS (SELECT FROM _sas.workflow_hook h WHERE h.version_id = v.version_id);
 END $$;
 
--- _sas.calls_wanted(under_lease, claimed, plain): what is to be sent for these claimed steps. Not inlined: it returns nothing at all when it raises.
--- plain: they are calls that see nothing but the run and its input; then, while nothing stands in the place of theirs,
--- fewer tables are asked.
+-- _sas.calls_wanted(under_lease, claimed, plain): what is to be sent for these claimed steps. Not inlined: it
+-- returns nothing at all when it raises.
+-- plain: they are calls that see nothing but the run and its input; then, while nothing stands in the place
+-- of theirs, fewer tables are asked.
 CREATE FUNCTION _sas.calls_wanted(under_lease bigint, claimed _sas.claimed[], plain boolean)
-RETURNS TABLE (lease_id bigint, agent_id int, run_id bigint, step_no int, element int, step text, undo boolean, attempt int,
-               request_id uuid, window_ms float8, trace uuid, idempotency_key text, request jsonb, policy jsonb, problem jsonb, workflow_id int)
+RETURNS TABLE (lease_id bigint, agent_id int, run_id bigint, step_no int, element int, step text,
+               undo boolean, attempt int,
+               request_id uuid, window_ms float8, trace uuid, idempotency_key text, request jsonb,
+                   policy jsonb, problem jsonb, workflow_id int)
 LANGUAGE plpgsql AS $$
 DECLARE
     staged boolean;
@@ -68,16 +83,22 @@ BEGIN
     IF plain AND NOT staged AND NOT edited THEN
         RETURN QUERY
         SELECT under_lease, c.lane, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt,
-               c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000, r.trace, k.key, (b.body).result,
-               CASE WHEN w.retry IS NULL AND w.expect IS NULL THEN '{}' ELSE jsonb_strip_nulls(jsonb_build_object('retry', w.retry, 'expect', w.expect)) END,
+               c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000, r.trace, k.key,
+                   (b.body).result,
+               CASE WHEN w.retry IS NULL AND w.expect IS NULL THEN '{}'
+                   ELSE jsonb_strip_nulls(jsonb_build_object('retry', w.retry, 'expect', w.expect)) END,
                (b.body).problem, v.workflow_id
         FROM unnest(claimed) c
         JOIN _sas.workflow_version v ON v.version_id = c.version_id
         JOIN _sas.run r ON r.run_id = c.run_id
-        CROSS JOIN LATERAL (SELECT x.name, x.request, x.retry, x.expect, x.input_reads FROM _sas.workflow_step x
-                            WHERE x.version_id = c.version_id AND x.step_no = c.step_no AND x.undo = c.undo OFFSET 0) w
+        CROSS JOIN LATERAL (SELECT x.name, x.request, x.retry, x.expect, x.input_reads
+                            FROM _sas.workflow_step x
+                            WHERE x.version_id = c.version_id AND x.step_no = c.step_no
+                                AND x.undo = c.undo OFFSET 0) w
         CROSS JOIN LATERAL (SELECT _sas.step_key(r.trace, w.name, 0, c.undo) AS key OFFSET 0) k
-        CROSS JOIN LATERAL (SELECT _sas.render_request(w.request, _sas.root(r.input, w.input_reads, k.key, r.run_id, r.key, r.labels, r.created_at, r.deadline, '{}')) AS body OFFSET 0) b;
+        CROSS JOIN LATERAL (SELECT _sas.render_request(w.request,
+                                                       _sas.root(r.input, w.input_reads, k.key, r.run_id,
+                            r.key, r.labels, r.created_at, r.deadline, '{}')) AS body OFFSET 0) b;
         RETURN;
     END IF;
     RETURN QUERY
@@ -85,18 +106,28 @@ BEGIN
            c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000, r.trace,
            CASE WHEN k.started IS NULL THEN x.root ->> 'key' END,
            coalesce(g.request, body.request),
-           jsonb_strip_nulls(jsonb_build_object('retry', w.retry, 'expect', CASE WHEN k.started IS NULL THEN w.expect END)),
+           jsonb_strip_nulls(jsonb_build_object('retry', w.retry, 'expect', CASE
+                                                WHEN k.started IS NULL THEN w.expect END)),
            body.problem, v.workflow_id
     FROM unnest(claimed) c
     JOIN _sas.workflow_version v ON v.version_id = c.version_id
     JOIN _sas.run r ON r.run_id = c.run_id
     JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
     CROSS JOIN LATERAL (SELECT CASE WHEN w.shape ? 'poll' AND NOT c.undo
-                                    THEN (SELECT s.started FROM _sas.step s WHERE s.run_id = c.run_id AND s.step_no = c.step_no AND s.element = c.element AND s.asks IS NOT NULL) END AS started OFFSET 0) k
-    CROSS JOIN LATERAL (SELECT (SELECT h.root FROM _sas.root_of(r, w, c.element) h) || CASE WHEN k.started IS NULL THEN '{}' ELSE jsonb_build_object('started', k.started) END AS root,
-                               CASE WHEN k.started IS NULL THEN w.request ELSE w.shape #> '{poll,call}' END AS request OFFSET 0) x
+                                    THEN (SELECT s.started FROM _sas.step s WHERE s.run_id = c.run_id
+                                          AND s.step_no = c.step_no AND s.element = c.element
+                                          AND s.asks IS NOT NULL) END AS started OFFSET 0) k
+    CROSS JOIN LATERAL (SELECT (SELECT h.root FROM _sas.root_of(r, w, c.element) h) || CASE
+                        WHEN k.started IS NULL THEN '{}'
+                        ELSE jsonb_build_object('started', k.started) END AS root,
+                               CASE WHEN k.started IS NULL THEN w.request
+                                   ELSE w.shape #> '{poll,call}' END AS request OFFSET 0) x
     -- what middleware made of it, or an operator has put in the place of the body
-    LEFT JOIN LATERAL (SELECT p.request FROM _sas.stage p WHERE staged AND p.run_id = c.run_id AND p.step_no = c.step_no AND p.element = c.element AND p.undo = c.undo OFFSET 0) g ON staged
-    LEFT JOIN LATERAL (SELECT d.input FROM _sas.edit d WHERE edited AND d.run_id = c.run_id AND d.step_no = c.step_no AND d.element = c.element AND NOT c.undo AND k.started IS NULL OFFSET 0) e ON edited
+    LEFT JOIN LATERAL (SELECT p.request FROM _sas.stage p WHERE staged AND p.run_id = c.run_id
+                       AND p.step_no = c.step_no AND p.element = c.element AND p.undo = c.undo OFFSET 0) g
+        ON staged
+    LEFT JOIN LATERAL (SELECT d.input FROM _sas.edit d WHERE edited AND d.run_id = c.run_id
+                       AND d.step_no = c.step_no AND d.element = c.element AND NOT c.undo
+                       AND k.started IS NULL OFFSET 0) e ON edited
     LEFT JOIN LATERAL _sas.filled_request(x.request, x.root, e.input) body ON g.request IS NULL;
 END $$;

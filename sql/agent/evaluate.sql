@@ -6,25 +6,35 @@
 -- _sas.objection(run_id, step_no, element, undo, output): what a step has against the
 -- output of its function, asked before the function's writes are kept: a
 -- problem object, or null.
-CREATE FUNCTION _sas.objection(run_id bigint, step_no int, element int, undo boolean, output jsonb) RETURNS jsonb
+CREATE FUNCTION _sas.objection(run_id bigint, step_no int, element int, undo boolean, output jsonb)
+RETURNS jsonb
 LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN m.met IS NULL THEN _sas.problem_object('expect', 'expect is neither true nor false', w.expect #>> '{}', NULL, r.run_id, w.name)
-                WHEN NOT m.met THEN _sas.problem_object('expect', 'the result is not what was expected', w.expect #>> '{}', NULL, r.run_id, w.name)
-                WHEN o.problem IS NOT NULL THEN _sas.problem_object('output', 'the output of the step could not be made',
-                                                                    format('%s: %s', o.problem ->> 'path', o.problem ->> 'what'), NULL, r.run_id, w.name) END
+    SELECT CASE WHEN m.met IS NULL THEN _sas.problem_object('expect', 'expect is neither true nor false',
+                                                            w.expect #>> '{}', NULL, r.run_id, w.name)
+                WHEN NOT m.met THEN _sas.problem_object('expect', 'the result is not what was expected',
+                                                        w.expect #>> '{}', NULL, r.run_id, w.name)
+                WHEN o.problem IS NOT NULL THEN _sas.problem_object('output',
+                            'the output of the step could not be made',
+                                                                    format('%s: %s', o.problem ->> 'path',
+                                                                           o.problem ->> 'what'), NULL,
+                                                                        r.run_id, w.name) END
     FROM _sas.run r
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = $2 AND w.undo = $4
     CROSS JOIN LATERAL (SELECT _sas.context(r, w, $3) AS root OFFSET 0) x
     CROSS JOIN LATERAL (SELECT _sas.met(w.expect, $5, x.root) AS met OFFSET 0) m
-    LEFT JOIN LATERAL _sas.render(w.output, x.root || jsonb_build_object('output', $5)) o ON w.output IS NOT NULL
+    LEFT JOIN LATERAL _sas.render(w.output, x.root || jsonb_build_object('output', $5)) o
+        ON w.output IS NOT NULL
     WHERE r.run_id = $1
 $$;
 
--- _sas.judge_replies(replies, now): of each reply that counts the change of its step, and the verdict: that of the worker, or what
--- the step makes of it: permanent when it is not as expected; of a poll also started (its call has succeeded) and asked (it is
--- not over). queued: has one of the steps a place in a queue? falls: has one a fallback, or is one?
+-- _sas.judge_replies(replies, now): of each reply that counts the change of its step, and the verdict: that
+-- of the worker, or what the step makes of it: permanent when it is not as expected; of a poll also started
+-- (its call has succeeded) and asked (it is not over). queued: has one of the steps a place in a queue?
+-- falls: has one a fallback, or is one?
 -- objected: is a call that was done not what its step expects? The runs are locked.
-CREATE FUNCTION _sas.judge_replies(replies _sas.call_reply[], now timestamptz, OUT changes _sas.step_change[], OUT verdicts text[], OUT queued boolean, OUT falls boolean, OUT objected boolean)
+CREATE FUNCTION _sas.judge_replies(replies _sas.call_reply[], now timestamptz,
+                                   OUT changes _sas.step_change[], OUT verdicts text[], OUT queued boolean,
+                                   OUT falls boolean, OUT objected boolean)
 LANGUAGE plpgsql AS $$
 BEGIN
     SELECT array_agg(ROW(p.run_id, p.step_no, p.element, s.state, f.to_state,
@@ -34,43 +44,61 @@ BEGIN
                          CASE WHEN f.verdict IN ('done', 'started') OR h.asks THEN false
                               WHEN p.verdict = 'done' THEN true  -- done, but not as expected: it is undone
                               WHEN f.verdict = 'permanent'
-                                   THEN (s.in_doubt OR p.in_doubt) AND coalesce((p.error ->> 'status')::int IN (409, 422), true)
+                                   THEN (s.in_doubt OR p.in_doubt)
+                                       AND coalesce((p.error ->> 'status')::int IN (409, 422), true)
                               ELSE s.in_doubt OR p.in_doubt END,
                          f.verdict = 'transient', NULL, NULL,
                          CASE WHEN f.verdict IN ('started', 'asked') THEN NULL
                               WHEN h.asks THEN (a.asked).output
-                              WHEN p.verdict = 'done' AND s.state = 'running' THEN coalesce(o.result, p.output) END,
-                         CASE WHEN f.verdict IN ('transient', 'permanent') THEN coalesce(f.error, p.error) END,
-                         CASE WHEN f.to_state = 'succeeded' OR f.verdict = 'started' THEN nextval('_sas.completion_seq') END,
+                              WHEN p.verdict = 'done' AND s.state = 'running'
+                                  THEN coalesce(o.result, p.output) END,
+                         CASE WHEN f.verdict IN ('transient', 'permanent')
+                             THEN coalesce(f.error, p.error) END,
+                         CASE WHEN f.to_state = 'succeeded'
+                             OR f.verdict = 'started' THEN nextval('_sas.completion_seq') END,
                          NULL, CASE WHEN f.verdict <> 'hand_back' AND f.to_state <> 'suspended' THEN now END,
                          NULL, NULL, NULL, NULL,
                          CASE WHEN f.verdict = 'hand_back' AND p.again_in > '0' THEN 'agent'
                               WHEN f.verdict IN ('transient', 'permanent') THEN 'supervisor'
                               WHEN f.to_state = 'suspended' THEN 'poll' END,
                          CASE WHEN f.verdict = 'hand_back' AND p.again_in > '0' THEN now + p.again_in
-                              WHEN f.to_state = 'suspended' THEN _sas.ask_next(w.shape -> 'poll', (SELECT x FROM _sas.step x WHERE x.run_id = p.run_id AND x.step_no = p.step_no AND x.element = p.element), now) END)::_sas.step_change),
-           array_agg(f.verdict), bool_or(coalesce(w.queue_id, r.queue_id) > 0), bool_or(w.shape ?| '{stands_in,fallback}'),
+                              WHEN f.to_state = 'suspended'
+                                  THEN _sas.ask_next(w.shape -> 'poll',
+                                                     (SELECT x FROM _sas.step x WHERE x.run_id = p.run_id
+                                                      AND x.step_no = p.step_no AND x.element = p.element),
+                                                     now) END)::_sas.step_change),
+           array_agg(f.verdict), bool_or(coalesce(w.queue_id, r.queue_id) > 0),
+               bool_or(w.shape ?| '{stands_in,fallback}'),
            bool_or(p.verdict = 'done' AND f.verdict = 'permanent' AND w.kind = 'call' AND NOT h.asks)
     INTO changes, verdicts, queued, falls, objected
     FROM unnest(replies) p
     -- OFFSET 0: by the whole key, not by its first column through all steps of the run, or of the workflow
-    CROSS JOIN LATERAL (SELECT x.* FROM _sas.step x WHERE x.run_id = p.run_id AND x.step_no = p.step_no AND x.element = p.element OFFSET 0) s
+    CROSS JOIN LATERAL (SELECT x.* FROM _sas.step x WHERE x.run_id = p.run_id AND x.step_no = p.step_no
+                        AND x.element = p.element OFFSET 0) s
     JOIN _sas.run r ON r.run_id = p.run_id
     CROSS JOIN LATERAL (
         SELECT k AS whole, k.name, k.kind, k.expect, k.output, k.queue_id, k.shape FROM _sas.workflow_step k
-        WHERE k.version_id = r.version_id AND k.step_no = p.step_no AND k.undo = (s.state = 'compensating') OFFSET 0) w
+        WHERE k.version_id = r.version_id AND k.step_no = p.step_no
+            AND k.undo = (s.state = 'compensating') OFFSET 0) w
     -- of a poll: is this its call, or does it ask?
-    CROSS JOIN LATERAL (SELECT coalesce(w.shape ? 'poll' AND s.state = 'running' AND s.asks IS NULL, false) AS starts,
-                               coalesce(w.shape ? 'poll' AND s.state = 'running' AND s.asks IS NOT NULL, false) AS asks OFFSET 0) h
-    CROSS JOIN LATERAL (SELECT CASE WHEN h.asks AND p.verdict = 'done' THEN _sas.judge_ask(r, w.whole, (SELECT x FROM _sas.step x WHERE x.run_id = p.run_id AND x.step_no = p.step_no AND x.element = p.element), p.output) END AS asked OFFSET 0) a
+    CROSS JOIN LATERAL (SELECT coalesce(w.shape ? 'poll' AND s.state = 'running'
+                                        AND s.asks IS NULL, false) AS starts,
+                               coalesce(w.shape ? 'poll' AND s.state = 'running'
+                                        AND s.asks IS NOT NULL, false) AS asks OFFSET 0) h
+    CROSS JOIN LATERAL (SELECT CASE WHEN h.asks
+                        AND p.verdict = 'done' THEN _sas.judge_ask(r, w.whole,
+                    (SELECT x FROM _sas.step x WHERE x.run_id = p.run_id AND x.step_no = p.step_no
+                     AND x.element = p.element), p.output) END AS asked OFFSET 0) a
     CROSS JOIN LATERAL (
         SELECT CASE WHEN w.expect IS NULL OR p.verdict <> 'done' OR h.asks THEN NULL
                     ELSE _sas.context(r, w.whole, p.element) END AS root OFFSET 0) x
     CROSS JOIN LATERAL (
         SELECT p.verdict <> 'done' OR w.expect IS NULL OR h.asks AS unasked,
-               CASE WHEN p.verdict = 'done' AND w.expect IS NOT NULL AND NOT h.asks THEN _sas.met(w.expect, p.output, x.root) END AS met OFFSET 0) m
+               CASE WHEN p.verdict = 'done' AND w.expect IS NOT NULL
+                   AND NOT h.asks THEN _sas.met(w.expect, p.output, x.root) END AS met OFFSET 0) m
     -- arguments are evaluated before ON is asked, hence the CASE
-    LEFT JOIN LATERAL _sas.render(w.output, CASE WHEN p.verdict = 'done' AND w.output IS NOT NULL AND NOT h.starts AND NOT h.asks
+    LEFT JOIN LATERAL _sas.render(w.output, CASE WHEN p.verdict = 'done' AND w.output IS NOT NULL
+                                  AND NOT h.starts AND NOT h.asks
         THEN _sas.context(r, w.whole, p.element) || jsonb_build_object('output', p.output) END) o
         ON p.verdict = 'done' AND w.output IS NOT NULL AND NOT h.starts AND NOT h.asks
     CROSS JOIN LATERAL (
@@ -78,46 +106,63 @@ BEGIN
                     WHEN h.asks AND p.verdict = 'done' THEN (a.asked).verdict
                     WHEN h.starts AND p.verdict = 'done' THEN 'started' ELSE p.verdict END AS verdict,
                CASE WHEN NOT m.unasked AND m.met IS NOT TRUE
-                    THEN _sas.problem_object('expect', CASE WHEN m.met IS NULL THEN 'expect is neither true nor false' ELSE 'the reply is not what was expected' END,
-                                             w.expect #>> '{}', CASE w.kind WHEN 'call' THEN (p.output ->> 'status')::int END, p.run_id, w.name)
+                    THEN _sas.problem_object('expect', CASE
+                                             WHEN m.met IS NULL THEN 'expect is neither true nor false'
+                                             ELSE 'the reply is not what was expected' END,
+                                             w.expect #>> '{}', CASE w.kind
+                                                 WHEN 'call' THEN (p.output ->> 'status')::int END, p.run_id,
+                                                 w.name)
                     WHEN o.problem IS NOT NULL
                     THEN _sas.problem_object('output', 'the output of the step could not be made',
-                                             format('%s: %s', o.problem ->> 'path', o.problem ->> 'what'), NULL, p.run_id, w.name)
+                                             format('%s: %s', o.problem ->> 'path', o.problem ->> 'what'),
+                                                 NULL, p.run_id, w.name)
                     ELSE (a.asked).error END AS error OFFSET 0) v
     CROSS JOIN LATERAL (
         SELECT v.verdict, v.error,
-               CASE WHEN s.state = 'compensating' THEN CASE v.verdict WHEN 'done' THEN 'compensated' ELSE 'compensating' END
+               CASE WHEN s.state = 'compensating' THEN CASE v.verdict WHEN 'done' THEN 'compensated'
+                   ELSE 'compensating' END
                     WHEN v.verdict = 'done' THEN 'succeeded'
                     -- in a run that cannot go on nobody asks any more
-                    WHEN v.verdict IN ('started', 'asked') THEN CASE WHEN r.fate IS NULL THEN 'suspended' ELSE 'failed' END
-                    WHEN v.verdict = 'hand_back' THEN CASE WHEN p.again_in > '0' THEN 'suspended' ELSE 'ready' END
+                    WHEN v.verdict IN ('started', 'asked') THEN CASE WHEN r.fate IS NULL THEN 'suspended'
+                        ELSE 'failed' END
+                    WHEN v.verdict = 'hand_back' THEN CASE WHEN p.again_in > '0' THEN 'suspended'
+                        ELSE 'ready' END
                     ELSE 'failed' END AS to_state OFFSET 0) f
     WHERE s.request_id = p.request_id AND s.complete_by > now;
 END $$;
 
--- _sas.note_objections(replies, changes): attempts of calls that the worker took for done, and whose step does not (expect,
--- output): failed ones. A first attempt has no row yet; that of a further one, or of an undo, says that it succeeded. Before
--- the steps are moved: their claims tell who it was, and when.
+-- _sas.note_objections(replies, changes): attempts of calls that the worker took for done, and whose step
+-- does not (expect, output): failed ones. A first attempt has no row yet; that of a further one, or of an
+-- undo, says that it succeeded. Before the steps are moved: their claims tell who it was, and when.
 CREATE FUNCTION _sas.note_objections(replies _sas.call_reply[], changes _sas.step_change[]) RETURNS void
 LANGUAGE sql AS $$
     WITH objection AS MATERIALIZED (
-        SELECT c.run_id, c.step_no, c.element, c.attempt, w.undo, w.lane, l.locked_by, (p.output ->> 'status')::int AS http_status, c.error,
+        SELECT c.run_id, c.step_no, c.element, c.attempt, w.undo, w.lane, l.locked_by,
+            (p.output ->> 'status')::int AS http_status, c.error,
                s.complete_by - coalesce(w.complete_in, _sas.complete_in()) AS started_at
         FROM unnest(changes) c
-        JOIN unnest(replies) p ON p.run_id = c.run_id AND p.step_no = c.step_no AND p.element = c.element AND p.verdict = 'done'
+        JOIN unnest(replies) p ON p.run_id = c.run_id AND p.step_no = c.step_no AND p.element = c.element
+            AND p.verdict = 'done'
         JOIN _sas.run r ON r.run_id = c.run_id
-        CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = c.run_id AND x.step_no = c.step_no AND x.element = c.element OFFSET 0) s
+        CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = c.run_id AND x.step_no = c.step_no
+                            AND x.element = c.element OFFSET 0) s
         CROSS JOIN LATERAL (SELECT x.undo, x.lane, x.kind, x.complete_in, x.shape FROM _sas.workflow_step x
-                            WHERE x.version_id = r.version_id AND x.step_no = c.step_no AND x.undo = (s.state = 'compensating') OFFSET 0) w
+                            WHERE x.version_id = r.version_id AND x.step_no = c.step_no
+                                AND x.undo = (s.state = 'compensating') OFFSET 0) w
         LEFT JOIN _sas.lease l ON l.lease_id = s.lease_id
-        WHERE w.kind = 'call' AND c.error IS NOT NULL AND NOT (coalesce(w.shape ? 'poll', false) AND s.asks IS NOT NULL)),
+        WHERE w.kind = 'call' AND c.error IS NOT NULL
+            AND NOT (coalesce(w.shape ? 'poll', false) AND s.asks IS NOT NULL)),
     told AS (
         UPDATE _sas.attempt a SET status = 'failed', error = o.error
         FROM objection o
-        WHERE a.run_id = o.run_id AND a.step_no = o.step_no AND a.element = o.element AND a.attempt = o.attempt AND a.undo = o.undo
+        WHERE a.run_id = o.run_id AND a.step_no = o.step_no AND a.element = o.element
+            AND a.attempt = o.attempt AND a.undo = o.undo
         RETURNING a.run_id, a.step_no, a.element)
-    INSERT INTO _sas.attempt (run_id, step_no, element, attempt, undo, agent_id, worker, status, http_status, error, started_at, finished_at)
-    SELECT o.run_id, o.step_no, o.element, o.attempt, o.undo, o.lane, o.locked_by, 'failed', o.http_status, o.error, o.started_at, _sas.now()
+    INSERT INTO _sas.attempt (run_id, step_no, element, attempt, undo, agent_id, worker, status, http_status,
+                              error, started_at, finished_at)
+    SELECT o.run_id, o.step_no, o.element, o.attempt, o.undo, o.lane, o.locked_by, 'failed', o.http_status,
+        o.error, o.started_at, _sas.now()
     FROM objection o
-    WHERE NOT EXISTS (SELECT FROM told t WHERE t.run_id = o.run_id AND t.step_no = o.step_no AND t.element = o.element)
+    WHERE NOT EXISTS (SELECT FROM told t WHERE t.run_id = o.run_id AND t.step_no = o.step_no
+                      AND t.element = o.element)
 $$;

@@ -13,10 +13,11 @@
 -- sessions, and say what became of the claim in the caller's transaction. The
 -- lease of an outside worker (boot 0, worker 0) is judged by time only.
 
--- _sas.tasks(claimed): what these claimed tasks are about; problem: why that cannot be made. One that is too large fails
--- by itself, and holds up no other.
+-- _sas.tasks(claimed): what these claimed tasks are about; problem: why that cannot be made. One that is too
+-- large fails by itself, and holds up no other.
 CREATE FUNCTION _sas.tasks(claimed _sas.claimed[])
-RETURNS TABLE (run_id bigint, step_no int, element int, undo boolean, lane int, request_id uuid, complete_in interval, name text, key text,
+RETURNS TABLE (run_id bigint, step_no int, element int, undo boolean, lane int, request_id uuid,
+               complete_in interval, name text, key text,
                asked jsonb, problem jsonb, checkpoint jsonb)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -26,20 +27,32 @@ BEGIN
     FOREACH c IN ARRAY coalesce(claimed, '{}') LOOP
         BEGIN
             RETURN QUERY
-            SELECT c.run_id, c.step_no, c.element, c.undo, c.lane, c.request_id, c.complete_in, w.name, coalesce(CASE WHEN c.undo THEN e.undo_key ELSE e.key END, _sas.step_key(v.trace, w.name, c.element, c.undo)),
-                   CASE WHEN e.input IS NOT NULL THEN e.input WHEN w.input IS NULL THEN v.input ELSE body.result END,
-                   CASE WHEN e.input IS NULL AND body.problem IS NOT NULL THEN _sas.no_input(c.run_id, w.name, coalesce(body.problem ->> 'path', 'template'), body.problem ->> 'what') END, t.checkpoint
+            SELECT c.run_id, c.step_no, c.element, c.undo, c.lane, c.request_id, c.complete_in, w.name,
+                coalesce(CASE WHEN c.undo THEN e.undo_key
+                         ELSE e.key END, _sas.step_key(v.trace, w.name, c.element, c.undo)),
+                   CASE WHEN e.input IS NOT NULL THEN e.input WHEN w.input IS NULL THEN v.input
+                       ELSE body.result END,
+                   CASE WHEN e.input IS NULL AND body.problem IS NOT NULL
+                       THEN _sas.no_input(c.run_id, w.name, coalesce(body.problem ->> 'path', 'template'),
+                                          body.problem ->> 'what') END, t.checkpoint
             FROM _sas.run v
-            JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
-            CROSS JOIN LATERAL (SELECT CASE WHEN w.input IS NOT NULL THEN _sas.context(v, w, c.element) END AS root OFFSET 0) x
+            JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no
+                AND w.undo = c.undo
+            CROSS JOIN LATERAL (SELECT CASE WHEN w.input IS NOT NULL
+                                THEN _sas.context(v, w, c.element) END AS root OFFSET 0) x
             LEFT JOIN LATERAL _sas.render(w.input, x.root) body ON w.input IS NOT NULL
-            LEFT JOIN LATERAL (SELECT d.key, d.undo_key, CASE WHEN NOT c.undo THEN d.input END AS input FROM _sas.edit d WHERE d.run_id = c.run_id AND d.step_no = c.step_no AND d.element = c.element OFFSET 0) e ON true
-            LEFT JOIN _sas.task t ON t.run_id = c.run_id AND t.step_no = c.step_no AND t.element = c.element AND t.undo = c.undo
+            LEFT JOIN LATERAL (SELECT d.key, d.undo_key, CASE WHEN NOT c.undo THEN d.input END AS input
+                               FROM _sas.edit d WHERE d.run_id = c.run_id AND d.step_no = c.step_no
+                               AND d.element = c.element OFFSET 0) e ON true
+            LEFT JOIN _sas.task t ON t.run_id = c.run_id AND t.step_no = c.step_no AND t.element = c.element
+                AND t.undo = c.undo
             WHERE v.run_id = c.run_id;
         EXCEPTION WHEN program_limit_exceeded OR internal_error OR out_of_memory THEN
             RETURN QUERY
-            SELECT c.run_id, c.step_no, c.element, c.undo, c.lane, c.request_id, c.complete_in, w.name, NULL::text, NULL::jsonb, _sas.no_input(c.run_id, w.name, 'template', SQLERRM), NULL::jsonb
-            FROM _sas.workflow_step w WHERE w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo;
+            SELECT c.run_id, c.step_no, c.element, c.undo, c.lane, c.request_id, c.complete_in, w.name,
+                NULL::text, NULL::jsonb, _sas.no_input(c.run_id, w.name, 'template', SQLERRM), NULL::jsonb
+            FROM _sas.workflow_step w WHERE w.version_id = c.version_id AND w.step_no = c.step_no
+                AND w.undo = c.undo;
         END;
     END LOOP;
 END $$;
@@ -47,16 +60,21 @@ END $$;
 -- _sas.no_input(run_id, step, path, why): the error of a task whose input cannot be made.
 CREATE FUNCTION _sas.no_input(run_id bigint, step text, path text, why text) RETURNS jsonb
 LANGUAGE sql IMMUTABLE AS $$
-    SELECT _sas.problem_object('template', 'the input of the step cannot be made', format('%s: %s', path, why), NULL, run_id, step)
+    SELECT _sas.problem_object('template', 'the input of the step cannot be made',
+                               format('%s: %s', path, why), NULL, run_id, step)
 $$;
 
--- _sas.claim_as(caller, agent, worker, quantity, lease): see sas.claim. Each claimed task is held for the lease, at most
--- for its complete_in. One whose input cannot be made has failed for good, and the next is looked for instead.
+-- _sas.claim_as(caller, agent, worker, quantity, lease): see sas.claim. Each claimed task is held for the
+-- lease, at most for its complete_in. One whose input cannot be made has failed for good, and the next is
+-- looked for instead.
 CREATE FUNCTION _sas.claim_as(caller oid, agent text, worker text, quantity int, lease interval)
-RETURNS TABLE (request_id uuid, run_id bigint, step text, undo boolean, idempotency_key text, request jsonb, checkpoint jsonb, lease_until timestamptz)
+RETURNS TABLE (request_id uuid, run_id bigint, step text, undo boolean, idempotency_key text, request jsonb,
+               checkpoint jsonb, lease_until timestamptz)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    -- the caller's session plans as it likes; these statements reach few rows by an index, and locks are taken in its order
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+    -- the caller's session plans as it likes; these statements reach few rows by an index, and locks are
+    -- taken in its order
+    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
+        SET enable_mergejoin = off
     SET enable_bitmapscan = off SET enable_sort = off SET jit = off
 AS $$
 #variable_conflict use_column
@@ -73,25 +91,35 @@ DECLARE
 BEGIN
     SELECT * INTO a FROM _sas.agent x WHERE x.name = $2 AND x.dropped_at IS NULL;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'agent "%" does not exist', $2 USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/agent".', HINT = 'Name an agent of kind "external".';
+        RAISE EXCEPTION 'agent "%" does not exist', $2
+            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/agent".',
+            HINT = 'Name an agent of kind "external".';
     END IF;
     IF NOT _sas.may_work(caller, a.agent_id) THEN
         RAISE EXCEPTION 'permission denied for agent "%"', $2
-            USING ERRCODE = 'insufficient_privilege', HINT = format('An admin can grant it: SELECT sas.grant_usage(%L, ''worker'', %L).', pg_get_userbyid(caller), $2);
+            USING ERRCODE = 'insufficient_privilege',
+                HINT = format('An admin can grant it: SELECT sas.grant_usage(%L, ''worker'', %L).',
+                              pg_get_userbyid(caller), $2);
     END IF;
     IF a.kind <> 'external' THEN
         RAISE EXCEPTION 'agent "%" is not external', $2
-            USING ERRCODE = 'wrong_object_type', DETAIL = 'The place is "/agent".', HINT = 'Its calls are made by the workers of sas itself.';
+            USING ERRCODE = 'wrong_object_type', DETAIL = 'The place is "/agent".',
+                HINT = 'Its calls are made by the workers of sas itself.';
     END IF;
     IF coalesce(worker, '') = '' OR octet_length(worker) > 200 OR worker ~ E'[\\x01-\\x1f\\x7f]' THEN
         RAISE EXCEPTION 'the name of the worker is empty, longer than 200 bytes or holds control characters'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/worker".', HINT = 'Say who holds the task, such as host and process id.';
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/worker".',
+                HINT = 'Say who holds the task, such as host and process id.';
     END IF;
     IF quantity IS NULL OR quantity NOT BETWEEN 1 AND 1000 THEN
-        RAISE EXCEPTION 'the quantity must be from 1 to 1000' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/quantity".', HINT = 'Claim no more than is begun at once.';
+        RAISE EXCEPTION 'the quantity must be from 1 to 1000'
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/quantity".',
+            HINT = 'Claim no more than is begun at once.';
     END IF;
     IF lease IS NULL OR lease <= '0' OR lease > '30 days' THEN
-        RAISE EXCEPTION 'the lease must be positive and at most 30 days' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/lease".', HINT = 'Keep it short and extend it by sas.heartbeat.';
+        RAISE EXCEPTION 'the lease must be positive and at most 30 days'
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/lease".',
+            HINT = 'Keep it short and extend it by sas.heartbeat.';
     END IF;
 
     WHILE a.enabled AND given = 0 LOOP
@@ -99,8 +127,11 @@ BEGIN
         places := ARRAY(
             SELECT p.place FROM _sas.place p
             WHERE p.agent_id = a.agent_id AND p.place <= a.max_in_flight AND p.request_id IS NULL
-            LIMIT greatest(0, least((SELECT count(*) FROM (SELECT FROM _sas.ready q WHERE q.lane = a.agent_id LIMIT $4) x),
-                                    a.max_in_flight - (SELECT count(*) FROM _sas.place h WHERE h.agent_id = a.agent_id AND h.request_id IS NOT NULL)))
+            LIMIT greatest(0, least((SELECT count(*)
+                                     FROM (SELECT FROM _sas.ready q WHERE q.lane = a.agent_id LIMIT $4) x),
+                                    a.max_in_flight - (SELECT count(*) FROM _sas.place h
+                                                       WHERE h.agent_id = a.agent_id
+                                                       AND h.request_id IS NOT NULL)))
             FOR UPDATE SKIP LOCKED);
         EXIT WHEN places = '{}';
         PERFORM _sas.ring_on_abort();
@@ -113,8 +144,10 @@ BEGIN
                 WHERE q.lane = a.agent_id ORDER BY q.rank LIMIT cardinality(places)
                 FOR SHARE OF x SKIP LOCKED FOR UPDATE OF q SKIP LOCKED))
             RETURNING r.run_id, r.step_no, r.element, r.lane, r.rank, r.undo, r.alone)
-        SELECT array_agg(ROW(t.run_id, t.step_no, t.element, t.undo, t.alone, v.version_id, t.lane, coalesce(s.state, 'none'),
-                             coalesce(s.attempt, 0), least(lease, w.complete_in), gen_random_uuid())::_sas.claimed
+        SELECT array_agg(ROW(t.run_id, t.step_no, t.element, t.undo, t.alone, v.version_id, t.lane,
+                             coalesce(s.state, 'none'),
+                             coalesce(s.attempt, 0), least(lease, w.complete_in),
+                                 gen_random_uuid())::_sas.claimed
                          ORDER BY t.rank, t.run_id, t.step_no, t.element)
         INTO claimed
         FROM taken t
@@ -130,30 +163,39 @@ BEGIN
         END IF;
 
         INSERT INTO _sas.lease AS l (boot, worker_id, locked_by, next_by, run_ids, step_nos, elements)
-        SELECT 0, 0, worker, now + min(c.complete_in), array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element)
+        SELECT 0, 0, worker, now + min(c.complete_in), array_agg(c.run_id), array_agg(c.step_no),
+            array_agg(c.element)
         FROM unnest(claimed) c
         RETURNING l.lease_id INTO held_under;
         PERFORM _sas.due_by(now + min(c.complete_in)) FROM unnest(claimed) c;
         UPDATE _sas.place p
-        SET request_id = c.request_id, lease_id = held_under, run_id = c.run_id, step_no = c.step_no, element = c.element, undo = c.undo,
-            settles = v.fate IS NOT NULL, worker = $3, lease = $5, claimed_at = now, last_by = now + w.complete_in
-        FROM unnest(claimed) WITH ORDINALITY AS c (run_id, step_no, element, undo, alone, version_id, lane, from_state, attempt, complete_in, request_id, n)
+        SET request_id = c.request_id, lease_id = held_under, run_id = c.run_id, step_no = c.step_no,
+            element = c.element, undo = c.undo,
+            settles = v.fate IS NOT NULL, worker = $3, lease = $5, claimed_at = now,
+                last_by = now + w.complete_in
+        FROM unnest(claimed) WITH ORDINALITY AS c (run_id, step_no, element, undo, alone, version_id, lane,
+                                                   from_state, attempt, complete_in, request_id, n)
         JOIN _sas.run v ON v.run_id = c.run_id
         JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
         WHERE p.agent_id = a.agent_id AND p.place = places[c.n];
-        PERFORM _sas.move_steps(array_agg(ROW(c.run_id, c.step_no, c.element, c.from_state, CASE WHEN c.undo THEN 'compensating' ELSE 'running' END,
+        PERFORM _sas.move_steps(array_agg(ROW(c.run_id, c.step_no, c.element, c.from_state, CASE
+                                              WHEN c.undo THEN 'compensating' ELSE 'running' END,
                                               NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, now, NULL,
-                                              held_under, c.request_id, now + c.complete_in, NULL, NULL, NULL)::_sas.step_change))
+                                              held_under, c.request_id, now + c.complete_in, NULL, NULL,
+                                                  NULL)::_sas.step_change))
         FROM unnest(claimed) c;
-        PERFORM _sas.start_runs(array_agg(c.run_id)) FROM unnest(claimed) c WHERE c.from_state IN ('none', 'ready');
+        PERFORM _sas.start_runs(array_agg(c.run_id)) FROM unnest(claimed) c
+            WHERE c.from_state IN ('none', 'ready');
 
         unfit := '{}';
         FOR r IN SELECT * FROM _sas.tasks(claimed) LOOP
             IF r.problem IS NULL THEN
                 given := given + 1;
-                RETURN QUERY SELECT r.request_id, r.run_id, r.name, r.undo, r.key, r.asked, r.checkpoint, now + r.complete_in;
+                RETURN QUERY SELECT r.request_id, r.run_id, r.name, r.undo, r.key, r.asked, r.checkpoint,
+                    now + r.complete_in;
             ELSE
-                unfit := unfit || ROW(r.run_id, r.step_no, r.element, r.request_id, 'permanent', 1, NULL, r.problem, false, NULL)::_sas.call_reply;
+                unfit := unfit || ROW(r.run_id, r.step_no, r.element, r.request_id, 'permanent', 1, NULL,
+                                      r.problem, false, NULL)::_sas.call_reply;
             END IF;
         END LOOP;
         PERFORM _sas.end_claim(p, u.verdict, u.output, u.error, '0')
@@ -161,8 +203,9 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.hold(caller, request_id, counts): the claim, if it holds, with its run locked; waits for other sessions that
--- hold the run, as operators' verbs do. Null when it does not hold. counts: then it is a stale reply of its agent.
+-- _sas.hold(caller, request_id, counts): the claim, if it holds, with its run locked; waits for other
+-- sessions that hold the run, as operators' verbs do. Null when it does not hold. counts: then it is a stale
+-- reply of its agent.
 CREATE FUNCTION _sas.hold(caller oid, request_id uuid, counts boolean) RETURNS _sas.place
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -180,67 +223,86 @@ BEGIN
             RETURN NULL;
         END IF;
     ELSIF NOT _sas.may_work(caller, p.agent_id) THEN
-        RAISE EXCEPTION 'permission denied for agent "%"', (SELECT a.name FROM _sas.agent a WHERE a.agent_id = p.agent_id) USING ERRCODE = 'insufficient_privilege';
+        RAISE EXCEPTION 'permission denied for agent "%"',
+            (SELECT a.name FROM _sas.agent a WHERE a.agent_id = p.agent_id)
+            USING ERRCODE = 'insufficient_privilege';
     ELSE
         PERFORM _sas.ring_on_abort();
         PERFORM _sas.commit_durably();
         PERFORM FROM _sas.run r WHERE r.run_id = p.run_id FOR NO KEY UPDATE;
         IF EXISTS (SELECT FROM _sas.step s
-                   WHERE s.run_id = p.run_id AND s.step_no = p.step_no AND s.element = p.element AND s.request_id = $2 AND s.complete_by > _sas.now()) THEN
+                   WHERE s.run_id = p.run_id AND s.step_no = p.step_no AND s.element = p.element
+                       AND s.request_id = $2 AND s.complete_by > _sas.now()) THEN
             RETURN p;
         END IF;
     END IF;
     IF counts THEN
         -- sessions only write this row of an external agent; none waits for another
         UPDATE _sas.agent_health h SET stale_replies = h.stale_replies + 1
-        WHERE h.agent_id = (SELECT l.agent_id FROM _sas.agent_health l WHERE l.agent_id = coalesce(p.agent_id, lapsed_of) FOR UPDATE SKIP LOCKED);
+        WHERE h.agent_id = (SELECT l.agent_id FROM _sas.agent_health l
+                            WHERE l.agent_id = coalesce(p.agent_id, lapsed_of) FOR UPDATE SKIP LOCKED);
     END IF;
     RETURN NULL;
 END $$;
 
--- _sas.end_claim(p, verdict, output, error, again_in): what became of a claim, its run locked: the reply, the attempt,
--- and the place. False when its time was over in this very moment.
-CREATE FUNCTION _sas.end_claim(p _sas.place, verdict text, output jsonb, error jsonb, again_in interval) RETURNS boolean
+-- _sas.end_claim(p, verdict, output, error, again_in): what became of a claim, its run locked: the reply, the
+-- attempt, and the place. False when its time was over in this very moment.
+CREATE FUNCTION _sas.end_claim(p _sas.place, verdict text, output jsonb, error jsonb, again_in interval)
+RETURNS boolean
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
     now timestamptz := _sas.now();
     s _sas.step;
 BEGIN
-    -- given up for a run that cannot go on, and an earlier claim left it in doubt: that is for the supervisor to settle
+    -- given up for a run that cannot go on, and an earlier claim left it in doubt: that is for the supervisor
+    -- to settle
     IF verdict IN ('again', 'hand_back') AND NOT p.undo AND NOT p.settles
        AND EXISTS (SELECT FROM _sas.run r JOIN _sas.step x USING (run_id)
-                   WHERE r.run_id = p.run_id AND r.fate IS NOT NULL AND x.step_no = p.step_no AND x.element = p.element AND x.in_doubt) THEN
+                   WHERE r.run_id = p.run_id AND r.fate IS NOT NULL AND x.step_no = p.step_no
+                       AND x.element = p.element AND x.in_doubt) THEN
         verdict := 'transient';
-        error := coalesce(error, _sas.problem_object('task', 'the task was given up', NULL, NULL, p.run_id, NULL));
+        error := coalesce(error, _sas.problem_object('task', 'the task was given up', NULL, NULL, p.run_id,
+                                                     NULL));
     END IF;
-    PERFORM _sas.write_replies(ARRAY[ROW(p.run_id, p.step_no, p.element, p.request_id, CASE WHEN verdict = 'again' THEN 'hand_back' ELSE verdict END,
-                                         (verdict <> 'hand_back')::int, output, error, false, again_in)::_sas.call_reply], ARRAY[p.lease_id]);
-    SELECT * INTO s FROM _sas.step x WHERE x.run_id = p.run_id AND x.step_no = p.step_no AND x.element = p.element;
+    PERFORM _sas.write_replies(ARRAY[ROW(p.run_id, p.step_no, p.element, p.request_id, CASE
+                                         WHEN verdict = 'again' THEN 'hand_back' ELSE verdict END,
+                                         (verdict <> 'hand_back')::int, output, error, false,
+                                             again_in)::_sas.call_reply], ARRAY[p.lease_id]);
+    SELECT * INTO s FROM _sas.step x WHERE x.run_id = p.run_id AND x.step_no = p.step_no
+        AND x.element = p.element;
     IF s.request_id = p.request_id THEN
         RETURN false;
     END IF;
     PERFORM _sas.observe(m, ARRAY[p.agent_id], ARRAY[v.workflow_id],
-                         ARRAY[CASE WHEN m = 'step' THEN CASE verdict WHEN 'again' THEN 'hand_back' ELSE verdict END
-                                    WHEN verdict = 'done' AND s.state IN ('succeeded', 'compensated') THEN 'succeeded' ELSE 'failed' END],
+                         ARRAY[CASE WHEN m = 'step' THEN CASE verdict WHEN 'again' THEN 'hand_back'
+                               ELSE verdict END
+                                    WHEN verdict = 'done' AND s.state IN ('succeeded', 'compensated')
+                                        THEN 'succeeded' ELSE 'failed' END],
                          ARRAY[extract(epoch FROM now - p.claimed_at)::float8])
     FROM _sas.run r JOIN _sas.workflow_version v USING (version_id) CROSS JOIN unnest('{call,step}'::text[]) m
     WHERE r.run_id = p.run_id AND (m = 'step' OR verdict <> 'hand_back');
     -- a first attempt that succeeded is told by its step
     IF verdict <> 'hand_back' AND NOT (s.state = 'succeeded' AND s.attempt = 1) THEN
-        INSERT INTO _sas.attempt (run_id, step_no, element, attempt, undo, agent_id, worker, status, error, started_at, finished_at)
-        SELECT p.run_id, p.step_no, p.element, s.attempt, p.undo, p.agent_id, p.worker, CASE WHEN x.ok THEN 'succeeded' ELSE 'failed' END,
+        INSERT INTO _sas.attempt (run_id, step_no, element, attempt, undo, agent_id, worker, status, error,
+                                  started_at, finished_at)
+        SELECT p.run_id, p.step_no, p.element, s.attempt, p.undo, p.agent_id, p.worker, CASE
+            WHEN x.ok THEN 'succeeded' ELSE 'failed' END,
                CASE WHEN NOT x.ok THEN coalesce(error, s.error) END, p.claimed_at, now
         FROM (SELECT verdict = 'done' AND s.state IN ('succeeded', 'compensated') AS ok) x;
     END IF;
-    -- what was left for the next claim: kept until one succeeds; a series of attempts ends with a counted failure
+    -- what was left for the next claim: kept until one succeeds; a series of attempts ends with a counted
+    -- failure
     IF s.state IN ('succeeded', 'compensated') THEN
-        DELETE FROM _sas.task t WHERE t.run_id = p.run_id AND t.step_no = p.step_no AND t.element = p.element AND t.undo = p.undo AND t.lapsed IS NULL;
+        DELETE FROM _sas.task t WHERE t.run_id = p.run_id AND t.step_no = p.step_no AND t.element = p.element
+            AND t.undo = p.undo AND t.lapsed IS NULL;
         UPDATE _sas.task t SET checkpoint = NULL, progress = NULL, tries = 0
         WHERE t.run_id = p.run_id AND t.step_no = p.step_no AND t.element = p.element AND t.undo = p.undo;
     ELSIF verdict <> 'hand_back' THEN
-        INSERT INTO _sas.task AS t (run_id, step_no, element, undo, tries) VALUES (p.run_id, p.step_no, p.element, p.undo, (verdict = 'again')::int)
-        ON CONFLICT (run_id, step_no, element, undo) DO UPDATE SET tries = CASE WHEN verdict = 'again' THEN t.tries + 1 ELSE 0 END;
+        INSERT INTO _sas.task AS t (run_id, step_no, element, undo, tries)
+        VALUES (p.run_id, p.step_no, p.element, p.undo, (verdict = 'again')::int)
+        ON CONFLICT (run_id, step_no, element, undo) DO UPDATE SET tries = CASE
+            WHEN verdict = 'again' THEN t.tries + 1 ELSE 0 END;
     END IF;
     PERFORM _sas.free_place(p);
     RETURN true;
@@ -248,7 +310,8 @@ END $$;
 
 CREATE FUNCTION _sas.complete_as(caller oid, request_id uuid, output jsonb) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
+        SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
     p _sas.place := _sas.hold(caller, request_id, true);
@@ -256,11 +319,13 @@ BEGIN
     RETURN p.request_id IS NOT NULL AND _sas.end_claim(p, 'done', coalesce(output, 'null'), NULL, NULL);
 END $$;
 
--- _sas.fail_as(...): offered again after the pause that retry says, until max_attempts of this series are used up; then a
--- window has failed, and the supervisor decides. In a run that cannot go on there is no other attempt to wait for.
+-- _sas.fail_as(...): offered again after the pause that retry says, until max_attempts of this series are
+-- used up; then a window has failed, and the supervisor decides. In a run that cannot go on there is no other
+-- attempt to wait for.
 CREATE FUNCTION _sas.fail_as(caller oid, request_id uuid, error text, permanent boolean) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
+        SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_variable
 DECLARE
@@ -279,17 +344,22 @@ DECLARE
     step_name text;
     given_up boolean;
 BEGIN
-    SELECT '{"max_attempts": 5, "initial_ms": 200, "max_ms": 30000, "backoff": "exponential", "jitter": true}'::jsonb || coalesce(_sas.read_retry(a.retry), '{}') || coalesce(w.retry, '{}'),
+    SELECT jsonb_build_object('max_attempts', 5, 'initial_ms', 200, 'max_ms', 30000, 'backoff', 'exponential',
+                              'jitter', true)
+        || coalesce(_sas.read_retry(a.retry), '{}') || coalesce(w.retry, '{}'),
            w.name, coalesce(t.tries, 0) + 1, r.fate IS NOT NULL AND NOT p.undo AND NOT s.in_doubt
     INTO policy, step_name, n, given_up
     FROM _sas.run r
     JOIN _sas.step s ON s.run_id = r.run_id AND s.step_no = p.step_no AND s.element = p.element
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = p.step_no AND w.undo = p.undo
     JOIN _sas.agent a ON a.agent_id = p.agent_id
-    LEFT JOIN _sas.task t ON t.run_id = r.run_id AND t.step_no = p.step_no AND t.element = p.element AND t.undo = p.undo
+    LEFT JOIN _sas.task t ON t.run_id = r.run_id AND t.step_no = p.step_no AND t.element = p.element
+        AND t.undo = p.undo
     WHERE r.run_id = p.run_id;
-    RETURN _sas.end_claim(p, CASE WHEN permanent THEN 'permanent' WHEN n >= (policy ->> 'max_attempts')::int THEN 'transient' ELSE 'again' END, NULL,
-                          _sas.problem_object('task', 'the task failed', left(error, 2000), NULL, p.run_id, step_name),
+    RETURN _sas.end_claim(p, CASE WHEN permanent THEN 'permanent'
+                          WHEN n >= (policy ->> 'max_attempts')::int THEN 'transient' ELSE 'again' END, NULL,
+                          _sas.problem_object('task', 'the task failed', left(error, 2000), NULL, p.run_id,
+                                              step_name),
                           CASE WHEN given_up THEN interval '0' ELSE _sas.attempt_pause(policy, n) END);
 END $$;
 
@@ -297,15 +367,19 @@ END $$;
 CREATE FUNCTION _sas.attempt_pause(policy jsonb, tries int) RETURNS interval
 LANGUAGE sql VOLATILE AS $$
     SELECT greatest(0.001, least((policy ->> 'max_ms')::float8,
-                                 (policy ->> 'initial_ms')::float8 * CASE policy ->> 'backoff' WHEN 'exponential' THEN 2 ^ least(tries - 1, 30) WHEN 'linear' THEN tries ELSE 1 END)
-                           * CASE WHEN (policy ->> 'jitter')::boolean AND NOT _sas.rehearsing() THEN random() ELSE 1 END) * interval '1 ms'
+                                 (policy ->> 'initial_ms')::float8 * CASE policy ->> 'backoff'
+                                     WHEN 'exponential' THEN 2 ^ least(tries - 1, 30)
+                                     WHEN 'linear' THEN tries ELSE 1 END)
+                           * CASE WHEN (policy ->> 'jitter')::boolean AND NOT _sas.rehearsing() THEN random()
+                               ELSE 1 END) * interval '1 ms'
 $$;
 
--- _sas.heartbeat_as(...): cancel is said for work that was claimed before the run could not go on any more; an undo, and a
--- call that is repeated to learn its outcome, go on.
+-- _sas.heartbeat_as(...): cancel is said for work that was claimed before the run could not go on any more;
+-- an undo, and a call that is repeated to learn its outcome, go on.
 CREATE FUNCTION _sas.heartbeat_as(caller oid, request_id uuid, progress float8, checkpoint jsonb) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
+        SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_variable
 DECLARE
@@ -313,7 +387,9 @@ DECLARE
     cancelled boolean;
 BEGIN
     IF progress IS NOT NULL AND NOT progress BETWEEN 0 AND 1 THEN
-        RAISE EXCEPTION 'progress % is not from 0 to 1', progress USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/progress".', HINT = 'It is the share that is done.';
+        RAISE EXCEPTION 'progress % is not from 0 to 1', progress
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/progress".',
+            HINT = 'It is the share that is done.';
     END IF;
     p := _sas.hold(caller, request_id, false);
     IF p.request_id IS NULL THEN
@@ -322,17 +398,21 @@ BEGIN
     UPDATE _sas.step s SET complete_by = greatest(s.complete_by, least(_sas.now() + p.lease, p.last_by))
     WHERE s.run_id = p.run_id AND s.step_no = p.step_no AND s.element = p.element;
     IF progress IS NOT NULL OR checkpoint IS NOT NULL THEN
-        INSERT INTO _sas.task AS t (run_id, step_no, element, undo, progress, checkpoint) VALUES (p.run_id, p.step_no, p.element, p.undo, progress, checkpoint)
+        INSERT INTO _sas.task AS t (run_id, step_no, element, undo, progress, checkpoint)
+        VALUES (p.run_id, p.step_no, p.element, p.undo, progress, checkpoint)
         ON CONFLICT (run_id, step_no, element, undo)
-        DO UPDATE SET progress = coalesce(EXCLUDED.progress, t.progress), checkpoint = coalesce(EXCLUDED.checkpoint, t.checkpoint);
+        DO UPDATE SET progress = coalesce(EXCLUDED.progress, t.progress),
+            checkpoint = coalesce(EXCLUDED.checkpoint, t.checkpoint);
     END IF;
-    SELECT r.fate IS NOT NULL AND NOT p.undo AND NOT p.settles INTO cancelled FROM _sas.run r WHERE r.run_id = p.run_id;
+    SELECT r.fate IS NOT NULL AND NOT p.undo AND NOT p.settles INTO cancelled FROM _sas.run r
+    WHERE r.run_id = p.run_id;
     RETURN CASE WHEN cancelled THEN 'cancel' ELSE 'go' END;
 END $$;
 
 CREATE FUNCTION _sas.hand_back_as(caller oid, request_id uuid) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
+        SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
     p _sas.place := _sas.hold(caller, request_id, false);

@@ -13,7 +13,8 @@
 --
 -- Most replies say done of a step that asks nothing more of them: those are
 -- written at once. Whatever is not is judged (sql/agent/evaluate.sql).
-CREATE FUNCTION _sas.write_replies(replies _sas.call_reply[], done_leases bigint[], strict boolean DEFAULT false) RETURNS int[]
+CREATE FUNCTION _sas.write_replies(replies _sas.call_reply[], done_leases bigint[],
+                                   strict boolean DEFAULT false) RETURNS int[]
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := _sas.now();
@@ -39,13 +40,17 @@ BEGIN
     ELSIF cardinality(look.plain) = wanted THEN
         plain := replies;
     ELSE
-        SELECT s.plain, s.others INTO plain, others FROM _sas.sort_replies(replies, look.free, look.run_ids, look.plain) s;
+        SELECT s.plain, s.others INTO plain, others
+        FROM _sas.sort_replies(replies, look.free, look.run_ids, look.plain) s;
     END IF;
 
     IF plain IS NOT NULL THEN
-        SELECT d.run_ids, d.step_nos, d.elements INTO run_ids, step_nos, elements FROM _sas.move_done(plain, now) d;
+        SELECT d.run_ids, d.step_nos, d.elements INTO run_ids, step_nos, elements
+        FROM _sas.move_done(plain, now) d;
         IF coalesce(cardinality(run_ids), 0) < cardinality(plain) THEN
-            others := others || ARRAY(SELECT p FROM unnest(plain) p WHERE NOT (p.run_id, p.step_no, p.element) IN (SELECT * FROM unnest(run_ids, step_nos, elements)));
+            others := others || ARRAY(SELECT p FROM unnest(plain) p
+                                      WHERE NOT (p.run_id, p.step_no, p.element) IN (SELECT *
+                            FROM unnest(run_ids, step_nos, elements)));
         END IF;
     END IF;
     IF run_ids IS NOT NULL THEN
@@ -80,36 +85,49 @@ END $$;
 
 -- _sas.look_at_replies(replies): locks the runs that nobody else holds, and says of their replies:
 --   free      the positions of those whose run is locked now, with run_ids beside
---   plain     the positions of those which say done of a step that asks nothing more of it, in a run that goes on
+--   plain     the positions of those which say done of a step that asks nothing more of it, in a run that
+--   goes on
 --   pending   does one of the runs not say yet that it has begun?
 --   queued    has one of the steps a place in a queue?
-CREATE FUNCTION _sas.look_at_replies(replies _sas.call_reply[], OUT free int[], OUT run_ids bigint[], OUT plain int[], OUT pending boolean, OUT queued boolean)
+CREATE FUNCTION _sas.look_at_replies(replies _sas.call_reply[], OUT free int[], OUT run_ids bigint[],
+                                     OUT plain int[], OUT pending boolean, OUT queued boolean)
 LANGUAGE plpgsql AS $$
 BEGIN
-    SELECT array_agg(l.n), array_agg(l.run_id), array_agg(l.n) FILTER (WHERE l.goes_on AND w.is_plain), bool_or(l.pending), bool_or(coalesce(w.queue_id, l.queue_id) > 0)
+    SELECT array_agg(l.n), array_agg(l.run_id), array_agg(l.n) FILTER (WHERE l.goes_on AND w.is_plain),
+        bool_or(l.pending), bool_or(coalesce(w.queue_id, l.queue_id) > 0)
     INTO free, run_ids, plain, pending, queued
-    FROM (SELECT p.n::int, p.run_id, p.step_no, r.version_id, r.queue_id, r.state = 'pending' AS pending, p.verdict = 'done' AND r.fate IS NULL AS goes_on
-          FROM unnest(replies) WITH ORDINALITY AS p (run_id, step_no, element, request_id, verdict, attempt, output, error, in_doubt, again_in, n)
+    FROM (SELECT p.n::int, p.run_id, p.step_no, r.version_id, r.queue_id, r.state = 'pending' AS pending,
+          p.verdict = 'done' AND r.fate IS NULL AS goes_on
+          FROM unnest(replies) WITH ORDINALITY AS p (run_id, step_no, element, request_id, verdict, attempt,
+                                                     output, error, in_doubt, again_in, n)
           JOIN _sas.run r ON r.run_id = p.run_id
           FOR NO KEY UPDATE OF r SKIP LOCKED) l
     -- OFFSET 0: by the whole key, not by its first column through all steps of the workflow
-    LEFT JOIN LATERAL (SELECT k.queue_id, k.expect IS NULL AND k.output IS NULL AND coalesce(NOT k.shape ?| '{poll,fallback,stands_in}', true) AS is_plain
-                       FROM _sas.workflow_step k WHERE k.version_id = l.version_id AND k.step_no = l.step_no AND NOT k.undo OFFSET 0) w ON true;
+    LEFT JOIN LATERAL (SELECT k.queue_id, k.expect IS NULL AND k.output IS NULL
+                       AND coalesce(NOT k.shape ?| '{poll,fallback,stands_in}', true) AS is_plain
+                       FROM _sas.workflow_step k WHERE k.version_id = l.version_id AND k.step_no = l.step_no
+                           AND NOT k.undo OFFSET 0) w ON true;
 END $$;
 
--- _sas.sort_replies(replies, free, run_ids, plain): of the replies at positions free those that are plain, and the others. Those
--- of one run stay together, since they are written, and undone, in their order.
-CREATE FUNCTION _sas.sort_replies(replies _sas.call_reply[], free int[], run_ids bigint[], positions int[], OUT plain _sas.call_reply[], OUT others _sas.call_reply[])
+-- _sas.sort_replies(replies, free, run_ids, plain): of the replies at positions free those that are plain,
+-- and the others. Those of one run stay together, since they are written, and undone, in their order.
+CREATE FUNCTION _sas.sort_replies(replies _sas.call_reply[], free int[], run_ids bigint[], positions int[],
+                                  OUT plain _sas.call_reply[], OUT others _sas.call_reply[])
 LANGUAGE plpgsql AS $$
 BEGIN
-    SELECT array_agg(replies[s.n] ORDER BY s.n) FILTER (WHERE s.is_plain), array_agg(replies[s.n] ORDER BY s.n) FILTER (WHERE NOT s.is_plain)
+    SELECT array_agg(replies[s.n] ORDER BY s.n) FILTER (WHERE s.is_plain),
+        array_agg(replies[s.n] ORDER BY s.n) FILTER (WHERE NOT s.is_plain)
     INTO plain, others
-    FROM (SELECT u.n, bool_and(u.n IN (SELECT unnest(positions))) OVER (PARTITION BY u.run_id) AS is_plain FROM unnest(free, run_ids) AS u (n, run_id)) s;
+    FROM (SELECT u.n, bool_and(u.n IN (SELECT unnest(positions))) OVER (PARTITION BY u.run_id) AS is_plain
+          FROM unnest(free, run_ids) AS u (n, run_id)) s;
 END $$;
 
--- _sas.write_judged(replies, now, pending): replies that may be failures, or that a step makes something of; their runs are
--- locked. pending: some of the runs may not say yet that they have begun. Returns the steps whose replies counted.
-CREATE FUNCTION _sas.write_judged(replies _sas.call_reply[], now timestamptz, pending boolean, OUT run_ids bigint[], OUT step_nos int[], OUT elements int[], OUT queued boolean)
+-- _sas.write_judged(replies, now, pending): replies that may be failures, or that a step makes something of;
+-- their runs are locked. pending: some of the runs may not say yet that they have begun. Returns the steps
+-- whose replies counted.
+CREATE FUNCTION _sas.write_judged(replies _sas.call_reply[], now timestamptz, pending boolean,
+                                  OUT run_ids bigint[], OUT step_nos int[], OUT elements int[],
+                                  OUT queued boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
     changes _sas.step_change[];
@@ -123,7 +141,8 @@ DECLARE
     failed _sas.step_change[];
     again _sas.step_change[];
 BEGIN
-    SELECT j.changes, j.verdicts, j.queued, j.falls, j.objected INTO changes, verdicts, queued, falls, objected FROM _sas.judge_replies(replies, now) j;
+    SELECT j.changes, j.verdicts, j.queued, j.falls, j.objected INTO changes, verdicts, queued, falls,
+        objected FROM _sas.judge_replies(replies, now) j;
     IF changes IS NULL THEN
         RETURN;
     END IF;
@@ -134,13 +153,17 @@ BEGIN
     PERFORM _sas.note_asks(replies, changes, verdicts) WHERE verdicts && '{started,asked}';
 
     SELECT array_agg((x.c).run_id), array_agg((x.c).step_no), array_agg((x.c).element),
-           array_agg((x.c).run_id) FILTER (WHERE x.ok AND r.fate IS NULL), array_agg((x.c).step_no) FILTER (WHERE x.ok AND r.fate IS NULL),
+           array_agg((x.c).run_id) FILTER (WHERE x.ok AND r.fate IS NULL),
+               array_agg((x.c).step_no) FILTER (WHERE x.ok AND r.fate IS NULL),
            array_agg((x.c).element) FILTER (WHERE x.ok AND r.fate IS NULL),
-           array_agg((x.c).run_id) FILTER (WHERE r.fate IS NOT NULL AND (x.ok OR (x.c).to_state = 'compensated' OR x.v IN ('started', 'asked'))),
+           array_agg((x.c).run_id) FILTER (WHERE r.fate IS NOT NULL
+                                           AND (x.ok OR (x.c).to_state = 'compensated'
+                                                OR x.v IN ('started', 'asked'))),
            array_agg(x.c) FILTER (WHERE x.v IN ('transient', 'permanent')),
            array_agg(x.c) FILTER (WHERE x.v = 'hand_back' OR (x.c).waiting_kind = 'poll')
     INTO run_ids, step_nos, elements, ok_runs, ok_nos, ok_elements, undone, failed, again
-    FROM (SELECT u.c, u.v, (u.c).to_state = 'succeeded' AS ok FROM (SELECT unnest(changes) AS c, unnest(verdicts) AS v) u) x
+    FROM (SELECT u.c, u.v, (u.c).to_state = 'succeeded' AS ok
+          FROM (SELECT unnest(changes) AS c, unnest(verdicts) AS v) u) x
     JOIN _sas.run r ON r.run_id = (x.c).run_id;
     PERFORM _sas.start_runs(run_ids) WHERE pending;
 
@@ -148,9 +171,11 @@ BEGIN
         PERFORM _sas.undone_in_stead(changes);
         -- undone in a run that goes on: its fallback is next
         PERFORM _sas.fall_back(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element))
-        FROM unnest(changes) c JOIN _sas.run r ON r.run_id = c.run_id AND r.fate IS NULL WHERE c.to_state = 'compensated' HAVING count(*) > 0;
+        FROM unnest(changes) c JOIN _sas.run r ON r.run_id = c.run_id AND r.fate IS NULL
+        WHERE c.to_state = 'compensated' HAVING count(*) > 0;
         IF ok_runs IS NOT NULL THEN
-            SELECT i.run_ids, i.step_nos, i.elements INTO ok_runs, ok_nos, ok_elements FROM _sas.stood_in(ok_runs, ok_nos, ok_elements) i;
+            SELECT i.run_ids, i.step_nos, i.elements INTO ok_runs, ok_nos, ok_elements
+            FROM _sas.stood_in(ok_runs, ok_nos, ok_elements) i;
         END IF;
     END IF;
     IF ok_runs IS NOT NULL THEN
@@ -167,29 +192,37 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.end_leases(lease_ids, ...): these leases are over, but for one under which a reply came too late: the supervisor takes
--- its step back. Of the steps that follow it is known that they are held no more.
-CREATE FUNCTION _sas.end_leases(lease_ids bigint[], run_ids bigint[], step_nos int[], elements int[]) RETURNS void
+-- _sas.end_leases(lease_ids, ...): these leases are over, but for one under which a reply came too late: the
+-- supervisor takes its step back. Of the steps that follow it is known that they are held no more.
+CREATE FUNCTION _sas.end_leases(lease_ids bigint[], run_ids bigint[], step_nos int[], elements int[])
+RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM _sas.lease l
     WHERE l.lease_id = ANY (lease_ids)
-      AND NOT EXISTS (SELECT FROM (SELECT * FROM unnest(l.run_ids, l.step_nos, l.elements) AS u (run_id, step_no, element)
-                                   WHERE NOT (u.run_id, u.step_no, u.element) IN (SELECT * FROM unnest($2, $3, $4)) OFFSET 0) u
-                      JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
+      AND NOT EXISTS (SELECT FROM (SELECT *
+                                   FROM unnest(l.run_ids, l.step_nos, l.elements) AS u (run_id, step_no,
+                          element)
+                                   WHERE NOT (u.run_id, u.step_no, u.element) IN (SELECT *
+                                               FROM unnest($2, $3, $4)) OFFSET 0) u
+                      JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no
+                          AND s.element = u.element
                       WHERE s.lease_id = l.lease_id AND s.request_id IS NOT NULL);
 END $$;
 
--- _sas.count_stale(replies, locked, ...): replies to steps of these runs that came too late, or from a claim that holds no more:
+-- _sas.count_stale(replies, locked, ...): replies to steps of these runs that came too late, or from a claim
+-- that holds no more:
 -- all but those to the steps that follow.
-CREATE FUNCTION _sas.count_stale(replies _sas.call_reply[], locked bigint[], run_ids bigint[], step_nos int[], elements int[]) RETURNS void
+CREATE FUNCTION _sas.count_stale(replies _sas.call_reply[], locked bigint[], run_ids bigint[],
+                                 step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO _sas.agent_health AS h (agent_id, stale_replies)
     SELECT w.lane, count(*)
     FROM unnest(replies) p
     JOIN _sas.run r ON r.run_id = p.run_id
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = p.step_no AND NOT w.undo AND w.lane > 0
+    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = p.step_no AND NOT w.undo
+        AND w.lane > 0
     WHERE p.run_id = ANY (locked)
       AND NOT (p.run_id, p.step_no, p.element) IN (SELECT * FROM unnest(run_ids, step_nos, elements))
     GROUP BY w.lane ORDER BY w.lane
@@ -197,12 +230,17 @@ BEGIN
 END $$;
 
 -- _sas.write_attempts(...): the failed and further attempts of workers; arrays of equal length.
-CREATE FUNCTION _sas.write_attempts(run_ids bigint[], step_nos int[], elements int[], attempts int[], undos boolean[], agent_ids int[],
+CREATE FUNCTION _sas.write_attempts(run_ids bigint[], step_nos int[], elements int[], attempts int[],
+                                    undos boolean[], agent_ids int[],
                                     worker text, statuses text[], http_statuses int[], errors jsonb[],
                                     started_ats timestamptz[], finished_ats timestamptz[]) RETURNS void
 LANGUAGE sql AS $$
-    INSERT INTO _sas.attempt (run_id, step_no, element, attempt, undo, agent_id, worker, status, http_status, error, started_at, finished_at)
-    SELECT u.run_id, u.step_no, u.element, u.attempt, u.undo, nullif(u.agent_id, 0), worker, u.status, nullif(u.http_status, 0), u.error, u.started_at, u.finished_at
-    FROM unnest(run_ids, step_nos, elements, attempts, undos, agent_ids, statuses, http_statuses, errors, started_ats, finished_ats)
-         AS u (run_id, step_no, element, attempt, undo, agent_id, status, http_status, error, started_at, finished_at)
+    INSERT INTO _sas.attempt (run_id, step_no, element, attempt, undo, agent_id, worker, status, http_status,
+                              error, started_at, finished_at)
+    SELECT u.run_id, u.step_no, u.element, u.attempt, u.undo, nullif(u.agent_id, 0), worker, u.status,
+        nullif(u.http_status, 0), u.error, u.started_at, u.finished_at
+    FROM unnest(run_ids, step_nos, elements, attempts, undos, agent_ids, statuses, http_statuses, errors,
+                started_ats, finished_ats)
+         AS u (run_id, step_no, element, attempt, undo, agent_id, status, http_status, error, started_at,
+               finished_at)
 $$;

@@ -5,14 +5,16 @@
 -- so their steps are taken back at once; those of outside programs hold until
 -- their time is over.
 
--- In a cluster whose tables are all published nothing may be deleted from a table that does not say what a row is known by;
--- where nothing is published this costs nothing.
+-- In a cluster whose tables are all published nothing may be deleted from a table that does not say what a
+-- row is known by; where nothing is published this costs nothing.
 DO $$
 DECLARE
     t regclass;
 BEGIN
     FOR t IN SELECT c.oid FROM pg_catalog.pg_class c
-             WHERE c.relnamespace = '_sas'::regnamespace AND c.relkind = 'r' AND NOT EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisprimary) LOOP
+             WHERE c.relnamespace = '_sas'::regnamespace AND c.relkind = 'r'
+                 AND NOT EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid
+                                 AND i.indisprimary) LOOP
         EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', t);
     END LOOP;
 END $$;
@@ -21,10 +23,21 @@ DO $$
 DECLARE
     t text;
 BEGIN
-    FOREACH t IN ARRAY '{agent,agent_health,place,agent_grant,workflow,workflow_grant,workflow_version,workflow_step,workflow_edge,workflow_hook,middleware,subscription,composition,run,run_key,run_after,singleton,run_place,held_run,queue,queue_place,step,edit,ready,lease,due,item,fan,stage,undo_line,signal,token_key,planned,attempt,task,act,alert,reply,watcher,watch,watch_ended,watch_flow,watch_done,watch_batch,watch_work,watch_wait,node,watch_held,watch_note,watch_look,stub,stub_signal,stubbed_call,stub_flight,ended,alert_hook,idle_version}'::text[] LOOP
+    FOREACH t IN ARRAY '{agent,agent_health,place,agent_grant,workflow,workflow_grant,workflow_version,'
+                       'workflow_step,workflow_edge,workflow_hook,middleware,subscription,composition,run,'
+                       'run_key,run_after,singleton,run_place,held_run,queue,queue_place,step,edit,ready,'
+                       'lease,due,item,fan,stage,undo_line,signal,token_key,planned,attempt,task,act,alert,'
+                       'reply,watcher,watch,watch_ended,watch_flow,watch_done,watch_batch,watch_work,'
+                       'watch_wait,node,watch_held,watch_note,watch_look,stub,stub_signal,stubbed_call,'
+                       'stub_flight,ended,alert_hook,idle_version}'::text[] LOOP
         PERFORM pg_catalog.pg_extension_config_dump(('_sas.' || t)::regclass, '');
     END LOOP;
-    FOREACH t IN ARRAY '{agent_agent_id_seq,workflow_workflow_id_seq,workflow_version_version_id_seq,middleware_middleware_id_seq,run_run_id_seq,lease_lease_id_seq,alert_alert_id_seq,reply_reply_id_seq,signal_signal_id_seq,completion_seq,queue_queue_id_seq,watcher_watcher_id_seq,watch_watch_id_seq,node_node_id_seq,watch_batch_seq,stub_stub_id_seq,stub_signal_stub_signal_id_seq,stubbed_call_call_no_seq}'::text[] LOOP
+    FOREACH t IN ARRAY '{agent_agent_id_seq,workflow_workflow_id_seq,workflow_version_version_id_seq,'
+                       'middleware_middleware_id_seq,run_run_id_seq,lease_lease_id_seq,alert_alert_id_seq,'
+                       'reply_reply_id_seq,signal_signal_id_seq,completion_seq,queue_queue_id_seq,'
+                       'watcher_watcher_id_seq,watch_watch_id_seq,node_node_id_seq,watch_batch_seq,'
+                       'stub_stub_id_seq,stub_signal_stub_signal_id_seq,'
+                       'stubbed_call_call_no_seq}'::text[] LOOP
         PERFORM pg_catalog.pg_extension_config_dump(('_sas.' || t)::regclass, '');
     END LOOP;
 END $$;

@@ -2,10 +2,12 @@
 --
 -- Grants: nothing to PUBLIC; sas.grant_usage gives levels.
 
--- _sas.granted(): what each level may execute: one function in one line, by its whole signature, since one name may stand for
--- several functions, and a new one of an old name must not be granted by itself.
---   part       verb; builder: a piece of a definition; look: they read views as the role that calls, or ask for its right
---              themselves; view: what views and steps call as the role that looks or owns; level: tells that a role has it
+-- _sas.granted(): what each level may execute: one function in one line, by its whole signature, since one
+-- name may stand for several functions, and a new one of an old name must not be granted by itself.
+--   part       verb; builder: a piece of a definition; look: they read views as the role that calls, or ask
+--   for its right
+--              themselves; view: what views and steps call as the role that looks or owns; level: tells that
+--              a role has it
 CREATE FUNCTION _sas.granted() RETURNS TABLE (part text, level text, signature text)
 LANGUAGE sql IMMUTABLE AS $$
     SELECT g.part, l.level, g.signature
@@ -62,7 +64,8 @@ LANGUAGE sql IMMUTABLE AS $$
         ('verb', 'admin', 'sas.create_queue(text, int)'),
         ('verb', 'admin', 'sas.alter_queue(text, int)'),
         ('verb', 'admin', 'sas.drop_queue(text)'),
-        ('verb', 'admin', 'sas.create_agent(text, text, text, jsonb, int, text, interval, jsonb, jsonb, jsonb)'),
+        ('verb', 'admin', 'sas.create_agent(text, text, text, jsonb, int, text, interval, jsonb, jsonb, '
+                          'jsonb)'),
         ('verb', 'admin',
          'sas.alter_agent(text, text, text, jsonb, int, text, interval, jsonb, jsonb, jsonb, boolean, '
          'text[])'),
@@ -230,24 +233,30 @@ $$;
 CREATE FUNCTION _sas.grant_usage_as(caller oid, role regrole, level text, agent text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    looking text := 'sas.transitions, sas.settings, sas.agents, sas.workers, sas.alerts, sas.workflows, sas.runs, sas.steps, sas.attempts, sas.history, sas.hook_runs, sas.middlewares, sas.subscriptions, sas.run_details, sas.queues, sas.watchers, sas.watches, sas.nodes';
+    looking text := 'sas.transitions, sas.settings, sas.agents, sas.workers, sas.alerts, sas.workflows, '
+                    'sas.runs, sas.steps, sas.attempts, sas.history, sas.hook_runs, sas.middlewares, '
+                    'sas.subscriptions, sas.run_details, sas.queues, sas.watchers, sas.watches, sas.nodes';
     f text;
 BEGIN
     IF level IS NULL OR NOT EXISTS (SELECT FROM _sas.granted() g WHERE g.level = $3) THEN
         RAISE EXCEPTION '"%" is not a level', level
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/level".', HINT = 'The levels are admin, operator, user, monitor and worker.';
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/level".',
+                HINT = 'The levels are admin, operator, user, monitor and worker.';
     END IF;
     PERFORM _sas.check_role(role);
     IF agent IS NOT NULL AND level <> 'worker' THEN
         RAISE EXCEPTION 'level "%" is not given for one agent', level
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/agent".', HINT = 'Only level worker can be limited to an agent.';
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/agent".',
+                HINT = 'Only level worker can be limited to an agent.';
     ELSIF agent IS NOT NULL THEN
         INSERT INTO _sas.agent_grant AS g (agent_id, role)
-        SELECT a.agent_id, $2 FROM _sas.agent a WHERE a.name = agent AND a.dropped_at IS NULL AND a.kind = 'external'
+        SELECT a.agent_id, $2 FROM _sas.agent a WHERE a.name = agent AND a.dropped_at IS NULL
+            AND a.kind = 'external'
         ON CONFLICT ON CONSTRAINT agent_grant_pkey DO UPDATE SET role = g.role;
         IF NOT FOUND THEN
             RAISE EXCEPTION 'external agent "%" does not exist', agent
-                USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/agent".', HINT = 'Create it with sas.create_agent(..., kind => ''external'').';
+                USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/agent".',
+                    HINT = 'Create it with sas.create_agent(..., kind => ''external'').';
         END IF;
     END IF;
     EXECUTE format('GRANT USAGE ON SCHEMA sas, _sas TO %s', role);
@@ -256,38 +265,48 @@ BEGIN
         EXECUTE format('GRANT SELECT ON %s TO %s', looking, role);
     END IF;
     -- a signature that is not there is an error. A worker limited to an agent has not got the level itself
-    FOR f IN SELECT g.signature FROM _sas.granted() g WHERE g.level = $3 AND (agent IS NULL OR g.part <> 'level') LOOP
+    FOR f IN SELECT g.signature FROM _sas.granted() g WHERE g.level = $3
+        AND (agent IS NULL OR g.part <> 'level') LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', f::regprocedure, role);
     END LOOP;
 END $$;
 
 CREATE FUNCTION sas.grant_usage(role regrole, level text, agent text DEFAULT NULL) RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
-COMMENT ON FUNCTION sas.grant_usage IS 'Gives a role a level in this database: admin, operator, user, monitor or worker. A role may have several. Level worker can be limited to one external agent.';
+COMMENT ON FUNCTION sas.grant_usage IS 'Gives a role a level in this database: admin, operator, user, '
+                                       'monitor or worker. A role may have several. Level worker can be '
+                                       'limited to one external agent.';
 
--- Nobody but the owner has any right now, whatever default privileges say: those of the role that installs would
--- open secrets and internal functions to whom they name. And what stands in the schema is the extension's, or
--- somebody has put it there meanwhile.
+-- Nobody but the owner has any right now, whatever default privileges say: those of the role that installs
+-- would open secrets and internal functions to whom they name. And what stands in the schema is the
+-- extension's, or somebody has put it there meanwhile.
 DO $$
 DECLARE
     g record;
 BEGIN
     FOR g IN
-        SELECT o.kind, o.name, CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS grantee
-        FROM (SELECT 'SCHEMA' AS kind, n.nspname::text AS name, n.nspowner AS owner, coalesce(n.nspacl, acldefault('n', n.nspowner)) AS acl
+        SELECT o.kind, o.name, CASE a.grantee WHEN 0 THEN 'PUBLIC'
+            ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS grantee
+        FROM (SELECT 'SCHEMA' AS kind, n.nspname::text AS name, n.nspowner AS owner,
+              coalesce(n.nspacl, acldefault('n', n.nspowner)) AS acl
               FROM pg_namespace n WHERE n.nspname IN ('sas', '_sas')
               UNION ALL
-              SELECT 'ROUTINE', p.oid::regprocedure::text, p.proowner, coalesce(p.proacl, acldefault('f', p.proowner))
+              SELECT 'ROUTINE', p.oid::regprocedure::text, p.proowner,
+                  coalesce(p.proacl, acldefault('f', p.proowner))
               FROM pg_proc p WHERE p.pronamespace IN ('sas'::regnamespace, '_sas'::regnamespace)
               UNION ALL
-              SELECT CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, c.oid::regclass::text, c.relowner,
-                     coalesce(c.relacl, acldefault((CASE c.relkind WHEN 'S' THEN 's' ELSE 'r' END)::"char", c.relowner))
-              FROM pg_class c WHERE c.relnamespace IN ('sas'::regnamespace, '_sas'::regnamespace) AND c.relkind IN ('r', 'p', 'v', 'm', 'S')
+              SELECT CASE c.relkind WHEN 'S' THEN 'SEQUENCE'
+                  ELSE 'TABLE' END, c.oid::regclass::text, c.relowner,
+                     coalesce(c.relacl, acldefault((CASE c.relkind WHEN 'S' THEN 's' ELSE 'r' END)::"char",
+                                                   c.relowner))
+              FROM pg_class c WHERE c.relnamespace IN ('sas'::regnamespace, '_sas'::regnamespace)
+                  AND c.relkind IN ('r', 'p', 'v', 'm', 'S')
               UNION ALL
               SELECT 'TYPE', y.oid::regtype::text, y.typowner, coalesce(y.typacl, acldefault('T', y.typowner))
               FROM pg_type y
               WHERE y.typnamespace IN ('sas'::regnamespace, '_sas'::regnamespace) AND y.typelem = 0
-                AND (y.typtype <> 'c' OR y.typrelid IN (SELECT c.oid FROM pg_class c WHERE c.relkind = 'c'))) o,
+                AND (y.typtype <> 'c' OR y.typrelid IN (SELECT c.oid FROM pg_class c
+                                                        WHERE c.relkind = 'c'))) o,
              aclexplode(o.acl) a
         WHERE a.grantee <> o.owner
         GROUP BY 1, 2, 3
@@ -297,9 +316,11 @@ BEGIN
     FOR g IN
         SELECT pg_describe_object(d.classid, d.objid, d.objsubid) AS name
         FROM pg_depend d
-        WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid IN ('sas'::regnamespace, '_sas'::regnamespace) AND d.deptype = 'n'
+        WHERE d.refclassid = 'pg_namespace'::regclass
+            AND d.refobjid IN ('sas'::regnamespace, '_sas'::regnamespace) AND d.deptype = 'n'
           AND d.classid <> 'pg_extension'::regclass
-          AND NOT EXISTS (SELECT FROM pg_depend e JOIN pg_extension x ON x.oid = e.refobjid AND x.extname = 'sas'
+          AND NOT EXISTS (SELECT FROM pg_depend e JOIN pg_extension x ON x.oid = e.refobjid
+                          AND x.extname = 'sas'
                           WHERE e.classid = d.classid AND e.objid = d.objid
                             AND e.refclassid = 'pg_extension'::regclass AND e.deptype = 'e')
     LOOP

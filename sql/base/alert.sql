@@ -12,9 +12,10 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
                     'crash-loop', 'late', 'stuck', 'purge-failed')
 $$;
 
--- _sas.raise_alert(kind, cause, message, agent_id, run_id, step_no): raises an alert, or counts once more the open one with
--- the same cause. NOTIFY and the hook tell of new ones only. A cause that lies in the server or an agent and comes back
--- within five minutes of its end is the same alert: nobody is told twice of a breaker that opens and closes.
+-- _sas.raise_alert(kind, cause, message, agent_id, run_id, step_no): raises an alert, or counts once more the
+-- open one with the same cause. NOTIFY and the hook tell of new ones only. A cause that lies in the server or
+-- an agent and comes back within five minutes of its end is the same alert: nobody is told twice of a breaker
+-- that opens and closes.
 CREATE FUNCTION _sas.raise_alert(kind text, cause text, message text, agent_id int DEFAULT NULL,
                            run_id bigint DEFAULT NULL, step_no int DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -26,12 +27,15 @@ DECLARE
     made bigint;
 BEGIN
     -- one that a session is just acknowledging is not waited for
-    SELECT l.alert_id INTO known FROM _sas.alert l WHERE l.cause = $2 AND l.closed_at IS NULL FOR UPDATE SKIP LOCKED;
+    SELECT l.alert_id INTO known FROM _sas.alert l WHERE l.cause = $2
+        AND l.closed_at IS NULL FOR UPDATE SKIP LOCKED;
     IF NOT taken AND $5 IS NULL AND _sas.lasts($1) THEN
         SELECT l.alert_id INTO known FROM _sas.alert l
-        WHERE l.closed_at > now - interval '5 min' AND l.cause = $2 ORDER BY l.closed_at DESC LIMIT 1 FOR UPDATE SKIP LOCKED;
+        WHERE l.closed_at > now - interval '5 min' AND l.cause = $2 ORDER BY l.closed_at DESC
+            LIMIT 1 FOR UPDATE SKIP LOCKED;
     END IF;
-    UPDATE _sas.alert a SET occurrences = a.occurrences + 1, last_at = now, message = $3, closed_at = NULL WHERE a.alert_id = known;
+    UPDATE _sas.alert a SET occurrences = a.occurrences + 1, last_at = now, message = $3, closed_at = NULL
+    WHERE a.alert_id = known;
     IF FOUND OR taken AND _sas.lasts($1) THEN
         RETURN;
     END IF;
@@ -48,12 +52,14 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.close_alerts(causes): these causes have ended. One that a session is just acknowledging is left to the watch.
+-- _sas.close_alerts(causes): these causes have ended. One that a session is just acknowledging is left to the
+-- watch.
 CREATE FUNCTION _sas.close_alerts(causes text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE _sas.alert a SET closed_at = _sas.now()
-    WHERE a.alert_id IN (SELECT l.alert_id FROM _sas.alert l WHERE l.cause = ANY (causes) AND l.closed_at IS NULL FOR UPDATE SKIP LOCKED);
+    WHERE a.alert_id IN (SELECT l.alert_id FROM _sas.alert l WHERE l.cause = ANY (causes)
+                         AND l.closed_at IS NULL FOR UPDATE SKIP LOCKED);
 END $$;
 
 -- _sas.remind_at(deadline): when it is looked again whether the undo that a deadline began is over.
@@ -66,14 +72,17 @@ LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE _sas.alert a SET closed_at = _sas.now()
     WHERE a.alert_id IN (SELECT l.alert_id FROM _sas.alert l
-                         WHERE l.run_id = ANY (run_ids) AND l.closed_at IS NULL AND l.kind IN ('step-failed', 'undo-failed', 'deadline') FOR UPDATE SKIP LOCKED);
+                         WHERE l.run_id = ANY (run_ids) AND l.closed_at IS NULL
+                             AND l.kind IN ('step-failed', 'undo-failed', 'deadline') FOR UPDATE SKIP LOCKED);
     DELETE FROM _sas.due d USING _sas.run r
     WHERE r.run_id = ANY (run_ids) AND r.state = 'stopped' AND r.deadline <= _sas.now()
-      AND d.actor = 'v' AND d.due_at = _sas.remind_at(r.deadline) AND d.run_id = r.run_id AND d.kind = 'reminder';
+      AND d.actor = 'v' AND d.due_at = _sas.remind_at(r.deadline) AND d.run_id = r.run_id
+          AND d.kind = 'reminder';
 END $$;
 
 -- _sas.acknowledge_alerts_as(caller, alert_ids): somebody has seen them. Says of each alert, in
--- the order given, and of the run and step that it tells of, whether it was new to be seen, or that it is not there.
+-- the order given, and of the run and step that it tells of, whether it was new to be seen, or that it is not
+-- there.
 CREATE FUNCTION _sas.acknowledge_alerts_as(caller oid, alert_ids bigint[])
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -84,17 +93,20 @@ BEGIN
     WITH seen AS (
         UPDATE _sas.alert a
         SET acknowledged_at = _sas.now(), acknowledged_by = pg_get_userbyid(caller),
-            closed_at = CASE WHEN _sas.lasts(a.kind) THEN a.closed_at ELSE coalesce(a.closed_at, _sas.now()) END
+            closed_at = CASE WHEN _sas.lasts(a.kind) THEN a.closed_at
+                ELSE coalesce(a.closed_at, _sas.now()) END
         WHERE a.alert_id = ANY (alert_ids) AND a.acknowledged_at IS NULL
         RETURNING a.alert_id, a.kind, a.run_id),
     told AS (
         INSERT INTO _sas.act (run_id, at, role, act, detail)
-        SELECT s.run_id, _sas.now(), pg_get_userbyid(caller), 'acknowledge', jsonb_build_object('alert', s.alert_id, 'kind', s.kind) FROM seen s ORDER BY s.alert_id)
+        SELECT s.run_id, _sas.now(), pg_get_userbyid(caller), 'acknowledge',
+            jsonb_build_object('alert', s.alert_id, 'kind', s.kind) FROM seen s ORDER BY s.alert_id)
     SELECT array_agg(s.alert_id) INTO seen FROM seen s;
     RETURN QUERY
     SELECT a.run_id, _sas.shown_name(w.name), coalesce(a.alert_id = ANY (seen), false), r.state, r.result,
            CASE WHEN a.alert_id IS NULL THEN 'there is no such alert' END
-    FROM (SELECT u.alert_id, min(u.n) AS n FROM unnest(alert_ids) WITH ORDINALITY AS u (alert_id, n) WHERE u.alert_id IS NOT NULL GROUP BY 1) g
+    FROM (SELECT u.alert_id, min(u.n) AS n FROM unnest(alert_ids) WITH ORDINALITY AS u (alert_id, n)
+          WHERE u.alert_id IS NOT NULL GROUP BY 1) g
     LEFT JOIN _sas.alert a ON a.alert_id = g.alert_id
     LEFT JOIN _sas.run r ON r.run_id = a.run_id
     LEFT JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = a.step_no AND NOT w.undo

@@ -8,6 +8,8 @@ CREATE FUNCTION _sas.cool_off(recovery jsonb, failures int) RETURNS interval
 LANGUAGE sql VOLATILE AS $$
     SELECT least(extract(epoch FROM (recovery ->> 'max')::interval),
                  extract(epoch FROM (recovery ->> 'initial')::interval)
-                 * CASE recovery ->> 'backoff' WHEN 'exponential' THEN 2 ^ least(failures - 1, 30) WHEN 'linear' THEN failures ELSE 1 END)::float8
-           * interval '1 s' * CASE WHEN (recovery ->> 'jitter')::boolean AND NOT _sas.rehearsing() THEN 0.5 + random() / 2 ELSE 1 END
+                 * CASE recovery ->> 'backoff' WHEN 'exponential' THEN 2 ^ least(failures - 1, 30)
+                     WHEN 'linear' THEN failures ELSE 1 END)::float8
+           * interval '1 s' * CASE WHEN (recovery ->> 'jitter')::boolean
+               AND NOT _sas.rehearsing() THEN 0.5 + random() / 2 ELSE 1 END
 $$;

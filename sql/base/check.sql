@@ -24,22 +24,27 @@ $$;
 CREATE FUNCTION _sas.check_name(name text, path text) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT path, format('"%s" is not a valid name', left(name, 80)),
-           'A name begins with a lower-case letter, goes on with lower-case letters, digits and underscores, and has at most 63 bytes.', '42602'
+           'A name begins with a lower-case letter, goes on with lower-case letters, digits and underscores, '
+           'and has at most 63 bytes.', '42602'
     WHERE name IS NULL OR name !~ '^[a-z][a-z0-9_]*$' OR octet_length(name) > 63
 $$;
 
 -- _sas.check_keys(value, path, keys, later): an object with these keys and no others.
 -- later: keys that the format has and this release does not.
-CREATE FUNCTION _sas.check_keys(value jsonb, path text, keys text[], later text[] DEFAULT '{}') RETURNS SETOF _sas.problem
+CREATE FUNCTION _sas.check_keys(value jsonb, path text, keys text[], later text[] DEFAULT '{}')
+RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF jsonb_typeof(value) IS DISTINCT FROM 'object' THEN
-        RETURN NEXT ROW(path, format('an object is needed here, not %s', coalesce(jsonb_typeof(value), 'nothing')), 'Known keys here are: ' || array_to_string(keys, ', ') || '.', '22023')::_sas.problem;
+        RETURN NEXT ROW(path, format('an object is needed here, not %s',
+                                     coalesce(jsonb_typeof(value), 'nothing')), 'Known keys here are: '
+                        || array_to_string(keys, ', ') || '.', '22023')::_sas.problem;
         RETURN;
     END IF;
     RETURN QUERY
     SELECT _sas.pointer(path, k),
-           CASE WHEN k = ANY (later) THEN format('key "%s" is not supported in this release', k) ELSE format('unknown key "%s"', k) END,
+           CASE WHEN k = ANY (later) THEN format('key "%s" is not supported in this release', k)
+               ELSE format('unknown key "%s"', k) END,
            'Known keys here are: ' || array_to_string(keys, ', ') || '.',
            CASE WHEN k = ANY (later) THEN '0A000' ELSE '22023' END
     FROM jsonb_object_keys(value) k WHERE NOT k = ANY (keys);
@@ -62,25 +67,30 @@ CREATE FUNCTION _sas.check_span(value jsonb, path text, zero boolean DEFAULT fal
 LANGUAGE sql STABLE AS $$
     SELECT path, format('%s is not a valid span of time', left(value::text, 80)),
            'Write a positive number with a unit, such as "10 s" or "3 days", of at most ten years.', '22007'
-    WHERE value IS NOT NULL AND (_sas.span(value) IS NULL OR _sas.span(value) < '0' OR _sas.span(value) > '10 years' OR NOT zero AND _sas.span(value) = '0')
+    WHERE value IS NOT NULL AND (_sas.span(value) IS NULL OR _sas.span(value) < '0'
+                                 OR _sas.span(value) > '10 years' OR NOT zero AND _sas.span(value) = '0')
 $$;
 
 CREATE FUNCTION _sas.check_number(value jsonb, path text, low bigint, high bigint) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
-    SELECT path, format('%s is not a whole number from %s to %s', left(value::text, 80), low, high), 'Write a number without quotes and without a fraction.', '22023'
+    SELECT path, format('%s is not a whole number from %s to %s', left(value::text, 80), low, high),
+        'Write a number without quotes and without a fraction.', '22023'
     WHERE value IS NOT NULL
-      AND NOT CASE WHEN jsonb_typeof(value) = 'number' THEN scale(value::numeric) = 0 AND value::numeric BETWEEN low AND high ELSE false END
+      AND NOT CASE WHEN jsonb_typeof(value) = 'number' THEN scale(value::numeric) = 0
+          AND value::numeric BETWEEN low AND high ELSE false END
 $$;
 
 CREATE FUNCTION _sas.check_choice(value jsonb, path text, choices text[]) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
-    SELECT path, format('%s is not one of the choices', left(value::text, 80)), 'Choose one of: ' || array_to_string(choices, ', ') || '.', '22023'
+    SELECT path, format('%s is not one of the choices', left(value::text, 80)), 'Choose one of: '
+        || array_to_string(choices, ', ') || '.', '22023'
     WHERE value IS NOT NULL AND (jsonb_typeof(value) <> 'string' OR NOT (value #>> '{}') = ANY (choices))
 $$;
 
 CREATE FUNCTION _sas.check_boolean(value jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
-    SELECT path, format('%s is neither true nor false', left(value::text, 80)), 'Write true or false, without quotes.', '22023'
+    SELECT path, format('%s is neither true nor false', left(value::text, 80)),
+        'Write true or false, without quotes.', '22023'
     WHERE value IS NOT NULL AND jsonb_typeof(value) <> 'boolean'
 $$;
 
@@ -91,31 +101,39 @@ BEGIN
     IF value IS NULL THEN
         RETURN;
     END IF;
-    RETURN QUERY SELECT * FROM _sas.check_keys(value, path, ARRAY[counter, 'initial', 'max', 'backoff', 'jitter']
-                                               || CASE counter WHEN 'max_attempts' THEN ARRAY['on'] ELSE '{}' END);
+    RETURN QUERY SELECT * FROM _sas.check_keys(value, path,
+                                               ARRAY[counter, 'initial', 'max', 'backoff', 'jitter']
+                                               || CASE counter WHEN 'max_attempts' THEN ARRAY['on']
+                                                   ELSE '{}' END);
     IF jsonb_typeof(value) = 'object' THEN
         RETURN QUERY
         SELECT * FROM _sas.check_number(value -> counter, _sas.pointer(path, counter), 1, 1000000)
         UNION ALL SELECT * FROM _sas.check_span(value -> 'initial', path || '/initial')
         UNION ALL SELECT * FROM _sas.check_span(value -> 'max', path || '/max')
-        UNION ALL SELECT * FROM _sas.check_choice(value -> 'backoff', path || '/backoff', '{exponential,linear,constant}')
+        UNION ALL SELECT * FROM _sas.check_choice(value -> 'backoff', path || '/backoff',
+                                                  '{exponential,linear,constant}')
         UNION ALL SELECT * FROM _sas.check_boolean(value -> 'jitter', path || '/jitter')
-        UNION ALL SELECT path || '/on', 'an array of statuses or SQLSTATEs is needed here', 'Write them as numbers or strings, such as 409, "5xx" or "40001".', '22023'
+        UNION ALL SELECT path || '/on', 'an array of statuses or SQLSTATEs is needed here',
+            'Write them as numbers or strings, such as 409, "5xx" or "40001".', '22023'
                   WHERE value ? 'on' AND NOT CASE WHEN jsonb_typeof(value -> 'on') = 'array'
-                        THEN (SELECT coalesce(bool_and((e #>> '{}') ~ '^([1-5]([0-9][0-9]|xx)|[0-9A-Z]{5})$'), true) FROM jsonb_array_elements(value -> 'on') e) ELSE false END;
+                        THEN (SELECT coalesce(bool_and((
+                                e #>> '{}') ~ '^([1-5]([0-9][0-9]|xx)|[0-9A-Z]{5})$'), true)
+                                    FROM jsonb_array_elements(value -> 'on') e) ELSE false END;
     END IF;
 END $$;
 
 -- _sas.check_task(value, path): what a task is stands in its input; the kind itself has no keys.
 CREATE FUNCTION _sas.check_task(value jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
-    SELECT c.path, c.problem, 'Write "task": {}; what the worker is given stands under "input".', c.code FROM _sas.check_keys(value, path, '{}') c
+    SELECT c.path, c.problem, 'Write "task": {}; what the worker is given stands under "input".', c.code
+    FROM _sas.check_keys(value, path, '{}') c
 $$;
 
 -- _sas.check_task_retry(value, path): attempts of outside workers have no statuses.
 CREATE FUNCTION _sas.check_task_retry(value jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
-    SELECT path || '/on', 'tasks have no statuses to retry on', 'Leave it out: sas.fail says by permanent whether to try again.', '22023'
+    SELECT path || '/on', 'tasks have no statuses to retry on',
+        'Leave it out: sas.fail says by permanent whether to try again.', '22023'
     WHERE jsonb_typeof(value) = 'object' AND value ? 'on'
 $$;
 
@@ -143,17 +161,26 @@ DECLARE
 BEGIN
     IF jsonb_typeof(value) <> 'string'
        OR (value #>> '{}') !~ E'^("[^"]+"|[[:alpha:]_][\\w$]*)\\.("[^"]+"|[[:alpha:]_][\\w$]*)$' THEN
-        RETURN NEXT ROW(path, format('%s is not the name of a function', left(value::text, 80)), 'Write it with its schema and without arguments, such as "shop.book_order".', '42602')::_sas.problem;
+        RETURN NEXT ROW(path, format('%s is not the name of a function', left(value::text, 80)),
+                        'Write it with its schema and without arguments, such as "shop.book_order".',
+                        '42602')::_sas.problem;
         RETURN;
     END IF;
     found := to_regprocedure((value #>> '{}') || '(pg_catalog.jsonb)');
     IF found IS NULL THEN
-        RETURN NEXT ROW(path, format('function %s(jsonb) does not exist', value #>> '{}'), 'Create it before the workflow: it takes one jsonb and returns jsonb.', '42883')::_sas.problem;
-    ELSIF EXISTS (SELECT FROM pg_proc p WHERE p.oid = found AND (p.prorettype <> 'jsonb'::regtype OR p.proretset OR p.prokind <> 'f')) THEN
-        RETURN NEXT ROW(path, format('function %s(jsonb) does not return one jsonb', value #>> '{}'), 'It must be a plain function that returns jsonb.', '42P13')::_sas.problem;
+        RETURN NEXT ROW(path, format('function %s(jsonb) does not exist', value #>> '{}'),
+                        'Create it before the workflow: it takes one jsonb and returns jsonb.',
+                        '42883')::_sas.problem;
+    ELSIF EXISTS (SELECT FROM pg_proc p WHERE p.oid = found
+                  AND (p.prorettype <> 'jsonb'::regtype OR p.proretset OR p.prokind <> 'f')) THEN
+        RETURN NEXT ROW(path, format('function %s(jsonb) does not return one jsonb', value #>> '{}'),
+                        'It must be a plain function that returns jsonb.', '42P13')::_sas.problem;
     ELSIF NOT has_function_privilege(caller, found, 'EXECUTE')
-          OR NOT has_schema_privilege(caller, (SELECT p.pronamespace FROM pg_proc p WHERE p.oid = found), 'USAGE') THEN
-        RETURN NEXT ROW(path, format('permission denied for function %s(jsonb)', value #>> '{}'), format('Grant EXECUTE on it, and USAGE on its schema, to role "%s".', pg_get_userbyid(caller)), '42501')::_sas.problem;
+          OR NOT has_schema_privilege(caller, (SELECT p.pronamespace FROM pg_proc p WHERE p.oid = found),
+                                      'USAGE') THEN
+        RETURN NEXT ROW(path, format('permission denied for function %s(jsonb)', value #>> '{}'),
+                        format('Grant EXECUTE on it, and USAGE on its schema, to role "%s".',
+                               pg_get_userbyid(caller)), '42501')::_sas.problem;
     END IF;
 END $$;
 
@@ -165,20 +192,24 @@ BEGIN
         RETURN;
     END IF;
     IF jsonb_typeof(value) <> 'object' THEN
-        RETURN NEXT ROW(path, 'an object of header names and values is needed here', 'Write it as {"X-Name": "value"}.', '22023')::_sas.problem;
+        RETURN NEXT ROW(path, 'an object of header names and values is needed here',
+                        'Write it as {"X-Name": "value"}.', '22023')::_sas.problem;
         RETURN;
     END IF;
     RETURN QUERY
     SELECT _sas.pointer(path, h.key),
            CASE WHEN jsonb_typeof(h.value) <> 'string' THEN 'the value of a header must be a string'
                 WHEN h.key !~ '^[!#$%&''*+.^_`|~0-9A-Za-z-]+$' THEN 'this is not the name of a header'
-                WHEN lower(h.key) IN ('host', 'content-length', 'transfer-encoding', 'connection', 'idempotency-key', 'traceparent') THEN 'this header is set by sas itself'
+                WHEN lower(h.key) IN ('host', 'content-length', 'transfer-encoding', 'connection',
+                                      'idempotency-key', 'traceparent')
+                    THEN 'this header is set by sas itself'
                 ELSE 'the value of a header must not hold control characters' END,
            'See RFC 9110, section 5, for what a header may look like.', '22023'
     FROM jsonb_each(value) h
     WHERE jsonb_typeof(h.value) <> 'string'
        OR h.key !~ '^[!#$%&''*+.^_`|~0-9A-Za-z-]+$'
-       OR lower(h.key) IN ('host', 'content-length', 'transfer-encoding', 'connection', 'idempotency-key', 'traceparent')
+       OR lower(h.key) IN ('host', 'content-length', 'transfer-encoding', 'connection', 'idempotency-key',
+                           'traceparent')
        OR (h.value #>> '{}') ~ E'[\\x01-\\x08\\x0a-\\x1f\\x7f]';
 END $$;
 
@@ -193,11 +224,16 @@ BEGIN
     ELSIF jsonb_typeof(value) = 'string' THEN
         bad := _sas.predicate_problem(value #>> '{}');
         IF bad IS NOT NULL THEN
-            RETURN NEXT ROW(path, format('expect is not a predicate: %s', bad), 'Write an SQL/JSON path predicate, such as "$.output.body.ok == true".', '42601')::_sas.problem;
+            RETURN NEXT ROW(path, format('expect is not a predicate: %s', bad),
+                            'Write an SQL/JSON path predicate, such as "$.output.body.ok == true".',
+                            '42601')::_sas.problem;
         END IF;
     ELSIF jsonb_typeof(value) <> 'array' OR kind <> 'call'
-          OR NOT (SELECT coalesce(bool_and((e #>> '{}') ~ '^[1-5]([0-9][0-9]|xx)$'), false) FROM jsonb_array_elements(value) e) THEN
-        RETURN NEXT ROW(path, 'expect must be a predicate, or for a call an array of statuses', 'Write statuses as numbers or strings, such as 200, "2xx" or "404".', '22023')::_sas.problem;
+          OR NOT (SELECT coalesce(bool_and((e #>> '{}') ~ '^[1-5]([0-9][0-9]|xx)$'), false)
+                  FROM jsonb_array_elements(value) e) THEN
+        RETURN NEXT ROW(path, 'expect must be a predicate, or for a call an array of statuses',
+                        'Write statuses as numbers or strings, such as 200, "2xx" or "404".',
+                        '22023')::_sas.problem;
     END IF;
 END $$;
 
@@ -207,30 +243,42 @@ LANGUAGE plpgsql STABLE AS $$
 DECLARE
     target text := value ->> 'path';
 BEGIN
-    RETURN QUERY SELECT * FROM _sas.check_keys(value, path, '{method,path,query,headers,body,form,text,timeout}');
+    RETURN QUERY SELECT * FROM _sas.check_keys(value, path,
+                                               '{method,path,query,headers,body,form,text,timeout}');
     IF jsonb_typeof(value) IS DISTINCT FROM 'object' THEN
         RETURN;
     END IF;
-    RETURN QUERY SELECT * FROM _sas.check_choice(value -> 'method', path || '/method', '{GET,HEAD,POST,PUT,PATCH,DELETE,OPTIONS}');
+    RETURN QUERY SELECT * FROM _sas.check_choice(value -> 'method', path || '/method',
+                                                 '{GET,HEAD,POST,PUT,PATCH,DELETE,OPTIONS}');
     RETURN QUERY SELECT * FROM _sas.check_headers(value -> 'headers', path || '/headers');
     RETURN QUERY SELECT * FROM _sas.check_span(value -> 'timeout', path || '/timeout');
     IF value ? 'path' AND jsonb_typeof(value -> 'path') <> 'string' THEN
-        RETURN NEXT ROW(path || '/path', 'the path must be a string', 'A path is empty, begins with / or ?, or is one whole reference.', '22023')::_sas.problem;
+        RETURN NEXT ROW(path || '/path', 'the path must be a string',
+                        'A path is empty, begins with / or ?, or is one whole reference.',
+                        '22023')::_sas.problem;
     ELSIF target <> '' AND target !~ '^[/?]' AND target !~ E'^\\{\\{[^{}]*\\}\\}$' THEN
-        RETURN NEXT ROW(path || '/path', 'the path would leave the origin of the agent', 'A path is empty, begins with / or ?, or is one whole reference.', '22023')::_sas.problem;
+        RETURN NEXT ROW(path || '/path', 'the path would leave the origin of the agent',
+                        'A path is empty, begins with / or ?, or is one whole reference.',
+                        '22023')::_sas.problem;
     ELSIF target ~ '^//' OR _sas.path_has_dot_segment(target)
           OR target ~ E'[\\x01-\\x20\\x7f\\\\#]'
              AND regexp_replace(target, E'\\{\\{.*?\\}\\}', '', 'g') ~ E'[\\x01-\\x20\\x7f\\\\#]' THEN
-        RETURN NEXT ROW(path || '/path', 'the path would leave the origin of the agent, or is not a path', 'Leave out dot segments, double slashes at the start, spaces, backslashes and fragments.', '22023')::_sas.problem;
+        RETURN NEXT ROW(path || '/path', 'the path would leave the origin of the agent, or is not a path',
+                        'Leave out dot segments, double slashes at the start, spaces, backslashes and '
+                        'fragments.', '22023')::_sas.problem;
     END IF;
     IF value ? 'query' AND jsonb_typeof(value -> 'query') <> 'object' THEN
-        RETURN NEXT ROW(path || '/query', 'an object of parameters is needed here', 'Write it as {"name": "value"}.', '22023')::_sas.problem;
+        RETURN NEXT ROW(path || '/query', 'an object of parameters is needed here',
+                        'Write it as {"name": "value"}.', '22023')::_sas.problem;
     END IF;
     IF (value ? 'body')::int + (value ? 'form')::int + (value ? 'text')::int > 1 THEN
-        RETURN NEXT ROW(path, 'a call has at most one of body, form and text', 'Leave out all but one.', '22023')::_sas.problem;
+        RETURN NEXT ROW(path, 'a call has at most one of body, form and text', 'Leave out all but one.',
+                        '22023')::_sas.problem;
     END IF;
-    IF value ? 'form' AND jsonb_typeof(value -> 'form') <> 'object' OR value ? 'text' AND jsonb_typeof(value -> 'text') <> 'string' THEN
-        RETURN NEXT ROW(path, 'form must be an object, and text a string', 'For anything else use body, which is sent as JSON.', '22023')::_sas.problem;
+    IF value ? 'form' AND jsonb_typeof(value -> 'form') <> 'object' OR value ? 'text'
+        AND jsonb_typeof(value -> 'text') <> 'string' THEN
+        RETURN NEXT ROW(path, 'form must be an object, and text a string',
+                        'For anything else use body, which is sent as JSON.', '22023')::_sas.problem;
     END IF;
 END $$;
 

@@ -19,11 +19,13 @@ ALTER TABLE _sas.ready ENABLE ALWAYS TRIGGER front;
 ALTER TABLE _sas.due ENABLE ALWAYS TRIGGER front;
 ALTER TABLE _sas.run ENABLE ALWAYS TRIGGER front;
 
--- _sas.begin_fronts(kind, ns): from where to look; before the statement that looks, since its snapshot must be the younger one.
+-- _sas.begin_fronts(kind, ns): from where to look; before the statement that looks, since its snapshot must
+-- be the younger one.
 CREATE FUNCTION _sas.begin_fronts(kind "char", ns int[]) RETURNS timestamptz[]
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_begin_fronts';
 
--- _sas.raise_front(kind, n, first): where the first row stood that was seen from there on, whoever holds it; null: there was none. Returns n.
+-- _sas.raise_front(kind, n, first): where the first row stood that was seen from there on, whoever holds it;
+-- null: there was none. Returns n.
 CREATE FUNCTION _sas.raise_front(kind "char", n int, first timestamptz) RETURNS int
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_raise_front';
 
@@ -31,8 +33,10 @@ LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_raise_front';
 CREATE FUNCTION _sas.lower_front(kind "char", n int, first timestamptz) RETURNS void
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_lower_front';
 
--- _sas.fronts(unchecked): the marks of this database. unchecked: those that nobody has asked for in this way for five minutes.
-CREATE FUNCTION _sas.fronts(unchecked boolean DEFAULT false, OUT kind "char", OUT n int, OUT mark timestamptz) RETURNS SETOF record
+-- _sas.fronts(unchecked): the marks of this database. unchecked: those that nobody has asked for in this way
+-- for five minutes.
+CREATE FUNCTION _sas.fronts(unchecked boolean DEFAULT false, OUT kind "char", OUT n int,
+                            OUT mark timestamptz) RETURNS SETOF record
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_fronts';
 
 -- _sas.check_fronts(): looks at fronts from their very beginning, each now and then. Nothing should stand
@@ -48,7 +52,8 @@ BEGIN
         IF f.kind = 'r' THEN
             SELECT q.rank INTO first FROM _sas.ready q WHERE q.lane = f.n ORDER BY q.rank LIMIT 1;
         ELSE
-            SELECT d.due_at INTO first FROM _sas.due d WHERE d.actor = chr(f.n)::"char" ORDER BY d.due_at LIMIT 1;
+            SELECT d.due_at INTO first FROM _sas.due d WHERE d.actor = chr(f.n)::"char" ORDER BY d.due_at
+            LIMIT 1;
         END IF;
         IF first < f.mark THEN
             PERFORM _sas.lower_front(f.kind, f.n, first);

@@ -2,13 +2,15 @@
 --
 -- Native: the functions of the library that SQL calls. Internal but for the verbs.
 
--- _sas.find_cycle(from_nos, to_nos, n): nodes 1..n; the nodes of one cycle in order, empty when there is none.
+-- _sas.find_cycle(from_nos, to_nos, n): nodes 1..n; the nodes of one cycle in order, empty when there is
+-- none.
 CREATE FUNCTION _sas.find_cycle(from_nos int[], to_nos int[], n int) RETURNS int[]
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_find_cycle';
 
 -- _sas.is_before(from_nos, to_nos, n, firsts, seconds): for each pair, whether a way leads from the
 -- first to the second; the edges are without a cycle.
-CREATE FUNCTION _sas.is_before(from_nos int[], to_nos int[], n int, firsts int[], seconds int[]) RETURNS boolean[]
+CREATE FUNCTION _sas.is_before(from_nos int[], to_nos int[], n int, firsts int[], seconds int[])
+RETURNS boolean[]
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_is_before';
 
 -- _sas.levels(from_nos, to_nos, n): for each of nodes 1..n how long the longest path to it is.
@@ -23,7 +25,8 @@ LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_url_pro
 CREATE FUNCTION _sas.path_has_dot_segment(path text) RETURNS boolean
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_path_has_dot_segment';
 
--- _sas.may_call(role, functions): may the role call all of these functions(jsonb)? What keeps it from that, _sas.check_function says.
+-- _sas.may_call(role, functions): may the role call all of these functions(jsonb)? What keeps it from that,
+-- _sas.check_function says.
 CREATE FUNCTION _sas.may_call(role oid, functions text[]) RETURNS boolean
 LANGUAGE C STABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_may_call';
 
@@ -39,11 +42,13 @@ LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_call_as';
 CREATE FUNCTION _sas.announce_agents() RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_announce_agents';
 
--- _sas.places(): per agent what the workers share: places in use, the breaker, and how long there is no token of its rate.
+-- _sas.places(): per agent what the workers share: places in use, the breaker, and how long there is no token
+-- of its rate.
 -- An agent that rests is not in it: nothing on its way, breaker closed. Nor is one that found no room
--- (sas.max_agents): its breaker is told by _sas.agent_health, and how many calls are on their way, one in each
--- worker at most, nobody can see.
-CREATE FUNCTION _sas.places(OUT agent_id int, OUT in_flight int, OUT breaker text, OUT open_for_ms float8, OUT rate_for_ms float8) RETURNS SETOF record
+-- (sas.max_agents): its breaker is told by _sas.agent_health, and how many calls are on their way, one in
+-- each worker at most, nobody can see.
+CREATE FUNCTION _sas.places(OUT agent_id int, OUT in_flight int, OUT breaker text, OUT open_for_ms float8,
+                            OUT rate_for_ms float8) RETURNS SETOF record
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_places';
 
 -- _sas.forget_places(agent_id): it is dropped: at commit, or when its last call has ended, it makes room.
@@ -55,7 +60,8 @@ LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_forget_places';
 CREATE FUNCTION _sas.places_state(OUT places int, OUT taken int, OUT alone_ms_ago float8)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_places_state';
 
--- _sas.stop_calls(): at commit, the agent workers of this database stop the calls of claims that hold no more.
+-- _sas.stop_calls(): at commit, the agent workers of this database stop the calls of claims that hold no
+-- more.
 CREATE FUNCTION _sas.stop_calls() RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_stop_calls';
 
@@ -82,15 +88,17 @@ CREATE FUNCTION _sas.render_path(template text, root jsonb, OUT result text, OUT
 LANGUAGE C STABLE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_template_render_path';
 
--- _sas.render_request(request, root): the request of a call with its templates filled in: its path as by _sas.render_path, all
--- else as by _sas.render; there is always a path. What is wrong with the rest is told before what is wrong with the path.
+-- _sas.render_request(request, root): the request of a call with its templates filled in: its path as by
+-- _sas.render_path, all else as by _sas.render; there is always a path. What is wrong with the rest is told
+-- before what is wrong with the path.
 CREATE FUNCTION _sas.render_request(request jsonb, root jsonb, OUT result jsonb, OUT problem jsonb)
 LANGUAGE C STABLE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_template_render_request';
 
--- _sas.root(...): what the paths of a step or a run start from: {input, key, run: {...}, steps}. reads: the members of the
--- input that are looked at; null: all. An input that is no object is there as a whole.
-CREATE FUNCTION _sas.root(input jsonb, reads text[], key text, run_id bigint, run_key text, labels jsonb, created_at timestamptz, deadline timestamptz, steps jsonb) RETURNS jsonb
+-- _sas.root(...): what the paths of a step or a run start from: {input, key, run: {...}, steps}. reads: the
+-- members of the input that are looked at; null: all. An input that is no object is there as a whole.
+CREATE FUNCTION _sas.root(input jsonb, reads text[], key text, run_id bigint, run_key text, labels jsonb,
+                          created_at timestamptz, deadline timestamptz, steps jsonb) RETURNS jsonb
 LANGUAGE C STABLE PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_template_root';
 
@@ -121,7 +129,8 @@ LANGUAGE C STABLE STRICT PARALLEL SAFE ROWS 3
 AS 'MODULE_PATHNAME', 'sas_api_template_predicate_references';
 
 -- _sas.all_workers(): the workers that run now, in all databases of this server (the view filters).
---   Returns a row per worker: actor is scheduler, agent, function or supervisor; worker_id counts from 1 since _sas.current_boot().
+--   Returns a row per worker: actor is scheduler, agent, function or supervisor; worker_id counts from 1
+--   since _sas.current_boot().
 --   Reads shared memory only; no rows when the library is not preloaded.
 CREATE FUNCTION _sas.all_workers(
     OUT pid int, OUT actor text, OUT database text, OUT leader boolean, OUT in_flight int,
@@ -132,7 +141,8 @@ AS 'MODULE_PATHNAME', 'sas_api_workers';
 
 -- _sas.launcher_state(): how the launcher is, for sas.health().
 --   loaded: the library is in shared_preload_libraries; launcher_pid: null when none runs (a standby);
---   slots_missing: workers that found no free process slot, since missing_since; probed_at: the last answer of a probe.
+--   slots_missing: workers that found no free process slot, since missing_since; probed_at: the last answer
+--   of a probe.
 CREATE FUNCTION _sas.launcher_state(
     OUT loaded boolean, OUT launcher_pid int, OUT slots_missing int, OUT missing_since timestamptz,
     OUT probed_at timestamptz)
@@ -182,7 +192,8 @@ LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_max_input_
 CREATE FUNCTION _sas.max_steps() RETURNS int
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_max_steps';
 
--- _sas.due_by(at): something is due for the supervisor then; it is rung at commit when it means to sleep longer. Returns at.
+-- _sas.due_by(at): something is due for the supervisor then; it is rung at commit when it means to sleep
+-- longer. Returns at.
 CREATE FUNCTION _sas.due_by(at timestamptz) RETURNS timestamptz
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_due_by';
 
@@ -191,21 +202,26 @@ LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_due_by';
 CREATE FUNCTION _sas.count_metric(metric text, id1 int, id2 int, label text, n bigint) RETURNS bigint
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_count';
 
--- _sas.observe(metric, ids1, ids2, labels, seconds): one observation per element; ids2 and labels may be null.
-CREATE FUNCTION _sas.observe(metric text, ids1 int[], ids2 int[], labels text[], seconds float8[]) RETURNS void
+-- _sas.observe(metric, ids1, ids2, labels, seconds): one observation per element; ids2 and labels may be
+-- null.
+CREATE FUNCTION _sas.observe(metric text, ids1 int[], ids2 int[], labels text[], seconds float8[])
+RETURNS void
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_observe';
 
--- _sas.waited(lane, ready_at): a step of that lane was ready since then, and is claimed now. Returns how long it was, in seconds.
+-- _sas.waited(lane, ready_at): a step of that lane was ready since then, and is claimed now. Returns how long
+-- it was, in seconds.
 CREATE FUNCTION _sas.waited(lane int, ready_at timestamptz) RETURNS float8
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_waited';
 
--- _sas.count_moves(subject, changes): the changes of state in an array of _sas.step_change or _sas.run_change. Returns which
--- there are, each as "from to"; one may be named more than once.
+-- _sas.count_moves(subject, changes): the changes of state in an array of _sas.step_change or
+-- _sas.run_change. Returns which there are, each as "from to"; one may be named more than once.
 CREATE FUNCTION _sas.count_moves(subject text, changes anyarray) RETURNS text[]
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_count_moves';
 
--- _sas.series(): what was counted in this database since the server began; buckets count those up to _sas.metric_bounds().
-CREATE FUNCTION _sas.series(OUT metric text, OUT id1 int, OUT id2 int, OUT label text, OUT n bigint, OUT sum float8, OUT buckets bigint[]) RETURNS SETOF record
+-- _sas.series(): what was counted in this database since the server began; buckets count those up to
+-- _sas.metric_bounds().
+CREATE FUNCTION _sas.series(OUT metric text, OUT id1 int, OUT id2 int, OUT label text, OUT n bigint,
+                            OUT sum float8, OUT buckets bigint[]) RETURNS SETOF record
 LANGUAGE C VOLATILE STRICT ROWS 200 AS 'MODULE_PATHNAME', 'sas_api_series';
 
 CREATE FUNCTION _sas.metric_bounds() RETURNS float8[]

@@ -17,10 +17,12 @@ BEGIN
     RETURN ARRAY(SELECT l FROM unnest(lanes) l WHERE NOT l = ANY (told));
 END $$;
 
--- _sas.tell_lanes(lanes): hosts may look for tasks to take: NOTIFY sas_watch_<agent> for those of outside programs, the bell for all others.
+-- _sas.tell_lanes(lanes): hosts may look for tasks to take: NOTIFY sas_watch_<agent> for those of outside
+-- programs, the bell for all others.
 CREATE FUNCTION _sas.tell_lanes(lanes int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM pg_notify('sas_watch_' || a.name, 'start') FROM _sas.agent a WHERE a.agent_id = ANY (lanes) AND a.kind = 'external';
+    PERFORM pg_notify('sas_watch_' || a.name, 'start') FROM _sas.agent a WHERE a.agent_id = ANY (lanes)
+        AND a.kind = 'external';
     PERFORM _sas.ring_watches();
 END $$;

@@ -3,7 +3,8 @@
 -- Roles: which level one has, whether an outside program may work for an agent; commits that are durable
 -- whatever the session says.
 
--- _sas.commit_durably(): this transaction waits for its WAL, whatever the session is set to; a stronger setting stays.
+-- _sas.commit_durably(): this transaction waits for its WAL, whatever the session is set to; a stronger
+-- setting stays.
 CREATE FUNCTION _sas.commit_durably() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -16,7 +17,8 @@ END $$;
 CREATE FUNCTION _sas.may_work(role oid, for_agent int) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT _sas.has_level(role, 'worker') OR _sas.has_level(role, 'admin')
-        OR EXISTS (SELECT FROM _sas.agent_grant g WHERE g.agent_id = for_agent AND pg_has_role($1, g.role, 'MEMBER'))
+        OR EXISTS (SELECT FROM _sas.agent_grant g WHERE g.agent_id = for_agent
+                   AND pg_has_role($1, g.role, 'MEMBER'))
 $$;
 
 -- _sas.check_role(role): raises when nobody is it: null, or a number that no role has (regrole takes any).
@@ -25,7 +27,8 @@ LANGUAGE plpgsql AS $$
 BEGIN
     IF role IS NULL OR NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = role) THEN
         RAISE EXCEPTION 'role "%" does not exist', coalesce(role::text, 'null')
-            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/role".', HINT = 'Name a role, such as ''shop_app''.';
+            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/role".',
+                HINT = 'Name a role, such as ''shop_app''.';
     END IF;
 END $$;
 

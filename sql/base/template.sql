@@ -7,63 +7,92 @@
 CREATE FUNCTION _sas.step_key(trace uuid, step text, element int, undo boolean) RETURNS text
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_step_key';
 
--- _sas.token(run_id, trace, step_no): what ends the wait of this step from outside: known to whom it is given only.
+-- _sas.token(run_id, trace, step_no): what ends the wait of this step from outside: known to whom it is given
+-- only.
 CREATE FUNCTION _sas.token(run_id bigint, trace uuid, step_no int) RETURNS text
 LANGUAGE plpgsql STABLE STRICT AS $$
 BEGIN
-    RETURN (SELECT format('%s-%s-%s', $1, $3, left(encode(sha256(convert_to(format('%s %s %s %s', k.value, $1, $2, $3), 'UTF8')), 'hex'), 40)) FROM _sas.token_key k);
+    RETURN (SELECT format('%s-%s-%s', $1, $3,
+                          left(encode(sha256(convert_to(format('%s %s %s %s', k.value, $1, $2, $3), 'UTF8')),
+                                      'hex'), 40)) FROM _sas.token_key k);
 END $$;
 
--- _sas.steps_of(run_id, version_id, trace, reads, own_no, own_element): what templates see under "steps". An element of
--- step own_no sees its own result under the name of its step. One row; a set, so that it is
+-- _sas.steps_of(run_id, version_id, trace, reads, own_no, own_element): what templates see under "steps". An
+-- element of step own_no sees its own result under the name of its step. One row; a set, so that it is
 -- planned as part of the statement that asks, and not started anew for each step.
-CREATE FUNCTION _sas.steps_of(for_run bigint, for_version int, trace uuid, reads int[], own_no int, own_element int) RETURNS TABLE (steps jsonb)
+CREATE FUNCTION _sas.steps_of(for_run bigint, for_version int, trace uuid, reads int[], own_no int,
+                              own_element int) RETURNS TABLE (steps jsonb)
 LANGUAGE sql STABLE AS $$
     SELECT coalesce(jsonb_object_agg(w.local_name,
-                       jsonb_build_object('key', coalesce((SELECT k.key FROM _sas.edit k WHERE k.run_id = for_run AND k.step_no = w.step_no AND k.element = e.element), _sas.step_key(trace, w.name, e.element, false)),
+                       jsonb_build_object('key', coalesce((SELECT k.key FROM _sas.edit k
+                                                           WHERE k.run_id = for_run AND k.step_no = w.step_no
+                                                           AND k.element = e.element),
+                                                          _sas.step_key(trace, w.name, e.element, false)),
                                           'state', coalesce(s.state, 'waiting'),
                                           'failed', coalesce(s.state = 'failed', false))
                        || CASE WHEN s.started IS NOT NULL
-                               THEN jsonb_build_object('started', s.started) || CASE WHEN s.output IS NULL THEN '{}' ELSE jsonb_build_object('output', s.output) END
+                               THEN jsonb_build_object('started', s.started) || CASE
+                                   WHEN s.output IS NULL THEN '{}'
+                                   ELSE jsonb_build_object('output', s.output) END
                                WHEN s.output IS NULL THEN '{}'
                                -- the reply to the call of a poll, which was not what was expected
-                               WHEN w.shape ? 'poll' AND NOT w.shape ?| '{each,repeat}' OR w.shape ? 'poll' AND e.element > 0 THEN jsonb_build_object('output', s.output, 'started', s.output)
+                               WHEN w.shape ? 'poll' AND NOT w.shape ?| '{each,repeat}' OR w.shape ? 'poll'
+                                   AND e.element > 0 THEN jsonb_build_object('output', s.output, 'started',
+                                           s.output)
                                ELSE jsonb_build_object('output', s.output) END
-                       || CASE WHEN w.kind = 'wait' THEN jsonb_build_object('token', _sas.token(for_run, trace, w.step_no)) ELSE '{}' END), '{}')
+                       || CASE WHEN w.kind = 'wait'
+                           THEN jsonb_build_object('token', _sas.token(for_run, trace, w.step_no))
+                           ELSE '{}' END), '{}')
     FROM unnest(reads) AS n (step_no)
-    CROSS JOIN LATERAL (SELECT x.step_no, x.name, x.local_name, x.shape, x.kind FROM _sas.workflow_step x WHERE x.version_id = for_version AND x.step_no = n.step_no AND NOT x.undo OFFSET 0) w
+    CROSS JOIN LATERAL (SELECT x.step_no, x.name, x.local_name, x.shape, x.kind FROM _sas.workflow_step x
+                        WHERE x.version_id = for_version AND x.step_no = n.step_no AND NOT x.undo OFFSET 0) w
     CROSS JOIN LATERAL (SELECT CASE WHEN w.step_no = own_no THEN own_element ELSE 0 END AS element) e
-    LEFT JOIN LATERAL (SELECT x.state, x.started, x.output FROM _sas.step x WHERE x.run_id = for_run AND x.step_no = w.step_no AND x.element = e.element OFFSET 0) s ON true
+    LEFT JOIN LATERAL (SELECT x.state, x.started, x.output FROM _sas.step x WHERE x.run_id = for_run
+                       AND x.step_no = w.step_no AND x.element = e.element OFFSET 0) s ON true
 $$;
 
--- _sas.run_context(run, step name, reads): the root that the paths of a run's output and finalize start from. reads
+-- _sas.run_context(run, step name, reads): the root that the paths of a run's output and finalize start from.
+-- reads
 -- null: all steps but those inside an include.
 CREATE FUNCTION _sas.run_context(r _sas.run, step text, reads int[]) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
-    SELECT _sas.root(r.input, NULL, _sas.step_key(r.trace, step, 0, false), r.run_id, r.key, r.labels, r.created_at, r.deadline,
+    SELECT _sas.root(r.input, NULL, _sas.step_key(r.trace, step, 0, false), r.run_id, r.key, r.labels,
+                     r.created_at, r.deadline,
         CASE WHEN reads = '{}' THEN '{}'::jsonb
              ELSE (SELECT x.steps FROM _sas.steps_of(r.run_id, r.version_id, r.trace,
-                       coalesce(reads, ARRAY(SELECT w.step_no FROM _sas.workflow_step w WHERE w.version_id = r.version_id AND NOT w.undo AND NOT w.hidden AND strpos(w.name, '.') = 0)), NULL, 0) x) END)
+                       coalesce(reads, ARRAY(SELECT w.step_no FROM _sas.workflow_step w
+                                             WHERE w.version_id = r.version_id AND NOT w.undo
+                                             AND NOT w.hidden AND strpos(w.name, '.') = 0)), NULL, 0) x) END)
 $$;
 
--- _sas.root_of(run, step, element): the root that the paths of a step, or of its undo, start from. A set of one row, as _sas.steps_of.
+-- _sas.root_of(run, step, element): the root that the paths of a step, or of its undo, start from. A set of
+-- one row, as _sas.steps_of.
 -- An element of a map does not carry along what the map goes over: a list of many would be copied as often.
 CREATE FUNCTION _sas.root_of(r _sas.run, w _sas.workflow_step, element int) RETURNS TABLE (root jsonb)
 LANGUAGE sql STABLE AS $$
     SELECT _sas.root(
         -- the input of an included workflow may be of any type
-        CASE WHEN w.scope_no IS NOT NULL THEN (SELECT o.output FROM _sas.step o WHERE o.run_id = r.run_id AND o.step_no = w.scope_no AND o.element = 0) ELSE r.input END,
+        CASE WHEN w.scope_no IS NOT NULL
+            THEN (SELECT o.output FROM _sas.step o WHERE o.run_id = r.run_id AND o.step_no = w.scope_no
+                  AND o.element = 0) ELSE r.input END,
         CASE WHEN NOT w.enters OR element > 0 THEN w.input_reads END,
-        coalesce((SELECT CASE WHEN w.undo THEN k.undo_key ELSE k.key END FROM _sas.edit k WHERE k.run_id = r.run_id AND k.step_no = w.step_no AND k.element = $3), _sas.step_key(r.trace, w.name, element, w.undo)),
+        coalesce((SELECT CASE WHEN w.undo THEN k.undo_key ELSE k.key END FROM _sas.edit k
+                  WHERE k.run_id = r.run_id AND k.step_no = w.step_no AND k.element = $3),
+                 _sas.step_key(r.trace, w.name, element, w.undo)),
         r.run_id, r.key, r.labels, r.created_at, r.deadline,
         CASE WHEN w.enters AND element = 0 AND NOT w.undo AND w.enter_reads <> '{}'
-             THEN (SELECT x.steps FROM _sas.steps_of(r.run_id, r.version_id, r.trace, w.reads || w.enter_reads, w.step_no, element) x)
-             WHEN w.reads = '{}' THEN '{}'::jsonb ELSE (SELECT x.steps FROM _sas.steps_of(r.run_id, r.version_id, r.trace, w.reads, w.step_no, element) x) END)
+             THEN (SELECT x.steps FROM _sas.steps_of(r.run_id, r.version_id, r.trace, w.reads
+                                                     || w.enter_reads, w.step_no, element) x)
+             WHEN w.reads = '{}' THEN '{}'::jsonb
+                 ELSE (SELECT x.steps FROM _sas.steps_of(r.run_id, r.version_id, r.trace, w.reads, w.step_no,
+                                                         element) x) END)
         || CASE WHEN element > 0
                 THEN (SELECT jsonb_build_object(
                           'index', element - 1,
-                          'item', (SELECT i.item FROM _sas.item i WHERE i.run_id = r.run_id AND i.step_no = f.no AND i.element = $3),
-                          'last', (SELECT s.output FROM _sas.step s WHERE s.run_id = r.run_id AND s.step_no = f.no AND s.element = $3 - 1 AND $3 > 1))
+                          'item', (SELECT i.item FROM _sas.item i WHERE i.run_id = r.run_id
+                                   AND i.step_no = f.no AND i.element = $3),
+                          'last', (SELECT s.output FROM _sas.step s WHERE s.run_id = r.run_id
+                                   AND s.step_no = f.no AND s.element = $3 - 1 AND $3 > 1))
                       FROM (SELECT coalesce((w.shape ->> 'stands_in')::int, w.step_no) AS no OFFSET 0) f)
                 ELSE '{}' END
 $$;
@@ -75,7 +104,8 @@ BEGIN
     RETURN (SELECT x.root FROM _sas.root_of(r, w, element) x);
 END $$;
 
--- _sas.shown_name(name): the name under which a step is shown: the open end of an include is told as the include.
+-- _sas.shown_name(name): the name under which a step is shown: the open end of an include is told as the
+-- include.
 CREATE FUNCTION _sas.shown_name(name text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
@@ -83,25 +113,32 @@ BEGIN ATOMIC
 END;
 
 -- _sas.problem_object(...): an error as RFC 9457 has it.
-CREATE FUNCTION _sas.problem_object(kind text, title text, detail text, status int, run_id bigint, step text) RETURNS jsonb
+CREATE FUNCTION _sas.problem_object(kind text, title text, detail text, status int, run_id bigint, step text)
+RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT jsonb_strip_nulls(jsonb_build_object(
         'type', 'urn:sas:' || kind, 'title', title, 'detail', detail, 'status', status,
         'instance', '/runs/' || run_id || coalesce('/steps/' || _sas.shown_name(step), '')))
 $$;
 
--- _sas.filled_request(request, root, input): the request of a call with its templates filled in, or what is wrong with them.
+-- _sas.filled_request(request, root, input): the request of a call with its templates filled in, or what is
+-- wrong with them.
 -- input: what is sent in the stead of its body, form or text; null: what they say.
-CREATE FUNCTION _sas.filled_request(template jsonb, root jsonb, input jsonb) RETURNS TABLE (request jsonb, problem jsonb)
+CREATE FUNCTION _sas.filled_request(template jsonb, root jsonb, input jsonb)
+RETURNS TABLE (request jsonb, problem jsonb)
 LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN input IS NULL THEN body.result ELSE body.result || jsonb_build_object(_sas.body_part(template), input) END, body.problem
-    FROM _sas.render_request(CASE WHEN input IS NULL THEN template ELSE template - '{body,form,text}'::text[] END, root) body
+    SELECT CASE WHEN input IS NULL THEN body.result
+        ELSE body.result || jsonb_build_object(_sas.body_part(template), input) END, body.problem
+    FROM _sas.render_request(CASE WHEN input IS NULL THEN template
+                             ELSE template - '{body,form,text}'::text[] END, root) body
 $$;
 
--- _sas.body_part(request): under which name a call has what it sends: body, form or text; null when it sends nothing.
+-- _sas.body_part(request): under which name a call has what it sends: body, form or text; null when it sends
+-- nothing.
 CREATE FUNCTION _sas.body_part(request jsonb) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT CASE WHEN request ? 'body' THEN 'body' WHEN request ? 'form' THEN 'form' WHEN request ? 'text' THEN 'text' END
+    SELECT CASE WHEN request ? 'body' THEN 'body' WHEN request ? 'form' THEN 'form'
+        WHEN request ? 'text' THEN 'text' END
 $$;
 
 -- _sas.met(expect, output): did the reply meet what the step expects?
@@ -110,8 +147,11 @@ CREATE FUNCTION _sas.met(expect jsonb, output jsonb, root jsonb) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT CASE jsonb_typeof(expect)
                -- middleware may take the status away: the agent has looked at it
-               WHEN 'array' THEN NOT output ? 'status' OR EXISTS (SELECT FROM jsonb_array_elements_text(expect) e
-                                                                  WHERE output ->> 'status' LIKE replace(e, 'x', '_'))
-               WHEN 'string' THEN _sas.predicate(expect #>> '{}', root || jsonb_build_object('output', output))
+               WHEN 'array' THEN NOT output ? 'status'
+                   OR EXISTS (SELECT FROM jsonb_array_elements_text(expect) e
+                                                                  WHERE output ->> 'status' LIKE replace(e,
+                                                                              'x', '_'))
+               WHEN 'string' THEN _sas.predicate(expect #>> '{}', root
+                                                 || jsonb_build_object('output', output))
                ELSE true END
 $$;

@@ -2,8 +2,8 @@
 --
 -- What testing aids need below them: the mark of a test's transaction, doors of stubbed agents.
 
--- _sas.test_mark(): what tells the causes of alerts in a test from those that runs share outside it, so that no supervisor
--- meets a row that is not committed; empty outside.
+-- _sas.test_mark(): what tells the causes of alerts in a test from those that runs share outside it, so that
+-- no supervisor meets a row that is not committed; empty outside.
 CREATE FUNCTION _sas.test_mark() RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -23,6 +23,7 @@ CREATE FUNCTION _sas.stubbed_doors() RETURNS SETOF int
 LANGUAGE sql STABLE AS $$
     SELECT d.agent_id
     FROM (SELECT DISTINCT ON (s.agent_id) s.agent_id, s.answers FROM _sas.stub s
-          WHERE num_nonnulls(s.method, s.path, s.step, s.element, s.attempt, s.undo) = 0 AND s.for_ever ORDER BY s.agent_id, s.stub_id DESC) d
+          WHERE num_nonnulls(s.method, s.path, s.step, s.element, s.attempt, s.undo) = 0 AND s.for_ever
+              ORDER BY s.agent_id, s.stub_id DESC) d
     WHERE d.answers #>> '{0,error}' = 'breaker open'
 $$;

@@ -4,21 +4,25 @@
 -- role to the function of the same name with a leading underscore, which
 -- runs with the rights of the owner of sas.
 
--- _sas.furnish(agent_id, places): an external agent has that many places. One that is held stays until it is free.
+-- _sas.furnish(agent_id, places): an external agent has that many places. One that is held stays until it is
+-- free.
 CREATE FUNCTION _sas.furnish(for_agent int, places int) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO _sas.place (agent_id, place) SELECT for_agent, n FROM generate_series(1, places) n ON CONFLICT DO NOTHING;
+    INSERT INTO _sas.place (agent_id, place) SELECT for_agent, n
+    FROM generate_series(1, places) n ON CONFLICT DO NOTHING;
     DELETE FROM _sas.place d
     WHERE d.agent_id = for_agent
-      AND d.place = ANY (ARRAY(SELECT p.place FROM _sas.place p WHERE p.agent_id = for_agent AND p.place > places AND p.request_id IS NULL FOR UPDATE SKIP LOCKED));
+      AND d.place = ANY (ARRAY(SELECT p.place FROM _sas.place p WHERE p.agent_id = for_agent
+                               AND p.place > places AND p.request_id IS NULL FOR UPDATE SKIP LOCKED));
 END $$;
 
 -- _sas.rate(rate): tokens per second of '500/min'; null when it is malformed.
 CREATE FUNCTION _sas.rate(rate text) RETURNS float8
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN m[1]::float8 > 0 THEN
-        m[1]::float8 / CASE m[2] WHEN 's' THEN 1 WHEN 'sec' THEN 1 WHEN 'second' THEN 1 WHEN 'min' THEN 60 WHEN 'minute' THEN 60
+        m[1]::float8 / CASE m[2] WHEN 's' THEN 1 WHEN 'sec' THEN 1 WHEN 'second' THEN 1 WHEN 'min' THEN 60
+            WHEN 'minute' THEN 60
                                  WHEN 'h' THEN 3600 WHEN 'hour' THEN 3600 ELSE 86400 END END
     FROM (SELECT regexp_match(rate, E'^\\s*([0-9]{1,9}(?:\\.[0-9]{1,6})?)'
                                     || E'\\s*/\\s*(s|sec|second|min|minute|h|hour|d|day)\\s*$') AS m) x
@@ -28,12 +32,17 @@ $$;
 -- _sas.check_external(a): an external agent is a queue of tasks; what guards HTTP calls has no meaning there.
 CREATE FUNCTION _sas.check_external(a _sas.agent) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
-    SELECT '/name', format('the name of an external agent has at most 53 bytes, not %s', octet_length(a.name)), 'The channel sas_agent_<name> must be a name, too.', '42602'
+    SELECT '/name', format('the name of an external agent has at most 53 bytes, not %s',
+                           octet_length(a.name)), 'The channel sas_agent_<name> must be a name, too.', '42602'
     WHERE octet_length(a.name) BETWEEN 54 AND 63
-    UNION ALL SELECT '/' || p.key, format('an external agent has no %s', p.key), 'Outside programs claim its tasks with sas.claim; nothing is called.', '22023'
-    FROM (VALUES ('base_url', a.base_url IS NOT NULL), ('headers', a.headers <> '{}'), ('breaker', a.breaker <> '{}'), ('options', a.options <> '{}')) AS p (key, said) WHERE p.said
-    UNION ALL SELECT '/rate_limit', 'an external agent has no rate_limit in this release', 'Limit what is held at once by max_in_flight.', '0A000' WHERE a.rate_limit IS NOT NULL
-    UNION ALL SELECT '/max_in_flight', format('max_in_flight %s is not from 1 to 10000', a.max_in_flight), 'It is how many tasks may be held at once.', '22023' WHERE a.max_in_flight NOT BETWEEN 1 AND 10000
+    UNION ALL SELECT '/' || p.key, format('an external agent has no %s', p.key),
+        'Outside programs claim its tasks with sas.claim; nothing is called.', '22023'
+    FROM (VALUES ('base_url', a.base_url IS NOT NULL), ('headers', a.headers <> '{}'),
+          ('breaker', a.breaker <> '{}'), ('options', a.options <> '{}')) AS p (key, said) WHERE p.said
+    UNION ALL SELECT '/rate_limit', 'an external agent has no rate_limit in this release',
+        'Limit what is held at once by max_in_flight.', '0A000' WHERE a.rate_limit IS NOT NULL
+    UNION ALL SELECT '/max_in_flight', format('max_in_flight %s is not from 1 to 10000', a.max_in_flight),
+        'It is how many tasks may be held at once.', '22023' WHERE a.max_in_flight NOT BETWEEN 1 AND 10000
     UNION ALL SELECT * FROM _sas.check_pauses(a.retry, '/retry', 'max_attempts')
     UNION ALL SELECT * FROM _sas.check_task_retry(a.retry, '/retry')
 $$;
@@ -49,20 +58,28 @@ BEGIN
         RETURN QUERY SELECT * FROM _sas.check_external(a);
         RETURN;
     ELSIF a.kind IS DISTINCT FROM 'http' THEN
-        RETURN NEXT ROW('/kind', format('"%s" is not a kind of agent', a.kind), 'Use "http" or "external".', '22023')::_sas.problem;
+        RETURN NEXT ROW('/kind', format('"%s" is not a kind of agent', a.kind), 'Use "http" or "external".',
+                        '22023')::_sas.problem;
     END IF;
     why := CASE WHEN a.base_url IS NULL THEN 'it is missing' ELSE _sas.url_problem(a.base_url) END;
     IF why IS NOT NULL THEN
-        RETURN NEXT ROW('/base_url', format('base_url is not usable: %s', why), 'Write an absolute http or https URL without user, query and fragment.', '22023')::_sas.problem;
+        RETURN NEXT ROW('/base_url', format('base_url is not usable: %s', why),
+                        'Write an absolute http or https URL without user, query and fragment.',
+                        '22023')::_sas.problem;
     END IF;
     IF a.max_in_flight NOT BETWEEN 1 AND 1000000 THEN
-        RETURN NEXT ROW('/max_in_flight', format('max_in_flight %s is not from 1 to 1000000', a.max_in_flight), 'It is how many calls may be on their way at once.', '22023')::_sas.problem;
+        RETURN NEXT ROW('/max_in_flight',
+                        format('max_in_flight %s is not from 1 to 1000000', a.max_in_flight),
+                        'It is how many calls may be on their way at once.', '22023')::_sas.problem;
     END IF;
     IF a.rate_limit IS NOT NULL AND _sas.rate(a.rate_limit) IS NULL THEN
-        RETURN NEXT ROW('/rate_limit', format('"%s" is not a rate', a.rate_limit), 'Write a positive number per s, min, h or day, such as "500/min".', '22023')::_sas.problem;
+        RETURN NEXT ROW('/rate_limit', format('"%s" is not a rate', a.rate_limit),
+                        'Write a positive number per s, min, h or day, such as "500/min".',
+                        '22023')::_sas.problem;
     END IF;
     IF a.request_timeout <= '0' OR a.request_timeout > '1 day' THEN
-        RETURN NEXT ROW('/request_timeout', 'request_timeout must be positive and at most a day', 'Write it with a unit, such as ''30 s''.', '22023')::_sas.problem;
+        RETURN NEXT ROW('/request_timeout', 'request_timeout must be positive and at most a day',
+                        'Write it with a unit, such as ''30 s''.', '22023')::_sas.problem;
     END IF;
     RETURN QUERY
     SELECT * FROM _sas.check_headers(a.headers, '/headers')
@@ -72,24 +89,34 @@ BEGIN
     UNION ALL SELECT * FROM _sas.check_span(a.breaker -> 'window', '/breaker/window')
     UNION ALL SELECT * FROM _sas.check_span(a.breaker -> 'open_for', '/breaker/open_for')
     UNION ALL SELECT * FROM _sas.check_boolean(a.breaker -> 'off', '/breaker/off')
-    UNION ALL SELECT * FROM _sas.check_keys(a.options, '/options', '{follow_redirects,http_version,max_response,max_streams,connect_timeout,ca_file,cert,proxy,query}', '{sign,oauth2}')
+    UNION ALL SELECT * FROM _sas.check_keys(a.options, '/options',
+            '{follow_redirects,http_version,max_response,max_streams,connect_timeout,ca_file,cert,proxy,'
+            'query}', '{sign,oauth2}')
     UNION ALL SELECT * FROM _sas.check_boolean(a.options -> 'follow_redirects', '/options/follow_redirects')
     UNION ALL SELECT * FROM _sas.check_choice(a.options -> 'http_version', '/options/http_version', '{1.1,2}')
     UNION ALL SELECT * FROM _sas.check_span(a.options -> 'connect_timeout', '/options/connect_timeout')
     UNION ALL SELECT * FROM _sas.check_number(a.options -> 'max_streams', '/options/max_streams', 0, 1000000)
-    UNION ALL SELECT '/options/max_response', 'max_response is not a size', 'Write a size with a unit, such as "8 MB".', '22023'
+    UNION ALL SELECT '/options/max_response', 'max_response is not a size',
+        'Write a size with a unit, such as "8 MB".', '22023'
               WHERE a.options ? 'max_response' AND _sas.size(a.options ->> 'max_response') IS NULL
     UNION ALL SELECT '/options/' || k, format('%s must be a string', k), 'Write it as a string.', '22023'
-              FROM unnest('{ca_file,cert,proxy}'::text[]) k WHERE a.options ? k AND jsonb_typeof(a.options -> k) <> 'string'
-    UNION ALL SELECT '/options/query', 'an object of parameters is needed here', 'Write it as {"name": "value"}.', '22023'
+              FROM unnest('{ca_file,cert,proxy}'::text[]) k WHERE a.options ? k
+                  AND jsonb_typeof(a.options -> k) <> 'string'
+    UNION ALL SELECT '/options/query', 'an object of parameters is needed here',
+        'Write it as {"name": "value"}.', '22023'
               WHERE a.options ? 'query' AND jsonb_typeof(a.options -> 'query') <> 'object'
-    UNION ALL SELECT part.place || r.pointer, format('"%s" is not a reference to a secret', coalesce(r.path, '')), 'Templates of an agent know {{secret.NAME}} only.', '42P10'
+    UNION ALL SELECT part.place || r.pointer,
+        format('"%s" is not a reference to a secret', coalesce(r.path, '')),
+        'Templates of an agent know {{secret.NAME}} only.', '42P10'
               FROM (VALUES ('/headers', a.headers), ('/options', a.options)) AS part (place, value)
-              CROSS JOIN LATERAL _sas.references(part.value) r WHERE r.problem IS NOT NULL OR r.root IS DISTINCT FROM 'secret' OR r.member IS NULL
-    UNION ALL SELECT part.place || r.pointer, format('secret "%s" does not exist', r.member), 'Set it with sas.set_secret first.', '42704'
+              CROSS JOIN LATERAL _sas.references(part.value) r WHERE r.problem IS NOT NULL
+                  OR r.root IS DISTINCT FROM 'secret' OR r.member IS NULL
+    UNION ALL SELECT part.place || r.pointer, format('secret "%s" does not exist', r.member),
+        'Set it with sas.set_secret first.', '42704'
               FROM (VALUES ('/headers', a.headers), ('/options', a.options)) AS part (place, value)
               CROSS JOIN LATERAL _sas.references(part.value) r
-              WHERE r.problem IS NULL AND r.root = 'secret' AND NOT EXISTS (SELECT FROM _sas.secret s WHERE s.name = r.member);
+              WHERE r.problem IS NULL AND r.root = 'secret'
+                  AND NOT EXISTS (SELECT FROM _sas.secret s WHERE s.name = r.member);
 END $$;
 
 -- _sas.size(text): bytes of '8 MB'; null when it is malformed.
@@ -109,7 +136,9 @@ DECLARE
 BEGIN
     SELECT * INTO a FROM _sas.agent WHERE agent.name = agent_name AND dropped_at IS NULL FOR UPDATE;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'agent "%" does not exist', agent_name USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/name".', HINT = 'See sas.agents for those that do.';
+        RAISE EXCEPTION 'agent "%" does not exist', agent_name
+            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/name".',
+            HINT = 'See sas.agents for those that do.';
     END IF;
     RETURN a;
 END $$;
@@ -119,11 +148,14 @@ CREATE FUNCTION _sas.publish_agent(agent_id int) RETURNS void
 LANGUAGE sql AS $$
     SELECT _sas.announce_agents();
     SELECT _sas.ring(_sas.tell_outside(ARRAY[agent_id]), false, false, '{}');
-    SELECT _sas.tell_lanes(ARRAY[agent_id]) WHERE EXISTS (SELECT FROM _sas.watch_wait q WHERE q.lane = agent_id);
+    SELECT _sas.tell_lanes(ARRAY[agent_id])
+    WHERE EXISTS (SELECT FROM _sas.watch_wait q WHERE q.lane = agent_id);
 $$;
 
-CREATE FUNCTION _sas.create_agent_as(caller oid, name text, base_url text, kind text, headers jsonb, max_in_flight int, rate_limit text,
-                                  request_timeout interval, retry jsonb, breaker jsonb, options jsonb) RETURNS void
+CREATE FUNCTION _sas.create_agent_as(caller oid, name text, base_url text, kind text, headers jsonb,
+                                     max_in_flight int, rate_limit text,
+                                  request_timeout interval, retry jsonb, breaker jsonb, options jsonb)
+                                  RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
@@ -131,17 +163,23 @@ DECLARE
     p _sas.problem;
     old int := (SELECT agent_id FROM _sas.agent x WHERE x.name = name AND x.dropped_at IS NULL FOR UPDATE);
 BEGIN
-    a := ROW(old, name, kind, regexp_replace(base_url, '/+$', ''), coalesce(headers, '{}'), coalesce(max_in_flight, 100), rate_limit, _sas.rate(rate_limit),
-             coalesce(request_timeout, '30 s'), coalesce(retry, '{}'), coalesce(breaker, '{}'), coalesce(options, '{}'), true, _sas.now(), NULL)::_sas.agent;
+    a := ROW(old, name, kind, regexp_replace(base_url, '/+$', ''), coalesce(headers, '{}'),
+             coalesce(max_in_flight, 100), rate_limit, _sas.rate(rate_limit),
+             coalesce(request_timeout, '30 s'), coalesce(retry, '{}'), coalesce(breaker, '{}'),
+                 coalesce(options, '{}'), true, _sas.now(), NULL)::_sas.agent;
     FOR p IN SELECT * FROM _sas.check_agent(a) LOOP
         PERFORM _sas.raise(p);
     END LOOP;
     IF EXISTS (SELECT FROM _sas.agent x WHERE x.agent_id = old AND x.kind <> kind) THEN
-        RAISE EXCEPTION 'the kind of agent "%" cannot be changed', name USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/kind".', HINT = 'Create another agent.';
+        RAISE EXCEPTION 'the kind of agent "%" cannot be changed', name
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/kind".',
+            HINT = 'Create another agent.';
     END IF;
     IF old IS NULL THEN
-        INSERT INTO _sas.agent (name, kind, base_url, headers, max_in_flight, rate_limit, rate_per_s, request_timeout, retry, breaker, options, created_at)
-        VALUES (a.name, a.kind, a.base_url, a.headers, a.max_in_flight, a.rate_limit, a.rate_per_s, a.request_timeout, a.retry, a.breaker, a.options, a.created_at)
+        INSERT INTO _sas.agent (name, kind, base_url, headers, max_in_flight, rate_limit, rate_per_s,
+                                request_timeout, retry, breaker, options, created_at)
+        VALUES (a.name, a.kind, a.base_url, a.headers, a.max_in_flight, a.rate_limit, a.rate_per_s,
+                a.request_timeout, a.retry, a.breaker, a.options, a.created_at)
         RETURNING agent_id INTO old;
         INSERT INTO _sas.agent_health (agent_id) VALUES (old);
     ELSE
@@ -153,13 +191,17 @@ END $$;
 
 CREATE FUNCTION _sas.write_agent(a _sas.agent) RETURNS void
 LANGUAGE sql AS $$
-    UPDATE _sas.agent SET base_url = a.base_url, headers = a.headers, max_in_flight = a.max_in_flight, rate_limit = a.rate_limit, rate_per_s = a.rate_per_s,
-           request_timeout = a.request_timeout, retry = a.retry, breaker = a.breaker, options = a.options, enabled = a.enabled
+    UPDATE _sas.agent SET base_url = a.base_url, headers = a.headers, max_in_flight = a.max_in_flight,
+        rate_limit = a.rate_limit, rate_per_s = a.rate_per_s,
+           request_timeout = a.request_timeout, retry = a.retry, breaker = a.breaker, options = a.options,
+               enabled = a.enabled
     WHERE agent.agent_id = a.agent_id
 $$;
 
-CREATE FUNCTION _sas.alter_agent_as(caller oid, name text, base_url text, kind text, headers jsonb, max_in_flight int, rate_limit text,
-                                 request_timeout interval, retry jsonb, breaker jsonb, options jsonb, enabled boolean, reset text[]) RETURNS void
+CREATE FUNCTION _sas.alter_agent_as(caller oid, name text, base_url text, kind text, headers jsonb,
+                                    max_in_flight int, rate_limit text,
+                                 request_timeout interval, retry jsonb, breaker jsonb, options jsonb,
+                                     enabled boolean, reset text[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     a _sas.agent := _sas.live_agent(name);
@@ -168,17 +210,23 @@ DECLARE
 BEGIN
     IF NOT coalesce(reset, '{}') <@ known THEN
         RAISE EXCEPTION 'cannot reset "%"', (SELECT x FROM unnest(reset) x WHERE NOT x = ANY (known) LIMIT 1)
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/reset".', HINT = 'What can be reset: ' || array_to_string(known, ', ') || '.';
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/reset".',
+                HINT = 'What can be reset: ' || array_to_string(known, ', ') || '.';
     END IF;
     IF kind IS NOT NULL AND kind <> a.kind THEN
-        RAISE EXCEPTION 'the kind of agent "%" cannot be changed', name USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/kind".', HINT = 'Create another agent.';
+        RAISE EXCEPTION 'the kind of agent "%" cannot be changed', name
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/kind".',
+            HINT = 'Create another agent.';
     END IF;
     a.base_url := coalesce(regexp_replace(base_url, '/+$', ''), a.base_url);
     a.headers := coalesce(headers, CASE WHEN 'headers' = ANY (reset) THEN '{}' ELSE a.headers END);
-    a.max_in_flight := coalesce(max_in_flight, CASE WHEN 'max_in_flight' = ANY (reset) THEN 100 ELSE a.max_in_flight END);
-    a.rate_limit := coalesce(rate_limit, CASE WHEN 'rate_limit' = ANY (reset) THEN NULL ELSE a.rate_limit END);
+    a.max_in_flight := coalesce(max_in_flight, CASE WHEN 'max_in_flight' = ANY (reset) THEN 100
+                                ELSE a.max_in_flight END);
+    a.rate_limit := coalesce(rate_limit, CASE WHEN 'rate_limit' = ANY (reset) THEN NULL
+                             ELSE a.rate_limit END);
     a.rate_per_s := _sas.rate(a.rate_limit);
-    a.request_timeout := coalesce(request_timeout, CASE WHEN 'request_timeout' = ANY (reset) THEN '30 s' ELSE a.request_timeout END);
+    a.request_timeout := coalesce(request_timeout, CASE WHEN 'request_timeout' = ANY (reset) THEN '30 s'
+                                  ELSE a.request_timeout END);
     a.retry := coalesce(retry, CASE WHEN 'retry' = ANY (reset) THEN '{}' ELSE a.retry END);
     a.breaker := coalesce(breaker, CASE WHEN 'breaker' = ANY (reset) THEN '{}' ELSE a.breaker END);
     a.options := coalesce(options, CASE WHEN 'options' = ANY (reset) THEN '{}' ELSE a.options END);
@@ -193,8 +241,13 @@ BEGIN
     PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'alter_agent', NULL,
         jsonb_strip_nulls(jsonb_build_object(
             'agent', name, 'enabled', enabled, 'reset', nullif(to_jsonb(reset), '[]'), 'changed',
-        (SELECT jsonb_agg(c.what) FROM (VALUES ('base_url', base_url IS NOT NULL), ('headers', headers IS NOT NULL), ('max_in_flight', max_in_flight IS NOT NULL), ('rate_limit', rate_limit IS NOT NULL),
-         ('request_timeout', request_timeout IS NOT NULL), ('retry', retry IS NOT NULL), ('breaker', breaker IS NOT NULL), ('options', options IS NOT NULL)) AS c (what, given) WHERE c.given))));
+        (SELECT jsonb_agg(c.what) FROM (VALUES ('base_url', base_url IS NOT NULL),
+                                        ('headers', headers IS NOT NULL),
+                                        ('max_in_flight', max_in_flight IS NOT NULL),
+                                        ('rate_limit', rate_limit IS NOT NULL),
+         ('request_timeout', request_timeout IS NOT NULL), ('retry', retry IS NOT NULL),
+             ('breaker', breaker IS NOT NULL), ('options', options IS NOT NULL)) AS c (what, given)
+             WHERE c.given))));
 END $$;
 
 CREATE FUNCTION _sas.drop_agent_as(caller oid, name text) RETURNS void
@@ -215,12 +268,15 @@ BEGIN
     LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'agent "%" is in use', name
-            USING ERRCODE = 'dependent_objects_still_exist', DETAIL = format('Workflow "%s", or an open run of it, uses it.', used), HINT = 'Change or drop the workflow, and let its runs end, first.';
+            USING ERRCODE = 'dependent_objects_still_exist',
+                DETAIL = format('Workflow "%s", or an open run of it, uses it.', used),
+                HINT = 'Change or drop the workflow, and let its runs end, first.';
     END IF;
     SELECT d.name INTO used FROM _sas.watcher d WHERE d.lane = a.agent_id LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'agent "%" is in use', name
-            USING ERRCODE = 'dependent_objects_still_exist', DETAIL = format('Watcher "%s" uses it.', used), HINT = 'Drop the watcher first.';
+            USING ERRCODE = 'dependent_objects_still_exist', DETAIL = format('Watcher "%s" uses it.', used),
+                HINT = 'Drop the watcher first.';
     END IF;
     UPDATE _sas.agent SET dropped_at = _sas.now(), enabled = false WHERE agent.agent_id = a.agent_id;
     DELETE FROM _sas.place p WHERE p.agent_id = a.agent_id;
@@ -240,21 +296,26 @@ BEGIN
     PERFORM _sas.ring_on_abort();
     PERFORM FROM _sas.run r
     WHERE r.run_id IN (SELECT d.run_id FROM _sas.due d
-                       JOIN _sas.step s ON s.run_id = d.run_id AND s.step_no = d.step_no AND s.element = d.element
+                       JOIN _sas.step s ON s.run_id = d.run_id AND s.step_no = d.step_no
+                           AND s.element = d.element
                        JOIN _sas.run x ON x.run_id = d.run_id
-                       JOIN _sas.workflow_step w ON w.version_id = x.version_id AND w.step_no = d.step_no AND w.undo = (s.state = 'compensating')
-                       WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at > _sas.now() AND w.lane = a.agent_id)
+                       JOIN _sas.workflow_step w ON w.version_id = x.version_id AND w.step_no = d.step_no
+                           AND w.undo = (s.state = 'compensating')
+                       WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at > _sas.now()
+                           AND w.lane = a.agent_id)
     ORDER BY r.run_id FOR NO KEY UPDATE;
     -- cool-offs of this agent's steps are due now; the agent's rate and places release them
     UPDATE _sas.due d SET due_at = _sas.now()
     FROM _sas.step s, _sas.run r, _sas.workflow_step w
     WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at > _sas.now()
       AND s.run_id = d.run_id AND s.step_no = d.step_no AND s.element = d.element
-      AND r.run_id = d.run_id AND w.version_id = r.version_id AND w.step_no = d.step_no AND w.undo = (s.state = 'compensating') AND w.lane = a.agent_id;
+      AND r.run_id = d.run_id AND w.version_id = r.version_id AND w.step_no = d.step_no
+          AND w.undo = (s.state = 'compensating') AND w.lane = a.agent_id;
     UPDATE _sas.step s SET waiting_until = _sas.now()
     FROM _sas.due d
     WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at <= _sas.now()
-      AND s.run_id = d.run_id AND s.step_no = d.step_no AND s.element = d.element AND s.waiting_until > _sas.now();
+      AND s.run_id = d.run_id AND s.step_no = d.step_no AND s.element = d.element
+          AND s.waiting_until > _sas.now();
     PERFORM _sas.publish_agent(a.agent_id);
     PERFORM _sas.ring('{}', true, false, '{}');
     PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'reset_agent', NULL, jsonb_build_object('agent', name));
@@ -271,13 +332,16 @@ BEGIN
     END LOOP;
     IF coalesce(value, '') = '' OR value ~ E'[\\x01-\\x1f\\x7f]' THEN
         RAISE EXCEPTION 'the value of secret "%" is empty or holds control characters', name
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/value".', HINT = 'Use sas.drop_secret to take a secret away.';
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/value".',
+                HINT = 'Use sas.drop_secret to take a secret away.';
     END IF;
     INSERT INTO _sas.secret AS s VALUES (name, value, _sas.now())
-    ON CONFLICT ON CONSTRAINT secret_pkey DO UPDATE SET value = EXCLUDED.value, changed_at = EXCLUDED.changed_at;
+    ON CONFLICT ON CONSTRAINT secret_pkey DO UPDATE
+        SET value = EXCLUDED.value, changed_at = EXCLUDED.changed_at;
     PERFORM _sas.announce_agents();
     -- an agent whose secret was missing has steps that wait for nothing else
-    PERFORM _sas.ring(ARRAY(SELECT a.agent_id FROM _sas.agent a WHERE a.dropped_at IS NULL), false, false, '{}');
+    PERFORM _sas.ring(ARRAY(SELECT a.agent_id FROM _sas.agent a WHERE a.dropped_at IS NULL), false, false,
+                      '{}');
 END $$;
 
 CREATE FUNCTION _sas.drop_secret_as(caller oid, name text) RETURNS void
@@ -290,30 +354,41 @@ BEGIN
     CROSS JOIN LATERAL _sas.references(jsonb_build_array(a.headers, a.options)) r
     WHERE a.dropped_at IS NULL AND r.root = 'secret' AND r.member = $2 LIMIT 1;
     IF FOUND THEN
-        RAISE EXCEPTION 'secret "%" is in use', name USING ERRCODE = 'dependent_objects_still_exist', DETAIL = format('Agent "%s" refers to it.', used);
+        RAISE EXCEPTION 'secret "%" is in use', name
+            USING ERRCODE = 'dependent_objects_still_exist',
+            DETAIL = format('Agent "%s" refers to it.', used);
     END IF;
     DELETE FROM _sas.secret s WHERE s.name = $2;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'secret "%" does not exist', name
-            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/name".', HINT = 'Set it with sas.set_secret; an agent that needs it names it as {{secret.NAME}}.';
+            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/name".',
+                HINT = 'Set it with sas.set_secret; an agent that needs it names it as {{secret.NAME}}.';
     END IF;
 END $$;
 
 -- _sas.agents_with(secrets): the agents as a worker needs them, with these values for secrets.
-CREATE FUNCTION _sas.agents_with(secrets jsonb) RETURNS TABLE (agent_id int, name text, base_url text, enabled boolean, max_in_flight int, rate_per_s float8,
-    request_timeout_ms float8, headers jsonb, query jsonb, options jsonb, retry jsonb, breaker_failures int, breaker_window_ms float8, breaker_open_ms float8,
+CREATE FUNCTION _sas.agents_with(secrets jsonb)
+RETURNS TABLE (agent_id int, name text, base_url text, enabled boolean, max_in_flight int, rate_per_s float8,
+    request_timeout_ms float8, headers jsonb, query jsonb, options jsonb, retry jsonb, breaker_failures int,
+        breaker_window_ms float8, breaker_open_ms float8,
     breaker text, open_for_ms float8, max_response bigint, connect_timeout_ms float8, secrets text[])
 LANGUAGE sql STABLE AS $$
-    SELECT a.agent_id, a.name, a.base_url, a.enabled AND h.problem IS NULL AND o.problem IS NULL, a.max_in_flight, coalesce(a.rate_per_s, 0),
-           extract(epoch FROM a.request_timeout)::float8 * 1000, h.result, o.result -> 'query', o.result, coalesce(_sas.read_retry(a.retry), '{}'),
-           CASE WHEN (a.breaker ->> 'off')::boolean THEN 0 ELSE coalesce((a.breaker ->> 'failures')::int, 10) END,
+    SELECT a.agent_id, a.name, a.base_url, a.enabled AND h.problem IS NULL
+        AND o.problem IS NULL, a.max_in_flight, coalesce(a.rate_per_s, 0),
+           extract(epoch FROM a.request_timeout)::float8 * 1000, h.result, o.result -> 'query', o.result,
+               coalesce(_sas.read_retry(a.retry), '{}'),
+           CASE WHEN (a.breaker ->> 'off')::boolean THEN 0
+               ELSE coalesce((a.breaker ->> 'failures')::int, 10) END,
            extract(epoch FROM coalesce(_sas.span(a.breaker -> 'window'), '30 s'))::float8 * 1000,
            extract(epoch FROM coalesce(_sas.span(a.breaker -> 'open_for'), '30 s'))::float8 * 1000,
-           coalesce(g.breaker, 'closed'), greatest(0, extract(epoch FROM g.open_until - _sas.now()))::float8 * 1000,
+           coalesce(g.breaker, 'closed'),
+               greatest(0, extract(epoch FROM g.open_until - _sas.now()))::float8 * 1000,
            coalesce(_sas.size(a.options ->> 'max_response'), 8 * 1024 * 1024),
            extract(epoch FROM coalesce(_sas.span(a.options -> 'connect_timeout'), '5 s'))::float8 * 1000,
            ARRAY(SELECT s.value FROM jsonb_each_text($1) s
-                 WHERE s.key IN (SELECT r.member FROM _sas.references(jsonb_build_array(a.headers, a.options)) r WHERE r.root = 'secret'))
+                 WHERE s.key IN (SELECT r.member
+                                 FROM _sas.references(jsonb_build_array(a.headers, a.options)) r
+                                 WHERE r.root = 'secret'))
     FROM _sas.agent a
     LEFT JOIN _sas.agent_health g USING (agent_id)
     CROSS JOIN (SELECT jsonb_build_object('secret', $1) AS root) x
@@ -323,47 +398,63 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- _sas.agents_for_workers(): with secrets filled in. Superusers only.
-CREATE FUNCTION _sas.agents_for_workers() RETURNS TABLE (agent_id int, name text, base_url text, enabled boolean, max_in_flight int, rate_per_s float8,
-    request_timeout_ms float8, headers jsonb, query jsonb, options jsonb, retry jsonb, breaker_failures int, breaker_window_ms float8, breaker_open_ms float8,
+CREATE FUNCTION _sas.agents_for_workers()
+RETURNS TABLE (agent_id int, name text, base_url text, enabled boolean, max_in_flight int, rate_per_s float8,
+    request_timeout_ms float8, headers jsonb, query jsonb, options jsonb, retry jsonb, breaker_failures int,
+        breaker_window_ms float8, breaker_open_ms float8,
     breaker text, open_for_ms float8, max_response bigint, connect_timeout_ms float8, secrets text[])
 LANGUAGE sql STABLE AS $$
-    SELECT * FROM _sas.agents_with((SELECT coalesce(jsonb_object_agg(s.name, s.value), '{}') FROM _sas.secret s))
+    SELECT * FROM _sas.agents_with((SELECT coalesce(jsonb_object_agg(s.name, s.value), '{}')
+                                    FROM _sas.secret s))
 $$;
 
--- _sas.agents_for_stubs(): as a test sees them: without the values of headers and parameters, which are not for those who submit runs.
-CREATE FUNCTION _sas.agents_for_stubs() RETURNS TABLE (agent_id int, name text, base_url text, enabled boolean, max_in_flight int, rate_per_s float8,
-    request_timeout_ms float8, headers jsonb, query jsonb, options jsonb, retry jsonb, breaker_failures int, breaker_window_ms float8, breaker_open_ms float8,
+-- _sas.agents_for_stubs(): as a test sees them: without the values of headers and parameters, which are not
+-- for those who submit runs.
+CREATE FUNCTION _sas.agents_for_stubs()
+RETURNS TABLE (agent_id int, name text, base_url text, enabled boolean, max_in_flight int, rate_per_s float8,
+    request_timeout_ms float8, headers jsonb, query jsonb, options jsonb, retry jsonb, breaker_failures int,
+        breaker_window_ms float8, breaker_open_ms float8,
     breaker text, open_for_ms float8, max_response bigint, connect_timeout_ms float8, secrets text[])
 LANGUAGE sql STABLE AS $$
     SELECT a.agent_id, a.name, a.base_url, a.enabled, a.max_in_flight, a.rate_per_s, a.request_timeout_ms,
-           (SELECT jsonb_object_agg(h.key, '***') FROM jsonb_each(x.headers) h), (SELECT jsonb_object_agg(q.key, '***') FROM jsonb_each(x.options -> 'query') q),
-           a.options, a.retry, a.breaker_failures, a.breaker_window_ms, a.breaker_open_ms, a.breaker, a.open_for_ms, a.max_response, a.connect_timeout_ms, '{}'::text[]
+           (SELECT jsonb_object_agg(h.key, '***') FROM jsonb_each(x.headers) h),
+               (SELECT jsonb_object_agg(q.key, '***') FROM jsonb_each(x.options -> 'query') q),
+           a.options, a.retry, a.breaker_failures, a.breaker_window_ms, a.breaker_open_ms, a.breaker,
+               a.open_for_ms, a.max_response, a.connect_timeout_ms, '{}'::text[]
     FROM _sas.agents_with('{}') a JOIN _sas.agent x USING (agent_id)
 $$;
 
--- _sas.write_health(...): what a worker saw of an agent: breaker changes (null: none) and last errors. Arrays of equal length, agents in order.
-CREATE FUNCTION _sas.write_health(agent_ids int[], breakers text[], open_in_ms float8[], last_errors jsonb[]) RETURNS void
+-- _sas.write_health(...): what a worker saw of an agent: breaker changes (null: none) and last errors. Arrays
+-- of equal length, agents in order.
+CREATE FUNCTION _sas.write_health(agent_ids int[], breakers text[], open_in_ms float8[], last_errors jsonb[])
+RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     opened record;
 BEGIN
     UPDATE _sas.agent_health h
     SET breaker = coalesce(u.breaker, h.breaker),
-        open_until = CASE WHEN u.breaker = 'open' THEN _sas.now() + u.open_in * interval '1 ms' WHEN u.breaker IS NULL THEN h.open_until END,
+        open_until = CASE WHEN u.breaker = 'open' THEN _sas.now() + u.open_in * interval '1 ms'
+            WHEN u.breaker IS NULL THEN h.open_until END,
         last_error = coalesce(u.last_error, h.last_error),
         last_error_at = CASE WHEN u.last_error IS NULL THEN h.last_error_at ELSE _sas.now() END
     FROM unnest(agent_ids, breakers, open_in_ms, last_errors) AS u (agent_id, breaker, open_in, last_error)
     WHERE h.agent_id = u.agent_id
-      AND h.agent_id IN (SELECT l.agent_id FROM _sas.agent_health l WHERE l.agent_id = ANY (agent_ids) FOR UPDATE SKIP LOCKED);
+      AND h.agent_id IN (SELECT l.agent_id FROM _sas.agent_health l
+                         WHERE l.agent_id = ANY (agent_ids) FOR UPDATE SKIP LOCKED);
     FOR opened IN
-        SELECT a.agent_id, a.name FROM unnest(agent_ids, breakers) AS u (agent_id, breaker) JOIN _sas.agent a ON a.agent_id = u.agent_id WHERE u.breaker = 'open'
+        SELECT a.agent_id, a.name FROM unnest(agent_ids, breakers) AS u (agent_id, breaker)
+        JOIN _sas.agent a ON a.agent_id = u.agent_id WHERE u.breaker = 'open'
     LOOP
-        PERFORM _sas.raise_alert('breaker-open', format('agent %s breaker', opened.name), format('the breaker of agent "%s" is open', opened.name), opened.agent_id);
+        PERFORM _sas.raise_alert('breaker-open', format('agent %s breaker', opened.name),
+                                 format('the breaker of agent "%s" is open', opened.name), opened.agent_id);
         -- some that wait before it may have a fallback
         PERFORM _sas.ring('{}', false, true, '{}');
     END LOOP;
     IF 'closed' = ANY (breakers) THEN
-        PERFORM _sas.close_alerts(ARRAY(SELECT format('agent %s breaker', a.name) FROM unnest(agent_ids, breakers) AS u (agent_id, breaker)
-                                        JOIN _sas.agent a ON a.agent_id = u.agent_id WHERE u.breaker = 'closed'));
+        PERFORM _sas.close_alerts(ARRAY(SELECT format('agent %s breaker', a.name)
+                                        FROM unnest(agent_ids, breakers) AS u (agent_id, breaker)
+                                        JOIN _sas.agent a ON a.agent_id = u.agent_id
+                                            WHERE u.breaker = 'closed'));
     END IF;
 END $$;

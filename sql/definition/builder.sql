@@ -15,8 +15,10 @@ BEGIN ATOMIC
         CASE WHEN p.days <> 0 THEN p.days || CASE p.days WHEN 1 THEN ' day' ELSE ' days' END END,
         CASE WHEN p.hours <> 0 THEN p.hours || CASE p.hours WHEN 1 THEN ' hour' ELSE ' hours' END END,
         CASE WHEN p.minutes <> 0 THEN p.minutes || ' min' END,
-        CASE WHEN p.ms <> 0 AND abs(p.ms) < 1000 THEN trim_scale(p.ms) || ' ms' WHEN p.ms <> 0 THEN trim_scale(p.ms / 1000) || ' s' END), ''), '0 s')
-    FROM (SELECT extract(year FROM span)::int AS years, extract(month FROM span)::int AS months, extract(day FROM span)::int AS days,
+        CASE WHEN p.ms <> 0 AND abs(p.ms) < 1000 THEN trim_scale(p.ms) || ' ms'
+            WHEN p.ms <> 0 THEN trim_scale(p.ms / 1000) || ' s' END), ''), '0 s')
+    FROM (SELECT extract(year FROM span)::int AS years, extract(month FROM span)::int AS months,
+          extract(day FROM span)::int AS days,
                  extract(hour FROM span)::int AS hours, extract(minute FROM span)::int AS minutes,
                  extract(milliseconds FROM span)::numeric AS ms) p;
 END;
@@ -47,63 +49,92 @@ BEGIN ATOMIC
 END;
 
 -- the whole
-CREATE FUNCTION sas.workflow(steps jsonb, flow jsonb DEFAULT NULL, output jsonb DEFAULT NULL, on_failure text DEFAULT NULL, on_transient text DEFAULT NULL,
-                             on_permanent text DEFAULT NULL, recovery jsonb DEFAULT NULL, deadline interval DEFAULT NULL, finalize regproc DEFAULT NULL,
-                             priority int DEFAULT NULL, queue text DEFAULT NULL, singleton boolean DEFAULT NULL, concurrency_key text DEFAULT NULL,
-                             concurrency_limit int DEFAULT NULL, plan regproc DEFAULT NULL, hooks jsonb DEFAULT NULL, auto_rescue boolean DEFAULT NULL) RETURNS jsonb
+CREATE FUNCTION sas.workflow(steps jsonb, flow jsonb DEFAULT NULL, output jsonb DEFAULT NULL,
+                             on_failure text DEFAULT NULL, on_transient text DEFAULT NULL,
+                             on_permanent text DEFAULT NULL, recovery jsonb DEFAULT NULL,
+                                 deadline interval DEFAULT NULL, finalize regproc DEFAULT NULL,
+                             priority int DEFAULT NULL, queue text DEFAULT NULL,
+                                 singleton boolean DEFAULT NULL, concurrency_key text DEFAULT NULL,
+                             concurrency_limit int DEFAULT NULL, plan regproc DEFAULT NULL,
+                                 hooks jsonb DEFAULT NULL, auto_rescue boolean DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT _sas.object('"steps"', steps, '"flow"', flow, '"output"', output, '"on_failure"', _sas.on_failure(on_failure, on_transient, on_permanent),
-                       '"recovery"', recovery, '"deadline"', to_jsonb(_sas.span_text(deadline)), '"finalize"', to_jsonb(_sas.function_text(finalize)),
-                       '"priority"', to_jsonb(priority), '"queue"', to_jsonb(queue), '"singleton"', to_jsonb(singleton),
-                       '"concurrency"', nullif(_sas.object('"key"', to_jsonb(concurrency_key), '"limit"', to_jsonb(concurrency_limit)), '{}'),
+    SELECT _sas.object('"steps"', steps, '"flow"', flow, '"output"', output, '"on_failure"',
+                       _sas.on_failure(on_failure, on_transient, on_permanent),
+                       '"recovery"', recovery, '"deadline"', to_jsonb(_sas.span_text(deadline)),
+                           '"finalize"', to_jsonb(_sas.function_text(finalize)),
+                       '"priority"', to_jsonb(priority), '"queue"', to_jsonb(queue), '"singleton"',
+                           to_jsonb(singleton),
+                       '"concurrency"', nullif(_sas.object('"key"', to_jsonb(concurrency_key), '"limit"',
+                                                           to_jsonb(concurrency_limit)), '{}'),
                        '"plan"', to_jsonb(_sas.function_text(plan)), '"hooks"', hooks,
                        '"auto_rescue"', to_jsonb(auto_rescue));
 END;
-COMMENT ON FUNCTION sas.workflow IS 'A definition for sas.create_workflow: steps from sas.steps, flow from sas.sequence and sas.concurrence.';
+COMMENT ON FUNCTION sas.workflow IS 'A definition for sas.create_workflow: steps from sas.steps, flow from '
+                                    'sas.sequence and sas.concurrence.';
 
 CREATE FUNCTION sas.steps(VARIADIC steps jsonb[] DEFAULT '{}') RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     twice text;
 BEGIN
-    SELECT e.key INTO twice FROM unnest(steps) s CROSS JOIN LATERAL jsonb_object_keys(s) AS e (key) GROUP BY 1 HAVING count(*) > 1 LIMIT 1;
+    SELECT e.key INTO twice FROM unnest(steps) s CROSS JOIN LATERAL jsonb_object_keys(s) AS e (key)
+    GROUP BY 1 HAVING count(*) > 1 LIMIT 1;
     IF FOUND THEN
-        RAISE EXCEPTION 'there are two steps "%"', twice USING ERRCODE = 'duplicate_object', HINT = 'Each step has a name of its own.';
+        RAISE EXCEPTION 'there are two steps "%"', twice
+            USING ERRCODE = 'duplicate_object', HINT = 'Each step has a name of its own.';
     END IF;
-    RETURN (SELECT coalesce(jsonb_object_agg(e.key, e.value), '{}') FROM unnest(steps) s CROSS JOIN LATERAL jsonb_each(s) e);
+    RETURN (SELECT coalesce(jsonb_object_agg(e.key, e.value), '{}') FROM unnest(steps) s
+            CROSS JOIN LATERAL jsonb_each(s) e);
 END $$;
 COMMENT ON FUNCTION sas.steps(jsonb[]) IS 'The steps of a definition, from _sas.step.';
 
-CREATE FUNCTION sas.step(name text, body jsonb, after text[] DEFAULT NULL, undo jsonb DEFAULT NULL, expect text DEFAULT NULL, expect_status text[] DEFAULT NULL,
-                         output jsonb DEFAULT NULL, retry jsonb DEFAULT NULL, complete_in interval DEFAULT NULL, recovery jsonb DEFAULT NULL,
-                         on_failure text DEFAULT NULL, on_transient text DEFAULT NULL, on_permanent text DEFAULT NULL, pivot boolean DEFAULT NULL,
-                         only_when text DEFAULT NULL, otherwise text DEFAULT NULL, each text DEFAULT NULL, concurrency int DEFAULT NULL, max_failed int DEFAULT NULL,
-                         repeat jsonb DEFAULT NULL, poll jsonb DEFAULT NULL, fallback jsonb DEFAULT NULL, finalize regproc DEFAULT NULL, agents text DEFAULT NULL,
-                         priority int DEFAULT NULL, queue text DEFAULT NULL, weight float8 DEFAULT NULL) RETURNS jsonb
+CREATE FUNCTION sas.step(name text, body jsonb, after text[] DEFAULT NULL, undo jsonb DEFAULT NULL,
+                         expect text DEFAULT NULL, expect_status text[] DEFAULT NULL,
+                         output jsonb DEFAULT NULL, retry jsonb DEFAULT NULL,
+                             complete_in interval DEFAULT NULL, recovery jsonb DEFAULT NULL,
+                         on_failure text DEFAULT NULL, on_transient text DEFAULT NULL,
+                             on_permanent text DEFAULT NULL, pivot boolean DEFAULT NULL,
+                         only_when text DEFAULT NULL, otherwise text DEFAULT NULL, each text DEFAULT NULL,
+                             concurrency int DEFAULT NULL, max_failed int DEFAULT NULL,
+                         repeat jsonb DEFAULT NULL, poll jsonb DEFAULT NULL, fallback jsonb DEFAULT NULL,
+                             finalize regproc DEFAULT NULL, agents text DEFAULT NULL,
+                         priority int DEFAULT NULL, queue text DEFAULT NULL, weight float8 DEFAULT NULL)
+                         RETURNS jsonb
 LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT jsonb_build_object(name, body || _sas.object(
-        '"after"', to_jsonb(after), '"undo"', undo, '"expect"', coalesce(to_jsonb(expect), to_jsonb(expect_status)), '"output"', output, '"retry"', retry,
-        '"complete_in"', to_jsonb(_sas.span_text(complete_in)), '"recovery"', recovery, '"on_failure"', _sas.on_failure(on_failure, on_transient, on_permanent),
-        '"pivot"', to_jsonb(pivot), '"when"', to_jsonb(only_when), '"else"', to_jsonb(otherwise), '"each"', to_jsonb(each), '"concurrency"', to_jsonb(concurrency),
-        '"max_failed"', to_jsonb(max_failed), '"repeat"', repeat, '"poll"', poll, '"fallback"', fallback, '"finalize"', to_jsonb(_sas.function_text(finalize)),
+        '"after"', to_jsonb(after), '"undo"', undo, '"expect"',
+            coalesce(to_jsonb(expect), to_jsonb(expect_status)), '"output"', output, '"retry"', retry,
+        '"complete_in"', to_jsonb(_sas.span_text(complete_in)), '"recovery"', recovery, '"on_failure"',
+            _sas.on_failure(on_failure, on_transient, on_permanent),
+        '"pivot"', to_jsonb(pivot), '"when"', to_jsonb(only_when), '"else"', to_jsonb(otherwise), '"each"',
+            to_jsonb(each), '"concurrency"', to_jsonb(concurrency),
+        '"max_failed"', to_jsonb(max_failed), '"repeat"', repeat, '"poll"', poll, '"fallback"', fallback,
+            '"finalize"', to_jsonb(_sas.function_text(finalize)),
         '"agents"', to_jsonb(agents), '"priority"', to_jsonb(priority), '"queue"', to_jsonb(queue),
         '"weight"', to_jsonb(weight::numeric)));
 END;
-COMMENT ON FUNCTION sas.step IS 'A step by name: body from sas.call, _sas.task, sas.function, sas.wait_signal, sas.wait_until, sas.sleep, sas.child or sas.include. only_when and otherwise are the keys when and else.';
+COMMENT ON FUNCTION sas.step IS 'A step by name: body from sas.call, _sas.task, sas.function, '
+                                'sas.wait_signal, sas.wait_until, sas.sleep, sas.child or sas.include. '
+                                'only_when and otherwise are the keys when and else.';
 
 -- what a step does
-CREATE FUNCTION sas.call(agent text DEFAULT NULL, method text DEFAULT NULL, path text DEFAULT NULL, query jsonb DEFAULT NULL, headers jsonb DEFAULT NULL,
-                         body jsonb DEFAULT NULL, form jsonb DEFAULT NULL, text text DEFAULT NULL, timeout interval DEFAULT NULL) RETURNS jsonb
+CREATE FUNCTION sas.call(agent text DEFAULT NULL, method text DEFAULT NULL, path text DEFAULT NULL,
+                         query jsonb DEFAULT NULL, headers jsonb DEFAULT NULL,
+                         body jsonb DEFAULT NULL, form jsonb DEFAULT NULL, text text DEFAULT NULL,
+                             timeout interval DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT _sas.object('"agent"', to_jsonb(agent),
-                       '"call"', _sas.object('"method"', to_jsonb(method), '"path"', to_jsonb(path), '"query"', query, '"headers"', headers, '"body"', body, '"form"', form,
+                       '"call"', _sas.object('"method"', to_jsonb(method), '"path"', to_jsonb(path),
+                                             '"query"', query, '"headers"', headers, '"body"', body,
+                                             '"form"', form,
                                              '"text"', to_jsonb(text),
                                              '"timeout"', to_jsonb(_sas.span_text(timeout))));
 END;
-COMMENT ON FUNCTION sas.call IS 'A call through an agent; in an undo, poll or fallback the agent may be left out: it is that of the step.';
+COMMENT ON FUNCTION sas.call IS 'A call through an agent; in an undo, poll or fallback the agent may be left '
+                                'out: it is that of the step.';
 
 CREATE FUNCTION sas.task(agent text, input jsonb DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -117,7 +148,8 @@ LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT _sas.object('"function"', to_jsonb(_sas.function_text(name)), '"input"', input);
 END;
-COMMENT ON FUNCTION sas.function IS 'A function (jsonb) RETURNS jsonb of this database; it must be there already.';
+COMMENT ON FUNCTION sas.function IS 'A function (jsonb) RETURNS jsonb of this database; it must be there '
+                                    'already.';
 
 CREATE FUNCTION sas.wait_signal(signal text, timeout interval DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -132,7 +164,8 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT _sas.object('"wait"', _sas.object('"until"', to_jsonb(instant)));
 END;
-COMMENT ON FUNCTION sas.wait_until IS 'Waits until an instant, mostly a reference: sas.wait_until(''{{input.departure}}'').';
+COMMENT ON FUNCTION sas.wait_until IS 'Waits until an instant, mostly a reference: '
+                                      'sas.wait_until(''{{input.departure}}'').';
 
 CREATE FUNCTION sas.sleep(span interval) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -156,26 +189,32 @@ END;
 COMMENT ON FUNCTION sas.include IS 'The steps of another workflow, inlined under the name of this step.';
 
 -- what stands beside it
-CREATE FUNCTION sas.undo(body jsonb, expect text DEFAULT NULL, expect_status text[] DEFAULT NULL, retry jsonb DEFAULT NULL, complete_in interval DEFAULT NULL,
+CREATE FUNCTION sas.undo(body jsonb, expect text DEFAULT NULL, expect_status text[] DEFAULT NULL,
+                         retry jsonb DEFAULT NULL, complete_in interval DEFAULT NULL,
                          recovery jsonb DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT body || _sas.object('"expect"', coalesce(to_jsonb(expect), to_jsonb(expect_status)), '"retry"', retry, '"complete_in"', to_jsonb(_sas.span_text(complete_in)),
+    SELECT body || _sas.object('"expect"', coalesce(to_jsonb(expect), to_jsonb(expect_status)), '"retry"',
+                               retry, '"complete_in"', to_jsonb(_sas.span_text(complete_in)),
                                '"recovery"', recovery);
 END;
-COMMENT ON FUNCTION sas.undo IS 'An undo with more than its body. One without takes the body itself: sas.step(..., undo => sas.call(...)).';
+COMMENT ON FUNCTION sas.undo IS 'An undo with more than its body. One without takes the body itself: '
+                                'sas.step(..., undo => sas.call(...)).';
 
 CREATE FUNCTION sas.fallback(body jsonb, conditions text[] DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT body || _sas.object('"on"', to_jsonb(conditions));
 END;
-COMMENT ON FUNCTION sas.fallback IS 'A body that is tried in place of the step''s. conditions is the key on: breaker_open, failed.';
+COMMENT ON FUNCTION sas.fallback IS 'A body that is tried in place of the step''s. conditions is the key on: '
+                                    'breaker_open, failed.';
 
-CREATE FUNCTION sas.poll(ask jsonb, until text, every interval DEFAULT NULL, max_every interval DEFAULT NULL, timeout interval DEFAULT NULL, progress text DEFAULT NULL) RETURNS jsonb
+CREATE FUNCTION sas.poll(ask jsonb, until text, every interval DEFAULT NULL, max_every interval DEFAULT NULL,
+                         timeout interval DEFAULT NULL, progress text DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT _sas.object('"call"', ask -> 'call', '"every"', to_jsonb(_sas.span_text(every)), '"max_every"', to_jsonb(_sas.span_text(max_every)),
+    SELECT _sas.object('"call"', ask -> 'call', '"every"', to_jsonb(_sas.span_text(every)), '"max_every"',
+                       to_jsonb(_sas.span_text(max_every)),
                        '"until"', to_jsonb(until), '"timeout"', to_jsonb(_sas.span_text(timeout)),
                        '"progress"', to_jsonb(progress));
 END;
@@ -189,40 +228,55 @@ BEGIN ATOMIC
 END;
 COMMENT ON FUNCTION sas.repeat IS 'Turns of a step, one after the other, while a predicate holds.';
 
-CREATE FUNCTION sas.retry_policy(max_attempts int DEFAULT NULL, initial interval DEFAULT NULL, max interval DEFAULT NULL, backoff text DEFAULT NULL, jitter boolean DEFAULT NULL,
+CREATE FUNCTION sas.retry_policy(max_attempts int DEFAULT NULL, initial interval DEFAULT NULL,
+                                 max interval DEFAULT NULL, backoff text DEFAULT NULL,
+                                 jitter boolean DEFAULT NULL,
                                  codes text[] DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT _sas.object('"max_attempts"', to_jsonb(max_attempts), '"initial"', to_jsonb(_sas.span_text(initial)), '"max"', to_jsonb(_sas.span_text(max)),
+    SELECT _sas.object('"max_attempts"', to_jsonb(max_attempts), '"initial"',
+                       to_jsonb(_sas.span_text(initial)), '"max"', to_jsonb(_sas.span_text(max)),
                        '"backoff"', to_jsonb(backoff), '"jitter"', to_jsonb(jitter), '"on"', to_jsonb(codes));
 END;
-COMMENT ON FUNCTION sas.retry_policy IS 'retry of a step or agent: attempts inside one window. codes is the key on: statuses or SQLSTATEs.';
+COMMENT ON FUNCTION sas.retry_policy IS 'retry of a step or agent: attempts inside one window. codes is the '
+                                        'key on: statuses or SQLSTATEs.';
 
-CREATE FUNCTION sas.recovery_policy(max_failures int DEFAULT NULL, initial interval DEFAULT NULL, max interval DEFAULT NULL, backoff text DEFAULT NULL,
+CREATE FUNCTION sas.recovery_policy(max_failures int DEFAULT NULL, initial interval DEFAULT NULL,
+                                    max interval DEFAULT NULL, backoff text DEFAULT NULL,
                                     jitter boolean DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT _sas.object('"max_failures"', to_jsonb(max_failures), '"initial"', to_jsonb(_sas.span_text(initial)), '"max"', to_jsonb(_sas.span_text(max)),
+    SELECT _sas.object('"max_failures"', to_jsonb(max_failures), '"initial"',
+                       to_jsonb(_sas.span_text(initial)), '"max"', to_jsonb(_sas.span_text(max)),
                        '"backoff"', to_jsonb(backoff), '"jitter"', to_jsonb(jitter));
 END;
 COMMENT ON FUNCTION sas.recovery_policy IS 'recovery of a step or run: windows after windows that failed.';
 
-CREATE FUNCTION sas.hook(event text DEFAULT NULL, function regproc DEFAULT NULL, notify text DEFAULT NULL, call jsonb DEFAULT NULL, events text[] DEFAULT NULL,
-                         retry jsonb DEFAULT NULL, recovery jsonb DEFAULT NULL, complete_in interval DEFAULT NULL, expect text DEFAULT NULL,
+CREATE FUNCTION sas.hook(event text DEFAULT NULL, function regproc DEFAULT NULL, notify text DEFAULT NULL,
+                         call jsonb DEFAULT NULL, events text[] DEFAULT NULL,
+                         retry jsonb DEFAULT NULL, recovery jsonb DEFAULT NULL,
+                             complete_in interval DEFAULT NULL, expect text DEFAULT NULL,
                          expect_status text[] DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT _sas.object('"on"', coalesce(to_jsonb(event), to_jsonb(events)), '"function"', to_jsonb(_sas.function_text(function)), '"notify"', to_jsonb(notify),
-                       '"retry"', retry, '"recovery"', recovery, '"complete_in"', to_jsonb(_sas.span_text(complete_in)),
-                       '"expect"', coalesce(to_jsonb(expect), to_jsonb(expect_status))) || coalesce(call, '{}');
+    SELECT _sas.object('"on"', coalesce(to_jsonb(event), to_jsonb(events)), '"function"',
+                       to_jsonb(_sas.function_text(function)), '"notify"', to_jsonb(notify),
+                       '"retry"', retry, '"recovery"', recovery, '"complete_in"',
+                           to_jsonb(_sas.span_text(complete_in)),
+                       '"expect"', coalesce(to_jsonb(expect), to_jsonb(expect_status)))
+                           || coalesce(call, '{}');
 END;
-COMMENT ON FUNCTION sas.hook IS 'One entry of hooks: event or events is the key on, states or results of the run (every state without); call is from sas.call. Collect them with jsonb_build_array.';
+COMMENT ON FUNCTION sas.hook IS 'One entry of hooks: event or events is the key on, states or results of the '
+                                'run (every state without); call is from sas.call. Collect them with '
+                                'jsonb_build_array.';
 
 -- flow
 CREATE FUNCTION sas.sequence(VARIADIC parts "any") RETURNS jsonb
 LANGUAGE C STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_sequence';
-COMMENT ON FUNCTION sas.sequence IS 'A part of a flow: one after the other. Parts are names of steps, sas.sequence and sas.concurrence.';
+COMMENT ON FUNCTION sas.sequence IS 'A part of a flow: one after the other. Parts are names of steps, '
+                                    'sas.sequence and sas.concurrence.';
 
 CREATE FUNCTION sas.concurrence(VARIADIC parts "any") RETURNS jsonb
 LANGUAGE C STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_concurrence';
-COMMENT ON FUNCTION sas.concurrence IS 'A part of a flow: side by side. Parts are names of steps, sas.sequence and sas.concurrence.';
+COMMENT ON FUNCTION sas.concurrence IS 'A part of a flow: side by side. Parts are names of steps, '
+                                       'sas.sequence and sas.concurrence.';

@@ -11,10 +11,13 @@ DECLARE
     c record;
 BEGIN
     IF octet_length(definition::text) > _sas.max_definition_size() THEN
-        RETURN NEXT ROW('', format('the definition has more than %s bytes', _sas.max_definition_size()), 'See the setting sas.max_definition_size.', '54000')::_sas.problem;
+        RETURN NEXT ROW('', format('the definition has more than %s bytes', _sas.max_definition_size()),
+                        'See the setting sas.max_definition_size.', '54000')::_sas.problem;
         RETURN;
     END IF;
-    RETURN QUERY SELECT * FROM _sas.check_keys(definition, '', '{steps,plan,flow,output,on_failure,recovery,deadline,finalize,priority,concurrency,singleton,queue,hooks,auto_rescue}');
+    RETURN QUERY SELECT * FROM _sas.check_keys(definition, '',
+            '{steps,plan,flow,output,on_failure,recovery,deadline,finalize,priority,concurrency,singleton,'
+            'queue,hooks,auto_rescue}');
     IF jsonb_typeof(definition) IS DISTINCT FROM 'object' THEN
         RETURN;
     END IF;
@@ -34,14 +37,17 @@ BEGIN
     definition := CASE WHEN definition ? 'plan' THEN '{"steps": {}}' ELSE '{}' END::jsonb || definition;
     steps := definition -> 'steps';
     IF jsonb_typeof(steps) IS DISTINCT FROM 'object' THEN
-        RETURN NEXT ROW('/steps', 'the steps must be an object: a body by name', 'It may be empty.', '22023')::_sas.problem;
+        RETURN NEXT ROW('/steps', 'the steps must be an object: a body by name', 'It may be empty.',
+                        '22023')::_sas.problem;
         RETURN;
     END IF;
     IF (SELECT count(*) FROM jsonb_object_keys(steps)) > _sas.max_steps() THEN
-        RETURN NEXT ROW('/steps', format('there are more than %s steps', _sas.max_steps()), 'See the setting sas.max_steps.', '54000')::_sas.problem;
+        RETURN NEXT ROW('/steps', format('there are more than %s steps', _sas.max_steps()),
+                        'See the setting sas.max_steps.', '54000')::_sas.problem;
         RETURN;
     END IF;
-    RETURN QUERY SELECT p.* FROM jsonb_each(steps) s CROSS JOIN LATERAL _sas.check_step(s.key, s.value, _sas.pointer('/steps', s.key), caller) p;
+    RETURN QUERY SELECT p.* FROM jsonb_each(steps) s
+        CROSS JOIN LATERAL _sas.check_step(s.key, s.value, _sas.pointer('/steps', s.key), caller) p;
     RETURN QUERY SELECT * FROM _sas.check_flow(definition -> 'flow', steps);
 
     SELECT * INTO c FROM _sas.compile(definition, name, caller);
@@ -55,7 +61,8 @@ END $$;
 -- were created, or is wrong for this caller.
 CREATE FUNCTION _sas.check_included(scopes _sas.scope[], caller oid) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
-    SELECT s.path || '/include', format('in workflow "%s", at %s: %s', s.workflow, p.path, p.problem), p.hint, p.code
+    SELECT s.path || '/include', format('in workflow "%s", at %s: %s', s.workflow, p.path, p.problem),
+        p.hint, p.code
     FROM unnest(scopes) s
     CROSS JOIN LATERAL jsonb_each(s.definition -> 'steps') e
     CROSS JOIN LATERAL _sas.check_step(e.key, e.value, _sas.pointer('/steps', e.key), caller) p

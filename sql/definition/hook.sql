@@ -2,7 +2,8 @@
 --
 -- Hooks in a definition: what may stand there, and how they are stored.
 
--- _sas.set_alert_hook_as(caller, function): puts it in the place of the one before; null: none. It is called as the caller.
+-- _sas.set_alert_hook_as(caller, function): puts it in the place of the one before; null: none. It is called
+-- as the caller.
 CREATE FUNCTION _sas.set_alert_hook_as(caller oid, function regprocedure) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
@@ -15,10 +16,15 @@ BEGIN
         RETURN;
     END IF;
     -- a workflow that was dropped when it was made: nobody can see, submit or change it
-    INSERT INTO _sas.workflow (name, owner, version, created_at, dropped_at) VALUES ('alert_hook', caller, 1, _sas.now(), _sas.now()) RETURNING workflow_id INTO flow;
-    PERFORM _sas.store_version(flow, 1, jsonb_build_object('steps', jsonb_build_object('hook', jsonb_build_object('function', name)), 'on_failure', 'fail'), caller);
+    INSERT INTO _sas.workflow (name, owner, version, created_at, dropped_at)
+    VALUES ('alert_hook', caller, 1, _sas.now(), _sas.now()) RETURNING workflow_id INTO flow;
+    PERFORM _sas.store_version(flow, 1,
+                               jsonb_build_object('steps',
+                                                  jsonb_build_object('hook',
+                        jsonb_build_object('function', name)), 'on_failure', 'fail'), caller);
     SELECT v.version_id INTO version FROM _sas.workflow_version v WHERE v.workflow_id = flow;
-    INSERT INTO _sas.workflow_hook (version_id, hook_no, events, hook_version_id) VALUES (version, 0, '{}', version);
+    INSERT INTO _sas.workflow_hook (version_id, hook_no, events, hook_version_id)
+    VALUES (version, 0, '{}', version);
     INSERT INTO _sas.alert_hook (version_id, function, owner) VALUES (version, name, caller);
 END $$;
 
@@ -26,8 +32,12 @@ END $$;
 CREATE FUNCTION _sas.hook_events(value jsonb) RETURNS text[]
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN value IS NULL THEN '{scheduled,pending,running,paused,compensating,stopped}'::text[]
-                ELSE ARRAY(SELECT DISTINCT x FROM jsonb_array_elements_text(CASE jsonb_typeof(value) WHEN 'array' THEN value ELSE jsonb_build_array(value) END) e
-                           CROSS JOIN LATERAL unnest(CASE e WHEN 'failure' THEN '{error,compensated,cancelled}' ELSE ARRAY[e] END) x ORDER BY x) END
+                ELSE ARRAY(SELECT DISTINCT x
+                           FROM jsonb_array_elements_text(CASE jsonb_typeof(value) WHEN 'array' THEN value
+                                                          ELSE jsonb_build_array(value) END) e
+                           CROSS JOIN LATERAL unnest(CASE e
+                                                     WHEN 'failure' THEN '{error,compensated,cancelled}'
+                                                     ELSE ARRAY[e] END) x ORDER BY x) END
 $$;
 
 -- _sas.check_hooks(value, caller): what is wrong with the hooks of a definition.
@@ -35,7 +45,8 @@ CREATE FUNCTION _sas.check_hooks(value jsonb, caller oid) RETURNS SETOF _sas.pro
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     keys text[] := '{on,function,notify,agent,call,retry,recovery,complete_in,expect}';
-    choices text[] := '{scheduled,pending,running,paused,compensating,stopped,success,warning,error,compensated,cancelled,failure}';
+    choices text[] := '{scheduled,pending,running,paused,compensating,stopped,success,warning,error,'
+                      'compensated,cancelled,failure}';
     hook jsonb;
     path text;
     n int;
@@ -43,10 +54,12 @@ BEGIN
     IF value IS NULL THEN
         RETURN;
     ELSIF jsonb_typeof(value) <> 'array' THEN
-        RETURN NEXT ROW('/hooks', format('hooks must be an array, not %s', jsonb_typeof(value)), 'Write it as [{"on": "success", "notify": "channel"}].', '22023')::_sas.problem;
+        RETURN NEXT ROW('/hooks', format('hooks must be an array, not %s', jsonb_typeof(value)),
+                        'Write it as [{"on": "success", "notify": "channel"}].', '22023')::_sas.problem;
         RETURN;
     ELSIF jsonb_array_length(value) > 100 THEN
-        RETURN NEXT ROW('/hooks', 'there are more than 100 hooks', 'One hook may be told of several states.', '54000')::_sas.problem;
+        RETURN NEXT ROW('/hooks', 'there are more than 100 hooks', 'One hook may be told of several states.',
+                        '54000')::_sas.problem;
         RETURN;
     END IF;
     FOR n IN 0 .. jsonb_array_length(value) - 1 LOOP
@@ -59,7 +72,9 @@ BEGIN
             NULL;
         WHEN 'array' THEN
             IF jsonb_array_length(hook -> 'on') = 0 THEN
-                RETURN NEXT ROW(path || '/on', 'a hook on nothing', 'Name states or results, or leave "on" out to be told of every state.', '22023')::_sas.problem;
+                RETURN NEXT ROW(path || '/on', 'a hook on nothing',
+                                'Name states or results, or leave "on" out to be told of every state.',
+                                '22023')::_sas.problem;
             END IF;
             RETURN QUERY SELECT p.* FROM jsonb_array_elements(hook -> 'on') WITH ORDINALITY AS e (value, n)
                          CROSS JOIN LATERAL _sas.check_choice(e.value, path || '/on/' || e.n - 1, choices) p;
@@ -67,32 +82,41 @@ BEGIN
             RETURN QUERY SELECT * FROM _sas.check_choice(hook -> 'on', path || '/on', choices);
         END CASE;
         IF (hook ? 'function')::int + (hook ? 'notify')::int + (hook ? 'call')::int <> 1 THEN
-            RETURN NEXT ROW(path, 'a hook needs one of function, notify and call', 'Write exactly one of them, and with call an agent.', '22023')::_sas.problem;
+            RETURN NEXT ROW(path, 'a hook needs one of function, notify and call',
+                            'Write exactly one of them, and with call an agent.', '22023')::_sas.problem;
         ELSIF hook ? 'notify' THEN
             IF jsonb_typeof(hook -> 'notify') <> 'string' THEN
-                RETURN NEXT ROW(path || '/notify', 'the channel must be a name', 'Write the name of a channel as a string.', '22023')::_sas.problem;
+                RETURN NEXT ROW(path || '/notify', 'the channel must be a name',
+                                'Write the name of a channel as a string.', '22023')::_sas.problem;
             ELSE
                 RETURN QUERY SELECT * FROM _sas.check_name(hook ->> 'notify', path || '/notify');
             END IF;
             IF hook ?| '{agent,retry,recovery,complete_in,expect}' THEN
-                RETURN NEXT ROW(path, 'a notification is sent with the commit and has only "on" beside it', 'Leave out agent, retry, recovery, complete_in and expect.', '22023')::_sas.problem;
+                RETURN NEXT ROW(path, 'a notification is sent with the commit and has only "on" beside it',
+                                'Leave out agent, retry, recovery, complete_in and expect.',
+                                '22023')::_sas.problem;
             END IF;
         ELSIF hook ? 'agent' AND jsonb_typeof(hook -> 'agent') <> 'string' THEN
-            RETURN NEXT ROW(path || '/agent', 'the agent must be a name', 'Write the name of an agent as a string.', '22023')::_sas.problem;
+            RETURN NEXT ROW(path || '/agent', 'the agent must be a name',
+                            'Write the name of an agent as a string.', '22023')::_sas.problem;
         ELSE
             RETURN QUERY SELECT * FROM _sas.check_body(hook - 'on', path, caller, hook ->> 'agent');
             RETURN QUERY
-            SELECT r.pointer, coalesce(r.problem, format('"%s" refers to nothing that can be seen from here', r.reference)),
-                   'A hook refers to the event as {{input.run_id}}, {{input.workflow}}, {{input.output.NAME}} and so on; besides, there is key.',
-                   CASE WHEN r.problem IS NOT NULL THEN '42601' WHEN r.root = 'secret' THEN '42501' ELSE '42P10' END
+            SELECT r.pointer, coalesce(r.problem,
+                                       format('"%s" refers to nothing that can be seen from here',
+                                              r.reference)),
+                   'A hook refers to the event as {{input.run_id}}, {{input.workflow}}, '
+                   '{{input.output.NAME}} and so on; besides, there is key.',
+                   CASE WHEN r.problem IS NOT NULL THEN '42601' WHEN r.root = 'secret' THEN '42501'
+                       ELSE '42P10' END
             FROM _sas.body_references(hook, path) r
             WHERE r.problem IS NOT NULL OR r.root IS NULL OR NOT r.root IN ('input', 'key');
         END IF;
     END LOOP;
 END $$;
 
--- _sas.store_hooks(version_id): writes the hooks of a version that has just been stored. A hook that is a function or call gets a
--- version of its own: of the same workflow, with a negative number, seen nowhere.
+-- _sas.store_hooks(version_id): writes the hooks of a version that has just been stored. A hook that is a
+-- function or call gets a version of its own: of the same workflow, with a negative number, seen nowhere.
 CREATE FUNCTION _sas.store_hooks(for_version int) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -108,13 +132,21 @@ BEGIN
         hidden_id := NULL;
         IF NOT hook ? 'notify' THEN
             hidden := _sas.hidden_version();
-            PERFORM _sas.store_version(v.workflow_id, hidden, jsonb_build_object('steps', jsonb_build_object('hook', hook - 'on'), 'on_failure', 'fail', 'auto_rescue', true), v.created_by);
-            UPDATE _sas.workflow_version x SET of_version = coalesce(v.of_version, v.version) WHERE x.workflow_id = v.workflow_id AND x.version = hidden
+            PERFORM _sas.store_version(v.workflow_id, hidden,
+                                       jsonb_build_object('steps', jsonb_build_object('hook', hook - 'on'),
+                                                          'on_failure', 'fail', 'auto_rescue', true),
+                                       v.created_by);
+            UPDATE _sas.workflow_version x SET of_version = coalesce(v.of_version, v.version)
+            WHERE x.workflow_id = v.workflow_id AND x.version = hidden
             RETURNING x.version_id INTO hidden_id;
         END IF;
-        INSERT INTO _sas.workflow_hook VALUES (v.version_id, n, _sas.hook_events(hook -> 'on'), hook ->> 'notify', hidden_id);
+        INSERT INTO _sas.workflow_hook
+        VALUES (v.version_id, n, _sas.hook_events(hook -> 'on'), hook ->> 'notify', hidden_id);
     END LOOP;
     -- who submits must be allowed to call them, as the functions of steps
-    UPDATE _sas.workflow_version x SET functions = ARRAY(SELECT DISTINCT f FROM unnest(x.functions || ARRAY(SELECT h ->> 'function' FROM jsonb_array_elements(v.definition -> 'hooks') h WHERE h ? 'function')) f)
+    UPDATE _sas.workflow_version x SET functions = ARRAY(SELECT DISTINCT f
+                                                         FROM unnest(x.functions
+                    || ARRAY(SELECT h ->> 'function' FROM jsonb_array_elements(v.definition -> 'hooks') h
+                             WHERE h ? 'function')) f)
     WHERE x.version_id = for_version AND n > 0;
 END $$;

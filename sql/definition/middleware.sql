@@ -8,12 +8,13 @@
 -- They are called as the owner of the run, in the transaction of what they
 -- wrap: a middleware gives nobody a right, and what it wrote goes with the rest.
 
--- _sas.place_middleware(phase): gives each its place: what was said of their order first, then those of all workflows outside
--- those of one, then as they were created. Raises when they go round in a circle.
+-- _sas.place_middleware(phase): gives each its place: what was said of their order first, then those of all
+-- workflows outside those of one, then as they were created. Raises when they go round in a circle.
 CREATE FUNCTION _sas.place_middleware(for_phase text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    ids int[] := ARRAY(SELECT m.middleware_id FROM _sas.middleware m WHERE m.phase = for_phase AND m.replaces IS NULL ORDER BY m.workflow_id IS NOT NULL, m.middleware_id);
+    ids int[] := ARRAY(SELECT m.middleware_id FROM _sas.middleware m WHERE m.phase = for_phase
+                       AND m.replaces IS NULL ORDER BY m.workflow_id IS NOT NULL, m.middleware_id);
     from_nos int[];
     to_nos int[];
     cycle int[];
@@ -22,24 +23,31 @@ DECLARE
 BEGIN
     -- one that replaces another stands for it
     WITH m AS (SELECT x.*, array_position(ids, coalesce(y.middleware_id, x.middleware_id)) AS no
-               FROM _sas.middleware x LEFT JOIN _sas.middleware y ON y.phase = for_phase AND y.name = x.replaces WHERE x.phase = for_phase)
+               FROM _sas.middleware x LEFT JOIN _sas.middleware y ON y.phase = for_phase
+                   AND y.name = x.replaces WHERE x.phase = for_phase)
     SELECT array_agg(e.a), array_agg(e.b) INTO from_nos, to_nos
     FROM (SELECT a.no AS a, b.no AS b FROM m a JOIN m b ON b.name = ANY (a.goes_before)
           UNION SELECT b.no, a.no FROM m a JOIN m b ON b.name = ANY (a.goes_after)) e;
     cycle := _sas.find_cycle(coalesce(from_nos, '{}'), coalesce(to_nos, '{}'), cardinality(ids));
     IF cardinality(cycle) > 0 THEN
         RAISE EXCEPTION 'the middleware of phase % goes round in a circle: %', for_phase,
-                (SELECT string_agg(m.name, ' -> ' ORDER BY c.n) FROM unnest(cycle || cycle[1]) WITH ORDINALITY AS c (no, n) JOIN _sas.middleware m ON m.middleware_id = ids[c.no])
-            USING ERRCODE = 'invalid_object_definition', DETAIL = 'The place is "/goes_before".', HINT = 'Change goes_before or goes_after of one of them.';
+                (SELECT string_agg(m.name, ' -> ' ORDER BY c.n)
+                 FROM unnest(cycle || cycle[1]) WITH ORDINALITY AS c (no, n)
+                 JOIN _sas.middleware m ON m.middleware_id = ids[c.no])
+            USING ERRCODE = 'invalid_object_definition', DETAIL = 'The place is "/goes_before".',
+                HINT = 'Change goes_before or goes_after of one of them.';
     END IF;
     WHILE cardinality(placed) < cardinality(ids) LOOP
         SELECT g INTO STRICT next FROM generate_series(1, cardinality(ids)) g
         WHERE NOT g = ANY (placed)
-          AND NOT EXISTS (SELECT FROM unnest(from_nos, to_nos) AS e (a, b) WHERE e.b = g AND NOT e.a = ANY (placed))
+          AND NOT EXISTS (SELECT FROM unnest(from_nos, to_nos) AS e (a, b) WHERE e.b = g
+                          AND NOT e.a = ANY (placed))
         ORDER BY g LIMIT 1;
         placed := placed || next;
     END LOOP;
-    UPDATE _sas.middleware m SET place = array_position(placed, array_position(ids, coalesce(o.middleware_id, m.middleware_id)))
+    UPDATE _sas.middleware m SET place = array_position(placed,
+                                                        array_position(ids,
+                    coalesce(o.middleware_id, m.middleware_id)))
     FROM _sas.middleware x LEFT JOIN _sas.middleware o ON o.phase = for_phase AND o.name = x.replaces
     WHERE x.middleware_id = m.middleware_id AND m.phase = for_phase;
 END $$;
@@ -48,17 +56,21 @@ END $$;
 CREATE FUNCTION _sas.middleware_function(caller oid, f regprocedure, path text) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    name text := (SELECT format('%I.%I', n.nspname, p.proname) FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE p.oid = f);
+    name text := (SELECT format('%I.%I', n.nspname, p.proname) FROM pg_proc p
+                  JOIN pg_namespace n ON n.oid = p.pronamespace WHERE p.oid = f);
     p _sas.problem;
 BEGIN
     IF f IS NULL THEN
         RETURN NULL;
     END IF;
     IF name IS NULL THEN
-        RAISE EXCEPTION 'the function does not exist' USING ERRCODE = 'undefined_function', DETAIL = format('The place is "%s".', path), HINT = 'It takes one jsonb and returns jsonb.';
+        RAISE EXCEPTION 'the function does not exist'
+            USING ERRCODE = 'undefined_function', DETAIL = format('The place is "%s".', path),
+            HINT = 'It takes one jsonb and returns jsonb.';
     ELSIF to_regprocedure(name || '(pg_catalog.jsonb)') IS DISTINCT FROM f THEN
         RAISE EXCEPTION 'function % does not take one jsonb', f
-            USING ERRCODE = 'invalid_function_definition', DETAIL = format('The place is "%s".', path), HINT = 'It must be a plain function (context jsonb) that returns jsonb.';
+            USING ERRCODE = 'invalid_function_definition', DETAIL = format('The place is "%s".', path),
+                HINT = 'It must be a plain function (context jsonb) that returns jsonb.';
     END IF;
     FOR p IN SELECT * FROM _sas.check_function(to_jsonb(name), path, caller) LOOP
         PERFORM _sas.raise(p);
@@ -66,7 +78,9 @@ BEGIN
     RETURN name;
 END $$;
 
-CREATE FUNCTION _sas.create_middleware_as(caller oid, name text, phase text, before regprocedure, after regprocedure, workflow text, goes_before text[], goes_after text[], replaces text)
+CREATE FUNCTION _sas.create_middleware_as(caller oid, name text, phase text, before regprocedure,
+                                          after regprocedure, workflow text, goes_before text[],
+                                          goes_after text[], replaces text)
 RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -75,35 +89,51 @@ DECLARE
     p _sas.problem;
     other text;
 BEGIN
-    FOR p IN SELECT * FROM _sas.check_name($2, '/name') UNION ALL SELECT * FROM _sas.check_choice(to_jsonb(coalesce($3, '')), '/phase', '{plan,call,function,finalize}') LOOP
+    FOR p IN SELECT * FROM _sas.check_name($2, '/name') UNION ALL SELECT *
+        FROM _sas.check_choice(to_jsonb(coalesce($3, '')), '/phase', '{plan,call,function,finalize}') LOOP
         PERFORM _sas.raise(p);
     END LOOP;
     IF $4 IS NULL AND $5 IS NULL AND $9 IS NULL THEN
-        RAISE EXCEPTION 'a middleware needs a function before or after' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/before".',
+        RAISE EXCEPTION 'a middleware needs a function before or after'
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/before".',
             HINT = 'Only one that replaces another may do nothing: it takes the other away.';
     END IF;
     IF $6 IS NOT NULL THEN
         SELECT w.workflow_id INTO f FROM _sas.workflow w WHERE w.name = $6 AND w.dropped_at IS NULL;
         IF NOT FOUND THEN
-            RAISE EXCEPTION 'workflow "%" does not exist', $6 USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/workflow".', HINT = 'Leave it out for all workflows.';
+            RAISE EXCEPTION 'workflow "%" does not exist', $6
+                USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/workflow".',
+                HINT = 'Leave it out for all workflows.';
         END IF;
     END IF;
     LOCK TABLE _sas.middleware IN SHARE ROW EXCLUSIVE MODE;
     SELECT u INTO other FROM unnest($7 || $8 || $9) u
-    WHERE u IS NOT NULL AND (u = $2 OR NOT EXISTS (SELECT FROM _sas.middleware m WHERE m.phase = $3 AND m.name = u)) LIMIT 1;
+    WHERE u IS NOT NULL AND (u = $2
+                             OR NOT EXISTS (SELECT FROM _sas.middleware m WHERE m.phase = $3 AND m.name = u))
+        LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'there is no other middleware "%" in phase %', other, $3
-            USING ERRCODE = 'undefined_object', DETAIL = format('The place is "%s".', CASE WHEN other = ANY ($7) THEN '/goes_before' WHEN other = ANY ($8) THEN '/goes_after' ELSE '/replaces' END),
+            USING ERRCODE = 'undefined_object',
+                DETAIL = format('The place is "%s".', CASE WHEN other = ANY ($7) THEN '/goes_before'
+                                WHEN other = ANY ($8) THEN '/goes_after' ELSE '/replaces' END),
                   HINT = 'See sas.middlewares for those that there are.';
     END IF;
-    IF $9 IS NOT NULL AND (cardinality($7) + cardinality($8) > 0 OR EXISTS (SELECT FROM _sas.middleware m WHERE m.phase = $3 AND (m.name = $9 AND m.replaces IS NOT NULL OR m.replaces = $2))) THEN
-        RAISE EXCEPTION 'a middleware that replaces another has its place, and neither replaces a replacement nor is replaced'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/replaces".', HINT = 'Leave out goes_before and goes_after, and name the one that was there first.';
+    IF $9 IS NOT NULL AND (cardinality($7) + cardinality($8) > 0
+                           OR EXISTS (SELECT FROM _sas.middleware m WHERE m.phase = $3
+                                      AND (m.name = $9 AND m.replaces IS NOT NULL OR m.replaces = $2))) THEN
+        RAISE EXCEPTION 'a middleware that replaces another has its place, and neither replaces a '
+                        'replacement nor is replaced'
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/replaces".',
+                HINT = 'Leave out goes_before and goes_after, and name the one that was there first.';
     END IF;
-    INSERT INTO _sas.middleware AS m (name, phase, workflow_id, before_function, after_function, goes_before, goes_after, replaces, created_by, created_at)
-    VALUES ($2, $3, f, _sas.middleware_function(caller, $4, '/before'), _sas.middleware_function(caller, $5, '/after'), coalesce($7, '{}'), coalesce($8, '{}'), $9, caller, _sas.now())
+    INSERT INTO _sas.middleware AS m (name, phase, workflow_id, before_function, after_function, goes_before,
+                                      goes_after, replaces, created_by, created_at)
+    VALUES ($2, $3, f, _sas.middleware_function(caller, $4, '/before'),
+            _sas.middleware_function(caller, $5, '/after'), coalesce($7, '{}'), coalesce($8, '{}'), $9,
+            caller, _sas.now())
     ON CONFLICT (phase, name) DO UPDATE
-    SET workflow_id = EXCLUDED.workflow_id, before_function = EXCLUDED.before_function, after_function = EXCLUDED.after_function, goes_before = EXCLUDED.goes_before,
+    SET workflow_id = EXCLUDED.workflow_id, before_function = EXCLUDED.before_function,
+        after_function = EXCLUDED.after_function, goes_before = EXCLUDED.goes_before,
         goes_after = EXCLUDED.goes_after, replaces = EXCLUDED.replaces;
     PERFORM _sas.place_middleware($3);
 END $$;
@@ -116,17 +146,22 @@ DECLARE
 BEGIN
     LOCK TABLE _sas.middleware IN SHARE ROW EXCLUSIVE MODE;
     SELECT m.name INTO other FROM _sas.middleware m
-    WHERE ($3 IS NULL OR m.phase = $3) AND m.name <> $2 AND $2 = ANY (m.goes_before || m.goes_after || m.replaces)
+    WHERE ($3 IS NULL OR m.phase = $3) AND m.name <> $2
+        AND $2 = ANY (m.goes_before || m.goes_after || m.replaces)
       AND EXISTS (SELECT FROM _sas.middleware x WHERE x.phase = m.phase AND x.name = $2) LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'middleware "%" is in use', $2
-            USING ERRCODE = 'dependent_objects_still_exist', DETAIL = format('Middleware "%s" names it.', other), HINT = 'Change or drop that one first.';
+            USING ERRCODE = 'dependent_objects_still_exist',
+                DETAIL = format('Middleware "%s" names it.', other), HINT = 'Change or drop that one first.';
     END IF;
     DELETE FROM _sas.middleware m WHERE m.name = $2 AND ($3 IS NULL OR m.phase = $3);
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'middleware "%" does not exist', $2 USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/name".', HINT = 'See sas.middlewares for those that there are.';
+        RAISE EXCEPTION 'middleware "%" does not exist', $2
+            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/name".',
+            HINT = 'See sas.middlewares for those that there are.';
     END IF;
-    PERFORM _sas.place_middleware(x) FROM unnest('{plan,call,function,finalize}'::text[]) x WHERE $3 IS NULL OR x = $3;
+    PERFORM _sas.place_middleware(x) FROM unnest('{plan,call,function,finalize}'::text[]) x WHERE $3 IS NULL
+        OR x = $3;
 END $$;
 
 -- _sas.check_middleware(caller, workflow): raises when who submits may not call what will be called as him.
@@ -140,7 +175,8 @@ BEGIN
         FROM _sas.workflow f
         CROSS JOIN unnest('{plan,call,function,finalize}'::text[]) AS phase
         CROSS JOIN LATERAL jsonb_array_elements(_sas.middleware_chain(phase, f.workflow_id)) m
-        CROSS JOIN LATERAL (SELECT m -> 'before' AS name WHERE m ->> 'before' IS NOT NULL UNION ALL SELECT m -> 'after' WHERE m ->> 'after' IS NOT NULL) x
+        CROSS JOIN LATERAL (SELECT m -> 'before' AS name WHERE m ->> 'before' IS NOT NULL UNION ALL
+                            SELECT m -> 'after' WHERE m ->> 'after' IS NOT NULL) x
         CROSS JOIN LATERAL _sas.check_function(x.name, '/workflow', caller) c
         WHERE f.name = workflow AND f.dropped_at IS NULL
     LOOP

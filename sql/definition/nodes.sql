@@ -8,17 +8,25 @@
 -- of the step and whose result is the output of that workflow.
 
 -- _sas.include_problem(workflow, caller, chain): why it cannot be included here; null when it can.
-CREATE FUNCTION _sas.include_problem(f _sas.workflow, workflow text, caller oid, chain text[], definition jsonb) RETURNS _sas.problem
+CREATE FUNCTION _sas.include_problem(f _sas.workflow, workflow text, caller oid, chain text[],
+                                     definition jsonb) RETURNS _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT CASE
         WHEN workflow = ANY (chain)
-        THEN ROW(NULL, format('workflow "%s" includes itself: %s', workflow, array_to_string(chain || workflow, ' -> ')), 'Start it as a run of its own with "workflow" instead.', '42P19')::_sas.problem
+        THEN ROW(NULL, format('workflow "%s" includes itself: %s', workflow,
+                              array_to_string(chain || workflow, ' -> ')),
+                 'Start it as a run of its own with "workflow" instead.', '42P19')::_sas.problem
         WHEN f.workflow_id IS NULL
-        THEN ROW(NULL, format('workflow "%s" does not exist', workflow), 'Create it with sas.create_workflow.', '42704')::_sas.problem
+        THEN ROW(NULL, format('workflow "%s" does not exist', workflow),
+                 'Create it with sas.create_workflow.', '42704')::_sas.problem
         WHEN NOT _sas.may_submit(caller, f)
-        THEN ROW(NULL, format('permission denied for workflow "%s"', workflow), format('Its owner can grant it: SELECT sas.grant_workflow(%L, %L).', workflow, pg_get_userbyid(caller)), '42501')::_sas.problem
+        THEN ROW(NULL, format('permission denied for workflow "%s"', workflow),
+                 format('Its owner can grant it: SELECT sas.grant_workflow(%L, %L).', workflow,
+                        pg_get_userbyid(caller)), '42501')::_sas.problem
         WHEN _sas.is_planned(definition)
-        THEN ROW(NULL, format('workflow "%s" is planned at submit (plan, agents) and cannot be included', workflow), 'Start it as a run of its own with "workflow" instead.', '0A000')::_sas.problem
+        THEN ROW(NULL, format('workflow "%s" is planned at submit (plan, agents) and cannot be included',
+                              workflow), 'Start it as a run of its own with "workflow" instead.',
+                 '0A000')::_sas.problem
     END
 $$;
 
@@ -26,11 +34,14 @@ $$;
 CREATE FUNCTION _sas.policy(on_failure jsonb, above jsonb) RETURNS jsonb
 LANGUAGE sql IMMUTABLE AS $$
     SELECT above || CASE jsonb_typeof(on_failure) WHEN 'object' THEN on_failure
-                         WHEN 'string' THEN jsonb_build_object('transient', on_failure, 'permanent', on_failure) ELSE '{}' END
+                         WHEN 'string' THEN jsonb_build_object('transient', on_failure, 'permanent',
+                                     on_failure) ELSE '{}' END
 $$;
 
--- _sas.scopes(definition, name, caller): the definition, then all that it includes, directly or through others.
-CREATE FUNCTION _sas.scopes(definition jsonb, name text, caller oid, OUT scopes _sas.scope[], OUT problems _sas.problem[])
+-- _sas.scopes(definition, name, caller): the definition, then all that it includes, directly or through
+-- others.
+CREATE FUNCTION _sas.scopes(definition jsonb, name text, caller oid, OUT scopes _sas.scope[],
+                            OUT problems _sas.problem[])
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     at int := 1;
@@ -42,19 +53,25 @@ DECLARE
     p _sas.problem;
     place text;
 BEGIN
-    scopes := ARRAY[ROW(1, NULL, '{}', '', '', name, NULL, CASE WHEN name IS NULL THEN '{}' ELSE ARRAY[name] END, definition,
-                        _sas.policy(definition -> 'on_failure', '{"transient": "pause", "permanent": "compensate"}'),
-                        '{"max_failures": 10, "initial": "10 s", "max": "15 min", "backoff": "exponential", "jitter": true}'::jsonb
-                        || CASE jsonb_typeof(definition -> 'recovery') WHEN 'object' THEN definition -> 'recovery' ELSE '{}' END)::_sas.scope];
+    scopes := ARRAY[ROW(1, NULL, '{}', '', '', name, NULL, CASE WHEN name IS NULL THEN '{}'
+                        ELSE ARRAY[name] END, definition,
+                        _sas.policy(definition -> 'on_failure',
+                                    '{"transient": "pause", "permanent": "compensate"}'),
+                        '{"max_failures": 10, "initial": "10 s", "max": "15 min", "backoff": "exponential", '
+                        '"jitter": true}'::jsonb
+                        || CASE jsonb_typeof(definition -> 'recovery')
+                            WHEN 'object' THEN definition -> 'recovery' ELSE '{}' END)::_sas.scope];
     problems := '{}';
     WHILE at <= cardinality(scopes) LOOP
         s := scopes[at];
         at := at + 1;
         FOR e IN SELECT j.key, j.value ->> 'include' AS workflow, j.n::int
                  FROM jsonb_each(s.definition -> 'steps') WITH ORDINALITY AS j (key, value, n)
-                 WHERE CASE jsonb_typeof(j.value) WHEN 'object' THEN jsonb_typeof(j.value -> 'include') = 'string' END LOOP
+                 WHERE CASE jsonb_typeof(j.value)
+                     WHEN 'object' THEN jsonb_typeof(j.value -> 'include') = 'string' END LOOP
             SELECT * INTO f FROM _sas.workflow w WHERE w.name = e.workflow AND w.dropped_at IS NULL;
-            SELECT * INTO v FROM _sas.workflow_version x WHERE x.workflow_id = f.workflow_id AND x.version = f.version;
+            SELECT * INTO v FROM _sas.workflow_version x WHERE x.workflow_id = f.workflow_id
+                AND x.version = f.version;
             p := _sas.include_problem(f, e.workflow, caller, s.chain, v.definition);
             place := CASE s.no WHEN 1 THEN _sas.pointer('/steps', e.key) ELSE s.path END;
             IF p.problem IS NOT NULL THEN
@@ -64,11 +81,16 @@ BEGIN
             END IF;
             total := total + v.step_count;
             IF total > _sas.max_steps() THEN
-                problems := problems || ROW(place || '/include', format('with what is included there are more than %s steps', _sas.max_steps()), 'See the setting sas.max_steps.', '54000')::_sas.problem;
+                problems := problems || ROW(place || '/include',
+                                            format('with what is included there are more than %s steps',
+                                                   _sas.max_steps()), 'See the setting sas.max_steps.',
+                                            '54000')::_sas.problem;
                 RETURN;
             END IF;
-            scopes := scopes || ROW(cardinality(scopes) + 1, s.no, s.key || e.n, s.prefix || e.key || '.', place, e.workflow, f.version, s.chain || e.workflow,
-                                    v.definition, _sas.policy(v.definition -> 'on_failure', s.policy), s.recovery || coalesce(v.definition -> 'recovery', '{}'))::_sas.scope;
+            scopes := scopes || ROW(cardinality(scopes) + 1, s.no, s.key || e.n, s.prefix || e.key || '.',
+                                    place, e.workflow, f.version, s.chain || e.workflow,
+                                    v.definition, _sas.policy(v.definition -> 'on_failure', s.policy),
+                                        s.recovery || coalesce(v.definition -> 'recovery', '{}'))::_sas.scope;
         END LOOP;
     END LOOP;
 END $$;
@@ -82,38 +104,52 @@ LANGUAGE sql STABLE AS $$
         SELECT s.no AS scope, i.no AS inner_scope, s.prefix || e.key AS name, e.key AS local,
                s.key || e.n::int || CASE WHEN i.no IS NULL THEN '{}' ELSE '{2147483647}'::int[] END AS key,
                CASE WHEN s.no = 1 THEN _sas.pointer('/steps', e.key) ELSE s.path END AS path,
-               e.value AS body, (SELECT coalesce(jsonb_object_agg(d.key, d.value), '{}') FROM jsonb_each(i.definition) d WHERE d.key IN ('output', 'finalize')) AS inner_body
+               e.value AS body, (SELECT coalesce(jsonb_object_agg(d.key, d.value), '{}')
+                                 FROM jsonb_each(i.definition) d
+                                 WHERE d.key IN ('output', 'finalize')) AS inner_body
         FROM scope s
         CROSS JOIN LATERAL jsonb_each(s.definition -> 'steps') WITH ORDINALITY AS e (key, value, n)
         LEFT JOIN scope i ON i.parent = s.no AND i.prefix = s.prefix || e.key || '.'),
     numbered AS (
         SELECT t.*, row_number() OVER (ORDER BY t.key)::int AS no, (count(*) OVER ())::int AS n,
-               CASE WHEN t.inner_scope IS NOT NULL THEN row_number() OVER (PARTITION BY t.inner_scope IS NULL ORDER BY t.key)::int END AS open_no
+               CASE WHEN t.inner_scope IS NOT NULL
+                   THEN row_number() OVER (PARTITION BY t.inner_scope IS NULL
+                                           ORDER BY t.key)::int END AS open_no
         FROM step t)
-    SELECT coalesce(array_agg(ROW(x.no, x.kind, x.scope, x.sees, x.name, x.local, x.entry, x.key, x.path, x.body)::_sas.flow_node ORDER BY x.no), '{}')
-    FROM (SELECT t.no, CASE WHEN t.inner_scope IS NULL THEN 'step' ELSE 'close' END AS kind, t.scope, coalesce(t.inner_scope, t.scope) AS sees,
-                 t.name, t.local, CASE WHEN t.inner_scope IS NULL THEN t.no ELSE t.n + 1 + t.open_no END AS entry, t.key, t.path,
+    SELECT coalesce(array_agg(ROW(x.no, x.kind, x.scope, x.sees, x.name, x.local, x.entry, x.key, x.path,
+                                  x.body)::_sas.flow_node ORDER BY x.no), '{}')
+    FROM (SELECT t.no, CASE WHEN t.inner_scope IS NULL THEN 'step'
+          ELSE 'close' END AS kind, t.scope, coalesce(t.inner_scope, t.scope) AS sees,
+                 t.name, t.local, CASE WHEN t.inner_scope IS NULL THEN t.no
+                     ELSE t.n + 1 + t.open_no END AS entry, t.key, t.path,
                  CASE WHEN t.inner_scope IS NULL THEN t.body ELSE t.inner_body END AS body
           FROM numbered t
           UNION ALL
-          SELECT t.n + 1 + t.open_no, 'open', t.scope, t.scope, t.name || '.(input)', NULL, t.n + 1 + t.open_no, t.key[:cardinality(t.key) - 1] || 0, t.path,
+          SELECT t.n + 1 + t.open_no, 'open', t.scope, t.scope, t.name || '.(input)', NULL,
+              t.n + 1 + t.open_no, t.key[:cardinality(t.key) - 1] || 0, t.path,
                  '{"input": "{{input}}"}'::jsonb || (t.body - 'include')
           FROM numbered t WHERE t.inner_scope IS NOT NULL) x
 $$;
 
--- _sas.node_references(scopes, nodes): every reference, also in what is included, and in the output of the run.
-CREATE FUNCTION _sas.node_references(scopes _sas.scope[], nodes _sas.flow_node[]) RETURNS _sas.flow_reference[]
+-- _sas.node_references(scopes, nodes): every reference, also in what is included, and in the output of the
+-- run.
+CREATE FUNCTION _sas.node_references(scopes _sas.scope[], nodes _sas.flow_node[])
+RETURNS _sas.flow_reference[]
 LANGUAGE sql STABLE AS $$
-    SELECT coalesce(array_agg(ROW(b.node, b.undo, b.scope, r.pointer, r.reference, r.root, r.member, r.third, r.problem)::_sas.flow_reference), '{}')
+    SELECT coalesce(array_agg(ROW(b.node, b.undo, b.scope, r.pointer, r.reference, r.root, r.member, r.third,
+                                  r.problem)::_sas.flow_reference), '{}')
     FROM (SELECT n.no AS node, false AS undo, n.sees AS scope, n.body, n.path FROM unnest(nodes) n
           UNION ALL
-          SELECT n.no, true, n.sees, n.body -> 'undo', n.path || '/undo' FROM unnest(nodes) n WHERE jsonb_typeof(n.body) = 'object' AND n.body ? 'undo'
+          SELECT n.no, true, n.sees, n.body -> 'undo', n.path || '/undo' FROM unnest(nodes) n
+          WHERE jsonb_typeof(n.body) = 'object' AND n.body ? 'undo'
           UNION ALL
           SELECT n.no, f.undo, n.sees, f.body, n.path || f.path
           FROM unnest(nodes) n
-          CROSS JOIN LATERAL (VALUES (false, '/fallback', n.body -> 'fallback'), (true, '/fallback/undo', n.body #> '{fallback,undo}')) AS f (undo, path, body)
+          CROSS JOIN LATERAL (VALUES (false, '/fallback', n.body -> 'fallback'),
+                              (true, '/fallback/undo', n.body #> '{fallback,undo}')) AS f (undo, path, body)
           WHERE jsonb_typeof(n.body -> 'fallback') = 'object'
           UNION ALL
-          SELECT 0, false, 1, jsonb_build_object('output', s.definition -> 'output'), '' FROM unnest(scopes) s WHERE s.no = 1 AND s.definition ? 'output') b
+          SELECT 0, false, 1, jsonb_build_object('output', s.definition -> 'output'), ''
+          FROM unnest(scopes) s WHERE s.no = 1 AND s.definition ? 'output') b
     CROSS JOIN LATERAL _sas.body_references(b.body, b.path) r
 $$;

@@ -10,7 +10,9 @@ DECLARE
 BEGIN
     SELECT * INTO u FROM _sas.queue q WHERE q.name = queue_name AND q.dropped_at IS NULL FOR UPDATE;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'queue "%" does not exist', queue_name USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/name".', HINT = 'See sas.queues for those that do.';
+        RAISE EXCEPTION 'queue "%" does not exist', queue_name
+            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/name".',
+            HINT = 'See sas.queues for those that do.';
     END IF;
     RETURN u;
 END $$;
@@ -19,13 +21,18 @@ END $$;
 CREATE FUNCTION _sas.queue_id(value jsonb) RETURNS int
 LANGUAGE sql STABLE AS $$
     SELECT CASE jsonb_typeof(value) WHEN 'null' THEN 0
-                                    WHEN 'string' THEN (SELECT q.queue_id FROM _sas.queue q WHERE q.name = value #>> '{}' AND q.dropped_at IS NULL) END
+                                    WHEN 'string' THEN (SELECT q.queue_id FROM _sas.queue q
+                                                        WHERE q.name = value #>> '{}'
+                                                        AND q.dropped_at IS NULL) END
 $$;
 
 CREATE FUNCTION _sas.check_queue(value jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
-    SELECT path, CASE jsonb_typeof(value) WHEN 'string' THEN format('queue "%s" does not exist', left(value #>> '{}', 80)) ELSE 'the queue must be a name, or null for none' END,
-           'Create it with sas.create_queue.', CASE jsonb_typeof(value) WHEN 'string' THEN '42704' ELSE '22023' END
+    SELECT path, CASE jsonb_typeof(value)
+        WHEN 'string' THEN format('queue "%s" does not exist', left(value #>> '{}', 80))
+        ELSE 'the queue must be a name, or null for none' END,
+           'Create it with sas.create_queue.', CASE jsonb_typeof(value) WHEN 'string' THEN '42704'
+               ELSE '22023' END
     WHERE value IS NOT NULL AND _sas.queue_id(value) IS NULL
 $$;
 
@@ -35,7 +42,8 @@ LANGUAGE plpgsql AS $$
 BEGIN
     IF n IS NULL OR n NOT BETWEEN 1 AND 1000000 THEN
         RAISE EXCEPTION 'max_running % is not from 1 to 1000000', coalesce(n::text, 'null')
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/max_running".', HINT = 'It is how many steps of the queue may run at once; sas.pause_queue lets none begin.';
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/max_running".',
+                HINT = 'It is how many steps of the queue may run at once; sas.pause_queue lets none begin.';
     END IF;
 END $$;
 
@@ -102,7 +110,8 @@ BEGIN
     SELECT f.name INTO used
     FROM _sas.workflow f
     JOIN _sas.workflow_version v USING (workflow_id)
-    WHERE (v.queue_id = u.queue_id OR EXISTS (SELECT FROM _sas.workflow_step w WHERE w.version_id = v.version_id AND w.queue_id = u.queue_id))
+    WHERE (v.queue_id = u.queue_id OR EXISTS (SELECT FROM _sas.workflow_step w
+                                              WHERE w.version_id = v.version_id AND w.queue_id = u.queue_id))
       AND (f.dropped_at IS NULL AND coalesce(v.of_version, v.version) = f.version
            AND NOT EXISTS (SELECT FROM _sas.composition c WHERE c.version_id = v.version_id AND NOT c.current)
            OR EXISTS (SELECT FROM _sas.run r WHERE r.version_id = v.version_id AND r.state <> 'stopped'))
@@ -111,12 +120,15 @@ BEGIN
     IF NOT FOUND THEN
         -- a child run has the queue of the step that it belongs to
         SELECT f.name INTO used
-        FROM _sas.run r JOIN _sas.workflow_version v USING (version_id) JOIN _sas.workflow f USING (workflow_id)
+        FROM _sas.run r JOIN _sas.workflow_version v USING (version_id) JOIN _sas.workflow f
+            USING (workflow_id)
         WHERE r.queue_id = u.queue_id AND r.state <> 'stopped' LIMIT 1;
     END IF;
     IF FOUND THEN
         RAISE EXCEPTION 'queue "%" is in use', $2
-            USING ERRCODE = 'dependent_objects_still_exist', DETAIL = format('Workflow "%s", or an open run of it, uses it.', used), HINT = 'Change or drop the workflow, and let its runs end, first.';
+            USING ERRCODE = 'dependent_objects_still_exist',
+                DETAIL = format('Workflow "%s", or an open run of it, uses it.', used),
+                HINT = 'Change or drop the workflow, and let its runs end, first.';
     END IF;
     UPDATE _sas.queue q SET dropped_at = _sas.now() WHERE q.queue_id = u.queue_id;
 END $$;

@@ -3,59 +3,86 @@
 -- References: what the templates of a definition look at.
 
 -- _sas.body_references(body): the references in the templates of a step's or undo's body.
-CREATE FUNCTION _sas.body_references(body jsonb, path text) RETURNS TABLE (pointer text, reference text, root text, member text, third text, problem text)
+CREATE FUNCTION _sas.body_references(body jsonb, path text)
+RETURNS TABLE (pointer text, reference text, root text, member text, third text, problem text)
 LANGUAGE sql STABLE AS $$
     SELECT $2 || '/' || part.key || r.pointer, r.path, r.root, r.member, r.third, r.problem
-    FROM (SELECT e.key, e.value FROM jsonb_each(CASE jsonb_typeof(body) WHEN 'object' THEN body ELSE '{}' END) e WHERE e.key IN ('call', 'input', 'output', 'each', 'wait', 'poll')) part
+    FROM (SELECT e.key, e.value FROM jsonb_each(CASE jsonb_typeof(body) WHEN 'object' THEN body
+                                                ELSE '{}' END) e WHERE e.key IN ('call', 'input', 'output',
+                    'each', 'wait', 'poll')) part
     CROSS JOIN LATERAL _sas.references(part.value) r
     UNION ALL
     SELECT $2 || p.place, r.path, r.root, r.member, r.third, NULL
-    FROM (VALUES ('/expect', body -> 'expect'), ('/when', body -> 'when'), ('/repeat/while', CASE jsonb_typeof(body -> 'repeat') WHEN 'object' THEN body #> '{repeat,while}' END),
-                 ('/poll/until', CASE jsonb_typeof(body -> 'poll') WHEN 'object' THEN body #> '{poll,until}' END)) AS p (place, predicate)
-    CROSS JOIN LATERAL _sas.predicate_references(CASE jsonb_typeof(p.predicate) WHEN 'string' THEN p.predicate #>> '{}' END) r
+    FROM (VALUES ('/expect', body -> 'expect'), ('/when', body -> 'when'),
+          ('/repeat/while', CASE jsonb_typeof(body -> 'repeat')
+           WHEN 'object' THEN body #> '{repeat,while}' END),
+                 ('/poll/until', CASE jsonb_typeof(body -> 'poll')
+                  WHEN 'object' THEN body #> '{poll,until}' END)) AS p (place, predicate)
+    CROSS JOIN LATERAL _sas.predicate_references(CASE jsonb_typeof(p.predicate)
+                                                 WHEN 'string' THEN p.predicate #>> '{}' END) r
     WHERE r.problem IS NULL AND r.root IN ('steps', 'input')
 $$;
 
 -- _sas.check_references(compiled): references that name nothing, or what may not be named.
 -- What is included was looked at when it was created.
-CREATE FUNCTION _sas.check_references(nodes _sas.flow_node[], refs _sas.flow_reference[]) RETURNS SETOF _sas.problem
+CREATE FUNCTION _sas.check_references(nodes _sas.flow_node[], refs _sas.flow_reference[])
+RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     WITH reference AS (
-        SELECT r.*, n.local AS name, own.local IS NOT NULL AS known, coalesce(n.body ? 'each', false) AS maps, coalesce(n.body ? 'repeat', false) AS turns,
-               coalesce(n.body ? 'poll', false) AND r.pointer ~ '^/steps/[^/]*/(poll|output)(/|$)' AS polls, coalesce(own.body ? 'poll', false) AS polled
+        SELECT r.*, n.local AS name, own.local IS NOT NULL AS known,
+            coalesce(n.body ? 'each', false) AS maps, coalesce(n.body ? 'repeat', false) AS turns,
+               coalesce(n.body ? 'poll', false) AND r.pointer ~ '^/steps/[^/]*/(poll|output)(/|$)' AS polls,
+                   coalesce(own.body ? 'poll', false) AS polled
         FROM unnest(refs) r
         LEFT JOIN unnest(nodes) n ON n.entry = r.node AND n.local IS NOT NULL
         LEFT JOIN unnest(nodes) own ON own.scope = 1 AND own.local = r.member
         WHERE r.scope = 1)
-    SELECT r.pointer, r.problem, 'A reference is {{ path }}, an SQL/JSON path without its leading "$.".', '42601'
+    SELECT r.pointer, r.problem, 'A reference is {{ path }}, an SQL/JSON path without its leading "$.".',
+        '42601'
     FROM reference r WHERE r.problem IS NOT NULL
     UNION ALL
-    SELECT r.pointer, format('reference to secret in a workflow: "%s"', r.reference), 'Secrets stand in the headers, query and options of agents only.', '42501'
+    SELECT r.pointer, format('reference to secret in a workflow: "%s"', r.reference),
+        'Secrets stand in the headers, query and options of agents only.', '42501'
     FROM reference r WHERE r.problem IS NULL AND r.root = 'secret'
     UNION ALL
-    SELECT r.pointer, format('"%s" refers to nothing that can be seen from here', r.reference), 'A reference begins with input, steps, run or key; in the output of a step also with output, in a map with item or index, in a step that repeats with last or index, in a poll and its output with started.', '42P10'
+    SELECT r.pointer, format('"%s" refers to nothing that can be seen from here', r.reference),
+        'A reference begins with input, steps, run or key; in the output of a step also with output, in a '
+        'map with item or index, in a step that repeats with last or index, in a poll and its output with '
+        'started.', '42P10'
     FROM reference r
     WHERE r.problem IS NULL AND r.root IS DISTINCT FROM 'secret'
       AND (r.root IS NULL OR r.pointer ~ '^/steps/[^/]*/each$' AND r.root IN ('item', 'index')
-           OR NOT (r.root IN ('input', 'steps', 'run', 'key', 'output') OR r.root IN ('item', 'index') AND r.maps OR r.root IN ('last', 'index') AND r.turns OR r.root = 'started' AND r.polls)
-           OR r.root = 'output' AND (r.node = 0 OR r.pointer ~ '^/steps/[^/]*/(fallback/)?(undo/|poll/)?(call|input)(/|$)'))
+           OR NOT (r.root IN ('input', 'steps', 'run', 'key', 'output') OR r.root IN ('item', 'index')
+                   AND r.maps OR r.root IN ('last', 'index') AND r.turns OR r.root = 'started' AND r.polls)
+           OR r.root = 'output' AND (r.node = 0
+                                OR r.pointer ~ '^/steps/[^/]*/(fallback/)?(undo/|poll/)?(call|input)(/|$)'))
     UNION ALL
-    SELECT r.pointer, format('step "%s" does not exist', coalesce(r.member, '')), 'A reference to a step is {{steps.NAME.output}}, with more path behind it if need be.', '42P10'
+    SELECT r.pointer, format('step "%s" does not exist', coalesce(r.member, '')),
+        'A reference to a step is {{steps.NAME.output}}, with more path behind it if need be.', '42P10'
     FROM reference r WHERE r.problem IS NULL AND r.root = 'steps' AND NOT r.known
     UNION ALL
-    SELECT r.pointer, format('step "%s" does not poll', r.member), 'Only a step with "poll" has "started"; any other has "output".', '42P10'
-    FROM reference r WHERE r.problem IS NULL AND r.root = 'steps' AND r.known AND r.third = 'started' AND NOT r.polled
+    SELECT r.pointer, format('step "%s" does not poll', r.member),
+        'Only a step with "poll" has "started"; any other has "output".', '42P10'
+    FROM reference r WHERE r.problem IS NULL AND r.root = 'steps' AND r.known AND r.third = 'started'
+        AND NOT r.polled
     UNION ALL
-    SELECT r.pointer, format('step "%s" refers to its own result', r.name), 'Only its undo can refer to what a step has returned.', '42P10'
-    FROM reference r WHERE r.problem IS NULL AND r.root = 'steps' AND r.member = r.name AND NOT r.undo AND r.third IS DISTINCT FROM 'token'
+    SELECT r.pointer, format('step "%s" refers to its own result', r.name),
+        'Only its undo can refer to what a step has returned.', '42P10'
+    FROM reference r WHERE r.problem IS NULL AND r.root = 'steps' AND r.member = r.name AND NOT r.undo
+        AND r.third IS DISTINCT FROM 'token'
     UNION ALL
-    SELECT r.pointer, format('step "%s" has no token', r.member), 'Only a step that waits for a signal, once, has a token.', '42P10'
+    SELECT r.pointer, format('step "%s" has no token', r.member),
+        'Only a step that waits for a signal, once, has a token.', '42P10'
     FROM reference r LEFT JOIN unnest(nodes) n ON n.scope = 1 AND n.local = r.member
-    WHERE r.problem IS NULL AND r.root = 'steps' AND r.third = 'token' AND r.known AND (n.body #> '{wait,signal}' IS NULL OR n.body ?| '{each,repeat}')
+    WHERE r.problem IS NULL AND r.root = 'steps' AND r.third = 'token' AND r.known
+        AND (n.body #> '{wait,signal}' IS NULL OR n.body ?| '{each,repeat}')
     UNION ALL
-    SELECT n.path || '/after', format('step "%s" does not exist', a.name), 'Name steps of this definition.', '42P10'
+    SELECT n.path || '/after', format('step "%s" does not exist', a.name), 'Name steps of this definition.',
+        '42P10'
     FROM unnest(nodes) n
-    CROSS JOIN LATERAL (SELECT e #>> '{}' AS name FROM jsonb_array_elements(CASE jsonb_typeof(n.body -> 'after') WHEN 'array' THEN n.body -> 'after' ELSE '[]' END) e
+    CROSS JOIN LATERAL (SELECT e #>> '{}' AS name
+                        FROM jsonb_array_elements(CASE jsonb_typeof(n.body -> 'after')
+                                                  WHEN 'array' THEN n.body -> 'after' ELSE '[]' END) e
                         WHERE jsonb_typeof(e) = 'string') a
     LEFT JOIN unnest(nodes) own ON own.scope = 1 AND own.local = a.name
     WHERE n.scope = 1 AND own.local IS NULL

@@ -6,8 +6,12 @@
 -- _sas.poll_shape(poll): what the machine must know, with every default filled in.
 CREATE FUNCTION _sas.poll_shape(poll jsonb) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
-    SELECT jsonb_build_object('every', '1 s', 'max_every', 10 * coalesce(_sas.span(poll -> 'every'), interval '1 s')) || poll
-           || jsonb_build_object('call', jsonb_build_object('method', CASE WHEN poll -> 'call' ?| '{body,form,text}' THEN 'POST' ELSE 'GET' END) || (poll -> 'call'))
+    SELECT jsonb_build_object('every', '1 s', 'max_every',
+                              10 * coalesce(_sas.span(poll -> 'every'), interval '1 s')) || poll
+           || jsonb_build_object('call',
+                                 jsonb_build_object('method', CASE
+                                                    WHEN poll -> 'call' ?| '{body,form,text}' THEN 'POST'
+                                                    ELSE 'GET' END) || (poll -> 'call'))
 $$;
 
 -- _sas.check_predicate(value, path, name)
@@ -19,9 +23,13 @@ BEGIN
     IF value IS NULL THEN
         RETURN;
     END IF;
-    bad := CASE WHEN jsonb_typeof(value) <> 'string' THEN format('it is %s, not a string', jsonb_typeof(value)) ELSE _sas.predicate_problem(value #>> '{}') END;
+    bad := CASE WHEN jsonb_typeof(value) <> 'string'
+        THEN format('it is %s, not a string', jsonb_typeof(value))
+        ELSE _sas.predicate_problem(value #>> '{}') END;
     IF bad IS NOT NULL THEN
-        RETURN NEXT ROW(path, format('%s is not a predicate: %s', name, bad), 'Write an SQL/JSON path predicate, such as "$.input.amount > 100".', '42601')::_sas.problem;
+        RETURN NEXT ROW(path, format('%s is not a predicate: %s', name, bad),
+                        'Write an SQL/JSON path predicate, such as "$.input.amount > 100".',
+                        '42601')::_sas.problem;
     END IF;
 END $$;
 
@@ -37,18 +45,25 @@ BEGIN
     END IF;
     kinds := (value ? 'signal')::int + (value ? 'until')::int + (value ? 'for')::int;
     IF kinds <> 1 THEN
-        RETURN NEXT ROW(path, 'a wait needs exactly one of signal, until and for', 'Write {"signal": "name"}, {"until": "instant"} or {"for": "10 s"}.', '22023')::_sas.problem;
+        RETURN NEXT ROW(path, 'a wait needs exactly one of signal, until and for',
+                        'Write {"signal": "name"}, {"until": "instant"} or {"for": "10 s"}.',
+                        '22023')::_sas.problem;
         RETURN;
     END IF;
     IF value ? 'signal' THEN
-        RETURN QUERY SELECT * FROM _sas.check_name(CASE jsonb_typeof(value -> 'signal') WHEN 'string' THEN value ->> 'signal' END, path || '/signal');
+        RETURN QUERY SELECT * FROM _sas.check_name(CASE jsonb_typeof(value -> 'signal')
+                                                   WHEN 'string' THEN value ->> 'signal' END, path
+                                                   || '/signal');
     ELSIF value ? 'timeout' THEN
-        RETURN NEXT ROW(path || '/timeout', 'only a wait for a signal has a timeout', 'Leave it out: "until" and "for" end by themselves.', '22023')::_sas.problem;
+        RETURN NEXT ROW(path || '/timeout', 'only a wait for a signal has a timeout',
+                        'Leave it out: "until" and "for" end by themselves.', '22023')::_sas.problem;
     END IF;
     IF value ? 'until'
        AND (jsonb_typeof(value -> 'until') <> 'string'
             OR value ->> 'until' !~ E'\\{\\{' AND _sas.moment(value -> 'until') IS NULL) THEN
-        RETURN NEXT ROW(path || '/until', format('%s is not an instant', left((value -> 'until')::text, 80)), 'Write a time stamp, such as "2030-01-01 00:00+00", or a reference to one.', '22007')::_sas.problem;
+        RETURN NEXT ROW(path || '/until', format('%s is not an instant', left((value -> 'until')::text, 80)),
+                        'Write a time stamp, such as "2030-01-01 00:00+00", or a reference to one.',
+                        '22007')::_sas.problem;
     END IF;
     IF value ? 'for' AND (jsonb_typeof(value -> 'for') <> 'string' OR value ->> 'for' !~ E'\\{\\{') THEN
         RETURN QUERY SELECT * FROM _sas.check_span(value -> 'for', path || '/for', true);
@@ -62,19 +77,23 @@ CREATE FUNCTION _sas.check_child(value jsonb, path text, caller oid) RETURNS SET
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF jsonb_typeof(value) <> 'string' THEN
-        RETURN NEXT ROW(path, 'the name of a workflow is needed here', 'Write it as a string.', '22023')::_sas.problem;
+        RETURN NEXT ROW(path, 'the name of a workflow is needed here', 'Write it as a string.',
+                        '22023')::_sas.problem;
         RETURN;
     END IF;
     PERFORM _sas.submittable(caller, value #>> '{}');
 EXCEPTION WHEN undefined_object OR insufficient_privilege THEN
-    RETURN NEXT ROW(path, SQLERRM, 'Create the child workflow first; its owner can grant it with sas.grant_workflow.', SQLSTATE)::_sas.problem;
+    RETURN NEXT ROW(path, SQLERRM, 'Create the child workflow first; its owner can grant it with '
+                                   'sas.grant_workflow.', SQLSTATE)::_sas.problem;
 END $$;
 
 -- _sas.check_weight(value, path): what a step counts for in the progress of its run.
 CREATE FUNCTION _sas.check_weight(value jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
-    SELECT path, format('%s is not a weight', left(value::text, 80)), 'Write 0, or a number from 0.000001 to 1000000, without quotes.', '22023'
-    WHERE value IS NOT NULL AND NOT CASE jsonb_typeof(value) WHEN 'number' THEN value::numeric = 0 OR value::numeric BETWEEN 0.000001 AND 1000000 ELSE false END
+    SELECT path, format('%s is not a weight', left(value::text, 80)),
+        'Write 0, or a number from 0.000001 to 1000000, without quotes.', '22023'
+    WHERE value IS NOT NULL AND NOT CASE jsonb_typeof(value) WHEN 'number' THEN value::numeric = 0
+        OR value::numeric BETWEEN 0.000001 AND 1000000 ELSE false END
 $$;
 
 -- _sas.check_poll(name, body, path): {call, every, max_every, until, timeout, progress} beside a call.
@@ -87,15 +106,19 @@ BEGIN
     IF NOT body ? 'poll' THEN
         RETURN;
     END IF;
-    RETURN QUERY SELECT path || '/poll', 'only a step that calls can poll', 'Write "call" beside it: that begins what is asked about.', '22023' WHERE NOT body ? 'call'
-                 UNION ALL SELECT * FROM _sas.check_keys(poll, path || '/poll', '{call,every,max_every,until,timeout,progress}');
+    RETURN QUERY SELECT path || '/poll', 'only a step that calls can poll',
+        'Write "call" beside it: that begins what is asked about.', '22023' WHERE NOT body ? 'call'
+                 UNION ALL SELECT * FROM _sas.check_keys(poll, path || '/poll',
+                                                         '{call,every,max_every,until,timeout,progress}');
     IF jsonb_typeof(poll) IS DISTINCT FROM 'object' THEN
         RETURN;
     END IF;
     IF poll ? 'call' THEN
         RETURN QUERY SELECT * FROM _sas.check_call(poll -> 'call', path || '/poll/call');
     ELSE
-        RETURN NEXT ROW(path || '/poll', 'a poll needs "call"', 'Write the request that asks, such as {"path": "/jobs/{{started.body.id}}"}.', '22023')::_sas.problem;
+        RETURN NEXT ROW(path || '/poll', 'a poll needs "call"',
+                        'Write the request that asks, such as {"path": "/jobs/{{started.body.id}}"}.',
+                        '22023')::_sas.problem;
     END IF;
     RETURN QUERY
     SELECT path || '/poll', 'a poll needs "until"',
@@ -105,17 +128,24 @@ BEGIN
     UNION ALL SELECT * FROM _sas.check_span(poll -> 'every', path || '/poll/every')
     UNION ALL SELECT * FROM _sas.check_span(poll -> 'max_every', path || '/poll/max_every')
     UNION ALL SELECT * FROM _sas.check_span(poll -> 'timeout', path || '/poll/timeout')
-    UNION ALL SELECT path || '/poll/max_every', '"max_every" is shorter than "every"', 'The pause grows from "every" (1 s) to "max_every" (ten times that).', '22023'
+    UNION ALL SELECT path || '/poll/max_every', '"max_every" is shorter than "every"',
+        'The pause grows from "every" (1 s) to "max_every" (ten times that).', '22023'
               WHERE _sas.span(poll -> 'max_every') < coalesce(_sas.span(poll -> 'every'), interval '1 s')
-    UNION ALL SELECT path || '/poll/progress', '"progress" must be one reference to a number', 'Write it as "{{output.body.progress}}": from 0 to 1.', '22023'
+    UNION ALL SELECT path || '/poll/progress', '"progress" must be one reference to a number',
+        'Write it as "{{output.body.progress}}": from 0 to 1.', '22023'
               WHERE poll ? 'progress'
                 AND (jsonb_typeof(poll -> 'progress') <> 'string'
                      OR poll ->> 'progress' !~ E'^\\{\\{.*\\}\\}$')
     -- what is undone may have begun and not be over
-    UNION ALL SELECT path || '/undo/' || u.key || r.pointer, format('"%s" may not be there when the poll is undone', r.path), 'Refer to what is known once the call has succeeded, {{steps.NAME.started}}, or put "?" behind it.', '42P10'
-              FROM jsonb_each(CASE jsonb_typeof(body -> 'undo') WHEN 'object' THEN body -> 'undo' ELSE '{}' END) u
+    UNION ALL SELECT path || '/undo/' || u.key || r.pointer,
+        format('"%s" may not be there when the poll is undone', r.path),
+        'Refer to what is known once the call has succeeded, {{steps.NAME.started}}, or put "?" behind it.',
+        '42P10'
+              FROM jsonb_each(CASE jsonb_typeof(body -> 'undo') WHEN 'object' THEN body -> 'undo'
+                              ELSE '{}' END) u
               CROSS JOIN LATERAL _sas.references(u.value) r
-              WHERE u.key IN ('call', 'input') AND r.root = 'steps' AND r.member = name AND r.third = 'output' AND NOT r.optional;
+              WHERE u.key IN ('call', 'input') AND r.root = 'steps' AND r.member = name
+                  AND r.third = 'output' AND NOT r.optional;
 END $$;
 
 -- _sas.check_fallback(body, path, caller): a step body, and the conditions under which it is tried.
@@ -129,27 +159,39 @@ BEGIN
     IF NOT body ? 'fallback' THEN
         RETURN;
     END IF;
-    RETURN QUERY SELECT * FROM _sas.check_keys(fallback, place, '{call,function,task,agent,input,undo,expect,output,retry,recovery,complete_in,on}', '{wait,workflow,include,poll}');
+    RETURN QUERY SELECT * FROM _sas.check_keys(fallback, place,
+            '{call,function,task,agent,input,undo,expect,output,retry,recovery,complete_in,'
+            'on}', '{wait,workflow,include,poll}');
     IF jsonb_typeof(fallback) IS DISTINCT FROM 'object' THEN
         RETURN;
     END IF;
     IF fallback ? 'agent' AND jsonb_typeof(fallback -> 'agent') <> 'string' THEN
-        RETURN NEXT ROW(place || '/agent', 'the agent must be a name', 'Write the name of an agent as a string.', '22023')::_sas.problem;
+        RETURN NEXT ROW(place || '/agent', 'the agent must be a name',
+                        'Write the name of an agent as a string.', '22023')::_sas.problem;
         RETURN;
     END IF;
     agent := coalesce(fallback ->> 'agent', CASE WHEN fallback ?| '{call,task}' THEN body ->> 'agent' END);
     RETURN QUERY SELECT * FROM _sas.check_body(fallback, place, caller, agent);
     IF fallback ? 'undo' THEN
-        RETURN QUERY SELECT * FROM _sas.check_keys(fallback -> 'undo', place || '/undo', '{call,function,task,agent,input,expect,retry,recovery,complete_in}', '{wait,workflow,include,poll,fallback}');
+        RETURN QUERY SELECT * FROM _sas.check_keys(fallback -> 'undo', place || '/undo',
+                '{call,function,task,agent,input,expect,retry,recovery,'
+                'complete_in}', '{wait,workflow,include,poll,fallback}');
         IF jsonb_typeof(fallback -> 'undo') = 'object' THEN
             RETURN QUERY SELECT * FROM _sas.check_body(fallback -> 'undo', place || '/undo', caller,
-                                                       coalesce(fallback #>> '{undo,agent}', CASE WHEN fallback -> 'undo' ?| '{call,task}' THEN agent END));
+                                                       coalesce(fallback #>> '{undo,agent}', CASE
+                                                                WHEN fallback -> 'undo' ?| '{call,task}'
+                                                                THEN agent END));
         END IF;
     END IF;
-    IF fallback ? 'on' AND (jsonb_typeof(fallback -> 'on') <> 'array' OR fallback -> 'on' = '[]' OR EXISTS (SELECT FROM jsonb_array_elements(fallback -> 'on') o WHERE NOT o IN ('"failed"', '"breaker_open"'))) THEN
-        RETURN NEXT ROW(place || '/on', 'an array of failed and breaker_open is needed here', 'Write it as ["failed"], which is what holds without it, or ["breaker_open", "failed"].', '22023')::_sas.problem;
+    IF fallback ? 'on' AND (jsonb_typeof(fallback -> 'on') <> 'array' OR fallback -> 'on' = '[]'
+                            OR EXISTS (SELECT FROM jsonb_array_elements(fallback -> 'on') o
+                                       WHERE NOT o IN ('"failed"', '"breaker_open"'))) THEN
+        RETURN NEXT ROW(place || '/on', 'an array of failed and breaker_open is needed here',
+                        'Write it as ["failed"], which is what holds without it, or ["breaker_open", '
+                        '"failed"].', '22023')::_sas.problem;
     ELSIF fallback -> 'on' ? 'breaker_open' AND NOT body ? 'call' THEN
-        RETURN NEXT ROW(place || '/on', 'only the agent of a call has a breaker', 'Leave breaker_open out.', '22023')::_sas.problem;
+        RETURN NEXT ROW(place || '/on', 'only the agent of a call has a breaker', 'Leave breaker_open out.',
+                        '22023')::_sas.problem;
     END IF;
 END $$;
 
@@ -160,22 +202,29 @@ BEGIN
     RETURN QUERY
     SELECT * FROM _sas.check_predicate(body -> 'when', path || '/when', 'when')
     UNION ALL SELECT * FROM _sas.check_choice(body -> 'else', path || '/else', '{skip,skip_cascade}')
-    UNION ALL SELECT path || '/else', 'there is no "when" beside "else"', 'Write a condition, or leave "else" out.', '22023' WHERE body ? 'else' AND NOT body ? 'when'
-    UNION ALL SELECT path || '/each', '"each" must be one reference to an array', 'Write it as "{{input.items}}".', '22023'
+    UNION ALL SELECT path || '/else', 'there is no "when" beside "else"',
+        'Write a condition, or leave "else" out.', '22023' WHERE body ? 'else' AND NOT body ? 'when'
+    UNION ALL SELECT path || '/each', '"each" must be one reference to an array',
+        'Write it as "{{input.items}}".', '22023'
               WHERE body ? 'each'
                 AND (jsonb_typeof(body -> 'each') <> 'string' OR body ->> 'each' !~ E'^\\{\\{.*\\}\\}$')
     UNION ALL SELECT * FROM _sas.check_number(body -> 'concurrency', path || '/concurrency', 1, 1000000)
     UNION ALL SELECT * FROM _sas.check_number(body -> 'max_failed', path || '/max_failed', 0, 1000000000)
-    UNION ALL SELECT path || '/' || k, format('there is no "each" beside "%s"', k), 'It belongs to a map.', '22023'
+    UNION ALL SELECT path || '/' || k, format('there is no "each" beside "%s"', k), 'It belongs to a map.',
+        '22023'
               FROM unnest('{concurrency,max_failed}'::text[]) k WHERE body ? k AND NOT body ? 'each'
-    UNION ALL SELECT path || '/repeat', 'a step has only one of each and repeat', 'Put one of them into a workflow of its own and call that.', '22023' WHERE body ?& '{each,repeat}';
+    UNION ALL SELECT path || '/repeat', 'a step has only one of each and repeat',
+        'Put one of them into a workflow of its own and call that.', '22023' WHERE body ?& '{each,repeat}';
     IF body ? 'repeat' THEN
         RETURN QUERY SELECT * FROM _sas.check_keys(body -> 'repeat', path || '/repeat', '{while,max,every}');
         IF jsonb_typeof(body -> 'repeat') = 'object' THEN
             RETURN QUERY
             SELECT * FROM _sas.check_predicate(body #> '{repeat,while}', path || '/repeat/while', 'while')
-            UNION ALL SELECT path || '/repeat', 'repeat needs "while"', 'Write the predicate under which there is another turn, such as "$.last.more == true".', '22023' WHERE NOT body -> 'repeat' ? 'while'
-            UNION ALL SELECT * FROM _sas.check_number(body #> '{repeat,max}', path || '/repeat/max', 1, 1000000)
+            UNION ALL SELECT path || '/repeat', 'repeat needs "while"',
+                'Write the predicate under which there is another turn, such as "$.last.more == true".',
+                '22023' WHERE NOT body -> 'repeat' ? 'while'
+            UNION ALL SELECT * FROM _sas.check_number(body #> '{repeat,max}', path || '/repeat/max', 1,
+                                                      1000000)
             UNION ALL SELECT * FROM _sas.check_span(body #> '{repeat,every}', path || '/repeat/every');
         END IF;
     END IF;
@@ -185,7 +234,8 @@ END $$;
 -- begun; null: as a whole. A map of many elements must not unpack a large input for each of them.
 CREATE FUNCTION _sas.input_reads(body jsonb) RETURNS text[]
 LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN body ? 'workflow' AND NOT body ? 'input' OR count(*) FILTER (WHERE r.member IS NULL) > 0 THEN NULL
+    SELECT CASE WHEN body ? 'workflow' AND NOT body ? 'input'
+        OR count(*) FILTER (WHERE r.member IS NULL) > 0 THEN NULL
                 ELSE coalesce(array_agg(DISTINCT r.member), '{}') END
     FROM _sas.body_references(body - '{each,when}'::text[], '') r WHERE r.root = 'input'
 $$;
@@ -193,6 +243,8 @@ $$;
 -- _sas.step_shape(body): what the scheduler must know of a step, or null.
 CREATE FUNCTION _sas.step_shape(body jsonb) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
-    SELECT nullif(coalesce(jsonb_object_agg(e.key, CASE e.key WHEN 'poll' THEN _sas.poll_shape(e.value) ELSE e.value END), '{}'), '{}')
-    FROM jsonb_each(body) e WHERE e.key IN ('when', 'else', 'each', 'concurrency', 'max_failed', 'repeat', 'wait', 'workflow', 'poll')
+    SELECT nullif(coalesce(jsonb_object_agg(e.key, CASE e.key WHEN 'poll' THEN _sas.poll_shape(e.value)
+                                            ELSE e.value END), '{}'), '{}')
+    FROM jsonb_each(body) e WHERE e.key IN ('when', 'else', 'each', 'concurrency', 'max_failed', 'repeat',
+                                            'wait', 'workflow', 'poll')
 $$;

@@ -21,21 +21,27 @@ BEGIN
     RETURN QUERY
     SELECT * FROM _sas.check_number(c -> 'limit', '/concurrency/limit', 1, 1000000)
     UNION ALL
-    SELECT '/concurrency/key', 'the key of a place must be a string', 'Write a template such as "{{input.account}}"; a constant counts all runs of the workflow.', '22023'
+    SELECT '/concurrency/key', 'the key of a place must be a string',
+        'Write a template such as "{{input.account}}"; a constant counts all runs of the workflow.', '22023'
     WHERE jsonb_typeof(c -> 'key') IS DISTINCT FROM 'string'
     UNION ALL
-    SELECT '/concurrency/key', CASE WHEN r.problem IS NOT NULL THEN r.problem ELSE format('"%s" is not known before the run begins', r.path) END,
-           'A reference here begins with input or run.', CASE WHEN r.problem IS NOT NULL THEN '42601' ELSE '42P10' END
+    SELECT '/concurrency/key', CASE WHEN r.problem IS NOT NULL THEN r.problem
+        ELSE format('"%s" is not known before the run begins', r.path) END,
+           'A reference here begins with input or run.', CASE WHEN r.problem IS NOT NULL THEN '42601'
+               ELSE '42P10' END
     FROM _sas.references(CASE jsonb_typeof(c -> 'key') WHEN 'string' THEN c -> 'key' ELSE 'null' END) r
     WHERE r.problem IS NOT NULL OR r.root IS NULL OR NOT r.root IN ('input', 'run');
 END $$;
 
--- _sas.store_starting(version_id, said): what a version says about its queue and about how many runs there may be.
+-- _sas.store_starting(version_id, said): what a version says about its queue and about how many runs there
+-- may be.
 CREATE FUNCTION _sas.store_starting(id int, said jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE _sas.workflow_version v
-    SET queue_id = _sas.queue_id(said -> 'queue'), singleton = coalesce((said ->> 'singleton')::boolean, false),
-        place_key = said #> '{concurrency,key}', place_limit = CASE WHEN said ? 'concurrency' THEN coalesce((said #>> '{concurrency,limit}')::int, 1) END
+    SET queue_id = _sas.queue_id(said -> 'queue'),
+        singleton = coalesce((said ->> 'singleton')::boolean, false),
+        place_key = said #> '{concurrency,key}', place_limit = CASE
+            WHEN said ? 'concurrency' THEN coalesce((said #>> '{concurrency,limit}')::int, 1) END
     WHERE v.version_id = id AND said ?| '{queue,singleton,concurrency}';
 END $$;

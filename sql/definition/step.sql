@@ -2,7 +2,8 @@
 --
 -- Step: what the body of a step may say, without what relates it to others.
 
--- _sas.check_step_agent(agent, kind, path): a call goes through an http agent, a task is claimed from an external one.
+-- _sas.check_step_agent(agent, kind, path): a call goes through an http agent, a task is claimed from an
+-- external one.
 CREATE FUNCTION _sas.check_step_agent(agent text, kind text, path text) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -10,13 +11,16 @@ DECLARE
     wanted text := CASE $2 WHEN 'task' THEN 'external' ELSE 'http' END;
 BEGIN
     IF agent IS NULL THEN
-        RETURN NEXT ROW(path, format('a %s needs an agent', $2), 'Name one under "agent".', '22023')::_sas.problem;
+        RETURN NEXT ROW(path, format('a %s needs an agent', $2), 'Name one under "agent".',
+                        '22023')::_sas.problem;
     ELSIF agent ~ E'\\{\\{' THEN
         RETURN;  -- known at submit only: see _sas.check_agents
     ELSIF is_kind IS NULL THEN
-        RETURN NEXT ROW(path || '/agent', format('agent "%s" does not exist', agent), 'Create it with sas.create_agent.', '42704')::_sas.problem;
+        RETURN NEXT ROW(path || '/agent', format('agent "%s" does not exist', agent),
+                        'Create it with sas.create_agent.', '42704')::_sas.problem;
     ELSIF is_kind <> wanted THEN
-        RETURN NEXT ROW(path || '/agent', format('agent "%s" is of kind "%s"', agent, is_kind), format('A %s needs an agent of kind "%s".', $2, wanted), '42809')::_sas.problem;
+        RETURN NEXT ROW(path || '/agent', format('agent "%s" is of kind "%s"', agent, is_kind),
+                        format('A %s needs an agent of kind "%s".', $2, wanted), '42809')::_sas.problem;
     END IF;
 END $$;
 
@@ -26,9 +30,12 @@ LANGUAGE plpgsql STABLE AS $$
 DECLARE
     kinds text[];
 BEGIN
-    SELECT coalesce(array_agg(k), '{}') INTO kinds FROM unnest('{call,function,task,wait,workflow,include}'::text[]) k WHERE body ? k;
+    SELECT coalesce(array_agg(k), '{}') INTO kinds
+    FROM unnest('{call,function,task,wait,workflow,include}'::text[]) k WHERE body ? k;
     IF cardinality(kinds) <> 1 THEN
-        RETURN NEXT ROW(path, CASE cardinality(kinds) WHEN 0 THEN 'a step needs one of call, function, task, wait, workflow and include' ELSE 'a step has only one of call, function, task, wait, workflow and include' END,
+        RETURN NEXT ROW(path, CASE cardinality(kinds)
+                        WHEN 0 THEN 'a step needs one of call, function, task, wait, workflow and include'
+                        ELSE 'a step has only one of call, function, task, wait, workflow and include' END,
                         'Write exactly one of them.', '22023')::_sas.problem;
     ELSIF kinds[1] IN ('call', 'task') AND coalesce(jsonb_typeof(body -> 'agent') = 'string', true) THEN
         RETURN QUERY SELECT * FROM _sas.check_step_agent(agent, kinds[1], path);
@@ -41,7 +48,9 @@ BEGIN
     ELSIF kinds[1] = 'call' THEN
         RETURN QUERY SELECT * FROM _sas.check_call(body -> 'call', path || '/call');
         IF body ? 'input' THEN
-            RETURN NEXT ROW(path || '/input', 'a call has no input', 'Write what is sent under call: body, form, text or query.', '22023')::_sas.problem;
+            RETURN NEXT ROW(path || '/input', 'a call has no input',
+                            'Write what is sent under call: body, form, text or query.',
+                            '22023')::_sas.problem;
         END IF;
     ELSE
         IF kinds[1] = 'function' THEN
@@ -49,32 +58,41 @@ BEGIN
         ELSIF kinds[1] = 'wait' THEN
             RETURN QUERY SELECT * FROM _sas.check_wait(body -> 'wait', path || '/wait');
             IF body ? 'input' THEN
-                RETURN NEXT ROW(path || '/input', 'a wait has no input', 'Leave it out.', '22023')::_sas.problem;
+                RETURN NEXT ROW(path || '/input', 'a wait has no input', 'Leave it out.',
+                                '22023')::_sas.problem;
             END IF;
         ELSE
             RETURN QUERY SELECT * FROM _sas.check_child(body -> 'workflow', path || '/workflow', caller);
         END IF;
         IF body ? 'agent' THEN
-            RETURN NEXT ROW(path || '/agent', format('a %s has no agent', kinds[1]), 'Leave it out.', '22023')::_sas.problem;
+            RETURN NEXT ROW(path || '/agent', format('a %s has no agent', kinds[1]), 'Leave it out.',
+                            '22023')::_sas.problem;
         END IF;
     END IF;
     RETURN QUERY
-    SELECT * FROM _sas.check_expect(body -> 'expect', path || '/expect', CASE WHEN cardinality(kinds) = 1 THEN kinds[1] ELSE 'call' END)
+    SELECT * FROM _sas.check_expect(body -> 'expect', path || '/expect', CASE
+                                    WHEN cardinality(kinds) = 1 THEN kinds[1] ELSE 'call' END)
     UNION ALL SELECT * FROM _sas.check_pauses(body -> 'retry', path || '/retry', 'max_attempts')
     UNION ALL SELECT * FROM _sas.check_pauses(body -> 'recovery', path || '/recovery', 'max_failures')
     UNION ALL SELECT * FROM _sas.check_span(body -> 'complete_in', path || '/complete_in');
 END $$;
 
--- _sas.check_include(body, path): a step that stands for another workflow; what that is, _sas.scopes looks at.
+-- _sas.check_include(body, path): a step that stands for another workflow; what that is, _sas.scopes looks
+-- at.
 CREATE FUNCTION _sas.check_include(body jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF jsonb_typeof(body -> 'include') <> 'string' THEN
-        RETURN NEXT ROW(path || '/include', 'the name of a workflow is needed here', 'Write it as a string.', '22023')::_sas.problem;
+        RETURN NEXT ROW(path || '/include', 'the name of a workflow is needed here', 'Write it as a string.',
+                        '22023')::_sas.problem;
     END IF;
     RETURN QUERY
-    SELECT path || '/' || k, format('an include has no %s', k), 'Say it of the steps of the workflow that is included; the include has input, after, when and else.', '22023'
-    FROM unnest('{agent,agents,undo,expect,output,retry,recovery,on_failure,complete_in,pivot,priority,queue,each,repeat,finalize,weight,poll,fallback}'::text[]) k WHERE body ? k;
+    SELECT path || '/' || k, format('an include has no %s', k),
+        'Say it of the steps of the workflow that is included; the include has input, after, when and else.',
+        '22023'
+    FROM unnest(
+                '{agent,agents,undo,expect,output,retry,recovery,on_failure,complete_in,pivot,priority,'
+                'queue,each,repeat,finalize,weight,poll,fallback}'::text[]) k WHERE body ? k;
 END $$;
 
 -- _sas.check_step(...): a step, without what relates it to others.
@@ -83,28 +101,36 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN QUERY SELECT * FROM _sas.check_name(name, path);
     IF name = 'finalize' THEN
-        RETURN NEXT ROW(path, 'the name "finalize" is taken', 'It names the last step of a run, which sas adds itself.', '42602')::_sas.problem;
+        RETURN NEXT ROW(path, 'the name "finalize" is taken',
+                        'It names the last step of a run, which sas adds itself.', '42602')::_sas.problem;
     END IF;
-    RETURN QUERY SELECT * FROM _sas.check_keys(body, path, '{call,function,task,wait,workflow,include,agent,input,after,when,else,each,concurrency,max_failed,repeat,poll,fallback,undo,expect,output,retry,recovery,on_failure,complete_in,pivot,priority,queue,finalize,weight,agents}');
+    RETURN QUERY SELECT * FROM _sas.check_keys(body, path,
+            '{call,function,task,wait,workflow,include,agent,input,after,when,else,each,concurrency,'
+            'max_failed,repeat,poll,fallback,undo,expect,output,retry,recovery,on_failure,complete_in,pivot,'
+            'priority,queue,finalize,weight,agents}');
     IF jsonb_typeof(body) IS DISTINCT FROM 'object' THEN
         RETURN;
     END IF;
     IF body ? 'agent' AND jsonb_typeof(body -> 'agent') <> 'string' THEN
-        RETURN NEXT ROW(path || '/agent', 'the agent must be a name', 'Write the name of an agent as a string.', '22023')::_sas.problem;
+        RETURN NEXT ROW(path || '/agent', 'the agent must be a name',
+                        'Write the name of an agent as a string.', '22023')::_sas.problem;
     END IF;
     IF body ? 'include' AND NOT body ?| '{call,function,task,wait,workflow}' THEN
         RETURN QUERY SELECT * FROM _sas.check_include(body, path);
     ELSE
         RETURN QUERY SELECT * FROM _sas.check_body(body, path, caller, body ->> 'agent');
     END IF;
-    IF body ? 'after' AND (jsonb_typeof(body -> 'after') <> 'array' OR body @? '$.after[*] ? (@.type() != "string")') THEN
-        RETURN NEXT ROW(path || '/after', 'an array of step names is needed here', 'Write it as ["name", "name"].', '22023')::_sas.problem;
+    IF body ? 'after' AND (jsonb_typeof(body -> 'after') <> 'array'
+                           OR body @? '$.after[*] ? (@.type() != "string")') THEN
+        RETURN NEXT ROW(path || '/after', 'an array of step names is needed here',
+                        'Write it as ["name", "name"].', '22023')::_sas.problem;
     END IF;
     RETURN QUERY
     SELECT * FROM _sas.check_on_failure(body -> 'on_failure', path || '/on_failure')
     UNION ALL SELECT * FROM _sas.check_shape(body, path)
     UNION ALL SELECT * FROM _sas.check_poll(name, body, path)
-    UNION ALL SELECT * FROM _sas.check_fallback(CASE WHEN body ? 'include' THEN '{}' ELSE body END, path, caller)
+    UNION ALL SELECT * FROM _sas.check_fallback(CASE WHEN body ? 'include' THEN '{}'
+                                                ELSE body END, path, caller)
     UNION ALL SELECT * FROM _sas.check_boolean(body -> 'pivot', path || '/pivot')
     UNION ALL SELECT * FROM _sas.check_number(body -> 'priority', path || '/priority', -1000, 1000)
     UNION ALL SELECT * FROM _sas.check_queue(body -> 'queue', path || '/queue')
@@ -114,10 +140,14 @@ BEGIN
         RETURN QUERY SELECT * FROM _sas.check_function(body -> 'finalize', path || '/finalize', caller);
     END IF;
     IF body ? 'undo' AND NOT body ? 'include' THEN
-        RETURN QUERY SELECT * FROM _sas.check_keys(body -> 'undo', path || '/undo', '{call,function,task,agent,input,expect,retry,recovery,complete_in}', '{wait,workflow,include,poll,fallback}'::text[]);
+        RETURN QUERY SELECT * FROM _sas.check_keys(body -> 'undo', path || '/undo',
+                '{call,function,task,agent,input,expect,retry,recovery,'
+                'complete_in}', '{wait,workflow,include,poll,fallback}'::text[]);
         IF jsonb_typeof(body -> 'undo') = 'object' THEN
             RETURN QUERY SELECT * FROM _sas.check_body(body -> 'undo', path || '/undo', caller,
-                                                       coalesce(body #>> '{undo,agent}', CASE WHEN body #> '{undo}' ?| '{call,task}' THEN body ->> 'agent' END));
+                                                       coalesce(body #>> '{undo,agent}', CASE
+                                                                WHEN body #> '{undo}' ?| '{call,task}'
+                                                                THEN body ->> 'agent' END));
         END IF;
     END IF;
 END $$;

@@ -12,11 +12,13 @@ LANGUAGE plpgsql STABLE AS $$
 DECLARE
     c _sas.workflow_version;
 BEGIN
-    SELECT x.* INTO c FROM _sas.composition m JOIN _sas.workflow_version x USING (version_id) WHERE m.workflow_id = v.workflow_id AND m.current;
+    SELECT x.* INTO c FROM _sas.composition m JOIN _sas.workflow_version x USING (version_id)
+    WHERE m.workflow_id = v.workflow_id AND m.current;
     RETURN CASE WHEN FOUND THEN c ELSE v END;
 END $$;
 
--- _sas.compose(workflow_id): makes the version that new runs of a workflow get, of it and its subscribers; raises when they do not fit.
+-- _sas.compose(workflow_id): makes the version that new runs of a workflow get, of it and its subscribers;
+-- raises when they do not fit.
 CREATE FUNCTION _sas.compose(for_workflow int) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -29,30 +31,41 @@ DECLARE
     p _sas.problem;
 BEGIN
     SELECT * INTO f FROM _sas.workflow w WHERE w.workflow_id = for_workflow FOR UPDATE;
-    WITH old AS (UPDATE _sas.composition SET current = false WHERE workflow_id = for_workflow AND current RETURNING version_id)
+    WITH old AS (UPDATE _sas.composition SET current = false WHERE workflow_id = for_workflow AND current
+                 RETURNING version_id)
     INSERT INTO _sas.idle_version SELECT o.version_id FROM old o;
-    SELECT * INTO base FROM _sas.workflow_version x WHERE x.workflow_id = for_workflow AND x.version = f.version;
+    SELECT * INTO base FROM _sas.workflow_version x WHERE x.workflow_id = for_workflow
+        AND x.version = f.version;
     SELECT w.name INTO name FROM _sas.subscription s JOIN _sas.workflow w ON w.workflow_id = s.workflow_id
     WHERE s.to_workflow_id = for_workflow AND base.definition -> 'steps' ? w.name LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'workflow "%" has a step with the name of its subscriber "%"', f.name, name
-            USING ERRCODE = 'duplicate_object', DETAIL = format('The place is "%s".', _sas.pointer('/steps', name)), HINT = 'Give the step another name, or call sas.unsubscribe first.';
+            USING ERRCODE = 'duplicate_object',
+                DETAIL = format('The place is "%s".', _sas.pointer('/steps', name)),
+                HINT = 'Give the step another name, or call sas.unsubscribe first.';
     END IF;
-    SELECT jsonb_set(base.definition, '{steps}', base.definition -> 'steps' || jsonb_object_agg(w.name, jsonb_build_object('include', w.name, 'input', s.input))) INTO whole
+    SELECT jsonb_set(base.definition, '{steps}', base.definition -> 'steps'
+                     || jsonb_object_agg(w.name, jsonb_build_object('include', w.name, 'input', s.input)))
+        INTO whole
     FROM _sas.subscription s JOIN _sas.workflow w ON w.workflow_id = s.workflow_id
     WHERE s.to_workflow_id = for_workflow HAVING count(*) > 0;
     IF whole IS NULL THEN
         RETURN;
     END IF;
     -- only whether they fit: who may call what is asked of each that submits
-    FOR p IN SELECT * FROM _sas.check_definition(whole, f.name, (SELECT r.oid FROM pg_roles r WHERE r.rolname = current_user)) LOOP
+    FOR p IN SELECT * FROM _sas.check_definition(whole, f.name,
+                                                 (SELECT r.oid FROM pg_roles r
+                                                  WHERE r.rolname = current_user)) LOOP
         RAISE EXCEPTION 'workflow "%" and its subscribers do not fit: %', f.name, p.problem
-            USING ERRCODE = p.code, DETAIL = format('The place is "%s".', p.path), HINT = coalesce(p.hint || ' ', '') || 'Or call sas.unsubscribe first.';
+            USING ERRCODE = p.code, DETAIL = format('The place is "%s".', p.path),
+                HINT = coalesce(p.hint || ' ', '') || 'Or call sas.unsubscribe first.';
     END LOOP;
     hidden := _sas.hidden_version();
     PERFORM _sas.store_version(for_workflow, hidden, whole, base.created_by);
-    UPDATE _sas.workflow_version x SET of_version = base.version WHERE x.workflow_id = for_workflow AND (x.version = hidden OR x.of_version = hidden);
-    INSERT INTO _sas.composition SELECT x.version_id, for_workflow, true FROM _sas.workflow_version x WHERE x.workflow_id = for_workflow AND x.version = hidden;
+    UPDATE _sas.workflow_version x SET of_version = base.version WHERE x.workflow_id = for_workflow
+        AND (x.version = hidden OR x.of_version = hidden);
+    INSERT INTO _sas.composition SELECT x.version_id, for_workflow, true FROM _sas.workflow_version x
+    WHERE x.workflow_id = for_workflow AND x.version = hidden;
 END $$;
 
 -- _sas.compose_again(workflow_id): a workflow has a new version: what it is part of is made anew.
@@ -60,7 +73,8 @@ CREATE FUNCTION _sas.compose_again(changed int) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM _sas.compose(x.id)
-    FROM (SELECT DISTINCT s.to_workflow_id AS id FROM _sas.subscription s WHERE changed IN (s.to_workflow_id, s.workflow_id) ORDER BY 1) x;
+    FROM (SELECT DISTINCT s.to_workflow_id AS id FROM _sas.subscription s
+          WHERE changed IN (s.to_workflow_id, s.workflow_id) ORDER BY 1) x;
 END $$;
 
 -- _sas.end_subscriptions(workflow): it is being dropped.
@@ -69,16 +83,19 @@ LANGUAGE plpgsql AS $$
 DECLARE
     target text;
 BEGIN
-    SELECT w.name INTO target FROM _sas.subscription s JOIN _sas.workflow w ON w.workflow_id = s.to_workflow_id WHERE s.workflow_id = f.workflow_id LIMIT 1;
+    SELECT w.name INTO target FROM _sas.subscription s
+    JOIN _sas.workflow w ON w.workflow_id = s.to_workflow_id WHERE s.workflow_id = f.workflow_id LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'workflow "%" is subscribed to "%"', f.name, target
-            USING ERRCODE = 'dependent_objects_still_exist', DETAIL = 'The place is "/workflow".', HINT = format('Call sas.unsubscribe(%L, %L) first.', f.name, target);
+            USING ERRCODE = 'dependent_objects_still_exist', DETAIL = 'The place is "/workflow".',
+                HINT = format('Call sas.unsubscribe(%L, %L) first.', f.name, target);
     END IF;
     DELETE FROM _sas.subscription s WHERE s.to_workflow_id = f.workflow_id;
 END $$;
 
 CREATE FUNCTION _sas.subscribe_as(caller oid, workflow text, to_workflow text, input jsonb) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off SET enable_nestloop = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off
+    SET enable_nestloop = off AS $$
 #variable_conflict use_column
 DECLARE
     target _sas.workflow := _sas.own_workflow(caller, to_workflow, '/to_workflow');
@@ -87,26 +104,37 @@ DECLARE
 BEGIN
     SELECT * INTO f FROM _sas.workflow w WHERE w.name = $2 AND w.dropped_at IS NULL FOR SHARE;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'workflow "%" does not exist', $2 USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/workflow".', HINT = 'Create it with sas.create_workflow.';
+        RAISE EXCEPTION 'workflow "%" does not exist', $2
+            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/workflow".',
+            HINT = 'Create it with sas.create_workflow.';
     ELSIF f.workflow_id = target.workflow_id THEN
-        RAISE EXCEPTION 'workflow "%" cannot subscribe to itself', $2 USING ERRCODE = 'invalid_recursion', DETAIL = 'The place is "/to_workflow".', HINT = 'Name another workflow.';
+        RAISE EXCEPTION 'workflow "%" cannot subscribe to itself', $2
+            USING ERRCODE = 'invalid_recursion', DETAIL = 'The place is "/to_workflow".',
+            HINT = 'Name another workflow.';
     ELSIF NOT _sas.may_submit(caller, f) THEN
         RAISE EXCEPTION 'permission denied for workflow "%"', $2
-            USING ERRCODE = 'insufficient_privilege', DETAIL = 'The place is "/workflow".', HINT = format('Its owner can grant it: SELECT sas.grant_workflow(%L, %L).', $2, pg_get_userbyid(caller));
+            USING ERRCODE = 'insufficient_privilege', DETAIL = 'The place is "/workflow".',
+                HINT = format('Its owner can grant it: SELECT sas.grant_workflow(%L, %L).', $2,
+                              pg_get_userbyid(caller));
     ELSIF $4 IS NULL THEN
-        RAISE EXCEPTION 'the input of a subscriber must be a template, not null' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/input".', HINT = 'Leave it out to share the input of the run.';
+        RAISE EXCEPTION 'the input of a subscriber must be a template, not null'
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/input".',
+            HINT = 'Leave it out to share the input of the run.';
     END IF;
-    FOR p IN SELECT c.* FROM _sas.workflow_version v CROSS JOIN unnest(v.functions) fn CROSS JOIN LATERAL _sas.check_function(to_jsonb(fn), '/workflow', target.owner) c
+    FOR p IN SELECT c.* FROM _sas.workflow_version v CROSS JOIN unnest(v.functions) fn
+        CROSS JOIN LATERAL _sas.check_function(to_jsonb(fn), '/workflow', target.owner) c
              WHERE v.workflow_id = f.workflow_id AND v.version = f.version LOOP
         PERFORM _sas.raise(p);
     END LOOP;
-    INSERT INTO _sas.subscription AS s (to_workflow_id, workflow_id, input, created_by, created_at) VALUES (target.workflow_id, f.workflow_id, $4, caller, _sas.now())
+    INSERT INTO _sas.subscription AS s (to_workflow_id, workflow_id, input, created_by, created_at)
+    VALUES (target.workflow_id, f.workflow_id, $4, caller, _sas.now())
     ON CONFLICT (to_workflow_id, workflow_id) DO UPDATE SET input = EXCLUDED.input;
     PERFORM _sas.compose(target.workflow_id);
 END $$;
 
 CREATE FUNCTION _sas.unsubscribe_as(caller oid, workflow text, to_workflow text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off SET enable_nestloop = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off
+    SET enable_nestloop = off AS $$
 #variable_conflict use_column
 DECLARE
     target _sas.workflow := _sas.own_workflow(caller, to_workflow, '/to_workflow');
@@ -114,7 +142,9 @@ BEGIN
     DELETE FROM _sas.subscription s USING _sas.workflow w
     WHERE s.to_workflow_id = target.workflow_id AND w.workflow_id = s.workflow_id AND w.name = $2;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'workflow "%" is not subscribed to "%"', $2, $3 USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/workflow".', HINT = 'See sas.subscriptions for those that are.';
+        RAISE EXCEPTION 'workflow "%" is not subscribed to "%"', $2, $3
+            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/workflow".',
+            HINT = 'See sas.subscriptions for those that are.';
     END IF;
     PERFORM _sas.compose(target.workflow_id);
 END $$;

@@ -3,8 +3,10 @@
 -- Workflows: who may define, submit, grant and drop them. Each verb has the
 -- caller's role as its first parameter (see the head of the agents' piece).
 
--- _sas.own_workflow(caller, name, place): the workflow, locked, if the caller may change it; place is the argument that names it.
-CREATE FUNCTION _sas.own_workflow(caller oid, workflow_name text, place text DEFAULT '/workflow') RETURNS _sas.workflow
+-- _sas.own_workflow(caller, name, place): the workflow, locked, if the caller may change it; place is the
+-- argument that names it.
+CREATE FUNCTION _sas.own_workflow(caller oid, workflow_name text, place text DEFAULT '/workflow')
+RETURNS _sas.workflow
 LANGUAGE plpgsql AS $$
 DECLARE
     f _sas.workflow;
@@ -12,10 +14,13 @@ BEGIN
     SELECT * INTO f FROM _sas.workflow w WHERE w.name = workflow_name AND w.dropped_at IS NULL FOR UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'workflow "%" does not exist', workflow_name
-            USING ERRCODE = 'undefined_object', DETAIL = format('The place is "%s".', place), HINT = 'See sas.workflows for those that do.';
+            USING ERRCODE = 'undefined_object', DETAIL = format('The place is "%s".', place),
+                HINT = 'See sas.workflows for those that do.';
     END IF;
     IF NOT pg_has_role(caller, f.owner, 'MEMBER') AND NOT _sas.has_level(caller, 'admin') THEN
-        RAISE EXCEPTION 'must be owner of workflow "%"', workflow_name USING ERRCODE = 'insufficient_privilege', HINT = 'Its owner, or a role with level admin, can do this.';
+        RAISE EXCEPTION 'must be owner of workflow "%"', workflow_name
+            USING ERRCODE = 'insufficient_privilege',
+            HINT = 'Its owner, or a role with level admin, can do this.';
     END IF;
     RETURN f;
 END $$;
@@ -30,7 +35,8 @@ DECLARE
     f _sas.workflow;
     p _sas.problem;
 BEGIN
-    FOR p IN SELECT * FROM _sas.check_name($2, '/name') UNION ALL SELECT * FROM _sas.check_definition($3, $2, caller) LOOP
+    FOR p IN SELECT * FROM _sas.check_name($2, '/name') UNION ALL SELECT *
+        FROM _sas.check_definition($3, $2, caller) LOOP
         PERFORM _sas.raise(p);
     END LOOP;
     INSERT INTO _sas.workflow AS w (name, owner, version, created_at) VALUES ($2, caller, 1, _sas.now())
@@ -46,8 +52,10 @@ BEGIN
     RETURN f.version;
 END $$;
 
-CREATE FUNCTION _sas.validate_workflow_as(caller oid, definition jsonb) RETURNS TABLE (path text, problem text, hint text)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off SET enable_nestloop = off AS $$
+CREATE FUNCTION _sas.validate_workflow_as(caller oid, definition jsonb)
+RETURNS TABLE (path text, problem text, hint text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off
+    SET enable_nestloop = off AS $$
     SELECT p.path, p.problem, p.hint FROM _sas.check_definition(definition, NULL, caller) p
 $$;
 
@@ -57,8 +65,11 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     f _sas.workflow := _sas.own_workflow(caller, $2, '/name');
 BEGIN
-    IF EXISTS (SELECT FROM _sas.run r JOIN _sas.workflow_version v USING (version_id) WHERE v.workflow_id = f.workflow_id AND r.state <> 'stopped' AND r.hook_of IS NULL) THEN
-        RAISE EXCEPTION 'workflow "%" has open runs', $2 USING ERRCODE = 'dependent_objects_still_exist', HINT = 'Let them end, or cancel them with sas.cancel, first.';
+    IF EXISTS (SELECT FROM _sas.run r JOIN _sas.workflow_version v USING (version_id)
+               WHERE v.workflow_id = f.workflow_id AND r.state <> 'stopped' AND r.hook_of IS NULL) THEN
+        RAISE EXCEPTION 'workflow "%" has open runs', $2
+            USING ERRCODE = 'dependent_objects_still_exist',
+            HINT = 'Let them end, or cancel them with sas.cancel, first.';
     END IF;
     PERFORM _sas.end_subscriptions(f);
     UPDATE _sas.workflow w SET dropped_at = _sas.now() WHERE w.workflow_id = f.workflow_id;
@@ -89,7 +100,8 @@ LANGUAGE sql STABLE AS $$
     SELECT f.owner = caller OR pg_has_role(caller, f.owner, 'MEMBER')
         OR EXISTS (SELECT FROM pg_roles o WHERE o.oid = f.owner AND o.rolsuper)
         OR _sas.has_level(f.owner, 'admin')
-        OR EXISTS (SELECT FROM _sas.workflow_grant g WHERE g.workflow_id = f.workflow_id AND pg_has_role(caller, g.role, 'MEMBER'))
+        OR EXISTS (SELECT FROM _sas.workflow_grant g WHERE g.workflow_id = f.workflow_id
+                   AND pg_has_role(caller, g.role, 'MEMBER'))
 $$;
 
 -- _sas.submittable(caller, name): the current version of a workflow that the caller may submit.
@@ -103,16 +115,21 @@ BEGIN
     SELECT * INTO f FROM _sas.workflow w WHERE w.name = workflow_name AND w.dropped_at IS NULL;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'workflow "%" does not exist', workflow_name
-            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/workflow".', HINT = 'Create it with sas.create_workflow.';
+            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/workflow".',
+                HINT = 'Create it with sas.create_workflow.';
     END IF;
     IF NOT _sas.may_submit(caller, f) THEN
         RAISE EXCEPTION 'permission denied for workflow "%"', workflow_name
-            USING ERRCODE = 'insufficient_privilege', HINT = format('Its owner can grant it: SELECT sas.grant_workflow(%L, %L).', workflow_name, pg_get_userbyid(caller));
+            USING ERRCODE = 'insufficient_privilege',
+                HINT = format('Its owner can grant it: SELECT sas.grant_workflow(%L, %L).', workflow_name,
+                              pg_get_userbyid(caller));
     END IF;
-    SELECT * INTO v FROM _sas.workflow_version x WHERE x.workflow_id = f.workflow_id AND x.version = f.version;
+    SELECT * INTO v FROM _sas.workflow_version x WHERE x.workflow_id = f.workflow_id
+        AND x.version = f.version;
     v := _sas.composed(v);
     IF cardinality(v.functions) > 0 THEN
-        FOR p IN SELECT c.* FROM unnest(v.functions) fn CROSS JOIN LATERAL _sas.check_function(to_jsonb(fn), '/workflow', caller) c LOOP
+        FOR p IN SELECT c.* FROM unnest(v.functions) fn
+            CROSS JOIN LATERAL _sas.check_function(to_jsonb(fn), '/workflow', caller) c LOOP
             PERFORM _sas.raise(p);
         END LOOP;
     END IF;

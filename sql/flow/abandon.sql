@@ -8,19 +8,23 @@
 --
 -- fate: compensate | cancel undo what is done; fail leaves it standing.
 -- at_once: what is running is not left to end: its calls are stopped.
-CREATE FUNCTION _sas.doom(run_ids bigint[], fates text[], errors jsonb[], at_once boolean DEFAULT false) RETURNS void
+CREATE FUNCTION _sas.doom(run_ids bigint[], fates text[], errors jsonb[], at_once boolean DEFAULT false)
+RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     changes _sas.step_change[];
 BEGIN
     PERFORM _sas.index_ready(run_ids);
     WITH gone AS (
-        DELETE FROM _sas.ready q WHERE q.run_id = ANY (run_ids) AND NOT q.fresh AND NOT q.undo RETURNING q.run_id, q.step_no, q.element)
-    SELECT array_agg(ROW(g.run_id, g.step_no, g.element, 'none', 'cancelled', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+        DELETE FROM _sas.ready q WHERE q.run_id = ANY (run_ids) AND NOT q.fresh AND NOT q.undo
+        RETURNING q.run_id, q.step_no, q.element)
+    SELECT array_agg(ROW(g.run_id, g.step_no, g.element, 'none', 'cancelled', NULL, NULL, NULL, NULL, NULL,
+                         NULL, NULL, NULL, NULL,
                          NULL, _sas.now(), NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change)
     INTO changes
     FROM gone g
-    WHERE NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = g.run_id AND s.step_no = g.step_no AND s.element = g.element);
+    WHERE NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = g.run_id AND s.step_no = g.step_no
+                      AND s.element = g.element);
     PERFORM _sas.move_steps(changes);
 
     PERFORM _sas.stop_work(run_ids, false) WHERE at_once;
@@ -28,35 +32,41 @@ BEGIN
     -- what they waited for until some time is waited for no more
     DELETE FROM _sas.due d USING _sas.step s
     WHERE s.run_id = ANY (run_ids) AND s.state = 'suspended' AND s.waiting_until IS NOT NULL
-      AND d.actor = 's' AND d.due_at = s.waiting_until AND d.run_id = s.run_id AND d.step_no = s.step_no AND d.element = s.element;
+      AND d.actor = 's' AND d.due_at = s.waiting_until AND d.run_id = s.run_id AND d.step_no = s.step_no
+          AND d.element = s.element;
 
     -- a step whose outcome is in doubt, or not over, has failed, not been cancelled; a failure
     -- that the supervisor has not looked at yet is decided with this
     SELECT array_agg(ROW(s.run_id, s.step_no, s.element, s.state,
-                         CASE WHEN s.state = 'failed' OR s.in_doubt OR s.asks IS NOT NULL OR broken.error IS NOT NULL THEN 'failed' ELSE 'cancelled' END,
+                         CASE WHEN s.state = 'failed' OR s.in_doubt OR s.asks IS NOT NULL
+                             OR broken.error IS NOT NULL THEN 'failed' ELSE 'cancelled' END,
                          NULL, NULL, NULL, NULL, NULL, NULL, NULL, broken.error, NULL,
                          NULL, _sas.now(), NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change)
     INTO changes
     FROM _sas.step s
     -- a map, or a step that repeats, one of whose elements has failed for good, has failed with it
     LEFT JOIN LATERAL (SELECT e.error FROM _sas.step e
-                       WHERE s.waiting_kind = 'elements' AND s.element = 0 AND e.run_id = s.run_id AND e.step_no = s.step_no AND e.element > 0
+                       WHERE s.waiting_kind = 'elements' AND s.element = 0 AND e.run_id = s.run_id
+                           AND e.step_no = s.step_no AND e.element > 0
                          AND e.state = 'failed' AND e.waiting_kind IS NULL
                        ORDER BY e.finished_at, e.element LIMIT 1) broken ON true
     WHERE s.run_id = ANY (run_ids)
-      AND (s.state IN ('waiting', 'ready') OR s.state = 'suspended' AND s.waiting_kind IS DISTINCT FROM 'child' OR s.state = 'failed' AND s.waiting_kind = 'supervisor');
+      AND (s.state IN ('waiting', 'ready') OR s.state = 'suspended' AND s.waiting_kind IS DISTINCT
+           FROM 'child' OR s.state = 'failed' AND s.waiting_kind = 'supervisor');
     PERFORM _sas.move_steps(changes);
     PERFORM _sas.doom_children(run_ids, CASE WHEN at_once THEN 'abort' END, fates);
 
     PERFORM _sas.move_runs(array_agg(ROW(r.run_id, r.state,
                 'compensating', NULL, f.fate,
-                (SELECT count(*) FROM _sas.step s WHERE s.run_id = r.run_id AND (s.state = 'running' OR s.state = 'suspended' OR s.state = 'compensating')),
+                (SELECT count(*) FROM _sas.step s WHERE s.run_id = r.run_id
+                 AND (s.state = 'running' OR s.state = 'suspended' OR s.state = 'compensating')),
                 NULL, f.error, NULL, NULL, NULL)::_sas.run_change))
     FROM unnest(run_ids, fates, errors) AS f (run_id, fate, error)
     JOIN _sas.run r ON r.run_id = f.run_id;
     -- one that was to be undone before its fallback, and waits for an operator
     PERFORM _sas.requeue(array_agg(s.run_id), array_agg(s.step_no), array_agg(s.element))
-    FROM _sas.step s WHERE s.run_id = ANY (run_ids) AND s.state = 'compensating' AND s.parked HAVING count(*) > 0;
+    FROM _sas.step s WHERE s.run_id = ANY (run_ids) AND s.state = 'compensating' AND s.parked
+    HAVING count(*) > 0;
     PERFORM _sas.free_places(run_ids);
     PERFORM _sas.hand_to_scheduler(run_ids);
 END $$;

@@ -26,25 +26,32 @@ BEGIN
     hit AS (
         SELECT d.run_id, d.version_id, d.state = 'paused' AS paused, e.to_no, count(*)::int AS n
         FROM done d
-        -- OFFSET 0: by the whole key, not by its first column through all edges of the workflow, or steps of the run
-        CROSS JOIN LATERAL (SELECT x.to_no FROM _sas.workflow_edge x WHERE x.version_id = d.version_id AND x.from_no = d.step_no OFFSET 0) e
+        -- OFFSET 0: by the whole key, not by its first column through all edges of the workflow, or steps of
+        -- the run
+        CROSS JOIN LATERAL (SELECT x.to_no FROM _sas.workflow_edge x WHERE x.version_id = d.version_id
+                            AND x.from_no = d.step_no OFFSET 0) e
         GROUP BY 1, 2, 3, 4),
     next AS (
-        SELECT h.run_id, h.to_no, h.paused, s.state AS old_state, coalesce(s.needs_left, w.needs) - h.n AS needs_left
+        SELECT h.run_id, h.to_no, h.paused, s.state AS old_state,
+            coalesce(s.needs_left, w.needs) - h.n AS needs_left
         FROM hit h
-        CROSS JOIN LATERAL (SELECT x.needs FROM _sas.workflow_step x WHERE x.version_id = h.version_id AND x.step_no = h.to_no AND NOT x.undo OFFSET 0) w
-        LEFT JOIN LATERAL (SELECT x.state, x.needs_left FROM _sas.step x WHERE x.run_id = h.run_id AND x.step_no = h.to_no AND x.element = 0 OFFSET 0) s ON true
+        CROSS JOIN LATERAL (SELECT x.needs FROM _sas.workflow_step x WHERE x.version_id = h.version_id
+                            AND x.step_no = h.to_no AND NOT x.undo OFFSET 0) w
+        LEFT JOIN LATERAL (SELECT x.state, x.needs_left FROM _sas.step x WHERE x.run_id = h.run_id
+                           AND x.step_no = h.to_no AND x.element = 0 OFFSET 0) s ON true
         WHERE s.state IS NULL OR s.state = 'waiting'),
     -- a chain of steps leaves the counter as it is
     sums AS (
-        SELECT x.run_id, (max(x.open_steps) + sum(x.n))::int AS open_steps, bool_or(x.state = 'running') AS running, bool_or(x.paused_state = 'held') AS held
+        SELECT x.run_id, (max(x.open_steps) + sum(x.n))::int AS open_steps,
+            bool_or(x.state = 'running') AS running, bool_or(x.paused_state = 'held') AS held
         FROM (SELECT d.run_id, -1 AS n, d.open_steps, d.state, d.paused_state FROM done d
               UNION ALL SELECT n.run_id, 1, NULL, NULL, NULL FROM next n WHERE n.needs_left = 0) x
         GROUP BY 1 HAVING sum(x.n) <> 0),
     follows AS (
         SELECT array_agg(ROW(n.run_id, n.to_no, 0, coalesce(n.old_state, 'none'),
                              CASE WHEN n.needs_left = 0 THEN 'ready' ELSE 'waiting' END,
-                             NULL, NULL, NULL, NULL, NULL, n.needs_left, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                             NULL, NULL, NULL, NULL, NULL, n.needs_left, NULL, NULL, NULL, NULL, NULL, NULL,
+                                 NULL, NULL,
                              n.needs_left = 0 AND n.paused, NULL, NULL)::_sas.step_change)
                    FILTER (WHERE n.needs_left > 0 OR n.old_state IS NOT NULL OR n.paused) AS changes,
                array_agg(n.run_id) FILTER (WHERE n.needs_left = 0 AND NOT n.paused) AS run_ids,
@@ -54,7 +61,8 @@ BEGIN
     books AS (
         SELECT array_agg(s.run_id) FILTER (WHERE NOT (s.open_steps = 0 AND s.running)) AS counted,
                array_agg(s.open_steps) FILTER (WHERE NOT (s.open_steps = 0 AND s.running)) AS counts,
-               array_agg(s.run_id) FILTER (WHERE s.open_steps = 0) AS ended, array_agg(s.run_id) FILTER (WHERE s.held) AS held
+               array_agg(s.run_id) FILTER (WHERE s.open_steps = 0) AS ended,
+                   array_agg(s.run_id) FILTER (WHERE s.held) AS held
         FROM sums s)
     SELECT f.changes, f.run_ids, f.step_nos, b.counted, b.counts, b.ended, b.held
     INTO changes, ready_runs, ready_nos, counted, counts, ended, held
@@ -67,7 +75,8 @@ BEGIN
         PERFORM _sas.make_ready(ready_runs, ready_nos);
     END IF;
     IF counted IS NOT NULL THEN
-        UPDATE _sas.run r SET open_steps = u.n FROM unnest(counted, counts) AS u (run_id, n) WHERE r.run_id = u.run_id;
+        UPDATE _sas.run r SET open_steps = u.n FROM unnest(counted, counts) AS u (run_id, n)
+        WHERE r.run_id = u.run_id;
     END IF;
     IF ended IS NOT NULL THEN
         PERFORM _sas.end_of_steps(ended);
@@ -90,22 +99,34 @@ DECLARE
 BEGIN
     -- a paused run that has nothing left to do stops when it is resumed
     SELECT array_agg(r.run_id) FILTER (WHERE r.state = 'pending'),
-           array_agg(r.run_id) FILTER (WHERE f.is_due AND r.state <> 'paused'), array_agg(v.finalize_no) FILTER (WHERE f.is_due AND r.state <> 'paused'),
-           array_agg(ROW(r.run_id, v.finalize_no, 0, 'none', 'ready', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                         NULL, NULL, NULL, NULL, NULL, true, NULL, NULL)::_sas.step_change) FILTER (WHERE f.is_due AND r.state = 'paused'),
+           array_agg(r.run_id) FILTER (WHERE f.is_due AND r.state <> 'paused'),
+               array_agg(v.finalize_no) FILTER (WHERE f.is_due AND r.state <> 'paused'),
+           array_agg(ROW(r.run_id, v.finalize_no, 0, 'none', 'ready', NULL, NULL, NULL, NULL, NULL, NULL,
+                         NULL, NULL, NULL,
+                         NULL, NULL, NULL, NULL, NULL, true, NULL,
+                             NULL)::_sas.step_change) FILTER (WHERE f.is_due AND r.state = 'paused'),
            array_agg(ROW(r.run_id, 'running', 'stopped',
-                         CASE WHEN o.problem IS NOT NULL OR r.error IS NOT NULL THEN 'warning' ELSE 'success' END,
+                         CASE WHEN o.problem IS NOT NULL OR r.error IS NOT NULL THEN 'warning'
+                             ELSE 'success' END,
                          NULL, 0, o.result,
                          CASE WHEN o.problem IS NOT NULL
                               THEN _sas.problem_object('output', 'the output of the run could not be made',
-                                                       format('%s: %s', o.problem ->> 'path', o.problem ->> 'what'), NULL, r.run_id, NULL) END,
+                                                       format('%s: %s', o.problem ->> 'path',
+                                                              o.problem ->> 'what'), NULL, r.run_id,
+                                                           NULL) END,
                          NULL, NULL, NULL)::_sas.run_change) FILTER (WHERE f.stops)
     INTO pending, last_runs, last_nos, parked, stops
     FROM _sas.run r
-    CROSS JOIN LATERAL (SELECT x.finalize_no, x.output, x.output_reads FROM _sas.workflow_version x WHERE x.version_id = r.version_id OFFSET 0) v
-    CROSS JOIN LATERAL (SELECT v.finalize_no IS NOT NULL AND NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = r.run_id AND s.step_no = v.finalize_no AND s.element = 0) AS is_due OFFSET 0) d
-    CROSS JOIN LATERAL (SELECT d.is_due, NOT d.is_due AND r.state IN ('pending', 'running') AS stops OFFSET 0) f
-    LEFT JOIN LATERAL _sas.render(v.output, CASE WHEN v.output IS NOT NULL AND f.stops THEN _sas.run_context(r, '', v.output_reads) END) o ON v.output IS NOT NULL AND f.stops
+    CROSS JOIN LATERAL (SELECT x.finalize_no, x.output, x.output_reads FROM _sas.workflow_version x
+                        WHERE x.version_id = r.version_id OFFSET 0) v
+    CROSS JOIN LATERAL (SELECT v.finalize_no IS NOT NULL
+                        AND NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = r.run_id
+                                        AND s.step_no = v.finalize_no AND s.element = 0) AS is_due OFFSET 0) d
+    CROSS JOIN LATERAL (SELECT d.is_due, NOT d.is_due
+                        AND r.state IN ('pending', 'running') AS stops OFFSET 0) f
+    LEFT JOIN LATERAL _sas.render(v.output, CASE WHEN v.output IS NOT NULL
+                                  AND f.stops THEN _sas.run_context(r, '', v.output_reads) END) o
+        ON v.output IS NOT NULL AND f.stops
     WHERE r.run_id = ANY (run_ids);
 
     IF pending IS NOT NULL THEN
@@ -157,12 +178,16 @@ BEGIN
     PERFORM _sas.index_ready(run_ids);
     WITH gone AS (
         DELETE FROM _sas.ready q WHERE q.run_id = ANY (run_ids) AND NOT q.fresh RETURNING q.*)
-    SELECT array_agg(ROW(g.run_id, g.step_no, g.element, coalesce(s.state, 'none'), CASE WHEN g.undo THEN 'compensating' ELSE 'ready' END,
-                         NULL, NULL, NULL, NULL, g.alone, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, true, NULL, NULL)::_sas.step_change)
+    SELECT array_agg(ROW(g.run_id, g.step_no, g.element, coalesce(s.state, 'none'), CASE
+                         WHEN g.undo THEN 'compensating' ELSE 'ready' END,
+                         NULL, NULL, NULL, NULL, g.alone, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                             NULL, true, NULL, NULL)::_sas.step_change)
     INTO changes
-    FROM gone g LEFT JOIN _sas.step s ON s.run_id = g.run_id AND s.step_no = g.step_no AND s.element = g.element;
+    FROM gone g LEFT JOIN _sas.step s ON s.run_id = g.run_id AND s.step_no = g.step_no
+        AND s.element = g.element;
     PERFORM _sas.move_steps(changes);
-    PERFORM _sas.move_runs(array_agg(ROW(r.run_id, r.state, 'paused', NULL, NULL, NULL, NULL, p.error, p.why, who, r.state)::_sas.run_change))
+    PERFORM _sas.move_runs(array_agg(ROW(r.run_id, r.state, 'paused', NULL, NULL, NULL, NULL, p.error, p.why,
+                                         who, r.state)::_sas.run_change))
     FROM unnest(run_ids, why, errors) AS p (run_id, why, error) JOIN _sas.run r ON r.run_id = p.run_id;
     PERFORM _sas.free_places(run_ids);
 END $$;
@@ -209,11 +234,14 @@ DECLARE
     doomed bigint[];
 BEGIN
     SELECT array_agg(ROW(s.run_id, s.step_no, s.element, s.state,
-                         CASE WHEN r.state = 'paused' THEN s.state WHEN s.in_doubt THEN 'ready' WHEN s.asks IS NOT NULL THEN 'failed' ELSE 'cancelled' END,
+                         CASE WHEN r.state = 'paused' THEN s.state WHEN s.in_doubt THEN 'ready'
+                             WHEN s.asks IS NOT NULL THEN 'failed' ELSE 'cancelled' END,
                          NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
                          r.state = 'paused', NULL, NULL)::_sas.step_change)
-               FILTER (WHERE r.state = 'paused' OR r.fate IS NOT NULL AND s.state = 'ready' AND NOT s.in_doubt),
-           array_agg(s.run_id) FILTER (WHERE r.state <> 'paused' AND r.fate IS NOT NULL AND s.state = 'ready' AND NOT s.in_doubt)
+               FILTER (WHERE r.state = 'paused' OR r.fate IS NOT NULL AND s.state = 'ready'
+                       AND NOT s.in_doubt),
+           array_agg(s.run_id) FILTER (WHERE r.state <> 'paused' AND r.fate IS NOT NULL AND s.state = 'ready'
+                                       AND NOT s.in_doubt)
     INTO changes, doomed
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
     JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element

@@ -3,7 +3,8 @@
 -- Enter: steps that need thought before they begin, and what ends them without
 -- a worker. Called by the scheduler, with the runs locked.
 
--- _sas.go_on(run_ids, step_nos, elements): these steps, or elements, of runs that go on have succeeded or were skipped.
+-- _sas.go_on(run_ids, step_nos, elements): these steps, or elements, of runs that go on have succeeded or
+-- were skipped.
 CREATE FUNCTION _sas.go_on(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -12,9 +13,11 @@ BEGIN
         RETURN;
     END IF;
     PERFORM _sas.advance(array_agg(u.run_id), array_agg(u.step_no))
-    FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element) WHERE u.element = 0 HAVING count(*) > 0;
+    FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element) WHERE u.element = 0
+    HAVING count(*) > 0;
     PERFORM _sas.count_elements(array_agg(u.run_id), array_agg(u.step_no))
-    FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element) WHERE u.element > 0 HAVING count(*) > 0;
+    FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element) WHERE u.element > 0
+    HAVING count(*) > 0;
 END $$;
 
 -- _sas.fail_steps(..., errors): these steps fail for good, without a worker; the supervisor decides.
@@ -23,18 +26,22 @@ LANGUAGE plpgsql AS $$
 DECLARE
     changes _sas.step_change[];
 BEGIN
-    SELECT array_agg(ROW(u.run_id, u.step_no, u.element, coalesce(s.state, 'none'), 'failed', NULL, NULL, NULL, false, NULL, NULL, NULL, u.error, NULL,
-                         _sas.now(), _sas.now(), NULL, NULL, NULL, NULL, 'supervisor', NULL)::_sas.step_change)
+    SELECT array_agg(ROW(u.run_id, u.step_no, u.element, coalesce(s.state, 'none'), 'failed', NULL, NULL,
+                         NULL, false, NULL, NULL, NULL, u.error, NULL,
+                         _sas.now(), _sas.now(), NULL, NULL, NULL, NULL, 'supervisor',
+                             NULL)::_sas.step_change)
     INTO changes
     FROM unnest(run_ids, step_nos, elements, errors) AS u (run_id, step_no, element, error)
-    LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true;
+    LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
+                       AND x.element = u.element OFFSET 0) s ON true;
     PERFORM _sas.move_steps(changes);
     PERFORM _sas.tell_supervisor(changes) WHERE changes IS NOT NULL;
 END $$;
 
 -- _sas.succeed_steps(..., outputs): these steps have what they waited for. expect and output of a
 -- step with elements are asked of each element, not of the whole.
-CREATE FUNCTION _sas.succeed_steps(run_ids bigint[], step_nos int[], elements int[], outputs jsonb[]) RETURNS void
+CREATE FUNCTION _sas.succeed_steps(run_ids bigint[], step_nos int[], elements int[], outputs jsonb[])
+RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     changes _sas.step_change[];
@@ -44,23 +51,38 @@ DECLARE
     errors jsonb[];
 BEGIN
     WITH judged AS (
-        SELECT u.run_id, u.step_no, u.element, coalesce(s.state, 'none') AS from_state, coalesce(o.result, u.output) AS output,
-               CASE WHEN m.met IS NULL THEN _sas.problem_object('expect', 'expect is neither true nor false', w.expect #>> '{}', NULL, u.run_id, w.name)
-                    WHEN NOT m.met THEN _sas.problem_object('expect', 'the result is not what was expected', w.expect #>> '{}', NULL, u.run_id, w.name)
-                    WHEN o.problem IS NOT NULL THEN _sas.problem_object('output', 'the output of the step could not be made',
-                                                                        format('%s: %s', o.problem ->> 'path', o.problem ->> 'what'), NULL, u.run_id, w.name) END AS error
+        SELECT u.run_id, u.step_no, u.element, coalesce(s.state, 'none') AS from_state,
+            coalesce(o.result, u.output) AS output,
+               CASE WHEN m.met IS NULL THEN _sas.problem_object('expect', 'expect is neither true nor false',
+                           w.expect #>> '{}', NULL, u.run_id, w.name)
+                    WHEN NOT m.met THEN _sas.problem_object('expect', 'the result is not what was expected',
+                                                            w.expect #>> '{}', NULL, u.run_id, w.name)
+                    WHEN o.problem IS NOT NULL
+                        THEN _sas.problem_object('output', 'the output of the step could not be made',
+                                                                        format('%s: %s',
+                                                                               o.problem ->> 'path',
+                                                                               o.problem ->> 'what'), NULL,
+                                                                            u.run_id, w.name) END AS error
         FROM unnest(run_ids, step_nos, elements, outputs) AS u (run_id, step_no, element, output)
         JOIN _sas.run r ON r.run_id = u.run_id
         JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo
-        LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true
+        LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
+                           AND x.element = u.element OFFSET 0) s ON true
         CROSS JOIN LATERAL (SELECT u.element = 0 AND coalesce(w.shape ?| '{each,repeat}', false) AS whole) h
-        CROSS JOIN LATERAL (SELECT CASE WHEN NOT h.whole AND (w.expect IS NOT NULL OR w.output IS NOT NULL) THEN _sas.context(r, w, u.element) END AS root OFFSET 0) x
+        CROSS JOIN LATERAL (SELECT CASE WHEN NOT h.whole
+                            AND (w.expect IS NOT NULL OR w.output IS NOT NULL)
+                            THEN _sas.context(r, w, u.element) END AS root OFFSET 0) x
         CROSS JOIN LATERAL (SELECT h.whole OR _sas.met(w.expect, u.output, x.root) AS met OFFSET 0) m
-        LEFT JOIN LATERAL _sas.render(w.output, x.root || jsonb_build_object('output', u.output)) o ON NOT h.whole AND w.output IS NOT NULL)
-    SELECT array_agg(ROW(j.run_id, j.step_no, j.element, j.from_state, 'succeeded', NULL, NULL, false, NULL, NULL, NULL, j.output, NULL, nextval('_sas.completion_seq'),
-                         _sas.now(), _sas.now(), NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change) FILTER (WHERE j.error IS NULL),
-           array_agg(j.run_id) FILTER (WHERE j.error IS NOT NULL), array_agg(j.step_no) FILTER (WHERE j.error IS NOT NULL),
-           array_agg(j.element) FILTER (WHERE j.error IS NOT NULL), array_agg(j.error) FILTER (WHERE j.error IS NOT NULL)
+        LEFT JOIN LATERAL _sas.render(w.output, x.root || jsonb_build_object('output', u.output)) o
+            ON NOT h.whole AND w.output IS NOT NULL)
+    SELECT array_agg(ROW(j.run_id, j.step_no, j.element, j.from_state, 'succeeded', NULL, NULL, false, NULL,
+                         NULL, NULL, j.output, NULL, nextval('_sas.completion_seq'),
+                         _sas.now(), _sas.now(), NULL, NULL, NULL, NULL, NULL,
+                             NULL)::_sas.step_change) FILTER (WHERE j.error IS NULL),
+           array_agg(j.run_id) FILTER (WHERE j.error IS NOT NULL),
+               array_agg(j.step_no) FILTER (WHERE j.error IS NOT NULL),
+           array_agg(j.element) FILTER (WHERE j.error IS NOT NULL),
+               array_agg(j.error) FILTER (WHERE j.error IS NOT NULL)
     INTO changes, failed_runs, failed_nos, failed_elements, errors
     FROM judged j;
     PERFORM _sas.move_steps(changes);
@@ -89,12 +111,14 @@ BEGIN
         -- of an include all that is inside is skipped; its close end has what follows
         CROSS JOIN LATERAL (SELECT f.step_no, f.cascade AND f.covers IS NULL AS cascade
                             UNION ALL
-                            SELECT c, f.cascade AND c = f.covers[cardinality(f.covers)] FROM unnest(f.covers) c) x
+                            SELECT c, f.cascade AND c = f.covers[cardinality(f.covers)]
+                            FROM unnest(f.covers) c) x
         UNION
         SELECT g.run_id, g.version_id, e.to_no, true
         FROM gone g JOIN _sas.workflow_edge e ON e.version_id = g.version_id AND e.from_no = g.step_no
         WHERE g.cascade)
-    SELECT array_agg(ROW(g.run_id, g.step_no, 0, coalesce(s.state, 'none'), 'skipped', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    SELECT array_agg(ROW(g.run_id, g.step_no, 0, coalesce(s.state, 'none'), 'skipped', NULL, NULL, NULL,
+                         NULL, NULL, NULL, NULL, NULL, NULL,
                          NULL, _sas.now(), NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change)
     INTO changes
     FROM (SELECT DISTINCT gone.run_id, gone.step_no FROM gone) g
@@ -116,29 +140,43 @@ DECLARE
     b record;
 BEGIN
     PERFORM _sas.start_runs(run_ids);
-    SELECT array_agg(CASE WHEN w.undo THEN ROW('undo', u.run_id, u.step_no, u.element, s.state, NULL)::_sas.beginning
-                          WHEN r.state = 'paused' THEN ROW('park', u.run_id, u.step_no, u.element, coalesce(s.state, 'none'), NULL)::_sas.beginning
+    SELECT array_agg(CASE WHEN w.undo
+                     THEN ROW('undo', u.run_id, u.step_no, u.element, s.state, NULL)::_sas.beginning
+                          WHEN r.state = 'paused' THEN ROW('park', u.run_id, u.step_no, u.element,
+                                                           coalesce(s.state, 'none'), NULL)::_sas.beginning
                           ELSE _sas.begin(w, u.run_id, u.element, coalesce(s.state, 'none'), x.root,
-                                          (SELECT d.input FROM _sas.edit d WHERE d.run_id = u.run_id AND d.step_no = u.step_no AND d.element = u.element)) END
+                                          (SELECT d.input FROM _sas.edit d WHERE d.run_id = u.run_id
+                                           AND d.step_no = u.step_no AND d.element = u.element)) END
                      ORDER BY u.run_id, u.step_no, u.element)
     INTO beginnings
     FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
     JOIN _sas.run r ON r.run_id = u.run_id
-    LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND w.undo = (coalesce(s.state, '') = 'compensating')
-    CROSS JOIN LATERAL (SELECT CASE WHEN NOT w.undo AND r.state <> 'paused' THEN (SELECT h.root FROM _sas.root_of(r, w, u.element) h) END AS root OFFSET 0) x
-    WHERE CASE WHEN w.undo THEN r.state = 'compensating' ELSE r.fate IS NULL AND r.state IN ('pending', 'running', 'paused') AND coalesce(s.state, 'ready') = 'ready' END;
+    LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
+                       AND x.element = u.element OFFSET 0) s ON true
+    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no
+        AND w.undo = (coalesce(s.state, '') = 'compensating')
+    CROSS JOIN LATERAL (SELECT CASE WHEN NOT w.undo
+                        AND r.state <> 'paused' THEN (SELECT h.root
+                                                      FROM _sas.root_of(r, w,
+                        u.element) h) END AS root OFFSET 0) x
+    WHERE CASE WHEN w.undo THEN r.state = 'compensating' ELSE r.fate IS NULL
+        AND r.state IN ('pending', 'running', 'paused') AND coalesce(s.state, 'ready') = 'ready' END;
 
     FOR b IN
-        SELECT g.what, array_agg(g.run_id) AS runs, array_agg(g.step_no) AS nos, array_agg(g.element) AS elements, array_agg(g.state) AS states, array_agg(g.value) AS values
-        FROM (SELECT n.* FROM unnest(beginnings) WITH ORDINALITY AS n (what, run_id, step_no, element, state, value, place) ORDER BY n.place) g
-        GROUP BY g.what ORDER BY array_position('{undo,park,pass,fan,child,wait,fall,fail,skip,cascade,done}', g.what)
+        SELECT g.what, array_agg(g.run_id) AS runs, array_agg(g.step_no) AS nos,
+            array_agg(g.element) AS elements, array_agg(g.state) AS states, array_agg(g.value) AS values
+        FROM (SELECT n.* FROM unnest(beginnings) WITH ORDINALITY AS n (what, run_id, step_no, element, state,
+                        value, place) ORDER BY n.place) g
+        GROUP BY g.what
+            ORDER BY array_position('{undo,park,pass,fan,child,wait,fall,fail,skip,cascade,done}', g.what)
     LOOP
         CASE b.what
         WHEN 'undo' THEN PERFORM _sas.undo_children(b.runs, b.nos, b.elements);
         WHEN 'park' THEN
-            PERFORM _sas.move_steps(array_agg(ROW(u.run_id, u.step_no, u.element, u.state, 'ready', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                                                  NULL, NULL, NULL, NULL, NULL, true, NULL, NULL)::_sas.step_change))
+            PERFORM _sas.move_steps(array_agg(ROW(u.run_id, u.step_no, u.element, u.state, 'ready', NULL,
+                                                  NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                                                  NULL, NULL, NULL, NULL, NULL, true, NULL,
+                                                      NULL)::_sas.step_change))
             FROM unnest(b.runs, b.nos, b.elements, b.states) AS u (run_id, step_no, element, state);
         WHEN 'pass' THEN PERFORM _sas.make_ready(b.runs, b.nos, b.elements, entered => true);
         WHEN 'fan' THEN PERFORM _sas.begin_fans(b.runs, b.nos, b.values, b.states);
@@ -146,15 +184,19 @@ BEGIN
         WHEN 'wait' THEN PERFORM _sas.begin_waits(b.runs, b.nos, b.elements);
         WHEN 'fall' THEN PERFORM _sas.fall_back(b.runs, b.nos, b.elements);
         WHEN 'fail' THEN PERFORM _sas.fail_steps(b.runs, b.nos, b.elements, b.values);
-        WHEN 'skip' THEN PERFORM _sas.skip_steps(b.runs, b.nos, array_fill(false, ARRAY[cardinality(b.runs)]));
-        WHEN 'cascade' THEN PERFORM _sas.skip_steps(b.runs, b.nos, array_fill(true, ARRAY[cardinality(b.runs)]));
+        WHEN 'skip' THEN PERFORM _sas.skip_steps(b.runs, b.nos,
+                                                 array_fill(false, ARRAY[cardinality(b.runs)]));
+        WHEN 'cascade' THEN PERFORM _sas.skip_steps(b.runs, b.nos,
+                                                    array_fill(true, ARRAY[cardinality(b.runs)]));
         WHEN 'done' THEN PERFORM _sas.succeed_steps(b.runs, b.nos, b.elements, b.values);
         END CASE;
     END LOOP;
 END $$;
 
--- _sas.begin(w, run_id, element, state, root, new_input): how this step, or element, begins. new_input: what an operator has put in the place of its own.
-CREATE FUNCTION _sas.begin(w _sas.workflow_step, run_id bigint, element int, state text, root jsonb, new_input jsonb) RETURNS _sas.beginning
+-- _sas.begin(w, run_id, element, state, root, new_input): how this step, or element, begins. new_input: what
+-- an operator has put in the place of its own.
+CREATE FUNCTION _sas.begin(w _sas.workflow_step, run_id bigint, element int, state text, root jsonb,
+                           new_input jsonb) RETURNS _sas.beginning
 LANGUAGE plpgsql AS $$
 DECLARE
     whole boolean := element = 0 AND w.shape IS NOT NULL;
@@ -168,32 +210,41 @@ BEGIN
     END IF;
     IF met IS NULL THEN
         what := 'fail';
-        value := _sas.problem_object('when', '"when" is neither true nor false', w.shape ->> 'when', NULL, run_id, w.name);
+        value := _sas.problem_object('when', '"when" is neither true nor false', w.shape ->> 'when', NULL,
+                                     run_id, w.name);
     ELSIF NOT met THEN
         what := CASE w.shape ->> 'else' WHEN 'skip_cascade' THEN 'cascade' ELSE 'skip' END;
     ELSIF whole AND w.shape ?| '{each,repeat}' THEN
         what := 'fan';
         -- not of a first turn, nor of one that goes on where it failed
-        IF w.shape ? 'each' AND NOT EXISTS (SELECT FROM _sas.fan f WHERE f.run_id = $2 AND f.step_no = w.step_no) THEN
+        IF w.shape ? 'each' AND NOT EXISTS (SELECT FROM _sas.fan f WHERE f.run_id = $2
+                                            AND f.step_no = w.step_no) THEN
             SELECT * INTO made FROM _sas.made_of(w.shape -> 'each', root, new_input, 'array');
             value := made.result;
             IF made.problem IS NOT NULL THEN
                 what := 'fail';
                 value := _sas.problem_object('each', '"each" needs an array',
                                              CASE WHEN made.kind IS NULL THEN made.problem
-                                                  ELSE format('%s gives %s', w.shape ->> 'each', CASE made.kind WHEN 'object' THEN 'an object' ELSE 'a ' || made.kind END) END, NULL, run_id, w.name);
+                                                  ELSE format('%s gives %s', w.shape ->> 'each',
+                                                              CASE made.kind WHEN 'object' THEN 'an object'
+                                                              ELSE 'a ' || made.kind END) END, NULL, run_id,
+                                                      w.name);
             END IF;
         END IF;
     ELSIF w.kind = 'wait' THEN
         what := 'wait';
     ELSIF w.kind IN ('workflow', 'join') THEN
-        SELECT * INTO made FROM _sas.made_of(coalesce(w.input, CASE w.kind WHEN 'join' THEN 'null'::jsonb ELSE '"{{input}}"' END), root, new_input, CASE w.kind WHEN 'workflow' THEN 'object' END);
+        SELECT * INTO made FROM _sas.made_of(coalesce(w.input, CASE w.kind WHEN 'join' THEN 'null'::jsonb
+                                                      ELSE '"{{input}}"' END), root, new_input, CASE w.kind
+                                             WHEN 'workflow' THEN 'object' END);
         what := CASE w.kind WHEN 'join' THEN 'done' ELSE 'child' END;
         value := made.result;
         IF made.problem IS NOT NULL THEN
             what := 'fail';
             value := _sas.problem_object('template', 'the input of the step cannot be made',
-                                         CASE WHEN made.kind IS NULL THEN made.problem ELSE format('the input of a run must be an object, not %s', made.kind) END, NULL, run_id, w.name);
+                                         CASE WHEN made.kind IS NULL THEN made.problem
+                                             ELSE format('the input of a run must be an object, not %s',
+                                                         made.kind) END, NULL, run_id, w.name);
         END IF;
     ELSIF w.shape #> '{fallback,on}' ? 'breaker_open' AND w.lane IN (SELECT _sas.open_breakers()) THEN
         what := 'fall';
@@ -203,9 +254,10 @@ BEGIN
     RETURN ROW(what, run_id, w.step_no, element, state, value);
 END $$;
 
--- _sas.made_of(template, root, new_input, must): what a template gives, or new_input in its place. problem: why there is
--- nothing; kind: it is of this kind, and not what it must be.
-CREATE FUNCTION _sas.made_of(template jsonb, root jsonb, new_input jsonb, must text, OUT result jsonb, OUT problem text, OUT kind text)
+-- _sas.made_of(template, root, new_input, must): what a template gives, or new_input in its place. problem:
+-- why there is nothing; kind: it is of this kind, and not what it must be.
+CREATE FUNCTION _sas.made_of(template jsonb, root jsonb, new_input jsonb, must text, OUT result jsonb,
+                             OUT problem text, OUT kind text)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     wrong jsonb;
@@ -222,16 +274,19 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.needs_output(w, name): does this step refer to the output of a step before it as to something that must be there?
+-- _sas.needs_output(w, name): does this step refer to the output of a step before it as to something that
+-- must be there?
 CREATE FUNCTION _sas.needs_output(w _sas.workflow_step, name text) RETURNS boolean
 LANGUAGE sql STABLE AS $$
-    SELECT EXISTS (SELECT FROM _sas.references(jsonb_build_array(w.request, w.input, w.output, w.shape -> 'each', w.shape -> 'wait', w.shape #> '{poll,call}')) r
-                   WHERE r.root = 'steps' AND r.member = name AND r.third IN ('output', 'started') AND NOT r.optional)
+    SELECT EXISTS (SELECT FROM _sas.references(jsonb_build_array(w.request, w.input, w.output,
+                        w.shape -> 'each', w.shape -> 'wait', w.shape #> '{poll,call}')) r
+                   WHERE r.root = 'steps' AND r.member = name AND r.third IN ('output', 'started')
+                       AND NOT r.optional)
 $$;
 
--- _sas.after_skip(run_ids, step_nos): these steps of runs that go on had failed, or waited, and were skipped: what needs
--- their output is skipped with them, and what needs the output of that; what only comes after goes on. One that was given
--- another output counts as any that has ended.
+-- _sas.after_skip(run_ids, step_nos): these steps of runs that go on had failed, or waited, and were skipped:
+-- what needs their output is skipped with them, and what needs the output of that; what only comes after goes
+-- on. One that was given another output counts as any that has ended.
 CREATE FUNCTION _sas.after_skip(run_ids bigint[], step_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -241,29 +296,38 @@ BEGIN
         SELECT u.run_id, r.version_id, u.step_no
         FROM unnest(run_ids, step_nos) AS u (run_id, step_no)
         JOIN _sas.run r ON r.run_id = u.run_id
-        CROSS JOIN LATERAL (SELECT x.output FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = 0 OFFSET 0) s
+        CROSS JOIN LATERAL (SELECT x.output FROM _sas.step x WHERE x.run_id = u.run_id
+                            AND x.step_no = u.step_no AND x.element = 0 OFFSET 0) s
         WHERE s.output IS NULL
         UNION
         SELECT g.run_id, g.version_id, n.step_no
         FROM gone g
-        CROSS JOIN LATERAL (SELECT x.local_name, x.covers FROM _sas.workflow_step x WHERE x.version_id = g.version_id AND x.step_no = g.step_no AND NOT x.undo OFFSET 0) o
+        CROSS JOIN LATERAL (SELECT x.local_name, x.covers FROM _sas.workflow_step x
+                            WHERE x.version_id = g.version_id AND x.step_no = g.step_no
+                            AND NOT x.undo OFFSET 0) o
         CROSS JOIN LATERAL (
             SELECT w.step_no
             FROM _sas.workflow_edge e
-            CROSS JOIN LATERAL (SELECT x AS whole, x.step_no FROM _sas.workflow_step x WHERE x.version_id = g.version_id AND x.step_no = e.to_no AND NOT x.undo OFFSET 0) w
-            WHERE e.version_id = g.version_id AND e.from_no = g.step_no AND _sas.needs_output(w.whole, o.local_name)
+            CROSS JOIN LATERAL (SELECT x AS whole, x.step_no FROM _sas.workflow_step x
+                                WHERE x.version_id = g.version_id AND x.step_no = e.to_no
+                                AND NOT x.undo OFFSET 0) w
+            WHERE e.version_id = g.version_id AND e.from_no = g.step_no
+                AND _sas.needs_output(w.whole, o.local_name)
             UNION ALL
             -- of an include all that is inside
             SELECT unnest(o.covers)) n)
-    SELECT array_agg(ROW(g.run_id, g.step_no, 0, coalesce(s.state, 'none'), 'skipped', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    SELECT array_agg(ROW(g.run_id, g.step_no, 0, coalesce(s.state, 'none'), 'skipped', NULL, NULL, NULL,
+                         NULL, NULL, NULL, NULL, NULL, NULL,
                          NULL, _sas.now(), NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change)
     INTO changes
     FROM gone g
-    LEFT JOIN LATERAL (SELECT x.state FROM _sas.step x WHERE x.run_id = g.run_id AND x.step_no = g.step_no AND x.element = 0 OFFSET 0) s ON true
+    LEFT JOIN LATERAL (SELECT x.state FROM _sas.step x WHERE x.run_id = g.run_id AND x.step_no = g.step_no
+                       AND x.element = 0 OFFSET 0) s ON true
     WHERE coalesce(s.state, 'waiting') = 'waiting';
     PERFORM _sas.move_steps(changes);
     -- these were not open: they are counted before they are counted off
     UPDATE _sas.run r SET open_steps = r.open_steps + d.n
     FROM (SELECT c.run_id, count(*)::int AS n FROM unnest(changes) c GROUP BY 1) d WHERE r.run_id = d.run_id;
-    PERFORM _sas.advance(run_ids || ARRAY(SELECT c.run_id FROM unnest(changes) c), step_nos || ARRAY(SELECT c.step_no FROM unnest(changes) c));
+    PERFORM _sas.advance(run_ids || ARRAY(SELECT c.run_id FROM unnest(changes) c), step_nos
+                         || ARRAY(SELECT c.step_no FROM unnest(changes) c));
 END $$;

@@ -6,19 +6,24 @@
 
 -- _sas.begin_children(...): submits a run for each, as the owner of its parent.
 -- Those of one step go together; what cannot be submitted fails its step.
-CREATE FUNCTION _sas.begin_children(run_ids bigint[], step_nos int[], elements int[], inputs jsonb[]) RETURNS void
+CREATE FUNCTION _sas.begin_children(run_ids bigint[], step_nos int[], elements int[], inputs jsonb[])
+RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     g record;
     why text;
     changes _sas.step_change[];
 BEGIN
-    FOR g IN SELECT u.run_id, u.step_no, array_agg(u.element ORDER BY u.element) AS elements, array_agg(u.input ORDER BY u.element) AS inputs
-             FROM unnest(run_ids, step_nos, elements, inputs) AS u (run_id, step_no, element, input) GROUP BY 1, 2 ORDER BY 1, 2
+    FOR g IN SELECT u.run_id, u.step_no, array_agg(u.element ORDER BY u.element) AS elements,
+        array_agg(u.input ORDER BY u.element) AS inputs
+             FROM unnest(run_ids, step_nos, elements, inputs) AS u (run_id, step_no, element, input)
+             GROUP BY 1, 2 ORDER BY 1, 2
     LOOP
         -- no function of a user runs in a scheduler
         IF _sas.plan_function(_sas.child_workflow(g.run_id, g.step_no)) IS NOT NULL THEN
-            PERFORM _sas.plan_children(array_fill(g.run_id, ARRAY[cardinality(g.elements)]), array_fill(g.step_no, ARRAY[cardinality(g.elements)]), g.elements, g.inputs);
+            PERFORM _sas.plan_children(array_fill(g.run_id, ARRAY[cardinality(g.elements)]),
+                                       array_fill(g.step_no, ARRAY[cardinality(g.elements)]), g.elements,
+                                       g.inputs);
             CONTINUE;
         END IF;
         why := _sas.submit_children(g.run_id, g.step_no, g.elements, g.inputs);
@@ -37,14 +42,17 @@ END $$;
 -- _sas.child_workflow(run_id, step_no): the name of the workflow whose runs are the children of this step.
 CREATE FUNCTION _sas.child_workflow(parent_id bigint, parent_no int) RETURNS text
 LANGUAGE sql STABLE AS $$
-    SELECT w.shape ->> 'workflow' FROM _sas.run r JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = parent_no AND NOT w.undo WHERE r.run_id = parent_id
+    SELECT w.shape ->> 'workflow' FROM _sas.run r JOIN _sas.workflow_step w ON w.version_id = r.version_id
+        AND w.step_no = parent_no AND NOT w.undo WHERE r.run_id = parent_id
 $$;
 
 -- How many runs may stand in a row, each a child of the one before.
 CREATE FUNCTION _sas.child_levels() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 100 $$;
 
--- _sas.submit_children(...): null, or why they could not be submitted. plans: what their plan function returned for each.
-CREATE FUNCTION _sas.submit_children(parent_id bigint, parent_no int, parent_elements int[], inputs jsonb[], plans jsonb[] DEFAULT NULL) RETURNS text
+-- _sas.submit_children(...): null, or why they could not be submitted. plans: what their plan function
+-- returned for each.
+CREATE FUNCTION _sas.submit_children(parent_id bigint, parent_no int, parent_elements int[], inputs jsonb[],
+                                     plans jsonb[] DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
     p record;
@@ -63,12 +71,19 @@ BEGIN
         RETURN format('child runs go no deeper than %s levels', _sas.child_levels());
     END IF;
     -- what the levels above said adds up, and may be more than one submit may say
-    SELECT r.owner, least(greatest(r.priority, -1000), 1000) AS priority, r.labels, greatest(r.deadline - _sas.now(), interval '1 s') AS time_left INTO p FROM _sas.run r WHERE r.run_id = parent_id;
-    PERFORM _sas.submit_runs(p.owner::oid, _sas.child_workflow(parent_id, parent_no), inputs, NULL, p.priority, NULL, NULL, p.time_left, NULL, NULL, p.labels, parent_id, parent_no, parent_elements, plans => plans);
-    PERFORM _sas.move_steps(array_agg(ROW(parent_id, parent_no, e, coalesce(s.state, 'none'), 'suspended', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                                          _sas.now(), NULL, NULL, NULL, NULL, NULL, 'child', NULL)::_sas.step_change))
+    SELECT r.owner, least(greatest(r.priority, -1000), 1000) AS priority, r.labels,
+        greatest(r.deadline - _sas.now(), interval '1 s') AS time_left INTO p FROM _sas.run r
+    WHERE r.run_id = parent_id;
+    PERFORM _sas.submit_runs(p.owner::oid, _sas.child_workflow(parent_id, parent_no), inputs, NULL,
+                             p.priority, NULL, NULL, p.time_left, NULL, NULL, p.labels, parent_id, parent_no,
+                             parent_elements, plans => plans);
+    PERFORM _sas.move_steps(array_agg(ROW(parent_id, parent_no, e, coalesce(s.state, 'none'), 'suspended',
+                                          NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                                          _sas.now(), NULL, NULL, NULL, NULL, NULL, 'child',
+                                              NULL)::_sas.step_change))
     FROM unnest(parent_elements) e
-    LEFT JOIN LATERAL (SELECT x.state FROM _sas.step x WHERE x.run_id = parent_id AND x.step_no = parent_no AND x.element = e OFFSET 0) s ON true;
+    LEFT JOIN LATERAL (SELECT x.state FROM _sas.step x WHERE x.run_id = parent_id AND x.step_no = parent_no
+                       AND x.element = e OFFSET 0) s ON true;
     RETURN NULL;
 EXCEPTION WHEN OTHERS THEN
     IF left(SQLSTATE, 2) IN ('40', '53', '57') OR SQLSTATE = '55P03' THEN
@@ -77,7 +92,8 @@ EXCEPTION WHEN OTHERS THEN
     RETURN SQLERRM;
 END $$;
 
-CREATE FUNCTION _sas.fail_children(parent_id bigint, parent_no int, parent_elements int[], why text) RETURNS void
+CREATE FUNCTION _sas.fail_children(parent_id bigint, parent_no int, parent_elements int[], why text)
+RETURNS void
 LANGUAGE sql AS $$
     SELECT _sas.fail_steps(array_agg(parent_id), array_agg(parent_no), array_agg(e),
                            array_agg(_sas.child_problem(parent_id, parent_no, why)))
@@ -87,14 +103,18 @@ $$;
 CREATE FUNCTION _sas.child_problem(parent_id bigint, parent_no int, why text) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT _sas.problem_object('child', 'the child run could not be submitted', why, NULL, parent_id,
-                               (SELECT w.name FROM _sas.run r JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = parent_no AND NOT w.undo WHERE r.run_id = parent_id))
+                               (SELECT w.name FROM _sas.run r
+                                JOIN _sas.workflow_step w ON w.version_id = r.version_id
+                                AND w.step_no = parent_no AND NOT w.undo WHERE r.run_id = parent_id))
 $$;
 
--- _sas.last_child(run_id, step_no, element): the last child of a step; one that failed and is tried again has several.
+-- _sas.last_child(run_id, step_no, element): the last child of a step; one that failed and is tried again has
+-- several.
 CREATE FUNCTION _sas.last_child(parent_id bigint, parent_no int, parent_element int) RETURNS _sas.run
 LANGUAGE sql STABLE AS $$
     SELECT c FROM _sas.run c
-    WHERE c.parent_run_id = parent_id AND c.parent_step_no = parent_no AND c.parent_element = $3 ORDER BY c.run_id DESC LIMIT 1
+    WHERE c.parent_run_id = parent_id AND c.parent_step_no = parent_no AND c.parent_element = $3
+        ORDER BY c.run_id DESC LIMIT 1
 $$;
 
 -- _sas.children_ended(run_ids, step_nos, elements): their child runs have stopped.
@@ -104,28 +124,44 @@ DECLARE
     well record;
 BEGIN
     FOR well IN
-        SELECT array_agg(x.run_id) FILTER (WHERE x.well) AS run_ids, array_agg(x.step_no) FILTER (WHERE x.well) AS step_nos,
-               array_agg(x.element) FILTER (WHERE x.well) AS elements, array_agg(coalesce(x.output, 'null')) FILTER (WHERE x.well) AS outputs,
-               array_agg(x.run_id) FILTER (WHERE x.ill) AS ill_runs, array_agg(x.step_no) FILTER (WHERE x.ill) AS ill_nos, array_agg(x.element) FILTER (WHERE x.ill) AS ill_elements,
-               array_agg(_sas.problem_object('child', format('child run %s ended with result %s', x.child_id, x.result), x.error ->> 'title', NULL, x.run_id, x.name)) FILTER (WHERE x.ill) AS errors,
-               array_agg(ROW(x.run_id, x.step_no, x.element, x.state, CASE x.state WHEN 'suspended' THEN 'cancelled' ELSE 'compensated' END,
+        SELECT array_agg(x.run_id) FILTER (WHERE x.well) AS run_ids,
+            array_agg(x.step_no) FILTER (WHERE x.well) AS step_nos,
+               array_agg(x.element) FILTER (WHERE x.well) AS elements,
+                   array_agg(coalesce(x.output, 'null')) FILTER (WHERE x.well) AS outputs,
+               array_agg(x.run_id) FILTER (WHERE x.ill) AS ill_runs,
+                   array_agg(x.step_no) FILTER (WHERE x.ill) AS ill_nos,
+                   array_agg(x.element) FILTER (WHERE x.ill) AS ill_elements,
+               array_agg(_sas.problem_object('child',
+                                             format('child run %s ended with result %s', x.child_id,
+                                                    x.result), x.error ->> 'title', NULL, x.run_id,
+                                             x.name)) FILTER (WHERE x.ill) AS errors,
+               array_agg(ROW(x.run_id, x.step_no, x.element, x.state, CASE x.state
+                             WHEN 'suspended' THEN 'cancelled' ELSE 'compensated' END,
                              NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                             NULL, _sas.now(), NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change) FILTER (WHERE NOT x.well AND NOT x.ill) AS gone
+                             NULL, _sas.now(), NULL, NULL, NULL, NULL, NULL,
+                                 NULL)::_sas.step_change) FILTER (WHERE NOT x.well AND NOT x.ill) AS gone
         FROM (SELECT u.*, s.state, w.name, c.run_id AS child_id, c.result, c.output, c.error,
                      s.state = 'suspended' AND c.result IN ('success', 'warning') AS well,
-                     s.state = 'suspended' AND c.result NOT IN ('success', 'warning') AND r.fate IS NULL AS ill
-              FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
+                     s.state = 'suspended' AND c.result NOT IN ('success', 'warning')
+                         AND r.fate IS NULL AS ill
+              FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no,
+                              element)) u
               JOIN _sas.run r ON r.run_id = u.run_id
-              CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s
-              JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo AND w.kind = 'workflow'
+              CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id
+                                  AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s
+              JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no
+                  AND NOT w.undo AND w.kind = 'workflow'
               CROSS JOIN LATERAL _sas.last_child(u.run_id, u.step_no, u.element) c
               WHERE c.state = 'stopped'
-                AND (s.state = 'suspended' AND s.waiting_kind = 'child' OR s.state = 'compensating' AND c.result NOT IN ('success', 'warning'))) x
+                AND (s.state = 'suspended' AND s.waiting_kind = 'child' OR s.state = 'compensating'
+                     AND c.result NOT IN ('success', 'warning'))) x
     LOOP
         PERFORM _sas.move_steps(well.gone);
         PERFORM _sas.close_steps(array_agg(g.run_id)) FROM unnest(well.gone) g HAVING count(*) > 0;
-        PERFORM _sas.succeed_steps(well.run_ids, well.step_nos, well.elements, well.outputs) WHERE well.run_ids IS NOT NULL;
-        PERFORM _sas.fail_steps(well.ill_runs, well.ill_nos, well.ill_elements, well.errors) WHERE well.ill_runs IS NOT NULL;
+        PERFORM _sas.succeed_steps(well.run_ids, well.step_nos, well.elements, well.outputs)
+            WHERE well.run_ids IS NOT NULL;
+        PERFORM _sas.fail_steps(well.ill_runs, well.ill_nos, well.ill_elements, well.errors)
+            WHERE well.ill_runs IS NOT NULL;
     END LOOP;
 END $$;
 
@@ -144,7 +180,8 @@ BEGIN
     IF FOUND THEN
         PERFORM _sas.ring('{}', true, false, '{}');
     END IF;
-    SELECT array_agg(ROW(u.run_id, u.step_no, u.element, 'compensating', 'compensated', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    SELECT array_agg(ROW(u.run_id, u.step_no, u.element, 'compensating', 'compensated', NULL, NULL, NULL,
+                         NULL, NULL, NULL, NULL, NULL, NULL,
                          NULL, _sas.now(), NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change)
     INTO undone
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
@@ -160,9 +197,13 @@ LANGUAGE plpgsql AS $$
 DECLARE
     back bigint[];
 BEGIN
-    SELECT array_agg(r.run_id) INTO back FROM _sas.run r WHERE r.run_id = ANY (run_ids) AND r.state = 'stopped' AND r.result IN ('success', 'warning');
+    SELECT array_agg(r.run_id) INTO back FROM _sas.run r WHERE r.run_id = ANY (run_ids)
+        AND r.state = 'stopped' AND r.result IN ('success', 'warning');
     PERFORM _sas.move_runs(array_agg(ROW(b, 'stopped', 'compensating', NULL, 'compensate', 0, NULL,
-                                         _sas.problem_object('parent', 'the run that it is a child of is undone', NULL, NULL, b, NULL), NULL, NULL, NULL)::_sas.run_change))
+                                         _sas.problem_object('parent',
+                                                             'the run that it is a child of is undone', NULL,
+                                                             NULL, b, NULL), NULL, NULL,
+                                             NULL)::_sas.run_change))
     FROM unnest(back) b;
     PERFORM _sas.hand_to_scheduler(back);
 END $$;
@@ -174,9 +215,14 @@ LANGUAGE plpgsql AS $$
 DECLARE
     doomed bigint[];
 BEGIN
-    SELECT array_agg(r.run_id) INTO doomed FROM _sas.run r WHERE r.run_id = ANY (run_ids) AND r.state <> 'stopped' AND r.fate IS NULL;
+    SELECT array_agg(r.run_id) INTO doomed FROM _sas.run r WHERE r.run_id = ANY (run_ids)
+        AND r.state <> 'stopped' AND r.fate IS NULL;
     IF doomed IS NOT NULL THEN
-        PERFORM _sas.doom(doomed, array_fill(CASE how WHEN 'abort' THEN 'cancel' ELSE how END, ARRAY[cardinality(doomed)]),
-                          ARRAY(SELECT _sas.problem_object('parent', 'the run that it is a child of cannot go on', NULL, NULL, d, NULL) FROM unnest(doomed) d), how = 'abort');
+        PERFORM _sas.doom(doomed, array_fill(CASE how WHEN 'abort' THEN 'cancel'
+                                             ELSE how END, ARRAY[cardinality(doomed)]),
+                          ARRAY(SELECT _sas.problem_object('parent',
+                                                           'the run that it is a child of cannot go on',
+                                                           NULL, NULL, d, NULL) FROM unnest(doomed) d),
+                              how = 'abort');
     END IF;
 END $$;

@@ -17,7 +17,8 @@ BEGIN
     END IF;
     RETURN QUERY
     SELECT h.agent_id FROM _sas.agent_health h LEFT JOIN _sas.places() p ON p.agent_id = h.agent_id
-    WHERE CASE WHEN p.agent_id IS NULL THEN h.breaker = 'open' AND h.open_until > _sas.now() ELSE p.breaker = 'open' AND p.open_for_ms > 0 END;
+    WHERE CASE WHEN p.agent_id IS NULL THEN h.breaker = 'open' AND h.open_until > _sas.now()
+        ELSE p.breaker = 'open' AND p.open_for_ms > 0 END;
 END $$;
 
 -- _sas.fall_back(run_ids, step_nos, elements): these steps leave their work to their fallbacks.
@@ -26,21 +27,28 @@ LANGUAGE plpgsql AS $$
 DECLARE
     f record;
 BEGIN
-    SELECT array_agg(ROW(u.run_id, u.step_no, u.element, coalesce(s.state, 'none'), 'suspended', NULL, NULL, false, NULL, NULL, NULL, NULL, NULL, NULL,
-                         _sas.now(), NULL, NULL, NULL, NULL, NULL, 'fallback', NULL)::_sas.step_change) AS changes,
-           array_agg(ROW(u.run_id, (w.shape #>> '{fallback,no}')::int, u.element, 'none', 'ready', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                         NULL, NULL, NULL, NULL, NULL, true, NULL, NULL)::_sas.step_change) FILTER (WHERE r.state = 'paused') AS parked,
-           array_agg(u.run_id) FILTER (WHERE r.state <> 'paused') AS run_ids, array_agg((w.shape #>> '{fallback,no}')::int) FILTER (WHERE r.state <> 'paused') AS nos,
+    SELECT array_agg(ROW(u.run_id, u.step_no, u.element, coalesce(s.state, 'none'), 'suspended', NULL, NULL,
+                         false, NULL, NULL, NULL, NULL, NULL, NULL,
+                         _sas.now(), NULL, NULL, NULL, NULL, NULL, 'fallback',
+                             NULL)::_sas.step_change) AS changes,
+           array_agg(ROW(u.run_id, (w.shape #>> '{fallback,no}')::int, u.element, 'none', 'ready', NULL,
+                         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                         NULL, NULL, NULL, NULL, NULL, true, NULL,
+                             NULL)::_sas.step_change) FILTER (WHERE r.state = 'paused') AS parked,
+           array_agg(u.run_id) FILTER (WHERE r.state <> 'paused') AS run_ids,
+               array_agg((w.shape #>> '{fallback,no}')::int) FILTER (WHERE r.state <> 'paused') AS nos,
            array_agg(u.element) FILTER (WHERE r.state <> 'paused') AS elements
     INTO f
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
     JOIN _sas.run r ON r.run_id = u.run_id
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo
-    LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true;
+    LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
+                       AND x.element = u.element OFFSET 0) s ON true;
     PERFORM _sas.move_steps(f.changes);
     -- what a poll had begun is undone by now
     UPDATE _sas.step s SET started = NULL, asks = NULL, ask_until = NULL, progress = NULL
-    FROM unnest(f.changes) c WHERE s.run_id = c.run_id AND s.step_no = c.step_no AND s.element = c.element AND s.asks IS NOT NULL;
+    FROM unnest(f.changes) c WHERE s.run_id = c.run_id AND s.step_no = c.step_no AND s.element = c.element
+        AND s.asks IS NOT NULL;
     PERFORM _sas.move_steps(f.parked);
     PERFORM _sas.make_ready(f.run_ids, f.nos, f.elements);
 END $$;
@@ -54,8 +62,10 @@ DECLARE
     stands_for int[];
 BEGIN
     SELECT array_agg(coalesce((w.shape ->> 'stands_in')::int, u.step_no) ORDER BY u.n),
-           array_agg(ROW(u.run_id, (w.shape ->> 'stands_in')::int, u.element, 'suspended', 'succeeded', NULL, NULL, false, NULL, NULL, NULL, s.output, NULL, nextval('_sas.completion_seq'),
-                         NULL, _sas.now(), NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change) FILTER (WHERE w.shape ? 'stands_in')
+           array_agg(ROW(u.run_id, (w.shape ->> 'stands_in')::int, u.element, 'suspended', 'succeeded', NULL,
+                         NULL, false, NULL, NULL, NULL, s.output, NULL, nextval('_sas.completion_seq'),
+                         NULL, _sas.now(), NULL, NULL, NULL, NULL, NULL,
+                             NULL)::_sas.step_change) FILTER (WHERE w.shape ? 'stands_in')
     INTO stands_for, changes
     FROM unnest(run_ids, step_nos, elements) WITH ORDINALITY AS u (run_id, step_no, element, n)
     JOIN _sas.run r ON r.run_id = u.run_id
@@ -71,28 +81,35 @@ LANGUAGE plpgsql AS $$
 DECLARE
     undone _sas.step_change[];
 BEGIN
-    SELECT array_agg(ROW(s.run_id, s.step_no, s.element, 'succeeded', 'compensating', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    SELECT array_agg(ROW(s.run_id, s.step_no, s.element, 'succeeded', 'compensating', NULL, NULL, NULL, NULL,
+                         NULL, NULL, NULL, NULL, NULL,
                          NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change)
     INTO undone
     FROM unnest(changes) c
     JOIN _sas.run r ON r.run_id = c.run_id
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = c.step_no AND NOT w.undo AND w.shape ? 'stands_in'
-    JOIN _sas.step s ON s.run_id = c.run_id AND s.step_no = (w.shape ->> 'stands_in')::int AND s.element = c.element AND s.state = 'succeeded'
+    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = c.step_no AND NOT w.undo
+        AND w.shape ? 'stands_in'
+    JOIN _sas.step s ON s.run_id = c.run_id AND s.step_no = (w.shape ->> 'stands_in')::int
+        AND s.element = c.element AND s.state = 'succeeded'
     WHERE c.to_state = 'compensated';
     PERFORM _sas.move_steps(undone);
-    PERFORM _sas.move_steps(array_agg(ROW(u.run_id, u.step_no, u.element, 'compensating', 'compensated', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                                          NULL, _sas.now(), NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change)) FROM unnest(undone) u;
+    PERFORM _sas.move_steps(array_agg(ROW(u.run_id, u.step_no, u.element, 'compensating', 'compensated',
+                                          NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                                          NULL, _sas.now(), NULL, NULL, NULL, NULL, NULL,
+                                              NULL)::_sas.step_change)) FROM unnest(undone) u;
 END $$;
 
 -- _sas.fell(run_id, step_no, element, shape): has the fallback of this step been tried, and failed?
 CREATE FUNCTION _sas.fell(run_id bigint, element int, shape jsonb) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN EXISTS (SELECT FROM _sas.step f WHERE f.run_id = $1 AND f.step_no = ($3 #>> '{fallback,no}')::int AND f.element = $2 AND f.state = 'failed');
+    RETURN EXISTS (SELECT FROM _sas.step f WHERE f.run_id = $1 AND f.step_no = ($3 #>> '{fallback,no}')::int
+                   AND f.element = $2 AND f.state = 'failed');
 END $$;
 
--- _sas.way_back(run_id, step_no, element): a step has failed for good and has a fallback. Before that is tried, what it
--- may have done is settled: 'none' is needed, its 'undo' is made first, or its outcome must be 'known', by its call.
+-- _sas.way_back(run_id, step_no, element): a step has failed for good and has a fallback. Before that is
+-- tried, what it may have done is settled: 'none' is needed, its 'undo' is made first, or its outcome must be
+-- 'known', by its call.
 CREATE FUNCTION _sas.way_back(run_id bigint, step_no int, element int) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -104,43 +121,53 @@ BEGIN
             WHERE s.run_id = $1 AND s.step_no = $2 AND s.element = $3);
 END $$;
 
--- _sas.fail_in_stead(run_id, step_no, element, stands_in, error, transient): a fallback has failed for good: with it the step, whose rule decides.
-CREATE FUNCTION _sas.fail_in_stead(run_id bigint, step_no int, element int, error jsonb, transient boolean) RETURNS void
+-- _sas.fail_in_stead(run_id, step_no, element, stands_in, error, transient): a fallback has failed for good:
+-- with it the step, whose rule decides.
+CREATE FUNCTION _sas.fail_in_stead(run_id bigint, step_no int, element int, error jsonb, transient boolean)
+RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    failed _sas.step_change[] := ARRAY[ROW($1, $2, $3, 'suspended', 'failed', NULL, NULL, NULL, $5, NULL, NULL, NULL, $4, NULL,
-                                           NULL, _sas.now(), NULL, NULL, NULL, NULL, 'supervisor', NULL)::_sas.step_change];
+    failed _sas.step_change[] := ARRAY[ROW($1, $2, $3, 'suspended', 'failed', NULL, NULL, NULL, $5, NULL,
+                                           NULL, NULL, $4, NULL,
+                                           NULL, _sas.now(), NULL, NULL, NULL, NULL, 'supervisor',
+                                               NULL)::_sas.step_change];
 BEGIN
     PERFORM _sas.move_steps(failed);
     PERFORM _sas.tell_supervisor(failed);
 END $$;
 
--- _sas.resume_fallbacks(run_ids, only_runs, only_nos): a run is resumed: a step that failed with its fallback goes on with
--- that; only_runs, only_nos: these only.
+-- _sas.resume_fallbacks(run_ids, only_runs, only_nos): a run is resumed: a step that failed with its fallback
+-- goes on with that; only_runs, only_nos: these only.
 CREATE FUNCTION _sas.resume_fallbacks(run_ids bigint[], only_runs bigint[], only_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     g record;
 BEGIN
-    SELECT array_agg(ROW(s.run_id, s.step_no, s.element, 'failed', 'suspended', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    SELECT array_agg(ROW(s.run_id, s.step_no, s.element, 'failed', 'suspended', NULL, NULL, NULL, NULL, NULL,
+                         NULL, NULL, NULL, NULL,
                          NULL, NULL, NULL, NULL, NULL, NULL, 'fallback', NULL)::_sas.step_change) AS steps,
-           array_agg(ROW(f.run_id, f.step_no, f.element, 'failed', 'ready', NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+           array_agg(ROW(f.run_id, f.step_no, f.element, 'failed', 'ready', NULL, 0, NULL, NULL, NULL, NULL,
+                         NULL, NULL, NULL,
                          NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change) AS fallbacks,
            array_agg(f.run_id) AS run_ids, array_agg(f.step_no) AS nos, array_agg(f.element) AS elements
     INTO g
     FROM _sas.run r
     JOIN _sas.step s ON s.run_id = r.run_id AND s.state = 'failed'
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo AND w.shape ? 'fallback'
-    JOIN _sas.step f ON f.run_id = s.run_id AND f.step_no = (w.shape #>> '{fallback,no}')::int AND f.element = s.element AND f.state = 'failed'
+    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
+        AND w.shape ? 'fallback'
+    JOIN _sas.step f ON f.run_id = s.run_id AND f.step_no = (w.shape #>> '{fallback,no}')::int
+        AND f.element = s.element AND f.state = 'failed'
     WHERE r.run_id = ANY ($1) AND r.fate IS NULL
-      AND (only_runs IS NULL OR EXISTS (SELECT FROM unnest(only_runs, only_nos) AS o (run_id, step_no) WHERE o.run_id = s.run_id AND o.step_no = s.step_no));
+      AND (only_runs IS NULL OR EXISTS (SELECT FROM unnest(only_runs, only_nos) AS o (run_id, step_no)
+                                        WHERE o.run_id = s.run_id AND o.step_no = s.step_no));
     PERFORM _sas.move_steps(g.steps);
     PERFORM _sas.move_steps(g.fallbacks);
     PERFORM _sas.requeue(g.run_ids, g.nos, g.elements) WHERE g.run_ids IS NOT NULL;
 END $$;
 
 -- _sas.leave_closed_doors(quantity): steps that are ready for an agent whose breaker is open, and have a
--- fallback for that, leave the queue for it. One that would have to be undone waits: its call settles that. How many left.
+-- fallback for that, leave the queue for it. One that would have to be undone waits: its call settles that.
+-- How many left.
 CREATE FUNCTION _sas.leave_closed_doors(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -149,14 +176,17 @@ DECLARE
     gone record;
 BEGIN
     -- nor does a test touch what waits before those of others
-    IF doors = '{}' OR _sas.rehearsing() OR NOT EXISTS (SELECT FROM _sas.workflow_step w WHERE w.lane = ANY (doors) AND w.shape #> '{fallback,on}' ? 'breaker_open') THEN
+    IF doors = '{}' OR _sas.rehearsing()
+        OR NOT EXISTS (SELECT FROM _sas.workflow_step w WHERE w.lane = ANY (doors)
+                       AND w.shape #> '{fallback,on}' ? 'breaker_open') THEN
         RETURN 0;
     END IF;
     SELECT array_agg(DISTINCT x.run_id) INTO ids
     FROM (SELECT q.run_id
           FROM _sas.ready q
           JOIN _sas.run r ON r.run_id = q.run_id
-          JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = q.step_no AND NOT w.undo AND w.shape #> '{fallback,on}' ? 'breaker_open'
+          JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = q.step_no AND NOT w.undo
+              AND w.shape #> '{fallback,on}' ? 'breaker_open'
           WHERE q.lane = ANY (doors) AND NOT q.undo LIMIT quantity) x;
     IF ids IS NULL THEN
         RETURN 0;
@@ -166,13 +196,17 @@ BEGIN
         SELECT q.ctid
         FROM _sas.ready q
         JOIN _sas.run r ON r.run_id = q.run_id AND r.fate IS NULL
-        JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = q.step_no AND NOT w.undo AND w.shape #> '{fallback,on}' ? 'breaker_open'
+        JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = q.step_no AND NOT w.undo
+            AND w.shape #> '{fallback,on}' ? 'breaker_open'
         LEFT JOIN _sas.step s ON s.run_id = q.run_id AND s.step_no = q.step_no AND s.element = q.element
         -- such a step has been looked at before it was made ready, so none is fresh
-        WHERE q.run_id = ANY (ids) AND NOT q.fresh AND q.lane = ANY (doors) AND NOT q.undo AND (s.run_id IS NULL OR _sas.way_back(q.run_id, q.step_no, q.element) = 'none')
+        WHERE q.run_id = ANY (ids) AND NOT q.fresh AND q.lane = ANY (doors) AND NOT q.undo
+            AND (s.run_id IS NULL OR _sas.way_back(q.run_id, q.step_no, q.element) = 'none')
         FOR UPDATE OF q SKIP LOCKED),
-    taken AS (DELETE FROM _sas.ready q USING found f WHERE q.ctid = f.ctid RETURNING q.run_id, q.step_no, q.element)
-    SELECT array_agg(t.run_id) AS run_ids, array_agg(t.step_no) AS step_nos, array_agg(t.element) AS elements INTO gone FROM taken t;
+    taken AS (DELETE FROM _sas.ready q USING found f WHERE q.ctid = f.ctid
+              RETURNING q.run_id, q.step_no, q.element)
+    SELECT array_agg(t.run_id) AS run_ids, array_agg(t.step_no) AS step_nos, array_agg(t.element) AS elements
+        INTO gone FROM taken t;
     IF gone.run_ids IS NULL THEN
         RETURN 0;
     END IF;

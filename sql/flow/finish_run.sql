@@ -12,25 +12,34 @@ DECLARE
 BEGIN
     WITH e AS (
         SELECT r.run_id, r.result, r.finished_at, r.deadline, v.workflow_id, r.hook_of IS NULL AS told,
-               r.parent_run_id IS NULL AND coalesce(r.hook_of, 0) = 0 AS root, row_number() OVER () / 100 AS part,
+               r.parent_run_id IS NULL AND coalesce(r.hook_of, 0) = 0 AS root,
+                   row_number() OVER () / 100 AS part,
                date_part('epoch', r.started_at - greatest(r.created_at, r.start_at)) AS wait,
                date_part('epoch', r.finished_at - coalesce(r.started_at, r.finished_at)) AS span,
-               r.reply_to IS NOT NULL AS replies, r.parent_run_id IS NOT NULL AS is_child, r.start_at IS NOT NULL OR r.start_before IS NOT NULL AS timed
+               r.reply_to IS NOT NULL AS replies, r.parent_run_id IS NOT NULL AS is_child,
+                   r.start_at IS NOT NULL OR r.start_before IS NOT NULL AS timed
         FROM _sas.run r
-        CROSS JOIN LATERAL (SELECT x.workflow_id FROM _sas.workflow_version x WHERE x.version_id = r.version_id OFFSET 0) v
+        CROSS JOIN LATERAL (SELECT x.workflow_id FROM _sas.workflow_version x
+                            WHERE x.version_id = r.version_id OFFSET 0) v
         WHERE r.run_id = ANY ($1)),
-    -- what belongs to another run goes with it; no row is longer than a hundred, so that a purge can take as many as it likes
+    -- what belongs to another run goes with it; no row is longer than a hundred, so that a purge can take as
+    -- many as it likes
     kept AS (
         INSERT INTO _sas.ended (result, ended_at, run_ids)
-        SELECT e.result, max(e.finished_at), array_agg(e.run_id) FROM e WHERE e.root GROUP BY e.part, e.result),
+        SELECT e.result, max(e.finished_at), array_agg(e.run_id) FROM e WHERE e.root
+        GROUP BY e.part, e.result),
     timer AS (
-        DELETE FROM _sas.due d USING e WHERE d.actor = 'v' AND d.due_at = e.deadline AND d.run_id = e.run_id AND d.kind = 'deadline')
-    SELECT array_agg(e.workflow_id) FILTER (WHERE e.told) AS flows, array_agg(e.result) FILTER (WHERE e.told) AS results,
+        DELETE FROM _sas.due d USING e WHERE d.actor = 'v' AND d.due_at = e.deadline AND d.run_id = e.run_id
+            AND d.kind = 'deadline')
+    SELECT array_agg(e.workflow_id) FILTER (WHERE e.told) AS flows,
+        array_agg(e.result) FILTER (WHERE e.told) AS results,
            array_agg(e.wait) FILTER (WHERE e.told) AS waits, array_agg(e.span) FILTER (WHERE e.told) AS spans,
-           array_agg(e.run_id) FILTER (WHERE e.replies) AS replies, array_agg(e.run_id) FILTER (WHERE e.is_child) AS children,
+           array_agg(e.run_id) FILTER (WHERE e.replies) AS replies,
+               array_agg(e.run_id) FILTER (WHERE e.is_child) AS children,
            array_agg(e.run_id) FILTER (WHERE e.timed) AS timed
     INTO ends FROM e;
-    PERFORM _sas.observe('run_wait', ends.flows, NULL, NULL, ends.waits), _sas.observe('run', ends.flows, NULL, ends.results, ends.spans);
+    PERFORM _sas.observe('run_wait', ends.flows, NULL, NULL, ends.waits),
+        _sas.observe('run', ends.flows, NULL, ends.results, ends.spans);
     PERFORM _sas.let_go(run_ids, ends.timed);
     IF ends.replies IS NOT NULL THEN
         PERFORM _sas.reply_to(ends.replies);
@@ -38,7 +47,8 @@ BEGIN
     IF ends.children IS NOT NULL THEN
         -- the step that waits for a child run; its run may be held by others now, so the scheduler looks
         INSERT INTO _sas.due (actor, due_at, run_id, kind, step_no, element)
-        SELECT 's', _sas.now(), r.parent_run_id, 'child', r.parent_step_no, r.parent_element FROM _sas.run r WHERE r.run_id = ANY (ends.children);
+        SELECT 's', _sas.now(), r.parent_run_id, 'child', r.parent_step_no, r.parent_element FROM _sas.run r
+        WHERE r.run_id = ANY (ends.children);
     END IF;
     PERFORM _sas.ring('{}', ends.children IS NOT NULL, false, run_ids);
 END $$;
@@ -49,7 +59,8 @@ CREATE FUNCTION _sas.reply_to(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO _sas.reply (queue, owner, event, run_id, workflow, key, result, output, error, created_at)
-    SELECT r.reply_to, r.owner, CASE WHEN r.result IN ('success', 'warning') THEN 'completed' ELSE 'failed' END,
+    SELECT r.reply_to, r.owner, CASE WHEN r.result IN ('success', 'warning') THEN 'completed'
+        ELSE 'failed' END,
            r.run_id, w.name, r.key, r.result, r.output, r.error, _sas.now()
     FROM _sas.run r
     JOIN _sas.workflow_version v USING (version_id)

@@ -8,9 +8,10 @@
 -- How many elements of a map without "concurrency" are ready or running at once.
 CREATE FUNCTION _sas.fan_width() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 1000 $$;
 
--- _sas.begin_fans(run_ids, step_nos, lists, from_states): these steps begin with an element for each item of their list.
--- list null: with a first turn, or what has begun before and failed goes on where it was.
-CREATE FUNCTION _sas.begin_fans(run_ids bigint[], step_nos int[], lists jsonb[], from_states text[]) RETURNS void
+-- _sas.begin_fans(run_ids, step_nos, lists, from_states): these steps begin with an element for each item of
+-- their list. list null: with a first turn, or what has begun before and failed goes on where it was.
+CREATE FUNCTION _sas.begin_fans(run_ids bigint[], step_nos int[], lists jsonb[], from_states text[])
+RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO _sas.item (run_id, step_no, element, item)
@@ -22,8 +23,10 @@ BEGIN
     FROM unnest(run_ids, step_nos, lists) AS u (run_id, step_no, list)
     CROSS JOIN LATERAL (SELECT coalesce(jsonb_array_length(u.list), 0) AS n) l
     ON CONFLICT DO NOTHING;
-    PERFORM _sas.move_steps(array_agg(ROW(u.run_id, u.step_no, 0, u.from_state, 'suspended', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                                          _sas.now(), NULL, NULL, NULL, NULL, NULL, 'elements', NULL)::_sas.step_change))
+    PERFORM _sas.move_steps(array_agg(ROW(u.run_id, u.step_no, 0, u.from_state, 'suspended', NULL, NULL,
+                                          NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                                          _sas.now(), NULL, NULL, NULL, NULL, NULL, 'elements',
+                                              NULL)::_sas.step_change))
     FROM unnest(run_ids, step_nos, from_states) AS u (run_id, step_no, from_state);
     PERFORM _sas.feed_fans(run_ids, step_nos);
 END $$;
@@ -37,23 +40,31 @@ DECLARE
 BEGIN
     WITH open AS (
         SELECT f.run_id, f.step_no, f.fed, f.total, f.remaining, w.shape,
-               s.waiting_until IS NULL AS asks, least(f.total, f.total - f.remaining + coalesce((w.shape ->> 'concurrency')::int, _sas.fan_width())) AS want
+               s.waiting_until IS NULL AS asks,
+                   least(f.total, f.total - f.remaining + coalesce((w.shape ->> 'concurrency')::int,
+                               _sas.fan_width())) AS want
         FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos) AS u (run_id, step_no)) u
         JOIN _sas.fan f ON f.run_id = u.run_id AND f.step_no = u.step_no
         JOIN _sas.run r ON r.run_id = u.run_id AND r.fate IS NULL AND r.state <> 'paused'
         JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo
-        JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = 0 AND s.state = 'suspended'),
+        JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = 0
+            AND s.state = 'suspended'),
     fed AS (
         UPDATE _sas.fan f SET fed = o.want FROM open o
         WHERE f.run_id = o.run_id AND f.step_no = o.step_no AND o.want > o.fed
         RETURNING f.run_id, f.step_no, o.fed AS before, o.want),
     next AS (
-        SELECT array_agg(e.run_id) AS run_ids, array_agg(e.step_no) AS step_nos, array_agg(e.element) AS elements
-        FROM (SELECT d.run_id, d.step_no, g AS element FROM fed d CROSS JOIN LATERAL generate_series(d.before + 1, d.want) g ORDER BY 1, 2, 3) e)
-    SELECT array_agg(o.run_id) FILTER (WHERE o.shape ? 'each') AS over_runs, array_agg(o.step_no) FILTER (WHERE o.shape ? 'each') AS over_nos,
+        SELECT array_agg(e.run_id) AS run_ids, array_agg(e.step_no) AS step_nos,
+            array_agg(e.element) AS elements
+        FROM (SELECT d.run_id, d.step_no, g AS element FROM fed d
+              CROSS JOIN LATERAL generate_series(d.before + 1, d.want) g ORDER BY 1, 2, 3) e)
+    SELECT array_agg(o.run_id) FILTER (WHERE o.shape ? 'each') AS over_runs,
+        array_agg(o.step_no) FILTER (WHERE o.shape ? 'each') AS over_nos,
            -- one that has its time for the next turn already is not asked again
-           array_agg(o.run_id) FILTER (WHERE o.shape ? 'repeat' AND o.asks) AS turn_runs, array_agg(o.step_no) FILTER (WHERE o.shape ? 'repeat' AND o.asks) AS turn_nos,
-           (SELECT n.run_ids FROM next n) AS next_runs, (SELECT n.step_nos FROM next n) AS next_nos, (SELECT n.elements FROM next n) AS next_elements
+           array_agg(o.run_id) FILTER (WHERE o.shape ? 'repeat' AND o.asks) AS turn_runs,
+               array_agg(o.step_no) FILTER (WHERE o.shape ? 'repeat' AND o.asks) AS turn_nos,
+           (SELECT n.run_ids FROM next n) AS next_runs, (SELECT n.step_nos FROM next n) AS next_nos,
+               (SELECT n.elements FROM next n) AS next_elements
     INTO found
     FROM open o WHERE o.remaining = 0;
     PERFORM _sas.make_ready(found.next_runs, found.next_nos, found.next_elements);
@@ -61,12 +72,14 @@ BEGIN
     PERFORM _sas.next_turns(found.turn_runs, found.turn_nos) WHERE found.turn_runs IS NOT NULL;
 END $$;
 
--- _sas.count_elements(run_ids, step_nos, failures): an element has ended, for each entry; failures of them failed.
+-- _sas.count_elements(run_ids, step_nos, failures): an element has ended, for each entry; failures of them
+-- failed.
 CREATE FUNCTION _sas.count_elements(run_ids bigint[], step_nos int[], failures int DEFAULT 0) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE _sas.fan f SET remaining = f.remaining - d.n, failed = f.failed + failures * d.n
-    FROM (SELECT u.run_id, u.step_no, count(*)::int AS n FROM unnest(run_ids, step_nos) AS u (run_id, step_no) GROUP BY 1, 2) d
+    FROM (SELECT u.run_id, u.step_no, count(*)::int AS n
+          FROM unnest(run_ids, step_nos) AS u (run_id, step_no) GROUP BY 1, 2) d
     WHERE f.run_id = d.run_id AND f.step_no = d.step_no;
     PERFORM _sas.feed_fans(run_ids, step_nos);
     PERFORM _sas.look_at_held(array_agg(DISTINCT r.run_id))
@@ -84,13 +97,17 @@ DECLARE
 BEGIN
     FOR m IN SELECT u.run_id, u.step_no, w.name FROM unnest(run_ids, step_nos) AS u (run_id, step_no)
              JOIN _sas.run r ON r.run_id = u.run_id
-             JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo LOOP
+             JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no
+                 AND NOT w.undo LOOP
         BEGIN
-            SELECT coalesce(jsonb_agg(CASE WHEN s.state IN ('succeeded', 'skipped') THEN s.output END ORDER BY s.element), '[]') INTO made
+            SELECT coalesce(jsonb_agg(CASE WHEN s.state IN ('succeeded', 'skipped') THEN s.output END
+                                      ORDER BY s.element), '[]') INTO made
             FROM _sas.step s WHERE s.run_id = m.run_id AND s.step_no = m.step_no AND s.element > 0;
         EXCEPTION WHEN program_limit_exceeded THEN
             PERFORM _sas.fail_steps(ARRAY[m.run_id], ARRAY[m.step_no], ARRAY[0],
-                                    ARRAY[_sas.problem_object('output', 'the outputs of the elements are too large for one array', SQLERRM, NULL, m.run_id, m.name)]);
+                                    ARRAY[_sas.problem_object('output',
+                                                              'the outputs of the elements are too large for '
+                                                              'one array', SQLERRM, NULL, m.run_id, m.name)]);
             CONTINUE;
         END;
         PERFORM _sas.succeed_steps(ARRAY[m.run_id], ARRAY[m.step_no], ARRAY[0], ARRAY[made]);
@@ -106,43 +123,55 @@ DECLARE
 BEGIN
     FOR t IN SELECT f.run_id, f.step_no, f.total, w.name, w.shape -> 'repeat' AS repeat, s.output AS last,
                     -- the first turn is not asked for
-                    f.total = 0 OR _sas.predicate(w.shape #>> '{repeat,while}', _sas.context(r, w, 0) || jsonb_build_object('last', s.output, 'index', f.total)) AS goes_on
+                    f.total = 0 OR _sas.predicate(w.shape #>> '{repeat,while}', _sas.context(r, w, 0)
+                                                  || jsonb_build_object('last', s.output, 'index',
+                                    f.total)) AS goes_on
              FROM unnest(run_ids, step_nos) AS u (run_id, step_no)
              JOIN _sas.fan f ON f.run_id = u.run_id AND f.step_no = u.step_no
              JOIN _sas.run r ON r.run_id = u.run_id
              JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo
-             LEFT JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = f.total LOOP
+             LEFT JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no
+                 AND s.element = f.total LOOP
         IF t.goes_on IS NULL THEN
             PERFORM _sas.fail_steps(ARRAY[t.run_id], ARRAY[t.step_no], ARRAY[0],
-                                    ARRAY[_sas.problem_object('repeat', '"while" is neither true nor false', t.repeat ->> 'while', NULL, t.run_id, t.name)]);
+                                    ARRAY[_sas.problem_object('repeat', '"while" is neither true nor false',
+                                                              t.repeat ->> 'while', NULL, t.run_id, t.name)]);
         ELSIF NOT t.goes_on THEN
             PERFORM _sas.succeed_steps(ARRAY[t.run_id], ARRAY[t.step_no], ARRAY[0], ARRAY[t.last]);
         ELSIF t.total >= coalesce((t.repeat ->> 'max')::int, 10000) THEN
             PERFORM _sas.fail_steps(ARRAY[t.run_id], ARRAY[t.step_no], ARRAY[0],
-                                    ARRAY[_sas.problem_object('repeat', format('it would go on after %s turns', t.total), t.repeat ->> 'while', NULL, t.run_id, t.name)]);
+                                    ARRAY[_sas.problem_object('repeat',
+                                                              format('it would go on after %s turns',
+                                                        t.total), t.repeat ->> 'while', NULL, t.run_id,
+                                                              t.name)]);
         ELSE
             at := CASE WHEN t.total > 0 THEN _sas.now() + _sas.span(t.repeat -> 'every') END;
             IF at IS NULL THEN
                 PERFORM _sas.begin_turns(ARRAY[t.run_id], ARRAY[t.step_no]);
             ELSE
-                UPDATE _sas.step s SET waiting_until = at WHERE s.run_id = t.run_id AND s.step_no = t.step_no AND s.element = 0;
-                INSERT INTO _sas.due (actor, due_at, run_id, kind, step_no, element) VALUES ('s', at, t.run_id, 'turn', t.step_no, 0);
+                UPDATE _sas.step s SET waiting_until = at WHERE s.run_id = t.run_id AND s.step_no = t.step_no
+                    AND s.element = 0;
+                INSERT INTO _sas.due (actor, due_at, run_id, kind, step_no, element)
+                VALUES ('s', at, t.run_id, 'turn', t.step_no, 0);
                 PERFORM _sas.ring('{}', true, false, '{}');
             END IF;
         END IF;
     END LOOP;
 END $$;
 
--- _sas.begin_turns(run_ids, step_nos): one turn more. A message that comes before its time is of an earlier turn.
+-- _sas.begin_turns(run_ids, step_nos): one turn more. A message that comes before its time is of an earlier
+-- turn.
 CREATE FUNCTION _sas.begin_turns(run_ids bigint[], step_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     WITH begun AS (
         UPDATE _sas.fan f SET total = f.total + 1, remaining = 1
         FROM unnest(run_ids, step_nos) AS u (run_id, step_no)
-        JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = 0 AND s.state = 'suspended' AND coalesce(s.waiting_until <= _sas.now(), true)
+        JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = 0
+            AND s.state = 'suspended' AND coalesce(s.waiting_until <= _sas.now(), true)
         WHERE f.run_id = u.run_id AND f.step_no = u.step_no AND f.remaining = 0
         RETURNING f.run_id, f.step_no)
-    UPDATE _sas.step s SET waiting_until = NULL FROM begun b WHERE s.run_id = b.run_id AND s.step_no = b.step_no AND s.element = 0 AND s.waiting_until IS NOT NULL;
+    UPDATE _sas.step s SET waiting_until = NULL FROM begun b WHERE s.run_id = b.run_id
+        AND s.step_no = b.step_no AND s.element = 0 AND s.waiting_until IS NOT NULL;
     PERFORM _sas.feed_fans(run_ids, step_nos);
 END $$;

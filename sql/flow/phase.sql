@@ -16,28 +16,39 @@
 -- _sas.stage_context(r, w, element): what is told to the functions around a call.
 CREATE FUNCTION _sas.stage_context(r _sas.run, w _sas.workflow_step, element int) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
-    SELECT jsonb_build_object('chain', coalesce(_sas.middleware_chain('call', v.workflow_id), '[]'), 'context', _sas.middleware_context('call', r, v, f.name, w.name, element, w.undo))
+    SELECT jsonb_build_object('chain', coalesce(_sas.middleware_chain('call', v.workflow_id), '[]'),
+                              'context', _sas.middleware_context('call', r, v, f.name, w.name, element,
+                    w.undo))
     FROM _sas.workflow_version v JOIN _sas.workflow f USING (workflow_id) WHERE v.version_id = r.version_id
 $$;
 
--- _sas.staged_function(...): what a function worker is to call for a claimed step in a stage; no row when it is in none.
-CREATE FUNCTION _sas.staged_function(for_run bigint, for_no int, for_element int, for_undo boolean) RETURNS TABLE (function text, input jsonb, problem jsonb)
+-- _sas.staged_function(...): what a function worker is to call for a claimed step in a stage; no row when it
+-- is in none.
+CREATE FUNCTION _sas.staged_function(for_run bigint, for_no int, for_element int, for_undo boolean)
+RETURNS TABLE (function text, input jsonb, problem jsonb)
 LANGUAGE sql STABLE AS $$
-    SELECT CASE g.stage WHEN 'plan' THEN _sas.plan_function(w.shape ->> 'workflow') WHEN 'before' THEN '_sas.before_call' WHEN 'after' THEN '_sas.after_call' END,
+    SELECT CASE g.stage WHEN 'plan' THEN _sas.plan_function(w.shape ->> 'workflow')
+        WHEN 'before' THEN '_sas.before_call' WHEN 'after' THEN '_sas.after_call' END,
            CASE g.stage WHEN 'plan' THEN g.request
-                        WHEN 'before' THEN _sas.stage_context(r, w, g.element) || jsonb_build_object('request', c.request)
-                        WHEN 'after' THEN _sas.stage_context(r, w, g.element) || jsonb_build_object('request', coalesce(g.request, 'null'), 'response', g.response) END,
+                        WHEN 'before' THEN _sas.stage_context(r, w, g.element)
+                            || jsonb_build_object('request', c.request)
+                        WHEN 'after' THEN _sas.stage_context(r, w, g.element)
+                            || jsonb_build_object('request', coalesce(g.request, 'null'), 'response',
+                                                  g.response) END,
            c.problem
     FROM _sas.stage g
     JOIN _sas.run r ON r.run_id = g.run_id
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = g.step_no AND w.undo = g.undo
-    CROSS JOIN LATERAL (SELECT CASE WHEN g.stage = 'before' THEN _sas.context(r, w, g.element) END AS root OFFSET 0) x
-    LEFT JOIN _sas.edit e ON e.run_id = g.run_id AND e.step_no = g.step_no AND e.element = g.element AND NOT g.undo
+    CROSS JOIN LATERAL (SELECT CASE WHEN g.stage = 'before'
+                        THEN _sas.context(r, w, g.element) END AS root OFFSET 0) x
+    LEFT JOIN _sas.edit e ON e.run_id = g.run_id AND e.step_no = g.step_no AND e.element = g.element
+        AND NOT g.undo
     LEFT JOIN LATERAL _sas.filled_request(w.request, x.root, e.input) c ON g.stage = 'before'
     WHERE g.run_id = for_run AND g.step_no = for_no AND g.element = for_element AND g.undo = for_undo
 $$;
 
--- _sas.before_call({chain, context, request}), as the owner of the run: {request}, or {response} when a function answers itself.
+-- _sas.before_call({chain, context, request}), as the owner of the run: {request}, or {response} when a
+-- function answers itself.
 CREATE FUNCTION _sas.before_call(call jsonb) RETURNS jsonb
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -55,8 +66,9 @@ BEGIN
     RETURN _sas.go_out(call, call -> 'request', call -> 'response', jsonb_array_length(call -> 'chain') - 1);
 END $$;
 
--- _sas.end_stages(replies, locked): the replies of stages that ended well and that others come after are carried out here. Returns
--- the replies that are left: what came out at last, failures, and what no stage has to do with. The fence is asked here as well.
+-- _sas.end_stages(replies, locked): the replies of stages that ended well and that others come after are
+-- carried out here. Returns the replies that are left: what came out at last, failures, and what no stage has
+-- to do with. The fence is asked here as well.
 CREATE FUNCTION _sas.end_stages(replies _sas.call_reply[], locked bigint[]) RETURNS _sas.call_reply[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -69,14 +81,18 @@ BEGIN
     FOREACH answer IN ARRAY replies LOOP
         g := NULL;
         SELECT x.* INTO s FROM _sas.step x
-        WHERE answer.verdict = 'done' AND answer.run_id = ANY (locked) AND x.run_id = answer.run_id AND x.step_no = answer.step_no AND x.element = answer.element
+        WHERE answer.verdict = 'done' AND answer.run_id = ANY (locked) AND x.run_id = answer.run_id
+            AND x.step_no = answer.step_no AND x.element = answer.element
           AND x.request_id = answer.request_id AND x.complete_by > _sas.now();
         IF FOUND THEN
-            SELECT x.* INTO g FROM _sas.stage x WHERE x.run_id = s.run_id AND x.step_no = s.step_no AND x.element = s.element AND x.undo = (s.state = 'compensating');
+            SELECT x.* INTO g FROM _sas.stage x WHERE x.run_id = s.run_id AND x.step_no = s.step_no
+                AND x.element = s.element AND x.undo = (s.state = 'compensating');
             SELECT x.* INTO r FROM _sas.run x WHERE x.run_id = s.run_id;
         END IF;
-        answer := CASE g.stage WHEN 'before' THEN _sas.end_before(answer, g, s) WHEN 'call' THEN _sas.end_call(answer, g, s, r)
-                               WHEN 'after' THEN _sas.end_after(answer, g, s) WHEN 'plan' THEN _sas.end_plan(answer, g, s, r) ELSE answer END;
+        answer := CASE g.stage WHEN 'before' THEN _sas.end_before(answer, g, s)
+            WHEN 'call' THEN _sas.end_call(answer, g, s, r)
+                               WHEN 'after' THEN _sas.end_after(answer, g, s)
+                                   WHEN 'plan' THEN _sas.end_plan(answer, g, s, r) ELSE answer END;
         IF answer.run_id IS NOT NULL THEN
             rest := rest || answer;
         END IF;
@@ -88,12 +104,16 @@ END $$;
 CREATE FUNCTION _sas.next_stage(g _sas.stage, s _sas.step, tries int, output jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM _sas.move_steps(ARRAY[ROW(s.run_id, s.step_no, s.element, s.state, CASE s.state WHEN 'running' THEN 'ready' ELSE s.state END, s.attempt + tries, NULL, false, NULL, NULL, NULL, output, NULL, NULL,
+    PERFORM _sas.move_steps(ARRAY[ROW(s.run_id, s.step_no, s.element, s.state, CASE s.state
+                                      WHEN 'running' THEN 'ready'
+                                      ELSE s.state END, s.attempt + tries, NULL, false, NULL, NULL, NULL,
+                                      output, NULL, NULL,
                                       NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change]);
     UPDATE _sas.stage x SET stage = g.stage, request = g.request, response = g.response
     WHERE x.run_id = g.run_id AND x.step_no = g.step_no AND x.element = g.element AND x.undo = g.undo;
     IF g.stage = 'after' AND NOT g.undo THEN
-        UPDATE _sas.step x SET asks = 0, started = g.response WHERE x.run_id = s.run_id AND x.step_no = s.step_no AND x.element = s.element;
+        UPDATE _sas.step x SET asks = 0, started = g.response WHERE x.run_id = s.run_id
+            AND x.step_no = s.step_no AND x.element = s.element;
     END IF;
     PERFORM _sas.free_places(ARRAY[s.run_id]);
     PERFORM _sas.requeue(ARRAY[s.run_id], ARRAY[s.step_no], ARRAY[s.element]);
@@ -102,7 +122,8 @@ END $$;
 CREATE FUNCTION _sas.close_stage(g _sas.stage) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    DELETE FROM _sas.stage x WHERE x.run_id = g.run_id AND x.step_no = g.step_no AND x.element = g.element AND x.undo = g.undo;
+    DELETE FROM _sas.stage x WHERE x.run_id = g.run_id AND x.step_no = g.step_no AND x.element = g.element
+        AND x.undo = g.undo;
 END $$;
 
 -- The four ends: the reply that is left, or null.
@@ -119,7 +140,9 @@ BEGIN
     SELECT * INTO p FROM _sas.check_call(answer.output -> 'request', '/request') LIMIT 1;
     IF FOUND THEN
         answer.verdict := 'permanent';
-        answer.error := _sas.problem_object('middleware', 'the request that the middleware made is not sound', format('%s: %s', p.path, p.problem), NULL, s.run_id, NULL);
+        answer.error := _sas.problem_object('middleware',
+                                            'the request that the middleware made is not sound',
+                                            format('%s: %s', p.path, p.problem), NULL, s.run_id, NULL);
         RETURN answer;
     END IF;
     g.stage := 'call';
@@ -128,13 +151,20 @@ BEGIN
     RETURN NULL;
 END $$;
 
-CREATE FUNCTION _sas.end_call(answer _sas.call_reply, g _sas.stage, s _sas.step, r _sas.run) RETURNS _sas.call_reply
+CREATE FUNCTION _sas.end_call(answer _sas.call_reply, g _sas.stage, s _sas.step, r _sas.run)
+RETURNS _sas.call_reply
 LANGUAGE plpgsql AS $$
 BEGIN
-    -- in a run that cannot go on it is undone with what the service answered; a status that is not expected has failed already
+    -- in a run that cannot go on it is undone with what the service answered; a status that is not expected
+    -- has failed already
     IF r.fate IS NOT NULL AND NOT g.undo
-       OR EXISTS (SELECT FROM _sas.workflow_step w WHERE w.version_id = r.version_id AND w.step_no = g.step_no AND w.undo = g.undo AND jsonb_typeof(w.expect) = 'array' AND NOT _sas.met(w.expect, answer.output, NULL))
-       OR NOT coalesce(_sas.middleware_chain('call', (SELECT v.workflow_id FROM _sas.workflow_version v WHERE v.version_id = r.version_id)) @? '$[*].after ? (@ != null)', false) THEN
+       OR EXISTS (SELECT FROM _sas.workflow_step w WHERE w.version_id = r.version_id
+                  AND w.step_no = g.step_no AND w.undo = g.undo AND jsonb_typeof(w.expect) = 'array'
+                  AND NOT _sas.met(w.expect, answer.output, NULL))
+       OR NOT coalesce(_sas.middleware_chain('call',
+                                             (SELECT v.workflow_id FROM _sas.workflow_version v
+                                              WHERE v.version_id
+                                              = r.version_id)) @? '$[*].after ? (@ != null)', false) THEN
         PERFORM _sas.close_stage(g);
         RETURN answer;
     END IF;
@@ -148,15 +178,19 @@ CREATE FUNCTION _sas.end_after(answer _sas.call_reply, g _sas.stage, s _sas.step
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM _sas.close_stage(g);
-    UPDATE _sas.step x SET asks = NULL, started = NULL WHERE x.run_id = s.run_id AND x.step_no = s.step_no AND x.element = s.element AND NOT g.undo;
+    UPDATE _sas.step x SET asks = NULL, started = NULL WHERE x.run_id = s.run_id AND x.step_no = s.step_no
+        AND x.element = s.element AND NOT g.undo;
     answer.attempt := 0;
     RETURN answer;
 END $$;
 
-CREATE FUNCTION _sas.end_plan(answer _sas.call_reply, g _sas.stage, s _sas.step, r _sas.run) RETURNS _sas.call_reply
+CREATE FUNCTION _sas.end_plan(answer _sas.call_reply, g _sas.stage, s _sas.step, r _sas.run)
+RETURNS _sas.call_reply
 LANGUAGE plpgsql AS $$
 DECLARE
-    why text := CASE WHEN r.fate IS NULL THEN _sas.submit_children(s.run_id, s.step_no, ARRAY[s.element], ARRAY[g.request], ARRAY[answer.output]) ELSE 'its parent cannot go on' END;
+    why text := CASE WHEN r.fate IS NULL
+        THEN _sas.submit_children(s.run_id, s.step_no, ARRAY[s.element], ARRAY[g.request],
+                                  ARRAY[answer.output]) ELSE 'its parent cannot go on' END;
 BEGIN
     IF why IS NULL THEN
         PERFORM _sas.close_stage(g);
@@ -170,16 +204,19 @@ END $$;
 -- _sas.plan_function(workflow): the plan function of the current version, or null.
 CREATE FUNCTION _sas.plan_function(workflow text) RETURNS text
 LANGUAGE sql STABLE AS $$
-    SELECT v.definition ->> 'plan' FROM _sas.workflow f JOIN _sas.workflow_version v ON v.workflow_id = f.workflow_id AND v.version = f.version
+    SELECT v.definition ->> 'plan' FROM _sas.workflow f
+    JOIN _sas.workflow_version v ON v.workflow_id = f.workflow_id AND v.version = f.version
     WHERE f.name = $1 AND f.dropped_at IS NULL
 $$;
 
 -- _sas.plan_children(...): these child runs are planned first, each in a stage of its step.
-CREATE FUNCTION _sas.plan_children(run_ids bigint[], step_nos int[], elements int[], inputs jsonb[]) RETURNS void
+CREATE FUNCTION _sas.plan_children(run_ids bigint[], step_nos int[], elements int[], inputs jsonb[])
+RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO _sas.stage AS g (run_id, step_no, element, undo, stage, request)
-    SELECT u.run_id, u.step_no, u.element, false, 'plan', u.input FROM unnest(run_ids, step_nos, elements, inputs) AS u (run_id, step_no, element, input)
+    SELECT u.run_id, u.step_no, u.element, false, 'plan', u.input
+    FROM unnest(run_ids, step_nos, elements, inputs) AS u (run_id, step_no, element, input)
     ON CONFLICT (run_id, step_no, element, undo) DO UPDATE SET request = EXCLUDED.request;
     PERFORM _sas.make_ready(run_ids, step_nos, elements, entered => true);
 END $$;

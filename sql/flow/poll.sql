@@ -7,7 +7,8 @@
 -- _sas.ask_next(poll, s, now): when the next ask is due: the pause doubles from ask to ask.
 CREATE FUNCTION _sas.ask_next(poll jsonb, s _sas.step, now timestamptz) RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
-    SELECT least(now + least((poll ->> 'max_every')::interval, (poll ->> 'every')::interval * (2 ^ least(coalesce(s.asks + 1, 0), 30))),
+    SELECT least(now + least((poll ->> 'max_every')::interval,
+                             (poll ->> 'every')::interval * (2 ^ least(coalesce(s.asks + 1, 0), 30))),
                  CASE WHEN s.asks IS NULL THEN now + (poll ->> 'timeout')::interval ELSE s.ask_until END)
 $$;
 
@@ -20,7 +21,10 @@ DECLARE
     made record;
 BEGIN
     IF over IS NULL THEN
-        RETURN ROW('permanent', NULL, _sas.problem_object('poll', '"until" is neither true nor false', w.shape #>> '{poll,until}', (reply ->> 'status')::int, r.run_id, w.name))::_sas.asked;
+        RETURN ROW('permanent', NULL, _sas.problem_object('poll', '"until" is neither true nor false',
+                                                          w.shape #>> '{poll,until}',
+                                                          (reply ->> 'status')::int, r.run_id,
+                                                          w.name))::_sas.asked;
     ELSIF NOT over AND s.ask_until <= _sas.now() THEN
         RETURN ROW('permanent', NULL, _sas.late_poll(r.run_id, w))::_sas.asked;
     ELSIF NOT over THEN
@@ -32,44 +36,55 @@ BEGIN
     IF made.problem IS NULL THEN
         RETURN ROW('done', made.result, NULL)::_sas.asked;
     END IF;
-    RETURN ROW('permanent', NULL, _sas.problem_object('output', 'the output of the step could not be made', format('%s: %s', made.problem ->> 'path', made.problem ->> 'what'), NULL, r.run_id, w.name))::_sas.asked;
+    RETURN ROW('permanent', NULL, _sas.problem_object('output', 'the output of the step could not be made',
+                                                      format('%s: %s', made.problem ->> 'path',
+                                                             made.problem ->> 'what'), NULL, r.run_id,
+                                                      w.name))::_sas.asked;
 END $$;
 
 -- _sas.late_poll(run_id, w): the error of a poll that was not over in time.
 CREATE FUNCTION _sas.late_poll(run_id bigint, w _sas.workflow_step) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
-    SELECT _sas.problem_object('timeout', 'it was not over in time', w.shape #>> '{poll,timeout}', NULL, run_id, w.name)
+    SELECT _sas.problem_object('timeout', 'it was not over in time', w.shape #>> '{poll,timeout}', NULL,
+                               run_id, w.name)
 $$;
 
 -- _sas.note_asks(replies, changes, verdicts): what is kept of the replies to calls and asks of polls.
 -- The attempt that began it is told here, since asks that fail count on from it.
-CREATE FUNCTION _sas.note_asks(replies _sas.call_reply[], changes _sas.step_change[], verdicts text[]) RETURNS void
+CREATE FUNCTION _sas.note_asks(replies _sas.call_reply[], changes _sas.step_change[], verdicts text[])
+RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := _sas.now();
 BEGIN
-    INSERT INTO _sas.attempt (run_id, step_no, element, attempt, undo, agent_id, status, http_status, started_at, finished_at)
-    SELECT s.run_id, s.step_no, s.element, 1, false, w.lane, 'succeeded', (p.output ->> 'status')::int, s.started_at, now
+    INSERT INTO _sas.attempt (run_id, step_no, element, attempt, undo, agent_id, status, http_status,
+                              started_at, finished_at)
+    SELECT s.run_id, s.step_no, s.element, 1, false, w.lane, 'succeeded', (p.output ->> 'status')::int,
+        s.started_at, now
     FROM unnest(changes) WITH ORDINALITY AS c
     JOIN unnest(verdicts) WITH ORDINALITY AS v (verdict, n) ON v.n = c.ordinality AND v.verdict = 'started'
     JOIN unnest(replies) p ON p.run_id = c.run_id AND p.step_no = c.step_no AND p.element = c.element
-    JOIN _sas.step s ON s.run_id = c.run_id AND s.step_no = c.step_no AND s.element = c.element AND s.attempt = 1
+    JOIN _sas.step s ON s.run_id = c.run_id AND s.step_no = c.step_no AND s.element = c.element
+        AND s.attempt = 1
     JOIN _sas.run r ON r.run_id = c.run_id
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = c.step_no AND NOT w.undo;
     UPDATE _sas.step s
     SET started = CASE v.verdict WHEN 'started' THEN p.output ELSE s.started END,
         asks = coalesce(s.asks + 1, 0),
-        ask_until = CASE v.verdict WHEN 'started' THEN now + (w.shape #>> '{poll,timeout}')::interval ELSE s.ask_until END,
+        ask_until = CASE v.verdict WHEN 'started' THEN now + (w.shape #>> '{poll,timeout}')::interval
+            ELSE s.ask_until END,
         progress = coalesce(_sas.told_progress(r, w, s, p.output), s.progress)
     FROM unnest(changes) WITH ORDINALITY AS c
-    JOIN unnest(verdicts) WITH ORDINALITY AS v (verdict, n) ON v.n = c.ordinality AND v.verdict IN ('started', 'asked')
+    JOIN unnest(verdicts) WITH ORDINALITY AS v (verdict, n) ON v.n = c.ordinality
+        AND v.verdict IN ('started', 'asked')
     JOIN unnest(replies) p ON p.run_id = c.run_id AND p.step_no = c.step_no AND p.element = c.element
     JOIN _sas.run r ON r.run_id = c.run_id
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = c.step_no AND NOT w.undo
     WHERE s.run_id = c.run_id AND s.step_no = c.step_no AND s.element = c.element;
 END $$;
 
--- _sas.told_progress(r, w, s, reply): how far it is, from the reply to an ask; null when it does not say a number.
+-- _sas.told_progress(r, w, s, reply): how far it is, from the reply to an ask; null when it does not say a
+-- number.
 CREATE FUNCTION _sas.told_progress(r _sas.run, w _sas.workflow_step, s _sas.step, reply jsonb) RETURNS float8
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -78,25 +93,30 @@ BEGIN
     IF s.asks IS NULL OR NOT w.shape -> 'poll' ? 'progress' THEN
         RETURN NULL;
     END IF;
-    SELECT o.result INTO told FROM _sas.render(w.shape #> '{poll,progress}', _sas.context(r, w, s.element) || jsonb_build_object('started', s.started, 'output', reply)) o;
+    SELECT o.result INTO told FROM _sas.render(w.shape #> '{poll,progress}', _sas.context(r, w, s.element)
+                                               || jsonb_build_object('started', s.started, 'output',
+                    reply)) o;
     RETURN CASE WHEN jsonb_typeof(told) = 'number' THEN least(greatest(told::numeric, 0), 1)::float8 END;
 END $$;
 
--- _sas.end_polls(run_ids, step_nos, elements): of steps that were to be asked about now, those whose time is over have failed.
+-- _sas.end_polls(run_ids, step_nos, elements): of steps that were to be asked about now, those whose time is
+-- over have failed.
 -- In a run that is paused nothing is asked, and nothing fails for it.
 CREATE FUNCTION _sas.end_polls(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     late record;
 BEGIN
-    SELECT array_agg(s.run_id) AS run_ids, array_agg(s.step_no) AS step_nos, array_agg(s.element) AS elements, array_agg(_sas.late_poll(s.run_id, w)) AS errors INTO late
+    SELECT array_agg(s.run_id) AS run_ids, array_agg(s.step_no) AS step_nos,
+        array_agg(s.element) AS elements, array_agg(_sas.late_poll(s.run_id, w)) AS errors INTO late
     FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
     JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
     JOIN _sas.run r ON r.run_id = u.run_id AND r.fate IS NULL AND r.state <> 'paused'
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
     WHERE s.state = 'ready' AND s.ask_until <= _sas.now();
     IF late.run_ids IS NOT NULL THEN
-        DELETE FROM _sas.ready q USING unnest(late.run_ids, late.step_nos, late.elements) AS u (run_id, step_no, element)
+        DELETE FROM _sas.ready q USING unnest(late.run_ids, late.step_nos, late.elements) AS u (run_id,
+                    step_no, element)
         WHERE q.run_id = u.run_id AND q.step_no = u.step_no AND q.element = u.element AND NOT q.fresh;
         PERFORM _sas.fail_steps(late.run_ids, late.step_nos, late.elements, late.errors);
     END IF;
@@ -107,7 +127,8 @@ CREATE FUNCTION _sas.ask_anew(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE _sas.step s SET ask_until = _sas.now() + (w.shape #>> '{poll,timeout}')::interval
-    FROM _sas.run r JOIN _sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo AND w.shape ? 'poll'
+    FROM _sas.run r JOIN _sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo
+        AND w.shape ? 'poll'
     WHERE r.run_id = ANY (run_ids) AND r.fate IS NULL
       AND s.run_id = r.run_id AND s.step_no = w.step_no AND s.state = 'ready' AND s.ask_until <= _sas.now();
 END $$;

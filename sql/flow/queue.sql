@@ -9,17 +9,21 @@
 CREATE FUNCTION _sas.free_place(p _sas.place) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    full_up boolean := NOT EXISTS (SELECT FROM _sas.place f WHERE f.agent_id = p.agent_id AND f.request_id IS NULL);
+    full_up boolean := NOT EXISTS (SELECT FROM _sas.place f WHERE f.agent_id = p.agent_id
+                                   AND f.request_id IS NULL);
 BEGIN
-    UPDATE _sas.place f SET request_id = NULL, lease_id = NULL, run_id = NULL, step_no = NULL, element = NULL, worker = NULL
+    UPDATE _sas.place f SET request_id = NULL, lease_id = NULL, run_id = NULL, step_no = NULL,
+        element = NULL, worker = NULL
     WHERE f.agent_id = p.agent_id AND f.place = p.place AND f.request_id = p.request_id;
     IF full_up AND EXISTS (SELECT FROM _sas.ready q WHERE q.lane = p.agent_id) THEN
         PERFORM _sas.tell_outside(ARRAY[p.agent_id]);
     END IF;
 END $$;
 
--- _sas.lapse(lease_ids): of what was held under these leases of outside workers, what is held no more gives its place
--- back: the supervisor took it back, or somebody decided over it. A late reply is known by the request_id that is kept.
+-- _sas.lapse(lease_ids): of what was held under these leases of outside workers, what is held no more gives
+-- its place
+-- back: the supervisor took it back, or somebody decided over it. A late reply is known by the request_id
+-- that is kept.
 CREATE FUNCTION _sas.lapse(lease_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -29,10 +33,12 @@ BEGIN
         SELECT h.* FROM _sas.place h
         WHERE h.lease_id = ANY (lease_ids)
           AND NOT EXISTS (SELECT FROM _sas.step s
-                          WHERE s.run_id = h.run_id AND s.step_no = h.step_no AND s.element = h.element AND s.request_id = h.request_id)
+                          WHERE s.run_id = h.run_id AND s.step_no = h.step_no AND s.element = h.element
+                              AND s.request_id = h.request_id)
         FOR UPDATE SKIP LOCKED
     LOOP
-        INSERT INTO _sas.task AS t (run_id, step_no, element, undo, lapsed) VALUES (p.run_id, p.step_no, p.element, p.undo, p.request_id)
+        INSERT INTO _sas.task AS t (run_id, step_no, element, undo, lapsed)
+        VALUES (p.run_id, p.step_no, p.element, p.undo, p.request_id)
         ON CONFLICT (run_id, step_no, element, undo) DO UPDATE SET lapsed = EXCLUDED.lapsed, tries = 0;
         PERFORM _sas.free_place(p);
     END LOOP;
@@ -45,15 +51,18 @@ LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM _sas.queue_place p
     WHERE p.run_id = ANY (run_ids)
-      AND NOT EXISTS (SELECT FROM _sas.ready q WHERE q.run_id = p.run_id AND q.step_no = p.step_no AND q.element = p.element AND NOT q.fresh AND q.lane >= 0)
-      AND NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = p.run_id AND s.step_no = p.step_no AND s.element = p.element AND s.request_id IS NOT NULL);
+      AND NOT EXISTS (SELECT FROM _sas.ready q WHERE q.run_id = p.run_id AND q.step_no = p.step_no
+                      AND q.element = p.element AND NOT q.fresh AND q.lane >= 0)
+      AND NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = p.run_id AND s.step_no = p.step_no
+                      AND s.element = p.element AND s.request_id IS NOT NULL);
     IF FOUND THEN
         PERFORM _sas.ring('{}', true, false, '{}');
     END IF;
 END $$;
 
 -- _sas.give_queue_places(quantity): the scheduler lets out steps of queues that have places, at most
--- quantity of each, and takes back what no worker has claimed yet in those that are paused. How many were moved.
+-- quantity of each, and takes back what no worker has claimed yet in those that are paused. How many were
+-- moved.
 CREATE FUNCTION _sas.give_queue_places(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -61,7 +70,8 @@ DECLARE
     out_now int;
     back_now int;
 BEGIN
-    IF NOT EXISTS (SELECT FROM _sas.ready q WHERE q.lane < 0) AND NOT EXISTS (SELECT FROM _sas.queue_place) THEN
+    IF NOT EXISTS (SELECT FROM _sas.ready q WHERE q.lane < 0)
+        AND NOT EXISTS (SELECT FROM _sas.queue_place) THEN
         RETURN 0;
     END IF;
     PERFORM FROM _sas.turn t WHERE t.what = 'queues' FOR UPDATE;
@@ -71,21 +81,25 @@ BEGIN
         FROM _sas.queue u
         JOIN _sas.queue_place p ON p.queue_id = u.queue_id
         CROSS JOIN LATERAL (SELECT x.run_id, x.step_no, x.element FROM _sas.ready x
-                            WHERE x.run_id = p.run_id AND x.step_no = p.step_no AND x.element = p.element AND NOT x.fresh AND x.lane >= 0 FOR UPDATE SKIP LOCKED) q
+                            WHERE x.run_id = p.run_id AND x.step_no = p.step_no AND x.element = p.element
+                                AND NOT x.fresh AND x.lane >= 0 FOR UPDATE SKIP LOCKED) q
         WHERE u.paused_at IS NOT NULL),
     moved AS (
         UPDATE _sas.ready q SET lane = -b.queue_id FROM back b
         WHERE q.run_id = b.run_id AND q.step_no = b.step_no AND q.element = b.element AND NOT q.fresh)
-    DELETE FROM _sas.queue_place p USING back b WHERE p.run_id = b.run_id AND p.step_no = b.step_no AND p.element = b.element;
+    DELETE FROM _sas.queue_place p USING back b WHERE p.run_id = b.run_id AND p.step_no = b.step_no
+        AND p.element = b.element;
     GET DIAGNOSTICS back_now = ROW_COUNT;
 
     WITH out AS (
         SELECT n.ctid, n.run_id, n.step_no, n.element, n.undo, u.queue_id
         FROM _sas.queue u
-        CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM _sas.queue_place p WHERE p.queue_id = u.queue_id) taken
+        CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM _sas.queue_place p
+                            WHERE p.queue_id = u.queue_id) taken
         -- a row that a session holds is passed by; it rings when it ends
         CROSS JOIN LATERAL (SELECT q.ctid, q.* FROM _sas.ready q WHERE q.lane = -u.queue_id ORDER BY q.rank
-                            LIMIT least(quantity, greatest(u.max_running - taken.n, 0)) FOR UPDATE SKIP LOCKED) n
+                            LIMIT least(quantity, greatest(u.max_running - taken.n,
+                                                           0)) FOR UPDATE SKIP LOCKED) n
         WHERE u.paused_at IS NULL AND u.dropped_at IS NULL),
     moved AS (
         UPDATE _sas.ready q SET lane = _sas.lane_now(o.run_id, o.step_no, o.element, o.undo, w.lane)

@@ -17,10 +17,12 @@ BEGIN
     IF begun IS NULL THEN
         RETURN;
     END IF;
-    PERFORM _sas.move_runs(array_agg(ROW(b, 'scheduled', 'pending', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.run_change))
+    PERFORM _sas.move_runs(array_agg(ROW(b, 'scheduled', 'pending', NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                                         NULL)::_sas.run_change))
     FROM unnest(begun) b;
     PERFORM _sas.make_roots_ready(begun);
-    PERFORM _sas.end_of_steps(array_agg(r.run_id)) FROM _sas.run r WHERE r.run_id = ANY (begun) AND r.open_steps = 0;
+    PERFORM _sas.end_of_steps(array_agg(r.run_id)) FROM _sas.run r WHERE r.run_id = ANY (begun)
+        AND r.open_steps = 0;
 END $$;
 
 -- _sas.make_roots_ready(run_ids): the steps that wait for none, in pending runs.
@@ -37,7 +39,8 @@ END $$;
 
 -- _sas.note_start(v, run_ids, after_run, results, waits): writes down what new runs
 -- wait for. waits: nothing but the line under its key keeps them.
-CREATE FUNCTION _sas.note_start(v _sas.workflow_version, run_ids bigint[], after_run bigint, results text[], waits boolean) RETURNS void
+CREATE FUNCTION _sas.note_start(v _sas.workflow_version, run_ids bigint[], after_run bigint, results text[],
+                                waits boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     bad record;
@@ -51,14 +54,18 @@ BEGIN
     SELECT k.problem, k.result INTO bad
     FROM _sas.run r CROSS JOIN LATERAL _sas.render(v.place_key, _sas.start_context(r)) k
     WHERE r.run_id = ANY (run_ids)
-      AND (k.problem IS NOT NULL OR jsonb_typeof(k.result) NOT IN ('string', 'number', 'boolean') OR octet_length(k.result #>> '{}') > 1000)
+      AND (k.problem IS NOT NULL OR jsonb_typeof(k.result) NOT IN ('string', 'number', 'boolean')
+           OR octet_length(k.result #>> '{}') > 1000)
     LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'the key of the run''s place could not be made: %',
-            CASE WHEN bad.problem IS NOT NULL THEN format('%s: %s', bad.problem ->> 'path', bad.problem ->> 'what')
-                 WHEN jsonb_typeof(bad.result) IN ('string', 'number', 'boolean') THEN 'it has more than 1000 bytes'
+            CASE WHEN bad.problem IS NOT NULL
+                THEN format('%s: %s', bad.problem ->> 'path', bad.problem ->> 'what')
+                 WHEN jsonb_typeof(bad.result) IN ('string', 'number', 'boolean')
+                     THEN 'it has more than 1000 bytes'
                  ELSE 'it is of kind ' || jsonb_typeof(bad.result) END
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/concurrency/key".', HINT = 'The input must have what the key refers to: a string, a number or a boolean.';
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/concurrency/key".',
+                HINT = 'The input must have what the key refers to: a string, a number or a boolean.';
     END IF;
     INSERT INTO _sas.run_place (workflow_id, key, run_id, state)
     SELECT v.workflow_id, k.result #>> '{}', r.run_id, CASE WHEN waits THEN 'waits' ELSE 'away' END
@@ -78,32 +85,42 @@ END $$;
 -- _sas.start_context(run): what is known of a run before it begins.
 CREATE FUNCTION _sas.start_context(r _sas.run) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
-    SELECT jsonb_build_object('input', r.input, 'run', jsonb_build_object('id', r.run_id, 'key', r.key, 'labels', r.labels, 'created_at', r.created_at, 'deadline', r.deadline))
+    SELECT jsonb_build_object('input', r.input, 'run',
+                              jsonb_build_object('id', r.run_id, 'key', r.key, 'labels', r.labels,
+                                                 'created_at', r.created_at, 'deadline', r.deadline))
 $$;
 
--- _sas.check_start(caller, start_at, start_before, after_run, results): what is wrong with what a submit says about the start.
-CREATE FUNCTION _sas.check_start(caller oid, start_at timestamptz, start_before timestamptz, after_run bigint, results text[]) RETURNS void
+-- _sas.check_start(caller, start_at, start_before, after_run, results): what is wrong with what a submit says
+-- about the start.
+CREATE FUNCTION _sas.check_start(caller oid, start_at timestamptz, start_before timestamptz,
+                                 after_run bigint, results text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF start_before <= start_at THEN
         RAISE EXCEPTION 'start_before is not after start_at'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/start_before".', HINT = 'The run may begin from start_at until start_before.';
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/start_before".',
+                HINT = 'The run may begin from start_at until start_before.';
     END IF;
-    IF results IS NULL OR cardinality(results) = 0 OR NOT results <@ '{success,warning,error,compensated,cancelled}' THEN
+    IF results IS NULL OR cardinality(results) = 0
+        OR NOT results <@ '{success,warning,error,compensated,cancelled}' THEN
         RAISE EXCEPTION 'after_result must name results'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/after_result".', HINT = 'Name some of success, warning, error, compensated and cancelled.';
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/after_result".',
+                HINT = 'Name some of success, warning, error, compensated and cancelled.';
     END IF;
     IF after_run IS NOT NULL
        AND NOT EXISTS (SELECT FROM _sas.run r WHERE r.run_id = after_run
-                       AND (pg_has_role(caller, r.owner, 'MEMBER') OR _sas.has_level(caller, 'operator') OR _sas.has_level(caller, 'admin'))) THEN
+                       AND (pg_has_role(caller, r.owner, 'MEMBER') OR _sas.has_level(caller, 'operator')
+                            OR _sas.has_level(caller, 'admin'))) THEN
         RAISE EXCEPTION 'run % does not exist, or is not yours', after_run
-            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/after_run".', HINT = 'Name a run of your own, as sas.runs shows it.';
+            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/after_run".',
+                HINT = 'Name a run of your own, as sas.runs shows it.';
     END IF;
 END $$;
 
 -- _sas.take_singleton(...): the open run of a workflow that has one at a time, in place of those that
 -- were to be made. Waits for a session that has just submitted one, and for one that is just ending.
-CREATE FUNCTION _sas.take_singleton(caller oid, for_workflow int, keys text[], INOUT ids bigint[], INOUT fresh boolean[])
+CREATE FUNCTION _sas.take_singleton(caller oid, for_workflow int, keys text[], INOUT ids bigint[],
+                                    INOUT fresh boolean[])
 LANGUAGE plpgsql AS $$
 DECLARE
     holder bigint;
@@ -111,11 +128,14 @@ BEGIN
     FOR n IN 1..cardinality(ids) LOOP
         CONTINUE WHEN NOT fresh[n];
         LOOP
-            INSERT INTO _sas.singleton (owner, workflow_id, run_id) VALUES (caller, for_workflow, ids[n]) ON CONFLICT DO NOTHING;
+            INSERT INTO _sas.singleton (owner, workflow_id, run_id)
+            VALUES (caller, for_workflow, ids[n]) ON CONFLICT DO NOTHING;
             EXIT WHEN FOUND;
-            SELECT s.run_id INTO holder FROM _sas.singleton s WHERE s.owner = caller AND s.workflow_id = for_workflow;
+            SELECT s.run_id INTO holder FROM _sas.singleton s WHERE s.owner = caller
+                AND s.workflow_id = for_workflow;
             IF FOUND THEN
-                DELETE FROM _sas.run_key k WHERE k.owner = caller AND k.workflow_id = for_workflow AND k.key = keys[n] AND k.run_id = ids[n];
+                DELETE FROM _sas.run_key k WHERE k.owner = caller AND k.workflow_id = for_workflow
+                    AND k.key = keys[n] AND k.run_id = ids[n];
                 ids[n] := holder;
                 fresh[n] := false;
                 EXIT;
@@ -124,15 +144,16 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.let_go(run_ids, timed): these runs have stopped: who waits for them is looked at again, and what they had while they
--- were open is given back. timed: those of them that have a time for their start.
+-- _sas.let_go(run_ids, timed): these runs have stopped: who waits for them is looked at again, and what they
+-- had while they were open is given back. timed: those of them that have a time for their start.
 CREATE FUNCTION _sas.let_go(run_ids bigint[], timed bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF timed IS NOT NULL THEN
         DELETE FROM _sas.due d USING _sas.run r
         WHERE r.run_id = ANY (timed)
-          AND d.actor = 's' AND d.due_at = ANY (ARRAY[r.start_before, r.start_at]) AND d.run_id = r.run_id AND d.kind IN ('late', 'start');
+          AND d.actor = 's' AND d.due_at = ANY (ARRAY[r.start_before, r.start_at]) AND d.run_id = r.run_id
+              AND d.kind IN ('late', 'start');
     END IF;
     IF EXISTS (SELECT FROM _sas.stage) THEN
         DELETE FROM _sas.stage g WHERE g.run_id = ANY (run_ids);
@@ -148,18 +169,21 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.make_room(run_ids): these runs are paused: those of them that wait for a place make room for who is behind them.
+-- _sas.make_room(run_ids): these runs are paused: those of them that wait for a place make room for who is
+-- behind them.
 CREATE FUNCTION _sas.make_room(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO _sas.due (actor, due_at, run_id, kind)
-    SELECT 's', _sas.now(), p.run_id, 'leave' FROM _sas.run_place p WHERE p.run_id = ANY ($1) AND p.state = 'waits';
+    SELECT 's', _sas.now(), p.run_id, 'leave' FROM _sas.run_place p WHERE p.run_id = ANY ($1)
+        AND p.state = 'waits';
     IF FOUND THEN
         PERFORM _sas.ring('{}', true, false, '{}');
     END IF;
 END $$;
 
--- _sas.may_begin(run_ids): the scheduled ones of these runs that nothing keeps any more; null when there are none.
+-- _sas.may_begin(run_ids): the scheduled ones of these runs that nothing keeps any more; null when there are
+-- none.
 CREATE FUNCTION _sas.may_begin(run_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -167,12 +191,14 @@ DECLARE
     ids bigint[];
     late bigint[];
 BEGIN
-    SELECT array_agg(r.run_id) FILTER (WHERE r.start_before <= now), array_agg(r.run_id) FILTER (WHERE coalesce(r.start_before > now, true))
+    SELECT array_agg(r.run_id) FILTER (WHERE r.start_before <= now),
+        array_agg(r.run_id) FILTER (WHERE coalesce(r.start_before > now, true))
     INTO late, ids
     FROM _sas.run r WHERE r.run_id = ANY (run_ids) AND r.state = 'scheduled';
     PERFORM _sas.stop_late_runs(late) WHERE late IS NOT NULL;
     ids := _sas.past_earlier(ids);
-    ids := ARRAY(SELECT r.run_id FROM _sas.run r WHERE r.run_id = ANY (ids) AND coalesce(r.start_at <= now, true));
+    ids := ARRAY(SELECT r.run_id FROM _sas.run r WHERE r.run_id = ANY (ids)
+                 AND coalesce(r.start_at <= now, true));
     ids := _sas.past_pause(ids);
     RETURN nullif(_sas.past_line(ids), '{}');
 END $$;
@@ -180,7 +206,8 @@ END $$;
 -- _sas.check_later(run_ids): what they wait for is being changed just now: in a moment.
 CREATE FUNCTION _sas.check_later(run_ids bigint[], kind text) RETURNS void
 LANGUAGE sql AS $$
-    INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 's', _sas.now() + interval '50 ms', u, $2 FROM unnest(run_ids) u
+    INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 's', _sas.now() + interval '50 ms', u, $2
+    FROM unnest(run_ids) u
 $$;
 
 -- _sas.past_earlier(run_ids): without those that are to follow a run that is still open. One whose
@@ -202,14 +229,19 @@ BEGIN
         RETURN run_ids;
     END IF;
     SELECT array_agg(DISTINCT e.run_id) INTO open
-    FROM _sas.run_after a JOIN _sas.run e ON e.run_id = a.after_run WHERE a.run_id = ANY (run_ids) AND e.state <> 'stopped';
+    FROM _sas.run_after a JOIN _sas.run e ON e.run_id = a.after_run WHERE a.run_id = ANY (run_ids)
+        AND e.state <> 'stopped';
     IF open IS NOT NULL THEN
-        locked := ARRAY(SELECT l.run_id FROM (SELECT e.run_id FROM _sas.run e WHERE e.run_id = ANY (open) ORDER BY e.run_id FOR SHARE SKIP LOCKED) l);
+        locked := ARRAY(SELECT l.run_id
+                        FROM (SELECT e.run_id FROM _sas.run e WHERE e.run_id = ANY (open)
+                              ORDER BY e.run_id FOR SHARE SKIP LOCKED) l);
     END IF;
     SELECT array_agg(u.id) FILTER (WHERE coalesce(e.state = 'stopped' AND e.result = ANY (a.results), true)),
            array_agg(u.id) FILTER (WHERE e.state = 'stopped' AND e.result <> ALL (a.results)),
-           array_agg(_sas.problem_object('after-run', format('run %s ended with result %s', e.run_id, e.result),
-                                         format('It was to begin after that run, with one of these results: %s.', array_to_string(a.results, ', ')), NULL, u.id, NULL))
+           array_agg(_sas.problem_object('after-run',
+                                         format('run %s ended with result %s', e.run_id, e.result),
+                                         format('It was to begin after that run, with one of these results: '
+                                                '%s.', array_to_string(a.results, ', ')), NULL, u.id, NULL))
                FILTER (WHERE e.state = 'stopped' AND e.result <> ALL (a.results)),
            array_agg(u.id) FILTER (WHERE e.state <> 'stopped' AND NOT e.run_id = ANY (locked))
     INTO ids, left_behind, errors, again
@@ -239,16 +271,21 @@ BEGIN
     IF paused IS NULL THEN
         RETURN run_ids;
     END IF;
-    locked := ARRAY(SELECT l.workflow_id FROM (SELECT f.workflow_id FROM _sas.workflow f WHERE f.workflow_id = ANY (paused) ORDER BY 1 FOR SHARE SKIP LOCKED) l);
-    SELECT array_agg(r.run_id) FILTER (WHERE f.workflow_id = ANY (locked)), array_agg(r.run_id) FILTER (WHERE NOT f.workflow_id = ANY (locked))
+    locked := ARRAY(SELECT l.workflow_id
+                    FROM (SELECT f.workflow_id FROM _sas.workflow f WHERE f.workflow_id = ANY (paused)
+                          ORDER BY 1 FOR SHARE SKIP LOCKED) l);
+    SELECT array_agg(r.run_id) FILTER (WHERE f.workflow_id = ANY (locked)),
+        array_agg(r.run_id) FILTER (WHERE NOT f.workflow_id = ANY (locked))
     INTO held, again
     FROM _sas.run r JOIN _sas.workflow_version v USING (version_id) JOIN _sas.workflow f USING (workflow_id)
     WHERE r.run_id = ANY (run_ids) AND f.paused_at IS NOT NULL;
     INSERT INTO _sas.held_run (run_id, workflow_id)
-    SELECT r.run_id, v.workflow_id FROM _sas.run r JOIN _sas.workflow_version v USING (version_id) WHERE r.run_id = ANY (held)
+    SELECT r.run_id, v.workflow_id FROM _sas.run r JOIN _sas.workflow_version v USING (version_id)
+    WHERE r.run_id = ANY (held)
     ON CONFLICT DO NOTHING;
     PERFORM _sas.check_later(again, 'start') WHERE again IS NOT NULL;
-    RETURN ARRAY(SELECT u FROM unnest(run_ids) u WHERE u <> ALL (coalesce(held, '{}')) AND u <> ALL (coalesce(again, '{}')));
+    RETURN ARRAY(SELECT u FROM unnest(run_ids) u WHERE u <> ALL (coalesce(held, '{}'))
+                 AND u <> ALL (coalesce(again, '{}')));
 END $$;
 
 -- _sas.first_in_line(workflow_ids, keys): who comes next under these keys, as many as there are places.
@@ -259,12 +296,15 @@ BEGIN
     RETURN ARRAY(
         SELECT f.run_id
         FROM (SELECT DISTINCT * FROM unnest(workflow_ids, keys) AS u (workflow_id, key)) k
-        CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM _sas.run_place h WHERE h.workflow_id = k.workflow_id AND h.key = k.key AND h.state = 'holds') held
-        CROSS JOIN LATERAL (SELECT max(v.place_limit) AS most FROM _sas.workflow_version v WHERE v.workflow_id = k.workflow_id) v
+        CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM _sas.run_place h
+                            WHERE h.workflow_id = k.workflow_id AND h.key = k.key AND h.state = 'holds') held
+        CROSS JOIN LATERAL (SELECT max(v.place_limit) AS most FROM _sas.workflow_version v
+                            WHERE v.workflow_id = k.workflow_id) v
         CROSS JOIN LATERAL (
             -- nobody passes by one before it, even where a later version has a larger limit
             SELECT l.run_id, row_number() OVER w AS n, min(lv.place_limit) OVER w AS place_limit
-            FROM (SELECT p.run_id FROM _sas.run_place p WHERE p.workflow_id = k.workflow_id AND p.key = k.key AND p.state = 'waits'
+            FROM (SELECT p.run_id FROM _sas.run_place p WHERE p.workflow_id = k.workflow_id AND p.key = k.key
+                  AND p.state = 'waits'
                   ORDER BY p.run_id LIMIT greatest(v.most - held.n, 0)) l
             JOIN _sas.run r ON r.run_id = l.run_id
             JOIN _sas.workflow_version lv ON lv.version_id = r.version_id
@@ -285,10 +325,13 @@ BEGIN
     END IF;
     PERFORM FROM _sas.turn t WHERE t.what = 'places' FOR UPDATE;
     UPDATE _sas.run_place p SET state = 'waits' WHERE p.run_id = ANY (run_ids) AND p.state = 'away';
-    SELECT _sas.first_in_line(array_agg(p.workflow_id), array_agg(p.key)) INTO first FROM _sas.run_place p WHERE p.run_id = ANY (run_ids);
+    SELECT _sas.first_in_line(array_agg(p.workflow_id), array_agg(p.key)) INTO first FROM _sas.run_place p
+    WHERE p.run_id = ANY (run_ids);
     UPDATE _sas.run_place p SET state = 'holds' WHERE p.run_id = ANY (first) AND p.run_id = ANY (run_ids);
-    INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 's', _sas.now(), f, 'start' FROM unnest(first) f WHERE f <> ALL (run_ids);
-    RETURN ARRAY(SELECT u FROM unnest(run_ids) u WHERE NOT EXISTS (SELECT FROM _sas.run_place p WHERE p.run_id = u AND p.state <> 'holds'));
+    INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 's', _sas.now(), f, 'start'
+    FROM unnest(first) f WHERE f <> ALL (run_ids);
+    RETURN ARRAY(SELECT u FROM unnest(run_ids) u
+                 WHERE NOT EXISTS (SELECT FROM _sas.run_place p WHERE p.run_id = u AND p.state <> 'holds'));
 END $$;
 
 -- _sas.leave_line(run_ids): runs that have stopped give back their place; those paused before they began
@@ -303,10 +346,14 @@ BEGIN
         RETURN;
     END IF;
     PERFORM FROM _sas.turn t WHERE t.what = 'places' FOR UPDATE;
-    SELECT array_agg(p.workflow_id), array_agg(p.key) INTO workflow_ids, keys FROM _sas.run_place p WHERE p.run_id = ANY (run_ids);
-    DELETE FROM _sas.run_place p USING _sas.run r WHERE p.run_id = ANY (run_ids) AND r.run_id = p.run_id AND r.state = 'stopped';
-    UPDATE _sas.run_place p SET state = 'away' FROM _sas.run r WHERE p.run_id = ANY (run_ids) AND p.state = 'waits' AND r.run_id = p.run_id AND r.state = 'paused';
-    INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 's', _sas.now(), f, 'start' FROM unnest(_sas.first_in_line(workflow_ids, keys)) f;
+    SELECT array_agg(p.workflow_id), array_agg(p.key) INTO workflow_ids, keys FROM _sas.run_place p
+    WHERE p.run_id = ANY (run_ids);
+    DELETE FROM _sas.run_place p USING _sas.run r WHERE p.run_id = ANY (run_ids) AND r.run_id = p.run_id
+        AND r.state = 'stopped';
+    UPDATE _sas.run_place p SET state = 'away' FROM _sas.run r WHERE p.run_id = ANY (run_ids)
+        AND p.state = 'waits' AND r.run_id = p.run_id AND r.state = 'paused';
+    INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 's', _sas.now(), f, 'start'
+    FROM unnest(_sas.first_in_line(workflow_ids, keys)) f;
 END $$;
 
 -- _sas.late_lane(): where steps stand that no worker may claim because start_before of their run has passed.
@@ -323,15 +370,23 @@ DECLARE
 BEGIN
     INSERT INTO _sas.ready (run_id, step_no, element, lane, rank, ready_at, undo, alone)
     SELECT c.run_id, c.step_no, c.element, _sas.late_lane(), now, now, c.undo, c.alone
-    FROM unnest(claimed) c JOIN _sas.run r ON r.run_id = c.run_id WHERE r.state = 'pending' AND r.start_before <= now;
+    FROM unnest(claimed) c JOIN _sas.run r ON r.run_id = c.run_id WHERE r.state = 'pending'
+        AND r.start_before <= now;
     INSERT INTO _sas.due (actor, due_at, run_id, kind)
-    SELECT DISTINCT 's'::"char", now, r.run_id, 'late' FROM unnest(claimed) c JOIN _sas.run r ON r.run_id = c.run_id WHERE r.state = 'pending' AND r.start_before <= now;
+    SELECT DISTINCT 's'::"char", now, r.run_id, 'late' FROM unnest(claimed) c
+    JOIN _sas.run r ON r.run_id = c.run_id WHERE r.state = 'pending' AND r.start_before <= now;
     PERFORM _sas.ring(array_agg(DISTINCT c.lane), true, false, '{}')
     FROM unnest(claimed) c
-    WHERE EXISTS (SELECT FROM _sas.run r WHERE r.run_id = c.run_id AND r.state = 'pending' AND r.start_before <= now);
-    RETURN (SELECT array_agg(c ORDER BY n) FROM unnest(claimed) WITH ORDINALITY AS u (run_id, step_no, element, undo, alone, version_id, lane, from_state, attempt, complete_in, request_id, n)
-            CROSS JOIN LATERAL (SELECT ROW(u.run_id, u.step_no, u.element, u.undo, u.alone, u.version_id, u.lane, u.from_state, u.attempt, u.complete_in, u.request_id)::_sas.claimed AS c) x
-            WHERE NOT EXISTS (SELECT FROM _sas.ready q WHERE q.run_id = u.run_id AND q.step_no = u.step_no AND q.element = u.element AND NOT q.fresh));
+    WHERE EXISTS (SELECT FROM _sas.run r WHERE r.run_id = c.run_id AND r.state = 'pending'
+                  AND r.start_before <= now);
+    RETURN (SELECT array_agg(c ORDER BY n)
+            FROM unnest(claimed) WITH ORDINALITY AS u (run_id, step_no, element, undo, alone, version_id,
+                                                       lane, from_state, attempt, complete_in, request_id, n)
+            CROSS JOIN LATERAL (SELECT ROW(u.run_id, u.step_no, u.element, u.undo, u.alone, u.version_id,
+                                           u.lane, u.from_state, u.attempt, u.complete_in,
+                                           u.request_id)::_sas.claimed AS c) x
+            WHERE NOT EXISTS (SELECT FROM _sas.ready q WHERE q.run_id = u.run_id AND q.step_no = u.step_no
+                              AND q.element = u.element AND NOT q.fresh));
 END $$;
 
 -- _sas.stop_late_runs(run_ids): start_before has come, and they have not begun: they never do.
@@ -349,29 +404,40 @@ DECLARE
 BEGIN
     SELECT array_agg(r.run_id) INTO ids
     FROM _sas.run r
-    WHERE r.run_id = ANY (run_ids) AND r.start_before <= now AND r.started_at IS NULL AND r.fate IS NULL AND r.state IN ('scheduled', 'pending', 'paused');
+    WHERE r.run_id = ANY (run_ids) AND r.start_before <= now AND r.started_at IS NULL AND r.fate IS NULL
+        AND r.state IN ('scheduled', 'pending', 'paused');
     ids := coalesce(ids, '{}');
     -- a step that is being claimed at this moment is locked: in a moment it has begun, or not
-    free := ARRAY(SELECT l.ctid FROM (SELECT q.ctid FROM _sas.ready q WHERE q.run_id = ANY (ids) AND NOT q.fresh FOR UPDATE SKIP LOCKED) l);
-    busy := ARRAY(SELECT DISTINCT q.run_id FROM _sas.ready q WHERE q.run_id = ANY (ids) AND NOT q.fresh AND q.ctid <> ALL (free));
+    free := ARRAY(SELECT l.ctid FROM (SELECT q.ctid FROM _sas.ready q WHERE q.run_id = ANY (ids)
+                                      AND NOT q.fresh FOR UPDATE SKIP LOCKED) l);
+    busy := ARRAY(SELECT DISTINCT q.run_id FROM _sas.ready q WHERE q.run_id = ANY (ids) AND NOT q.fresh
+                  AND q.ctid <> ALL (free));
     PERFORM _sas.check_later(busy, 'late');
-    SELECT array_agg(r.run_id), array_agg(_sas.problem_object('start-before', 'could not be started before its set time', to_char(r.start_before AT TIME ZONE 'UTC', '"It was to begin before "YYYY-MM-DD HH24:MI:SS" UTC."'), NULL, r.run_id, NULL))
+    SELECT array_agg(r.run_id), array_agg(_sas.problem_object('start-before',
+                                                              'could not be started before its set time',
+                                                              to_char(r.start_before AT TIME ZONE 'UTC',
+                        '"It was to begin before "YYYY-MM-DD HH24:MI:SS" UTC."'), NULL, r.run_id, NULL))
     INTO late, errors
     FROM _sas.run r
     WHERE r.run_id = ANY (ids) AND r.run_id <> ALL (busy)
-      AND NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = r.run_id AND (s.started_at IS NOT NULL OR s.state NOT IN ('waiting', 'ready')));
+      AND NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = r.run_id
+                      AND (s.started_at IS NOT NULL OR s.state NOT IN ('waiting', 'ready')));
     IF late IS NOT NULL THEN
         PERFORM _sas.doom(late, array_fill('fail'::text, ARRAY[cardinality(late)]), errors);
     END IF;
     -- those that have begun after all
-    begun := ARRAY(SELECT DISTINCT u FROM unnest(run_ids) u WHERE u <> ALL (busy) AND u <> ALL (coalesce(late, '{}')));
+    begun := ARRAY(SELECT DISTINCT u FROM unnest(run_ids) u WHERE u <> ALL (busy)
+                   AND u <> ALL (coalesce(late, '{}')));
     PERFORM _sas.start_runs(ARRAY(SELECT u FROM unnest(begun) u WHERE u = ANY (ids)));
-    WITH back AS (DELETE FROM _sas.ready q WHERE q.run_id = ANY (begun) AND NOT q.fresh AND q.lane = _sas.late_lane() RETURNING q.*)
+    WITH back AS (DELETE FROM _sas.ready q WHERE q.run_id = ANY (begun) AND NOT q.fresh
+                  AND q.lane = _sas.late_lane() RETURNING q.*)
     SELECT array_agg(b) INTO back FROM back b;
-    PERFORM _sas.make_ready(array_agg(b.run_id), array_agg(b.step_no), array_agg(b.element), array_agg(b.undo), array_agg(b.alone)) FROM unnest(back) b;
+    PERFORM _sas.make_ready(array_agg(b.run_id), array_agg(b.step_no), array_agg(b.element),
+                            array_agg(b.undo), array_agg(b.alone)) FROM unnest(back) b;
 END $$;
 
--- _sas.pausable_workflow(caller, name): the workflow, if the caller may pause it: its owner, an operator or an admin.
+-- _sas.pausable_workflow(caller, name): the workflow, if the caller may pause it: its owner, an operator or
+-- an admin.
 CREATE FUNCTION _sas.pausable_workflow(caller oid, workflow_name text) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -379,9 +445,11 @@ DECLARE
 BEGIN
     PERFORM _sas.ring_on_abort();
     SELECT * INTO f FROM _sas.workflow w WHERE w.name = workflow_name AND w.dropped_at IS NULL
-        AND (pg_has_role(caller, w.owner, 'MEMBER') OR _sas.has_level(caller, 'operator') OR _sas.has_level(caller, 'admin'));
+        AND (pg_has_role(caller, w.owner, 'MEMBER') OR _sas.has_level(caller, 'operator')
+             OR _sas.has_level(caller, 'admin'));
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'workflow "%" does not exist, or is not yours', workflow_name USING ERRCODE = 'undefined_object', HINT = 'See sas.workflows for those that do.';
+        RAISE EXCEPTION 'workflow "%" does not exist, or is not yours', workflow_name
+            USING ERRCODE = 'undefined_object', HINT = 'See sas.workflows for those that do.';
     END IF;
     RETURN f.workflow_id;
 END $$;

@@ -3,11 +3,12 @@
 -- Stop: what takes work out of the hands of those who do it, for runs that an
 -- operator ends. All functions: runs locked by the caller.
 
--- _sas.stop_work(run_ids, everything): what workers hold of these runs counts no more, and calls are stopped at once.
+-- _sas.stop_work(run_ids, everything): what workers hold of these runs counts no more, and calls are stopped
+-- at once.
 --
--- A reply that comes all the same is stale. A call may have been carried out, so its outcome is in doubt; the ask of a
--- poll changes nothing. A function has not begun, or its worker would hold the run: it is cancelled. Outside programs
--- are told by their heartbeats, and may end what they do.
+-- A reply that comes all the same is stale. A call may have been carried out, so its outcome is in doubt; the
+-- ask of a poll changes nothing. A function has not begun, or its worker would hold the run: it is cancelled.
+-- Outside programs are told by their heartbeats, and may end what they do.
 -- everything: those are not waited for either, nor is an undo that is on its way.
 CREATE FUNCTION _sas.stop_work(run_ids bigint[], everything boolean) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -19,27 +20,39 @@ DECLARE
 BEGIN
     WITH held AS (
         SELECT s AS step, d.def, l.locked_by, l.worker_id, g.called,
-               ROW(s.run_id, s.step_no, s.element, s.state, CASE WHEN s.state = 'compensating' THEN s.state WHEN g.called OR s.in_doubt OR s.asks IS NOT NULL THEN 'failed' ELSE 'cancelled' END,
-                   s.attempt + g.called::int, NULL, CASE WHEN g.called AND s.state = 'running' THEN s.in_doubt OR s.asks IS NULL END, NULL, NULL, NULL, NULL,
-                   CASE WHEN g.called THEN _sas.problem_object('cancelled', CASE d.kind WHEN 'task' THEN 'its task was taken back' ELSE 'its call was stopped' END,
-                                                               'held by ' || l.locked_by, NULL, s.run_id, d.name) END,
+               ROW(s.run_id, s.step_no, s.element, s.state, CASE WHEN s.state = 'compensating' THEN s.state
+                   WHEN g.called OR s.in_doubt OR s.asks IS NOT NULL THEN 'failed' ELSE 'cancelled' END,
+                   s.attempt + g.called::int, NULL, CASE WHEN g.called
+                       AND s.state = 'running' THEN s.in_doubt OR s.asks IS NULL END, NULL, NULL, NULL, NULL,
+                   CASE WHEN g.called THEN _sas.problem_object('cancelled', CASE d.kind
+                               WHEN 'task' THEN 'its task was taken back' ELSE 'its call was stopped' END,
+                                                               'held by ' || l.locked_by, NULL, s.run_id,
+                                                                   d.name) END,
                    NULL, NULL, now, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change AS c
         FROM _sas.step s
         JOIN _sas.run r ON r.run_id = s.run_id
-        CROSS JOIN LATERAL (SELECT x AS def, x.lane, x.kind, x.name FROM _sas.workflow_step x WHERE x.version_id = r.version_id AND x.step_no = s.step_no AND x.undo = (s.state = 'compensating') OFFSET 0) d
+        CROSS JOIN LATERAL (SELECT x AS def, x.lane, x.kind, x.name FROM _sas.workflow_step x
+                            WHERE x.version_id = r.version_id AND x.step_no = s.step_no
+                            AND x.undo = (s.state = 'compensating') OFFSET 0) d
         -- the functions around a call are not the call
-        CROSS JOIN LATERAL (SELECT d.lane > 0 AND NOT EXISTS (SELECT FROM _sas.stage y WHERE y.run_id = s.run_id AND y.step_no = s.step_no AND y.element = s.element
-                                                              AND y.undo = (s.state = 'compensating') AND y.stage <> 'call') AS called OFFSET 0) g
+        CROSS JOIN LATERAL (SELECT d.lane > 0
+                            AND NOT EXISTS (SELECT FROM _sas.stage y WHERE y.run_id = s.run_id
+                                            AND y.step_no = s.step_no AND y.element = s.element
+                                                              AND y.undo = (s.state = 'compensating')
+                                                                  AND y.stage <> 'call') AS called OFFSET 0) g
         LEFT JOIN _sas.lease l ON l.lease_id = s.lease_id
         WHERE s.run_id = ANY ($1) AND s.request_id IS NOT NULL
           AND (everything OR s.state = 'running' AND d.kind <> 'task')),
     told AS (
-        INSERT INTO _sas.attempt (run_id, step_no, element, attempt, undo, agent_id, worker, status, error, started_at, finished_at)
-        SELECT (h.c).run_id, (h.c).step_no, (h.c).element, (h.c).attempt, (h.def).undo, (h.def).lane, h.locked_by, 'cancelled', (h.c).error,
+        INSERT INTO _sas.attempt (run_id, step_no, element, attempt, undo, agent_id, worker, status, error,
+                                  started_at, finished_at)
+        SELECT (h.c).run_id, (h.c).step_no, (h.c).element, (h.c).attempt, (h.def).undo, (h.def).lane,
+            h.locked_by, 'cancelled', (h.c).error,
                coalesce((SELECT p.claimed_at FROM _sas.place p WHERE p.request_id = (h.step).request_id),
                         (h.step).complete_by - coalesce((h.def).complete_in, _sas.complete_in())), now
         FROM held h WHERE h.called)
-    SELECT array_agg(h.c), array_agg(DISTINCT (h.step).lease_id) FILTER (WHERE h.worker_id = 0), bool_or(h.called AND (h.def).kind = 'call')
+    SELECT array_agg(h.c), array_agg(DISTINCT (h.step).lease_id) FILTER (WHERE h.worker_id = 0),
+        bool_or(h.called AND (h.def).kind = 'call')
     INTO changes, outside, calls
     FROM held h;
     PERFORM _sas.move_steps(changes);
@@ -47,24 +60,28 @@ BEGIN
     PERFORM _sas.stop_calls() WHERE calls;
 END $$;
 
--- _sas.lost(run_ids, step_nos, elements, request_ids): which of these claims hold no more, by their positions. Nothing is locked.
+-- _sas.lost(run_ids, step_nos, elements, request_ids): which of these claims hold no more, by their
+-- positions. Nothing is locked.
 CREATE FUNCTION _sas.lost(run_ids bigint[], step_nos int[], elements int[], request_ids uuid[]) RETURNS int[]
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN ARRAY(
         SELECT u.n::int
-        FROM unnest(run_ids, step_nos, elements, request_ids) WITH ORDINALITY AS u (run_id, step_no, element, request_id, n)
-        LEFT JOIN LATERAL (SELECT x.request_id FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true
+        FROM unnest(run_ids, step_nos, elements, request_ids) WITH ORDINALITY AS u (run_id, step_no, element,
+                    request_id, n)
+        LEFT JOIN LATERAL (SELECT x.request_id FROM _sas.step x WHERE x.run_id = u.run_id
+                           AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true
         WHERE s.request_id IS DISTINCT FROM u.request_id);
 END $$;
 
--- _sas.halt_now(run_ids, errors): these runs stop now, whatever they are at. Nothing is undone, and nobody is waited for.
--- errors null: they are halted with the run that they are children of.
+-- _sas.halt_now(run_ids, errors): these runs stop now, whatever they are at. Nothing is undone, and nobody is
+-- waited for. errors null: they are halted with the run that they are children of.
 CREATE FUNCTION _sas.halt_now(run_ids bigint[], errors jsonb[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := _sas.now();
-    ids bigint[] := ARRAY(SELECT r.run_id FROM _sas.run r WHERE r.run_id = ANY (run_ids) AND r.state <> 'stopped');
+    ids bigint[] := ARRAY(SELECT r.run_id FROM _sas.run r WHERE r.run_id = ANY (run_ids)
+                          AND r.state <> 'stopped');
     changes _sas.step_change[];
 BEGIN
     IF ids = '{}' THEN
@@ -72,61 +89,78 @@ BEGIN
     END IF;
     PERFORM _sas.index_ready(ids);
     WITH gone AS (
-        DELETE FROM _sas.ready q WHERE q.run_id = ANY (ids) AND NOT q.fresh RETURNING q.run_id, q.step_no, q.element)
-    SELECT array_agg(ROW(g.run_id, g.step_no, g.element, 'none', 'cancelled', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+        DELETE FROM _sas.ready q WHERE q.run_id = ANY (ids) AND NOT q.fresh
+        RETURNING q.run_id, q.step_no, q.element)
+    SELECT array_agg(ROW(g.run_id, g.step_no, g.element, 'none', 'cancelled', NULL, NULL, NULL, NULL, NULL,
+                         NULL, NULL, NULL, NULL,
                          NULL, now, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change)
     INTO changes
     FROM gone g
-    WHERE NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = g.run_id AND s.step_no = g.step_no AND s.element = g.element);
+    WHERE NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = g.run_id AND s.step_no = g.step_no
+                      AND s.element = g.element);
     PERFORM _sas.move_steps(changes);
     PERFORM _sas.stop_work(ids, true);
     PERFORM _sas.forget_timers(ids, NULL, NULL);
 
     SELECT array_agg(ROW(s.run_id, s.step_no, s.element, s.state,
-                         CASE WHEN s.state = 'compensating' THEN 'skipped' WHEN s.state = 'failed' OR s.in_doubt OR s.asks IS NOT NULL THEN 'failed' ELSE 'cancelled' END,
+                         CASE WHEN s.state = 'compensating' THEN 'skipped' WHEN s.state = 'failed'
+                             OR s.in_doubt OR s.asks IS NOT NULL THEN 'failed' ELSE 'cancelled' END,
                          NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                         CASE WHEN s.state = 'compensating' THEN _sas.problem_object('left-standing', 'its run was halted before it was undone', s.error ->> 'title', NULL, s.run_id,
-                             (SELECT w.name FROM _sas.run r JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo WHERE r.run_id = s.run_id)) END, NULL,
+                         CASE WHEN s.state = 'compensating'
+                             THEN _sas.problem_object('left-standing',
+                                                      'its run was halted before it was undone',
+                                                      s.error ->> 'title', NULL, s.run_id,
+                             (SELECT w.name FROM _sas.run r
+                              JOIN _sas.workflow_step w ON w.version_id = r.version_id
+                              AND w.step_no = s.step_no AND NOT w.undo WHERE r.run_id = s.run_id)) END, NULL,
                          NULL, now, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change)
     INTO changes
     FROM _sas.step s
-    WHERE s.run_id = ANY (ids) AND (s.state IN ('waiting', 'ready', 'suspended', 'compensating') OR s.state = 'failed' AND s.waiting_kind = 'supervisor');
+    WHERE s.run_id = ANY (ids) AND (s.state IN ('waiting', 'ready', 'suspended', 'compensating')
+                                    OR s.state = 'failed' AND s.waiting_kind = 'supervisor');
     PERFORM _sas.move_steps(changes);
     DELETE FROM _sas.undo_line l WHERE l.run_id = ANY (ids);
     PERFORM _sas.doom_children(ids, 'halt', array_fill('fail'::text, ARRAY[cardinality(ids)]));
     PERFORM _sas.move_runs(array_agg(ROW(r.run_id, r.state, 'stopped', 'error', 'fail', 0, NULL,
-                                         coalesce(u.error, _sas.problem_object('parent', 'the run that it is a child of was halted', NULL, NULL, r.run_id, NULL)),
+                                         coalesce(u.error, _sas.problem_object('parent',
+                                                         'the run that it is a child of was halted', NULL,
+                                                         NULL, r.run_id, NULL)),
                                          NULL, NULL, NULL)::_sas.run_change))
     FROM _sas.run r LEFT JOIN unnest(run_ids, errors) AS u (run_id, error) ON u.run_id = r.run_id
     WHERE r.run_id = ANY (ids);
     PERFORM _sas.free_places(ids);
 END $$;
 
--- _sas.forget_timers(run_ids, step_nos, elements): what these steps waited for until some time is waited for no more.
--- step_nos null: all steps of the runs.
+-- _sas.forget_timers(run_ids, step_nos, elements): what these steps waited for until some time is waited for
+-- no more. step_nos null: all steps of the runs.
 CREATE FUNCTION _sas.forget_timers(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF step_nos IS NULL THEN
         DELETE FROM _sas.due d USING _sas.step s
         WHERE s.run_id = ANY (run_ids) AND s.waiting_until IS NOT NULL
-          AND d.actor = 's' AND d.due_at = s.waiting_until AND d.run_id = s.run_id AND d.step_no = s.step_no AND d.element = s.element;
+          AND d.actor = 's' AND d.due_at = s.waiting_until AND d.run_id = s.run_id AND d.step_no = s.step_no
+              AND d.element = s.element;
     ELSE
-        DELETE FROM _sas.due d USING unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element), _sas.step s
-        WHERE s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element AND s.waiting_until IS NOT NULL
-          AND d.actor = 's' AND d.due_at = s.waiting_until AND d.run_id = s.run_id AND d.step_no = s.step_no AND d.element = s.element;
+        DELETE FROM _sas.due d USING unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element),
+            _sas.step s
+        WHERE s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
+            AND s.waiting_until IS NOT NULL
+          AND d.actor = 's' AND d.due_at = s.waiting_until AND d.run_id = s.run_id AND d.step_no = s.step_no
+              AND d.element = s.element;
     END IF;
 END $$;
 
--- A run of which an operator has one failed step tried again goes on with others that have failed left aside: its
--- paused_state says 'held'. When nothing but those is left it is paused again. Whoever ends a step of it sends the
--- scheduler a message.
+-- A run of which an operator has one failed step tried again goes on with others that have failed left aside:
+-- its paused_state says 'held'. When nothing but those is left it is paused again. Whoever ends a step of it
+-- sends the scheduler a message.
 
 -- _sas.look_at_held(run_ids): a step of these runs has ended; is anything still on its way?
 CREATE FUNCTION _sas.look_at_held(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT DISTINCT 's'::"char", _sas.now(), u, 'held' FROM unnest(run_ids) u;
+    INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT DISTINCT 's'::"char", _sas.now(), u, 'held'
+    FROM unnest(run_ids) u;
     PERFORM _sas.ring('{}', true, false, '{}');
 END $$;
 
@@ -136,29 +170,40 @@ LANGUAGE plpgsql AS $$
 DECLARE
     stuck record;
 BEGIN
-    SELECT array_agg(r.run_id) AS ids, array_agg(format('step "%s" failed: %s', _sas.shown_name(f.name), f.error ->> 'title')) AS whys, array_agg(f.error) AS errors
+    SELECT array_agg(r.run_id) AS ids,
+        array_agg(format('step "%s" failed: %s', _sas.shown_name(f.name), f.error ->> 'title')) AS whys,
+        array_agg(f.error) AS errors
     INTO stuck
     FROM _sas.run r
     CROSS JOIN LATERAL (SELECT w.name, s.error FROM _sas.step s
-                        JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo AND NOT coalesce(w.shape ? 'stands_in', false)
-                        WHERE s.run_id = r.run_id AND s.state = 'failed' ORDER BY s.step_no, s.element LIMIT 1) f
+                        JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no
+                            AND NOT w.undo AND NOT coalesce(w.shape ? 'stands_in', false)
+                        WHERE s.run_id = r.run_id AND s.state = 'failed' ORDER BY s.step_no, s.element
+                            LIMIT 1) f
     WHERE r.run_id = ANY (run_ids) AND r.paused_state = 'held' AND r.state = 'running' AND r.fate IS NULL
       AND NOT EXISTS (SELECT FROM _sas.ready q WHERE q.run_id = r.run_id AND NOT q.fresh)
-      AND NOT EXISTS (SELECT FROM _sas.due d WHERE d.actor = 's' AND d.due_at <= _sas.now() AND d.run_id = r.run_id AND d.kind IN ('enter', 'child'))
+      AND NOT EXISTS (SELECT FROM _sas.due d WHERE d.actor = 's' AND d.due_at <= _sas.now()
+                      AND d.run_id = r.run_id AND d.kind IN ('enter', 'child'))
       AND NOT EXISTS (SELECT FROM _sas.step s
                       WHERE s.run_id = r.run_id
-                        AND (s.state IN ('running', 'ready', 'compensating') OR s.state = 'failed' AND s.waiting_kind = 'supervisor'
+                        AND (s.state IN ('running', 'ready', 'compensating') OR s.state = 'failed'
+                             AND s.waiting_kind = 'supervisor'
                              OR s.state = 'suspended' AND s.waiting_kind NOT IN ('elements', 'fallback')
                              -- a step that repeats rests between two turns
-                             OR s.state = 'suspended' AND s.waiting_kind = 'elements' AND EXISTS (SELECT FROM _sas.fan f WHERE f.run_id = s.run_id AND f.step_no = s.step_no AND f.remaining = 0)));
+                             OR s.state = 'suspended' AND s.waiting_kind = 'elements'
+                                 AND EXISTS (SELECT FROM _sas.fan f WHERE f.run_id = s.run_id
+                                             AND f.step_no = s.step_no AND f.remaining = 0)));
     IF stuck.ids IS NULL THEN
         RETURN;
     END IF;
     PERFORM _sas.move_to_paused(stuck.ids, stuck.whys, 'sas supervisor', stuck.errors);
     -- their alerts were closed when the run went on
-    PERFORM _sas.raise_alert('step-failed', format('run %s step %s', r.run_id, w.name), format('run %s: step "%s" failed: %s', r.run_id, _sas.shown_name(w.name), s.error ->> 'title'), nullif(w.lane, 0), r.run_id, s.step_no)
+    PERFORM _sas.raise_alert('step-failed', format('run %s step %s', r.run_id, w.name),
+                             format('run %s: step "%s" failed: %s', r.run_id, _sas.shown_name(w.name),
+                                    s.error ->> 'title'), nullif(w.lane, 0), r.run_id, s.step_no)
     FROM _sas.run r
     JOIN _sas.step s ON s.run_id = r.run_id AND s.state = 'failed'
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo AND NOT coalesce(w.shape ? 'stands_in', false)
+    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
+        AND NOT coalesce(w.shape ? 'stands_in', false)
     WHERE r.run_id = ANY (stuck.ids);
 END $$;

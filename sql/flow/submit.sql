@@ -7,9 +7,11 @@
 -- parent_run_id, parent_step_no: the step whose children they are, one for
 -- each of parent_elements; null for a run of its own. plans: what their plan
 -- function has returned already.
-CREATE FUNCTION _sas.submit_runs(caller oid, workflow text, inputs jsonb[], keys text[], priority int, start_at timestamptz, start_before timestamptz,
+CREATE FUNCTION _sas.submit_runs(caller oid, workflow text, inputs jsonb[], keys text[], priority int,
+                                 start_at timestamptz, start_before timestamptz,
                                  deadline interval, after_run bigint, reply_to text, labels jsonb,
-                                 parent_run_id bigint DEFAULT NULL, parent_step_no int DEFAULT NULL, parent_elements int[] DEFAULT NULL,
+                                 parent_run_id bigint DEFAULT NULL, parent_step_no int DEFAULT NULL,
+                                     parent_elements int[] DEFAULT NULL,
                                  after_result text[] DEFAULT '{success,warning}', plans jsonb[] DEFAULT NULL)
 RETURNS TABLE (run_id bigint, created boolean)
 LANGUAGE plpgsql
@@ -26,9 +28,13 @@ DECLARE
     p _sas.problem;
     made bigint[];
     versions int[];
-    held boolean := later OR $9 IS NOT NULL OR (SELECT f.paused_at IS NOT NULL FROM _sas.workflow f WHERE f.workflow_id = v.workflow_id);
+    held boolean := later OR $9 IS NOT NULL
+        OR (SELECT f.paused_at IS NOT NULL FROM _sas.workflow f WHERE f.workflow_id = v.workflow_id);
     -- a child has the queue of its step
-    queue int := coalesce(v.queue_id, (SELECT coalesce(w.queue_id, r.queue_id) FROM _sas.run r JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = $13 AND NOT w.undo
+    queue int := coalesce(v.queue_id,
+                          (SELECT coalesce(w.queue_id, r.queue_id) FROM _sas.run r
+                           JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = $13
+                           AND NOT w.undo
                                        WHERE r.run_id = $12 AND $12 IS NOT NULL));
 BEGIN
     IF v.of_version IS NOT NULL THEN
@@ -39,7 +45,9 @@ BEGIN
             v := _sas.submittable(caller, workflow);
         END LOOP;
     END IF;
-    PERFORM _sas.check_start(caller, start_at, start_before, after_run, after_result) WHERE start_before IS NOT NULL OR after_run IS NOT NULL OR after_result IS DISTINCT FROM '{success,warning}';
+    PERFORM _sas.check_start(caller, start_at, start_before, after_run, after_result)
+        WHERE start_before IS NOT NULL OR after_run IS NOT NULL OR after_result IS DISTINCT
+        FROM '{success,warning}';
     IF EXISTS (SELECT FROM _sas.middleware) THEN
         PERFORM _sas.check_middleware($1, $2);
         -- a child run is planned by its parent, in a scheduler: no function of a user runs there
@@ -49,31 +57,45 @@ BEGIN
     END IF;
     IF keys IS NOT NULL AND cardinality(keys) <> size THEN
         RAISE EXCEPTION 'there are % inputs and % keys', size, cardinality(keys)
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/keys".', HINT = 'Give a key for each input, null where there is none.';
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/keys".',
+                HINT = 'Give a key for each input, null where there is none.';
     END IF;
-    SELECT u.n INTO bad FROM unnest(inputs) WITH ORDINALITY AS u (input, n) WHERE jsonb_typeof(u.input) IS DISTINCT FROM 'object' LIMIT 1;
+    SELECT u.n INTO bad FROM unnest(inputs) WITH ORDINALITY AS u (input, n)
+    WHERE jsonb_typeof(u.input) IS DISTINCT FROM 'object' LIMIT 1;
     IF FOUND THEN
-        RAISE EXCEPTION 'the input of a run must be an object, not %', coalesce(jsonb_typeof(inputs[bad]), 'null')
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/input".', HINT = 'Pass jsonb such as {"order_id": 7}.';
+        RAISE EXCEPTION 'the input of a run must be an object, not %',
+            coalesce(jsonb_typeof(inputs[bad]), 'null')
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/input".',
+                HINT = 'Pass jsonb such as {"order_id": 7}.';
     END IF;
     IF EXISTS (SELECT FROM unnest(inputs) i WHERE pg_column_size(i) > _sas.max_input_size()) THEN
         RAISE EXCEPTION 'the input has more than % bytes', _sas.max_input_size()
-            USING ERRCODE = 'program_limit_exceeded', DETAIL = 'The place is "/input".', HINT = 'See the setting sas.max_input_size.';
+            USING ERRCODE = 'program_limit_exceeded', DETAIL = 'The place is "/input".',
+                HINT = 'See the setting sas.max_input_size.';
     END IF;
     IF jsonb_typeof(labels) IS DISTINCT FROM 'object' THEN
-        RAISE EXCEPTION 'labels must be an object' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/labels".', HINT = 'Pass jsonb such as {"tenant": "a"}.';
+        RAISE EXCEPTION 'labels must be an object'
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/labels".',
+            HINT = 'Pass jsonb such as {"tenant": "a"}.';
     END IF;
     IF $8 <= '0' OR $8 > '10 years' AND $12 IS NULL THEN
-        RAISE EXCEPTION 'the deadline must be positive, and at most ten years' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/deadline".', HINT = 'It is the time that the run may take.';
+        RAISE EXCEPTION 'the deadline must be positive, and at most ten years'
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/deadline".',
+            HINT = 'It is the time that the run may take.';
     END IF;
     -- an end that never comes is none
     IF $6 > now + interval '100 years' OR NOT isfinite($6) OR NOT isfinite($7) THEN
         RAISE EXCEPTION 'the run must begin within a hundred years'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = format('The place is "%s".', CASE WHEN isfinite($6) AND $6 <= now + interval '100 years' OR $6 IS NULL THEN '/start_before' ELSE '/start_at' END),
+            USING ERRCODE = 'invalid_parameter_value',
+                DETAIL = format('The place is "%s".', CASE WHEN isfinite($6)
+                                AND $6 <= now + interval '100 years' OR $6 IS NULL THEN '/start_before'
+                                ELSE '/start_at' END),
                   HINT = 'Leave it out for a run that waits for no time.';
     END IF;
     IF priority IS NULL OR priority NOT BETWEEN -1000 AND 1000 THEN
-        RAISE EXCEPTION 'the priority must be from -1000 to 1000' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/priority".', HINT = 'Zero is the default; larger comes first.';
+        RAISE EXCEPTION 'the priority must be from -1000 to 1000'
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/priority".',
+            HINT = 'Zero is the default; larger comes first.';
     END IF;
     IF reply_to IS NOT NULL THEN
         FOR p IN SELECT * FROM _sas.check_name(reply_to, '/reply_to') LOOP
@@ -90,7 +112,8 @@ BEGIN
         SELECT k.ids, k.fresh INTO ids, fresh FROM _sas.take_keys(caller, v.workflow_id, keys, inputs, ids) k;
     END IF;
     IF v.singleton AND $12 IS NULL THEN
-        SELECT s.ids, s.fresh INTO ids, fresh FROM _sas.take_singleton(caller, v.workflow_id, keys, ids, fresh) s;
+        SELECT s.ids, s.fresh INTO ids, fresh
+        FROM _sas.take_singleton(caller, v.workflow_id, keys, ids, fresh) s;
     END IF;
 
     IF v.planned THEN
@@ -101,14 +124,18 @@ BEGIN
         END LOOP;
     END IF;
 
-    INSERT INTO _sas.run (run_id, version_id, owner, trace, key, state, open_steps, priority, input, reply_to, labels, created_at, start_at, start_before, queue_id, deadline,
+    INSERT INTO _sas.run (run_id, version_id, owner, trace, key, state, open_steps, priority, input,
+                          reply_to, labels, created_at, start_at, start_before, queue_id, deadline,
                          parent_run_id, parent_step_no, parent_element, own_version)
     OVERRIDING SYSTEM VALUE
-    SELECT ids[u.n], pv.version_id, caller, gen_random_uuid(), keys[u.n], CASE WHEN held OR v.place_key IS NOT NULL THEN 'scheduled' ELSE 'pending' END,
+    SELECT ids[u.n], pv.version_id, caller, gen_random_uuid(), keys[u.n], CASE WHEN held
+        OR v.place_key IS NOT NULL THEN 'scheduled' ELSE 'pending' END,
            CASE WHEN pv.step_count = 0 THEN (pv.finalize_no IS NOT NULL)::int
                 ELSE (SELECT count(*) FROM _sas.workflow_step w
-                      WHERE w.version_id = pv.version_id AND NOT w.undo AND w.needs = 0 AND w.step_no IS DISTINCT FROM pv.finalize_no) END,
-           $5 + pv.priority, u.input, $10, $11, now, $6, $7, queue, greatest(now, $6) + coalesce($8, pv.deadline, _sas.run_deadline()),
+                      WHERE w.version_id = pv.version_id AND NOT w.undo AND w.needs = 0
+                          AND w.step_no IS DISTINCT FROM pv.finalize_no) END,
+           $5 + pv.priority, u.input, $10, $11, now, $6, $7, queue,
+               greatest(now, $6) + coalesce($8, pv.deadline, _sas.run_deadline()),
            $12, $13, $14[u.n], pv.of_version IS NOT NULL
     FROM unnest(inputs) WITH ORDINALITY AS u (input, n)
     JOIN _sas.workflow_version pv ON pv.version_id = coalesce(versions[u.n], v.version_id)
@@ -116,10 +143,13 @@ BEGIN
 
     SELECT array_agg(ids[g]) INTO made FROM generate_series(1, size) g WHERE fresh[g];
     IF made IS NOT NULL THEN
-        PERFORM _sas.count_metric('transition', 0, 0, CASE WHEN held OR v.place_key IS NOT NULL THEN 'run none scheduled' ELSE 'run none pending' END, cardinality(made));
+        PERFORM _sas.count_metric('transition', 0, 0, CASE WHEN held
+                                  OR v.place_key IS NOT NULL THEN 'run none scheduled'
+                                  ELSE 'run none pending' END, cardinality(made));
         IF $10 IS NOT NULL THEN
             INSERT INTO _sas.reply (queue, owner, event, run_id, workflow, key, created_at)
-            SELECT $10, caller, 'accepted', r.run_id, $2, r.key, now FROM _sas.run r WHERE r.run_id = ANY (made);
+            SELECT $10, caller, 'accepted', r.run_id, $2, r.key, now FROM _sas.run r
+            WHERE r.run_id = ANY (made);
             PERFORM pg_notify('sas_reply', $10);
         END IF;
         INSERT INTO _sas.due (actor, due_at, run_id, kind)
@@ -134,12 +164,14 @@ BEGIN
         END IF;
         IF held OR v.place_key IS NOT NULL THEN
             PERFORM _sas.note_start(v, made, after_run, after_result, NOT held);
-            INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 's', greatest($6, now), m, 'start' FROM unnest(made) m;
+            INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 's', greatest($6, now), m, 'start'
+            FROM unnest(made) m;
             PERFORM _sas.ring('{}', true, false, '{}');
         ELSE
             PERFORM _sas.make_roots_ready(made);
             PERFORM _sas.end_of_steps(array_agg(r.run_id)) FROM _sas.run r
-            WHERE r.run_id = ANY (made) AND r.open_steps = 0 AND (v.planned OR v.step_count = 0) HAVING count(*) > 0;
+            WHERE r.run_id = ANY (made) AND r.open_steps = 0 AND (v.planned OR v.step_count = 0)
+                HAVING count(*) > 0;
         END IF;
     END IF;
     IF $12 IS NULL AND EXISTS (SELECT FROM _sas.middleware) THEN
@@ -150,7 +182,8 @@ END $$;
 
 -- _sas.take_keys(...): gives each key to its new run, or finds the run that has it. Keys in
 -- order, so that two sessions cannot wait for each other.
-CREATE FUNCTION _sas.take_keys(caller oid, for_workflow int, keys text[], inputs jsonb[], INOUT ids bigint[], OUT fresh boolean[])
+CREATE FUNCTION _sas.take_keys(caller oid, for_workflow int, keys text[], inputs jsonb[], INOUT ids bigint[],
+                               OUT fresh boolean[])
 LANGUAGE plpgsql AS $$
 DECLARE
     n int;
@@ -158,12 +191,15 @@ DECLARE
     held jsonb;
 BEGIN
     fresh := array_fill(true, ARRAY[cardinality(ids)]);
-    FOR n IN SELECT k.n FROM unnest(keys) WITH ORDINALITY AS k (key, n) WHERE k.key IS NOT NULL ORDER BY k.key, k.n LOOP
+    FOR n IN SELECT k.n FROM unnest(keys) WITH ORDINALITY AS k (key, n) WHERE k.key IS NOT NULL
+        ORDER BY k.key, k.n LOOP
         LOOP
-            INSERT INTO _sas.run_key AS t (owner, workflow_id, key, run_id) VALUES (caller, for_workflow, keys[n], ids[n]) ON CONFLICT DO NOTHING;
+            INSERT INTO _sas.run_key AS t (owner, workflow_id, key, run_id)
+            VALUES (caller, for_workflow, keys[n], ids[n]) ON CONFLICT DO NOTHING;
             holder := NULL;
             EXIT WHEN FOUND;
-            SELECT t.run_id, coalesce((SELECT r.input FROM _sas.run r WHERE r.run_id = t.run_id), inputs[array_position(ids, t.run_id)]) INTO holder, held
+            SELECT t.run_id, coalesce((SELECT r.input FROM _sas.run r WHERE r.run_id = t.run_id),
+                                      inputs[array_position(ids, t.run_id)]) INTO holder, held
             FROM _sas.run_key t WHERE t.owner = caller AND t.workflow_id = for_workflow AND t.key = keys[n];
             EXIT WHEN FOUND;
             -- purged in this very moment: the key is free
@@ -171,58 +207,77 @@ BEGIN
         CONTINUE WHEN holder IS NULL;
         IF held IS DISTINCT FROM inputs[n] THEN
             RAISE EXCEPTION 'key "%" is taken by run % with another input', keys[n], holder
-                USING ERRCODE = 'unique_violation', DETAIL = 'The place is "/key".', HINT = 'A key stands for one input; use another key.';
+                USING ERRCODE = 'unique_violation', DETAIL = 'The place is "/key".',
+                    HINT = 'A key stands for one input; use another key.';
         END IF;
         ids[n] := holder;
         fresh[n] := false;
     END LOOP;
 END $$;
 
-CREATE FUNCTION _sas.submit_batch_as(caller oid, workflow text, inputs jsonb[], keys text[], priority int, start_at timestamptz, start_before timestamptz,
-                                  deadline interval, after_run bigint, reply_to text, labels jsonb, after_result text[])
+CREATE FUNCTION _sas.submit_batch_as(caller oid, workflow text, inputs jsonb[], keys text[], priority int,
+                                     start_at timestamptz, start_before timestamptz,
+                                  deadline interval, after_run bigint, reply_to text, labels jsonb,
+                                      after_result text[])
 RETURNS TABLE (run_id bigint, created boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     -- the caller's session plans as it likes; these statements reach few rows by an index
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
+        SET enable_mergejoin = off
 AS $$
 BEGIN
-    RETURN QUERY SELECT * FROM _sas.submit_runs(caller, workflow, inputs, keys, priority, start_at, start_before, deadline, after_run, reply_to, labels, after_result => after_result);
+    RETURN QUERY SELECT * FROM _sas.submit_runs(caller, workflow, inputs, keys, priority, start_at,
+                                                start_before, deadline, after_run, reply_to, labels,
+                                                after_result => after_result);
 END $$;
 
 -- _sas.submit_as(...): what sas.submit does not write by itself (see src/api/submit.c).
-CREATE FUNCTION _sas.submit_as(caller oid, workflow text, input jsonb, key text, priority int, start_at timestamptz, start_before timestamptz,
-                            deadline interval, after_run bigint, reply_to text, labels jsonb, after_result text[], OUT run_id bigint, OUT created boolean)
+CREATE FUNCTION _sas.submit_as(caller oid, workflow text, input jsonb, key text, priority int,
+                               start_at timestamptz, start_before timestamptz,
+                            deadline interval, after_run bigint, reply_to text, labels jsonb,
+                                after_result text[], OUT run_id bigint, OUT created boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
     SELECT b.run_id, b.created INTO run_id, created
-    FROM _sas.submit_batch_as($1, $2, ARRAY[$3], CASE WHEN $4 IS NOT NULL THEN ARRAY[$4] END, $5, $6, $7, $8, $9, $10, $11, $12) b;
+    FROM _sas.submit_batch_as($1, $2, ARRAY[$3], CASE
+                              WHEN $4 IS NOT NULL THEN ARRAY[$4] END, $5, $6, $7, $8, $9, $10, $11, $12) b;
 END $$;
 
--- _sas.plain_workflow(caller, workflow): what a session keeps of a workflow that the caller may submit and whose runs begin with
--- the claim of their first steps, see src/store/submit.c; nulls when there is more to a submit. What this asks, and is not a
+-- _sas.plain_workflow(caller, workflow): what a session keeps of a workflow that the caller may submit and
+-- whose runs begin with the claim of their first steps, see src/store/submit.c; nulls when there is more to a
+-- submit. What this asks, and is not a
 -- function, role or schema, must have the trigger below.
-CREATE FUNCTION _sas.plain_workflow(caller oid, workflow text, OUT workflow_id int, OUT version_id int, OUT priority int, OUT deadline interval,
+CREATE FUNCTION _sas.plain_workflow(caller oid, workflow text, OUT workflow_id int, OUT version_id int,
+                                    OUT priority int, OUT deadline interval,
                                     OUT root_nos int[], OUT root_lanes int[], OUT root_priorities int[])
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
     SELECT x.workflow_id, x.version_id, x.priority, x.deadline, x.root_nos, x.root_lanes, x.root_priorities
     INTO workflow_id, version_id, priority, deadline, root_nos, root_lanes, root_priorities
-    FROM _sas.workflow f JOIN _sas.workflow_version x ON x.workflow_id = f.workflow_id AND x.version = f.version
+    FROM _sas.workflow f JOIN _sas.workflow_version x ON x.workflow_id = f.workflow_id
+        AND x.version = f.version
     WHERE f.name = $2 AND f.dropped_at IS NULL AND f.paused_at IS NULL AND x.root_nos IS NOT NULL
       AND _sas.may_submit(caller, f) AND _sas.may_call(caller, x.functions)
       AND NOT EXISTS (SELECT FROM _sas.middleware) AND NOT EXISTS (SELECT FROM _sas.subscription);
 END $$;
 
--- _sas.announce_workflows(): at commit, and in this session with the next command, every session forgets what it has kept of workflows.
+-- _sas.announce_workflows(): at commit, and in this session with the next command, every session forgets what
+-- it has kept of workflows.
 CREATE FUNCTION _sas.announce_workflows() RETURNS trigger
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_announce_workflows';
 
 -- versions that are made for single runs are submitted by nobody
-CREATE TRIGGER announce AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON _sas.workflow FOR EACH STATEMENT EXECUTE FUNCTION _sas.announce_workflows();
-CREATE TRIGGER announce AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON _sas.workflow_grant FOR EACH STATEMENT EXECUTE FUNCTION _sas.announce_workflows();
-CREATE TRIGGER announce AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON _sas.middleware FOR EACH STATEMENT EXECUTE FUNCTION _sas.announce_workflows();
-CREATE TRIGGER announce AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON _sas.subscription FOR EACH STATEMENT EXECUTE FUNCTION _sas.announce_workflows();
-CREATE TRIGGER announce AFTER INSERT ON _sas.workflow_version FOR EACH ROW WHEN (NEW.of_version IS NULL) EXECUTE FUNCTION _sas.announce_workflows();
-CREATE TRIGGER announce_change AFTER UPDATE OR DELETE ON _sas.workflow_version FOR EACH ROW WHEN (OLD.of_version IS NULL) EXECUTE FUNCTION _sas.announce_workflows();
+CREATE TRIGGER announce AFTER INSERT OR UPDATE OR DELETE
+    OR TRUNCATE ON _sas.workflow FOR EACH STATEMENT EXECUTE FUNCTION _sas.announce_workflows();
+CREATE TRIGGER announce AFTER INSERT OR UPDATE OR DELETE
+    OR TRUNCATE ON _sas.workflow_grant FOR EACH STATEMENT EXECUTE FUNCTION _sas.announce_workflows();
+CREATE TRIGGER announce AFTER INSERT OR UPDATE OR DELETE
+    OR TRUNCATE ON _sas.middleware FOR EACH STATEMENT EXECUTE FUNCTION _sas.announce_workflows();
+CREATE TRIGGER announce AFTER INSERT OR UPDATE OR DELETE
+    OR TRUNCATE ON _sas.subscription FOR EACH STATEMENT EXECUTE FUNCTION _sas.announce_workflows();
+CREATE TRIGGER announce AFTER INSERT ON _sas.workflow_version FOR EACH ROW
+    WHEN (NEW.of_version IS NULL) EXECUTE FUNCTION _sas.announce_workflows();
+CREATE TRIGGER announce_change AFTER UPDATE OR DELETE ON _sas.workflow_version FOR EACH ROW
+    WHEN (OLD.of_version IS NULL) EXECUTE FUNCTION _sas.announce_workflows();

@@ -9,40 +9,50 @@ DECLARE
     changes _sas.step_change[];
 BEGIN
     -- a timer whose step has been given another time, or another state, since means nothing
-    SELECT array_agg(ROW(s.run_id, s.step_no, s.element, s.state, CASE s.state WHEN 'suspended' THEN 'ready' ELSE s.state END,
-                         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change)
+    SELECT array_agg(ROW(s.run_id, s.step_no, s.element, s.state, CASE s.state WHEN 'suspended' THEN 'ready'
+                         ELSE s.state END,
+                         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                             NULL, NULL, NULL)::_sas.step_change)
     INTO changes
     FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
     JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
     WHERE s.state IN ('suspended', 'compensating') AND s.waiting_until <= _sas.now();
     PERFORM _sas.move_steps(changes);
-    PERFORM _sas.requeue(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element)) FROM unnest(changes) c;
+    PERFORM _sas.requeue(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element))
+        FROM unnest(changes) c;
     PERFORM _sas.end_polls(run_ids, step_nos, elements) WHERE changes IS NOT NULL;
     PERFORM _sas.leave_closed_doors(cardinality(changes)) WHERE changes IS NOT NULL;
 END $$;
 
 -- _sas.to_undo(run_id, version_id, fate): what is to be undone of a run, the next one first.
-CREATE FUNCTION _sas.to_undo(run_id bigint, version_id int, fate text) RETURNS TABLE (step_no int, element int, place bigint)
+CREATE FUNCTION _sas.to_undo(run_id bigint, version_id int, fate text)
+RETURNS TABLE (step_no int, element int, place bigint)
 LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    SELECT s.step_no, s.element, row_number() OVER (ORDER BY s.completion DESC NULLS FIRST, s.step_no DESC, s.element DESC)
+    SELECT s.step_no, s.element, row_number() OVER (
+                                                    ORDER BY s.completion DESC NULLS FIRST, s.step_no DESC,
+                                                    s.element DESC)
     FROM _sas.step s
     JOIN _sas.workflow_step w ON w.version_id = $2 AND w.step_no = s.step_no AND w.undo
-    WHERE s.run_id = $1 AND (s.state = 'succeeded' OR s.state IN ('failed', 'skipped') AND (s.in_doubt OR s.asks IS NOT NULL))
+    WHERE s.run_id = $1 AND (s.state = 'succeeded' OR s.state IN ('failed', 'skipped')
+                             AND (s.in_doubt OR s.asks IS NOT NULL))
       -- what an operator wanted left
       AND NOT (s.state = 'skipped' AND coalesce(s.error ->> 'type' = 'urn:sas:left-standing', false))
       -- a map or a step that repeats is undone element by element
       AND $3 <> 'fail' AND NOT (s.element = 0 AND coalesce(w.shape ?| '{each,repeat}', false))
       -- what its fallback did is undone by that one's undo
       AND NOT coalesce(w.shape ? 'fallback' AND s.state = 'succeeded'
-                       AND EXISTS (SELECT FROM _sas.step f WHERE f.run_id = s.run_id AND f.step_no = (w.shape #>> '{fallback,no}')::int AND f.element = s.element AND f.completion IS NOT NULL), false)
+                       AND EXISTS (SELECT FROM _sas.step f WHERE f.run_id = s.run_id
+                                   AND f.step_no = (w.shape #>> '{fallback,no}')::int
+                                   AND f.element = s.element AND f.completion IS NOT NULL), false)
     ORDER BY 3;
 END $$;
 
--- _sas.line_up(run_ids): of doomed runs in which nothing is open, those with much to undo get a list of it: looking
--- through all their steps for each would take ever longer. Nothing comes to it, since nothing else is going on.
+-- _sas.line_up(run_ids): of doomed runs in which nothing is open, those with much to undo get a list of it:
+-- looking through all their steps for each would take ever longer. Nothing comes to it, since nothing else is
+-- going on.
 CREATE FUNCTION _sas.line_up(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -51,7 +61,8 @@ BEGIN
     SELECT array_agg(r.run_id) INTO many
     FROM _sas.run r
     WHERE r.run_id = ANY ($1) AND r.state = 'compensating' AND r.open_steps = 0
-      AND CASE WHEN EXISTS (SELECT FROM _sas.undo_line l WHERE l.run_id = r.run_id) THEN false ELSE EXISTS (SELECT FROM _sas.step s WHERE s.run_id = r.run_id OFFSET 50) END;
+      AND CASE WHEN EXISTS (SELECT FROM _sas.undo_line l WHERE l.run_id = r.run_id) THEN false
+          ELSE EXISTS (SELECT FROM _sas.step s WHERE s.run_id = r.run_id OFFSET 50) END;
     IF many IS NOT NULL THEN
         INSERT INTO _sas.undo_line (run_id, place, step_no, element)
         SELECT r.run_id, u.place, u.step_no, u.element
@@ -60,8 +71,11 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.first_to_undo(...): the next one, from the list where there is one. What has been settled meanwhile is passed by.
-CREATE FUNCTION _sas.first_to_undo(run_id bigint, version_id int, fate text, OUT step_no int, OUT element int, OUT place bigint, OUT state text, OUT reads_own_output boolean, OUT output jsonb, OUT asks int)
+-- _sas.first_to_undo(...): the next one, from the list where there is one. What has been settled meanwhile is
+-- passed by.
+CREATE FUNCTION _sas.first_to_undo(run_id bigint, version_id int, fate text, OUT step_no int,
+                                   OUT element int, OUT place bigint, OUT state text,
+                                   OUT reads_own_output boolean, OUT output jsonb, OUT asks int)
 RETURNS SETOF record
 LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
@@ -69,9 +83,12 @@ BEGIN
     RETURN QUERY
     SELECT l.step_no, l.element, l.place, s.state, w.reads_own_output, s.output, s.asks
     FROM (SELECT x.* FROM _sas.undo_line x WHERE x.run_id = $1 ORDER BY x.place) l
-    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = $1 AND x.step_no = l.step_no AND x.element = l.element OFFSET 0) s
-    CROSS JOIN LATERAL (SELECT x.reads_own_output FROM _sas.workflow_step x WHERE x.version_id = $2 AND x.step_no = l.step_no AND x.undo OFFSET 0) w
-    WHERE s.state = 'succeeded' OR s.state IN ('failed', 'skipped') AND (s.in_doubt OR s.asks IS NOT NULL) AND NOT (s.state = 'skipped' AND coalesce(s.error ->> 'type' = 'urn:sas:left-standing', false))
+    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = $1 AND x.step_no = l.step_no
+                        AND x.element = l.element OFFSET 0) s
+    CROSS JOIN LATERAL (SELECT x.reads_own_output FROM _sas.workflow_step x WHERE x.version_id = $2
+                        AND x.step_no = l.step_no AND x.undo OFFSET 0) w
+    WHERE s.state = 'succeeded' OR s.state IN ('failed', 'skipped') AND (s.in_doubt OR s.asks IS NOT NULL)
+        AND NOT (s.state = 'skipped' AND coalesce(s.error ->> 'type' = 'urn:sas:left-standing', false))
     LIMIT 1;
     IF NOT FOUND AND NOT EXISTS (SELECT FROM _sas.undo_line x WHERE x.run_id = $1) THEN
         RETURN QUERY
@@ -82,44 +99,62 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.keep_success(changes): of steps that are to be undone and succeeded at once, the attempt: the row of the step will tell of its undo.
+-- _sas.keep_success(changes): of steps that are to be undone and succeeded at once, the attempt: the row of
+-- the step will tell of its undo.
 CREATE FUNCTION _sas.keep_success(changes _sas.step_change[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO _sas.attempt (run_id, step_no, element, attempt, undo, agent_id, status, http_status, started_at, finished_at)
-    SELECT s.run_id, s.step_no, s.element, 1, false, nullif(w.lane, 0), 'succeeded', CASE WHEN w.kind = 'call' AND w.output IS NULL THEN (s.output ->> 'status')::int END, s.started_at, s.finished_at
+    INSERT INTO _sas.attempt (run_id, step_no, element, attempt, undo, agent_id, status, http_status,
+                              started_at, finished_at)
+    SELECT s.run_id, s.step_no, s.element, 1, false, nullif(w.lane, 0), 'succeeded', CASE
+        WHEN w.kind = 'call' AND w.output IS NULL THEN (s.output ->> 'status')::int END, s.started_at,
+        s.finished_at
     FROM unnest(changes) c
-    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = c.run_id AND x.step_no = c.step_no AND x.element = c.element OFFSET 0) s
+    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = c.run_id AND x.step_no = c.step_no
+                        AND x.element = c.element OFFSET 0) s
     JOIN _sas.run r ON r.run_id = c.run_id
-    CROSS JOIN LATERAL (SELECT x.lane, x.kind, x.output FROM _sas.workflow_step x WHERE x.version_id = r.version_id AND x.step_no = c.step_no AND NOT x.undo OFFSET 0) w
+    CROSS JOIN LATERAL (SELECT x.lane, x.kind, x.output FROM _sas.workflow_step x
+                        WHERE x.version_id = r.version_id AND x.step_no = c.step_no AND NOT x.undo OFFSET 0) w
     WHERE c.from_state = 'succeeded' AND s.attempt = 1 AND s.asks IS NULL;
 END $$;
 
--- _sas.undone_as_a_whole(run_ids): maps and steps that repeat, undone element by element, and includes, undone step by step, of
--- runs in which nothing is left to undo: compensated, when nothing stands any more of what they are made of.
+-- _sas.undone_as_a_whole(run_ids): maps and steps that repeat, undone element by element, and includes,
+-- undone step by step, of runs in which nothing is left to undo: compensated, when nothing stands any more of
+-- what they are made of.
 CREATE FUNCTION _sas.undone_as_a_whole(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     undone _sas.step_change[];
 BEGIN
-    SELECT array_agg(ROW(s.run_id, s.step_no, 0, 'succeeded', 'compensating', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    SELECT array_agg(ROW(s.run_id, s.step_no, 0, 'succeeded', 'compensating', NULL, NULL, NULL, NULL, NULL,
+                         NULL, NULL, NULL, NULL,
                          NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change)
     INTO undone
     FROM _sas.run r
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND (w.undo AND w.shape ?| '{each,repeat}' OR w.covers IS NOT NULL)
-    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = r.run_id AND x.step_no = coalesce(w.covers[cardinality(w.covers)], w.step_no) AND x.element = 0 OFFSET 0) s
+    JOIN _sas.workflow_step w ON w.version_id = r.version_id
+        AND (w.undo AND w.shape ?| '{each,repeat}' OR w.covers IS NOT NULL)
+    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = r.run_id
+                        AND x.step_no = coalesce(w.covers[cardinality(w.covers)], w.step_no)
+                        AND x.element = 0 OFFSET 0) s
     -- its parts by their key: of those that are told as a whole the elements only
-    CROSS JOIN LATERAL (SELECT array_agg(o.step_no) AS nos, coalesce(array_agg(o.step_no) FILTER (WHERE o.shape ?| '{each,repeat}'), '{}') AS wholes
+    CROSS JOIN LATERAL (SELECT array_agg(o.step_no) AS nos,
+                        coalesce(array_agg(o.step_no) FILTER (WHERE o.shape ?| '{each,repeat}'),
+                                 '{}') AS wholes
                         FROM _sas.workflow_step o
-                        WHERE o.version_id = w.version_id AND o.undo AND o.step_no = ANY (coalesce(w.covers, ARRAY[w.step_no])) OFFSET 0) p
+                        WHERE o.version_id = w.version_id AND o.undo
+                            AND o.step_no = ANY (coalesce(w.covers, ARRAY[w.step_no])) OFFSET 0) p
     CROSS JOIN LATERAL (SELECT bool_or(x.state = 'compensated') AS some,
-                               bool_or(x.state = 'succeeded' OR x.state = 'skipped' AND x.error ->> 'type' = 'urn:sas:left-standing') AS standing
+                               bool_or(x.state = 'succeeded' OR x.state = 'skipped'
+                                       AND x.error ->> 'type' = 'urn:sas:left-standing') AS standing
                         FROM _sas.step x
-                        WHERE x.run_id = r.run_id AND x.step_no = ANY (p.nos) AND (x.element > 0 OR x.step_no <> ALL (p.wholes))) e
+                        WHERE x.run_id = r.run_id AND x.step_no = ANY (p.nos)
+                            AND (x.element > 0 OR x.step_no <> ALL (p.wholes))) e
     WHERE r.run_id = ANY (run_ids) AND s.state = 'succeeded' AND e.some AND e.standing IS NOT TRUE;
     PERFORM _sas.move_steps(undone);
-    PERFORM _sas.move_steps(array_agg(ROW(u.run_id, u.step_no, 0, 'compensating', 'compensated', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                                          NULL, _sas.now(), NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change)) FROM unnest(undone) u;
+    PERFORM _sas.move_steps(array_agg(ROW(u.run_id, u.step_no, 0, 'compensating', 'compensated', NULL, NULL,
+                                          NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                                          NULL, _sas.now(), NULL, NULL, NULL, NULL, NULL,
+                                              NULL)::_sas.step_change)) FROM unnest(undone) u;
 END $$;
 
 -- _sas.undo_next(run_ids): the next undo of doomed runs in which nothing is
@@ -140,20 +175,26 @@ BEGIN
         SELECT r.* FROM _sas.run r
         WHERE r.run_id = ANY (run_ids) AND r.state = 'compensating' AND r.open_steps = 0),
     next AS (
-        SELECT d.run_id, n.*, CASE WHEN n.state IN ('failed', 'skipped') AND n.reads_own_output AND n.output IS NULL AND n.asks IS NULL THEN 'ready' ELSE 'compensating' END AS to_state
+        SELECT d.run_id, n.*, CASE WHEN n.state IN ('failed', 'skipped') AND n.reads_own_output
+            AND n.output IS NULL AND n.asks IS NULL THEN 'ready' ELSE 'compensating' END AS to_state
         FROM doomed d
         CROSS JOIN LATERAL _sas.first_to_undo(d.run_id, d.version_id, d.fate) n),
     -- one whose outcome is asked first keeps its place
     gone AS (
-        DELETE FROM _sas.undo_line l USING next n WHERE l.run_id = n.run_id AND l.place <= n.place - (n.to_state = 'ready')::int)
+        DELETE FROM _sas.undo_line l USING next n WHERE l.run_id = n.run_id
+            AND l.place <= n.place - (n.to_state = 'ready')::int)
     SELECT (SELECT array_agg(ROW(n.run_id, n.step_no, n.element, n.state, n.to_state,
                                  NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
                                  NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change) FROM next n),
            (SELECT array_agg(ROW(d.run_id, d.state, 'stopped',
                                  CASE WHEN d.fate = 'cancel' THEN 'cancelled'
                                       -- an operator has let something stand
-                                      WHEN EXISTS (SELECT FROM _sas.step s WHERE s.run_id = d.run_id AND s.state = 'skipped' AND s.error ->> 'type' = 'urn:sas:left-standing') THEN 'error'
-                                      WHEN EXISTS (SELECT FROM _sas.step s WHERE s.run_id = d.run_id AND s.state = 'compensated') THEN 'compensated'
+                                      WHEN EXISTS (SELECT FROM _sas.step s WHERE s.run_id = d.run_id
+                                                   AND s.state = 'skipped'
+                                                   AND s.error ->> 'type' = 'urn:sas:left-standing')
+                                          THEN 'error'
+                                      WHEN EXISTS (SELECT FROM _sas.step s WHERE s.run_id = d.run_id
+                                                   AND s.state = 'compensated') THEN 'compensated'
                                       ELSE 'error' END,
                                  NULL, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.run_change)
             FROM doomed d WHERE NOT EXISTS (SELECT FROM next n WHERE n.run_id = d.run_id))

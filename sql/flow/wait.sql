@@ -3,7 +3,8 @@
 -- Waits: steps that wait for a signal or a time. They hold no worker: a
 -- suspended row, and a timer where there is an end. Runs locked by the caller.
 
--- _sas.begin_waits(run_ids, step_nos, elements): suspends them; a signal that is there already is taken at once.
+-- _sas.begin_waits(run_ids, step_nos, elements): suspends them; a signal that is there already is taken at
+-- once.
 CREATE FUNCTION _sas.begin_waits(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -14,39 +15,54 @@ DECLARE
     made record;
     changes _sas.step_change[];
 BEGIN
-    FOR b IN SELECT u.run_id, u.step_no, u.element, w.name, w.shape -> 'wait' AS wait, coalesce(s.state, 'none') AS state, r, w
+    FOR b IN SELECT u.run_id, u.step_no, u.element, w.name, w.shape -> 'wait' AS wait,
+        coalesce(s.state, 'none') AS state, r, w
              FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
              JOIN _sas.run r ON r.run_id = u.run_id
              JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo
-             LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true
+             LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
+                                AND x.element = u.element OFFSET 0) s ON true
     LOOP
         IF b.wait ? 'signal' THEN
             until := now + _sas.span(b.wait -> 'timeout');
         ELSE
-            SELECT i.result, i.problem INTO made FROM _sas.render(coalesce(b.wait -> 'until', b.wait -> 'for'), _sas.context(b.r, b.w, b.element)) i;
+            SELECT i.result, i.problem INTO made
+            FROM _sas.render(coalesce(b.wait -> 'until', b.wait -> 'for'),
+                             _sas.context(b.r, b.w, b.element)) i;
             span := CASE WHEN b.wait ? 'for' THEN _sas.span(made.result) END;
-            until := CASE WHEN b.wait ? 'for' THEN CASE WHEN span BETWEEN '0' AND '10 years' THEN now + span END ELSE _sas.moment(made.result) END;
+            until := CASE WHEN b.wait ? 'for' THEN CASE
+                WHEN span BETWEEN '0' AND '10 years' THEN now + span END ELSE _sas.moment(made.result) END;
             IF until IS NULL OR NOT isfinite(until) THEN
                 PERFORM _sas.fail_steps(ARRAY[b.run_id], ARRAY[b.step_no], ARRAY[b.element],
-                    ARRAY[_sas.problem_object('wait', CASE WHEN b.wait ? 'for' THEN '"for" needs a span of time' ELSE '"until" needs an instant' END,
-                          CASE WHEN made.problem IS NOT NULL THEN format('%s: %s', made.problem ->> 'path', made.problem ->> 'what')
-                               ELSE format('%s gives %s', coalesce(b.wait ->> 'until', b.wait ->> 'for'), left(made.result::text, 80)) END, NULL, b.run_id, b.name)]);
+                    ARRAY[_sas.problem_object('wait', CASE
+                                              WHEN b.wait ? 'for' THEN '"for" needs a span of time'
+                                              ELSE '"until" needs an instant' END,
+                          CASE WHEN made.problem IS NOT NULL
+                              THEN format('%s: %s', made.problem ->> 'path', made.problem ->> 'what')
+                               ELSE format('%s gives %s', coalesce(b.wait ->> 'until', b.wait ->> 'for'),
+                                           left(made.result::text, 80)) END, NULL, b.run_id, b.name)]);
                 CONTINUE;
             END IF;
         END IF;
-        changes := changes || ROW(b.run_id, b.step_no, b.element, b.state, 'suspended', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                                  now, NULL, NULL, NULL, NULL, NULL, CASE WHEN b.wait ? 'signal' THEN 'signal' ELSE 'timer' END, until)::_sas.step_change;
+        changes := changes || ROW(b.run_id, b.step_no, b.element, b.state, 'suspended', NULL, NULL, NULL,
+                                  NULL, NULL, NULL, NULL, NULL, NULL,
+                                  now, NULL, NULL, NULL, NULL, NULL, CASE
+                                      WHEN b.wait ? 'signal' THEN 'signal'
+                                      ELSE 'timer' END, until)::_sas.step_change;
     END LOOP;
     PERFORM _sas.move_steps(changes);
     INSERT INTO _sas.due (actor, due_at, run_id, kind, step_no, element)
-    SELECT 's', c.waiting_until, c.run_id, 'timer', c.step_no, c.element FROM unnest(changes) c WHERE c.waiting_until IS NOT NULL;
+    SELECT 's', c.waiting_until, c.run_id, 'timer', c.step_no, c.element FROM unnest(changes) c
+    WHERE c.waiting_until IS NOT NULL;
     IF FOUND THEN
         PERFORM _sas.ring('{}', true, false, '{}');
     END IF;
-    PERFORM _sas.deliver_signals(array_agg(DISTINCT c.run_id)) FROM unnest(changes) c WHERE c.waiting_kind = 'signal' HAVING count(*) > 0;
+    PERFORM _sas.deliver_signals(array_agg(DISTINCT c.run_id)) FROM unnest(changes) c
+        WHERE c.waiting_kind = 'signal' HAVING count(*) > 0;
 END $$;
 
--- _sas.end_timers(run_ids, step_nos, elements): their time has come: a timer succeeds, a wait for a signal has failed.
+-- _sas.end_timers(run_ids, step_nos, elements): their time has come: a timer succeeds, a wait for a signal
+-- has failed.
 CREATE FUNCTION _sas.end_timers(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -56,22 +72,31 @@ BEGIN
     -- a signal that came in time counts, however late the scheduler looks
     PERFORM _sas.deliver_signals(array_agg(DISTINCT s.run_id))
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
-    CROSS JOIN LATERAL (SELECT x.run_id, x.waiting_kind FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s
+    CROSS JOIN LATERAL (SELECT x.run_id, x.waiting_kind FROM _sas.step x WHERE x.run_id = u.run_id
+                        AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s
     WHERE s.waiting_kind = 'signal' HAVING count(*) > 0;
     -- a timer whose step has got its signal, or another time, means nothing
-    SELECT array_agg(s.run_id) AS run_ids, array_agg(s.step_no) AS step_nos, array_agg(s.element) AS elements, array_agg(to_jsonb(s.waiting_until)) AS outputs INTO done
+    SELECT array_agg(s.run_id) AS run_ids, array_agg(s.step_no) AS step_nos,
+        array_agg(s.element) AS elements, array_agg(to_jsonb(s.waiting_until)) AS outputs INTO done
     FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
-    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s
+    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
+                        AND x.element = u.element OFFSET 0) s
     WHERE s.state = 'suspended' AND s.waiting_kind = 'timer' AND s.waiting_until <= _sas.now();
     SELECT array_agg(s.run_id) AS run_ids, array_agg(s.step_no) AS step_nos, array_agg(s.element) AS elements,
-           array_agg(_sas.problem_object('timeout', format('no signal "%s" came in time', w.shape #>> '{wait,signal}'), w.shape #>> '{wait,timeout}', NULL, s.run_id, w.name)) AS errors INTO late
+           array_agg(_sas.problem_object('timeout',
+                                         format('no signal "%s" came in time', w.shape #>> '{wait,signal}'),
+                                         w.shape #>> '{wait,timeout}', NULL, s.run_id, w.name)) AS errors
+               INTO late
     FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
-    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s
+    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
+                        AND x.element = u.element OFFSET 0) s
     JOIN _sas.run r ON r.run_id = s.run_id
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
     WHERE s.state = 'suspended' AND s.waiting_kind = 'signal' AND s.waiting_until <= _sas.now();
-    PERFORM _sas.succeed_steps(done.run_ids, done.step_nos, done.elements, done.outputs) WHERE done.run_ids IS NOT NULL;
-    PERFORM _sas.fail_steps(late.run_ids, late.step_nos, late.elements, late.errors) WHERE late.run_ids IS NOT NULL;
+    PERFORM _sas.succeed_steps(done.run_ids, done.step_nos, done.elements, done.outputs)
+        WHERE done.run_ids IS NOT NULL;
+    PERFORM _sas.fail_steps(late.run_ids, late.step_nos, late.elements, late.errors)
+        WHERE late.run_ids IS NOT NULL;
 END $$;
 
 -- _sas.deliver_signals(run_ids): gives the oldest signals to those steps that
@@ -88,61 +113,83 @@ BEGIN
         JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
         WHERE r.run_id = ANY (run_ids) AND r.fate IS NULL),
     direct AS (
-        SELECT DISTINCT ON (w.run_id, w.step_no, w.element) w.run_id, w.step_no, w.element, g.signal_id, g.payload
-        FROM waiting w JOIN _sas.signal g ON g.run_id = w.run_id AND g.step_no = w.step_no AND g.element = w.element
+        SELECT DISTINCT ON (w.run_id, w.step_no, w.element) w.run_id, w.step_no, w.element, g.signal_id,
+            g.payload
+        FROM waiting w JOIN _sas.signal g ON g.run_id = w.run_id AND g.step_no = w.step_no
+            AND g.element = w.element
         ORDER BY w.run_id, w.step_no, w.element, g.signal_id),
     queued AS (
         SELECT g.*, row_number() OVER (PARTITION BY g.run_id, g.name ORDER BY g.signal_id) AS n
         FROM _sas.signal g WHERE g.run_id = ANY (run_ids) AND g.step_no IS NULL),
     lined AS (
-        SELECT w.*, row_number() OVER (PARTITION BY w.run_id, w.name ORDER BY w.started_at, w.step_no, w.element) AS n
+        SELECT w.*, row_number() OVER (PARTITION BY w.run_id, w.name
+                                       ORDER BY w.started_at, w.step_no, w.element) AS n
         FROM waiting w
-        WHERE NOT EXISTS (SELECT FROM direct d WHERE d.run_id = w.run_id AND d.step_no = w.step_no AND d.element = w.element)),
+        WHERE NOT EXISTS (SELECT FROM direct d WHERE d.run_id = w.run_id AND d.step_no = w.step_no
+                          AND d.element = w.element)),
     given AS (
         SELECT d.run_id, d.step_no, d.element, d.signal_id, d.payload FROM direct d
         UNION ALL
-        SELECT l.run_id, l.step_no, l.element, q.signal_id, q.payload FROM lined l JOIN queued q ON q.run_id = l.run_id AND q.name = l.name AND q.n = l.n),
+        SELECT l.run_id, l.step_no, l.element, q.signal_id, q.payload FROM lined l
+        JOIN queued q ON q.run_id = l.run_id AND q.name = l.name AND q.n = l.n),
     gone AS (DELETE FROM _sas.signal g USING given v WHERE g.signal_id = v.signal_id RETURNING v.*)
-    SELECT array_agg(g.run_id) AS run_ids, array_agg(g.step_no) AS step_nos, array_agg(g.element) AS elements, array_agg(g.payload) AS payloads INTO taken FROM gone g;
+    SELECT array_agg(g.run_id) AS run_ids, array_agg(g.step_no) AS step_nos,
+        array_agg(g.element) AS elements, array_agg(g.payload) AS payloads INTO taken FROM gone g;
     IF taken.run_ids IS NULL THEN
         RETURN;
     END IF;
     DELETE FROM _sas.due d
     USING unnest(taken.run_ids, taken.step_nos, taken.elements) AS u (run_id, step_no, element), _sas.step s
     WHERE s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
-      AND d.actor = 's' AND d.due_at = s.waiting_until AND d.run_id = u.run_id AND d.kind = 'timer' AND d.step_no = u.step_no AND d.element = u.element;
+      AND d.actor = 's' AND d.due_at = s.waiting_until AND d.run_id = u.run_id AND d.kind = 'timer'
+          AND d.step_no = u.step_no AND d.element = u.element;
     PERFORM _sas.succeed_steps(taken.run_ids, taken.step_nos, taken.elements, taken.payloads);
 END $$;
 
 -- _sas.send_signal(...): stores a signal and tells the scheduler; refuses one that nobody can ever take.
 -- step_no: the step that it is for; null: whichever waits for the name.
-CREATE FUNCTION _sas.send_signal(caller oid, r _sas.run, name text, payload jsonb, for_step int, for_element int) RETURNS void
+CREATE FUNCTION _sas.send_signal(caller oid, r _sas.run, name text, payload jsonb, for_step int,
+                                 for_element int) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     why text;
 BEGIN
     IF payload IS NULL THEN
-        RAISE EXCEPTION 'the payload of a signal must not be null' USING ERRCODE = 'null_value_not_allowed', DETAIL = 'The place is "/payload".', HINT = 'Pass jsonb such as {"approved": true}.';
+        RAISE EXCEPTION 'the payload of a signal must not be null'
+            USING ERRCODE = 'null_value_not_allowed', DETAIL = 'The place is "/payload".',
+            HINT = 'Pass jsonb such as {"approved": true}.';
     ELSIF pg_column_size(payload) > _sas.max_input_size() THEN
-        RAISE EXCEPTION 'the payload has more than % bytes', _sas.max_input_size() USING ERRCODE = 'program_limit_exceeded', DETAIL = 'The place is "/payload".', HINT = 'See the setting sas.max_input_size.';
+        RAISE EXCEPTION 'the payload has more than % bytes', _sas.max_input_size()
+            USING ERRCODE = 'program_limit_exceeded', DETAIL = 'The place is "/payload".',
+            HINT = 'See the setting sas.max_input_size.';
     END IF;
     why := CASE WHEN r.state = 'stopped' THEN format('run %s has stopped', r.run_id)
                 WHEN r.fate IS NOT NULL THEN format('run %s cannot go on and is being undone', r.run_id)
                 WHEN NOT EXISTS (SELECT FROM _sas.workflow_step w
-                                 WHERE w.version_id = r.version_id AND w.kind = 'wait' AND NOT w.undo AND w.shape #>> '{wait,signal}' = $3 AND (for_step IS NULL OR w.step_no = for_step))
+                                 WHERE w.version_id = r.version_id AND w.kind = 'wait' AND NOT w.undo
+                                     AND w.shape #>> '{wait,signal}' = $3
+                                     AND (for_step IS NULL OR w.step_no = for_step))
                 THEN format('no step of run %s waits for a signal "%s"', r.run_id, $3)
                 WHEN NOT EXISTS (SELECT FROM _sas.workflow_step w
-                                 LEFT JOIN _sas.step s ON s.run_id = r.run_id AND s.step_no = w.step_no AND s.element = coalesce(for_element, 0)
-                                 WHERE w.version_id = r.version_id AND w.kind = 'wait' AND NOT w.undo AND w.shape #>> '{wait,signal}' = $3 AND (for_step IS NULL OR w.step_no = for_step)
-                                   AND coalesce(s.state, 'waiting') IN ('waiting', 'ready', 'suspended', 'failed'))
+                                 LEFT JOIN _sas.step s ON s.run_id = r.run_id AND s.step_no = w.step_no
+                                     AND s.element = coalesce(for_element, 0)
+                                 WHERE w.version_id = r.version_id AND w.kind = 'wait' AND NOT w.undo
+                                     AND w.shape #>> '{wait,signal}' = $3
+                                     AND (for_step IS NULL OR w.step_no = for_step)
+                                   AND coalesce(s.state, 'waiting') IN ('waiting', 'ready', 'suspended',
+                                               'failed'))
                 THEN format('every step of run %s that waited for a signal "%s" has ended', r.run_id, $3) END;
     IF why IS NOT NULL THEN
-        RAISE EXCEPTION 'signal "%" cannot be delivered: %', $3, why USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'See sas.steps for what the run waits for.';
+        RAISE EXCEPTION 'signal "%" cannot be delivered: %', $3, why
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+            HINT = 'See sas.steps for what the run waits for.';
     END IF;
-    INSERT INTO _sas.signal (run_id, name, step_no, element, payload, sent_by, created_at) VALUES (r.run_id, $3, for_step, for_element, $4, caller, _sas.now())
+    INSERT INTO _sas.signal (run_id, name, step_no, element, payload, sent_by, created_at)
+    VALUES (r.run_id, $3, for_step, for_element, $4, caller, _sas.now())
     ON CONFLICT (run_id, step_no, element) WHERE step_no IS NOT NULL DO NOTHING;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'the token was used already' USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'A token ends one wait, once.';
+        RAISE EXCEPTION 'the token was used already'
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'A token ends one wait, once.';
     END IF;
     INSERT INTO _sas.due (actor, due_at, run_id, kind) VALUES ('s', _sas.now(), r.run_id, 'signal');
     PERFORM _sas.ring('{}', true, false, '{}');
@@ -155,9 +202,12 @@ DECLARE
     r _sas.run;
 BEGIN
     SELECT * INTO r FROM _sas.run x WHERE x.run_id = $2
-       AND (pg_has_role(caller, x.owner, 'MEMBER') OR _sas.has_level(caller, 'operator') OR _sas.has_level(caller, 'admin'));
+       AND (pg_has_role(caller, x.owner, 'MEMBER') OR _sas.has_level(caller, 'operator')
+            OR _sas.has_level(caller, 'admin'));
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'run % does not exist, or is not yours', coalesce($2::text, 'null') USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/run_id".', HINT = 'See sas.runs for those that are.';
+        RAISE EXCEPTION 'run % does not exist, or is not yours', coalesce($2::text, 'null')
+            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/run_id".',
+            HINT = 'See sas.runs for those that are.';
     END IF;
     PERFORM _sas.send_signal(caller, r, $3, $4, NULL, NULL);
 END $$;
@@ -175,13 +225,17 @@ BEGIN
     JOIN _sas.run_key k ON k.workflow_id = f.workflow_id AND k.key = $3
     JOIN _sas.run x ON x.run_id = k.run_id
     WHERE f.name = $2 AND f.dropped_at IS NULL
-      AND (pg_has_role(caller, x.owner, 'MEMBER') OR _sas.has_level(caller, 'operator') OR _sas.has_level(caller, 'admin'));
+      AND (pg_has_role(caller, x.owner, 'MEMBER') OR _sas.has_level(caller, 'operator')
+           OR _sas.has_level(caller, 'admin'));
     IF ids IS NULL THEN
-        RAISE EXCEPTION 'workflow "%" has no run with key "%" that is yours', $2, $3 USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/key".', HINT = 'See sas.runs for those that are.';
+        RAISE EXCEPTION 'workflow "%" has no run with key "%" that is yours', $2, $3
+            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/key".',
+            HINT = 'See sas.runs for those that are.';
     END IF;
     SELECT * INTO r FROM _sas.run x WHERE x.run_id = ids[1];
     IF cardinality(ids) > 1 AND r.owner <> caller THEN
-        RAISE EXCEPTION 'key "%" of workflow "%" stands for % runs', $3, $2, cardinality(ids) USING ERRCODE = 'cardinality_violation', HINT = 'Name the run by its id.';
+        RAISE EXCEPTION 'key "%" of workflow "%" stands for % runs', $3, $2, cardinality(ids)
+            USING ERRCODE = 'cardinality_violation', HINT = 'Name the run by its id.';
     END IF;
     PERFORM _sas.send_signal(caller, r, $4, $5, NULL, NULL);
 END $$;
@@ -194,10 +248,15 @@ DECLARE
     parts text[] := regexp_match($2, '^([0-9]{1,18})-([0-9]{1,9})-[0-9a-f]{40}$');
     r _sas.run;
 BEGIN
-    SELECT * INTO r FROM _sas.run x WHERE x.run_id = parts[1]::bigint AND _sas.token(x.run_id, x.trace, parts[2]::int) = $2;
+    SELECT * INTO r FROM _sas.run x WHERE x.run_id = parts[1]::bigint
+        AND _sas.token(x.run_id, x.trace, parts[2]::int) = $2;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'the token is not valid' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/token".', HINT = 'Pass it as it stood in {{steps.NAME.token}}.';
+        RAISE EXCEPTION 'the token is not valid'
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/token".',
+            HINT = 'Pass it as it stood in {{steps.NAME.token}}.';
     END IF;
-    PERFORM _sas.send_signal(caller, r, (SELECT w.shape #>> '{wait,signal}' FROM _sas.workflow_step w WHERE w.version_id = r.version_id AND w.step_no = parts[2]::int AND NOT w.undo),
+    PERFORM _sas.send_signal(caller, r,
+                             (SELECT w.shape #>> '{wait,signal}' FROM _sas.workflow_step w
+                              WHERE w.version_id = r.version_id AND w.step_no = parts[2]::int AND NOT w.undo),
                              $3, parts[2]::int, 0);
 END $$;

@@ -9,14 +9,18 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN concat_ws(E'\n', (SELECT string_agg(w.finalizer, E'\n' ORDER BY w.finalize_rank, w.step_no)
                              FROM _sas.workflow_step w
-                             JOIN _sas.step s ON s.run_id = $1 AND s.step_no = w.step_no AND s.element = 0 AND s.state = 'succeeded'
+                             JOIN _sas.step s ON s.run_id = $1 AND s.step_no = w.step_no AND s.element = 0
+                                 AND s.state = 'succeeded'
                              WHERE w.version_id = $2 AND NOT w.undo AND w.finalizer IS NOT NULL), last);
 END $$;
 
 -- _sas.claim_functions(...): for a function worker. lane: that of functions, but in a test.
-CREATE FUNCTION _sas.claim_functions(quantity int, boot bigint, worker_id bigint, locked_by text, lane int DEFAULT 0, urgent boolean DEFAULT false)
-RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element int, step text, undo boolean, attempt int, alone boolean,
-               request_id uuid, window_ms float8, function text, input jsonb, problem jsonb, retry jsonb, judges boolean, workflow_id int)
+CREATE FUNCTION _sas.claim_functions(quantity int, boot bigint, worker_id bigint, locked_by text,
+                                     lane int DEFAULT 0, urgent boolean DEFAULT false)
+RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element int, step text, undo boolean,
+               attempt int, alone boolean,
+               request_id uuid, window_ms float8, function text, input jsonb, problem jsonb, retry jsonb,
+                   judges boolean, workflow_id int)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -35,18 +39,24 @@ BEGIN
             RETURN QUERY SELECT * FROM _sas.functions_wanted(batch.lease_id, ARRAY[c]);
         EXCEPTION WHEN program_limit_exceeded OR internal_error OR out_of_memory THEN
             RETURN QUERY
-            SELECT batch.lease_id, r.owner::oid, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt, c.alone, c.request_id,
-                   extract(epoch FROM c.complete_in)::float8 * 1000, coalesce(w.function, ''), NULL::jsonb, jsonb_build_object('path', 'template', 'what', SQLERRM), w.retry, false, v.workflow_id
-            FROM _sas.run r JOIN _sas.workflow_version v USING (version_id) JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo WHERE r.run_id = c.run_id;
+            SELECT batch.lease_id, r.owner::oid, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt,
+                c.alone, c.request_id,
+                   extract(epoch FROM c.complete_in)::float8 * 1000, coalesce(w.function, ''), NULL::jsonb,
+                       jsonb_build_object('path', 'template', 'what', SQLERRM), w.retry, false, v.workflow_id
+            FROM _sas.run r JOIN _sas.workflow_version v USING (version_id)
+            JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no
+                AND w.undo = c.undo WHERE r.run_id = c.run_id;
         END;
     END LOOP;
 END $$;
 
--- _sas.functions_wanted(under_lease, claimed): the same with what middleware and stages make of it. Not inlined: it
--- returns nothing at all when it raises.
+-- _sas.functions_wanted(under_lease, claimed): the same with what middleware and stages make of it. Not
+-- inlined: it returns nothing at all when it raises.
 CREATE FUNCTION _sas.functions_wanted(under_lease bigint, claimed _sas.claimed[])
-RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element int, step text, undo boolean, attempt int, alone boolean,
-               request_id uuid, window_ms float8, function text, input jsonb, problem jsonb, retry jsonb, judges boolean, workflow_id int)
+RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element int, step text, undo boolean,
+               attempt int, alone boolean,
+               request_id uuid, window_ms float8, function text, input jsonb, problem jsonb, retry jsonb,
+                   judges boolean, workflow_id int)
 LANGUAGE plpgsql AS $$
 DECLARE
     staged boolean := EXISTS (SELECT FROM _sas.stage);
@@ -57,31 +67,42 @@ BEGIN
         RETURN;
     END IF;
     RETURN QUERY
-    SELECT q.lease_id, q.owner, q.run_id, q.step_no, q.element, q.step, q.undo, q.attempt, q.alone, q.request_id, q.window_ms,
-           coalesce(g.function, m.wrapper, q.function), coalesce(g.input, m.input, q.input), coalesce(g.problem, q.problem), q.retry, q.judges, q.workflow_id
+    SELECT q.lease_id, q.owner, q.run_id, q.step_no, q.element, q.step, q.undo, q.attempt, q.alone,
+        q.request_id, q.window_ms,
+           coalesce(g.function, m.wrapper, q.function), coalesce(g.input, m.input, q.input),
+               coalesce(g.problem, q.problem), q.retry, q.judges, q.workflow_id
     FROM _sas.functions_of(under_lease, claimed) q
     LEFT JOIN LATERAL _sas.staged_function(q.run_id, q.step_no, q.element, q.undo) g ON staged
-    LEFT JOIN LATERAL _sas.wrap(q.run_id, q.step, q.element, q.undo, q.function, q.input) m ON wrapped AND q.problem IS NULL AND g.function IS NULL;
+    LEFT JOIN LATERAL _sas.wrap(q.run_id, q.step, q.element, q.undo, q.function, q.input) m ON wrapped
+        AND q.problem IS NULL AND g.function IS NULL;
 END $$;
 
 -- _sas.functions_of(under_lease, claimed): what these steps call, with what.
 CREATE FUNCTION _sas.functions_of(under_lease bigint, claimed _sas.claimed[])
-RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element int, step text, undo boolean, attempt int, alone boolean,
-               request_id uuid, window_ms float8, function text, input jsonb, problem jsonb, retry jsonb, judges boolean, workflow_id int)
+RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element int, step text, undo boolean,
+               attempt int, alone boolean,
+               request_id uuid, window_ms float8, function text, input jsonb, problem jsonb, retry jsonb,
+                   judges boolean, workflow_id int)
 LANGUAGE sql STABLE AS $$
     SELECT $1, r.owner::oid, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt, c.alone,
            c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000,
-           CASE WHEN v.finalize_no = c.step_no THEN _sas.finalizers(c.run_id, c.version_id, w.function) ELSE w.function END,
-           CASE WHEN v.finalize_no = c.step_no THEN x.root WHEN e.input IS NOT NULL THEN e.input WHEN w.input IS NULL THEN r.input ELSE body.result END,
-           CASE WHEN e.input IS NULL THEN body.problem END, w.retry, w.expect IS NOT NULL OR w.output IS NOT NULL, v.workflow_id
+           CASE WHEN v.finalize_no = c.step_no THEN _sas.finalizers(c.run_id, c.version_id, w.function)
+               ELSE w.function END,
+           CASE WHEN v.finalize_no = c.step_no THEN x.root WHEN e.input IS NOT NULL THEN e.input
+               WHEN w.input IS NULL THEN r.input ELSE body.result END,
+           CASE WHEN e.input IS NULL THEN body.problem END, w.retry, w.expect IS NOT NULL
+               OR w.output IS NOT NULL, v.workflow_id
     FROM unnest($2) c
     JOIN _sas.run r ON r.run_id = c.run_id
     JOIN _sas.workflow_version v ON v.version_id = c.version_id
     JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
     CROSS JOIN LATERAL (SELECT CASE WHEN v.finalize_no = c.step_no THEN _sas.run_context(r, w.name, NULL)
-                                    WHEN w.input IS NOT NULL THEN (SELECT h.root FROM _sas.root_of(r, w, c.element) h) END AS root OFFSET 0) x
+                                    WHEN w.input IS NOT NULL
+                                        THEN (SELECT h.root FROM _sas.root_of(r, w,
+                                                    c.element) h) END AS root OFFSET 0) x
     LEFT JOIN LATERAL _sas.render(w.input, x.root) body ON w.input IS NOT NULL
-    LEFT JOIN LATERAL (SELECT d.input FROM _sas.edit d WHERE d.run_id = c.run_id AND d.step_no = c.step_no AND d.element = c.element AND NOT c.undo OFFSET 0) e ON true
+    LEFT JOIN LATERAL (SELECT d.input FROM _sas.edit d WHERE d.run_id = c.run_id AND d.step_no = c.step_no
+                       AND d.element = c.element AND NOT c.undo OFFSET 0) e ON true
 $$;
 
 -- _sas.held(...): which of these claims still hold, with their runs locked:
@@ -94,11 +115,13 @@ DECLARE
     answer text[];
 BEGIN
     -- nearly always all of them are; else a set is asked, not a list
-    SELECT array_agg(CASE WHEN cardinality(locked) < cardinality(run_ids) AND NOT u.run_id IN (SELECT unnest(locked)) THEN 'locked'
+    SELECT array_agg(CASE WHEN cardinality(locked) < cardinality(run_ids)
+                     AND NOT u.run_id IN (SELECT unnest(locked)) THEN 'locked'
                           WHEN s.request_id = u.request_id AND s.complete_by > _sas.now() THEN 'held'
                           ELSE 'lost' END ORDER BY u.n)
     INTO answer
-    FROM unnest(run_ids, step_nos, elements, request_ids) WITH ORDINALITY AS u (run_id, step_no, element, request_id, n)
+    FROM unnest(run_ids, step_nos, elements, request_ids) WITH ORDINALITY AS u (run_id, step_no, element,
+                request_id, n)
     LEFT JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element;
     RETURN answer;
 END $$;

@@ -8,7 +8,9 @@ CREATE FUNCTION _sas.html_escape(value text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT coalesce(replace(replace(replace(replace(replace(
-               translate(value, E'\x01\x02\x03\x04\x05\x06\x07\x08\x0b\x0c\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f\x7f', ''),
+               translate(value,
+                         E'\x01\x02\x03\x04\x05\x06\x07\x08\x0b\x0c\x0e\x0f\x10\x11\x12'
+                         || E'\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f\x7f', ''),
                '&', '&amp;'), '<', '&lt;'), '>', '&gt;'), '"', '&quot;'), '''', '&#39;'), '');
 END;
 
@@ -40,21 +42,26 @@ BEGIN ATOMIC
                 ELSE _sas.short_span(ms * interval '1 ms') END;
 END;
 
--- _sas.html_row(cells, numbers): a row of a table; cells are html, null is empty; numbers: which of them stand on the right.
+-- _sas.html_row(cells, numbers): a row of a table; cells are html, null is empty; numbers: which of them
+-- stand on the right.
 CREATE FUNCTION _sas.html_row(cells text[], numbers int[] DEFAULT '{}') RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT '<tr>' || string_agg(format('<td%s>%s</td>', CASE WHEN n = ANY (numbers) THEN ' class="n"' ELSE '' END, c), '' ORDER BY n) || E'</tr>\n'
+    SELECT '<tr>' || string_agg(format('<td%s>%s</td>', CASE WHEN n = ANY (numbers) THEN ' class="n"'
+                                       ELSE '' END, c), '' ORDER BY n) || E'</tr>\n'
     FROM unnest(cells) WITH ORDINALITY AS u (c, n);
 END;
 
--- _sas.html_table(heads, rows, otherwise): rows as _sas.html_row makes them; otherwise: what is said when there are none. A head that begins with # stands on the right.
+-- _sas.html_table(heads, rows, otherwise): rows as _sas.html_row makes them; otherwise: what is said when
+-- there are none. A head that begins with # stands on the right.
 CREATE FUNCTION _sas.html_table(heads text[], rows text, otherwise text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT CASE WHEN rows IS NULL THEN format('<p class="none">%s</p>', _sas.html_escape(otherwise))
                 ELSE '<div class="scroll"><table><thead><tr>'
-                     || (SELECT string_agg(format('<th%s>%s</th>', CASE WHEN h LIKE '#%' THEN ' class="n"' ELSE '' END, _sas.html_escape(ltrim(h, '#'))), '' ORDER BY n) FROM unnest(heads) WITH ORDINALITY AS u (h, n))
+                     || (SELECT string_agg(format('<th%s>%s</th>', CASE WHEN h LIKE '#%' THEN ' class="n"'
+                                                  ELSE '' END, _sas.html_escape(ltrim(h, '#'))), ''
+                                           ORDER BY n) FROM unnest(heads) WITH ORDINALITY AS u (h, n))
                      || E'</tr></thead><tbody>\n' || rows || '</tbody></table></div>' END;
 END;
 
@@ -62,8 +69,10 @@ END;
 CREATE FUNCTION _sas.html_section(id text, title text, html text, note text DEFAULT NULL) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT format(E'<section id="%s"><h2>%s%s</h2>\n%s</section>\n', _sas.html_escape(id), _sas.html_escape(title),
-                  CASE WHEN note IS NULL THEN '' ELSE '<small>' || _sas.html_escape(note) || '</small>' END, html);
+    SELECT format(E'<section id="%s"><h2>%s%s</h2>\n%s</section>\n', _sas.html_escape(id),
+                  _sas.html_escape(title),
+                  CASE WHEN note IS NULL THEN '' ELSE '<small>' || _sas.html_escape(note) || '</small>' END,
+                      html);
 END;
 
 -- _sas.html_json(label, value): a value under its label, a short one in a line; its first 20,000 characters.
@@ -72,7 +81,10 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT CASE WHEN value IS NULL THEN ''
                 ELSE format('<div class="json"><h4>%s</h4><pre>%s</pre></div>', _sas.html_escape(label),
-                            _sas.html_escape(left(v.t, 20000) || CASE WHEN length(v.t) > 20000 THEN format(E'\n... and %s characters more', length(v.t) - 20000) ELSE '' END)) END
+                            _sas.html_escape(left(v.t, 20000) || CASE
+                                             WHEN length(v.t) > 20000
+                                             THEN format(E'\n... and %s characters more',
+                                                         length(v.t) - 20000) ELSE '' END)) END
     FROM (SELECT CASE WHEN length(value::text) <= 110 THEN value::text ELSE jsonb_pretty(value) END AS t) v;
 END;
 
@@ -81,40 +93,88 @@ CREATE FUNCTION _sas.html_style() RETURNS text
 LANGUAGE sql IMMUTABLE
 BEGIN ATOMIC
     SELECT '
-:root { color-scheme: light dark; --bg: #f6f7f9; --card: #fff; --ink: #1c2024; --dim: #6b7280; --line: #e5e7eb; --zebra: #fafbfc; --link: #2563eb;
-  --grey: #6b7280; --grey-bg: #f1f2f4; --blue: #1d4ed8; --blue-bg: #e3ecfd; --cyan: #0e7490; --cyan-bg: #dcf3f8; --violet: #6d28d9; --violet-bg: #ede8fd;
-  --green: #15803d; --green-bg: #def5e5; --red: #b91c1c; --red-bg: #fde5e5; --orange: #c2410c; --orange-bg: #feecdc; --amber: #a16207; --amber-bg: #fbf3d3; }
-@media (prefers-color-scheme: dark) { :root { --bg: #101215; --card: #191c20; --ink: #e6e8eb; --dim: #9299a3; --line: #2b3037; --zebra: #1d2125; --link: #7aa5ff;
-  --grey: #a5acb5; --grey-bg: #2a2e34; --blue: #8db4ff; --blue-bg: #1d2c4d; --cyan: #6fd3e8; --cyan-bg: #12343c; --violet: #b8a1ff; --violet-bg: #2e2550;
-  --green: #6fdc97; --green-bg: #14351f; --red: #ff9090; --red-bg: #451d1d; --orange: #ffb27a; --orange-bg: #43260f; --amber: #ecc94f; --amber-bg: #3a300c; } }
+:root { color-scheme: light dark; --bg: #f6f7f9; --card: #fff; --ink: #1c2024; --dim: #6b7280;
+  --line: #e5e7eb; --zebra: #fafbfc; --link: #2563eb;
+  --grey: #6b7280; --grey-bg: #f1f2f4; --blue: #1d4ed8; --blue-bg: #e3ecfd; --cyan: #0e7490;
+  --cyan-bg: #dcf3f8; --violet: #6d28d9; --violet-bg: #ede8fd;
+  --green: #15803d; --green-bg: #def5e5; --red: #b91c1c; --red-bg: #fde5e5; --orange: #c2410c;
+  --orange-bg: #feecdc; --amber: #a16207; --amber-bg: #fbf3d3; }
+@media (prefers-color-scheme: dark) { :root { --bg: #101215; --card: #191c20; --ink: #e6e8eb; --dim: #9299a3;
+  --line: #2b3037; --zebra: #1d2125; --link: #7aa5ff;
+  --grey: #a5acb5; --grey-bg: #2a2e34; --blue: #8db4ff; --blue-bg: #1d2c4d; --cyan: #6fd3e8;
+  --cyan-bg: #12343c; --violet: #b8a1ff; --violet-bg: #2e2550;
+  --green: #6fdc97; --green-bg: #14351f; --red: #ff9090; --red-bg: #451d1d; --orange: #ffb27a;
+  --orange-bg: #43260f; --amber: #ecc94f; --amber-bg: #3a300c; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; padding: 20px 24px 60px; max-width: 1240px; background: var(--bg); color: var(--ink); font: 14px/1.45 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; }
+body { margin: 0 auto; padding: 20px 24px 60px; max-width: 1240px; background: var(--bg); color: var(--ink);
+  font: 14px/1.45 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; }
 header { display: flex; flex-wrap: wrap; align-items: baseline; gap: 4px 14px; margin: 0 2px 16px; }
 h1 { font-size: 21px; margin: 0; letter-spacing: -.01em; } header .dim { margin-left: auto; }
-h2 { font-size: 15px; margin: 0 0 10px; } h2 small { font-weight: 400; color: var(--dim); margin-left: 10px; font-size: 12.5px; }
-h4 { font-size: 11px; margin: 0 0 3px; color: var(--dim); text-transform: uppercase; letter-spacing: .05em; font-weight: 600; }
-section { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 14px 16px; margin: 0 0 14px; }
-.dim, .none { color: var(--dim); } .none { margin: 0; } .bad { color: var(--red); } code, pre { font: 12.5px/1.5 ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace; }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; } th { text-align: left; font-size: 11.5px; font-weight: 600; color: var(--dim); }
-th, td { padding: 5px 12px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; } tr:last-child > td { border-bottom: 0; } th { white-space: nowrap; }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; } td time { white-space: nowrap; } td { overflow-wrap: break-word; max-width: 460px; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(106px, 1fr)); gap: 10px; margin: 0 0 14px; }
-.tile { background: var(--card); border: 1px solid var(--line); border-left: 4px solid var(--c, var(--grey)); border-radius: 8px; padding: 8px 12px; } .tile b { display: block; font-size: 22px; line-height: 1.2; font-variant-numeric: tabular-nums; }
-.tile.zero b { color: var(--dim); font-weight: 400; } .tile span { color: var(--dim); font-size: 12px; white-space: nowrap; }
-.b { display: inline-block; padding: 0 8px; border-radius: 20px; font-size: 12px; line-height: 19px; white-space: nowrap; color: var(--c, var(--grey)); background: var(--f, var(--grey-bg)); }
-.s-ready, .s-pending, .s-scheduled, .s-queue, .s-worker, .s-agent, .s-scheduler { --c: var(--cyan); --f: var(--cyan-bg); } .s-running, .s-reply { --c: var(--blue); --f: var(--blue-bg); }
-.s-suspended, .s-signal, .s-timer, .s-child, .s-poll, .s-waited, .s-elements, .s-turn, .s-fallback, .s-startat { --c: var(--violet); --f: var(--violet-bg); }
-.s-succeeded, .s-success, .s-closed, .s-ok { --c: var(--green); --f: var(--green-bg); } .s-failed, .s-error, .s-timedout, .s-lost, .s-open, .s-breaker, .s-disabled, .s-agentdisabled, .s-secret, .s-stepfailed, .s-undofailed, .s-breakeropen, .s-deadline, .s-stuck, .s-hookfailed, .s-workerslots { --c: var(--red); --f: var(--red-bg); }
-.s-compensating, .s-undo, .s-cooloff, .s-retry, .s-halfopen, .s-slot, .s-rate, .s-look { --c: var(--orange); --f: var(--orange-bg); } .s-compensated, .s-warning, .s-paused, .s-resume, .s-queuepaused, .s-workflowpaused, .s-place { --c: var(--amber); --f: var(--amber-bg); }
-dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(190px, 1fr)); gap: 10px 18px; margin: 0; } dt { font-size: 11.5px; color: var(--dim); } dd { margin: 0; overflow-wrap: anywhere; }
-ul.why { margin: 0; padding: 0; list-style: none; } ul.why li { padding: 5px 0 5px 14px; border-left: 3px solid var(--c, var(--line)); margin: 0 0 5px; overflow-wrap: anywhere; } ul.why li.run { border-color: var(--ink); font-weight: 600; }
-.json { margin: 8px 0 0; } pre { margin: 0; padding: 8px 10px; background: var(--zebra); border: 1px solid var(--line); border-radius: 6px; white-space: pre-wrap; overflow-wrap: anywhere; max-height: 420px; overflow-y: auto; }
-details { border-top: 1px solid var(--line); padding: 6px 0; } details:first-of-type { border-top: 0; } summary { cursor: pointer; } summary b { margin-right: 8px; } summary .dim { margin-left: 8px; } details .in { padding: 2px 0 8px 18px; }
-svg { display: block; } svg text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; fill: var(--c, var(--ink)); } svg .name { font-weight: 600; font-size: 13px; } svg .sub { font-size: 11px; opacity: .85; }
-svg rect { fill: var(--f, var(--grey-bg)); stroke: var(--c, var(--grey)); stroke-width: 1.3; } svg path { fill: none; stroke: var(--dim); stroke-width: 1.3; opacity: .65; } svg path.stand { stroke-dasharray: 4 3; } svg circle { fill: var(--dim); } svg marker path { fill: var(--dim); stroke: none; opacity: 1; }
-.tl { display: grid; grid-template-columns: minmax(110px, 200px) 1fr 76px; gap: 3px 12px; align-items: center; } .tl .l { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; } .tl .r { text-align: right; color: var(--dim); font-size: 12px; font-variant-numeric: tabular-nums; }
-.track { position: relative; height: 15px; background: var(--zebra); border-radius: 4px; } .bar { position: absolute; top: 1px; bottom: 1px; min-width: 3px; border-radius: 3px; background: var(--c, var(--grey)); } .bar.thin { top: 6px; bottom: 6px; opacity: .55; } .bar.goes { border-top-right-radius: 9px; border-bottom-right-radius: 9px; opacity: .8; }
-.axis { position: relative; height: 16px; color: var(--dim); font-size: 11px; } .axis span { position: absolute; white-space: nowrap; } .meter { display: inline-block; width: 64px; height: 7px; background: var(--grey-bg); border-radius: 4px; overflow: hidden; margin-right: 7px; vertical-align: 1px; } .meter i { display: block; height: 100%; background: var(--blue); }
+h2 { font-size: 15px; margin: 0 0 10px; }
+  h2 small { font-weight: 400; color: var(--dim); margin-left: 10px; font-size: 12.5px; }
+h4 { font-size: 11px; margin: 0 0 3px; color: var(--dim); text-transform: uppercase; letter-spacing: .05em;
+  font-weight: 600; }
+section { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 14px 16px;
+  margin: 0 0 14px; }
+.dim, .none { color: var(--dim); } .none { margin: 0; } .bad { color: var(--red); }
+  code, pre { font: 12.5px/1.5 ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace; }
+.scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; }
+  th { text-align: left; font-size: 11.5px; font-weight: 600; color: var(--dim); }
+th, td { padding: 5px 12px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+  tr:last-child > td { border-bottom: 0; } th { white-space: nowrap; }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+  td time { white-space: nowrap; } td { overflow-wrap: break-word; max-width: 460px; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(106px, 1fr)); gap: 10px;
+  margin: 0 0 14px; }
+.tile { background: var(--card); border: 1px solid var(--line); border-left: 4px solid var(--c, var(--grey));
+  border-radius: 8px; padding: 8px 12px; }
+  .tile b { display: block; font-size: 22px; line-height: 1.2; font-variant-numeric: tabular-nums; }
+.tile.zero b { color: var(--dim); font-weight: 400; }
+  .tile span { color: var(--dim); font-size: 12px; white-space: nowrap; }
+.b { display: inline-block; padding: 0 8px; border-radius: 20px; font-size: 12px; line-height: 19px;
+  white-space: nowrap; color: var(--c, var(--grey)); background: var(--f, var(--grey-bg)); }
+.s-ready, .s-pending, .s-scheduled, .s-queue, .s-worker, .s-agent, .s-scheduler { --c: var(--cyan);
+  --f: var(--cyan-bg); } .s-running, .s-reply { --c: var(--blue); --f: var(--blue-bg); }
+.s-suspended, .s-signal, .s-timer, .s-child, .s-poll, .s-waited, .s-elements, .s-turn, .s-fallback,
+  .s-startat { --c: var(--violet); --f: var(--violet-bg); }
+.s-succeeded, .s-success, .s-closed, .s-ok { --c: var(--green); --f: var(--green-bg); }
+  .s-failed, .s-error, .s-timedout, .s-lost, .s-open, .s-breaker, .s-disabled, .s-agentdisabled, .s-secret,
+  .s-stepfailed, .s-undofailed, .s-breakeropen, .s-deadline, .s-stuck, .s-hookfailed,
+  .s-workerslots { --c: var(--red); --f: var(--red-bg); }
+.s-compensating, .s-undo, .s-cooloff, .s-retry, .s-halfopen, .s-slot, .s-rate, .s-look { --c: var(--orange);
+  --f: var(--orange-bg);
+  } .s-compensated, .s-warning, .s-paused, .s-resume, .s-queuepaused, .s-workflowpaused,
+  .s-place { --c: var(--amber); --f: var(--amber-bg); }
+dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(190px, 1fr)); gap: 10px 18px; margin: 0;
+  } dt { font-size: 11.5px; color: var(--dim); } dd { margin: 0; overflow-wrap: anywhere; }
+ul.why { margin: 0; padding: 0; list-style: none; }
+  ul.why li { padding: 5px 0 5px 14px; border-left: 3px solid var(--c, var(--line)); margin: 0 0 5px;
+  overflow-wrap: anywhere; } ul.why li.run { border-color: var(--ink); font-weight: 600; }
+.json { margin: 8px 0 0; } pre { margin: 0; padding: 8px 10px; background: var(--zebra);
+  border: 1px solid var(--line); border-radius: 6px; white-space: pre-wrap; overflow-wrap: anywhere;
+  max-height: 420px; overflow-y: auto; }
+details { border-top: 1px solid var(--line); padding: 6px 0; } details:first-of-type { border-top: 0; }
+  summary { cursor: pointer; } summary b { margin-right: 8px; } summary .dim { margin-left: 8px; }
+  details .in { padding: 2px 0 8px 18px; }
+svg { display: block; } svg text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif;
+  fill: var(--c, var(--ink)); } svg .name { font-weight: 600; font-size: 13px; }
+  svg .sub { font-size: 11px; opacity: .85; }
+svg rect { fill: var(--f, var(--grey-bg)); stroke: var(--c, var(--grey)); stroke-width: 1.3; }
+  svg path { fill: none; stroke: var(--dim); stroke-width: 1.3; opacity: .65; }
+  svg path.stand { stroke-dasharray: 4 3; } svg circle { fill: var(--dim); }
+  svg marker path { fill: var(--dim); stroke: none; opacity: 1; }
+.tl { display: grid; grid-template-columns: minmax(110px, 200px) 1fr 76px; gap: 3px 12px;
+  align-items: center; } .tl .l { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+  .tl .r { text-align: right; color: var(--dim); font-size: 12px; font-variant-numeric: tabular-nums; }
+.track { position: relative; height: 15px; background: var(--zebra); border-radius: 4px; }
+  .bar { position: absolute; top: 1px; bottom: 1px; min-width: 3px; border-radius: 3px;
+  background: var(--c, var(--grey)); } .bar.thin { top: 6px; bottom: 6px; opacity: .55; }
+  .bar.goes { border-top-right-radius: 9px; border-bottom-right-radius: 9px; opacity: .8; }
+.axis { position: relative; height: 16px; color: var(--dim); font-size: 11px; }
+  .axis span { position: absolute; white-space: nowrap; }
+  .meter { display: inline-block; width: 64px; height: 7px; background: var(--grey-bg); border-radius: 4px;
+  overflow: hidden; margin-right: 7px; vertical-align: 1px; }
+  .meter i { display: block; height: 100%; background: var(--blue); }
 @media print { body { background: none; } section { break-inside: avoid; } }
 '::text;
 END;
@@ -125,8 +185,10 @@ CREATE FUNCTION _sas.html_page(title text, html text) RETURNS text
 LANGUAGE sql IMMUTABLE
 BEGIN ATOMIC
     SELECT E'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n'
-           || E'<meta http-equiv="Content-Security-Policy" content="default-src ''none''; style-src ''unsafe-inline''; form-action ''none''; base-uri ''none''">\n'
-           || E'<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="referrer" content="no-referrer">\n'
+           || '<meta http-equiv="Content-Security-Policy" content="default-src ''none''; '
+            || E'style-src ''unsafe-inline''; form-action ''none''; base-uri ''none''">\n'
+           || '<meta name="viewport" content="width=device-width, initial-scale=1">'
+            || E'<meta name="referrer" content="no-referrer">\n'
            || format(E'<title>%s</title>\n<style>\n%s</style></head>\n<body>\n%s</body></html>\n',
                      _sas.html_escape(title), _sas.html_style(), html);
 END;

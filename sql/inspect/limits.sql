@@ -6,7 +6,8 @@
 
 -- _sas.doors(): a row per agent and queue.
 --   lane    as in _sas.ready: the agent, or the negative of the queue
---   kind    agent_disabled, secret (one that it refers to is not set), breaker, slot (max_in_flight are on their way), rate;
+--   kind    agent_disabled, secret (one that it refers to is not set), breaker, slot (max_in_flight are on
+--   their way), rate;
 --           agent: no door is closed; queue_paused, queue: as many of it run as may
 --   until   when it opens by itself, where that is known
 -- Called by views as the role that looks; says nothing that sas.agents and sas.queues do not.
@@ -16,22 +17,30 @@ LANGUAGE C STABLE ROWS 20 AS 'MODULE_PATHNAME', 'sas_api_verb';
 CREATE FUNCTION _sas.doors_as(caller oid) RETURNS TABLE (lane int, kind text, name text, until timestamptz)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT a.agent_id, k.kind, a.name,
-           CASE k.kind WHEN 'breaker' THEN k.open_until WHEN 'rate' THEN _sas.now() + p.rate_for_ms * interval '1 ms' END
+           CASE k.kind WHEN 'breaker' THEN k.open_until
+               WHEN 'rate' THEN _sas.now() + p.rate_for_ms * interval '1 ms' END
     FROM _sas.agent a
     LEFT JOIN _sas.agent_health h USING (agent_id)
     LEFT JOIN _sas.places() p ON p.agent_id = a.agent_id
     CROSS JOIN LATERAL (
         SELECT CASE WHEN NOT a.enabled THEN 'agent_disabled'
                     WHEN EXISTS (SELECT FROM _sas.references(jsonb_build_array(a.headers, a.options)) r
-                                 WHERE r.root = 'secret' AND NOT EXISTS (SELECT FROM _sas.secret s WHERE s.name = r.member)) THEN 'secret'
+                                 WHERE r.root = 'secret'
+                                     AND NOT EXISTS (SELECT FROM _sas.secret s WHERE s.name = r.member))
+                                     THEN 'secret'
                     WHEN a.kind = 'external'
-                    THEN CASE WHEN a.max_in_flight <= (SELECT count(*) FROM _sas.place f WHERE f.agent_id = a.agent_id AND f.request_id IS NOT NULL) THEN 'slot' ELSE 'agent' END
-                    WHEN coalesce(p.breaker, h.breaker) <> 'closed' AND NOT coalesce((a.breaker ->> 'off')::boolean, false) THEN 'breaker'
+                    THEN CASE WHEN a.max_in_flight <= (SELECT count(*) FROM _sas.place f
+                                                       WHERE f.agent_id = a.agent_id
+                                                       AND f.request_id IS NOT NULL) THEN 'slot'
+                        ELSE 'agent' END
+                    WHEN coalesce(p.breaker, h.breaker) <> 'closed'
+                        AND NOT coalesce((a.breaker ->> 'off')::boolean, false) THEN 'breaker'
                     WHEN p.in_flight >= a.max_in_flight THEN 'slot'
                     WHEN p.rate_for_ms > 0 AND a.rate_per_s > 0 THEN 'rate'
                     ELSE 'agent' END AS kind,
                -- half-open, or its time is over: the next call, or the one on its way, is the probe
-               CASE WHEN coalesce(p.breaker, h.breaker) = 'open' AND coalesce(p.open_for_ms > 0, true) AND h.open_until > _sas.now() THEN h.open_until END AS open_until) k
+               CASE WHEN coalesce(p.breaker, h.breaker) = 'open' AND coalesce(p.open_for_ms > 0, true)
+                   AND h.open_until > _sas.now() THEN h.open_until END AS open_until) k
     WHERE a.dropped_at IS NULL
     UNION ALL
     SELECT -u.queue_id, CASE WHEN u.paused_at IS NOT NULL THEN 'queue_paused' ELSE 'queue' END, u.name, NULL

@@ -14,10 +14,14 @@ LANGUAGE sql IMMUTABLE ROWS 40 AS $$
     ('sas_run_seconds', 'histogram', 'From the first claim of a run to its end.'),
     ('sas_run_wait_seconds', 'histogram', 'From the submit of a run, or its start_at, to its first claim.'),
     ('sas_open_runs', 'gauge', 'Runs that have not ended, by state.'),
-    ('sas_attempts', 'counter', 'Attempts by agent, workflow and outcome: succeeded, failed, timed_out, lost. Without an agent: functions.'),
-    ('sas_call_seconds', 'histogram', 'Time in a remote service per attempt, or in a function: what is not spent in sas.'),
-    ('sas_step_wait_seconds', 'histogram', 'From the moment a step is ready to its claim: it waits for a worker, a place, a rate or a breaker.'),
-    ('sas_window_seconds', 'histogram', 'From a claim to its outcome, with all attempts and pauses: done, transient, permanent, hand_back.'),
+    ('sas_attempts', 'counter', 'Attempts by agent, workflow and outcome: succeeded, failed, timed_out, '
+                                'lost. Without an agent: functions.'),
+    ('sas_call_seconds', 'histogram',
+     'Time in a remote service per attempt, or in a function: what is not spent in sas.'),
+    ('sas_step_wait_seconds', 'histogram',
+     'From the moment a step is ready to its claim: it waits for a worker, a place, a rate or a breaker.'),
+    ('sas_window_seconds', 'histogram',
+     'From a claim to its outcome, with all attempts and pauses: done, transient, permanent, hand_back.'),
     ('sas_steps_waiting', 'gauge', 'Steps of open runs by what they wait for.'),
     ('sas_functions_ready', 'gauge', 'Function steps that no worker has taken yet.'),
     ('sas_functions_oldest_ready_seconds', 'gauge', 'How long the first of them has been waiting.'),
@@ -34,94 +38,126 @@ LANGUAGE sql IMMUTABLE ROWS 40 AS $$
     ('sas_replies_unread', 'gauge', 'Messages that wait in a reply queue.'),
     ('sas_transitions', 'counter', 'Changes of state of runs and steps.'),
     ('sas_alerts', 'counter', 'Alerts that were raised, by kind.'),
-    ('sas_current_alerts', 'gauge', 'Alerts whose cause has not ended, by kind and whether somebody has seen them.'),
+    ('sas_current_alerts', 'gauge',
+     'Alerts whose cause has not ended, by kind and whether somebody has seen them.'),
     ('sas_workers_running', 'gauge', 'Workers of this database by actor.'),
     ('sas_worker_slots_missing', 'gauge', 'Workers that find no free process slot.'),
     ('sas_leader', 'gauge', '1: a supervisor leads.'),
     ('sas_call_slots', 'gauge', 'Calls that the agent workers can keep in flight.'),
-    ('sas_call_slots_used', 'gauge', 'Calls that they keep in flight now, those that rest between two attempts included.'),
+    ('sas_call_slots_used', 'gauge',
+     'Calls that they keep in flight now, those that rest between two attempts included.'),
     ('sas_lateness_seconds', 'gauge', 'How long the oldest thing that is due has been left lying.'),
     ('sas_purge_overdue_seconds', 'gauge', 'How long ago the time of the oldest run that is kept was over.'),
     ('sas_purged_runs', 'counter', 'Runs that were purged.'),
     ('sas_metrics_dropped', 'counter', 'Counts that found no room in shared memory.')
 $$;
 
--- _sas.open_runs(): the runs that have not ended, as far as they are young, or something is due, ready, held or told of them,
--- which is so for all but a parent past its deadline that waits for its children.
+-- _sas.open_runs(): the runs that have not ended, as far as they are young, or something is due, ready, held
+-- or told of them, which is so for all but a parent past its deadline that waits for its children.
 CREATE FUNCTION _sas.open_runs() RETURNS TABLE (run_id bigint, state text)
 LANGUAGE sql STABLE AS $$
     SELECT r.run_id, r.state
-    FROM (SELECT d.run_id FROM _sas.due d UNION SELECT q.run_id FROM _sas.ready q UNION SELECT unnest(l.run_ids) FROM _sas.lease l
+    FROM (SELECT d.run_id FROM _sas.due d UNION SELECT q.run_id FROM _sas.ready q UNION
+          SELECT unnest(l.run_ids) FROM _sas.lease l
           UNION SELECT a.run_id FROM _sas.alert a WHERE a.closed_at IS NULL AND a.run_id IS NOT NULL
           -- the upper bound tells the planner that few are wanted
           UNION SELECT y.run_id FROM _sas.run y
-          WHERE y.run_id BETWEEN (SELECT coalesce(max(t.upto), 0) FROM _sas.timed t) AND 9223372036854775807 AND y.state <> 'stopped') x
-    CROSS JOIN LATERAL (SELECT o.run_id, o.state, o.hook_of FROM _sas.run o WHERE o.run_id = x.run_id OFFSET 0) r
+          WHERE y.run_id BETWEEN (SELECT coalesce(max(t.upto), 0) FROM _sas.timed t) AND 9223372036854775807
+              AND y.state <> 'stopped') x
+    CROSS JOIN LATERAL (SELECT o.run_id, o.state, o.hook_of FROM _sas.run o
+                        WHERE o.run_id = x.run_id OFFSET 0) r
     WHERE r.state <> 'stopped' AND r.hook_of IS NULL
 $$;
 
 -- _sas.bound(seconds): a bound as the label le shows it.
 CREATE FUNCTION _sas.bound(seconds float8) RETURNS text
-LANGUAGE sql IMMUTABLE AS $$ SELECT CASE WHEN seconds = trunc(seconds) THEN seconds::bigint || '.0' ELSE seconds::text END $$;
+LANGUAGE sql IMMUTABLE AS $$ SELECT CASE WHEN seconds = trunc(seconds) THEN seconds::bigint || '.0'
+    ELSE seconds::text END $$;
 
--- _sas.counted(): counters and histograms, with names in place of ids. What was dropped and made anew under its name is one.
+-- _sas.counted(): counters and histograms, with names in place of ids. What was dropped and made anew under
+-- its name is one.
 CREATE FUNCTION _sas.counted() RETURNS TABLE (family text, suffix text, labels jsonb, value float8)
 LANGUAGE sql VOLATILE AS $$
     WITH s AS MATERIALIZED (
         SELECT s.metric, s.n, s.sum, s.buckets, s.label,
                jsonb_strip_nulls(CASE s.metric
                    WHEN 'call' THEN jsonb_build_object('agent', a.name, 'workflow', f.name)
-                   WHEN 'step' THEN jsonb_build_object('agent', a.name, 'workflow', f.name, 'outcome', s.label)
+                   WHEN 'step' THEN jsonb_build_object('agent', a.name, 'workflow', f.name, 'outcome',
+                                                       s.label)
                    WHEN 'step_wait' THEN jsonb_build_object('agent', a.name)
                    WHEN 'run_wait' THEN jsonb_build_object('workflow', f.name)
                    WHEN 'run' THEN jsonb_build_object('workflow', f.name, 'result', s.label)
                    WHEN 'alert' THEN jsonb_build_object('kind', s.label)
-                   WHEN 'transition' THEN jsonb_build_object('subject', split_part(s.label, ' ', 1), 'from', split_part(s.label, ' ', 2), 'to', split_part(s.label, ' ', 3))
+                   WHEN 'transition' THEN jsonb_build_object('subject', split_part(s.label, ' ', 1), 'from',
+                                                             split_part(s.label, ' ', 2), 'to',
+                                                             split_part(s.label, ' ', 3))
                    ELSE '{}' END) AS labels
         FROM _sas.series() s
         LEFT JOIN _sas.agent a ON s.metric IN ('call', 'step', 'step_wait') AND a.agent_id = s.id1
-        LEFT JOIN _sas.workflow f ON f.workflow_id = CASE WHEN s.metric IN ('call', 'step') THEN s.id2 WHEN s.metric IN ('run', 'run_wait') THEN s.id1 END),
+        LEFT JOIN _sas.workflow f ON f.workflow_id = CASE WHEN s.metric IN ('call', 'step') THEN s.id2
+            WHEN s.metric IN ('run', 'run_wait') THEN s.id1 END),
     h AS (
-        SELECT s.*, x.family FROM s JOIN (VALUES ('call', 'sas_call_seconds'), ('step', 'sas_window_seconds'), ('step_wait', 'sas_step_wait_seconds'),
-                                                ('run_wait', 'sas_run_wait_seconds'), ('run', 'sas_run_seconds')) AS x (metric, family) USING (metric))
+        SELECT s.*, x.family FROM s JOIN (VALUES ('call', 'sas_call_seconds'),
+                                          ('step', 'sas_window_seconds'),
+                                          ('step_wait', 'sas_step_wait_seconds'),
+                                                ('run_wait', 'sas_run_wait_seconds'),
+                                                    ('run', 'sas_run_seconds')) AS x (metric, family)
+                                                    USING (metric))
     SELECT h.family, '_bucket', h.labels || jsonb_build_object('le', _sas.bound(b.bound)), sum(h.buckets[b.n])
-    FROM h CROSS JOIN unnest(_sas.metric_bounds()) WITH ORDINALITY AS b (bound, n) GROUP BY h.family, h.labels, b.bound
-    UNION ALL SELECT h.family, '_bucket', h.labels || '{"le": "+Inf"}', sum(h.n) FROM h GROUP BY h.family, h.labels
+    FROM h CROSS JOIN unnest(_sas.metric_bounds()) WITH ORDINALITY AS b (bound, n)
+    GROUP BY h.family, h.labels, b.bound
+    UNION ALL SELECT h.family, '_bucket', h.labels || '{"le": "+Inf"}', sum(h.n) FROM h
+        GROUP BY h.family, h.labels
     UNION ALL SELECT h.family, '_count', h.labels, sum(h.n) FROM h GROUP BY h.family, h.labels
     UNION ALL SELECT h.family, '_sum', h.labels, sum(h.sum) FROM h GROUP BY h.family, h.labels
     UNION ALL SELECT 'sas_runs', '_total', s.labels, sum(s.n) FROM s WHERE s.metric = 'run' GROUP BY s.labels
-    UNION ALL SELECT 'sas_attempts', '_total', s.labels || jsonb_build_object('outcome', s.label), sum(s.n) FROM s WHERE s.metric = 'call' GROUP BY s.labels, s.label
+    UNION ALL SELECT 'sas_attempts', '_total', s.labels || jsonb_build_object('outcome', s.label), sum(s.n)
+        FROM s WHERE s.metric = 'call' GROUP BY s.labels, s.label
     UNION ALL SELECT 'sas_transitions', '_total', s.labels, s.n FROM s WHERE s.metric = 'transition'
     UNION ALL SELECT 'sas_alerts', '_total', s.labels, s.n FROM s WHERE s.metric = 'alert'
     UNION ALL SELECT 'sas_purged_runs', '_total', '{}', coalesce(sum(s.n), 0) FROM s WHERE s.metric = 'purged'
-    UNION ALL SELECT 'sas_metrics_dropped', '_total', '{}', coalesce(sum(s.n), 0) FROM s WHERE s.metric = 'dropped'
-    UNION ALL SELECT 'sas_late_replies', '_total', jsonb_build_object('agent', a.name), sum(g.stale_replies) FROM _sas.agent a JOIN _sas.agent_health g USING (agent_id) GROUP BY a.name
+    UNION ALL SELECT 'sas_metrics_dropped', '_total', '{}', coalesce(sum(s.n), 0) FROM s
+        WHERE s.metric = 'dropped'
+    UNION ALL SELECT 'sas_late_replies', '_total', jsonb_build_object('agent', a.name), sum(g.stale_replies)
+        FROM _sas.agent a JOIN _sas.agent_health g USING (agent_id) GROUP BY a.name
 $$;
 
 -- _sas.gauges_of_agents(): doors, and who waits before them.
 CREATE FUNCTION _sas.gauges_of_agents() RETURNS TABLE (family text, labels jsonb, value float8)
 LANGUAGE sql VOLATILE AS $$
-    WITH q AS MATERIALIZED (SELECT r.lane, count(*) AS n, min(r.ready_at) AS oldest FROM _sas.ready r GROUP BY r.lane),
+    WITH q AS MATERIALIZED (SELECT r.lane, count(*) AS n, min(r.ready_at) AS oldest FROM _sas.ready r
+                            GROUP BY r.lane),
     a AS MATERIALIZED (
-        SELECT jsonb_build_object('agent', a.name) AS labels, a.enabled, a.max_in_flight, a.kind, q.n, q.oldest,
-               CASE a.kind WHEN 'external' THEN (SELECT count(*) FROM _sas.place h WHERE h.agent_id = a.agent_id AND h.request_id IS NOT NULL) ELSE coalesce(p.in_flight, 0) END AS in_flight,
-               CASE WHEN p.breaker = 'open' AND p.open_for_ms = 0 THEN 'half-open' ELSE coalesce(p.breaker, h.breaker, 'closed') END AS breaker
+        SELECT jsonb_build_object('agent', a.name) AS labels, a.enabled, a.max_in_flight, a.kind, q.n,
+            q.oldest,
+               CASE a.kind WHEN 'external' THEN (SELECT count(*) FROM _sas.place h
+                                                 WHERE h.agent_id = a.agent_id AND h.request_id IS NOT NULL)
+                   ELSE coalesce(p.in_flight, 0) END AS in_flight,
+               CASE WHEN p.breaker = 'open' AND p.open_for_ms = 0 THEN 'half-open'
+                   ELSE coalesce(p.breaker, h.breaker, 'closed') END AS breaker
         FROM _sas.agent a
         LEFT JOIN _sas.agent_health h ON h.agent_id = a.agent_id
         LEFT JOIN _sas.places() p ON p.agent_id = a.agent_id
         LEFT JOIN q ON q.lane = a.agent_id
         WHERE a.dropped_at IS NULL)
     SELECT 'sas_agent_ready', a.labels, coalesce(a.n, 0) FROM a
-    UNION ALL SELECT 'sas_agent_oldest_ready_seconds', a.labels, coalesce(extract(epoch FROM _sas.now() - a.oldest), 0) FROM a
+    UNION ALL SELECT 'sas_agent_oldest_ready_seconds', a.labels,
+        coalesce(extract(epoch FROM _sas.now() - a.oldest), 0) FROM a
     UNION ALL SELECT 'sas_agent_in_flight', a.labels, a.in_flight FROM a
     UNION ALL SELECT 'sas_agent_max_in_flight', a.labels, a.max_in_flight FROM a
     UNION ALL SELECT 'sas_agent_enabled', a.labels, a.enabled::int FROM a
-    UNION ALL SELECT 'sas_agent_breaker_open', a.labels, CASE a.breaker WHEN 'open' THEN 1 WHEN 'half-open' THEN 0.5 ELSE 0 END FROM a WHERE a.kind = 'http'
+    UNION ALL SELECT 'sas_agent_breaker_open', a.labels, CASE a.breaker WHEN 'open' THEN 1
+        WHEN 'half-open' THEN 0.5 ELSE 0 END FROM a WHERE a.kind = 'http'
     UNION ALL SELECT 'sas_functions_ready', '{}', coalesce((SELECT q.n FROM q WHERE q.lane = 0), 0)
-    UNION ALL SELECT 'sas_functions_oldest_ready_seconds', '{}', coalesce((SELECT extract(epoch FROM _sas.now() - q.oldest) FROM q WHERE q.lane = 0), 0)
-    UNION ALL SELECT 'sas_queue_waiting', jsonb_build_object('queue', u.name), coalesce(q.n, 0) FROM _sas.queue u LEFT JOIN q ON q.lane = -u.queue_id WHERE u.dropped_at IS NULL
-    UNION ALL SELECT 'sas_queue_running', jsonb_build_object('queue', u.name), (SELECT count(*) FROM _sas.queue_place p WHERE p.queue_id = u.queue_id) FROM _sas.queue u WHERE u.dropped_at IS NULL
-    UNION ALL SELECT 'sas_queue_max_running', jsonb_build_object('queue', u.name), u.max_running FROM _sas.queue u WHERE u.dropped_at IS NULL
+    UNION ALL SELECT 'sas_functions_oldest_ready_seconds', '{}',
+        coalesce((SELECT extract(epoch FROM _sas.now() - q.oldest) FROM q WHERE q.lane = 0), 0)
+    UNION ALL SELECT 'sas_queue_waiting', jsonb_build_object('queue', u.name), coalesce(q.n, 0)
+        FROM _sas.queue u LEFT JOIN q ON q.lane = -u.queue_id WHERE u.dropped_at IS NULL
+    UNION ALL SELECT 'sas_queue_running', jsonb_build_object('queue', u.name),
+        (SELECT count(*) FROM _sas.queue_place p WHERE p.queue_id = u.queue_id) FROM _sas.queue u
+        WHERE u.dropped_at IS NULL
+    UNION ALL SELECT 'sas_queue_max_running', jsonb_build_object('queue', u.name), u.max_running
+        FROM _sas.queue u WHERE u.dropped_at IS NULL
 $$;
 
 -- _sas.gauges_of_runs(): what is open, and what its steps wait for.
@@ -129,11 +165,15 @@ CREATE FUNCTION _sas.gauges_of_runs() RETURNS TABLE (family text, labels jsonb, 
 LANGUAGE sql VOLATILE AS $$
     WITH o AS MATERIALIZED (SELECT * FROM _sas.open_runs()),
     w AS (
-        SELECT CASE WHEN q.lane < 0 THEN 'queue' WHEN q.lane = 0 THEN 'worker' ELSE 'agent' END AS kind, count(*) AS n FROM _sas.ready q GROUP BY 1
+        SELECT CASE WHEN q.lane < 0 THEN 'queue' WHEN q.lane = 0 THEN 'worker'
+            ELSE 'agent' END AS kind, count(*) AS n FROM _sas.ready q GROUP BY 1
         UNION ALL
         SELECT s.kind, count(*)
-        FROM o CROSS JOIN LATERAL (SELECT CASE WHEN x.request_id IS NOT NULL THEN 'reply' ELSE x.waiting_kind END AS kind
-                                   FROM _sas.step x WHERE x.run_id = o.run_id AND (x.request_id IS NOT NULL OR x.waiting_kind IS NOT NULL) OFFSET 0) s GROUP BY 1)
+        FROM o CROSS JOIN LATERAL (SELECT CASE WHEN x.request_id IS NOT NULL THEN 'reply'
+                                   ELSE x.waiting_kind END AS kind
+                                   FROM _sas.step x WHERE x.run_id = o.run_id
+                                       AND (x.request_id IS NOT NULL
+                                            OR x.waiting_kind IS NOT NULL) OFFSET 0) s GROUP BY 1)
     SELECT 'sas_open_runs', jsonb_build_object('state', k), (SELECT count(*) FROM o WHERE o.state = k)
     FROM unnest('{scheduled,pending,running,paused,compensating}'::text[]) k
     UNION ALL SELECT 'sas_steps_waiting', jsonb_build_object('kind', w.kind), sum(w.n) FROM w GROUP BY w.kind
@@ -143,61 +183,94 @@ $$;
 CREATE FUNCTION _sas.gauges_of_workers() RETURNS TABLE (family text, labels jsonb, value float8)
 LANGUAGE sql VOLATILE AS $$
     WITH w AS MATERIALIZED (SELECT x.* FROM _sas.all_workers() x WHERE x.database = current_database())
-    SELECT 'sas_workers_running', jsonb_build_object('actor', k), (SELECT count(*) FROM w WHERE w.actor = k)::float8 FROM unnest('{scheduler,agent,function,supervisor}'::text[]) k
+    SELECT 'sas_workers_running', jsonb_build_object('actor', k),
+        (SELECT count(*) FROM w WHERE w.actor = k)::float8
+    FROM unnest('{scheduler,agent,function,supervisor}'::text[]) k
     UNION ALL SELECT 'sas_leader', '{}', (SELECT count(*) FROM w WHERE w.actor = 'supervisor' AND w.leader)
-    UNION ALL SELECT 'sas_call_slots', '{}', (SELECT count(*) FROM w WHERE w.actor = 'agent') * current_setting('sas.agent_slots')::int
-    UNION ALL SELECT 'sas_call_slots_used', '{}', (SELECT coalesce(sum(w.in_flight), 0) FROM w WHERE w.actor = 'agent')
+    UNION ALL SELECT 'sas_call_slots', '{}',
+        (SELECT count(*) FROM w WHERE w.actor = 'agent') * current_setting('sas.agent_slots')::int
+    UNION ALL SELECT 'sas_call_slots_used', '{}',
+        (SELECT coalesce(sum(w.in_flight), 0) FROM w WHERE w.actor = 'agent')
     UNION ALL SELECT 'sas_worker_slots_missing', '{}', l.slots_missing FROM _sas.launcher_state() l
-    UNION ALL SELECT 'sas_lateness_seconds', jsonb_build_object('actor', CASE k WHEN 'v' THEN 'supervisor' ELSE 'scheduler' END), coalesce(extract(epoch FROM _sas.lateness(k::"char")), 0) FROM unnest('{v,s}'::text[]) k
-    UNION ALL SELECT 'sas_purge_overdue_seconds', '{}', greatest(coalesce(extract(epoch FROM _sas.now() - _sas.next_purge()), 0), 0)
-    UNION ALL SELECT 'sas_current_alerts', jsonb_build_object('kind', a.kind, 'acknowledged', (a.acknowledged_at IS NOT NULL)::text), count(*) FROM _sas.alert a WHERE a.closed_at IS NULL GROUP BY a.kind, a.acknowledged_at IS NOT NULL
-    UNION ALL SELECT 'sas_replies_unread', jsonb_build_object('queue', r.queue), count(*) FROM _sas.reply r GROUP BY r.queue
+    UNION ALL SELECT 'sas_lateness_seconds',
+        jsonb_build_object('actor', CASE k WHEN 'v' THEN 'supervisor' ELSE 'scheduler' END),
+        coalesce(extract(epoch FROM _sas.lateness(k::"char")), 0) FROM unnest('{v,s}'::text[]) k
+    UNION ALL SELECT 'sas_purge_overdue_seconds', '{}',
+        greatest(coalesce(extract(epoch FROM _sas.now() - _sas.next_purge()), 0), 0)
+    UNION ALL SELECT 'sas_current_alerts',
+        jsonb_build_object('kind', a.kind, 'acknowledged', (a.acknowledged_at IS NOT NULL)::text), count(*)
+        FROM _sas.alert a WHERE a.closed_at IS NULL GROUP BY a.kind, a.acknowledged_at IS NOT NULL
+    UNION ALL SELECT 'sas_replies_unread', jsonb_build_object('queue', r.queue), count(*) FROM _sas.reply r
+        GROUP BY r.queue
 $$;
 
-CREATE FUNCTION _sas.metrics_as(caller oid, families text[]) RETURNS TABLE (name text, type text, labels jsonb, value float8, help text)
+CREATE FUNCTION _sas.metrics_as(caller oid, families text[])
+RETURNS TABLE (name text, type text, labels jsonb, value float8, help text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     -- few of many by an index, however full the tables are
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
+        SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_column
 BEGIN
     IF NOT families <@ ARRAY(SELECT f.family FROM _sas.metric_families() f) THEN
-        RAISE EXCEPTION 'there is no metric "%"', (SELECT u FROM unnest(families) u WHERE NOT u IN (SELECT f.family FROM _sas.metric_families() f) LIMIT 1)
-            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/families".', HINT = 'Write names without _total, _bucket, _sum and _count; leave it out for all.';
+        RAISE EXCEPTION 'there is no metric "%"',
+            (SELECT u FROM unnest(families) u WHERE NOT u IN (SELECT f.family FROM _sas.metric_families() f)
+             LIMIT 1)
+            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/families".',
+                HINT = 'Write names without _total, _bucket, _sum and _count; leave it out for all.';
     END IF;
     RETURN QUERY
     SELECT f.family || x.suffix, f.type, x.labels, x.value, f.help
     FROM _sas.metric_families() f
     JOIN (SELECT c.family, c.suffix, c.labels, c.value FROM _sas.counted() c
-          WHERE families IS NULL OR families && '{sas_runs,sas_run_seconds,sas_run_wait_seconds,sas_attempts,sas_call_seconds,sas_step_wait_seconds,sas_window_seconds,sas_late_replies,sas_transitions,sas_alerts,sas_purged_runs,sas_metrics_dropped}'
+          WHERE families IS NULL
+              OR families && '{sas_runs,sas_run_seconds,sas_run_wait_seconds,sas_attempts,sas_call_seconds,'
+                             'sas_step_wait_seconds,sas_window_seconds,sas_late_replies,sas_transitions,'
+                             'sas_alerts,sas_purged_runs,sas_metrics_dropped}'
           UNION ALL SELECT g.family, '', g.labels, g.value FROM _sas.gauges_of_agents() g
-          WHERE families IS NULL OR EXISTS (SELECT FROM unnest(families) u WHERE u ~ '^sas_(agent|functions|queue)_')
+          WHERE families IS NULL OR EXISTS (SELECT FROM unnest(families) u
+                                            WHERE u ~ '^sas_(agent|functions|queue)_')
           UNION ALL SELECT g.family, '', g.labels, g.value FROM _sas.gauges_of_runs() g
           WHERE families IS NULL OR families && '{sas_open_runs,sas_steps_waiting}'
           UNION ALL SELECT g.family, '', g.labels, g.value FROM _sas.gauges_of_workers() g
-          WHERE families IS NULL OR families && '{sas_workers_running,sas_leader,sas_call_slots,sas_call_slots_used,sas_worker_slots_missing,sas_lateness_seconds,sas_purge_overdue_seconds,sas_current_alerts,sas_replies_unread}'
-          UNION ALL SELECT 'sas_ok', '', '{}', (SELECT h.ok::int FROM sas.health() h) WHERE families IS NULL OR 'sas_ok' = ANY (families)
-          UNION ALL SELECT 'sas_build', '_info', jsonb_build_object('version', e.extversion), 1 FROM pg_extension e WHERE e.extname = 'sas' AND (families IS NULL OR 'sas_build' = ANY (families))) x
+          WHERE families IS NULL
+              OR families && '{sas_workers_running,sas_leader,sas_call_slots,sas_call_slots_used,'
+                             'sas_worker_slots_missing,sas_lateness_seconds,sas_purge_overdue_seconds,'
+                             'sas_current_alerts,sas_replies_unread}'
+          UNION ALL SELECT 'sas_ok', '', '{}', (SELECT h.ok::int FROM sas.health() h) WHERE families IS NULL
+              OR 'sas_ok' = ANY (families)
+          UNION ALL SELECT 'sas_build', '_info', jsonb_build_object('version', e.extversion), 1
+              FROM pg_extension e WHERE e.extname = 'sas'
+              AND (families IS NULL OR 'sas_build' = ANY (families))) x
         ON x.family = f.family
     WHERE families IS NULL OR f.family = ANY (families)
-    ORDER BY f.family, x.labels - 'le', x.suffix, CASE x.labels ->> 'le' WHEN '+Inf' THEN 'infinity'::float8 ELSE (x.labels ->> 'le')::float8 END;
+    ORDER BY f.family, x.labels - 'le', x.suffix, CASE x.labels ->> 'le' WHEN '+Inf' THEN 'infinity'::float8
+        ELSE (x.labels ->> 'le')::float8 END;
 END $$;
 
-CREATE FUNCTION sas.metrics(families text[] DEFAULT NULL) RETURNS TABLE (name text, type text, labels jsonb, value float8, help text)
+CREATE FUNCTION sas.metrics(families text[] DEFAULT NULL)
+RETURNS TABLE (name text, type text, labels jsonb, value float8, help text)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
-COMMENT ON FUNCTION sas.metrics IS 'The numbers of a monitor in the terms of OpenMetrics, a row per sample. families: only these, such as {sas_runs,sas_call_seconds}. Counters and histograms begin anew with the server.';
+COMMENT ON FUNCTION sas.metrics IS 'The numbers of a monitor in the terms of OpenMetrics, a row per sample. '
+                                   'families: only these, such as {sas_runs,sas_call_seconds}. Counters and '
+                                   'histograms begin anew with the server.';
 
 CREATE FUNCTION _sas.metrics_text_as(caller oid, format text) RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF format IS NULL OR NOT format IN ('openmetrics', 'prometheus') THEN
-        RAISE EXCEPTION '"%" is not a format of metrics', format USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/format".', HINT = 'Use openmetrics, or prometheus for its older text format.';
+        RAISE EXCEPTION '"%" is not a format of metrics', format
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/format".',
+            HINT = 'Use openmetrics, or prometheus for its older text format.';
     END IF;
     RETURN (
-        SELECT string_agg(l.line, E'\n' ORDER BY l.n) || E'\n' || CASE format WHEN 'openmetrics' THEN E'# EOF\n' ELSE '' END
+        SELECT string_agg(l.line, E'\n' ORDER BY l.n) || E'\n' || CASE format
+            WHEN 'openmetrics' THEN E'# EOF\n' ELSE '' END
         FROM (
             SELECT CASE WHEN lag(s.family) OVER (ORDER BY s.n) IS DISTINCT FROM s.family
-                        THEN format(E'# TYPE %s %s\n%s# HELP %s %s\n', s.shown, CASE WHEN s.type = 'info' AND $2 = 'prometheus' THEN 'gauge' ELSE s.type END,
+                        THEN format(E'# TYPE %s %s\n%s# HELP %s %s\n', s.shown, CASE WHEN s.type = 'info'
+                                    AND $2 = 'prometheus' THEN 'gauge' ELSE s.type END,
                                     CASE WHEN s.family LIKE E'%\\_seconds' AND $2 = 'openmetrics'
                                          THEN format(E'# UNIT %s seconds\n', s.family) ELSE '' END,
                                     s.shown, s.help)
@@ -207,15 +280,19 @@ BEGIN
                            ELSE '{' || (SELECT string_agg(format('%s="%s"', e.key, replace(replace(replace(
                                             e.value, E'\\', E'\\\\'), '"', E'\\"'), E'\n', E'\\n')), ','
                                                    ORDER BY e.key = 'le', e.key)
-                                                                     FROM jsonb_each_text(s.labels) e) || '}' END
+                                                                     FROM jsonb_each_text(s.labels) e)
+                                                                         || '}' END
                    || ' ' || s.value AS line, s.n
             FROM (SELECT m.*, row_number() OVER () AS n, f.family,
                          -- the older format names a counter as its sample
-                         CASE WHEN $2 = 'prometheus' AND f.type IN ('counter', 'info') THEN m.name ELSE f.family END AS shown
+                         CASE WHEN $2 = 'prometheus' AND f.type IN ('counter', 'info') THEN m.name
+                             ELSE f.family END AS shown
                   FROM _sas.metrics_as(caller, NULL) m
-                  JOIN _sas.metric_families() f ON f.family = CASE m.type WHEN 'gauge' THEN m.name ELSE regexp_replace(m.name, '_(total|bucket|sum|count|info)$', '') END) s) l);
+                  JOIN _sas.metric_families() f ON f.family = CASE m.type WHEN 'gauge' THEN m.name
+                      ELSE regexp_replace(m.name, '_(total|bucket|sum|count|info)$', '') END) s) l);
 END $$;
 
 CREATE FUNCTION sas.metrics_text(format text DEFAULT 'openmetrics') RETURNS text
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
-COMMENT ON FUNCTION sas.metrics_text IS 'The same as text that a scraper reads: openmetrics, or prometheus for its older format.';
+COMMENT ON FUNCTION sas.metrics_text IS 'The same as text that a scraper reads: openmetrics, or prometheus '
+                                        'for its older format.';

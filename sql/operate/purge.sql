@@ -16,13 +16,17 @@ BEGIN
         UNION ALL
         SELECT f.root, b.run_id
         FROM f CROSS JOIN LATERAL (SELECT c.run_id FROM _sas.run c WHERE c.parent_run_id = f.run_id
-                                   UNION ALL SELECT h.run_id FROM _sas.run h WHERE h.hook_of = f.run_id OFFSET 0) b)
+                                   UNION ALL SELECT h.run_id FROM _sas.run h
+                                       WHERE h.hook_of = f.run_id OFFSET 0) b)
     SELECT f.root, f.run_id FROM f;
 END $$;
 
--- _sas.purge_runs(run_ids): takes away these runs, which have stopped, with their families. Those of which something is
--- open, is held by a session, or is waited for by a run that has not begun, stay. Their versions are looked at later.
-CREATE FUNCTION _sas.purge_runs(run_ids bigint[], OUT runs bigint, OUT steps bigint, OUT attempts bigint, OUT stays bigint[])
+-- _sas.purge_runs(run_ids): takes away these runs, which have stopped, with their families. Those of which
+-- something is
+-- open, is held by a session, or is waited for by a run that has not begun, stay. Their versions are looked
+-- at later.
+CREATE FUNCTION _sas.purge_runs(run_ids bigint[], OUT runs bigint, OUT steps bigint, OUT attempts bigint,
+                                OUT stays bigint[])
 LANGUAGE plpgsql AS $$
 DECLARE
     roots bigint[];
@@ -31,14 +35,18 @@ DECLARE
     ids bigint[];
 BEGIN
     SELECT array_agg(f.root), array_agg(f.run_id) INTO roots, members FROM _sas.families($1) f;
-    locked := ARRAY(SELECT l.run_id FROM (SELECT r.run_id FROM _sas.run r WHERE r.run_id = ANY (members) AND r.state = 'stopped'
+    locked := ARRAY(SELECT l.run_id
+                    FROM (SELECT r.run_id FROM _sas.run r WHERE r.run_id = ANY (members)
+                          AND r.state = 'stopped'
                                           ORDER BY r.run_id FOR UPDATE SKIP LOCKED) l);
     SELECT coalesce(array_agg(DISTINCT u.root), '{}') INTO stays
     FROM unnest(roots, members) AS u (root, run_id)
     -- unnest: an array that is a parameter is searched from its beginning for each row
     WHERE u.run_id NOT IN (SELECT unnest(locked))
-       OR (SELECT true FROM _sas.run_after a JOIN _sas.run w ON w.run_id = a.run_id WHERE a.after_run = u.run_id AND w.started_at IS NULL AND w.state <> 'stopped' LIMIT 1);
-    ids := ARRAY(SELECT u.run_id FROM unnest(roots, members) AS u (root, run_id) WHERE u.root NOT IN (SELECT unnest(stays)));
+       OR (SELECT true FROM _sas.run_after a JOIN _sas.run w ON w.run_id = a.run_id
+           WHERE a.after_run = u.run_id AND w.started_at IS NULL AND w.state <> 'stopped' LIMIT 1);
+    ids := ARRAY(SELECT u.run_id FROM unnest(roots, members) AS u (root, run_id)
+                 WHERE u.root NOT IN (SELECT unnest(stays)));
     runs := cardinality(ids);
 
     DELETE FROM _sas.run_key k USING _sas.run r, _sas.workflow_version v
@@ -65,25 +73,30 @@ BEGIN
     PERFORM _sas.count_metric('purged', 0, 0, '', runs);
 END $$;
 
--- _sas.purge_versions(version_ids): of these versions that nobody has written, those that no run has and no submit will
--- get go, with those of their hooks. Who submits holds its version, see _sas.submit_runs; not for a session.
+-- _sas.purge_versions(version_ids): of these versions that nobody has written, those that no run has and no
+-- submit will get go, with those of their hooks. Who submits holds its version, see _sas.submit_runs; not for
+-- a session.
 CREATE FUNCTION _sas.purge_versions(version_ids int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     locked int[] := ARRAY(SELECT l.version_id FROM (SELECT v.version_id FROM _sas.workflow_version v
-                                                    WHERE v.version_id = ANY ($1) AND v.of_version IS NOT NULL FOR UPDATE SKIP LOCKED) l);
+                                                    WHERE v.version_id = ANY ($1)
+                                        AND v.of_version IS NOT NULL FOR UPDATE SKIP LOCKED) l);
     gone int[];
 BEGIN
     gone := ARRAY(SELECT u FROM unnest(locked) u
                   WHERE NOT EXISTS (SELECT FROM _sas.run r WHERE r.own_version AND r.version_id = u)
                     AND NOT EXISTS (SELECT FROM _sas.composition c WHERE c.version_id = u AND c.current)
                     AND NOT EXISTS (SELECT FROM _sas.workflow_hook h WHERE h.hook_version_id = u));
-    DELETE FROM _sas.workflow_version v USING _sas.workflow_hook h WHERE h.version_id = ANY (gone) AND v.version_id = h.hook_version_id;
+    DELETE FROM _sas.workflow_version v USING _sas.workflow_hook h WHERE h.version_id = ANY (gone)
+        AND v.version_id = h.hook_version_id;
     DELETE FROM _sas.workflow_version v WHERE v.version_id = ANY (gone);
 END $$;
 
--- _sas.purge_ended(result, before, quantity, for_workflow): purges about so many runs that ended with this result until
--- before, the oldest first; of one workflow only, or of all. Those that stay are tried again ten minutes later.
+-- _sas.purge_ended(result, before, quantity, for_workflow): purges about so many runs that ended with this
+-- result until
+-- before, the oldest first; of one workflow only, or of all. Those that stay are tried again ten minutes
+-- later.
 CREATE FUNCTION _sas.purge_ended(of_result text, before timestamptz, quantity int, for_workflow int,
                                  OUT runs bigint, OUT steps bigint, OUT attempts bigint)
 LANGUAGE plpgsql AS $$
@@ -99,11 +112,16 @@ BEGIN
     WITH found AS (
         SELECT e.ctid AS at, e.ended_at, e.run_ids FROM _sas.ended e
         WHERE e.result = of_result AND e.ended_at <= before
-          AND (for_workflow IS NULL OR EXISTS (SELECT FROM unnest(e.run_ids) u JOIN _sas.run r ON r.run_id = u JOIN _sas.workflow_version v USING (version_id)
+          AND (for_workflow IS NULL OR EXISTS (SELECT FROM unnest(e.run_ids) u
+                                               JOIN _sas.run r ON r.run_id = u JOIN _sas.workflow_version v
+                                               USING (version_id)
                                                WHERE v.workflow_id = for_workflow))
         ORDER BY e.ended_at LIMIT quantity FOR UPDATE SKIP LOCKED)
     SELECT array_agg(f.at) INTO rows
-    FROM (SELECT x.at, sum(cardinality(x.run_ids)) OVER (ORDER BY x.ended_at, x.at) - cardinality(x.run_ids) AS n FROM found x) f WHERE f.n < quantity;
+    FROM (SELECT x.at, sum(cardinality(x.run_ids)) OVER (
+                                                         ORDER BY x.ended_at,
+                                                         x.at) - cardinality(x.run_ids) AS n FROM found x) f
+    WHERE f.n < quantity;
     IF rows IS NULL THEN
         RETURN;
     END IF;
@@ -111,7 +129,8 @@ BEGIN
     SELECT array_agg(u) INTO taken FROM gone g CROSS JOIN LATERAL unnest(g.run_ids) u;
     -- one that was taken up again since, and has ended once more, has another row
     ripe := ARRAY(SELECT r.run_id FROM _sas.run r JOIN _sas.workflow_version v USING (version_id)
-                  WHERE r.run_id = ANY (taken) AND r.state = 'stopped' AND r.finished_at <= before AND (for_workflow IS NULL OR v.workflow_id = for_workflow));
+                  WHERE r.run_id = ANY (taken) AND r.state = 'stopped' AND r.finished_at <= before
+                      AND (for_workflow IS NULL OR v.workflow_id = for_workflow));
     done := _sas.purge_runs(ripe);
     runs := done.runs;
     steps := done.steps;
@@ -121,11 +140,13 @@ BEGIN
     -- those of other workflows keep their time
     INSERT INTO _sas.ended (result, ended_at, run_ids)
     SELECT of_result, r.finished_at, array_agg(r.run_id)
-    FROM _sas.run r WHERE for_workflow IS NOT NULL AND r.run_id = ANY (taken) AND r.run_id NOT IN (SELECT unnest(ripe)) AND r.state = 'stopped'
+    FROM _sas.run r WHERE for_workflow IS NOT NULL AND r.run_id = ANY (taken)
+        AND r.run_id NOT IN (SELECT unnest(ripe)) AND r.state = 'stopped'
     GROUP BY r.finished_at;
 END $$;
 
--- _sas.keep_house(quantity): for the leading supervisor: purges one batch of what is over the time of its setting.
+-- _sas.keep_house(quantity): for the leading supervisor: purges one batch of what is over the time of its
+-- setting.
 -- Returns how much there was, and when the next will be due; null: never. What cannot be purged is
 -- put off by an hour, with an alert.
 CREATE FUNCTION _sas.keep_house(quantity int, OUT worked int, OUT next_due timestamptz)
@@ -141,26 +162,32 @@ BEGIN
     FOREACH of_result IN ARRAY '{success,warning,error,compensated,cancelled}'::text[] LOOP
         keep := _sas.retain(of_result);
         CONTINUE WHEN keep IS NULL OR worked >= quantity;
-        CONTINUE WHEN NOT EXISTS (SELECT FROM _sas.ended e WHERE e.result = of_result AND e.ended_at <= now - keep);
+        CONTINUE WHEN NOT EXISTS (SELECT FROM _sas.ended e WHERE e.result = of_result
+                                  AND e.ended_at <= now - keep);
         BEGIN
             n := (_sas.purge_ended(of_result, now - keep, quantity - worked, NULL)).runs;
             worked := worked + greatest(n, 1);
         EXCEPTION WHEN OTHERS THEN
             UPDATE _sas.ended e SET ended_at = now - keep + interval '1 h'
-            WHERE e.ctid = ANY (ARRAY(SELECT x.ctid FROM _sas.ended x WHERE x.result = of_result AND x.ended_at <= now - keep
+            WHERE e.ctid = ANY (ARRAY(SELECT x.ctid FROM _sas.ended x WHERE x.result = of_result
+                                      AND x.ended_at <= now - keep
                                       ORDER BY x.ended_at LIMIT quantity FOR UPDATE SKIP LOCKED));
-            PERFORM _sas.raise_alert('purge-failed', 'purge', format('old runs cannot be purged: %s', SQLERRM));
+            PERFORM _sas.raise_alert('purge-failed', 'purge',
+                                     format('old runs cannot be purged: %s', SQLERRM));
         END;
     END LOOP;
     WITH idle AS (
         DELETE FROM _sas.idle_version d
-        WHERE d.ctid = ANY (ARRAY(SELECT i.ctid FROM _sas.idle_version i LIMIT quantity FOR UPDATE SKIP LOCKED)) RETURNING d.version_id)
+        WHERE d.ctid = ANY (ARRAY(SELECT i.ctid FROM _sas.idle_version i
+                                  LIMIT quantity FOR UPDATE SKIP LOCKED)) RETURNING d.version_id)
     SELECT array_agg(DISTINCT i.version_id) INTO versions FROM idle i;
     PERFORM _sas.purge_versions(versions) WHERE versions IS NOT NULL;
     DELETE FROM _sas.alert l
-    WHERE l.alert_id = ANY (ARRAY(SELECT x.alert_id FROM _sas.alert x WHERE x.closed_at <= now - _sas.retain('error') AND x.run_id IS NULL
+    WHERE l.alert_id = ANY (ARRAY(SELECT x.alert_id FROM _sas.alert x
+                                  WHERE x.closed_at <= now - _sas.retain('error') AND x.run_id IS NULL
                                   ORDER BY x.closed_at LIMIT quantity FOR UPDATE SKIP LOCKED));
-    SELECT p.worked + keep_house.worked, least(p.next_due, _sas.next_purge()) INTO worked, next_due FROM _sas.purge_watches(quantity) p;
+    SELECT p.worked + keep_house.worked, least(p.next_due, _sas.next_purge()) INTO worked, next_due
+    FROM _sas.purge_watches(quantity) p;
 END $$;
 
 -- _sas.next_purge(): when the next run's time is over; null: never.
@@ -168,14 +195,17 @@ CREATE FUNCTION _sas.next_purge() RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
     SELECT min(e.ended_at + _sas.retain(k.result))
     FROM unnest('{success,warning,error,compensated,cancelled}'::text[]) AS k (result)
-    CROSS JOIN LATERAL (SELECT x.ended_at FROM _sas.ended x WHERE x.result = k.result ORDER BY x.ended_at LIMIT 1) e
+    CROSS JOIN LATERAL (SELECT x.ended_at FROM _sas.ended x WHERE x.result = k.result ORDER BY x.ended_at
+                        LIMIT 1) e
 $$;
 
--- _sas.purge_as(caller, older_than, results, workflow, quantity): what an operator wants gone before its time.
+-- _sas.purge_as(caller, older_than, results, workflow, quantity): what an operator wants gone before its
+-- time.
 CREATE FUNCTION _sas.purge_as(caller oid, older_than interval, results text[], workflow text, quantity int)
 RETURNS TABLE (runs bigint, steps bigint, attempts bigint, more boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
+        SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_variable
 DECLARE
@@ -186,17 +216,27 @@ DECLARE
     done record;
 BEGIN
     IF older_than IS NULL OR older_than < '0' THEN
-        RAISE EXCEPTION 'older_than must not be negative' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/older_than".', HINT = 'It is how long ago a run ended, such as ''30 days''.';
+        RAISE EXCEPTION 'older_than must not be negative'
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/older_than".',
+            HINT = 'It is how long ago a run ended, such as ''30 days''.';
     ELSIF NOT coalesce(results <@ all_results AND cardinality(results) > 0, results IS NULL) THEN
-        RAISE EXCEPTION 'results must name results' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/results".', HINT = 'Name some of success, warning, error, compensated and cancelled, or leave it out for all.';
+        RAISE EXCEPTION 'results must name results'
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/results".',
+            HINT
+            = 'Name some of success, warning, error, compensated and cancelled, or leave it out for all.';
     ELSIF quantity IS NULL OR quantity NOT BETWEEN 1 AND 100000 THEN
-        RAISE EXCEPTION 'the quantity must be from 1 to 100000' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/quantity".', HINT = 'Call it again while it says that there are more.';
+        RAISE EXCEPTION 'the quantity must be from 1 to 100000'
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/quantity".',
+            HINT = 'Call it again while it says that there are more.';
     END IF;
     IF workflow IS NOT NULL THEN
         -- a dropped one has runs, too
-        SELECT w.workflow_id INTO flow FROM _sas.workflow w WHERE w.name = workflow ORDER BY w.dropped_at DESC NULLS FIRST LIMIT 1;
+        SELECT w.workflow_id INTO flow FROM _sas.workflow w WHERE w.name = workflow
+        ORDER BY w.dropped_at DESC NULLS FIRST LIMIT 1;
         IF NOT FOUND THEN
-            RAISE EXCEPTION 'workflow "%" does not exist', workflow USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/workflow".', HINT = 'Leave it out for all workflows.';
+            RAISE EXCEPTION 'workflow "%" does not exist', workflow
+                USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/workflow".',
+                HINT = 'Leave it out for all workflows.';
         END IF;
     END IF;
     runs := 0;

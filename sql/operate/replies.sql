@@ -3,14 +3,17 @@
 -- Reply queues: what the application reads.
 
 CREATE FUNCTION _sas.read_replies_as(caller oid, queue text, quantity int)
-RETURNS TABLE (event text, run_id bigint, workflow text, key text, result text, output jsonb, error jsonb, created_at timestamptz)
+RETURNS TABLE (event text, run_id bigint, workflow text, key text, result text, output jsonb, error jsonb,
+               created_at timestamptz)
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     WITH taken AS (
         DELETE FROM _sas.reply d
         WHERE d.reply_id = ANY (ARRAY(
             SELECT q.reply_id FROM _sas.reply q
-            WHERE q.queue = $2 AND q.owner IN (SELECT o.oid FROM pg_roles o WHERE pg_has_role(caller, o.oid, 'MEMBER'))
+            WHERE q.queue = $2 AND q.owner IN (SELECT o.oid FROM pg_roles o
+                                               WHERE pg_has_role(caller, o.oid, 'MEMBER'))
             ORDER BY q.reply_id LIMIT greatest($3, 0) FOR UPDATE SKIP LOCKED))
         RETURNING d.*)
-    SELECT t.event, t.run_id, t.workflow, t.key, t.result, t.output, t.error, t.created_at FROM taken t ORDER BY t.reply_id
+    SELECT t.event, t.run_id, t.workflow, t.key, t.result, t.output, t.error, t.created_at FROM taken t
+    ORDER BY t.reply_id
 $$;

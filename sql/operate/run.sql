@@ -9,10 +9,12 @@
 -- _sas.may_operate(caller, owner): may the caller act on runs of this owner?
 CREATE FUNCTION _sas.may_operate(caller oid, owner oid) RETURNS boolean
 LANGUAGE sql STABLE AS $$
-    SELECT pg_has_role(caller, owner, 'MEMBER') OR _sas.has_level(caller, 'operator') OR _sas.has_level(caller, 'admin')
+    SELECT pg_has_role(caller, owner, 'MEMBER') OR _sas.has_level(caller, 'operator')
+        OR _sas.has_level(caller, 'admin')
 $$;
 
--- _sas.operate(caller, run_ids): the runs that an operator names, each once and in order, locked: waits for other
+-- _sas.operate(caller, run_ids): the runs that an operator names, each once and in order, locked: waits for
+-- other
 -- sessions, never holds up a worker for long. Only what the caller may touch is locked.
 CREATE FUNCTION _sas.operate(caller oid, run_ids bigint[]) RETURNS _sas.named[]
 LANGUAGE plpgsql AS $$
@@ -21,10 +23,16 @@ DECLARE
     owners oid[];
 BEGIN
     PERFORM _sas.ring_on_abort();
-    owners := ARRAY(SELECT x.owner FROM (SELECT DISTINCT r.owner::oid AS owner FROM unnest(ids) u JOIN _sas.run r ON r.run_id = u) x WHERE _sas.may_operate(caller, x.owner));
-    PERFORM FROM _sas.run r WHERE r.run_id = ANY (ids) AND r.owner::oid = ANY (owners) ORDER BY r.run_id FOR NO KEY UPDATE;
+    owners := ARRAY(SELECT x.owner FROM (SELECT DISTINCT r.owner::oid AS owner FROM unnest(ids) u
+                                         JOIN _sas.run r ON r.run_id = u) x
+                    WHERE _sas.may_operate(caller, x.owner));
+    PERFORM FROM _sas.run r WHERE r.run_id = ANY (ids) AND r.owner::oid = ANY (owners)
+        ORDER BY r.run_id FOR NO KEY UPDATE;
     RETURN ARRAY(
-        SELECT CASE WHEN r.run_id IS NULL THEN ROW(u, NULL, NULL, NULL, NULL, format('run %s does not exist, or is not yours; sas.runs shows those that are', u))::_sas.named
+        SELECT CASE WHEN r.run_id IS NULL
+            THEN ROW(u, NULL, NULL, NULL, NULL,
+                     format('run %s does not exist, or is not yours; sas.runs shows those that are',
+                            u))::_sas.named
                     ELSE ROW(u, r.state, r.result, r.fate, r.paused_by, NULL)::_sas.named END
         FROM unnest(ids) u
         LEFT JOIN _sas.run r ON r.run_id = u AND r.owner::oid = ANY (owners)
@@ -33,7 +41,8 @@ END $$;
 
 -- _sas.reason(reason): as the detail of an act; null when none was given.
 CREATE FUNCTION _sas.reason(reason text) RETURNS jsonb
-LANGUAGE sql IMMUTABLE AS $$ SELECT CASE WHEN reason IS NOT NULL THEN jsonb_build_object('reason', reason) END $$;
+LANGUAGE sql IMMUTABLE AS $$ SELECT CASE
+    WHEN reason IS NOT NULL THEN jsonb_build_object('reason', reason) END $$;
 
 -- _sas.stands(n): how a run stands, as a sentence begins.
 CREATE FUNCTION _sas.stands(n _sas.named) RETURNS text
@@ -41,7 +50,8 @@ LANGUAGE sql IMMUTABLE AS $$
     SELECT format('run %s %s', n.run_id,
                   CASE WHEN n.state = 'stopped' THEN 'has stopped, with result ' || n.result
                        WHEN n.state = 'compensating' THEN 'is being undone'
-                       WHEN n.state = 'paused' THEN CASE WHEN n.fate IS NULL THEN 'is paused' ELSE 'is paused while it is undone' END
+                       WHEN n.state = 'paused' THEN CASE WHEN n.fate IS NULL THEN 'is paused'
+                           ELSE 'is paused while it is undone' END
                        ELSE 'is ' || n.state END)
 $$;
 
@@ -49,24 +59,34 @@ $$;
 CREATE FUNCTION _sas.refusal(verb text, n _sas.named) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT coalesce(n.refused, _sas.stands(n) || '; ' || CASE verb
-        WHEN 'pause' THEN CASE n.state WHEN 'paused' THEN 'sas.resume lets it go on' ELSE 'only an open run can be paused; sas.rerun begins it anew' END
-        WHEN 'resume' THEN CASE n.state WHEN 'stopped' THEN 'only a paused run can be resumed; sas.rerun begins it anew' ELSE 'only a paused run can be resumed' END
+        WHEN 'pause' THEN CASE n.state WHEN 'paused' THEN 'sas.resume lets it go on'
+            ELSE 'only an open run can be paused; sas.rerun begins it anew' END
+        WHEN 'resume' THEN CASE n.state WHEN 'stopped'
+            THEN 'only a paused run can be resumed; sas.rerun begins it anew'
+            ELSE 'only a paused run can be resumed' END
         WHEN 'cancel' THEN CASE WHEN n.state <> 'stopped' THEN 'it ends by itself; sas.halt stops it at once'
-                                WHEN n.result IN ('cancelled', 'compensated') THEN 'there is nothing left to cancel'
-                                ELSE 'only an open run can be cancelled; sas.compensate undoes what it did' END
+                                WHEN n.result IN ('cancelled', 'compensated')
+                                    THEN 'there is nothing left to cancel'
+                            ELSE 'only an open run can be cancelled; sas.compensate undoes what it did' END
         WHEN 'halt' THEN 'only an open run can be halted'
-        WHEN 'compensate' THEN CASE WHEN n.state <> 'stopped' THEN 'it ends by itself; sas.halt stops it at once'
-                                    WHEN n.result IN ('cancelled', 'compensated') THEN 'it has been undone already'
+        WHEN 'compensate' THEN CASE WHEN n.state <> 'stopped'
+            THEN 'it ends by itself; sas.halt stops it at once'
+                                    WHEN n.result IN ('cancelled', 'compensated')
+                                        THEN 'it has been undone already'
                                     ELSE 'it has done nothing that can be undone' END
         WHEN 'set_priority' THEN 'only an open run can be given another priority; sas.rerun begins it anew'
-        WHEN 'rerun' THEN CASE WHEN n.fate IS NULL THEN 'only a run that has stopped can be run again; sas.cancel or sas.halt ends it' ELSE 'only a run that has stopped can be run again' END
+        WHEN 'rerun' THEN CASE WHEN n.fate IS NULL
+            THEN 'only a run that has stopped can be run again; sas.cancel or sas.halt ends it'
+            ELSE 'only a run that has stopped can be run again' END
         END)
 $$;
 
 -- _sas.told(verb, named, changed): what a verb says of each run. Those that it changed are looked at again.
-CREATE FUNCTION _sas.told(verb text, named _sas.named[], changed bigint[]) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+CREATE FUNCTION _sas.told(verb text, named _sas.named[], changed bigint[])
+RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE sql STABLE AS $$
-    SELECT n.run_id, NULL::text, c.id IS NOT NULL, coalesce(r.state, n.state), coalesce(r.result, CASE WHEN r.run_id IS NULL THEN n.result END),
+    SELECT n.run_id, NULL::text, c.id IS NOT NULL, coalesce(r.state, n.state),
+        coalesce(r.result, CASE WHEN r.run_id IS NULL THEN n.result END),
            CASE WHEN c.id IS NULL THEN _sas.refusal($1, ROW(n.*)::_sas.named) END
     FROM unnest($2) n
     LEFT JOIN unnest($3) AS c (id) ON c.id = n.run_id
@@ -74,15 +94,20 @@ LANGUAGE sql STABLE AS $$
     ORDER BY n.run_id
 $$;
 
-CREATE FUNCTION _sas.pause_runs_as(caller oid, run_ids bigint[]) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+CREATE FUNCTION _sas.pause_runs_as(caller oid, run_ids bigint[])
+RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+    SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     named _sas.named[] := _sas.operate(caller, run_ids);
-    ids bigint[] := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL AND n.state IN ('scheduled', 'pending', 'running', 'compensating'));
+    ids bigint[] := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL
+                          AND n.state IN ('scheduled', 'pending', 'running', 'compensating'));
 BEGIN
     IF ids <> '{}' THEN
-        PERFORM _sas.move_to_paused(ids, array_fill('an operator paused it'::text, ARRAY[cardinality(ids)]), pg_get_userbyid(caller)::text, array_fill(NULL::jsonb, ARRAY[cardinality(ids)]));
+        PERFORM _sas.move_to_paused(ids, array_fill('an operator paused it'::text, ARRAY[cardinality(ids)]),
+                                    pg_get_userbyid(caller)::text,
+                                    array_fill(NULL::jsonb, ARRAY[cardinality(ids)]));
         PERFORM _sas.record(caller, ids, 'pause', NULL, NULL);
     END IF;
     RETURN QUERY SELECT * FROM _sas.told('pause', named, ids);
@@ -91,74 +116,102 @@ END $$;
 -- _sas.set_going(run_ids, only_runs, only_nos): paused runs go on: what is parked goes into the
 -- queue, what has failed and was not decided gets another window. A run that
 -- was paused for its deadline has that of its workflow anew: it must have an end.
--- only_runs, only_nos: of what has failed, these steps only; the others stay as they are, and the run is paused for them
--- again when nothing else is left to do.
-CREATE FUNCTION _sas.set_going(run_ids bigint[], only_runs bigint[] DEFAULT NULL, only_nos int[] DEFAULT NULL) RETURNS void
+-- only_runs, only_nos: of what has failed, these steps only; the others stay as they are, and the run is
+-- paused for them again when nothing else is left to do.
+CREATE FUNCTION _sas.set_going(run_ids bigint[], only_runs bigint[] DEFAULT NULL,
+                               only_nos int[] DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     changes _sas.step_change[];
     stopped bigint[];
     next timestamptz;
     late bigint[] := ARRAY(SELECT r.run_id FROM _sas.run r
-                           WHERE r.run_id = ANY (run_ids) AND r.deadline <= _sas.now() AND r.paused_for IS DISTINCT FROM 'its deadline has passed');
+                           WHERE r.run_id = ANY (run_ids) AND r.deadline <= _sas.now()
+                               AND r.paused_for IS DISTINCT FROM 'its deadline has passed');
 BEGIN
     WITH longer AS (
-        UPDATE _sas.run r SET deadline = _sas.now() + coalesce((SELECT v.deadline FROM _sas.workflow_version v WHERE v.version_id = r.version_id), _sas.run_deadline()), overdue = NULL
-        WHERE r.run_id = ANY (run_ids) AND r.state = 'paused' AND r.fate IS NULL AND r.deadline <= _sas.now() AND r.paused_for = 'its deadline has passed'
+        UPDATE _sas.run r SET deadline = _sas.now() + coalesce((SELECT v.deadline
+                        FROM _sas.workflow_version v WHERE v.version_id = r.version_id),
+                    _sas.run_deadline()), overdue = NULL
+        WHERE r.run_id = ANY (run_ids) AND r.state = 'paused' AND r.fate IS NULL AND r.deadline <= _sas.now()
+            AND r.paused_for = 'its deadline has passed'
         RETURNING r.run_id, r.deadline),
     timed AS (
-        INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 'v', l.deadline, l.run_id, 'deadline' FROM longer l)
+        INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 'v', l.deadline, l.run_id, 'deadline'
+        FROM longer l)
     SELECT min(l.deadline) INTO next FROM longer l;
     PERFORM _sas.due_by(next) WHERE next IS NOT NULL;
     PERFORM _sas.move_runs(array_agg(ROW(r.run_id, 'paused',
-                CASE WHEN r.fate IS NOT NULL THEN 'compensating' WHEN r.paused_state = 'scheduled' THEN 'scheduled'
-                     WHEN r.started_at IS NULL AND NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = r.run_id AND s.started_at IS NOT NULL) THEN 'pending'
+                CASE WHEN r.fate IS NOT NULL THEN 'compensating'
+                    WHEN r.paused_state = 'scheduled' THEN 'scheduled'
+                     WHEN r.started_at IS NULL AND NOT EXISTS (SELECT FROM _sas.step s
+                                 WHERE s.run_id = r.run_id AND s.started_at IS NOT NULL) THEN 'pending'
                      ELSE 'running' END,
                 NULL, NULL, NULL, NULL, NULL, NULL, NULL, CASE WHEN only_runs IS NOT NULL AND r.fate IS NULL
-                                                                   AND EXISTS (SELECT FROM _sas.step s WHERE s.run_id = r.run_id AND s.state = 'failed'
-                                                                               AND NOT EXISTS (SELECT FROM unnest(only_runs, only_nos) AS u (run_id, step_no) WHERE u.run_id = s.run_id AND u.step_no = s.step_no))
+                                                                   AND EXISTS (SELECT FROM _sas.step s
+                                                                               WHERE s.run_id = r.run_id
+                                                                               AND s.state = 'failed'
+                                                                               AND NOT EXISTS (SELECT
+                                                                                           FROM unnest(
+                                                                                               only_runs,
+                                        only_nos) AS u (run_id, step_no) WHERE u.run_id = s.run_id
+                                            AND u.step_no = s.step_no))
                                                                    THEN 'held' END)::_sas.run_change))
     FROM _sas.run r WHERE r.run_id = ANY (run_ids) AND r.state = 'paused';
 
     -- what it was paused for is over; what was skipped stays a warning
     UPDATE _sas.run r SET error = NULL
     WHERE r.run_id = ANY (run_ids) AND r.fate IS NULL AND r.error IS NOT NULL
-      AND NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = r.run_id AND s.state = 'skipped' AND s.error IS NOT NULL);
+      AND NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = r.run_id AND s.state = 'skipped'
+                      AND s.error IS NOT NULL);
 
-    SELECT array_agg(ROW(s.run_id, s.step_no, s.element, s.state, CASE s.state WHEN 'failed' THEN 'ready' ELSE s.state END,
-                         NULL, CASE WHEN s.parked AND s.state <> 'compensating' THEN NULL ELSE 0 END, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    SELECT array_agg(ROW(s.run_id, s.step_no, s.element, s.state, CASE s.state WHEN 'failed' THEN 'ready'
+                         ELSE s.state END,
+                         NULL, CASE WHEN s.parked AND s.state <> 'compensating' THEN NULL
+                             ELSE 0 END, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
                          NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change)
     INTO changes
     FROM _sas.step s JOIN _sas.run r ON r.run_id = s.run_id
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
-    LEFT JOIN (SELECT DISTINCT * FROM unnest(only_runs, only_nos) AS u (run_id, step_no)) o ON o.run_id = s.run_id AND o.step_no = s.step_no
+    LEFT JOIN (SELECT DISTINCT * FROM unnest(only_runs, only_nos) AS u (run_id, step_no)) o
+        ON o.run_id = s.run_id AND o.step_no = s.step_no
     WHERE s.run_id = ANY (run_ids) AND s.request_id IS NULL AND s.waiting_until IS NULL
       AND (s.state = 'ready' AND s.parked OR s.state = 'compensating'
            OR s.state = 'failed' AND r.fate IS NULL AND (only_runs IS NULL OR o.run_id IS NOT NULL)
-              AND NOT coalesce(w.shape ? 'stands_in' OR w.shape ? 'fallback' AND _sas.fell(s.run_id, s.element, w.shape), false));
+              AND NOT coalesce(w.shape ? 'stands_in' OR w.shape ? 'fallback'
+                               AND _sas.fell(s.run_id, s.element, w.shape), false));
     PERFORM _sas.move_steps(changes);
     PERFORM _sas.ask_anew(run_ids);
     PERFORM _sas.resume_fallbacks(run_ids, only_runs, only_nos);
-    PERFORM _sas.requeue(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element)) FROM unnest(changes) c;
+    PERFORM _sas.requeue(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element))
+        FROM unnest(changes) c;
 
-    PERFORM _sas.feed_fans(array_agg(f.run_id), array_agg(f.step_no)) FROM _sas.fan f WHERE f.run_id = ANY (run_ids) HAVING count(*) > 0;
+    PERFORM _sas.feed_fans(array_agg(f.run_id), array_agg(f.step_no)) FROM _sas.fan f
+        WHERE f.run_id = ANY (run_ids) HAVING count(*) > 0;
 
-    WITH again AS (UPDATE _sas.run r SET overdue = NULL WHERE r.run_id = ANY (late) AND r.fate IS NULL RETURNING r.run_id)
-    INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 'v', _sas.now(), a.run_id, 'deadline' FROM again a;
+    WITH again AS (UPDATE _sas.run r SET overdue = NULL WHERE r.run_id = ANY (late) AND r.fate IS NULL
+                   RETURNING r.run_id)
+    INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 'v', _sas.now(), a.run_id, 'deadline'
+    FROM again a;
     INSERT INTO _sas.due (actor, due_at, run_id, kind)
-    SELECT 's', greatest(r.start_at, _sas.now()), r.run_id, 'start' FROM _sas.run r WHERE r.run_id = ANY (run_ids) AND r.state = 'scheduled';
-    SELECT array_agg(r.run_id) INTO stopped FROM _sas.run r WHERE r.run_id = ANY (run_ids) AND r.fate IS NULL AND r.open_steps = 0;
+    SELECT 's', greatest(r.start_at, _sas.now()), r.run_id, 'start' FROM _sas.run r
+    WHERE r.run_id = ANY (run_ids) AND r.state = 'scheduled';
+    SELECT array_agg(r.run_id) INTO stopped FROM _sas.run r WHERE r.run_id = ANY (run_ids) AND r.fate IS NULL
+        AND r.open_steps = 0;
     PERFORM _sas.end_of_steps(stopped) WHERE stopped IS NOT NULL;
     PERFORM _sas.hand_to_scheduler(run_ids);
     PERFORM _sas.ring('{}', true, true, '{}');
 END $$;
 
-CREATE FUNCTION _sas.resume_runs_as(caller oid, run_ids bigint[]) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+CREATE FUNCTION _sas.resume_runs_as(caller oid, run_ids bigint[])
+RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+    SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     named _sas.named[] := _sas.operate(caller, run_ids);
-    ids bigint[] := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL AND n.state = 'paused');
+    ids bigint[] := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL
+                          AND n.state = 'paused');
 BEGIN
     IF ids <> '{}' THEN
         PERFORM _sas.set_going(ids);
@@ -167,10 +220,13 @@ BEGIN
     RETURN QUERY SELECT * FROM _sas.told('resume', named, ids);
 END $$;
 
--- _sas.set_priority_runs_as(...): as if it had been submitted with that priority; what is open of its children is changed by as much.
+-- _sas.set_priority_runs_as(...): as if it had been submitted with that priority; what is open of its
+-- children is changed by as much.
 -- What waits already is ranked anew.
-CREATE FUNCTION _sas.set_priority_runs_as(caller oid, run_ids bigint[], priority int) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+CREATE FUNCTION _sas.set_priority_runs_as(caller oid, run_ids bigint[], priority int)
+RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+    SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     named _sas.named[];
@@ -179,21 +235,29 @@ DECLARE
     family bigint[];
 BEGIN
     IF $3 IS NULL OR $3 NOT BETWEEN -1000 AND 1000 THEN
-        RAISE EXCEPTION 'the priority must be from -1000 to 1000' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/priority".', HINT = 'Zero is the default; larger comes first.';
+        RAISE EXCEPTION 'the priority must be from -1000 to 1000'
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/priority".',
+            HINT = 'Zero is the default; larger comes first.';
     END IF;
     named := _sas.operate(caller, run_ids);
     ids := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL AND n.state <> 'stopped');
     IF ids <> '{}' THEN
         -- children have larger ids than their parents, so that all verbs lock in one order
         WITH RECURSIVE below AS (
-            SELECT r.run_id, $3 + v.priority - r.priority AS delta FROM _sas.run r JOIN _sas.workflow_version v USING (version_id) WHERE r.run_id = ANY (ids)
+            SELECT r.run_id, $3 + v.priority - r.priority AS delta FROM _sas.run r
+            JOIN _sas.workflow_version v USING (version_id) WHERE r.run_id = ANY (ids)
             UNION ALL
-            SELECT c.run_id, b.delta FROM below b JOIN _sas.run c ON c.parent_run_id = b.run_id AND c.state <> 'stopped' AND c.run_id <> ALL (ids))
-        SELECT array_agg(b.run_id ORDER BY b.run_id), array_agg(b.delta ORDER BY b.run_id) INTO family, deltas FROM below b;
+            SELECT c.run_id, b.delta FROM below b JOIN _sas.run c ON c.parent_run_id = b.run_id
+                AND c.state <> 'stopped' AND c.run_id <> ALL (ids))
+        SELECT array_agg(b.run_id ORDER BY b.run_id), array_agg(b.delta ORDER BY b.run_id) INTO family,
+            deltas FROM below b;
         PERFORM FROM _sas.run r WHERE r.run_id = ANY (family) ORDER BY r.run_id FOR NO KEY UPDATE;
         PERFORM _sas.index_ready(family);
-        UPDATE _sas.run r SET priority = r.priority + f.delta FROM unnest(family, deltas) AS f (run_id, delta) WHERE r.run_id = f.run_id AND f.delta <> 0;
-        UPDATE _sas.ready q SET rank = q.rank - f.delta * _sas.priority_step() FROM unnest(family, deltas) AS f (run_id, delta) WHERE q.run_id = f.run_id AND NOT q.fresh AND f.delta <> 0;
+        UPDATE _sas.run r SET priority = r.priority + f.delta
+        FROM unnest(family, deltas) AS f (run_id, delta) WHERE r.run_id = f.run_id AND f.delta <> 0;
+        UPDATE _sas.ready q SET rank = q.rank - f.delta * _sas.priority_step()
+        FROM unnest(family, deltas) AS f (run_id, delta) WHERE q.run_id = f.run_id AND NOT q.fresh
+            AND f.delta <> 0;
         PERFORM _sas.record(caller, ids, 'set_priority', NULL, jsonb_build_object('priority', $3));
     END IF;
     RETURN QUERY SELECT * FROM _sas.told('set_priority', named, ids);

@@ -16,47 +16,63 @@
 CREATE FUNCTION _sas.situation(r _sas.run, s _sas.step, queued boolean, stands_in boolean) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN r.state = 'stopped' THEN 'stopped'
-                WHEN s.state = 'compensating' THEN CASE WHEN s.request_id IS NOT NULL THEN 'undoing' WHEN r.fate IS NULL THEN 'redo' WHEN queued THEN 'due' ELSE 'undo' END
+                WHEN s.state = 'compensating' THEN CASE WHEN s.request_id IS NOT NULL THEN 'undoing'
+                    WHEN r.fate IS NULL THEN 'redo' WHEN queued THEN 'due' ELSE 'undo' END
                 WHEN s.state = 'failed' THEN CASE WHEN s.waiting_kind = 'supervisor' THEN 'deciding'
                                                   WHEN r.fate IS NULL AND stands_in THEN 'stood_in'
-                                                  WHEN r.fate IS NULL OR r.fate <> 'fail' AND (s.in_doubt OR s.asks IS NOT NULL) THEN 'failed'
+                                                  WHEN r.fate IS NULL OR r.fate <> 'fail'
+                                                      AND (s.in_doubt OR s.asks IS NOT NULL) THEN 'failed'
                                                   ELSE 'ended' END
                 WHEN s.request_id IS NOT NULL THEN 'running'
-                WHEN s.state = 'suspended' THEN CASE WHEN s.waiting_kind IN ('elements', 'child', 'fallback') THEN 'inner'
-                                                     WHEN s.waiting_kind IN ('cool_off', 'agent') THEN 'resting' ELSE 'suspended' END
+                WHEN s.state = 'suspended' THEN CASE
+                    WHEN s.waiting_kind IN ('elements', 'child', 'fallback') THEN 'inner'
+                                                     WHEN s.waiting_kind IN ('cool_off', 'agent')
+                                                         THEN 'resting' ELSE 'suspended' END
                 WHEN s.state = 'ready' OR queued THEN 'ready'
                 WHEN coalesce(s.state, 'waiting') = 'waiting' AND r.fate IS NULL THEN 'waiting'
                 ELSE 'ended' END
 $$;
 
--- _sas.targets(named, step): the steps of these runs that the name stands for; all steps when it is null. Those of a run that has none of that
+-- _sas.targets(named, step): the steps of these runs that the name stands for; all steps when it is null.
+-- Those of a run that has none of that
 -- name: none. What may be claimed is locked first, so that no claim changes what is said here.
 CREATE FUNCTION _sas.targets(named _sas.named[], step text) RETURNS _sas.target[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    ids bigint[] := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL AND n.state <> 'stopped');
+    ids bigint[] := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL
+                          AND n.state <> 'stopped');
     parts text[] := regexp_match(step, E'^(.*?)(?:\\[([0-9]{1,9})\\])?$');
 BEGIN
     PERFORM _sas.index_ready(ids);
-    PERFORM FROM _sas.ready q WHERE q.run_id = ANY (ids) AND NOT q.fresh ORDER BY q.run_id, q.step_no, q.element FOR UPDATE;
+    PERFORM FROM _sas.ready q WHERE q.run_id = ANY (ids) AND NOT q.fresh
+        ORDER BY q.run_id, q.step_no, q.element FOR UPDATE;
     RETURN ARRAY(
-        SELECT ROW(r.run_id, w.step_no, e.element, _sas.shown_name(w.name) || coalesce('[' || nullif(e.element, 0) || ']', ''),
-                   _sas.situation(r, s.whole, q.run_id IS NOT NULL, coalesce(w.shape ? 'stands_in', false)), coalesce((s.whole).state, CASE WHEN q.run_id IS NOT NULL THEN 'ready' ELSE 'waiting' END),
+        SELECT ROW(r.run_id, w.step_no, e.element, _sas.shown_name(w.name)
+                   || coalesce('[' || nullif(e.element, 0) || ']', ''),
+                   _sas.situation(r, s.whole, q.run_id IS NOT NULL, coalesce(w.shape ? 'stands_in', false)),
+                       coalesce((s.whole).state, CASE WHEN q.run_id IS NOT NULL THEN 'ready'
+                                ELSE 'waiting' END),
                    CASE WHEN (s.whole).request_id IS NOT NULL THEN l.locked_by
-                        WHEN (s.whole).waiting_kind = 'child' THEN 'run ' || (SELECT c.run_id FROM _sas.last_child(r.run_id, w.step_no, e.element) c)
+                        WHEN (s.whole).waiting_kind = 'child' THEN 'run '
+                            || (SELECT c.run_id FROM _sas.last_child(r.run_id, w.step_no, e.element) c)
                         WHEN (s.whole).waiting_kind = 'fallback' THEN 'step "' || w.name || '.fallback"'
                         WHEN (s.whole).waiting_kind = 'elements' THEN 'its elements' END)::_sas.target
         FROM _sas.run r
-        JOIN _sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo AND (NOT w.hidden OR w.shape ? 'stands_in' OR w.kind = 'join' AND w.covers IS NOT NULL)
+        JOIN _sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo
+            AND (NOT w.hidden OR w.shape ? 'stands_in' OR w.kind = 'join' AND w.covers IS NOT NULL)
                                 AND (parts IS NULL OR _sas.shown_name(w.name) = parts[1])
         CROSS JOIN LATERAL (SELECT 0 AS element WHERE parts[2] IS NULL OR parts[2]::int = 0
                             UNION
                             SELECT i.element
-                            FROM (SELECT x.element FROM _sas.step x WHERE x.run_id = r.run_id AND x.step_no = w.step_no AND x.element > 0
-                                  UNION ALL SELECT x.element FROM _sas.ready x WHERE x.run_id = r.run_id AND x.step_no = w.step_no AND x.element > 0 AND NOT x.fresh) i
+                            FROM (SELECT x.element FROM _sas.step x WHERE x.run_id = r.run_id
+                                  AND x.step_no = w.step_no AND x.element > 0
+                                  UNION ALL SELECT x.element FROM _sas.ready x WHERE x.run_id = r.run_id
+                                      AND x.step_no = w.step_no AND x.element > 0 AND NOT x.fresh) i
                             WHERE parts[2] IS NULL OR i.element = parts[2]::int) e
-        LEFT JOIN LATERAL (SELECT x AS whole, x.lease_id FROM _sas.step x WHERE x.run_id = r.run_id AND x.step_no = w.step_no AND x.element = e.element OFFSET 0) s ON true
-        LEFT JOIN _sas.ready q ON q.run_id = r.run_id AND q.step_no = w.step_no AND q.element = e.element AND NOT q.fresh
+        LEFT JOIN LATERAL (SELECT x AS whole, x.lease_id FROM _sas.step x WHERE x.run_id = r.run_id
+                           AND x.step_no = w.step_no AND x.element = e.element OFFSET 0) s ON true
+        LEFT JOIN _sas.ready q ON q.run_id = r.run_id AND q.step_no = w.step_no AND q.element = e.element
+            AND NOT q.fresh
         LEFT JOIN _sas.lease l ON l.lease_id = s.lease_id
         WHERE r.run_id = ANY (ids)
         ORDER BY r.run_id, w.step_no, e.element);
@@ -65,9 +81,12 @@ END $$;
 -- _sas.only(verb): to which steps a verb can be applied, as a sentence ends.
 CREATE FUNCTION _sas.only(verb text) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE verb WHEN 'retry' THEN 'only a step that has failed, or rests before another window, can be retried'
-                     WHEN 'skip' THEN 'only a step that has failed, rests, is ready or waits for what is to come can be skipped'
-                     WHEN 'force_complete' THEN 'only a step that has begun, or is ready, and has not ended can be completed'
+    SELECT CASE verb WHEN 'retry' THEN 'only a step that has failed, or rests before another window, can be '
+                                       'retried'
+                     WHEN 'skip' THEN 'only a step that has failed, rests, is ready or waits for what is to '
+                                      'come can be skipped'
+                     WHEN 'force_complete' THEN 'only a step that has begun, or is ready, and has not ended '
+                                                'can be completed'
                      ELSE 'only a step that has failed, rests or is ready can be given another input' END
 $$;
 
@@ -75,36 +94,47 @@ $$;
 CREATE FUNCTION _sas.step_refusal(verb text, n _sas.named, step text, t _sas.target) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT coalesce(n.refused, CASE
-        WHEN n.state = 'stopped' THEN _sas.stands(n) || '; sas.rerun begins it anew' || CASE WHEN n.result IN ('success', 'warning') THEN ', sas.compensate undoes it' ELSE '' END
-        WHEN t.run_id IS NULL AND step IS NULL THEN _sas.stands(n) || '; no step of it has failed' || CASE n.state WHEN 'paused' THEN ', sas.resume lets it go on' ELSE '' END
+        WHEN n.state = 'stopped' THEN _sas.stands(n) || '; sas.rerun begins it anew' || CASE
+            WHEN n.result IN ('success', 'warning') THEN ', sas.compensate undoes it' ELSE '' END
+        WHEN t.run_id IS NULL AND step IS NULL THEN _sas.stands(n) || '; no step of it has failed'
+            || CASE n.state WHEN 'paused' THEN ', sas.resume lets it go on' ELSE '' END
         WHEN t.run_id IS NULL THEN format('run %s has no step "%s"; it has %s', n.run_id, step, coalesce(
-             (SELECT string_agg(x.name, ', ' ORDER BY x.name) || CASE WHEN max(x.n) > 10 THEN ', ...' ELSE '' END
-              FROM (SELECT w.name, count(*) OVER () AS n FROM _sas.run r JOIN _sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo AND NOT w.hidden
+             (SELECT string_agg(x.name, ', ' ORDER BY x.name) || CASE WHEN max(x.n) > 10 THEN ', ...'
+              ELSE '' END
+              FROM (SELECT w.name, count(*) OVER () AS n FROM _sas.run r
+                    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo AND NOT w.hidden
                     WHERE r.run_id = n.run_id ORDER BY w.step_no LIMIT 10) x), 'none'))
         ELSE format('step "%s" of run %s ', t.label, n.run_id) || CASE t.situation
              WHEN 'waiting' THEN 'has not begun, its turn has not come; ' || _sas.only(verb)
-             WHEN 'ended' THEN CASE t.state WHEN 'failed' THEN 'has failed, and its run cannot go on' WHEN 'succeeded' THEN 'has succeeded' ELSE 'is ' || t.state END || '; ' || _sas.only(verb)
+             WHEN 'ended' THEN CASE t.state WHEN 'failed' THEN 'has failed, and its run cannot go on'
+                 WHEN 'succeeded' THEN 'has succeeded' ELSE 'is ' || t.state END || '; ' || _sas.only(verb)
              WHEN 'ready' THEN 'is ready and has not failed; ' || _sas.only(verb)
-             WHEN 'running' THEN format('is running, held by %s; wait for its reply, or end it with sas.force_complete or sas.cancel', coalesce(t.note, 'nobody'))
+             WHEN 'running' THEN format('is running, held by %s; wait for its reply, or end it with '
+                                        'sas.force_complete or sas.cancel', coalesce(t.note, 'nobody'))
              WHEN 'deciding' THEN 'has failed this moment, and the supervisor is about to decide; try again'
              WHEN 'inner' THEN format('waits for %s; act on that', t.note)
              WHEN 'suspended' THEN 'has not failed, it waits for what is to come; ' || _sas.only(verb)
              WHEN 'undo' THEN 'is being undone; its undo can be retried, skipped or completed'
              WHEN 'due' THEN 'is about to be undone; that can be skipped or completed'
-             WHEN 'undoing' THEN format('is being undone, by %s; wait for its reply', coalesce(t.note, 'nobody'))
+             WHEN 'undoing' THEN format('is being undone, by %s; wait for its reply',
+                                        coalesce(t.note, 'nobody'))
              WHEN 'redo' THEN 'is undone before its fallback is tried; that can be retried or completed'
              WHEN 'stood_in' THEN format('failed in the stead of step "%s"; act on that one',
                                          regexp_replace(t.label, E'\\.fallback', ''))
-             WHEN 'failed' THEN 'has failed, and its run cannot go on; it can be retried, skipped or completed'
+             WHEN 'failed' THEN 'has failed, and its run cannot go on; it can be retried, skipped or '
+                                'completed'
              ELSE 'rests until another window; ' || _sas.only(verb) END END)
 $$;
 
--- _sas.pick(named, targets, situations): of the targets of each run, those in one of these situations; of a run that has none
--- of them the first target, so that it can be told of. An element counts rather than its step.
-CREATE FUNCTION _sas.pick(named _sas.named[], targets _sas.target[], situations text[], OUT fit _sas.target[], OUT unfit _sas.target[])
+-- _sas.pick(named, targets, situations): of the targets of each run, those in one of these situations; of a
+-- run that has none of them the first target, so that it can be told of. An element counts rather than its
+-- step.
+CREATE FUNCTION _sas.pick(named _sas.named[], targets _sas.target[], situations text[],
+                          OUT fit _sas.target[], OUT unfit _sas.target[])
 LANGUAGE plpgsql AS $$
 BEGIN
-    fit := ARRAY(SELECT ROW(t.*)::_sas.target FROM unnest(targets) t WHERE t.situation = ANY (situations) ORDER BY t.run_id, t.step_no, t.element);
+    fit := ARRAY(SELECT ROW(t.*)::_sas.target FROM unnest(targets) t WHERE t.situation = ANY (situations)
+                 ORDER BY t.run_id, t.step_no, t.element);
     unfit := ARRAY(SELECT DISTINCT ON (t.run_id) ROW(t.*)::_sas.target FROM unnest(targets) t
                    LEFT JOIN unnest(fit) f ON f.run_id = t.run_id
                    -- the open end of an include is told of when it has failed, else the include as a whole
@@ -112,11 +142,14 @@ BEGIN
 END $$;
 
 -- _sas.told_steps(verb, named, for_step, done, unfit): what a verb about steps says of each run.
-CREATE FUNCTION _sas.told_steps(verb text, named _sas.named[], for_step text, done _sas.target[], unfit _sas.target[])
+CREATE FUNCTION _sas.told_steps(verb text, named _sas.named[], for_step text, done _sas.target[],
+                                unfit _sas.target[])
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE sql STABLE AS $$
-    SELECT n.run_id, coalesce(d.label, u.label, $3), d.run_id IS NOT NULL, coalesce(r.state, n.state), coalesce(r.result, CASE WHEN r.run_id IS NULL THEN n.result END),
-           CASE WHEN d.run_id IS NULL THEN _sas.step_refusal($1, ROW(n.*)::_sas.named, $3, ROW(u.*)::_sas.target) END
+    SELECT n.run_id, coalesce(d.label, u.label, $3), d.run_id IS NOT NULL, coalesce(r.state, n.state),
+        coalesce(r.result, CASE WHEN r.run_id IS NULL THEN n.result END),
+           CASE WHEN d.run_id IS NULL THEN _sas.step_refusal($1, ROW(n.*)::_sas.named, $3,
+                                                             ROW(u.*)::_sas.target) END
     FROM unnest($2) n
     LEFT JOIN unnest($4) d ON d.run_id = n.run_id
     LEFT JOIN unnest($5) u ON u.run_id = n.run_id
@@ -136,15 +169,19 @@ CREATE FUNCTION _sas.must_name(step text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF step IS NULL THEN
-        RAISE EXCEPTION 'the step must be named' USING ERRCODE = 'null_value_not_allowed', DETAIL = 'The place is "/step".', HINT = 'See sas.steps for those of a run; an element of a map is written "pack[3]".';
+        RAISE EXCEPTION 'the step must be named'
+            USING ERRCODE = 'null_value_not_allowed', DETAIL = 'The place is "/step".',
+            HINT = 'See sas.steps for those of a run; an element of a map is written "pack[3]".';
     END IF;
 END $$;
 
--- _sas.retry_runs_as(...): what has failed gets another window, with its failures counted anew; what rests before one has it now.
--- step null: all that has failed. new_key: under another Idempotency-Key. That of a call in doubt is given up only for a
--- step that is named: whoever does so says that it was not carried out.
-CREATE FUNCTION _sas.retry_runs_as(caller oid, run_ids bigint[], for_step text, new_key boolean) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+-- _sas.retry_runs_as(...): what has failed gets another window, with its failures counted anew; what rests
+-- before one has it now. step null: all that has failed. new_key: under another Idempotency-Key. That of a
+-- call in doubt is given up only for a step that is named: whoever does so says that it was not carried out.
+CREATE FUNCTION _sas.retry_runs_as(caller oid, run_ids bigint[], for_step text, new_key boolean)
+RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+    SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     named _sas.named[] := _sas.operate(caller, run_ids);
@@ -155,24 +192,33 @@ DECLARE
 BEGIN
     targets := _sas.targets(named, $3);
     IF $3 ~ E'\\[' THEN
-        RAISE EXCEPTION 'a map is retried as a whole' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/step".', HINT = 'Name the step without the element: those that have failed are tried again.';
+        RAISE EXCEPTION 'a map is retried as a whole'
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/step".',
+            HINT = 'Name the step without the element: those that have failed are tried again.';
     END IF;
     -- the run of a retry by step goes on, others that failed stay; an element counts for its step
-    SELECT * INTO p FROM _sas.pick(named, targets, CASE WHEN $3 IS NULL THEN '{failed,undo,redo}' ELSE '{failed,undo,redo,resting}' END::text[]);
+    SELECT * INTO p FROM _sas.pick(named, targets, CASE WHEN $3 IS NULL THEN '{failed,undo,redo}'
+                                   ELSE '{failed,undo,redo,resting}' END::text[]);
     IF $3 IS NULL THEN
         p.unfit := '{}';
     END IF;
     IF new_key THEN
-        doubtful := ARRAY(SELECT ROW(t.*)::_sas.target FROM unnest(p.fit) t JOIN _sas.step s ON s.run_id = t.run_id AND s.step_no = t.step_no AND s.element = t.element
+        doubtful := ARRAY(SELECT ROW(t.*)::_sas.target FROM unnest(p.fit) t
+                          JOIN _sas.step s ON s.run_id = t.run_id AND s.step_no = t.step_no
+                          AND s.element = t.element
                           WHERE $3 IS NULL AND s.in_doubt);
-        p.fit := ARRAY(SELECT ROW(t.*)::_sas.target FROM unnest(p.fit) t WHERE NOT EXISTS (SELECT FROM unnest(doubtful) d WHERE d.run_id = t.run_id) ORDER BY t.run_id, t.step_no, t.element);
+        p.fit := ARRAY(SELECT ROW(t.*)::_sas.target FROM unnest(p.fit) t
+                       WHERE NOT EXISTS (SELECT FROM unnest(doubtful) d WHERE d.run_id = t.run_id)
+                       ORDER BY t.run_id, t.step_no, t.element);
         PERFORM _sas.give_new_keys(p.fit);
     END IF;
     PERFORM _sas.try_again(p.fit, $3 IS NOT NULL);
     PERFORM _sas.record_steps(caller, p.fit, 'retry', CASE WHEN new_key THEN '{"new_key": true}'::jsonb END);
     RETURN QUERY
     SELECT t.run_id, t.step, t.changed, t.state, t.result,
-           coalesce((SELECT format('step "%s" of run %s is in doubt: what was tried under its key may have been carried out; name the step if you know that it was not, or retry it under that key', d.label, d.run_id)
+           coalesce((SELECT format('step "%s" of run %s is in doubt: what was tried under its key may have '
+                                   'been carried out; name the step if you know that it was not, or retry it '
+                                   'under that key', d.label, d.run_id)
                      FROM unnest(doubtful) d WHERE d.run_id = t.run_id LIMIT 1), t.refused)
     FROM _sas.told_steps('retry', named, $3, p.fit, p.unfit) t;
 END $$;
@@ -184,18 +230,23 @@ BEGIN
     -- the call of a step that failed with its fallback is that of the fallback
     WITH given AS (
         INSERT INTO _sas.edit AS d (run_id, step_no, element, key, undo_key)
-        SELECT t.run_id, CASE WHEN t.situation = 'failed' AND w.shape ? 'fallback' AND _sas.fell(t.run_id, t.element, w.shape) THEN (w.shape #>> '{fallback,no}')::int ELSE t.step_no END, t.element,
-               CASE WHEN t.state <> 'compensating' THEN gen_random_uuid()::text END, CASE WHEN t.state = 'compensating' THEN gen_random_uuid()::text END
+        SELECT t.run_id, CASE WHEN t.situation = 'failed' AND w.shape ? 'fallback'
+            AND _sas.fell(t.run_id, t.element, w.shape) THEN (w.shape #>> '{fallback,no}')::int
+            ELSE t.step_no END, t.element,
+               CASE WHEN t.state <> 'compensating' THEN gen_random_uuid()::text END, CASE
+                   WHEN t.state = 'compensating' THEN gen_random_uuid()::text END
         FROM unnest(targets) t
         JOIN _sas.run r ON r.run_id = t.run_id
         JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = t.step_no AND NOT w.undo
-        ON CONFLICT (run_id, step_no, element) DO UPDATE SET key = coalesce(EXCLUDED.key, d.key), undo_key = coalesce(EXCLUDED.undo_key, d.undo_key)
+        ON CONFLICT (run_id, step_no, element) DO UPDATE
+            SET key = coalesce(EXCLUDED.key, d.key), undo_key = coalesce(EXCLUDED.undo_key, d.undo_key)
         RETURNING d.run_id, d.step_no, d.element)
     UPDATE _sas.step s SET in_doubt = false
     FROM given g WHERE s.run_id = g.run_id AND s.step_no = g.step_no AND s.element = g.element AND s.in_doubt;
 END $$;
 
--- _sas.try_again(targets, by_step): these have another window; their runs go on. by_step: what else has failed there is left as it is.
+-- _sas.try_again(targets, by_step): these have another window; their runs go on. by_step: what else has
+-- failed there is left as it is.
 CREATE FUNCTION _sas.try_again(targets _sas.target[], by_step boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -203,21 +254,28 @@ DECLARE
     going _sas.step_change[];
 BEGIN
     PERFORM _sas.end_rests(ARRAY(SELECT ROW(t.*)::_sas.target FROM unnest(targets) t));
-    paused := ARRAY(SELECT DISTINCT t.run_id FROM unnest(targets) t JOIN _sas.run r ON r.run_id = t.run_id AND r.state = 'paused');
+    paused := ARRAY(SELECT DISTINCT t.run_id FROM unnest(targets) t JOIN _sas.run r ON r.run_id = t.run_id
+                    AND r.state = 'paused');
     -- failed steps that were left aside by an earlier retry of another, in runs that go on
-    SELECT array_agg(ROW(t.run_id, t.step_no, t.element, 'failed', 'ready', NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    SELECT array_agg(ROW(t.run_id, t.step_no, t.element, 'failed', 'ready', NULL, 0, NULL, NULL, NULL, NULL,
+                         NULL, NULL, NULL, NULL, NULL,
                          NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change)
     INTO going
     FROM unnest(targets) t
     JOIN _sas.run r ON r.run_id = t.run_id AND r.state <> 'paused' AND r.fate IS NULL
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = t.step_no AND NOT w.undo
-    WHERE t.situation = 'failed' AND NOT coalesce(w.shape ? 'fallback' AND _sas.fell(t.run_id, t.element, w.shape), false);
+    WHERE t.situation = 'failed' AND NOT coalesce(w.shape ? 'fallback'
+                                                  AND _sas.fell(t.run_id, t.element, w.shape), false);
     PERFORM _sas.move_steps(going);
-    PERFORM _sas.resume_fallbacks(ARRAY(SELECT DISTINCT t.run_id FROM unnest(targets) t JOIN _sas.run r ON r.run_id = t.run_id AND r.state <> 'paused'),
-                                  ARRAY(SELECT t.run_id FROM unnest(targets) t), ARRAY(SELECT t.step_no FROM unnest(targets) t));
-    PERFORM _sas.requeue(array_agg(g.run_id), array_agg(g.step_no), array_agg(g.element)) FROM unnest(going) g;
+    PERFORM _sas.resume_fallbacks(ARRAY(SELECT DISTINCT t.run_id FROM unnest(targets) t
+                                        JOIN _sas.run r ON r.run_id = t.run_id AND r.state <> 'paused'),
+                                  ARRAY(SELECT t.run_id FROM unnest(targets) t),
+                                      ARRAY(SELECT t.step_no FROM unnest(targets) t));
+    PERFORM _sas.requeue(array_agg(g.run_id), array_agg(g.step_no), array_agg(g.element))
+        FROM unnest(going) g;
     IF paused <> '{}' AND by_step THEN
-        PERFORM _sas.set_going(paused, ARRAY(SELECT t.run_id FROM unnest(targets) t), ARRAY(SELECT t.step_no FROM unnest(targets) t));
+        PERFORM _sas.set_going(paused, ARRAY(SELECT t.run_id FROM unnest(targets) t),
+                               ARRAY(SELECT t.step_no FROM unnest(targets) t));
     ELSIF paused <> '{}' THEN
         PERFORM _sas.set_going(paused);
     END IF;
@@ -228,20 +286,25 @@ CREATE FUNCTION _sas.end_rests(targets _sas.target[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE _sas.due d SET due_at = _sas.now()
-    FROM unnest(targets) t JOIN _sas.step s ON s.run_id = t.run_id AND s.step_no = t.step_no AND s.element = t.element
+    FROM unnest(targets) t JOIN _sas.step s ON s.run_id = t.run_id AND s.step_no = t.step_no
+        AND s.element = t.element
     WHERE s.waiting_kind IN ('cool_off', 'agent') AND s.waiting_until > _sas.now()
-      AND d.actor = 's' AND d.due_at = s.waiting_until AND d.run_id = s.run_id AND d.kind = 'ready' AND d.step_no = s.step_no AND d.element = s.element;
+      AND d.actor = 's' AND d.due_at = s.waiting_until AND d.run_id = s.run_id AND d.kind = 'ready'
+          AND d.step_no = s.step_no AND d.element = s.element;
     IF FOUND THEN
         UPDATE _sas.step s SET waiting_until = _sas.now()
         FROM unnest(targets) t
-        WHERE s.run_id = t.run_id AND s.step_no = t.step_no AND s.element = t.element AND s.waiting_kind IN ('cool_off', 'agent') AND s.waiting_until > _sas.now();
+        WHERE s.run_id = t.run_id AND s.step_no = t.step_no AND s.element = t.element
+            AND s.waiting_kind IN ('cool_off', 'agent') AND s.waiting_until > _sas.now();
         PERFORM _sas.ring('{}', true, false, '{}');
     END IF;
 END $$;
 
--- _sas.settle_named(caller, verb, run_ids, step, states, completed, output, given): what skip and force_complete have in common. states: those
--- that the verb can be applied to; given: the output as the operator wrote it, for the record.
-CREATE FUNCTION _sas.settle_named(caller oid, verb text, run_ids bigint[], for_step text, states text[], completed boolean, output jsonb, given jsonb)
+-- _sas.settle_named(caller, verb, run_ids, step, states, completed, output, given): what skip and
+-- force_complete have in common. states: those that the verb can be applied to; given: the output as the
+-- operator wrote it, for the record.
+CREATE FUNCTION _sas.settle_named(caller oid, verb text, run_ids bigint[], for_step text, states text[],
+                                  completed boolean, output jsonb, given jsonb)
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -253,23 +316,32 @@ BEGIN
     named := _sas.operate(caller, $3);
     SELECT * INTO p FROM _sas.pick(named, _sas.targets(named, $4), states);
     PERFORM _sas.settle(p.fit, completed, $7);
-    PERFORM _sas.record_steps(caller, p.fit, verb, CASE WHEN given IS NOT NULL THEN jsonb_build_object('output', given) END);
+    PERFORM _sas.record_steps(caller, p.fit, verb, CASE
+                              WHEN given IS NOT NULL THEN jsonb_build_object('output', given) END);
     RETURN QUERY SELECT * FROM _sas.told_steps(verb, named, $4, p.fit, p.unfit);
 END $$;
 
-CREATE FUNCTION _sas.skip_runs_as(caller oid, run_ids bigint[], for_step text, output jsonb) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+CREATE FUNCTION _sas.skip_runs_as(caller oid, run_ids bigint[], for_step text, output jsonb)
+RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+    SET jit = off AS $$
 BEGIN
-    RETURN QUERY SELECT * FROM _sas.settle_named($1, 'skip', $2, $3, '{failed,resting,ready,suspended,undo,due}', false, $4, $4);
+    RETURN QUERY SELECT * FROM _sas.settle_named($1, 'skip', $2, $3,
+                                                 '{failed,resting,ready,suspended,undo,due}', false, $4, $4);
 END $$;
 
-CREATE FUNCTION _sas.force_complete_runs_as(caller oid, run_ids bigint[], for_step text, output jsonb) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+CREATE FUNCTION _sas.force_complete_runs_as(caller oid, run_ids bigint[], for_step text, output jsonb)
+RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+    SET jit = off AS $$
 BEGIN
-    RETURN QUERY SELECT * FROM _sas.settle_named($1, 'force_complete', $2, $3, '{failed,resting,ready,suspended,running,undo,due,redo}', true, coalesce($4, 'null'), $4);
+    RETURN QUERY SELECT * FROM _sas.settle_named($1, 'force_complete', $2, $3,
+                                                 '{failed,resting,ready,suspended,running,undo,due,redo}',
+                                                 true, coalesce($4, 'null'), $4);
 END $$;
 
--- _sas.settle(targets, completed, output): an operator says what became of these steps, or of their undos: they are
+-- _sas.settle(targets, completed, output): an operator says what became of these steps, or of their undos:
+-- they are
 -- completed, or skipped. A run that a rule paused for them goes on when nothing that failed is left in it.
 CREATE FUNCTION _sas.settle(targets _sas.target[], completed boolean, output jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -282,43 +354,60 @@ BEGIN
     IF ids = '{}' THEN
         RETURN;
     END IF;
-    DELETE FROM _sas.ready q USING unnest(targets) t WHERE q.run_id = t.run_id AND q.step_no = t.step_no AND q.element = t.element AND NOT q.fresh;
-    PERFORM _sas.forget_timers(array_agg(t.run_id), array_agg(t.step_no), array_agg(t.element)) FROM unnest(targets) t;
+    DELETE FROM _sas.ready q USING unnest(targets) t WHERE q.run_id = t.run_id AND q.step_no = t.step_no
+        AND q.element = t.element AND NOT q.fresh;
+    PERFORM _sas.forget_timers(array_agg(t.run_id), array_agg(t.step_no), array_agg(t.element))
+        FROM unnest(targets) t;
     PERFORM _sas.start_runs(ids);
     SELECT array_agg(ROW(t.run_id, t.step_no, t.element, coalesce(s.state, 'none'),
-                         CASE WHEN NOT completed THEN 'skipped' WHEN s.state = 'compensating' THEN 'compensated' ELSE 'succeeded' END,
+                         CASE WHEN NOT completed THEN 'skipped'
+                             WHEN s.state = 'compensating' THEN 'compensated' ELSE 'succeeded' END,
                          NULL, NULL, CASE WHEN completed THEN false END, NULL, NULL, NULL,
                          CASE WHEN s.state IS DISTINCT FROM 'compensating' THEN $3 END,
                          CASE WHEN completed THEN NULL
-                              WHEN r.fate IS NOT NULL THEN _sas.problem_object('left-standing', CASE s.state WHEN 'compensating' THEN 'an operator skipped its undo' ELSE 'an operator skipped it' END,
-                                                                               s.error ->> 'title', NULL, t.run_id, w.name)
-                              WHEN s.error IS NULL THEN _sas.problem_object('skipped', 'an operator skipped the step', NULL, NULL, t.run_id, w.name) END,
-                         CASE WHEN completed AND s.state IS DISTINCT FROM 'compensating' THEN nextval('_sas.completion_seq') END,
+                              WHEN r.fate IS NOT NULL
+                                  THEN _sas.problem_object('left-standing', CASE s.state
+                                                           WHEN 'compensating'
+                                                           THEN 'an operator skipped its undo'
+                                                           ELSE 'an operator skipped it' END,
+                                                                               s.error ->> 'title', NULL,
+                                                                                   t.run_id, w.name)
+                              WHEN s.error IS NULL THEN _sas.problem_object('skipped',
+                                          'an operator skipped the step', NULL, NULL, t.run_id, w.name) END,
+                         CASE WHEN completed AND s.state IS DISTINCT
+                             FROM 'compensating' THEN nextval('_sas.completion_seq') END,
                          now, now, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change),
            array_agg(DISTINCT s.lease_id) FILTER (WHERE s.request_id IS NOT NULL)
     INTO changes, leases
     FROM unnest(targets) t
     JOIN _sas.run r ON r.run_id = t.run_id
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = t.step_no AND NOT w.undo
-    LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = t.run_id AND x.step_no = t.step_no AND x.element = t.element OFFSET 0) s ON true;
+    LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = t.run_id AND x.step_no = t.step_no
+                       AND x.element = t.element OFFSET 0) s ON true;
     PERFORM _sas.move_steps(changes);
     IF leases IS NOT NULL THEN
         PERFORM _sas.lapse(leases);
         PERFORM _sas.stop_calls();
     END IF;
 
-    PERFORM _sas.settled_forward(ARRAY(SELECT ROW(c.*)::_sas.step_change FROM unnest(changes) c JOIN _sas.run r ON r.run_id = c.run_id AND r.fate IS NULL), completed);
+    PERFORM _sas.settled_forward(ARRAY(SELECT ROW(c.*)::_sas.step_change FROM unnest(changes) c
+                                       JOIN _sas.run r ON r.run_id = c.run_id AND r.fate IS NULL), completed);
     PERFORM _sas.undone_in_stead(changes) WHERE completed;
     -- of a run that cannot go on, what was open is closed; what had failed was not open any more
-    PERFORM _sas.close_steps(array_agg(c.run_id)) FROM unnest(changes) c JOIN _sas.run r ON r.run_id = c.run_id AND r.fate IS NOT NULL WHERE c.from_state <> 'failed' HAVING count(*) > 0;
+    PERFORM _sas.close_steps(array_agg(c.run_id)) FROM unnest(changes) c
+        JOIN _sas.run r ON r.run_id = c.run_id AND r.fate IS NOT NULL WHERE c.from_state <> 'failed'
+        HAVING count(*) > 0;
     PERFORM _sas.free_places(ids);
 
     PERFORM _sas.set_going(array_agg(r.run_id))
     FROM _sas.run r
-    WHERE r.run_id = ANY (ids) AND r.state = 'paused' AND r.paused_by = 'sas supervisor' AND r.paused_for IS DISTINCT FROM 'its deadline has passed'
+    WHERE r.run_id = ANY (ids) AND r.state = 'paused' AND r.paused_by = 'sas supervisor'
+        AND r.paused_for IS DISTINCT FROM 'its deadline has passed'
       AND NOT EXISTS (SELECT FROM _sas.step s
-                      JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo AND NOT coalesce(w.shape ? 'stands_in', false)
-                      WHERE s.run_id = r.run_id AND (s.state = 'compensating' OR s.state = 'failed' AND (r.fate IS NULL OR s.in_doubt)))
+                      JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no
+                          AND NOT w.undo AND NOT coalesce(w.shape ? 'stands_in', false)
+                      WHERE s.run_id = r.run_id AND (s.state = 'compensating' OR s.state = 'failed'
+                                                     AND (r.fate IS NULL OR s.in_doubt)))
     HAVING count(*) > 0;
 END $$;
 
@@ -330,26 +419,35 @@ DECLARE
 BEGIN
     IF completed THEN
         -- undone by hand: its fallback is next
-        PERFORM _sas.fall_back(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element)) FROM unnest(changes) c WHERE c.to_state = 'compensated' HAVING count(*) > 0;
-        SELECT array_agg(c.run_id) AS run_ids, array_agg(c.step_no) AS step_nos, array_agg(c.element) AS elements INTO ok FROM unnest(changes) c WHERE c.to_state = 'succeeded';
+        PERFORM _sas.fall_back(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element))
+            FROM unnest(changes) c WHERE c.to_state = 'compensated' HAVING count(*) > 0;
+        SELECT array_agg(c.run_id) AS run_ids, array_agg(c.step_no) AS step_nos,
+            array_agg(c.element) AS elements INTO ok FROM unnest(changes) c WHERE c.to_state = 'succeeded';
         IF ok.run_ids IS NOT NULL THEN
-            SELECT i.run_ids, i.step_nos, i.elements INTO ok FROM _sas.stood_in(ok.run_ids, ok.step_nos, ok.elements) i;
+            SELECT i.run_ids, i.step_nos, i.elements INTO ok
+            FROM _sas.stood_in(ok.run_ids, ok.step_nos, ok.elements) i;
             PERFORM _sas.go_on(ok.run_ids, ok.step_nos, ok.elements);
         END IF;
         RETURN;
     END IF;
     -- the run ends with a warning
     UPDATE _sas.run r SET error = s.error
-    FROM unnest(changes) c JOIN _sas.step s ON s.run_id = c.run_id AND s.step_no = c.step_no AND s.element = c.element
+    FROM unnest(changes) c JOIN _sas.step s ON s.run_id = c.run_id AND s.step_no = c.step_no
+        AND s.element = c.element
     WHERE r.run_id = c.run_id;
-    PERFORM _sas.after_skip(array_agg(c.run_id), array_agg(c.step_no)) FROM unnest(changes) c WHERE c.element = 0 HAVING count(*) > 0;
-    PERFORM _sas.count_elements(array_agg(c.run_id), array_agg(c.step_no), 1) FROM unnest(changes) c WHERE c.element > 0 HAVING count(*) > 0;
+    PERFORM _sas.after_skip(array_agg(c.run_id), array_agg(c.step_no)) FROM unnest(changes) c
+        WHERE c.element = 0 HAVING count(*) > 0;
+    PERFORM _sas.count_elements(array_agg(c.run_id), array_agg(c.step_no), 1) FROM unnest(changes) c
+        WHERE c.element > 0 HAVING count(*) > 0;
 END $$;
 
--- _sas.set_input_runs_as(...): what the step is given, or sends, when it is tried next: for a call the body, form or text; for a map as a
+-- _sas.set_input_runs_as(...): what the step is given, or sends, when it is tried next: for a call the body,
+-- form or text; for a map as a
 -- whole, the array. It says nothing of when that is: sas.retry.
-CREATE FUNCTION _sas.set_input_runs_as(caller oid, run_ids bigint[], for_step text, input jsonb) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+CREATE FUNCTION _sas.set_input_runs_as(caller oid, run_ids bigint[], for_step text, input jsonb)
+RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+    SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     named _sas.named[];
@@ -359,27 +457,45 @@ DECLARE
 BEGIN
     PERFORM _sas.must_name($3);
     IF $4 IS NULL THEN
-        RAISE EXCEPTION 'the input must not be null' USING ERRCODE = 'null_value_not_allowed', DETAIL = 'The place is "/input".', HINT = 'Pass jsonb, ''null'' for a JSON null.';
+        RAISE EXCEPTION 'the input must not be null'
+            USING ERRCODE = 'null_value_not_allowed', DETAIL = 'The place is "/input".',
+            HINT = 'Pass jsonb, ''null'' for a JSON null.';
     ELSIF pg_column_size($4) > _sas.max_input_size() THEN
-        RAISE EXCEPTION 'the input has more than % bytes', _sas.max_input_size() USING ERRCODE = 'program_limit_exceeded', DETAIL = 'The place is "/input".', HINT = 'See the setting sas.max_input_size.';
+        RAISE EXCEPTION 'the input has more than % bytes', _sas.max_input_size()
+            USING ERRCODE = 'program_limit_exceeded', DETAIL = 'The place is "/input".',
+            HINT = 'See the setting sas.max_input_size.';
     END IF;
     named := _sas.operate(caller, run_ids);
     targets := _sas.targets(named, $3);
     SELECT * INTO p FROM _sas.pick(named, targets, '{failed,deciding,resting,ready}');
-    SELECT array_agg(ROW(x.run_id, NULL, NULL, NULL, NULL, x.why)::_sas.named) AS named, array_agg(x.run_id) AS ids INTO wrong
-    FROM (SELECT DISTINCT ON (t.run_id) t.run_id, CASE WHEN t.n > 1 THEN format('step "%s" of run %s stands for %s elements; name one, such as "%s"', $3, t.run_id, t.n, t.label)
-                                                       ELSE format('step "%s" of run %s ', t.label, t.run_id) || _sas.unfit_input(r, w, ROW(t.run_id, t.step_no, t.element, t.label, t.situation, t.state, t.note)::_sas.target, $4) END AS why
+    SELECT array_agg(ROW(x.run_id, NULL, NULL, NULL, NULL, x.why)::_sas.named) AS named,
+        array_agg(x.run_id) AS ids INTO wrong
+    FROM (SELECT DISTINCT ON (t.run_id) t.run_id, CASE
+          WHEN t.n > 1 THEN format('step "%s" of run %s stands for %s elements; name one, such as "%s"', $3,
+                                   t.run_id, t.n, t.label)
+                                                       ELSE format('step "%s" of run %s ', t.label, t.run_id)
+                                                           || _sas.unfit_input(r, w,
+                                                                   ROW(t.run_id, t.step_no, t.element,
+                                                                       t.label, t.situation, t.state,
+                                                                       t.note)::_sas.target, $4) END AS why
           FROM (SELECT f.*, count(*) OVER (PARTITION BY f.run_id) AS n FROM unnest(p.fit) f) t
           JOIN _sas.run r ON r.run_id = t.run_id
           JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = t.step_no AND NOT w.undo
-          WHERE t.n > 1 OR _sas.unfit_input(r, w, ROW(t.run_id, t.step_no, t.element, t.label, t.situation, t.state, t.note)::_sas.target, $4) IS NOT NULL ORDER BY t.run_id, t.element) x;
-    p.fit := ARRAY(SELECT ROW(t.*)::_sas.target FROM unnest(p.fit) t WHERE NOT coalesce(t.run_id = ANY (wrong.ids), false) ORDER BY t.run_id, t.step_no, t.element);
-    INSERT INTO _sas.edit (run_id, step_no, element, input) SELECT t.run_id, t.step_no, t.element, $4 FROM unnest(p.fit) t
+          WHERE t.n > 1 OR _sas.unfit_input(r, w,
+                                            ROW(t.run_id, t.step_no, t.element, t.label, t.situation,
+                                                t.state, t.note)::_sas.target, $4) IS NOT NULL
+              ORDER BY t.run_id, t.element) x;
+    p.fit := ARRAY(SELECT ROW(t.*)::_sas.target FROM unnest(p.fit) t
+                   WHERE NOT coalesce(t.run_id = ANY (wrong.ids), false)
+                   ORDER BY t.run_id, t.step_no, t.element);
+    INSERT INTO _sas.edit (run_id, step_no, element, input) SELECT t.run_id, t.step_no, t.element, $4
+    FROM unnest(p.fit) t
     ON CONFLICT (run_id, step_no, element) DO UPDATE SET input = EXCLUDED.input;
     PERFORM _sas.restage(p.fit, $4);
     PERFORM _sas.record_steps(caller, p.fit, 'set_input', jsonb_build_object('input', $4));
     RETURN QUERY
-    SELECT t.run_id, t.step, t.changed, t.state, t.result, coalesce((SELECT x.refused FROM unnest(wrong.named) x WHERE x.run_id = t.run_id), t.refused)
+    SELECT t.run_id, t.step, t.changed, t.state, t.result,
+        coalesce((SELECT x.refused FROM unnest(wrong.named) x WHERE x.run_id = t.run_id), t.refused)
     FROM _sas.told_steps('set_input', named, $3, p.fit, p.unfit) t;
 END $$;
 
@@ -387,13 +503,17 @@ END $$;
 CREATE FUNCTION _sas.restage(targets _sas.target[], input jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE _sas.stage g SET stage = CASE WHEN g.stage = 'call' AND g.request IS NOT NULL THEN 'before' ELSE g.stage END, request = CASE g.stage WHEN 'plan' THEN $2 END, response = NULL
-    FROM unnest(targets) t WHERE g.run_id = t.run_id AND g.step_no = t.step_no AND g.element = t.element AND NOT g.undo;
+    UPDATE _sas.stage g SET stage = CASE WHEN g.stage = 'call' AND g.request IS NOT NULL THEN 'before'
+        ELSE g.stage END, request = CASE g.stage WHEN 'plan' THEN $2 END, response = NULL
+    FROM unnest(targets) t WHERE g.run_id = t.run_id AND g.step_no = t.step_no AND g.element = t.element
+        AND NOT g.undo;
     IF FOUND THEN
         -- that is the work of function workers
         UPDATE _sas.ready q SET lane = 0
-        FROM unnest(targets) t JOIN _sas.stage g ON g.run_id = t.run_id AND g.step_no = t.step_no AND g.element = t.element AND NOT g.undo AND g.stage = 'before'
-        WHERE q.run_id = t.run_id AND q.step_no = t.step_no AND q.element = t.element AND NOT q.fresh AND q.lane > 0;
+        FROM unnest(targets) t JOIN _sas.stage g ON g.run_id = t.run_id AND g.step_no = t.step_no
+            AND g.element = t.element AND NOT g.undo AND g.stage = 'before'
+        WHERE q.run_id = t.run_id AND q.step_no = t.step_no AND q.element = t.element AND NOT q.fresh
+            AND q.lane > 0;
         PERFORM _sas.ring('{0}', false, false, '{}');
     END IF;
 END $$;
@@ -402,17 +522,30 @@ END $$;
 CREATE FUNCTION _sas.unfit_input(r _sas.run, w _sas.workflow_step, t _sas.target, input jsonb) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN r.fate IS NOT NULL THEN 'belongs to a run that cannot go on'
-                WHEN (SELECT s.asks IS NOT NULL FROM _sas.step s WHERE s.run_id = t.run_id AND s.step_no = t.step_no AND s.element = t.element) THEN 'has sent its call already, and only asks how that goes'
-                WHEN t.element = 0 AND w.shape ? 'each' THEN CASE WHEN jsonb_typeof(input) <> 'array' THEN 'goes over an array, so its input must be one'
-                                                                  WHEN EXISTS (SELECT FROM _sas.fan f WHERE f.run_id = t.run_id AND f.step_no = t.step_no) THEN 'has begun to go over its array' END
+                WHEN (SELECT s.asks IS NOT NULL FROM _sas.step s WHERE s.run_id = t.run_id
+                      AND s.step_no = t.step_no AND s.element = t.element)
+                    THEN 'has sent its call already, and only asks how that goes'
+                WHEN t.element = 0 AND w.shape ? 'each' THEN CASE
+                    WHEN jsonb_typeof(input) <> 'array' THEN 'goes over an array, so its input must be one'
+                                                                  WHEN EXISTS (SELECT FROM _sas.fan f
+                                                                              WHERE f.run_id = t.run_id
+                                                                              AND f.step_no = t.step_no)
+                                        THEN 'has begun to go over its array' END
                 WHEN t.element = 0 AND w.shape ? 'repeat' THEN 'repeats, and its input is made for each turn'
-                WHEN r.version_id IS NOT NULL AND w.step_no = (SELECT v.finalize_no FROM _sas.workflow_version v WHERE v.version_id = r.version_id) THEN 'is given the whole run; what it reads cannot be set'
+                WHEN r.version_id IS NOT NULL
+                    AND w.step_no = (SELECT v.finalize_no FROM _sas.workflow_version v
+                                     WHERE v.version_id = r.version_id)
+                    THEN 'is given the whole run; what it reads cannot be set'
                 WHEN w.kind IN ('wait', 'join') THEN 'has no input'
-                WHEN w.kind = 'workflow' AND jsonb_typeof(input) <> 'object' THEN 'begins a run, whose input must be an object'
+                WHEN w.kind = 'workflow' AND jsonb_typeof(input) <> 'object'
+                    THEN 'begins a run, whose input must be an object'
                 WHEN w.kind = 'call' THEN CASE _sas.body_part(w.request)
-                    WHEN 'form' THEN CASE WHEN jsonb_typeof(input) <> 'object' THEN 'sends a form, which must be an object' END
-                    WHEN 'text' THEN CASE WHEN jsonb_typeof(input) <> 'string' THEN 'sends text, which must be a string' END
+                    WHEN 'form' THEN CASE WHEN jsonb_typeof(input) <> 'object'
+                        THEN 'sends a form, which must be an object' END
+                    WHEN 'text' THEN CASE WHEN jsonb_typeof(input) <> 'string'
+                        THEN 'sends text, which must be a string' END
                     WHEN 'body' THEN NULL
-                    ELSE 'sends no body; what stands in its path and query cannot be set, but sas.force_complete can say what came of it' END
+                    ELSE 'sends no body; what stands in its path and query cannot be set, but '
+                         'sas.force_complete can say what came of it' END
            END
 $$;

@@ -7,35 +7,47 @@
 --	compensate   left to end            undone          compensated
 --	halt         stopped at once        left standing   error
 
-CREATE FUNCTION _sas.cancel_runs_as(caller oid, run_ids bigint[], reason text) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+CREATE FUNCTION _sas.cancel_runs_as(caller oid, run_ids bigint[], reason text)
+RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+    SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     named _sas.named[] := _sas.operate(caller, run_ids);
-    ids bigint[] := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL AND n.state <> 'stopped' AND n.fate IS NULL);
+    ids bigint[] := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL
+                          AND n.state <> 'stopped' AND n.fate IS NULL);
 BEGIN
     IF ids <> '{}' THEN
         PERFORM _sas.doom(ids, array_fill('cancel'::text, ARRAY[cardinality(ids)]),
-                          ARRAY(SELECT _sas.problem_object('cancelled', 'the run was cancelled', reason, NULL, u.id, NULL) FROM unnest(ids) WITH ORDINALITY AS u (id, n) ORDER BY u.n), true);
+                          ARRAY(SELECT _sas.problem_object('cancelled', 'the run was cancelled', reason,
+                                                           NULL, u.id, NULL)
+                                FROM unnest(ids) WITH ORDINALITY AS u (id, n) ORDER BY u.n), true);
         PERFORM _sas.record(caller, ids, 'cancel', NULL, _sas.reason(reason));
     END IF;
     RETURN QUERY SELECT * FROM _sas.told('cancel', named, ids);
 END $$;
 
 -- _sas.halt_runs_as(...): raises an alert for each: somebody has to look after what was left standing.
-CREATE FUNCTION _sas.halt_runs_as(caller oid, run_ids bigint[], reason text) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+CREATE FUNCTION _sas.halt_runs_as(caller oid, run_ids bigint[], reason text)
+RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+    SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     named _sas.named[] := _sas.operate(caller, run_ids);
-    ids bigint[] := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL AND n.state <> 'stopped');
+    ids bigint[] := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL
+                          AND n.state <> 'stopped');
 BEGIN
     IF ids <> '{}' THEN
-        PERFORM _sas.halt_now(ids, ARRAY(SELECT _sas.problem_object('halted', 'the run was halted', reason, NULL, u.id, NULL) FROM unnest(ids) WITH ORDINALITY AS u (id, n) ORDER BY u.n));
+        PERFORM _sas.halt_now(ids, ARRAY(SELECT _sas.problem_object('halted', 'the run was halted', reason,
+                            NULL, u.id, NULL) FROM unnest(ids) WITH ORDINALITY AS u (id, n) ORDER BY u.n));
         PERFORM _sas.record(caller, ids, 'halt', NULL, _sas.reason(reason));
         PERFORM _sas.raise_alert('halted', format('run %s halted', u),
-                           -- a name would bring its collation along, and the look-up of the alert would find no index
-                           format('run %s was halted by %s%s%s', u, pg_get_userbyid(caller)::text COLLATE "default", coalesce(': ' || reason, ''), '; ' || _sas.left_standing(u)), NULL, u)
+                           -- a name would bring its collation along, and the look-up of the alert would find
+                           -- no index
+                           format('run %s was halted by %s%s%s', u,
+                                  pg_get_userbyid(caller)::text COLLATE "default",
+                                  coalesce(': ' || reason, ''), '; ' || _sas.left_standing(u)), NULL, u)
         FROM unnest(ids) u ORDER BY u;
     END IF;
     RETURN QUERY SELECT * FROM _sas.told('halt', named, ids);
@@ -45,14 +57,21 @@ END $$;
 CREATE FUNCTION _sas.left_standing(run_id bigint) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN (SELECT coalesce(nullif(concat_ws('; ', 'done: ' || string_agg(x.name, ', ' ORDER BY x.step_no) FILTER (WHERE x.done), 'in doubt: ' || string_agg(x.name, ', ' ORDER BY x.step_no) FILTER (WHERE NOT x.done)), ''),
+    RETURN (SELECT coalesce(nullif(concat_ws('; ', 'done: '
+                                             || string_agg(x.name, ', ' ORDER BY x.step_no) FILTER (
+                                WHERE x.done), 'in doubt: '
+                                             || string_agg(x.name, ', ' ORDER BY x.step_no) FILTER (
+                                WHERE NOT x.done)), ''),
                     'nothing was done')
-    FROM (SELECT s.step_no, _sas.shown_name(w.name) || coalesce('[' || nullif(s.element, 0) || ']', '') AS name, s.completion IS NOT NULL AS done
+    FROM (SELECT s.step_no, _sas.shown_name(w.name)
+          || coalesce('[' || nullif(s.element, 0) || ']', '') AS name, s.completion IS NOT NULL AS done
           FROM _sas.step s
           JOIN _sas.run r ON r.run_id = s.run_id
-          JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo AND w.kind <> 'join'
+          JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
+              AND w.kind <> 'join'
           WHERE s.run_id = $1 AND NOT (s.element = 0 AND coalesce(w.shape ?| '{each,repeat}', false))
-            AND (s.state IN ('succeeded', 'skipped') AND s.completion IS NOT NULL OR s.state = 'failed' AND (s.in_doubt OR s.asks IS NOT NULL))
+            AND (s.state IN ('succeeded', 'skipped') AND s.completion IS NOT NULL OR s.state = 'failed'
+                 AND (s.in_doubt OR s.asks IS NOT NULL))
           ORDER BY s.step_no, s.element LIMIT 20) x);
 END $$;
 
@@ -61,13 +80,17 @@ CREATE FUNCTION _sas.can_undo(run_id bigint) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     -- plpgsql keeps the plan
-    RETURN EXISTS (SELECT FROM _sas.run r CROSS JOIN LATERAL _sas.to_undo(r.run_id, r.version_id, 'compensate') WHERE r.run_id = $1);
+    RETURN EXISTS (SELECT FROM _sas.run r
+                   CROSS JOIN LATERAL _sas.to_undo(r.run_id, r.version_id, 'compensate') WHERE r.run_id = $1);
 END $$;
 
--- _sas.compensate_runs_as(...): open runs are undone as if a rule had said so; runs that have stopped are taken back, as far as they
--- have not been. A child run is undone by its parent only, as long as that is open.
-CREATE FUNCTION _sas.compensate_runs_as(caller oid, run_ids bigint[], reason text) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+-- _sas.compensate_runs_as(...): open runs are undone as if a rule had said so; runs that have stopped are
+-- taken back, as far as they have not been. A child run is undone by its parent only, as long as that is
+-- open.
+CREATE FUNCTION _sas.compensate_runs_as(caller oid, run_ids bigint[], reason text)
+RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+    SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     named _sas.named[] := _sas.operate(caller, run_ids);
@@ -76,18 +99,28 @@ DECLARE
 BEGIN
     named := ARRAY(SELECT CASE WHEN n.refused IS NULL AND n.state = 'stopped' AND p.state <> 'stopped'
                                THEN ROW(n.run_id, n.state, n.result, n.fate, n.paused_by,
-                                        format('%s; it is a child of run %s, which is open: sas.compensate(%s) undoes both', _sas.stands(ROW(n.*)::_sas.named), p.run_id, p.run_id))::_sas.named
+                                        format('%s; it is a child of run %s, which is open: '
+                                               'sas.compensate(%s) undoes both',
+                                               _sas.stands(ROW(n.*)::_sas.named), p.run_id,
+                                               p.run_id))::_sas.named
                                ELSE ROW(n.*)::_sas.named END
-                   FROM unnest(named) n LEFT JOIN _sas.run r ON r.run_id = n.run_id LEFT JOIN _sas.run p ON p.run_id = r.parent_run_id ORDER BY n.run_id);
-    open := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL AND n.state <> 'stopped' AND n.fate IS NULL);
-    over := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL AND n.state = 'stopped' AND n.result NOT IN ('cancelled', 'compensated') AND _sas.can_undo(n.run_id));
+                   FROM unnest(named) n LEFT JOIN _sas.run r ON r.run_id = n.run_id
+                   LEFT JOIN _sas.run p ON p.run_id = r.parent_run_id ORDER BY n.run_id);
+    open := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL AND n.state <> 'stopped'
+                  AND n.fate IS NULL);
+    over := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL AND n.state = 'stopped'
+                  AND n.result NOT IN ('cancelled', 'compensated') AND _sas.can_undo(n.run_id));
     IF open <> '{}' THEN
         PERFORM _sas.doom(open, array_fill('compensate'::text, ARRAY[cardinality(open)]),
-                          ARRAY(SELECT _sas.problem_object('compensated', 'an operator has the run undone', reason, NULL, u.id, NULL) FROM unnest(open) WITH ORDINALITY AS u (id, n) ORDER BY u.n));
+                          ARRAY(SELECT _sas.problem_object('compensated', 'an operator has the run undone',
+                                                           reason, NULL, u.id, NULL)
+                                FROM unnest(open) WITH ORDINALITY AS u (id, n) ORDER BY u.n));
     END IF;
     IF over <> '{}' THEN
         PERFORM _sas.move_runs(array_agg(ROW(u, 'stopped', 'compensating', NULL, 'compensate', 0, NULL,
-                                             _sas.problem_object('compensated', 'an operator has the run undone', reason, NULL, u, NULL), NULL, NULL, NULL)::_sas.run_change))
+                                             _sas.problem_object('compensated',
+                                                         'an operator has the run undone', reason, NULL, u,
+                                                         NULL), NULL, NULL, NULL)::_sas.run_change))
         FROM unnest(over) u;
         PERFORM _sas.hand_to_scheduler(over);
     END IF;
@@ -95,11 +128,15 @@ BEGIN
     RETURN QUERY SELECT * FROM _sas.told('compensate', named, open || over);
 END $$;
 
--- _sas.rerun_runs_as(...): a run with the same input, labels, priority and reply queue, of the current version, submitted as its owner.
--- Its key is handed over. Only the owner, or a member, may have it planned by functions again: they run with the rights of the
--- owner inside this session.
-CREATE FUNCTION _sas.rerun_runs_as(caller oid, run_ids bigint[]) RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text, new_run_id bigint)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+-- _sas.rerun_runs_as(...): a run with the same input, labels, priority and reply queue, of the current
+-- version, submitted as its owner.
+-- Its key is handed over. Only the owner, or a member, may have it planned by functions again: they run with
+-- the rights of the owner inside this session.
+CREATE FUNCTION _sas.rerun_runs_as(caller oid, run_ids bigint[])
+RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text,
+               new_run_id bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+    SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     named _sas.named[] := _sas.operate(caller, run_ids);
@@ -118,18 +155,21 @@ BEGIN
             PERFORM _sas.record(caller, ARRAY[n.run_id], 'rerun', NULL, jsonb_build_object('new_run', made));
             PERFORM _sas.record(caller, ARRAY[made], 'rerun', NULL, jsonb_build_object('of_run', n.run_id));
         END IF;
-        RETURN QUERY SELECT n.run_id, NULL::text, made IS NOT NULL, n.state, n.result, CASE WHEN made IS NULL THEN why END, made;
+        RETURN QUERY SELECT n.run_id, NULL::text, made IS NOT NULL, n.state, n.result, CASE
+            WHEN made IS NULL THEN why END, made;
     END LOOP;
 END $$;
 
--- _sas.submit_again(caller, run_id): submits a run like this one; made is null when that did not work, and why says why.
+-- _sas.submit_again(caller, run_id): submits a run like this one; made is null when that did not work, and
+-- why says why.
 CREATE FUNCTION _sas.submit_again(caller oid, for_run bigint, OUT made bigint, OUT why text)
 LANGUAGE plpgsql AS $$
 DECLARE
     r record;
     fresh boolean;
 BEGIN
-    SELECT x.*, v.workflow_id, x.priority - v.priority AS own_priority, w.name AS workflow, w.dropped_at, p.state AS parent_state,
+    SELECT x.*, v.workflow_id, x.priority - v.priority AS own_priority, w.name AS workflow, w.dropped_at,
+        p.state AS parent_state,
            c.definition ? 'plan' OR EXISTS (SELECT FROM _sas.middleware m WHERE m.phase = 'plan') AS planned
     INTO r
     FROM _sas.run x
@@ -138,24 +178,33 @@ BEGIN
     JOIN _sas.workflow_version c ON c.workflow_id = w.workflow_id AND c.version = w.version
     LEFT JOIN _sas.run p ON p.run_id = x.parent_run_id
     WHERE x.run_id = for_run;
-    why := CASE WHEN r.dropped_at IS NOT NULL THEN format('workflow "%s" of run %s has been dropped; create it again first', r.workflow, for_run)
-                WHEN r.parent_run_id IS NOT NULL THEN format('run %s is a child of run %s; sas.rerun(%s), or sas.retry of its step, begins it anew', for_run, r.parent_run_id, r.parent_run_id)
+    why := CASE WHEN r.dropped_at IS NOT NULL
+        THEN format('workflow "%s" of run %s has been dropped; create it again first', r.workflow, for_run)
+                WHEN r.parent_run_id IS NOT NULL
+                    THEN format('run %s is a child of run %s; sas.rerun(%s), or sas.retry of its step, '
+                                'begins it anew', for_run, r.parent_run_id, r.parent_run_id)
                 WHEN r.planned AND NOT pg_has_role(caller, r.owner::oid, 'MEMBER')
-                THEN format('run %s is planned by functions, with the rights of %s; only a member of that role can run it again', for_run, r.owner) END;
+                THEN format('run %s is planned by functions, with the rights of %s; only a member of that '
+                            'role can run it again', for_run, r.owner) END;
     IF why IS NOT NULL THEN
         RETURN;
     END IF;
     BEGIN
-        DELETE FROM _sas.run_key k WHERE k.owner = r.owner AND k.workflow_id = r.workflow_id AND k.key = r.key AND k.run_id = for_run;
+        DELETE FROM _sas.run_key k WHERE k.owner = r.owner AND k.workflow_id = r.workflow_id
+            AND k.key = r.key AND k.run_id = for_run;
         IF r.key IS NOT NULL AND NOT FOUND THEN
             why := format('key "%s" of run %s is that of run %s by now; run that one again', r.key, for_run,
-                          (SELECT k.run_id FROM _sas.run_key k WHERE k.owner = r.owner AND k.workflow_id = r.workflow_id AND k.key = r.key));
+                          (SELECT k.run_id FROM _sas.run_key k WHERE k.owner = r.owner
+                           AND k.workflow_id = r.workflow_id AND k.key = r.key));
             RETURN;
         END IF;
         SELECT s.run_id, s.created INTO made, fresh
-        FROM _sas.submit_runs(r.owner::oid, r.workflow, ARRAY[r.input], CASE WHEN r.key IS NOT NULL THEN ARRAY[r.key] END, r.own_priority, NULL, NULL, NULL, NULL, r.reply_to, r.labels) s;
+        FROM _sas.submit_runs(r.owner::oid, r.workflow, ARRAY[r.input], CASE
+                              WHEN r.key IS NOT NULL THEN ARRAY[r.key] END, r.own_priority, NULL, NULL, NULL,
+                              NULL, r.reply_to, r.labels) s;
         IF NOT fresh THEN
-            RAISE EXCEPTION 'run % is open, and workflow "%" has one at a time', made, r.workflow USING ERRCODE = 'object_not_in_prerequisite_state';
+            RAISE EXCEPTION 'run % is open, and workflow "%" has one at a time', made, r.workflow
+                USING ERRCODE = 'object_not_in_prerequisite_state';
         END IF;
     EXCEPTION WHEN OTHERS THEN
         made := NULL;

@@ -7,21 +7,33 @@
 CREATE FUNCTION _sas.carry_out(taken _sas.due[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM _sas.stop_late_runs(array_agg(d.run_id)) FROM unnest(taken) d LEFT JOIN _sas.run r ON r.run_id = d.run_id AND d.kind = 'enter'
+    PERFORM _sas.stop_late_runs(array_agg(d.run_id)) FROM unnest(taken) d
+        LEFT JOIN _sas.run r ON r.run_id = d.run_id AND d.kind = 'enter'
     WHERE d.kind = 'late' OR r.start_before <= _sas.now() HAVING count(*) > 0;
-    PERFORM _sas.leave_line(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'leave' HAVING count(*) > 0;
+    PERFORM _sas.leave_line(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'leave'
+        HAVING count(*) > 0;
     PERFORM _sas.begin_runs(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'start';
-    PERFORM _sas.wake_steps(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element)) FROM unnest(taken) d WHERE d.kind = 'ready';
-    PERFORM _sas.enter_steps(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element)) FROM unnest(taken) d WHERE d.kind = 'enter' HAVING count(*) > 0;
-    PERFORM _sas.end_timers(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element)) FROM unnest(taken) d WHERE d.kind = 'timer' HAVING count(*) > 0;
-    PERFORM _sas.begin_turns(array_agg(d.run_id), array_agg(d.step_no)) FROM unnest(taken) d WHERE d.kind = 'turn' HAVING count(*) > 0;
-    PERFORM _sas.deliver_signals(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'signal' HAVING count(*) > 0;
-    PERFORM _sas.children_ended(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element)) FROM unnest(taken) d WHERE d.kind = 'child' HAVING count(*) > 0;
-    PERFORM _sas.end_children(array_agg(d.run_id), d.kind) FROM unnest(taken) d WHERE d.kind IN ('cancel', 'abort', 'fail') GROUP BY d.kind;
-    PERFORM _sas.halt_now(array_agg(d.run_id), NULL) FROM unnest(taken) d WHERE d.kind = 'halt' HAVING count(*) > 0;
-    PERFORM _sas.reverse_runs(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'reverse' HAVING count(*) > 0;
+    PERFORM _sas.wake_steps(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element))
+        FROM unnest(taken) d WHERE d.kind = 'ready';
+    PERFORM _sas.enter_steps(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element))
+        FROM unnest(taken) d WHERE d.kind = 'enter' HAVING count(*) > 0;
+    PERFORM _sas.end_timers(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element))
+        FROM unnest(taken) d WHERE d.kind = 'timer' HAVING count(*) > 0;
+    PERFORM _sas.begin_turns(array_agg(d.run_id), array_agg(d.step_no)) FROM unnest(taken) d
+        WHERE d.kind = 'turn' HAVING count(*) > 0;
+    PERFORM _sas.deliver_signals(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'signal'
+        HAVING count(*) > 0;
+    PERFORM _sas.children_ended(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element))
+        FROM unnest(taken) d WHERE d.kind = 'child' HAVING count(*) > 0;
+    PERFORM _sas.end_children(array_agg(d.run_id), d.kind) FROM unnest(taken) d
+        WHERE d.kind IN ('cancel', 'abort', 'fail') GROUP BY d.kind;
+    PERFORM _sas.halt_now(array_agg(d.run_id), NULL) FROM unnest(taken) d WHERE d.kind = 'halt'
+        HAVING count(*) > 0;
+    PERFORM _sas.reverse_runs(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'reverse'
+        HAVING count(*) > 0;
     PERFORM _sas.undo_next(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'undo';
-    PERFORM _sas.pause_held(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'held' HAVING count(*) > 0;
+    PERFORM _sas.pause_held(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'held'
+        HAVING count(*) > 0;
 END $$;
 
 -- _sas.scheduler_tick(quantity): one turn of the scheduler.

@@ -21,7 +21,8 @@ CREATE TABLE _sas.agent (
     dropped_at timestamptz
 );
 CREATE UNIQUE INDEX agent_name ON _sas.agent (name) WHERE dropped_at IS NULL;
-COMMENT ON TABLE _sas.agent IS 'Guarded ways to reach remote services. agent_id is also the lane of the ready queue.';
+COMMENT ON TABLE _sas.agent IS 'Guarded ways to reach remote services. agent_id is also the lane of the '
+                               'ready queue.';
 
 -- What the workers found out about an agent. The breaker lives in shared
 -- memory; this row is what survives a restart.
@@ -33,7 +34,8 @@ CREATE TABLE _sas.agent_health (
     last_error_at timestamptz,
     stale_replies bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
-COMMENT ON TABLE _sas.agent_health IS 'Breaker state and last error of each agent, as last written by a worker.';
+COMMENT ON TABLE _sas.agent_health IS 'Breaker state and last error of each agent, as last written by a '
+                                      'worker.';
 
 -- The places of external agents: one for each task that may be held at once.
 -- A claim by an outside program fills one; it is found by its request_id.
@@ -54,7 +56,9 @@ CREATE TABLE _sas.place (
     PRIMARY KEY (agent_id, place)
 ) WITH (fillfactor = 50);
 CREATE INDEX place_request ON _sas.place (request_id);
-COMMENT ON TABLE _sas.place IS 'What outside programs hold: request_id is null when the place is free, last_by is how far heartbeats may extend the lease, settles a claim made to learn the outcome of one in doubt.';
+COMMENT ON TABLE _sas.place IS 'What outside programs hold: request_id is null when the place is free, '
+                               'last_by is how far heartbeats may extend the lease, settles a claim made to '
+                               'learn the outcome of one in doubt.';
 
 CREATE TABLE _sas.agent_grant (
     agent_id int NOT NULL REFERENCES _sas.agent ON DELETE CASCADE,
@@ -68,7 +72,8 @@ CREATE TABLE _sas.secret (
     value text NOT NULL,
     changed_at timestamptz NOT NULL
 );
-COMMENT ON TABLE _sas.secret IS 'Values for {{secret.NAME}} in agents. Only superusers can read it; it is left out of dumps.';
+COMMENT ON TABLE _sas.secret IS 'Values for {{secret.NAME}} in agents. Only superusers can read it; it is '
+                                'left out of dumps.';
 
 -- workflows -----------------------------------------------------------------------
 CREATE TABLE _sas.workflow (
@@ -118,10 +123,16 @@ CREATE TABLE _sas.workflow_version (
     created_at timestamptz NOT NULL,
     UNIQUE (workflow_id, version)
 );
-COMMENT ON TABLE _sas.workflow_version IS 'Definitions as they were written, and what holds for the run as a whole.';
-COMMENT ON COLUMN _sas.workflow_version.root_nos IS 'Of a version whose runs can begin with the claim of these steps and need nothing else at submit; else null. root_lanes, root_priorities: theirs.';
-COMMENT ON COLUMN _sas.workflow_version.planned IS 'What is run is known with the input of the run only: see _sas.planned.';
-COMMENT ON COLUMN _sas.workflow_version.of_version IS 'Null for what was written. Else it was made for that version, its own number is negative, and the views leave it out.';
+COMMENT ON TABLE _sas.workflow_version IS 'Definitions as they were written, and what holds for the run as a '
+                                          'whole.';
+COMMENT ON COLUMN _sas.workflow_version.root_nos IS 'Of a version whose runs can begin with the claim of '
+                                                    'these steps and need nothing else at submit; else null. '
+                                                    'root_lanes, root_priorities: theirs.';
+COMMENT ON COLUMN _sas.workflow_version.planned IS 'What is run is known with the input of the run only: see '
+                                                   '_sas.planned.';
+COMMENT ON COLUMN _sas.workflow_version.of_version IS 'Null for what was written. Else it was made for that '
+                                                      'version, its own number is negative, and the views '
+                                                      'leave it out.';
 
 -- A step of a version, compiled. Its undo, if any, is a row of its own with
 -- the same number and undo = true.
@@ -162,16 +173,25 @@ CREATE TABLE _sas.workflow_step (
     finalize_rank int,
     PRIMARY KEY (version_id, step_no, undo)
 );
-COMMENT ON COLUMN _sas.workflow_step.enter_reads IS 'Further steps whose results are looked at once, as it begins: by "each" and "when".';
-COMMENT ON COLUMN _sas.workflow_step.input_reads IS 'The members of the input of the run that its templates use; null: the input as a whole.';
-COMMENT ON COLUMN _sas.workflow_step.shape IS 'What makes a step more than one call: when, each, repeat, wait, workflow, poll.';
-COMMENT ON COLUMN _sas.workflow_step.finalizer IS 'The function that the last step of the run calls for this step; finalize_rank keeps to the order of the steps.';
+COMMENT ON COLUMN _sas.workflow_step.enter_reads IS 'Further steps whose results are looked at once, as it '
+                                                    'begins: by "each" and "when".';
+COMMENT ON COLUMN _sas.workflow_step.input_reads IS 'The members of the input of the run that its templates '
+                                                    'use; null: the input as a whole.';
+COMMENT ON COLUMN _sas.workflow_step.shape IS 'What makes a step more than one call: when, each, repeat, '
+                                              'wait, workflow, poll.';
+COMMENT ON COLUMN _sas.workflow_step.finalizer IS 'The function that the last step of the run calls for this '
+                                                  'step; finalize_rank keeps to the order of the steps.';
 COMMENT ON COLUMN _sas.workflow_step.enters IS 'The scheduler looks at this step before it begins.';
-COMMENT ON TABLE _sas.workflow_step IS 'Compiled steps: lane 0 is a function, any other the agent; reads names the steps whose results its templates use.';
-COMMENT ON COLUMN _sas.workflow_step.local_name IS 'Its name inside its scope: of "x.a" in an included workflow, "a".';
-COMMENT ON COLUMN _sas.workflow_step.scope_no IS 'The step whose result is the input that its templates see: the open end of an include; null: the run''s.';
-COMMENT ON COLUMN _sas.workflow_step.hidden IS 'Made by sas, and bears no name that can be referred to; its number is behind that of finalize.';
-COMMENT ON COLUMN _sas.workflow_step.covers IS 'Of the open end of an include: all that is inside, the close end last.';
+COMMENT ON TABLE _sas.workflow_step IS 'Compiled steps: lane 0 is a function, any other the agent; reads '
+                                       'names the steps whose results its templates use.';
+COMMENT ON COLUMN _sas.workflow_step.local_name IS 'Its name inside its scope: of "x.a" in an included '
+                                                   'workflow, "a".';
+COMMENT ON COLUMN _sas.workflow_step.scope_no IS 'The step whose result is the input that its templates see: '
+                                                 'the open end of an include; null: the run''s.';
+COMMENT ON COLUMN _sas.workflow_step.hidden IS 'Made by sas, and bears no name that can be referred to; its '
+                                               'number is behind that of finalize.';
+COMMENT ON COLUMN _sas.workflow_step.covers IS 'Of the open end of an include: all that is inside, the close '
+                                               'end last.';
 
 CREATE TABLE _sas.workflow_edge (
     version_id int NOT NULL REFERENCES _sas.workflow_version ON DELETE CASCADE,
@@ -180,7 +200,8 @@ CREATE TABLE _sas.workflow_edge (
     PRIMARY KEY (version_id, from_no, to_no)
 );
 CREATE INDEX workflow_edge_to ON _sas.workflow_edge (version_id, to_no, from_no);
-COMMENT ON TABLE _sas.workflow_edge IS 'Which step comes before which, from after, flow, references and the ends of an include.';
+COMMENT ON TABLE _sas.workflow_edge IS 'Which step comes before which, from after, flow, references and the '
+                                       'ends of an include.';
 
 -- What a version wants to be told. hook_version_id: a hidden version with one
 -- step, beside a channel null, and the other way round.
@@ -193,7 +214,8 @@ CREATE TABLE _sas.workflow_hook (
     PRIMARY KEY (version_id, hook_no)
 );
 CREATE INDEX workflow_hook_version ON _sas.workflow_hook (hook_version_id);
-COMMENT ON TABLE _sas.workflow_hook IS 'Hooks of a version: the states and results that they are told of, and how.';
+COMMENT ON TABLE _sas.workflow_hook IS 'Hooks of a version: the states and results that they are told of, '
+                                       'and how.';
 
 CREATE TABLE _sas.middleware (
     middleware_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -210,7 +232,8 @@ CREATE TABLE _sas.middleware (
     created_at timestamptz NOT NULL,
     UNIQUE (phase, name)
 );
-COMMENT ON TABLE _sas.middleware IS 'Functions around the phases of runs. place: the outermost of a phase is 1; one that replaces another has its place.';
+COMMENT ON TABLE _sas.middleware IS 'Functions around the phases of runs. place: the outermost of a phase is '
+                                    '1; one that replaces another has its place.';
 
 CREATE TABLE _sas.subscription (
     to_workflow_id int NOT NULL REFERENCES _sas.workflow ON DELETE CASCADE,
@@ -220,7 +243,8 @@ CREATE TABLE _sas.subscription (
     created_at timestamptz NOT NULL,
     PRIMARY KEY (to_workflow_id, workflow_id)
 );
-COMMENT ON TABLE _sas.subscription IS 'Which workflow is planned along with which, and the template of its input.';
+COMMENT ON TABLE _sas.subscription IS 'Which workflow is planned along with which, and the template of its '
+                                      'input.';
 
 CREATE TABLE _sas.composition (
     version_id int PRIMARY KEY REFERENCES _sas.workflow_version ON DELETE CASCADE,
@@ -228,7 +252,8 @@ CREATE TABLE _sas.composition (
     current boolean NOT NULL
 );
 CREATE UNIQUE INDEX composition_current ON _sas.composition (workflow_id) WHERE current;
-COMMENT ON TABLE _sas.composition IS 'Versions that were made of a workflow and its subscribers; new runs get the current one.';
+COMMENT ON TABLE _sas.composition IS 'Versions that were made of a workflow and its subscribers; new runs '
+                                     'get the current one.';
 
 CREATE TABLE _sas.planned (
     workflow_id int NOT NULL,

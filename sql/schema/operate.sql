@@ -31,7 +31,8 @@ CREATE TABLE _sas.alert (
 CREATE UNIQUE INDEX alert_cause ON _sas.alert (cause) WHERE closed_at IS NULL;
 CREATE INDEX alert_run ON _sas.alert (run_id) WHERE run_id IS NOT NULL;
 CREATE INDEX alert_closed ON _sas.alert (closed_at) WHERE closed_at IS NOT NULL;
-COMMENT ON TABLE _sas.alert IS 'What an operator should see; one row per cause until that has ended or, where nobody can see its end, until it is acknowledged.';
+COMMENT ON TABLE _sas.alert IS 'What an operator should see; one row per cause until that has ended or, '
+                               'where nobody can see its end, until it is acknowledged.';
 
 CREATE TABLE _sas.reply (
     reply_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -48,7 +49,8 @@ CREATE TABLE _sas.reply (
 );
 CREATE INDEX reply_queue ON _sas.reply (queue, owner, reply_id);
 CREATE INDEX reply_run ON _sas.reply (run_id);
-COMMENT ON TABLE _sas.reply IS 'Messages for the applications that submitted runs with reply_to, until they are read.';
+COMMENT ON TABLE _sas.reply IS 'Messages for the applications that submitted runs with reply_to, until they '
+                               'are read.';
 
 -- the hook ------------------------------------------------------------------------
 CREATE TABLE _sas.alert_hook (
@@ -57,18 +59,21 @@ CREATE TABLE _sas.alert_hook (
     function text NOT NULL,
     owner regrole NOT NULL
 );
-COMMENT ON TABLE _sas.alert_hook IS 'The function that is told of new alerts. It is a run of its own, as the hooks of runs are, of a version that nobody sees.';
+COMMENT ON TABLE _sas.alert_hook IS 'The function that is told of new alerts. It is a run of its own, as the '
+                                    'hooks of runs are, of a version that nobody sees.';
 
--- What a session has purged the runs of. Only the supervisor purges versions: the lock on one would be waited for by
--- whoever plans another run with it, the scheduler included.
+-- What a session has purged the runs of. Only the supervisor purges versions: the lock on one would be waited
+-- for by whoever plans another run with it, the scheduler included.
 CREATE TABLE _sas.idle_version (
     version_id int NOT NULL
 );
-COMMENT ON TABLE _sas.idle_version IS 'Versions that nobody has written and that may have no run any more, for the supervisor to look at.';
+COMMENT ON TABLE _sas.idle_version IS 'Versions that nobody has written and that may have no run any more, '
+                                      'for the supervisor to look at.';
 
 -- Starts of the server, as the supervisor has seen them.
 CREATE TABLE _sas.boot (
     boot bigint PRIMARY KEY,
     at timestamptz NOT NULL
 );
-COMMENT ON TABLE _sas.boot IS 'When shared memory began anew, for as long as that matters: many starts in a short time are a crash loop.';
+COMMENT ON TABLE _sas.boot IS 'When shared memory began anew, for as long as that matters: many starts in a '
+                              'short time are a crash loop.';

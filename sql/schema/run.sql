@@ -40,17 +40,22 @@ CREATE TABLE _sas.run (
     parent_element int,
     own_version boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 70);
-CREATE INDEX run_child ON _sas.run (parent_run_id, parent_step_no, parent_element) WHERE parent_run_id IS NOT NULL;
+CREATE INDEX run_child ON _sas.run (parent_run_id, parent_step_no, parent_element)
+    WHERE parent_run_id IS NOT NULL;
 CREATE INDEX run_hook ON _sas.run (hook_of) WHERE hook_of IS NOT NULL;
 CREATE INDEX run_own_version ON _sas.run (version_id) WHERE own_version;
-COMMENT ON TABLE _sas.run IS 'Runs. fate is set once a run cannot go on: compensate, cancel or fail. open_steps counts steps that are ready, running, suspended or failed and undecided.';
+COMMENT ON TABLE _sas.run IS 'Runs. fate is set once a run cannot go on: compensate, cancel or fail. '
+                             'open_steps counts steps that are ready, running, suspended or failed and '
+                             'undecided.';
 COMMENT ON COLUMN _sas.run.hook_of IS 'The run that this one tells somebody of; 0: it tells of an alert.';
-COMMENT ON COLUMN _sas.run.overdue IS 'It was decided what becomes of it since its deadline has passed; null: that was not, or the run went on after that.';
-COMMENT ON COLUMN _sas.run.own_version IS 'Its version was made for runs like this one, and goes with the last of them.';
+COMMENT ON COLUMN _sas.run.overdue IS 'It was decided what becomes of it since its deadline has passed; '
+                                      'null: that was not, or the run went on after that.';
+COMMENT ON COLUMN _sas.run.own_version IS 'Its version was made for runs like this one, and goes with the '
+                                          'last of them.';
 COMMENT ON COLUMN _sas.run.trace IS 'Random; idempotency keys and the trace id are made from it.';
 
--- What has ended, in the order of its end, for the purge: so _sas.run needs no index on a column that changes. A row
--- per commit and result; children and hooks go with the run that they belong to.
+-- What has ended, in the order of its end, for the purge: so _sas.run needs no index on a column that
+-- changes. A row per commit and result; children and hooks go with the run that they belong to.
 CREATE TABLE _sas.ended (
     result text NOT NULL,
     ended_at timestamptz NOT NULL,
@@ -85,7 +90,8 @@ CREATE TABLE _sas.run_place (
 );
 CREATE INDEX run_place_waits ON _sas.run_place (workflow_id, key, run_id) WHERE state = 'waits';
 CREATE INDEX run_place_holds ON _sas.run_place (workflow_id, key) WHERE state = 'holds';
-COMMENT ON TABLE _sas.run_place IS 'Runs whose number per key is limited: away from the line (something else keeps them), waiting in it by run_id, or holding a place.';
+COMMENT ON TABLE _sas.run_place IS 'Runs whose number per key is limited: away from the line (something else '
+                                   'keeps them), waiting in it by run_id, or holding a place.';
 
 CREATE TABLE _sas.held_run (
     run_id bigint PRIMARY KEY,
@@ -104,7 +110,8 @@ CREATE TABLE _sas.queue (
     dropped_at timestamptz
 );
 CREATE UNIQUE INDEX queue_name ON _sas.queue (name) WHERE dropped_at IS NULL;
-COMMENT ON TABLE _sas.queue IS 'Named queues. Steps that wait in one stand in _sas.ready with the lane -queue_id.';
+COMMENT ON TABLE _sas.queue IS 'Named queues. Steps that wait in one stand in _sas.ready with the lane '
+                               '-queue_id.';
 
 CREATE TABLE _sas.queue_place (
     run_id bigint NOT NULL,

@@ -31,9 +31,11 @@ CREATE TABLE _sas.step (
     progress float8,
     PRIMARY KEY (run_id, step_no, element)
 ) WITH (fillfactor = 60);
-COMMENT ON COLUMN _sas.step.asks IS 'Of a poll: how often it was answered that it is not over; not null since its call has succeeded: then it counts as done for the undo.';
+COMMENT ON COLUMN _sas.step.asks IS 'Of a poll: how often it was answered that it is not over; not null '
+                                    'since its call has succeeded: then it counts as done for the undo.';
 COMMENT ON COLUMN _sas.step.ask_until IS 'Of a poll with a timeout: when it has failed if it is not over.';
-COMMENT ON TABLE _sas.step IS 'Steps that were claimed, parked or are waiting for several. completion orders the undo.';
+COMMENT ON TABLE _sas.step IS 'Steps that were claimed, parked or are waiting for several. completion orders '
+                              'the undo.';
 
 -- What operators have put in the place of a step's own. Mostly empty: whoever
 -- claims a step looks here, too.
@@ -46,7 +48,8 @@ CREATE TABLE _sas.edit (
     input jsonb,
     PRIMARY KEY (run_id, step_no, element)
 );
-COMMENT ON TABLE _sas.edit IS 'What an operator has given a step: another Idempotency-Key, another one for its undo, another input; null: its own.';
+COMMENT ON TABLE _sas.edit IS 'What an operator has given a step: another Idempotency-Key, another one for '
+                              'its undo, another input; null: its own.';
 
 CREATE SEQUENCE _sas.completion_seq;
 
@@ -69,7 +72,8 @@ CREATE TABLE _sas.ready (
 );
 CREATE UNIQUE INDEX ready_run ON _sas.ready (run_id, step_no, element) WHERE NOT fresh;
 CREATE INDEX ready_claim ON _sas.ready (lane, rank, run_id);
-COMMENT ON TABLE _sas.ready IS 'Steps that may be claimed now, by lane and rank; those of a negative lane wait in a queue.';
+COMMENT ON TABLE _sas.ready IS 'Steps that may be claimed now, by lane and rank; those of a negative lane '
+                               'wait in a queue.';
 
 -- One row per claimed batch, deleted by the worker with its last reply, or by
 -- the supervisor when its worker is gone or its time is over.
@@ -87,8 +91,8 @@ CREATE INDEX lease_next ON _sas.lease (next_by);
 COMMENT ON TABLE _sas.lease IS 'Who holds which steps, and when the supervisor looks at them next.';
 
 -- What is to be looked at when: for the scheduler (actor s) start, leave,
--- late, ready, undo, enter, timer, turn, signal, child, cancel, abort, fail, halt, reverse and held; for the supervisor (actor
--- v) failed, deadline and young.
+-- late, ready, undo, enter, timer, turn, signal, child, cancel, abort, fail, halt, reverse and held; for the
+-- supervisor (actor v) failed, deadline and young.
 CREATE TABLE _sas.due (
     actor "char" NOT NULL,
     due_at timestamptz NOT NULL,
@@ -107,7 +111,8 @@ CREATE TABLE _sas.timed (
     next_upto bigint NOT NULL,
     until_xid xid8
 );
-COMMENT ON TABLE _sas.timed IS 'Every open run before upto has the timer of its deadline. Once until_xid and what is older is over, all runs before next_upto can be seen.';
+COMMENT ON TABLE _sas.timed IS 'Every open run before upto has the timer of its deadline. Once until_xid and '
+                               'what is older is over, all runs before next_upto can be seen.';
 
 -- Elements of a map: what the step goes over, taken once, when it begins.
 CREATE TABLE _sas.item (
@@ -130,7 +135,8 @@ CREATE TABLE _sas.fan (
     failed int NOT NULL,
     PRIMARY KEY (run_id, step_no)
 ) WITH (fillfactor = 50);
-COMMENT ON TABLE _sas.fan IS 'Maps and repeating steps that have begun: how many elements there are, were begun, remain, and failed.';
+COMMENT ON TABLE _sas.fan IS 'Maps and repeating steps that have begun: how many elements there are, were '
+                             'begun, remain, and failed.';
 
 -- What is still to be undone of runs with many steps or elements, the next one first.
 CREATE TABLE _sas.undo_line (
@@ -140,7 +146,8 @@ CREATE TABLE _sas.undo_line (
     element int NOT NULL,
     PRIMARY KEY (run_id, place)
 );
-COMMENT ON TABLE _sas.undo_line IS 'The order in which a run with many steps is undone, without looking through them all each time.';
+COMMENT ON TABLE _sas.undo_line IS 'The order in which a run with many steps is undone, without looking '
+                                   'through them all each time.';
 
 -- Signals that nobody has taken yet. step_no: for that step only.
 CREATE TABLE _sas.signal (
@@ -179,7 +186,8 @@ CREATE TABLE _sas.attempt (
     finished_at timestamptz
 );
 CREATE INDEX attempt_run ON _sas.attempt (run_id);
-COMMENT ON TABLE _sas.attempt IS 'A row per failed or further attempt; a first attempt that succeeded is told by its step, until that is to be undone.';
+COMMENT ON TABLE _sas.attempt IS 'A row per failed or further attempt; a first attempt that succeeded is '
+                                 'told by its step, until that is to be undone.';
 
 -- What outside programs leave about a task for the next one that claims it.
 CREATE TABLE _sas.task (
@@ -194,7 +202,8 @@ CREATE TABLE _sas.task (
     PRIMARY KEY (run_id, step_no, element, undo)
 );
 CREATE INDEX task_lapsed ON _sas.task (lapsed) WHERE lapsed IS NOT NULL;
-COMMENT ON TABLE _sas.task IS 'Checkpoint and progress of tasks that have not succeeded, attempts of this series, and the request_id of the last claim that lapsed.';
+COMMENT ON TABLE _sas.task IS 'Checkpoint and progress of tasks that have not succeeded, attempts of this '
+                              'series, and the request_id of the last claim that lapsed.';
 
 CREATE TABLE _sas.stage (
     run_id bigint NOT NULL,
@@ -206,4 +215,5 @@ CREATE TABLE _sas.stage (
     response jsonb,
     PRIMARY KEY (run_id, step_no, element, undo)
 );
-COMMENT ON TABLE _sas.stage IS 'Where steps stand that go through functions before or after what they are; gone when they are over.';
+COMMENT ON TABLE _sas.stage IS 'Where steps stand that go through functions before or after what they are; '
+                               'gone when they are over.';

@@ -65,7 +65,8 @@ CREATE TYPE _sas.claimed AS (
 --   verdict  done       the remote or local work succeeded (expect is still to be asked)
 --            transient  it failed and may be tried again
 --            permanent  it failed for good
---            hand_back  the claim is given back and no failure counted; again_in says when it may be claimed again
+--            hand_back  the claim is given back and no failure counted; again_in says when it may be claimed
+--            again
 CREATE TYPE _sas.call_reply AS (
     run_id bigint,
     step_no int,
@@ -86,7 +87,8 @@ CREATE TYPE _sas.asked AS (
     error jsonb
 );
 
--- A run that an operator names, as it stands. refused: why nothing can be done to it, whatever it is: unknown, or somebody else's.
+-- A run that an operator names, as it stands. refused: why nothing can be done to it, whatever it is:
+-- unknown, or somebody else's.
 CREATE TYPE _sas.named AS (
     run_id bigint,
     state text,
@@ -118,7 +120,8 @@ CREATE TYPE _sas.problem AS (
 );
 
 -- A definition, or one that is included in it, while it is compiled.
---   key       where the step that includes it stands: its ordinal in each scope from the root on; empty at the root
+--   key       where the step that includes it stands: its ordinal in each scope from the root on; empty at
+--   the root
 --   prefix    of the names of its steps: "" at the root, "x." inside step x
 --   path      JSON pointer to the step that includes it, "" at the root
 --   chain     the names of the workflows from the root to here
@@ -238,5 +241,6 @@ CREATE TYPE _sas.decision AS (
 
 -- runs
 
--- _sas.submit_plain(workflow, input): what is called instead of sas.submit in FROM, with nothing else given, by who may call both.
+-- _sas.submit_plain(workflow, input): what is called instead of sas.submit in FROM, with nothing else given,
+-- by who may call both.
 CREATE TYPE _sas.submitted AS (run_id bigint, created boolean);

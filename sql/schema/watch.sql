@@ -30,7 +30,8 @@ CREATE TABLE _sas.watcher (
     created_at timestamptz NOT NULL,
     changed_at timestamptz NOT NULL
 );
-COMMENT ON TABLE _sas.watcher IS 'Definitions of infinite tasks, as written and compiled. change counts the times it was written: hosts take it up.';
+COMMENT ON TABLE _sas.watcher IS 'Definitions of infinite tasks, as written and compiled. change counts the '
+                                 'times it was written: hosts take it up.';
 COMMENT ON COLUMN _sas.watcher.lane IS 'Who may host it: the agent, or 0 for function workers.';
 
 CREATE TABLE _sas.watch (
@@ -50,7 +51,8 @@ CREATE TABLE _sas.watch (
     changed_at timestamptz NOT NULL,
     UNIQUE (watcher_id, key)
 ) WITH (fillfactor = 50);
-COMMENT ON TABLE _sas.watch IS 'Infinite tasks by key. epoch counts claims by nodes, moving asks its host to give it back, discard throws away what is in its inbox.';
+COMMENT ON TABLE _sas.watch IS 'Infinite tasks by key. epoch counts claims by nodes, moving asks its host to '
+                               'give it back, discard throws away what is in its inbox.';
 COMMENT ON COLUMN _sas.watch.resumed_at IS 'Failures before that are forgotten.';
 
 -- What the purge looks at: nothing that has time left, and _sas.watch needs no index for it.
@@ -59,7 +61,8 @@ CREATE TABLE _sas.watch_ended (
     ended_at timestamptz NOT NULL
 );
 CREATE INDEX watch_ended_next ON _sas.watch_ended (ended_at);
-COMMENT ON TABLE _sas.watch_ended IS 'Infinite tasks that were deleted, and whose rows are kept until their time is over.';
+COMMENT ON TABLE _sas.watch_ended IS 'Infinite tasks that were deleted, and whose rows are kept until their '
+                                     'time is over.';
 
 CREATE TABLE _sas.watch_flow (
     watch_id bigint PRIMARY KEY REFERENCES _sas.watch ON DELETE CASCADE,
@@ -76,8 +79,11 @@ CREATE TABLE _sas.watch_flow (
     given_up_at timestamptz,
     called_at timestamptz
 ) WITH (fillfactor = 50);
-COMMENT ON COLUMN _sas.watch_flow.called_at IS 'Its function, which may have ended a worker lately, is being called since then: noted durably before, so that the next worker that it ends is known to be its doing.';
-COMMENT ON TABLE _sas.watch_flow IS 'How far an infinite task has come: what was taken in so far, and the failures of its host. closed: its host was told that there is no room.';
+COMMENT ON COLUMN _sas.watch_flow.called_at IS 'Its function, which may have ended a worker lately, is being '
+                                               'called since then: noted durably before, so that the next '
+                                               'worker that it ends is known to be its doing.';
+COMMENT ON TABLE _sas.watch_flow IS 'How far an infinite task has come: what was taken in so far, and the '
+                                    'failures of its host. closed: its host was told that there is no room.';
 
 CREATE TABLE _sas.watch_done (
     watch_id bigint PRIMARY KEY REFERENCES _sas.watch ON DELETE CASCADE,
@@ -92,7 +98,8 @@ CREATE TABLE _sas.watch_done (
     request_id uuid,
     claimed_until timestamptz
 ) WITH (fillfactor = 50);
-COMMENT ON TABLE _sas.watch_done IS 'What was brought to its target so far, the failures of that, and the claim of the worker that does it now.';
+COMMENT ON TABLE _sas.watch_done IS 'What was brought to its target so far, the failures of that, and the '
+                                    'claim of the worker that does it now.';
 
 -- The inbox: what was taken in with the cursor, until it is brought to its target.
 CREATE TABLE _sas.watch_batch (
@@ -105,7 +112,8 @@ CREATE TABLE _sas.watch_batch (
 );
 
 CREATE SEQUENCE _sas.watch_batch_seq;
-COMMENT ON TABLE _sas.watch_batch IS 'Items that were taken in and not brought to their target yet, in order.';
+COMMENT ON TABLE _sas.watch_batch IS
+    'Items that were taken in and not brought to their target yet, in order.';
 
 -- Each batch brings a row along: whoever takes rows away looks at the inbox
 -- afterwards, so that none is forgotten. One with a worker is its lease.
@@ -119,7 +127,8 @@ CREATE TABLE _sas.watch_work (
 CREATE INDEX watch_work_due ON _sas.watch_work (due_at);
 CREATE INDEX watch_work_watch ON _sas.watch_work (watch_id);
 CREATE INDEX watch_work_worker ON _sas.watch_work (worker_id) WHERE worker_id IS NOT NULL;
-COMMENT ON TABLE _sas.watch_work IS 'Tasks whose inbox is to be looked at, and leases of the workers that bring items to their target.';
+COMMENT ON TABLE _sas.watch_work IS 'Tasks whose inbox is to be looked at, and leases of the workers that '
+                                    'bring items to their target.';
 
 CREATE TABLE _sas.watch_wait (
     watch_id bigint PRIMARY KEY,
@@ -153,8 +162,11 @@ CREATE TABLE _sas.node (
 CREATE INDEX node_name ON _sas.node (name);
 
 -- Where a dump is restored, workers are born as nodes before its rows come: their ids are from another time.
-DO $$ BEGIN PERFORM setval('_sas.node_node_id_seq', (extract(epoch FROM clock_timestamp()) * 1000)::bigint); END $$;
-COMMENT ON TABLE _sas.node IS 'Processes that host infinite tasks; a new id at each birth. lanes: the agents whose tasks an outside program hosts. busy_until: a function takes it long, others take what waits.';
+DO $$ BEGIN PERFORM setval('_sas.node_node_id_seq',
+                           (extract(epoch FROM clock_timestamp()) * 1000)::bigint); END $$;
+COMMENT ON TABLE _sas.node IS 'Processes that host infinite tasks; a new id at each birth. lanes: the agents '
+                              'whose tasks an outside program hosts. busy_until: a function takes it long, '
+                              'others take what waits.';
 
 -- The fence: a host may write for a task as long as this row stands.
 CREATE TABLE _sas.watch_held (
@@ -166,7 +178,8 @@ CREATE TABLE _sas.watch_held (
 );
 CREATE INDEX watch_held_node ON _sas.watch_held (node_id);
 CREATE INDEX watch_held_lane ON _sas.watch_held (lane);
-COMMENT ON TABLE _sas.watch_held IS 'Which node hosts which task, in which epoch, as the definition was at which change.';
+COMMENT ON TABLE _sas.watch_held IS 'Which node hosts which task, in which epoch, as the definition was at '
+                                    'which change.';
 
 -- A node looks at the tasks named here; what it learns stands in their rows.
 -- Several rows may be about the same task.
@@ -180,7 +193,8 @@ CREATE TABLE _sas.watch_note (
 CREATE INDEX watch_note_unread ON _sas.watch_note (node_id) WHERE unread;
 CREATE INDEX watch_note_watch ON _sas.watch_note (watch_id);
 CREATE INDEX watch_note_again ON _sas.watch_note (again_at);
-COMMENT ON TABLE _sas.watch_note IS 'What hosts are told. A request to stop stays, and is told again at again_at, until it is answered.';
+COMMENT ON TABLE _sas.watch_note IS 'What hosts are told. A request to stop stays, and is told again at '
+                                    'again_at, until it is answered.';
 
 -- Messages to the supervisor: several may be about the same task.
 CREATE TABLE _sas.watch_look (

@@ -17,12 +17,14 @@ DECLARE
 BEGIN
     SELECT array_agg(q.ctid), array_agg(q.run_id) INTO found_ctids, found_runs
     FROM (SELECT d.ctid, d.run_id FROM _sas.due d
-          WHERE d.actor = whose AND d.due_at >= mark AND d.due_at <= now ORDER BY d.due_at LIMIT quantity FOR UPDATE SKIP LOCKED) q;
+          WHERE d.actor = whose AND d.due_at >= mark AND d.due_at <= now ORDER BY d.due_at
+              LIMIT quantity FOR UPDATE SKIP LOCKED) q;
     IF found_ctids IS NULL THEN
         RETURN;
     END IF;
     locked := _sas.lock_runs(found_runs);
-    UPDATE _sas.due d SET due_at = now + CASE d.kind WHEN 'young' THEN _sas.hold_pause(d.run_id) ELSE interval '250 ms' END
+    UPDATE _sas.due d SET due_at = now + CASE d.kind WHEN 'young' THEN _sas.hold_pause(d.run_id)
+        ELSE interval '250 ms' END
     WHERE d.ctid = ANY (found_ctids) AND NOT d.run_id = ANY (locked)
       AND EXISTS (SELECT FROM _sas.run r WHERE r.run_id = d.run_id);
     RETURN QUERY DELETE FROM _sas.due d WHERE d.ctid = ANY (found_ctids) AND d.due_at <= now RETURNING d.*;
@@ -35,7 +37,8 @@ DECLARE
     mark timestamptz := (_sas.begin_fronts('d', ARRAY[ascii(whose::text)]))[1];
     first timestamptz;
 BEGIN
-    SELECT d.due_at INTO first FROM _sas.due d WHERE d.actor = whose AND d.due_at >= mark ORDER BY d.due_at LIMIT 1;
+    SELECT d.due_at INTO first FROM _sas.due d WHERE d.actor = whose AND d.due_at >= mark ORDER BY d.due_at
+    LIMIT 1;
     PERFORM _sas.raise_front('d', ascii(whose::text), first);
     RETURN first;
 END $$;
@@ -47,10 +50,12 @@ BEGIN
     message.due_at := _sas.now() + interval '1 min';
     INSERT INTO _sas.due SELECT message.*;
     PERFORM _sas.raise_alert('stuck', format('run %s stuck', message.run_id),
-                       format('run %s: "%s" cannot be carried out: %s', message.run_id, message.kind, why), NULL, message.run_id, message.step_no)
+                       format('run %s: "%s" cannot be carried out: %s', message.run_id, message.kind, why),
+                           NULL, message.run_id, message.step_no)
     WHERE EXISTS (SELECT FROM _sas.run r WHERE r.run_id = message.run_id);
 END $$;
 
--- _sas.hold_pause(run_id): after which a young run that somebody holds is looked at; less than half of what is left until the first deadline.
+-- _sas.hold_pause(run_id): after which a young run that somebody holds is looked at; less than half of what
+-- is left until the first deadline.
 CREATE FUNCTION _sas.hold_pause(run_id bigint) RETURNS interval
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT make_interval(secs => 20 + run_id % 60) $$;

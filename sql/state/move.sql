@@ -7,14 +7,16 @@
 -- _sas.move_done. Callers hold the lock of every run that they change, or have
 -- just taken the step out of _sas.ready.
 
--- _sas.are_legal(subject, moves): are these changes of state, each as "from to", all in _sas.transition? What every change
--- of a batch has in common is asked once.
+-- _sas.are_legal(subject, moves): are these changes of state, each as "from to", all in _sas.transition? What
+-- every change of a batch has in common is asked once.
 CREATE FUNCTION _sas.are_legal(of_subject text, moves text[]) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN NOT EXISTS (SELECT FROM unnest(moves) m
                        WHERE NOT EXISTS (SELECT FROM _sas.transition t
-                                         WHERE t.subject = of_subject AND t.from_state = split_part(m, ' ', 1) AND t.to_state = split_part(m, ' ', 2)));
+                                         WHERE t.subject = of_subject
+                                             AND t.from_state = split_part(m, ' ', 1)
+                                             AND t.to_state = split_part(m, ' ', 2)));
 END $$;
 
 -- _sas.move_steps(changes): the writer of step states.
@@ -36,12 +38,17 @@ BEGIN
     moves := _sas.count_moves('step', changes);
     IF _sas.are_legal('step', moves) THEN
         IF ';' || array_to_string(moves, ';') LIKE '%;none %' THEN
-            INSERT INTO _sas.step (run_id, step_no, element, state, attempt, failure_count, in_doubt, transient, alone, parked,
-                                  needs_left, lease_id, request_id, complete_by, waiting_kind, waiting_until, completion,
+            INSERT INTO _sas.step (run_id, step_no, element, state, attempt, failure_count, in_doubt,
+                                   transient, alone, parked,
+                                  needs_left, lease_id, request_id, complete_by, waiting_kind, waiting_until,
+                                      completion,
                                   started_at, finished_at, output, error)
-            SELECT c.run_id, c.step_no, c.element, c.to_state, coalesce(c.attempt, 0), coalesce(c.failure_count, 0),
-                   coalesce(c.in_doubt, false), c.transient, coalesce(c.alone, false), coalesce(c.parked, false),
-                   c.needs_left, c.lease_id, c.request_id, c.complete_by, c.waiting_kind, c.waiting_until, c.completion,
+            SELECT c.run_id, c.step_no, c.element, c.to_state, coalesce(c.attempt, 0),
+                coalesce(c.failure_count, 0),
+                   coalesce(c.in_doubt, false), c.transient, coalesce(c.alone, false),
+                       coalesce(c.parked, false),
+                   c.needs_left, c.lease_id, c.request_id, c.complete_by, c.waiting_kind, c.waiting_until,
+                       c.completion,
                    c.started_at, c.finished_at, c.output, c.error
             FROM unnest(changes) c
             WHERE c.from_state = 'none';
@@ -57,7 +64,8 @@ BEGIN
                 alone = coalesce(c.alone, s.alone),
                 needs_left = coalesce(c.needs_left, s.needs_left),
                 output = coalesce(c.output, s.output),
-                error = CASE WHEN c.to_state IN ('succeeded', 'compensated') THEN NULL ELSE coalesce(c.error, s.error) END,
+                error = CASE WHEN c.to_state IN ('succeeded', 'compensated') THEN NULL
+                    ELSE coalesce(c.error, s.error) END,
                 completion = coalesce(c.completion, s.completion),
                 started_at = coalesce(s.started_at, c.started_at),
                 finished_at = coalesce(c.finished_at, s.finished_at),
@@ -77,24 +85,27 @@ BEGIN
     IF inserted + updated <> wanted THEN
         RAISE EXCEPTION 'illegal change of step state'
             USING ERRCODE = 'internal_error',
-                  DETAIL = (SELECT string_agg(format('run %s step %s: %s to %s', c.run_id, c.step_no, c.from_state, c.to_state), '; ')
+                  DETAIL = (SELECT string_agg(format('run %s step %s: %s to %s', c.run_id, c.step_no,
+                                                     c.from_state, c.to_state), '; ')
                             FROM (SELECT * FROM unnest(changes) LIMIT 5) c);
     END IF;
 END $$;
 
 -- _sas.take_steps(claimed, under_lease, at): steps are claimed, under that lease, at that time.
 --
--- One that comes for the first time gets its row here; what is not in _sas.transition gives the null that the row
--- refuses. The others are for _sas.move_steps. Returns how many came for the first time.
+-- One that comes for the first time gets its row here; what is not in _sas.transition gives the null that the
+-- row refuses. The others are for _sas.move_steps. Returns how many came for the first time.
 CREATE FUNCTION _sas.take_steps(claimed _sas.claimed[], under_lease bigint, at timestamptz) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     inserted int;
     counted int;
 BEGIN
-    INSERT INTO _sas.step (run_id, step_no, element, state, attempt, failure_count, in_doubt, alone, parked, lease_id, request_id, complete_by, started_at)
+    INSERT INTO _sas.step (run_id, step_no, element, state, attempt, failure_count, in_doubt, alone, parked,
+                           lease_id, request_id, complete_by, started_at)
     SELECT c.run_id, c.step_no, c.element,
-           (SELECT t.to_state FROM _sas.transition t WHERE t.subject = 'step' AND t.from_state = 'none' AND t.to_state = 'running'),
+           (SELECT t.to_state FROM _sas.transition t WHERE t.subject = 'step' AND t.from_state = 'none'
+            AND t.to_state = 'running'),
            0, 0, false, c.alone, false, under_lease, c.request_id, at + c.complete_in, at
     FROM unnest(claimed) c WHERE c.from_state = 'none' AND NOT c.undo;
     GET DIAGNOSTICS inserted = ROW_COUNT;
@@ -102,36 +113,47 @@ BEGIN
         counted := _sas.count_metric('transition', 0, 0, 'step none running', inserted);
     END IF;
     IF inserted < cardinality(claimed) THEN
-        PERFORM _sas.move_steps(array_agg(ROW(c.run_id, c.step_no, c.element, c.from_state, CASE WHEN c.undo THEN 'compensating' ELSE 'running' END,
-                                              NULL, NULL, NULL, NULL, c.alone, NULL, NULL, NULL, NULL, at, NULL,
-                                              under_lease, c.request_id, at + c.complete_in, NULL, NULL, NULL)::_sas.step_change))
+        PERFORM _sas.move_steps(array_agg(ROW(c.run_id, c.step_no, c.element, c.from_state, CASE
+                                              WHEN c.undo THEN 'compensating' ELSE 'running' END,
+                                              NULL, NULL, NULL, NULL, c.alone, NULL, NULL, NULL, NULL, at,
+                                                  NULL,
+                                              under_lease, c.request_id, at + c.complete_in, NULL, NULL,
+                                                  NULL)::_sas.step_change))
         FROM unnest(claimed) c WHERE c.from_state <> 'none' OR c.undo;
     END IF;
     RETURN inserted;
 END $$;
 
--- _sas.move_done(replies, now): claimed steps of runs that go on have done their work, and nothing more is asked of the
+-- _sas.move_done(replies, now): claimed steps of runs that go on have done their work, and nothing more is
+-- asked of the
 -- reply: running to succeeded, for each whose claim still holds. Returns those; the others are as they were.
 --
--- The fence and the change are one statement here. What is written is what _sas.move_steps writes of the same reply;
--- a change that is not in _sas.transition would be the null that the column refuses.
-CREATE FUNCTION _sas.move_done(replies _sas.call_reply[], now timestamptz, OUT run_ids bigint[], OUT step_nos int[], OUT elements int[])
+-- The fence and the change are one statement here. What is written is what _sas.move_steps writes of the same
+-- reply; a change that is not in _sas.transition would be the null that the column refuses.
+CREATE FUNCTION _sas.move_done(replies _sas.call_reply[], now timestamptz, OUT run_ids bigint[],
+                               OUT step_nos int[], OUT elements int[])
 LANGUAGE plpgsql AS $$
 DECLARE
     -- completed in the order of the replies, however they are joined
-    completions bigint[] := ARRAY(SELECT nextval('_sas.completion_seq') FROM generate_series(1, cardinality(replies)));
+    completions bigint[] := ARRAY(SELECT nextval('_sas.completion_seq')
+                                  FROM generate_series(1, cardinality(replies)));
 BEGIN
     WITH moved AS (
         UPDATE _sas.step s
-        SET state = (SELECT t.to_state FROM _sas.transition t WHERE t.subject = 'step' AND t.from_state = 'running' AND t.to_state = 'succeeded'),
-            attempt = s.attempt + p.attempt, in_doubt = false, transient = false, output = coalesce(p.output, s.output), error = NULL,
+        SET state = (SELECT t.to_state FROM _sas.transition t WHERE t.subject = 'step'
+                     AND t.from_state = 'running' AND t.to_state = 'succeeded'),
+            attempt = s.attempt + p.attempt, in_doubt = false, transient = false,
+                output = coalesce(p.output, s.output), error = NULL,
             completion = completions[p.n], finished_at = now,
-            lease_id = NULL, request_id = NULL, complete_by = NULL, parked = false, waiting_kind = NULL, waiting_until = NULL
-        FROM unnest(replies) WITH ORDINALITY AS p (run_id, step_no, element, request_id, verdict, attempt, output, error, in_doubt, again_in, n)
+            lease_id = NULL, request_id = NULL, complete_by = NULL, parked = false, waiting_kind = NULL,
+                waiting_until = NULL
+        FROM unnest(replies) WITH ORDINALITY AS p (run_id, step_no, element, request_id, verdict, attempt,
+                                                   output, error, in_doubt, again_in, n)
         WHERE s.run_id = p.run_id AND s.step_no = p.step_no AND s.element = p.element
           AND s.state = 'running' AND s.request_id = p.request_id AND s.complete_by > now
         RETURNING s.run_id, s.step_no, s.element)
-    SELECT array_agg(m.run_id), array_agg(m.step_no), array_agg(m.element) INTO run_ids, step_nos, elements FROM moved m;
+    SELECT array_agg(m.run_id), array_agg(m.step_no), array_agg(m.element) INTO run_ids, step_nos, elements
+    FROM moved m;
     IF run_ids IS NOT NULL THEN
         PERFORM _sas.count_metric('transition', 0, 0, 'step running succeeded', cardinality(run_ids));
     END IF;
@@ -161,7 +183,8 @@ BEGIN
             open_steps = coalesce(c.open_steps, r.open_steps),
             output = coalesce(c.output, r.output),
             error = coalesce(c.error, r.error),
-            started_at = CASE WHEN c.to_state = 'running' THEN coalesce(r.started_at, _sas.now()) ELSE r.started_at END,
+            started_at = CASE WHEN c.to_state = 'running' THEN coalesce(r.started_at, _sas.now())
+                ELSE r.started_at END,
             finished_at = CASE WHEN c.to_state = 'stopped' THEN _sas.now() END,
             paused_for = c.paused_for,
             paused_by = c.paused_by,
@@ -174,15 +197,18 @@ BEGIN
     IF updated <> wanted THEN
         RAISE EXCEPTION 'illegal change of run state'
             USING ERRCODE = 'internal_error',
-                  DETAIL = (SELECT string_agg(format('run %s: %s to %s', c.run_id, c.from_state, c.to_state), '; ')
+                  DETAIL = (SELECT string_agg(format('run %s: %s to %s', c.run_id, c.from_state, c.to_state),
+                                              '; ')
                             FROM (SELECT * FROM unnest(changes) LIMIT 5) c);
     END IF;
 
     IF EXISTS (SELECT FROM _sas.workflow_hook) THEN
         PERFORM _sas.fire_hooks(ARRAY(SELECT c.run_id FROM unnest(changes) c));
     END IF;
-    SELECT array_agg(c.run_id) FILTER (WHERE c.to_state = 'stopped'), array_agg(c.run_id) FILTER (WHERE c.to_state = 'paused'),
-           array_agg(c.run_id) FILTER (WHERE c.from_state = 'paused' OR c.from_state = 'compensating' AND c.to_state = 'stopped')
+    SELECT array_agg(c.run_id) FILTER (WHERE c.to_state = 'stopped'),
+        array_agg(c.run_id) FILTER (WHERE c.to_state = 'paused'),
+           array_agg(c.run_id) FILTER (WHERE c.from_state = 'paused' OR c.from_state = 'compensating'
+                                       AND c.to_state = 'stopped')
     INTO ended, paused, resumed FROM unnest(changes) c;
     IF resumed IS NOT NULL THEN
         PERFORM _sas.close_alerts_of(resumed);
@@ -198,7 +224,8 @@ END $$;
 
 -- _sas.start_runs(run_ids): a claim or reply shows that those of them which are pending have begun.
 --
--- Never waits: a session may hold a run; its reply starts it then. As _sas.move_runs, for what every run goes through.
+-- Never waits: a session may hold a run; its reply starts it then. As _sas.move_runs, for what every run goes
+-- through.
 -- Returns how many have begun.
 CREATE FUNCTION _sas.start_runs(run_ids bigint[]) RETURNS int
 LANGUAGE plpgsql AS $$
@@ -210,13 +237,16 @@ BEGIN
     IF run_ids IS NULL THEN
         RETURN 0;
     END IF;
-    SELECT array_agg(l.ctid), array_agg(l.run_id), EXISTS (SELECT FROM _sas.workflow_hook) INTO free, begun, hooked
-    FROM (SELECT r.ctid, r.run_id FROM _sas.run r WHERE r.run_id = ANY (run_ids) AND r.state = 'pending' FOR NO KEY UPDATE SKIP LOCKED) l;
+    SELECT array_agg(l.ctid), array_agg(l.run_id), EXISTS (SELECT FROM _sas.workflow_hook) INTO free, begun,
+        hooked
+    FROM (SELECT r.ctid, r.run_id FROM _sas.run r WHERE r.run_id = ANY (run_ids)
+          AND r.state = 'pending' FOR NO KEY UPDATE SKIP LOCKED) l;
     IF free IS NULL THEN
         RETURN 0;
     END IF;
     UPDATE _sas.run r
-    SET state = (SELECT t.to_state FROM _sas.transition t WHERE t.subject = 'run' AND t.from_state = 'pending' AND t.to_state = 'running'),
+    SET state = (SELECT t.to_state FROM _sas.transition t WHERE t.subject = 'run'
+                 AND t.from_state = 'pending' AND t.to_state = 'running'),
         started_at = coalesce(r.started_at, _sas.now())
     WHERE r.ctid = ANY (free);
     IF hooked THEN
@@ -231,5 +261,6 @@ LANGUAGE plpgsql AS $$
 BEGIN
     -- plpgsql keeps the plan; a function in SQL that is not inlined is planned anew by every statement
     RETURN (SELECT coalesce(array_agg(l.run_id), '{}')
-            FROM (SELECT r.run_id FROM _sas.run r WHERE r.run_id = ANY (run_ids) ORDER BY r.run_id FOR NO KEY UPDATE SKIP LOCKED) l);
+            FROM (SELECT r.run_id FROM _sas.run r WHERE r.run_id = ANY (run_ids)
+                  ORDER BY r.run_id FOR NO KEY UPDATE SKIP LOCKED) l);
 END $$;

@@ -2,24 +2,27 @@
 --
 -- Ready: steps go into the hot queue, and whoever can claim them is rung.
 
--- _sas.index_ready(run_ids): the rows that these runs have in _sas.ready are found by the run from now on, too. Before anybody looks for
--- rows of a run that may be pending. Waits for a claim that has one of them at this moment.
+-- _sas.index_ready(run_ids): the rows that these runs have in _sas.ready are found by the run from now on,
+-- too. Before anybody looks for rows of a run that may be pending. Waits for a claim that has one of them at
+-- this moment.
 CREATE FUNCTION _sas.index_ready(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE _sas.ready q SET fresh = false
     -- each by all that it is known by, whatever is known of the tables when this is planned
-    FROM (SELECT r.run_id, r.created_at, (SELECT v.root_lanes[1] FROM _sas.workflow_version v WHERE v.version_id = r.version_id) AS lane
+    FROM (SELECT r.run_id, r.created_at,
+          (SELECT v.root_lanes[1] FROM _sas.workflow_version v WHERE v.version_id = r.version_id) AS lane
           FROM _sas.run r WHERE r.run_id = ANY (run_ids) AND r.state = 'pending' OFFSET 0) r
     WHERE q.lane = r.lane AND q.rank = r.created_at AND q.run_id = r.run_id AND q.fresh;
 END $$;
 
 -- _sas.make_ready(...): puts steps into the hot queue and rings their lanes.
 --
--- Arrays of equal length; null: all of them whole steps (element 0), forward, not alone. The rank is fixed here: ready_at minus priority
--- times sas.priority_step. Steps that need thought before they begin are told
+-- Arrays of equal length; null: all of them whole steps (element 0), forward, not alone. The rank is fixed
+-- here: ready_at minus priority times sas.priority_step. Steps that need thought before they begin are told
 -- to the scheduler instead, unless it has thought already (entered).
-CREATE FUNCTION _sas.make_ready(run_ids bigint[], step_nos int[], elements int[] DEFAULT NULL, undos boolean[] DEFAULT NULL,
+CREATE FUNCTION _sas.make_ready(run_ids bigint[], step_nos int[], elements int[] DEFAULT NULL,
+                                undos boolean[] DEFAULT NULL,
                                 alones boolean[] DEFAULT NULL, entered boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -40,15 +43,22 @@ BEGIN
     staged := EXISTS (SELECT FROM _sas.stage);
     WITH next AS (
         SELECT u.*, CASE WHEN coalesce(w.queue_id, r.queue_id) > 0 THEN -coalesce(w.queue_id, r.queue_id)
-                         WHEN staged THEN _sas.lane_now(u.run_id, u.step_no, u.element, u.undo, w.lane) ELSE w.lane END AS lane, r.priority + w.priority AS priority, NOT entered AND w.enters AND (u.element = 0 OR w.elements_enter)
-               AND (w.kind = 'workflow' OR NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element AND s.attempt > 0)) AS enters
+                         WHEN staged THEN _sas.lane_now(u.run_id, u.step_no, u.element, u.undo, w.lane)
+                             ELSE w.lane END AS lane, r.priority + w.priority AS priority, NOT entered
+                             AND w.enters AND (u.element = 0 OR w.elements_enter)
+               AND (w.kind = 'workflow' OR NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = u.run_id
+                                                       AND s.step_no = u.step_no AND s.element = u.element
+                                                       AND s.attempt > 0)) AS enters
         FROM unnest(run_ids, step_nos, elements, undos, alones) AS u (run_id, step_no, element, undo, alone)
         JOIN _sas.run r ON r.run_id = u.run_id
-        CROSS JOIN LATERAL (SELECT s.kind, s.lane, s.priority, s.queue_id, s.enters, s.elements_enter FROM _sas.workflow_step s
-                            WHERE s.version_id = r.version_id AND s.step_no = u.step_no AND s.undo = u.undo OFFSET 0) w),
+        CROSS JOIN LATERAL (SELECT s.kind, s.lane, s.priority, s.queue_id, s.enters, s.elements_enter
+                            FROM _sas.workflow_step s
+                            WHERE s.version_id = r.version_id AND s.step_no = u.step_no
+                                AND s.undo = u.undo OFFSET 0) w),
     put AS (
         INSERT INTO _sas.ready (run_id, step_no, element, lane, rank, ready_at, undo, alone)
-        SELECT n.run_id, n.step_no, n.element, n.lane, now - n.priority * _sas.priority_step(), now, n.undo, n.alone
+        SELECT n.run_id, n.step_no, n.element, n.lane, now - n.priority * _sas.priority_step(), now, n.undo,
+            n.alone
         -- what gets the same rank is claimed in this order, mostly
         FROM next n WHERE NOT n.enters ORDER BY n.run_id, n.step_no, n.element
         RETURNING lane),
@@ -67,36 +77,50 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.middleware_chain(phase, workflow_id): what applies to a workflow, the outermost first; null when nothing does.
+-- _sas.middleware_chain(phase, workflow_id): what applies to a workflow, the outermost first; null when
+-- nothing does.
 CREATE FUNCTION _sas.middleware_chain(for_phase text, for_workflow int) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
-    WITH here AS (SELECT m.* FROM _sas.middleware m WHERE m.phase = for_phase AND (m.workflow_id IS NULL OR m.workflow_id = for_workflow))
-    SELECT jsonb_agg(jsonb_build_object('name', h.name, 'before', h.before_function, 'after', h.after_function) ORDER BY h.place, h.workflow_id IS NOT NULL, h.middleware_id)
+    WITH here AS (SELECT m.* FROM _sas.middleware m WHERE m.phase = for_phase
+                  AND (m.workflow_id IS NULL OR m.workflow_id = for_workflow))
+    SELECT jsonb_agg(jsonb_build_object('name', h.name, 'before', h.before_function, 'after',
+                                        h.after_function) ORDER BY h.place, h.workflow_id IS NOT NULL,
+                     h.middleware_id)
     FROM here h
-    WHERE (h.before_function IS NOT NULL OR h.after_function IS NOT NULL) AND NOT EXISTS (SELECT FROM here r WHERE r.replaces = h.name)
+    WHERE (h.before_function IS NOT NULL OR h.after_function IS NOT NULL)
+        AND NOT EXISTS (SELECT FROM here r WHERE r.replaces = h.name)
 $$;
 
--- _sas.open_stages(...): calls that middleware applies to and that begin now get their first stage. What a poll asks is not wrapped.
-CREATE FUNCTION _sas.open_stages(run_ids bigint[], step_nos int[], elements int[], undos boolean[]) RETURNS void
+-- _sas.open_stages(...): calls that middleware applies to and that begin now get their first stage. What a
+-- poll asks is not wrapped.
+CREATE FUNCTION _sas.open_stages(run_ids bigint[], step_nos int[], elements int[], undos boolean[])
+RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO _sas.stage (run_id, step_no, element, undo, stage)
-    SELECT u.run_id, u.step_no, u.element, u.undo, CASE WHEN c.chain @? '$[*].before ? (@ != null)' THEN 'before' ELSE 'call' END
+    SELECT u.run_id, u.step_no, u.element, u.undo, CASE
+        WHEN c.chain @? '$[*].before ? (@ != null)' THEN 'before' ELSE 'call' END
     FROM unnest(run_ids, step_nos, elements, undos) AS u (run_id, step_no, element, undo)
     JOIN _sas.run r ON r.run_id = u.run_id
     JOIN _sas.workflow_version v ON v.version_id = r.version_id
-    CROSS JOIN LATERAL (SELECT x.kind, x.shape FROM _sas.workflow_step x WHERE x.version_id = r.version_id AND x.step_no = u.step_no AND x.undo = u.undo OFFSET 0) w
-    CROSS JOIN LATERAL (SELECT CASE WHEN w.kind = 'call' THEN _sas.middleware_chain('call', v.workflow_id) END AS chain OFFSET 0) c
+    CROSS JOIN LATERAL (SELECT x.kind, x.shape FROM _sas.workflow_step x WHERE x.version_id = r.version_id
+                        AND x.step_no = u.step_no AND x.undo = u.undo OFFSET 0) w
+    CROSS JOIN LATERAL (SELECT CASE WHEN w.kind = 'call'
+                        THEN _sas.middleware_chain('call', v.workflow_id) END AS chain OFFSET 0) c
     WHERE c.chain IS NOT NULL
       AND NOT (u.element = 0 AND coalesce(w.shape ?| '{each,repeat}', false))
-      AND NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element AND s.asks IS NOT NULL AND NOT u.undo)
+      AND NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = u.run_id AND s.step_no = u.step_no
+                      AND s.element = u.element AND s.asks IS NOT NULL AND NOT u.undo)
     ON CONFLICT DO NOTHING;
 END $$;
 
--- _sas.lane_now(...): where a step is claimed: its own lane, or the function workers' while it is in a stage of theirs.
-CREATE FUNCTION _sas.lane_now(for_run bigint, for_no int, for_element int, for_undo boolean, lane int) RETURNS int
+-- _sas.lane_now(...): where a step is claimed: its own lane, or the function workers' while it is in a stage
+-- of theirs.
+CREATE FUNCTION _sas.lane_now(for_run bigint, for_no int, for_element int, for_undo boolean, lane int)
+RETURNS int
 LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN EXISTS (SELECT FROM _sas.stage g WHERE g.run_id = for_run AND g.step_no = for_no AND g.element = for_element AND g.undo = for_undo AND g.stage <> 'call')
+    SELECT CASE WHEN EXISTS (SELECT FROM _sas.stage g WHERE g.run_id = for_run AND g.step_no = for_no
+                             AND g.element = for_element AND g.undo = for_undo AND g.stage <> 'call')
                 THEN 0 ELSE lane END
 $$;
 

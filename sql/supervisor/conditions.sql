@@ -4,7 +4,8 @@
 -- of. The leading supervisor compares what holds with the alerts that are
 -- open, at its interval: what is new is raised, what has ended is closed.
 
--- _sas.crash_loops(): posts of this database whose workers failed several times in a row, each soon after its start.
+-- _sas.crash_loops(): posts of this database whose workers failed several times in a row, each soon after its
+-- start.
 CREATE FUNCTION _sas.crash_loops(OUT actor text, OUT failures int) RETURNS SETOF record
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_crash_loops';
 
@@ -14,18 +15,24 @@ LANGUAGE sql STABLE AS $$
     SELECT greatest(current_setting('sas.supervisor_interval')::interval / 2, interval '5 s')
 $$;
 
--- _sas.lateness(actor): for how long something that is due for the supervisor (v) or the scheduler (s) has been left
--- lying; null: nothing is. Since when counts neither time before the workers of this database were started, nor before
--- its last turn: what a long transaction has left behind may have been due long before its commit.
+-- _sas.lateness(actor): for how long something that is due for the supervisor (v) or the scheduler (s) has
+-- been left lying; null: nothing is. Since when counts neither time before the workers of this database were
+-- started, nor before its last turn: what a long transaction has left behind may have been due long before
+-- its commit.
 CREATE FUNCTION _sas.lateness(whose "char") RETURNS interval
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    due timestamptz := CASE WHEN whose = 'v' THEN least(_sas.next_due('v'), (SELECT l.next_by FROM _sas.lease l ORDER BY l.next_by LIMIT 1)) ELSE _sas.next_due('s') END;
+    due timestamptz := CASE WHEN whose = 'v'
+        THEN least(_sas.next_due('v'), (SELECT l.next_by FROM _sas.lease l ORDER BY l.next_by LIMIT 1))
+        ELSE _sas.next_due('s') END;
 BEGIN
     IF due IS NULL OR due > _sas.now() THEN
         RETURN NULL;
     END IF;
-    RETURN (SELECT _sas.now() - greatest(due, min(w.started_at), max(w.last_activity_at) FILTER (WHERE w.last_activity_at > w.started_at AND CASE whose WHEN 'v' THEN w.leader ELSE w.actor = 'scheduler' END))
+    RETURN (SELECT _sas.now() - greatest(due, min(w.started_at),
+                                         max(w.last_activity_at) FILTER (
+                        WHERE w.last_activity_at > w.started_at AND CASE whose WHEN 'v' THEN w.leader
+                        ELSE w.actor = 'scheduler' END))
             FROM _sas.all_workers() w WHERE w.database = current_database());
 END $$;
 
@@ -36,24 +43,34 @@ DECLARE
     late interval := _sas.lateness('v');
 BEGIN
     -- where no worker runs, ticks come by hand
-    IF late > _sas.late_after() AND EXISTS (SELECT FROM _sas.all_workers() w WHERE w.database = current_database() AND w.actor = 'supervisor') THEN
-        PERFORM _sas.raise_alert('late', 'supervisor late', format('the supervisor was %s late; meanwhile nothing overdue was taken back', date_trunc('second', late)));
+    IF late > _sas.late_after() AND EXISTS (SELECT FROM _sas.all_workers() w
+                                            WHERE w.database = current_database() AND w.actor = 'supervisor')
+        THEN
+        PERFORM _sas.raise_alert('late', 'supervisor late',
+                                 format('the supervisor was %s late; meanwhile nothing overdue was taken '
+                                        'back', date_trunc('second', late)));
     END IF;
 END $$;
 
--- _sas.conditions(): what holds now, of the kinds that the watch closes. raise false: it goes on, but is no reason to begin an alert.
-CREATE FUNCTION _sas.conditions() RETURNS TABLE (kind text, cause text, message text, agent_id int, raise boolean)
+-- _sas.conditions(): what holds now, of the kinds that the watch closes. raise false: it goes on, but is no
+-- reason to begin an alert.
+CREATE FUNCTION _sas.conditions()
+RETURNS TABLE (kind text, cause text, message text, agent_id int, raise boolean)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    SELECT 'breaker-open', format('agent %s breaker', a.name), format('the breaker of agent "%s" is open', a.name), a.agent_id, coalesce(p.breaker, h.breaker) = 'open'
+    SELECT 'breaker-open', format('agent %s breaker', a.name),
+        format('the breaker of agent "%s" is open', a.name), a.agent_id,
+        coalesce(p.breaker, h.breaker) = 'open'
     FROM _sas.agent a
     JOIN _sas.agent_health h ON h.agent_id = a.agent_id
     LEFT JOIN _sas.places() p ON p.agent_id = a.agent_id
-    WHERE a.dropped_at IS NULL AND a.kind = 'http' AND coalesce(p.breaker, h.breaker) <> 'closed' AND a.breaker -> 'off' IS DISTINCT FROM 'true'
+    WHERE a.dropped_at IS NULL AND a.kind = 'http' AND coalesce(p.breaker, h.breaker) <> 'closed'
+        AND a.breaker -> 'off' IS DISTINCT FROM 'true'
     UNION ALL
-    SELECT 'worker-slots', 'worker slots', format('%s workers find no free process slot; see max_worker_processes', l.slots_missing), NULL, true
+    SELECT 'worker-slots', 'worker slots',
+        format('%s workers find no free process slot; see max_worker_processes', l.slots_missing), NULL, true
     FROM _sas.launcher_state() l WHERE l.slots_missing > 0
     UNION ALL
     SELECT 'agent-places', c.cause, c.message, NULL, c.raise
@@ -71,25 +88,33 @@ BEGIN
     WHERE c.lasts
     UNION ALL
     SELECT 'crash-loop', format('crash loop of %s workers', c.actor),
-           format('a worker of actor "%s" has failed %s times in a row; it is started anew with growing pauses, see the log of the server', c.actor, max(c.failures)), NULL, true
+           format('a worker of actor "%s" has failed %s times in a row; it is started anew with growing '
+                  'pauses, see the log of the server', c.actor, max(c.failures)), NULL, true
     FROM _sas.crash_loops() c GROUP BY c.actor
     UNION ALL
-    SELECT 'crash-loop', 'crash loop of the server', format('the server has begun anew %s times within ten minutes; see its log', count(*)), NULL, true
+    SELECT 'crash-loop', 'crash loop of the server',
+        format('the server has begun anew %s times within ten minutes; see its log', count(*)), NULL, true
     FROM _sas.boot b WHERE b.at > _sas.now() - interval '10 min' HAVING count(*) >= 5
     UNION ALL
-    SELECT 'late', 'scheduler late', 'what is due for the scheduler is not looked at; see sas.workers and the log of the server', NULL, true
-    WHERE _sas.lateness('s') > _sas.late_after() AND EXISTS (SELECT FROM _sas.all_workers() w WHERE w.database = current_database());
+    SELECT 'late', 'scheduler late',
+        'what is due for the scheduler is not looked at; see sas.workers and the log of the server', NULL,
+        true
+    WHERE _sas.lateness('s') > _sas.late_after()
+        AND EXISTS (SELECT FROM _sas.all_workers() w WHERE w.database = current_database());
 END $$;
 
--- _sas.check_conditions(): raises what is new, closes what has ended. Writes nothing as long as nothing changes.
--- Returns whether anything is open that may want another look soon: work at workers, an alert, a breaker that is not closed.
+-- _sas.check_conditions(): raises what is new, closes what has ended. Writes nothing as long as nothing
+-- changes.
+-- Returns whether anything is open that may want another look soon: work at workers, an alert, a breaker that
+-- is not closed.
 CREATE FUNCTION _sas.check_conditions() RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := _sas.now();
     causes text[];
 BEGIN
-    IF _sas.current_boot() <> 0 AND NOT EXISTS (SELECT FROM _sas.boot b WHERE b.boot = _sas.current_boot()) THEN
+    IF _sas.current_boot() <> 0 AND NOT EXISTS (SELECT FROM _sas.boot b WHERE b.boot = _sas.current_boot())
+        THEN
         DELETE FROM _sas.boot b WHERE b.at < now - interval '1 h';
         INSERT INTO _sas.boot VALUES (_sas.current_boot(), now);
     END IF;
@@ -101,11 +126,13 @@ BEGIN
       AND (l.kind IN ('breaker-open', 'worker-slots', 'agent-places', 'crash-loop')
            AND NOT coalesce(l.cause = ANY (causes), false)
            -- what is raised again and again as long as it lasts
-           OR l.kind IN ('stuck', 'late') AND NOT coalesce(l.cause = ANY (causes), false) AND l.last_at < now - interval '3 min'
+           OR l.kind IN ('stuck', 'late') AND NOT coalesce(l.cause = ANY (causes), false)
+               AND l.last_at < now - interval '3 min'
            OR l.kind = 'purge-failed' AND l.last_at < now - interval '3 h'
            -- a session was just acknowledging it when its run was resumed
            OR l.kind IN ('step-failed', 'undo-failed', 'deadline') AND l.acknowledged_at IS NOT NULL
               AND NOT EXISTS (SELECT FROM _sas.run r WHERE r.run_id = l.run_id AND r.state = 'paused'))
     HAVING count(*) > 0;
-    RETURN causes IS NOT NULL OR EXISTS (SELECT FROM _sas.lease) OR EXISTS (SELECT FROM _sas.alert l WHERE l.closed_at IS NULL);
+    RETURN causes IS NOT NULL OR EXISTS (SELECT FROM _sas.lease)
+        OR EXISTS (SELECT FROM _sas.alert l WHERE l.closed_at IS NULL);
 END $$;

@@ -31,34 +31,43 @@ BEGIN
     RETURN cardinality(taken);
 END $$;
 
--- _sas.auto_rescue(): is what on_failure says carried out, or told to an operator only, where a workflow does not say?
+-- _sas.auto_rescue(): is what on_failure says carried out, or told to an operator only, where a workflow does
+-- not say?
 CREATE FUNCTION _sas.auto_rescue() RETURNS boolean
 LANGUAGE sql STABLE AS $$ SELECT coalesce(current_setting('sas.auto_rescue', true), 'on')::boolean $$;
 
--- _sas.suggestion(policy, run_id, step): what an operator could do, as an alert says it. step null: about the run.
+-- _sas.suggestion(policy, run_id, step): what an operator could do, as an alert says it. step null: about the
+-- run.
 CREATE FUNCTION _sas.suggestion(policy text, run_id bigint, step text) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE policy WHEN 'pause' THEN ''
                        WHEN 'compensate' THEN format('; suggested: sas.compensate(%s)', run_id)
-                       WHEN 'skip' THEN CASE WHEN step IS NULL THEN format('; suggested: sas.halt(%s)', run_id) ELSE format('; suggested: sas.skip(%s, %L)', run_id, step) END
+                       WHEN 'skip' THEN CASE WHEN step IS NULL
+                           THEN format('; suggested: sas.halt(%s)', run_id)
+                           ELSE format('; suggested: sas.skip(%s, %L)', run_id, step) END
                        ELSE format('; suggested: sas.halt(%s)', run_id) END
 $$;
 
--- _sas.cases(taken): what these messages tell, as it stands now, failed steps first. One that is told twice is one case.
+-- _sas.cases(taken): what these messages tell, as it stands now, failed steps first. One that is told twice
+-- is one case.
 CREATE FUNCTION _sas.cases(taken _sas.due[]) RETURNS SETOF _sas.failed_case
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN QUERY
-    SELECT d.kind, d.run_id, d.step_no, d.element, r.state, r.fate, coalesce(v.auto_rescue, _sas.auto_rescue()), v.on_transient, v.on_permanent,
+    SELECT d.kind, d.run_id, d.step_no, d.element, r.state, r.fate,
+        coalesce(v.auto_rescue, _sas.auto_rescue()), v.on_transient, v.on_permanent,
            EXISTS (SELECT FROM _sas.workflow_step pw
-                   CROSS JOIN LATERAL (SELECT FROM _sas.step p WHERE p.run_id = d.run_id AND p.step_no = pw.step_no AND p.state = 'succeeded' OFFSET 0) p
+                   CROSS JOIN LATERAL (SELECT FROM _sas.step p WHERE p.run_id = d.run_id
+                                       AND p.step_no = pw.step_no AND p.state = 'succeeded' OFFSET 0) p
                    WHERE pw.version_id = r.version_id AND pw.pivot AND NOT pw.undo),
-           s.state, s.failure_count, s.transient, s.in_doubt, s.ask_until, s.error, w.name, w.undo, w.lane, w.recovery, w.on_transient, w.on_permanent, w.shape
+           s.state, s.failure_count, s.transient, s.in_doubt, s.ask_until, s.error, w.name, w.undo, w.lane,
+               w.recovery, w.on_transient, w.on_permanent, w.shape
     FROM (SELECT DISTINCT t.kind, t.run_id, t.step_no, t.element FROM unnest(taken) t) d
     JOIN _sas.run r ON r.run_id = d.run_id
     JOIN _sas.workflow_version v ON v.version_id = r.version_id
     LEFT JOIN _sas.step s ON s.run_id = d.run_id AND s.step_no = d.step_no AND s.element = d.element
-    LEFT JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = d.step_no AND w.undo = (s.state = 'compensating')
+    LEFT JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = d.step_no
+        AND w.undo = (s.state = 'compensating')
     WHERE d.kind IN ('deadline', 'reminder') OR s.waiting_kind = 'supervisor'
     ORDER BY d.run_id, d.kind DESC, d.step_no, d.element;
 END $$;
@@ -70,50 +79,61 @@ DECLARE
     c _sas.failed_case;
     made _sas.decision[] := '{}';
 BEGIN
-    PERFORM _sas.write_timers(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'young' HAVING count(*) > 0;
+    PERFORM _sas.write_timers(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'young'
+        HAVING count(*) > 0;
     FOREACH c IN ARRAY ARRAY(SELECT x FROM _sas.cases(taken) x) LOOP
         CONTINUE WHEN c.kind = 'deadline' AND NOT _sas.mark_overdue(c.run_id);
         -- decided in this very turn
-        CONTINUE WHEN EXISTS (SELECT FROM unnest(made) m WHERE m.run_id = c.run_id AND (m.what = 'doom' OR m.what = 'pause' AND c.kind = 'deadline'));
-        made := made || CASE c.kind WHEN 'deadline' THEN _sas.judge_deadline(c) WHEN 'reminder' THEN _sas.remind(c) ELSE _sas.judge_failure(c, made) END;
+        CONTINUE WHEN EXISTS (SELECT FROM unnest(made) m WHERE m.run_id = c.run_id
+                              AND (m.what = 'doom' OR m.what = 'pause' AND c.kind = 'deadline'));
+        made := made || CASE c.kind WHEN 'deadline' THEN _sas.judge_deadline(c)
+            WHEN 'reminder' THEN _sas.remind(c) ELSE _sas.judge_failure(c, made) END;
     END LOOP;
     PERFORM _sas.act_on(made);
 END $$;
 
--- _sas.mark_overdue(run_id): it is decided now what becomes of this run since its deadline has passed; false: that was before, or it has
--- another deadline by now. It may have two timers: one that was put off, and one that _sas.set_timers wrote in its place.
+-- _sas.mark_overdue(run_id): it is decided now what becomes of this run since its deadline has passed; false:
+-- that was before, or it has another deadline by now. It may have two timers: one that was put off, and one
+-- that _sas.set_timers wrote in its place.
 CREATE FUNCTION _sas.mark_overdue(id bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE _sas.run r SET overdue = true WHERE r.run_id = id AND r.overdue IS NULL AND r.deadline <= _sas.now();
+    UPDATE _sas.run r SET overdue = true WHERE r.run_id = id AND r.overdue IS NULL
+        AND r.deadline <= _sas.now();
     RETURN FOUND;
 END $$;
 
 -- _sas.late_message(case): what is said of a run that does not go on, and whose deadline has passed.
 CREATE FUNCTION _sas.late_message(c _sas.failed_case) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE c.run_state WHEN 'paused' THEN format('run %s is paused, and its deadline has passed', c.run_id)
-                            WHEN 'compensating' THEN format('run %s is not undone yet, and its deadline has passed', c.run_id) END
+    SELECT CASE c.run_state WHEN 'paused'
+        THEN format('run %s is paused, and its deadline has passed', c.run_id)
+                            WHEN 'compensating' THEN format('run %s is not undone yet, and its deadline has '
+                                                            'passed', c.run_id) END
 $$;
 
 -- _sas.remind(case): a run that its deadline has ended is not undone yet.
 CREATE FUNCTION _sas.remind(c _sas.failed_case) RETURNS _sas.decision[]
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM _sas.raise_alert('deadline', format('run %s deadline', c.run_id), _sas.late_message(c), NULL, c.run_id) WHERE _sas.late_message(c) IS NOT NULL;
+    PERFORM _sas.raise_alert('deadline', format('run %s deadline', c.run_id), _sas.late_message(c), NULL,
+                             c.run_id) WHERE _sas.late_message(c) IS NOT NULL;
     RETURN '{}';
 END $$;
 
--- _sas.judge_deadline(case): the deadline of a run has passed. A run that is paused, or is being undone already, only
--- has its alert: it has no way on but an operator's; resume sets the timer again.
+-- _sas.judge_deadline(case): the deadline of a run has passed. A run that is paused, or is being undone
+-- already, only has its alert: it has no way on but an operator's; resume sets the timer again.
 CREATE FUNCTION _sas.judge_deadline(c _sas.failed_case) RETURNS _sas.decision[]
 LANGUAGE plpgsql AS $$
 DECLARE
     policy text := CASE WHEN c.past_pivot THEN 'pause' ELSE c.run_on_permanent END;
-    error jsonb := _sas.problem_object('deadline', 'the deadline of the run has passed', NULL, NULL, c.run_id, NULL);
+    error jsonb := _sas.problem_object('deadline', 'the deadline of the run has passed', NULL, NULL,
+                                       c.run_id, NULL);
     goes_on boolean := c.run_state IN ('scheduled', 'pending', 'running') AND c.fate IS NULL;
     message text := CASE WHEN NOT goes_on THEN _sas.late_message(c)
-                         WHEN policy = 'pause' OR NOT c.auto_rescue THEN format('run %s is paused: its deadline has passed', c.run_id) || _sas.suggestion(policy, c.run_id, NULL) END;
+                         WHEN policy = 'pause' OR NOT c.auto_rescue
+                             THEN format('run %s is paused: its deadline has passed', c.run_id)
+                             || _sas.suggestion(policy, c.run_id, NULL) END;
 BEGIN
     IF message IS NOT NULL THEN
         PERFORM _sas.raise_alert('deadline', format('run %s deadline', c.run_id), message, NULL, c.run_id);
@@ -122,30 +142,38 @@ BEGIN
         RETURN '{}';
     END IF;
     IF policy = 'pause' OR NOT c.auto_rescue THEN
-        RETURN ARRAY[ROW('pause', c.run_id, NULL, NULL, NULL, NULL, 'its deadline has passed', error)::_sas.decision];
+        RETURN ARRAY[ROW('pause', c.run_id, NULL, NULL, NULL, NULL, 'its deadline has passed',
+                         error)::_sas.decision];
     END IF;
-    -- the undo that begins here is not bound by the deadline: if it is not over by then, an operator hears of it; not
-    -- where nobody looked for so long that it would be at once
-    INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 'v', _sas.remind_at(r.deadline), r.run_id, 'reminder' FROM _sas.run r WHERE r.run_id = c.run_id AND _sas.remind_at(r.deadline) > _sas.now();
-    RETURN ARRAY[ROW('doom', c.run_id, NULL, NULL, NULL, CASE policy WHEN 'skip' THEN 'fail' ELSE policy END, NULL, error)::_sas.decision];
+    -- the undo that begins here is not bound by the deadline: if it is not over by then, an operator hears of
+    -- it; not where nobody looked for so long that it would be at once
+    INSERT INTO _sas.due (actor, due_at, run_id, kind)
+    SELECT 'v', _sas.remind_at(r.deadline), r.run_id, 'reminder' FROM _sas.run r WHERE r.run_id = c.run_id
+        AND _sas.remind_at(r.deadline) > _sas.now();
+    RETURN ARRAY[ROW('doom', c.run_id, NULL, NULL, NULL, CASE policy WHEN 'skip' THEN 'fail'
+                     ELSE policy END, NULL, error)::_sas.decision];
 END $$;
 
--- _sas.judge_failure(case, made): a step, or an undo, has failed: another window, its fallback, or what on_failure says.
+-- _sas.judge_failure(case, made): a step, or an undo, has failed: another window, its fallback, or what
+-- on_failure says.
 -- made: what was decided before in this turn.
 CREATE FUNCTION _sas.judge_failure(c _sas.failed_case, made _sas.decision[]) RETURNS _sas.decision[]
 LANGUAGE plpgsql AS $$
 DECLARE
     failures int := c.failure_count + 1;
     change _sas.step_change := ROW(c.run_id, c.step_no, c.element, c.state, c.state, NULL, failures,
-                                   NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, c.state = 'compensating', NULL, NULL);
+                                   NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                                       c.state = 'compensating', NULL, NULL);
     decision _sas.decision := ROW('note', c.run_id, c.step_no, c.element, NULL, NULL, NULL, c.error);
     spent boolean := c.shape ? 'fallback' AND _sas.fell(c.run_id, c.element, c.shape);
-    way text := CASE WHEN c.state = 'failed' AND c.fate IS NULL AND c.shape #> '{fallback,on}' ? 'failed' AND NOT spent THEN _sas.way_back(c.run_id, c.step_no, c.element) END;
+    way text := CASE WHEN c.state = 'failed' AND c.fate IS NULL AND c.shape #> '{fallback,on}' ? 'failed'
+        AND NOT spent THEN _sas.way_back(c.run_id, c.step_no, c.element) END;
     -- the undo needs what its call brought
     settles boolean := c.fate IS NOT NULL AND c.in_doubt AND _sas.settles(c.run_id, c.step_no, c.element);
 BEGIN
     -- one in doubt is asked for as many windows again before its fallback
-    IF c.transient AND failures < (c.recovery ->> 'max_failures')::int * (CASE way WHEN 'known' THEN 2 ELSE 1 END) AND spent IS NOT TRUE
+    IF c.transient AND failures < (c.recovery ->> 'max_failures')::int * (CASE way WHEN 'known' THEN 2
+                ELSE 1 END) AND spent IS NOT TRUE
        AND (c.fate IS NULL OR c.undo OR settles) THEN
         change.to_state := CASE c.state WHEN 'failed' THEN 'suspended' ELSE c.state END;
         change.parked := false;
@@ -168,19 +196,23 @@ BEGIN
     decision.change := change;
     IF settles AND NOT c.undo AND decision.what <> 'again' THEN
         -- resume asks for the next undo, which is this one again
-        RETURN ARRAY[decision, ROW('close', c.run_id, c.step_no, c.element, NULL, NULL, NULL, NULL)::_sas.decision];
+        RETURN ARRAY[decision, ROW('close', c.run_id, c.step_no, c.element, NULL, NULL, NULL,
+                                   NULL)::_sas.decision];
     END IF;
     RETURN ARRAY[decision];
 END $$;
 
--- _sas.by_policy(case, made): a step, or an undo, has failed for good: the run goes on without it, waits for an
+-- _sas.by_policy(case, made): a step, or an undo, has failed for good: the run goes on without it, waits for
+-- an
 -- operator, who hears of it, or cannot go on.
 CREATE FUNCTION _sas.by_policy(c _sas.failed_case, made _sas.decision[]) RETURNS _sas.decision
 LANGUAGE plpgsql AS $$
 DECLARE
     policy text := CASE WHEN c.undo OR c.fate IS NOT NULL THEN 'pause'
-                        WHEN c.transient THEN coalesce(c.on_transient, c.run_on_transient) ELSE coalesce(c.on_permanent, c.run_on_permanent) END;
-    borne boolean := policy <> 'skip' AND policy IS NOT NULL AND c.fate IS NULL AND NOT c.undo AND c.element > 0 AND _sas.bears(c, made);
+                        WHEN c.transient THEN coalesce(c.on_transient, c.run_on_transient)
+                            ELSE coalesce(c.on_permanent, c.run_on_permanent) END;
+    borne boolean := policy <> 'skip' AND policy IS NOT NULL AND c.fate IS NULL AND NOT c.undo
+        AND c.element > 0 AND _sas.bears(c, made);
     suggested text := '';
     why text;
 BEGIN
@@ -189,18 +221,25 @@ BEGIN
     ELSIF c.undo OR c.fate IS NOT NULL THEN
         NULL;
     -- an operator's pause holds: the failure waits for resume, which gives it another window
-    ELSIF c.past_pivot AND policy = 'compensate' OR c.run_state = 'paused' AND policy IN ('compensate', 'fail') THEN
+    ELSIF c.past_pivot AND policy = 'compensate' OR c.run_state = 'paused'
+        AND policy IN ('compensate', 'fail') THEN
         policy := 'pause';
     ELSIF NOT c.auto_rescue THEN
-        suggested := _sas.suggestion(policy, c.run_id, _sas.shown_name(c.name) || coalesce('[' || nullif(c.element, 0) || ']', ''));
+        suggested := _sas.suggestion(policy, c.run_id, _sas.shown_name(c.name)
+                                     || coalesce('[' || nullif(c.element, 0) || ']', ''));
         policy := 'pause';
     END IF;
     IF policy = 'pause' THEN
-        why := format('%s "%s" failed: %s', CASE WHEN c.undo THEN 'the undo of step' ELSE 'step' END, _sas.shown_name(c.name), c.error ->> 'title');
-        PERFORM _sas.raise_alert(CASE WHEN c.undo THEN 'undo-failed' ELSE 'step-failed' END, format('run %s step %s', c.run_id, c.name),
-                           format('run %s: %s', c.run_id, why) || suggested, nullif(c.lane, 0), c.run_id, c.step_no);
+        why := format('%s "%s" failed: %s', CASE WHEN c.undo THEN 'the undo of step'
+                      ELSE 'step' END, _sas.shown_name(c.name), c.error ->> 'title');
+        PERFORM _sas.raise_alert(CASE WHEN c.undo THEN 'undo-failed'
+                                 ELSE 'step-failed' END, format('run %s step %s', c.run_id, c.name),
+                           format('run %s: %s', c.run_id, why) || suggested, nullif(c.lane, 0), c.run_id,
+                               c.step_no);
     END IF;
-    RETURN ROW(CASE WHEN policy = 'pause' AND (c.run_state = 'paused' OR EXISTS (SELECT FROM unnest(made) m WHERE m.run_id = c.run_id AND m.what = 'pause')) THEN 'note'
+    RETURN ROW(CASE WHEN policy = 'pause'
+               AND (c.run_state = 'paused' OR EXISTS (SELECT FROM unnest(made) m WHERE m.run_id = c.run_id
+                                                      AND m.what = 'pause')) THEN 'note'
                     WHEN policy IN ('pause', 'skip') THEN policy ELSE 'doom' END,
                c.run_id, c.step_no, c.element, NULL, policy, why, c.error)::_sas.decision;
 END $$;
@@ -211,7 +250,8 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN coalesce((c.shape ->> 'max_failed')::int, 0)
            > (SELECT f.failed FROM _sas.fan f WHERE f.run_id = c.run_id AND f.step_no = c.step_no)
-             + (SELECT count(*) FROM unnest(made) m WHERE m.what = 'skip' AND m.run_id = c.run_id AND m.step_no = c.step_no);
+             + (SELECT count(*) FROM unnest(made) m WHERE m.what = 'skip' AND m.run_id = c.run_id
+                AND m.step_no = c.step_no);
 END $$;
 
 -- _sas.act_on(made): the states first, then what follows from them.
@@ -219,38 +259,49 @@ CREATE FUNCTION _sas.act_on(made _sas.decision[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     doomed bigint[] := ARRAY(SELECT m.run_id FROM unnest(made) m WHERE m.what = 'doom');
-    skipped _sas.decision[] := ARRAY(SELECT m FROM unnest(made) m WHERE m.what = 'skip' AND m.run_id <> ALL (doomed));
+    skipped _sas.decision[] := ARRAY(SELECT m FROM unnest(made) m WHERE m.what = 'skip'
+                                     AND m.run_id <> ALL (doomed));
 BEGIN
     PERFORM _sas.move_steps(array_agg(m.change)) FROM unnest(made) m WHERE (m.change).run_id IS NOT NULL;
     INSERT INTO _sas.due (actor, due_at, run_id, kind, step_no, element)
-    SELECT 's', (m.change).waiting_until, m.run_id, 'ready', m.step_no, m.element FROM unnest(made) m WHERE m.what = 'again';
+    SELECT 's', (m.change).waiting_until, m.run_id, 'ready', m.step_no, m.element FROM unnest(made) m
+    WHERE m.what = 'again';
     IF FOUND THEN
         PERFORM _sas.ring('{}', true, false, '{}');
     END IF;
-    PERFORM _sas.requeue(array_agg(m.run_id), array_agg(m.step_no), array_agg(m.element)) FROM unnest(made) m WHERE m.what = 'settle' HAVING count(*) > 0;
-    PERFORM _sas.fall_back(array_agg(m.run_id), array_agg(m.step_no), array_agg(m.element)) FROM unnest(made) m WHERE m.what = 'fall' HAVING count(*) > 0;
+    PERFORM _sas.requeue(array_agg(m.run_id), array_agg(m.step_no), array_agg(m.element)) FROM unnest(made) m
+        WHERE m.what = 'settle' HAVING count(*) > 0;
+    PERFORM _sas.fall_back(array_agg(m.run_id), array_agg(m.step_no), array_agg(m.element))
+        FROM unnest(made) m WHERE m.what = 'fall' HAVING count(*) > 0;
     UPDATE _sas.run r SET error = e.error
-    FROM (SELECT DISTINCT ON (m.run_id) m.run_id, m.error FROM unnest(made) WITH ORDINALITY AS m (what, run_id, step_no, element, change, fate, why, error, n)
+    FROM (SELECT DISTINCT ON (m.run_id) m.run_id, m.error
+          FROM unnest(made) WITH ORDINALITY AS m (what, run_id, step_no, element, change, fate, why, error, n)
           WHERE m.what = 'skip' ORDER BY m.run_id, m.n DESC) e
     WHERE r.run_id = e.run_id;
     IF skipped <> '{}' THEN
         PERFORM _sas.skip_failed(skipped);
     END IF;
-    PERFORM _sas.doom(array_agg(m.run_id), array_agg(m.fate), array_agg(m.error)) FROM unnest(made) m WHERE m.what = 'doom' HAVING count(*) > 0;
+    PERFORM _sas.doom(array_agg(m.run_id), array_agg(m.fate), array_agg(m.error)) FROM unnest(made) m
+        WHERE m.what = 'doom' HAVING count(*) > 0;
     PERFORM _sas.move_to_paused(array_agg(m.run_id), array_agg(m.why), 'sas supervisor', array_agg(m.error))
     FROM unnest(made) m JOIN _sas.run r ON r.run_id = m.run_id AND r.state <> 'stopped'
     WHERE m.what = 'pause' AND m.run_id <> ALL (doomed);
-    PERFORM _sas.close_steps(array_agg(m.run_id)) FROM unnest(made) m WHERE m.what = 'close' HAVING count(*) > 0;
+    PERFORM _sas.close_steps(array_agg(m.run_id)) FROM unnest(made) m WHERE m.what = 'close'
+        HAVING count(*) > 0;
 END $$;
 
 -- _sas.skip_failed(skipped): these failures are skipped; what waited for the steps goes on.
 CREATE FUNCTION _sas.skip_failed(skipped _sas.decision[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM _sas.move_steps(array_agg(ROW(u.run_id, u.step_no, u.element, 'failed', 'skipped', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                                          NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change)) FROM unnest(skipped) u;
-    PERFORM _sas.after_skip(array_agg(u.run_id), array_agg(u.step_no)) FROM unnest(skipped) u WHERE u.element = 0 HAVING count(*) > 0;
-    PERFORM _sas.count_elements(array_agg(u.run_id), array_agg(u.step_no), 1) FROM unnest(skipped) u WHERE u.element > 0 HAVING count(*) > 0;
+    PERFORM _sas.move_steps(array_agg(ROW(u.run_id, u.step_no, u.element, 'failed', 'skipped', NULL, NULL,
+                                          NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                                          NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change))
+                                              FROM unnest(skipped) u;
+    PERFORM _sas.after_skip(array_agg(u.run_id), array_agg(u.step_no)) FROM unnest(skipped) u
+        WHERE u.element = 0 HAVING count(*) > 0;
+    PERFORM _sas.count_elements(array_agg(u.run_id), array_agg(u.step_no), 1) FROM unnest(skipped) u
+        WHERE u.element > 0 HAVING count(*) > 0;
 END $$;
 
 -- _sas.settles(run_id, step_no, element): does the undo of this step need the output

@@ -24,11 +24,13 @@ BEGIN
             UNION ALL
             SELECT c.run_id
             FROM f CROSS JOIN LATERAL (SELECT r.run_id FROM _sas.run r WHERE r.parent_run_id = f.run_id
-                                       UNION ALL SELECT r.run_id FROM _sas.run r WHERE r.hook_of = f.run_id OFFSET 0) c)
+                                       UNION ALL SELECT r.run_id FROM _sas.run r
+                                           WHERE r.hook_of = f.run_id OFFSET 0) c)
         SELECT f.run_id FROM f);
 END $$;
 
--- _sas.carry_inline(root, until): all that there is to do, up to that instant; null: until nothing is left but deadlines.
+-- _sas.carry_inline(root, until): all that there is to do, up to that instant; null: until nothing is left
+-- but deadlines.
 CREATE FUNCTION _sas.carry_inline(root bigint, until timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -43,7 +45,11 @@ BEGIN
         END IF;
         turns := turns + 1;
         IF turns > 100000 THEN
-            RAISE EXCEPTION 'run % finds no end', root USING ERRCODE = 'program_limit_exceeded', DETAIL = format('It is %s in the test.', _sas.now()), HINT = 'See sas.stubbed_calls() for what is asked again and again; within => ''1 h'' stops the clock there.';
+            RAISE EXCEPTION 'run % finds no end', root
+                USING ERRCODE = 'program_limit_exceeded',
+                DETAIL = format('It is %s in the test.', _sas.now()),
+                HINT = 'See sas.stubbed_calls() for what is asked again and again; within => ''1 h'' stops '
+                       'the clock there.';
         END IF;
     END LOOP;
     IF until > _sas.now() THEN
@@ -62,24 +68,28 @@ DECLARE
     moved boolean := false;
 BEGIN
     DELETE FROM _sas.run_place p WHERE p.run_id = ANY (ids);
-    WITH t AS (DELETE FROM _sas.due d WHERE d.actor = 's' AND d.due_at <= now AND d.run_id = ANY (ids) RETURNING d.*)
+    WITH t AS (DELETE FROM _sas.due d WHERE d.actor = 's' AND d.due_at <= now AND d.run_id = ANY (ids)
+               RETURNING d.*)
     SELECT array_agg(t::_sas.due) INTO taken FROM t;
     IF taken IS NOT NULL THEN
         PERFORM _sas.carry_out(taken);
         RETURN true;
     END IF;
-    WITH t AS (DELETE FROM _sas.due d WHERE d.actor = 'v' AND d.due_at <= now AND d.run_id = ANY (ids) RETURNING d.*)
+    WITH t AS (DELETE FROM _sas.due d WHERE d.actor = 'v' AND d.due_at <= now AND d.run_id = ANY (ids)
+               RETURNING d.*)
     SELECT array_agg(t::_sas.due) INTO taken FROM t;
     IF taken IS NOT NULL THEN
         PERFORM _sas.decide_on(taken);
         RETURN true;
     END IF;
-    SELECT array_agg(l) INTO leases FROM _sas.lease l WHERE l.worker_id = -1 AND l.next_by <= now AND l.run_ids && ids;
+    SELECT array_agg(l) INTO leases FROM _sas.lease l WHERE l.worker_id = -1 AND l.next_by <= now
+        AND l.run_ids && ids;
     IF leases IS NOT NULL THEN
         PERFORM _sas.take_back_leases(leases, 0, '{}', 0);
         RETURN true;
     END IF;
-    FOR f IN SELECT x.* FROM _sas.stub_flight x WHERE x.run_id = ANY (ids) AND x.at <= now ORDER BY x.at, x.run_id, x.step_no, x.element LOOP
+    FOR f IN SELECT x.* FROM _sas.stub_flight x WHERE x.run_id = ANY (ids) AND x.at <= now
+        ORDER BY x.at, x.run_id, x.step_no, x.element LOOP
         PERFORM _sas.move_stub_flight(f);
         moved := true;
     END LOOP;
@@ -94,7 +104,8 @@ DECLARE
     deadline timestamptz;
 BEGIN
     SELECT min(x.at) FILTER (WHERE NOT x.guard), min(x.at) FILTER (WHERE x.guard) INTO next_at, deadline
-    FROM (SELECT d.due_at, d.kind IN ('deadline', 'reminder', 'late') FROM _sas.due d WHERE d.actor IN ('s', 'v') AND d.run_id = ANY (ids)
+    FROM (SELECT d.due_at, d.kind IN ('deadline', 'reminder', 'late') FROM _sas.due d
+          WHERE d.actor IN ('s', 'v') AND d.run_id = ANY (ids)
           UNION ALL SELECT f.at, false FROM _sas.stub_flight f WHERE f.run_id = ANY (ids)
           UNION ALL SELECT w.at, false FROM _sas.awaited_signals(ids) w) AS x (at, guard);
     -- a deadline ends what would have come later
@@ -103,7 +114,8 @@ END $$;
 
 -- claims ------------------------------------------------------------------------------
 
--- _sas.claim_inline(ids): claims what is ready: functions are carried out, calls and tasks begin. False: nothing is.
+-- _sas.claim_inline(ids): claims what is ready: functions are carried out, calls and tasks begin. False:
+-- nothing is.
 CREATE FUNCTION _sas.claim_inline(ids bigint[]) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -118,10 +130,12 @@ BEGIN
         UPDATE _sas.ready q SET lane = base + _sas.lane_now(q.run_id, q.step_no, q.element, q.undo, w.lane)
         FROM _sas.run r, _sas.workflow_step w
         WHERE q.run_id = ANY (ids) AND NOT q.fresh AND q.lane <> _sas.late_lane()
-          AND r.run_id = q.run_id AND w.version_id = r.version_id AND w.step_no = q.step_no AND w.undo = q.undo
+          AND r.run_id = q.run_id AND w.version_id = r.version_id AND w.step_no = q.step_no
+              AND w.undo = q.undo
           AND w.lane NOT IN (SELECT _sas.stubbed_doors())
         RETURNING q.lane)
-    SELECT array_agg(DISTINCT m.lane) FILTER (WHERE a.kind = 'http'), array_agg(DISTINCT m.lane) FILTER (WHERE a.kind = 'external'), bool_or(m.lane = base)
+    SELECT array_agg(DISTINCT m.lane) FILTER (WHERE a.kind = 'http'),
+        array_agg(DISTINCT m.lane) FILTER (WHERE a.kind = 'external'), bool_or(m.lane = base)
     INTO calls, tasks, functions FROM moved m LEFT JOIN _sas.agent a ON a.agent_id = m.lane - base;
 
     IF calls IS NOT NULL THEN
@@ -142,31 +156,39 @@ LANGUAGE plpgsql AS $$
 DECLARE
     begun int;
 BEGIN
-    INSERT INTO _sas.stub_flight (run_id, step_no, element, step, undo, is_task, settles, agent_id, lease_id, request_id, trace, key, attempt, request, policy, problem, last_by, at)
-    SELECT c.run_id, c.step_no, c.element, c.step, c.undo, false, false, c.agent_id - _sas.inline_lane(), c.lease_id, c.request_id, c.trace, c.idempotency_key, c.attempt, c.request,
-           c.policy || jsonb_build_object('retry', coalesce(c.policy -> 'retry', '{}') || '{"jitter": false}'), c.problem,
+    INSERT INTO _sas.stub_flight (run_id, step_no, element, step, undo, is_task, settles, agent_id, lease_id,
+                                  request_id, trace, key, attempt, request, policy, problem, last_by, at)
+    SELECT c.run_id, c.step_no, c.element, c.step, c.undo, false, false, c.agent_id - _sas.inline_lane(),
+        c.lease_id, c.request_id, c.trace, c.idempotency_key, c.attempt, c.request,
+           c.policy || jsonb_build_object('retry', coalesce(c.policy -> 'retry', '{}')
+                                          || '{"jitter": false}'), c.problem,
            _sas.now() + c.window_ms * interval '1 ms', _sas.now()
     FROM _sas.claim_calls(lanes, array_fill(1000000, ARRAY[cardinality(lanes)]), 0, -1, 'stub') c;
     GET DIAGNOSTICS begun = ROW_COUNT;
     RETURN begun;
 END $$;
 
--- _sas.claim_stub_tasks(lanes): tasks of outside agents; one whose input cannot be made has failed for good. How many.
+-- _sas.claim_stub_tasks(lanes): tasks of outside agents; one whose input cannot be made has failed for good.
+-- How many.
 CREATE FUNCTION _sas.claim_stub_tasks(lanes int[]) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     batch record := _sas.claim_ready(lanes, array_fill(1000000, ARRAY[cardinality(lanes)]), 0, -1, 'stub');
 BEGIN
-    INSERT INTO _sas.stub_flight (run_id, step_no, element, step, undo, is_task, settles, agent_id, lease_id, request_id, key, attempt, request, problem, last_by, at)
-    SELECT t.run_id, t.step_no, t.element, t.name, t.undo, true, r.fate IS NOT NULL, t.lane - _sas.inline_lane(), batch.lease_id, t.request_id, t.key, s.attempt,
-           jsonb_build_object('input', t.asked, 'checkpoint', t.checkpoint), t.problem, _sas.now() + t.complete_in, _sas.now()
+    INSERT INTO _sas.stub_flight (run_id, step_no, element, step, undo, is_task, settles, agent_id, lease_id,
+                                  request_id, key, attempt, request, problem, last_by, at)
+    SELECT t.run_id, t.step_no, t.element, t.name, t.undo, true, r.fate IS NOT NULL,
+        t.lane - _sas.inline_lane(), batch.lease_id, t.request_id, t.key, s.attempt,
+           jsonb_build_object('input', t.asked, 'checkpoint', t.checkpoint), t.problem,
+               _sas.now() + t.complete_in, _sas.now()
     FROM _sas.tasks(batch.claimed) t
     JOIN _sas.run r ON r.run_id = t.run_id
     JOIN _sas.step s ON s.run_id = t.run_id AND s.step_no = t.step_no AND s.element = t.element;
     RETURN coalesce(cardinality(batch.claimed), 0);
 END $$;
 
--- _sas.perform_inline(lane): function steps, one after the other, each in a subtransaction of its own, as the owner of its run.
+-- _sas.perform_inline(lane): function steps, one after the other, each in a subtransaction of its own, as the
+-- owner of its run.
 CREATE FUNCTION _sas.perform_inline(lane int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -178,11 +200,16 @@ BEGIN
     FOR c IN SELECT * FROM _sas.claim_functions(1000000, 0, -1, 'this session', lane) LOOP
         n := n + 1;
         begun_at := _sas.now();
-        v := _sas.stub_perform(c.owner, c.run_id, c.step_no, c.element, c.step, c.undo, c.attempt, c.function, c.input, c.problem,
+        v := _sas.stub_perform(c.owner, c.run_id, c.step_no, c.element, c.step, c.undo, c.attempt,
+                               c.function, c.input, c.problem,
                                coalesce(c.retry, '{}') || '{"jitter": false}', c.judges);
-        PERFORM _sas.write_attempts(ARRAY[c.run_id], ARRAY[c.step_no], ARRAY[c.element], ARRAY[c.attempt + 1], ARRAY[c.undo], ARRAY[0],
-                                    'this session', ARRAY[v.told], ARRAY[0], ARRAY[v.why], ARRAY[begun_at], ARRAY[_sas.now()]) WHERE v.told IS NOT NULL;
-        PERFORM _sas.write_replies(ARRAY[ROW(c.run_id, c.step_no, c.element, c.request_id, v.reply, 1, v.output, v.why, false, v.pause_ms * interval '1 ms')::_sas.call_reply],
+        PERFORM _sas.write_attempts(ARRAY[c.run_id], ARRAY[c.step_no], ARRAY[c.element],
+                                    ARRAY[c.attempt + 1], ARRAY[c.undo], ARRAY[0],
+                                    'this session', ARRAY[v.told], ARRAY[0], ARRAY[v.why], ARRAY[begun_at],
+                                        ARRAY[_sas.now()]) WHERE v.told IS NOT NULL;
+        PERFORM _sas.write_replies(ARRAY[ROW(c.run_id, c.step_no, c.element, c.request_id, v.reply, 1,
+                                             v.output, v.why, false,
+                                             v.pause_ms * interval '1 ms')::_sas.call_reply],
                                    ARRAY[c.lease_id], true);
     END LOOP;
     RETURN n;
@@ -190,16 +217,20 @@ END $$;
 
 -- flights -----------------------------------------------------------------------------
 
--- _sas.move_stub_flight(f): its time has come: an attempt begins, or its answer is there, or its window is over.
+-- _sas.move_stub_flight(f): its time has come: an attempt begins, or its answer is there, or its window is
+-- over.
 CREATE FUNCTION _sas.move_stub_flight(f _sas.stub_flight) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = f.run_id AND s.step_no = f.step_no AND s.element = f.element AND s.request_id = f.request_id) THEN
+    IF NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = f.run_id AND s.step_no = f.step_no
+                   AND s.element = f.element AND s.request_id = f.request_id) THEN
         -- its claim holds no more: nothing is said of it
-        DELETE FROM _sas.stub_flight x WHERE x.run_id = f.run_id AND x.step_no = f.step_no AND x.element = f.element;
+        DELETE FROM _sas.stub_flight x WHERE x.run_id = f.run_id AND x.step_no = f.step_no
+            AND x.element = f.element;
     ELSIF f.last_by <= _sas.now() THEN
         -- past complete-by nothing is said; the lease tells of it
-        DELETE FROM _sas.stub_flight x WHERE x.run_id = f.run_id AND x.step_no = f.step_no AND x.element = f.element;
+        DELETE FROM _sas.stub_flight x WHERE x.run_id = f.run_id AND x.step_no = f.step_no
+            AND x.element = f.element;
         UPDATE _sas.lease l SET next_by = _sas.now() WHERE l.lease_id = f.lease_id;
     ELSIF f.answer IS NULL THEN
         PERFORM _sas.begin_stub_attempt(f);
@@ -224,7 +255,8 @@ BEGIN
     IF f.is_task THEN
         SELECT f.request AS sent, NULL::float8 AS timeout_ms, f.problem AS why INTO made;
     ELSE
-        made := _sas.stub_compose(f.agent_id, f.run_id, f.step, f.undo, f.attempt, f.trace, f.key, f.request, f.policy, f.problem, extract(epoch FROM f.last_by - now)::float8 * 1000);
+        made := _sas.stub_compose(f.agent_id, f.run_id, f.step, f.undo, f.attempt, f.trace, f.key, f.request,
+                                  f.policy, f.problem, extract(epoch FROM f.last_by - now)::float8 * 1000);
     END IF;
     IF made.why IS NOT NULL THEN
         PERFORM _sas.end_stub_flight(f, 'permanent', 'failed', 0, NULL, made.why, NULL);
@@ -238,9 +270,12 @@ BEGIN
     ELSIF (said ->> 'lapse')::boolean THEN
         takes := f.last_by - now;
     END IF;
-    INSERT INTO _sas.stubbed_call (run_id, step_no, element, step, undo, attempt, agent_id, at, idempotency_key, request, answer)
-    VALUES (f.run_id, f.step_no, f.element, f.step, f.undo, f.attempt + f.tries, f.agent_id, now, f.key, made.sent, said);
-    UPDATE _sas.stub_flight x SET tries = f.tries, started_at = now, answer = said, at = least(now + takes, f.last_by)
+    INSERT INTO _sas.stubbed_call (run_id, step_no, element, step, undo, attempt, agent_id, at,
+                                   idempotency_key, request, answer)
+    VALUES (f.run_id, f.step_no, f.element, f.step, f.undo, f.attempt + f.tries, f.agent_id, now, f.key,
+            made.sent, said);
+    UPDATE _sas.stub_flight x SET tries = f.tries, started_at = now, answer = said,
+        at = least(now + takes, f.last_by)
     WHERE x.run_id = f.run_id AND x.step_no = f.step_no AND x.element = f.element;
 END $$;
 
@@ -254,58 +289,77 @@ DECLARE
 BEGIN
     SELECT * INTO s FROM _sas.stub t
     WHERE t.agent_id = f.agent_id AND (t.for_ever OR t.used < jsonb_array_length(t.answers))
-      AND (t.method IS NULL OR t.method = sent ->> 'method') AND (t.path IS NULL OR _sas.like(t.path, sent ->> 'path'))
-      AND (t.step IS NULL OR t.step = _sas.shown_name(f.step)) AND (t.element IS NULL OR t.element = f.element)
+      AND (t.method IS NULL OR t.method = sent ->> 'method')
+          AND (t.path IS NULL OR _sas.like(t.path, sent ->> 'path'))
+      AND (t.step IS NULL OR t.step = _sas.shown_name(f.step))
+          AND (t.element IS NULL OR t.element = f.element)
       AND (t.attempt IS NULL OR t.attempt = f.attempt + f.tries) AND (t.undo IS NULL OR t.undo = f.undo)
     ORDER BY t.stub_id DESC LIMIT 1;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'no stub answers %', CASE WHEN f.is_task THEN format('a task of agent "%s"', agent_name)
-                                                  ELSE format('%s %s of agent "%s"', sent ->> 'method', sent ->> 'path', agent_name) END
+        RAISE EXCEPTION 'no stub answers %', CASE
+            WHEN f.is_task THEN format('a task of agent "%s"', agent_name)
+                                                  ELSE format('%s %s of agent "%s"', sent ->> 'method',
+                                                              sent ->> 'path', agent_name) END
             USING ERRCODE = 'undefined_object',
-                  DETAIL = format('%s "%s"%s of run %s, attempt %s.', CASE WHEN f.undo THEN 'The undo of step' ELSE 'Step' END, _sas.shown_name(f.step),
-                                  coalesce(' element ' || nullif(f.element, 0), ''), f.run_id, f.attempt + f.tries),
-                  HINT = format('SELECT sas.stub(%L, %L);', agent_name, CASE WHEN f.is_task THEN '{"output": {}}' ELSE '{"status": 200, "body": {}}' END);
+                  DETAIL = format('%s "%s"%s of run %s, attempt %s.', CASE
+                                  WHEN f.undo THEN 'The undo of step'
+                                  ELSE 'Step' END, _sas.shown_name(f.step),
+                                  coalesce(' element ' || nullif(f.element, 0), ''), f.run_id,
+                                      f.attempt + f.tries),
+                  HINT = format('SELECT sas.stub(%L, %L);', agent_name, CASE
+                                WHEN f.is_task THEN '{"output": {}}' ELSE '{"status": 200, "body": {}}' END);
     END IF;
     UPDATE _sas.stub t SET used = t.used + 1 WHERE t.stub_id = s.stub_id;
     made := _sas.render(s.answers -> CASE WHEN s.for_ever THEN 0 ELSE s.used END,
-                        jsonb_build_object('request', sent, 'key', f.key, 'n', s.used + 1, 'attempt', f.attempt + f.tries));
+                        jsonb_build_object('request', sent, 'key', f.key, 'n', s.used + 1, 'attempt',
+                                           f.attempt + f.tries));
     IF made.problem IS NOT NULL THEN
-        RAISE EXCEPTION 'the stub for agent "%" cannot answer: %: %', agent_name, made.problem ->> 'path', made.problem ->> 'what' USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'the stub for agent "%" cannot answer: %: %', agent_name, made.problem ->> 'path',
+            made.problem ->> 'what' USING ERRCODE = 'invalid_parameter_value';
     END IF;
     RETURN made.result;
 END $$;
 
--- _sas.answer_stub_call(f): the worker's judgement of the answer: a verdict, or another attempt after a pause.
+-- _sas.answer_stub_call(f): the worker's judgement of the answer: a verdict, or another attempt after a
+-- pause.
 CREATE FUNCTION _sas.answer_stub_call(f _sas.stub_flight) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    v record := _sas.stub_judge(f.agent_id, f.run_id, f.step, f.undo, f.attempt, f.trace, f.key, f.request, f.policy, f.tries, f.in_doubt, f.answer,
+    v record := _sas.stub_judge(f.agent_id, f.run_id, f.step, f.undo, f.attempt, f.trace, f.key, f.request,
+                                f.policy, f.tries, f.in_doubt, f.answer,
                                 extract(epoch FROM f.last_by - _sas.now())::float8 * 1000);
 BEGIN
     f.in_doubt := v.in_doubt;
     IF v.reply IS NOT NULL THEN
-        PERFORM _sas.end_stub_flight(f, v.reply, v.told, v.http_status, v.output, v.why, v.pause_ms * interval '1 ms');
+        PERFORM _sas.end_stub_flight(f, v.reply, v.told, v.http_status, v.output, v.why,
+                                     v.pause_ms * interval '1 ms');
         RETURN;
     END IF;
     PERFORM _sas.tell_stub_attempt(f, v.told, v.http_status, v.why);
-    UPDATE _sas.stub_flight x SET answer = NULL, in_doubt = f.in_doubt, at = least(_sas.now() + v.pause_ms * interval '1 ms', f.last_by)
+    UPDATE _sas.stub_flight x SET answer = NULL, in_doubt = f.in_doubt,
+        at = least(_sas.now() + v.pause_ms * interval '1 ms', f.last_by)
     WHERE x.run_id = f.run_id AND x.step_no = f.step_no AND x.element = f.element;
 END $$;
 
 -- _sas.tell_stub_attempt(f, told, status, error): a row of _sas.attempt, as a worker writes it.
 CREATE FUNCTION _sas.tell_stub_attempt(f _sas.stub_flight, told text, status int, error jsonb) RETURNS void
 LANGUAGE sql AS $$
-    SELECT _sas.write_attempts(ARRAY[f.run_id], ARRAY[f.step_no], ARRAY[f.element], ARRAY[f.attempt + f.tries], ARRAY[f.undo], ARRAY[f.agent_id],
-                               'stub', ARRAY[told], ARRAY[status], ARRAY[error], ARRAY[f.started_at], ARRAY[_sas.now()])
+    SELECT _sas.write_attempts(ARRAY[f.run_id], ARRAY[f.step_no], ARRAY[f.element],
+                               ARRAY[f.attempt + f.tries], ARRAY[f.undo], ARRAY[f.agent_id],
+                               'stub', ARRAY[told], ARRAY[status], ARRAY[error], ARRAY[f.started_at],
+                                   ARRAY[_sas.now()])
 $$;
 
 -- _sas.end_stub_flight(...): what became of the claim is written.
-CREATE FUNCTION _sas.end_stub_flight(f _sas.stub_flight, reply text, told text, status int, output jsonb, error jsonb, again_in interval) RETURNS void
+CREATE FUNCTION _sas.end_stub_flight(f _sas.stub_flight, reply text, told text, status int, output jsonb,
+                                     error jsonb, again_in interval) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    DELETE FROM _sas.stub_flight x WHERE x.run_id = f.run_id AND x.step_no = f.step_no AND x.element = f.element;
+    DELETE FROM _sas.stub_flight x WHERE x.run_id = f.run_id AND x.step_no = f.step_no
+        AND x.element = f.element;
     PERFORM _sas.tell_stub_attempt(f, told, status, error) WHERE told IS NOT NULL;
-    PERFORM _sas.write_replies(ARRAY[ROW(f.run_id, f.step_no, f.element, f.request_id, reply, f.tries, output, CASE WHEN reply <> 'hand_back' THEN error END,
+    PERFORM _sas.write_replies(ARRAY[ROW(f.run_id, f.step_no, f.element, f.request_id, reply, f.tries,
+                                         output, CASE WHEN reply <> 'hand_back' THEN error END,
                                          f.in_doubt, again_in)::_sas.call_reply], ARRAY[f.lease_id]);
 END $$;
 
@@ -313,9 +367,11 @@ END $$;
 CREATE FUNCTION _sas.answer_stub_task(f _sas.stub_flight) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    p _sas.place := ROW(f.agent_id, 0, f.request_id, f.lease_id, f.run_id, f.step_no, f.element, f.undo, f.settles, 'stub', f.last_by - f.started_at, f.started_at, f.last_by)::_sas.place;
+    p _sas.place := ROW(f.agent_id, 0, f.request_id, f.lease_id, f.run_id, f.step_no, f.element, f.undo,
+                        f.settles, 'stub', f.last_by - f.started_at, f.started_at, f.last_by)::_sas.place;
 BEGIN
-    DELETE FROM _sas.stub_flight x WHERE x.run_id = f.run_id AND x.step_no = f.step_no AND x.element = f.element;
+    DELETE FROM _sas.stub_flight x WHERE x.run_id = f.run_id AND x.step_no = f.step_no
+        AND x.element = f.element;
     IF f.answer ? 'fail' THEN
         PERFORM _sas.fail_claim(p, f.answer ->> 'fail', coalesce((f.answer ->> 'permanent')::boolean, false));
     ELSIF f.answer ? 'hand_back' THEN
@@ -334,25 +390,31 @@ DECLARE
     r _sas.run;
 BEGIN
     IF $3 < '0' THEN
-        RAISE EXCEPTION 'within must not be negative' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/within".', HINT = 'It is how far the clock may go on.';
+        RAISE EXCEPTION 'within must not be negative'
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/within".',
+            HINT = 'It is how far the clock may go on.';
     END IF;
     SELECT * INTO r FROM _sas.run x WHERE x.run_id = $2 AND pg_has_role(caller, x.owner, 'MEMBER');
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'run % does not exist, or is not yours', $2 USING ERRCODE = 'undefined_object', HINT = 'Name a run that was submitted in this transaction.';
+        RAISE EXCEPTION 'run % does not exist, or is not yours', $2
+            USING ERRCODE = 'undefined_object', HINT = 'Name a run that was submitted in this transaction.';
     END IF;
     -- such a run no other session knows
     IF r.state <> 'stopped' AND NOT _sas.submitted_here(r.run_id) THEN
         RAISE EXCEPTION 'run % was not submitted in this transaction', $2
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'The workers carry it out; sas.wait waits for it.';
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                HINT = 'The workers carry it out; sas.wait waits for it.';
     END IF;
     PERFORM _sas.write_timers(ARRAY[r.run_id]);
     PERFORM _sas.index_ready(ARRAY[r.run_id]);
     PERFORM _sas.freeze(_sas.now());
     PERFORM _sas.carry_inline(r.run_id, _sas.now() + $3);
-    RETURN QUERY SELECT x.run_id, x.state, x.result, x.output, x.error FROM _sas.run x WHERE x.run_id = r.run_id;
+    RETURN QUERY SELECT x.run_id, x.state, x.result, x.output, x.error FROM _sas.run x
+        WHERE x.run_id = r.run_id;
 END $$;
 
-CREATE FUNCTION _sas.run_inline_as(caller oid, workflow text, input jsonb, key text, deadline interval, labels jsonb, within interval)
+CREATE FUNCTION _sas.run_inline_as(caller oid, workflow text, input jsonb, key text, deadline interval,
+                                   labels jsonb, within interval)
 RETURNS TABLE (run_id bigint, state text, result text, output jsonb, error jsonb)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -360,10 +422,14 @@ DECLARE
     made record;
 BEGIN
     PERFORM _sas.freeze(_sas.now());
-    SELECT s.* INTO made FROM _sas.submit_runs(caller, $2, ARRAY[$3], CASE WHEN $4 IS NOT NULL THEN ARRAY[$4] END, 0, NULL, NULL, $5, NULL, NULL, $6) s;
+    SELECT s.* INTO made FROM _sas.submit_runs(caller, $2, ARRAY[$3], CASE
+                                               WHEN $4 IS NOT NULL THEN ARRAY[$4] END, 0, NULL, NULL, $5,
+                                               NULL, NULL, $6) s;
     IF NOT made.created THEN
-        RAISE EXCEPTION 'run % is there already: it has this key, or is the one open run of workflow "%"', made.run_id, $2
-            USING ERRCODE = 'unique_violation', HINT = 'If it was submitted in this transaction, pass its id to sas.continue_inline.';
+        RAISE EXCEPTION 'run % is there already: it has this key, or is the one open run of workflow "%"',
+            made.run_id, $2
+            USING ERRCODE = 'unique_violation',
+                HINT = 'If it was submitted in this transaction, pass its id to sas.continue_inline.';
     END IF;
     RETURN QUERY SELECT * FROM _sas.continue_inline_as(caller, made.run_id, $7);
 END $$;

@@ -16,10 +16,12 @@ LANGUAGE plpgsql AS $$
 BEGIN
     IF at IS NULL OR NOT isfinite(at) THEN
         RAISE EXCEPTION 'the clock cannot be set to %', coalesce(at::text, 'null')
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/at".', HINT = 'Pass an instant, or a span to move it by.';
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/at".',
+                HINT = 'Pass an instant, or a span to move it by.';
     END IF;
     PERFORM _sas.rehearse();
-    PERFORM set_config('sas.clock', to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00', true);
+    PERFORM set_config('sas.clock', to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00',
+                       true);
     RETURN _sas.now();
 END $$;
 
@@ -47,34 +49,48 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF jsonb_typeof(answer) <> 'object' THEN
         RETURN NEXT ROW(path, format('an answer must be an object, not %s', jsonb_typeof(answer)),
-                        CASE kind WHEN 'http' THEN 'Write it as {"status": 201, "body": {"id": 7}}, or a status alone.' ELSE 'Write it as {"output": {"id": 7}}.' END, '22023')::_sas.problem;
+                        CASE kind WHEN 'http' THEN 'Write it as {"status": 201, "body": {"id": 7}}, or a '
+                                                   'status alone.'
+                            ELSE 'Write it as {"output": {"id": 7}}.' END, '22023')::_sas.problem;
         RETURN;
     END IF;
     RETURN QUERY
-    SELECT * FROM _sas.check_keys(answer, path, CASE kind WHEN 'http' THEN '{status,headers,body,text,error,delay}' ELSE '{output,fail,permanent,hand_back,lapse,delay}' END::text[])
+    SELECT * FROM _sas.check_keys(answer, path, CASE kind
+                                  WHEN 'http' THEN '{status,headers,body,text,error,delay}'
+                                  ELSE '{output,fail,permanent,hand_back,lapse,delay}' END::text[])
     UNION ALL SELECT * FROM _sas.check_number(answer -> 'status', path || '/status', 100, 999)
-    UNION ALL SELECT * FROM _sas.check_choice(answer -> 'error', path || '/error', '{no connection,timeout,broken,breaker open}')
+    UNION ALL SELECT * FROM _sas.check_choice(answer -> 'error', path || '/error',
+                                              '{no connection,timeout,broken,breaker open}')
     UNION ALL SELECT * FROM _sas.check_span(answer -> 'delay', path || '/delay')
     UNION ALL SELECT * FROM _sas.check_boolean(answer -> 'permanent', path || '/permanent')
     UNION ALL SELECT * FROM _sas.check_boolean(answer -> 'hand_back', path || '/hand_back')
     UNION ALL SELECT * FROM _sas.check_boolean(answer -> 'lapse', path || '/lapse')
-    UNION ALL SELECT path || '/headers', 'headers must be an object of strings', 'Write it as {"retry_after": "30"}.', '22023'
+    UNION ALL SELECT path || '/headers', 'headers must be an object of strings',
+        'Write it as {"retry_after": "30"}.', '22023'
               WHERE answer ? 'headers' AND jsonb_typeof(answer -> 'headers') <> 'object'
     UNION ALL SELECT path || '/' || k, format('%s must be a string', k), 'Write it as a string.', '22023'
               FROM unnest('{text,fail}'::text[]) k WHERE answer ? k AND jsonb_typeof(answer -> k) <> 'string'
-    UNION ALL SELECT path, 'an answer is one of output, fail, hand_back and lapse', 'Write one of them, as {"output": {"id": 7}}.', '22023'
-              WHERE kind = 'external' AND (SELECT count(*) FROM unnest('{output,fail,hand_back,lapse}'::text[]) k WHERE answer ? k) <> 1
-    UNION ALL SELECT path, 'an answer with an error has no status, headers, body or text', 'Leave out one or the other.', '22023'
+    UNION ALL SELECT path, 'an answer is one of output, fail, hand_back and lapse',
+        'Write one of them, as {"output": {"id": 7}}.', '22023'
+              WHERE kind = 'external' AND (SELECT count(*)
+                                           FROM unnest('{output,fail,hand_back,lapse}'::text[]) k
+                                           WHERE answer ? k) <> 1
+    UNION ALL SELECT path, 'an answer with an error has no status, headers, body or text',
+        'Leave out one or the other.', '22023'
               WHERE answer ? 'error' AND answer ?| '{status,headers,body,text}'
-    UNION ALL SELECT path || r.pointer, r.problem, 'A response refers to the call as {{request.body.NAME}}, {{key}}, {{n}} or {{attempt}}.', '42601'
+    UNION ALL SELECT path || r.pointer, r.problem,
+        'A response refers to the call as {{request.body.NAME}}, {{key}}, {{n}} or {{attempt}}.', '42601'
               FROM _sas.references(answer) r WHERE r.problem IS NOT NULL
-    UNION ALL SELECT path || r.pointer, format('"%s" is not known of a call', r.path), 'A response refers to the call as {{request.body.NAME}}, {{key}}, {{n}} or {{attempt}}.', '42P10'
-              FROM _sas.references(answer) r WHERE r.problem IS NULL AND (r.root IS NULL OR NOT r.root IN ('request', 'key', 'n', 'attempt'));
+    UNION ALL SELECT path || r.pointer, format('"%s" is not known of a call', r.path),
+        'A response refers to the call as {{request.body.NAME}}, {{key}}, {{n}} or {{attempt}}.', '42P10'
+              FROM _sas.references(answer) r WHERE r.problem IS NULL
+                  AND (r.root IS NULL OR NOT r.root IN ('request', 'key', 'n', 'attempt'));
 END $$;
 
 -- _sas.stub_as(caller, agent, response, ...): answers for an agent until the end of the transaction.
 -- An array: one after the other, then it is used up; else for ever.
-CREATE FUNCTION _sas.stub_as(caller oid, agent text, response jsonb, method text, path text, step text, element int, attempt int, undo boolean) RETURNS void
+CREATE FUNCTION _sas.stub_as(caller oid, agent text, response jsonb, method text, path text, step text,
+                             element int, attempt int, undo boolean) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
@@ -84,27 +100,41 @@ DECLARE
 BEGIN
     SELECT * INTO a FROM _sas.agent x WHERE x.name = agent AND x.dropped_at IS NULL;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'agent "%" does not exist', agent USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/agent".', HINT = 'See sas.agents for those that do.';
+        RAISE EXCEPTION 'agent "%" does not exist', agent
+            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/agent".',
+            HINT = 'See sas.agents for those that do.';
     END IF;
     IF response IS NULL OR list = '[]' THEN
-        RAISE EXCEPTION 'a stub needs an answer' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/response".', HINT = 'Pass one as an object, or several in an array.';
+        RAISE EXCEPTION 'a stub needs an answer'
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/response".',
+            HINT = 'Pass one as an object, or several in an array.';
     END IF;
-    list := (SELECT jsonb_agg(CASE WHEN jsonb_typeof(e.value) = 'number' AND a.kind = 'http' THEN jsonb_build_object('status', e.value) ELSE e.value END ORDER BY e.n)
+    list := (SELECT jsonb_agg(CASE WHEN jsonb_typeof(e.value) = 'number'
+                              AND a.kind = 'http' THEN jsonb_build_object('status', e.value) ELSE e.value END
+                              ORDER BY e.n)
              FROM jsonb_array_elements(list) WITH ORDINALITY AS e (value, n));
     FOR p IN SELECT c.* FROM jsonb_array_elements(list) WITH ORDINALITY AS e (value, n)
-             CROSS JOIN LATERAL _sas.check_answer(e.value, '/response' || CASE jsonb_typeof(response) WHEN 'array' THEN '/' || e.n - 1 ELSE '' END, a.kind) c LOOP
+             CROSS JOIN LATERAL _sas.check_answer(e.value, '/response' || CASE jsonb_typeof(response)
+                                                  WHEN 'array' THEN '/' || e.n - 1 ELSE '' END, a.kind) c LOOP
         PERFORM _sas.raise(p);
     END LOOP;
     IF EXISTS (SELECT FROM jsonb_array_elements(list) e WHERE e ->> 'error' = 'breaker open')
-       AND (jsonb_typeof(response) = 'array' OR num_nonnulls(method, path, step, element, attempt, undo) > 0) THEN
-        RAISE EXCEPTION 'a breaker is open for all calls of an agent' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/response".', HINT = format('SELECT sas.stub(%L, ''{"error": "breaker open"}''), and sas.unstub or another stub to close it.', agent);
+       AND (jsonb_typeof(response) = 'array' OR num_nonnulls(method, path, step, element, attempt, undo) > 0)
+           THEN
+        RAISE EXCEPTION 'a breaker is open for all calls of an agent'
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/response".',
+            HINT = format('SELECT sas.stub(%L, ''{"error": "breaker open"}''), and sas.unstub or another '
+                          'stub to close it.', agent);
     END IF;
     IF a.kind = 'external' AND (method IS NOT NULL OR path IS NOT NULL) THEN
-        RAISE EXCEPTION 'tasks of agent "%" have no method and no path', agent USING ERRCODE = 'invalid_parameter_value', HINT = 'Tell them apart by step, element, attempt and undo.';
+        RAISE EXCEPTION 'tasks of agent "%" have no method and no path', agent
+            USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'Tell them apart by step, element, attempt and undo.';
     END IF;
     PERFORM _sas.rehearse();
     INSERT INTO _sas.stub AS s (agent_id, method, path, step, element, attempt, undo, answers, for_ever)
-    VALUES (a.agent_id, upper(method), path, step, element, attempt, undo, list, jsonb_typeof(response) <> 'array');
+    VALUES (a.agent_id, upper(method), path, step, element, attempt, undo, list,
+            jsonb_typeof(response) <> 'array');
 END $$;
 
 CREATE FUNCTION _sas.unstub_as(caller oid, agent text) RETURNS int
@@ -112,12 +142,14 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     n int;
 BEGIN
-    DELETE FROM _sas.stub s WHERE $2 IS NULL OR s.agent_id = (SELECT a.agent_id FROM _sas.agent a WHERE a.name = $2 AND a.dropped_at IS NULL);
+    DELETE FROM _sas.stub s WHERE $2 IS NULL
+        OR s.agent_id = (SELECT a.agent_id FROM _sas.agent a WHERE a.name = $2 AND a.dropped_at IS NULL);
     GET DIAGNOSTICS n = ROW_COUNT;
     RETURN n;
 END $$;
 
-CREATE FUNCTION _sas.stub_signal_as(caller oid, name text, payload jsonb, after interval, times int) RETURNS void
+CREATE FUNCTION _sas.stub_signal_as(caller oid, name text, payload jsonb, after interval, times int)
+RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     p _sas.problem;
@@ -126,26 +158,34 @@ BEGIN
         PERFORM _sas.raise(p);
     END LOOP;
     IF payload IS NULL OR after IS NULL OR after < '0' OR times IS NULL OR times < 1 THEN
-        RAISE EXCEPTION 'a signal needs a payload, a span of zero or more, and at least one time' USING ERRCODE = 'invalid_parameter_value', HINT = 'Such as sas.stub_signal(''decision'', ''{"approved": true}'', after => ''2 h'').';
+        RAISE EXCEPTION 'a signal needs a payload, a span of zero or more, and at least one time'
+            USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'Such as sas.stub_signal(''decision'', ''{"approved": true}'', after => ''2 h'').';
     END IF;
     PERFORM _sas.rehearse();
     INSERT INTO _sas.stub_signal (name, payload, after, times) VALUES ($2, $3, $4, $5);
 END $$;
 
 CREATE FUNCTION _sas.stubbed_calls_as(caller oid, agent text)
-RETURNS TABLE (call_no int, agent text, run_id bigint, step text, element int, undo boolean, attempt int, idempotency_key text, method text, path text, request jsonb, answer jsonb, at timestamptz)
+RETURNS TABLE (call_no int, agent text, run_id bigint, step text, element int, undo boolean, attempt int,
+               idempotency_key text, method text, path text, request jsonb, answer jsonb, at timestamptz)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT c.n::int, a.name, c.run_id, _sas.shown_name(c.step), nullif(c.element, 0), c.undo, c.attempt, c.idempotency_key, c.request ->> 'method', c.request ->> 'path', c.request, c.answer, c.at
-    FROM (SELECT x.*, row_number() OVER (ORDER BY x.call_no) AS n FROM _sas.stubbed_call x) c JOIN _sas.agent a USING (agent_id) JOIN _sas.run r USING (run_id)
+    SELECT c.n::int, a.name, c.run_id, _sas.shown_name(c.step), nullif(c.element, 0), c.undo, c.attempt,
+        c.idempotency_key, c.request ->> 'method', c.request ->> 'path', c.request, c.answer, c.at
+    FROM (SELECT x.*, row_number() OVER (ORDER BY x.call_no) AS n FROM _sas.stubbed_call x) c
+    JOIN _sas.agent a USING (agent_id) JOIN _sas.run r USING (run_id)
     WHERE ($2 IS NULL OR a.name = $2)
-      AND (pg_has_role(caller, r.owner, 'MEMBER') OR _sas.has_level(caller, 'operator') OR _sas.has_level(caller, 'admin'))
+      AND (pg_has_role(caller, r.owner, 'MEMBER') OR _sas.has_level(caller, 'operator')
+           OR _sas.has_level(caller, 'admin'))
     ORDER BY c.call_no
 $$;
 
 -- signals -----------------------------------------------------------------------------
 
--- _sas.awaited_signals(ids): the stubbed signals that steps of these runs wait for, one for each run and name.
-CREATE FUNCTION _sas.awaited_signals(ids bigint[]) RETURNS TABLE (run_id bigint, stub_signal_id int, at timestamptz)
+-- _sas.awaited_signals(ids): the stubbed signals that steps of these runs wait for, one for each run and
+-- name.
+CREATE FUNCTION _sas.awaited_signals(ids bigint[])
+RETURNS TABLE (run_id bigint, stub_signal_id int, at timestamptz)
 LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
 BEGIN
@@ -154,8 +194,10 @@ BEGIN
     FROM (SELECT t.run_id, k.shape #>> '{wait,signal}' AS name, min(t.started_at) AS since
           FROM _sas.step t JOIN _sas.run r ON r.run_id = t.run_id
           JOIN _sas.workflow_step k ON k.version_id = r.version_id AND k.step_no = t.step_no AND NOT k.undo
-          WHERE t.run_id = ANY (ids) AND t.state = 'suspended' AND t.waiting_kind = 'signal' AND r.fate IS NULL GROUP BY 1, 2) w
-    CROSS JOIN LATERAL (SELECT * FROM _sas.stub_signal g WHERE g.name = w.name AND g.used < g.times ORDER BY g.stub_signal_id LIMIT 1) s
+          WHERE t.run_id = ANY (ids) AND t.state = 'suspended' AND t.waiting_kind = 'signal'
+              AND r.fate IS NULL GROUP BY 1, 2) w
+    CROSS JOIN LATERAL (SELECT * FROM _sas.stub_signal g WHERE g.name = w.name AND g.used < g.times
+                        ORDER BY g.stub_signal_id LIMIT 1) s
     ORDER BY s.stub_signal_id, w.since, w.run_id;
 END $$;
 
@@ -170,7 +212,8 @@ BEGIN
     IF NOT EXISTS (SELECT FROM _sas.stub_signal g WHERE g.used < g.times) THEN
         RETURN false;
     END IF;
-    FOR a IN SELECT w.run_id, g.* FROM _sas.awaited_signals(ids) w JOIN _sas.stub_signal g USING (stub_signal_id) WHERE w.at <= _sas.now() LOOP
+    FOR a IN SELECT w.run_id, g.* FROM _sas.awaited_signals(ids) w JOIN _sas.stub_signal g
+        USING (stub_signal_id) WHERE w.at <= _sas.now() LOOP
         SELECT * INTO r FROM _sas.run x WHERE x.run_id = a.run_id;
         PERFORM _sas.send_signal(r.owner::oid, r, a.name, a.payload, NULL, NULL);
         UPDATE _sas.stub_signal g SET used = g.used + 1 WHERE g.stub_signal_id = a.stub_signal_id;
@@ -180,14 +223,22 @@ BEGIN
 END $$;
 
 -- what would be sent, and what an answer means: the code of the agent workers ---------------
-CREATE FUNCTION _sas.stub_compose(agent_id int, run_id bigint, step text, undo boolean, attempt int, trace uuid, key text, request jsonb, policy jsonb, problem jsonb, left_ms float8,
+CREATE FUNCTION _sas.stub_compose(agent_id int, run_id bigint, step text, undo boolean, attempt int,
+                                  trace uuid, key text, request jsonb, policy jsonb, problem jsonb,
+                                  left_ms float8,
                                   OUT sent jsonb, OUT timeout_ms float8, OUT why jsonb)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_stub_compose';
 
-CREATE FUNCTION _sas.stub_judge(agent_id int, run_id bigint, step text, undo boolean, attempt int, trace uuid, key text, request jsonb, policy jsonb, tries int, doubt boolean, answer jsonb, left_ms float8,
-                                OUT reply text, OUT pause_ms float8, OUT told text, OUT http_status int, OUT in_doubt boolean, OUT output jsonb, OUT why jsonb)
+CREATE FUNCTION _sas.stub_judge(agent_id int, run_id bigint, step text, undo boolean, attempt int,
+                                trace uuid, key text, request jsonb, policy jsonb, tries int, doubt boolean,
+                                answer jsonb, left_ms float8,
+                                OUT reply text, OUT pause_ms float8, OUT told text, OUT http_status int,
+                                    OUT in_doubt boolean, OUT output jsonb, OUT why jsonb)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_stub_judge';
 
-CREATE FUNCTION _sas.stub_perform(owner oid, run_id bigint, step_no int, element int, step text, undo boolean, attempt int, function text, input jsonb, problem jsonb, retry jsonb, judges boolean,
-                                  OUT reply text, OUT pause_ms float8, OUT told text, OUT output jsonb, OUT why jsonb)
+CREATE FUNCTION _sas.stub_perform(owner oid, run_id bigint, step_no int, element int, step text,
+                                  undo boolean, attempt int, function text, input jsonb, problem jsonb,
+                                  retry jsonb, judges boolean,
+                                  OUT reply text, OUT pause_ms float8, OUT told text, OUT output jsonb,
+                                      OUT why jsonb)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_stub_perform';

@@ -7,25 +7,33 @@
 -- _sas.check_templates(value, path, roots): the references of a template of a watcher.
 CREATE FUNCTION _sas.check_templates(value jsonb, path text, roots text[]) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
-    SELECT $2 || r.pointer, coalesce(r.problem, format('"%s" is not known here', left(r.path, 80))), 'Templates know here: ' || array_to_string(roots, ', ') || '.', CASE WHEN r.problem IS NULL THEN '42P10' ELSE '42601' END
+    SELECT $2 || r.pointer, coalesce(r.problem, format('"%s" is not known here', left(r.path, 80))),
+        'Templates know here: ' || array_to_string(roots, ', ') || '.', CASE
+        WHEN r.problem IS NULL THEN '42P10' ELSE '42601' END
     FROM _sas.references(value) r WHERE r.problem IS NOT NULL OR NOT coalesce(r.root = ANY (roots), false)
 $$;
 
--- _sas.check_watch_agent(definition, kind): streams and polls go through an http agent, external ones are hosted by programs of an external agent.
+-- _sas.check_watch_agent(definition, kind): streams and polls go through an http agent, external ones are
+-- hosted by programs of an external agent.
 CREATE FUNCTION _sas.check_watch_agent(definition jsonb, kind text) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     wanted text := CASE kind WHEN 'external' THEN 'external' ELSE 'http' END;
-    found text := (SELECT a.kind FROM _sas.agent a WHERE a.name = definition ->> 'agent' AND a.dropped_at IS NULL);
+    found text := (SELECT a.kind FROM _sas.agent a WHERE a.name = definition ->> 'agent'
+                   AND a.dropped_at IS NULL);
 BEGIN
     IF $2 = 'function' THEN
-        RETURN QUERY SELECT '/agent', 'a function is called by sas itself', 'Leave it out.', '22023' WHERE definition ? 'agent';
+        RETURN QUERY SELECT '/agent', 'a function is called by sas itself', 'Leave it out.', '22023'
+            WHERE definition ? 'agent';
     ELSIF jsonb_typeof(definition -> 'agent') IS DISTINCT FROM 'string' THEN
-        RETURN NEXT ROW('/agent', format('a watcher with "%s" needs an agent', $2), format('Name one of kind "%s".', wanted), '22023')::_sas.problem;
+        RETURN NEXT ROW('/agent', format('a watcher with "%s" needs an agent', $2),
+                        format('Name one of kind "%s".', wanted), '22023')::_sas.problem;
     ELSIF found IS NULL THEN
-        RETURN NEXT ROW('/agent', format('agent "%s" does not exist', definition ->> 'agent'), 'Create it with sas.create_agent.', '42704')::_sas.problem;
+        RETURN NEXT ROW('/agent', format('agent "%s" does not exist', definition ->> 'agent'),
+                        'Create it with sas.create_agent.', '42704')::_sas.problem;
     ELSIF found <> wanted THEN
-        RETURN NEXT ROW('/agent', format('agent "%s" is of kind "%s"', definition ->> 'agent', found), format('Name one of kind "%s".', wanted), '42809')::_sas.problem;
+        RETURN NEXT ROW('/agent', format('agent "%s" is of kind "%s"', definition ->> 'agent', found),
+                        format('Name one of kind "%s".', wanted), '42809')::_sas.problem;
     END IF;
 END $$;
 
@@ -33,10 +41,13 @@ END $$;
 CREATE FUNCTION _sas.check_stream(value jsonb) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN QUERY SELECT * FROM _sas.check_keys(value, '/stream', '{format,method,path,query,headers,body,form,text,idle_timeout}');
+    RETURN QUERY SELECT * FROM _sas.check_keys(value, '/stream',
+            '{format,method,path,query,headers,body,form,text,idle_timeout}');
     IF jsonb_typeof(value) = 'object' THEN
-        RETURN QUERY SELECT * FROM _sas.check_choice(coalesce(value -> 'format', 'null'), '/stream/format', '{sse,ndjson,ws,long_poll}');
-        RETURN QUERY SELECT '/stream/format', 'the libcurl of this server does not know WebSocket', 'Use another format, or a libcurl that is built with it: see curl --version.', '0A000'
+        RETURN QUERY SELECT * FROM _sas.check_choice(coalesce(value -> 'format', 'null'), '/stream/format',
+                                                     '{sse,ndjson,ws,long_poll}');
+        RETURN QUERY SELECT '/stream/format', 'the libcurl of this server does not know WebSocket',
+            'Use another format, or a libcurl that is built with it: see curl --version.', '0A000'
                      WHERE value ->> 'format' = 'ws' AND NOT _sas.has_websocket();
         RETURN QUERY SELECT * FROM _sas.check_span(value -> 'idle_timeout', '/stream/idle_timeout');
         RETURN QUERY SELECT * FROM _sas.check_call(value - '{format,idle_timeout}'::text[], '/stream');
@@ -50,7 +61,8 @@ BEGIN
     RETURN QUERY SELECT * FROM _sas.check_keys(value, '/poll', '{call,every}');
     IF jsonb_typeof(value) = 'object' THEN
         RETURN QUERY SELECT * FROM _sas.check_call(value -> 'call', '/poll/call');
-        RETURN QUERY SELECT * FROM _sas.check_templates(value -> 'call', '/poll/call', '{watcher,key,input,cursor}');
+        RETURN QUERY SELECT * FROM _sas.check_templates(value -> 'call', '/poll/call',
+                                                        '{watcher,key,input,cursor}');
         RETURN QUERY SELECT * FROM _sas.check_span(coalesce(value -> 'every', 'null'), '/poll/every');
     END IF;
 END $$;
@@ -63,16 +75,27 @@ DECLARE
 BEGIN
     IF jsonb_typeof(value) <> 'string'
        OR (value #>> '{}') !~ E'^("[^"]+"|[[:alpha:]_][\\w$]*)\\.("[^"]+"|[[:alpha:]_][\\w$]*)$' THEN
-        RETURN NEXT ROW('/items/table', format('%s is not the name of a table', left(value::text, 80)), 'Write it with its schema, such as "shop.price".', '42602')::_sas.problem;
+        RETURN NEXT ROW('/items/table', format('%s is not the name of a table', left(value::text, 80)),
+                        'Write it with its schema, such as "shop.price".', '42602')::_sas.problem;
         RETURN;
     END IF;
     found := to_regclass(value #>> '{}');
-    IF found IS NULL OR NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = found AND c.relkind IN ('r', 'p', 'v', 'f')) THEN
-        RETURN NEXT ROW('/items/table', format('table %s does not exist', value #>> '{}'), 'Create it first, with a column "item jsonb".', '42P01')::_sas.problem;
-    ELSIF NOT EXISTS (SELECT FROM pg_attribute t WHERE t.attrelid = found AND t.attname = 'item' AND t.atttypid = 'jsonb'::regtype AND NOT t.attisdropped) THEN
-        RETURN NEXT ROW('/items/table', format('table %s has no column "item" of type jsonb', value #>> '{}'), 'Items are inserted there; columns "watcher" and "key" of type text are filled in as well, all others get their defaults.', '42703')::_sas.problem;
-    ELSIF NOT has_table_privilege(caller, found, 'INSERT') OR NOT has_schema_privilege(caller, (SELECT c.relnamespace FROM pg_class c WHERE c.oid = found), 'USAGE') THEN
-        RETURN NEXT ROW('/items/table', format('permission denied for table %s', value #>> '{}'), format('Grant INSERT on it, and USAGE on its schema, to role "%s".', pg_get_userbyid(caller)), '42501')::_sas.problem;
+    IF found IS NULL OR NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = found
+                                    AND c.relkind IN ('r', 'p', 'v', 'f')) THEN
+        RETURN NEXT ROW('/items/table', format('table %s does not exist', value #>> '{}'),
+                        'Create it first, with a column "item jsonb".', '42P01')::_sas.problem;
+    ELSIF NOT EXISTS (SELECT FROM pg_attribute t WHERE t.attrelid = found AND t.attname = 'item'
+                      AND t.atttypid = 'jsonb'::regtype AND NOT t.attisdropped) THEN
+        RETURN NEXT ROW('/items/table',
+                        format('table %s has no column "item" of type jsonb', value #>> '{}'),
+                        'Items are inserted there; columns "watcher" and "key" of type text are filled in as '
+                        'well, all others get their defaults.', '42703')::_sas.problem;
+    ELSIF NOT has_table_privilege(caller, found, 'INSERT')
+        OR NOT has_schema_privilege(caller, (SELECT c.relnamespace FROM pg_class c WHERE c.oid = found),
+                                    'USAGE') THEN
+        RETURN NEXT ROW('/items/table', format('permission denied for table %s', value #>> '{}'),
+                        format('Grant INSERT on it, and USAGE on its schema, to role "%s".',
+                               pg_get_userbyid(caller)), '42501')::_sas.problem;
     END IF;
 END $$;
 
@@ -82,11 +105,14 @@ LANGUAGE plpgsql STABLE AS $$
 DECLARE
     f _sas.workflow;
 BEGIN
-    SELECT * INTO f FROM _sas.workflow w WHERE w.name = value #>> '{}' AND jsonb_typeof(value) = 'string' AND w.dropped_at IS NULL;
+    SELECT * INTO f FROM _sas.workflow w WHERE w.name = value #>> '{}' AND jsonb_typeof(value) = 'string'
+        AND w.dropped_at IS NULL;
     IF NOT FOUND THEN
-        RETURN NEXT ROW('/items/workflow', format('workflow %s does not exist', left(value::text, 80)), 'Create it with sas.create_workflow.', '42704')::_sas.problem;
+        RETURN NEXT ROW('/items/workflow', format('workflow %s does not exist', left(value::text, 80)),
+                        'Create it with sas.create_workflow.', '42704')::_sas.problem;
     ELSIF NOT _sas.may_submit(caller, f) THEN
-        RETURN NEXT ROW('/items/workflow', format('permission denied for workflow "%s"', f.name), 'Its owner can grant it with sas.grant_workflow.', '42501')::_sas.problem;
+        RETURN NEXT ROW('/items/workflow', format('permission denied for workflow "%s"', f.name),
+                        'Its owner can grant it with sas.grant_workflow.', '42501')::_sas.problem;
     END IF;
 END $$;
 
@@ -98,7 +124,9 @@ DECLARE
     targets text[];
 BEGIN
     IF kind = 'function' THEN
-        RETURN QUERY SELECT '/items', 'a function that is called for ever has no items', 'Leave it out: what it finds is its own business, and its result is the next cursor.', '22023' WHERE definition ? 'items';
+        RETURN QUERY SELECT '/items', 'a function that is called for ever has no items',
+            'Leave it out: what it finds is its own business, and its result is the next cursor.', '22023'
+            WHERE definition ? 'items';
         RETURN;
     END IF;
     RETURN QUERY SELECT * FROM _sas.check_keys(value, '/items', '{function,table,workflow,item,key}');
@@ -107,15 +135,21 @@ BEGIN
     END IF;
     targets := ARRAY(SELECT t FROM unnest('{function,table,workflow}'::text[]) t WHERE value ? t);
     IF cardinality(targets) <> 1 THEN
-        RETURN NEXT ROW('/items', 'items need one of function, table and workflow', 'Write exactly one of them.', '22023')::_sas.problem;
+        RETURN NEXT ROW('/items', 'items need one of function, table and workflow',
+                        'Write exactly one of them.', '22023')::_sas.problem;
         RETURN;
     END IF;
-    RETURN QUERY SELECT * FROM _sas.check_function(value -> 'function', '/items/function', caller) WHERE value ? 'function';
+    RETURN QUERY SELECT * FROM _sas.check_function(value -> 'function', '/items/function', caller)
+        WHERE value ? 'function';
     RETURN QUERY SELECT * FROM _sas.check_target_table(value -> 'table', caller) WHERE value ? 'table';
-    RETURN QUERY SELECT * FROM _sas.check_target_workflow(value -> 'workflow', caller) WHERE value ? 'workflow';
-    RETURN QUERY SELECT * FROM _sas.check_templates(value -> 'item', '/items/item', '{watcher,key,input,cursor,item}') WHERE value ? 'item';
-    RETURN QUERY SELECT * FROM _sas.check_templates(value -> 'key', '/items/key', '{watcher,key,input,cursor,item}') WHERE value ? 'key';
-    RETURN QUERY SELECT '/items/key', 'only runs have keys', 'Leave it out, or write "workflow".', '22023' WHERE value ? 'key' AND targets[1] <> 'workflow';
+    RETURN QUERY SELECT * FROM _sas.check_target_workflow(value -> 'workflow', caller)
+        WHERE value ? 'workflow';
+    RETURN QUERY SELECT * FROM _sas.check_templates(value -> 'item', '/items/item',
+                                                    '{watcher,key,input,cursor,item}') WHERE value ? 'item';
+    RETURN QUERY SELECT * FROM _sas.check_templates(value -> 'key', '/items/key',
+                                                    '{watcher,key,input,cursor,item}') WHERE value ? 'key';
+    RETURN QUERY SELECT '/items/key', 'only runs have keys', 'Leave it out, or write "workflow".', '22023'
+        WHERE value ? 'key' AND targets[1] <> 'workflow';
 END $$;
 
 -- _sas.check_watcher(definition, caller): what is wrong with it.
@@ -125,40 +159,53 @@ DECLARE
     kinds text[];
     retry jsonb := definition -> 'retry';
 BEGIN
-    RETURN QUERY SELECT * FROM _sas.check_keys(definition, '', '{agent,stream,poll,function,external,every,items,cursor,retry}');
+    RETURN QUERY SELECT * FROM _sas.check_keys(definition, '',
+            '{agent,stream,poll,function,external,every,items,cursor,retry}');
     IF jsonb_typeof(definition) IS DISTINCT FROM 'object' THEN
         RETURN;
     END IF;
     IF octet_length(definition::text) > _sas.max_definition_size() THEN
-        RETURN NEXT ROW('', format('the definition has more than %s bytes', _sas.max_definition_size()), 'See the setting sas.max_definition_size.', '54000')::_sas.problem;
+        RETURN NEXT ROW('', format('the definition has more than %s bytes', _sas.max_definition_size()),
+                        'See the setting sas.max_definition_size.', '54000')::_sas.problem;
         RETURN;
     END IF;
     kinds := ARRAY(SELECT k FROM unnest('{stream,poll,function,external}'::text[]) k WHERE definition ? k);
     IF cardinality(kinds) <> 1 THEN
-        RETURN NEXT ROW('', 'a watcher needs one of stream, poll, function and external', 'Write exactly one of them.', '22023')::_sas.problem;
+        RETURN NEXT ROW('', 'a watcher needs one of stream, poll, function and external',
+                        'Write exactly one of them.', '22023')::_sas.problem;
         RETURN;
     END IF;
     RETURN QUERY SELECT * FROM _sas.check_watch_agent(definition, kinds[1]);
     RETURN QUERY SELECT * FROM _sas.check_stream(definition -> 'stream') WHERE definition ? 'stream';
     RETURN QUERY SELECT * FROM _sas.check_watch_poll(definition -> 'poll') WHERE definition ? 'poll';
-    RETURN QUERY SELECT * FROM _sas.check_function(definition -> 'function', '/function', caller) WHERE definition ? 'function';
-    RETURN QUERY SELECT * FROM _sas.check_templates(definition -> 'external', '/external', '{watcher,key,input,cursor}') WHERE definition ? 'external';
+    RETURN QUERY SELECT * FROM _sas.check_function(definition -> 'function', '/function', caller)
+        WHERE definition ? 'function';
+    RETURN QUERY SELECT * FROM _sas.check_templates(definition -> 'external', '/external',
+                                                    '{watcher,key,input,cursor}')
+        WHERE definition ? 'external';
     IF kinds[1] = 'function' THEN
         RETURN QUERY SELECT * FROM _sas.check_span(coalesce(definition -> 'every', 'null'), '/every', true);
     ELSIF definition ? 'every' THEN
-        RETURN NEXT ROW('/every', format('a watcher with "%s" has no "every" here', kinds[1]), 'It belongs to "function"; that of a poll stands inside "poll".', '22023')::_sas.problem;
+        RETURN NEXT ROW('/every', format('a watcher with "%s" has no "every" here', kinds[1]),
+                        'It belongs to "function"; that of a poll stands inside "poll".',
+                        '22023')::_sas.problem;
     END IF;
     RETURN QUERY SELECT * FROM _sas.check_targets(definition, kinds[1], caller);
     IF definition ? 'cursor' THEN
         RETURN QUERY SELECT * FROM _sas.check_keys(definition -> 'cursor', '/cursor', '{start,next}');
-        RETURN QUERY SELECT * FROM _sas.check_templates(definition #> '{cursor,start}', '/cursor/start', '{watcher,key,input}');
-        RETURN QUERY SELECT * FROM _sas.check_templates(definition #> '{cursor,next}', '/cursor/next', '{watcher,key,input,cursor,item}');
-        RETURN QUERY SELECT '/cursor/next', 'the result of the function is the next cursor', 'Leave it out.', '22023' WHERE kinds[1] = 'function' AND definition #> '{cursor,next}' IS NOT NULL;
+        RETURN QUERY SELECT * FROM _sas.check_templates(definition #> '{cursor,start}', '/cursor/start',
+                                                        '{watcher,key,input}');
+        RETURN QUERY SELECT * FROM _sas.check_templates(definition #> '{cursor,next}', '/cursor/next',
+                                                        '{watcher,key,input,cursor,item}');
+        RETURN QUERY SELECT '/cursor/next', 'the result of the function is the next cursor', 'Leave it out.',
+            '22023' WHERE kinds[1] = 'function' AND definition #> '{cursor,next}' IS NOT NULL;
     END IF;
     IF retry IS NOT NULL THEN
-        RETURN QUERY SELECT * FROM _sas.check_keys(retry, '/retry', '{max_failures,initial,max,backoff,jitter,reset_after}');
+        RETURN QUERY SELECT * FROM _sas.check_keys(retry, '/retry',
+                                                   '{max_failures,initial,max,backoff,jitter,reset_after}');
         IF jsonb_typeof(retry) = 'object' THEN
-            RETURN QUERY SELECT * FROM _sas.check_pauses(retry - 'reset_after', '/retry', 'max_failures') c WHERE c.problem NOT LIKE 'unknown key%';
+            RETURN QUERY SELECT * FROM _sas.check_pauses(retry - 'reset_after', '/retry', 'max_failures') c
+                WHERE c.problem NOT LIKE 'unknown key%';
             RETURN QUERY SELECT * FROM _sas.check_span(retry -> 'reset_after', '/retry/reset_after');
         END IF;
     END IF;
@@ -172,10 +219,14 @@ DECLARE
 BEGIN
     SELECT * INTO d FROM _sas.watcher x WHERE x.name = watcher_name FOR NO KEY UPDATE;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'watcher "%" does not exist', watcher_name USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/name".', HINT = 'See sas.watchers for those that do.';
+        RAISE EXCEPTION 'watcher "%" does not exist', watcher_name
+            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/name".',
+            HINT = 'See sas.watchers for those that do.';
     END IF;
     IF NOT pg_has_role(caller, d.owner, 'MEMBER') AND NOT _sas.has_level(caller, 'admin') THEN
-        RAISE EXCEPTION 'must be owner of watcher "%"', watcher_name USING ERRCODE = 'insufficient_privilege', HINT = 'Its owner, or a role with level admin, can do this.';
+        RAISE EXCEPTION 'must be owner of watcher "%"', watcher_name
+            USING ERRCODE = 'insufficient_privilege',
+            HINT = 'Its owner, or a role with level admin, can do this.';
     END IF;
     RETURN d;
 END $$;
@@ -183,7 +234,8 @@ END $$;
 -- _sas.ms_of(name, span): a member with that span in milliseconds; none when there is no span.
 CREATE FUNCTION _sas.ms_of(name text, span jsonb) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN span IS NULL THEN '{}' ELSE jsonb_build_object(name, (extract(epoch FROM _sas.span(span)) * 1000)::bigint) END
+    SELECT CASE WHEN span IS NULL THEN '{}'
+        ELSE jsonb_build_object(name, (extract(epoch FROM _sas.span(span)) * 1000)::bigint) END
 $$;
 
 -- _sas.compiled_watcher(name, definition): the definition as hosts need it; it has been checked.
@@ -195,20 +247,27 @@ BEGIN
     d.name := name;
     d.definition := definition;
     d.kind := (SELECT k FROM unnest('{stream,poll,function,external}'::text[]) k WHERE definition ? k);
-    d.lane := CASE d.kind WHEN 'function' THEN 0 ELSE (SELECT a.agent_id FROM _sas.agent a WHERE a.name = definition ->> 'agent' AND a.dropped_at IS NULL) END;
+    d.lane := CASE d.kind WHEN 'function' THEN 0
+        ELSE (SELECT a.agent_id FROM _sas.agent a WHERE a.name = definition ->> 'agent'
+              AND a.dropped_at IS NULL) END;
     d.function := definition ->> 'function';
     d.every := _sas.span(coalesce(definition #> '{poll,every}', definition -> 'every'));
     d.request := CASE d.kind
-        WHEN 'stream' THEN (definition -> 'stream') - 'idle_timeout' || _sas.ms_of('idle_timeout_ms', definition #> '{stream,idle_timeout}')
-        WHEN 'poll' THEN (definition #> '{poll,call}') - 'timeout' || _sas.ms_of('timeout_ms', definition #> '{poll,call,timeout}') || _sas.ms_of('every_ms', definition #> '{poll,every}')
+        WHEN 'stream' THEN (definition -> 'stream') - 'idle_timeout'
+            || _sas.ms_of('idle_timeout_ms', definition #> '{stream,idle_timeout}')
+        WHEN 'poll' THEN (definition #> '{poll,call}') - 'timeout'
+            || _sas.ms_of('timeout_ms', definition #> '{poll,call,timeout}')
+            || _sas.ms_of('every_ms', definition #> '{poll,every}')
         WHEN 'external' THEN definition -> 'external' END;
-    d.target_kind := (SELECT t FROM unnest('{function,table,workflow}'::text[]) t WHERE definition -> 'items' ? t);
+    d.target_kind := (SELECT t FROM unnest('{function,table,workflow}'::text[]) t
+                      WHERE definition -> 'items' ? t);
     d.target := definition -> 'items' ->> d.target_kind;
     d.target_item := definition #> '{items,item}';
     d.target_key := definition #> '{items,key}';
     d.cursor_start := definition #> '{cursor,start}';
     d.cursor_next := definition #> '{cursor,next}';
-    d.retry := '{"initial": "1 s", "max": "5 min", "backoff": "exponential", "jitter": true, "reset_after": "1 min"}'::jsonb || coalesce(definition -> 'retry', '{}');
+    d.retry := '{"initial": "1 s", "max": "5 min", "backoff": "exponential", "jitter": true, "reset_after": '
+               '"1 min"}'::jsonb || coalesce(definition -> 'retry', '{}');
     RETURN d;
 END $$;
 
@@ -220,29 +279,38 @@ DECLARE
     d _sas.watcher;
     p _sas.problem;
 BEGIN
-    FOR p IN SELECT * FROM _sas.check_name($2, '/name') UNION ALL SELECT * FROM _sas.check_watcher($3, caller) LOOP
+    FOR p IN SELECT * FROM _sas.check_name($2, '/name') UNION ALL SELECT *
+        FROM _sas.check_watcher($3, caller) LOOP
         PERFORM _sas.raise(p);
     END LOOP;
     d := _sas.compiled_watcher($2, $3);
-    INSERT INTO _sas.watcher (name, owner, definition, change, kind, lane, request, function, every, target_kind, target, target_item, target_key,
+    INSERT INTO _sas.watcher (name, owner, definition, change, kind, lane, request, function, every,
+                              target_kind, target, target_item, target_key,
                              cursor_start, cursor_next, retry, created_at, changed_at)
-    VALUES ($2, caller, $3, 1, d.kind, d.lane, d.request, d.function, d.every, d.target_kind, d.target, d.target_item, d.target_key,
+    VALUES ($2, caller, $3, 1, d.kind, d.lane, d.request, d.function, d.every, d.target_kind, d.target,
+            d.target_item, d.target_key,
             d.cursor_start, d.cursor_next, d.retry, _sas.now(), _sas.now())
     ON CONFLICT (name) DO NOTHING;
     IF FOUND THEN
         RETURN;
     END IF;
     old := _sas.own_watcher(caller, $2);
-    IF d.lane <> old.lane AND EXISTS (SELECT FROM _sas.watch w WHERE w.watcher_id = old.watcher_id AND w.state <> 'deleted') THEN
+    IF d.lane <> old.lane AND EXISTS (SELECT FROM _sas.watch w WHERE w.watcher_id = old.watcher_id
+                                      AND w.state <> 'deleted') THEN
         RAISE EXCEPTION 'watcher "%" has tasks, and they could not move to another agent', $2
-            USING ERRCODE = 'dependent_objects_still_exist', DETAIL = format('The place is "%s".', CASE WHEN d.lane > 0 THEN '/agent' ELSE '' END), HINT = 'Stop them with sas.unwatch first, or create another watcher.';
+            USING ERRCODE = 'dependent_objects_still_exist',
+                DETAIL = format('The place is "%s".', CASE WHEN d.lane > 0 THEN '/agent' ELSE '' END),
+                HINT = 'Stop them with sas.unwatch first, or create another watcher.';
     END IF;
     UPDATE _sas.watcher x
-    SET definition = d.definition, change = x.change + 1, kind = d.kind, lane = d.lane, request = d.request, function = d.function, every = d.every,
-        target_kind = d.target_kind, target = d.target, target_item = d.target_item, target_key = d.target_key,
+    SET definition = d.definition, change = x.change + 1, kind = d.kind, lane = d.lane, request = d.request,
+        function = d.function, every = d.every,
+        target_kind = d.target_kind, target = d.target, target_item = d.target_item,
+            target_key = d.target_key,
         cursor_start = d.cursor_start, cursor_next = d.cursor_next, retry = d.retry, changed_at = _sas.now()
     WHERE x.watcher_id = old.watcher_id;
-    PERFORM _sas.tell_hosts(ARRAY(SELECT w.watch_id FROM _sas.watch w WHERE w.watcher_id = old.watcher_id AND w.state = 'processing'));
+    PERFORM _sas.tell_hosts(ARRAY(SELECT w.watch_id FROM _sas.watch w WHERE w.watcher_id = old.watcher_id
+                                  AND w.state = 'processing'));
 END $$;
 
 CREATE FUNCTION _sas.drop_watcher_as(caller oid, name text) RETURNS void
@@ -250,11 +318,13 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     d _sas.watcher := _sas.own_watcher(caller, name);
-    open text := (SELECT w.key FROM _sas.watch w WHERE w.watcher_id = d.watcher_id AND w.state <> 'deleted' LIMIT 1);
+    open text := (SELECT w.key FROM _sas.watch w WHERE w.watcher_id = d.watcher_id AND w.state <> 'deleted'
+                  LIMIT 1);
 BEGIN
     IF open IS NOT NULL THEN
         RAISE EXCEPTION 'watcher "%" has tasks', $2
-            USING ERRCODE = 'dependent_objects_still_exist', DETAIL = format('"%s" is not deleted.', open), HINT = 'Stop them with sas.unwatch, and let them end, first.';
+            USING ERRCODE = 'dependent_objects_still_exist', DETAIL = format('"%s" is not deleted.', open),
+                HINT = 'Stop them with sas.unwatch, and let them end, first.';
     END IF;
     PERFORM _sas.forget_watches(ARRAY(SELECT w.watch_id FROM _sas.watch w WHERE w.watcher_id = d.watcher_id));
     DELETE FROM _sas.watcher x WHERE x.watcher_id = d.watcher_id;

@@ -6,16 +6,20 @@
 -- for a task as long as that row names it, in that epoch. Before it is taken
 -- away, the row in _sas.watch_flow is locked, which every write locks too.
 
--- _sas.register_worker(kind, name, capacity, boot, worker_id): a worker of this server is born as a node. Returns its id.
+-- _sas.register_worker(kind, name, capacity, boot, worker_id): a worker of this server is born as a node.
+-- Returns its id.
 -- What earlier lives have left under that name, or has ended long ago, is forgotten.
-CREATE FUNCTION _sas.register_worker(kind text, name text, capacity int, boot bigint, worker_id bigint) RETURNS bigint
+CREATE FUNCTION _sas.register_worker(kind text, name text, capacity int, boot bigint, worker_id bigint)
+RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
     id bigint;
 BEGIN
     PERFORM _sas.forget_nodes(name);
-    INSERT INTO _sas.node AS n (name, kind, version, capacity, boot, worker_id, pid, by_connection, created_at, modified_at)
-    VALUES ($2, $1, (SELECT e.extversion FROM pg_extension e WHERE e.extname = 'sas'), $3, $4, $5, pg_backend_pid(), false, _sas.now(), _sas.now())
+    INSERT INTO _sas.node AS n (name, kind, version, capacity, boot, worker_id, pid, by_connection,
+                                created_at, modified_at)
+    VALUES ($2, $1, (SELECT e.extversion FROM pg_extension e WHERE e.extname = 'sas'), $3, $4, $5,
+            pg_backend_pid(), false, _sas.now(), _sas.now())
     RETURNING n.node_id INTO id;
     RETURN id;
 END $$;
@@ -32,7 +36,8 @@ BEGIN
         FOR UPDATE SKIP LOCKED));
 END $$;
 
--- _sas.share(n): how many more tasks this node is to take so that all nodes of its kind are full to the same degree:
+-- _sas.share(n): how many more tasks this node is to take so that all nodes of its kind are full to the same
+-- degree:
 -- what they hold and what waits, by capacity. One that a function takes long counts for none.
 CREATE FUNCTION _sas.share(n _sas.node, among int[]) RETURNS int
 LANGUAGE plpgsql STABLE AS $$
@@ -42,12 +47,14 @@ DECLARE
     held bigint;
     waiting bigint;
 BEGIN
-    SELECT sum(p.capacity) FILTER (WHERE p.busy_until IS NULL OR p.busy_until <= _sas.now()), sum(x.held) INTO capacities, held
+    SELECT sum(p.capacity) FILTER (WHERE p.busy_until IS NULL OR p.busy_until <= _sas.now()), sum(x.held)
+        INTO capacities, held
     FROM _sas.node p
     CROSS JOIN LATERAL (SELECT count(*) AS held FROM _sas.watch_held h WHERE h.node_id = p.node_id) x
     WHERE p.kind = n.kind AND p.ended_at IS NULL AND (n.lanes IS NULL OR p.lanes && n.lanes);
     SELECT count(*) INTO waiting FROM _sas.watch_wait q WHERE q.lane = ANY (among) AND q.due_at <= _sas.now();
-    RETURN CASE WHEN n.busy_until > _sas.now() THEN 0 ELSE greatest(0, ceil((held + waiting)::numeric * n.capacity / nullif(capacities, 0)) - mine) END;
+    RETURN CASE WHEN n.busy_until > _sas.now() THEN 0
+        ELSE greatest(0, ceil((held + waiting)::numeric * n.capacity / nullif(capacities, 0)) - mine) END;
 END $$;
 
 -- _sas.lanes_of(n): whose tasks this node may take now: per lane how many; null for any number.
@@ -59,7 +66,9 @@ BEGIN
     ELSE
         RETURN QUERY
         SELECT a.agent_id,
-               CASE WHEN a.kind = 'http' THEN greatest(0, _sas.max_streams(a.options) - (SELECT count(*) FROM _sas.watch_held h WHERE h.lane = a.agent_id)) END
+               CASE WHEN a.kind = 'http' THEN greatest(0,
+                                                       _sas.max_streams(a.options) - (SELECT count(*)
+                               FROM _sas.watch_held h WHERE h.lane = a.agent_id)) END
         FROM _sas.agent a
         WHERE a.enabled AND a.dropped_at IS NULL
           AND CASE n.kind WHEN 'agent' THEN a.kind = 'http' ELSE a.agent_id = ANY (n.lanes) END
@@ -73,8 +82,9 @@ LANGUAGE sql IMMUTABLE AS $$
     SELECT coalesce((options ->> 'max_streams')::int, 10000)
 $$;
 
--- _sas.take_watches(n, quantity): tasks go from those that wait to this node, at most quantity, its free places and its
--- share; what others have left for two seconds is nobody's share. Nothing is waited for. Returns which.
+-- _sas.take_watches(n, quantity): tasks go from those that wait to this node, at most quantity, its free
+-- places and its share; what others have left for two seconds is nobody's share. Nothing is waited for.
+-- Returns which.
 CREATE FUNCTION _sas.take_watches(n _sas.node, quantity int) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -87,14 +97,21 @@ DECLARE
     ids bigint[];
     left_over boolean;
 BEGIN
-    SELECT array_agg(l.lane), array_agg(l.room) INTO lanes, rooms FROM _sas.lanes_of(n) l WHERE l.room IS NULL OR l.room > 0;
-    IF lanes IS NULL OR NOT EXISTS (SELECT FROM unnest(lanes) l WHERE EXISTS (SELECT FROM _sas.watch_wait q WHERE q.lane = l AND q.due_at <= now)) THEN
+    SELECT array_agg(l.lane), array_agg(l.room) INTO lanes, rooms FROM _sas.lanes_of(n) l
+    WHERE l.room IS NULL OR l.room > 0;
+    IF lanes IS NULL OR NOT EXISTS (SELECT FROM unnest(lanes) l
+                                    WHERE EXISTS (SELECT FROM _sas.watch_wait q WHERE q.lane = l
+                                                  AND q.due_at <= now)) THEN
         RETURN '{}';
     END IF;
-    places := greatest(0, least(quantity, n.capacity - (SELECT count(*) FROM _sas.watch_held h WHERE h.node_id = n.node_id)));
+    places := greatest(0, least(quantity,
+                                n.capacity - (SELECT count(*) FROM _sas.watch_held h
+                                              WHERE h.node_id = n.node_id)));
     share := _sas.share(n, lanes);
     SELECT count(*) INTO nobodys
-    FROM (SELECT FROM unnest(lanes) AS l (lane), LATERAL (SELECT FROM _sas.watch_wait x WHERE x.lane = l.lane AND x.due_at <= now - interval '2 s' LIMIT places) q) y;
+    FROM (SELECT FROM unnest(lanes) AS l (lane),
+          LATERAL (SELECT FROM _sas.watch_wait x WHERE x.lane = l.lane AND x.due_at <= now - interval '2 s'
+                   LIMIT places) q) y;
     -- no more than may be taken is locked
     places := least(places, greatest(share, nobodys));
 
@@ -102,7 +119,8 @@ BEGIN
         SELECT q.watch_id, q.due_at
         FROM unnest(lanes, rooms) AS l (lane, room),
              LATERAL (SELECT x.watch_id, x.due_at FROM _sas.watch_wait x
-                      WHERE x.lane = l.lane AND x.due_at <= now ORDER BY x.due_at LIMIT least(l.room, places) FOR UPDATE SKIP LOCKED) q),
+                      WHERE x.lane = l.lane AND x.due_at <= now ORDER BY x.due_at
+                          LIMIT least(l.room, places) FOR UPDATE SKIP LOCKED) q),
     fair AS (
         SELECT f.watch_id, f.due_at, row_number() OVER (ORDER BY f.due_at, f.watch_id) AS nth FROM first f)
     SELECT coalesce(array_agg(f.watch_id ORDER BY f.nth), '{}') INTO ids
@@ -110,11 +128,15 @@ BEGIN
     ids := _sas.lock_watches(ids);
     IF cardinality(ids) > 0 THEN
         DELETE FROM _sas.watch_wait q WHERE q.watch_id = ANY (ids);
-        PERFORM _sas.move_watches(ids, array_fill('created'::text, ARRAY[cardinality(ids)]), array_fill('processing'::text, ARRAY[cardinality(ids)]));
+        PERFORM _sas.move_watches(ids, array_fill('created'::text, ARRAY[cardinality(ids)]),
+                                  array_fill('processing'::text, ARRAY[cardinality(ids)]));
         INSERT INTO _sas.watch_held (watch_id, node_id, lane, epoch, change)
-        SELECT w.watch_id, n.node_id, d.lane, w.epoch, d.change FROM _sas.watch w JOIN _sas.watcher d USING (watcher_id) WHERE w.watch_id = ANY (ids);
+        SELECT w.watch_id, n.node_id, d.lane, w.epoch, d.change FROM _sas.watch w JOIN _sas.watcher d
+            USING (watcher_id) WHERE w.watch_id = ANY (ids);
     END IF;
-    SELECT EXISTS (SELECT FROM unnest(lanes) l WHERE EXISTS (SELECT FROM _sas.watch_wait q WHERE q.lane = l AND q.due_at <= now AND NOT q.watch_id = ANY (ids))) INTO left_over;
+    SELECT EXISTS (SELECT FROM unnest(lanes) l
+                   WHERE EXISTS (SELECT FROM _sas.watch_wait q WHERE q.lane = l AND q.due_at <= now
+                                 AND NOT q.watch_id = ANY (ids))) INTO left_over;
     IF left_over AND cardinality(ids) < quantity THEN
         PERFORM _sas.due_by(now + interval '2 s');
     END IF;
@@ -124,30 +146,36 @@ END $$;
 -- _sas.room_of(f, d): how many more items may wait in the inbox of a task; 16 MB are full, too.
 CREATE FUNCTION _sas.room_of(f _sas.watch_flow, g _sas.watch_done) RETURNS int
 LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN f.bytes - g.bytes > 16 * 1024 * 1024 THEN 0 ELSE greatest(0, _sas.watch_window() - (f.items - g.items))::int END
+    SELECT CASE WHEN f.bytes - g.bytes > 16 * 1024 * 1024 THEN 0
+        ELSE greatest(0, _sas.watch_window() - (f.items - g.items))::int END
 $$;
 
 -- _sas.watch_context(...): the root that the templates of a watcher start from.
 CREATE FUNCTION _sas.watch_context(watcher text, key text, input jsonb, cursor jsonb) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
-    SELECT jsonb_build_object('watcher', watcher, 'key', key, 'input', input, 'cursor', coalesce(cursor, 'null'))
+    SELECT jsonb_build_object('watcher', watcher, 'key', key, 'input', input, 'cursor',
+                              coalesce(cursor, 'null'))
 $$;
 
--- _sas.compose_watches(ids): what a host is told of tasks that it hosts. request is null when its templates cannot be
--- filled in: problem says why.
+-- _sas.compose_watches(ids): what a host is told of tasks that it hosts. request is null when its templates
+-- cannot be filled in: problem says why.
 CREATE FUNCTION _sas.compose_watches(ids bigint[])
-RETURNS TABLE (watch_id bigint, epoch bigint, agent_id int, kind text, request jsonb, cursor jsonb, digest text, room int, wait_ms float8, problem jsonb)
+RETURNS TABLE (watch_id bigint, epoch bigint, agent_id int, kind text, request jsonb, cursor jsonb,
+               digest text, room int, wait_ms float8, problem jsonb)
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN QUERY
     SELECT w.watch_id, h.epoch, h.lane, d.kind,
            CASE WHEN body.problem IS NULL AND path.problem IS NULL
-                THEN body.result || CASE WHEN d.kind IN ('stream', 'poll') THEN jsonb_build_object('path', path.result) ELSE '{}' END END,
+                THEN body.result || CASE WHEN d.kind IN ('stream', 'poll')
+                    THEN jsonb_build_object('path', path.result) ELSE '{}' END END,
            f.cursor, f.digest, _sas.room_of(f, g),
-           CASE WHEN f.last_error_at <= w.resumed_at THEN 0 ELSE greatest(0, extract(epoch FROM f.retry_at - _sas.now())::float8 * 1000) END,
+           CASE WHEN f.last_error_at <= w.resumed_at THEN 0
+               ELSE greatest(0, extract(epoch FROM f.retry_at - _sas.now())::float8 * 1000) END,
            CASE WHEN coalesce(body.problem, path.problem) IS NOT NULL
                 THEN _sas.watch_problem('template', 'the request of the watcher cannot be made',
-                                        format('%s: %s', coalesce(body.problem, path.problem) ->> 'path', coalesce(body.problem, path.problem) ->> 'what')) END
+                                        format('%s: %s', coalesce(body.problem, path.problem) ->> 'path',
+                                               coalesce(body.problem, path.problem) ->> 'what')) END
     FROM unnest(ids) WITH ORDINALITY AS u (id, n)
     JOIN _sas.watch w ON w.watch_id = u.id
     JOIN _sas.watcher d USING (watcher_id)
@@ -155,8 +183,11 @@ BEGIN
     JOIN _sas.watch_flow f ON f.watch_id = w.watch_id
     JOIN _sas.watch_done g ON g.watch_id = w.watch_id
     CROSS JOIN LATERAL (SELECT _sas.watch_context(d.name, w.key, w.input, f.cursor) AS root OFFSET 0) x
-    CROSS JOIN LATERAL _sas.render(CASE WHEN d.kind IN ('stream', 'poll') THEN d.request - 'path' ELSE coalesce(d.request, '{}') END, x.root) body
-    CROSS JOIN LATERAL _sas.render_path(CASE WHEN d.kind IN ('stream', 'poll') THEN coalesce(d.request ->> 'path', '') ELSE '' END, x.root) path
+    CROSS JOIN LATERAL _sas.render(CASE WHEN d.kind IN ('stream', 'poll') THEN d.request - 'path'
+                                   ELSE coalesce(d.request, '{}') END, x.root) body
+    CROSS JOIN LATERAL _sas.render_path(CASE
+                                        WHEN d.kind IN ('stream', 'poll')
+                                        THEN coalesce(d.request ->> 'path', '') ELSE '' END, x.root) path
     ORDER BY u.n;
 END $$;
 
@@ -166,9 +197,11 @@ LANGUAGE sql IMMUTABLE AS $$
     SELECT jsonb_strip_nulls(jsonb_build_object('type', 'urn:sas:' || kind, 'title', title, 'detail', detail))
 $$;
 
--- _sas.claim_watches(node_id, quantity): a worker takes tasks that wait, and learns what to do. See _sas.take_watches.
+-- _sas.claim_watches(node_id, quantity): a worker takes tasks that wait, and learns what to do. See
+-- _sas.take_watches.
 CREATE FUNCTION _sas.claim_watches(node_id bigint, quantity int)
-RETURNS TABLE (watch_id bigint, epoch bigint, agent_id int, kind text, request jsonb, cursor jsonb, digest text, room int, wait_ms float8, problem jsonb)
+RETURNS TABLE (watch_id bigint, epoch bigint, agent_id int, kind text, request jsonb, cursor jsonb,
+               digest text, room int, wait_ms float8, problem jsonb)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -185,21 +218,23 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.fence(node_id, ids, epochs): which of these this node may write for; their rows in _sas.watch_flow are locked, as
--- whoever takes the task away locks them. Answers by position.
+-- _sas.fence(node_id, ids, epochs): which of these this node may write for; their rows in _sas.watch_flow are
+-- locked, as whoever takes the task away locks them. Answers by position.
 CREATE FUNCTION _sas.fence(for_node bigint, ids bigint[], epochs bigint[]) RETURNS boolean[]
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM _sas.watch_flow f WHERE f.watch_id = ANY (ids) ORDER BY f.watch_id FOR NO KEY UPDATE;
     -- a statement of its own: it sees who came before
-    RETURN (SELECT array_agg(EXISTS (SELECT FROM _sas.watch_held h WHERE h.watch_id = u.id AND h.node_id = for_node AND h.epoch = u.epoch) ORDER BY u.n)
+    RETURN (SELECT array_agg(EXISTS (SELECT FROM _sas.watch_held h WHERE h.watch_id = u.id
+                                     AND h.node_id = for_node AND h.epoch = u.epoch) ORDER BY u.n)
             FROM unnest(ids, epochs) WITH ORDINALITY AS u (id, epoch, n));
 END $$;
 
--- _sas.watch_requests(node_id, watch_ids, epochs): what to do now for tasks that the node hosts: with the cursor and the
--- definition as they are. Those that it hosts no more are left out.
+-- _sas.watch_requests(node_id, watch_ids, epochs): what to do now for tasks that the node hosts: with the
+-- cursor and the definition as they are. Those that it hosts no more are left out.
 CREATE FUNCTION _sas.watch_requests(node_id bigint, watch_ids bigint[], epochs bigint[])
-RETURNS TABLE (watch_id bigint, epoch bigint, agent_id int, kind text, request jsonb, cursor jsonb, digest text, room int, wait_ms float8, problem jsonb)
+RETURNS TABLE (watch_id bigint, epoch bigint, agent_id int, kind text, request jsonb, cursor jsonb,
+               digest text, room int, wait_ms float8, problem jsonb)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -210,7 +245,8 @@ BEGIN
     JOIN _sas.watch w ON w.watch_id = u.id JOIN _sas.watcher d USING (watcher_id)
     WHERE h.watch_id = u.id AND h.node_id = $1 AND h.epoch = u.epoch AND h.change <> d.change;
     SELECT array_agg(u.id ORDER BY u.n) INTO ids
-    FROM unnest($2, $3) WITH ORDINALITY AS u (id, epoch, n) JOIN _sas.watch_held h ON h.watch_id = u.id AND h.node_id = $1 AND h.epoch = u.epoch;
+    FROM unnest($2, $3) WITH ORDINALITY AS u (id, epoch, n) JOIN _sas.watch_held h ON h.watch_id = u.id
+        AND h.node_id = $1 AND h.epoch = u.epoch;
     RETURN QUERY SELECT * FROM _sas.compose_watches(ids);
 END $$;
 
@@ -254,13 +290,15 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.append_batches(node_id, watch_ids, epochs, items, cursors, digests): takes items in, with the cursor: both or none.
+-- _sas.append_batches(node_id, watch_ids, epochs, items, cursors, digests): takes items in, with the cursor:
+-- both or none.
 --   items    an array of items each, in order
 --   cursors  null: what the definition makes of the items, or as it was; digests  null: as it was
 -- answer: ok; cut (items behind the last one that yields a cursor were not taken: the host is to begin
 -- anew, at the cursor); stop (taken likewise, but the host is to end it and give it back); fenced (not
 -- taken). room: how many more may come.
-CREATE FUNCTION _sas.append_batches(node_id bigint, watch_ids bigint[], epochs bigint[], items jsonb[], cursors jsonb[], digests text[])
+CREATE FUNCTION _sas.append_batches(node_id bigint, watch_ids bigint[], epochs bigint[], items jsonb[],
+                                    cursors jsonb[], digests text[])
 RETURNS TABLE (watch_id bigint, epoch bigint, answer text, room int)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -280,7 +318,8 @@ BEGIN
         WHERE u.ok),
     put AS (
         INSERT INTO _sas.watch_batch (watch_id, batch_no, items, quantity, bytes)
-        SELECT c.id, nextval('_sas.watch_batch_seq'), c.items, c.quantity, c.bytes FROM come c WHERE c.quantity > 0),
+        SELECT c.id, nextval('_sas.watch_batch_seq'), c.items, c.quantity, c.bytes FROM come c
+        WHERE c.quantity > 0),
     work AS (
         INSERT INTO _sas.watch_work (due_at, watch_id)
         SELECT _sas.now(), c.id FROM come c WHERE c.quantity > 0),
@@ -311,10 +350,12 @@ BEGIN
     ORDER BY u.n;
 END $$;
 
--- _sas.fail_watches(node_id, watch_ids, epochs, errors, at_least_ms): tasks have ended with an error, or, where it is null, in
--- good order: that counts only when it was at once. A quiet time (reset_after) makes up for earlier failures.
+-- _sas.fail_watches(node_id, watch_ids, epochs, errors, at_least_ms): tasks have ended with an error, or,
+-- where it is null, in good order: that counts only when it was at once. A quiet time (reset_after) makes up
+-- for earlier failures.
 -- answer: retry after pause_ms; failed (given up: nothing more is asked of the host); stop; fenced.
-CREATE FUNCTION _sas.fail_watches(node_id bigint, watch_ids bigint[], epochs bigint[], errors jsonb[], at_least_ms float8[])
+CREATE FUNCTION _sas.fail_watches(node_id bigint, watch_ids bigint[], epochs bigint[], errors jsonb[],
+                                  at_least_ms float8[])
 RETURNS TABLE (watch_id bigint, epoch bigint, answer text, pause_ms float8)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -326,17 +367,24 @@ BEGIN
     WITH told AS (
         SELECT u.id, d.retry, w.resumed_at,
                CASE WHEN u.error IS NULL AND now - greatest(f.retry_at, w.since) < interval '1 s'
-                    THEN _sas.watch_problem('ended', 'the stream ended as soon as it had begun', NULL) ELSE u.error END AS error,
+                    THEN _sas.watch_problem('ended', 'the stream ended as soon as it had begun', NULL)
+                        ELSE u.error END AS error,
                make_interval(secs => coalesce(u.at_least, 0) / 1000) AS at_least,
-               CASE WHEN f.retry_at IS NULL OR f.last_error_at <= w.resumed_at OR now - f.retry_at >= (d.retry ->> 'reset_after')::interval THEN 0 ELSE f.failures END AS before
+               CASE WHEN f.retry_at IS NULL OR f.last_error_at <= w.resumed_at
+                   OR now - f.retry_at >= (d.retry ->> 'reset_after')::interval THEN 0
+                   ELSE f.failures END AS before
         FROM unnest($2, $4, $5, ok) AS u (id, error, at_least, ok)
-        JOIN _sas.watch w ON w.watch_id = u.id JOIN _sas.watcher d USING (watcher_id) JOIN _sas.watch_flow f ON f.watch_id = u.id
+        JOIN _sas.watch w ON w.watch_id = u.id JOIN _sas.watcher d USING (watcher_id)
+            JOIN _sas.watch_flow f ON f.watch_id = u.id
         WHERE u.ok),
     counted AS (
-        SELECT t.*, t.before + (t.error IS NOT NULL)::int AS failures, t.error IS NOT NULL AND t.before + 1 >= (t.retry ->> 'max_failures')::int AS given_up FROM told t)
+        SELECT t.*, t.before + (t.error IS NOT NULL)::int AS failures, t.error IS NOT NULL
+            AND t.before + 1 >= (t.retry ->> 'max_failures')::int AS given_up FROM told t)
     UPDATE _sas.watch_flow f
-    SET failures = c.failures, retry_at = now + greatest(c.at_least, _sas.pause_of(c.retry, greatest(1, c.failures))),
-        last_error = coalesce(c.error, f.last_error), last_error_at = CASE WHEN c.error IS NULL THEN f.last_error_at ELSE now END,
+    SET failures = c.failures, retry_at = now + greatest(c.at_least,
+                                                         _sas.pause_of(c.retry, greatest(1, c.failures))),
+        last_error = coalesce(c.error, f.last_error), last_error_at = CASE
+            WHEN c.error IS NULL THEN f.last_error_at ELSE now END,
         given_up_at = CASE WHEN c.given_up THEN now ELSE f.given_up_at END, called_at = NULL
     FROM counted c WHERE f.watch_id = c.id;
 
@@ -346,7 +394,8 @@ BEGIN
         WHERE u.ok AND h.watch_id = u.id AND f.watch_id = u.id AND f.given_up_at = now RETURNING h.watch_id)
     SELECT array_agg(x.watch_id) INTO gone FROM x;
     RETURN QUERY
-    SELECT u.id, u.epoch, CASE WHEN NOT u.ok THEN 'fenced' WHEN u.id = ANY (gone) THEN 'failed' WHEN w.state <> 'processing' OR w.moving THEN 'stop' ELSE 'retry' END,
+    SELECT u.id, u.epoch, CASE WHEN NOT u.ok THEN 'fenced' WHEN u.id = ANY (gone) THEN 'failed'
+        WHEN w.state <> 'processing' OR w.moving THEN 'stop' ELSE 'retry' END,
            CASE WHEN u.ok THEN greatest(0, extract(epoch FROM f.retry_at - now)::float8 * 1000) ELSE 0 END
     FROM unnest($2, $3, ok) WITH ORDINALITY AS u (id, epoch, ok, n)
     LEFT JOIN _sas.watch w ON w.watch_id = u.id LEFT JOIN _sas.watch_flow f ON f.watch_id = u.id
@@ -354,8 +403,10 @@ BEGIN
     PERFORM _sas.gone_from_host($1, gone) WHERE gone IS NOT NULL;
 END $$;
 
--- _sas.gone_from_host(node_id, ids): these are no more with this node: what follows, and who may have its place.
-CREATE FUNCTION _sas.gone_from_host(from_node bigint, ids bigint[], after interval[] DEFAULT NULL) RETURNS void
+-- _sas.gone_from_host(node_id, ids): these are no more with this node: what follows, and who may have its
+-- place.
+CREATE FUNCTION _sas.gone_from_host(from_node bigint, ids bigint[], after interval[] DEFAULT NULL)
+RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     lanes int[];
@@ -368,9 +419,12 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.node_news(node_id): what is new about tasks of this node; told once, a request to stop again while it is not answered.
---   stop    to be ended and given back; reload: the definition has changed; room: there is room again; fenced: held no more
-CREATE FUNCTION _sas.node_news(node_id bigint) RETURNS TABLE (watch_id bigint, epoch bigint, news text, room int)
+-- _sas.node_news(node_id): what is new about tasks of this node; told once, a request to stop again while it
+-- is not answered.
+--   stop    to be ended and given back; reload: the definition has changed; room: there is room again;
+--   fenced: held no more
+CREATE FUNCTION _sas.node_news(node_id bigint)
+RETURNS TABLE (watch_id bigint, epoch bigint, news text, room int)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -379,16 +433,19 @@ DECLARE
 BEGIN
     WITH read AS (
         DELETE FROM _sas.watch_note n
-        WHERE n.ctid = ANY (ARRAY(SELECT x.ctid FROM _sas.watch_note x WHERE x.node_id = $1 AND x.unread LIMIT 10000 FOR UPDATE SKIP LOCKED))
+        WHERE n.ctid = ANY (ARRAY(SELECT x.ctid FROM _sas.watch_note x WHERE x.node_id = $1 AND x.unread
+                                  LIMIT 10000 FOR UPDATE SKIP LOCKED))
         RETURNING n.watch_id, n.asked)
-    SELECT array_agg(r.watch_id), array_agg(r.asked) INTO ids, asked FROM (SELECT watch_id, max(asked) AS asked FROM read GROUP BY 1 ORDER BY 1) r;
+    SELECT array_agg(r.watch_id), array_agg(r.asked) INTO ids, asked
+    FROM (SELECT watch_id, max(asked) AS asked FROM read GROUP BY 1 ORDER BY 1) r;
     IF ids IS NULL THEN
         RETURN;
     END IF;
     RETURN QUERY
     WITH told AS (
         SELECT u.id, u.asked, h.epoch,
-               CASE WHEN h.watch_id IS NULL THEN 'fenced' WHEN w.state <> 'processing' OR w.moving THEN 'stop' WHEN h.change <> d.change THEN 'reload' ELSE 'room' END AS news,
+               CASE WHEN h.watch_id IS NULL THEN 'fenced' WHEN w.state <> 'processing'
+                   OR w.moving THEN 'stop' WHEN h.change <> d.change THEN 'reload' ELSE 'room' END AS news,
                CASE WHEN h.watch_id IS NULL THEN 0 ELSE _sas.room_of(f, g) END AS room
         FROM unnest(ids, asked) AS u (id, asked)
         JOIN _sas.watch w ON w.watch_id = u.id JOIN _sas.watcher d USING (watcher_id)
@@ -396,11 +453,14 @@ BEGIN
         LEFT JOIN _sas.watch_held h ON h.watch_id = u.id AND h.node_id = $1),
     kept AS (
         INSERT INTO _sas.watch_note (node_id, watch_id, unread, asked, again_at)
-        SELECT $1, t.id, false, t.asked, _sas.now() + least(interval '1 min', interval '5 s' * 2 ^ least(t.asked, 10)) FROM told t WHERE t.news = 'stop')
+        SELECT $1, t.id, false, t.asked,
+            _sas.now() + least(interval '1 min', interval '5 s' * 2 ^ least(t.asked, 10)) FROM told t
+        WHERE t.news = 'stop')
     SELECT t.id, t.epoch, t.news, t.room FROM told t ORDER BY t.id;
 END $$;
 
--- _sas.give_back_watches(node_id, watch_ids, epochs): the node hosts these no more. What becomes of them follows from why.
+-- _sas.give_back_watches(node_id, watch_ids, epochs): the node hosts these no more. What becomes of them
+-- follows from why.
 CREATE FUNCTION _sas.give_back_watches(node_id bigint, watch_ids bigint[], epochs bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -414,15 +474,17 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.make_way(node_id, watch_id): the function of this task took long. If another function worker has room, all other tasks of
--- this one go there, and for a minute it takes no more than what nobody else does. Returns whether they went.
+-- _sas.make_way(node_id, watch_id): the function of this task took long. If another function worker has room,
+-- all other tasks of this one go there, and for a minute it takes no more than what nobody else does. Returns
+-- whether they went.
 CREATE FUNCTION _sas.make_way(node_id bigint, watch_id bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     ids bigint[];
 BEGIN
-    IF NOT EXISTS (SELECT FROM _sas.node n WHERE n.kind = 'function' AND n.ended_at IS NULL AND n.node_id <> $1 AND (n.busy_until IS NULL OR n.busy_until <= _sas.now())
+    IF NOT EXISTS (SELECT FROM _sas.node n WHERE n.kind = 'function' AND n.ended_at IS NULL
+                   AND n.node_id <> $1 AND (n.busy_until IS NULL OR n.busy_until <= _sas.now())
                    AND n.capacity > (SELECT count(*) FROM _sas.watch_held h WHERE h.node_id = n.node_id)) THEN
         RETURN false;
     END IF;

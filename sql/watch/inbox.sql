@@ -8,17 +8,19 @@
 -- and the progress of the task are one commit. One worker at a time is at the
 -- inbox of a task, in the order in which the items came.
 
--- _sas.items_after(d, w, now): until when nothing of this task is brought on: a worker is at it, its pause is not over, or
--- it is paused, has failed or is deleted, which has no end that time brings; null: it may be claimed.
+-- _sas.items_after(d, w, now): until when nothing of this task is brought on: a worker is at it, its pause is
+-- not over, or it is paused, has failed or is deleted, which has no end that time brings; null: it may be
+-- claimed.
 CREATE FUNCTION _sas.items_after(d _sas.watch_done, w _sas.watch, now timestamptz) RETURNS timestamptz
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN w.state IN ('paused', 'failed', 'deleted') THEN 'infinity'
                 WHEN d.request_id IS NOT NULL AND d.claimed_until > now THEN d.claimed_until
-                WHEN d.retry_at > now AND d.last_error_at > coalesce(w.resumed_at, '-infinity') THEN d.retry_at END
+                WHEN d.retry_at > now AND d.last_error_at > coalesce(w.resumed_at, '-infinity')
+                    THEN d.retry_at END
 $$;
 
--- _sas.set_work_aside(now): of what is due first, what may not be claimed makes way for the others. A row of each task stays
--- until it may; where that has no end, settling the task looks again.
+-- _sas.set_work_aside(now): of what is due first, what may not be claimed makes way for the others. A row of
+-- each task stays until it may; where that has no end, settling the task looks again.
 -- A task whose row in _sas.watch_done is locked is passed by. The worker that ends its claim there does not
 -- see what has come in since it looked; a row that is put off to the end of that claim would wait for
 -- nothing. That worker looks again by itself.
@@ -55,31 +57,41 @@ BEGIN
     FROM judged j WHERE k.ctid = j.ctid AND j.after < 'infinity' AND j.stays;
 END $$;
 
--- _sas.due_inboxes(quantity, now): tasks whose inbox is due and free, their rows locked, at most so many, those that are to run alone by themselves.
+-- _sas.due_inboxes(quantity, now): tasks whose inbox is due and free, their rows locked, at most so many,
+-- those that are to run alone by themselves.
 CREATE FUNCTION _sas.due_inboxes(quantity int, now timestamptz) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN (
         WITH due AS (
-            SELECT g.watch_id, g.alone, row_number() OVER seen AS n, count(*) FILTER (WHERE g.alone) OVER seen AS alones
+            SELECT g.watch_id, g.alone, row_number() OVER seen AS n,
+                count(*) FILTER (WHERE g.alone) OVER seen AS alones
             -- in this order, so that no more than these are locked
             FROM (SELECT x.watch_id, x.alone, k.due_at
                   FROM (SELECT min(o.due_at) AS due_at, o.watch_id
-                        FROM (SELECT y.due_at, y.watch_id FROM _sas.watch_work y WHERE y.due_at <= now ORDER BY y.due_at LIMIT 1000) o
+                        FROM (SELECT y.due_at, y.watch_id FROM _sas.watch_work y WHERE y.due_at <= now
+                              ORDER BY y.due_at LIMIT 1000) o
                         GROUP BY o.watch_id ORDER BY 1, 2 OFFSET 0) k
-                  CROSS JOIN LATERAL (SELECT d.watch_id, d.alone FROM _sas.watch_done d JOIN _sas.watch w USING (watch_id)
-                                      WHERE d.watch_id = k.watch_id AND _sas.items_after(d, w, now) IS NULL FOR UPDATE OF d SKIP LOCKED) x
+                  CROSS JOIN LATERAL (SELECT d.watch_id, d.alone FROM _sas.watch_done d JOIN _sas.watch w
+                                      USING (watch_id)
+                                      WHERE d.watch_id = k.watch_id
+                                          AND _sas.items_after(d, w,
+                                                  now) IS NULL FOR UPDATE OF d SKIP LOCKED) x
                   LIMIT quantity) g
             WINDOW seen AS (ORDER BY g.due_at, g.watch_id ROWS UNBOUNDED PRECEDING))
         SELECT array_agg(d.watch_id ORDER BY d.n) FROM due d WHERE d.alones = 0 OR d.n = 1);
 END $$;
 
--- _sas.claim_items(quantity, boot, worker_id): tasks whose inbox is due, for one worker. Each is claimed for sas.complete_in.
+-- _sas.claim_items(quantity, boot, worker_id): tasks whose inbox is due, for one worker. Each is claimed for
+-- sas.complete_in.
 -- One that is to run alone ends the batch before it.
---   items        of the oldest batches, a thousand or the first batch; item templates are filled in; up_to: the last batch
---   target_kind  function: called with the array; table: inserted into; workflow: submitted with these inputs and keys
+--   items        of the oldest batches, a thousand or the first batch; item templates are filled in; up_to:
+--   the last batch
+--   target_kind  function: called with the array; table: inserted into; workflow: submitted with these inputs
+--   and keys
 CREATE FUNCTION _sas.claim_items(quantity int, boot bigint, worker_id bigint)
-RETURNS TABLE (watch_id bigint, request_id uuid, owner oid, watcher text, key text, alone boolean, window_ms float8, target_kind text, target text,
+RETURNS TABLE (watch_id bigint, request_id uuid, owner oid, watcher text, key text, alone boolean,
+               window_ms float8, target_kind text, target text,
                items jsonb, keys text[], up_to bigint, problem jsonb)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -93,8 +105,8 @@ BEGIN
     ids := _sas.due_inboxes(quantity, now);
     -- not beside a claim: its locks would stay while that is put together
     IF ids IS NULL THEN
-        -- In any case it looks again. What became free while it looked, this look has locked and passed by, and
-        -- the worker that made it free was turned away by that lock: nobody else would come to it.
+        -- In any case it looks again. What became free while it looked, this look has locked and passed by,
+        -- and the worker that made it free was turned away by that lock: nobody else would come to it.
         PERFORM _sas.set_work_aside(now);
         ids := _sas.due_inboxes(quantity, now);
     END IF;
@@ -102,13 +114,16 @@ BEGIN
         RETURN;
     END IF;
     DELETE FROM _sas.watch_work k WHERE k.watch_id = ANY (ids);
-    UPDATE _sas.watch_done d SET request_id = gen_random_uuid(), claimed_until = now + _sas.complete_in() WHERE d.watch_id = ANY (ids);
-    INSERT INTO _sas.watch_work (due_at, watch_id, boot, worker_id, together) SELECT now + _sas.complete_in(), u, $2, $3, cardinality(ids) FROM unnest(ids) u;
+    UPDATE _sas.watch_done d SET request_id = gen_random_uuid(), claimed_until = now + _sas.complete_in()
+    WHERE d.watch_id = ANY (ids);
+    INSERT INTO _sas.watch_work (due_at, watch_id, boot, worker_id, together)
+    SELECT now + _sas.complete_in(), u, $2, $3, cardinality(ids) FROM unnest(ids) u;
     PERFORM _sas.due_by(now + _sas.complete_in());
     -- beside a claim likewise, or of what is to run alone: another worker looks when the locks are gone
     IF cardinality(ids) < quantity AND EXISTS (
         SELECT FROM (SELECT DISTINCT y.watch_id
-                     FROM (SELECT k.watch_id FROM _sas.watch_work k WHERE k.due_at <= now ORDER BY k.due_at LIMIT 1000) y
+                     FROM (SELECT k.watch_id FROM _sas.watch_work k WHERE k.due_at <= now ORDER BY k.due_at
+                           LIMIT 1000) y
                      OFFSET 0) due
         JOIN _sas.watch w ON w.watch_id = due.watch_id
         JOIN _sas.watch_done d ON d.watch_id = due.watch_id
@@ -120,12 +135,14 @@ END $$;
 
 -- _sas.inbox(ids): what is to be done for claimed tasks.
 CREATE FUNCTION _sas.inbox(ids bigint[])
-RETURNS TABLE (watch_id bigint, request_id uuid, owner oid, watcher text, key text, alone boolean, window_ms float8, target_kind text, target text,
+RETURNS TABLE (watch_id bigint, request_id uuid, owner oid, watcher text, key text, alone boolean,
+               window_ms float8, target_kind text, target text,
                items jsonb, keys text[], up_to bigint, problem jsonb)
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN QUERY
-    SELECT w.watch_id, g.request_id, w.owner::oid, d.name, w.key, g.alone, extract(epoch FROM _sas.complete_in())::float8 * 1000, d.target_kind, d.target,
+    SELECT w.watch_id, g.request_id, w.owner::oid, d.name, w.key, g.alone,
+        extract(epoch FROM _sas.complete_in())::float8 * 1000, d.target_kind, d.target,
            made.items, made.keys, b.up_to, made.problem
     FROM unnest(ids) WITH ORDINALITY AS u (id, n)
     JOIN _sas.watch w ON w.watch_id = u.id
@@ -135,14 +152,17 @@ BEGIN
     CROSS JOIN LATERAL (
         SELECT max(q.batch_no) AS up_to, array_agg(q.items ORDER BY q.batch_no) AS batches
         FROM (SELECT x.batch_no, x.items, sum(x.quantity) OVER (ORDER BY x.batch_no) - x.quantity AS before
-              FROM (SELECT y.* FROM _sas.watch_batch y WHERE y.watch_id = w.watch_id ORDER BY y.batch_no LIMIT 1000) x) q
+              FROM (SELECT y.* FROM _sas.watch_batch y WHERE y.watch_id = w.watch_id ORDER BY y.batch_no
+                    LIMIT 1000) x) q
         WHERE q.before < 1000 OFFSET 0) b
     CROSS JOIN LATERAL _sas.fill_items(d, w, f.cursor, b.batches) made
     ORDER BY u.n;
 END $$;
 
--- _sas.fill_items(d, w, cursor, batches): the items as their target gets them, and the keys of the runs that they become.
-CREATE FUNCTION _sas.fill_items(d _sas.watcher, w _sas.watch, cursor jsonb, batches jsonb[], OUT items jsonb, OUT keys text[], OUT problem jsonb)
+-- _sas.fill_items(d, w, cursor, batches): the items as their target gets them, and the keys of the runs that
+-- they become.
+CREATE FUNCTION _sas.fill_items(d _sas.watcher, w _sas.watch, cursor jsonb, batches jsonb[], OUT items jsonb,
+                                OUT keys text[], OUT problem jsonb)
 LANGUAGE plpgsql AS $$
 DECLARE
     root jsonb;
@@ -151,20 +171,28 @@ BEGIN
         items := batches[1];
         RETURN;
     END IF;
-    root := CASE WHEN d.target_item IS NOT NULL OR d.target_key IS NOT NULL THEN _sas.watch_context(d.name, w.key, w.input, cursor) END;
-    SELECT coalesce(jsonb_agg(CASE WHEN d.target_item IS NULL THEN e.item ELSE i.result END ORDER BY e.n, e.m), '[]'),
+    root := CASE WHEN d.target_item IS NOT NULL
+        OR d.target_key IS NOT NULL THEN _sas.watch_context(d.name, w.key, w.input, cursor) END;
+    SELECT coalesce(jsonb_agg(CASE WHEN d.target_item IS NULL THEN e.item ELSE i.result END
+                              ORDER BY e.n, e.m), '[]'),
            CASE WHEN d.target_key IS NOT NULL THEN array_agg(k.result #>> '{}' ORDER BY e.n, e.m) END,
-           (array_agg(coalesce(i.problem, k.problem) ORDER BY e.n, e.m) FILTER (WHERE coalesce(i.problem, k.problem) IS NOT NULL))[1]
+           (array_agg(coalesce(i.problem, k.problem) ORDER BY e.n, e.m) FILTER (
+                           WHERE coalesce(i.problem, k.problem) IS NOT NULL))[1]
     INTO items, keys, problem
-    FROM (SELECT b.n, x.m, x.item FROM unnest(batches) WITH ORDINALITY AS b (items, n) CROSS JOIN LATERAL jsonb_array_elements(b.items) WITH ORDINALITY AS x (item, m)) e
-    LEFT JOIN LATERAL _sas.render(d.target_item, root || jsonb_build_object('item', e.item)) i ON d.target_item IS NOT NULL
-    LEFT JOIN LATERAL _sas.render(d.target_key, root || jsonb_build_object('item', e.item)) k ON d.target_key IS NOT NULL;
+    FROM (SELECT b.n, x.m, x.item FROM unnest(batches) WITH ORDINALITY AS b (items, n)
+          CROSS JOIN LATERAL jsonb_array_elements(b.items) WITH ORDINALITY AS x (item, m)) e
+    LEFT JOIN LATERAL _sas.render(d.target_item, root || jsonb_build_object('item', e.item)) i
+        ON d.target_item IS NOT NULL
+    LEFT JOIN LATERAL _sas.render(d.target_key, root || jsonb_build_object('item', e.item)) k
+        ON d.target_key IS NOT NULL;
     IF problem IS NOT NULL THEN
-        problem := _sas.watch_problem('template', 'an item cannot be brought into its shape', format('%s: %s', problem ->> 'path', problem ->> 'what'));
+        problem := _sas.watch_problem('template', 'an item cannot be brought into its shape',
+                                      format('%s: %s', problem ->> 'path', problem ->> 'what'));
     END IF;
 END $$;
 
--- _sas.hold_items(watch_ids, request_ids): which of these claims still hold, with their rows locked: asked before the target is written to.
+-- _sas.hold_items(watch_ids, request_ids): which of these claims still hold, with their rows locked: asked
+-- before the target is written to.
 -- Another worker's look for due inboxes may lock a row that was claimed a moment ago, until it commits: that
 -- is waited for, a moment only. A claim whose row is not free by then is left to its time.
 CREATE FUNCTION _sas.hold_items(watch_ids bigint[], request_ids uuid[]) RETURNS boolean[]
@@ -175,19 +203,24 @@ DECLARE
 BEGIN
     FOR attempt IN 1 .. 400 LOOP
         SELECT coalesce(array_agg(l.watch_id), '{}') INTO locked
-        FROM (SELECT d.watch_id FROM _sas.watch_done d WHERE d.watch_id = ANY (watch_ids) ORDER BY d.watch_id FOR UPDATE SKIP LOCKED) l;
+        FROM (SELECT d.watch_id FROM _sas.watch_done d WHERE d.watch_id = ANY (watch_ids)
+              ORDER BY d.watch_id FOR UPDATE SKIP LOCKED) l;
         SELECT coalesce(array_agg(u.id), '{}') INTO ours
-        FROM unnest(watch_ids, request_ids) AS u (id, request_id) JOIN _sas.watch_done d ON d.watch_id = u.id AND d.request_id = u.request_id AND d.claimed_until > _sas.now();
+        FROM unnest(watch_ids, request_ids) AS u (id, request_id) JOIN _sas.watch_done d ON d.watch_id = u.id
+            AND d.request_id = u.request_id AND d.claimed_until > _sas.now();
         EXIT WHEN ours <@ locked;
         PERFORM pg_sleep(0.005);
     END LOOP;
-    RETURN (SELECT array_agg(u.id = ANY (locked) AND u.id = ANY (ours) ORDER BY u.n) FROM unnest(watch_ids) WITH ORDINALITY AS u (id, n));
+    RETURN (SELECT array_agg(u.id = ANY (locked) AND u.id = ANY (ours) ORDER BY u.n)
+            FROM unnest(watch_ids) WITH ORDINALITY AS u (id, n));
 END $$;
 
--- _sas.finish_items(watch_ids, up_tos, errors, again): what was done under these claims, which hold and are locked, in
--- the transaction of what was written. errors: null when it is done; else it is tried again after a pause, or given up.
+-- _sas.finish_items(watch_ids, up_tos, errors, again): what was done under these claims, which hold and are
+-- locked, in the transaction of what was written. errors: null when it is done; else it is tried again after
+-- a pause, or given up.
 -- again: given back, and nothing counted; alone from then on.
-CREATE FUNCTION _sas.finish_items(watch_ids bigint[], up_tos bigint[], errors jsonb[], again boolean[]) RETURNS void
+CREATE FUNCTION _sas.finish_items(watch_ids bigint[], up_tos bigint[], errors jsonb[], again boolean[])
+RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := _sas.now();
@@ -197,43 +230,58 @@ DECLARE
 BEGIN
     DELETE FROM _sas.watch_work k WHERE k.watch_id = ANY (watch_ids);
     WITH gone AS (
-        DELETE FROM _sas.watch_batch b USING unnest(watch_ids, up_tos, errors, again) AS u (id, up_to, error, again)
+        DELETE FROM _sas.watch_batch b
+            USING unnest(watch_ids, up_tos, errors, again) AS u (id, up_to, error, again)
         WHERE b.watch_id = u.id AND b.batch_no <= u.up_to AND u.error IS NULL AND NOT u.again
         RETURNING b.watch_id, b.quantity, b.bytes),
     sums AS (SELECT g.watch_id, sum(g.quantity) AS items, sum(g.bytes) AS bytes FROM gone g GROUP BY 1),
     told AS (
         SELECT u.id, u.error, u.again, r.retry, coalesce(s.items, 0) AS items, coalesce(s.bytes, 0) AS bytes,
-               CASE WHEN d.retry_at IS NULL OR d.last_error_at <= w.resumed_at OR now - d.retry_at >= (r.retry ->> 'reset_after')::interval THEN 0 ELSE d.failures END
+               CASE WHEN d.retry_at IS NULL OR d.last_error_at <= w.resumed_at
+                   OR now - d.retry_at >= (r.retry ->> 'reset_after')::interval THEN 0 ELSE d.failures END
                + (u.error IS NOT NULL)::int AS failures
         FROM unnest(watch_ids, errors, again) AS u (id, error, again)
-        JOIN _sas.watch_done d ON d.watch_id = u.id JOIN _sas.watch w ON w.watch_id = u.id JOIN _sas.watcher r USING (watcher_id)
+        JOIN _sas.watch_done d ON d.watch_id = u.id JOIN _sas.watch w ON w.watch_id = u.id
+            JOIN _sas.watcher r USING (watcher_id)
         LEFT JOIN sums s ON s.watch_id = u.id)
     UPDATE _sas.watch_done d
-    SET items = d.items + t.items, bytes = d.bytes + t.bytes, request_id = NULL, claimed_until = NULL, alone = t.again OR t.error IS NOT NULL,
+    SET items = d.items + t.items, bytes = d.bytes + t.bytes, request_id = NULL, claimed_until = NULL,
+        alone = t.again OR t.error IS NOT NULL,
         failures = t.failures,
-        retry_at = CASE WHEN t.error IS NULL THEN d.retry_at ELSE now + _sas.pause_of(t.retry, t.failures) END,
-        last_error = coalesce(t.error, d.last_error), last_error_at = CASE WHEN t.error IS NULL THEN d.last_error_at ELSE now END,
-        given_up_at = CASE WHEN t.error IS NOT NULL AND t.failures >= (t.retry ->> 'max_failures')::int THEN now ELSE d.given_up_at END
+        retry_at = CASE WHEN t.error IS NULL THEN d.retry_at
+            ELSE now + _sas.pause_of(t.retry, t.failures) END,
+        last_error = coalesce(t.error, d.last_error), last_error_at = CASE
+            WHEN t.error IS NULL THEN d.last_error_at ELSE now END,
+        given_up_at = CASE WHEN t.error IS NOT NULL
+            AND t.failures >= (t.retry ->> 'max_failures')::int THEN now ELSE d.given_up_at END
     FROM told t WHERE d.watch_id = t.id;
 
     SELECT array_agg(u.id) FILTER (WHERE d.given_up_at = now AND u.error IS NOT NULL),
            array_agg(u.id) FILTER (WHERE w.state = 'on_deleting'),
-           array_agg(u.id) FILTER (WHERE f.closed AND u.error IS NULL AND f.items - d.items <= _sas.watch_window() / 2 AND f.bytes - d.bytes <= 8 * 1024 * 1024)
+           array_agg(u.id) FILTER (WHERE f.closed AND u.error IS NULL
+                                   AND f.items - d.items <= _sas.watch_window() / 2
+                                   AND f.bytes - d.bytes <= 8 * 1024 * 1024)
     INTO given_up, emptied, opened
-    FROM unnest(watch_ids, errors) AS u (id, error) JOIN _sas.watch_done d ON d.watch_id = u.id JOIN _sas.watch w ON w.watch_id = u.id JOIN _sas.watch_flow f ON f.watch_id = u.id;
+    FROM unnest(watch_ids, errors) AS u (id, error) JOIN _sas.watch_done d ON d.watch_id = u.id
+    JOIN _sas.watch w ON w.watch_id = u.id JOIN _sas.watch_flow f ON f.watch_id = u.id;
     PERFORM _sas.tell_hosts(opened) WHERE opened IS NOT NULL;
     PERFORM _sas.look_at_watches(given_up || emptied) WHERE given_up IS NOT NULL OR emptied IS NOT NULL;
 
     INSERT INTO _sas.watch_work (due_at, watch_id)
     SELECT CASE WHEN u.error IS NULL THEN now ELSE d.retry_at END, u.id
     FROM unnest(watch_ids, errors) AS u (id, error) JOIN _sas.watch_done d ON d.watch_id = u.id
-    WHERE NOT coalesce(u.id = ANY (given_up), false) AND EXISTS (SELECT FROM _sas.watch_batch b WHERE b.watch_id = u.id);
-    PERFORM _sas.due_by(min(d.retry_at)) FROM unnest(watch_ids, errors) AS u (id, error) JOIN _sas.watch_done d ON d.watch_id = u.id WHERE u.error IS NOT NULL HAVING count(*) > 0;
+    WHERE NOT coalesce(u.id = ANY (given_up), false)
+        AND EXISTS (SELECT FROM _sas.watch_batch b WHERE b.watch_id = u.id);
+    PERFORM _sas.due_by(min(d.retry_at)) FROM unnest(watch_ids, errors) AS u (id, error)
+        JOIN _sas.watch_done d ON d.watch_id = u.id WHERE u.error IS NOT NULL HAVING count(*) > 0;
 END $$;
 
--- _sas.take_back_items(boot, live, newest, quantity): claims of workers that are gone are failures, of a whole batch none:
--- nobody knows which one it was, and each is alone the next time. Returns how many, and the workers that are at it for too long.
-CREATE FUNCTION _sas.take_back_items(boot bigint, live bigint[], newest bigint, quantity int, OUT worked int, OUT stuck bigint[])
+-- _sas.take_back_items(boot, live, newest, quantity): claims of workers that are gone are failures, of a
+-- whole batch none:
+-- nobody knows which one it was, and each is alone the next time. Returns how many, and the workers that are
+-- at it for too long.
+CREATE FUNCTION _sas.take_back_items(boot bigint, live bigint[], newest bigint, quantity int, OUT worked int,
+                                     OUT stuck bigint[])
 LANGUAGE plpgsql AS $$
 DECLARE
     locked bigint[];
@@ -241,7 +289,8 @@ DECLARE
 BEGIN
     SELECT array_agg(g.watch_id) INTO locked
     FROM (SELECT k.watch_id FROM _sas.watch_work k
-          WHERE k.worker_id IS NOT NULL AND (k.boot <> $1 OR k.worker_id <= newest AND NOT k.worker_id = ANY (live))
+          WHERE k.worker_id IS NOT NULL
+              AND (k.boot <> $1 OR k.worker_id <= newest AND NOT k.worker_id = ANY (live))
           LIMIT quantity) q
     CROSS JOIN LATERAL (
         SELECT d.watch_id FROM _sas.watch_done d WHERE d.watch_id = q.watch_id FOR UPDATE SKIP LOCKED) g;
@@ -253,28 +302,37 @@ BEGIN
     worked := coalesce(cardinality(found.ids), 0);
     IF worked > 0 THEN
         PERFORM _sas.finish_items(found.ids, array_fill(NULL::bigint, ARRAY[worked]),
-                                  (SELECT array_agg(CASE WHEN NOT c THEN _sas.watch_problem('worker-lost', 'the worker that brought items to their target is gone', NULL) END ORDER BY n)
+                                  (SELECT array_agg(CASE WHEN NOT c
+                                                    THEN _sas.watch_problem('worker-lost',
+                                        'the worker that brought items to their target is gone', NULL) END
+                                            ORDER BY n)
                                    FROM unnest(found.crowd) WITH ORDINALITY AS x (c, n)),
                                   found.crowd);
         PERFORM _sas.ring_items();
     END IF;
     SELECT array_agg(DISTINCT k.worker_id) INTO stuck
-    FROM _sas.watch_work k WHERE k.worker_id = ANY (live) AND k.boot = $1 AND k.due_at + interval '500 ms' <= _sas.now();
+    FROM _sas.watch_work k WHERE k.worker_id = ANY (live) AND k.boot = $1
+        AND k.due_at + interval '500 ms' <= _sas.now();
 END $$;
 
--- _sas.begin_turn(node_id, watch_id, epoch): what a function is called with, by the worker that hosts the task; no row: it
--- hosts it no more. Writes nothing.
+-- _sas.begin_turn(node_id, watch_id, epoch): what a function is called with, by the worker that hosts the
+-- task; no row: it hosts it no more. Writes nothing.
 --   stop     it is not called any more, but given back
---   suspect  it may have ended a worker lately, and is called only after _sas.note_turn;  noted  that has been done
+--   suspect  it may have ended a worker lately, and is called only after _sas.note_turn;  noted  that has
+--   been done
 CREATE FUNCTION _sas.begin_turn(node_id bigint, watch_id bigint, epoch bigint)
-RETURNS TABLE (owner oid, function text, input jsonb, cursor jsonb, every_ms float8, timeout_ms float8, stop boolean, suspect boolean, noted boolean)
+RETURNS TABLE (owner oid, function text, input jsonb, cursor jsonb, every_ms float8, timeout_ms float8,
+               stop boolean, suspect boolean, noted boolean)
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN QUERY
     SELECT w.owner::oid, d.function, _sas.watch_context(d.name, w.key, w.input, f.cursor), f.cursor,
-           extract(epoch FROM d.every)::float8 * 1000, extract(epoch FROM _sas.complete_in())::float8 * 1000, w.state <> 'processing' OR w.moving,
-           f.called_at IS NULL AND coalesce(f.last_error ->> 'type' = 'urn:sas:worker-lost' AND f.last_error_at > coalesce(w.resumed_at, '-infinity')
-                                            AND _sas.now() - f.retry_at < (d.retry ->> 'reset_after')::interval, false),
+           extract(epoch FROM d.every)::float8 * 1000, extract(epoch FROM _sas.complete_in())::float8 * 1000,
+               w.state <> 'processing' OR w.moving,
+           f.called_at IS NULL AND coalesce(f.last_error ->> 'type' = 'urn:sas:worker-lost'
+                                            AND f.last_error_at > coalesce(w.resumed_at, '-infinity')
+                                            AND _sas.now()
+                                                - f.retry_at < (d.retry ->> 'reset_after')::interval, false),
            f.called_at IS NOT NULL
     FROM _sas.watch_held h
     JOIN _sas.watch w ON w.watch_id = h.watch_id
@@ -293,8 +351,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.end_turn(node_id, watch_id, epoch, cursor): the function has returned the next cursor; null: it stays. Raises when
--- the task is with another node by now, so that what the function wrote is not kept.
+-- _sas.end_turn(node_id, watch_id, epoch, cursor): the function has returned the next cursor; null: it stays.
+-- Raises when the task is with another node by now, so that what the function wrote is not kept.
 CREATE FUNCTION _sas.end_turn(node_id bigint, watch_id bigint, epoch bigint, cursor jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable

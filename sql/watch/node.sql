@@ -10,7 +10,8 @@ CREATE FUNCTION _sas.tell_departure() RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_tell_departure';
 
 -- _sas.check_node(...): raises when a node cannot be like that; else the ids of its agents.
-CREATE FUNCTION _sas.check_node(caller oid, name text, capacity int, agents text[], lease interval) RETURNS int[]
+CREATE FUNCTION _sas.check_node(caller oid, name text, capacity int, agents text[], lease interval)
+RETURNS int[]
 LANGUAGE plpgsql AS $$
 DECLARE
     wrong text;
@@ -18,32 +19,48 @@ DECLARE
 BEGIN
     IF coalesce($2, '') = '' OR octet_length($2) > 200 OR $2 ~ E'[\\x01-\\x1f\\x7f]' THEN
         RAISE EXCEPTION 'the name of the node is empty, longer than 200 bytes or holds control characters'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/name".', HINT = 'Say which program it is and where it runs, such as "prices on host7".';
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/name".',
+                HINT = 'Say which program it is and where it runs, such as "prices on host7".';
     END IF;
     IF capacity IS NULL OR capacity NOT BETWEEN 0 AND 1000000 THEN
-        RAISE EXCEPTION 'the capacity must be from 0 to 1000000' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/capacity".', HINT = 'It is how many tasks the program hosts at once.';
+        RAISE EXCEPTION 'the capacity must be from 0 to 1000000'
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/capacity".',
+            HINT = 'It is how many tasks the program hosts at once.';
     END IF;
     IF lease IS NULL OR lease < '1 s' OR lease > '1 day' THEN
-        RAISE EXCEPTION 'the lease must be from a second to a day' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/lease".', HINT = 'Within it sas.heartbeat_node must be called.';
+        RAISE EXCEPTION 'the lease must be from a second to a day'
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/lease".',
+            HINT = 'Within it sas.heartbeat_node must be called.';
     END IF;
-    SELECT x INTO wrong FROM unnest(agents) x WHERE NOT EXISTS (SELECT FROM _sas.agent a WHERE a.name = x AND a.dropped_at IS NULL AND a.kind = 'external') LIMIT 1;
+    SELECT x INTO wrong FROM unnest(agents) x
+    WHERE NOT EXISTS (SELECT FROM _sas.agent a WHERE a.name = x AND a.dropped_at IS NULL
+                      AND a.kind = 'external') LIMIT 1;
     IF FOUND OR coalesce(cardinality(agents), 0) = 0 THEN
         RAISE EXCEPTION 'external agent "%" does not exist', coalesce(wrong, '')
-            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/agents".', HINT = 'Name the agents whose watchers the program hosts; create them with sas.create_agent(..., kind => ''external'').';
+            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/agents".',
+                HINT = 'Name the agents whose watchers the program hosts; create them with '
+                       'sas.create_agent(..., kind => ''external'').';
     END IF;
-    SELECT array_agg(a.agent_id) INTO lanes FROM _sas.agent a WHERE a.name = ANY (agents) AND a.dropped_at IS NULL;
-    SELECT a.name INTO wrong FROM _sas.agent a WHERE a.agent_id = ANY (lanes) AND NOT _sas.may_work(caller, a.agent_id) LIMIT 1;
+    SELECT array_agg(a.agent_id) INTO lanes FROM _sas.agent a WHERE a.name = ANY (agents)
+        AND a.dropped_at IS NULL;
+    SELECT a.name INTO wrong FROM _sas.agent a WHERE a.agent_id = ANY (lanes)
+        AND NOT _sas.may_work(caller, a.agent_id) LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'permission denied for agent "%"', wrong
-            USING ERRCODE = 'insufficient_privilege', HINT = format('An admin can grant it: SELECT sas.grant_usage(%L, ''worker'', %L).', pg_get_userbyid(caller), wrong);
+            USING ERRCODE = 'insufficient_privilege',
+                HINT = format('An admin can grant it: SELECT sas.grant_usage(%L, ''worker'', %L).',
+                              pg_get_userbyid(caller), wrong);
     END IF;
     RETURN lanes;
 END $$;
 
--- _sas.register_node_as(...): see sas.register_node. One that is there under that name has ended with this: it has come back.
-CREATE FUNCTION _sas.register_node_as(caller oid, name text, capacity int, agents text[], version text, lease interval, by_connection boolean) RETURNS bigint
+-- _sas.register_node_as(...): see sas.register_node. One that is there under that name has ended with this:
+-- it has come back.
+CREATE FUNCTION _sas.register_node_as(caller oid, name text, capacity int, agents text[], version text,
+                                      lease interval, by_connection boolean) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
+        SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -54,15 +71,20 @@ BEGIN
     PERFORM _sas.commit_durably();
     PERFORM _sas.ring_on_abort();
     PERFORM pg_advisory_xact_lock(hashtextextended('sas node ' || $2, 0));
-    FOR o IN SELECT * FROM _sas.node n WHERE n.name = $2 AND n.ended_at IS NULL AND n.kind = 'outside' FOR UPDATE LOOP
+    FOR o IN SELECT * FROM _sas.node n WHERE n.name = $2 AND n.ended_at IS NULL
+        AND n.kind = 'outside' FOR UPDATE LOOP
         IF NOT pg_has_role(caller, o.role, 'MEMBER') AND NOT _sas.has_level(caller, 'admin') THEN
-            RAISE EXCEPTION 'the name "%" is that of a node of another role', $2 USING ERRCODE = 'insufficient_privilege', DETAIL = 'The place is "/name".', HINT = 'Use another name.';
+            RAISE EXCEPTION 'the name "%" is that of a node of another role', $2
+                USING ERRCODE = 'insufficient_privilege', DETAIL = 'The place is "/name".',
+                HINT = 'Use another name.';
         END IF;
         PERFORM _sas.end_node(o, 'it came back under its name');
     END LOOP;
     PERFORM _sas.forget_nodes($2);
-    INSERT INTO _sas.node AS n (name, kind, version, capacity, lanes, role, pid, backend_start, by_connection, lease, lease_until, created_at, modified_at)
-    SELECT $2, 'outside', $5, $3, lanes, caller, pg_backend_pid(), a.backend_start, coalesce($7, true), $6, _sas.now() + $6, _sas.now(), _sas.now()
+    INSERT INTO _sas.node AS n (name, kind, version, capacity, lanes, role, pid, backend_start,
+                                by_connection, lease, lease_until, created_at, modified_at)
+    SELECT $2, 'outside', $5, $3, lanes, caller, pg_backend_pid(), a.backend_start, coalesce($7, true), $6,
+        _sas.now() + $6, _sas.now(), _sas.now()
     FROM pg_stat_get_activity(pg_backend_pid()) a
     RETURNING n.node_id INTO id;
     PERFORM _sas.tell_departure();
@@ -76,10 +98,13 @@ LANGUAGE plpgsql AS $$
 DECLARE
     ids bigint[];
 BEGIN
-    UPDATE _sas.node x SET ended_at = _sas.now(), ended_for = why, modified_at = _sas.now() WHERE x.node_id = n.node_id;
+    UPDATE _sas.node x SET ended_at = _sas.now(), ended_for = why, modified_at = _sas.now()
+    WHERE x.node_id = n.node_id;
     WITH held AS (
-        SELECT f.watch_id FROM (SELECT h.watch_id FROM _sas.watch_held h WHERE h.node_id = n.node_id ORDER BY 1) h
-        CROSS JOIN LATERAL (SELECT x.watch_id FROM _sas.watch_flow x WHERE x.watch_id = h.watch_id FOR NO KEY UPDATE SKIP LOCKED) f),
+        SELECT f.watch_id FROM (SELECT h.watch_id FROM _sas.watch_held h WHERE h.node_id = n.node_id
+                                ORDER BY 1) h
+        CROSS JOIN LATERAL (SELECT x.watch_id FROM _sas.watch_flow x
+                            WHERE x.watch_id = h.watch_id FOR NO KEY UPDATE SKIP LOCKED) f),
     freed AS (DELETE FROM _sas.watch_held h USING held x WHERE h.watch_id = x.watch_id RETURNING h.watch_id)
     SELECT array_agg(f.watch_id) INTO ids FROM freed f;
     PERFORM _sas.gone_from_host(n.node_id, ids) WHERE ids IS NOT NULL;
@@ -99,18 +124,23 @@ BEGIN
         RETURN n;
     END IF;
     IF NOT pg_has_role(caller, n.role, 'MEMBER') AND NOT _sas.has_level(caller, 'admin') THEN
-        RAISE EXCEPTION 'node % is not yours', id USING ERRCODE = 'insufficient_privilege', DETAIL = 'The place is "/node_id".', HINT = 'Register one with sas.register_node.';
+        RAISE EXCEPTION 'node % is not yours', id
+            USING ERRCODE = 'insufficient_privilege', DETAIL = 'The place is "/node_id".',
+            HINT = 'Register one with sas.register_node.';
     END IF;
-    IF n.ended_at IS NULL AND (n.lease_until <= _sas.now() OR n.by_connection AND NOT _sas.session_lives(n.pid, n.backend_start)) THEN
+    IF n.ended_at IS NULL AND (n.lease_until <= _sas.now() OR n.by_connection
+                               AND NOT _sas.session_lives(n.pid, n.backend_start)) THEN
         n.ended_at := _sas.now();
     END IF;
     RETURN n;
 END $$;
 
 CREATE FUNCTION _sas.claim_watchers_as(caller oid, node_id bigint, quantity int)
-RETURNS TABLE (watch_id bigint, epoch bigint, watcher text, key text, input jsonb, request jsonb, cursor jsonb)
+RETURNS TABLE (watch_id bigint, epoch bigint, watcher text, key text, input jsonb, request jsonb,
+               cursor jsonb)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
+        SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -119,7 +149,9 @@ DECLARE
     unfit record;
 BEGIN
     IF quantity IS NULL OR quantity NOT BETWEEN 1 AND 10000 THEN
-        RAISE EXCEPTION 'the quantity must be from 1 to 10000' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/quantity".', HINT = 'Claim no more than is begun at once.';
+        RAISE EXCEPTION 'the quantity must be from 1 to 10000'
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/quantity".',
+            HINT = 'Claim no more than is begun at once.';
     END IF;
     IF n.ended_at IS NOT NULL THEN
         RETURN;
@@ -135,14 +167,17 @@ BEGIN
     PERFORM _sas.commit_durably();
     PERFORM _sas.ring_on_abort();
     ids := _sas.take_watches(n, $3);
-    SELECT array_agg(c.watch_id) AS ids, array_agg(c.epoch) AS epochs, array_agg(c.problem) AS problems INTO unfit
+    SELECT array_agg(c.watch_id) AS ids, array_agg(c.epoch) AS epochs, array_agg(c.problem) AS problems
+        INTO unfit
     FROM _sas.compose_watches(ids) c WHERE c.problem IS NOT NULL;
     RETURN QUERY
     SELECT c.watch_id, c.epoch, d.name, w.key, w.input, c.request, c.cursor
-    FROM _sas.compose_watches(ids) c JOIN _sas.watch w ON w.watch_id = c.watch_id JOIN _sas.watcher d USING (watcher_id) WHERE c.problem IS NULL;
+    FROM _sas.compose_watches(ids) c JOIN _sas.watch w ON w.watch_id = c.watch_id JOIN _sas.watcher d
+        USING (watcher_id) WHERE c.problem IS NULL;
     -- counted as a failure of the host; another look comes after the pause
     IF unfit.ids IS NOT NULL THEN
-        PERFORM FROM _sas.fail_watches($2, unfit.ids, unfit.epochs, unfit.problems, array_fill(NULL::float8, ARRAY[cardinality(unfit.ids)]));
+        PERFORM FROM _sas.fail_watches($2, unfit.ids, unfit.epochs, unfit.problems,
+                                       array_fill(NULL::float8, ARRAY[cardinality(unfit.ids)]));
         PERFORM _sas.give_back($2, unfit.ids);
     END IF;
 END $$;
@@ -154,8 +189,10 @@ DECLARE
     freed record;
 BEGIN
     PERFORM FROM _sas.watch_flow f WHERE f.watch_id = ANY (ids) ORDER BY f.watch_id FOR NO KEY UPDATE;
-    WITH x AS (DELETE FROM _sas.watch_held h WHERE h.watch_id = ANY (ids) AND h.node_id = from_node RETURNING h.watch_id)
-    SELECT array_agg(x.watch_id) AS ids, array_agg(greatest(interval '0', f.retry_at - _sas.now())) AS after INTO freed FROM x JOIN _sas.watch_flow f USING (watch_id);
+    WITH x AS (DELETE FROM _sas.watch_held h WHERE h.watch_id = ANY (ids) AND h.node_id = from_node
+               RETURNING h.watch_id)
+    SELECT array_agg(x.watch_id) AS ids, array_agg(greatest(interval '0', f.retry_at - _sas.now())) AS after
+        INTO freed FROM x JOIN _sas.watch_flow f USING (watch_id);
     IF freed.ids IS NULL THEN
         RETURN 0;
     END IF;
@@ -163,9 +200,11 @@ BEGIN
     RETURN cardinality(freed.ids);
 END $$;
 
-CREATE FUNCTION _sas.heartbeat_node_as(caller oid, node_id bigint) RETURNS TABLE (watch_id bigint, epoch bigint, news text, request jsonb, cursor jsonb)
+CREATE FUNCTION _sas.heartbeat_node_as(caller oid, node_id bigint)
+RETURNS TABLE (watch_id bigint, epoch bigint, news text, request jsonb, cursor jsonb)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
+        SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -173,7 +212,8 @@ DECLARE
     told record;
 BEGIN
     IF n.ended_at IS NULL THEN
-        UPDATE _sas.node x SET lease_until = _sas.now() + x.lease, modified_at = _sas.now() WHERE x.node_id = $2 AND x.ended_at IS NULL;
+        UPDATE _sas.node x SET lease_until = _sas.now() + x.lease, modified_at = _sas.now()
+        WHERE x.node_id = $2 AND x.ended_at IS NULL;
     END IF;
     IF n.ended_at IS NOT NULL OR NOT FOUND THEN
         RETURN QUERY SELECT NULL::bigint, NULL::bigint, 'lost', NULL::jsonb, NULL::jsonb;
@@ -181,7 +221,8 @@ BEGIN
     END IF;
     PERFORM _sas.commit_durably();
     SELECT array_agg(w.watch_id) AS ids, array_agg(w.epoch) AS epochs, array_agg(w.news) AS news,
-           array_agg(w.watch_id) FILTER (WHERE w.news = 'reload') AS changed_ids, array_agg(w.epoch) FILTER (WHERE w.news = 'reload') AS changed_epochs
+           array_agg(w.watch_id) FILTER (WHERE w.news = 'reload') AS changed_ids,
+               array_agg(w.epoch) FILTER (WHERE w.news = 'reload') AS changed_epochs
     INTO told FROM _sas.node_news($2) w;
     RETURN QUERY
     SELECT u.id, u.epoch, CASE u.news WHEN 'fenced' THEN 'lost' ELSE u.news END, r.request, r.cursor
@@ -189,22 +230,26 @@ BEGIN
     LEFT JOIN _sas.watch_requests($2, told.changed_ids, told.changed_epochs) r ON r.watch_id = u.id;
 END $$;
 
--- _sas.host_of(caller, watch_id, epoch): the node that hosts it in this epoch, if it lives and the caller may work for its agent; null: there is none.
+-- _sas.host_of(caller, watch_id, epoch): the node that hosts it in this epoch, if it lives and the caller may
+-- work for its agent; null: there is none.
 CREATE FUNCTION _sas.host_of(caller oid, id bigint, in_epoch bigint) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
     h _sas.watch_held;
 BEGIN
     SELECT * INTO h FROM _sas.watch_held x WHERE x.watch_id = id AND x.epoch = in_epoch;
-    IF NOT FOUND OR NOT EXISTS (SELECT FROM _sas.node n WHERE n.node_id = h.node_id AND n.kind = 'outside') THEN
+    IF NOT FOUND OR NOT EXISTS (SELECT FROM _sas.node n WHERE n.node_id = h.node_id AND n.kind = 'outside')
+        THEN
         RETURN NULL;
     END IF;
     RETURN CASE WHEN (_sas.my_node(caller, h.node_id)).ended_at IS NULL THEN h.node_id END;
 END $$;
 
-CREATE FUNCTION _sas.append_items_as(caller oid, watch_id bigint, epoch bigint, items jsonb, cursor jsonb) RETURNS text
+CREATE FUNCTION _sas.append_items_as(caller oid, watch_id bigint, epoch bigint, items jsonb, cursor jsonb)
+RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
+        SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -212,15 +257,20 @@ DECLARE
     said text;
 BEGIN
     IF jsonb_typeof(items) IS DISTINCT FROM 'array' THEN
-        RAISE EXCEPTION 'the items must be an array, not %', coalesce(jsonb_typeof(items), 'null') USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/items".', HINT = 'Pass them in order, as one JSON array.';
+        RAISE EXCEPTION 'the items must be an array, not %', coalesce(jsonb_typeof(items), 'null')
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/items".',
+            HINT = 'Pass them in order, as one JSON array.';
     END IF;
     IF jsonb_array_length(items) > 10000 OR pg_column_size(items) > 16 * 1024 * 1024 THEN
-        RAISE EXCEPTION 'there are more than 10000 items, or more than 16 MB of them' USING ERRCODE = 'program_limit_exceeded', DETAIL = 'The place is "/items".', HINT = 'Append them in several calls.';
+        RAISE EXCEPTION 'there are more than 10000 items, or more than 16 MB of them'
+            USING ERRCODE = 'program_limit_exceeded', DETAIL = 'The place is "/items".',
+            HINT = 'Append them in several calls.';
     END IF;
     IF node IS NULL THEN
         RETURN 'lost';
     END IF;
-    IF (SELECT _sas.room_of(f, g) = 0 FROM _sas.watch_flow f JOIN _sas.watch_done g USING (watch_id) WHERE f.watch_id = $2) AND jsonb_array_length(items) > 0 THEN
+    IF (SELECT _sas.room_of(f, g) = 0 FROM _sas.watch_flow f JOIN _sas.watch_done g USING (watch_id)
+        WHERE f.watch_id = $2) AND jsonb_array_length(items) > 0 THEN
         UPDATE _sas.watch_flow f SET closed = true WHERE f.watch_id = $2 AND NOT f.closed;
         RETURN 'full';
     END IF;
@@ -238,9 +288,11 @@ BEGIN
     RETURN said;
 END $$;
 
-CREATE FUNCTION _sas.fail_watch_as(caller oid, watch_id bigint, epoch bigint, error text) RETURNS TABLE (answer text, pause interval)
+CREATE FUNCTION _sas.fail_watch_as(caller oid, watch_id bigint, epoch bigint, error text)
+RETURNS TABLE (answer text, pause interval)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
+        SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -254,12 +306,17 @@ BEGIN
     PERFORM _sas.ring_on_abort();
     RETURN QUERY
     SELECT CASE f.answer WHEN 'fenced' THEN 'lost' ELSE f.answer END, f.pause_ms * interval '1 ms'
-    FROM _sas.fail_watches(node, ARRAY[$2], ARRAY[$3], ARRAY[_sas.watch_problem('host', coalesce(left(error, 2000), 'the host of the task reported a failure'), NULL)], ARRAY[NULL]::float8[]) f;
+    FROM _sas.fail_watches(node, ARRAY[$2], ARRAY[$3],
+                           ARRAY[_sas.watch_problem('host',
+                                                    coalesce(left(error, 2000),
+                                                             'the host of the task reported a failure'),
+                                                    NULL)], ARRAY[NULL]::float8[]) f;
 END $$;
 
 CREATE FUNCTION _sas.release_watches_as(caller oid, node_id bigint, watch_ids bigint[]) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
+        SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
     n _sas.node := _sas.my_node(caller, $2);
@@ -274,7 +331,8 @@ END $$;
 
 CREATE FUNCTION _sas.leave_node_as(caller oid, node_id bigint) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
+        SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
     n _sas.node := _sas.my_node(caller, $2);

@@ -2,7 +2,8 @@
 --
 -- Infinite tasks that were deleted are forgotten after a while.
 
--- _sas.forget_watches(ids): takes away the rows of these tasks, which are deleted, with all that belongs to them.
+-- _sas.forget_watches(ids): takes away the rows of these tasks, which are deleted, with all that belongs to
+-- them.
 CREATE FUNCTION _sas.forget_watches(ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -11,9 +12,10 @@ BEGIN
     DELETE FROM _sas.watch w WHERE w.watch_id = ANY (ids);
 END $$;
 
--- _sas.purge_watches(quantity): tasks that were deleted for so long that a run that ended well would go are forgotten, the
--- oldest first. Those that a session holds, which may begin them anew, stay. Returns how many went, and when the next will
--- be due; null: never. What cannot be purged is put off by an hour, with an alert.
+-- _sas.purge_watches(quantity): tasks that were deleted for so long that a run that ended well would go are
+-- forgotten, the oldest first. Those that a session holds, which may begin them anew, stay. Returns how many
+-- went, and when the next will be due; null: never. What cannot be purged is put off by an hour, with an
+-- alert.
 CREATE FUNCTION _sas.purge_watches(quantity int, OUT worked int, OUT next_due timestamptz)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -26,14 +28,18 @@ BEGIN
         RETURN;
     END IF;
     ids := ARRAY(SELECT w.watch_id
-                 FROM (SELECT e.watch_id FROM _sas.watch_ended e WHERE e.ended_at <= now - keep ORDER BY e.ended_at LIMIT quantity) o
-                 CROSS JOIN LATERAL (SELECT x.watch_id FROM _sas.watch x WHERE x.watch_id = o.watch_id AND x.state = 'deleted' FOR UPDATE SKIP LOCKED) w);
+                 FROM (SELECT e.watch_id FROM _sas.watch_ended e WHERE e.ended_at <= now - keep
+                       ORDER BY e.ended_at LIMIT quantity) o
+                 CROSS JOIN LATERAL (SELECT x.watch_id FROM _sas.watch x WHERE x.watch_id = o.watch_id
+                                     AND x.state = 'deleted' FOR UPDATE SKIP LOCKED) w);
     BEGIN
         PERFORM _sas.forget_watches(ids);
         worked := cardinality(ids);
     EXCEPTION WHEN OTHERS THEN
         UPDATE _sas.watch_ended e SET ended_at = now - keep + interval '1 h' WHERE e.watch_id = ANY (ids);
-        PERFORM _sas.raise_alert('purge-failed', 'purge watches', format('tasks that were deleted cannot be purged: %s', SQLERRM));
+        PERFORM _sas.raise_alert('purge-failed', 'purge watches',
+                                 format('tasks that were deleted cannot be purged: %s', SQLERRM));
     END;
-    SELECT greatest(e.ended_at + keep, CASE worked WHEN 0 THEN now + interval '10 s' END) INTO next_due FROM _sas.watch_ended e ORDER BY e.ended_at LIMIT 1;
+    SELECT greatest(e.ended_at + keep, CASE worked WHEN 0 THEN now + interval '10 s' END) INTO next_due
+    FROM _sas.watch_ended e ORDER BY e.ended_at LIMIT 1;
 END $$;

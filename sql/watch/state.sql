@@ -9,7 +9,8 @@
 INSERT INTO _sas.transition VALUES
     ('watch', 'none', 'created', 'asked for, it waits for a node'),
     ('watch', 'created', 'processing', 'a node has taken it'),
-    ('watch', 'created', 'on_deleting', 'stopped while it waited, and its host or its inbox is not done with it'),
+    ('watch', 'created', 'on_deleting',
+     'stopped while it waited, and its host or its inbox is not done with it'),
     ('watch', 'created', 'deleted', 'stopped before a node had taken it'),
     ('watch', 'created', 'paused', 'an operator paused it'),
     ('watch', 'created', 'failed', 'what it had taken in cannot be brought to its target'),
@@ -20,15 +21,19 @@ INSERT INTO _sas.transition VALUES
     ('watch', 'on_deleting', 'deleted', 'its host has ended it, and its inbox is empty'),
     ('watch', 'on_deleting', 'failed', 'what it had taken in cannot be brought to its target'),
     ('watch', 'paused', 'created', 'resumed, it waits for a node'),
-    ('watch', 'paused', 'on_deleting', 'stopped while it was paused, and its host or its inbox is not done with it'),
+    ('watch', 'paused', 'on_deleting',
+     'stopped while it was paused, and its host or its inbox is not done with it'),
     ('watch', 'paused', 'deleted', 'stopped while it was paused'),
     ('watch', 'failed', 'created', 'resumed, its failures are forgotten'),
-    ('watch', 'failed', 'on_deleting', 'stopped after it had failed, and its host or its inbox is not done with it'),
+    ('watch', 'failed', 'on_deleting',
+     'stopped after it had failed, and its host or its inbox is not done with it'),
     ('watch', 'failed', 'deleted', 'stopped after it had failed'),
     ('watch', 'deleted', 'created', 'asked for again under its key');
 
--- _sas.move_watches(ids, from_states, to_states): the one writer of the states of infinite tasks. Arrays of equal length.
--- Raises when a task is not in its from_state, or the change is not in _sas.transition: that is a mistake in sas.
+-- _sas.move_watches(ids, from_states, to_states): the one writer of the states of infinite tasks. Arrays of
+-- equal length.
+-- Raises when a task is not in its from_state, or the change is not in _sas.transition: that is a mistake in
+-- sas.
 CREATE FUNCTION _sas.move_watches(ids bigint[], from_states text[], to_states text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -48,7 +53,8 @@ BEGIN
         changed_at = _sas.now()
     FROM unnest(ids, from_states, to_states) AS u (watch_id, from_state, to_state)
     WHERE w.watch_id = u.watch_id AND w.state = u.from_state
-      AND EXISTS (SELECT FROM _sas.transition t WHERE t.subject = 'watch' AND t.from_state = u.from_state AND t.to_state = u.to_state);
+      AND EXISTS (SELECT FROM _sas.transition t WHERE t.subject = 'watch' AND t.from_state = u.from_state
+                  AND t.to_state = u.to_state);
     GET DIAGNOSTICS moved = ROW_COUNT;
     IF moved <> wanted THEN
         RAISE EXCEPTION 'illegal change of watch state'
@@ -56,9 +62,11 @@ BEGIN
                   DETAIL = (SELECT string_agg(format('watch %s: %s to %s', u.id, u.f, u.t), '; ')
                             FROM (SELECT * FROM unnest(ids, from_states, to_states) LIMIT 5) AS u (id, f, t));
     END IF;
-    INSERT INTO _sas.watch_ended (watch_id, ended_at) SELECT u.id, _sas.now() FROM unnest(ids, to_states) AS u (id, t) WHERE u.t = 'deleted';
+    INSERT INTO _sas.watch_ended (watch_id, ended_at) SELECT u.id, _sas.now()
+    FROM unnest(ids, to_states) AS u (id, t) WHERE u.t = 'deleted';
     IF 'deleted' = ANY (from_states) THEN
-        DELETE FROM _sas.watch_ended e USING unnest(ids, from_states) AS u (id, f) WHERE u.f = 'deleted' AND e.watch_id = u.id;
+        DELETE FROM _sas.watch_ended e USING unnest(ids, from_states) AS u (id, f) WHERE u.f = 'deleted'
+            AND e.watch_id = u.id;
     END IF;
 END $$;
 
@@ -67,7 +75,8 @@ CREATE FUNCTION _sas.lock_watches(ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN (SELECT coalesce(array_agg(l.watch_id), '{}')
-            FROM (SELECT w.watch_id FROM _sas.watch w WHERE w.watch_id = ANY (ids) ORDER BY w.watch_id FOR NO KEY UPDATE SKIP LOCKED) l);
+            FROM (SELECT w.watch_id FROM _sas.watch w WHERE w.watch_id = ANY (ids)
+                  ORDER BY w.watch_id FOR NO KEY UPDATE SKIP LOCKED) l);
 END $$;
 
 -- _sas.look_at_watches(ids, after): the supervisor looks at them, at once or after a while.
@@ -88,13 +97,15 @@ DECLARE
 BEGIN
     WITH told AS (
         INSERT INTO _sas.watch_note (node_id, watch_id, unread, asked, again_at)
-        SELECT h.node_id, h.watch_id, true, 0, _sas.now() + interval '5 s' FROM _sas.watch_held h WHERE h.watch_id = ANY (ids)
+        SELECT h.node_id, h.watch_id, true, 0, _sas.now() + interval '5 s' FROM _sas.watch_held h
+        WHERE h.watch_id = ANY (ids)
         RETURNING watch_id)
     SELECT array_agg(DISTINCT h.lane) INTO lanes FROM told t JOIN _sas.watch_held h USING (watch_id);
     IF lanes IS NULL THEN
         RETURN;
     END IF;
-    PERFORM pg_notify('sas_watch_' || a.name, 'news') FROM _sas.agent a WHERE a.agent_id = ANY (lanes) AND a.kind = 'external';
+    PERFORM pg_notify('sas_watch_' || a.name, 'news') FROM _sas.agent a WHERE a.agent_id = ANY (lanes)
+        AND a.kind = 'external';
     PERFORM _sas.ring_watches();
     PERFORM _sas.due_by(_sas.now() + interval '5 s');
 END $$;
@@ -120,8 +131,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.settle_watches(ids): brings these tasks, which the caller has locked, in line with what is so. paused_for: how
--- long those that lost their host wait before another takes them; null: not at all.
+-- _sas.settle_watches(ids): brings these tasks, which the caller has locked, in line with what is so.
+-- paused_for: how long those that lost their host wait before another takes them; null: not at all.
 --   processing    given up: failed; without a host: created again
 --   on_deleting   without a host and with an empty inbox: deleted
 --   created       without a host: waits for one
@@ -146,26 +157,34 @@ BEGIN
     change AS (
         SELECT f.*, CASE WHEN f.state IN ('created', 'processing', 'on_deleting') AND f.given_up THEN 'failed'
                          WHEN f.state = 'processing' AND NOT f.held THEN 'created'
-                         WHEN f.state = 'on_deleting' AND NOT f.held AND NOT f.pending THEN 'deleted' END AS to_state
+                         WHEN f.state = 'on_deleting' AND NOT f.held
+                             AND NOT f.pending THEN 'deleted' END AS to_state
         FROM facts f)
-    SELECT array_agg(c.watch_id) AS ids, array_agg(c.state) AS froms, array_agg(c.to_state) AS tos INTO moved FROM change c WHERE c.to_state IS NOT NULL;
+    SELECT array_agg(c.watch_id) AS ids, array_agg(c.state) AS froms, array_agg(c.to_state) AS tos INTO moved
+    FROM change c WHERE c.to_state IS NOT NULL;
     PERFORM _sas.move_watches(moved.ids, moved.froms, moved.tos);
 
     FOR failed IN
-        SELECT u.id, d.name, w.key, CASE WHEN f.given_up_at > coalesce(g.given_up_at, '-infinity') THEN f.last_error ELSE g.last_error END AS error
+        SELECT u.id, d.name, w.key, CASE WHEN f.given_up_at > coalesce(g.given_up_at, '-infinity')
+            THEN f.last_error ELSE g.last_error END AS error
         FROM unnest(moved.ids, moved.tos) AS u (id, to_state)
         JOIN _sas.watch w ON w.watch_id = u.id JOIN _sas.watcher d USING (watcher_id)
         JOIN _sas.watch_flow f USING (watch_id) JOIN _sas.watch_done g USING (watch_id)
         WHERE u.to_state = 'failed'
     LOOP
-        PERFORM _sas.raise_alert('watch-failed', format('watch %s', failed.id), format('watch "%s" of watcher "%s" has failed: %s', failed.key, failed.name, failed.error ->> 'title'));
+        PERFORM _sas.raise_alert('watch-failed', format('watch %s', failed.id),
+                                 format('watch "%s" of watcher "%s" has failed: %s', failed.key, failed.name,
+                                        failed.error ->> 'title'));
     END LOOP;
-    PERFORM _sas.tell_hosts(array_agg(u.id)) FROM unnest(moved.ids, moved.tos) AS u (id, t) WHERE u.t = 'failed' HAVING count(*) > 0;
-    DELETE FROM _sas.watch_wait q USING unnest(moved.ids, moved.tos) AS u (id, t) WHERE q.watch_id = u.id AND u.t <> 'created';
+    PERFORM _sas.tell_hosts(array_agg(u.id)) FROM unnest(moved.ids, moved.tos) AS u (id, t)
+        WHERE u.t = 'failed' HAVING count(*) > 0;
+    DELETE FROM _sas.watch_wait q USING unnest(moved.ids, moved.tos) AS u (id, t) WHERE q.watch_id = u.id
+        AND u.t <> 'created';
     PERFORM _sas.enqueue_watches(array_agg(w.watch_id), array_agg(u.after))
     FROM unnest(ids, after) AS u (id, after)
     JOIN _sas.watch w ON w.watch_id = u.id AND w.state = 'created'
-    WHERE NOT EXISTS (SELECT FROM _sas.watch_held h WHERE h.watch_id = w.watch_id) AND NOT EXISTS (SELECT FROM _sas.watch_wait q WHERE q.watch_id = w.watch_id)
+    WHERE NOT EXISTS (SELECT FROM _sas.watch_held h WHERE h.watch_id = w.watch_id)
+        AND NOT EXISTS (SELECT FROM _sas.watch_wait q WHERE q.watch_id = w.watch_id)
     HAVING count(*) > 0;
     -- what was taken in while nobody might bring it on; a row too many does no harm
     INSERT INTO _sas.watch_work (due_at, watch_id)
@@ -177,7 +196,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.throw_away(ids): the inboxes of tasks that are to be deleted with what is in them. One that a worker is at just now keeps it until that has ended.
+-- _sas.throw_away(ids): the inboxes of tasks that are to be deleted with what is in them. One that a worker
+-- is at just now keeps it until that has ended.
 CREATE FUNCTION _sas.throw_away(ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -185,26 +205,30 @@ DECLARE
 BEGIN
     SELECT array_agg(g.watch_id) INTO emptied
     FROM (SELECT d.watch_id FROM _sas.watch_done d JOIN _sas.watch w USING (watch_id)
-          WHERE w.watch_id = ANY (ids) AND w.discard AND w.state = 'on_deleting' AND (d.request_id IS NULL OR d.claimed_until <= _sas.now())
+          WHERE w.watch_id = ANY (ids) AND w.discard AND w.state = 'on_deleting'
+              AND (d.request_id IS NULL OR d.claimed_until <= _sas.now())
           ORDER BY d.watch_id FOR UPDATE OF d SKIP LOCKED) g;
     IF emptied IS NOT NULL THEN
-        WITH gone AS (DELETE FROM _sas.watch_batch b WHERE b.watch_id = ANY (emptied) RETURNING b.watch_id, b.quantity, b.bytes)
+        WITH gone AS (DELETE FROM _sas.watch_batch b WHERE b.watch_id = ANY (emptied)
+                      RETURNING b.watch_id, b.quantity, b.bytes)
         UPDATE _sas.watch_done d SET items = d.items + s.items, bytes = d.bytes + s.bytes, request_id = NULL
         FROM (SELECT g.watch_id, sum(g.quantity) AS items, sum(g.bytes) AS bytes FROM gone g GROUP BY 1) s
         WHERE d.watch_id = s.watch_id;
     END IF;
 END $$;
 
--- _sas.settle_free(ids, after): the same for those that nobody holds; the supervisor looks at the others, if they are
--- still there: a watcher that is dropped takes its tasks along.
+-- _sas.settle_free(ids, after): the same for those that nobody holds; the supervisor looks at the others, if
+-- they are still there: a watcher that is dropped takes its tasks along.
 CREATE FUNCTION _sas.settle_free(ids bigint[], after interval[] DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     locked bigint[] := _sas.lock_watches(ids);
 BEGIN
-    PERFORM _sas.settle_watches(array_agg(u.id), array_agg(u.after)) FROM unnest(ids, after) AS u (id, after) WHERE u.id = ANY (locked) HAVING count(*) > 0;
+    PERFORM _sas.settle_watches(array_agg(u.id), array_agg(u.after)) FROM unnest(ids, after) AS u (id, after)
+        WHERE u.id = ANY (locked) HAVING count(*) > 0;
     IF cardinality(locked) < cardinality(ids) THEN
-        PERFORM _sas.look_at_watches(ARRAY(SELECT w.watch_id FROM _sas.watch w WHERE w.watch_id = ANY (ids) AND NOT w.watch_id = ANY (locked)), '250 ms');
+        PERFORM _sas.look_at_watches(ARRAY(SELECT w.watch_id FROM _sas.watch w WHERE w.watch_id = ANY (ids)
+                                           AND NOT w.watch_id = ANY (locked)), '250 ms');
     END IF;
 END $$;
 

@@ -4,9 +4,11 @@
 -- nobody answers, tasks whose state is to be brought in line, and whoever is
 -- to be woken for what has come due.
 
--- _sas.supervise_watches(boot, live, newest): one turn; what it takes is as in _sas.supervisor_tick. An error is an
+-- _sas.supervise_watches(boot, live, newest): one turn; what it takes is as in _sas.supervisor_tick. An error
+-- is an
 -- alert, and costs no run its turn.
-CREATE FUNCTION _sas.supervise_watches(boot bigint, live bigint[], newest bigint, OUT worked int, OUT next_due timestamptz, OUT stuck bigint[])
+CREATE FUNCTION _sas.supervise_watches(boot bigint, live bigint[], newest bigint, OUT worked int,
+                                       OUT next_due timestamptz, OUT stuck bigint[])
 LANGUAGE plpgsql AS $$
 DECLARE
     back record;
@@ -23,26 +25,33 @@ BEGIN
     PERFORM _sas.wake_hosts();
     next_due := least(_sas.next_lease(), _sas.next_watch_due());
 EXCEPTION WHEN OTHERS THEN
-    PERFORM _sas.raise_alert('stuck', 'watches stuck', format('infinite tasks cannot be looked after: %s', SQLERRM));
+    PERFORM _sas.raise_alert('stuck', 'watches stuck',
+                             format('infinite tasks cannot be looked after: %s', SQLERRM));
     worked := 0;
     next_due := _sas.now() + interval '10 s';
 END $$;
 
--- _sas.end_nodes(boot, live, newest): nodes that are gone have ended. Workers are known by their id; outside programs by
--- the session that registered them, and by their lease. Nulls: only outside programs are looked at. Returns how many.
+-- _sas.end_nodes(boot, live, newest): nodes that are gone have ended. Workers are known by their id; outside
+-- programs by the session that registered them, and by their lease. Nulls: only outside programs are looked
+-- at. Returns how many.
 CREATE FUNCTION _sas.end_nodes(boot bigint, live bigint[], newest bigint) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     n int;
 BEGIN
     WITH gone AS (
-        SELECT x.node_id, CASE WHEN x.worker_id IS NOT NULL THEN 'its worker is gone' WHEN x.lease_until <= _sas.now() THEN 'it was silent for longer than its lease' ELSE 'its connection is gone' END AS why
+        SELECT x.node_id, CASE WHEN x.worker_id IS NOT NULL THEN 'its worker is gone'
+            WHEN x.lease_until <= _sas.now() THEN 'it was silent for longer than its lease'
+            ELSE 'its connection is gone' END AS why
         FROM _sas.node x
         WHERE x.ended_at IS NULL
-          AND CASE WHEN x.worker_id IS NOT NULL THEN x.boot <> $1 OR x.worker_id <= newest AND NOT x.worker_id = ANY (live)
-                   ELSE x.lease_until <= _sas.now() OR x.by_connection AND NOT _sas.session_lives(x.pid, x.backend_start) END
+          AND CASE WHEN x.worker_id IS NOT NULL THEN x.boot <> $1 OR x.worker_id <= newest
+              AND NOT x.worker_id = ANY (live)
+                   ELSE x.lease_until <= _sas.now() OR x.by_connection
+                       AND NOT _sas.session_lives(x.pid, x.backend_start) END
         ORDER BY x.node_id FOR UPDATE SKIP LOCKED)
-    UPDATE _sas.node e SET ended_at = _sas.now(), ended_for = g.why, modified_at = _sas.now() FROM gone g WHERE e.node_id = g.node_id;
+    UPDATE _sas.node e SET ended_at = _sas.now(), ended_for = g.why, modified_at = _sas.now() FROM gone g
+    WHERE e.node_id = g.node_id;
     GET DIAGNOSTICS n = ROW_COUNT;
     RETURN n;
 END $$;
@@ -53,9 +62,11 @@ LANGUAGE sql VOLATILE AS $$
     SELECT EXISTS (SELECT FROM pg_stat_get_activity($1) a WHERE a.backend_start = $2)
 $$;
 
--- _sas.take_over(quantity): what nodes held that have ended goes to others. A function may have been what ended its
--- worker: one that was noted when it was called was it, and fails in the end as its retry policy says; if there is none,
--- nobody knows, and each goes on at once the first time, then after a pause. Returns how many tasks.
+-- _sas.take_over(quantity): what nodes held that have ended goes to others. A function may have been what
+-- ended its
+-- worker: one that was noted when it was called was it, and fails in the end as its retry policy says; if
+-- there is none, nobody knows, and each goes on at once the first time, then after a pause. Returns how many
+-- tasks.
 CREATE FUNCTION _sas.take_over(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -63,27 +74,41 @@ DECLARE
     n record;
     total int := 0;
 BEGIN
-    FOR n IN SELECT x.node_id, x.kind, EXISTS (SELECT FROM _sas.watch_held h JOIN _sas.watch_flow f USING (watch_id) WHERE h.node_id = x.node_id AND f.called_at IS NOT NULL) AS known
-             FROM _sas.node x WHERE x.ended_at IS NOT NULL AND EXISTS (SELECT FROM _sas.watch_held h WHERE h.node_id = x.node_id) LOOP
+    FOR n IN SELECT x.node_id, x.kind,
+        EXISTS (SELECT FROM _sas.watch_held h JOIN _sas.watch_flow f USING (watch_id)
+                WHERE h.node_id = x.node_id AND f.called_at IS NOT NULL) AS known
+             FROM _sas.node x WHERE x.ended_at IS NOT NULL
+                 AND EXISTS (SELECT FROM _sas.watch_held h WHERE h.node_id = x.node_id) LOOP
         WITH held AS (
             -- whoever writes for a task has its row locked
             SELECT f.watch_id
             -- whoever is known to be to blame comes last, as long as others would be blamed without it
-            FROM (SELECT h.watch_id FROM _sas.watch_held h JOIN _sas.watch_flow c USING (watch_id) WHERE h.node_id = n.node_id ORDER BY c.called_at IS NOT NULL LIMIT quantity) h
-            CROSS JOIN LATERAL (SELECT x.watch_id FROM _sas.watch_flow x WHERE x.watch_id = h.watch_id FOR NO KEY UPDATE SKIP LOCKED) f),
+            FROM (SELECT h.watch_id FROM _sas.watch_held h JOIN _sas.watch_flow c USING (watch_id)
+                  WHERE h.node_id = n.node_id ORDER BY c.called_at IS NOT NULL LIMIT quantity) h
+            CROSS JOIN LATERAL (SELECT x.watch_id FROM _sas.watch_flow x
+                                WHERE x.watch_id = h.watch_id FOR NO KEY UPDATE SKIP LOCKED) f),
         freed AS (
             DELETE FROM _sas.watch_held h USING held x WHERE h.watch_id = x.watch_id RETURNING h.watch_id),
         told AS (
             SELECT f.watch_id, d.retry, x.called_at,
-                   w.state = 'processing' AND n.kind = 'function' AND (NOT n.known OR x.called_at IS NOT NULL) AS suspect,
-                   CASE WHEN x.retry_at IS NULL OR x.last_error_at <= w.resumed_at OR _sas.now() - x.retry_at >= (d.retry ->> 'reset_after')::interval THEN 0 ELSE x.failures END + 1 AS failures
-            FROM freed f JOIN _sas.watch w USING (watch_id) JOIN _sas.watcher d USING (watcher_id) JOIN _sas.watch_flow x USING (watch_id)),
+                   w.state = 'processing' AND n.kind = 'function'
+                       AND (NOT n.known OR x.called_at IS NOT NULL) AS suspect,
+                   CASE WHEN x.retry_at IS NULL OR x.last_error_at <= w.resumed_at
+                       OR _sas.now() - x.retry_at >= (d.retry ->> 'reset_after')::interval THEN 0
+                       ELSE x.failures END + 1 AS failures
+            FROM freed f JOIN _sas.watch w USING (watch_id) JOIN _sas.watcher d USING (watcher_id)
+            JOIN _sas.watch_flow x USING (watch_id)),
         paused AS (
-            SELECT t.*, CASE WHEN t.suspect AND t.failures > 1 THEN _sas.pause_of(t.retry, t.failures - 1) ELSE '0' END AS after FROM told t),
+            SELECT t.*, CASE WHEN t.suspect AND t.failures > 1 THEN _sas.pause_of(t.retry, t.failures - 1)
+                ELSE '0' END AS after FROM told t),
         marked AS (
-            UPDATE _sas.watch_flow x SET failures = p.failures, retry_at = _sas.now() + p.after, last_error_at = _sas.now(), called_at = NULL,
-                   last_error = _sas.watch_problem('worker-lost', 'the worker that called the function is gone', NULL),
-                   given_up_at = CASE WHEN p.called_at IS NOT NULL AND p.failures >= (p.retry ->> 'max_failures')::int THEN _sas.now() ELSE x.given_up_at END
+            UPDATE _sas.watch_flow x SET failures = p.failures, retry_at = _sas.now() + p.after,
+                last_error_at = _sas.now(), called_at = NULL,
+                   last_error = _sas.watch_problem('worker-lost',
+                                                   'the worker that called the function is gone', NULL),
+                   given_up_at = CASE WHEN p.called_at IS NOT NULL
+                       AND p.failures >= (p.retry ->> 'max_failures')::int THEN _sas.now()
+                       ELSE x.given_up_at END
             FROM paused p WHERE p.suspect AND x.watch_id = p.watch_id)
         SELECT array_agg(p.watch_id) AS ids, array_agg(p.after) AS after INTO taken FROM paused p;
         IF taken.ids IS NOT NULL THEN
@@ -94,9 +119,9 @@ BEGIN
     RETURN total;
 END $$;
 
--- _sas.give_up_turns(boot, workers, watches): workers that call the function of a task for longer than it may take, and have
--- not listened when it was cancelled; they are to be ended. It is a failure of that task; all others of these workers go to
--- others as they are. An error is an alert.
+-- _sas.give_up_turns(boot, workers, watches): workers that call the function of a task for longer than it may
+-- take, and have not listened when it was cancelled; they are to be ended. It is a failure of that task; all
+-- others of these workers go to others as they are. An error is an alert.
 CREATE FUNCTION _sas.give_up_turns(boot bigint, workers bigint[], watches bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -105,20 +130,26 @@ DECLARE
     n _sas.node;
 BEGIN
     FOR t IN SELECT u.worker, u.id FROM unnest($2, $3) AS u (worker, id) LOOP
-        SELECT * INTO n FROM _sas.node x WHERE x.worker_id = t.worker AND x.boot = $1 AND x.ended_at IS NULL FOR UPDATE SKIP LOCKED;
+        SELECT * INTO n FROM _sas.node x WHERE x.worker_id = t.worker AND x.boot = $1
+            AND x.ended_at IS NULL FOR UPDATE SKIP LOCKED;
         CONTINUE WHEN NOT FOUND;
         PERFORM FROM _sas.watch_flow f WHERE f.watch_id = t.id FOR NO KEY UPDATE SKIP LOCKED;
         CONTINUE WHEN NOT FOUND;
-        PERFORM _sas.fail_watches(n.node_id, ARRAY[h.watch_id], ARRAY[h.epoch], ARRAY[_sas.watch_problem('timeout', 'the function did not end in time, and its worker was ended', NULL)], ARRAY[NULL]::float8[])
+        PERFORM _sas.fail_watches(n.node_id, ARRAY[h.watch_id], ARRAY[h.epoch],
+                                  ARRAY[_sas.watch_problem('timeout',
+                                                           'the function did not end in time, and its worker '
+                                                           'was ended', NULL)], ARRAY[NULL]::float8[])
         FROM _sas.watch_held h WHERE h.watch_id = t.id AND h.node_id = n.node_id;
         PERFORM _sas.give_back(n.node_id, ARRAY[t.id]);
         PERFORM _sas.end_node(n, 'a function did not end in time');
     END LOOP;
 EXCEPTION WHEN OTHERS THEN
-    PERFORM _sas.raise_alert('stuck', 'watches stuck', format('a function that does not end cannot be given up: %s', SQLERRM));
+    PERFORM _sas.raise_alert('stuck', 'watches stuck',
+                             format('a function that does not end cannot be given up: %s', SQLERRM));
 END $$;
 
--- _sas.check_requested(quantity): tasks that somebody asked to be looked at. Those that a session holds are put off.
+-- _sas.check_requested(quantity): tasks that somebody asked to be looked at. Those that a session holds are
+-- put off.
 CREATE FUNCTION _sas.check_requested(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -126,7 +157,8 @@ DECLARE
 BEGIN
     WITH due AS (
         DELETE FROM _sas.watch_look d
-        WHERE d.ctid = ANY (ARRAY(SELECT x.ctid FROM _sas.watch_look x WHERE x.due_at <= _sas.now() ORDER BY x.due_at LIMIT quantity FOR UPDATE SKIP LOCKED))
+        WHERE d.ctid = ANY (ARRAY(SELECT x.ctid FROM _sas.watch_look x WHERE x.due_at <= _sas.now()
+                                  ORDER BY x.due_at LIMIT quantity FOR UPDATE SKIP LOCKED))
         RETURNING d.watch_id)
     SELECT array_agg(DISTINCT d.watch_id) INTO ids FROM due d;
     IF ids IS NULL THEN
@@ -136,8 +168,8 @@ BEGIN
     RETURN cardinality(ids);
 END $$;
 
--- _sas.ask_again(): requests to hosts that were not answered in time are told again. Those of tasks that the node holds no
--- more are forgotten.
+-- _sas.ask_again(): requests to hosts that were not answered in time are told again. Those of tasks that the
+-- node holds no more are forgotten.
 CREATE FUNCTION _sas.ask_again() RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -151,28 +183,33 @@ BEGIN
     forgotten AS (
         DELETE FROM _sas.watch_note d USING due WHERE d.ctid = due.ctid AND due.lane IS NULL),
     again AS (
-        UPDATE _sas.watch_note u SET unread = true, asked = u.asked + 1, again_at = _sas.now() + least(interval '1 min', interval '5 s' * 2 ^ least(u.asked, 10))
+        UPDATE _sas.watch_note u SET unread = true, asked = u.asked + 1,
+            again_at = _sas.now() + least(interval '1 min', interval '5 s' * 2 ^ least(u.asked, 10))
         FROM due WHERE u.ctid = due.ctid AND due.lane IS NOT NULL
         RETURNING due.lane)
     SELECT count(*), array_agg(DISTINCT a.lane) INTO n, lanes FROM again a;
     IF n > 0 THEN
-        PERFORM pg_notify('sas_watch_' || a.name, 'news') FROM _sas.agent a WHERE a.agent_id = ANY (lanes) AND a.kind = 'external';
+        PERFORM pg_notify('sas_watch_' || a.name, 'news') FROM _sas.agent a WHERE a.agent_id = ANY (lanes)
+            AND a.kind = 'external';
         PERFORM _sas.ring_watches();
     END IF;
     RETURN n;
 END $$;
 
--- _sas.wake_hosts(): who has room is told of what waits, and function workers of inboxes whose pause is over: they may have
--- looked too early, or left to others what those did not take.
+-- _sas.wake_hosts(): who has room is told of what waits, and function workers of inboxes whose pause is over:
+-- they may have looked too early, or left to others what those did not take.
 CREATE FUNCTION _sas.wake_hosts() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     lanes int[];
 BEGIN
     SELECT array_agg(l.lane) INTO lanes
-    FROM (SELECT 0 AS lane, 'function' AS kind UNION ALL SELECT a.agent_id, CASE a.kind WHEN 'http' THEN 'agent' ELSE 'outside' END FROM _sas.agent a WHERE a.enabled AND a.dropped_at IS NULL) l
+    FROM (SELECT 0 AS lane, 'function' AS kind UNION ALL SELECT a.agent_id, CASE a.kind
+          WHEN 'http' THEN 'agent' ELSE 'outside' END FROM _sas.agent a WHERE a.enabled
+          AND a.dropped_at IS NULL) l
     WHERE EXISTS (SELECT FROM _sas.watch_wait q WHERE q.lane = l.lane AND q.due_at <= _sas.now())
-      AND EXISTS (SELECT FROM _sas.node n WHERE n.ended_at IS NULL AND n.kind = l.kind AND (n.lanes IS NULL OR l.lane = ANY (n.lanes))
+      AND EXISTS (SELECT FROM _sas.node n WHERE n.ended_at IS NULL AND n.kind = l.kind
+                  AND (n.lanes IS NULL OR l.lane = ANY (n.lanes))
                   AND n.capacity > (SELECT count(*) FROM _sas.watch_held h WHERE h.node_id = n.node_id));
     IF lanes IS NOT NULL THEN
         PERFORM _sas.tell_lanes(lanes);
@@ -189,10 +226,14 @@ $$;
 -- _sas.next_watch_due(): when something about infinite tasks is due next; what is due now was looked at.
 CREATE FUNCTION _sas.next_watch_due() RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
-    SELECT least((SELECT k.due_at FROM _sas.watch_work k WHERE k.due_at > _sas.now() ORDER BY k.due_at LIMIT 1),
+    SELECT least((SELECT k.due_at FROM _sas.watch_work k WHERE k.due_at > _sas.now() ORDER BY k.due_at
+                  LIMIT 1),
                  (SELECT l.due_at FROM _sas.watch_look l ORDER BY l.due_at LIMIT 1),
                  (SELECT n.again_at FROM _sas.watch_note n ORDER BY n.again_at LIMIT 1),
                  (SELECT min(CASE WHEN q.due_at > _sas.now() THEN q.due_at ELSE q.due_at + interval '2 s' END)
-                  FROM (SELECT 0 AS lane UNION ALL SELECT a.agent_id FROM _sas.agent a WHERE a.dropped_at IS NULL) l
-                  CROSS JOIN LATERAL (SELECT x.due_at FROM _sas.watch_wait x WHERE x.lane = l.lane AND x.due_at > _sas.now() - interval '2 s' ORDER BY x.due_at LIMIT 1) q))
+                  FROM (SELECT 0 AS lane UNION ALL SELECT a.agent_id FROM _sas.agent a
+                        WHERE a.dropped_at IS NULL) l
+                  CROSS JOIN LATERAL (SELECT x.due_at FROM _sas.watch_wait x WHERE x.lane = l.lane
+                                      AND x.due_at > _sas.now() - interval '2 s' ORDER BY x.due_at
+                                      LIMIT 1) q))
 $$;

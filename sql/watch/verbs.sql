@@ -7,7 +7,8 @@
 -- _sas.may_watch(caller, d): watchers of one's own, and those of superusers and admins.
 CREATE FUNCTION _sas.may_watch(caller oid, d _sas.watcher) RETURNS boolean
 LANGUAGE sql STABLE AS $$
-    SELECT pg_has_role(caller, d.owner, 'MEMBER') OR _sas.has_level(d.owner, 'admin') OR EXISTS (SELECT FROM pg_roles r WHERE r.oid = d.owner AND r.rolsuper)
+    SELECT pg_has_role(caller, d.owner, 'MEMBER') OR _sas.has_level(d.owner, 'admin')
+        OR EXISTS (SELECT FROM pg_roles r WHERE r.oid = d.owner AND r.rolsuper)
 $$;
 
 -- _sas.check_watch(d, caller, key, input): raises when this task cannot be.
@@ -17,24 +18,35 @@ DECLARE
     p _sas.problem;
 BEGIN
     IF NOT _sas.may_watch(caller, d) THEN
-        RAISE EXCEPTION 'permission denied for watcher "%"', d.name USING ERRCODE = 'insufficient_privilege', HINT = 'One may use one''s own watchers and those of superusers and admins.';
+        RAISE EXCEPTION 'permission denied for watcher "%"', d.name
+            USING ERRCODE = 'insufficient_privilege',
+            HINT = 'One may use one''s own watchers and those of superusers and admins.';
     END IF;
     IF coalesce($3, '') = '' OR octet_length($3) > 1000 THEN
-        RAISE EXCEPTION 'the key is empty or longer than 1000 bytes' USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/key".', HINT = 'It is the name of the task within its watcher.';
+        RAISE EXCEPTION 'the key is empty or longer than 1000 bytes'
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/key".',
+            HINT = 'It is the name of the task within its watcher.';
     END IF;
     IF jsonb_typeof($4) IS DISTINCT FROM 'object' THEN
-        RAISE EXCEPTION 'the input of an infinite task must be an object, not %', coalesce(jsonb_typeof($4), 'null')
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/input".', HINT = 'Pass jsonb such as {"symbol": "ABC"}.';
+        RAISE EXCEPTION 'the input of an infinite task must be an object, not %',
+            coalesce(jsonb_typeof($4), 'null')
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/input".',
+                HINT = 'Pass jsonb such as {"symbol": "ABC"}.';
     END IF;
     IF pg_column_size($4) > _sas.max_input_size() THEN
         RAISE EXCEPTION 'the input has more than % bytes', _sas.max_input_size()
-            USING ERRCODE = 'program_limit_exceeded', DETAIL = 'The place is "/input".', HINT = 'See the setting sas.max_input_size.';
+            USING ERRCODE = 'program_limit_exceeded', DETAIL = 'The place is "/input".',
+                HINT = 'See the setting sas.max_input_size.';
     END IF;
     -- its functions and targets are called as the owner of the task
-    FOR p IN SELECT * FROM _sas.check_function(to_jsonb(d.function), '/watcher', caller) WHERE d.kind = 'function'
-             UNION ALL SELECT * FROM _sas.check_function(to_jsonb(d.target), '/items/function', caller) WHERE d.target_kind = 'function'
-             UNION ALL SELECT * FROM _sas.check_target_table(to_jsonb(d.target), caller) WHERE d.target_kind = 'table'
-             UNION ALL SELECT * FROM _sas.check_target_workflow(to_jsonb(d.target), caller) WHERE d.target_kind = 'workflow' LOOP
+    FOR p IN SELECT * FROM _sas.check_function(to_jsonb(d.function), '/watcher', caller)
+        WHERE d.kind = 'function'
+             UNION ALL SELECT * FROM _sas.check_function(to_jsonb(d.target), '/items/function', caller)
+                 WHERE d.target_kind = 'function'
+             UNION ALL SELECT * FROM _sas.check_target_table(to_jsonb(d.target), caller)
+                 WHERE d.target_kind = 'table'
+             UNION ALL SELECT * FROM _sas.check_target_workflow(to_jsonb(d.target), caller)
+                 WHERE d.target_kind = 'workflow' LOOP
         PERFORM _sas.raise(p);
     END LOOP;
 END $$;
@@ -48,18 +60,25 @@ BEGIN
     IF given IS NOT NULL OR d.cursor_start IS NULL THEN
         RETURN nullif(given, 'null');
     END IF;
-    SELECT * INTO made FROM _sas.render(d.cursor_start, _sas.watch_context(d.name, key, input, NULL) - 'cursor');
+    SELECT * INTO made FROM _sas.render(d.cursor_start,
+                                        _sas.watch_context(d.name, key, input, NULL) - 'cursor');
     IF made.problem IS NOT NULL THEN
-        RAISE EXCEPTION 'the first cursor cannot be made' USING ERRCODE = 'invalid_parameter_value', DETAIL = format('%s: %s', made.problem ->> 'path', made.problem ->> 'what'), HINT = 'See "cursor" of the watcher.';
+        RAISE EXCEPTION 'the first cursor cannot be made'
+            USING ERRCODE = 'invalid_parameter_value',
+            DETAIL = format('%s: %s', made.problem ->> 'path', made.problem ->> 'what'),
+            HINT = 'See "cursor" of the watcher.';
     END IF;
     RETURN nullif(made.result, 'null');
 END $$;
 
--- _sas.watch_as(...): see sas.watch. A key whose task was deleted begins anew; one that is there is refused, or, with
+-- _sas.watch_as(...): see sas.watch. A key whose task was deleted begins anew; one that is there is refused,
+-- or, with
 -- adopt, left as it is, if it has the same input and is not being stopped.
-CREATE FUNCTION _sas.watch_as(caller oid, watcher text, key text, input jsonb, cursor jsonb, adopt boolean, OUT watch_id bigint, OUT created boolean)
+CREATE FUNCTION _sas.watch_as(caller oid, watcher text, key text, input jsonb, cursor jsonb, adopt boolean,
+                              OUT watch_id bigint, OUT created boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
+        SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -69,7 +88,9 @@ DECLARE
 BEGIN
     SELECT * INTO d FROM _sas.watcher x WHERE x.name = $2;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'watcher "%" does not exist', $2 USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/watcher".', HINT = 'Create it with sas.create_watcher.';
+        RAISE EXCEPTION 'watcher "%" does not exist', $2
+            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/watcher".',
+            HINT = 'Create it with sas.create_watcher.';
     END IF;
     PERFORM _sas.check_watch(d, caller, key, input);
     start := _sas.start_cursor(d, key, input, cursor);
@@ -94,33 +115,44 @@ BEGIN
             RETURN;
         END IF;
         created := true;
-        UPDATE _sas.watch x SET owner = caller, input = $4, restarts = 0, resumed_at = NULL, created_at = _sas.now() WHERE x.watch_id = w.watch_id;
-        UPDATE _sas.watch_flow f SET cursor = start, digest = NULL, items = 0, bytes = 0, last_item_at = NULL, failures = 0, retry_at = NULL, last_error = NULL, last_error_at = NULL, given_up_at = NULL, called_at = NULL WHERE f.watch_id = w.watch_id;
-        UPDATE _sas.watch_done f SET items = 0, bytes = 0, failures = 0, alone = false, retry_at = NULL, last_error = NULL, last_error_at = NULL, given_up_at = NULL WHERE f.watch_id = w.watch_id;
+        UPDATE _sas.watch x SET owner = caller, input = $4, restarts = 0, resumed_at = NULL,
+            created_at = _sas.now() WHERE x.watch_id = w.watch_id;
+        UPDATE _sas.watch_flow f SET cursor = start, digest = NULL, items = 0, bytes = 0,
+            last_item_at = NULL, failures = 0, retry_at = NULL, last_error = NULL, last_error_at = NULL,
+            given_up_at = NULL, called_at = NULL WHERE f.watch_id = w.watch_id;
+        UPDATE _sas.watch_done f SET items = 0, bytes = 0, failures = 0, alone = false, retry_at = NULL,
+            last_error = NULL, last_error_at = NULL, given_up_at = NULL WHERE f.watch_id = w.watch_id;
         PERFORM _sas.move_watches(ARRAY[w.watch_id], '{deleted}', '{created}');
     END IF;
     PERFORM _sas.enqueue_watches(ARRAY[watch_id]);
 END $$;
 
 -- _sas.check_adoption(...): raises when a key that is there cannot be taken for the one that is asked for.
-CREATE FUNCTION _sas.check_adoption(caller oid, d _sas.watcher, w _sas.watch, input jsonb, adopt boolean) RETURNS void
+CREATE FUNCTION _sas.check_adoption(caller oid, d _sas.watcher, w _sas.watch, input jsonb, adopt boolean)
+RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT coalesce(adopt, false) THEN
         RAISE EXCEPTION 'key "%" of watcher "%" is taken', w.key, d.name
-            USING ERRCODE = 'unique_violation', DETAIL = format('The task is %s.', w.state), HINT = 'Pass adopt => true to take the task that is there for the one that is asked for.';
+            USING ERRCODE = 'unique_violation', DETAIL = format('The task is %s.', w.state),
+                HINT = 'Pass adopt => true to take the task that is there for the one that is asked for.';
     ELSIF NOT pg_has_role(caller, w.owner, 'MEMBER') AND NOT _sas.has_level(caller, 'admin') THEN
-        RAISE EXCEPTION 'key "%" of watcher "%" is taken by another role', w.key, d.name USING ERRCODE = 'insufficient_privilege', HINT = 'Use another key.';
+        RAISE EXCEPTION 'key "%" of watcher "%" is taken by another role', w.key, d.name
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Use another key.';
     ELSIF w.input IS DISTINCT FROM $4 THEN
         RAISE EXCEPTION 'key "%" of watcher "%" is taken with another input', w.key, d.name
-            USING ERRCODE = 'unique_violation', DETAIL = 'The place is "/input".', HINT = 'Stop it with sas.unwatch first, or use another key.';
+            USING ERRCODE = 'unique_violation', DETAIL = 'The place is "/input".',
+                HINT = 'Stop it with sas.unwatch first, or use another key.';
     ELSIF w.state = 'on_deleting' THEN
-        RAISE EXCEPTION 'key "%" of watcher "%" is being stopped', w.key, d.name USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Ask again once it is deleted.';
+        RAISE EXCEPTION 'key "%" of watcher "%" is being stopped', w.key, d.name
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Ask again once it is deleted.';
     END IF;
 END $$;
 
--- _sas.operate_watches(caller, watcher, keys): locks the tasks that a verb names, in order; waits for other sessions.
-CREATE FUNCTION _sas.operate_watches(caller oid, watcher text, keys text[]) RETURNS TABLE (watch_id bigint, key text, state text, refused text)
+-- _sas.operate_watches(caller, watcher, keys): locks the tasks that a verb names, in order; waits for other
+-- sessions.
+CREATE FUNCTION _sas.operate_watches(caller oid, watcher text, keys text[])
+RETURNS TABLE (watch_id bigint, key text, state text, refused text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -129,23 +161,29 @@ DECLARE
 BEGIN
     SELECT * INTO d FROM _sas.watcher x WHERE x.name = $2;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'watcher "%" does not exist', $2 USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/watcher".', HINT = 'See sas.watchers for those that do.';
+        RAISE EXCEPTION 'watcher "%" does not exist', $2
+            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/watcher".',
+            HINT = 'See sas.watchers for those that do.';
     END IF;
     PERFORM _sas.ring_on_abort();
     PERFORM FROM _sas.watch w
-    WHERE w.watcher_id = d.watcher_id AND w.key = ANY (keys) AND (all_ OR pg_has_role(caller, w.owner, 'MEMBER'))
+    WHERE w.watcher_id = d.watcher_id AND w.key = ANY (keys)
+        AND (all_ OR pg_has_role(caller, w.owner, 'MEMBER'))
     ORDER BY w.watch_id FOR NO KEY UPDATE;
     RETURN QUERY
     SELECT w.watch_id, u.key, w.state,
-           CASE WHEN w.watch_id IS NULL OR NOT (all_ OR pg_has_role(caller, w.owner, 'MEMBER')) THEN format('task "%s" does not exist, or is not yours', u.key) END
+           CASE WHEN w.watch_id IS NULL OR NOT (all_ OR pg_has_role(caller, w.owner, 'MEMBER'))
+               THEN format('task "%s" does not exist, or is not yours', u.key) END
     FROM (SELECT DISTINCT k AS key FROM unnest(keys) k WHERE k IS NOT NULL) u
     LEFT JOIN _sas.watch w ON w.watcher_id = d.watcher_id AND w.key = u.key
     ORDER BY w.watch_id, u.key;
 END $$;
 
--- _sas.apply_to_watches(caller, watcher, keys, from_states, to_state, refusal): moves those that are in one of these
+-- _sas.apply_to_watches(caller, watcher, keys, from_states, to_state, refusal): moves those that are in one
+-- of these
 -- states, tells their hosts, settles them, and reports on all.
-CREATE FUNCTION _sas.apply_to_watches(caller oid, watcher text, keys text[], from_states text[], to_state text, refusal text)
+CREATE FUNCTION _sas.apply_to_watches(caller oid, watcher text, keys text[], from_states text[],
+                                      to_state text, refusal text)
 RETURNS TABLE (key text, changed boolean, state text, refused text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -156,15 +194,19 @@ DECLARE
     ids bigint[];
     froms text[];
 BEGIN
-    SELECT array_agg(o.watch_id), array_agg(o.key), array_agg(coalesce(o.refused, CASE WHEN NOT o.state = ANY ($4) THEN format(refusal, o.state) END)),
-           array_agg(o.watch_id) FILTER (WHERE o.refused IS NULL AND o.state = ANY ($4)), array_agg(o.state) FILTER (WHERE o.refused IS NULL AND o.state = ANY ($4))
+    SELECT array_agg(o.watch_id), array_agg(o.key),
+        array_agg(coalesce(o.refused, CASE WHEN NOT o.state = ANY ($4) THEN format(refusal, o.state) END)),
+           array_agg(o.watch_id) FILTER (WHERE o.refused IS NULL AND o.state = ANY ($4)),
+               array_agg(o.state) FILTER (WHERE o.refused IS NULL AND o.state = ANY ($4))
     INTO found_ids, found_keys, refusals, ids, froms
     FROM _sas.operate_watches(caller, watcher, keys) o;
     IF ids IS NOT NULL THEN
         -- what has failed is tried again, also where it is to be stopped
-        UPDATE _sas.watch w SET resumed_at = _sas.now() WHERE w.watch_id = ANY (ids) AND (to_state = 'created' OR w.state = 'failed');
+        UPDATE _sas.watch w SET resumed_at = _sas.now() WHERE w.watch_id = ANY (ids)
+            AND (to_state = 'created' OR w.state = 'failed');
         PERFORM _sas.move_watches(ids, froms, array_fill(to_state, ARRAY[cardinality(ids)]));
-        PERFORM _sas.close_alerts(ARRAY(SELECT format('watch %s', u.id) FROM unnest(ids, froms) AS u (id, f) WHERE u.f = 'failed'));
+        PERFORM _sas.close_alerts(ARRAY(SELECT format('watch %s', u.id) FROM unnest(ids, froms) AS u (id, f)
+                                        WHERE u.f = 'failed'));
         IF to_state <> 'created' THEN
             DELETE FROM _sas.watch_wait q WHERE q.watch_id = ANY (ids);
         END IF;
@@ -172,12 +214,15 @@ BEGIN
         PERFORM _sas.look_at_watches(ids);
     END IF;
     RETURN QUERY
-    SELECT u.key, u.refused IS NULL, CASE WHEN u.refused IS NULL OR u.refused NOT LIKE '%is not yours' THEN w.state END, u.refused
-    FROM unnest(found_ids, found_keys, refusals) WITH ORDINALITY AS u (id, key, refused, n) LEFT JOIN _sas.watch w ON w.watch_id = u.id ORDER BY u.n;
+    SELECT u.key, u.refused IS NULL, CASE WHEN u.refused IS NULL
+        OR u.refused NOT LIKE '%is not yours' THEN w.state END, u.refused
+    FROM unnest(found_ids, found_keys, refusals) WITH ORDINALITY AS u (id, key, refused, n)
+    LEFT JOIN _sas.watch w ON w.watch_id = u.id ORDER BY u.n;
 END $$;
 
 -- _sas.unwatch_as(...): a task that no host and no inbox holds is deleted at once; others are asked to end.
-CREATE FUNCTION _sas.unwatch_as(caller oid, watcher text, keys text[], discard boolean) RETURNS TABLE (key text, changed boolean, state text, refused text)
+CREATE FUNCTION _sas.unwatch_as(caller oid, watcher text, keys text[], discard boolean)
+RETURNS TABLE (key text, changed boolean, state text, refused text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -189,7 +234,8 @@ BEGIN
     FOR o IN SELECT * FROM _sas.operate_watches(caller, watcher, keys) LOOP
         IF o.refused IS NOT NULL THEN
             RETURN QUERY SELECT o.key, false, NULL::text, o.refused;
-        ELSIF o.state IN ('created', 'paused', 'failed') AND NOT EXISTS (SELECT FROM _sas.watch_held h WHERE h.watch_id = o.watch_id)
+        ELSIF o.state IN ('created', 'paused', 'failed')
+            AND NOT EXISTS (SELECT FROM _sas.watch_held h WHERE h.watch_id = o.watch_id)
               AND NOT EXISTS (SELECT FROM _sas.watch_batch b WHERE b.watch_id = o.watch_id) THEN
             DELETE FROM _sas.watch_wait q WHERE q.watch_id = o.watch_id;
             PERFORM _sas.move_watches(ARRAY[o.watch_id], ARRAY[o.state], '{deleted}');
@@ -204,25 +250,35 @@ BEGIN
         END IF;
     END LOOP;
     IF busy IS NOT NULL THEN
-        RETURN QUERY SELECT * FROM _sas.apply_to_watches(caller, watcher, busy, '{created,processing,paused,failed}', 'on_deleting', 'it is %s already');
+        RETURN QUERY SELECT * FROM _sas.apply_to_watches(caller, watcher, busy,
+                                                         '{created,processing,paused,failed}', 'on_deleting',
+                                                         'it is %s already');
         IF discard THEN
             UPDATE _sas.watch w SET discard = true FROM _sas.watcher d
-            WHERE d.name = $2 AND w.watcher_id = d.watcher_id AND w.key = ANY (busy) AND w.state = 'on_deleting' AND (pg_has_role(caller, w.owner, 'MEMBER') OR _sas.has_level(caller, 'operator') OR _sas.has_level(caller, 'admin'));
+            WHERE d.name = $2 AND w.watcher_id = d.watcher_id AND w.key = ANY (busy)
+                AND w.state = 'on_deleting' AND (pg_has_role(caller, w.owner, 'MEMBER')
+                                                 OR _sas.has_level(caller, 'operator')
+                                                 OR _sas.has_level(caller, 'admin'));
         END IF;
     END IF;
 END $$;
 
-CREATE FUNCTION _sas.pause_watch_as(caller oid, watcher text, keys text[]) RETURNS TABLE (key text, changed boolean, state text, refused text)
+CREATE FUNCTION _sas.pause_watch_as(caller oid, watcher text, keys text[])
+RETURNS TABLE (key text, changed boolean, state text, refused text)
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT * FROM _sas.apply_to_watches(caller, watcher, keys, '{created,processing}', 'paused', 'it is %s; only one that waits or is processed can be paused')
+    SELECT * FROM _sas.apply_to_watches(caller, watcher, keys, '{created,processing}', 'paused',
+                                        'it is %s; only one that waits or is processed can be paused')
 $$;
 
-CREATE FUNCTION _sas.resume_watch_as(caller oid, watcher text, keys text[]) RETURNS TABLE (key text, changed boolean, state text, refused text)
+CREATE FUNCTION _sas.resume_watch_as(caller oid, watcher text, keys text[])
+RETURNS TABLE (key text, changed boolean, state text, refused text)
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT * FROM _sas.apply_to_watches(caller, watcher, keys, '{paused,failed}', 'created', 'it is %s; only one that is paused or has failed can be resumed')
+    SELECT * FROM _sas.apply_to_watches(caller, watcher, keys, '{paused,failed}', 'created',
+                                        'it is %s; only one that is paused or has failed can be resumed')
 $$;
 
--- _sas.rebalance_as(caller): asks nodes that hold more than their share to give back what is over. Returns how many tasks.
+-- _sas.rebalance_as(caller): asks nodes that hold more than their share to give back what is over. Returns
+-- how many tasks.
 CREATE FUNCTION _sas.rebalance_as(caller oid) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -230,7 +286,8 @@ DECLARE
 BEGIN
     PERFORM _sas.ring_on_abort();
     WITH load AS (
-        SELECT n.node_id, n.capacity, n.kind, n.lanes, (SELECT count(*) FROM _sas.watch_held h WHERE h.node_id = n.node_id) AS held
+        SELECT n.node_id, n.capacity, n.kind, n.lanes,
+            (SELECT count(*) FROM _sas.watch_held h WHERE h.node_id = n.node_id) AS held
         FROM _sas.node n WHERE n.ended_at IS NULL),
     goal AS (
         SELECT l.node_id, l.held, ceil(sum(p.held) * l.capacity / nullif(sum(p.capacity), 0))::bigint AS share
@@ -238,10 +295,13 @@ BEGIN
         GROUP BY l.node_id, l.held, l.capacity)
     SELECT array_agg(x.watch_id) INTO ids
     FROM goal g
-    CROSS JOIN LATERAL (SELECT h.watch_id FROM _sas.watch_held h WHERE h.node_id = g.node_id ORDER BY h.watch_id DESC LIMIT greatest(0, g.held - g.share)) x;
+    CROSS JOIN LATERAL (SELECT h.watch_id FROM _sas.watch_held h WHERE h.node_id = g.node_id
+                        ORDER BY h.watch_id DESC LIMIT greatest(0, g.held - g.share)) x;
     WITH asked AS (
         UPDATE _sas.watch w SET moving = true
-        WHERE w.watch_id = ANY (ARRAY(SELECT l.watch_id FROM _sas.watch l WHERE l.watch_id = ANY (ids) AND l.state = 'processing' AND NOT l.moving ORDER BY l.watch_id FOR NO KEY UPDATE))
+        WHERE w.watch_id = ANY (ARRAY(SELECT l.watch_id FROM _sas.watch l WHERE l.watch_id = ANY (ids)
+                                      AND l.state = 'processing' AND NOT l.moving
+                                      ORDER BY l.watch_id FOR NO KEY UPDATE))
         RETURNING w.watch_id)
     SELECT array_agg(a.watch_id) INTO ids FROM asked a;
     PERFORM _sas.tell_hosts(ids) WHERE ids IS NOT NULL;
