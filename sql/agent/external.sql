@@ -92,7 +92,7 @@ BEGIN
     SELECT * INTO a FROM _sas.agent x WHERE x.name = $2 AND x.dropped_at IS NULL;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'agent "%" does not exist', $2
-            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/agent".',
+            USING ERRCODE = 'undefined_object', DETAIL = 'At /agent.',
             HINT = 'Name an agent of kind "external".';
     END IF;
     IF NOT _sas.may_work(caller, a.agent_id) THEN
@@ -103,22 +103,22 @@ BEGIN
     END IF;
     IF a.kind <> 'external' THEN
         RAISE EXCEPTION 'agent "%" is not external', $2
-            USING ERRCODE = 'wrong_object_type', DETAIL = 'The place is "/agent".',
+            USING ERRCODE = 'wrong_object_type', DETAIL = 'At /agent.',
                 HINT = 'Its calls are made by the workers of sas itself.';
     END IF;
     IF coalesce(worker, '') = '' OR octet_length(worker) > 200 OR worker ~ E'[\\x01-\\x1f\\x7f]' THEN
         RAISE EXCEPTION 'the name of the worker is empty, longer than 200 bytes or holds control characters'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/worker".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /worker.',
                 HINT = 'Say who holds the task, such as host and process id.';
     END IF;
     IF quantity IS NULL OR quantity NOT BETWEEN 1 AND 1000 THEN
         RAISE EXCEPTION 'the quantity must be from 1 to 1000'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/quantity".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /quantity.',
             HINT = 'Claim no more than is begun at once.';
     END IF;
     IF lease IS NULL OR lease <= '0' OR lease > '30 days' THEN
         RAISE EXCEPTION 'the lease must be positive and at most 30 days'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/lease".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /lease.',
             HINT = 'Keep it short and extend it by sas.heartbeat.';
     END IF;
 
@@ -388,7 +388,7 @@ DECLARE
 BEGIN
     IF progress IS NOT NULL AND NOT progress BETWEEN 0 AND 1 THEN
         RAISE EXCEPTION 'progress % is not from 0 to 1', progress
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/progress".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /progress.',
             HINT = 'It is the share that is done.';
     END IF;
     p := _sas.hold(caller, request_id, false);

@@ -240,13 +240,13 @@ DECLARE
 BEGIN
     IF level IS NULL OR NOT EXISTS (SELECT FROM _sas.granted() g WHERE g.level = $3) THEN
         RAISE EXCEPTION '"%" is not a level', level
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/level".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /level.',
                 HINT = 'The levels are admin, operator, user, monitor and worker.';
     END IF;
     PERFORM _sas.check_role(role);
     IF agent IS NOT NULL AND level <> 'worker' THEN
         RAISE EXCEPTION 'level "%" is not given for one agent', level
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/agent".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /agent.',
                 HINT = 'Only level worker can be limited to an agent.';
     ELSIF agent IS NOT NULL THEN
         INSERT INTO _sas.agent_grant AS g (agent_id, role)
@@ -255,7 +255,7 @@ BEGIN
         ON CONFLICT ON CONSTRAINT agent_grant_pkey DO UPDATE SET role = g.role;
         IF NOT FOUND THEN
             RAISE EXCEPTION 'external agent "%" does not exist', agent
-                USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/agent".',
+                USING ERRCODE = 'undefined_object', DETAIL = 'At /agent.',
                     HINT = 'Create it with sas.create_agent(..., kind => ''external'').';
         END IF;
     END IF;

@@ -20,6 +20,12 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT path || '/' || replace(replace(name, '~', '~0'), '/', '~1')
 $$;
 
+-- _sas.at(pointer): the DETAIL of an error: the place that a JSON pointer names.
+CREATE FUNCTION _sas.at(pointer text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT format('At %s.', coalesce(nullif(pointer, ''), 'the top level'))
+$$;
+
 -- _sas.check_name(name, path): agents, workflows, steps and queues have plain names.
 CREATE FUNCTION _sas.check_name(name text, path text) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
@@ -287,5 +293,5 @@ CREATE FUNCTION _sas.raise(p _sas.problem) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION '%', p.problem
-        USING ERRCODE = p.code, DETAIL = format('The place is "%s".', p.path), HINT = coalesce(p.hint, '');
+        USING ERRCODE = p.code, DETAIL = _sas.at(p.path), HINT = coalesce(p.hint, '');
 END $$;

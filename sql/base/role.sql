@@ -27,7 +27,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     IF role IS NULL OR NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = role) THEN
         RAISE EXCEPTION 'role "%" does not exist', coalesce(role::text, 'null')
-            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/role".',
+            USING ERRCODE = 'undefined_object', DETAIL = 'At /role.',
                 HINT = 'Name a role, such as ''shop_app''.';
     END IF;
 END $$;

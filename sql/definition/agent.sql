@@ -137,7 +137,7 @@ BEGIN
     SELECT * INTO a FROM _sas.agent WHERE agent.name = agent_name AND dropped_at IS NULL FOR UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'agent "%" does not exist', agent_name
-            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/name".',
+            USING ERRCODE = 'undefined_object', DETAIL = 'At /name.',
             HINT = 'See sas.agents for those that do.';
     END IF;
     RETURN a;
@@ -172,7 +172,7 @@ BEGIN
     END LOOP;
     IF EXISTS (SELECT FROM _sas.agent x WHERE x.agent_id = old AND x.kind <> kind) THEN
         RAISE EXCEPTION 'the kind of agent "%" cannot be changed', name
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/kind".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /kind.',
             HINT = 'Create another agent.';
     END IF;
     IF old IS NULL THEN
@@ -210,12 +210,12 @@ DECLARE
 BEGIN
     IF NOT coalesce(reset, '{}') <@ known THEN
         RAISE EXCEPTION 'cannot reset "%"', (SELECT x FROM unnest(reset) x WHERE NOT x = ANY (known) LIMIT 1)
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/reset".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /reset.',
                 HINT = 'What can be reset: ' || array_to_string(known, ', ') || '.';
     END IF;
     IF kind IS NOT NULL AND kind <> a.kind THEN
         RAISE EXCEPTION 'the kind of agent "%" cannot be changed', name
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/kind".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /kind.',
             HINT = 'Create another agent.';
     END IF;
     a.base_url := coalesce(regexp_replace(base_url, '/+$', ''), a.base_url);
@@ -332,7 +332,7 @@ BEGIN
     END LOOP;
     IF coalesce(value, '') = '' OR value ~ E'[\\x01-\\x1f\\x7f]' THEN
         RAISE EXCEPTION 'the value of secret "%" is empty or holds control characters', name
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/value".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /value.',
                 HINT = 'Use sas.drop_secret to take a secret away.';
     END IF;
     INSERT INTO _sas.secret AS s VALUES (name, value, _sas.now())
@@ -361,7 +361,7 @@ BEGIN
     DELETE FROM _sas.secret s WHERE s.name = $2;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'secret "%" does not exist', name
-            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/name".',
+            USING ERRCODE = 'undefined_object', DETAIL = 'At /name.',
                 HINT = 'Set it with sas.set_secret; an agent that needs it names it as {{secret.NAME}}.';
     END IF;
 END $$;

@@ -34,7 +34,7 @@ BEGIN
                 (SELECT string_agg(m.name, ' -> ' ORDER BY c.n)
                  FROM unnest(cycle || cycle[1]) WITH ORDINALITY AS c (no, n)
                  JOIN _sas.middleware m ON m.middleware_id = ids[c.no])
-            USING ERRCODE = 'invalid_object_definition', DETAIL = 'The place is "/goes_before".',
+            USING ERRCODE = 'invalid_object_definition', DETAIL = 'At /goes_before.',
                 HINT = 'Change goes_before or goes_after of one of them.';
     END IF;
     WHILE cardinality(placed) < cardinality(ids) LOOP
@@ -65,11 +65,11 @@ BEGIN
     END IF;
     IF name IS NULL THEN
         RAISE EXCEPTION 'the function does not exist'
-            USING ERRCODE = 'undefined_function', DETAIL = format('The place is "%s".', path),
+            USING ERRCODE = 'undefined_function', DETAIL = _sas.at(path),
             HINT = 'It takes one jsonb and returns jsonb.';
     ELSIF to_regprocedure(name || '(pg_catalog.jsonb)') IS DISTINCT FROM f THEN
         RAISE EXCEPTION 'function % does not take one jsonb', f
-            USING ERRCODE = 'invalid_function_definition', DETAIL = format('The place is "%s".', path),
+            USING ERRCODE = 'invalid_function_definition', DETAIL = _sas.at(path),
                 HINT = 'It must be a plain function (context jsonb) that returns jsonb.';
     END IF;
     FOR p IN SELECT * FROM _sas.check_function(to_jsonb(name), path, caller) LOOP
@@ -95,14 +95,14 @@ BEGIN
     END LOOP;
     IF $4 IS NULL AND $5 IS NULL AND $9 IS NULL THEN
         RAISE EXCEPTION 'a middleware needs a function before or after'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/before".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /before.',
             HINT = 'Only one that replaces another may do nothing: it takes the other away.';
     END IF;
     IF $6 IS NOT NULL THEN
         SELECT w.workflow_id INTO f FROM _sas.workflow w WHERE w.name = $6 AND w.dropped_at IS NULL;
         IF NOT FOUND THEN
             RAISE EXCEPTION 'workflow "%" does not exist', $6
-                USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/workflow".',
+                USING ERRCODE = 'undefined_object', DETAIL = 'At /workflow.',
                 HINT = 'Leave it out for all workflows.';
         END IF;
     END IF;
@@ -114,7 +114,7 @@ BEGIN
     IF FOUND THEN
         RAISE EXCEPTION 'there is no other middleware "%" in phase %', other, $3
             USING ERRCODE = 'undefined_object',
-                DETAIL = format('The place is "%s".', CASE WHEN other = ANY ($7) THEN '/goes_before'
+                DETAIL = _sas.at(CASE WHEN other = ANY ($7) THEN '/goes_before'
                                 WHEN other = ANY ($8) THEN '/goes_after' ELSE '/replaces' END),
                   HINT = 'See sas.middlewares for those that there are.';
     END IF;
@@ -123,7 +123,7 @@ BEGIN
                                       AND (m.name = $9 AND m.replaces IS NOT NULL OR m.replaces = $2))) THEN
         RAISE EXCEPTION 'a middleware that replaces another has its place, and neither replaces a '
                         'replacement nor is replaced'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/replaces".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /replaces.',
                 HINT = 'Leave out goes_before and goes_after, and name the one that was there first.';
     END IF;
     INSERT INTO _sas.middleware AS m (name, phase, workflow_id, before_function, after_function, goes_before,
@@ -157,7 +157,7 @@ BEGIN
     DELETE FROM _sas.middleware m WHERE m.name = $2 AND ($3 IS NULL OR m.phase = $3);
     IF NOT FOUND THEN
         RAISE EXCEPTION 'middleware "%" does not exist', $2
-            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/name".',
+            USING ERRCODE = 'undefined_object', DETAIL = 'At /name.',
             HINT = 'See sas.middlewares for those that there are.';
     END IF;
     PERFORM _sas.place_middleware(x) FROM unnest('{plan,call,function,finalize}'::text[]) x WHERE $3 IS NULL

@@ -69,7 +69,7 @@ BEGIN
                      ELSE format('%s gives %s, which is not one of "%s"', s.body ->> 'agent',
                                  left(named.result::text, 80), s.body ->> 'agents') END
                 USING ERRCODE = 'invalid_parameter_value',
-                    DETAIL = format('The place is "%s".', _sas.pointer('/steps', s.name) || '/agent'),
+                    DETAIL = _sas.at(_sas.pointer('/steps', s.name) || '/agent'),
                     HINT = 'The input of the run names it.';
         END IF;
         definition := jsonb_set(definition, ARRAY['steps', s.name], (s.body - 'agents')
@@ -104,7 +104,7 @@ BEGIN
         FOR p IN SELECT * FROM _sas.check_keys(more, '',
                 '{steps,flow,output,on_failure,recovery,deadline,finalize,priority}') LOOP
             RAISE EXCEPTION 'the plan function of workflow "%" did not return a plan: %', f.name, p.problem
-                USING ERRCODE = p.code, DETAIL = format('The place is "/plan%s".', p.path), HINT = p.hint;
+                USING ERRCODE = p.code, DETAIL = format('At /plan%s.', p.path), HINT = p.hint;
         END LOOP;
         whole := whole || more || jsonb_build_object('steps', coalesce(whole -> 'steps', '{}')
                                                      || coalesce(more -> 'steps', '{}'));
@@ -125,7 +125,7 @@ BEGIN
     END IF;
     FOR p IN SELECT * FROM _sas.check_definition(whole, f.name, caller) LOOP
         RAISE EXCEPTION 'the plan of workflow "%" is not sound: %', f.name, p.problem
-            USING ERRCODE = p.code, DETAIL = format('The place is "%s".', CASE
+            USING ERRCODE = p.code, DETAIL = _sas.at(CASE
                                                     WHEN v.definition ? 'plan' THEN '/plan'
                                                     ELSE '' END || p.path), HINT = coalesce(p.hint, '');
     END LOOP;

@@ -11,7 +11,7 @@ BEGIN
     SELECT * INTO u FROM _sas.queue q WHERE q.name = queue_name AND q.dropped_at IS NULL FOR UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'queue "%" does not exist', queue_name
-            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/name".',
+            USING ERRCODE = 'undefined_object', DETAIL = 'At /name.',
             HINT = 'See sas.queues for those that do.';
     END IF;
     RETURN u;
@@ -42,7 +42,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     IF n IS NULL OR n NOT BETWEEN 1 AND 1000000 THEN
         RAISE EXCEPTION 'max_running % is not from 1 to 1000000', coalesce(n::text, 'null')
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/max_running".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /max_running.',
                 HINT = 'It is how many steps of the queue may run at once; sas.pause_queue lets none begin.';
     END IF;
 END $$;

@@ -41,7 +41,7 @@ BEGIN
     IF FOUND THEN
         RAISE EXCEPTION 'workflow "%" has a step with the name of its subscriber "%"', f.name, name
             USING ERRCODE = 'duplicate_object',
-                DETAIL = format('The place is "%s".', _sas.pointer('/steps', name)),
+                DETAIL = _sas.at(_sas.pointer('/steps', name)),
                 HINT = 'Give the step another name, or call sas.unsubscribe first.';
     END IF;
     SELECT jsonb_set(base.definition, '{steps}', base.definition -> 'steps'
@@ -57,7 +57,7 @@ BEGIN
                                                  (SELECT r.oid FROM pg_roles r
                                                   WHERE r.rolname = current_user)) LOOP
         RAISE EXCEPTION 'workflow "%" and its subscribers do not fit: %', f.name, p.problem
-            USING ERRCODE = p.code, DETAIL = format('The place is "%s".', p.path),
+            USING ERRCODE = p.code, DETAIL = _sas.at(p.path),
                 HINT = coalesce(p.hint || ' ', '') || 'Or call sas.unsubscribe first.';
     END LOOP;
     hidden := _sas.hidden_version();
@@ -87,7 +87,7 @@ BEGIN
     JOIN _sas.workflow w ON w.workflow_id = s.to_workflow_id WHERE s.workflow_id = f.workflow_id LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'workflow "%" is subscribed to "%"', f.name, target
-            USING ERRCODE = 'dependent_objects_still_exist', DETAIL = 'The place is "/workflow".',
+            USING ERRCODE = 'dependent_objects_still_exist', DETAIL = 'At /workflow.',
                 HINT = format('Call sas.unsubscribe(%L, %L) first.', f.name, target);
     END IF;
     DELETE FROM _sas.subscription s WHERE s.to_workflow_id = f.workflow_id;
@@ -105,20 +105,20 @@ BEGIN
     SELECT * INTO f FROM _sas.workflow w WHERE w.name = $2 AND w.dropped_at IS NULL FOR SHARE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'workflow "%" does not exist', $2
-            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/workflow".',
+            USING ERRCODE = 'undefined_object', DETAIL = 'At /workflow.',
             HINT = 'Create it with sas.create_workflow.';
     ELSIF f.workflow_id = target.workflow_id THEN
         RAISE EXCEPTION 'workflow "%" cannot subscribe to itself', $2
-            USING ERRCODE = 'invalid_recursion', DETAIL = 'The place is "/to_workflow".',
+            USING ERRCODE = 'invalid_recursion', DETAIL = 'At /to_workflow.',
             HINT = 'Name another workflow.';
     ELSIF NOT _sas.may_submit(caller, f) THEN
         RAISE EXCEPTION 'permission denied for workflow "%"', $2
-            USING ERRCODE = 'insufficient_privilege', DETAIL = 'The place is "/workflow".',
+            USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /workflow.',
                 HINT = format('Its owner can grant it: SELECT sas.grant_workflow(%L, %L).', $2,
                               pg_get_userbyid(caller));
     ELSIF $4 IS NULL THEN
         RAISE EXCEPTION 'the input of a subscriber must be a template, not null'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/input".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /input.',
             HINT = 'Leave it out to share the input of the run.';
     END IF;
     FOR p IN SELECT c.* FROM _sas.workflow_version v CROSS JOIN unnest(v.functions) fn
@@ -143,7 +143,7 @@ BEGIN
     WHERE s.to_workflow_id = target.workflow_id AND w.workflow_id = s.workflow_id AND w.name = $2;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'workflow "%" is not subscribed to "%"', $2, $3
-            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/workflow".',
+            USING ERRCODE = 'undefined_object', DETAIL = 'At /workflow.',
             HINT = 'See sas.subscriptions for those that are.';
     END IF;
     PERFORM _sas.compose(target.workflow_id);

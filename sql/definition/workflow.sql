@@ -14,7 +14,7 @@ BEGIN
     SELECT * INTO f FROM _sas.workflow w WHERE w.name = workflow_name AND w.dropped_at IS NULL FOR UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'workflow "%" does not exist', workflow_name
-            USING ERRCODE = 'undefined_object', DETAIL = format('The place is "%s".', place),
+            USING ERRCODE = 'undefined_object', DETAIL = _sas.at(place),
                 HINT = 'See sas.workflows for those that do.';
     END IF;
     IF NOT pg_has_role(caller, f.owner, 'MEMBER') AND NOT _sas.has_level(caller, 'admin') THEN
@@ -115,7 +115,7 @@ BEGIN
     SELECT * INTO f FROM _sas.workflow w WHERE w.name = workflow_name AND w.dropped_at IS NULL;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'workflow "%" does not exist', workflow_name
-            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/workflow".',
+            USING ERRCODE = 'undefined_object', DETAIL = 'At /workflow.',
                 HINT = 'Create it with sas.create_workflow.';
     END IF;
     IF NOT _sas.may_submit(caller, f) THEN

@@ -64,7 +64,7 @@ BEGIN
                  WHEN jsonb_typeof(bad.result) IN ('string', 'number', 'boolean')
                      THEN 'it has more than 1000 bytes'
                  ELSE 'it is of kind ' || jsonb_typeof(bad.result) END
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/concurrency/key".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /concurrency/key.',
                 HINT = 'The input must have what the key refers to: a string, a number or a boolean.';
     END IF;
     INSERT INTO _sas.run_place (workflow_id, key, run_id, state)
@@ -98,13 +98,13 @@ LANGUAGE plpgsql AS $$
 BEGIN
     IF start_before <= start_at THEN
         RAISE EXCEPTION 'start_before is not after start_at'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/start_before".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /start_before.',
                 HINT = 'The run may begin from start_at until start_before.';
     END IF;
     IF results IS NULL OR cardinality(results) = 0
         OR NOT results <@ '{success,warning,error,compensated,cancelled}' THEN
         RAISE EXCEPTION 'after_result must name results'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/after_result".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /after_result.',
                 HINT = 'Name some of success, warning, error, compensated and cancelled.';
     END IF;
     IF after_run IS NOT NULL
@@ -112,7 +112,7 @@ BEGIN
                        AND (pg_has_role(caller, r.owner, 'MEMBER') OR _sas.has_level(caller, 'operator')
                             OR _sas.has_level(caller, 'admin'))) THEN
         RAISE EXCEPTION 'run % does not exist, or is not yours', after_run
-            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/after_run".',
+            USING ERRCODE = 'undefined_object', DETAIL = 'At /after_run.',
                 HINT = 'Name a run of your own, as sas.runs shows it.';
     END IF;
 END $$;

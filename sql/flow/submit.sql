@@ -57,7 +57,7 @@ BEGIN
     END IF;
     IF keys IS NOT NULL AND cardinality(keys) <> size THEN
         RAISE EXCEPTION 'there are % inputs and % keys', size, cardinality(keys)
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/keys".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /keys.',
                 HINT = 'Give a key for each input, null where there is none.';
     END IF;
     SELECT u.n INTO bad FROM unnest(inputs) WITH ORDINALITY AS u (input, n)
@@ -65,36 +65,36 @@ BEGIN
     IF FOUND THEN
         RAISE EXCEPTION 'the input of a run must be an object, not %',
             coalesce(jsonb_typeof(inputs[bad]), 'null')
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/input".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /input.',
                 HINT = 'Pass jsonb such as {"order_id": 7}.';
     END IF;
     IF EXISTS (SELECT FROM unnest(inputs) i WHERE pg_column_size(i) > _sas.max_input_size()) THEN
         RAISE EXCEPTION 'the input has more than % bytes', _sas.max_input_size()
-            USING ERRCODE = 'program_limit_exceeded', DETAIL = 'The place is "/input".',
+            USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /input.',
                 HINT = 'See the setting sas.max_input_size.';
     END IF;
     IF jsonb_typeof(labels) IS DISTINCT FROM 'object' THEN
         RAISE EXCEPTION 'labels must be an object'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/labels".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /labels.',
             HINT = 'Pass jsonb such as {"tenant": "a"}.';
     END IF;
     IF $8 <= '0' OR $8 > '10 years' AND $12 IS NULL THEN
         RAISE EXCEPTION 'the deadline must be positive, and at most ten years'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/deadline".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /deadline.',
             HINT = 'It is the time that the run may take.';
     END IF;
     -- an end that never comes is none
     IF $6 > now + interval '100 years' OR NOT isfinite($6) OR NOT isfinite($7) THEN
         RAISE EXCEPTION 'the run must begin within a hundred years'
             USING ERRCODE = 'invalid_parameter_value',
-                DETAIL = format('The place is "%s".', CASE WHEN isfinite($6)
+                DETAIL = _sas.at(CASE WHEN isfinite($6)
                                 AND $6 <= now + interval '100 years' OR $6 IS NULL THEN '/start_before'
                                 ELSE '/start_at' END),
                   HINT = 'Leave it out for a run that waits for no time.';
     END IF;
     IF priority IS NULL OR priority NOT BETWEEN -1000 AND 1000 THEN
         RAISE EXCEPTION 'the priority must be from -1000 to 1000'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/priority".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /priority.',
             HINT = 'Zero is the default; larger comes first.';
     END IF;
     IF reply_to IS NOT NULL THEN
@@ -207,7 +207,7 @@ BEGIN
         CONTINUE WHEN holder IS NULL;
         IF held IS DISTINCT FROM inputs[n] THEN
             RAISE EXCEPTION 'key "%" is taken by run % with another input', keys[n], holder
-                USING ERRCODE = 'unique_violation', DETAIL = 'The place is "/key".',
+                USING ERRCODE = 'unique_violation', DETAIL = 'At /key.',
                     HINT = 'A key stands for one input; use another key.';
         END IF;
         ids[n] := holder;

@@ -156,11 +156,11 @@ DECLARE
 BEGIN
     IF payload IS NULL THEN
         RAISE EXCEPTION 'the payload of a signal must not be null'
-            USING ERRCODE = 'null_value_not_allowed', DETAIL = 'The place is "/payload".',
+            USING ERRCODE = 'null_value_not_allowed', DETAIL = 'At /payload.',
             HINT = 'Pass jsonb such as {"approved": true}.';
     ELSIF pg_column_size(payload) > _sas.max_input_size() THEN
         RAISE EXCEPTION 'the payload has more than % bytes', _sas.max_input_size()
-            USING ERRCODE = 'program_limit_exceeded', DETAIL = 'The place is "/payload".',
+            USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /payload.',
             HINT = 'See the setting sas.max_input_size.';
     END IF;
     why := CASE WHEN r.state = 'stopped' THEN format('run %s has stopped', r.run_id)
@@ -206,7 +206,7 @@ BEGIN
             OR _sas.has_level(caller, 'admin'));
     IF NOT FOUND THEN
         RAISE EXCEPTION 'run % does not exist, or is not yours', coalesce($2::text, 'null')
-            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/run_id".',
+            USING ERRCODE = 'undefined_object', DETAIL = 'At /run_id.',
             HINT = 'See sas.runs for those that are.';
     END IF;
     PERFORM _sas.send_signal(caller, r, $3, $4, NULL, NULL);
@@ -229,7 +229,7 @@ BEGIN
            OR _sas.has_level(caller, 'admin'));
     IF ids IS NULL THEN
         RAISE EXCEPTION 'workflow "%" has no run with key "%" that is yours', $2, $3
-            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/key".',
+            USING ERRCODE = 'undefined_object', DETAIL = 'At /key.',
             HINT = 'See sas.runs for those that are.';
     END IF;
     SELECT * INTO r FROM _sas.run x WHERE x.run_id = ids[1];
@@ -252,7 +252,7 @@ BEGIN
         AND _sas.token(x.run_id, x.trace, parts[2]::int) = $2;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'the token is not valid'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/token".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /token.',
             HINT = 'Pass it as it stood in {{steps.NAME.token}}.';
     END IF;
     PERFORM _sas.send_signal(caller, r,

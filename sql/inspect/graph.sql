@@ -180,7 +180,7 @@ LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF format IS NULL OR NOT format IN ('mermaid', 'dot') THEN
         RAISE EXCEPTION 'format "%" is not known', coalesce(format, 'null')
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/format".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /format.',
             HINT = 'The formats are mermaid and dot.';
     END IF;
 END $$;

@@ -217,7 +217,7 @@ BEGIN
         RAISE EXCEPTION 'there is no metric "%"',
             (SELECT u FROM unnest(families) u WHERE NOT u IN (SELECT f.family FROM _sas.metric_families() f)
              LIMIT 1)
-            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/families".',
+            USING ERRCODE = 'undefined_object', DETAIL = 'At /families.',
                 HINT = 'Write names without _total, _bucket, _sum and _count; leave it out for all.';
     END IF;
     RETURN QUERY
@@ -261,7 +261,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 BEGIN
     IF format IS NULL OR NOT format IN ('openmetrics', 'prometheus') THEN
         RAISE EXCEPTION '"%" is not a format of metrics', format
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/format".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /format.',
             HINT = 'Use openmetrics, or prometheus for its older text format.';
     END IF;
     RETURN (

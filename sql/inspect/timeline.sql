@@ -44,7 +44,7 @@ BEGIN
     PERFORM _sas.visible_run(id);
     IF width IS NULL OR width NOT BETWEEN 10 AND 1000 THEN
         RAISE EXCEPTION 'width must be from 10 to 1000'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/width".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /width.',
             HINT = 'It is how many characters the longest bar has.';
     END IF;
     SELECT r.created_at, coalesce(r.finished_at, _sas.now()) INTO first, last FROM sas.runs r

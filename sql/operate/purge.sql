@@ -217,16 +217,16 @@ DECLARE
 BEGIN
     IF older_than IS NULL OR older_than < '0' THEN
         RAISE EXCEPTION 'older_than must not be negative'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/older_than".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /older_than.',
             HINT = 'It is how long ago a run ended, such as ''30 days''.';
     ELSIF NOT coalesce(results <@ all_results AND cardinality(results) > 0, results IS NULL) THEN
         RAISE EXCEPTION 'results must name results'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/results".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /results.',
             HINT
             = 'Name some of success, warning, error, compensated and cancelled, or leave it out for all.';
     ELSIF quantity IS NULL OR quantity NOT BETWEEN 1 AND 100000 THEN
         RAISE EXCEPTION 'the quantity must be from 1 to 100000'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/quantity".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /quantity.',
             HINT = 'Call it again while it says that there are more.';
     END IF;
     IF workflow IS NOT NULL THEN
@@ -235,7 +235,7 @@ BEGIN
         ORDER BY w.dropped_at DESC NULLS FIRST LIMIT 1;
         IF NOT FOUND THEN
             RAISE EXCEPTION 'workflow "%" does not exist', workflow
-                USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/workflow".',
+                USING ERRCODE = 'undefined_object', DETAIL = 'At /workflow.',
                 HINT = 'Leave it out for all workflows.';
         END IF;
     END IF;

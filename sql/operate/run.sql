@@ -236,7 +236,7 @@ DECLARE
 BEGIN
     IF $3 IS NULL OR $3 NOT BETWEEN -1000 AND 1000 THEN
         RAISE EXCEPTION 'the priority must be from -1000 to 1000'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/priority".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /priority.',
             HINT = 'Zero is the default; larger comes first.';
     END IF;
     named := _sas.operate(caller, run_ids);

@@ -170,7 +170,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     IF step IS NULL THEN
         RAISE EXCEPTION 'the step must be named'
-            USING ERRCODE = 'null_value_not_allowed', DETAIL = 'The place is "/step".',
+            USING ERRCODE = 'null_value_not_allowed', DETAIL = 'At /step.',
             HINT = 'See sas.steps for those of a run; an element of a map is written "pack[3]".';
     END IF;
 END $$;
@@ -193,7 +193,7 @@ BEGIN
     targets := _sas.targets(named, $3);
     IF $3 ~ E'\\[' THEN
         RAISE EXCEPTION 'a map is retried as a whole'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/step".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /step.',
             HINT = 'Name the step without the element: those that have failed are tried again.';
     END IF;
     -- the run of a retry by step goes on, others that failed stay; an element counts for its step
@@ -458,11 +458,11 @@ BEGIN
     PERFORM _sas.must_name($3);
     IF $4 IS NULL THEN
         RAISE EXCEPTION 'the input must not be null'
-            USING ERRCODE = 'null_value_not_allowed', DETAIL = 'The place is "/input".',
+            USING ERRCODE = 'null_value_not_allowed', DETAIL = 'At /input.',
             HINT = 'Pass jsonb, ''null'' for a JSON null.';
     ELSIF pg_column_size($4) > _sas.max_input_size() THEN
         RAISE EXCEPTION 'the input has more than % bytes', _sas.max_input_size()
-            USING ERRCODE = 'program_limit_exceeded', DETAIL = 'The place is "/input".',
+            USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /input.',
             HINT = 'See the setting sas.max_input_size.';
     END IF;
     named := _sas.operate(caller, run_ids);

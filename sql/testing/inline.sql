@@ -391,7 +391,7 @@ DECLARE
 BEGIN
     IF $3 < '0' THEN
         RAISE EXCEPTION 'within must not be negative'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/within".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /within.',
             HINT = 'It is how far the clock may go on.';
     END IF;
     SELECT * INTO r FROM _sas.run x WHERE x.run_id = $2 AND pg_has_role(caller, x.owner, 'MEMBER');

@@ -16,7 +16,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     IF at IS NULL OR NOT isfinite(at) THEN
         RAISE EXCEPTION 'the clock cannot be set to %', coalesce(at::text, 'null')
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/at".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /at.',
                 HINT = 'Pass an instant, or a span to move it by.';
     END IF;
     PERFORM _sas.rehearse();
@@ -101,12 +101,12 @@ BEGIN
     SELECT * INTO a FROM _sas.agent x WHERE x.name = agent AND x.dropped_at IS NULL;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'agent "%" does not exist', agent
-            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/agent".',
+            USING ERRCODE = 'undefined_object', DETAIL = 'At /agent.',
             HINT = 'See sas.agents for those that do.';
     END IF;
     IF response IS NULL OR list = '[]' THEN
         RAISE EXCEPTION 'a stub needs an answer'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/response".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /response.',
             HINT = 'Pass one as an object, or several in an array.';
     END IF;
     list := (SELECT jsonb_agg(CASE WHEN jsonb_typeof(e.value) = 'number'
@@ -122,7 +122,7 @@ BEGIN
        AND (jsonb_typeof(response) = 'array' OR num_nonnulls(method, path, step, element, attempt, undo) > 0)
            THEN
         RAISE EXCEPTION 'a breaker is open for all calls of an agent'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/response".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /response.',
             HINT = format('SELECT sas.stub(%L, ''{"error": "breaker open"}''), and sas.unstub or another '
                           'stub to close it.', agent);
     END IF;

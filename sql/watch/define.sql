@@ -220,7 +220,7 @@ BEGIN
     SELECT * INTO d FROM _sas.watcher x WHERE x.name = watcher_name FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'watcher "%" does not exist', watcher_name
-            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/name".',
+            USING ERRCODE = 'undefined_object', DETAIL = 'At /name.',
             HINT = 'See sas.watchers for those that do.';
     END IF;
     IF NOT pg_has_role(caller, d.owner, 'MEMBER') AND NOT _sas.has_level(caller, 'admin') THEN
@@ -299,7 +299,7 @@ BEGIN
                                       AND w.state <> 'deleted') THEN
         RAISE EXCEPTION 'watcher "%" has tasks, and they could not move to another agent', $2
             USING ERRCODE = 'dependent_objects_still_exist',
-                DETAIL = format('The place is "%s".', CASE WHEN d.lane > 0 THEN '/agent' ELSE '' END),
+                DETAIL = _sas.at(CASE WHEN d.lane > 0 THEN '/agent' ELSE '' END),
                 HINT = 'Stop them with sas.unwatch first, or create another watcher.';
     END IF;
     UPDATE _sas.watcher x

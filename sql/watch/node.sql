@@ -19,17 +19,17 @@ DECLARE
 BEGIN
     IF coalesce($2, '') = '' OR octet_length($2) > 200 OR $2 ~ E'[\\x01-\\x1f\\x7f]' THEN
         RAISE EXCEPTION 'the name of the node is empty, longer than 200 bytes or holds control characters'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/name".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /name.',
                 HINT = 'Say which program it is and where it runs, such as "prices on host7".';
     END IF;
     IF capacity IS NULL OR capacity NOT BETWEEN 0 AND 1000000 THEN
         RAISE EXCEPTION 'the capacity must be from 0 to 1000000'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/capacity".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /capacity.',
             HINT = 'It is how many tasks the program hosts at once.';
     END IF;
     IF lease IS NULL OR lease < '1 s' OR lease > '1 day' THEN
         RAISE EXCEPTION 'the lease must be from a second to a day'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/lease".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /lease.',
             HINT = 'Within it sas.heartbeat_node must be called.';
     END IF;
     SELECT x INTO wrong FROM unnest(agents) x
@@ -37,7 +37,7 @@ BEGIN
                       AND a.kind = 'external') LIMIT 1;
     IF FOUND OR coalesce(cardinality(agents), 0) = 0 THEN
         RAISE EXCEPTION 'external agent "%" does not exist', coalesce(wrong, '')
-            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/agents".',
+            USING ERRCODE = 'undefined_object', DETAIL = 'At /agents.',
                 HINT = 'Name the agents whose watchers the program hosts; create them with '
                        'sas.create_agent(..., kind => ''external'').';
     END IF;
@@ -75,7 +75,7 @@ BEGIN
         AND n.kind = 'outside' FOR UPDATE LOOP
         IF NOT pg_has_role(caller, o.role, 'MEMBER') AND NOT _sas.has_level(caller, 'admin') THEN
             RAISE EXCEPTION 'the name "%" is that of a node of another role', $2
-                USING ERRCODE = 'insufficient_privilege', DETAIL = 'The place is "/name".',
+                USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /name.',
                 HINT = 'Use another name.';
         END IF;
         PERFORM _sas.end_node(o, 'it came back under its name');
@@ -125,7 +125,7 @@ BEGIN
     END IF;
     IF NOT pg_has_role(caller, n.role, 'MEMBER') AND NOT _sas.has_level(caller, 'admin') THEN
         RAISE EXCEPTION 'node % is not yours', id
-            USING ERRCODE = 'insufficient_privilege', DETAIL = 'The place is "/node_id".',
+            USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /node_id.',
             HINT = 'Register one with sas.register_node.';
     END IF;
     IF n.ended_at IS NULL AND (n.lease_until <= _sas.now() OR n.by_connection
@@ -150,7 +150,7 @@ DECLARE
 BEGIN
     IF quantity IS NULL OR quantity NOT BETWEEN 1 AND 10000 THEN
         RAISE EXCEPTION 'the quantity must be from 1 to 10000'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/quantity".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /quantity.',
             HINT = 'Claim no more than is begun at once.';
     END IF;
     IF n.ended_at IS NOT NULL THEN
@@ -258,12 +258,12 @@ DECLARE
 BEGIN
     IF jsonb_typeof(items) IS DISTINCT FROM 'array' THEN
         RAISE EXCEPTION 'the items must be an array, not %', coalesce(jsonb_typeof(items), 'null')
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/items".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /items.',
             HINT = 'Pass them in order, as one JSON array.';
     END IF;
     IF jsonb_array_length(items) > 10000 OR pg_column_size(items) > 16 * 1024 * 1024 THEN
         RAISE EXCEPTION 'there are more than 10000 items, or more than 16 MB of them'
-            USING ERRCODE = 'program_limit_exceeded', DETAIL = 'The place is "/items".',
+            USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /items.',
             HINT = 'Append them in several calls.';
     END IF;
     IF node IS NULL THEN
@@ -282,7 +282,7 @@ BEGIN
     IF said = 'cut' THEN
         RAISE EXCEPTION 'the last of the items yields no cursor'
             USING ERRCODE = 'invalid_parameter_value',
-                  DETAIL = 'The place is "/items". None of them is taken in.',
+                  DETAIL = 'At /items. None of them is taken in.',
                   HINT = 'Pass the cursor behind them, or append them with the next item that yields one.';
     END IF;
     RETURN said;

@@ -24,18 +24,18 @@ BEGIN
     END IF;
     IF coalesce($3, '') = '' OR octet_length($3) > 1000 THEN
         RAISE EXCEPTION 'the key is empty or longer than 1000 bytes'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/key".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /key.',
             HINT = 'It is the name of the task within its watcher.';
     END IF;
     IF jsonb_typeof($4) IS DISTINCT FROM 'object' THEN
         RAISE EXCEPTION 'the input of an infinite task must be an object, not %',
             coalesce(jsonb_typeof($4), 'null')
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'The place is "/input".',
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /input.',
                 HINT = 'Pass jsonb such as {"symbol": "ABC"}.';
     END IF;
     IF pg_column_size($4) > _sas.max_input_size() THEN
         RAISE EXCEPTION 'the input has more than % bytes', _sas.max_input_size()
-            USING ERRCODE = 'program_limit_exceeded', DETAIL = 'The place is "/input".',
+            USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /input.',
                 HINT = 'See the setting sas.max_input_size.';
     END IF;
     -- its functions and targets are called as the owner of the task
@@ -89,7 +89,7 @@ BEGIN
     SELECT * INTO d FROM _sas.watcher x WHERE x.name = $2;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'watcher "%" does not exist', $2
-            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/watcher".',
+            USING ERRCODE = 'undefined_object', DETAIL = 'At /watcher.',
             HINT = 'Create it with sas.create_watcher.';
     END IF;
     PERFORM _sas.check_watch(d, caller, key, input);
@@ -141,7 +141,7 @@ BEGIN
             USING ERRCODE = 'insufficient_privilege', HINT = 'Use another key.';
     ELSIF w.input IS DISTINCT FROM $4 THEN
         RAISE EXCEPTION 'key "%" of watcher "%" is taken with another input', w.key, d.name
-            USING ERRCODE = 'unique_violation', DETAIL = 'The place is "/input".',
+            USING ERRCODE = 'unique_violation', DETAIL = 'At /input.',
                 HINT = 'Stop it with sas.unwatch first, or use another key.';
     ELSIF w.state = 'on_deleting' THEN
         RAISE EXCEPTION 'key "%" of watcher "%" is being stopped', w.key, d.name
@@ -162,7 +162,7 @@ BEGIN
     SELECT * INTO d FROM _sas.watcher x WHERE x.name = $2;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'watcher "%" does not exist', $2
-            USING ERRCODE = 'undefined_object', DETAIL = 'The place is "/watcher".',
+            USING ERRCODE = 'undefined_object', DETAIL = 'At /watcher.',
             HINT = 'See sas.watchers for those that do.';
     END IF;
     PERFORM _sas.ring_on_abort();

@@ -30,7 +30,7 @@ sas_builder_part(FunctionCallInfo fcinfo, char *key)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("the parts of a %s must not be null", key),
-				 errdetail("The place is \"/parts\"."),
+				 errdetail("At /parts."),
 				 errhint("Pass an array of the names of steps, which may be empty.")));
 	parts = DatumGetJsonbP(jsonb_build_array(fcinfo));
 	name.val.string.val = key;

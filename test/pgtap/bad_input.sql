@@ -56,7 +56,7 @@ BEGIN
         GET STACKED DIAGNOSTICS got_code = RETURNED_SQLSTATE, got_detail = PG_EXCEPTION_DETAIL, got_hint = PG_EXCEPTION_HINT, message = MESSAGE_TEXT;
     END;
     RETURN NEXT is(got_code, code, format('%s: SQLSTATE %s', claim, code));
-    RETURN NEXT is(got_detail, format('The place is "%s".', pointer), format('%s: DETAIL tells the place', claim));
+    RETURN NEXT is(got_detail, format('At %s.', coalesce(nullif(pointer, ''), 'the top level')), format('%s: DETAIL tells the place', claim));
     RETURN NEXT ok(coalesce(got_hint, '') ~ '^[A-Z].*[.]$', format('%s: HINT says what to do', claim));
     RETURN NEXT ok(message ~ '^[a-z0-9"{-]' AND message !~ '[.]$', format('%s: the message begins small and has no period: %s', claim, to_json(message)));
 END $$;

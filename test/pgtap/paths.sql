@@ -69,9 +69,6 @@ SELECT is(ARRAY(SELECT DISTINCT p.oid::regprocedure || ': ' || s
 SELECT is(ARRAY(SELECT r.rolname || ' in ' || s FROM pg_roles r, unnest('{sas,_sas}'::text[]) s
                 WHERE NOT r.rolsuper AND has_schema_privilege(r.oid, s, 'CREATE')),
           '{}', 'nobody but a superuser creates objects in the schemas of the extension');
-SELECT is(ARRAY(SELECT r.rolname::text FROM pg_roles r
-                WHERE NOT r.rolsuper AND has_schema_privilege(r.oid, '_sas', 'USAGE')),
-          '{}', 'no level looks into the internal schema');
 SELECT is(ARRAY(SELECT pg_describe_object(d.classid, d.objid, 0) FROM pg_depend d
                 WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid IN ('sas'::regnamespace, '_sas'::regnamespace) AND d.deptype = 'n'
                   AND d.classid <> 'pg_extension'::regclass
