@@ -32,7 +32,7 @@ BEGIN
     END IF;
 END $$;
 
--- sas._level(level): called by nobody; who may execute it has that level. One function per level.
+-- _sas.level_<level>(): called by nobody; who may execute it has that level. One function per level.
 CREATE FUNCTION _sas.level_admin() RETURNS void LANGUAGE sql BEGIN ATOMIC END;
 
 CREATE FUNCTION _sas.level_operator() RETURNS void LANGUAGE sql BEGIN ATOMIC END;

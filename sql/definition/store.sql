@@ -2,7 +2,7 @@
 --
 -- Store: a checked definition becomes steps and edges.
 
--- sas._pauses(value): retry or recovery with its spans in a form that the
+-- _sas.read_retry(value): retry or recovery with its spans in a form that the
 -- machine reads without thinking: recovery keeps spans, retry has milliseconds.
 CREATE FUNCTION _sas.read_retry(value jsonb) RETURNS jsonb
 LANGUAGE sql STABLE AS $$

@@ -161,7 +161,7 @@ column(Relation table, const char *name)
 	for (int i = 0; i < desc->natts; i++)
 		if (!TupleDescAttr(desc, i)->attisdropped && namestrcmp(&TupleDescAttr(desc, i)->attname, name) == 0)
 			return i + 1;
-	elog(ERROR, "there is no column \"%s\" in sas.%s", name, RelationGetRelationName(table));
+	elog(ERROR, "there is no column \"%s\" in _sas.%s", name, RelationGetRelationName(table));
 }
 
 static Datum

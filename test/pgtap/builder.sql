@@ -136,7 +136,7 @@ SELECT throws_ok($$SELECT sas.create_workflow('nulls', sas.workflow(sas.steps(sa
                  '22023', NULL, 'and a part that is null is refused with the definition');
 RESET ROLE;
 CREATE TEMP VIEW builder AS
-SELECT DISTINCT ('sas.' || g.signature)::regprocedure AS f FROM _sas.granted() g WHERE g.part = 'builder';
+SELECT DISTINCT g.signature::regprocedure AS f FROM _sas.granted() g WHERE g.part = 'builder';
 SELECT is(ARRAY(SELECT b.f::text FROM builder b JOIN pg_proc p ON p.oid = b.f
                 WHERE p.pronamespace = 'sas'::regnamespace AND obj_description(p.oid, 'pg_proc') IS NULL), '{}', 'each has a comment');
 SELECT is(ARRAY(SELECT b.f::text FROM builder b JOIN pg_proc p ON p.oid = b.f WHERE p.provolatile = 'v'), '{}',

@@ -178,7 +178,7 @@ BEGIN
                           WHERE e.key !~ '_id$|_ids$|^trace$|lane|digest|token|rank|^at$'
                             AND e.value !~ '^-[0-9]+$'
                             AND (e.value ~ '^2030' OR e.key !~ '_at$|deadline|changed|_by$|since$')) AS line
-            FROM sas.%1$I t WHERE to_jsonb(t)::text LIKE '%%' || $1 || '%%' ORDER BY 2$sql$, place) USING tag;
+            FROM _sas.%1$I t WHERE to_jsonb(t)::text LIKE '%%' || $1 || '%%' ORDER BY 2$sql$, place) USING tag;
     END LOOP;
 END $$;
 
@@ -203,7 +203,7 @@ SELECT matches(s.said, '"@pubxb", which is not one of "@pub_', 'a pattern with "
 FROM public.said s WHERE s.tag = 'odd' AND s.said ~ 'pubxb';
 SELECT is((SELECT string_agg(k.line, E'\n') FROM public.kept('odd') k WHERE k.place = p),
           (SELECT string_agg(k.line, E'\n') FROM public.kept('std') k WHERE k.place = p),
-          format('the rows of sas.%s are the same', p))
+          format('the rows of _sas.%s are the same', p))
 FROM (SELECT DISTINCT place FROM public.kept('std')) AS x (p);
 SET extra_float_digits = -14;
 SELECT is(sas.step('a', sas.call('pay'), weight => 0.123456) #>> '{a,weight}', '0.123456', 'a number is built as it is');

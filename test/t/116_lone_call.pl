@@ -26,7 +26,7 @@ sub away { $node->safe_psql('postgres', 'ALTER FUNCTION _sas.claim_calls RENAME 
 sub back { $node->safe_psql('postgres', 'ALTER FUNCTION _sas.claim_calls_away RENAME TO claim_calls'); return }
 my $came = 0;
 sub comes { my ($n, $claim) = @_; return ok($service->wait_for_requests('held', $came += $n), $claim) }
-sub stays_away { my ($log, $claim) = @_; ok(wait_until(sub { -s $node->logfile > $log && PostgreSQL::Test::Utils::slurp_file($node->logfile, $log) =~ /function sas\._claim_calls\(.*does not exist/ }), $claim); return is(scalar $service->requests('held'), $came, 'and does not go out without it') }
+sub stays_away { my ($log, $claim) = @_; ok(wait_until(sub { -s $node->logfile > $log && PostgreSQL::Test::Utils::slurp_file($node->logfile, $log) =~ /function _sas\.claim_calls\(.*does not exist/ }), $claim); return is(scalar $service->requests('held'), $came, 'and does not go out without it') }
 sub log_end { return -s $node->logfile }
 
 # what a claim has written, without numbers and times of its own
