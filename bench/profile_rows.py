@@ -3,7 +3,7 @@
 how much CPU on it, and in which function of sas.
 
 Only when asked for by name (BENCH=profile), since counting what functions
-take costs a little itself.  docs/PERFORMANCE.md is written from this.
+take costs a little itself.  docs/explanation/performance.md is written from this.
 """
 
 import time

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
 -- How the demo shop tests its workflow "order" (examples/demo/shop.sql): with
--- pgTAP, without a worker and without a network. docs/testing.md explains it.
+-- pgTAP, without a worker and without a network. docs/how-to/testing.md explains it.
 --
 --   psql -d shop -c 'CREATE EXTENSION pgtap'
 --   pg_prove -d shop examples/testing/order_test.sql

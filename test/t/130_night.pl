@@ -2,7 +2,7 @@
 #
 # A night: payments is down for 40 minutes, and 3,000 runs wait for it. Nothing
 # is undone, one alert is told once, one query names the cause, one verb sets
-# it going, and it is not trampled down. docs/night.md tells it.
+# it going, and it is not trampled down. docs/how-to/outage.md tells it.
 #
 # Of the clock 1 s stands for 2 min: the 40 minutes are 20 s. What is a span of
 # the night is scaled with it: the 30 s for which a breaker is open to 250 ms,

@@ -37,14 +37,14 @@ submit_many('fail', 20);
 all_ended($node, 'three thousand runs end, and twenty with an error');
 is($node->safe_psql('postgres', $runs), '3020', 'nothing is purged before its time');
 
-# -- the recipe of docs/monitoring.md: archive, then purge -----------------------------------
+# -- the recipe of docs/operating/retention.md: archive, then purge -----------------------
 
 my $folder = PostgreSQL::Test::Utils::tempdir();
 ok(wait_for($node, q{SELECT max(finished_at) < now() - interval '1.5 s' FROM sas.runs}), 'all have ended a while ago');
-my ($recipe) = PostgreSQL::Test::Utils::slurp_file("$SasTest::tree/docs/monitoring.md") =~ /```sql archive\n(.*?)```/s;
+my ($recipe) = PostgreSQL::Test::Utils::slurp_file("$SasTest::tree/docs/operating/retention.md") =~ /```sql archive\n(.*?)```/s;
 ok($recipe, 'the page has a recipe for an archive');
 $recipe =~ s{/archive/}{$folder/}g;
-my ($checks) = PostgreSQL::Test::Utils::slurp_file("$SasTest::tree/docs/monitoring.md") =~ /```sql check\n(.*?)```/s;
+my ($checks) = PostgreSQL::Test::Utils::slurp_file("$SasTest::tree/docs/operating/monitoring.md") =~ /```sql check\n(.*?)```/s;
 $recipe =~ s/'30 days'/'0 s'/g;
 $recipe =~ s/\{success,warning\}/{error}/g;
 $node->safe_psql('postgres', $recipe);
