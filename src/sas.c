@@ -23,7 +23,7 @@
 #include "scheduler/scheduler.h"
 #include "store/store.h"
 #include "supervisor/supervisor.h"
-#include "wake/bell.h"
+#include "wake/wakeup.h"
 #include "wake/front.h"
 #include "worker/launcher.h"
 #include "worker/lifecycle.h"
@@ -43,7 +43,7 @@ sas_shmem_request(void)
 	if (previous_shmem_request_hook)
 		previous_shmem_request_hook();
 	RequestAddinShmemSpace(sas_registry_shmem_size());
-	RequestAddinShmemSpace(sas_bell_shmem_size());
+	RequestAddinShmemSpace(sas_wake_shmem_size());
 	RequestAddinShmemSpace(sas_fronts_shmem_size());
 	RequestAddinShmemSpace(sas_places_shmem_size());
 	RequestAddinShmemSpace(sas_metrics_shmem_size());
@@ -56,7 +56,7 @@ sas_shmem_startup(void)
 		previous_shmem_startup_hook();
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	sas_registry_shmem_init();
-	sas_bell_shmem_init();
+	sas_wake_shmem_init();
 	sas_fronts_shmem_init();
 	sas_places_shmem_init();
 	sas_metrics_shmem_init();
@@ -75,7 +75,7 @@ _PG_init(void)
 	previous_shmem_startup_hook = shmem_startup_hook;
 	shmem_startup_hook = sas_shmem_startup;
 
-	sas_bell_install();
+	sas_wake_install();
 	sas_metrics_install();
 	sas_places_install();
 	sas_store_install_sizes();

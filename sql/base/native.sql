@@ -154,13 +154,13 @@ AS 'MODULE_PATHNAME', 'sas_api_launcher_state';
 --   lanes: agent ids, 0 for functions; runs: whose waiters (sas.wait) wake up.  Nulls are nothing.
 CREATE FUNCTION _sas.ring(lanes int[], scheduler boolean, supervisor boolean, runs bigint[]) RETURNS void
 LANGUAGE c VOLATILE
-AS 'MODULE_PATHNAME', 'sas_api_ring';
+AS 'MODULE_PATHNAME', 'sas_api_wake';
 
 -- _sas.ring_on_abort(): rings everything of this database when this transaction ends, by commit or by abort.
 --   For a session that locks rows which the workers then set aside.
 CREATE FUNCTION _sas.ring_on_abort() RETURNS void
 LANGUAGE c VOLATILE STRICT
-AS 'MODULE_PATHNAME', 'sas_api_ring_on_abort';
+AS 'MODULE_PATHNAME', 'sas_api_wake_on_abort';
 
 -- _sas.now(): the one clock: clock_timestamp(), or the instant of sas.clock.
 CREATE FUNCTION _sas.now() RETURNS timestamptz
@@ -245,11 +245,11 @@ LANGUAGE C STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_retain';
 
 -- _sas.ring_watches(): at commit, every host of this database looks at what concerns it.
 CREATE FUNCTION _sas.ring_watches() RETURNS void
-LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_ring_watches';
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_wake_watches';
 
 -- _sas.ring_items(): at commit, a function worker looks for items that are to be brought to their target.
 CREATE FUNCTION _sas.ring_items() RETURNS void
-LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_ring_items';
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_wake_items';
 
 CREATE FUNCTION _sas.watch_window() RETURNS int
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_watch_window';

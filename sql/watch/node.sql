@@ -7,7 +7,7 @@
 
 -- _sas.tell_departure(): the supervisor is rung when this session ends.
 CREATE FUNCTION _sas.tell_departure() RETURNS void
-LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_tell_departure';
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_report_departure';
 
 -- _sas.check_node(...): raises when a node cannot be like that; else the ids of its agents.
 CREATE FUNCTION _sas.check_node(caller oid, name text, capacity int, agents text[], lease interval)

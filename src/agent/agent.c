@@ -32,7 +32,7 @@
 #include "base/settings.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
-#include "wake/bell.h"
+#include "wake/wakeup.h"
 
 /* at most so many steps in one claim: a batch of a hundred gets most of what batching gives */
 #define SAS_CLAIM_BATCH 500
@@ -71,7 +71,7 @@ ask_doors(int64 *retry_us)
 		SasAgentEntry *e = &sas_known[(first + i) % sas_n_known];
 		int64		again;
 		int			granted;
-		uint32		rings;
+		uint32		wake_count;
 
 		/* without a free slot this one looks later: a flight that ends makes it look again */
 		if (free_slots == 0 || batch == 0)
@@ -80,10 +80,10 @@ ask_doors(int64 *retry_us)
 			break;
 		}
 		/* read before the look, which then sees what was rung for */
-		rings = sas_bell_lane_rings(e->stored->agent_id);
-		if (e->rings != rings)
+		wake_count = sas_wake_lane_count(e->stored->agent_id);
+		if (e->wake_count != wake_count)
 			e->look = true;
-		e->rings = rings;
+		e->wake_count = wake_count;
 		if (e->ask_again_us != 0 && now >= e->ask_again_us)
 		{
 			e->look = true;
@@ -150,11 +150,11 @@ pass_on(void)
 	for (int i = 0; i < sas_n_known; i++)
 		if (sas_known[i].look && sas_known[i].stored->enabled)
 		{
-			sas_bell_pass_lane(sas_known[i].stored->agent_id);
+			sas_wake_count_lane(sas_known[i].stored->agent_id);
 			any = true;
 		}
 	if (any)
-		sas_bell_wake_other(SAS_AGENT);
+		sas_wake_others(SAS_AGENT);
 }
 
 /* The last transaction did not commit: nothing was claimed, and what is in the outbox stays there. */

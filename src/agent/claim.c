@@ -13,7 +13,7 @@
 #include "store/lone.h"
 #include "template/template.h"
 #include "utils/builtins.h"
-#include "wake/bell.h"
+#include "wake/wakeup.h"
 #include "wake/front.h"
 
 /* An empty object. */
@@ -50,7 +50,7 @@ compose(const SasLoneCall *lone, char *key)
 static void
 tell(int lane, const SasLoneCall *lone)
 {
-	sas_bell_mark_due(lone->complete_by);
+	sas_wake_due_at_commit(lone->complete_by);
 	sas_metrics_add_at_commit(SAS_METRIC_STEP_WAIT, lane, 0, "", 1, Max(0, (sas_clock_now() - lone->ready_at) / 1e6));
 	sas_metrics_add_at_commit(SAS_METRIC_TRANSITION, 0, 0, "step none running", 1, -1);
 	if (lone->begins)

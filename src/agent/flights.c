@@ -19,7 +19,7 @@
 #include "metrics/metrics.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
-#include "wake/bell.h"
+#include "wake/wakeup.h"
 
 static MemoryContext flights_context;
 static SasTransport *transport;
@@ -96,8 +96,8 @@ free_place(SasFlight *flight)
 	/* for whoever was refused: this worker may have no slot for it */
 	if (sas_places_free(flight->agent_id))
 	{
-		sas_bell_pass_lane(flight->agent_id);
-		sas_bell_wake_other(SAS_AGENT);
+		sas_wake_count_lane(flight->agent_id);
+		sas_wake_others(SAS_AGENT);
 	}
 	if (agent != NULL)
 		agent->look = true;
@@ -223,7 +223,7 @@ wake_flight(SasFlight *flight, int64 now)
 		if (flight->handle != NULL && agent != NULL)
 			sas_known_report(agent, false, flight->begun_us);
 		end_flight(flight, true);
-		sas_bell_wake_other(SAS_SUPERVISOR);
+		sas_wake_others(SAS_SUPERVISOR);
 		return;
 	}
 	if (flight->handle != NULL)
@@ -258,7 +258,7 @@ static uint32 stops_asked;
 bool
 sas_flights_stale(void)
 {
-	stops_asked = sas_bell_stops_version();
+	stops_asked = sas_wake_stops_version();
 	if (n_flights == 0)
 		stops_seen = stops_asked;	/* whatever takes off from here on is claimed later */
 	return stops_seen != stops_asked;

@@ -20,7 +20,7 @@
 #include "places/places.h"
 #include "transport/origin.h"
 #include "transport/transport.h"
-#include "wake/bell.h"
+#include "wake/wakeup.h"
 
 PG_FUNCTION_INFO_V1(sas_api_url_problem);
 PG_FUNCTION_INFO_V1(sas_api_path_has_dot_segment);
@@ -62,14 +62,14 @@ sas_api_has_websocket(PG_FUNCTION_ARGS)
 Datum
 sas_api_announce_agents(PG_FUNCTION_ARGS)
 {
-	sas_bell_mark_agents();
+	sas_wake_agents_at_commit();
 	PG_RETURN_VOID();
 }
 
 Datum
 sas_api_stop_calls(PG_FUNCTION_ARGS)
 {
-	sas_bell_mark_stops();
+	sas_wake_stops_at_commit();
 	PG_RETURN_VOID();
 }
 

@@ -41,7 +41,7 @@
 #include "base/settings.h"
 #include "metrics/metrics.h"
 #include "store/submit.h"
-#include "wake/bell.h"
+#include "wake/wakeup.h"
 #include "wake/front.h"
 #include "worker/lifecycle.h"
 
@@ -167,11 +167,11 @@ submit(const text *name, const SasSubmission *submission, const Datum *inputs, i
 	if (submitted.timer != DT_NOEND)
 		sas_fronts_note(SAS_FRONT_DUE, 'v', submitted.timer);
 	sas_metrics_add_at_commit(SAS_METRIC_TRANSITION, 0, 0, "run none pending", n, -1);
-	sas_bell_mark_due(submitted.look_by);
+	sas_wake_due_at_commit(submitted.look_by);
 	for (int i = 0; i < workflow->n_roots; i++)
 	{
 		sas_fronts_note(SAS_FRONT_LANE, workflow->root_lanes[i], submitted.ranks[i]);
-		sas_bell_mark_lane(workflow->root_lanes[i]);
+		sas_wake_lane_at_commit(workflow->root_lanes[i]);
 	}
 	return true;
 }

@@ -31,7 +31,7 @@
 #include "base/clock.h"
 #include "base/compat.h"
 #include "store/store.h"
-#include "wake/bell.h"
+#include "wake/wakeup.h"
 
 PG_FUNCTION_INFO_V1(sas_api_wait);
 
@@ -103,7 +103,7 @@ static void
 sas_wait_until_over(int64 run_id, int64 span_us, MemoryContext scratch, SasWaitRow *row)
 {
 	int64		end_us = sas_clock_monotonic_us() + span_us;
-	long		nap_ms = sas_bell_wait_begin(run_id) ? SAS_WAIT_LOOK_MS : SAS_WAIT_POLL_MS;
+	long		nap_ms = sas_wake_wait_begin(run_id) ? SAS_WAIT_LOOK_MS : SAS_WAIT_POLL_MS;
 	MemoryContext old = MemoryContextSwitchTo(scratch);
 
 	while (!sas_wait_look(run_id, row))
@@ -147,7 +147,7 @@ sas_api_wait(PG_FUNCTION_ARGS)
 	}
 	PG_FINALLY();
 	{
-		sas_bell_wait_end();
+		sas_wake_wait_end();
 	}
 	PG_END_TRY();
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, row.values, row.nulls);

@@ -18,15 +18,15 @@
 
 #include "base/clock.h"
 #include "base/settings.h"
-#include "wake/bell.h"
+#include "wake/wakeup.h"
 #include "worker/lifecycle.h"
 #include "worker/registry.h"
 
 PG_FUNCTION_INFO_V1(sas_api_workers);
 PG_FUNCTION_INFO_V1(sas_api_worker_restart);
 PG_FUNCTION_INFO_V1(sas_api_launcher_state);
-PG_FUNCTION_INFO_V1(sas_api_ring);
-PG_FUNCTION_INFO_V1(sas_api_ring_on_abort);
+PG_FUNCTION_INFO_V1(sas_api_wake);
+PG_FUNCTION_INFO_V1(sas_api_wake_on_abort);
 PG_FUNCTION_INFO_V1(sas_api_now);
 PG_FUNCTION_INFO_V1(sas_api_boot);
 PG_FUNCTION_INFO_V1(sas_api_complete_in);
@@ -148,28 +148,28 @@ sas_api_elements(FunctionCallInfo fcinfo, int argument, Oid type, int length, Da
 }
 
 Datum
-sas_api_ring(PG_FUNCTION_ARGS)
+sas_api_wake(PG_FUNCTION_ARGS)
 {
 	Datum	   *elements;
 	int			n;
 
 	n = sas_api_elements(fcinfo, 0, INT4OID, sizeof(int32), &elements);
 	for (int i = 0; i < n; i++)
-		sas_bell_mark_lane(DatumGetInt32(elements[i]));
+		sas_wake_lane_at_commit(DatumGetInt32(elements[i]));
 	if (!PG_ARGISNULL(1) && PG_GETARG_BOOL(1))
-		sas_bell_mark(SAS_SCHEDULER);
+		sas_wake_actor_at_commit(SAS_SCHEDULER);
 	if (!PG_ARGISNULL(2) && PG_GETARG_BOOL(2))
-		sas_bell_mark(SAS_SUPERVISOR);
+		sas_wake_actor_at_commit(SAS_SUPERVISOR);
 	n = sas_api_elements(fcinfo, 3, INT8OID, sizeof(int64), &elements);
 	for (int i = 0; i < n; i++)
-		sas_bell_mark_run(DatumGetInt64(elements[i]));
+		sas_wake_run_at_commit(DatumGetInt64(elements[i]));
 	PG_RETURN_VOID();
 }
 
 Datum
-sas_api_ring_on_abort(PG_FUNCTION_ARGS)
+sas_api_wake_on_abort(PG_FUNCTION_ARGS)
 {
-	sas_bell_mark_on_abort();
+	sas_wake_all_at_end();
 	PG_RETURN_VOID();
 }
 
@@ -261,27 +261,27 @@ PG_FUNCTION_INFO_V1(sas_api_due_by);
 Datum
 sas_api_due_by(PG_FUNCTION_ARGS)
 {
-	sas_bell_mark_due(PG_GETARG_TIMESTAMPTZ(0));
+	sas_wake_due_at_commit(PG_GETARG_TIMESTAMPTZ(0));
 	PG_RETURN_TIMESTAMPTZ(PG_GETARG_TIMESTAMPTZ(0));
 }
 
-PG_FUNCTION_INFO_V1(sas_api_ring_watches);
-PG_FUNCTION_INFO_V1(sas_api_ring_items);
+PG_FUNCTION_INFO_V1(sas_api_wake_watches);
+PG_FUNCTION_INFO_V1(sas_api_wake_items);
 PG_FUNCTION_INFO_V1(sas_api_watch_window);
 
 /* _sas.ring_watches(): at commit, every host of infinite tasks in this database looks. */
 Datum
-sas_api_ring_watches(PG_FUNCTION_ARGS)
+sas_api_wake_watches(PG_FUNCTION_ARGS)
 {
-	sas_bell_mark_watches();
+	sas_wake_watches_at_commit();
 	PG_RETURN_VOID();
 }
 
 /* _sas.ring_items(): at commit, a function worker looks into the inboxes of infinite tasks. */
 Datum
-sas_api_ring_items(PG_FUNCTION_ARGS)
+sas_api_wake_items(PG_FUNCTION_ARGS)
 {
-	sas_bell_mark_items();
+	sas_wake_items_at_commit();
 	PG_RETURN_VOID();
 }
 
@@ -291,12 +291,12 @@ sas_api_watch_window(PG_FUNCTION_ARGS)
 	PG_RETURN_INT32(sas_watch_window);
 }
 
-PG_FUNCTION_INFO_V1(sas_api_tell_departure);
+PG_FUNCTION_INFO_V1(sas_api_report_departure);
 
 /* _sas.tell_departure(): the supervisor is rung when this session ends. */
 Datum
-sas_api_tell_departure(PG_FUNCTION_ARGS)
+sas_api_report_departure(PG_FUNCTION_ARGS)
 {
-	sas_bell_tell_departure();
+	sas_wake_report_departure();
 	PG_RETURN_VOID();
 }

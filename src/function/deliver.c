@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "store/items.h"
 #include "utils/memutils.h"
-#include "wake/bell.h"
+#include "wake/wakeup.h"
 
 #define SAS_DELIVER_BATCH 50
 #define SAS_DELIVER_SLOW_MS 50
@@ -28,7 +28,7 @@ static List *claimed = NIL;		/* of SasClaimedItems, in batch_context */
 static int64 deadline_us;
 static int	quantity = SAS_DELIVER_BATCH;
 static bool look = true;
-static uint32 seen;				/* rings for items before the last look */
+static uint32 deliver_wake_count; /* rings for items before the last look */
 static int	aborted;			/* transactions, one after the other */
 static SasClaimedItems *group[SAS_DELIVER_BATCH];	/* of the transaction that is open or has aborted */
 static int	n_group;
@@ -67,8 +67,8 @@ take(List *found, int64 claimed_us)
 	if (list_length(found) >= quantity)
 	{
 		/* there may be more: for others, too */
-		sas_bell_pass_items();
-		sas_bell_wake_other(SAS_FUNCTION);
+		sas_wake_count_items();
+		sas_wake_others(SAS_FUNCTION);
 	}
 	quantity = Min(SAS_DELIVER_BATCH, quantity * 2);
 }
@@ -154,8 +154,8 @@ run_group(void)
 	 * in the way.  This worker looks when it has nothing else to do, which may
 	 * be long after.
 	 */
-	sas_bell_pass_items();
-	sas_bell_wake_other(SAS_FUNCTION);
+	sas_wake_count_items();
+	sas_wake_others(SAS_FUNCTION);
 	if (was_slow)
 		quantity = 1;
 	return true;
@@ -183,7 +183,7 @@ sas_deliver_turn(void)
 {
 	List	   *found;
 	int64		claimed_us;
-	uint32		rings;
+	uint32		wake_count;
 
 	if (n_group > 0)
 		after_abort();
@@ -194,10 +194,10 @@ sas_deliver_turn(void)
 		return run_group();
 	}
 	/* read before the look, which then sees what was rung for */
-	rings = sas_bell_items_rings();
-	if (seen != rings)
+	wake_count = sas_wake_items_count();
+	if (deliver_wake_count != wake_count)
 		look = true;
-	seen = rings;
+	deliver_wake_count = wake_count;
 	if (!look)
 		return false;
 	claimed_us = sas_clock_monotonic_us();

@@ -30,7 +30,7 @@
 #include "utils/hsearch.h"
 #include "utils/jsonb.h"
 #include "utils/memutils.h"
-#include "wake/bell.h"
+#include "wake/wakeup.h"
 
 #define SAS_TEND_CLAIM 500
 
@@ -72,7 +72,7 @@ sas_tend_open(void)
 	capacity = sas_watch_slots;
 	tasks = hash_create("sas tasks", 64, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	heap = pairingheap_allocate(later, NULL);
-	seen = sas_bell_watches_version() - 1;
+	seen = sas_wake_watches_version() - 1;
 	sas_deliver_open();
 }
 
@@ -166,7 +166,7 @@ follow_news(List *news)
 static void
 look(void)
 {
-	uint32		version = sas_bell_watches_version();
+	uint32		version = sas_wake_watches_version();
 	List	   *news = NIL;
 	List	   *claimed = NIL;
 	int			room;
@@ -311,7 +311,7 @@ sas_tend_turn(void)
 	if (running != NULL)
 		after_abort();
 	next.again = sas_deliver_turn();
-	if (capacity > 0 && (more || seen != sas_bell_watches_version()))
+	if (capacity > 0 && (more || seen != sas_wake_watches_version()))
 		look();
 	task = first();
 	if (task != NULL && task->due_us <= sas_clock_monotonic_us())

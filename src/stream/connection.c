@@ -24,7 +24,7 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
-#include "wake/bell.h"
+#include "wake/wakeup.h"
 
 /* What a stream holds unread: with libcurl's buffer as much again, and the kernel's. */
 #define SAS_WINDOW ((size_t) 16 * 1024)
@@ -62,8 +62,8 @@ free_place(SasWatch *w)
 	/* for whoever was refused: this worker may have no slot for it */
 	if (sas_places_free(w->agent_id))
 	{
-		sas_bell_pass_lane(w->agent_id);
-		sas_bell_wake_other(SAS_AGENT);
+		sas_wake_count_lane(w->agent_id);
+		sas_wake_others(SAS_AGENT);
 	}
 	if (agent != NULL)
 		agent->look = true;

@@ -25,7 +25,7 @@
 #include "stream/report.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
-#include "wake/bell.h"
+#include "wake/wakeup.h"
 
 /* Calls and streams share one loop: a flood may hold a call up for some ten milliseconds, no more. */
 #define SAS_WATCHES_AT_ONCE 250 /* in one transaction */
@@ -176,7 +176,7 @@ bool
 sas_watches_turn(void)
 {
 	SasTalk		talk = {0};
-	uint32		version = sas_bell_watches_version();
+	uint32		version = sas_wake_watches_version();
 	bool		look = version != version_read || node_id == 0;
 	int			slots = sas_held.capacity - (int) hash_get_num_entries(sas_held.watches);
 	ListCell   *lc;
@@ -215,5 +215,5 @@ sas_watches_turn(void)
 		listen_again(&talk.batches[i].id);
 	foreach(lc, talk.news)
 		listen_again(&((SasWatchNews *) lfirst(lc))->id);
-	return (claim_more && sas_held.capacity > (int) hash_get_num_entries(sas_held.watches)) || version != sas_bell_watches_version() || !dlist_is_empty(&sas_held.due) || !dlist_is_empty(&sas_held.ready);
+	return (claim_more && sas_held.capacity > (int) hash_get_num_entries(sas_held.watches)) || version != sas_wake_watches_version() || !dlist_is_empty(&sas_held.due) || !dlist_is_empty(&sas_held.ready);
 }

@@ -21,7 +21,7 @@
 #include "base/settings.h"
 #include "store/store.h"
 #include "supervisor/supervisor.h"
-#include "wake/bell.h"
+#include "wake/wakeup.h"
 
 #define SAS_SUPERVISOR_BATCH 200
 /* timers are set at most as often, and in a turn for no longer than this; all that is not settled is looked at again now and then */
@@ -47,9 +47,9 @@ departing_ms(void)
 	static int64 until_us = 0;
 	int64		now = sas_clock_monotonic_us();
 
-	if (seen != sas_bell_departures())
+	if (seen != sas_wake_departures())
 	{
-		seen = sas_bell_departures();
+		seen = sas_wake_departures();
 		until_us = now + SAS_DEPARTURE_FOR_MS * 1000;
 	}
 	return now < until_us ? SAS_DEPARTURE_LOOK_MS : -1;
@@ -77,13 +77,13 @@ longest_sleep_ms(void)
 
 /* Has anybody rung since the last turn? */
 static bool
-rung(void)
+supervisor_was_woken(void)
 {
 	static uint32 seen = 0;
-	uint32		rings = sas_bell_rings();
-	bool		any = rings != seen;
+	uint32		wake_count = sas_wake_count();
+	bool		any = wake_count != seen;
 
-	seen = rings;
+	seen = wake_count;
 	return any;
 }
 
@@ -202,8 +202,8 @@ turn(void)
 	if (!sas_peers_lead(SAS_SUPERVISOR))
 		return next;
 
-	sas_bell_supervisor_sleeps_until(DT_NOEND);
-	if (rung())
+	sas_wake_supervisor_sleeps_until(DT_NOEND);
+	if (supervisor_was_woken())
 		end_quiet();
 	departing = departing_ms();
 
@@ -237,7 +237,7 @@ turn(void)
 		next.wake_in_ms = house_ms;
 	if (departing >= 0 && next.wake_in_ms > departing)
 		next.wake_in_ms = departing;
-	sas_bell_supervisor_sleeps_until(sas_clock_now() + next.wake_in_ms * 1000);
+	sas_wake_supervisor_sleeps_until(sas_clock_now() + next.wake_in_ms * 1000);
 	return next;
 }
 

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "work/agents.h"
 #include "utils/memutils.h"
-#include "wake/bell.h"
+#include "wake/wakeup.h"
 
 SasAgentEntry *sas_known;
 int			sas_n_known;
@@ -28,7 +28,7 @@ sas_known_open(void)
 bool
 sas_known_stale(void)
 {
-	version_seen = sas_bell_agents_version();
+	version_seen = sas_wake_agents_version();
 	asked_us = sas_clock_monotonic_us();
 	return version_seen != version_read;
 }
@@ -121,6 +121,6 @@ sas_known_report(SasAgentEntry *agent, bool success, int64 begun_us)
 	agent->breaker_changed = true;
 	sas_known_health_due = true;
 	/* others may have been refused for the probe of this one, and ask again when the breaker says so */
-	sas_bell_pass_lane(agent->stored->agent_id);
-	sas_bell_wake_other(SAS_AGENT);
+	sas_wake_count_lane(agent->stored->agent_id);
+	sas_wake_others(SAS_AGENT);
 }

@@ -26,7 +26,7 @@ typedef struct SasAgentEntry
 	SasLimits	limits;
 	int64		ask_again_us;	/* when the door may be open again; 0: by the bell */
 	bool		look;			/* something may be ready in its lane */
-	uint32		rings;			/* rings of its lane before the last look */
+	uint32		wake_count;		/* rings of its lane before the last look */
 	bool		error_seen;		/* last_error is to be written */
 	Jsonb	   *last_error;
 	bool		breaker_changed;

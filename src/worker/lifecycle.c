@@ -45,7 +45,7 @@
 
 #include "base/compat.h"
 #include "places/places.h"
-#include "wake/bell.h"
+#include "wake/wakeup.h"
 #include "worker/board.h"
 #include "worker/hold.h"
 #include "worker/lifecycle.h"
@@ -282,7 +282,7 @@ sas_lifecycle_note(const SasIntent *intent)
 	if (intent->dropped && sas_registry_has_workers(MyDatabaseId))
 		pending_probe |= !OidIsValid(get_extension_oid("sas", true));
 	if (intent->prepared)
-		sas_bell_ring_database(MyDatabaseId);
+		sas_wake_database(MyDatabaseId);
 	if (intent->discards)
 		sas_lifecycle_restored();
 }

@@ -33,7 +33,7 @@
 
 #include "base/clock.h"
 #include "base/compat.h"
-#include "wake/bell.h"
+#include "wake/wakeup.h"
 #include "worker/loop.h"
 #include "worker/registry.h"
 #include "worker/session.h"
@@ -229,9 +229,9 @@ sas_loop_pause(int errors)
 
 /* Has anything come since so many rings that the latch may not tell of any more? */
 static bool
-sas_loop_wanted(uint32 rings)
+sas_loop_wanted(uint32 wake_count)
 {
-	return sas_bell_rings() != rings || InterruptPending || ConfigReloadPending || sas_session_stop;
+	return sas_wake_count() != wake_count || InterruptPending || ConfigReloadPending || sas_session_stop;
 }
 
 /* ---------------------------------------------------------------- process */
@@ -254,7 +254,7 @@ sas_loop_start(const SasOrders *orders)
 	if (me == NULL)
 		elog(ERROR, "actor %d has no methods", orders->actor);
 
-	sas_bell_attach(orders->actor);
+	sas_wake_attach(orders->actor);
 	pgstat_report_activity(STATE_RUNNING, NULL);
 	MemoryContextSwitchTo(lasting);
 	sas_session_interruptible = true;
@@ -279,10 +279,10 @@ sas_worker_main(Datum arg)
 	{
 		SasTurn		turn = {false, -1};
 		SasTurnEnd	end;
-		uint32		rings;
+		uint32		wake_count;
 
 		ResetLatch(MyLatch);
-		rings = sas_bell_rings();
+		wake_count = sas_wake_count();
 		sas_loop_interrupts();
 		end = sas_loop_turn(&turn);
 		if (end == SAS_TURN_DONE)
@@ -299,7 +299,7 @@ sas_worker_main(Datum arg)
 			sas_loop_leave(SAS_EXIT_RETIRED);
 		if (end != SAS_TURN_DONE)
 			sas_loop_pause(Max(errors, 1));
-		else if (!turn.again && !sas_loop_wanted(rings))
+		else if (!turn.again && !sas_loop_wanted(wake_count))
 			sas_loop_sleep(turn.wake_in_ms);
 	}
 }

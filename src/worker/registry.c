@@ -19,7 +19,7 @@
 
 #include "base/clock.h"
 #include "base/peers.h"
-#include "wake/bell.h"
+#include "wake/wakeup.h"
 #include "worker/board.h"
 #include "worker/request.h"
 #include "worker/session.h"
@@ -135,9 +135,9 @@ sas_registry_exit(int code, Datum arg)
 	my_slot = NULL;
 
 	if (!probe)
-		sas_bell_ring_actor(dboid, SAS_SUPERVISOR);
+		sas_wake_actor(dboid, SAS_SUPERVISOR);
 	if (leader && actor != SAS_SUPERVISOR)
-		sas_bell_ring_actor(dboid, actor);
+		sas_wake_actor(dboid, actor);
 	sas_request_wake();
 }
 
