@@ -24,7 +24,7 @@
 #include "store/store.h"
 #include "supervisor/supervisor.h"
 #include "wake/wakeup.h"
-#include "wake/front.h"
+#include "wake/low_water.h"
 #include "worker/launcher.h"
 #include "worker/lifecycle.h"
 #include "worker/loop.h"
@@ -44,7 +44,7 @@ sas_shmem_request(void)
 		previous_shmem_request_hook();
 	RequestAddinShmemSpace(sas_registry_shmem_size());
 	RequestAddinShmemSpace(sas_wake_shmem_size());
-	RequestAddinShmemSpace(sas_fronts_shmem_size());
+	RequestAddinShmemSpace(sas_wake_low_water_shmem_size());
 	RequestAddinShmemSpace(sas_places_shmem_size());
 	RequestAddinShmemSpace(sas_metrics_shmem_size());
 }
@@ -57,7 +57,7 @@ sas_shmem_startup(void)
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	sas_registry_shmem_init();
 	sas_wake_shmem_init();
-	sas_fronts_shmem_init();
+	sas_wake_low_water_shmem_init();
 	sas_places_shmem_init();
 	sas_metrics_shmem_init();
 	LWLockRelease(AddinShmemInitLock);

@@ -11,7 +11,7 @@
 -- not known.
 -- Before the statement that looks. When this transaction is rolled back it is told again.
 CREATE FUNCTION _sas.take_noted_young() RETURNS bigint
-LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_take_noted_young';
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_take_noted_untimed';
 
 -- _sas.timer_age(): how long a run lives without a timer. Within twice that the supervisor looks:
 -- src/store/submit.c counts on it.

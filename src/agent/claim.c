@@ -14,7 +14,7 @@
 #include "template/template.h"
 #include "utils/builtins.h"
 #include "wake/wakeup.h"
-#include "wake/front.h"
+#include "wake/low_water.h"
 
 /* An empty object. */
 static Jsonb *
@@ -62,13 +62,13 @@ static bool
 claim_lone(int lane, List **claimed)
 {
 	/* before the snapshot that looks */
-	TimestampTz mark = sas_fronts_begin(SAS_FRONT_LANE, lane);
+	TimestampTz mark = sas_wake_low_water_begin(SAS_LOW_WATER_LANE, lane);
 	SasLoneCall lone;
 	SasLone		found = sas_store_find_lone(lane, mark, &lone);
 	SasClaimedCall *c;
 
 	if (found == SAS_LONE_NOTHING)
-		sas_fronts_raise(SAS_FRONT_LANE, lane, DT_NOEND);
+		sas_wake_low_water_raise(SAS_LOW_WATER_LANE, lane, DT_NOEND);
 	if (found != SAS_LONE_FOUND)
 		return found == SAS_LONE_NOTHING;
 	c = palloc0(sizeof(SasClaimedCall));
@@ -81,7 +81,7 @@ claim_lone(int lane, List **claimed)
 	}
 	if (!sas_store_take_lone(&lone))
 		return false;
-	sas_fronts_raise(SAS_FRONT_LANE, lane, lone.rank);
+	sas_wake_low_water_raise(SAS_LOW_WATER_LANE, lane, lone.rank);
 	tell(lane, &lone);
 	c->id = lone.id;
 	c->lease_id = lone.lease_id;

@@ -42,7 +42,7 @@
 #include "metrics/metrics.h"
 #include "store/submit.h"
 #include "wake/wakeup.h"
-#include "wake/front.h"
+#include "wake/low_water.h"
 #include "worker/lifecycle.h"
 
 PG_FUNCTION_INFO_V1(sas_api_submit);
@@ -163,14 +163,14 @@ submit(const text *name, const SasSubmission *submission, const Datum *inputs, i
 	submitted.ranks = palloc(sizeof(TimestampTz) * workflow->n_roots);
 	if (!sas_store_submit_plain(workflow, submission, inputs, n, &submitted))
 		return false;
-	sas_fronts_note(SAS_FRONT_YOUNG, 0, run_ids[0]);
+	sas_wake_low_water_note(SAS_LOW_WATER_UNTIMED, 0, run_ids[0]);
 	if (submitted.timer != DT_NOEND)
-		sas_fronts_note(SAS_FRONT_DUE, 'v', submitted.timer);
+		sas_wake_low_water_note(SAS_LOW_WATER_DUE, 'v', submitted.timer);
 	sas_metrics_add_at_commit(SAS_METRIC_TRANSITION, 0, 0, "run none pending", n, -1);
 	sas_wake_due_at_commit(submitted.look_by);
 	for (int i = 0; i < workflow->n_roots; i++)
 	{
-		sas_fronts_note(SAS_FRONT_LANE, workflow->root_lanes[i], submitted.ranks[i]);
+		sas_wake_low_water_note(SAS_LOW_WATER_LANE, workflow->root_lanes[i], submitted.ranks[i]);
 		sas_wake_lane_at_commit(workflow->root_lanes[i]);
 	}
 	return true;

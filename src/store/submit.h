@@ -43,7 +43,7 @@ typedef struct SasSubmission
 	text	   *key;			/* of a single run; NULL: none */
 } SasSubmission;
 
-/* What is to be noted of runs that were submitted: where their rows stand now (wake/front.h; no trigger does it), and who is to look. */
+/* What is to be noted of runs that were submitted: where their rows stand now (wake/low_water.h; no trigger does it), and who is to look. */
 typedef struct SasSubmitted
 {
 	int64	   *run_ids;		/* room for them, in ascending order */

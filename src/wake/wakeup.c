@@ -31,7 +31,7 @@
 #include "utils/memutils.h"
 
 #include "wake/wakeup.h"
-#include "wake/front.h"
+#include "wake/low_water.h"
 
 #define LANE_WORDS (SAS_WAKE_LANES / 32)
 #define MAX_WAITERS 1024
@@ -226,7 +226,7 @@ sas_wake_database(Oid dboid)
 		pg_atomic_fetch_add_u32(&wakeup_shmem->watches_version, 1);
 		pg_atomic_fetch_add_u32(&wakeup_shmem->stops_version, 1);
 	}
-	sas_fronts_lower_all(dboid);
+	sas_wake_low_water_lower_all(dboid);
 	wakeup_wake(dboid, ALL_ACTORS, SAS_COUNT_EVERYTHING, NULL);
 }
 
@@ -444,7 +444,7 @@ wakeup_xact_callback(XactEvent event, void *arg)
 	switch (event)
 	{
 		case XACT_EVENT_COMMIT:
-			sas_fronts_commit();
+			sas_wake_low_water_commit();
 			if (wakeup_pending_agents && wakeup_shmem != NULL)
 				pg_atomic_fetch_add_u32(&wakeup_shmem->agents_version, 1);
 			if (wakeup_pending_watches && wakeup_shmem != NULL)
@@ -463,7 +463,7 @@ wakeup_xact_callback(XactEvent event, void *arg)
 				wakeup_wake(MyDatabaseId, ALL_ACTORS, SAS_COUNT_EVERYTHING, wakeup_my_listener);
 			/* FALLTHROUGH */
 		case XACT_EVENT_PREPARE:
-			sas_fronts_forget();
+			sas_wake_low_water_forget();
 			wakeup_forget_pending();
 			sas_wake_wait_end();
 			break;
@@ -476,7 +476,7 @@ void
 sas_wake_install(void)
 {
 	RegisterXactCallback(wakeup_xact_callback, NULL);
-	sas_fronts_install();
+	sas_wake_low_water_install();
 }
 
 /* ---------------------------------------------------------------- workers */
@@ -510,7 +510,7 @@ wakeup_enter_database(Oid dboid)
 		database->dboid = dboid;
 		database->listeners = 0;
 		/* the number of a database that is gone may come back */
-		sas_fronts_lower_all(dboid);
+		sas_wake_low_water_lower_all(dboid);
 	}
 	database->listeners++;
 	return database;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * front.h: where the rows of a lane, and of what is due, begin.
+ * low_water.h: where the rows of a lane, and of what is due, begin.
  *
  * Rows go from the front of an index all the time, and while some transaction
  * in the cluster keeps its snapshot their entries stay there, dead.  So that
@@ -24,8 +24,8 @@
  * it looks from the mark all the same.  Nothing here survives a crash: fronts
  * begin without a mark.
  */
-#ifndef SAS_WAKE_FRONT_H
-#define SAS_WAKE_FRONT_H
+#ifndef SAS_WAKE_LOW_WATER_H
+#define SAS_WAKE_LOW_WATER_H
 
 #include "datatype/timestamp.h"
 
@@ -34,50 +34,50 @@
  * due_at, or (n is 0, and a place no time but a run_id) the runs that the one
  * who sets timers has not heard of.
  */
-typedef enum SasFrontKind
+typedef enum SasLowWaterKind
 {
-	SAS_FRONT_LANE = 'r',
-	SAS_FRONT_DUE = 'd',
-	SAS_FRONT_YOUNG = 'y'
-} SasFrontKind;
+	SAS_LOW_WATER_LANE = 'r',
+	SAS_LOW_WATER_DUE = 'd',
+	SAS_LOW_WATER_UNTIMED = 'y'
+} SasLowWaterKind;
 
-extern Size sas_fronts_shmem_size(void);
-extern void sas_fronts_shmem_init(void);
-extern void sas_fronts_install(void);
+extern Size sas_wake_low_water_shmem_size(void);
+extern void sas_wake_low_water_shmem_init(void);
+extern void sas_wake_low_water_install(void);
 
 /* This transaction has written a row that stands there. */
-extern void sas_fronts_note(SasFrontKind kind, int n, TimestampTz at);
+extern void sas_wake_low_water_note(SasLowWaterKind kind, int n, TimestampTz at);
 
 /*
  * Where to look from: no row stands before it, those of this transaction
  * included.  Must come before the snapshot of the look.
  */
-extern TimestampTz sas_fronts_begin(SasFrontKind kind, int n);
+extern TimestampTz sas_wake_low_water_begin(SasLowWaterKind kind, int n);
 
 /* The first row that the look has seen, held by others or not, stands there; DT_NOEND: there was none. */
-extern void sas_fronts_raise(SasFrontKind kind, int n, TimestampTz first);
+extern void sas_wake_low_water_raise(SasLowWaterKind kind, int n, TimestampTz first);
 
 /* Now: a row stands there, whatever the mark says. */
-extern void sas_fronts_lower(Oid dboid, SasFrontKind kind, int n, TimestampTz at);
+extern void sas_wake_low_water_lower(Oid dboid, SasLowWaterKind kind, int n, TimestampTz at);
 
 /* Now: all marks of that database are taken back. */
-extern void sas_fronts_lower_all(Oid dboid);
+extern void sas_wake_low_water_lower_all(Oid dboid);
 
 /* By the callback of the bell, which rings afterwards. */
-extern void sas_fronts_commit(void);
-extern void sas_fronts_forget(void);
+extern void sas_wake_low_water_commit(void);
+extern void sas_wake_low_water_forget(void);
 
-typedef struct SasFrontView
+typedef struct SasLowWaterView
 {
-	SasFrontKind kind;
+	SasLowWaterKind kind;
 	int			n;
 	TimestampTz mark;
-} SasFrontView;
+} SasLowWaterView;
 
 /*
  * The fronts of this database, palloc'd; returns how many.  unchecked_for_us
  * above 0: only those that have not been told by this for so long.
  */
-extern int	sas_fronts_view(SasFrontView **views, int64 unchecked_for_us);
+extern int	sas_wake_low_water_view(SasLowWaterView **views, int64 unchecked_for_us);
 
-#endif							/* SAS_WAKE_FRONT_H */
+#endif							/* SAS_WAKE_LOW_WATER_H */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * front_api.c: the SQL-callable side of wake/front.h.  Internal: see sql/base/low_water.sql.
+ * low_water_api.c: the SQL-callable side of wake/low_water.h.  Internal: see sql/base/low_water.sql.
  */
 #include "postgres.h"
 
@@ -15,30 +15,30 @@
 #include "utils/timestamp.h"
 
 #include "store/submit.h"
-#include "wake/front.h"
+#include "wake/low_water.h"
 
 /* a front that has not been looked at from its very beginning for so long is, when the supervisor has nothing else to do */
-#define SAS_CHECK_FRONT_US (5 * 60 * INT64CONST(1000000))
+#define SAS_LOW_WATER_CHECK_US (5 * 60 * INT64CONST(1000000))
 
-PG_FUNCTION_INFO_V1(sas_api_note_front);
-PG_FUNCTION_INFO_V1(sas_api_begin_fronts);
-PG_FUNCTION_INFO_V1(sas_api_raise_front);
-PG_FUNCTION_INFO_V1(sas_api_lower_front);
-PG_FUNCTION_INFO_V1(sas_api_fronts);
-PG_FUNCTION_INFO_V1(sas_api_take_noted_young);
+PG_FUNCTION_INFO_V1(sas_api_note_low_water);
+PG_FUNCTION_INFO_V1(sas_api_begin_low_water);
+PG_FUNCTION_INFO_V1(sas_api_raise_low_water);
+PG_FUNCTION_INFO_V1(sas_api_lower_low_water);
+PG_FUNCTION_INFO_V1(sas_api_low_water_marks);
+PG_FUNCTION_INFO_V1(sas_api_take_noted_untimed);
 
-static SasFrontKind
-kind_argument(FunctionCallInfo fcinfo, int argument)
+static SasLowWaterKind
+low_water_api_kind(FunctionCallInfo fcinfo, int argument)
 {
 	char		kind = PG_GETARG_CHAR(argument);
 
-	if (kind != SAS_FRONT_LANE && kind != SAS_FRONT_DUE && kind != SAS_FRONT_YOUNG)
+	if (kind != SAS_LOW_WATER_LANE && kind != SAS_LOW_WATER_DUE && kind != SAS_LOW_WATER_UNTIMED)
 		elog(ERROR, "there is no kind of front \"%c\"", kind);
 	return kind;
 }
 
 static Datum
-column(HeapTuple tuple, TupleDesc desc, const char *name)
+low_water_api_column(HeapTuple tuple, TupleDesc desc, const char *name)
 {
 	for (int i = 0; i < desc->natts; i++)
 	{
@@ -58,7 +58,7 @@ column(HeapTuple tuple, TupleDesc desc, const char *name)
 
 /* _sas.note_front(): before a row of _sas.ready, _sas.due or _sas.run is written. */
 Datum
-sas_api_note_front(PG_FUNCTION_ARGS)
+sas_api_note_low_water(PG_FUNCTION_ARGS)
 {
 	TriggerData *trigger = (TriggerData *) fcinfo->context;
 	HeapTuple	tuple;
@@ -71,15 +71,15 @@ sas_api_note_front(PG_FUNCTION_ARGS)
 	desc = RelationGetDescr(trigger->tg_relation);
 	switch (trigger->tg_trigger->tgargs[0][0])
 	{
-		case SAS_FRONT_LANE:
-			sas_fronts_note(SAS_FRONT_LANE, DatumGetInt32(column(tuple, desc, "lane")), DatumGetTimestampTz(column(tuple, desc, "rank")));
+		case SAS_LOW_WATER_LANE:
+			sas_wake_low_water_note(SAS_LOW_WATER_LANE, DatumGetInt32(low_water_api_column(tuple, desc, "lane")), DatumGetTimestampTz(low_water_api_column(tuple, desc, "rank")));
 			break;
-		case SAS_FRONT_DUE:
-			sas_fronts_note(SAS_FRONT_DUE, DatumGetChar(column(tuple, desc, "actor")), DatumGetTimestampTz(column(tuple, desc, "due_at")));
+		case SAS_LOW_WATER_DUE:
+			sas_wake_low_water_note(SAS_LOW_WATER_DUE, DatumGetChar(low_water_api_column(tuple, desc, "actor")), DatumGetTimestampTz(low_water_api_column(tuple, desc, "due_at")));
 			break;
-		case SAS_FRONT_YOUNG:
-			sas_store_note_submitted(DatumGetInt64(column(tuple, desc, "run_id")));
-			sas_fronts_note(SAS_FRONT_YOUNG, 0, DatumGetInt64(column(tuple, desc, "run_id")));
+		case SAS_LOW_WATER_UNTIMED:
+			sas_store_note_submitted(DatumGetInt64(low_water_api_column(tuple, desc, "run_id")));
+			sas_wake_low_water_note(SAS_LOW_WATER_UNTIMED, 0, DatumGetInt64(low_water_api_column(tuple, desc, "run_id")));
 			break;
 	}
 	return PointerGetDatum(tuple);
@@ -87,47 +87,47 @@ sas_api_note_front(PG_FUNCTION_ARGS)
 
 /* _sas.begin_fronts(kind, ns): the marks of these fronts. */
 Datum
-sas_api_begin_fronts(PG_FUNCTION_ARGS)
+sas_api_begin_low_water(PG_FUNCTION_ARGS)
 {
-	SasFrontKind kind = kind_argument(fcinfo, 0);
+	SasLowWaterKind kind = low_water_api_kind(fcinfo, 0);
 	Datum	   *values;
 	bool	   *nulls;
 	int			n;
 
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), INT4OID, sizeof(int32), true, TYPALIGN_INT, &values, &nulls, &n);
 	for (int i = 0; i < n; i++)
-		values[i] = TimestampTzGetDatum(nulls[i] ? DT_NOBEGIN : sas_fronts_begin(kind, DatumGetInt32(values[i])));
+		values[i] = TimestampTzGetDatum(nulls[i] ? DT_NOBEGIN : sas_wake_low_water_begin(kind, DatumGetInt32(values[i])));
 	PG_RETURN_ARRAYTYPE_P(construct_array(values, n, TIMESTAMPTZOID, sizeof(TimestampTz), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 }
 
 /* _sas.raise_front(kind, n, first); first null: no row was seen */
 Datum
-sas_api_raise_front(PG_FUNCTION_ARGS)
+sas_api_raise_low_water(PG_FUNCTION_ARGS)
 {
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
 		PG_RETURN_NULL();
-	sas_fronts_raise(kind_argument(fcinfo, 0), PG_GETARG_INT32(1), PG_ARGISNULL(2) ? DT_NOEND : PG_GETARG_TIMESTAMPTZ(2));
+	sas_wake_low_water_raise(low_water_api_kind(fcinfo, 0), PG_GETARG_INT32(1), PG_ARGISNULL(2) ? DT_NOEND : PG_GETARG_TIMESTAMPTZ(2));
 	PG_RETURN_INT32(PG_GETARG_INT32(1));
 }
 
 /* _sas.lower_front(kind, n, first): at once */
 Datum
-sas_api_lower_front(PG_FUNCTION_ARGS)
+sas_api_lower_low_water(PG_FUNCTION_ARGS)
 {
-	sas_fronts_lower(MyDatabaseId, kind_argument(fcinfo, 0), PG_GETARG_INT32(1), PG_GETARG_TIMESTAMPTZ(2));
+	sas_wake_low_water_lower(MyDatabaseId, low_water_api_kind(fcinfo, 0), PG_GETARG_INT32(1), PG_GETARG_TIMESTAMPTZ(2));
 	PG_RETURN_VOID();
 }
 
 /* _sas.fronts(unchecked) */
 Datum
-sas_api_fronts(PG_FUNCTION_ARGS)
+sas_api_low_water_marks(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	SasFrontView *views;
+	SasLowWaterView *views;
 	int			n;
 
 	InitMaterializedSRF(fcinfo, 0);
-	n = sas_fronts_view(&views, PG_GETARG_BOOL(0) ? SAS_CHECK_FRONT_US : 0);
+	n = sas_wake_low_water_view(&views, PG_GETARG_BOOL(0) ? SAS_LOW_WATER_CHECK_US : 0);
 	for (int i = 0; i < n; i++)
 	{
 		Datum		values[3] = {CharGetDatum(views[i].kind), Int32GetDatum(views[i].n), TimestampTzGetDatum(views[i].mark)};
@@ -140,11 +140,11 @@ sas_api_fronts(PG_FUNCTION_ARGS)
 
 /* _sas.take_noted_young() */
 Datum
-sas_api_take_noted_young(PG_FUNCTION_ARGS)
+sas_api_take_noted_untimed(PG_FUNCTION_ARGS)
 {
-	int64		first = sas_fronts_begin(SAS_FRONT_YOUNG, 0);
+	int64		first = sas_wake_low_water_begin(SAS_LOW_WATER_UNTIMED, 0);
 
-	sas_fronts_raise(SAS_FRONT_YOUNG, 0, DT_NOEND);
+	sas_wake_low_water_raise(SAS_LOW_WATER_UNTIMED, 0, DT_NOEND);
 	if (first == DT_NOBEGIN)
 		PG_RETURN_NULL();
 	PG_RETURN_INT64(first);
