@@ -19,7 +19,7 @@
 #include "function/function.h"
 #include "base/settings.h"
 #include "metrics/metrics.h"
-#include "places/places.h"
+#include "limits/limits.h"
 #include "scheduler/scheduler.h"
 #include "store/store.h"
 #include "supervisor/supervisor.h"
@@ -45,7 +45,7 @@ sas_shmem_request(void)
 	RequestAddinShmemSpace(sas_registry_shmem_size());
 	RequestAddinShmemSpace(sas_wake_shmem_size());
 	RequestAddinShmemSpace(sas_wake_low_water_shmem_size());
-	RequestAddinShmemSpace(sas_places_shmem_size());
+	RequestAddinShmemSpace(sas_limits_shmem_size());
 	RequestAddinShmemSpace(sas_metrics_shmem_size());
 }
 
@@ -58,7 +58,7 @@ sas_shmem_startup(void)
 	sas_registry_shmem_init();
 	sas_wake_shmem_init();
 	sas_wake_low_water_shmem_init();
-	sas_places_shmem_init();
+	sas_limits_shmem_init();
 	sas_metrics_shmem_init();
 	LWLockRelease(AddinShmemInitLock);
 }
@@ -77,7 +77,7 @@ _PG_init(void)
 
 	sas_wake_install();
 	sas_metrics_install();
-	sas_places_install();
+	sas_limits_install();
 	sas_store_install_sizes();
 	sas_lifecycle_install();
 	sas_worker_set_methods(SAS_SCHEDULER, &sas_scheduler_methods);

@@ -49,16 +49,16 @@ LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_announce_agents';
 -- each worker at most, nobody can see.
 CREATE FUNCTION _sas.places(OUT agent_id int, OUT in_flight int, OUT breaker text, OUT open_for_ms float8,
                             OUT rate_for_ms float8) RETURNS SETOF record
-LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_places';
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_limits';
 
 -- _sas.forget_places(agent_id): it is dropped: at commit, or when its last call has ended, it makes room.
 CREATE FUNCTION _sas.forget_places(agent_id int) RETURNS void
-LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_forget_places';
+LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_forget_limits';
 
 -- _sas.places_state(): of all databases together: how many agents there is room for, how many cannot make way
 -- just now, and how long ago one found no room (null: never). Null when the library is not preloaded.
 CREATE FUNCTION _sas.places_state(OUT places int, OUT taken int, OUT alone_ms_ago float8)
-LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_places_state';
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_limits_state';
 
 -- _sas.stop_calls(): at commit, the agent workers of this database stop the calls of claims that hold no
 -- more.

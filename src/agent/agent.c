@@ -54,7 +54,7 @@ start(void)
 
 /* Asks the doors. Returns how many lanes are to be claimed from; *retry_us: when a closed door may open. */
 static int
-ask_doors(int64 *retry_us)
+agent_ask_limits(int64 *retry_us)
 {
 	int			free_slots = Max(0, sas_agent_slots - sas_flights_in_the_air());
 	int			batch = transaction_failed ? 1 : SAS_CLAIM_BATCH;
@@ -91,7 +91,7 @@ ask_doors(int64 *retry_us)
 		}
 		if (!e->look || !e->stored->enabled)
 			continue;
-		granted = sas_places_ask(e->stored->agent_id, &e->limits, Min(free_slots, batch), false, &again);
+		granted = sas_limits_ask(e->stored->agent_id, &e->limits, Min(free_slots, batch), false, &again);
 		if (again != 0)
 			e->ask_again_us = again;
 		if (granted == 0)
@@ -130,7 +130,7 @@ use_claims(List *claimed, int64 claimed_us)
 				got++;
 		if (e == NULL)
 			continue;
-		e->look = sas_places_return(lanes[i], &e->limits, quantities[i] - got) || got == quantities[i];
+		e->look = sas_limits_return(lanes[i], &e->limits, quantities[i] - got) || got == quantities[i];
 		more |= e->look;
 		/* a token that was not needed makes waiting for the next one needless */
 		if (got < quantities[i])
@@ -167,7 +167,7 @@ after_abort(void)
 
 		if (e == NULL)
 			continue;
-		sas_places_return(lanes[i], &e->limits, quantities[i]);
+		sas_limits_return(lanes[i], &e->limits, quantities[i]);
 		e->look = true;
 	}
 	n_lanes = 0;
@@ -201,7 +201,7 @@ turn(void)
 		quantities = MemoryContextAlloc(TopMemoryContext, sizeof(int) * room_for);
 	}
 	/* what is written after an abort goes alone: a claim that cannot work must not cost replies */
-	n_lanes = stale || (transaction_failed && sas_outbox_due()) ? 0 : ask_doors(&retry_us);
+	n_lanes = stale || (transaction_failed && sas_outbox_due()) ? 0 : agent_ask_limits(&retry_us);
 	if (stale || stops || n_lanes > 0 || sas_outbox_due())
 	{
 		transaction_failed = true;
@@ -244,10 +244,10 @@ turn(void)
 		next.wake_in_ms = watches_ms;
 	if (retry_us != 0)
 	{
-		int64		door_ms = Max(0, (retry_us - sas_clock_monotonic_us() + 999) / 1000);
+		int64		limits_ms = Max(0, (retry_us - sas_clock_monotonic_us() + 999) / 1000);
 
-		if (next.wake_in_ms < 0 || door_ms < next.wake_in_ms)
-			next.wake_in_ms = door_ms;
+		if (next.wake_in_ms < 0 || limits_ms < next.wake_in_ms)
+			next.wake_in_ms = limits_ms;
 	}
 	if (sas_outbox_waiting() && (next.wake_in_ms < 0 || next.wake_in_ms > SAS_LOCKED_RETRY_MS))
 		next.wake_in_ms = SAS_LOCKED_RETRY_MS;

@@ -86,15 +86,15 @@ sas_flights_wake_in_ms(void)
 }
 
 static void
-free_place(SasFlight *flight)
+flights_free_slot(SasFlight *flight)
 {
 	SasAgentEntry *agent = sas_known_agent(flight->agent_id);
 
-	if (!flight->has_place)
+	if (!flight->has_slot)
 		return;
-	flight->has_place = false;
+	flight->has_slot = false;
 	/* for whoever was refused: this worker may have no slot for it */
-	if (sas_places_free(flight->agent_id))
+	if (sas_limits_free(flight->agent_id))
 	{
 		sas_wake_count_lane(flight->agent_id);
 		sas_wake_others(SAS_AGENT);
@@ -109,7 +109,7 @@ end_flight(SasFlight *flight, bool dropped)
 {
 	if (flight->handle != NULL)
 		sas_transport_stop_call(transport, flight->handle);
-	free_place(flight);
+	flights_free_slot(flight);
 	pairingheap_remove(by_time, &flight->heap);
 	dlist_delete(&flight->node);
 	n_flights--;
@@ -206,7 +206,7 @@ judge(SasReply *reply)
 	if (say(flight, &verdict, outcome.status))
 		return;
 	if (verdict.pause_ms > 1000)
-		free_place(flight);
+		flights_free_slot(flight);
 	set_wake(flight, now + (int64) (verdict.pause_ms * 1000));
 }
 
@@ -228,21 +228,21 @@ wake_flight(SasFlight *flight, int64 now)
 	}
 	if (flight->handle != NULL)
 		return;
-	if (sas_places_breaker(flight->agent_id) != SAS_BREAKER_CLOSED && agent->limits.breaker_failures > 0)
+	if (sas_limits_breaker(flight->agent_id) != SAS_BREAKER_CLOSED && agent->limits.breaker_failures > 0)
 	{
 		hand_back(flight, 0);	/* not a failure: it waits before the door like all others */
 		return;
 	}
-	if (!flight->has_place)
+	if (!flight->has_slot)
 	{
-		if (sas_places_ask(flight->agent_id, &agent->limits, 1, true, &again) == 0)
+		if (sas_limits_ask(flight->agent_id, &agent->limits, 1, true, &again) == 0)
 		{
 			set_wake(flight, again > now ? again : now + 20000);
 			return;
 		}
-		flight->has_place = true;
+		flight->has_slot = true;
 	}
-	else if (!sas_places_spend(flight->agent_id, &agent->limits, &again))
+	else if (!sas_limits_spend(flight->agent_id, &agent->limits, &again))
 	{
 		set_wake(flight, again);
 		return;
@@ -321,7 +321,7 @@ sas_flight_take_off(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed
 	flight->workflow_id = claimed->workflow_id;
 	flight->claimed_us = claimed_us;
 	flight->lease = lease;
-	flight->has_place = true;
+	flight->has_slot = true;
 	flight->deadline_us = claimed_us + (int64) (claimed->window_ms * 1000);
 	flight->wake_us = flight->deadline_us;
 	sas_flight_fill(flight, claimed, agent->stored);

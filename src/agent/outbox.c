@@ -170,7 +170,7 @@ write_health(SasAgentEntry *agents, int n_agents)
 			continue;
 		/* what waited for somebody else's note must not take that back */
 		if (e->breaker_changed && health_not_before_us != 0)
-			e->breaker = sas_places_breaker(e->stored->agent_id);
+			e->breaker = sas_limits_breaker(e->stored->agent_id);
 		e->health_written = sas_store_write_health(e->stored->agent_id, e->breaker_changed ? names[e->breaker] : NULL,
 												   e->limits.breaker_open_us / 1000.0, e->error_seen ? e->last_error : NULL);
 	}

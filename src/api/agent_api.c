@@ -17,7 +17,7 @@
 #include "utils/builtins.h"
 
 #include "base/settings.h"
-#include "places/places.h"
+#include "limits/limits.h"
 #include "transport/origin.h"
 #include "transport/transport.h"
 #include "wake/wakeup.h"
@@ -27,10 +27,10 @@ PG_FUNCTION_INFO_V1(sas_api_path_has_dot_segment);
 PG_FUNCTION_INFO_V1(sas_api_has_websocket);
 PG_FUNCTION_INFO_V1(sas_api_announce_agents);
 PG_FUNCTION_INFO_V1(sas_api_stop_calls);
-PG_FUNCTION_INFO_V1(sas_api_places);
+PG_FUNCTION_INFO_V1(sas_api_limits);
 PG_FUNCTION_INFO_V1(sas_api_half_open);
-PG_FUNCTION_INFO_V1(sas_api_forget_places);
-PG_FUNCTION_INFO_V1(sas_api_places_state);
+PG_FUNCTION_INFO_V1(sas_api_forget_limits);
+PG_FUNCTION_INFO_V1(sas_api_limits_state);
 
 /* -------------------------------------------------------------- addresses */
 
@@ -76,7 +76,7 @@ sas_api_stop_calls(PG_FUNCTION_ARGS)
 /* ------------------------------------------------------ places and breakers */
 
 static const char *
-sas_breaker_name(SasBreaker breaker)
+agent_api_breaker_name(SasBreaker breaker)
 {
 	switch (breaker)
 	{
@@ -92,14 +92,14 @@ sas_breaker_name(SasBreaker breaker)
 }
 
 Datum
-sas_api_places(PG_FUNCTION_ARGS)
+sas_api_limits(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	SasPlaceView *views;
+	SasLimitsView *views;
 	int			n;
 
 	InitMaterializedSRF(fcinfo, 0);
-	n = sas_places_view(&views);
+	n = sas_limits_view(&views);
 	for (int i = 0; i < n; i++)
 	{
 		Datum		values[5];
@@ -107,7 +107,7 @@ sas_api_places(PG_FUNCTION_ARGS)
 
 		values[0] = Int32GetDatum(views[i].agent_id);
 		values[1] = Int32GetDatum(views[i].in_flight);
-		values[2] = CStringGetTextDatum(sas_breaker_name(views[i].breaker));
+		values[2] = CStringGetTextDatum(agent_api_breaker_name(views[i].breaker));
 		values[3] = Float8GetDatum(views[i].open_for_us / 1000.0);
 		values[4] = Float8GetDatum(views[i].rate_for_us / 1000.0);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
@@ -118,33 +118,33 @@ sas_api_places(PG_FUNCTION_ARGS)
 Datum
 sas_api_half_open(PG_FUNCTION_ARGS)
 {
-	sas_places_half_open(PG_GETARG_INT32(0));
+	sas_limits_half_open(PG_GETARG_INT32(0));
 	PG_RETURN_VOID();
 }
 
 Datum
-sas_api_forget_places(PG_FUNCTION_ARGS)
+sas_api_forget_limits(PG_FUNCTION_ARGS)
 {
-	sas_places_drop_at_commit(PG_GETARG_INT32(0));
+	sas_limits_drop_at_commit(PG_GETARG_INT32(0));
 	PG_RETURN_VOID();
 }
 
 Datum
-sas_api_places_state(PG_FUNCTION_ARGS)
+sas_api_limits_state(PG_FUNCTION_ARGS)
 {
 	TupleDesc	desc;
 	Datum		values[3];
 	bool		nulls[3] = {false};
 	int			taken;
-	int64		alone_ago_us;
+	int64		unshared_ago_us;
 
-	if (!sas_places_state(&taken, &alone_ago_us))
+	if (!sas_limits_state(&taken, &unshared_ago_us))
 		PG_RETURN_NULL();
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "the result is not a row");
 	values[0] = Int32GetDatum(sas_max_agents);
 	values[1] = Int32GetDatum(taken);
-	values[2] = Float8GetDatum(alone_ago_us / 1000.0);
-	nulls[2] = alone_ago_us < 0;
+	values[2] = Float8GetDatum(unshared_ago_us / 1000.0);
+	nulls[2] = unshared_ago_us < 0;
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
 }

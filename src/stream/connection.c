@@ -33,8 +33,8 @@
  * A closed door that does not say when it opens is tried again after so long,
  * and up to so long later: thousands may stand before it.
  */
-#define SAS_DOOR_US 250000
-#define SAS_CROWD_US 1000000
+#define SAS_LIMITED_US 250000
+#define SAS_LIMITED_JITTER_US 1000000
 
 /* A long poll that answers at once and with nothing is asked again after so long. */
 #define SAS_EMPTY_US 1000000
@@ -52,15 +52,15 @@ sas_watch_transport(const SasWatch *w)
 }
 
 static void
-free_place(SasWatch *w)
+connection_free_slot(SasWatch *w)
 {
 	SasAgentEntry *agent = sas_known_agent(w->agent_id);
 
-	if (!w->has_place)
+	if (!w->has_slot)
 		return;
-	w->has_place = false;
+	w->has_slot = false;
 	/* for whoever was refused: this worker may have no slot for it */
-	if (sas_places_free(w->agent_id))
+	if (sas_limits_free(w->agent_id))
 	{
 		sas_wake_count_lane(w->agent_id);
 		sas_wake_others(SAS_AGENT);
@@ -77,26 +77,26 @@ sas_watch_close(SasWatch *w)
 	w->handle = NULL;
 	w->opened = false;
 	sas_items_close(w);
-	free_place(w);
+	connection_free_slot(w);
 }
 
 /* -------------------------------------------------------------------- begun */
 
 /* A place, or a token; false: the timer is set for another try. */
 static bool
-pass_door(SasWatch *w, SasAgentEntry *agent)
+connection_ask_limits(SasWatch *w, SasAgentEntry *agent)
 {
 	int64		again = 0;
 	int64		now = sas_clock_monotonic_us();
-	bool		closed = agent->limits.breaker_failures > 0 && sas_places_breaker(w->agent_id) != SAS_BREAKER_CLOSED;
+	bool		closed = agent->limits.breaker_failures > 0 && sas_limits_breaker(w->agent_id) != SAS_BREAKER_CLOSED;
 
 	if (w->kind == SAS_WATCH_POLL || closed)
-		w->has_place = sas_places_ask(w->agent_id, &agent->limits, 1, false, &again) == 1;
-	else if (sas_places_spend(w->agent_id, &agent->limits, &again))
+		w->has_slot = sas_limits_ask(w->agent_id, &agent->limits, 1, false, &again) == 1;
+	else if (sas_limits_spend(w->agent_id, &agent->limits, &again))
 		return true;
-	if (!w->has_place)
-		sas_watch_again(w, (again > now ? again : now + SAS_DOOR_US) + (int64) (random() / (RAND_MAX + 1.0) * SAS_CROWD_US));
-	return w->has_place;
+	if (!w->has_slot)
+		sas_watch_again(w, (again > now ? again : now + SAS_LIMITED_US) + (int64) (random() / (RAND_MAX + 1.0) * SAS_LIMITED_JITTER_US));
+	return w->has_slot;
 }
 
 static void
@@ -160,7 +160,7 @@ sas_watch_begin(SasWatch *w)
 	sas_watch_set_line(w, SAS_LINE_NONE);
 	w->parked = agent == NULL || !agent->stored->enabled;
 	/* without room the news that there is some begin it */
-	if (w->parked || w->room <= 0 || !pass_door(w, agent))
+	if (w->parked || w->room <= 0 || !connection_ask_limits(w, agent))
 		return;
 	why = sas_sent_compose(&sent, agent->stored, w->request, NULL);
 	if (why == NULL)
@@ -179,7 +179,7 @@ sas_watch_begin(SasWatch *w)
 	}
 	if (why != NULL)
 	{
-		free_place(w);
+		connection_free_slot(w);
 		sas_watch_tell(w, sas_watch_problem(w, "request", "the request cannot be made", why), -1);
 		return;
 	}
@@ -211,7 +211,7 @@ static bool
 open_stream(SasWatch *w, SasAgentEntry *agent, const char *content_type)
 {
 	sas_known_report(agent, true, w->begun_us);
-	free_place(w);
+	connection_free_slot(w);
 	if (w->kind == SAS_WATCH_SSE && (content_type == NULL || pg_strncasecmp(content_type, "text/event-stream", 17) != 0))
 	{
 		fail(w, "the service gave no usable answer", "the answer is not of type text/event-stream");
@@ -414,7 +414,7 @@ sas_watch_judge(SasWatch *w, SasReply *reply)
 		sas_known_report(agent, done || !outcome.fault, w->begun_us);
 	if (done && !is_stream(w))
 	{
-		free_place(w);
+		connection_free_slot(w);
 		if (w->kind == SAS_WATCH_POLL)
 			judge_poll(w, reply, agent->stored);
 		else

@@ -60,7 +60,7 @@ typedef struct SasWatch
 
 	void	   *handle;			/* NULL: no connection */
 	bool		opened;			/* the answer is a stream */
-	bool		has_place;
+	bool		has_slot;
 	bool		parked;			/* until its agent is enabled */
 	int64		begun_us;
 	SasFramer  *framer;

@@ -75,13 +75,13 @@ sas_known_read(void)
 		e->limits.breaker_open_us = (int64) (a->breaker_open_ms * 1000);
 		if (a->breaker_failures == 0)
 			continue;
-		sas_places_load(a->agent_id,
+		sas_limits_load(a->agent_id,
 						strcmp(a->breaker, "open") == 0 ? SAS_BREAKER_OPEN :
 						strcmp(a->breaker, "half-open") == 0 ? SAS_BREAKER_HALF_OPEN : SAS_BREAKER_CLOSED,
 						(int64) (a->open_for_ms * 1000));
 	}
 	/* of what was dropped without a word at its commit */
-	sas_places_keep(ids, n, asked_us);
+	sas_limits_keep(ids, n, asked_us);
 	MemoryContextDelete(known_context);
 	known_context = fresh;
 	sas_known = entries;
@@ -115,7 +115,7 @@ sas_known_error(SasAgentEntry *agent, const Jsonb *error)
 void
 sas_known_report(SasAgentEntry *agent, bool success, int64 begun_us)
 {
-	if (!sas_places_report(agent->stored->agent_id, &agent->limits, success, begun_us, &agent->breaker))
+	if (!sas_limits_report(agent->stored->agent_id, &agent->limits, success, begun_us, &agent->breaker))
 		return;
 	agent->look = true;
 	agent->breaker_changed = true;

@@ -15,7 +15,7 @@
 
 #include "lib/ilist.h"
 #include "lib/pairingheap.h"
-#include "places/places.h"
+#include "limits/limits.h"
 #include "store/store.h"
 #include "transport/transport.h"
 
@@ -81,7 +81,7 @@ typedef struct SasFlight
 	int			attempts_before;
 	int			attempts;		/* begun under this claim */
 	bool		in_doubt;		/* one of them may have done something */
-	bool		has_place;
+	bool		has_slot;
 	int64		deadline_us;	/* complete-by on the monotonic clock */
 	int64		wake_us;		/* deadline, or the end of the rest */
 	void	   *handle;			/* NULL: resting */

@@ -44,7 +44,7 @@
 #include "utils/syscache.h"
 
 #include "base/compat.h"
-#include "places/places.h"
+#include "limits/limits.h"
 #include "wake/wakeup.h"
 #include "worker/board.h"
 #include "worker/hold.h"
@@ -376,9 +376,9 @@ sas_lifecycle_xact_callback(XactEvent event, void *arg)
 		if (pending_rescan)
 			sas_request_rescan();
 		if (pending_drop)
-			sas_places_drop_database(MyDatabaseId);
+			sas_limits_drop_database(MyDatabaseId);
 		if (OidIsValid(pending_gone))
-			sas_places_drop_database(pending_gone);
+			sas_limits_drop_database(pending_gone);
 	}
 	pending_probe = pending_rescan = pending_drop = false;
 	pending_gone = InvalidOid;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * places.h: the limits of an agent that hold for all workers together.
+ * limits.h: the limits of an agent that hold for all workers together.
  *
  * One entry per agent that is called, in shared memory: places in use, a token
  * bucket and the circuit breaker.  A worker asks before it claims a step, so
@@ -12,8 +12,8 @@
  * that rest make way for others; when there are none, a worker calls the agent
  * under limits of its own: one call at a time, and its share of the rate.
  */
-#ifndef SAS_PLACES_PLACES_H
-#define SAS_PLACES_PLACES_H
+#ifndef SAS_LIMITS_LIMITS_H
+#define SAS_LIMITS_LIMITS_H
 
 typedef enum SasBreaker
 {
@@ -32,21 +32,21 @@ typedef struct SasLimits
 } SasLimits;
 
 /* What _sas.places() shows. */
-typedef struct SasPlaceView
+typedef struct SasLimitsView
 {
 	int			agent_id;
 	int			in_flight;
 	SasBreaker	breaker;
 	int64		open_for_us;
 	int64		rate_for_us;	/* until there is a token; 0: there is one, or no rate */
-} SasPlaceView;
+} SasLimitsView;
 
-extern Size sas_places_shmem_size(void);
-extern void sas_places_shmem_init(void);
-extern void sas_places_install(void);	/* callbacks of transactions */
+extern Size sas_limits_shmem_size(void);
+extern void sas_limits_shmem_init(void);
+extern void sas_limits_install(void);	/* callbacks of transactions */
 
 /* Tells the breaker's stored state, of an agent that has no entry yet. */
-extern void sas_places_load(int agent_id, SasBreaker breaker, int64 open_for_us);
+extern void sas_limits_load(int agent_id, SasBreaker breaker, int64 open_for_us);
 
 /*
  * Asks for up to want places, with a token each.  Returns how many are
@@ -56,22 +56,22 @@ extern void sas_places_load(int agent_id, SasBreaker breaker, int64 open_for_us)
  * A call that has rested between two attempts and asks again goes before
  * steps that have not begun: the next place that is free is kept for it.
  */
-extern int	sas_places_ask(int agent_id, const SasLimits *limits, int want, bool rested, int64 *retry_us);
+extern int	sas_limits_ask(int agent_id, const SasLimits *limits, int want, bool rested, int64 *retry_us);
 
 /*
  * Gives back places that were granted and not used: with their tokens.  True:
  * meanwhile somebody was turned away, with what he would have taken, and only
  * who gives them back can look for it now.
  */
-extern bool sas_places_return(int agent_id, const SasLimits *limits, int n);
+extern bool sas_limits_return(int agent_id, const SasLimits *limits, int n);
 
 /* Takes a token for a further attempt of a call that has its place; false: *retry_us says when there may be one. */
-extern bool sas_places_spend(int agent_id, const SasLimits *limits, int64 *retry_us);
+extern bool sas_limits_spend(int agent_id, const SasLimits *limits, int64 *retry_us);
 
 /* A call is over, or rests: its place is free.  True: others were refused one and should be woken. */
-extern bool sas_places_free(int agent_id);
+extern bool sas_limits_free(int agent_id);
 
-extern SasBreaker sas_places_breaker(int agent_id);
+extern SasBreaker sas_limits_breaker(int agent_id);
 
 /*
  * What a call, begun then, showed about the service.  True when the breaker
@@ -79,35 +79,35 @@ extern SasBreaker sas_places_breaker(int agent_id);
  * window, or a failed probe, open it.  That a call from before somebody said
  * that the service is mended has failed is no news.
  */
-extern bool sas_places_report(int agent_id, const SasLimits *limits, bool success, int64 begun_us, SasBreaker *now_is);
+extern bool sas_limits_report(int agent_id, const SasLimits *limits, bool success, int64 begun_us, SasBreaker *now_is);
 
 /* The service is mended, somebody says: a breaker that is not closed lets a new probe through now. */
-extern void sas_places_half_open(int agent_id);
+extern void sas_limits_half_open(int agent_id);
 
 /*
  * The agents of this database that have an entry, palloc'd; returns how many.
  * Any other is closed and has no call on its way, but for those that workers
  * call under limits of their own: nobody else can see these.
  */
-extern int	sas_places_view(SasPlaceView **views);
+extern int	sas_limits_view(SasLimitsView **views);
 
 /* The agent is dropped, if this transaction commits: its entry goes when its last call has ended. */
-extern void sas_places_drop_at_commit(int agent_id);
+extern void sas_limits_drop_at_commit(int agent_id);
 
 /*
  * The same, at once, for all agents of this database but these, which are all
  * that there were at that instant (monotonic).
  */
-extern void sas_places_keep(const int *agent_ids, int n, int64 read_us);
+extern void sas_limits_keep(const int *agent_ids, int n, int64 read_us);
 
 /* The same for all agents of a database. */
-extern void sas_places_drop_database(Oid dboid);
+extern void sas_limits_drop_database(Oid dboid);
 
 /*
  * How many entries cannot make way for others; while there is much room, just
- * how many there are.  *alone_ago_us: when a worker last had to use limits of
+ * how many there are.  *unshared_ago_us: when a worker last had to use limits of
  * its own; -1: never.  False: no shared memory.
  */
-extern bool sas_places_state(int *taken, int64 *alone_ago_us);
+extern bool sas_limits_state(int *taken, int64 *unshared_ago_us);
 
-#endif							/* SAS_PLACES_PLACES_H */
+#endif							/* SAS_LIMITS_LIMITS_H */

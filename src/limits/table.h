@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * table.h: the entries behind places.h: made, found, moved and given back.
+ * table.h: the entries behind limits.h: made, found, moved and given back.
  *
  * An entry is made when an agent is called, and is worth keeping only as long
  * as it differs from a new one.  Of a full table, the entries that do not are
  * taken away.  When all of them are worth keeping, the process that asks keeps
  * an entry of its own, under closer limits, until there is room.
  */
-#ifndef SAS_PLACES_TABLE_H
-#define SAS_PLACES_TABLE_H
+#ifndef SAS_LIMITS_TABLE_H
+#define SAS_LIMITS_TABLE_H
 
-#include "places/places.h"
+#include "limits/limits.h"
 
-typedef struct SasPlaceKey
+typedef struct SasLimitsKey
 {
 	Oid			dboid;
 	int			agent_id;
-} SasPlaceKey;
+} SasLimitsKey;
 
-typedef struct SasPlace
+typedef struct SasLimitsEntry
 {
-	SasPlaceKey key;
+	SasLimitsKey key;
 	int64		made_us;
 	int			in_flight;
 	bool		dropped;		/* goes when the last call has ended */
 	bool		refused;		/* somebody waits for a place */
-	bool		turned_away;	/* somebody got none at all since one was granted the last time */
+	bool		none_granted;	/* somebody got none at all since one was granted the last time */
 	int64		rested_until_us;	/* the next free place is for a call that has rested */
 	double		tokens;
 	int64		filled_us;
@@ -37,39 +37,39 @@ typedef struct SasPlace
 	int64		window_us;		/* after that long they do not count */
 	int64		open_until_us;
 	int			probe_pid;		/* half-open: who has the probe; 0: nobody */
-	int64		mended_us;		/* when somebody said so */
-} SasPlace;
+	int64		repaired_us;	/* when somebody said so */
+} SasLimitsEntry;
 
 /* What this process has of an agent. */
-typedef struct SasHeld
+typedef struct SasLimitsUse
 {
 	int			agent_id;
 	int			in_flight;		/* of the shared entry's */
-	bool		alone;			/* there was no room: this process has an entry of its own */
-	SasPlace	own;
-} SasHeld;
+	bool		unshared;		/* there was no room: this process has an entry of its own */
+	SasLimitsEntry own;
+} SasLimitsUse;
 
 /*
  * The entry of an agent of this database, with the lock; NULL without it when
  * there is none.  make: it is made, so that NULL means no shared memory only.
  * *held is not NULL when make, or when this process holds any of it.
  */
-extern SasPlace *sas_places_open(int agent_id, bool make, SasHeld **held);
+extern SasLimitsEntry *sas_limits_open(int agent_id, bool make, SasLimitsUse **use);
 
 /* The end of that; the entry may be gone afterwards. */
-extern void sas_places_close(SasPlace *place, SasHeld *held);
+extern void sas_limits_close(SasLimitsEntry *e, SasLimitsUse *use);
 
 /* n calls more (or fewer) of this process. Returns how many it has now. */
-extern int	sas_places_count(SasPlace *place, SasHeld *held, int n);
+extern int	sas_limits_count(SasLimitsEntry *e, SasLimitsUse *use, int n);
 
 /* Its service is mended: a breaker that is not closed lets a new probe through. */
-extern void sas_places_mend(SasPlace *place, int64 at_us);
+extern void sas_limits_repair(SasLimitsEntry *e, int64 at_us);
 
 /* The same for an agent that has no shared entry: the processes' own learn it when they are asked for. */
-extern void sas_places_mend_own(int64 at_us);
+extern void sas_limits_repair_unshared(int64 at_us);
 
 /* Calls visit for each entry of this database, under the lock: it must not raise. */
-typedef void (*SasPlaceVisit) (const SasPlace *place, void *arg);
-extern void sas_places_visit(SasPlaceVisit visit, void *arg);
+typedef void (*SasLimitsVisit) (const SasLimitsEntry *e, void *arg);
+extern void sas_limits_visit(SasLimitsVisit visit, void *arg);
 
-#endif							/* SAS_PLACES_TABLE_H */
+#endif							/* SAS_LIMITS_TABLE_H */

@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * limits.c: in flight, rate and breaker of each agent.
+ *
+ * Without shared memory (library not preloaded) everything is granted: there
+ * are no workers then that could ask.
+ */
+#include "postgres.h"
+
+#include "base/clock.h"
+#include "base/settings.h"
+#include "miscadmin.h"
+#include "limits/table.h"
+
+/* a second's worth of tokens times this may be used at once */
+#define SAS_BURST_S 0.1
+
+/* a call that has rested asks again well within this */
+#define SAS_RESTED_US 100000
+
+/* For want of room in the table, one call at a time in this process, and its share of the rate. */
+static const SasLimits *
+limits_closer(const SasLimitsEntry *e, const SasLimitsUse *use, const SasLimits *limits, SasLimits *closer)
+{
+	if (e != &use->own)
+		return limits;
+	*closer = *limits;
+	closer->max_in_flight = Min(1, limits->max_in_flight);
+	closer->rate_per_s = limits->rate_per_s / Max(1, sas_agents);
+	return closer;
+}
+
+void
+sas_limits_load(int agent_id, SasBreaker breaker, int64 open_for_us)
+{
+	SasLimitsUse *use;
+	SasLimitsEntry *e;
+
+	/* one that is closed is as good as new; nobody else's entry is touched */
+	if (breaker == SAS_BREAKER_CLOSED)
+		return;
+	e = sas_limits_open(agent_id, false, &use);
+	if (e != NULL)
+	{
+		sas_limits_close(e, use);
+		return;
+	}
+	e = sas_limits_open(agent_id, true, &use);
+	if (e == NULL)
+		return;
+	/* it may have been made by others just now, and be in use */
+	if (e->breaker == SAS_BREAKER_CLOSED && e->in_flight == 0)
+	{
+		e->breaker = breaker;
+		e->open_until_us = sas_clock_monotonic_us() + open_for_us;
+	}
+	sas_limits_close(e, use);
+}
+
+static double
+limits_burst(const SasLimits *limits)
+{
+	return Max(1.0, limits->rate_per_s * SAS_BURST_S);
+}
+
+static void
+limits_fill(SasLimitsEntry *e, const SasLimits *limits, int64 now)
+{
+	if (e->filled_us == 0)
+		e->tokens = limits_burst(limits);
+	else
+		e->tokens = Min(limits_burst(limits), e->tokens + (now - e->filled_us) * limits->rate_per_s / 1e6);
+	e->filled_us = now;
+}
+
+/* Takes n tokens, as of the time of the last fill, or gives them back. */
+static void
+limits_take_tokens(SasLimitsEntry *e, const SasLimits *limits, int n)
+{
+	e->tokens = Min(limits_burst(limits), e->tokens - n);
+	e->full_us = e->filled_us + (int64) ((limits_burst(limits) - e->tokens) * 1e6 / limits->rate_per_s) + 1;
+}
+
+int
+sas_limits_ask(int agent_id, const SasLimits *limits, int want, bool rested, int64 *retry_us)
+{
+	int64		now = sas_clock_monotonic_us();
+	SasLimitsUse *use;
+	SasLimitsEntry *e = sas_limits_open(agent_id, true, &use);
+	SasLimits	closer;
+	int			granted = want;
+	int			room;
+
+	*retry_us = 0;
+	if (e == NULL)
+		return want;
+	limits = limits_closer(e, use, limits, &closer);
+
+	if (e->breaker == SAS_BREAKER_OPEN && limits->breaker_failures > 0)
+	{
+		if (now < e->open_until_us)
+		{
+			*retry_us = e->open_until_us;
+			granted = 0;
+		}
+		else
+		{
+			e->breaker = SAS_BREAKER_HALF_OPEN;
+			e->probe_pid = 0;
+		}
+	}
+	if (e->breaker == SAS_BREAKER_HALF_OPEN && granted > 0 && limits->breaker_failures > 0)
+		granted = e->probe_pid == 0 ? 1 : 0;
+
+	room = Max(0, limits->max_in_flight - e->in_flight);
+	if (rested)
+		e->rested_until_us = room > 0 ? 0 : now + SAS_RESTED_US;
+	else if (room > 0 && now < e->rested_until_us)
+	{
+		room--;
+		*retry_us = Max(*retry_us, e->rested_until_us);
+	}
+	if (granted > room)
+	{
+		granted = room;
+		e->refused = true;
+	}
+	if (limits->rate_per_s <= 0)
+		e->full_us = 0;			/* it may have had a rate before */
+	else if (granted > 0)
+	{
+		limits_fill(e, limits, now);
+		if (granted > (int) e->tokens)
+		{
+			granted = (int) e->tokens;
+			e->rate_until_us = now + (int64) ((1.0 + granted - e->tokens) * 1e6 / limits->rate_per_s) + 1;
+			*retry_us = e->rate_until_us;
+		}
+		limits_take_tokens(e, limits, granted);
+	}
+	if (granted > 0)
+	{
+		if (e->breaker == SAS_BREAKER_HALF_OPEN)
+			e->probe_pid = MyProcPid;
+		(void) sas_limits_count(e, use, granted);
+	}
+	/* who is granted a place looks afterwards, and finds what others came for */
+	if (!rested && (granted > 0 || *retry_us == 0))
+		e->none_granted = granted == 0;
+	sas_limits_close(e, use);
+	return granted;
+}
+
+bool
+sas_limits_return(int agent_id, const SasLimits *limits, int n)
+{
+	SasLimitsUse *use;
+	SasLimitsEntry *e;
+	SasLimits	closer;
+	bool		none_granted;
+
+	if (n <= 0 || (e = sas_limits_open(agent_id, false, &use)) == NULL)
+		return false;
+	if (use != NULL)
+	{
+		limits = limits_closer(e, use, limits, &closer);
+		(void) sas_limits_count(e, use, -n);
+	}
+	if (limits->rate_per_s > 0)
+	{
+		limits_take_tokens(e, limits, -n);
+		e->rate_until_us = 0;
+	}
+	/* half-open grants one place, so what comes back unused is the probe */
+	if (e->probe_pid == MyProcPid)
+		e->probe_pid = 0;
+	none_granted = e->none_granted;
+	e->none_granted = false;
+	sas_limits_close(e, use);
+	return none_granted;
+}
+
+bool
+sas_limits_spend(int agent_id, const SasLimits *limits, int64 *retry_us)
+{
+	int64		now = sas_clock_monotonic_us();
+	SasLimitsUse *use;
+	SasLimitsEntry *e;
+	SasLimits	closer;
+	bool		spent = true;
+
+	if (limits->rate_per_s <= 0 || (e = sas_limits_open(agent_id, true, &use)) == NULL)
+		return true;
+	limits = limits_closer(e, use, limits, &closer);
+	limits_fill(e, limits, now);
+	if (e->tokens >= 1)
+		limits_take_tokens(e, limits, 1);
+	else
+	{
+		spent = false;
+		*retry_us = now + (int64) ((1.0 - e->tokens) * 1e6 / limits->rate_per_s) + 1;
+	}
+	sas_limits_close(e, use);
+	return spent;
+}
+
+bool
+sas_limits_free(int agent_id)
+{
+	SasLimitsUse *use;
+	SasLimitsEntry *e = sas_limits_open(agent_id, false, &use);
+	bool		refused;
+
+	if (e == NULL)
+		return false;
+	if (use != NULL && sas_limits_count(e, use, -1) == 0 && e->probe_pid == MyProcPid)
+		e->probe_pid = 0;
+	refused = e->refused;
+	e->refused = false;
+	sas_limits_close(e, use);
+	return refused;
+}
+
+SasBreaker
+sas_limits_breaker(int agent_id)
+{
+	SasLimitsUse *use;
+	SasLimitsEntry *e = sas_limits_open(agent_id, false, &use);
+	SasBreaker	breaker;
+
+	if (e == NULL)
+		return SAS_BREAKER_CLOSED;
+	breaker = e->breaker;
+	sas_limits_close(e, use);
+	return breaker;
+}
+
+bool
+sas_limits_report(int agent_id, const SasLimits *limits, bool success, int64 begun_us, SasBreaker *now_is)
+{
+	int64		now = sas_clock_monotonic_us();
+	SasLimitsUse *use;
+	SasLimitsEntry *e;
+	SasBreaker	before;
+
+	*now_is = SAS_BREAKER_CLOSED;
+	/* that there is nothing to tell needs no entry */
+	if (limits->breaker_failures == 0 || (e = sas_limits_open(agent_id, !success, &use)) == NULL)
+		return false;
+	before = e->breaker;
+	if (!success && begun_us < e->repaired_us)
+		;
+	else if (success)
+	{
+		e->failures = 0;
+		/* an answer to a call from before the breaker opened says nothing new */
+		if (e->breaker == SAS_BREAKER_HALF_OPEN)
+		{
+			e->breaker = SAS_BREAKER_CLOSED;
+			e->probe_pid = 0;
+		}
+	}
+	else if (e->breaker == SAS_BREAKER_HALF_OPEN)
+	{
+		e->breaker = SAS_BREAKER_OPEN;
+		e->open_until_us = now + limits->breaker_open_us;
+		e->probe_pid = 0;
+	}
+	else if (e->breaker == SAS_BREAKER_CLOSED)
+	{
+		if (e->failures == 0 || now - e->first_failure_us > limits->breaker_window_us)
+		{
+			e->failures = 0;
+			e->first_failure_us = now;
+			e->window_us = limits->breaker_window_us;
+		}
+		if (++e->failures >= limits->breaker_failures)
+		{
+			e->breaker = SAS_BREAKER_OPEN;
+			e->open_until_us = now + limits->breaker_open_us;
+			e->failures = 0;
+		}
+	}
+	*now_is = e->breaker;
+	sas_limits_close(e, use);
+	return before != *now_is;
+}
+
+void
+sas_limits_half_open(int agent_id)
+{
+	int64		now = sas_clock_monotonic_us();
+	SasLimitsUse *use;
+	SasLimitsEntry *e = sas_limits_open(agent_id, false, &use);
+
+	if (e == NULL)
+	{
+		sas_limits_repair_unshared(now);
+		return;
+	}
+	sas_limits_repair(e, now);
+	sas_limits_close(e, use);
+}
+
+typedef struct SasLimitsListing
+{
+	SasLimitsView *views;
+	int			n;
+	int64		now;
+} SasLimitsListing;
+
+static void
+limits_add_view(const SasLimitsEntry *e, void *arg)
+{
+	SasLimitsListing *l = arg;
+	SasLimitsView *v = &l->views[l->n++];
+
+	v->agent_id = e->key.agent_id;
+	v->in_flight = e->in_flight;
+	v->breaker = e->breaker;
+	v->open_for_us = e->breaker == SAS_BREAKER_OPEN ? Max(0, e->open_until_us - l->now) : 0;
+	v->rate_for_us = Max(0, e->rate_until_us - l->now);
+}
+
+int
+sas_limits_view(SasLimitsView **views)
+{
+	SasLimitsListing l = {.n = 0,.now = sas_clock_monotonic_us()};
+
+	*views = l.views = palloc(sizeof(SasLimitsView) * sas_max_agents);
+	sas_limits_visit(limits_add_view, &l);
+	return l.n;
+}

@@ -1,0 +1,488 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * table.c: a hash of entries in shared memory, and what this process has of them.
+ *
+ * The lock is held for a moment only, and nothing is allocated under it: what
+ * may fail comes first.  What a process holds is moved together with its
+ * entry, so that it is given back where it counts.
+ *
+ * An entry goes when its agent or its database is dropped, with the commit of
+ * that; calls that are on their way keep it until the last has ended.  Agents
+ * that a worker does not find any more are forgotten too, for what is not told
+ * at a commit (COMMIT PREPARED).
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "base/clock.h"
+#include "base/settings.h"
+#include "miscadmin.h"
+#include "limits/table.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+
+/* A table that had hardly anything to give is not searched again before that. */
+#define SAS_FULL_US 5000
+
+typedef struct SasLimitsShmem
+{
+	LWLock		lock;
+	int64		full_until_us;
+	int64		unshared_us;	/* when a process last had to do with an entry of its own; 0: never */
+	int64		repaired_us;	/* when an agent without an entry was said to be mended */
+} SasLimitsShmem;
+
+/* An agent that this transaction drops. */
+typedef struct SasLimitsDrop
+{
+	int			agent_id;
+	SubTransactionId within;
+} SasLimitsDrop;
+
+static SasLimitsShmem *table_shmem = NULL;
+static HTAB *table_entries = NULL;
+
+static HTAB *table_uses = NULL;	/* SasLimitsUse by agent, of those with something in it */
+
+static SasLimitsDrop *table_drops = NULL; /* in TopTransactionContext */
+static int	table_n_drops = 0;
+static int	table_room_drops = 0;
+
+Size
+sas_limits_shmem_size(void)
+{
+	return add_size(MAXALIGN(sizeof(SasLimitsShmem)), hash_estimate_size(sas_max_agents, sizeof(SasLimitsEntry)));
+}
+
+/* With AddinShmemInitLock held. */
+void
+sas_limits_shmem_init(void)
+{
+	HASHCTL		control = {.keysize = sizeof(SasLimitsKey), .entrysize = sizeof(SasLimitsEntry)};
+	bool		found;
+
+	table_shmem = ShmemInitStruct("sas places", sizeof(SasLimitsShmem), &found);
+	if (!found)
+	{
+		memset(table_shmem, 0, sizeof(SasLimitsShmem));
+		LWLockInitialize(&table_shmem->lock, LWLockNewTrancheId());
+	}
+	LWLockRegisterTranche(table_shmem->lock.tranche, "sas_places");
+	table_entries = ShmemInitHash("sas agents in places", sas_max_agents, sas_max_agents, &control,
+								  HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
+}
+
+/* ---------------------------------------------------------------- of the process */
+
+/* Takes an entry away, or has that done by the last call of it. Lock held. */
+static void
+table_drop(SasLimitsEntry *e)
+{
+	if (e->in_flight > 0)
+		e->dropped = true;
+	else
+		hash_search(table_entries, &e->key, HASH_REMOVE, NULL);
+}
+
+static void
+table_release_all(int code, Datum arg)
+{
+	HASH_SEQ_STATUS scan;
+	SasLimitsUse *use;
+
+	LWLockAcquire(&table_shmem->lock, LW_EXCLUSIVE);
+	hash_seq_init(&scan, table_uses);
+	while ((use = hash_seq_search(&scan)) != NULL)
+	{
+		SasLimitsKey key = {MyDatabaseId, use->agent_id};
+		SasLimitsEntry *e = hash_search(table_entries, &key, HASH_FIND, NULL);
+
+		if (e == NULL)
+			continue;
+		e->in_flight -= use->in_flight;
+		use->in_flight = 0;
+		if (e->probe_pid == MyProcPid)
+			e->probe_pid = 0;
+		if (e->dropped)
+			table_drop(e);
+	}
+	LWLockRelease(&table_shmem->lock);
+}
+
+static void
+table_prepare_uses(void)
+{
+	HASHCTL		control = {.keysize = sizeof(int), .entrysize = sizeof(SasLimitsUse), .hcxt = TopMemoryContext};
+
+	table_uses = hash_create("sas places of this process", 64, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	before_shmem_exit(table_release_all, (Datum) 0);
+}
+
+/* An entry of this process, for want of room. Its tokens are its share of those of all workers. */
+static void
+table_begin_unshared(SasLimitsUse *use, const SasLimitsKey *key, int64 now)
+{
+	memset(&use->own, 0, sizeof(use->own));
+	use->own.key = *key;
+	use->own.made_us = now;
+	use->own.tokens = 1.0 / Max(1, sas_agents);
+	use->own.filled_us = now;
+	use->unshared = true;
+}
+
+/* There is room again, or others had made an entry: what this process knew and holds goes into it. */
+static void
+table_end_unshared(SasLimitsEntry *e, bool fresh, SasLimitsUse *use)
+{
+	SasLimitsEntry *own = &use->own;
+
+	use->unshared = false;
+	use->in_flight += own->in_flight;
+	if (fresh)
+	{
+		*e = *own;
+		return;
+	}
+	e->in_flight += own->in_flight;
+	e->refused |= own->refused;
+	e->full_us = Max(e->full_us, own->full_us);
+	e->rate_until_us = Max(e->rate_until_us, own->rate_until_us);
+	e->repaired_us = Max(e->repaired_us, own->repaired_us);
+	if (e->filled_us == 0 || own->tokens < e->tokens)
+	{
+		e->tokens = own->tokens;
+		e->filled_us = own->filled_us;
+	}
+	if (e->breaker != SAS_BREAKER_CLOSED)
+		return;
+	if (own->breaker != SAS_BREAKER_CLOSED)
+	{
+		e->breaker = own->breaker;
+		e->open_until_us = own->open_until_us;
+		e->probe_pid = own->probe_pid;
+	}
+	if (e->failures == 0)
+		e->first_failure_us = own->first_failure_us;
+	e->failures += own->failures;
+	e->window_us = Max(e->window_us, own->window_us);
+}
+
+/* ---------------------------------------------------------------- entries */
+
+/* Would a new entry in its stead say anything else? */
+static bool
+table_is_needed(const SasLimitsEntry *e, int64 now)
+{
+	return e->in_flight > 0 || e->breaker != SAS_BREAKER_CLOSED ||
+		(e->failures > 0 && now - e->first_failure_us <= e->window_us) ||
+		now < e->full_us || now < e->rested_until_us;
+}
+
+/* Takes away what is not worth keeping. Lock held. */
+static bool
+table_make_room(int64 now)
+{
+	HASH_SEQ_STATUS scan;
+	SasLimitsEntry *e;
+	int			n = 0;
+
+	if (now < table_shmem->full_until_us)
+		return false;
+	hash_seq_init(&scan, table_entries);
+	while ((e = hash_seq_search(&scan)) != NULL)
+		if (!table_is_needed(e, now))
+		{
+			hash_search(table_entries, &e->key, HASH_REMOVE, NULL);
+			n++;
+		}
+	if (n <= sas_max_agents / 16)
+		table_shmem->full_until_us = now + SAS_FULL_US;
+	return n > 0;
+}
+
+/* A new entry; NULL when there is no room. Lock held. */
+static SasLimitsEntry *
+table_enter(const SasLimitsKey *key, int64 now)
+{
+	SasLimitsEntry *e = hash_search(table_entries, key, HASH_ENTER_NULL, NULL);
+
+	if (e == NULL && table_make_room(now))
+		e = hash_search(table_entries, key, HASH_ENTER_NULL, NULL);
+	if (e != NULL)
+	{
+		memset(e, 0, sizeof(*e));
+		e->key = *key;
+		e->made_us = now;
+	}
+	return e;
+}
+
+/* Its number is that of another agent now (DROP and CREATE EXTENSION): only calls on their way are kept. */
+static void
+table_revive(SasLimitsEntry *e)
+{
+	SasLimitsKey key = e->key;
+	int			in_flight = e->in_flight;
+
+	memset(e, 0, sizeof(*e));
+	e->key = key;
+	e->made_us = sas_clock_monotonic_us();
+	e->in_flight = in_flight;
+}
+
+SasLimitsEntry *
+sas_limits_open(int agent_id, bool make, SasLimitsUse **use_out)
+{
+	SasLimitsKey key = {MyDatabaseId, agent_id};
+	SasLimitsUse *use;
+	SasLimitsEntry *e;
+	bool		known;
+	bool		fresh;
+	int64		now;
+
+	if (table_shmem == NULL)
+		return NULL;
+	if (table_uses == NULL)
+		table_prepare_uses();
+	*use_out = use = hash_search(table_uses, &agent_id, make ? HASH_ENTER : HASH_FIND, &known);
+	if (make && !known)
+	{
+		use->in_flight = 0;
+		use->unshared = false;
+	}
+	now = sas_clock_monotonic_us();
+
+	LWLockAcquire(&table_shmem->lock, LW_EXCLUSIVE);
+	e = hash_search(table_entries, &key, HASH_FIND, NULL);
+	fresh = e == NULL;
+	if (fresh && (make || (use != NULL && use->unshared)))
+		e = table_enter(&key, now);
+	if (e != NULL)
+	{
+		if (use != NULL && use->unshared)
+			table_end_unshared(e, fresh, use);
+	}
+	else if (use != NULL && (make || use->unshared))
+	{
+		if (!use->unshared)
+			table_begin_unshared(use, &key, now);
+		e = &use->own;
+		if (e->repaired_us < table_shmem->repaired_us)
+			sas_limits_repair(e, table_shmem->repaired_us);
+		if (make)
+			table_shmem->unshared_us = now;
+	}
+	if (e == NULL)
+		LWLockRelease(&table_shmem->lock);
+	else if (make && e->dropped)
+		table_revive(e);
+	return e;
+}
+
+void
+sas_limits_close(SasLimitsEntry *e, SasLimitsUse *use)
+{
+	if (e->dropped && (use == NULL || e != &use->own))
+		table_drop(e);
+	LWLockRelease(&table_shmem->lock);
+	if (use != NULL && !use->unshared && use->in_flight == 0)
+		hash_search(table_uses, &use->agent_id, HASH_REMOVE, NULL);
+}
+
+int
+sas_limits_count(SasLimitsEntry *e, SasLimitsUse *use, int n)
+{
+	e->in_flight += n;
+	if (e == &use->own)
+		return e->in_flight;
+	return use->in_flight += n;
+}
+
+void
+sas_limits_repair(SasLimitsEntry *e, int64 at_us)
+{
+	e->repaired_us = at_us;
+	e->failures = 0;
+	/* a probe that is on its way may hang for long in what has been mended */
+	if (e->breaker != SAS_BREAKER_CLOSED)
+	{
+		e->breaker = SAS_BREAKER_HALF_OPEN;
+		e->probe_pid = 0;
+	}
+}
+
+void
+sas_limits_repair_unshared(int64 at_us)
+{
+	if (table_shmem == NULL)
+		return;
+	LWLockAcquire(&table_shmem->lock, LW_EXCLUSIVE);
+	table_shmem->repaired_us = at_us;
+	LWLockRelease(&table_shmem->lock);
+}
+
+/* ---------------------------------------------------------------- dropped */
+
+static int
+table_compare_ids(const void *a, const void *b)
+{
+	int			x = *(const int *) a;
+	int			y = *(const int *) b;
+
+	return x < y ? -1 : x > y;
+}
+
+void
+sas_limits_keep(const int *agent_ids, int n, int64 read_us)
+{
+	int		   *sorted;
+	HASH_SEQ_STATUS scan;
+	SasLimitsEntry *e;
+	SasLimitsUse *use;
+
+	if (table_shmem == NULL)
+		return;
+	sorted = palloc(sizeof(int) * Max(n, 1));
+	memcpy(sorted, agent_ids, sizeof(int) * n);
+	qsort(sorted, n, sizeof(int), table_compare_ids);
+	LWLockAcquire(&table_shmem->lock, LW_EXCLUSIVE);
+	hash_seq_init(&scan, table_entries);
+	while ((e = hash_seq_search(&scan)) != NULL)
+		/* of an agent that was made since, this list does not know, but another worker may */
+		if (e->key.dboid == MyDatabaseId && e->made_us < read_us &&
+			bsearch(&e->key.agent_id, sorted, n, sizeof(int), table_compare_ids) == NULL)
+			table_drop(e);
+	LWLockRelease(&table_shmem->lock);
+	if (table_uses != NULL)
+	{
+		hash_seq_init(&scan, table_uses);
+		while ((use = hash_seq_search(&scan)) != NULL)
+			if (use->unshared && use->own.in_flight == 0 && bsearch(&use->agent_id, sorted, n, sizeof(int), table_compare_ids) == NULL)
+				hash_search(table_uses, &use->agent_id, HASH_REMOVE, NULL);
+	}
+	pfree(sorted);
+}
+
+void
+sas_limits_drop_database(Oid dboid)
+{
+	HASH_SEQ_STATUS scan;
+	SasLimitsEntry *e;
+
+	if (table_shmem == NULL)
+		return;
+	LWLockAcquire(&table_shmem->lock, LW_EXCLUSIVE);
+	hash_seq_init(&scan, table_entries);
+	while ((e = hash_seq_search(&scan)) != NULL)
+		if (e->key.dboid == dboid)
+			table_drop(e);
+	LWLockRelease(&table_shmem->lock);
+}
+
+void
+sas_limits_drop_at_commit(int agent_id)
+{
+	if (table_shmem == NULL)
+		return;
+	if (table_n_drops == table_room_drops)
+	{
+		int			more = Max(8, table_room_drops * 2);
+
+		if (table_drops == NULL)
+			table_drops = MemoryContextAlloc(TopTransactionContext, more * sizeof(SasLimitsDrop));
+		else
+			table_drops = repalloc(table_drops, more * sizeof(SasLimitsDrop));
+		table_room_drops = more;
+	}
+	table_drops[table_n_drops].agent_id = agent_id;
+	table_drops[table_n_drops++].within = GetCurrentSubTransactionId();
+}
+
+static void
+table_xact_callback(XactEvent event, void *arg)
+{
+	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
+		return;
+	if (event == XACT_EVENT_COMMIT && table_n_drops > 0)
+	{
+		LWLockAcquire(&table_shmem->lock, LW_EXCLUSIVE);
+		for (int i = 0; i < table_n_drops; i++)
+		{
+			SasLimitsKey key = {MyDatabaseId, table_drops[i].agent_id};
+			SasLimitsEntry *e = hash_search(table_entries, &key, HASH_FIND, NULL);
+
+			if (e != NULL)
+				table_drop(e);
+		}
+		LWLockRelease(&table_shmem->lock);
+	}
+	table_drops = NULL;
+	table_n_drops = table_room_drops = 0;
+}
+
+/* What was dropped in it, and in those within it, which began later. */
+static void
+table_subxact_callback(SubXactEvent event, SubTransactionId own, SubTransactionId parent, void *arg)
+{
+	int			kept = 0;
+
+	if (event != SUBXACT_EVENT_ABORT_SUB)
+		return;
+	for (int i = 0; i < table_n_drops; i++)
+		if (table_drops[i].within < own)
+			table_drops[kept++] = table_drops[i];
+	table_n_drops = kept;
+}
+
+void
+sas_limits_install(void)
+{
+	RegisterXactCallback(table_xact_callback, NULL);
+	RegisterSubXactCallback(table_subxact_callback, NULL);
+}
+
+/* ---------------------------------------------------------------- look */
+
+void
+sas_limits_visit(SasLimitsVisit visit, void *arg)
+{
+	HASH_SEQ_STATUS scan;
+	SasLimitsEntry *e;
+
+	if (table_shmem == NULL)
+		return;
+	LWLockAcquire(&table_shmem->lock, LW_SHARED);
+	hash_seq_init(&scan, table_entries);
+	while ((e = hash_seq_search(&scan)) != NULL)
+		if (e->key.dboid == MyDatabaseId)
+			visit(e, arg);
+	LWLockRelease(&table_shmem->lock);
+}
+
+bool
+sas_limits_state(int *taken, int64 *unshared_ago_us)
+{
+	HASH_SEQ_STATUS scan;
+	SasLimitsEntry *e;
+	int64		now = sas_clock_monotonic_us();
+
+	if (table_shmem == NULL)
+		return false;
+	LWLockAcquire(&table_shmem->lock, LW_SHARED);
+	*unshared_ago_us = table_shmem->unshared_us == 0 ? -1 : Max(0, now - table_shmem->unshared_us);
+	*taken = (int) hash_get_num_entries(table_entries);
+	/* as long as there is much room, nobody cares how many of them would go */
+	if (*taken > sas_max_agents / 2)
+	{
+		*taken = 0;
+		hash_seq_init(&scan, table_entries);
+		while ((e = hash_seq_search(&scan)) != NULL)
+			if (table_is_needed(e, now))
+				(*taken)++;
+	}
+	LWLockRelease(&table_shmem->lock);
+	return true;
+}
