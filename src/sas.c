@@ -42,7 +42,7 @@ sas_shmem_request(void)
 {
 	if (previous_shmem_request_hook)
 		previous_shmem_request_hook();
-	RequestAddinShmemSpace(sas_registry_shmem_size());
+	RequestAddinShmemSpace(sas_worker_registry_shmem_size());
 	RequestAddinShmemSpace(sas_wake_shmem_size());
 	RequestAddinShmemSpace(sas_wake_low_water_shmem_size());
 	RequestAddinShmemSpace(sas_limits_shmem_size());
@@ -55,7 +55,7 @@ sas_shmem_startup(void)
 	if (previous_shmem_startup_hook)
 		previous_shmem_startup_hook();
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	sas_registry_shmem_init();
+	sas_worker_registry_shmem_init();
 	sas_wake_shmem_init();
 	sas_wake_low_water_shmem_init();
 	sas_limits_shmem_init();
@@ -79,7 +79,7 @@ _PG_init(void)
 	sas_metrics_install();
 	sas_limits_install();
 	sas_store_install_sizes();
-	sas_lifecycle_install();
+	sas_worker_lifecycle_install();
 	sas_worker_set_methods(SAS_SCHEDULER, &sas_scheduler_methods);
 	sas_worker_set_methods(SAS_AGENT, &sas_agent_methods);
 	sas_worker_set_methods(SAS_FUNCTION, &sas_function_methods);
@@ -87,5 +87,5 @@ _PG_init(void)
 
 	/* pg_upgrade moves the tables; nobody may work on them meanwhile. */
 	if (!IsBinaryUpgrade)
-		sas_launcher_register();
+		sas_worker_launcher_register();
 }

@@ -157,7 +157,7 @@ submit(const text *name, const SasSubmission *submission, const Datum *inputs, i
 		return false;
 	workflow = sas_store_plain_workflow(submission->owner, name);
 	/* as every verb says */
-	sas_lifecycle_restored();
+	sas_worker_lifecycle_restored();
 	if (workflow == NULL)
 		return false;
 	submitted.ranks = palloc(sizeof(TimestampTz) * workflow->n_roots);

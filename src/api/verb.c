@@ -144,7 +144,7 @@ sas_api_verb(PG_FUNCTION_ARGS)
 	if (PG_NARGS() != verb->nargs)
 		elog(ERROR, "function %u called with %d arguments", fcinfo->flinfo->fn_oid, PG_NARGS());
 
-	sas_lifecycle_restored();
+	sas_worker_lifecycle_restored();
 	if (verb->writes && XactReadOnly)
 		ereport(ERROR,
 				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),

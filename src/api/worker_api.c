@@ -67,7 +67,7 @@ sas_api_workers(PG_FUNCTION_ARGS)
 	int			n;
 
 	InitMaterializedSRF(fcinfo, 0);
-	n = sas_registry_snapshot(&slots);
+	n = sas_worker_registry_snapshot(&slots);
 	for (int i = 0; i < n; i++)
 		if (slots[i].actor != SAS_PROBE &&
 			(slots[i].state == SAS_SLOT_RUNNING || slots[i].state == SAS_SLOT_STOPPING))
@@ -78,8 +78,8 @@ sas_api_workers(PG_FUNCTION_ARGS)
 Datum
 sas_api_worker_restart(PG_FUNCTION_ARGS)
 {
-	sas_lifecycle_restored();
-	PG_RETURN_INT32(sas_registry_terminate(MyDatabaseId));
+	sas_worker_lifecycle_restored();
+	PG_RETURN_INT32(sas_worker_registry_terminate(MyDatabaseId));
 }
 
 Datum
@@ -90,7 +90,7 @@ sas_api_crash_loops(PG_FUNCTION_ARGS)
 	int			n;
 
 	InitMaterializedSRF(fcinfo, 0);
-	n = sas_registry_crash_loops(MyDatabaseId, &troubles);
+	n = sas_worker_registry_crash_loops(MyDatabaseId, &troubles);
 	for (int i = 0; i < n; i++)
 	{
 		Datum		values[2];
@@ -106,7 +106,7 @@ sas_api_crash_loops(PG_FUNCTION_ARGS)
 Datum
 sas_api_launcher_state(PG_FUNCTION_ARGS)
 {
-	SasLauncherState state = sas_registry_launcher();
+	SasLauncherState state = sas_worker_registry_launcher();
 	TupleDesc	desc;
 	Datum		values[5];
 	bool		nulls[5] = {false};

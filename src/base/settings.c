@@ -56,9 +56,9 @@ static const SasIntSetting int_settings[] = {
 	{"sas.schedulers", "Number of scheduler workers per database.",
 		"0 stops them.", &sas_schedulers, 0, 16, 0},
 	{"sas.agents", "Number of agent workers per database that make calls.",
-		"0 stops them.", &sas_agents, 0, SAS_MAX_CREW, 0},
+		"0 stops them.", &sas_agents, 0, SAS_MAX_WORKERS, 0},
 	{"sas.function_workers", "Number of function workers per database.",
-		"0 stops them.", &sas_function_workers, 0, SAS_MAX_CREW, 0},
+		"0 stops them.", &sas_function_workers, 0, SAS_MAX_WORKERS, 0},
 	{"sas.supervisors", "Number of supervisor workers per database.",
 		"One leads, the others stand by. 0 stops them.", &sas_supervisors, 0, 16, 0},
 	{"sas.agent_slots", "Number of calls that one agent worker keeps in flight at once.",
@@ -132,7 +132,7 @@ sas_settings_define(void)
 }
 
 int
-sas_settings_crew(SasActor actor)
+sas_base_settings_workers(SasActor actor)
 {
 	switch (actor)
 	{

@@ -8,7 +8,7 @@
 #include "base/actor.h"
 
 /* No actor may have more workers than this in one database. */
-#define SAS_MAX_CREW 64
+#define SAS_MAX_WORKERS 64
 
 extern int	sas_schedulers;
 extern int	sas_agents;
@@ -35,6 +35,6 @@ extern int	sas_retain_cancelled;
 extern void sas_settings_define(void);
 
 /* How many workers of that actor each database should have. */
-extern int	sas_settings_crew(SasActor actor);
+extern int	sas_base_settings_workers(SasActor actor);
 
 #endif							/* SAS_BASE_SETTINGS_H */

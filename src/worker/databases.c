@@ -20,11 +20,11 @@
 #include "base/compat.h"
 #include "worker/databases.h"
 
-static HTAB *databases = NULL;
+static HTAB *databases_table = NULL;
 static MemoryContext databases_context = NULL;
 
 void
-sas_databases_init(MemoryContext context)
+sas_worker_databases_init(MemoryContext context)
 {
 	HASHCTL		control = {0};
 
@@ -32,15 +32,15 @@ sas_databases_init(MemoryContext context)
 	control.entrysize = sizeof(SasDatabase);
 	control.hcxt = context;
 	databases_context = context;
-	databases = hash_create("sas databases", 64, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	databases_table = hash_create("sas databases", 64, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 }
 
 /* One that is not in pg_database stays unlisted: it gets no workers. */
 SasDatabase *
-sas_databases_get(Oid oid)
+sas_worker_databases_get(Oid oid)
 {
 	bool		found;
-	SasDatabase *database = hash_search(databases, &oid, HASH_ENTER, &found);
+	SasDatabase *database = hash_search(databases_table, &oid, HASH_ENTER, &found);
 
 	if (!found)
 	{
@@ -52,42 +52,42 @@ sas_databases_get(Oid oid)
 }
 
 void
-sas_databases_remove(SasDatabase *database)
+sas_worker_databases_remove(SasDatabase *database)
 {
-	if (database->posts)
-		pfree(database->posts);
-	hash_search(databases, &database->oid, HASH_REMOVE, NULL);
+	if (database->slots)
+		pfree(database->slots);
+	hash_search(databases_table, &database->oid, HASH_REMOVE, NULL);
 }
 
-SasPost *
-sas_databases_post(SasDatabase *database, int actor, int index)
+SasWorkerSlot *
+sas_worker_databases_slot(SasDatabase *database, int actor, int index)
 {
 	if (actor == SAS_PROBE)
 		return &database->prober;
-	if (database->posts == NULL)
-		database->posts = MemoryContextAllocZero(databases_context,
-												 SAS_ACTORS * SAS_MAX_CREW * sizeof(SasPost));
-	return &database->posts[actor * SAS_MAX_CREW + index];
+	if (database->slots == NULL)
+		database->slots = MemoryContextAllocZero(databases_context,
+												 SAS_ACTORS * SAS_MAX_WORKERS * sizeof(SasWorkerSlot));
+	return &database->slots[actor * SAS_MAX_WORKERS + index];
 }
 
 int
-sas_databases_list(SasDatabase ***list)
+sas_worker_databases_list(SasDatabase ***list)
 {
 	HASH_SEQ_STATUS status;
 	SasDatabase *database;
 	int			n = 0;
 
-	*list = palloc(Max(hash_get_num_entries(databases), 1) * sizeof(SasDatabase *));
-	hash_seq_init(&status, databases);
+	*list = palloc(Max(hash_get_num_entries(databases_table), 1) * sizeof(SasDatabase *));
+	hash_seq_init(&status, databases_table);
 	while ((database = hash_seq_search(&status)) != NULL)
 		(*list)[n++] = database;
 	return n;
 }
 
 void
-sas_databases_probe(Oid oid)
+sas_worker_databases_probe(Oid oid)
 {
-	SasDatabase *database = sas_databases_get(oid);
+	SasDatabase *database = sas_worker_databases_get(oid);
 
 	database->probe = true;
 	database->prober.not_before_us = 0;
@@ -95,10 +95,10 @@ sas_databases_probe(Oid oid)
 }
 
 void
-sas_databases_probe_all(void)
+sas_worker_databases_probe_all(void)
 {
 	SasDatabase **list;
-	int			n = sas_databases_list(&list);
+	int			n = sas_worker_databases_list(&list);
 
 	for (int i = 0; i < n; i++)
 		list[i]->probe = true;
@@ -106,24 +106,24 @@ sas_databases_probe_all(void)
 }
 
 static void
-sas_databases_note(Form_pg_database form)
+databases_note(Form_pg_database form)
 {
 	SasDatabase *database;
 
 	if (!form->datallowconn || !SAS_COMPAT_DATABASE_VALID(form) ||
 		strcmp(NameStr(form->datname), "template0") == 0)
 		return;
-	database = sas_databases_get(form->oid);
+	database = sas_worker_databases_get(form->oid);
 	database->listed = true;
 	database->name = form->datname;
 }
 
 void
-sas_databases_scan(void)
+sas_worker_databases_scan(void)
 {
 	MemoryContext context = CurrentMemoryContext;
 	SasDatabase **list;
-	int			n = sas_databases_list(&list);
+	int			n = sas_worker_databases_list(&list);
 	Relation	relation;
 	TableScanDesc scan;
 	HeapTuple	tuple;
@@ -137,7 +137,7 @@ sas_databases_scan(void)
 	relation = table_open(DatabaseRelationId, AccessShareLock);
 	scan = table_beginscan_catalog(relation, 0, NULL);
 	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
-		sas_databases_note((Form_pg_database) GETSTRUCT(tuple));
+		databases_note((Form_pg_database) GETSTRUCT(tuple));
 	table_endscan(scan);
 	table_close(relation, AccessShareLock);
 	CommitTransactionCommand();

@@ -18,15 +18,15 @@ typedef enum SasPresence
 } SasPresence;
 
 /* One worker's place: who is in it, and when it may be filled again. */
-typedef struct SasPost
+typedef struct SasWorkerSlot
 {
 	BackgroundWorkerHandle *handle; /* of the process we asked for; NULL: none, or not ours */
-	SasSlot    *slot;			/* in the snapshot of this tick */
+	SasSlot    *registered;		/* in the snapshot of this tick */
 	int64		born_us;		/* monotonic; when the process was asked for */
 	int64		not_before_us;
 	int			pause_ms;
 	int			failures;		/* in a row, each soon after its start */
-} SasPost;
+} SasWorkerSlot;
 
 typedef struct SasDatabase
 {
@@ -34,21 +34,21 @@ typedef struct SasDatabase
 	NameData	name;
 	bool		listed;			/* there, and may be connected to */
 	bool		probe;			/* to be looked at */
-	bool		held;			/* at the start of this tick: see crew.c */
+	bool		excluded;		/* at the start of this tick: see reconcile.c */
 	SasPresence presence;
-	SasPost		prober;
-	SasPost	   *posts;			/* [SAS_ACTORS][SAS_MAX_CREW], NULL until needed */
+	SasWorkerSlot prober;
+	SasWorkerSlot *slots;		/* [SAS_ACTORS][SAS_MAX_WORKERS], NULL until needed */
 } SasDatabase;
 
-extern void sas_databases_init(MemoryContext context);
-extern void sas_databases_scan(void);	/* reads pg_database, in a transaction of its own */
-extern SasDatabase *sas_databases_get(Oid oid); /* made when it is not there */
-extern SasPost *sas_databases_post(SasDatabase *database, int actor, int index);
-extern void sas_databases_probe(Oid oid);
-extern void sas_databases_probe_all(void);
+extern void sas_worker_databases_init(MemoryContext context);
+extern void sas_worker_databases_scan(void); /* reads pg_database, in a transaction of its own */
+extern SasDatabase *sas_worker_databases_get(Oid oid); /* made when it is not there */
+extern SasWorkerSlot *sas_worker_databases_slot(SasDatabase *database, int actor, int index);
+extern void sas_worker_databases_probe(Oid oid);
+extern void sas_worker_databases_probe_all(void);
 
 /* All of them, in palloc'd memory. */
-extern int	sas_databases_list(SasDatabase ***databases);
-extern void sas_databases_remove(SasDatabase *database);
+extern int	sas_worker_databases_list(SasDatabase ***databases);
+extern void sas_worker_databases_remove(SasDatabase *database);
 
 #endif							/* SAS_WORKER_DATABASES_H */

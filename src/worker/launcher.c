@@ -23,7 +23,7 @@
 #include "utils/memutils.h"
 #include "utils/wait_event.h"
 
-#include "worker/crew.h"
+#include "worker/reconcile.h"
 #include "worker/databases.h"
 #include "worker/launcher.h"
 #include "worker/registry.h"
@@ -31,14 +31,14 @@
 #include "worker/session.h"
 
 void
-sas_launcher_register(void)
+sas_worker_launcher_register(void)
 {
 	BackgroundWorker worker = {0};
 
 	strlcpy(worker.bgw_name, "sas launcher", BGW_MAXLEN);
 	strlcpy(worker.bgw_type, "sas launcher", BGW_MAXLEN);
 	strlcpy(worker.bgw_library_name, "sas", sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "sas_launcher_main", BGW_MAXLEN);
+	strlcpy(worker.bgw_function_name, "sas_worker_launcher_main", BGW_MAXLEN);
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
 	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
 	worker.bgw_restart_time = 1;
@@ -46,18 +46,18 @@ sas_launcher_register(void)
 }
 
 void
-sas_launcher_main(Datum arg)
+sas_worker_launcher_main(Datum arg)
 {
 	MemoryContext scratch;
 
 	/* it does nothing that could be cancelled */
 	pqsignal(SIGINT, SIG_IGN);
-	sas_session_signals();
+	sas_worker_session_signals();
 	BackgroundWorkerInitializeConnectionByOid(InvalidOid, InvalidOid, 0);
-	sas_session_interruptible = true;
-	sas_registry_forget_starting();
-	sas_request_serve();
-	sas_databases_init(AllocSetContextCreate(TopMemoryContext, "sas databases", ALLOCSET_DEFAULT_SIZES));
+	sas_worker_session_interruptible = true;
+	sas_worker_registry_forget_starting();
+	sas_worker_request_serve();
+	sas_worker_databases_init(AllocSetContextCreate(TopMemoryContext, "sas databases", ALLOCSET_DEFAULT_SIZES));
 	scratch = AllocSetContextCreate(TopMemoryContext, "sas launcher tick", ALLOCSET_DEFAULT_SIZES);
 
 	for (;;)
@@ -65,7 +65,7 @@ sas_launcher_main(Datum arg)
 		long		timeout;
 
 		ResetLatch(MyLatch);
-		if (sas_session_stop)
+		if (sas_worker_session_stop)
 			proc_exit(1);
 		CHECK_FOR_INTERRUPTS();
 		if (ConfigReloadPending)
@@ -74,7 +74,7 @@ sas_launcher_main(Datum arg)
 			ProcessConfigFile(PGC_SIGHUP);
 		}
 		MemoryContextSwitchTo(scratch);
-		timeout = sas_crew_tick();
+		timeout = sas_worker_reconcile();
 		MemoryContextReset(scratch);
 		pgstat_report_activity(STATE_IDLE, NULL);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (timeout >= 0 ? WL_TIMEOUT : 0),

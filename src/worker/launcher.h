@@ -6,8 +6,8 @@
 #define SAS_WORKER_LAUNCHER_H
 
 /* In _PG_init, while shared_preload_libraries are loaded. */
-extern void sas_launcher_register(void);
+extern void sas_worker_launcher_register(void);
 
-extern PGDLLEXPORT void sas_launcher_main(Datum arg);
+extern PGDLLEXPORT void sas_worker_launcher_main(Datum arg);
 
 #endif							/* SAS_WORKER_LAUNCHER_H */

@@ -46,15 +46,15 @@
 #include "base/compat.h"
 #include "limits/limits.h"
 #include "wake/wakeup.h"
-#include "worker/board.h"
-#include "worker/hold.h"
+#include "worker/shmem.h"
+#include "worker/exclusion.h"
 #include "worker/lifecycle.h"
 #include "worker/request.h"
 
 /* What a statement means for us. */
 typedef struct SasIntent
 {
-	Oid			hold;			/* database to be held */
+	Oid			exclude;		/* database to be held */
 	bool		probe;			/* probe this database at commit */
 	bool		created;		/* CREATE EXTENSION of any name */
 	bool		dropped;		/* something that may have taken the extension along */
@@ -65,23 +65,23 @@ typedef struct SasIntent
 	bool		restores;		/* a dump */
 } SasIntent;
 
-static ProcessUtility_hook_type previous_hook = NULL;
+static ProcessUtility_hook_type lifecycle_previous_hook = NULL;
 
 /* Of this transaction. */
-static bool pending_probe = false;
-static bool pending_rescan = false;
-static bool pending_drop = false;	/* the extension may be gone */
-static Oid	pending_gone = InvalidOid;	/* database that was dropped */
-static int	statements = 0;		/* depth of hooked statements */
+static bool lifecycle_pending_probe = false;
+static bool lifecycle_pending_rescan = false;
+static bool lifecycle_pending_drop = false; /* the extension may be gone */
+static Oid	lifecycle_pending_gone = InvalidOid; /* database that was dropped */
+static int	lifecycle_statements = 0; /* depth of hooked statements */
 
 /* Of this session. */
-static bool restoring = false;
+static bool lifecycle_restoring = false;
 
 /* ---------------------------------------------------------------- privileges */
 
 /* Another database by name, if this role owns it. */
 static Oid
-sas_lifecycle_owned_database(const char *name)
+lifecycle_owned_database(const char *name)
 {
 	Oid			dboid = get_database_oid(name, true);
 
@@ -92,7 +92,7 @@ sas_lifecycle_owned_database(const char *name)
 }
 
 static bool
-sas_lifecycle_may_create_database(void)
+lifecycle_may_create_database(void)
 {
 	HeapTuple	tuple;
 	bool		may = superuser();
@@ -109,7 +109,7 @@ sas_lifecycle_may_create_database(void)
 }
 
 static bool
-sas_lifecycle_is_template(Oid dboid)
+lifecycle_is_template(Oid dboid)
 {
 	HeapTuple	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(dboid));
 	bool		is_template = false;
@@ -124,7 +124,7 @@ sas_lifecycle_is_template(Oid dboid)
 
 /* This database, if this role may change its extension. */
 static Oid
-sas_lifecycle_owned_extension(void)
+lifecycle_owned_extension(void)
 {
 	Oid			extoid = get_extension_oid("sas", true);
 
@@ -137,7 +137,7 @@ sas_lifecycle_owned_extension(void)
 
 /* The database that CREATE DATABASE is going to copy. */
 static Oid
-sas_lifecycle_template(CreatedbStmt *stmt)
+lifecycle_template(CreatedbStmt *stmt)
 {
 	const char *name = "template1";
 	ListCell   *cell;
@@ -151,15 +151,15 @@ sas_lifecycle_template(CreatedbStmt *stmt)
 			name = defGetString(option);
 	}
 	dboid = get_database_oid(name, true);
-	if (!OidIsValid(dboid) || !sas_lifecycle_may_create_database() ||
+	if (!OidIsValid(dboid) || !lifecycle_may_create_database() ||
 		OidIsValid(get_database_oid(stmt->dbname, true)) ||
-		!(sas_lifecycle_is_template(dboid) || sas_compat_owns_database(dboid, GetUserId())))
+		!(lifecycle_is_template(dboid) || sas_compat_owns_database(dboid, GetUserId())))
 		return InvalidOid;
 	return dboid;
 }
 
 static bool
-sas_lifecycle_drops_extension(DropStmt *stmt)
+lifecycle_drops_extension(DropStmt *stmt)
 {
 	ListCell   *cell;
 
@@ -173,15 +173,15 @@ sas_lifecycle_drops_extension(DropStmt *stmt)
 
 /* COPY into a table of sas, by who may write there. */
 static bool
-sas_lifecycle_loads(CopyStmt *stmt)
+lifecycle_loads(CopyStmt *stmt)
 {
 	return stmt->is_from && stmt->relation != NULL && stmt->relation->schemaname != NULL &&
 		strcmp(stmt->relation->schemaname, "_sas") == 0 &&
-		OidIsValid(sas_lifecycle_owned_extension());
+		OidIsValid(lifecycle_owned_extension());
 }
 
 static bool
-sas_lifecycle_moves_database(AlterDatabaseStmt *stmt)
+lifecycle_moves_database(AlterDatabaseStmt *stmt)
 {
 	ListCell   *cell;
 
@@ -196,34 +196,34 @@ sas_lifecycle_moves_database(AlterDatabaseStmt *stmt)
  * alone: the statement may commit by itself.
  */
 static bool
-sas_lifecycle_intent(Node *node, bool alone, SasIntent *intent)
+lifecycle_intent(Node *node, bool top_level, SasIntent *intent)
 {
 	switch (nodeTag(node))
 	{
 		case T_DropdbStmt:
 			intent->rescan = true;
 			intent->gone = get_database_oid(((DropdbStmt *) node)->dbname, true);
-			if (alone)
-				intent->hold = sas_lifecycle_owned_database(((DropdbStmt *) node)->dbname);
-			if (OidIsValid(intent->hold) && sas_lifecycle_is_template(intent->hold))
-				intent->hold = InvalidOid;
+			if (top_level)
+				intent->exclude = lifecycle_owned_database(((DropdbStmt *) node)->dbname);
+			if (OidIsValid(intent->exclude) && lifecycle_is_template(intent->exclude))
+				intent->exclude = InvalidOid;
 			return true;
 		case T_AlterDatabaseStmt:
 			intent->rescan = true;
-			if (alone && sas_lifecycle_moves_database((AlterDatabaseStmt *) node))
-				intent->hold = sas_lifecycle_owned_database(((AlterDatabaseStmt *) node)->dbname);
+			if (top_level && lifecycle_moves_database((AlterDatabaseStmt *) node))
+				intent->exclude = lifecycle_owned_database(((AlterDatabaseStmt *) node)->dbname);
 			return true;
 		case T_CreatedbStmt:
 			intent->rescan = true;
-			if (alone)
-				intent->hold = sas_lifecycle_template((CreatedbStmt *) node);
+			if (top_level)
+				intent->exclude = lifecycle_template((CreatedbStmt *) node);
 			return true;
 		case T_RenameStmt:
 			if (((RenameStmt *) node)->renameType != OBJECT_DATABASE)
 				return false;
 			intent->rescan = true;
-			if (sas_lifecycle_may_create_database())
-				intent->hold = sas_lifecycle_owned_database(((RenameStmt *) node)->subname);
+			if (lifecycle_may_create_database())
+				intent->exclude = lifecycle_owned_database(((RenameStmt *) node)->subname);
 			return true;
 		case T_DropOwnedStmt:
 			intent->dropped = true;
@@ -232,16 +232,16 @@ sas_lifecycle_intent(Node *node, bool alone, SasIntent *intent)
 			intent->dropped = ((DropStmt *) node)->removeType == OBJECT_SCHEMA;
 			if (intent->dropped)
 				return true;
-			if (!sas_lifecycle_drops_extension((DropStmt *) node))
+			if (!lifecycle_drops_extension((DropStmt *) node))
 				return false;
 			intent->probe = true;
-			intent->hold = sas_lifecycle_owned_extension();
+			intent->exclude = lifecycle_owned_extension();
 			return true;
 		case T_AlterExtensionStmt:
 			if (strcmp(((AlterExtensionStmt *) node)->extname, "sas") != 0)
 				return false;
 			intent->probe = true;
-			intent->hold = sas_lifecycle_owned_extension();
+			intent->exclude = lifecycle_owned_extension();
 			return true;
 		case T_CreateExtensionStmt:
 			intent->created = true;
@@ -251,7 +251,7 @@ sas_lifecycle_intent(Node *node, bool alone, SasIntent *intent)
 				!OidIsValid(get_extension_oid("sas", true));
 			return true;
 		case T_CopyStmt:
-			intent->restores = sas_lifecycle_loads((CopyStmt *) node);
+			intent->restores = lifecycle_loads((CopyStmt *) node);
 			return intent->restores;
 		case T_DiscardStmt:
 			/* a pooled connection is handed on */
@@ -268,128 +268,128 @@ sas_lifecycle_intent(Node *node, bool alone, SasIntent *intent)
 
 /* After success. */
 static void
-sas_lifecycle_note(const SasIntent *intent)
+lifecycle_note(const SasIntent *intent)
 {
-	pending_rescan |= intent->rescan;
-	pending_probe |= intent->probe;
-	pending_drop |= intent->probe || intent->dropped || intent->prepared;
+	lifecycle_pending_rescan |= intent->rescan;
+	lifecycle_pending_probe |= intent->probe;
+	lifecycle_pending_drop |= intent->probe || intent->dropped || intent->prepared;
 	if (OidIsValid(intent->gone))
-		pending_gone = intent->gone;
+		lifecycle_pending_gone = intent->gone;
 
 	/* Another extension may have brought sas along, or a prepared transaction. */
-	if (intent->created || (intent->prepared && !sas_registry_has_workers(MyDatabaseId)))
-		pending_probe |= OidIsValid(get_extension_oid("sas", true));
-	if (intent->dropped && sas_registry_has_workers(MyDatabaseId))
-		pending_probe |= !OidIsValid(get_extension_oid("sas", true));
+	if (intent->created || (intent->prepared && !sas_worker_registry_has_workers(MyDatabaseId)))
+		lifecycle_pending_probe |= OidIsValid(get_extension_oid("sas", true));
+	if (intent->dropped && sas_worker_registry_has_workers(MyDatabaseId))
+		lifecycle_pending_probe |= !OidIsValid(get_extension_oid("sas", true));
 	if (intent->prepared)
 		sas_wake_database(MyDatabaseId);
 	if (intent->discards)
-		sas_lifecycle_restored();
+		sas_worker_lifecycle_restored();
 }
 
 static void
-sas_lifecycle_restores(void)
+lifecycle_restores(void)
 {
-	if (!restoring)
+	if (!lifecycle_restoring)
 		ereport(LOG,
 				(errmsg("workers of sas in database \"%s\" wait until this session has restored its dump",
 						get_database_name(MyDatabaseId))));
-	restoring = true;
-	sas_hold_keep();
+	lifecycle_restoring = true;
+	sas_worker_exclusion_keep();
 }
 
 void
-sas_lifecycle_restored(void)
+sas_worker_lifecycle_restored(void)
 {
-	if (!restoring)
+	if (!lifecycle_restoring)
 		return;
-	restoring = false;
-	sas_hold_end_all();
+	lifecycle_restoring = false;
+	sas_worker_exclusion_end_all();
 }
 
 static void
-sas_lifecycle_next(PlannedStmt *pstmt, const char *query, bool read_only,
-				   ProcessUtilityContext context, ParamListInfo params,
-				   QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *qc)
+lifecycle_next(PlannedStmt *pstmt, const char *query, bool read_only,
+			   ProcessUtilityContext context, ParamListInfo params,
+			   QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *qc)
 {
-	if (previous_hook)
-		previous_hook(pstmt, query, read_only, context, params, environment, dest, qc);
+	if (lifecycle_previous_hook)
+		lifecycle_previous_hook(pstmt, query, read_only, context, params, environment, dest, qc);
 	else
 		standard_ProcessUtility(pstmt, query, read_only, context, params, environment, dest, qc);
 }
 
 /* Carries out a statement that concerns workers. */
 static void
-sas_lifecycle_follow(const SasIntent *intent, PlannedStmt *pstmt, const char *query, bool read_only,
-					 ProcessUtilityContext context, ParamListInfo params,
-					 QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *qc)
+lifecycle_follow(const SasIntent *intent, PlannedStmt *pstmt, const char *query, bool read_only,
+				 ProcessUtilityContext context, ParamListInfo params,
+				 QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *qc)
 {
-	statements++;
+	lifecycle_statements++;
 	PG_TRY();
 	{
-		if (OidIsValid(intent->hold))
-			sas_hold_begin(intent->hold);
+		if (OidIsValid(intent->exclude))
+			sas_worker_exclusion_begin(intent->exclude);
 		if (intent->restores)
-			sas_lifecycle_restores();
-		sas_lifecycle_next(pstmt, query, read_only, context, params, environment, dest, qc);
-		sas_lifecycle_note(intent);
+			lifecycle_restores();
+		lifecycle_next(pstmt, query, read_only, context, params, environment, dest, qc);
+		lifecycle_note(intent);
 	}
 	PG_FINALLY();
 	{
-		statements--;
+		lifecycle_statements--;
 	}
 	PG_END_TRY();
 }
 
 static void
-sas_lifecycle_utility(PlannedStmt *pstmt, const char *query, bool read_only,
-					  ProcessUtilityContext context, ParamListInfo params,
-					  QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *qc)
+lifecycle_utility(PlannedStmt *pstmt, const char *query, bool read_only,
+				  ProcessUtilityContext context, ParamListInfo params,
+				  QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *qc)
 {
 	SasIntent	intent = {0};
-	bool		alone = context == PROCESS_UTILITY_TOPLEVEL && !IsTransactionBlock() &&
+	bool		top_level = context == PROCESS_UTILITY_TOPLEVEL && !IsTransactionBlock() &&
 		!IsSubTransaction();
 
-	if (sas_board == NULL || !IsTransactionState() || RecoveryInProgress() ||
-		!sas_lifecycle_intent(pstmt->utilityStmt, alone, &intent))
-		sas_lifecycle_next(pstmt, query, read_only, context, params, environment, dest, qc);
+	if (sas_worker_shmem == NULL || !IsTransactionState() || RecoveryInProgress() ||
+		!lifecycle_intent(pstmt->utilityStmt, top_level, &intent))
+		lifecycle_next(pstmt, query, read_only, context, params, environment, dest, qc);
 	else
-		sas_lifecycle_follow(&intent, pstmt, query, read_only, context, params, environment, dest, qc);
+		lifecycle_follow(&intent, pstmt, query, read_only, context, params, environment, dest, qc);
 }
 
 /* ---------------------------------------------------------------- end of transaction */
 
 static void
-sas_lifecycle_xact_callback(XactEvent event, void *arg)
+lifecycle_xact_callback(XactEvent event, void *arg)
 {
 	/* a savepoint may have brought it back; only now is it certain, and can be looked up */
-	if (event == XACT_EVENT_PRE_COMMIT && pending_drop)
-		pending_drop = !OidIsValid(get_extension_oid("sas", true));
+	if (event == XACT_EVENT_PRE_COMMIT && lifecycle_pending_drop)
+		lifecycle_pending_drop = !OidIsValid(get_extension_oid("sas", true));
 	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
 		return;
-	if (statements > 0 && event == XACT_EVENT_COMMIT)
+	if (lifecycle_statements > 0 && event == XACT_EVENT_COMMIT)
 		return;
 	if (event == XACT_EVENT_COMMIT)
 	{
-		if (pending_probe)
-			sas_request_probe(MyDatabaseId);
-		if (pending_rescan)
-			sas_request_rescan();
-		if (pending_drop)
+		if (lifecycle_pending_probe)
+			sas_worker_request_probe(MyDatabaseId);
+		if (lifecycle_pending_rescan)
+			sas_worker_request_rescan();
+		if (lifecycle_pending_drop)
 			sas_limits_drop_database(MyDatabaseId);
-		if (OidIsValid(pending_gone))
-			sas_limits_drop_database(pending_gone);
+		if (OidIsValid(lifecycle_pending_gone))
+			sas_limits_drop_database(lifecycle_pending_gone);
 	}
-	pending_probe = pending_rescan = pending_drop = false;
-	pending_gone = InvalidOid;
-	if (sas_hold_mine())
-		sas_hold_end_transaction();
+	lifecycle_pending_probe = lifecycle_pending_rescan = lifecycle_pending_drop = false;
+	lifecycle_pending_gone = InvalidOid;
+	if (sas_worker_exclusion_mine())
+		sas_worker_exclusion_end_transaction();
 }
 
 void
-sas_lifecycle_install(void)
+sas_worker_lifecycle_install(void)
 {
-	previous_hook = ProcessUtility_hook;
-	ProcessUtility_hook = sas_lifecycle_utility;
-	RegisterXactCallback(sas_lifecycle_xact_callback, NULL);
+	lifecycle_previous_hook = ProcessUtility_hook;
+	ProcessUtility_hook = lifecycle_utility;
+	RegisterXactCallback(lifecycle_xact_callback, NULL);
 }

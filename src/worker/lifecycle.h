@@ -6,9 +6,9 @@
 #define SAS_WORKER_LIFECYCLE_H
 
 /* This session does what no restore of a dump does: the workers may come back. */
-extern void sas_lifecycle_restored(void);
+extern void sas_worker_lifecycle_restored(void);
 
 /* The utility hook and its transaction callback, once per server. */
-extern void sas_lifecycle_install(void);
+extern void sas_worker_lifecycle_install(void);
 
 #endif							/* SAS_WORKER_LIFECYCLE_H */

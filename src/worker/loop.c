@@ -45,46 +45,46 @@
 /* Whatever a turn asks for: the machine's clock may jump. */
 #define SLEEP_MAX_MS (60 * 1000)
 
-static const SasActorMethods *actors[SAS_ACTORS];
-static const SasActorMethods *me = NULL;
-static MemoryContext scratch = NULL;
+static const SasActorMethods *loop_actors[SAS_ACTORS];
+static const SasActorMethods *loop_methods = NULL;
+static MemoryContext loop_scratch = NULL;
 
-static WaitEventSet *events = NULL;
-static int	events_fd = -1;
+static WaitEventSet *loop_events = NULL;
+static int	loop_events_fd = -1;
 
 void
 sas_worker_set_methods(SasActor actor, const SasActorMethods *methods)
 {
-	actors[actor] = methods;
+	loop_actors[actor] = methods;
 }
 
 /* ---------------------------------------------------------------- leaving */
 
 static void
-sas_loop_exit(int code, Datum arg)
+loop_exit(int code, Datum arg)
 {
-	me->stop();
+	loop_methods->stop();
 }
 
 static void
-sas_loop_leave(SasExit reason)
+loop_leave(SasExit reason)
 {
-	sas_registry_set_exit(reason);
+	sas_worker_registry_set_exit(reason);
 	proc_exit(reason == SAS_EXIT_FAILED ? 1 : 0);
 }
 
 /* What is looked at between two turns, and while waiting. Cancels are held then: their ERROR would end the process. */
 static void
-sas_loop_interrupts(void)
+loop_interrupts(void)
 {
-	if (sas_session_stop)
-		sas_loop_leave(SAS_EXIT_ORDERLY);
+	if (sas_worker_session_stop)
+		loop_leave(SAS_EXIT_ORDERLY);
 	CHECK_FOR_INTERRUPTS();
 	if (ConfigReloadPending)
 	{
 		ConfigReloadPending = false;
 		ProcessConfigFile(PGC_SIGHUP);
-		sas_session_reload();
+		sas_worker_session_reload();
 	}
 	/* nothing is going on that could be cancelled */
 	QueryCancelPending = false;
@@ -94,7 +94,7 @@ sas_loop_interrupts(void)
 
 /* In the catch block of a turn: says what happened and cleans up; true when somebody cancelled it. */
 static bool
-sas_loop_recover(void)
+loop_recover(void)
 {
 	bool		cancelled = geterrcode() == ERRCODE_QUERY_CANCELED;
 
@@ -104,7 +104,7 @@ sas_loop_recover(void)
 	LWLockReleaseAll();
 	ConditionVariableCancelSleep();
 	pgstat_report_wait_end();
-	MemoryContextSwitchTo(scratch);
+	MemoryContextSwitchTo(loop_scratch);
 	FlushErrorState();
 	RESUME_INTERRUPTS();
 	return cancelled;
@@ -118,32 +118,32 @@ typedef enum SasTurnEnd
 } SasTurnEnd;
 
 static SasTurnEnd
-sas_loop_turn(SasTurn *turn)
+loop_tick(SasTurn *turn)
 {
 	volatile SasTurnEnd end = SAS_TURN_DONE;
 
-	MemoryContextSwitchTo(scratch);
-	sas_session_interruptible = true;
-	if (sas_session_stop)
-		sas_loop_leave(SAS_EXIT_ORDERLY);
+	MemoryContextSwitchTo(loop_scratch);
+	sas_worker_session_interruptible = true;
+	if (sas_worker_session_stop)
+		loop_leave(SAS_EXIT_ORDERLY);
 	PG_TRY();
 	{
 		RESUME_CANCEL_INTERRUPTS();
-		*turn = me->turn();
+		*turn = loop_methods->turn();
 	}
 	PG_CATCH();
 	{
-		end = sas_loop_recover() ? SAS_TURN_CANCELLED : SAS_TURN_FAILED;
+		end = loop_recover() ? SAS_TURN_CANCELLED : SAS_TURN_FAILED;
 	}
 	PG_END_TRY();
 	/* an ERROR let all of them go */
 	HOLD_CANCEL_INTERRUPTS();
 	sas_turn_cancelled = end == SAS_TURN_CANCELLED;
-	sas_session_interruptible = false;
+	sas_worker_session_interruptible = false;
 	Assert(!IsTransactionState());
-	MemoryContextSwitchTo(scratch);
-	MemoryContextReset(scratch);
-	sas_registry_publish(me->in_flight ? me->in_flight() : 0);
+	MemoryContextSwitchTo(loop_scratch);
+	MemoryContextReset(loop_scratch);
+	sas_worker_registry_publish(loop_methods->in_flight ? loop_methods->in_flight() : 0);
 	return end;
 }
 
@@ -151,20 +151,20 @@ sas_loop_turn(SasTurn *turn)
 
 /* The set of what ends a sleep; made again when the actor's descriptor changed. */
 static void
-sas_loop_events(void)
+loop_set_events(void)
 {
-	int			fd = me->pollfd ? me->pollfd() : -1;
+	int			fd = loop_methods->pollfd ? loop_methods->pollfd() : -1;
 
-	if (events != NULL && fd == events_fd)
+	if (loop_events != NULL && fd == loop_events_fd)
 		return;
-	if (events != NULL)
-		FreeWaitEventSet(events);
-	events = sas_compat_wait_event_set(3);
-	AddWaitEventToSet(events, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
-	AddWaitEventToSet(events, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
+	if (loop_events != NULL)
+		FreeWaitEventSet(loop_events);
+	loop_events = sas_compat_wait_event_set(3);
+	AddWaitEventToSet(loop_events, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
+	AddWaitEventToSet(loop_events, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
 	if (fd >= 0)
-		AddWaitEventToSet(events, WL_SOCKET_READABLE, fd, NULL, NULL);
-	events_fd = fd;
+		AddWaitEventToSet(loop_events, WL_SOCKET_READABLE, fd, NULL, NULL);
+	loop_events_fd = fd;
 }
 
 /*
@@ -172,7 +172,7 @@ sas_loop_events(void)
  * little later, without a turn: a turn may make new ones.
  */
 static void
-sas_loop_sleep(int64 wake_in_ms)
+loop_sleep(int64 wake_in_ms)
 {
 	long		stats_ms = pgstat_report_stat(false);
 	int64		until_us = -1;
@@ -180,7 +180,7 @@ sas_loop_sleep(int64 wake_in_ms)
 
 	if (wake_in_ms >= 0)
 		until_us = sas_clock_monotonic_us() + Min(wake_in_ms, SLEEP_MAX_MS) * 1000;
-	sas_loop_events();
+	loop_set_events();
 	pgstat_report_activity(STATE_IDLE, NULL);
 	for (;;)
 	{
@@ -190,13 +190,13 @@ sas_loop_sleep(int64 wake_in_ms)
 			left_ms = Max((until_us - sas_clock_monotonic_us() + 999) / 1000, 0);
 		if (stats_ms > 0 && (left_ms < 0 || left_ms > stats_ms))
 		{
-			if (WaitEventSetWait(events, stats_ms, &event, 1, PG_WAIT_EXTENSION) > 0)
+			if (WaitEventSetWait(loop_events, stats_ms, &event, 1, PG_WAIT_EXTENSION) > 0)
 				break;
 			pgstat_report_stat(true);
 			stats_ms = 0;
 			continue;
 		}
-		WaitEventSetWait(events, (long) left_ms, &event, 1, PG_WAIT_EXTENSION);
+		WaitEventSetWait(loop_events, (long) left_ms, &event, 1, PG_WAIT_EXTENSION);
 		break;
 	}
 	pgstat_report_activity(STATE_RUNNING, NULL);
@@ -204,7 +204,7 @@ sas_loop_sleep(int64 wake_in_ms)
 
 /* After an error; rings do not shorten it. */
 static void
-sas_loop_pause(int errors)
+loop_pause(int errors)
 {
 	int			pause_ms = ERROR_PAUSE_MAX_MS;
 	int64		until_us;
@@ -222,22 +222,22 @@ sas_loop_pause(int errors)
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 (long) ((left_us + 999) / 1000), PG_WAIT_EXTENSION);
 		ResetLatch(MyLatch);
-		sas_loop_interrupts();
+		loop_interrupts();
 	}
 	pgstat_report_activity(STATE_RUNNING, NULL);
 }
 
 /* Has anything come since so many rings that the latch may not tell of any more? */
 static bool
-sas_loop_wanted(uint32 wake_count)
+loop_is_woken(uint32 wake_count)
 {
-	return sas_wake_count() != wake_count || InterruptPending || ConfigReloadPending || sas_session_stop;
+	return sas_wake_count() != wake_count || InterruptPending || ConfigReloadPending || sas_worker_session_stop;
 }
 
 /* ---------------------------------------------------------------- process */
 
 static void
-sas_loop_start(const SasOrders *orders)
+loop_start(const SasOrders *orders)
 {
 	char		application[NAMEDATALEN];
 	MemoryContext lasting;
@@ -246,35 +246,35 @@ sas_loop_start(const SasOrders *orders)
 	sas_self.actor = orders->actor;
 	snprintf(sas_self.name, sizeof(sas_self.name), "%s %d", sas_actor_name(orders->actor), MyProcPid);
 	snprintf(application, sizeof(application), "sas %s", sas_actor_name(orders->actor));
-	sas_session_configure(application);
+	sas_worker_session_configure(application);
 
 	lasting = AllocSetContextCreate(TopMemoryContext, "sas actor", ALLOCSET_DEFAULT_SIZES);
-	scratch = AllocSetContextCreate(TopMemoryContext, "sas turn", ALLOCSET_DEFAULT_SIZES);
-	me = actors[orders->actor];
-	if (me == NULL)
+	loop_scratch = AllocSetContextCreate(TopMemoryContext, "sas turn", ALLOCSET_DEFAULT_SIZES);
+	loop_methods = loop_actors[orders->actor];
+	if (loop_methods == NULL)
 		elog(ERROR, "actor %d has no methods", orders->actor);
 
 	sas_wake_attach(orders->actor);
 	pgstat_report_activity(STATE_RUNNING, NULL);
 	MemoryContextSwitchTo(lasting);
-	sas_session_interruptible = true;
-	if (sas_session_stop)
-		sas_loop_leave(SAS_EXIT_ORDERLY);
-	if (me->start)
-		me->start();
-	sas_session_interruptible = false;
-	if (me->stop)
-		before_shmem_exit(sas_loop_exit, (Datum) 0);
+	sas_worker_session_interruptible = true;
+	if (sas_worker_session_stop)
+		loop_leave(SAS_EXIT_ORDERLY);
+	if (loop_methods->start)
+		loop_methods->start();
+	sas_worker_session_interruptible = false;
+	if (loop_methods->stop)
+		before_shmem_exit(loop_exit, (Datum) 0);
 }
 
 void
 sas_worker_main(Datum arg)
 {
-	SasOrders	orders = sas_session_open(DatumGetInt32(arg));
+	SasOrders	orders = sas_worker_session_open(DatumGetInt32(arg));
 	int			errors = 0;
 
 	HOLD_CANCEL_INTERRUPTS();
-	sas_loop_start(&orders);
+	loop_start(&orders);
 	for (;;)
 	{
 		SasTurn		turn = {false, -1};
@@ -283,8 +283,8 @@ sas_worker_main(Datum arg)
 
 		ResetLatch(MyLatch);
 		wake_count = sas_wake_count();
-		sas_loop_interrupts();
-		end = sas_loop_turn(&turn);
+		loop_interrupts();
+		end = loop_tick(&turn);
 		if (end == SAS_TURN_DONE)
 			errors = 0;
 		else if (end == SAS_TURN_FAILED && ++errors >= ERRORS_MAX)
@@ -293,13 +293,13 @@ sas_worker_main(Datum arg)
 					(errmsg("sas %s gives up after %d errors in a row",
 							sas_actor_name(orders.actor), errors),
 					 errdetail("Another one is started after a pause.")));
-			sas_loop_leave(SAS_EXIT_FAILED);
+			loop_leave(SAS_EXIT_FAILED);
 		}
 		if (sas_retire)
-			sas_loop_leave(SAS_EXIT_RETIRED);
+			loop_leave(SAS_EXIT_RETIRED);
 		if (end != SAS_TURN_DONE)
-			sas_loop_pause(Max(errors, 1));
-		else if (!turn.again && !sas_loop_wanted(wake_count))
-			sas_loop_sleep(turn.wake_in_ms);
+			loop_pause(Max(errors, 1));
+		else if (!turn.again && !loop_is_woken(wake_count))
+			loop_sleep(turn.wake_in_ms);
 	}
 }

@@ -12,6 +12,6 @@ extern void sas_worker_set_methods(SasActor actor, const SasActorMethods *method
 
 /* Entry points of background workers; the argument is the slot's number. */
 extern PGDLLEXPORT void sas_worker_main(Datum arg);
-extern PGDLLEXPORT void sas_probe_main(Datum arg);
+extern PGDLLEXPORT void sas_worker_probe_main(Datum arg);
 
 #endif							/* SAS_WORKER_LOOP_H */

@@ -16,16 +16,16 @@
 #include "worker/session.h"
 
 void
-sas_probe_main(Datum arg)
+sas_worker_probe_main(Datum arg)
 {
 	bool		installed;
 
-	(void) sas_session_open(DatumGetInt32(arg));
-	sas_session_configure("sas probe");
-	sas_session_interruptible = true;
+	(void) sas_worker_session_open(DatumGetInt32(arg));
+	sas_worker_session_configure("sas probe");
+	sas_worker_session_interruptible = true;
 	StartTransactionCommand();
 	installed = sas_store_installed();
 	CommitTransactionCommand();
-	sas_registry_set_exit(installed ? SAS_EXIT_PRESENT : SAS_EXIT_ABSENT);
+	sas_worker_registry_set_exit(installed ? SAS_EXIT_PRESENT : SAS_EXIT_ABSENT);
 	proc_exit(0);
 }

@@ -20,82 +20,82 @@
 #include "base/clock.h"
 #include "base/peers.h"
 #include "wake/wakeup.h"
-#include "worker/board.h"
+#include "worker/shmem.h"
 #include "worker/request.h"
 #include "worker/session.h"
 
-SasBoard   *sas_board = NULL;
+SasWorkerShmem *sas_worker_shmem = NULL;
 
-static SasSlot *my_slot = NULL;
+static SasSlot *registry_my_slot = NULL;
 
 /* ---------------------------------------------------------------- launcher */
 
 /* With the lock held. */
 static SasSlot *
-sas_registry_find(int64 worker_id)
+registry_find(int64 worker_id)
 {
-	for (int i = 0; i < sas_board->capacity; i++)
-		if (sas_board->slots[i].state != SAS_SLOT_FREE && sas_board->slots[i].worker_id == worker_id)
-			return &sas_board->slots[i];
+	for (int i = 0; i < sas_worker_shmem->capacity; i++)
+		if (sas_worker_shmem->slots[i].state != SAS_SLOT_FREE && sas_worker_shmem->slots[i].worker_id == worker_id)
+			return &sas_worker_shmem->slots[i];
 	return NULL;
 }
 
 int
-sas_registry_reserve(Oid dboid, int actor, int index, int64 *worker_id)
+sas_worker_registry_reserve(Oid dboid, int actor, int index, int64 *worker_id)
 {
 	int			found = -1;
 
-	LWLockAcquire(&sas_board->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < sas_board->capacity && found < 0; i++)
+	LWLockAcquire(&sas_worker_shmem->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < sas_worker_shmem->capacity && found < 0; i++)
 	{
-		SasSlot    *slot = &sas_board->slots[i];
+		SasSlot    *slot = &sas_worker_shmem->slots[i];
 
 		if (slot->state != SAS_SLOT_FREE)
 			continue;
 		memset(slot, 0, sizeof(SasSlot));
 		slot->state = SAS_SLOT_STARTING;
-		slot->worker_id = *worker_id = ++sas_board->last_worker_id;
+		slot->worker_id = *worker_id = ++sas_worker_shmem->last_worker_id;
 		slot->dboid = dboid;
 		slot->actor = actor;
 		slot->index = index;
 		slot->started_at = slot->last_activity_at = GetCurrentTimestamp();
 		found = i;
 	}
-	LWLockRelease(&sas_board->lock);
+	LWLockRelease(&sas_worker_shmem->lock);
 	return found;
 }
 
 SasExit
-sas_registry_release(int64 worker_id)
+sas_worker_registry_release(int64 worker_id)
 {
 	SasSlot    *slot;
 	SasExit		reason = SAS_EXIT_FAILED;	/* it never attached */
 
-	LWLockAcquire(&sas_board->lock, LW_EXCLUSIVE);
-	slot = sas_registry_find(worker_id);
+	LWLockAcquire(&sas_worker_shmem->lock, LW_EXCLUSIVE);
+	slot = registry_find(worker_id);
 	if (slot != NULL && slot->state == SAS_SLOT_EXITED)
 		reason = slot->exit;
 	if (slot != NULL && (slot->state == SAS_SLOT_STARTING || slot->state == SAS_SLOT_EXITED))
 		slot->state = SAS_SLOT_FREE;
-	LWLockRelease(&sas_board->lock);
+	LWLockRelease(&sas_worker_shmem->lock);
 	return reason;
 }
 
 /* Asks one worker to leave; false when it is not running (any more). */
 bool
-sas_registry_stop(int64 worker_id)
+sas_worker_registry_stop(int64 worker_id)
 {
 	SasSlot    *slot;
 	bool		stopped = false;
 
-	LWLockAcquire(&sas_board->lock, LW_EXCLUSIVE);
-	slot = sas_registry_find(worker_id);
+	LWLockAcquire(&sas_worker_shmem->lock, LW_EXCLUSIVE);
+	slot = registry_find(worker_id);
 	if (slot != NULL && slot->state == SAS_SLOT_RUNNING)
 	{
 		slot->state = SAS_SLOT_STOPPING;
 		stopped = kill(slot->pid, SIGTERM) == 0;
 	}
-	LWLockRelease(&sas_board->lock);
+	LWLockRelease(&sas_worker_shmem->lock);
 	return stopped;
 }
 
@@ -105,51 +105,51 @@ sas_registry_stop(int64 worker_id)
  * when they come.
  */
 void
-sas_registry_forget_starting(void)
+sas_worker_registry_forget_starting(void)
 {
-	LWLockAcquire(&sas_board->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < sas_board->capacity; i++)
-		if (sas_board->slots[i].state == SAS_SLOT_STARTING)
-			sas_board->slots[i].state = SAS_SLOT_FREE;
-	LWLockRelease(&sas_board->lock);
+	LWLockAcquire(&sas_worker_shmem->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < sas_worker_shmem->capacity; i++)
+		if (sas_worker_shmem->slots[i].state == SAS_SLOT_STARTING)
+			sas_worker_shmem->slots[i].state = SAS_SLOT_FREE;
+	LWLockRelease(&sas_worker_shmem->lock);
 }
 
 /* ---------------------------------------------------------------- worker */
 
 static void
-sas_registry_exit(int code, Datum arg)
+registry_exit(int code, Datum arg)
 {
-	Oid			dboid = my_slot->dboid;
-	SasActor	actor = my_slot->actor;
-	bool		probe = my_slot->actor == SAS_PROBE;
+	Oid			dboid = registry_my_slot->dboid;
+	SasActor	actor = registry_my_slot->actor;
+	bool		probe = registry_my_slot->actor == SAS_PROBE;
 	bool		leader;
 
-	LWLockAcquire(&sas_board->lock, LW_EXCLUSIVE);
-	leader = my_slot->leader;
-	my_slot->leader = false;
-	my_slot->in_flight = 0;
-	if (my_slot->exit == SAS_EXIT_FAILED && sas_session_stop)
-		my_slot->exit = SAS_EXIT_ORDERLY;
-	my_slot->state = SAS_SLOT_EXITED;
-	LWLockRelease(&sas_board->lock);
-	my_slot = NULL;
+	LWLockAcquire(&sas_worker_shmem->lock, LW_EXCLUSIVE);
+	leader = registry_my_slot->leader;
+	registry_my_slot->leader = false;
+	registry_my_slot->in_flight = 0;
+	if (registry_my_slot->exit == SAS_EXIT_FAILED && sas_worker_session_stop)
+		registry_my_slot->exit = SAS_EXIT_ORDERLY;
+	registry_my_slot->state = SAS_SLOT_EXITED;
+	LWLockRelease(&sas_worker_shmem->lock);
+	registry_my_slot = NULL;
 
 	if (!probe)
 		sas_wake_actor(dboid, SAS_SUPERVISOR);
 	if (leader && actor != SAS_SUPERVISOR)
 		sas_wake_actor(dboid, actor);
-	sas_request_wake();
+	sas_worker_request_wake();
 }
 
 bool
-sas_registry_attach(int slot_number, int64 worker_id)
+sas_worker_registry_attach(int slot_number, int64 worker_id)
 {
-	SasSlot    *slot = &sas_board->slots[slot_number];
+	SasSlot    *slot = &sas_worker_shmem->slots[slot_number];
 	bool		mine;
 
-	LWLockAcquire(&sas_board->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&sas_worker_shmem->lock, LW_EXCLUSIVE);
 	mine = slot->state == SAS_SLOT_STARTING && slot->worker_id == worker_id;
-	if (mine && sas_board_held(slot->dboid))
+	if (mine && sas_worker_is_excluded(slot->dboid))
 	{
 		slot->state = SAS_SLOT_FREE;
 		mine = false;
@@ -159,65 +159,65 @@ sas_registry_attach(int slot_number, int64 worker_id)
 		slot->pid = MyProcPid;
 		slot->exit = SAS_EXIT_FAILED;
 		slot->state = SAS_SLOT_RUNNING;
-		my_slot = slot;
+		registry_my_slot = slot;
 	}
-	LWLockRelease(&sas_board->lock);
+	LWLockRelease(&sas_worker_shmem->lock);
 	if (mine)
-		before_shmem_exit(sas_registry_exit, (Datum) 0);
+		before_shmem_exit(registry_exit, (Datum) 0);
 	return mine;
 }
 
 void
-sas_registry_set_exit(SasExit reason)
+sas_worker_registry_set_exit(SasExit reason)
 {
-	if (my_slot != NULL)
-		my_slot->exit = reason;
+	if (registry_my_slot != NULL)
+		registry_my_slot->exit = reason;
 }
 
 /* Without the lock: only this process writes them, and readers can do with an old figure. */
 void
-sas_registry_publish(int in_flight)
+sas_worker_registry_publish(int in_flight)
 {
-	if (my_slot == NULL)
+	if (registry_my_slot == NULL)
 		return;
-	my_slot->in_flight = in_flight;
-	my_slot->last_activity_at = GetCurrentTimestamp();
+	registry_my_slot->in_flight = in_flight;
+	registry_my_slot->last_activity_at = GetCurrentTimestamp();
 }
 
 /* ---------------------------------------------------------------- everybody */
 
 int
-sas_registry_snapshot(SasSlot **slots)
+sas_worker_registry_snapshot(SasSlot **slots)
 {
 	int			n = 0;
 
 	*slots = NULL;
-	if (sas_board == NULL)
+	if (sas_worker_shmem == NULL)
 		return 0;
-	*slots = palloc(sas_board->capacity * sizeof(SasSlot));
-	LWLockAcquire(&sas_board->lock, LW_SHARED);
-	for (int i = 0; i < sas_board->capacity; i++)
-		if (sas_board->slots[i].state != SAS_SLOT_FREE)
-			(*slots)[n++] = sas_board->slots[i];
-	LWLockRelease(&sas_board->lock);
+	*slots = palloc(sas_worker_shmem->capacity * sizeof(SasSlot));
+	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
+	for (int i = 0; i < sas_worker_shmem->capacity; i++)
+		if (sas_worker_shmem->slots[i].state != SAS_SLOT_FREE)
+			(*slots)[n++] = sas_worker_shmem->slots[i];
+	LWLockRelease(&sas_worker_shmem->lock);
 	return n;
 }
 
 SasLauncherState
-sas_registry_launcher(void)
+sas_worker_registry_launcher(void)
 {
 	SasLauncherState state = {0};
 
-	if (sas_board == NULL)
+	if (sas_worker_shmem == NULL)
 		return state;
-	LWLockAcquire(&sas_board->lock, LW_SHARED);
-	state = sas_board->launcher;
-	LWLockRelease(&sas_board->lock);
+	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
+	state = sas_worker_shmem->launcher;
+	LWLockRelease(&sas_worker_shmem->lock);
 	return state;
 }
 
 static bool
-sas_registry_alive(const SasSlot *slot, Oid dboid)
+registry_is_alive(const SasSlot *slot, Oid dboid)
 {
 	return slot->dboid == dboid && slot->actor != SAS_PROBE &&
 		(slot->state == SAS_SLOT_STARTING || slot->state == SAS_SLOT_RUNNING ||
@@ -225,16 +225,16 @@ sas_registry_alive(const SasSlot *slot, Oid dboid)
 }
 
 bool
-sas_registry_has_workers(Oid dboid)
+sas_worker_registry_has_workers(Oid dboid)
 {
 	bool		has = false;
 
-	if (sas_board == NULL)
+	if (sas_worker_shmem == NULL)
 		return false;
-	LWLockAcquire(&sas_board->lock, LW_SHARED);
-	for (int i = 0; i < sas_board->capacity && !has; i++)
-		has = sas_registry_alive(&sas_board->slots[i], dboid);
-	LWLockRelease(&sas_board->lock);
+	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
+	for (int i = 0; i < sas_worker_shmem->capacity && !has; i++)
+		has = registry_is_alive(&sas_worker_shmem->slots[i], dboid);
+	LWLockRelease(&sas_worker_shmem->lock);
 	return has;
 }
 
@@ -245,15 +245,15 @@ sas_registry_has_workers(Oid dboid)
 #define LONG_LIFE_MS 60000
 
 void
-sas_registry_trouble(Oid dboid, int actor, int index, int failures)
+sas_worker_registry_trouble(Oid dboid, int actor, int index, int failures)
 {
 	SasTrouble *free_one = NULL;
 	SasTrouble *mine = NULL;
 
-	LWLockAcquire(&sas_board->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&sas_worker_shmem->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < SAS_MAX_TROUBLES && mine == NULL; i++)
 	{
-		SasTrouble *t = &sas_board->troubles[i];
+		SasTrouble *t = &sas_worker_shmem->troubles[i];
 
 		if (t->dboid == dboid && t->actor == actor && t->index == index)
 			mine = t;
@@ -269,15 +269,15 @@ sas_registry_trouble(Oid dboid, int actor, int index, int failures)
 		mine->index = index;
 		mine->failures = failures;
 	}
-	LWLockRelease(&sas_board->lock);
+	LWLockRelease(&sas_worker_shmem->lock);
 }
 
 static bool
-sas_registry_recovered(const SasTrouble *trouble)
+registry_has_recovered(const SasTrouble *trouble)
 {
-	for (int i = 0; i < sas_board->capacity; i++)
+	for (int i = 0; i < sas_worker_shmem->capacity; i++)
 	{
-		SasSlot    *slot = &sas_board->slots[i];
+		SasSlot    *slot = &sas_worker_shmem->slots[i];
 
 		if (slot->state == SAS_SLOT_RUNNING && slot->dboid == trouble->dboid && slot->actor == trouble->actor &&
 			slot->index == trouble->index &&
@@ -288,126 +288,126 @@ sas_registry_recovered(const SasTrouble *trouble)
 }
 
 int
-sas_registry_crash_loops(Oid dboid, SasTrouble **troubles)
+sas_worker_registry_crash_loops(Oid dboid, SasTrouble **troubles)
 {
 	int			n = 0;
 
 	*troubles = palloc(sizeof(SasTrouble) * SAS_MAX_TROUBLES);
-	if (sas_board == NULL)
+	if (sas_worker_shmem == NULL)
 		return 0;
-	LWLockAcquire(&sas_board->lock, LW_SHARED);
+	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
 	for (int i = 0; i < SAS_MAX_TROUBLES; i++)
 	{
-		SasTrouble *t = &sas_board->troubles[i];
+		SasTrouble *t = &sas_worker_shmem->troubles[i];
 
-		if (t->dboid == dboid && t->actor != SAS_PROBE && t->failures >= CRASH_LOOP && !sas_registry_recovered(t))
+		if (t->dboid == dboid && t->actor != SAS_PROBE && t->failures >= CRASH_LOOP && !registry_has_recovered(t))
 			(*troubles)[n++] = *t;
 	}
-	LWLockRelease(&sas_board->lock);
+	LWLockRelease(&sas_worker_shmem->lock);
 	return n;
 }
 
 int
-sas_registry_terminate(Oid dboid)
+sas_worker_registry_terminate(Oid dboid)
 {
 	int			n = 0;
 
-	if (sas_board == NULL)
+	if (sas_worker_shmem == NULL)
 		return 0;
-	LWLockAcquire(&sas_board->lock, LW_SHARED);
-	for (int i = 0; i < sas_board->capacity; i++)
+	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
+	for (int i = 0; i < sas_worker_shmem->capacity; i++)
 	{
-		SasSlot    *slot = &sas_board->slots[i];
+		SasSlot    *slot = &sas_worker_shmem->slots[i];
 
-		if (sas_registry_alive(slot, dboid) && slot->pid != 0 && kill(slot->pid, SIGTERM) == 0)
+		if (registry_is_alive(slot, dboid) && slot->pid != 0 && kill(slot->pid, SIGTERM) == 0)
 			n++;
 	}
-	LWLockRelease(&sas_board->lock);
+	LWLockRelease(&sas_worker_shmem->lock);
 	return n;
 }
 
 /* ---------------------------------------------------------------- peers */
 
 static int
-sas_registry_peers_live(int64 *ids, int max, int64 *newest)
+registry_peers_live(int64 *ids, int max, int64 *newest)
 {
 	int			n = 0;
 
-	LWLockAcquire(&sas_board->lock, LW_SHARED);
-	*newest = sas_board->last_worker_id;
-	for (int i = 0; i < sas_board->capacity; i++)
+	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
+	*newest = sas_worker_shmem->last_worker_id;
+	for (int i = 0; i < sas_worker_shmem->capacity; i++)
 	{
-		if (!sas_registry_alive(&sas_board->slots[i], MyDatabaseId))
+		if (!registry_is_alive(&sas_worker_shmem->slots[i], MyDatabaseId))
 			continue;
 		if (n < max)
-			ids[n] = sas_board->slots[i].worker_id;
+			ids[n] = sas_worker_shmem->slots[i].worker_id;
 		n++;
 	}
-	LWLockRelease(&sas_board->lock);
+	LWLockRelease(&sas_worker_shmem->lock);
 	return n;
 }
 
 static void
-sas_registry_peers_terminate(int64 worker_id)
+registry_peers_terminate(int64 worker_id)
 {
 	SasSlot    *slot;
 
-	LWLockAcquire(&sas_board->lock, LW_SHARED);
-	slot = sas_registry_find(worker_id);
-	if (slot != NULL && sas_registry_alive(slot, MyDatabaseId) && slot->pid != 0)
+	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
+	slot = registry_find(worker_id);
+	if (slot != NULL && registry_is_alive(slot, MyDatabaseId) && slot->pid != 0)
 		kill(slot->pid, SIGTERM);
-	LWLockRelease(&sas_board->lock);
+	LWLockRelease(&sas_worker_shmem->lock);
 }
 
 static bool
-sas_registry_peers_lead(SasActor actor)
+registry_peers_lead(SasActor actor)
 {
 	bool		taken = false;
 
-	if (my_slot != NULL && my_slot->leader && my_slot->actor == (int) actor)
+	if (registry_my_slot != NULL && registry_my_slot->leader && registry_my_slot->actor == (int) actor)
 		return true;
-	LWLockAcquire(&sas_board->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < sas_board->capacity && !taken; i++)
+	LWLockAcquire(&sas_worker_shmem->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < sas_worker_shmem->capacity && !taken; i++)
 	{
-		SasSlot    *slot = &sas_board->slots[i];
+		SasSlot    *slot = &sas_worker_shmem->slots[i];
 
 		taken = slot->leader && slot->actor == (int) actor &&
-			sas_registry_alive(slot, MyDatabaseId);
+			registry_is_alive(slot, MyDatabaseId);
 	}
-	if (!taken && my_slot != NULL && my_slot->actor == (int) actor)
-		my_slot->leader = true;
-	LWLockRelease(&sas_board->lock);
+	if (!taken && registry_my_slot != NULL && registry_my_slot->actor == (int) actor)
+		registry_my_slot->leader = true;
+	LWLockRelease(&sas_worker_shmem->lock);
 	return !taken;
 }
 
 /* Without the lock, as what is published: a task is never seen with the time of the one before. */
 static void
-sas_registry_peers_turn(int64 task, int64 until_us)
+registry_peers_invocation(int64 task, int64 until_us)
 {
-	if (my_slot == NULL)
+	if (registry_my_slot == NULL)
 		return;
-	my_slot->turn = 0;
+	registry_my_slot->turn = 0;
 	pg_write_barrier();
-	my_slot->turn_until_us = until_us;
+	registry_my_slot->turn_until_us = until_us;
 	pg_write_barrier();
-	my_slot->turn = task;
+	registry_my_slot->turn = task;
 }
 
 static int
-sas_registry_peers_overdue(SasPeerTurn *turns, int max, int64 *next_us)
+registry_peers_overdue(SasPeerTurn *turns, int max, int64 *next_us)
 {
 	int64		now = sas_clock_monotonic_us();
 	int			n = 0;
 
 	*next_us = 0;
-	LWLockAcquire(&sas_board->lock, LW_SHARED);
-	for (int i = 0; i < sas_board->capacity && n < max; i++)
+	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
+	for (int i = 0; i < sas_worker_shmem->capacity && n < max; i++)
 	{
-		SasSlot    *slot = &sas_board->slots[i];
+		SasSlot    *slot = &sas_worker_shmem->slots[i];
 		int64		task;
 		int64		until_us;
 
-		if (!sas_registry_alive(slot, MyDatabaseId))
+		if (!registry_is_alive(slot, MyDatabaseId))
 			continue;
 		task = slot->turn;
 		pg_read_barrier();
@@ -419,46 +419,46 @@ sas_registry_peers_overdue(SasPeerTurn *turns, int max, int64 *next_us)
 		else if (*next_us == 0 || until_us < *next_us)
 			*next_us = until_us;
 	}
-	LWLockRelease(&sas_board->lock);
+	LWLockRelease(&sas_worker_shmem->lock);
 	return n;
 }
 
 /* ---------------------------------------------------------------- set-up */
 
 static const SasPeersMethods registry_peers = {
-	.live = sas_registry_peers_live,
-	.terminate = sas_registry_peers_terminate,
-	.lead = sas_registry_peers_lead,
-	.turn = sas_registry_peers_turn,
-	.overdue = sas_registry_peers_overdue,
+	.live = registry_peers_live,
+	.terminate = registry_peers_terminate,
+	.lead = registry_peers_lead,
+	.turn = registry_peers_invocation,
+	.overdue = registry_peers_overdue,
 };
 
 Size
-sas_registry_shmem_size(void)
+sas_worker_registry_shmem_size(void)
 {
-	return add_size(offsetof(SasBoard, slots),
+	return add_size(offsetof(SasWorkerShmem, slots),
 					mul_size(max_worker_processes + 8, sizeof(SasSlot)));
 }
 
 /* In the start-up hook, which holds AddinShmemInitLock. */
 void
-sas_registry_shmem_init(void)
+sas_worker_registry_shmem_init(void)
 {
 	bool		found;
 
-	sas_board = ShmemInitStruct("sas workers", sas_registry_shmem_size(), &found);
+	sas_worker_shmem = ShmemInitStruct("sas workers", sas_worker_registry_shmem_size(), &found);
 	if (!found)
 	{
-		memset(sas_board, 0, sas_registry_shmem_size());
-		sas_board->capacity = max_worker_processes + 8;
-		sas_board->tranche = LWLockNewTrancheId();
-		LWLockInitialize(&sas_board->lock, sas_board->tranche);
-		if (!pg_strong_random(&sas_board->boot, sizeof(sas_board->boot)))
-			sas_board->boot = GetCurrentTimestamp();
-		sas_board->boot &= PG_INT64_MAX;
-		sas_board->boot = Max(sas_board->boot, 1);
+		memset(sas_worker_shmem, 0, sas_worker_registry_shmem_size());
+		sas_worker_shmem->capacity = max_worker_processes + 8;
+		sas_worker_shmem->tranche = LWLockNewTrancheId();
+		LWLockInitialize(&sas_worker_shmem->lock, sas_worker_shmem->tranche);
+		if (!pg_strong_random(&sas_worker_shmem->boot, sizeof(sas_worker_shmem->boot)))
+			sas_worker_shmem->boot = GetCurrentTimestamp();
+		sas_worker_shmem->boot &= PG_INT64_MAX;
+		sas_worker_shmem->boot = Max(sas_worker_shmem->boot, 1);
 	}
-	LWLockRegisterTranche(sas_board->tranche, "sas_workers");
-	sas_self.boot = sas_board->boot;
+	LWLockRegisterTranche(sas_worker_shmem->tranche, "sas_workers");
+	sas_self.boot = sas_worker_shmem->boot;
 	sas_peers_set_methods(&registry_peers);
 }

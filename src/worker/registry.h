@@ -64,36 +64,36 @@ typedef struct SasTrouble
 	int			failures;
 } SasTrouble;
 
-extern Size sas_registry_shmem_size(void);
-extern void sas_registry_shmem_init(void);	/* lends itself to base/peers.h too */
+extern Size sas_worker_registry_shmem_size(void);
+extern void sas_worker_registry_shmem_init(void); /* lends itself to base/peers.h too */
 
 /*
  * For the launcher.  reserve: the slot's number, or -1 when all are taken.
  * release: frees the slot of a process that is gone, and says how it went.
  */
-extern int	sas_registry_reserve(Oid dboid, int actor, int index, int64 *worker_id);
-extern SasExit sas_registry_release(int64 worker_id);
-extern bool sas_registry_stop(int64 worker_id);
-extern void sas_registry_forget_starting(void);
-extern void sas_registry_trouble(Oid dboid, int actor, int index, int failures);	/* 0: none any more */
+extern int	sas_worker_registry_reserve(Oid dboid, int actor, int index, int64 *worker_id);
+extern SasExit sas_worker_registry_release(int64 worker_id);
+extern bool sas_worker_registry_stop(int64 worker_id);
+extern void sas_worker_registry_forget_starting(void);
+extern void sas_worker_registry_trouble(Oid dboid, int actor, int index, int failures); /* 0: none any more */
 
 /*
  * For a worker.  attach: false when it is not wanted any more.  The reason of
  * the exit is FAILED until it is set; set_exit may be called more than once.
  */
-extern bool sas_registry_attach(int slot, int64 worker_id);
-extern void sas_registry_set_exit(SasExit reason);
-extern void sas_registry_publish(int in_flight);
+extern bool sas_worker_registry_attach(int slot, int64 worker_id);
+extern void sas_worker_registry_set_exit(SasExit reason);
+extern void sas_worker_registry_publish(int in_flight);
 
 /* For everybody.  snapshot: the slots that are not free, in palloc'd memory. */
-extern int	sas_registry_snapshot(SasSlot **slots);
-extern SasLauncherState sas_registry_launcher(void);
-extern bool sas_registry_has_workers(Oid dboid);
+extern int	sas_worker_registry_snapshot(SasSlot **slots);
+extern SasLauncherState sas_worker_registry_launcher(void);
+extern bool sas_worker_registry_has_workers(Oid dboid);
 
 /* Posts of that database that fail again and again, in palloc'd memory; one whose worker has lived for a minute does not. */
-extern int	sas_registry_crash_loops(Oid dboid, SasTrouble **troubles);
+extern int	sas_worker_registry_crash_loops(Oid dboid, SasTrouble **troubles);
 
 /* SIGTERM to all workers of that database; how many. */
-extern int	sas_registry_terminate(Oid dboid);
+extern int	sas_worker_registry_terminate(Oid dboid);
 
 #endif							/* SAS_WORKER_REGISTRY_H */

@@ -22,51 +22,51 @@
 #include "worker/registry.h"
 #include "worker/session.h"
 
-volatile sig_atomic_t sas_session_stop = false;
-volatile sig_atomic_t sas_session_interruptible = false;
+volatile sig_atomic_t sas_worker_session_stop = false;
+volatile sig_atomic_t sas_worker_session_interruptible = false;
 
 StaticAssertDecl(sizeof(SasOrders) <= BGW_EXTRALEN, "orders must fit into bgw_extra");
 
 static void
-sas_session_on_sigterm(SIGNAL_ARGS)
+session_on_sigterm(SIGNAL_ARGS)
 {
 	int			saved_errno = errno;
 
-	sas_session_stop = true;
-	if (sas_session_interruptible)
+	sas_worker_session_stop = true;
+	if (sas_worker_session_interruptible)
 		die(postgres_signal_arg);
 	SetLatch(MyLatch);
 	errno = saved_errno;
 }
 
 void
-sas_session_signals(void)
+sas_worker_session_signals(void)
 {
-	pqsignal(SIGTERM, sas_session_on_sigterm);
+	pqsignal(SIGTERM, session_on_sigterm);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	BackgroundWorkerUnblockSignals();
 }
 
 SasOrders
-sas_session_open(int slot)
+sas_worker_session_open(int slot)
 {
 	SasOrders	orders;
 
 	memcpy(&orders, MyBgworkerEntry->bgw_extra, sizeof(orders));
-	sas_session_signals();
-	if (!sas_registry_attach(slot, orders.worker_id))
+	sas_worker_session_signals();
+	if (!sas_worker_registry_attach(slot, orders.worker_id))
 		proc_exit(0);
-	sas_session_interruptible = true;
-	if (!sas_session_stop)
+	sas_worker_session_interruptible = true;
+	if (!sas_worker_session_stop)
 		BackgroundWorkerInitializeConnectionByOid(orders.dboid, InvalidOid, 0);
-	if (sas_session_stop)
+	if (sas_worker_session_stop)
 		proc_exit(0);
-	sas_session_interruptible = false;
+	sas_worker_session_interruptible = false;
 	return orders;
 }
 
 static void
-sas_session_set(const char *name, const char *value)
+session_set(const char *name, const char *value)
 {
 	SetConfigOption(name, value, PGC_SUSET, PGC_S_SESSION);
 }
@@ -76,10 +76,10 @@ sas_session_set(const char *name, const char *value)
  * settings than "on" are kept.  All other settings of the session are pinned.
  */
 void
-sas_session_reload(void)
+sas_worker_session_reload(void)
 {
 	if (synchronous_commit < SYNCHRONOUS_COMMIT_REMOTE_FLUSH)
-		sas_session_set("synchronous_commit", "on");
+		session_set("synchronous_commit", "on");
 	sas_store_reload_pins();
 }
 
@@ -89,21 +89,21 @@ sas_session_reload(void)
  * dropped.
  */
 static void
-sas_session_be_superuser(void)
+session_be_superuser(void)
 {
 	if (GetSessionUserId() == BOOTSTRAP_SUPERUSERID && GetUserId() == BOOTSTRAP_SUPERUSERID)
 		return;
 	StartTransactionCommand();
-	sas_session_set("session_authorization", GetUserNameFromId(BOOTSTRAP_SUPERUSERID, false));
-	sas_session_set("role", "none");
+	session_set("session_authorization", GetUserNameFromId(BOOTSTRAP_SUPERUSERID, false));
+	session_set("role", "none");
 	CommitTransactionCommand();
 }
 
 void
-sas_session_configure(const char *application_name)
+sas_worker_session_configure(const char *application_name)
 {
-	sas_session_be_superuser();
+	session_be_superuser();
 	sas_store_pin_settings();
-	sas_session_set("application_name", application_name);
-	sas_session_reload();
+	session_set("application_name", application_name);
+	sas_worker_session_reload();
 }

@@ -17,24 +17,24 @@ typedef struct SasOrders
 } SasOrders;
 
 /* Sets the handlers of SIGTERM and SIGHUP and lets signals in. */
-extern void sas_session_signals(void);
+extern void sas_worker_session_signals(void);
 
 /*
  * Reads the orders, attaches to the registry, connects.  Leaves the process
  * when it is not wanted any more.
  */
-extern SasOrders sas_session_open(int slot);
+extern SasOrders sas_worker_session_open(int slot);
 
 /* The settings of a worker's session, and again what a reload may have changed. */
-extern void sas_session_configure(const char *application_name);
-extern void sas_session_reload(void);
+extern void sas_worker_session_configure(const char *application_name);
+extern void sas_worker_session_reload(void);
 
 /*
  * SIGTERM was seen.  Between turns it only sets this flag and the latch; while
  * interruptible is set it acts as in any backend, at the next
  * CHECK_FOR_INTERRUPTS().
  */
-extern volatile sig_atomic_t sas_session_stop;
-extern volatile sig_atomic_t sas_session_interruptible;
+extern volatile sig_atomic_t sas_worker_session_stop;
+extern volatile sig_atomic_t sas_worker_session_interruptible;
 
 #endif							/* SAS_WORKER_SESSION_H */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * board.h: the shared memory of worker/, private to this folder.
+ * shmem.h: the shared memory of worker/, private to this folder.
  *
  * One lock guards everything but the figures that a running worker publishes
  * in its own slot.  All of it is lost with the server and with a crash of any
@@ -16,25 +16,25 @@
  *	... -> EXITED		worker: its exit callback, after its transaction is over
  *	EXITED -> FREE		launcher: reason noted, the process is gone
  */
-#ifndef SAS_WORKER_BOARD_H
-#define SAS_WORKER_BOARD_H
+#ifndef SAS_WORKER_SHMEM_H
+#define SAS_WORKER_SHMEM_H
 
 #include "storage/latch.h"
 #include "storage/lwlock.h"
 
 #include "worker/registry.h"
 
-#define SAS_MAX_HOLDS 256
+#define SAS_MAX_EXCLUSIONS 256
 #define SAS_MAX_REQUESTS 64
 #define SAS_MAX_TROUBLES 128
 
-typedef struct SasHold
+typedef struct SasExclusion
 {
 	Oid			dboid;
 	int			pid;			/* of the session that holds; 0: free */
-} SasHold;
+} SasExclusion;
 
-typedef struct SasBoard
+typedef struct SasWorkerShmem
 {
 	LWLock		lock;
 	int			tranche;
@@ -49,17 +49,17 @@ typedef struct SasBoard
 	int			nprobes;
 	Oid			probes[SAS_MAX_REQUESTS];
 
-	SasHold		holds[SAS_MAX_HOLDS];
+	SasExclusion exclusions[SAS_MAX_EXCLUSIONS];
 	SasTrouble	troubles[SAS_MAX_TROUBLES];
 
 	int			capacity;
 	SasSlot		slots[FLEXIBLE_ARRAY_MEMBER];
-} SasBoard;
+} SasWorkerShmem;
 
 /* NULL when the library is not preloaded. */
-extern SasBoard *sas_board;
+extern SasWorkerShmem *sas_worker_shmem;
 
 /* With the lock held: whether a session has that database free of workers. */
-extern bool sas_board_held(Oid dboid);
+extern bool sas_worker_is_excluded(Oid dboid);
 
-#endif							/* SAS_WORKER_BOARD_H */
+#endif							/* SAS_WORKER_SHMEM_H */

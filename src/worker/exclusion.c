@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * hold.c: a session has a database free of workers, for a while.
+ * exclusion.c: a session has a database free of workers, for a while.
  *
  * Holds are entries in shared memory.  They are set first and looked at by a
  * worker when it attaches (its slot is taken away) and by the launcher before
@@ -21,70 +21,70 @@
 #include "utils/wait_event.h"
 
 #include "base/clock.h"
-#include "worker/board.h"
-#include "worker/hold.h"
+#include "worker/shmem.h"
+#include "worker/exclusion.h"
 #include "worker/request.h"
 
-#define PATIENCE_MS 10000
+#define EXCLUSION_WAIT_MS 10000
 
 /* Entries of this process. */
-static int	my_holds = 0;
+static int	exclusion_n_mine = 0;
 
 /* The database whose entry stays when a transaction ends. */
-static Oid	kept = InvalidOid;
+static Oid	exclusion_kept = InvalidOid;
 
 bool
-sas_hold_mine(void)
+sas_worker_exclusion_mine(void)
 {
-	return my_holds > 0;
+	return exclusion_n_mine > 0;
 }
 
 bool
-sas_board_held(Oid dboid)
+sas_worker_is_excluded(Oid dboid)
 {
-	for (int i = 0; i < SAS_MAX_HOLDS; i++)
-		if (sas_board->holds[i].pid != 0 && sas_board->holds[i].dboid == dboid)
+	for (int i = 0; i < SAS_MAX_EXCLUSIONS; i++)
+		if (sas_worker_shmem->exclusions[i].pid != 0 && sas_worker_shmem->exclusions[i].dboid == dboid)
 			return true;
 	return false;
 }
 
 bool
-sas_hold_active(Oid dboid)
+sas_worker_exclusion_active(Oid dboid)
 {
-	bool		held;
+	bool		excluded;
 
-	LWLockAcquire(&sas_board->lock, LW_SHARED);
-	held = sas_board_held(dboid);
-	LWLockRelease(&sas_board->lock);
-	return held;
+	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
+	excluded = sas_worker_is_excluded(dboid);
+	LWLockRelease(&sas_worker_shmem->lock);
+	return excluded;
 }
 
 static void
-sas_hold_exit(int code, Datum arg)
+exclusion_exit(int code, Datum arg)
 {
-	sas_hold_end_all();
+	sas_worker_exclusion_end_all();
 }
 
 /* With the lock held: enters the hold, false when there is no room. */
 static bool
-sas_hold_enter(Oid dboid)
+exclusion_enter(Oid dboid)
 {
-	SasHold    *free_entry = NULL;
+	SasExclusion *free_entry = NULL;
 
-	for (int i = 0; i < SAS_MAX_HOLDS; i++)
+	for (int i = 0; i < SAS_MAX_EXCLUSIONS; i++)
 	{
-		SasHold    *hold = &sas_board->holds[i];
+		SasExclusion *exclusion = &sas_worker_shmem->exclusions[i];
 
-		if (hold->pid == MyProcPid && hold->dboid == dboid)
+		if (exclusion->pid == MyProcPid && exclusion->dboid == dboid)
 			return true;
-		if (hold->pid == 0 && free_entry == NULL)
-			free_entry = hold;
+		if (exclusion->pid == 0 && free_entry == NULL)
+			free_entry = exclusion;
 	}
 	if (free_entry == NULL)
 		return false;
 	free_entry->dboid = dboid;
 	free_entry->pid = MyProcPid;
-	my_holds++;
+	exclusion_n_mine++;
 	return true;
 }
 
@@ -93,13 +93,13 @@ sas_hold_enter(Oid dboid)
  * leave, writes their pids, and returns how many there are.
  */
 static int
-sas_hold_stop(Oid dboid, int *pids)
+exclusion_stop_workers(Oid dboid, int *pids)
 {
 	int			n = 0;
 
-	for (int i = 0; i < sas_board->capacity; i++)
+	for (int i = 0; i < sas_worker_shmem->capacity; i++)
 	{
-		SasSlot    *slot = &sas_board->slots[i];
+		SasSlot    *slot = &sas_worker_shmem->slots[i];
 
 		if (slot->state == SAS_SLOT_FREE || slot->dboid != dboid || slot->pid == MyProcPid)
 			continue;
@@ -120,7 +120,7 @@ sas_hold_stop(Oid dboid, int *pids)
 
 /* Whether one of these processes is still counted as a user of a database. */
 static bool
-sas_hold_anybody(const int *pids, int n)
+exclusion_any_alive(const int *pids, int n)
 {
 	for (int i = 0; i < n; i++)
 		if (BackendPidGetProc(pids[i]) != NULL)
@@ -129,12 +129,12 @@ sas_hold_anybody(const int *pids, int n)
 }
 
 static void
-sas_hold_wait(Oid dboid, const int *pids, int n)
+exclusion_wait(Oid dboid, const int *pids, int n)
 {
-	int64		until = sas_clock_monotonic_us() + PATIENCE_MS * INT64CONST(1000);
+	int64		until = sas_clock_monotonic_us() + EXCLUSION_WAIT_MS * INT64CONST(1000);
 	long		pause_ms = 1;
 
-	while (sas_hold_anybody(pids, n))
+	while (exclusion_any_alive(pids, n))
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (sas_clock_monotonic_us() > until)
@@ -144,7 +144,7 @@ sas_hold_wait(Oid dboid, const int *pids, int n)
 			ereport(WARNING,
 					(errcode(ERRCODE_OBJECT_IN_USE),
 					 errmsg("workers of sas in database \"%s\" did not stop within %d s",
-							name ? name : "?", PATIENCE_MS / 1000)));
+							name ? name : "?", EXCLUSION_WAIT_MS / 1000)));
 			return;
 		}
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, pause_ms,
@@ -155,56 +155,56 @@ sas_hold_wait(Oid dboid, const int *pids, int n)
 }
 
 void
-sas_hold_begin(Oid dboid)
+sas_worker_exclusion_begin(Oid dboid)
 {
 	static bool registered = false;
 	int		   *pids;
 	int			n = 0;
 
-	if (sas_board == NULL)
+	if (sas_worker_shmem == NULL)
 		return;
 	if (!registered)
-		before_shmem_exit(sas_hold_exit, (Datum) 0);
+		before_shmem_exit(exclusion_exit, (Datum) 0);
 	registered = true;
-	pids = palloc(sas_board->capacity * sizeof(int));
-	LWLockAcquire(&sas_board->lock, LW_EXCLUSIVE);
-	if (sas_hold_enter(dboid))
-		n = sas_hold_stop(dboid, pids);
-	LWLockRelease(&sas_board->lock);
-	sas_hold_wait(dboid, pids, n);
+	pids = palloc(sas_worker_shmem->capacity * sizeof(int));
+	LWLockAcquire(&sas_worker_shmem->lock, LW_EXCLUSIVE);
+	if (exclusion_enter(dboid))
+		n = exclusion_stop_workers(dboid, pids);
+	LWLockRelease(&sas_worker_shmem->lock);
+	exclusion_wait(dboid, pids, n);
 	pfree(pids);
 }
 
 void
-sas_hold_keep(void)
+sas_worker_exclusion_keep(void)
 {
-	kept = MyDatabaseId;
-	sas_hold_begin(MyDatabaseId);
+	exclusion_kept = MyDatabaseId;
+	sas_worker_exclusion_begin(MyDatabaseId);
 }
 
 void
-sas_hold_end_transaction(void)
+sas_worker_exclusion_end_transaction(void)
 {
 	int			ended = 0;
 
-	if (my_holds == 0)
+	if (exclusion_n_mine == 0)
 		return;
-	LWLockAcquire(&sas_board->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < SAS_MAX_HOLDS; i++)
-		if (sas_board->holds[i].pid == MyProcPid && sas_board->holds[i].dboid != kept)
+	LWLockAcquire(&sas_worker_shmem->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < SAS_MAX_EXCLUSIONS; i++)
+		if (sas_worker_shmem->exclusions[i].pid == MyProcPid && sas_worker_shmem->exclusions[i].dboid != exclusion_kept)
 		{
-			sas_board->holds[i].pid = 0;
+			sas_worker_shmem->exclusions[i].pid = 0;
 			ended++;
 		}
-	LWLockRelease(&sas_board->lock);
-	my_holds -= ended;
+	LWLockRelease(&sas_worker_shmem->lock);
+	exclusion_n_mine -= ended;
 	if (ended > 0)
-		sas_request_wake();
+		sas_worker_request_wake();
 }
 
 void
-sas_hold_end_all(void)
+sas_worker_exclusion_end_all(void)
 {
-	kept = InvalidOid;
-	sas_hold_end_transaction();
+	exclusion_kept = InvalidOid;
+	sas_worker_exclusion_end_transaction();
 }

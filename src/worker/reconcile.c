@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * reconcile.c: the launcher's one decision: who is to be stopped, who to be started.
+ *
+ * A post is one worker's place: (database, actor, index).  Each tick takes a
+ * snapshot of the registry, settles every post against it (still busy, or
+ * vacant since somebody left, and then from when on it may be filled again),
+ * and fills what is vacant, wanted and due.
+ *
+ * Pauses: none after an orderly exit; after a failure 100 ms, doubling up to a
+ * minute, from the start again once a worker has lived for a minute.  When the
+ * server has no process slot left, all that is due waits for somebody to
+ * leave, or for a pause of one to thirty seconds.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "postmaster/bgworker.h"
+#include "utils/memutils.h"
+
+#include "base/clock.h"
+#include "worker/shmem.h"
+#include "worker/reconcile.h"
+#include "worker/databases.h"
+#include "worker/exclusion.h"
+#include "worker/request.h"
+#include "worker/session.h"
+
+#define PAUSE_MS 100
+#define PAUSE_MAX_MS (60 * 1000)
+#define LONG_LIFE_US INT64CONST(60000000)
+#define FULL_PAUSE_MS 1000
+#define FULL_PAUSE_MAX_MS (30 * 1000)
+#define WARN_AGAIN_US INT64CONST(60000000)
+
+/* The picture of one tick. */
+static int64 reconcile_now_us;
+static int64 reconcile_next_us;	/* when to look again; -1: never */
+static SasDatabase **reconcile_databases;
+static int	reconcile_n_databases;
+static bool reconcile_any_ended;
+static bool reconcile_refused;	/* the server had no process slot */
+
+/* From tick to tick. */
+static bool reconcile_scan_wanted = true;
+static int	reconcile_full_pause_ms = 0; /* 0: no process slot is missing */
+static int64 reconcile_full_until_us = 0;
+static bool reconcile_warned = false; /* and it is in the log */
+static int64 reconcile_warned_us = -WARN_AGAIN_US;
+
+static void
+reconcile_again_at(int64 at_us)
+{
+	if (reconcile_next_us < 0 || at_us < reconcile_next_us)
+		reconcile_next_us = at_us;
+}
+
+/* ---------------------------------------------------------------- who left */
+
+/* A failure makes the post wait, anything else fills it again at once. */
+static void
+reconcile_note_exit(SasDatabase *database, SasWorkerSlot *slot, int actor, int index, SasExit reason)
+{
+	bool		failed = reason == SAS_EXIT_FAILED || reason == SAS_EXIT_RETIRED;
+
+	reconcile_any_ended = true;
+	if (actor == SAS_PROBE && (reason == SAS_EXIT_PRESENT || reason == SAS_EXIT_ABSENT))
+	{
+		database->presence = reason == SAS_EXIT_PRESENT ? SAS_PRESENCE_PRESENT : SAS_PRESENCE_ABSENT;
+		sas_worker_request_probed();
+	}
+	else if (actor == SAS_PROBE || reason == SAS_EXIT_RETIRED)
+		database->probe = true;
+	if (reason == SAS_EXIT_FAILED)
+		reconcile_scan_wanted = true;
+
+	if (!failed || reconcile_now_us - slot->born_us > LONG_LIFE_US)
+		slot->pause_ms = slot->failures = 0;
+	slot->failures += failed;
+	sas_worker_registry_trouble(database->oid, actor, index, slot->failures);
+	if (failed)
+		slot->pause_ms = slot->pause_ms > 0 ? Min(slot->pause_ms * 2, PAUSE_MAX_MS) : PAUSE_MS;
+	slot->not_before_us = reconcile_now_us + slot->pause_ms * INT64CONST(1000);
+}
+
+static bool
+reconcile_is_gone(const SasWorkerSlot *slot)
+{
+	pid_t		pid;
+
+	return slot->handle == NULL || GetBackgroundWorkerPid(slot->handle, &pid) == BGWH_STOPPED;
+}
+
+/*
+ * True when the post is vacant.  A process that has freed its slot but is not
+ * gone yet still holds one of the server's process slots: its end is
+ * announced by a signal, so there is nothing to time.
+ */
+static bool
+reconcile_is_vacant(SasDatabase *database, SasWorkerSlot *slot, int actor, int index)
+{
+	SasExit		reason = SAS_EXIT_ORDERLY;
+
+	if (slot->registered == NULL && slot->handle == NULL)
+		return true;
+	if (slot->registered != NULL &&
+		(slot->registered->state == SAS_SLOT_RUNNING || slot->registered->state == SAS_SLOT_STOPPING))
+		return false;
+	if (!reconcile_is_gone(slot))
+		return false;
+	if (slot->registered != NULL)
+	{
+		reason = sas_worker_registry_release(slot->registered->worker_id);
+		slot->registered = NULL;
+	}
+	if (slot->handle)
+		pfree(slot->handle);
+	slot->handle = NULL;
+	reconcile_note_exit(database, slot, actor, index, reason);
+	return true;
+}
+
+/* ---------------------------------------------------------------- who comes */
+
+static bool
+reconcile_start_worker(SasDatabase *database, SasWorkerSlot *slot, int actor, int index)
+{
+	BackgroundWorker worker = {0};
+	SasOrders	orders = {0};
+	MemoryContext context;
+	const char *kind;
+	int			slot_number;
+	bool		hired;
+
+	slot_number = sas_worker_registry_reserve(database->oid, actor, index, &orders.worker_id);
+	if (slot_number < 0)
+		return false;
+	orders.dboid = database->oid;
+	orders.actor = actor;
+	orders.index = index;
+
+	kind = actor == SAS_PROBE ? "probe" : sas_actor_name(actor);
+	snprintf(worker.bgw_type, BGW_MAXLEN, "sas %s", kind);
+	snprintf(worker.bgw_name, BGW_MAXLEN, "sas %s %s", kind, NameStr(database->name));
+	strlcpy(worker.bgw_library_name, "sas", sizeof(worker.bgw_library_name));
+	strlcpy(worker.bgw_function_name, actor == SAS_PROBE ? "sas_worker_probe_main" : "sas_worker_main",
+			BGW_MAXLEN);
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
+	worker.bgw_restart_time = BGW_NEVER_RESTART;
+	worker.bgw_notify_pid = MyProcPid;
+	worker.bgw_main_arg = Int32GetDatum(slot_number);
+	memcpy(worker.bgw_extra, &orders, sizeof(orders));
+
+	context = MemoryContextSwitchTo(TopMemoryContext);
+	hired = RegisterDynamicBackgroundWorker(&worker, &slot->handle);
+	MemoryContextSwitchTo(context);
+	if (hired)
+		slot->born_us = reconcile_now_us;
+	else
+	{
+		slot->handle = NULL;
+		sas_worker_registry_release(orders.worker_id);
+	}
+	return hired;
+}
+
+/*
+ * Fills a vacant post when it is due.  Returns 1 when the server has no
+ * process slot for it, so that the answers can be added up.
+ */
+static int
+reconcile_fill(SasDatabase *database, SasWorkerSlot *slot, int actor, int index)
+{
+	if (slot->not_before_us > reconcile_now_us)
+	{
+		reconcile_again_at(slot->not_before_us);
+		return 0;
+	}
+	if (reconcile_refused || (reconcile_full_pause_ms > 0 && reconcile_now_us < reconcile_full_until_us && !reconcile_any_ended))
+		return 1;
+	reconcile_refused = !reconcile_start_worker(database, slot, actor, index);
+	return reconcile_refused ? 1 : 0;
+}
+
+/* ---------------------------------------------------------------- the tick */
+
+/*
+ * A hold ends after its statement's requests are noted.  Looking at the holds
+ * before the requests, and again before a worker is started, leaves no moment
+ * in which a dropped database looks free and still there.
+ */
+static void
+reconcile_read_exclusions(void)
+{
+	SasDatabase **list;
+	int			n = sas_worker_databases_list(&list);
+
+	for (int i = 0; i < n; i++)
+		list[i]->excluded = sas_worker_exclusion_active(list[i]->oid);
+}
+
+static bool
+reconcile_is_excluded(const SasDatabase *database)
+{
+	return database->excluded || sas_worker_exclusion_active(database->oid);
+}
+
+static void
+reconcile_read_requests(void)
+{
+	Oid			probes[SAS_MAX_REQUESTS];
+	int			nprobes;
+	bool		all;
+	bool		rescan;
+
+	if (sas_worker_request_take(probes, &nprobes, &all, &rescan) && rescan)
+		reconcile_scan_wanted = true;
+	if (reconcile_scan_wanted)
+		sas_worker_databases_scan();
+	reconcile_scan_wanted = false;
+	for (int i = 0; i < nprobes; i++)
+		sas_worker_databases_probe(probes[i]);
+	if (all)
+		sas_worker_databases_probe_all();
+}
+
+/* Pairs posts and slots; a worker that runs is proof enough of the extension. */
+static void
+reconcile_read_registry(void)
+{
+	SasSlot    *slots;
+	int			n = sas_worker_registry_snapshot(&slots);
+
+	reconcile_n_databases = sas_worker_databases_list(&reconcile_databases);
+	for (int i = 0; i < reconcile_n_databases; i++)
+	{
+		reconcile_databases[i]->prober.registered = NULL;
+		for (int p = 0; reconcile_databases[i]->slots != NULL && p < SAS_ACTORS * SAS_MAX_WORKERS; p++)
+			reconcile_databases[i]->slots[p].registered = NULL;
+	}
+	for (int i = 0; i < n; i++)
+	{
+		SasDatabase *database = sas_worker_databases_get(slots[i].dboid);
+
+		sas_worker_databases_slot(database, slots[i].actor, slots[i].index)->registered = &slots[i];
+		if (slots[i].actor != SAS_PROBE && slots[i].state == SAS_SLOT_RUNNING &&
+			database->presence == SAS_PRESENCE_UNKNOWN)
+		{
+			database->presence = SAS_PRESENCE_PRESENT;
+			database->probe = false;
+		}
+	}
+	reconcile_n_databases = sas_worker_databases_list(&reconcile_databases);
+}
+
+static int
+reconcile_n_wanted(const SasDatabase *database, int actor)
+{
+	if (!database->listed || database->presence != SAS_PRESENCE_PRESENT)
+		return 0;
+	return sas_base_settings_workers(actor);
+}
+
+/* One probe at a time in the whole server. */
+static int
+reconcile_probes(void)
+{
+	SasDatabase *next = NULL;
+
+	for (int i = 0; i < reconcile_n_databases; i++)
+	{
+		SasDatabase *database = reconcile_databases[i];
+
+		if (!reconcile_is_vacant(database, &database->prober, SAS_PROBE, 0))
+			return 0;
+		if (!database->probe || !database->listed || reconcile_is_excluded(database))
+			continue;
+		if (database->prober.not_before_us > reconcile_now_us)
+			reconcile_again_at(database->prober.not_before_us);
+		else if (next == NULL)
+			next = database;
+	}
+	if (next == NULL)
+		return 0;
+	if (reconcile_fill(next, &next->prober, SAS_PROBE, 0) > 0)
+		return 1;
+	next->probe = false;
+	return 0;
+}
+
+/*
+ * Settles the posts of one actor of a database, from the given index on.
+ * Those within the wanted number are filled, the others are asked to leave.
+ */
+static int
+reconcile_slot(SasDatabase *database, int actor, int index)
+{
+	SasWorkerSlot *slot = sas_worker_databases_slot(database, actor, index);
+	bool		wanted = index < reconcile_n_wanted(database, actor);
+
+	if (reconcile_is_vacant(database, slot, actor, index))
+	{
+		if (wanted && !database->probe && database->prober.handle == NULL &&
+			!reconcile_is_excluded(database))
+			return reconcile_fill(database, slot, actor, index);
+	}
+	else if (!wanted && slot->registered != NULL && slot->registered->state == SAS_SLOT_RUNNING)
+		(void) sas_worker_registry_stop(slot->registered->worker_id);
+	return 0;
+}
+
+/* An unlisted database is forgotten when nobody is left in it. */
+static void
+reconcile_forget(SasDatabase *database)
+{
+	if (database->listed || database->prober.registered || database->prober.handle)
+		return;
+	for (int p = 0; database->slots != NULL && p < SAS_ACTORS * SAS_MAX_WORKERS; p++)
+		if (database->slots[p].registered || database->slots[p].handle)
+			return;
+	sas_worker_databases_remove(database);
+}
+
+/* Says in the log that process slots are missing, once, and that they are there again. */
+static void
+reconcile_log(int missing)
+{
+	if (missing > 0 && !reconcile_warned && reconcile_now_us - reconcile_warned_us > WARN_AGAIN_US)
+	{
+		reconcile_warned = true;
+		reconcile_warned_us = reconcile_now_us;
+		ereport(WARNING,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("no free process slot for %d of the workers of sas", missing),
+				 errdetail("It is tried again until there is one."),
+				 errhint("Raise \"max_worker_processes\", or lower the numbers of workers per database.")));
+	}
+	else if (missing == 0 && reconcile_warned)
+	{
+		reconcile_warned = false;
+		ereport(LOG, (errmsg("all workers of sas have a process slot again")));
+	}
+}
+
+/* When to try again, and what sas.health() is told. */
+static void
+reconcile_report(int missing)
+{
+	reconcile_log(missing);
+	if (missing == 0)
+		reconcile_full_pause_ms = 0;
+	else if (reconcile_refused)
+	{
+		reconcile_full_pause_ms = reconcile_full_pause_ms > 0 ? Min(reconcile_full_pause_ms * 2, FULL_PAUSE_MAX_MS) : FULL_PAUSE_MS;
+		reconcile_full_until_us = reconcile_now_us + reconcile_full_pause_ms * INT64CONST(1000);
+	}
+	if (missing > 0)
+		reconcile_again_at(reconcile_full_until_us);
+	sas_worker_request_report(missing);
+}
+
+long
+sas_worker_reconcile(void)
+{
+	int			missing;
+
+	reconcile_now_us = sas_clock_monotonic_us();
+	reconcile_next_us = -1;
+	reconcile_any_ended = reconcile_refused = false;
+	reconcile_read_exclusions();
+	reconcile_read_requests();
+	reconcile_read_registry();
+
+	/* The first of every actor everywhere, before the second of any. */
+	missing = reconcile_probes();
+	for (int index = 0; index < SAS_MAX_WORKERS; index++)
+		for (int actor = 0; actor < SAS_ACTORS; actor++)
+			for (int i = 0; i < reconcile_n_databases; i++)
+				if (reconcile_databases[i]->slots != NULL || index < reconcile_n_wanted(reconcile_databases[i], actor))
+					missing += reconcile_slot(reconcile_databases[i], actor, index);
+	for (int i = 0; i < reconcile_n_databases; i++)
+		reconcile_forget(reconcile_databases[i]);
+	reconcile_report(missing);
+
+	if (reconcile_next_us < 0)
+		return -1;
+	return (long) Max((reconcile_next_us - sas_clock_monotonic_us() + 999) / 1000, 0);
+}
