@@ -10,7 +10,7 @@
 #include "agent/claim.h"
 #include "base/clock.h"
 #include "metrics/metrics.h"
-#include "store/lone.h"
+#include "store/claim_one.h"
 #include "template/template.h"
 #include "utils/builtins.h"
 #include "wake/wakeup.h"
@@ -18,7 +18,7 @@
 
 /* An empty object. */
 static Jsonb *
-no_steps(void)
+claim_no_steps(void)
 {
 	JsonbParseState *state = NULL;
 
@@ -28,69 +28,69 @@ no_steps(void)
 
 /* What is sent, with its templates filled in; NULL: they cannot be, and SQL says why. */
 static Jsonb *
-compose(const SasLoneCall *lone, char *key)
+claim_compose(const SasSingleCall *single, char *key)
 {
 	SasTemplateRoot root = {0};
 	SasTemplateProblem problem;
 	Jsonb	   *request;
 
-	root.input = lone->input;
-	root.reads = lone->call->reads;
-	root.members = lone->call->members;
+	root.input = single->input;
+	root.reads = single->call->reads;
+	root.members = single->call->members;
 	root.key = cstring_to_text(key);
-	root.run_id = lone->id.run_id;
-	root.run_key = lone->run_key;
-	root.labels = lone->labels;
-	root.created_at = lone->created_at;
-	root.deadline = lone->deadline;
-	root.steps = no_steps();
-	return sas_template_render_request(lone->call->request, sas_template_root(&root), &request, &problem) ? request : NULL;
+	root.run_id = single->id.run_id;
+	root.run_key = single->run_key;
+	root.labels = single->labels;
+	root.created_at = single->created_at;
+	root.deadline = single->deadline;
+	root.steps = claim_no_steps();
+	return sas_template_render_request(single->call->request, sas_template_root(&root), &request, &problem) ? request : NULL;
 }
 
 static void
-tell(int lane, const SasLoneCall *lone)
+claim_report(int lane, const SasSingleCall *single)
 {
-	sas_wake_due_at_commit(lone->complete_by);
-	sas_metrics_add_at_commit(SAS_METRIC_STEP_WAIT, lane, 0, "", 1, Max(0, (sas_clock_now() - lone->ready_at) / 1e6));
+	sas_wake_due_at_commit(single->complete_by);
+	sas_metrics_add_at_commit(SAS_METRIC_STEP_WAIT, lane, 0, "", 1, Max(0, (sas_clock_now() - single->ready_at) / 1e6));
 	sas_metrics_add_at_commit(SAS_METRIC_TRANSITION, 0, 0, "step none running", 1, -1);
-	if (lone->begins)
+	if (single->begins)
 		sas_metrics_add_at_commit(SAS_METRIC_TRANSITION, 0, 0, "run pending running", 1, -1);
 }
 
 /* False, and nothing has happened: SQL has to look. */
 static bool
-claim_lone(int lane, List **claimed)
+claim_single(int lane, List **claimed)
 {
 	/* before the snapshot that looks */
 	TimestampTz mark = sas_wake_low_water_begin(SAS_LOW_WATER_LANE, lane);
-	SasLoneCall lone;
-	SasLone		found = sas_store_find_lone(lane, mark, &lone);
+	SasSingleCall single;
+	SasClaimOne	found = sas_store_claim_one_find(lane, mark, &single);
 	SasClaimedCall *c;
 
-	if (found == SAS_LONE_NOTHING)
+	if (found == SAS_CLAIM_ONE_NOTHING)
 		sas_wake_low_water_raise(SAS_LOW_WATER_LANE, lane, DT_NOEND);
-	if (found != SAS_LONE_FOUND)
-		return found == SAS_LONE_NOTHING;
+	if (found != SAS_CLAIM_ONE_FOUND)
+		return found == SAS_CLAIM_ONE_NOTHING;
 	c = palloc0(sizeof(SasClaimedCall));
-	c->idempotency_key = sas_template_step_key(&lone.trace, lone.call->name, 0, false);
-	c->request = compose(&lone, c->idempotency_key);
+	c->idempotency_key = sas_template_step_key(&single.trace, single.call->name, 0, false);
+	c->request = claim_compose(&single, c->idempotency_key);
 	if (c->request == NULL)
 	{
-		sas_store_leave_lone();
+		sas_store_claim_one_release();
 		return false;
 	}
-	if (!sas_store_take_lone(&lone))
+	if (!sas_store_claim_one_take(&single))
 		return false;
-	sas_wake_low_water_raise(SAS_LOW_WATER_LANE, lane, lone.rank);
-	tell(lane, &lone);
-	c->id = lone.id;
-	c->lease_id = lone.lease_id;
+	sas_wake_low_water_raise(SAS_LOW_WATER_LANE, lane, single.rank);
+	claim_report(lane, &single);
+	c->id = single.id;
+	c->lease_id = single.lease_id;
 	c->agent_id = lane;
-	c->step = lone.call->name;
-	c->window_ms = lone.window_ms;
-	c->trace = lone.trace;
-	c->policy = lone.call->policy;
-	c->workflow_id = lone.call->workflow_id;
+	c->step = single.call->name;
+	c->window_ms = single.window_ms;
+	c->trace = single.trace;
+	c->policy = single.call->policy;
+	c->workflow_id = single.call->workflow_id;
 	*claimed = list_make1(c);
 	return true;
 }
@@ -108,7 +108,7 @@ sas_agent_claim(const int *lanes, const int *quantities, int n, bool plainly)
 		MemoryContext old = MemoryContextSwitchTo(sas_store_results);
 
 		broke_off = true;
-		done = claim_lone(lanes[0], &claimed);
+		done = claim_single(lanes[0], &claimed);
 		MemoryContextSwitchTo(old);
 	}
 	broke_off = false;

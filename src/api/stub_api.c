@@ -371,7 +371,7 @@ sas_api_stub_perform(PG_FUNCTION_ARGS)
 	step.input = jsonb_argument(fcinfo, 8);
 	step.problem = jsonb_argument(fcinfo, 9);
 	step.retry = jsonb_argument(fcinfo, 10);
-	step.judges = !PG_ARGISNULL(11) && PG_GETARG_BOOL(11);
+	step.evaluates = !PG_ARGISNULL(11) && PG_GETARG_BOOL(11);
 	if (step.problem != NULL)
 		performed.error = sas_verdict_no_input(&step);
 	else

@@ -167,7 +167,7 @@ submit(const text *name, const SasSubmission *submission, const Datum *inputs, i
 	if (submitted.timer != DT_NOEND)
 		sas_wake_low_water_note(SAS_LOW_WATER_DUE, 'v', submitted.timer);
 	sas_metrics_add_at_commit(SAS_METRIC_TRANSITION, 0, 0, "run none pending", n, -1);
-	sas_wake_due_at_commit(submitted.look_by);
+	sas_wake_due_at_commit(submitted.check_by);
 	for (int i = 0; i < workflow->n_roots; i++)
 	{
 		sas_wake_low_water_note(SAS_LOW_WATER_LANE, workflow->root_lanes[i], submitted.ranks[i]);

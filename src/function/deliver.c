@@ -94,7 +94,7 @@ choose(void)
 static bool
 deliver_group(SasItemsDone *done, int *n_done)
 {
-	bool	   *held = sas_store_hold_items(group, n_group);
+	bool	   *valid = sas_store_lock_items(group, n_group);
 	bool		was_slow = false;
 
 	for (int i = 0; i < n_group; i++)
@@ -105,7 +105,7 @@ deliver_group(SasItemsDone *done, int *n_done)
 		int64		begun = sas_clock_monotonic_us();
 		int64		left_ms = (deadline_us - begun) / 1000;
 
-		if (!held[i])
+		if (!valid[i])
 			continue;
 		d = &done[(*n_done)++];
 		d->items = c;

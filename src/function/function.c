@@ -337,7 +337,7 @@ static bool
 call_group(void)
 {
 	SasStepId  *ids = palloc(sizeof(SasStepId) * n_group);
-	char	   *held;
+	char	   *valid;
 	bool		was_slow = false;
 	int			called = 0;
 
@@ -351,15 +351,15 @@ call_group(void)
 		group[i]->not_before_us = 0;
 		group[i]->again_in_ms = 0;
 	}
-	held = sas_store_held(ids, n_group);
+	valid = sas_store_valid_claims(ids, n_group);
 	for (int i = 0; i < n_group; i++)
 	{
 		Work	   *w = group[i];
 		int64		left_us = w->deadline_us - sas_clock_monotonic_us();
 
-		if (held[i] == 'x')
+		if (valid[i] == 'x')
 			w->lost = true;
-		else if (held[i] == 'l')
+		else if (valid[i] == 'l')
 			w->not_before_us = sas_clock_monotonic_us() + SAS_LOCKED_PAUSE_US;
 		else if (was_slow || left_us < w->step->window_ms * 500)
 			w->verdict = "hand_back";	/* not begun, and its window half gone: others can have it, with one of its own */

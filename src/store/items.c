@@ -14,7 +14,7 @@
 #include "utils/lsyscache.h"
 
 static ArrayType *
-cell_array(int row, int column)
+store_items_cell_array(int row, int column)
 {
 	bool		isnull;
 	Datum		value = SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, column, &isnull);
@@ -31,26 +31,26 @@ sas_store_claim_items(MemoryContext context, int quantity)
 	List	   *list = NIL;
 	MemoryContext results = sas_store_results;
 
-	sas_plan_run(&plan, args, NULL);
+	sas_store_plan_run(&plan, args, NULL);
 	sas_store_results = context;
 	for (int i = 0; i < SPI_processed; i++)
 	{
 		MemoryContext old = MemoryContextSwitchTo(sas_store_results);
 		SasClaimedItems *c = palloc0(sizeof(SasClaimedItems));
 
-		c->watch_id = sas_cell_int(i, 1);
-		sas_cell_uuid(i, 2, &c->request_id);
-		c->owner = (Oid) sas_cell_int(i, 3);
-		c->watcher = sas_cell_text(i, 4);
-		c->key = sas_cell_text(i, 5);
-		c->alone = sas_cell_bool(i, 6);
-		c->window_ms = sas_cell_float(i, 7);
-		c->target_kind = sas_cell_text(i, 8);
-		c->target = sas_cell_text(i, 9);
-		c->items = sas_cell_jsonb(i, 10);
-		c->keys = cell_array(i, 11);
-		c->up_to = sas_cell_int(i, 12);
-		c->problem = sas_cell_jsonb(i, 13);
+		c->watch_id = sas_store_cell_int(i, 1);
+		sas_store_cell_uuid(i, 2, &c->request_id);
+		c->owner = (Oid) sas_store_cell_int(i, 3);
+		c->watcher = sas_store_cell_text(i, 4);
+		c->key = sas_store_cell_text(i, 5);
+		c->alone = sas_store_cell_bool(i, 6);
+		c->window_ms = sas_store_cell_float(i, 7);
+		c->target_kind = sas_store_cell_text(i, 8);
+		c->target = sas_store_cell_text(i, 9);
+		c->items = sas_store_cell_jsonb(i, 10);
+		c->keys = store_items_cell_array(i, 11);
+		c->up_to = sas_store_cell_int(i, 12);
+		c->problem = sas_store_cell_jsonb(i, 13);
 		list = lappend(list, c);
 		MemoryContextSwitchTo(old);
 	}
@@ -59,7 +59,7 @@ sas_store_claim_items(MemoryContext context, int quantity)
 }
 
 bool *
-sas_store_hold_items(SasClaimedItems *const *items, int n)
+sas_store_lock_items(SasClaimedItems *const *items, int n)
 {
 	static SasPlan plan = {"SELECT _sas.hold_items($1, $2)", 2, {INT8ARRAYOID, UUIDARRAYOID}};
 	SasColumn	ids;
@@ -68,23 +68,23 @@ sas_store_hold_items(SasClaimedItems *const *items, int n)
 	bool		isnull;
 	Datum	   *values;
 	int			found;
-	bool	   *held = MemoryContextAllocZero(sas_store_results, n);
+	bool	   *valid = MemoryContextAllocZero(sas_store_results, n);
 
-	sas_column_open(&ids, INT8OID, n);
-	sas_column_open(&requests, UUIDOID, n);
+	sas_store_column_open(&ids, INT8OID, n);
+	sas_store_column_open(&requests, UUIDOID, n);
 	for (int i = 0; i < n; i++)
 	{
-		sas_column_add(&ids, Int64GetDatum(items[i]->watch_id), false);
-		sas_column_add(&requests, UUIDPGetDatum(&items[i]->request_id), false);
+		sas_store_column_add(&ids, Int64GetDatum(items[i]->watch_id), false);
+		sas_store_column_add(&requests, UUIDPGetDatum(&items[i]->request_id), false);
 	}
-	args[0] = sas_column_array(&ids);
-	args[1] = sas_column_array(&requests);
-	sas_plan_run(&plan, args, NULL);
+	args[0] = sas_store_column_array(&ids);
+	args[1] = sas_store_column_array(&requests);
+	sas_store_plan_run(&plan, args, NULL);
 	deconstruct_array(DatumGetArrayTypeP(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull)),
 					  BOOLOID, 1, true, TYPALIGN_CHAR, &values, NULL, &found);
 	for (int i = 0; i < Min(n, found); i++)
-		held[i] = DatumGetBool(values[i]);
-	return held;
+		valid[i] = DatumGetBool(values[i]);
+	return valid;
 }
 
 void
@@ -94,25 +94,25 @@ sas_store_finish_items(const SasItemsDone *done, int n)
 	SasColumn	c[4];
 	Datum		args[4];
 
-	sas_column_open(&c[0], INT8OID, n);
-	sas_column_open(&c[1], INT8OID, n);
-	sas_column_open(&c[2], JSONBOID, n);
-	sas_column_open(&c[3], BOOLOID, n);
+	sas_store_column_open(&c[0], INT8OID, n);
+	sas_store_column_open(&c[1], INT8OID, n);
+	sas_store_column_open(&c[2], JSONBOID, n);
+	sas_store_column_open(&c[3], BOOLOID, n);
 	for (int i = 0; i < n; i++)
 	{
-		sas_column_add(&c[0], Int64GetDatum(done[i].items->watch_id), false);
-		sas_column_add(&c[1], Int64GetDatum(done[i].items->up_to), false);
-		sas_column_add(&c[2], PointerGetDatum(done[i].error), done[i].error == NULL);
-		sas_column_add(&c[3], BoolGetDatum(done[i].again), false);
+		sas_store_column_add(&c[0], Int64GetDatum(done[i].items->watch_id), false);
+		sas_store_column_add(&c[1], Int64GetDatum(done[i].items->up_to), false);
+		sas_store_column_add(&c[2], PointerGetDatum(done[i].error), done[i].error == NULL);
+		sas_store_column_add(&c[3], BoolGetDatum(done[i].again), false);
 	}
 	for (int i = 0; i < 4; i++)
-		args[i] = sas_column_array(&c[i]);
-	sas_plan_run(&plan, args, NULL);
+		args[i] = sas_store_column_array(&c[i]);
+	sas_store_plan_run(&plan, args, NULL);
 }
 
 /* Is there a column of that name and type? */
 static bool
-has_column(Oid table, const char *name, Oid type)
+store_items_has_column(Oid table, const char *name, Oid type)
 {
 	AttrNumber	number = get_attnum(table, name);
 
@@ -120,7 +120,7 @@ has_column(Oid table, const char *name, Oid type)
 }
 
 static Oid
-find_table(const char *name)
+store_items_find_table(const char *name)
 {
 	LOCAL_FCINFO(fcinfo, 1);
 	Datum		found;
@@ -141,9 +141,9 @@ find_table(const char *name)
 void
 sas_store_insert_items(const SasClaimedItems *items)
 {
-	Oid			table = find_table(items->target);
-	bool		with_watcher = has_column(table, "watcher", TEXTOID);
-	bool		with_key = has_column(table, "key", TEXTOID);
+	Oid			table = store_items_find_table(items->target);
+	bool		with_watcher = store_items_has_column(table, "watcher", TEXTOID);
+	bool		with_key = store_items_has_column(table, "key", TEXTOID);
 	char	   *command = psprintf("INSERT INTO %s (item%s%s) SELECT i.item%s%s FROM pg_catalog.jsonb_array_elements($1) WITH ORDINALITY AS i (item, n) ORDER BY i.n",
 								   quote_qualified_identifier(get_namespace_name(get_rel_namespace(table)), get_rel_name(table)),
 								   with_watcher ? ", watcher" : "", with_key ? ", key" : "",
@@ -173,18 +173,18 @@ sas_store_begin_turn(int64 node_id, const SasWatchId *id, SasFunctionTurn *turn)
 	3, {INT8OID, INT8OID, INT8OID}};
 	Datum		args[3] = {Int64GetDatum(node_id), Int64GetDatum(id->watch_id), Int64GetDatum(id->epoch)};
 
-	sas_plan_run(&plan, args, NULL);
+	sas_store_plan_run(&plan, args, NULL);
 	if (SPI_processed == 0)
 		return false;
-	turn->owner = (Oid) sas_cell_int(0, 1);
-	turn->function = sas_cell_text(0, 2);
-	turn->input = sas_cell_jsonb(0, 3);
-	turn->cursor = sas_cell_jsonb(0, 4);
-	turn->every_ms = sas_cell_float(0, 5);
-	turn->timeout_ms = sas_cell_float(0, 6);
-	turn->stop = sas_cell_bool(0, 7);
-	turn->suspect = sas_cell_bool(0, 8);
-	turn->noted = sas_cell_bool(0, 9);
+	turn->owner = (Oid) sas_store_cell_int(0, 1);
+	turn->function = sas_store_cell_text(0, 2);
+	turn->input = sas_store_cell_jsonb(0, 3);
+	turn->cursor = sas_store_cell_jsonb(0, 4);
+	turn->every_ms = sas_store_cell_float(0, 5);
+	turn->timeout_ms = sas_store_cell_float(0, 6);
+	turn->stop = sas_store_cell_bool(0, 7);
+	turn->suspect = sas_store_cell_bool(0, 8);
+	turn->noted = sas_store_cell_bool(0, 9);
 	return true;
 }
 
@@ -194,7 +194,7 @@ sas_store_note_turn(int64 node_id, const SasWatchId *id)
 	static SasPlan plan = {"SELECT _sas.note_turn($1, $2, $3)", 3, {INT8OID, INT8OID, INT8OID}};
 	Datum		args[3] = {Int64GetDatum(node_id), Int64GetDatum(id->watch_id), Int64GetDatum(id->epoch)};
 
-	sas_plan_run(&plan, args, NULL);
+	sas_store_plan_run(&plan, args, NULL);
 }
 
 void
@@ -203,7 +203,7 @@ sas_store_end_turn(int64 node_id, const SasWatchId *id, Jsonb *cursor)
 	static SasPlan plan = {"SELECT _sas.end_turn($1, $2, $3, $4)", 4, {INT8OID, INT8OID, INT8OID, JSONBOID}};
 	Datum		args[4] = {Int64GetDatum(node_id), Int64GetDatum(id->watch_id), Int64GetDatum(id->epoch), PointerGetDatum(cursor)};
 
-	sas_plan_run(&plan, args, cursor ? NULL : "   n");
+	sas_store_plan_run(&plan, args, cursor ? NULL : "   n");
 }
 
 bool
@@ -212,6 +212,6 @@ sas_store_make_way(int64 node_id, int64 watch_id)
 	static SasPlan plan = {"SELECT _sas.make_way($1, $2)", 2, {INT8OID, INT8OID}};
 	Datum		args[2] = {Int64GetDatum(node_id), Int64GetDatum(watch_id)};
 
-	sas_plan_run(&plan, args, NULL);
-	return sas_cell_bool(0, 1);
+	sas_store_plan_run(&plan, args, NULL);
+	return sas_store_cell_bool(0, 1);
 }

@@ -33,7 +33,7 @@ typedef struct SasClaimedItems
 extern List *sas_store_claim_items(MemoryContext context, int quantity);
 
 /* Which of these claims still hold; their rows are locked until the commit. */
-extern bool *sas_store_hold_items(SasClaimedItems *const *items, int n);
+extern bool *sas_store_lock_items(SasClaimedItems *const *items, int n);
 
 typedef struct SasItemsDone
 {

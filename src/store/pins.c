@@ -29,7 +29,7 @@ typedef struct SasPin
 } SasPin;
 
 /* A setting that this server does not have is passed over. */
-static const SasPin pins[] = {
+static const SasPin pins_settings[] = {
 	/* the limits of a transaction are the worker's; a user's function may set some of them, until it returns */
 	{"search_path", "pg_catalog, pg_temp", true},
 	{"statement_timeout", "0", true},
@@ -110,13 +110,13 @@ static const SasPin pins[] = {
 };
 
 /* What users' functions are given; NULL: nothing else than the pin. */
-static char *unpinned[lengthof(pins)];
+static char *pins_unpinned[lengthof(pins_settings)];
 
 /* What ends the process instead of the transaction. */
-static const char *const fatal[] = {"exit_on_error", "transaction_timeout"};
+static const char *const pins_fatal[] = {"exit_on_error", "transaction_timeout"};
 
 static bool
-exists(const SasPin *pin)
+pins_exists(const SasPin *pin)
 {
 	return GetConfigOption(pin->name, true, false) != NULL;
 }
@@ -124,27 +124,27 @@ exists(const SasPin *pin)
 void
 sas_store_reload_pins(void)
 {
-	for (int i = 0; i < lengthof(pins); i++)
+	for (int i = 0; i < lengthof(pins_settings); i++)
 	{
 		const char *reset;
 
-		if (unpinned[i] != NULL)
-			pfree(unpinned[i]);
-		unpinned[i] = NULL;
-		if (pins[i].worker_only || !exists(&pins[i]))
+		if (pins_unpinned[i] != NULL)
+			pfree(pins_unpinned[i]);
+		pins_unpinned[i] = NULL;
+		if (pins_settings[i].worker_only || !pins_exists(&pins_settings[i]))
 			continue;
-		reset = GetConfigOptionResetString(pins[i].name);
-		if (reset != NULL && strcmp(reset, pins[i].value) != 0)
-			unpinned[i] = MemoryContextStrdup(TopMemoryContext, reset);
+		reset = GetConfigOptionResetString(pins_settings[i].name);
+		if (reset != NULL && strcmp(reset, pins_settings[i].value) != 0)
+			pins_unpinned[i] = MemoryContextStrdup(TopMemoryContext, reset);
 	}
 }
 
 static void
-keep_from_users(void)
+pins_keep_from_users(void)
 {
-	for (int i = 0; i < lengthof(fatal); i++)
+	for (int i = 0; i < lengthof(pins_fatal); i++)
 	{
-		struct config_generic *setting = sas_compat_setting(fatal[i]);
+		struct config_generic *setting = sas_compat_setting(pins_fatal[i]);
 
 		if (setting != NULL && setting->context == PGC_USERSET)
 			setting->context = PGC_SUSET;
@@ -156,16 +156,16 @@ sas_store_pin_settings(void)
 {
 	/* its settings are known once it is there */
 	load_file("$libdir/plpgsql", false);
-	for (int i = 0; i < lengthof(pins); i++)
-		if (exists(&pins[i]))
-			SetConfigOption(pins[i].name, pins[i].value, PGC_SUSET, PGC_S_SESSION);
-	keep_from_users();
+	for (int i = 0; i < lengthof(pins_settings); i++)
+		if (pins_exists(&pins_settings[i]))
+			SetConfigOption(pins_settings[i].name, pins_settings[i].value, PGC_SUSET, PGC_S_SESSION);
+	pins_keep_from_users();
 }
 
 void
 sas_store_unpin_settings(void)
 {
-	for (int i = 0; i < lengthof(pins); i++)
-		if (unpinned[i] != NULL)
-			(void) set_config_option(pins[i].name, unpinned[i], PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	for (int i = 0; i < lengthof(pins_settings); i++)
+		if (pins_unpinned[i] != NULL)
+			(void) set_config_option(pins_settings[i].name, pins_unpinned[i], PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 }

@@ -12,7 +12,7 @@
 #include "utils/lsyscache.h"
 
 void
-sas_plan_run(SasPlan *plan, Datum *args, const char *nulls)
+sas_store_plan_run(SasPlan *plan, Datum *args, const char *nulls)
 {
 	int			rc;
 
@@ -30,7 +30,7 @@ sas_plan_run(SasPlan *plan, Datum *args, const char *nulls)
 }
 
 void
-sas_column_open(SasColumn *column, Oid type, int rows)
+sas_store_column_open(SasColumn *column, Oid type, int rows)
 {
 	column->type = type;
 	column->values = palloc(sizeof(Datum) * Max(rows, 1));
@@ -39,14 +39,14 @@ sas_column_open(SasColumn *column, Oid type, int rows)
 }
 
 void
-sas_column_add(SasColumn *column, Datum value, bool isnull)
+sas_store_column_add(SasColumn *column, Datum value, bool isnull)
 {
 	column->values[column->n] = value;
 	column->nulls[column->n++] = isnull;
 }
 
 Datum
-sas_column_array(SasColumn *column)
+sas_store_column_array(SasColumn *column)
 {
 	int16		typlen;
 	bool		typbyval;
@@ -62,16 +62,16 @@ sas_column_array(SasColumn *column)
 }
 
 static Datum
-cell(int row, int column, bool *isnull)
+plan_cell(int row, int column, bool *isnull)
 {
 	return SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, column, isnull);
 }
 
 int64
-sas_cell_int(int row, int column)
+sas_store_cell_int(int row, int column)
 {
 	bool		isnull;
-	Datum		value = cell(row, column, &isnull);
+	Datum		value = plan_cell(row, column, &isnull);
 	Oid			type = SPI_gettypeid(SPI_tuptable->tupdesc, column);
 
 	if (isnull)
@@ -80,37 +80,37 @@ sas_cell_int(int row, int column)
 }
 
 double
-sas_cell_float(int row, int column)
+sas_store_cell_float(int row, int column)
 {
 	bool		isnull;
-	Datum		value = cell(row, column, &isnull);
+	Datum		value = plan_cell(row, column, &isnull);
 
 	return isnull ? 0 : DatumGetFloat8(value);
 }
 
 bool
-sas_cell_bool(int row, int column)
+sas_store_cell_bool(int row, int column)
 {
 	bool		isnull;
-	Datum		value = cell(row, column, &isnull);
+	Datum		value = plan_cell(row, column, &isnull);
 
 	return !isnull && DatumGetBool(value);
 }
 
 bool
-sas_cell_null(int row, int column)
+sas_store_cell_null(int row, int column)
 {
 	bool		isnull;
 
-	(void) cell(row, column, &isnull);
+	(void) plan_cell(row, column, &isnull);
 	return isnull;
 }
 
 char *
-sas_cell_text(int row, int column)
+sas_store_cell_text(int row, int column)
 {
 	bool		isnull;
-	Datum		value = cell(row, column, &isnull);
+	Datum		value = plan_cell(row, column, &isnull);
 	MemoryContext old;
 	char	   *copy;
 
@@ -123,10 +123,10 @@ sas_cell_text(int row, int column)
 }
 
 Jsonb *
-sas_cell_jsonb(int row, int column)
+sas_store_cell_jsonb(int row, int column)
 {
 	bool		isnull;
-	Datum		value = cell(row, column, &isnull);
+	Datum		value = plan_cell(row, column, &isnull);
 	MemoryContext old;
 	Jsonb	   *jsonb;
 
@@ -139,10 +139,10 @@ sas_cell_jsonb(int row, int column)
 }
 
 void
-sas_cell_uuid(int row, int column, pg_uuid_t *uuid)
+sas_store_cell_uuid(int row, int column, pg_uuid_t *uuid)
 {
 	bool		isnull;
-	Datum		value = cell(row, column, &isnull);
+	Datum		value = plan_cell(row, column, &isnull);
 
 	if (isnull)
 		memset(uuid, 0, sizeof(*uuid));
@@ -151,10 +151,10 @@ sas_cell_uuid(int row, int column, pg_uuid_t *uuid)
 }
 
 TimestampTz
-sas_cell_time(int row, int column)
+sas_store_cell_time(int row, int column)
 {
 	bool		isnull;
-	Datum		value = cell(row, column, &isnull);
+	Datum		value = plan_cell(row, column, &isnull);
 
 	return isnull ? DT_NOEND : DatumGetTimestampTz(value);
 }

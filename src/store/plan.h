@@ -20,7 +20,7 @@ typedef struct SasPlan
 } SasPlan;
 
 /* Runs it; nulls may be NULL. The result is in SPI_tuptable. */
-extern void sas_plan_run(SasPlan *plan, Datum *args, const char *nulls);
+extern void sas_store_plan_run(SasPlan *plan, Datum *args, const char *nulls);
 
 /* One parameter column: filled row by row, then made an array. */
 typedef struct SasColumn
@@ -31,18 +31,18 @@ typedef struct SasColumn
 	int			n;
 } SasColumn;
 
-extern void sas_column_open(SasColumn *column, Oid type, int rows);
-extern void sas_column_add(SasColumn *column, Datum value, bool isnull);
-extern Datum sas_column_array(SasColumn *column);
+extern void sas_store_column_open(SasColumn *column, Oid type, int rows);
+extern void sas_store_column_add(SasColumn *column, Datum value, bool isnull);
+extern Datum sas_store_column_array(SasColumn *column);
 
 /* Cells of the current result, copied to sas_store_results where they are not by value. */
-extern int64 sas_cell_int(int row, int column);
-extern double sas_cell_float(int row, int column);
-extern bool sas_cell_bool(int row, int column);
-extern bool sas_cell_null(int row, int column);
-extern char *sas_cell_text(int row, int column);
-extern Jsonb *sas_cell_jsonb(int row, int column);
-extern void sas_cell_uuid(int row, int column, pg_uuid_t *uuid);
-extern TimestampTz sas_cell_time(int row, int column);
+extern int64 sas_store_cell_int(int row, int column);
+extern double sas_store_cell_float(int row, int column);
+extern bool sas_store_cell_bool(int row, int column);
+extern bool sas_store_cell_null(int row, int column);
+extern char *sas_store_cell_text(int row, int column);
+extern Jsonb *sas_store_cell_jsonb(int row, int column);
+extern void sas_store_cell_uuid(int row, int column, pg_uuid_t *uuid);
+extern TimestampTz sas_store_cell_time(int row, int column);
 
 #endif							/* SAS_STORE_PLAN_H */

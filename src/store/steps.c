@@ -18,33 +18,33 @@
 #include "utils/typcache.h"
 
 static Datum
-int4_array(const int *values, int n)
+steps_int4_array(const int *values, int n)
 {
 	SasColumn	column;
 
-	sas_column_open(&column, INT4OID, n);
+	sas_store_column_open(&column, INT4OID, n);
 	for (int i = 0; i < n; i++)
-		sas_column_add(&column, Int32GetDatum(values[i]), false);
-	return sas_column_array(&column);
+		sas_store_column_add(&column, Int32GetDatum(values[i]), false);
+	return sas_store_column_array(&column);
 }
 
 static Datum
-int8_array(const int64 *values, int n)
+steps_int8_array(const int64 *values, int n)
 {
 	SasColumn	column;
 
-	sas_column_open(&column, INT8OID, n);
+	sas_store_column_open(&column, INT8OID, n);
 	for (int i = 0; i < n; i++)
-		sas_column_add(&column, Int64GetDatum(values[i]), false);
-	return sas_column_array(&column);
+		sas_store_column_add(&column, Int64GetDatum(values[i]), false);
+	return sas_store_column_array(&column);
 }
 
 static void
-step_id(int row, int column, SasStepId *id)
+steps_read_id(int row, int column, SasStepId *id)
 {
-	id->run_id = sas_cell_int(row, column);
-	id->step_no = sas_cell_int(row, column + 1);
-	id->element = sas_cell_int(row, column + 2);
+	id->run_id = sas_store_cell_int(row, column);
+	id->step_no = sas_store_cell_int(row, column + 1);
+	id->element = sas_store_cell_int(row, column + 2);
 }
 
 List *
@@ -53,30 +53,30 @@ sas_store_claim_calls(const int *lanes, const int *quantities, int n)
 	static SasPlan plan = {"SELECT lease_id, agent_id, run_id, step_no, element, step, undo, attempt, request_id, window_ms, "
 		"trace, idempotency_key, request, policy, problem, workflow_id FROM _sas.claim_calls($1, $2, $3, $4, $5)",
 	5, {INT4ARRAYOID, INT4ARRAYOID, INT8OID, INT8OID, TEXTOID}};
-	Datum		args[5] = {int4_array(lanes, n), int4_array(quantities, n), Int64GetDatum(sas_self.boot),
+	Datum		args[5] = {steps_int4_array(lanes, n), steps_int4_array(quantities, n), Int64GetDatum(sas_self.boot),
 	Int64GetDatum(sas_self.worker_id), CStringGetTextDatum(sas_self.name)};
 	List	   *calls = NIL;
 
-	sas_plan_run(&plan, args, NULL);
+	sas_store_plan_run(&plan, args, NULL);
 	for (int i = 0; i < SPI_processed; i++)
 	{
 		MemoryContext old = MemoryContextSwitchTo(sas_store_results);
 		SasClaimedCall *c = palloc0(sizeof(SasClaimedCall));
 
-		c->lease_id = sas_cell_int(i, 1);
-		c->agent_id = sas_cell_int(i, 2);
-		step_id(i, 3, &c->id);
-		c->step = sas_cell_text(i, 6);
-		c->undo = sas_cell_bool(i, 7);
-		c->attempt = sas_cell_int(i, 8);
-		sas_cell_uuid(i, 9, &c->id.request_id);
-		c->window_ms = sas_cell_float(i, 10);
-		sas_cell_uuid(i, 11, &c->trace);
-		c->idempotency_key = sas_cell_text(i, 12);
-		c->request = sas_cell_jsonb(i, 13);
-		c->policy = sas_cell_jsonb(i, 14);
-		c->problem = sas_cell_jsonb(i, 15);
-		c->workflow_id = sas_cell_int(i, 16);
+		c->lease_id = sas_store_cell_int(i, 1);
+		c->agent_id = sas_store_cell_int(i, 2);
+		steps_read_id(i, 3, &c->id);
+		c->step = sas_store_cell_text(i, 6);
+		c->undo = sas_store_cell_bool(i, 7);
+		c->attempt = sas_store_cell_int(i, 8);
+		sas_store_cell_uuid(i, 9, &c->id.request_id);
+		c->window_ms = sas_store_cell_float(i, 10);
+		sas_store_cell_uuid(i, 11, &c->trace);
+		c->idempotency_key = sas_store_cell_text(i, 12);
+		c->request = sas_store_cell_jsonb(i, 13);
+		c->policy = sas_store_cell_jsonb(i, 14);
+		c->problem = sas_store_cell_jsonb(i, 15);
+		c->workflow_id = sas_store_cell_int(i, 16);
 		calls = lappend(calls, c);
 		MemoryContextSwitchTo(old);
 	}
@@ -94,28 +94,28 @@ sas_store_claim_functions(MemoryContext context, int quantity, bool urgent)
 	List	   *steps = NIL;
 	MemoryContext results = sas_store_results;
 
-	sas_plan_run(&plan, args, NULL);
+	sas_store_plan_run(&plan, args, NULL);
 	sas_store_results = context;
 	for (int i = 0; i < SPI_processed; i++)
 	{
 		MemoryContext old = MemoryContextSwitchTo(sas_store_results);
 		SasClaimedFunction *c = palloc0(sizeof(SasClaimedFunction));
 
-		c->lease_id = sas_cell_int(i, 1);
-		c->owner = (Oid) sas_cell_int(i, 2);
-		step_id(i, 3, &c->id);
-		c->step = sas_cell_text(i, 6);
-		c->undo = sas_cell_bool(i, 7);
-		c->attempt = sas_cell_int(i, 8);
-		c->alone = sas_cell_bool(i, 9);
-		sas_cell_uuid(i, 10, &c->id.request_id);
-		c->window_ms = sas_cell_float(i, 11);
-		c->function = sas_cell_text(i, 12);
-		c->input = sas_cell_jsonb(i, 13);
-		c->problem = sas_cell_jsonb(i, 14);
-		c->retry = sas_cell_jsonb(i, 15);
-		c->judges = sas_cell_bool(i, 16);
-		c->workflow_id = sas_cell_int(i, 17);
+		c->lease_id = sas_store_cell_int(i, 1);
+		c->owner = (Oid) sas_store_cell_int(i, 2);
+		steps_read_id(i, 3, &c->id);
+		c->step = sas_store_cell_text(i, 6);
+		c->undo = sas_store_cell_bool(i, 7);
+		c->attempt = sas_store_cell_int(i, 8);
+		c->alone = sas_store_cell_bool(i, 9);
+		sas_store_cell_uuid(i, 10, &c->id.request_id);
+		c->window_ms = sas_store_cell_float(i, 11);
+		c->function = sas_store_cell_text(i, 12);
+		c->input = sas_store_cell_jsonb(i, 13);
+		c->problem = sas_store_cell_jsonb(i, 14);
+		c->retry = sas_store_cell_jsonb(i, 15);
+		c->evaluates = sas_store_cell_bool(i, 16);
+		c->workflow_id = sas_store_cell_int(i, 17);
 		steps = lappend(steps, c);
 		MemoryContextSwitchTo(old);
 	}
@@ -125,31 +125,31 @@ sas_store_claim_functions(MemoryContext context, int quantity, bool urgent)
 
 /* the four columns that name a claimed step */
 static void
-id_columns(SasColumn c[4], int n)
+steps_id_columns(SasColumn c[4], int n)
 {
-	sas_column_open(&c[0], INT8OID, n);
-	sas_column_open(&c[1], INT4OID, n);
-	sas_column_open(&c[2], INT4OID, n);
-	sas_column_open(&c[3], UUIDOID, n);
+	sas_store_column_open(&c[0], INT8OID, n);
+	sas_store_column_open(&c[1], INT4OID, n);
+	sas_store_column_open(&c[2], INT4OID, n);
+	sas_store_column_open(&c[3], UUIDOID, n);
 }
 
 static void
-add_id(SasColumn c[4], const SasStepId *id)
+steps_add_id(SasColumn c[4], const SasStepId *id)
 {
-	sas_column_add(&c[0], Int64GetDatum(id->run_id), false);
-	sas_column_add(&c[1], Int32GetDatum(id->step_no), false);
-	sas_column_add(&c[2], Int32GetDatum(id->element), false);
-	sas_column_add(&c[3], UUIDPGetDatum(&id->request_id), false);
+	sas_store_column_add(&c[0], Int64GetDatum(id->run_id), false);
+	sas_store_column_add(&c[1], Int32GetDatum(id->step_no), false);
+	sas_store_column_add(&c[2], Int32GetDatum(id->element), false);
+	sas_store_column_add(&c[3], UUIDPGetDatum(&id->request_id), false);
 }
 
 static void
-add_jsonb(SasColumn *c, const Jsonb *jsonb)
+steps_add_jsonb(SasColumn *c, const Jsonb *jsonb)
 {
-	sas_column_add(c, PointerGetDatum(jsonb), jsonb == NULL);
+	sas_store_column_add(c, PointerGetDatum(jsonb), jsonb == NULL);
 }
 
 char *
-sas_store_held(const SasStepId *ids, int n)
+sas_store_valid_claims(const SasStepId *ids, int n)
 {
 	static SasPlan plan = {"SELECT unnest(_sas.held($1, $2, $3, $4))",
 	4, {INT8ARRAYOID, INT4ARRAYOID, INT4ARRAYOID, 2951 /* uuid[] */ }};
@@ -157,16 +157,16 @@ sas_store_held(const SasStepId *ids, int n)
 	Datum		args[4];
 	char	   *answer = MemoryContextAllocZero(sas_store_results, n + 1);
 
-	id_columns(c, n);
+	steps_id_columns(c, n);
 	for (int i = 0; i < n; i++)
-		add_id(c, &ids[i]);
+		steps_add_id(c, &ids[i]);
 	for (int i = 0; i < 4; i++)
-		args[i] = sas_column_array(&c[i]);
-	sas_plan_run(&plan, args, NULL);
+		args[i] = sas_store_column_array(&c[i]);
+	sas_store_plan_run(&plan, args, NULL);
 	Assert(SPI_processed == n);
 	for (int i = 0; i < n; i++)
 	{
-		char	   *word = sas_cell_text(i, 1);
+		char	   *word = sas_store_cell_text(i, 1);
 
 		answer[i] = strcmp(word, "held") == 0 ? 'h' : strcmp(word, "locked") == 0 ? 'l' : 'x';
 	}
@@ -181,17 +181,17 @@ sas_store_lost(const SasStepId *ids, int n, bool *lost)
 	SasColumn	c[4];
 	Datum		args[4];
 
-	id_columns(c, n);
+	steps_id_columns(c, n);
 	for (int i = 0; i < n; i++)
 	{
-		add_id(c, &ids[i]);
+		steps_add_id(c, &ids[i]);
 		lost[i] = false;
 	}
 	for (int i = 0; i < 4; i++)
-		args[i] = sas_column_array(&c[i]);
-	sas_plan_run(&plan, args, NULL);
+		args[i] = sas_store_column_array(&c[i]);
+	sas_store_plan_run(&plan, args, NULL);
 	for (int i = 0; i < SPI_processed; i++)
-		lost[sas_cell_int(i, 1) - 1] = true;
+		lost[sas_store_cell_int(i, 1) - 1] = true;
 }
 
 /*
@@ -200,7 +200,7 @@ sas_store_lost(const SasStepId *ids, int n, bool *lost)
  * it does with a reply.
  */
 static Datum
-reply_array(const SasStoredReply *replies, int n, Oid type)
+steps_reply_array(const SasStoredReply *replies, int n, Oid type)
 {
 	TupleDesc	desc = lookup_rowtype_tupdesc(type, -1);
 	Datum	   *rows = palloc(sizeof(Datum) * Max(n, 1));
@@ -225,7 +225,7 @@ sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_
 {
 	static SasPlan plan = {"SELECT unnest(_sas.write_replies($1, $2, $3))", 3, {InvalidOid, INT8ARRAYOID, BOOLOID}};
 	Oid			type = GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid, CStringGetDatum("call_reply"), ObjectIdGetDatum(get_namespace_oid("_sas", false)));
-	Datum		args[3] = {reply_array(replies, n, type), int8_array(done_leases, n_leases), BoolGetDatum(strict)};
+	Datum		args[3] = {steps_reply_array(replies, n, type), steps_int8_array(done_leases, n_leases), BoolGetDatum(strict)};
 
 	/* of an extension that was dropped and made anew */
 	if (plan.plan != NULL && plan.types[0] != get_array_type(type))
@@ -235,20 +235,20 @@ sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_
 	}
 	plan.types[0] = get_array_type(type);
 	memset(aside, 0, n);
-	sas_plan_run(&plan, args, NULL);
+	sas_store_plan_run(&plan, args, NULL);
 	for (int i = 0; i < SPI_processed; i++)
-		aside[sas_cell_int(i, 1) - 1] = true;
+		aside[sas_store_cell_int(i, 1) - 1] = true;
 }
 
 Jsonb *
-sas_store_objection(const SasClaimedFunction *step, Jsonb *output)
+sas_store_evaluate_output(const SasClaimedFunction *step, Jsonb *output)
 {
 	static SasPlan plan = {"SELECT _sas.objection($1, $2, $3, $4, $5)", 5, {INT8OID, INT4OID, INT4OID, BOOLOID, JSONBOID}};
 	Datum		args[5] = {Int64GetDatum(step->id.run_id), Int32GetDatum(step->id.step_no), Int32GetDatum(step->id.element),
 	BoolGetDatum(step->undo), PointerGetDatum(output)};
 
-	sas_plan_run(&plan, args, NULL);
-	return sas_cell_jsonb(0, 1);
+	sas_store_plan_run(&plan, args, NULL);
+	return sas_store_cell_jsonb(0, 1);
 }
 
 void
@@ -263,37 +263,37 @@ sas_store_write_attempts(const SasStoredAttempt *attempts, int n)
 
 	if (n == 0)
 		return;
-	id_columns(id, n);
-	sas_column_open(&c[0], INT4OID, n);
-	sas_column_open(&c[1], BOOLOID, n);
-	sas_column_open(&c[2], INT4OID, n);
-	sas_column_open(&c[3], TEXTOID, n);
-	sas_column_open(&c[4], INT4OID, n);
-	sas_column_open(&c[5], JSONBOID, n);
-	sas_column_open(&c[6], TIMESTAMPTZOID, n);
-	sas_column_open(&c[7], TIMESTAMPTZOID, n);
+	steps_id_columns(id, n);
+	sas_store_column_open(&c[0], INT4OID, n);
+	sas_store_column_open(&c[1], BOOLOID, n);
+	sas_store_column_open(&c[2], INT4OID, n);
+	sas_store_column_open(&c[3], TEXTOID, n);
+	sas_store_column_open(&c[4], INT4OID, n);
+	sas_store_column_open(&c[5], JSONBOID, n);
+	sas_store_column_open(&c[6], TIMESTAMPTZOID, n);
+	sas_store_column_open(&c[7], TIMESTAMPTZOID, n);
 	for (int i = 0; i < n; i++)
 	{
 		const SasStoredAttempt *a = &attempts[i];
 
-		add_id(id, &a->id);
-		sas_column_add(&c[0], Int32GetDatum(a->attempt), false);
-		sas_column_add(&c[1], BoolGetDatum(a->undo), false);
-		sas_column_add(&c[2], Int32GetDatum(a->agent_id), false);
-		sas_column_add(&c[3], CStringGetTextDatum(a->status), false);
-		sas_column_add(&c[4], Int32GetDatum(a->http_status), false);
-		add_jsonb(&c[5], a->error);
-		sas_column_add(&c[6], TimestampTzGetDatum(a->started_at), false);
-		sas_column_add(&c[7], TimestampTzGetDatum(a->finished_at), false);
+		steps_add_id(id, &a->id);
+		sas_store_column_add(&c[0], Int32GetDatum(a->attempt), false);
+		sas_store_column_add(&c[1], BoolGetDatum(a->undo), false);
+		sas_store_column_add(&c[2], Int32GetDatum(a->agent_id), false);
+		sas_store_column_add(&c[3], CStringGetTextDatum(a->status), false);
+		sas_store_column_add(&c[4], Int32GetDatum(a->http_status), false);
+		steps_add_jsonb(&c[5], a->error);
+		sas_store_column_add(&c[6], TimestampTzGetDatum(a->started_at), false);
+		sas_store_column_add(&c[7], TimestampTzGetDatum(a->finished_at), false);
 	}
 	for (int i = 0; i < 3; i++)
-		args[i] = sas_column_array(&id[i]);
+		args[i] = sas_store_column_array(&id[i]);
 	for (int i = 0; i < 3; i++)
-		args[3 + i] = sas_column_array(&c[i]);
+		args[3 + i] = sas_store_column_array(&c[i]);
 	args[6] = CStringGetTextDatum(sas_self.name);
 	for (int i = 3; i < 8; i++)
-		args[4 + i] = sas_column_array(&c[i]);
-	sas_plan_run(&plan, args, NULL);
+		args[4 + i] = sas_store_column_array(&c[i]);
+	sas_store_plan_run(&plan, args, NULL);
 }
 
 bool
@@ -306,7 +306,7 @@ sas_store_write_health(int agent_id, const char *breaker, double open_ms, Jsonb 
 	Float8GetDatum(open_ms), PointerGetDatum(error)};
 	char		nulls[5] = {' ', breaker ? ' ' : 'n', ' ', error ? ' ' : 'n', '\0'};
 
-	sas_plan_run(&plan, args, nulls);
+	sas_store_plan_run(&plan, args, nulls);
 	return SPI_processed > 0;
 }
 
@@ -316,29 +316,29 @@ sas_store_scheduler_tick(int quantity, int64 *next_ms)
 	static SasPlan plan = {"SELECT worked, next_due FROM _sas.scheduler_tick($1)", 1, {INT4OID}};
 	Datum		args[1] = {Int32GetDatum(quantity)};
 
-	sas_plan_run(&plan, args, NULL);
-	*next_ms = sas_store_ms_until(sas_cell_time(0, 2));
-	return sas_cell_int(0, 1);
+	sas_store_plan_run(&plan, args, NULL);
+	*next_ms = sas_store_ms_until(sas_store_cell_time(0, 2));
+	return sas_store_cell_int(0, 1);
 }
 
 bool
-sas_store_watch(void)
+sas_store_check_conditions(void)
 {
 	static SasPlan plan = {"SELECT _sas.check_conditions()", 0};
 
-	sas_plan_run(&plan, NULL, NULL);
-	return sas_cell_bool(0, 1);
+	sas_store_plan_run(&plan, NULL, NULL);
+	return sas_store_cell_bool(0, 1);
 }
 
 int
-sas_store_keep_house(int quantity, int64 *next_ms)
+sas_store_purge(int quantity, int64 *next_ms)
 {
 	static SasPlan plan = {"SELECT worked, next_due FROM _sas.keep_house($1)", 1, {INT4OID}};
 	Datum		args[1] = {Int32GetDatum(quantity)};
 
-	sas_plan_run(&plan, args, NULL);
-	*next_ms = sas_store_ms_until(sas_cell_time(0, 2));
-	return sas_cell_int(0, 1);
+	sas_store_plan_run(&plan, args, NULL);
+	*next_ms = sas_store_ms_until(sas_store_cell_time(0, 2));
+	return sas_store_cell_int(0, 1);
 }
 
 int
@@ -346,12 +346,12 @@ sas_store_supervisor_tick(const int64 *live, int n_live, int64 newest, int quant
 {
 	static SasPlan plan = {"SELECT worked, next_due, stuck FROM _sas.supervisor_tick($1, $2, $3, $4)",
 	4, {INT8OID, INT8ARRAYOID, INT8OID, INT4OID}};
-	Datum		args[4] = {Int64GetDatum(sas_self.boot), int8_array(live, n_live), Int64GetDatum(newest), Int32GetDatum(quantity)};
+	Datum		args[4] = {Int64GetDatum(sas_self.boot), steps_int8_array(live, n_live), Int64GetDatum(newest), Int32GetDatum(quantity)};
 	bool		isnull;
 	Datum		ids;
 
-	sas_plan_run(&plan, args, NULL);
-	*next_ms = sas_store_ms_until(sas_cell_time(0, 2));
+	sas_store_plan_run(&plan, args, NULL);
+	*next_ms = sas_store_ms_until(sas_store_cell_time(0, 2));
 	*stuck = NULL;
 	*n_stuck = 0;
 	ids = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 3, &isnull);
@@ -364,7 +364,7 @@ sas_store_supervisor_tick(const int64 *live, int n_live, int64 newest, int quant
 		for (int i = 0; i < *n_stuck; i++)
 			(*stuck)[i] = DatumGetInt64(values[i]);
 	}
-	return sas_cell_int(0, 1);
+	return sas_store_cell_int(0, 1);
 }
 
 bool
@@ -375,8 +375,8 @@ sas_store_set_timers(SasTimerSweep *sweep, int64 *next_ms)
 	3, {INT8OID, INT8OID, INT8OID}};
 	Datum		args[3] = {Int64GetDatum(sweep->at), Int64GetDatum(sweep->again), Int64GetDatum(sweep->settles)};
 
-	sas_plan_run(&plan, args, NULL);
-	*sweep = (SasTimerSweep) {sas_cell_int(0, 1), sas_cell_int(0, 2), sas_cell_int(0, 3)};
-	*next_ms = sas_store_ms_until(sas_cell_time(0, 5));
-	return sas_cell_bool(0, 4);
+	sas_store_plan_run(&plan, args, NULL);
+	*sweep = (SasTimerSweep) {sas_store_cell_int(0, 1), sas_store_cell_int(0, 2), sas_store_cell_int(0, 3)};
+	*next_ms = sas_store_ms_until(sas_store_cell_time(0, 5));
+	return sas_store_cell_bool(0, 4);
 }

@@ -10,7 +10,7 @@
 #include "base/utf8.h"
 #include "catalog/pg_type.h"
 #include "pgstat.h"
-#include "store/installed.h"
+#include "store/extension.h"
 #include "store/store.h"
 #include "store/plan.h"
 #include "utils/builtins.h"
@@ -65,31 +65,31 @@ sas_store_ms_until(TimestampTz at)
 
 /* A row of _sas.agents_for_workers(), in sas_store_results. */
 static SasStoredAgent *
-read_agent(int row)
+store_read_agent(int row)
 {
 	MemoryContext old = MemoryContextSwitchTo(sas_store_results);
 	SasStoredAgent *a = palloc0(sizeof(SasStoredAgent));
 	bool		isnull;
 	Datum		secrets;
 
-	a->agent_id = sas_cell_int(row, 1);
-	a->name = sas_cell_text(row, 2);
-	a->base_url = sas_cell_text(row, 3);
-	a->enabled = sas_cell_bool(row, 4);
-	a->max_in_flight = sas_cell_int(row, 5);
-	a->rate_per_s = sas_cell_float(row, 6);
-	a->request_timeout_ms = sas_cell_float(row, 7);
-	a->headers = sas_cell_jsonb(row, 8);
-	a->query = sas_cell_jsonb(row, 9);
-	a->options = sas_cell_jsonb(row, 10);
-	a->retry = sas_cell_jsonb(row, 11);
-	a->breaker_failures = sas_cell_int(row, 12);
-	a->breaker_window_ms = sas_cell_float(row, 13);
-	a->breaker_open_ms = sas_cell_float(row, 14);
-	a->breaker = sas_cell_text(row, 15);
-	a->open_for_ms = sas_cell_float(row, 16);
-	a->max_response = sas_cell_int(row, 17);
-	a->connect_timeout_ms = sas_cell_float(row, 18);
+	a->agent_id = sas_store_cell_int(row, 1);
+	a->name = sas_store_cell_text(row, 2);
+	a->base_url = sas_store_cell_text(row, 3);
+	a->enabled = sas_store_cell_bool(row, 4);
+	a->max_in_flight = sas_store_cell_int(row, 5);
+	a->rate_per_s = sas_store_cell_float(row, 6);
+	a->request_timeout_ms = sas_store_cell_float(row, 7);
+	a->headers = sas_store_cell_jsonb(row, 8);
+	a->query = sas_store_cell_jsonb(row, 9);
+	a->options = sas_store_cell_jsonb(row, 10);
+	a->retry = sas_store_cell_jsonb(row, 11);
+	a->breaker_failures = sas_store_cell_int(row, 12);
+	a->breaker_window_ms = sas_store_cell_float(row, 13);
+	a->breaker_open_ms = sas_store_cell_float(row, 14);
+	a->breaker = sas_store_cell_text(row, 15);
+	a->open_for_ms = sas_store_cell_float(row, 16);
+	a->max_response = sas_store_cell_int(row, 17);
+	a->connect_timeout_ms = sas_store_cell_float(row, 18);
 	secrets = SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, 19, &isnull);
 	if (!isnull)
 	{
@@ -111,11 +111,11 @@ sas_store_agents(MemoryContext context)
 	List	   *agents = NIL;
 	MemoryContext results = sas_store_results;
 
-	sas_plan_run(&plan, NULL, NULL);
+	sas_store_plan_run(&plan, NULL, NULL);
 	sas_store_results = context;
 	for (int i = 0; i < SPI_processed; i++)
 	{
-		SasStoredAgent *a = read_agent(i);
+		SasStoredAgent *a = store_read_agent(i);
 		MemoryContext old = MemoryContextSwitchTo(context);
 
 		agents = lappend(agents, a);
@@ -132,9 +132,9 @@ sas_store_stubbed_agent(int agent_id)
 	Datum		args[1] = {Int32GetDatum(agent_id)};
 	SasStoredAgent *agent = NULL;
 
-	sas_plan_run(&plan, args, NULL);
+	sas_store_plan_run(&plan, args, NULL);
 	if (SPI_processed == 1)
-		agent = read_agent(0);
+		agent = store_read_agent(0);
 	return agent;
 }
 
@@ -181,7 +181,7 @@ sas_store_run_state(int64 run_id, Datum values[4], bool nulls[4])
 	bool		found;
 
 	SPI_connect();
-	sas_plan_run(&plan, args, NULL);
+	sas_store_plan_run(&plan, args, NULL);
 	found = SPI_processed == 1;
 	for (int i = 0; found && i < 4; i++)
 	{

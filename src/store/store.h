@@ -125,14 +125,14 @@ typedef struct SasClaimedFunction
 	Jsonb	   *problem;
 	Jsonb	   *retry;			/* the step's own policy, or NULL */
 	int			workflow_id;
-	bool		judges;			/* it has an expect or an output to be asked */
+	bool		evaluates;		/* it has an expect or an output to be asked */
 } SasClaimedFunction;
 
 /* Allocated in that context. urgent: where the first ones have a higher priority than those behind them, these only. */
 extern List *sas_store_claim_functions(MemoryContext context, int quantity, bool urgent);
 
 /* 'h' held, 'l' locked by somebody, 'x' lost; one per id. */
-extern char *sas_store_held(const SasStepId *ids, int n);
+extern char *sas_store_valid_claims(const SasStepId *ids, int n);
 
 /* lost[i] is set for those that hold no more; nothing is locked. */
 extern void sas_store_lost(const SasStepId *ids, int n, bool *lost);
@@ -156,7 +156,7 @@ typedef struct SasStoredReply
 extern void sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_leases, int n_leases, bool strict, bool *aside);
 
 /* What the step has against this output of its function (expect, output): a problem object, or NULL. */
-extern Jsonb *sas_store_objection(const SasClaimedFunction *step, Jsonb *output);
+extern Jsonb *sas_store_evaluate_output(const SasClaimedFunction *step, Jsonb *output);
 
 /* A row of _sas.attempt. */
 typedef struct SasStoredAttempt
@@ -191,8 +191,8 @@ extern bool sas_store_set_timers(SasTimerSweep *sweep, int64 *next_ms);
 /* worked, and the span until the next due time in *next_ms (-1: none) */
 extern int	sas_store_scheduler_tick(int quantity, int64 *next_ms);
 /* whether anything is open that may want another look soon */
-extern bool sas_store_watch(void);
-extern int	sas_store_keep_house(int quantity, int64 *next_ms);
+extern bool sas_store_check_conditions(void);
+extern int	sas_store_purge(int quantity, int64 *next_ms);
 
 /* Functions of infinite tasks that do not end: their tasks go on elsewhere. */
 extern void sas_store_give_up_turns(const SasPeerTurn *turns, int n);

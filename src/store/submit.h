@@ -49,7 +49,7 @@ typedef struct SasSubmitted
 	int64	   *run_ids;		/* room for them, in ascending order */
 	TimestampTz *ranks;			/* room for those of their first steps, in the order of the workflow's */
 	TimestampTz timer;			/* of their deadline; DT_NOEND: they have none yet */
-	TimestampTz look_by;		/* by then the supervisor must look */
+	TimestampTz check_by;		/* by then the supervisor must look */
 } SasSubmitted;
 
 /*

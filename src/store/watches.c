@@ -12,24 +12,24 @@
 
 /* The two columns that name watches as they are held. */
 static void
-id_columns(SasColumn c[2], int n)
+watches_id_columns(SasColumn c[2], int n)
 {
-	sas_column_open(&c[0], INT8OID, n);
-	sas_column_open(&c[1], INT8OID, n);
+	sas_store_column_open(&c[0], INT8OID, n);
+	sas_store_column_open(&c[1], INT8OID, n);
 }
 
 static void
-add_id(SasColumn c[2], const SasWatchId *id)
+watches_add_id(SasColumn c[2], const SasWatchId *id)
 {
-	sas_column_add(&c[0], Int64GetDatum(id->watch_id), false);
-	sas_column_add(&c[1], Int64GetDatum(id->epoch), false);
+	sas_store_column_add(&c[0], Int64GetDatum(id->watch_id), false);
+	sas_store_column_add(&c[1], Int64GetDatum(id->epoch), false);
 }
 
 static void
-read_id(int row, SasWatchId *id)
+watches_read_id(int row, SasWatchId *id)
 {
-	id->watch_id = sas_cell_int(row, 1);
-	id->epoch = sas_cell_int(row, 2);
+	id->watch_id = sas_store_cell_int(row, 1);
+	id->epoch = sas_store_cell_int(row, 2);
 }
 
 int64
@@ -39,13 +39,13 @@ sas_store_register_node(int capacity)
 	Datum		args[5] = {CStringGetTextDatum(sas_actor_name(sas_self.actor)), CStringGetTextDatum(sas_self.name), Int32GetDatum(capacity),
 	Int64GetDatum(sas_self.boot), Int64GetDatum(sas_self.worker_id)};
 
-	sas_plan_run(&plan, args, NULL);
-	return sas_cell_int(0, 1);
+	sas_store_plan_run(&plan, args, NULL);
+	return sas_store_cell_int(0, 1);
 }
 
 /* The rows of the current result. */
 static List *
-requests(void)
+watches_requests(void)
 {
 	List	   *list = NIL;
 
@@ -54,15 +54,15 @@ requests(void)
 		MemoryContext old = MemoryContextSwitchTo(sas_store_results);
 		SasWatchRequest *r = palloc0(sizeof(SasWatchRequest));
 
-		read_id(i, &r->id);
-		r->agent_id = sas_cell_int(i, 3);
-		r->kind = sas_cell_text(i, 4);
-		r->request = sas_cell_jsonb(i, 5);
-		r->cursor = sas_cell_jsonb(i, 6);
-		r->digest = sas_cell_text(i, 7);
-		r->room = sas_cell_int(i, 8);
-		r->wait_ms = sas_cell_float(i, 9);
-		r->problem = sas_cell_jsonb(i, 10);
+		watches_read_id(i, &r->id);
+		r->agent_id = sas_store_cell_int(i, 3);
+		r->kind = sas_store_cell_text(i, 4);
+		r->request = sas_store_cell_jsonb(i, 5);
+		r->cursor = sas_store_cell_jsonb(i, 6);
+		r->digest = sas_store_cell_text(i, 7);
+		r->room = sas_store_cell_int(i, 8);
+		r->wait_ms = sas_store_cell_float(i, 9);
+		r->problem = sas_store_cell_jsonb(i, 10);
 		list = lappend(list, r);
 		MemoryContextSwitchTo(old);
 	}
@@ -76,8 +76,8 @@ sas_store_claim_watches(int64 node_id, int quantity)
 	"FROM _sas.claim_watches($1, $2)", 2, {INT8OID, INT4OID}};
 	Datum		args[2] = {Int64GetDatum(node_id), Int32GetDatum(quantity)};
 
-	sas_plan_run(&plan, args, NULL);
-	return requests();
+	sas_store_plan_run(&plan, args, NULL);
+	return watches_requests();
 }
 
 List *
@@ -88,17 +88,17 @@ sas_store_watch_requests(int64 node_id, const SasWatchId *ids, int n)
 	SasColumn	c[2];
 	Datum		args[3] = {Int64GetDatum(node_id)};
 
-	id_columns(c, n);
+	watches_id_columns(c, n);
 	for (int i = 0; i < n; i++)
-		add_id(c, &ids[i]);
-	args[1] = sas_column_array(&c[0]);
-	args[2] = sas_column_array(&c[1]);
-	sas_plan_run(&plan, args, NULL);
-	return requests();
+		watches_add_id(c, &ids[i]);
+	args[1] = sas_store_column_array(&c[0]);
+	args[2] = sas_store_column_array(&c[1]);
+	sas_store_plan_run(&plan, args, NULL);
+	return watches_requests();
 }
 
 static SasWatchAnswer
-answer_of(const char *word)
+watches_answer(const char *word)
 {
 	return strcmp(word, "ok") == 0 || strcmp(word, "retry") == 0 ? SAS_WATCH_GO :
 		strcmp(word, "cut") == 0 ? SAS_WATCH_CUT :
@@ -107,17 +107,17 @@ answer_of(const char *word)
 }
 
 static SasWatchVerdict *
-verdict(int row)
+watches_verdict(int row)
 {
 	SasWatchVerdict *v = MemoryContextAllocZero(sas_store_results, sizeof(SasWatchVerdict));
 
-	read_id(row, &v->id);
-	v->answer = answer_of(sas_cell_text(row, 3));
+	watches_read_id(row, &v->id);
+	v->answer = watches_answer(sas_store_cell_text(row, 3));
 	return v;
 }
 
 static List *
-keep(List *list, void *element)
+watches_append(List *list, void *element)
 {
 	MemoryContext old = MemoryContextSwitchTo(sas_store_results);
 
@@ -133,21 +133,21 @@ sas_store_give_up_turns(const SasPeerTurn *turns, int n)
 	SasColumn	c[2];
 	Datum		args[3] = {Int64GetDatum(sas_self.boot)};
 
-	sas_column_open(&c[0], INT8OID, n);
-	sas_column_open(&c[1], INT8OID, n);
+	sas_store_column_open(&c[0], INT8OID, n);
+	sas_store_column_open(&c[1], INT8OID, n);
 	for (int i = 0; i < n; i++)
 	{
-		sas_column_add(&c[0], Int64GetDatum(turns[i].worker_id), false);
-		sas_column_add(&c[1], Int64GetDatum(turns[i].task), false);
+		sas_store_column_add(&c[0], Int64GetDatum(turns[i].worker_id), false);
+		sas_store_column_add(&c[1], Int64GetDatum(turns[i].task), false);
 	}
-	args[1] = sas_column_array(&c[0]);
-	args[2] = sas_column_array(&c[1]);
-	sas_plan_run(&plan, args, NULL);
+	args[1] = sas_store_column_array(&c[0]);
+	args[2] = sas_store_column_array(&c[1]);
+	sas_store_plan_run(&plan, args, NULL);
 }
 
 /* A text as a jsonb string. */
 static Jsonb *
-json_string(const char *text)
+watches_json_string(const char *text)
 {
 	JsonbValue	v = {.type = jbvString};
 
@@ -166,30 +166,30 @@ sas_store_append_items(int64 node_id, const SasWatchBatch *batches, int n)
 	Datum		args[6] = {Int64GetDatum(node_id)};
 	List	   *list = NIL;
 
-	id_columns(id, n);
-	sas_column_open(&c[0], JSONBOID, n);
-	sas_column_open(&c[1], JSONBOID, n);
-	sas_column_open(&c[2], TEXTOID, n);
+	watches_id_columns(id, n);
+	sas_store_column_open(&c[0], JSONBOID, n);
+	sas_store_column_open(&c[1], JSONBOID, n);
+	sas_store_column_open(&c[2], TEXTOID, n);
 	for (int i = 0; i < n; i++)
 	{
 		const SasWatchBatch *b = &batches[i];
 
-		add_id(id, &b->id);
-		sas_column_add(&c[0], PointerGetDatum(b->items), false);
-		sas_column_add(&c[1], b->cursor ? PointerGetDatum(json_string(b->cursor)) : (Datum) 0, b->cursor == NULL);
-		sas_column_add(&c[2], b->digest ? CStringGetTextDatum(b->digest) : (Datum) 0, b->digest == NULL);
+		watches_add_id(id, &b->id);
+		sas_store_column_add(&c[0], PointerGetDatum(b->items), false);
+		sas_store_column_add(&c[1], b->cursor ? PointerGetDatum(watches_json_string(b->cursor)) : (Datum) 0, b->cursor == NULL);
+		sas_store_column_add(&c[2], b->digest ? CStringGetTextDatum(b->digest) : (Datum) 0, b->digest == NULL);
 	}
-	args[1] = sas_column_array(&id[0]);
-	args[2] = sas_column_array(&id[1]);
+	args[1] = sas_store_column_array(&id[0]);
+	args[2] = sas_store_column_array(&id[1]);
 	for (int i = 0; i < 3; i++)
-		args[3 + i] = sas_column_array(&c[i]);
-	sas_plan_run(&plan, args, NULL);
+		args[3 + i] = sas_store_column_array(&c[i]);
+	sas_store_plan_run(&plan, args, NULL);
 	for (int i = 0; i < SPI_processed; i++)
 	{
-		SasWatchVerdict *v = verdict(i);
+		SasWatchVerdict *v = watches_verdict(i);
 
-		v->room = sas_cell_int(i, 4);
-		list = keep(list, v);
+		v->room = sas_store_cell_int(i, 4);
+		list = watches_append(list, v);
 	}
 	return list;
 }
@@ -204,29 +204,29 @@ sas_store_fail_watches(int64 node_id, const SasWatchFailure *failures, int n)
 	Datum		args[5] = {Int64GetDatum(node_id)};
 	List	   *list = NIL;
 
-	id_columns(id, n);
-	sas_column_open(&c[0], JSONBOID, n);
-	sas_column_open(&c[1], FLOAT8OID, n);
+	watches_id_columns(id, n);
+	sas_store_column_open(&c[0], JSONBOID, n);
+	sas_store_column_open(&c[1], FLOAT8OID, n);
 	for (int i = 0; i < n; i++)
 	{
 		const SasWatchFailure *f = &failures[i];
 
-		add_id(id, &f->id);
-		sas_column_add(&c[0], PointerGetDatum(f->error), f->error == NULL);
-		sas_column_add(&c[1], Float8GetDatum(f->at_least_ms), f->at_least_ms < 0);
+		watches_add_id(id, &f->id);
+		sas_store_column_add(&c[0], PointerGetDatum(f->error), f->error == NULL);
+		sas_store_column_add(&c[1], Float8GetDatum(f->at_least_ms), f->at_least_ms < 0);
 	}
 	for (int i = 0; i < 2; i++)
 	{
-		args[1 + i] = sas_column_array(&id[i]);
-		args[3 + i] = sas_column_array(&c[i]);
+		args[1 + i] = sas_store_column_array(&id[i]);
+		args[3 + i] = sas_store_column_array(&c[i]);
 	}
-	sas_plan_run(&plan, args, NULL);
+	sas_store_plan_run(&plan, args, NULL);
 	for (int i = 0; i < SPI_processed; i++)
 	{
-		SasWatchVerdict *v = verdict(i);
+		SasWatchVerdict *v = watches_verdict(i);
 
-		v->pause_ms = sas_cell_null(i, 4) ? 0 : sas_cell_float(i, 4);
-		list = keep(list, v);
+		v->pause_ms = sas_store_cell_null(i, 4) ? 0 : sas_store_cell_float(i, 4);
+		list = watches_append(list, v);
 	}
 	return list;
 }
@@ -238,16 +238,16 @@ sas_store_node_news(int64 node_id)
 	Datum		args[1] = {Int64GetDatum(node_id)};
 	List	   *list = NIL;
 
-	sas_plan_run(&plan, args, NULL);
+	sas_store_plan_run(&plan, args, NULL);
 	for (int i = 0; i < SPI_processed; i++)
 	{
 		SasWatchNews *news = MemoryContextAllocZero(sas_store_results, sizeof(SasWatchNews));
-		char	   *word = sas_cell_text(i, 3);
+		char	   *word = sas_store_cell_text(i, 3);
 
-		read_id(i, &news->id);
+		watches_read_id(i, &news->id);
 		news->news = strcmp(word, "room") == 0 ? 'o' : word[0];
-		news->room = sas_cell_null(i, 4) ? 0 : sas_cell_int(i, 4);
-		list = keep(list, news);
+		news->room = sas_store_cell_null(i, 4) ? 0 : sas_store_cell_int(i, 4);
+		list = watches_append(list, news);
 	}
 	return list;
 }
@@ -259,10 +259,10 @@ sas_store_release_watches(int64 node_id, const SasWatchId *ids, int n)
 	SasColumn	c[2];
 	Datum		args[3] = {Int64GetDatum(node_id)};
 
-	id_columns(c, n);
+	watches_id_columns(c, n);
 	for (int i = 0; i < n; i++)
-		add_id(c, &ids[i]);
-	args[1] = sas_column_array(&c[0]);
-	args[2] = sas_column_array(&c[1]);
-	sas_plan_run(&plan, args, NULL);
+		watches_add_id(c, &ids[i]);
+	args[1] = sas_store_column_array(&c[0]);
+	args[2] = sas_store_column_array(&c[1]);
+	sas_store_plan_run(&plan, args, NULL);
 }

@@ -111,8 +111,8 @@ keep_house(void)
 	house_us = now + longest_sleep_ms() * 1000;
 	if (!sas_store_begin())
 		return -1;
-	quiet = !sas_store_watch();
-	purged = sas_store_keep_house(SAS_PURGE_BATCH, &next_ms);
+	quiet = !sas_store_check_conditions();
+	purged = sas_store_purge(SAS_PURGE_BATCH, &next_ms);
 	sas_store_commit();
 
 	/* a setting may have changed by then, and the watch is due */

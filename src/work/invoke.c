@@ -286,14 +286,14 @@ call_functions(void *arg, MemoryContext context)
 static Jsonb *
 object(void *arg, Jsonb *output)
 {
-	return sas_store_objection(((Calls *) arg)->step, output);
+	return sas_store_evaluate_output(((Calls *) arg)->step, output);
 }
 
 void
 sas_perform(const SasClaimedFunction *step, int64 timeout_ms, SasPerformed *performed)
 {
 	Calls		calls = {step->owner, step->function, step->input, step, NIL};
-	SasPerformance p = {step->owner, find_functions, call_functions, step->judges ? object : NULL, &calls,
+	SasPerformance p = {step->owner, find_functions, call_functions, step->evaluates ? object : NULL, &calls,
 	psprintf("/runs/" INT64_FORMAT "/steps/%s", step->id.run_id, step->step)};
 
 	sas_perform_work(&p, timeout_ms, performed);

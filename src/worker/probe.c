@@ -10,7 +10,7 @@
 #include "access/xact.h"
 #include "storage/ipc.h"
 
-#include "store/installed.h"
+#include "store/extension.h"
 #include "worker/loop.h"
 #include "worker/registry.h"
 #include "worker/session.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * rows.c: rows put into a table without a statement.
+ * heap_write.c: rows put into a table without a statement.
  *
  * An INSERT of three rows takes the executor several times as long as the
  * storage beneath it.  This does what the executor does for a row of given
@@ -9,7 +9,7 @@
  *
  * Only for a table that asks for no more than that: no strange trigger, no check, no
  * index on an expression, nothing that fills a column left out.  For any
- * other, sas_table_open() says no, and SQL writes the rows.
+ * other, sas_store_table_open() says no, and SQL writes the rows.
  */
 #include "postgres.h"
 
@@ -27,7 +27,7 @@
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "optimizer/optimizer.h"
-#include "store/rows.h"
+#include "store/heap_write.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -41,13 +41,13 @@ typedef struct SasTableIndex
 	Relation	relation;		/* while its table is open and a row went in */
 } SasTableIndex;
 
-static SasTable *tables = NULL;
+static SasTable *heap_write_tables = NULL;
 
 /* A relation has changed: what is known of its table is looked up anew when it is opened the next time. */
 static void
-forget_tables(Datum arg, Oid relid)
+heap_write_forget_tables(Datum arg, Oid relid)
 {
-	for (SasTable *t = tables; t != NULL; t = t->next)
+	for (SasTable *t = heap_write_tables; t != NULL; t = t->next)
 	{
 		ListCell   *cell;
 
@@ -63,7 +63,7 @@ forget_tables(Datum arg, Oid relid)
 
 /* The attribute of a column, if it is there and of that type. */
 static Form_pg_attribute
-find_column(TupleDesc desc, const SasTableColumn *column)
+heap_write_find_column(TupleDesc desc, const SasTableColumn *column)
 {
 	for (int i = 0; i < desc->natts; i++)
 	{
@@ -77,7 +77,7 @@ find_column(TupleDesc desc, const SasTableColumn *column)
 
 /* Can it be left out, and is null then? */
 static bool
-stays_null(Form_pg_attribute a)
+heap_write_stays_null(Form_pg_attribute a)
 {
 	return a->attisdropped ||
 		(!a->attnotnull && !a->atthasdef && a->attgenerated == '\0' && a->attidentity == '\0' &&
@@ -86,9 +86,9 @@ stays_null(Form_pg_attribute a)
 
 /* Lays out a row; false when a column is missing or another one cannot stay null. */
 static bool
-read_columns(SasTable *table, TupleDesc desc)
+heap_write_read_columns(SasTable *table, TupleDesc desc)
 {
-	bool	   *known = palloc0(sizeof(bool) * desc->natts);
+	bool	   *listed = palloc0(sizeof(bool) * desc->natts);
 
 	table->values = palloc0(sizeof(Datum) * desc->natts);
 	table->nulls = palloc(sizeof(bool) * desc->natts);
@@ -97,13 +97,13 @@ read_columns(SasTable *table, TupleDesc desc)
 	for (int k = 0; k < table->n_columns; k++)
 	{
 		const SasTableColumn *column = &table->columns[k];
-		Form_pg_attribute a = find_column(desc, column);
+		Form_pg_attribute a = heap_write_find_column(desc, column);
 		Oid			input;
 		Oid			parameter;
 
 		if (a == NULL)
 			return false;
-		known[a->attnum - 1] = true;
+		listed[a->attnum - 1] = true;
 		if (column->always == NULL)
 		{
 			table->given[table->n_given++] = a->attnum;
@@ -114,7 +114,7 @@ read_columns(SasTable *table, TupleDesc desc)
 		table->nulls[a->attnum - 1] = false;
 	}
 	for (int i = 0; i < desc->natts; i++)
-		if (!known[i] && !stays_null(TupleDescAttr(desc, i)))
+		if (!listed[i] && !heap_write_stays_null(TupleDescAttr(desc, i)))
 			return false;
 	return true;
 }
@@ -124,9 +124,9 @@ read_columns(SasTable *table, TupleDesc desc)
  * is nothing of a length of its own then, and no null.
  */
 static bool
-find_places(SasTable *table, TupleDesc desc)
+heap_write_find_offsets(SasTable *table, TupleDesc desc)
 {
-	int			place = 0;
+	int			offset = 0;
 	int			found = 0;
 
 	for (int i = 0; i < desc->natts && found < table->n_given; i++)
@@ -138,20 +138,20 @@ find_places(SasTable *table, TupleDesc desc)
 			k++;
 		if (a->attlen <= 0 || (k < table->n_given ? !a->attbyval : table->nulls[i]))
 			return false;
-		place = att_align_nominal(place, a->attalign);
+		offset = att_align_nominal(offset, a->attalign);
 		if (k < table->n_given)
 		{
-			table->places[k] = place;
+			table->offsets[k] = offset;
 			found++;
 		}
-		place += a->attlen;
+		offset += a->attlen;
 	}
 	return true;
 }
 
 /* Does a partial index hold no row of ours, or every one?  That must not depend on what is given with a row. */
 static bool
-read_predicate(const SasTable *table, List *predicate, bool *holds)
+heap_write_read_predicate(const SasTable *table, List *predicate, bool *holds)
 {
 	Bitmapset  *columns = NULL;
 	TupleTableSlot *slot;
@@ -180,7 +180,7 @@ read_predicate(const SasTable *table, List *predicate, bool *holds)
 
 /* Reads what there is to know of an index; false when it needs more than the values of a row. */
 static bool
-read_index(SasTable *table, Oid oid)
+heap_write_read_index(SasTable *table, Oid oid)
 {
 	Relation	relation = index_open(oid, RowExclusiveLock);
 	SasTableIndex *index = palloc0(sizeof(SasTableIndex));
@@ -191,7 +191,7 @@ read_index(SasTable *table, Oid oid)
 	/* other access methods keep more between two rows than may be kept here */
 	fits = relation->rd_rel->relam == BTREE_AM_OID && info->ii_Expressions == NIL &&
 		info->ii_ExclusionOps == NULL && info->ii_ReadyForInserts && relation->rd_index->indimmediate &&
-		(info->ii_Predicate == NIL || read_predicate(table, info->ii_Predicate, &holds));
+		(info->ii_Predicate == NIL || heap_write_read_predicate(table, info->ii_Predicate, &holds));
 	for (int i = 0; i < info->ii_NumIndexAttrs; i++)
 		if (info->ii_IndexAttrNumbers[i] <= 0)
 			fits = false;
@@ -207,7 +207,7 @@ read_index(SasTable *table, Oid oid)
 
 /* Is there a trigger that wants to hear of rows put in, other than the one whose work the caller does? */
 static bool
-has_insert_trigger(const TriggerDesc *t, const char *but)
+heap_write_has_insert_trigger(const TriggerDesc *t, const char *but)
 {
 	for (int i = 0; t != NULL && i < t->numtriggers; i++)
 		if (TRIGGER_FOR_INSERT(t->triggers[i].tgtype) && (but == NULL || strcmp(t->triggers[i].tgname, but) != 0))
@@ -217,7 +217,7 @@ has_insert_trigger(const TriggerDesc *t, const char *but)
 
 /* What there is to know of the table, which is open. */
 static void
-read_table(SasTable *table)
+heap_write_read_table(SasTable *table)
 {
 	Relation	relation = table->relation;
 	Form_pg_class class = RelationGetForm(relation);
@@ -235,11 +235,11 @@ read_table(SasTable *table)
 	table->relid = RelationGetRelid(relation);
 	if (class->relkind != RELKIND_RELATION || class->relpersistence != RELPERSISTENCE_PERMANENT ||
 		relation->rd_tableam != GetHeapamTableAmRoutine() || class->relrowsecurity || class->relhasrules ||
-		class->relispartition || has_insert_trigger(relation->trigdesc, table->trigger) || (constr != NULL && constr->num_check > 0))
+		class->relispartition || heap_write_has_insert_trigger(relation->trigdesc, table->trigger) || (constr != NULL && constr->num_check > 0))
 		return;
 	old = MemoryContextSwitchTo(table->context);
-	fits = read_columns(table, RelationGetDescr(relation));
-	if (fits && find_places(table, RelationGetDescr(relation)))
+	fits = heap_write_read_columns(table, RelationGetDescr(relation));
+	if (fits && heap_write_find_offsets(table, RelationGetDescr(relation)))
 	{
 		for (int i = 0; i < table->n_given; i++)
 			table->nulls[table->given[i] - 1] = false;
@@ -248,7 +248,7 @@ read_table(SasTable *table)
 	}
 	oids = fits ? RelationGetIndexList(relation) : NIL;
 	foreach(cell, oids)
-		if (!read_index(table, lfirst_oid(cell)))
+		if (!heap_write_read_index(table, lfirst_oid(cell)))
 			fits = false;
 	MemoryContextSwitchTo(old);
 	/* at last: after an error half-way SQL writes the rows */
@@ -258,17 +258,17 @@ read_table(SasTable *table)
 /* --------------------------------------------------------------------- rows */
 
 bool
-sas_table_open(SasTable *table)
+sas_store_table_open(SasTable *table)
 {
 	ListCell   *cell;
 
 	if (table->context == NULL)
 	{
-		if (tables == NULL)
-			CacheRegisterRelcacheCallback(forget_tables, (Datum) 0);
+		if (heap_write_tables == NULL)
+			CacheRegisterRelcacheCallback(heap_write_forget_tables, (Datum) 0);
 		table->context = AllocSetContextCreate(CacheMemoryContext, "sas table", ALLOCSET_SMALL_SIZES);
-		table->next = tables;
-		tables = table;
+		table->next = heap_write_tables;
+		heap_write_tables = table;
 	}
 	table->relation = try_table_open(OidIsValid(table->relid) ? table->relid : get_relname_relid(table->name, get_namespace_oid("_sas", false)),
 									 RowExclusiveLock);
@@ -276,7 +276,7 @@ sas_table_open(SasTable *table)
 		return false;
 	/* with the lock held nobody changes it any more */
 	if (!OidIsValid(table->relid))
-		read_table(table);
+		heap_write_read_table(table);
 	if (!table->fits)
 	{
 		table_close(table->relation, NoLock);
@@ -289,7 +289,7 @@ sas_table_open(SasTable *table)
 
 /* An entry for the row that was written last. */
 static void
-insert_into_index(SasTable *table, SasTableIndex *index, ItemPointer at)
+heap_write_insert_into_index(SasTable *table, SasTableIndex *index, ItemPointer at)
 {
 	const IndexInfo *info = index->info;
 	Datum		values[INDEX_MAX_KEYS];
@@ -307,16 +307,16 @@ insert_into_index(SasTable *table, SasTableIndex *index, ItemPointer at)
 
 /* The last row with other values: nothing but these, and what heap_insert() sets, differs between two. */
 static void
-change_row(SasTable *table, const Datum *values)
+heap_write_change_row(SasTable *table, const Datum *values)
 {
 	char	   *data = (char *) table->row->t_data + table->row->t_data->t_hoff;
 
 	for (int i = 0; i < table->n_given; i++)
-		store_att_byval(data + table->places[i], values[i], TupleDescAttr(RelationGetDescr(table->relation), table->given[i] - 1)->attlen);
+		store_att_byval(data + table->offsets[i], values[i], TupleDescAttr(RelationGetDescr(table->relation), table->given[i] - 1)->attlen);
 }
 
 void
-sas_table_insert(SasTable *table, const Datum *values, const bool *nulls)
+sas_store_table_insert(SasTable *table, const Datum *values, const bool *nulls)
 {
 	HeapTuple	row = table->row;
 	ListCell   *cell;
@@ -327,7 +327,7 @@ sas_table_insert(SasTable *table, const Datum *values, const bool *nulls)
 		table->nulls[table->given[i] - 1] = nulls != NULL && nulls[i];
 	}
 	if (row != NULL && nulls == NULL)
-		change_row(table, values);
+		heap_write_change_row(table, values);
 	else
 	{
 		row = heap_form_tuple(RelationGetDescr(table->relation), table->values, table->nulls);
@@ -335,13 +335,13 @@ sas_table_insert(SasTable *table, const Datum *values, const bool *nulls)
 	}
 	heap_insert(table->relation, row, GetCurrentCommandId(true), 0, NULL);
 	foreach(cell, table->indexes)
-		insert_into_index(table, lfirst(cell), &row->t_self);
+		heap_write_insert_into_index(table, lfirst(cell), &row->t_self);
 	if (row != table->row)
 		heap_freetuple(row);
 }
 
 void
-sas_table_close(SasTable *table)
+sas_store_table_close(SasTable *table)
 {
 	ListCell   *cell;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * lone.h: a call that is alone in its lane, claimed without the interpreter.
+ * claim_one.h: a call that is alone in its lane, claimed without the interpreter.
  *
  * On a system with little to do a call is claimed by itself, and the start of
  * the statements of _sas.claim_calls() is most of what lies between the commit
@@ -8,8 +8,8 @@
  * and sees nothing but its run is claimed here; whatever else stands in the
  * lane is left to SQL.
  */
-#ifndef SAS_STORE_LONE_H
-#define SAS_STORE_LONE_H
+#ifndef SAS_STORE_CLAIM_ONE_H
+#define SAS_STORE_CLAIM_ONE_H
 
 #include "store/store.h"
 
@@ -25,7 +25,7 @@ typedef struct SasPlainCall
 	text	  **members;
 } SasPlainCall;
 
-typedef struct SasLoneCall
+typedef struct SasSingleCall
 {
 	const SasPlainCall *call;
 	SasStepId	id;
@@ -43,27 +43,27 @@ typedef struct SasLoneCall
 	double		window_ms;
 	TimestampTz complete_by;
 	bool		begins;			/* it is the first of its run, which says so now */
-} SasLoneCall;
+} SasSingleCall;
 
-typedef enum SasLone
+typedef enum SasClaimOne
 {
-	SAS_LONE_NOTHING,			/* nothing stands in the lane */
-	SAS_LONE_FOUND,
-	SAS_LONE_OTHER				/* more than one step, or one that SQL has to claim */
-} SasLone;
+	SAS_CLAIM_ONE_NOTHING,		/* nothing stands in the lane */
+	SAS_CLAIM_ONE_FOUND,
+	SAS_CLAIM_ONE_OTHER			/* more than one step, or one that SQL has to claim */
+} SasClaimOne;
 
 /*
- * Looks into a lane from that mark on.  After SAS_LONE_FOUND either
- * sas_store_take_lone or sas_store_leave_lone must follow.
+ * Looks into a lane from that mark on.  After SAS_CLAIM_ONE_FOUND either
+ * sas_store_claim_one_take or sas_store_claim_one_release must follow.
  */
-extern SasLone sas_store_find_lone(int lane, TimestampTz mark, SasLoneCall *lone);
+extern SasClaimOne sas_store_claim_one_find(int lane, TimestampTz mark, SasSingleCall *single);
 
 /*
  * Claims what was found, for this worker: what _sas.claim_ready() would write.  False,
  * and nothing is written: somebody else is at it.  The caller tells the
  * supervisor's bell of complete_by, and counts.
  */
-extern bool sas_store_take_lone(SasLoneCall *lone);
-extern void sas_store_leave_lone(void);
+extern bool sas_store_claim_one_take(SasSingleCall *single);
+extern void sas_store_claim_one_release(void);
 
-#endif							/* SAS_STORE_LONE_H */
+#endif							/* SAS_STORE_CLAIM_ONE_H */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * sizes.c: what the planner is told of the size of tables that grow.
+ * planner_sizes.c: what the planner is told of the size of tables that grow.
  *
  * Plans are kept.  One that was made when such a table was empty may walk all
  * of it where it should look up a key, and it stays until the table is
@@ -23,14 +23,14 @@
 #define LEAST_PAGES 200
 #define LEAST_INDEX_PAGES 40
 
-static const char *const growing[] = {
+static const char *const planner_sizes_growing[] = {
 	"attempt", "due", "item", "ready", "run", "run_key", "step", "watch",
 };
 
-static get_relation_info_hook_type previous_hook = NULL;
+static get_relation_info_hook_type planner_sizes_previous_hook = NULL;
 
 static bool
-grows(Oid relid)
+planner_sizes_grows(Oid relid)
 {
 	Oid	  schema = get_rel_namespace(relid);
 	char *name;
@@ -38,20 +38,20 @@ grows(Oid relid)
 	if (!OidIsValid(schema) || schema != get_namespace_oid("_sas", true))
 		return false;
 	name = get_rel_name(relid);
-	for (int i = 0; name != NULL && i < lengthof(growing); i++)
-		if (strcmp(name, growing[i]) == 0)
+	for (int i = 0; name != NULL && i < lengthof(planner_sizes_growing); i++)
+		if (strcmp(name, planner_sizes_growing[i]) == 0)
 			return true;
 	return false;
 }
 
 static void
-tell_size(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
+planner_sizes_set(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
 {
 	ListCell *cell;
 
-	if (previous_hook != NULL)
-		previous_hook(root, relid, inhparent, rel);
-	if (enable_seqscan || inhparent || rel->tuples >= LEAST_TUPLES || !grows(relid))
+	if (planner_sizes_previous_hook != NULL)
+		planner_sizes_previous_hook(root, relid, inhparent, rel);
+	if (enable_seqscan || inhparent || rel->tuples >= LEAST_TUPLES || !planner_sizes_grows(relid))
 		return;
 	rel->tuples = LEAST_TUPLES;
 	rel->pages = Max(rel->pages, LEAST_PAGES);
@@ -71,6 +71,6 @@ tell_size(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
 void
 sas_store_install_sizes(void)
 {
-	previous_hook = get_relation_info_hook;
-	get_relation_info_hook = tell_size;
+	planner_sizes_previous_hook = get_relation_info_hook;
+	get_relation_info_hook = planner_sizes_set;
 }

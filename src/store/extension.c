@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * installed.c: looks the extension up in pg_extension.
+ * extension.c: looks the extension up in pg_extension.
  *
  * Called by each transaction of a worker before it touches a table, because
  * DROP EXTENSION does not wait for workers.  A library that meets tables of a
@@ -17,14 +17,14 @@
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
 
-#include "store/installed.h"
+#include "store/extension.h"
 
 /* The schema versions that this library works with. */
-static const char *const known_versions[] = {"0.1"};
+static const char *const extension_versions[] = {"0.1"};
 
 /* The extension's version, palloc'd, or NULL when it is not there. */
 static char *
-sas_store_version(void)
+extension_version(void)
 {
 	Relation	relation;
 	SysScanDesc scan;
@@ -54,12 +54,12 @@ bool
 sas_store_installed(void)
 {
 	static bool said = false;
-	char	   *version = sas_store_version();
+	char	   *version = extension_version();
 
 	if (version == NULL)
 		return false;
-	for (int i = 0; i < lengthof(known_versions); i++)
-		if (strcmp(version, known_versions[i]) == 0)
+	for (int i = 0; i < lengthof(extension_versions); i++)
+		if (strcmp(version, extension_versions[i]) == 0)
 		{
 			pfree(version);
 			said = false;

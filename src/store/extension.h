@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * installed.h: whether this database has an extension that this library knows.
+ * extension.h: whether this database has an extension that this library knows.
  */
-#ifndef SAS_STORE_INSTALLED_H
-#define SAS_STORE_INSTALLED_H
+#ifndef SAS_STORE_EXTENSION_H
+#define SAS_STORE_EXTENSION_H
 
 /*
  * In a transaction of the caller: the extension is there, and its version is
@@ -12,4 +12,4 @@
  */
 extern bool sas_store_installed(void);
 
-#endif							/* SAS_STORE_INSTALLED_H */
+#endif							/* SAS_STORE_EXTENSION_H */
