@@ -174,10 +174,10 @@ after_abort(void)
 	sas_outbox_failed();
 }
 
-static SasTurn
-turn(void)
+static SasTick
+agent_tick(void)
 {
-	SasTurn		next = {false, -1};
+	SasTick		next = {false, -1};
 	bool		stale;
 	bool		stops;
 	int64		retry_us = 0;
@@ -264,7 +264,7 @@ leave(void)
 
 const SasActorMethods sas_agent_methods = {
 	.start = start,
-	.turn = turn,
+	.tick = agent_tick,
 	.pollfd = sas_flights_fd,
 	.stop = leave,
 	.in_flight = sas_flights_in_the_air,

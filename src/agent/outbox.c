@@ -293,7 +293,7 @@ sas_outbox_failed(void)
 	ListCell   *lc;
 
 	batch = 1;
-	if (sas_turn_cancelled || ++tries < SAS_OUTBOX_TRIES)
+	if (sas_base_tick_cancelled || ++tries < SAS_OUTBOX_TRIES)
 		return;
 	tries = 0;
 	/* one at a time has been tried by now; what is set aside was not */

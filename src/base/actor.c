@@ -8,7 +8,7 @@
 
 SasSelf		sas_self;
 bool		sas_retire = false;
-bool		sas_turn_cancelled = false;
+bool		sas_base_tick_cancelled = false;
 
 const char *
 sas_actor_name(SasActor actor)

@@ -48,14 +48,14 @@ extern bool sas_retire;
  * Somebody cancelled the last turn (pg_cancel_backend): what it was at is no
  * worse for it, and is tried again without being counted.
  */
-extern bool sas_turn_cancelled;
+extern bool sas_base_tick_cancelled;
 
 /* The answer of a turn. */
-typedef struct SasTurn
+typedef struct SasTick
 {
 	bool		again;			/* there is more to do: do not sleep */
 	int64		wake_in_ms;		/* -1: only the bell wakes */
-} SasTurn;
+} SasTick;
 
 typedef struct SasActorMethods
 {
@@ -66,7 +66,7 @@ typedef struct SasActorMethods
 	void		(*start) (void);
 
 	/* One tick, in a context that is reset afterwards; may raise ERROR. */
-	SasTurn		(*turn) (void);
+	SasTick		(*tick) (void);
 
 	/* A further descriptor to wait on until it is readable; NULL or -1: none. */
 	int			(*pollfd) (void);

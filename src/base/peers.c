@@ -38,22 +38,22 @@ sas_peers_lead(SasActor actor)
 }
 
 void
-sas_peers_begin_turn(int64 task, int64 until_us)
+sas_base_peers_begin_invocation(int64 task, int64 until_us)
 {
 	if (peers)
-		peers->turn(task, until_us);
+		peers->invocation(task, until_us);
 }
 
 void
-sas_peers_end_turn(void)
+sas_base_peers_end_invocation(void)
 {
 	if (peers)
-		peers->turn(0, 0);
+		peers->invocation(0, 0);
 }
 
 int
-sas_peers_overdue(SasPeerTurn *turns, int max, int64 *next_us)
+sas_peers_overdue(SasPeerInvocation *invocations, int max, int64 *next_us)
 {
 	*next_us = 0;
-	return peers ? peers->overdue(turns, max, next_us) : 0;
+	return peers ? peers->overdue(invocations, max, next_us) : 0;
 }

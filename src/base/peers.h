@@ -33,32 +33,32 @@ extern void sas_peers_terminate(int64 worker_id);
 extern bool sas_peers_lead(SasActor actor);
 
 /* A local call of a worker that has not come back in time. */
-typedef struct SasPeerTurn
+typedef struct SasPeerInvocation
 {
 	int64		worker_id;
 	int64		task;
-} SasPeerTurn;
+} SasPeerInvocation;
 
 /*
  * This worker begins to work for that task, and should be done by then
  * (monotonic clock).  Nobody is woken: the leader finds it at its interval.
  */
-extern void sas_peers_begin_turn(int64 task, int64 until_us);
-extern void sas_peers_end_turn(void);
+extern void sas_base_peers_begin_invocation(int64 task, int64 until_us);
+extern void sas_base_peers_end_invocation(void);
 
 /*
  * The workers of this database that should be done by now, at most max of
  * them.  *next_us: when the next one should be; 0: nobody works.
  */
-extern int	sas_peers_overdue(SasPeerTurn *turns, int max, int64 *next_us);
+extern int	sas_peers_overdue(SasPeerInvocation *invocations, int max, int64 *next_us);
 
 typedef struct SasPeersMethods
 {
 	int			(*live) (int64 *ids, int max, int64 *newest);
 	void		(*terminate) (int64 worker_id);
 	bool		(*lead) (SasActor actor);
-	void		(*turn) (int64 task, int64 until_us);	/* task 0: none */
-	int			(*overdue) (SasPeerTurn *turns, int max, int64 *next_us);
+	void		(*invocation) (int64 task, int64 until_us); /* task 0: none */
+	int			(*overdue) (SasPeerInvocation *invocations, int max, int64 *next_us);
 } SasPeersMethods;
 
 extern void sas_peers_set_methods(const SasPeersMethods *methods);

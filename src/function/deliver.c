@@ -165,7 +165,7 @@ run_group(void)
 static void
 after_abort(void)
 {
-	if (!sas_turn_cancelled)
+	if (!sas_base_tick_cancelled)
 		aborted++;
 	if (aborted >= SAS_DELIVER_GIVE_UP && n_group == 1)
 	{

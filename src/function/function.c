@@ -401,7 +401,7 @@ after_abort(void)
 
 		w->solo = true;
 		w->verdict = NULL;
-		if (!sas_turn_cancelled)
+		if (!sas_base_tick_cancelled)
 			w->tries++;
 		w->lost = w->tries >= SAS_GIVE_UP_AFTER;
 		if (w->lost)
@@ -412,10 +412,10 @@ after_abort(void)
 	settle_group();
 }
 
-static SasTurn
-turn_of_steps(void)
+static SasTick
+function_step_tick(void)
 {
-	SasTurn		next = {false, -1};
+	SasTick		next = {false, -1};
 	int64		wake_us;
 	Batch	   *batch;
 
@@ -439,11 +439,11 @@ turn_of_steps(void)
 }
 
 /* Steps and infinite tasks take turns. */
-static SasTurn
-turn(void)
+static SasTick
+function_tick(void)
 {
-	SasTurn		next = turn_of_steps();
-	SasTurn		other = {false, -1};
+	SasTick		next = function_step_tick();
+	SasTick		other = {false, -1};
 
 	if (!sas_retire)
 		other = sas_tend_turn();
@@ -466,6 +466,6 @@ in_flight(void)
 
 const SasActorMethods sas_function_methods = {
 	.start = start,
-	.turn = turn,
+	.tick = function_tick,
 	.in_flight = in_flight,
 };

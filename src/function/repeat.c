@@ -216,25 +216,25 @@ moves(Jsonb *cursor, Jsonb *result)
  * Returns false when the extension is gone.
  */
 static bool
-open_turn(Task *task, SasFunctionTurn *turn, bool *hosted)
+repeat_open_iteration(Task *task, SasIteration *iteration, bool *hosted)
 {
 	if (!sas_store_begin())
 		return false;
-	*hosted = sas_store_begin_turn(node_id, &task->id, turn);
-	if (!*hosted || turn->stop)
+	*hosted = sas_store_begin_iteration(node_id, &task->id, iteration);
+	if (!*hosted || iteration->stop)
 		return true;
-	if (turn->suspect || sas_perform_changes_owner(turn->owner))
+	if (iteration->suspect || sas_perform_changes_owner(iteration->owner))
 	{
-		if (turn->suspect)
-			sas_store_note_turn(node_id, &task->id);
+		if (iteration->suspect)
+			sas_store_note_iteration(node_id, &task->id);
 		sas_store_commit();
-		sas_perform_change_owner(turn->owner);
+		sas_perform_change_owner(iteration->owner);
 		if (!sas_store_begin())
 			return false;
-		*hosted = sas_store_begin_turn(node_id, &task->id, turn) && !sas_perform_changes_owner(turn->owner);
+		*hosted = sas_store_begin_iteration(node_id, &task->id, iteration) && !sas_perform_changes_owner(iteration->owner);
 	}
 	else
-		sas_perform_change_owner(turn->owner);	/* the first one of this worker */
+		sas_perform_change_owner(iteration->owner); /* the first one of this worker */
 	return true;
 }
 
@@ -242,7 +242,7 @@ open_turn(Task *task, SasFunctionTurn *turn, bool *hosted)
 static void
 call(Task *task)
 {
-	SasFunctionTurn turn;
+	SasIteration iteration;
 	SasPerformed performed = {0};
 	SasWatchVerdict *verdict = NULL;
 	bool		hosted;
@@ -250,9 +250,9 @@ call(Task *task)
 	int64		begun;
 
 	running = task;
-	if (!open_turn(task, &turn, &hosted))
+	if (!repeat_open_iteration(task, &iteration, &hosted))
 		return;
-	if (hosted && turn.stop)
+	if (hosted && iteration.stop)
 	{
 		sas_store_release_watches(node_id, &task->id, 1);
 		hosted = false;
@@ -260,18 +260,18 @@ call(Task *task)
 	begun = sas_clock_monotonic_us();
 	if (hosted)
 	{
-		sas_peers_begin_turn(task->id.watch_id, begun + (int64) (turn.timeout_ms + SAS_TEND_PATIENCE_MS) * 1000);
-		sas_perform_function(turn.owner, turn.function, turn.input, psprintf("/watches/" INT64_FORMAT, task->id.watch_id),
-							 (int64) turn.timeout_ms, &performed);
-		sas_peers_end_turn();
+		sas_base_peers_begin_invocation(task->id.watch_id, begun + (int64) (iteration.timeout_ms + SAS_TEND_PATIENCE_MS) * 1000);
+		sas_perform_function(iteration.owner, iteration.function, iteration.input, psprintf("/watches/" INT64_FORMAT, task->id.watch_id),
+							 (int64) iteration.timeout_ms, &performed);
+		sas_base_peers_end_invocation();
 		if (!performed.ok)
 		{
 			SasWatchFailure failure = {task->id, performed.error, -1};
 
 			verdict = linitial(sas_store_fail_watches(node_id, &failure, 1));
 		}
-		else if (turn.noted || moves(turn.cursor, performed.output))
-			sas_store_end_turn(node_id, &task->id, moves(turn.cursor, performed.output) ? performed.output : NULL);
+		else if (iteration.noted || moves(iteration.cursor, performed.output))
+			sas_store_end_iteration(node_id, &task->id, moves(iteration.cursor, performed.output) ? performed.output : NULL);
 		if (sas_clock_monotonic_us() - begun > SAS_TEND_SLOW_MS * 1000 && hash_get_num_entries(tasks) > 1)
 			gone = sas_store_make_way(node_id, task->id.watch_id);
 	}
@@ -282,7 +282,7 @@ call(Task *task)
 	if (!hosted || (verdict != NULL && (verdict->answer == SAS_WATCH_FENCED || verdict->answer == SAS_WATCH_FAILED)))
 		forget(task);
 	else
-		set_due(task, verdict != NULL ? (verdict->answer == SAS_WATCH_STOP ? 0 : verdict->pause_ms) : turn.every_ms);
+		set_due(task, verdict != NULL ? (verdict->answer == SAS_WATCH_STOP ? 0 : verdict->pause_ms) : iteration.every_ms);
 }
 
 /* The transaction of the last call aborted as a whole, which is seldom: another one in a while. */
@@ -292,7 +292,7 @@ after_abort(void)
 	Task	   *task = running;
 
 	running = NULL;
-	sas_peers_end_turn();
+	sas_base_peers_end_invocation();
 	set_due(task, 1000);
 }
 
@@ -302,10 +302,10 @@ first(void)
 	return pairingheap_is_empty(heap) ? NULL : pairingheap_container(Task, node, pairingheap_first(heap));
 }
 
-SasTurn
+SasTick
 sas_tend_turn(void)
 {
-	SasTurn		next = {false, -1};
+	SasTick		next = {false, -1};
 	Task	   *task;
 
 	if (running != NULL)

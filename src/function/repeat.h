@@ -10,7 +10,7 @@
 extern void sas_tend_open(void);
 
 /* At most one transaction for items, and one for a function that is called for ever. */
-extern SasTurn sas_tend_turn(void);
+extern SasTick sas_tend_turn(void);
 
 /* deliver.c: items. True: there is more to do. */
 extern void sas_deliver_open(void);

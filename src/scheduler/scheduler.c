@@ -16,10 +16,10 @@
 #define SAS_LONGEST_SLEEP_MS 60000
 #define SAS_SHORTEST_SLEEP_MS 100
 
-static SasTurn
-turn(void)
+static SasTick
+scheduler_tick(void)
 {
-	SasTurn		next = {false, -1};
+	SasTick		next = {false, -1};
 	int			worked;
 
 	if (!sas_store_begin())
@@ -36,5 +36,5 @@ turn(void)
 }
 
 const SasActorMethods sas_scheduler_methods = {
-	.turn = turn,
+	.tick = scheduler_tick,
 };

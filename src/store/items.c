@@ -167,7 +167,7 @@ sas_store_submit_items(const SasClaimedItems *items)
 }
 
 bool
-sas_store_begin_turn(int64 node_id, const SasWatchId *id, SasFunctionTurn *turn)
+sas_store_begin_iteration(int64 node_id, const SasWatchId *id, SasIteration *iteration)
 {
 	static SasPlan plan = {"SELECT owner, function, input, cursor, every_ms, timeout_ms, stop, suspect, noted FROM _sas.begin_turn($1, $2, $3)",
 	3, {INT8OID, INT8OID, INT8OID}};
@@ -176,20 +176,20 @@ sas_store_begin_turn(int64 node_id, const SasWatchId *id, SasFunctionTurn *turn)
 	sas_store_plan_run(&plan, args, NULL);
 	if (SPI_processed == 0)
 		return false;
-	turn->owner = (Oid) sas_store_cell_int(0, 1);
-	turn->function = sas_store_cell_text(0, 2);
-	turn->input = sas_store_cell_jsonb(0, 3);
-	turn->cursor = sas_store_cell_jsonb(0, 4);
-	turn->every_ms = sas_store_cell_float(0, 5);
-	turn->timeout_ms = sas_store_cell_float(0, 6);
-	turn->stop = sas_store_cell_bool(0, 7);
-	turn->suspect = sas_store_cell_bool(0, 8);
-	turn->noted = sas_store_cell_bool(0, 9);
+	iteration->owner = (Oid) sas_store_cell_int(0, 1);
+	iteration->function = sas_store_cell_text(0, 2);
+	iteration->input = sas_store_cell_jsonb(0, 3);
+	iteration->cursor = sas_store_cell_jsonb(0, 4);
+	iteration->every_ms = sas_store_cell_float(0, 5);
+	iteration->timeout_ms = sas_store_cell_float(0, 6);
+	iteration->stop = sas_store_cell_bool(0, 7);
+	iteration->suspect = sas_store_cell_bool(0, 8);
+	iteration->noted = sas_store_cell_bool(0, 9);
 	return true;
 }
 
 void
-sas_store_note_turn(int64 node_id, const SasWatchId *id)
+sas_store_note_iteration(int64 node_id, const SasWatchId *id)
 {
 	static SasPlan plan = {"SELECT _sas.note_turn($1, $2, $3)", 3, {INT8OID, INT8OID, INT8OID}};
 	Datum		args[3] = {Int64GetDatum(node_id), Int64GetDatum(id->watch_id), Int64GetDatum(id->epoch)};
@@ -198,7 +198,7 @@ sas_store_note_turn(int64 node_id, const SasWatchId *id)
 }
 
 void
-sas_store_end_turn(int64 node_id, const SasWatchId *id, Jsonb *cursor)
+sas_store_end_iteration(int64 node_id, const SasWatchId *id, Jsonb *cursor)
 {
 	static SasPlan plan = {"SELECT _sas.end_turn($1, $2, $3, $4)", 4, {INT8OID, INT8OID, INT8OID, JSONBOID}};
 	Datum		args[4] = {Int64GetDatum(node_id), Int64GetDatum(id->watch_id), Int64GetDatum(id->epoch), PointerGetDatum(cursor)};

@@ -49,7 +49,7 @@ extern void sas_store_insert_items(const SasClaimedItems *items);
 extern void sas_store_submit_items(const SasClaimedItems *items);
 
 /* What a function that is called for ever is called with. */
-typedef struct SasFunctionTurn
+typedef struct SasIteration
 {
 	Oid			owner;
 	char	   *function;
@@ -60,16 +60,16 @@ typedef struct SasFunctionTurn
 	bool		stop;			/* the task is to be given back instead */
 	bool		suspect;		/* it is to be noted before it is called */
 	bool		noted;			/* it was */
-} SasFunctionTurn;
+} SasIteration;
 
 /* False: the task is hosted no more. */
-extern bool sas_store_begin_turn(int64 node_id, const SasWatchId *id, SasFunctionTurn *turn);
+extern bool sas_store_begin_iteration(int64 node_id, const SasWatchId *id, SasIteration *iteration);
 
 /* The function will be called next: whoever ends this worker is known then. */
-extern void sas_store_note_turn(int64 node_id, const SasWatchId *id);
+extern void sas_store_note_iteration(int64 node_id, const SasWatchId *id);
 
 /* The function returned this cursor, NULL: it stays; raises when the task is hosted no more. */
-extern void sas_store_end_turn(int64 node_id, const SasWatchId *id, Jsonb *cursor);
+extern void sas_store_end_iteration(int64 node_id, const SasWatchId *id, Jsonb *cursor);
 
 /* The function of this task took long: all others may go to another worker.  True: they did. */
 extern bool sas_store_make_way(int64 node_id, int64 watch_id);

@@ -195,7 +195,7 @@ extern bool sas_store_check_conditions(void);
 extern int	sas_store_purge(int quantity, int64 *next_ms);
 
 /* Functions of infinite tasks that do not end: their tasks go on elsewhere. */
-extern void sas_store_give_up_turns(const SasPeerTurn *turns, int n);
+extern void sas_store_give_up_invocations(const SasPeerInvocation *invocations, int n);
 
 extern int	sas_store_supervisor_tick(const int64 *live, int n_live, int64 newest, int quantity, int64 *next_ms, int64 **stuck, int *n_stuck);
 

@@ -127,7 +127,7 @@ watches_append(List *list, void *element)
 }
 
 void
-sas_store_give_up_turns(const SasPeerTurn *turns, int n)
+sas_store_give_up_invocations(const SasPeerInvocation *invocations, int n)
 {
 	static SasPlan plan = {"SELECT _sas.give_up_turns($1, $2, $3)", 3, {INT8OID, INT8ARRAYOID, INT8ARRAYOID}};
 	SasColumn	c[2];
@@ -137,8 +137,8 @@ sas_store_give_up_turns(const SasPeerTurn *turns, int n)
 	sas_store_column_open(&c[1], INT8OID, n);
 	for (int i = 0; i < n; i++)
 	{
-		sas_store_column_add(&c[0], Int64GetDatum(turns[i].worker_id), false);
-		sas_store_column_add(&c[1], Int64GetDatum(turns[i].task), false);
+		sas_store_column_add(&c[0], Int64GetDatum(invocations[i].worker_id), false);
+		sas_store_column_add(&c[1], Int64GetDatum(invocations[i].task), false);
 	}
 	args[1] = sas_store_column_array(&c[0]);
 	args[2] = sas_store_column_array(&c[1]);

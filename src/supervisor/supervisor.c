@@ -173,19 +173,19 @@ set_timers(void)
  * the workers are ended after its commit.
  */
 static int
-find_overdue(SasPeerTurn *turns, int64 *next_us)
+find_overdue(SasPeerInvocation *overdue, int64 *next_us)
 {
-	int			n = sas_peers_overdue(turns, SAS_MAX_PEERS, next_us);
+	int			n = sas_peers_overdue(overdue, SAS_MAX_PEERS, next_us);
 
 	if (n > 0)
-		sas_store_give_up_turns(turns, n);
+		sas_store_give_up_invocations(overdue, n);
 	return n;
 }
 
-static SasTurn
-turn(void)
+static SasTick
+supervisor_tick(void)
 {
-	SasTurn		next = {false, -1};
+	SasTick		next = {false, -1};
 	int64		live[SAS_MAX_PEERS];
 	int64		newest;
 	int64		house_ms;
@@ -195,9 +195,9 @@ turn(void)
 	int64	   *stuck;
 	int			n_stuck;
 	int64		departing;
-	SasPeerTurn turns[SAS_MAX_PEERS];
-	int			n_turns;
-	int64		turn_us;
+	SasPeerInvocation overdue[SAS_MAX_PEERS];
+	int			n_overdue;
+	int64		overdue_us;
 
 	if (!sas_peers_lead(SAS_SUPERVISOR))
 		return next;
@@ -214,14 +214,14 @@ turn(void)
 		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("too many workers to watch: %d", n_live)));
 	if (!sas_store_begin())
 		return next;
-	n_turns = find_overdue(turns, &turn_us);
+	n_overdue = find_overdue(overdue, &overdue_us);
 	worked = sas_store_supervisor_tick(live, n_live, newest, SAS_SUPERVISOR_BATCH, &next.wake_in_ms, &stuck, &n_stuck);
 	sas_store_commit();
 
 	for (int i = 0; i < n_stuck; i++)
 		sas_peers_terminate(stuck[i]);
-	for (int i = 0; i < n_turns; i++)
-		sas_peers_terminate(turns[i].worker_id);
+	for (int i = 0; i < n_overdue; i++)
+		sas_peers_terminate(overdue[i].worker_id);
 	next.again = worked >= SAS_SUPERVISOR_BATCH || timers_ms == 0;
 	/* what is due and could not be taken is held by a session: not before a while */
 	if (worked == 0 && next.wake_in_ms >= 0 && next.wake_in_ms < SAS_SHORTEST_SLEEP_MS)
@@ -229,8 +229,8 @@ turn(void)
 	house_ms = keep_house();
 	if (next.wake_in_ms < 0 || next.wake_in_ms > longest_sleep_ms())
 		next.wake_in_ms = longest_sleep_ms();
-	if (turn_us != 0)
-		next.wake_in_ms = Min(next.wake_in_ms, Max(SAS_SHORTEST_SLEEP_MS, (turn_us - sas_clock_monotonic_us()) / 1000 + 1));
+	if (overdue_us != 0)
+		next.wake_in_ms = Min(next.wake_in_ms, Max(SAS_SHORTEST_SLEEP_MS, (overdue_us - sas_clock_monotonic_us()) / 1000 + 1));
 	if (timers_ms >= 0 && timers_ms < next.wake_in_ms)
 		next.wake_in_ms = timers_ms;
 	if (house_ms >= 0 && house_ms < next.wake_in_ms)
@@ -242,5 +242,5 @@ turn(void)
 }
 
 const SasActorMethods sas_supervisor_methods = {
-	.turn = turn,
+	.tick = supervisor_tick,
 };

@@ -110,17 +110,17 @@ loop_recover(void)
 	return cancelled;
 }
 
-typedef enum SasTurnEnd
+typedef enum SasTickEnd
 {
-	SAS_TURN_DONE,
-	SAS_TURN_CANCELLED,
-	SAS_TURN_FAILED
-} SasTurnEnd;
+	SAS_TICK_DONE,
+	SAS_TICK_CANCELLED,
+	SAS_TICK_FAILED
+} SasTickEnd;
 
-static SasTurnEnd
-loop_tick(SasTurn *turn)
+static SasTickEnd
+loop_tick(SasTick *tick)
 {
-	volatile SasTurnEnd end = SAS_TURN_DONE;
+	volatile SasTickEnd end = SAS_TICK_DONE;
 
 	MemoryContextSwitchTo(loop_scratch);
 	sas_worker_session_interruptible = true;
@@ -129,16 +129,16 @@ loop_tick(SasTurn *turn)
 	PG_TRY();
 	{
 		RESUME_CANCEL_INTERRUPTS();
-		*turn = loop_methods->turn();
+		*tick = loop_methods->tick();
 	}
 	PG_CATCH();
 	{
-		end = loop_recover() ? SAS_TURN_CANCELLED : SAS_TURN_FAILED;
+		end = loop_recover() ? SAS_TICK_CANCELLED : SAS_TICK_FAILED;
 	}
 	PG_END_TRY();
 	/* an ERROR let all of them go */
 	HOLD_CANCEL_INTERRUPTS();
-	sas_turn_cancelled = end == SAS_TURN_CANCELLED;
+	sas_base_tick_cancelled = end == SAS_TICK_CANCELLED;
 	sas_worker_session_interruptible = false;
 	Assert(!IsTransactionState());
 	MemoryContextSwitchTo(loop_scratch);
@@ -277,17 +277,17 @@ sas_worker_main(Datum arg)
 	loop_start(&orders);
 	for (;;)
 	{
-		SasTurn		turn = {false, -1};
-		SasTurnEnd	end;
+		SasTick		tick = {false, -1};
+		SasTickEnd	end;
 		uint32		wake_count;
 
 		ResetLatch(MyLatch);
 		wake_count = sas_wake_count();
 		loop_interrupts();
-		end = loop_tick(&turn);
-		if (end == SAS_TURN_DONE)
+		end = loop_tick(&tick);
+		if (end == SAS_TICK_DONE)
 			errors = 0;
-		else if (end == SAS_TURN_FAILED && ++errors >= ERRORS_MAX)
+		else if (end == SAS_TICK_FAILED && ++errors >= ERRORS_MAX)
 		{
 			ereport(LOG,
 					(errmsg("sas %s gives up after %d errors in a row",
@@ -297,9 +297,9 @@ sas_worker_main(Datum arg)
 		}
 		if (sas_retire)
 			loop_leave(SAS_EXIT_RETIRED);
-		if (end != SAS_TURN_DONE)
+		if (end != SAS_TICK_DONE)
 			loop_pause(Max(errors, 1));
-		else if (!turn.again && !loop_is_woken(wake_count))
-			loop_sleep(turn.wake_in_ms);
+		else if (!tick.again && !loop_is_woken(wake_count))
+			loop_sleep(tick.wake_in_ms);
 	}
 }

@@ -386,15 +386,15 @@ registry_peers_invocation(int64 task, int64 until_us)
 {
 	if (registry_my_slot == NULL)
 		return;
-	registry_my_slot->turn = 0;
+	registry_my_slot->invocation = 0;
 	pg_write_barrier();
-	registry_my_slot->turn_until_us = until_us;
+	registry_my_slot->invocation_until_us = until_us;
 	pg_write_barrier();
-	registry_my_slot->turn = task;
+	registry_my_slot->invocation = task;
 }
 
 static int
-registry_peers_overdue(SasPeerTurn *turns, int max, int64 *next_us)
+registry_peers_overdue(SasPeerInvocation *invocations, int max, int64 *next_us)
 {
 	int64		now = sas_clock_monotonic_us();
 	int			n = 0;
@@ -409,13 +409,13 @@ registry_peers_overdue(SasPeerTurn *turns, int max, int64 *next_us)
 
 		if (!registry_is_alive(slot, MyDatabaseId))
 			continue;
-		task = slot->turn;
+		task = slot->invocation;
 		pg_read_barrier();
-		until_us = slot->turn_until_us;
+		until_us = slot->invocation_until_us;
 		if (task == 0)
 			continue;
 		if (until_us <= now)
-			turns[n++] = (SasPeerTurn) {slot->worker_id, task};
+			invocations[n++] = (SasPeerInvocation) {slot->worker_id, task};
 		else if (*next_us == 0 || until_us < *next_us)
 			*next_us = until_us;
 	}
@@ -429,7 +429,7 @@ static const SasPeersMethods registry_peers = {
 	.live = registry_peers_live,
 	.terminate = registry_peers_terminate,
 	.lead = registry_peers_lead,
-	.turn = registry_peers_invocation,
+	.invocation = registry_peers_invocation,
 	.overdue = registry_peers_overdue,
 };
 

@@ -43,8 +43,8 @@ typedef struct SasSlot
 	int			in_flight;
 	TimestampTz started_at;
 	TimestampTz last_activity_at;
-	int64		turn;			/* the task that it calls a function for; 0: none */
-	int64		turn_until_us;	/* when that should be over, monotonic */
+	int64		invocation;		/* the task that it calls a function for; 0: none */
+	int64		invocation_until_us; /* when that should be over, monotonic */
 } SasSlot;
 
 typedef struct SasLauncherState
