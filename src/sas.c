@@ -66,7 +66,7 @@ sas_shmem_startup(void)
 void
 _PG_init(void)
 {
-	sas_settings_define();
+	sas_base_settings_define();
 	if (!process_shared_preload_libraries_in_progress)
 		return;
 

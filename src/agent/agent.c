@@ -56,9 +56,9 @@ start(void)
 static int
 agent_ask_limits(int64 *retry_us)
 {
-	int			free_slots = Max(0, sas_agent_slots - sas_flights_in_the_air());
+	int			free_slots = Max(0, sas_base_agent_slots - sas_flights_in_the_air());
 	int			batch = transaction_failed ? 1 : SAS_CLAIM_BATCH;
-	int64		now = sas_clock_monotonic_us();
+	int64		now = sas_base_clock_monotonic_us();
 	static unsigned first = 0;
 	bool		full = free_slots == 0;
 	int			n = 0;
@@ -215,7 +215,7 @@ agent_tick(void)
 		if (stops)
 			sas_flights_find_lost();
 		sas_outbox_write(sas_known, sas_n_known);
-		claimed_us = sas_clock_monotonic_us();
+		claimed_us = sas_base_clock_monotonic_us();
 		if (n_lanes > 0)
 			claimed = sas_agent_claim(lanes, quantities, n_lanes, !failed_before);
 		sas_store_commit();
@@ -231,7 +231,7 @@ agent_tick(void)
 		more = use_claims(claimed, claimed_us);
 		/* what the one that did not commit was to claim is still to be looked for */
 		next.again |= failed_before;
-		if (claimed != NIL && sas_flights_in_the_air() >= sas_agent_slots)
+		if (claimed != NIL && sas_flights_in_the_air() >= sas_base_agent_slots)
 			pass_on();
 		/* the claimed calls go out now; an answer may be there already, and nothing would tell of it again */
 		next.again |= sas_flights_move();
@@ -244,14 +244,14 @@ agent_tick(void)
 		next.wake_in_ms = watches_ms;
 	if (retry_us != 0)
 	{
-		int64		limits_ms = Max(0, (retry_us - sas_clock_monotonic_us() + 999) / 1000);
+		int64		limits_ms = Max(0, (retry_us - sas_base_clock_monotonic_us() + 999) / 1000);
 
 		if (next.wake_in_ms < 0 || limits_ms < next.wake_in_ms)
 			next.wake_in_ms = limits_ms;
 	}
 	if (sas_outbox_waiting() && (next.wake_in_ms < 0 || next.wake_in_ms > SAS_LOCKED_RETRY_MS))
 		next.wake_in_ms = SAS_LOCKED_RETRY_MS;
-	next.again |= ((more || cut_short) && sas_flights_in_the_air() < sas_agent_slots) || sas_outbox_due();
+	next.again |= ((more || cut_short) && sas_flights_in_the_air() < sas_base_agent_slots) || sas_outbox_due();
 	return next;
 }
 

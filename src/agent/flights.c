@@ -44,7 +44,7 @@ sas_flights_open(void)
 	flights_context = AllocSetContextCreate(CurrentMemoryContext, "sas flights", ALLOCSET_DEFAULT_SIZES);
 	by_time = pairingheap_allocate(earlier, NULL);
 	sas_outbox_open(flights_context);
-	transport = sas_transport_open(sas_agent_slots, why, sizeof(why));
+	transport = sas_transport_open(sas_base_agent_slots, why, sizeof(why));
 	if (transport == NULL)
 		ereport(ERROR, (errcode(ERRCODE_SYSTEM_ERROR), errmsg("could not set up HTTP calls: %s", why)));
 	return transport;
@@ -80,7 +80,7 @@ sas_flights_wake_in_ms(void)
 	{
 		int64		wake_us = pairingheap_container(SasFlight, heap, pairingheap_first(by_time))->wake_us;
 
-		own_ms = Max(0, (wake_us - sas_clock_monotonic_us() + 999) / 1000);
+		own_ms = Max(0, (wake_us - sas_base_clock_monotonic_us() + 999) / 1000);
 	}
 	return network_ms < 0 ? own_ms : own_ms < 0 ? network_ms : Min(network_ms, own_ms);
 }
@@ -152,12 +152,12 @@ begin_attempt(SasFlight *flight, SasStoredAgent *agent)
 {
 	SasCall		call = {0};
 	char		why[256];
-	int64		left_us = flight->deadline_us - sas_clock_monotonic_us();
+	int64		left_us = flight->deadline_us - sas_base_clock_monotonic_us();
 
 	sas_flight_call(flight, agent, left_us / 1000.0, &call);
 	flight->attempts++;
-	flight->started_at = sas_clock_now();
-	flight->begun_us = sas_clock_monotonic_us();
+	flight->started_at = sas_base_clock_now();
+	flight->begun_us = sas_base_clock_monotonic_us();
 	sas_call_in_utf8(&call);
 	flight->handle = sas_transport_start(transport, &call, why, sizeof(why));
 	if (flight->handle == NULL)
@@ -191,7 +191,7 @@ judge(SasReply *reply)
 	}
 	sas_known_report(agent, !outcome.fault, flight->begun_us);
 
-	now = sas_clock_monotonic_us();
+	now = sas_base_clock_monotonic_us();
 	if (now >= flight->deadline_us)
 	{
 		/* past complete-by: the answer does not count any more, so nothing is said of it */
@@ -199,7 +199,7 @@ judge(SasReply *reply)
 		return;
 	}
 	sas_metrics_add(SAS_METRIC_CALL, flight->agent_id, flight->workflow_id, outcome.kind == SAS_OUTCOME_DONE ? "succeeded" : "failed", 1,
-					(sas_clock_monotonic_us() - flight->begun_us) / 1e6);
+					(sas_base_clock_monotonic_us() - flight->begun_us) / 1e6);
 	sas_verdict_of_call(&verdict, flight, reply, &outcome, agent->stored, (flight->deadline_us - now) / 1000.0);
 	if (verdict.problem != NULL)
 		sas_known_error(agent, verdict.problem);
@@ -336,7 +336,7 @@ sas_flight_take_off(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed
 		SasVerdict	verdict;
 
 		flight->attempts++;
-		flight->started_at = sas_clock_now();
+		flight->started_at = sas_base_clock_now();
 		sas_verdict_of_request(&verdict, flight, "the request cannot be made", why);
 		(void) say(flight, &verdict, 0);
 		return;
@@ -351,7 +351,7 @@ sas_flights_move(void)
 	int64		now;
 	bool		moved = false;
 
-	sas_transport_resize(transport, sas_agent_slots);
+	sas_transport_resize(transport, sas_base_agent_slots);
 	sas_transport_work(transport);
 	while ((reply = sas_transport_next(transport)) != NULL)
 	{
@@ -359,7 +359,7 @@ sas_flights_move(void)
 		judge(reply);
 		sas_reply_free(reply);
 	}
-	now = sas_clock_monotonic_us();
+	now = sas_base_clock_monotonic_us();
 	while (!pairingheap_is_empty(by_time))
 	{
 		SasFlight  *flight = pairingheap_container(SasFlight, heap, pairingheap_first(by_time));

@@ -113,7 +113,7 @@ sas_outbox_reply(const SasFlight *flight, const char *verdict, const Jsonb *outp
 	e->reply.error = keep(error);
 	e->reply.in_doubt = flight->in_doubt;
 	e->reply.again_in_ms = again_in_ms;
-	sas_metrics_add(SAS_METRIC_STEP, flight->agent_id, flight->workflow_id, verdict, 1, (sas_clock_monotonic_us() - flight->claimed_us) / 1e6);
+	sas_metrics_add(SAS_METRIC_STEP, flight->agent_id, flight->workflow_id, verdict, 1, (sas_base_clock_monotonic_us() - flight->claimed_us) / 1e6);
 	entries = lappend(entries, e);
 	MemoryContextSwitchTo(old);
 }
@@ -132,7 +132,7 @@ sas_outbox_attempt(const SasFlight *flight, const char *status, int http_status,
 	a->http_status = http_status;
 	a->error = keep(error);
 	a->started_at = flight->started_at;
-	a->finished_at = sas_clock_now();
+	a->finished_at = sas_base_clock_now();
 	attempts = lappend(attempts, a);
 	MemoryContextSwitchTo(old);
 }
@@ -140,7 +140,7 @@ sas_outbox_attempt(const SasFlight *flight, const char *status, int http_status,
 bool
 sas_outbox_due(void)
 {
-	int64		now = sas_clock_monotonic_us();
+	int64		now = sas_base_clock_monotonic_us();
 	ListCell   *lc;
 
 	if (attempts != NIL || leases != NIL || (sas_known_health_due && health_not_before_us <= now))
@@ -190,7 +190,7 @@ health_written(SasAgentEntry *agents, int n_agents)
 		e->health_written = false;
 		sas_known_health_due |= e->error_seen || e->breaker_changed;
 	}
-	health_not_before_us = sas_known_health_due ? sas_clock_monotonic_us() + SAS_HEALTH_RETRY_US : 0;
+	health_not_before_us = sas_known_health_due ? sas_base_clock_monotonic_us() + SAS_HEALTH_RETRY_US : 0;
 }
 
 /*
@@ -208,7 +208,7 @@ sas_outbox_write(SasAgentEntry *agents, int n_agents)
 	int64	   *done;
 	int			n_done = 0;
 	SasStoredAttempt *rows = palloc(sizeof(SasStoredAttempt) * Max(list_length(attempts), 1));
-	int64		now = sas_clock_monotonic_us();
+	int64		now = sas_base_clock_monotonic_us();
 	int			n = 0;
 	ListCell   *lc;
 

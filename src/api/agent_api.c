@@ -142,7 +142,7 @@ sas_api_limits_state(PG_FUNCTION_ARGS)
 		PG_RETURN_NULL();
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "the result is not a row");
-	values[0] = Int32GetDatum(sas_max_agents);
+	values[0] = Int32GetDatum(sas_base_max_agents);
 	values[1] = Int32GetDatum(taken);
 	values[2] = Float8GetDatum(unshared_ago_us / 1000.0);
 	nulls[2] = unshared_ago_us < 0;

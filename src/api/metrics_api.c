@@ -102,7 +102,7 @@ sas_api_observe(PG_FUNCTION_ARGS)
 Datum
 sas_api_waited(PG_FUNCTION_ARGS)
 {
-	double		seconds = (sas_clock_now() - PG_GETARG_TIMESTAMPTZ(1)) / 1e6;
+	double		seconds = (sas_base_clock_now() - PG_GETARG_TIMESTAMPTZ(1)) / 1e6;
 
 	sas_metrics_add_at_commit(SAS_METRIC_STEP_WAIT, PG_GETARG_INT32(0), 0, "", 1, Max(0, seconds));
 	PG_RETURN_FLOAT8(seconds);

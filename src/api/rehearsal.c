@@ -67,7 +67,7 @@ at_end_of_sub(SubXactEvent event, SubTransactionId self, SubTransactionId parent
 Datum
 sas_api_rehearse(PG_FUNCTION_ARGS)
 {
-	if (sas_self.worker_id != 0 || sas_rehearsal_performs)
+	if (sas_base_self.worker_id != 0 || sas_rehearsal_performs)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("testing aids cannot be used by the function of a step"),

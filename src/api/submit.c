@@ -64,7 +64,7 @@ fits(Datum value, bool limited)
 	Jsonb	   *object;
 	bool		is;
 
-	if (limited && toast_datum_size(value) > sas_max_input_size)
+	if (limited && toast_datum_size(value) > sas_base_max_input_size)
 		return false;
 	object = DatumGetJsonbP(value);
 	is = JB_ROOT_IS_OBJECT(object);

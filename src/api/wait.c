@@ -102,13 +102,13 @@ sas_wait_look(int64 run_id, SasWaitRow *row)
 static void
 sas_wait_until_over(int64 run_id, int64 span_us, MemoryContext scratch, SasWaitRow *row)
 {
-	int64		end_us = sas_clock_monotonic_us() + span_us;
+	int64		end_us = sas_base_clock_monotonic_us() + span_us;
 	long		nap_ms = sas_wake_wait_begin(run_id) ? SAS_WAIT_LOOK_MS : SAS_WAIT_POLL_MS;
 	MemoryContext old = MemoryContextSwitchTo(scratch);
 
 	while (!sas_wait_look(run_id, row))
 	{
-		int64		left_us = end_us - sas_clock_monotonic_us();
+		int64		left_us = end_us - sas_base_clock_monotonic_us();
 
 		if (left_us <= 0)
 			break;

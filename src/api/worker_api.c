@@ -48,7 +48,7 @@ sas_api_put_worker(ReturnSetInfo *rsinfo, const SasSlot *slot)
 	bool		nulls[8] = {false};
 
 	values[0] = Int32GetDatum(slot->pid);
-	values[1] = CStringGetTextDatum(sas_actor_name(slot->actor));
+	values[1] = CStringGetTextDatum(sas_base_actor_name(slot->actor));
 	nulls[2] = database == NULL;
 	values[2] = database ? CStringGetTextDatum(database) : (Datum) 0;
 	values[3] = BoolGetDatum(slot->leader);
@@ -96,7 +96,7 @@ sas_api_crash_loops(PG_FUNCTION_ARGS)
 		Datum		values[2];
 		bool		nulls[2] = {false};
 
-		values[0] = CStringGetTextDatum(sas_actor_name(troubles[i].actor));
+		values[0] = CStringGetTextDatum(sas_base_actor_name(troubles[i].actor));
 		values[1] = Int32GetDatum(troubles[i].failures);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
@@ -113,7 +113,7 @@ sas_api_launcher_state(PG_FUNCTION_ARGS)
 
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
-	values[0] = BoolGetDatum(sas_self.boot != 0);
+	values[0] = BoolGetDatum(sas_base_self.boot != 0);
 	nulls[1] = state.pid == 0;
 	values[1] = Int32GetDatum(state.pid);
 	values[2] = Int32GetDatum(state.slots_missing);
@@ -178,13 +178,13 @@ sas_api_wake_on_abort(PG_FUNCTION_ARGS)
 Datum
 sas_api_now(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_TIMESTAMPTZ(sas_clock_now());
+	PG_RETURN_TIMESTAMPTZ(sas_base_clock_now());
 }
 
 Datum
 sas_api_boot(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_INT64(sas_self.boot);
+	PG_RETURN_INT64(sas_base_self.boot);
 }
 
 static Datum
@@ -199,37 +199,37 @@ sas_api_interval(int64 milliseconds)
 Datum
 sas_api_complete_in(PG_FUNCTION_ARGS)
 {
-	return sas_api_interval(sas_complete_in);
+	return sas_api_interval(sas_base_complete_in);
 }
 
 Datum
 sas_api_run_deadline(PG_FUNCTION_ARGS)
 {
-	return sas_api_interval(sas_run_deadline * INT64CONST(1000));
+	return sas_api_interval(sas_base_run_deadline * INT64CONST(1000));
 }
 
 Datum
 sas_api_priority_step(PG_FUNCTION_ARGS)
 {
-	return sas_api_interval(sas_priority_step * INT64CONST(1000));
+	return sas_api_interval(sas_base_priority_step * INT64CONST(1000));
 }
 
 Datum
 sas_api_max_definition_size(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_INT32(sas_max_definition_size);
+	PG_RETURN_INT32(sas_base_max_definition_size);
 }
 
 Datum
 sas_api_max_input_size(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_INT32(sas_max_input_size);
+	PG_RETURN_INT32(sas_base_max_input_size);
 }
 
 Datum
 sas_api_max_steps(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_INT32(sas_max_steps);
+	PG_RETURN_INT32(sas_base_max_steps);
 }
 
 /* _sas.retain(result): null for ever */
@@ -241,11 +241,11 @@ sas_api_retain(PG_FUNCTION_ARGS)
 		const char *result;
 		const int  *seconds;
 	}			kept[] = {
-		{"success", &sas_retain_success},
-		{"warning", &sas_retain_warning},
-		{"error", &sas_retain_error},
-		{"compensated", &sas_retain_compensated},
-		{"cancelled", &sas_retain_cancelled},
+		{"success", &sas_base_retain_success},
+		{"warning", &sas_base_retain_warning},
+		{"error", &sas_base_retain_error},
+		{"compensated", &sas_base_retain_compensated},
+		{"cancelled", &sas_base_retain_cancelled},
 	};
 	char	   *result = text_to_cstring(PG_GETARG_TEXT_PP(0));
 
@@ -288,7 +288,7 @@ sas_api_wake_items(PG_FUNCTION_ARGS)
 Datum
 sas_api_watch_window(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_INT32(sas_watch_window);
+	PG_RETURN_INT32(sas_base_watch_window);
 }
 
 PG_FUNCTION_INFO_V1(sas_api_report_departure);

@@ -6,12 +6,12 @@
 
 #include "base/actor.h"
 
-SasSelf		sas_self;
-bool		sas_retire = false;
+SasSelf		sas_base_self;
+bool		sas_base_retire = false;
 bool		sas_base_tick_cancelled = false;
 
 const char *
-sas_actor_name(SasActor actor)
+sas_base_actor_name(SasActor actor)
 {
 	static const char *const names[SAS_ACTORS] = {"scheduler", "agent", "function", "supervisor"};
 

@@ -4,7 +4,7 @@
  *
  * An actor is a struct of functions.  The roof (sas.c) hands the structs to
  * worker/, which never includes an actor; an actor learns who it is from
- * sas_self and never includes worker/.
+ * sas_base_self and never includes worker/.
  */
 #ifndef SAS_BASE_ACTOR_H
 #define SAS_BASE_ACTOR_H
@@ -20,7 +20,7 @@ typedef enum SasActor
 #define SAS_ACTORS 4
 
 /* "scheduler", "agent", "function", "supervisor" */
-extern const char *sas_actor_name(SasActor actor);
+extern const char *sas_base_actor_name(SasActor actor);
 
 /*
  * Who this process is.  worker_id counts from 1 since the start of shared
@@ -35,14 +35,14 @@ typedef struct SasSelf
 	char		name[64];		/* "agent 12345": actor and pid */
 } SasSelf;
 
-extern SasSelf sas_self;
+extern SasSelf sas_base_self;
 
 /*
  * Set by a turn that finds the extension gone, or of a version that this
  * library does not know: the loop leaves quietly and the launcher forgets the
  * database until it is told to look again.
  */
-extern bool sas_retire;
+extern bool sas_base_retire;
 
 /*
  * Somebody cancelled the last turn (pg_cancel_backend): what it was at is no

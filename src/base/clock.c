@@ -12,19 +12,19 @@
 #include "base/clock.h"
 #include "base/compat.h"
 
-char	   *sas_clock_setting = NULL;
+char	   *sas_base_clock_setting = NULL;
 
 /* NULL while the clock runs. */
-static TimestampTz *frozen = NULL;
+static TimestampTz *clock_frozen = NULL;
 
 TimestampTz
-sas_clock_now(void)
+sas_base_clock_now(void)
 {
-	return frozen ? *frozen : GetCurrentTimestamp();
+	return clock_frozen ? *clock_frozen : GetCurrentTimestamp();
 }
 
 int64
-sas_clock_monotonic_us(void)
+sas_base_clock_monotonic_us(void)
 {
 	struct timespec now;
 
@@ -33,7 +33,7 @@ sas_clock_monotonic_us(void)
 }
 
 static bool
-sas_clock_parse(const char *text, TimestampTz *instant)
+clock_parse(const char *text, TimestampTz *instant)
 {
 	char		buffer[MAXDATELEN + 1];
 	char	   *field[MAXDATEFIELDS];
@@ -51,13 +51,13 @@ sas_clock_parse(const char *text, TimestampTz *instant)
 }
 
 bool
-sas_clock_check(char **newval, void **extra, int source)
+sas_base_clock_check(char **newval, void **extra, int source)
 {
 	TimestampTz instant;
 
 	if (*newval == NULL || **newval == '\0')
 		return true;
-	if (!sas_clock_parse(*newval, &instant))
+	if (!clock_parse(*newval, &instant))
 	{
 		GUC_check_errdetail("The value is neither empty nor a date and time.");
 		return false;
@@ -70,7 +70,7 @@ sas_clock_check(char **newval, void **extra, int source)
 }
 
 void
-sas_clock_assign(void *extra)
+sas_base_clock_assign(void *extra)
 {
-	frozen = extra;
+	clock_frozen = extra;
 }

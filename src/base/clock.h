@@ -3,7 +3,7 @@
  * clock.h: the one clock.
  *
  * Everything that is compared with an instant in a table asks
- * sas_clock_now(), so that a test can freeze it with sas.clock.  Spans inside
+ * sas_base_clock_now(), so that a test can freeze it with sas.clock.  Spans inside
  * one process are measured on the monotonic clock, which nobody can set back.
  */
 #ifndef SAS_BASE_CLOCK_H
@@ -12,14 +12,14 @@
 #include "datatype/timestamp.h"
 
 /* clock_timestamp(), or the instant of sas.clock when it is set. */
-extern TimestampTz sas_clock_now(void);
+extern TimestampTz sas_base_clock_now(void);
 
 /* Microseconds on CLOCK_MONOTONIC. */
-extern int64 sas_clock_monotonic_us(void);
+extern int64 sas_base_clock_monotonic_us(void);
 
 /* sas.clock's storage and hooks, for settings.c. */
-extern char *sas_clock_setting;
-extern bool sas_clock_check(char **newval, void **extra, int source);
-extern void sas_clock_assign(void *extra);
+extern char *sas_base_clock_setting;
+extern bool sas_base_clock_check(char **newval, void **extra, int source);
+extern void sas_base_clock_assign(void *extra);
 
 #endif							/* SAS_BASE_CLOCK_H */

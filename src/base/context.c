@@ -7,7 +7,7 @@
 #include "base/context.h"
 
 static void
-sas_context_callback(void *arg)
+context_callback(void *arg)
 {
 	SasContext *context = arg;
 
@@ -21,19 +21,19 @@ sas_context_callback(void *arg)
 }
 
 void
-sas_context_push(SasContext *context, int64 run_id, const char *step, int attempt)
+sas_base_context_push(SasContext *context, int64 run_id, const char *step, int attempt)
 {
 	context->run_id = run_id;
 	context->step = step;
 	context->attempt = attempt;
-	context->callback.callback = sas_context_callback;
+	context->callback.callback = context_callback;
 	context->callback.arg = context;
 	context->callback.previous = error_context_stack;
 	error_context_stack = &context->callback;
 }
 
 void
-sas_context_pop(SasContext *context)
+sas_base_context_pop(SasContext *context)
 {
 	error_context_stack = context->callback.previous;
 }

@@ -4,9 +4,9 @@
  *
  *	SasContext context;
  *
- *	sas_context_push(&context, run_id, "charge", 2);
+ *	sas_base_context_push(&context, run_id, "charge", 2);
  *	...										errors carry 'run 17 step "charge" attempt 2'
- *	sas_context_pop(&context);
+ *	sas_base_context_pop(&context);
  *
  * An ERROR that leaves the block needs no pop: PG_TRY puts the stack back.
  */
@@ -22,7 +22,7 @@ typedef struct SasContext
 } SasContext;
 
 /* step is not copied: it must live until the pop. */
-extern void sas_context_push(SasContext *context, int64 run_id, const char *step, int attempt);
-extern void sas_context_pop(SasContext *context);
+extern void sas_base_context_push(SasContext *context, int64 run_id, const char *step, int attempt);
+extern void sas_base_context_pop(SasContext *context);
 
 #endif							/* SAS_BASE_CONTEXT_H */

@@ -9,51 +9,51 @@
 
 #include "base/peers.h"
 
-static const SasPeersMethods *peers = NULL;
+static const SasPeersMethods *peers_methods = NULL;
 
 void
-sas_peers_set_methods(const SasPeersMethods *methods)
+sas_base_peers_set_methods(const SasPeersMethods *methods)
 {
-	peers = methods;
+	peers_methods = methods;
 }
 
 int
-sas_peers_live(int64 *ids, int max, int64 *newest)
+sas_base_peers_live(int64 *ids, int max, int64 *newest)
 {
 	*newest = 0;
-	return peers ? peers->live(ids, max, newest) : 0;
+	return peers_methods ? peers_methods->live(ids, max, newest) : 0;
 }
 
 void
-sas_peers_terminate(int64 worker_id)
+sas_base_peers_terminate(int64 worker_id)
 {
-	if (peers)
-		peers->terminate(worker_id);
+	if (peers_methods)
+		peers_methods->terminate(worker_id);
 }
 
 bool
-sas_peers_lead(SasActor actor)
+sas_base_peers_lead(SasActor actor)
 {
-	return peers ? peers->lead(actor) : true;
+	return peers_methods ? peers_methods->lead(actor) : true;
 }
 
 void
 sas_base_peers_begin_invocation(int64 task, int64 until_us)
 {
-	if (peers)
-		peers->invocation(task, until_us);
+	if (peers_methods)
+		peers_methods->invocation(task, until_us);
 }
 
 void
 sas_base_peers_end_invocation(void)
 {
-	if (peers)
-		peers->invocation(0, 0);
+	if (peers_methods)
+		peers_methods->invocation(0, 0);
 }
 
 int
-sas_peers_overdue(SasPeerInvocation *invocations, int max, int64 *next_us)
+sas_base_peers_overdue(SasPeerInvocation *invocations, int max, int64 *next_us)
 {
 	*next_us = 0;
-	return peers ? peers->overdue(invocations, max, next_us) : 0;
+	return peers_methods ? peers_methods->overdue(invocations, max, next_us) : 0;
 }

@@ -5,7 +5,7 @@
  * worker/registry holds the answers and lends them through SasPeersMethods,
  * so that an actor need not include worker/.
  *
- * Finding the leases of the dead: ask sas_peers_live() first and read the
+ * Finding the leases of the dead: ask sas_base_peers_live() first and read the
  * leases afterwards.  A lease of this boot whose worker_id is at most *newest
  * and not among the ids belongs to a worker that is gone; a lease of another
  * boot always does.
@@ -20,17 +20,17 @@
  * Returns how many there are, and writes at most max of them; *newest is the
  * highest id handed out before the look.
  */
-extern int	sas_peers_live(int64 *ids, int max, int64 *newest);
+extern int	sas_base_peers_live(int64 *ids, int max, int64 *newest);
 
 /* SIGTERM to that worker if it is alive and of this database. */
-extern void sas_peers_terminate(int64 worker_id);
+extern void sas_base_peers_terminate(int64 worker_id);
 
 /*
  * Takes or keeps the leader's place of that actor in this database.  A worker
  * that leads does so until it exits; then the others are woken.  A session
  * that is no worker takes nothing: it is answered whether the place is free.
  */
-extern bool sas_peers_lead(SasActor actor);
+extern bool sas_base_peers_lead(SasActor actor);
 
 /* A local call of a worker that has not come back in time. */
 typedef struct SasPeerInvocation
@@ -50,7 +50,7 @@ extern void sas_base_peers_end_invocation(void);
  * The workers of this database that should be done by now, at most max of
  * them.  *next_us: when the next one should be; 0: nobody works.
  */
-extern int	sas_peers_overdue(SasPeerInvocation *invocations, int max, int64 *next_us);
+extern int	sas_base_peers_overdue(SasPeerInvocation *invocations, int max, int64 *next_us);
 
 typedef struct SasPeersMethods
 {
@@ -61,6 +61,6 @@ typedef struct SasPeersMethods
 	int			(*overdue) (SasPeerInvocation *invocations, int max, int64 *next_us);
 } SasPeersMethods;
 
-extern void sas_peers_set_methods(const SasPeersMethods *methods);
+extern void sas_base_peers_set_methods(const SasPeersMethods *methods);
 
 #endif							/* SAS_BASE_PEERS_H */

@@ -17,27 +17,27 @@
 
 #define SAS_DAY (24 * 3600)
 
-int			sas_schedulers = 1;
-int			sas_agents = 1;
-int			sas_function_workers = 1;
-int			sas_supervisors = 1;
-int			sas_agent_slots = 1000;
-int			sas_max_agents = 4096;
-int			sas_supervisor_interval = 60 * 1000;
-int			sas_complete_in = 60 * 1000;
-int			sas_run_deadline = 30 * 24 * 3600;
-int			sas_priority_step = 3600;
-int			sas_max_definition_size = 1024 * 1024;
-int			sas_max_input_size = 1024 * 1024;
-int			sas_max_steps = 10000;
-int			sas_watch_slots = 10000;
-int			sas_watch_window = 10000;
-bool		sas_auto_rescue = true;
-int			sas_retain_success = 30 * SAS_DAY;
-int			sas_retain_warning = 90 * SAS_DAY;
-int			sas_retain_error = 90 * SAS_DAY;
-int			sas_retain_compensated = 90 * SAS_DAY;
-int			sas_retain_cancelled = 30 * SAS_DAY;
+int			sas_base_schedulers = 1;
+int			sas_base_agents = 1;
+int			sas_base_function_workers = 1;
+int			sas_base_supervisors = 1;
+int			sas_base_agent_slots = 1000;
+int			sas_base_max_agents = 4096;
+int			sas_base_supervisor_interval = 60 * 1000;
+int			sas_base_complete_in = 60 * 1000;
+int			sas_base_run_deadline = 30 * 24 * 3600;
+int			sas_base_priority_step = 3600;
+int			sas_base_max_definition_size = 1024 * 1024;
+int			sas_base_max_input_size = 1024 * 1024;
+int			sas_base_max_steps = 10000;
+int			sas_base_watch_slots = 10000;
+int			sas_base_watch_window = 10000;
+bool		sas_base_auto_rescue = true;
+int			sas_base_retain_success = 30 * SAS_DAY;
+int			sas_base_retain_warning = 90 * SAS_DAY;
+int			sas_base_retain_error = 90 * SAS_DAY;
+int			sas_base_retain_compensated = 90 * SAS_DAY;
+int			sas_base_retain_cancelled = 30 * SAS_DAY;
 
 typedef struct SasIntSetting
 {
@@ -52,66 +52,66 @@ typedef struct SasIntSetting
 
 #define RETAINED "They are purged then, and their keys are free. -1 keeps them for ever."
 
-static const SasIntSetting int_settings[] = {
+static const SasIntSetting settings_ints[] = {
 	{"sas.schedulers", "Number of scheduler workers per database.",
-		"0 stops them.", &sas_schedulers, 0, 16, 0},
+		"0 stops them.", &sas_base_schedulers, 0, 16, 0},
 	{"sas.agents", "Number of agent workers per database that make calls.",
-		"0 stops them.", &sas_agents, 0, SAS_MAX_WORKERS, 0},
+		"0 stops them.", &sas_base_agents, 0, SAS_MAX_WORKERS, 0},
 	{"sas.function_workers", "Number of function workers per database.",
-		"0 stops them.", &sas_function_workers, 0, SAS_MAX_WORKERS, 0},
+		"0 stops them.", &sas_base_function_workers, 0, SAS_MAX_WORKERS, 0},
 	{"sas.supervisors", "Number of supervisor workers per database.",
-		"One leads, the others stand by. 0 stops them.", &sas_supervisors, 0, 16, 0},
+		"One leads, the others stand by. 0 stops them.", &sas_base_supervisors, 0, 16, 0},
 	{"sas.agent_slots", "Number of calls that one agent worker keeps in flight at once.",
-		NULL, &sas_agent_slots, 1, 100000, 0},
+		NULL, &sas_base_agent_slots, 1, 100000, 0},
 	{"sas.supervisor_interval", "Longest sleep of the supervisor.",
-		"While something is open it looks up to six times as often.", &sas_supervisor_interval, 100, 3600 * 1000, GUC_UNIT_MS},
+		"While something is open it looks up to six times as often.", &sas_base_supervisor_interval, 100, 3600 * 1000, GUC_UNIT_MS},
 	{"sas.complete_in", "Window of a step that names none.",
-		"A step that has not completed by then is taken back.", &sas_complete_in, 1, INT_MAX, GUC_UNIT_MS},
+		"A step that has not completed by then is taken back.", &sas_base_complete_in, 1, INT_MAX, GUC_UNIT_MS},
 	{"sas.run_deadline", "Deadline of a run that names none.",
-		NULL, &sas_run_deadline, 1, INT_MAX, GUC_UNIT_S},
+		NULL, &sas_base_run_deadline, 1, INT_MAX, GUC_UNIT_S},
 	{"sas.priority_step", "How much earlier one unit of priority counts.",
 		"A ready step of priority 2 goes before one of priority 0 that has waited up to twice this long.",
-		&sas_priority_step, 1, 365 * 24 * 3600, GUC_UNIT_S},
+		&sas_base_priority_step, 1, 365 * 24 * 3600, GUC_UNIT_S},
 	{"sas.max_definition_size", "Largest workflow definition that is accepted.",
-		NULL, &sas_max_definition_size, 1024, 512 * 1024 * 1024, GUC_UNIT_BYTE},
+		NULL, &sas_base_max_definition_size, 1024, 512 * 1024 * 1024, GUC_UNIT_BYTE},
 	{"sas.max_input_size", "Largest input of a run that is accepted.",
-		NULL, &sas_max_input_size, 1024, 512 * 1024 * 1024, GUC_UNIT_BYTE},
+		NULL, &sas_base_max_input_size, 1024, 512 * 1024 * 1024, GUC_UNIT_BYTE},
 	{"sas.max_steps", "Largest number of steps of one run.",
-		NULL, &sas_max_steps, 1, 1000000, 0},
+		NULL, &sas_base_max_steps, 1, 1000000, 0},
 	{"sas.watch_slots", "Number of infinite tasks that one worker hosts.",
-		"It holds for workers that start from then on. 0: it hosts none.", &sas_watch_slots, 0, 1000000, 0},
+		"It holds for workers that start from then on. 0: it hosts none.", &sas_base_watch_slots, 0, 1000000, 0},
 	{"sas.watch_window", "Number of items of one infinite task that may wait for their target.",
-		"A host that has taken in so many takes in no more until there is room.", &sas_watch_window, 1, 10000000, 0},
+		"A host that has taken in so many takes in no more until there is room.", &sas_base_watch_window, 1, 10000000, 0},
 	{"sas.retain_success", "How long runs that ended with success are kept, and infinite tasks that were deleted.",
-		RETAINED, &sas_retain_success, -1, INT_MAX, GUC_UNIT_S},
+		RETAINED, &sas_base_retain_success, -1, INT_MAX, GUC_UNIT_S},
 	{"sas.retain_warning", "How long runs that ended with a warning are kept.",
-		RETAINED, &sas_retain_warning, -1, INT_MAX, GUC_UNIT_S},
+		RETAINED, &sas_base_retain_warning, -1, INT_MAX, GUC_UNIT_S},
 	{"sas.retain_error", "How long runs that ended with an error are kept, and closed alerts that belong to no run.",
-		RETAINED, &sas_retain_error, -1, INT_MAX, GUC_UNIT_S},
+		RETAINED, &sas_base_retain_error, -1, INT_MAX, GUC_UNIT_S},
 	{"sas.retain_compensated", "How long runs that were undone are kept.",
-		RETAINED, &sas_retain_compensated, -1, INT_MAX, GUC_UNIT_S},
+		RETAINED, &sas_base_retain_compensated, -1, INT_MAX, GUC_UNIT_S},
 	{"sas.retain_cancelled", "How long cancelled runs are kept.",
-		RETAINED, &sas_retain_cancelled, -1, INT_MAX, GUC_UNIT_S},
+		RETAINED, &sas_base_retain_cancelled, -1, INT_MAX, GUC_UNIT_S},
 };
 
 static bool
-sas_settings_check_clock(char **newval, void **extra, GucSource source)
+settings_check_clock(char **newval, void **extra, GucSource source)
 {
-	return sas_clock_check(newval, extra, source);
+	return sas_base_clock_check(newval, extra, source);
 }
 
 static void
-sas_settings_assign_clock(const char *newval, void *extra)
+settings_assign_clock(const char *newval, void *extra)
 {
-	sas_clock_assign(extra);
+	sas_base_clock_assign(extra);
 }
 
 void
-sas_settings_define(void)
+sas_base_settings_define(void)
 {
-	for (int i = 0; i < lengthof(int_settings); i++)
+	for (int i = 0; i < lengthof(settings_ints); i++)
 	{
-		const SasIntSetting *s = &int_settings[i];
+		const SasIntSetting *s = &settings_ints[i];
 
 		DefineCustomIntVariable(s->name, s->description, s->detail, s->variable, *s->variable,
 								s->min, s->max, PGC_SIGHUP, s->unit, NULL, NULL, NULL);
@@ -119,15 +119,15 @@ sas_settings_define(void)
 	/* shared memory has its size when the server starts; nothing is there to be sized in a session that loads the library */
 	DefineCustomIntVariable("sas.max_agents", "Number of agents of all databases that may be busy at once.",
 							"Further ones are called more slowly: one call at a time in each worker.",
-							&sas_max_agents, sas_max_agents, 8, 1000000,
+							&sas_base_max_agents, sas_base_max_agents, 8, 1000000,
 							process_shared_preload_libraries_in_progress ? PGC_POSTMASTER : PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("sas.auto_rescue", "Carry out what on_failure says.",
 							 "Off: the run is paused, and its alert says what on_failure suggests. A workflow may say otherwise.",
-							 &sas_auto_rescue, true, PGC_SIGHUP, 0, NULL, NULL, NULL);
+							 &sas_base_auto_rescue, true, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomStringVariable("sas.clock", "The instant that sas takes for now.",
 							   "Empty: the clock of the machine. For tests.",
-							   &sas_clock_setting, "", PGC_SUSET, 0,
-							   sas_settings_check_clock, sas_settings_assign_clock, NULL);
+							   &sas_base_clock_setting, "", PGC_SUSET, 0,
+							   settings_check_clock, settings_assign_clock, NULL);
 	MarkGUCPrefixReserved("sas");
 }
 
@@ -137,13 +137,13 @@ sas_base_settings_workers(SasActor actor)
 	switch (actor)
 	{
 		case SAS_SCHEDULER:
-			return sas_schedulers;
+			return sas_base_schedulers;
 		case SAS_AGENT:
-			return sas_agents;
+			return sas_base_agents;
 		case SAS_FUNCTION:
-			return sas_function_workers;
+			return sas_base_function_workers;
 		case SAS_SUPERVISOR:
-			return sas_supervisors;
+			return sas_base_supervisors;
 	}
 	return 0;
 }

@@ -10,29 +10,29 @@
 /* No actor may have more workers than this in one database. */
 #define SAS_MAX_WORKERS 64
 
-extern int	sas_schedulers;
-extern int	sas_agents;
-extern int	sas_function_workers;
-extern int	sas_supervisors;
-extern int	sas_agent_slots;
-extern int	sas_max_agents; /* set when the server starts */
-extern int	sas_supervisor_interval;	/* ms */
-extern int	sas_complete_in;	/* ms */
-extern int	sas_run_deadline;	/* s */
-extern int	sas_priority_step;	/* s */
-extern int	sas_max_definition_size;	/* bytes */
-extern int	sas_max_input_size; /* bytes */
-extern int	sas_max_steps;
-extern int	sas_watch_slots;
-extern int	sas_watch_window;	/* items */
-extern bool sas_auto_rescue;
-extern int	sas_retain_success; /* s; -1: for ever, as the next ones */
-extern int	sas_retain_warning;
-extern int	sas_retain_error;
-extern int	sas_retain_compensated;
-extern int	sas_retain_cancelled;
+extern int	sas_base_schedulers;
+extern int	sas_base_agents;
+extern int	sas_base_function_workers;
+extern int	sas_base_supervisors;
+extern int	sas_base_agent_slots;
+extern int	sas_base_max_agents; /* set when the server starts */
+extern int	sas_base_supervisor_interval; /* ms */
+extern int	sas_base_complete_in; /* ms */
+extern int	sas_base_run_deadline; /* s */
+extern int	sas_base_priority_step; /* s */
+extern int	sas_base_max_definition_size; /* bytes */
+extern int	sas_base_max_input_size; /* bytes */
+extern int	sas_base_max_steps;
+extern int	sas_base_watch_slots;
+extern int	sas_base_watch_window; /* items */
+extern bool sas_base_auto_rescue;
+extern int	sas_base_retain_success; /* s; -1: for ever, as the next ones */
+extern int	sas_base_retain_warning;
+extern int	sas_base_retain_error;
+extern int	sas_base_retain_compensated;
+extern int	sas_base_retain_cancelled;
 
-extern void sas_settings_define(void);
+extern void sas_base_settings_define(void);
 
 /* How many workers of that actor each database should have. */
 extern int	sas_base_settings_workers(SasActor actor);

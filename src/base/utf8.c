@@ -14,19 +14,19 @@
 #include "mb/pg_wchar.h"
 #include "utils/memutils.h"
 
-static bool prepared = false;
-static bool converts = false;
-static FmgrInfo to_utf8;
-static FmgrInfo from_utf8;
+static bool utf8_prepared = false;
+static bool utf8_converts = false;
+static FmgrInfo utf8_to_utf8;
+static FmgrInfo utf8_from_utf8;
 
 void
-sas_utf8_prepare(void)
+sas_base_utf8_prepare(void)
 {
 	int			encoding = GetDatabaseEncoding();
 	Oid			to;
 	Oid			from;
 
-	if (prepared)
+	if (utf8_prepared)
 		return;
 	if (encoding != PG_UTF8 && encoding != PG_SQL_ASCII)
 	{
@@ -36,16 +36,16 @@ sas_utf8_prepare(void)
 		from = FindDefaultConversionProc(PG_UTF8, encoding);
 		if (OidIsValid(to) && OidIsValid(from))
 		{
-			fmgr_info_cxt(to, &to_utf8, TopMemoryContext);
-			fmgr_info_cxt(from, &from_utf8, TopMemoryContext);
-			converts = true;
+			fmgr_info_cxt(to, &utf8_to_utf8, TopMemoryContext);
+			fmgr_info_cxt(from, &utf8_from_utf8, TopMemoryContext);
+			utf8_converts = true;
 		}
 	}
-	prepared = true;
+	utf8_prepared = true;
 }
 
 static bool
-is_ascii(const char *bytes, size_t len)
+utf8_is_ascii(const char *bytes, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
 		if (IS_HIGHBIT_SET(bytes[i]))
@@ -55,7 +55,7 @@ is_ascii(const char *bytes, size_t len)
 
 /* The converted bytes; NULL when one has no counterpart. */
 static char *
-convert(FmgrInfo *how, int from, int to, const char *bytes, size_t len)
+utf8_convert(FmgrInfo *how, int from, int to, const char *bytes, size_t len)
 {
 	char	   *made = MemoryContextAllocHuge(CurrentMemoryContext, (Size) len * MAX_CONVERSION_GROWTH + 1);
 	int			done = DatumGetInt32(FunctionCall6(how, Int32GetDatum(from), Int32GetDatum(to), CStringGetDatum(bytes),
@@ -68,28 +68,28 @@ convert(FmgrInfo *how, int from, int to, const char *bytes, size_t len)
 }
 
 char *
-sas_utf8_of(char *text)
+sas_base_utf8_of(char *text)
 {
 	size_t		len = strlen(text);
 	char	   *made;
 
-	sas_utf8_prepare();
-	if (!converts || is_ascii(text, len))
+	sas_base_utf8_prepare();
+	if (!utf8_converts || utf8_is_ascii(text, len))
 		return text;
-	made = convert(&to_utf8, GetDatabaseEncoding(), PG_UTF8, text, len);
+	made = utf8_convert(&utf8_to_utf8, GetDatabaseEncoding(), PG_UTF8, text, len);
 	return made != NULL ? made : text;
 }
 
 char *
-sas_utf8_text(const char *bytes, size_t len)
+sas_base_utf8_text(const char *bytes, size_t len)
 {
 	char	   *text;
 
-	sas_utf8_prepare();
+	sas_base_utf8_prepare();
 	if (memchr(bytes, '\0', len) != NULL)
 		return NULL;
-	if (converts && !is_ascii(bytes, len) && pg_verify_mbstr(PG_UTF8, bytes, len, true))
-		return convert(&from_utf8, PG_UTF8, GetDatabaseEncoding(), bytes, len);
+	if (utf8_converts && !utf8_is_ascii(bytes, len) && pg_verify_mbstr(PG_UTF8, bytes, len, true))
+		return utf8_convert(&utf8_from_utf8, PG_UTF8, GetDatabaseEncoding(), bytes, len);
 	if (!pg_verify_mbstr(GetDatabaseEncoding(), bytes, len, true))
 		return NULL;
 	text = MemoryContextAllocHuge(CurrentMemoryContext, len + 1);

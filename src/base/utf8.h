@@ -11,16 +11,16 @@
  * Looks up what converts, once.  Needs a transaction; what comes before it
  * is not converted.  The other two do it where there is one.
  */
-extern void sas_utf8_prepare(void);
+extern void sas_base_utf8_prepare(void);
 
 /* Text of the database in UTF-8: a copy, or the text itself where there is nothing to convert, or no way to. */
-extern char *sas_utf8_of(char *text);
+extern char *sas_base_utf8_of(char *text);
 
 /*
  * Bytes from outside as text of the database, with a NUL behind it: UTF-8
  * that fits, else what is text there as it stands.  NULL when they are not
  * text, or hold a character that the database cannot.
  */
-extern char *sas_utf8_text(const char *bytes, size_t len);
+extern char *sas_base_utf8_text(const char *bytes, size_t len);
 
 #endif							/* SAS_BASE_UTF8_H */

@@ -102,7 +102,7 @@ deliver_group(SasItemsDone *done, int *n_done)
 		SasClaimedItems *c = group[i];
 		SasItemsDone *d;
 		SasPerformed performed;
-		int64		begun = sas_clock_monotonic_us();
+		int64		begun = sas_base_clock_monotonic_us();
 		int64		left_ms = (deadline_us - begun) / 1000;
 
 		if (!valid[i])
@@ -114,7 +114,7 @@ deliver_group(SasItemsDone *done, int *n_done)
 		if (d->again || d->error != NULL || c->up_to == 0)
 			continue;
 		sas_perform_items(c, Max(1, left_ms - Min(250, (int64) c->window_ms / 10)), &performed);
-		was_slow = sas_clock_monotonic_us() - begun > SAS_DELIVER_SLOW_MS * 1000;
+		was_slow = sas_base_clock_monotonic_us() - begun > SAS_DELIVER_SLOW_MS * 1000;
 		if (!performed.ok && n_group > 1)
 			d->again = true;
 		else if (!performed.ok)
@@ -200,7 +200,7 @@ sas_deliver_turn(void)
 	deliver_wake_count = wake_count;
 	if (!look)
 		return false;
-	claimed_us = sas_clock_monotonic_us();
+	claimed_us = sas_base_clock_monotonic_us();
 	if (!sas_store_begin())
 		return false;
 	found = claim();

@@ -91,7 +91,7 @@ static Batch *
 claim(void)
 {
 	MemoryContext context = AllocSetContextCreate(batches_context, "sas batch", ALLOCSET_SMALL_SIZES);
-	int64		claimed_us = sas_clock_monotonic_us();
+	int64		claimed_us = sas_base_clock_monotonic_us();
 	List	   *claimed = sas_store_claim_functions(context, sas_pace_quantity(), sas_pace_cuts());
 	Batch	   *batch;
 	ListCell   *lc;
@@ -139,7 +139,7 @@ take(Batch *batch)
 static int
 choose(int64 *wake_us)
 {
-	int64		now = sas_clock_monotonic_us();
+	int64		now = sas_base_clock_monotonic_us();
 	ListCell   *lc;
 
 	*wake_us = 0;
@@ -185,7 +185,7 @@ judge(Work *w, bool in_company)
 		w->solo = true;
 		return;
 	}
-	sas_verdict_of_function(&verdict, w->step, &w->performed, cancel_at_us(w) <= sas_clock_monotonic_us());
+	sas_verdict_of_function(&verdict, w->step, &w->performed, cancel_at_us(w) <= sas_base_clock_monotonic_us());
 	w->verdict = verdict.reply;
 	w->told = verdict.told;
 	w->again_in_ms = verdict.pause_ms;
@@ -196,10 +196,10 @@ static bool
 call(Work *w, bool in_company)
 {
 	SasContext	context;
-	int64		begun = sas_clock_monotonic_us();
+	int64		begun = sas_base_clock_monotonic_us();
 	int64		left_ms = (cancel_at_us(w) - begun + 999) / 1000;
 
-	w->started_at = sas_clock_now();
+	w->started_at = sas_base_clock_now();
 	if (w->step->problem != NULL)
 	{
 		memset(&w->performed, 0, sizeof(w->performed));
@@ -208,14 +208,14 @@ call(Work *w, bool in_company)
 	}
 	else
 	{
-		sas_context_push(&context, w->step->id.run_id, w->step->step, w->step->attempt + 1);
+		sas_base_context_push(&context, w->step->id.run_id, w->step->step, w->step->attempt + 1);
 		sas_perform(w->step, Max(1, left_ms), &w->performed);
-		sas_context_pop(&context);
-		sas_pace_remember(w->step->function, sas_clock_monotonic_us() - begun);
+		sas_base_context_pop(&context);
+		sas_pace_remember(w->step->function, sas_base_clock_monotonic_us() - begun);
 	}
-	sas_metrics_add(SAS_METRIC_CALL, 0, w->step->workflow_id, w->performed.ok ? "succeeded" : "failed", 1, (sas_clock_monotonic_us() - begun) / 1e6);
+	sas_metrics_add(SAS_METRIC_CALL, 0, w->step->workflow_id, w->performed.ok ? "succeeded" : "failed", 1, (sas_base_clock_monotonic_us() - begun) / 1e6);
 	judge(w, in_company);
-	return sas_pace_is_slow(sas_clock_monotonic_us() - begun);
+	return sas_pace_is_slow(sas_base_clock_monotonic_us() - begun);
 }
 
 /* The leases of which nothing is left after this group, also when its claims were lost; returns how many. */
@@ -273,7 +273,7 @@ write_group(void)
 			a->status = w->told;
 			a->error = r->error;
 			a->started_at = w->started_at;
-			a->finished_at = sas_clock_now();
+			a->finished_at = sas_base_clock_now();
 		}
 	}
 	if (n_replies == 0 && n_leases == 0)
@@ -292,7 +292,7 @@ settle_group(void)
 		{
 			if (!group[i]->lost)
 				sas_metrics_add(SAS_METRIC_STEP, 0, group[i]->step->workflow_id, group[i]->verdict, 1,
-								(sas_clock_monotonic_us() - group[i]->deadline_us) / 1e6 + group[i]->step->window_ms / 1e3);
+								(sas_base_clock_monotonic_us() - group[i]->deadline_us) / 1e6 + group[i]->step->window_ms / 1e3);
 			group[i]->done = true;
 			group[i]->batch->left--;
 		}
@@ -355,12 +355,12 @@ call_group(void)
 	for (int i = 0; i < n_group; i++)
 	{
 		Work	   *w = group[i];
-		int64		left_us = w->deadline_us - sas_clock_monotonic_us();
+		int64		left_us = w->deadline_us - sas_base_clock_monotonic_us();
 
 		if (valid[i] == 'x')
 			w->lost = true;
 		else if (valid[i] == 'l')
-			w->not_before_us = sas_clock_monotonic_us() + SAS_LOCKED_PAUSE_US;
+			w->not_before_us = sas_base_clock_monotonic_us() + SAS_LOCKED_PAUSE_US;
 		else if (was_slow || left_us < w->step->window_ms * 500)
 			w->verdict = "hand_back";	/* not begun, and its window half gone: others can have it, with one of its own */
 		else
@@ -374,7 +374,7 @@ static void
 run_group(void)
 {
 	Batch	   *next = NULL;
-	int64		begun = sas_clock_monotonic_us();
+	int64		begun = sas_base_clock_monotonic_us();
 	bool		was_slow;
 
 	sas_perform_change_owner(group[0]->step->owner);
@@ -385,7 +385,7 @@ run_group(void)
 	/* the last of a batch claims the next one along: one commit for both */
 	if (!was_slow && is_last())
 		next = claim();
-	sas_pace_done(sas_clock_monotonic_us() - begun, n_group, was_slow);
+	sas_pace_done(sas_base_clock_monotonic_us() - begun, n_group, was_slow);
 	sas_store_commit();
 	settle_group();
 	take(next);
@@ -428,7 +428,7 @@ function_step_tick(void)
 		return next;
 	}
 	if (wake_us != 0)
-		next.wake_in_ms = Max(1, (wake_us - sas_clock_monotonic_us()) / 1000 + 1);
+		next.wake_in_ms = Max(1, (wake_us - sas_base_clock_monotonic_us()) / 1000 + 1);
 	if (list_length(batches) >= SAS_OPEN_BATCHES || !sas_store_begin())
 		return next;
 	batch = claim();
@@ -445,7 +445,7 @@ function_tick(void)
 	SasTick		next = function_step_tick();
 	SasTick		other = {false, -1};
 
-	if (!sas_retire)
+	if (!sas_base_retire)
 		other = sas_tend_turn();
 	next.again |= other.again;
 	if (other.wake_in_ms >= 0 && (next.wake_in_ms < 0 || other.wake_in_ms < next.wake_in_ms))

@@ -69,7 +69,7 @@ sas_tend_open(void)
 {
 	HASHCTL		control = {.keysize = sizeof(int64), .entrysize = sizeof(Task), .hcxt = CurrentMemoryContext};
 
-	capacity = sas_watch_slots;
+	capacity = sas_base_watch_slots;
 	tasks = hash_create("sas tasks", 64, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	heap = pairingheap_allocate(later, NULL);
 	seen = sas_wake_watches_version() - 1;
@@ -99,7 +99,7 @@ static void
 set_due(Task *task, double in_ms)
 {
 	pairingheap_remove(heap, &task->node);
-	task->due_us = sas_clock_monotonic_us() + (int64) (in_ms * 1000);
+	task->due_us = sas_base_clock_monotonic_us() + (int64) (in_ms * 1000);
 	pairingheap_add(heap, &task->node);
 }
 
@@ -112,7 +112,7 @@ take(const SasWatchRequest *request)
 	if (found)
 		pairingheap_remove(heap, &task->node);
 	task->id = request->id;
-	task->due_us = sas_clock_monotonic_us() + (int64) (request->wait_ms * 1000);
+	task->due_us = sas_base_clock_monotonic_us() + (int64) (request->wait_ms * 1000);
 	pairingheap_add(heap, &task->node);
 }
 
@@ -257,7 +257,7 @@ call(Task *task)
 		sas_store_release_watches(node_id, &task->id, 1);
 		hosted = false;
 	}
-	begun = sas_clock_monotonic_us();
+	begun = sas_base_clock_monotonic_us();
 	if (hosted)
 	{
 		sas_base_peers_begin_invocation(task->id.watch_id, begun + (int64) (iteration.timeout_ms + SAS_TEND_PATIENCE_MS) * 1000);
@@ -272,7 +272,7 @@ call(Task *task)
 		}
 		else if (iteration.noted || moves(iteration.cursor, performed.output))
 			sas_store_end_iteration(node_id, &task->id, moves(iteration.cursor, performed.output) ? performed.output : NULL);
-		if (sas_clock_monotonic_us() - begun > SAS_TEND_SLOW_MS * 1000 && hash_get_num_entries(tasks) > 1)
+		if (sas_base_clock_monotonic_us() - begun > SAS_TEND_SLOW_MS * 1000 && hash_get_num_entries(tasks) > 1)
 			gone = sas_store_make_way(node_id, task->id.watch_id);
 	}
 	sas_store_commit();
@@ -314,13 +314,13 @@ sas_tend_turn(void)
 	if (capacity > 0 && (more || seen != sas_wake_watches_version()))
 		look();
 	task = first();
-	if (task != NULL && task->due_us <= sas_clock_monotonic_us())
+	if (task != NULL && task->due_us <= sas_base_clock_monotonic_us())
 	{
 		call(task);
 		task = first();
 	}
 	if (task != NULL)
-		next.wake_in_ms = Max(0, (task->due_us - sas_clock_monotonic_us() + 999) / 1000);
+		next.wake_in_ms = Max(0, (task->due_us - sas_base_clock_monotonic_us() + 999) / 1000);
 	next.again |= more || (task != NULL && next.wake_in_ms == 0);
 	return next;
 }

@@ -26,7 +26,7 @@ limits_closer(const SasLimitsEntry *e, const SasLimitsUse *use, const SasLimits 
 		return limits;
 	*closer = *limits;
 	closer->max_in_flight = Min(1, limits->max_in_flight);
-	closer->rate_per_s = limits->rate_per_s / Max(1, sas_agents);
+	closer->rate_per_s = limits->rate_per_s / Max(1, sas_base_agents);
 	return closer;
 }
 
@@ -52,7 +52,7 @@ sas_limits_load(int agent_id, SasBreaker breaker, int64 open_for_us)
 	if (e->breaker == SAS_BREAKER_CLOSED && e->in_flight == 0)
 	{
 		e->breaker = breaker;
-		e->open_until_us = sas_clock_monotonic_us() + open_for_us;
+		e->open_until_us = sas_base_clock_monotonic_us() + open_for_us;
 	}
 	sas_limits_close(e, use);
 }
@@ -84,7 +84,7 @@ limits_take_tokens(SasLimitsEntry *e, const SasLimits *limits, int n)
 int
 sas_limits_ask(int agent_id, const SasLimits *limits, int want, bool rested, int64 *retry_us)
 {
-	int64		now = sas_clock_monotonic_us();
+	int64		now = sas_base_clock_monotonic_us();
 	SasLimitsUse *use;
 	SasLimitsEntry *e = sas_limits_open(agent_id, true, &use);
 	SasLimits	closer;
@@ -183,7 +183,7 @@ sas_limits_return(int agent_id, const SasLimits *limits, int n)
 bool
 sas_limits_spend(int agent_id, const SasLimits *limits, int64 *retry_us)
 {
-	int64		now = sas_clock_monotonic_us();
+	int64		now = sas_base_clock_monotonic_us();
 	SasLimitsUse *use;
 	SasLimitsEntry *e;
 	SasLimits	closer;
@@ -238,7 +238,7 @@ sas_limits_breaker(int agent_id)
 bool
 sas_limits_report(int agent_id, const SasLimits *limits, bool success, int64 begun_us, SasBreaker *now_is)
 {
-	int64		now = sas_clock_monotonic_us();
+	int64		now = sas_base_clock_monotonic_us();
 	SasLimitsUse *use;
 	SasLimitsEntry *e;
 	SasBreaker	before;
@@ -289,7 +289,7 @@ sas_limits_report(int agent_id, const SasLimits *limits, bool success, int64 beg
 void
 sas_limits_half_open(int agent_id)
 {
-	int64		now = sas_clock_monotonic_us();
+	int64		now = sas_base_clock_monotonic_us();
 	SasLimitsUse *use;
 	SasLimitsEntry *e = sas_limits_open(agent_id, false, &use);
 
@@ -325,9 +325,9 @@ limits_add_view(const SasLimitsEntry *e, void *arg)
 int
 sas_limits_view(SasLimitsView **views)
 {
-	SasLimitsListing l = {.n = 0,.now = sas_clock_monotonic_us()};
+	SasLimitsListing l = {.n = 0,.now = sas_base_clock_monotonic_us()};
 
-	*views = l.views = palloc(sizeof(SasLimitsView) * sas_max_agents);
+	*views = l.views = palloc(sizeof(SasLimitsView) * sas_base_max_agents);
 	sas_limits_visit(limits_add_view, &l);
 	return l.n;
 }

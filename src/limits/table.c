@@ -54,7 +54,7 @@ static int	table_room_drops = 0;
 Size
 sas_limits_shmem_size(void)
 {
-	return add_size(MAXALIGN(sizeof(SasLimitsShmem)), hash_estimate_size(sas_max_agents, sizeof(SasLimitsEntry)));
+	return add_size(MAXALIGN(sizeof(SasLimitsShmem)), hash_estimate_size(sas_base_max_agents, sizeof(SasLimitsEntry)));
 }
 
 /* With AddinShmemInitLock held. */
@@ -71,7 +71,7 @@ sas_limits_shmem_init(void)
 		LWLockInitialize(&table_shmem->lock, LWLockNewTrancheId());
 	}
 	LWLockRegisterTranche(table_shmem->lock.tranche, "sas_places");
-	table_entries = ShmemInitHash("sas agents in places", sas_max_agents, sas_max_agents, &control,
+	table_entries = ShmemInitHash("sas agents in places", sas_base_max_agents, sas_base_max_agents, &control,
 								  HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
 }
 
@@ -128,7 +128,7 @@ table_begin_unshared(SasLimitsUse *use, const SasLimitsKey *key, int64 now)
 	memset(&use->own, 0, sizeof(use->own));
 	use->own.key = *key;
 	use->own.made_us = now;
-	use->own.tokens = 1.0 / Max(1, sas_agents);
+	use->own.tokens = 1.0 / Max(1, sas_base_agents);
 	use->own.filled_us = now;
 	use->unshared = true;
 }
@@ -198,7 +198,7 @@ table_make_room(int64 now)
 			hash_search(table_entries, &e->key, HASH_REMOVE, NULL);
 			n++;
 		}
-	if (n <= sas_max_agents / 16)
+	if (n <= sas_base_max_agents / 16)
 		table_shmem->full_until_us = now + SAS_FULL_US;
 	return n > 0;
 }
@@ -229,7 +229,7 @@ table_revive(SasLimitsEntry *e)
 
 	memset(e, 0, sizeof(*e));
 	e->key = key;
-	e->made_us = sas_clock_monotonic_us();
+	e->made_us = sas_base_clock_monotonic_us();
 	e->in_flight = in_flight;
 }
 
@@ -253,7 +253,7 @@ sas_limits_open(int agent_id, bool make, SasLimitsUse **use_out)
 		use->in_flight = 0;
 		use->unshared = false;
 	}
-	now = sas_clock_monotonic_us();
+	now = sas_base_clock_monotonic_us();
 
 	LWLockAcquire(&table_shmem->lock, LW_EXCLUSIVE);
 	e = hash_search(table_entries, &key, HASH_FIND, NULL);
@@ -467,7 +467,7 @@ sas_limits_state(int *taken, int64 *unshared_ago_us)
 {
 	HASH_SEQ_STATUS scan;
 	SasLimitsEntry *e;
-	int64		now = sas_clock_monotonic_us();
+	int64		now = sas_base_clock_monotonic_us();
 
 	if (table_shmem == NULL)
 		return false;
@@ -475,7 +475,7 @@ sas_limits_state(int *taken, int64 *unshared_ago_us)
 	*unshared_ago_us = table_shmem->unshared_us == 0 ? -1 : Max(0, now - table_shmem->unshared_us);
 	*taken = (int) hash_get_num_entries(table_entries);
 	/* as long as there is much room, nobody cares how many of them would go */
-	if (*taken > sas_max_agents / 2)
+	if (*taken > sas_base_max_agents / 2)
 	{
 		*taken = 0;
 		hash_seq_init(&scan, table_entries);

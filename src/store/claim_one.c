@@ -410,10 +410,10 @@ claim_one_write_rows(SasSingleCall *single, TimestampTz now)
 
 	single->id.request_id = *request_id;
 	single->lease_id = nextval_internal(get_relname_relid("lease_lease_id_seq", claim_one_schema), false);
-	single->window_ms = single->call->window_ms < 0 ? sas_complete_in : single->call->window_ms;
+	single->window_ms = single->call->window_ms < 0 ? sas_base_complete_in : single->call->window_ms;
 	single->complete_by = now + (int64) (single->window_ms * 1000);
-	sas_store_table_insert(&claim_one_lease, (Datum[]) {Int64GetDatum(single->lease_id), Int64GetDatum(sas_self.boot), Int64GetDatum(sas_self.worker_id),
-						   CStringGetTextDatum(sas_self.name), TimestampTzGetDatum(single->complete_by),
+	sas_store_table_insert(&claim_one_lease, (Datum[]) {Int64GetDatum(single->lease_id), Int64GetDatum(sas_base_self.boot), Int64GetDatum(sas_base_self.worker_id),
+						   CStringGetTextDatum(sas_base_self.name), TimestampTzGetDatum(single->complete_by),
 						   claim_one_array(run_id, INT8OID, 8), claim_one_array(step_no, INT4OID, 4), claim_one_array(Int32GetDatum(single->id.element), INT4OID, 4)}, NULL);
 	sas_store_table_insert(&claim_one_step, (Datum[]) {run_id, step_no, Int64GetDatum(single->lease_id), UUIDPGetDatum(request_id),
 						   TimestampTzGetDatum(single->complete_by), TimestampTzGetDatum(now)}, NULL);
@@ -444,7 +444,7 @@ sas_store_claim_one_take(SasSingleCall *single)
 		/* it is held, so there is nothing to wait for */
 		if (heap_delete(claim_one_ready, &claim_one_ready_row->t_self, GetCurrentCommandId(true), InvalidSnapshot, true, &failure, false) != TM_Ok)
 			elog(ERROR, "a row of _sas.ready that is held was changed");
-		claim_one_write_rows(single, sas_clock_now());
+		claim_one_write_rows(single, sas_base_clock_now());
 		taken = true;
 		sas_store_table_close(&claim_one_step);
 		sas_store_table_close(&claim_one_lease);

@@ -27,7 +27,7 @@ sas_store_claim_items(MemoryContext context, int quantity)
 {
 	static SasPlan plan = {"SELECT watch_id, request_id, owner, watcher, key, alone, window_ms, target_kind, target, items, keys, up_to, problem "
 	"FROM _sas.claim_items($1, $2, $3)", 3, {INT4OID, INT8OID, INT8OID}};
-	Datum		args[3] = {Int32GetDatum(quantity), Int64GetDatum(sas_self.boot), Int64GetDatum(sas_self.worker_id)};
+	Datum		args[3] = {Int32GetDatum(quantity), Int64GetDatum(sas_base_self.boot), Int64GetDatum(sas_base_self.worker_id)};
 	List	   *list = NIL;
 	MemoryContext results = sas_store_results;
 

@@ -53,8 +53,8 @@ sas_store_claim_calls(const int *lanes, const int *quantities, int n)
 	static SasPlan plan = {"SELECT lease_id, agent_id, run_id, step_no, element, step, undo, attempt, request_id, window_ms, "
 		"trace, idempotency_key, request, policy, problem, workflow_id FROM _sas.claim_calls($1, $2, $3, $4, $5)",
 	5, {INT4ARRAYOID, INT4ARRAYOID, INT8OID, INT8OID, TEXTOID}};
-	Datum		args[5] = {steps_int4_array(lanes, n), steps_int4_array(quantities, n), Int64GetDatum(sas_self.boot),
-	Int64GetDatum(sas_self.worker_id), CStringGetTextDatum(sas_self.name)};
+	Datum		args[5] = {steps_int4_array(lanes, n), steps_int4_array(quantities, n), Int64GetDatum(sas_base_self.boot),
+	Int64GetDatum(sas_base_self.worker_id), CStringGetTextDatum(sas_base_self.name)};
 	List	   *calls = NIL;
 
 	sas_store_plan_run(&plan, args, NULL);
@@ -89,8 +89,8 @@ sas_store_claim_functions(MemoryContext context, int quantity, bool urgent)
 	static SasPlan plan = {"SELECT lease_id, owner, run_id, step_no, element, step, undo, attempt, alone, request_id, window_ms, "
 		"function, input, problem, retry, judges, workflow_id FROM _sas.claim_functions($1, $2, $3, $4, urgent => $5)",
 	5, {INT4OID, INT8OID, INT8OID, TEXTOID, BOOLOID}};
-	Datum		args[5] = {Int32GetDatum(quantity), Int64GetDatum(sas_self.boot), Int64GetDatum(sas_self.worker_id),
-	CStringGetTextDatum(sas_self.name), BoolGetDatum(urgent)};
+	Datum		args[5] = {Int32GetDatum(quantity), Int64GetDatum(sas_base_self.boot), Int64GetDatum(sas_base_self.worker_id),
+	CStringGetTextDatum(sas_base_self.name), BoolGetDatum(urgent)};
 	List	   *steps = NIL;
 	MemoryContext results = sas_store_results;
 
@@ -290,7 +290,7 @@ sas_store_write_attempts(const SasStoredAttempt *attempts, int n)
 		args[i] = sas_store_column_array(&id[i]);
 	for (int i = 0; i < 3; i++)
 		args[3 + i] = sas_store_column_array(&c[i]);
-	args[6] = CStringGetTextDatum(sas_self.name);
+	args[6] = CStringGetTextDatum(sas_base_self.name);
 	for (int i = 3; i < 8; i++)
 		args[4 + i] = sas_store_column_array(&c[i]);
 	sas_store_plan_run(&plan, args, NULL);
@@ -346,7 +346,7 @@ sas_store_supervisor_tick(const int64 *live, int n_live, int64 newest, int quant
 {
 	static SasPlan plan = {"SELECT worked, next_due, stuck FROM _sas.supervisor_tick($1, $2, $3, $4)",
 	4, {INT8OID, INT8ARRAYOID, INT8OID, INT4OID}};
-	Datum		args[4] = {Int64GetDatum(sas_self.boot), steps_int8_array(live, n_live), Int64GetDatum(newest), Int32GetDatum(quantity)};
+	Datum		args[4] = {Int64GetDatum(sas_base_self.boot), steps_int8_array(live, n_live), Int64GetDatum(newest), Int32GetDatum(quantity)};
 	bool		isnull;
 	Datum		ids;
 

@@ -31,10 +31,10 @@ sas_store_begin(void)
 		PopActiveSnapshot();
 		CommitTransactionCommand();
 		MemoryContextSwitchTo(sas_store_results);
-		sas_retire = true;
+		sas_base_retire = true;
 		return false;
 	}
-	sas_utf8_prepare();
+	sas_base_utf8_prepare();
 	SPI_connect();
 	return true;
 }
@@ -56,7 +56,7 @@ sas_store_commit(void)
 int64
 sas_store_ms_until(TimestampTz at)
 {
-	TimestampTz now = sas_clock_now();
+	TimestampTz now = sas_base_clock_now();
 
 	if (TIMESTAMP_IS_NOEND(at))
 		return -1;

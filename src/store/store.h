@@ -25,7 +25,7 @@
 /* Once per process, from _PG_init: tables that grow are never planned for as small ones. */
 extern void sas_store_install_sizes(void);
 
-/* Opens a transaction; false (and sas_retire set, nothing open) when the extension is not there any more. */
+/* Opens a transaction; false (and sas_base_retire set, nothing open) when the extension is not there any more. */
 extern bool sas_store_begin(void);
 extern void sas_store_commit(void);
 

@@ -215,7 +215,7 @@ store_submit_rank(TimestampTz now, int priority)
 	if (priority == 0)
 		return TimestampTzGetDatum(now);
 	return DirectFunctionCall2(timestamptz_mi_interval, TimestampTzGetDatum(now),
-							   DirectFunctionCall2(interval_mul, store_submit_seconds(sas_priority_step), Float8GetDatum(priority)));
+							   DirectFunctionCall2(interval_mul, store_submit_seconds(sas_base_priority_step), Float8GetDatum(priority)));
 }
 
 /* A random uuid: the randomness of many is fetched at once. */
@@ -329,8 +329,8 @@ store_submit_open_tables(SasTable *const *tables, int n)
 bool
 sas_store_submit_plain(const SasPlainWorkflow *w, const SasSubmission *s, const Datum *inputs, int n, SasSubmitted *made)
 {
-	TimestampTz now = sas_clock_now();
-	Datum		span = s->deadline ? IntervalPGetDatum(s->deadline) : w->deadline ? IntervalPGetDatum(w->deadline) : store_submit_seconds(sas_run_deadline);
+	TimestampTz now = sas_base_clock_now();
+	Datum		span = s->deadline ? IntervalPGetDatum(s->deadline) : w->deadline ? IntervalPGetDatum(w->deadline) : store_submit_seconds(sas_base_run_deadline);
 	Datum		ends = DirectFunctionCall2(timestamptz_pl_interval, TimestampTzGetDatum(now), span);
 	bool		near = DatumGetTimestampTz(ends) - now < UNTIMED_FROM_US;
 	SasTable   *const roots = store_submit_table_of_roots(w, s);

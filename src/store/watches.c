@@ -36,8 +36,8 @@ int64
 sas_store_register_node(int capacity)
 {
 	static SasPlan plan = {"SELECT _sas.register_worker($1, $2, $3, $4, $5)", 5, {TEXTOID, TEXTOID, INT4OID, INT8OID, INT8OID}};
-	Datum		args[5] = {CStringGetTextDatum(sas_actor_name(sas_self.actor)), CStringGetTextDatum(sas_self.name), Int32GetDatum(capacity),
-	Int64GetDatum(sas_self.boot), Int64GetDatum(sas_self.worker_id)};
+	Datum		args[5] = {CStringGetTextDatum(sas_base_actor_name(sas_base_self.actor)), CStringGetTextDatum(sas_base_self.name), Int32GetDatum(capacity),
+	Int64GetDatum(sas_base_self.boot), Int64GetDatum(sas_base_self.worker_id)};
 
 	sas_store_plan_run(&plan, args, NULL);
 	return sas_store_cell_int(0, 1);
@@ -131,7 +131,7 @@ sas_store_give_up_invocations(const SasPeerInvocation *invocations, int n)
 {
 	static SasPlan plan = {"SELECT _sas.give_up_turns($1, $2, $3)", 3, {INT8OID, INT8ARRAYOID, INT8ARRAYOID}};
 	SasColumn	c[2];
-	Datum		args[3] = {Int64GetDatum(sas_self.boot)};
+	Datum		args[3] = {Int64GetDatum(sas_base_self.boot)};
 
 	sas_store_column_open(&c[0], INT8OID, n);
 	sas_store_column_open(&c[1], INT8OID, n);

@@ -63,9 +63,9 @@ install(SasWatch *w, const SasWatchRequest *r)
 	w->timeout_ms = number_of(r->request, "timeout_ms");
 	/* a poll that has passed something on comes again when its time has come */
 	if (w->kind == SAS_WATCH_POLL && w->begun_us != 0)
-		wait_ms = Max(wait_ms, w->every_ms - (sas_clock_monotonic_us() - w->begun_us) / 1000.0);
+		wait_ms = Max(wait_ms, w->every_ms - (sas_base_clock_monotonic_us() - w->begun_us) / 1000.0);
 	if (wait_ms > 0)
-		sas_watch_again(w, sas_clock_monotonic_us() + (int64) (wait_ms * 1000));
+		sas_watch_again(w, sas_base_clock_monotonic_us() + (int64) (wait_ms * 1000));
 	else
 		sas_watch_set_line(w, SAS_LINE_READY);
 }
@@ -188,7 +188,7 @@ take_rests(const SasTalk *talk)
 		else
 		{
 			sas_held_drop_request(w);
-			sas_watch_set_timer(w, sas_clock_monotonic_us() + (int64) (v->pause_ms * 1000));
+			sas_watch_set_timer(w, sas_base_clock_monotonic_us() + (int64) (v->pause_ms * 1000));
 		}
 	}
 	for (int i = 0; i < talk->n_failures; i++)

@@ -87,7 +87,7 @@ static bool
 connection_ask_limits(SasWatch *w, SasAgentEntry *agent)
 {
 	int64		again = 0;
-	int64		now = sas_clock_monotonic_us();
+	int64		now = sas_base_clock_monotonic_us();
 	bool		closed = agent->limits.breaker_failures > 0 && sas_limits_breaker(w->agent_id) != SAS_BREAKER_CLOSED;
 
 	if (w->kind == SAS_WATCH_POLL || closed)
@@ -172,7 +172,7 @@ sas_watch_begin(SasWatch *w)
 		call.owner = w;
 		if (w->kind == SAS_WATCH_WEBSOCKET)
 			prepare_websocket(w, &call);
-		w->begun_us = sas_clock_monotonic_us();
+		w->begun_us = sas_base_clock_monotonic_us();
 		sas_call_in_utf8(&call);
 		w->handle = sas_transport_start(sas_watch_transport(w), &call, errbuf, sizeof(errbuf));
 		why = w->handle == NULL ? errbuf : NULL;
@@ -283,8 +283,8 @@ sas_watch_timed_out(SasWatch *w)
 		fail(w, "the service gave no usable answer", "no answer in time");
 	}
 	else if (sas_stream_bytes(w->handle, &bytes) > 0)
-		sas_watch_set_timer(w, sas_clock_monotonic_us() + (int64) (w->idle_ms * 1000)); /* it is we who do not listen */
-	else if (sas_clock_monotonic_us() - sas_stream_heard_us(w->handle) < (int64) (w->idle_ms * 1000))
+		sas_watch_set_timer(w, sas_base_clock_monotonic_us() + (int64) (w->idle_ms * 1000)); /* it is we who do not listen */
+	else if (sas_base_clock_monotonic_us() - sas_stream_heard_us(w->handle) < (int64) (w->idle_ms * 1000))
 		set_idle_timer(w);
 	else
 		fail(w, "the stream fell silent", "nothing was heard for as long as idle_timeout");
@@ -352,7 +352,7 @@ judge_poll(SasWatch *w, SasReply *reply, const SasStoredAgent *agent)
 static void
 judge_long_poll(SasWatch *w, SasReply *reply, const SasStoredAgent *agent)
 {
-	int64		now = sas_clock_monotonic_us();
+	int64		now = sas_base_clock_monotonic_us();
 
 	if (reply->body_len > 0 && reply->status != 304)
 		sas_items_answer(w, reply, agent);

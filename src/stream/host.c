@@ -69,11 +69,11 @@ move(SasTransport *t)
 	int64		until_us;
 
 	sas_transport_work(t);
-	until_us = sas_clock_monotonic_us() + SAS_WATCHES_READ_US;
+	until_us = sas_base_clock_monotonic_us() + SAS_WATCHES_READ_US;
 	while ((in_hand = sas_transport_heard(t)) != NULL)
 	{
 		sas_watch_listen(in_hand);
-		if (sas_clock_monotonic_us() >= until_us)
+		if (sas_base_clock_monotonic_us() >= until_us)
 			break;
 	}
 	while ((reply = sas_transport_next(t)) != NULL)
@@ -94,7 +94,7 @@ sas_watches_move(void)
 	begin_some();
 	move(sas_watches_streams);
 	move(sas_watches_polls);
-	now = sas_clock_monotonic_us();
+	now = sas_base_clock_monotonic_us();
 	while (!pairingheap_is_empty(sas_held.by_time))
 	{
 		in_hand = pairingheap_container(SasWatch, timer, pairingheap_first(sas_held.by_time));
@@ -120,7 +120,7 @@ sas_watches_wake_in_ms(void)
 	{
 		int64		wake_us = pairingheap_container(SasWatch, timer, pairingheap_first(sas_held.by_time))->wake_us;
 
-		own_ms = Max(0, (wake_us - sas_clock_monotonic_us() + 999) / 1000);
+		own_ms = Max(0, (wake_us - sas_base_clock_monotonic_us() + 999) / 1000);
 	}
 	return network_ms < 0 ? own_ms : own_ms < 0 ? network_ms : Min(network_ms, own_ms);
 }
@@ -159,7 +159,7 @@ open_transport(SasTransport *calls)
 void
 sas_watches_open(SasTransport *calls)
 {
-	sas_held_open(sas_watch_slots);
+	sas_held_open(sas_base_watch_slots);
 	sas_watches_streams = open_transport(calls);
 	sas_watches_polls = open_transport(calls);
 }

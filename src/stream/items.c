@@ -102,7 +102,7 @@ push_word(SasWatch *w, const char *key, const char *bytes, size_t len)
 	v.val.string.len = strlen(key);
 	pushJsonbValue(&w->items, WJB_KEY, &v);
 	v.type = jbvNull;
-	text = bytes != NULL ? sas_utf8_text(bytes, len) : NULL;
+	text = bytes != NULL ? sas_base_utf8_text(bytes, len) : NULL;
 	if (text != NULL)
 	{
 		v.type = jbvString;
@@ -189,7 +189,7 @@ sas_items_cursor(const SasWatch *w)
 	if (w->kind == SAS_WATCH_SSE && sas_framer_id_cleared(w->framer))
 		return "";
 	id = w->kind == SAS_WATCH_SSE ? sas_framer_last_id(w->framer) : NULL;
-	text = id != NULL ? sas_utf8_text(id, strlen(id)) : NULL;
+	text = id != NULL ? sas_base_utf8_text(id, strlen(id)) : NULL;
 	return text != NULL ? text : w->new_cursor;
 }
 

@@ -45,7 +45,7 @@ departing_ms(void)
 {
 	static uint32 seen = 0;
 	static int64 until_us = 0;
-	int64		now = sas_clock_monotonic_us();
+	int64		now = sas_base_clock_monotonic_us();
 
 	if (seen != sas_wake_departures())
 	{
@@ -68,11 +68,11 @@ static bool quiet = false;
 static int64
 longest_sleep_ms(void)
 {
-	int64		longest = sas_supervisor_interval;
+	int64		longest = sas_base_supervisor_interval;
 	int64		look = Min(longest, Max(longest / SAS_LOOKS, SAS_LOOK_MS));
 
 	/* a worker rings nobody when it begins a turn of its own, and must not hang in it for much longer than this */
-	return quiet ? Max(look, Min(longest, sas_complete_in)) : look;
+	return quiet ? Max(look, Min(longest, sas_base_complete_in)) : look;
 }
 
 /* Has anybody rung since the last turn? */
@@ -94,14 +94,14 @@ end_quiet(void)
 	if (!quiet)
 		return;
 	quiet = false;
-	house_us = Min(house_us, sas_clock_monotonic_us() + longest_sleep_ms() * 1000);
+	house_us = Min(house_us, sas_base_clock_monotonic_us() + longest_sleep_ms() * 1000);
 }
 
 /* Returns in how many ms it is to be called again. */
 static int64
 keep_house(void)
 {
-	int64		now = sas_clock_monotonic_us();
+	int64		now = sas_base_clock_monotonic_us();
 	int64		next_ms;
 	int			purged;
 
@@ -119,7 +119,7 @@ keep_house(void)
 	if (next_ms < 0 || next_ms > longest_sleep_ms())
 		next_ms = longest_sleep_ms();
 	next_ms = Max(next_ms, purged > 0 ? SAS_PURGE_PAUSE_MS : SAS_SHORTEST_SLEEP_MS);
-	house_us = sas_clock_monotonic_us() + next_ms * 1000;
+	house_us = sas_base_clock_monotonic_us() + next_ms * 1000;
 	return next_ms;
 }
 
@@ -135,7 +135,7 @@ set_timers(void)
 	static int64 due_us = 0;
 	static int64 whole_us = 0;
 	static bool more = false;
-	int64		now = sas_clock_monotonic_us();
+	int64		now = sas_base_clock_monotonic_us();
 	int64		next_ms = -1;
 
 	if (now < due_us)
@@ -148,7 +148,7 @@ set_timers(void)
 		whole_us = now + SAS_ALL_TIMERS_MS * 1000;
 	}
 	more = true;
-	while (more && sas_clock_monotonic_us() - now < SAS_TIMERS_TURN_MS * 1000)
+	while (more && sas_base_clock_monotonic_us() - now < SAS_TIMERS_TURN_MS * 1000)
 	{
 		SasTimerSweep next = sweep;
 
@@ -163,7 +163,7 @@ set_timers(void)
 		due_us = 0;
 		return 0;
 	}
-	due_us = sas_clock_monotonic_us() + SAS_TIMERS_MS * 1000;
+	due_us = sas_base_clock_monotonic_us() + SAS_TIMERS_MS * 1000;
 	return next_ms < 0 ? -1 : Max(next_ms, SAS_TIMERS_MS);
 }
 
@@ -175,7 +175,7 @@ set_timers(void)
 static int
 find_overdue(SasPeerInvocation *overdue, int64 *next_us)
 {
-	int			n = sas_peers_overdue(overdue, SAS_MAX_PEERS, next_us);
+	int			n = sas_base_peers_overdue(overdue, SAS_MAX_PEERS, next_us);
 
 	if (n > 0)
 		sas_store_give_up_invocations(overdue, n);
@@ -199,7 +199,7 @@ supervisor_tick(void)
 	int			n_overdue;
 	int64		overdue_us;
 
-	if (!sas_peers_lead(SAS_SUPERVISOR))
+	if (!sas_base_peers_lead(SAS_SUPERVISOR))
 		return next;
 
 	sas_wake_supervisor_sleeps_until(DT_NOEND);
@@ -209,7 +209,7 @@ supervisor_tick(void)
 
 	timers_ms = set_timers();
 	/* the living first, the leases afterwards: see base/peers.h */
-	n_live = sas_peers_live(live, SAS_MAX_PEERS, &newest);
+	n_live = sas_base_peers_live(live, SAS_MAX_PEERS, &newest);
 	if (n_live > SAS_MAX_PEERS)
 		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("too many workers to watch: %d", n_live)));
 	if (!sas_store_begin())
@@ -219,9 +219,9 @@ supervisor_tick(void)
 	sas_store_commit();
 
 	for (int i = 0; i < n_stuck; i++)
-		sas_peers_terminate(stuck[i]);
+		sas_base_peers_terminate(stuck[i]);
 	for (int i = 0; i < n_overdue; i++)
-		sas_peers_terminate(overdue[i].worker_id);
+		sas_base_peers_terminate(overdue[i].worker_id);
 	next.again = worked >= SAS_SUPERVISOR_BATCH || timers_ms == 0;
 	/* what is due and could not be taken is held by a session: not before a while */
 	if (worked == 0 && next.wake_in_ms >= 0 && next.wake_in_ms < SAS_SHORTEST_SLEEP_MS)
@@ -230,14 +230,14 @@ supervisor_tick(void)
 	if (next.wake_in_ms < 0 || next.wake_in_ms > longest_sleep_ms())
 		next.wake_in_ms = longest_sleep_ms();
 	if (overdue_us != 0)
-		next.wake_in_ms = Min(next.wake_in_ms, Max(SAS_SHORTEST_SLEEP_MS, (overdue_us - sas_clock_monotonic_us()) / 1000 + 1));
+		next.wake_in_ms = Min(next.wake_in_ms, Max(SAS_SHORTEST_SLEEP_MS, (overdue_us - sas_base_clock_monotonic_us()) / 1000 + 1));
 	if (timers_ms >= 0 && timers_ms < next.wake_in_ms)
 		next.wake_in_ms = timers_ms;
 	if (house_ms >= 0 && house_ms < next.wake_in_ms)
 		next.wake_in_ms = house_ms;
 	if (departing >= 0 && next.wake_in_ms > departing)
 		next.wake_in_ms = departing;
-	sas_wake_supervisor_sleeps_until(sas_clock_now() + next.wake_in_ms * 1000);
+	sas_wake_supervisor_sleeps_until(sas_base_clock_now() + next.wake_in_ms * 1000);
 	return next;
 }
 

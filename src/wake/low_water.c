@@ -137,7 +137,7 @@ low_water_find_or_make(SasLowWaterKind kind, int n)
 		f->n = n;
 		f->mark = f->noted_low = DT_NOBEGIN;
 		f->token = 0;
-		f->checked_us = sas_clock_monotonic_us();
+		f->checked_us = sas_base_clock_monotonic_us();
 		f->dboid = MyDatabaseId;
 	}
 	LWLockRelease(&low_water_shmem->lock);
@@ -230,7 +230,7 @@ sas_wake_low_water_begin(SasLowWaterKind kind, int n)
 	mark = f->mark;
 	if (token != 0)
 	{
-		int64		now = sas_clock_monotonic_us();
+		int64		now = sas_base_clock_monotonic_us();
 
 		if (f->token == 0 || now - f->taken_us > SAS_TOKEN_US)
 		{
@@ -320,7 +320,7 @@ sas_wake_low_water_install(void)
 int
 sas_wake_low_water_view(SasLowWaterView **views, int64 unchecked_for_us)
 {
-	int64		now = sas_clock_monotonic_us();
+	int64		now = sas_base_clock_monotonic_us();
 	int			n = 0;
 
 	*views = palloc(sizeof(SasLowWaterView) * SAS_LOW_WATER_ENTRIES);

@@ -29,7 +29,7 @@ bool
 sas_known_stale(void)
 {
 	version_seen = sas_wake_agents_version();
-	asked_us = sas_clock_monotonic_us();
+	asked_us = sas_base_clock_monotonic_us();
 	return version_seen != version_read;
 }
 

@@ -116,7 +116,7 @@ sas_outcome_problem(const SasReply *reply, const SasStoredAgent *agent, const Sa
 	if (reply->kind == SAS_REPLY_HTTP)
 	{
 		title = psprintf("the service answered %d", outcome->status);
-		detail = reply->body_len > 0 ? sas_utf8_text(reply->body, reply->body_len) : NULL;
+		detail = reply->body_len > 0 ? sas_base_utf8_text(reply->body, reply->body_len) : NULL;
 		if (detail != NULL)
 		{
 			/* masked before it is cut, or the cut might hide a secret's end */
@@ -176,8 +176,8 @@ push_headers(JsonbParseState **state, const SasReply *reply, const SasStoredAgen
 		at += strlen(at) + 1;
 		sas_value_mask(name, strlen(name), agent);
 		sas_value_mask(value, strlen(value), agent);
-		name = sas_utf8_text(name, strlen(name));
-		value = sas_utf8_text(value, strlen(value));
+		name = sas_base_utf8_text(name, strlen(name));
+		value = sas_base_utf8_text(value, strlen(value));
 		if (name == NULL || value == NULL)
 			continue;
 		for (char *p = name; *p; p++)

@@ -22,7 +22,7 @@
 static void
 append_encoded(StringInfo out, char *text)
 {
-	char	   *utf8 = sas_utf8_of(text);
+	char	   *utf8 = sas_base_utf8_of(text);
 	char	   *encoded = sas_url_encode_segment(utf8, strlen(utf8));
 
 	if (encoded == NULL)
@@ -263,13 +263,13 @@ sas_call_in_utf8(SasCall *call)
 {
 	const char **headers = palloc(sizeof(char *) * Max(call->n_headers, 1));
 
-	call->url = sas_utf8_of((char *) call->url);
+	call->url = sas_base_utf8_of((char *) call->url);
 	for (int i = 0; i < call->n_headers; i++)
-		headers[i] = sas_utf8_of((char *) call->headers[i]);
+		headers[i] = sas_base_utf8_of((char *) call->headers[i]);
 	call->headers = headers;
 	if (call->body != NULL)
 	{
-		call->body = sas_utf8_of((char *) call->body);
+		call->body = sas_base_utf8_of((char *) call->body);
 		call->body_len = strlen(call->body);
 	}
 }

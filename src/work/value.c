@@ -43,7 +43,7 @@ sas_value_mask(char *bytes, size_t len, const SasStoredAgent *agent)
 	foreach(lc, agent->secrets)
 	{
 		const char *secret = lfirst(lc);
-		const char *utf8 = sas_utf8_of(lfirst(lc));
+		const char *utf8 = sas_base_utf8_of(lfirst(lc));
 		char	   *encoded = sas_url_encode_segment(utf8, strlen(utf8));
 		StringInfoData json;
 
@@ -133,7 +133,7 @@ sas_value_push(JsonbParseState **state, JsonbIteratorToken as, const char *bytes
 
 	memcpy(masked, bytes, len);
 	sas_value_mask(masked, len, agent);
-	copy = sas_utf8_text(masked, len);
+	copy = sas_base_utf8_text(masked, len);
 	if (copy == NULL)
 	{
 		push_base64(state, masked, len);

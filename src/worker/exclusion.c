@@ -131,13 +131,13 @@ exclusion_any_alive(const int *pids, int n)
 static void
 exclusion_wait(Oid dboid, const int *pids, int n)
 {
-	int64		until = sas_clock_monotonic_us() + EXCLUSION_WAIT_MS * INT64CONST(1000);
+	int64		until = sas_base_clock_monotonic_us() + EXCLUSION_WAIT_MS * INT64CONST(1000);
 	long		pause_ms = 1;
 
 	while (exclusion_any_alive(pids, n))
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (sas_clock_monotonic_us() > until)
+		if (sas_base_clock_monotonic_us() > until)
 		{
 			char	   *name = get_database_name(dboid);
 

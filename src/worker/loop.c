@@ -179,7 +179,7 @@ loop_sleep(int64 wake_in_ms)
 	WaitEvent	event;
 
 	if (wake_in_ms >= 0)
-		until_us = sas_clock_monotonic_us() + Min(wake_in_ms, SLEEP_MAX_MS) * 1000;
+		until_us = sas_base_clock_monotonic_us() + Min(wake_in_ms, SLEEP_MAX_MS) * 1000;
 	loop_set_events();
 	pgstat_report_activity(STATE_IDLE, NULL);
 	for (;;)
@@ -187,7 +187,7 @@ loop_sleep(int64 wake_in_ms)
 		int64		left_ms = -1;
 
 		if (until_us >= 0)
-			left_ms = Max((until_us - sas_clock_monotonic_us() + 999) / 1000, 0);
+			left_ms = Max((until_us - sas_base_clock_monotonic_us() + 999) / 1000, 0);
 		if (stats_ms > 0 && (left_ms < 0 || left_ms > stats_ms))
 		{
 			if (WaitEventSetWait(loop_events, stats_ms, &event, 1, PG_WAIT_EXTENSION) > 0)
@@ -211,11 +211,11 @@ loop_pause(int errors)
 
 	if (errors < ERRORS_MAX)
 		pause_ms = Min(ERROR_PAUSE_MS << (errors - 1), ERROR_PAUSE_MAX_MS);
-	until_us = sas_clock_monotonic_us() + pause_ms * INT64CONST(1000);
+	until_us = sas_base_clock_monotonic_us() + pause_ms * INT64CONST(1000);
 	pgstat_report_activity(STATE_IDLE, NULL);
 	for (;;)
 	{
-		int64		left_us = until_us - sas_clock_monotonic_us();
+		int64		left_us = until_us - sas_base_clock_monotonic_us();
 
 		if (left_us <= 0)
 			break;
@@ -242,10 +242,10 @@ loop_start(const SasOrders *orders)
 	char		application[NAMEDATALEN];
 	MemoryContext lasting;
 
-	sas_self.worker_id = orders->worker_id;
-	sas_self.actor = orders->actor;
-	snprintf(sas_self.name, sizeof(sas_self.name), "%s %d", sas_actor_name(orders->actor), MyProcPid);
-	snprintf(application, sizeof(application), "sas %s", sas_actor_name(orders->actor));
+	sas_base_self.worker_id = orders->worker_id;
+	sas_base_self.actor = orders->actor;
+	snprintf(sas_base_self.name, sizeof(sas_base_self.name), "%s %d", sas_base_actor_name(orders->actor), MyProcPid);
+	snprintf(application, sizeof(application), "sas %s", sas_base_actor_name(orders->actor));
 	sas_worker_session_configure(application);
 
 	lasting = AllocSetContextCreate(TopMemoryContext, "sas actor", ALLOCSET_DEFAULT_SIZES);
@@ -291,11 +291,11 @@ sas_worker_main(Datum arg)
 		{
 			ereport(LOG,
 					(errmsg("sas %s gives up after %d errors in a row",
-							sas_actor_name(orders.actor), errors),
+							sas_base_actor_name(orders.actor), errors),
 					 errdetail("Another one is started after a pause.")));
 			loop_leave(SAS_EXIT_FAILED);
 		}
-		if (sas_retire)
+		if (sas_base_retire)
 			loop_leave(SAS_EXIT_RETIRED);
 		if (end != SAS_TICK_DONE)
 			loop_pause(Max(errors, 1));

@@ -139,7 +139,7 @@ reconcile_start_worker(SasDatabase *database, SasWorkerSlot *slot, int actor, in
 	orders.actor = actor;
 	orders.index = index;
 
-	kind = actor == SAS_PROBE ? "probe" : sas_actor_name(actor);
+	kind = actor == SAS_PROBE ? "probe" : sas_base_actor_name(actor);
 	snprintf(worker.bgw_type, BGW_MAXLEN, "sas %s", kind);
 	snprintf(worker.bgw_name, BGW_MAXLEN, "sas %s %s", kind, NameStr(database->name));
 	strlcpy(worker.bgw_library_name, "sas", sizeof(worker.bgw_library_name));
@@ -365,7 +365,7 @@ sas_worker_reconcile(void)
 {
 	int			missing;
 
-	reconcile_now_us = sas_clock_monotonic_us();
+	reconcile_now_us = sas_base_clock_monotonic_us();
 	reconcile_next_us = -1;
 	reconcile_any_ended = reconcile_refused = false;
 	reconcile_read_exclusions();
@@ -385,5 +385,5 @@ sas_worker_reconcile(void)
 
 	if (reconcile_next_us < 0)
 		return -1;
-	return (long) Max((reconcile_next_us - sas_clock_monotonic_us() + 999) / 1000, 0);
+	return (long) Max((reconcile_next_us - sas_base_clock_monotonic_us() + 999) / 1000, 0);
 }

@@ -396,7 +396,7 @@ registry_peers_invocation(int64 task, int64 until_us)
 static int
 registry_peers_overdue(SasPeerInvocation *invocations, int max, int64 *next_us)
 {
-	int64		now = sas_clock_monotonic_us();
+	int64		now = sas_base_clock_monotonic_us();
 	int			n = 0;
 
 	*next_us = 0;
@@ -459,6 +459,6 @@ sas_worker_registry_shmem_init(void)
 		sas_worker_shmem->boot = Max(sas_worker_shmem->boot, 1);
 	}
 	LWLockRegisterTranche(sas_worker_shmem->tranche, "sas_workers");
-	sas_self.boot = sas_worker_shmem->boot;
-	sas_peers_set_methods(&registry_peers);
+	sas_base_self.boot = sas_worker_shmem->boot;
+	sas_base_peers_set_methods(&registry_peers);
 }
