@@ -48,7 +48,7 @@ static int	room_for;
 static void
 start(void)
 {
-	sas_known_open();
+	sas_work_agents_open();
 	sas_watches_open(sas_flights_open());
 }
 
@@ -65,10 +65,10 @@ agent_ask_limits(int64 *retry_us)
 
 	cut_short = false;
 	first++;
-	for (int i = 0; i < sas_n_known; i++)
+	for (int i = 0; i < sas_work_n_agents; i++)
 	{
 		/* each turn begins with another agent, so that a busy one cannot take all slots for ever */
-		SasAgentEntry *e = &sas_known[(first + i) % sas_n_known];
+		SasAgentEntry *e = &sas_work_agents[(first + i) % sas_work_n_agents];
 		int64		again;
 		int			granted;
 		uint32		wake_count;
@@ -82,21 +82,21 @@ agent_ask_limits(int64 *retry_us)
 		/* read before the look, which then sees what was rung for */
 		wake_count = sas_wake_lane_count(e->stored->agent_id);
 		if (e->wake_count != wake_count)
-			e->look = true;
+			e->scan = true;
 		e->wake_count = wake_count;
 		if (e->ask_again_us != 0 && now >= e->ask_again_us)
 		{
-			e->look = true;
+			e->scan = true;
 			e->ask_again_us = 0;
 		}
-		if (!e->look || !e->stored->enabled)
+		if (!e->scan || !e->stored->enabled)
 			continue;
 		granted = sas_limits_ask(e->stored->agent_id, &e->limits, Min(free_slots, batch), false, &again);
 		if (again != 0)
 			e->ask_again_us = again;
 		if (granted == 0)
 		{
-			e->look = false;
+			e->scan = false;
 			continue;
 		}
 		lanes[n] = e->stored->agent_id;
@@ -104,9 +104,9 @@ agent_ask_limits(int64 *retry_us)
 		free_slots -= granted;
 		batch -= granted;
 	}
-	for (int i = 0; i < sas_n_known && !full; i++)
-		if (sas_known[i].ask_again_us != 0 && (*retry_us == 0 || sas_known[i].ask_again_us < *retry_us))
-			*retry_us = sas_known[i].ask_again_us;
+	for (int i = 0; i < sas_work_n_agents && !full; i++)
+		if (sas_work_agents[i].ask_again_us != 0 && (*retry_us == 0 || sas_work_agents[i].ask_again_us < *retry_us))
+			*retry_us = sas_work_agents[i].ask_again_us;
 	return n;
 }
 
@@ -122,7 +122,7 @@ use_claims(List *claimed, int64 claimed_us)
 		lease = sas_outbox_lease(((SasClaimedCall *) linitial(claimed))->lease_id, list_length(claimed));
 	for (int i = 0; i < n_lanes; i++)
 	{
-		SasAgentEntry *e = sas_known_agent(lanes[i]);
+		SasAgentEntry *e = sas_work_agent(lanes[i]);
 		int			got = 0;
 
 		foreach(lc, claimed)
@@ -130,8 +130,8 @@ use_claims(List *claimed, int64 claimed_us)
 				got++;
 		if (e == NULL)
 			continue;
-		e->look = sas_limits_return(lanes[i], &e->limits, quantities[i] - got) || got == quantities[i];
-		more |= e->look;
+		e->scan = sas_limits_return(lanes[i], &e->limits, quantities[i] - got) || got == quantities[i];
+		more |= e->scan;
 		/* a token that was not needed makes waiting for the next one needless */
 		if (got < quantities[i])
 			e->ask_again_us = 0;
@@ -147,10 +147,10 @@ pass_on(void)
 {
 	bool		any = false;
 
-	for (int i = 0; i < sas_n_known; i++)
-		if (sas_known[i].look && sas_known[i].stored->enabled)
+	for (int i = 0; i < sas_work_n_agents; i++)
+		if (sas_work_agents[i].scan && sas_work_agents[i].stored->enabled)
 		{
-			sas_wake_count_lane(sas_known[i].stored->agent_id);
+			sas_wake_count_lane(sas_work_agents[i].stored->agent_id);
 			any = true;
 		}
 	if (any)
@@ -163,12 +163,12 @@ after_abort(void)
 {
 	for (int i = 0; i < n_lanes; i++)
 	{
-		SasAgentEntry *e = sas_known_agent(lanes[i]);
+		SasAgentEntry *e = sas_work_agent(lanes[i]);
 
 		if (e == NULL)
 			continue;
 		sas_limits_return(lanes[i], &e->limits, quantities[i]);
-		e->look = true;
+		e->scan = true;
 	}
 	n_lanes = 0;
 	sas_outbox_failed();
@@ -191,12 +191,12 @@ agent_tick(void)
 		after_abort();
 	sas_flights_move();
 	next.again = sas_watches_move();
-	stale = sas_known_stale();
+	stale = sas_work_agents_stale();
 	stops = sas_flights_stale();
 
-	if (room_for < sas_n_known)
+	if (room_for < sas_work_n_agents)
 	{
-		room_for = sas_n_known;
+		room_for = sas_work_n_agents;
 		lanes = MemoryContextAlloc(TopMemoryContext, sizeof(int) * room_for);
 		quantities = MemoryContextAlloc(TopMemoryContext, sizeof(int) * room_for);
 	}
@@ -209,12 +209,12 @@ agent_tick(void)
 			return next;
 		if (stale)
 		{
-			sas_known_read();
+			sas_work_agents_read();
 			next.again = true;
 		}
 		if (stops)
 			sas_flights_find_lost();
-		sas_outbox_write(sas_known, sas_n_known);
+		sas_outbox_write(sas_work_agents, sas_work_n_agents);
 		claimed_us = sas_base_clock_monotonic_us();
 		if (n_lanes > 0)
 			claimed = sas_agent_claim(lanes, quantities, n_lanes, !failed_before);
@@ -223,9 +223,9 @@ agent_tick(void)
 		if (stale)
 		{
 			sas_watches_agents_changed();
-			sas_known_taken();
+			sas_work_agents_applied();
 		}
-		sas_outbox_written(sas_known, sas_n_known);
+		sas_outbox_written(sas_work_agents, sas_work_n_agents);
 		if (stops)
 			sas_flights_stop_lost();
 		more = use_claims(claimed, claimed_us);

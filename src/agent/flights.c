@@ -88,7 +88,7 @@ sas_flights_wake_in_ms(void)
 static void
 flights_free_slot(SasFlight *flight)
 {
-	SasAgentEntry *agent = sas_known_agent(flight->agent_id);
+	SasAgentEntry *agent = sas_work_agent(flight->agent_id);
 
 	if (!flight->has_slot)
 		return;
@@ -100,7 +100,7 @@ flights_free_slot(SasFlight *flight)
 		sas_wake_others(SAS_AGENT);
 	}
 	if (agent != NULL)
-		agent->look = true;
+		agent->scan = true;
 }
 
 /* The flight is over; what it ended with stands in the outbox, or is left to the supervisor. */
@@ -136,8 +136,8 @@ hand_back(SasFlight *flight, double again_in_ms)
 static bool
 say(SasFlight *flight, const SasVerdict *verdict, int http_status)
 {
-	if (verdict->told != NULL)
-		sas_outbox_attempt(flight, verdict->told, http_status, verdict->problem);
+	if (verdict->attempt_status != NULL)
+		sas_outbox_attempt(flight, verdict->attempt_status, http_status, verdict->problem);
 	if (verdict->reply == NULL)
 		return false;
 	sas_outbox_reply(flight, verdict->reply, verdict->output,
@@ -154,17 +154,17 @@ begin_attempt(SasFlight *flight, SasStoredAgent *agent)
 	char		why[256];
 	int64		left_us = flight->deadline_us - sas_base_clock_monotonic_us();
 
-	sas_flight_call(flight, agent, left_us / 1000.0, &call);
+	sas_work_flight_call(flight, agent, left_us / 1000.0, &call);
 	flight->attempts++;
 	flight->started_at = sas_base_clock_now();
 	flight->begun_us = sas_base_clock_monotonic_us();
-	sas_call_in_utf8(&call);
+	sas_work_call_in_utf8(&call);
 	flight->handle = sas_transport_start(transport, &call, why, sizeof(why));
 	if (flight->handle == NULL)
 	{
 		SasVerdict	verdict;
 
-		sas_verdict_of_request(&verdict, flight, "the request cannot be sent", why);
+		sas_work_verdict_of_request(&verdict, flight, "the request cannot be sent", why);
 		(void) say(flight, &verdict, 0);
 		return;
 	}
@@ -176,20 +176,20 @@ static void
 judge(SasReply *reply)
 {
 	SasFlight  *flight = reply->owner;
-	SasAgentEntry *agent = sas_known_agent(flight->agent_id);
+	SasAgentEntry *agent = sas_work_agent(flight->agent_id);
 	SasOutcome	outcome;
 	SasVerdict	verdict;
 	int64		now;
 
 	flight->handle = NULL;
-	sas_outcome_of(reply, flight->expect, flight->retry.on, &outcome);
+	sas_work_outcome_of(reply, flight->expect, flight->retry.on, &outcome);
 	if (agent == NULL)
 	{
 		/* dropped while a call was on its way: it cannot be, open runs keep it */
 		end_flight(flight, true);
 		return;
 	}
-	sas_known_report(agent, !outcome.fault, flight->begun_us);
+	sas_work_agent_report(agent, !outcome.fault, flight->begun_us);
 
 	now = sas_base_clock_monotonic_us();
 	if (now >= flight->deadline_us)
@@ -200,9 +200,9 @@ judge(SasReply *reply)
 	}
 	sas_metrics_add(SAS_METRIC_CALL, flight->agent_id, flight->workflow_id, outcome.kind == SAS_OUTCOME_DONE ? "succeeded" : "failed", 1,
 					(sas_base_clock_monotonic_us() - flight->begun_us) / 1e6);
-	sas_verdict_of_call(&verdict, flight, reply, &outcome, agent->stored, (flight->deadline_us - now) / 1000.0);
+	sas_work_verdict_of_call(&verdict, flight, reply, &outcome, agent->stored, (flight->deadline_us - now) / 1000.0);
 	if (verdict.problem != NULL)
-		sas_known_error(agent, verdict.problem);
+		sas_work_agent_error(agent, verdict.problem);
 	if (say(flight, &verdict, outcome.status))
 		return;
 	if (verdict.pause_ms > 1000)
@@ -214,14 +214,14 @@ judge(SasReply *reply)
 static void
 wake_flight(SasFlight *flight, int64 now)
 {
-	SasAgentEntry *agent = sas_known_agent(flight->agent_id);
+	SasAgentEntry *agent = sas_work_agent(flight->agent_id);
 	int64		again;
 
 	if (now >= flight->deadline_us || agent == NULL)
 	{
 		/* past complete-by: the answer would not count any more, so say nothing */
 		if (flight->handle != NULL && agent != NULL)
-			sas_known_report(agent, false, flight->begun_us);
+			sas_work_agent_report(agent, false, flight->begun_us);
 		end_flight(flight, true);
 		sas_wake_others(SAS_SUPERVISOR);
 		return;
@@ -305,7 +305,7 @@ sas_flight_take_off(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed
 	MemoryContext context = AllocSetContextCreate(flights_context, "sas flight", ALLOCSET_SMALL_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
 	SasFlight  *flight = palloc0(sizeof(SasFlight));
-	SasAgentEntry *agent = sas_known_agent(claimed->agent_id);
+	SasAgentEntry *agent = sas_work_agent(claimed->agent_id);
 	const char *why;
 
 	if (agent == NULL)
@@ -324,20 +324,20 @@ sas_flight_take_off(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed
 	flight->has_slot = true;
 	flight->deadline_us = claimed_us + (int64) (claimed->window_ms * 1000);
 	flight->wake_us = flight->deadline_us;
-	sas_flight_fill(flight, claimed, agent->stored);
+	sas_work_flight_fill(flight, claimed, agent->stored);
 	dlist_push_tail(&flights, &flight->node);
 	n_flights++;
 	pairingheap_add(by_time, &flight->heap);
 	MemoryContextSwitchTo(old);
 
-	why = sas_flight_compose(flight, agent->stored, claimed);
+	why = sas_work_flight_compose(flight, agent->stored, claimed);
 	if (why != NULL)
 	{
 		SasVerdict	verdict;
 
 		flight->attempts++;
 		flight->started_at = sas_base_clock_now();
-		sas_verdict_of_request(&verdict, flight, "the request cannot be made", why);
+		sas_work_verdict_of_request(&verdict, flight, "the request cannot be made", why);
 		(void) say(flight, &verdict, 0);
 		return;
 	}

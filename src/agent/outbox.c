@@ -143,7 +143,7 @@ sas_outbox_due(void)
 	int64		now = sas_base_clock_monotonic_us();
 	ListCell   *lc;
 
-	if (attempts != NIL || leases != NIL || (sas_known_health_due && health_not_before_us <= now))
+	if (attempts != NIL || leases != NIL || (sas_work_health_due && health_not_before_us <= now))
 		return true;
 	foreach(lc, entries)
 		if (((Entry *) lfirst(lc))->not_before_us <= now)
@@ -154,7 +154,7 @@ sas_outbox_due(void)
 bool
 sas_outbox_waiting(void)
 {
-	return entries != NIL || sas_known_health_due;
+	return entries != NIL || sas_work_health_due;
 }
 
 static void
@@ -180,7 +180,7 @@ write_health(SasAgentEntry *agents, int n_agents)
 static void
 health_written(SasAgentEntry *agents, int n_agents)
 {
-	sas_known_health_due = false;
+	sas_work_health_due = false;
 	for (int i = 0; i < n_agents; i++)
 	{
 		SasAgentEntry *e = &agents[i];
@@ -188,9 +188,9 @@ health_written(SasAgentEntry *agents, int n_agents)
 		if (e->health_written)
 			e->error_seen = e->breaker_changed = false;
 		e->health_written = false;
-		sas_known_health_due |= e->error_seen || e->breaker_changed;
+		sas_work_health_due |= e->error_seen || e->breaker_changed;
 	}
-	health_not_before_us = sas_known_health_due ? sas_base_clock_monotonic_us() + SAS_HEALTH_RETRY_US : 0;
+	health_not_before_us = sas_work_health_due ? sas_base_clock_monotonic_us() + SAS_HEALTH_RETRY_US : 0;
 }
 
 /*

@@ -21,7 +21,7 @@ PG_FUNCTION_INFO_V1(sas_api_may_call);
 Datum
 sas_api_call_as(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_JSONB_P(sas_perform_in_place(PG_GETARG_OID(0), text_to_cstring(PG_GETARG_TEXT_PP(1)), PG_GETARG_JSONB_P(2)));
+	PG_RETURN_JSONB_P(sas_work_invoke_in_place(PG_GETARG_OID(0), text_to_cstring(PG_GETARG_TEXT_PP(1)), PG_GETARG_JSONB_P(2)));
 }
 
 /* _sas.may_call(role, functions): may the role call all of these? Internal: granted to nobody. */
@@ -33,7 +33,7 @@ sas_api_may_call(PG_FUNCTION_ARGS)
 
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), TEXTOID, -1, false, TYPALIGN_INT, &names, NULL, &n);
 	for (int i = 0; i < n; i++)
-		if (!sas_may_call(PG_GETARG_OID(0), TextDatumGetCString(names[i])))
+		if (!sas_work_may_call(PG_GETARG_OID(0), TextDatumGetCString(names[i])))
 			PG_RETURN_BOOL(false);
 	PG_RETURN_BOOL(true);
 }

@@ -112,7 +112,7 @@ flight_of(FunctionCallInfo fcinfo, SasStoredAgent *agent, SasClaimedCall *claime
 	claimed->request = jsonb_argument(fcinfo, 7);
 	claimed->policy = jsonb_argument(fcinfo, 8);
 	flight->context = CurrentMemoryContext;
-	sas_flight_fill(flight, claimed, agent);
+	sas_work_flight_fill(flight, claimed, agent);
 	return flight;
 }
 
@@ -127,7 +127,7 @@ push_header(JsonbParseState **state, const char *line)
 
 	for (char *p = name; *p; p++)
 		*p = *p == '-' ? '_' : pg_tolower((unsigned char) *p);
-	sas_json_push(state, name, value);
+	sas_work_json_push(state, name, value);
 }
 
 static void
@@ -136,7 +136,7 @@ push_value(JsonbParseState **state, const char *name, Jsonb *request)
 	JsonbValue	key = {.type = jbvString};
 	JsonbValue	value;
 
-	if (!sas_json_member(request, name, &value))
+	if (!sas_work_json_member(request, name, &value))
 		return;
 	key.val.string.val = unconstify(char *, name);
 	key.val.string.len = strlen(name);
@@ -165,11 +165,11 @@ shown(const SasCall *call, const SasStoredAgent *agent, Jsonb *request)
 	const char *query = strchr(rest, '?');
 
 	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
-	sas_json_push(&state, "method", call->method);
-	sas_json_push(&state, "url", call->url);
-	sas_json_push(&state, "path", query ? pnstrdup(rest, query - rest) : rest);
+	sas_work_json_push(&state, "method", call->method);
+	sas_work_json_push(&state, "url", call->url);
+	sas_work_json_push(&state, "path", query ? pnstrdup(rest, query - rest) : rest);
 	if (query)
-		sas_json_push(&state, "query", query + 1);
+		sas_work_json_push(&state, "query", query + 1);
 	key.val.string.val = "headers";
 	key.val.string.len = 7;
 	pushJsonbValue(&state, WJB_KEY, &key);
@@ -199,16 +199,16 @@ sas_api_stub_compose(PG_FUNCTION_ARGS)
 	bool		nulls[3];
 
 	claimed.problem = jsonb_argument(fcinfo, 9);
-	why = sas_flight_compose(flight, agent, &claimed);
+	why = sas_work_flight_compose(flight, agent, &claimed);
 	if (why != NULL)
-		sas_verdict_of_request(&verdict, flight, "the request cannot be made", why);
+		sas_work_verdict_of_request(&verdict, flight, "the request cannot be made", why);
 	else
 	{
-		sas_flight_call(flight, agent, PG_GETARG_FLOAT8(10), &call);
+		sas_work_flight_call(flight, agent, PG_GETARG_FLOAT8(10), &call);
 		if (sas_call_check(&call, reason, sizeof(reason)))
 			sent = shown(&call, agent, claimed.request);
 		else
-			sas_verdict_of_request(&verdict, flight, "the request cannot be sent", reason);
+			sas_work_verdict_of_request(&verdict, flight, "the request cannot be sent", reason);
 	}
 	set_jsonb(values, nulls, 0, sent);
 	nulls[1] = sent == NULL;
@@ -242,7 +242,7 @@ add_headers(SasReply *reply, StringInfo headers, JsonbContainer *object)
 		if (token == WJB_KEY)
 			name = pnstrdup(v.val.string.val, v.val.string.len);
 		else if (token == WJB_VALUE && v.type != jbvNull)
-			add_header(reply, headers, name, sas_json_text(&v));
+			add_header(reply, headers, name, sas_work_json_text(&v));
 }
 
 static void
@@ -257,7 +257,7 @@ broken(SasReply *reply, SasReplyKind kind, const char *why)
 static void
 reply_of(SasReply *reply, Jsonb *answer, const SasStoredAgent *agent)
 {
-	char	   *error = sas_json_string(answer, "error");
+	char	   *error = sas_work_json_string(answer, "error");
 	StringInfoData headers;
 	JsonbValue	value;
 
@@ -271,21 +271,21 @@ reply_of(SasReply *reply, Jsonb *answer, const SasStoredAgent *agent)
 		return;
 	}
 	reply->kind = SAS_REPLY_HTTP;
-	reply->status = (long) sas_json_number(answer, "status", 200);
+	reply->status = (long) sas_work_json_number(answer, "status", 200);
 	initStringInfo(&headers);
-	if (sas_json_member(answer, "body", &value))
+	if (sas_work_json_member(answer, "body", &value))
 	{
 		Jsonb	   *jsonb = JsonbValueToJsonb(&value);
 
 		add_header(reply, &headers, "content-type", "application/json");
 		reply->body = JsonbToCString(NULL, &jsonb->root, VARSIZE(jsonb));
 	}
-	else if (sas_json_member(answer, "text", &value))
+	else if (sas_work_json_member(answer, "text", &value))
 	{
 		add_header(reply, &headers, "content-type", "text/plain; charset=utf-8");
-		reply->body = sas_json_text(&value);
+		reply->body = sas_work_json_text(&value);
 	}
-	if (sas_json_member(answer, "headers", &value) && value.type == jbvBinary)
+	if (sas_work_json_member(answer, "headers", &value) && value.type == jbvBinary)
 	{
 		SasReply	said = {0};
 		StringInfoData own;
@@ -330,11 +330,11 @@ sas_api_stub_judge(PG_FUNCTION_ARGS)
 	flight->attempts = PG_GETARG_INT32(9);
 	flight->in_doubt = PG_GETARG_BOOL(10);
 	reply_of(&reply, PG_GETARG_JSONB_P(11), agent);
-	sas_outcome_of(&reply, flight->expect, flight->retry.on, &outcome);
-	sas_verdict_of_call(&verdict, flight, &reply, &outcome, agent, PG_GETARG_FLOAT8(12));
+	sas_work_outcome_of(&reply, flight->expect, flight->retry.on, &outcome);
+	sas_work_verdict_of_call(&verdict, flight, &reply, &outcome, agent, PG_GETARG_FLOAT8(12));
 	set_text(values, nulls, 0, verdict.reply);
 	values[1] = Float8GetDatum(verdict.pause_ms);
-	set_text(values, nulls, 2, verdict.told);
+	set_text(values, nulls, 2, verdict.attempt_status);
 	values[3] = Int32GetDatum(outcome.status);
 	values[4] = BoolGetDatum(flight->in_doubt);
 	set_jsonb(values, nulls, 5, verdict.output);
@@ -352,7 +352,7 @@ Datum
 sas_api_stub_perform(PG_FUNCTION_ARGS)
 {
 	SasClaimedFunction step = {0};
-	SasPerformed performed = {0};
+	SasInvoked	invoked = {0};
 	SasVerdict	verdict;
 	Datum		values[5];
 	bool		nulls[5] = {false};
@@ -373,7 +373,7 @@ sas_api_stub_perform(PG_FUNCTION_ARGS)
 	step.retry = jsonb_argument(fcinfo, 10);
 	step.evaluates = !PG_ARGISNULL(11) && PG_GETARG_BOOL(11);
 	if (step.problem != NULL)
-		performed.error = sas_verdict_no_input(&step);
+		invoked.error = sas_work_verdict_no_input(&step);
 	else
 	{
 		sas_rehearsal_performs = true;
@@ -381,7 +381,7 @@ sas_api_stub_perform(PG_FUNCTION_ARGS)
 		{
 			int			level = sas_store_enter();
 
-			sas_perform(&step, 0, &performed);
+			sas_work_invoke_step(&step, 0, &invoked);
 			sas_store_leave(level);
 		}
 		PG_FINALLY();
@@ -390,10 +390,10 @@ sas_api_stub_perform(PG_FUNCTION_ARGS)
 		}
 		PG_END_TRY();
 	}
-	sas_verdict_of_function(&verdict, &step, &performed, false);
+	sas_work_verdict_of_function(&verdict, &step, &invoked, false);
 	set_text(values, nulls, 0, verdict.reply);
 	values[1] = Float8GetDatum(verdict.pause_ms);
-	set_text(values, nulls, 2, verdict.told);
+	set_text(values, nulls, 2, verdict.attempt_status);
 	set_jsonb(values, nulls, 3, verdict.output);
 	set_jsonb(values, nulls, 4, verdict.problem);
 	return row(fcinfo, values, nulls);

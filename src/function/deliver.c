@@ -101,7 +101,7 @@ deliver_group(SasItemsDone *done, int *n_done)
 	{
 		SasClaimedItems *c = group[i];
 		SasItemsDone *d;
-		SasPerformed performed;
+		SasInvoked	invoked;
 		int64		begun = sas_base_clock_monotonic_us();
 		int64		left_ms = (deadline_us - begun) / 1000;
 
@@ -113,12 +113,12 @@ deliver_group(SasItemsDone *done, int *n_done)
 		d->again = d->error == NULL && (was_slow || left_ms < c->window_ms / 2);
 		if (d->again || d->error != NULL || c->up_to == 0)
 			continue;
-		sas_perform_items(c, Max(1, left_ms - Min(250, (int64) c->window_ms / 10)), &performed);
+		sas_work_invoke_items(c, Max(1, left_ms - Min(250, (int64) c->window_ms / 10)), &invoked);
 		was_slow = sas_base_clock_monotonic_us() - begun > SAS_DELIVER_SLOW_MS * 1000;
-		if (!performed.ok && n_group > 1)
+		if (!invoked.ok && n_group > 1)
 			d->again = true;
-		else if (!performed.ok)
-			d->error = performed.error;
+		else if (!invoked.ok)
+			d->error = invoked.error;
 	}
 	return was_slow;
 }
@@ -190,7 +190,7 @@ sas_deliver_turn(void)
 	if (claimed != NIL)
 	{
 		choose();
-		sas_perform_change_owner(group[0]->owner);
+		sas_work_change_owner(group[0]->owner);
 		return run_group();
 	}
 	/* read before the look, which then sees what was rung for */

@@ -55,10 +55,10 @@ typedef struct Work
 	bool		done;
 
 	/* of the transaction that is open */
-	SasPerformed performed;
+	SasInvoked	invoked;
 	TimestampTz started_at;		/* 0: not called */
 	const char *verdict;		/* NULL: none yet */
-	const char *told;			/* status of the attempt's row; NULL: none */
+	const char *attempt_status;	/* status of the attempt's row; NULL: none */
 	bool		lost;
 	double		again_in_ms;
 } Work;
@@ -180,14 +180,14 @@ judge(Work *w, bool in_company)
 {
 	SasVerdict	verdict;
 
-	if (!w->performed.ok && in_company)
+	if (!w->invoked.ok && in_company)
 	{
 		w->solo = true;
 		return;
 	}
-	sas_verdict_of_function(&verdict, w->step, &w->performed, cancel_at_us(w) <= sas_base_clock_monotonic_us());
+	sas_work_verdict_of_function(&verdict, w->step, &w->invoked, cancel_at_us(w) <= sas_base_clock_monotonic_us());
 	w->verdict = verdict.reply;
-	w->told = verdict.told;
+	w->attempt_status = verdict.attempt_status;
 	w->again_in_ms = verdict.pause_ms;
 }
 
@@ -202,18 +202,18 @@ call(Work *w, bool in_company)
 	w->started_at = sas_base_clock_now();
 	if (w->step->problem != NULL)
 	{
-		memset(&w->performed, 0, sizeof(w->performed));
-		w->performed.error = sas_verdict_no_input(w->step);
+		memset(&w->invoked, 0, sizeof(w->invoked));
+		w->invoked.error = sas_work_verdict_no_input(w->step);
 		in_company = false;
 	}
 	else
 	{
 		sas_base_context_push(&context, w->step->id.run_id, w->step->step, w->step->attempt + 1);
-		sas_perform(w->step, Max(1, left_ms), &w->performed);
+		sas_work_invoke_step(w->step, Max(1, left_ms), &w->invoked);
 		sas_base_context_pop(&context);
 		sas_pace_remember(w->step->function, sas_base_clock_monotonic_us() - begun);
 	}
-	sas_metrics_add(SAS_METRIC_CALL, 0, w->step->workflow_id, w->performed.ok ? "succeeded" : "failed", 1, (sas_base_clock_monotonic_us() - begun) / 1e6);
+	sas_metrics_add(SAS_METRIC_CALL, 0, w->step->workflow_id, w->invoked.ok ? "succeeded" : "failed", 1, (sas_base_clock_monotonic_us() - begun) / 1e6);
 	judge(w, in_company);
 	return sas_pace_is_slow(sas_base_clock_monotonic_us() - begun);
 }
@@ -260,17 +260,17 @@ write_group(void)
 		r->id = w->step->id;
 		r->verdict = w->verdict;
 		r->attempts = w->started_at != 0 ? 1 : 0;
-		r->output = w->performed.ok ? w->performed.output : NULL;
-		r->error = w->performed.ok ? NULL : w->performed.error;
+		r->output = w->invoked.ok ? w->invoked.output : NULL;
+		r->error = w->invoked.ok ? NULL : w->invoked.error;
 		r->again_in_ms = w->again_in_ms;
-		if (w->started_at != 0 && w->told != NULL)
+		if (w->started_at != 0 && w->attempt_status != NULL)
 		{
 			SasStoredAttempt *a = &attempts[n_attempts++];
 
 			a->id = w->step->id;
 			a->attempt = attempt;
 			a->undo = w->step->undo;
-			a->status = w->told;
+			a->status = w->attempt_status;
 			a->error = r->error;
 			a->started_at = w->started_at;
 			a->finished_at = sas_base_clock_now();
@@ -345,7 +345,7 @@ call_group(void)
 	{
 		ids[i] = group[i]->step->id;
 		group[i]->verdict = NULL;
-		group[i]->told = NULL;
+		group[i]->attempt_status = NULL;
 		group[i]->lost = false;
 		group[i]->started_at = 0;
 		group[i]->not_before_us = 0;
@@ -377,7 +377,7 @@ run_group(void)
 	int64		begun = sas_base_clock_monotonic_us();
 	bool		was_slow;
 
-	sas_perform_change_owner(group[0]->step->owner);
+	sas_work_change_owner(group[0]->step->owner);
 	if (!sas_store_begin())
 		return;
 	was_slow = call_group();

@@ -223,18 +223,18 @@ repeat_open_iteration(Task *task, SasIteration *iteration, bool *hosted)
 	*hosted = sas_store_begin_iteration(node_id, &task->id, iteration);
 	if (!*hosted || iteration->stop)
 		return true;
-	if (iteration->suspect || sas_perform_changes_owner(iteration->owner))
+	if (iteration->suspect || sas_work_changes_owner(iteration->owner))
 	{
 		if (iteration->suspect)
 			sas_store_note_iteration(node_id, &task->id);
 		sas_store_commit();
-		sas_perform_change_owner(iteration->owner);
+		sas_work_change_owner(iteration->owner);
 		if (!sas_store_begin())
 			return false;
-		*hosted = sas_store_begin_iteration(node_id, &task->id, iteration) && !sas_perform_changes_owner(iteration->owner);
+		*hosted = sas_store_begin_iteration(node_id, &task->id, iteration) && !sas_work_changes_owner(iteration->owner);
 	}
 	else
-		sas_perform_change_owner(iteration->owner); /* the first one of this worker */
+		sas_work_change_owner(iteration->owner);	/* the first one of this worker */
 	return true;
 }
 
@@ -243,7 +243,7 @@ static void
 call(Task *task)
 {
 	SasIteration iteration;
-	SasPerformed performed = {0};
+	SasInvoked	invoked = {0};
 	SasWatchVerdict *verdict = NULL;
 	bool		hosted;
 	bool		gone = false;	/* the others */
@@ -261,17 +261,17 @@ call(Task *task)
 	if (hosted)
 	{
 		sas_base_peers_begin_invocation(task->id.watch_id, begun + (int64) (iteration.timeout_ms + SAS_TEND_PATIENCE_MS) * 1000);
-		sas_perform_function(iteration.owner, iteration.function, iteration.input, psprintf("/watches/" INT64_FORMAT, task->id.watch_id),
-							 (int64) iteration.timeout_ms, &performed);
+		sas_work_invoke_function(iteration.owner, iteration.function, iteration.input, psprintf("/watches/" INT64_FORMAT, task->id.watch_id),
+								 (int64) iteration.timeout_ms, &invoked);
 		sas_base_peers_end_invocation();
-		if (!performed.ok)
+		if (!invoked.ok)
 		{
-			SasWatchFailure failure = {task->id, performed.error, -1};
+			SasWatchFailure failure = {task->id, invoked.error, -1};
 
 			verdict = linitial(sas_store_fail_watches(node_id, &failure, 1));
 		}
-		else if (iteration.noted || moves(iteration.cursor, performed.output))
-			sas_store_end_iteration(node_id, &task->id, moves(iteration.cursor, performed.output) ? performed.output : NULL);
+		else if (iteration.noted || moves(iteration.cursor, invoked.output))
+			sas_store_end_iteration(node_id, &task->id, moves(iteration.cursor, invoked.output) ? invoked.output : NULL);
 		if (sas_base_clock_monotonic_us() - begun > SAS_TEND_SLOW_MS * 1000 && hash_get_num_entries(tasks) > 1)
 			gone = sas_store_make_way(node_id, task->id.watch_id);
 	}

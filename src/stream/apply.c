@@ -16,13 +16,13 @@
 static double
 number_of(Jsonb *request, const char *name)
 {
-	return Max(0, sas_json_number(request, name, 0));
+	return Max(0, sas_work_json_number(request, name, 0));
 }
 
 static SasWatchKind
 kind_of(const SasWatchRequest *r)
 {
-	char	   *format = sas_json_string(r->request, "format");
+	char	   *format = sas_work_json_string(r->request, "format");
 
 	if (strcmp(r->kind, "poll") == 0)
 		return SAS_WATCH_POLL;
@@ -55,7 +55,7 @@ install(SasWatch *w, const SasWatchRequest *r)
 		JsonbValue	v;
 
 		if (JsonbExtractScalar(&r->cursor->root, &v) && v.type == jbvString)
-			sas_held_replace(&w->cursor, sas_json_text(&v));
+			sas_held_replace(&w->cursor, sas_work_json_text(&v));
 	}
 	sas_held_replace(&w->digest, r->digest);
 	w->idle_ms = number_of(r->request, "idle_timeout_ms");

@@ -54,7 +54,7 @@ sas_watch_transport(const SasWatch *w)
 static void
 connection_free_slot(SasWatch *w)
 {
-	SasAgentEntry *agent = sas_known_agent(w->agent_id);
+	SasAgentEntry *agent = sas_work_agent(w->agent_id);
 
 	if (!w->has_slot)
 		return;
@@ -66,7 +66,7 @@ connection_free_slot(SasWatch *w)
 		sas_wake_others(SAS_AGENT);
 	}
 	if (agent != NULL)
-		agent->look = true;
+		agent->scan = true;
 }
 
 void
@@ -151,7 +151,7 @@ call_timeout_ms(SasWatch *w, SasAgentEntry *agent)
 void
 sas_watch_begin(SasWatch *w)
 {
-	SasAgentEntry *agent = sas_known_agent(w->agent_id);
+	SasAgentEntry *agent = sas_work_agent(w->agent_id);
 	SasSent		sent = {0};
 	SasCall		call;
 	const char *why;
@@ -162,18 +162,18 @@ sas_watch_begin(SasWatch *w)
 	/* without room the news that there is some begin it */
 	if (w->parked || w->room <= 0 || !connection_ask_limits(w, agent))
 		return;
-	why = sas_sent_compose(&sent, agent->stored, w->request, NULL);
+	why = sas_work_request_compose(&sent, agent->stored, w->request, NULL);
 	if (why == NULL)
 	{
 		add_headers(w, &sent);
-		sas_sent_call(&sent, agent->stored, &call);
+		sas_work_request_call(&sent, agent->stored, &call);
 		call.window = is_stream(w) ? SAS_WINDOW : 0;
 		call.timeout_ms = is_stream(w) ? 0 : call_timeout_ms(w, agent);
 		call.owner = w;
 		if (w->kind == SAS_WATCH_WEBSOCKET)
 			prepare_websocket(w, &call);
 		w->begun_us = sas_base_clock_monotonic_us();
-		sas_call_in_utf8(&call);
+		sas_work_call_in_utf8(&call);
 		w->handle = sas_transport_start(sas_watch_transport(w), &call, errbuf, sizeof(errbuf));
 		why = w->handle == NULL ? errbuf : NULL;
 	}
@@ -197,11 +197,11 @@ sas_watch_begin(SasWatch *w)
 static void
 fail(SasWatch *w, const char *title, const char *detail)
 {
-	SasAgentEntry *agent = sas_known_agent(w->agent_id);
+	SasAgentEntry *agent = sas_work_agent(w->agent_id);
 	Jsonb	   *problem = sas_watch_problem(w, "transport", title, detail);
 
 	if (agent != NULL)
-		sas_known_error(agent, problem);
+		sas_work_agent_error(agent, problem);
 	sas_watch_close(w);
 	sas_watch_tell(w, problem, -1);
 }
@@ -210,7 +210,7 @@ fail(SasWatch *w, const char *title, const char *detail)
 static bool
 open_stream(SasWatch *w, SasAgentEntry *agent, const char *content_type)
 {
-	sas_known_report(agent, true, w->begun_us);
+	sas_work_agent_report(agent, true, w->begun_us);
 	connection_free_slot(w);
 	if (w->kind == SAS_WATCH_SSE && (content_type == NULL || pg_strncasecmp(content_type, "text/event-stream", 17) != 0))
 	{
@@ -242,7 +242,7 @@ set_idle_timer(SasWatch *w)
 void
 sas_watch_listen(SasWatch *w)
 {
-	SasAgentEntry *agent = sas_known_agent(w->agent_id);
+	SasAgentEntry *agent = sas_work_agent(w->agent_id);
 	const char *bytes;
 	const char *why;
 	size_t		len;
@@ -276,10 +276,10 @@ sas_watch_timed_out(SasWatch *w)
 
 	if (!w->opened)
 	{
-		SasAgentEntry *agent = sas_known_agent(w->agent_id);
+		SasAgentEntry *agent = sas_work_agent(w->agent_id);
 
 		if (agent != NULL)
-			sas_known_report(agent, false, w->begun_us);
+			sas_work_agent_report(agent, false, w->begun_us);
 		fail(w, "the service gave no usable answer", "no answer in time");
 	}
 	else if (sas_stream_bytes(w->handle, &bytes) > 0)
@@ -385,7 +385,7 @@ judge_stream(SasWatch *w, SasReply *reply, SasAgentEntry *agent, const char **wh
 void
 sas_watch_judge(SasWatch *w, SasReply *reply)
 {
-	SasAgentEntry *agent = sas_known_agent(w->agent_id);
+	SasAgentEntry *agent = sas_work_agent(w->agent_id);
 	SasOutcome	outcome;
 	Jsonb	   *problem = NULL;
 	double		at_least_ms = -1;
@@ -400,7 +400,7 @@ sas_watch_judge(SasWatch *w, SasReply *reply)
 		sas_watch_tell(w, NULL, -1);
 		return;
 	}
-	sas_outcome_of(reply, NULL, NULL, &outcome);
+	sas_work_outcome_of(reply, NULL, NULL, &outcome);
 	done = outcome.kind == SAS_OUTCOME_DONE;
 	if (w->kind == SAS_WATCH_POLL || w->kind == SAS_WATCH_LONG_POLL)
 		done = done || outcome.status == 304 || (w->kind == SAS_WATCH_LONG_POLL && reply->timed_out && outcome.in_doubt);
@@ -411,7 +411,7 @@ sas_watch_judge(SasWatch *w, SasReply *reply)
 			return;				/* said already */
 	}
 	if (!was_open && !w->opened)
-		sas_known_report(agent, done || !outcome.fault, w->begun_us);
+		sas_work_agent_report(agent, done || !outcome.fault, w->begun_us);
 	if (done && !is_stream(w))
 	{
 		connection_free_slot(w);
@@ -424,9 +424,9 @@ sas_watch_judge(SasWatch *w, SasReply *reply)
 	if (!done)
 	{
 		problem = why != NULL ? sas_watch_problem(w, "transport", "the service gave no usable answer", why) :
-			sas_outcome_problem(reply, agent->stored, &outcome, psprintf("/watches/" INT64_FORMAT, w->id.watch_id));
+			sas_work_outcome_problem(reply, agent->stored, &outcome, psprintf("/watches/" INT64_FORMAT, w->id.watch_id));
 		at_least_ms = outcome.retry_after_ms;
-		sas_known_error(agent, problem);
+		sas_work_agent_error(agent, problem);
 	}
 	if (w->framer != NULL && sas_framer_retry_ms(w->framer) >= 0)
 		at_least_ms = sas_framer_retry_ms(w->framer);

@@ -135,7 +135,7 @@ sas_watches_agents_changed(void)
 	hash_seq_init(&seq, sas_held.watches);
 	while ((w = hash_seq_search(&seq)) != NULL)
 	{
-		SasAgentEntry *agent = sas_known_agent(w->agent_id);
+		SasAgentEntry *agent = sas_work_agent(w->agent_id);
 		bool		may = agent != NULL && agent->stored->enabled;
 
 		if (may && w->parked && w->request != NULL && w->handle == NULL)

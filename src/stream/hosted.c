@@ -85,7 +85,7 @@ sas_watch_tell(SasWatch *w, Jsonb *error, double at_least_ms)
 Jsonb *
 sas_watch_problem(const SasWatch *w, const char *kind, const char *title, const char *detail)
 {
-	return sas_json_problem_at(kind, title, detail, 0, psprintf("/watches/" INT64_FORMAT, w->id.watch_id));
+	return sas_work_json_problem_at(kind, title, detail, 0, psprintf("/watches/" INT64_FORMAT, w->id.watch_id));
 }
 
 SasWatch *

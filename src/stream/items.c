@@ -122,7 +122,7 @@ add_event(SasWatch *w, const SasFrame *frame, const SasStoredAgent *agent)
 	push_word(w, "id", id, id ? strlen(id) : 0);
 	push_word(w, "event", frame->event ? frame->event : "message", frame->event ? frame->event_len : 7);
 	pushJsonbValue(&w->items, WJB_KEY, &key);
-	sas_value_push(&w->items, WJB_VALUE, frame->data, frame->data_len, true, agent);
+	sas_work_value_push(&w->items, WJB_VALUE, frame->data, frame->data_len, true, agent);
 	pushJsonbValue(&w->items, WJB_END_OBJECT, NULL);
 }
 
@@ -137,7 +137,7 @@ add_frame(SasWatch *w, const SasFrame *frame, const SasStoredAgent *agent)
 	if (w->kind == SAS_WATCH_SSE)
 		add_event(w, frame, agent);
 	else
-		sas_value_push(&w->items, WJB_ELEM, frame->data, frame->data_len, true, agent);
+		sas_work_value_push(&w->items, WJB_ELEM, frame->data, frame->data_len, true, agent);
 	MemoryContextSwitchTo(old);
 }
 
@@ -228,7 +228,7 @@ add_body(SasWatch *w, const SasReply *reply, const SasStoredAgent *agent)
 	JsonbValue	v;
 
 	pushJsonbValue(&state, WJB_BEGIN_ARRAY, NULL);
-	sas_value_push(&state, WJB_ELEM, reply->body, reply->body_len, true, agent);
+	sas_work_value_push(&state, WJB_ELEM, reply->body, reply->body_len, true, agent);
 	whole = JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_ARRAY, NULL));
 	v = *getIthJsonbValueFromContainer(&whole->root, 0);
 	if (v.type != jbvBinary || !JsonContainerIsArray(v.val.binary.data))
@@ -257,7 +257,7 @@ sas_items_answer(SasWatch *w, const SasReply *reply, const SasStoredAgent *agent
 		add_body(w, reply, agent);
 	else
 	{
-		Jsonb	   *output = sas_outcome_output(reply, agent);
+		Jsonb	   *output = sas_work_outcome_output(reply, agent);
 		JsonbValue	v = {.type = jbvBinary};
 
 		begin_item(w, reply->body_len);

@@ -9,42 +9,42 @@
 #include "utils/memutils.h"
 #include "wake/wakeup.h"
 
-SasAgentEntry *sas_known;
-int			sas_n_known;
-bool		sas_known_health_due = false;
+SasAgentEntry *sas_work_agents;
+int			sas_work_n_agents;
+bool		sas_work_health_due = false;
 
-static uint32 version_read = 0;	/* of what is known; 0: nothing yet */
-static uint32 version_seen;
-static int64 asked_us;			/* what is read afterwards is no older than this */
+static uint32 agents_version_read = 0; /* of what is known; 0: nothing yet */
+static uint32 agents_version_seen;
+static int64 agents_asked_us;	/* what is read afterwards is no older than this */
 
-static MemoryContext known_context; /* all of it, anew with each reading */
+static MemoryContext agents_context; /* all of it, anew with each reading */
 
 void
-sas_known_open(void)
+sas_work_agents_open(void)
 {
-	known_context = AllocSetContextCreate(CurrentMemoryContext, "sas agents", ALLOCSET_DEFAULT_SIZES);
+	agents_context = AllocSetContextCreate(CurrentMemoryContext, "sas agents", ALLOCSET_DEFAULT_SIZES);
 }
 
 bool
-sas_known_stale(void)
+sas_work_agents_stale(void)
 {
-	version_seen = sas_wake_agents_version();
-	asked_us = sas_base_clock_monotonic_us();
-	return version_seen != version_read;
+	agents_version_seen = sas_wake_agents_version();
+	agents_asked_us = sas_base_clock_monotonic_us();
+	return agents_version_seen != agents_version_read;
 }
 
 SasAgentEntry *
-sas_known_agent(int agent_id)
+sas_work_agent(int agent_id)
 {
-	for (int i = 0; i < sas_n_known; i++)
-		if (sas_known[i].stored->agent_id == agent_id)
-			return &sas_known[i];
+	for (int i = 0; i < sas_work_n_agents; i++)
+		if (sas_work_agents[i].stored->agent_id == agent_id)
+			return &sas_work_agents[i];
 	return NULL;
 }
 
 /* Reads the agents; flights refer to them by id, so the old ones can go. */
 void
-sas_known_read(void)
+sas_work_agents_read(void)
 {
 	List	   *list;
 	ListCell   *lc;
@@ -60,14 +60,14 @@ sas_known_read(void)
 	{
 		SasAgentEntry *e = &entries[n];
 		SasStoredAgent *a = lfirst(lc);
-		SasAgentEntry *before = sas_known_agent(a->agent_id);
+		SasAgentEntry *before = sas_work_agent(a->agent_id);
 
 		if (before != NULL)
 			*e = *before;		/* what is still to be written of it */
 		ids[n++] = a->agent_id;
 		e->ask_again_us = 0;
 		e->stored = a;
-		e->look = true;
+		e->scan = true;
 		e->limits.max_in_flight = a->max_in_flight;
 		e->limits.rate_per_s = a->rate_per_s;
 		e->limits.breaker_failures = a->breaker_failures;
@@ -81,21 +81,21 @@ sas_known_read(void)
 						(int64) (a->open_for_ms * 1000));
 	}
 	/* of what was dropped without a word at its commit */
-	sas_limits_keep(ids, n, asked_us);
-	MemoryContextDelete(known_context);
-	known_context = fresh;
-	sas_known = entries;
-	sas_n_known = n;
+	sas_limits_keep(ids, n, agents_asked_us);
+	MemoryContextDelete(agents_context);
+	agents_context = fresh;
+	sas_work_agents = entries;
+	sas_work_n_agents = n;
 }
 
 void
-sas_known_taken(void)
+sas_work_agents_applied(void)
 {
-	version_read = version_seen;
+	agents_version_read = agents_version_seen;
 }
 
 void
-sas_known_error(SasAgentEntry *agent, const Jsonb *error)
+sas_work_agent_error(SasAgentEntry *agent, const Jsonb *error)
 {
 	Jsonb	   *copy = NULL;
 
@@ -109,17 +109,17 @@ sas_known_error(SasAgentEntry *agent, const Jsonb *error)
 	}
 	agent->last_error = copy;
 	agent->error_seen = true;
-	sas_known_health_due = true;
+	sas_work_health_due = true;
 }
 
 void
-sas_known_report(SasAgentEntry *agent, bool success, int64 begun_us)
+sas_work_agent_report(SasAgentEntry *agent, bool success, int64 begun_us)
 {
 	if (!sas_limits_report(agent->stored->agent_id, &agent->limits, success, begun_us, &agent->breaker))
 		return;
-	agent->look = true;
+	agent->scan = true;
 	agent->breaker_changed = true;
-	sas_known_health_due = true;
+	sas_work_health_due = true;
 	/* others may have been refused for the probe of this one, and ask again when the breaker says so */
 	sas_wake_count_lane(agent->stored->agent_id);
 	sas_wake_others(SAS_AGENT);

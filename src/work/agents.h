@@ -10,28 +10,28 @@
 
 #include "work/request.h"
 
-extern SasAgentEntry *sas_known;
-extern int	sas_n_known;
+extern SasAgentEntry *sas_work_agents;
+extern int	sas_work_n_agents;
 
 /* Have they changed? Asked before the transaction that reads them again. */
-extern bool sas_known_stale(void);
+extern bool sas_work_agents_stale(void);
 
-extern void sas_known_open(void);
+extern void sas_work_agents_open(void);
 
 /* NULL: dropped, or not known yet */
-extern SasAgentEntry *sas_known_agent(int agent_id);
+extern SasAgentEntry *sas_work_agent(int agent_id);
 
 /* In a transaction of the store; when it has committed, and what follows from it is done, they are no longer stale. */
-extern void sas_known_read(void);
-extern void sas_known_taken(void);
+extern void sas_work_agents_read(void);
+extern void sas_work_agents_applied(void);
 
 /* The breaker or the last error of an agent has changed, and is to be written: by the outbox. */
-extern bool sas_known_health_due;
+extern bool sas_work_health_due;
 
 /* Notes it as the last error of the agent. */
-extern void sas_known_error(SasAgentEntry *agent, const Jsonb *error);
+extern void sas_work_agent_error(SasAgentEntry *agent, const Jsonb *error);
 
 /* Tells the breaker what a call, begun then, showed of its service. */
-extern void sas_known_report(SasAgentEntry *agent, bool success, int64 begun_us);
+extern void sas_work_agent_report(SasAgentEntry *agent, bool success, int64 begun_us);
 
 #endif							/* SAS_WORK_AGENTS_H */

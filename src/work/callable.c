@@ -16,25 +16,25 @@
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
-/* What callable() has found; all is forgotten when a function, schema, role or membership changes. */
-typedef struct Callable
+/* What callable_find() has found; all is forgotten when a function, schema, role or membership changes. */
+typedef struct CachedCallable
 {
 	char		name[NAMEDATALEN * 2];
 	Oid			role;
 	Oid			function;		/* InvalidOid: nothing is kept here */
-} Callable;
+} CachedCallable;
 
-static Callable callables[64];
+static CachedCallable callable_cache[64];
 
 static void
-forget_callables(Datum arg, int cache, uint32 hash)
+callable_forget(Datum arg, int cache, uint32 hash)
 {
-	memset(callables, 0, sizeof(callables));
+	memset(callable_cache, 0, sizeof(callable_cache));
 }
 
 /* The function by its name; else what keeps this role from calling it, and the SQLSTATE. */
 static const char *
-look_up(const char *name, Oid role, Oid *function, int *sqlstate)
+callable_look_up(const char *name, Oid role, Oid *function, int *sqlstate)
 {
 	char	   *signature = psprintf("%s(pg_catalog.jsonb)", name);
 	LOCAL_FCINFO(fcinfo, 1);
@@ -66,41 +66,41 @@ look_up(const char *name, Oid role, Oid *function, int *sqlstate)
 
 /* The same, for names that come again and again. */
 static const char *
-callable(const char *name, Oid role, Oid *function, int *sqlstate)
+callable_find(const char *name, Oid role, Oid *function, int *sqlstate)
 {
 	static bool listens = false;
 	size_t		length = strlen(name);
-	Callable   *kept = &callables[(hash_bytes((const unsigned char *) name, length) ^ role) % lengthof(callables)];
+	CachedCallable *cached = &callable_cache[(hash_bytes((const unsigned char *) name, length) ^ role) % lengthof(callable_cache)];
 	const char *objection;
 
 	if (!listens)
 	{
-		CacheRegisterSyscacheCallback(PROCOID, forget_callables, (Datum) 0);
-		CacheRegisterSyscacheCallback(NAMESPACEOID, forget_callables, (Datum) 0);
-		CacheRegisterSyscacheCallback(AUTHOID, forget_callables, (Datum) 0);
-		CacheRegisterSyscacheCallback(AUTHMEMROLEMEM, forget_callables, (Datum) 0);
+		CacheRegisterSyscacheCallback(PROCOID, callable_forget, (Datum) 0);
+		CacheRegisterSyscacheCallback(NAMESPACEOID, callable_forget, (Datum) 0);
+		CacheRegisterSyscacheCallback(AUTHOID, callable_forget, (Datum) 0);
+		CacheRegisterSyscacheCallback(AUTHMEMROLEMEM, callable_forget, (Datum) 0);
 		listens = true;
 	}
 	AcceptInvalidationMessages();
-	*function = kept->function;
-	if (OidIsValid(kept->function) && kept->role == role && strcmp(kept->name, name) == 0)
+	*function = cached->function;
+	if (OidIsValid(cached->function) && cached->role == role && strcmp(cached->name, name) == 0)
 		return NULL;
-	objection = look_up(name, role, function, sqlstate);
-	if (objection == NULL && length < sizeof(kept->name))
+	objection = callable_look_up(name, role, function, sqlstate);
+	if (objection == NULL && length < sizeof(cached->name))
 	{
-		strlcpy(kept->name, name, sizeof(kept->name));
-		kept->role = role;
-		kept->function = *function;
+		strlcpy(cached->name, name, sizeof(cached->name));
+		cached->role = role;
+		cached->function = *function;
 	}
 	return objection;
 }
 
 Oid
-sas_callable(const char *name, Oid role)
+sas_work_callable(const char *name, Oid role)
 {
 	int			sqlstate;
 	Oid			function;
-	const char *objection = callable(name, role, &function, &sqlstate);
+	const char *objection = callable_find(name, role, &function, &sqlstate);
 
 	if (objection != NULL)
 		ereport(ERROR, (errcode(sqlstate), errmsg_internal("%s", objection)));
@@ -108,10 +108,10 @@ sas_callable(const char *name, Oid role)
 }
 
 bool
-sas_may_call(Oid role, const char *function)
+sas_work_may_call(Oid role, const char *function)
 {
 	int			sqlstate;
 	Oid			oid;
 
-	return callable(function, role, &oid, &sqlstate) == NULL;
+	return callable_find(function, role, &oid, &sqlstate) == NULL;
 }

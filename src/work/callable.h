@@ -10,9 +10,9 @@
  * returns one; raises when there is none that the role may call. In a
  * transaction.
  */
-extern Oid	sas_callable(const char *name, Oid role);
+extern Oid	sas_work_callable(const char *name, Oid role);
 
 /* Is there one that the role may call? In a transaction. */
-extern bool sas_may_call(Oid role, const char *function);
+extern bool sas_work_may_call(Oid role, const char *function);
 
 #endif							/* SAS_WORK_CALLABLE_H */

@@ -41,7 +41,7 @@
 #include "utils/timeout.h"
 
 static bool
-is_transient(int sqlstate)
+invoke_is_transient(int sqlstate)
 {
 	int			category = ERRCODE_TO_CATEGORY(sqlstate);
 
@@ -54,7 +54,7 @@ is_transient(int sqlstate)
 
 /* The search_path of a user's function. */
 static void
-set_search_path(Oid namespace)
+invoke_set_search_path(Oid namespace)
 {
 	char	   *path = psprintf("pg_catalog, %s, pg_temp", quote_identifier(get_namespace_name(namespace)));
 
@@ -62,7 +62,7 @@ set_search_path(Oid namespace)
 }
 
 static Jsonb *
-copy_result(Datum result, bool isnull, MemoryContext context)
+invoke_copy_result(Datum result, bool isnull, MemoryContext context)
 {
 	MemoryContext old = MemoryContextSwitchTo(context);
 	Jsonb	   *copy;
@@ -84,7 +84,7 @@ copy_result(Datum result, bool isnull, MemoryContext context)
  * with the owner's rights too; an error here costs the whole transaction.
  */
 static void
-fire_what_is_left(Oid owner)
+invoke_fire_deferred_again(Oid owner)
 {
 	Oid			user;
 	int			security;
@@ -102,22 +102,22 @@ fire_what_is_left(Oid owner)
 
 /* Calls one function with the rights that hold now; the result is copied into that context. */
 static Jsonb *
-call(Oid function, Jsonb *input, MemoryContext context)
+invoke_call(Oid function, Jsonb *input, MemoryContext context)
 {
 	LOCAL_FCINFO(fcinfo, 1);
 	FmgrInfo	flinfo;
 	Datum		result;
 
-	set_search_path(get_func_namespace(function));
+	invoke_set_search_path(get_func_namespace(function));
 	fmgr_info(function, &flinfo);
 	/* as everywhere: a strict function is not called with a null */
 	if (flinfo.fn_strict && input == NULL)
-		return copy_result((Datum) 0, true, context);
+		return invoke_copy_result((Datum) 0, true, context);
 	InitFunctionCallInfoData(*fcinfo, &flinfo, 1, InvalidOid, NULL, NULL);
 	fcinfo->args[0].value = JsonbPGetDatum(input);
 	fcinfo->args[0].isnull = input == NULL;
 	result = FunctionCallInvoke(fcinfo);
-	return copy_result(result, fcinfo->isnull, context);
+	return invoke_copy_result(result, fcinfo->isnull, context);
 }
 
 /*
@@ -125,7 +125,7 @@ call(Oid function, Jsonb *input, MemoryContext context)
  * transaction: it is only looked whether it would fail, and stays deferred.
  */
 static void
-check_deferred(void)
+invoke_check_deferred(void)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
@@ -156,7 +156,7 @@ check_deferred(void)
 
 /* Within the subtransaction, up to the point where the owner's rights are given up. */
 static Jsonb *
-work_as_owner(const SasPerformance *p, int64 timeout_ms, MemoryContext context)
+invoke_as_owner(const SasInvocation *p, int64 timeout_ms, MemoryContext context)
 {
 	Oid			user;
 	int			security;
@@ -181,7 +181,7 @@ work_as_owner(const SasPerformance *p, int64 timeout_ms, MemoryContext context)
 		disable_timeout(STATEMENT_TIMEOUT, false);
 	}
 	else
-		check_deferred();
+		invoke_check_deferred();
 	CHECK_FOR_INTERRUPTS();
 	PopActiveSnapshot();
 	AtEOXact_GUC(false, nest_level);
@@ -190,20 +190,20 @@ work_as_owner(const SasPerformance *p, int64 timeout_ms, MemoryContext context)
 }
 
 void
-sas_perform_work(const SasPerformance *p, int64 timeout_ms, SasPerformed *performed)
+sas_work_invoke(const SasInvocation *p, int64 timeout_ms, SasInvoked *invoked)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 
-	memset(performed, 0, sizeof(*performed));
+	memset(invoked, 0, sizeof(*invoked));
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
-		performed->output = work_as_owner(p, timeout_ms, context);
-		performed->error = p->judge ? p->judge(p->arg, performed->output) : NULL;
-		performed->ok = performed->error == NULL;
-		if (performed->ok)
+		invoked->output = invoke_as_owner(p, timeout_ms, context);
+		invoked->error = p->evaluate ? p->evaluate(p->arg, invoked->output) : NULL;
+		invoked->ok = invoked->error == NULL;
+		if (invoked->ok)
 			ReleaseCurrentSubTransaction();
 		else
 			RollbackAndReleaseCurrentSubTransaction();
@@ -228,16 +228,16 @@ sas_perform_work(const SasPerformance *p, int64 timeout_ms, SasPerformed *perfor
 		if (timeout_ms > 0)
 			QueryCancelPending = false;
 
-		performed->ok = false;
-		performed->sqlstate = edata->sqlerrcode;
-		performed->transient = is_transient(edata->sqlerrcode);
-		performed->error = sas_json_problem_at(psprintf("sqlstate:%s", unpack_sql_state(edata->sqlerrcode)),
-											   edata->message ? edata->message : "unknown error",
-											   edata->detail, 0, p->instance);
+		invoked->ok = false;
+		invoked->sqlstate = edata->sqlerrcode;
+		invoked->transient = invoke_is_transient(edata->sqlerrcode);
+		invoked->error = sas_work_json_problem_at(psprintf("sqlstate:%s", unpack_sql_state(edata->sqlerrcode)),
+												  edata->message ? edata->message : "unknown error",
+												  edata->detail, 0, p->instance);
 	}
 	PG_END_TRY();
-	if (performed->ok && timeout_ms > 0)
-		fire_what_is_left(p->owner);
+	if (invoked->ok && timeout_ms > 0)
+		invoke_fire_deferred_again(p->owner);
 }
 
 /* ---------------------------------------------------------------- functions */
@@ -253,14 +253,14 @@ typedef struct Calls
 } Calls;
 
 static void
-find_functions(void *arg)
+invoke_find_functions(void *arg)
 {
 	Calls	   *c = arg;
 	char	   *names = pstrdup(c->names);
 	char	   *rest = NULL;
 
 	for (char *name = strtok_r(names, "\n", &rest); name != NULL; name = strtok_r(NULL, "\n", &rest))
-		c->functions = lappend_oid(c->functions, sas_callable(name, c->owner));
+		c->functions = lappend_oid(c->functions, sas_work_callable(name, c->owner));
 }
 
 /*
@@ -268,15 +268,15 @@ find_functions(void *arg)
  * the last result is the step's.
  */
 static Jsonb *
-call_functions(void *arg, MemoryContext context)
+invoke_call_functions(void *arg, MemoryContext context)
 {
 	Calls	   *c = arg;
-	Jsonb	   *output = copy_result((Datum) 0, true, context);
+	Jsonb	   *output = invoke_copy_result((Datum) 0, true, context);
 	ListCell   *lc;
 
 	foreach(lc, c->functions)
 	{
-		output = call(lfirst_oid(lc), c->input, context);
+		output = invoke_call(lfirst_oid(lc), c->input, context);
 		CommandCounterIncrement();
 		UpdateActiveSnapshotCommandId();
 	}
@@ -284,34 +284,34 @@ call_functions(void *arg, MemoryContext context)
 }
 
 static Jsonb *
-object(void *arg, Jsonb *output)
+invoke_evaluate(void *arg, Jsonb *output)
 {
 	return sas_store_evaluate_output(((Calls *) arg)->step, output);
 }
 
 void
-sas_perform(const SasClaimedFunction *step, int64 timeout_ms, SasPerformed *performed)
+sas_work_invoke_step(const SasClaimedFunction *step, int64 timeout_ms, SasInvoked *invoked)
 {
 	Calls		calls = {step->owner, step->function, step->input, step, NIL};
-	SasPerformance p = {step->owner, find_functions, call_functions, step->evaluates ? object : NULL, &calls,
+	SasInvocation p = {step->owner, invoke_find_functions, invoke_call_functions, step->evaluates ? invoke_evaluate : NULL, &calls,
 	psprintf("/runs/" INT64_FORMAT "/steps/%s", step->id.run_id, step->step)};
 
-	sas_perform_work(&p, timeout_ms, performed);
+	sas_work_invoke(&p, timeout_ms, invoked);
 }
 
 void
-sas_perform_function(Oid owner, const char *function, Jsonb *input, const char *instance, int64 timeout_ms, SasPerformed *performed)
+sas_work_invoke_function(Oid owner, const char *function, Jsonb *input, const char *instance, int64 timeout_ms, SasInvoked *invoked)
 {
 	Calls		calls = {owner, function, input, NULL, NIL};
-	SasPerformance p = {owner, find_functions, call_functions, NULL, &calls, instance};
+	SasInvocation p = {owner, invoke_find_functions, invoke_call_functions, NULL, &calls, instance};
 
-	sas_perform_work(&p, timeout_ms, performed);
+	sas_work_invoke(&p, timeout_ms, invoked);
 }
 
 /* ---------------------------------------------------------------- items */
 
 static void
-find_table(void *arg)
+invoke_check_owner(void *arg)
 {
 	const SasClaimedItems *items = arg;
 
@@ -321,7 +321,7 @@ find_table(void *arg)
 
 /* Puts items into a table, or submits runs of them. */
 static Jsonb *
-deliver(void *arg, MemoryContext context)
+invoke_deliver(void *arg, MemoryContext context)
 {
 	const SasClaimedItems *items = arg;
 
@@ -336,21 +336,21 @@ deliver(void *arg, MemoryContext context)
 }
 
 void
-sas_perform_items(const SasClaimedItems *items, int64 timeout_ms, SasPerformed *performed)
+sas_work_invoke_items(const SasClaimedItems *items, int64 timeout_ms, SasInvoked *invoked)
 {
 	const char *instance = psprintf("/watches/" INT64_FORMAT, items->watch_id);
-	SasPerformance p = {items->owner, find_table, deliver, NULL, unconstify(SasClaimedItems *, items), instance};
+	SasInvocation p = {items->owner, invoke_check_owner, invoke_deliver, NULL, unconstify(SasClaimedItems *, items), instance};
 
 	if (items->target_kind[0] == 'f')
-		sas_perform_function(items->owner, items->target, items->items, instance, timeout_ms, performed);
+		sas_work_invoke_function(items->owner, items->target, items->items, instance, timeout_ms, invoked);
 	else
-		sas_perform_work(&p, timeout_ms, performed);
+		sas_work_invoke(&p, timeout_ms, invoked);
 }
 
 Jsonb *
-sas_perform_in_place(Oid role, const char *function, Jsonb *input)
+sas_work_invoke_in_place(Oid role, const char *function, Jsonb *input)
 {
-	Oid			oid = sas_callable(function, role);
+	Oid			oid = sas_work_callable(function, role);
 	Oid			user;
 	int			security;
 	int			nest_level;
@@ -359,14 +359,14 @@ sas_perform_in_place(Oid role, const char *function, Jsonb *input)
 	GetUserIdAndSecContext(&user, &security);
 	SetUserIdAndSecContext(role, security | SECURITY_LOCAL_USERID_CHANGE);
 	nest_level = NewGUCNestLevel();
-	output = call(oid, input, CurrentMemoryContext);
+	output = invoke_call(oid, input, CurrentMemoryContext);
 	AtEOXact_GUC(false, nest_level);
 	SetUserIdAndSecContext(user, security);
 	return output;
 }
 
 static void
-wipe_session(void)
+invoke_wipe_session(void)
 {
 	/* what DISCARD ALL does, but for settings (rolled back) and plans (ours) */
 	StartTransactionCommand();
@@ -379,18 +379,18 @@ wipe_session(void)
 	CommitTransactionCommand();
 }
 
-static Oid	last_owner = InvalidOid;
+static Oid	invoke_last_owner = InvalidOid;
 
 bool
-sas_perform_changes_owner(Oid owner)
+sas_work_changes_owner(Oid owner)
 {
-	return last_owner != owner && OidIsValid(last_owner);
+	return invoke_last_owner != owner && OidIsValid(invoke_last_owner);
 }
 
 void
-sas_perform_change_owner(Oid owner)
+sas_work_change_owner(Oid owner)
 {
-	if (sas_perform_changes_owner(owner))
-		wipe_session();
-	last_owner = owner;
+	if (sas_work_changes_owner(owner))
+		invoke_wipe_session();
+	invoke_last_owner = owner;
 }

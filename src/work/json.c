@@ -9,7 +9,7 @@
 #include "utils/numeric.h"
 
 bool
-sas_json_member(Jsonb *object, const char *name, JsonbValue *value)
+sas_work_json_member(Jsonb *object, const char *name, JsonbValue *value)
 {
 	if (object == NULL || !JB_ROOT_IS_OBJECT(object))
 		return false;
@@ -17,7 +17,7 @@ sas_json_member(Jsonb *object, const char *name, JsonbValue *value)
 }
 
 char *
-sas_json_text(const JsonbValue *value)
+sas_work_json_text(const JsonbValue *value)
 {
 	switch (value->type)
 	{
@@ -39,35 +39,35 @@ sas_json_text(const JsonbValue *value)
 }
 
 char *
-sas_json_string(Jsonb *object, const char *name)
+sas_work_json_string(Jsonb *object, const char *name)
 {
 	JsonbValue	value;
 
-	return sas_json_member(object, name, &value) ? sas_json_text(&value) : NULL;
+	return sas_work_json_member(object, name, &value) ? sas_work_json_text(&value) : NULL;
 }
 
 double
-sas_json_number(Jsonb *object, const char *name, double otherwise)
+sas_work_json_number(Jsonb *object, const char *name, double otherwise)
 {
 	JsonbValue	value;
 
-	if (!sas_json_member(object, name, &value) || value.type != jbvNumeric)
+	if (!sas_work_json_member(object, name, &value) || value.type != jbvNumeric)
 		return otherwise;
 	return DatumGetFloat8(DirectFunctionCall1(numeric_float8, NumericGetDatum(value.val.numeric)));
 }
 
 bool
-sas_json_bool(Jsonb *object, const char *name, bool otherwise)
+sas_work_json_bool(Jsonb *object, const char *name, bool otherwise)
 {
 	JsonbValue	value;
 
-	if (!sas_json_member(object, name, &value) || value.type != jbvBool)
+	if (!sas_work_json_member(object, name, &value) || value.type != jbvBool)
 		return otherwise;
 	return value.val.boolean;
 }
 
 static void
-push_key(JsonbParseState **state, const char *name)
+json_push_key(JsonbParseState **state, const char *name)
 {
 	JsonbValue	key = {.type = jbvString};
 
@@ -77,40 +77,40 @@ push_key(JsonbParseState **state, const char *name)
 }
 
 void
-sas_json_push(JsonbParseState **state, const char *name, const char *value)
+sas_work_json_push(JsonbParseState **state, const char *name, const char *value)
 {
 	JsonbValue	v = {.type = jbvString};
 
-	push_key(state, name);
+	json_push_key(state, name);
 	v.val.string.val = (char *) value;
 	v.val.string.len = strlen(value);
 	pushJsonbValue(state, WJB_VALUE, &v);
 }
 
 Jsonb *
-sas_json_problem(const char *kind, const char *title, const char *detail, int status, int64 run_id, const char *step)
+sas_work_json_problem(const char *kind, const char *title, const char *detail, int status, int64 run_id, const char *step)
 {
-	return sas_json_problem_at(kind, title, detail, status, psprintf("/runs/" INT64_FORMAT "/steps/%s", run_id, step));
+	return sas_work_json_problem_at(kind, title, detail, status, psprintf("/runs/" INT64_FORMAT "/steps/%s", run_id, step));
 }
 
 Jsonb *
-sas_json_problem_at(const char *kind, const char *title, const char *detail, int status, const char *instance)
+sas_work_json_problem_at(const char *kind, const char *title, const char *detail, int status, const char *instance)
 {
 	JsonbParseState *state = NULL;
 
 	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
-	sas_json_push(&state, "type", psprintf("urn:sas:%s", kind));
-	sas_json_push(&state, "title", title);
+	sas_work_json_push(&state, "type", psprintf("urn:sas:%s", kind));
+	sas_work_json_push(&state, "title", title);
 	if (detail != NULL)
-		sas_json_push(&state, "detail", detail);
+		sas_work_json_push(&state, "detail", detail);
 	if (status != 0)
 	{
 		JsonbValue	v = {.type = jbvNumeric};
 
-		push_key(&state, "status");
+		json_push_key(&state, "status");
 		v.val.numeric = DatumGetNumeric(DirectFunctionCall1(int4_numeric, Int32GetDatum(status)));
 		pushJsonbValue(&state, WJB_VALUE, &v);
 	}
-	sas_json_push(&state, "instance", instance);
+	sas_work_json_push(&state, "instance", instance);
 	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 }

@@ -22,7 +22,7 @@
 
 /* Is the status among "404", "2xx", ...? */
 static bool
-among(Jsonb *statuses, int status)
+outcome_is_among(Jsonb *statuses, int status)
 {
 	JsonbIterator *it;
 	JsonbValue	v;
@@ -37,7 +37,7 @@ among(Jsonb *statuses, int status)
 
 		if (token != WJB_ELEM)
 			continue;
-		text = sas_json_text(&v);
+		text = sas_work_json_text(&v);
 		if (text != NULL && strlen(text) == 3 && text[0] == '0' + status / 100 &&
 			(strcmp(text + 1, "xx") == 0 || atoi(text) == status))
 			return true;
@@ -46,7 +46,7 @@ among(Jsonb *statuses, int status)
 }
 
 static double
-retry_after_ms(const SasReply *reply)
+outcome_retry_after_ms(const SasReply *reply)
 {
 	const char *value = sas_reply_header(reply, "retry-after");
 	struct tm	tm;
@@ -62,7 +62,7 @@ retry_after_ms(const SasReply *reply)
 }
 
 void
-sas_outcome_of(const SasReply *reply, Jsonb *expect, Jsonb *retry_on, SasOutcome *outcome)
+sas_work_outcome_of(const SasReply *reply, Jsonb *expect, Jsonb *retry_on, SasOutcome *outcome)
 {
 	int			status = (int) reply->status;
 
@@ -77,25 +77,25 @@ sas_outcome_of(const SasReply *reply, Jsonb *expect, Jsonb *retry_on, SasOutcome
 	}
 	outcome->status = status;
 	outcome->fault = status >= 500;
-	if (among(expect, status))
+	if (outcome_is_among(expect, status))
 	{
 		outcome->kind = SAS_OUTCOME_DONE;
 		outcome->fault = false;
 	}
 	else if (status >= 200 && status < 300)
 		outcome->kind = SAS_OUTCOME_DONE;
-	else if (status == 408 || status == 425 || status == 429 || status >= 500 || among(retry_on, status))
+	else if (status == 408 || status == 425 || status == 429 || status >= 500 || outcome_is_among(retry_on, status))
 	{
 		outcome->kind = SAS_OUTCOME_TRANSIENT;
 		outcome->in_doubt = status >= 500 && status != 503;
-		outcome->retry_after_ms = retry_after_ms(reply);
+		outcome->retry_after_ms = outcome_retry_after_ms(reply);
 	}
 	else
 		outcome->kind = SAS_OUTCOME_PERMANENT;
 }
 
 static bool
-says_json(const char *content_type)
+outcome_is_json(const char *content_type)
 {
 	size_t		len;
 
@@ -107,7 +107,7 @@ says_json(const char *content_type)
 }
 
 Jsonb *
-sas_outcome_problem(const SasReply *reply, const SasStoredAgent *agent, const SasOutcome *outcome, const char *instance)
+sas_work_outcome_problem(const SasReply *reply, const SasStoredAgent *agent, const SasOutcome *outcome, const char *instance)
 {
 	char	   *detail = NULL;
 	const char *title;
@@ -120,21 +120,21 @@ sas_outcome_problem(const SasReply *reply, const SasStoredAgent *agent, const Sa
 		if (detail != NULL)
 		{
 			/* masked before it is cut, or the cut might hide a secret's end */
-			if (agent->secrets != NIL && says_json(reply->content_type) && (parsed = sas_value_parse(detail)) != NULL)
+			if (agent->secrets != NIL && outcome_is_json(reply->content_type) && (parsed = sas_work_value_parse(detail)) != NULL)
 				detail = JsonbToCString(NULL, &parsed->root, VARSIZE(parsed));	/* no escape hides one */
-			sas_value_mask(detail, strlen(detail), agent);
+			sas_work_value_mask(detail, strlen(detail), agent);
 			detail = pnstrdup(detail, pg_mbcliplen(detail, strlen(detail), 500));
 		}
-		return sas_json_problem_at("http", title, detail, outcome->status, instance);
+		return sas_work_json_problem_at("http", title, detail, outcome->status, instance);
 	}
 	detail = pstrdup(reply->error);
-	sas_value_mask(detail, strlen(detail), agent);
+	sas_work_value_mask(detail, strlen(detail), agent);
 	title = reply->kind == SAS_REPLY_BROKEN ? "the service gave no usable answer" : "the service could not be reached";
-	return sas_json_problem_at("transport", title, detail, 0, instance);
+	return sas_work_json_problem_at("transport", title, detail, 0, instance);
 }
 
 static void
-push_body(JsonbParseState **state, const SasReply *reply, const SasStoredAgent *agent)
+outcome_push_body(JsonbParseState **state, const SasReply *reply, const SasStoredAgent *agent)
 {
 	JsonbValue	key = {.type = jbvString};
 	JsonbValue	v = {.type = jbvNull};
@@ -145,11 +145,11 @@ push_body(JsonbParseState **state, const SasReply *reply, const SasStoredAgent *
 	if (reply->body_len == 0)
 		pushJsonbValue(state, WJB_VALUE, &v);
 	else
-		sas_value_push(state, WJB_VALUE, reply->body, reply->body_len, says_json(reply->content_type), agent);
+		sas_work_value_push(state, WJB_VALUE, reply->body, reply->body_len, outcome_is_json(reply->content_type), agent);
 }
 
 static void
-push_header_value(JsonbParseState **state, JsonbIteratorToken as, char *value)
+outcome_push_header_value(JsonbParseState **state, JsonbIteratorToken as, char *value)
 {
 	JsonbValue	v = {.type = jbvString};
 
@@ -160,7 +160,7 @@ push_header_value(JsonbParseState **state, JsonbIteratorToken as, char *value)
 
 /* What is not text, or does not fit into this database's encoding, is left out. */
 static void
-push_headers(JsonbParseState **state, const SasReply *reply, const SasStoredAgent *agent)
+outcome_push_headers(JsonbParseState **state, const SasReply *reply, const SasStoredAgent *agent)
 {
 	char	  **names = palloc(sizeof(char *) * Max(reply->n_headers, 1));
 	char	  **values = palloc(sizeof(char *) * Max(reply->n_headers, 1));
@@ -174,8 +174,8 @@ push_headers(JsonbParseState **state, const SasReply *reply, const SasStoredAgen
 
 		at += strlen(at) + 1;
 		at += strlen(at) + 1;
-		sas_value_mask(name, strlen(name), agent);
-		sas_value_mask(value, strlen(value), agent);
+		sas_work_value_mask(name, strlen(name), agent);
+		sas_work_value_mask(value, strlen(value), agent);
 		name = sas_base_utf8_text(name, strlen(name));
 		value = sas_base_utf8_text(value, strlen(value));
 		if (name == NULL || value == NULL)
@@ -202,15 +202,15 @@ push_headers(JsonbParseState **state, const SasReply *reply, const SasStoredAgen
 		pushJsonbValue(state, WJB_KEY, &key);
 		if (more == 0)
 		{
-			push_header_value(state, WJB_VALUE, values[i]);
+			outcome_push_header_value(state, WJB_VALUE, values[i]);
 			continue;
 		}
 		pushJsonbValue(state, WJB_BEGIN_ARRAY, NULL);
-		push_header_value(state, WJB_ELEM, values[i]);
+		outcome_push_header_value(state, WJB_ELEM, values[i]);
 		for (int k = i + 1; k < n; k++)
 			if (names[k] != NULL && strcmp(names[k], names[i]) == 0)
 			{
-				push_header_value(state, WJB_ELEM, values[k]);
+				outcome_push_header_value(state, WJB_ELEM, values[k]);
 				names[k] = NULL;
 			}
 		pushJsonbValue(state, WJB_END_ARRAY, NULL);
@@ -219,7 +219,7 @@ push_headers(JsonbParseState **state, const SasReply *reply, const SasStoredAgen
 }
 
 Jsonb *
-sas_outcome_output(const SasReply *reply, const SasStoredAgent *agent)
+sas_work_outcome_output(const SasReply *reply, const SasStoredAgent *agent)
 {
 	JsonbParseState *state = NULL;
 	JsonbValue	key = {.type = jbvString};
@@ -234,7 +234,7 @@ sas_outcome_output(const SasReply *reply, const SasStoredAgent *agent)
 	key.val.string.val = "headers";
 	key.val.string.len = 7;
 	pushJsonbValue(&state, WJB_KEY, &key);
-	push_headers(&state, reply, agent);
-	push_body(&state, reply, agent);
+	outcome_push_headers(&state, reply, agent);
+	outcome_push_body(&state, reply, agent);
 	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 }

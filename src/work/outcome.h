@@ -24,12 +24,12 @@ typedef struct SasOutcome
 } SasOutcome;
 
 /* expect, retry_on: arrays of statuses, or NULL */
-extern void sas_outcome_of(const SasReply *reply, Jsonb *expect, Jsonb *retry_on, SasOutcome *outcome);
+extern void sas_work_outcome_of(const SasReply *reply, Jsonb *expect, Jsonb *retry_on, SasOutcome *outcome);
 
 /* The problem object of an attempt that failed; instance: where. Secrets are masked. */
-extern Jsonb *sas_outcome_problem(const SasReply *reply, const SasStoredAgent *agent, const SasOutcome *outcome, const char *instance);
+extern Jsonb *sas_work_outcome_problem(const SasReply *reply, const SasStoredAgent *agent, const SasOutcome *outcome, const char *instance);
 
 /* {status, headers, body} of an answer. Secrets are masked. */
-extern Jsonb *sas_outcome_output(const SasReply *reply, const SasStoredAgent *agent);
+extern Jsonb *sas_work_outcome_output(const SasReply *reply, const SasStoredAgent *agent);
 
 #endif							/* SAS_WORK_OUTCOME_H */

@@ -20,7 +20,7 @@
 
 /* Appends text percent-encoded, in UTF-8. */
 static void
-append_encoded(StringInfo out, char *text)
+work_request_append_encoded(StringInfo out, char *text)
 {
 	char	   *utf8 = sas_base_utf8_of(text);
 	char	   *encoded = sas_url_encode_segment(utf8, strlen(utf8));
@@ -32,23 +32,23 @@ append_encoded(StringInfo out, char *text)
 }
 
 static void
-append_parameter(StringInfo out, char *name, JsonbValue *value, char *separator)
+work_request_append_parameter(StringInfo out, char *name, JsonbValue *value, char *separator)
 {
-	char	   *text = sas_json_text(value);
+	char	   *text = sas_work_json_text(value);
 
 	if (text == NULL)
 		return;					/* null leaves the parameter out */
 	if (*separator != '\0')
 		appendStringInfoChar(out, *separator);
 	*separator = '&';
-	append_encoded(out, name);
+	work_request_append_encoded(out, name);
 	appendStringInfoChar(out, '=');
-	append_encoded(out, text);
+	work_request_append_encoded(out, text);
 }
 
 /* Appends the members of an object as parameters; an array gives its name once per element. */
 static void
-append_parameters(StringInfo out, JsonbContainer *object, char *separator)
+work_request_append_parameters(StringInfo out, JsonbContainer *object, char *separator)
 {
 	JsonbIterator *it = JsonbIteratorInit(object);
 	JsonbValue	v;
@@ -66,18 +66,18 @@ append_parameters(StringInfo out, JsonbContainer *object, char *separator)
 
 			while ((token = JsonbIteratorNext(&elements, &e, true)) != WJB_DONE)
 				if (token == WJB_ELEM)
-					append_parameter(out, name, &e, separator);
+					work_request_append_parameter(out, name, &e, separator);
 		}
 		else if (token == WJB_VALUE)
-			append_parameter(out, name, &v, separator);
+			work_request_append_parameter(out, name, &v, separator);
 	}
 }
 
 static const char *
-compose_url(SasSent *sent, SasStoredAgent *agent, Jsonb *request)
+work_request_compose_url(SasSent *sent, SasStoredAgent *agent, Jsonb *request)
 {
 	StringInfoData url;
-	char	   *path = sas_json_string(request, "path");
+	char	   *path = sas_work_json_string(request, "path");
 	JsonbValue	query;
 	char		separator;
 
@@ -102,16 +102,16 @@ compose_url(SasSent *sent, SasStoredAgent *agent, Jsonb *request)
 
 	separator = strchr(url.data, '?') != NULL ? '&' : '?';
 	if (agent->query != NULL && JB_ROOT_IS_OBJECT(agent->query))
-		append_parameters(&url, &agent->query->root, &separator);
-	if (sas_json_member(request, "query", &query) && query.type == jbvBinary)
-		append_parameters(&url, query.val.binary.data, &separator);
+		work_request_append_parameters(&url, &agent->query->root, &separator);
+	if (sas_work_json_member(request, "query", &query) && query.type == jbvBinary)
+		work_request_append_parameters(&url, query.val.binary.data, &separator);
 	sent->url = url.data;
 	return NULL;
 }
 
 /* Adds "name: value" unless a header of that name is there. */
 static void
-add_header(SasSent *sent, int room, const char *name, const char *value)
+work_request_add_header(SasSent *sent, int room, const char *name, const char *value)
 {
 	size_t		len = strlen(name);
 
@@ -123,7 +123,7 @@ add_header(SasSent *sent, int room, const char *name, const char *value)
 }
 
 static void
-add_headers(SasSent *sent, int room, JsonbContainer *object)
+work_request_add_headers(SasSent *sent, int room, JsonbContainer *object)
 {
 	JsonbIterator *it = JsonbIteratorInit(object);
 	JsonbValue	v;
@@ -136,20 +136,20 @@ add_headers(SasSent *sent, int room, JsonbContainer *object)
 			name = pnstrdup(v.val.string.val, v.val.string.len);
 		else if (token == WJB_VALUE)
 		{
-			char	   *text = sas_json_text(&v);
+			char	   *text = sas_work_json_text(&v);
 
 			if (text != NULL)
-				add_header(sent, room, name, text);
+				work_request_add_header(sent, room, name, text);
 		}
 	}
 }
 
 static void
-compose_body(SasSent *sent, Jsonb *request, const char **content_type)
+work_request_compose_body(SasSent *sent, Jsonb *request, const char **content_type)
 {
 	JsonbValue	value;
 
-	if (sas_json_member(request, "body", &value))
+	if (sas_work_json_member(request, "body", &value))
 	{
 		Jsonb	   *jsonb = JsonbValueToJsonb(&value);
 
@@ -157,18 +157,18 @@ compose_body(SasSent *sent, Jsonb *request, const char **content_type)
 		sent->body = JsonbToCString(NULL, &jsonb->root, VARSIZE(jsonb));
 		*content_type = "application/json";
 	}
-	else if (sas_json_member(request, "text", &value))
+	else if (sas_work_json_member(request, "text", &value))
 	{
-		sent->body = sas_json_text(&value);
+		sent->body = sas_work_json_text(&value);
 		*content_type = "text/plain; charset=utf-8";
 	}
-	else if (sas_json_member(request, "form", &value) && value.type == jbvBinary)
+	else if (sas_work_json_member(request, "form", &value) && value.type == jbvBinary)
 	{
 		StringInfoData form;
 		char		separator = '\0';
 
 		initStringInfo(&form);
-		append_parameters(&form, value.val.binary.data, &separator);
+		work_request_append_parameters(&form, value.val.binary.data, &separator);
 		sent->body = form.data;
 		*content_type = "application/x-www-form-urlencoded";
 	}
@@ -176,7 +176,7 @@ compose_body(SasSent *sent, Jsonb *request, const char **content_type)
 }
 
 void
-sas_flight_fill(SasFlight *flight, const SasClaimedCall *claimed, const SasStoredAgent *agent)
+sas_work_flight_fill(SasFlight *flight, const SasClaimedCall *claimed, const SasStoredAgent *agent)
 {
 	JsonbValue	value;
 
@@ -188,14 +188,14 @@ sas_flight_fill(SasFlight *flight, const SasClaimedCall *claimed, const SasStore
 	flight->trace = palloc(33);
 	for (int i = 0; i < UUID_LEN; i++)
 		snprintf(flight->trace + 2 * i, 3, "%02x", claimed->trace.data[i]);
-	if (sas_json_member(claimed->policy, "expect", &value) && value.type == jbvBinary)
+	if (sas_work_json_member(claimed->policy, "expect", &value) && value.type == jbvBinary)
 		flight->expect = JsonbValueToJsonb(&value);
-	sas_flight_retry_policy(&flight->retry, agent->retry,
-							sas_json_member(claimed->policy, "retry", &value) ? JsonbValueToJsonb(&value) : NULL);
+	sas_work_retry_policy(&flight->retry, agent->retry,
+						  sas_work_json_member(claimed->policy, "retry", &value) ? JsonbValueToJsonb(&value) : NULL);
 }
 
 const char *
-sas_sent_compose(SasSent *sent, SasStoredAgent *agent, Jsonb *request, const char *key)
+sas_work_request_compose(SasSent *sent, SasStoredAgent *agent, Jsonb *request, const char *key)
 {
 	const char *content_type = NULL;
 	const char *why;
@@ -203,30 +203,30 @@ sas_sent_compose(SasSent *sent, SasStoredAgent *agent, Jsonb *request, const cha
 	char	   *timeout;
 	int			room = 6;
 
-	why = compose_url(sent, agent, request);
-	compose_body(sent, request, &content_type);
-	sent->method = sas_json_string(request, "method");
+	why = work_request_compose_url(sent, agent, request);
+	work_request_compose_body(sent, request, &content_type);
+	sent->method = sas_work_json_string(request, "method");
 	if (sent->method == NULL)
 		sent->method = sent->body != NULL ? "POST" : "GET";
 
 	/* the step's headers win over the agent's */
-	if (sas_json_member(request, "headers", &headers) && headers.type == jbvBinary)
+	if (sas_work_json_member(request, "headers", &headers) && headers.type == jbvBinary)
 		room += JsonContainerSize(headers.val.binary.data);
 	if (agent->headers != NULL && JB_ROOT_IS_OBJECT(agent->headers))
 		room += JB_ROOT_COUNT(agent->headers);
 	sent->headers = palloc(sizeof(char *) * room);
-	if (sas_json_member(request, "headers", &headers) && headers.type == jbvBinary)
-		add_headers(sent, room, headers.val.binary.data);
+	if (sas_work_json_member(request, "headers", &headers) && headers.type == jbvBinary)
+		work_request_add_headers(sent, room, headers.val.binary.data);
 	if (agent->headers != NULL && JB_ROOT_IS_OBJECT(agent->headers))
-		add_headers(sent, room, &agent->headers->root);
+		work_request_add_headers(sent, room, &agent->headers->root);
 	if (content_type != NULL)
-		add_header(sent, room, "Content-Type", content_type);
-	add_header(sent, room, "User-Agent", "sas");
+		work_request_add_header(sent, room, "Content-Type", content_type);
+	work_request_add_header(sent, room, "User-Agent", "sas");
 	if (key != NULL)
-		add_header(sent, room, "Idempotency-Key", key);
+		work_request_add_header(sent, room, "Idempotency-Key", key);
 
 	sent->timeout_ms = agent->request_timeout_ms;
-	timeout = sas_json_string(request, "timeout");
+	timeout = sas_work_json_string(request, "timeout");
 	if (timeout != NULL)
 	{
 		Interval   *span = DatumGetIntervalP(DirectFunctionCall3(interval_in, CStringGetDatum(timeout),
@@ -238,9 +238,9 @@ sas_sent_compose(SasSent *sent, SasStoredAgent *agent, Jsonb *request, const cha
 }
 
 void
-sas_sent_call(const SasSent *sent, SasStoredAgent *agent, SasCall *call)
+sas_work_request_call(const SasSent *sent, SasStoredAgent *agent, SasCall *call)
 {
-	char	   *max_http = sas_json_string(agent->options, "http_version");
+	char	   *max_http = sas_work_json_string(agent->options, "http_version");
 
 	memset(call, 0, sizeof(*call));
 	call->method = sent->method;
@@ -252,14 +252,14 @@ sas_sent_call(const SasSent *sent, SasStoredAgent *agent, SasCall *call)
 	call->connect_timeout_ms = (long) agent->connect_timeout_ms;
 	call->max_response = agent->max_response;
 	call->http2 = max_http != NULL && strcmp(max_http, "2") == 0;
-	call->follow_redirects = sas_json_bool(agent->options, "follow_redirects", false);
-	call->ca_file = sas_json_string(agent->options, "ca_file");
-	call->cert = sas_json_string(agent->options, "cert");
-	call->proxy = sas_json_string(agent->options, "proxy");
+	call->follow_redirects = sas_work_json_bool(agent->options, "follow_redirects", false);
+	call->ca_file = sas_work_json_string(agent->options, "ca_file");
+	call->cert = sas_work_json_string(agent->options, "cert");
+	call->proxy = sas_work_json_string(agent->options, "proxy");
 }
 
 void
-sas_call_in_utf8(SasCall *call)
+sas_work_call_in_utf8(SasCall *call)
 {
 	const char **headers = palloc(sizeof(char *) * Max(call->n_headers, 1));
 
@@ -275,24 +275,24 @@ sas_call_in_utf8(SasCall *call)
 }
 
 const char *
-sas_flight_compose(SasFlight *flight, SasStoredAgent *agent, const SasClaimedCall *claimed)
+sas_work_flight_compose(SasFlight *flight, SasStoredAgent *agent, const SasClaimedCall *claimed)
 {
 	char	   *path;
 
 	if (claimed->problem == NULL)
 	{
 		MemoryContext old = MemoryContextSwitchTo(flight->context);
-		const char *why = sas_sent_compose(&flight->sent, agent, claimed->request, flight->key);
+		const char *why = sas_work_request_compose(&flight->sent, agent, claimed->request, flight->key);
 
 		MemoryContextSwitchTo(old);
 		return why;
 	}
-	path = sas_json_string(claimed->problem, "path");
-	return psprintf("%s: %s", path ? path : "template", sas_json_string(claimed->problem, "what"));
+	path = sas_work_json_string(claimed->problem, "path");
+	return psprintf("%s: %s", path ? path : "template", sas_work_json_string(claimed->problem, "what"));
 }
 
 void
-sas_flight_call(const SasFlight *flight, SasStoredAgent *agent, double left_ms, SasCall *call)
+sas_work_flight_call(const SasFlight *flight, SasStoredAgent *agent, double left_ms, SasCall *call)
 {
 	const SasSent *sent = &flight->sent;
 	const char **headers = palloc(sizeof(char *) * (sent->n_headers + 1));
@@ -305,7 +305,7 @@ sas_flight_call(const SasFlight *flight, SasStoredAgent *agent, double left_ms, 
 	/* W3C Trace Context: one trace per run, a span per attempt */
 	headers[sent->n_headers] = psprintf("traceparent: 00-%s-%016llx-01", flight->trace, (unsigned long long) span);
 
-	sas_sent_call(sent, agent, call);
+	sas_work_request_call(sent, agent, call);
 	call->headers = headers;
 	call->n_headers = sent->n_headers + 1;
 	/* a time-out behind complete-by comes after it for certain: a window that has passed says nothing */
@@ -314,7 +314,7 @@ sas_flight_call(const SasFlight *flight, SasStoredAgent *agent, double left_ms, 
 }
 
 void
-sas_flight_retry_policy(SasRetry *retry, Jsonb *of_agent, Jsonb *of_step)
+sas_work_retry_policy(SasRetry *retry, Jsonb *of_agent, Jsonb *of_step)
 {
 	Jsonb	   *policies[2] = {of_agent, of_step};
 
@@ -330,20 +330,20 @@ sas_flight_retry_policy(SasRetry *retry, Jsonb *of_agent, Jsonb *of_step)
 		char	   *backoff;
 		JsonbValue	on;
 
-		retry->max_attempts = (int) sas_json_number(p, "max_attempts", retry->max_attempts);
-		retry->initial_ms = sas_json_number(p, "initial_ms", retry->initial_ms);
-		retry->max_ms = sas_json_number(p, "max_ms", retry->max_ms);
-		retry->jitter = sas_json_bool(p, "jitter", retry->jitter);
-		backoff = sas_json_string(p, "backoff");
+		retry->max_attempts = (int) sas_work_json_number(p, "max_attempts", retry->max_attempts);
+		retry->initial_ms = sas_work_json_number(p, "initial_ms", retry->initial_ms);
+		retry->max_ms = sas_work_json_number(p, "max_ms", retry->max_ms);
+		retry->jitter = sas_work_json_bool(p, "jitter", retry->jitter);
+		backoff = sas_work_json_string(p, "backoff");
 		if (backoff != NULL)
 			retry->backoff = backoff[0];
-		if (sas_json_member(p, "on", &on))
+		if (sas_work_json_member(p, "on", &on))
 			retry->on = JsonbValueToJsonb(&on);
 	}
 }
 
 double
-sas_flight_pause_ms(const SasRetry *retry, int attempt)
+sas_work_retry_pause_ms(const SasRetry *retry, int attempt)
 {
 	double		pause = retry->initial_ms;
 

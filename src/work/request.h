@@ -25,7 +25,7 @@ typedef struct SasAgentEntry
 	SasStoredAgent *stored;
 	SasLimits	limits;
 	int64		ask_again_us;	/* when the door may be open again; 0: by the bell */
-	bool		look;			/* something may be ready in its lane */
+	bool		scan;			/* something may be ready in its lane */
 	uint32		wake_count;		/* rings of its lane before the last look */
 	bool		error_seen;		/* last_error is to be written */
 	Jsonb	   *last_error;
@@ -96,27 +96,27 @@ typedef struct SasFlight
 } SasFlight;
 
 /* Fills in what is sent, key NULL: without Idempotency-Key. NULL when that went well, else why not (a fragment without secrets). */
-extern const char *sas_sent_compose(SasSent *sent, SasStoredAgent *agent, Jsonb *request, const char *key);
+extern const char *sas_work_request_compose(SasSent *sent, SasStoredAgent *agent, Jsonb *request, const char *key);
 
 /* The call that sends it; time-outs, sizes and owner are the caller's business. */
-extern void sas_sent_call(const SasSent *sent, SasStoredAgent *agent, SasCall *call);
+extern void sas_work_request_call(const SasSent *sent, SasStoredAgent *agent, SasCall *call);
 
 /* What is written in the encoding of the database goes out in UTF-8; in the current context. */
-extern void sas_call_in_utf8(SasCall *call);
+extern void sas_work_call_in_utf8(SasCall *call);
 
 /* What the claim and its step say, in the current context; the flight was zeroed before. */
-extern void sas_flight_fill(SasFlight *flight, const SasClaimedCall *claimed, const SasStoredAgent *agent);
+extern void sas_work_flight_fill(SasFlight *flight, const SasClaimedCall *claimed, const SasStoredAgent *agent);
 
 /* Fills in what is sent; NULL when that went well, else why not (a fragment without secrets). In the flight's context. */
-extern const char *sas_flight_compose(SasFlight *flight, SasStoredAgent *agent, const SasClaimedCall *claimed);
+extern const char *sas_work_flight_compose(SasFlight *flight, SasStoredAgent *agent, const SasClaimedCall *claimed);
 
 /* The call of the next attempt, with a span of its own; left_ms until complete-by. */
-extern void sas_flight_call(const SasFlight *flight, SasStoredAgent *agent, double left_ms, SasCall *call);
+extern void sas_work_flight_call(const SasFlight *flight, SasStoredAgent *agent, double left_ms, SasCall *call);
 
 /* Reads the policies of agent and step. */
-extern void sas_flight_retry_policy(SasRetry *retry, Jsonb *of_agent, Jsonb *of_step);
+extern void sas_work_retry_policy(SasRetry *retry, Jsonb *of_agent, Jsonb *of_step);
 
 /* The pause after the attempt with this number (from 1), in ms. */
-extern double sas_flight_pause_ms(const SasRetry *retry, int attempt);
+extern double sas_work_retry_pause_ms(const SasRetry *retry, int attempt);
 
 #endif							/* SAS_WORK_REQUEST_H */

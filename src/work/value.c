@@ -19,7 +19,7 @@
 #include "utils/json.h"
 
 static void
-mask_one(char *bytes, size_t len, const char *secret)
+value_mask_one(char *bytes, size_t len, const char *secret)
 {
 	size_t		n = strlen(secret);
 	char	   *at = bytes;
@@ -36,7 +36,7 @@ mask_one(char *bytes, size_t len, const char *secret)
  * part of an address and as JSON writes it; the length stays.
  */
 void
-sas_value_mask(char *bytes, size_t len, const SasStoredAgent *agent)
+sas_work_value_mask(char *bytes, size_t len, const SasStoredAgent *agent)
 {
 	ListCell   *lc;
 
@@ -47,22 +47,22 @@ sas_value_mask(char *bytes, size_t len, const SasStoredAgent *agent)
 		char	   *encoded = sas_url_encode_segment(utf8, strlen(utf8));
 		StringInfoData json;
 
-		mask_one(bytes, len, secret);
+		value_mask_one(bytes, len, secret);
 		if (utf8 != secret)
-			mask_one(bytes, len, utf8);
+			value_mask_one(bytes, len, utf8);
 		if (encoded != NULL)
-			mask_one(bytes, len, encoded);
+			value_mask_one(bytes, len, encoded);
 		free(encoded);
 		initStringInfo(&json);
 		escape_json(&json, secret);
 		json.data[json.len - 1] = '\0';
-		mask_one(bytes, len, json.data + 1);
+		value_mask_one(bytes, len, json.data + 1);
 	}
 }
 
 /* The body as jsonb when it is JSON that fits; NULL when it is not. */
 Jsonb *
-sas_value_parse(char *body)
+sas_work_value_parse(char *body)
 {
 	MemoryContext context = CurrentMemoryContext;
 	Jsonb	   *volatile result = NULL;
@@ -91,7 +91,7 @@ sas_value_parse(char *body)
 }
 
 static void
-push_jsonb(JsonbParseState **state, JsonbIteratorToken as, Jsonb *jsonb)
+value_push_jsonb(JsonbParseState **state, JsonbIteratorToken as, Jsonb *jsonb)
 {
 	JsonbValue	v;
 
@@ -108,7 +108,7 @@ push_jsonb(JsonbParseState **state, JsonbIteratorToken as, Jsonb *jsonb)
 }
 
 static void
-push_base64(JsonbParseState **state, const char *bytes, size_t len)
+value_push_base64(JsonbParseState **state, const char *bytes, size_t len)
 {
 	JsonbValue	v = {.type = jbvString};
 	int			room = pg_b64_enc_len(len);
@@ -124,7 +124,7 @@ push_base64(JsonbParseState **state, const char *bytes, size_t len)
 }
 
 void
-sas_value_push(JsonbParseState **state, JsonbIteratorToken as, const char *bytes, size_t len, bool json, const SasStoredAgent *agent)
+sas_work_value_push(JsonbParseState **state, JsonbIteratorToken as, const char *bytes, size_t len, bool json, const SasStoredAgent *agent)
 {
 	char	   *masked = palloc(len);
 	char	   *copy;
@@ -132,26 +132,26 @@ sas_value_push(JsonbParseState **state, JsonbIteratorToken as, const char *bytes
 	Jsonb	   *parsed = NULL;
 
 	memcpy(masked, bytes, len);
-	sas_value_mask(masked, len, agent);
+	sas_work_value_mask(masked, len, agent);
 	copy = sas_base_utf8_text(masked, len);
 	if (copy == NULL)
 	{
-		push_base64(state, masked, len);
+		value_push_base64(state, masked, len);
 		return;
 	}
 	pfree(masked);
 	if (json)
-		parsed = sas_value_parse(copy);
+		parsed = sas_work_value_parse(copy);
 	if (parsed != NULL && agent->secrets != NIL)
 	{
 		/* an escape may have hidden a secret: look at it as PostgreSQL writes it */
 		copy = JsonbToCString(NULL, &parsed->root, VARSIZE(parsed));
-		sas_value_mask(copy, strlen(copy), agent);
-		parsed = sas_value_parse(copy);
+		sas_work_value_mask(copy, strlen(copy), agent);
+		parsed = sas_work_value_parse(copy);
 	}
 	if (parsed != NULL)
 	{
-		push_jsonb(state, as, parsed);
+		value_push_jsonb(state, as, parsed);
 		return;
 	}
 	v.val.string.val = copy;

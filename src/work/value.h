@@ -11,12 +11,12 @@
  * Overwrites each secret of the agent in the bytes, as it is, as a part of an
  * address and as JSON writes it; the length stays.
  */
-extern void sas_value_mask(char *bytes, size_t len, const SasStoredAgent *agent);
+extern void sas_work_value_mask(char *bytes, size_t len, const SasStoredAgent *agent);
 
 /* Text as jsonb when it is JSON that fits; NULL when it is not. */
-extern Jsonb *sas_value_parse(char *text);
+extern Jsonb *sas_work_value_parse(char *text);
 
 /* Pushes the bytes (as: WJB_VALUE or WJB_ELEM): JSON if json is set and it is, else text, else {"base64"}. */
-extern void sas_value_push(JsonbParseState **state, JsonbIteratorToken as, const char *bytes, size_t len, bool json, const SasStoredAgent *agent);
+extern void sas_work_value_push(JsonbParseState **state, JsonbIteratorToken as, const char *bytes, size_t len, bool json, const SasStoredAgent *agent);
 
 #endif							/* SAS_WORK_VALUE_H */

@@ -10,22 +10,22 @@
 #include "utils/elog.h"
 
 void
-sas_verdict_of_call(SasVerdict *verdict, SasFlight *flight, const SasReply *reply, const SasOutcome *outcome,
-					const SasStoredAgent *agent, double left_ms)
+sas_work_verdict_of_call(SasVerdict *verdict, SasFlight *flight, const SasReply *reply, const SasOutcome *outcome,
+						 const SasStoredAgent *agent, double left_ms)
 {
 	memset(verdict, 0, sizeof(*verdict));
 	if (outcome->kind == SAS_OUTCOME_DONE)
 	{
 		verdict->reply = "done";
-		verdict->output = sas_outcome_output(reply, agent);
+		verdict->output = sas_work_outcome_output(reply, agent);
 		/* the asks of a poll that are answered are counted, not told one by one */
 		if ((flight->attempts_before + flight->attempts > 1 && flight->key != NULL) || flight->undo)
-			verdict->told = "succeeded";
+			verdict->attempt_status = "succeeded";
 		return;
 	}
 
-	verdict->problem = sas_outcome_problem(reply, agent, outcome, psprintf("/runs/" INT64_FORMAT "/steps/%s", flight->id.run_id, flight->step));
-	verdict->told = "failed";
+	verdict->problem = sas_work_outcome_problem(reply, agent, outcome, psprintf("/runs/" INT64_FORMAT "/steps/%s", flight->id.run_id, flight->step));
+	verdict->attempt_status = "failed";
 	if (outcome->kind == SAS_OUTCOME_PERMANENT)
 	{
 		verdict->reply = "permanent";
@@ -33,7 +33,7 @@ sas_verdict_of_call(SasVerdict *verdict, SasFlight *flight, const SasReply *repl
 	}
 
 	flight->in_doubt |= outcome->in_doubt;
-	verdict->pause_ms = Max(sas_flight_pause_ms(&flight->retry, flight->attempts), Min(outcome->retry_after_ms, SAS_RETRY_AFTER_CAP_MS));
+	verdict->pause_ms = Max(sas_work_retry_pause_ms(&flight->retry, flight->attempts), Min(outcome->retry_after_ms, SAS_RETRY_AFTER_CAP_MS));
 	if (outcome->retry_after_ms >= 0 && verdict->pause_ms >= left_ms)
 		verdict->reply = "hand_back";	/* the service wants to be left alone beyond the window */
 	else if (flight->attempts >= flight->retry.max_attempts || verdict->pause_ms >= left_ms)
@@ -41,17 +41,17 @@ sas_verdict_of_call(SasVerdict *verdict, SasFlight *flight, const SasReply *repl
 }
 
 void
-sas_verdict_of_request(SasVerdict *verdict, const SasFlight *flight, const char *title, const char *why)
+sas_work_verdict_of_request(SasVerdict *verdict, const SasFlight *flight, const char *title, const char *why)
 {
 	memset(verdict, 0, sizeof(*verdict));
 	verdict->reply = "permanent";
-	verdict->told = "failed";
-	verdict->problem = sas_json_problem("request", title, why, 0, flight->id.run_id, flight->step);
+	verdict->attempt_status = "failed";
+	verdict->problem = sas_work_json_problem("request", title, why, 0, flight->id.run_id, flight->step);
 }
 
 /* Does the step's retry name this SQLSTATE? */
 static bool
-named(Jsonb *on, int sqlstate)
+verdict_is_named(Jsonb *on, int sqlstate)
 {
 	JsonbIterator *it;
 	JsonbValue	v;
@@ -68,23 +68,23 @@ named(Jsonb *on, int sqlstate)
 }
 
 void
-sas_verdict_of_function(SasVerdict *verdict, const SasClaimedFunction *step, const SasPerformed *performed, bool late)
+sas_work_verdict_of_function(SasVerdict *verdict, const SasClaimedFunction *step, const SasInvoked *invoked, bool late)
 {
 	SasRetry	retry;
 	int			attempt = step->attempt + 1;
 
 	memset(verdict, 0, sizeof(*verdict));
-	if (!performed->ok || attempt > 1 || step->undo)
-		verdict->told = performed->ok ? "succeeded" : "failed";
-	verdict->output = performed->ok ? performed->output : NULL;
-	verdict->problem = performed->ok ? NULL : performed->error;
-	sas_flight_retry_policy(&retry, NULL, step->retry);
-	if (performed->ok)
+	if (!invoked->ok || attempt > 1 || step->undo)
+		verdict->attempt_status = invoked->ok ? "succeeded" : "failed";
+	verdict->output = invoked->ok ? invoked->output : NULL;
+	verdict->problem = invoked->ok ? NULL : invoked->error;
+	sas_work_retry_policy(&retry, NULL, step->retry);
+	if (invoked->ok)
 		verdict->reply = "done";
-	else if (performed->transient || named(retry.on, performed->sqlstate))
+	else if (invoked->transient || verdict_is_named(retry.on, invoked->sqlstate))
 	{
 		/* the pauses of one window are short, so the claim is given back between them; one that was used up counts */
-		verdict->pause_ms = Max(1, sas_flight_pause_ms(&retry, step->attempt % retry.max_attempts + 1));
+		verdict->pause_ms = Max(1, sas_work_retry_pause_ms(&retry, step->attempt % retry.max_attempts + 1));
 		verdict->reply = attempt % retry.max_attempts == 0 || late ? "transient" : "hand_back";
 	}
 	else
@@ -92,12 +92,12 @@ sas_verdict_of_function(SasVerdict *verdict, const SasClaimedFunction *step, con
 }
 
 Jsonb *
-sas_verdict_no_input(const SasClaimedFunction *step)
+sas_work_verdict_no_input(const SasClaimedFunction *step)
 {
-	char	   *path = sas_json_string(step->problem, "path");
-	char	   *what = sas_json_string(step->problem, "what");
+	char	   *path = sas_work_json_string(step->problem, "path");
+	char	   *what = sas_work_json_string(step->problem, "what");
 
-	return sas_json_problem("template", "the input of the step cannot be made",
-							psprintf("%s: %s", path ? path : "template", what ? what : "malformed"),
-							0, step->id.run_id, step->step);
+	return sas_work_json_problem("template", "the input of the step cannot be made",
+								 psprintf("%s: %s", path ? path : "template", what ? what : "malformed"),
+								 0, step->id.run_id, step->step);
 }

@@ -18,7 +18,7 @@ typedef struct SasVerdict
 {
 	const char *reply;			/* what the step is told, see _sas.call_reply; NULL: another attempt after the pause */
 	double		pause_ms;		/* before another attempt, or of a hand_back until the next claim */
-	const char *told;			/* status of the attempt in sas.attempts; NULL: its step tells of it */
+	const char *attempt_status;	/* status of the attempt in sas.attempts; NULL: its step tells of it */
 	Jsonb	   *output;
 	Jsonb	   *problem;
 } SasVerdict;
@@ -27,16 +27,16 @@ typedef struct SasVerdict
  * The answer to a call; left_ms until complete-by, more than 0.  Marks the flight as in
  * doubt when the call may have done something.
  */
-extern void sas_verdict_of_call(SasVerdict *verdict, SasFlight *flight, const SasReply *reply, const SasOutcome *outcome,
-								const SasStoredAgent *agent, double left_ms);
+extern void sas_work_verdict_of_call(SasVerdict *verdict, SasFlight *flight, const SasReply *reply, const SasOutcome *outcome,
+									 const SasStoredAgent *agent, double left_ms);
 
 /* A request that cannot be made or sent: why is a fragment without secrets. */
-extern void sas_verdict_of_request(SasVerdict *verdict, const SasFlight *flight, const char *title, const char *why);
+extern void sas_work_verdict_of_request(SasVerdict *verdict, const SasFlight *flight, const char *title, const char *why);
 
 /* A function that was called; late: its time is over. */
-extern void sas_verdict_of_function(SasVerdict *verdict, const SasClaimedFunction *step, const SasPerformed *performed, bool late);
+extern void sas_work_verdict_of_function(SasVerdict *verdict, const SasClaimedFunction *step, const SasInvoked *invoked, bool late);
 
 /* The problem of a function whose argument cannot be made. */
-extern Jsonb *sas_verdict_no_input(const SasClaimedFunction *step);
+extern Jsonb *sas_work_verdict_no_input(const SasClaimedFunction *step);
 
 #endif							/* SAS_WORK_VERDICT_H */
