@@ -357,7 +357,7 @@ sas_flights_move(void)
 	{
 		moved = true;
 		judge(reply);
-		sas_reply_free(reply);
+		sas_transport_reply_free(reply);
 	}
 	now = sas_base_clock_monotonic_us();
 	while (!pairingheap_is_empty(by_time))

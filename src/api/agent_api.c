@@ -40,7 +40,7 @@ sas_api_url_problem(PG_FUNCTION_ARGS)
 	char		origin[SAS_ORIGIN_LEN];
 	const char *why = NULL;
 
-	if (sas_origin_parse(text_to_cstring(PG_GETARG_TEXT_PP(0)), origin, sizeof(origin), &why))
+	if (sas_transport_origin_parse(text_to_cstring(PG_GETARG_TEXT_PP(0)), origin, sizeof(origin), &why))
 		PG_RETURN_NULL();
 	PG_RETURN_TEXT_P(cstring_to_text(why ? why : "it is not an address"));
 }
@@ -48,7 +48,7 @@ sas_api_url_problem(PG_FUNCTION_ARGS)
 Datum
 sas_api_path_has_dot_segment(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_BOOL(sas_path_has_dot_segment(text_to_cstring(PG_GETARG_TEXT_PP(0))));
+	PG_RETURN_BOOL(sas_transport_path_has_dot_segment(text_to_cstring(PG_GETARG_TEXT_PP(0))));
 }
 
 Datum

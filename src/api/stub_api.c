@@ -205,7 +205,7 @@ sas_api_stub_compose(PG_FUNCTION_ARGS)
 	else
 	{
 		sas_work_flight_call(flight, agent, PG_GETARG_FLOAT8(10), &call);
-		if (sas_call_check(&call, reason, sizeof(reason)))
+		if (sas_transport_call_check(&call, reason, sizeof(reason)))
 			sent = shown(&call, agent, claimed.request);
 		else
 			sas_work_verdict_of_request(&verdict, flight, "the request cannot be sent", reason);
@@ -294,7 +294,7 @@ reply_of(SasReply *reply, Jsonb *answer, const SasStoredAgent *agent)
 		add_headers(&said, &own, value.val.binary.data);
 		said.headers = own.data;
 		/* a type that the answer names stands instead */
-		if (sas_reply_header(&said, "content-type") != NULL)
+		if (sas_transport_reply_header(&said, "content-type") != NULL)
 		{
 			resetStringInfo(&headers);
 			reply->n_headers = 0;
@@ -305,7 +305,7 @@ reply_of(SasReply *reply, Jsonb *answer, const SasStoredAgent *agent)
 	reply->headers = headers.data;
 	reply->headers_len = headers.len;
 	reply->body_len = reply->body ? strlen(reply->body) : 0;
-	reply->content_type = sas_reply_header(reply, "content-type");
+	reply->content_type = sas_transport_reply_header(reply, "content-type");
 	if (reply->body_len > agent->max_response)
 		broken(reply, SAS_REPLY_BROKEN, "the answer is larger than max_response");
 }

@@ -222,7 +222,7 @@ open_stream(SasWatch *w, SasAgentEntry *agent, const char *content_type)
 		fail(w, "the stream cannot be read", "out of memory");
 		return false;
 	}
-	if (w->hello != NULL && w->kind == SAS_WATCH_WEBSOCKET && w->handle != NULL && !sas_stream_say(w->handle, w->hello, strlen(w->hello)))
+	if (w->hello != NULL && w->kind == SAS_WATCH_WEBSOCKET && w->handle != NULL && !sas_transport_stream_send(w->handle, w->hello, strlen(w->hello)))
 	{
 		fail(w, "the stream cannot be begun", "the first message could not be sent");
 		return false;
@@ -234,7 +234,7 @@ open_stream(SasWatch *w, SasAgentEntry *agent, const char *content_type)
 static void
 set_idle_timer(SasWatch *w)
 {
-	int64		heard_us = sas_stream_heard_us(w->handle);
+	int64		heard_us = sas_transport_stream_received_us(w->handle);
 
 	sas_watch_set_timer(w, w->idle_ms > 0 ? heard_us + (int64) (w->idle_ms * 1000) : 0);
 }
@@ -247,15 +247,15 @@ sas_watch_listen(SasWatch *w)
 	const char *why;
 	size_t		len;
 
-	if (w->handle == NULL || agent == NULL || sas_stream_status(w->handle) == 0)
+	if (w->handle == NULL || agent == NULL || sas_transport_stream_status(w->handle) == 0)
 		return;
 	if (!w->opened)
 	{
-		if (!open_stream(w, agent, sas_stream_header(w->handle, "content-type")))
+		if (!open_stream(w, agent, sas_transport_stream_header(w->handle, "content-type")))
 			return;
 		set_idle_timer(w);
 	}
-	while (sas_items_room(w) && (len = sas_stream_bytes(w->handle, &bytes)) > 0)
+	while (sas_items_room(w) && (len = sas_transport_stream_bytes(w->handle, &bytes)) > 0)
 	{
 		len = sas_items_feed(w, agent->stored, bytes, len, false, &why);
 		if (why != NULL)
@@ -263,7 +263,7 @@ sas_watch_listen(SasWatch *w)
 			fail(w, "the service gave no usable answer", why);
 			return;
 		}
-		sas_stream_read(w->handle, len);
+		sas_transport_stream_read(w->handle, len);
 	}
 	if (w->n_items > 0)
 		sas_watch_set_line(w, SAS_LINE_DUE);
@@ -282,9 +282,9 @@ sas_watch_timed_out(SasWatch *w)
 			sas_work_agent_report(agent, false, w->begun_us);
 		fail(w, "the service gave no usable answer", "no answer in time");
 	}
-	else if (sas_stream_bytes(w->handle, &bytes) > 0)
+	else if (sas_transport_stream_bytes(w->handle, &bytes) > 0)
 		sas_watch_set_timer(w, sas_base_clock_monotonic_us() + (int64) (w->idle_ms * 1000)); /* it is we who do not listen */
-	else if (sas_base_clock_monotonic_us() - sas_stream_heard_us(w->handle) < (int64) (w->idle_ms * 1000))
+	else if (sas_base_clock_monotonic_us() - sas_transport_stream_received_us(w->handle) < (int64) (w->idle_ms * 1000))
 		set_idle_timer(w);
 	else
 		fail(w, "the stream fell silent", "nothing was heard for as long as idle_timeout");
@@ -319,7 +319,7 @@ digest_of(const SasReply *reply)
 static void
 remember_etag(SasWatch *w, const SasReply *reply)
 {
-	const char *etag = sas_reply_header(reply, "etag");
+	const char *etag = sas_transport_reply_header(reply, "etag");
 
 	if (w->etag != NULL)
 		pfree(w->etag);

@@ -70,7 +70,7 @@ move(SasTransport *t)
 
 	sas_transport_work(t);
 	until_us = sas_base_clock_monotonic_us() + SAS_WATCHES_READ_US;
-	while ((in_hand = sas_transport_heard(t)) != NULL)
+	while ((in_hand = sas_transport_next_news(t)) != NULL)
 	{
 		sas_watch_listen(in_hand);
 		if (sas_base_clock_monotonic_us() >= until_us)
@@ -80,7 +80,7 @@ move(SasTransport *t)
 	{
 		in_hand = reply->owner;
 		sas_watch_judge(in_hand, reply);
-		sas_reply_free(reply);
+		sas_transport_reply_free(reply);
 	}
 }
 

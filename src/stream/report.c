@@ -169,7 +169,7 @@ listen_again(const SasWatchId *id)
 	SasWatch   *w = sas_held_find(id);
 
 	if (w != NULL && w->handle != NULL)
-		sas_stream_hear_again(w->handle);
+		sas_transport_stream_announce_again(w->handle);
 }
 
 bool

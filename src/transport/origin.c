@@ -17,7 +17,7 @@
 #include <strings.h>
 
 static char
-lower(char c)
+origin_lower(char c)
 {
 	return (c >= 'A' && c <= 'Z') ? (char) (c - 'A' + 'a') : c;
 }
@@ -27,7 +27,7 @@ lower(char c)
  * slashes and the path.
  */
 static const char *
-check_authority(const char *url)
+origin_check_authority(const char *url)
 {
 	const char *p;
 	const char *end;
@@ -58,7 +58,7 @@ check_authority(const char *url)
  * Writes the origin of a parsed address; NULL or what is wrong with it.
  */
 static const char *
-write_origin(CURLU *u, bool https, char *origin, size_t len)
+origin_write(CURLU *u, bool https, char *origin, size_t len)
 {
 	const char *why = NULL;
 	char	   *host = NULL;
@@ -77,7 +77,7 @@ write_origin(CURLU *u, bool https, char *origin, size_t len)
 			why = "its host name is too long";
 		else
 			for (; *origin; origin++)
-				*origin = lower(*origin);
+				*origin = origin_lower(*origin);
 	}
 	curl_free(host);
 	curl_free(port);
@@ -85,11 +85,11 @@ write_origin(CURLU *u, bool https, char *origin, size_t len)
 }
 
 static bool
-parse(const char *url, bool base, char *origin, size_t len, const char **why)
+origin_parse(const char *url, bool base, char *origin, size_t len, const char **why)
 {
 	CURLU	   *u;
 
-	*why = check_authority(url);
+	*why = origin_check_authority(url);
 	if (*why == NULL && strchr(url, '#') != NULL)
 		*why = "it must not contain a fragment (#)";
 	if (*why == NULL && base && strchr(url, '?') != NULL)
@@ -106,32 +106,32 @@ parse(const char *url, bool base, char *origin, size_t len, const char **why)
 	if (curl_url_set(u, CURLUPART_URL, url, CURLU_PATH_AS_IS) != CURLUE_OK)
 		*why = "it is not a well-formed URL";
 	else
-		*why = write_origin(u, lower(url[4]) == 's', origin, len);
+		*why = origin_write(u, origin_lower(url[4]) == 's', origin, len);
 	curl_url_cleanup(u);
 	return *why == NULL;
 }
 
 bool
-sas_origin_parse(const char *url, char *origin, size_t len, const char **why)
+sas_transport_origin_parse(const char *url, char *origin, size_t len, const char **why)
 {
-	return parse(url, true, origin, len, why);
+	return origin_parse(url, true, origin, len, why);
 }
 
 bool
-sas_origin_of_call(const char *url, char *origin, size_t len, const char **why)
+sas_transport_origin_of_call(const char *url, char *origin, size_t len, const char **why)
 {
-	return parse(url, false, origin, len, why);
+	return origin_parse(url, false, origin, len, why);
 }
 
 bool
-sas_same_origin(const char *a, const char *b)
+sas_transport_same_origin(const char *a, const char *b)
 {
 	char		origin_a[SAS_ORIGIN_LEN];
 	char		origin_b[SAS_ORIGIN_LEN];
 	const char *why;
 
-	return parse(a, false, origin_a, sizeof(origin_a), &why) &&
-		parse(b, false, origin_b, sizeof(origin_b), &why) &&
+	return origin_parse(a, false, origin_a, sizeof(origin_a), &why) &&
+		origin_parse(b, false, origin_b, sizeof(origin_b), &why) &&
 		strcmp(origin_a, origin_b) == 0;
 }
 
@@ -140,7 +140,7 @@ sas_same_origin(const char *a, const char *b)
  * encoded, as browsers do.
  */
 char *
-sas_origin_resolve(const char *base, const char *reference)
+sas_transport_origin_resolve(const char *base, const char *reference)
 {
 	CURLU	   *u = curl_url();
 	char	   *url = NULL;
@@ -159,7 +159,7 @@ sas_origin_resolve(const char *base, const char *reference)
 }
 
 char *
-sas_url_encode_segment(const char *in, size_t len)
+sas_transport_encode_segment(const char *in, size_t len)
 {
 	static const char hex[] = "0123456789ABCDEF";
 	char	   *out;
@@ -190,13 +190,13 @@ sas_url_encode_segment(const char *in, size_t len)
 
 /* how many bytes at p stand for a dot; 0: none */
 static size_t
-dot_at(const char *p)
+origin_dot_at(const char *p)
 {
 	return *p == '.' ? 1 : strncasecmp(p, "%2e", 3) == 0 ? 3 : 0;
 }
 
 static size_t
-separator_at(const char *p)
+origin_separator_at(const char *p)
 {
 	if (*p == '/' || *p == '\\')
 		return 1;
@@ -204,13 +204,13 @@ separator_at(const char *p)
 }
 
 static bool
-at_end(const char *p)
+origin_at_end(const char *p)
 {
 	return *p == '\0' || *p == '?' || *p == '#';
 }
 
 bool
-sas_path_has_dot_segment(const char *path)
+sas_transport_path_has_dot_segment(const char *path)
 {
 	const char *p = path;
 
@@ -218,17 +218,17 @@ sas_path_has_dot_segment(const char *path)
 	{
 		int			dots = 0;
 
-		while (dots < 3 && dot_at(p) > 0)
+		while (dots < 3 && origin_dot_at(p) > 0)
 		{
-			p += dot_at(p);
+			p += origin_dot_at(p);
 			dots++;
 		}
-		if ((dots == 1 || dots == 2) && (at_end(p) || separator_at(p) > 0))
+		if ((dots == 1 || dots == 2) && (origin_at_end(p) || origin_separator_at(p) > 0))
 			return true;
-		while (!at_end(p) && separator_at(p) == 0)
+		while (!origin_at_end(p) && origin_separator_at(p) == 0)
 			p++;
-		if (at_end(p))
+		if (origin_at_end(p))
 			return false;
-		p += separator_at(p);
+		p += origin_separator_at(p);
 	}
 }

@@ -22,29 +22,29 @@
  * a user or a password is not.  On false *why says what is wrong with it, as
  * a fragment such as "it must begin with http:// or https://".
  */
-extern bool sas_origin_parse(const char *url, char *origin, size_t len, const char **why);
+extern bool sas_transport_origin_parse(const char *url, char *origin, size_t len, const char **why);
 
 /* the same for the address of one call, which may have a query */
-extern bool sas_origin_of_call(const char *url, char *origin, size_t len, const char **why);
+extern bool sas_transport_origin_of_call(const char *url, char *origin, size_t len, const char **why);
 
 /* false also when one of them is not an address sas would call */
-extern bool sas_same_origin(const char *a, const char *b);
+extern bool sas_transport_same_origin(const char *a, const char *b);
 
 /* a reference (absolute or relative) as seen from base; free() it; NULL: bad */
-extern char *sas_origin_resolve(const char *base, const char *reference);
+extern char *sas_transport_origin_resolve(const char *base, const char *reference);
 
 /*
  * Percent-encodes all but the unreserved characters of RFC 3986; free() it;
  * NULL: no memory.  "." and ".." stay what they are, since no encoding takes
  * their meaning away: look at the whole path with the next function.
  */
-extern char *sas_url_encode_segment(const char *in, size_t len);
+extern char *sas_transport_encode_segment(const char *in, size_t len);
 
 /*
  * Is a segment of the path (up to ? or #) "." or ".."?  Dots may be written
  * %2e; a segment also ends at a backslash, %5c or %2f, since servers exist
  * that decode before they split.
  */
-extern bool sas_path_has_dot_segment(const char *path);
+extern bool sas_transport_path_has_dot_segment(const char *path);
 
 #endif							/* SAS_ORIGIN_H */

@@ -31,7 +31,7 @@ sas_transport_now_us(void)
  * Makes room for len more bytes and one NUL behind them.
  */
 bool
-sas_request_reserve(char **buf, size_t *size, size_t used, size_t len)
+sas_transport_request_reserve(char **buf, size_t *size, size_t used, size_t len)
 {
 	size_t		want = used + len + 1;
 	size_t		bigger = *size > 0 ? *size : 512;
@@ -50,17 +50,17 @@ sas_request_reserve(char **buf, size_t *size, size_t used, size_t len)
 }
 
 static bool
-is_blank(char c)
+reply_is_blank(char c)
 {
 	return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
 static void
-trim(const char **s, size_t *len)
+reply_trim(const char **s, size_t *len)
 {
-	for (; *len > 0 && is_blank(**s); (*s)++, (*len)--)
+	for (; *len > 0 && reply_is_blank(**s); (*s)++, (*len)--)
 		;
-	for (; *len > 0 && is_blank((*s)[*len - 1]); (*len)--)
+	for (; *len > 0 && reply_is_blank((*s)[*len - 1]); (*len)--)
 		;
 }
 
@@ -68,7 +68,7 @@ trim(const char **s, size_t *len)
  * A header, or the continuation of the one before (an obsolete form).
  */
 static bool
-store_header(SasRequest *r, const char *line, size_t len)
+reply_store_header(SasRequest *r, const char *line, size_t len)
 {
 	SasReply   *reply = r->reply;
 	const char *colon = memchr(line, ':', len);
@@ -78,7 +78,7 @@ store_header(SasRequest *r, const char *line, size_t len)
 
 	if (!folded && name_len == 0)
 		return true;			/* not a header at all: left out */
-	if (!sas_request_reserve(&reply->headers, &r->headers_size, reply->headers_len, len + 2))
+	if (!sas_transport_request_reserve(&reply->headers, &r->headers_size, reply->headers_len, len + 2))
 		return false;
 	if (folded)
 		reply->headers[reply->headers_len - 1] = ' ';
@@ -93,7 +93,7 @@ store_header(SasRequest *r, const char *line, size_t len)
 		line = colon + 1;
 		len -= name_len + 1;
 	}
-	trim(&line, &len);
+	reply_trim(&line, &len);
 	memcpy(reply->headers + reply->headers_len, line, len);
 	reply->headers_len += len;
 	reply->headers[reply->headers_len++] = '\0';
@@ -106,7 +106,7 @@ store_header(SasRequest *r, const char *line, size_t len)
  * kept: they must not pass for headers.
  */
 size_t
-sas_request_on_header(char *data, size_t size, size_t n, void *arg)
+sas_transport_request_on_header(char *data, size_t size, size_t n, void *arg)
 {
 	SasRequest *r = arg;
 	SasReply   *reply = r->reply;
@@ -115,7 +115,7 @@ sas_request_on_header(char *data, size_t size, size_t n, void *arg)
 	if (reply->first_byte_us == 0)
 		reply->first_byte_us = sas_transport_now_us();
 	if (r->window > 0)
-		r->heard_us = sas_transport_now_us();
+		r->received_us = sas_transport_now_us();
 	r->header_bytes += len;
 	if (r->header_bytes > SAS_TRANSPORT_MAX_HEADERS)
 		r->refused = "the headers of the answer are too large";
@@ -137,26 +137,26 @@ sas_request_on_header(char *data, size_t size, size_t n, void *arg)
 	else if (data[0] == '\r' || data[0] == '\n')
 	{
 		r->answer_done = r->line_status >= 200 || (r->websocket && r->line_status == 101);
-		if (sas_request_is_stream(r))
-			sas_request_note_heard(r);
+		if (sas_transport_request_is_stream(r))
+			sas_transport_request_note_news(r);
 	}
-	else if (!store_header(r, data, len))
+	else if (!reply_store_header(r, data, len))
 		r->refused = "out of memory";
 	return r->refused == NULL ? len : 0;
 }
 
 size_t
-sas_request_on_body(char *data, size_t size, size_t n, void *arg)
+sas_transport_request_on_body(char *data, size_t size, size_t n, void *arg)
 {
 	SasRequest *r = arg;
 	SasReply   *reply = r->reply;
 	size_t		len = size * n;
 
-	if (sas_request_is_stream(r))
-		return sas_request_on_stream(r, data, len);
+	if (sas_transport_request_is_stream(r))
+		return sas_transport_request_on_stream(r, data, len);
 	if (len > r->max_response - reply->body_len)
 		r->refused = "the answer is larger than max_response";
-	else if (!sas_request_reserve(&reply->body, &r->body_size, reply->body_len, len))
+	else if (!sas_transport_request_reserve(&reply->body, &r->body_size, reply->body_len, len))
 		r->refused = "out of memory";
 	else
 	{
@@ -169,7 +169,7 @@ sas_request_on_body(char *data, size_t size, size_t n, void *arg)
 }
 
 void
-sas_request_note_sent(SasRequest *r)
+sas_transport_request_note_sent(SasRequest *r)
 {
 	long		bytes = 0;
 
@@ -187,8 +187,8 @@ sas_request_note_sent(SasRequest *r)
  * an attempt that nobody counts: the caller, who counts them, decides.
  */
 int
-sas_request_before_send(void *arg, char *remote_ip, char *local_ip,
-						int remote_port, int local_port)
+sas_transport_request_before_send(void *arg, char *remote_ip, char *local_ip,
+								  int remote_port, int local_port)
 {
 	SasRequest *r = arg;
 
@@ -196,7 +196,7 @@ sas_request_before_send(void *arg, char *remote_ip, char *local_ip,
 	(void) local_ip;
 	(void) remote_port;
 	(void) local_port;
-	sas_request_note_sent(r);
+	sas_transport_request_note_sent(r);
 	r->begun++;
 	if (r->begun > 1 && r->sent &&
 		strcmp(r->method, "GET") != 0 && strcmp(r->method, "HEAD") != 0 &&
@@ -210,7 +210,7 @@ sas_request_before_send(void *arg, char *remote_ip, char *local_ip,
 }
 
 static const char *
-connect_error(CURL *easy)
+reply_connect_error(CURL *easy)
 {
 	long		os_errno = 0;
 
@@ -236,7 +236,7 @@ connect_error(CURL *easy)
 
 /* X509_V_ERR_... of OpenSSL, the ones people meet */
 static const char *
-certificate_error(CURL *easy)
+reply_certificate_error(CURL *easy)
 {
 	long		result = 0;
 
@@ -262,7 +262,7 @@ certificate_error(CURL *easy)
 }
 
 static const char *
-timeout_error(const SasRequest *r)
+reply_timeout_error(const SasRequest *r)
 {
 	curl_off_t	lookup = 0;
 
@@ -275,7 +275,7 @@ timeout_error(const SasRequest *r)
 }
 
 static const char *
-broken_connection_error(const SasRequest *r)
+reply_broken_connection_error(const SasRequest *r)
 {
 	long		proxy_status = 0;
 
@@ -288,7 +288,7 @@ broken_connection_error(const SasRequest *r)
 }
 
 static const char *
-error_text(const SasRequest *r, CURLcode code)
+reply_error_text(const SasRequest *r, CURLcode code)
 {
 	if (r->resend_refused)
 		return "the connection broke before an answer came";
@@ -306,15 +306,15 @@ error_text(const SasRequest *r, CURLcode code)
 		case CURLE_COULDNT_RESOLVE_PROXY:
 			return "the host name of the proxy is not known";
 		case CURLE_COULDNT_CONNECT:
-			return connect_error(r->easy);
+			return reply_connect_error(r->easy);
 		case CURLE_PROXY:
 			return "the proxy refused to connect";
 		case CURLE_OPERATION_TIMEDOUT:
-			return timeout_error(r);
+			return reply_timeout_error(r);
 		case CURLE_SSL_CONNECT_ERROR:
 			return "the TLS handshake failed";
 		case CURLE_PEER_FAILED_VERIFICATION:
-			return certificate_error(r->easy);
+			return reply_certificate_error(r->easy);
 		case CURLE_SSL_CERTPROBLEM:
 			return "the client certificate or its key cannot be used";
 		case CURLE_SSL_CACERT_BADFILE:
@@ -323,7 +323,7 @@ error_text(const SasRequest *r, CURLcode code)
 		case CURLE_SEND_ERROR:
 		case CURLE_RECV_ERROR:
 		case CURLE_PARTIAL_FILE:
-			return broken_connection_error(r);
+			return reply_broken_connection_error(r);
 		case CURLE_UNSUPPORTED_PROTOCOL:	/* HTTP/0.9, or none at all */
 		case CURLE_WEIRD_SERVER_REPLY:
 			return "the answer is not valid HTTP";
@@ -343,9 +343,9 @@ error_text(const SasRequest *r, CURLcode code)
 }
 
 static void
-set_error(SasRequest *r, CURLcode code)
+reply_set_error(SasRequest *r, CURLcode code)
 {
-	const char *text = error_text(r, code);
+	const char *text = reply_error_text(r, code);
 
 	if (text != NULL)
 		snprintf(r->reply->error, SAS_TRANSPORT_ERROR_LEN, "%s", text);
@@ -359,7 +359,7 @@ set_error(SasRequest *r, CURLcode code)
  * with headers that end in the middle; we are not.
  */
 void
-sas_request_finish(SasRequest *r, CURLcode code)
+sas_transport_request_finish(SasRequest *r, CURLcode code)
 {
 	SasReply   *reply = r->reply;
 	long		status = 0;
@@ -367,7 +367,7 @@ sas_request_finish(SasRequest *r, CURLcode code)
 	const char *ip = NULL;
 
 	reply->finished_us = sas_transport_now_us();
-	sas_request_note_sent(r);
+	sas_transport_request_note_sent(r);
 	curl_easy_getinfo(r->easy, CURLINFO_PRIMARY_IP, &ip);
 	if (ip != NULL && ip[0] != '\0')
 	{
@@ -388,18 +388,18 @@ sas_request_finish(SasRequest *r, CURLcode code)
 	{
 		reply->kind = SAS_REPLY_HTTP;
 		reply->status = status;
-		reply->content_type = sas_reply_header(reply, "content-type");
+		reply->content_type = sas_transport_reply_header(reply, "content-type");
 	}
 	else
 	{
 		reply->kind = r->sent ? SAS_REPLY_BROKEN : SAS_REPLY_NO_CONNECTION;
-		set_error(r, code);
+		reply_set_error(r, code);
 		free(reply->headers);
 		reply->headers = NULL;
 		reply->headers_len = 0;
 		reply->n_headers = 0;
 		reply->timed_out = code == CURLE_OPERATION_TIMEDOUT;
-		if (!sas_request_is_stream(r))
+		if (!sas_transport_request_is_stream(r))
 			reply->body_len = 0;
 	}
 	if (r->read > 0)
@@ -416,7 +416,7 @@ sas_request_finish(SasRequest *r, CURLcode code)
 }
 
 const char *
-sas_reply_header(const SasReply *reply, const char *name)
+sas_transport_reply_header(const SasReply *reply, const char *name)
 {
 	const char *p = reply->headers;
 
@@ -432,7 +432,7 @@ sas_reply_header(const SasReply *reply, const char *name)
 }
 
 void
-sas_reply_free(SasReply *reply)
+sas_transport_reply_free(SasReply *reply)
 {
 	if (reply == NULL)
 		return;

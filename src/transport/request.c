@@ -3,9 +3,9 @@
  * request.c
  *	  What is sent: a SasCall becomes the options of a libcurl handle.
  *
- * sas_request_load() is called with a fresh or reset easy handle, before it is
- * given to libcurl's multi handle; sas_request_redirect() between two hops,
- * while the multi handle does not have it; sas_request_unload() at the end.
+ * sas_transport_request_load() is called with a fresh or reset easy handle, before it is
+ * given to libcurl's multi handle; sas_transport_request_redirect() between two hops,
+ * while the multi handle does not have it; sas_transport_request_unload() at the end.
  */
 #include "transport/request.h"
 
@@ -21,7 +21,7 @@
 #define MAX_IDLE_SECONDS 50L
 
 static bool
-fail(char *errbuf, size_t errlen, const char *why)
+transport_request_fail(char *errbuf, size_t errlen, const char *why)
 {
 	snprintf(errbuf, errlen, "%s", why);
 	return false;
@@ -29,7 +29,7 @@ fail(char *errbuf, size_t errlen, const char *why)
 
 /* the characters of a token in RFC 9110 */
 static bool
-is_token(const char *s, size_t len)
+transport_request_is_token(const char *s, size_t len)
 {
 	static const char allowed[] = "!#$%&'*+-.^_`|~0123456789"
 		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
@@ -38,7 +38,7 @@ is_token(const char *s, size_t len)
 }
 
 static bool
-name_is(const char *line, size_t name_len, const char *name)
+transport_request_name_is(const char *line, size_t name_len, const char *name)
 {
 	return strlen(name) == name_len && strncasecmp(line, name, name_len) == 0;
 }
@@ -47,7 +47,7 @@ name_is(const char *line, size_t name_len, const char *name)
  * Appends one line to libcurl's list.  On lack of memory the list is as it was.
  */
 static bool
-append(struct curl_slist **list, const char *line)
+transport_request_append(struct curl_slist **list, const char *line)
 {
 	struct curl_slist *longer = curl_slist_append(*list, line);
 
@@ -58,19 +58,19 @@ append(struct curl_slist **list, const char *line)
 }
 
 static const char *
-header_problem(const char *line)
+transport_request_header_problem(const char *line)
 {
 	const char *colon = strchr(line, ':');
 	size_t		name_len = colon ? (size_t) (colon - line) : 0;
 
-	if (!is_token(line, name_len))
+	if (!transport_request_is_token(line, name_len))
 		return "a header is not of the form name: value";
 	for (const char *c = colon; *c != '\0'; c++)
 		if (((unsigned char) *c < ' ' && *c != '\t') || *c == 0x7f)
 			return "the value of a header has a control character";
-	if (name_is(line, name_len, "content-length") ||
-		name_is(line, name_len, "transfer-encoding") ||
-		name_is(line, name_len, "expect"))
+	if (transport_request_name_is(line, name_len, "content-length") ||
+		transport_request_name_is(line, name_len, "transfer-encoding") ||
+		transport_request_name_is(line, name_len, "expect"))
 		return "the headers content-length, transfer-encoding and expect cannot be set";
 	return NULL;
 }
@@ -80,20 +80,20 @@ header_problem(const char *line)
  * "Name:" as "do not send" and sends an empty value for "Name;".
  */
 static const char *
-add_header(SasRequest *r, const char *line)
+transport_request_add_header(SasRequest *r, const char *line)
 {
 	const char *colon = strchr(line, ':');
 	char	   *empty;
 	bool		added;
 
 	if (colon[1 + strspn(colon + 1, " \t")] != '\0')
-		return append(&r->headers, line) ? NULL : "out of memory";
+		return transport_request_append(&r->headers, line) ? NULL : "out of memory";
 
 	empty = strdup(line);
 	if (empty == NULL)
 		return "out of memory";
 	strcpy(empty + (colon - line), ";");
-	added = append(&r->headers, empty);
+	added = transport_request_append(&r->headers, empty);
 	free(empty);
 	return added ? NULL : "out of memory";
 }
@@ -102,7 +102,7 @@ add_header(SasRequest *r, const char *line)
  * The headers, and silence on those that libcurl would add by itself.
  */
 static const char *
-add_headers(SasRequest *r, const SasCall *call)
+transport_request_add_headers(SasRequest *r, const SasCall *call)
 {
 	const char *why = NULL;
 	bool		typed = false;
@@ -110,17 +110,17 @@ add_headers(SasRequest *r, const SasCall *call)
 	for (int i = 0; i < call->n_headers && why == NULL; i++)
 	{
 		typed = typed || strncasecmp(call->headers[i], "content-type:", 13) == 0;
-		why = add_header(r, call->headers[i]);
+		why = transport_request_add_header(r, call->headers[i]);
 	}
-	if (why == NULL && !append(&r->headers, "Expect:"))
+	if (why == NULL && !transport_request_append(&r->headers, "Expect:"))
 		why = "out of memory";
-	if (why == NULL && !typed && !append(&r->headers, "Content-Type:"))
+	if (why == NULL && !typed && !transport_request_append(&r->headers, "Content-Type:"))
 		why = "out of memory";
 	return why;
 }
 
 static bool
-is(const SasRequest *r, const char *method)
+transport_request_method_is(const SasRequest *r, const char *method)
 {
 	return strcmp(r->method, method) == 0;
 }
@@ -130,13 +130,13 @@ is(const SasRequest *r, const char *method)
  * "Content-Length: 0" when there is none (RFC 9110, 8.6).
  */
 static CURLcode
-set_method(SasRequest *r)
+transport_request_set_method(SasRequest *r)
 {
 	CURL	   *easy = r->easy;
-	bool		content = r->body != NULL || is(r, "POST") || is(r, "PUT") || is(r, "PATCH");
+	bool		content = r->body != NULL || transport_request_method_is(r, "POST") || transport_request_method_is(r, "PUT") || transport_request_method_is(r, "PATCH");
 	CURLcode	rc;
 
-	if (is(r, "HEAD"))
+	if (transport_request_method_is(r, "HEAD"))
 		return curl_easy_setopt(easy, CURLOPT_NOBODY, 1L);
 	if (!content)
 	{
@@ -154,7 +154,7 @@ set_method(SasRequest *r)
 	}
 	if (rc == CURLE_OK)
 		rc = curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST,
-							  is(r, content ? "POST" : "GET") ? NULL : r->method);
+							  transport_request_method_is(r, content ? "POST" : "GET") ? NULL : r->method);
 	return rc;
 }
 
@@ -168,7 +168,7 @@ set_method(SasRequest *r)
  * its size: a smaller one would be overrun by the next call.
  */
 static CURLcode
-set_rules(SasRequest *r)
+transport_request_set_rules(SasRequest *r)
 {
 	CURL	   *easy = r->easy;
 	CURLcode	rc = CURLE_OK;
@@ -195,11 +195,11 @@ set_rules(SasRequest *r)
 	SET(CURLOPT_MAXAGE_CONN, MAX_IDLE_SECONDS);
 	SET(CURLOPT_NOPROGRESS, 1L);
 	SET(CURLOPT_PRIVATE, r);
-	SET(CURLOPT_WRITEFUNCTION, sas_request_on_body);
+	SET(CURLOPT_WRITEFUNCTION, sas_transport_request_on_body);
 	SET(CURLOPT_WRITEDATA, r);
-	SET(CURLOPT_HEADERFUNCTION, sas_request_on_header);
+	SET(CURLOPT_HEADERFUNCTION, sas_transport_request_on_header);
 	SET(CURLOPT_HEADERDATA, r);
-	SET(CURLOPT_PREREQFUNCTION, sas_request_before_send);
+	SET(CURLOPT_PREREQFUNCTION, sas_transport_request_before_send);
 	SET(CURLOPT_PREREQDATA, r);
 	return rc;
 }
@@ -209,7 +209,7 @@ set_rules(SasRequest *r)
  * instead of the system's, not beside it.
  */
 static CURLcode
-set_options(SasRequest *r, const SasCall *call)
+transport_request_set_options(SasRequest *r, const SasCall *call)
 {
 	CURL	   *easy = r->easy;
 	CURLcode	rc = CURLE_OK;
@@ -240,7 +240,7 @@ set_options(SasRequest *r, const SasCall *call)
 	SET(CURLOPT_FRESH_CONNECT, call->window > 0 ? 1L : 0L);
 	SET(CURLOPT_FORBID_REUSE, call->window > 0 ? 1L : 0L);
 	if (call->window > 0)
-		SET(CURLOPT_SOCKOPTFUNCTION, sas_request_on_socket);
+		SET(CURLOPT_SOCKOPTFUNCTION, sas_transport_request_on_socket);
 	if (call->ca_file != NULL)
 	{
 		SET(CURLOPT_CAINFO, call->ca_file);
@@ -255,25 +255,25 @@ set_options(SasRequest *r, const SasCall *call)
 }
 
 bool
-sas_call_check(const SasCall *call, char *errbuf, size_t errlen)
+sas_transport_call_check(const SasCall *call, char *errbuf, size_t errlen)
 {
 	char		origin[SAS_ORIGIN_LEN];
 	const char *why = NULL;
 
 	if (call->url == NULL || call->method == NULL)
-		return fail(errbuf, errlen, "a call needs a method and an address");
-	if (!sas_origin_of_call(call->url, origin, sizeof(origin), &why))
+		return transport_request_fail(errbuf, errlen, "a call needs a method and an address");
+	if (!sas_transport_origin_of_call(call->url, origin, sizeof(origin), &why))
 	{
 		snprintf(errbuf, errlen, "the address cannot be called: %s", why);
 		return false;
 	}
-	if (!is_token(call->method, strlen(call->method)))
-		return fail(errbuf, errlen, "the method is not a valid one");
+	if (!transport_request_is_token(call->method, strlen(call->method)))
+		return transport_request_fail(errbuf, errlen, "the method is not a valid one");
 	if (call->body != NULL && strcmp(call->method, "HEAD") == 0)
-		return fail(errbuf, errlen, "a HEAD request has no body");
+		return transport_request_fail(errbuf, errlen, "a HEAD request has no body");
 	for (int i = 0; i < call->n_headers && why == NULL; i++)
-		why = header_problem(call->headers[i]);
-	return why == NULL || fail(errbuf, errlen, why);
+		why = transport_request_header_problem(call->headers[i]);
+	return why == NULL || transport_request_fail(errbuf, errlen, why);
 }
 
 /*
@@ -281,12 +281,12 @@ sas_call_check(const SasCall *call, char *errbuf, size_t errlen)
  * unload it.
  */
 bool
-sas_request_load(SasRequest *r, const SasCall *call, char *errbuf, size_t errlen)
+sas_transport_request_load(SasRequest *r, const SasCall *call, char *errbuf, size_t errlen)
 {
 	const char *why;
 	CURLcode	rc;
 
-	if (!sas_call_check(call, errbuf, errlen))
+	if (!sas_transport_call_check(call, errbuf, errlen))
 		return false;
 
 	r->method = strdup(call->method);
@@ -298,7 +298,7 @@ sas_request_load(SasRequest *r, const SasCall *call, char *errbuf, size_t errlen
 		r->body_len = call->body_len;
 	}
 	if (!r->method || !r->url || !r->reply || (call->body != NULL && !r->body))
-		return fail(errbuf, errlen, "out of memory");
+		return transport_request_fail(errbuf, errlen, "out of memory");
 	if (call->body_len > 0 && call->body != NULL)
 		memcpy(r->body, call->body, call->body_len);
 
@@ -311,14 +311,14 @@ sas_request_load(SasRequest *r, const SasCall *call, char *errbuf, size_t errlen
 	r->follow = call->follow_redirects && !call->websocket;
 	r->websocket = call->websocket;
 
-	why = add_headers(r, call);
+	why = transport_request_add_headers(r, call);
 	if (why != NULL)
-		return fail(errbuf, errlen, why);
-	rc = set_rules(r);
+		return transport_request_fail(errbuf, errlen, why);
+	rc = transport_request_set_rules(r);
 	if (rc == CURLE_OK)
-		rc = set_options(r, call);
+		rc = transport_request_set_options(r, call);
 	if (rc == CURLE_OK)
-		rc = set_method(r);
+		rc = transport_request_set_method(r);
 	if (rc != CURLE_OK)
 	{
 		snprintf(errbuf, errlen, "the call cannot be set up: %s", curl_easy_strerror(rc));
@@ -332,7 +332,7 @@ sas_request_load(SasRequest *r, const SasCall *call, char *errbuf, size_t errlen
  * speak of it.
  */
 static bool
-turn_into_get(SasRequest *r)
+transport_request_turn_into_get(SasRequest *r)
 {
 	struct curl_slist *kept = NULL;
 	char	   *get = strdup("GET");
@@ -340,7 +340,7 @@ turn_into_get(SasRequest *r)
 
 	for (struct curl_slist *h = r->headers; h != NULL && ok; h = h->next)
 		if (strncasecmp(h->data, "content-", 8) != 0)
-			ok = append(&kept, h->data);
+			ok = transport_request_append(&kept, h->data);
 	if (!ok || curl_easy_setopt(r->easy, CURLOPT_HTTPHEADER, kept) != CURLE_OK)
 	{
 		curl_slist_free_all(kept);
@@ -361,7 +361,7 @@ turn_into_get(SasRequest *r)
  * The address this answer sends us to, if we go there: malloc'd, or NULL.
  */
 static char *
-redirect_target(SasRequest *r, long status)
+transport_request_redirect_target(SasRequest *r, long status)
 {
 	const char *location;
 	char	   *target;
@@ -370,11 +370,11 @@ redirect_target(SasRequest *r, long status)
 		return NULL;
 	if (status != 301 && status != 302 && status != 303 && status != 307 && status != 308)
 		return NULL;
-	location = sas_reply_header(r->reply, "location");
+	location = sas_transport_reply_header(r->reply, "location");
 	if (location == NULL)
 		return NULL;
-	target = sas_origin_resolve(r->url, location);
-	if (target != NULL && !sas_same_origin(r->url, target))
+	target = sas_transport_origin_resolve(r->url, location);
+	if (target != NULL && !sas_transport_same_origin(r->url, target))
 	{
 		free(target);
 		target = NULL;
@@ -387,7 +387,7 @@ redirect_target(SasRequest *r, long status)
  * false the answer (or the lack of one) is the reply.
  */
 bool
-sas_request_redirect(SasRequest *r, CURLcode code)
+sas_transport_request_redirect(SasRequest *r, CURLcode code)
 {
 	SasReply   *reply = r->reply;
 	long		status = 0;
@@ -403,13 +403,13 @@ sas_request_redirect(SasRequest *r, CURLcode code)
 		if (left_ms <= 0)
 			left_ms = 1;		/* let it run into its time-out */
 	}
-	target = redirect_target(r, status);
+	target = transport_request_redirect_target(r, status);
 	if (target == NULL)
 		return false;
 	if (curl_easy_setopt(r->easy, CURLOPT_URL, target) != CURLE_OK ||
 		curl_easy_setopt(r->easy, CURLOPT_TIMEOUT_MS, left_ms) != CURLE_OK ||
-		(status < 304 && !is(r, "HEAD") && !is(r, "GET") && !turn_into_get(r)) ||
-		set_method(r) != CURLE_OK)
+		(status < 304 && !transport_request_method_is(r, "HEAD") && !transport_request_method_is(r, "GET") && !transport_request_turn_into_get(r)) ||
+		transport_request_set_method(r) != CURLE_OK)
 	{
 		free(target);
 		return false;
@@ -433,7 +433,7 @@ sas_request_redirect(SasRequest *r, CURLcode code)
  * Gives back all memory of the call; the easy handle stays, clean.
  */
 void
-sas_request_unload(SasRequest *r)
+sas_transport_request_unload(SasRequest *r)
 {
 	CURL	   *easy = r->easy;
 
@@ -442,7 +442,7 @@ sas_request_unload(SasRequest *r)
 	free(r->method);
 	free(r->url);
 	free(r->body);
-	sas_reply_free(r->reply);
+	sas_transport_reply_free(r->reply);
 	memset(r, 0, sizeof(*r));
 	r->easy = easy;
 }

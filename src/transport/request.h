@@ -22,11 +22,11 @@
 #endif
 
 /* Streams that have something new, in order. */
-typedef struct SasRequestHeard
+typedef struct SasRequestNews
 {
 	struct SasRequest *head;
 	struct SasRequest *tail;
-} SasRequestHeard;
+} SasRequestNews;
 
 typedef struct SasRequest
 {
@@ -61,11 +61,11 @@ typedef struct SasRequest
 	bool		websocket;
 	bool		closed;			/* by a message that says so */
 	bool		paused;			/* the window is full, libcurl leaves the socket alone */
-	bool		heard;			/* in the list of those who have something new */
-	struct SasRequest *heard_prev;
-	struct SasRequest *heard_next;
-	struct SasRequestHeard *heard_list;
-	int64_t		heard_us;
+	bool		has_news;		/* in the list of those who have something new */
+	struct SasRequest *news_prev;
+	struct SasRequest *news_next;
+	struct SasRequestNews *news_list;
+	int64_t		received_us;
 
 	/* all hops */
 	bool		sent;			/* request bytes may have left */
@@ -73,29 +73,29 @@ typedef struct SasRequest
 } SasRequest;
 
 /* request.c */
-extern bool sas_request_load(SasRequest *r, const SasCall *call, char *errbuf, size_t errlen);
-extern bool sas_request_redirect(SasRequest *r, CURLcode code);
-extern void sas_request_unload(SasRequest *r);
+extern bool sas_transport_request_load(SasRequest *r, const SasCall *call, char *errbuf, size_t errlen);
+extern bool sas_transport_request_redirect(SasRequest *r, CURLcode code);
+extern void sas_transport_request_unload(SasRequest *r);
 
 /* transport.c */
 extern void sas_transport_block_signals(sigset_t *before);
 extern void sas_transport_restore_signals(const sigset_t *before);
 
 /* stream.c */
-extern bool sas_request_is_stream(const SasRequest *r);
-extern void sas_request_note_heard(SasRequest *r);
-extern void sas_request_forget_heard(SasRequest *r);
-extern size_t sas_request_on_stream(SasRequest *r, const char *data, size_t len);
-extern int	sas_request_on_socket(void *arg, curl_socket_t fd, curlsocktype purpose);
+extern bool sas_transport_request_is_stream(const SasRequest *r);
+extern void sas_transport_request_note_news(SasRequest *r);
+extern void sas_transport_request_forget_news(SasRequest *r);
+extern size_t sas_transport_request_on_stream(SasRequest *r, const char *data, size_t len);
+extern int	sas_transport_request_on_socket(void *arg, curl_socket_t fd, curlsocktype purpose);
 
 /* reply.c */
-extern bool sas_request_reserve(char **buf, size_t *size, size_t used, size_t len);
-extern size_t sas_request_on_header(char *data, size_t size, size_t n, void *arg);
-extern size_t sas_request_on_body(char *data, size_t size, size_t n, void *arg);
-extern int	sas_request_before_send(void *arg, char *remote_ip, char *local_ip,
-									int remote_port, int local_port);
-extern void sas_request_note_sent(SasRequest *r);
-extern void sas_request_finish(SasRequest *r, CURLcode code);
+extern bool sas_transport_request_reserve(char **buf, size_t *size, size_t used, size_t len);
+extern size_t sas_transport_request_on_header(char *data, size_t size, size_t n, void *arg);
+extern size_t sas_transport_request_on_body(char *data, size_t size, size_t n, void *arg);
+extern int	sas_transport_request_before_send(void *arg, char *remote_ip, char *local_ip,
+											  int remote_port, int local_port);
+extern void sas_transport_request_note_sent(SasRequest *r);
+extern void sas_transport_request_finish(SasRequest *r, CURLcode code);
 extern int64_t sas_transport_now_us(void);
 
 #endif							/* SAS_REQUEST_H */

@@ -21,7 +21,7 @@
 #define RECEIVE_BUFFER (256 * 1024)
 
 int
-sas_request_on_socket(void *arg, curl_socket_t fd, curlsocktype purpose)
+sas_transport_request_on_socket(void *arg, curl_socket_t fd, curlsocktype purpose)
 {
 	int			size = RECEIVE_BUFFER;
 
@@ -33,54 +33,54 @@ sas_request_on_socket(void *arg, curl_socket_t fd, curlsocktype purpose)
 }
 
 bool
-sas_request_is_stream(const SasRequest *r)
+sas_transport_request_is_stream(const SasRequest *r)
 {
 	return r->window > 0 && r->answer_done &&
 		(r->websocket ? r->line_status == 101 : r->line_status >= 200 && r->line_status < 300);
 }
 
 void
-sas_request_note_heard(SasRequest *r)
+sas_transport_request_note_news(SasRequest *r)
 {
-	SasRequestHeard *list = r->heard_list;
+	SasRequestNews *list = r->news_list;
 
-	if (r->heard)
+	if (r->has_news)
 		return;
-	r->heard = true;
-	r->heard_prev = list->tail;
-	r->heard_next = NULL;
+	r->has_news = true;
+	r->news_prev = list->tail;
+	r->news_next = NULL;
 	if (list->tail != NULL)
-		list->tail->heard_next = r;
+		list->tail->news_next = r;
 	else
 		list->head = r;
 	list->tail = r;
 }
 
 void
-sas_request_forget_heard(SasRequest *r)
+sas_transport_request_forget_news(SasRequest *r)
 {
-	SasRequestHeard *list = r->heard_list;
+	SasRequestNews *list = r->news_list;
 
-	if (!r->heard)
+	if (!r->has_news)
 		return;
-	r->heard = false;
-	if (r->heard_prev != NULL)
-		r->heard_prev->heard_next = r->heard_next;
+	r->has_news = false;
+	if (r->news_prev != NULL)
+		r->news_prev->news_next = r->news_next;
 	else
-		list->head = r->heard_next;
-	if (r->heard_next != NULL)
-		r->heard_next->heard_prev = r->heard_prev;
+		list->head = r->news_next;
+	if (r->news_next != NULL)
+		r->news_next->news_prev = r->news_prev;
 	else
-		list->tail = r->heard_prev;
+		list->tail = r->news_prev;
 }
 
 /* Bytes into the window, which has room for them. */
 static bool
-keep(SasRequest *r, const char *data, size_t len)
+stream_append(SasRequest *r, const char *data, size_t len)
 {
 	SasReply   *reply = r->reply;
 
-	if (!sas_request_reserve(&reply->body, &r->body_size, reply->body_len, len))
+	if (!sas_transport_request_reserve(&reply->body, &r->body_size, reply->body_len, len))
 	{
 		r->refused = "out of memory";
 		return false;
@@ -96,7 +96,7 @@ keep(SasRequest *r, const char *data, size_t len)
  * is passed on.  libcurl answers pings by itself.
  */
 static bool
-begin_record(SasRequest *r, size_t len, unsigned char header[5])
+stream_begin_record(SasRequest *r, size_t len, unsigned char header[5])
 {
 #if LIBCURL_VERSION_NUM >= 0x075600
 	const struct curl_ws_frame *meta = curl_ws_meta(r->easy);
@@ -116,19 +116,19 @@ begin_record(SasRequest *r, size_t len, unsigned char header[5])
 }
 
 size_t
-sas_request_on_stream(SasRequest *r, const char *data, size_t len)
+sas_transport_request_on_stream(SasRequest *r, const char *data, size_t len)
 {
 	SasReply   *reply = r->reply;
 	size_t		unread = reply->body_len - r->read;
 	unsigned char header[5];
 
-	r->heard_us = sas_transport_now_us();
+	r->received_us = sas_transport_now_us();
 	if (unread > 0 && unread + len > r->window)
 	{
 		r->paused = true;
 		return CURL_WRITEFUNC_PAUSE;
 	}
-	if (r->websocket && !begin_record(r, len, header))
+	if (r->websocket && !stream_begin_record(r, len, header))
 		return r->closed ? 0 : len;
 	if (r->read > 0)
 	{
@@ -136,14 +136,14 @@ sas_request_on_stream(SasRequest *r, const char *data, size_t len)
 		reply->body_len = unread;
 		r->read = 0;
 	}
-	if ((r->websocket && !keep(r, (char *) header, sizeof(header))) || !keep(r, data, len))
+	if ((r->websocket && !stream_append(r, (char *) header, sizeof(header))) || !stream_append(r, data, len))
 		return 0;
-	sas_request_note_heard(r);
+	sas_transport_request_note_news(r);
 	return len;
 }
 
 bool
-sas_stream_say(void *handle, const char *text, size_t len)
+sas_transport_stream_send(void *handle, const char *text, size_t len)
 {
 	SasRequest *r = handle;
 	sigset_t	before;
@@ -170,7 +170,7 @@ sas_transport_has_websocket(void)
 }
 
 long
-sas_stream_status(void *handle)
+sas_transport_stream_status(void *handle)
 {
 	SasRequest *r = handle;
 
@@ -178,41 +178,41 @@ sas_stream_status(void *handle)
 }
 
 const char *
-sas_stream_header(void *handle, const char *name)
+sas_transport_stream_header(void *handle, const char *name)
 {
 	SasRequest *r = handle;
 
-	return r->answer_done ? sas_reply_header(r->reply, name) : NULL;
+	return r->answer_done ? sas_transport_reply_header(r->reply, name) : NULL;
 }
 
 int64_t
-sas_stream_heard_us(void *handle)
+sas_transport_stream_received_us(void *handle)
 {
-	return ((SasRequest *) handle)->heard_us;
+	return ((SasRequest *) handle)->received_us;
 }
 
 size_t
-sas_stream_bytes(void *handle, const char **bytes)
+sas_transport_stream_bytes(void *handle, const char **bytes)
 {
 	SasRequest *r = handle;
 
-	if (!sas_request_is_stream(r) || r->reply->body_len == r->read)
+	if (!sas_transport_request_is_stream(r) || r->reply->body_len == r->read)
 		return 0;
 	*bytes = r->reply->body + r->read;
 	return r->reply->body_len - r->read;
 }
 
 void
-sas_stream_hear_again(void *handle)
+sas_transport_stream_announce_again(void *handle)
 {
 	SasRequest *r = handle;
 
-	if (sas_request_is_stream(r) && r->reply->body_len > r->read)
-		sas_request_note_heard(r);
+	if (sas_transport_request_is_stream(r) && r->reply->body_len > r->read)
+		sas_transport_request_note_news(r);
 }
 
 void
-sas_stream_read(void *handle, size_t len)
+sas_transport_stream_read(void *handle, size_t len)
 {
 	SasRequest *r = handle;
 	SasReply   *reply = r->reply;

@@ -45,7 +45,7 @@ struct SasTransport
 	SasRequestList active;
 	SasRequestList finished;
 	SasRequestList idle;
-	SasRequestHeard heard;		/* streams with something new; active, or finished */
+	SasRequestNews has_news;	/* streams with something new; active, or finished */
 };
 
 /*
@@ -67,7 +67,7 @@ sas_transport_restore_signals(const sigset_t *before)
 }
 
 static void
-list_add(SasRequestList *list, SasRequest *r)
+transport_list_add(SasRequestList *list, SasRequest *r)
 {
 	r->prev = list->tail;
 	r->next = NULL;
@@ -80,7 +80,7 @@ list_add(SasRequestList *list, SasRequest *r)
 }
 
 static void
-list_remove(SasRequestList *list, SasRequest *r)
+transport_list_remove(SasRequestList *list, SasRequest *r)
 {
 	if (r->prev != NULL)
 		r->prev->next = r->next;
@@ -100,7 +100,7 @@ list_remove(SasRequestList *list, SasRequest *r)
  * libcurl here would end all calls.
  */
 static int
-on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *in_epoll)
+transport_on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *in_epoll)
 {
 	SasTransport *t = arg;
 	struct epoll_event ev = {0};
@@ -129,7 +129,7 @@ on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *in_epoll)
 }
 
 static int
-on_timer(CURLM *multi, long timeout_ms, void *arg)
+transport_on_timer(CURLM *multi, long timeout_ms, void *arg)
 {
 	SasTransport *t = arg;
 
@@ -144,7 +144,7 @@ on_timer(CURLM *multi, long timeout_ms, void *arg)
  * connection, and the server's own files.
  */
 static void
-raise_open_files(int max_calls)
+transport_raise_open_files(int max_calls)
 {
 	struct rlimit limit;
 	rlim_t		want = (rlim_t) max_calls * 3 + 1024;
@@ -156,36 +156,36 @@ raise_open_files(int max_calls)
 }
 
 static void
-free_request(SasRequest *r)
+transport_free_request(SasRequest *r)
 {
 	curl_easy_cleanup(r->easy);
 	free(r);
 }
 
 static void
-apply_size(SasTransport *t, int max_calls)
+transport_apply_size(SasTransport *t, int max_calls)
 {
 	t->max_calls = max_calls > 0 ? max_calls : 1;
-	raise_open_files(t->max_calls);
+	transport_raise_open_files(t->max_calls);
 	curl_multi_setopt(t->multi, CURLMOPT_MAXCONNECTS, (long) t->max_calls);
 	while (t->idle.length > t->max_calls)
 	{
 		SasRequest *r = t->idle.head;
 
-		list_remove(&t->idle, r);
-		free_request(r);
+		transport_list_remove(&t->idle, r);
+		transport_free_request(r);
 	}
 }
 
 static bool
-set_up(SasTransport *t)
+transport_set_up(SasTransport *t)
 {
 	t->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	t->multi = curl_multi_init();
 	return t->epoll_fd >= 0 && t->multi != NULL &&
-		curl_multi_setopt(t->multi, CURLMOPT_SOCKETFUNCTION, on_socket) == CURLM_OK &&
+		curl_multi_setopt(t->multi, CURLMOPT_SOCKETFUNCTION, transport_on_socket) == CURLM_OK &&
 		curl_multi_setopt(t->multi, CURLMOPT_SOCKETDATA, t) == CURLM_OK &&
-		curl_multi_setopt(t->multi, CURLMOPT_TIMERFUNCTION, on_timer) == CURLM_OK &&
+		curl_multi_setopt(t->multi, CURLMOPT_TIMERFUNCTION, transport_on_timer) == CURLM_OK &&
 		curl_multi_setopt(t->multi, CURLMOPT_TIMERDATA, t) == CURLM_OK &&
 		curl_multi_setopt(t->multi, CURLMOPT_MAX_HOST_CONNECTIONS, 0L) == CURLM_OK;
 }
@@ -205,8 +205,8 @@ sas_transport_open(int max_calls, char *errbuf, size_t errlen)
 	{
 		t->deadline_us = -1;
 		t->joined[0] = t->joined[1] = -1;
-		if (set_up(t))
-			apply_size(t, max_calls);
+		if (transport_set_up(t))
+			transport_apply_size(t, max_calls);
 		else
 		{
 			curl_multi_cleanup(t->multi);
@@ -247,7 +247,7 @@ sas_transport_timeout_ms(SasTransport *t)
 {
 	int64_t		left_us;
 
-	if (t->heard.head != NULL || t->finished.head != NULL)
+	if (t->has_news.head != NULL || t->finished.head != NULL)
 		return 0;
 	if (t->deadline_us < 0)
 		return -1;
@@ -259,13 +259,13 @@ sas_transport_timeout_ms(SasTransport *t)
  * An idle request, or a new one.  The last one used has the warmest memory.
  */
 static SasRequest *
-take_idle(SasTransport *t)
+transport_take_idle(SasTransport *t)
 {
 	SasRequest *r = t->idle.tail;
 
 	if (r != NULL)
 	{
-		list_remove(&t->idle, r);
+		transport_list_remove(&t->idle, r);
 		return r;
 	}
 	r = calloc(1, sizeof(SasRequest));
@@ -278,18 +278,18 @@ take_idle(SasTransport *t)
 }
 
 static void
-give_back(SasTransport *t, SasRequest *r)
+transport_give_back(SasTransport *t, SasRequest *r)
 {
-	sas_request_forget_heard(r);
-	sas_request_unload(r);
+	sas_transport_request_forget_news(r);
+	sas_transport_request_unload(r);
 	if (t->idle.length + t->active.length + t->finished.length < t->max_calls)
-		list_add(&t->idle, r);
+		transport_list_add(&t->idle, r);
 	else
-		free_request(r);
+		transport_free_request(r);
 }
 
 static SasRequest *
-start(SasTransport *t, const SasCall *call, char *errbuf, size_t errlen)
+transport_start(SasTransport *t, const SasCall *call, char *errbuf, size_t errlen)
 {
 	SasRequest *r;
 
@@ -298,25 +298,25 @@ start(SasTransport *t, const SasCall *call, char *errbuf, size_t errlen)
 		snprintf(errbuf, errlen, "all %d calls are in use", t->max_calls);
 		return NULL;
 	}
-	r = take_idle(t);
+	r = transport_take_idle(t);
 	if (r == NULL)
 	{
 		snprintf(errbuf, errlen, "out of memory");
 		return NULL;
 	}
-	if (!sas_request_load(r, call, errbuf, errlen))
+	if (!sas_transport_request_load(r, call, errbuf, errlen))
 	{
-		give_back(t, r);
+		transport_give_back(t, r);
 		return NULL;
 	}
 	if (curl_multi_add_handle(t->multi, r->easy) != CURLM_OK)
 	{
 		snprintf(errbuf, errlen, "libcurl did not take the call");
-		give_back(t, r);
+		transport_give_back(t, r);
 		return NULL;
 	}
-	r->heard_list = &t->heard;
-	list_add(&t->active, r);
+	r->news_list = &t->has_news;
+	transport_list_add(&t->active, r);
 	return r;
 }
 
@@ -327,7 +327,7 @@ sas_transport_start(SasTransport *t, const SasCall *call, char *errbuf, size_t e
 	SasRequest *r;
 
 	sas_transport_block_signals(&before);
-	r = start(t, call, errbuf, errlen);
+	r = transport_start(t, call, errbuf, errlen);
 	sas_transport_restore_signals(&before);
 	return r;
 }
@@ -337,7 +337,7 @@ sas_transport_start(SasTransport *t, const SasCall *call, char *errbuf, size_t e
  * looking for its host.
  */
 static void
-detach(SasTransport *t, SasRequest *r, bool cut_short)
+transport_detach(SasTransport *t, SasRequest *r, bool cut_short)
 {
 	curl_off_t	lookup = 0;
 
@@ -358,13 +358,13 @@ sas_transport_stop_call(SasTransport *t, void *handle)
 		return;
 	sas_transport_block_signals(&before);
 	if (r->finished)
-		list_remove(&t->finished, r);
+		transport_list_remove(&t->finished, r);
 	else
 	{
-		list_remove(&t->active, r);
-		detach(t, r, true);
+		transport_list_remove(&t->active, r);
+		transport_detach(t, r, true);
 	}
-	give_back(t, r);
+	transport_give_back(t, r);
 	sas_transport_restore_signals(&before);
 }
 
@@ -372,7 +372,7 @@ sas_transport_stop_call(SasTransport *t, void *handle)
  * Takes from libcurl what is done.  A redirect makes it active again.
  */
 static void
-collect(SasTransport *t)
+transport_collect(SasTransport *t)
 {
 	CURLMsg    *msg;
 	int			left;
@@ -386,18 +386,18 @@ collect(SasTransport *t)
 			curl_easy_getinfo(msg->easy_handle, CURLINFO_PRIVATE, (char **) &r) != CURLE_OK ||
 			r == NULL)
 			continue;
-		sas_request_note_sent(r);
-		detach(t, r, code == CURLE_OPERATION_TIMEDOUT);
-		if (sas_request_redirect(r, code))
+		sas_transport_request_note_sent(r);
+		transport_detach(t, r, code == CURLE_OPERATION_TIMEDOUT);
+		if (sas_transport_request_redirect(r, code))
 		{
 			if (curl_multi_add_handle(t->multi, r->easy) == CURLM_OK)
 				continue;
 			code = CURLE_OUT_OF_MEMORY;
 		}
-		sas_request_finish(r, code);
-		list_remove(&t->active, r);
+		sas_transport_request_finish(r, code);
+		transport_list_remove(&t->active, r);
 		r->finished = true;
-		list_add(&t->finished, r);
+		transport_list_add(&t->finished, r);
 	}
 }
 
@@ -407,7 +407,7 @@ collect(SasTransport *t)
  * finds out the reason itself, and reads what came before.
  */
 static bool
-work_once(SasTransport *t)
+transport_work_once(SasTransport *t)
 {
 	struct epoll_event events[EVENTS_AT_ONCE];
 	bool		did = false;
@@ -436,7 +436,7 @@ work_once(SasTransport *t)
 		curl_multi_socket_action(t->multi, events[i].data.fd, mask, &running);
 		did = true;
 	}
-	collect(t);
+	transport_collect(t);
 	return did;
 }
 
@@ -447,7 +447,7 @@ sas_transport_work(SasTransport *t)
 
 	sas_transport_block_signals(&before);
 	for (int i = 0; i < ROUNDS_OF_WORK; i++)
-		if (!work_once(t))
+		if (!transport_work_once(t))
 			break;
 	sas_transport_restore_signals(&before);
 }
@@ -464,20 +464,20 @@ sas_transport_next(SasTransport *t)
 	reply = r->reply;
 	r->reply = NULL;
 	sas_transport_block_signals(&before);
-	list_remove(&t->finished, r);
-	give_back(t, r);
+	transport_list_remove(&t->finished, r);
+	transport_give_back(t, r);
 	sas_transport_restore_signals(&before);
 	return reply;
 }
 
 void *
-sas_transport_heard(SasTransport *t)
+sas_transport_next_news(SasTransport *t)
 {
-	SasRequest *r = t->heard.head;
+	SasRequest *r = t->has_news.head;
 
 	if (r == NULL)
 		return NULL;
-	sas_request_forget_heard(r);
+	sas_transport_request_forget_news(r);
 	return r->reply->owner;
 }
 
@@ -495,7 +495,7 @@ sas_transport_resize(SasTransport *t, int max_calls)
 	if (max_calls == t->max_calls)
 		return;
 	sas_transport_block_signals(&before);
-	apply_size(t, max_calls);
+	transport_apply_size(t, max_calls);
 	sas_transport_restore_signals(&before);
 }
 
@@ -514,14 +514,14 @@ sas_transport_close(SasTransport *t)
 	{
 		while ((r = t->finished.head) != NULL)
 		{
-			list_remove(&t->finished, r);
-			sas_request_unload(r);
-			free_request(r);
+			transport_list_remove(&t->finished, r);
+			sas_transport_request_unload(r);
+			transport_free_request(r);
 		}
 		while ((r = t->idle.head) != NULL)
 		{
-			list_remove(&t->idle, r);
-			free_request(r);
+			transport_list_remove(&t->idle, r);
+			transport_free_request(r);
 		}
 		curl_multi_cleanup(t->multi);
 		free(t);

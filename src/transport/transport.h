@@ -12,7 +12,7 @@
  *				  +--------- stop_call ----------+	no reply is given
  *
  * A call with a window is a stream: its body is not collected but read as it
- * comes, with sas_transport_heard() and sas_stream_...().  What is not read
+ * comes, with sas_transport_next_news() and sas_stream_...().  What is not read
  * fills the window; then the connection is left alone until it is, and the
  * service feels that nobody reads.
  *
@@ -132,7 +132,7 @@ extern bool sas_transport_join(SasTransport *t, SasTransport *other);
 extern long sas_transport_timeout_ms(SasTransport *t);
 
 /* can this be sent? false with a reason in errbuf: what sas_transport_start() would refuse */
-extern bool sas_call_check(const SasCall *call, char *errbuf, size_t errlen);
+extern bool sas_transport_call_check(const SasCall *call, char *errbuf, size_t errlen);
 
 /*
  * Takes a call; the network is touched by the next sas_transport_work(), and
@@ -150,40 +150,40 @@ extern void sas_transport_work(SasTransport *t);
 
 /* the next finished reply, in order of finishing, or NULL */
 extern SasReply *sas_transport_next(SasTransport *t);
-extern void sas_reply_free(SasReply *reply);
+extern void sas_transport_reply_free(SasReply *reply);
 
 /*
  * The owner of a stream that has something new: its answer has begun, or there
  * are bytes to read.  Each is told once until there is more; NULL: no other.
  */
-extern void *sas_transport_heard(SasTransport *t);
+extern void *sas_transport_next_news(SasTransport *t);
 
 /* of a handle whose reply has not been given: 0 while there is no answer */
-extern long sas_stream_status(void *handle);
-extern const char *sas_stream_header(void *handle, const char *name);
+extern long sas_transport_stream_status(void *handle);
+extern const char *sas_transport_stream_header(void *handle, const char *name);
 
 /* what can be read; reading opens the window again */
-extern size_t sas_stream_bytes(void *handle, const char **bytes);
-extern void sas_stream_read(void *handle, size_t len);
+extern size_t sas_transport_stream_bytes(void *handle, const char **bytes);
+extern void sas_transport_stream_read(void *handle, size_t len);
 
 /* bytes that were told and not read are told again */
-extern void sas_stream_hear_again(void *handle);
+extern void sas_transport_stream_announce_again(void *handle);
 
 /*
  * What is read of a WebSocket are records: four bytes of length, the largest
  * first, a byte that is 1 with the last record of a message, and so many bytes
  * of it.  Says a message of text; false: it could not be sent, or not whole.
  */
-extern bool sas_stream_say(void *handle, const char *text, size_t len);
+extern bool sas_transport_stream_send(void *handle, const char *text, size_t len);
 
 /* does this libcurl know WebSocket? */
 extern bool sas_transport_has_websocket(void);
 
 /* when the service was heard last, CLOCK_MONOTONIC; 0: never */
-extern int64_t sas_stream_heard_us(void *handle);
+extern int64_t sas_transport_stream_received_us(void *handle);
 
 /* the first value of a header (lower-case name), or NULL */
-extern const char *sas_reply_header(const SasReply *reply, const char *name);
+extern const char *sas_transport_reply_header(const SasReply *reply, const char *name);
 
 /* started, and neither stopped nor given back by sas_transport_next() */
 extern int	sas_transport_in_flight(SasTransport *t);

@@ -48,7 +48,7 @@ outcome_is_among(Jsonb *statuses, int status)
 static double
 outcome_retry_after_ms(const SasReply *reply)
 {
-	const char *value = sas_reply_header(reply, "retry-after");
+	const char *value = sas_transport_reply_header(reply, "retry-after");
 	struct tm	tm;
 
 	if (value == NULL)

@@ -23,7 +23,7 @@ static void
 work_request_append_encoded(StringInfo out, char *text)
 {
 	char	   *utf8 = sas_base_utf8_of(text);
-	char	   *encoded = sas_url_encode_segment(utf8, strlen(utf8));
+	char	   *encoded = sas_transport_encode_segment(utf8, strlen(utf8));
 
 	if (encoded == NULL)
 		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
@@ -89,7 +89,7 @@ work_request_compose_url(SasSent *sent, SasStoredAgent *agent, Jsonb *request)
 		char		origin[SAS_ORIGIN_LEN];
 		const char *why;
 
-		if (!sas_origin_of_call(path, origin, sizeof(origin), &why) || !sas_same_origin(path, agent->base_url))
+		if (!sas_transport_origin_of_call(path, origin, sizeof(origin), &why) || !sas_transport_same_origin(path, agent->base_url))
 			return "the path would leave the origin of the agent";
 		appendStringInfoString(&url, path);
 	}
@@ -97,7 +97,7 @@ work_request_compose_url(SasSent *sent, SasStoredAgent *agent, Jsonb *request)
 		appendStringInfo(&url, "%s%s", agent->base_url, path);
 	else
 		return "the path would leave the origin of the agent";
-	if (sas_path_has_dot_segment(path))
+	if (sas_transport_path_has_dot_segment(path))
 		return "the path has a dot segment";
 
 	separator = strchr(url.data, '?') != NULL ? '&' : '?';

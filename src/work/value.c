@@ -44,7 +44,7 @@ sas_work_value_mask(char *bytes, size_t len, const SasStoredAgent *agent)
 	{
 		const char *secret = lfirst(lc);
 		const char *utf8 = sas_base_utf8_of(lfirst(lc));
-		char	   *encoded = sas_url_encode_segment(utf8, strlen(utf8));
+		char	   *encoded = sas_transport_encode_segment(utf8, strlen(utf8));
 		StringInfoData json;
 
 		value_mask_one(bytes, len, secret);
