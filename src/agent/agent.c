@@ -49,7 +49,7 @@ static void
 start(void)
 {
 	sas_work_agents_open();
-	sas_watches_open(sas_flights_open());
+	sas_stream_open(sas_flights_open());
 }
 
 /* Asks the doors. Returns how many lanes are to be claimed from; *retry_us: when a closed door may open. */
@@ -190,7 +190,7 @@ agent_tick(void)
 	if (transaction_failed)
 		after_abort();
 	sas_flights_move();
-	next.again = sas_watches_move();
+	next.again = sas_stream_move();
 	stale = sas_work_agents_stale();
 	stops = sas_flights_stale();
 
@@ -222,7 +222,7 @@ agent_tick(void)
 		transaction_failed = false;
 		if (stale)
 		{
-			sas_watches_agents_changed();
+			sas_stream_agents_changed();
 			sas_work_agents_applied();
 		}
 		sas_outbox_written(sas_work_agents, sas_work_n_agents);
@@ -237,9 +237,9 @@ agent_tick(void)
 		next.again |= sas_flights_move();
 	}
 
-	next.again |= sas_watches_turn();
+	next.again |= sas_stream_tick();
 	next.wake_in_ms = sas_flights_wake_in_ms();
-	watches_ms = sas_watches_wake_in_ms();
+	watches_ms = sas_stream_wake_in_ms();
 	if (next.wake_in_ms < 0 || (watches_ms >= 0 && watches_ms < next.wake_in_ms))
 		next.wake_in_ms = watches_ms;
 	if (retry_us != 0)
@@ -258,7 +258,7 @@ agent_tick(void)
 static void
 leave(void)
 {
-	sas_watches_close();
+	sas_stream_close();
 	sas_flights_close();
 }
 

@@ -14,13 +14,13 @@
 #include "utils/memutils.h"
 
 static double
-number_of(Jsonb *request, const char *name)
+apply_number(Jsonb *request, const char *name)
 {
 	return Max(0, sas_work_json_number(request, name, 0));
 }
 
 static SasWatchKind
-kind_of(const SasWatchRequest *r)
+apply_kind(const SasWatchRequest *r)
 {
 	char	   *format = sas_work_json_string(r->request, "format");
 
@@ -33,7 +33,7 @@ kind_of(const SasWatchRequest *r)
 
 /* What it does next. */
 static void
-install(SasWatch *w, const SasWatchRequest *r)
+apply_request(SasWatch *w, const SasWatchRequest *r)
 {
 	double		wait_ms = r->wait_ms;
 
@@ -42,216 +42,216 @@ install(SasWatch *w, const SasWatchRequest *r)
 	w->ask = false;
 	if (r->request == NULL)
 	{
-		sas_watch_tell(w, r->problem ? r->problem : sas_watch_problem(w, "template", "the request cannot be made", NULL), -1);
+		sas_stream_watch_report(w, r->problem ? r->problem : sas_stream_watch_problem(w, "template", "the request cannot be made", NULL), -1);
 		return;
 	}
-	w->kind = kind_of(r);
-	sas_held_drop_request(w);
-	w->request = MemoryContextAlloc(sas_watches_context, VARSIZE(r->request));
+	w->kind = apply_kind(r);
+	sas_stream_hosted_drop_request(w);
+	w->request = MemoryContextAlloc(sas_stream_context, VARSIZE(r->request));
 	memcpy(w->request, r->request, VARSIZE(r->request));
-	sas_held_replace(&w->cursor, NULL);
+	sas_stream_hosted_replace(&w->cursor, NULL);
 	if (r->cursor != NULL && JB_ROOT_IS_SCALAR(r->cursor))
 	{
 		JsonbValue	v;
 
 		if (JsonbExtractScalar(&r->cursor->root, &v) && v.type == jbvString)
-			sas_held_replace(&w->cursor, sas_work_json_text(&v));
+			sas_stream_hosted_replace(&w->cursor, sas_work_json_text(&v));
 	}
-	sas_held_replace(&w->digest, r->digest);
-	w->idle_ms = number_of(r->request, "idle_timeout_ms");
-	w->every_ms = number_of(r->request, "every_ms");
-	w->timeout_ms = number_of(r->request, "timeout_ms");
+	sas_stream_hosted_replace(&w->digest, r->digest);
+	w->idle_ms = apply_number(r->request, "idle_timeout_ms");
+	w->every_ms = apply_number(r->request, "every_ms");
+	w->timeout_ms = apply_number(r->request, "timeout_ms");
 	/* a poll that has passed something on comes again when its time has come */
 	if (w->kind == SAS_WATCH_POLL && w->begun_us != 0)
 		wait_ms = Max(wait_ms, w->every_ms - (sas_base_clock_monotonic_us() - w->begun_us) / 1000.0);
 	if (wait_ms > 0)
-		sas_watch_again(w, sas_base_clock_monotonic_us() + (int64) (wait_ms * 1000));
+		sas_stream_watch_again(w, sas_base_clock_monotonic_us() + (int64) (wait_ms * 1000));
 	else
-		sas_watch_set_line(w, SAS_LINE_READY);
+		sas_stream_watch_set_line(w, SAS_LINE_READY);
 }
 
 static void
-take_claims(List *claimed)
+apply_claims(List *claimed)
 {
 	ListCell   *lc;
 
 	foreach(lc, claimed)
 	{
 		SasWatchRequest *r = lfirst(lc);
-		SasWatch   *w = hash_search(sas_held.watches, &r->id.watch_id, HASH_FIND, NULL);
+		SasWatch   *w = hash_search(sas_stream_hosted.watches, &r->id.watch_id, HASH_FIND, NULL);
 
 		if (w != NULL)
-			sas_held_forget(w);
-		w = hash_search(sas_held.watches, &r->id.watch_id, HASH_ENTER, NULL);
+			sas_stream_hosted_forget(w);
+		w = hash_search(sas_stream_hosted.watches, &r->id.watch_id, HASH_ENTER, NULL);
 		memset(w, 0, sizeof(*w));
 		w->id = r->id;
-		install(w, r);
+		apply_request(w, r);
 	}
 }
 
 /* What was asked for; those that got no answer are held no more. */
 static void
-take_requests(const SasTalk *talk)
+apply_requests(const SasStreamReport *report)
 {
 	ListCell   *lc;
 
-	foreach(lc, talk->requests)
+	foreach(lc, report->requests)
 	{
 		SasWatchRequest *r = lfirst(lc);
-		SasWatch   *w = sas_held_find(&r->id);
+		SasWatch   *w = sas_stream_hosted_find(&r->id);
 
 		if (w != NULL && w->ask)
-			install(w, r);
+			apply_request(w, r);
 	}
-	for (int i = 0; i < talk->n_asked; i++)
+	for (int i = 0; i < report->n_asked; i++)
 	{
-		SasWatch   *w = sas_held_find(&talk->asked[i]);
+		SasWatch   *w = sas_stream_hosted_find(&report->asked[i]);
 
 		if (w != NULL && w->ask && !w->release)
-			sas_held_forget(w);
+			sas_stream_hosted_forget(w);
 	}
 }
 
 static void
-stop(SasWatch *w)
+apply_stop(SasWatch *w)
 {
-	sas_watch_close(w);
-	sas_watch_set_timer(w, 0);
-	w->tell = w->ask = false;
+	sas_stream_watch_close(w);
+	sas_stream_watch_set_timer(w, 0);
+	w->report = w->ask = false;
 	w->release = true;
-	sas_watch_set_line(w, SAS_LINE_DUE);
+	sas_stream_watch_set_line(w, SAS_LINE_DUE);
 }
 
 /* The end of its batch was not taken, and has been told as a failure: it comes again behind the cursor. */
 static void
-cut(SasWatch *w)
+apply_cut(SasWatch *w)
 {
-	sas_watch_close(w);
+	sas_stream_watch_close(w);
 	/* or the service would say that nothing has changed */
-	sas_held_replace(&w->etag, NULL);
+	sas_stream_hosted_replace(&w->etag, NULL);
 	if (w->release)
 		return;
 	w->ask = false;
-	w->tell = true;
+	w->report = true;
 }
 
 /* Each batch was taken, or its watch is not ours any more. */
 static void
-take_verdicts(const SasTalk *talk)
+apply_verdicts(const SasStreamReport *report)
 {
 	ListCell   *lc;
 
-	foreach(lc, talk->taken)
+	foreach(lc, report->taken)
 	{
 		SasWatchVerdict *v = lfirst(lc);
-		SasWatch   *w = sas_held_find(&v->id);
+		SasWatch   *w = sas_stream_hosted_find(&v->id);
 
 		if (w == NULL || w->built == NULL)
 			continue;
 		if (w->new_digest != NULL && v->answer != SAS_WATCH_CUT)
-			sas_held_replace(&w->digest, w->new_digest);
-		sas_items_drop(w);
+			sas_stream_hosted_replace(&w->digest, w->new_digest);
+		sas_stream_items_drop(w);
 		w->room = v->room;
 		if (v->answer == SAS_WATCH_STOP)
-			stop(w);
+			apply_stop(w);
 		else if (v->answer == SAS_WATCH_CUT)
-			cut(w);
+			apply_cut(w);
 		else if (v->answer != SAS_WATCH_GO)
-			sas_held_forget(w);
+			sas_stream_hosted_forget(w);
 	}
-	for (int i = 0; i < talk->n_batches; i++)
+	for (int i = 0; i < report->n_batches; i++)
 	{
-		SasWatch   *w = sas_held_find(&talk->batches[i].id);
+		SasWatch   *w = sas_stream_hosted_find(&report->batches[i].id);
 
 		if (w != NULL && w->built != NULL)
-			sas_held_forget(w);
+			sas_stream_hosted_forget(w);
 	}
 }
 
 static void
-take_rests(const SasTalk *talk)
+apply_pauses(const SasStreamReport *report)
 {
 	ListCell   *lc;
 
-	foreach(lc, talk->rests)
+	foreach(lc, report->pauses)
 	{
 		SasWatchVerdict *v = lfirst(lc);
-		SasWatch   *w = sas_held_find(&v->id);
+		SasWatch   *w = sas_stream_hosted_find(&v->id);
 
-		if (w == NULL || !w->tell)
+		if (w == NULL || !w->report)
 			continue;
-		w->tell = false;
+		w->report = false;
 		if (v->answer == SAS_WATCH_STOP)
-			stop(w);
+			apply_stop(w);
 		else if (v->answer != SAS_WATCH_GO)
-			sas_held_forget(w);
+			sas_stream_hosted_forget(w);
 		else
 		{
-			sas_held_drop_request(w);
-			sas_watch_set_timer(w, sas_base_clock_monotonic_us() + (int64) (v->pause_ms * 1000));
+			sas_stream_hosted_drop_request(w);
+			sas_stream_watch_set_timer(w, sas_base_clock_monotonic_us() + (int64) (v->pause_ms * 1000));
 		}
 	}
-	for (int i = 0; i < talk->n_failures; i++)
+	for (int i = 0; i < report->n_failures; i++)
 	{
-		SasWatch   *w = sas_held_find(&talk->failures[i].id);
+		SasWatch   *w = sas_stream_hosted_find(&report->failures[i].id);
 
-		if (w != NULL && w->tell)
-			sas_held_forget(w);
+		if (w != NULL && w->report)
+			sas_stream_hosted_forget(w);
 	}
 }
 
 static void
-take_news(const SasTalk *talk)
+apply_news(const SasStreamReport *report)
 {
 	ListCell   *lc;
 
-	foreach(lc, talk->news)
+	foreach(lc, report->news)
 	{
 		SasWatchNews *news = lfirst(lc);
-		SasWatch   *w = news->news == 'f' ? hash_search(sas_held.watches, &news->id.watch_id, HASH_FIND, NULL) : sas_held_find(&news->id);
+		SasWatch   *w = news->news == 'f' ? hash_search(sas_stream_hosted.watches, &news->id.watch_id, HASH_FIND, NULL) : sas_stream_hosted_find(&news->id);
 
 		if (w == NULL)
 			continue;
 		if (news->news == 's')
-			stop(w);
+			apply_stop(w);
 		else if (news->news == 'f')
-			sas_held_forget(w);
+			sas_stream_hosted_forget(w);
 		else if (news->news == 'r')
-			sas_held_ask_anew(w);
+			sas_stream_hosted_ask_again(w);
 		else
 		{
 			w->room = news->room;
 			if (w->handle == NULL && w->request != NULL && w->wake_us == 0)
-				sas_watch_set_line(w, SAS_LINE_READY);
+				sas_stream_watch_set_line(w, SAS_LINE_READY);
 		}
 	}
 }
 
 void
-sas_talk_hear(SasTalk *talk)
+sas_stream_apply(SasStreamReport *report)
 {
 	dlist_mutable_iter iter;
 
-	take_verdicts(talk);
-	take_rests(talk);
-	for (int i = 0; i < talk->n_released; i++)
+	apply_verdicts(report);
+	apply_pauses(report);
+	for (int i = 0; i < report->n_released; i++)
 	{
-		SasWatch   *w = sas_held_find(&talk->released[i]);
+		SasWatch   *w = sas_stream_hosted_find(&report->released[i]);
 
 		if (w != NULL && w->release)
-			sas_held_forget(w);
+			sas_stream_hosted_forget(w);
 	}
-	take_requests(talk);
-	dlist_foreach_modify(iter, &sas_held.due)
+	apply_requests(report);
+	dlist_foreach_modify(iter, &sas_stream_hosted.due)
 	{
 		SasWatch   *w = dlist_container(SasWatch, node, iter.cur);
 
-		if (w->batch != NULL || w->tell || w->ask || w->release)
+		if (w->batch != NULL || w->report || w->ask || w->release)
 			continue;
-		sas_watch_set_line(w, SAS_LINE_NONE);
+		sas_stream_watch_set_line(w, SAS_LINE_NONE);
 		if (w->handle == NULL && w->request != NULL && w->wake_us == 0)
-			sas_watch_set_line(w, SAS_LINE_READY);
+			sas_stream_watch_set_line(w, SAS_LINE_READY);
 	}
-	take_news(talk);
-	take_claims(talk->claimed);
+	apply_news(report);
+	apply_claims(report->claimed);
 }

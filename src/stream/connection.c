@@ -40,15 +40,15 @@
 #define SAS_EMPTY_US 1000000
 
 static bool
-is_stream(const SasWatch *w)
+connection_is_stream(const SasWatch *w)
 {
 	return w->kind == SAS_WATCH_SSE || w->kind == SAS_WATCH_LINES || w->kind == SAS_WATCH_WEBSOCKET;
 }
 
 SasTransport *
-sas_watch_transport(const SasWatch *w)
+sas_stream_watch_transport(const SasWatch *w)
 {
-	return is_stream(w) ? sas_watches_streams : sas_watches_polls;
+	return connection_is_stream(w) ? sas_stream_streams : sas_stream_polls;
 }
 
 static void
@@ -70,13 +70,13 @@ connection_free_slot(SasWatch *w)
 }
 
 void
-sas_watch_close(SasWatch *w)
+sas_stream_watch_close(SasWatch *w)
 {
 	if (w->handle != NULL)
-		sas_transport_stop_call(sas_watch_transport(w), w->handle);
+		sas_transport_stop_call(sas_stream_watch_transport(w), w->handle);
 	w->handle = NULL;
 	w->opened = false;
-	sas_items_close(w);
+	sas_stream_items_close(w);
 	connection_free_slot(w);
 }
 
@@ -95,12 +95,12 @@ connection_ask_limits(SasWatch *w, SasAgentEntry *agent)
 	else if (sas_limits_spend(w->agent_id, &agent->limits, &again))
 		return true;
 	if (!w->has_slot)
-		sas_watch_again(w, (again > now ? again : now + SAS_LIMITED_US) + (int64) (random() / (RAND_MAX + 1.0) * SAS_LIMITED_JITTER_US));
+		sas_stream_watch_again(w, (again > now ? again : now + SAS_LIMITED_US) + (int64) (random() / (RAND_MAX + 1.0) * SAS_LIMITED_JITTER_US));
 	return w->has_slot;
 }
 
 static void
-add_header(SasSent *sent, const char *name, const char *value)
+connection_add_header(SasSent *sent, const char *name, const char *value)
 {
 	size_t		len = strlen(name);
 
@@ -113,33 +113,33 @@ add_header(SasSent *sent, const char *name, const char *value)
 
 /* The headers that go with the kind, unless the definition says otherwise. */
 static void
-add_headers(SasWatch *w, SasSent *sent)
+connection_add_headers(SasWatch *w, SasSent *sent)
 {
 	if (w->kind == SAS_WATCH_SSE)
 	{
-		add_header(sent, "Accept", "text/event-stream");
-		add_header(sent, "Cache-Control", "no-cache");
+		connection_add_header(sent, "Accept", "text/event-stream");
+		connection_add_header(sent, "Cache-Control", "no-cache");
 		if (w->cursor != NULL && w->cursor[0] != '\0')
-			add_header(sent, "Last-Event-ID", w->cursor);
+			connection_add_header(sent, "Last-Event-ID", w->cursor);
 	}
 	else if (w->kind == SAS_WATCH_POLL && w->etag != NULL)
-		add_header(sent, "If-None-Match", w->etag);
+		connection_add_header(sent, "If-None-Match", w->etag);
 }
 
 /* The body is what is said first. */
 static void
-prepare_websocket(SasWatch *w, SasCall *call)
+connection_prepare_websocket(SasWatch *w, SasCall *call)
 {
 	if (w->hello != NULL)
 		pfree(w->hello);
-	w->hello = call->body != NULL ? MemoryContextStrdup(sas_watches_context, call->body) : NULL;
+	w->hello = call->body != NULL ? MemoryContextStrdup(sas_stream_context, call->body) : NULL;
 	call->websocket = true;
 	call->method = "GET";
 	call->body = NULL;
 }
 
 static long
-call_timeout_ms(SasWatch *w, SasAgentEntry *agent)
+connection_timeout_ms(SasWatch *w, SasAgentEntry *agent)
 {
 	double		ms = w->timeout_ms > 0 ? w->timeout_ms : agent->stored->request_timeout_ms;
 
@@ -149,7 +149,7 @@ call_timeout_ms(SasWatch *w, SasAgentEntry *agent)
 }
 
 void
-sas_watch_begin(SasWatch *w)
+sas_stream_watch_connect(SasWatch *w)
 {
 	SasAgentEntry *agent = sas_work_agent(w->agent_id);
 	SasSent		sent = {0};
@@ -157,7 +157,7 @@ sas_watch_begin(SasWatch *w)
 	const char *why;
 	char		errbuf[256];
 
-	sas_watch_set_line(w, SAS_LINE_NONE);
+	sas_stream_watch_set_line(w, SAS_LINE_NONE);
 	w->parked = agent == NULL || !agent->stored->enabled;
 	/* without room the news that there is some begin it */
 	if (w->parked || w->room <= 0 || !connection_ask_limits(w, agent))
@@ -165,66 +165,66 @@ sas_watch_begin(SasWatch *w)
 	why = sas_work_request_compose(&sent, agent->stored, w->request, NULL);
 	if (why == NULL)
 	{
-		add_headers(w, &sent);
+		connection_add_headers(w, &sent);
 		sas_work_request_call(&sent, agent->stored, &call);
-		call.window = is_stream(w) ? SAS_WINDOW : 0;
-		call.timeout_ms = is_stream(w) ? 0 : call_timeout_ms(w, agent);
+		call.window = connection_is_stream(w) ? SAS_WINDOW : 0;
+		call.timeout_ms = connection_is_stream(w) ? 0 : connection_timeout_ms(w, agent);
 		call.owner = w;
 		if (w->kind == SAS_WATCH_WEBSOCKET)
-			prepare_websocket(w, &call);
+			connection_prepare_websocket(w, &call);
 		w->begun_us = sas_base_clock_monotonic_us();
 		sas_work_call_in_utf8(&call);
-		w->handle = sas_transport_start(sas_watch_transport(w), &call, errbuf, sizeof(errbuf));
+		w->handle = sas_transport_start(sas_stream_watch_transport(w), &call, errbuf, sizeof(errbuf));
 		why = w->handle == NULL ? errbuf : NULL;
 	}
 	if (why != NULL)
 	{
 		connection_free_slot(w);
-		sas_watch_tell(w, sas_watch_problem(w, "request", "the request cannot be made", why), -1);
+		sas_stream_watch_report(w, sas_stream_watch_problem(w, "request", "the request cannot be made", why), -1);
 		return;
 	}
-	if (!is_stream(w))
+	if (!connection_is_stream(w))
 		return;
 	/* of a stream it is not needed any more: it is asked for again before the next connection */
 	pfree(w->request);
 	w->request = NULL;
-	sas_watch_set_timer(w, w->begun_us + (int64) (agent->stored->request_timeout_ms * 1000));
+	sas_stream_watch_set_timer(w, w->begun_us + (int64) (agent->stored->request_timeout_ms * 1000));
 }
 
 /* -------------------------------------------------------------------- heard */
 
 /* The connection failed in a way that the service is to blame for. */
 static void
-fail(SasWatch *w, const char *title, const char *detail)
+connection_fail(SasWatch *w, const char *title, const char *detail)
 {
 	SasAgentEntry *agent = sas_work_agent(w->agent_id);
-	Jsonb	   *problem = sas_watch_problem(w, "transport", title, detail);
+	Jsonb	   *problem = sas_stream_watch_problem(w, "transport", title, detail);
 
 	if (agent != NULL)
 		sas_work_agent_error(agent, problem);
-	sas_watch_close(w);
-	sas_watch_tell(w, problem, -1);
+	sas_stream_watch_close(w);
+	sas_stream_watch_report(w, problem, -1);
 }
 
 /* The answer has begun and is a stream. False: it is not what was asked for. */
 static bool
-open_stream(SasWatch *w, SasAgentEntry *agent, const char *content_type)
+connection_open_stream(SasWatch *w, SasAgentEntry *agent, const char *content_type)
 {
 	sas_work_agent_report(agent, true, w->begun_us);
 	connection_free_slot(w);
 	if (w->kind == SAS_WATCH_SSE && (content_type == NULL || pg_strncasecmp(content_type, "text/event-stream", 17) != 0))
 	{
-		fail(w, "the service gave no usable answer", "the answer is not of type text/event-stream");
+		connection_fail(w, "the service gave no usable answer", "the answer is not of type text/event-stream");
 		return false;
 	}
-	if (!sas_items_open(w, agent->stored))
+	if (!sas_stream_items_open(w, agent->stored))
 	{
-		fail(w, "the stream cannot be read", "out of memory");
+		connection_fail(w, "the stream cannot be read", "out of memory");
 		return false;
 	}
 	if (w->hello != NULL && w->kind == SAS_WATCH_WEBSOCKET && w->handle != NULL && !sas_transport_stream_send(w->handle, w->hello, strlen(w->hello)))
 	{
-		fail(w, "the stream cannot be begun", "the first message could not be sent");
+		connection_fail(w, "the stream cannot be begun", "the first message could not be sent");
 		return false;
 	}
 	w->opened = true;
@@ -232,15 +232,15 @@ open_stream(SasWatch *w, SasAgentEntry *agent, const char *content_type)
 }
 
 static void
-set_idle_timer(SasWatch *w)
+connection_set_idle_timer(SasWatch *w)
 {
-	int64		heard_us = sas_transport_stream_received_us(w->handle);
+	int64		received_us = sas_transport_stream_received_us(w->handle);
 
-	sas_watch_set_timer(w, w->idle_ms > 0 ? heard_us + (int64) (w->idle_ms * 1000) : 0);
+	sas_stream_watch_set_timer(w, w->idle_ms > 0 ? received_us + (int64) (w->idle_ms * 1000) : 0);
 }
 
 void
-sas_watch_listen(SasWatch *w)
+sas_stream_watch_read(SasWatch *w)
 {
 	SasAgentEntry *agent = sas_work_agent(w->agent_id);
 	const char *bytes;
@@ -251,26 +251,26 @@ sas_watch_listen(SasWatch *w)
 		return;
 	if (!w->opened)
 	{
-		if (!open_stream(w, agent, sas_transport_stream_header(w->handle, "content-type")))
+		if (!connection_open_stream(w, agent, sas_transport_stream_header(w->handle, "content-type")))
 			return;
-		set_idle_timer(w);
+		connection_set_idle_timer(w);
 	}
-	while (sas_items_room(w) && (len = sas_transport_stream_bytes(w->handle, &bytes)) > 0)
+	while (sas_stream_items_room(w) && (len = sas_transport_stream_bytes(w->handle, &bytes)) > 0)
 	{
-		len = sas_items_feed(w, agent->stored, bytes, len, false, &why);
+		len = sas_stream_items_feed(w, agent->stored, bytes, len, false, &why);
 		if (why != NULL)
 		{
-			fail(w, "the service gave no usable answer", why);
+			connection_fail(w, "the service gave no usable answer", why);
 			return;
 		}
 		sas_transport_stream_read(w->handle, len);
 	}
 	if (w->n_items > 0)
-		sas_watch_set_line(w, SAS_LINE_DUE);
+		sas_stream_watch_set_line(w, SAS_LINE_DUE);
 }
 
 void
-sas_watch_timed_out(SasWatch *w)
+sas_stream_watch_timed_out(SasWatch *w)
 {
 	const char *bytes;
 
@@ -280,21 +280,21 @@ sas_watch_timed_out(SasWatch *w)
 
 		if (agent != NULL)
 			sas_work_agent_report(agent, false, w->begun_us);
-		fail(w, "the service gave no usable answer", "no answer in time");
+		connection_fail(w, "the service gave no usable answer", "no answer in time");
 	}
 	else if (sas_transport_stream_bytes(w->handle, &bytes) > 0)
-		sas_watch_set_timer(w, sas_base_clock_monotonic_us() + (int64) (w->idle_ms * 1000)); /* it is we who do not listen */
+		sas_stream_watch_set_timer(w, sas_base_clock_monotonic_us() + (int64) (w->idle_ms * 1000)); /* it is we who do not listen */
 	else if (sas_base_clock_monotonic_us() - sas_transport_stream_received_us(w->handle) < (int64) (w->idle_ms * 1000))
-		set_idle_timer(w);
+		connection_set_idle_timer(w);
 	else
-		fail(w, "the stream fell silent", "nothing was heard for as long as idle_timeout");
+		connection_fail(w, "the stream fell silent", "nothing was heard for as long as idle_timeout");
 }
 
 /* --------------------------------------------------------------------- over */
 
 /* SHA-256 of the body, in hex. No transaction is open, but the server wants somebody to own the computation. */
 static char *
-digest_of(const SasReply *reply)
+connection_digest(const SasReply *reply)
 {
 	static ResourceOwner owner = NULL;
 	pg_cryptohash_ctx *hash;
@@ -317,64 +317,64 @@ digest_of(const SasReply *reply)
 }
 
 static void
-remember_etag(SasWatch *w, const SasReply *reply)
+connection_remember_etag(SasWatch *w, const SasReply *reply)
 {
 	const char *etag = sas_transport_reply_header(reply, "etag");
 
 	if (w->etag != NULL)
 		pfree(w->etag);
-	w->etag = etag && strlen(etag) < 1024 ? MemoryContextStrdup(sas_watches_context, etag) : NULL;
+	w->etag = etag && strlen(etag) < 1024 ? MemoryContextStrdup(sas_stream_context, etag) : NULL;
 }
 
 /* A poll was answered: is it news? */
 static void
-judge_poll(SasWatch *w, SasReply *reply, const SasStoredAgent *agent)
+connection_finish_poll(SasWatch *w, SasReply *reply, const SasStoredAgent *agent)
 {
 	char	   *digest;
 
 	if (reply->status != 304)
 	{
-		digest = digest_of(reply);
-		remember_etag(w, reply);
+		digest = connection_digest(reply);
+		connection_remember_etag(w, reply);
 		if (w->digest == NULL || strcmp(digest, w->digest) != 0)
 		{
-			sas_items_answer(w, reply, agent);
+			sas_stream_items_answer(w, reply, agent);
 			w->new_digest = MemoryContextStrdup(w->batch, digest);
 			w->ask = true;
-			sas_watch_set_line(w, SAS_LINE_DUE);
+			sas_stream_watch_set_line(w, SAS_LINE_DUE);
 			return;
 		}
 	}
-	sas_watch_again(w, w->begun_us + (int64) (w->every_ms * 1000));
+	sas_stream_watch_again(w, w->begun_us + (int64) (w->every_ms * 1000));
 }
 
 /* A long poll was answered, or not in time, which says that there is nothing. */
 static void
-judge_long_poll(SasWatch *w, SasReply *reply, const SasStoredAgent *agent)
+connection_finish_long_poll(SasWatch *w, SasReply *reply, const SasStoredAgent *agent)
 {
 	int64		now = sas_base_clock_monotonic_us();
 
 	if (reply->body_len > 0 && reply->status != 304)
-		sas_items_answer(w, reply, agent);
+		sas_stream_items_answer(w, reply, agent);
 	if (w->n_items > 0)
 	{
 		w->ask = true;
-		sas_watch_set_line(w, SAS_LINE_DUE);
+		sas_stream_watch_set_line(w, SAS_LINE_DUE);
 	}
 	else
-		sas_watch_again(w, now - w->begun_us < SAS_EMPTY_US ? now + SAS_EMPTY_US : now);
+		sas_stream_watch_again(w, now - w->begun_us < SAS_EMPTY_US ? now + SAS_EMPTY_US : now);
 }
 
 /* The rest of a stream, and its end. True: in good order. What has begun and is not complete is no item. */
 static bool
-judge_stream(SasWatch *w, SasReply *reply, SasAgentEntry *agent, const char **why)
+connection_finish_stream(SasWatch *w, SasReply *reply, SasAgentEntry *agent, const char **why)
 {
 	*why = NULL;
 	/* what came with the answer's beginning has not been looked at yet */
-	if (!w->opened && reply->kind == SAS_REPLY_HTTP && !open_stream(w, agent, reply->content_type))
+	if (!w->opened && reply->kind == SAS_REPLY_HTTP && !connection_open_stream(w, agent, reply->content_type))
 		return false;
 	if (w->opened)
-		sas_items_feed(w, agent->stored, reply->body ? reply->body : "", reply->body_len, true, why);
+		sas_stream_items_feed(w, agent->stored, reply->body ? reply->body : "", reply->body_len, true, why);
 	if (*why != NULL || reply->kind != SAS_REPLY_HTTP)
 		return false;
 	if (sas_framer_begun(w->framer))
@@ -383,7 +383,7 @@ judge_stream(SasWatch *w, SasReply *reply, SasAgentEntry *agent, const char **wh
 }
 
 void
-sas_watch_judge(SasWatch *w, SasReply *reply)
+sas_stream_watch_finish(SasWatch *w, SasReply *reply)
 {
 	SasAgentEntry *agent = sas_work_agent(w->agent_id);
 	SasOutcome	outcome;
@@ -396,40 +396,40 @@ sas_watch_judge(SasWatch *w, SasReply *reply)
 	w->handle = NULL;
 	if (agent == NULL)
 	{
-		sas_watch_close(w);
-		sas_watch_tell(w, NULL, -1);
+		sas_stream_watch_close(w);
+		sas_stream_watch_report(w, NULL, -1);
 		return;
 	}
 	sas_work_outcome_of(reply, NULL, NULL, &outcome);
 	done = outcome.kind == SAS_OUTCOME_DONE;
 	if (w->kind == SAS_WATCH_POLL || w->kind == SAS_WATCH_LONG_POLL)
 		done = done || outcome.status == 304 || (w->kind == SAS_WATCH_LONG_POLL && reply->timed_out && outcome.in_doubt);
-	if (is_stream(w) && (done || was_open))
+	if (connection_is_stream(w) && (done || was_open))
 	{
-		done = judge_stream(w, reply, agent, &why);
-		if (!done && w->tell)
+		done = connection_finish_stream(w, reply, agent, &why);
+		if (!done && w->report)
 			return;				/* said already */
 	}
 	if (!was_open && !w->opened)
 		sas_work_agent_report(agent, done || !outcome.fault, w->begun_us);
-	if (done && !is_stream(w))
+	if (done && !connection_is_stream(w))
 	{
 		connection_free_slot(w);
 		if (w->kind == SAS_WATCH_POLL)
-			judge_poll(w, reply, agent->stored);
+			connection_finish_poll(w, reply, agent->stored);
 		else
-			judge_long_poll(w, reply, agent->stored);
+			connection_finish_long_poll(w, reply, agent->stored);
 		return;
 	}
 	if (!done)
 	{
-		problem = why != NULL ? sas_watch_problem(w, "transport", "the service gave no usable answer", why) :
+		problem = why != NULL ? sas_stream_watch_problem(w, "transport", "the service gave no usable answer", why) :
 			sas_work_outcome_problem(reply, agent->stored, &outcome, psprintf("/watches/" INT64_FORMAT, w->id.watch_id));
 		at_least_ms = outcome.retry_after_ms;
 		sas_work_agent_error(agent, problem);
 	}
 	if (w->framer != NULL && sas_framer_retry_ms(w->framer) >= 0)
 		at_least_ms = sas_framer_retry_ms(w->framer);
-	sas_watch_close(w);
-	sas_watch_tell(w, problem, at_least_ms);
+	sas_stream_watch_close(w);
+	sas_stream_watch_report(w, problem, at_least_ms);
 }

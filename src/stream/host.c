@@ -19,106 +19,106 @@
 #define SAS_WATCHES_READ_US 10000	/* reading, between two looks at calls */
 #define SAS_WATCHES_BEGIN 100	/* connections begun between two looks at the network */
 
-SasTransport *sas_watches_streams;
-SasTransport *sas_watches_polls;
+SasTransport *sas_stream_streams;
+SasTransport *sas_stream_polls;
 
-static SasWatch *in_hand;		/* what the network has brought something for, while that is looked at */
+static SasWatch *host_current;	/* what the network has brought something for, while that is looked at */
 
 /* What an error left half done is begun anew, from the cursor in the store. */
 static void
-mend(void)
+host_repair(void)
 {
-	SasWatch   *w = in_hand;
+	SasWatch   *w = host_current;
 
-	in_hand = NULL;
-	sas_items_drop(w);
-	sas_watch_close(w);
-	sas_watch_tell(w, sas_watch_problem(w, "transport", "the stream cannot be read", NULL), -1);
+	host_current = NULL;
+	sas_stream_items_drop(w);
+	sas_stream_watch_close(w);
+	sas_stream_watch_report(w, sas_stream_watch_problem(w, "transport", "the stream cannot be read", NULL), -1);
 }
 
 static void
-wake(SasWatch *w)
+host_wake(SasWatch *w)
 {
-	sas_watch_set_timer(w, 0);
+	sas_stream_watch_set_timer(w, 0);
 	if (w->handle != NULL)
-		sas_watch_timed_out(w);
+		sas_stream_watch_timed_out(w);
 	else if (w->request != NULL)
-		sas_watch_set_line(w, SAS_LINE_READY);
+		sas_stream_watch_set_line(w, SAS_LINE_READY);
 	else
 	{
 		w->ask = true;
-		sas_watch_set_line(w, SAS_LINE_DUE);
+		sas_stream_watch_set_line(w, SAS_LINE_DUE);
 	}
 }
 
 static void
-begin_some(void)
+host_connect_some(void)
 {
-	for (int i = 0; i < SAS_WATCHES_BEGIN && !dlist_is_empty(&sas_held.ready); i++)
+	for (int i = 0; i < SAS_WATCHES_BEGIN && !dlist_is_empty(&sas_stream_hosted.ready); i++)
 	{
-		in_hand = dlist_head_element(SasWatch, node, &sas_held.ready);
-		sas_watch_begin(in_hand);
+		host_current = dlist_head_element(SasWatch, node, &sas_stream_hosted.ready);
+		sas_stream_watch_connect(host_current);
 	}
-	in_hand = NULL;
+	host_current = NULL;
 }
 
 static void
-move(SasTransport *t)
+host_move(SasTransport *t)
 {
 	SasReply   *reply;
 	int64		until_us;
 
 	sas_transport_work(t);
 	until_us = sas_base_clock_monotonic_us() + SAS_WATCHES_READ_US;
-	while ((in_hand = sas_transport_next_news(t)) != NULL)
+	while ((host_current = sas_transport_next_news(t)) != NULL)
 	{
-		sas_watch_listen(in_hand);
+		sas_stream_watch_read(host_current);
 		if (sas_base_clock_monotonic_us() >= until_us)
 			break;
 	}
 	while ((reply = sas_transport_next(t)) != NULL)
 	{
-		in_hand = reply->owner;
-		sas_watch_judge(in_hand, reply);
+		host_current = reply->owner;
+		sas_stream_watch_finish(host_current, reply);
 		sas_transport_reply_free(reply);
 	}
 }
 
 bool
-sas_watches_move(void)
+sas_stream_move(void)
 {
 	int64		now;
 
-	if (in_hand != NULL)
-		mend();
-	begin_some();
-	move(sas_watches_streams);
-	move(sas_watches_polls);
+	if (host_current != NULL)
+		host_repair();
+	host_connect_some();
+	host_move(sas_stream_streams);
+	host_move(sas_stream_polls);
 	now = sas_base_clock_monotonic_us();
-	while (!pairingheap_is_empty(sas_held.by_time))
+	while (!pairingheap_is_empty(sas_stream_hosted.by_time))
 	{
-		in_hand = pairingheap_container(SasWatch, timer, pairingheap_first(sas_held.by_time));
-		if (in_hand->wake_us > now)
+		host_current = pairingheap_container(SasWatch, timer, pairingheap_first(sas_stream_hosted.by_time));
+		if (host_current->wake_us > now)
 			break;
-		wake(in_hand);
+		host_wake(host_current);
 	}
-	in_hand = NULL;
-	return !dlist_is_empty(&sas_held.ready);
+	host_current = NULL;
+	return !dlist_is_empty(&sas_stream_hosted.ready);
 }
 
 int64
-sas_watches_wake_in_ms(void)
+sas_stream_wake_in_ms(void)
 {
-	long		network_ms = sas_transport_timeout_ms(sas_watches_streams);
-	long		polls_ms = sas_transport_timeout_ms(sas_watches_polls);
+	long		network_ms = sas_transport_timeout_ms(sas_stream_streams);
+	long		polls_ms = sas_transport_timeout_ms(sas_stream_polls);
 	int64		own_ms = -1;
 
 	if (network_ms < 0 || (polls_ms >= 0 && polls_ms < network_ms))
 		network_ms = polls_ms;
 
-	if (!pairingheap_is_empty(sas_held.by_time))
+	if (!pairingheap_is_empty(sas_stream_hosted.by_time))
 	{
-		int64		wake_us = pairingheap_container(SasWatch, timer, pairingheap_first(sas_held.by_time))->wake_us;
+		int64		wake_us = pairingheap_container(SasWatch, timer, pairingheap_first(sas_stream_hosted.by_time))->wake_us;
 
 		own_ms = Max(0, (wake_us - sas_base_clock_monotonic_us() + 999) / 1000);
 	}
@@ -127,29 +127,29 @@ sas_watches_wake_in_ms(void)
 
 /* Those of an agent that was disabled rest, those of one that was enabled begin. */
 void
-sas_watches_agents_changed(void)
+sas_stream_agents_changed(void)
 {
 	HASH_SEQ_STATUS seq;
 	SasWatch   *w;
 
-	hash_seq_init(&seq, sas_held.watches);
+	hash_seq_init(&seq, sas_stream_hosted.watches);
 	while ((w = hash_seq_search(&seq)) != NULL)
 	{
 		SasAgentEntry *agent = sas_work_agent(w->agent_id);
 		bool		may = agent != NULL && agent->stored->enabled;
 
 		if (may && w->parked && w->request != NULL && w->handle == NULL)
-			sas_watch_set_line(w, SAS_LINE_READY);
+			sas_stream_watch_set_line(w, SAS_LINE_READY);
 		else if (!may && w->handle != NULL)
-			sas_held_ask_anew(w);
+			sas_stream_hosted_ask_again(w);
 	}
 }
 
 static SasTransport *
-open_transport(SasTransport *calls)
+host_open_transport(SasTransport *calls)
 {
 	char		why[256] = "its descriptor cannot be waited for";
-	SasTransport *t = sas_transport_open(Max(sas_held.capacity, 1), why, sizeof(why));
+	SasTransport *t = sas_transport_open(Max(sas_stream_hosted.capacity, 1), why, sizeof(why));
 
 	if (t == NULL || !sas_transport_join(calls, t))
 		ereport(ERROR, (errcode(ERRCODE_SYSTEM_ERROR), errmsg("could not set up streams: %s", why)));
@@ -157,19 +157,19 @@ open_transport(SasTransport *calls)
 }
 
 void
-sas_watches_open(SasTransport *calls)
+sas_stream_open(SasTransport *calls)
 {
-	sas_held_open(sas_base_watch_slots);
-	sas_watches_streams = open_transport(calls);
-	sas_watches_polls = open_transport(calls);
+	sas_stream_hosted_open(sas_base_watch_slots);
+	sas_stream_streams = host_open_transport(calls);
+	sas_stream_polls = host_open_transport(calls);
 }
 
 void
-sas_watches_close(void)
+sas_stream_close(void)
 {
-	if (sas_watches_streams != NULL)
-		sas_transport_close(sas_watches_streams);
-	if (sas_watches_polls != NULL)
-		sas_transport_close(sas_watches_polls);
-	sas_watches_streams = sas_watches_polls = NULL;
+	if (sas_stream_streams != NULL)
+		sas_transport_close(sas_stream_streams);
+	if (sas_stream_polls != NULL)
+		sas_transport_close(sas_stream_polls);
+	sas_stream_streams = sas_stream_polls = NULL;
 }

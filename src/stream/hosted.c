@@ -8,11 +8,11 @@
 #include "work/json.h"
 #include "utils/memutils.h"
 
-SasHeld		sas_held;
-MemoryContext sas_watches_context;
+SasHosted	sas_stream_hosted;
+MemoryContext sas_stream_context;
 
 static int
-earlier(const pairingheap_node *a, const pairingheap_node *b, void *arg)
+hosted_earlier(const pairingheap_node *a, const pairingheap_node *b, void *arg)
 {
 	int64		x = pairingheap_const_container(SasWatch, timer, a)->wake_us;
 	int64		y = pairingheap_const_container(SasWatch, timer, b)->wake_us;
@@ -21,21 +21,21 @@ earlier(const pairingheap_node *a, const pairingheap_node *b, void *arg)
 }
 
 void
-sas_held_open(int capacity)
+sas_stream_hosted_open(int capacity)
 {
 	HASHCTL		ctl = {.keysize = sizeof(int64), .entrysize = sizeof(SasWatch)};
 
-	sas_watches_context = AllocSetContextCreate(CurrentMemoryContext, "sas watches", ALLOCSET_DEFAULT_SIZES);
-	ctl.hcxt = sas_watches_context;
-	sas_held.watches = hash_create("sas watches", 256, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-	sas_held.by_time = pairingheap_allocate(earlier, NULL);
-	sas_held.capacity = capacity;
-	dlist_init(&sas_held.ready);
-	dlist_init(&sas_held.due);
+	sas_stream_context = AllocSetContextCreate(CurrentMemoryContext, "sas watches", ALLOCSET_DEFAULT_SIZES);
+	ctl.hcxt = sas_stream_context;
+	sas_stream_hosted.watches = hash_create("sas watches", 256, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	sas_stream_hosted.by_time = pairingheap_allocate(hosted_earlier, NULL);
+	sas_stream_hosted.capacity = capacity;
+	dlist_init(&sas_stream_hosted.ready);
+	dlist_init(&sas_stream_hosted.due);
 }
 
 void
-sas_watch_set_line(SasWatch *w, SasWatchLine line)
+sas_stream_watch_set_line(SasWatch *w, SasWatchLine line)
 {
 	/* what is due is not begun before it is said */
 	if (w->line == line || (w->line == SAS_LINE_DUE && line == SAS_LINE_READY))
@@ -44,68 +44,68 @@ sas_watch_set_line(SasWatch *w, SasWatchLine line)
 		dlist_delete(&w->node);
 	w->line = line;
 	if (line == SAS_LINE_READY)
-		dlist_push_tail(&sas_held.ready, &w->node);
+		dlist_push_tail(&sas_stream_hosted.ready, &w->node);
 	else if (line == SAS_LINE_DUE)
-		dlist_push_tail(&sas_held.due, &w->node);
+		dlist_push_tail(&sas_stream_hosted.due, &w->node);
 }
 
 void
-sas_watch_set_timer(SasWatch *w, int64 wake_us)
+sas_stream_watch_set_timer(SasWatch *w, int64 wake_us)
 {
 	if (w->wake_us != 0)
-		pairingheap_remove(sas_held.by_time, &w->timer);
+		pairingheap_remove(sas_stream_hosted.by_time, &w->timer);
 	w->wake_us = wake_us;
 	if (wake_us != 0)
-		pairingheap_add(sas_held.by_time, &w->timer);
+		pairingheap_add(sas_stream_hosted.by_time, &w->timer);
 }
 
 void
-sas_watch_again(SasWatch *w, int64 at_us)
+sas_stream_watch_again(SasWatch *w, int64 at_us)
 {
-	sas_watch_set_timer(w, at_us);
+	sas_stream_watch_set_timer(w, at_us);
 }
 
 void
-sas_watch_tell(SasWatch *w, Jsonb *error, double at_least_ms)
+sas_stream_watch_report(SasWatch *w, Jsonb *error, double at_least_ms)
 {
-	w->tell = true;
+	w->report = true;
 	w->at_least_ms = at_least_ms;
 	if (w->error != NULL)
 		pfree(w->error);
 	w->error = NULL;
 	if (error != NULL)
 	{
-		w->error = MemoryContextAlloc(sas_watches_context, VARSIZE(error));
+		w->error = MemoryContextAlloc(sas_stream_context, VARSIZE(error));
 		memcpy(w->error, error, VARSIZE(error));
 	}
-	sas_watch_set_timer(w, 0);
-	sas_watch_set_line(w, SAS_LINE_DUE);
+	sas_stream_watch_set_timer(w, 0);
+	sas_stream_watch_set_line(w, SAS_LINE_DUE);
 }
 
 Jsonb *
-sas_watch_problem(const SasWatch *w, const char *kind, const char *title, const char *detail)
+sas_stream_watch_problem(const SasWatch *w, const char *kind, const char *title, const char *detail)
 {
 	return sas_work_json_problem_at(kind, title, detail, 0, psprintf("/watches/" INT64_FORMAT, w->id.watch_id));
 }
 
 SasWatch *
-sas_held_find(const SasWatchId *id)
+sas_stream_hosted_find(const SasWatchId *id)
 {
-	SasWatch   *w = hash_search(sas_held.watches, &id->watch_id, HASH_FIND, NULL);
+	SasWatch   *w = hash_search(sas_stream_hosted.watches, &id->watch_id, HASH_FIND, NULL);
 
 	return w != NULL && w->id.epoch == id->epoch ? w : NULL;
 }
 
 void
-sas_held_replace(char **text, const char *with)
+sas_stream_hosted_replace(char **text, const char *with)
 {
 	if (*text != NULL)
 		pfree(*text);
-	*text = with ? MemoryContextStrdup(sas_watches_context, with) : NULL;
+	*text = with ? MemoryContextStrdup(sas_stream_context, with) : NULL;
 }
 
 void
-sas_held_drop_request(SasWatch *w)
+sas_stream_hosted_drop_request(SasWatch *w)
 {
 	if (w->request != NULL)
 		pfree(w->request);
@@ -113,29 +113,29 @@ sas_held_drop_request(SasWatch *w)
 }
 
 void
-sas_held_forget(SasWatch *w)
+sas_stream_hosted_forget(SasWatch *w)
 {
-	sas_watch_close(w);
-	sas_items_drop(w);
-	sas_watch_set_timer(w, 0);
-	sas_watch_set_line(w, SAS_LINE_NONE);
-	sas_held_drop_request(w);
-	sas_held_replace(&w->cursor, NULL);
-	sas_held_replace(&w->hello, NULL);
-	sas_held_replace(&w->etag, NULL);
-	sas_held_replace(&w->digest, NULL);
+	sas_stream_watch_close(w);
+	sas_stream_items_drop(w);
+	sas_stream_watch_set_timer(w, 0);
+	sas_stream_watch_set_line(w, SAS_LINE_NONE);
+	sas_stream_hosted_drop_request(w);
+	sas_stream_hosted_replace(&w->cursor, NULL);
+	sas_stream_hosted_replace(&w->hello, NULL);
+	sas_stream_hosted_replace(&w->etag, NULL);
+	sas_stream_hosted_replace(&w->digest, NULL);
 	if (w->error != NULL)
 		pfree(w->error);
-	hash_search(sas_held.watches, &w->id.watch_id, HASH_REMOVE, NULL);
+	hash_search(sas_stream_hosted.watches, &w->id.watch_id, HASH_REMOVE, NULL);
 }
 
 void
-sas_held_ask_anew(SasWatch *w)
+sas_stream_hosted_ask_again(SasWatch *w)
 {
-	sas_watch_close(w);
-	sas_held_drop_request(w);
-	sas_held_replace(&w->etag, NULL);
+	sas_stream_watch_close(w);
+	sas_stream_hosted_drop_request(w);
+	sas_stream_hosted_replace(&w->etag, NULL);
 	w->ask = true;
-	sas_watch_set_timer(w, 0);
-	sas_watch_set_line(w, SAS_LINE_DUE);
+	sas_stream_watch_set_timer(w, 0);
+	sas_stream_watch_set_line(w, SAS_LINE_DUE);
 }

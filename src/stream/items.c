@@ -27,24 +27,24 @@
 #define SAS_BATCH_BYTES (1024 * 1024)
 
 /* of all streams together; a stream that keeps less than its share is never to blame */
-#define SAS_KEPT_BYTES ((size_t) 256 * 1024 * 1024)
-#define SAS_KEPT_SHARE ((size_t) 64 * 1024)
+#define SAS_BUFFERED_BYTES ((size_t) 256 * 1024 * 1024)
+#define SAS_BUFFERED_SHARE ((size_t) 64 * 1024)
 
-static size_t kept;
+static size_t stream_items_buffered;
 
 static void
-open_batch(SasWatch *w)
+stream_items_open_batch(SasWatch *w)
 {
 	if (w->batch != NULL)
 		return;
-	w->batch = AllocSetContextCreate(sas_watches_context, "sas items", ALLOCSET_SMALL_SIZES);
+	w->batch = AllocSetContextCreate(sas_stream_context, "sas items", ALLOCSET_SMALL_SIZES);
 	w->items = NULL;
 	w->n_items = 0;
 	w->bytes = 0;
 }
 
 void
-sas_items_drop(SasWatch *w)
+sas_stream_items_drop(SasWatch *w)
 {
 	if (w->batch != NULL)
 		MemoryContextDelete(w->batch);
@@ -59,14 +59,14 @@ sas_items_drop(SasWatch *w)
 }
 
 bool
-sas_items_room(const SasWatch *w)
+sas_stream_items_room(const SasWatch *w)
 {
 	return w->n_items < Min(SAS_BATCH_ITEMS, w->room) && w->bytes < SAS_BATCH_BYTES;
 }
 
 /* A batch that no transaction would take goes on. */
 static void
-reopen(SasWatch *w)
+stream_items_reopen(SasWatch *w)
 {
 	JsonbIterator *it = JsonbIteratorInit(&w->built->root);
 	JsonbIteratorToken token;
@@ -79,13 +79,13 @@ reopen(SasWatch *w)
 }
 
 static void
-begin_item(SasWatch *w, size_t len)
+stream_items_begin_item(SasWatch *w, size_t len)
 {
 	if (w->items == NULL)
 	{
 		pushJsonbValue(&w->items, WJB_BEGIN_ARRAY, NULL);
 		if (w->built != NULL)
-			reopen(w);
+			stream_items_reopen(w);
 	}
 	w->n_items++;
 	w->bytes += len;
@@ -93,7 +93,7 @@ begin_item(SasWatch *w, size_t len)
 
 /* An event's id or name, null when there is none or it is no text. */
 static void
-push_word(SasWatch *w, const char *key, const char *bytes, size_t len)
+stream_items_push_word(SasWatch *w, const char *key, const char *bytes, size_t len)
 {
 	JsonbValue	v = {.type = jbvString};
 	char	   *text;
@@ -113,42 +113,42 @@ push_word(SasWatch *w, const char *key, const char *bytes, size_t len)
 }
 
 static void
-add_event(SasWatch *w, const SasFrame *frame, const SasStoredAgent *agent)
+stream_items_add_event(SasWatch *w, const SasFrame *frame, const SasStoredAgent *agent)
 {
 	JsonbValue	key = {.type = jbvString, .val.string = {.val = "data", .len = 4}};
 	const char *id = sas_framer_last_id(w->framer);
 
 	pushJsonbValue(&w->items, WJB_BEGIN_OBJECT, NULL);
-	push_word(w, "id", id, id ? strlen(id) : 0);
-	push_word(w, "event", frame->event ? frame->event : "message", frame->event ? frame->event_len : 7);
+	stream_items_push_word(w, "id", id, id ? strlen(id) : 0);
+	stream_items_push_word(w, "event", frame->event ? frame->event : "message", frame->event ? frame->event_len : 7);
 	pushJsonbValue(&w->items, WJB_KEY, &key);
 	sas_work_value_push(&w->items, WJB_VALUE, frame->data, frame->data_len, true, agent);
 	pushJsonbValue(&w->items, WJB_END_OBJECT, NULL);
 }
 
 static void
-add_frame(SasWatch *w, const SasFrame *frame, const SasStoredAgent *agent)
+stream_items_add_frame(SasWatch *w, const SasFrame *frame, const SasStoredAgent *agent)
 {
 	MemoryContext old;
 
-	open_batch(w);
+	stream_items_open_batch(w);
 	old = MemoryContextSwitchTo(w->batch);
-	begin_item(w, frame->data_len);
+	stream_items_begin_item(w, frame->data_len);
 	if (w->kind == SAS_WATCH_SSE)
-		add_event(w, frame, agent);
+		stream_items_add_event(w, frame, agent);
 	else
 		sas_work_value_push(&w->items, WJB_ELEM, frame->data, frame->data_len, true, agent);
 	MemoryContextSwitchTo(old);
 }
 
 size_t
-sas_items_feed(SasWatch *w, const SasStoredAgent *agent, const char *bytes, size_t len, bool all, const char **why)
+sas_stream_items_feed(SasWatch *w, const SasStoredAgent *agent, const char *bytes, size_t len, bool all, const char **why)
 {
 	size_t		total = 0;
 	size_t		before = sas_framer_size(w->framer);
 
 	*why = NULL;
-	while (total < len && (all || sas_items_room(w)) && *why == NULL)
+	while (total < len && (all || sas_stream_items_room(w)) && *why == NULL)
 	{
 		SasFrame	frame;
 		size_t		used;
@@ -156,7 +156,7 @@ sas_items_feed(SasWatch *w, const SasStoredAgent *agent, const char *bytes, size
 		switch (sas_framer_feed(w->framer, bytes + total, len - total, &used, &frame))
 		{
 			case SAS_FRAME_ITEM:
-				add_frame(w, &frame, agent);
+				stream_items_add_frame(w, &frame, agent);
 				break;
 			case SAS_FRAME_MORE:
 				break;
@@ -171,14 +171,14 @@ sas_items_feed(SasWatch *w, const SasStoredAgent *agent, const char *bytes, size
 	}
 	if (total == len)
 		sas_framer_rest(w->framer);
-	kept += sas_framer_size(w->framer) - before;
-	if (kept > SAS_KEPT_BYTES && sas_framer_size(w->framer) > SAS_KEPT_SHARE && *why == NULL)
+	stream_items_buffered += sas_framer_size(w->framer) - before;
+	if (stream_items_buffered > SAS_BUFFERED_BYTES && sas_framer_size(w->framer) > SAS_BUFFERED_SHARE && *why == NULL)
 		*why = "the items that all streams have begun are too large together";
 	return total;
 }
 
 const char *
-sas_items_cursor(const SasWatch *w)
+sas_stream_items_cursor(const SasWatch *w)
 {
 	const char *id;
 	char	   *text;
@@ -194,32 +194,32 @@ sas_items_cursor(const SasWatch *w)
 }
 
 void
-sas_items_close(SasWatch *w)
+sas_stream_items_close(SasWatch *w)
 {
 	if (w->framer == NULL)
 		return;
 	/* the batch ends where the connection does */
-	if (w->batch != NULL && sas_items_cursor(w) != NULL)
-		w->new_cursor = MemoryContextStrdup(w->batch, sas_items_cursor(w));
-	kept -= sas_framer_size(w->framer);
+	if (w->batch != NULL && sas_stream_items_cursor(w) != NULL)
+		w->new_cursor = MemoryContextStrdup(w->batch, sas_stream_items_cursor(w));
+	stream_items_buffered -= sas_framer_size(w->framer);
 	sas_framer_close(w->framer);
 	w->framer = NULL;
 }
 
 bool
-sas_items_open(SasWatch *w, const SasStoredAgent *agent)
+sas_stream_items_open(SasWatch *w, const SasStoredAgent *agent)
 {
 	w->framer = sas_framer_open(w->kind == SAS_WATCH_SSE ? SAS_FRAMING_SSE :
 								w->kind == SAS_WATCH_LINES ? SAS_FRAMING_LINES : SAS_FRAMING_RECORDS, agent->max_response);
 	if (w->framer == NULL)
 		return false;
-	kept += sas_framer_size(w->framer);
+	stream_items_buffered += sas_framer_size(w->framer);
 	return true;
 }
 
 /* The body of a long poll: the elements of an array, or itself. */
 static void
-add_body(SasWatch *w, const SasReply *reply, const SasStoredAgent *agent)
+stream_items_add_body(SasWatch *w, const SasReply *reply, const SasStoredAgent *agent)
 {
 	JsonbParseState *state = NULL;
 	Jsonb	   *whole;
@@ -233,7 +233,7 @@ add_body(SasWatch *w, const SasReply *reply, const SasStoredAgent *agent)
 	v = *getIthJsonbValueFromContainer(&whole->root, 0);
 	if (v.type != jbvBinary || !JsonContainerIsArray(v.val.binary.data))
 	{
-		begin_item(w, reply->body_len);
+		stream_items_begin_item(w, reply->body_len);
 		pushJsonbValue(&w->items, WJB_ELEM, &v);
 		return;
 	}
@@ -241,37 +241,37 @@ add_body(SasWatch *w, const SasReply *reply, const SasStoredAgent *agent)
 	while ((token = JsonbIteratorNext(&it, &v, true)) != WJB_DONE)
 		if (token == WJB_ELEM)
 		{
-			begin_item(w, 0);
+			stream_items_begin_item(w, 0);
 			pushJsonbValue(&w->items, WJB_ELEM, &v);
 		}
 }
 
 void
-sas_items_answer(SasWatch *w, const SasReply *reply, const SasStoredAgent *agent)
+sas_stream_items_answer(SasWatch *w, const SasReply *reply, const SasStoredAgent *agent)
 {
 	MemoryContext old;
 
-	open_batch(w);
+	stream_items_open_batch(w);
 	old = MemoryContextSwitchTo(w->batch);
 	if (w->kind == SAS_WATCH_LONG_POLL)
-		add_body(w, reply, agent);
+		stream_items_add_body(w, reply, agent);
 	else
 	{
 		Jsonb	   *output = sas_work_outcome_output(reply, agent);
 		JsonbValue	v = {.type = jbvBinary};
 
-		begin_item(w, reply->body_len);
+		stream_items_begin_item(w, reply->body_len);
 		v.val.binary.data = &output->root;
 		v.val.binary.len = VARSIZE(output) - VARHDRSZ;
 		pushJsonbValue(&w->items, WJB_ELEM, &v);
 	}
 	MemoryContextSwitchTo(old);
 	if (w->n_items == 0)
-		sas_items_drop(w);
+		sas_stream_items_drop(w);
 }
 
 Jsonb *
-sas_items_build(SasWatch *w)
+sas_stream_items_build(SasWatch *w)
 {
 	MemoryContext old = MemoryContextSwitchTo(w->batch);
 

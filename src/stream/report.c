@@ -34,27 +34,27 @@
 #define SAS_WATCHES_ITEMS 4000	/* likewise */
 #define SAS_WATCHES_TRIES 3
 
-static int64 node_id;			/* 0: not registered yet */
-static uint32 version_read;		/* of the store's news */
-static bool claim_more;			/* the last claim gave all that was asked for */
-static bool failed;				/* the last transaction did not commit */
-static bool hearing;			/* a commit has happened whose answers are not all applied */
-static int	at_once = SAS_WATCHES_AT_ONCE;
+static int64 report_node_id;	/* 0: not registered yet */
+static uint32 report_version_read; /* of the store's news */
+static bool report_claim_more;	/* the last claim gave all that was asked for */
+static bool report_failed;		/* the last transaction did not commit */
+static bool report_applying;	/* a commit has happened whose answers are not all applied */
+static int	report_at_once = SAS_WATCHES_AT_ONCE;
 
 /* What those in line have to say, as much as fits. */
 static void
-gather(SasTalk *talk)
+report_gather(SasStreamReport *report)
 {
-	int			most = at_once;
+	int			most = report_at_once;
 	size_t		bytes = 0;
 	int			items = 0;
 	dlist_iter	iter;
 
-	talk->batches = palloc(sizeof(SasWatchBatch) * most);
-	talk->failures = palloc(sizeof(SasWatchFailure) * most);
-	talk->released = palloc(sizeof(SasWatchId) * most);
-	talk->asked = palloc(sizeof(SasWatchId) * most);
-	dlist_foreach(iter, &sas_held.due)
+	report->batches = palloc(sizeof(SasWatchBatch) * most);
+	report->failures = palloc(sizeof(SasWatchFailure) * most);
+	report->released = palloc(sizeof(SasWatchId) * most);
+	report->asked = palloc(sizeof(SasWatchId) * most);
+	dlist_foreach(iter, &sas_stream_hosted.due)
 	{
 		SasWatch   *w = dlist_container(SasWatch, node, iter.cur);
 
@@ -62,38 +62,38 @@ gather(SasTalk *talk)
 			break;
 		if (w->batch != NULL)
 		{
-			SasWatchBatch *b = &talk->batches[talk->n_batches++];
+			SasWatchBatch *b = &report->batches[report->n_batches++];
 
 			b->id = w->id;
-			b->items = sas_items_build(w);
-			b->cursor = sas_items_cursor(w);
+			b->items = sas_stream_items_build(w);
+			b->cursor = sas_stream_items_cursor(w);
 			b->digest = w->new_digest;
 			bytes += w->bytes;
 			items += w->n_items;
-			w->tries += at_once == 1;
+			w->tries += report_at_once == 1;
 		}
-		if (w->tell)
+		if (w->report)
 		{
-			SasWatchFailure *f = &talk->failures[talk->n_failures++];
+			SasWatchFailure *f = &report->failures[report->n_failures++];
 
 			f->id = w->id;
 			f->error = w->error;
 			f->at_least_ms = w->at_least_ms;
 		}
 		else if (w->release)
-			talk->released[talk->n_released++] = w->id;
+			report->released[report->n_released++] = w->id;
 		else if (w->ask)
-			talk->asked[talk->n_asked++] = w->id;
+			report->asked[report->n_asked++] = w->id;
 	}
 }
 
 /* After an abort: a batch that was refused again and again is given up, with its connection. */
 static void
-give_up(void)
+report_give_up(void)
 {
 	dlist_mutable_iter iter;
 
-	dlist_foreach_modify(iter, &sas_held.due)
+	dlist_foreach_modify(iter, &sas_stream_hosted.due)
 	{
 		SasWatch   *w = dlist_container(SasWatch, node, iter.cur);
 
@@ -102,118 +102,118 @@ give_up(void)
 		ereport(WARNING,
 				(errmsg("items of watch %lld could not be written", (long long) w->id.watch_id),
 				 errdetail("It connects again and reads from its cursor.")));
-		sas_items_drop(w);
-		sas_watch_close(w);
+		sas_stream_items_drop(w);
+		sas_stream_watch_close(w);
 		/* or the service would say that nothing has changed */
-		sas_held_replace(&w->etag, NULL);
+		sas_stream_hosted_replace(&w->etag, NULL);
 		if (!w->release)
-			sas_watch_tell(w, sas_watch_problem(w, "store", "items could not be written", NULL), -1);
+			sas_stream_watch_report(w, sas_stream_watch_problem(w, "store", "items could not be written", NULL), -1);
 	}
 }
 
 /* Watches whose batch was cut have failed; those whose connection is over are told anyway. */
 static void
-add_cuts(SasTalk *talk)
+report_add_cuts(SasStreamReport *report)
 {
 	ListCell   *lc;
 
-	foreach(lc, talk->taken)
+	foreach(lc, report->taken)
 	{
 		SasWatchVerdict *v = lfirst(lc);
-		SasWatch   *w = v->answer == SAS_WATCH_CUT ? sas_held_find(&v->id) : NULL;
+		SasWatch   *w = v->answer == SAS_WATCH_CUT ? sas_stream_hosted_find(&v->id) : NULL;
 		SasWatchFailure *f = NULL;
 
 		if (w == NULL || w->release)
 			continue;
-		for (int i = 0; i < talk->n_failures; i++)
-			if (talk->failures[i].id.watch_id == v->id.watch_id)
-				f = &talk->failures[i];
+		for (int i = 0; i < report->n_failures; i++)
+			if (report->failures[i].id.watch_id == v->id.watch_id)
+				f = &report->failures[i];
 		/* there is room: a watch that is in line fails once */
 		if (f == NULL)
 		{
-			f = &talk->failures[talk->n_failures++];
+			f = &report->failures[report->n_failures++];
 			f->id = v->id;
 			f->at_least_ms = -1;
 			f->error = NULL;
 		}
 		if (f->error == NULL)
-			f->error = sas_watch_problem(w, "cursor", "items yield no cursor",
-										 "of the items behind the last one that was taken in, \"cursor\" of the watcher makes nothing");
+			f->error = sas_stream_watch_problem(w, "cursor", "items yield no cursor",
+												"of the items behind the last one that was taken in, \"cursor\" of the watcher makes nothing");
 	}
 }
 
 static void
-speak(SasTalk *talk, bool look)
+report_write(SasStreamReport *report, bool read_news)
 {
-	if (node_id == 0)
-		node_id = sas_store_register_node(sas_held.capacity);
-	if (talk->n_batches > 0)
-		talk->taken = sas_store_append_items(node_id, talk->batches, talk->n_batches);
-	add_cuts(talk);
-	if (talk->n_failures > 0)
-		talk->rests = sas_store_fail_watches(node_id, talk->failures, talk->n_failures);
-	if (talk->n_released > 0)
-		sas_store_release_watches(node_id, talk->released, talk->n_released);
-	if (look)
-		talk->news = sas_store_node_news(node_id);
-	if (talk->n_asked > 0)
-		talk->requests = sas_store_watch_requests(node_id, talk->asked, talk->n_asked);
-	if (talk->quantity > 0)
-		talk->claimed = sas_store_claim_watches(node_id, talk->quantity);
+	if (report_node_id == 0)
+		report_node_id = sas_store_register_node(sas_stream_hosted.capacity);
+	if (report->n_batches > 0)
+		report->taken = sas_store_append_items(report_node_id, report->batches, report->n_batches);
+	report_add_cuts(report);
+	if (report->n_failures > 0)
+		report->pauses = sas_store_fail_watches(report_node_id, report->failures, report->n_failures);
+	if (report->n_released > 0)
+		sas_store_release_watches(report_node_id, report->released, report->n_released);
+	if (read_news)
+		report->news = sas_store_node_news(report_node_id);
+	if (report->n_asked > 0)
+		report->requests = sas_store_watch_requests(report_node_id, report->asked, report->n_asked);
+	if (report->quantity > 0)
+		report->claimed = sas_store_claim_watches(report_node_id, report->quantity);
 }
 
 /* What did not fit into a batch can be read now. */
 static void
-listen_again(const SasWatchId *id)
+report_read_again(const SasWatchId *id)
 {
-	SasWatch   *w = sas_held_find(id);
+	SasWatch   *w = sas_stream_hosted_find(id);
 
 	if (w != NULL && w->handle != NULL)
 		sas_transport_stream_announce_again(w->handle);
 }
 
 bool
-sas_watches_turn(void)
+sas_stream_tick(void)
 {
-	SasTalk		talk = {0};
+	SasStreamReport report = {0};
 	uint32		version = sas_wake_watches_version();
-	bool		look = version != version_read || node_id == 0;
-	int			slots = sas_held.capacity - (int) hash_get_num_entries(sas_held.watches);
+	bool		read_news = version != report_version_read || report_node_id == 0;
+	int			slots = sas_stream_hosted.capacity - (int) hash_get_num_entries(sas_stream_hosted.watches);
 	ListCell   *lc;
 
-	if (hearing)
+	if (report_applying)
 		ereport(FATAL, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("sas agent does not know which watches it holds")));
-	if (failed)
+	if (report_failed)
 	{
-		at_once = 1;
-		give_up();
+		report_at_once = 1;
+		report_give_up();
 	}
-	if (dlist_is_empty(&sas_held.due) && !look && !(claim_more && slots > 0))
+	if (dlist_is_empty(&sas_stream_hosted.due) && !read_news && !(report_claim_more && slots > 0))
 		return false;
-	gather(&talk);
+	report_gather(&report);
 	/* what is written after an abort goes alone */
-	if (failed && talk.n_batches > 0)
-		look = false;
-	else if (look || claim_more)
-		talk.quantity = Max(0, Min(slots, SAS_WATCHES_CLAIM));
-	failed = true;
+	if (report_failed && report.n_batches > 0)
+		read_news = false;
+	else if (read_news || report_claim_more)
+		report.quantity = Max(0, Min(slots, SAS_WATCHES_CLAIM));
+	report_failed = true;
 	if (!sas_store_begin())
 		return false;
-	speak(&talk, look);
+	report_write(&report, read_news);
 	sas_store_commit();
-	hearing = true;
-	failed = false;
-	at_once = Min(SAS_WATCHES_AT_ONCE, at_once * 2);
-	if (look)
-		version_read = version;
-	if (talk.quantity > 0)
-		claim_more = list_length(talk.claimed) == talk.quantity;
-	sas_talk_hear(&talk);
-	hearing = false;
+	report_applying = true;
+	report_failed = false;
+	report_at_once = Min(SAS_WATCHES_AT_ONCE, report_at_once * 2);
+	if (read_news)
+		report_version_read = version;
+	if (report.quantity > 0)
+		report_claim_more = list_length(report.claimed) == report.quantity;
+	sas_stream_apply(&report);
+	report_applying = false;
 
-	for (int i = 0; i < talk.n_batches; i++)
-		listen_again(&talk.batches[i].id);
-	foreach(lc, talk.news)
-		listen_again(&((SasWatchNews *) lfirst(lc))->id);
-	return (claim_more && sas_held.capacity > (int) hash_get_num_entries(sas_held.watches)) || version != sas_wake_watches_version() || !dlist_is_empty(&sas_held.due) || !dlist_is_empty(&sas_held.ready);
+	for (int i = 0; i < report.n_batches; i++)
+		report_read_again(&report.batches[i].id);
+	foreach(lc, report.news)
+		report_read_again(&((SasWatchNews *) lfirst(lc))->id);
+	return (report_claim_more && sas_stream_hosted.capacity > (int) hash_get_num_entries(sas_stream_hosted.watches)) || version != sas_wake_watches_version() || !dlist_is_empty(&sas_stream_hosted.due) || !dlist_is_empty(&sas_stream_hosted.ready);
 }

@@ -7,7 +7,7 @@
 
 #include "store/watches.h"
 
-typedef struct SasTalk
+typedef struct SasStreamReport
 {
 	SasWatchBatch *batches;
 	int			n_batches;
@@ -20,13 +20,13 @@ typedef struct SasTalk
 	int			quantity;		/* to be claimed */
 
 	List	   *taken;			/* SasWatchVerdict */
-	List	   *rests;			/* SasWatchVerdict */
+	List	   *pauses;			/* SasWatchVerdict */
 	List	   *news;			/* SasWatchNews */
 	List	   *requests;		/* SasWatchRequest */
 	List	   *claimed;		/* SasWatchRequest */
-} SasTalk;
+} SasStreamReport;
 
 /* After the commit: all that were said leave the line, then the answers count. */
-extern void sas_talk_hear(SasTalk *talk);
+extern void sas_stream_apply(SasStreamReport *report);
 
 #endif							/* SAS_STREAM_REPORT_H */

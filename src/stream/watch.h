@@ -77,7 +77,7 @@ typedef struct SasWatch
 	int			tries;			/* transactions that aborted with it */
 
 	/* what is to be said */
-	bool		tell;			/* the connection is over: error, or in good order without */
+	bool		report;			/* the connection is over: error, or in good order without */
 	Jsonb	   *error;
 	double		at_least_ms;
 	bool		ask;			/* for the next request */
@@ -85,71 +85,71 @@ typedef struct SasWatch
 } SasWatch;
 
 /* hosted.c, host.c */
-extern MemoryContext sas_watches_context;
-extern SasTransport *sas_watches_streams;
-extern SasTransport *sas_watches_polls;
+extern MemoryContext sas_stream_context;
+extern SasTransport *sas_stream_streams;
+extern SasTransport *sas_stream_polls;
 
 /* Where its connection is. */
-extern SasTransport *sas_watch_transport(const SasWatch *w);
-extern void sas_watch_set_line(SasWatch *w, SasWatchLine line);
-extern void sas_watch_set_timer(SasWatch *w, int64 wake_us);
+extern SasTransport *sas_stream_watch_transport(const SasWatch *w);
+extern void sas_stream_watch_set_line(SasWatch *w, SasWatchLine line);
+extern void sas_stream_watch_set_timer(SasWatch *w, int64 wake_us);
 
 /* The connection is over, or never was: to be told to the store. error NULL: in good order. */
-extern void sas_watch_tell(SasWatch *w, Jsonb *error, double at_least_ms);
+extern void sas_stream_watch_report(SasWatch *w, Jsonb *error, double at_least_ms);
 
 /* The watch has moved on without anything for the store: its next connection, at that time. */
-extern void sas_watch_again(SasWatch *w, int64 at_us);
+extern void sas_stream_watch_again(SasWatch *w, int64 at_us);
 
 /* A problem object about it. */
-extern Jsonb *sas_watch_problem(const SasWatch *w, const char *kind, const char *title, const char *detail);
+extern Jsonb *sas_stream_watch_problem(const SasWatch *w, const char *kind, const char *title, const char *detail);
 
 /* connection.c */
-extern void sas_watch_begin(SasWatch *w);
-extern void sas_watch_close(SasWatch *w);
+extern void sas_stream_watch_connect(SasWatch *w);
+extern void sas_stream_watch_close(SasWatch *w);
 
 /* Reads what can be read now, as far as the batch has room. */
-extern void sas_watch_listen(SasWatch *w);
+extern void sas_stream_watch_read(SasWatch *w);
 
 /* Its call is over. */
-extern void sas_watch_judge(SasWatch *w, SasReply *reply);
+extern void sas_stream_watch_finish(SasWatch *w, SasReply *reply);
 
 /* Its time has come while it was connected. */
-extern void sas_watch_timed_out(SasWatch *w);
+extern void sas_stream_watch_timed_out(SasWatch *w);
 
 /* items.c */
 
 /* The framer of a stream; false: no memory. */
-extern bool sas_items_open(SasWatch *w, const SasStoredAgent *agent);
-extern void sas_items_close(SasWatch *w);
+extern bool sas_stream_items_open(SasWatch *w, const SasStoredAgent *agent);
+extern void sas_stream_items_close(SasWatch *w);
 
 /* May another item be taken into the batch? */
-extern bool sas_items_room(const SasWatch *w);
+extern bool sas_stream_items_room(const SasWatch *w);
 
 /* Bytes of a stream; all: whatever the batch may hold. Returns how many were used; *why: the stream is of no use any more. */
-extern size_t sas_items_feed(SasWatch *w, const SasStoredAgent *agent, const char *bytes, size_t len, bool all, const char **why);
+extern size_t sas_stream_items_feed(SasWatch *w, const SasStoredAgent *agent, const char *bytes, size_t len, bool all, const char **why);
 
 /* The answer to a poll, as of a call; to a long poll, its body. */
-extern void sas_items_answer(SasWatch *w, const SasReply *reply, const SasStoredAgent *agent);
+extern void sas_stream_items_answer(SasWatch *w, const SasReply *reply, const SasStoredAgent *agent);
 
 /* The event id that the batch ends with; empty: the service has taken it back; NULL: there was none. */
-extern const char *sas_items_cursor(const SasWatch *w);
+extern const char *sas_stream_items_cursor(const SasWatch *w);
 
 /* The batch as one array. */
-extern Jsonb *sas_items_build(SasWatch *w);
-extern void sas_items_drop(SasWatch *w);
+extern Jsonb *sas_stream_items_build(SasWatch *w);
+extern void sas_stream_items_drop(SasWatch *w);
 
 /* All watches: for agent.c */
-extern void sas_watches_open(SasTransport *calls);
-extern void sas_watches_close(void);
+extern void sas_stream_open(SasTransport *calls);
+extern void sas_stream_close(void);
 
 /* The agents were read anew. */
-extern void sas_watches_agents_changed(void);
+extern void sas_stream_agents_changed(void);
 
 /* Moves the network; true: there is more to do at once. */
-extern bool sas_watches_move(void);
+extern bool sas_stream_move(void);
 
 /* Says to the store what is due, and asks it; one transaction, if any. True: there is more. */
-extern bool sas_watches_turn(void);
-extern int64 sas_watches_wake_in_ms(void);
+extern bool sas_stream_tick(void);
+extern int64 sas_stream_wake_in_ms(void);
 
 #endif							/* SAS_STREAM_WATCH_H */
