@@ -17,72 +17,72 @@
 #define SAS_FAIR_US 50000
 #define SAS_FIRST_BATCH 20
 /* what is urgent is claimed without the bulk behind it: so often in a row when it is this few, else once */
-#define SAS_CUTS 4
+#define SAS_SHORT_CLAIMS 4
 #define SAS_FEW 5
 #define SAS_SLOW_MS 50
 
-static int	quantity = SAS_FIRST_BATCH;
-static int	cuts = 0;			/* claims in a row that got less than they asked for */
+static int	batch_size_next = SAS_FIRST_BATCH;
+static int	batch_size_n_short = 0; /* claims in a row that got less than they asked for */
 
 /* functions that were slow when they ran last, by hash */
-static bool slow[1024];
+static bool batch_size_slow[1024];
 
 int
-sas_pace_quantity(void)
+sas_function_batch_size(void)
 {
-	return quantity;
+	return batch_size_next;
 }
 
 bool
-sas_pace_cuts(void)
+sas_function_batch_is_short(void)
 {
-	return cuts < SAS_CUTS;
+	return batch_size_n_short < SAS_SHORT_CLAIMS;
 }
 
 void
-sas_pace_claimed(int n)
+sas_function_batch_claimed(int n)
 {
-	if (n >= quantity || cuts >= SAS_CUTS)
-		cuts = 0;
+	if (n >= batch_size_next || batch_size_n_short >= SAS_SHORT_CLAIMS)
+		batch_size_n_short = 0;
 	else
-		cuts = n > SAS_FEW ? SAS_CUTS : cuts + 1;
+		batch_size_n_short = n > SAS_FEW ? SAS_SHORT_CLAIMS : batch_size_n_short + 1;
 }
 
 /* One that fills a batch by itself leaves the others to other workers. */
 void
-sas_pace_done(int64 spent_us, int n, bool was_slow)
+sas_function_batch_done(int64 spent_us, int n, bool was_slow)
 {
 	int64		each_us = Max(1, spent_us / n);
 	int64		fitting = Max(1, SAS_BATCH_US / each_us);
 	int64		fair = fitting > 1 ? Min(SAS_FAIR_BATCH, SAS_FAIR_US / each_us) : 1;
 
 	if (was_slow)
-		quantity = 1;
+		batch_size_next = 1;
 	/* a few tell nothing about many */
-	else if (n * 2 >= quantity || spent_us >= SAS_BATCH_US)
-		quantity = Min(Min(SAS_FUNCTION_BATCH, quantity * 2), Max(fair, fitting));
+	else if (n * 2 >= batch_size_next || spent_us >= SAS_BATCH_US)
+		batch_size_next = Min(Min(SAS_FUNCTION_BATCH, batch_size_next * 2), Max(fair, fitting));
 }
 
 bool
-sas_pace_is_slow(int64 spent_us)
+sas_function_is_slow(int64 spent_us)
 {
 	return spent_us > SAS_SLOW_MS * 1000;
 }
 
 static bool *
-slow_flag(const char *function)
+batch_size_slow_flag(const char *function)
 {
-	return &slow[hash_bytes((const unsigned char *) function, strlen(function)) % lengthof(slow)];
+	return &batch_size_slow[hash_bytes((const unsigned char *) function, strlen(function)) % lengthof(batch_size_slow)];
 }
 
 void
-sas_pace_remember(const char *function, int64 spent_us)
+sas_function_note_time(const char *function, int64 spent_us)
 {
-	*slow_flag(function) = sas_pace_is_slow(spent_us);
+	*batch_size_slow_flag(function) = sas_function_is_slow(spent_us);
 }
 
 bool
-sas_pace_was_slow(const char *function)
+sas_function_was_slow(const char *function)
 {
-	return *slow_flag(function);
+	return *batch_size_slow_flag(function);
 }

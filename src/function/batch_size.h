@@ -10,22 +10,22 @@
 #define SAS_FUNCTION_BATCH 500
 
 /* How many to claim next. */
-extern int	sas_pace_quantity(void);
+extern int	sas_function_batch_size(void);
 
 /* Is what is urgent claimed without the bulk behind it? */
-extern bool sas_pace_cuts(void);
+extern bool sas_function_batch_is_short(void);
 
 /* So many came of the claim. */
-extern void sas_pace_claimed(int n);
+extern void sas_function_batch_claimed(int n);
 
 /* So many steps (n > 0) took so long, in us, without their commit; was_slow: one of them ended the batch. */
-extern void sas_pace_done(int64 spent_us, int n, bool was_slow);
+extern void sas_function_batch_done(int64 spent_us, int n, bool was_slow);
 
 /* Does a call that took so long, in us, end its batch? */
-extern bool sas_pace_is_slow(int64 spent_us);
+extern bool sas_function_is_slow(int64 spent_us);
 
 /* It took so long, in us; and: was it slow when it ran last? */
-extern void sas_pace_remember(const char *function, int64 spent_us);
-extern bool sas_pace_was_slow(const char *function);
+extern void sas_function_note_time(const char *function, int64 spent_us);
+extern bool sas_function_was_slow(const char *function);
 
 #endif							/* SAS_FUNCTION_BATCH_SIZE_H */

@@ -23,33 +23,33 @@
 /* transactions that may abort with an inbox before it is left to its time */
 #define SAS_DELIVER_GIVE_UP 5
 
-static MemoryContext batch_context;
-static List *claimed = NIL;		/* of SasClaimedItems, in batch_context */
-static int64 deadline_us;
-static int	quantity = SAS_DELIVER_BATCH;
-static bool look = true;
+static MemoryContext deliver_context;
+static List *deliver_claimed = NIL; /* of SasClaimedItems, in deliver_context */
+static int64 deliver_deadline_us;
+static int	deliver_quantity = SAS_DELIVER_BATCH;
+static bool deliver_scan = true;
 static uint32 deliver_wake_count; /* rings for items before the last look */
-static int	aborted;			/* transactions, one after the other */
-static SasClaimedItems *group[SAS_DELIVER_BATCH];	/* of the transaction that is open or has aborted */
-static int	n_group;
+static int	deliver_aborted;	/* transactions, one after the other */
+static SasClaimedItems *deliver_group[SAS_DELIVER_BATCH]; /* of the transaction that is open or has aborted */
+static int	deliver_n_group;
 
 void
-sas_deliver_open(void)
+sas_function_deliver_open(void)
 {
-	batch_context = AllocSetContextCreate(CurrentMemoryContext, "sas items", ALLOCSET_DEFAULT_SIZES);
+	deliver_context = AllocSetContextCreate(CurrentMemoryContext, "sas items", ALLOCSET_DEFAULT_SIZES);
 }
 
 /* In a transaction. */
 static List *
-claim(void)
+deliver_claim(void)
 {
 	MemoryContext old;
 	List	   *found;
 
-	found = sas_store_claim_items(batch_context, quantity);
+	found = sas_store_claim_items(deliver_context, deliver_quantity);
 	if (found == NIL)
 		return NIL;
-	old = MemoryContextSwitchTo(batch_context);
+	old = MemoryContextSwitchTo(deliver_context);
 	found = list_copy(found);
 	MemoryContextSwitchTo(old);
 	return found;
@@ -57,53 +57,53 @@ claim(void)
 
 /* After the commit of a claim. */
 static void
-take(List *found, int64 claimed_us)
+deliver_take(List *found, int64 claimed_us)
 {
-	claimed = found;
-	look = found != NIL;
+	deliver_claimed = found;
+	deliver_scan = found != NIL;
 	if (found == NIL)
 		return;
-	deadline_us = claimed_us + (int64) (((SasClaimedItems *) linitial(found))->window_ms * 1000);
-	if (list_length(found) >= quantity)
+	deliver_deadline_us = claimed_us + (int64) (((SasClaimedItems *) linitial(found))->window_ms * 1000);
+	if (list_length(found) >= deliver_quantity)
 	{
 		/* there may be more: for others, too */
 		sas_wake_count_items();
 		sas_wake_others(SAS_FUNCTION);
 	}
-	quantity = Min(SAS_DELIVER_BATCH, quantity * 2);
+	deliver_quantity = Min(SAS_DELIVER_BATCH, deliver_quantity * 2);
 }
 
 /* Those of one owner, or one that goes alone. */
 static void
-choose(void)
+deliver_choose(void)
 {
 	ListCell   *lc;
 
-	n_group = 0;
-	foreach(lc, claimed)
+	deliver_n_group = 0;
+	foreach(lc, deliver_claimed)
 	{
 		SasClaimedItems *c = lfirst(lc);
 
-		if (n_group > 0 && (aborted > 0 || group[0]->alone || c->alone || c->owner != group[0]->owner))
+		if (deliver_n_group > 0 && (deliver_aborted > 0 || deliver_group[0]->alone || c->alone || c->owner != deliver_group[0]->owner))
 			continue;
-		group[n_group++] = c;
+		deliver_group[deliver_n_group++] = c;
 	}
 }
 
 /* Brings those that hold to their targets; true when it took long: the rest is given back. */
 static bool
-deliver_group(SasItemsDone *done, int *n_done)
+deliver_call_group(SasItemsDone *done, int *n_done)
 {
-	bool	   *valid = sas_store_lock_items(group, n_group);
+	bool	   *valid = sas_store_lock_items(deliver_group, deliver_n_group);
 	bool		was_slow = false;
 
-	for (int i = 0; i < n_group; i++)
+	for (int i = 0; i < deliver_n_group; i++)
 	{
-		SasClaimedItems *c = group[i];
+		SasClaimedItems *c = deliver_group[i];
 		SasItemsDone *d;
 		SasInvoked	invoked;
 		int64		begun = sas_base_clock_monotonic_us();
-		int64		left_ms = (deadline_us - begun) / 1000;
+		int64		left_ms = (deliver_deadline_us - begun) / 1000;
 
 		if (!valid[i])
 			continue;
@@ -115,7 +115,7 @@ deliver_group(SasItemsDone *done, int *n_done)
 			continue;
 		sas_work_invoke_items(c, Max(1, left_ms - Min(250, (int64) c->window_ms / 10)), &invoked);
 		was_slow = sas_base_clock_monotonic_us() - begun > SAS_DELIVER_SLOW_MS * 1000;
-		if (!invoked.ok && n_group > 1)
+		if (!invoked.ok && deliver_n_group > 1)
 			d->again = true;
 		else if (!invoked.ok)
 			d->error = invoked.error;
@@ -124,31 +124,31 @@ deliver_group(SasItemsDone *done, int *n_done)
 }
 
 static void
-forget_group(void)
+deliver_forget_group(void)
 {
-	for (int i = 0; i < n_group; i++)
-		claimed = list_delete_ptr(claimed, group[i]);
-	n_group = 0;
-	if (claimed == NIL)
-		MemoryContextReset(batch_context);
+	for (int i = 0; i < deliver_n_group; i++)
+		deliver_claimed = list_delete_ptr(deliver_claimed, deliver_group[i]);
+	deliver_n_group = 0;
+	if (deliver_claimed == NIL)
+		MemoryContextReset(deliver_context);
 }
 
 /* One transaction. False: the extension is gone. */
 static bool
-run_group(void)
+deliver_run_group(void)
 {
-	SasItemsDone *done = palloc0(sizeof(SasItemsDone) * n_group);
+	SasItemsDone *done = palloc0(sizeof(SasItemsDone) * deliver_n_group);
 	int			n_done = 0;
 	bool		was_slow;
 
 	if (!sas_store_begin())
 		return false;
-	was_slow = deliver_group(done, &n_done);
+	was_slow = deliver_call_group(done, &n_done);
 	if (n_done > 0)
 		sas_store_finish_items(done, n_done);
 	sas_store_commit();
-	aborted = 0;
-	forget_group();
+	deliver_aborted = 0;
+	deliver_forget_group();
 	/*
 	 * Items that came meanwhile were for nobody else, since this claim stood
 	 * in the way.  This worker looks when it has nothing else to do, which may
@@ -157,54 +157,54 @@ run_group(void)
 	sas_wake_count_items();
 	sas_wake_others(SAS_FUNCTION);
 	if (was_slow)
-		quantity = 1;
+		deliver_quantity = 1;
 	return true;
 }
 
 /* The last transaction aborted as a whole: each goes alone, and is left to its time in the end. */
 static void
-after_abort(void)
+deliver_after_abort(void)
 {
 	if (!sas_base_tick_cancelled)
-		aborted++;
-	if (aborted >= SAS_DELIVER_GIVE_UP && n_group == 1)
+		deliver_aborted++;
+	if (deliver_aborted >= SAS_DELIVER_GIVE_UP && deliver_n_group == 1)
 	{
 		ereport(WARNING,
-				(errmsg("items of task \"%s\" of watcher \"%s\" are given up by their worker", group[0]->key, group[0]->watcher),
+				(errmsg("items of task \"%s\" of watcher \"%s\" are given up by their worker", deliver_group[0]->key, deliver_group[0]->watcher),
 				 errdetail("They are looked at again when the time of the claim is over.")));
-		forget_group();
-		aborted = 0;
+		deliver_forget_group();
+		deliver_aborted = 0;
 	}
-	n_group = 0;
+	deliver_n_group = 0;
 }
 
 bool
-sas_deliver_turn(void)
+sas_function_deliver_tick(void)
 {
 	List	   *found;
 	int64		claimed_us;
 	uint32		wake_count;
 
-	if (n_group > 0)
-		after_abort();
-	if (claimed != NIL)
+	if (deliver_n_group > 0)
+		deliver_after_abort();
+	if (deliver_claimed != NIL)
 	{
-		choose();
-		sas_work_change_owner(group[0]->owner);
-		return run_group();
+		deliver_choose();
+		sas_work_change_owner(deliver_group[0]->owner);
+		return deliver_run_group();
 	}
 	/* read before the look, which then sees what was rung for */
 	wake_count = sas_wake_items_count();
 	if (deliver_wake_count != wake_count)
-		look = true;
+		deliver_scan = true;
 	deliver_wake_count = wake_count;
-	if (!look)
+	if (!deliver_scan)
 		return false;
 	claimed_us = sas_base_clock_monotonic_us();
 	if (!sas_store_begin())
 		return false;
-	found = claim();
+	found = deliver_claim();
 	sas_store_commit();
-	take(found, claimed_us);
+	deliver_take(found, claimed_us);
 	return found != NIL;
 }

@@ -73,30 +73,30 @@ struct Batch
 	int			n;
 };
 
-static MemoryContext batches_context;
-static List *batches = NIL;		/* oldest first */
-static Work **group;			/* of the transaction that is open or has aborted */
-static int	n_group;
+static MemoryContext function_context;
+static List *function_batches = NIL; /* oldest first */
+static Work **function_group;	/* of the transaction that is open or has aborted */
+static int	function_n_group;
 
 static void
-start(void)
+function_start(void)
 {
-	sas_tend_open();
-	batches_context = AllocSetContextCreate(CurrentMemoryContext, "sas functions", ALLOCSET_DEFAULT_SIZES);
-	group = MemoryContextAlloc(batches_context, sizeof(Work *) * SAS_FUNCTION_BATCH);
+	sas_function_repeat_open();
+	function_context = AllocSetContextCreate(CurrentMemoryContext, "sas functions", ALLOCSET_DEFAULT_SIZES);
+	function_group = MemoryContextAlloc(function_context, sizeof(Work *) * SAS_FUNCTION_BATCH);
 }
 
 /* In a transaction: claims into a context of its own; after the commit the batch counts. */
 static Batch *
-claim(void)
+function_claim(void)
 {
-	MemoryContext context = AllocSetContextCreate(batches_context, "sas batch", ALLOCSET_SMALL_SIZES);
+	MemoryContext context = AllocSetContextCreate(function_context, "sas batch", ALLOCSET_SMALL_SIZES);
 	int64		claimed_us = sas_base_clock_monotonic_us();
-	List	   *claimed = sas_store_claim_functions(context, sas_pace_quantity(), sas_pace_cuts());
+	List	   *claimed = sas_store_claim_functions(context, sas_function_batch_size(), sas_function_batch_is_short());
 	Batch	   *batch;
 	ListCell   *lc;
 
-	sas_pace_claimed(list_length(claimed));
+	sas_function_batch_claimed(list_length(claimed));
 	if (claimed == NIL)
 	{
 		MemoryContextDelete(context);
@@ -112,7 +112,7 @@ claim(void)
 		w->batch = batch;
 		w->step = lfirst(lc);
 		w->deadline_us = claimed_us + (int64) (w->step->window_ms * 1000);
-		w->solo = w->step->alone || sas_pace_was_slow(w->step->function);
+		w->solo = w->step->alone || sas_function_was_slow(w->step->function);
 		batch->lease_id = w->step->lease_id;
 	}
 	batch->left = batch->n;
@@ -120,14 +120,14 @@ claim(void)
 }
 
 static void
-take(Batch *batch)
+function_take(Batch *batch)
 {
 	MemoryContext old;
 
 	if (batch == NULL)
 		return;
-	old = MemoryContextSwitchTo(batches_context);
-	batches = lappend(batches, batch);
+	old = MemoryContextSwitchTo(function_context);
+	function_batches = lappend(function_batches, batch);
 	MemoryContextSwitchTo(old);
 }
 
@@ -137,19 +137,19 @@ take(Batch *batch)
  * aside is to be tried again.
  */
 static int
-choose(int64 *wake_us)
+function_choose(int64 *wake_us)
 {
 	int64		now = sas_base_clock_monotonic_us();
 	ListCell   *lc;
 
 	*wake_us = 0;
-	n_group = 0;
-	for (int pass = 0; pass < 2 && n_group == 0; pass++)
-		foreach(lc, batches)
+	function_n_group = 0;
+	for (int pass = 0; pass < 2 && function_n_group == 0; pass++)
+		foreach(lc, function_batches)
 		{
 			Batch	   *batch = lfirst(lc);
 
-			for (int i = 0; i < batch->n && n_group < (pass == 0 ? SAS_FUNCTION_BATCH : 1); i++)
+			for (int i = 0; i < batch->n && function_n_group < (pass == 0 ? SAS_FUNCTION_BATCH : 1); i++)
 			{
 				Work	   *w = &batch->work[i];
 
@@ -161,22 +161,22 @@ choose(int64 *wake_us)
 						*wake_us = w->not_before_us;
 					continue;
 				}
-				if (n_group == 0 || w->step->owner == group[0]->step->owner)
-					group[n_group++] = w;
+				if (function_n_group == 0 || w->step->owner == function_group[0]->step->owner)
+					function_group[function_n_group++] = w;
 			}
 		}
-	return n_group;
+	return function_n_group;
 }
 
 /* A function is cancelled a little early: a reply after complete-by would not count. */
 static int64
-cancel_at_us(const Work *w)
+function_cancel_at_us(const Work *w)
 {
 	return w->deadline_us - Min(250, (int64) w->step->window_ms / 10) * 1000;
 }
 
 static void
-judge(Work *w, bool in_company)
+function_evaluate(Work *w, bool in_company)
 {
 	SasVerdict	verdict;
 
@@ -185,7 +185,7 @@ judge(Work *w, bool in_company)
 		w->solo = true;
 		return;
 	}
-	sas_work_verdict_of_function(&verdict, w->step, &w->invoked, cancel_at_us(w) <= sas_base_clock_monotonic_us());
+	sas_work_verdict_of_function(&verdict, w->step, &w->invoked, function_cancel_at_us(w) <= sas_base_clock_monotonic_us());
 	w->verdict = verdict.reply;
 	w->attempt_status = verdict.attempt_status;
 	w->again_in_ms = verdict.pause_ms;
@@ -193,11 +193,11 @@ judge(Work *w, bool in_company)
 
 /* Calls one function; true when it was slow. */
 static bool
-call(Work *w, bool in_company)
+function_call(Work *w, bool in_company)
 {
 	SasContext	context;
 	int64		begun = sas_base_clock_monotonic_us();
-	int64		left_ms = (cancel_at_us(w) - begun + 999) / 1000;
+	int64		left_ms = (function_cancel_at_us(w) - begun + 999) / 1000;
 
 	w->started_at = sas_base_clock_now();
 	if (w->step->problem != NULL)
@@ -211,26 +211,26 @@ call(Work *w, bool in_company)
 		sas_base_context_push(&context, w->step->id.run_id, w->step->step, w->step->attempt + 1);
 		sas_work_invoke_step(w->step, Max(1, left_ms), &w->invoked);
 		sas_base_context_pop(&context);
-		sas_pace_remember(w->step->function, sas_base_clock_monotonic_us() - begun);
+		sas_function_note_time(w->step->function, sas_base_clock_monotonic_us() - begun);
 	}
 	sas_metrics_add(SAS_METRIC_CALL, 0, w->step->workflow_id, w->invoked.ok ? "succeeded" : "failed", 1, (sas_base_clock_monotonic_us() - begun) / 1e6);
-	judge(w, in_company);
-	return sas_pace_is_slow(sas_base_clock_monotonic_us() - begun);
+	function_evaluate(w, in_company);
+	return sas_function_is_slow(sas_base_clock_monotonic_us() - begun);
 }
 
 /* The leases of which nothing is left after this group, also when its claims were lost; returns how many. */
 static int
-finished_leases(int64 *leases)
+function_finished_leases(int64 *leases)
 {
 	int			n = 0;
 
-	for (int i = 0; i < n_group; i++)
+	for (int i = 0; i < function_n_group; i++)
 	{
-		Batch	   *batch = group[i]->batch;
+		Batch	   *batch = function_group[i]->batch;
 		int			left = batch->left;
 
-		for (int k = 0; k < n_group; k++)
-			left -= group[k]->batch == batch && (group[k]->verdict != NULL || group[k]->lost);
+		for (int k = 0; k < function_n_group; k++)
+			left -= function_group[k]->batch == batch && (function_group[k]->verdict != NULL || function_group[k]->lost);
 		if (left == 0 && (n == 0 || leases[n - 1] != batch->lease_id))
 			leases[n++] = batch->lease_id;
 	}
@@ -238,19 +238,19 @@ finished_leases(int64 *leases)
 }
 
 static void
-write_group(void)
+function_write_group(void)
 {
-	SasStoredReply *replies = palloc0(sizeof(SasStoredReply) * n_group);
-	SasStoredAttempt *attempts = palloc0(sizeof(SasStoredAttempt) * n_group);
-	int64	   *leases = palloc(sizeof(int64) * n_group);
-	bool	   *aside = palloc0(n_group);
-	int			n_leases = finished_leases(leases);
+	SasStoredReply *replies = palloc0(sizeof(SasStoredReply) * function_n_group);
+	SasStoredAttempt *attempts = palloc0(sizeof(SasStoredAttempt) * function_n_group);
+	int64	   *leases = palloc(sizeof(int64) * function_n_group);
+	bool	   *aside = palloc0(function_n_group);
+	int			n_leases = function_finished_leases(leases);
 	int			n_replies = 0;
 	int			n_attempts = 0;
 
-	for (int i = 0; i < n_group; i++)
+	for (int i = 0; i < function_n_group; i++)
 	{
-		Work	   *w = group[i];
+		Work	   *w = function_group[i];
 		SasStoredReply *r;
 		int			attempt = w->step->attempt + 1;
 
@@ -285,25 +285,25 @@ write_group(void)
 
 /* After the commit: what the group's steps came to. */
 static void
-settle_group(void)
+function_settle_group(void)
 {
-	for (int i = 0; i < n_group; i++)
-		if (group[i]->lost || group[i]->verdict != NULL)
+	for (int i = 0; i < function_n_group; i++)
+		if (function_group[i]->lost || function_group[i]->verdict != NULL)
 		{
-			if (!group[i]->lost)
-				sas_metrics_add(SAS_METRIC_STEP, 0, group[i]->step->workflow_id, group[i]->verdict, 1,
-								(sas_base_clock_monotonic_us() - group[i]->deadline_us) / 1e6 + group[i]->step->window_ms / 1e3);
-			group[i]->done = true;
-			group[i]->batch->left--;
+			if (!function_group[i]->lost)
+				sas_metrics_add(SAS_METRIC_STEP, 0, function_group[i]->step->workflow_id, function_group[i]->verdict, 1,
+								(sas_base_clock_monotonic_us() - function_group[i]->deadline_us) / 1e6 + function_group[i]->step->window_ms / 1e3);
+			function_group[i]->done = true;
+			function_group[i]->batch->left--;
 		}
-	n_group = 0;
-	for (int i = list_length(batches) - 1; i >= 0; i--)
+	function_n_group = 0;
+	for (int i = list_length(function_batches) - 1; i >= 0; i--)
 	{
-		Batch	   *batch = list_nth(batches, i);
+		Batch	   *batch = list_nth(function_batches, i);
 
 		if (batch->left == 0)
 		{
-			batches = list_delete_nth_cell(batches, i);
+			function_batches = list_delete_nth_cell(function_batches, i);
 			MemoryContextDelete(batch->context);
 		}
 	}
@@ -311,12 +311,12 @@ settle_group(void)
 
 /* Will nothing be left to do at once when this group is through? */
 static bool
-is_last(void)
+function_is_last(void)
 {
 	int			runnable = 0;
 	ListCell   *lc;
 
-	foreach(lc, batches)
+	foreach(lc, function_batches)
 	{
 		Batch	   *batch = lfirst(lc);
 
@@ -324,37 +324,37 @@ is_last(void)
 			runnable += !batch->work[i].done && batch->work[i].not_before_us == 0;
 	}
 	/* not beside one that took a transaction down before: a claim must not cost what a function did */
-	for (int i = 0; i < n_group; i++)
-		if (group[i]->tries > 0)
+	for (int i = 0; i < function_n_group; i++)
+		if (function_group[i]->tries > 0)
 			return false;
-	for (int i = 0; i < n_group; i++)
-		runnable -= group[i]->not_before_us == 0 && (group[i]->lost || group[i]->verdict != NULL);
-	return runnable == 0 && list_length(batches) < SAS_OPEN_BATCHES;
+	for (int i = 0; i < function_n_group; i++)
+		runnable -= function_group[i]->not_before_us == 0 && (function_group[i]->lost || function_group[i]->verdict != NULL);
+	return runnable == 0 && list_length(function_batches) < SAS_OPEN_BATCHES;
 }
 
 /* Asks whether the claims still hold, and calls; true when the last one was slow. */
 static bool
-call_group(void)
+function_call_group(void)
 {
-	SasStepId  *ids = palloc(sizeof(SasStepId) * n_group);
+	SasStepId  *ids = palloc(sizeof(SasStepId) * function_n_group);
 	char	   *valid;
 	bool		was_slow = false;
 	int			called = 0;
 
-	for (int i = 0; i < n_group; i++)
+	for (int i = 0; i < function_n_group; i++)
 	{
-		ids[i] = group[i]->step->id;
-		group[i]->verdict = NULL;
-		group[i]->attempt_status = NULL;
-		group[i]->lost = false;
-		group[i]->started_at = 0;
-		group[i]->not_before_us = 0;
-		group[i]->again_in_ms = 0;
+		ids[i] = function_group[i]->step->id;
+		function_group[i]->verdict = NULL;
+		function_group[i]->attempt_status = NULL;
+		function_group[i]->lost = false;
+		function_group[i]->started_at = 0;
+		function_group[i]->not_before_us = 0;
+		function_group[i]->again_in_ms = 0;
 	}
-	valid = sas_store_valid_claims(ids, n_group);
-	for (int i = 0; i < n_group; i++)
+	valid = sas_store_valid_claims(ids, function_n_group);
+	for (int i = 0; i < function_n_group; i++)
 	{
-		Work	   *w = group[i];
+		Work	   *w = function_group[i];
 		int64		left_us = w->deadline_us - sas_base_clock_monotonic_us();
 
 		if (valid[i] == 'x')
@@ -364,40 +364,40 @@ call_group(void)
 		else if (was_slow || left_us < w->step->window_ms * 500)
 			w->verdict = "hand_back";	/* not begun, and its window half gone: others can have it, with one of its own */
 		else
-			was_slow = call(w, n_group > 1 || called++ > 0);
+			was_slow = function_call(w, function_n_group > 1 || called++ > 0);
 	}
 	return was_slow;
 }
 
 /* One transaction: what the group's functions write, and the states of their steps. */
 static void
-run_group(void)
+function_run_group(void)
 {
 	Batch	   *next = NULL;
 	int64		begun = sas_base_clock_monotonic_us();
 	bool		was_slow;
 
-	sas_work_change_owner(group[0]->step->owner);
+	sas_work_change_owner(function_group[0]->step->owner);
 	if (!sas_store_begin())
 		return;
-	was_slow = call_group();
-	write_group();
+	was_slow = function_call_group();
+	function_write_group();
 	/* the last of a batch claims the next one along: one commit for both */
-	if (!was_slow && is_last())
-		next = claim();
-	sas_pace_done(sas_base_clock_monotonic_us() - begun, n_group, was_slow);
+	if (!was_slow && function_is_last())
+		next = function_claim();
+	sas_function_batch_done(sas_base_clock_monotonic_us() - begun, function_n_group, was_slow);
 	sas_store_commit();
-	settle_group();
-	take(next);
+	function_settle_group();
+	function_take(next);
 }
 
 /* The transaction of the last group aborted as a whole: each goes solo, and is given up in the end. */
 static void
-after_abort(void)
+function_after_abort(void)
 {
-	for (int i = 0; i < n_group; i++)
+	for (int i = 0; i < function_n_group; i++)
 	{
-		Work	   *w = group[i];
+		Work	   *w = function_group[i];
 
 		w->solo = true;
 		w->verdict = NULL;
@@ -409,7 +409,7 @@ after_abort(void)
 					(errmsg("step \"%s\" of run %lld is given up by its worker", w->step->step, (long long) w->step->id.run_id),
 					 errdetail("It is taken back when its complete-by has passed.")));
 	}
-	settle_group();
+	function_settle_group();
 }
 
 static SasTick
@@ -419,21 +419,21 @@ function_step_tick(void)
 	int64		wake_us;
 	Batch	   *batch;
 
-	if (n_group > 0)
-		after_abort();
-	if (choose(&wake_us) > 0)
+	if (function_n_group > 0)
+		function_after_abort();
+	if (function_choose(&wake_us) > 0)
 	{
-		run_group();
+		function_run_group();
 		next.again = true;
 		return next;
 	}
 	if (wake_us != 0)
 		next.wake_in_ms = Max(1, (wake_us - sas_base_clock_monotonic_us()) / 1000 + 1);
-	if (list_length(batches) >= SAS_OPEN_BATCHES || !sas_store_begin())
+	if (list_length(function_batches) >= SAS_OPEN_BATCHES || !sas_store_begin())
 		return next;
-	batch = claim();
+	batch = function_claim();
 	sas_store_commit();
-	take(batch);
+	function_take(batch);
 	next.again = batch != NULL;
 	return next;
 }
@@ -446,7 +446,7 @@ function_tick(void)
 	SasTick		other = {false, -1};
 
 	if (!sas_base_retire)
-		other = sas_tend_turn();
+		other = sas_function_repeat_tick();
 	next.again |= other.again;
 	if (other.wake_in_ms >= 0 && (next.wake_in_ms < 0 || other.wake_in_ms < next.wake_in_ms))
 		next.wake_in_ms = other.wake_in_ms;
@@ -454,18 +454,18 @@ function_tick(void)
 }
 
 static int
-in_flight(void)
+function_in_flight(void)
 {
 	int			left = 0;
 	ListCell   *lc;
 
-	foreach(lc, batches)
+	foreach(lc, function_batches)
 		left += ((Batch *) lfirst(lc))->left;
 	return left;
 }
 
 const SasActorMethods sas_function_methods = {
-	.start = start,
+	.start = function_start,
 	.tick = function_tick,
-	.in_flight = in_flight,
+	.in_flight = function_in_flight,
 };

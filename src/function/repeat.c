@@ -32,13 +32,13 @@
 #include "utils/memutils.h"
 #include "wake/wakeup.h"
 
-#define SAS_TEND_CLAIM 500
+#define SAS_REPEAT_CLAIM 500
 
 /* a function that takes so long is in the way of the others */
-#define SAS_TEND_SLOW_MS 500
+#define SAS_REPEAT_SLOW_MS 500
 
 /* one that has been cancelled should be over after so long */
-#define SAS_TEND_PATIENCE_MS 500
+#define SAS_REPEAT_CANCEL_MS 500
 
 typedef struct Task
 {
@@ -47,16 +47,16 @@ typedef struct Task
 	int64		due_us;
 } Task;
 
-static int64 node_id;			/* 0: not born yet */
-static int	capacity;
-static uint32 seen;				/* the bell's version at the last look */
-static bool more;				/* the last claim was a full one */
-static HTAB *tasks;
-static pairingheap *heap;
-static Task *running;			/* of the transaction that is open or has aborted */
+static int64 repeat_node_id;	/* 0: not born yet */
+static int	repeat_capacity;
+static uint32 repeat_version_seen; /* the bell's version at the last look */
+static bool repeat_more;		/* the last claim was a full one */
+static HTAB *repeat_tasks;
+static pairingheap *repeat_heap;
+static Task *repeat_running;	/* of the transaction that is open or has aborted */
 
 static int
-later(const pairingheap_node *a, const pairingheap_node *b, void *arg)
+repeat_later(const pairingheap_node *a, const pairingheap_node *b, void *arg)
 {
 	int64		x = pairingheap_const_container(Task, node, a)->due_us;
 	int64		y = pairingheap_const_container(Task, node, b)->due_us;
@@ -65,60 +65,60 @@ later(const pairingheap_node *a, const pairingheap_node *b, void *arg)
 }
 
 void
-sas_tend_open(void)
+sas_function_repeat_open(void)
 {
 	HASHCTL		control = {.keysize = sizeof(int64), .entrysize = sizeof(Task), .hcxt = CurrentMemoryContext};
 
-	capacity = sas_base_watch_slots;
-	tasks = hash_create("sas tasks", 64, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-	heap = pairingheap_allocate(later, NULL);
-	seen = sas_wake_watches_version() - 1;
-	sas_deliver_open();
+	repeat_capacity = sas_base_watch_slots;
+	repeat_tasks = hash_create("sas tasks", 64, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	repeat_heap = pairingheap_allocate(repeat_later, NULL);
+	repeat_version_seen = sas_wake_watches_version() - 1;
+	sas_function_deliver_open();
 }
 
 static void
-forget(Task *task)
+repeat_forget(Task *task)
 {
-	pairingheap_remove(heap, &task->node);
-	hash_search(tasks, &task->id.watch_id, HASH_REMOVE, NULL);
+	pairingheap_remove(repeat_heap, &task->node);
+	hash_search(repeat_tasks, &task->id.watch_id, HASH_REMOVE, NULL);
 }
 
 static void
-forget_all_but(Task *task)
+repeat_forget_all_but(Task *task)
 {
 	HASH_SEQ_STATUS status;
 	Task	   *t;
 
-	hash_seq_init(&status, tasks);
+	hash_seq_init(&status, repeat_tasks);
 	while ((t = hash_seq_search(&status)) != NULL)
 		if (t != task)
-			forget(t);
+			repeat_forget(t);
 }
 
 static void
-set_due(Task *task, double in_ms)
+repeat_set_due(Task *task, double in_ms)
 {
-	pairingheap_remove(heap, &task->node);
+	pairingheap_remove(repeat_heap, &task->node);
 	task->due_us = sas_base_clock_monotonic_us() + (int64) (in_ms * 1000);
-	pairingheap_add(heap, &task->node);
+	pairingheap_add(repeat_heap, &task->node);
 }
 
 static void
-take(const SasWatchRequest *request)
+repeat_take(const SasWatchRequest *request)
 {
 	bool		found;
-	Task	   *task = hash_search(tasks, &request->id.watch_id, HASH_ENTER, &found);
+	Task	   *task = hash_search(repeat_tasks, &request->id.watch_id, HASH_ENTER, &found);
 
 	if (found)
-		pairingheap_remove(heap, &task->node);
+		pairingheap_remove(repeat_heap, &task->node);
 	task->id = request->id;
 	task->due_us = sas_base_clock_monotonic_us() + (int64) (request->wait_ms * 1000);
-	pairingheap_add(heap, &task->node);
+	pairingheap_add(repeat_heap, &task->node);
 }
 
 /* In a transaction: gives back what is to stop. */
 static void
-read_news(List *news)
+repeat_read_news(List *news)
 {
 	SasWatchId *stopped = palloc(sizeof(SasWatchId) * Max(1, list_length(news)));
 	SasWatchId *changed = palloc(sizeof(SasWatchId) * Max(1, list_length(news)));
@@ -136,68 +136,68 @@ read_news(List *news)
 			changed[n_changed++] = n->id;
 	}
 	if (n_stopped > 0)
-		sas_store_release_watches(node_id, stopped, n_stopped);
+		sas_store_release_watches(repeat_node_id, stopped, n_stopped);
 	/* each turn reads the definition anyway; this says that it was taken up */
 	if (n_changed > 0)
-		(void) sas_store_watch_requests(node_id, changed, n_changed);
+		(void) sas_store_watch_requests(repeat_node_id, changed, n_changed);
 }
 
 /* After the commit. */
 static void
-follow_news(List *news)
+repeat_follow_news(List *news)
 {
 	ListCell   *lc;
 
 	foreach(lc, news)
 	{
 		SasWatchNews *n = lfirst(lc);
-		Task	   *task = hash_search(tasks, &n->id.watch_id, HASH_FIND, NULL);
+		Task	   *task = hash_search(repeat_tasks, &n->id.watch_id, HASH_FIND, NULL);
 
 		if (task == NULL || (n->news != 'f' && task->id.epoch != n->id.epoch))
 			continue;
 		if (n->news == 's' || n->news == 'f')
-			forget(task);
+			repeat_forget(task);
 		else if (n->news == 'r')
-			set_due(task, 0);
+			repeat_set_due(task, 0);
 	}
 }
 
 /* One transaction: news of the tasks, and more of them, as long as there are places. */
 static void
-look(void)
+repeat_poll(void)
 {
 	uint32		version = sas_wake_watches_version();
 	List	   *news = NIL;
 	List	   *claimed = NIL;
 	int			room;
-	int64		born = node_id;
+	int64		new_node_id = repeat_node_id;
 	ListCell   *lc;
 
 	if (!sas_store_begin())
 		return;
-	if (born == 0)
-		born = sas_store_register_node(capacity);
+	if (new_node_id == 0)
+		new_node_id = sas_store_register_node(repeat_capacity);
 	else
 	{
-		news = sas_store_node_news(node_id);
-		read_news(news);
+		news = sas_store_node_news(repeat_node_id);
+		repeat_read_news(news);
 	}
-	room = Min(SAS_TEND_CLAIM, capacity - (int) hash_get_num_entries(tasks));
+	room = Min(SAS_REPEAT_CLAIM, repeat_capacity - (int) hash_get_num_entries(repeat_tasks));
 	if (room > 0)
-		claimed = sas_store_claim_watches(born, room);
+		claimed = sas_store_claim_watches(new_node_id, room);
 	sas_store_commit();
 
-	node_id = born;
-	seen = version;
-	follow_news(news);
+	repeat_node_id = new_node_id;
+	repeat_version_seen = version;
+	repeat_follow_news(news);
 	foreach(lc, claimed)
-		take(lfirst(lc));
-	more = claimed != NIL && list_length(claimed) == room;
+		repeat_take(lfirst(lc));
+	repeat_more = claimed != NIL && list_length(claimed) == room;
 }
 
 /* Is the result another cursor? Null leaves it as it is. */
 static bool
-moves(Jsonb *cursor, Jsonb *result)
+repeat_is_new_cursor(Jsonb *cursor, Jsonb *result)
 {
 	if (JB_ROOT_IS_SCALAR(result))
 	{
@@ -220,18 +220,18 @@ repeat_open_iteration(Task *task, SasIteration *iteration, bool *hosted)
 {
 	if (!sas_store_begin())
 		return false;
-	*hosted = sas_store_begin_iteration(node_id, &task->id, iteration);
+	*hosted = sas_store_begin_iteration(repeat_node_id, &task->id, iteration);
 	if (!*hosted || iteration->stop)
 		return true;
 	if (iteration->suspect || sas_work_changes_owner(iteration->owner))
 	{
 		if (iteration->suspect)
-			sas_store_note_iteration(node_id, &task->id);
+			sas_store_note_iteration(repeat_node_id, &task->id);
 		sas_store_commit();
 		sas_work_change_owner(iteration->owner);
 		if (!sas_store_begin())
 			return false;
-		*hosted = sas_store_begin_iteration(node_id, &task->id, iteration) && !sas_work_changes_owner(iteration->owner);
+		*hosted = sas_store_begin_iteration(repeat_node_id, &task->id, iteration) && !sas_work_changes_owner(iteration->owner);
 	}
 	else
 		sas_work_change_owner(iteration->owner);	/* the first one of this worker */
@@ -240,7 +240,7 @@ repeat_open_iteration(Task *task, SasIteration *iteration, bool *hosted)
 
 /* One transaction: calls the function of a task that is due. */
 static void
-call(Task *task)
+repeat_call(Task *task)
 {
 	SasIteration iteration;
 	SasInvoked	invoked = {0};
@@ -249,18 +249,18 @@ call(Task *task)
 	bool		gone = false;	/* the others */
 	int64		begun;
 
-	running = task;
+	repeat_running = task;
 	if (!repeat_open_iteration(task, &iteration, &hosted))
 		return;
 	if (hosted && iteration.stop)
 	{
-		sas_store_release_watches(node_id, &task->id, 1);
+		sas_store_release_watches(repeat_node_id, &task->id, 1);
 		hosted = false;
 	}
 	begun = sas_base_clock_monotonic_us();
 	if (hosted)
 	{
-		sas_base_peers_begin_invocation(task->id.watch_id, begun + (int64) (iteration.timeout_ms + SAS_TEND_PATIENCE_MS) * 1000);
+		sas_base_peers_begin_invocation(task->id.watch_id, begun + (int64) (iteration.timeout_ms + SAS_REPEAT_CANCEL_MS) * 1000);
 		sas_work_invoke_function(iteration.owner, iteration.function, iteration.input, psprintf("/watches/" INT64_FORMAT, task->id.watch_id),
 								 (int64) iteration.timeout_ms, &invoked);
 		sas_base_peers_end_invocation();
@@ -268,59 +268,59 @@ call(Task *task)
 		{
 			SasWatchFailure failure = {task->id, invoked.error, -1};
 
-			verdict = linitial(sas_store_fail_watches(node_id, &failure, 1));
+			verdict = linitial(sas_store_fail_watches(repeat_node_id, &failure, 1));
 		}
-		else if (iteration.noted || moves(iteration.cursor, invoked.output))
-			sas_store_end_iteration(node_id, &task->id, moves(iteration.cursor, invoked.output) ? invoked.output : NULL);
-		if (sas_base_clock_monotonic_us() - begun > SAS_TEND_SLOW_MS * 1000 && hash_get_num_entries(tasks) > 1)
-			gone = sas_store_make_way(node_id, task->id.watch_id);
+		else if (iteration.noted || repeat_is_new_cursor(iteration.cursor, invoked.output))
+			sas_store_end_iteration(repeat_node_id, &task->id, repeat_is_new_cursor(iteration.cursor, invoked.output) ? invoked.output : NULL);
+		if (sas_base_clock_monotonic_us() - begun > SAS_REPEAT_SLOW_MS * 1000 && hash_get_num_entries(repeat_tasks) > 1)
+			gone = sas_store_make_way(repeat_node_id, task->id.watch_id);
 	}
 	sas_store_commit();
-	running = NULL;
+	repeat_running = NULL;
 	if (gone)
-		forget_all_but(task);
+		repeat_forget_all_but(task);
 	if (!hosted || (verdict != NULL && (verdict->answer == SAS_WATCH_FENCED || verdict->answer == SAS_WATCH_FAILED)))
-		forget(task);
+		repeat_forget(task);
 	else
-		set_due(task, verdict != NULL ? (verdict->answer == SAS_WATCH_STOP ? 0 : verdict->pause_ms) : iteration.every_ms);
+		repeat_set_due(task, verdict != NULL ? (verdict->answer == SAS_WATCH_STOP ? 0 : verdict->pause_ms) : iteration.every_ms);
 }
 
 /* The transaction of the last call aborted as a whole, which is seldom: another one in a while. */
 static void
-after_abort(void)
+repeat_after_abort(void)
 {
-	Task	   *task = running;
+	Task	   *task = repeat_running;
 
-	running = NULL;
+	repeat_running = NULL;
 	sas_base_peers_end_invocation();
-	set_due(task, 1000);
+	repeat_set_due(task, 1000);
 }
 
 static Task *
-first(void)
+repeat_first(void)
 {
-	return pairingheap_is_empty(heap) ? NULL : pairingheap_container(Task, node, pairingheap_first(heap));
+	return pairingheap_is_empty(repeat_heap) ? NULL : pairingheap_container(Task, node, pairingheap_first(repeat_heap));
 }
 
 SasTick
-sas_tend_turn(void)
+sas_function_repeat_tick(void)
 {
 	SasTick		next = {false, -1};
 	Task	   *task;
 
-	if (running != NULL)
-		after_abort();
-	next.again = sas_deliver_turn();
-	if (capacity > 0 && (more || seen != sas_wake_watches_version()))
-		look();
-	task = first();
+	if (repeat_running != NULL)
+		repeat_after_abort();
+	next.again = sas_function_deliver_tick();
+	if (repeat_capacity > 0 && (repeat_more || repeat_version_seen != sas_wake_watches_version()))
+		repeat_poll();
+	task = repeat_first();
 	if (task != NULL && task->due_us <= sas_base_clock_monotonic_us())
 	{
-		call(task);
-		task = first();
+		repeat_call(task);
+		task = repeat_first();
 	}
 	if (task != NULL)
 		next.wake_in_ms = Max(0, (task->due_us - sas_base_clock_monotonic_us() + 999) / 1000);
-	next.again |= more || (task != NULL && next.wake_in_ms == 0);
+	next.again |= repeat_more || (task != NULL && next.wake_in_ms == 0);
 	return next;
 }

@@ -7,13 +7,13 @@
 
 #include "base/actor.h"
 
-extern void sas_tend_open(void);
+extern void sas_function_repeat_open(void);
 
 /* At most one transaction for items, and one for a function that is called for ever. */
-extern SasTick sas_tend_turn(void);
+extern SasTick sas_function_repeat_tick(void);
 
 /* deliver.c: items. True: there is more to do. */
-extern void sas_deliver_open(void);
-extern bool sas_deliver_turn(void);
+extern void sas_function_deliver_open(void);
+extern bool sas_function_deliver_tick(void);
 
 #endif							/* SAS_FUNCTION_REPEAT_H */
