@@ -38,32 +38,32 @@
 #define SAS_CLAIM_BATCH 500
 #define SAS_LOCKED_RETRY_MS 50
 
-static bool transaction_failed; /* the last one did not commit */
-static int *lanes;				/* what was asked of the doors for it */
-static int *quantities;
-static int	n_lanes;
-static bool cut_short;			/* and not all agents were asked for */
-static int	room_for;
+static bool agent_transaction_failed; /* the last one did not commit */
+static int *agent_lanes;		/* what was asked of the doors for it */
+static int *agent_quantities;
+static int	agent_n_lanes;
+static bool agent_cut_short;	/* and not all agents were asked for */
+static int	agent_lanes_room;
 
 static void
-start(void)
+agent_start(void)
 {
 	sas_work_agents_open();
-	sas_stream_open(sas_flights_open());
+	sas_stream_open(sas_agent_flights_open());
 }
 
 /* Asks the doors. Returns how many lanes are to be claimed from; *retry_us: when a closed door may open. */
 static int
 agent_ask_limits(int64 *retry_us)
 {
-	int			free_slots = Max(0, sas_base_agent_slots - sas_flights_in_the_air());
-	int			batch = transaction_failed ? 1 : SAS_CLAIM_BATCH;
+	int			free_slots = Max(0, sas_base_agent_slots - sas_agent_in_flight());
+	int			batch = agent_transaction_failed ? 1 : SAS_CLAIM_BATCH;
 	int64		now = sas_base_clock_monotonic_us();
 	static unsigned first = 0;
 	bool		full = free_slots == 0;
 	int			n = 0;
 
-	cut_short = false;
+	agent_cut_short = false;
 	first++;
 	for (int i = 0; i < sas_work_n_agents; i++)
 	{
@@ -76,7 +76,7 @@ agent_ask_limits(int64 *retry_us)
 		/* without a free slot this one looks later: a flight that ends makes it look again */
 		if (free_slots == 0 || batch == 0)
 		{
-			cut_short = true;
+			agent_cut_short = true;
 			break;
 		}
 		/* read before the look, which then sees what was rung for */
@@ -99,8 +99,8 @@ agent_ask_limits(int64 *retry_us)
 			e->scan = false;
 			continue;
 		}
-		lanes[n] = e->stored->agent_id;
-		quantities[n++] = granted;
+		agent_lanes[n] = e->stored->agent_id;
+		agent_quantities[n++] = granted;
 		free_slots -= granted;
 		batch -= granted;
 	}
@@ -112,38 +112,38 @@ agent_ask_limits(int64 *retry_us)
 
 /* Starts what was claimed and gives back the places that found no step. True: there may be more. */
 static bool
-use_claims(List *claimed, int64 claimed_us)
+agent_use_claims(List *claimed, int64 claimed_us)
 {
 	SasLeaseEntry *lease = NULL;
 	bool		more = false;
 	ListCell   *lc;
 
 	if (claimed != NIL)
-		lease = sas_outbox_lease(((SasClaimedCall *) linitial(claimed))->lease_id, list_length(claimed));
-	for (int i = 0; i < n_lanes; i++)
+		lease = sas_agent_outbox_lease(((SasClaimedCall *) linitial(claimed))->lease_id, list_length(claimed));
+	for (int i = 0; i < agent_n_lanes; i++)
 	{
-		SasAgentEntry *e = sas_work_agent(lanes[i]);
+		SasAgentEntry *e = sas_work_agent(agent_lanes[i]);
 		int			got = 0;
 
 		foreach(lc, claimed)
-			if (((SasClaimedCall *) lfirst(lc))->agent_id == lanes[i])
+			if (((SasClaimedCall *) lfirst(lc))->agent_id == agent_lanes[i])
 				got++;
 		if (e == NULL)
 			continue;
-		e->scan = sas_limits_return(lanes[i], &e->limits, quantities[i] - got) || got == quantities[i];
+		e->scan = sas_limits_return(agent_lanes[i], &e->limits, agent_quantities[i] - got) || got == agent_quantities[i];
 		more |= e->scan;
 		/* a token that was not needed makes waiting for the next one needless */
-		if (got < quantities[i])
+		if (got < agent_quantities[i])
 			e->ask_again_us = 0;
 	}
 	foreach(lc, claimed)
-		sas_flight_take_off(lfirst(lc), lease, claimed_us);
+		sas_agent_flight_start(lfirst(lc), lease, claimed_us);
 	return more;
 }
 
 /* A worker whose slots are all taken now leaves what it would look at to the others. */
 static void
-pass_on(void)
+agent_pass_on(void)
 {
 	bool		any = false;
 
@@ -159,19 +159,19 @@ pass_on(void)
 
 /* The last transaction did not commit: nothing was claimed, and what is in the outbox stays there. */
 static void
-after_abort(void)
+agent_after_abort(void)
 {
-	for (int i = 0; i < n_lanes; i++)
+	for (int i = 0; i < agent_n_lanes; i++)
 	{
-		SasAgentEntry *e = sas_work_agent(lanes[i]);
+		SasAgentEntry *e = sas_work_agent(agent_lanes[i]);
 
 		if (e == NULL)
 			continue;
-		sas_limits_return(lanes[i], &e->limits, quantities[i]);
+		sas_limits_return(agent_lanes[i], &e->limits, agent_quantities[i]);
 		e->scan = true;
 	}
-	n_lanes = 0;
-	sas_outbox_failed();
+	agent_n_lanes = 0;
+	sas_agent_outbox_failed();
 }
 
 static SasTick
@@ -184,27 +184,27 @@ agent_tick(void)
 	List	   *claimed = NIL;
 	int64		claimed_us;
 	bool		more = false;
-	bool		failed_before = transaction_failed;
+	bool		failed_before = agent_transaction_failed;
 	int64		watches_ms;
 
-	if (transaction_failed)
-		after_abort();
-	sas_flights_move();
+	if (agent_transaction_failed)
+		agent_after_abort();
+	sas_agent_flights_move();
 	next.again = sas_stream_move();
 	stale = sas_work_agents_stale();
-	stops = sas_flights_stale();
+	stops = sas_agent_flights_stale();
 
-	if (room_for < sas_work_n_agents)
+	if (agent_lanes_room < sas_work_n_agents)
 	{
-		room_for = sas_work_n_agents;
-		lanes = MemoryContextAlloc(TopMemoryContext, sizeof(int) * room_for);
-		quantities = MemoryContextAlloc(TopMemoryContext, sizeof(int) * room_for);
+		agent_lanes_room = sas_work_n_agents;
+		agent_lanes = MemoryContextAlloc(TopMemoryContext, sizeof(int) * agent_lanes_room);
+		agent_quantities = MemoryContextAlloc(TopMemoryContext, sizeof(int) * agent_lanes_room);
 	}
 	/* what is written after an abort goes alone: a claim that cannot work must not cost replies */
-	n_lanes = stale || (transaction_failed && sas_outbox_due()) ? 0 : agent_ask_limits(&retry_us);
-	if (stale || stops || n_lanes > 0 || sas_outbox_due())
+	agent_n_lanes = stale || (agent_transaction_failed && sas_agent_outbox_due()) ? 0 : agent_ask_limits(&retry_us);
+	if (stale || stops || agent_n_lanes > 0 || sas_agent_outbox_due())
 	{
-		transaction_failed = true;
+		agent_transaction_failed = true;
 		if (!sas_store_begin())
 			return next;
 		if (stale)
@@ -213,32 +213,32 @@ agent_tick(void)
 			next.again = true;
 		}
 		if (stops)
-			sas_flights_find_lost();
-		sas_outbox_write(sas_work_agents, sas_work_n_agents);
+			sas_agent_flights_find_lost();
+		sas_agent_outbox_write(sas_work_agents, sas_work_n_agents);
 		claimed_us = sas_base_clock_monotonic_us();
-		if (n_lanes > 0)
-			claimed = sas_agent_claim(lanes, quantities, n_lanes, !failed_before);
+		if (agent_n_lanes > 0)
+			claimed = sas_agent_claim(agent_lanes, agent_quantities, agent_n_lanes, !failed_before);
 		sas_store_commit();
-		transaction_failed = false;
+		agent_transaction_failed = false;
 		if (stale)
 		{
 			sas_stream_agents_changed();
 			sas_work_agents_applied();
 		}
-		sas_outbox_written(sas_work_agents, sas_work_n_agents);
+		sas_agent_outbox_written(sas_work_agents, sas_work_n_agents);
 		if (stops)
-			sas_flights_stop_lost();
-		more = use_claims(claimed, claimed_us);
+			sas_agent_flights_stop_lost();
+		more = agent_use_claims(claimed, claimed_us);
 		/* what the one that did not commit was to claim is still to be looked for */
 		next.again |= failed_before;
-		if (claimed != NIL && sas_flights_in_the_air() >= sas_base_agent_slots)
-			pass_on();
+		if (claimed != NIL && sas_agent_in_flight() >= sas_base_agent_slots)
+			agent_pass_on();
 		/* the claimed calls go out now; an answer may be there already, and nothing would tell of it again */
-		next.again |= sas_flights_move();
+		next.again |= sas_agent_flights_move();
 	}
 
 	next.again |= sas_stream_tick();
-	next.wake_in_ms = sas_flights_wake_in_ms();
+	next.wake_in_ms = sas_agent_flights_wake_in_ms();
 	watches_ms = sas_stream_wake_in_ms();
 	if (next.wake_in_ms < 0 || (watches_ms >= 0 && watches_ms < next.wake_in_ms))
 		next.wake_in_ms = watches_ms;
@@ -249,23 +249,23 @@ agent_tick(void)
 		if (next.wake_in_ms < 0 || limits_ms < next.wake_in_ms)
 			next.wake_in_ms = limits_ms;
 	}
-	if (sas_outbox_waiting() && (next.wake_in_ms < 0 || next.wake_in_ms > SAS_LOCKED_RETRY_MS))
+	if (sas_agent_outbox_waiting() && (next.wake_in_ms < 0 || next.wake_in_ms > SAS_LOCKED_RETRY_MS))
 		next.wake_in_ms = SAS_LOCKED_RETRY_MS;
-	next.again |= ((more || cut_short) && sas_flights_in_the_air() < sas_base_agent_slots) || sas_outbox_due();
+	next.again |= ((more || agent_cut_short) && sas_agent_in_flight() < sas_base_agent_slots) || sas_agent_outbox_due();
 	return next;
 }
 
 static void
-leave(void)
+agent_stop(void)
 {
 	sas_stream_close();
-	sas_flights_close();
+	sas_agent_flights_close();
 }
 
 const SasActorMethods sas_agent_methods = {
-	.start = start,
+	.start = agent_start,
 	.tick = agent_tick,
-	.pollfd = sas_flights_fd,
-	.stop = leave,
-	.in_flight = sas_flights_in_the_air,
+	.pollfd = sas_agent_flights_fd,
+	.stop = agent_stop,
+	.in_flight = sas_agent_in_flight,
 };

@@ -22,13 +22,13 @@
 #include "wake/wakeup.h"
 
 static MemoryContext flights_context;
-static SasTransport *transport;
-static dlist_head flights = DLIST_STATIC_INIT(flights);
-static int	n_flights;
-static pairingheap *by_time;
+static SasTransport *flights_transport;
+static dlist_head flights_all = DLIST_STATIC_INIT(flights_all);
+static int	flights_n;
+static pairingheap *flights_by_time;
 
 static int
-earlier(const pairingheap_node *a, const pairingheap_node *b, void *arg)
+flights_earlier(const pairingheap_node *a, const pairingheap_node *b, void *arg)
 {
 	int64		x = pairingheap_const_container(SasFlight, heap, a)->wake_us;
 	int64		y = pairingheap_const_container(SasFlight, heap, b)->wake_us;
@@ -37,48 +37,48 @@ earlier(const pairingheap_node *a, const pairingheap_node *b, void *arg)
 }
 
 SasTransport *
-sas_flights_open(void)
+sas_agent_flights_open(void)
 {
 	char		why[256];
 
 	flights_context = AllocSetContextCreate(CurrentMemoryContext, "sas flights", ALLOCSET_DEFAULT_SIZES);
-	by_time = pairingheap_allocate(earlier, NULL);
-	sas_outbox_open(flights_context);
-	transport = sas_transport_open(sas_base_agent_slots, why, sizeof(why));
-	if (transport == NULL)
+	flights_by_time = pairingheap_allocate(flights_earlier, NULL);
+	sas_agent_outbox_open(flights_context);
+	flights_transport = sas_transport_open(sas_base_agent_slots, why, sizeof(why));
+	if (flights_transport == NULL)
 		ereport(ERROR, (errcode(ERRCODE_SYSTEM_ERROR), errmsg("could not set up HTTP calls: %s", why)));
-	return transport;
+	return flights_transport;
 }
 
 void
-sas_flights_close(void)
+sas_agent_flights_close(void)
 {
-	if (transport != NULL)
-		sas_transport_close(transport);
-	transport = NULL;
+	if (flights_transport != NULL)
+		sas_transport_close(flights_transport);
+	flights_transport = NULL;
 }
 
 int
-sas_flights_fd(void)
+sas_agent_flights_fd(void)
 {
-	return transport != NULL ? sas_transport_fd(transport) : -1;
+	return flights_transport != NULL ? sas_transport_fd(flights_transport) : -1;
 }
 
 int
-sas_flights_in_the_air(void)
+sas_agent_in_flight(void)
 {
-	return n_flights;
+	return flights_n;
 }
 
 int64
-sas_flights_wake_in_ms(void)
+sas_agent_flights_wake_in_ms(void)
 {
-	long		network_ms = sas_transport_timeout_ms(transport);
+	long		network_ms = sas_transport_timeout_ms(flights_transport);
 	int64		own_ms = -1;
 
-	if (!pairingheap_is_empty(by_time))
+	if (!pairingheap_is_empty(flights_by_time))
 	{
-		int64		wake_us = pairingheap_container(SasFlight, heap, pairingheap_first(by_time))->wake_us;
+		int64		wake_us = pairingheap_container(SasFlight, heap, pairingheap_first(flights_by_time))->wake_us;
 
 		own_ms = Max(0, (wake_us - sas_base_clock_monotonic_us() + 999) / 1000);
 	}
@@ -105,50 +105,50 @@ flights_free_slot(SasFlight *flight)
 
 /* The flight is over; what it ended with stands in the outbox, or is left to the supervisor. */
 static void
-end_flight(SasFlight *flight, bool dropped)
+flights_end(SasFlight *flight, bool dropped)
 {
 	if (flight->handle != NULL)
-		sas_transport_stop_call(transport, flight->handle);
+		sas_transport_stop_call(flights_transport, flight->handle);
 	flights_free_slot(flight);
-	pairingheap_remove(by_time, &flight->heap);
+	pairingheap_remove(flights_by_time, &flight->heap);
 	dlist_delete(&flight->node);
-	n_flights--;
-	sas_outbox_leave(flight->lease, dropped);
+	flights_n--;
+	sas_agent_outbox_leave(flight->lease, dropped);
 	MemoryContextDelete(flight->context);
 }
 
 static void
-set_wake(SasFlight *flight, int64 wake_us)
+flights_set_wake(SasFlight *flight, int64 wake_us)
 {
-	pairingheap_remove(by_time, &flight->heap);
+	pairingheap_remove(flights_by_time, &flight->heap);
 	flight->wake_us = Min(wake_us, flight->deadline_us);
-	pairingheap_add(by_time, &flight->heap);
+	pairingheap_add(flights_by_time, &flight->heap);
 }
 
 static void
-hand_back(SasFlight *flight, double again_in_ms)
+flights_hand_back(SasFlight *flight, double again_in_ms)
 {
-	sas_outbox_reply(flight, "hand_back", NULL, NULL, again_in_ms);
-	end_flight(flight, false);
+	sas_agent_outbox_reply(flight, "hand_back", NULL, NULL, again_in_ms);
+	flights_end(flight, false);
 }
 
 /* Says what an attempt came to; true when that ended the flight. */
 static bool
-say(SasFlight *flight, const SasVerdict *verdict, int http_status)
+flights_report(SasFlight *flight, const SasVerdict *verdict, int http_status)
 {
 	if (verdict->attempt_status != NULL)
-		sas_outbox_attempt(flight, verdict->attempt_status, http_status, verdict->problem);
+		sas_agent_outbox_attempt(flight, verdict->attempt_status, http_status, verdict->problem);
 	if (verdict->reply == NULL)
 		return false;
-	sas_outbox_reply(flight, verdict->reply, verdict->output,
-					 strcmp(verdict->reply, "hand_back") == 0 ? NULL : verdict->problem, verdict->pause_ms);
-	end_flight(flight, false);
+	sas_agent_outbox_reply(flight, verdict->reply, verdict->output,
+						   strcmp(verdict->reply, "hand_back") == 0 ? NULL : verdict->problem, verdict->pause_ms);
+	flights_end(flight, false);
 	return true;
 }
 
 /* The next attempt of a flight that has its place. */
 static void
-begin_attempt(SasFlight *flight, SasStoredAgent *agent)
+flights_begin_attempt(SasFlight *flight, SasStoredAgent *agent)
 {
 	SasCall		call = {0};
 	char		why[256];
@@ -159,21 +159,21 @@ begin_attempt(SasFlight *flight, SasStoredAgent *agent)
 	flight->started_at = sas_base_clock_now();
 	flight->begun_us = sas_base_clock_monotonic_us();
 	sas_work_call_in_utf8(&call);
-	flight->handle = sas_transport_start(transport, &call, why, sizeof(why));
+	flight->handle = sas_transport_start(flights_transport, &call, why, sizeof(why));
 	if (flight->handle == NULL)
 	{
 		SasVerdict	verdict;
 
 		sas_work_verdict_of_request(&verdict, flight, "the request cannot be sent", why);
-		(void) say(flight, &verdict, 0);
+		(void) flights_report(flight, &verdict, 0);
 		return;
 	}
-	set_wake(flight, flight->deadline_us);
+	flights_set_wake(flight, flight->deadline_us);
 }
 
 /* What an answer means for its flight: a verdict, or another attempt inside the window. */
 static void
-judge(SasReply *reply)
+flights_evaluate(SasReply *reply)
 {
 	SasFlight  *flight = reply->owner;
 	SasAgentEntry *agent = sas_work_agent(flight->agent_id);
@@ -186,7 +186,7 @@ judge(SasReply *reply)
 	if (agent == NULL)
 	{
 		/* dropped while a call was on its way: it cannot be, open runs keep it */
-		end_flight(flight, true);
+		flights_end(flight, true);
 		return;
 	}
 	sas_work_agent_report(agent, !outcome.fault, flight->begun_us);
@@ -195,7 +195,7 @@ judge(SasReply *reply)
 	if (now >= flight->deadline_us)
 	{
 		/* past complete-by: the answer does not count any more, so nothing is said of it */
-		end_flight(flight, true);
+		flights_end(flight, true);
 		return;
 	}
 	sas_metrics_add(SAS_METRIC_CALL, flight->agent_id, flight->workflow_id, outcome.kind == SAS_OUTCOME_DONE ? "succeeded" : "failed", 1,
@@ -203,16 +203,16 @@ judge(SasReply *reply)
 	sas_work_verdict_of_call(&verdict, flight, reply, &outcome, agent->stored, (flight->deadline_us - now) / 1000.0);
 	if (verdict.problem != NULL)
 		sas_work_agent_error(agent, verdict.problem);
-	if (say(flight, &verdict, outcome.status))
+	if (flights_report(flight, &verdict, outcome.status))
 		return;
 	if (verdict.pause_ms > 1000)
 		flights_free_slot(flight);
-	set_wake(flight, now + (int64) (verdict.pause_ms * 1000));
+	flights_set_wake(flight, now + (int64) (verdict.pause_ms * 1000));
 }
 
 /* A flight whose time has come: past complete-by, or rested. */
 static void
-wake_flight(SasFlight *flight, int64 now)
+flights_wake(SasFlight *flight, int64 now)
 {
 	SasAgentEntry *agent = sas_work_agent(flight->agent_id);
 	int64		again;
@@ -222,7 +222,7 @@ wake_flight(SasFlight *flight, int64 now)
 		/* past complete-by: the answer would not count any more, so say nothing */
 		if (flight->handle != NULL && agent != NULL)
 			sas_work_agent_report(agent, false, flight->begun_us);
-		end_flight(flight, true);
+		flights_end(flight, true);
 		sas_wake_others(SAS_SUPERVISOR);
 		return;
 	}
@@ -230,53 +230,53 @@ wake_flight(SasFlight *flight, int64 now)
 		return;
 	if (sas_limits_breaker(flight->agent_id) != SAS_BREAKER_CLOSED && agent->limits.breaker_failures > 0)
 	{
-		hand_back(flight, 0);	/* not a failure: it waits before the door like all others */
+		flights_hand_back(flight, 0); /* not a failure: it waits before the door like all others */
 		return;
 	}
 	if (!flight->has_slot)
 	{
 		if (sas_limits_ask(flight->agent_id, &agent->limits, 1, true, &again) == 0)
 		{
-			set_wake(flight, again > now ? again : now + 20000);
+			flights_set_wake(flight, again > now ? again : now + 20000);
 			return;
 		}
 		flight->has_slot = true;
 	}
 	else if (!sas_limits_spend(flight->agent_id, &agent->limits, &again))
 	{
-		set_wake(flight, again);
+		flights_set_wake(flight, again);
 		return;
 	}
-	begin_attempt(flight, agent->stored);
+	flights_begin_attempt(flight, agent->stored);
 }
 
 /* ---------------------------------------------------------------- stopped by an operator */
 
-static uint32 stops_seen = 0;	/* up to here flights were looked up */
-static uint32 stops_asked;
+static uint32 flights_stops_seen = 0; /* up to here flights were looked up */
+static uint32 flights_stops_asked;
 
 bool
-sas_flights_stale(void)
+sas_agent_flights_stale(void)
 {
-	stops_asked = sas_wake_stops_version();
-	if (n_flights == 0)
-		stops_seen = stops_asked;	/* whatever takes off from here on is claimed later */
-	return stops_seen != stops_asked;
+	flights_stops_asked = sas_wake_stops_version();
+	if (flights_n == 0)
+		flights_stops_seen = flights_stops_asked; /* whatever takes off from here on is claimed later */
+	return flights_stops_seen != flights_stops_asked;
 }
 
 void
-sas_flights_find_lost(void)
+sas_agent_flights_find_lost(void)
 {
-	SasStepId  *ids = palloc(sizeof(SasStepId) * n_flights);
-	bool	   *lost = palloc(sizeof(bool) * n_flights);
+	SasStepId  *ids = palloc(sizeof(SasStepId) * flights_n);
+	bool	   *lost = palloc(sizeof(bool) * flights_n);
 	dlist_iter	iter;
 	int			i = 0;
 
-	dlist_foreach(iter, &flights)
+	dlist_foreach(iter, &flights_all)
 		ids[i++] = dlist_container(SasFlight, node, iter.cur)->id;
-	sas_store_lost(ids, n_flights, lost);
+	sas_store_lost(ids, flights_n, lost);
 	i = 0;
-	dlist_foreach(iter, &flights)
+	dlist_foreach(iter, &flights_all)
 		dlist_container(SasFlight, node, iter.cur)->lost = lost[i++];
 }
 
@@ -285,22 +285,22 @@ sas_flights_find_lost(void)
  * lease may go.  The service is not to blame: the breaker hears nothing.
  */
 void
-sas_flights_stop_lost(void)
+sas_agent_flights_stop_lost(void)
 {
 	dlist_mutable_iter iter;
 
-	stops_seen = stops_asked;
-	dlist_foreach_modify(iter, &flights)
+	flights_stops_seen = flights_stops_asked;
+	dlist_foreach_modify(iter, &flights_all)
 	{
 		SasFlight  *flight = dlist_container(SasFlight, node, iter.cur);
 
 		if (flight->lost)
-			end_flight(flight, false);
+			flights_end(flight, false);
 	}
 }
 
 void
-sas_flight_take_off(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed_us)
+sas_agent_flight_start(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed_us)
 {
 	MemoryContext context = AllocSetContextCreate(flights_context, "sas flight", ALLOCSET_SMALL_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
@@ -313,7 +313,7 @@ sas_flight_take_off(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed
 		/* its agent went away while it was claimed: it is taken back */
 		MemoryContextSwitchTo(old);
 		MemoryContextDelete(context);
-		sas_outbox_leave(lease, true);
+		sas_agent_outbox_leave(lease, true);
 		return;
 	}
 	flight->context = context;
@@ -325,9 +325,9 @@ sas_flight_take_off(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed
 	flight->deadline_us = claimed_us + (int64) (claimed->window_ms * 1000);
 	flight->wake_us = flight->deadline_us;
 	sas_work_flight_fill(flight, claimed, agent->stored);
-	dlist_push_tail(&flights, &flight->node);
-	n_flights++;
-	pairingheap_add(by_time, &flight->heap);
+	dlist_push_tail(&flights_all, &flight->node);
+	flights_n++;
+	pairingheap_add(flights_by_time, &flight->heap);
 	MemoryContextSwitchTo(old);
 
 	why = sas_work_flight_compose(flight, agent->stored, claimed);
@@ -338,35 +338,35 @@ sas_flight_take_off(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed
 		flight->attempts++;
 		flight->started_at = sas_base_clock_now();
 		sas_work_verdict_of_request(&verdict, flight, "the request cannot be made", why);
-		(void) say(flight, &verdict, 0);
+		(void) flights_report(flight, &verdict, 0);
 		return;
 	}
-	begin_attempt(flight, agent->stored);
+	flights_begin_attempt(flight, agent->stored);
 }
 
 bool
-sas_flights_move(void)
+sas_agent_flights_move(void)
 {
 	SasReply   *reply;
 	int64		now;
 	bool		moved = false;
 
-	sas_transport_resize(transport, sas_base_agent_slots);
-	sas_transport_work(transport);
-	while ((reply = sas_transport_next(transport)) != NULL)
+	sas_transport_resize(flights_transport, sas_base_agent_slots);
+	sas_transport_work(flights_transport);
+	while ((reply = sas_transport_next(flights_transport)) != NULL)
 	{
 		moved = true;
-		judge(reply);
+		flights_evaluate(reply);
 		sas_transport_reply_free(reply);
 	}
 	now = sas_base_clock_monotonic_us();
-	while (!pairingheap_is_empty(by_time))
+	while (!pairingheap_is_empty(flights_by_time))
 	{
-		SasFlight  *flight = pairingheap_container(SasFlight, heap, pairingheap_first(by_time));
+		SasFlight  *flight = pairingheap_container(SasFlight, heap, pairingheap_first(flights_by_time));
 
 		if (flight->wake_us > now)
 			break;
-		wake_flight(flight, now);
+		flights_wake(flight, now);
 	}
 	return moved;
 }

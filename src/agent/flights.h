@@ -7,27 +7,27 @@
 
 #include "work/request.h"
 
-extern SasTransport *sas_flights_open(void);
-extern void sas_flights_close(void);
-extern int	sas_flights_fd(void);
-extern int	sas_flights_in_the_air(void);
+extern SasTransport *sas_agent_flights_open(void);
+extern void sas_agent_flights_close(void);
+extern int	sas_agent_flights_fd(void);
+extern int	sas_agent_in_flight(void);
 
-/* When sas_flights_move must be called at the latest; -1: when the descriptor is readable. */
-extern int64 sas_flights_wake_in_ms(void);
+/* When sas_agent_flights_move must be called at the latest; -1: when the descriptor is readable. */
+extern int64 sas_agent_flights_wake_in_ms(void);
 
 /* Moves the network and judges what came; true when answers came. */
-extern bool sas_flights_move(void);
+extern bool sas_agent_flights_move(void);
 
 /*
  * Were claims taken away whose calls may be among them?  Asked before the
- * transaction in which sas_flights_find_lost looks them up; once that has
- * committed, sas_flights_stop_lost stops those calls and says nothing of them.
+ * transaction in which sas_agent_flights_find_lost looks them up; once that has
+ * committed, sas_agent_flights_stop_lost stops those calls and says nothing of them.
  */
-extern bool sas_flights_stale(void);
-extern void sas_flights_find_lost(void);
-extern void sas_flights_stop_lost(void);
+extern bool sas_agent_flights_stale(void);
+extern void sas_agent_flights_find_lost(void);
+extern void sas_agent_flights_stop_lost(void);
 
 /* A claimed call takes off, or fails at once when it cannot be composed. Its place is taken already. */
-extern void sas_flight_take_off(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed_us);
+extern void sas_agent_flight_start(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed_us);
 
 #endif							/* SAS_AGENT_FLIGHTS_H */

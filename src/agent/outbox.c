@@ -16,45 +16,45 @@
 #define SAS_OUTBOX_BATCH 1000
 #define SAS_OUTBOX_PAUSE_US 50000
 
-typedef struct Entry
+typedef struct OutboxEntry
 {
 	SasStoredReply reply;
 	SasLeaseEntry *lease;
 	int64		not_before_us;	/* set aside until then */
 	bool		sent;			/* in the transaction that is open */
 	bool		aside;
-} Entry;
+} OutboxEntry;
 
-static MemoryContext box;		/* long-lived */
-static List *entries = NIL;		/* of Entry, oldest first */
-static List *attempts = NIL;	/* of SasStoredAttempt */
-static List *leases = NIL;		/* of SasLeaseEntry that are over with nothing left to say */
-static int	batch = SAS_OUTBOX_BATCH;
-static int	tries = 0;
-static int	attempts_sent;
-static int	leases_sent;
-static int64 health_not_before_us;	/* somebody held the row of an agent; 0: nobody did */
+static MemoryContext outbox_context; /* long-lived */
+static List *outbox_entries = NIL; /* of OutboxEntry, oldest first */
+static List *outbox_attempts = NIL; /* of SasStoredAttempt */
+static List *outbox_leases = NIL; /* of SasLeaseEntry that are over with nothing left to say */
+static int	outbox_batch = SAS_OUTBOX_BATCH;
+static int	outbox_tries = 0;
+static int	outbox_attempts_sent;
+static int	outbox_leases_sent;
+static int64 outbox_health_not_before_us; /* somebody held the row of an agent; 0: nobody did */
 
 void
-sas_outbox_open(MemoryContext context)
+sas_agent_outbox_open(MemoryContext context)
 {
-	box = AllocSetContextCreate(context, "sas outbox", ALLOCSET_DEFAULT_SIZES);
+	outbox_context = AllocSetContextCreate(context, "sas outbox", ALLOCSET_DEFAULT_SIZES);
 }
 
 static Jsonb *
-keep(const Jsonb *jsonb)
+outbox_copy(const Jsonb *jsonb)
 {
 	Jsonb	   *copy;
 
 	if (jsonb == NULL)
 		return NULL;
-	copy = MemoryContextAlloc(box, VARSIZE(jsonb));
+	copy = MemoryContextAlloc(outbox_context, VARSIZE(jsonb));
 	memcpy(copy, jsonb, VARSIZE(jsonb));
 	return copy;
 }
 
 static void
-forget(const Jsonb *jsonb)
+outbox_free(const Jsonb *jsonb)
 {
 	if (jsonb != NULL)
 		pfree((void *) jsonb);
@@ -62,19 +62,19 @@ forget(const Jsonb *jsonb)
 
 /* It is written, or given up. */
 static void
-forget_entry(Entry *e)
+outbox_forget_entry(OutboxEntry *e)
 {
 	if (--e->lease->left == 0)
 		pfree(e->lease);
-	forget(e->reply.output);
-	forget(e->reply.error);
+	outbox_free(e->reply.output);
+	outbox_free(e->reply.error);
 	pfree(e);
 }
 
 SasLeaseEntry *
-sas_outbox_lease(int64 lease_id, int flights)
+sas_agent_outbox_lease(int64 lease_id, int flights)
 {
-	SasLeaseEntry *lease = MemoryContextAllocZero(box, sizeof(SasLeaseEntry));
+	SasLeaseEntry *lease = MemoryContextAllocZero(outbox_context, sizeof(SasLeaseEntry));
 
 	lease->lease_id = lease_id;
 	lease->left = flights;
@@ -82,7 +82,7 @@ sas_outbox_lease(int64 lease_id, int flights)
 }
 
 void
-sas_outbox_leave(SasLeaseEntry *lease, bool dropped)
+sas_agent_outbox_leave(SasLeaseEntry *lease, bool dropped)
 {
 	lease->dropped |= dropped;
 	if (--lease->left > 0)
@@ -91,37 +91,37 @@ sas_outbox_leave(SasLeaseEntry *lease, bool dropped)
 		pfree(lease);
 	else
 	{
-		MemoryContext old = MemoryContextSwitchTo(box);
+		MemoryContext old = MemoryContextSwitchTo(outbox_context);
 
-		leases = lappend(leases, lease);
+		outbox_leases = lappend(outbox_leases, lease);
 		MemoryContextSwitchTo(old);
 	}
 }
 
 void
-sas_outbox_reply(const SasFlight *flight, const char *verdict, const Jsonb *output, const Jsonb *error, double again_in_ms)
+sas_agent_outbox_reply(const SasFlight *flight, const char *verdict, const Jsonb *output, const Jsonb *error, double again_in_ms)
 {
-	MemoryContext old = MemoryContextSwitchTo(box);
-	Entry	   *e = palloc0(sizeof(Entry));
+	MemoryContext old = MemoryContextSwitchTo(outbox_context);
+	OutboxEntry *e = palloc0(sizeof(OutboxEntry));
 
 	e->lease = flight->lease;
 	e->lease->left++;
 	e->reply.id = flight->id;
 	e->reply.verdict = verdict;
 	e->reply.attempts = flight->attempts;
-	e->reply.output = keep(output);
-	e->reply.error = keep(error);
+	e->reply.output = outbox_copy(output);
+	e->reply.error = outbox_copy(error);
 	e->reply.in_doubt = flight->in_doubt;
 	e->reply.again_in_ms = again_in_ms;
 	sas_metrics_add(SAS_METRIC_STEP, flight->agent_id, flight->workflow_id, verdict, 1, (sas_base_clock_monotonic_us() - flight->claimed_us) / 1e6);
-	entries = lappend(entries, e);
+	outbox_entries = lappend(outbox_entries, e);
 	MemoryContextSwitchTo(old);
 }
 
 void
-sas_outbox_attempt(const SasFlight *flight, const char *status, int http_status, const Jsonb *error)
+sas_agent_outbox_attempt(const SasFlight *flight, const char *status, int http_status, const Jsonb *error)
 {
-	MemoryContext old = MemoryContextSwitchTo(box);
+	MemoryContext old = MemoryContextSwitchTo(outbox_context);
 	SasStoredAttempt *a = palloc0(sizeof(SasStoredAttempt));
 
 	a->id = flight->id;
@@ -130,35 +130,35 @@ sas_outbox_attempt(const SasFlight *flight, const char *status, int http_status,
 	a->agent_id = flight->agent_id;
 	a->status = status;
 	a->http_status = http_status;
-	a->error = keep(error);
+	a->error = outbox_copy(error);
 	a->started_at = flight->started_at;
 	a->finished_at = sas_base_clock_now();
-	attempts = lappend(attempts, a);
+	outbox_attempts = lappend(outbox_attempts, a);
 	MemoryContextSwitchTo(old);
 }
 
 bool
-sas_outbox_due(void)
+sas_agent_outbox_due(void)
 {
 	int64		now = sas_base_clock_monotonic_us();
 	ListCell   *lc;
 
-	if (attempts != NIL || leases != NIL || (sas_work_health_due && health_not_before_us <= now))
+	if (outbox_attempts != NIL || outbox_leases != NIL || (sas_work_health_due && outbox_health_not_before_us <= now))
 		return true;
-	foreach(lc, entries)
-		if (((Entry *) lfirst(lc))->not_before_us <= now)
+	foreach(lc, outbox_entries)
+		if (((OutboxEntry *) lfirst(lc))->not_before_us <= now)
 			return true;
 	return false;
 }
 
 bool
-sas_outbox_waiting(void)
+sas_agent_outbox_waiting(void)
 {
-	return entries != NIL || sas_work_health_due;
+	return outbox_entries != NIL || sas_work_health_due;
 }
 
 static void
-write_health(SasAgentEntry *agents, int n_agents)
+outbox_write_health(SasAgentEntry *agents, int n_agents)
 {
 	static const char *const names[] = {"closed", "open", "half-open"};
 
@@ -169,7 +169,7 @@ write_health(SasAgentEntry *agents, int n_agents)
 		if (!e->error_seen && !e->breaker_changed)
 			continue;
 		/* what waited for somebody else's note must not take that back */
-		if (e->breaker_changed && health_not_before_us != 0)
+		if (e->breaker_changed && outbox_health_not_before_us != 0)
 			e->breaker = sas_limits_breaker(e->stored->agent_id);
 		e->health_written = sas_store_write_health(e->stored->agent_id, e->breaker_changed ? names[e->breaker] : NULL,
 												   e->limits.breaker_open_us / 1000.0, e->error_seen ? e->last_error : NULL);
@@ -178,7 +178,7 @@ write_health(SasAgentEntry *agents, int n_agents)
 
 /* After the commit: what was written of the agents is written; what somebody held is tried again soon. */
 static void
-health_written(SasAgentEntry *agents, int n_agents)
+outbox_health_written(SasAgentEntry *agents, int n_agents)
 {
 	sas_work_health_due = false;
 	for (int i = 0; i < n_agents; i++)
@@ -190,7 +190,7 @@ health_written(SasAgentEntry *agents, int n_agents)
 		e->health_written = false;
 		sas_work_health_due |= e->error_seen || e->breaker_changed;
 	}
-	health_not_before_us = sas_work_health_due ? sas_base_clock_monotonic_us() + SAS_HEALTH_RETRY_US : 0;
+	outbox_health_not_before_us = sas_work_health_due ? sas_base_clock_monotonic_us() + SAS_HEALTH_RETRY_US : 0;
 }
 
 /*
@@ -200,37 +200,37 @@ health_written(SasAgentEntry *agents, int n_agents)
  * the supervisor finds it.
  */
 void
-sas_outbox_write(SasAgentEntry *agents, int n_agents)
+sas_agent_outbox_write(SasAgentEntry *agents, int n_agents)
 {
-	SasStoredReply *replies = palloc(sizeof(SasStoredReply) * Max(Min(list_length(entries), batch), 1));
-	Entry	  **sent = palloc(sizeof(Entry *) * Max(Min(list_length(entries), batch), 1));
+	SasStoredReply *replies = palloc(sizeof(SasStoredReply) * Max(Min(list_length(outbox_entries), outbox_batch), 1));
+	OutboxEntry **sent = palloc(sizeof(OutboxEntry *) * Max(Min(list_length(outbox_entries), outbox_batch), 1));
 	bool	   *aside;
 	int64	   *done;
 	int			n_done = 0;
-	SasStoredAttempt *rows = palloc(sizeof(SasStoredAttempt) * Max(list_length(attempts), 1));
+	SasStoredAttempt *rows = palloc(sizeof(SasStoredAttempt) * Max(list_length(outbox_attempts), 1));
 	int64		now = sas_base_clock_monotonic_us();
 	int			n = 0;
 	ListCell   *lc;
 
-	foreach(lc, entries)
+	foreach(lc, outbox_entries)
 	{
-		Entry	   *e = lfirst(lc);
+		OutboxEntry *e = lfirst(lc);
 
 		e->sent = e->aside = false;
 		e->lease->sending = 0;
-		if (n == batch || e->not_before_us > now)
+		if (n == outbox_batch || e->not_before_us > now)
 			continue;
 		e->sent = true;
 		sent[n] = e;
 		replies[n++] = e->reply;
 	}
-	attempts_sent = leases_sent = 0;
-	foreach(lc, attempts)
-		rows[attempts_sent++] = *(SasStoredAttempt *) lfirst(lc);
-	done = palloc(sizeof(int64) * Max(list_length(leases) + n, 1));
-	foreach(lc, leases)
+	outbox_attempts_sent = outbox_leases_sent = 0;
+	foreach(lc, outbox_attempts)
+		rows[outbox_attempts_sent++] = *(SasStoredAttempt *) lfirst(lc);
+	done = palloc(sizeof(int64) * Max(list_length(outbox_leases) + n, 1));
+	foreach(lc, outbox_leases)
 		done[n_done++] = ((SasLeaseEntry *) lfirst(lc))->lease_id;
-	leases_sent = n_done;
+	outbox_leases_sent = n_done;
 	for (int i = 0; i < n; i++)
 		sent[i]->lease->sending++;
 	for (int i = 0; i < n; i++)
@@ -243,7 +243,7 @@ sas_outbox_write(SasAgentEntry *agents, int n_agents)
 		lease->sending = 0;		/* once */
 	}
 
-	sas_store_write_attempts(rows, attempts_sent);
+	sas_store_write_attempts(rows, outbox_attempts_sent);
 	aside = palloc0(Max(n, 1));
 	if (n > 0 || n_done > 0)
 		sas_store_write_replies(replies, n, done, n_done, false, aside);
@@ -253,53 +253,53 @@ sas_outbox_write(SasAgentEntry *agents, int n_agents)
 			sent[i]->aside = true;
 			sent[i]->not_before_us = now + SAS_OUTBOX_PAUSE_US;
 		}
-	write_health(agents, n_agents);
+	outbox_write_health(agents, n_agents);
 }
 
 void
-sas_outbox_written(SasAgentEntry *agents, int n_agents)
+sas_agent_outbox_written(SasAgentEntry *agents, int n_agents)
 {
 	ListCell   *lc;
 
-	health_written(agents, n_agents);
-	foreach(lc, entries)
+	outbox_health_written(agents, n_agents);
+	foreach(lc, outbox_entries)
 	{
-		Entry	   *e = lfirst(lc);
+		OutboxEntry *e = lfirst(lc);
 
 		if (!e->sent || e->aside)
 			continue;
-		forget_entry(e);
-		entries = foreach_delete_current(entries, lc);
+		outbox_forget_entry(e);
+		outbox_entries = foreach_delete_current(outbox_entries, lc);
 	}
-	for (int i = 0; i < attempts_sent; i++)
+	for (int i = 0; i < outbox_attempts_sent; i++)
 	{
-		SasStoredAttempt *a = list_nth(attempts, i);
+		SasStoredAttempt *a = list_nth(outbox_attempts, i);
 
-		forget(a->error);
+		outbox_free(a->error);
 		pfree(a);
 	}
-	attempts = list_delete_first_n(attempts, attempts_sent);
-	for (int i = 0; i < leases_sent; i++)
-		pfree(list_nth(leases, i));
-	leases = list_delete_first_n(leases, leases_sent);
-	attempts_sent = leases_sent = 0;
-	tries = 0;
-	batch = Min(SAS_OUTBOX_BATCH, batch * 2);
+	outbox_attempts = list_delete_first_n(outbox_attempts, outbox_attempts_sent);
+	for (int i = 0; i < outbox_leases_sent; i++)
+		pfree(list_nth(outbox_leases, i));
+	outbox_leases = list_delete_first_n(outbox_leases, outbox_leases_sent);
+	outbox_attempts_sent = outbox_leases_sent = 0;
+	outbox_tries = 0;
+	outbox_batch = Min(SAS_OUTBOX_BATCH, outbox_batch * 2);
 }
 
 void
-sas_outbox_failed(void)
+sas_agent_outbox_failed(void)
 {
 	ListCell   *lc;
 
-	batch = 1;
-	if (sas_base_tick_cancelled || ++tries < SAS_OUTBOX_TRIES)
+	outbox_batch = 1;
+	if (sas_base_tick_cancelled || ++outbox_tries < SAS_OUTBOX_TRIES)
 		return;
-	tries = 0;
+	outbox_tries = 0;
 	/* one at a time has been tried by now; what is set aside was not */
-	foreach(lc, entries)
+	foreach(lc, outbox_entries)
 	{
-		Entry	   *e = lfirst(lc);
+		OutboxEntry *e = lfirst(lc);
 
 		if (!e->sent)
 			continue;
@@ -307,9 +307,9 @@ sas_outbox_failed(void)
 				(errmsg("a reply to run %lld could not be written and is given up", (long long) e->reply.id.run_id),
 				 errdetail("Its step is taken back when its complete-by has passed.")));
 		e->lease->dropped = true;
-		forget_entry(e);
-		entries = foreach_delete_current(entries, lc);
+		outbox_forget_entry(e);
+		outbox_entries = foreach_delete_current(outbox_entries, lc);
 		return;
 	}
-	attempts = NIL;
+	outbox_attempts = NIL;
 }

@@ -32,16 +32,16 @@
 #define SAS_SHORTEST_SLEEP_MS 100
 
 /* so often it looks per interval while something is open, but not more often than this */
-#define SAS_LOOKS 6
-#define SAS_LOOK_MS 1000
+#define SAS_CHECKS_PER_INTERVAL 6
+#define SAS_CHECK_MS 1000
 
 /* a session that leaves can be seen for a moment longer: so often, and for so long, is it looked for */
-#define SAS_DEPARTURE_LOOK_MS 20
+#define SAS_DEPARTURE_CHECK_MS 20
 #define SAS_DEPARTURE_FOR_MS 1000
 
 /* How long to sleep at most, since the session of an outside node may be on its way out; -1: as long as wanted. */
 static int64
-departing_ms(void)
+supervisor_departure_ms(void)
 {
 	static uint32 seen = 0;
 	static int64 until_us = 0;
@@ -52,7 +52,7 @@ departing_ms(void)
 		seen = sas_wake_departures();
 		until_us = now + SAS_DEPARTURE_FOR_MS * 1000;
 	}
-	return now < until_us ? SAS_DEPARTURE_LOOK_MS : -1;
+	return now < until_us ? SAS_DEPARTURE_CHECK_MS : -1;
 }
 
 /* what an old run takes with it is little: a batch is over within some 30 ms */
@@ -60,19 +60,19 @@ departing_ms(void)
 #define SAS_PURGE_PAUSE_MS 10
 
 /* when to keep house again, monotonic */
-static int64 house_us = 0;
+static int64 supervisor_check_us = 0;
 
 /* nothing was open at the last watch, and nobody has rung since */
-static bool quiet = false;
+static bool supervisor_quiet = false;
 
 static int64
-longest_sleep_ms(void)
+supervisor_longest_sleep_ms(void)
 {
 	int64		longest = sas_base_supervisor_interval;
-	int64		look = Min(longest, Max(longest / SAS_LOOKS, SAS_LOOK_MS));
+	int64		check = Min(longest, Max(longest / SAS_CHECKS_PER_INTERVAL, SAS_CHECK_MS));
 
 	/* a worker rings nobody when it begins a turn of its own, and must not hang in it for much longer than this */
-	return quiet ? Max(look, Min(longest, sas_base_complete_in)) : look;
+	return supervisor_quiet ? Max(check, Min(longest, sas_base_complete_in)) : check;
 }
 
 /* Has anybody rung since the last turn? */
@@ -89,37 +89,37 @@ supervisor_was_woken(void)
 
 /* Rung: the watch is due soon again. */
 static void
-end_quiet(void)
+supervisor_end_quiet(void)
 {
-	if (!quiet)
+	if (!supervisor_quiet)
 		return;
-	quiet = false;
-	house_us = Min(house_us, sas_base_clock_monotonic_us() + longest_sleep_ms() * 1000);
+	supervisor_quiet = false;
+	supervisor_check_us = Min(supervisor_check_us, sas_base_clock_monotonic_us() + supervisor_longest_sleep_ms() * 1000);
 }
 
 /* Returns in how many ms it is to be called again. */
 static int64
-keep_house(void)
+supervisor_check_and_purge(void)
 {
 	int64		now = sas_base_clock_monotonic_us();
 	int64		next_ms;
 	int			purged;
 
-	if (now < house_us)
-		return (house_us - now) / 1000 + 1;
+	if (now < supervisor_check_us)
+		return (supervisor_check_us - now) / 1000 + 1;
 	/* in an error, not at once again */
-	house_us = now + longest_sleep_ms() * 1000;
+	supervisor_check_us = now + supervisor_longest_sleep_ms() * 1000;
 	if (!sas_store_begin())
 		return -1;
-	quiet = !sas_store_check_conditions();
+	supervisor_quiet = !sas_store_check_conditions();
 	purged = sas_store_purge(SAS_PURGE_BATCH, &next_ms);
 	sas_store_commit();
 
 	/* a setting may have changed by then, and the watch is due */
-	if (next_ms < 0 || next_ms > longest_sleep_ms())
-		next_ms = longest_sleep_ms();
+	if (next_ms < 0 || next_ms > supervisor_longest_sleep_ms())
+		next_ms = supervisor_longest_sleep_ms();
 	next_ms = Max(next_ms, purged > 0 ? SAS_PURGE_PAUSE_MS : SAS_SHORTEST_SLEEP_MS);
-	house_us = sas_base_clock_monotonic_us() + next_ms * 1000;
+	supervisor_check_us = sas_base_clock_monotonic_us() + next_ms * 1000;
 	return next_ms;
 }
 
@@ -128,7 +128,7 @@ keep_house(void)
  * how many ms it is to be called again; -1: when anything else is done.
  */
 static int64
-set_timers(void)
+supervisor_set_timers(void)
 {
 	/* of this process: who leads after it begins anew */
 	static SasTimerSweep sweep = {-1, -1, -1};
@@ -173,7 +173,7 @@ set_timers(void)
  * the workers are ended after its commit.
  */
 static int
-find_overdue(SasPeerInvocation *overdue, int64 *next_us)
+supervisor_find_overdue(SasPeerInvocation *overdue, int64 *next_us)
 {
 	int			n = sas_base_peers_overdue(overdue, SAS_MAX_PEERS, next_us);
 
@@ -188,7 +188,7 @@ supervisor_tick(void)
 	SasTick		next = {false, -1};
 	int64		live[SAS_MAX_PEERS];
 	int64		newest;
-	int64		house_ms;
+	int64		check_ms;
 	int64		timers_ms;
 	int			n_live;
 	int			worked;
@@ -204,17 +204,17 @@ supervisor_tick(void)
 
 	sas_wake_supervisor_sleeps_until(DT_NOEND);
 	if (supervisor_was_woken())
-		end_quiet();
-	departing = departing_ms();
+		supervisor_end_quiet();
+	departing = supervisor_departure_ms();
 
-	timers_ms = set_timers();
+	timers_ms = supervisor_set_timers();
 	/* the living first, the leases afterwards: see base/peers.h */
 	n_live = sas_base_peers_live(live, SAS_MAX_PEERS, &newest);
 	if (n_live > SAS_MAX_PEERS)
 		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("too many workers to watch: %d", n_live)));
 	if (!sas_store_begin())
 		return next;
-	n_overdue = find_overdue(overdue, &overdue_us);
+	n_overdue = supervisor_find_overdue(overdue, &overdue_us);
 	worked = sas_store_supervisor_tick(live, n_live, newest, SAS_SUPERVISOR_BATCH, &next.wake_in_ms, &stuck, &n_stuck);
 	sas_store_commit();
 
@@ -226,15 +226,15 @@ supervisor_tick(void)
 	/* what is due and could not be taken is held by a session: not before a while */
 	if (worked == 0 && next.wake_in_ms >= 0 && next.wake_in_ms < SAS_SHORTEST_SLEEP_MS)
 		next.wake_in_ms = SAS_SHORTEST_SLEEP_MS;
-	house_ms = keep_house();
-	if (next.wake_in_ms < 0 || next.wake_in_ms > longest_sleep_ms())
-		next.wake_in_ms = longest_sleep_ms();
+	check_ms = supervisor_check_and_purge();
+	if (next.wake_in_ms < 0 || next.wake_in_ms > supervisor_longest_sleep_ms())
+		next.wake_in_ms = supervisor_longest_sleep_ms();
 	if (overdue_us != 0)
 		next.wake_in_ms = Min(next.wake_in_ms, Max(SAS_SHORTEST_SLEEP_MS, (overdue_us - sas_base_clock_monotonic_us()) / 1000 + 1));
 	if (timers_ms >= 0 && timers_ms < next.wake_in_ms)
 		next.wake_in_ms = timers_ms;
-	if (house_ms >= 0 && house_ms < next.wake_in_ms)
-		next.wake_in_ms = house_ms;
+	if (check_ms >= 0 && check_ms < next.wake_in_ms)
+		next.wake_in_ms = check_ms;
 	if (departing >= 0 && next.wake_in_ms > departing)
 		next.wake_in_ms = departing;
 	sas_wake_supervisor_sleeps_until(sas_base_clock_now() + next.wake_in_ms * 1000);
