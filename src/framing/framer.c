@@ -3,45 +3,45 @@
  * framer.c
  *	  What both framings share: memory, the byte order mark, beginning and end.
  */
-#include "framing/kept.h"
+#include "framing/buffer.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static const char bom[3] = {'\xef', '\xbb', '\xbf'};
+static const char framer_bom[3] = {'\xef', '\xbb', '\xbf'};
 
 bool
-sas_kept_append(SasKept *kept, const char *bytes, size_t len)
+sas_framing_buffer_append(SasFramingBuffer *buffer, const char *bytes, size_t len)
 {
-	size_t		want = kept->len + len;
-	size_t		bigger = kept->size > 0 ? kept->size : 128;
+	size_t		want = buffer->len + len;
+	size_t		bigger = buffer->size > 0 ? buffer->size : 128;
 	char	   *moved;
 
-	if (want > kept->size)
+	if (want > buffer->size)
 	{
 		while (bigger < want)
 			bigger *= 2;
-		moved = realloc(kept->bytes, bigger);
+		moved = realloc(buffer->bytes, bigger);
 		if (moved == NULL)
 			return false;
-		kept->bytes = moved;
-		kept->size = bigger;
+		buffer->bytes = moved;
+		buffer->size = bigger;
 	}
 	if (len > 0)
-		memcpy(kept->bytes + kept->len, bytes, len);
-	kept->len = want;
+		memcpy(buffer->bytes + buffer->len, bytes, len);
+	buffer->len = want;
 	return true;
 }
 
 void
-sas_kept_free(SasKept *kept)
+sas_framing_buffer_free(SasFramingBuffer *buffer)
 {
-	free(kept->bytes);
-	memset(kept, 0, sizeof(*kept));
+	free(buffer->bytes);
+	memset(buffer, 0, sizeof(*buffer));
 }
 
 SasFramer *
-sas_framer_open(SasFraming framing, size_t max_item)
+sas_framing_open(SasFraming framing, size_t max_item)
 {
 	SasFramer  *f = calloc(1, sizeof(SasFramer));
 
@@ -55,13 +55,13 @@ sas_framer_open(SasFraming framing, size_t max_item)
 }
 
 void
-sas_framer_close(SasFramer *f)
+sas_framing_close(SasFramer *f)
 {
 	if (f == NULL)
 		return;
-	sas_kept_free(&f->data);
-	sas_kept_free(&f->event);
-	sas_kept_free(&f->id);
+	sas_framing_buffer_free(&f->data);
+	sas_framing_buffer_free(&f->event);
+	sas_framing_buffer_free(&f->id);
 	free(f->next_id);
 	free(f->last_id);
 	free(f);
@@ -69,7 +69,7 @@ sas_framer_close(SasFramer *f)
 
 /* What was given away is void. */
 static void
-drop_taken(SasFramer *f)
+framer_drop_taken(SasFramer *f)
 {
 	if (!f->taken)
 		return;
@@ -79,16 +79,16 @@ drop_taken(SasFramer *f)
 }
 
 static SasFrameResult
-feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame)
+framer_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame)
 {
 	switch (f->framing)
 	{
 		case SAS_FRAMING_SSE:
-			return sas_sse_feed(f, bytes, len, used, frame);
+			return sas_framing_sse_feed(f, bytes, len, used, frame);
 		case SAS_FRAMING_LINES:
-			return sas_lines_feed(f, bytes, len, used, frame);
+			return sas_framing_lines_feed(f, bytes, len, used, frame);
 		default:
-			return sas_records_feed(f, bytes, len, used, frame);
+			return sas_framing_records_feed(f, bytes, len, used, frame);
 	}
 }
 
@@ -97,23 +97,23 @@ feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame)
  * and is none is fed after all: three bytes without a line end, no item.
  */
 SasFrameResult
-sas_framer_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame)
+sas_framing_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame)
 {
 	SasFrameResult result = SAS_FRAME_MORE;
 	size_t		skipped = 0;
 	size_t		ignored;
 
-	drop_taken(f);
+	framer_drop_taken(f);
 	memset(frame, 0, sizeof(*frame));
 	while (f->bom >= 0 && skipped < len)
 	{
 		int			seen = f->bom;
 
-		if (seen == 3 || bytes[skipped] != bom[seen])
+		if (seen == 3 || bytes[skipped] != framer_bom[seen])
 		{
 			f->bom = -1;
 			if (seen < 3 && seen > 0)
-				result = feed(f, bom, seen, &ignored, frame);
+				result = framer_feed(f, framer_bom, seen, &ignored, frame);
 		}
 		else
 		{
@@ -124,18 +124,18 @@ sas_framer_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFr
 	*used = skipped;
 	if (result != SAS_FRAME_MORE || skipped == len)
 		return result;
-	result = feed(f, bytes + skipped, len - skipped, used, frame);
+	result = framer_feed(f, bytes + skipped, len - skipped, used, frame);
 	*used += skipped;
 	return result;
 }
 
 bool
-sas_framer_begun(const SasFramer *f)
+sas_framing_begun(const SasFramer *f)
 {
 	switch (f->framing)
 	{
 		case SAS_FRAMING_LINES:
-			return sas_lines_begun(f);
+			return sas_framing_lines_begun(f);
 		case SAS_FRAMING_RECORDS:
 			return f->header_len > 0 || (!f->taken && f->data.len > 0);
 		default:
@@ -145,55 +145,55 @@ sas_framer_begun(const SasFramer *f)
 }
 
 void
-sas_framer_restart(SasFramer *f)
+sas_framing_restart(SasFramer *f)
 {
 	f->taken = true;
-	drop_taken(f);
+	framer_drop_taken(f);
 	f->bom = f->framing == SAS_FRAMING_RECORDS ? -1 : 0;
 	f->header_len = 0;
 	f->left = 0;
 	f->after_cr = false;
-	f->place = SAS_SSE_NAME;
+	f->state = SAS_SSE_NAME;
 	f->name_len = 0;
 	f->id.len = 0;
 	f->id_seen = false;
 	free(f->next_id);
 	f->next_id = NULL;
-	sas_framer_rest(f);
+	sas_framing_rest(f);
 }
 
 void
-sas_framer_rest(SasFramer *f)
+sas_framing_rest(SasFramer *f)
 {
-	drop_taken(f);
+	framer_drop_taken(f);
 	if (f->data.len == 0)
-		sas_kept_free(&f->data);
+		sas_framing_buffer_free(&f->data);
 	if (f->event.len == 0)
-		sas_kept_free(&f->event);
+		sas_framing_buffer_free(&f->event);
 	if (f->id.len == 0)
-		sas_kept_free(&f->id);
+		sas_framing_buffer_free(&f->id);
 }
 
 const char *
-sas_framer_last_id(const SasFramer *f)
+sas_framing_last_id(const SasFramer *f)
 {
 	return f->last_id;
 }
 
 bool
-sas_framer_id_cleared(const SasFramer *f)
+sas_framing_id_cleared(const SasFramer *f)
 {
 	return f->id_cleared;
 }
 
 long
-sas_framer_retry_ms(const SasFramer *f)
+sas_framing_retry_ms(const SasFramer *f)
 {
 	return f->retry_ms;
 }
 
 size_t
-sas_framer_size(const SasFramer *f)
+sas_framing_size(const SasFramer *f)
 {
 	return sizeof(SasFramer) + f->data.size + f->event.size + f->id.size +
 		(f->next_id ? strlen(f->next_id) + 1 : 0) + (f->last_id ? strlen(f->last_id) + 1 : 0);

@@ -8,7 +8,7 @@
  *
  *	  while (len > 0)
  *	  {
- *		  result = sas_framer_feed(framer, bytes, len, &used, &frame);
+ *		  result = sas_framing_feed(framer, bytes, len, &used, &frame);
  *		  bytes += used;
  *		  len -= used;
  *		  if (result == SAS_FRAME_ITEM) ... frame holds until the next call
@@ -56,39 +56,39 @@ typedef struct SasFrame
 typedef struct SasFramer SasFramer;
 
 /* NULL: no memory */
-extern SasFramer *sas_framer_open(SasFraming framing, size_t max_item);
-extern void sas_framer_close(SasFramer *f);
+extern SasFramer *sas_framing_open(SasFraming framing, size_t max_item);
+extern void sas_framing_close(SasFramer *f);
 
 /* See above; *used is at most len, and less than len only with an item or a failure. */
-extern SasFrameResult sas_framer_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame);
+extern SasFrameResult sas_framing_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame);
 
 /*
  * Has a line or a message begun that is not complete?  Where the stream ends
  * so, it was cut off, and what has come of that item is none.  Of events that
  * is not asked: the end of a stream in the middle of one is in good order.
  */
-extern bool sas_framer_begun(const SasFramer *f);
+extern bool sas_framing_begun(const SasFramer *f);
 
 /* For a new connection: forgets what is incomplete, keeps the last event id. */
-extern void sas_framer_restart(SasFramer *f);
+extern void sas_framing_restart(SasFramer *f);
 
 /* Gives memory back that only a busy stream needs.  A frame is no longer valid then. */
-extern void sas_framer_rest(SasFramer *f);
+extern void sas_framing_rest(SasFramer *f);
 
 /*
  * The id of the last event so far (also of one that was no item, having no
  * data), NUL-terminated; NULL: none, or it was set to nothing.  An id with a
  * control character is ignored: it could not go into a header.
  */
-extern const char *sas_framer_last_id(const SasFramer *f);
+extern const char *sas_framing_last_id(const SasFramer *f);
 
 /* Has the stream taken its last event id back, without another one since?  Then it is not to be asked for what is behind that. */
-extern bool sas_framer_id_cleared(const SasFramer *f);
+extern bool sas_framing_id_cleared(const SasFramer *f);
 
 /* The pause before a reconnect that the stream asked for, in ms; -1: none. */
-extern long sas_framer_retry_ms(const SasFramer *f);
+extern long sas_framing_retry_ms(const SasFramer *f);
 
 /* Bytes kept by the framer, for those who count. */
-extern size_t sas_framer_size(const SasFramer *f);
+extern size_t sas_framing_size(const SasFramer *f);
 
 #endif							/* SAS_FRAMING_FRAMER_H */

@@ -6,12 +6,12 @@
  *	  A line without its LF is none either, however the stream ends: nobody can
  *	  tell 12 from the beginning of 123.
  */
-#include "framing/kept.h"
+#include "framing/buffer.h"
 
 #include <string.h>
 
 static bool
-is_blank(const char *bytes, size_t len)
+lines_is_blank(const char *bytes, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
 		if (bytes[i] != ' ' && bytes[i] != '\t' && bytes[i] != '\r')
@@ -20,9 +20,9 @@ is_blank(const char *bytes, size_t len)
 }
 
 static bool
-take(SasFrame *frame, const char *bytes, size_t len)
+lines_take(SasFrame *frame, const char *bytes, size_t len)
 {
-	if (is_blank(bytes, len))
+	if (lines_is_blank(bytes, len))
 		return false;
 	frame->data = bytes;
 	frame->data_len = bytes[len - 1] == '\r' ? len - 1 : len;
@@ -33,7 +33,7 @@ take(SasFrame *frame, const char *bytes, size_t len)
  * A line that is whole in the bytes is given without a copy.
  */
 SasFrameResult
-sas_lines_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame)
+sas_framing_lines_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame)
 {
 	const char *at = bytes;
 	const char *end = bytes + len;
@@ -51,7 +51,7 @@ sas_lines_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFra
 		}
 		if (f->data.len > 0 || feed == NULL)
 		{
-			if (!sas_kept_append(&f->data, at, n))
+			if (!sas_framing_buffer_append(&f->data, at, n))
 			{
 				*used = at - bytes;
 				return SAS_FRAME_NO_MEMORY;
@@ -62,7 +62,7 @@ sas_lines_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFra
 		if (feed == NULL)
 			break;
 		at = feed + 1;
-		if (take(frame, line, n))
+		if (lines_take(frame, line, n))
 		{
 			f->taken = true;
 			*used = at - bytes;
@@ -75,7 +75,7 @@ sas_lines_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFra
 }
 
 bool
-sas_lines_begun(const SasFramer *f)
+sas_framing_lines_begun(const SasFramer *f)
 {
-	return !f->taken && !is_blank(f->data.bytes, f->data.len);
+	return !f->taken && !lines_is_blank(f->data.bytes, f->data.len);
 }

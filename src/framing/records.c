@@ -4,11 +4,11 @@
  *	  Items in records, as they are made where a protocol has messages of its
  *	  own. Empty items are none.
  */
-#include "framing/kept.h"
+#include "framing/buffer.h"
 
 /* Bytes of the header that is not complete. */
 static size_t
-read_header(SasFramer *f, const char *bytes, size_t len)
+records_read_header(SasFramer *f, const char *bytes, size_t len)
 {
 	size_t		n = 0;
 
@@ -20,7 +20,7 @@ read_header(SasFramer *f, const char *bytes, size_t len)
 }
 
 SasFrameResult
-sas_records_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame)
+sas_framing_records_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame)
 {
 	size_t		at = 0;
 
@@ -29,14 +29,14 @@ sas_records_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasF
 		size_t		n;
 
 		if (f->header_len < 5)
-			at += read_header(f, bytes + at, len - at);
+			at += records_read_header(f, bytes + at, len - at);
 		if (f->header_len < 5)
 			break;
 		n = f->left < len - at ? f->left : len - at;
 		*used = at;
 		if (n > f->max_item - f->data.len)
 			return SAS_FRAME_TOO_LARGE;
-		if (!sas_kept_append(&f->data, bytes + at, n))
+		if (!sas_framing_buffer_append(&f->data, bytes + at, n))
 			return SAS_FRAME_NO_MEMORY;
 		at += n;
 		f->left -= n;

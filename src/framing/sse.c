@@ -9,13 +9,13 @@
  * value.  Values go straight to where they belong; of comments and of fields
  * that nobody knows nothing is kept, however long they are.
  */
-#include "framing/kept.h"
+#include "framing/buffer.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 static SasSseField
-field_of(const SasFramer *f)
+sse_field(const SasFramer *f)
 {
 	static const struct
 	{
@@ -31,10 +31,10 @@ field_of(const SasFramer *f)
 
 /* The name of a field is complete. */
 static void
-begin_value(SasFramer *f)
+sse_begin_value(SasFramer *f)
 {
-	f->field = field_of(f);
-	f->place = f->field == SAS_SSE_NONE ? SAS_SSE_SKIP : SAS_SSE_COLON;
+	f->field = sse_field(f);
+	f->state = f->field == SAS_SSE_NONE ? SAS_SSE_SKIP : SAS_SSE_COLON;
 	f->bad = false;
 	f->retry = -1;
 	f->id.len = 0;
@@ -43,15 +43,15 @@ begin_value(SasFramer *f)
 }
 
 static SasFrameResult
-add_kept(SasFramer *f, SasKept *kept, const char *bytes, size_t len)
+sse_add_bytes(SasFramer *f, SasFramingBuffer *buffer, const char *bytes, size_t len)
 {
-	if (len > f->max_item - f->data.len - f->event.len || (kept == &f->id && len > SAS_FRAME_MAX_ID - kept->len))
+	if (len > f->max_item - f->data.len - f->event.len || (buffer == &f->id && len > SAS_FRAME_MAX_ID - buffer->len))
 		return SAS_FRAME_TOO_LARGE;
-	return sas_kept_append(kept, bytes, len) ? SAS_FRAME_MORE : SAS_FRAME_NO_MEMORY;
+	return sas_framing_buffer_append(buffer, bytes, len) ? SAS_FRAME_MORE : SAS_FRAME_NO_MEMORY;
 }
 
 static void
-add_digits(SasFramer *f, const char *bytes, size_t len)
+sse_add_digits(SasFramer *f, const char *bytes, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
 	{
@@ -63,20 +63,20 @@ add_digits(SasFramer *f, const char *bytes, size_t len)
 }
 
 static SasFrameResult
-add_value(SasFramer *f, const char *bytes, size_t len)
+sse_add_value(SasFramer *f, const char *bytes, size_t len)
 {
 	switch (f->field)
 	{
 		case SAS_SSE_DATA:
-			return add_kept(f, &f->data, bytes, len);
+			return sse_add_bytes(f, &f->data, bytes, len);
 		case SAS_SSE_EVENT:
-			return add_kept(f, &f->event, bytes, len);
+			return sse_add_bytes(f, &f->event, bytes, len);
 		case SAS_SSE_ID:
 			for (size_t i = 0; i < len; i++)
 				f->bad = f->bad || ((unsigned char) bytes[i] < ' ' && bytes[i] != '\t') || bytes[i] == 0x7f;
-			return f->bad ? SAS_FRAME_MORE : add_kept(f, &f->id, bytes, len);
+			return f->bad ? SAS_FRAME_MORE : sse_add_bytes(f, &f->id, bytes, len);
 		case SAS_SSE_RETRY:
-			add_digits(f, bytes, len);
+			sse_add_digits(f, bytes, len);
 			return SAS_FRAME_MORE;
 		default:
 			return SAS_FRAME_MORE;
@@ -85,7 +85,7 @@ add_value(SasFramer *f, const char *bytes, size_t len)
 
 /* A string of its own of the id that was read; NULL in *copy for an empty one. */
 static bool
-copy_id(const SasFramer *f, char **copy)
+sse_copy_id(const SasFramer *f, char **copy)
 {
 	*copy = NULL;
 	if (f->id.len == 0)
@@ -100,17 +100,17 @@ copy_id(const SasFramer *f, char **copy)
 
 /* The line that has ended was a field. */
 static SasFrameResult
-end_field(SasFramer *f)
+sse_end_field(SasFramer *f)
 {
 	char	   *id;
 
 	if (f->field == SAS_SSE_DATA)
-		return add_kept(f, &f->data, "\n", 1);
+		return sse_add_bytes(f, &f->data, "\n", 1);
 	if (f->field == SAS_SSE_RETRY && !f->bad && f->retry >= 0)
 		f->retry_ms = f->retry;
 	if (f->field == SAS_SSE_ID && !f->bad)
 	{
-		if (!copy_id(f, &id))
+		if (!sse_copy_id(f, &id))
 			return SAS_FRAME_NO_MEMORY;
 		free(f->next_id);
 		f->next_id = id;
@@ -122,7 +122,7 @@ end_field(SasFramer *f)
 
 /* An empty line: what was read is an event, if it has data. */
 static SasFrameResult
-dispatch(SasFramer *f, SasFrame *frame)
+sse_dispatch(SasFramer *f, SasFrame *frame)
 {
 	if (f->id_seen)
 	{
@@ -146,37 +146,37 @@ dispatch(SasFramer *f, SasFrame *frame)
 }
 
 static SasFrameResult
-end_line(SasFramer *f, SasFrame *frame)
+sse_end_line(SasFramer *f, SasFrame *frame)
 {
 	SasFrameResult result = SAS_FRAME_MORE;
 
-	if (f->place == SAS_SSE_NAME && f->name_len == 0)
-		return dispatch(f, frame);
-	if (f->place == SAS_SSE_NAME)
-		begin_value(f);
-	if (f->place != SAS_SSE_SKIP)
-		result = end_field(f);
-	f->place = SAS_SSE_NAME;
+	if (f->state == SAS_SSE_NAME && f->name_len == 0)
+		return sse_dispatch(f, frame);
+	if (f->state == SAS_SSE_NAME)
+		sse_begin_value(f);
+	if (f->state != SAS_SSE_SKIP)
+		result = sse_end_field(f);
+	f->state = SAS_SSE_NAME;
 	f->name_len = 0;
 	return result;
 }
 
 /* A byte of a name, no line end. */
 static void
-add_name(SasFramer *f, char c)
+sse_add_name(SasFramer *f, char c)
 {
 	if (c == ':' && f->name_len == 0)
-		f->place = SAS_SSE_SKIP;
+		f->state = SAS_SSE_SKIP;
 	else if (c == ':')
-		begin_value(f);
+		sse_begin_value(f);
 	else if (f->name_len == sizeof(f->name))
-		f->place = SAS_SSE_SKIP;
+		f->state = SAS_SSE_SKIP;
 	else
 		f->name[f->name_len++] = c;
 }
 
 static const char *
-find_line_end(const char *at, const char *end)
+sse_find_line_end(const char *at, const char *end)
 {
 	const char *feed = memchr(at, '\n', end - at);
 	const char *ret = memchr(at, '\r', (feed ? feed : end) - at);
@@ -185,7 +185,7 @@ find_line_end(const char *at, const char *end)
 }
 
 SasFrameResult
-sas_sse_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame)
+sas_framing_sse_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame)
 {
 	SasFrameResult result = SAS_FRAME_MORE;
 	const char *at = bytes;
@@ -201,21 +201,21 @@ sas_sse_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame
 		else if (*at == '\n' || *at == '\r')
 		{
 			f->after_cr = *at++ == '\r';
-			result = end_line(f, frame);
+			result = sse_end_line(f, frame);
 		}
-		else if (f->place == SAS_SSE_NAME)
-			add_name(f, *at++);
-		else if (f->place == SAS_SSE_COLON)
+		else if (f->state == SAS_SSE_NAME)
+			sse_add_name(f, *at++);
+		else if (f->state == SAS_SSE_COLON)
 		{
 			at += *at == ' ';
-			f->place = SAS_SSE_VALUE;
+			f->state = SAS_SSE_VALUE;
 		}
 		else
 		{
-			const char *stop = find_line_end(at, end);
+			const char *stop = sse_find_line_end(at, end);
 
-			if (f->place == SAS_SSE_VALUE)
-				result = add_value(f, at, stop - at);
+			if (f->state == SAS_SSE_VALUE)
+				result = sse_add_value(f, at, stop - at);
 			at = stop;
 		}
 	}

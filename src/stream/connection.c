@@ -377,7 +377,7 @@ connection_finish_stream(SasWatch *w, SasReply *reply, SasAgentEntry *agent, con
 		sas_stream_items_feed(w, agent->stored, reply->body ? reply->body : "", reply->body_len, true, why);
 	if (*why != NULL || reply->kind != SAS_REPLY_HTTP)
 		return false;
-	if (sas_framer_begun(w->framer))
+	if (sas_framing_begun(w->framer))
 		*why = "the stream ended in the middle of an item";
 	return *why == NULL;
 }
@@ -428,8 +428,8 @@ sas_stream_watch_finish(SasWatch *w, SasReply *reply)
 		at_least_ms = outcome.retry_after_ms;
 		sas_work_agent_error(agent, problem);
 	}
-	if (w->framer != NULL && sas_framer_retry_ms(w->framer) >= 0)
-		at_least_ms = sas_framer_retry_ms(w->framer);
+	if (w->framer != NULL && sas_framing_retry_ms(w->framer) >= 0)
+		at_least_ms = sas_framing_retry_ms(w->framer);
 	sas_stream_watch_close(w);
 	sas_stream_watch_report(w, problem, at_least_ms);
 }

@@ -116,7 +116,7 @@ static void
 stream_items_add_event(SasWatch *w, const SasFrame *frame, const SasStoredAgent *agent)
 {
 	JsonbValue	key = {.type = jbvString, .val.string = {.val = "data", .len = 4}};
-	const char *id = sas_framer_last_id(w->framer);
+	const char *id = sas_framing_last_id(w->framer);
 
 	pushJsonbValue(&w->items, WJB_BEGIN_OBJECT, NULL);
 	stream_items_push_word(w, "id", id, id ? strlen(id) : 0);
@@ -145,7 +145,7 @@ size_t
 sas_stream_items_feed(SasWatch *w, const SasStoredAgent *agent, const char *bytes, size_t len, bool all, const char **why)
 {
 	size_t		total = 0;
-	size_t		before = sas_framer_size(w->framer);
+	size_t		before = sas_framing_size(w->framer);
 
 	*why = NULL;
 	while (total < len && (all || sas_stream_items_room(w)) && *why == NULL)
@@ -153,7 +153,7 @@ sas_stream_items_feed(SasWatch *w, const SasStoredAgent *agent, const char *byte
 		SasFrame	frame;
 		size_t		used;
 
-		switch (sas_framer_feed(w->framer, bytes + total, len - total, &used, &frame))
+		switch (sas_framing_feed(w->framer, bytes + total, len - total, &used, &frame))
 		{
 			case SAS_FRAME_ITEM:
 				stream_items_add_frame(w, &frame, agent);
@@ -170,9 +170,9 @@ sas_stream_items_feed(SasWatch *w, const SasStoredAgent *agent, const char *byte
 		total += used;
 	}
 	if (total == len)
-		sas_framer_rest(w->framer);
-	stream_items_buffered += sas_framer_size(w->framer) - before;
-	if (stream_items_buffered > SAS_BUFFERED_BYTES && sas_framer_size(w->framer) > SAS_BUFFERED_SHARE && *why == NULL)
+		sas_framing_rest(w->framer);
+	stream_items_buffered += sas_framing_size(w->framer) - before;
+	if (stream_items_buffered > SAS_BUFFERED_BYTES && sas_framing_size(w->framer) > SAS_BUFFERED_SHARE && *why == NULL)
 		*why = "the items that all streams have begun are too large together";
 	return total;
 }
@@ -186,9 +186,9 @@ sas_stream_items_cursor(const SasWatch *w)
 	if (w->framer == NULL)
 		return w->new_cursor;
 	/* with the cursor as it was, what came since would come again */
-	if (w->kind == SAS_WATCH_SSE && sas_framer_id_cleared(w->framer))
+	if (w->kind == SAS_WATCH_SSE && sas_framing_id_cleared(w->framer))
 		return "";
-	id = w->kind == SAS_WATCH_SSE ? sas_framer_last_id(w->framer) : NULL;
+	id = w->kind == SAS_WATCH_SSE ? sas_framing_last_id(w->framer) : NULL;
 	text = id != NULL ? sas_base_utf8_text(id, strlen(id)) : NULL;
 	return text != NULL ? text : w->new_cursor;
 }
@@ -201,19 +201,19 @@ sas_stream_items_close(SasWatch *w)
 	/* the batch ends where the connection does */
 	if (w->batch != NULL && sas_stream_items_cursor(w) != NULL)
 		w->new_cursor = MemoryContextStrdup(w->batch, sas_stream_items_cursor(w));
-	stream_items_buffered -= sas_framer_size(w->framer);
-	sas_framer_close(w->framer);
+	stream_items_buffered -= sas_framing_size(w->framer);
+	sas_framing_close(w->framer);
 	w->framer = NULL;
 }
 
 bool
 sas_stream_items_open(SasWatch *w, const SasStoredAgent *agent)
 {
-	w->framer = sas_framer_open(w->kind == SAS_WATCH_SSE ? SAS_FRAMING_SSE :
-								w->kind == SAS_WATCH_LINES ? SAS_FRAMING_LINES : SAS_FRAMING_RECORDS, agent->max_response);
+	w->framer = sas_framing_open(w->kind == SAS_WATCH_SSE ? SAS_FRAMING_SSE :
+								 w->kind == SAS_WATCH_LINES ? SAS_FRAMING_LINES : SAS_FRAMING_RECORDS, agent->max_response);
 	if (w->framer == NULL)
 		return false;
-	stream_items_buffered += sas_framer_size(w->framer);
+	stream_items_buffered += sas_framing_size(w->framer);
 	return true;
 }
 

@@ -96,7 +96,7 @@ feed(SasFramer *f, const char *bytes, size_t len, Text *told)
 		SasFrameResult result;
 
 		memcpy(chunk, bytes, len);
-		result = sas_framer_feed(f, chunk, len, &used, &frame);
+		result = sas_framing_feed(f, chunk, len, &used, &frame);
 		if (used > len || (result == SAS_FRAME_MORE && used != len))
 			add(told, "?", 1);
 		bytes += used;
@@ -110,7 +110,7 @@ feed(SasFramer *f, const char *bytes, size_t len, Text *told)
 			return false;
 		}
 	}
-	sas_framer_rest(f);
+	sas_framing_rest(f);
 	return true;
 }
 
@@ -118,7 +118,7 @@ feed(SasFramer *f, const char *bytes, size_t len, Text *told)
 static Text
 read_cut(SasFraming framing, size_t max_item, const char *bytes, const size_t *cuts, int n)
 {
-	SasFramer  *f = sas_framer_open(framing, max_item);
+	SasFramer  *f = sas_framing_open(framing, max_item);
 	Text		told = {0};
 	size_t		at = 0;
 	bool		good = true;
@@ -129,10 +129,10 @@ read_cut(SasFraming framing, size_t max_item, const char *bytes, const size_t *c
 		good = feed(f, bytes + at, cuts[i] - at, &told);
 		at = cuts[i];
 	}
-	if (good && sas_framer_begun(f))
+	if (good && sas_framing_begun(f))
 		add(&told, "|", 1);
-	add_end(&told, sas_framer_last_id(f), sas_framer_id_cleared(f), sas_framer_retry_ms(f));
-	sas_framer_close(f);
+	add_end(&told, sas_framing_last_id(f), sas_framing_id_cleared(f), sas_framing_retry_ms(f));
+	sas_framing_close(f);
 	return told;
 }
 
@@ -381,7 +381,7 @@ check_random(int rounds)
 static void
 check_memory(void)
 {
-	SasFramer  *f = sas_framer_open(SAS_FRAMING_SSE, 1000000);
+	SasFramer  *f = sas_framing_open(SAS_FRAMING_SSE, 1000000);
 	char	   *many = malloc(65536);
 	Text		told = {0};
 	size_t		most = 0;
@@ -391,22 +391,22 @@ check_memory(void)
 	for (int i = 0; i < 1000; i++)
 	{
 		feed(f, many, 65536, &told);
-		if (sas_framer_size(f) > most)
-			most = sas_framer_size(f);
+		if (sas_framing_size(f) > most)
+			most = sas_framing_size(f);
 	}
 	claim(most < 1000, "a comment of 64 MB needs no memory", "it does");
 	feed(f, "\ndata: ", 7, &told);
 	for (int i = 0; i < 10; i++)
 		feed(f, many, 65536, &told);
-	claim(sas_framer_size(f) > 600000, "half an event is kept", "it is not");
+	claim(sas_framing_size(f) > 600000, "half an event is kept", "it is not");
 	feed(f, "\n\n", 2, &told);
-	claim(sas_framer_size(f) < 1000, "and given back with the event", "it is not");
+	claim(sas_framing_size(f) < 1000, "and given back with the event", "it is not");
 	feed(f, "id: 8\ndata: half", 16, &told);
-	sas_framer_restart(f);
+	sas_framing_restart(f);
 	told.len = 0;
 	feed(f, "data: b\n\n", 9, &told);
-	claim(strcmp(told.bytes, "[b]") == 0 && strcmp(sas_framer_last_id(f), "7") == 0, "a new connection begins anew, with the last id", told.bytes);
-	sas_framer_close(f);
+	claim(strcmp(told.bytes, "[b]") == 0 && strcmp(sas_framing_last_id(f), "7") == 0, "a new connection begins anew, with the last id", told.bytes);
+	sas_framing_close(f);
 	free(told.bytes);
 	free(many);
 }

@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * kept.h
+ * buffer.h
  *	  What a framer keeps between two calls; private to src/framing.
  */
-#ifndef SAS_FRAMING_KEPT_H
-#define SAS_FRAMING_KEPT_H
+#ifndef SAS_FRAMING_BUFFER_H
+#define SAS_FRAMING_BUFFER_H
 
 #include "framing/framer.h"
 
 /* Bytes that grow. */
-typedef struct SasKept
+typedef struct SasFramingBuffer
 {
 	char	   *bytes;
 	size_t		len;
 	size_t		size;			/* allocated */
-} SasKept;
+} SasFramingBuffer;
 
 /* Where in a line of an event stream we are. */
-typedef enum SasSsePlace
+typedef enum SasSseState
 {
 	SAS_SSE_NAME,				/* also at the beginning of a line */
 	SAS_SSE_COLON,				/* just behind it: one blank is left out */
 	SAS_SSE_VALUE,
 	SAS_SSE_SKIP				/* a comment, or a field that nobody knows */
-} SasSsePlace;
+} SasSseState;
 
 typedef enum SasSseField
 {
@@ -41,7 +41,7 @@ struct SasFramer
 	int			bom;			/* bytes of a byte order mark seen; -1: past the beginning */
 	bool		taken;			/* data has been given away and is void with the next call */
 	bool		after_cr;		/* a line feed now belongs to the line end before */
-	SasKept		data;			/* of the event, the line or the records that are not complete */
+	SasFramingBuffer data;		/* of the event, the line or the records that are not complete */
 
 	/* records only */
 	unsigned char header[5];
@@ -49,13 +49,13 @@ struct SasFramer
 	size_t		left;			/* of the record */
 
 	/* events only */
-	SasSsePlace place;
+	SasSseState state;
 	SasSseField field;
 	char		name[6];
 	int			name_len;
 	bool		bad;			/* the value of the field has something that voids it */
-	SasKept		event;
-	SasKept		id;				/* of the field that is being read */
+	SasFramingBuffer event;
+	SasFramingBuffer id;		/* of the field that is being read */
 	char	   *next_id;		/* of the event that is being read; see id_seen */
 	bool		id_seen;
 	char	   *last_id;
@@ -65,13 +65,13 @@ struct SasFramer
 };
 
 /* framer.c */
-extern bool sas_kept_append(SasKept *kept, const char *bytes, size_t len);
-extern void sas_kept_free(SasKept *kept);
+extern bool sas_framing_buffer_append(SasFramingBuffer *buffer, const char *bytes, size_t len);
+extern void sas_framing_buffer_free(SasFramingBuffer *buffer);
 
 /* sse.c, lines.c, records.c */
-extern SasFrameResult sas_records_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame);
-extern SasFrameResult sas_sse_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame);
-extern SasFrameResult sas_lines_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame);
-extern bool sas_lines_begun(const SasFramer *f);
+extern SasFrameResult sas_framing_records_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame);
+extern SasFrameResult sas_framing_sse_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame);
+extern SasFrameResult sas_framing_lines_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame);
+extern bool sas_framing_lines_begun(const SasFramer *f);
 
-#endif							/* SAS_FRAMING_KEPT_H */
+#endif							/* SAS_FRAMING_BUFFER_H */
