@@ -229,11 +229,11 @@ LANGUAGE C IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_metric_bounds';
 
 -- _sas.rehearse(): from now on this transaction cannot be committed: see sql/testing/stub.sql.
 CREATE FUNCTION _sas.rehearse() RETURNS void
-LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_rehearse';
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_testing_begin';
 
 -- _sas.rehearsing(): is this such a transaction? Then pauses are made without jitter.
 CREATE FUNCTION _sas.rehearsing() RETURNS boolean
-LANGUAGE C STABLE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'sas_api_rehearsing';
+LANGUAGE C STABLE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'sas_api_testing_begun';
 
 -- _sas.submitted_here(run_id): was it submitted in this transaction?
 CREATE FUNCTION _sas.submitted_here(run_id bigint) RETURNS boolean

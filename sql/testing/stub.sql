@@ -234,11 +234,11 @@ CREATE FUNCTION _sas.stub_judge(agent_id int, run_id bigint, step text, undo boo
                                 answer jsonb, left_ms float8,
                                 OUT reply text, OUT pause_ms float8, OUT told text, OUT http_status int,
                                     OUT in_doubt boolean, OUT output jsonb, OUT why jsonb)
-LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_stub_judge';
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_stub_evaluate';
 
 CREATE FUNCTION _sas.stub_perform(owner oid, run_id bigint, step_no int, element int, step text,
                                   undo boolean, attempt int, function text, input jsonb, problem jsonb,
                                   retry jsonb, judges boolean,
                                   OUT reply text, OUT pause_ms float8, OUT told text, OUT output jsonb,
                                       OUT why jsonb)
-LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_stub_perform';
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_stub_invoke';

@@ -27,7 +27,7 @@ PG_FUNCTION_INFO_V1(sas_api_series);
 PG_FUNCTION_INFO_V1(sas_api_metric_bounds);
 
 static SasMetric
-metric_argument(FunctionCallInfo fcinfo)
+metrics_api_metric(FunctionCallInfo fcinfo)
 {
 	char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	int			metric = sas_metrics_by_name(name);
@@ -41,14 +41,14 @@ metric_argument(FunctionCallInfo fcinfo)
 Datum
 sas_api_count(PG_FUNCTION_ARGS)
 {
-	sas_metrics_add_at_commit(metric_argument(fcinfo), PG_GETARG_INT32(1), PG_GETARG_INT32(2), text_to_cstring(PG_GETARG_TEXT_PP(3)),
+	sas_metrics_add_at_commit(metrics_api_metric(fcinfo), PG_GETARG_INT32(1), PG_GETARG_INT32(2), text_to_cstring(PG_GETARG_TEXT_PP(3)),
 							  PG_GETARG_INT64(4), -1);
 	PG_RETURN_INT64(PG_GETARG_INT64(4));
 }
 
 /* One of the arrays of _sas.observe; NULL when the argument is null. */
 static Datum *
-column(FunctionCallInfo fcinfo, int argument, Oid type, bool **nulls, int *n)
+metrics_api_column(FunctionCallInfo fcinfo, int argument, Oid type, bool **nulls, int *n)
 {
 	int16		length;
 	bool		by_value;
@@ -81,11 +81,11 @@ sas_api_observe(PG_FUNCTION_ARGS)
 
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || PG_ARGISNULL(4))
 		PG_RETURN_VOID();
-	metric = metric_argument(fcinfo);
-	id1 = column(fcinfo, 1, INT4OID, &no_id1, &n[0]);
-	id2 = column(fcinfo, 2, INT4OID, &no_id2, &n[1]);
-	label = column(fcinfo, 3, TEXTOID, &no_label, &n[2]);
-	span = column(fcinfo, 4, FLOAT8OID, &no_span, &n[3]);
+	metric = metrics_api_metric(fcinfo);
+	id1 = metrics_api_column(fcinfo, 1, INT4OID, &no_id1, &n[0]);
+	id2 = metrics_api_column(fcinfo, 2, INT4OID, &no_id2, &n[1]);
+	label = metrics_api_column(fcinfo, 3, TEXTOID, &no_label, &n[2]);
+	span = metrics_api_column(fcinfo, 4, FLOAT8OID, &no_span, &n[3]);
 	if (n[3] != n[0] || (id2 && n[1] != n[0]) || (label && n[2] != n[0]))
 		elog(ERROR, "arrays of different lengths");
 	for (int i = 0; i < n[0]; i++)
@@ -110,7 +110,7 @@ sas_api_waited(PG_FUNCTION_ARGS)
 
 /* The number of a column; there is one of that name, of type text. */
 static AttrNumber
-column_number(TupleDesc desc, const char *name)
+metrics_api_column_number(TupleDesc desc, const char *name)
 {
 	for (int i = 0; i < desc->natts; i++)
 		if (namestrcmp(&TupleDescAttr(desc, i)->attname, name) == 0 && TupleDescAttr(desc, i)->atttypid == TEXTOID)
@@ -120,7 +120,7 @@ column_number(TupleDesc desc, const char *name)
 
 /* A state in a row; empty when it is null, which no state is. */
 static void
-read_state(HeapTuple row, AttrNumber number, TupleDesc desc, char *state, int size)
+metrics_api_read_state(HeapTuple row, AttrNumber number, TupleDesc desc, char *state, int size)
 {
 	bool		isnull;
 	Datum		value = heap_getattr(row, number, desc, &isnull);
@@ -132,7 +132,7 @@ read_state(HeapTuple row, AttrNumber number, TupleDesc desc, char *state, int si
 
 /* Counts n changes of state, and adds what they were to a list. */
 static void
-count_move(const char *subject, const char *from, const char *to, uint64 n, Datum *told, int *n_told)
+metrics_api_count_move(const char *subject, const char *from, const char *to, uint64 n, Datum *counted, int *n_counted)
 {
 	char		label[SAS_METRICS_LABEL];
 
@@ -141,7 +141,7 @@ count_move(const char *subject, const char *from, const char *to, uint64 n, Datu
 	snprintf(label, sizeof(label), "%s %s %s", subject, from, to);
 	sas_metrics_add_at_commit(SAS_METRIC_TRANSITION, 0, 0, label, n, -1);
 	/* the label may have been cut */
-	told[(*n_told)++] = CStringGetTextDatum(psprintf("%s %s", from, to));
+	counted[(*n_counted)++] = CStringGetTextDatum(psprintf("%s %s", from, to));
 }
 
 /* _sas.count_moves(subject, changes): an array of rows with from_state and to_state. */
@@ -151,11 +151,11 @@ sas_api_count_moves(PG_FUNCTION_ARGS)
 	char	   *subject = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	ArrayType  *changes = PG_GETARG_ARRAYTYPE_P(1);
 	TupleDesc	desc = lookup_rowtype_tupdesc(ARR_ELEMTYPE(changes), -1);
-	AttrNumber	from_number = column_number(desc, "from_state");
-	AttrNumber	to_number = column_number(desc, "to_state");
+	AttrNumber	from_number = metrics_api_column_number(desc, "from_state");
+	AttrNumber	to_number = metrics_api_column_number(desc, "to_state");
 	ArrayIterator each = array_create_iterator(changes, 0, NULL);
-	Datum	   *told = palloc(sizeof(Datum) * Max(1, ArrayGetNItems(ARR_NDIM(changes), ARR_DIMS(changes))));
-	int			n_told = 0;
+	Datum	   *counted = palloc(sizeof(Datum) * Max(1, ArrayGetNItems(ARR_NDIM(changes), ARR_DIMS(changes))));
+	int			n_counted = 0;
 	char		from[SAS_METRICS_LABEL];
 	char		to[SAS_METRICS_LABEL];
 	char		last_from[SAS_METRICS_LABEL] = "";
@@ -175,20 +175,20 @@ sas_api_count_moves(PG_FUNCTION_ARGS)
 		header = DatumGetHeapTupleHeader(change);
 		row.t_len = HeapTupleHeaderGetDatumLength(header);
 		row.t_data = header;
-		read_state(&row, from_number, desc, from, sizeof(from));
-		read_state(&row, to_number, desc, to, sizeof(to));
+		metrics_api_read_state(&row, from_number, desc, from, sizeof(from));
+		metrics_api_read_state(&row, to_number, desc, to, sizeof(to));
 		if (strcmp(from, last_from) != 0 || strcmp(to, last_to) != 0)
 		{
-			count_move(subject, last_from, last_to, n, told, &n_told);
+			metrics_api_count_move(subject, last_from, last_to, n, counted, &n_counted);
 			strcpy(last_from, from);
 			strcpy(last_to, to);
 			n = 0;
 		}
 		n++;
 	}
-	count_move(subject, last_from, last_to, n, told, &n_told);
+	metrics_api_count_move(subject, last_from, last_to, n, counted, &n_counted);
 	ReleaseTupleDesc(desc);
-	PG_RETURN_ARRAYTYPE_P(construct_array(told, n_told, TEXTOID, -1, false, TYPALIGN_INT));
+	PG_RETURN_ARRAYTYPE_P(construct_array(counted, n_counted, TEXTOID, -1, false, TYPALIGN_INT));
 }
 
 /* _sas.series(): what was counted in this database; "dropped" counts what found no room. */

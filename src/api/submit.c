@@ -59,7 +59,7 @@ enum
 
 /* Is that an object, and no larger than an input may be? */
 static bool
-fits(Datum value, bool limited)
+api_submit_fits(Datum value, bool limited)
 {
 	Jsonb	   *object;
 	bool		is;
@@ -75,7 +75,7 @@ fits(Datum value, bool limited)
 
 /* What after_result is when nothing is given. */
 static ArrayType *
-default_result(void)
+api_submit_default_result(void)
 {
 	static ArrayType *wanted = NULL;
 
@@ -91,9 +91,9 @@ default_result(void)
 }
 
 static bool
-is_default_result(Datum given)
+api_submit_is_default_result(Datum given)
 {
-	ArrayType  *wanted = default_result();
+	ArrayType  *wanted = api_submit_default_result();
 	ArrayType  *array = DatumGetArrayTypeP(given);
 
 	return VARSIZE(array) == VARSIZE(wanted) && memcmp(array, wanted, VARSIZE(wanted)) == 0;
@@ -101,7 +101,7 @@ is_default_result(Datum given)
 
 /* What labels are when nothing is given. */
 static Datum
-no_labels(void)
+api_submit_no_labels(void)
 {
 	static Datum none = 0;
 
@@ -117,7 +117,7 @@ no_labels(void)
 
 /* Positive, and at most ten years? */
 static bool
-is_deadline(Datum given)
+api_submit_is_deadline(Datum given)
 {
 	Interval	none = {0};
 	Interval	most = {.month = 120};
@@ -128,7 +128,7 @@ is_deadline(Datum given)
 
 /* Nothing is given that needs more than the rows of the run, and nothing but the input can be wrong. */
 static bool
-is_plain(FunctionCallInfo fcinfo)
+api_submit_is_plain(FunctionCallInfo fcinfo)
 {
 	static const int needed[] = {WORKFLOW, INPUT, PRIORITY, LABELS, AFTER_RESULT};
 	static const int unwanted[] = {START_AT, START_BEFORE, AFTER_RUN, REPLY_TO};
@@ -142,13 +142,13 @@ is_plain(FunctionCallInfo fcinfo)
 		if (!PG_ARGISNULL(unwanted[i]))
 			return false;
 	return PG_GETARG_INT32(PRIORITY) >= -1000 && PG_GETARG_INT32(PRIORITY) <= 1000 &&
-		fits(PG_GETARG_DATUM(LABELS), false) && is_default_result(PG_GETARG_DATUM(AFTER_RESULT)) &&
-		(PG_ARGISNULL(DEADLINE) || is_deadline(PG_GETARG_DATUM(DEADLINE)));
+		api_submit_fits(PG_GETARG_DATUM(LABELS), false) && api_submit_is_default_result(PG_GETARG_DATUM(AFTER_RESULT)) &&
+		(PG_ARGISNULL(DEADLINE) || api_submit_is_deadline(PG_GETARG_DATUM(DEADLINE)));
 }
 
 /* Submits runs that are plain; false, and nothing has happened, when they are not. */
 static bool
-submit(const text *name, const SasSubmission *submission, const Datum *inputs, int n, int64 *run_ids)
+api_submit_runs(const text *name, const SasSubmission *submission, const Datum *inputs, int n, int64 *run_ids)
 {
 	const SasPlainWorkflow *workflow;
 	SasSubmitted submitted = {.run_ids = run_ids};
@@ -176,9 +176,9 @@ submit(const text *name, const SasSubmission *submission, const Datum *inputs, i
 	return true;
 }
 
-/* What is_plain() has found good. */
+/* What api_submit_is_plain() has found good. */
 static SasSubmission
-read_submission(FunctionCallInfo fcinfo)
+api_submit_read(FunctionCallInfo fcinfo)
 {
 	SasSubmission submission = {.owner = GetUserId(),.priority = PG_GETARG_INT32(PRIORITY),.labels = PG_GETARG_DATUM(LABELS)};
 
@@ -191,7 +191,7 @@ read_submission(FunctionCallInfo fcinfo)
 
 /* (run_id, created) */
 static TupleDesc
-result_row(void)
+api_submit_result_row(void)
 {
 	static TupleDesc row = NULL;
 	MemoryContext old;
@@ -208,12 +208,12 @@ result_row(void)
 }
 
 static Datum
-form_result(int64 run_id)
+api_submit_form_result(int64 run_id)
 {
 	Datum		values[2] = {Int64GetDatum(run_id), BoolGetDatum(true)};
 	bool		nulls[2] = {false};
 
-	return HeapTupleGetDatum(heap_form_tuple(result_row(), values, nulls));
+	return HeapTupleGetDatum(heap_form_tuple(api_submit_result_row(), values, nulls));
 }
 
 /* sas.submit(...) */
@@ -223,19 +223,19 @@ sas_api_submit(PG_FUNCTION_ARGS)
 	SasSubmission submission;
 	int64		run_id;
 
-	if (!is_plain(fcinfo) || !fits(PG_GETARG_DATUM(INPUT), true))
+	if (!api_submit_is_plain(fcinfo) || !api_submit_fits(PG_GETARG_DATUM(INPUT), true))
 		return sas_api_verb(fcinfo);
-	submission = read_submission(fcinfo);
-	if (!submit(PG_GETARG_TEXT_PP(WORKFLOW), &submission, &PG_GETARG_DATUM(INPUT), 1, &run_id))
+	submission = api_submit_read(fcinfo);
+	if (!api_submit_runs(PG_GETARG_TEXT_PP(WORKFLOW), &submission, &PG_GETARG_DATUM(INPUT), 1, &run_id))
 		return sas_api_verb(fcinfo);
-	PG_RETURN_DATUM(form_result(run_id));
+	PG_RETURN_DATUM(api_submit_form_result(run_id));
 }
 
 /* ------------------------------------------------------------ the shorter call */
 
 /* InvalidOid: there is none. */
 static Oid
-find_function(const char *schema, const char *name, const Oid *types, int n)
+api_submit_find_function(const char *schema, const char *name, const Oid *types, int n)
 {
 	return GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum(name), PointerGetDatum(buildoidvector(types, n)),
 						   ObjectIdGetDatum(get_namespace_oid(schema, false)));
@@ -243,22 +243,22 @@ find_function(const char *schema, const char *name, const Oid *types, int n)
 
 /* sas.submit(workflow, input), by SQL */
 static Datum
-submit_by_sql(FunctionCallInfo fcinfo)
+api_submit_by_sql(FunctionCallInfo fcinfo)
 {
 	static const Oid types[] = {TEXTOID, JSONBOID, TEXTOID, INT4OID, TIMESTAMPTZOID, TIMESTAMPTZOID, INTERVALOID, INT8OID, TEXTOID, JSONBOID, TEXTARRAYOID};
 	LOCAL_FCINFO(call, PARAMETERS);
 	FmgrInfo	verb;
 
 	StaticAssertStmt(lengthof(types) == PARAMETERS, "a parameter of sas.submit is missing here");
-	fmgr_info(find_function("sas", "submit", types, lengthof(types)), &verb);
+	fmgr_info(api_submit_find_function("sas", "submit", types, lengthof(types)), &verb);
 	InitFunctionCallInfoData(*call, &verb, PARAMETERS, PG_GET_COLLATION(), NULL, NULL);
 	for (int i = 0; i < PARAMETERS; i++)
 		call->args[i] = (NullableDatum) {0, true};
 	call->args[WORKFLOW] = fcinfo->args[WORKFLOW];
 	call->args[INPUT] = fcinfo->args[INPUT];
 	call->args[PRIORITY] = (NullableDatum) {Int32GetDatum(0), false};
-	call->args[LABELS] = (NullableDatum) {no_labels(), false};
-	call->args[AFTER_RESULT] = (NullableDatum) {PointerGetDatum(default_result()), false};
+	call->args[LABELS] = (NullableDatum) {api_submit_no_labels(), false};
+	call->args[AFTER_RESULT] = (NullableDatum) {PointerGetDatum(api_submit_default_result()), false};
 	return sas_api_verb(call);
 }
 
@@ -270,12 +270,12 @@ sas_api_submit_plain(PG_FUNCTION_ARGS)
 	HeapTupleHeader row;
 	int64		run_id;
 
-	submission.labels = no_labels();
-	if (!PG_ARGISNULL(WORKFLOW) && !PG_ARGISNULL(INPUT) && fits(PG_GETARG_DATUM(INPUT), true) &&
-		submit(PG_GETARG_TEXT_PP(WORKFLOW), &submission, &PG_GETARG_DATUM(INPUT), 1, &run_id))
-		row = DatumGetHeapTupleHeader(form_result(run_id));
+	submission.labels = api_submit_no_labels();
+	if (!PG_ARGISNULL(WORKFLOW) && !PG_ARGISNULL(INPUT) && api_submit_fits(PG_GETARG_DATUM(INPUT), true) &&
+		api_submit_runs(PG_GETARG_TEXT_PP(WORKFLOW), &submission, &PG_GETARG_DATUM(INPUT), 1, &run_id))
+		row = DatumGetHeapTupleHeader(api_submit_form_result(run_id));
 	else
-		row = DatumGetHeapTupleHeader(submit_by_sql(fcinfo));
+		row = DatumGetHeapTupleHeader(api_submit_by_sql(fcinfo));
 	HeapTupleHeaderSetTypeId(row, get_fn_expr_rettype(fcinfo->flinfo));
 	HeapTupleHeaderSetTypMod(row, -1);
 	PG_RETURN_HEAPTUPLEHEADER(row);
@@ -283,7 +283,7 @@ sas_api_submit_plain(PG_FUNCTION_ARGS)
 
 /* Is nothing given but WORKFLOW and INPUT, or what would stand there anyway? */
 static bool
-is_short(List *args)
+api_submit_is_short(List *args)
 {
 	if (list_length(args) != PARAMETERS)
 		return false;
@@ -295,8 +295,8 @@ is_short(List *args)
 		if (!IsA(given, Const) || given->constisnull == wanted)
 			return false;
 		if ((i == PRIORITY && DatumGetInt32(given->constvalue) != 0) ||
-			(i == LABELS && !DatumGetBool(DirectFunctionCall2(jsonb_eq, given->constvalue, no_labels()))) ||
-			(i == AFTER_RESULT && !is_default_result(given->constvalue)))
+			(i == LABELS && !DatumGetBool(DirectFunctionCall2(jsonb_eq, given->constvalue, api_submit_no_labels()))) ||
+			(i == AFTER_RESULT && !api_submit_is_default_result(given->constvalue)))
 			return false;
 	}
 	return true;
@@ -304,7 +304,7 @@ is_short(List *args)
 
 /* Elsewhere than in FROM the type of the result is seen. */
 static bool
-stands_in_from(const Query *query, Oid function)
+api_submit_is_in_from(const Query *query, Oid function)
 {
 	ListCell   *table;
 	ListCell   *cell;
@@ -322,7 +322,7 @@ stands_in_from(const Query *query, Oid function)
 
 /* May the same roles call both? */
 static bool
-have_same_rights(Oid one, Oid other)
+api_submit_have_same_rights(Oid one, Oid other)
 {
 	HeapTuple	a = SearchSysCache1(PROCOID, ObjectIdGetDatum(one));
 	HeapTuple	b = SearchSysCache1(PROCOID, ObjectIdGetDatum(other));
@@ -356,11 +356,11 @@ sas_api_submit_support(PG_FUNCTION_ARGS)
 	if (!IsA(request, SupportRequestSimplify) || request->root == NULL)
 		PG_RETURN_POINTER(NULL);
 	call = request->fcall;
-	if (!is_short(call->args) || !stands_in_from(request->root->parse, call->funcid))
+	if (!api_submit_is_short(call->args) || !api_submit_is_in_from(request->root->parse, call->funcid))
 		PG_RETURN_POINTER(NULL);
-	plain = find_function("_sas", "submit_plain", types, lengthof(types));
+	plain = api_submit_find_function("_sas", "submit_plain", types, lengthof(types));
 	/* who may call neither hears so of the one that stands there */
-	if (!OidIsValid(plain) || !sas_compat_may_call(plain, GetUserId()) || !have_same_rights(call->funcid, plain))
+	if (!OidIsValid(plain) || !sas_compat_may_call(plain, GetUserId()) || !api_submit_have_same_rights(call->funcid, plain))
 		PG_RETURN_POINTER(NULL);
 	/* the rights of the one that is called are in the plan anyway: with those of the other it is made anew, too */
 	record_plan_function_dependency(request->root, call->funcid);
@@ -372,14 +372,14 @@ sas_api_submit_support(PG_FUNCTION_ARGS)
 
 /* The inputs of a batch; 0 when one of them is to be refused, or there is none. */
 static int
-read_inputs(Datum array, Datum **inputs)
+api_submit_read_inputs(Datum array, Datum **inputs)
 {
 	bool	   *nulls;
 	int			n;
 
 	deconstruct_array(DatumGetArrayTypeP(array), JSONBOID, -1, false, TYPALIGN_INT, inputs, &nulls, &n);
 	for (int i = 0; i < n; i++)
-		if (nulls[i] || !fits((*inputs)[i], true))
+		if (nulls[i] || !api_submit_fits((*inputs)[i], true))
 			return 0;
 	return n;
 }
@@ -394,12 +394,12 @@ sas_api_submit_batch(PG_FUNCTION_ARGS)
 	int64	   *run_ids;
 	int			n;
 
-	if (!is_plain(fcinfo) || !PG_ARGISNULL(KEY))
+	if (!api_submit_is_plain(fcinfo) || !PG_ARGISNULL(KEY))
 		return sas_api_verb(fcinfo);
-	submission = read_submission(fcinfo);
-	n = read_inputs(PG_GETARG_DATUM(INPUT), &inputs);
+	submission = api_submit_read(fcinfo);
+	n = api_submit_read_inputs(PG_GETARG_DATUM(INPUT), &inputs);
 	run_ids = palloc(sizeof(int64) * Max(n, 1));
-	if (n == 0 || !submit(PG_GETARG_TEXT_PP(WORKFLOW), &submission, inputs, n, run_ids))
+	if (n == 0 || !api_submit_runs(PG_GETARG_TEXT_PP(WORKFLOW), &submission, inputs, n, run_ids))
 		return sas_api_verb(fcinfo);
 	InitMaterializedSRF(fcinfo, 0);
 	for (int i = 0; i < n; i++)

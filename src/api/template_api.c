@@ -38,7 +38,7 @@ PG_FUNCTION_INFO_V1(sas_api_template_predicate_problem);
 PG_FUNCTION_INFO_V1(sas_api_template_predicate_references);
 
 static void
-push_member(JsonbParseState **state, const char *key, const char *string)
+template_api_push_member(JsonbParseState **state, const char *key, const char *string)
 {
 	JsonbValue	value;
 
@@ -54,22 +54,22 @@ push_member(JsonbParseState **state, const char *key, const char *string)
 }
 
 static Jsonb *
-problem_to_jsonb(const SasTemplateProblem *problem)
+template_api_problem(const SasTemplateProblem *problem)
 {
 	JsonbParseState *state = NULL;
 
 	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
-	push_member(&state, "pointer", problem->pointer);
-	push_member(&state, "path", problem->path);
-	push_member(&state, "what", problem->what);
-	push_member(&state, "hint", problem->hint);
+	template_api_push_member(&state, "pointer", problem->pointer);
+	template_api_push_member(&state, "path", problem->path);
+	template_api_push_member(&state, "what", problem->what);
+	template_api_push_member(&state, "hint", problem->hint);
 	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 }
 
 /* (result, problem); the row type is looked up once per call site. */
 static Datum
-result_or_problem(FunctionCallInfo fcinfo, bool good, Datum result,
-				  const SasTemplateProblem *problem)
+template_api_result_or_problem(FunctionCallInfo fcinfo, bool good, Datum result,
+							   const SasTemplateProblem *problem)
 {
 	TupleDesc	desc = fcinfo->flinfo->fn_extra;
 	Datum		values[2] = {0, 0};
@@ -88,7 +88,7 @@ result_or_problem(FunctionCallInfo fcinfo, bool good, Datum result,
 	if (good)
 		values[0] = result;
 	else
-		values[1] = JsonbPGetDatum(problem_to_jsonb(problem));
+		values[1] = JsonbPGetDatum(template_api_problem(problem));
 	return HeapTupleGetDatum(heap_form_tuple(desc, values, nulls));
 }
 
@@ -100,7 +100,7 @@ sas_api_template_render(PG_FUNCTION_ARGS)
 	bool		good;
 
 	good = sas_template_render(PG_GETARG_JSONB_P(0), PG_GETARG_JSONB_P(1), &result, &problem);
-	return result_or_problem(fcinfo, good, JsonbPGetDatum(result), &problem);
+	return template_api_result_or_problem(fcinfo, good, JsonbPGetDatum(result), &problem);
 }
 
 Datum
@@ -111,7 +111,7 @@ sas_api_template_render_path(PG_FUNCTION_ARGS)
 	bool		good;
 
 	good = sas_template_render_path(PG_GETARG_TEXT_PP(0), PG_GETARG_JSONB_P(1), &result, &problem);
-	return result_or_problem(fcinfo, good, PointerGetDatum(result), &problem);
+	return template_api_result_or_problem(fcinfo, good, PointerGetDatum(result), &problem);
 }
 
 Datum
@@ -122,7 +122,7 @@ sas_api_template_render_request(PG_FUNCTION_ARGS)
 	bool		good;
 
 	good = sas_template_render_request(PG_GETARG_JSONB_P(0), PG_GETARG_JSONB_P(1), &result, &problem);
-	return result_or_problem(fcinfo, good, JsonbPGetDatum(result), &problem);
+	return template_api_result_or_problem(fcinfo, good, JsonbPGetDatum(result), &problem);
 }
 
 /* _sas.root(input, reads, key, run_id, run_key, labels, created_at, deadline, steps) */
@@ -157,7 +157,7 @@ sas_api_template_root(PG_FUNCTION_ARGS)
 }
 
 static void
-set_text(Datum *value, bool *null, const char *string)
+template_api_set_text(Datum *value, bool *null, const char *string)
 {
 	*null = (string == NULL);
 	if (string != NULL)
@@ -165,7 +165,7 @@ set_text(Datum *value, bool *null, const char *string)
 }
 
 static void
-put_references(FunctionCallInfo fcinfo, List *references)
+template_api_put_references(FunctionCallInfo fcinfo, List *references)
 {
 	ReturnSetInfo *info;
 	ListCell   *cell;
@@ -178,13 +178,13 @@ put_references(FunctionCallInfo fcinfo, List *references)
 		Datum		values[7] = {0};
 		bool		nulls[7] = {false};
 
-		set_text(&values[0], &nulls[0], reference->pointer);
-		set_text(&values[1], &nulls[1], reference->path);
-		set_text(&values[2], &nulls[2], reference->root);
-		set_text(&values[3], &nulls[3], reference->member);
-		set_text(&values[4], &nulls[4], reference->third);
+		template_api_set_text(&values[0], &nulls[0], reference->pointer);
+		template_api_set_text(&values[1], &nulls[1], reference->path);
+		template_api_set_text(&values[2], &nulls[2], reference->root);
+		template_api_set_text(&values[3], &nulls[3], reference->member);
+		template_api_set_text(&values[4], &nulls[4], reference->third);
 		values[5] = BoolGetDatum(reference->optional);
-		set_text(&values[6], &nulls[6], reference->problem);
+		template_api_set_text(&values[6], &nulls[6], reference->problem);
 		tuplestore_putvalues(info->setResult, info->setDesc, values, nulls);
 	}
 }
@@ -192,14 +192,14 @@ put_references(FunctionCallInfo fcinfo, List *references)
 Datum
 sas_api_template_references(PG_FUNCTION_ARGS)
 {
-	put_references(fcinfo, sas_template_references(PG_GETARG_JSONB_P(0)));
+	template_api_put_references(fcinfo, sas_template_references(PG_GETARG_JSONB_P(0)));
 	return (Datum) 0;
 }
 
 Datum
 sas_api_template_predicate_references(PG_FUNCTION_ARGS)
 {
-	put_references(fcinfo, sas_template_predicate_references(PG_GETARG_TEXT_PP(0)));
+	template_api_put_references(fcinfo, sas_template_predicate_references(PG_GETARG_TEXT_PP(0)));
 	return (Datum) 0;
 }
 

@@ -62,7 +62,7 @@ typedef struct SasVerb
 
 /* The internal function of a verb; an error when there is none that fits. */
 static Oid
-sas_verb_inner(Form_pg_proc verb)
+verb_inner(Form_pg_proc verb)
 {
 	char		name[NAMEDATALEN + 3];
 	Oid			types[FUNC_MAX_ARGS];
@@ -101,7 +101,7 @@ sas_verb_inner(Form_pg_proc verb)
 
 /* Looks up whom a call site calls; fn_extra is set only when all went well. */
 static SasVerb *
-sas_verb_prepare(FmgrInfo *flinfo)
+verb_prepare(FmgrInfo *flinfo)
 {
 	HeapTuple	tuple;
 	SasVerb    *verb;
@@ -110,7 +110,7 @@ sas_verb_prepare(FmgrInfo *flinfo)
 	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(flinfo->fn_oid));
 	if (!HeapTupleIsValid(tuple))
 		elog(ERROR, "cache lookup failed for function %u", flinfo->fn_oid);
-	inner = sas_verb_inner((Form_pg_proc) GETSTRUCT(tuple));
+	inner = verb_inner((Form_pg_proc) GETSTRUCT(tuple));
 	verb = MemoryContextAllocZero(flinfo->fn_mcxt, sizeof(SasVerb));
 	verb->nargs = ((Form_pg_proc) GETSTRUCT(tuple))->pronargs;
 	strlcpy(verb->name, NameStr(((Form_pg_proc) GETSTRUCT(tuple))->proname), NAMEDATALEN);
@@ -123,7 +123,7 @@ sas_verb_prepare(FmgrInfo *flinfo)
 
 /* A strict function is not to be called with a null: that is the caller's to see to. */
 static bool
-sas_verb_skips(const SasVerb *verb, FunctionCallInfo call)
+verb_skips(const SasVerb *verb, FunctionCallInfo call)
 {
 	if (verb->inner.fn_strict)
 		for (int i = 0; i < call->nargs; i++)
@@ -140,7 +140,7 @@ sas_api_verb(PG_FUNCTION_ARGS)
 	Datum		result;
 
 	if (verb == NULL)
-		verb = sas_verb_prepare(fcinfo->flinfo);
+		verb = verb_prepare(fcinfo->flinfo);
 	if (PG_NARGS() != verb->nargs)
 		elog(ERROR, "function %u called with %d arguments", fcinfo->flinfo->fn_oid, PG_NARGS());
 
@@ -155,7 +155,7 @@ sas_api_verb(PG_FUNCTION_ARGS)
 	call->args[0].value = ObjectIdGetDatum(GetUserId());
 	call->args[0].isnull = false;
 	memcpy(&call->args[1], fcinfo->args, sizeof(NullableDatum) * verb->nargs);
-	if (sas_verb_skips(verb, call))
+	if (verb_skips(verb, call))
 	{
 		if (verb->inner.fn_retset)
 			((ReturnSetInfo *) fcinfo->resultinfo)->isDone = ExprEndResult;

@@ -13,7 +13,7 @@
  *
  * Nothing is stored: a wait that a crash or a cancel cuts short is simply
  * called again.  A bell that is not heard costs time, not the answer: the
- * session looks again every SAS_WAIT_LOOK_MS by itself.
+ * session looks again every SAS_WAIT_CHECK_MS by itself.
  */
 #include "postgres.h"
 
@@ -35,7 +35,7 @@
 
 PG_FUNCTION_INFO_V1(sas_api_wait);
 
-#define SAS_WAIT_LOOK_MS 10000	/* with the bell */
+#define SAS_WAIT_CHECK_MS 10000	/* with the bell */
 #define SAS_WAIT_POLL_MS 100	/* without: its places are all taken */
 
 /* some three thousand years: fits int64 together with any reading of the clock */
@@ -50,7 +50,7 @@ typedef struct SasWaitRow
 
 /* An interval as a span; a month is 30 days, as in EXTRACT(epoch). */
 static int64
-sas_wait_span_us(const Interval *timeout)
+wait_span_us(const Interval *timeout)
 {
 	double		us = (double) timeout->time +
 		((double) timeout->month * DAYS_PER_MONTH + (double) timeout->day) * (double) USECS_PER_DAY;
@@ -64,7 +64,7 @@ sas_wait_span_us(const Interval *timeout)
 }
 
 static void
-sas_wait_check_transaction(void)
+wait_check_transaction(void)
 {
 	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
 		ereport(ERROR,
@@ -82,7 +82,7 @@ sas_wait_check_transaction(void)
 
 /* Looks at the run; true when there is nothing to wait for any more. */
 static bool
-sas_wait_look(int64 run_id, SasWaitRow *row)
+wait_check_run(int64 run_id, SasWaitRow *row)
 {
 	char	   *state;
 	bool		over;
@@ -100,20 +100,20 @@ sas_wait_look(int64 run_id, SasWaitRow *row)
 
 /* Sleeps and looks by turns; the row is in the scratch context at the end. */
 static void
-sas_wait_until_over(int64 run_id, int64 span_us, MemoryContext scratch, SasWaitRow *row)
+wait_until_over(int64 run_id, int64 span_us, MemoryContext scratch, SasWaitRow *row)
 {
 	int64		end_us = sas_base_clock_monotonic_us() + span_us;
-	long		nap_ms = sas_wake_wait_begin(run_id) ? SAS_WAIT_LOOK_MS : SAS_WAIT_POLL_MS;
+	long		nap_ms = sas_wake_wait_begin(run_id) ? SAS_WAIT_CHECK_MS : SAS_WAIT_POLL_MS;
 	MemoryContext old = MemoryContextSwitchTo(scratch);
 
-	while (!sas_wait_look(run_id, row))
+	while (!wait_check_run(run_id, row))
 	{
 		int64		left_us = end_us - sas_base_clock_monotonic_us();
 
 		if (left_us <= 0)
 			break;
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 Min((long) Min((left_us + 999) / 1000, SAS_WAIT_LOOK_MS), nap_ms),
+						 Min((long) Min((left_us + 999) / 1000, SAS_WAIT_CHECK_MS), nap_ms),
 						 PG_WAIT_EXTENSION);
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
@@ -136,14 +136,14 @@ sas_api_wait(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("%s must not be null", PG_ARGISNULL(0) ? "run_id" : "timeout")));
 	run_id = PG_GETARG_INT64(0);
-	span_us = sas_wait_span_us(PG_GETARG_INTERVAL_P(1));
-	sas_wait_check_transaction();
+	span_us = wait_span_us(PG_GETARG_INTERVAL_P(1));
+	wait_check_transaction();
 
 	InitMaterializedSRF(fcinfo, 0);
 	scratch = AllocSetContextCreate(CurrentMemoryContext, "sas wait", ALLOCSET_SMALL_SIZES);
 	PG_TRY();
 	{
-		sas_wait_until_over(run_id, span_us, scratch, &row);
+		wait_until_over(run_id, span_us, scratch, &row);
 	}
 	PG_FINALLY();
 	{

@@ -41,7 +41,7 @@ PG_FUNCTION_INFO_V1(sas_api_crash_loops);
 /* ---------------------------------------------------------------- workers */
 
 static void
-sas_api_put_worker(ReturnSetInfo *rsinfo, const SasSlot *slot)
+worker_api_put_worker(ReturnSetInfo *rsinfo, const SasSlot *slot)
 {
 	char	   *database = get_database_name(slot->dboid);
 	Datum		values[8];
@@ -71,7 +71,7 @@ sas_api_workers(PG_FUNCTION_ARGS)
 	for (int i = 0; i < n; i++)
 		if (slots[i].actor != SAS_PROBE &&
 			(slots[i].state == SAS_SLOT_RUNNING || slots[i].state == SAS_SLOT_STOPPING))
-			sas_api_put_worker(rsinfo, &slots[i]);
+			worker_api_put_worker(rsinfo, &slots[i]);
 	return (Datum) 0;
 }
 
@@ -128,7 +128,7 @@ sas_api_launcher_state(PG_FUNCTION_ARGS)
 
 /* The elements of an array argument without the nulls; 0 for a null array. */
 static int
-sas_api_elements(FunctionCallInfo fcinfo, int argument, Oid type, int length, Datum **elements)
+worker_api_elements(FunctionCallInfo fcinfo, int argument, Oid type, int length, Datum **elements)
 {
 	Datum	   *all;
 	bool	   *nulls;
@@ -153,14 +153,14 @@ sas_api_wake(PG_FUNCTION_ARGS)
 	Datum	   *elements;
 	int			n;
 
-	n = sas_api_elements(fcinfo, 0, INT4OID, sizeof(int32), &elements);
+	n = worker_api_elements(fcinfo, 0, INT4OID, sizeof(int32), &elements);
 	for (int i = 0; i < n; i++)
 		sas_wake_lane_at_commit(DatumGetInt32(elements[i]));
 	if (!PG_ARGISNULL(1) && PG_GETARG_BOOL(1))
 		sas_wake_actor_at_commit(SAS_SCHEDULER);
 	if (!PG_ARGISNULL(2) && PG_GETARG_BOOL(2))
 		sas_wake_actor_at_commit(SAS_SUPERVISOR);
-	n = sas_api_elements(fcinfo, 3, INT8OID, sizeof(int64), &elements);
+	n = worker_api_elements(fcinfo, 3, INT8OID, sizeof(int64), &elements);
 	for (int i = 0; i < n; i++)
 		sas_wake_run_at_commit(DatumGetInt64(elements[i]));
 	PG_RETURN_VOID();
@@ -188,7 +188,7 @@ sas_api_boot(PG_FUNCTION_ARGS)
 }
 
 static Datum
-sas_api_interval(int64 milliseconds)
+worker_api_interval(int64 milliseconds)
 {
 	Interval   *span = palloc0(sizeof(Interval));
 
@@ -199,19 +199,19 @@ sas_api_interval(int64 milliseconds)
 Datum
 sas_api_complete_in(PG_FUNCTION_ARGS)
 {
-	return sas_api_interval(sas_base_complete_in);
+	return worker_api_interval(sas_base_complete_in);
 }
 
 Datum
 sas_api_run_deadline(PG_FUNCTION_ARGS)
 {
-	return sas_api_interval(sas_base_run_deadline * INT64CONST(1000));
+	return worker_api_interval(sas_base_run_deadline * INT64CONST(1000));
 }
 
 Datum
 sas_api_priority_step(PG_FUNCTION_ARGS)
 {
-	return sas_api_interval(sas_base_priority_step * INT64CONST(1000));
+	return worker_api_interval(sas_base_priority_step * INT64CONST(1000));
 }
 
 Datum
@@ -251,7 +251,7 @@ sas_api_retain(PG_FUNCTION_ARGS)
 
 	for (int i = 0; i < lengthof(kept); i++)
 		if (strcmp(result, kept[i].result) == 0 && *kept[i].seconds >= 0)
-			return sas_api_interval(*kept[i].seconds * INT64CONST(1000));
+			return worker_api_interval(*kept[i].seconds * INT64CONST(1000));
 	PG_RETURN_NULL();
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * builder.c: sas.sequence() and sas.concurrence(): parts of a flow.
+ * builder_api.c: sas.sequence() and sas.concurrence(): parts of a flow.
  *
  * Their parts may be names, which are text, and other parts, which are jsonb,
  * side by side: that is what VARIADIC "any" is for, which only C can have.
@@ -18,7 +18,7 @@ PG_FUNCTION_INFO_V1(sas_api_concurrence);
 
 /* {"key": [parts]} */
 static Datum
-sas_builder_part(FunctionCallInfo fcinfo, char *key)
+builder_api_part(FunctionCallInfo fcinfo, char *key)
 {
 	Jsonb	   *parts;
 	JsonbParseState *state = NULL;
@@ -46,11 +46,11 @@ sas_builder_part(FunctionCallInfo fcinfo, char *key)
 Datum
 sas_api_sequence(PG_FUNCTION_ARGS)
 {
-	return sas_builder_part(fcinfo, "sequence");
+	return builder_api_part(fcinfo, "sequence");
 }
 
 Datum
 sas_api_concurrence(PG_FUNCTION_ARGS)
 {
-	return sas_builder_part(fcinfo, "concurrence");
+	return builder_api_part(fcinfo, "concurrence");
 }

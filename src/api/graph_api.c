@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * graph.c: _sas.find_cycle(), which names the steps that need each other,
+ * graph_api.c: _sas.find_cycle(), which names the steps that need each other,
  * _sas.is_before(), which says what comes before what, and _sas.levels(),
  * which puts all steps in an order that keeps to that.
  *
@@ -42,7 +42,7 @@ typedef struct SasGraph
 
 /* The elements of a one-dimensional array of int4 without nulls. */
 static const int *
-sas_graph_elements(ArrayType *array, int *n)
+graph_api_elements(ArrayType *array, int *n)
 {
 	if (ARR_ELEMTYPE(array) != INT4OID || ARR_NDIM(array) > 1)
 		ereport(ERROR,
@@ -58,7 +58,7 @@ sas_graph_elements(ArrayType *array, int *n)
 
 /* Sorts the edges by the node they come from: count, sum up, distribute. */
 static void
-sas_graph_build(SasGraph *graph, const int *from, const int *to, int n_edges)
+graph_api_build(SasGraph *graph, const int *from, const int *to, int n_edges)
 {
 	int		   *next;
 
@@ -88,7 +88,7 @@ sas_graph_build(SasGraph *graph, const int *from, const int *to, int n_edges)
  * the next edge of v to look at.
  */
 static int
-sas_graph_walk(const SasGraph *graph, int root, char *color, int *cursor, int *path, int *start)
+graph_api_walk(const SasGraph *graph, int root, char *color, int *cursor, int *path, int *start)
 {
 	int			depth = 1;
 
@@ -124,7 +124,7 @@ sas_graph_walk(const SasGraph *graph, int root, char *color, int *cursor, int *p
 }
 
 static ArrayType *
-sas_graph_array(const int *nodes, int n)
+graph_api_array(const int *nodes, int n)
 {
 	Datum	   *elements = palloc(sizeof(Datum) * ((Size) n + 1));
 
@@ -135,12 +135,12 @@ sas_graph_array(const int *nodes, int n)
 
 /* The first three arguments of both functions: edges and the number of nodes. */
 static SasGraph
-sas_graph_from_arguments(FunctionCallInfo fcinfo)
+graph_api_from_arguments(FunctionCallInfo fcinfo)
 {
 	int			n_from;
 	int			n_to;
-	const int  *from = sas_graph_elements(PG_GETARG_ARRAYTYPE_P(0), &n_from);
-	const int  *to = sas_graph_elements(PG_GETARG_ARRAYTYPE_P(1), &n_to);
+	const int  *from = graph_api_elements(PG_GETARG_ARRAYTYPE_P(0), &n_from);
+	const int  *to = graph_api_elements(PG_GETARG_ARRAYTYPE_P(1), &n_to);
 	SasGraph	graph = {.n = PG_GETARG_INT32(2)};
 
 	if (n_from != n_to)
@@ -151,14 +151,14 @@ sas_graph_from_arguments(FunctionCallInfo fcinfo)
 		ereport(ERROR,
 				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
 				 errmsg("the number of nodes must be from 0 to %d", SAS_MAX_NODES)));
-	sas_graph_build(&graph, from, to, n_from);
+	graph_api_build(&graph, from, to, n_from);
 	return graph;
 }
 
 Datum
 sas_api_find_cycle(PG_FUNCTION_ARGS)
 {
-	SasGraph	graph = sas_graph_from_arguments(fcinfo);
+	SasGraph	graph = graph_api_from_arguments(fcinfo);
 	char	   *color = palloc0((Size) graph.n + 1);
 	int		   *path = palloc(sizeof(int) * ((Size) graph.n + 1));
 	int		   *cursor = palloc(sizeof(int) * ((Size) graph.n + 2));
@@ -168,13 +168,13 @@ sas_api_find_cycle(PG_FUNCTION_ARGS)
 	memcpy(cursor, graph.first, sizeof(int) * ((Size) graph.n + 2));
 	for (int v = 1; v <= graph.n && length == 0; v++)
 		if (color[v] == SAS_UNSEEN)
-			length = sas_graph_walk(&graph, v, color, cursor, path, &start);
-	PG_RETURN_ARRAYTYPE_P(sas_graph_array(path + start, length));
+			length = graph_api_walk(&graph, v, color, cursor, path, &start);
+	PG_RETURN_ARRAYTYPE_P(graph_api_array(path + start, length));
 }
 
 /* The nodes so that each edge leads forward; what lies on a cycle is left out.  Returns their number. */
 static int
-sas_graph_sort(const SasGraph *graph, int *sorted)
+graph_api_sort(const SasGraph *graph, int *sorted)
 {
 	int		   *needs = palloc0(sizeof(int) * ((Size) graph->n + 1));
 	int			n = 0;
@@ -200,14 +200,14 @@ sas_graph_sort(const SasGraph *graph, int *sorted)
 Datum
 sas_api_is_before(PG_FUNCTION_ARGS)
 {
-	SasGraph	graph = sas_graph_from_arguments(fcinfo);
+	SasGraph	graph = graph_api_from_arguments(fcinfo);
 	int			n_pairs;
 	int			n_seconds;
-	const int  *firsts = sas_graph_elements(PG_GETARG_ARRAYTYPE_P(3), &n_pairs);
-	const int  *seconds = sas_graph_elements(PG_GETARG_ARRAYTYPE_P(4), &n_seconds);
+	const int  *firsts = graph_api_elements(PG_GETARG_ARRAYTYPE_P(3), &n_pairs);
+	const int  *seconds = graph_api_elements(PG_GETARG_ARRAYTYPE_P(4), &n_seconds);
 	Datum	   *answers = palloc(sizeof(Datum) * ((Size) n_pairs + 1));
 	int		   *sorted = palloc(sizeof(int) * ((Size) graph.n + 1));
-	int			n_sorted = sas_graph_sort(&graph, sorted);
+	int			n_sorted = graph_api_sort(&graph, sorted);
 	uint64	   *own = palloc0(sizeof(uint64) * ((Size) graph.n + 1));
 	uint64	   *reached = palloc(sizeof(uint64) * ((Size) graph.n + 1));
 
@@ -252,8 +252,8 @@ sas_api_levels(PG_FUNCTION_ARGS)
 {
 	int			n_from;
 	int			n_to;
-	const int  *from = sas_graph_elements(PG_GETARG_ARRAYTYPE_P(0), &n_from);
-	const int  *to = sas_graph_elements(PG_GETARG_ARRAYTYPE_P(1), &n_to);
+	const int  *from = graph_api_elements(PG_GETARG_ARRAYTYPE_P(0), &n_from);
+	const int  *to = graph_api_elements(PG_GETARG_ARRAYTYPE_P(1), &n_to);
 	SasGraph	graph = {PG_GETARG_INT32(2)};
 	int		   *needs;
 	int		   *level;
@@ -266,7 +266,7 @@ sas_api_levels(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("edges and nodes do not fit each other")));
-	sas_graph_build(&graph, from, to, n_from);
+	graph_api_build(&graph, from, to, n_from);
 	needs = palloc0(sizeof(int) * ((Size) graph.n + 1));
 	level = palloc0(sizeof(int) * ((Size) graph.n + 1));
 	queue = palloc(sizeof(int) * ((Size) graph.n + 1));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * stub_api.c: calls that are not made, in the session that tests a workflow.
+ * testing_api.c: calls that are not made, in the session that tests a workflow.
  *
  *		_sas.stub_compose(...)	what would be sent, or why it cannot be
  *		_sas.stub_judge(...)	what an answer means
@@ -23,27 +23,27 @@
 
 #include "work/json.h"
 #include "work/verdict.h"
-#include "api/rehearsal.h"
+#include "api/testing_only.h"
 
 PG_FUNCTION_INFO_V1(sas_api_stub_compose);
-PG_FUNCTION_INFO_V1(sas_api_stub_judge);
-PG_FUNCTION_INFO_V1(sas_api_stub_perform);
+PG_FUNCTION_INFO_V1(sas_api_stub_evaluate);
+PG_FUNCTION_INFO_V1(sas_api_stub_invoke);
 
 static Jsonb *
-jsonb_argument(FunctionCallInfo fcinfo, int n)
+testing_api_jsonb(FunctionCallInfo fcinfo, int n)
 {
 	return PG_ARGISNULL(n) ? NULL : PG_GETARG_JSONB_P(n);
 }
 
 static char *
-text_argument(FunctionCallInfo fcinfo, int n)
+testing_api_text(FunctionCallInfo fcinfo, int n)
 {
 	return PG_ARGISNULL(n) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(n));
 }
 
 /* These functions are not strict, since some arguments may be null: but not those from first to last. */
 static void
-need_arguments(FunctionCallInfo fcinfo, int first, int last)
+testing_api_need_arguments(FunctionCallInfo fcinfo, int first, int last)
 {
 	for (int i = first; i <= last; i++)
 		if (PG_ARGISNULL(i))
@@ -53,7 +53,7 @@ need_arguments(FunctionCallInfo fcinfo, int first, int last)
 }
 
 static Datum
-row(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
+testing_api_row(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
 {
 	TupleDesc	desc;
 
@@ -63,14 +63,14 @@ row(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
 }
 
 static void
-set_jsonb(Datum *values, bool *nulls, int n, const Jsonb *value)
+testing_api_set_jsonb(Datum *values, bool *nulls, int n, const Jsonb *value)
 {
 	nulls[n] = value == NULL;
 	values[n] = PointerGetDatum(value);
 }
 
 static void
-set_text(Datum *values, bool *nulls, int n, const char *value)
+testing_api_set_text(Datum *values, bool *nulls, int n, const char *value)
 {
 	nulls[n] = value == NULL;
 	values[n] = value ? CStringGetTextDatum(value) : (Datum) 0;
@@ -78,13 +78,13 @@ set_text(Datum *values, bool *nulls, int n, const char *value)
 
 /* The agent that compose and judge are asked about; checks their first six arguments. */
 static SasStoredAgent *
-agent_of(FunctionCallInfo fcinfo)
+testing_api_agent(FunctionCallInfo fcinfo)
 {
 	SasStoredAgent *agent;
 	int			agent_id = PG_GETARG_INT32(0);
 	int			level;
 
-	need_arguments(fcinfo, 0, 5);
+	testing_api_need_arguments(fcinfo, 0, 5);
 	level = sas_store_enter();
 	agent = sas_store_stubbed_agent(agent_id);
 	sas_store_leave(level);
@@ -98,19 +98,19 @@ agent_of(FunctionCallInfo fcinfo)
  * (made before this claim), trace, idempotency_key, request, policy.
  */
 static SasFlight *
-flight_of(FunctionCallInfo fcinfo, SasStoredAgent *agent, SasClaimedCall *claimed)
+testing_api_flight(FunctionCallInfo fcinfo, SasStoredAgent *agent, SasClaimedCall *claimed)
 {
 	SasFlight  *flight = palloc0(sizeof(SasFlight));
 
 	memset(claimed, 0, sizeof(*claimed));
 	claimed->id.run_id = PG_GETARG_INT64(1);
-	claimed->step = text_argument(fcinfo, 2);
+	claimed->step = testing_api_text(fcinfo, 2);
 	claimed->undo = PG_GETARG_BOOL(3);
 	claimed->attempt = PG_GETARG_INT32(4);
 	claimed->trace = *PG_GETARG_UUID_P(5);
-	claimed->idempotency_key = text_argument(fcinfo, 6);
-	claimed->request = jsonb_argument(fcinfo, 7);
-	claimed->policy = jsonb_argument(fcinfo, 8);
+	claimed->idempotency_key = testing_api_text(fcinfo, 6);
+	claimed->request = testing_api_jsonb(fcinfo, 7);
+	claimed->policy = testing_api_jsonb(fcinfo, 8);
 	flight->context = CurrentMemoryContext;
 	sas_work_flight_fill(flight, claimed, agent);
 	return flight;
@@ -119,7 +119,7 @@ flight_of(FunctionCallInfo fcinfo, SasStoredAgent *agent, SasClaimedCall *claime
 /* -------------------------------------------------------------------- request */
 
 static void
-push_header(JsonbParseState **state, const char *line)
+testing_api_push_header(JsonbParseState **state, const char *line)
 {
 	const char *colon = strchr(line, ':');
 	char	   *name = pnstrdup(line, colon - line);
@@ -131,7 +131,7 @@ push_header(JsonbParseState **state, const char *line)
 }
 
 static void
-push_value(JsonbParseState **state, const char *name, Jsonb *request)
+testing_api_push_value(JsonbParseState **state, const char *name, Jsonb *request)
 {
 	JsonbValue	key = {.type = jbvString};
 	JsonbValue	value;
@@ -156,7 +156,7 @@ push_value(JsonbParseState **state, const char *name, Jsonb *request)
 
 /* {method, url, path, query, headers, body | form | text} of a call. */
 static Jsonb *
-shown(const SasCall *call, const SasStoredAgent *agent, Jsonb *request)
+testing_api_shown(const SasCall *call, const SasStoredAgent *agent, Jsonb *request)
 {
 	JsonbParseState *state = NULL;
 	JsonbValue	key = {.type = jbvString};
@@ -175,21 +175,21 @@ shown(const SasCall *call, const SasStoredAgent *agent, Jsonb *request)
 	pushJsonbValue(&state, WJB_KEY, &key);
 	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
 	for (int i = 0; i < call->n_headers; i++)
-		push_header(&state, call->headers[i]);
+		testing_api_push_header(&state, call->headers[i]);
 	pushJsonbValue(&state, WJB_END_OBJECT, NULL);
-	push_value(&state, "body", request);
-	push_value(&state, "form", request);
-	push_value(&state, "text", request);
+	testing_api_push_value(&state, "body", request);
+	testing_api_push_value(&state, "form", request);
+	testing_api_push_value(&state, "text", request);
 	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 }
 
-/* (nine of flight_of, problem, left_ms) -> sent, timeout_ms, problem: why it cannot be made or sent. */
+/* (nine of testing_api_flight, problem, left_ms) -> sent, timeout_ms, problem: why it cannot be made or sent. */
 Datum
 sas_api_stub_compose(PG_FUNCTION_ARGS)
 {
-	SasStoredAgent *agent = agent_of(fcinfo);
+	SasStoredAgent *agent = testing_api_agent(fcinfo);
 	SasClaimedCall claimed;
-	SasFlight  *flight = flight_of(fcinfo, agent, &claimed);
+	SasFlight  *flight = testing_api_flight(fcinfo, agent, &claimed);
 	SasVerdict	verdict = {0};
 	SasCall		call = {0};
 	Jsonb	   *sent = NULL;
@@ -198,7 +198,7 @@ sas_api_stub_compose(PG_FUNCTION_ARGS)
 	Datum		values[3];
 	bool		nulls[3];
 
-	claimed.problem = jsonb_argument(fcinfo, 9);
+	claimed.problem = testing_api_jsonb(fcinfo, 9);
 	why = sas_work_flight_compose(flight, agent, &claimed);
 	if (why != NULL)
 		sas_work_verdict_of_request(&verdict, flight, "the request cannot be made", why);
@@ -206,21 +206,21 @@ sas_api_stub_compose(PG_FUNCTION_ARGS)
 	{
 		sas_work_flight_call(flight, agent, PG_GETARG_FLOAT8(10), &call);
 		if (sas_transport_call_check(&call, reason, sizeof(reason)))
-			sent = shown(&call, agent, claimed.request);
+			sent = testing_api_shown(&call, agent, claimed.request);
 		else
 			sas_work_verdict_of_request(&verdict, flight, "the request cannot be sent", reason);
 	}
-	set_jsonb(values, nulls, 0, sent);
+	testing_api_set_jsonb(values, nulls, 0, sent);
 	nulls[1] = sent == NULL;
 	values[1] = Float8GetDatum(call.timeout_ms);
-	set_jsonb(values, nulls, 2, verdict.problem);
-	return row(fcinfo, values, nulls);
+	testing_api_set_jsonb(values, nulls, 2, verdict.problem);
+	return testing_api_row(fcinfo, values, nulls);
 }
 
 /* --------------------------------------------------------------------- answer */
 
 static void
-add_header(SasReply *reply, StringInfo headers, const char *name, const char *value)
+testing_api_add_header(SasReply *reply, StringInfo headers, const char *name, const char *value)
 {
 	for (const char *p = name; *p; p++)
 		appendStringInfoChar(headers, *p == '_' ? '-' : pg_tolower((unsigned char) *p));
@@ -231,7 +231,7 @@ add_header(SasReply *reply, StringInfo headers, const char *name, const char *va
 }
 
 static void
-add_headers(SasReply *reply, StringInfo headers, JsonbContainer *object)
+testing_api_add_headers(SasReply *reply, StringInfo headers, JsonbContainer *object)
 {
 	JsonbIterator *it = JsonbIteratorInit(object);
 	JsonbValue	v;
@@ -242,11 +242,11 @@ add_headers(SasReply *reply, StringInfo headers, JsonbContainer *object)
 		if (token == WJB_KEY)
 			name = pnstrdup(v.val.string.val, v.val.string.len);
 		else if (token == WJB_VALUE && v.type != jbvNull)
-			add_header(reply, headers, name, sas_work_json_text(&v));
+			testing_api_add_header(reply, headers, name, sas_work_json_text(&v));
 }
 
 static void
-broken(SasReply *reply, SasReplyKind kind, const char *why)
+testing_api_broken(SasReply *reply, SasReplyKind kind, const char *why)
 {
 	memset(reply, 0, sizeof(*reply));
 	reply->kind = kind;
@@ -255,7 +255,7 @@ broken(SasReply *reply, SasReplyKind kind, const char *why)
 
 /* The answer as the transport would have brought it. */
 static void
-reply_of(SasReply *reply, Jsonb *answer, const SasStoredAgent *agent)
+testing_api_reply(SasReply *reply, Jsonb *answer, const SasStoredAgent *agent)
 {
 	char	   *error = sas_work_json_string(answer, "error");
 	StringInfoData headers;
@@ -265,9 +265,9 @@ reply_of(SasReply *reply, Jsonb *answer, const SasStoredAgent *agent)
 	if (error != NULL)
 	{
 		if (strcmp(error, "no connection") == 0)
-			broken(reply, SAS_REPLY_NO_CONNECTION, "connection refused");
+			testing_api_broken(reply, SAS_REPLY_NO_CONNECTION, "connection refused");
 		else
-			broken(reply, SAS_REPLY_BROKEN, strcmp(error, "timeout") == 0 ? "no answer in time" : "the connection broke before an answer came");
+			testing_api_broken(reply, SAS_REPLY_BROKEN, strcmp(error, "timeout") == 0 ? "no answer in time" : "the connection broke before an answer came");
 		return;
 	}
 	reply->kind = SAS_REPLY_HTTP;
@@ -277,12 +277,12 @@ reply_of(SasReply *reply, Jsonb *answer, const SasStoredAgent *agent)
 	{
 		Jsonb	   *jsonb = JsonbValueToJsonb(&value);
 
-		add_header(reply, &headers, "content-type", "application/json");
+		testing_api_add_header(reply, &headers, "content-type", "application/json");
 		reply->body = JsonbToCString(NULL, &jsonb->root, VARSIZE(jsonb));
 	}
 	else if (sas_work_json_member(answer, "text", &value))
 	{
-		add_header(reply, &headers, "content-type", "text/plain; charset=utf-8");
+		testing_api_add_header(reply, &headers, "content-type", "text/plain; charset=utf-8");
 		reply->body = sas_work_json_text(&value);
 	}
 	if (sas_work_json_member(answer, "headers", &value) && value.type == jbvBinary)
@@ -291,7 +291,7 @@ reply_of(SasReply *reply, Jsonb *answer, const SasStoredAgent *agent)
 		StringInfoData own;
 
 		initStringInfo(&own);
-		add_headers(&said, &own, value.val.binary.data);
+		testing_api_add_headers(&said, &own, value.val.binary.data);
 		said.headers = own.data;
 		/* a type that the answer names stands instead */
 		if (sas_transport_reply_header(&said, "content-type") != NULL)
@@ -307,39 +307,39 @@ reply_of(SasReply *reply, Jsonb *answer, const SasStoredAgent *agent)
 	reply->body_len = reply->body ? strlen(reply->body) : 0;
 	reply->content_type = sas_transport_reply_header(reply, "content-type");
 	if (reply->body_len > agent->max_response)
-		broken(reply, SAS_REPLY_BROKEN, "the answer is larger than max_response");
+		testing_api_broken(reply, SAS_REPLY_BROKEN, "the answer is larger than max_response");
 }
 
 /*
- * (nine of flight_of, attempts begun under this claim, in_doubt, answer, left_ms)
+ * (nine of testing_api_flight, attempts begun under this claim, in_doubt, answer, left_ms)
  * -> reply, pause_ms, told, http_status, in_doubt, output, problem.
  */
 Datum
-sas_api_stub_judge(PG_FUNCTION_ARGS)
+sas_api_stub_evaluate(PG_FUNCTION_ARGS)
 {
-	SasStoredAgent *agent = agent_of(fcinfo);
+	SasStoredAgent *agent = testing_api_agent(fcinfo);
 	SasClaimedCall claimed;
-	SasFlight  *flight = flight_of(fcinfo, agent, &claimed);
+	SasFlight  *flight = testing_api_flight(fcinfo, agent, &claimed);
 	SasReply	reply;
 	SasOutcome	outcome;
 	SasVerdict	verdict;
 	Datum		values[7];
 	bool		nulls[7] = {false};
 
-	need_arguments(fcinfo, 9, 11);
+	testing_api_need_arguments(fcinfo, 9, 11);
 	flight->attempts = PG_GETARG_INT32(9);
 	flight->in_doubt = PG_GETARG_BOOL(10);
-	reply_of(&reply, PG_GETARG_JSONB_P(11), agent);
+	testing_api_reply(&reply, PG_GETARG_JSONB_P(11), agent);
 	sas_work_outcome_of(&reply, flight->expect, flight->retry.on, &outcome);
 	sas_work_verdict_of_call(&verdict, flight, &reply, &outcome, agent, PG_GETARG_FLOAT8(12));
-	set_text(values, nulls, 0, verdict.reply);
+	testing_api_set_text(values, nulls, 0, verdict.reply);
 	values[1] = Float8GetDatum(verdict.pause_ms);
-	set_text(values, nulls, 2, verdict.attempt_status);
+	testing_api_set_text(values, nulls, 2, verdict.attempt_status);
 	values[3] = Int32GetDatum(outcome.status);
 	values[4] = BoolGetDatum(flight->in_doubt);
-	set_jsonb(values, nulls, 5, verdict.output);
-	set_jsonb(values, nulls, 6, verdict.problem);
-	return row(fcinfo, values, nulls);
+	testing_api_set_jsonb(values, nulls, 5, verdict.output);
+	testing_api_set_jsonb(values, nulls, 6, verdict.problem);
+	return testing_api_row(fcinfo, values, nulls);
 }
 
 /* ------------------------------------------------------------------- function */
@@ -349,7 +349,7 @@ sas_api_stub_judge(PG_FUNCTION_ARGS)
  * -> reply, pause_ms, told, output, problem.
  */
 Datum
-sas_api_stub_perform(PG_FUNCTION_ARGS)
+sas_api_stub_invoke(PG_FUNCTION_ARGS)
 {
 	SasClaimedFunction step = {0};
 	SasInvoked	invoked = {0};
@@ -357,26 +357,26 @@ sas_api_stub_perform(PG_FUNCTION_ARGS)
 	Datum		values[5];
 	bool		nulls[5] = {false};
 
-	need_arguments(fcinfo, 0, 6);
+	testing_api_need_arguments(fcinfo, 0, 6);
 	if (PG_ARGISNULL(9))
-		need_arguments(fcinfo, 7, 7);
+		testing_api_need_arguments(fcinfo, 7, 7);
 	step.owner = PG_GETARG_OID(0);
 	step.id.run_id = PG_GETARG_INT64(1);
 	step.id.step_no = PG_GETARG_INT32(2);
 	step.id.element = PG_GETARG_INT32(3);
-	step.step = text_argument(fcinfo, 4);
+	step.step = testing_api_text(fcinfo, 4);
 	step.undo = PG_GETARG_BOOL(5);
 	step.attempt = PG_GETARG_INT32(6);
-	step.function = text_argument(fcinfo, 7);
-	step.input = jsonb_argument(fcinfo, 8);
-	step.problem = jsonb_argument(fcinfo, 9);
-	step.retry = jsonb_argument(fcinfo, 10);
+	step.function = testing_api_text(fcinfo, 7);
+	step.input = testing_api_jsonb(fcinfo, 8);
+	step.problem = testing_api_jsonb(fcinfo, 9);
+	step.retry = testing_api_jsonb(fcinfo, 10);
 	step.evaluates = !PG_ARGISNULL(11) && PG_GETARG_BOOL(11);
 	if (step.problem != NULL)
 		invoked.error = sas_work_verdict_no_input(&step);
 	else
 	{
-		sas_rehearsal_performs = true;
+		sas_api_testing_invokes = true;
 		PG_TRY();
 		{
 			int			level = sas_store_enter();
@@ -386,15 +386,15 @@ sas_api_stub_perform(PG_FUNCTION_ARGS)
 		}
 		PG_FINALLY();
 		{
-			sas_rehearsal_performs = false;
+			sas_api_testing_invokes = false;
 		}
 		PG_END_TRY();
 	}
 	sas_work_verdict_of_function(&verdict, &step, &invoked, false);
-	set_text(values, nulls, 0, verdict.reply);
+	testing_api_set_text(values, nulls, 0, verdict.reply);
 	values[1] = Float8GetDatum(verdict.pause_ms);
-	set_text(values, nulls, 2, verdict.attempt_status);
-	set_jsonb(values, nulls, 3, verdict.output);
-	set_jsonb(values, nulls, 4, verdict.problem);
-	return row(fcinfo, values, nulls);
+	testing_api_set_text(values, nulls, 2, verdict.attempt_status);
+	testing_api_set_jsonb(values, nulls, 3, verdict.output);
+	testing_api_set_jsonb(values, nulls, 4, verdict.problem);
+	return testing_api_row(fcinfo, values, nulls);
 }

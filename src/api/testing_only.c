@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * rehearsal.c: a transaction in which something is only tried out.
+ * testing_only.c: a transaction in which something is only tried out.
  *
  * The testing aids (frozen clock, stubs, runs carried out in the session) make
  * states that must never be seen by a worker or by another session, and times
@@ -13,24 +13,24 @@
 #include "access/xact.h"
 #include "fmgr.h"
 
-#include "api/rehearsal.h"
+#include "api/testing_only.h"
 #include "base/actor.h"
 #include "store/submit.h"
 
-PG_FUNCTION_INFO_V1(sas_api_rehearse);
-PG_FUNCTION_INFO_V1(sas_api_rehearsing);
+PG_FUNCTION_INFO_V1(sas_api_testing_begin);
+PG_FUNCTION_INFO_V1(sas_api_testing_begun);
 PG_FUNCTION_INFO_V1(sas_api_submitted_here);
 
 /* the subtransaction that the first aid was used in; InvalidSubTransactionId: none was */
-static SubTransactionId since = InvalidSubTransactionId;
-static bool registered = false;
+static SubTransactionId testing_only_since = InvalidSubTransactionId;
+static bool testing_only_registered = false;
 
-bool		sas_rehearsal_performs = false;
+bool		sas_api_testing_invokes = false;
 
 static void
-at_end(XactEvent event, void *arg)
+testing_only_xact_callback(XactEvent event, void *arg)
 {
-	if (since == InvalidSubTransactionId)
+	if (testing_only_since == InvalidSubTransactionId)
 		return;
 	switch (event)
 	{
@@ -45,7 +45,7 @@ at_end(XactEvent event, void *arg)
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
-			since = InvalidSubTransactionId;
+			testing_only_since = InvalidSubTransactionId;
 			break;
 		default:
 			break;
@@ -53,41 +53,41 @@ at_end(XactEvent event, void *arg)
 }
 
 static void
-at_end_of_sub(SubXactEvent event, SubTransactionId self, SubTransactionId parent, void *arg)
+testing_only_subxact_callback(SubXactEvent event, SubTransactionId self, SubTransactionId parent, void *arg)
 {
-	if (since != self)
+	if (testing_only_since != self)
 		return;
 	if (event == SUBXACT_EVENT_ABORT_SUB)
-		since = InvalidSubTransactionId;
+		testing_only_since = InvalidSubTransactionId;
 	else if (event == SUBXACT_EVENT_COMMIT_SUB)
-		since = parent;
+		testing_only_since = parent;
 }
 
 /* _sas.rehearse(): from now on this transaction cannot be committed. */
 Datum
-sas_api_rehearse(PG_FUNCTION_ARGS)
+sas_api_testing_begin(PG_FUNCTION_ARGS)
 {
-	if (sas_base_self.worker_id != 0 || sas_rehearsal_performs)
+	if (sas_base_self.worker_id != 0 || sas_api_testing_invokes)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("testing aids cannot be used by the function of a step"),
 				 errhint("Use them in a session of your own, between BEGIN and ROLLBACK.")));
-	if (!registered)
+	if (!testing_only_registered)
 	{
-		RegisterXactCallback(at_end, NULL);
-		RegisterSubXactCallback(at_end_of_sub, NULL);
-		registered = true;
+		RegisterXactCallback(testing_only_xact_callback, NULL);
+		RegisterSubXactCallback(testing_only_subxact_callback, NULL);
+		testing_only_registered = true;
 	}
-	if (since == InvalidSubTransactionId)
-		since = GetCurrentSubTransactionId();
+	if (testing_only_since == InvalidSubTransactionId)
+		testing_only_since = GetCurrentSubTransactionId();
 	PG_RETURN_VOID();
 }
 
 /* _sas.rehearsing(): has this transaction used one of the aids? */
 Datum
-sas_api_rehearsing(PG_FUNCTION_ARGS)
+sas_api_testing_begun(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_BOOL(since != InvalidSubTransactionId);
+	PG_RETURN_BOOL(testing_only_since != InvalidSubTransactionId);
 }
 
 /* _sas.submitted_here(run_id): was it submitted in this transaction? */
