@@ -34,14 +34,14 @@ PG_MODULE_MAGIC;
 
 extern PGDLLEXPORT void _PG_init(void);
 
-static shmem_request_hook_type previous_shmem_request_hook = NULL;
-static shmem_startup_hook_type previous_shmem_startup_hook = NULL;
+static shmem_request_hook_type sas_previous_shmem_request_hook = NULL;
+static shmem_startup_hook_type sas_previous_shmem_startup_hook = NULL;
 
 static void
-sas_shmem_request(void)
+sas_request_shmem(void)
 {
-	if (previous_shmem_request_hook)
-		previous_shmem_request_hook();
+	if (sas_previous_shmem_request_hook)
+		sas_previous_shmem_request_hook();
 	RequestAddinShmemSpace(sas_worker_registry_shmem_size());
 	RequestAddinShmemSpace(sas_wake_shmem_size());
 	RequestAddinShmemSpace(sas_wake_low_water_shmem_size());
@@ -50,10 +50,10 @@ sas_shmem_request(void)
 }
 
 static void
-sas_shmem_startup(void)
+sas_startup_shmem(void)
 {
-	if (previous_shmem_startup_hook)
-		previous_shmem_startup_hook();
+	if (sas_previous_shmem_startup_hook)
+		sas_previous_shmem_startup_hook();
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	sas_worker_registry_shmem_init();
 	sas_wake_shmem_init();
@@ -70,10 +70,10 @@ _PG_init(void)
 	if (!process_shared_preload_libraries_in_progress)
 		return;
 
-	previous_shmem_request_hook = shmem_request_hook;
-	shmem_request_hook = sas_shmem_request;
-	previous_shmem_startup_hook = shmem_startup_hook;
-	shmem_startup_hook = sas_shmem_startup;
+	sas_previous_shmem_request_hook = shmem_request_hook;
+	shmem_request_hook = sas_request_shmem;
+	sas_previous_shmem_startup_hook = shmem_startup_hook;
+	shmem_startup_hook = sas_startup_shmem;
 
 	sas_wake_install();
 	sas_metrics_install();

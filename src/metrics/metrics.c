@@ -54,32 +54,32 @@ typedef struct Pending
 const double sas_metrics_bounds[SAS_METRICS_BUCKETS] =
 {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 86400};
 
-static const char *const names[SAS_METRICS] =
+static const char *const metrics_names[SAS_METRICS] =
 {"call", "step_wait", "step", "run_wait", "run", "transition", "alert", "purged"};
 
-static SasMetricsArea *area = NULL;
+static SasMetricsArea *metrics_shmem = NULL;
 
 /* of this transaction */
-static Pending *pending = NULL;
-static int	n_pending = 0;
-static int	room = 0;
+static Pending *metrics_pending = NULL;
+static int	metrics_n_pending = 0;
+static int	metrics_pending_room = 0;
 
 /* how long the list was when each open subtransaction began */
-static int *marks = NULL;
-static int	n_marks = 0;
-static int	room_marks = 0;
+static int *metrics_starts = NULL;
+static int	metrics_n_starts = 0;
+static int	metrics_starts_room = 0;
 
 const char *
 sas_metrics_name(SasMetric metric)
 {
-	return names[metric];
+	return metrics_names[metric];
 }
 
 int
 sas_metrics_by_name(const char *name)
 {
 	for (int i = 0; i < SAS_METRICS; i++)
-		if (strcmp(names[i], name) == 0)
+		if (strcmp(metrics_names[i], name) == 0)
 			return i;
 	return -1;
 }
@@ -96,21 +96,21 @@ sas_metrics_shmem_init(void)
 {
 	bool		found;
 
-	area = ShmemInitStruct("sas metrics", sizeof(SasMetricsArea), &found);
+	metrics_shmem = ShmemInitStruct("sas metrics", sizeof(SasMetricsArea), &found);
 	if (!found)
 	{
-		memset(area, 0, sizeof(SasMetricsArea));
-		LWLockInitialize(&area->lock, LWLockNewTrancheId());
-		pg_atomic_init_u64(&area->dropped, 0);
+		memset(metrics_shmem, 0, sizeof(SasMetricsArea));
+		LWLockInitialize(&metrics_shmem->lock, LWLockNewTrancheId());
+		pg_atomic_init_u64(&metrics_shmem->dropped, 0);
 	}
-	LWLockRegisterTranche(area->lock.tranche, "sas_metrics");
+	LWLockRegisterTranche(metrics_shmem->lock.tranche, "sas_metrics");
 }
 
 /* -------------------------------------------------------------------- series */
 
 /* The one of that name, or the free place where it belongs; NULL when there is neither. Lock held. */
 static SasSeries *
-look_up(int metric, int id1, int id2, const char *label)
+metrics_look_up(int metric, int id1, int id2, const char *label)
 {
 	uint32		hash = hash_bytes((const unsigned char *) label, strlen(label));
 
@@ -119,7 +119,7 @@ look_up(int metric, int id1, int id2, const char *label)
 	hash = hash_combine(hash, murmurhash32(id2));
 	for (uint32 i = 0; i < SAS_SERIES; i++)
 	{
-		SasSeries  *s = &area->series[(hash + i) % SAS_SERIES];
+		SasSeries  *s = &metrics_shmem->series[(hash + i) % SAS_SERIES];
 
 		if (s->dboid == InvalidOid ||
 			(s->dboid == MyDatabaseId && s->metric == metric && s->id1 == id1 && s->id2 == id2 && strcmp(s->label, label) == 0))
@@ -129,26 +129,26 @@ look_up(int metric, int id1, int id2, const char *label)
 }
 
 static SasSeries *
-find(SasMetric metric, int id1, int id2, const char *given)
+metrics_find(SasMetric metric, int id1, int id2, const char *given)
 {
 	SasSeries  *s;
 	char		label[SAS_METRICS_LABEL];
 
-	if (area == NULL)
+	if (metrics_shmem == NULL)
 		return NULL;
 	strlcpy(label, given, sizeof(label));
-	LWLockAcquire(&area->lock, LW_SHARED);
-	s = look_up(metric, id1, id2, label);
+	LWLockAcquire(&metrics_shmem->lock, LW_SHARED);
+	s = metrics_look_up(metric, id1, id2, label);
 	if (s != NULL && s->dboid == InvalidOid)
 		s = NULL;
-	LWLockRelease(&area->lock);
+	LWLockRelease(&metrics_shmem->lock);
 	if (s != NULL)
 		return s;
 
-	LWLockAcquire(&area->lock, LW_EXCLUSIVE);
-	s = look_up(metric, id1, id2, label);
+	LWLockAcquire(&metrics_shmem->lock, LW_EXCLUSIVE);
+	s = metrics_look_up(metric, id1, id2, label);
 	/* some places stay free, or each look for a new one would go through all */
-	if (s != NULL && s->dboid == InvalidOid && area->used > SAS_SERIES / 8 * 7)
+	if (s != NULL && s->dboid == InvalidOid && metrics_shmem->used > SAS_SERIES / 8 * 7)
 		s = NULL;
 	if (s != NULL && s->dboid == InvalidOid)
 	{
@@ -161,16 +161,16 @@ find(SasMetric metric, int id1, int id2, const char *given)
 		for (int i = 0; i < SAS_METRICS_BUCKETS; i++)
 			pg_atomic_init_u64(&s->buckets[i], 0);
 		s->dboid = MyDatabaseId;
-		area->used++;
+		metrics_shmem->used++;
 	}
-	LWLockRelease(&area->lock);
+	LWLockRelease(&metrics_shmem->lock);
 	if (s == NULL)
-		pg_atomic_fetch_add_u64(&area->dropped, 1);
+		pg_atomic_fetch_add_u64(&metrics_shmem->dropped, 1);
 	return s;
 }
 
 static void
-add(SasSeries *s, uint64 n, double seconds)
+metrics_add(SasSeries *s, uint64 n, double seconds)
 {
 	pg_atomic_fetch_add_u64(&s->n, n);
 	if (seconds < 0)
@@ -187,10 +187,10 @@ add(SasSeries *s, uint64 n, double seconds)
 void
 sas_metrics_add(SasMetric metric, int id1, int id2, const char *label, uint64 n, double seconds)
 {
-	SasSeries  *s = find(metric, id1, id2, label);
+	SasSeries  *s = metrics_find(metric, id1, id2, label);
 
 	if (s != NULL)
-		add(s, n, seconds);
+		metrics_add(s, n, seconds);
 }
 
 /* -------------------------------------------------------------- transactions */
@@ -198,76 +198,76 @@ sas_metrics_add(SasMetric metric, int id1, int id2, const char *label, uint64 n,
 void
 sas_metrics_add_at_commit(SasMetric metric, int id1, int id2, const char *label, uint64 n, double seconds)
 {
-	SasSeries  *s = find(metric, id1, id2, label);
+	SasSeries  *s = metrics_find(metric, id1, id2, label);
 
 	if (s == NULL)
 		return;
-	if (n_pending == room)
+	if (metrics_n_pending == metrics_pending_room)
 	{
-		int			more = Max(256, room * 2);
+		int			more = Max(256, metrics_pending_room * 2);
 
-		if (pending == NULL)
-			pending = MemoryContextAlloc(TopMemoryContext, sizeof(Pending) * more);
+		if (metrics_pending == NULL)
+			metrics_pending = MemoryContextAlloc(TopMemoryContext, sizeof(Pending) * more);
 		else
-			pending = repalloc_huge(pending, sizeof(Pending) * more);
-		room = more;
+			metrics_pending = repalloc_huge(metrics_pending, sizeof(Pending) * more);
+		metrics_pending_room = more;
 	}
-	pending[n_pending].series = s;
-	pending[n_pending].n = n;
-	pending[n_pending++].seconds = seconds;
+	metrics_pending[metrics_n_pending].series = s;
+	metrics_pending[metrics_n_pending].n = n;
+	metrics_pending[metrics_n_pending++].seconds = seconds;
 }
 
 static void
-at_end(XactEvent event, void *arg)
+metrics_xact_callback(XactEvent event, void *arg)
 {
 	switch (event)
 	{
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_PREPARE:	/* it will be committed, most likely, by another session */
-			for (int i = 0; i < n_pending; i++)
-				add(pending[i].series, pending[i].n, pending[i].seconds);
+			for (int i = 0; i < metrics_n_pending; i++)
+				metrics_add(metrics_pending[i].series, metrics_pending[i].n, metrics_pending[i].seconds);
 			break;
 		case XACT_EVENT_ABORT:
 			break;
 		default:
 			return;
 	}
-	n_pending = 0;
-	n_marks = 0;
+	metrics_n_pending = 0;
+	metrics_n_starts = 0;
 	/* one large transaction leaves no large list behind */
-	if (room > 65536)
+	if (metrics_pending_room > 65536)
 	{
-		pfree(pending);
-		pending = NULL;
-		room = 0;
+		pfree(metrics_pending);
+		metrics_pending = NULL;
+		metrics_pending_room = 0;
 	}
 }
 
 static void
-at_subtransaction(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
+metrics_subxact_callback(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
 {
 	switch (event)
 	{
 		case SUBXACT_EVENT_START_SUB:
-			if (n_marks == room_marks)
+			if (metrics_n_starts == metrics_starts_room)
 			{
-				int			more = Max(16, room_marks * 2);
+				int			more = Max(16, metrics_starts_room * 2);
 
-				if (marks == NULL)
-					marks = MemoryContextAlloc(TopMemoryContext, sizeof(int) * more);
+				if (metrics_starts == NULL)
+					metrics_starts = MemoryContextAlloc(TopMemoryContext, sizeof(int) * more);
 				else
-					marks = repalloc(marks, sizeof(int) * more);
-				room_marks = more;
+					metrics_starts = repalloc(metrics_starts, sizeof(int) * more);
+				metrics_starts_room = more;
 			}
-			marks[n_marks++] = n_pending;
+			metrics_starts[metrics_n_starts++] = metrics_n_pending;
 			break;
 		case SUBXACT_EVENT_ABORT_SUB:
-			if (n_marks > 0)
-				n_pending = marks[--n_marks];
+			if (metrics_n_starts > 0)
+				metrics_n_pending = metrics_starts[--metrics_n_starts];
 			break;
 		case SUBXACT_EVENT_COMMIT_SUB:
-			if (n_marks > 0)
-				n_marks--;
+			if (metrics_n_starts > 0)
+				metrics_n_starts--;
 			break;
 		default:
 			break;
@@ -277,8 +277,8 @@ at_subtransaction(SubXactEvent event, SubTransactionId mine, SubTransactionId pa
 void
 sas_metrics_install(void)
 {
-	RegisterXactCallback(at_end, NULL);
-	RegisterSubXactCallback(at_subtransaction, NULL);
+	RegisterXactCallback(metrics_xact_callback, NULL);
+	RegisterSubXactCallback(metrics_subxact_callback, NULL);
 }
 
 /* --------------------------------------------------------------------- look */
@@ -289,13 +289,13 @@ sas_metrics_view(SasSeriesView **views)
 	int			n = 0;
 
 	*views = NULL;
-	if (area == NULL)
+	if (metrics_shmem == NULL)
 		return 0;
-	LWLockAcquire(&area->lock, LW_SHARED);
-	*views = palloc(sizeof(SasSeriesView) * Max(area->used, 1));
+	LWLockAcquire(&metrics_shmem->lock, LW_SHARED);
+	*views = palloc(sizeof(SasSeriesView) * Max(metrics_shmem->used, 1));
 	for (int i = 0; i < SAS_SERIES; i++)
 	{
-		SasSeries  *s = &area->series[i];
+		SasSeries  *s = &metrics_shmem->series[i];
 		SasSeriesView *v;
 		uint64		below = 0;
 
@@ -313,12 +313,12 @@ sas_metrics_view(SasSeriesView **views)
 		v->sum = pg_atomic_read_u64(&s->sum_us) / 1e6;
 		v->n = Max(pg_atomic_read_u64(&s->n), below);
 	}
-	LWLockRelease(&area->lock);
+	LWLockRelease(&metrics_shmem->lock);
 	return n;
 }
 
 uint64
 sas_metrics_dropped(void)
 {
-	return area == NULL ? 0 : pg_atomic_read_u64(&area->dropped);
+	return metrics_shmem == NULL ? 0 : pg_atomic_read_u64(&metrics_shmem->dropped);
 }

@@ -14,7 +14,7 @@
 #include "template/template.h"
 
 static char *
-uuid_text(const unsigned char *bytes)
+key_uuid_text(const unsigned char *bytes)
 {
 	static const char digits[] = "0123456789abcdef";
 	char	   *text = palloc(2 * UUID_LEN + 4 + 1);
@@ -34,7 +34,7 @@ uuid_text(const unsigned char *bytes)
 char *
 sas_template_step_key(const pg_uuid_t *trace, const char *step, int element, bool undo)
 {
-	char	   *of = psprintf("%s/%s/%d%s", uuid_text(trace->data), step, element, undo ? "/undo" : "");
+	char	   *of = psprintf("%s/%s/%d%s", key_uuid_text(trace->data), step, element, undo ? "/undo" : "");
 	uint8		sum[PG_SHA256_DIGEST_LENGTH];
 	pg_cryptohash_ctx *hash = pg_cryptohash_create(PG_SHA256);
 
@@ -42,5 +42,5 @@ sas_template_step_key(const pg_uuid_t *trace, const char *step, int element, boo
 		pg_cryptohash_final(hash, sum, sizeof(sum)) < 0)
 		elog(ERROR, "could not compute a key: %s", pg_cryptohash_error(hash));
 	pg_cryptohash_free(hash);
-	return uuid_text(sum);
+	return key_uuid_text(sum);
 }

@@ -41,8 +41,8 @@ typedef enum Walked
 	WALKED_UNSURE				/* ask the executor */
 } Walked;
 
-static MemoryContext cache_context = NULL;
-static HTAB *cache = NULL;
+static MemoryContext path_cache_context = NULL;
+static HTAB *path_cache = NULL;
 
 char *
 sas_template_caught(MemoryContext caller)
@@ -70,28 +70,28 @@ sas_template_caught(MemoryContext caller)
 }
 
 static void
-empty_cache(void)
+path_empty_cache(void)
 {
 	HASHCTL		control;
 
-	cache = NULL;
-	if (cache_context != NULL)
-		MemoryContextReset(cache_context);
+	path_cache = NULL;
+	if (path_cache_context != NULL)
+		MemoryContextReset(path_cache_context);
 	else
-		cache_context = AllocSetContextCreate(TopMemoryContext, "sas template paths",
-											  ALLOCSET_DEFAULT_SIZES);
+		path_cache_context = AllocSetContextCreate(TopMemoryContext, "sas template paths",
+												   ALLOCSET_DEFAULT_SIZES);
 
 	memset(&control, 0, sizeof(control));
 	control.keysize = sizeof(uint64);
 	control.entrysize = sizeof(CacheEntry);
-	control.hcxt = cache_context;
-	cache = hash_create("sas template paths", 128, &control,
-						HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	control.hcxt = path_cache_context;
+	path_cache = hash_create("sas template paths", 128, &control,
+							 HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 }
 
 /* Does a predicate begin with something that needs no "$." before it? */
 static bool
-stands_alone(const char *text)
+path_needs_no_root(const char *text)
 {
 	static const char *const words[] = {"strict", "lax", "exists", "true", "false", "null"};
 
@@ -111,7 +111,7 @@ stands_alone(const char *text)
 
 /* Parse and judge.  All memory goes to the current context. */
 static JsonPath *
-parse(char *text, char **reason)
+path_parse(char *text, char **reason)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	JsonPath   *volatile jsonpath = NULL;
@@ -142,7 +142,7 @@ parse(char *text, char **reason)
 
 /* Parse in a context of its own, so that only the jsonpath is left behind, if that. */
 static JsonPath *
-compile(const char *text, int len, SasPathKind kind, char **reason)
+path_compile(const char *text, int len, SasPathKind kind, char **reason)
 {
 	MemoryContext target = CurrentMemoryContext;
 	MemoryContext scratch = AllocSetContextCreate(target, "sas template parse",
@@ -152,9 +152,9 @@ compile(const char *text, int len, SasPathKind kind, char **reason)
 
 	MemoryContextSwitchTo(scratch);
 	full = pnstrdup(text, len);
-	if (kind == SAS_PATH_REFERENCE || !stands_alone(full))
+	if (kind == SAS_PATH_REFERENCE || !path_needs_no_root(full))
 		full = psprintf("$.%s", full);
-	jsonpath = parse(full, reason);
+	jsonpath = path_parse(full, reason);
 	MemoryContextSwitchTo(target);
 
 	if (jsonpath == NULL)
@@ -166,7 +166,7 @@ compile(const char *text, int len, SasPathKind kind, char **reason)
 }
 
 static SasPath *
-build(JsonPath *jsonpath)
+path_build(JsonPath *jsonpath)
 {
 	SasPath    *path = palloc0(sizeof(SasPath));
 
@@ -184,32 +184,32 @@ sas_template_path(const char *text, int len, SasPathKind kind, char **reason)
 	CacheEntry	fresh;
 	JsonPath   *jsonpath;
 
-	if (cache == NULL)
-		empty_cache();
+	if (path_cache == NULL)
+		path_empty_cache();
 
-	entry = hash_search(cache, &hash, HASH_FIND, NULL);
+	entry = hash_search(path_cache, &hash, HASH_FIND, NULL);
 	if (entry != NULL && entry->len == len && entry->kind == kind &&
 		memcmp(entry->text, text, len) == 0)
 		return entry->path;
 
-	jsonpath = compile(text, len, kind, reason);
+	jsonpath = path_compile(text, len, kind, reason);
 	if (jsonpath == NULL)
 		return NULL;
 	if (entry != NULL || len > CACHE_TEXT)
-		return build(jsonpath);
-	if (hash_get_num_entries(cache) >= CACHE_ENTRIES)
-		empty_cache();
+		return path_build(jsonpath);
+	if (hash_get_num_entries(path_cache) >= CACHE_ENTRIES)
+		path_empty_cache();
 
 	/* What can fail for want of memory comes before the entry exists. */
-	MemoryContextSwitchTo(cache_context);
+	MemoryContextSwitchTo(path_cache_context);
 	fresh.hash = hash;
 	fresh.text = pnstrdup(text, len);
 	fresh.len = len;
 	fresh.kind = kind;
-	fresh.path = build(jsonpath);
+	fresh.path = path_build(jsonpath);
 	MemoryContextSwitchTo(caller);
 
-	entry = hash_search(cache, &hash, HASH_ENTER, NULL);
+	entry = hash_search(path_cache, &hash, HASH_ENTER, NULL);
 	*entry = fresh;
 	return entry->path;
 }
@@ -236,7 +236,7 @@ sas_template_kind(const JsonbValue *value)
 
 /* Why the walk ended at this step; value is what the steps before it found. */
 static char *
-explain(const SasPath *path, int stop, const JsonbValue *value)
+path_explain(const SasPath *path, int stop, const JsonbValue *value)
 {
 	StringInfoData before;
 	const SasPathStep *step = &path->steps[stop];
@@ -263,7 +263,7 @@ explain(const SasPath *path, int stop, const JsonbValue *value)
 }
 
 static Walked
-walk(const SasPath *path, Jsonb *root, JsonbValue *value, char **hint)
+path_walk(const SasPath *path, Jsonb *root, JsonbValue *value, char **hint)
 {
 	JsonbValue	at;
 
@@ -294,7 +294,7 @@ walk(const SasPath *path, Jsonb *root, JsonbValue *value, char **hint)
 			next = getKeyJsonValueFromContainer(at.val.binary.data, step->key, step->key_len, NULL);
 		if (next == NULL)
 		{
-			*hint = explain(path, i, &at);
+			*hint = path_explain(path, i, &at);
 			return WALKED_NOTHING;
 		}
 		at = *next;
@@ -304,7 +304,7 @@ walk(const SasPath *path, Jsonb *root, JsonbValue *value, char **hint)
 }
 
 static Jsonb *
-no_variables(void)
+path_no_variables(void)
 {
 	static Jsonb *empty = NULL;
 
@@ -319,7 +319,7 @@ no_variables(void)
 
 /* All values found, as an array; NULL with *hint set when that cannot be told. */
 static Jsonb *
-query(const SasPath *path, Jsonb *root, char **hint)
+path_query(const SasPath *path, Jsonb *root, char **hint)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	Jsonb	   *volatile found = NULL;
@@ -329,7 +329,7 @@ query(const SasPath *path, Jsonb *root, char **hint)
 		found = DatumGetJsonbP(DirectFunctionCall4(jsonb_path_query_array_tz,
 												   JsonbPGetDatum(root),
 												   PointerGetDatum(path->jsonpath),
-												   JsonbPGetDatum(no_variables()),
+												   JsonbPGetDatum(path_no_variables()),
 												   BoolGetDatum(true)));
 	}
 	PG_CATCH();
@@ -346,7 +346,7 @@ sas_template_find(const SasPath *path, Jsonb *root, bool optional, JsonbValue *v
 				  SasTemplateProblem *problem)
 {
 	char	   *hint = NULL;
-	Walked		walked = walk(path, root, value, &hint);
+	Walked		walked = path_walk(path, root, value, &hint);
 	Jsonb	   *found;
 
 	if (walked == WALKED_FOUND && path->plain)
@@ -354,7 +354,7 @@ sas_template_find(const SasPath *path, Jsonb *root, bool optional, JsonbValue *v
 
 	if (walked != WALKED_NOTHING)
 	{
-		found = query(path, root, &hint);
+		found = path_query(path, root, &hint);
 		if (found == NULL)
 		{
 			problem->what = SAS_TEMPLATE_NOT_EVALUATED;
@@ -403,7 +403,7 @@ sas_template_match(const SasPath *path, Jsonb *root)
 		InitFunctionCallInfoData(*fcinfo, NULL, 4, InvalidOid, NULL, NULL);
 		fcinfo->args[0].value = JsonbPGetDatum(root);
 		fcinfo->args[1].value = PointerGetDatum(path->jsonpath);
-		fcinfo->args[2].value = JsonbPGetDatum(no_variables());
+		fcinfo->args[2].value = JsonbPGetDatum(path_no_variables());
 		fcinfo->args[3].value = BoolGetDatum(true);
 		for (int i = 0; i < 4; i++)
 			fcinfo->args[i].isnull = false;

@@ -19,7 +19,7 @@
 #include "template/walk.h"
 
 static List *
-add_malformed(List *list, char *pointer, const SasToken *token, const char *reason)
+reference_add_malformed(List *list, char *pointer, const SasToken *token, const char *reason)
 {
 	SasTemplateReference *reference = palloc0(sizeof(SasTemplateReference));
 
@@ -31,7 +31,7 @@ add_malformed(List *list, char *pointer, const SasToken *token, const char *reas
 }
 
 static List *
-add_token(List *list, char *pointer, const SasToken *token, SasPathKind kind)
+reference_add_token(List *list, char *pointer, const SasToken *token, SasPathKind kind)
 {
 	const SasPath *path;
 	char	   *reason = NULL;
@@ -40,10 +40,10 @@ add_token(List *list, char *pointer, const SasToken *token, SasPathKind kind)
 	ListCell   *cell;
 
 	if (token->kind == SAS_TOKEN_MALFORMED)
-		return add_malformed(list, pointer, token, token->reason);
+		return reference_add_malformed(list, pointer, token, token->reason);
 	path = sas_template_path(token->start, token->len, kind, &reason);
 	if (path == NULL)
-		return add_malformed(list, pointer, token, reason);
+		return reference_add_malformed(list, pointer, token, reason);
 
 	roots = sas_template_path_roots(path->jsonpath, &variable);
 	foreach(cell, roots)
@@ -89,7 +89,7 @@ sas_template_references(Jsonb *template)
 				continue;
 			if (pointer == NULL)
 				pointer = sas_template_walk_pointer(&walk);
-			list = add_token(list, pointer, &token, SAS_PATH_REFERENCE);
+			list = reference_add_token(list, pointer, &token, SAS_PATH_REFERENCE);
 		}
 	}
 	return list;
@@ -97,7 +97,7 @@ sas_template_references(Jsonb *template)
 
 /* A predicate as if it were a reference between braces. */
 static void
-predicate_token(text *predicate, SasToken *token)
+reference_predicate_token(text *predicate, SasToken *token)
 {
 	memset(token, 0, sizeof(SasToken));
 	token->kind = SAS_TOKEN_REFERENCE;
@@ -110,8 +110,8 @@ sas_template_predicate_references(text *predicate)
 {
 	SasToken	token;
 
-	predicate_token(predicate, &token);
-	return add_token(NIL, pstrdup(""), &token, SAS_PATH_PREDICATE);
+	reference_predicate_token(predicate, &token);
+	return reference_add_token(NIL, pstrdup(""), &token, SAS_PATH_PREDICATE);
 }
 
 char *

@@ -32,7 +32,7 @@ typedef struct Render
 } Render;
 
 static bool
-refuse(Render *render, const char *what, char *hint)
+render_refuse(Render *render, const char *what, char *hint)
 {
 	render->problem->what = what;
 	render->problem->hint = hint;
@@ -40,19 +40,19 @@ refuse(Render *render, const char *what, char *hint)
 }
 
 static bool
-account(Render *render, Size bytes)
+render_account(Render *render, Size bytes)
 {
 	render->put_in += bytes;
 	if (render->put_in > SAS_TEMPLATE_MAX_RESULT)
-		return refuse(render, SAS_TEMPLATE_TOO_LARGE,
-					  psprintf("References may put in %d MB at most.",
-							   SAS_TEMPLATE_MAX_RESULT / (1024 * 1024)));
+		return render_refuse(render, SAS_TEMPLATE_TOO_LARGE,
+							 psprintf("References may put in %d MB at most.",
+									  SAS_TEMPLATE_MAX_RESULT / (1024 * 1024)));
 	return true;
 }
 
 /* Look up one reference. */
 static bool
-look_up(Render *render, const SasToken *token, JsonbValue *value)
+render_look_up(Render *render, const SasToken *token, JsonbValue *value)
 {
 	const SasPath *path;
 	char	   *reason = NULL;
@@ -68,8 +68,8 @@ look_up(Render *render, const SasToken *token, JsonbValue *value)
 	if (path == NULL)
 	{
 		render->problem->path = pnstrdup(token->start, token->len);
-		return refuse(render, SAS_TEMPLATE_MALFORMED,
-					  psprintf("It cannot be read: %s.", reason));
+		return render_refuse(render, SAS_TEMPLATE_MALFORMED,
+							 psprintf("It cannot be read: %s.", reason));
 	}
 	if (!sas_template_find(path, render->root, token->optional, value, render->problem))
 	{
@@ -80,7 +80,7 @@ look_up(Render *render, const SasToken *token, JsonbValue *value)
 }
 
 static Size
-value_size(const JsonbValue *value)
+render_value_size(const JsonbValue *value)
 {
 	switch (value->type)
 	{
@@ -96,7 +96,7 @@ value_size(const JsonbValue *value)
 }
 
 static void
-append_text(StringInfo out, const JsonbValue *value)
+render_append_text(StringInfo out, const JsonbValue *value)
 {
 	switch (value->type)
 	{
@@ -123,7 +123,7 @@ append_text(StringInfo out, const JsonbValue *value)
 
 /* Replace a string by what it stands for. */
 static bool
-expand(Render *render, JsonbValue *value)
+render_expand(Render *render, JsonbValue *value)
 {
 	const char *string = value->val.string.val;
 	int			len = value->val.string.len;
@@ -137,7 +137,7 @@ expand(Render *render, JsonbValue *value)
 	sas_template_scan(&scan, string, len);
 	sas_template_next_token(&scan, &token);
 	if (token.whole && token.kind == SAS_TOKEN_REFERENCE)
-		return look_up(render, &token, value) && account(render, value_size(value));
+		return render_look_up(render, &token, value) && render_account(render, render_value_size(value));
 
 	initStringInfo(&out);
 	for (; token.kind != SAS_TOKEN_END; sas_template_next_token(&scan, &token))
@@ -150,13 +150,13 @@ expand(Render *render, JsonbValue *value)
 			appendBinaryStringInfo(&out, token.start, token.len);
 			continue;
 		}
-		if (!look_up(render, &token, &found))
+		if (!render_look_up(render, &token, &found))
 			return false;
 		/* A container is judged before its JSON is written, and again after: escapes add to it. */
-		if (render->put_in + value_size(&found) > SAS_TEMPLATE_MAX_RESULT)
-			return account(render, value_size(&found));
-		append_text(&out, &found);
-		if (!account(render, out.len - before))
+		if (render->put_in + render_value_size(&found) > SAS_TEMPLATE_MAX_RESULT)
+			return render_account(render, render_value_size(&found));
+		render_append_text(&out, &found);
+		if (!render_account(render, out.len - before))
 			return false;
 	}
 	value->type = jbvString;
@@ -167,7 +167,7 @@ expand(Render *render, JsonbValue *value)
 
 /* Copy a value to the result, below "depth" levels of the template. */
 static bool
-put(Render *render, JsonbIteratorToken token, JsonbValue *value, int depth)
+render_put(Render *render, JsonbIteratorToken token, JsonbValue *value, int depth)
 {
 	JsonbIterator *iterator;
 	JsonbIteratorToken inner;
@@ -186,7 +186,7 @@ put(Render *render, JsonbIteratorToken token, JsonbValue *value, int depth)
 		if (inner == WJB_BEGIN_ARRAY || inner == WJB_BEGIN_OBJECT)
 		{
 			if (++depth > SAS_TEMPLATE_MAX_DEPTH)
-				return refuse(render, SAS_TEMPLATE_TOO_DEEP, NULL);
+				return render_refuse(render, SAS_TEMPLATE_TOO_DEEP, NULL);
 		}
 		else if (inner == WJB_END_ARRAY || inner == WJB_END_OBJECT)
 			depth--;
@@ -203,7 +203,7 @@ render_scalar(Render *render, Jsonb *template, Jsonb **result)
 	JsonbValue	value;
 
 	if (JsonbExtractScalar(&template->root, &value) && value.type == jbvString &&
-		!expand(render, &value))
+		!render_expand(render, &value))
 	{
 		render->problem->pointer = pstrdup("");
 		return false;
@@ -214,15 +214,15 @@ render_scalar(Render *render, Jsonb *template, Jsonb **result)
 
 /* The next token of the template, filled in, goes to the result. */
 static bool
-take(Render *render, SasWalk *walk, JsonbIteratorToken token, JsonbValue *value)
+render_take(Render *render, SasWalk *walk, JsonbIteratorToken token, JsonbValue *value)
 {
 	bool		good = true;
 
 	if (token == WJB_VALUE || token == WJB_ELEM)
-		good = (value->type != jbvString || expand(render, value)) &&
-			put(render, token, value, walk->depth);
+		good = (value->type != jbvString || render_expand(render, value)) &&
+			render_put(render, token, value, walk->depth);
 	else if (walk->depth > SAS_TEMPLATE_MAX_DEPTH)
-		good = refuse(render, SAS_TEMPLATE_TOO_DEEP, NULL);
+		good = render_refuse(render, SAS_TEMPLATE_TOO_DEEP, NULL);
 	else
 		render->tree = pushJsonbValue(&render->state, token,
 									  token == WJB_KEY ? value : NULL);
@@ -253,7 +253,7 @@ sas_template_render(Jsonb *template, Jsonb *root, Jsonb **result, SasTemplatePro
 	sas_template_walk(&walk, template);
 	while ((token = sas_template_walk_next(&walk, &value)) != WJB_DONE)
 	{
-		if (!take(&render, &walk, token, &value))
+		if (!render_take(&render, &walk, token, &value))
 			return false;
 	}
 	*result = JsonbValueToJsonb(render.tree);
@@ -262,55 +262,55 @@ sas_template_render(Jsonb *template, Jsonb *root, Jsonb **result, SasTemplatePro
 
 /* One reference among other text in the path of a URL. */
 static bool
-append_segment(Render *render, StringInfo out, const SasToken *token)
+render_append_segment(Render *render, StringInfo out, const SasToken *token)
 {
 	JsonbValue	value;
 	StringInfoData plain;
 	int			before = out->len;
 
-	if (!look_up(render, token, &value))
+	if (!render_look_up(render, token, &value))
 		return false;
 	render->problem->path = pnstrdup(token->start, token->len);
 	if (value.type == jbvNull || value.type == jbvBinary)
-		return refuse(render, SAS_TEMPLATE_NOT_TEXT,
-					  psprintf("It is %s; a string, a number or a boolean is needed.",
-							   sas_template_kind(&value)));
+		return render_refuse(render, SAS_TEMPLATE_NOT_TEXT,
+							 psprintf("It is %s; a string, a number or a boolean is needed.",
+									  sas_template_kind(&value)));
 
-	if (render->put_in + value_size(&value) > SAS_TEMPLATE_MAX_RESULT)
-		return account(render, value_size(&value));
+	if (render->put_in + render_value_size(&value) > SAS_TEMPLATE_MAX_RESULT)
+		return render_account(render, render_value_size(&value));
 	initStringInfo(&plain);
-	append_text(&plain, &value);
+	render_append_text(&plain, &value);
 	if (plain.len == 0 || strcmp(plain.data, ".") == 0 || strcmp(plain.data, "..") == 0)
-		return refuse(render, SAS_TEMPLATE_NOT_SEGMENT,
-					  pstrdup("It is empty, \".\" or \"..\"."));
+		return render_refuse(render, SAS_TEMPLATE_NOT_SEGMENT,
+							 pstrdup("It is empty, \".\" or \"..\"."));
 	sas_template_encode(out, plain.data, plain.len);
 	render->problem->path = NULL;
-	return account(render, out->len - before);
+	return render_account(render, out->len - before);
 }
 
 /* The whole path is one reference: its string is the path, or a full URL. */
 static bool
-whole_path(Render *render, StringInfo out, const SasToken *token)
+render_whole_path(Render *render, StringInfo out, const SasToken *token)
 {
 	JsonbValue	value;
 
-	if (!look_up(render, token, &value))
+	if (!render_look_up(render, token, &value))
 		return false;
 	render->problem->path = pnstrdup(token->start, token->len);
 	if (value.type != jbvString)
-		return refuse(render, SAS_TEMPLATE_NOT_TEXT,
-					  psprintf("It is %s; a string is needed.", sas_template_kind(&value)));
+		return render_refuse(render, SAS_TEMPLATE_NOT_TEXT,
+							 psprintf("It is %s; a string is needed.", sas_template_kind(&value)));
 	for (int i = 0; i < value.val.string.len; i++)
 	{
 		unsigned char c = value.val.string.val[i];
 
 		if (c <= 0x20 || c == 0x7f)
-			return refuse(render, SAS_TEMPLATE_NOT_URL,
-						  pstrdup("It holds a space or a control character."));
+			return render_refuse(render, SAS_TEMPLATE_NOT_URL,
+								 pstrdup("It holds a space or a control character."));
 	}
-	if (!account(render, value_size(&value)))
+	if (!render_account(render, render_value_size(&value)))
 		return false;
-	append_text(out, &value);
+	render_append_text(out, &value);
 	return true;
 }
 
@@ -334,12 +334,12 @@ sas_template_render_path(text *template, Jsonb *root, text **result, SasTemplate
 		if (token.kind == SAS_TOKEN_TEXT)
 			appendBinaryStringInfo(&out, token.start, token.len);
 		else if (token.kind == SAS_TOKEN_REFERENCE && token.whole)
-			good = whole_path(&render, &out, &token);
+			good = render_whole_path(&render, &out, &token);
 		else
-			good = append_segment(&render, &out, &token);
+			good = render_append_segment(&render, &out, &token);
 	}
 	if (good && sas_template_has_dot_segment(out.data, out.len))
-		good = refuse(&render, SAS_TEMPLATE_DOT_SEGMENT, NULL);
+		good = render_refuse(&render, SAS_TEMPLATE_DOT_SEGMENT, NULL);
 	if (!good)
 		return false;
 	*result = cstring_to_text_with_len(out.data, out.len);
@@ -348,7 +348,7 @@ sas_template_render_path(text *template, Jsonb *root, text **result, SasTemplate
 
 /* Puts the path of a request where its other members are. */
 static bool
-put_path(Render *render, text *template)
+render_put_path(Render *render, text *template)
 {
 	JsonbValue	member;
 	text	   *path;
@@ -390,9 +390,9 @@ sas_template_render_request(Jsonb *request, Jsonb *root, Jsonb **result, SasTemp
 			path = cstring_to_text_with_len(value.val.string.val, value.val.string.len);
 			continue;
 		}
-		if (token == WJB_END_OBJECT && walk.depth == 0 && !put_path(&render, path))
+		if (token == WJB_END_OBJECT && walk.depth == 0 && !render_put_path(&render, path))
 			return false;
-		if (!take(&render, &walk, token, &value))
+		if (!render_take(&render, &walk, token, &value))
 			return false;
 	}
 	*result = JsonbValueToJsonb(render.tree);

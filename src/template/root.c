@@ -17,7 +17,7 @@
 #include "template/template.h"
 
 static void
-put_key(JsonbParseState **state, const char *key)
+root_put_key(JsonbParseState **state, const char *key)
 {
 	JsonbValue	value;
 
@@ -28,11 +28,11 @@ put_key(JsonbParseState **state, const char *key)
 }
 
 static void
-put_text(JsonbParseState **state, const char *key, const char *string, int len)
+root_put_text(JsonbParseState **state, const char *key, const char *string, int len)
 {
 	JsonbValue	value;
 
-	put_key(state, key);
+	root_put_key(state, key);
 	value.type = string != NULL ? jbvString : jbvNull;
 	if (string != NULL)
 	{
@@ -43,26 +43,26 @@ put_text(JsonbParseState **state, const char *key, const char *string, int len)
 }
 
 static void
-put_varlena(JsonbParseState **state, const char *key, const text *string)
+root_put_varlena(JsonbParseState **state, const char *key, const text *string)
 {
-	put_text(state, key, string != NULL ? VARDATA_ANY(string) : NULL, string != NULL ? VARSIZE_ANY_EXHDR(string) : 0);
+	root_put_text(state, key, string != NULL ? VARDATA_ANY(string) : NULL, string != NULL ? VARSIZE_ANY_EXHDR(string) : 0);
 }
 
 static void
-put_time(JsonbParseState **state, const char *key, TimestampTz at)
+root_put_time(JsonbParseState **state, const char *key, TimestampTz at)
 {
 	char		buffer[MAXDATELEN + 1];
 
 	JsonEncodeDateTime(buffer, TimestampTzGetDatum(at), TIMESTAMPTZOID, NULL);
-	put_text(state, key, pstrdup(buffer), strlen(buffer));
+	root_put_text(state, key, pstrdup(buffer), strlen(buffer));
 }
 
 static void
-put_jsonb(JsonbParseState **state, const char *key, Jsonb *jsonb)
+root_put_jsonb(JsonbParseState **state, const char *key, Jsonb *jsonb)
 {
 	JsonbValue	value;
 
-	put_key(state, key);
+	root_put_key(state, key);
 	if (jsonb == NULL)
 		value.type = jbvNull;
 	else if (!JsonbExtractScalar(&jsonb->root, &value))
@@ -75,14 +75,14 @@ put_jsonb(JsonbParseState **state, const char *key, Jsonb *jsonb)
 }
 
 static void
-put_input(JsonbParseState **state, const SasTemplateRoot *of)
+root_put_input(JsonbParseState **state, const SasTemplateRoot *of)
 {
 	if (of->input == NULL || of->reads < 0 || !JB_ROOT_IS_OBJECT(of->input))
 	{
-		put_jsonb(state, "input", of->input);
+		root_put_jsonb(state, "input", of->input);
 		return;
 	}
-	put_key(state, "input");
+	root_put_key(state, "input");
 	pushJsonbValue(state, WJB_BEGIN_OBJECT, NULL);
 	for (int i = 0; i < of->reads; i++)
 	{
@@ -108,19 +108,19 @@ sas_template_root(const SasTemplateRoot *of)
 	JsonbValue	id;
 
 	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
-	put_input(&state, of);
-	put_varlena(&state, "key", of->key);
-	put_key(&state, "run");
+	root_put_input(&state, of);
+	root_put_varlena(&state, "key", of->key);
+	root_put_key(&state, "run");
 	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
-	put_key(&state, "id");
+	root_put_key(&state, "id");
 	id.type = jbvNumeric;
 	id.val.numeric = int64_to_numeric(of->run_id);
 	pushJsonbValue(&state, WJB_VALUE, &id);
-	put_varlena(&state, "key", of->run_key);
-	put_jsonb(&state, "labels", of->labels);
-	put_time(&state, "created_at", of->created_at);
-	put_time(&state, "deadline", of->deadline);
+	root_put_varlena(&state, "key", of->run_key);
+	root_put_jsonb(&state, "labels", of->labels);
+	root_put_time(&state, "created_at", of->created_at);
+	root_put_time(&state, "deadline", of->deadline);
 	pushJsonbValue(&state, WJB_END_OBJECT, NULL);
-	put_jsonb(&state, "steps", of->steps);
+	root_put_jsonb(&state, "steps", of->steps);
 	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 }

@@ -24,7 +24,7 @@ typedef struct Visit
 } Visit;
 
 static SasPathRoot *
-read_root(JsonPathItem *item)
+scan_read_root(JsonPathItem *item)
 {
 	SasPathRoot *root = palloc0(sizeof(SasPathRoot));
 	JsonPathItem at = *item;
@@ -44,10 +44,10 @@ read_root(JsonPathItem *item)
 	return root;
 }
 
-static void visit(JsonPathItem *start, Visit *seen);
+static void scan_visit(JsonPathItem *start, Visit *seen);
 
 static void
-visit_subscripts(JsonPathItem *item, Visit *seen)
+scan_visit_subscripts(JsonPathItem *item, Visit *seen)
 {
 	for (int i = 0; i < item->content.array.nelems; i++)
 	{
@@ -55,13 +55,13 @@ visit_subscripts(JsonPathItem *item, Visit *seen)
 		JsonPathItem to;
 
 		if (jspGetArraySubscript(item, &from, &to, i))
-			visit(&to, seen);
-		visit(&from, seen);
+			scan_visit(&to, seen);
+		scan_visit(&from, seen);
 	}
 }
 
 static void
-visit(JsonPathItem *start, Visit *seen)
+scan_visit(JsonPathItem *start, Visit *seen)
 {
 	JsonPathItem item = *start;
 	JsonPathItem next;
@@ -76,7 +76,7 @@ visit(JsonPathItem *start, Visit *seen)
 		switch (item.type)
 		{
 			case jpiRoot:
-				seen->roots = lappend(seen->roots, read_root(&item));
+				seen->roots = lappend(seen->roots, scan_read_root(&item));
 				break;
 			case jpiVariable:
 				name = jspGetString(&item, &len);
@@ -97,9 +97,9 @@ visit(JsonPathItem *start, Visit *seen)
 			case jpiMod:
 			case jpiStartsWith:
 				jspGetLeftArg(&item, &arg);
-				visit(&arg, seen);
+				scan_visit(&arg, seen);
 				jspGetRightArg(&item, &arg);
-				visit(&arg, seen);
+				scan_visit(&arg, seen);
 				break;
 			case jpiNot:
 			case jpiIsUnknown:
@@ -108,14 +108,14 @@ visit(JsonPathItem *start, Visit *seen)
 			case jpiMinus:
 			case jpiFilter:
 				jspGetArg(&item, &arg);
-				visit(&arg, seen);
+				scan_visit(&arg, seen);
 				break;
 			case jpiLikeRegex:
 				jspInitByBuffer(&arg, item.base, item.content.like_regex.expr);
-				visit(&arg, seen);
+				scan_visit(&arg, seen);
 				break;
 			case jpiIndexArray:
-				visit_subscripts(&item, seen);
+				scan_visit_subscripts(&item, seen);
 				break;
 			default:			/* literals, and methods whose arguments are literals */
 				break;
@@ -133,14 +133,14 @@ sas_template_path_roots(JsonPath *jsonpath, char **variable)
 	JsonPathItem start;
 
 	jspInit(&start, jsonpath);
-	visit(&start, &seen);
+	scan_visit(&start, &seen);
 	*variable = seen.variable;
 	return seen.roots;
 }
 
 /* Is this [7] or [last]?  Anything else is left to the executor of PostgreSQL. */
 static bool
-plain_subscript(JsonPathItem *item, int *index)
+scan_plain_subscript(JsonPathItem *item, int *index)
 {
 	JsonPathItem from;
 	JsonPathItem to;
@@ -166,7 +166,7 @@ plain_subscript(JsonPathItem *item, int *index)
 }
 
 static bool
-gives_many(JsonPathItem *item)
+scan_gives_many(JsonPathItem *item)
 {
 	JsonPathItem from;
 	JsonPathItem to;
@@ -205,7 +205,7 @@ sas_template_path_steps(SasPath *path)
 		SasPathStep step = {NULL, 0, 0};
 
 		item = next;
-		if (gives_many(&item))
+		if (scan_gives_many(&item))
 			path->many = true;
 		if (item.type == jpiKey)
 		{
@@ -215,7 +215,7 @@ sas_template_path_steps(SasPath *path)
 			step.key = pnstrdup(key, len);
 			step.key_len = len;
 		}
-		else if (item.type != jpiIndexArray || !plain_subscript(&item, &step.index))
+		else if (item.type != jpiIndexArray || !scan_plain_subscript(&item, &step.index))
 			path->plain = false;
 		if (!path->plain)
 			continue;

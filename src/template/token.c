@@ -15,10 +15,10 @@
 
 #include "template/token.h"
 
-static SasTokenKind next_reference(SasTokenScan *scan, SasToken *token);
+static SasTokenKind token_next_reference(SasTokenScan *scan, SasToken *token);
 
 static inline bool
-is_space(char c)
+token_is_space(char c)
 {
 	return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f';
 }
@@ -61,7 +61,7 @@ sas_template_next_token(SasTokenScan *scan, SasToken *token)
 		return token->kind = SAS_TOKEN_END;
 
 	if (braces == at)
-		return next_reference(scan, token);
+		return token_next_reference(scan, token);
 
 	token->kind = SAS_TOKEN_TEXT;
 	token->start = at;
@@ -85,7 +85,7 @@ sas_template_next_token(SasTokenScan *scan, SasToken *token)
 
 /* Where the reference that begins at "from" ends: its "}}", or NULL. */
 static const char *
-closing_braces(const char *from, const char *end)
+token_closing_braces(const char *from, const char *end)
 {
 	bool		quoted = false;
 	int			depth = 0;
@@ -113,7 +113,7 @@ closing_braces(const char *from, const char *end)
 
 /* Does it end in a question mark that no backslash makes part of a name? */
 static bool
-ends_in_question(const char *start, const char *end)
+token_ends_in_question(const char *start, const char *end)
 {
 	const char *p = end - 1;
 
@@ -125,11 +125,11 @@ ends_in_question(const char *start, const char *end)
 }
 
 static SasTokenKind
-next_reference(SasTokenScan *scan, SasToken *token)
+token_next_reference(SasTokenScan *scan, SasToken *token)
 {
 	const char *open = scan->at;
 	const char *start = open + 2;
-	const char *close = closing_braces(start, scan->end);
+	const char *close = token_closing_braces(start, scan->end);
 	const char *end = close;
 
 	if (close == NULL)
@@ -142,15 +142,15 @@ next_reference(SasTokenScan *scan, SasToken *token)
 		return token->kind;
 	}
 
-	while (start < end && is_space(*start))
+	while (start < end && token_is_space(*start))
 		start++;
-	while (end > start && is_space(end[-1]))
+	while (end > start && token_is_space(end[-1]))
 		end--;
-	if (ends_in_question(start, end))
+	if (token_ends_in_question(start, end))
 	{
 		token->optional = true;
 		end--;
-		while (end > start && is_space(end[-1]))
+		while (end > start && token_is_space(end[-1]))
 			end--;
 	}
 

@@ -45,7 +45,7 @@ sas_template_encode(StringInfo out, const char *string, int len)
 
 /* Is it "." or "..", the dots written plainly or as %2e? */
 static bool
-is_dots(const char *segment, int len)
+url_is_dots(const char *segment, int len)
 {
 	int			dots = 0;
 
@@ -68,7 +68,7 @@ is_dots(const char *segment, int len)
 
 /* The "://" of a full URL, or NULL for a path. */
 static const char *
-after_scheme(const char *url, const char *end)
+url_after_scheme(const char *url, const char *end)
 {
 	const char *p = url;
 
@@ -83,7 +83,7 @@ bool
 sas_template_has_dot_segment(const char *url, int len)
 {
 	const char *end = url + len;
-	const char *p = after_scheme(url, end);
+	const char *p = url_after_scheme(url, end);
 
 	if (p == NULL)
 		p = url;
@@ -97,7 +97,7 @@ sas_template_has_dot_segment(const char *url, int len)
 
 		while (p < end && *p != '/' && *p != '?' && *p != '#')
 			p++;
-		if (is_dots(start, p - start))
+		if (url_is_dots(start, p - start))
 			return true;
 		if (p < end && *p == '/')
 			p++;

@@ -23,7 +23,7 @@ sas_template_walk(SasWalk *walk, Jsonb *template)
 }
 
 static void
-enter(SasWalk *walk, bool object, bool scalar)
+walk_enter(SasWalk *walk, bool object, bool scalar)
 {
 	SasWalkFrame *frame;
 
@@ -61,8 +61,8 @@ sas_template_walk_next(SasWalk *walk, JsonbValue *value)
 		case WJB_BEGIN_OBJECT:
 			if (top != NULL && !top->object)
 				top->index++;
-			enter(walk, token == WJB_BEGIN_OBJECT,
-				  token == WJB_BEGIN_ARRAY && value->val.array.rawScalar);
+			walk_enter(walk, token == WJB_BEGIN_OBJECT,
+					   token == WJB_BEGIN_ARRAY && value->val.array.rawScalar);
 			break;
 		case WJB_END_ARRAY:
 		case WJB_END_OBJECT:
