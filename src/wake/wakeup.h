@@ -2,9 +2,9 @@
 /*
  * wakeup.h: wakes sleeping workers and waiting sessions, at commit.
  *
- * A session marks what its transaction made ready; the marks are rung once,
- * when the transaction has committed and its rows can be seen.  Without shared
- * memory (library not preloaded) every function does nothing.
+ * A session collects what its transaction made ready.  It wakes the workers
+ * once, when the transaction has committed and its rows are visible.  Without
+ * shared memory (library not preloaded) every function does nothing.
  */
 #ifndef SAS_WAKE_WAKEUP_H
 #define SAS_WAKE_WAKEUP_H
@@ -19,49 +19,49 @@ extern void sas_wake_install(void); /* the transaction callback, once per server
 /* At commit, in MyDatabaseId. */
 extern void sas_wake_actor_at_commit(SasActor actor);
 
-/* At commit; counts for the lane; lane 0 rings SAS_FUNCTION, others SAS_AGENT. */
+/* At commit; counts for the lane; lane 0 wakes SAS_FUNCTION, others SAS_AGENT. */
 extern void sas_wake_lane_at_commit(int lane);
 
 /* At commit: infinite tasks have items for function workers. */
 extern void sas_wake_items_at_commit(void);
 
 /*
- * At commit: something is due for the supervisor at that instant; it is rung
+ * At commit: something is due for the supervisor at that instant.  Wakes it
  * when it means to sleep longer.
  */
 extern void sas_wake_due_at_commit(TimestampTz at);
 
 /*
- * The leading supervisor tells until when it means to sleep: DT_NOEND before
- * it looks, so that what is committed while it looks rings it for certain.
+ * The leading supervisor reports until when it means to sleep.  It reports
+ * DT_NOEND before it scans, so that a commit during the scan wakes it for
+ * certain.
  */
 extern void sas_wake_supervisor_sleeps_until(TimestampTz at);
 
 /*
- * At commit: agents have changed.  The version is counted up before the
- * agent workers are rung, so that one that wakes sees it.
+ * At commit: agents have changed.  The version goes up before the agent
+ * workers are woken, so that a worker that wakes sees it.
  */
 extern void sas_wake_agents_at_commit(void);
 extern uint32 sas_wake_agents_version(void);
 
 /*
- * At commit: hosts of infinite tasks should look (a task waits for a node, or
- * there is news about one).  The version is counted up before the agent and
- * function workers are rung.
+ * At commit: a task waits for a node, or there is news for a host of infinite
+ * tasks.  The version goes up before the agent and function workers are woken.
  */
 extern void sas_wake_watches_at_commit(void);
 extern uint32 sas_wake_watches_version(void);
 
 /*
- * When this session ends, however that is, the supervisor is rung; departures
- * counts such ends in all databases.
+ * When this session ends, for whatever reason, the supervisor is woken.
+ * departures counts such ends in all databases.
  */
 extern void sas_wake_report_departure(void);
 extern uint32 sas_wake_departures(void);
 
 /*
- * At commit: some claims of calls hold no more, and their calls are to be
- * stopped.  Counted up before the agent workers are rung, too.
+ * At commit: some claims of calls are no longer valid, and their calls are to
+ * be stopped.  This version, too, goes up before the agent workers are woken.
  */
 extern void sas_wake_stops_at_commit(void);
 extern uint32 sas_wake_stops_version(void);
@@ -70,9 +70,9 @@ extern uint32 sas_wake_stops_version(void);
 extern void sas_wake_run_at_commit(int64 run_id);
 
 /*
- * At the end, by commit or by abort, ring everything of this database: for a
- * session that locks rows which workers then set aside.  A worker that marks
- * this does not wake itself.
+ * At the end, by commit or by abort: everything of this database.  For a
+ * session that locks rows, which workers then defer.  A worker that calls this
+ * does not wake itself.
  */
 extern void sas_wake_all_at_end(void);
 
@@ -86,40 +86,40 @@ extern void sas_wake_actor(Oid dboid, SasActor actor);
 extern void sas_wake_others(SasActor actor);
 
 /*
- * This worker's latch hears the bell of MyDatabaseId until the process exits.
- * A worker looks everywhere in its first turn, whatever was counted before.
+ * From now on wake-ups in MyDatabaseId set this worker's latch, until the
+ * process exits.  A worker scans everything in its first tick, whatever was
+ * counted before.
  */
 extern void sas_wake_attach(SasActor actor);
 
 /*
- * How often this worker has been rung; read after its latch was reset and
- * compared before it sleeps.  A wait within a turn (for a lock, for a
- * synchronous standby, in a function) resets the latch that tells of a ring.
+ * How often this worker has been woken.  The loop reads it after it has reset
+ * the latch and compares it before it sleeps: a wait within a tick (for a lock,
+ * for a synchronous standby, in a function) resets the latch and so hides a
+ * wake-up.
  */
 extern uint32 sas_wake_count(void);
 
 /*
- * How often a lane, and the items of infinite tasks, were rung in this database.
- * Each worker keeps the number that it read before it looked, and looks again
- * when it is another one: no worker can take a ring away from another one, or
- * from another agent.  Agents whose numbers are alike modulo SAS_WAKE_LANES
- * share a count, which costs a needless look.  Zero in a session that is not
- * attached.
+ * How often there was work for a lane, or for the items of infinite tasks, in
+ * this database.  Each worker stores the count that it read before it scanned,
+ * and scans again when the count has changed.  So no worker can take a wake-up
+ * away from another worker, or from another agent.  Agents whose numbers are
+ * equal modulo SAS_WAKE_LANES share a count, which costs a needless scan.  Zero
+ * in a session that is not attached.
  */
 #define SAS_WAKE_LANES 4096
 extern uint32 sas_wake_lane_count(int lane);
 extern uint32 sas_wake_items_count(void);
 
-/*
- * Counts without waking anybody: work may be left for others, which
- * sas_wake_others() wakes.
- */
+/* Counts without waking anybody: for work that is left to others, before sas_wake_others(). */
 extern void sas_wake_count_lane(int lane);
 extern void sas_wake_count_items(void);
 
 /*
- * MyLatch is set when this run is marked, from begin until end, error or the
- * end of the transaction.  False: no place free, look every 100 ms instead.
+ * From begin to end, or to an error or the end of the transaction, a wake-up
+ * for this run sets MyLatch.  False: no entry is free; check every 100 ms
+ * instead.
  */
 extern bool sas_wake_wait_begin(int64 run_id);
 extern void sas_wake_wait_end(void);

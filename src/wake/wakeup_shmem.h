@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * wakeup_shmem.h: the shared memory of wake-ups; private to src/wake.
+ *
+ *	  wakeup.c			listeners and counts; wakes now
+ *	  wakeup_commit.c	what a transaction wakes when it has committed
+ *	  wakeup_wait.c		sessions that wait for a run
+ *
+ * One lock guards the entries: shared to wake, exclusive to enter and leave.
+ */
+#ifndef SAS_WAKE_WAKEUP_SHMEM_H
+#define SAS_WAKE_WAKEUP_SHMEM_H
+
+#include "port/atomics.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+
+#include "wake/wakeup.h"
+
+#define SAS_WAKE_WAITERS 1024
+#define SAS_WAKE_LANE_WORDS (SAS_WAKE_LANES / 32)
+#define SAS_WAKE_ALL_ACTORS ((1 << SAS_ACTORS) - 1)
+
+typedef struct SasWakeupListener
+{
+	Oid			dboid;			/* InvalidOid: free */
+	SasActor	actor;
+	pg_atomic_uint32 wakeups;	/* counts; the latch alone is not enough: see sas_wake_count() */
+	Latch	   *latch;
+} SasWakeupListener;
+
+typedef struct SasWakeupWaiter
+{
+	int64		run_id;
+	Oid			dboid;			/* InvalidOid: free */
+	Latch	   *latch;
+} SasWakeupWaiter;
+
+typedef struct SasWakeupShmem
+{
+	LWLock		lock;
+	int			tranche;
+	pg_atomic_uint32 agents_version;	/* counts changes of agents */
+	pg_atomic_uint32 watches_version;	/* counts news for hosts of infinite tasks */
+	pg_atomic_uint32 departures;	/* counts sessions of outside nodes that have ended */
+	pg_atomic_uint32 stops_version; /* counts transactions that stop calls */
+	int			capacity;		/* of listeners, and of databases */
+	int			waiters_end;	/* entries from here on are free */
+	SasWakeupWaiter waiters[SAS_WAKE_WAITERS];
+	SasWakeupListener listeners[FLEXIBLE_ARRAY_MEMBER];
+	/* followed by capacity databases */
+} SasWakeupShmem;
+
+/* NULL when the library is not preloaded. */
+extern SasWakeupShmem *sas_wake_shmem;
+
+/* The counts that go up before the latches are set. */
+typedef struct SasWakeupCounts
+{
+	bool		everything;		/* all lanes, and items */
+	bool		items;
+	const uint32 *lanes;		/* a set of bits, by lane modulo SAS_WAKE_LANES; NULL: none */
+} SasWakeupCounts;
+
+/* Counts, then wakes these actors (a set of bits) in that database; but_me: not this worker. */
+extern void sas_wake_listeners(Oid dboid, int actors, SasWakeupCounts counts, bool but_me);
+
+/* Wakes the supervisor of this database if it means to sleep beyond that instant. */
+extern void sas_wake_supervisor_by(TimestampTz at);
+
+/* Wakes the sessions that wait for one of these runs; sorts run_ids. */
+extern void sas_wake_waiters(int64 *run_ids, int n);
+
+#endif							/* SAS_WAKE_WAKEUP_SHMEM_H */
