@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * request.h
- *	  One call on its way through libcurl; private to src/transport.
+ *	  A call and its transport; private to src/transport.
  *
- *	  transport.c	descriptor, timer, lists: who is where
+ *	  transport.c	lists: which call is in which state
+ *	  poll.c		descriptor and timer
  *	  request.c		what is sent: options of the easy handle, redirects
  *	  reply.c		what comes back: callbacks of libcurl, kind, error text
- *	  stream.c		what comes back and is read as it comes
+ *	  stream.c		the body of a stream, read as it comes
  */
 #ifndef SAS_REQUEST_H
 #define SAS_REQUEST_H
@@ -21,7 +22,7 @@
 #error "sas needs libcurl 7.88 or later"
 #endif
 
-/* Streams that have something new, in order. */
+/* Streams with news (bytes, or the beginning of the answer), in order. */
 typedef struct SasRequestNews
 {
 	struct SasRequest *head;
@@ -61,7 +62,7 @@ typedef struct SasRequest
 	bool		websocket;
 	bool		closed;			/* by a message that says so */
 	bool		paused;			/* the window is full, libcurl leaves the socket alone */
-	bool		has_news;		/* in the list of those who have something new */
+	bool		has_news;		/* in the list of streams with news */
 	struct SasRequest *news_prev;
 	struct SasRequest *news_next;
 	struct SasRequestNews *news_list;
@@ -72,10 +73,36 @@ typedef struct SasRequest
 	SasReply   *reply;			/* there from the start: finishing needs no memory */
 } SasRequest;
 
+/* The calls in one state, in order. */
+typedef struct SasRequestList
+{
+	SasRequest *head;
+	SasRequest *tail;
+	int			length;
+} SasRequestList;
+
+struct SasTransport
+{
+	CURLM	   *multi;
+	int			epoll_fd;
+	int			joined[2];		/* descriptors of other transports, for the owner's wait only; -1: none */
+	int64_t		deadline_us;	/* of libcurl's timer; -1: none */
+	int			max_calls;
+	bool		lookup_left;	/* a call ended while its host was looked up */
+	SasRequestList active;
+	SasRequestList finished;
+	SasRequestList idle;
+	SasRequestNews news;		/* streams with news; active or finished */
+};
+
 /* request.c */
 extern bool sas_transport_request_load(SasRequest *r, const SasCall *call, char *errbuf, size_t errlen);
 extern bool sas_transport_request_redirect(SasRequest *r, CURLcode code);
 extern void sas_transport_request_unload(SasRequest *r);
+
+/* poll.c */
+extern bool sas_transport_poll_set_up(SasTransport *t);
+extern bool sas_transport_poll_once(SasTransport *t);
 
 /* transport.c */
 extern void sas_transport_block_signals(sigset_t *before);

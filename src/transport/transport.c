@@ -1,56 +1,25 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * transport.c
- *	  The descriptor, the timer, and who is where.
- *
- * libcurl tells us which sockets it waits for and when it wants to be called;
- * the sockets go into one epoll descriptor and the time becomes a deadline on
- * the monotonic clock, so that the owner waits for one descriptor with one
- * time-out and never sees a socket.
+ *	  Calls begin, end and are stopped.
  *
  * A request is in one of three lists: active (libcurl has it), finished (its
- * reply waits to be taken), idle (an easy handle kept for the next call).
+ * reply waits for its owner), idle (an easy handle for the next call).
  * Connections outlive requests: the multi handle keeps them for reuse.
  */
 #include "transport/request.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define EVENTS_AT_ONCE 256
 #define ROUNDS_OF_WORK 4
 
-typedef struct SasRequestList
-{
-	SasRequest *head;
-	SasRequest *tail;
-	int			length;
-} SasRequestList;
-
-struct SasTransport
-{
-	CURLM	   *multi;
-	int			epoll_fd;
-	int			joined[2];		/* descriptors of other transports, for the owner's wait only; -1: none */
-	int64_t		deadline_us;	/* of libcurl's timer; -1: none */
-	int			max_calls;
-	bool		lookup_left;	/* a call ended while its host was looked up */
-	SasRequestList active;
-	SasRequestList finished;
-	SasRequestList idle;
-	SasRequestNews has_news;	/* streams with something new; active, or finished */
-};
-
-/*
- * Threads begin with the signal mask of whoever starts them.
- */
+/* A thread inherits the signal mask of the thread that starts it. */
 void
 sas_transport_block_signals(sigset_t *before)
 {
@@ -95,52 +64,7 @@ transport_list_remove(SasRequestList *list, SasRequest *r)
 }
 
 /*
- * libcurl's wish for a socket.  in_epoll is what we assigned to the socket.
- * When the kernel refuses, the call runs into its time-out: an error given to
- * libcurl here would end all calls.
- */
-static int
-transport_on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *in_epoll)
-{
-	SasTransport *t = arg;
-	struct epoll_event ev = {0};
-
-	(void) easy;
-	if (what == CURL_POLL_REMOVE)
-	{
-		epoll_ctl(t->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
-		return 0;
-	}
-	ev.data.fd = fd;
-	if (what & CURL_POLL_IN)
-		ev.events |= EPOLLIN;
-	if (what & CURL_POLL_OUT)
-		ev.events |= EPOLLOUT;
-	if (epoll_ctl(t->epoll_fd, in_epoll ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &ev) != 0)
-	{
-		if (errno == ENOENT)
-			epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, fd, &ev);
-		else if (errno == EEXIST)
-			epoll_ctl(t->epoll_fd, EPOLL_CTL_MOD, fd, &ev);
-	}
-	if (in_epoll == NULL)
-		curl_multi_assign(t->multi, fd, t);
-	return 0;
-}
-
-static int
-transport_on_timer(CURLM *multi, long timeout_ms, void *arg)
-{
-	SasTransport *t = arg;
-
-	(void) multi;
-	t->deadline_us = timeout_ms < 0 ? -1 :
-		sas_transport_now_us() + (int64_t) timeout_ms * 1000;
-	return 0;
-}
-
-/*
- * Two sockets for a call (one while its host is looked up), one for a kept
+ * Two sockets for a call (one while its host is looked up), one for an idle
  * connection, and the server's own files.
  */
 static void
@@ -177,19 +101,6 @@ transport_apply_size(SasTransport *t, int max_calls)
 	}
 }
 
-static bool
-transport_set_up(SasTransport *t)
-{
-	t->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	t->multi = curl_multi_init();
-	return t->epoll_fd >= 0 && t->multi != NULL &&
-		curl_multi_setopt(t->multi, CURLMOPT_SOCKETFUNCTION, transport_on_socket) == CURLM_OK &&
-		curl_multi_setopt(t->multi, CURLMOPT_SOCKETDATA, t) == CURLM_OK &&
-		curl_multi_setopt(t->multi, CURLMOPT_TIMERFUNCTION, transport_on_timer) == CURLM_OK &&
-		curl_multi_setopt(t->multi, CURLMOPT_TIMERDATA, t) == CURLM_OK &&
-		curl_multi_setopt(t->multi, CURLMOPT_MAX_HOST_CONNECTIONS, 0L) == CURLM_OK;
-}
-
 SasTransport *
 sas_transport_open(int max_calls, char *errbuf, size_t errlen)
 {
@@ -205,7 +116,7 @@ sas_transport_open(int max_calls, char *errbuf, size_t errlen)
 	{
 		t->deadline_us = -1;
 		t->joined[0] = t->joined[1] = -1;
-		if (transport_set_up(t))
+		if (sas_transport_poll_set_up(t))
 			transport_apply_size(t, max_calls);
 		else
 		{
@@ -223,40 +134,8 @@ sas_transport_open(int max_calls, char *errbuf, size_t errlen)
 	return t;
 }
 
-int
-sas_transport_fd(SasTransport *t)
-{
-	return t->epoll_fd;
-}
-
-bool
-sas_transport_join(SasTransport *t, SasTransport *other)
-{
-	struct epoll_event ev = {.events = EPOLLIN};
-	int			place = t->joined[0] < 0 ? 0 : 1;
-
-	ev.data.fd = other->epoll_fd;
-	if (epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, other->epoll_fd, &ev) != 0)
-		return false;
-	t->joined[place] = other->epoll_fd;
-	return true;
-}
-
-long
-sas_transport_timeout_ms(SasTransport *t)
-{
-	int64_t		left_us;
-
-	if (t->has_news.head != NULL || t->finished.head != NULL)
-		return 0;
-	if (t->deadline_us < 0)
-		return -1;
-	left_us = t->deadline_us - sas_transport_now_us();
-	return left_us <= 0 ? 0 : (long) ((left_us + 999) / 1000);
-}
-
 /*
- * An idle request, or a new one.  The last one used has the warmest memory.
+ * An idle request, or a new one.  The one used last has the warmest memory.
  */
 static SasRequest *
 transport_take_idle(SasTransport *t)
@@ -315,7 +194,7 @@ transport_start(SasTransport *t, const SasCall *call, char *errbuf, size_t errle
 		transport_give_back(t, r);
 		return NULL;
 	}
-	r->news_list = &t->has_news;
+	r->news_list = &t->news;
 	transport_list_add(&t->active, r);
 	return r;
 }
@@ -333,8 +212,8 @@ sas_transport_start(SasTransport *t, const SasCall *call, char *errbuf, size_t e
 }
 
 /*
- * Takes the request from libcurl.  When that cuts it short, a thread may go on
- * looking for its host.
+ * Takes the request from libcurl.  When that cuts it short, a thread may still
+ * look up its host.
  */
 static void
 transport_detach(SasTransport *t, SasRequest *r, bool cut_short)
@@ -401,45 +280,6 @@ transport_collect(SasTransport *t)
 	}
 }
 
-/*
- * One look at the timer and the sockets; false: nothing was ready.  An error
- * or hang-up of a socket is given to libcurl as readable and writable: it
- * finds out the reason itself, and reads what came before.
- */
-static bool
-transport_work_once(SasTransport *t)
-{
-	struct epoll_event events[EVENTS_AT_ONCE];
-	bool		did = false;
-	int			running;
-	int			n;
-
-	if (t->deadline_us >= 0 && sas_transport_now_us() >= t->deadline_us)
-	{
-		t->deadline_us = -1;
-		curl_multi_socket_action(t->multi, CURL_SOCKET_TIMEOUT, 0, &running);
-		did = true;
-	}
-	n = epoll_wait(t->epoll_fd, events, EVENTS_AT_ONCE, 0);
-	for (int i = 0; i < n; i++)
-	{
-		uint32_t	e = events[i].events;
-		int			mask = 0;
-
-		if (events[i].data.fd == t->joined[0] || events[i].data.fd == t->joined[1])
-			continue;
-
-		if (e & (EPOLLIN | EPOLLERR | EPOLLHUP))
-			mask |= CURL_CSELECT_IN;
-		if (e & (EPOLLOUT | EPOLLERR | EPOLLHUP))
-			mask |= CURL_CSELECT_OUT;
-		curl_multi_socket_action(t->multi, events[i].data.fd, mask, &running);
-		did = true;
-	}
-	transport_collect(t);
-	return did;
-}
-
 void
 sas_transport_work(SasTransport *t)
 {
@@ -447,8 +287,13 @@ sas_transport_work(SasTransport *t)
 
 	sas_transport_block_signals(&before);
 	for (int i = 0; i < ROUNDS_OF_WORK; i++)
-		if (!transport_work_once(t))
+	{
+		bool		did = sas_transport_poll_once(t);
+
+		transport_collect(t);
+		if (!did)
 			break;
+	}
 	sas_transport_restore_signals(&before);
 }
 
@@ -473,7 +318,7 @@ sas_transport_next(SasTransport *t)
 void *
 sas_transport_next_news(SasTransport *t)
 {
-	SasRequest *r = t->has_news.head;
+	SasRequest *r = t->news.head;
 
 	if (r == NULL)
 		return NULL;

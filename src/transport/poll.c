@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * poll.c
+ *	  One descriptor and one timer for all sockets of a transport.
+ *
+ * libcurl says which sockets it waits for and when it wants to be called.  The
+ * sockets go into one epoll descriptor, and the time becomes a deadline on the
+ * monotonic clock.  So the owner waits for one descriptor with one time-out and
+ * never sees a socket.
+ */
+#include "transport/request.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+
+#define EVENTS_AT_ONCE 256
+
+/*
+ * libcurl says what it waits for on a socket.  in_epoll is what we assigned to
+ * the socket.  When the kernel refuses, the call runs into its time-out: an
+ * error returned to libcurl here would end all calls.
+ */
+static int
+poll_on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *in_epoll)
+{
+	SasTransport *t = arg;
+	struct epoll_event ev = {0};
+
+	(void) easy;
+	if (what == CURL_POLL_REMOVE)
+	{
+		epoll_ctl(t->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+		return 0;
+	}
+	ev.data.fd = fd;
+	if (what & CURL_POLL_IN)
+		ev.events |= EPOLLIN;
+	if (what & CURL_POLL_OUT)
+		ev.events |= EPOLLOUT;
+	if (epoll_ctl(t->epoll_fd, in_epoll ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &ev) != 0)
+	{
+		if (errno == ENOENT)
+			epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, fd, &ev);
+		else if (errno == EEXIST)
+			epoll_ctl(t->epoll_fd, EPOLL_CTL_MOD, fd, &ev);
+	}
+	if (in_epoll == NULL)
+		curl_multi_assign(t->multi, fd, t);
+	return 0;
+}
+
+static int
+poll_on_timer(CURLM *multi, long timeout_ms, void *arg)
+{
+	SasTransport *t = arg;
+
+	(void) multi;
+	t->deadline_us = timeout_ms < 0 ? -1 :
+		sas_transport_now_us() + (int64_t) timeout_ms * 1000;
+	return 0;
+}
+
+bool
+sas_transport_poll_set_up(SasTransport *t)
+{
+	t->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	t->multi = curl_multi_init();
+	return t->epoll_fd >= 0 && t->multi != NULL &&
+		curl_multi_setopt(t->multi, CURLMOPT_SOCKETFUNCTION, poll_on_socket) == CURLM_OK &&
+		curl_multi_setopt(t->multi, CURLMOPT_SOCKETDATA, t) == CURLM_OK &&
+		curl_multi_setopt(t->multi, CURLMOPT_TIMERFUNCTION, poll_on_timer) == CURLM_OK &&
+		curl_multi_setopt(t->multi, CURLMOPT_TIMERDATA, t) == CURLM_OK &&
+		curl_multi_setopt(t->multi, CURLMOPT_MAX_HOST_CONNECTIONS, 0L) == CURLM_OK;
+}
+
+int
+sas_transport_fd(SasTransport *t)
+{
+	return t->epoll_fd;
+}
+
+bool
+sas_transport_join(SasTransport *t, SasTransport *other)
+{
+	struct epoll_event ev = {.events = EPOLLIN};
+	int			free_one = t->joined[0] < 0 ? 0 : 1;
+
+	ev.data.fd = other->epoll_fd;
+	if (epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, other->epoll_fd, &ev) != 0)
+		return false;
+	t->joined[free_one] = other->epoll_fd;
+	return true;
+}
+
+long
+sas_transport_timeout_ms(SasTransport *t)
+{
+	int64_t		left_us;
+
+	if (t->news.head != NULL || t->finished.head != NULL)
+		return 0;
+	if (t->deadline_us < 0)
+		return -1;
+	left_us = t->deadline_us - sas_transport_now_us();
+	return left_us <= 0 ? 0 : (long) ((left_us + 999) / 1000);
+}
+
+/*
+ * Checks the timer and the sockets once; false: nothing was ready.  libcurl
+ * gets an error or hang-up of a socket as readable and writable: it finds the
+ * reason itself, and reads what came before.
+ */
+bool
+sas_transport_poll_once(SasTransport *t)
+{
+	struct epoll_event events[EVENTS_AT_ONCE];
+	bool		did = false;
+	int			running;
+	int			n;
+
+	if (t->deadline_us >= 0 && sas_transport_now_us() >= t->deadline_us)
+	{
+		t->deadline_us = -1;
+		curl_multi_socket_action(t->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+		did = true;
+	}
+	n = epoll_wait(t->epoll_fd, events, EVENTS_AT_ONCE, 0);
+	for (int i = 0; i < n; i++)
+	{
+		uint32_t	e = events[i].events;
+		int			mask = 0;
+
+		if (events[i].data.fd == t->joined[0] || events[i].data.fd == t->joined[1])
+			continue;
+
+		if (e & (EPOLLIN | EPOLLERR | EPOLLHUP))
+			mask |= CURL_CSELECT_IN;
+		if (e & (EPOLLOUT | EPOLLERR | EPOLLHUP))
+			mask |= CURL_CSELECT_OUT;
+		curl_multi_socket_action(t->multi, events[i].data.fd, mask, &running);
+		did = true;
+	}
+	return did;
+}
