@@ -85,7 +85,7 @@ _PG_init(void)
 	sas_worker_set_methods(SAS_FUNCTION, &sas_function_methods);
 	sas_worker_set_methods(SAS_SUPERVISOR, &sas_supervisor_methods);
 
-	/* pg_upgrade moves the tables; nobody may work on them meanwhile. */
+	/* pg_upgrade moves the tables; no worker may change them meanwhile. */
 	if (!IsBinaryUpgrade)
 		sas_worker_launcher_register();
 }

@@ -17,7 +17,7 @@
 #include "store/submit.h"
 #include "wake/low_water.h"
 
-/* a front that has not been looked at from its very beginning for so long is, when the supervisor has nothing else to do */
+/* The supervisor, when it is idle, scans a lane from its very beginning when nothing has done so for this long. */
 #define SAS_LOW_WATER_CHECK_US (5 * 60 * INT64CONST(1000000))
 
 PG_FUNCTION_INFO_V1(sas_api_note_low_water);
@@ -85,7 +85,7 @@ sas_api_note_low_water(PG_FUNCTION_ARGS)
 	return PointerGetDatum(tuple);
 }
 
-/* _sas.begin_fronts(kind, ns): the marks of these fronts. */
+/* _sas.begin_fronts(kind, ns): their low-water marks. */
 Datum
 sas_api_begin_low_water(PG_FUNCTION_ARGS)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * actor.c: the actors' names, and who this process is.
+ * actor.c: the actors' names, and the identity of this process.
  */
 #include "postgres.h"
 

@@ -2,8 +2,8 @@
 /*
  * actor.h: what an actor is, seen from the loop that runs it.
  *
- * An actor is a struct of functions.  The roof (sas.c) hands the structs to
- * worker/, which never includes an actor; an actor learns who it is from
+ * An actor is a struct of functions. The roof (sas.c) hands the structs to
+ * worker/, which never includes an actor. An actor reads its identity from
  * sas_base_self and never includes worker/.
  */
 #ifndef SAS_BASE_ACTOR_H
@@ -23,9 +23,10 @@ typedef enum SasActor
 extern const char *sas_base_actor_name(SasActor actor);
 
 /*
- * Who this process is.  worker_id counts from 1 since the start of shared
- * memory, boot is a random number chosen at that start: the pair never comes
- * back.  In a backend that is no worker worker_id is 0 and name is empty.
+ * The identity of this process. worker_id counts from 1 since the start of
+ * shared memory, boot is a random number chosen at that start: the pair is
+ * never used twice. In a backend that is no worker, worker_id is 0 and name
+ * is empty.
  */
 typedef struct SasSelf
 {
@@ -38,23 +39,23 @@ typedef struct SasSelf
 extern SasSelf sas_base_self;
 
 /*
- * Set by a turn that finds the extension gone, or of a version that this
- * library does not know: the loop leaves quietly and the launcher forgets the
- * database until it is told to look again.
+ * Set by a tick that finds the extension dropped, or in a version that this
+ * library does not know. The loop then exits quietly, and the launcher
+ * forgets the database until a request to probe it.
  */
 extern bool sas_base_retire;
 
 /*
- * Somebody cancelled the last turn (pg_cancel_backend): what it was at is no
- * worse for it, and is tried again without being counted.
+ * The last tick was cancelled (pg_cancel_backend): its work is tried again,
+ * and the failure is not counted.
  */
 extern bool sas_base_tick_cancelled;
 
-/* The answer of a turn. */
+/* The result of a tick. */
 typedef struct SasTick
 {
 	bool		again;			/* there is more to do: do not sleep */
-	int64		wake_in_ms;		/* -1: only the bell wakes */
+	int64		wake_in_ms;		/* -1: only a wake-up */
 } SasTick;
 
 typedef struct SasActorMethods

@@ -3,8 +3,9 @@
  * clock.h: the one clock.
  *
  * Everything that is compared with an instant in a table asks
- * sas_base_clock_now(), so that a test can freeze it with sas.clock.  Spans inside
- * one process are measured on the monotonic clock, which nobody can set back.
+ * sas_base_clock_now(), so that a test can freeze it with sas.clock. Spans
+ * inside one process are measured on the monotonic clock, which cannot be
+ * set back.
  */
 #ifndef SAS_BASE_CLOCK_H
 #define SAS_BASE_CLOCK_H

@@ -2,8 +2,8 @@
 /*
  * compat.h: every place where PostgreSQL 15, 17 and 18 differ.
  *
- * The rest of the code calls the names below and knows no version number.
- * Who must support a further major version looks here and nowhere else.
+ * The rest of the code calls the names below and knows no version number. To
+ * support a further major version, change this file and no other.
  */
 #ifndef SAS_BASE_COMPAT_H
 #define SAS_BASE_COMPAT_H
@@ -134,7 +134,7 @@ sas_compat_setting(const char *name)
 #endif
 }
 
-/* Databases that a DROP DATABASE left half done; nobody can connect to them. */
+/* Databases that a DROP DATABASE left half done; no session can connect to them. */
 #ifdef DATCONNLIMIT_INVALID_DB
 #define SAS_COMPAT_DATABASE_VALID(form) ((form)->datconnlimit != DATCONNLIMIT_INVALID_DB)
 #else

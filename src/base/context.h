@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * context.h: says in every message which run, step and attempt it is about.
+ * context.h: adds the run, step and attempt to every message.
  *
  *	SasContext context;
  *
@@ -8,7 +8,7 @@
  *	...										errors carry 'run 17 step "charge" attempt 2'
  *	sas_base_context_pop(&context);
  *
- * An ERROR that leaves the block needs no pop: PG_TRY puts the stack back.
+ * An ERROR that leaves the block needs no pop: PG_TRY restores the stack.
  */
 #ifndef SAS_BASE_CONTEXT_H
 #define SAS_BASE_CONTEXT_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * peers.c: passes an actor's questions on to the registry.
+ * peers.c: passes an actor's questions to the registry.
  *
- * Without a registry (library not preloaded) nobody is alive and every place
- * is free: ticks by hand work in any session.
+ * Without a registry (library not preloaded) there are no workers and no
+ * leader: a session can tick by hand.
  */
 #include "postgres.h"
 

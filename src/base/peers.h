@@ -2,13 +2,13 @@
 /*
  * peers.h: what an actor may know of the other workers of its database.
  *
- * worker/registry holds the answers and lends them through SasPeersMethods,
- * so that an actor need not include worker/.
+ * worker/registry has the answers and lends them through SasPeersMethods, so
+ * that an actor need not include worker/.
  *
- * Finding the leases of the dead: ask sas_base_peers_live() first and read the
- * leases afterwards.  A lease of this boot whose worker_id is at most *newest
- * and not among the ids belongs to a worker that is gone; a lease of another
- * boot always does.
+ * To find the leases of dead workers, call sas_base_peers_live() first and
+ * read the leases afterwards. A lease of this boot whose worker_id is at
+ * most *newest and not among the ids belongs to a dead worker; so does every
+ * lease of another boot.
  */
 #ifndef SAS_BASE_PEERS_H
 #define SAS_BASE_PEERS_H
@@ -18,7 +18,7 @@
 /*
  * The workers of MyDatabaseId that are alive now, starting ones included.
  * Returns how many there are, and writes at most max of them; *newest is the
- * highest id handed out before the look.
+ * highest id that was assigned before the call.
  */
 extern int	sas_base_peers_live(int64 *ids, int max, int64 *newest);
 
@@ -26,9 +26,9 @@ extern int	sas_base_peers_live(int64 *ids, int max, int64 *newest);
 extern void sas_base_peers_terminate(int64 worker_id);
 
 /*
- * Takes or keeps the leader's place of that actor in this database.  A worker
- * that leads does so until it exits; then the others are woken.  A session
- * that is no worker takes nothing: it is answered whether the place is free.
+ * Takes or keeps the lead of that actor in this database. A worker that
+ * leads does so until it exits; then the others are woken. A session that is
+ * no worker takes nothing: the result says whether there is no leader.
  */
 extern bool sas_base_peers_lead(SasActor actor);
 
@@ -40,15 +40,16 @@ typedef struct SasPeerInvocation
 } SasPeerInvocation;
 
 /*
- * This worker begins to work for that task, and should be done by then
- * (monotonic clock).  Nobody is woken: the leader finds it at its interval.
+ * This worker begins to work for that task, and should finish by then
+ * (monotonic clock). No worker is woken: the leader finds it at its
+ * interval.
  */
 extern void sas_base_peers_begin_invocation(int64 task, int64 until_us);
 extern void sas_base_peers_end_invocation(void);
 
 /*
- * The workers of this database that should be done by now, at most max of
- * them.  *next_us: when the next one should be; 0: nobody works.
+ * The workers of this database that should have finished by now, at most max
+ * of them. *next_us: when the next one should; 0: none works.
  */
 extern int	sas_base_peers_overdue(SasPeerInvocation *invocations, int max, int64 *next_us);
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * utf8.c: between the encoding of the database and UTF-8.
+ * utf8.c: converts between the encoding of the database and UTF-8.
  *
- * Replies come when no transaction is open, and whatever they hold must not
- * raise: so the functions that convert are looked up before, and asked not to.
+ * Replies come while no transaction is open, and no reply may raise an
+ * error, whatever its bytes are. So the conversion functions are looked up
+ * before, and are called so that they do not raise.
  */
 #include "postgres.h"
 

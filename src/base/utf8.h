@@ -8,8 +8,9 @@
 #define SAS_BASE_UTF8_H
 
 /*
- * Looks up what converts, once.  Needs a transaction; what comes before it
- * is not converted.  The other two do it where there is one.
+ * Looks up the conversion functions, once. Needs a transaction; text is not
+ * converted before. The other two functions do it when there is a
+ * transaction.
  */
 extern void sas_base_utf8_prepare(void);
 
@@ -18,8 +19,8 @@ extern char *sas_base_utf8_of(char *text);
 
 /*
  * Bytes from outside as text of the database, with a NUL behind it: UTF-8
- * that fits, else what is text there as it stands.  NULL when they are not
- * text, or hold a character that the database cannot.
+ * that fits, else bytes that are text as they are. NULL when they are not
+ * text, or have a character that the database cannot store.
  */
 extern char *sas_base_utf8_text(const char *bytes, size_t len);
 

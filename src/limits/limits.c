@@ -36,7 +36,7 @@ sas_limits_load(int agent_id, SasBreaker breaker, int64 open_for_us)
 	SasLimitsUse *use;
 	SasLimitsEntry *e;
 
-	/* one that is closed is as good as new; nobody else's entry is touched */
+	/* a closed breaker needs no entry; the entry of others is not changed */
 	if (breaker == SAS_BREAKER_CLOSED)
 		return;
 	e = sas_limits_open(agent_id, false, &use);
@@ -48,7 +48,7 @@ sas_limits_load(int agent_id, SasBreaker breaker, int64 open_for_us)
 	e = sas_limits_open(agent_id, true, &use);
 	if (e == NULL)
 		return;
-	/* it may have been made by others just now, and be in use */
+	/* others may have made it just now, and use it */
 	if (e->breaker == SAS_BREAKER_CLOSED && e->in_flight == 0)
 	{
 		e->breaker = breaker;
@@ -144,7 +144,7 @@ sas_limits_ask(int agent_id, const SasLimits *limits, int want, bool rested, int
 			e->probe_pid = MyProcPid;
 		(void) sas_limits_count(e, use, granted);
 	}
-	/* who is granted a place looks afterwards, and finds what others came for */
+	/* a worker that is granted a slot scans afterwards, and finds the work that others came for */
 	if (!rested && (granted > 0 || *retry_us == 0))
 		e->none_granted = granted == 0;
 	sas_limits_close(e, use);
@@ -171,7 +171,7 @@ sas_limits_return(int agent_id, const SasLimits *limits, int n)
 		limits_take_tokens(e, limits, -n);
 		e->rate_until_us = 0;
 	}
-	/* half-open grants one place, so what comes back unused is the probe */
+	/* half-open grants one slot, so an unused slot is the probe */
 	if (e->probe_pid == MyProcPid)
 		e->probe_pid = 0;
 	none_granted = e->none_granted;
@@ -244,7 +244,7 @@ sas_limits_report(int agent_id, const SasLimits *limits, bool success, int64 beg
 	SasBreaker	before;
 
 	*now_is = SAS_BREAKER_CLOSED;
-	/* that there is nothing to tell needs no entry */
+	/* a success needs no entry to be reported */
 	if (limits->breaker_failures == 0 || (e = sas_limits_open(agent_id, !success, &use)) == NULL)
 		return false;
 	before = e->breaker;
@@ -253,7 +253,7 @@ sas_limits_report(int agent_id, const SasLimits *limits, bool success, int64 beg
 	else if (success)
 	{
 		e->failures = 0;
-		/* an answer to a call from before the breaker opened says nothing new */
+		/* an answer to a call that began before the breaker opened is no news */
 		if (e->breaker == SAS_BREAKER_HALF_OPEN)
 		{
 			e->breaker = SAS_BREAKER_CLOSED;

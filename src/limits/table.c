@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * table.c: a hash of entries in shared memory, and what this process has of them.
+ * table.c: a hash of entries in shared memory, and what this process uses of
+ * them.
  *
- * The lock is held for a moment only, and nothing is allocated under it: what
- * may fail comes first.  What a process holds is moved together with its
- * entry, so that it is given back where it counts.
+ * The lock is taken for a moment only, and nothing is allocated under it:
+ * code that may fail comes first. The slots of a process move together with
+ * their entry, so that they are given back to the entry that counts them.
  *
- * An entry goes when its agent or its database is dropped, with the commit of
- * that; calls that are on their way keep it until the last has ended.  Agents
- * that a worker does not find any more are forgotten too, for what is not told
- * at a commit (COMMIT PREPARED).
+ * An entry is removed when its agent or its database is dropped, at that
+ * commit; while calls are in flight, the last of them removes it. A worker
+ * also removes entries of agents that it does not find any longer, because
+ * COMMIT PREPARED reports no dropped agent.
  */
 #include "postgres.h"
 
@@ -32,7 +33,7 @@ typedef struct SasLimitsShmem
 	LWLock		lock;
 	int64		full_until_us;
 	int64		unshared_us;	/* when a process last had to do with an entry of its own; 0: never */
-	int64		repaired_us;	/* when an agent without an entry was said to be mended */
+	int64		repaired_us;	/* when an agent without an entry was reported repaired */
 } SasLimitsShmem;
 
 /* An agent that this transaction drops. */
@@ -77,7 +78,7 @@ sas_limits_shmem_init(void)
 
 /* ---------------------------------------------------------------- of the process */
 
-/* Takes an entry away, or has that done by the last call of it. Lock held. */
+/* Removes an entry; while it has calls, the last of them removes it. Lock held. */
 static void
 table_drop(SasLimitsEntry *e)
 {
@@ -133,7 +134,7 @@ table_begin_unshared(SasLimitsUse *use, const SasLimitsKey *key, int64 now)
 	use->unshared = true;
 }
 
-/* There is room again, or others had made an entry: what this process knew and holds goes into it. */
+/* There is room again, or others have made an entry: the limits and calls of this process go into it. */
 static void
 table_end_unshared(SasLimitsEntry *e, bool fresh, SasLimitsUse *use)
 {
@@ -172,7 +173,7 @@ table_end_unshared(SasLimitsEntry *e, bool fresh, SasLimitsUse *use)
 
 /* ---------------------------------------------------------------- entries */
 
-/* Would a new entry in its stead say anything else? */
+/* Does the entry differ from a new one? */
 static bool
 table_is_needed(const SasLimitsEntry *e, int64 now)
 {
@@ -181,7 +182,7 @@ table_is_needed(const SasLimitsEntry *e, int64 now)
 		now < e->full_us || now < e->rested_until_us;
 }
 
-/* Takes away what is not worth keeping. Lock held. */
+/* Removes entries that are not needed. Lock held. */
 static bool
 table_make_room(int64 now)
 {
@@ -220,7 +221,7 @@ table_enter(const SasLimitsKey *key, int64 now)
 	return e;
 }
 
-/* Its number is that of another agent now (DROP and CREATE EXTENSION): only calls on their way are kept. */
+/* Another agent has its number now (DROP and CREATE EXTENSION): only calls in flight are counted on. */
 static void
 table_revive(SasLimitsEntry *e)
 {
@@ -306,7 +307,7 @@ sas_limits_repair(SasLimitsEntry *e, int64 at_us)
 {
 	e->repaired_us = at_us;
 	e->failures = 0;
-	/* a probe that is on its way may hang for long in what has been mended */
+	/* a probe in flight may hang for long in a service that has been repaired since */
 	if (e->breaker != SAS_BREAKER_CLOSED)
 	{
 		e->breaker = SAS_BREAKER_HALF_OPEN;
@@ -474,7 +475,7 @@ sas_limits_state(int *taken, int64 *unshared_ago_us)
 	LWLockAcquire(&table_shmem->lock, LW_SHARED);
 	*unshared_ago_us = table_shmem->unshared_us == 0 ? -1 : Max(0, now - table_shmem->unshared_us);
 	*taken = (int) hash_get_num_entries(table_entries);
-	/* as long as there is much room, nobody cares how many of them would go */
+	/* while there is much room, it does not matter how many of them could be replaced */
 	if (*taken > sas_base_max_agents / 2)
 	{
 		*taken = 0;

@@ -2,10 +2,10 @@
 /*
  * table.h: the entries behind limits.h: made, found, moved and given back.
  *
- * An entry is made when an agent is called, and is worth keeping only as long
- * as it differs from a new one.  Of a full table, the entries that do not are
- * taken away.  When all of them are worth keeping, the process that asks keeps
- * an entry of its own, under closer limits, until there is room.
+ * A call to an agent makes its entry. An entry is needed only while it
+ * differs from a new one; in a full table, entries that do not are replaced.
+ * When all are needed, the process that asks has an entry of its own, under
+ * closer limits, until there is room.
  */
 #ifndef SAS_LIMITS_TABLE_H
 #define SAS_LIMITS_TABLE_H
@@ -24,9 +24,9 @@ typedef struct SasLimitsEntry
 	int64		made_us;
 	int			in_flight;
 	bool		dropped;		/* goes when the last call has ended */
-	bool		refused;		/* somebody waits for a place */
-	bool		none_granted;	/* somebody got none at all since one was granted the last time */
-	int64		rested_until_us;	/* the next free place is for a call that has rested */
+	bool		refused;		/* a worker waits for a slot */
+	bool		none_granted;	/* a worker got no slot since one was granted the last time */
+	int64		rested_until_us;	/* the next free slot is for a call between two attempts */
 	double		tokens;
 	int64		filled_us;
 	int64		full_us;		/* by then all tokens are back */
@@ -36,8 +36,8 @@ typedef struct SasLimitsEntry
 	int64		first_failure_us;
 	int64		window_us;		/* after that long they do not count */
 	int64		open_until_us;
-	int			probe_pid;		/* half-open: who has the probe; 0: nobody */
-	int64		repaired_us;	/* when somebody said so */
+	int			probe_pid;		/* half-open: the process with the probe; 0: none */
+	int64		repaired_us;	/* when the service was reported repaired */
 } SasLimitsEntry;
 
 /* What this process has of an agent. */
@@ -50,9 +50,9 @@ typedef struct SasLimitsUse
 } SasLimitsUse;
 
 /*
- * The entry of an agent of this database, with the lock; NULL without it when
- * there is none.  make: it is made, so that NULL means no shared memory only.
- * *held is not NULL when make, or when this process holds any of it.
+ * The entry of an agent of this database, with the lock; NULL, and no lock,
+ * when there is none. make: it is made, so that NULL means no shared memory
+ * only. *use is not NULL when make, or when this process uses the entry.
  */
 extern SasLimitsEntry *sas_limits_open(int agent_id, bool make, SasLimitsUse **use);
 
@@ -62,7 +62,7 @@ extern void sas_limits_close(SasLimitsEntry *e, SasLimitsUse *use);
 /* n calls more (or fewer) of this process. Returns how many it has now. */
 extern int	sas_limits_count(SasLimitsEntry *e, SasLimitsUse *use, int n);
 
-/* Its service is mended: a breaker that is not closed lets a new probe through. */
+/* Its service is repaired: a breaker that is not closed lets a new probe through. */
 extern void sas_limits_repair(SasLimitsEntry *e, int64 at_us);
 
 /* The same for an agent that has no shared entry: the processes' own learn it when they are asked for. */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * low_water.c: the marks of fronts; see low_water.h.
+ * low_water.c: low-water marks; see low_water.h.
  *
- * An entry is made by the first look at a front and never goes.  Its numbers
- * are guarded by a spinlock of its own; the lock of all is for finding
- * (shared) and making entries.  One that is missing has no mark, so whoever
- * finds none has nothing to lower: a look that makes the entry afterwards
+ * The first scan of a lane or of due rows makes an entry, which is never
+ * removed. A spinlock of its own guards the numbers of an entry; one lock
+ * for all guards finding (shared) and making entries. A missing entry has no
+ * mark, so there is nothing to lower: a scan that makes the entry afterwards
  * takes its snapshot afterwards, too, and sees the row.
  */
 #include "postgres.h"
@@ -22,9 +22,9 @@
 #include "wake/low_water.h"
 
 #define SAS_LOW_WATER_ENTRIES 1024
-/* of one transaction; beyond, the marks of the whole database are taken back */
+/* of one transaction; with more, all marks of the database are reset */
 #define SAS_LOW_WATER_NOTES 64
-/* a token that is kept longer, by a transaction that stays open, may be taken by another look */
+/* a token that a transaction has for longer, because it stays open, may be taken by another scan */
 #define SAS_TOKEN_US 1000000
 
 typedef struct SasLowWater
@@ -35,7 +35,7 @@ typedef struct SasLowWater
 	slock_t		mutex;
 	TimestampTz mark;			/* no row can be seen before it */
 	TimestampTz noted_low;		/* the least that was noted since the token was taken */
-	uint64		token;			/* of the look that may raise the mark; 0: free */
+	uint64		token;			/* of the scan that may raise the mark; 0: free */
 	int64		taken_us;
 	int64		checked_us;
 } SasLowWater;
@@ -95,7 +95,7 @@ sas_wake_low_water_shmem_init(void)
 	LWLockRegisterTranche(low_water_shmem->lock.tranche, "sas_fronts");
 }
 
-/* With the lock held; NULL: there is none, and *room is where it would be, NULL when all are taken. */
+/* With the lock held. NULL: there is no entry, and *room is where it belongs; NULL when all are taken. */
 static SasLowWater *
 low_water_find(Oid dboid, SasLowWaterKind kind, int n, SasLowWater **room)
 {
@@ -261,7 +261,7 @@ sas_wake_low_water_raise(SasLowWaterKind kind, int n, TimestampTz first)
 		}
 }
 
-/* Gives the tokens back; committed: and raises the marks that they stand for. */
+/* Gives the tokens back; committed: also raises their marks. */
 static void
 low_water_end_scans(bool committed)
 {
@@ -301,7 +301,7 @@ sas_wake_low_water_forget(void)
 	low_water_noted_all = false;
 }
 
-/* What a subtransaction has deleted is back, and a look within it did not see it. */
+/* The rows that a subtransaction deleted are back, and a scan within it did not see them. */
 static void
 low_water_subxact_callback(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
 {

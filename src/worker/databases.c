@@ -2,9 +2,9 @@
 /*
  * databases.c: the launcher's table of databases.
  *
- * pg_database says which there are; the registry says where workers run
- * already (a launcher that was restarted finds them there); a probe says where
- * the extension is.
+ * pg_database says which databases there are. The registry says where
+ * workers run already: a restarted launcher finds them there. A probe says
+ * where the extension is.
  */
 #include "postgres.h"
 

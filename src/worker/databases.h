@@ -17,7 +17,7 @@ typedef enum SasPresence
 	SAS_PRESENCE_PRESENT
 } SasPresence;
 
-/* One worker's place: who is in it, and when it may be filled again. */
+/* One worker's slot in the launcher's memory: its process, and when it may be started again. */
 typedef struct SasWorkerSlot
 {
 	BackgroundWorkerHandle *handle; /* of the process we asked for; NULL: none, or not ours */
@@ -33,7 +33,7 @@ typedef struct SasDatabase
 	Oid			oid;			/* hash key */
 	NameData	name;
 	bool		listed;			/* there, and may be connected to */
-	bool		probe;			/* to be looked at */
+	bool		probe;			/* a probe is wanted */
 	bool		excluded;		/* at the start of this tick: see reconcile.c */
 	SasPresence presence;
 	SasWorkerSlot prober;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * exclusion.c: a session has a database free of workers, for a while.
+ * exclusion.c: a session excludes workers from a database for a while.
  *
- * Holds are entries in shared memory.  They are set first and looked at by a
- * worker when it attaches (its slot is taken away) and by the launcher before
- * it starts one, so that nobody slips in after the look.  A session that dies
- * frees its holds in its exit callback; a crash frees everything.
+ * Exclusions are entries in shared memory. A worker checks them when it
+ * attaches, and then loses its slot; the launcher checks them before it
+ * starts a worker. The entry is made before workers are stopped, so no
+ * worker slips in after the check. A session that dies removes its entries
+ * in its exit callback; a crash removes all.
  *
  * A worker that is this session itself (a function step that drops the
- * extension) is left alone.
+ * extension) is not stopped.
  */
 #include "postgres.h"
 
@@ -65,7 +66,7 @@ exclusion_exit(int code, Datum arg)
 	sas_worker_exclusion_end_all();
 }
 
-/* With the lock held: enters the hold, false when there is no room. */
+/* With the lock held: makes the entry; false when there is no room. */
 static bool
 exclusion_enter(Oid dboid)
 {
@@ -89,8 +90,8 @@ exclusion_enter(Oid dboid)
 }
 
 /*
- * With the lock held: tells the workers and the probe of that database to
- * leave, writes their pids, and returns how many there are.
+ * With the lock held: stops the workers and the probe of that database,
+ * writes their pids, and returns how many there are.
  */
 static int
 exclusion_stop_workers(Oid dboid, int *pids)

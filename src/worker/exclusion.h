@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * exclusion.h: keeps workers out of a database while a statement needs it alone.
+ * exclusion.h: excludes workers from a database that a statement needs for
+ * itself.
  */
 #ifndef SAS_WORKER_EXCLUSION_H
 #define SAS_WORKER_EXCLUSION_H
 
 /*
- * No worker starts in that database any more, those that are there are told
- * to leave, and the call returns when they are gone (or after 10 s with a
- * WARNING).  The hold ends with sas_worker_exclusion_end_all() or with this process.
+ * From now on no worker starts in that database. Those that run are stopped,
+ * and the call returns when they are gone (or after 10 s with a WARNING).
+ * The exclusion ends with sas_worker_exclusion_end_all() or with this
+ * process.
  */
 extern void sas_worker_exclusion_begin(Oid dboid);
 extern void sas_worker_exclusion_end_all(void);
@@ -19,11 +21,11 @@ extern void sas_worker_exclusion_end_all(void);
  */
 extern void sas_worker_exclusion_keep(void);
 
-/* Ends the holds that last for a transaction. */
+/* Ends the exclusions that last for a transaction. */
 extern void sas_worker_exclusion_end_transaction(void);
 extern bool sas_worker_exclusion_mine(void);
 
-/* Whether anybody holds that database. */
+/* Does any session exclude workers from that database? */
 extern bool sas_worker_exclusion_active(Oid dboid);
 
 #endif							/* SAS_WORKER_EXCLUSION_H */

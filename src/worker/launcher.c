@@ -2,14 +2,14 @@
 /*
  * launcher.c: the process "sas launcher".
  *
- * The postmaster starts it once the server is out of recovery, and again when
- * it ends: it always ends with code 1.  It is connected to no database, so it
- * is in nobody's way.  It sleeps until a request (request.h), the end of a
- * worker, a reload, or a pause that has run out; when everything is as it
- * should be it has no pause to wait for.
+ * The postmaster starts it once the server is out of recovery, and again
+ * when it ends: it always ends with code 1. It is connected to no database,
+ * so it blocks no DROP DATABASE. It sleeps until a request (request.h), the
+ * end of a worker, a reload, or the end of a pause. When all workers run as
+ * they should, it waits for no pause.
  *
- * Its memory is not needed by the next launcher, which finds the running
- * workers in the registry and probes the other databases anew.
+ * The next launcher does not need its memory: it finds the running workers
+ * in the registry and probes the other databases again.
  */
 #include "postgres.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * launcher.h: the one process that sees to it that the others run.
+ * launcher.h: the process that starts all others.
  */
 #ifndef SAS_WORKER_LAUNCHER_H
 #define SAS_WORKER_LAUNCHER_H

@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * lifecycle.c: a utility hook that clears the way for some statements.
+ * lifecycle.c: a utility hook that stops workers for some statements.
  *
- *	DROP, RENAME, SET TABLESPACE of a database		the database is held
- *	CREATE DATABASE ... TEMPLATE					the template is held
- *	DROP EXTENSION sas, ALTER EXTENSION sas			this database is held, probed at commit
- *	CREATE EXTENSION								this database is probed at commit
- *	DROP SCHEMA, DROP OWNED							the same, when they took sas along
- *	COMMIT PREPARED, ROLLBACK PREPARED				everything in this database is rung
- *	CREATE EXTENSION by a restore, COPY ... FROM	this database is held by this session
+ *	DROP, RENAME, SET TABLESPACE of a database		excludes workers from that database
+ *	CREATE DATABASE ... TEMPLATE					excludes workers from the template
+ *	DROP EXTENSION sas, ALTER EXTENSION sas			excludes workers from this database, probes it at commit
+ *	CREATE EXTENSION								probes this database at commit
+ *	DROP SCHEMA, DROP OWNED							the same, when they dropped sas too
+ *	COMMIT PREPARED, ROLLBACK PREPARED				wakes everything in this database
+ *	CREATE EXTENSION by a restore, COPY ... FROM	this session excludes workers from this database
  *
- * A hold lasts until the transaction ends, so workers are back right after an
- * error or a ROLLBACK.  SET TABLESPACE commits half way: while the statement
- * runs, the end of a transaction ends no hold.
+ * An exclusion lasts until the transaction ends, so workers are back right
+ * after an error or a ROLLBACK. SET TABLESPACE commits half way: while the
+ * statement runs, the end of a transaction ends no exclusion.
  *
- * A dump is restored table by table: a worker that saw the messages of runs
- * that are not there yet would throw them away, and nodes that are born before
- * theirs are loaded would have their numbers.  So whoever restores one holds
- * the database for as long as its session lasts, or until it calls a verb.  It
- * is told by check_function_bodies, which pg_dump and pg_restore turn off
- * before they create anything, and by a COPY into a table of sas.
+ * A dump is restored table by table. A worker that saw messages of runs that
+ * are not loaded yet would delete them, and nodes that register before
+ * theirs are loaded would take their numbers. So a session that restores a
+ * dump excludes workers until it ends, or until it calls a verb. Two signs
+ * show a restore: check_function_bodies is off, as pg_dump and pg_restore
+ * set it before they create anything; or a COPY into a table of sas.
  *
- * Nobody is stopped for a statement that is going to be refused: the checks
- * below repeat those of the server, and when in doubt leave the workers alone.
+ * No worker is stopped for a statement that is going to be refused: the
+ * checks below repeat those of the server, and in doubt they stop none.
  * Workers that were stopped in vain would come back at once, but their calls
- * would have been cut off.
+ * would have been aborted.
  */
 #include "postgres.h"
 
@@ -54,7 +54,7 @@
 /* What a statement means for us. */
 typedef struct SasIntent
 {
-	Oid			exclude;		/* database to be held */
+	Oid			exclude;		/* database from which workers are excluded */
 	bool		probe;			/* probe this database at commit */
 	bool		created;		/* CREATE EXTENSION of any name */
 	bool		dropped;		/* something that may have taken the extension along */
@@ -171,7 +171,7 @@ lifecycle_drops_extension(DropStmt *stmt)
 	return false;
 }
 
-/* COPY into a table of sas, by who may write there. */
+/* COPY into a table of sas, by a role that may write there. */
 static bool
 lifecycle_loads(CopyStmt *stmt)
 {
@@ -192,8 +192,8 @@ lifecycle_moves_database(AlterDatabaseStmt *stmt)
 }
 
 /*
- * False for the statements that are none of our business, which is nearly all.
- * alone: the statement may commit by itself.
+ * False for the statements that do not concern workers, which is nearly all.
+ * top_level: the statement may commit by itself.
  */
 static bool
 lifecycle_intent(Node *node, bool top_level, SasIntent *intent)
@@ -362,7 +362,7 @@ lifecycle_utility(PlannedStmt *pstmt, const char *query, bool read_only,
 static void
 lifecycle_xact_callback(XactEvent event, void *arg)
 {
-	/* a savepoint may have brought it back; only now is it certain, and can be looked up */
+	/* a savepoint may have restored the extension; now it is certain, and can be looked up */
 	if (event == XACT_EVENT_PRE_COMMIT && lifecycle_pending_drop)
 		lifecycle_pending_drop = !OidIsValid(get_extension_oid("sas", true));
 	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)

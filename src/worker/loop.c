@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * loop.c: runs the turns of one actor.
+ * loop.c: runs the ticks of one actor.
  *
- * A turn works in a scratch context and says what comes next: again at once,
- * or sleep until the bell rings, the actor's descriptor can be read, or a time
- * has come.  The latch is reset before the turn looks at anything; a ring during
- * the turn is not lost, though whatever waits within it, for a lock or for a
- * standby, resets the latch as well: rings are counted.
+ * A tick works in a scratch context and returns what comes next: another
+ * tick at once, or sleep until a wake-up, input on the actor's descriptor,
+ * or a time. The latch is reset before the tick reads anything. A wake-up
+ * during the tick is not lost: code in the tick that waits for a lock or for
+ * a standby resets the latch, too, so wake-ups are counted.
  *
- * An ERROR ends the turn, not the process: it is logged, the transaction is
- * rolled back, and the next turn comes after a pause that grows while errors
- * repeat.  After ten in a row the process leaves with code 1 and the launcher
- * sends another one after a pause of its own.
+ * An ERROR ends the tick, not the process: it is logged, the transaction is
+ * rolled back, and the next tick comes after a pause that grows while errors
+ * repeat. After ten in a row the process leaves with code 1, and the
+ * launcher starts another one after a pause of its own.
  *
- * pg_cancel_backend() ends what a turn does, and does nothing between turns: a
- * cancel is no sign that the worker is broken.
+ * pg_cancel_backend() ends what a tick does, and does nothing between ticks:
+ * a cancel does not mean that the worker is broken.
  */
 #include "postgres.h"
 
@@ -42,7 +42,7 @@
 #define ERROR_PAUSE_MS 100
 #define ERROR_PAUSE_MAX_MS 5000
 
-/* Whatever a turn asks for: the machine's clock may jump. */
+/* Whatever a tick asks for: the machine's clock may jump. */
 #define SLEEP_MAX_MS (60 * 1000)
 
 static const SasActorMethods *loop_actors[SAS_ACTORS];
@@ -73,7 +73,7 @@ loop_leave(SasExit reason)
 	proc_exit(reason == SAS_EXIT_FAILED ? 1 : 0);
 }
 
-/* What is looked at between two turns, and while waiting. Cancels are held then: their ERROR would end the process. */
+/* Checked between two ticks, and while waiting. Cancels are blocked then: their ERROR would end the process. */
 static void
 loop_interrupts(void)
 {
@@ -92,7 +92,7 @@ loop_interrupts(void)
 
 /* ---------------------------------------------------------------- turns */
 
-/* In the catch block of a turn: says what happened and cleans up; true when somebody cancelled it. */
+/* In the catch block of a tick: logs the error and cleans up; true when the tick was cancelled. */
 static bool
 loop_recover(void)
 {
@@ -168,8 +168,8 @@ loop_set_events(void)
 }
 
 /*
- * Sleeps.  Statistics that are too fresh to be sent are sent from here a
- * little later, without a turn: a turn may make new ones.
+ * Sleeps. Statistics that are too recent to be sent are sent from here a
+ * little later, without a tick: a tick may make new ones.
  */
 static void
 loop_sleep(int64 wake_in_ms)
@@ -202,7 +202,7 @@ loop_sleep(int64 wake_in_ms)
 	pgstat_report_activity(STATE_RUNNING, NULL);
 }
 
-/* After an error; rings do not shorten it. */
+/* After an error; wake-ups do not shorten it. */
 static void
 loop_pause(int errors)
 {
@@ -227,7 +227,7 @@ loop_pause(int errors)
 	pgstat_report_activity(STATE_RUNNING, NULL);
 }
 
-/* Has anything come since so many rings that the latch may not tell of any more? */
+/* Has anything come since that count of wake-ups, which the latch may not show any longer? */
 static bool
 loop_is_woken(uint32 wake_count)
 {

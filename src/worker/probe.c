@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * probe.c: looks once whether a database has the extension, and leaves.
+ * probe.c: checks once whether a database has the extension, and exits.
  *
  * pg_extension can only be read from inside the database, so the launcher
- * sends this process.  The answer is the reason of its exit in the registry.
+ * starts this process. The answer is the reason of its exit in the registry.
  */
 #include "postgres.h"
 

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * reconcile.c: the launcher's one decision: who is to be stopped, who to be started.
+ * reconcile.c: decides which workers are stopped and which are started.
  *
- * A post is one worker's place: (database, actor, index).  Each tick takes a
- * snapshot of the registry, settles every post against it (still busy, or
- * vacant since somebody left, and then from when on it may be filled again),
- * and fills what is vacant, wanted and due.
+ * The launcher has a slot for each worker: (database, actor, index). Each
+ * tick takes a snapshot of the registry and compares every slot with it:
+ * either its process is still busy, or the slot is vacant, and then it has a
+ * time from which it may be filled again. The tick fills each slot that is
+ * vacant, wanted and due.
  *
- * Pauses: none after an orderly exit; after a failure 100 ms, doubling up to a
- * minute, from the start again once a worker has lived for a minute.  When the
- * server has no process slot left, all that is due waits for somebody to
- * leave, or for a pause of one to thirty seconds.
+ * Pauses: none after an orderly exit. After a failure 100 ms, doubling up to
+ * a minute; from 100 ms again once a worker has lived for a minute. When the
+ * server has no process slot left, all that is due waits until a process
+ * ends, or for a pause of one to thirty seconds.
  */
 #include "postgres.h"
 
@@ -35,7 +36,7 @@
 
 /* The picture of one tick. */
 static int64 reconcile_now_us;
-static int64 reconcile_next_us;	/* when to look again; -1: never */
+static int64 reconcile_next_us;	/* when to tick again; -1: never */
 static SasDatabase **reconcile_databases;
 static int	reconcile_n_databases;
 static bool reconcile_any_ended;
@@ -57,7 +58,7 @@ reconcile_again_at(int64 at_us)
 
 /* ---------------------------------------------------------------- who left */
 
-/* A failure makes the post wait, anything else fills it again at once. */
+/* After a failure the slot waits; after anything else it is filled again at once. */
 static void
 reconcile_note_exit(SasDatabase *database, SasWorkerSlot *slot, int actor, int index, SasExit reason)
 {
@@ -92,9 +93,9 @@ reconcile_is_gone(const SasWorkerSlot *slot)
 }
 
 /*
- * True when the post is vacant.  A process that has freed its slot but is not
- * gone yet still holds one of the server's process slots: its end is
- * announced by a signal, so there is nothing to time.
+ * True when the slot is vacant. A process that has freed its entry in the
+ * registry but still exists uses one of the server's process slots. A signal
+ * announces its end, so there is nothing to time.
  */
 static bool
 reconcile_is_vacant(SasDatabase *database, SasWorkerSlot *slot, int actor, int index)
@@ -166,8 +167,8 @@ reconcile_start_worker(SasDatabase *database, SasWorkerSlot *slot, int actor, in
 }
 
 /*
- * Fills a vacant post when it is due.  Returns 1 when the server has no
- * process slot for it, so that the answers can be added up.
+ * Fills a vacant slot when it is due. Returns 1 when the server has no
+ * process slot for it, so that the results can be added up.
  */
 static int
 reconcile_fill(SasDatabase *database, SasWorkerSlot *slot, int actor, int index)
@@ -186,9 +187,9 @@ reconcile_fill(SasDatabase *database, SasWorkerSlot *slot, int actor, int index)
 /* ---------------------------------------------------------------- the tick */
 
 /*
- * A hold ends after its statement's requests are noted.  Looking at the holds
- * before the requests, and again before a worker is started, leaves no moment
- * in which a dropped database looks free and still there.
+ * An exclusion ends after its statement's requests are stored. It is read
+ * before the requests, and again before a worker is started, so that a
+ * dropped database never looks free and still present.
  */
 static void
 reconcile_read_exclusions(void)
@@ -225,7 +226,7 @@ reconcile_read_requests(void)
 		sas_worker_databases_probe_all();
 }
 
-/* Pairs posts and slots; a worker that runs is proof enough of the extension. */
+/* Pairs the launcher's slots with the registry; a running worker proves that the extension is there. */
 static void
 reconcile_read_registry(void)
 {
@@ -290,8 +291,8 @@ reconcile_probes(void)
 }
 
 /*
- * Settles the posts of one actor of a database, from the given index on.
- * Those within the wanted number are filled, the others are asked to leave.
+ * Fills the slot of an actor at that index when it is vacant and wanted, and
+ * stops its worker when it is not wanted.
  */
 static int
 reconcile_slot(SasDatabase *database, int actor, int index)
@@ -310,7 +311,7 @@ reconcile_slot(SasDatabase *database, int actor, int index)
 	return 0;
 }
 
-/* An unlisted database is forgotten when nobody is left in it. */
+/* An unlisted database is forgotten when no process is left in it. */
 static void
 reconcile_forget(SasDatabase *database)
 {
@@ -322,7 +323,7 @@ reconcile_forget(SasDatabase *database)
 	sas_worker_databases_remove(database);
 }
 
-/* Says in the log that process slots are missing, once, and that they are there again. */
+/* Logs that process slots are missing, once, and that they are there again. */
 static void
 reconcile_log(int missing)
 {
@@ -343,7 +344,7 @@ reconcile_log(int missing)
 	}
 }
 
-/* When to try again, and what sas.health() is told. */
+/* When to try again, and the number that sas.health() shows. */
 static void
 reconcile_report(int missing)
 {

@@ -6,9 +6,10 @@
 #define SAS_WORKER_RECONCILE_H
 
 /*
- * One look at everything: notes who left, stops who is too many, starts who
- * is missing, and one probe.  Returns the milliseconds until the next look is
- * due without a wake-up, -1 for never.
+ * Compares the workers that run with those that should: notes which have
+ * exited, stops those that are too many, starts those that are missing, and
+ * one probe. Returns the milliseconds until the next tick without a wake-up,
+ * -1 for never.
  */
 extern long sas_worker_reconcile(void);
 

@@ -2,11 +2,11 @@
 /*
  * registry.c: the slots of the workers, in shared memory.
  *
- * A worker's slot is the proof that it lives: actors ask it for the leases of
- * the dead (base/peers.h), the launcher for duplicates, a hold for who must
- * leave.  The exit callback runs after the worker's transaction is over, then
- * wakes the supervisors of its database (its leases are free), its deputies if
- * it led, and the launcher.
+ * A worker's slot proves that it lives: actors read it to find the leases of
+ * dead workers (base/peers.h), the launcher to find duplicates, an exclusion
+ * to find the workers to stop. The exit callback runs after the worker's
+ * transaction is over. It wakes the supervisors of its database (its leases
+ * are free), its deputies if it led, and the launcher.
  */
 #include "postgres.h"
 
@@ -81,7 +81,7 @@ sas_worker_registry_release(int64 worker_id)
 	return reason;
 }
 
-/* Asks one worker to leave; false when it is not running (any more). */
+/* Asks one worker to leave; false when it is not running. */
 bool
 sas_worker_registry_stop(int64 worker_id)
 {
@@ -100,9 +100,9 @@ sas_worker_registry_stop(int64 worker_id)
 }
 
 /*
- * A new launcher cannot hear of processes that its predecessor asked for and
- * that have not come up yet: it takes their slots away, so that they leave
- * when they come.
+ * A new launcher gets no signal of processes that its predecessor asked for
+ * and that have not started yet. It frees their slots, so that they leave
+ * when they start.
  */
 void
 sas_worker_registry_forget_starting(void)
@@ -240,7 +240,7 @@ sas_worker_registry_has_workers(Oid dboid)
 
 /* ---------------------------------------------------------------- crash loops */
 
-/* so many failures in a row are no accident */
+/* this many failures in a row are no accident */
 #define CRASH_LOOP 5
 #define LONG_LIFE_MS 60000
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * registry.h: who works in which database, in shared memory.
+ * registry.h: which workers run in which database, in shared memory.
  */
 #ifndef SAS_WORKER_REGISTRY_H
 #define SAS_WORKER_REGISTRY_H
@@ -9,7 +9,7 @@
 
 #include "base/actor.h"
 
-/* The short-lived process that looks whether a database has the extension. */
+/* The short-lived process that checks whether a database has the extension. */
 #define SAS_PROBE SAS_ACTORS
 
 typedef enum SasSlotState
@@ -55,7 +55,7 @@ typedef struct SasLauncherState
 	TimestampTz probed_at;		/* 0: never */
 } SasLauncherState;
 
-/* A post whose workers failed so often in a row, each within a minute of its start. */
+/* A slot whose workers failed that often in a row, each within a minute of its start. */
 typedef struct SasTrouble
 {
 	Oid			dboid;			/* InvalidOid: free */
@@ -68,18 +68,20 @@ extern Size sas_worker_registry_shmem_size(void);
 extern void sas_worker_registry_shmem_init(void); /* lends itself to base/peers.h too */
 
 /*
- * For the launcher.  reserve: the slot's number, or -1 when all are taken.
- * release: frees the slot of a process that is gone, and says how it went.
+ * For the launcher. reserve: the slot's number, or -1 when all are taken.
+ * release: frees the slot of a process that is gone, and returns the reason
+ * of its exit.
  */
 extern int	sas_worker_registry_reserve(Oid dboid, int actor, int index, int64 *worker_id);
 extern SasExit sas_worker_registry_release(int64 worker_id);
 extern bool sas_worker_registry_stop(int64 worker_id);
 extern void sas_worker_registry_forget_starting(void);
-extern void sas_worker_registry_trouble(Oid dboid, int actor, int index, int failures); /* 0: none any more */
+extern void sas_worker_registry_trouble(Oid dboid, int actor, int index, int failures); /* 0: none */
 
 /*
- * For a worker.  attach: false when it is not wanted any more.  The reason of
- * the exit is FAILED until it is set; set_exit may be called more than once.
+ * For a worker. attach: false when it is not wanted any longer. The reason
+ * of the exit is FAILED until it is set; set_exit may be called more than
+ * once.
  */
 extern bool sas_worker_registry_attach(int slot, int64 worker_id);
 extern void sas_worker_registry_set_exit(SasExit reason);
@@ -90,7 +92,7 @@ extern int	sas_worker_registry_snapshot(SasSlot **slots);
 extern SasLauncherState sas_worker_registry_launcher(void);
 extern bool sas_worker_registry_has_workers(Oid dboid);
 
-/* Posts of that database that fail again and again, in palloc'd memory; one whose worker has lived for a minute does not. */
+/* Slots of that database whose workers fail again and again, in palloc'd memory; without those whose worker has lived for a minute. */
 extern int	sas_worker_registry_crash_loops(Oid dboid, SasTrouble **troubles);
 
 /* SIGTERM to all workers of that database; how many. */

@@ -2,9 +2,9 @@
 /*
  * request.h: what sessions and workers ask of the launcher.
  *
- * A request is a note in shared memory and a set latch; it may be made where
- * nothing may fail.  Without a launcher it waits for the next one, which looks
- * at everything anyway.
+ * A request is a note in shared memory and a set latch; code that must not
+ * fail may make one. Without a launcher it waits for the next one, which
+ * reads everything anyway.
  */
 #ifndef SAS_WORKER_REQUEST_H
 #define SAS_WORKER_REQUEST_H

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * session.c: a worker's signals, its way into the database, its settings.
+ * session.c: a worker's signals, connection and settings.
  *
- * SIGTERM between two turns ends the process quietly with code 0; inside a
- * turn it is a backend's SIGTERM, so that a long statement or a wait for a
- * lock ends at once and its transaction is rolled back.
+ * SIGTERM between two ticks ends the process quietly with code 0. Inside a
+ * tick it works as in a backend: a long statement or a wait for a lock ends
+ * at once, and its transaction is rolled back.
  */
 #include "postgres.h"
 
@@ -72,8 +72,8 @@ session_set(const char *name, const char *value)
 }
 
 /*
- * Claims and replies are durable whatever the configuration says; stronger
- * settings than "on" are kept.  All other settings of the session are pinned.
+ * Claims and replies are durable whatever the configuration says; settings
+ * stronger than "on" stay. All other settings of the session are pinned.
  */
 void
 sas_worker_session_reload(void)

@@ -7,7 +7,7 @@
 
 #include <signal.h>
 
-/* What the launcher tells a worker, in bgw_extra. */
+/* What the launcher passes to a worker, in bgw_extra. */
 typedef struct SasOrders
 {
 	int64		worker_id;
@@ -16,12 +16,12 @@ typedef struct SasOrders
 	int			index;
 } SasOrders;
 
-/* Sets the handlers of SIGTERM and SIGHUP and lets signals in. */
+/* Sets the handlers of SIGTERM and SIGHUP and unblocks signals. */
 extern void sas_worker_session_signals(void);
 
 /*
- * Reads the orders, attaches to the registry, connects.  Leaves the process
- * when it is not wanted any more.
+ * Reads the orders, attaches to the registry, connects. Ends the process
+ * when it is not wanted any longer.
  */
 extern SasOrders sas_worker_session_open(int slot);
 
@@ -30,8 +30,8 @@ extern void sas_worker_session_configure(const char *application_name);
 extern void sas_worker_session_reload(void);
 
 /*
- * SIGTERM was seen.  Between turns it only sets this flag and the latch; while
- * interruptible is set it acts as in any backend, at the next
+ * SIGTERM was received. Between ticks it only sets this flag and the latch;
+ * while interruptible is set it acts as in any backend, at the next
  * CHECK_FOR_INTERRUPTS().
  */
 extern volatile sig_atomic_t sas_worker_session_stop;

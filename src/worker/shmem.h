@@ -2,17 +2,17 @@
 /*
  * shmem.h: the shared memory of worker/, private to this folder.
  *
- * One lock guards everything but the figures that a running worker publishes
- * in its own slot.  All of it is lost with the server and with a crash of any
- * process, which starts the server anew: nothing here is a promise.
+ * One lock guards everything but the numbers that a running worker publishes
+ * in its own slot. Nothing here survives the end of the server, or the crash
+ * of any process, which restarts the server.
  *
  * The life of a slot:
  *
  *	FREE -> STARTING	launcher: reserved, the postmaster is asked for a process
  *	STARTING -> RUNNING	worker: attached
- *	STARTING -> FREE	launcher: died before it attached; or a hold, seen by either
- *						side: the process finds itself not wanted and leaves
- *	RUNNING -> STOPPING	launcher or hold: SIGTERM is sent
+ *	STARTING -> FREE	launcher: the process died before it attached; or an
+ *						exclusion: the process finds itself not wanted and leaves
+ *	RUNNING -> STOPPING	launcher or exclusion: SIGTERM is sent
  *	... -> EXITED		worker: its exit callback, after its transaction is over
  *	EXITED -> FREE		launcher: reason noted, the process is gone
  */
@@ -31,7 +31,7 @@
 typedef struct SasExclusion
 {
 	Oid			dboid;
-	int			pid;			/* of the session that holds; 0: free */
+	int			pid;			/* of the session; 0: free */
 } SasExclusion;
 
 typedef struct SasWorkerShmem
@@ -59,7 +59,7 @@ typedef struct SasWorkerShmem
 /* NULL when the library is not preloaded. */
 extern SasWorkerShmem *sas_worker_shmem;
 
-/* With the lock held: whether a session has that database free of workers. */
+/* With the lock held: does a session exclude workers from that database? */
 extern bool sas_worker_is_excluded(Oid dboid);
 
 #endif							/* SAS_WORKER_SHMEM_H */
