@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * agent.c: one loop that holds up to sas.agent_slots HTTP calls at once.
+ * agent.c: one loop that makes up to sas.agent_slots HTTP calls at once.
  *
- * A turn:
- *	 1. move the network, judge the answers that came (attempt), end flights
- *		that are past complete-by: their call is stopped and nothing is said
- *	 2. ask the doors (places) how many calls each agent may take
- *	 3. one transaction: write what flights ended with, look up which of
- *		them hold no more (an operator has stopped them), claim for the doors
- *		that are open.  Under load a commit carries what came in during the
- *		one before; on an idle system it carries one reply, at once.
- *	 4. compose and start the claimed calls
- *	 5. the same for the watches it hosts, in a transaction of their own: see
+ * A tick:
+ *	 1. moves the network, evaluates the answers that came (an attempt each), ends
+ *		flights that are past complete-by: their call is stopped, nothing is reported
+ *	 2. asks the limits how many calls each agent may take
+ *	 3. in one transaction: writes what flights ended with, looks up which of
+ *		their claims are no longer valid (an operator has stopped them), claims as
+ *		many calls as were granted.  Under load a commit carries what came in
+ *		during the one before; on an idle system it carries one reply, at once.
+ *	 4. composes and starts the claimed calls
+ *	 5. does the same for the watches it hosts, in a transaction of their own: see
  *		src/stream
  *
- * No transaction is open while a call is on its way.  The outbox keeps
- * verdicts until a commit has taken them; an ERROR in the transaction costs
- * nothing but time.  What is in memory here is lost with the worker: its
- * leases tell the supervisor.
+ * No transaction is open while a call is in flight.  The outbox stores
+ * verdicts until they are committed, so an ERROR in the transaction costs
+ * nothing but time.  Everything in memory here is lost with the worker: the
+ * supervisor finds its leases.
  */
 #include "postgres.h"
 
@@ -34,12 +34,12 @@
 #include "utils/memutils.h"
 #include "wake/wakeup.h"
 
-/* at most so many steps in one claim: a batch of a hundred gets most of what batching gives */
+/* the most steps of one claim: a batch of a hundred gets most of what batching gives */
 #define SAS_CLAIM_BATCH 500
 #define SAS_LOCKED_RETRY_MS 50
 
 static bool agent_transaction_failed; /* the last one did not commit */
-static int *agent_lanes;		/* what was asked of the doors for it */
+static int *agent_lanes;		/* what was asked of the limits for it */
 static int *agent_quantities;
 static int	agent_n_lanes;
 static bool agent_cut_short;	/* and not all agents were asked for */
@@ -52,7 +52,7 @@ agent_start(void)
 	sas_stream_open(sas_agent_flights_open());
 }
 
-/* Asks the doors. Returns how many lanes are to be claimed from; *retry_us: when a closed door may open. */
+/* Asks the limits. Returns how many lanes are to be claimed from; *retry_us: when a limit may be lifted. */
 static int
 agent_ask_limits(int64 *retry_us)
 {
@@ -67,19 +67,19 @@ agent_ask_limits(int64 *retry_us)
 	first++;
 	for (int i = 0; i < sas_work_n_agents; i++)
 	{
-		/* each turn begins with another agent, so that a busy one cannot take all slots for ever */
+		/* each tick begins with another agent, so that a busy one cannot take all slots for ever */
 		SasAgentEntry *e = &sas_work_agents[(first + i) % sas_work_n_agents];
 		int64		again;
 		int			granted;
 		uint32		wake_count;
 
-		/* without a free slot this one looks later: a flight that ends makes it look again */
+		/* without a free slot this worker scans later: the end of a flight makes it scan again */
 		if (free_slots == 0 || batch == 0)
 		{
 			agent_cut_short = true;
 			break;
 		}
-		/* read before the look, which then sees what was rung for */
+		/* read before the scan, which then sees the work that was counted */
 		wake_count = sas_wake_lane_count(e->stored->agent_id);
 		if (e->wake_count != wake_count)
 			e->scan = true;
@@ -110,7 +110,7 @@ agent_ask_limits(int64 *retry_us)
 	return n;
 }
 
-/* Starts what was claimed and gives back the places that found no step. True: there may be more. */
+/* Starts the claimed calls and gives back the slots that found no step. True: there may be more. */
 static bool
 agent_use_claims(List *claimed, int64 claimed_us)
 {
@@ -141,7 +141,7 @@ agent_use_claims(List *claimed, int64 claimed_us)
 	return more;
 }
 
-/* A worker whose slots are all taken now leaves what it would look at to the others. */
+/* A worker whose slots are all taken leaves the lanes that it would scan to the others. */
 static void
 agent_pass_on(void)
 {
@@ -200,7 +200,7 @@ agent_tick(void)
 		agent_lanes = MemoryContextAlloc(TopMemoryContext, sizeof(int) * agent_lanes_room);
 		agent_quantities = MemoryContextAlloc(TopMemoryContext, sizeof(int) * agent_lanes_room);
 	}
-	/* what is written after an abort goes alone: a claim that cannot work must not cost replies */
+	/* after an abort, replies are written without a claim: a claim that fails must not cost replies */
 	agent_n_lanes = stale || (agent_transaction_failed && sas_agent_outbox_due()) ? 0 : agent_ask_limits(&retry_us);
 	if (stale || stops || agent_n_lanes > 0 || sas_agent_outbox_due())
 	{
@@ -229,11 +229,11 @@ agent_tick(void)
 		if (stops)
 			sas_agent_flights_stop_lost();
 		more = agent_use_claims(claimed, claimed_us);
-		/* what the one that did not commit was to claim is still to be looked for */
+		/* the transaction that failed was to claim from some lanes: scan them */
 		next.again |= failed_before;
 		if (claimed != NIL && sas_agent_in_flight() >= sas_base_agent_slots)
 			agent_pass_on();
-		/* the claimed calls go out now; an answer may be there already, and nothing would tell of it again */
+		/* the claimed calls are sent now; an answer may be there already, and no event would report it again */
 		next.again |= sas_agent_flights_move();
 	}
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * claim.c: calls are claimed.
+ * claim.c: claims calls.
  *
- * In batches, by SQL; but for a call that is alone, which somebody waits for:
- * that one is claimed, and its request composed, without the interpreter.
+ * Calls are claimed in batches, by SQL. A call that is the only one in its
+ * lane is urgent, since its run waits for it: it is claimed, and its request
+ * composed, without the interpreter.
  */
 #include "postgres.h"
 
@@ -26,7 +27,7 @@ claim_no_steps(void)
 	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 }
 
-/* What is sent, with its templates filled in; NULL: they cannot be, and SQL says why. */
+/* The request with its templates filled in; NULL: a template cannot be filled in, and SQL reports why. */
 static Jsonb *
 claim_compose(const SasSingleCall *single, char *key)
 {
@@ -57,11 +58,11 @@ claim_report(int lane, const SasSingleCall *single)
 		sas_metrics_add_at_commit(SAS_METRIC_TRANSITION, 0, 0, "run pending running", 1, -1);
 }
 
-/* False, and nothing has happened: SQL has to look. */
+/* False: nothing has happened, and SQL has to scan. */
 static bool
 claim_single(int lane, List **claimed)
 {
-	/* before the snapshot that looks */
+	/* before the snapshot of the scan */
 	TimestampTz mark = sas_wake_low_water_begin(SAS_LOW_WATER_LANE, lane);
 	SasSingleCall single;
 	SasClaimOne	found = sas_store_claim_one_find(lane, mark, &single);

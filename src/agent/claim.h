@@ -8,8 +8,8 @@
 #include "nodes/pg_list.h"
 
 /*
- * Up to quantities[i] calls of lanes[i]: a list of SasClaimedCall.  plainly: one
- * that is alone in the only lane may be claimed the short way.
+ * Up to quantities[i] calls of lanes[i]: a list of SasClaimedCall. plainly:
+ * the only call of the only lane may be claimed the short way.
  */
 extern List *sas_agent_claim(const int *lanes, const int *quantities, int n, bool plainly);
 

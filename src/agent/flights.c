@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * flights.c: the calls that are on their way or rest between two attempts.
+ * flights.c: the calls that are in flight or pause between two attempts.
  *
- * An answer is judged as soon as it is there: it becomes a verdict in the
- * outbox, or another attempt inside the window.  A flight past complete-by is
- * stopped and says nothing.
+ * An answer is evaluated as soon as it is there: it becomes a verdict in the
+ * outbox, or another attempt inside the window.  A flight past complete-by
+ * is stopped, and nothing is reported.
  */
 #include "postgres.h"
 
@@ -93,7 +93,7 @@ flights_free_slot(SasFlight *flight)
 	if (!flight->has_slot)
 		return;
 	flight->has_slot = false;
-	/* for whoever was refused: this worker may have no slot for it */
+	/* for a worker that was refused: this one may have no slot for the call */
 	if (sas_limits_free(flight->agent_id))
 	{
 		sas_wake_count_lane(flight->agent_id);
@@ -103,7 +103,7 @@ flights_free_slot(SasFlight *flight)
 		agent->scan = true;
 }
 
-/* The flight is over; what it ended with stands in the outbox, or is left to the supervisor. */
+/* The flight is over; its verdict is in the outbox, or it is left to the supervisor. */
 static void
 flights_end(SasFlight *flight, bool dropped)
 {
@@ -132,7 +132,7 @@ flights_hand_back(SasFlight *flight, double again_in_ms)
 	flights_end(flight, false);
 }
 
-/* Says what an attempt came to; true when that ended the flight. */
+/* Reports the result of an attempt; true when that ended the flight. */
 static bool
 flights_report(SasFlight *flight, const SasVerdict *verdict, int http_status)
 {
@@ -146,7 +146,7 @@ flights_report(SasFlight *flight, const SasVerdict *verdict, int http_status)
 	return true;
 }
 
-/* The next attempt of a flight that has its place. */
+/* The next attempt of a flight that has its slot. */
 static void
 flights_begin_attempt(SasFlight *flight, SasStoredAgent *agent)
 {
@@ -185,7 +185,7 @@ flights_evaluate(SasReply *reply)
 	sas_work_outcome_of(reply, flight->expect, flight->retry.on, &outcome);
 	if (agent == NULL)
 	{
-		/* dropped while a call was on its way: it cannot be, open runs keep it */
+		/* the agent was dropped during a call: that cannot happen, open runs prevent it */
 		flights_end(flight, true);
 		return;
 	}
@@ -194,7 +194,7 @@ flights_evaluate(SasReply *reply)
 	now = sas_base_clock_monotonic_us();
 	if (now >= flight->deadline_us)
 	{
-		/* past complete-by: the answer does not count any more, so nothing is said of it */
+		/* past complete-by: the answer does not count any longer, so nothing is reported */
 		flights_end(flight, true);
 		return;
 	}
@@ -219,7 +219,7 @@ flights_wake(SasFlight *flight, int64 now)
 
 	if (now >= flight->deadline_us || agent == NULL)
 	{
-		/* past complete-by: the answer would not count any more, so say nothing */
+		/* past complete-by: the answer would not count any longer, so nothing is reported */
 		if (flight->handle != NULL && agent != NULL)
 			sas_work_agent_report(agent, false, flight->begun_us);
 		flights_end(flight, true);
@@ -230,7 +230,7 @@ flights_wake(SasFlight *flight, int64 now)
 		return;
 	if (sas_limits_breaker(flight->agent_id) != SAS_BREAKER_CLOSED && agent->limits.breaker_failures > 0)
 	{
-		flights_hand_back(flight, 0); /* not a failure: it waits before the door like all others */
+		flights_hand_back(flight, 0); /* not a failure: it waits for the limits like all others */
 		return;
 	}
 	if (!flight->has_slot)
@@ -252,7 +252,7 @@ flights_wake(SasFlight *flight, int64 now)
 
 /* ---------------------------------------------------------------- stopped by an operator */
 
-static uint32 flights_stops_seen = 0; /* up to here flights were looked up */
+static uint32 flights_stops_seen = 0; /* flights were looked up to this version */
 static uint32 flights_stops_asked;
 
 bool
@@ -260,7 +260,7 @@ sas_agent_flights_stale(void)
 {
 	flights_stops_asked = sas_wake_stops_version();
 	if (flights_n == 0)
-		flights_stops_seen = flights_stops_asked; /* whatever takes off from here on is claimed later */
+		flights_stops_seen = flights_stops_asked; /* a call that starts from here on is claimed later */
 	return flights_stops_seen != flights_stops_asked;
 }
 
@@ -281,8 +281,9 @@ sas_agent_flights_find_lost(void)
 }
 
 /*
- * The claim is over in the store, so there is nothing to say of it, and its
- * lease may go.  The service is not to blame: the breaker hears nothing.
+ * The store has ended the claim, so there is nothing to report, and its
+ * lease may go.  This says nothing about the service: the breaker gets no
+ * report.
  */
 void
 sas_agent_flights_stop_lost(void)

@@ -15,19 +15,20 @@ extern int	sas_agent_in_flight(void);
 /* When sas_agent_flights_move must be called at the latest; -1: when the descriptor is readable. */
 extern int64 sas_agent_flights_wake_in_ms(void);
 
-/* Moves the network and judges what came; true when answers came. */
+/* Moves the network and evaluates answers; true when answers came. */
 extern bool sas_agent_flights_move(void);
 
 /*
- * Were claims taken away whose calls may be among them?  Asked before the
- * transaction in which sas_agent_flights_find_lost looks them up; once that has
- * committed, sas_agent_flights_stop_lost stops those calls and says nothing of them.
+ * May claims of these flights have been taken away? Asked before the
+ * transaction in which sas_agent_flights_find_lost looks them up; when that
+ * has committed, sas_agent_flights_stop_lost stops those calls and reports
+ * nothing.
  */
 extern bool sas_agent_flights_stale(void);
 extern void sas_agent_flights_find_lost(void);
 extern void sas_agent_flights_stop_lost(void);
 
-/* A claimed call takes off, or fails at once when it cannot be composed. Its place is taken already. */
+/* Starts a claimed call, or fails it at once when it cannot be composed. It has its slot already. */
 extern void sas_agent_flight_start(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed_us);
 
 #endif							/* SAS_AGENT_FLIGHTS_H */

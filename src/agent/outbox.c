@@ -10,7 +10,7 @@
 #include "utils/memutils.h"
 #include "work/agents.h"
 
-/* after so many aborts a reply that was tried alone is given up */
+/* after this many aborts with a single reply the reply is given up */
 #define SAS_OUTBOX_TRIES 3
 #define SAS_HEALTH_RETRY_US 20000
 #define SAS_OUTBOX_BATCH 1000
@@ -28,12 +28,12 @@ typedef struct OutboxEntry
 static MemoryContext outbox_context; /* long-lived */
 static List *outbox_entries = NIL; /* of OutboxEntry, oldest first */
 static List *outbox_attempts = NIL; /* of SasStoredAttempt */
-static List *outbox_leases = NIL; /* of SasLeaseEntry that are over with nothing left to say */
+static List *outbox_leases = NIL; /* of SasLeaseEntry that are over, with nothing left to write */
 static int	outbox_batch = SAS_OUTBOX_BATCH;
 static int	outbox_tries = 0;
 static int	outbox_attempts_sent;
 static int	outbox_leases_sent;
-static int64 outbox_health_not_before_us; /* somebody held the row of an agent; 0: nobody did */
+static int64 outbox_health_not_before_us; /* the row of an agent was locked; 0: none was */
 
 void
 sas_agent_outbox_open(MemoryContext context)
@@ -168,7 +168,7 @@ outbox_write_health(SasAgentEntry *agents, int n_agents)
 
 		if (!e->error_seen && !e->breaker_changed)
 			continue;
-		/* what waited for somebody else's note must not take that back */
+		/* a note that has waited must not overwrite a newer one of another worker: write the state as it is now */
 		if (e->breaker_changed && outbox_health_not_before_us != 0)
 			e->breaker = sas_limits_breaker(e->stored->agent_id);
 		e->health_written = sas_store_write_health(e->stored->agent_id, e->breaker_changed ? names[e->breaker] : NULL,
@@ -176,7 +176,7 @@ outbox_write_health(SasAgentEntry *agents, int n_agents)
 	}
 }
 
-/* After the commit: what was written of the agents is written; what somebody held is tried again soon. */
+/* After the commit: agents whose row was written are done; those whose row was locked are tried again soon. */
 static void
 outbox_health_written(SasAgentEntry *agents, int n_agents)
 {
@@ -194,10 +194,10 @@ outbox_health_written(SasAgentEntry *agents, int n_agents)
 }
 
 /*
- * With the last replies of a lease goes the word that it is over.  The store
- * keeps it where a step is still held under it: its reply was set aside, then
- * the word goes again with that one, or came too late, or was given up, then
- * the supervisor finds it.
+ * The last replies of a lease also report that it is over.  The store keeps
+ * the lease while a step still has a valid claim under it.  Either the reply
+ * of that step was deferred, and then the report comes again with it; or it
+ * came too late or was given up, and then the supervisor finds the step.
  */
 void
 sas_agent_outbox_write(SasAgentEntry *agents, int n_agents)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * outbox.h: what is to be written, kept until a commit has taken it.
+ * outbox.h: results that are to be written, stored until a commit.
  *
- * Replies whose run somebody holds are set aside and written again a little
- * later; one that the server will not take, however alone, is left to the
- * supervisor by its lease.
+ * Replies of a locked run are deferred and written again a little later.  A
+ * reply that the server refuses even when it is written alone is left to the
+ * supervisor, which finds its lease.
  */
 #ifndef SAS_AGENT_OUTBOX_H
 #define SAS_AGENT_OUTBOX_H
@@ -13,10 +13,10 @@
 
 extern void sas_agent_outbox_open(MemoryContext context);
 
-/* A lease with so many flights. */
+/* A lease with that many flights. */
 extern SasLeaseEntry *sas_agent_outbox_lease(int64 lease_id, int flights);
 
-/* One flight of the lease is over; dropped: with nothing said, so that the lease must stay. */
+/* One flight of the lease is over; dropped: with nothing reported, so that the lease must stay. */
 extern void sas_agent_outbox_leave(SasLeaseEntry *lease, bool dropped);
 
 extern void sas_agent_outbox_reply(const SasFlight *flight, const char *verdict, const Jsonb *output, const Jsonb *error, double again_in_ms);

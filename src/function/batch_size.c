@@ -3,7 +3,7 @@
  * batch_size.c: how many steps a function worker claims at a time, and which
  * functions run alone.
  *
- * Of this process only: another worker finds out for itself.
+ * Each process learns this for itself.
  */
 #include "postgres.h"
 
@@ -16,7 +16,7 @@
 #define SAS_FAIR_BATCH 100
 #define SAS_FAIR_US 50000
 #define SAS_FIRST_BATCH 20
-/* what is urgent is claimed without the bulk behind it: so often in a row when it is this few, else once */
+/* urgent steps are claimed without the bulk behind them: this often in a row when they are few, else once */
 #define SAS_SHORT_CLAIMS 4
 #define SAS_FEW 5
 #define SAS_SLOW_MS 50
@@ -48,7 +48,7 @@ sas_function_batch_claimed(int n)
 		batch_size_n_short = n > SAS_FEW ? SAS_SHORT_CLAIMS : batch_size_n_short + 1;
 }
 
-/* One that fills a batch by itself leaves the others to other workers. */
+/* A function that fills a batch by itself leaves the other steps to other workers. */
 void
 sas_function_batch_done(int64 spent_us, int n, bool was_slow)
 {
@@ -58,7 +58,7 @@ sas_function_batch_done(int64 spent_us, int n, bool was_slow)
 
 	if (was_slow)
 		batch_size_next = 1;
-	/* a few tell nothing about many */
+	/* a few steps tell nothing about many */
 	else if (n * 2 >= batch_size_next || spent_us >= SAS_BATCH_US)
 		batch_size_next = Min(Min(SAS_FUNCTION_BATCH, batch_size_next * 2), Max(fair, fitting));
 }

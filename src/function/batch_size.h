@@ -15,16 +15,16 @@ extern int	sas_function_batch_size(void);
 /* Is what is urgent claimed without the bulk behind it? */
 extern bool sas_function_batch_is_short(void);
 
-/* So many came of the claim. */
+/* The claim returned n steps. */
 extern void sas_function_batch_claimed(int n);
 
-/* So many steps (n > 0) took so long, in us, without their commit; was_slow: one of them ended the batch. */
+/* n steps (n > 0) took spent_us, without their commit; was_slow: one of them ended the batch. */
 extern void sas_function_batch_done(int64 spent_us, int n, bool was_slow);
 
-/* Does a call that took so long, in us, end its batch? */
+/* Does a call that took spent_us end its batch? */
 extern bool sas_function_is_slow(int64 spent_us);
 
-/* It took so long, in us; and: was it slow when it ran last? */
+/* note_time: the function took spent_us. was_slow: was it slow when it ran last? */
 extern void sas_function_note_time(const char *function, int64 spent_us);
 extern bool sas_function_was_slow(const char *function);
 

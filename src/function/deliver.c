@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * deliver.c: items of infinite tasks are brought to their target.
+ * deliver.c: delivers items of infinite tasks to their targets.
  *
- * As with steps: inboxes are claimed durably first, up to a batch of them.
- * Then, in a second transaction, the claims are asked whether they still hold,
- * and for those of one owner each target is called or written to in a
- * subtransaction; what that wrote commits together with the progress of the
- * tasks.  What fails in company is tried alone before it counts.
+ * It works as for steps.  Inboxes are claimed durably first, up to a batch
+ * of them.  A second transaction checks that the claims are still valid.  For
+ * those of one owner, it calls or writes to each target in a subtransaction;
+ * what that wrote commits together with the progress of the tasks.  A
+ * failure beside others is tried alone before it counts.
  */
 #include "postgres.h"
 
@@ -28,8 +28,8 @@ static List *deliver_claimed = NIL; /* of SasClaimedItems, in deliver_context */
 static int64 deliver_deadline_us;
 static int	deliver_quantity = SAS_DELIVER_BATCH;
 static bool deliver_scan = true;
-static uint32 deliver_wake_count; /* rings for items before the last look */
-static int	deliver_aborted;	/* transactions, one after the other */
+static uint32 deliver_wake_count; /* count of wake-ups for items at the last scan */
+static int	deliver_aborted;	/* transactions, in a row */
 static SasClaimedItems *deliver_group[SAS_DELIVER_BATCH]; /* of the transaction that is open or has aborted */
 static int	deliver_n_group;
 
@@ -66,14 +66,14 @@ deliver_take(List *found, int64 claimed_us)
 	deliver_deadline_us = claimed_us + (int64) (((SasClaimedItems *) linitial(found))->window_ms * 1000);
 	if (list_length(found) >= deliver_quantity)
 	{
-		/* there may be more: for others, too */
+		/* there may be more, for other workers too */
 		sas_wake_count_items();
 		sas_wake_others(SAS_FUNCTION);
 	}
 	deliver_quantity = Min(SAS_DELIVER_BATCH, deliver_quantity * 2);
 }
 
-/* Those of one owner, or one that goes alone. */
+/* Those of one owner, or one that is delivered alone. */
 static void
 deliver_choose(void)
 {
@@ -90,7 +90,7 @@ deliver_choose(void)
 	}
 }
 
-/* Brings those that hold to their targets; true when it took long: the rest is given back. */
+/* Delivers those whose claim is valid; true when it took long: the rest is given back. */
 static bool
 deliver_call_group(SasItemsDone *done, int *n_done)
 {
@@ -150,9 +150,9 @@ deliver_run_group(void)
 	deliver_aborted = 0;
 	deliver_forget_group();
 	/*
-	 * Items that came meanwhile were for nobody else, since this claim stood
-	 * in the way.  This worker looks when it has nothing else to do, which may
-	 * be long after.
+	 * Items that came meanwhile were not claimed by other workers, because
+	 * this claim blocked them.  This worker scans only when it is idle,
+	 * which may be long after.
 	 */
 	sas_wake_count_items();
 	sas_wake_others(SAS_FUNCTION);
@@ -161,7 +161,7 @@ deliver_run_group(void)
 	return true;
 }
 
-/* The last transaction aborted as a whole: each goes alone, and is left to its time in the end. */
+/* The last transaction aborted: each inbox is delivered alone, and given up in the end. */
 static void
 deliver_after_abort(void)
 {
@@ -193,7 +193,7 @@ sas_function_deliver_tick(void)
 		sas_work_change_owner(deliver_group[0]->owner);
 		return deliver_run_group();
 	}
-	/* read before the look, which then sees what was rung for */
+	/* read before the scan, which then sees the items that were counted */
 	wake_count = sas_wake_items_count();
 	if (deliver_wake_count != wake_count)
 		deliver_scan = true;

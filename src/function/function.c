@@ -2,24 +2,25 @@
 /*
  * function.c: function steps, each exactly once.
  *
- * Steps are claimed durably first, in a batch.  Then, in a second
- * transaction, their runs are locked and the claims are asked whether they
- * still hold; the functions of one owner are called, each in a subtransaction,
- * and what they wrote commits together with the states of their steps.
+ * Steps are claimed durably first, in a batch.  A second transaction locks
+ * their runs and checks that the claims are still valid.  It calls the
+ * functions of one owner, each in a subtransaction, and what they wrote
+ * commits together with the states of their steps.
  *
- *	- Many short ones share a commit.  What is slow (function/batch_size.h) ends the
- *	  batch: it is committed, the rest is given back so that others can have
- *	  it, and next time that function is run alone.
- *	- Whatever fails in company is tried alone before it counts, since what
- *	  ran before it in the transaction might be to blame.
+ *	- Many short functions share a commit.  A slow one (function/batch_size.h) ends
+ *	  the batch: it is committed, the rest is given back to other workers, and next
+ *	  time that function is run alone.
+ *	- A failure beside others is tried alone before it counts, since a function
+ *	  that ran earlier in the transaction might be the cause.
  *	- A function is cancelled a little before complete-by, so that its failure
- *	  still counts; one that does not listen is ended by the supervisor.
+ *	  still counts; the supervisor ends the worker of one that ignores the cancel.
  *
- * A step whose run somebody holds is set aside, and other batches are claimed
- * meanwhile: nobody can hold up the functions of all by holding one run.
+ * A step whose run is locked is deferred, and other batches are claimed
+ * meanwhile: a session that locks one run does not delay the functions of
+ * others.
  *
  * When the worker or the server dies, the second transaction is gone as a
- * whole; the lease tells the supervisor.
+ * whole; the supervisor finds the lease.
  */
 #include "postgres.h"
 
@@ -49,8 +50,8 @@ typedef struct Work
 	Batch	   *batch;
 	SasClaimedFunction *step;
 	int64		deadline_us;
-	int64		not_before_us;	/* its run was held by somebody */
-	bool		solo;			/* failed in company, or known to be slow or dangerous */
+	int64		not_before_us;	/* its run was locked */
+	bool		solo;			/* failed beside others, or known to be slow or dangerous */
 	int			tries;			/* transactions that aborted with it */
 	bool		done;
 
@@ -279,7 +280,7 @@ function_write_group(void)
 	if (n_replies == 0 && n_leases == 0)
 		return;
 	sas_store_write_attempts(attempts, n_attempts);
-	/* strict: what a function wrote must not be kept when its reply does not count */
+	/* strict: what a function wrote must not be committed when its reply does not count */
 	sas_store_write_replies(replies, n_replies, leases, n_leases, true, aside);
 }
 
@@ -332,7 +333,7 @@ function_is_last(void)
 	return runnable == 0 && list_length(function_batches) < SAS_OPEN_BATCHES;
 }
 
-/* Asks whether the claims still hold, and calls; true when the last one was slow. */
+/* Checks that the claims are still valid, and calls; true when the last function was slow. */
 static bool
 function_call_group(void)
 {
@@ -362,7 +363,7 @@ function_call_group(void)
 		else if (valid[i] == 'l')
 			w->not_before_us = sas_base_clock_monotonic_us() + SAS_LOCKED_PAUSE_US;
 		else if (was_slow || left_us < w->step->window_ms * 500)
-			w->verdict = "hand_back";	/* not begun, and its window half gone: others can have it, with one of its own */
+			w->verdict = "hand_back";	/* not begun, and half of its window is over: another worker can have it, with a new window */
 		else
 			was_slow = function_call(w, function_n_group > 1 || called++ > 0);
 	}
@@ -438,7 +439,7 @@ function_step_tick(void)
 	return next;
 }
 
-/* Steps and infinite tasks take turns. */
+/* A tick for steps and one for infinite tasks. */
 static SasTick
 function_tick(void)
 {

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * repeat.c: functions that are called for ever.
+ * repeat.c: repeats functions for ever.
  *
- * The worker is a node: it takes tasks that wait, and keeps in memory when each
- * is due.  A turn is one transaction: what the function is called with is read,
- * the function is called as the owner of the task, and its result becomes the
- * cursor in the commit of what it wrote.  A turn that wrote nothing and
- * returned the cursor as it was writes nothing at all.
+ * The worker is a node: it takes waiting tasks, and stores in memory when
+ * each is due.  An iteration is one transaction: it reads the arguments of
+ * the function, calls the function as the owner of the task, and commits the
+ * result as the cursor, together with what the function wrote.  An iteration
+ * that wrote nothing and returned the same cursor writes nothing at all.
  *
- * A function that takes long is in the way of the others: they are given back
- * when another worker has room for them.  It is cancelled when its time is
- * over; one that does not listen is found by the supervisor, which gives all
- * tasks to others and ends the worker.
+ * A slow function delays the other tasks: they are given back when another
+ * worker has room for them.  It is cancelled when its time is over.  When it
+ * ignores the cancel, the supervisor gives all tasks of the worker to others
+ * and ends the worker.
  *
- * The bell's version tells that a task waits, or that there is news; then the
- * node looks.  When the worker dies, what it hosted is found by its id.
+ * When the version of watches changes, a task waits or there is news, and
+ * the node polls.  When the worker dies, the supervisor finds its tasks by
+ * the node's id.
  */
 #include "postgres.h"
 
@@ -34,10 +35,10 @@
 
 #define SAS_REPEAT_CLAIM 500
 
-/* a function that takes so long is in the way of the others */
+/* a function that takes this long delays the others */
 #define SAS_REPEAT_SLOW_MS 500
 
-/* one that has been cancelled should be over after so long */
+/* a cancelled function should end within this time */
 #define SAS_REPEAT_CANCEL_MS 500
 
 typedef struct Task
@@ -49,7 +50,7 @@ typedef struct Task
 
 static int64 repeat_node_id;	/* 0: not born yet */
 static int	repeat_capacity;
-static uint32 repeat_version_seen; /* the bell's version at the last look */
+static uint32 repeat_version_seen; /* the version of watches at the last poll */
 static bool repeat_more;		/* the last claim was a full one */
 static HTAB *repeat_tasks;
 static pairingheap *repeat_heap;
@@ -137,7 +138,7 @@ repeat_read_news(List *news)
 	}
 	if (n_stopped > 0)
 		sas_store_release_watches(repeat_node_id, stopped, n_stopped);
-	/* each turn reads the definition anyway; this says that it was taken up */
+	/* each iteration reads the definition anyway; this records that the change was taken up */
 	if (n_changed > 0)
 		(void) sas_store_watch_requests(repeat_node_id, changed, n_changed);
 }
@@ -162,7 +163,7 @@ repeat_follow_news(List *news)
 	}
 }
 
-/* One transaction: news of the tasks, and more of them, as long as there are places. */
+/* One transaction: news of the tasks, and more tasks, while there is room. */
 static void
 repeat_poll(void)
 {
@@ -210,10 +211,10 @@ repeat_is_new_cursor(Jsonb *cursor, Jsonb *result)
 }
 
 /*
- * Opens the transaction in which the function may be called: the session has
- * nothing left of another owner, and a function that may have ended a worker
- * lately has been noted.  *hosted: the task is, and turn is filled in.
- * Returns false when the extension is gone.
+ * Opens the transaction in which the function may be called.  Before, the
+ * session is wiped of another owner's state, and a function that may have
+ * ended a worker lately is noted. *hosted: the task is still hosted here,
+ * and iteration is filled in.  Returns false when the extension is gone.
  */
 static bool
 repeat_open_iteration(Task *task, SasIteration *iteration, bool *hosted)
@@ -246,7 +247,7 @@ repeat_call(Task *task)
 	SasInvoked	invoked = {0};
 	SasWatchVerdict *verdict = NULL;
 	bool		hosted;
-	bool		gone = false;	/* the others */
+	bool		gone = false;	/* the other tasks, to another worker */
 	int64		begun;
 
 	repeat_running = task;

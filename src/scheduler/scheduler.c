@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * scheduler.c: one turn takes what is due, in a batch, and tells when to wake.
+ * scheduler.c: one tick takes a batch of due rows, and returns when to wake.
  *
- * All thinking is in _sas.scheduler_tick.  Several schedulers share the work
- * by SKIP LOCKED.  Nothing is kept between turns, so nothing can be lost.
+ * All decisions are made in _sas.scheduler_tick.  Several schedulers share
+ * the work by SKIP LOCKED. Nothing is stored between ticks, so nothing can
+ * be lost.
  */
 #include "postgres.h"
 
@@ -12,7 +13,7 @@
 
 #define SAS_SCHEDULER_BATCH 1000
 
-/* clocks jump: while something timed waits, look at least once a minute */
+/* clocks jump: while something timed waits, check at least once a minute */
 #define SAS_LONGEST_SLEEP_MS 60000
 #define SAS_SHORTEST_SLEEP_MS 100
 
@@ -27,7 +28,7 @@ scheduler_tick(void)
 	worked = sas_store_scheduler_tick(SAS_SCHEDULER_BATCH, &next.wake_in_ms);
 	sas_store_commit();
 	next.again = worked > 0 && (worked == SAS_SCHEDULER_BATCH || next.wake_in_ms == 0);
-	/* what is due and could not be taken is held by a session: not before a while */
+	/* due rows that could not be taken are locked by a session: try again after a while */
 	if (worked == 0 && next.wake_in_ms >= 0 && next.wake_in_ms < SAS_SHORTEST_SLEEP_MS)
 		next.wake_in_ms = SAS_SHORTEST_SLEEP_MS;
 	if (next.wake_in_ms > SAS_LONGEST_SLEEP_MS)

@@ -89,7 +89,7 @@ apply_claims(List *claimed)
 	}
 }
 
-/* What was asked for; those that got no answer are held no more. */
+/* What was asked for; those without an answer are not hosted here any longer. */
 static void
 apply_requests(const SasStreamReport *report)
 {
@@ -122,12 +122,12 @@ apply_stop(SasWatch *w)
 	sas_stream_watch_set_line(w, SAS_LINE_DUE);
 }
 
-/* The end of its batch was not taken, and has been told as a failure: it comes again behind the cursor. */
+/* The end of its batch was not taken, and is reported as a failure: the items come again behind the cursor. */
 static void
 apply_cut(SasWatch *w)
 {
 	sas_stream_watch_close(w);
-	/* or the service would say that nothing has changed */
+	/* or the service would answer that nothing has changed */
 	sas_stream_hosted_replace(&w->etag, NULL);
 	if (w->release)
 		return;
@@ -135,7 +135,7 @@ apply_cut(SasWatch *w)
 	w->report = true;
 }
 
-/* Each batch was taken, or its watch is not ours any more. */
+/* Each batch was taken, or its watch is not hosted here any longer. */
 static void
 apply_verdicts(const SasStreamReport *report)
 {

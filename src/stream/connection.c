@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * connection.c: the connections of watches: begun, heard, over.
+ * connection.c: the connections of watches: how they begin, are read, and
+ * end.
  *
- * A stream is begun like a call, with the agent's request_timeout for the
- * beginning of its answer; from then on only silence ends it (idle_timeout).
- * It takes no place of its agent, but a token of its rate; while the breaker
- * is not closed it asks for the probe like any call. Polls are calls, with a
- * place each.
+ * A stream begins like a call, with the agent's request_timeout until its
+ * answer begins.  From then on only silence ends it (idle_timeout).  It
+ * takes no slot of its agent, but a token of its rate; while the breaker is
+ * not closed it asks for the probe like any call.  Polls are calls, with a
+ * slot each.
  *
- * What a service does wrong ends the connection of one watch, and is told to
- * the store, which says how long to rest.
+ * When a service fails, the connection of one watch ends.  That is reported
+ * to the store, which answers how long to pause.
  */
 #include "postgres.h"
 
@@ -26,17 +27,17 @@
 #include "utils/resowner.h"
 #include "wake/wakeup.h"
 
-/* What a stream holds unread: with libcurl's buffer as much again, and the kernel's. */
+/* Unread bytes of a stream; libcurl buffers as many again, and the kernel too. */
 #define SAS_WINDOW ((size_t) 16 * 1024)
 
 /*
- * A closed door that does not say when it opens is tried again after so long,
- * and up to so long later: thousands may stand before it.
+ * A limit that does not say when it is lifted is tried again after this
+ * time, plus a random time: thousands of watches may wait for it.
  */
 #define SAS_LIMITED_US 250000
 #define SAS_LIMITED_JITTER_US 1000000
 
-/* A long poll that answers at once and with nothing is asked again after so long. */
+/* A long poll with an empty answer at once is asked again after this time. */
 #define SAS_EMPTY_US 1000000
 
 static bool
@@ -59,7 +60,7 @@ connection_free_slot(SasWatch *w)
 	if (!w->has_slot)
 		return;
 	w->has_slot = false;
-	/* for whoever was refused: this worker may have no slot for it */
+	/* for a worker that was refused: this one may have no slot for the call */
 	if (sas_limits_free(w->agent_id))
 	{
 		sas_wake_count_lane(w->agent_id);
@@ -82,7 +83,7 @@ sas_stream_watch_close(SasWatch *w)
 
 /* -------------------------------------------------------------------- begun */
 
-/* A place, or a token; false: the timer is set for another try. */
+/* A slot, or a token; false: the timer is set for another try. */
 static bool
 connection_ask_limits(SasWatch *w, SasAgentEntry *agent)
 {
@@ -111,7 +112,7 @@ connection_add_header(SasSent *sent, const char *name, const char *value)
 	sent->headers[sent->n_headers++] = psprintf("%s: %s", name, value);
 }
 
-/* The headers that go with the kind, unless the definition says otherwise. */
+/* The headers of the kind, unless the definition sets them. */
 static void
 connection_add_headers(SasWatch *w, SasSent *sent)
 {
@@ -126,7 +127,7 @@ connection_add_headers(SasWatch *w, SasSent *sent)
 		connection_add_header(sent, "If-None-Match", w->etag);
 }
 
-/* The body is what is said first. */
+/* The body is the first message. */
 static void
 connection_prepare_websocket(SasWatch *w, SasCall *call)
 {
@@ -185,7 +186,7 @@ sas_stream_watch_connect(SasWatch *w)
 	}
 	if (!connection_is_stream(w))
 		return;
-	/* of a stream it is not needed any more: it is asked for again before the next connection */
+	/* a stream does not need its request any longer: it is asked for again before the next connection */
 	pfree(w->request);
 	w->request = NULL;
 	sas_stream_watch_set_timer(w, w->begun_us + (int64) (agent->stored->request_timeout_ms * 1000));
@@ -283,7 +284,7 @@ sas_stream_watch_timed_out(SasWatch *w)
 		connection_fail(w, "the service gave no usable answer", "no answer in time");
 	}
 	else if (sas_transport_stream_bytes(w->handle, &bytes) > 0)
-		sas_stream_watch_set_timer(w, sas_base_clock_monotonic_us() + (int64) (w->idle_ms * 1000)); /* it is we who do not listen */
+		sas_stream_watch_set_timer(w, sas_base_clock_monotonic_us() + (int64) (w->idle_ms * 1000)); /* we have not read what came */
 	else if (sas_base_clock_monotonic_us() - sas_transport_stream_received_us(w->handle) < (int64) (w->idle_ms * 1000))
 		connection_set_idle_timer(w);
 	else
@@ -292,7 +293,7 @@ sas_stream_watch_timed_out(SasWatch *w)
 
 /* --------------------------------------------------------------------- over */
 
-/* SHA-256 of the body, in hex. No transaction is open, but the server wants somebody to own the computation. */
+/* SHA-256 of the body, in hex. No transaction is open, but the server wants a resource owner for the computation. */
 static char *
 connection_digest(const SasReply *reply)
 {
@@ -348,7 +349,7 @@ connection_finish_poll(SasWatch *w, SasReply *reply, const SasStoredAgent *agent
 	sas_stream_watch_again(w, w->begun_us + (int64) (w->every_ms * 1000));
 }
 
-/* A long poll was answered, or not in time, which says that there is nothing. */
+/* A long poll was answered, or not in time, which means that there is nothing. */
 static void
 connection_finish_long_poll(SasWatch *w, SasReply *reply, const SasStoredAgent *agent)
 {
@@ -370,7 +371,7 @@ static bool
 connection_finish_stream(SasWatch *w, SasReply *reply, SasAgentEntry *agent, const char **why)
 {
 	*why = NULL;
-	/* what came with the answer's beginning has not been looked at yet */
+	/* the beginning of the answer has not been checked yet */
 	if (!w->opened && reply->kind == SAS_REPLY_HTTP && !connection_open_stream(w, agent, reply->content_type))
 		return false;
 	if (w->opened)
@@ -408,7 +409,7 @@ sas_stream_watch_finish(SasWatch *w, SasReply *reply)
 	{
 		done = connection_finish_stream(w, reply, agent, &why);
 		if (!done && w->report)
-			return;				/* said already */
+			return;				/* reported already */
 	}
 	if (!was_open && !w->opened)
 		sas_work_agent_report(agent, done || !outcome.fault, w->begun_us);

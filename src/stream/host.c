@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * host.c: the network of the watches that this worker hosts: who is begun,
- * what has been heard, whose time has come.
+ * host.c: the network of the watches that this worker hosts: connects,
+ * reads, and handles timers.
  *
- *	hosted.c		who is held
- *	report.c		what is said to the store
- *	apply.c			what becomes of it
+ *	hosted.c		which watches are hosted
+ *	report.c		what is reported to the store
+ *	apply.c			what the store answers
  *	connection.c	the connection of one watch
  */
 #include "postgres.h"
@@ -15,16 +15,16 @@
 #include "base/clock.h"
 #include "base/settings.h"
 
-/* Calls and streams share one loop: a flood may hold a call up for some ten milliseconds, no more. */
-#define SAS_WATCHES_READ_US 10000	/* reading, between two looks at calls */
-#define SAS_WATCHES_BEGIN 100	/* connections begun between two looks at the network */
+/* Calls and streams share one loop: a flood may delay a call by some ten milliseconds, no more. */
+#define SAS_WATCHES_READ_US 10000	/* reading, before calls are served again */
+#define SAS_WATCHES_BEGIN 100	/* connections begun, before the network is served again */
 
 SasTransport *sas_stream_streams;
 SasTransport *sas_stream_polls;
 
-static SasWatch *host_current;	/* what the network has brought something for, while that is looked at */
+static SasWatch *host_current;	/* the watch whose network event is being handled */
 
-/* What an error left half done is begun anew, from the cursor in the store. */
+/* After an error half-way: the watch begins again, from the cursor in the store. */
 static void
 host_repair(void)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * hosted.c: who is held, in which line, and until when.
+ * hosted.c: which watches are hosted, in which line, and their timers.
  */
 #include "postgres.h"
 
@@ -37,7 +37,7 @@ sas_stream_hosted_open(int capacity)
 void
 sas_stream_watch_set_line(SasWatch *w, SasWatchLine line)
 {
-	/* what is due is not begun before it is said */
+	/* a due watch does not connect before it has reported */
 	if (w->line == line || (w->line == SAS_LINE_DUE && line == SAS_LINE_READY))
 		return;
 	if (w->line != SAS_LINE_NONE)

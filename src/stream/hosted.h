@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * hosted.h: the watches that this worker holds; for host.c, report.c, apply.c.
+ * hosted.h: the watches that this worker hosts; for host.c, report.c,
+ * apply.c.
  */
 #ifndef SAS_STREAM_HOSTED_H
 #define SAS_STREAM_HOSTED_H
@@ -11,7 +12,7 @@
 typedef struct SasHosted
 {
 	HTAB	   *watches;		/* of SasWatch, by watch_id */
-	int			capacity;		/* watches that it may hold */
+	int			capacity;		/* watches that it may host */
 	pairingheap *by_time;
 	dlist_head	ready;			/* to be begun */
 	dlist_head	due;			/* with something for the store */
@@ -21,13 +22,13 @@ extern SasHosted sas_stream_hosted;
 
 extern void sas_stream_hosted_open(int capacity);
 
-/* NULL: not held, or in another epoch. */
+/* NULL: not hosted, or in another epoch. */
 extern SasWatch *sas_stream_hosted_find(const SasWatchId *id);
 
-/* Held no more. */
+/* Not hosted any longer. */
 extern void sas_stream_hosted_forget(SasWatch *w);
 
-/* Its connection, if any, is of no use any more; what it brought is kept. */
+/* Closes its connection, if any, and asks for its request again; what the connection brought stays. */
 extern void sas_stream_hosted_ask_again(SasWatch *w);
 extern void sas_stream_hosted_drop_request(SasWatch *w);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * items.c: bytes of a connection become the items of a batch.
+ * items.c: turns the bytes of a connection into the items of a batch.
  *
  *	  Server-Sent Events	{"id": ..., "event": ..., "data": ...}
  *	  lines					the value of the line
@@ -8,9 +8,10 @@
  *	  long poll				each element of the array, or the body
  *	  poll					{"status": ..., "headers": ..., "body": ...}
  *
- * Text that is no JSON is a string, bytes that are no text {"base64": ...}: a
- * service cannot send what would hold a watch up.  A batch is bounded, and so
- * is what all streams keep of items that are not complete.
+ * Text that is not JSON becomes a string, bytes that are not text become
+ * {"base64": ...}: whatever a service sends, the watch continues.  The size
+ * of a batch is bounded, and so are the incomplete items of all streams
+ * together.
  */
 #include "postgres.h"
 
@@ -26,7 +27,7 @@
 #define SAS_BATCH_ITEMS 1000
 #define SAS_BATCH_BYTES (1024 * 1024)
 
-/* of all streams together; a stream that keeps less than its share is never to blame */
+/* of all streams together; a stream that buffers less than its share is never failed for it */
 #define SAS_BUFFERED_BYTES ((size_t) 256 * 1024 * 1024)
 #define SAS_BUFFERED_SHARE ((size_t) 64 * 1024)
 
@@ -64,7 +65,7 @@ sas_stream_items_room(const SasWatch *w)
 	return w->n_items < Min(SAS_BATCH_ITEMS, w->room) && w->bytes < SAS_BATCH_BYTES;
 }
 
-/* A batch that no transaction would take goes on. */
+/* A batch that no transaction has taken grows further. */
 static void
 stream_items_reopen(SasWatch *w)
 {

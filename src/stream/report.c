@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * report.c: what this worker says to the store of the watches that it hosts.
+ * report.c: reports to the store on the watches that this worker hosts.
  *
- * The worker is a node from its first turn. When the bell says that something
- * has changed it asks for its news and claims what waits, as far as it has
- * slots. In one transaction it then
+ * The worker is a node from its first tick.  When the version of watches has
+ * changed, it asks for its news and claims waiting watches, while it has
+ * slots.  In one transaction it then
  *
  *	 1. appends the batches: items and cursor of each watch, one commit for all
- *	 2. tells the connections that are over, and batches that yielded no cursor
- *		at their end; the store says how long to rest
+ *	 2. reports the connections that are over, and batches that yielded no cursor
+ *		at their end; the store answers how long to pause
  *	 3. releases what it was asked to stop
  *	 4. reads its news, asks for requests of watches that are to connect, claims
  *
- * Answers are applied after the commit: what an abort takes back was never
- * believed. After an abort batches go alone, then in growing numbers; one that
- * is refused again and again is given up with its connection: the store knows
- * where it was. An error between the commit and the last of its answers ends
- * the worker, since it would not know what it holds; as with any death its
- * watches are given to others.
+ * Answers are applied after the commit, so an abort takes nothing back.
+ * After an abort, batches are written one at a time, then in growing
+ * numbers.  A batch that is refused again and again is given up with its
+ * connection: the store has the cursor.  An error between the commit and the
+ * last of its answers ends the worker, since it would not know which watches
+ * it hosts; as after any death, its watches are given to others.
  */
 #include "postgres.h"
 
@@ -27,7 +27,7 @@
 #include "utils/memutils.h"
 #include "wake/wakeup.h"
 
-/* Calls and streams share one loop: a flood may hold a call up for some ten milliseconds, no more. */
+/* Calls and streams share one loop: a flood may delay a call by some ten milliseconds, no more. */
 #define SAS_WATCHES_AT_ONCE 250 /* in one transaction */
 #define SAS_WATCHES_CLAIM 250
 #define SAS_WATCHES_BYTES ((size_t) 1024 * 1024)	/* of items in one transaction, if there are several batches */
@@ -41,7 +41,7 @@ static bool report_failed;		/* the last transaction did not commit */
 static bool report_applying;	/* a commit has happened whose answers are not all applied */
 static int	report_at_once = SAS_WATCHES_AT_ONCE;
 
-/* What those in line have to say, as much as fits. */
+/* What the due watches have to report, as much as fits. */
 static void
 report_gather(SasStreamReport *report)
 {
@@ -104,14 +104,14 @@ report_give_up(void)
 				 errdetail("It connects again and reads from its cursor.")));
 		sas_stream_items_drop(w);
 		sas_stream_watch_close(w);
-		/* or the service would say that nothing has changed */
+		/* or the service would answer that nothing has changed */
 		sas_stream_hosted_replace(&w->etag, NULL);
 		if (!w->release)
 			sas_stream_watch_report(w, sas_stream_watch_problem(w, "store", "items could not be written", NULL), -1);
 	}
 }
 
-/* Watches whose batch was cut have failed; those whose connection is over are told anyway. */
+/* Watches whose batch was cut have failed; a connection that is over is reported anyway. */
 static void
 report_add_cuts(SasStreamReport *report)
 {
@@ -191,7 +191,7 @@ sas_stream_tick(void)
 	if (dlist_is_empty(&sas_stream_hosted.due) && !read_news && !(report_claim_more && slots > 0))
 		return false;
 	report_gather(&report);
-	/* what is written after an abort goes alone */
+	/* after an abort, batches are written without news and claims */
 	if (report_failed && report.n_batches > 0)
 		read_news = false;
 	else if (read_news || report_claim_more)

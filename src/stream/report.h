@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * report.h: what one transaction says of watches, and hears.
+ * report.h: what one transaction reports on watches, and the answers.
  */
 #ifndef SAS_STREAM_REPORT_H
 #define SAS_STREAM_REPORT_H
@@ -26,7 +26,7 @@ typedef struct SasStreamReport
 	List	   *claimed;		/* SasWatchRequest */
 } SasStreamReport;
 
-/* After the commit: all that were said leave the line, then the answers count. */
+/* After the commit: all that have reported leave the line, then the answers are applied. */
 extern void sas_stream_apply(SasStreamReport *report);
 
 #endif							/* SAS_STREAM_REPORT_H */

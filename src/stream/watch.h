@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * watch.h: one watch that this worker hosts, from its claim until it is given away.
+ * watch.h: one watch that this worker hosts, from its claim until it is
+ * given away.
  *
- *	  claimed -> [request] -> begun -> opened -> over -> told -> [pause] -> asks for its request -> ...
- *								 |		  |
+ *	  claimed -> [request] -> connected -> opened -> over -> reported -> [pause] -> asks for its request -> ...
+ *								 |		   |
  *								 +- items -+-> batch -> appended, with the cursor, in one commit
  *
- *	  hosted.c		who is held, in which line, timers
- *	  report.c		what is said to the store; apply.c: what it answers
+ *	  hosted.c		which watches are hosted, in which line, timers
+ *	  report.c		what is reported to the store; apply.c: what it answers
  *	  host.c		the network of all of them
- *	  connection.c		connections: begun, heard, over
+ *	  connection.c	connections: how they begin, are read, and end
  *	  items.c		bytes of a connection become the items of a batch
  *
- * Nothing of it survives the worker, and nothing of it has to: the store has
- * the cursor of the last batch, and what came after is asked for again.
+ * None of it survives the worker, and none of it has to: the store has the
+ * cursor of the last batch, and what came after is requested again.
  */
 #ifndef SAS_STREAM_WATCH_H
 #define SAS_STREAM_WATCH_H
@@ -31,7 +32,7 @@ typedef enum SasWatchKind
 	SAS_WATCH_POLL
 } SasWatchKind;
 
-/* Where a watch stands in line. */
+/* The line in which a watch waits. */
 typedef enum SasWatchLine
 {
 	SAS_LINE_NONE,
@@ -76,7 +77,7 @@ typedef struct SasWatch
 	char	   *new_cursor;		/* in batch, of a connection that is over */
 	int			tries;			/* transactions that aborted with it */
 
-	/* what is to be said */
+	/* what is to be reported */
 	bool		report;			/* the connection is over: error, or in good order without */
 	Jsonb	   *error;
 	double		at_least_ms;
@@ -94,7 +95,7 @@ extern SasTransport *sas_stream_watch_transport(const SasWatch *w);
 extern void sas_stream_watch_set_line(SasWatch *w, SasWatchLine line);
 extern void sas_stream_watch_set_timer(SasWatch *w, int64 wake_us);
 
-/* The connection is over, or never was: to be told to the store. error NULL: in good order. */
+/* The connection is over, or never began: to be reported to the store. error NULL: in good order. */
 extern void sas_stream_watch_report(SasWatch *w, Jsonb *error, double at_least_ms);
 
 /* The watch has moved on without anything for the store: its next connection, at that time. */
@@ -125,7 +126,7 @@ extern void sas_stream_items_close(SasWatch *w);
 /* May another item be taken into the batch? */
 extern bool sas_stream_items_room(const SasWatch *w);
 
-/* Bytes of a stream; all: whatever the batch may hold. Returns how many were used; *why: the stream is of no use any more. */
+/* Bytes of a stream; all: whatever the batch may take. Returns how many were used; *why: the stream has failed. */
 extern size_t sas_stream_items_feed(SasWatch *w, const SasStoredAgent *agent, const char *bytes, size_t len, bool all, const char **why);
 
 /* The answer to a poll, as of a call; to a long poll, its body. */
@@ -142,13 +143,13 @@ extern void sas_stream_items_drop(SasWatch *w);
 extern void sas_stream_open(SasTransport *calls);
 extern void sas_stream_close(void);
 
-/* The agents were read anew. */
+/* The agents were read again. */
 extern void sas_stream_agents_changed(void);
 
 /* Moves the network; true: there is more to do at once. */
 extern bool sas_stream_move(void);
 
-/* Says to the store what is due, and asks it; one transaction, if any. True: there is more. */
+/* Reports to the store what is due, and asks it for more; one transaction, if any. True: there is more. */
 extern bool sas_stream_tick(void);
 extern int64 sas_stream_wake_in_ms(void);
 

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * supervisor.c: one turn of the leading supervisor.
+ * supervisor.c: one tick of the leading supervisor.
  *
- * The leader's place is a slot in shared memory that is freed when its holder
- * dies; the others sleep until they are rung, and try again.  All judging is
- * in _sas.supervisor_tick; this file brings it the workers that live, and
- * ends those that hold a local step past complete-by, or are in the function
- * of an infinite task for longer than it may take, since a function that
- * catches its own cancellation can be stopped in no other way.
+ * The lead is a flag in shared memory that is free again when its owner
+ * dies; the other supervisors sleep until they are woken, and try to take
+ * it.  All decisions are made in _sas.supervisor_tick.  This file passes it
+ * the live workers, and ends workers that run a function step past
+ * complete-by, or the function of an infinite task for longer than its
+ * time-out: a function that catches its own cancellation can be stopped in
+ * no other way.
  *
- * Now and then, and when the time of the oldest run is over, it also watches
- * and keeps house, in a transaction of its own and in small batches between
- * which everything overdue has its turn: several times per interval while
- * something is open, once while nothing is and nobody rings.
+ * Now and then, and when the retention of the oldest run is over, it also
+ * checks conditions and purges, in a transaction of its own and in small
+ * batches, with a tick for everything overdue in between: several times per
+ * interval while something is open, once while nothing is open and nobody
+ * wakes it.
  */
 #include "postgres.h"
 
@@ -24,18 +26,18 @@
 #include "wake/wakeup.h"
 
 #define SAS_SUPERVISOR_BATCH 200
-/* timers are set at most as often, and in a turn for no longer than this; all that is not settled is looked at again now and then */
+/* timers are set no more often than this, and for no longer than this in a tick; all that is not settled is swept again at intervals */
 #define SAS_TIMERS_MS 5000
 #define SAS_TIMERS_TURN_MS 200
 #define SAS_ALL_TIMERS_MS (5 * 60 * 1000)
 #define SAS_MAX_PEERS 1024
 #define SAS_SHORTEST_SLEEP_MS 100
 
-/* so often it looks per interval while something is open, but not more often than this */
+/* checks per interval while something is open, and the shortest time between them */
 #define SAS_CHECKS_PER_INTERVAL 6
 #define SAS_CHECK_MS 1000
 
-/* a session that leaves can be seen for a moment longer: so often, and for so long, is it looked for */
+/* a session that ends is visible for a moment longer: how often, and for how long, to check for it */
 #define SAS_DEPARTURE_CHECK_MS 20
 #define SAS_DEPARTURE_FOR_MS 1000
 
@@ -59,10 +61,10 @@ supervisor_departure_ms(void)
 #define SAS_PURGE_BATCH 500
 #define SAS_PURGE_PAUSE_MS 10
 
-/* when to keep house again, monotonic */
+/* when to check and purge again, monotonic */
 static int64 supervisor_check_us = 0;
 
-/* nothing was open at the last watch, and nobody has rung since */
+/* nothing was open at the last check, and no wake-up came since */
 static bool supervisor_quiet = false;
 
 static int64
@@ -71,11 +73,11 @@ supervisor_longest_sleep_ms(void)
 	int64		longest = sas_base_supervisor_interval;
 	int64		check = Min(longest, Max(longest / SAS_CHECKS_PER_INTERVAL, SAS_CHECK_MS));
 
-	/* a worker rings nobody when it begins a turn of its own, and must not hang in it for much longer than this */
+	/* a worker wakes nobody when it begins an invocation, and must not hang in it for much longer than this */
 	return supervisor_quiet ? Max(check, Min(longest, sas_base_complete_in)) : check;
 }
 
-/* Has anybody rung since the last turn? */
+/* Has any wake-up come since the last tick? */
 static bool
 supervisor_was_woken(void)
 {
@@ -87,7 +89,7 @@ supervisor_was_woken(void)
 	return any;
 }
 
-/* Rung: the watch is due soon again. */
+/* After a wake-up: the next check is due soon. */
 static void
 supervisor_end_quiet(void)
 {
@@ -124,13 +126,13 @@ supervisor_check_and_purge(void)
 }
 
 /*
- * Timers of deadlines, in steps that nobody waits for long for.  Returns in
- * how many ms it is to be called again; -1: when anything else is done.
+ * Timers of deadlines, in short transactions.  Returns in how many ms to
+ * call again; -1: after anything else is done.
  */
 static int64
 supervisor_set_timers(void)
 {
-	/* of this process: who leads after it begins anew */
+	/* of this process: the next leader begins again */
 	static SasTimerSweep sweep = {-1, -1, -1};
 	static int64 due_us = 0;
 	static int64 whole_us = 0;
@@ -141,7 +143,7 @@ supervisor_set_timers(void)
 	if (now < due_us)
 		return (due_us - now) / 1000 + 1;
 	due_us = now + SAS_TIMERS_MS * 1000;
-	/* one that settles something begins where a whole one does */
+	/* a sweep that settles something begins where a full sweep does */
 	if (!more && sweep.settles < 0 && now >= whole_us)
 	{
 		sweep = (SasTimerSweep) {-1, -1, -1};
@@ -168,7 +170,7 @@ supervisor_set_timers(void)
 }
 
 /*
- * Functions of infinite tasks that have not come back in time: their tasks,
+ * Functions of infinite tasks that have not returned in time: their tasks,
  * and all others of their workers, go to other workers.  In the transaction;
  * the workers are ended after its commit.
  */
@@ -223,7 +225,7 @@ supervisor_tick(void)
 	for (int i = 0; i < n_overdue; i++)
 		sas_base_peers_terminate(overdue[i].worker_id);
 	next.again = worked >= SAS_SUPERVISOR_BATCH || timers_ms == 0;
-	/* what is due and could not be taken is held by a session: not before a while */
+	/* due rows that could not be taken are locked by a session: try again after a while */
 	if (worked == 0 && next.wake_in_ms >= 0 && next.wake_in_ms < SAS_SHORTEST_SLEEP_MS)
 		next.wake_in_ms = SAS_SHORTEST_SLEEP_MS;
 	check_ms = supervisor_check_and_purge();
