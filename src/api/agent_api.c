@@ -2,10 +2,10 @@
 /*
  * agent_api.c: the SQL-callable functions about agents.
  *
- * They are internal (sas._...).  sas.create_agent and sas.create_workflow
- * check addresses with the parser that the workers send with.  A change of the
- * agents is announced through the bell, when it commits; a worker that starts
- * later reads the table anyway.  Places and breakers are shared memory, and
+ * They are internal (sas._...). sas.create_agent and sas.create_workflow
+ * check addresses with the parser that the workers send with.  A change of
+ * the agents wakes the agent workers when it commits; a worker that starts
+ * later reads the table anyway.  Limits and breakers are shared memory, and
  * gone after a crash.
  */
 #include "postgres.h"

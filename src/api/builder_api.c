@@ -2,10 +2,10 @@
 /*
  * builder_api.c: sas.sequence() and sas.concurrence(): parts of a flow.
  *
- * Their parts may be names, which are text, and other parts, which are jsonb,
- * side by side: that is what VARIADIC "any" is for, which only C can have.
- * Parts may come as one array, too (VARIADIC): that array must not be null. A
- * part that is null is a JSON null, which sas.create_workflow refuses.
+ * Their parts are names, which are text, and other parts, which are jsonb,
+ * side by side.  VARIADIC "any" takes both, and only C functions can have
+ * it.  Parts may also come as one array (VARIADIC), which must not be null.
+ * A null part becomes a JSON null, which sas.create_workflow refuses.
  */
 #include "postgres.h"
 

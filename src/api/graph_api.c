@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * graph_api.c: _sas.find_cycle(), which names the steps that need each other,
- * _sas.is_before(), which says what comes before what, and _sas.levels(),
- * which puts all steps in an order that keeps to that.
+ * graph_api.c: _sas.find_cycle() names the steps of a cycle,
+ * _sas.is_before() says which step comes before which, and _sas.levels()
+ * puts all steps into that order.
  *
- * A definition is checked with it: nodes are steps, numbered from 1, an edge
- * leads from one to the next.  The walk is a depth-first search with a stack
- * of its own, so that ten thousand steps in a row do not exhaust the C stack.
- * The stack is at any time a path; an edge back to a node on it closes a cycle,
+ * They check a definition: nodes are steps, numbered from 1, an edge leads
+ * from a step to the next.  The walk is a depth-first search with a stack of
+ * its own, so that ten thousand steps in a row do not exhaust the C stack.
+ * The stack is always a path; an edge back to a node on it closes a cycle,
  * which is the rest of the stack from that node on.
  */
 #include "postgres.h"
@@ -83,9 +83,9 @@ graph_api_build(SasGraph *graph, const int *from, const int *to, int n_edges)
 }
 
 /*
- * Walks what can be reached from root and was not seen before.  Returns the
- * length of a cycle, or 0; *start is its first place in path.  cursor[v] is
- * the next edge of v to look at.
+ * Walks what can be reached from root and was not visited before.  Returns
+ * the length of a cycle, or 0; *start is its first position in path.
+ * cursor[v] is the next edge of v.
  */
 static int
 graph_api_walk(const SasGraph *graph, int root, char *color, int *cursor, int *path, int *start)
@@ -193,9 +193,9 @@ graph_api_sort(const SasGraph *graph, int *sorted)
 }
 
 /*
- * Pairs are looked at in blocks of those with up to 64 different first nodes,
- * one bit each: the bits go along the edges once per block, so that memory
- * stays linear and the time is that of the edges, once in 64.
+ * Pairs are processed in blocks of those with up to 64 different first
+ * nodes, one bit each.  The bits go along the edges once per block, so
+ * memory stays linear, and each edge is walked once for 64 first nodes.
  */
 Datum
 sas_api_is_before(PG_FUNCTION_ARGS)
@@ -242,10 +242,10 @@ sas_api_is_before(PG_FUNCTION_ARGS)
 }
 
 /*
- * _sas.levels(from_nos, to_nos, n): for each of nodes 1 to n the length of the
- * longest path that leads to it.  Every node is taken once, when the last edge
- * to it has been walked; nodes on a cycle, which no stored definition has,
- * keep what they had.
+ * _sas.levels(from_nos, to_nos, n): for each of nodes 1 to n, the length of
+ * the longest path that leads to it.  Every node is taken once, when the
+ * last edge to it has been walked.  Nodes on a cycle, which no stored
+ * definition has, keep their value.
  */
 Datum
 sas_api_levels(PG_FUNCTION_ARGS)

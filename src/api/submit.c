@@ -2,15 +2,15 @@
 /*
  * submit.c: sas.submit and sas.submit_batch.
  *
- * Most runs are plain: nothing but their input, priority, deadline and labels
- * is given, and they begin with the claim of their first steps.  Their rows
- * are written here; every other submit, and every one that is to be refused,
- * is left to SQL, like any verb.
+ * Most runs are plain: only their input, priority, deadline and labels are
+ * given, and they begin with the claim of their first steps.  Their rows are
+ * written here.  SQL writes every other submit, and refuses what is to be
+ * refused, as for any verb.
  *
- * Where sas.submit stands in FROM with nothing but a workflow and an input, the
- * planner is given _sas.submit_plain instead: to prepare a call of eleven
- * parameters whose result has no type of its own takes the executor longer
- * than a heap row and an index entry.
+ * Where sas.submit is in FROM with only a workflow and an input, the planner
+ * gets _sas.submit_plain instead: to prepare a call of eleven parameters,
+ * whose result has no type of its own, costs the executor more than a heap
+ * row and an index entry.
  */
 #include "postgres.h"
 
@@ -156,7 +156,7 @@ api_submit_runs(const text *name, const SasSubmission *submission, const Datum *
 	if (XactReadOnly || IsInParallelMode())
 		return false;
 	workflow = sas_store_plain_workflow(submission->owner, name);
-	/* as every verb says */
+	/* as every verb does */
 	sas_worker_lifecycle_restored();
 	if (workflow == NULL)
 		return false;
@@ -281,7 +281,7 @@ sas_api_submit_plain(PG_FUNCTION_ARGS)
 	PG_RETURN_HEAPTUPLEHEADER(row);
 }
 
-/* Is nothing given but WORKFLOW and INPUT, or what would stand there anyway? */
+/* Is only WORKFLOW and INPUT given, or a default besides? */
 static bool
 api_submit_is_short(List *args)
 {
@@ -359,10 +359,10 @@ sas_api_submit_support(PG_FUNCTION_ARGS)
 	if (!api_submit_is_short(call->args) || !api_submit_is_in_from(request->root->parse, call->funcid))
 		PG_RETURN_POINTER(NULL);
 	plain = api_submit_find_function("_sas", "submit_plain", types, lengthof(types));
-	/* who may call neither hears so of the one that stands there */
+	/* a role that may call neither gets the error for sas.submit */
 	if (!OidIsValid(plain) || !sas_compat_may_call(plain, GetUserId()) || !api_submit_have_same_rights(call->funcid, plain))
 		PG_RETURN_POINTER(NULL);
-	/* the rights of the one that is called are in the plan anyway: with those of the other it is made anew, too */
+	/* the plan depends on the rights of submit_plain anyway: it is to depend on those of sas.submit, too */
 	record_plan_function_dependency(request->root, call->funcid);
 	PG_RETURN_POINTER(makeFuncExpr(plain, get_func_rettype(plain), list_make2(list_nth(call->args, WORKFLOW), list_nth(call->args, INPUT)),
 								   InvalidOid, call->inputcollid, COERCE_EXPLICIT_CALL));

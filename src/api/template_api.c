@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * template_api.c
- *		Templates and predicates as SQL functions, for the ticks and for validation.
+ * template_api.c: templates and predicates as SQL functions, for the ticks
+ * and for validation.
  *
  *		_sas.render(template, root)				-> result, problem
  *		_sas.render_path(template, root)		-> result, problem
  *		_sas.render_request(request, root)		-> result, problem
  *		_sas.root(...)							-> the root
- *		_sas.references(template)				-> one row per place a template looks at
+ *		_sas.references(template)				-> one row per value that a template reads
  *		_sas.predicate(path, root)				-> true, false, or null for neither
  *		_sas.predicate_problem(path)			-> null when well-formed
- *		_sas.predicate_references(path)			-> one row per place a predicate looks at
+ *		_sas.predicate_references(path)			-> one row per value that a predicate reads
  *
- * All of them but _root, which needs a run and its times, are strict, and raise only for what is no fault of the arguments (and _predicate for a
- * predicate that was never validated).  Exactly one of result and problem is null.
+ * All but _root, which needs a run and its times, are strict.  They raise
+ * only for reasons outside their arguments; _predicate also for a predicate
+ * that was never validated.  Exactly one of result and problem is null.
  */
 #include "postgres.h"
 

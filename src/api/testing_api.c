@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * testing_api.c: calls that are not made, in the session that tests a workflow.
+ * testing_api.c: stubbed calls, in the session that tests a workflow.
  *
- *		_sas.stub_compose(...)	what would be sent, or why it cannot be
+ *		_sas.stub_compose(...)	the request that would be sent, or why it cannot be
  *		_sas.stub_judge(...)	what an answer means
- *		_sas.stub_perform(...)	a function step, carried out here
+ *		_sas.stub_perform(...)	a function step, called here
  *
- * Composing and judging are the workers' own (work/request.c, outcome.c,
- * verdict.c); only the network between them is not there: its part is played
- * by an answer in JSON.  Secrets are not read: requests show their names.
+ * Requests are composed and answers evaluated by the workers' own code
+ * (work/request.c, outcome.c, verdict.c).  Only the network is missing: an
+ * answer in JSON takes its part.  Secrets are not read: requests show their
+ * names.
  */
 #include "postgres.h"
 
@@ -76,7 +77,7 @@ testing_api_set_text(Datum *values, bool *nulls, int n, const char *value)
 	values[n] = value ? CStringGetTextDatum(value) : (Datum) 0;
 }
 
-/* The agent that compose and judge are asked about; checks their first six arguments. */
+/* The agent of compose and evaluate; checks their first six arguments. */
 static SasStoredAgent *
 testing_api_agent(FunctionCallInfo fcinfo)
 {
@@ -94,8 +95,8 @@ testing_api_agent(FunctionCallInfo fcinfo)
 }
 
 /*
- * Arguments 0 to 8 of compose and judge: agent_id, run_id, step, undo, attempt
- * (made before this claim), trace, idempotency_key, request, policy.
+ * Arguments 0 to 8 of compose and evaluate: agent_id, run_id, step, undo,
+ * attempt (made before this claim), trace, idempotency_key, request, policy.
  */
 static SasFlight *
 testing_api_flight(FunctionCallInfo fcinfo, SasStoredAgent *agent, SasClaimedCall *claimed)
@@ -293,7 +294,7 @@ testing_api_reply(SasReply *reply, Jsonb *answer, const SasStoredAgent *agent)
 		initStringInfo(&own);
 		testing_api_add_headers(&said, &own, value.val.binary.data);
 		said.headers = own.data;
-		/* a type that the answer names stands instead */
+		/* a type that the answer names replaces the default */
 		if (sas_transport_reply_header(&said, "content-type") != NULL)
 		{
 			resetStringInfo(&headers);
@@ -311,8 +312,9 @@ testing_api_reply(SasReply *reply, Jsonb *answer, const SasStoredAgent *agent)
 }
 
 /*
- * (nine of testing_api_flight, attempts begun under this claim, in_doubt, answer, left_ms)
- * -> reply, pause_ms, told, http_status, in_doubt, output, problem.
+ * (nine of testing_api_flight, attempts begun under this claim, in_doubt,
+ * answer, left_ms)
+ * -> reply, pause_ms, attempt_status, http_status, in_doubt, output, problem.
  */
 Datum
 sas_api_stub_evaluate(PG_FUNCTION_ARGS)
@@ -345,8 +347,9 @@ sas_api_stub_evaluate(PG_FUNCTION_ARGS)
 /* ------------------------------------------------------------------- function */
 
 /*
- * (owner, run_id, step_no, element, step, undo, attempt, function, input, problem, retry, judges)
- * -> reply, pause_ms, told, output, problem.
+ * (owner, run_id, step_no, element, step, undo, attempt, function, input,
+ * problem, retry, evaluates)
+ * -> reply, pause_ms, attempt_status, output, problem.
  */
 Datum
 sas_api_stub_invoke(PG_FUNCTION_ARGS)

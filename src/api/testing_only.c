@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * testing_only.c: a transaction in which something is only tried out.
+ * testing_only.c: a testing transaction, which can only be rolled back.
  *
- * The testing aids (frozen clock, stubs, runs carried out in the session) make
- * states that must never be seen by a worker or by another session, and times
- * that nobody could trust.  So a transaction that has used one of them cannot
- * be committed or prepared: it ends with ROLLBACK.  What was used below a
- * savepoint that is rolled back is forgotten with it.
+ * The testing aids (frozen clock, stubs, runs in the session) make states
+ * that no worker and no other session may see, and times that are not true.
+ * So a transaction that has used one of them cannot be committed or
+ * prepared: it ends with ROLLBACK. A savepoint that is rolled back takes
+ * along what was used below it.
  */
 #include "postgres.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: PostgreSQL */
-/* testing_only.h: what the testing aids know of each other. */
+/* testing_only.h: what the testing aids share. */
 #ifndef SAS_API_TESTING_ONLY_H
 #define SAS_API_TESTING_ONLY_H
 

@@ -2,33 +2,36 @@
 /*
  * verb.c: the one C function behind every public verb.
  *
- * sas.pause_runs(bigint[]) and its like are all declared over sas_api_verb().
- * It looks up its own entry in pg_proc and calls the function of schema _sas
- * that has the same name, "_as" behind it, and the caller's role before the
- * arguments:
+ * sas.pause_runs(bigint[]) and the other verbs are all declared over
+ * sas_api_verb().  It looks up its own entry in pg_proc and calls the function
+ * of schema _sas that has the same name with "_as" behind it, with the caller's
+ * role before the arguments:
  *
  *	  sas.pause_runs(run_ids)  ->  _sas.pause_runs_as(caller, run_ids)
  *
  * The internal function is SECURITY DEFINER with a search_path of its own,
- * where current_user no longer tells who called.  So the role is taken here,
+ * where current_user is no longer the caller.  So the role is taken here,
  * one step before: it is the caller as SQL sees it, also inside a SECURITY
- * DEFINER function of the application and inside a function step.  Nobody else
- * can pass a role, since the internal functions are granted to nobody; this
- * call needs no grant because it does not go through the executor.
+ * DEFINER function of the application and inside a function step.  No other
+ * code can pass a role, since the internal functions are granted to no role;
+ * this call needs no grant because it does not go through the executor.
  *
- * A verb whose internal function is volatile writes, and is refused where
- * nothing can be written, whatever it would have found: an outside program that
- * asks a standby about its task must not hear that it has lost it.
+ * A verb whose internal function is volatile writes.  It is refused in a
+ * read-only transaction, whatever it would have found: an outside program
+ * that asks a standby about its task must not be answered that it has lost
+ * it.
  *
- * Nor does the caller choose how the internal function compares texts: it gets
- * the database's collation, whatever stands beside an argument.
+ * The caller does not choose how the internal function compares texts,
+ * either: it gets the database's collation, whatever an argument's collation
+ * is.
  *
- * What was looked up is kept for as long as the call site (FmgrInfo) lives; the
- * role is not, since a cached plan may run as one role after the other.
+ * The result of the look-up is cached for the life of the call site
+ * (FmgrInfo).  The role is not, since a cached plan may run as one role
+ * after the other.
  *
- * Set-returning verbs hand over their ReturnSetInfo.  The internal function
- * may fill a tuplestore or return a row per call; for the latter its state
- * hangs on the FmgrInfo kept here.
+ * Set-returning verbs pass on their ReturnSetInfo.  The internal function
+ * may fill a tuplestore or return a row per call; its state for the latter
+ * is in the cached FmgrInfo.
  */
 #include "postgres.h"
 
@@ -51,7 +54,7 @@
 
 PG_FUNCTION_INFO_V1(sas_api_verb);
 
-/* What a call site keeps in fn_extra. */
+/* What a call site caches in fn_extra. */
 typedef struct SasVerb
 {
 	FmgrInfo	inner;
@@ -99,7 +102,7 @@ verb_inner(Form_pg_proc verb)
 	return result;
 }
 
-/* Looks up whom a call site calls; fn_extra is set only when all went well. */
+/* Looks up the function that a call site calls; fn_extra is set only when all went well. */
 static SasVerb *
 verb_prepare(FmgrInfo *flinfo)
 {

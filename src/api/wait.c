@@ -2,18 +2,19 @@
 /*
  * wait.c: sas.wait(), which sleeps until a run has stopped or is paused.
  *
- * The session registers its latch for the run, looks, and sleeps.  Whoever
- * moves the run to such a state marks it, and the mark sets the latch when that
- * transaction has committed.  Registering comes before the look, so a change
- * that the look misses has yet to ring.
+ * The session registers its latch for the run, checks the run, and sleeps.  A
+ * transaction that moves the run to such a state sets the latch when it has
+ * committed.  The session registers before it checks, so a change that the
+ * check misses has yet to set the latch.
  *
  * A transaction that wrote is refused: its own submit is invisible to the
- * workers until it commits, and it would hold its locks all the while.  So is
- * one above READ COMMITTED, whose snapshot would never show the end.
+ * workers until it commits, and it would keep its locks all the while.  So
+ * is a transaction above READ COMMITTED, whose snapshot would never show the
+ * end.
  *
- * Nothing is stored: a wait that a crash or a cancel cuts short is simply
- * called again.  A bell that is not heard costs time, not the answer: the
- * session looks again every SAS_WAIT_CHECK_MS by itself.
+ * Nothing is stored: after a crash or a cancel, call it again.  A lost
+ * wake-up costs time, not the answer: the session checks again every
+ * SAS_WAIT_CHECK_MS by itself.
  */
 #include "postgres.h"
 
@@ -35,8 +36,8 @@
 
 PG_FUNCTION_INFO_V1(sas_api_wait);
 
-#define SAS_WAIT_CHECK_MS 10000	/* with the bell */
-#define SAS_WAIT_POLL_MS 100	/* without: its places are all taken */
+#define SAS_WAIT_CHECK_MS 10000	/* with wake-ups */
+#define SAS_WAIT_POLL_MS 100	/* without: all entries are taken */
 
 /* some three thousand years: fits int64 together with any reading of the clock */
 #define SAS_WAIT_MAX_US 1e17
@@ -80,7 +81,7 @@ wait_check_transaction(void)
 				 errhint("Call sas.wait in a READ COMMITTED transaction.")));
 }
 
-/* Looks at the run; true when there is nothing to wait for any more. */
+/* Checks the run; true when there is nothing to wait for. */
 static bool
 wait_check_run(int64 run_id, SasWaitRow *row)
 {
@@ -98,7 +99,7 @@ wait_check_run(int64 run_id, SasWaitRow *row)
 	return over;
 }
 
-/* Sleeps and looks by turns; the row is in the scratch context at the end. */
+/* Sleeps and checks in turn; the row is in the scratch context at the end. */
 static void
 wait_until_over(int64 run_id, int64 span_us, MemoryContext scratch, SasWaitRow *row)
 {

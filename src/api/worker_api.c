@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * worker_api.c: the SQL-callable functions about workers, bell, clock and settings.
+ * worker_api.c: the SQL-callable functions about workers, wake-ups, clock
+ * and settings.
  *
- * They are internal (sas._...); the views and public functions over them decide
- * who sees what.
+ * They are internal (sas._...); the views and public functions over them
+ * decide which role sees what.
  */
 #include "postgres.h"
 
@@ -257,7 +258,7 @@ sas_api_retain(PG_FUNCTION_ARGS)
 
 PG_FUNCTION_INFO_V1(sas_api_due_by);
 
-/* _sas.due_by(at): at commit, the supervisor is rung when it means to sleep longer than that; returns it. */
+/* _sas.due_by(at): at commit, wakes the supervisor when it means to sleep longer than that; returns it. */
 Datum
 sas_api_due_by(PG_FUNCTION_ARGS)
 {
@@ -269,7 +270,7 @@ PG_FUNCTION_INFO_V1(sas_api_wake_watches);
 PG_FUNCTION_INFO_V1(sas_api_wake_items);
 PG_FUNCTION_INFO_V1(sas_api_watch_window);
 
-/* _sas.ring_watches(): at commit, every host of infinite tasks in this database looks. */
+/* _sas.ring_watches(): at commit, wakes every host of infinite tasks in this database. */
 Datum
 sas_api_wake_watches(PG_FUNCTION_ARGS)
 {
@@ -277,7 +278,7 @@ sas_api_wake_watches(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* _sas.ring_items(): at commit, a function worker looks into the inboxes of infinite tasks. */
+/* _sas.ring_items(): at commit, wakes a function worker for the inboxes of infinite tasks. */
 Datum
 sas_api_wake_items(PG_FUNCTION_ARGS)
 {
@@ -293,7 +294,7 @@ sas_api_watch_window(PG_FUNCTION_ARGS)
 
 PG_FUNCTION_INFO_V1(sas_api_report_departure);
 
-/* _sas.tell_departure(): the supervisor is rung when this session ends. */
+/* _sas.tell_departure(): the end of this session wakes the supervisor. */
 Datum
 sas_api_report_departure(PG_FUNCTION_ARGS)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * claim_one.c: a call that is alone in its lane, claimed without the interpreter.
+ * claim_one.c: claims a single call without the interpreter.
  *
- * The same rows are written as by _sas.claim_ready(): the row of _sas.ready goes, one
- * of _sas.lease and one of _sas.step come, and a run that is pending says that it
- * runs.  Nothing is waited for: a row that somebody holds is left to SQL, which
- * passes it by, and a run that somebody holds is started by the reply.
+ * It writes the same rows as _sas.claim_ready(): it deletes the row of _sas.ready,
+ * inserts one into _sas.lease and one into _sas.step, and sets a pending run
+ * to running.  It waits for no lock: a locked row of _sas.ready is left to
+ * SQL, which skips it, and a locked run is started by the reply.
  */
 #include "postgres.h"
 
@@ -41,10 +41,10 @@
 #include "utils/snapmgr.h"
 #include "utils/uuid.h"
 
-/* More calls than that are not kept. */
+/* The cache has no more calls. */
 #define MAX_CACHED_CALLS 1000
 
-/* The input of a run that is larger is left to SQL, which bears whatever it brings. */
+/* A run with a larger input is left to SQL, which copes with any problem of it. */
 #define LARGEST_INPUT (1024 * 1024)
 
 typedef struct CachedCall
@@ -69,7 +69,7 @@ static SasTable claim_one_lease = {"lease", 8, {
 	{"lease_id", INT8OID}, {"boot", INT8OID}, {"worker_id", INT8OID}, {"locked_by", TEXTOID}, {"next_by", TIMESTAMPTZOID},
 	{"run_ids", INT8ARRAYOID}, {"step_nos", INT4ARRAYOID}, {"elements", INT4ARRAYOID}}};
 
-/* While one is looked at, or was found. */
+/* While a call is checked, or was found. */
 static Oid	claim_one_schema;
 static Relation claim_one_ready;
 static Relation claim_one_run;
@@ -99,7 +99,7 @@ claim_one_read_call(int version_id, int step_no, SasPlainCall *call)
 	Datum		value;
 	Datum	   *members;
 
-	/* the snapshot of the transaction may be older than the version, and what is answered is kept */
+	/* the snapshot of the transaction may be older than the version, and the result is cached */
 	PushActiveSnapshot(claim_one_snapshot);
 	row = DatumGetHeapTupleHeader(OidFunctionCall2(function, Int32GetDatum(version_id), Int32GetDatum(step_no)));
 	PopActiveSnapshot();
@@ -197,7 +197,7 @@ claim_one_set_key(Relation table, ScanKeyData *key, int n, const SasStepId *id)
 	ScanKeyInit(&key[2], claim_one_column(table, "element"), BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(id->element));
 }
 
-/* The first n rows of a scan by that index, copied, NULL where there are no more. */
+/* The first n rows of a scan by that index, copied, NULL behind the last. */
 static void
 claim_one_find_rows(Relation table, const char *index, ScanKeyData *key, int n_keys, HeapTuple *rows, int n)
 {
@@ -264,9 +264,9 @@ claim_one_find_ready(int lane, TimestampTz mark, SasSingleCall *single)
 }
 
 /*
- * Locks that row, unless somebody else is at it, and looks anew: what was put
- * in the place of the step's own by who held the row is seen, and nobody can
- * add to it any more.
+ * Locks that row, unless it is locked already, and takes a new snapshot: it
+ * shows what the session that had the row locked put in front of the step,
+ * and now no session can add to it.
  */
 static bool
 claim_one_lock_ready(void)
@@ -284,7 +284,7 @@ claim_one_lock_ready(void)
 	return true;
 }
 
-/* What the templates see of the run; false when SQL has to look at it. */
+/* What the templates see of the run; false when SQL has to claim. */
 static bool
 claim_one_read_run(SasSingleCall *single)
 {
@@ -337,7 +337,7 @@ sas_store_claim_one_find(int lane, TimestampTz mark, SasSingleCall *single)
 	claim_one_run = claim_one_open_table("run", RowExclusiveLock);
 	if (claim_one_ready != NULL && claim_one_run != NULL && !claim_one_has_trigger(claim_one_ready, false) && !claim_one_has_trigger(claim_one_run, true))
 		found = claim_one_find_ready(lane, mark, single);
-	/* a later try has a row; what an operator has given it, or middleware made of it, stands elsewhere */
+	/* a later attempt has a row in sas.step; an operator's override or middleware has one in _sas.edit or _sas.stage */
 	if (found == SAS_CLAIM_ONE_FOUND &&
 		(!claim_one_lock_ready() || !claim_one_read_run(single) || claim_one_has_row("step", "step_pkey", &single->id) || claim_one_has_row("edit", "edit_pkey", &single->id) || claim_one_has_row("stage", "stage_pkey", &single->id)))
 		found = SAS_CLAIM_ONE_OTHER;
@@ -355,7 +355,7 @@ claim_one_array(Datum value, Oid type, int size)
 	return PointerGetDatum(construct_array(&value, 1, type, size, size == 4 || FLOAT8PASSBYVAL, size == 4 ? TYPALIGN_INT : TYPALIGN_DOUBLE));
 }
 
-/* Is it pending still?  Then says that it runs, as _sas.start_runs() does. */
+/* Is it pending still? Then sets it to running, as _sas.start_runs() does. */
 static bool
 claim_one_start_run(TimestampTz now)
 {
@@ -441,7 +441,7 @@ sas_store_claim_one_take(SasSingleCall *single)
 
 	if (claim_one_open_tables())
 	{
-		/* it is held, so there is nothing to wait for */
+		/* it is locked, so there is nothing to wait for */
 		if (heap_delete(claim_one_ready, &claim_one_ready_row->t_self, GetCurrentCommandId(true), InvalidSnapshot, true, &failure, false) != TM_Ok)
 			elog(ERROR, "a row of _sas.ready that is held was changed");
 		claim_one_write_rows(single, sas_base_clock_now());

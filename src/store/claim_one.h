@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * claim_one.h: a call that is alone in its lane, claimed without the interpreter.
+ * claim_one.h: claims a single call without the interpreter.
  *
- * On a system with little to do a call is claimed by itself, and the start of
- * the statements of _sas.claim_calls() is most of what lies between the commit
- * of a submit and the first byte.  A first attempt at a step that is one call
- * and sees nothing but its run is claimed here; whatever else stands in the
- * lane is left to SQL.
+ * On an idle system calls are claimed one at a time, and to start the
+ * statements of _sas.claim_calls() takes most of the time between the commit
+ * of a submit and the first byte.  The code here claims the first attempt at
+ * a step that is one call and sees nothing but its run; everything else in
+ * the lane is left to SQL.
  */
 #ifndef SAS_STORE_CLAIM_ONE_H
 #define SAS_STORE_CLAIM_ONE_H
 
 #include "store/store.h"
 
-/* What is kept of a step that is one call and whose templates see nothing but the run and its input. */
+/* What is cached of a step that is one call and whose templates see nothing but the run and its input. */
 typedef struct SasPlainCall
 {
 	char	   *name;
@@ -42,26 +42,26 @@ typedef struct SasSingleCall
 	int64		lease_id;
 	double		window_ms;
 	TimestampTz complete_by;
-	bool		begins;			/* it is the first of its run, which says so now */
+	bool		begins;			/* it is the first of its run, which is set to running now */
 } SasSingleCall;
 
 typedef enum SasClaimOne
 {
-	SAS_CLAIM_ONE_NOTHING,		/* nothing stands in the lane */
+	SAS_CLAIM_ONE_NOTHING,		/* the lane is empty */
 	SAS_CLAIM_ONE_FOUND,
 	SAS_CLAIM_ONE_OTHER			/* more than one step, or one that SQL has to claim */
 } SasClaimOne;
 
 /*
- * Looks into a lane from that mark on.  After SAS_CLAIM_ONE_FOUND either
+ * Scans a lane from that low-water mark.  After SAS_CLAIM_ONE_FOUND either
  * sas_store_claim_one_take or sas_store_claim_one_release must follow.
  */
 extern SasClaimOne sas_store_claim_one_find(int lane, TimestampTz mark, SasSingleCall *single);
 
 /*
- * Claims what was found, for this worker: what _sas.claim_ready() would write.  False,
- * and nothing is written: somebody else is at it.  The caller tells the
- * supervisor's bell of complete_by, and counts.
+ * Claims what was found, for this worker: writes what _sas.claim_ready() would
+ * write.  False, and nothing is written: another session has the row locked.
+ * The caller wakes the supervisor for complete_by, and counts.
  */
 extern bool sas_store_claim_one_take(SasSingleCall *single);
 extern void sas_store_claim_one_release(void);

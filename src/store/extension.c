@@ -2,9 +2,9 @@
 /*
  * extension.c: looks the extension up in pg_extension.
  *
- * Called by each transaction of a worker before it touches a table, because
- * DROP EXTENSION does not wait for workers.  A library that meets tables of a
- * version it does not know leaves them alone.
+ * Each transaction of a worker calls it before it touches a table, because
+ * DROP EXTENSION does not wait for workers.  A library that finds tables of
+ * a version it does not know does not touch them.
  */
 #include "postgres.h"
 

@@ -7,8 +7,8 @@
 
 /*
  * In a transaction of the caller: the extension is there, and its version is
- * one that this library knows.  An unknown version is said in the log once
- * per process.
+ * one that this library knows.  An unknown version is logged once per
+ * process.
  */
 extern bool sas_store_installed(void);
 

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * heap_write.c: rows put into a table without a statement.
+ * heap_write.c: inserts rows into a table without a statement.
  *
  * An INSERT of three rows takes the executor several times as long as the
- * storage beneath it.  This does what the executor does for a row of given
- * values, and keeps what it finds out about a table until the table or one of
+ * storage beneath it.  This code does what the executor does for a row of
+ * given values, and caches the layout of a table until the table or one of
  * its indexes changes.
  *
- * Only for a table that asks for no more than that: no strange trigger, no check, no
- * index on an expression, nothing that fills a column left out.  For any
- * other, sas_store_table_open() says no, and SQL writes the rows.
+ * It works only for plain tables: no trigger but the one named, no check, no
+ * index on an expression, no column with a default that is left out.  For
+ * any other table, sas_store_table_open() returns false, and SQL writes the
+ * rows.
  */
 #include "postgres.h"
 
@@ -43,7 +44,7 @@ typedef struct SasTableIndex
 
 static SasTable *heap_write_tables = NULL;
 
-/* A relation has changed: what is known of its table is looked up anew when it is opened the next time. */
+/* A relation has changed: the layout of its table is read again when the table is opened the next time. */
 static void
 heap_write_forget_tables(Datum arg, Oid relid)
 {
@@ -120,8 +121,8 @@ heap_write_read_columns(SasTable *table, TupleDesc desc)
 }
 
 /*
- * Does all that is given stand in the same place in every row?  Before it there
- * is nothing of a length of its own then, and no null.
+ * Are all given columns at the same offset in every row? Then no column
+ * before them has a variable length or is null.
  */
 static bool
 heap_write_find_offsets(SasTable *table, TupleDesc desc)
@@ -149,7 +150,7 @@ heap_write_find_offsets(SasTable *table, TupleDesc desc)
 	return true;
 }
 
-/* Does a partial index hold no row of ours, or every one?  That must not depend on what is given with a row. */
+/* Does a partial index contain none of our rows, or each of them? That must not depend on what is given with a row. */
 static bool
 heap_write_read_predicate(const SasTable *table, List *predicate, bool *holds)
 {
@@ -188,7 +189,7 @@ heap_write_read_index(SasTable *table, Oid oid)
 	bool		holds = true;
 	bool		fits;
 
-	/* other access methods keep more between two rows than may be kept here */
+	/* other access methods store more between two rows than this code may */
 	fits = relation->rd_rel->relam == BTREE_AM_OID && info->ii_Expressions == NIL &&
 		info->ii_ExclusionOps == NULL && info->ii_ReadyForInserts && relation->rd_index->indimmediate &&
 		(info->ii_Predicate == NIL || heap_write_read_predicate(table, info->ii_Predicate, &holds));
@@ -199,13 +200,13 @@ heap_write_read_index(SasTable *table, Oid oid)
 	index->info = info;
 	index->unique = relation->rd_index->indisunique ? UNIQUE_CHECK_YES : UNIQUE_CHECK_NO;
 	index_close(relation, NoLock);
-	/* one that does not fit is kept, too, to hear of its change */
+	/* an index that does not fit is listed, too, so that its change is noticed */
 	if (holds || !fits)
 		table->indexes = lappend(table->indexes, index);
 	return fits;
 }
 
-/* Is there a trigger that wants to hear of rows put in, other than the one whose work the caller does? */
+/* Is there a trigger on INSERT, other than the one whose work the caller does? */
 static bool
 heap_write_has_insert_trigger(const TriggerDesc *t, const char *but)
 {
@@ -231,7 +232,7 @@ heap_write_read_table(SasTable *table)
 	table->row = NULL;
 	table->fits = false;
 	MemoryContextReset(table->context);
-	/* from here on a change is heard of */
+	/* from here on a change is noticed */
 	table->relid = RelationGetRelid(relation);
 	if (class->relkind != RELKIND_RELATION || class->relpersistence != RELPERSISTENCE_PERMANENT ||
 		relation->rd_tableam != GetHeapamTableAmRoutine() || class->relrowsecurity || class->relhasrules ||
@@ -274,7 +275,7 @@ sas_store_table_open(SasTable *table)
 									 RowExclusiveLock);
 	if (table->relation == NULL)
 		return false;
-	/* with the lock held nobody changes it any more */
+	/* with the lock taken, no session changes it */
 	if (!OidIsValid(table->relid))
 		heap_write_read_table(table);
 	if (!table->fits)
@@ -305,7 +306,7 @@ heap_write_insert_into_index(SasTable *table, SasTableIndex *index, ItemPointer 
 	index_insert(index->relation, values, nulls, at, table->relation, index->unique, false, index->info);
 }
 
-/* The last row with other values: nothing but these, and what heap_insert() sets, differs between two. */
+/* The last row with other values: two rows differ in nothing but these, and what heap_insert() sets. */
 static void
 heap_write_change_row(SasTable *table, const Datum *values)
 {

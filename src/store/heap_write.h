@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * heap_write.h: inside the store only: rows put into a table without a statement.
+ * heap_write.h: inside the store only: inserts rows into a table without a
+ * statement.
  *
- * For the few rows that every submit writes.  Which columns and indexes a
- * table has is the SQL's business: they are looked up by name, and a table
- * that is not quite as the caller knows it is left to SQL.
+ * It is for the few rows that every submit writes.  SQL defines the columns
+ * and indexes of a table: they are looked up by name, and a table that is
+ * not as the caller expects is left to SQL.
  */
 #ifndef SAS_STORE_HEAP_WRITE_H
 #define SAS_STORE_HEAP_WRITE_H
@@ -26,10 +27,10 @@ typedef struct SasTable
 {
 	const char *name;
 	int			n_columns;
-	SasTableColumn columns[SAS_TABLE_COLUMNS];	/* that are written; others stay null */
+	SasTableColumn columns[SAS_TABLE_COLUMNS];	/* that are written; others are null */
 	const char *trigger;		/* the one on INSERT that it may have: the caller does its work; NULL: none */
 
-	/* What is known of it; heap_write.c only. */
+	/* The cached layout; heap_write.c only. */
 	Oid			relid;			/* InvalidOid: nothing */
 	bool		fits;			/* rows can be written this way */
 	MemoryContext context;
@@ -37,7 +38,7 @@ typedef struct SasTable
 	AttrNumber	given[SAS_TABLE_COLUMNS];	/* the columns given with each row */
 	Datum	   *values;			/* of a row, in the order of the table */
 	bool	   *nulls;
-	struct HeapTupleData *row;	/* where what is given stands in the same place in all rows: the last one; NULL: every row is formed anew */
+	struct HeapTupleData *row;	/* where all given columns have the same offset in all rows: the last row; NULL: every row is formed again */
 	int			offsets[SAS_TABLE_COLUMNS];
 	List	   *indexes;		/* of SasTableIndex */
 	Relation	relation;		/* while it is open */

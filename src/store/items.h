@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * items.h: what function workers ask of the state store for infinite tasks:
- * the items of their inboxes, and the turns of functions that are called for
- * ever.
+ * the items of their inboxes, and the iterations of functions that are
+ * repeated for ever.
  */
 #ifndef SAS_STORE_ITEMS_H
 #define SAS_STORE_ITEMS_H
@@ -32,14 +32,14 @@ typedef struct SasClaimedItems
 /* Allocated in that context. */
 extern List *sas_store_claim_items(MemoryContext context, int quantity);
 
-/* Which of these claims still hold; their rows are locked until the commit. */
+/* Which of these claims are still valid; their rows are locked until the commit. */
 extern bool *sas_store_lock_items(SasClaimedItems *const *items, int n);
 
 typedef struct SasItemsDone
 {
 	const SasClaimedItems *items;
 	Jsonb	   *error;			/* NULL: done */
-	bool		again;			/* nothing is counted, and they come again, alone */
+	bool		again;			/* nothing is counted, and they come again, without others */
 } SasItemsDone;
 
 extern void sas_store_finish_items(const SasItemsDone *done, int n);
@@ -62,16 +62,16 @@ typedef struct SasIteration
 	bool		noted;			/* it was */
 } SasIteration;
 
-/* False: the task is hosted no more. */
+/* False: the task is not hosted here any longer. */
 extern bool sas_store_begin_iteration(int64 node_id, const SasWatchId *id, SasIteration *iteration);
 
-/* The function will be called next: whoever ends this worker is known then. */
+/* The function is called next: if the worker dies, this function is blamed. */
 extern void sas_store_note_iteration(int64 node_id, const SasWatchId *id);
 
-/* The function returned this cursor, NULL: it stays; raises when the task is hosted no more. */
+/* The function returned this cursor, NULL: unchanged. Raises when the task is not hosted here any longer. */
 extern void sas_store_end_iteration(int64 node_id, const SasWatchId *id, Jsonb *cursor);
 
-/* The function of this task took long: all others may go to another worker.  True: they did. */
+/* The function of this task took long: all other tasks may go to another worker. True: they did. */
 extern bool sas_store_make_way(int64 node_id, int64 watch_id);
 
 #endif							/* SAS_STORE_ITEMS_H */

@@ -2,15 +2,15 @@
 /*
  * pins.c: the settings of a worker's session.
  *
- * ALTER DATABASE ... SET and ALTER ROLE ... SET reach background workers too.
- * Whatever a statement or a function body depends on is therefore set for the
- * session, which overrides all of these.  The value that would hold without
- * that is the "reset" value of the setting; where it is another one, a user's
- * function is given it.
+ * ALTER DATABASE ... SET and ALTER ROLE ... SET reach background workers
+ * too.  So each setting that a statement or a function body depends on is
+ * set for the session, which overrides all of these.  The value that the
+ * setting would have otherwise is its "reset" value; where the two differ,
+ * functions of users get the reset value.
  *
- * Two settings would let a user's function end the worker by a mere ERROR or
- * pause, and so hold up everybody: they are made settings of superusers, in
- * this process.
+ * With two settings, a function of a user could end the worker by a mere
+ * ERROR or pause, and so delay everything: in this process they are settings
+ * of superusers.
  */
 #include "postgres.h"
 
@@ -154,7 +154,7 @@ pins_keep_from_users(void)
 void
 sas_store_pin_settings(void)
 {
-	/* its settings are known once it is there */
+	/* its settings exist once it is loaded */
 	load_file("$libdir/plpgsql", false);
 	for (int i = 0; i < lengthof(pins_settings); i++)
 		if (pins_exists(&pins_settings[i]))

@@ -10,7 +10,7 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
-/* A statement, prepared when it is first used and kept for the life of the process. */
+/* A statement, prepared when it is first used, for the life of the process. */
 typedef struct SasPlan
 {
 	const char *text;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * planner_sizes.c: what the planner is told of the size of tables that grow.
+ * planner_sizes.c: gives the planner a least size for tables that grow.
  *
- * Plans are kept.  One that was made when such a table was empty may walk all
- * of it where it should look up a key, and it stays until the table is
- * analyzed, however many rows have come by then.  So these tables are never
- * planned for as small ones: a look-up by key costs next to nothing in a small
- * table, too.  This is so where plans are kept: in workers, and in functions
- * that set the same (store/pins.c); a user's own queries are left alone.
+ * Plans are cached.  A plan that was made when such a table was empty may
+ * scan all of it where it should look up a key, and it stays until the table
+ * is analyzed, however many rows have come by then.  So these tables are
+ * never planned for as small ones: a look-up by key costs next to nothing in
+ * a small table, too.  This applies where plans are cached: in workers, and
+ * in functions that use the same settings (store/pins.c), but not to a
+ * user's own queries.
  */
 #include "postgres.h"
 
@@ -59,7 +60,7 @@ planner_sizes_set(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
 	{
 		IndexOptInfo *index = lfirst(cell);
 
-		/* how many rows a partial index has is known as little as before */
+		/* the number of rows of a partial index remains unknown */
 		if (index->indpred != NIL)
 			continue;
 		index->tuples = LEAST_TUPLES;

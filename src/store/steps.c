@@ -195,8 +195,8 @@ sas_store_lost(const SasStepId *ids, int n, bool *lost)
 }
 
 /*
- * Replies as an array of _sas.call_reply: rows are made here, since taking ten
- * arrays apart beside each other costs the statement more than all else that
+ * Replies as an array of _sas.call_reply.  The rows are formed here, because to
+ * unnest ten arrays side by side costs the statement more than all else that
  * it does with a reply.
  */
 static Datum
@@ -227,7 +227,7 @@ sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_
 	Oid			type = GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid, CStringGetDatum("call_reply"), ObjectIdGetDatum(get_namespace_oid("_sas", false)));
 	Datum		args[3] = {steps_reply_array(replies, n, type), steps_int8_array(done_leases, n_leases), BoolGetDatum(strict)};
 
-	/* of an extension that was dropped and made anew */
+	/* the extension was dropped and created again */
 	if (plan.plan != NULL && plan.types[0] != get_array_type(type))
 	{
 		SPI_freeplan(plan.plan);

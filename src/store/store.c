@@ -47,7 +47,7 @@ sas_store_commit(void)
 	SPI_finish();
 	PopActiveSnapshot();
 	CommitTransactionCommand();
-	/* else autovacuum never hears of what was written */
+	/* otherwise autovacuum does not see what was written */
 	if (wrote)
 		pgstat_report_stat(false);
 	MemoryContextSwitchTo(sas_store_results);
@@ -200,7 +200,7 @@ sas_store_run_state(int64 run_id, Datum values[4], bool nulls[4])
 void
 sas_store_fire_deferred(void)
 {
-	/* what SET CONSTRAINTS ALL IMMEDIATE does, without reading that anew for each step */
+	/* what SET CONSTRAINTS ALL IMMEDIATE does, without parsing it for each step */
 	ConstraintsSetStmt all = {.type = T_ConstraintsSetStmt, .constraints = NIL, .deferred = false};
 
 	AfterTriggerSetState(&all);

@@ -2,16 +2,16 @@
 /*
  * store.h: the state store, as named calls.
  *
- * Nobody else speaks SQL.  A turn of an actor is
+ * No other folder runs SQL. A tick of an actor is
  *
  *	  if (!sas_store_begin())
  *		  return leave;			the extension is gone
  *	  ... named calls ...
  *	  sas_store_commit();
  *
- * What a call returns is allocated in the context that was current at begin,
- * and outlives the commit.  An ERROR in between aborts everything; the loop of
- * the worker cleans up.
+ * The result of a call is allocated in the context that was current at
+ * begin, and outlives the commit.  An ERROR in between aborts everything;
+ * the loop of the worker cleans up.
  */
 #ifndef SAS_STORE_STORE_H
 #define SAS_STORE_STORE_H
@@ -25,14 +25,14 @@
 /* Once per process, from _PG_init: tables that grow are never planned for as small ones. */
 extern void sas_store_install_sizes(void);
 
-/* Opens a transaction; false (and sas_base_retire set, nothing open) when the extension is not there any more. */
+/* Opens a transaction; false (and sas_base_retire set, nothing open) when the extension is gone. */
 extern bool sas_store_begin(void);
 extern void sas_store_commit(void);
 
 /* The context that was current at sas_store_begin: results go there. */
 extern MemoryContext sas_store_results;
 
-/* Where a step of a run stands, in all calls. */
+/* A step of a run, in all calls. */
 typedef struct SasStepId
 {
 	int64		run_id;
@@ -69,19 +69,20 @@ typedef struct SasStoredAgent
 extern List *sas_store_agents(MemoryContext context);
 
 /*
- * Names mean what they mean in a worker, whatever the search_path of the session
- * is: statements that run with the rights of a session's user, or of the owner of
- * sas, stand between these two. A plan that was made under another path is made
- * anew. pin returns what unpin needs; an error undoes it.
+ * Between these two, names mean what they mean in a worker, whatever the
+ * search_path of the session is.  They enclose statements that run with the
+ * rights of a session's user, or of the owner of sas.  A plan that was made
+ * under another path is made again. pin returns what unpin needs; an error
+ * undoes it.
  */
 extern int	sas_store_pin_path(void);
 extern void sas_store_unpin_path(int level);
 
 /*
- * The calls below, from a function of SQL in somebody's session: between these
- * two, in the transaction that is open and under a pinned search_path. What they
- * return is allocated in the context that was current at enter. enter returns
- * what leave needs.
+ * Between these two, a SQL function in any session may make the calls below,
+ * in the open transaction and under a pinned search_path.  Their results are
+ * allocated in the context that was current at enter. enter returns what
+ * leave needs.
  */
 extern int	sas_store_enter(void);
 extern void sas_store_leave(int level);
@@ -131,10 +132,10 @@ typedef struct SasClaimedFunction
 /* Allocated in that context. urgent: where the first ones have a higher priority than those behind them, these only. */
 extern List *sas_store_claim_functions(MemoryContext context, int quantity, bool urgent);
 
-/* 'h' held, 'l' locked by somebody, 'x' lost; one per id. */
+/* 'h' valid, 'l' locked by another session, 'x' lost; one per id. */
 extern char *sas_store_valid_claims(const SasStepId *ids, int n);
 
-/* lost[i] is set for those that hold no more; nothing is locked. */
+/* lost[i] is set for those that are no longer valid; nothing is locked. */
 extern void sas_store_lost(const SasStepId *ids, int n, bool *lost);
 
 /* What became of a claimed step: see the type _sas.call_reply. */
@@ -150,8 +151,8 @@ typedef struct SasStoredReply
 } SasStoredReply;
 
 /*
- * Sets aside[i] for those whose run somebody holds.  strict: raises instead
- * when one of them does not count.
+ * Sets aside[i] for those whose run is locked. strict: raises instead when a
+ * reply does not count.
  */
 extern void sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_leases, int n_leases, bool strict, bool *aside);
 
@@ -174,10 +175,10 @@ typedef struct SasStoredAttempt
 
 extern void sas_store_write_attempts(const SasStoredAttempt *attempts, int n);
 
-/* breaker NULL: unchanged; error NULL: none. False: somebody holds the row, and nothing was written. */
+/* breaker NULL: unchanged; error NULL: none. False: the row is locked, and nothing was written. */
 extern bool sas_store_write_health(int agent_id, const char *breaker, double open_ms, Jsonb *error);
 
-/* How far a sweep that sets the timers of deadlines has come: see _sas.set_timers(). Below 0: not known. */
+/* Progress of a sweep that sets the timers of deadlines: see _sas.set_timers(). Below 0: not known. */
 typedef struct SasTimerSweep
 {
 	int64		at;
@@ -185,16 +186,16 @@ typedef struct SasTimerSweep
 	int64		settles;
 } SasTimerSweep;
 
-/* A step of it; the sweep is where it says once the transaction is committed. False: it is at its end. *next_ms as below. */
+/* One step of the sweep; it is done when the transaction has committed. False: the sweep is at its end. *next_ms as below. */
 extern bool sas_store_set_timers(SasTimerSweep *sweep, int64 *next_ms);
 
 /* worked, and the span until the next due time in *next_ms (-1: none) */
 extern int	sas_store_scheduler_tick(int quantity, int64 *next_ms);
-/* whether anything is open that may want another look soon */
+/* is anything open that may need another check soon? */
 extern bool sas_store_check_conditions(void);
 extern int	sas_store_purge(int quantity, int64 *next_ms);
 
-/* Functions of infinite tasks that do not end: their tasks go on elsewhere. */
+/* Functions of infinite tasks that do not return: their tasks go to other workers. */
 extern void sas_store_give_up_invocations(const SasPeerInvocation *invocations, int n);
 
 extern int	sas_store_supervisor_tick(const int64 *live, int n_live, int64 newest, int quantity, int64 *next_ms, int64 **stuck, int *n_stuck);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * submit.c: runs that begin with the claim of their first steps, submitted
+ * submit.c: submits runs that begin with the claim of their first steps,
  * without the interpreter.
  *
- * What such a run is made of is the same as that of the one before, but for
- * its number, its input and the time.  So a session keeps what it has learned
- * of a workflow, and writes the rows itself.  _sas.submit_runs() does the same
- * for every other run; a test compares the two.
+ * Such a run differs from the one before only in its number, its input and
+ * the time.  So a session caches what it has read of a workflow, and writes
+ * the rows itself. _sas.submit_runs() does the same for every other run; a
+ * test compares the two.
  */
 #include "postgres.h"
 
@@ -34,11 +34,11 @@
 #include "utils/syscache.h"
 #include "utils/uuid.h"
 
-/* More names than that are not kept. */
+/* The cache has no more names. */
 #define MAX_CACHED_WORKFLOWS 1000
 /* More sequences of numbers than that are not remembered of a transaction. */
 #define MAX_SPANS 65536
-/* A run with more time than that has no timer at first. Its supervisor looks within the second span: twice _sas.timer_age(). */
+/* A run with more time than the first span has no timer at first. Its supervisor checks within the second span: twice _sas.timer_age(). */
 #define UNTIMED_FROM_US (5 * 60 * INT64CONST(1000000))
 #define UNTIMED_CHECK_US (2 * 60 * INT64CONST(1000000))
 
@@ -80,7 +80,7 @@ store_submit_relation_changed(Datum arg, Oid relid)
 		store_submit_cache_stale = true;
 }
 
-/* A function, a schema, a role or a membership has changed: who may submit and call what is asked again. */
+/* A function, a schema, a role or a membership has changed: the rights to submit and to call are checked again. */
 static void
 store_submit_catalog_changed(Datum arg, int cache, uint32 hash)
 {
@@ -102,7 +102,7 @@ store_submit_reset_cache(void)
 		CacheRegisterSyscacheCallback(DATABASEOID, store_submit_catalog_changed, (Datum) 0);
 		store_submit_cache_context = AllocSetContextCreate(CacheMemoryContext, "sas workflows", ALLOCSET_SMALL_SIZES);
 	}
-	/* until the end: after an error half-way it begins anew */
+	/* until the end: after an error half-way it is reset again */
 	store_submit_cache_stale = true;
 	store_submit_cache = NULL;
 	MemoryContextReset(store_submit_cache_context);
@@ -181,7 +181,7 @@ sas_store_plain_workflow(Oid caller, const text *name)
 		found = hash_search(store_submit_cache, &wanted.key, HASH_ENTER, NULL);
 		found->plain = wanted.plain;
 		found->workflow = wanted.workflow;
-		/* read with a snapshot that may be older than the last change heard of: it is not for the next */
+		/* its snapshot may be older than the last change that was noticed: the next submit reads it again */
 		if (IsolationUsesXactSnapshot())
 			store_submit_cache_stale = true;
 	}
@@ -233,7 +233,7 @@ store_submit_new_uuid(void)
 		left = lengthof(drawn);
 	}
 	*uuid = drawn[--left];
-	/* nobody finds it there again */
+	/* no later reader of this memory finds it */
 	memset(&drawn[left], 0, sizeof(pg_uuid_t));
 	uuid->data[6] = (uuid->data[6] & 0x0f) | 0x40;
 	uuid->data[8] = (uuid->data[8] & 0x3f) | 0x80;
@@ -284,7 +284,7 @@ store_submit_write_runs(const SasPlainWorkflow *w, const SasSubmission *s, const
 	}
 }
 
-/* Where the first steps go: fresh rows have the rank of the moment at which the run was created. */
+/* The table of the first steps: unindexed rows have the rank of the moment at which the run was created. */
 static SasTable *
 store_submit_table_of_roots(const SasPlainWorkflow *w, const SasSubmission *s)
 {

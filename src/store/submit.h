@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * submit.h: runs that begin with the claim of their first steps, submitted
+ * submit.h: submits runs that begin with the claim of their first steps,
  * without the interpreter.
  */
 #ifndef SAS_STORE_SUBMIT_H
@@ -10,7 +10,7 @@
 #include "utils/jsonb.h"
 #include "utils/timestamp.h"
 
-/* What is kept of a workflow, as one role may submit it. */
+/* What is cached of a workflow, as one role may submit it. */
 typedef struct SasPlainWorkflow
 {
 	int			workflow_id;
@@ -25,12 +25,12 @@ typedef struct SasPlainWorkflow
 
 /*
  * The current version of that workflow, if the role may submit it and its
- * runs need no more at submit than their rows; else NULL.  Good until the next
- * command.
+ * runs need nothing at submit but their rows; else NULL. Valid until the
+ * next command.
  */
 extern const SasPlainWorkflow *sas_store_plain_workflow(Oid caller, const text *name);
 
-/* Every session, this one with its next command, others when this has committed, forgets what it has kept of workflows. */
+/* Empties the cache of workflows: of this session with its next command, of all others when this transaction has committed. */
 extern void sas_store_announce_workflows(void);
 
 /* What is the same for all runs of a submit. */
@@ -43,21 +43,21 @@ typedef struct SasSubmission
 	text	   *key;			/* of a single run; NULL: none */
 } SasSubmission;
 
-/* What is to be noted of runs that were submitted: where their rows stand now (wake/low_water.h; no trigger does it), and who is to look. */
+/* What the caller has to note of submitted runs: the keys of their rows (wake/low_water.h; no trigger does it), and when the supervisor must check. */
 typedef struct SasSubmitted
 {
 	int64	   *run_ids;		/* room for them, in ascending order */
 	TimestampTz *ranks;			/* room for those of their first steps, in the order of the workflow's */
 	TimestampTz timer;			/* of their deadline; DT_NOEND: they have none yet */
-	TimestampTz check_by;		/* by then the supervisor must look */
+	TimestampTz check_by;		/* by then the supervisor must check */
 } SasSubmitted;
 
 /*
  * Writes the runs, one per input, in the caller's transaction: what
- * _sas.submit_runs() would write, but for timers: who has long until its
- * deadline gets its own later (sql/supervisor/deadline.sql).  False, and nothing is
- * written, when that has to do it: the key is taken, or a table is not as this
- * knows it.
+ * _sas.submit_runs() would write, except timers: a run that is far from its
+ * deadline gets its timer later (sql/supervisor/deadline.sql).  False, and
+ * nothing is written, when SQL has to write them: the key is taken, or a
+ * table is not as this code expects.
  */
 extern bool sas_store_submit_plain(const SasPlainWorkflow *workflow, const SasSubmission *submission, const Datum *inputs, int n, SasSubmitted *submitted);
 

@@ -10,7 +10,7 @@
 #include "store/watches.h"
 #include "utils/builtins.h"
 
-/* The two columns that name watches as they are held. */
+/* The two columns that name hosted watches. */
 static void
 watches_id_columns(SasColumn c[2], int n)
 {

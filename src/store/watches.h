@@ -2,9 +2,10 @@
 /*
  * watches.h: what a node asks of the state store for the watches it hosts.
  *
- * A watch is held under its epoch, which counts up with every claim: an answer
- * "fenced" means that somebody else holds it, or nobody, and nothing was taken.
- * All calls are made between sas_store_begin() and sas_store_commit().
+ * A watch is hosted under its epoch, which counts up with every claim.  The
+ * answer "fenced" means that another node hosts it, or none, and that
+ * nothing was taken.  All calls are made between sas_store_begin() and
+ * sas_store_commit().
  */
 #ifndef SAS_STORE_WATCHES_H
 #define SAS_STORE_WATCHES_H
@@ -31,21 +32,21 @@ typedef struct SasWatchRequest
 	Jsonb	   *problem;
 } SasWatchRequest;
 
-/* This process as a node; capacity: how many watches it can hold. */
+/* Registers this process as a node; capacity: how many watches it can host. */
 extern int64 sas_store_register_node(int capacity);
 
-/* Up to so many watches that wait for a node. Lists of SasWatchRequest. */
+/* Up to quantity watches that wait for a node. Lists of SasWatchRequest. */
 extern List *sas_store_claim_watches(int64 node_id, int quantity);
 
-/* The same rows for watches that are held; those that are held no more are missing. */
+/* The same rows for hosted watches; those that are not hosted here any longer are missing. */
 extern List *sas_store_watch_requests(int64 node_id, const SasWatchId *ids, int n);
 
-/* What the store says to a batch or a failure. */
+/* The store's answer to a batch or a failure. */
 typedef enum SasWatchAnswer
 {
-	SAS_WATCH_FENCED,			/* held no more: forget it, say nothing */
+	SAS_WATCH_FENCED,			/* not hosted here any longer: forget it, report nothing */
 	SAS_WATCH_GO,				/* ok, retry */
-	SAS_WATCH_CUT,				/* the end of the batch was not taken: begin anew, as after a failure */
+	SAS_WATCH_CUT,				/* the end of the batch was not taken: begin again, as after a failure */
 	SAS_WATCH_STOP,				/* end it and release it */
 	SAS_WATCH_FAILED			/* given up: forget it */
 } SasWatchAnswer;
@@ -58,7 +59,7 @@ typedef struct SasWatchVerdict
 	double		pause_ms;		/* to a failure */
 } SasWatchVerdict;
 
-/* Items of one watch, and where it stands after them. */
+/* Items of one watch, and its cursor after them. */
 typedef struct SasWatchBatch
 {
 	SasWatchId	id;
