@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * buffer.h
- *	  What a framer keeps between two calls; private to src/framing.
+ *	  The state of a framer between two calls; private to src/framing.
  */
 #ifndef SAS_FRAMING_BUFFER_H
 #define SAS_FRAMING_BUFFER_H
@@ -22,7 +22,7 @@ typedef enum SasSseState
 	SAS_SSE_NAME,				/* also at the beginning of a line */
 	SAS_SSE_COLON,				/* just behind it: one blank is left out */
 	SAS_SSE_VALUE,
-	SAS_SSE_SKIP				/* a comment, or a field that nobody knows */
+	SAS_SSE_SKIP				/* a comment, or an unknown field */
 } SasSseState;
 
 typedef enum SasSseField

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * framer.c
- *	  What both framings share: memory, the byte order mark, beginning and end.
+ *	  What all framings share: memory, the byte order mark, beginning and end.
  */
 #include "framing/buffer.h"
 
@@ -93,8 +93,9 @@ framer_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame 
 }
 
 /*
- * One byte order mark at the very beginning is left out.  What looked like one
- * and is none is fed after all: three bytes without a line end, no item.
+ * One byte order mark at the very beginning is left out.  Bytes that only
+ * looked like one are fed after all: three bytes without a line end, no
+ * item.
  */
 SasFrameResult
 sas_framing_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame)

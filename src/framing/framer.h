@@ -3,21 +3,21 @@
  * framer.h
  *	  From the bytes of a stream to its items, however the bytes are cut.
  *
- * Feed bytes until they are used up; each call uses some and gives at most one
- * item:
+ * Feed bytes until they are used up; each call uses some and gives at most
+ * one item:
  *
  *	  while (len > 0)
  *	  {
  *		  result = sas_framing_feed(framer, bytes, len, &used, &frame);
  *		  bytes += used;
  *		  len -= used;
- *		  if (result == SAS_FRAME_ITEM) ... frame holds until the next call
- *		  else if (result != SAS_FRAME_MORE) ... this stream is of no use any more
+ *		  if (result == SAS_FRAME_ITEM) ... frame is valid until the next call
+ *		  else if (result != SAS_FRAME_MORE) ... this stream has failed
  *	  }
  *
- * What a framer keeps is the beginning of an item, max_item bytes at most;
- * between two items it is next to nothing.  Like the transport it is plain C:
- * memory comes from malloc, and failures come back as values.
+ * A framer stores the beginning of an item, max_item bytes at most; between
+ * two items it stores next to nothing.  Like the transport it is plain C:
+ * memory comes from malloc, and failures are returned.
  */
 #ifndef SAS_FRAMING_FRAMER_H
 #define SAS_FRAMING_FRAMER_H
@@ -88,7 +88,7 @@ extern bool sas_framing_id_cleared(const SasFramer *f);
 /* The pause before a reconnect that the stream asked for, in ms; -1: none. */
 extern long sas_framing_retry_ms(const SasFramer *f);
 
-/* Bytes kept by the framer, for those who count. */
+/* The memory of the framer in bytes. */
 extern size_t sas_framing_size(const SasFramer *f);
 
 #endif							/* SAS_FRAMING_FRAMER_H */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * lines.c
- *	  An item per line.  A line ends with LF, a CR before it is not part of it;
- *	  blank lines, which services send to keep a connection open, are no items.
- *	  A line without its LF is none either, however the stream ends: nobody can
- *	  tell 12 from the beginning of 123.
+ *	  An item per line.
+ *
+ * A line ends with LF; a CR before it is not part of it.  Blank lines, which
+ * services send to keep a connection open, are no items.  Neither is a line
+ * without its LF, however the stream ends: 12 may be the beginning of 123.
  */
 #include "framing/buffer.h"
 

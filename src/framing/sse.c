@@ -2,12 +2,12 @@
 /*
  * sse.c
  *	  Server-Sent Events, as "interpreting an event stream" of the WHATWG HTML
- *	  standard (9.2.6) has it.
+ *	  standard (9.2.6) says.
  *
- * A line ends with CR, LF or CRLF.  It is empty (the event is complete), a
- * comment (begins with a colon), or "name: value" with name alone for an empty
- * value.  Values go straight to where they belong; of comments and of fields
- * that nobody knows nothing is kept, however long they are.
+ * A line ends with CR, LF or CRLF. It is empty (the event is complete), a
+ * comment (begins with a colon), or "name: value", with the name alone for
+ * an empty value.  Values are stored at once; comments and unknown fields
+ * are not stored, however long they are.
  */
 #include "framing/buffer.h"
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * metrics.c: a hash of series in shared memory, and what a transaction will add to it.
+ * metrics.c: a hash of series in shared memory, and what a transaction will
+ * add to it.
  *
- * A series is made under the lock and never goes; its numbers are atomics.
- * What belongs to a transaction is collected in a list and added when it has
- * committed; a subtransaction that is rolled back takes its part of the list
- * along.  Nothing can fail at commit: the series are looked up before.
+ * A series is made under the lock and never removed; its numbers are
+ * atomics.  What belongs to a transaction is collected in a list and added
+ * when it has committed; a subtransaction that is rolled back removes its
+ * part of the list.  Nothing can fail at commit: the series are looked up
+ * before.
  *
  * Without shared memory (library not preloaded) nothing is counted.
  */
@@ -108,7 +110,7 @@ sas_metrics_shmem_init(void)
 
 /* -------------------------------------------------------------------- series */
 
-/* The one of that name, or the free place where it belongs; NULL when there is neither. Lock held. */
+/* The series of that name, or the free entry where it belongs; NULL when there is neither. Lock held. */
 static SasSeries *
 metrics_look_up(int metric, int id1, int id2, const char *label)
 {
@@ -147,7 +149,7 @@ metrics_find(SasMetric metric, int id1, int id2, const char *given)
 
 	LWLockAcquire(&metrics_shmem->lock, LW_EXCLUSIVE);
 	s = metrics_look_up(metric, id1, id2, label);
-	/* some places stay free, or each look for a new one would go through all */
+	/* some entries stay free, or each search for a new series would go through all */
 	if (s != NULL && s->dboid == InvalidOid && metrics_shmem->used > SAS_SERIES / 8 * 7)
 		s = NULL;
 	if (s != NULL && s->dboid == InvalidOid)
@@ -306,7 +308,7 @@ sas_metrics_view(SasSeriesView **views)
 		v->id1 = s->id1;
 		v->id2 = s->id2;
 		strlcpy(v->label, s->label, sizeof(v->label));
-		/* the buckets first: none may hold more than all */
+		/* the buckets first: none may count more than the total */
 		for (int k = 0; k < SAS_METRICS_BUCKETS; k++)
 			v->buckets[k] = below += pg_atomic_read_u64(&s->buckets[k]);
 		pg_read_barrier();

@@ -3,9 +3,9 @@
  * metrics.h: counters and histograms that all processes share.
  *
  * A series is named by a metric, two ids and a label.  Each has a count, and
- * where spans are observed their sum and a count per bucket.  All of it is in
- * shared memory, so that counting costs no WAL and no row is fought over; it
- * begins anew with the server, as the counters of Prometheus may.
+ * where spans are observed their sum and a count per bucket.  All of it is
+ * in shared memory, so that counting writes no WAL and locks no row.  It
+ * starts from zero with the server, as the counters of Prometheus may.
  */
 #ifndef SAS_METRICS_METRICS_H
 #define SAS_METRICS_METRICS_H

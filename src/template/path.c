@@ -109,7 +109,7 @@ path_needs_no_root(const char *text)
 	return false;
 }
 
-/* Parse and judge.  All memory goes to the current context. */
+/* Parses and checks. All memory goes to the current context. */
 static JsonPath *
 path_parse(char *text, char **reason)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * path.h
- *		Compiled paths, kept per backend, and what they find under a root.
+ *		Compiled paths, cached per backend, and what they find under a root.
  */
 #ifndef SAS_TEMPLATE_PATH_H
 #define SAS_TEMPLATE_PATH_H

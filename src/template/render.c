@@ -152,7 +152,7 @@ render_expand(Render *render, JsonbValue *value)
 		}
 		if (!render_look_up(render, &token, &found))
 			return false;
-		/* A container is judged before its JSON is written, and again after: escapes add to it. */
+		/* The size of a container is checked before its JSON is written, and again after: escapes add to it. */
 		if (render->put_in + render_value_size(&found) > SAS_TEMPLATE_MAX_RESULT)
 			return render_account(render, render_value_size(&found));
 		render_append_text(&out, &found);
@@ -384,7 +384,7 @@ sas_template_render_request(Jsonb *request, Jsonb *root, Jsonb **result, SasTemp
 	{
 		if (token == WJB_KEY && walk.depth == 1 && value.val.string.len == 4 && memcmp(value.val.string.val, "path", 4) == 0)
 		{
-			/* the last of all: what is wrong with the rest is told first */
+			/* last of all: what is wrong with the rest is reported first */
 			if (sas_template_walk_next(&walk, &value) != WJB_VALUE || value.type != jbvString)
 				elog(ERROR, "the path of a request is not a string");
 			path = cstring_to_text_with_len(value.val.string.val, value.val.string.len);

@@ -52,8 +52,9 @@ typedef struct SasTemplateProblem
 } SasTemplateProblem;
 
 /*
- * One place that a template looks at.  A path that names the root again inside a filter or a
- * subscript gives one entry for each; the path is the same in all.
+ * One value that a template reads.  A path that names the root again inside
+ * a filter or a subscript gives one entry for each; the path is the same in
+ * all.
  */
 typedef struct SasTemplateReference
 {
@@ -78,8 +79,9 @@ extern bool sas_template_render_path(text *template, Jsonb *root, text **result,
 									 SasTemplateProblem *problem);
 
 /*
- * Render the request of a call: its path as the path of a URL (there is always one), all else as a
- * template.  What is wrong with the rest is told before what is wrong with the path.
+ * Render the request of a call: its path as the path of a URL (there is
+ * always one), all else as a template.  A problem of the rest is reported
+ * before one of the path.
  */
 extern bool sas_template_render_request(Jsonb *request, Jsonb *root, Jsonb **result,
 										SasTemplateProblem *problem);
@@ -88,7 +90,7 @@ extern bool sas_template_render_request(Jsonb *request, Jsonb *root, Jsonb **res
 typedef struct SasTemplateRoot
 {
 	Jsonb	   *input;			/* NULL: null */
-	int			reads;			/* so many members of it, when it is an object; -1: the whole */
+	int			reads;			/* the number of members of it to use, when it is an object; -1: the whole */
 	text	  **members;
 	text	   *key;
 	int64		run_id;

@@ -3,8 +3,8 @@
  * walk.c
  *		Walks a template from its first to its last value, without recursion.
  *
- * The pointer is put together only when somebody asks for it: with a problem, or for each reference
- * at define time.
+ * The pointer is built only when it is needed: for a problem, or for each
+ * reference at define time.
  */
 #include "postgres.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * walk.h
- *		A jsonb iterator that knows where in the template it stands.
+ *		A jsonb iterator that knows its position in the template.
  */
 #ifndef SAS_TEMPLATE_WALK_H
 #define SAS_TEMPLATE_WALK_H

@@ -3,9 +3,9 @@
  * origin.c
  *	  Addresses: origins, segments, dot segments.
  *
- * libcurl's URL parser forgives much (one slash or three, escapes in the host,
- * decimal IPv4).  What it would repair is refused here first, so that an
- * address means the same to whoever reads the definition and to libcurl.
+ * libcurl's URL parser accepts much (one slash or three, escapes in the
+ * host, decimal IPv4).  What it would repair is refused here first, so that
+ * an address means the same to a reader of the definition and to libcurl.
  */
 #include "transport/origin.h"
 

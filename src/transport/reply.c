@@ -3,11 +3,12 @@
  * reply.c
  *	  What comes back: the callbacks of libcurl, the kind of a reply, its error.
  *
- * The callbacks run inside libcurl: they only store, and give up by returning
- * a short count with the reason in r->refused.
+ * The callbacks run inside libcurl: they only store, and give up by
+ * returning a short count with the reason in r->refused.
  *
- * The error texts are our own.  libcurl's name the host and sometimes the
- * address, which may hold a secret; a reply ends up in tables and logs.
+ * The error texts are our own. libcurl's texts name the host and sometimes
+ * the address, which may contain a secret; a reply ends up in tables and
+ * logs.
  */
 #include "transport/request.h"
 
@@ -101,9 +102,9 @@ reply_store_header(SasRequest *r, const char *line, size_t len)
 }
 
 /*
- * A status line begins a new list: what an interim answer (1xx) said is
- * dropped.  Fields behind the final answer's headers are trailers, and not
- * kept: they must not pass for headers.
+ * A status line begins a new list: the headers of an interim answer (1xx)
+ * are dropped.  Fields behind the final answer's headers are trailers, and
+ * are not stored: they must not pass for headers.
  */
 size_t
 sas_transport_request_on_header(char *data, size_t size, size_t n, void *arg)
@@ -183,8 +184,9 @@ sas_transport_request_note_sent(SasRequest *r)
 /*
  * libcurl has a connection and is about to send the request.  When a reused
  * connection breaks before the first byte of an answer, libcurl sends the
- * request again by itself.  For methods that are not idempotent that would be
- * an attempt that nobody counts: the caller, who counts them, decides.
+ * request again by itself.  For methods that are not idempotent that would
+ * be an attempt that is not counted: the caller, which counts attempts,
+ * decides.
  */
 int
 sas_transport_request_before_send(void *arg, char *remote_ip, char *local_ip,
@@ -330,7 +332,7 @@ reply_error_text(const SasRequest *r, CURLcode code)
 		case CURLE_HTTP2:
 		case CURLE_HTTP2_STREAM:
 			return "the HTTP/2 stream broke";
-		case CURLE_OUT_OF_MEMORY:	/* libcurl 7.88 says so of a long line, too */
+		case CURLE_OUT_OF_MEMORY:	/* libcurl 7.88 reports a long line so, too */
 			return r->begun > 0 ? "out of memory, or a header of the answer is too large" :
 				"out of memory";
 #if LIBCURL_VERSION_NUM >= 0x080600

@@ -3,9 +3,10 @@
  * request.c
  *	  What is sent: a SasCall becomes the options of a libcurl handle.
  *
- * sas_transport_request_load() is called with a fresh or reset easy handle, before it is
- * given to libcurl's multi handle; sas_transport_request_redirect() between two hops,
- * while the multi handle does not have it; sas_transport_request_unload() at the end.
+ * sas_transport_request_load() is called with a new or reset easy handle,
+ * before libcurl's multi handle gets it; sas_transport_request_redirect()
+ * between two hops, while the multi handle does not have it;
+ * sas_transport_request_unload() at the end.
  */
 #include "transport/request.h"
 
@@ -76,7 +77,7 @@ transport_request_header_problem(const char *line)
 }
 
 /*
- * A header line of the caller, which was looked at before.  libcurl takes
+ * A header line of the caller, which was checked before. libcurl takes
  * "Name:" as "do not send" and sends an empty value for "Name;".
  */
 static const char *
@@ -159,13 +160,13 @@ transport_request_set_method(SasRequest *r)
 }
 
 /*
- * What every call has, and no agent can change: no cookies, netrc or other
- * memory, no environment, no other protocol, no redirect that we did not look
- * at, certificates checked.
+ * What every call has, and no agent can change: no cookies, no netrc, no
+ * environment, no other protocol, no redirect without our check,
+ * certificates verified.
  *
- * CURLOPT_BUFFERSIZE stays at its default of 16 kB.  libcurl 7.88 keeps the
- * buffer of a call whose name look-up failed, while curl_easy_reset() forgets
- * its size: a smaller one would be overrun by the next call.
+ * CURLOPT_BUFFERSIZE stays at its default of 16 kB. libcurl 7.88 keeps the
+ * buffer of a call whose name look-up failed, while curl_easy_reset()
+ * forgets its size: a smaller one would be overrun by the next call.
  */
 static CURLcode
 transport_request_set_rules(SasRequest *r)
@@ -205,8 +206,8 @@ transport_request_set_rules(SasRequest *r)
 }
 
 /*
- * What the agent decides.  A certificate authority of the agent's own stands
- * instead of the system's, not beside it.
+ * What the agent decides.  A certificate authority of the agent replaces the
+ * system's.
  */
 static CURLcode
 transport_request_set_options(SasRequest *r, const SasCall *call)

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * stream.c
- *	  What comes back and is read as it comes.
+ *	  The body of a stream, read as it comes.
  *
- * The bytes of a 2xx answer stand in the reply's body until they are read.
- * When they would be more than the window, libcurl is told to pause: it keeps
- * what it has read already (a buffer, no more), takes no more from the socket,
- * and the kernel closes the window of the connection.  An empty window takes
- * whatever comes, so a stream always moves; and it has no memory.
+ * The bytes of a 2xx answer are in the reply's body until they are read.
+ * When they would exceed the window, libcurl is paused: it keeps what it has
+ * read (one buffer), takes no more from the socket, and the kernel closes
+ * the window of the connection.  An empty window takes any number of bytes,
+ * so a stream always moves, and an idle one needs no memory.
  *
- * Reading goes on outside libcurl's callbacks, and may run them.
+ * Reading happens outside libcurl's callbacks, and may run them.
  */
 #include "transport/request.h"
 
@@ -17,7 +17,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* What the kernel keeps of a stream that is not read: it would let it grow to megabytes. */
+/* The kernel's buffer of an unread stream: without a limit it would grow to megabytes. */
 #define RECEIVE_BUFFER (256 * 1024)
 
 int

@@ -3,28 +3,28 @@
  * transport.h
  *	  HTTP calls out, replies in, one pollable descriptor.
  *
- * The owner's loop is: sas_transport_start() for each new call, wait until
- * sas_transport_fd() is readable or sas_transport_timeout_ms() is over,
- * sas_transport_work(), then sas_transport_next() until it gives NULL.
+ * The owner's loop is: sas_transport_start() for each new call; wait until
+ * sas_transport_fd() is readable or sas_transport_timeout_ms() is over;
+ * sas_transport_work(); then sas_transport_next() until it returns NULL.
  *
  *	  start -> [active: curl owns it] -> work -> [finished] -> next -> free
  *				  |								 |
  *				  +--------- stop_call ----------+	no reply is given
  *
- * A call with a window is a stream: its body is not collected but read as it
- * comes, with sas_transport_next_news() and sas_stream_...().  What is not read
- * fills the window; then the connection is left alone until it is, and the
- * service feels that nobody reads.
+ * A call with a window is a stream: its body is read as it comes, with
+ * sas_transport_next_news() and sas_transport_stream_...().  Unread bytes
+ * fill the window; then the connection is not read until there is room, and
+ * TCP slows the service down.
  *
- * A handle is valid from start until next has given its reply, or until
+ * A handle is valid from start until next has returned its reply, or until
  * stop_call.  Nothing here throws, longjmps, or knows of PostgreSQL: memory
- * comes from malloc, failures come back as values.  All signals are blocked
- * while libcurl runs, so that the threads it starts for name look-ups never
- * run a signal handler of the server.  The process must ignore SIGPIPE, as
- * every PostgreSQL process does.
+ * comes from malloc, failures are returned.  All signals are blocked while
+ * libcurl runs, so that the threads it starts for name look-ups never run a
+ * signal handler of the server.  The process must ignore SIGPIPE, as every
+ * PostgreSQL process does.
  *
- * Nothing survives a crash or an exit of the process: what was in flight is
- * in doubt, and found by its lease in the state store.
+ * Nothing survives a crash or an exit of the process: the calls in flight
+ * are in doubt, and their leases are in the state store.
  */
 #ifndef SAS_TRANSPORT_H
 #define SAS_TRANSPORT_H
@@ -62,7 +62,7 @@ typedef struct SasCall
 	bool		follow_redirects;	/* same origin only, at most 5 */
 	const char *ca_file;		/* only these authorities count; NULL: system's */
 	const char *cert;			/* PEM file with client certificate and key */
-	const char *proxy;			/* NULL: none, whatever the environment says */
+	const char *proxy;			/* NULL: none, whatever the environment names */
 	size_t		window;			/* bytes; > 0: a stream, if the answer is 2xx; in HTTP/1.1 */
 	bool		websocket;		/* a stream over WebSocket; without a body */
 	void	   *owner;			/* handed back in the reply */
@@ -85,8 +85,8 @@ typedef struct SasReply
 	SasReplyKind kind;
 
 	/*
-	 * From here to content_type: only for SAS_REPLY_HTTP, else 0 and NULL; but
-	 * of a stream, however it ended, what nobody has read is the body.
+	 * From here to content_type: only for SAS_REPLY_HTTP, else 0 and NULL.
+	 * Of a stream, however it ended, the unread bytes are the body.
 	 */
 	long		status;
 	char	   *headers;		/* "name\0value\0" n_headers times, in order, names
@@ -105,7 +105,7 @@ typedef struct SasReply
 	int64_t		first_byte_us;	/* of the last answer; 0: none came */
 	int64_t		finished_us;
 	const char *primary_ip;		/* NULL: never connected */
-	bool		reused;			/* last request went over a kept connection */
+	bool		reused;			/* the last request reused a connection */
 	int			redirects;		/* followed */
 	char		ip[64];			/* storage of primary_ip */
 } SasReply;
@@ -121,9 +121,9 @@ extern SasTransport *sas_transport_open(int max_calls, char *errbuf, size_t errl
 extern int	sas_transport_fd(SasTransport *t);
 
 /*
- * The descriptor of one is readable when the other's is, too: for an owner who
- * keeps calls and streams apart, so that a call need not search the
- * connections of all streams for one that is free, and who waits for one
+ * When the other's descriptor is readable, t's is, too.  For an owner that
+ * separates calls and streams, so that a call does not search the
+ * connections of all streams for a free one, and that waits for one
  * descriptor.  Two others at most.  False: the kernel refused.
  */
 extern bool sas_transport_join(SasTransport *t, SasTransport *other);
@@ -153,8 +153,8 @@ extern SasReply *sas_transport_next(SasTransport *t);
 extern void sas_transport_reply_free(SasReply *reply);
 
 /*
- * The owner of a stream that has something new: its answer has begun, or there
- * are bytes to read.  Each is told once until there is more; NULL: no other.
+ * The owner of a stream with news: its answer has begun, or there are bytes
+ * to read.  Each is returned once until there is more; NULL: no other.
  */
 extern void *sas_transport_next_news(SasTransport *t);
 
@@ -166,20 +166,21 @@ extern const char *sas_transport_stream_header(void *handle, const char *name);
 extern size_t sas_transport_stream_bytes(void *handle, const char **bytes);
 extern void sas_transport_stream_read(void *handle, size_t len);
 
-/* bytes that were told and not read are told again */
+/* makes unread bytes news again */
 extern void sas_transport_stream_announce_again(void *handle);
 
 /*
- * What is read of a WebSocket are records: four bytes of length, the largest
- * first, a byte that is 1 with the last record of a message, and so many bytes
- * of it.  Says a message of text; false: it could not be sent, or not whole.
+ * The bytes of a WebSocket are records: four bytes of length, the largest
+ * first, a byte that is 1 with the last record of a message, and that many
+ * bytes of it. send: sends a message of text; false: it could not be sent,
+ * or not whole.
  */
 extern bool sas_transport_stream_send(void *handle, const char *text, size_t len);
 
 /* does this libcurl know WebSocket? */
 extern bool sas_transport_has_websocket(void);
 
-/* when the service was heard last, CLOCK_MONOTONIC; 0: never */
+/* when bytes of the service last came, CLOCK_MONOTONIC; 0: never */
 extern int64_t sas_transport_stream_received_us(void *handle);
 
 /* the first value of a header (lower-case name), or NULL */
@@ -188,13 +189,13 @@ extern const char *sas_transport_reply_header(const SasReply *reply, const char 
 /* started, and neither stopped nor given back by sas_transport_next() */
 extern int	sas_transport_in_flight(SasTransport *t);
 
-/* calls beyond a smaller limit go on; only new ones are refused */
+/* calls beyond a smaller limit continue; only new ones are refused */
 extern void sas_transport_resize(SasTransport *t, int max_calls);
 
 /*
- * At exit of the process.  With calls (or name look-ups of stopped calls)
- * pending it leaves libcurl's memory to the end of the process, because newer
- * libcurl waits for its threads in curl_multi_cleanup().
+ * At exit of the process.  With pending calls (or name look-ups of stopped
+ * calls) it does not free libcurl's memory, because newer libcurl waits for
+ * its threads in curl_multi_cleanup().
  */
 extern void sas_transport_close(SasTransport *t);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * agents.c: reads the agents, and keeps what is still to be written of them.
+ * agents.c: reads the agents, and stores the health that is still to be
+ * written.
  */
 #include "postgres.h"
 
@@ -13,11 +14,11 @@ SasAgentEntry *sas_work_agents;
 int			sas_work_n_agents;
 bool		sas_work_health_due = false;
 
-static uint32 agents_version_read = 0; /* of what is known; 0: nothing yet */
+static uint32 agents_version_read = 0; /* of the agents in memory; 0: none were read */
 static uint32 agents_version_seen;
 static int64 agents_asked_us;	/* what is read afterwards is no older than this */
 
-static MemoryContext agents_context; /* all of it, anew with each reading */
+static MemoryContext agents_context; /* of all agents in memory; a new one with each reading */
 
 void
 sas_work_agents_open(void)
@@ -120,7 +121,7 @@ sas_work_agent_report(SasAgentEntry *agent, bool success, int64 begun_us)
 	agent->scan = true;
 	agent->breaker_changed = true;
 	sas_work_health_due = true;
-	/* others may have been refused for the probe of this one, and ask again when the breaker says so */
+	/* others may have been refused because of this probe: they ask again when the breaker allows it */
 	sas_wake_count_lane(agent->stored->agent_id);
 	sas_wake_others(SAS_AGENT);
 }

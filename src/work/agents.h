@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * agents.h: the agents as this worker knows them.
+ * agents.h: the agents, cached by this worker.
  *
- * They are read again when the bell says that agents have changed.
- * Flights refer to agents by number, since entries move then.
+ * They are read again when the version of agents has changed.  Flights refer
+ * to agents by number, since entries move then.
  */
 #ifndef SAS_WORK_AGENTS_H
 #define SAS_WORK_AGENTS_H
@@ -18,7 +18,7 @@ extern bool sas_work_agents_stale(void);
 
 extern void sas_work_agents_open(void);
 
-/* NULL: dropped, or not known yet */
+/* NULL: dropped, or not read yet */
 extern SasAgentEntry *sas_work_agent(int agent_id);
 
 /* In a transaction of the store; when it has committed, and what follows from it is done, they are no longer stale. */
@@ -31,7 +31,7 @@ extern bool sas_work_health_due;
 /* Notes it as the last error of the agent. */
 extern void sas_work_agent_error(SasAgentEntry *agent, const Jsonb *error);
 
-/* Tells the breaker what a call, begun then, showed of its service. */
+/* Reports to the breaker what a call, begun then, showed of its service. */
 extern void sas_work_agent_report(SasAgentEntry *agent, bool success, int64 begun_us);
 
 #endif							/* SAS_WORK_AGENTS_H */

@@ -21,7 +21,7 @@ typedef struct CachedCallable
 {
 	char		name[NAMEDATALEN * 2];
 	Oid			role;
-	Oid			function;		/* InvalidOid: nothing is kept here */
+	Oid			function;		/* InvalidOid: the entry is empty */
 } CachedCallable;
 
 static CachedCallable callable_cache[64];
@@ -32,7 +32,7 @@ callable_forget(Datum arg, int cache, uint32 hash)
 	memset(callable_cache, 0, sizeof(callable_cache));
 }
 
-/* The function by its name; else what keeps this role from calling it, and the SQLSTATE. */
+/* The function by its name; else the reason why this role cannot call it, and the SQLSTATE. */
 static const char *
 callable_look_up(const char *name, Oid role, Oid *function, int *sqlstate)
 {

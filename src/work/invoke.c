@@ -2,16 +2,16 @@
 /*
  * invoke.c: the border between sas and functions of users.
  *
- * The worker is a superuser's session; a function must not be able to climb
- * back to that:
+ * The worker is a superuser's session; a function must not get back to these
+ * rights:
  *	- the user is switched with SECURITY_LOCAL_USERID_CHANGE, under which SET
  *	  ROLE and SET SESSION AUTHORIZATION are refused
- *	- what was deferred (constraints, constraint triggers) is fired before
- *	  switching back, or it would run as the superuser at commit; and again
- *	  after the subtransaction, for what those triggers deferred anew
+ *	- deferred constraints and constraint triggers are fired before switching
+ *	  back, or they would run as the superuser at commit; and again after the
+ *	  subtransaction, for those that these triggers deferred
  *	- portals are dropped, or a WITH HOLD cursor would be run at commit
  *	- settings are rolled back with a nest level of their own
- * The whole is a subtransaction, so that a failure takes its writes along.
+ * All of it is a subtransaction, so that a failure rolls back its writes.
  */
 #include "postgres.h"
 
@@ -100,7 +100,7 @@ invoke_fire_deferred_again(Oid owner)
 	SetUserIdAndSecContext(user, security);
 }
 
-/* Calls one function with the rights that hold now; the result is copied into that context. */
+/* Calls one function with the current rights; the result is copied into that context. */
 static Jsonb *
 invoke_call(Oid function, Jsonb *input, MemoryContext context)
 {
@@ -121,8 +121,9 @@ invoke_call(Oid function, Jsonb *input, MemoryContext context)
 }
 
 /*
- * In the session of somebody else what is deferred belongs to the session's
- * transaction: it is only looked whether it would fail, and stays deferred.
+ * In a user's session, deferred triggers belong to the session's
+ * transaction: this only checks whether they would fail, and they stay
+ * deferred.
  */
 static void
 invoke_check_deferred(void)

@@ -17,7 +17,7 @@ typedef struct SasInvoked
 	int			sqlstate;		/* 0: none */
 } SasInvoked;
 
-/* What is done as an owner: any code of users that this reaches has the owner's rights and no others. */
+/* Work that is done as an owner: all code of users that it reaches has the owner's rights and no others. */
 typedef struct SasInvocation
 {
 	Oid			owner;
@@ -29,21 +29,21 @@ typedef struct SasInvocation
 } SasInvocation;
 
 /*
- * Does it in a subtransaction, with at most so many milliseconds. What it
- * wrote is rolled back when it fails. Never throws for what users' code does;
- * a FATAL ends the process as anywhere.
+ * Does the work in a subtransaction, within timeout_ms.  A failure rolls
+ * back what it wrote.  Never throws for errors of users' code; a FATAL ends
+ * the process as anywhere.
  */
 extern void sas_work_invoke(const SasInvocation *p, int64 timeout_ms, SasInvoked *invoked);
 
 /*
- * Calls the function in a subtransaction, as its owner, with at most so many
- * milliseconds. What it wrote is rolled back when it fails. Never throws for
- * what the function does; a FATAL ends the process as anywhere.
+ * Calls the function of a step in a subtransaction, as its owner, within
+ * timeout_ms.  A failure rolls back what it wrote.  Never throws for errors
+ * of the function; a FATAL ends the process as anywhere.
  *
  * With timeout_ms 0 it is called in a session that is not a worker's, for a
- * test: without a limit of time; cursors, settings and what is deferred stay
- * the session's; and to cancel the session's statement is not the function's
- * failure.
+ * test: without a limit of time.  Cursors, settings and deferred triggers
+ * stay the session's, and a cancel of the session's statement is not a
+ * failure of the function.
  */
 extern void sas_work_invoke_step(const SasClaimedFunction *step, int64 timeout_ms, SasInvoked *invoked);
 

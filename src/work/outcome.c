@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * outcome.c: statuses (RFC 9110, section 15), Retry-After (10.2.3), and the
- * jsonb that is kept of an answer.
+ * jsonb that is stored of an answer.
  *
- * A request that was refused before anything was done with it (408, 425, 429,
- * 503) is known not to have been carried out; any other failure after the
- * connection was made leaves that in doubt.
+ * A request that was refused before it was processed (408, 425, 429, 503)
+ * was not carried out.  Any other failure after the connection was made
+ * leaves that in doubt.
  */
 #include "postgres.h"
 

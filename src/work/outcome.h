@@ -20,7 +20,7 @@ typedef struct SasOutcome
 	bool		in_doubt;		/* transient: something may have been done */
 	bool		fault;			/* counts for the breaker */
 	int			status;			/* 0: no answer */
-	double		retry_after_ms; /* -1: the service did not say */
+	double		retry_after_ms; /* -1: the service sent none */
 } SasOutcome;
 
 /* expect, retry_on: arrays of statuses, or NULL */

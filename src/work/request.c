@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * request.c: from a rendered request to a URL, headers and a body.
+ * request.c: turns a rendered request into a URL, headers and a body.
  *
- * The origin is the agent's, whatever the step says: a path is put behind the
- * base address, and a full address is taken only when it has the same origin.
+ * The origin is the agent's, whatever the step says: a path is appended to
+ * the base address, and a full address is accepted only with the same
+ * origin.
  */
 #include "postgres.h"
 
@@ -308,7 +309,7 @@ sas_work_flight_call(const SasFlight *flight, SasStoredAgent *agent, double left
 	sas_work_request_call(sent, agent, call);
 	call->headers = headers;
 	call->n_headers = sent->n_headers + 1;
-	/* a time-out behind complete-by comes after it for certain: a window that has passed says nothing */
+	/* a time-out beyond complete-by comes a second after it: nothing is reported after the window */
 	call->timeout_ms = Max(1, (long) Min(sent->timeout_ms, left_ms + 1000));
 	call->owner = (void *) flight;
 }

@@ -24,9 +24,9 @@ typedef struct SasAgentEntry
 {
 	SasStoredAgent *stored;
 	SasLimits	limits;
-	int64		ask_again_us;	/* when the door may be open again; 0: by the bell */
+	int64		ask_again_us;	/* when the limits may allow a call again; 0: at a wake-up */
 	bool		scan;			/* something may be ready in its lane */
-	uint32		wake_count;		/* rings of its lane before the last look */
+	uint32		wake_count;		/* count of wake-ups of its lane at the last scan */
 	bool		error_seen;		/* last_error is to be written */
 	Jsonb	   *last_error;
 	bool		breaker_changed;
@@ -85,7 +85,7 @@ typedef struct SasFlight
 	int64		deadline_us;	/* complete-by on the monotonic clock */
 	int64		wake_us;		/* deadline, or the end of the rest */
 	void	   *handle;			/* NULL: resting */
-	bool		lost;			/* its claim was found to hold no more */
+	bool		lost;			/* its claim was found to be no longer valid */
 	TimestampTz started_at;		/* of the current attempt */
 	int64		begun_us;		/* the same on the monotonic clock */
 	SasRetry	retry;
@@ -104,7 +104,7 @@ extern void sas_work_request_call(const SasSent *sent, SasStoredAgent *agent, Sa
 /* What is written in the encoding of the database goes out in UTF-8; in the current context. */
 extern void sas_work_call_in_utf8(SasCall *call);
 
-/* What the claim and its step say, in the current context; the flight was zeroed before. */
+/* Copies the claim and its step, in the current context; the flight was zeroed before. */
 extern void sas_work_flight_fill(SasFlight *flight, const SasClaimedCall *claimed, const SasStoredAgent *agent);
 
 /* Fills in what is sent; NULL when that went well, else why not (a fragment without secrets). In the flight's context. */

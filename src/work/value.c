@@ -144,7 +144,7 @@ sas_work_value_push(JsonbParseState **state, JsonbIteratorToken as, const char *
 		parsed = sas_work_value_parse(copy);
 	if (parsed != NULL && agent->secrets != NIL)
 	{
-		/* an escape may have hidden a secret: look at it as PostgreSQL writes it */
+		/* an escape may have hidden a secret: check the text as PostgreSQL writes it */
 		copy = JsonbToCString(NULL, &parsed->root, VARSIZE(parsed));
 		sas_work_value_mask(copy, strlen(copy), agent);
 		parsed = sas_work_value_parse(copy);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * verdict.c: from an outcome to what is said of it: done, failed for good,
- * another attempt inside the window, or the end of the window.
+ * verdict.c: turns an outcome into a verdict: done, failed for good, another
+ * attempt inside the window, or the end of the window.
  */
 #include "postgres.h"
 
@@ -18,7 +18,7 @@ sas_work_verdict_of_call(SasVerdict *verdict, SasFlight *flight, const SasReply 
 	{
 		verdict->reply = "done";
 		verdict->output = sas_work_outcome_output(reply, agent);
-		/* the asks of a poll that are answered are counted, not told one by one */
+		/* the asks of a poll that are answered are counted, without a row for each */
 		if ((flight->attempts_before + flight->attempts > 1 && flight->key != NULL) || flight->undo)
 			verdict->attempt_status = "succeeded";
 		return;
@@ -35,7 +35,7 @@ sas_work_verdict_of_call(SasVerdict *verdict, SasFlight *flight, const SasReply 
 	flight->in_doubt |= outcome->in_doubt;
 	verdict->pause_ms = Max(sas_work_retry_pause_ms(&flight->retry, flight->attempts), Min(outcome->retry_after_ms, SAS_RETRY_AFTER_CAP_MS));
 	if (outcome->retry_after_ms >= 0 && verdict->pause_ms >= left_ms)
-		verdict->reply = "hand_back";	/* the service wants to be left alone beyond the window */
+		verdict->reply = "hand_back";	/* the service asks for a pause beyond the window */
 	else if (flight->attempts >= flight->retry.max_attempts || verdict->pause_ms >= left_ms)
 		verdict->reply = "transient";
 }

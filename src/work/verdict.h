@@ -2,8 +2,8 @@
 /*
  * verdict.h: what one attempt means for its flight, or its function step.
  *
- * The same for a worker that made the call, and for a test that only says how
- * it was answered: nothing here knows of time but by its arguments.
+ * It is the same for a worker that made the call, and for a test that only
+ * gives the answer: all times are arguments.
  */
 #ifndef SAS_WORK_VERDICT_H
 #define SAS_WORK_VERDICT_H
@@ -16,9 +16,9 @@
 
 typedef struct SasVerdict
 {
-	const char *reply;			/* what the step is told, see _sas.call_reply; NULL: another attempt after the pause */
+	const char *reply;			/* the verdict of the step, see _sas.call_reply; NULL: another attempt after the pause */
 	double		pause_ms;		/* before another attempt, or of a hand_back until the next claim */
-	const char *attempt_status;	/* status of the attempt in sas.attempts; NULL: its step tells of it */
+	const char *attempt_status;	/* status of the attempt in sas.attempts; NULL: no row, its step shows it */
 	Jsonb	   *output;
 	Jsonb	   *problem;
 } SasVerdict;
