@@ -2,7 +2,8 @@
 #
 # make, make install      build and install for the server that PG_CONFIG names
 # make demo, make check   all their own set-up, a throw-away cluster, nothing installed
-# make check-all, bench, format, clean
+# make dev, test, ack     a private server that stays, one test against it (tools/dev)
+# make check-long, check-all, bench, format, clean
 
 EXTENSION  = sas
 EXTVERSION = 0.1
@@ -31,7 +32,7 @@ export PG_CONFIG
 
 # These bring along what they need, the server's headers included, so they
 # must run where PGXS is not there yet.
-TASKS = check check-all demo bench format setup
+TASKS = check check-long check-all dev dev-stop test ack demo bench format setup
 
 ifneq ($(filter $(TASKS),$(MAKECMDGOALS)),)
 
@@ -43,6 +44,19 @@ check:
 check-all:
 	@tools/setup build check
 	@tools/check_all
+check-long:
+	@tools/setup build check
+	@SAS_LONG=1 tools/check
+dev:
+	@tools/setup build demo
+	@tools/dev start
+dev-stop:
+	@tools/dev stop
+test:
+	@tools/setup build demo
+	@tools/dev test
+ack:
+	@tools/dev ack
 demo:
 	@tools/setup build demo
 	@tools/stage tools/demo
