@@ -19,6 +19,7 @@ define($node, 'held', { steps => { it => { agent => 'remote', call => { path => 
 define($node, 'stuck', { steps => { it => { agent => 'remote', call => { path => '/stuck' } } }, on_failure => 'pause' });
 $service->script(held => [ { gate => 1, json => { n => 7 } } ], stuck => [ { gate => 1, status => 400 } ]);
 my ($out, $err);
+my %asked = (held => 1, stuck => 0);	# calls so far
 
 # -- sas.wait -----------------------------------------------------------------------------------
 
@@ -29,24 +30,37 @@ is($node->safe_psql('postgres', "SELECT state, result FROM sas.wait($id, '0')"),
 my $before = time();
 is($node->safe_psql('postgres', "SELECT state, result, output FROM sas.wait($id, '300 ms')"), 'running||', 'a wait that is over gives the state so far');
 cmp_ok(time() - $before, '>=', 0.3, 'not before its time');
-$session->start_query("SELECT state, result, output FROM sas.wait($id, '10 min')");
-wait_for($node, q{SELECT wait_event FROM pg_stat_activity WHERE query LIKE '%10 min%' AND pid <> pg_backend_pid()}, 'Extension');
-ok(!$session->answered, 'a wait sleeps while the run goes on');
-$before = time();
 $service->release;
-is($session->answer, 'stopped|success|{"n": 7}', 'and ends with the run, its result and its output');
-cmp_ok(time() - $before, '<', 5, 'at once: before it would look by itself');
+is($session->query("SELECT state, result, output FROM sas.wait($id, '10 min')"), 'stopped|success|{"n": 7}', 'it ends with the run, its result and its output');
 is($node->safe_psql('postgres', "SELECT state FROM sas.wait($id)"), 'stopped', 'a run that has ended is not waited for');
 
-$id = submit($node, 'stuck', {});
-$service->wait_for_requests('stuck', 1);
-$session->start_query("SELECT state, result, error ->> 'status' FROM sas.wait($id, '20 min')");
-wait_for($node, q{SELECT wait_event FROM pg_stat_activity WHERE query LIKE '%20 min%' AND pid <> pg_backend_pid()}, 'Extension');
-$before = time();
-$service->release;
-is($session->answer, 'paused||400', 'a wait ends when the run is paused, and says why');
-cmp_ok(time() - $before, '<', 5, 'at once, too');
-$node->safe_psql('postgres', "SELECT sas.cancel($id, 'enough')");
+# A wait looks by itself after ten seconds. So that a busy machine is no failure, one time of five is enough.
+sub hear_at_once
+{
+	my ($name, $workflow, $answer, @who) = @_;
+	my ($taken, $wrong) = (99, '');
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	foreach (1 .. 5)
+	{
+		$id = submit($node, $workflow, {});
+		$service->wait_for_requests($workflow, ++$asked{$workflow});
+		$_->start_query("SELECT state, result, error ->> 'status' FROM sas.wait($id, '20 min')") foreach @who;
+		wait_for($node, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%wait($id, %20 min%' AND wait_event = 'Extension' AND pid <> pg_backend_pid()", scalar @who);
+		$wrong .= ' answered too soon' if grep { $_->answered } @who;
+		my $begun = time();
+		$service->release;
+		foreach (@who) { my $said = $_->answer; $wrong .= " $said" if $said ne $answer }
+		$taken = time() - $begun;
+		last if $taken < 5;
+	}
+	is($wrong, '', $name);
+	return cmp_ok($taken, '<', 5, "$name: at once, before it would look by itself");
+}
+
+$service->script(held => [ { gate => 1 } ]);
+hear_at_once('a wait sleeps while the run goes on, and ends with it', 'held', 'stopped|success|', $session);
+hear_at_once('a wait ends when the run is paused, and says why', 'stuck', 'paused||400', $session);
+$node->safe_psql('postgres', q{SELECT sas.cancel(run_id, 'enough') FROM sas.runs WHERE workflow = 'stuck' AND state = 'paused'});
 
 like($session->query('BEGIN; CREATE TABLE t (); SELECT * FROM sas.wait(1)'), qr/cannot wait for a run in a transaction that has written/, 'refused in a transaction that has written');
 $session->query('ROLLBACK');
@@ -61,17 +75,8 @@ like($session->query("BEGIN; SELECT state FROM sas.wait($id); COMMIT"), qr/^stop
 like($session->query('SELECT * FROM sas.wait(987654321)'), qr/run 987654321 does not exist/, 'a run that is not there is said not to be');
 like($session->query("SELECT * FROM sas.wait($id, '-1 s')"), qr/the timeout must not be negative/, 'a negative time is refused');
 
-# a dozen sessions wait at once and all hear of it
-$service->script(held => [ { gate => 1 } ]);
-$id = submit($node, 'held', {});
-$service->wait_for_requests('held', 2);
 my @sessions = map { SasSession->new($node) } 1 .. 12;
-$_->start_query("SELECT state FROM sas.wait($id, '30 min')") foreach @sessions;
-wait_for($node, q{SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%30 min%' AND wait_event = 'Extension' AND pid <> pg_backend_pid()}, '12');
-$before = time();
-$service->release;
-is(join(' ', map { $_->answer } @sessions), join(' ', ('stopped') x 12), 'many that wait for one run all hear of its end');
-cmp_ok(time() - $before, '<', 8, 'at once');
+hear_at_once('a dozen sessions that wait for one run all hear of its end', 'held', 'stopped|success|', @sessions);
 $sessions[0]->start_query("SELECT state FROM sas.wait(" . submit($node, 'held', {}) . ", '40 min')");
 wait_for($node, q{SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%40 min%' AND wait_event = 'Extension' AND pid <> pg_backend_pid()}, '1');
 $node->safe_psql('postgres', q{SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE '%40 min%' AND pid <> pg_backend_pid()});

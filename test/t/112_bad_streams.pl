@@ -16,14 +16,14 @@ use Test::More;
 
 my $node = new_node('main', _init => [ extra => ['--encoding=UTF8'] ]);
 my $streams = SasStreams->new;
-make_agent($node, 'feed', $streams, request_timeout => '500 ms', options => '{"max_response": "200 kB"}');
+make_agent($node, 'feed', $streams, request_timeout => '3 s', options => '{"max_response": "200 kB"}');
 make_table($node);
 my $agent = (worker_pids($node, 'agent'))[0];
 
 my $memory = sub { slurp_status($agent, 'RssAnon') };
 sub slurp_status { my ($pid, $name) = @_; my ($value) = PostgreSQL::Test::Utils::slurp_file("/proc/$pid/status") =~ /^$name:\s+(\d+)/m; return $value }
 
-make_watcher($node, 'events', { agent => 'feed', stream => { format => 'sse', path => '/sse/{{key}}', idle_timeout => '700 ms' } });
+make_watcher($node, 'events', { agent => 'feed', stream => { format => 'sse', path => '/sse/{{key}}', idle_timeout => '4 s' } });
 make_watcher($node, 'lines', { agent => 'feed', stream => { format => 'ndjson', path => '/ndjson/{{key}}' } });
 make_watcher($node, 'once', { agent => 'feed', stream => { format => 'sse', path => '/sse/{{key}}' }, retry => { initial => '10 ms', max_failures => 3 } });
 

@@ -30,13 +30,13 @@ $service->release;
 all_ended($node, 'they all get one');
 
 # rate: what is over it waits for a token
-make_agent($node, 'slow', $service, rate_limit => '1/min');
+make_agent($node, 'slow', $service, rate_limit => '1/h');
 define($node, 'paced', { steps => { it => { agent => 'slow', call => { path => '/paced' } } } });
 $service->script(paced => [ {} ]);
 submit_many('paced', 5);
 ok(wait_for($node, waits_for('paced'), 'rate slow 4'), 'four steps wait for the rate');
-like(tells('rate'), qr{^4 runs wait: the rate limit of agent "slow" \(1/min\) lets none through just now$}, 'in words');
-is($node->safe_psql('postgres', q{SELECT bool_and(waiting_until BETWEEN now() AND now() + interval '1 min') FROM sas.steps WHERE waiting_kind = 'rate'}), 't', 'until the next token, within a minute');
+like(tells('rate'), qr{^4 runs wait: the rate limit of agent "slow" \(1/h\) lets none through just now$}, 'in words');
+is($node->safe_psql('postgres', q{SELECT bool_and(waiting_until BETWEEN now() AND now() + interval '1 hour') FROM sas.steps WHERE waiting_kind = 'rate'}), 't', 'until the next token, within an hour');
 $node->safe_psql('postgres', q{SELECT sas.alter_agent('slow', reset => '{rate_limit}')});
 all_ended($node, 'without a limit they go');
 

@@ -105,7 +105,7 @@ sql("SELECT sas.drop_agent('unused_' || i) FROM generate_series(1, 8) i");
 my %slow = (retry => '{"max_attempts": 1}');
 make_agent($node, 'broken', $service, %slow, breaker => '{"failures": 1, "window": "1 h", "open_for": "1 h"}');
 make_agent($node, 'shaky', $service, %slow, breaker => '{"failures": 2, "window": "1 h", "open_for": "1 h"}');
-make_agent($node, 'paced', $service, %slow, rate_limit => '1/min');
+make_agent($node, 'paced', $service, %slow, rate_limit => '1/h');
 $service->script($_ => [ { status => 500 } ]) foreach qw(broken shaky);
 define_call($_) foreach qw(broken shaky paced);
 # the run of shaky fails once, and is not tried again

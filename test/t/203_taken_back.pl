@@ -14,7 +14,7 @@ use Time::HiRes qw(time);
 my $node = new_node('main', 'sas.function_workers' => 2, max_prepared_transactions => 5,
 	'sas.supervisor_interval' => '6 min');
 my $service = start_service('payments');
-my $soon = 5;					# seconds; complete_in is 60
+my $soon = 30;					# seconds; complete_in is 60, and so is a look that nobody asks for
 
 $node->safe_psql('postgres', qq{
 	CREATE TABLE ledger (n int NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp());

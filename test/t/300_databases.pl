@@ -14,7 +14,7 @@ use Time::HiRes qw(time);
 
 my $node = new_node('main', _extension => 0, max_worker_processes => 24, 'sas.supervisor_interval' => '6 min');
 my $service = start_service('payments');
-my $soon = 8;					# seconds; what is in the way would take 300
+my $soon = 30;					# seconds; what is in the way would take 50 or 300
 my %all = ('postgres' => 1);
 
 sub workers

@@ -2,6 +2,7 @@
 #
 # Idle costs nothing: no WAL, no transactions, nobody wakes but the
 # supervisor; also after work, and while a timer is far away.
+# Takes about 50 s.
 use strict;
 use warnings;
 use FindBin;
@@ -37,10 +38,12 @@ ok(wait_for($node, q{SELECT count(*) FROM sas.workers WHERE actor = 'supervisor'
 	'while nothing is open the supervisor sleeps for most of the interval');
 
 # asleep, and yet at once there when rung
+my $let_go = hold_supervisor($node);
 my $begun = Time::HiRes::time();
 my $run = $node->safe_psql('postgres', q{SELECT run_id FROM sas.submit('order', '{"n": 101}')});
 is($node->safe_psql('postgres', "SELECT result FROM sas.wait($run)"), 'success', 'a submit wakes them');
-cmp_ok(Time::HiRes::time() - $begun, '<', 5, 'at once');
+cmp_ok(Time::HiRes::time() - $begun, '<', 30, 'at once');
+$let_go->();
 
 # an open alert: two more looks come within less than one interval
 $node->safe_psql('postgres', q{

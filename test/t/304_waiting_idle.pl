@@ -2,6 +2,7 @@
 #
 # Waiting costs nothing: 20,000 steps that wait for signals, far timers and
 # children wake nobody and write nothing; one that is signalled goes on at once.
+# Takes about 40 s.
 use strict;
 use warnings;
 use FindBin;
@@ -31,8 +32,10 @@ is($node->safe_psql('postgres', q{SELECT count(*) FROM _sas.step WHERE state <> 
 
 my $run = $node->safe_psql('postgres', q{SELECT max(run_id) FROM sas.runs WHERE workflow = 'parent'});
 my $child = $node->safe_psql('postgres', "SELECT run_id FROM sas.runs WHERE parent_run_id = $run");
+my $let_go = hold_supervisor($node);
 my $begun = Time::HiRes::time();
 $node->safe_psql('postgres', "SELECT sas.signal($child, 'go', '7')");
 is($node->safe_psql('postgres', "SELECT result FROM sas.wait($run)"), 'success', 'a signal to one child of 5,000 ends it and its parent');
-cmp_ok(Time::HiRes::time() - $begun, '<', 5, 'at once');
+cmp_ok(Time::HiRes::time() - $begun, '<', 30, 'at once');
+$let_go->();
 done_testing();

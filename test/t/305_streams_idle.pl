@@ -2,6 +2,7 @@
 #
 # Streams that tell nothing cost nothing: 500 of them wake nobody and write
 # nothing, and need little memory; one that is told something goes on at once.
+# Takes about 45 s.
 
 use strict;
 use warnings;
