@@ -45,8 +45,9 @@ check-all:
 	@tools/setup build check
 	@tools/check_all
 check-long:
-	@tools/setup build check
+	@tools/setup build check demo
 	@SAS_LONG=1 tools/check
+	@tools/stage tools/demo
 dev:
 	@tools/setup build demo
 	@tools/dev start
