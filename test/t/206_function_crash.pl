@@ -87,10 +87,10 @@ is($node->safe_psql('postgres', q{SELECT result FROM sas.runs WHERE workflow = '
 my $run = submit_among_innocents('book');
 ok(wait_for($node, "SELECT state FROM sas.runs WHERE run_id = $run", 'stopped'), 'work goes on afterwards');
 
-# many functions and crashes: each exactly once
+# many functions and crashes: each exactly once; each takes a moment, so that they have not ended before this looks
 $node->safe_psql('postgres', q{
 	CREATE TABLE once (n int NOT NULL);
-	CREATE FUNCTION once(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ INSERT INTO public.once VALUES ((input->>'n')::int) RETURNING to_jsonb(n) $$;
+	CREATE FUNCTION once(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ INSERT INTO public.once SELECT (input->>'n')::int FROM pg_sleep(0.001) RETURNING to_jsonb(n) $$;
 	SELECT sas.create_workflow('once', '{"steps": {"a": {"function": "public.once", "input": {"n": "{{input.a}}"}},
 		"b": {"function": "public.once", "input": {"n": "{{input.b}}"}, "after": ["a"]}}, "recovery": {"initial": "100 ms"}}');
 	SELECT count(*) FROM sas.submit_batch('once', ARRAY(SELECT jsonb_build_object('a', i, 'b', -i) FROM generate_series(1, 3000) i))});
