@@ -24,15 +24,15 @@
 #include "access/xact.h"
 #include "agent/agent.h"
 #include "agent/claim.h"
-#include "work/agents.h"
 #include "agent/flights.h"
 #include "agent/outbox.h"
-#include "stream/watch.h"
 #include "base/clock.h"
 #include "base/settings.h"
 #include "miscadmin.h"
+#include "stream/watch.h"
 #include "utils/memutils.h"
 #include "wake/wakeup.h"
+#include "work/agents.h"
 
 /* the most steps of one claim: a batch of a hundred gets most of what batching gives */
 #define SAS_CLAIM_BATCH 500

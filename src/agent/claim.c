@@ -14,8 +14,8 @@
 #include "store/claim_one.h"
 #include "template/template.h"
 #include "utils/builtins.h"
-#include "wake/wakeup.h"
 #include "wake/low_water.h"
+#include "wake/wakeup.h"
 
 /* An empty object. */
 static Jsonb *

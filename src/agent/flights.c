@@ -8,18 +8,18 @@
  */
 #include "postgres.h"
 
-#include "work/json.h"
-#include "work/agents.h"
 #include "agent/flights.h"
 #include "agent/outbox.h"
-#include "work/outcome.h"
-#include "work/verdict.h"
 #include "base/clock.h"
 #include "base/settings.h"
 #include "metrics/metrics.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
 #include "wake/wakeup.h"
+#include "work/agents.h"
+#include "work/json.h"
+#include "work/outcome.h"
+#include "work/verdict.h"
 
 static MemoryContext flights_context;
 static SasTransport *flights_transport;

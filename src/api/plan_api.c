@@ -6,13 +6,13 @@
  */
 #include "postgres.h"
 
-#include "work/callable.h"
-#include "work/invoke.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
+#include "work/callable.h"
+#include "work/invoke.h"
 
 PG_FUNCTION_INFO_V1(sas_api_call_as);
 PG_FUNCTION_INFO_V1(sas_api_may_call);

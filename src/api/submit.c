@@ -41,8 +41,8 @@
 #include "base/settings.h"
 #include "metrics/metrics.h"
 #include "store/submit.h"
-#include "wake/wakeup.h"
 #include "wake/low_water.h"
+#include "wake/wakeup.h"
 #include "worker/lifecycle.h"
 
 PG_FUNCTION_INFO_V1(sas_api_submit);

@@ -22,9 +22,9 @@
 #include "utils/jsonb.h"
 #include "utils/uuid.h"
 
+#include "api/testing_only.h"
 #include "work/json.h"
 #include "work/verdict.h"
-#include "api/testing_only.h"
 
 PG_FUNCTION_INFO_V1(sas_api_stub_compose);
 PG_FUNCTION_INFO_V1(sas_api_stub_evaluate);

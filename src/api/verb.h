@@ -6,8 +6,8 @@
 #ifndef SAS_API_VERB_H
 #define SAS_API_VERB_H
 
-#include "postgres.h"
 #include "fmgr.h"
+#include "postgres.h"
 
 extern PGDLLEXPORT Datum sas_api_verb(PG_FUNCTION_ARGS);
 

@@ -7,8 +7,8 @@
  */
 #include "postgres.h"
 
-#include "function/batch_size.h"
 #include "common/hashfn.h"
+#include "function/batch_size.h"
 
 /* A batch grows as long as its transaction takes no longer than this: what is urgent waits for one that is on its way, and for the next. */
 #define SAS_BATCH_US 12000

@@ -10,13 +10,13 @@
  */
 #include "postgres.h"
 
-#include "work/json.h"
-#include "work/invoke.h"
-#include "function/repeat.h"
 #include "base/clock.h"
+#include "function/repeat.h"
 #include "store/items.h"
 #include "utils/memutils.h"
 #include "wake/wakeup.h"
+#include "work/invoke.h"
+#include "work/json.h"
 
 #define SAS_DELIVER_BATCH 50
 #define SAS_DELIVER_SLOW_MS 50
@@ -84,7 +84,7 @@ deliver_choose(void)
 	{
 		SasClaimedItems *c = lfirst(lc);
 
-		if (deliver_n_group > 0 && (deliver_aborted > 0 || deliver_group[0]->alone || c->alone || c->owner != deliver_group[0]->owner))
+		if (deliver_n_group > 0 && (deliver_aborted > 0 || deliver_group[0]->isolated || c->isolated || c->owner != deliver_group[0]->owner))
 			continue;
 		deliver_group[deliver_n_group++] = c;
 	}

@@ -24,18 +24,18 @@
  */
 #include "postgres.h"
 
-#include "work/request.h"
-#include "function/function.h"
-#include "work/json.h"
-#include "function/batch_size.h"
-#include "work/invoke.h"
-#include "function/repeat.h"
-#include "work/verdict.h"
 #include "base/clock.h"
 #include "base/context.h"
+#include "function/batch_size.h"
+#include "function/function.h"
+#include "function/repeat.h"
 #include "metrics/metrics.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
+#include "work/invoke.h"
+#include "work/json.h"
+#include "work/request.h"
+#include "work/verdict.h"
 
 #define SAS_LOCKED_PAUSE_US 50000
 /* transactions that may abort with a step in them before it is given up */
@@ -113,7 +113,7 @@ function_claim(void)
 		w->batch = batch;
 		w->step = lfirst(lc);
 		w->deadline_us = claimed_us + (int64) (w->step->window_ms * 1000);
-		w->solo = w->step->alone || sas_function_was_slow(w->step->function);
+		w->solo = w->step->isolated || sas_function_was_slow(w->step->function);
 		batch->lease_id = w->step->lease_id;
 	}
 	batch->left = batch->n;

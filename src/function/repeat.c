@@ -19,19 +19,19 @@
  */
 #include "postgres.h"
 
-#include "work/json.h"
-#include "work/invoke.h"
-#include "function/repeat.h"
 #include "base/clock.h"
 #include "base/peers.h"
 #include "base/settings.h"
 #include "common/hashfn.h"
+#include "function/repeat.h"
 #include "lib/pairingheap.h"
 #include "store/items.h"
 #include "utils/hsearch.h"
 #include "utils/jsonb.h"
 #include "utils/memutils.h"
 #include "wake/wakeup.h"
+#include "work/invoke.h"
+#include "work/json.h"
 
 #define SAS_REPEAT_CLAIM 500
 

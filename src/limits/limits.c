@@ -9,8 +9,8 @@
 
 #include "base/clock.h"
 #include "base/settings.h"
-#include "miscadmin.h"
 #include "limits/table.h"
+#include "miscadmin.h"
 
 /* a second's worth of tokens times this may be used at once */
 #define SAS_BURST_S 0.1

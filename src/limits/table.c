@@ -17,8 +17,8 @@
 #include "access/xact.h"
 #include "base/clock.h"
 #include "base/settings.h"
-#include "miscadmin.h"
 #include "limits/table.h"
+#include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
@@ -240,7 +240,7 @@ sas_limits_open(int agent_id, bool make, SasLimitsUse **use_out)
 	SasLimitsKey key = {MyDatabaseId, agent_id};
 	SasLimitsUse *use;
 	SasLimitsEntry *e;
-	bool		known;
+	bool		found;
 	bool		fresh;
 	int64		now;
 
@@ -248,8 +248,8 @@ sas_limits_open(int agent_id, bool make, SasLimitsUse **use_out)
 		return NULL;
 	if (table_uses == NULL)
 		table_prepare_uses();
-	*use_out = use = hash_search(table_uses, &agent_id, make ? HASH_ENTER : HASH_FIND, &known);
-	if (make && !known)
+	*use_out = use = hash_search(table_uses, &agent_id, make ? HASH_ENTER : HASH_FIND, &found);
+	if (make && !found)
 	{
 		use->in_flight = 0;
 		use->unshared = false;
@@ -428,14 +428,14 @@ table_xact_callback(XactEvent event, void *arg)
 static void
 table_subxact_callback(SubXactEvent event, SubTransactionId own, SubTransactionId parent, void *arg)
 {
-	int			kept = 0;
+	int			n_left = 0;
 
 	if (event != SUBXACT_EVENT_ABORT_SUB)
 		return;
 	for (int i = 0; i < table_n_drops; i++)
 		if (table_drops[i].within < own)
-			table_drops[kept++] = table_drops[i];
-	table_n_drops = kept;
+			table_drops[n_left++] = table_drops[i];
+	table_n_drops = n_left;
 }
 
 void

@@ -43,7 +43,7 @@ sas_store_claim_items(MemoryContext context, int quantity)
 		c->owner = (Oid) sas_store_cell_int(i, 3);
 		c->watcher = sas_store_cell_text(i, 4);
 		c->key = sas_store_cell_text(i, 5);
-		c->alone = sas_store_cell_bool(i, 6);
+		c->isolated = sas_store_cell_bool(i, 6);
 		c->window_ms = sas_store_cell_float(i, 7);
 		c->target_kind = sas_store_cell_text(i, 8);
 		c->target = sas_store_cell_text(i, 9);

@@ -19,7 +19,7 @@ typedef struct SasClaimedItems
 	Oid			owner;
 	char	   *watcher;
 	char	   *key;
-	bool		alone;			/* not together with others */
+	bool		isolated;		/* not together with others */
 	double		window_ms;
 	char	   *target_kind;	/* function, table, workflow */
 	char	   *target;

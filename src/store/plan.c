@@ -5,8 +5,8 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
-#include "store/store.h"
 #include "store/plan.h"
+#include "store/store.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"

@@ -9,8 +9,8 @@
 #include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
-#include "store/store.h"
 #include "store/plan.h"
+#include "store/store.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -107,7 +107,7 @@ sas_store_claim_functions(MemoryContext context, int quantity, bool urgent)
 		c->step = sas_store_cell_text(i, 6);
 		c->undo = sas_store_cell_bool(i, 7);
 		c->attempt = sas_store_cell_int(i, 8);
-		c->alone = sas_store_cell_bool(i, 9);
+		c->isolated = sas_store_cell_bool(i, 9);
 		sas_store_cell_uuid(i, 10, &c->id.request_id);
 		c->window_ms = sas_store_cell_float(i, 11);
 		c->function = sas_store_cell_text(i, 12);

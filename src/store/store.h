@@ -119,7 +119,7 @@ typedef struct SasClaimedFunction
 	char	   *step;
 	bool		undo;
 	int			attempt;
-	bool		alone;
+	bool		isolated;
 	double		window_ms;
 	char	   *function;
 	Jsonb	   *input;

@@ -7,11 +7,11 @@
  */
 #include "postgres.h"
 
-#include "stream/hosted.h"
-#include "work/json.h"
-#include "stream/report.h"
 #include "base/clock.h"
+#include "stream/hosted.h"
+#include "stream/report.h"
 #include "utils/memutils.h"
+#include "work/json.h"
 
 static double
 apply_number(Jsonb *request, const char *name)

@@ -14,18 +14,18 @@
  */
 #include "postgres.h"
 
-#include "work/json.h"
-#include "work/agents.h"
-#include "work/outcome.h"
-#include "stream/watch.h"
 #include "base/clock.h"
 #include "common/cryptohash.h"
 #include "common/sha2.h"
 #include "miscadmin.h"
+#include "stream/watch.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 #include "wake/wakeup.h"
+#include "work/agents.h"
+#include "work/json.h"
+#include "work/outcome.h"
 
 /* Unread bytes of a stream; libcurl buffers as many again, and the kernel too. */
 #define SAS_WINDOW ((size_t) 16 * 1024)

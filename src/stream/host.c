@@ -10,10 +10,10 @@
  */
 #include "postgres.h"
 
-#include "stream/hosted.h"
-#include "work/agents.h"
 #include "base/clock.h"
 #include "base/settings.h"
+#include "stream/hosted.h"
+#include "work/agents.h"
 
 /* Calls and streams share one loop: a flood may delay a call by some ten milliseconds, no more. */
 #define SAS_WATCHES_READ_US 10000	/* reading, before calls are served again */

@@ -5,8 +5,8 @@
 #include "postgres.h"
 
 #include "stream/hosted.h"
-#include "work/json.h"
 #include "utils/memutils.h"
+#include "work/json.h"
 
 SasHosted	sas_stream_hosted;
 MemoryContext sas_stream_context;

@@ -15,14 +15,14 @@
  */
 #include "postgres.h"
 
+#include "base/utf8.h"
+#include "lib/stringinfo.h"
+#include "stream/watch.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
 #include "work/json.h"
 #include "work/outcome.h"
 #include "work/value.h"
-#include "stream/watch.h"
-#include "base/utf8.h"
-#include "lib/stringinfo.h"
-#include "utils/builtins.h"
-#include "utils/memutils.h"
 
 #define SAS_BATCH_ITEMS 1000
 #define SAS_BATCH_BYTES (1024 * 1024)

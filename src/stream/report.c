@@ -21,9 +21,9 @@
  */
 #include "postgres.h"
 
+#include "miscadmin.h"
 #include "stream/hosted.h"
 #include "stream/report.h"
-#include "miscadmin.h"
 #include "utils/memutils.h"
 #include "wake/wakeup.h"
 

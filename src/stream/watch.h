@@ -19,9 +19,9 @@
 #ifndef SAS_STREAM_WATCH_H
 #define SAS_STREAM_WATCH_H
 
-#include "work/request.h"
 #include "framing/framer.h"
 #include "store/watches.h"
+#include "work/request.h"
 
 typedef enum SasWatchKind
 {

@@ -335,21 +335,21 @@ sas_transport_request_load(SasRequest *r, const SasCall *call, char *errbuf, siz
 static bool
 transport_request_turn_into_get(SasRequest *r)
 {
-	struct curl_slist *kept = NULL;
+	struct curl_slist *remaining = NULL;
 	char	   *get = strdup("GET");
 	bool		ok = get != NULL;
 
 	for (struct curl_slist *h = r->headers; h != NULL && ok; h = h->next)
 		if (strncasecmp(h->data, "content-", 8) != 0)
-			ok = transport_request_append(&kept, h->data);
-	if (!ok || curl_easy_setopt(r->easy, CURLOPT_HTTPHEADER, kept) != CURLE_OK)
+			ok = transport_request_append(&remaining, h->data);
+	if (!ok || curl_easy_setopt(r->easy, CURLOPT_HTTPHEADER, remaining) != CURLE_OK)
 	{
-		curl_slist_free_all(kept);
+		curl_slist_free_all(remaining);
 		free(get);
 		return false;
 	}
 	curl_slist_free_all(r->headers);
-	r->headers = kept;
+	r->headers = remaining;
 	free(r->method);
 	r->method = get;
 	free(r->body);

@@ -6,9 +6,9 @@
 #include "postgres.h"
 
 #include "base/clock.h"
-#include "work/agents.h"
 #include "utils/memutils.h"
 #include "wake/wakeup.h"
+#include "work/agents.h"
 
 SasAgentEntry *sas_work_agents;
 int			sas_work_n_agents;

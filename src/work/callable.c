@@ -5,7 +5,6 @@
  */
 #include "postgres.h"
 
-#include "work/callable.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
@@ -15,6 +14,7 @@
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
+#include "work/callable.h"
 
 /* What callable_find() has found; all is forgotten when a function, schema, role or membership changes. */
 typedef struct CachedCallable

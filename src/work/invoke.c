@@ -16,9 +16,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "work/callable.h"
-#include "work/json.h"
-#include "work/invoke.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "commands/async.h"
@@ -39,6 +36,9 @@
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 #include "utils/timeout.h"
+#include "work/callable.h"
+#include "work/invoke.h"
+#include "work/json.h"
 
 static bool
 invoke_is_transient(int sqlstate)

@@ -4,9 +4,9 @@
  */
 #include "postgres.h"
 
-#include "work/json.h"
 #include "utils/builtins.h"
 #include "utils/numeric.h"
+#include "work/json.h"
 
 bool
 sas_work_json_member(Jsonb *object, const char *name, JsonbValue *value)

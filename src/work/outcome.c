@@ -12,13 +12,13 @@
 #include <ctype.h>
 #include <time.h>
 
-#include "work/json.h"
-#include "work/outcome.h"
-#include "work/value.h"
 #include "base/utf8.h"
 #include "mb/pg_wchar.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
+#include "work/json.h"
+#include "work/outcome.h"
+#include "work/value.h"
 
 /* Is the status among "404", "2xx", ...? */
 static bool

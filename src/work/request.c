@@ -10,14 +10,14 @@
 
 #include <math.h>
 
-#include "work/request.h"
-#include "work/json.h"
 #include "base/utf8.h"
 #include "lib/stringinfo.h"
 #include "transport/origin.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
+#include "work/json.h"
+#include "work/request.h"
 
 /* Appends text percent-encoded, in UTF-8. */
 static void

@@ -8,7 +8,6 @@
  */
 #include "postgres.h"
 
-#include "work/value.h"
 #include "base/compat.h"
 #include "base/utf8.h"
 #include "common/base64.h"
@@ -17,6 +16,7 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/json.h"
+#include "work/value.h"
 
 static void
 value_mask_one(char *bytes, size_t len, const char *secret)

@@ -5,9 +5,9 @@
  */
 #include "postgres.h"
 
+#include "utils/elog.h"
 #include "work/json.h"
 #include "work/verdict.h"
-#include "utils/elog.h"
 
 void
 sas_work_verdict_of_call(SasVerdict *verdict, SasFlight *flight, const SasReply *reply, const SasOutcome *outcome,

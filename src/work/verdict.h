@@ -8,8 +8,8 @@
 #ifndef SAS_WORK_VERDICT_H
 #define SAS_WORK_VERDICT_H
 
-#include "work/outcome.h"
 #include "work/invoke.h"
+#include "work/outcome.h"
 
 /* Retry-After counts up to this */
 #define SAS_RETRY_AFTER_CAP_MS 3600000.0

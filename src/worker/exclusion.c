@@ -22,9 +22,9 @@
 #include "utils/wait_event.h"
 
 #include "base/clock.h"
-#include "worker/shmem.h"
 #include "worker/exclusion.h"
 #include "worker/request.h"
+#include "worker/shmem.h"
 
 #define EXCLUSION_WAIT_MS 10000
 
@@ -32,7 +32,7 @@
 static int	exclusion_n_mine = 0;
 
 /* The database whose entry stays when a transaction ends. */
-static Oid	exclusion_kept = InvalidOid;
+static Oid	exclusion_lasting = InvalidOid;
 
 bool
 sas_worker_exclusion_mine(void)
@@ -179,7 +179,7 @@ sas_worker_exclusion_begin(Oid dboid)
 void
 sas_worker_exclusion_keep(void)
 {
-	exclusion_kept = MyDatabaseId;
+	exclusion_lasting = MyDatabaseId;
 	sas_worker_exclusion_begin(MyDatabaseId);
 }
 
@@ -192,7 +192,7 @@ sas_worker_exclusion_end_transaction(void)
 		return;
 	LWLockAcquire(&sas_worker_shmem->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < SAS_MAX_EXCLUSIONS; i++)
-		if (sas_worker_shmem->exclusions[i].pid == MyProcPid && sas_worker_shmem->exclusions[i].dboid != exclusion_kept)
+		if (sas_worker_shmem->exclusions[i].pid == MyProcPid && sas_worker_shmem->exclusions[i].dboid != exclusion_lasting)
 		{
 			sas_worker_shmem->exclusions[i].pid = 0;
 			ended++;
@@ -206,6 +206,6 @@ sas_worker_exclusion_end_transaction(void)
 void
 sas_worker_exclusion_end_all(void)
 {
-	exclusion_kept = InvalidOid;
+	exclusion_lasting = InvalidOid;
 	sas_worker_exclusion_end_transaction();
 }

@@ -23,9 +23,9 @@
 #include "utils/memutils.h"
 #include "utils/wait_event.h"
 
-#include "worker/reconcile.h"
 #include "worker/databases.h"
 #include "worker/launcher.h"
+#include "worker/reconcile.h"
 #include "worker/registry.h"
 #include "worker/request.h"
 #include "worker/session.h"

@@ -46,10 +46,10 @@
 #include "base/compat.h"
 #include "limits/limits.h"
 #include "wake/wakeup.h"
-#include "worker/shmem.h"
 #include "worker/exclusion.h"
 #include "worker/lifecycle.h"
 #include "worker/request.h"
+#include "worker/shmem.h"
 
 /* What a statement means for us. */
 typedef struct SasIntent

@@ -20,12 +20,12 @@
 #include "utils/memutils.h"
 
 #include "base/clock.h"
-#include "worker/shmem.h"
-#include "worker/reconcile.h"
 #include "worker/databases.h"
 #include "worker/exclusion.h"
+#include "worker/reconcile.h"
 #include "worker/request.h"
 #include "worker/session.h"
+#include "worker/shmem.h"
 
 #define PAUSE_MS 100
 #define PAUSE_MAX_MS (60 * 1000)

@@ -20,9 +20,9 @@
 #include "base/clock.h"
 #include "base/peers.h"
 #include "wake/wakeup.h"
-#include "worker/shmem.h"
 #include "worker/request.h"
 #include "worker/session.h"
+#include "worker/shmem.h"
 
 SasWorkerShmem *sas_worker_shmem = NULL;
 

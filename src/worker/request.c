@@ -8,8 +8,8 @@
 #include "storage/ipc.h"
 #include "utils/timestamp.h"
 
-#include "worker/shmem.h"
 #include "worker/request.h"
+#include "worker/shmem.h"
 
 /* With the lock held. */
 static void
