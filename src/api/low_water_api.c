@@ -72,10 +72,12 @@ sas_api_note_low_water(PG_FUNCTION_ARGS)
 	switch (trigger->tg_trigger->tgargs[0][0])
 	{
 		case SAS_LOW_WATER_LANE:
-			sas_wake_low_water_note(SAS_LOW_WATER_LANE, DatumGetInt32(low_water_api_column(tuple, desc, "lane")), DatumGetTimestampTz(low_water_api_column(tuple, desc, "rank")));
+			sas_wake_low_water_note(SAS_LOW_WATER_LANE, DatumGetInt32(low_water_api_column(tuple, desc, "lane")),
+									DatumGetTimestampTz(low_water_api_column(tuple, desc, "rank")));
 			break;
 		case SAS_LOW_WATER_DUE:
-			sas_wake_low_water_note(SAS_LOW_WATER_DUE, DatumGetChar(low_water_api_column(tuple, desc, "actor")), DatumGetTimestampTz(low_water_api_column(tuple, desc, "due_at")));
+			sas_wake_low_water_note(SAS_LOW_WATER_DUE, DatumGetChar(low_water_api_column(tuple, desc, "actor")),
+									DatumGetTimestampTz(low_water_api_column(tuple, desc, "due_at")));
 			break;
 		case SAS_LOW_WATER_UNTIMED:
 			sas_store_note_submitted(DatumGetInt64(low_water_api_column(tuple, desc, "run_id")));

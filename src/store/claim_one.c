@@ -339,7 +339,8 @@ sas_store_claim_one_find(int lane, TimestampTz mark, SasSingleCall *single)
 		found = claim_one_find_ready(lane, mark, single);
 	/* a later attempt has a row in sas.step; an operator's override or middleware has one in _sas.edit or _sas.stage */
 	if (found == SAS_CLAIM_ONE_FOUND &&
-		(!claim_one_lock_ready() || !claim_one_read_run(single) || claim_one_has_row("step", "step_pkey", &single->id) || claim_one_has_row("edit", "edit_pkey", &single->id) || claim_one_has_row("stage", "stage_pkey", &single->id)))
+		(!claim_one_lock_ready() || !claim_one_read_run(single) || claim_one_has_row("step", "step_pkey", &single->id) ||
+		 claim_one_has_row("edit", "edit_pkey", &single->id) || claim_one_has_row("stage", "stage_pkey", &single->id)))
 		found = SAS_CLAIM_ONE_OTHER;
 	if (found != SAS_CLAIM_ONE_FOUND)
 		sas_store_claim_one_release();
@@ -372,7 +373,8 @@ claim_one_start_run(TimestampTz now)
 	estate->es_snapshot = claim_one_snapshot;
 	estate->es_output_cid = GetCurrentCommandId(true);
 	InitResultRelInfo(target, claim_one_run, 0, NULL, 0);
-	starts = table_tuple_lock(claim_one_run, &claim_one_run_row->t_self, claim_one_snapshot, found, estate->es_output_cid, LockTupleNoKeyExclusive, LockWaitSkip,
+	starts = table_tuple_lock(claim_one_run, &claim_one_run_row->t_self, claim_one_snapshot, found, estate->es_output_cid,
+							  LockTupleNoKeyExclusive, LockWaitSkip,
 							  TUPLE_LOCK_FLAG_FIND_LAST_VERSION, &failure) == TM_Ok;
 	if (starts)
 	{
@@ -414,7 +416,8 @@ claim_one_write_rows(SasSingleCall *single, TimestampTz now)
 	single->complete_by = now + (int64) (single->window_ms * 1000);
 	sas_store_table_insert(&claim_one_lease, (Datum[]) {Int64GetDatum(single->lease_id), Int64GetDatum(sas_base_self.boot), Int64GetDatum(sas_base_self.worker_id),
 						   CStringGetTextDatum(sas_base_self.name), TimestampTzGetDatum(single->complete_by),
-						   claim_one_array(run_id, INT8OID, 8), claim_one_array(step_no, INT4OID, 4), claim_one_array(Int32GetDatum(single->id.element), INT4OID, 4)}, NULL);
+						   claim_one_array(run_id, INT8OID, 8), claim_one_array(step_no, INT4OID, 4),
+						   claim_one_array(Int32GetDatum(single->id.element), INT4OID, 4)}, NULL);
 	sas_store_table_insert(&claim_one_step, (Datum[]) {run_id, step_no, Int64GetDatum(single->lease_id), UUIDPGetDatum(request_id),
 						   TimestampTzGetDatum(single->complete_by), TimestampTzGetDatum(now)}, NULL);
 	single->begins = single->begins && claim_one_start_run(now);

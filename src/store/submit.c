@@ -275,7 +275,8 @@ store_submit_write_runs(const SasPlainWorkflow *w, const SasSubmission *s, const
 	{
 		Datum		id = Int64GetDatum(made->run_ids[i]);
 
-		sas_store_table_insert(&store_submit_run, (Datum[]) {id, Int32GetDatum(w->version_id), ObjectIdGetDatum(s->owner), store_submit_new_uuid(), PointerGetDatum(s->key),
+		sas_store_table_insert(&store_submit_run, (Datum[]) {id, Int32GetDatum(w->version_id), ObjectIdGetDatum(s->owner), store_submit_new_uuid(),
+							   PointerGetDatum(s->key),
 							   Int32GetDatum(w->n_roots), priority, inputs[i], s->labels, TimestampTzGetDatum(now), ends}, nulls);
 		if (made->timer != DT_NOEND)
 			sas_store_table_insert(&store_submit_due, (Datum[]) {ends, id}, NULL);
@@ -330,7 +331,8 @@ bool
 sas_store_submit_plain(const SasPlainWorkflow *w, const SasSubmission *s, const Datum *inputs, int n, SasSubmitted *made)
 {
 	TimestampTz now = sas_base_clock_now();
-	Datum		span = s->deadline ? IntervalPGetDatum(s->deadline) : w->deadline ? IntervalPGetDatum(w->deadline) : store_submit_seconds(sas_base_run_deadline);
+	Datum		span = s->deadline ? IntervalPGetDatum(s->deadline) :
+		w->deadline ? IntervalPGetDatum(w->deadline) : store_submit_seconds(sas_base_run_deadline);
 	Datum		ends = DirectFunctionCall2(timestamptz_pl_interval, TimestampTzGetDatum(now), span);
 	bool		near = DatumGetTimestampTz(ends) - now < UNTIMED_FROM_US;
 	SasTable   *const roots = store_submit_table_of_roots(w, s);
@@ -391,7 +393,8 @@ sas_store_note_submitted(int64 run_id)
 	{
 		int			more = Max(16, store_submit_spans_room * 2);
 
-		store_submit_spans = store_submit_spans == NULL ? MemoryContextAlloc(TopMemoryContext, sizeof(SubmittedSpan) * more) : repalloc(store_submit_spans, sizeof(SubmittedSpan) * more);
+		store_submit_spans = store_submit_spans == NULL ? MemoryContextAlloc(TopMemoryContext, sizeof(SubmittedSpan) * more) :
+			repalloc(store_submit_spans, sizeof(SubmittedSpan) * more);
 		store_submit_spans_room = more;
 	}
 	store_submit_spans[store_submit_n_spans++] = (SubmittedSpan) {run_id, run_id};

@@ -215,5 +215,6 @@ sas_stream_tick(void)
 		report_read_again(&report.batches[i].id);
 	foreach(lc, report.news)
 		report_read_again(&((SasWatchNews *) lfirst(lc))->id);
-	return (report_claim_more && sas_stream_hosted.capacity > (int) hash_get_num_entries(sas_stream_hosted.watches)) || version != sas_wake_watches_version() || !dlist_is_empty(&sas_stream_hosted.due) || !dlist_is_empty(&sas_stream_hosted.ready);
+	return (report_claim_more && sas_stream_hosted.capacity > (int) hash_get_num_entries(sas_stream_hosted.watches)) ||
+		version != sas_wake_watches_version() || !dlist_is_empty(&sas_stream_hosted.due) || !dlist_is_empty(&sas_stream_hosted.ready);
 }

@@ -134,7 +134,8 @@ static CURLcode
 transport_request_set_method(SasRequest *r)
 {
 	CURL	   *easy = r->easy;
-	bool		content = r->body != NULL || transport_request_method_is(r, "POST") || transport_request_method_is(r, "PUT") || transport_request_method_is(r, "PATCH");
+	bool		content = r->body != NULL || transport_request_method_is(r, "POST") || transport_request_method_is(r, "PUT") ||
+		transport_request_method_is(r, "PATCH");
 	CURLcode	rc;
 
 	if (transport_request_method_is(r, "HEAD"))
