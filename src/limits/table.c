@@ -65,7 +65,7 @@ sas_limits_shmem_init(void)
 	HASHCTL		control = {.keysize = sizeof(SasLimitsKey), .entrysize = sizeof(SasLimitsEntry)};
 	bool		found;
 
-	table_shmem = ShmemInitStruct("sas places", sizeof(SasLimitsShmem), &found);
+	table_shmem = ShmemInitStruct("sas limits", sizeof(SasLimitsShmem), &found);
 	if (!found)
 	{
 		memset(table_shmem, 0, sizeof(SasLimitsShmem));
@@ -118,7 +118,7 @@ table_prepare_uses(void)
 {
 	HASHCTL		control = {.keysize = sizeof(int), .entrysize = sizeof(SasLimitsUse), .hcxt = TopMemoryContext};
 
-	table_uses = hash_create("sas places of this process", 64, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	table_uses = hash_create("sas limits of this process", 64, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	before_shmem_exit(table_release_all, (Datum) 0);
 }
 

@@ -83,7 +83,7 @@ sas_wake_low_water_shmem_init(void)
 {
 	bool		found;
 
-	low_water_shmem = ShmemInitStruct("sas fronts", sizeof(SasLowWaterShmem), &found);
+	low_water_shmem = ShmemInitStruct("sas low-water marks", sizeof(SasLowWaterShmem), &found);
 	if (!found)
 	{
 		memset(low_water_shmem, 0, sizeof(SasLowWaterShmem));

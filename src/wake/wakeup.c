@@ -65,7 +65,7 @@ sas_wake_shmem_init(void)
 {
 	bool		found;
 
-	sas_wake_shmem = ShmemInitStruct("sas bell", sas_wake_shmem_size(), &found);
+	sas_wake_shmem = ShmemInitStruct("sas wake-ups", sas_wake_shmem_size(), &found);
 	wakeup_databases = (SasWakeupDatabase *) ((char *) sas_wake_shmem +
 											  MAXALIGN(offsetof(SasWakeupShmem, listeners) +
 													   wakeup_capacity() * sizeof(SasWakeupListener)));
@@ -296,7 +296,7 @@ sas_wake_attach(SasActor actor)
 	if (wakeup_my_listener == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
-				 errmsg("no room for another listener of the sas bell")));
+				 errmsg("too many processes wait for wake-ups of sas")));
 }
 
 /* ---------------------------------------------------------------- counts */
