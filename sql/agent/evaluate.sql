@@ -37,36 +37,38 @@ CREATE FUNCTION _sas.judge_replies(replies _sas.call_reply[], now timestamptz,
                                    OUT falls boolean, OUT objected boolean)
 LANGUAGE plpgsql AS $$
 BEGIN
-    SELECT array_agg(ROW(p.run_id, p.step_no, p.element, s.state, f.to_state,
-                         -- an ask that was answered is no attempt
-                         s.attempt + p.attempt - CASE WHEN h.asks AND p.verdict = 'done' THEN 1 ELSE 0 END,
-                         CASE WHEN f.verdict IN ('started', 'asked') THEN 0 END,
-                         CASE WHEN f.verdict IN ('done', 'started') OR h.asks THEN false
-                              WHEN p.verdict = 'done' THEN true  -- done, but not as expected: it is undone
-                              WHEN f.verdict = 'permanent'
-                                   THEN (s.in_doubt OR p.in_doubt)
-                                       AND coalesce((p.error ->> 'status')::int IN (409, 422), true)
-                              ELSE s.in_doubt OR p.in_doubt END,
-                         f.verdict = 'transient', NULL, NULL,
-                         CASE WHEN f.verdict IN ('started', 'asked') THEN NULL
+    SELECT array_agg(_sas.make_step_change(
+               run_id => p.run_id, step_no => p.step_no, element => p.element, from_state => s.state,
+               to_state => f.to_state,
+               -- an ask that was answered is no attempt
+               attempt => s.attempt + p.attempt - CASE WHEN h.asks AND p.verdict = 'done' THEN 1 ELSE 0 END,
+               failure_count => CASE WHEN f.verdict IN ('started', 'asked') THEN 0 END,
+               in_doubt => CASE WHEN f.verdict IN ('done', 'started') OR h.asks THEN false
+                                -- done, but not as expected: it is undone
+                                WHEN p.verdict = 'done' THEN true
+                                WHEN f.verdict = 'permanent'
+                                    THEN (s.in_doubt OR p.in_doubt)
+                                        AND coalesce((p.error ->> 'status')::int IN (409, 422), true)
+                                ELSE s.in_doubt OR p.in_doubt END,
+               transient => f.verdict = 'transient',
+               output => CASE WHEN f.verdict IN ('started', 'asked') THEN NULL
                               WHEN h.asks THEN (a.asked).output
                               WHEN p.verdict = 'done' AND s.state = 'running'
                                   THEN coalesce(o.result, p.output) END,
-                         CASE WHEN f.verdict IN ('transient', 'permanent')
-                             THEN coalesce(f.error, p.error) END,
-                         CASE WHEN f.to_state = 'succeeded'
-                             OR f.verdict = 'started' THEN nextval('_sas.completion_seq') END,
-                         NULL, CASE WHEN f.verdict <> 'hand_back' AND f.to_state <> 'suspended' THEN now END,
-                         NULL, NULL, NULL, NULL,
-                         CASE WHEN f.verdict = 'hand_back' AND p.again_in > '0' THEN 'agent'
-                              WHEN f.verdict IN ('transient', 'permanent') THEN 'supervisor'
-                              WHEN f.to_state = 'suspended' THEN 'poll' END,
-                         CASE WHEN f.verdict = 'hand_back' AND p.again_in > '0' THEN now + p.again_in
-                              WHEN f.to_state = 'suspended'
-                                  THEN _sas.ask_next(w.shape -> 'poll',
-                                                     (SELECT x FROM _sas.step x WHERE x.run_id = p.run_id
-                                                      AND x.step_no = p.step_no AND x.element = p.element),
-                                                     now) END)::_sas.step_change),
+               error => CASE WHEN f.verdict IN ('transient', 'permanent') THEN coalesce(f.error, p.error) END,
+               completion => CASE WHEN f.to_state = 'succeeded' OR f.verdict = 'started'
+                                 THEN nextval('_sas.completion_seq') END,
+               finished_at => CASE WHEN f.verdict <> 'hand_back' AND f.to_state <> 'suspended' THEN now END,
+               waiting_kind => CASE WHEN f.verdict = 'hand_back' AND p.again_in > '0' THEN 'agent'
+                                    WHEN f.verdict IN ('transient', 'permanent') THEN 'supervisor'
+                                    WHEN f.to_state = 'suspended' THEN 'poll' END,
+               waiting_until => CASE WHEN f.verdict = 'hand_back' AND p.again_in > '0' THEN now + p.again_in
+                                     WHEN f.to_state = 'suspended'
+                                         THEN _sas.ask_next(w.shape -> 'poll',
+                                                            (SELECT x FROM _sas.step x
+                                                             WHERE x.run_id = p.run_id
+                                                               AND x.step_no = p.step_no
+                                                               AND x.element = p.element), now) END)),
            array_agg(f.verdict), bool_or(coalesce(w.queue_id, r.queue_id) > 0),
                bool_or(w.shape ?| '{stands_in,fallback}'),
            bool_or(p.verdict = 'done' AND f.verdict = 'permanent' AND w.kind = 'call' AND NOT h.asks)

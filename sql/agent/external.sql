@@ -178,11 +178,10 @@ BEGIN
         JOIN _sas.run v ON v.run_id = c.run_id
         JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
         WHERE p.agent_id = a.agent_id AND p.place = places[c.n];
-        PERFORM _sas.move_steps(array_agg(ROW(c.run_id, c.step_no, c.element, c.from_state, CASE
-                                              WHEN c.undo THEN 'compensating' ELSE 'running' END,
-                                              NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, now, NULL,
-                                              held_under, c.request_id, now + c.complete_in, NULL, NULL,
-                                                  NULL)::_sas.step_change))
+        PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
+            run_id => c.run_id, step_no => c.step_no, element => c.element, from_state => c.from_state,
+            to_state => CASE WHEN c.undo THEN 'compensating' ELSE 'running' END, started_at => now,
+            lease_id => held_under, request_id => c.request_id, complete_by => now + c.complete_in)))
         FROM unnest(claimed) c;
         PERFORM _sas.start_runs(array_agg(c.run_id)) FROM unnest(claimed) c
             WHERE c.from_state IN ('none', 'ready');

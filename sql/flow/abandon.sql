@@ -18,9 +18,9 @@ BEGIN
     WITH gone AS (
         DELETE FROM _sas.ready q WHERE q.run_id = ANY (run_ids) AND NOT q.fresh AND NOT q.undo
         RETURNING q.run_id, q.step_no, q.element)
-    SELECT array_agg(ROW(g.run_id, g.step_no, g.element, 'none', 'cancelled', NULL, NULL, NULL, NULL, NULL,
-                         NULL, NULL, NULL, NULL,
-                         NULL, _sas.now(), NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change)
+    SELECT array_agg(_sas.make_step_change(
+               run_id => g.run_id, step_no => g.step_no, element => g.element, from_state => 'none',
+               to_state => 'cancelled', finished_at => _sas.now()))
     INTO changes
     FROM gone g
     WHERE NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = g.run_id AND s.step_no = g.step_no
@@ -37,11 +37,12 @@ BEGIN
 
     -- a step whose outcome is in doubt, or not over, has failed, not been cancelled; a failure
     -- that the supervisor has not looked at yet is decided with this
-    SELECT array_agg(ROW(s.run_id, s.step_no, s.element, s.state,
-                         CASE WHEN s.state = 'failed' OR s.in_doubt OR s.asks IS NOT NULL
-                             OR broken.error IS NOT NULL THEN 'failed' ELSE 'cancelled' END,
-                         NULL, NULL, NULL, NULL, NULL, NULL, NULL, broken.error, NULL,
-                         NULL, _sas.now(), NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change)
+    SELECT array_agg(_sas.make_step_change(
+               run_id => s.run_id, step_no => s.step_no, element => s.element, from_state => s.state,
+               to_state => CASE WHEN s.state = 'failed' OR s.in_doubt OR s.asks IS NOT NULL
+                                    OR broken.error IS NOT NULL THEN 'failed'
+                                ELSE 'cancelled' END,
+               error => broken.error, finished_at => _sas.now()))
     INTO changes
     FROM _sas.step s
     -- a map, or a step that repeats, one of whose elements has failed for good, has failed with it
@@ -56,11 +57,11 @@ BEGIN
     PERFORM _sas.move_steps(changes);
     PERFORM _sas.doom_children(run_ids, CASE WHEN at_once THEN 'abort' END, fates);
 
-    PERFORM _sas.move_runs(array_agg(ROW(r.run_id, r.state,
-                'compensating', NULL, f.fate,
-                (SELECT count(*) FROM _sas.step s WHERE s.run_id = r.run_id
-                 AND (s.state = 'running' OR s.state = 'suspended' OR s.state = 'compensating')),
-                NULL, f.error, NULL, NULL, NULL)::_sas.run_change))
+    PERFORM _sas.move_runs(array_agg(_sas.make_run_change(
+        run_id => r.run_id, from_state => r.state, to_state => 'compensating', fate => f.fate,
+        open_steps => (SELECT count(*)::int FROM _sas.step s
+                       WHERE s.run_id = r.run_id AND s.state IN ('running', 'suspended', 'compensating')),
+        error => f.error)))
     FROM unnest(run_ids, fates, errors) AS f (run_id, fate, error)
     JOIN _sas.run r ON r.run_id = f.run_id;
     -- one that was to be undone before its fallback, and waits for an operator

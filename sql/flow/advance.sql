@@ -48,11 +48,11 @@ BEGIN
               UNION ALL SELECT n.run_id, 1, NULL, NULL, NULL FROM next n WHERE n.needs_left = 0) x
         GROUP BY 1 HAVING sum(x.n) <> 0),
     follows AS (
-        SELECT array_agg(ROW(n.run_id, n.to_no, 0, coalesce(n.old_state, 'none'),
-                             CASE WHEN n.needs_left = 0 THEN 'ready' ELSE 'waiting' END,
-                             NULL, NULL, NULL, NULL, NULL, n.needs_left, NULL, NULL, NULL, NULL, NULL, NULL,
-                                 NULL, NULL,
-                             n.needs_left = 0 AND n.paused, NULL, NULL)::_sas.step_change)
+        SELECT array_agg(_sas.make_step_change(
+                   run_id => n.run_id, step_no => n.to_no, element => 0,
+                   from_state => coalesce(n.old_state, 'none'),
+                   to_state => CASE WHEN n.needs_left = 0 THEN 'ready' ELSE 'waiting' END,
+                   needs_left => n.needs_left, parked => n.needs_left = 0 AND n.paused))
                    FILTER (WHERE n.needs_left > 0 OR n.old_state IS NOT NULL OR n.paused) AS changes,
                array_agg(n.run_id) FILTER (WHERE n.needs_left = 0 AND NOT n.paused) AS run_ids,
                array_agg(n.to_no) FILTER (WHERE n.needs_left = 0 AND NOT n.paused) AS step_nos
@@ -101,20 +101,20 @@ BEGIN
     SELECT array_agg(r.run_id) FILTER (WHERE r.state = 'pending'),
            array_agg(r.run_id) FILTER (WHERE f.is_due AND r.state <> 'paused'),
                array_agg(v.finalize_no) FILTER (WHERE f.is_due AND r.state <> 'paused'),
-           array_agg(ROW(r.run_id, v.finalize_no, 0, 'none', 'ready', NULL, NULL, NULL, NULL, NULL, NULL,
-                         NULL, NULL, NULL,
-                         NULL, NULL, NULL, NULL, NULL, true, NULL,
-                             NULL)::_sas.step_change) FILTER (WHERE f.is_due AND r.state = 'paused'),
-           array_agg(ROW(r.run_id, 'running', 'stopped',
-                         CASE WHEN o.problem IS NOT NULL OR r.error IS NOT NULL THEN 'warning'
-                             ELSE 'success' END,
-                         NULL, 0, o.result,
-                         CASE WHEN o.problem IS NOT NULL
-                              THEN _sas.problem_object('output', 'the output of the run could not be made',
-                                                       format('%s: %s', o.problem ->> 'path',
-                                                              o.problem ->> 'what'), NULL, r.run_id,
-                                                           NULL) END,
-                         NULL, NULL, NULL)::_sas.run_change) FILTER (WHERE f.stops)
+           array_agg(_sas.make_step_change(
+               run_id => r.run_id, step_no => v.finalize_no, element => 0, from_state => 'none',
+               to_state => 'ready', parked => true))
+               FILTER (WHERE f.is_due AND r.state = 'paused'),
+           array_agg(_sas.make_run_change(
+               run_id => r.run_id, from_state => 'running', to_state => 'stopped',
+               result => CASE WHEN o.problem IS NOT NULL OR r.error IS NOT NULL THEN 'warning'
+                              ELSE 'success' END,
+               open_steps => 0, output => o.result,
+               error => CASE WHEN o.problem IS NOT NULL
+                   THEN _sas.problem_object('output', 'the output of the run could not be made',
+                                            format('%s: %s', o.problem ->> 'path', o.problem ->> 'what'),
+                                            NULL, r.run_id, NULL) END))
+               FILTER (WHERE f.stops)
     INTO pending, last_runs, last_nos, parked, stops
     FROM _sas.run r
     CROSS JOIN LATERAL (SELECT x.finalize_no, x.output, x.output_reads FROM _sas.workflow_version x
@@ -178,16 +178,18 @@ BEGIN
     PERFORM _sas.index_ready(run_ids);
     WITH gone AS (
         DELETE FROM _sas.ready q WHERE q.run_id = ANY (run_ids) AND NOT q.fresh RETURNING q.*)
-    SELECT array_agg(ROW(g.run_id, g.step_no, g.element, coalesce(s.state, 'none'), CASE
-                         WHEN g.undo THEN 'compensating' ELSE 'ready' END,
-                         NULL, NULL, NULL, NULL, g.alone, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                             NULL, true, NULL, NULL)::_sas.step_change)
+    SELECT array_agg(_sas.make_step_change(
+               run_id => g.run_id, step_no => g.step_no, element => g.element,
+               from_state => coalesce(s.state, 'none'),
+               to_state => CASE WHEN g.undo THEN 'compensating' ELSE 'ready' END, alone => g.alone,
+               parked => true))
     INTO changes
     FROM gone g LEFT JOIN _sas.step s ON s.run_id = g.run_id AND s.step_no = g.step_no
         AND s.element = g.element;
     PERFORM _sas.move_steps(changes);
-    PERFORM _sas.move_runs(array_agg(ROW(r.run_id, r.state, 'paused', NULL, NULL, NULL, NULL, p.error, p.why,
-                                         who, r.state)::_sas.run_change))
+    PERFORM _sas.move_runs(array_agg(_sas.make_run_change(
+        run_id => r.run_id, from_state => r.state, to_state => 'paused', error => p.error,
+        paused_for => p.why, paused_by => who, paused_state => r.state)))
     FROM unnest(run_ids, why, errors) AS p (run_id, why, error) JOIN _sas.run r ON r.run_id = p.run_id;
     PERFORM _sas.free_places(run_ids);
 END $$;
@@ -233,11 +235,13 @@ DECLARE
     changes _sas.step_change[];
     doomed bigint[];
 BEGIN
-    SELECT array_agg(ROW(s.run_id, s.step_no, s.element, s.state,
-                         CASE WHEN r.state = 'paused' THEN s.state WHEN s.in_doubt THEN 'ready'
-                             WHEN s.asks IS NOT NULL THEN 'failed' ELSE 'cancelled' END,
-                         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                         r.state = 'paused', NULL, NULL)::_sas.step_change)
+    SELECT array_agg(_sas.make_step_change(
+               run_id => s.run_id, step_no => s.step_no, element => s.element, from_state => s.state,
+               to_state => CASE WHEN r.state = 'paused' THEN s.state
+                                WHEN s.in_doubt THEN 'ready'
+                                WHEN s.asks IS NOT NULL THEN 'failed'
+                                ELSE 'cancelled' END,
+               parked => r.state = 'paused'))
                FILTER (WHERE r.state = 'paused' OR r.fate IS NOT NULL AND s.state = 'ready'
                        AND NOT s.in_doubt),
            array_agg(s.run_id) FILTER (WHERE r.state <> 'paused' AND r.fate IS NOT NULL AND s.state = 'ready'

@@ -26,10 +26,11 @@ LANGUAGE plpgsql AS $$
 DECLARE
     changes _sas.step_change[];
 BEGIN
-    SELECT array_agg(ROW(u.run_id, u.step_no, u.element, coalesce(s.state, 'none'), 'failed', NULL, NULL,
-                         NULL, false, NULL, NULL, NULL, u.error, NULL,
-                         _sas.now(), _sas.now(), NULL, NULL, NULL, NULL, 'supervisor',
-                             NULL)::_sas.step_change)
+    SELECT array_agg(_sas.make_step_change(
+               run_id => u.run_id, step_no => u.step_no, element => u.element,
+               from_state => coalesce(s.state, 'none'), to_state => 'failed', transient => false,
+               error => u.error, started_at => _sas.now(), finished_at => _sas.now(),
+               waiting_kind => 'supervisor'))
     INTO changes
     FROM unnest(run_ids, step_nos, elements, errors) AS u (run_id, step_no, element, error)
     LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
@@ -75,10 +76,12 @@ BEGIN
         CROSS JOIN LATERAL (SELECT h.whole OR _sas.met(w.expect, u.output, x.root) AS met OFFSET 0) m
         LEFT JOIN LATERAL _sas.render(w.output, x.root || jsonb_build_object('output', u.output)) o
             ON NOT h.whole AND w.output IS NOT NULL)
-    SELECT array_agg(ROW(j.run_id, j.step_no, j.element, j.from_state, 'succeeded', NULL, NULL, false, NULL,
-                         NULL, NULL, j.output, NULL, nextval('_sas.completion_seq'),
-                         _sas.now(), _sas.now(), NULL, NULL, NULL, NULL, NULL,
-                             NULL)::_sas.step_change) FILTER (WHERE j.error IS NULL),
+    SELECT array_agg(_sas.make_step_change(
+               run_id => j.run_id, step_no => j.step_no, element => j.element, from_state => j.from_state,
+               to_state => 'succeeded', in_doubt => false, output => j.output,
+               completion => nextval('_sas.completion_seq'), started_at => _sas.now(),
+               finished_at => _sas.now()))
+               FILTER (WHERE j.error IS NULL),
            array_agg(j.run_id) FILTER (WHERE j.error IS NOT NULL),
                array_agg(j.step_no) FILTER (WHERE j.error IS NOT NULL),
            array_agg(j.element) FILTER (WHERE j.error IS NOT NULL),
@@ -117,9 +120,9 @@ BEGIN
         SELECT g.run_id, g.version_id, e.to_no, true
         FROM gone g JOIN _sas.workflow_edge e ON e.version_id = g.version_id AND e.from_no = g.step_no
         WHERE g.cascade)
-    SELECT array_agg(ROW(g.run_id, g.step_no, 0, coalesce(s.state, 'none'), 'skipped', NULL, NULL, NULL,
-                         NULL, NULL, NULL, NULL, NULL, NULL,
-                         NULL, _sas.now(), NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change)
+    SELECT array_agg(_sas.make_step_change(
+               run_id => g.run_id, step_no => g.step_no, element => 0,
+               from_state => coalesce(s.state, 'none'), to_state => 'skipped', finished_at => _sas.now()))
     INTO changes
     FROM (SELECT DISTINCT gone.run_id, gone.step_no FROM gone) g
     LEFT JOIN _sas.step s ON s.run_id = g.run_id AND s.step_no = g.step_no AND s.element = 0
@@ -173,10 +176,9 @@ BEGIN
         CASE b.what
         WHEN 'undo' THEN PERFORM _sas.undo_children(b.runs, b.nos, b.elements);
         WHEN 'park' THEN
-            PERFORM _sas.move_steps(array_agg(ROW(u.run_id, u.step_no, u.element, u.state, 'ready', NULL,
-                                                  NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                                                  NULL, NULL, NULL, NULL, NULL, true, NULL,
-                                                      NULL)::_sas.step_change))
+            PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
+                run_id => u.run_id, step_no => u.step_no, element => u.element, from_state => u.state,
+                to_state => 'ready', parked => true)))
             FROM unnest(b.runs, b.nos, b.elements, b.states) AS u (run_id, step_no, element, state);
         WHEN 'pass' THEN PERFORM _sas.make_ready(b.runs, b.nos, b.elements, entered => true);
         WHEN 'fan' THEN PERFORM _sas.begin_fans(b.runs, b.nos, b.values, b.states);
@@ -316,9 +318,9 @@ BEGIN
             UNION ALL
             -- of an include all that is inside
             SELECT unnest(o.covers)) n)
-    SELECT array_agg(ROW(g.run_id, g.step_no, 0, coalesce(s.state, 'none'), 'skipped', NULL, NULL, NULL,
-                         NULL, NULL, NULL, NULL, NULL, NULL,
-                         NULL, _sas.now(), NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change)
+    SELECT array_agg(_sas.make_step_change(
+               run_id => g.run_id, step_no => g.step_no, element => 0,
+               from_state => coalesce(s.state, 'none'), to_state => 'skipped', finished_at => _sas.now()))
     INTO changes
     FROM gone g
     LEFT JOIN LATERAL (SELECT x.state FROM _sas.step x WHERE x.run_id = g.run_id AND x.step_no = g.step_no

@@ -77,10 +77,9 @@ BEGIN
     PERFORM _sas.submit_runs(p.owner::oid, _sas.child_workflow(parent_id, parent_no), inputs, NULL,
                              p.priority, NULL, NULL, p.time_left, NULL, NULL, p.labels, parent_id, parent_no,
                              parent_elements, plans => plans);
-    PERFORM _sas.move_steps(array_agg(ROW(parent_id, parent_no, e, coalesce(s.state, 'none'), 'suspended',
-                                          NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                                          _sas.now(), NULL, NULL, NULL, NULL, NULL, 'child',
-                                              NULL)::_sas.step_change))
+    PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
+        run_id => parent_id, step_no => parent_no, element => e, from_state => coalesce(s.state, 'none'),
+        to_state => 'suspended', started_at => _sas.now(), waiting_kind => 'child')))
     FROM unnest(parent_elements) e
     LEFT JOIN LATERAL (SELECT x.state FROM _sas.step x WHERE x.run_id = parent_id AND x.step_no = parent_no
                        AND x.element = e OFFSET 0) s ON true;
@@ -135,11 +134,11 @@ BEGIN
                                              format('child run %s ended with result %s', x.child_id,
                                                     x.result), x.error ->> 'title', NULL, x.run_id,
                                              x.name)) FILTER (WHERE x.ill) AS errors,
-               array_agg(ROW(x.run_id, x.step_no, x.element, x.state, CASE x.state
-                             WHEN 'suspended' THEN 'cancelled' ELSE 'compensated' END,
-                             NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                             NULL, _sas.now(), NULL, NULL, NULL, NULL, NULL,
-                                 NULL)::_sas.step_change) FILTER (WHERE NOT x.well AND NOT x.ill) AS gone
+               array_agg(_sas.make_step_change(
+                   run_id => x.run_id, step_no => x.step_no, element => x.element, from_state => x.state,
+                   to_state => CASE x.state WHEN 'suspended' THEN 'cancelled' ELSE 'compensated' END,
+                   finished_at => _sas.now()))
+                   FILTER (WHERE NOT x.well AND NOT x.ill) AS gone
         FROM (SELECT u.*, s.state, w.name, c.run_id AS child_id, c.result, c.output, c.error,
                      s.state = 'suspended' AND c.result IN ('success', 'warning') AS well,
                      s.state = 'suspended' AND c.result NOT IN ('success', 'warning')
@@ -180,9 +179,9 @@ BEGIN
     IF FOUND THEN
         PERFORM _sas.ring('{}', true, false, '{}');
     END IF;
-    SELECT array_agg(ROW(u.run_id, u.step_no, u.element, 'compensating', 'compensated', NULL, NULL, NULL,
-                         NULL, NULL, NULL, NULL, NULL, NULL,
-                         NULL, _sas.now(), NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change)
+    SELECT array_agg(_sas.make_step_change(
+               run_id => u.run_id, step_no => u.step_no, element => u.element, from_state => 'compensating',
+               to_state => 'compensated', finished_at => _sas.now()))
     INTO undone
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
     LEFT JOIN LATERAL _sas.last_child(u.run_id, u.step_no, u.element) c ON true
@@ -199,11 +198,11 @@ DECLARE
 BEGIN
     SELECT array_agg(r.run_id) INTO back FROM _sas.run r WHERE r.run_id = ANY (run_ids)
         AND r.state = 'stopped' AND r.result IN ('success', 'warning');
-    PERFORM _sas.move_runs(array_agg(ROW(b, 'stopped', 'compensating', NULL, 'compensate', 0, NULL,
-                                         _sas.problem_object('parent',
-                                                             'the run that it is a child of is undone', NULL,
-                                                             NULL, b, NULL), NULL, NULL,
-                                             NULL)::_sas.run_change))
+    PERFORM _sas.move_runs(array_agg(_sas.make_run_change(
+        run_id => b, from_state => 'stopped', to_state => 'compensating', fate => 'compensate',
+        open_steps => 0,
+        error => _sas.problem_object('parent', 'the run that it is a child of is undone',
+                                     NULL, NULL, b, NULL))))
     FROM unnest(back) b;
     PERFORM _sas.hand_to_scheduler(back);
 END $$;

@@ -27,14 +27,14 @@ LANGUAGE plpgsql AS $$
 DECLARE
     f record;
 BEGIN
-    SELECT array_agg(ROW(u.run_id, u.step_no, u.element, coalesce(s.state, 'none'), 'suspended', NULL, NULL,
-                         false, NULL, NULL, NULL, NULL, NULL, NULL,
-                         _sas.now(), NULL, NULL, NULL, NULL, NULL, 'fallback',
-                             NULL)::_sas.step_change) AS changes,
-           array_agg(ROW(u.run_id, (w.shape #>> '{fallback,no}')::int, u.element, 'none', 'ready', NULL,
-                         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                         NULL, NULL, NULL, NULL, NULL, true, NULL,
-                             NULL)::_sas.step_change) FILTER (WHERE r.state = 'paused') AS parked,
+    SELECT array_agg(_sas.make_step_change(
+               run_id => u.run_id, step_no => u.step_no, element => u.element,
+               from_state => coalesce(s.state, 'none'), to_state => 'suspended', in_doubt => false,
+               started_at => _sas.now(), waiting_kind => 'fallback')) AS changes,
+           array_agg(_sas.make_step_change(
+               run_id => u.run_id, step_no => (w.shape #>> '{fallback,no}')::int, element => u.element,
+               from_state => 'none', to_state => 'ready', parked => true))
+               FILTER (WHERE r.state = 'paused') AS parked,
            array_agg(u.run_id) FILTER (WHERE r.state <> 'paused') AS run_ids,
                array_agg((w.shape #>> '{fallback,no}')::int) FILTER (WHERE r.state <> 'paused') AS nos,
            array_agg(u.element) FILTER (WHERE r.state <> 'paused') AS elements
@@ -62,10 +62,11 @@ DECLARE
     stands_for int[];
 BEGIN
     SELECT array_agg(coalesce((w.shape ->> 'stands_in')::int, u.step_no) ORDER BY u.n),
-           array_agg(ROW(u.run_id, (w.shape ->> 'stands_in')::int, u.element, 'suspended', 'succeeded', NULL,
-                         NULL, false, NULL, NULL, NULL, s.output, NULL, nextval('_sas.completion_seq'),
-                         NULL, _sas.now(), NULL, NULL, NULL, NULL, NULL,
-                             NULL)::_sas.step_change) FILTER (WHERE w.shape ? 'stands_in')
+           array_agg(_sas.make_step_change(
+               run_id => u.run_id, step_no => (w.shape ->> 'stands_in')::int, element => u.element,
+               from_state => 'suspended', to_state => 'succeeded', in_doubt => false, output => s.output,
+               completion => nextval('_sas.completion_seq'), finished_at => _sas.now()))
+               FILTER (WHERE w.shape ? 'stands_in')
     INTO stands_for, changes
     FROM unnest(run_ids, step_nos, elements) WITH ORDINALITY AS u (run_id, step_no, element, n)
     JOIN _sas.run r ON r.run_id = u.run_id
@@ -81,9 +82,9 @@ LANGUAGE plpgsql AS $$
 DECLARE
     undone _sas.step_change[];
 BEGIN
-    SELECT array_agg(ROW(s.run_id, s.step_no, s.element, 'succeeded', 'compensating', NULL, NULL, NULL, NULL,
-                         NULL, NULL, NULL, NULL, NULL,
-                         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change)
+    SELECT array_agg(_sas.make_step_change(
+               run_id => s.run_id, step_no => s.step_no, element => s.element, from_state => 'succeeded',
+               to_state => 'compensating'))
     INTO undone
     FROM unnest(changes) c
     JOIN _sas.run r ON r.run_id = c.run_id
@@ -93,10 +94,9 @@ BEGIN
         AND s.element = c.element AND s.state = 'succeeded'
     WHERE c.to_state = 'compensated';
     PERFORM _sas.move_steps(undone);
-    PERFORM _sas.move_steps(array_agg(ROW(u.run_id, u.step_no, u.element, 'compensating', 'compensated',
-                                          NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                                          NULL, _sas.now(), NULL, NULL, NULL, NULL, NULL,
-                                              NULL)::_sas.step_change)) FROM unnest(undone) u;
+    PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
+        run_id => u.run_id, step_no => u.step_no, element => u.element, from_state => 'compensating',
+        to_state => 'compensated', finished_at => _sas.now()))) FROM unnest(undone) u;
 END $$;
 
 -- _sas.fell(run_id, step_no, element, shape): has the fallback of this step been tried, and failed?
@@ -127,10 +127,9 @@ CREATE FUNCTION _sas.fail_in_stead(run_id bigint, step_no int, element int, erro
 RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    failed _sas.step_change[] := ARRAY[ROW($1, $2, $3, 'suspended', 'failed', NULL, NULL, NULL, $5, NULL,
-                                           NULL, NULL, $4, NULL,
-                                           NULL, _sas.now(), NULL, NULL, NULL, NULL, 'supervisor',
-                                               NULL)::_sas.step_change];
+    failed _sas.step_change[] := ARRAY[_sas.make_step_change(
+        run_id => $1, step_no => $2, element => $3, from_state => 'suspended', to_state => 'failed',
+        transient => $5, error => $4, finished_at => _sas.now(), waiting_kind => 'supervisor')];
 BEGIN
     PERFORM _sas.move_steps(failed);
     PERFORM _sas.tell_supervisor(failed);
@@ -143,12 +142,12 @@ LANGUAGE plpgsql AS $$
 DECLARE
     g record;
 BEGIN
-    SELECT array_agg(ROW(s.run_id, s.step_no, s.element, 'failed', 'suspended', NULL, NULL, NULL, NULL, NULL,
-                         NULL, NULL, NULL, NULL,
-                         NULL, NULL, NULL, NULL, NULL, NULL, 'fallback', NULL)::_sas.step_change) AS steps,
-           array_agg(ROW(f.run_id, f.step_no, f.element, 'failed', 'ready', NULL, 0, NULL, NULL, NULL, NULL,
-                         NULL, NULL, NULL,
-                         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change) AS fallbacks,
+    SELECT array_agg(_sas.make_step_change(
+               run_id => s.run_id, step_no => s.step_no, element => s.element, from_state => 'failed',
+               to_state => 'suspended', waiting_kind => 'fallback')) AS steps,
+           array_agg(_sas.make_step_change(
+               run_id => f.run_id, step_no => f.step_no, element => f.element, from_state => 'failed',
+               to_state => 'ready', failure_count => 0)) AS fallbacks,
            array_agg(f.run_id) AS run_ids, array_agg(f.step_no) AS nos, array_agg(f.element) AS elements
     INTO g
     FROM _sas.run r

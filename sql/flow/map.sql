@@ -23,10 +23,9 @@ BEGIN
     FROM unnest(run_ids, step_nos, lists) AS u (run_id, step_no, list)
     CROSS JOIN LATERAL (SELECT coalesce(jsonb_array_length(u.list), 0) AS n) l
     ON CONFLICT DO NOTHING;
-    PERFORM _sas.move_steps(array_agg(ROW(u.run_id, u.step_no, 0, u.from_state, 'suspended', NULL, NULL,
-                                          NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                                          _sas.now(), NULL, NULL, NULL, NULL, NULL, 'elements',
-                                              NULL)::_sas.step_change))
+    PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
+        run_id => u.run_id, step_no => u.step_no, element => 0, from_state => u.from_state,
+        to_state => 'suspended', started_at => _sas.now(), waiting_kind => 'elements')))
     FROM unnest(run_ids, step_nos, from_states) AS u (run_id, step_no, from_state);
     PERFORM _sas.feed_fans(run_ids, step_nos);
 END $$;

@@ -104,11 +104,10 @@ END $$;
 CREATE FUNCTION _sas.next_stage(g _sas.stage, s _sas.step, tries int, output jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM _sas.move_steps(ARRAY[ROW(s.run_id, s.step_no, s.element, s.state, CASE s.state
-                                      WHEN 'running' THEN 'ready'
-                                      ELSE s.state END, s.attempt + tries, NULL, false, NULL, NULL, NULL,
-                                      output, NULL, NULL,
-                                      NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change]);
+    PERFORM _sas.move_steps(ARRAY[_sas.make_step_change(
+        run_id => s.run_id, step_no => s.step_no, element => s.element, from_state => s.state,
+        to_state => CASE s.state WHEN 'running' THEN 'ready' ELSE s.state END, attempt => s.attempt + tries,
+        in_doubt => false, output => output)]);
     UPDATE _sas.stage x SET stage = g.stage, request = g.request, response = g.response
     WHERE x.run_id = g.run_id AND x.step_no = g.step_no AND x.element = g.element AND x.undo = g.undo;
     IF g.stage = 'after' AND NOT g.undo THEN

@@ -17,8 +17,8 @@ BEGIN
     IF begun IS NULL THEN
         RETURN;
     END IF;
-    PERFORM _sas.move_runs(array_agg(ROW(b, 'scheduled', 'pending', NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                                         NULL)::_sas.run_change))
+    PERFORM _sas.move_runs(array_agg(_sas.make_run_change(
+        run_id => b, from_state => 'scheduled', to_state => 'pending')))
     FROM unnest(begun) b;
     PERFORM _sas.make_roots_ready(begun);
     PERFORM _sas.end_of_steps(array_agg(r.run_id)) FROM _sas.run r WHERE r.run_id = ANY (begun)

@@ -20,15 +20,20 @@ DECLARE
 BEGIN
     WITH held AS (
         SELECT s AS step, d.def, l.locked_by, l.worker_id, g.called,
-               ROW(s.run_id, s.step_no, s.element, s.state, CASE WHEN s.state = 'compensating' THEN s.state
-                   WHEN g.called OR s.in_doubt OR s.asks IS NOT NULL THEN 'failed' ELSE 'cancelled' END,
-                   s.attempt + g.called::int, NULL, CASE WHEN g.called
-                       AND s.state = 'running' THEN s.in_doubt OR s.asks IS NULL END, NULL, NULL, NULL, NULL,
-                   CASE WHEN g.called THEN _sas.problem_object('cancelled', CASE d.kind
-                               WHEN 'task' THEN 'its task was taken back' ELSE 'its call was stopped' END,
-                                                               'held by ' || l.locked_by, NULL, s.run_id,
-                                                                   d.name) END,
-                   NULL, NULL, now, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change AS c
+               _sas.make_step_change(
+                   run_id => s.run_id, step_no => s.step_no, element => s.element, from_state => s.state,
+                   to_state => CASE WHEN s.state = 'compensating' THEN s.state
+                                    WHEN g.called OR s.in_doubt OR s.asks IS NOT NULL THEN 'failed'
+                                    ELSE 'cancelled' END,
+                   attempt => s.attempt + g.called::int,
+                   in_doubt => CASE WHEN g.called AND s.state = 'running'
+                                   THEN s.in_doubt OR s.asks IS NULL END,
+                   error => CASE WHEN g.called
+                       THEN _sas.problem_object('cancelled',
+                                                CASE d.kind WHEN 'task' THEN 'its task was taken back'
+                                                    ELSE 'its call was stopped' END,
+                                                'held by ' || l.locked_by, NULL, s.run_id, d.name) END,
+                   finished_at => now) AS c
         FROM _sas.step s
         JOIN _sas.run r ON r.run_id = s.run_id
         CROSS JOIN LATERAL (SELECT x AS def, x.lane, x.kind, x.name FROM _sas.workflow_step x
@@ -91,9 +96,9 @@ BEGIN
     WITH gone AS (
         DELETE FROM _sas.ready q WHERE q.run_id = ANY (ids) AND NOT q.fresh
         RETURNING q.run_id, q.step_no, q.element)
-    SELECT array_agg(ROW(g.run_id, g.step_no, g.element, 'none', 'cancelled', NULL, NULL, NULL, NULL, NULL,
-                         NULL, NULL, NULL, NULL,
-                         NULL, now, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change)
+    SELECT array_agg(_sas.make_step_change(
+               run_id => g.run_id, step_no => g.step_no, element => g.element, from_state => 'none',
+               to_state => 'cancelled', finished_at => now))
     INTO changes
     FROM gone g
     WHERE NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = g.run_id AND s.step_no = g.step_no
@@ -102,18 +107,19 @@ BEGIN
     PERFORM _sas.stop_work(ids, true);
     PERFORM _sas.forget_timers(ids, NULL, NULL);
 
-    SELECT array_agg(ROW(s.run_id, s.step_no, s.element, s.state,
-                         CASE WHEN s.state = 'compensating' THEN 'skipped' WHEN s.state = 'failed'
-                             OR s.in_doubt OR s.asks IS NOT NULL THEN 'failed' ELSE 'cancelled' END,
-                         NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                         CASE WHEN s.state = 'compensating'
-                             THEN _sas.problem_object('left-standing',
-                                                      'its run was halted before it was undone',
-                                                      s.error ->> 'title', NULL, s.run_id,
-                             (SELECT w.name FROM _sas.run r
-                              JOIN _sas.workflow_step w ON w.version_id = r.version_id
-                              AND w.step_no = s.step_no AND NOT w.undo WHERE r.run_id = s.run_id)) END, NULL,
-                         NULL, now, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change)
+    SELECT array_agg(_sas.make_step_change(
+               run_id => s.run_id, step_no => s.step_no, element => s.element, from_state => s.state,
+               to_state => CASE WHEN s.state = 'compensating' THEN 'skipped'
+                                WHEN s.state = 'failed' OR s.in_doubt OR s.asks IS NOT NULL THEN 'failed'
+                                ELSE 'cancelled' END,
+               error => CASE WHEN s.state = 'compensating'
+                   THEN _sas.problem_object('left-standing', 'its run was halted before it was undone',
+                                            s.error ->> 'title', NULL, s.run_id,
+                                            (SELECT w.name FROM _sas.run r
+                                             JOIN _sas.workflow_step w ON w.version_id = r.version_id
+                                                 AND w.step_no = s.step_no AND NOT w.undo
+                                             WHERE r.run_id = s.run_id)) END,
+               finished_at => now))
     INTO changes
     FROM _sas.step s
     WHERE s.run_id = ANY (ids) AND (s.state IN ('waiting', 'ready', 'suspended', 'compensating')
@@ -121,11 +127,12 @@ BEGIN
     PERFORM _sas.move_steps(changes);
     DELETE FROM _sas.undo_line l WHERE l.run_id = ANY (ids);
     PERFORM _sas.doom_children(ids, 'halt', array_fill('fail'::text, ARRAY[cardinality(ids)]));
-    PERFORM _sas.move_runs(array_agg(ROW(r.run_id, r.state, 'stopped', 'error', 'fail', 0, NULL,
-                                         coalesce(u.error, _sas.problem_object('parent',
-                                                         'the run that it is a child of was halted', NULL,
-                                                         NULL, r.run_id, NULL)),
-                                         NULL, NULL, NULL)::_sas.run_change))
+    PERFORM _sas.move_runs(array_agg(_sas.make_run_change(
+        run_id => r.run_id, from_state => r.state, to_state => 'stopped', result => 'error', fate => 'fail',
+        open_steps => 0,
+        error => coalesce(u.error,
+                          _sas.problem_object('parent', 'the run that it is a child of was halted',
+                                              NULL, NULL, r.run_id, NULL)))))
     FROM _sas.run r LEFT JOIN unnest(run_ids, errors) AS u (run_id, error) ON u.run_id = r.run_id
     WHERE r.run_id = ANY (ids);
     PERFORM _sas.free_places(ids);

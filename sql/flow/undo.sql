@@ -9,10 +9,9 @@ DECLARE
     changes _sas.step_change[];
 BEGIN
     -- a timer whose step has been given another time, or another state, since means nothing
-    SELECT array_agg(ROW(s.run_id, s.step_no, s.element, s.state, CASE s.state WHEN 'suspended' THEN 'ready'
-                         ELSE s.state END,
-                         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                             NULL, NULL, NULL)::_sas.step_change)
+    SELECT array_agg(_sas.make_step_change(
+               run_id => s.run_id, step_no => s.step_no, element => s.element, from_state => s.state,
+               to_state => CASE s.state WHEN 'suspended' THEN 'ready' ELSE s.state END))
     INTO changes
     FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
     JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
@@ -126,9 +125,9 @@ LANGUAGE plpgsql AS $$
 DECLARE
     undone _sas.step_change[];
 BEGIN
-    SELECT array_agg(ROW(s.run_id, s.step_no, 0, 'succeeded', 'compensating', NULL, NULL, NULL, NULL, NULL,
-                         NULL, NULL, NULL, NULL,
-                         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change)
+    SELECT array_agg(_sas.make_step_change(
+               run_id => s.run_id, step_no => s.step_no, element => 0, from_state => 'succeeded',
+               to_state => 'compensating'))
     INTO undone
     FROM _sas.run r
     JOIN _sas.workflow_step w ON w.version_id = r.version_id
@@ -151,10 +150,9 @@ BEGIN
                             AND (x.element > 0 OR x.step_no <> ALL (p.wholes))) e
     WHERE r.run_id = ANY (run_ids) AND s.state = 'succeeded' AND e.some AND e.standing IS NOT TRUE;
     PERFORM _sas.move_steps(undone);
-    PERFORM _sas.move_steps(array_agg(ROW(u.run_id, u.step_no, 0, 'compensating', 'compensated', NULL, NULL,
-                                          NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                                          NULL, _sas.now(), NULL, NULL, NULL, NULL, NULL,
-                                              NULL)::_sas.step_change)) FROM unnest(undone) u;
+    PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
+        run_id => u.run_id, step_no => u.step_no, element => 0, from_state => 'compensating',
+        to_state => 'compensated', finished_at => _sas.now()))) FROM unnest(undone) u;
 END $$;
 
 -- _sas.undo_next(run_ids): the next undo of doomed runs in which nothing is
@@ -183,20 +181,20 @@ BEGIN
     gone AS (
         DELETE FROM _sas.undo_line l USING next n WHERE l.run_id = n.run_id
             AND l.place <= n.place - (n.to_state = 'ready')::int)
-    SELECT (SELECT array_agg(ROW(n.run_id, n.step_no, n.element, n.state, n.to_state,
-                                 NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                                 NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change) FROM next n),
-           (SELECT array_agg(ROW(d.run_id, d.state, 'stopped',
-                                 CASE WHEN d.fate = 'cancel' THEN 'cancelled'
-                                      -- an operator has let something stand
-                                      WHEN EXISTS (SELECT FROM _sas.step s WHERE s.run_id = d.run_id
-                                                   AND s.state = 'skipped'
-                                                   AND s.error ->> 'type' = 'urn:sas:left-standing')
-                                          THEN 'error'
-                                      WHEN EXISTS (SELECT FROM _sas.step s WHERE s.run_id = d.run_id
-                                                   AND s.state = 'compensated') THEN 'compensated'
-                                      ELSE 'error' END,
-                                 NULL, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.run_change)
+    SELECT (SELECT array_agg(_sas.make_step_change(
+                run_id => n.run_id, step_no => n.step_no, element => n.element, from_state => n.state,
+                to_state => n.to_state, failure_count => 0)) FROM next n),
+           (SELECT array_agg(_sas.make_run_change(
+               run_id => d.run_id, from_state => d.state, to_state => 'stopped',
+               result => CASE WHEN d.fate = 'cancel' THEN 'cancelled'
+                              -- an operator has let something stand
+                              WHEN EXISTS (SELECT FROM _sas.step s
+                                           WHERE s.run_id = d.run_id AND s.state = 'skipped'
+                                             AND s.error ->> 'type' = 'urn:sas:left-standing') THEN 'error'
+                              WHEN EXISTS (SELECT FROM _sas.step s
+                                           WHERE s.run_id = d.run_id AND s.state = 'compensated')
+                                  THEN 'compensated'
+                              ELSE 'error' END))
             FROM doomed d WHERE NOT EXISTS (SELECT FROM next n WHERE n.run_id = d.run_id))
     INTO changes, stops;
 

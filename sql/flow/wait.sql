@@ -44,11 +44,11 @@ BEGIN
                 CONTINUE;
             END IF;
         END IF;
-        changes := changes || ROW(b.run_id, b.step_no, b.element, b.state, 'suspended', NULL, NULL, NULL,
-                                  NULL, NULL, NULL, NULL, NULL, NULL,
-                                  now, NULL, NULL, NULL, NULL, NULL, CASE
-                                      WHEN b.wait ? 'signal' THEN 'signal'
-                                      ELSE 'timer' END, until)::_sas.step_change;
+        changes := changes || _sas.make_step_change(
+            run_id => b.run_id, step_no => b.step_no, element => b.element, from_state => b.state,
+            to_state => 'suspended', started_at => now,
+            waiting_kind => CASE WHEN b.wait ? 'signal' THEN 'signal' ELSE 'timer' END,
+            waiting_until => until);
     END LOOP;
     PERFORM _sas.move_steps(changes);
     INSERT INTO _sas.due (actor, due_at, run_id, kind, step_no, element)

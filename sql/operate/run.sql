@@ -141,22 +141,21 @@ BEGIN
         FROM longer l)
     SELECT min(l.deadline) INTO next FROM longer l;
     PERFORM _sas.due_by(next) WHERE next IS NOT NULL;
-    PERFORM _sas.move_runs(array_agg(ROW(r.run_id, 'paused',
-                CASE WHEN r.fate IS NOT NULL THEN 'compensating'
-                    WHEN r.paused_state = 'scheduled' THEN 'scheduled'
-                     WHEN r.started_at IS NULL AND NOT EXISTS (SELECT FROM _sas.step s
-                                 WHERE s.run_id = r.run_id AND s.started_at IS NOT NULL) THEN 'pending'
-                     ELSE 'running' END,
-                NULL, NULL, NULL, NULL, NULL, NULL, NULL, CASE WHEN only_runs IS NOT NULL AND r.fate IS NULL
-                                                                   AND EXISTS (SELECT FROM _sas.step s
-                                                                               WHERE s.run_id = r.run_id
-                                                                               AND s.state = 'failed'
-                                                                               AND NOT EXISTS (SELECT
-                                                                                           FROM unnest(
-                                                                                               only_runs,
-                                        only_nos) AS u (run_id, step_no) WHERE u.run_id = s.run_id
-                                            AND u.step_no = s.step_no))
-                                                                   THEN 'held' END)::_sas.run_change))
+    PERFORM _sas.move_runs(array_agg(_sas.make_run_change(
+        run_id => r.run_id, from_state => 'paused',
+        to_state => CASE WHEN r.fate IS NOT NULL THEN 'compensating'
+                         WHEN r.paused_state = 'scheduled' THEN 'scheduled'
+                         WHEN r.started_at IS NULL
+                             AND NOT EXISTS (SELECT FROM _sas.step s
+                                             WHERE s.run_id = r.run_id AND s.started_at IS NOT NULL)
+                             THEN 'pending'
+                         ELSE 'running' END,
+        paused_state => CASE WHEN only_runs IS NOT NULL AND r.fate IS NULL
+            AND EXISTS (SELECT FROM _sas.step s
+                        WHERE s.run_id = r.run_id AND s.state = 'failed'
+                          AND NOT EXISTS (SELECT FROM unnest(only_runs, only_nos) AS u (run_id, step_no)
+                                          WHERE u.run_id = s.run_id AND u.step_no = s.step_no))
+            THEN 'held' END)))
     FROM _sas.run r WHERE r.run_id = ANY (run_ids) AND r.state = 'paused';
 
     -- what it was paused for is over; what was skipped stays a warning
@@ -165,11 +164,10 @@ BEGIN
       AND NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = r.run_id AND s.state = 'skipped'
                       AND s.error IS NOT NULL);
 
-    SELECT array_agg(ROW(s.run_id, s.step_no, s.element, s.state, CASE s.state WHEN 'failed' THEN 'ready'
-                         ELSE s.state END,
-                         NULL, CASE WHEN s.parked AND s.state <> 'compensating' THEN NULL
-                             ELSE 0 END, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                         NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change)
+    SELECT array_agg(_sas.make_step_change(
+               run_id => s.run_id, step_no => s.step_no, element => s.element, from_state => s.state,
+               to_state => CASE s.state WHEN 'failed' THEN 'ready' ELSE s.state END,
+               failure_count => CASE WHEN s.parked AND s.state <> 'compensating' THEN NULL ELSE 0 END))
     INTO changes
     FROM _sas.step s JOIN _sas.run r ON r.run_id = s.run_id
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo

@@ -257,9 +257,9 @@ BEGIN
     paused := ARRAY(SELECT DISTINCT t.run_id FROM unnest(targets) t JOIN _sas.run r ON r.run_id = t.run_id
                     AND r.state = 'paused');
     -- failed steps that were left aside by an earlier retry of another, in runs that go on
-    SELECT array_agg(ROW(t.run_id, t.step_no, t.element, 'failed', 'ready', NULL, 0, NULL, NULL, NULL, NULL,
-                         NULL, NULL, NULL, NULL, NULL,
-                         NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change)
+    SELECT array_agg(_sas.make_step_change(
+               run_id => t.run_id, step_no => t.step_no, element => t.element, from_state => 'failed',
+               to_state => 'ready', failure_count => 0))
     INTO going
     FROM unnest(targets) t
     JOIN _sas.run r ON r.run_id = t.run_id AND r.state <> 'paused' AND r.fate IS NULL
@@ -359,24 +359,27 @@ BEGIN
     PERFORM _sas.forget_timers(array_agg(t.run_id), array_agg(t.step_no), array_agg(t.element))
         FROM unnest(targets) t;
     PERFORM _sas.start_runs(ids);
-    SELECT array_agg(ROW(t.run_id, t.step_no, t.element, coalesce(s.state, 'none'),
-                         CASE WHEN NOT completed THEN 'skipped'
-                             WHEN s.state = 'compensating' THEN 'compensated' ELSE 'succeeded' END,
-                         NULL, NULL, CASE WHEN completed THEN false END, NULL, NULL, NULL,
-                         CASE WHEN s.state IS DISTINCT FROM 'compensating' THEN $3 END,
-                         CASE WHEN completed THEN NULL
-                              WHEN r.fate IS NOT NULL
-                                  THEN _sas.problem_object('left-standing', CASE s.state
-                                                           WHEN 'compensating'
-                                                           THEN 'an operator skipped its undo'
-                                                           ELSE 'an operator skipped it' END,
-                                                                               s.error ->> 'title', NULL,
-                                                                                   t.run_id, w.name)
-                              WHEN s.error IS NULL THEN _sas.problem_object('skipped',
-                                          'an operator skipped the step', NULL, NULL, t.run_id, w.name) END,
-                         CASE WHEN completed AND s.state IS DISTINCT
-                             FROM 'compensating' THEN nextval('_sas.completion_seq') END,
-                         now, now, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change),
+    SELECT array_agg(_sas.make_step_change(
+               run_id => t.run_id, step_no => t.step_no, element => t.element,
+               from_state => coalesce(s.state, 'none'),
+               to_state => CASE WHEN NOT completed THEN 'skipped'
+                                WHEN s.state = 'compensating' THEN 'compensated'
+                                ELSE 'succeeded' END,
+               in_doubt => CASE WHEN completed THEN false END,
+               output => CASE WHEN s.state IS DISTINCT FROM 'compensating' THEN $3 END,
+               error => CASE WHEN completed THEN NULL
+                             WHEN r.fate IS NOT NULL
+                                 THEN _sas.problem_object('left-standing',
+                                                          CASE s.state WHEN 'compensating'
+                                                              THEN 'an operator skipped its undo'
+                                                              ELSE 'an operator skipped it' END,
+                                                          s.error ->> 'title', NULL, t.run_id, w.name)
+                             WHEN s.error IS NULL
+                                 THEN _sas.problem_object('skipped', 'an operator skipped the step',
+                                                          NULL, NULL, t.run_id, w.name) END,
+               completion => CASE WHEN completed AND s.state IS DISTINCT FROM 'compensating'
+                                 THEN nextval('_sas.completion_seq') END,
+               started_at => now, finished_at => now)),
            array_agg(DISTINCT s.lease_id) FILTER (WHERE s.request_id IS NOT NULL)
     INTO changes, leases
     FROM unnest(targets) t
@@ -390,7 +393,7 @@ BEGIN
         PERFORM _sas.stop_calls();
     END IF;
 
-    PERFORM _sas.settled_forward(ARRAY(SELECT ROW(c.*)::_sas.step_change FROM unnest(changes) c
+    PERFORM _sas.settled_forward(ARRAY(SELECT c FROM unnest(changes) c
                                        JOIN _sas.run r ON r.run_id = c.run_id AND r.fate IS NULL), completed);
     PERFORM _sas.undone_in_stead(changes) WHERE completed;
     -- of a run that cannot go on, what was open is closed; what had failed was not open any more

@@ -117,10 +117,11 @@ BEGIN
                                 FROM unnest(open) WITH ORDINALITY AS u (id, n) ORDER BY u.n));
     END IF;
     IF over <> '{}' THEN
-        PERFORM _sas.move_runs(array_agg(ROW(u, 'stopped', 'compensating', NULL, 'compensate', 0, NULL,
-                                             _sas.problem_object('compensated',
-                                                         'an operator has the run undone', reason, NULL, u,
-                                                         NULL), NULL, NULL, NULL)::_sas.run_change))
+        PERFORM _sas.move_runs(array_agg(_sas.make_run_change(
+            run_id => u, from_state => 'stopped', to_state => 'compensating', fate => 'compensate',
+            open_steps => 0,
+            error => _sas.problem_object('compensated', 'an operator has the run undone', reason,
+                                         NULL, u, NULL))))
         FROM unnest(over) u;
         PERFORM _sas.hand_to_scheduler(over);
     END IF;

@@ -30,6 +30,21 @@ CREATE TYPE _sas.step_change AS (
     waiting_until timestamptz
 );
 
+-- _sas.make_step_change(...): a change of one step, by the names of its columns; what is left out is null.
+-- Nothing else makes such a row. The planner inlines it.
+CREATE FUNCTION _sas.make_step_change(run_id bigint, step_no int, element int, from_state text, to_state text,
+    attempt int DEFAULT NULL, failure_count int DEFAULT NULL, in_doubt boolean DEFAULT NULL,
+    transient boolean DEFAULT NULL, alone boolean DEFAULT NULL, needs_left int DEFAULT NULL,
+    output jsonb DEFAULT NULL, error jsonb DEFAULT NULL, completion bigint DEFAULT NULL,
+    started_at timestamptz DEFAULT NULL, finished_at timestamptz DEFAULT NULL, lease_id bigint DEFAULT NULL,
+    request_id uuid DEFAULT NULL, complete_by timestamptz DEFAULT NULL, parked boolean DEFAULT NULL,
+    waiting_kind text DEFAULT NULL, waiting_until timestamptz DEFAULT NULL)
+RETURNS _sas.step_change
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT ROW($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
+               $22)::_sas.step_change
+$$;
+
 -- A change of one run, for _sas.move_runs. Null leaves the stored value,
 -- except the three columns of a pause, which are written as given.
 CREATE TYPE _sas.run_change AS (
@@ -45,6 +60,15 @@ CREATE TYPE _sas.run_change AS (
     paused_by text,
     paused_state text
 );
+
+-- _sas.make_run_change(...): a change of one run, likewise.
+CREATE FUNCTION _sas.make_run_change(run_id bigint, from_state text, to_state text, result text DEFAULT NULL,
+    fate text DEFAULT NULL, open_steps int DEFAULT NULL, output jsonb DEFAULT NULL, error jsonb DEFAULT NULL,
+    paused_for text DEFAULT NULL, paused_by text DEFAULT NULL, paused_state text DEFAULT NULL)
+RETURNS _sas.run_change
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT ROW($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)::_sas.run_change
+$$;
 
 -- One step out of a claim.
 CREATE TYPE _sas.claimed AS (
@@ -238,6 +262,15 @@ CREATE TYPE _sas.decision AS (
     why text,
     error jsonb
 );
+
+-- _sas.make_decision(...): a decision, likewise.
+CREATE FUNCTION _sas.make_decision(what text, run_id bigint, step_no int DEFAULT NULL,
+    element int DEFAULT NULL, change _sas.step_change DEFAULT NULL, fate text DEFAULT NULL,
+    why text DEFAULT NULL, error jsonb DEFAULT NULL)
+RETURNS _sas.decision
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT ROW($1, $2, $3, $4, $5, $6, $7, $8)::_sas.decision
+$$;
 
 -- runs
 

@@ -113,12 +113,11 @@ BEGIN
         counted := _sas.count_metric('transition', 0, 0, 'step none running', inserted);
     END IF;
     IF inserted < cardinality(claimed) THEN
-        PERFORM _sas.move_steps(array_agg(ROW(c.run_id, c.step_no, c.element, c.from_state, CASE
-                                              WHEN c.undo THEN 'compensating' ELSE 'running' END,
-                                              NULL, NULL, NULL, NULL, c.alone, NULL, NULL, NULL, NULL, at,
-                                                  NULL,
-                                              under_lease, c.request_id, at + c.complete_in, NULL, NULL,
-                                                  NULL)::_sas.step_change))
+        PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
+            run_id => c.run_id, step_no => c.step_no, element => c.element, from_state => c.from_state,
+            to_state => CASE WHEN c.undo THEN 'compensating' ELSE 'running' END, alone => c.alone,
+            started_at => at, lease_id => under_lease, request_id => c.request_id,
+            complete_by => at + c.complete_in)))
         FROM unnest(claimed) c WHERE c.from_state <> 'none' OR c.undo;
     END IF;
     RETURN inserted;

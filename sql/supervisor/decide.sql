@@ -142,16 +142,17 @@ BEGIN
         RETURN '{}';
     END IF;
     IF policy = 'pause' OR NOT c.auto_rescue THEN
-        RETURN ARRAY[ROW('pause', c.run_id, NULL, NULL, NULL, NULL, 'its deadline has passed',
-                         error)::_sas.decision];
+        RETURN ARRAY[_sas.make_decision(
+            what => 'pause', run_id => c.run_id, why => 'its deadline has passed', error => error)];
     END IF;
     -- the undo that begins here is not bound by the deadline: if it is not over by then, an operator hears of
     -- it; not where nobody looked for so long that it would be at once
     INSERT INTO _sas.due (actor, due_at, run_id, kind)
     SELECT 'v', _sas.remind_at(r.deadline), r.run_id, 'reminder' FROM _sas.run r WHERE r.run_id = c.run_id
         AND _sas.remind_at(r.deadline) > _sas.now();
-    RETURN ARRAY[ROW('doom', c.run_id, NULL, NULL, NULL, CASE policy WHEN 'skip' THEN 'fail'
-                     ELSE policy END, NULL, error)::_sas.decision];
+    RETURN ARRAY[_sas.make_decision(
+        what => 'doom', run_id => c.run_id, fate => CASE policy WHEN 'skip' THEN 'fail' ELSE policy END,
+        error => error)];
 END $$;
 
 -- _sas.judge_failure(case, made): a step, or an undo, has failed: another window, its fallback, or what
@@ -161,10 +162,11 @@ CREATE FUNCTION _sas.judge_failure(c _sas.failed_case, made _sas.decision[]) RET
 LANGUAGE plpgsql AS $$
 DECLARE
     failures int := c.failure_count + 1;
-    change _sas.step_change := ROW(c.run_id, c.step_no, c.element, c.state, c.state, NULL, failures,
-                                   NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                                       c.state = 'compensating', NULL, NULL);
-    decision _sas.decision := ROW('note', c.run_id, c.step_no, c.element, NULL, NULL, NULL, c.error);
+    change _sas.step_change := _sas.make_step_change(
+        run_id => c.run_id, step_no => c.step_no, element => c.element, from_state => c.state,
+        to_state => c.state, failure_count => failures, parked => c.state = 'compensating');
+    decision _sas.decision := _sas.make_decision(
+        what => 'note', run_id => c.run_id, step_no => c.step_no, element => c.element, error => c.error);
     spent boolean := c.shape ? 'fallback' AND _sas.fell(c.run_id, c.element, c.shape);
     way text := CASE WHEN c.state = 'failed' AND c.fate IS NULL AND c.shape #> '{fallback,on}' ? 'failed'
         AND NOT spent THEN _sas.way_back(c.run_id, c.step_no, c.element) END;
@@ -196,8 +198,8 @@ BEGIN
     decision.change := change;
     IF settles AND NOT c.undo AND decision.what <> 'again' THEN
         -- resume asks for the next undo, which is this one again
-        RETURN ARRAY[decision, ROW('close', c.run_id, c.step_no, c.element, NULL, NULL, NULL,
-                                   NULL)::_sas.decision];
+        RETURN ARRAY[decision, _sas.make_decision(
+            what => 'close', run_id => c.run_id, step_no => c.step_no, element => c.element)];
     END IF;
     RETURN ARRAY[decision];
 END $$;
@@ -237,11 +239,16 @@ BEGIN
                            format('run %s: %s', c.run_id, why) || suggested, nullif(c.lane, 0), c.run_id,
                                c.step_no);
     END IF;
-    RETURN ROW(CASE WHEN policy = 'pause'
-               AND (c.run_state = 'paused' OR EXISTS (SELECT FROM unnest(made) m WHERE m.run_id = c.run_id
-                                                      AND m.what = 'pause')) THEN 'note'
-                    WHEN policy IN ('pause', 'skip') THEN policy ELSE 'doom' END,
-               c.run_id, c.step_no, c.element, NULL, policy, why, c.error)::_sas.decision;
+    RETURN _sas.make_decision(
+        what => CASE WHEN policy = 'pause'
+                         AND (c.run_state = 'paused'
+                              OR EXISTS (SELECT FROM unnest(made) m
+                                     WHERE m.run_id = c.run_id AND m.what = 'pause'))
+                         THEN 'note'
+                     WHEN policy IN ('pause', 'skip') THEN policy
+                     ELSE 'doom' END,
+        run_id => c.run_id, step_no => c.step_no, element => c.element, fate => policy, why => why,
+        error => c.error);
 END $$;
 
 -- _sas.bears(case, made): does the map bear one more failed element?
@@ -294,9 +301,9 @@ END $$;
 CREATE FUNCTION _sas.skip_failed(skipped _sas.decision[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM _sas.move_steps(array_agg(ROW(u.run_id, u.step_no, u.element, 'failed', 'skipped', NULL, NULL,
-                                          NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                                          NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change))
+    PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
+        run_id => u.run_id, step_no => u.step_no, element => u.element, from_state => 'failed',
+        to_state => 'skipped')))
                                               FROM unnest(skipped) u;
     PERFORM _sas.after_skip(array_agg(u.run_id), array_agg(u.step_no)) FROM unnest(skipped) u
         WHERE u.element = 0 HAVING count(*) > 0;

@@ -94,18 +94,22 @@ BEGIN
         FROM held h WHERE (h.dead OR (h.step).complete_by <= now) AND (h.step).run_id = ANY (locked)),
     change AS (
         SELECT o.*,
-               ROW((o.step).run_id, (o.step).step_no, (o.step).element, (o.step).state,
-                   CASE WHEN (o.step).state = 'compensating' THEN 'compensating' WHEN o.crowd THEN 'ready'
-                       ELSE 'failed' END,
-                   (o.step).attempt + 1, NULL, (o.step).in_doubt OR o.lane > 0
-                       AND (o.step).asks IS NULL, true,
-                   o.dead AND o.lane = 0 OR (o.step).alone, NULL, NULL,
-                   _sas.problem_object(CASE WHEN o.dead THEN 'worker-lost' ELSE 'complete-by' END,
-                                       CASE WHEN o.dead THEN 'the worker that held the step is gone'
-                                           ELSE 'no reply before complete-by' END,
-                                       'held by ' || o.locked_by, NULL, (o.step).run_id, (o.def).name),
-                   NULL, NULL, CASE WHEN NOT o.crowd THEN now END, NULL, NULL, NULL, NULL, CASE
-                       WHEN NOT o.crowd THEN 'supervisor' END, NULL)::_sas.step_change AS c
+               _sas.make_step_change(
+                   run_id => (o.step).run_id, step_no => (o.step).step_no, element => (o.step).element,
+                   from_state => (o.step).state,
+                   to_state => CASE WHEN (o.step).state = 'compensating' THEN 'compensating'
+                                    WHEN o.crowd THEN 'ready'
+                                    ELSE 'failed' END,
+                   attempt => (o.step).attempt + 1,
+                   in_doubt => (o.step).in_doubt OR o.lane > 0 AND (o.step).asks IS NULL, transient => true,
+                   alone => o.dead AND o.lane = 0 OR (o.step).alone,
+                   error => _sas.problem_object(CASE WHEN o.dead THEN 'worker-lost' ELSE 'complete-by' END,
+                                                CASE WHEN o.dead THEN 'the worker that held the step is gone'
+                                                    ELSE 'no reply before complete-by' END,
+                                                'held by ' || o.locked_by, NULL, (o.step).run_id,
+                                                (o.def).name),
+                   finished_at => CASE WHEN NOT o.crowd THEN now END,
+                   waiting_kind => CASE WHEN NOT o.crowd THEN 'supervisor' END) AS c
         FROM over o),
     told AS (
         INSERT INTO _sas.attempt (run_id, step_no, element, attempt, undo, agent_id, worker, status, error,

@@ -53,12 +53,22 @@ WHERE p.pronamespace IN ('sas'::regnamespace, '_sas'::regnamespace)
   AND p.prosrc ~ '(UPDATE _sas\.(step|run)( \w+)?\s+SET\s+([^;]*,\s*)?state =|INSERT INTO _sas\.(step|run)\M)'
 ORDER BY 1;
 
+-- what makes a change takes each column of it by name, in its order, and is gone when a statement has been planned
+SELECT c.relname, p.oid IS NULL AS missing
+FROM pg_class c
+LEFT JOIN pg_proc p ON p.pronamespace = c.relnamespace AND p.proname = 'make_' || c.relname
+  AND (p.proargnames, p.proargtypes::text) = (SELECT array_agg(a.attname::text ORDER BY a.attnum), string_agg(a.atttypid::text, ' ' ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0)
+WHERE c.relnamespace = '_sas'::regnamespace AND c.relname IN ('step_change', 'run_change', 'decision')
+ORDER BY 1;
+EXPLAIN (VERBOSE, COSTS OFF) SELECT _sas.make_run_change(run_id => r.run_id, from_state => r.state, to_state => 'stopped', open_steps => 0) FROM _sas.run r;
+
 -- and they make no change that is not listed, or from a state that is not the present one
 SELECT t.workflow('one', '{"a": {"function": "t.echo"}}') \g /dev/null
 SELECT run_id FROM sas.submit('one');
-SELECT _sas.move_steps(ARRAY[ROW(1, 1, 0, 'none', 'compensated', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.step_change]);
-SELECT _sas.move_runs(ARRAY[ROW(1, 'running', 'paused', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.run_change]);
-SELECT _sas.move_runs(ARRAY[ROW(1, 'pending', 'scheduled', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::_sas.run_change]);
+SELECT _sas.move_steps(ARRAY[_sas.make_step_change(run_id => 1, step_no => 1, element => 0, from_state => 'none',
+    to_state => 'compensated')]);
+SELECT _sas.move_runs(ARRAY[_sas.make_run_change(run_id => 1, from_state => 'running', to_state => 'paused')]);
+SELECT _sas.move_runs(ARRAY[_sas.make_run_change(run_id => 1, from_state => 'pending', to_state => 'scheduled')]);
 SELECT state FROM sas.runs;
 BEGIN;
 DELETE FROM _sas.transition WHERE (subject, from_state, to_state) IN (('step', 'none', 'running'), ('run', 'pending', 'running'));
