@@ -2,6 +2,21 @@
 --
 -- A run that cannot go on: what is decided for it, for its children and for its open steps.
 
+-- _sas.cancel_ready(run_ids, undos): takes what is ready of these runs out of the queue. A step that has not
+-- begun gets its row, cancelled; another one has its row, and its state there is the caller's to change.
+CREATE FUNCTION _sas.cancel_ready(run_ids bigint[], undos boolean) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    gone _sas.ready[] := _sas.take_ready(run_ids, undos);
+BEGIN
+    PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
+        run_id => g.run_id, step_no => g.step_no, element => g.element, from_state => 'none',
+        to_state => 'cancelled', finished_at => _sas.now())))
+    FROM unnest(gone) g
+    WHERE NOT EXISTS (SELECT FROM _sas.step s
+                      WHERE s.run_id = g.run_id AND s.step_no = g.step_no AND s.element = g.element);
+END $$;
+
 -- _sas.doom(run_ids, fates, errors, at_once): these runs cannot go on. Takes their
 -- ready rows first, cancels what has not begun, keeps what is running, ends
 -- its children, and hands them to the scheduler once nothing is running any more.
@@ -14,19 +29,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     changes _sas.step_change[];
 BEGIN
-    PERFORM _sas.index_ready(run_ids);
-    WITH gone AS (
-        DELETE FROM _sas.ready q WHERE q.run_id = ANY (run_ids) AND NOT q.fresh AND NOT q.undo
-        RETURNING q.run_id, q.step_no, q.element)
-    SELECT array_agg(_sas.make_step_change(
-               run_id => g.run_id, step_no => g.step_no, element => g.element, from_state => 'none',
-               to_state => 'cancelled', finished_at => _sas.now()))
-    INTO changes
-    FROM gone g
-    WHERE NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = g.run_id AND s.step_no = g.step_no
-                      AND s.element = g.element);
-    PERFORM _sas.move_steps(changes);
-
+    PERFORM _sas.cancel_ready(run_ids, false);
     PERFORM _sas.stop_work(run_ids, false) WHERE at_once;
 
     -- what they waited for until some time is waited for no more
@@ -57,7 +60,7 @@ BEGIN
     PERFORM _sas.move_steps(changes);
     PERFORM _sas.doom_children(run_ids, CASE WHEN at_once THEN 'abort' END, fates);
 
-    PERFORM _sas.move_runs(array_agg(_sas.make_run_change(
+    PERFORM _sas.change_runs(array_agg(_sas.make_run_change(
         run_id => r.run_id, from_state => r.state, to_state => 'compensating', fate => f.fate,
         open_steps => (SELECT count(*)::int FROM _sas.step s
                        WHERE s.run_id = r.run_id AND s.state IN ('running', 'suspended', 'compensating')),

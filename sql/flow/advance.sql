@@ -138,7 +138,7 @@ BEGIN
         PERFORM _sas.move_steps(parked);
         PERFORM _sas.make_ready(last_runs, last_nos);
     END IF;
-    PERFORM _sas.move_runs(stops);
+    PERFORM _sas.change_runs(stops);
 END $$;
 
 -- _sas.doom_children(run_ids, how, fates): what children of these runs are open ends as well.
@@ -173,21 +173,19 @@ END $$;
 CREATE FUNCTION _sas.move_to_paused(run_ids bigint[], why text[], who text, errors jsonb[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
+    gone _sas.ready[] := _sas.take_ready(run_ids);
     changes _sas.step_change[];
 BEGIN
-    PERFORM _sas.index_ready(run_ids);
-    WITH gone AS (
-        DELETE FROM _sas.ready q WHERE q.run_id = ANY (run_ids) AND NOT q.fresh RETURNING q.*)
     SELECT array_agg(_sas.make_step_change(
                run_id => g.run_id, step_no => g.step_no, element => g.element,
                from_state => coalesce(s.state, 'none'),
                to_state => CASE WHEN g.undo THEN 'compensating' ELSE 'ready' END, alone => g.alone,
                parked => true))
     INTO changes
-    FROM gone g LEFT JOIN _sas.step s ON s.run_id = g.run_id AND s.step_no = g.step_no
+    FROM unnest(gone) g LEFT JOIN _sas.step s ON s.run_id = g.run_id AND s.step_no = g.step_no
         AND s.element = g.element;
     PERFORM _sas.move_steps(changes);
-    PERFORM _sas.move_runs(array_agg(_sas.make_run_change(
+    PERFORM _sas.change_runs(array_agg(_sas.make_run_change(
         run_id => r.run_id, from_state => r.state, to_state => 'paused', error => p.error,
         paused_for => p.why, paused_by => who, paused_state => r.state)))
     FROM unnest(run_ids, why, errors) AS p (run_id, why, error) JOIN _sas.run r ON r.run_id = p.run_id;

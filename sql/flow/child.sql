@@ -198,7 +198,7 @@ DECLARE
 BEGIN
     SELECT array_agg(r.run_id) INTO back FROM _sas.run r WHERE r.run_id = ANY (run_ids)
         AND r.state = 'stopped' AND r.result IN ('success', 'warning');
-    PERFORM _sas.move_runs(array_agg(_sas.make_run_change(
+    PERFORM _sas.change_runs(array_agg(_sas.make_run_change(
         run_id => b, from_state => 'stopped', to_state => 'compensating', fate => 'compensate',
         open_steps => 0,
         error => _sas.problem_object('parent', 'the run that it is a child of is undone',

@@ -191,24 +191,22 @@ BEGIN
         RETURN 0;
     END IF;
     ids := _sas.lock_runs(ids);
-    WITH found AS (
-        SELECT q.ctid
-        FROM _sas.ready q
-        JOIN _sas.run r ON r.run_id = q.run_id AND r.fate IS NULL
-        JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = q.step_no AND NOT w.undo
-            AND w.shape #> '{fallback,on}' ? 'breaker_open'
-        LEFT JOIN _sas.step s ON s.run_id = q.run_id AND s.step_no = q.step_no AND s.element = q.element
-        -- such a step has been looked at before it was made ready, so none is fresh
-        WHERE q.run_id = ANY (ids) AND NOT q.fresh AND q.lane = ANY (doors) AND NOT q.undo
+    SELECT array_agg(f.run_id) AS run_ids, array_agg(f.step_no) AS step_nos, array_agg(f.element) AS elements
+    INTO gone
+    FROM (SELECT q.run_id, q.step_no, q.element
+          FROM _sas.ready q
+          JOIN _sas.run r ON r.run_id = q.run_id AND r.fate IS NULL
+          JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = q.step_no AND NOT w.undo
+              AND w.shape #> '{fallback,on}' ? 'breaker_open'
+          LEFT JOIN _sas.step s ON s.run_id = q.run_id AND s.step_no = q.step_no AND s.element = q.element
+          -- such a step has been looked at before it was made ready, so none is fresh
+          WHERE q.run_id = ANY (ids) AND NOT q.fresh AND q.lane = ANY (doors) AND NOT q.undo
             AND (s.run_id IS NULL OR _sas.way_back(q.run_id, q.step_no, q.element) = 'none')
-        FOR UPDATE OF q SKIP LOCKED),
-    taken AS (DELETE FROM _sas.ready q USING found f WHERE q.ctid = f.ctid
-              RETURNING q.run_id, q.step_no, q.element)
-    SELECT array_agg(t.run_id) AS run_ids, array_agg(t.step_no) AS step_nos, array_agg(t.element) AS elements
-        INTO gone FROM taken t;
+          FOR UPDATE OF q SKIP LOCKED) f;
     IF gone.run_ids IS NULL THEN
         RETURN 0;
     END IF;
+    PERFORM _sas.take_ready_steps(gone.run_ids, gone.step_nos, gone.elements);
     PERFORM _sas.start_runs(gone.run_ids);
     PERFORM _sas.fall_back(gone.run_ids, gone.step_nos, gone.elements);
     PERFORM _sas.free_places(gone.run_ids);

@@ -1,10 +1,51 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Ends: what is kept of runs in the moment they stop, for the purge and for
--- the metrics, and who is told of it. Most runs have nobody that is to be told:
--- one look at all of them says what there is to do.
+-- Ends: what follows when runs have changed their state, above all when they
+-- have stopped: what is kept of them, for the purge and for the metrics, and
+-- what is told of it. Most runs have nobody that is to be told: one look at
+-- all of them says what there is to do.
 
--- _sas.note_ends(run_ids): these runs have just stopped. Called by _sas.move_runs only.
+-- _sas.change_runs(changes): these runs change their state, with all that follows from it.
+--
+-- Caller: holds the lock of the runs; the ready rows of those that stop or are paused are gone already.
+-- Writes: run; due, alert and what hooks need; of a run that stops what _sas.note_ends writes.
+-- Wakes: sessions in sas.wait for a run that stops or is paused.
+-- Next: a run that goes on again is the caller's to make ready; one that is paused while it waits for its
+-- place leaves the line with a message to the scheduler.
+CREATE FUNCTION _sas.change_runs(changes _sas.run_change[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    ended bigint[];
+    paused bigint[];
+    resumed bigint[];
+BEGIN
+    IF coalesce(cardinality(changes), 0) = 0 THEN
+        RETURN;
+    END IF;
+    PERFORM _sas.move_runs(changes);
+    IF EXISTS (SELECT FROM _sas.workflow_hook) THEN
+        PERFORM _sas.fire_hooks(ARRAY(SELECT c.run_id FROM unnest(changes) c));
+    END IF;
+    SELECT array_agg(c.run_id) FILTER (WHERE c.to_state = 'stopped'),
+           array_agg(c.run_id) FILTER (WHERE c.to_state = 'paused'),
+           array_agg(c.run_id) FILTER (WHERE c.from_state = 'paused'
+                                       OR c.from_state = 'compensating' AND c.to_state = 'stopped')
+    INTO ended, paused, resumed FROM unnest(changes) c;
+    IF resumed IS NOT NULL THEN
+        PERFORM _sas.close_alerts_of(resumed);
+    END IF;
+    IF ended IS NOT NULL THEN
+        PERFORM _sas.note_ends(ended);
+    END IF;
+    IF paused IS NOT NULL THEN
+        PERFORM _sas.make_room(paused);
+        PERFORM _sas.ring('{}', false, false, paused);
+    END IF;
+END $$;
+
+-- _sas.note_ends(run_ids): these runs have just stopped.
+-- Writes: ended, due (their deadline goes; what waits for them is looked at), reply. Wakes: the scheduler,
+-- sessions in sas.wait.
 CREATE FUNCTION _sas.note_ends(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -115,9 +115,7 @@ BEGIN
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
     WHERE s.state = 'ready' AND s.ask_until <= _sas.now();
     IF late.run_ids IS NOT NULL THEN
-        DELETE FROM _sas.ready q USING unnest(late.run_ids, late.step_nos, late.elements) AS u (run_id,
-                    step_no, element)
-        WHERE q.run_id = u.run_id AND q.step_no = u.step_no AND q.element = u.element AND NOT q.fresh;
+        PERFORM _sas.take_ready_steps(late.run_ids, late.step_nos, late.elements);
         PERFORM _sas.fail_steps(late.run_ids, late.step_nos, late.elements, late.errors);
     END IF;
 END $$;

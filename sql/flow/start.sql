@@ -17,12 +17,29 @@ BEGIN
     IF begun IS NULL THEN
         RETURN;
     END IF;
-    PERFORM _sas.move_runs(array_agg(_sas.make_run_change(
+    PERFORM _sas.change_runs(array_agg(_sas.make_run_change(
         run_id => b, from_state => 'scheduled', to_state => 'pending')))
     FROM unnest(begun) b;
     PERFORM _sas.make_roots_ready(begun);
     PERFORM _sas.end_of_steps(array_agg(r.run_id)) FROM _sas.run r WHERE r.run_id = ANY (begun)
         AND r.open_steps = 0;
+END $$;
+
+-- _sas.start_runs(run_ids): a claim or reply shows that those of them which are pending have begun. Returns
+-- how many have.
+-- Caller: nothing; a run that a session holds is passed by. Writes: run (_sas.move_started), what hooks need.
+CREATE FUNCTION _sas.start_runs(run_ids bigint[]) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    begun bigint[] := _sas.move_started(run_ids);
+BEGIN
+    IF begun IS NULL THEN
+        RETURN 0;
+    END IF;
+    IF EXISTS (SELECT FROM _sas.workflow_hook) THEN
+        PERFORM _sas.fire_hooks(begun);
+    END IF;
+    RETURN cardinality(begun);
 END $$;
 
 -- _sas.make_roots_ready(run_ids): the steps that wait for none, in pending runs.
@@ -356,39 +373,6 @@ BEGIN
     FROM unnest(_sas.first_in_line(workflow_ids, keys)) f;
 END $$;
 
--- _sas.late_lane(): where steps stand that no worker may claim because start_before of their run has passed.
-CREATE FUNCTION _sas.late_lane() RETURNS int
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT -2147483647 $$;
-
--- _sas.set_late_aside(claimed): a claim without the steps of runs that should have begun earlier. The
--- scheduler, who has the lock of the run, says what becomes of them. Their lanes are looked at again: a claim
--- that comes back with less than it asked for does not mean that there was no more.
-CREATE FUNCTION _sas.set_late_aside(claimed _sas.claimed[]) RETURNS _sas.claimed[]
-LANGUAGE plpgsql AS $$
-DECLARE
-    now timestamptz := _sas.now();
-BEGIN
-    INSERT INTO _sas.ready (run_id, step_no, element, lane, rank, ready_at, undo, alone)
-    SELECT c.run_id, c.step_no, c.element, _sas.late_lane(), now, now, c.undo, c.alone
-    FROM unnest(claimed) c JOIN _sas.run r ON r.run_id = c.run_id WHERE r.state = 'pending'
-        AND r.start_before <= now;
-    INSERT INTO _sas.due (actor, due_at, run_id, kind)
-    SELECT DISTINCT 's'::"char", now, r.run_id, 'late' FROM unnest(claimed) c
-    JOIN _sas.run r ON r.run_id = c.run_id WHERE r.state = 'pending' AND r.start_before <= now;
-    PERFORM _sas.ring(array_agg(DISTINCT c.lane), true, false, '{}')
-    FROM unnest(claimed) c
-    WHERE EXISTS (SELECT FROM _sas.run r WHERE r.run_id = c.run_id AND r.state = 'pending'
-                  AND r.start_before <= now);
-    RETURN (SELECT array_agg(c ORDER BY n)
-            FROM unnest(claimed) WITH ORDINALITY AS u (run_id, step_no, element, undo, alone, version_id,
-                                                       lane, from_state, attempt, complete_in, request_id, n)
-            CROSS JOIN LATERAL (SELECT ROW(u.run_id, u.step_no, u.element, u.undo, u.alone, u.version_id,
-                                           u.lane, u.from_state, u.attempt, u.complete_in,
-                                           u.request_id)::_sas.claimed AS c) x
-            WHERE NOT EXISTS (SELECT FROM _sas.ready q WHERE q.run_id = u.run_id AND q.step_no = u.step_no
-                              AND q.element = u.element AND NOT q.fresh));
-END $$;
-
 -- _sas.stop_late_runs(run_ids): start_before has come, and they have not begun: they never do.
 CREATE FUNCTION _sas.stop_late_runs(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -399,7 +383,6 @@ DECLARE
     busy bigint[];
     late bigint[];
     begun bigint[];
-    back _sas.ready[];
     errors jsonb[];
 BEGIN
     SELECT array_agg(r.run_id) INTO ids
@@ -429,11 +412,8 @@ BEGIN
     begun := ARRAY(SELECT DISTINCT u FROM unnest(run_ids) u WHERE u <> ALL (busy)
                    AND u <> ALL (coalesce(late, '{}')));
     PERFORM _sas.start_runs(ARRAY(SELECT u FROM unnest(begun) u WHERE u = ANY (ids)));
-    WITH back AS (DELETE FROM _sas.ready q WHERE q.run_id = ANY (begun) AND NOT q.fresh
-                  AND q.lane = _sas.late_lane() RETURNING q.*)
-    SELECT array_agg(b) INTO back FROM back b;
     PERFORM _sas.make_ready(array_agg(b.run_id), array_agg(b.step_no), array_agg(b.element),
-                            array_agg(b.undo), array_agg(b.alone)) FROM unnest(back) b;
+                            array_agg(b.undo), array_agg(b.alone)) FROM unnest(_sas.take_late(begun)) b;
 END $$;
 
 -- _sas.pausable_workflow(caller, name): the workflow, if the caller may pause it: its owner, an operator or

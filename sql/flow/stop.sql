@@ -92,18 +92,7 @@ BEGIN
     IF ids = '{}' THEN
         RETURN;
     END IF;
-    PERFORM _sas.index_ready(ids);
-    WITH gone AS (
-        DELETE FROM _sas.ready q WHERE q.run_id = ANY (ids) AND NOT q.fresh
-        RETURNING q.run_id, q.step_no, q.element)
-    SELECT array_agg(_sas.make_step_change(
-               run_id => g.run_id, step_no => g.step_no, element => g.element, from_state => 'none',
-               to_state => 'cancelled', finished_at => now))
-    INTO changes
-    FROM gone g
-    WHERE NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = g.run_id AND s.step_no = g.step_no
-                      AND s.element = g.element);
-    PERFORM _sas.move_steps(changes);
+    PERFORM _sas.cancel_ready(ids, true);
     PERFORM _sas.stop_work(ids, true);
     PERFORM _sas.forget_timers(ids, NULL, NULL);
 
@@ -127,7 +116,7 @@ BEGIN
     PERFORM _sas.move_steps(changes);
     DELETE FROM _sas.undo_line l WHERE l.run_id = ANY (ids);
     PERFORM _sas.doom_children(ids, 'halt', array_fill('fail'::text, ARRAY[cardinality(ids)]));
-    PERFORM _sas.move_runs(array_agg(_sas.make_run_change(
+    PERFORM _sas.change_runs(array_agg(_sas.make_run_change(
         run_id => r.run_id, from_state => r.state, to_state => 'stopped', result => 'error', fate => 'fail',
         open_steps => 0,
         error => coalesce(u.error,

@@ -200,7 +200,7 @@ BEGIN
 
     DELETE FROM _sas.undo_line l USING unnest(stops) c WHERE l.run_id = c.run_id;
     PERFORM _sas.undone_as_a_whole(array_agg(c.run_id)) FROM unnest(stops) c HAVING count(*) > 0;
-    PERFORM _sas.move_runs(stops);
+    PERFORM _sas.change_runs(stops);
     PERFORM _sas.keep_success(changes);
     PERFORM _sas.move_steps(changes);
     UPDATE _sas.run r SET open_steps = 1 WHERE r.run_id IN (SELECT c.run_id FROM unnest(changes) c);

@@ -141,7 +141,7 @@ BEGIN
         FROM longer l)
     SELECT min(l.deadline) INTO next FROM longer l;
     PERFORM _sas.due_by(next) WHERE next IS NOT NULL;
-    PERFORM _sas.move_runs(array_agg(_sas.make_run_change(
+    PERFORM _sas.change_runs(array_agg(_sas.make_run_change(
         run_id => r.run_id, from_state => 'paused',
         to_state => CASE WHEN r.fate IS NOT NULL THEN 'compensating'
                          WHEN r.paused_state = 'scheduled' THEN 'scheduled'
@@ -253,9 +253,7 @@ BEGIN
         PERFORM _sas.index_ready(family);
         UPDATE _sas.run r SET priority = r.priority + f.delta
         FROM unnest(family, deltas) AS f (run_id, delta) WHERE r.run_id = f.run_id AND f.delta <> 0;
-        UPDATE _sas.ready q SET rank = q.rank - f.delta * _sas.priority_step()
-        FROM unnest(family, deltas) AS f (run_id, delta) WHERE q.run_id = f.run_id AND NOT q.fresh
-            AND f.delta <> 0;
+        PERFORM _sas.rank_again(family, deltas);
         PERFORM _sas.record(caller, ids, 'set_priority', NULL, jsonb_build_object('priority', $3));
     END IF;
     RETURN QUERY SELECT * FROM _sas.told('set_priority', named, ids);

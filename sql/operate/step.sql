@@ -354,10 +354,9 @@ BEGIN
     IF ids = '{}' THEN
         RETURN;
     END IF;
-    DELETE FROM _sas.ready q USING unnest(targets) t WHERE q.run_id = t.run_id AND q.step_no = t.step_no
-        AND q.element = t.element AND NOT q.fresh;
-    PERFORM _sas.forget_timers(array_agg(t.run_id), array_agg(t.step_no), array_agg(t.element))
-        FROM unnest(targets) t;
+    PERFORM _sas.take_ready_steps(array_agg(t.run_id), array_agg(t.step_no), array_agg(t.element)),
+            _sas.forget_timers(array_agg(t.run_id), array_agg(t.step_no), array_agg(t.element))
+    FROM unnest(targets) t;
     PERFORM _sas.start_runs(ids);
     SELECT array_agg(_sas.make_step_change(
                run_id => t.run_id, step_no => t.step_no, element => t.element,
@@ -511,13 +510,10 @@ BEGIN
     FROM unnest(targets) t WHERE g.run_id = t.run_id AND g.step_no = t.step_no AND g.element = t.element
         AND NOT g.undo;
     IF FOUND THEN
-        -- that is the work of function workers
-        UPDATE _sas.ready q SET lane = 0
-        FROM unnest(targets) t JOIN _sas.stage g ON g.run_id = t.run_id AND g.step_no = t.step_no
-            AND g.element = t.element AND NOT g.undo AND g.stage = 'before'
-        WHERE q.run_id = t.run_id AND q.step_no = t.step_no AND q.element = t.element AND NOT q.fresh
-            AND q.lane > 0;
-        PERFORM _sas.ring('{0}', false, false, '{}');
+        PERFORM _sas.hand_to_functions(array_agg(t.run_id), array_agg(t.step_no), array_agg(t.element))
+        FROM unnest(targets) t
+        JOIN _sas.stage g ON g.run_id = t.run_id AND g.step_no = t.step_no AND g.element = t.element
+            AND NOT g.undo AND g.stage = 'before';
     END IF;
 END $$;
 

@@ -117,7 +117,7 @@ BEGIN
                                 FROM unnest(open) WITH ORDINALITY AS u (id, n) ORDER BY u.n));
     END IF;
     IF over <> '{}' THEN
-        PERFORM _sas.move_runs(array_agg(_sas.make_run_change(
+        PERFORM _sas.change_runs(array_agg(_sas.make_run_change(
             run_id => u, from_state => 'stopped', to_state => 'compensating', fate => 'compensate',
             open_steps => 0,
             error => _sas.problem_object('compensated', 'an operator has the run undone', reason,

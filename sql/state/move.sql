@@ -1,11 +1,10 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Machine: which state may follow which, as data, and the functions that
--- alone write states: _sas.move_steps and _sas.move_runs for any change, and
--- beside them one for each that every step or run goes through: the first
--- claim, _sas.take_steps and _sas.start_runs, and the plain end of a step,
--- _sas.move_done. Callers hold the lock of every run that they change, or have
--- just taken the step out of _sas.ready.
+-- Machine: which state may follow which, as data, and the functions that alone write states: _sas.move_steps
+-- and _sas.move_runs for any change, and beside them one for each that every step or run goes through: the
+-- first claim, _sas.take_steps and _sas.move_started, and the plain end of a step, _sas.move_done. They only
+-- write: what follows is in sql/flow. Callers hold the lock of every run that they change, or have just taken
+-- the step out of _sas.ready.
 
 -- _sas.are_legal(subject, moves): are these changes of state, each as "from to", all in _sas.transition? What
 -- every change of a batch has in common is asked once.
@@ -158,18 +157,14 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.move_runs(changes): the writer of run states.
---
--- A run that stops loses its deadline timer and its ready rows are gone
--- already; its reply queue hears of it, sas.wait callers are rung.
+-- _sas.move_runs(changes): the writer of run states. Raises as _sas.move_steps does.
+-- Caller: holds the lock of the runs. Writes: run. Next: what follows is _sas.change_runs, which alone calls
+-- this.
 CREATE FUNCTION _sas.move_runs(changes _sas.run_change[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     wanted int := coalesce(cardinality(changes), 0);
     updated int := 0;
-    ended bigint[];
-    paused bigint[];
-    resumed bigint[];
 BEGIN
     IF wanted = 0 THEN
         RETURN;
@@ -200,58 +195,36 @@ BEGIN
                                               '; ')
                             FROM (SELECT * FROM unnest(changes) LIMIT 5) c);
     END IF;
-
-    IF EXISTS (SELECT FROM _sas.workflow_hook) THEN
-        PERFORM _sas.fire_hooks(ARRAY(SELECT c.run_id FROM unnest(changes) c));
-    END IF;
-    SELECT array_agg(c.run_id) FILTER (WHERE c.to_state = 'stopped'),
-        array_agg(c.run_id) FILTER (WHERE c.to_state = 'paused'),
-           array_agg(c.run_id) FILTER (WHERE c.from_state = 'paused' OR c.from_state = 'compensating'
-                                       AND c.to_state = 'stopped')
-    INTO ended, paused, resumed FROM unnest(changes) c;
-    IF resumed IS NOT NULL THEN
-        PERFORM _sas.close_alerts_of(resumed);
-    END IF;
-    IF ended IS NOT NULL THEN
-        PERFORM _sas.note_ends(ended);
-    END IF;
-    IF paused IS NOT NULL THEN
-        PERFORM _sas.make_room(paused);
-        PERFORM _sas.ring('{}', false, false, paused);
-    END IF;
 END $$;
 
--- _sas.start_runs(run_ids): a claim or reply shows that those of them which are pending have begun.
+-- _sas.move_started(run_ids): a claim or reply shows that those of them which are pending have begun: pending
+-- to running. Returns those; null when there are none.
 --
--- Never waits: a session may hold a run; its reply starts it then. As _sas.move_runs, for what every run goes
--- through.
--- Returns how many have begun.
-CREATE FUNCTION _sas.start_runs(run_ids bigint[]) RETURNS int
+-- Never waits: a session may hold a run; its reply starts it then.
+-- Caller: nothing. Writes: run. Next: what follows is _sas.start_runs.
+CREATE FUNCTION _sas.move_started(run_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
     free tid[];
     begun bigint[];
-    hooked boolean;
+    counted int;
 BEGIN
     IF run_ids IS NULL THEN
-        RETURN 0;
+        RETURN NULL;
     END IF;
-    SELECT array_agg(l.ctid), array_agg(l.run_id), EXISTS (SELECT FROM _sas.workflow_hook) INTO free, begun,
-        hooked
+    SELECT array_agg(l.ctid), array_agg(l.run_id) INTO free, begun
     FROM (SELECT r.ctid, r.run_id FROM _sas.run r WHERE r.run_id = ANY (run_ids)
           AND r.state = 'pending' FOR NO KEY UPDATE SKIP LOCKED) l;
     IF free IS NULL THEN
-        RETURN 0;
+        RETURN NULL;
     END IF;
     UPDATE _sas.run r
     SET state = (SELECT t.to_state FROM _sas.transition t WHERE t.subject = 'run'
                  AND t.from_state = 'pending' AND t.to_state = 'running'),
         started_at = coalesce(r.started_at, _sas.now())
     WHERE r.ctid = ANY (free);
-    IF hooked THEN
-        PERFORM _sas.fire_hooks(begun);
-    END IF;
-    RETURN _sas.count_metric('transition', 0, 0, 'run pending running', cardinality(free));
+    counted := _sas.count_metric('transition', 0, 0, 'run pending running', cardinality(free));
+    RETURN begun;
 END $$;
 
 -- _sas.lock_runs(run_ids): locks those that nobody else holds and returns them; never waits.

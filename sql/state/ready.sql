@@ -1,6 +1,8 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Ready: steps go into the hot queue, and whoever can claim them is rung.
+-- Ready: steps go into the hot queue, and whoever can claim them is rung; what is not to be claimed leaves
+-- it. Claims take rows by themselves (sql/flow/claim.sql, sql/agent/external.sql), and who gives places in a
+-- queue moves rows to another lane (sql/flow/queue.sql); everybody else calls a function from here.
 
 -- _sas.index_ready(run_ids): the rows that these runs have in _sas.ready are found by the run from now on,
 -- too. Before anybody looks for rows of a run that may be pending. Waits for a claim that has one of them at
@@ -14,6 +16,42 @@ BEGIN
           (SELECT v.root_lanes[1] FROM _sas.workflow_version v WHERE v.version_id = r.version_id) AS lane
           FROM _sas.run r WHERE r.run_id = ANY (run_ids) AND r.state = 'pending' OFFSET 0) r
     WHERE q.lane = r.lane AND q.rank = r.created_at AND q.run_id = r.run_id AND q.fresh;
+END $$;
+
+-- _sas.take_ready(run_ids, undos): takes what is ready of these runs out of the queue, and returns it. undos:
+-- undos too.
+-- Caller: holds the lock of the runs. Waits for a claim that has one of the rows at this moment.
+CREATE FUNCTION _sas.take_ready(run_ids bigint[], undos boolean DEFAULT true) RETURNS _sas.ready[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    taken _sas.ready[];
+BEGIN
+    PERFORM _sas.index_ready(run_ids);
+    WITH gone AS (
+        DELETE FROM _sas.ready q WHERE q.run_id = ANY (run_ids) AND NOT q.fresh AND (undos OR NOT q.undo)
+        RETURNING q.*)
+    SELECT array_agg(g) INTO taken FROM gone g;
+    RETURN taken;
+END $$;
+
+-- _sas.take_ready_steps(run_ids, step_nos, elements): the same for these steps.
+-- Caller: holds the lock of the runs, and knows that none is fresh.
+CREATE FUNCTION _sas.take_ready_steps(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM _sas.ready q USING unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
+    WHERE q.run_id = u.run_id AND q.step_no = u.step_no AND q.element = u.element AND NOT q.fresh;
+END $$;
+
+-- _sas.rank_again(run_ids, deltas): the priority of these runs has changed by so much; what is ready of them
+-- is claimed earlier, or later.
+-- Caller: holds the lock of the runs, and has called _sas.index_ready.
+CREATE FUNCTION _sas.rank_again(run_ids bigint[], deltas int[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE _sas.ready q SET rank = q.rank - u.delta * _sas.priority_step()
+    FROM unnest(run_ids, deltas) AS u (run_id, delta)
+    WHERE q.run_id = u.run_id AND NOT q.fresh AND u.delta <> 0;
 END $$;
 
 -- _sas.make_ready(...): puts steps into the hot queue and rings their lanes.
@@ -75,6 +113,67 @@ BEGIN
     ELSE
         PERFORM _sas.ring(lanes, thought, false, '{}');
     END IF;
+END $$;
+
+-- _sas.late_lane(): where steps stand that no worker may claim because start_before of their run has passed.
+CREATE FUNCTION _sas.late_lane() RETURNS int
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT -2147483647 $$;
+
+-- _sas.set_late_aside(claimed): a claim without the steps of runs that should have begun earlier. The
+-- scheduler, who has the lock of the run, says what becomes of them. Their lanes are looked at again: a claim
+-- that comes back with less than it asked for does not mean that there was no more.
+CREATE FUNCTION _sas.set_late_aside(claimed _sas.claimed[]) RETURNS _sas.claimed[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    now timestamptz := _sas.now();
+BEGIN
+    INSERT INTO _sas.ready (run_id, step_no, element, lane, rank, ready_at, undo, alone)
+    SELECT c.run_id, c.step_no, c.element, _sas.late_lane(), now, now, c.undo, c.alone
+    FROM unnest(claimed) c JOIN _sas.run r ON r.run_id = c.run_id WHERE r.state = 'pending'
+        AND r.start_before <= now;
+    INSERT INTO _sas.due (actor, due_at, run_id, kind)
+    SELECT DISTINCT 's'::"char", now, r.run_id, 'late' FROM unnest(claimed) c
+    JOIN _sas.run r ON r.run_id = c.run_id WHERE r.state = 'pending' AND r.start_before <= now;
+    PERFORM _sas.ring(array_agg(DISTINCT c.lane), true, false, '{}')
+    FROM unnest(claimed) c
+    WHERE EXISTS (SELECT FROM _sas.run r WHERE r.run_id = c.run_id AND r.state = 'pending'
+                  AND r.start_before <= now);
+    RETURN (SELECT array_agg(c ORDER BY n)
+            FROM unnest(claimed) WITH ORDINALITY AS u (run_id, step_no, element, undo, alone, version_id,
+                                                       lane, from_state, attempt, complete_in, request_id, n)
+            CROSS JOIN LATERAL (SELECT ROW(u.run_id, u.step_no, u.element, u.undo, u.alone, u.version_id,
+                                           u.lane, u.from_state, u.attempt, u.complete_in,
+                                           u.request_id)::_sas.claimed AS c) x
+            WHERE NOT EXISTS (SELECT FROM _sas.ready q WHERE q.run_id = u.run_id AND q.step_no = u.step_no
+                              AND q.element = u.element AND NOT q.fresh));
+END $$;
+
+-- _sas.take_late(run_ids): what was set aside of these runs, out of the queue.
+-- Caller: holds the lock of the runs.
+CREATE FUNCTION _sas.take_late(run_ids bigint[]) RETURNS _sas.ready[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    taken _sas.ready[];
+BEGIN
+    WITH gone AS (
+        DELETE FROM _sas.ready q
+        WHERE q.run_id = ANY (run_ids) AND NOT q.fresh AND q.lane = _sas.late_lane()
+        RETURNING q.*)
+    SELECT array_agg(g) INTO taken FROM gone g;
+    RETURN taken;
+END $$;
+
+-- _sas.hand_to_functions(run_ids, step_nos, elements): calls that wait for their agent wait for a function
+-- worker instead.
+-- Wakes: function workers.
+CREATE FUNCTION _sas.hand_to_functions(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE _sas.ready q SET lane = 0
+    FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
+    WHERE q.run_id = u.run_id AND q.step_no = u.step_no AND q.element = u.element AND NOT q.fresh
+      AND q.lane > 0;
+    PERFORM _sas.ring('{0}', false, false, '{}');
 END $$;
 
 -- _sas.middleware_chain(phase, workflow_id): what applies to a workflow, the outermost first; null when
