@@ -3,22 +3,47 @@
 -- Advance: what follows when steps have ended. Called in the transaction that
 -- ended them, by whoever did; all runs are locked by the caller.
 
--- _sas.advance(run_ids, step_nos): steps of runs that go on have succeeded or
--- were skipped: makes ready what waited for them only, and stops the runs
--- that have nothing left to do.
+-- _sas.advance(run_ids, step_nos): steps of runs that go on have succeeded or were skipped: makes ready what
+-- waited for them only, and stops the runs that have nothing left to do.
 --
--- A step that waits for several has a row with a counter from the first on,
--- so that each edge is walked once.
+-- Caller: holds the lock of the runs. Writes: step, run. Next: _sas.make_ready wakes those that can claim
+-- what is ready; _sas.end_of_steps ends a run.
 CREATE FUNCTION _sas.advance(run_ids bigint[], step_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    changes _sas.step_change[];
-    ready_runs bigint[];
-    ready_nos int[];
-    counted bigint[];
-    counts int[];
-    ended bigint[];
-    held bigint[];
+    next record;
+BEGIN
+    next := _sas.steps_after(run_ids, step_nos);
+    IF next.changes IS NOT NULL THEN
+        PERFORM _sas.move_steps(next.changes);
+    END IF;
+    IF next.ready_runs IS NOT NULL THEN
+        PERFORM _sas.make_ready(next.ready_runs, next.ready_nos);
+    END IF;
+    IF next.counted IS NOT NULL THEN
+        UPDATE _sas.run r SET open_steps = u.n FROM unnest(next.counted, next.counts) AS u (run_id, n)
+        WHERE r.run_id = u.run_id;
+    END IF;
+    IF next.ended IS NOT NULL THEN
+        PERFORM _sas.end_of_steps(next.ended);
+    END IF;
+    IF next.held IS NOT NULL THEN
+        PERFORM _sas.look_at_held(next.held);
+    END IF;
+END $$;
+
+-- _sas.steps_after(run_ids, step_nos): what follows from the end of these steps:
+--   changes                  of steps that wait for others still, or have waited, or are parked
+--   ready_runs, ready_nos    steps that are ready now
+--   counted, counts          runs whose number of open steps is another one
+--   ended                    runs in which nothing is open any more
+--   held                     runs that go on beside a failure, see _sas.look_at_held
+--
+-- A step that waits for several has a row with a counter from the first on, so that each edge is walked once.
+CREATE FUNCTION _sas.steps_after(run_ids bigint[], step_nos int[], OUT changes _sas.step_change[],
+                                 OUT ready_runs bigint[], OUT ready_nos int[], OUT counted bigint[],
+                                 OUT counts int[], OUT ended bigint[], OUT held bigint[])
+LANGUAGE plpgsql AS $$
 BEGIN
     WITH done AS (
         SELECT d.step_no, r.run_id, r.version_id, r.state, r.open_steps, r.paused_state
@@ -67,23 +92,6 @@ BEGIN
     SELECT f.changes, f.run_ids, f.step_nos, b.counted, b.counts, b.ended, b.held
     INTO changes, ready_runs, ready_nos, counted, counts, ended, held
     FROM follows f CROSS JOIN books b;
-
-    IF changes IS NOT NULL THEN
-        PERFORM _sas.move_steps(changes);
-    END IF;
-    IF ready_runs IS NOT NULL THEN
-        PERFORM _sas.make_ready(ready_runs, ready_nos);
-    END IF;
-    IF counted IS NOT NULL THEN
-        UPDATE _sas.run r SET open_steps = u.n FROM unnest(counted, counts) AS u (run_id, n)
-        WHERE r.run_id = u.run_id;
-    END IF;
-    IF ended IS NOT NULL THEN
-        PERFORM _sas.end_of_steps(ended);
-    END IF;
-    IF held IS NOT NULL THEN
-        PERFORM _sas.look_at_held(held);
-    END IF;
 END $$;
 
 -- _sas.end_of_steps(run_ids): no step is open any more in these runs that

@@ -46,6 +46,14 @@ LANGUAGE sql STABLE AS $$
         AND w.step_no = parent_no AND NOT w.undo WHERE r.run_id = parent_id
 $$;
 
+-- _sas.queue_of_step(run_id, step_no): the queue of the children of this step.
+CREATE FUNCTION _sas.queue_of_step(parent_id bigint, parent_no int) RETURNS int
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(w.queue_id, r.queue_id) FROM _sas.run r
+    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = parent_no AND NOT w.undo
+    WHERE r.run_id = parent_id
+$$;
+
 -- How many runs may stand in a row, each a child of the one before.
 CREATE FUNCTION _sas.child_levels() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 100 $$;
 

@@ -2,16 +2,19 @@
 --
 -- Runs: submit, keys and reply queues.
 
--- _sas.submit_runs(...): the runs, with what makes them start, in the
--- caller's transaction. A key that is taken gives the run that has it.
--- parent_run_id, parent_step_no: the step whose children they are, one for
--- each of parent_elements; null for a run of its own. plans: what their plan
--- function has returned already.
+-- _sas.submit_runs(...): the runs, with what makes them start, in the caller's transaction. A key that is
+-- taken gives the run that has it. parent_run_id, parent_step_no: the step whose children they are, one for
+-- each of parent_elements; null for a run of its own. plans: what their plan function has returned already.
+--
+-- Caller: nothing, or the lock of the parent.
+-- Writes: run, run_key, singleton, and what _sas.begin_submitted writes.
+-- Next: ready steps are claimed; the scheduler begins what something keeps. src/store/submit.c does the same
+-- for what is plain.
 CREATE FUNCTION _sas.submit_runs(caller oid, workflow text, inputs jsonb[], keys text[], priority int,
                                  start_at timestamptz, start_before timestamptz,
                                  deadline interval, after_run bigint, reply_to text, labels jsonb,
                                  parent_run_id bigint DEFAULT NULL, parent_step_no int DEFAULT NULL,
-                                     parent_elements int[] DEFAULT NULL,
+                                 parent_elements int[] DEFAULT NULL,
                                  after_result text[] DEFAULT '{success,warning}', plans jsonb[] DEFAULT NULL)
 RETURNS TABLE (run_id bigint, created boolean)
 LANGUAGE plpgsql
@@ -19,78 +22,125 @@ AS $$
 #variable_conflict use_column
 DECLARE
     now timestamptz := _sas.now();
-    v _sas.workflow_version := _sas.submittable(caller, workflow);
-    size int := coalesce(cardinality(inputs), 0);
-    ids bigint[] := '{}';
+    v _sas.workflow_version := _sas.version_to_submit(caller, workflow);
+    is_child boolean := $12 IS NOT NULL;
+    ids bigint[];
     fresh boolean[];
-    later boolean := coalesce($6 > now, false);
-    bad int;
-    p _sas.problem;
-    made bigint[];
     versions int[];
-    held boolean := later OR $9 IS NOT NULL
+    made bigint[];
+    held boolean := coalesce($6 > now, false) OR $9 IS NOT NULL
         OR (SELECT f.paused_at IS NOT NULL FROM _sas.workflow f WHERE f.workflow_id = v.workflow_id);
     -- a child has the queue of its step
-    queue int := coalesce(v.queue_id,
-                          (SELECT coalesce(w.queue_id, r.queue_id) FROM _sas.run r
-                           JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = $13
-                           AND NOT w.undo
-                                       WHERE r.run_id = $12 AND $12 IS NOT NULL));
+    queue int := coalesce(v.queue_id, CASE WHEN is_child THEN _sas.queue_of_step($12, $13) END);
 BEGIN
-    IF v.of_version IS NOT NULL THEN
-        -- not purged until this is committed; if it is gone, another one is current
-        LOOP
-            PERFORM FROM _sas.workflow_version x WHERE x.version_id = v.version_id FOR KEY SHARE;
-            EXIT WHEN FOUND;
-            v := _sas.submittable(caller, workflow);
-        END LOOP;
-    END IF;
     PERFORM _sas.check_start(caller, start_at, start_before, after_run, after_result)
-        WHERE start_before IS NOT NULL OR after_run IS NOT NULL OR after_result IS DISTINCT
-        FROM '{success,warning}';
+    WHERE start_before IS NOT NULL OR after_run IS NOT NULL
+       OR after_result IS DISTINCT FROM '{success,warning}';
     IF EXISTS (SELECT FROM _sas.middleware) THEN
         PERFORM _sas.check_middleware($1, $2);
         -- a child run is planned by its parent, in a scheduler: no function of a user runs there
-        IF $12 IS NULL THEN
+        IF NOT is_child THEN
             SELECT m.inputs, m.labels INTO inputs, labels FROM _sas.plan_before($1, $2, $3, $4, $11) m;
         END IF;
     END IF;
+    PERFORM _sas.check_submit(inputs, keys, priority, start_at, start_before, deadline, reply_to, labels,
+                              is_child);
+    IF coalesce(cardinality(inputs), 0) = 0 THEN
+        RETURN;
+    END IF;
+    SELECT p.ids, p.fresh, p.versions INTO ids, fresh, versions
+    FROM _sas.prepare_runs(caller, v, keys, inputs, is_child, plans) p;
+
+    INSERT INTO _sas.run (run_id, version_id, owner, trace, key, state, open_steps, priority, input,
+                          reply_to, labels, created_at, start_at, start_before, queue_id, deadline,
+                          parent_run_id, parent_step_no, parent_element, own_version)
+    OVERRIDING SYSTEM VALUE
+    SELECT ids[u.n], pv.version_id, caller, gen_random_uuid(), keys[u.n],
+           CASE WHEN held OR v.place_key IS NOT NULL THEN 'scheduled' ELSE 'pending' END,
+           CASE WHEN pv.step_count = 0 THEN (pv.finalize_no IS NOT NULL)::int
+                ELSE (SELECT count(*) FROM _sas.workflow_step w
+                      WHERE w.version_id = pv.version_id AND NOT w.undo AND w.needs = 0
+                        AND w.step_no IS DISTINCT FROM pv.finalize_no) END,
+           $5 + pv.priority, u.input, $10, $11, now, $6, $7, queue,
+           greatest(now, $6) + coalesce($8, pv.deadline, _sas.run_deadline()),
+           $12, $13, $14[u.n], pv.of_version IS NOT NULL
+    FROM unnest(inputs) WITH ORDINALITY AS u (input, n)
+    JOIN _sas.workflow_version pv ON pv.version_id = coalesce(versions[u.n], v.version_id)
+    WHERE fresh[u.n];
+
+    SELECT array_agg(u.id) INTO made FROM unnest(ids, fresh) AS u (id, fresh) WHERE u.fresh;
+    PERFORM _sas.begin_submitted(v, made, caller, workflow, start_at, start_before, after_run,
+                                 after_result, reply_to, held)
+    WHERE made IS NOT NULL;
+    IF NOT is_child AND EXISTS (SELECT FROM _sas.middleware) THEN
+        PERFORM _sas.plan_after($1, $2, made);
+    END IF;
+    RETURN QUERY SELECT u.id, u.fresh FROM unnest(ids, fresh) WITH ORDINALITY AS u (id, fresh, n)
+    ORDER BY u.n;
+END $$;
+
+-- _sas.version_to_submit(caller, workflow): the version that new runs have, if the caller may submit them.
+-- One that was made for single runs is not purged until this is committed; if it is gone, another one is
+-- current.
+CREATE FUNCTION _sas.version_to_submit(caller oid, workflow text) RETURNS _sas.workflow_version
+LANGUAGE plpgsql AS $$
+DECLARE
+    v _sas.workflow_version := _sas.submittable(caller, workflow);
+BEGIN
+    WHILE v.of_version IS NOT NULL LOOP
+        PERFORM FROM _sas.workflow_version x WHERE x.version_id = v.version_id FOR KEY SHARE;
+        EXIT WHEN FOUND;
+        v := _sas.submittable(caller, workflow);
+    END LOOP;
+    RETURN v;
+END $$;
+
+-- _sas.check_submit(...): what is wrong with what a submit says. A child run may have a longer deadline: that
+-- of its parent.
+CREATE FUNCTION _sas.check_submit(inputs jsonb[], keys text[], priority int, start_at timestamptz,
+                                  start_before timestamptz, deadline interval, reply_to text, labels jsonb,
+                                  is_child boolean) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    size int := coalesce(cardinality(inputs), 0);
+    latest timestamptz := _sas.now() + interval '100 years';
+    kind text;
+    p _sas.problem;
+BEGIN
     IF keys IS NOT NULL AND cardinality(keys) <> size THEN
         RAISE EXCEPTION 'there are % inputs and % keys', size, cardinality(keys)
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /keys.',
-                HINT = 'Give a key for each input, null where there is none.';
+            HINT = 'Give a key for each input, null where there is none.';
     END IF;
-    SELECT u.n INTO bad FROM unnest(inputs) WITH ORDINALITY AS u (input, n)
-    WHERE jsonb_typeof(u.input) IS DISTINCT FROM 'object' LIMIT 1;
+    SELECT coalesce(jsonb_typeof(i), 'null') INTO kind FROM unnest(inputs) i
+    WHERE jsonb_typeof(i) IS DISTINCT FROM 'object' LIMIT 1;
     IF FOUND THEN
-        RAISE EXCEPTION 'the input of a run must be an object, not %',
-            coalesce(jsonb_typeof(inputs[bad]), 'null')
+        RAISE EXCEPTION 'the input of a run must be an object, not %', kind
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /input.',
-                HINT = 'Pass jsonb such as {"order_id": 7}.';
+            HINT = 'Pass jsonb such as {"order_id": 7}.';
     END IF;
     IF EXISTS (SELECT FROM unnest(inputs) i WHERE pg_column_size(i) > _sas.max_input_size()) THEN
         RAISE EXCEPTION 'the input has more than % bytes', _sas.max_input_size()
             USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /input.',
-                HINT = 'See the setting sas.max_input_size.';
+            HINT = 'See the setting sas.max_input_size.';
     END IF;
     IF jsonb_typeof(labels) IS DISTINCT FROM 'object' THEN
         RAISE EXCEPTION 'labels must be an object'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /labels.',
             HINT = 'Pass jsonb such as {"tenant": "a"}.';
     END IF;
-    IF $8 <= '0' OR $8 > '10 years' AND $12 IS NULL THEN
+    IF deadline <= '0' OR deadline > '10 years' AND NOT is_child THEN
         RAISE EXCEPTION 'the deadline must be positive, and at most ten years'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /deadline.',
             HINT = 'It is the time that the run may take.';
     END IF;
     -- an end that never comes is none
-    IF $6 > now + interval '100 years' OR NOT isfinite($6) OR NOT isfinite($7) THEN
+    IF start_at > latest OR NOT isfinite(start_at) OR NOT isfinite(start_before) THEN
         RAISE EXCEPTION 'the run must begin within a hundred years'
             USING ERRCODE = 'invalid_parameter_value',
-                DETAIL = _sas.at(CASE WHEN isfinite($6)
-                                AND $6 <= now + interval '100 years' OR $6 IS NULL THEN '/start_before'
-                                ELSE '/start_at' END),
-                  HINT = 'Leave it out for a run that waits for no time.';
+            DETAIL = _sas.at(CASE WHEN isfinite(start_at) AND start_at <= latest OR start_at IS NULL
+                                 THEN '/start_before' ELSE '/start_at' END),
+            HINT = 'Leave it out for a run that waits for no time.';
     END IF;
     IF priority IS NULL OR priority NOT BETWEEN -1000 AND 1000 THEN
         RAISE EXCEPTION 'the priority must be from -1000 to 1000'
@@ -102,82 +152,86 @@ BEGIN
             PERFORM _sas.raise(p);
         END LOOP;
     END IF;
+END $$;
 
-    IF size = 0 THEN
-        RETURN;
-    END IF;
-    SELECT array_agg(nextval('_sas.run_run_id_seq')) INTO ids FROM generate_series(1, size);
-    fresh := array_fill(true, ARRAY[size]);
+-- _sas.note_runs(run_ids, state): runs have been made, in this state: they are counted, and the supervisor
+-- finds those that do not end in time.
+-- Reads: run. Writes: due.
+CREATE FUNCTION _sas.note_runs(run_ids bigint[], new_state text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    first timestamptz;
+BEGIN
+    PERFORM _sas.count_metric('transition', 0, 0, 'run none ' || new_state, cardinality(run_ids));
+    WITH timer AS (
+        INSERT INTO _sas.due (actor, due_at, run_id, kind)
+        SELECT 'v', r.deadline, r.run_id, 'deadline' FROM _sas.run r WHERE r.run_id = ANY (run_ids)
+        RETURNING due_at)
+    SELECT min(t.due_at) INTO first FROM timer t;
+    PERFORM _sas.due_by(first);
+END $$;
+
+-- _sas.prepare_runs(caller, v, keys, inputs, is_child, plans): a run id for each input, and whether that run
+-- is to be made (the key may be taken, a singleton may be open); versions of their own where they are
+-- planned.
+CREATE FUNCTION _sas.prepare_runs(caller oid, v _sas.workflow_version, keys text[], inputs jsonb[],
+                                  is_child boolean, plans jsonb[], OUT ids bigint[], OUT fresh boolean[],
+                                  OUT versions int[])
+LANGUAGE plpgsql AS $$
+BEGIN
+    SELECT array_agg(nextval('_sas.run_run_id_seq')), array_agg(true) INTO ids, fresh FROM unnest(inputs);
     IF keys IS NOT NULL THEN
         SELECT k.ids, k.fresh INTO ids, fresh FROM _sas.take_keys(caller, v.workflow_id, keys, inputs, ids) k;
     END IF;
-    IF v.singleton AND $12 IS NULL THEN
+    IF v.singleton AND NOT is_child THEN
         SELECT s.ids, s.fresh INTO ids, fresh
         FROM _sas.take_singleton(caller, v.workflow_id, keys, ids, fresh) s;
     END IF;
-
     IF v.planned THEN
-        FOR n IN 1 .. size LOOP
+        FOR n IN 1 .. cardinality(ids) LOOP
             IF fresh[n] THEN
-                versions[n] := (_sas.plan_run(caller, v, inputs[n], $12 IS NOT NULL, plans[n])).version_id;
+                versions[n] := (_sas.plan_run(caller, v, inputs[n], is_child, plans[n])).version_id;
             END IF;
         END LOOP;
     END IF;
+END $$;
 
-    INSERT INTO _sas.run (run_id, version_id, owner, trace, key, state, open_steps, priority, input,
-                          reply_to, labels, created_at, start_at, start_before, queue_id, deadline,
-                         parent_run_id, parent_step_no, parent_element, own_version)
-    OVERRIDING SYSTEM VALUE
-    SELECT ids[u.n], pv.version_id, caller, gen_random_uuid(), keys[u.n], CASE WHEN held
-        OR v.place_key IS NOT NULL THEN 'scheduled' ELSE 'pending' END,
-           CASE WHEN pv.step_count = 0 THEN (pv.finalize_no IS NOT NULL)::int
-                ELSE (SELECT count(*) FROM _sas.workflow_step w
-                      WHERE w.version_id = pv.version_id AND NOT w.undo AND w.needs = 0
-                          AND w.step_no IS DISTINCT FROM pv.finalize_no) END,
-           $5 + pv.priority, u.input, $10, $11, now, $6, $7, queue,
-               greatest(now, $6) + coalesce($8, pv.deadline, _sas.run_deadline()),
-           $12, $13, $14[u.n], pv.of_version IS NOT NULL
-    FROM unnest(inputs) WITH ORDINALITY AS u (input, n)
-    JOIN _sas.workflow_version pv ON pv.version_id = coalesce(versions[u.n], v.version_id)
-    WHERE fresh[u.n];
-
-    SELECT array_agg(ids[g]) INTO made FROM generate_series(1, size) g WHERE fresh[g];
-    IF made IS NOT NULL THEN
-        PERFORM _sas.count_metric('transition', 0, 0, CASE WHEN held
-                                  OR v.place_key IS NOT NULL THEN 'run none scheduled'
-                                  ELSE 'run none pending' END, cardinality(made));
-        IF $10 IS NOT NULL THEN
-            INSERT INTO _sas.reply (queue, owner, event, run_id, workflow, key, created_at)
-            SELECT $10, caller, 'accepted', r.run_id, $2, r.key, now FROM _sas.run r
-            WHERE r.run_id = ANY (made);
-            PERFORM pg_notify('sas_reply', $10);
-        END IF;
+-- _sas.begin_submitted(...): what follows when runs of this version have been made by one submit. held:
+-- something else than the line under their key keeps them from beginning.
+-- Writes: reply, ready, or due, run_after and run_place; what hooks need. Wakes: what can claim their first
+-- steps, or the scheduler.
+CREATE FUNCTION _sas.begin_submitted(v _sas.workflow_version, run_ids bigint[], caller oid, workflow text,
+                                     start_at timestamptz, start_before timestamptz, after_run bigint,
+                                     after_result text[], reply_to text, held boolean) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    now timestamptz := _sas.now();
+    waits boolean := held OR v.place_key IS NOT NULL;
+BEGIN
+    PERFORM _sas.note_runs(run_ids, CASE WHEN waits THEN 'scheduled' ELSE 'pending' END);
+    IF $9 IS NOT NULL THEN
+        INSERT INTO _sas.reply (queue, owner, event, run_id, workflow, key, created_at)
+        SELECT $9, $3, 'accepted', r.run_id, $4, r.key, now FROM _sas.run r WHERE r.run_id = ANY (run_ids);
+        PERFORM pg_notify('sas_reply', $9);
+    END IF;
+    IF EXISTS (SELECT FROM _sas.workflow_hook) THEN
+        PERFORM _sas.fire_hooks(run_ids);
+    END IF;
+    IF $6 IS NOT NULL THEN
+        INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 's', $6, u, 'late' FROM unnest(run_ids) u;
+        PERFORM _sas.ring('{}', true, false, '{}');
+    END IF;
+    IF waits THEN
+        PERFORM _sas.note_start(v, run_ids, after_run, after_result, NOT held);
         INSERT INTO _sas.due (actor, due_at, run_id, kind)
-        SELECT 'v', r.deadline, r.run_id, 'deadline' FROM _sas.run r WHERE r.run_id = ANY (made);
-        PERFORM _sas.due_by(min(r.deadline)) FROM _sas.run r WHERE r.run_id = ANY (made);
-        IF EXISTS (SELECT FROM _sas.workflow_hook) THEN
-            PERFORM _sas.fire_hooks(made);
-        END IF;
-        IF start_before IS NOT NULL THEN
-            INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 's', $7, m, 'late' FROM unnest(made) m;
-            PERFORM _sas.ring('{}', true, false, '{}');
-        END IF;
-        IF held OR v.place_key IS NOT NULL THEN
-            PERFORM _sas.note_start(v, made, after_run, after_result, NOT held);
-            INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 's', greatest($6, now), m, 'start'
-            FROM unnest(made) m;
-            PERFORM _sas.ring('{}', true, false, '{}');
-        ELSE
-            PERFORM _sas.make_roots_ready(made);
-            PERFORM _sas.end_of_steps(array_agg(r.run_id)) FROM _sas.run r
-            WHERE r.run_id = ANY (made) AND r.open_steps = 0 AND (v.planned OR v.step_count = 0)
-                HAVING count(*) > 0;
-        END IF;
+        SELECT 's', greatest($5, now), u, 'start' FROM unnest(run_ids) u;
+        PERFORM _sas.ring('{}', true, false, '{}');
+    ELSE
+        PERFORM _sas.make_roots_ready(run_ids);
+        PERFORM _sas.end_of_steps(array_agg(r.run_id)) FROM _sas.run r
+        WHERE r.run_id = ANY (run_ids) AND r.open_steps = 0 AND (v.planned OR v.step_count = 0)
+        HAVING count(*) > 0;
     END IF;
-    IF $12 IS NULL AND EXISTS (SELECT FROM _sas.middleware) THEN
-        PERFORM _sas.plan_after($1, $2, made);
-    END IF;
-    RETURN QUERY SELECT ids[g], fresh[g] FROM generate_series(1, size) g ORDER BY g;
 END $$;
 
 -- _sas.take_keys(...): gives each key to its new run, or finds the run that has it. Keys in

@@ -113,34 +113,23 @@ BEGIN
     RETURN QUERY SELECT * FROM _sas.told('pause', named, ids);
 END $$;
 
--- _sas.set_going(run_ids, only_runs, only_nos): paused runs go on: what is parked goes into the
--- queue, what has failed and was not decided gets another window. A run that
--- was paused for its deadline has that of its workflow anew: it must have an end.
--- only_runs, only_nos: of what has failed, these steps only; the others stay as they are, and the run is
--- paused for them again when nothing else is left to do.
+-- _sas.set_going(run_ids, only_runs, only_nos): paused runs go on. only_runs, only_nos: of what has failed,
+-- these steps only are tried again; the others stay as they are, and the run is paused for them again when
+-- nothing else is left to do.
+--
+-- Caller: holds the lock of the runs. Writes: run, step, ready, due. Wakes: what can claim their steps, the
+-- scheduler, the supervisor.
 CREATE FUNCTION _sas.set_going(run_ids bigint[], only_runs bigint[] DEFAULT NULL,
                                only_nos int[] DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    changes _sas.step_change[];
-    stopped bigint[];
-    next timestamptz;
+    -- their deadline passed while they were paused for something else: it is judged now
     late bigint[] := ARRAY(SELECT r.run_id FROM _sas.run r
                            WHERE r.run_id = ANY (run_ids) AND r.deadline <= _sas.now()
-                               AND r.paused_for IS DISTINCT FROM 'its deadline has passed');
+                             AND r.paused_for IS DISTINCT FROM 'its deadline has passed');
+    stopped bigint[];
 BEGIN
-    WITH longer AS (
-        UPDATE _sas.run r SET deadline = _sas.now() + coalesce((SELECT v.deadline
-                        FROM _sas.workflow_version v WHERE v.version_id = r.version_id),
-                    _sas.run_deadline()), overdue = NULL
-        WHERE r.run_id = ANY (run_ids) AND r.state = 'paused' AND r.fate IS NULL AND r.deadline <= _sas.now()
-            AND r.paused_for = 'its deadline has passed'
-        RETURNING r.run_id, r.deadline),
-    timed AS (
-        INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 'v', l.deadline, l.run_id, 'deadline'
-        FROM longer l)
-    SELECT min(l.deadline) INTO next FROM longer l;
-    PERFORM _sas.due_by(next) WHERE next IS NOT NULL;
+    PERFORM _sas.extend_deadlines(run_ids);
     PERFORM _sas.change_runs(array_agg(_sas.make_run_change(
         run_id => r.run_id, from_state => 'paused',
         to_state => CASE WHEN r.fate IS NOT NULL THEN 'compensating'
@@ -161,9 +150,56 @@ BEGIN
     -- what it was paused for is over; what was skipped stays a warning
     UPDATE _sas.run r SET error = NULL
     WHERE r.run_id = ANY (run_ids) AND r.fate IS NULL AND r.error IS NOT NULL
-      AND NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = r.run_id AND s.state = 'skipped'
-                      AND s.error IS NOT NULL);
+      AND NOT EXISTS (SELECT FROM _sas.step s
+                      WHERE s.run_id = r.run_id AND s.state = 'skipped' AND s.error IS NOT NULL);
+    PERFORM _sas.reopen_steps(run_ids, only_runs, only_nos);
+    PERFORM _sas.feed_fans(array_agg(f.run_id), array_agg(f.step_no)) FROM _sas.fan f
+    WHERE f.run_id = ANY (run_ids) HAVING count(*) > 0;
 
+    WITH again AS (
+        UPDATE _sas.run r SET overdue = NULL WHERE r.run_id = ANY (late) AND r.fate IS NULL
+        RETURNING r.run_id)
+    INSERT INTO _sas.due (actor, due_at, run_id, kind)
+    SELECT 'v', _sas.now(), a.run_id, 'deadline' FROM again a;
+    INSERT INTO _sas.due (actor, due_at, run_id, kind)
+    SELECT 's', greatest(r.start_at, _sas.now()), r.run_id, 'start' FROM _sas.run r
+    WHERE r.run_id = ANY (run_ids) AND r.state = 'scheduled';
+    SELECT array_agg(r.run_id) INTO stopped FROM _sas.run r
+    WHERE r.run_id = ANY (run_ids) AND r.fate IS NULL AND r.open_steps = 0;
+    PERFORM _sas.end_of_steps(stopped) WHERE stopped IS NOT NULL;
+    PERFORM _sas.hand_to_scheduler(run_ids);
+    PERFORM _sas.ring('{}', true, true, '{}');
+END $$;
+
+-- _sas.extend_deadlines(run_ids): those of these runs that are paused for their deadline have that of their
+-- workflow again: a run must have an end.
+CREATE FUNCTION _sas.extend_deadlines(run_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    next timestamptz;
+BEGIN
+    WITH longer AS (
+        UPDATE _sas.run r
+        SET deadline = _sas.now() + coalesce((SELECT v.deadline FROM _sas.workflow_version v
+                                              WHERE v.version_id = r.version_id), _sas.run_deadline()),
+            overdue = NULL
+        WHERE r.run_id = ANY ($1) AND r.state = 'paused' AND r.fate IS NULL AND r.deadline <= _sas.now()
+          AND r.paused_for = 'its deadline has passed'
+        RETURNING r.run_id, r.deadline),
+    timed AS (
+        INSERT INTO _sas.due (actor, due_at, run_id, kind)
+        SELECT 'v', l.deadline, l.run_id, 'deadline' FROM longer l)
+    SELECT min(l.deadline) INTO next FROM longer l;
+    PERFORM _sas.due_by(next) WHERE next IS NOT NULL;
+END $$;
+
+-- _sas.reopen_steps(run_ids, only_runs, only_nos): of runs that go on again, what is parked goes into the
+-- queue, and what has failed and was not decided gets another window.
+CREATE FUNCTION _sas.reopen_steps(run_ids bigint[], only_runs bigint[], only_nos int[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    changes _sas.step_change[];
+BEGIN
     SELECT array_agg(_sas.make_step_change(
                run_id => s.run_id, step_no => s.step_no, element => s.element, from_state => s.state,
                to_state => CASE s.state WHEN 'failed' THEN 'ready' ELSE s.state END,
@@ -182,23 +218,7 @@ BEGIN
     PERFORM _sas.ask_anew(run_ids);
     PERFORM _sas.resume_fallbacks(run_ids, only_runs, only_nos);
     PERFORM _sas.requeue(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element))
-        FROM unnest(changes) c;
-
-    PERFORM _sas.feed_fans(array_agg(f.run_id), array_agg(f.step_no)) FROM _sas.fan f
-        WHERE f.run_id = ANY (run_ids) HAVING count(*) > 0;
-
-    WITH again AS (UPDATE _sas.run r SET overdue = NULL WHERE r.run_id = ANY (late) AND r.fate IS NULL
-                   RETURNING r.run_id)
-    INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 'v', _sas.now(), a.run_id, 'deadline'
-    FROM again a;
-    INSERT INTO _sas.due (actor, due_at, run_id, kind)
-    SELECT 's', greatest(r.start_at, _sas.now()), r.run_id, 'start' FROM _sas.run r
-    WHERE r.run_id = ANY (run_ids) AND r.state = 'scheduled';
-    SELECT array_agg(r.run_id) INTO stopped FROM _sas.run r WHERE r.run_id = ANY (run_ids) AND r.fate IS NULL
-        AND r.open_steps = 0;
-    PERFORM _sas.end_of_steps(stopped) WHERE stopped IS NOT NULL;
-    PERFORM _sas.hand_to_scheduler(run_ids);
-    PERFORM _sas.ring('{}', true, true, '{}');
+    FROM unnest(changes) c;
 END $$;
 
 CREATE FUNCTION _sas.resume_runs_as(caller oid, run_ids bigint[])

@@ -341,8 +341,11 @@ BEGIN
 END $$;
 
 -- _sas.settle(targets, completed, output): an operator says what became of these steps, or of their undos:
--- they are
--- completed, or skipped. A run that a rule paused for them goes on when nothing that failed is left in it.
+-- they are completed, or skipped.
+--
+-- Caller: holds the lock of the runs, and of what is ready of them. Writes: ready, due, step, run.
+-- Wakes: agent workers, to stop a call that is decided over. Next: what follows in runs that go on is
+-- _sas.settled_forward, in others _sas.close_steps; what a rule paused is resumed.
 CREATE FUNCTION _sas.settle(targets _sas.target[], completed boolean, output jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -401,15 +404,24 @@ BEGIN
         HAVING count(*) > 0;
     PERFORM _sas.free_places(ids);
 
+    PERFORM _sas.resume_settled(ids);
+END $$;
+
+-- _sas.resume_settled(run_ids): those of these runs that a rule paused go on when nothing that failed is left
+-- in them.
+CREATE FUNCTION _sas.resume_settled(run_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
     PERFORM _sas.set_going(array_agg(r.run_id))
     FROM _sas.run r
-    WHERE r.run_id = ANY (ids) AND r.state = 'paused' AND r.paused_by = 'sas supervisor'
-        AND r.paused_for IS DISTINCT FROM 'its deadline has passed'
+    WHERE r.run_id = ANY ($1) AND r.state = 'paused' AND r.paused_by = 'sas supervisor'
+      AND r.paused_for IS DISTINCT FROM 'its deadline has passed'
       AND NOT EXISTS (SELECT FROM _sas.step s
                       JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no
                           AND NOT w.undo AND NOT coalesce(w.shape ? 'stands_in', false)
-                      WHERE s.run_id = r.run_id AND (s.state = 'compensating' OR s.state = 'failed'
-                                                     AND (r.fate IS NULL OR s.in_doubt)))
+                      WHERE s.run_id = r.run_id
+                        AND (s.state = 'compensating'
+                             OR s.state = 'failed' AND (r.fate IS NULL OR s.in_doubt)))
     HAVING count(*) > 0;
 END $$;
 

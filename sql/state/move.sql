@@ -20,9 +20,10 @@ END $$;
 
 -- _sas.move_steps(changes): the writer of step states.
 --
--- Inserts the rows whose from_state is 'none' and updates the others where
--- they still are in from_state. Raises when one of them is not, or when the
--- change is not in _sas.transition: that is a mistake in sas.
+-- Inserts the rows whose from_state is 'none' and updates the others where they still are in from_state.
+-- Raises when one of them is not, or when the change is not in _sas.transition: that is a mistake in sas.
+-- Caller: holds the lock of the runs. Writes: step. Next: what follows from the new state is the caller's to
+-- do.
 CREATE FUNCTION _sas.move_steps(changes _sas.step_change[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -37,21 +38,7 @@ BEGIN
     moves := _sas.count_moves('step', changes);
     IF _sas.are_legal('step', moves) THEN
         IF ';' || array_to_string(moves, ';') LIKE '%;none %' THEN
-            INSERT INTO _sas.step (run_id, step_no, element, state, attempt, failure_count, in_doubt,
-                                   transient, alone, parked,
-                                  needs_left, lease_id, request_id, complete_by, waiting_kind, waiting_until,
-                                      completion,
-                                  started_at, finished_at, output, error)
-            SELECT c.run_id, c.step_no, c.element, c.to_state, coalesce(c.attempt, 0),
-                coalesce(c.failure_count, 0),
-                   coalesce(c.in_doubt, false), c.transient, coalesce(c.alone, false),
-                       coalesce(c.parked, false),
-                   c.needs_left, c.lease_id, c.request_id, c.complete_by, c.waiting_kind, c.waiting_until,
-                       c.completion,
-                   c.started_at, c.finished_at, c.output, c.error
-            FROM unnest(changes) c
-            WHERE c.from_state = 'none';
-            GET DIAGNOSTICS inserted = ROW_COUNT;
+            inserted := _sas.insert_steps(changes);
         END IF;
         IF inserted < wanted THEN
             UPDATE _sas.step s
@@ -88,6 +75,25 @@ BEGIN
                                                      c.from_state, c.to_state), '; ')
                             FROM (SELECT * FROM unnest(changes) LIMIT 5) c);
     END IF;
+END $$;
+
+-- _sas.insert_steps(changes): of these changes, the steps that have no row yet. Returns how many.
+CREATE FUNCTION _sas.insert_steps(changes _sas.step_change[]) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    inserted int;
+BEGIN
+    INSERT INTO _sas.step (run_id, step_no, element, state, attempt, failure_count, in_doubt, transient,
+                           alone, parked, needs_left, lease_id, request_id, complete_by, waiting_kind,
+                           waiting_until, completion, started_at, finished_at, output, error)
+    SELECT c.run_id, c.step_no, c.element, c.to_state, coalesce(c.attempt, 0), coalesce(c.failure_count, 0),
+           coalesce(c.in_doubt, false), c.transient, coalesce(c.alone, false), coalesce(c.parked, false),
+           c.needs_left, c.lease_id, c.request_id, c.complete_by, c.waiting_kind, c.waiting_until,
+           c.completion, c.started_at, c.finished_at, c.output, c.error
+    FROM unnest(changes) c
+    WHERE c.from_state = 'none';
+    GET DIAGNOSTICS inserted = ROW_COUNT;
+    RETURN inserted;
 END $$;
 
 -- _sas.take_steps(claimed, under_lease, at): steps are claimed, under that lease, at that time.
