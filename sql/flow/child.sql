@@ -201,18 +201,11 @@ END $$;
 -- _sas.reverse_runs(run_ids): runs that had ended well are undone with the run that they are children of.
 CREATE FUNCTION _sas.reverse_runs(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE
-    back bigint[];
 BEGIN
-    SELECT array_agg(r.run_id) INTO back FROM _sas.run r WHERE r.run_id = ANY (run_ids)
-        AND r.state = 'stopped' AND r.result IN ('success', 'warning');
-    PERFORM _sas.change_runs(array_agg(_sas.make_run_change(
-        run_id => b, from_state => 'stopped', to_state => 'compensating', fate => 'compensate',
-        open_steps => 0,
-        error => _sas.problem_object('parent', 'the run that it is a child of is undone',
-                                     NULL, NULL, b, NULL))))
-    FROM unnest(back) b;
-    PERFORM _sas.hand_to_scheduler(back);
+    PERFORM _sas.undo_stopped_runs(array_agg(r.run_id), array_agg(_sas.problem_object(
+        'parent', 'the run that it is a child of is undone', NULL, NULL, r.run_id, NULL)))
+    FROM _sas.run r
+    WHERE r.run_id = ANY ($1) AND r.state = 'stopped' AND r.result IN ('success', 'warning');
 END $$;
 
 -- _sas.end_children(run_ids, how): the run that they are children of cannot go on.

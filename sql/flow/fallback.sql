@@ -79,13 +79,8 @@ END $$;
 -- _sas.undone_in_stead(changes): fallbacks were undone: so are the steps that they stood in for.
 CREATE FUNCTION _sas.undone_in_stead(changes _sas.step_change[]) RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE
-    undone _sas.step_change[];
 BEGIN
-    SELECT array_agg(_sas.make_step_change(
-               run_id => s.run_id, step_no => s.step_no, element => s.element, from_state => 'succeeded',
-               to_state => 'compensating'))
-    INTO undone
+    PERFORM _sas.mark_undone(array_agg(s.run_id), array_agg(s.step_no), array_agg(s.element))
     FROM unnest(changes) c
     JOIN _sas.run r ON r.run_id = c.run_id
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = c.step_no AND NOT w.undo
@@ -93,10 +88,6 @@ BEGIN
     JOIN _sas.step s ON s.run_id = c.run_id AND s.step_no = (w.shape ->> 'stands_in')::int
         AND s.element = c.element AND s.state = 'succeeded'
     WHERE c.to_state = 'compensated';
-    PERFORM _sas.move_steps(undone);
-    PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
-        run_id => u.run_id, step_no => u.step_no, element => u.element, from_state => 'compensating',
-        to_state => 'compensated', finished_at => _sas.now()))) FROM unnest(undone) u;
 END $$;
 
 -- _sas.fell(run_id, step_no, element, shape): has the fallback of this step been tried, and failed?

@@ -122,13 +122,8 @@ END $$;
 -- what they are made of.
 CREATE FUNCTION _sas.undone_as_a_whole(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE
-    undone _sas.step_change[];
 BEGIN
-    SELECT array_agg(_sas.make_step_change(
-               run_id => s.run_id, step_no => s.step_no, element => 0, from_state => 'succeeded',
-               to_state => 'compensating'))
-    INTO undone
+    PERFORM _sas.mark_undone(array_agg(s.run_id), array_agg(s.step_no), array_agg(0))
     FROM _sas.run r
     JOIN _sas.workflow_step w ON w.version_id = r.version_id
         AND (w.undo AND w.shape ?| '{each,repeat}' OR w.covers IS NOT NULL)
@@ -149,10 +144,33 @@ BEGIN
                         WHERE x.run_id = r.run_id AND x.step_no = ANY (p.nos)
                             AND (x.element > 0 OR x.step_no <> ALL (p.wholes))) e
     WHERE r.run_id = ANY (run_ids) AND s.state = 'succeeded' AND e.some AND e.standing IS NOT TRUE;
-    PERFORM _sas.move_steps(undone);
+END $$;
+
+-- _sas.mark_undone(run_ids, step_nos, elements): these steps, which have succeeded, are undone with others:
+-- there is no undo of their own.
+CREATE FUNCTION _sas.mark_undone(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
     PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
-        run_id => u.run_id, step_no => u.step_no, element => 0, from_state => 'compensating',
-        to_state => 'compensated', finished_at => _sas.now()))) FROM unnest(undone) u;
+        run_id => u.run_id, step_no => u.step_no, element => u.element, from_state => 'succeeded',
+        to_state => 'compensating')))
+    FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element);
+    PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
+        run_id => u.run_id, step_no => u.step_no, element => u.element, from_state => 'compensating',
+        to_state => 'compensated', finished_at => _sas.now())))
+    FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element);
+END $$;
+
+-- _sas.undo_stopped_runs(run_ids, errors): runs that have stopped are undone after all.
+-- Caller: holds their locks. Writes: run, due. Wakes: the scheduler, which undoes them step by step.
+CREATE FUNCTION _sas.undo_stopped_runs(run_ids bigint[], errors jsonb[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM _sas.change_runs(array_agg(_sas.make_run_change(
+        run_id => u.run_id, from_state => 'stopped', to_state => 'compensating', fate => 'compensate',
+        open_steps => 0, error => u.error)))
+    FROM unnest(run_ids, errors) AS u (run_id, error);
+    PERFORM _sas.hand_to_scheduler(run_ids);
 END $$;
 
 -- _sas.undo_next(run_ids): the next undo of doomed runs in which nothing is

@@ -117,13 +117,9 @@ BEGIN
                                 FROM unnest(open) WITH ORDINALITY AS u (id, n) ORDER BY u.n));
     END IF;
     IF over <> '{}' THEN
-        PERFORM _sas.change_runs(array_agg(_sas.make_run_change(
-            run_id => u, from_state => 'stopped', to_state => 'compensating', fate => 'compensate',
-            open_steps => 0,
-            error => _sas.problem_object('compensated', 'an operator has the run undone', reason,
-                                         NULL, u, NULL))))
-        FROM unnest(over) u;
-        PERFORM _sas.hand_to_scheduler(over);
+        PERFORM _sas.undo_stopped_runs(over, ARRAY(
+            SELECT _sas.problem_object('compensated', 'an operator has the run undone', reason, NULL, u, NULL)
+            FROM unnest(over) u));
     END IF;
     PERFORM _sas.record(caller, open || over, 'compensate', NULL, _sas.reason(reason));
     RETURN QUERY SELECT * FROM _sas.told('compensate', named, open || over);
