@@ -17,12 +17,14 @@ BEGIN
                       WHERE s.run_id = g.run_id AND s.step_no = g.step_no AND s.element = g.element);
 END $$;
 
--- _sas.doom(run_ids, fates, errors, at_once): these runs cannot go on. Takes their
--- ready rows first, cancels what has not begun, keeps what is running, ends
--- its children, and hands them to the scheduler once nothing is running any more.
+-- _sas.doom(run_ids, fates, errors, at_once): these runs cannot go on. Takes their ready rows first, cancels
+-- what has not begun, keeps what is running, ends its children, and hands them to the scheduler once nothing
+-- is running any more.
 --
 -- fate: compensate | cancel undo what is done; fail leaves it standing.
 -- at_once: what is running is not left to end: its calls are stopped.
+-- Caller: holds the lock of the runs. Writes: ready, step, run, due. Wakes: the scheduler; agent workers,
+-- when calls are stopped. Next: _sas.undo_next, once nothing is running.
 CREATE FUNCTION _sas.doom(run_ids bigint[], fates text[], errors jsonb[], at_once boolean DEFAULT false)
 RETURNS void
 LANGUAGE plpgsql AS $$

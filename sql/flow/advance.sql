@@ -96,6 +96,8 @@ END $$;
 
 -- _sas.end_of_steps(run_ids): no step is open any more in these runs that
 -- have no fate: the finalize step is made ready, or the run stops.
+-- Caller: holds the lock of the runs. Writes: run, step. Next: _sas.make_ready for the finalize step,
+-- _sas.change_runs for the end.
 CREATE FUNCTION _sas.end_of_steps(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -178,6 +180,7 @@ END $$;
 
 -- _sas.move_to_paused(run_ids, why, who, errors): takes runs off the road. Ready steps are
 -- parked in rows of their own; running ones go on and their replies count.
+-- Caller: holds the lock of the runs. Writes: ready, step, run. Next: _sas.set_going, when it is resumed.
 CREATE FUNCTION _sas.move_to_paused(run_ids bigint[], why text[], who text, errors jsonb[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -201,6 +204,7 @@ BEGIN
 END $$;
 
 -- _sas.close_steps(run_ids): one open step less for each entry, in doomed runs.
+-- Caller: holds the lock of the runs. Writes: run. Next: _sas.undo_next, by the scheduler, when none is open.
 CREATE FUNCTION _sas.close_steps(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -235,6 +239,7 @@ END $$;
 
 -- _sas.requeue(...): steps that stand at ready or compensating go into the
 -- queue; those of paused runs are parked, those of doomed ones are cancelled, or undone when they have begun.
+-- Caller: holds the lock of the runs. Writes: step, run. Next: _sas.make_ready.
 CREATE FUNCTION _sas.requeue(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

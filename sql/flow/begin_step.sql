@@ -21,6 +21,7 @@ BEGIN
 END $$;
 
 -- _sas.fail_steps(..., errors): these steps fail for good, without a worker; the supervisor decides.
+-- Writes: step, due. Wakes: the supervisor. Next: _sas.decide.
 CREATE FUNCTION _sas.fail_steps(run_ids bigint[], step_nos int[], elements int[], errors jsonb[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -41,6 +42,7 @@ END $$;
 
 -- _sas.succeed_steps(..., outputs): these steps have what they waited for. expect and output of a
 -- step with elements are asked of each element, not of the whole.
+-- Writes: step. Next: _sas.go_on, or _sas.close_steps in a run that cannot go on.
 CREATE FUNCTION _sas.succeed_steps(run_ids bigint[], step_nos int[], elements int[], outputs jsonb[])
 RETURNS void
 LANGUAGE plpgsql AS $$
@@ -136,6 +138,7 @@ BEGIN
 END $$;
 
 -- _sas.enter_steps(run_ids, step_nos, elements): asks the condition of each, and begins it as its kind wants.
+-- Caller: the scheduler, with the lock of the runs. Next: one function for each way in which a step begins.
 CREATE FUNCTION _sas.enter_steps(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

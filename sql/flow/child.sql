@@ -6,6 +6,8 @@
 
 -- _sas.begin_children(...): submits a run for each, as the owner of its parent.
 -- Those of one step go together; what cannot be submitted fails its step.
+-- Caller: the scheduler, with the lock of the parents. Writes: run of the children, step. Next: a child that
+-- stops sends a message (_sas.note_ends), and _sas.children_ended ends the step.
 CREATE FUNCTION _sas.begin_children(run_ids bigint[], step_nos int[], elements int[], inputs jsonb[])
 RETURNS void
 LANGUAGE plpgsql AS $$
@@ -59,6 +61,7 @@ CREATE FUNCTION _sas.child_levels() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL 
 
 -- _sas.submit_children(...): null, or why they could not be submitted. plans: what their plan function
 -- returned for each.
+-- Writes: run, step. Next: the child runs by itself; see _sas.begin_children.
 CREATE FUNCTION _sas.submit_children(parent_id bigint, parent_no int, parent_elements int[], inputs jsonb[],
                                      plans jsonb[] DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql AS $$
@@ -99,6 +102,7 @@ EXCEPTION WHEN OTHERS THEN
     RETURN SQLERRM;
 END $$;
 
+-- _sas.fail_children(...): these steps fail, since their child runs could not be submitted.
 CREATE FUNCTION _sas.fail_children(parent_id bigint, parent_no int, parent_elements int[], why text)
 RETURNS void
 LANGUAGE sql AS $$
@@ -107,6 +111,7 @@ LANGUAGE sql AS $$
     FROM unnest(parent_elements) e
 $$;
 
+-- _sas.child_problem(...): that a child run could not be submitted, and why, as an error.
 CREATE FUNCTION _sas.child_problem(parent_id bigint, parent_no int, why text) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT _sas.problem_object('child', 'the child run could not be submitted', why, NULL, parent_id,
@@ -125,6 +130,7 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- _sas.children_ended(run_ids, step_nos, elements): their child runs have stopped.
+-- Caller: the scheduler, with the lock of the parents. Next: _sas.succeed_steps, _sas.fail_steps.
 CREATE FUNCTION _sas.children_ended(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -31,6 +31,8 @@ $$;
 -- Returns what was claimed; the rows of _sas.step say running (an undo says
 -- compensating) with a fresh request_id and complete_by. The lease names the worker.
 -- plain: each is one step by itself, in no map, include, poll or fallback, whose templates see no other step.
+-- Caller: nothing; never waits for a lock. Writes: ready, lease, step, run. Next: the work, then
+-- _sas.write_replies.
 CREATE FUNCTION _sas.claim_ready(lanes int[], quantities int[], boot bigint, worker_id bigint,
                                  locked_by text, urgent boolean DEFAULT false,
                             OUT lease_id bigint, OUT claimed _sas.claimed[], OUT plain boolean)

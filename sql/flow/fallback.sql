@@ -22,6 +22,8 @@ BEGIN
 END $$;
 
 -- _sas.fall_back(run_ids, step_nos, elements): these steps leave their work to their fallbacks.
+-- Caller: holds the lock of the runs. Writes: step. Next: _sas.make_ready for the fallbacks; their end comes
+-- back by _sas.stood_in or _sas.fail_in_stead.
 CREATE FUNCTION _sas.fall_back(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -10,6 +10,7 @@ CREATE FUNCTION _sas.fan_width() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAF
 
 -- _sas.begin_fans(run_ids, step_nos, lists, from_states): these steps begin with an element for each item of
 -- their list. list null: with a first turn, or what has begun before and failed goes on where it was.
+-- Writes: item, fan, step. Next: _sas.feed_fans.
 CREATE FUNCTION _sas.begin_fans(run_ids bigint[], step_nos int[], lists jsonb[], from_states text[])
 RETURNS void
 LANGUAGE plpgsql AS $$
@@ -32,6 +33,7 @@ END $$;
 
 -- _sas.feed_fans(run_ids, step_nos): makes as many elements ready as may be on
 -- their way at once, and ends the steps of which none remains.
+-- Writes: fan. Next: _sas.make_ready for the elements; _sas.count_elements when one of them has ended.
 CREATE FUNCTION _sas.feed_fans(run_ids bigint[], step_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

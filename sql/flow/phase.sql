@@ -118,6 +118,7 @@ BEGIN
     PERFORM _sas.requeue(ARRAY[s.run_id], ARRAY[s.step_no], ARRAY[s.element]);
 END $$;
 
+-- _sas.close_stage(g): the step is in no stage any more.
 CREATE FUNCTION _sas.close_stage(g _sas.stage) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -60,9 +60,10 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.give_queue_places(quantity): the scheduler lets out steps of queues that have places, at most
--- quantity of each, and takes back what no worker has claimed yet in those that are paused. How many were
--- moved.
+-- _sas.give_queue_places(quantity): the scheduler lets out steps of queues that have places, at most quantity
+-- of each, and takes back what no worker has claimed yet in those that are paused. How many were moved.
+-- Caller: a scheduler; it locks the row of _sas.turn. Writes: ready, queue_place. Wakes: what can claim the
+-- steps.
 CREATE FUNCTION _sas.give_queue_places(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -9,6 +9,8 @@
 -- nothing is decided on what is not committed, and nobody asks in turns.
 
 -- _sas.begin_runs(run_ids): those of these runs that nothing keeps from beginning begin.
+-- Caller: the scheduler, with the lock of the runs. Writes: run, and what _sas.may_begin notes of those that
+-- wait. Next: _sas.make_ready for their first steps.
 CREATE FUNCTION _sas.begin_runs(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -10,6 +10,7 @@
 -- ask of a poll changes nothing. A function has not begun, or its worker would hold the run: it is cancelled.
 -- Outside programs are told by their heartbeats, and may end what they do.
 -- everything: those are not waited for either, nor is an undo that is on its way.
+-- Writes: step, attempt, place. Wakes: agent workers, for calls that are to be stopped.
 CREATE FUNCTION _sas.stop_work(run_ids bigint[], everything boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -81,6 +82,7 @@ END $$;
 
 -- _sas.halt_now(run_ids, errors): these runs stop now, whatever they are at. Nothing is undone, and nobody is
 -- waited for. errors null: they are halted with the run that they are children of.
+-- Writes: ready, step, undo_line, run, due. Wakes: agent workers; the scheduler, for children.
 CREATE FUNCTION _sas.halt_now(run_ids bigint[], errors jsonb[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -269,6 +269,7 @@ BEGIN
     END LOOP;
 END $$;
 
+-- _sas.submit_batch_as(...): sas.submit_batch.
 CREATE FUNCTION _sas.submit_batch_as(caller oid, workflow text, inputs jsonb[], keys text[], priority int,
                                      start_at timestamptz, start_before timestamptz,
                                   deadline interval, after_run bigint, reply_to text, labels jsonb,

@@ -3,6 +3,7 @@
 -- Undo: what was done is undone in reverse order of completion, one step after the other.
 
 -- _sas.wake_steps(...): the pause of these steps is over.
+-- Caller: the scheduler, with the lock of the runs. Writes: step. Next: _sas.requeue.
 CREATE FUNCTION _sas.wake_steps(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -180,6 +181,8 @@ END $$;
 -- its output, else its call is repeated under its key until the outcome is
 -- known. A poll counts as done once its call has succeeded. What a run with
 -- fate fail has done is left standing.
+-- Caller: the scheduler, with the lock of the runs. Writes: undo_line, step, run, attempt, ready. Next: the
+-- undo is claimed; its reply closes the step, and the scheduler comes here again.
 CREATE FUNCTION _sas.undo_next(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -5,6 +5,7 @@
 
 -- _sas.begin_waits(run_ids, step_nos, elements): suspends them; a signal that is there already is taken at
 -- once.
+-- Writes: step, due. Next: _sas.deliver_signals, or _sas.end_timers when the time has come.
 CREATE FUNCTION _sas.begin_waits(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -6,6 +6,7 @@
 -- free, deleted, runs locked. Those whose run somebody holds are put off by
 -- a quarter of a second, and sooner if the holder rings; a run that only wants
 -- its timer by more, since the function of a step may hold it for long.
+-- Caller: a tick of the scheduler or the supervisor. Writes: due. Next: the tick carries the messages out.
 CREATE FUNCTION _sas.take_due(whose "char", quantity int) RETURNS SETOF _sas.due
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -100,6 +100,7 @@ END $$;
 --
 -- One that comes for the first time gets its row here; what is not in _sas.transition gives the null that the
 -- row refuses. The others are for _sas.move_steps. Returns how many came for the first time.
+-- Caller: has just taken the steps out of _sas.ready. Writes: step.
 CREATE FUNCTION _sas.take_steps(claimed _sas.claimed[], under_lease bigint, at timestamptz) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -134,6 +135,7 @@ END $$;
 --
 -- The fence and the change are one statement here. What is written is what _sas.move_steps writes of the same
 -- reply; a change that is not in _sas.transition would be the null that the column refuses.
+-- Caller: holds the lock of the runs. Writes: step. Next: _sas.go_on.
 CREATE FUNCTION _sas.move_done(replies _sas.call_reply[], now timestamptz, OUT run_ids bigint[],
                                OUT step_nos int[], OUT elements int[])
 LANGUAGE plpgsql AS $$

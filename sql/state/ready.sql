@@ -59,6 +59,8 @@ END $$;
 -- Arrays of equal length; null: all of them whole steps (element 0), forward, not alone. The rank is fixed
 -- here: ready_at minus priority times sas.priority_step. Steps that need thought before they begin are told
 -- to the scheduler instead, unless it has thought already (entered).
+-- Caller: holds the lock of the runs, or has just made them. Writes: ready, stage; due, for the scheduler.
+-- Wakes: what can claim the steps, or the scheduler. Next: a claim.
 CREATE FUNCTION _sas.make_ready(run_ids bigint[], step_nos int[], elements int[] DEFAULT NULL,
                                 undos boolean[] DEFAULT NULL,
                                 alones boolean[] DEFAULT NULL, entered boolean DEFAULT false) RETURNS void
