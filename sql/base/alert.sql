@@ -16,6 +16,11 @@ $$;
 -- open one with the same cause. NOTIFY and the hook tell of new ones only. A cause that lies in the server or
 -- an agent and comes back within five minutes of its end is the same alert: nobody is told twice of a breaker
 -- that opens and closes.
+--   holds   nothing; a row that another session has locked is not waited for
+--   writes  alert; of a new one also a message alert_hook, if a hook is set and it is not of that hook's
+--           own failure
+--   wakes   the supervisor, for that message: not the scheduler, whose lateness is one of the alerts
+--   next    _sas.fire_alert_hook
 CREATE FUNCTION _sas.raise_alert(kind text, cause text, message text, agent_id int DEFAULT NULL,
                            run_id bigint DEFAULT NULL, step_no int DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -48,7 +53,9 @@ BEGIN
     IF made IS NOT NULL THEN
         PERFORM _sas.count_metric('alert', 0, 0, $1, 1);
         PERFORM pg_notify('sas_alert', $1);
-        PERFORM _sas.fire_alert_hook(made);
+        INSERT INTO _sas.due (actor, due_at, run_id, kind, alert_id)
+        SELECT 'v', _sas.due_by(now), 0, 'alert_hook', made
+        WHERE $1 <> 'alert-hook-failed' AND EXISTS (SELECT FROM _sas.alert_hook);
     END IF;
 END $$;
 

@@ -5,37 +5,39 @@
 -- of the change, so that windows, retries, doors and rights are those of every
 -- step. What becomes of it never touches the run that it tells of.
 
--- _sas.fire_alert_hook(alert_id): tells the hook of a new alert, with the commit; never of its own failure.
-CREATE FUNCTION _sas.fire_alert_hook(alert bigint) RETURNS void
+-- _sas.fire_alert_hook(alert_ids): tells the hook of these new alerts, in runs of its own. Without a hook
+-- nothing happens.
+--   reads   alert_hook, alert, and what the alert tells of
+--   writes  run, due (its deadline), ready
+--   wakes   the function workers
+CREATE FUNCTION _sas.fire_alert_hook(alert_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := _sas.now();
-    made bigint;
+    made bigint[];
 BEGIN
-    IF NOT EXISTS (SELECT FROM _sas.alert_hook) THEN
-        RETURN;
+    WITH queued AS (
+        INSERT INTO _sas.run (version_id, owner, trace, state, open_steps, priority, input, labels,
+                              created_at, deadline, hook_of)
+        SELECT h.version_id, h.owner, gen_random_uuid(), 'pending', 1, 0,
+               jsonb_build_object('alert_id', l.alert_id, 'kind', l.kind, 'message', l.message,
+                                  'agent', a.name, 'run_id', l.run_id, 'workflow', f.name,
+                                  'step', _sas.shown_name(w.name), 'at', l.created_at),
+               '{}', now, now + _sas.run_deadline(), 0
+        FROM _sas.alert_hook h
+        JOIN _sas.alert l ON l.alert_id = ANY (alert_ids)
+        LEFT JOIN _sas.agent a ON a.agent_id = l.agent_id
+        LEFT JOIN _sas.run r ON r.run_id = l.run_id
+        LEFT JOIN _sas.workflow_version v ON v.version_id = r.version_id
+        LEFT JOIN _sas.workflow f ON f.workflow_id = v.workflow_id
+        LEFT JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = l.step_no AND NOT w.undo
+        ORDER BY l.alert_id
+        RETURNING run_id)
+    SELECT array_agg(q.run_id ORDER BY q.run_id) INTO made FROM queued q;
+    IF made IS NOT NULL THEN
+        PERFORM _sas.note_runs(made, 'pending');
+        PERFORM _sas.make_roots_ready(made);
     END IF;
-    INSERT INTO _sas.run (version_id, owner, trace, state, open_steps, priority, input, labels, created_at,
-                          deadline, hook_of)
-    SELECT h.version_id, h.owner, gen_random_uuid(), 'pending', 1, 0,
-           jsonb_build_object('alert_id', l.alert_id, 'kind', l.kind, 'message', l.message, 'agent', a.name,
-                              'run_id', l.run_id, 'workflow', f.name,
-                              'step', _sas.shown_name(w.name), 'at', l.created_at),
-           '{}', now, now + _sas.run_deadline(), 0
-    FROM _sas.alert_hook h
-    JOIN _sas.alert l ON l.alert_id = alert
-    LEFT JOIN _sas.agent a ON a.agent_id = l.agent_id
-    LEFT JOIN _sas.run r ON r.run_id = l.run_id
-    LEFT JOIN _sas.workflow_version v ON v.version_id = r.version_id
-    LEFT JOIN _sas.workflow f ON f.workflow_id = v.workflow_id
-    LEFT JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = l.step_no AND NOT w.undo
-    WHERE l.kind <> 'alert-hook-failed'
-    RETURNING run_id INTO made;
-    IF made IS NULL THEN
-        RETURN;
-    END IF;
-    PERFORM _sas.note_runs(ARRAY[made], 'pending');
-    PERFORM _sas.make_roots_ready(ARRAY[made]);
 END $$;
 
 -- _sas.fire_hooks(run_ids): these runs have just come to the state that they are in, and what has a hook for

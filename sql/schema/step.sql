@@ -99,7 +99,8 @@ CREATE TABLE _sas.due (
     run_id bigint NOT NULL,
     kind text NOT NULL,
     step_no int,
-    element int
+    element int,
+    alert_id bigint
 );
 CREATE INDEX due_next ON _sas.due (actor, due_at, run_id);
 COMMENT ON TABLE _sas.due IS 'Timers and messages to the scheduler (s) and the supervisor (v).';

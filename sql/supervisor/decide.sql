@@ -72,7 +72,9 @@ BEGIN
     ORDER BY d.run_id, d.kind DESC, d.step_no, d.element;
 END $$;
 
--- _sas.decide_on(taken): decides on what these messages tell.
+-- _sas.decide_on(taken): decides on what these messages tell. The runs are locked.
+--   reads   step, run, workflow_step (_sas.cases)
+--   writes  timers of young runs; runs of the alert hook; and what was decided (_sas.act_on)
 CREATE FUNCTION _sas.decide_on(taken _sas.due[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -80,6 +82,8 @@ DECLARE
     made _sas.decision[] := '{}';
 BEGIN
     PERFORM _sas.write_timers(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'young'
+        HAVING count(*) > 0;
+    PERFORM _sas.fire_alert_hook(array_agg(d.alert_id)) FROM unnest(taken) d WHERE d.kind = 'alert_hook'
         HAVING count(*) > 0;
     FOREACH c IN ARRAY ARRAY(SELECT x FROM _sas.cases(taken) x) LOOP
         CONTINUE WHEN c.kind = 'deadline' AND NOT _sas.mark_overdue(c.run_id);

@@ -67,6 +67,7 @@ my $run = $node->safe_psql('postgres', q{SELECT run_id FROM sas.submit('book', s
 ok(wait_for($node, q{SELECT message FROM sas.alerts WHERE kind = 'late' AND message LIKE '%scheduler%'}, 'what is due for the scheduler is not looked at; see sas.workers and the log of the server'),
 	'the supervisor says that it does not look at what is due');
 ok(wait_until(sub { told('late') == 2 }), 'NOTIFY tells of it, too');
+ok(wait_for($node, q{SELECT count(*) FROM public.page WHERE message LIKE '%scheduler%'}, '1'), 'and the hook, which does not wait for the scheduler');
 kill 'CONT', $scheduler;
 ok(wait_for($node, "SELECT state FROM sas.runs WHERE run_id = $run", 'stopped'), 'and it goes on where it was');
 
@@ -84,4 +85,18 @@ is($node->safe_psql('postgres', q{SELECT alerts_open > 0, ok FROM sas.health()})
 $node->safe_psql('postgres', q{ALTER FUNCTION _sas.claim_functions_away RENAME TO claim_functions});
 ok(wait_for($node, q{SELECT closed_at IS NOT NULL FROM sas.alerts WHERE kind = 'crash-loop'}, 't', limit => 300), 'a worker that has lived for a minute closes it');
 ok(wait_for($node, q{SELECT string_agg(kind, ', ' ORDER BY n) FROM public.page}, 'late, late, crash-loop'), 'the hook was told of it as soon as somebody could call it');
+
+# -- a server that crashes between the alert and its hook ------------------------------------------
+
+($supervisor) = $node->safe_psql('postgres', q{SELECT pid FROM sas.workers WHERE actor = 'supervisor'});
+ok(stopped_asleep($supervisor), 'the supervisor is stopped in its sleep');
+$node->safe_psql('postgres', q{SELECT _sas.raise_alert('hook-failed', 'for the test', 'raised by a session')});
+sleep 1;
+is($node->safe_psql('postgres', q{SELECT count(*) FROM public.page WHERE kind = 'hook-failed'}), '0', 'the hook is not called in the transaction of the alert');
+$listener->quit;
+# a stopped process would not see that the server crashes
+kill 'KILL', $supervisor;
+$node->stop('immediate');
+$node->start;
+ok(wait_for($node, q{SELECT count(*) FROM public.page WHERE kind = 'hook-failed'}, '1'), 'the server crashes before it is: it is called afterwards');
 done_testing();
