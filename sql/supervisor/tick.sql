@@ -4,25 +4,26 @@
 -- window, a longer wait, an undo or a pause. It knows nothing of the business
 -- and calls nothing.
 
--- _sas.supervisor_tick(boot, live, newest, quantity): one turn of the leading supervisor.
+-- _sas.supervisor_tick(boot, live, newest, quantity): one turn of the leading supervisor, of runs; that of
+-- infinite tasks is _sas.supervise_watches.
 --   live    worker ids alive in this database, as looked up before the call
 --   newest  the highest worker id that had been given out by then: a lease of a later one is not judged
 -- Returns how much was found, when to look again (null: only when rung), and
 -- the workers that hold local steps past complete-by plus a second.
+--   locks   leases and runs that nobody else holds; the others are looked at again
+--   reads   lease, due, ready
+--   next    _sas.take_back, then _sas.decide
 CREATE FUNCTION _sas.supervisor_tick(boot bigint, live bigint[], newest bigint, quantity int,
                                      OUT worked int, OUT next_due timestamptz, OUT stuck bigint[])
 LANGUAGE plpgsql AS $$
 DECLARE
     leases int;
-    watched record;
     lanes int[];
     marks timestamptz[];
 BEGIN
     PERFORM _sas.tell_lateness();
     SELECT o.leases, o.stuck INTO leases, stuck FROM _sas.take_back(boot, live, newest, quantity) o;
-    SELECT * INTO watched FROM _sas.supervise_watches(boot, live, newest);
-    worked := leases + _sas.decide(quantity) + _sas.leave_closed_doors(quantity) + watched.worked;
-    stuck := stuck || watched.stuck;
+    worked := leases + _sas.decide(quantity) + _sas.leave_closed_doors(quantity);
     -- a row of the queue that a session held when a worker looked was passed by, and nobody rings for it
     IF worked = 0 THEN
         PERFORM _sas.check_fronts();
@@ -33,8 +34,7 @@ BEGIN
                                 WHERE EXISTS (SELECT FROM _sas.ready q WHERE q.lane = a.lane
                                               AND q.rank >= a.mark)), false, false, '{}');
     END IF;
-    next_due := least(_sas.next_due('v'), watched.next_due,
-                      (SELECT l.next_by FROM _sas.lease l ORDER BY l.next_by LIMIT 1));
+    next_due := least(_sas.next_due('v'), (SELECT l.next_by FROM _sas.lease l ORDER BY l.next_by LIMIT 1));
 END $$;
 
 -- _sas.take_back(...): steps whose worker is gone, or whose complete-by has

@@ -341,20 +341,16 @@ sas_store_purge(int quantity, int64 *next_ms)
 	return sas_store_cell_int(0, 1);
 }
 
-int
-sas_store_supervisor_tick(const int64 *live, int n_live, int64 newest, int quantity, int64 *next_ms, int64 **stuck, int *n_stuck)
+/* What a tick of the supervisor returns: worked, next_due, stuck. */
+static int
+steps_tick_result(int64 *next_ms, int64 **stuck, int *n_stuck)
 {
-	static SasPlan plan = {"SELECT worked, next_due, stuck FROM _sas.supervisor_tick($1, $2, $3, $4)",
-	4, {INT8OID, INT8ARRAYOID, INT8OID, INT4OID}};
-	Datum		args[4] = {Int64GetDatum(sas_base_self.boot), steps_int8_array(live, n_live), Int64GetDatum(newest), Int32GetDatum(quantity)};
 	bool		isnull;
-	Datum		ids;
+	Datum		ids = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 3, &isnull);
 
-	sas_store_plan_run(&plan, args, NULL);
 	*next_ms = sas_store_ms_until(sas_store_cell_time(0, 2));
 	*stuck = NULL;
 	*n_stuck = 0;
-	ids = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 3, &isnull);
 	if (!isnull)
 	{
 		Datum	   *values;
@@ -365,6 +361,28 @@ sas_store_supervisor_tick(const int64 *live, int n_live, int64 newest, int quant
 			(*stuck)[i] = DatumGetInt64(values[i]);
 	}
 	return sas_store_cell_int(0, 1);
+}
+
+int
+sas_store_supervisor_tick(const int64 *live, int n_live, int64 newest, int quantity, int64 *next_ms, int64 **stuck, int *n_stuck)
+{
+	static SasPlan plan = {"SELECT worked, next_due, stuck FROM _sas.supervisor_tick($1, $2, $3, $4)",
+	4, {INT8OID, INT8ARRAYOID, INT8OID, INT4OID}};
+	Datum		args[4] = {Int64GetDatum(sas_base_self.boot), steps_int8_array(live, n_live), Int64GetDatum(newest), Int32GetDatum(quantity)};
+
+	sas_store_plan_run(&plan, args, NULL);
+	return steps_tick_result(next_ms, stuck, n_stuck);
+}
+
+int
+sas_store_supervise_watches(const int64 *live, int n_live, int64 newest, int64 *next_ms, int64 **stuck, int *n_stuck)
+{
+	static SasPlan plan = {"SELECT worked, next_due, stuck FROM _sas.supervise_watches($1, $2, $3)",
+	3, {INT8OID, INT8ARRAYOID, INT8OID}};
+	Datum		args[3] = {Int64GetDatum(sas_base_self.boot), steps_int8_array(live, n_live), Int64GetDatum(newest)};
+
+	sas_store_plan_run(&plan, args, NULL);
+	return steps_tick_result(next_ms, stuck, n_stuck);
 }
 
 bool

@@ -198,7 +198,13 @@ extern int	sas_store_purge(int quantity, int64 *next_ms);
 /* Functions of infinite tasks that do not return: their tasks go to other workers. */
 extern void sas_store_give_up_invocations(const SasPeerInvocation *invocations, int n);
 
+/*
+ * The two ticks of the supervisor: of runs, and of infinite tasks.  live, newest:
+ * the workers that live, as sas_base_peers_live() returns them.  *stuck: the workers
+ * to be ended once the tick is committed.
+ */
 extern int	sas_store_supervisor_tick(const int64 *live, int n_live, int64 newest, int quantity, int64 *next_ms, int64 **stuck, int *n_stuck);
+extern int	sas_store_supervise_watches(const int64 *live, int n_live, int64 newest, int64 *next_ms, int64 **stuck, int *n_stuck);
 
 /*
  * The run as its caller may see it, for sas.wait; in the caller's

@@ -4,11 +4,12 @@
  *
  * The lead is a flag in shared memory that is free again when its owner
  * dies; the other supervisors sleep until they are woken, and try to take
- * it.  All decisions are made in _sas.supervisor_tick.  This file passes it
- * the live workers, and ends workers that run a function step past
- * complete-by, or the function of an infinite task for longer than its
- * time-out: a function that catches its own cancellation can be stopped in
- * no other way.
+ * it.  All decisions are made in _sas.supervisor_tick, about runs, and in
+ * _sas.supervise_watches, about infinite tasks, each in a transaction of its
+ * own.  This file passes them the live workers, and ends workers that run a
+ * function step past complete-by, or the function of an infinite task for
+ * longer than its time-out: a function that catches its own cancellation can
+ * be stopped in no other way.
  *
  * Now and then, and when the retention of the oldest run is over, it also
  * checks conditions and purges, in a transaction of its own and in small
@@ -40,6 +41,13 @@
 /* a session that ends is visible for a moment longer: how often, and for how long, to check for it */
 #define SAS_DEPARTURE_CHECK_MS 20
 #define SAS_DEPARTURE_FOR_MS 1000
+
+/* The sooner of two spans; below 0: none. */
+static int64
+supervisor_sooner_ms(int64 a, int64 b)
+{
+	return a < 0 ? b : b < 0 ? a : Min(a, b);
+}
 
 /* How long to sleep at most, since the session of an outside node may be on its way out; -1: as long as wanted. */
 static int64
@@ -169,19 +177,51 @@ supervisor_set_timers(void)
 	return next_ms < 0 ? -1 : Max(next_ms, SAS_TIMERS_MS);
 }
 
+/* Runs: what is overdue or has failed.  Returns how much was found; -1: there is no store. */
+static int
+supervisor_tick_runs(const int64 *live, int n_live, int64 newest, int64 *next_ms)
+{
+	int			worked;
+	int64	   *stuck;
+	int			n_stuck;
+
+	if (!sas_store_begin())
+		return -1;
+	worked = sas_store_supervisor_tick(live, n_live, newest, SAS_SUPERVISOR_BATCH, next_ms, &stuck, &n_stuck);
+	sas_store_commit();
+	for (int i = 0; i < n_stuck; i++)
+		sas_base_peers_terminate(stuck[i]);
+	return worked;
+}
+
 /*
- * Functions of infinite tasks that have not returned in time: their tasks,
- * and all others of their workers, go to other workers.  In the transaction;
- * the workers are ended after its commit.
+ * Infinite tasks.  Functions that have not returned in time: their tasks, and
+ * all others of their workers, go to other workers.  The workers are ended
+ * after the commit.
  */
 static int
-supervisor_find_overdue(SasPeerInvocation *overdue, int64 *next_us)
+supervisor_tick_watches(const int64 *live, int n_live, int64 newest, int64 *next_ms)
 {
-	int			n = sas_base_peers_overdue(overdue, SAS_MAX_PEERS, next_us);
+	SasPeerInvocation overdue[SAS_MAX_PEERS];
+	int64		overdue_us;
+	int			n_overdue = sas_base_peers_overdue(overdue, SAS_MAX_PEERS, &overdue_us);
+	int			worked;
+	int64	   *stuck;
+	int			n_stuck;
 
-	if (n > 0)
-		sas_store_give_up_invocations(overdue, n);
-	return n;
+	if (!sas_store_begin())
+		return -1;
+	if (n_overdue > 0)
+		sas_store_give_up_invocations(overdue, n_overdue);
+	worked = sas_store_supervise_watches(live, n_live, newest, next_ms, &stuck, &n_stuck);
+	sas_store_commit();
+	for (int i = 0; i < n_stuck; i++)
+		sas_base_peers_terminate(stuck[i]);
+	for (int i = 0; i < n_overdue; i++)
+		sas_base_peers_terminate(overdue[i].worker_id);
+	if (overdue_us != 0)
+		*next_ms = supervisor_sooner_ms(*next_ms, Max(SAS_SHORTEST_SLEEP_MS, (overdue_us - sas_base_clock_monotonic_us()) / 1000 + 1));
+	return worked;
 }
 
 static SasTick
@@ -190,16 +230,13 @@ supervisor_tick(void)
 	SasTick		next = {false, -1};
 	int64		live[SAS_MAX_PEERS];
 	int64		newest;
-	int64		check_ms;
-	int64		timers_ms;
 	int			n_live;
-	int			worked;
-	int64	   *stuck;
-	int			n_stuck;
 	int64		departing;
-	SasPeerInvocation overdue[SAS_MAX_PEERS];
-	int			n_overdue;
-	int64		overdue_us;
+	int64		timers_ms;
+	int64		runs_ms;
+	int64		watches_ms;
+	int			runs;
+	int			watches;
 
 	if (!sas_base_peers_lead(SAS_SUPERVISOR))
 		return next;
@@ -214,31 +251,20 @@ supervisor_tick(void)
 	n_live = sas_base_peers_live(live, SAS_MAX_PEERS, &newest);
 	if (n_live > SAS_MAX_PEERS)
 		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("too many workers to watch: %d", n_live)));
-	if (!sas_store_begin())
+	runs = supervisor_tick_runs(live, n_live, newest, &runs_ms);
+	watches = runs < 0 ? -1 : supervisor_tick_watches(live, n_live, newest, &watches_ms);
+	if (watches < 0)
 		return next;
-	n_overdue = supervisor_find_overdue(overdue, &overdue_us);
-	worked = sas_store_supervisor_tick(live, n_live, newest, SAS_SUPERVISOR_BATCH, &next.wake_in_ms, &stuck, &n_stuck);
-	sas_store_commit();
 
-	for (int i = 0; i < n_stuck; i++)
-		sas_base_peers_terminate(stuck[i]);
-	for (int i = 0; i < n_overdue; i++)
-		sas_base_peers_terminate(overdue[i].worker_id);
-	next.again = worked >= SAS_SUPERVISOR_BATCH || timers_ms == 0;
+	next.again = runs + watches >= SAS_SUPERVISOR_BATCH || timers_ms == 0;
+	next.wake_in_ms = supervisor_sooner_ms(runs_ms, watches_ms);
 	/* due rows that could not be taken are locked by a session: try again after a while */
-	if (worked == 0 && next.wake_in_ms >= 0 && next.wake_in_ms < SAS_SHORTEST_SLEEP_MS)
-		next.wake_in_ms = SAS_SHORTEST_SLEEP_MS;
-	check_ms = supervisor_check_and_purge();
-	if (next.wake_in_ms < 0 || next.wake_in_ms > supervisor_longest_sleep_ms())
-		next.wake_in_ms = supervisor_longest_sleep_ms();
-	if (overdue_us != 0)
-		next.wake_in_ms = Min(next.wake_in_ms, Max(SAS_SHORTEST_SLEEP_MS, (overdue_us - sas_base_clock_monotonic_us()) / 1000 + 1));
-	if (timers_ms >= 0 && timers_ms < next.wake_in_ms)
-		next.wake_in_ms = timers_ms;
-	if (check_ms >= 0 && check_ms < next.wake_in_ms)
-		next.wake_in_ms = check_ms;
-	if (departing >= 0 && next.wake_in_ms > departing)
-		next.wake_in_ms = departing;
+	if (runs + watches == 0 && next.wake_in_ms >= 0)
+		next.wake_in_ms = Max(next.wake_in_ms, SAS_SHORTEST_SLEEP_MS);
+	next.wake_in_ms = supervisor_sooner_ms(next.wake_in_ms, supervisor_check_and_purge());
+	next.wake_in_ms = supervisor_sooner_ms(next.wake_in_ms, supervisor_longest_sleep_ms());
+	next.wake_in_ms = supervisor_sooner_ms(next.wake_in_ms, timers_ms);
+	next.wake_in_ms = supervisor_sooner_ms(next.wake_in_ms, departing);
 	sas_wake_supervisor_sleeps_until(sas_base_clock_now() + next.wake_in_ms * 1000);
 	return next;
 }

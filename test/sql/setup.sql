@@ -121,7 +121,8 @@ CREATE FUNCTION t.schedule() RETURNS int LANGUAGE sql AS $$ SELECT worked FROM _
 
 CREATE FUNCTION t.supervise() RETURNS int LANGUAGE sql AS $$
     SELECT FROM _sas.set_timers(NULL, NULL, NULL);
-    SELECT worked FROM _sas.supervisor_tick(1, ARRAY(SELECT id FROM t.worker WHERE alive AND boot = 1), (SELECT coalesce(max(id), 0) FROM t.worker), 100)
+    SELECT (SELECT worked FROM _sas.supervisor_tick(1, l.live, l.newest, 100)) + (SELECT worked FROM _sas.supervise_watches(1, l.live, l.newest))
+    FROM (SELECT coalesce(array_agg(id) FILTER (WHERE alive AND boot = 1), '{}') AS live, coalesce(max(id), 0) AS newest FROM t.worker) l
 $$;
 
 -- t.settle(): scheduler and supervisor, until neither finds anything to do now
