@@ -3,35 +3,70 @@
 -- Judge: what a step makes of the reply of its worker: was it what was
 -- expected, what is kept of it, and what becomes of the step.
 
--- _sas.objection(run_id, step_no, element, undo, output): what a step has against the
--- output of its function, asked before the function's writes are kept: a
--- problem object, or null.
+-- _sas.judge_output(run, step, element, said, expects, keeps): what a step makes of what its call, task or
+-- function said: what it keeps of it, or a problem object: why it does not take it. Inlined.
+--   expects  is it asked whether that is what the step expects?
+--   keeps    does the step keep something of it?
+--   reads    what the templates of the step name
+CREATE FUNCTION _sas.judge_output(r _sas.run, w _sas.workflow_step, element int, said jsonb, expects boolean,
+                                  keeps boolean)
+RETURNS TABLE (result jsonb, objection jsonb)
+LANGUAGE sql STABLE AS $$
+    SELECT kept.result,
+           CASE WHEN expects AND e.met IS NOT TRUE
+                THEN _sas.problem_object('expect',
+                                         CASE WHEN e.met IS NULL THEN 'expect is neither true nor false'
+                                              ELSE format('the %s is not what was expected', e.name) END,
+                                         w.expect #>> '{}',
+                                         CASE w.kind WHEN 'call' THEN (said ->> 'status')::int END, r.run_id,
+                                         w.name)
+                WHEN kept.problem IS NOT NULL
+                THEN _sas.problem_object('output', 'the output of the step could not be made',
+                                         format('%s: %s', kept.problem ->> 'path', kept.problem ->> 'what'),
+                                         NULL, r.run_id, w.name) END
+    FROM (SELECT CASE WHEN expects OR keeps THEN _sas.context(r, w, element) END AS root OFFSET 0) seen
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN expects THEN _sas.met(w.expect, said, seen.root) END AS met,
+               CASE w.kind WHEN 'function' THEN 'result' ELSE 'reply' END AS name OFFSET 0) e
+    -- arguments are evaluated before ON is asked, hence the CASE
+    LEFT JOIN LATERAL _sas.render(w.output, CASE WHEN keeps
+                                  THEN seen.root || jsonb_build_object('output', said) END) kept ON keeps
+$$;
+
+-- _sas.objection(run_id, step_no, element, undo, output): what a step has against the output of its function,
+-- asked before the function's writes are kept: a problem object, or null.
 CREATE FUNCTION _sas.objection(run_id bigint, step_no int, element int, undo boolean, output jsonb)
 RETURNS jsonb
 LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN m.met IS NULL THEN _sas.problem_object('expect', 'expect is neither true nor false',
-                                                            w.expect #>> '{}', NULL, r.run_id, w.name)
-                WHEN NOT m.met THEN _sas.problem_object('expect', 'the result is not what was expected',
-                                                        w.expect #>> '{}', NULL, r.run_id, w.name)
-                WHEN o.problem IS NOT NULL THEN _sas.problem_object('output',
-                            'the output of the step could not be made',
-                                                                    format('%s: %s', o.problem ->> 'path',
-                                                                           o.problem ->> 'what'), NULL,
-                                                                        r.run_id, w.name) END
+    SELECT o.objection
     FROM _sas.run r
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = $2 AND w.undo = $4
-    CROSS JOIN LATERAL (SELECT _sas.context(r, w, $3) AS root OFFSET 0) x
-    CROSS JOIN LATERAL (SELECT _sas.met(w.expect, $5, x.root) AS met OFFSET 0) m
-    LEFT JOIN LATERAL _sas.render(w.output, x.root || jsonb_build_object('output', $5)) o
-        ON w.output IS NOT NULL
+    CROSS JOIN LATERAL _sas.judge_output(r, w, $3, $5, w.expect IS NOT NULL, w.output IS NOT NULL) o
     WHERE r.run_id = $1
+$$;
+
+-- _sas.state_after_reply(state, verdict, fate, again_in): the state of a step after a reply.
+CREATE FUNCTION _sas.state_after_reply(state text, verdict text, fate text, again_in interval) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN state = 'compensating'
+                THEN CASE verdict WHEN 'done' THEN 'compensated' ELSE 'compensating' END
+                WHEN verdict = 'done' THEN 'succeeded'
+                -- in a run that cannot go on nobody asks any more
+                WHEN verdict IN ('started', 'asked')
+                THEN CASE WHEN fate IS NULL THEN 'suspended' ELSE 'failed' END
+                WHEN verdict = 'hand_back' THEN CASE WHEN again_in > '0' THEN 'suspended' ELSE 'ready' END
+                ELSE 'failed' END
 $$;
 
 -- _sas.judge_replies(replies, now): of each reply that counts the change of its step, and the verdict: that
 -- of the worker, or what the step makes of it: permanent when it is not as expected; of a poll also started
--- (its call has succeeded) and asked (it is not over). queued: has one of the steps a place in a queue?
--- falls: has one a fallback, or is one?
--- objected: is a call that was done not what its step expects? The runs are locked.
+-- (its call has succeeded) and asked (it is not over).
+--   queued    has one of the steps a place in a queue?
+--   falls     has one a fallback, or is one?
+--   objected  is a call that was done not what its step expects?
+--   holds     the locks of the runs
+--   reads     run, step, workflow_step, what their templates name; writes nothing
+--   next      _sas.move_steps
 CREATE FUNCTION _sas.judge_replies(replies _sas.call_reply[], now timestamptz,
                                    OUT changes _sas.step_change[], OUT verdicts text[], OUT queued boolean,
                                    OUT falls boolean, OUT objected boolean)
@@ -64,13 +99,9 @@ BEGIN
                                     WHEN f.to_state = 'suspended' THEN 'poll' END,
                waiting_until => CASE WHEN f.verdict = 'hand_back' AND p.again_in > '0' THEN now + p.again_in
                                      WHEN f.to_state = 'suspended'
-                                         THEN _sas.ask_next(w.shape -> 'poll',
-                                                            (SELECT x FROM _sas.step x
-                                                             WHERE x.run_id = p.run_id
-                                                               AND x.step_no = p.step_no
-                                                               AND x.element = p.element), now) END)),
+                                         THEN _sas.ask_next(w.shape -> 'poll', polled.step, now) END)),
            array_agg(f.verdict), bool_or(coalesce(w.queue_id, r.queue_id) > 0),
-               bool_or(w.shape ?| '{stands_in,fallback}'),
+           bool_or(w.shape ?| '{stands_in,fallback}'),
            bool_or(p.verdict = 'done' AND f.verdict = 'permanent' AND w.kind = 'call' AND NOT h.asks)
     INTO changes, verdicts, queued, falls, objected
     FROM unnest(replies) p
@@ -79,57 +110,28 @@ BEGIN
                         AND x.element = p.element OFFSET 0) s
     JOIN _sas.run r ON r.run_id = p.run_id
     CROSS JOIN LATERAL (
-        SELECT k AS whole, k.name, k.kind, k.expect, k.output, k.queue_id, k.shape FROM _sas.workflow_step k
-        WHERE k.version_id = r.version_id AND k.step_no = p.step_no
+        SELECT k AS whole, k.kind, k.queue_id, k.shape,
+               p.verdict = 'done' AND k.expect IS NOT NULL AS expects,
+               p.verdict = 'done' AND k.output IS NOT NULL AS keeps,
+               coalesce(k.shape ? 'poll' AND s.state = 'running', false) AS polls
+        FROM _sas.workflow_step k WHERE k.version_id = r.version_id AND k.step_no = p.step_no
             AND k.undo = (s.state = 'compensating') OFFSET 0) w
     -- of a poll: is this its call, or does it ask?
-    CROSS JOIN LATERAL (SELECT coalesce(w.shape ? 'poll' AND s.state = 'running'
-                                        AND s.asks IS NULL, false) AS starts,
-                               coalesce(w.shape ? 'poll' AND s.state = 'running'
-                                        AND s.asks IS NOT NULL, false) AS asks OFFSET 0) h
-    CROSS JOIN LATERAL (SELECT CASE WHEN h.asks
-                        AND p.verdict = 'done' THEN _sas.judge_ask(r, w.whole,
-                    (SELECT x FROM _sas.step x WHERE x.run_id = p.run_id AND x.step_no = p.step_no
-                     AND x.element = p.element), p.output) END AS asked OFFSET 0) a
+    CROSS JOIN LATERAL (SELECT w.polls AND s.asks IS NULL AS starts, w.polls AND s.asks IS NOT NULL AS asks) h
+    LEFT JOIN LATERAL (SELECT x AS step FROM _sas.step x WHERE w.polls AND x.run_id = p.run_id
+                       AND x.step_no = p.step_no AND x.element = p.element OFFSET 0) polled ON true
+    CROSS JOIN LATERAL (SELECT CASE WHEN h.asks AND p.verdict = 'done'
+                               THEN _sas.judge_ask(r, w.whole, polled.step, p.output) END AS asked OFFSET 0) a
+    CROSS JOIN LATERAL _sas.judge_output(r, w.whole, p.element, p.output, w.expects AND NOT h.asks,
+                                         w.keeps AND NOT h.starts AND NOT h.asks) o
     CROSS JOIN LATERAL (
-        SELECT CASE WHEN w.expect IS NULL OR p.verdict <> 'done' OR h.asks THEN NULL
-                    ELSE _sas.context(r, w.whole, p.element) END AS root OFFSET 0) x
-    CROSS JOIN LATERAL (
-        SELECT p.verdict <> 'done' OR w.expect IS NULL OR h.asks AS unasked,
-               CASE WHEN p.verdict = 'done' AND w.expect IS NOT NULL
-                   AND NOT h.asks THEN _sas.met(w.expect, p.output, x.root) END AS met OFFSET 0) m
-    -- arguments are evaluated before ON is asked, hence the CASE
-    LEFT JOIN LATERAL _sas.render(w.output, CASE WHEN p.verdict = 'done' AND w.output IS NOT NULL
-                                  AND NOT h.starts AND NOT h.asks
-        THEN _sas.context(r, w.whole, p.element) || jsonb_build_object('output', p.output) END) o
-        ON p.verdict = 'done' AND w.output IS NOT NULL AND NOT h.starts AND NOT h.asks
-    CROSS JOIN LATERAL (
-        SELECT CASE WHEN NOT m.unasked AND m.met IS NOT TRUE OR o.problem IS NOT NULL THEN 'permanent'
+        SELECT CASE WHEN o.objection IS NOT NULL THEN 'permanent'
                     WHEN h.asks AND p.verdict = 'done' THEN (a.asked).verdict
-                    WHEN h.starts AND p.verdict = 'done' THEN 'started' ELSE p.verdict END AS verdict,
-               CASE WHEN NOT m.unasked AND m.met IS NOT TRUE
-                    THEN _sas.problem_object('expect', CASE
-                                             WHEN m.met IS NULL THEN 'expect is neither true nor false'
-                                             ELSE 'the reply is not what was expected' END,
-                                             w.expect #>> '{}', CASE w.kind
-                                                 WHEN 'call' THEN (p.output ->> 'status')::int END, p.run_id,
-                                                 w.name)
-                    WHEN o.problem IS NOT NULL
-                    THEN _sas.problem_object('output', 'the output of the step could not be made',
-                                             format('%s: %s', o.problem ->> 'path', o.problem ->> 'what'),
-                                                 NULL, p.run_id, w.name)
-                    ELSE (a.asked).error END AS error OFFSET 0) v
+                    WHEN h.starts AND p.verdict = 'done' THEN 'started'
+                    ELSE p.verdict END AS verdict, coalesce(o.objection, (a.asked).error) AS error OFFSET 0) v
     CROSS JOIN LATERAL (
         SELECT v.verdict, v.error,
-               CASE WHEN s.state = 'compensating' THEN CASE v.verdict WHEN 'done' THEN 'compensated'
-                   ELSE 'compensating' END
-                    WHEN v.verdict = 'done' THEN 'succeeded'
-                    -- in a run that cannot go on nobody asks any more
-                    WHEN v.verdict IN ('started', 'asked') THEN CASE WHEN r.fate IS NULL THEN 'suspended'
-                        ELSE 'failed' END
-                    WHEN v.verdict = 'hand_back' THEN CASE WHEN p.again_in > '0' THEN 'suspended'
-                        ELSE 'ready' END
-                    ELSE 'failed' END AS to_state OFFSET 0) f
+               _sas.state_after_reply(s.state, v.verdict, r.fate, p.again_in) AS to_state OFFSET 0) f
     WHERE s.request_id = p.request_id AND s.complete_by > now;
 END $$;
 

@@ -64,30 +64,13 @@ LANGUAGE sql IMMUTABLE AS $$
                                format('%s: %s', path, why), NULL, run_id, step)
 $$;
 
--- _sas.claim_as(caller, agent, worker, quantity, lease): see sas.claim. Each claimed task is held for the
--- lease, at most for its complete_in. One whose input cannot be made has failed for good, and the next is
--- looked for instead.
-CREATE FUNCTION _sas.claim_as(caller oid, agent text, worker text, quantity int, lease interval)
-RETURNS TABLE (request_id uuid, run_id bigint, step text, undo boolean, idempotency_key text, request jsonb,
-               checkpoint jsonb, lease_until timestamptz)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    -- the caller's session plans as it likes; these statements reach few rows by an index, and locks are
-    -- taken in its order
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
-        SET enable_mergejoin = off
-    SET enable_bitmapscan = off SET enable_sort = off SET jit = off
-AS $$
-#variable_conflict use_column
+-- _sas.check_claim(caller, agent, worker, quantity, lease): the external agent, if this may be claimed;
+-- raises otherwise.
+CREATE FUNCTION _sas.check_claim(caller oid, agent text, worker text, quantity int, lease interval)
+RETURNS _sas.agent
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
     a _sas.agent;
-    now timestamptz := _sas.now();
-    places int[];
-    claimed _sas.claimed[];
-    held_under bigint;
-    r record;
-    unfit _sas.call_reply[];
-    given int := 0;
-    looks int := 1;
 BEGIN
     SELECT * INTO a FROM _sas.agent x WHERE x.name = $2 AND x.dropped_at IS NULL;
     IF NOT FOUND THEN
@@ -121,70 +104,134 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /lease.',
             HINT = 'Keep it short and extend it by sas.heartbeat.';
     END IF;
+    RETURN a;
+END $$;
 
+-- _sas.lock_places(agent, quantity): places of the agent, at most for what is ready and for so many tasks.
+-- With nothing ready nothing is locked.
+--   locks  the rows of these places, but for those that another session has locked
+CREATE FUNCTION _sas.lock_places(a _sas.agent, quantity int) RETURNS int[]
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN ARRAY(
+        SELECT p.place FROM _sas.place p
+        WHERE p.agent_id = a.agent_id AND p.place <= a.max_in_flight AND p.request_id IS NULL
+        LIMIT greatest(0, least((SELECT count(*)
+                                 FROM (SELECT FROM _sas.ready q WHERE q.lane = a.agent_id LIMIT quantity) x),
+                                a.max_in_flight - (SELECT count(*) FROM _sas.place h
+                                                   WHERE h.agent_id = a.agent_id
+                                                   AND h.request_id IS NOT NULL)))
+        FOR UPDATE SKIP LOCKED);
+END $$;
+
+-- _sas.take_tasks(agent_id, quantity, lease): takes so many ready tasks out of the queue of the agent, in
+-- their order; null: all that is ready is in somebody's hands.
+--   locks   their runs (shared) first, then their rows in ready; what is locked is passed by
+--   writes  ready
+--   next    _sas.hold_tasks
+CREATE FUNCTION _sas.take_tasks(agent_id int, quantity int, lease interval) RETURNS _sas.claimed[]
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    claimed _sas.claimed[];
+BEGIN
+    WITH taken AS (
+        DELETE FROM _sas.ready r
+        WHERE r.ctid = ANY (ARRAY(
+            SELECT q.ctid FROM _sas.ready q JOIN _sas.run x ON x.run_id = q.run_id
+            WHERE q.lane = $1 ORDER BY q.rank LIMIT $2
+            FOR SHARE OF x SKIP LOCKED FOR UPDATE OF q SKIP LOCKED))
+        RETURNING r.run_id, r.step_no, r.element, r.lane, r.rank, r.undo, r.alone)
+    SELECT array_agg(ROW(t.run_id, t.step_no, t.element, t.undo, t.alone, v.version_id, t.lane,
+                         coalesce(s.state, 'none'),
+                         coalesce(s.attempt, 0), least(lease, w.complete_in),
+                             gen_random_uuid())::_sas.claimed
+                     ORDER BY t.rank, t.run_id, t.step_no, t.element)
+    INTO claimed
+    FROM taken t
+    JOIN _sas.run v ON v.run_id = t.run_id
+    JOIN _sas.workflow_step w ON w.version_id = v.version_id AND w.step_no = t.step_no AND w.undo = t.undo
+    LEFT JOIN _sas.step s ON s.run_id = t.run_id AND s.step_no = t.step_no AND s.element = t.element;
+    RETURN claimed;
+END $$;
+
+-- _sas.hold_tasks(agent_id, claimed, places, worker, lease, now): the worker holds these tasks from now on,
+-- each in one of these places.
+--   holds   the locks of the places, and shared ones of the runs
+--   writes  lease, place, step, run
+--   wakes   the supervisor, at the end of the lease
+CREATE FUNCTION _sas.hold_tasks(agent_id int, claimed _sas.claimed[], places int[], worker text,
+                                lease interval, now timestamptz) RETURNS void
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    held_under bigint;
+BEGIN
+    INSERT INTO _sas.lease AS l (boot, worker_id, locked_by, next_by, run_ids, step_nos, elements)
+    SELECT 0, 0, worker, now + min(c.complete_in), array_agg(c.run_id), array_agg(c.step_no),
+        array_agg(c.element)
+    FROM unnest(claimed) c
+    RETURNING l.lease_id INTO held_under;
+    PERFORM _sas.due_by(now + min(c.complete_in)) FROM unnest(claimed) c;
+    UPDATE _sas.place p
+    SET request_id = c.request_id, lease_id = held_under, run_id = c.run_id, step_no = c.step_no,
+        element = c.element, undo = c.undo, settles = v.fate IS NOT NULL, worker = $4, lease = $5,
+        claimed_at = now, last_by = now + w.complete_in
+    FROM unnest(claimed) WITH ORDINALITY AS c (run_id, step_no, element, undo, alone, version_id, lane,
+                                               from_state, attempt, complete_in, request_id, n)
+    JOIN _sas.run v ON v.run_id = c.run_id
+    JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
+    WHERE p.agent_id = $1 AND p.place = places[c.n];
+    PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
+        run_id => c.run_id, step_no => c.step_no, element => c.element, from_state => c.from_state,
+        to_state => CASE WHEN c.undo THEN 'compensating' ELSE 'running' END, started_at => now,
+        lease_id => held_under, request_id => c.request_id, complete_by => now + c.complete_in)))
+    FROM unnest(claimed) c;
+    PERFORM _sas.start_runs(array_agg(c.run_id)) FROM unnest(claimed) c
+        WHERE c.from_state IN ('none', 'ready');
+END $$;
+
+-- _sas.claim_as(caller, agent, worker, quantity, lease): see sas.claim. Each claimed task is held for the
+-- lease, at most for its complete_in. One whose input cannot be made has failed for good, and the next is
+-- looked for instead.
+--   locks   places of the agent, then runs (shared), then their rows in ready; what is locked is passed by
+--   writes  ready, place, lease, step, run
+--   next    sas.complete, sas.fail, sas.heartbeat or sas.hand_back of the worker; _sas.take_back
+CREATE FUNCTION _sas.claim_as(caller oid, agent text, worker text, quantity int, lease interval)
+RETURNS TABLE (request_id uuid, run_id bigint, step text, undo boolean, idempotency_key text, request jsonb,
+               checkpoint jsonb, lease_until timestamptz)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    -- the caller's session plans as it likes; these statements reach few rows by an index, and locks are
+    -- taken in its order
+    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
+        SET enable_mergejoin = off
+    SET enable_bitmapscan = off SET enable_sort = off SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    a _sas.agent := _sas.check_claim(caller, agent, worker, quantity, lease);
+    now timestamptz := _sas.now();
+    places int[];
+    claimed _sas.claimed[];
+    r record;
+    unfit _sas.call_reply[];
+    given int := 0;
+    looks int := 1;
+BEGIN
     WHILE a.enabled AND given = 0 LOOP
-        -- with nothing there nothing is locked or written
-        places := ARRAY(
-            SELECT p.place FROM _sas.place p
-            WHERE p.agent_id = a.agent_id AND p.place <= a.max_in_flight AND p.request_id IS NULL
-            LIMIT greatest(0, least((SELECT count(*)
-                                     FROM (SELECT FROM _sas.ready q WHERE q.lane = a.agent_id LIMIT $4) x),
-                                    a.max_in_flight - (SELECT count(*) FROM _sas.place h
-                                                       WHERE h.agent_id = a.agent_id
-                                                       AND h.request_id IS NOT NULL)))
-            FOR UPDATE SKIP LOCKED);
+        places := _sas.lock_places(a, quantity);
         EXIT WHEN places = '{}';
         PERFORM _sas.ring_on_abort();
         PERFORM _sas.commit_durably();
-
-        WITH taken AS (
-            DELETE FROM _sas.ready r
-            WHERE r.ctid = ANY (ARRAY(
-                SELECT q.ctid FROM _sas.ready q JOIN _sas.run x ON x.run_id = q.run_id
-                WHERE q.lane = a.agent_id ORDER BY q.rank LIMIT cardinality(places)
-                FOR SHARE OF x SKIP LOCKED FOR UPDATE OF q SKIP LOCKED))
-            RETURNING r.run_id, r.step_no, r.element, r.lane, r.rank, r.undo, r.alone)
-        SELECT array_agg(ROW(t.run_id, t.step_no, t.element, t.undo, t.alone, v.version_id, t.lane,
-                             coalesce(s.state, 'none'),
-                             coalesce(s.attempt, 0), least(lease, w.complete_in),
-                                 gen_random_uuid())::_sas.claimed
-                         ORDER BY t.rank, t.run_id, t.step_no, t.element)
-        INTO claimed
-        FROM taken t
-        JOIN _sas.run v ON v.run_id = t.run_id
-        JOIN _sas.workflow_step w ON w.version_id = v.version_id AND w.step_no = t.step_no AND w.undo = t.undo
-        LEFT JOIN _sas.step s ON s.run_id = t.run_id AND s.step_no = t.step_no AND s.element = t.element;
+        claimed := _sas.take_tasks(a.agent_id, cardinality(places), lease);
         IF claimed IS NULL THEN
-            -- all that is ready is in somebody's hands just now; mostly for a moment only
+            -- mostly for a moment only
             EXIT WHEN looks = 10;
             looks := looks + 1;
             PERFORM pg_sleep(0.005);
             CONTINUE;
         END IF;
-
-        INSERT INTO _sas.lease AS l (boot, worker_id, locked_by, next_by, run_ids, step_nos, elements)
-        SELECT 0, 0, worker, now + min(c.complete_in), array_agg(c.run_id), array_agg(c.step_no),
-            array_agg(c.element)
-        FROM unnest(claimed) c
-        RETURNING l.lease_id INTO held_under;
-        PERFORM _sas.due_by(now + min(c.complete_in)) FROM unnest(claimed) c;
-        UPDATE _sas.place p
-        SET request_id = c.request_id, lease_id = held_under, run_id = c.run_id, step_no = c.step_no,
-            element = c.element, undo = c.undo,
-            settles = v.fate IS NOT NULL, worker = $3, lease = $5, claimed_at = now,
-                last_by = now + w.complete_in
-        FROM unnest(claimed) WITH ORDINALITY AS c (run_id, step_no, element, undo, alone, version_id, lane,
-                                                   from_state, attempt, complete_in, request_id, n)
-        JOIN _sas.run v ON v.run_id = c.run_id
-        JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
-        WHERE p.agent_id = a.agent_id AND p.place = places[c.n];
-        PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
-            run_id => c.run_id, step_no => c.step_no, element => c.element, from_state => c.from_state,
-            to_state => CASE WHEN c.undo THEN 'compensating' ELSE 'running' END, started_at => now,
-            lease_id => held_under, request_id => c.request_id, complete_by => now + c.complete_in)))
-        FROM unnest(claimed) c;
-        PERFORM _sas.start_runs(array_agg(c.run_id)) FROM unnest(claimed) c
-            WHERE c.from_state IN ('none', 'ready');
+        PERFORM _sas.hold_tasks(a.agent_id, claimed, places, worker, lease, now);
 
         unfit := '{}';
         FOR r IN SELECT * FROM _sas.tasks(claimed) LOOP

@@ -13,6 +13,11 @@
 --
 -- Most replies say done of a step that asks nothing more of them: those are
 -- written at once. Whatever is not is judged (sql/agent/evaluate.sql).
+--   locks   the runs that nobody else holds
+--   reads   stage, run, step, workflow_step
+--   writes  step, run, attempt, ready, due, lease, agent_health
+--   wakes   whoever has a step to do next, and the supervisor for those that failed
+--   next    _sas.move_done or _sas.write_judged, then _sas.go_on: what waits for the step
 CREATE FUNCTION _sas.write_replies(replies _sas.call_reply[], done_leases bigint[],
                                    strict boolean DEFAULT false) RETURNS int[]
 LANGUAGE plpgsql AS $$
@@ -26,8 +31,6 @@ DECLARE
     run_ids bigint[];
     step_nos int[];
     elements int[];
-    queued boolean;
-    judged record;
 BEGIN
     look := _sas.look_at_replies(replies);
     IF coalesce(cardinality(look.free), 0) < wanted THEN
@@ -49,8 +52,8 @@ BEGIN
         FROM _sas.move_done(plain, now) d;
         IF coalesce(cardinality(run_ids), 0) < cardinality(plain) THEN
             others := others || ARRAY(SELECT p FROM unnest(plain) p
-                                      WHERE NOT (p.run_id, p.step_no, p.element) IN (SELECT *
-                            FROM unnest(run_ids, step_nos, elements)));
+                                      WHERE NOT (p.run_id, p.step_no, p.element)
+                                            IN (SELECT * FROM unnest(run_ids, step_nos, elements)));
         END IF;
     END IF;
     IF run_ids IS NOT NULL THEN
@@ -59,13 +62,10 @@ BEGIN
         END IF;
         PERFORM _sas.go_on(run_ids, step_nos, elements);
     END IF;
-    queued := look.queued;
     IF cardinality(others) > 0 THEN
-        judged := _sas.write_judged(others, now, look.pending);
-        run_ids := run_ids || judged.run_ids;
-        step_nos := step_nos || judged.step_nos;
-        elements := elements || judged.elements;
-        queued := queued OR judged.queued;
+        SELECT run_ids || j.runs, step_nos || j.nos, elements || j.which, look.queued OR j.places
+        INTO run_ids, step_nos, elements, look.queued
+        FROM _sas.write_judged(others, now, look.pending) AS j (runs, nos, which, places);
     END IF;
 
     IF strict AND coalesce(cardinality(run_ids), 0) < wanted THEN
@@ -74,7 +74,7 @@ BEGIN
     IF coalesce(cardinality(run_ids), 0) < wanted - cardinality(aside) THEN
         PERFORM _sas.count_stale(replies, look.run_ids, run_ids, step_nos, elements);
     END IF;
-    IF queued THEN
+    IF look.queued THEN
         PERFORM _sas.free_places(look.run_ids);
     END IF;
     IF cardinality(done_leases) > 0 THEN

@@ -89,22 +89,7 @@ BEGIN
     UNION ALL SELECT * FROM _sas.check_span(a.breaker -> 'window', '/breaker/window')
     UNION ALL SELECT * FROM _sas.check_span(a.breaker -> 'open_for', '/breaker/open_for')
     UNION ALL SELECT * FROM _sas.check_boolean(a.breaker -> 'off', '/breaker/off')
-    UNION ALL SELECT * FROM _sas.check_keys(a.options, '/options',
-            '{follow_redirects,http_version,max_response,max_streams,connect_timeout,ca_file,cert,proxy,'
-            'query}', '{sign,oauth2}')
-    UNION ALL SELECT * FROM _sas.check_boolean(a.options -> 'follow_redirects', '/options/follow_redirects')
-    UNION ALL SELECT * FROM _sas.check_choice(a.options -> 'http_version', '/options/http_version', '{1.1,2}')
-    UNION ALL SELECT * FROM _sas.check_span(a.options -> 'connect_timeout', '/options/connect_timeout')
-    UNION ALL SELECT * FROM _sas.check_number(a.options -> 'max_streams', '/options/max_streams', 0, 1000000)
-    UNION ALL SELECT '/options/max_response', 'max_response is not a size',
-        'Write a size with a unit, such as "8 MB".', '22023'
-              WHERE a.options ? 'max_response' AND _sas.size(a.options ->> 'max_response') IS NULL
-    UNION ALL SELECT '/options/' || k, format('%s must be a string', k), 'Write it as a string.', '22023'
-              FROM unnest('{ca_file,cert,proxy}'::text[]) k WHERE a.options ? k
-                  AND jsonb_typeof(a.options -> k) <> 'string'
-    UNION ALL SELECT '/options/query', 'an object of parameters is needed here',
-        'Write it as {"name": "value"}.', '22023'
-              WHERE a.options ? 'query' AND jsonb_typeof(a.options -> 'query') <> 'object'
+    UNION ALL SELECT * FROM _sas.check_agent_options(a.options)
     UNION ALL SELECT part.place || r.pointer,
         format('"%s" is not a reference to a secret', coalesce(r.path, '')),
         'Templates of an agent know {{secret.NAME}} only.', '42P10'
@@ -127,6 +112,27 @@ BEGIN
 EXCEPTION WHEN data_exception THEN
     RETURN NULL;
 END $$;
+
+-- _sas.check_agent_options(options): what is wrong with the options of an agent.
+CREATE FUNCTION _sas.check_agent_options(options jsonb) RETURNS SETOF _sas.problem
+LANGUAGE sql STABLE AS $$
+    SELECT * FROM _sas.check_keys(options, '/options',
+            '{follow_redirects,http_version,max_response,max_streams,connect_timeout,ca_file,cert,proxy,'
+            'query}', '{sign,oauth2}')
+    UNION ALL SELECT * FROM _sas.check_boolean(options -> 'follow_redirects', '/options/follow_redirects')
+    UNION ALL SELECT * FROM _sas.check_choice(options -> 'http_version', '/options/http_version', '{1.1,2}')
+    UNION ALL SELECT * FROM _sas.check_span(options -> 'connect_timeout', '/options/connect_timeout')
+    UNION ALL SELECT * FROM _sas.check_number(options -> 'max_streams', '/options/max_streams', 0, 1000000)
+    UNION ALL SELECT '/options/max_response', 'max_response is not a size',
+        'Write a size with a unit, such as "8 MB".', '22023'
+    WHERE options ? 'max_response' AND _sas.size(options ->> 'max_response') IS NULL
+    UNION ALL SELECT '/options/' || k, format('%s must be a string', k), 'Write it as a string.', '22023'
+    FROM unnest('{ca_file,cert,proxy}'::text[]) k
+    WHERE options ? k AND jsonb_typeof(options -> k) <> 'string'
+    UNION ALL SELECT '/options/query', 'an object of parameters is needed here',
+        'Write it as {"name": "value"}.', '22023'
+    WHERE options ? 'query' AND jsonb_typeof(options -> 'query') <> 'object'
+$$;
 
 -- _sas.live_agent(name): the agent, or an error that says there is none.
 CREATE FUNCTION _sas.live_agent(agent_name text) RETURNS _sas.agent

@@ -40,79 +40,83 @@ LANGUAGE sql IMMUTABLE AS $$
                                                      ELSE ARRAY[e] END) x ORDER BY x) END
 $$;
 
+-- _sas.check_hook_events(value, path): what is wrong with the states and results that a hook names.
+CREATE FUNCTION _sas.check_hook_events(value jsonb, path text) RETURNS SETOF _sas.problem
+LANGUAGE sql STABLE AS $$
+    SELECT path, 'a hook on nothing', 'Name states or results, or leave "on" out to be told of every state.',
+           '22023'
+    WHERE value = '[]'
+    UNION ALL
+    SELECT p.*
+    FROM (SELECT value, path WHERE jsonb_typeof(value) <> 'array'
+          UNION ALL SELECT e.value, path || '/' || e.n - 1
+              FROM jsonb_array_elements(CASE jsonb_typeof(value) WHEN 'array' THEN value END)
+                  WITH ORDINALITY AS e (value, n)) AS said (value, path)
+    CROSS JOIN LATERAL _sas.check_choice(said.value, said.path,
+            '{scheduled,pending,running,paused,compensating,stopped,success,warning,error,compensated,'
+            'cancelled,failure}') p
+$$;
+
+-- _sas.check_hook(hook, path, caller): what is wrong with one hook of a definition, an object.
+CREATE FUNCTION _sas.check_hook(hook jsonb, path text, caller oid) RETURNS SETOF _sas.problem
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN QUERY SELECT * FROM _sas.check_hook_events(hook -> 'on', path || '/on');
+    IF (hook ? 'function')::int + (hook ? 'notify')::int + (hook ? 'call')::int <> 1 THEN
+        RETURN NEXT ROW(path, 'a hook needs one of function, notify and call',
+                        'Write exactly one of them, and with call an agent.', '22023')::_sas.problem;
+    ELSIF hook ? 'notify' THEN
+        IF jsonb_typeof(hook -> 'notify') <> 'string' THEN
+            RETURN NEXT ROW(path || '/notify', 'the channel must be a name',
+                            'Write the name of a channel as a string.', '22023')::_sas.problem;
+        ELSE
+            RETURN QUERY SELECT * FROM _sas.check_name(hook ->> 'notify', path || '/notify');
+        END IF;
+        IF hook ?| '{agent,retry,recovery,complete_in,expect}' THEN
+            RETURN NEXT ROW(path, 'a notification is sent with the commit and has only "on" beside it',
+                            'Leave out agent, retry, recovery, complete_in and expect.',
+                            '22023')::_sas.problem;
+        END IF;
+    ELSIF hook ? 'agent' AND jsonb_typeof(hook -> 'agent') <> 'string' THEN
+        RETURN NEXT ROW(path || '/agent', 'the agent must be a name',
+                        'Write the name of an agent as a string.', '22023')::_sas.problem;
+    ELSE
+        RETURN QUERY SELECT * FROM _sas.check_body(hook - 'on', path, caller, hook ->> 'agent');
+        RETURN QUERY
+        SELECT r.pointer, coalesce(r.problem,
+                                   format('"%s" refers to nothing that can be seen from here', r.reference)),
+               'A hook refers to the event as {{input.run_id}}, {{input.workflow}}, '
+               '{{input.output.NAME}} and so on; besides, there is key.',
+               CASE WHEN r.problem IS NOT NULL THEN '42601' WHEN r.root = 'secret' THEN '42501'
+                    ELSE '42P10' END
+        FROM _sas.body_references(hook, path) r
+        WHERE r.problem IS NOT NULL OR r.root IS NULL OR NOT r.root IN ('input', 'key');
+    END IF;
+END $$;
+
 -- _sas.check_hooks(value, caller): what is wrong with the hooks of a definition.
 CREATE FUNCTION _sas.check_hooks(value jsonb, caller oid) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    keys text[] := '{on,function,notify,agent,call,retry,recovery,complete_in,expect}';
-    choices text[] := '{scheduled,pending,running,paused,compensating,stopped,success,warning,error,'
-                      'compensated,cancelled,failure}';
     hook jsonb;
     path text;
-    n int;
 BEGIN
-    IF value IS NULL THEN
-        RETURN;
-    ELSIF jsonb_typeof(value) <> 'array' THEN
+    IF jsonb_typeof(value) <> 'array' THEN
         RETURN NEXT ROW('/hooks', format('hooks must be an array, not %s', jsonb_typeof(value)),
                         'Write it as [{"on": "success", "notify": "channel"}].', '22023')::_sas.problem;
-        RETURN;
     ELSIF jsonb_array_length(value) > 100 THEN
         RETURN NEXT ROW('/hooks', 'there are more than 100 hooks', 'One hook may be told of several states.',
                         '54000')::_sas.problem;
-        RETURN;
+    ELSIF value IS NOT NULL THEN
+        FOR n IN 0 .. jsonb_array_length(value) - 1 LOOP
+            hook := value -> n;
+            path := '/hooks/' || n;
+            RETURN QUERY SELECT * FROM _sas.check_keys(hook, path,
+                    '{on,function,notify,agent,call,retry,recovery,complete_in,expect}');
+            RETURN QUERY SELECT * FROM _sas.check_hook(hook, path, caller)
+                WHERE jsonb_typeof(hook) = 'object';
+        END LOOP;
     END IF;
-    FOR n IN 0 .. jsonb_array_length(value) - 1 LOOP
-        hook := value -> n;
-        path := '/hooks/' || n;
-        RETURN QUERY SELECT * FROM _sas.check_keys(hook, path, keys);
-        CONTINUE WHEN jsonb_typeof(hook) <> 'object';
-        CASE coalesce(jsonb_typeof(hook -> 'on'), 'none')
-        WHEN 'none' THEN
-            NULL;
-        WHEN 'array' THEN
-            IF jsonb_array_length(hook -> 'on') = 0 THEN
-                RETURN NEXT ROW(path || '/on', 'a hook on nothing',
-                                'Name states or results, or leave "on" out to be told of every state.',
-                                '22023')::_sas.problem;
-            END IF;
-            RETURN QUERY SELECT p.* FROM jsonb_array_elements(hook -> 'on') WITH ORDINALITY AS e (value, n)
-                         CROSS JOIN LATERAL _sas.check_choice(e.value, path || '/on/' || e.n - 1, choices) p;
-        ELSE
-            RETURN QUERY SELECT * FROM _sas.check_choice(hook -> 'on', path || '/on', choices);
-        END CASE;
-        IF (hook ? 'function')::int + (hook ? 'notify')::int + (hook ? 'call')::int <> 1 THEN
-            RETURN NEXT ROW(path, 'a hook needs one of function, notify and call',
-                            'Write exactly one of them, and with call an agent.', '22023')::_sas.problem;
-        ELSIF hook ? 'notify' THEN
-            IF jsonb_typeof(hook -> 'notify') <> 'string' THEN
-                RETURN NEXT ROW(path || '/notify', 'the channel must be a name',
-                                'Write the name of a channel as a string.', '22023')::_sas.problem;
-            ELSE
-                RETURN QUERY SELECT * FROM _sas.check_name(hook ->> 'notify', path || '/notify');
-            END IF;
-            IF hook ?| '{agent,retry,recovery,complete_in,expect}' THEN
-                RETURN NEXT ROW(path, 'a notification is sent with the commit and has only "on" beside it',
-                                'Leave out agent, retry, recovery, complete_in and expect.',
-                                '22023')::_sas.problem;
-            END IF;
-        ELSIF hook ? 'agent' AND jsonb_typeof(hook -> 'agent') <> 'string' THEN
-            RETURN NEXT ROW(path || '/agent', 'the agent must be a name',
-                            'Write the name of an agent as a string.', '22023')::_sas.problem;
-        ELSE
-            RETURN QUERY SELECT * FROM _sas.check_body(hook - 'on', path, caller, hook ->> 'agent');
-            RETURN QUERY
-            SELECT r.pointer, coalesce(r.problem,
-                                       format('"%s" refers to nothing that can be seen from here',
-                                              r.reference)),
-                   'A hook refers to the event as {{input.run_id}}, {{input.workflow}}, '
-                   '{{input.output.NAME}} and so on; besides, there is key.',
-                   CASE WHEN r.problem IS NOT NULL THEN '42601' WHEN r.root = 'secret' THEN '42501'
-                       ELSE '42P10' END
-            FROM _sas.body_references(hook, path) r
-            WHERE r.problem IS NOT NULL OR r.root IS NULL OR NOT r.root IN ('input', 'key');
-        END IF;
-    END LOOP;
 END $$;
 
 -- _sas.store_hooks(version_id): writes the hooks of a version that has just been stored. A hook that is a

@@ -14,7 +14,24 @@ LANGUAGE sql STABLE AS $$
             'backoff', value -> 'backoff', 'jitter', value -> 'jitter', 'on', value -> 'on')) END
 $$;
 
--- _sas.store_version(...): writes a checked definition as a version of a workflow.
+-- _sas.named_functions(definition, nodes): the functions that a definition names, but for those of hooks.
+CREATE FUNCTION _sas.named_functions(definition jsonb, nodes _sas.flow_node[]) RETURNS text[]
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN ARRAY(
+        SELECT DISTINCT x.f
+        FROM (SELECT n.body #>> p.path::text[] AS f
+              FROM unnest(nodes) n
+              CROSS JOIN (VALUES ('{function}'), ('{undo,function}'), ('{fallback,function}'),
+                          ('{fallback,undo,function}'), ('{finalize}')) AS p (path)
+              UNION ALL SELECT definition ->> 'finalize'
+              UNION ALL SELECT definition ->> 'plan') x
+        WHERE x.f IS NOT NULL);
+END $$;
+
+-- _sas.store_version(for_workflow, new_version, definition, caller): writes a checked definition as a version
+-- of a workflow.
+--   writes  workflow_version, workflow_step, workflow_edge, token_key, workflow_hook; a version for each hook
 CREATE FUNCTION _sas.store_version(for_workflow int, new_version int, definition jsonb, caller oid)
 RETURNS void
 LANGUAGE plpgsql AS $$
@@ -29,26 +46,16 @@ BEGIN
     SELECT * INTO c FROM _sas.compile(definition, NULL, caller);
     visible := (SELECT count(*) FROM unnest(c.nodes) n WHERE n.local IS NOT NULL);
     finalizes := definition ? 'finalize' OR EXISTS (SELECT FROM unnest(c.nodes) n WHERE n.body ? 'finalize');
-    INSERT INTO _sas.workflow_version (workflow_id, version, definition, step_count, finalize_no, functions,
-                                       output, output_reads,
-                                      on_transient, on_permanent, deadline, priority, created_by, created_at,
-                                          planned, auto_rescue)
+    INSERT INTO _sas.workflow_version (
+        workflow_id, version, definition, step_count, finalize_no, functions, output, output_reads,
+        on_transient, on_permanent, deadline, priority, created_by, created_at, planned, auto_rescue)
     SELECT for_workflow, new_version, definition, visible, CASE WHEN finalizes THEN visible + 1 END,
-           ARRAY(SELECT DISTINCT f FROM (SELECT n.body ->> 'function' AS f FROM unnest(c.nodes) n
-                                         UNION ALL SELECT n.body #>> '{undo,function}' FROM unnest(c.nodes) n
-                                         UNION ALL SELECT n.body #>> '{fallback,function}'
-                                             FROM unnest(c.nodes) n
-                                         UNION ALL SELECT n.body #>> '{fallback,undo,function}'
-                                             FROM unnest(c.nodes) n
-                                         UNION ALL SELECT n.body ->> 'finalize' FROM unnest(c.nodes) n
-                                         UNION ALL SELECT definition ->> 'finalize'
-                                         UNION ALL SELECT definition ->> 'plan') x WHERE f IS NOT NULL),
-           definition -> 'output',
+           _sas.named_functions(definition, c.nodes), definition -> 'output',
            ARRAY(SELECT DISTINCT n.no FROM unnest(c.refs) r JOIN unnest(c.nodes) n ON n.scope = 1
                  AND n.local = r.member WHERE r.node = 0 AND r.root = 'steps'),
            s.policy ->> 'transient', s.policy ->> 'permanent', _sas.span(definition -> 'deadline'),
            coalesce((definition ->> 'priority')::int, 0), caller, _sas.now(), _sas.is_planned(definition),
-               (definition ->> 'auto_rescue')::boolean
+           (definition ->> 'auto_rescue')::boolean
     FROM unnest(c.scopes) s WHERE s.no = 1
     RETURNING version_id INTO id;
 
@@ -73,137 +80,167 @@ BEGIN
         ON CONFLICT DO NOTHING;
     PERFORM _sas.store_starting(id, definition);
     PERFORM _sas.store_hooks(id);
-    -- last, since it depends on all of this
-    UPDATE _sas.workflow_version v SET root_nos = k.nos, root_lanes = k.lanes, root_priorities = k.priorities
-    FROM (SELECT array_agg(w.step_no ORDER BY w.step_no) AS nos,
-          array_agg(w.lane ORDER BY w.step_no) AS lanes,
-          array_agg(w.priority ORDER BY w.step_no) AS priorities
-          FROM _sas.workflow_step w WHERE w.version_id = id AND NOT w.undo AND w.needs = 0
-              AND w.step_no <> visible + 1
-          HAVING bool_and(NOT w.enters AND w.queue_id IS NULL AND w.kind IN ('call', 'function'))) k
-    WHERE v.version_id = id AND NOT v.planned AND NOT v.singleton AND v.place_key IS NULL
-        AND v.queue_id IS NULL AND cardinality(k.nos) <= 100
-      AND NOT EXISTS (SELECT FROM _sas.workflow_hook h WHERE h.version_id = id);
+    PERFORM _sas.store_roots(id);
 END $$;
 
+-- _sas.store_roots(version_id): the version says itself with which steps a run of it begins, if they need
+-- nothing more than to be made ready. Last, since it depends on all else that is stored of the version.
+CREATE FUNCTION _sas.store_roots(for_version int) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE _sas.workflow_version v SET root_nos = k.nos, root_lanes = k.lanes, root_priorities = k.priorities
+    FROM (SELECT array_agg(w.step_no ORDER BY w.step_no) AS nos,
+                 array_agg(w.lane ORDER BY w.step_no) AS lanes,
+                 array_agg(w.priority ORDER BY w.step_no) AS priorities
+          FROM _sas.workflow_step w JOIN _sas.workflow_version v ON v.version_id = w.version_id
+          WHERE w.version_id = for_version AND NOT w.undo AND w.needs = 0 AND w.step_no <> v.step_count + 1
+          HAVING bool_and(NOT w.enters AND w.queue_id IS NULL AND w.kind IN ('call', 'function'))) k
+    WHERE v.version_id = for_version AND NOT v.planned AND NOT v.singleton AND v.place_key IS NULL
+        AND v.queue_id IS NULL AND cardinality(k.nos) <= 100
+        AND NOT EXISTS (SELECT FROM _sas.workflow_hook h WHERE h.version_id = for_version);
+END $$;
+
+-- _sas.step_bodies(nodes): what each step and each undo does: a row for each, with the part of the definition
+-- that says it.
+--   of_no   of a fallback: the step that it stands in for. Fallbacks are steps of their own, the last of all
+--   beside  what its shape holds of the other: {"stands_in": no}, {"fallback": {no, on}}
+CREATE FUNCTION _sas.step_bodies(nodes _sas.flow_node[])
+RETURNS TABLE (no int, undo boolean, kind text, sees int, name text, local text, body jsonb, part jsonb,
+               of_no int, beside jsonb)
+LANGUAGE sql STABLE AS $$
+    WITH node AS MATERIALIZED (
+        SELECT n.*, n.body -> 'fallback' AS fallback,
+               CASE WHEN n.falls THEN (cardinality(nodes) + 1
+                    + count(*) FILTER (WHERE n.falls) OVER (ORDER BY n.no))::int END AS fallback_no
+        FROM (SELECT u.*, u.kind = 'step' AND u.body ? 'fallback' AS falls FROM unnest(nodes) u) n),
+    own AS (
+        SELECT n.no, false AS undo, n.body AS part FROM node n
+        UNION ALL
+        -- of a map, or a step that repeats, each element has an undo
+        SELECT n.no, true,
+               jsonb_strip_nulls(jsonb_build_object('agent', CASE WHEN n.body -> 'undo' ?| '{call,task}'
+                                                             THEN n.body -> 'agent' END,
+                                                    'each', n.body -> 'each', 'repeat', n.body -> 'repeat'))
+               || (n.body -> 'undo')
+        FROM node n WHERE n.body ? 'undo'
+        UNION ALL
+        -- a child run is undone by its own undos
+        SELECT n.no, true, n.body - '{when,else,undo,input,output,expect}'::text[] FROM node n
+        WHERE n.body ? 'workflow' AND NOT n.body ? 'undo')
+    SELECT n.no, o.undo, n.kind, n.sees, n.name, n.local, n.body, o.part, NULL,
+           CASE WHEN n.falls
+                THEN jsonb_build_object('fallback', jsonb_build_object(
+                         'no', n.fallback_no, 'on', coalesce(n.fallback -> 'on', '["failed"]'))) END
+    FROM own o JOIN node n ON n.no = o.no
+    UNION ALL
+    SELECT n.fallback_no, f.undo, n.kind, n.sees, n.name || '.fallback', n.local,
+           n.body - '{weight,finalize}'::text[],
+           CASE WHEN f.part ?| '{call,task}' THEN step.common ELSE step.common - 'agent' END
+           || CASE WHEN f.undo AND n.fallback ? 'agent' AND f.part ?| '{call,task}'
+                   THEN jsonb_build_object('agent', n.fallback -> 'agent') ELSE '{}' END
+           || f.part, n.no, jsonb_build_object('stands_in', n.no)
+    FROM node n
+    CROSS JOIN LATERAL (SELECT jsonb_strip_nulls(jsonb_build_object(
+                            'agent', n.body -> 'agent', 'each', n.body -> 'each',
+                            'repeat', n.body -> 'repeat', 'priority', n.body -> 'priority')) AS common) step
+    CROSS JOIN LATERAL (SELECT false AS undo, n.fallback - '{on,undo}'::text[] AS part
+                        UNION ALL SELECT true, n.fallback -> 'undo' WHERE n.fallback ? 'undo') f
+    WHERE n.falls
+$$;
+
+-- _sas.step_reads(nodes, refs): the steps whose outputs a step or an undo reads: each time, and once, when it
+-- begins. own: does it read its own?
+CREATE FUNCTION _sas.step_reads(nodes _sas.flow_node[], refs _sas.flow_reference[])
+RETURNS TABLE (no int, undo boolean, nos int[], own boolean, once_nos int[])
+LANGUAGE sql STABLE AS $$
+    SELECT r.node, r.undo, coalesce(array_agg(DISTINCT m.no) FILTER (WHERE NOT x.once), '{}'),
+           bool_or(m.no = r.node AND r.third IS DISTINCT FROM 'key'),
+           coalesce(array_agg(DISTINCT m.no) FILTER (WHERE x.once), '{}')
+    FROM unnest(refs) r
+    JOIN unnest(nodes) m ON m.scope = r.scope AND m.local = r.member
+    JOIN unnest(nodes) n ON n.no = r.node
+    CROSS JOIN LATERAL (SELECT NOT r.undo AND n.kind = 'step'
+                               AND r.pointer IN (n.path || '/each', n.path || '/when') AS once) x
+    WHERE r.root = 'steps' AND NOT (r.undo AND r.pointer ~ '^/steps/[^/]*/fallback/')
+    GROUP BY 1, 2
+    UNION ALL
+    -- a fallback sees itself under the name of the step
+    SELECT b.no, b.undo, array_agg(DISTINCT CASE m.no WHEN b.of_no THEN b.no ELSE m.no END),
+           bool_or(m.no = b.of_no AND r.third IS DISTINCT FROM 'key'), '{}'
+    FROM _sas.step_bodies(nodes) b
+    CROSS JOIN LATERAL _sas.body_references(b.part, '') r
+    JOIN unnest(nodes) m ON m.scope = b.sees AND m.local = r.member
+    WHERE EXISTS (SELECT FROM unnest(nodes) f WHERE f.body ? 'fallback') AND b.of_no IS NOT NULL
+      AND r.root = 'steps'
+    GROUP BY 1, 2
+$$;
+
 -- _sas.store_steps(...): a row for each step and for each undo, with what it needs and reads counted once.
+--   writes  workflow_step
 CREATE FUNCTION _sas.store_steps(for_version int, scopes _sas.scope[], nodes _sas.flow_node[],
                                  refs _sas.flow_reference[], to_nos int[]) RETURNS void
 LANGUAGE sql AS $$
-    WITH node AS MATERIALIZED (SELECT * FROM unnest(nodes)),
-    inclusion AS MATERIALIZED (SELECT n.sees AS scope, n.entry AS open_no FROM node n WHERE n.kind = 'close'),
+    WITH inclusion AS MATERIALIZED (
+        SELECT n.sees AS scope, n.entry AS open_no FROM unnest(nodes) n WHERE n.kind = 'close'),
     need AS MATERIALIZED (SELECT e AS no, count(*)::int AS n FROM unnest(to_nos) e GROUP BY 1),
-    read AS MATERIALIZED (
-        SELECT r.node AS no, r.undo, coalesce(array_agg(DISTINCT m.no) FILTER (WHERE NOT x.once),
-                                              '{}') AS nos, bool_or(m.no = r.node AND r.third IS DISTINCT
-                    FROM 'key') AS own,
-               coalesce(array_agg(DISTINCT m.no) FILTER (WHERE x.once), '{}') AS once_nos
-        FROM unnest(refs) r JOIN node m ON m.scope = r.scope AND m.local = r.member
-        JOIN node n ON n.no = r.node
-        CROSS JOIN LATERAL (SELECT NOT r.undo AND n.kind = 'step'
-                            AND r.pointer IN (n.path || '/each', n.path || '/when') AS once) x
-        WHERE r.root = 'steps' AND NOT (r.undo AND r.pointer ~ '^/steps/[^/]*/fallback/') GROUP BY 1, 2),
-    -- fallbacks are steps of their own, the last of all
-    fall AS MATERIALIZED (
-        SELECT n.no AS of_no, (cardinality(nodes) + 1 + row_number() OVER (ORDER BY n.no))::int AS no,
-               jsonb_strip_nulls(jsonb_build_object('agent', n.body -> 'agent', 'each', n.body -> 'each',
-                                                    'repeat', n.body -> 'repeat', 'priority',
-                                                    n.body -> 'priority')) AS common,
-               n.body -> 'fallback' AS part, n AS node
-        FROM node n WHERE n.kind = 'step' AND n.body ? 'fallback'),
-    fallen AS MATERIALIZED (
-        SELECT f.no, (f.node).kind, (f.node).scope, (f.node).sees, (f.node).name || '.fallback',
-            (f.node).local, (f.node).entry, (f.node).key, (f.node).path,
-            (f.node).body - '{weight,finalize}'::text[],
-               x.undo, CASE WHEN x.part ?| '{call,task}' THEN f.common ELSE f.common - 'agent' END || CASE
-                   WHEN x.undo AND f.part ? 'agent'
-                   AND x.part ?| '{call,task}' THEN jsonb_build_object('agent', f.part -> 'agent')
-                   ELSE '{}' END || x.part AS part, f.of_no
-        FROM fall f CROSS JOIN LATERAL (SELECT false AS undo, f.part - '{on,undo}'::text[] AS part UNION ALL
-                                        SELECT true, f.part -> 'undo' WHERE f.part ? 'undo') x),
-    -- a fallback sees itself under the name of the step
-    fallen_read AS MATERIALIZED (
-        SELECT b.no, b.undo, array_agg(DISTINCT CASE m.no WHEN b.of_no THEN b.no ELSE m.no END) AS nos,
-            bool_or(m.no = b.of_no AND r.third IS DISTINCT FROM 'key') AS own, '{}'::int[] AS once_nos
-        FROM fallen b CROSS JOIN LATERAL _sas.body_references(b.part, '') r JOIN node m ON m.scope = b.sees
-            AND m.local = r.member
-        WHERE r.root = 'steps' GROUP BY 1, 2),
+    read AS MATERIALIZED (SELECT * FROM _sas.step_reads(nodes, refs)),
     -- the nodes inside of each open end: its key is theirs, cut off, with 0 behind it; the close end is the
     -- last
     cover AS MATERIALIZED (
         SELECT o.no, array_agg(n.no ORDER BY n.entry = o.no, n.no) AS nos
-        FROM node n CROSS JOIN LATERAL generate_series(1, cardinality(n.key) - 1) AS k (depth)
-        JOIN node o ON o.kind = 'open' AND o.key = n.key[:k.depth] || 0 AND o.no <> n.no
-        GROUP BY 1),
-    body AS (
-        SELECT n.*, false AS undo, n.body AS part, NULL::int AS of_no FROM node n
-        UNION ALL
-        -- of a map, or a step that repeats, each element has an undo
-        SELECT n.*, true, jsonb_strip_nulls(jsonb_build_object('agent', CASE
-                        WHEN n.body -> 'undo' ?| '{call,task}' THEN n.body -> 'agent' END, 'each',
-                        n.body -> 'each', 'repeat', n.body -> 'repeat')) || (n.body -> 'undo'), NULL
-        FROM node n WHERE n.body ? 'undo'
-        UNION ALL
-        -- a child run is undone by its own undos
-        SELECT n.*, true, n.body - '{when,else,undo,input,output,expect}'::text[], NULL FROM node n
-        WHERE n.body ? 'workflow' AND NOT n.body ? 'undo'
-        UNION ALL
-        SELECT * FROM fallen)
-    INSERT INTO _sas.workflow_step (version_id, step_no, undo, name, local_name, scope_no, hidden, covers,
-                                    kind, lane, function, request, input, output, expect, complete_in,
-                                   retry, recovery, on_transient, on_permanent, pivot, priority, needs,
-                                       reads, enter_reads, reads_own_output, input_reads, shape, enters,
-                                       elements_enter, queue_id, weight, finalizer)
-    SELECT for_version, b.no, b.undo, b.name, coalesce(b.local, b.name), i.open_no, b.local IS NULL
-        OR b.of_no IS NOT NULL,
-           cover.nos,
+        FROM unnest(nodes) n CROSS JOIN LATERAL generate_series(1, cardinality(n.key) - 1) AS k (depth)
+        JOIN unnest(nodes) o ON o.kind = 'open' AND o.key = n.key[:k.depth] || 0 AND o.no <> n.no
+        GROUP BY 1)
+    INSERT INTO _sas.workflow_step (
+        version_id, step_no, undo, name, local_name, scope_no, hidden, covers, kind, lane, function, request,
+        input, output, expect, complete_in, retry, recovery, on_transient, on_permanent, pivot, priority,
+        needs, reads, enter_reads, reads_own_output, input_reads, shape, enters, elements_enter, queue_id,
+        weight, finalizer)
+    SELECT for_version, b.no, b.undo, b.name, coalesce(b.local, b.name), i.open_no,
+           b.local IS NULL OR b.of_no IS NOT NULL, cover.nos,
            CASE WHEN b.kind <> 'step' THEN 'join'
-               ELSE (SELECT k FROM unnest('{call,function,task,wait,workflow}'::text[]) k
-                     WHERE b.part ? k) END, coalesce(a.agent_id, 0),
-           b.part ->> 'function',
+                ELSE (SELECT k FROM unnest('{call,function,task,wait,workflow}'::text[]) k
+                      WHERE b.part ? k) END,
+           coalesce(a.agent_id, 0), b.part ->> 'function',
            CASE WHEN b.part ? 'call'
-                THEN jsonb_build_object('method', CASE
-                                        WHEN b.part -> 'call' ?| '{body,form,text}' THEN 'POST'
-                                        ELSE 'GET' END) || (b.part -> 'call')
-                WHEN b.kind = 'close' THEN jsonb_build_object('workflow', s.workflow, 'version',
-                                                              s.version) END,
+                THEN jsonb_build_object('method', CASE WHEN b.part -> 'call' ?| '{body,form,text}' THEN 'POST'
+                                                  ELSE 'GET' END) || (b.part -> 'call')
+                WHEN b.kind = 'close'
+                THEN jsonb_build_object('workflow', s.workflow, 'version', s.version) END,
            -- what a join gives is its input, filled in
            CASE WHEN b.kind = 'close' THEN b.part -> 'output'
-                ELSE coalesce(b.part -> 'input', CASE WHEN s.no > 1
-                              AND b.part ?| '{function,task,workflow}' THEN '"{{input}}"'::jsonb END) END,
+                ELSE coalesce(b.part -> 'input',
+                              CASE WHEN s.no > 1 AND b.part ?| '{function,task,workflow}'
+                                   THEN '"{{input}}"'::jsonb END) END,
            CASE WHEN b.kind = 'step' THEN b.part -> 'output' END,
-           coalesce(b.part -> 'expect', CASE WHEN b.undo
-                    AND b.part ? 'call' THEN '["2xx", "404", "410"]'::jsonb END),
-           _sas.span(b.part -> 'complete_in'), _sas.read_retry(b.part -> 'retry'), s.recovery
-               || coalesce(b.part -> 'recovery', '{}'),
+           coalesce(b.part -> 'expect',
+                    CASE WHEN b.undo AND b.part ? 'call' THEN '["2xx", "404", "410"]'::jsonb END),
+           _sas.span(b.part -> 'complete_in'), _sas.read_retry(b.part -> 'retry'),
+           s.recovery || coalesce(b.part -> 'recovery', '{}'),
            p.policy ->> 'transient', p.policy ->> 'permanent',
            coalesce((b.part ->> 'pivot')::boolean, false), coalesce((b.part ->> 'priority')::int, 0),
-           CASE WHEN b.of_no IS NULL THEN coalesce(need.n, 0)
-               ELSE 1 END, coalesce(read.nos, '{}'), coalesce(read.once_nos, '{}'), coalesce(read.own, false),
-           CASE WHEN s.no = 1 OR b.part ? 'input'
-               OR NOT b.part ?| '{function,task,workflow}' THEN _sas.input_reads(b.part) END,
-           CASE WHEN b.of_no IS NOT NULL THEN coalesce(_sas.step_shape(b.part), '{}')
-               || jsonb_build_object('stands_in', b.of_no)
-                WHEN fall.no IS NOT NULL THEN coalesce(_sas.step_shape(b.part), '{}')
-                    || jsonb_build_object('fallback',
-                                          jsonb_build_object('no', fall.no, 'on',
-                                                             coalesce(fall.part -> 'on', '["failed"]')))
-                ELSE _sas.step_shape(b.part) END,
-           b.kind <> 'step' OR CASE WHEN b.of_no IS NOT NULL THEN false WHEN b.undo THEN b.part ? 'workflow'
-                                     ELSE b.part ?| '{when,each,repeat,wait,workflow}'
-                                         OR coalesce(fall.part -> 'on' ? 'breaker_open', false) END,
-           b.of_no IS NULL AND (b.part ?| '{wait,workflow}' OR NOT b.undo
-                                AND coalesce(fall.part -> 'on' ? 'breaker_open', false)),
+           CASE WHEN b.of_no IS NULL THEN coalesce(need.n, 0) ELSE 1 END,
+           coalesce(read.nos, '{}'), coalesce(read.once_nos, '{}'), coalesce(read.own, false),
+           CASE WHEN s.no = 1 OR b.part ? 'input' OR NOT b.part ?| '{function,task,workflow}'
+                THEN _sas.input_reads(b.part) END,
+           CASE WHEN b.beside IS NULL THEN _sas.step_shape(b.part)
+                ELSE coalesce(_sas.step_shape(b.part), '{}') || b.beside END,
+           b.kind <> 'step'
+           OR CASE WHEN b.of_no IS NOT NULL THEN false
+                   WHEN b.undo THEN b.part ? 'workflow'
+                   ELSE b.part ?| '{when,each,repeat,wait,workflow}'
+                       OR coalesce(b.beside #> '{fallback,on}' ? 'breaker_open', false) END,
+           b.of_no IS NULL
+           AND (b.part ?| '{wait,workflow}'
+                OR NOT b.undo AND coalesce(b.beside #> '{fallback,on}' ? 'breaker_open', false)),
            CASE WHEN b.body ? 'queue' THEN _sas.queue_id(b.body -> 'queue') END,
            coalesce((b.body ->> 'weight')::float8, 1), CASE WHEN NOT b.undo THEN b.body ->> 'finalize' END
-    FROM body b
+    FROM _sas.step_bodies(nodes) b
     JOIN unnest(scopes) s ON s.no = b.sees
     CROSS JOIN LATERAL (SELECT _sas.policy(b.part -> 'on_failure', s.policy) AS policy OFFSET 0) p
     LEFT JOIN inclusion i ON i.scope = b.sees
     LEFT JOIN need ON need.no = b.no
     LEFT JOIN cover ON cover.no = b.no
-    LEFT JOIN (SELECT * FROM read UNION ALL SELECT * FROM fallen_read) read ON read.no = b.no
-        AND read.undo = b.undo
-    LEFT JOIN fall ON fall.of_no = b.no
+    LEFT JOIN read ON read.no = b.no AND read.undo = b.undo
     LEFT JOIN _sas.agent a ON a.name = b.part ->> 'agent' AND a.dropped_at IS NULL
 $$;

@@ -37,13 +37,15 @@ BEGIN
     next_due := least(_sas.next_due('v'), (SELECT l.next_by FROM _sas.lease l ORDER BY l.next_by LIMIT 1));
 END $$;
 
--- _sas.take_back(...): steps whose worker is gone, or whose complete-by has
+-- _sas.take_back(boot, live, newest, quantity): steps whose worker is gone, or whose complete-by has
 -- passed, fail. A call may have been made, so its outcome is in doubt; a local
 -- step was rolled back with its worker. The lease of an outside worker (0) is
 -- judged by time only: it holds whatever becomes of the server. When a worker died with a batch of local
 -- steps nobody knows which one killed it: each is run alone then, and no
 -- failure counted. The size of the batch counts, not what is still held: some
 -- of it may have been taken back by an earlier look.
+--   locks  the leases, but for those that another session has locked
+--   next   _sas.take_back_leases
 CREATE FUNCTION _sas.take_back(boot bigint, live bigint[], newest bigint, quantity int, OUT leases int,
                                OUT stuck bigint[])
 LANGUAGE plpgsql AS $$
@@ -62,106 +64,135 @@ BEGIN
     END IF;
 END $$;
 
--- The same of these leases, which the caller has locked. Returns the workers that are stuck.
+-- _sas.held_steps(leases, boot, live, newest): the steps that are still held under these leases.
+--   dead      is their worker gone?
+--   together  how many were claimed with it
+CREATE FUNCTION _sas.held_steps(leases _sas.lease[], boot bigint, live bigint[], newest bigint)
+RETURNS TABLE (lease_id bigint, worker_id bigint, locked_by text, dead boolean, together int, run_id bigint,
+               step_no int, element int, name text, lane int, state text, attempt int, in_doubt boolean,
+               alone boolean, asks int, complete_by timestamptz)
+LANGUAGE sql STABLE AS $$
+    SELECT l.lease_id, l.worker_id, l.locked_by,
+           l.worker_id > 0 AND (l.boot <> $2 OR l.worker_id <= newest AND NOT l.worker_id = ANY (live)),
+           cardinality(l.run_ids), s.run_id, s.step_no, s.element, w.name,
+           _sas.lane_now(s.run_id, s.step_no, s.element, w.undo, w.lane), s.state, s.attempt, s.in_doubt,
+           s.alone, s.asks, s.complete_by
+    FROM unnest(leases) l
+    CROSS JOIN LATERAL unnest(l.run_ids, l.step_nos, l.elements) AS u (run_id, step_no, element)
+    JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
+        AND s.lease_id = l.lease_id
+    JOIN _sas.run r ON r.run_id = s.run_id
+    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no
+        AND w.undo = (s.state = 'compensating')
+    WHERE s.request_id IS NOT NULL
+$$;
+
+-- _sas.take_back_leases(leases, boot, live, newest): takes back what is overdue under these leases, as far as
+-- nobody else holds its run. Returns the workers that are stuck.
+--   holds   the locks of the leases
+--   locks   the runs that nobody else holds
+--   writes  attempt, step, lease; due or ready, for what comes next
+--   wakes   the supervisor for what has failed, the workers for what goes on
+--   next    _sas.decide, for what has failed
 CREATE FUNCTION _sas.take_back_leases(leases _sas.lease[], boot bigint, live bigint[], newest bigint)
 RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := _sas.now();
-    found _sas.lease[] := leases;
     locked bigint[];
     failed _sas.step_change[];
     again _sas.step_change[];
     stuck bigint[];
 BEGIN
-    locked := _sas.lock_runs(ARRAY(SELECT DISTINCT unnest(f.run_ids) FROM unnest(found) f));
+    locked := _sas.lock_runs(ARRAY(SELECT DISTINCT unnest(l.run_ids) FROM unnest(leases) l));
 
-    WITH held AS (
-        SELECT f.lease_id, f.worker_id, f.worker_id > 0
-            AND (f.boot <> $2 OR f.worker_id <= newest AND NOT f.worker_id = ANY (live)) AS dead,
-               cardinality(f.run_ids) AS together, s AS step, w AS def,
-                   _sas.lane_now(s.run_id, s.step_no, s.element, w.undo, w.lane) AS lane, f.locked_by, r.trace
-        FROM unnest(found) f
-        CROSS JOIN LATERAL unnest(f.run_ids, f.step_nos, f.elements) AS u (run_id, step_no, element)
-        JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
-            AND s.lease_id = f.lease_id
-        JOIN _sas.run r ON r.run_id = s.run_id
-        JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no
-            AND w.undo = (s.state = 'compensating')
-        WHERE s.request_id IS NOT NULL),
+    WITH held AS MATERIALIZED (SELECT * FROM _sas.held_steps(leases, boot, live, newest)),
     over AS (
-        SELECT h.*, h.dead AND h.lane = 0 AND h.together > 1 AND NOT (h.step).alone AS crowd
-        FROM held h WHERE (h.dead OR (h.step).complete_by <= now) AND (h.step).run_id = ANY (locked)),
+        SELECT h.*, h.dead AND h.lane = 0 AND h.together > 1 AND NOT h.alone AS crowd
+        FROM held h WHERE (h.dead OR h.complete_by <= now) AND h.run_id = ANY (locked)),
     change AS (
-        SELECT o.*,
+        SELECT o.crowd,
                _sas.make_step_change(
-                   run_id => (o.step).run_id, step_no => (o.step).step_no, element => (o.step).element,
-                   from_state => (o.step).state,
-                   to_state => CASE WHEN (o.step).state = 'compensating' THEN 'compensating'
+                   run_id => o.run_id, step_no => o.step_no, element => o.element, from_state => o.state,
+                   to_state => CASE WHEN o.state = 'compensating' THEN 'compensating'
                                     WHEN o.crowd THEN 'ready'
                                     ELSE 'failed' END,
-                   attempt => (o.step).attempt + 1,
-                   in_doubt => (o.step).in_doubt OR o.lane > 0 AND (o.step).asks IS NULL, transient => true,
-                   alone => o.dead AND o.lane = 0 OR (o.step).alone,
+                   attempt => o.attempt + 1, in_doubt => o.in_doubt OR o.lane > 0 AND o.asks IS NULL,
+                   transient => true, alone => o.dead AND o.lane = 0 OR o.alone,
                    error => _sas.problem_object(CASE WHEN o.dead THEN 'worker-lost' ELSE 'complete-by' END,
                                                 CASE WHEN o.dead THEN 'the worker that held the step is gone'
-                                                    ELSE 'no reply before complete-by' END,
-                                                'held by ' || o.locked_by, NULL, (o.step).run_id,
-                                                (o.def).name),
+                                                     ELSE 'no reply before complete-by' END,
+                                                'held by ' || o.locked_by, NULL, o.run_id, o.name),
                    finished_at => CASE WHEN NOT o.crowd THEN now END,
                    waiting_kind => CASE WHEN NOT o.crowd THEN 'supervisor' END) AS c
-        FROM over o),
-    told AS (
-        INSERT INTO _sas.attempt (run_id, step_no, element, attempt, undo, agent_id, worker, status, error,
-                                  started_at, finished_at)
-        SELECT (c.c).run_id, (c.c).step_no, (c.c).element, (c.c).attempt, (c.step).state = 'compensating',
-            nullif(c.lane, 0),
-               c.locked_by, CASE WHEN c.dead THEN 'lost' ELSE 'timed_out' END, (c.c).error,
-               CASE c.worker_id WHEN 0 THEN (SELECT p.claimed_at FROM _sas.place p
-                                             WHERE p.request_id = (c.step).request_id)
-                                ELSE (c.step).complete_by - coalesce((c.def).complete_in,
-                                            _sas.complete_in()) END, now
-        FROM change c),
-    kept AS (
-        UPDATE _sas.lease l
-        SET next_by = CASE WHEN k.soon THEN now + interval '250 ms' ELSE k.next_by END
-        FROM (SELECT h.lease_id, min((h.step).complete_by) AS next_by,
-              bool_or(h.dead OR (h.step).complete_by <= now) AS soon
-              FROM held h
-              WHERE NOT EXISTS (SELECT FROM over o WHERE (o.step).run_id = (h.step).run_id
-                                AND (o.step).step_no = (h.step).step_no
-                                AND (o.step).element = (h.step).element)
-              GROUP BY h.lease_id) k
-        WHERE l.lease_id = k.lease_id
-        RETURNING l.lease_id),
-    dropped AS (
-        DELETE FROM _sas.lease l USING unnest(found) f
-        WHERE l.lease_id = f.lease_id
-          AND NOT EXISTS (SELECT FROM held h
-                          WHERE h.lease_id = f.lease_id
-                            AND NOT EXISTS (SELECT FROM over o WHERE (o.step).run_id = (h.step).run_id
-                                            AND (o.step).step_no = (h.step).step_no
-                                            AND (o.step).element = (h.step).element)))
-    SELECT array_agg(c.c) FILTER (WHERE NOT c.crowd), array_agg(c.c) FILTER (WHERE c.crowd),
+        FROM over o)
+    SELECT array_agg(x.c) FILTER (WHERE NOT x.crowd), array_agg(x.c) FILTER (WHERE x.crowd),
            -- its worker holds the run while the function runs, so this one cannot be taken back before it is
            -- ended
            (SELECT array_agg(DISTINCT h.worker_id) FROM held h
-            WHERE NOT h.dead AND h.lane = 0 AND (h.step).complete_by + interval '500 ms' <= now)
+            WHERE NOT h.dead AND h.lane = 0 AND h.complete_by + interval '500 ms' <= now)
     INTO failed, again, stuck
-    FROM change c;
+    FROM change x;
 
+    PERFORM _sas.record_lost(failed || again, now);
     PERFORM _sas.move_steps(failed || again);
-    PERFORM _sas.count_metric('call', w.lane, v.workflow_id, CASE (c.error ->> 'type')
-                              WHEN 'urn:sas:worker-lost' THEN 'lost' ELSE 'timed_out' END, 1)
-    FROM unnest(failed || again) c
-    JOIN _sas.run r ON r.run_id = c.run_id
-    JOIN _sas.workflow_version v ON v.version_id = r.version_id
-    CROSS JOIN LATERAL (SELECT x.lane FROM _sas.workflow_step x WHERE x.version_id = r.version_id
-                        AND x.step_no = c.step_no AND x.undo = (c.from_state = 'compensating') OFFSET 0) w;
-    PERFORM _sas.lapse(array_agg(f.lease_id)) FROM unnest(found) f WHERE f.worker_id = 0 HAVING count(*) > 0;
+    PERFORM _sas.update_leases(leases, boot, live, newest, now);
+    PERFORM _sas.lapse(array_agg(l.lease_id)) FROM unnest(leases) l WHERE l.worker_id = 0 HAVING count(*) > 0;
     PERFORM _sas.tell_supervisor(failed) WHERE failed IS NOT NULL;
     PERFORM _sas.requeue(array_agg(a.run_id), array_agg(a.step_no), array_agg(a.element))
         FROM unnest(again) a;
     PERFORM _sas.free_places(locked);
     RETURN stuck;
+END $$;
+
+-- _sas.record_lost(changes, now): the attempts of steps that are being taken back, and the metric. Before the
+-- steps are moved: their claims tell who held them, and since when.
+--   reads   step, lease, place
+--   writes  attempt
+CREATE FUNCTION _sas.record_lost(changes _sas.step_change[], now timestamptz) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    counted int;
+BEGIN
+    WITH lost AS MATERIALIZED (
+        SELECT c.*, w.undo, w.lane, v.workflow_id, l.locked_by,
+               CASE c.error ->> 'type' WHEN 'urn:sas:worker-lost' THEN 'lost' ELSE 'timed_out' END AS status,
+               CASE l.worker_id WHEN 0 THEN (SELECT p.claimed_at FROM _sas.place p
+                                             WHERE p.request_id = s.request_id)
+                                ELSE s.complete_by - coalesce(w.complete_in, _sas.complete_in()) END AS since
+        FROM unnest(changes) c
+        JOIN _sas.step s ON s.run_id = c.run_id AND s.step_no = c.step_no AND s.element = c.element
+        JOIN _sas.lease l ON l.lease_id = s.lease_id
+        JOIN _sas.run r ON r.run_id = c.run_id
+        JOIN _sas.workflow_version v ON v.version_id = r.version_id
+        CROSS JOIN LATERAL (SELECT x.undo, x.lane, x.complete_in FROM _sas.workflow_step x
+                            WHERE x.version_id = r.version_id AND x.step_no = c.step_no
+                                AND x.undo = (c.from_state = 'compensating') OFFSET 0) w),
+    recorded AS (
+        INSERT INTO _sas.attempt (run_id, step_no, element, attempt, undo, agent_id, worker, status, error,
+                                  started_at, finished_at)
+        SELECT x.run_id, x.step_no, x.element, x.attempt, x.undo,
+               nullif(_sas.lane_now(x.run_id, x.step_no, x.element, x.undo, x.lane), 0), x.locked_by,
+               x.status, x.error, x.since, now
+        FROM lost x)
+    SELECT count(_sas.count_metric('call', x.lane, x.workflow_id, x.status, 1)) INTO counted FROM lost x;
+END $$;
+
+-- _sas.update_leases(leases, boot, live, newest, now): of these leases those that hold nothing any more are
+-- over; the others are looked at again when the first of their steps is overdue, or soon if one is already.
+--   holds   the locks of the leases; after the steps have moved
+--   writes  lease
+CREATE FUNCTION _sas.update_leases(leases _sas.lease[], boot bigint, live bigint[], newest bigint,
+                                   now timestamptz) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    WITH held AS MATERIALIZED (
+        SELECT h.lease_id, min(h.complete_by) AS next_by, bool_or(h.dead OR h.complete_by <= now) AS soon
+        FROM _sas.held_steps(leases, boot, live, newest) h GROUP BY h.lease_id),
+    over AS (
+        DELETE FROM _sas.lease d USING unnest(leases) l
+        WHERE d.lease_id = l.lease_id AND NOT EXISTS (SELECT FROM held h WHERE h.lease_id = l.lease_id))
+    UPDATE _sas.lease u
+    SET next_by = CASE WHEN h.soon THEN now + interval '250 ms' ELSE h.next_by END
+    FROM held h WHERE u.lease_id = h.lease_id;
 END $$;
