@@ -8,6 +8,9 @@
 -- request is {method, path, query, headers, body | form | text, timeout}; when its templates could not be
 -- filled in, problem says why and request is null. policy is {retry, expect} of the step.
 -- Of a poll whose call has succeeded it is the ask, which bears no key and is expected to be 2xx.
+--   holds   nothing; no run is locked, and a ready row that another session has locked is passed by
+--   writes  ready, lease, step, run (_sas.claim_ready)
+--   next    _sas.write_replies, or _sas.take_back
 CREATE FUNCTION _sas.claim_calls(lanes int[], quantities int[], boot bigint, worker_id bigint, locked_by text)
 RETURNS TABLE (lease_id bigint, agent_id int, run_id bigint, step_no int, element int, step text,
                undo boolean, attempt int,

@@ -252,6 +252,8 @@ END $$;
 -- _sas.hold(caller, request_id, counts): the claim, if it holds, with its run locked; waits for other
 -- sessions that hold the run, as operators' verbs do. Null when it does not hold. counts: then it is a stale
 -- reply of its agent.
+--   locks   the run
+--   writes  nothing; agent_health for a stale reply
 CREATE FUNCTION _sas.hold(caller oid, request_id uuid, counts boolean) RETURNS _sas.place
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -291,8 +293,11 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- _sas.end_claim(p, verdict, output, error, again_in): what became of a claim, its run locked: the reply, the
--- attempt, and the place. False when its time was over in this very moment.
+-- _sas.end_claim(p, verdict, output, error, again_in): what became of a claim: the reply, the attempt, the
+-- place. False when its time was over in this very moment.
+--   holds   the lock of the run
+--   writes  attempt, task, place, and what _sas.write_replies writes
+--   next    as after every reply; a place that is free wakes who waits for one
 CREATE FUNCTION _sas.end_claim(p _sas.place, verdict text, output jsonb, error jsonb, again_in interval)
 RETURNS boolean
 LANGUAGE plpgsql AS $$

@@ -125,6 +125,9 @@ END $$;
 -- _sas.write_judged(replies, now, pending): replies that may be failures, or that a step makes something of;
 -- their runs are locked. pending: some of the runs may not say yet that they have begun. Returns the steps
 -- whose replies counted.
+--   holds   the locks of the runs
+--   writes  step, attempt, run, and what follows: ready, due
+--   next    _sas.go_on for what succeeded, _sas.decide for what failed, a claim for what was handed back
 CREATE FUNCTION _sas.write_judged(replies _sas.call_reply[], now timestamptz, pending boolean,
                                   OUT run_ids bigint[], OUT step_nos int[], OUT elements int[],
                                   OUT queued boolean)

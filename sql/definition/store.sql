@@ -179,10 +179,9 @@ $$;
 --   writes  workflow_step
 CREATE FUNCTION _sas.store_steps(for_version int, scopes _sas.scope[], nodes _sas.flow_node[],
                                  refs _sas.flow_reference[], to_nos int[]) RETURNS void
-LANGUAGE sql AS $$
-    WITH inclusion AS MATERIALIZED (
-        SELECT n.sees AS scope, n.entry AS open_no FROM unnest(nodes) n WHERE n.kind = 'close'),
-    need AS MATERIALIZED (SELECT e AS no, count(*)::int AS n FROM unnest(to_nos) e GROUP BY 1),
+LANGUAGE plpgsql AS $$
+BEGIN
+    WITH need AS MATERIALIZED (SELECT e AS no, count(*)::int AS n FROM unnest(to_nos) e GROUP BY 1),
     read AS MATERIALIZED (SELECT * FROM _sas.step_reads(nodes, refs)),
     -- the nodes inside of each open end: its key is theirs, cut off, with 0 behind it; the close end is the
     -- last
@@ -196,7 +195,7 @@ LANGUAGE sql AS $$
         input, output, expect, complete_in, retry, recovery, on_transient, on_permanent, pivot, priority,
         needs, reads, enter_reads, reads_own_output, input_reads, shape, enters, elements_enter, queue_id,
         weight, finalizer)
-    SELECT for_version, b.no, b.undo, b.name, coalesce(b.local, b.name), i.open_no,
+    SELECT for_version, b.no, b.undo, b.name, coalesce(b.local, b.name), included.entry,
            b.local IS NULL OR b.of_no IS NOT NULL, cover.nos,
            CASE WHEN b.kind <> 'step' THEN 'join'
                 ELSE (SELECT k FROM unnest('{call,function,task,wait,workflow}'::text[]) k
@@ -238,9 +237,9 @@ LANGUAGE sql AS $$
     FROM _sas.step_bodies(nodes) b
     JOIN unnest(scopes) s ON s.no = b.sees
     CROSS JOIN LATERAL (SELECT _sas.policy(b.part -> 'on_failure', s.policy) AS policy OFFSET 0) p
-    LEFT JOIN inclusion i ON i.scope = b.sees
+    LEFT JOIN unnest(nodes) included ON included.kind = 'close' AND included.sees = b.sees
     LEFT JOIN need ON need.no = b.no
     LEFT JOIN cover ON cover.no = b.no
     LEFT JOIN read ON read.no = b.no AND read.undo = b.undo
-    LEFT JOIN _sas.agent a ON a.name = b.part ->> 'agent' AND a.dropped_at IS NULL
-$$;
+    LEFT JOIN _sas.agent a ON a.name = b.part ->> 'agent' AND a.dropped_at IS NULL;
+END $$;

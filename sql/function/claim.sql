@@ -15,6 +15,9 @@ BEGIN
 END $$;
 
 -- _sas.claim_functions(...): for a function worker. lane: that of functions, but in a test.
+--   holds   nothing; no run is locked, and a ready row that another session has locked is passed by
+--   writes  ready, lease, step, run (_sas.claim_ready)
+--   next    _sas.held, the functions, _sas.write_replies; or _sas.take_back
 CREATE FUNCTION _sas.claim_functions(quantity int, boot bigint, worker_id bigint, locked_by text,
                                      lane int DEFAULT 0, urgent boolean DEFAULT false)
 RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element int, step text, undo boolean,

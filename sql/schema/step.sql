@@ -92,7 +92,7 @@ COMMENT ON TABLE _sas.lease IS 'Who holds which steps, and when the supervisor l
 
 -- What is to be looked at when: for the scheduler (actor s) start, leave,
 -- late, ready, undo, enter, timer, turn, signal, child, cancel, abort, fail, halt, reverse and held; for the
--- supervisor (actor v) failed, deadline and young.
+-- supervisor (actor v) failed, deadline, reminder, young and alert_hook, which is about an alert, and no run.
 CREATE TABLE _sas.due (
     actor "char" NOT NULL,
     due_at timestamptz NOT NULL,

@@ -7,6 +7,9 @@
 -- _sas.decide(quantity): what becomes of failed steps and of runs past their
 -- deadline. Returns how many were looked at. One that raises is decided by
 -- itself, so that it holds up no other run.
+--   locks   the runs of the messages that nobody else holds; the other messages are put off
+--   reads   due
+--   next    _sas.decide_on; then the scheduler
 CREATE FUNCTION _sas.decide(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -297,6 +297,9 @@ END $$;
 -- answer: ok; cut (items behind the last one that yields a cursor were not taken: the host is to begin
 -- anew, at the cursor); stop (taken likewise, but the host is to end it and give it back); fenced (not
 -- taken). room: how many more may come.
+--   locks   the rows of these tasks in watch_flow, if the node hosts them (_sas.fence)
+--   writes  watch_batch, watch_flow, watch_work
+--   wakes   a function worker; next _sas.claim_items
 CREATE FUNCTION _sas.append_batches(node_id bigint, watch_ids bigint[], epochs bigint[], items jsonb[],
                                     cursors jsonb[], digests text[])
 RETURNS TABLE (watch_id bigint, epoch bigint, answer text, room int)

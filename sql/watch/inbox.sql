@@ -219,6 +219,9 @@ END $$;
 -- locked, in the transaction of what was written. errors: null when it is done; else it is tried again after
 -- a pause, or given up.
 -- again: given back, and nothing counted; alone from then on.
+--   holds   the locks of the rows in watch_done
+--   writes  watch_batch, watch_done, watch_work; a request to settle what is given up or was the last
+--   next    _sas.settle_watches for what is given up, else the next batch
 CREATE FUNCTION _sas.finish_items(watch_ids bigint[], up_tos bigint[], errors jsonb[], again boolean[])
 RETURNS void
 LANGUAGE plpgsql AS $$

@@ -136,6 +136,9 @@ END $$;
 --   processing    given up: failed; without a host: created again
 --   on_deleting   without a host and with an empty inbox: deleted
 --   created       without a host: waits for one
+--   holds   the locks of the tasks
+--   writes  watch, watch_wait, watch_work; an alert for what has failed
+--   wakes   hosts, and a function worker where the inbox is not empty
 CREATE FUNCTION _sas.settle_watches(ids bigint[], after interval[] DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

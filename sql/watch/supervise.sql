@@ -4,9 +4,11 @@
 -- nobody answers, tasks whose state is to be brought in line, and whoever is
 -- to be woken for what has come due.
 
--- _sas.supervise_watches(boot, live, newest): one turn; what it takes is as in _sas.supervisor_tick. An error
--- is an
--- alert, and costs no run its turn.
+-- _sas.supervise_watches(boot, live, newest): one turn of the leading supervisor, of infinite tasks; what it
+-- takes and returns is as in _sas.supervisor_tick. An error is an alert.
+--   locks   what nobody else holds; the rest is looked at again
+--   writes  node, watch, watch_held, watch_flow, watch_done, watch_note
+--   wakes   hosts that have room or are asked for something, workers of inboxes that are due
 CREATE FUNCTION _sas.supervise_watches(boot bigint, live bigint[], newest bigint, OUT worked int,
                                        OUT next_due timestamptz, OUT stuck bigint[])
 LANGUAGE plpgsql AS $$
