@@ -2,109 +2,15 @@
 --
 -- Middleware at work: functions around submits, calls, function steps and finalize.
 
--- _sas.answer_of(middleware, answer, keys): what a function of a middleware returned: null, or an object with
--- these keys.
-CREATE FUNCTION _sas.answer_of(middleware text, answer jsonb, keys text[]) RETURNS jsonb
-LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    IF coalesce(jsonb_typeof(answer), 'null') = 'null' THEN
-        RETURN '{}';
-    ELSIF jsonb_typeof(answer) <> 'object' OR answer - keys <> '{}' THEN
-        RAISE EXCEPTION 'middleware "%" returned %', middleware, CASE jsonb_typeof(answer)
-            WHEN 'object' THEN 'unknown keys' ELSE jsonb_typeof(answer) END
-            USING ERRCODE = 'invalid_parameter_value',
-                HINT = format('It returns null, or an object with %s.', array_to_string(keys, ' or '));
-    END IF;
-    RETURN answer;
-END $$;
+-- _sas.through_middleware(input): what a function worker calls in the place of the function of a step, as the
+-- owner of the run. src/work/middleware.c says what input and result are.
+CREATE FUNCTION _sas.through_middleware(input jsonb) RETURNS jsonb
+LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_through_middleware';
 
--- _sas.call_local(function, argument): calls a function under its own search_path, as whoever is the user.
-CREATE FUNCTION _sas.call_local(function text, argument jsonb) RETURNS jsonb
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    outer_path text := pg_catalog.current_setting('search_path');
-    answer jsonb;
-BEGIN
-    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, '
-                                  || (SELECT p.pronamespace::pg_catalog.regnamespace::text
-                                      FROM pg_catalog.pg_proc p
-                                                                   WHERE p.oid
-                                                                       = pg_catalog.to_regprocedure(function
-                                                                               || '(pg_catalog.jsonb)'))
-                                                                       || ', pg_temp', true);
-    EXECUTE pg_catalog.format('SELECT %s($1)', function) INTO answer USING argument;
-    PERFORM pg_catalog.set_config('search_path', outer_path, true);
-    RETURN answer;
-END $$;
-
--- _sas.through_middleware(call): what a function worker calls in the place of the function, as the owner of
--- the run.
---   call: {chain, context, function, request}; function: a line for each, or none at all; the response is
---   that of the last. A before
---   may change the request, or give the response itself: then what is inside is not called, and the afters of
---   those
---   outside see it. An after may change the response.
-CREATE FUNCTION _sas.through_middleware(call jsonb) RETURNS jsonb
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    i record;
-    name text;
-BEGIN
-    SELECT * INTO i FROM _sas.go_in(call);
-    IF i.response IS NULL THEN
-        i.response := 'null';
-        FOREACH name IN ARRAY string_to_array(call ->> 'function', E'\n') LOOP
-            i.response := coalesce(_sas.call_local(name, i.request), 'null');
-        END LOOP;
-    END IF;
-    RETURN _sas.go_out(call, i.request, i.response, i.last);
-END $$;
-
--- _sas.go_in(call): the befores, from the outermost on: the request that comes out; the response when one
--- answers itself; the last that is to see the response.
-CREATE FUNCTION _sas.go_in(call jsonb, OUT request jsonb, OUT response jsonb, OUT last int)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    chain jsonb := call -> 'chain';
-    answer jsonb;
-BEGIN
-    request := call -> 'request';
-    last := jsonb_array_length(chain) - 1;
-    FOR n IN 0 .. last LOOP
-        CONTINUE WHEN chain -> n ->> 'before' IS NULL;
-        answer := _sas.answer_of(chain -> n ->> 'name',
-                                 _sas.call_local(chain -> n ->> 'before', call -> 'context'
-                                                 || jsonb_build_object('middleware', chain -> n ->> 'name',
-                            'request', request)),
-                                 '{request,response}');
-        request := coalesce(answer -> 'request', request);
-        IF answer ? 'response' THEN
-            response := answer -> 'response';
-            last := n - 1;
-            RETURN;
-        END IF;
-    END LOOP;
-END $$;
-
--- _sas.go_out(call, request, response, last): the afters, from the last on to the outermost: the response
--- that comes out.
-CREATE FUNCTION _sas.go_out(call jsonb, request jsonb, response jsonb, last int) RETURNS jsonb
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    chain jsonb := call -> 'chain';
-    context jsonb;
-    answer jsonb;
-BEGIN
-    FOR n IN REVERSE last .. 0 LOOP
-        CONTINUE WHEN chain -> n ->> 'after' IS NULL;
-        context := call -> 'context' || jsonb_build_object('middleware', chain -> n ->> 'name', 'request',
-                                                           request, 'response', response);
-        answer := _sas.answer_of(chain -> n ->> 'name', _sas.call_local(chain -> n ->> 'after', context),
-                                 '{response}');
-        response := coalesce(answer -> 'response', response);
-    END LOOP;
-    RETURN response;
-END $$;
+-- _sas.middleware_answer(middleware, answer, keys): what a function of a middleware returned: null, which is
+-- an empty object, or an object with these keys.
+CREATE FUNCTION _sas.middleware_answer(middleware text, answer jsonb, keys text[]) RETURNS jsonb
+LANGUAGE C IMMUTABLE AS 'MODULE_PATHNAME', 'sas_api_middleware_answer';
 
 -- _sas.middleware_context(...): what the functions around a step are told of it.
 CREATE FUNCTION _sas.middleware_context(phase text, r _sas.run, v _sas.workflow_version, workflow text,
@@ -151,13 +57,13 @@ BEGIN
         request := jsonb_build_object('input', inputs[n], 'labels', labels);
         FOR m IN SELECT * FROM jsonb_array_elements(chain) LOOP
             CONTINUE WHEN m ->> 'before' IS NULL;
-            answer := _sas.answer_of(m ->> 'name',
+            answer := _sas.middleware_answer(m ->> 'name',
                                      _sas.call_as(caller, m ->> 'before',
                                                   jsonb_build_object('phase', 'plan', 'middleware',
                                 m -> 'name', 'workflow', workflow,
                                         'run', jsonb_build_object('key', keys[n]), 'request', request)),
                                             '{request}');
-            request := request || _sas.answer_of(m ->> 'name', answer -> 'request', '{input,labels}');
+            request := request || _sas.middleware_answer(m ->> 'name', answer -> 'request', '{input,labels}');
         END LOOP;
         inputs[n] := request -> 'input';
         shared := shared || CASE jsonb_typeof(request -> 'labels') WHEN 'object' THEN request -> 'labels'
@@ -183,7 +89,7 @@ BEGIN
         WHERE x.run_id = ANY (run_ids) ORDER BY x.run_id LOOP
         FOR m IN SELECT e FROM jsonb_array_elements(chain) WITH ORDINALITY AS j (e, n) ORDER BY n DESC LOOP
             CONTINUE WHEN m ->> 'after' IS NULL;
-            PERFORM _sas.answer_of(m ->> 'name',
+            PERFORM _sas.middleware_answer(m ->> 'name',
                                    _sas.call_as(caller, m ->> 'after',
                                                 jsonb_build_object('phase', 'plan', 'middleware',
                                 m -> 'name', 'workflow', workflow,

@@ -27,8 +27,8 @@ $$;
 CREATE FUNCTION _sas.staged_function(for_run bigint, for_no int, for_element int, for_undo boolean)
 RETURNS TABLE (function text, input jsonb, problem jsonb)
 LANGUAGE sql STABLE AS $$
-    SELECT CASE g.stage WHEN 'plan' THEN _sas.plan_function(w.shape ->> 'workflow')
-        WHEN 'before' THEN '_sas.before_call' WHEN 'after' THEN '_sas.after_call' END,
+    SELECT CASE WHEN g.stage = 'plan' THEN _sas.plan_function(w.shape ->> 'workflow')
+                WHEN g.stage IN ('before', 'after') THEN '_sas.through_middleware' END,
            CASE g.stage WHEN 'plan' THEN g.request
                         WHEN 'before' THEN _sas.stage_context(r, w, g.element)
                             || jsonb_build_object('request', c.request)
@@ -46,25 +46,6 @@ LANGUAGE sql STABLE AS $$
     LEFT JOIN LATERAL _sas.filled_request(w.request, x.root, e.input) c ON g.stage = 'before'
     WHERE g.run_id = for_run AND g.step_no = for_no AND g.element = for_element AND g.undo = for_undo
 $$;
-
--- _sas.before_call({chain, context, request}), as the owner of the run: {request}, or {response} when a
--- function answers itself.
-CREATE FUNCTION _sas.before_call(call jsonb) RETURNS jsonb
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    i record;
-BEGIN
-    SELECT * INTO i FROM _sas.go_in(call);
-    RETURN CASE WHEN i.response IS NULL THEN jsonb_build_object('request', i.request)
-                ELSE jsonb_build_object('response', _sas.go_out(call, i.request, i.response, i.last)) END;
-END $$;
-
--- _sas.after_call({chain, context, request, response}), as the owner of the run: the response that comes out.
-CREATE FUNCTION _sas.after_call(call jsonb) RETURNS jsonb
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN _sas.go_out(call, call -> 'request', call -> 'response', jsonb_array_length(call -> 'chain') - 1);
-END $$;
 
 -- _sas.end_stages(replies, locked): the replies of stages that ended well and that others come after are
 -- carried out here. Returns the replies that are left: what came out at last, failures, and what no stage has

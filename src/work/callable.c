@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * callable.c: functions of users by their names, and whether a role may call
- * them.
+ * callable.c: functions of users by their names, whether a role may call them,
+ * and how one is called.
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
 #include "fmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
+#include "utils/guc.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
+#include "utils/snapmgr.h"
 #include "utils/syscache.h"
 #include "work/callable.h"
 
@@ -107,6 +110,19 @@ sas_work_callable(const char *name, Oid role)
 	return function;
 }
 
+List *
+sas_work_callables(const char *names, Oid role)
+{
+	char	   *rest = pstrdup(names);
+	char	   *name;
+	List	   *functions = NIL;
+
+	while ((name = strsep(&rest, "\n")) != NULL)
+		if (*name != '\0')
+			functions = lappend_oid(functions, sas_work_callable(name, role));
+	return functions;
+}
+
 bool
 sas_work_may_call(Oid role, const char *function)
 {
@@ -114,4 +130,65 @@ sas_work_may_call(Oid role, const char *function)
 	Oid			oid;
 
 	return callable_find(function, role, &oid, &sqlstate) == NULL;
+}
+
+/* The search_path of a user's function. */
+static void
+callable_set_search_path(Oid namespace)
+{
+	char	   *path = psprintf("pg_catalog, %s, pg_temp", quote_identifier(get_namespace_name(namespace)));
+
+	(void) set_config_option("search_path", path, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
+
+static Jsonb *
+callable_copy_result(Datum result, bool isnull, MemoryContext context)
+{
+	MemoryContext old = MemoryContextSwitchTo(context);
+	Jsonb	   *copy;
+
+	if (isnull)
+	{
+		JsonbValue	null = {.type = jbvNull};
+
+		copy = JsonbValueToJsonb(&null);
+	}
+	else
+		copy = DatumGetJsonbPCopy(result);
+	MemoryContextSwitchTo(old);
+	return copy;
+}
+
+Jsonb *
+sas_work_call(Oid function, Jsonb *input, MemoryContext context)
+{
+	LOCAL_FCINFO(fcinfo, 1);
+	FmgrInfo	flinfo;
+	Datum		result;
+
+	callable_set_search_path(get_func_namespace(function));
+	fmgr_info(function, &flinfo);
+	/* as everywhere: a strict function is not called with a null */
+	if (flinfo.fn_strict && input == NULL)
+		return callable_copy_result((Datum) 0, true, context);
+	InitFunctionCallInfoData(*fcinfo, &flinfo, 1, InvalidOid, NULL, NULL);
+	fcinfo->args[0].value = JsonbPGetDatum(input);
+	fcinfo->args[0].isnull = input == NULL;
+	result = FunctionCallInvoke(fcinfo);
+	return callable_copy_result(result, fcinfo->isnull, context);
+}
+
+Jsonb *
+sas_work_call_all(List *functions, Jsonb *input, MemoryContext context)
+{
+	Jsonb	   *output = callable_copy_result((Datum) 0, true, context);
+	ListCell   *lc;
+
+	foreach(lc, functions)
+	{
+		output = sas_work_call(lfirst_oid(lc), input, context);
+		CommandCounterIncrement();
+		UpdateActiveSnapshotCommandId();
+	}
+	return output;
 }

@@ -39,6 +39,7 @@
 #include "work/callable.h"
 #include "work/invoke.h"
 #include "work/json.h"
+#include "work/middleware.h"
 
 static bool
 invoke_is_transient(int sqlstate)
@@ -50,33 +51,6 @@ invoke_is_transient(int sqlstate)
 		category == ERRCODE_TO_CATEGORY(ERRCODE_INSUFFICIENT_RESOURCES) ||
 		category == ERRCODE_TO_CATEGORY(ERRCODE_OPERATOR_INTERVENTION) ||
 		sqlstate == ERRCODE_LOCK_NOT_AVAILABLE;
-}
-
-/* The search_path of a user's function. */
-static void
-invoke_set_search_path(Oid namespace)
-{
-	char	   *path = psprintf("pg_catalog, %s, pg_temp", quote_identifier(get_namespace_name(namespace)));
-
-	(void) set_config_option("search_path", path, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-}
-
-static Jsonb *
-invoke_copy_result(Datum result, bool isnull, MemoryContext context)
-{
-	MemoryContext old = MemoryContextSwitchTo(context);
-	Jsonb	   *copy;
-
-	if (isnull)
-	{
-		JsonbValue	null = {.type = jbvNull};
-
-		copy = JsonbValueToJsonb(&null);
-	}
-	else
-		copy = DatumGetJsonbPCopy(result);
-	MemoryContextSwitchTo(old);
-	return copy;
 }
 
 /*
@@ -98,26 +72,6 @@ invoke_fire_deferred_again(Oid owner)
 	PortalHashTableDeleteAll();
 	AtEOXact_GUC(false, nest_level);
 	SetUserIdAndSecContext(user, security);
-}
-
-/* Calls one function with the current rights; the result is copied into that context. */
-static Jsonb *
-invoke_call(Oid function, Jsonb *input, MemoryContext context)
-{
-	LOCAL_FCINFO(fcinfo, 1);
-	FmgrInfo	flinfo;
-	Datum		result;
-
-	invoke_set_search_path(get_func_namespace(function));
-	fmgr_info(function, &flinfo);
-	/* as everywhere: a strict function is not called with a null */
-	if (flinfo.fn_strict && input == NULL)
-		return invoke_copy_result((Datum) 0, true, context);
-	InitFunctionCallInfoData(*fcinfo, &flinfo, 1, InvalidOid, NULL, NULL);
-	fcinfo->args[0].value = JsonbPGetDatum(input);
-	fcinfo->args[0].isnull = input == NULL;
-	result = FunctionCallInvoke(fcinfo);
-	return invoke_copy_result(result, fcinfo->isnull, context);
 }
 
 /*
@@ -250,6 +204,7 @@ typedef struct Calls
 	const char *names;			/* a line each */
 	Jsonb	   *input;
 	const SasClaimedFunction *step; /* NULL: it is none */
+	bool		around;			/* middleware: input says which functions */
 	List	   *functions;
 } Calls;
 
@@ -257,31 +212,18 @@ static void
 invoke_find_functions(void *arg)
 {
 	Calls	   *c = arg;
-	char	   *names = pstrdup(c->names);
-	char	   *rest = NULL;
 
-	for (char *name = strtok_r(names, "\n", &rest); name != NULL; name = strtok_r(NULL, "\n", &rest))
-		c->functions = lappend_oid(c->functions, sas_work_callable(name, c->owner));
+	c->around = strcmp(c->names, SAS_THROUGH_MIDDLEWARE) == 0;
+	if (!c->around)
+		c->functions = sas_work_callables(c->names, c->owner);
 }
 
-/*
- * A finalize step names several functions: they are called in that order, and
- * the last result is the step's.
- */
 static Jsonb *
 invoke_call_functions(void *arg, MemoryContext context)
 {
 	Calls	   *c = arg;
-	Jsonb	   *output = invoke_copy_result((Datum) 0, true, context);
-	ListCell   *lc;
 
-	foreach(lc, c->functions)
-	{
-		output = invoke_call(lfirst_oid(lc), c->input, context);
-		CommandCounterIncrement();
-		UpdateActiveSnapshotCommandId();
-	}
-	return output;
+	return c->around ? sas_work_through_middleware(c->owner, c->input, context) : sas_work_call_all(c->functions, c->input, context);
 }
 
 static Jsonb *
@@ -293,7 +235,7 @@ invoke_evaluate(void *arg, Jsonb *output)
 void
 sas_work_invoke_step(const SasClaimedFunction *step, int64 timeout_ms, SasInvoked *invoked)
 {
-	Calls		calls = {step->owner, step->function, step->input, step, NIL};
+	Calls		calls = {step->owner, step->function, step->input, step, false, NIL};
 	SasInvocation p = {step->owner, invoke_find_functions, invoke_call_functions, step->evaluates ? invoke_evaluate : NULL, &calls,
 	psprintf("/runs/" INT64_FORMAT "/steps/%s", step->id.run_id, step->step)};
 
@@ -303,7 +245,7 @@ sas_work_invoke_step(const SasClaimedFunction *step, int64 timeout_ms, SasInvoke
 void
 sas_work_invoke_function(Oid owner, const char *function, Jsonb *input, const char *instance, int64 timeout_ms, SasInvoked *invoked)
 {
-	Calls		calls = {owner, function, input, NULL, NIL};
+	Calls		calls = {owner, function, input, NULL, false, NIL};
 	SasInvocation p = {owner, invoke_find_functions, invoke_call_functions, NULL, &calls, instance};
 
 	sas_work_invoke(&p, timeout_ms, invoked);
@@ -360,7 +302,7 @@ sas_work_invoke_in_place(Oid role, const char *function, Jsonb *input)
 	GetUserIdAndSecContext(&user, &security);
 	SetUserIdAndSecContext(role, security | SECURITY_LOCAL_USERID_CHANGE);
 	nest_level = NewGUCNestLevel();
-	output = invoke_call(oid, input, CurrentMemoryContext);
+	output = sas_work_call(oid, input, CurrentMemoryContext);
 	AtEOXact_GUC(false, nest_level);
 	SetUserIdAndSecContext(user, security);
 	return output;
