@@ -41,6 +41,7 @@ DECLARE
     c record;
     visible int;
     finalizes boolean;
+    levels int[];
 BEGIN
     definition := CASE WHEN definition ? 'plan' THEN '{"steps": {}}' ELSE '{}' END::jsonb || definition;
     SELECT * INTO c FROM _sas.compile(definition, NULL, caller);
@@ -62,17 +63,17 @@ BEGIN
     INSERT INTO _sas.workflow_edge (version_id, from_no, to_no)
     SELECT id, e.from_no, e.to_no FROM unnest(c.from_nos, c.to_nos) AS e (from_no, to_no);
 
-    PERFORM _sas.store_steps(id, c.scopes, c.nodes, c.refs, c.to_nos);
+    levels := _sas.levels(c.from_nos, c.to_nos, cardinality(c.nodes) + 1);
+    PERFORM _sas.store_steps(id, c.scopes, c.nodes, c.refs, c.to_nos, levels);
     IF finalizes THEN
         UPDATE _sas.workflow_step w SET finalize_rank = l.level
-        FROM unnest(_sas.levels(c.from_nos, c.to_nos, cardinality(c.nodes) + 1)) WITH ORDINALITY AS l (level,
-                    no)
+        FROM unnest(levels) WITH ORDINALITY AS l (level, no)
         WHERE w.version_id = id AND w.step_no = l.no AND w.finalizer IS NOT NULL;
         INSERT INTO _sas.workflow_step (version_id, step_no, undo, name, local_name, hidden, kind, lane,
                                         function, recovery, on_transient, on_permanent, pivot, priority,
-                                        needs, reads, reads_own_output)
+                                        needs, reads, reads_own_output, position)
         SELECT id, visible + 1, false, 'finalize', 'finalize', false, 'function', 0,
-            definition ->> 'finalize', s.recovery, 'pause', 'pause', false, 0, 0, '{}', false
+            definition ->> 'finalize', s.recovery, 'pause', 'pause', false, 0, 0, '{}', false, visible + 1
         FROM unnest(c.scopes) s WHERE s.no = 1;
     END IF;
     INSERT INTO _sas.token_key (value) SELECT gen_random_uuid()
@@ -175,10 +176,28 @@ LANGUAGE sql STABLE AS $$
     GROUP BY 1, 2
 $$;
 
+-- _sas.step_positions(scopes, nodes, levels): the order in which views show the steps: by level, then as the
+-- flow lists them, then by name.
+CREATE FUNCTION _sas.step_positions(scopes _sas.scope[], nodes _sas.flow_node[], levels int[])
+RETURNS TABLE (no int, "position" int)
+LANGUAGE sql STABLE AS $$
+    -- strict: lax would find parts of the flow twice
+    WITH listed AS MATERIALIZED (
+        SELECT s.no AS scope, f.step #>> '{}' AS local, f.n
+        FROM unnest(scopes) s
+        CROSS JOIN LATERAL jsonb_path_query(s.definition -> 'flow', 'strict $.** ? (@.type() == "string")')
+            WITH ORDINALITY AS f (step, n))
+    SELECT n.no, row_number() OVER (ORDER BY l.level, n.scope, f.n NULLS LAST, n.name)::int
+    FROM unnest(nodes) n
+    JOIN unnest(levels) WITH ORDINALITY AS l (level, no) ON l.no = n.no
+    LEFT JOIN listed f ON f.scope = n.scope AND f.local = n.local
+    WHERE n.local IS NOT NULL
+$$;
+
 -- _sas.store_steps(...): a row for each step and for each undo, with what it needs and reads counted once.
 --   writes  workflow_step
 CREATE FUNCTION _sas.store_steps(for_version int, scopes _sas.scope[], nodes _sas.flow_node[],
-                                 refs _sas.flow_reference[], to_nos int[]) RETURNS void
+                                 refs _sas.flow_reference[], to_nos int[], levels int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     WITH need AS MATERIALIZED (SELECT e AS no, count(*)::int AS n FROM unnest(to_nos) e GROUP BY 1),
@@ -194,7 +213,7 @@ BEGIN
         version_id, step_no, undo, name, local_name, scope_no, hidden, covers, kind, lane, function, request,
         input, output, expect, complete_in, retry, recovery, on_transient, on_permanent, pivot, priority,
         needs, reads, enter_reads, reads_own_output, input_reads, shape, enters, elements_enter, queue_id,
-        weight, finalizer)
+        weight, finalizer, position)
     SELECT for_version, b.no, b.undo, b.name, coalesce(b.local, b.name), included.entry,
            b.local IS NULL OR b.of_no IS NOT NULL, cover.nos,
            CASE WHEN b.kind <> 'step' THEN 'join'
@@ -233,7 +252,8 @@ BEGIN
            AND (b.part ?| '{wait,workflow}'
                 OR NOT b.undo AND coalesce(b.beside #> '{fallback,on}' ? 'breaker_open', false)),
            CASE WHEN b.body ? 'queue' THEN _sas.queue_id(b.body -> 'queue') END,
-           coalesce((b.body ->> 'weight')::float8, 1), CASE WHEN NOT b.undo THEN b.body ->> 'finalize' END
+           coalesce((b.body ->> 'weight')::float8, 1), CASE WHEN NOT b.undo THEN b.body ->> 'finalize' END,
+           placed.position
     FROM _sas.step_bodies(nodes) b
     JOIN unnest(scopes) s ON s.no = b.sees
     CROSS JOIN LATERAL (SELECT _sas.policy(b.part -> 'on_failure', s.policy) AS policy OFFSET 0) p
@@ -241,5 +261,7 @@ BEGIN
     LEFT JOIN need ON need.no = b.no
     LEFT JOIN cover ON cover.no = b.no
     LEFT JOIN read ON read.no = b.no AND read.undo = b.undo
+    -- a fallback goes by the name of its step
+    LEFT JOIN _sas.step_positions(scopes, nodes, levels) placed ON placed.no = coalesce(b.of_no, b.no)
     LEFT JOIN _sas.agent a ON a.name = b.part ->> 'agent' AND a.dropped_at IS NULL;
 END $$;

@@ -4,12 +4,14 @@
 -- role its own runs and those of roles it is a member of; operators, admins
 -- and monitors see all, monitors without payload.
 
--- _sas.sees_all(): may the current user look at runs of others?
+-- _sas.sees_all(): may the current user look at runs of others? The levels are constants, bound by oid: the
+-- current user may look up nothing in schema _sas.
 CREATE FUNCTION _sas.sees_all() RETURNS boolean
 LANGUAGE sql STABLE
 BEGIN ATOMIC
-    SELECT bool_or(has_function_privilege(current_user, format('_sas.level_%s()', l), 'EXECUTE'))
-    FROM unnest('{admin,operator,monitor}'::text[]) l;
+    SELECT has_function_privilege(current_user, '_sas.level_admin()'::regprocedure, 'EXECUTE')
+        OR has_function_privilege(current_user, '_sas.level_operator()'::regprocedure, 'EXECUTE')
+        OR has_function_privilege(current_user, '_sas.level_monitor()'::regprocedure, 'EXECUTE');
 END;
 
 -- _sas.sees_payload(owner): may the current user read inputs and outputs of this owner's runs?
@@ -17,8 +19,8 @@ CREATE FUNCTION _sas.sees_payload(owner oid) RETURNS boolean
 LANGUAGE sql STABLE
 BEGIN ATOMIC
     SELECT pg_has_role(current_user, owner, 'MEMBER')
-        OR has_function_privilege(current_user, '_sas.level_admin()', 'EXECUTE')
-        OR has_function_privilege(current_user, '_sas.level_operator()', 'EXECUTE');
+        OR has_function_privilege(current_user, '_sas.level_admin()'::regprocedure, 'EXECUTE')
+        OR has_function_privilege(current_user, '_sas.level_operator()'::regprocedure, 'EXECUTE');
 END;
 
 -- _sas.step_input(run_id, step_no, element): what a step is given, or sends, as far as it is known now; null
@@ -157,8 +159,8 @@ COMMENT ON COLUMN sas.runs.error IS 'Why the run cannot go on: a problem object 
 -- A step that has no row is waiting, ready when it stands in the queue, and
 -- cancelled when its run has ended without it.
 CREATE VIEW sas.steps WITH (security_barrier) AS
-SELECT r.run_id, w.name AS step, nullif(e.element, 0) AS element, CASE w.kind WHEN 'join' THEN 'include'
-    ELSE w.kind END AS kind, a.name AS agent,
+SELECT r.run_id, w.name AS step, w.position, nullif(e.element, 0) AS element,
+       CASE w.kind WHEN 'join' THEN 'include' ELSE w.kind END AS kind, a.name AS agent,
        coalesce(s.state, CASE WHEN q.lane IS NOT NULL THEN 'ready' WHEN r.state = 'stopped'
                 OR r.fate IS NOT NULL THEN 'cancelled' ELSE 'waiting' END) AS state,
        coalesce(s.attempt, 0) AS attempt, coalesce(s.failure_count, 0) AS failure_count,
@@ -317,6 +319,9 @@ WHERE (p.sees OR (SELECT _sas.sees_all())) AND r.hook_of IS NULL
   AND NOT coalesce(w.shape ? 'stands_in' AND s.run_id IS NULL AND q.lane IS NULL, false);
 COMMENT ON VIEW sas.steps IS 'One row per step of each run: state, who holds it until when, and what it '
                              'waits for.';
+COMMENT ON COLUMN sas.steps.position IS 'From 1 on, in an order in which steps can follow: by how many '
+                                        'come before a step at most, then as the flow lists it, then by '
+                                        'name. finalize is the last; a fallback has that of its step';
 COMMENT ON COLUMN sas.steps.waiting_kind IS 'Why it does not go on just now, null when it has ended. These '
                                             'group: one query tells what thousands of runs wait for; '
                                             'sas.explain tells it of one run in words';
@@ -335,18 +340,19 @@ COMMENT ON COLUMN sas.steps.suggested IS 'Of a failed step in a paused run: what
 COMMENT ON COLUMN sas.steps.in_doubt IS 'A call was made and nobody knows whether it did anything';
 
 CREATE VIEW sas.attempts WITH (security_barrier) AS
-SELECT t.run_id, w.name AS step, nullif(t.element, 0) AS element, t.attempt, t.undo, a.name AS agent,
-    t.worker, t.status, t.http_status, CASE WHEN _sas.sees_payload(r.owner) THEN t.error
-    ELSE t.error - 'detail' END AS error, t.started_at, t.finished_at
+SELECT t.run_id, w.name AS step, w.position, nullif(t.element, 0) AS element, t.attempt, t.undo,
+       a.name AS agent, t.worker, t.status, t.http_status,
+       CASE WHEN _sas.sees_payload(r.owner) THEN t.error ELSE t.error - 'detail' END AS error,
+       t.started_at, t.finished_at
 FROM _sas.attempt t
 JOIN _sas.run r ON r.run_id = t.run_id
 JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = t.step_no AND NOT w.undo
 LEFT JOIN _sas.agent a ON a.agent_id = t.agent_id
 WHERE (SELECT _sas.sees_all()) OR pg_has_role(current_user, r.owner, 'MEMBER')
 UNION ALL
-SELECT s.run_id, w.name, nullif(s.element, 0), s.attempt, false, a.name, NULL, 'succeeded', CASE
-    WHEN w.kind = 'call' AND w.output IS NULL THEN (s.output ->> 'status')::int END, NULL, s.started_at,
-    s.finished_at
+SELECT s.run_id, w.name, w.position, nullif(s.element, 0), s.attempt, false, a.name, NULL, 'succeeded',
+       CASE WHEN w.kind = 'call' AND w.output IS NULL THEN (s.output ->> 'status')::int END, NULL,
+       s.started_at, s.finished_at
 FROM _sas.step s
 JOIN _sas.run r ON r.run_id = s.run_id
 JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
@@ -488,8 +494,17 @@ COMMENT ON VIEW sas.middlewares IS 'Functions around the phases of runs; place 1
                                    'phase.';
 
 CREATE VIEW sas.settings AS
-SELECT s.name, s.setting, s.unit, s.short_desc AS description FROM pg_settings s WHERE s.name LIKE 'sas.%';
-COMMENT ON VIEW sas.settings IS 'The settings of sas as this session sees them.';
+SELECT s.name, s.setting, s.unit, s.boot_val AS default_setting,
+       CASE s.context WHEN 'postmaster' THEN 'at restart' WHEN 'sighup' THEN 'at reload'
+       WHEN 'superuser' THEN 'at once, for superusers' ELSE 'at once' END AS takes_effect,
+       s.pending_restart, s.short_desc AS description
+FROM pg_settings s WHERE s.name LIKE 'sas.%' ORDER BY s.name;
+COMMENT ON VIEW sas.settings IS 'The settings of sas by name, as this session sees them.';
+COMMENT ON COLUMN sas.settings.default_setting IS 'What holds where nothing is set, in the same unit';
+COMMENT ON COLUMN sas.settings.takes_effect IS 'When a change takes effect: at restart or at reload of the '
+                                               'server, or at once by SET';
+COMMENT ON COLUMN sas.settings.pending_restart IS 'It was changed in the configuration, and the server was '
+                                                  'not restarted since';
 
 -- A hook that is a function or call is a run with one step; sas.runs and sas.steps leave it out.
 CREATE VIEW sas.hook_runs WITH (security_barrier) AS

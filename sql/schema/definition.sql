@@ -171,6 +171,7 @@ CREATE TABLE _sas.workflow_step (
     weight float8 NOT NULL DEFAULT 1,
     finalizer text,
     finalize_rank int,
+    position int,
     PRIMARY KEY (version_id, step_no, undo)
 );
 COMMENT ON COLUMN _sas.workflow_step.enter_reads IS 'Further steps whose results are looked at once, as it '
@@ -186,6 +187,7 @@ COMMENT ON TABLE _sas.workflow_step IS 'Compiled steps: lane 0 is a function, an
                                        'names the steps whose results its templates use.';
 COMMENT ON COLUMN _sas.workflow_step.local_name IS 'Its name inside its scope: of "x.a" in an included '
                                                    'workflow, "a".';
+COMMENT ON COLUMN _sas.workflow_step.position IS 'Its place among the steps that views show; see sas.steps.';
 COMMENT ON COLUMN _sas.workflow_step.scope_no IS 'The step whose result is the input that its templates see: '
                                                  'the open end of an include; null: the run''s.';
 COMMENT ON COLUMN _sas.workflow_step.hidden IS 'Made by sas, and bears no name that can be referred to; its '
