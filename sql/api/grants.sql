@@ -1,225 +1,118 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Grants: nothing to PUBLIC; sas.grant_usage gives levels.
+-- Grants: nothing to PUBLIC, and nothing in schema _sas can be looked up by a role that is no superuser;
+-- sas.grant_usage gives levels.
 
--- _sas.granted(): what each level may execute: one function in one line, by its whole signature, since one
--- name may stand for several functions, and a new one of an old name must not be granted by itself.
---   part       verb; builder: a piece of a definition; look: they read views as the role that calls, or ask
---   for its right
---              themselves; view: what views and steps call as the role that looks or owns; level: tells that
---              a role has it
-CREATE FUNCTION _sas.granted() RETURNS TABLE (part text, level text, signature text)
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT g.part, l.level, g.signature
-    FROM (VALUES
-        ('verb', 'monitor user operator admin', 'sas.health()'),
-        ('verb', 'user admin', 'sas.create_workflow(text, jsonb)'),
-        ('verb', 'user operator admin', 'sas.validate_workflow(jsonb)'),
-        ('verb', 'user admin', 'sas.drop_workflow(text)'),
-        ('verb', 'user admin', 'sas.grant_workflow(text, regrole)'),
-        ('verb', 'user admin', 'sas.revoke_workflow(text, regrole)'),
-        ('verb', 'user admin', 'sas.subscribe(text, text, jsonb)'),
-        ('verb', 'user admin', 'sas.unsubscribe(text, text)'),
-        ('verb', 'user admin',
-         'sas.submit(text, jsonb, text, int, timestamptz, timestamptz, interval, bigint, text, jsonb, '
-         'text[])'),
-        ('verb', 'user admin', '_sas.submit_plain(text, jsonb)'),
-        ('verb', 'user admin',
-         'sas.submit_batch(text, jsonb[], text[], int, timestamptz, timestamptz, interval, bigint, '
-         'text, jsonb, text[])'),
-        ('verb', 'user operator admin', 'sas.signal(bigint, text, jsonb)'),
-        ('verb', 'user operator admin', 'sas.signal_key(text, text, text, jsonb)'),
-        ('verb', 'user admin', 'sas.signal_token(text, jsonb)'),
-        ('verb', 'user operator admin', 'sas.wait(bigint, interval)'),
-        ('verb', 'user admin', 'sas.read_replies(text, int)'),
-        ('verb', 'user operator admin', 'sas.pause(bigint)'),
-        ('verb', 'user operator admin', 'sas.pause_runs(bigint[])'),
-        ('verb', 'user operator admin', 'sas.resume(bigint)'),
-        ('verb', 'user operator admin', 'sas.resume_runs(bigint[])'),
-        ('verb', 'user operator admin', 'sas.retry(bigint, text, boolean)'),
-        ('verb', 'user operator admin', 'sas.retry_runs(bigint[], text, boolean)'),
-        ('verb', 'user operator admin', 'sas.skip(bigint, text, jsonb)'),
-        ('verb', 'user operator admin', 'sas.skip_runs(bigint[], text, jsonb)'),
-        ('verb', 'user operator admin', 'sas.force_complete(bigint, text, jsonb)'),
-        ('verb', 'user operator admin', 'sas.force_complete_runs(bigint[], text, jsonb)'),
-        ('verb', 'user operator admin', 'sas.set_input(bigint, text, jsonb)'),
-        ('verb', 'user operator admin', 'sas.set_input_runs(bigint[], text, jsonb)'),
-        ('verb', 'user operator admin', 'sas.cancel(bigint, text)'),
-        ('verb', 'user operator admin', 'sas.cancel_runs(bigint[], text)'),
-        ('verb', 'user operator admin', 'sas.halt(bigint, text)'),
-        ('verb', 'user operator admin', 'sas.halt_runs(bigint[], text)'),
-        ('verb', 'user operator admin', 'sas.compensate(bigint, text)'),
-        ('verb', 'user operator admin', 'sas.compensate_runs(bigint[], text)'),
-        ('verb', 'user operator admin', 'sas.rerun(bigint)'),
-        ('verb', 'user operator admin', 'sas.rerun_runs(bigint[])'),
-        ('verb', 'user operator admin', 'sas.set_priority(bigint, int)'),
-        ('verb', 'user operator admin', 'sas.set_priority_runs(bigint[], int)'),
-        ('verb', 'operator admin', 'sas.acknowledge(bigint)'),
-        ('verb', 'operator admin', 'sas.acknowledge_alerts(bigint[])'),
-        ('verb', 'operator admin', 'sas.reset_agent(text)'),
-        ('verb', 'user operator admin', 'sas.pause_workflow(text)'),
-        ('verb', 'user operator admin', 'sas.resume_workflow(text)'),
-        ('verb', 'operator admin', 'sas.pause_queue(text)'),
-        ('verb', 'operator admin', 'sas.resume_queue(text)'),
-        ('verb', 'admin', 'sas.create_queue(text, int)'),
-        ('verb', 'admin', 'sas.alter_queue(text, int)'),
-        ('verb', 'admin', 'sas.drop_queue(text)'),
-        ('verb', 'admin', 'sas.create_agent(text, text, text, jsonb, int, text, interval, jsonb, jsonb, '
-                          'jsonb)'),
-        ('verb', 'admin',
-         'sas.alter_agent(text, text, text, jsonb, int, text, interval, jsonb, jsonb, jsonb, boolean, '
-         'text[])'),
-        ('verb', 'admin', 'sas.drop_agent(text)'),
-        ('verb', 'admin', 'sas.set_secret(text, text)'),
-        ('verb', 'admin', 'sas.drop_secret(text)'),
-        ('verb', 'admin', 'sas.worker_restart()'),
-        ('verb', 'admin', 'sas.grant_usage(regrole, text, text)'),
-        ('verb', 'admin',
-         'sas.create_middleware(text, text, regprocedure, regprocedure, text, text[], text[], text)'),
-        ('verb', 'admin', 'sas.drop_middleware(text, text)'),
-        ('verb', 'admin worker', 'sas.claim(text, text, int, interval)'),
-        ('verb', 'admin worker', 'sas.complete(uuid, jsonb)'),
-        ('verb', 'admin worker', 'sas.fail(uuid, text, boolean)'),
-        ('verb', 'admin worker', 'sas.heartbeat(uuid, float8, jsonb)'),
-        ('verb', 'admin worker', 'sas.hand_back(uuid)'),
-        ('verb', 'user admin', 'sas.create_watcher(text, jsonb)'),
-        ('verb', 'user admin', 'sas.drop_watcher(text)'),
-        ('verb', 'user admin', 'sas.watch(text, text, jsonb, jsonb, boolean)'),
-        ('verb', 'user operator admin', 'sas.unwatch(text, text[], boolean)'),
-        ('verb', 'user operator admin', 'sas.pause_watch(text, text[])'),
-        ('verb', 'user operator admin', 'sas.resume_watch(text, text[])'),
-        ('verb', 'operator admin', 'sas.rebalance()'),
-        ('verb', 'admin worker', 'sas.register_node(text, int, text[], text, interval, boolean)'),
-        ('verb', 'admin worker', 'sas.claim_watchers(bigint, int)'),
-        ('verb', 'admin worker', 'sas.heartbeat_node(bigint)'),
-        ('verb', 'admin worker', 'sas.append_items(bigint, bigint, jsonb, jsonb)'),
-        ('verb', 'admin worker', 'sas.fail_watch(bigint, bigint, text)'),
-        ('verb', 'admin worker', 'sas.release_watches(bigint, bigint[])'),
-        ('verb', 'admin worker', 'sas.leave_node(bigint)'),
-        ('verb', 'user admin', 'sas.set_clock(timestamptz)'),
-        ('verb', 'user admin', 'sas.move_clock(interval)'),
-        ('verb', 'user admin', 'sas.release_clock()'),
-        ('verb', 'user admin', 'sas.stub(text, jsonb, text, text, text, int, int, boolean)'),
-        ('verb', 'user admin', 'sas.unstub(text)'),
-        ('verb', 'user admin', 'sas.stub_signal(text, jsonb, interval, int)'),
-        ('verb', 'user admin', 'sas.run_inline(text, jsonb, text, interval, jsonb, interval)'),
-        ('verb', 'user admin', 'sas.continue_inline(bigint, interval)'),
-        ('verb', 'user admin', 'sas.stubbed_calls(text)'),
-        ('verb', 'monitor operator admin', 'sas.metrics(text[])'),
-        ('verb', 'monitor operator admin', 'sas.metrics_text(text)'),
-        ('verb', 'operator admin', 'sas.purge(interval, text[], text, int)'),
-        ('verb', 'admin', 'sas.set_alert_hook(regprocedure)'),
-        ('builder', 'user admin',
-         'sas.workflow(jsonb, jsonb, jsonb, text, text, text, jsonb, interval, regproc, int, text, '
-         'boolean, text, int, regproc, jsonb, boolean)'),
-        ('builder', 'user admin', 'sas.steps(jsonb[])'),
-        ('builder', 'user admin',
-         'sas.step(text, jsonb, text[], jsonb, text, text[], jsonb, jsonb, interval, jsonb, text, text, '
-         'text, boolean, text, text, text, int, int, jsonb, jsonb, jsonb, regproc, text, int, text, '
-         'float8)'),
-        ('builder', 'user admin', 'sas.call(text, text, text, jsonb, jsonb, jsonb, jsonb, text, interval)'),
-        ('builder', 'user admin', 'sas.task(text, jsonb)'),
-        ('builder', 'user admin', 'sas.function(regproc, jsonb)'),
-        ('builder', 'user admin', 'sas.wait_signal(text, interval)'),
-        ('builder', 'user admin', 'sas.wait_until(text)'),
-        ('builder', 'user admin', 'sas.sleep(interval)'),
-        ('builder', 'user admin', 'sas.child(text, jsonb)'),
-        ('builder', 'user admin', 'sas.include(text, jsonb)'),
-        ('builder', 'user admin', 'sas.undo(jsonb, text, text[], jsonb, interval, jsonb)'),
-        ('builder', 'user admin', 'sas.fallback(jsonb, text[])'),
-        ('builder', 'user admin', 'sas.poll(jsonb, text, interval, interval, interval, text)'),
-        ('builder', 'user admin', 'sas.repeat(text, int, interval)'),
-        ('builder', 'user admin', 'sas.retry_policy(int, interval, interval, text, boolean, text[])'),
-        ('builder', 'user admin', 'sas.recovery_policy(int, interval, interval, text, boolean)'),
-        ('builder', 'user admin',
-         'sas.hook(text, regproc, text, jsonb, text[], jsonb, jsonb, interval, text, text[])'),
-        ('builder', 'user admin', 'sas.sequence("any")'),
-        ('builder', 'user admin', 'sas.concurrence("any")'),
-        ('builder', 'user admin', '_sas.span_text(interval)'),
-        ('builder', 'user admin', '_sas.function_text(regproc)'),
-        ('builder', 'user admin', '_sas.object(jsonb[])'),
-        ('builder', 'user admin', '_sas.on_failure(text, text, text)'),
-        ('look', 'monitor user operator admin', 'sas.explain()'),
-        ('look', 'monitor user operator admin', 'sas.explain(bigint)'),
-        ('look', 'monitor user operator admin', 'sas.timeline(bigint, int)'),
-        ('look', 'monitor user operator admin', 'sas.graph(bigint, text)'),
-        ('look', 'monitor user operator admin', 'sas.graph_workflow(text, text)'),
-        ('look', 'monitor user operator admin', 'sas.console(bigint)'),
-        ('look', 'monitor user operator admin', '_sas.explain_database()'),
-        ('look', 'monitor user operator admin', '_sas.explain_tree(bigint)'),
-        ('look', 'monitor user operator admin', '_sas.explain_run(bigint)'),
-        ('look', 'monitor user operator admin', '_sas.explain_steps(bigint)'),
-        ('look', 'monitor user operator admin', '_sas.cause(text, text, timestamptz, timestamptz)'),
-        ('look', 'monitor user operator admin', '_sas.elements(int[])'),
-        ('look', 'monitor user operator admin', '_sas.run_facts(bigint)'),
-        ('look', 'monitor user operator admin', '_sas.ahead(bigint)'),
-        ('look', 'monitor user operator admin', '_sas.visible_run(bigint)'),
-        ('look', 'monitor user operator admin', '_sas.short_span(interval)'),
-        ('look', 'monitor user operator admin', '_sas.instant(timestamptz, timestamptz)'),
-        ('look', 'monitor user operator admin', '_sas.quantity(bigint, text, text)'),
-        ('look', 'monitor user operator admin', '_sas.title(jsonb)'),
-        ('look', 'monitor user operator admin', '_sas.timeline_of(bigint, int)'),
-        ('look', 'monitor user operator admin', '_sas.spans(bigint)'),
-        ('look', 'monitor user operator admin', '_sas.draw_run(bigint, text)'),
-        ('look', 'monitor user operator admin', '_sas.draw_workflow(text, text)'),
-        ('look', 'monitor user operator admin', '_sas.run_graph(bigint)'),
-        ('look', 'monitor user operator admin', '_sas.workflow_graph(text)'),
-        ('look', 'monitor user operator admin', '_sas.run_nodes(bigint)'),
-        ('look', 'monitor user operator admin', '_sas.mermaid_text(text)'),
-        ('look', 'monitor user operator admin', '_sas.dot_text(text)'),
-        ('look', 'monitor user operator admin', '_sas.state_colours()'),
-        ('look', 'monitor user operator admin', '_sas.draw(jsonb, text)'),
-        ('look', 'monitor user operator admin', '_sas.check_format(text)'),
-        ('look', 'monitor user operator admin', '_sas.html_escape(text)'),
-        ('look', 'monitor user operator admin', '_sas.html_badge(text)'),
-        ('look', 'monitor user operator admin', '_sas.html_time(timestamptz, timestamptz)'),
-        ('look', 'monitor user operator admin', '_sas.html_took(float8)'),
-        ('look', 'monitor user operator admin', '_sas.html_row(text[], int[])'),
-        ('look', 'monitor user operator admin', '_sas.html_table(text[], text, text)'),
-        ('look', 'monitor user operator admin', '_sas.html_section(text, text, text, text)'),
-        ('look', 'monitor user operator admin', '_sas.html_json(text, jsonb)'),
-        ('look', 'monitor user operator admin', '_sas.html_page(text, text)'),
-        ('look', 'monitor user operator admin', '_sas.html_style()'),
-        ('look', 'monitor user operator admin', '_sas.cut(text, int)'),
-        ('look', 'monitor user operator admin', '_sas.layout(text[], int[], jsonb)'),
-        ('look', 'monitor user operator admin', '_sas.svg(bigint)'),
-        ('look', 'monitor user operator admin', '_sas.svg_parts(bigint)'),
-        ('look', 'monitor user operator admin', '_sas.html_timeline(bigint, timestamptz)'),
-        ('look', 'monitor user operator admin', '_sas.newest_run()'),
-        ('look', 'monitor user operator admin', '_sas.recent()'),
-        ('look', 'monitor user operator admin', '_sas.draw_console(bigint)'),
-        ('look', 'monitor user operator admin', '_sas.console_all()'),
-        ('look', 'monitor user operator admin', '_sas.console_tiles()'),
-        ('look', 'monitor user operator admin', '_sas.console_waiting(timestamptz)'),
-        ('look', 'monitor user operator admin', '_sas.console_alerts(timestamptz)'),
-        ('look', 'monitor user operator admin', '_sas.console_paused(timestamptz)'),
-        ('look', 'monitor user operator admin', '_sas.console_oldest(timestamptz)'),
-        ('look', 'monitor user operator admin', '_sas.console_agents(timestamptz)'),
-        ('look', 'monitor user operator admin', '_sas.console_errors(timestamptz)'),
-        ('look', 'monitor user operator admin', '_sas.console_house(timestamptz)'),
-        ('look', 'monitor user operator admin', '_sas.console_run(bigint)'),
-        ('look', 'monitor user operator admin', '_sas.console_head(bigint, timestamptz)'),
-        ('look', 'monitor user operator admin', '_sas.console_step(sas.steps, timestamptz)'),
-        ('look', 'monitor user operator admin', '_sas.console_steps(bigint, timestamptz)'),
-        ('view', 'monitor user operator admin', '_sas.sees_all()'),
-        ('view', 'monitor user operator admin', '_sas.sees_payload(oid)'),
-        ('view', 'monitor user operator admin', '_sas.step_key(uuid, text, int, boolean)'),
-        ('view', 'monitor user operator admin', '_sas.step_input(bigint, int, int)'),
-        ('view', 'monitor user operator admin', '_sas.starts_after(bigint)'),
-        ('view', 'monitor user operator admin', '_sas.suggests(bigint, int, int)'),
-        ('view', 'monitor user operator admin', '_sas.places()'),
-        ('view', 'monitor user operator admin', '_sas.doors()'),
-        ('view', 'monitor user operator admin', '_sas.complete_in()'),
-        ('view', 'monitor user operator admin', '_sas.shown_name(text)'),
-        ('view', 'monitor user operator admin', '_sas.all_workers()'),
-        ('view', 'monitor user operator admin', '_sas.now()'),
-        ('level', 'monitor', '_sas.level_monitor()'),
-        ('level', 'user', '_sas.level_user()'),
-        ('level', 'operator', '_sas.level_operator()'),
-        ('level', 'admin', '_sas.level_admin()'),
-        ('level', 'worker', '_sas.level_worker()')
-    ) AS g (part, levels, signature)
-    CROSS JOIN LATERAL string_to_table(g.levels, ' ') AS l (level)
+-- What each level may execute, by whole signatures, since one name may stand for several functions, and a new
+-- one of an old name must not be granted by itself. What these call with the rights of their caller is not
+-- listed: see _sas.privileges.
+INSERT INTO _sas.privilege (part, level, signature)
+SELECT g.part, level, regexp_replace(btrim(signature, E'\n '), '[[:space:]]+', ' ', 'g')
+FROM (VALUES
+    ('verb', 'monitor user operator admin', '
+        sas.health()'),
+    ('verb', 'user admin', '
+        sas.create_workflow(text, jsonb); sas.drop_workflow(text); sas.grant_workflow(text, regrole);
+        sas.revoke_workflow(text, regrole); sas.subscribe(text, text, jsonb); sas.unsubscribe(text, text);
+        sas.submit(text, jsonb, text, int, timestamptz, timestamptz, interval, bigint, text, jsonb, text[]);
+        _sas.submit_plain(text, jsonb);
+        sas.submit_batch(text, jsonb[], text[], int, timestamptz, timestamptz, interval, bigint, text,
+            jsonb, text[]);
+        sas.signal_token(text, jsonb); sas.read_replies(text, int); sas.create_watcher(text, jsonb);
+        sas.drop_watcher(text); sas.watch(text, text, jsonb, jsonb, boolean); sas.set_clock(timestamptz);
+        sas.move_clock(interval); sas.release_clock();
+        sas.stub(text, jsonb, text, text, text, int, int, boolean); sas.unstub(text);
+        sas.stub_signal(text, jsonb, interval, int);
+        sas.run_inline(text, jsonb, text, interval, jsonb, interval); sas.continue_inline(bigint, interval);
+        sas.stubbed_calls(text)'),
+    ('verb', 'user operator admin', '
+        sas.validate_workflow(jsonb); sas.signal(bigint, text, jsonb);
+        sas.signal_key(text, text, text, jsonb); sas.wait(bigint, interval); sas.pause(bigint);
+        sas.pause_runs(bigint[]); sas.resume(bigint); sas.resume_runs(bigint[]);
+        sas.retry(bigint, text, boolean); sas.retry_runs(bigint[], text, boolean);
+        sas.skip(bigint, text, jsonb); sas.skip_runs(bigint[], text, jsonb);
+        sas.force_complete(bigint, text, jsonb); sas.force_complete_runs(bigint[], text, jsonb);
+        sas.set_input(bigint, text, jsonb); sas.set_input_runs(bigint[], text, jsonb);
+        sas.cancel(bigint, text); sas.cancel_runs(bigint[], text); sas.halt(bigint, text);
+        sas.halt_runs(bigint[], text); sas.compensate(bigint, text); sas.compensate_runs(bigint[], text);
+        sas.rerun(bigint); sas.rerun_runs(bigint[]); sas.set_priority(bigint, int);
+        sas.set_priority_runs(bigint[], int); sas.pause_workflow(text); sas.resume_workflow(text);
+        sas.unwatch(text, text[], boolean); sas.pause_watch(text, text[]); sas.resume_watch(text, text[])'),
+    ('verb', 'operator admin', '
+        sas.acknowledge(bigint); sas.acknowledge_alerts(bigint[]); sas.reset_agent(text);
+        sas.pause_queue(text); sas.resume_queue(text); sas.rebalance();
+        sas.purge(interval, text[], text, int)'),
+    ('verb', 'admin', '
+        sas.create_queue(text, int); sas.alter_queue(text, int); sas.drop_queue(text);
+        sas.create_agent(text, text, text, jsonb, int, text, interval, jsonb, jsonb, jsonb);
+        sas.alter_agent(text, text, text, jsonb, int, text, interval, jsonb, jsonb, jsonb, boolean, text[]);
+        sas.drop_agent(text); sas.set_secret(text, text); sas.drop_secret(text); sas.worker_restart();
+        sas.grant_usage(regrole, text, text);
+        sas.create_middleware(text, text, regprocedure, regprocedure, text, text[], text[], text);
+        sas.drop_middleware(text, text); sas.set_alert_hook(regprocedure)'),
+    ('verb', 'admin worker', '
+        sas.claim(text, text, int, interval); sas.complete(uuid, jsonb); sas.fail(uuid, text, boolean);
+        sas.heartbeat(uuid, float8, jsonb); sas.hand_back(uuid);
+        sas.register_node(text, int, text[], text, interval, boolean); sas.claim_watchers(bigint, int);
+        sas.heartbeat_node(bigint); sas.append_items(bigint, bigint, jsonb, jsonb);
+        sas.fail_watch(bigint, bigint, text); sas.release_watches(bigint, bigint[]); sas.leave_node(bigint)'),
+    ('verb', 'monitor operator admin', '
+        sas.metrics(text[]); sas.metrics_text(text)'),
+    ('builder', 'user admin', '
+        sas.workflow(jsonb, jsonb, jsonb, text, text, text, jsonb, interval, regproc, int, text, boolean,
+            text, int, regproc, jsonb, boolean);
+        sas.steps(jsonb[]);
+        sas.step(text, jsonb, text[], jsonb, text, text[], jsonb, jsonb, interval, jsonb, text, text, text,
+            boolean, text, text, text, int, int, jsonb, jsonb, jsonb, regproc, text, int, text, float8);
+        sas.call(text, text, text, jsonb, jsonb, jsonb, jsonb, text, interval); sas.task(text, jsonb);
+        sas.function(regproc, jsonb); sas.wait_signal(text, interval); sas.wait_until(text);
+        sas.sleep(interval); sas.child(text, jsonb); sas.include(text, jsonb);
+        sas.undo(jsonb, text, text[], jsonb, interval, jsonb); sas.fallback(jsonb, text[]);
+        sas.poll(jsonb, text, interval, interval, interval, text); sas.repeat(text, int, interval);
+        sas.retry_policy(int, interval, interval, text, boolean, text[]);
+        sas.recovery_policy(int, interval, interval, text, boolean);
+        sas.hook(text, regproc, text, jsonb, text[], jsonb, jsonb, interval, text, text[]);
+        sas.sequence("any"); sas.concurrence("any")'),
+    ('look', 'monitor user operator admin', '
+        sas.explain(); sas.explain(bigint); sas.timeline(bigint, int); sas.graph(bigint, text);
+        sas.graph_workflow(text, text); sas.console(bigint)'),
+    ('level', 'monitor', '
+        _sas.level_monitor()'),
+    ('level', 'user', '
+        _sas.level_user()'),
+    ('level', 'operator', '
+        _sas.level_operator()'),
+    ('level', 'admin', '
+        _sas.level_admin()'),
+    ('level', 'worker', '
+        _sas.level_worker()')
+) AS g (part, levels, signatures)
+CROSS JOIN LATERAL string_to_table(g.levels, ' ') AS level
+CROSS JOIN LATERAL string_to_table(g.signatures, ';') AS signature;
+
+-- _sas.privileges(level): the functions that a level may execute: those of _sas.privilege, and what they and
+-- the views call with the rights of their caller, as their bodies are bound to it.
+CREATE FUNCTION _sas.privileges(level text) RETURNS TABLE (part text, function regprocedure)
+LANGUAGE sql STABLE AS $$
+    WITH RECURSIVE named AS (
+        SELECT p.part, p.signature::regprocedure AS function FROM _sas.privilege p WHERE p.level = $1),
+    reached AS (
+        SELECT 'pg_proc'::regclass::oid AS classid, n.function::oid AS objid FROM named n
+        UNION
+        -- who looks reads every view; an outside worker is told what it needs by its claims
+        SELECT 'pg_rewrite'::regclass, r.oid FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class
+        WHERE c.relnamespace = 'sas'::regnamespace AND EXISTS (SELECT FROM named n WHERE n.part = 'look')
+        UNION
+        SELECT d.refclassid, d.refobjid
+        FROM reached JOIN pg_depend d ON d.classid = reached.classid AND d.objid = reached.objid
+        WHERE d.refclassid = 'pg_proc'::regclass)
+    SELECT n.part, n.function FROM named n
+    UNION ALL
+    SELECT 'called', p.oid
+    FROM reached r JOIN pg_proc p ON p.oid = r.objid AND p.pronamespace = '_sas'::regnamespace
+    WHERE r.classid = 'pg_proc'::regclass AND p.prorettype <> 'internal'::regtype
+      -- what is named for another level is not given by a body that speaks of it, as some do of levels
+      AND p.oid NOT IN (SELECT x.signature::regprocedure FROM _sas.privilege x)
 $$;
 
 -- _sas.grant_usage_as(caller, role, level, agent): see sas.grant_usage.
@@ -229,9 +122,9 @@ DECLARE
     looking text := 'sas.transitions, sas.settings, sas.agents, sas.workers, sas.alerts, sas.workflows, '
                     'sas.runs, sas.steps, sas.attempts, sas.history, sas.hook_runs, sas.middlewares, '
                     'sas.subscriptions, sas.run_details, sas.queues, sas.watchers, sas.watches, sas.nodes';
-    f text;
+    f regprocedure;
 BEGIN
-    IF level IS NULL OR NOT EXISTS (SELECT FROM _sas.granted() g WHERE g.level = $3) THEN
+    IF level IS NULL OR NOT EXISTS (SELECT FROM _sas.privilege p WHERE p.level = $3) THEN
         RAISE EXCEPTION '"%" is not a level', level
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /level.',
                 HINT = 'The levels are admin, operator, user, monitor and worker.';
@@ -252,15 +145,13 @@ BEGIN
                     HINT = 'Create it with sas.create_agent(..., kind => ''external'').';
         END IF;
     END IF;
-    EXECUTE format('GRANT USAGE ON SCHEMA sas, _sas TO %s', role);
-    -- an outside worker is told what it needs by its claims
+    EXECUTE format('GRANT USAGE ON SCHEMA sas TO %s', role);
     IF level <> 'worker' THEN
         EXECUTE format('GRANT SELECT ON %s TO %s', looking, role);
     END IF;
     -- a signature that is not there is an error. A worker limited to an agent has not got the level itself
-    FOR f IN SELECT g.signature FROM _sas.granted() g WHERE g.level = $3
-        AND (agent IS NULL OR g.part <> 'level') LOOP
-        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', f::regprocedure, role);
+    FOR f IN SELECT p.function FROM _sas.privileges(level) p WHERE agent IS NULL OR p.part <> 'level' LOOP
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', f, role);
     END LOOP;
 END $$;
 

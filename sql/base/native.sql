@@ -2,6 +2,11 @@
 --
 -- Native: the functions of the library that SQL calls. Internal but for the verbs.
 
+-- _sas.refuse(sqlstate, message, detail, hint): raises that error, for bodies that are bound by oid. Were it
+-- not VOLATILE, the planner could raise it for a row that does not come.
+CREATE FUNCTION _sas.refuse(sqlstate text, message text, detail text, hint text) RETURNS void
+LANGUAGE C VOLATILE PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_refuse';
+
 -- _sas.find_cycle(from_nos, to_nos, n): nodes 1..n; the nodes of one cycle in order, empty when there is
 -- none.
 CREATE FUNCTION _sas.find_cycle(from_nos int[], to_nos int[], n int) RETURNS int[]

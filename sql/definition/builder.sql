@@ -74,19 +74,15 @@ COMMENT ON FUNCTION sas.workflow IS 'A definition for sas.create_workflow: steps
                                     'sas.sequence and sas.concurrence.';
 
 CREATE FUNCTION sas.steps(VARIADIC steps jsonb[] DEFAULT '{}') RETURNS jsonb
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    twice text;
-BEGIN
-    SELECT e.key INTO twice FROM unnest(steps) s CROSS JOIN LATERAL jsonb_object_keys(s) AS e (key)
-    GROUP BY 1 HAVING count(*) > 1 LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION 'there are two steps "%"', twice
-            USING ERRCODE = 'duplicate_object', HINT = 'Each step has a name of its own.';
-    END IF;
-    RETURN (SELECT coalesce(jsonb_object_agg(e.key, e.value), '{}') FROM unnest(steps) s
-            CROSS JOIN LATERAL jsonb_each(s) e);
-END $$;
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT _sas.refuse('42710', format('there are two steps "%s"', e.key), NULL,
+                       'Each step has a name of its own.')
+    FROM unnest(steps) s CROSS JOIN LATERAL jsonb_object_keys(s) AS e (key)
+    GROUP BY e.key HAVING count(*) > 1 LIMIT 1;
+    SELECT coalesce(jsonb_object_agg(e.key, e.value), '{}')
+    FROM unnest(steps) s CROSS JOIN LATERAL jsonb_each(s) e;
+END;
 COMMENT ON FUNCTION sas.steps(jsonb[]) IS 'The steps of a definition, from _sas.step.';
 
 CREATE FUNCTION sas.step(name text, body jsonb, after text[] DEFAULT NULL, undo jsonb DEFAULT NULL,

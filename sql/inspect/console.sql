@@ -18,7 +18,8 @@ BEGIN ATOMIC SELECT 5000; END;
 
 -- _sas.console_tiles(): how many runs there are in each state, and how the recent ones ended.
 CREATE FUNCTION _sas.console_tiles() RETURNS text
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE
+BEGIN ATOMIC
     WITH open AS (SELECT r.state, count(*) AS n FROM sas.runs r WHERE r.state <> 'stopped' GROUP BY 1),
     ended AS (SELECT r.result, count(*) AS n FROM sas.runs r
               WHERE r.run_id > (SELECT _sas.newest_run()) - _sas.recent() AND r.state = 'stopped' GROUP BY 1)
@@ -31,12 +32,13 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                 '{scheduled,pending,running,compensating,paused,success,warning,error,compensated,'
                 'cancelled}'::text[]) WITH ORDINALITY AS u (w, k)
     CROSS JOIN LATERAL (SELECT coalesce((SELECT o.n FROM open o WHERE o.state = w),
-                                        (SELECT e.n FROM ended e WHERE e.result = w), 0) AS n) x
-$$;
+                                        (SELECT e.n FROM ended e WHERE e.result = w), 0) AS n) x;
+END;
 
 -- _sas.console_waiting(): sas.explain() as a table.
 CREATE FUNCTION _sas.console_waiting(now timestamptz) RETURNS text
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE
+BEGIN ATOMIC
     SELECT _sas.html_section('waiting', 'What open runs wait for',
         _sas.html_table('{waiting_kind,waiting_on,#runs,#steps,since,why}',
             string_agg(_sas.html_row(ARRAY[_sas.html_badge(e.waiting_kind), _sas.html_escape(e.waiting_on),
@@ -47,12 +49,13 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         || CASE WHEN max(e.total) > 50
             THEN format('<p class="dim">and %s causes more: see sas.explain()</p>', max(e.total) - 50)
             ELSE '' END, 'SELECT * FROM sas.explain()')
-    FROM (SELECT x.*, count(*) OVER () AS total FROM sas.explain() x LIMIT 50) e
-$$;
+    FROM (SELECT x.*, count(*) OVER () AS total FROM sas.explain() x LIMIT 50) e;
+END;
 
 -- _sas.console_alerts(): what is not acknowledged.
 CREATE FUNCTION _sas.console_alerts(now timestamptz) RETURNS text
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE
+BEGIN ATOMIC
     SELECT _sas.html_section('alerts', 'Open alerts',
         _sas.html_table('{#alert,kind,run,message,#times,first,last}',
             string_agg(_sas.html_row(ARRAY[a.alert_id::text, _sas.html_badge(a.kind), a.run_id::text,
@@ -64,12 +67,13 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                 THEN format('<p class="dim">and %s more: see sas.alerts</p>', max(a.total) - 30)
                 ELSE '' END, 'sas.acknowledge(alert_id) says that somebody has seen one')
     FROM (SELECT x.*, count(*) OVER () AS total FROM sas.alerts x WHERE x.acknowledged_at IS NULL
-          AND x.closed_at IS NULL ORDER BY x.last_at DESC, x.alert_id DESC LIMIT 30) a
-$$;
+          AND x.closed_at IS NULL ORDER BY x.last_at DESC, x.alert_id DESC LIMIT 30) a;
+END;
 
 -- _sas.console_paused(): runs that wait for a person.
 CREATE FUNCTION _sas.console_paused(now timestamptz) RETURNS text
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE
+BEGIN ATOMIC
     SELECT _sas.html_section('paused', 'Paused runs',
         _sas.html_table('{#run,workflow,key,by,paused,why}',
             string_agg(_sas.html_row(ARRAY[p.run_id::text, _sas.html_escape(p.workflow),
@@ -81,12 +85,13 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
             ELSE '' END || 'sas.resume(run_id) lets one go on, sas.cancel(run_id) ends it')
     FROM (SELECT r.run_id, r.workflow, r.key, r.paused_by, r.paused_at, r.paused_for,
           count(*) OVER () AS total
-          FROM sas.runs r WHERE r.state = 'paused' ORDER BY r.paused_at DESC, r.run_id DESC LIMIT 25) p
-$$;
+          FROM sas.runs r WHERE r.state = 'paused' ORDER BY r.paused_at DESC, r.run_id DESC LIMIT 25) p;
+END;
 
 -- _sas.console_oldest(): runs that are past their deadline, then those that are open for longest.
 CREATE FUNCTION _sas.console_oldest(now timestamptz) RETURNS text
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE
+BEGIN ATOMIC
     SELECT _sas.html_section('oldest', 'Open for longest',
         _sas.html_table('{#run,workflow,key,state,submitted,deadline,by,error}',
             string_agg(_sas.html_row(ARRAY[p.run_id::text, _sas.html_escape(p.workflow),
@@ -103,13 +108,14 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     FROM (SELECT r.run_id, r.workflow, r.key, r.state, r.created_at, r.deadline, r.submitted_by,
           r.error ->> 'title' AS title
           FROM sas.runs r WHERE r.state <> 'stopped' AND r.state <> 'paused'
-          ORDER BY r.deadline > now, r.created_at, r.run_id LIMIT 12) p
-$$;
+          ORDER BY r.deadline > now, r.created_at, r.run_id LIMIT 12) p;
+END;
 
 -- _sas.console_agents(): each agent, how it stands and how its recent calls went; failing and slow ones
 -- first.
 CREATE FUNCTION _sas.console_agents(now timestamptz) RETURNS text
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE
+BEGIN ATOMIC
     WITH tried AS (
         SELECT t.agent, count(*) AS n, count(*) FILTER (WHERE t.status <> 'succeeded') AS failed,
                percentile_cont(ARRAY[0.5, 0.95]) WITHIN
@@ -139,12 +145,13 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                     FROM 'closed' DESC, coalesce(t.failed::float8 / t.n, 0) DESC, t.ms[2] DESC NULLS LAST,
                     a.name), 'There are none.'),
         format('* of the newest %s runs', _sas.recent()))
-    FROM sas.agents a LEFT JOIN tried t ON t.agent = a.name
-$$;
+    FROM sas.agents a LEFT JOIN tried t ON t.agent = a.name;
+END;
 
 -- _sas.console_errors(): what recent attempts failed with, most frequent first.
 CREATE FUNCTION _sas.console_errors(now timestamptz) RETURNS text
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE
+BEGIN ATOMIC
     SELECT _sas.html_section('errors', 'What failed',
         _sas.html_table('{workflow,step,agent,status,#times,#runs,last,error}',
             string_agg(_sas.html_row(ARRAY[_sas.html_escape(e.workflow),
@@ -160,12 +167,13 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
           FROM sas.attempts t JOIN sas.runs r ON r.run_id = t.run_id
           WHERE t.run_id > (SELECT _sas.newest_run()) - _sas.recent()
               AND r.run_id > (SELECT _sas.newest_run()) - _sas.recent() AND t.status <> 'succeeded'
-          GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY count(*) DESC, max(t.finished_at) DESC LIMIT 20) e
-$$;
+          GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY count(*) DESC, max(t.finished_at) DESC LIMIT 20) e;
+END;
 
 -- _sas.console_house(): queues and workers.
 CREATE FUNCTION _sas.console_house(now timestamptz) RETURNS text
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE
+BEGIN ATOMIC
     SELECT coalesce((SELECT _sas.html_section('queues', 'Queues',
                _sas.html_table('{queue,state,running,#waiting}',
                                string_agg(_sas.html_row(ARRAY['<b>' || _sas.html_escape(q.name) || '</b>',
@@ -187,12 +195,13 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                                                               _sas.html_time(w.started_at, now),
                                                               _sas.html_time(w.last_activity_at, now)],
                                                         '{1,4}'), '' ORDER BY w.actor, w.pid),
-                               'No worker runs in this database.')) FROM sas.workers w)
-$$;
+                               'No worker runs in this database.')) FROM sas.workers w);
+END;
 
 -- _sas.console_all(): the page of the whole database.
 CREATE FUNCTION _sas.console_all() RETURNS text
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+LANGUAGE sql STABLE
+BEGIN ATOMIC
     SELECT _sas.html_page('sas: ' || current_database(),
         format(E'<header><h1>%s</h1>%s<span class="dim">%s, as %s</span></header>\n',
                _sas.html_escape(current_database()),
@@ -213,5 +222,5 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
         || _sas.console_tiles() || _sas.console_waiting(n.now) || _sas.console_alerts(n.now)
             || _sas.console_paused(n.now) || _sas.console_agents(n.now) || _sas.console_errors(n.now)
             || _sas.console_oldest(n.now) || _sas.console_house(n.now))
-    FROM (SELECT _sas.now() AS now) n
-$$;
+    FROM (SELECT _sas.now() AS now) n;
+END;

@@ -3,49 +3,47 @@
 -- Graph: the steps of a run or a workflow and what leads where, with the
 -- states of the run, for tools that draw: mermaid, dot.
 
--- _sas.version_graph(version_id): the compiled steps of a version. step is null for points that only join
--- others;
--- level: how many come before it at most; after: from which steps an edge leads to it.
+-- _sas.version_graph(version_id): the compiled steps of a version, numbered by how many come before them at
+-- most (level), then by sas.steps.position. step is null for points that only join others; after: from which
+-- numbers an edge leads to it.
 CREATE FUNCTION _sas.version_graph(version_id int)
 RETURNS TABLE (no int, step text, kind text, target text, stands_in boolean, level int, after int[])
-LANGUAGE plpgsql STABLE AS $$
-#variable_conflict use_column
-DECLARE
-    from_nos int[];
-    to_nos int[];
-    most int := (SELECT max(w.step_no) FROM _sas.workflow_step w WHERE w.version_id = $1);
-    last int := (SELECT v.finalize_no FROM _sas.workflow_version v WHERE v.version_id = $1
-                 AND v.step_count > 0);
-BEGIN
-    SELECT array_agg(x.from_no ORDER BY x.from_no, x.to_no), array_agg(x.to_no ORDER BY x.from_no, x.to_no)
-        INTO from_nos, to_nos
-    FROM (SELECT e.from_no, e.to_no FROM _sas.workflow_edge e WHERE e.version_id = $1
-          UNION ALL
-          SELECT (w.shape ->> 'stands_in')::int, w.step_no FROM _sas.workflow_step w WHERE w.version_id = $1
-              AND NOT w.undo AND w.shape ? 'stands_in'
-          UNION ALL
-          -- finalize comes after all: after those that nothing follows
-          SELECT w.step_no, last FROM _sas.workflow_step w
-          WHERE last IS NOT NULL AND w.version_id = $1 AND NOT w.undo AND w.step_no <> last
-              AND NOT coalesce(w.shape ? 'stands_in', false)
-            AND NOT EXISTS (SELECT FROM _sas.workflow_edge e WHERE e.version_id = $1
-                            AND e.from_no = w.step_no)) x;
-    RETURN QUERY
-    SELECT w.step_no, CASE WHEN NOT w.hidden OR w.shape ? 'stands_in' THEN w.name END, CASE w.kind
-        WHEN 'join' THEN 'include' ELSE w.kind END,
-           coalesce(a.name, w.function, w.shape ->> 'workflow', w.shape #>> '{wait,signal}'),
-               coalesce(w.shape ? 'stands_in', false),
-           coalesce(l.level, 0), coalesce(b.after, '{}')
-    FROM _sas.workflow_step w
-    LEFT JOIN _sas.agent a ON a.agent_id = w.lane
-    LEFT JOIN (SELECT u.level, u.no
-               FROM unnest(_sas.levels(from_nos, to_nos, most)) WITH ORDINALITY AS u (level, no)) l
-        ON l.no = w.step_no
-    LEFT JOIN (SELECT u.to_no, array_agg(u.from_no ORDER BY u.from_no) AS after
-               FROM unnest(from_nos, to_nos) AS u (from_no, to_no) GROUP BY 1) b ON b.to_no = w.step_no
-    WHERE w.version_id = $1 AND NOT w.undo
-    ORDER BY w.step_no;
-END $$;
+LANGUAGE sql STABLE AS $$
+    WITH step AS MATERIALIZED (
+        SELECT w.step_no, w.position,
+               CASE WHEN NOT w.hidden OR w.shape ? 'stands_in' THEN w.name END AS name,
+               CASE w.kind WHEN 'join' THEN 'include' ELSE w.kind END AS kind,
+               coalesce(a.name, w.function, w.shape ->> 'workflow', w.shape #>> '{wait,signal}') AS target,
+               (w.shape ->> 'stands_in')::int AS stands_in_for
+        FROM _sas.workflow_step w LEFT JOIN _sas.agent a ON a.agent_id = w.lane
+        WHERE w.version_id = $1 AND NOT w.undo),
+    edge AS MATERIALIZED (
+        SELECT e.from_no, e.to_no FROM _sas.workflow_edge e WHERE e.version_id = $1
+        UNION ALL
+        SELECT s.stands_in_for, s.step_no FROM step s WHERE s.stands_in_for IS NOT NULL
+        UNION ALL
+        -- finalize comes after all: after those that nothing follows
+        SELECT s.step_no, v.finalize_no
+        FROM step s JOIN _sas.workflow_version v ON v.version_id = $1 AND v.step_count > 0
+            AND v.finalize_no <> s.step_no
+        WHERE s.stands_in_for IS NULL
+          AND NOT EXISTS (SELECT FROM _sas.workflow_edge e
+                          WHERE e.version_id = $1 AND e.from_no = s.step_no)),
+    level AS (
+        SELECT l.level, l.no
+        FROM (SELECT array_agg(e.from_no) AS from_nos, array_agg(e.to_no) AS to_nos FROM edge e) x
+        CROSS JOIN LATERAL unnest(_sas.levels(x.from_nos, x.to_nos, (SELECT max(s.step_no) FROM step s)))
+            WITH ORDINALITY AS l (level, no)),
+    node AS MATERIALIZED (
+        SELECT s.*, coalesce(l.level, 0) AS level,
+               row_number() OVER (ORDER BY coalesce(l.level, 0), s.position, s.step_no)::int AS no
+        FROM step s LEFT JOIN level l ON l.no = s.step_no),
+    before AS (SELECT e.to_no, array_agg(f.no ORDER BY f.no) AS nos
+               FROM edge e JOIN node f ON f.step_no = e.from_no GROUP BY 1)
+    SELECT n.no, n.name, n.kind, n.target, n.stands_in_for IS NOT NULL, n.level, coalesce(b.nos, '{}')
+    FROM node n LEFT JOIN before b ON b.to_no = n.step_no
+    ORDER BY n.no
+$$;
 
 -- _sas.run_graph(run_id), _sas.workflow_graph(workflow): of what the caller may see; no rows otherwise.
 CREATE FUNCTION _sas.run_graph(run_id bigint)
@@ -81,23 +79,23 @@ $$;
 CREATE FUNCTION _sas.run_nodes(run_id bigint)
 RETURNS TABLE (no int, step text, kind text, target text, stands_in boolean, level int, after int[],
                state text, note text)
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE
+BEGIN ATOMIC
     SELECT g.*, s.state,
-           concat_ws(', ', CASE WHEN f.total > 0
-                     THEN format('%s of %s ended', f.total - f.remaining, f.total) END,
-                     CASE WHEN s.attempt > 1 THEN _sas.quantity(s.attempt, 'attempt') END,
-                     CASE WHEN s.waiting_kind NOT IN ('steps', 'undo', 'elements')
-                         AND s.run_state <> 'scheduled'
-                          THEN replace(s.waiting_kind, '_', ' ') || CASE
-                              WHEN s.waiting_kind IN ('child', 'place', 'resume', 'reply', 'worker') THEN ''
-                              ELSE coalesce(' ' || s.waiting_on, '') END END,
-                     CASE WHEN s.state = 'failed' THEN _sas.title(s.error) END)
+           concat_ws(', ',
+               CASE WHEN f.total > 0 THEN format('%s of %s ended', f.total - f.remaining, f.total) END,
+               CASE WHEN s.attempt > 1 THEN _sas.quantity(s.attempt, 'attempt') END,
+               CASE WHEN s.waiting_kind NOT IN ('steps', 'undo', 'elements') AND s.run_state <> 'scheduled'
+                    THEN concat_ws(' ', replace(s.waiting_kind, '_', ' '), CASE
+                         WHEN s.waiting_kind NOT IN ('child', 'place', 'resume', 'reply', 'worker')
+                         THEN s.waiting_on END) END,
+               CASE WHEN s.state = 'failed' THEN _sas.title(s.error) END)
     FROM _sas.run_graph($1) g
     LEFT JOIN sas.steps s ON s.run_id = $1 AND s.step = g.step AND s.element IS NULL
     LEFT JOIN _sas.run_facts($1) f ON f.step = g.step
     -- a fallback that was not needed is left out
-    WHERE NOT g.stands_in OR s.state IS NOT NULL
-$$;
+    WHERE NOT g.stands_in OR s.state IS NOT NULL;
+END;
 
 -- _sas.mermaid_text(value), _sas.dot_text(value): inside of a quoted label. Mermaid knows entities by # and a
 -- name or number.
@@ -128,97 +126,90 @@ BEGIN ATOMIC
 END;
 
 -- _sas.draw(nodes, format): the text of a graph. nodes: an object per row of _sas.run_nodes or
--- _sas.workflow_graph, by number.
+-- _sas.workflow_graph, by number; null for another format.
 CREATE FUNCTION _sas.draw(nodes jsonb, format text) RETURNS text
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    WITH n AS (
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+    WITH node AS (
         SELECT x.no, x.step, x.after, x.state, x.stands_in,
-               concat_ws(E'\n', x.step, CASE WHEN x.target IS NOT NULL THEN x.kind || ' ' || x.target
-                         ELSE x.kind END, nullif(concat_ws(': ', x.state, nullif(x.note, '')), '')) AS label
-        FROM jsonb_to_recordset(nodes) AS x (no int, step text, kind text, target text, stands_in boolean,
-                                             level int, after int[], state text, note text)),
-    e AS (SELECT a AS from_no, n.no AS to_no, n.stands_in FROM n, unnest(n.after) a
-          WHERE EXISTS (SELECT FROM n f WHERE f.no = a))
-    SELECT CASE format
+               concat_ws(E'\n', x.step, concat_ws(' ', x.kind, x.target),
+                         nullif(concat_ws(': ', x.state, nullif(x.note, '')), '')) AS label
+        FROM jsonb_to_recordset($1) AS x (no int, step text, kind text, target text, stands_in boolean,
+                                          level int, after int[], state text, note text)),
+    edge AS (
+        SELECT f.no AS from_no, n.no AS to_no, n.stands_in
+        FROM node n CROSS JOIN LATERAL unnest(n.after) a JOIN node f ON f.no = a),
+    mermaid AS (
+        SELECT 1 AS part, n.no, NULL::int AS to_no,
+               CASE WHEN n.step IS NULL THEN format('  s%s(( ))', n.no)
+                    ELSE format('  s%s["%s"]%s', n.no, (
+                             SELECT string_agg(_sas.mermaid_text(l), '<br/>' ORDER BY o)
+                             FROM string_to_table(n.label, E'\n') WITH ORDINALITY AS u (l, o)),
+                         ':::' || n.state) END AS line
+        FROM node n
+        UNION ALL
+        SELECT 2, e.from_no, e.to_no,
+               format('  s%s %s s%s', e.from_no, CASE WHEN e.stands_in THEN '-.->' ELSE '-->' END, e.to_no)
+        FROM edge e
+        UNION ALL
+        SELECT 3, row_number() OVER (ORDER BY c.state), NULL,
+               format('  classDef %s fill:%s,stroke:%s,color:%s', c.state, c.fill, c.border, c.ink)
+        FROM _sas.state_colours() c WHERE c.state IN (SELECT n.state FROM node n)),
+    dot AS (
+        SELECT 1 AS part, n.no, NULL::int AS to_no,
+               CASE WHEN n.step IS NULL THEN format('  s%s [shape=point];', n.no)
+                    ELSE format('  s%s [label="%s"%s];', n.no, (
+                             SELECT string_agg(_sas.dot_text(l), E'\\n' ORDER BY o)
+                             FROM string_to_table(n.label, E'\n') WITH ORDINALITY AS u (l, o)),
+                         format(', fillcolor="%s", color="%s", fontcolor="%s"', c.fill, c.border, c.ink))
+               END AS line
+        FROM node n LEFT JOIN _sas.state_colours() c ON c.state = n.state
+        UNION ALL
+        SELECT 2, e.from_no, e.to_no,
+               format('  s%s -> s%s%s;', e.from_no, e.to_no,
+                      CASE WHEN e.stands_in THEN ' [style=dashed]' END)
+        FROM edge e)
+    SELECT CASE $2
         WHEN 'mermaid' THEN
             E'flowchart LR\n'
-            || coalesce((SELECT string_agg(CASE WHEN n.step IS NULL THEN format('  s%s(( ))', n.no)
-                                                ELSE format('  s%s["%s"]%s', n.no,
-                                                            (SELECT string_agg(_sas.mermaid_text(l), '<br/>'
-                                                                    ORDER BY o) FROM string_to_table(n.label,
-                                                                    E'\n') WITH ORDINALITY AS u (l, o)),
-                                                            coalesce(':::' || n.state, '')) END || E'\n', ''
-                                                    ORDER BY n.no) FROM n), '')
-            || coalesce((SELECT string_agg(format(E'  s%s %s s%s\n', e.from_no, CASE
-                                                  WHEN e.stands_in THEN '-.->' ELSE '-->' END, e.to_no), ''
-                                           ORDER BY e.from_no, e.to_no) FROM e), '')
-            || coalesce((SELECT string_agg(format(E'  classDef %s fill:%s,stroke:%s,color:%s\n', c.state,
-                                                  c.fill, c.border, c.ink), '' ORDER BY c.state)
-                         FROM _sas.state_colours() c WHERE c.state IN (SELECT n.state FROM n)), '')
-        ELSE
+            || coalesce((SELECT string_agg(m.line || E'\n', '' ORDER BY m.part, m.no, m.to_no)
+                         FROM mermaid m), '')
+        WHEN 'dot' THEN
             E'digraph sas {\n  rankdir=LR;\n'
-             || E'  node [shape=box, style="rounded,filled", fontname="sans-serif", fillcolor="#f4f4f5"];\n'
-            || coalesce((SELECT string_agg(CASE WHEN n.step IS NULL THEN format('  s%s [shape=point];', n.no)
-                                                ELSE format('  s%s [label=%s%s];', n.no, (
-                        SELECT '"' || string_agg(_sas.dot_text(l), E'\\n' ORDER BY o) || '"'
-                        FROM string_to_table(n.label, E'\n') WITH ORDINALITY AS u (l, o)),
-                                                            coalesce(format(
-                                                                            ', fillcolor="%s", color="%s", '
-                                                                            'fontcolor="%s"', c.fill,
-                                                                            c.border, c.ink), '')) END
-                                                                || E'\n', '' ORDER BY n.no)
-                         FROM n LEFT JOIN _sas.state_colours() c ON c.state = n.state), '')
-            || coalesce((SELECT string_agg(format(E'  s%s -> s%s%s;\n', e.from_no, e.to_no, CASE
-                                                  WHEN e.stands_in THEN ' [style=dashed]' ELSE '' END), ''
-                                           ORDER BY e.from_no, e.to_no) FROM e), '')
-            || E'}\n' END
-$$;
+            || E'  node [shape=box, style="rounded,filled", fontname="sans-serif", fillcolor="#f4f4f5"];\n'
+            || coalesce((SELECT string_agg(d.line || E'\n', '' ORDER BY d.part, d.no, d.to_no)
+                         FROM dot d), '')
+            || E'}\n' END;
+END;
 
 -- _sas.check_format(format)
 CREATE FUNCTION _sas.check_format(format text) RETURNS void
-LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    IF format IS NULL OR NOT format IN ('mermaid', 'dot') THEN
-        RAISE EXCEPTION 'format "%" is not known', coalesce(format, 'null')
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /format.',
-            HINT = 'The formats are mermaid and dot.';
-    END IF;
-END $$;
-
--- _sas.draw_run(run_id, format), _sas.draw_workflow(workflow, format). Errors: 22023 the format; 42704 no
--- such run or workflow, or not visible.
-CREATE FUNCTION _sas.draw_run(run_id bigint, format text) RETURNS text
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
-BEGIN
-    PERFORM _sas.check_format($2);
-    PERFORM _sas.visible_run($1);
-    RETURN _sas.draw((SELECT jsonb_agg(to_jsonb(n) ORDER BY n.no) FROM _sas.run_nodes($1) n), $2);
-END $$;
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT _sas.refuse('22023', format('format "%s" is not known', coalesce($1, 'null')), 'At /format.',
+                       'The formats are mermaid and dot.')
+    WHERE $1 IS NULL OR $1 NOT IN ('mermaid', 'dot');
+END;
 
 CREATE FUNCTION sas.graph(run_id bigint, format text DEFAULT 'mermaid') RETURNS text
-LANGUAGE sql STABLE
-BEGIN ATOMIC SELECT _sas.draw_run($1, $2); END;
-COMMENT ON FUNCTION sas.graph(bigint,
-                              text) IS 'The steps of a run with their states, as text for a tool that draws: '
-                                       'mermaid or dot.';
-
-CREATE FUNCTION _sas.draw_workflow(workflow text, format text) RETURNS text
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
-DECLARE
-    nodes jsonb := (SELECT jsonb_agg(to_jsonb(n) ORDER BY n.no) FROM _sas.workflow_graph($1) n
-                    WHERE NOT n.stands_in);
-BEGIN
-    PERFORM _sas.check_format($2);
-    IF NOT EXISTS (SELECT FROM sas.workflows w WHERE w.workflow = $1) THEN
-        RAISE EXCEPTION 'workflow "%" does not exist, or is not yours', $1
-            USING ERRCODE = 'undefined_object', HINT = 'See sas.workflows for those that are.';
-    END IF;
-    RETURN _sas.draw(nodes, $2);
-END $$;
+LANGUAGE sql STABLE SET jit = off
+BEGIN ATOMIC
+    SELECT _sas.check_format($2);
+    SELECT _sas.visible_run($1);
+    SELECT _sas.draw((SELECT jsonb_agg(to_jsonb(n) ORDER BY n.no) FROM _sas.run_nodes($1) n), $2);
+END;
+COMMENT ON FUNCTION sas.graph(bigint, text) IS
+    'The steps of a run with their states, as text for a tool that draws: mermaid or dot.';
 
 CREATE FUNCTION sas.graph_workflow(workflow text, format text DEFAULT 'mermaid') RETURNS text
-LANGUAGE sql STABLE
-BEGIN ATOMIC SELECT _sas.draw_workflow($1, $2); END;
-COMMENT ON FUNCTION sas.graph_workflow(text,
-                                       text) IS 'The steps of a workflow as it is now, as text for a tool '
-                                                'that draws: mermaid or dot.';
+LANGUAGE sql STABLE SET jit = off
+BEGIN ATOMIC
+    SELECT _sas.check_format($2);
+    SELECT _sas.refuse('42704', format('workflow "%s" does not exist, or is not yours', coalesce($1, 'null')),
+                       NULL, 'See sas.workflows for those that are.')
+    WHERE NOT EXISTS (SELECT FROM sas.workflows w WHERE w.workflow = $1);
+    SELECT _sas.draw((SELECT jsonb_agg(to_jsonb(n) ORDER BY n.no) FROM _sas.workflow_graph($1) n
+                      WHERE NOT n.stands_in), $2);
+END;
+COMMENT ON FUNCTION sas.graph_workflow(text, text) IS
+    'The steps of a workflow as it is now, as text for a tool that draws: mermaid or dot.';

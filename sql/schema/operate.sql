@@ -2,6 +2,16 @@
 --
 -- Tables for operators: what they did, alerts, replies, and what conditions are compared with.
 
+-- Filled by sql/api/grants.sql, as what a level may do is the extension's to say.
+CREATE TABLE _sas.privilege (
+    level text NOT NULL,
+    signature text NOT NULL,
+    part text NOT NULL CHECK (part IN ('verb', 'builder', 'look', 'level')),
+    PRIMARY KEY (level, signature)
+);
+COMMENT ON TABLE _sas.privilege IS 'What each level may execute. builder: a piece of a definition; look: '
+                                   'reads views; level: tells that a role has the level.';
+
 CREATE TABLE _sas.act (
     run_id bigint,
     at timestamptz NOT NULL,

@@ -107,10 +107,12 @@ SELECT is(sas.steps(sas.step('a', sas.task('w', '{"x": 1}')), sas.step('b', sas.
                     sas.step('e', sas.child('shipping', '{"o": "{{input.o}}"}')), sas.step('f', sas.include('billing')), sas.step('g', sas.function('shop."Odd name"'))),
     '{"a": {"agent": "w", "task": {}, "input": {"x": 1}}, "b": {"wait": {"signal": "go", "timeout": "2 days"}}, "c": {"wait": {"until": "{{input.at}}"}}, "d": {"wait": {"for": "1 min 30 s"}},
       "e": {"workflow": "shipping", "input": {"o": "{{input.o}}"}}, "f": {"include": "billing"}, "g": {"function": "shop.\"Odd name\""}}', 'every kind of step');
+RESET ROLE;
 SELECT is(_sas.span_text(s), t, format('a span %s is written as %s', s, t))
 FROM (VALUES ('0'::interval, '0 s'), ('1 ms', '1 ms'), ('1500 ms', '1.5 s'), ('59.25 s', '59.25 s'), ('90 s', '1 min 30 s'), ('36 hours', '36 hours'), ('1 hour', '1 hour'), ('1 day 2 hours', '1 day 2 hours'),
              ('1 year 2 mons 3 days 04:05:06.007', '1 year 2 months 3 days 4 hours 5 min 6.007 s'), ('250 us', '0.25 ms')) x (s, t);
 SELECT is(_sas.span_text(s)::interval, s, format('and %s means that', _sas.span_text(s))) FROM unnest('{0,1 ms,1.5 s,90 s,36 hours,1 year 2 mons 3 days 04:05:06.007,250 us}'::interval[]) s;
+SET ROLE builder_user;
 
 -- what is refused, and what is good to run ---------------------------------------------------------
 
@@ -136,7 +138,7 @@ SELECT throws_ok($$SELECT sas.create_workflow('nulls', sas.workflow(sas.steps(sa
                  '22023', NULL, 'and a part that is null is refused with the definition');
 RESET ROLE;
 CREATE TEMP VIEW builder AS
-SELECT DISTINCT g.signature::regprocedure AS f FROM _sas.granted() g WHERE g.part = 'builder';
+SELECT DISTINCT g.signature::regprocedure AS f FROM _sas.privilege g WHERE g.part = 'builder';
 SELECT is(ARRAY(SELECT b.f::text FROM builder b JOIN pg_proc p ON p.oid = b.f
                 WHERE p.pronamespace = 'sas'::regnamespace AND obj_description(p.oid, 'pg_proc') IS NULL), '{}', 'each has a comment');
 SELECT is(ARRAY(SELECT b.f::text FROM builder b JOIN pg_proc p ON p.oid = b.f WHERE p.provolatile = 'v'), '{}',

@@ -84,8 +84,10 @@ END $$;
 SELECT is(pg_temp.as_role(who, format(call, :id)), '42704', format('for con_bob there is no such run: %s', split_part(call, '(', 1)))
 FROM unnest('{con_bob}'::text[]) who, unnest(ARRAY['SELECT text FROM sas.explain(%s)', 'SELECT bar FROM sas.timeline(%s)', 'SELECT sas.graph(%s)', 'SELECT sas.console(%s)']) call;
 SELECT is(pg_temp.as_role('con_bob', 'SELECT sas.graph_workflow(''evil'')'), '42704', 'nor such a workflow');
-SELECT is(pg_temp.as_role('con_bob', format('SELECT count(*) FROM %s', call)), '0', 'what they are made of says nothing either: ' || call)
-FROM unnest(ARRAY[format('_sas.run_facts(%s)', :id), format('_sas.run_graph(%s)', :id), '_sas.workflow_graph(''evil'')', format('_sas.explain_run(%s)', :id), format('_sas.explain_steps(%s)', :id), format('_sas.spans(%s)', :id)]) call;
+SELECT is(pg_temp.as_role(who, format('SELECT count(*) FROM _sas.%s', call)), '42501', format('nor can %s call what they are made of: %s', who, call))
+FROM unnest('{con_bob,con_op}'::text[]) who,
+     unnest(ARRAY[format('run_facts(%s)', :id), format('run_graph(%s)', :id), 'workflow_graph(''evil'')', format('explain_run(%s)', :id), format('explain_steps(%s)', :id),
+                  format('spans(%s)', :id), format('sees_run(%s)', :id), format('console_run(%s)', :id), format('run_nodes(%s)', :id), 'doors()']) call;
 SELECT is(pg_temp.as_role('con_bob', 'SELECT count(*) FROM sas.explain()'), '0', 'what waits in the database is nothing of his');
 -- the title of an agent's last error is for everybody, as in sas.agents
 SELECT is(regexp_replace(pg_temp.as_role('con_bob', 'SELECT sas.console()'), '<section id="agents">.*?</section>', '') LIKE '%onerror%', false, 'the overview of con_bob does not know of it');
@@ -103,5 +105,37 @@ SELECT sas.submit('keyed', '{"account": "acct-4711"}') FROM generate_series(1, 2
 RESET ROLE;
 SELECT is(pg_temp.as_role(who, 'SELECT count(*) FROM sas.steps WHERE waiting_kind = ''place'' AND waiting_on = ''acct-4711'''), n, format('the key that a run waits under comes from its input: %s of %s', n, who))
 FROM (VALUES ('con_ann', '2'), ('con_op', '2'), ('con_mon', '0'), ('con_bob', '0')) AS x (who, n);
+
+-- the order of steps --------------------------------------------------------------------
+
+CREATE FUNCTION pg_temp.found(text text, pattern text) RETURNS text LANGUAGE sql AS $$
+    SELECT string_agg(m[1], ' ' ORDER BY n) FROM regexp_matches(text, pattern, 'g') WITH ORDINALITY AS u (m, n)
+$$;
+CREATE SCHEMA con; GRANT USAGE ON SCHEMA con TO PUBLIC;
+CREATE FUNCTION con.f(jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT $1';
+SELECT sas.create_workflow('con_inner', '{"steps": {"aa": {"function": "con.f", "after": ["zz"]}, "zz": {"function": "con.f"}}}') \g /dev/null
+SELECT sas.create_workflow('con_order', '{"steps": {
+    "a": {"function": "con.f", "after": ["third"]}, "b": {"function": "con.f"}, "y": {"function": "con.f"}, "z": {"function": "con.f"}, "third": {"function": "con.f"},
+    "inc": {"include": "con_inner", "after": ["y"]}, "n": {"function": "con.f", "each": "{{input.l}}", "after": ["b"], "fallback": {"function": "con.f"}}},
+    "flow": {"sequence": [{"concurrence": ["z", "b"]}, "y"]}, "finalize": "con.f"}') \g /dev/null
+SELECT run_id AS id FROM sas.submit('con_order', '{"l": [1, 2, 3]}') \gset
+SELECT 'z b third y a n inc.zz inc.aa inc finalize' AS wanted \gset
+SELECT is((SELECT string_agg(step, ' ' ORDER BY position) FROM sas.steps WHERE run_id = :id), :'wanted', 'sas.steps.position: by how many come before, then by the flow, then by name; finalize is the last');
+SELECT is((SELECT array_agg(position ORDER BY position) FROM sas.steps WHERE run_id = :id), ARRAY(SELECT generate_series(1, 10)), 'it counts the steps that are shown');
+SELECT is((SELECT string_agg(step, ' ' ORDER BY n) FROM sas.explain(:id) WITH ORDINALITY AS e (run_id, step, kind, waits_on, until, text, n)), :'wanted', 'sas.explain keeps to it');
+SELECT is(pg_temp.found(sas.graph(:id), '\["([a-z.]+)<br'), :'wanted', 'so does sas.graph: mermaid');
+SELECT is(pg_temp.found(sas.graph(:id, 'dot'), 'label="([a-z.]+)'), :'wanted', 'dot');
+SELECT is(pg_temp.found(sas.graph_workflow('con_order'), '\["([a-z.]+)<br'), :'wanted', 'and of a workflow');
+SELECT is(pg_temp.found(sas.console(:id), '<summary><b>([^<]+)</b>'), :'wanted', 'and sas.console');
+SELECT _sas.write_replies(array_agg(ROW(c.run_id, c.step_no, c.element, c.request_id, 'done', 1, '{}', NULL, false, '0')::_sas.call_reply), array_agg(c.lease_id))
+FROM _sas.claim_functions(10, 1, 1, 'w') c \g /dev/null
+SELECT _sas.scheduler_tick(100) \g /dev/null
+SELECT count(*) FROM _sas.claim_functions(2, 1, 1, 'w') \g /dev/null
+SELECT is((SELECT string_agg(concat(step, '[' || element || ']'), ' ' ORDER BY position, element NULLS FIRST) FROM sas.steps WHERE run_id = :id), replace(:'wanted', ' n ', ' n n[1] n[2] n[3] '), 'elements of a map stand behind it, in order');
+SELECT is(pg_temp.found(sas.console(:id), '<summary><b>(n\[[^<]+)</b>'), (SELECT string_agg('n[' || element || ']', ' ' ORDER BY state = 'running' DESC, element) FROM sas.steps WHERE run_id = :id AND element > 0), 'those that run first on the page of the run');
+-- all of it happened in one moment
+UPDATE _sas.step s SET started_at = now(), finished_at = CASE WHEN finished_at IS NOT NULL THEN now() + interval '1 s' END WHERE s.run_id = :id;
+SELECT is((SELECT string_agg(step, ' ' ORDER BY n) FROM sas.timeline(:id) WITH ORDINALITY AS t (step, element, attempt, undo, status, started_at, took, bar, n) WHERE status = 'succeeded'), 'z b third', 'and so does sas.timeline where things begin at once');
+SELECT is((SELECT string_agg(a.step, ' ' ORDER BY a.position) FROM sas.attempts a WHERE run_id = :id AND a.status = 'succeeded'), 'z b third', 'sas.attempts has it');
 
 SELECT * FROM finish();

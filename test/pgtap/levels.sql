@@ -87,7 +87,7 @@ SELECT is(ARRAY(SELECT DISTINCT p.proname::text FROM pg_proc p WHERE p.pronamesp
           -- who defines workflows may build them; who looks at runs may have them explained and drawn
           ARRAY(SELECT v FROM unnest(string_to_array(m.verbs, ' ')) v
                 UNION
-                SELECT split_part(substr(g.signature, 5), '(', 1) FROM _sas.granted() g
+                SELECT split_part(substr(g.signature, 5), '(', 1) FROM _sas.privilege g
                 WHERE g.signature LIKE 'sas.%'
                   AND (g.part = 'builder' AND m.verbs LIKE '%create_workflow%'
                        OR g.part = 'look' AND m.verbs LIKE '%health%')
@@ -96,12 +96,25 @@ FROM may m;
 -- by whole signatures, of which each must be there: a name may stand for several functions
 SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p
                 WHERE p.pronamespace IN ('sas'::regnamespace, '_sas'::regnamespace) AND has_function_privilege(m.who, p.oid, 'EXECUTE') ORDER BY 1),
-          ARRAY(SELECT g.signature::regprocedure::text FROM _sas.granted() g
-                WHERE g.level = split_part(m.level, ' ', 1)
-                  AND (m.level <> 'worker of one agent' OR g.part <> 'level') ORDER BY 1),
+          ARRAY(SELECT g.function::text FROM _sas.privileges(split_part(m.level, ' ', 1)) g
+                WHERE m.level <> 'worker of one agent' OR g.part <> 'level' ORDER BY 1),
           format('with %s one may execute these functions and no others of their names', m.level))
 FROM may m;
-SELECT is(ARRAY(SELECT (g.level, g.signature::regprocedure)::text FROM _sas.granted() g
+-- what is internal is executed within what is public only: views, and bodies that are bound by oid
+SELECT is(ARRAY(SELECT g.function::text FROM unnest('{monitor,user,operator,admin,worker}'::text[]) l,
+                       _sas.privileges(l) g JOIN pg_proc p ON p.oid = g.function
+                WHERE g.part = 'called' AND (p.prosecdef OR p.proname ~ '_as$') ORDER BY 1),
+          '{}', 'nobody may execute what runs with the rights of its owner, but by a verb');
+SELECT is(ARRAY(SELECT g.signature FROM _sas.privilege g WHERE g.signature LIKE '\_sas.%' ORDER BY 1),
+          '{_sas.level_admin(),_sas.level_monitor(),_sas.level_operator(),_sas.level_user(),_sas.level_worker(),'
+          '"_sas.submit_plain(text, jsonb)","_sas.submit_plain(text, jsonb)"}',
+          'of internal functions only those are named that nothing is bound to');
+SELECT is(ARRAY(SELECT l FROM unnest('{monitor,user,operator,admin,worker}'::text[]) l
+                WHERE has_function_privilege(m.who, format('_sas.level_%s()', l), 'EXECUTE')),
+          CASE WHEN m.level IN ('worker of one agent', 'no level') THEN '{}' ELSE ARRAY[m.level] END,
+          format('with %s one has that level and no other', m.level))
+FROM may m;
+SELECT is(ARRAY(SELECT (g.level, g.signature::regprocedure)::text FROM _sas.privilege g
                 GROUP BY g.level, g.signature::regprocedure HAVING count(*) > 1), '{}', 'none is named twice');
 SELECT is(pg_temp.as_role(m.who, $$SELECT _sas.count_metric('sas_x_total', 1, 1, 'x', 1)$$), '42501',
           format('with %s one does not count in the metrics of the server', m.level))
@@ -223,7 +236,7 @@ SELECT is(pg_temp.sees('op', $$SELECT s.input ->> 'pin' FROM sas.steps s JOIN sa
 SELECT is(pg_temp.sees('mon', $$SELECT count(*) FROM sas.runs WHERE input IS NOT NULL OR output IS NOT NULL$$), '0', 'a monitor sees no input and no output of runs');
 SELECT is(pg_temp.sees('mon', $$SELECT count(*) FROM sas.steps WHERE input IS NOT NULL OR output IS NOT NULL$$), '0', 'nor of steps');
 SELECT is(pg_temp.sees('mon', $$SELECT count(*) FROM sas.agents WHERE last_error IS NOT NULL$$), '0', 'an agent without an error has none for a monitor either');
-SELECT is(pg_temp.sees('bob', format('SELECT _sas.step_input(%s, 1, 0)', (SELECT run_id FROM sas.runs WHERE submitted_by = 'ann' AND input ? 'pin'))), NULL, 'what the views call gives nothing of another''s run away');
+SELECT is(pg_temp.sees('bob', format('SELECT _sas.step_input(%s, 1, 0)', (SELECT run_id FROM sas.runs WHERE submitted_by = 'ann' AND input ? 'pin'))), '42501 permission denied for schema _sas', 'what the views call is for nobody by itself');
 
 -- verbs on runs of others: as if they were not there
 SELECT is(pg_temp.sees('bob', format('SELECT refused FROM sas.%I(%s)', v, r.run_id)), format('run %s does not exist, or is not yours; sas.runs shows those that are', r.run_id), format('bob cannot %s a run of ann', v))

@@ -60,6 +60,15 @@ SELECT is(ARRAY(SELECT DISTINCT p.oid::regprocedure || ': ' || r.why
                   AND NOT EXISTS (SELECT FROM unnest(p.proconfig) s WHERE s LIKE 'search\_path=%')
                 ORDER BY 1),
           '{}', 'each has an SQL-standard body, is in C, or sets its search_path');
+-- internal objects can be looked up by superusers only: what runs with the rights of its caller is bound by oid
+SELECT is(ARRAY(SELECT r.rolname FROM pg_roles r
+                WHERE NOT r.rolsuper AND r.rolname !~ '^pg_' AND has_schema_privilege(r.oid, '_sas', 'USAGE')),
+          '{}', 'no role but superusers and predefined ones has USAGE on the schema of what is internal');
+SELECT is(ARRAY(SELECT DISTINCT p.oid::regprocedure || ': ' || r.why
+                FROM reached r JOIN pg_proc p ON p.oid = r.f JOIN pg_language l ON l.oid = p.prolang
+                WHERE r.why LIKE 'may be executed by %' AND NOT p.prosecdef AND l.lanname <> 'c'
+                  AND p.prosqlbody IS NULL ORDER BY 1),
+          '{}', 'what a level may execute with its own rights is in C, or has an SQL-standard body');
 -- a schema that a path names: nobody but a superuser creates in it, and temporary objects come last
 SELECT is(ARRAY(SELECT DISTINCT p.oid::regprocedure || ': ' || s
                 FROM pg_proc p, unnest(p.proconfig) s

@@ -101,7 +101,7 @@ SELECT ok(EXISTS (SELECT FROM pg_proc p
 FROM wanted w;
 SELECT is(ARRAY(SELECT DISTINCT p.proname::text FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace ORDER BY 1),
           ARRAY(SELECT DISTINCT name FROM wanted UNION SELECT 'health'
-                UNION SELECT split_part(substr(g.signature, 5), '(', 1) FROM _sas.granted() g
+                UNION SELECT split_part(substr(g.signature, 5), '(', 1) FROM _sas.privilege g
                       WHERE g.part = 'builder' AND g.signature LIKE 'sas.%' ORDER BY 1),
           'these are all public functions');
 SELECT is((SELECT array_agg(a ORDER BY n) FROM pg_proc p, unnest(p.proargnames) WITH ORDINALITY AS x (a, n) WHERE p.oid = 'sas.health()'::regprocedure),
@@ -136,7 +136,7 @@ SELECT ok(EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = ('sas.' || v.nam
           format('sas.%s has %s', v.name, c))
 FROM (VALUES
     ('runs', 'run_id,workflow,version,key,state,result,priority,queue,input,output,error,progress,paused_for,paused_by,paused_at,submitted_by,parent_run_id,labels,created_at,start_at,started_at,finished_at,deadline'),
-    ('steps', 'run_id,step,element,kind,agent,state,attempt,failure_count,locked_by,complete_by,waiting_kind,waiting_on,waiting_until,waiting_since,run_state,input,output,error,started_at,finished_at'),
+    ('steps', 'run_id,step,position,element,kind,agent,state,attempt,failure_count,locked_by,complete_by,waiting_kind,waiting_on,waiting_until,waiting_since,run_state,input,output,error,started_at,finished_at'),
     ('attempts', 'run_id,step,element,attempt,undo,agent,worker,status,http_status,error,started_at,finished_at'),
     ('agents', 'name,kind,base_url,enabled,in_flight,max_in_flight,rate_limit,breaker,open_until,waiting,last_error,stale_replies'),
     ('workers', 'pid,actor,database,leader,in_flight,started_at,last_activity_at'),
@@ -148,7 +148,7 @@ FROM (VALUES
     ('watches', 'watch_id,watcher,key,state,node,since,restarts,items,waiting,last_item_at,last_error,failures,cursor,input,owner'),
     ('nodes', 'node_id,name,kind,version,capacity,watches,free,agents,created_at,modified_at,is_deleted'),
     ('transitions', 'subject,from_state,to_state,comment'),
-    ('settings', 'name,setting,unit,description')) AS v (name, columns), unnest(string_to_array(v.columns, ',')) c;
+    ('settings', 'name,setting,unit,default_setting,takes_effect,pending_restart,description')) AS v (name, columns), unnest(string_to_array(v.columns, ',')) c;
 SELECT is((SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = 'sas.run_details'::regclass AND a.attnum > 0),
           '{runid,workflow,status,return_message,start_time,end_time}', 'sas.run_details has the columns of cron.job_run_details');
 SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind IN ('v', 'm') ORDER BY 1),
@@ -167,6 +167,9 @@ FROM (VALUES ('sas.schedulers', '1'), ('sas.agents', '1'), ('sas.function_worker
              ('sas.retain_error', '7776000 s'), ('sas.retain_compensated', '7776000 s'), ('sas.retain_cancelled', '2592000 s'), ('sas.auto_rescue', 'on')) AS s (name, value);
 SELECT is((SELECT count(*) FROM sas.settings WHERE coalesce(description, '') = ''), 0::bigint, 'every setting says what it is');
 SELECT ok((SELECT count(*) FROM sas.settings) >= 13, 'sas.settings shows them');
+SELECT is(ARRAY(SELECT name FROM sas.settings), ARRAY(SELECT name FROM sas.settings ORDER BY name), 'by name');
+SELECT is((SELECT array_agg(DISTINCT takes_effect ORDER BY takes_effect) FROM sas.settings), '{at once\, for superusers,at reload,at restart}', 'with when a change takes effect');
+SELECT is((SELECT concat_ws(' ', setting, unit, default_setting, takes_effect) FROM sas.settings WHERE name = 'sas.complete_in'), '60000 ms 60000 at reload', 'and its default in its unit');
 
 -- everything explains itself -----------------------------------------------------------
 
@@ -214,7 +217,7 @@ SELECT is((SELECT (e.extrelocatable, n.nspname, v.superuser, v.trusted) FROM pg_
 SELECT is(ARRAY(SELECT c::regclass::text FROM pg_extension e, unnest(e.extconfig) c WHERE e.extname = 'sas' AND c = '_sas.secret'::regclass),
           '{}', 'secrets are left out of dumps');
 SELECT is(ARRAY(SELECT c.oid::regclass::text FROM pg_class c
-                WHERE c.relnamespace = '_sas'::regnamespace AND c.relkind IN ('r', 'S') AND c.relname NOT IN ('secret', 'transition', 'turn', 'boot', 'timed')
+                WHERE c.relnamespace = '_sas'::regnamespace AND c.relkind IN ('r', 'S') AND c.relname NOT IN ('secret', 'transition', 'privilege', 'turn', 'boot', 'timed')
                   AND NOT c.oid = ANY ((SELECT extconfig FROM pg_extension WHERE extname = 'sas')::oid[]) ORDER BY 1),
           '{}', 'every other table, and every sequence, is dumped');
 
@@ -266,10 +269,10 @@ END $$;
 SELECT is(ARRAY(SELECT DISTINCT p.proname || ' ' || pg_temp.called(p.oid) FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.prosrc = 'sas_api_verb' AND pg_temp.called(p.oid) <> '25006' ORDER BY 1),
           '{"stubbed_calls XX999","validate_workflow XX999"}', 'verbs that write say so in a transaction that can only read, whatever they are asked about');
 SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
-                WHERE p.pronamespace = 'sas'::regnamespace AND l.lanname IN ('sql', 'plpgsql') AND NOT p.prosecdef
+                WHERE p.pronamespace = 'sas'::regnamespace AND l.lanname <> 'c' AND NOT p.prosecdef
                   AND coalesce(pg_get_function_sqlbody(p.oid), '') !~ '^BEGIN ATOMIC\s+SELECT [^()]*_?sas\.'
-                  AND p.oid NOT IN (SELECT g.signature::regprocedure FROM _sas.granted() g
-                                    WHERE g.part = 'builder') ORDER BY 1),
-          '{}', 'the other public functions only call a verb, or build a piece of a definition');
+                  AND p.oid NOT IN (SELECT g.signature::regprocedure FROM _sas.privilege g
+                                    WHERE g.part IN ('builder', 'look')) ORDER BY 1),
+          '{}', 'the other public functions only call a verb, read views, or build a piece of a definition');
 
 SELECT * FROM finish();

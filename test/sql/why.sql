@@ -187,6 +187,7 @@ SELECT t.later('31 days');
 SELECT pg_temp.words(:first) LIMIT 1;
 
 -- no such run
+\set SHOW_CONTEXT never
 SELECT * FROM sas.explain(4711);
 SELECT * FROM sas.timeline(4711);
 SELECT sas.graph(4711);
