@@ -202,8 +202,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     WITH need AS MATERIALIZED (SELECT e AS no, count(*)::int AS n FROM unnest(to_nos) e GROUP BY 1),
     read AS MATERIALIZED (SELECT * FROM _sas.step_reads(nodes, refs)),
-    -- the nodes inside of each open end: its key is theirs, cut off, with 0 behind it; the close end is the
-    -- last
+    -- the nodes inside of each open end: its key is theirs, cut off, with 0 behind it; the close end is last
     cover AS MATERIALIZED (
         SELECT o.no, array_agg(n.no ORDER BY n.entry = o.no, n.no) AS nos
         FROM unnest(nodes) n CROSS JOIN LATERAL generate_series(1, cardinality(n.key) - 1) AS k (depth)
@@ -213,13 +212,12 @@ BEGIN
         version_id, step_no, undo, name, local_name, scope_no, hidden, covers, kind, lane, function, request,
         input, output, expect, complete_in, retry, recovery, on_transient, on_permanent, pivot, priority,
         needs, reads, enter_reads, reads_own_output, input_reads, shape, enters, elements_enter, queue_id,
-        weight, finalizer, position)
+        weight, finalizer, "position")
     SELECT for_version, b.no, b.undo, b.name, coalesce(b.local, b.name), included.entry,
            b.local IS NULL OR b.of_no IS NOT NULL, cover.nos,
            CASE WHEN b.kind <> 'step' THEN 'join'
                 ELSE (SELECT k FROM unnest('{call,function,task,wait,workflow}'::text[]) k
-                      WHERE b.part ? k) END,
-           coalesce(a.agent_id, 0), b.part ->> 'function',
+                      WHERE b.part ? k) END, coalesce(a.agent_id, 0), b.part ->> 'function',
            CASE WHEN b.part ? 'call'
                 THEN jsonb_build_object('method', CASE WHEN b.part -> 'call' ?| '{body,form,text}' THEN 'POST'
                                                   ELSE 'GET' END) || (b.part -> 'call')
@@ -235,8 +233,8 @@ BEGIN
                     CASE WHEN b.undo AND b.part ? 'call' THEN '["2xx", "404", "410"]'::jsonb END),
            _sas.span(b.part -> 'complete_in'), _sas.read_retry(b.part -> 'retry'),
            s.recovery || coalesce(b.part -> 'recovery', '{}'),
-           p.policy ->> 'transient', p.policy ->> 'permanent',
-           coalesce((b.part ->> 'pivot')::boolean, false), coalesce((b.part ->> 'priority')::int, 0),
+           p.policy ->> 'transient', p.policy ->> 'permanent', coalesce((b.part ->> 'pivot')::boolean, false),
+           coalesce((b.part ->> 'priority')::int, 0),
            CASE WHEN b.of_no IS NULL THEN coalesce(need.n, 0) ELSE 1 END,
            coalesce(read.nos, '{}'), coalesce(read.once_nos, '{}'), coalesce(read.own, false),
            CASE WHEN s.no = 1 OR b.part ? 'input' OR NOT b.part ?| '{function,task,workflow}'
@@ -248,9 +246,8 @@ BEGIN
                    WHEN b.undo THEN b.part ? 'workflow'
                    ELSE b.part ?| '{when,each,repeat,wait,workflow}'
                        OR coalesce(b.beside #> '{fallback,on}' ? 'breaker_open', false) END,
-           b.of_no IS NULL
-           AND (b.part ?| '{wait,workflow}'
-                OR NOT b.undo AND coalesce(b.beside #> '{fallback,on}' ? 'breaker_open', false)),
+           b.of_no IS NULL AND (b.part ?| '{wait,workflow}' OR NOT b.undo
+                                AND coalesce(b.beside #> '{fallback,on}' ? 'breaker_open', false)),
            CASE WHEN b.body ? 'queue' THEN _sas.queue_id(b.body -> 'queue') END,
            coalesce((b.body ->> 'weight')::float8, 1), CASE WHEN NOT b.undo THEN b.body ->> 'finalize' END,
            placed.position

@@ -14,7 +14,7 @@ PG_FUNCTION_INFO_V1(sas_api_refuse);
 
 /* NULL: the argument is. */
 static char *
-text_argument(FunctionCallInfo fcinfo, int n)
+refuse_text_argument(FunctionCallInfo fcinfo, int n)
 {
 	return PG_ARGISNULL(n) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(n));
 }
@@ -23,10 +23,10 @@ text_argument(FunctionCallInfo fcinfo, int n)
 Datum
 sas_api_refuse(PG_FUNCTION_ARGS)
 {
-	char	   *code = text_argument(fcinfo, 0);
-	char	   *message = text_argument(fcinfo, 1);
-	char	   *detail = text_argument(fcinfo, 2);
-	char	   *hint = text_argument(fcinfo, 3);
+	char	   *code = refuse_text_argument(fcinfo, 0);
+	char	   *message = refuse_text_argument(fcinfo, 1);
+	char	   *detail = refuse_text_argument(fcinfo, 2);
+	char	   *hint = refuse_text_argument(fcinfo, 3);
 	bool		sound = code != NULL && strlen(code) == 5 && strspn(code, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") == 5;
 
 	ereport(ERROR,
