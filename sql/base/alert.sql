@@ -12,22 +12,25 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
                     'crash-loop', 'late', 'stuck', 'purge-failed')
 $$;
 
--- _sas.raise_alert(kind, cause, message, agent_id, run_id, step_no): raises an alert, or counts once more the
--- open one with the same cause. NOTIFY and the hook tell of new ones only. A cause that lies in the server or
--- an agent and comes back within five minutes of its end is the same alert: nobody is told twice of a breaker
--- that opens and closes.
+-- _sas.raise_alert(kind, cause, message, agent_id, run_id, step_no, error): raises an alert, or counts once
+-- more the open one with the same cause. NOTIFY and the hook tell of new ones only. A cause that lies in the
+-- server or an agent and comes back within five minutes of its end is the same alert: nobody is told twice of
+-- a breaker that opens and closes.
+-- error: of a message that ends in "failed: <title>". The private message has the whole cause in that place.
 --   holds   nothing; a row that another session has locked is not waited for
 --   writes  alert; of a new one also a message alert_hook, if a hook is set and it is not of that hook's
 --           own failure
 --   wakes   the supervisor, for that message: not the scheduler, whose lateness is one of the alerts
 --   next    _sas.fire_alert_hook
 CREATE FUNCTION _sas.raise_alert(kind text, cause text, message text, agent_id int DEFAULT NULL,
-                           run_id bigint DEFAULT NULL, step_no int DEFAULT NULL) RETURNS void
+                           run_id bigint DEFAULT NULL, step_no int DEFAULT NULL,
+                           error jsonb DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     now timestamptz := _sas.now();
     taken boolean := EXISTS (SELECT FROM _sas.alert l WHERE l.cause = $2 AND l.closed_at IS NULL);
+    whole text := replace($3, 'failed: ' || ($7 ->> 'title'), 'failed: ' || _sas.title($7));
     known bigint;
     made bigint;
 BEGIN
@@ -39,16 +42,19 @@ BEGIN
         WHERE l.closed_at > now - interval '5 min' AND l.cause = $2 ORDER BY l.closed_at DESC
             LIMIT 1 FOR UPDATE SKIP LOCKED;
     END IF;
-    UPDATE _sas.alert a SET occurrences = a.occurrences + 1, last_at = now, message = $3, closed_at = NULL
+    UPDATE _sas.alert a SET occurrences = a.occurrences + 1, last_at = now, message = $3,
+        private_message = whole, closed_at = NULL
     WHERE a.alert_id = known;
     IF FOUND OR taken AND _sas.lasts($1) THEN
         RETURN;
     END IF;
     -- what cannot last may be closed by that session, and then does not stand for what comes now
-    INSERT INTO _sas.alert AS a (kind, cause, agent_id, run_id, step_no, message, created_at, last_at)
-    VALUES ($1, $2 || CASE WHEN taken THEN ' since ' || now ELSE '' END, $4, $5, $6, $3, now, now)
+    INSERT INTO _sas.alert AS a (kind, cause, agent_id, run_id, step_no, message, private_message, created_at,
+                                 last_at)
+    VALUES ($1, $2 || CASE WHEN taken THEN ' since ' || now ELSE '' END, $4, $5, $6, $3, whole, now, now)
     ON CONFLICT (cause) WHERE closed_at IS NULL
-    DO UPDATE SET occurrences = a.occurrences + 1, last_at = EXCLUDED.last_at, message = EXCLUDED.message
+    DO UPDATE SET occurrences = a.occurrences + 1, last_at = EXCLUDED.last_at, message = EXCLUDED.message,
+        private_message = EXCLUDED.private_message
     RETURNING CASE WHEN a.occurrences = 1 THEN a.alert_id END INTO made;
     IF made IS NOT NULL THEN
         PERFORM _sas.count_metric('alert', 0, 0, $1, 1);

@@ -121,6 +121,21 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
         'instance', '/runs/' || run_id || coalesce('/steps/' || _sas.shown_name(step), '')))
 $$;
 
+-- _sas.title(error): an error in one line: its title, detail, hint and the first line of its context, as far
+-- as they are there. The views leave out all but the title for roles that may not see payloads.
+CREATE FUNCTION _sas.title(error jsonb) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT CASE
+               WHEN error ? 'title'
+               THEN translate(concat(left(error ->> 'title', 200),
+                                     ': ' || left(rtrim(error ->> 'detail', '.'), 300),
+                                     ' (' || left(split_part(error ->> 'context', E'\n', 1), 200) || ')',
+                                     '; hint: ' || left(rtrim(error ->> 'hint', '.'), 200)),
+                              E'\r\n\t', '   ')
+               ELSE 'no error is stored' END;
+END;
+
 -- _sas.filled_request(request, root, input): the request of a call with its templates filled in, or what is
 -- wrong with them.
 -- input: what is sent in the stead of its body, form or text; null: what they say.

@@ -69,6 +69,7 @@ DECLARE
     p record;
     levels int;
     doomed boolean;
+    detail text;
 BEGIN
     WITH RECURSIVE above AS (
         SELECT r.run_id, r.parent_run_id, r.fate FROM _sas.run r WHERE r.run_id = parent_id
@@ -99,7 +100,8 @@ EXCEPTION WHEN OTHERS THEN
     IF left(SQLSTATE, 2) IN ('40', '53', '57') OR SQLSTATE = '55P03' THEN
         RAISE;  -- that is about the moment, not about the child
     END IF;
-    RETURN SQLERRM;
+    GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL;
+    RETURN concat(SQLERRM, ' (' || nullif(rtrim(detail, '.'), '') || ')');
 END $$;
 
 -- _sas.fail_children(...): these steps fail, since their child runs could not be submitted.
@@ -146,8 +148,9 @@ BEGIN
                    array_agg(x.element) FILTER (WHERE x.ill) AS ill_elements,
                array_agg(_sas.problem_object('child',
                                              format('child run %s ended with result %s', x.child_id,
-                                                    x.result), x.error ->> 'title', NULL, x.run_id,
-                                             x.name)) FILTER (WHERE x.ill) AS errors,
+                                                    x.result),
+                                             CASE WHEN x.error ? 'title' THEN _sas.title(x.error) END,
+                                             NULL, x.run_id, x.name)) FILTER (WHERE x.ill) AS errors,
                array_agg(_sas.make_step_change(
                    run_id => x.run_id, step_no => x.step_no, element => x.element, from_state => x.state,
                    to_state => CASE x.state WHEN 'suspended' THEN 'cancelled' ELSE 'compensated' END,

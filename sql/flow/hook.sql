@@ -20,8 +20,9 @@ BEGIN
         INSERT INTO _sas.run (version_id, owner, trace, state, open_steps, priority, input, labels,
                               created_at, deadline, hook_of)
         SELECT h.version_id, h.owner, gen_random_uuid(), 'pending', 1, 0,
-               jsonb_build_object('alert_id', l.alert_id, 'kind', l.kind, 'message', l.message,
-                                  'agent', a.name, 'run_id', l.run_id, 'workflow', f.name,
+               jsonb_build_object('alert_id', l.alert_id, 'kind', l.kind,
+                                  'message', coalesce(l.private_message, l.message), 'agent', a.name,
+                                  'run_id', l.run_id, 'workflow', f.name,
                                   'step', _sas.shown_name(w.name), 'at', l.created_at),
                '{}', now, now + _sas.run_deadline(), 0
         FROM _sas.alert_hook h
@@ -120,13 +121,13 @@ BEGIN
         CASE r.hook_of WHEN 0 THEN 'alert-hook-failed' ELSE 'hook-failed' END,
         format('hook %s of version %s%s', h.hook_no, h.version_id, _sas.test_mark()),
         CASE r.hook_of
-            WHEN 0 THEN format('the alert hook failed, which tells of alert %s (%s): %s',
+            WHEN 0 THEN format('the alert hook for alert %s (%s) failed: %s',
                                r.input ->> 'alert_id', r.input ->> 'kind',
                                coalesce(r.error ->> 'title', r.result))
-            ELSE format('hook %s of workflow "%s" failed, which tells of run %s (%s): %s', h.hook_no, w.name,
+            ELSE format('hook %s of workflow "%s" for run %s (%s) failed: %s', h.hook_no, w.name,
                         r.hook_of, coalesce(r.input ->> 'result', r.input ->> 'state'),
                         coalesce(r.error ->> 'title', r.result)) END,
-        NULL, nullif(r.hook_of, 0))
+        NULL, nullif(r.hook_of, 0), NULL, r.error)
     FROM _sas.run r
     JOIN _sas.workflow_hook h ON h.hook_version_id = r.version_id
     JOIN _sas.workflow_version v ON v.version_id = r.version_id

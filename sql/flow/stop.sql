@@ -105,7 +105,8 @@ BEGIN
                                 ELSE 'cancelled' END,
                error => CASE WHEN s.state = 'compensating'
                    THEN _sas.problem_object('left-standing', 'its run was halted before it was undone',
-                                            s.error ->> 'title', NULL, s.run_id,
+                                            CASE WHEN s.error ? 'title' THEN _sas.title(s.error) END,
+                                            NULL, s.run_id,
                                             (SELECT w.name FROM _sas.run r
                                              JOIN _sas.workflow_step w ON w.version_id = r.version_id
                                                  AND w.step_no = s.step_no AND NOT w.undo
@@ -198,7 +199,7 @@ BEGIN
     -- their alerts were closed when the run went on
     PERFORM _sas.raise_alert('step-failed', format('run %s step %s', r.run_id, w.name),
                              format('run %s: step "%s" failed: %s', r.run_id, _sas.shown_name(w.name),
-                                    s.error ->> 'title'), nullif(w.lane, 0), r.run_id, s.step_no)
+                                    s.error ->> 'title'), nullif(w.lane, 0), r.run_id, s.step_no, s.error)
     FROM _sas.run r
     JOIN _sas.step s ON s.run_id = r.run_id AND s.state = 'failed'
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo

@@ -111,13 +111,6 @@ BEGIN ATOMIC
     SELECT CASE n WHEN 1 THEN 'once' WHEN 2 THEN 'twice' ELSE n || ' times' END;
 END;
 
--- _sas.title(error): what an error is about, in a few words.
-CREATE FUNCTION _sas.title(error jsonb) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-BEGIN ATOMIC
-    SELECT coalesce(left(error ->> 'title', 200), 'no error is told');
-END;
-
 -- _sas.cause(kind, what, until, now): a clause that says what steps of that waiting_kind wait for, and what
 -- an operator can do about it. The SET keeps the planner from reading a body that it cannot inline.
 CREATE FUNCTION _sas.cause(kind text, what text, until timestamptz, now timestamptz) RETURNS text
@@ -210,7 +203,8 @@ BEGIN ATOMIC
            format('run %s of workflow "%s" ', run.run_id, run.workflow)
            || CASE run.state
               WHEN 'stopped' THEN format('ended at %s with result %s', _sas.instant(run.finished_at, n.now),
-                                         run.result) || coalesce(': ' || (run.error ->> 'title'), '')
+                                         run.result)
+                  || CASE WHEN run.error ? 'title' THEN ': ' || _sas.title(run.error) ELSE '' END
               WHEN 'scheduled' THEN 'has not begun: '
                   || _sas.cause(w.kind, CASE WHEN w.kind <> 'place' THEN coalesce(w.what, run.workflow) END,
                                 w.until, n.now)

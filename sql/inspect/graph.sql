@@ -89,7 +89,7 @@ BEGIN ATOMIC
                     THEN concat_ws(' ', replace(s.waiting_kind, '_', ' '), CASE
                          WHEN s.waiting_kind NOT IN ('child', 'place', 'resume', 'reply', 'worker')
                          THEN s.waiting_on END) END,
-               CASE WHEN s.state = 'failed' THEN _sas.title(s.error) END)
+               CASE WHEN s.state = 'failed' THEN left(s.error ->> 'title', 200) END)
     FROM _sas.run_graph($1) g
     LEFT JOIN sas.steps s ON s.run_id = $1 AND s.step = g.step AND s.element IS NULL
     LEFT JOIN _sas.run_facts($1) f ON f.step = g.step

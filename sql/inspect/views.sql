@@ -105,7 +105,7 @@ CREATE VIEW sas.runs WITH (security_barrier) AS
 SELECT r.run_id, w.name AS workflow, coalesce(v.of_version, v.version) AS version, r.key, r.state, r.result,
     r.priority, u.name AS queue,
        CASE WHEN p.sees THEN r.input END AS input, CASE WHEN p.sees THEN r.output END AS output, CASE
-           WHEN p.sees THEN r.error ELSE r.error - 'detail' END AS error,
+           WHEN p.sees THEN r.error ELSE r.error - '{detail,hint,context}'::text[] END AS error,
        CASE WHEN r.state = 'stopped' THEN 1.0
             WHEN v.step_count = 0 THEN 0.0
             -- by the weights of its steps; of one that is on its way, what it has told, or half
@@ -197,8 +197,8 @@ SELECT r.run_id, w.name AS step, w.position, nullif(e.element, 0) AS element,
             ELSE s.started_at END AS waiting_since,
        CASE WHEN p.sees THEN _sas.step_input(r.run_id, w.step_no, e.element) END AS input,
        CASE WHEN p.sees THEN s.output END AS output, CASE WHEN p.sees THEN s.error
-           ELSE s.error - 'detail' END AS error, coalesce(s.in_doubt, false) AS in_doubt, s.started_at,
-           s.finished_at,
+           ELSE s.error - '{detail,hint,context}'::text[] END AS error,
+       coalesce(s.in_doubt, false) AS in_doubt, s.started_at, s.finished_at,
        coalesce((SELECT k.key FROM _sas.edit k WHERE k.run_id = r.run_id AND k.step_no = w.step_no
                  AND k.element = e.element),
                 _sas.step_key(r.trace, w.name, e.element, false)) AS idempotency_key,
@@ -342,7 +342,8 @@ COMMENT ON COLUMN sas.steps.in_doubt IS 'A call was made and nobody knows whethe
 CREATE VIEW sas.attempts WITH (security_barrier) AS
 SELECT t.run_id, w.name AS step, w.position, nullif(t.element, 0) AS element, t.attempt, t.undo,
        a.name AS agent, t.worker, t.status, t.http_status,
-       CASE WHEN _sas.sees_payload(r.owner) THEN t.error ELSE t.error - 'detail' END AS error,
+       CASE WHEN _sas.sees_payload(r.owner) THEN t.error
+            ELSE t.error - '{detail,hint,context}'::text[] END AS error,
        t.started_at, t.finished_at
 FROM _sas.attempt t
 JOIN _sas.run r ON r.run_id = t.run_id
@@ -404,8 +405,10 @@ FROM _sas.all_workers() w WHERE w.database = current_database();
 COMMENT ON VIEW sas.workers IS 'The background workers of this database.';
 
 CREATE VIEW sas.alerts WITH (security_barrier) AS
-SELECT l.alert_id, l.kind, a.name AS agent, l.run_id, replace(w.name, '.(input)', '') AS step, l.message,
-    l.occurrences, l.created_at, l.last_at, l.acknowledged_at, l.acknowledged_by, l.closed_at
+SELECT l.alert_id, l.kind, a.name AS agent, l.run_id, replace(w.name, '.(input)', '') AS step,
+    CASE WHEN _sas.sees_payload(coalesce(r.owner, 10)) THEN coalesce(l.private_message, l.message)
+    ELSE l.message END AS message, l.occurrences, l.created_at, l.last_at, l.acknowledged_at,
+    l.acknowledged_by, l.closed_at
 FROM _sas.alert l
 LEFT JOIN _sas.agent a ON a.agent_id = l.agent_id
 LEFT JOIN _sas.run r ON r.run_id = l.run_id
@@ -435,7 +438,7 @@ CREATE VIEW sas.watches WITH (security_barrier) AS
 SELECT w.watch_id, d.name AS watcher, w.key, w.state, n.name AS node, h.node_id, w.since, w.restarts,
     g.items, f.items - g.items AS waiting, f.last_item_at,
        CASE WHEN e.of_host THEN f.failures ELSE g.failures END AS failures,
-       CASE WHEN p.sees THEN e.error ELSE e.error - 'detail' END AS last_error, CASE
+       CASE WHEN p.sees THEN e.error ELSE e.error - '{detail,hint,context}'::text[] END AS last_error, CASE
            WHEN e.of_host THEN f.last_error_at ELSE g.last_error_at END AS last_error_at,
        CASE WHEN w.state IN ('created', 'processing', 'on_deleting')
            THEN (SELECT x.at FROM (SELECT CASE WHEN e.of_host THEN f.retry_at ELSE g.retry_at END AS at) x
@@ -514,7 +517,7 @@ SELECT nullif(r.hook_of, 0) AS run_id, w.name AS workflow, h.hook_no AS hook, r.
            coalesce(s.attempt, 0) AS attempt, coalesce(s.failure_count, 0) AS failure_count,
        s.waiting_until, CASE WHEN p.sees THEN s.output END AS output, CASE
            WHEN p.sees THEN coalesce(s.error, r.error)
-           ELSE coalesce(s.error, r.error) - 'detail' END AS error,
+           ELSE coalesce(s.error, r.error) - '{detail,hint,context}'::text[] END AS error,
        r.created_at, r.started_at, r.finished_at
 FROM _sas.run r
 JOIN _sas.workflow_hook h ON h.hook_version_id = r.version_id

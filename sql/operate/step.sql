@@ -375,7 +375,9 @@ BEGIN
                                                           CASE s.state WHEN 'compensating'
                                                               THEN 'an operator skipped its undo'
                                                               ELSE 'an operator skipped it' END,
-                                                          s.error ->> 'title', NULL, t.run_id, w.name)
+                                                          CASE WHEN s.error ? 'title'
+                                                              THEN _sas.title(s.error) END,
+                                                          NULL, t.run_id, w.name)
                              WHEN s.error IS NULL
                                  THEN _sas.problem_object('skipped', 'an operator skipped the step',
                                                           NULL, NULL, t.run_id, w.name) END,

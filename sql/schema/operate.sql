@@ -31,6 +31,7 @@ CREATE TABLE _sas.alert (
     run_id bigint,
     step_no int,
     message text NOT NULL,
+    private_message text,
     occurrences int NOT NULL DEFAULT 1,
     created_at timestamptz NOT NULL,
     last_at timestamptz NOT NULL,
@@ -41,6 +42,8 @@ CREATE TABLE _sas.alert (
 CREATE UNIQUE INDEX alert_cause ON _sas.alert (cause) WHERE closed_at IS NULL;
 CREATE INDEX alert_run ON _sas.alert (run_id) WHERE run_id IS NOT NULL;
 CREATE INDEX alert_closed ON _sas.alert (closed_at) WHERE closed_at IS NOT NULL;
+COMMENT ON COLUMN _sas.alert.private_message IS 'The message with the whole cause, for roles that may see '
+                                               'payloads; null: the same';
 COMMENT ON TABLE _sas.alert IS 'What an operator should see; one row per cause until that has ended or, '
                                'where nobody can see its end, until it is acknowledged.';
 

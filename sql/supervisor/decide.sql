@@ -244,7 +244,7 @@ BEGIN
         PERFORM _sas.raise_alert(CASE WHEN c.undo THEN 'undo-failed'
                                  ELSE 'step-failed' END, format('run %s step %s', c.run_id, c.name),
                            format('run %s: %s', c.run_id, why) || suggested, nullif(c.lane, 0), c.run_id,
-                               c.step_no);
+                               c.step_no, c.error);
     END IF;
     RETURN _sas.make_decision(
         what => CASE WHEN policy = 'pause'

@@ -176,8 +176,8 @@ BEGIN
         WHERE u.to_state = 'failed'
     LOOP
         PERFORM _sas.raise_alert('watch-failed', format('watch %s', failed.id),
-                                 format('watch "%s" of watcher "%s" has failed: %s', failed.key, failed.name,
-                                        failed.error ->> 'title'));
+                                 format('watch "%s" of watcher "%s" failed: %s', failed.key, failed.name,
+                                        failed.error ->> 'title'), error => failed.error);
     END LOOP;
     PERFORM _sas.tell_hosts(array_agg(u.id)) FROM unnest(moved.ids, moved.tos) AS u (id, t)
         WHERE u.t = 'failed' HAVING count(*) > 0;

@@ -17,7 +17,7 @@
 #include "utils/memutils.h"
 #include "wake/wakeup.h"
 #include "work/agents.h"
-#include "work/json.h"
+#include "work/failure.h"
 #include "work/outcome.h"
 #include "work/verdict.h"
 
@@ -140,6 +140,8 @@ flights_report(SasFlight *flight, const SasVerdict *verdict, int http_status)
 		sas_agent_outbox_attempt(flight, verdict->attempt_status, http_status, verdict->problem);
 	if (verdict->reply == NULL)
 		return false;
+	if (sas_work_failure_is_final(verdict->reply))
+		sas_work_failure_log_step(&flight->id, flight->step, flight->undo, flight->attempts_before + flight->attempts, verdict->problem);
 	sas_agent_outbox_reply(flight, verdict->reply, verdict->output,
 						   strcmp(verdict->reply, "hand_back") == 0 ? NULL : verdict->problem, verdict->pause_ms);
 	flights_end(flight, false);

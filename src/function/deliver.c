@@ -15,8 +15,8 @@
 #include "store/items.h"
 #include "utils/memutils.h"
 #include "wake/wakeup.h"
+#include "work/failure.h"
 #include "work/invoke.h"
-#include "work/json.h"
 
 #define SAS_DELIVER_BATCH 50
 #define SAS_DELIVER_SLOW_MS 50
@@ -124,6 +124,15 @@ deliver_call_group(SasItemsDone *done, int *n_done)
 }
 
 static void
+deliver_log_failures(const SasItemsDone *done, int n_done)
+{
+	for (int i = 0; i < n_done; i++)
+		if (done[i].error != NULL)
+			sas_work_failure_log(psprintf("delivery of watch \"%s\" of watcher \"%s\"", done[i].items->key, done[i].items->watcher),
+								 done[i].error);
+}
+
+static void
 deliver_forget_group(void)
 {
 	for (int i = 0; i < deliver_n_group; i++)
@@ -146,6 +155,7 @@ deliver_run_group(void)
 	was_slow = deliver_call_group(done, &n_done);
 	if (n_done > 0)
 		sas_store_finish_items(done, n_done);
+	deliver_log_failures(done, n_done);
 	sas_store_commit();
 	deliver_aborted = 0;
 	deliver_forget_group();

@@ -25,15 +25,14 @@
 #include "postgres.h"
 
 #include "base/clock.h"
-#include "base/context.h"
 #include "function/batch_size.h"
 #include "function/function.h"
 #include "function/repeat.h"
 #include "metrics/metrics.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
+#include "work/failure.h"
 #include "work/invoke.h"
-#include "work/json.h"
 #include "work/request.h"
 #include "work/verdict.h"
 
@@ -196,7 +195,6 @@ function_evaluate(Work *w, bool in_company)
 static bool
 function_call(Work *w, bool in_company)
 {
-	SasContext	context;
 	int64		begun = sas_base_clock_monotonic_us();
 	int64		left_ms = (function_cancel_at_us(w) - begun + 999) / 1000;
 
@@ -209,9 +207,7 @@ function_call(Work *w, bool in_company)
 	}
 	else
 	{
-		sas_base_context_push(&context, w->step->id.run_id, w->step->step, w->step->attempt + 1);
 		sas_work_invoke_step(w->step, Max(1, left_ms), &w->invoked);
-		sas_base_context_pop(&context);
 		sas_function_note_time(w->step->function, sas_base_clock_monotonic_us() - begun);
 	}
 	sas_metrics_add(SAS_METRIC_CALL, 0, w->step->workflow_id, w->invoked.ok ? "succeeded" : "failed", 1, (sas_base_clock_monotonic_us() - begun) / 1e6);
@@ -236,6 +232,18 @@ function_finished_leases(int64 *leases)
 			leases[n++] = batch->lease_id;
 	}
 	return n;
+}
+
+static void
+function_log_failures(void)
+{
+	for (int i = 0; i < function_n_group; i++)
+	{
+		Work	   *w = function_group[i];
+
+		if (w->verdict != NULL && w->started_at != 0 && sas_work_failure_is_final(w->verdict))
+			sas_work_failure_log_step(&w->step->id, w->step->step, w->step->undo, w->step->attempt + 1, w->invoked.error);
+	}
 }
 
 static void
@@ -282,6 +290,7 @@ function_write_group(void)
 	sas_store_write_attempts(attempts, n_attempts);
 	/* strict: what a function wrote must not be committed when its reply does not count */
 	sas_store_write_replies(replies, n_replies, leases, n_leases, true, aside);
+	function_log_failures();
 }
 
 /* After the commit: what the group's steps came to. */

@@ -30,8 +30,8 @@
 #include "utils/jsonb.h"
 #include "utils/memutils.h"
 #include "wake/wakeup.h"
+#include "work/failure.h"
 #include "work/invoke.h"
-#include "work/json.h"
 
 #define SAS_REPEAT_CLAIM 500
 
@@ -270,6 +270,7 @@ repeat_call(Task *task)
 			SasWatchFailure failure = {task->id, invoked.error, -1};
 
 			verdict = linitial(sas_store_fail_watches(repeat_node_id, &failure, 1));
+			sas_work_failure_log(psprintf("watch " INT64_FORMAT, task->id.watch_id), invoked.error);
 		}
 		else if (iteration.noted || repeat_is_new_cursor(iteration.cursor, invoked.output))
 			sas_store_end_iteration(repeat_node_id, &task->id, repeat_is_new_cursor(iteration.cursor, invoked.output) ? invoked.output : NULL);

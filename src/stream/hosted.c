@@ -6,6 +6,7 @@
 
 #include "stream/hosted.h"
 #include "utils/memutils.h"
+#include "work/failure.h"
 #include "work/json.h"
 
 SasHosted	sas_stream_hosted;
@@ -77,6 +78,7 @@ sas_stream_watch_report(SasWatch *w, Jsonb *error, double at_least_ms)
 	{
 		w->error = MemoryContextAlloc(sas_stream_context, VARSIZE(error));
 		memcpy(w->error, error, VARSIZE(error));
+		sas_work_failure_log(psprintf("watch " INT64_FORMAT, w->id.watch_id), error);
 	}
 	sas_stream_watch_set_timer(w, 0);
 	sas_stream_watch_set_line(w, SAS_LINE_DUE);

@@ -16,6 +16,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "base/context.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "commands/async.h"
@@ -37,8 +38,8 @@
 #include "utils/syscache.h"
 #include "utils/timeout.h"
 #include "work/callable.h"
+#include "work/failure.h"
 #include "work/invoke.h"
-#include "work/json.h"
 #include "work/middleware.h"
 
 static bool
@@ -186,9 +187,7 @@ sas_work_invoke(const SasInvocation *p, int64 timeout_ms, SasInvoked *invoked)
 		invoked->ok = false;
 		invoked->sqlstate = edata->sqlerrcode;
 		invoked->transient = invoke_is_transient(edata->sqlerrcode);
-		invoked->error = sas_work_json_problem_at(psprintf("sqlstate:%s", unpack_sql_state(edata->sqlerrcode)),
-												  edata->message ? edata->message : "unknown error",
-												  edata->detail, 0, p->instance);
+		invoked->error = sas_work_failure_problem(edata, p->instance, p->outermost);
 	}
 	PG_END_TRY();
 	if (invoked->ok && timeout_ms > 0)
@@ -237,9 +236,13 @@ sas_work_invoke_step(const SasClaimedFunction *step, int64 timeout_ms, SasInvoke
 {
 	Calls		calls = {step->owner, step->function, step->input, step, false, NIL};
 	SasInvocation p = {step->owner, invoke_find_functions, invoke_call_functions, step->evaluates ? invoke_evaluate : NULL, &calls,
-	psprintf("/runs/" INT64_FORMAT "/steps/%s", step->id.run_id, step->step)};
+	psprintf("/runs/" INT64_FORMAT "/steps/%s", step->id.run_id, step->step),
+	psprintf("run " INT64_FORMAT " step ", step->id.run_id)};
+	SasContext	context;
 
+	sas_base_context_push(&context, step->id.run_id, step->step, step->attempt + 1);
 	sas_work_invoke(&p, timeout_ms, invoked);
+	sas_base_context_pop(&context);
 }
 
 void

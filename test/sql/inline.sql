@@ -302,6 +302,18 @@ BEGIN; SAVEPOINT a; SELECT sas.stub('payments', '200') IS NULL AS x; ROLLBACK TO
 SELECT count(*) FROM sas.stubbed_calls();
 SELECT (SELECT count(*) FROM _sas.stub) + (SELECT count(*) FROM _sas.stub_flight) + (SELECT count(*) FROM sas.runs WHERE workflow = 'open') AS left_behind;
 
+-- the cause of a failure, without what called the function ----------------------------------------------------
+CREATE FUNCTION t.sold_out(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'sold out' USING DETAIL = 'Two are left.', HINT = 'Order two.';
+END $$;
+SELECT t.workflow('sold_out', '{"it": {"function": "t.sold_out", "on_failure": "pause"}}') \g /dev/null
+SELECT t.clean() \g /dev/null
+BEGIN;
+SELECT state, jsonb_pretty(error) FROM sas.run_inline('sold_out');
+SELECT kind, message FROM t.alerts();
+ROLLBACK;
+
 -- refusals ----------------------------------------------------------------------------------------------------
 SELECT sas.stub('nobody', '200');
 SELECT sas.stub('payments', '"ok"');

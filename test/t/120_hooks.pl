@@ -88,5 +88,5 @@ ok(wait_for($node, q{SELECT count(*) FROM sas.hook_runs WHERE target = 'public.t
 is($node->safe_psql('postgres', q{SELECT string_agg(event ->> 'run_id', ',') FROM told}), $good, 'what a hook wrote that failed is rolled back');
 is($node->safe_psql('postgres', "SELECT result FROM sas.runs WHERE run_id = $bad"), 'success', 'its run has succeeded all the same');
 is($node->safe_psql('postgres', q{SELECT kind || ' ' || run_id || ' ' || message FROM sas.alerts WHERE kind = 'hook-failed'}),
-	"hook-failed $bad hook 1 of workflow \"function\" failed, which tells of run $bad (success): the hook will not", 'and an alert tells of the hook');
+	"hook-failed $bad hook 1 of workflow \"function\" for run $bad (success) failed: the hook will not (PL/pgSQL function tell(jsonb) line 5 at RAISE)", 'and an alert tells of the hook');
 done_testing();

@@ -58,7 +58,7 @@ go_on('functions are called');
 $sql->(q{SELECT sas.watch('hang', 'h')});
 ok(wait_for($node, q{SELECT state FROM sas.watches WHERE watcher = 'hang'}, 'failed'), 'a function that hangs is cancelled when its time is over, and called again, as its retry policy says');
 is($failed->('hang'), 'failed, 2 failures: canceling statement due to statement timeout', 'each turn is a failure');
-is($alerts->('hang'), 'watch "h" of watcher "hang" has failed: canceling statement due to statement timeout', 'with an alert when it has failed');
+is($alerts->('hang'), 'watch "h" of watcher "hang" failed: canceling statement due to statement timeout', 'with an alert when it has failed');
 go_on('the others go on');
 
 # -- one that does not listen is ended, with its worker ---------------------------------------------------
@@ -67,7 +67,7 @@ my @pids = worker_pids($node, 'function');
 $sql->(q{SELECT sas.watch('deaf', 'd')});
 ok(wait_for($node, q{SELECT state FROM sas.watches WHERE watcher = 'deaf'}, 'failed'), 'one that does not listen when it is cancelled comes to its end as well');
 is($failed->('deaf'), 'failed, 2 failures: the function did not end in time, and its worker was ended', 'each turn is a failure');
-is($alerts->('deaf'), 'watch "d" of watcher "deaf" has failed: the function did not end in time, and its worker was ended', 'with an alert when it has failed');
+is($alerts->('deaf'), 'watch "d" of watcher "deaf" failed: the function did not end in time, and its worker was ended', 'with an alert when it has failed');
 is($sql->(q{SELECT DISTINCT ended_for FROM sas.nodes WHERE kind = 'function' AND is_deleted}), 'a function did not end in time', 'sas.nodes tells why its workers have ended');
 ok(wait_until(sub { my %now = map { $_ => 1 } worker_pids($node, 'function'); return keys %now == 2 && grep { !$now{$_} } @pids }), 'in the place of the worker there is another');
 go_on('the others go on');

@@ -68,7 +68,7 @@ ok(wait_for($node, q{SELECT count(DISTINCT key) FROM tally}, 10), 'ten are calle
 # the server may be down before this session is told of its commit
 eval { $node->psql('postgres', q{SELECT * FROM sas.watch('kill', 'all')}) };
 ok(wait_for($node, q{SELECT state || ' ' || failures FROM sas.watches WHERE watcher = 'kill'}, 'failed 4'), 'one that takes the server down each time has failed in the end');
-is($sql->(q{SELECT message FROM sas.alerts WHERE kind = 'watch-failed'}), 'watch "all" of watcher "kill" has failed: the worker that called the function is gone', 'with an alert');
+is($sql->(q{SELECT message FROM sas.alerts WHERE kind = 'watch-failed'}), 'watch "all" of watcher "kill" failed: the worker that called the function is gone', 'with an alert');
 is($sql->(q{SELECT max(failures) <= 1 FROM sas.watches WHERE watcher = 'count'}), 't', 'the others are suspected once, the first time, and not blamed after that');
 my $most = $sql->('SELECT max(n) FROM tally');
 ok(wait_for($node, "SELECT count(*) FROM (SELECT key FROM tally GROUP BY 1 HAVING max(n) > $most + 5) x", 10), 'they go on');
