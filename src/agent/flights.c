@@ -166,7 +166,7 @@ flights_begin_attempt(SasFlight *flight, SasStoredAgent *agent)
 	{
 		SasVerdict	verdict;
 
-		sas_work_verdict_of_request(&verdict, flight, "the request cannot be sent", why);
+		sas_work_verdict_of_request(&verdict, flight, "could not send the request", why);
 		(void) flights_report(flight, &verdict, 0);
 		return;
 	}
@@ -340,7 +340,7 @@ sas_agent_flight_start(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 clai
 
 		flight->attempts++;
 		flight->started_at = sas_base_clock_now();
-		sas_work_verdict_of_request(&verdict, flight, "the request cannot be made", why);
+		sas_work_verdict_of_request(&verdict, flight, "could not build the request", why);
 		(void) flights_report(flight, &verdict, 0);
 		return;
 	}

@@ -304,8 +304,8 @@ sas_agent_outbox_failed(void)
 		if (!e->sent)
 			continue;
 		ereport(WARNING,
-				(errmsg("a reply to run %lld could not be written and is given up", (long long) e->reply.id.run_id),
-				 errdetail("Its step is taken back when its complete-by has passed.")));
+				(errmsg("could not store a reply to run %lld", (long long) e->reply.id.run_id),
+				 errdetail("The supervisor takes the step back after its complete-by.")));
 		e->lease->dropped = true;
 		outbox_forget_entry(e);
 		outbox_entries = foreach_delete_current(outbox_entries, lc);

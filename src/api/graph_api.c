@@ -265,7 +265,7 @@ sas_api_levels(PG_FUNCTION_ARGS)
 	if (n_from != n_to || graph.n < 0 || graph.n > SAS_MAX_NODES)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("edges and nodes do not fit each other")));
+				 errmsg("edges do not match nodes")));
 	graph_api_build(&graph, from, to, n_from);
 	needs = palloc0(sizeof(int) * ((Size) graph.n + 1));
 	level = palloc0(sizeof(int) * ((Size) graph.n + 1));

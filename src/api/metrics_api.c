@@ -115,7 +115,7 @@ metrics_api_column_number(TupleDesc desc, const char *name)
 	for (int i = 0; i < desc->natts; i++)
 		if (namestrcmp(&TupleDescAttr(desc, i)->attname, name) == 0 && TupleDescAttr(desc, i)->atttypid == TEXTOID)
 			return i + 1;
-	ereport(ERROR, (errcode(ERRCODE_UNDEFINED_COLUMN), errmsg("there is no column \"%s\" of type text", name)));
+	ereport(ERROR, (errcode(ERRCODE_UNDEFINED_COLUMN), errmsg("column \"%s\" of type text does not exist", name)));
 }
 
 /* A state in a row; empty when it is null, which no state is. */

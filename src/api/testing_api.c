@@ -202,14 +202,14 @@ sas_api_stub_compose(PG_FUNCTION_ARGS)
 	claimed.problem = testing_api_jsonb(fcinfo, 9);
 	why = sas_work_flight_compose(flight, agent, &claimed);
 	if (why != NULL)
-		sas_work_verdict_of_request(&verdict, flight, "the request cannot be made", why);
+		sas_work_verdict_of_request(&verdict, flight, "could not build the request", why);
 	else
 	{
 		sas_work_flight_call(flight, agent, PG_GETARG_FLOAT8(10), &call);
 		if (sas_transport_call_check(&call, reason, sizeof(reason)))
 			sent = testing_api_shown(&call, agent, claimed.request);
 		else
-			sas_work_verdict_of_request(&verdict, flight, "the request cannot be sent", reason);
+			sas_work_verdict_of_request(&verdict, flight, "could not send the request", reason);
 	}
 	testing_api_set_jsonb(values, nulls, 0, sent);
 	nulls[1] = sent == NULL;

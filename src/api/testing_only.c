@@ -39,7 +39,7 @@ testing_only_xact_callback(XactEvent event, void *arg)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_TRANSACTION_TERMINATION),
 					 errmsg("a transaction that has used testing aids of sas cannot be committed"),
-					 errdetail("The clock was moved, an agent was stubbed, or a run was carried out in this session."),
+					 errdetail("The clock was moved, an agent was stubbed, or a run was executed in this session."),
 					 errhint("Use them between BEGIN and ROLLBACK.")));
 			break;
 		case XACT_EVENT_COMMIT:

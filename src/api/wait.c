@@ -60,7 +60,7 @@ wait_span_us(const Interval *timeout)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("the timeout must not be negative"),
-				 errhint("An interval of zero looks once and returns.")));
+				 errhint("An interval of zero checks once and returns.")));
 	return (int64) Min(us, SAS_WAIT_MAX_US);
 }
 
@@ -92,7 +92,7 @@ wait_check_run(int64 run_id, SasWaitRow *row)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("run %lld does not exist", (long long) run_id),
-				 errhint("See sas.runs for those that you may see.")));
+				 errhint("See sas.runs for the runs that you may see.")));
 	state = TextDatumGetCString(row->values[0]);
 	over = strcmp(state, "stopped") == 0 || strcmp(state, "paused") == 0;
 	pfree(state);

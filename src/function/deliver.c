@@ -180,8 +180,8 @@ deliver_after_abort(void)
 	if (deliver_aborted >= SAS_DELIVER_GIVE_UP && deliver_n_group == 1)
 	{
 		ereport(WARNING,
-				(errmsg("items of task \"%s\" of watcher \"%s\" are given up by their worker", deliver_group[0]->key, deliver_group[0]->watcher),
-				 errdetail("They are looked at again when the time of the claim is over.")));
+				(errmsg("worker gives up items of task \"%s\" of watcher \"%s\"", deliver_group[0]->key, deliver_group[0]->watcher),
+				 errdetail("They are delivered again when the claim has expired.")));
 		deliver_forget_group();
 		deliver_aborted = 0;
 	}

@@ -416,8 +416,8 @@ function_after_abort(void)
 		w->lost = w->tries >= SAS_GIVE_UP_AFTER;
 		if (w->lost)
 			ereport(WARNING,
-					(errmsg("step \"%s\" of run %lld is given up by its worker", w->step->step, (long long) w->step->id.run_id),
-					 errdetail("It is taken back when its complete-by has passed.")));
+					(errmsg("worker gives up step \"%s\" of run %lld", w->step->step, (long long) w->step->id.run_id),
+					 errdetail("The supervisor takes it back after its complete-by.")));
 	}
 	function_settle_group();
 }

@@ -68,7 +68,7 @@ sas_store_installed(void)
 	if (!said)
 		ereport(LOG,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("extension \"sas\" has version \"%s\", which the loaded library does not know", version),
+				 errmsg("extension \"sas\" has version \"%s\", which the loaded library does not support", version),
 				 errdetail("No worker runs in this database."),
 				 errhint("Run ALTER EXTENSION sas UPDATE, or restart the server with the library of that version.")));
 	said = true;

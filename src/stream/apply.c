@@ -42,7 +42,7 @@ apply_request(SasWatch *w, const SasWatchRequest *r)
 	w->ask = false;
 	if (r->request == NULL)
 	{
-		sas_stream_watch_report(w, r->problem ? r->problem : sas_stream_watch_problem(w, "template", "the request cannot be made", NULL), -1);
+		sas_stream_watch_report(w, r->problem ? r->problem : sas_stream_watch_problem(w, "template", "could not build the request", NULL), -1);
 		return;
 	}
 	w->kind = apply_kind(r);

@@ -181,7 +181,7 @@ sas_stream_watch_connect(SasWatch *w)
 	if (why != NULL)
 	{
 		connection_free_slot(w);
-		sas_stream_watch_report(w, sas_stream_watch_problem(w, "request", "the request cannot be made", why), -1);
+		sas_stream_watch_report(w, sas_stream_watch_problem(w, "request", "could not build the request", why), -1);
 		return;
 	}
 	if (!connection_is_stream(w))
@@ -220,12 +220,12 @@ connection_open_stream(SasWatch *w, SasAgentEntry *agent, const char *content_ty
 	}
 	if (!sas_stream_items_open(w, agent->stored))
 	{
-		connection_fail(w, "the stream cannot be read", "out of memory");
+		connection_fail(w, "could not read the stream", "out of memory");
 		return false;
 	}
 	if (w->hello != NULL && w->kind == SAS_WATCH_WEBSOCKET && w->handle != NULL && !sas_transport_stream_send(w->handle, w->hello, strlen(w->hello)))
 	{
-		connection_fail(w, "the stream cannot be begun", "the first message could not be sent");
+		connection_fail(w, "could not start the stream", "the first message could not be sent");
 		return false;
 	}
 	w->opened = true;
@@ -288,7 +288,7 @@ sas_stream_watch_timed_out(SasWatch *w)
 	else if (sas_base_clock_monotonic_us() - sas_transport_stream_received_us(w->handle) < (int64) (w->idle_ms * 1000))
 		connection_set_idle_timer(w);
 	else
-		connection_fail(w, "the stream fell silent", "nothing was heard for as long as idle_timeout");
+		connection_fail(w, "the stream was idle for too long", "no data arrived within idle_timeout");
 }
 
 /* --------------------------------------------------------------------- over */

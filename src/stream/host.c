@@ -33,7 +33,7 @@ host_repair(void)
 	host_current = NULL;
 	sas_stream_items_drop(w);
 	sas_stream_watch_close(w);
-	sas_stream_watch_report(w, sas_stream_watch_problem(w, "transport", "the stream cannot be read", NULL), -1);
+	sas_stream_watch_report(w, sas_stream_watch_problem(w, "transport", "could not read the stream", NULL), -1);
 }
 
 static void
@@ -148,7 +148,7 @@ sas_stream_agents_changed(void)
 static SasTransport *
 host_open_transport(SasTransport *calls)
 {
-	char		why[256] = "its descriptor cannot be waited for";
+	char		why[256] = "its descriptor does not support waiting";
 	SasTransport *t = sas_transport_open(Max(sas_stream_hosted.capacity, 1), why, sizeof(why));
 
 	if (t == NULL || !sas_transport_join(calls, t))

@@ -174,7 +174,7 @@ sas_stream_items_feed(SasWatch *w, const SasStoredAgent *agent, const char *byte
 		sas_framing_rest(w->framer);
 	stream_items_buffered += sas_framing_size(w->framer) - before;
 	if (stream_items_buffered > SAS_BUFFERED_BYTES && sas_framing_size(w->framer) > SAS_BUFFERED_SHARE && *why == NULL)
-		*why = "the items that all streams have begun are too large together";
+		*why = "the unfinished items of all streams are too large together";
 	return total;
 }
 

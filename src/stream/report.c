@@ -100,14 +100,14 @@ report_give_up(void)
 		if (w->tries < SAS_WATCHES_TRIES)
 			continue;
 		ereport(WARNING,
-				(errmsg("items of watch %lld could not be written", (long long) w->id.watch_id),
-				 errdetail("It connects again and reads from its cursor.")));
+				(errmsg("could not store items of watch %lld", (long long) w->id.watch_id),
+				 errdetail("The watch reconnects and reads from its cursor.")));
 		sas_stream_items_drop(w);
 		sas_stream_watch_close(w);
 		/* or the service would answer that nothing has changed */
 		sas_stream_hosted_replace(&w->etag, NULL);
 		if (!w->release)
-			sas_stream_watch_report(w, sas_stream_watch_problem(w, "store", "items could not be written", NULL), -1);
+			sas_stream_watch_report(w, sas_stream_watch_problem(w, "store", "could not store items", NULL), -1);
 	}
 }
 
@@ -138,7 +138,7 @@ report_add_cuts(SasStreamReport *report)
 		}
 		if (f->error == NULL)
 			f->error = sas_stream_watch_problem(w, "cursor", "items yield no cursor",
-												"of the items behind the last one that was taken in, \"cursor\" of the watcher makes nothing");
+												"\"cursor\" of the watcher yields nothing for the items after the last stored one");
 	}
 }
 
@@ -182,7 +182,7 @@ sas_stream_tick(void)
 	ListCell   *lc;
 
 	if (report_applying)
-		ereport(FATAL, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("sas agent does not know which watches it holds")));
+		ereport(FATAL, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("sas agent has lost track of its watches")));
 	if (report_failed)
 	{
 		report_at_once = 1;

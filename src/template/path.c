@@ -134,7 +134,7 @@ path_parse(char *text, char **reason)
 
 	if (variable != NULL)
 	{
-		*reason = psprintf("there is no variable \"$%s\" here", variable);
+		*reason = psprintf("variable \"$%s\" does not exist", variable);
 		return NULL;
 	}
 	return jsonpath;

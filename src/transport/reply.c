@@ -300,13 +300,13 @@ reply_error_text(const SasRequest *r, CURLcode code)
 	{
 		case CURLE_OK:
 			if (r->websocket && r->answer_done)
-				return "the connection broke without a word";
+				return "the connection broke before an answer came";
 			return r->line_status >= 200 ? "the connection broke in the middle of the answer" :
 				"the answer has no final status";
 		case CURLE_COULDNT_RESOLVE_HOST:
-			return "the host name is not known";
+			return "the host name could not be resolved";
 		case CURLE_COULDNT_RESOLVE_PROXY:
-			return "the host name of the proxy is not known";
+			return "the host name of the proxy could not be resolved";
 		case CURLE_COULDNT_CONNECT:
 			return reply_connect_error(r->easy);
 		case CURLE_PROXY:

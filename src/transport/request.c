@@ -270,7 +270,7 @@ sas_transport_call_check(const SasCall *call, char *errbuf, size_t errlen)
 		return false;
 	}
 	if (!transport_request_is_token(call->method, strlen(call->method)))
-		return transport_request_fail(errbuf, errlen, "the method is not a valid one");
+		return transport_request_fail(errbuf, errlen, "the method is not valid");
 	if (call->body != NULL && strcmp(call->method, "HEAD") == 0)
 		return transport_request_fail(errbuf, errlen, "a HEAD request has no body");
 	for (int i = 0; i < call->n_headers && why == NULL; i++)

@@ -190,7 +190,7 @@ transport_start(SasTransport *t, const SasCall *call, char *errbuf, size_t errle
 	}
 	if (curl_multi_add_handle(t->multi, r->easy) != CURLM_OK)
 	{
-		snprintf(errbuf, errlen, "libcurl did not take the call");
+		snprintf(errbuf, errlen, "libcurl rejected the call");
 		transport_give_back(t, r);
 		return NULL;
 	}

@@ -296,7 +296,7 @@ sas_wake_attach(SasActor actor)
 	if (wakeup_my_listener == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
-				 errmsg("too many processes wait for wake-ups of sas")));
+				 errmsg("too many listeners for sas wakeups")));
 }
 
 /* ---------------------------------------------------------------- counts */

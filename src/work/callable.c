@@ -47,7 +47,7 @@ callable_look_up(const char *name, Oid role, Oid *function, int *sqlstate)
 
 	*sqlstate = ERRCODE_UNDEFINED_OBJECT;
 	if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(role)))
-		return "the owner of the run does not exist any more";
+		return "the owner of the run no longer exists";
 	InitFunctionCallInfoData(*fcinfo, NULL, 1, InvalidOid, NULL, NULL);
 	fcinfo->args[0].value = CStringGetTextDatum(signature);
 	fcinfo->args[0].isnull = false;
@@ -58,7 +58,7 @@ callable_look_up(const char *name, Oid role, Oid *function, int *sqlstate)
 	*function = DatumGetObjectId(found);
 	*sqlstate = ERRCODE_INVALID_FUNCTION_DEFINITION;
 	if (get_func_rettype(*function) != JSONBOID || get_func_retset(*function))
-		return psprintf("function %s does not return one jsonb", signature);
+		return psprintf("function %s does not return jsonb", signature);
 	*sqlstate = ERRCODE_INSUFFICIENT_PRIVILEGE;
 	if (!DatumGetBool(DirectFunctionCall3(has_function_privilege_id_id, ObjectIdGetDatum(role), ObjectIdGetDatum(*function), execute)) ||
 		!DatumGetBool(DirectFunctionCall3(has_schema_privilege_id_id, ObjectIdGetDatum(role),

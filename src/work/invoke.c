@@ -262,7 +262,7 @@ invoke_check_owner(void *arg)
 	const SasClaimedItems *items = arg;
 
 	if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(items->owner)))
-		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("the owner of the task does not exist any more")));
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("the owner of the task no longer exists")));
 }
 
 /* Puts items into a table, or submits runs of them. */

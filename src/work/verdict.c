@@ -97,7 +97,7 @@ sas_work_verdict_no_input(const SasClaimedFunction *step)
 	char	   *path = sas_work_json_string(step->problem, "path");
 	char	   *what = sas_work_json_string(step->problem, "what");
 
-	return sas_work_json_problem("template", "the input of the step cannot be made",
+	return sas_work_json_problem("template", "could not build the input of the step",
 								 psprintf("%s: %s", path ? path : "template", what ? what : "malformed"),
 								 0, step->id.run_id, step->step);
 }

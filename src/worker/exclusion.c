@@ -144,7 +144,7 @@ exclusion_wait(Oid dboid, const int *pids, int n)
 
 			ereport(WARNING,
 					(errcode(ERRCODE_OBJECT_IN_USE),
-					 errmsg("workers of sas in database \"%s\" did not stop within %d s",
+					 errmsg("sas workers in database \"%s\" did not stop within %d s",
 							name ? name : "?", EXCLUSION_WAIT_MS / 1000)));
 			return;
 		}

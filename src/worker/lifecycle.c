@@ -292,7 +292,7 @@ lifecycle_restores(void)
 {
 	if (!lifecycle_restoring)
 		ereport(LOG,
-				(errmsg("workers of sas in database \"%s\" wait until this session has restored its dump",
+				(errmsg("sas workers in database \"%s\" wait until this session has restored its dump",
 						get_database_name(MyDatabaseId))));
 	lifecycle_restoring = true;
 	sas_worker_exclusion_keep();

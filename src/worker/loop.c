@@ -290,9 +290,9 @@ sas_worker_main(Datum arg)
 		else if (end == SAS_TICK_FAILED && ++errors >= ERRORS_MAX)
 		{
 			ereport(LOG,
-					(errmsg("sas %s gives up after %d errors in a row",
+					(errmsg("sas %s exits after %d consecutive errors",
 							sas_base_actor_name(orders.actor), errors),
-					 errdetail("Another one is started after a pause.")));
+					 errdetail("The launcher starts another one after a pause.")));
 			loop_leave(SAS_EXIT_FAILED);
 		}
 		if (sas_base_retire)

@@ -333,14 +333,14 @@ reconcile_log(int missing)
 		reconcile_warned_us = reconcile_now_us;
 		ereport(WARNING,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("no free process slot for %d of the workers of sas", missing),
-				 errdetail("It is tried again until there is one."),
-				 errhint("Raise \"max_worker_processes\", or lower the numbers of workers per database.")));
+				 errmsg("no free process slot for %d sas workers", missing),
+				 errdetail("The launcher tries again until a slot is free."),
+				 errhint("Raise \"max_worker_processes\", or reduce the number of workers per database.")));
 	}
 	else if (missing == 0 && reconcile_warned)
 	{
 		reconcile_warned = false;
-		ereport(LOG, (errmsg("all workers of sas have a process slot again")));
+		ereport(LOG, (errmsg("all sas workers have a process slot again")));
 	}
 }
 

@@ -112,7 +112,7 @@ SELECT sas.create_watcher('prices', '{"agent": "inventory", "stream": {"format":
 \echo a request that cannot be made is a failure of the task
 SELECT * FROM sas.watch('prices', 'f');
 SELECT w.key, c.request, c.problem FROM _sas.claim_watches(1, 10) c JOIN _sas.watch w USING (watch_id);
-SELECT t.lose('n', 'f', 'the request cannot be made');
+SELECT t.lose('n', 'f', 'could not build the request');
 SELECT * FROM sas.unwatch('prices', '{a,b,f}');
 SELECT t.release('n', '{a,b,f}');
 SELECT t.settle() \g /dev/null

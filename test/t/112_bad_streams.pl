@@ -32,7 +32,7 @@ my %bad = (
 	html => qr{not of type text/event-stream},
 	mute => qr/no answer in time/,
 	endless => qr/larger than max_response/,
-	silent => qr/nothing was heard for as long as idle_timeout/,
+	silent => qr/no data arrived within idle_timeout/,
 	at_once => qr/ended as soon as it had begun/);
 
 $streams->feeds(good => { items => 10 }, map { $_ => { how => $_, items => 5 } } keys %bad);

@@ -125,13 +125,13 @@ is(alert($run), "run $run: step \"kid\" failed: $whole", 'and so does a step tha
 # -- templates and requests ----------------------------------------------------------
 
 $run = fails('template', { steps => { it => { function => 'shop.fine', input => { a => '{{input.nobody}}' }, on_failure => 'pause' } } });
-like(alert($run), qr/failed: the input of the step cannot be made: input\.nobody: nothing found$/, 'a template that finds nothing');
-in_log(qr/LOG:  run $run step "it" attempt 1 failed: the input of the step cannot be made\n.*DETAIL:  input\.nobody: nothing found/, 'in the log, too');
+like(alert($run), qr/failed: could not build the input of the step: input\.nobody: nothing found$/, 'a template that finds nothing');
+in_log(qr/LOG:  run $run step "it" attempt 1 failed: could not build the input of the step\n.*DETAIL:  input\.nobody: nothing found/, 'in the log, too');
 
 $run = fails('request', { steps => { it => { agent => 'work', call => { path => '/{{input.nobody}}' }, on_failure => 'pause' } } });
-like(alert($run), qr/failed: the request cannot be made: .*nobody.*nothing found/, 'a request that cannot be made');
-like(explained($run), qr/it failed \(the request cannot be made: .*nobody.*nothing found\)/, 'explained');
-in_log(qr/LOG:  run $run step "it" attempt 1 failed: the request cannot be made\n.*DETAIL:  .*nothing found/, 'in the log, too');
+like(alert($run), qr/failed: could not build the request: .*nobody.*nothing found/, 'a request that cannot be made');
+like(explained($run), qr/it failed \(could not build the request: .*nobody.*nothing found\)/, 'explained');
+in_log(qr/LOG:  run $run step "it" attempt 1 failed: could not build the request\n.*DETAIL:  .*nothing found/, 'in the log, too');
 
 $service->script(work => [ { status => 422, json => { reason => 'sold out' } } ]);
 $run = fails('refused', { steps => { it => { agent => 'work', call => { path => '/work' }, on_failure => 'pause' } } });

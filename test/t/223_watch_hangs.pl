@@ -58,7 +58,7 @@ go_on('functions are called');
 $sql->(q{SELECT sas.watch('hang', 'h')});
 ok(wait_for($node, q{SELECT state FROM sas.watches WHERE watcher = 'hang'}, 'failed'), 'a function that hangs is cancelled when its time is over, and called again, as its retry policy says');
 is($failed->('hang'), 'failed, 2 failures: canceling statement due to statement timeout', 'each turn is a failure');
-is($alerts->('hang'), 'watch "h" of watcher "hang" failed: canceling statement due to statement timeout', 'with an alert when it has failed');
+is($alerts->('hang'), 'watch "h" of watcher "hang" failed: canceling statement due to statement timeout (SQL statement "SELECT pg_sleep(3600)")', 'with an alert when it has failed');
 go_on('the others go on');
 
 # -- one that does not listen is ended, with its worker ---------------------------------------------------
