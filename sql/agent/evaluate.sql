@@ -21,7 +21,7 @@ LANGUAGE sql STABLE AS $$
                                          CASE w.kind WHEN 'call' THEN (said ->> 'status')::int END, r.run_id,
                                          w.name)
                 WHEN kept.problem IS NOT NULL
-                THEN _sas.problem_object('output', 'the output of the step could not be made',
+                THEN _sas.problem_object('output', 'could not build the output of the step',
                                          format('%s: %s', kept.problem ->> 'path', kept.problem ->> 'what'),
                                          NULL, r.run_id, w.name) END
     FROM (SELECT CASE WHEN expects OR keeps THEN _sas.context(r, w, element) END AS root OFFSET 0) seen

@@ -60,7 +60,7 @@ END $$;
 -- _sas.no_input(run_id, step, path, why): the error of a task whose input cannot be made.
 CREATE FUNCTION _sas.no_input(run_id bigint, step text, path text, why text) RETURNS jsonb
 LANGUAGE sql IMMUTABLE AS $$
-    SELECT _sas.problem_object('template', 'the input of the step cannot be made',
+    SELECT _sas.problem_object('template', 'could not build the input of the step',
                                format('%s: %s', path, why), NULL, run_id, step)
 $$;
 
@@ -87,22 +87,23 @@ BEGIN
     IF a.kind <> 'external' THEN
         RAISE EXCEPTION 'agent "%" is not external', $2
             USING ERRCODE = 'wrong_object_type', DETAIL = 'At /agent.',
-                HINT = 'Its calls are made by the workers of sas itself.';
+                HINT = 'The workers of sas make its calls.';
     END IF;
     IF coalesce(worker, '') = '' OR octet_length(worker) > 200 OR worker ~ E'[\\x01-\\x1f\\x7f]' THEN
-        RAISE EXCEPTION 'the name of the worker is empty, longer than 200 bytes or holds control characters'
+        RAISE EXCEPTION
+            'the name of the worker is empty, longer than 200 bytes or contains control characters'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /worker.',
-                HINT = 'Say who holds the task, such as host and process id.';
+                HINT = 'Name the process, for example by its host and process ID.';
     END IF;
     IF quantity IS NULL OR quantity NOT BETWEEN 1 AND 1000 THEN
-        RAISE EXCEPTION 'the quantity must be from 1 to 1000'
+        RAISE EXCEPTION 'the quantity must be between 1 and 1000'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /quantity.',
-            HINT = 'Claim no more than is begun at once.';
+            HINT = 'Claim only what the program can start at once.';
     END IF;
     IF lease IS NULL OR lease <= '0' OR lease > '30 days' THEN
         RAISE EXCEPTION 'the lease must be positive and at most 30 days'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /lease.',
-            HINT = 'Keep it short and extend it by sas.heartbeat.';
+            HINT = 'Use a short lease and extend it with sas.heartbeat.';
     END IF;
     RETURN a;
 END $$;
@@ -438,9 +439,9 @@ DECLARE
     cancelled boolean;
 BEGIN
     IF progress IS NOT NULL AND NOT progress BETWEEN 0 AND 1 THEN
-        RAISE EXCEPTION 'progress % is not from 0 to 1', progress
+        RAISE EXCEPTION 'progress % is not between 0 and 1', progress
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /progress.',
-            HINT = 'It is the share that is done.';
+            HINT = 'Progress is the fraction that is done.';
     END IF;
     p := _sas.hold(caller, request_id, false);
     IF p.request_id IS NULL THEN

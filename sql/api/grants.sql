@@ -131,7 +131,7 @@ BEGIN
     END IF;
     PERFORM _sas.check_role(role);
     IF agent IS NOT NULL AND level <> 'worker' THEN
-        RAISE EXCEPTION 'level "%" is not given for one agent', level
+        RAISE EXCEPTION 'level "%" cannot be limited to an agent', level
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /agent.',
                 HINT = 'Only level worker can be limited to an agent.';
     ELSIF agent IS NOT NULL THEN
@@ -208,7 +208,7 @@ BEGIN
                           WHERE e.classid = d.classid AND e.objid = d.objid
                             AND e.refclassid = 'pg_extension'::regclass AND e.deptype = 'e')
     LOOP
-        RAISE EXCEPTION 'somebody else made %s while extension "sas" was created', g.name
+        RAISE EXCEPTION 'another session created %s while extension "sas" was created', g.name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Drop it, and try again.';
     END LOOP;
 END $$;

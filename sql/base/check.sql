@@ -30,8 +30,8 @@ $$;
 CREATE FUNCTION _sas.check_name(name text, path text) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT path, format('"%s" is not a valid name', left(name, 80)),
-           'A name begins with a lower-case letter, goes on with lower-case letters, digits and underscores, '
-           'and has at most 63 bytes.', '42602'
+           'A name begins with a lower-case letter, continues with lower-case letters, digits and '
+           'underscores, and has at most 63 bytes.', '42602'
     WHERE name IS NULL OR name !~ '^[a-z][a-z0-9_]*$' OR octet_length(name) > 63
 $$;
 
@@ -42,8 +42,8 @@ RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF jsonb_typeof(value) IS DISTINCT FROM 'object' THEN
-        RETURN NEXT ROW(path, format('an object is needed here, not %s',
-                                     coalesce(jsonb_typeof(value), 'nothing')), 'Known keys here are: '
+        RETURN NEXT ROW(path, format('expected an object, not %s',
+                                     coalesce(jsonb_typeof(value), 'nothing')), 'Allowed keys: '
                         || array_to_string(keys, ', ') || '.', '22023')::_sas.problem;
         RETURN;
     END IF;
@@ -51,7 +51,7 @@ BEGIN
     SELECT _sas.pointer(path, k),
            CASE WHEN k = ANY (later) THEN format('key "%s" is not supported in this release', k)
                ELSE format('unknown key "%s"', k) END,
-           'Known keys here are: ' || array_to_string(keys, ', ') || '.',
+           'Allowed keys: ' || array_to_string(keys, ', ') || '.',
            CASE WHEN k = ANY (later) THEN '0A000' ELSE '22023' END
     FROM jsonb_object_keys(value) k WHERE NOT k = ANY (keys);
 END $$;
@@ -79,7 +79,7 @@ $$;
 
 CREATE FUNCTION _sas.check_number(value jsonb, path text, low bigint, high bigint) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
-    SELECT path, format('%s is not a whole number from %s to %s', left(value::text, 80), low, high),
+    SELECT path, format('%s is not a whole number between %s and %s', left(value::text, 80), low, high),
         'Write a number without quotes and without a fraction.', '22023'
     WHERE value IS NOT NULL
       AND NOT CASE WHEN jsonb_typeof(value) = 'number' THEN scale(value::numeric) = 0
@@ -119,7 +119,7 @@ BEGIN
         UNION ALL SELECT * FROM _sas.check_choice(value -> 'backoff', path || '/backoff',
                                                   '{exponential,linear,constant}')
         UNION ALL SELECT * FROM _sas.check_boolean(value -> 'jitter', path || '/jitter')
-        UNION ALL SELECT path || '/on', 'an array of statuses or SQLSTATEs is needed here',
+        UNION ALL SELECT path || '/on', 'expected an array of statuses or SQLSTATEs',
             'Write them as numbers or strings, such as 409, "5xx" or "40001".', '22023'
                   WHERE value ? 'on' AND NOT CASE WHEN jsonb_typeof(value -> 'on') = 'array'
                         THEN (SELECT coalesce(bool_and((
@@ -131,15 +131,15 @@ END $$;
 -- _sas.check_task(value, path): what a task is stands in its input; the kind itself has no keys.
 CREATE FUNCTION _sas.check_task(value jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
-    SELECT c.path, c.problem, 'Write "task": {}; what the worker is given stands under "input".', c.code
+    SELECT c.path, c.problem, 'Write "task": {} and put the input of the worker under "input".', c.code
     FROM _sas.check_keys(value, path, '{}') c
 $$;
 
 -- _sas.check_task_retry(value, path): attempts of outside workers have no statuses.
 CREATE FUNCTION _sas.check_task_retry(value jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
-    SELECT path || '/on', 'tasks have no statuses to retry on',
-        'Leave it out: sas.fail says by permanent whether to try again.', '22023'
+    SELECT path || '/on', 'a task cannot retry on statuses',
+        'Leave it out. The argument "permanent" of sas.fail decides whether to try again.', '22023'
     WHERE jsonb_typeof(value) = 'object' AND value ? 'on'
 $$;
 
@@ -179,7 +179,7 @@ BEGIN
                         '42883')::_sas.problem;
     ELSIF EXISTS (SELECT FROM pg_proc p WHERE p.oid = found
                   AND (p.prorettype <> 'jsonb'::regtype OR p.proretset OR p.prokind <> 'f')) THEN
-        RETURN NEXT ROW(path, format('function %s(jsonb) does not return one jsonb', value #>> '{}'),
+        RETURN NEXT ROW(path, format('function %s(jsonb) does not return jsonb', value #>> '{}'),
                         'It must be a plain function that returns jsonb.', '42P13')::_sas.problem;
     ELSIF NOT has_function_privilege(caller, found, 'EXECUTE')
           OR NOT has_schema_privilege(caller, (SELECT p.pronamespace FROM pg_proc p WHERE p.oid = found),
@@ -198,18 +198,18 @@ BEGIN
         RETURN;
     END IF;
     IF jsonb_typeof(value) <> 'object' THEN
-        RETURN NEXT ROW(path, 'an object of header names and values is needed here',
+        RETURN NEXT ROW(path, 'expected an object of header names and values',
                         'Write it as {"X-Name": "value"}.', '22023')::_sas.problem;
         RETURN;
     END IF;
     RETURN QUERY
     SELECT _sas.pointer(path, h.key),
            CASE WHEN jsonb_typeof(h.value) <> 'string' THEN 'the value of a header must be a string'
-                WHEN h.key !~ '^[!#$%&''*+.^_`|~0-9A-Za-z-]+$' THEN 'this is not the name of a header'
+                WHEN h.key !~ '^[!#$%&''*+.^_`|~0-9A-Za-z-]+$' THEN 'invalid name of a header'
                 WHEN lower(h.key) IN ('host', 'content-length', 'transfer-encoding', 'connection',
                                       'idempotency-key', 'traceparent')
-                    THEN 'this header is set by sas itself'
-                ELSE 'the value of a header must not hold control characters' END,
+                    THEN 'this header is set by sas'
+                ELSE 'the value of a header must not contain control characters' END,
            'See RFC 9110, section 5, for what a header may look like.', '22023'
     FROM jsonb_each(value) h
     WHERE jsonb_typeof(h.value) <> 'string'
@@ -274,7 +274,7 @@ BEGIN
                         'fragments.', '22023')::_sas.problem;
     END IF;
     IF value ? 'query' AND jsonb_typeof(value -> 'query') <> 'object' THEN
-        RETURN NEXT ROW(path || '/query', 'an object of parameters is needed here',
+        RETURN NEXT ROW(path || '/query', 'expected an object of parameters',
                         'Write it as {"name": "value"}.', '22023')::_sas.problem;
     END IF;
     IF (value ? 'body')::int + (value ? 'form')::int + (value ? 'text')::int > 1 THEN

@@ -40,9 +40,10 @@ LANGUAGE sql STABLE AS $$
     FROM (VALUES ('base_url', a.base_url IS NOT NULL), ('headers', a.headers <> '{}'),
           ('breaker', a.breaker <> '{}'), ('options', a.options <> '{}')) AS p (key, said) WHERE p.said
     UNION ALL SELECT '/rate_limit', 'an external agent has no rate_limit in this release',
-        'Limit what is held at once by max_in_flight.', '0A000' WHERE a.rate_limit IS NOT NULL
-    UNION ALL SELECT '/max_in_flight', format('max_in_flight %s is not from 1 to 10000', a.max_in_flight),
-        'It is how many tasks may be held at once.', '22023' WHERE a.max_in_flight NOT BETWEEN 1 AND 10000
+        'Use max_in_flight to limit the tasks that are held at once.', '0A000' WHERE a.rate_limit IS NOT NULL
+    UNION ALL SELECT '/max_in_flight', format('max_in_flight %s is not between 1 and 10000', a.max_in_flight),
+        'It is the number of tasks that may be held at once.', '22023'
+        WHERE a.max_in_flight NOT BETWEEN 1 AND 10000
     UNION ALL SELECT * FROM _sas.check_pauses(a.retry, '/retry', 'max_attempts')
     UNION ALL SELECT * FROM _sas.check_task_retry(a.retry, '/retry')
 $$;
@@ -58,7 +59,7 @@ BEGIN
         RETURN QUERY SELECT * FROM _sas.check_external(a);
         RETURN;
     ELSIF a.kind IS DISTINCT FROM 'http' THEN
-        RETURN NEXT ROW('/kind', format('"%s" is not a kind of agent', a.kind), 'Use "http" or "external".',
+        RETURN NEXT ROW('/kind', format('unknown kind of agent "%s"', a.kind), 'Use "http" or "external".',
                         '22023')::_sas.problem;
     END IF;
     why := CASE WHEN a.base_url IS NULL THEN 'it is missing' ELSE _sas.url_problem(a.base_url) END;
@@ -69,11 +70,11 @@ BEGIN
     END IF;
     IF a.max_in_flight NOT BETWEEN 1 AND 1000000 THEN
         RETURN NEXT ROW('/max_in_flight',
-                        format('max_in_flight %s is not from 1 to 1000000', a.max_in_flight),
-                        'It is how many calls may be on their way at once.', '22023')::_sas.problem;
+                        format('max_in_flight %s is not between 1 and 1000000', a.max_in_flight),
+                        'It is the number of calls that may be in flight at once.', '22023')::_sas.problem;
     END IF;
     IF a.rate_limit IS NOT NULL AND _sas.rate(a.rate_limit) IS NULL THEN
-        RETURN NEXT ROW('/rate_limit', format('"%s" is not a rate', a.rate_limit),
+        RETURN NEXT ROW('/rate_limit', format('invalid rate "%s"', a.rate_limit),
                         'Write a positive number per s, min, h or day, such as "500/min".',
                         '22023')::_sas.problem;
     END IF;
@@ -92,7 +93,7 @@ BEGIN
     UNION ALL SELECT * FROM _sas.check_agent_options(a.options)
     UNION ALL SELECT part.place || r.pointer,
         format('"%s" is not a reference to a secret', coalesce(r.path, '')),
-        'Templates of an agent know {{secret.NAME}} only.', '42P10'
+        'Templates of an agent can refer to {{secret.NAME}} only.', '42P10'
               FROM (VALUES ('/headers', a.headers), ('/options', a.options)) AS part (place, value)
               CROSS JOIN LATERAL _sas.references(part.value) r WHERE r.problem IS NOT NULL
                   OR r.root IS DISTINCT FROM 'secret' OR r.member IS NULL
@@ -123,13 +124,13 @@ LANGUAGE sql STABLE AS $$
     UNION ALL SELECT * FROM _sas.check_choice(options -> 'http_version', '/options/http_version', '{1.1,2}')
     UNION ALL SELECT * FROM _sas.check_span(options -> 'connect_timeout', '/options/connect_timeout')
     UNION ALL SELECT * FROM _sas.check_number(options -> 'max_streams', '/options/max_streams', 0, 1000000)
-    UNION ALL SELECT '/options/max_response', 'max_response is not a size',
+    UNION ALL SELECT '/options/max_response', 'max_response must be a size',
         'Write a size with a unit, such as "8 MB".', '22023'
     WHERE options ? 'max_response' AND _sas.size(options ->> 'max_response') IS NULL
     UNION ALL SELECT '/options/' || k, format('%s must be a string', k), 'Write it as a string.', '22023'
     FROM unnest('{ca_file,cert,proxy}'::text[]) k
     WHERE options ? k AND jsonb_typeof(options -> k) <> 'string'
-    UNION ALL SELECT '/options/query', 'an object of parameters is needed here',
+    UNION ALL SELECT '/options/query', 'expected an object of parameters',
         'Write it as {"name": "value"}.', '22023'
     WHERE options ? 'query' AND jsonb_typeof(options -> 'query') <> 'object'
 $$;
@@ -144,7 +145,7 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'agent "%" does not exist', agent_name
             USING ERRCODE = 'undefined_object', DETAIL = 'At /name.',
-            HINT = 'See sas.agents for those that do.';
+            HINT = 'See sas.agents for existing agents.';
     END IF;
     RETURN a;
 END $$;
@@ -217,7 +218,7 @@ BEGIN
     IF NOT coalesce(reset, '{}') <@ known THEN
         RAISE EXCEPTION 'cannot reset "%"', (SELECT x FROM unnest(reset) x WHERE NOT x = ANY (known) LIMIT 1)
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /reset.',
-                HINT = 'What can be reset: ' || array_to_string(known, ', ') || '.';
+                HINT = 'These can be reset: ' || array_to_string(known, ', ') || '.';
     END IF;
     IF kind IS NOT NULL AND kind <> a.kind THEN
         RAISE EXCEPTION 'the kind of agent "%" cannot be changed', name
@@ -276,7 +277,7 @@ BEGIN
         RAISE EXCEPTION 'agent "%" is in use', name
             USING ERRCODE = 'dependent_objects_still_exist',
                 DETAIL = format('Workflow "%s", or an open run of it, uses it.', used),
-                HINT = 'Change or drop the workflow, and let its runs end, first.';
+                HINT = 'Change or drop the workflow first, and let its runs end.';
     END IF;
     SELECT d.name INTO used FROM _sas.watcher d WHERE d.lane = a.agent_id LIMIT 1;
     IF FOUND THEN
@@ -337,7 +338,7 @@ BEGIN
         PERFORM _sas.raise(p);
     END LOOP;
     IF coalesce(value, '') = '' OR value ~ E'[\\x01-\\x1f\\x7f]' THEN
-        RAISE EXCEPTION 'the value of secret "%" is empty or holds control characters', name
+        RAISE EXCEPTION 'the value of secret "%" is empty or contains control characters', name
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /value.',
                 HINT = 'Use sas.drop_secret to take a secret away.';
     END IF;

@@ -76,8 +76,8 @@ COMMENT ON FUNCTION sas.workflow IS 'A definition for sas.create_workflow: steps
 CREATE FUNCTION sas.steps(VARIADIC steps jsonb[] DEFAULT '{}') RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT _sas.refuse('42710', format('there are two steps "%s"', e.key), NULL,
-                       'Each step has a name of its own.')
+    SELECT _sas.refuse('42710', format('step "%s" appears twice', e.key), NULL,
+                       'Give each step its own name.')
     FROM unnest(steps) s CROSS JOIN LATERAL jsonb_object_keys(s) AS e (key)
     GROUP BY e.key HAVING count(*) > 1 LIMIT 1;
     SELECT coalesce(jsonb_object_agg(e.key, e.value), '{}')

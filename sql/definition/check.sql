@@ -37,7 +37,7 @@ BEGIN
     definition := CASE WHEN definition ? 'plan' THEN '{"steps": {}}' ELSE '{}' END::jsonb || definition;
     steps := definition -> 'steps';
     IF jsonb_typeof(steps) IS DISTINCT FROM 'object' THEN
-        RETURN NEXT ROW('/steps', 'the steps must be an object: a body by name', 'It may be empty.',
+        RETURN NEXT ROW('/steps', 'steps must be an object with a body for each name', 'It may be empty.',
                         '22023')::_sas.problem;
         RETURN;
     END IF;

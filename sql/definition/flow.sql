@@ -19,7 +19,7 @@ LANGUAGE sql STABLE AS $$
             row_number() OVER (PARTITION BY p.value ORDER BY p.path) AS n FROM part p
         WHERE jsonb_typeof(p.value) = 'string')
     SELECT p.path, 'a part of a flow is the name of a step, or an object with one of sequence and '
-                   'concurrence that holds an array of parts',
+                   'concurrence that contains an array of parts',
            'Write it as {"sequence": ["a", {"concurrence": ["b", "c"]}]}.', '22023'
     FROM part p
     WHERE CASE jsonb_typeof(p.value) WHEN 'string' THEN p.path = '/flow'
@@ -32,8 +32,8 @@ LANGUAGE sql STABLE AS $$
     SELECT l.path, format('step "%s" does not exist', l.name), 'Name steps of this definition.', '42P10'
     FROM leaf l LEFT JOIN jsonb_object_keys(steps) AS k (name) ON k.name = l.name WHERE k.name IS NULL
     UNION ALL
-    SELECT l.path, format('step "%s" is in the flow twice', l.name),
-        'A step has one place in it; write further order under "after".', '22023'
+    SELECT l.path, format('step "%s" appears twice in the flow', l.name),
+        'A step appears in it once. Use "after" for further order.', '22023'
     FROM leaf l WHERE l.n > 1
 $$;
 

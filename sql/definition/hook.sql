@@ -43,8 +43,8 @@ $$;
 -- _sas.check_hook_events(value, path): what is wrong with the states and results that a hook names.
 CREATE FUNCTION _sas.check_hook_events(value jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
-    SELECT path, 'a hook on nothing', 'Name states or results, or leave "on" out to be told of every state.',
-           '22023'
+    SELECT path, 'a hook needs a state or result',
+           'Name states or results, or leave "on" out for every state.', '22023'
     WHERE value = '[]'
     UNION ALL
     SELECT p.*
@@ -73,7 +73,7 @@ BEGIN
             RETURN QUERY SELECT * FROM _sas.check_name(hook ->> 'notify', path || '/notify');
         END IF;
         IF hook ?| '{agent,retry,recovery,complete_in,expect}' THEN
-            RETURN NEXT ROW(path, 'a notification is sent with the commit and has only "on" beside it',
+            RETURN NEXT ROW(path, 'a notification can have "on" only, because it is sent with the commit',
                             'Leave out agent, retry, recovery, complete_in and expect.',
                             '22023')::_sas.problem;
         END IF;
@@ -84,7 +84,7 @@ BEGIN
         RETURN QUERY SELECT * FROM _sas.check_body(hook - 'on', path, caller, hook ->> 'agent');
         RETURN QUERY
         SELECT r.pointer, coalesce(r.problem,
-                                   format('"%s" refers to nothing that can be seen from here', r.reference)),
+                                   format('"%s" cannot be referenced here', r.reference)),
                'A hook refers to the event as {{input.run_id}}, {{input.workflow}}, '
                '{{input.output.NAME}} and so on; besides, there is key.',
                CASE WHEN r.problem IS NOT NULL THEN '42601' WHEN r.root = 'secret' THEN '42501'
@@ -105,7 +105,7 @@ BEGIN
         RETURN NEXT ROW('/hooks', format('hooks must be an array, not %s', jsonb_typeof(value)),
                         'Write it as [{"on": "success", "notify": "channel"}].', '22023')::_sas.problem;
     ELSIF jsonb_array_length(value) > 100 THEN
-        RETURN NEXT ROW('/hooks', 'there are more than 100 hooks', 'One hook may be told of several states.',
+        RETURN NEXT ROW('/hooks', 'there are more than 100 hooks', 'One hook can cover several states.',
                         '54000')::_sas.problem;
     ELSIF value IS NOT NULL THEN
         FOR n IN 0 .. jsonb_array_length(value) - 1 LOOP

@@ -30,7 +30,7 @@ BEGIN
           UNION SELECT b.no, a.no FROM m a JOIN m b ON b.name = ANY (a.goes_after)) e;
     cycle := _sas.find_cycle(coalesce(from_nos, '{}'), coalesce(to_nos, '{}'), cardinality(ids));
     IF cardinality(cycle) > 0 THEN
-        RAISE EXCEPTION 'the middleware of phase % goes round in a circle: %', for_phase,
+        RAISE EXCEPTION 'the middleware of phase % forms a cycle: %', for_phase,
                 (SELECT string_agg(m.name, ' -> ' ORDER BY c.n)
                  FROM unnest(cycle || cycle[1]) WITH ORDINALITY AS c (no, n)
                  JOIN _sas.middleware m ON m.middleware_id = ids[c.no])
@@ -96,7 +96,7 @@ BEGIN
     IF $4 IS NULL AND $5 IS NULL AND $9 IS NULL THEN
         RAISE EXCEPTION 'a middleware needs a function before or after'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /before.',
-            HINT = 'Only one that replaces another may do nothing: it takes the other away.';
+            HINT = 'Only a middleware that replaces another may do nothing. It removes the other one.';
     END IF;
     IF $6 IS NOT NULL THEN
         SELECT w.workflow_id INTO f FROM _sas.workflow w WHERE w.name = $6 AND w.dropped_at IS NULL;
@@ -116,15 +116,15 @@ BEGIN
             USING ERRCODE = 'undefined_object',
                 DETAIL = _sas.at(CASE WHEN other = ANY ($7) THEN '/goes_before'
                                 WHEN other = ANY ($8) THEN '/goes_after' ELSE '/replaces' END),
-                  HINT = 'See sas.middlewares for those that there are.';
+                  HINT = 'See sas.middlewares for existing middlewares.';
     END IF;
     IF $9 IS NOT NULL AND (cardinality($7) + cardinality($8) > 0
                            OR EXISTS (SELECT FROM _sas.middleware m WHERE m.phase = $3
                                       AND (m.name = $9 AND m.replaces IS NOT NULL OR m.replaces = $2))) THEN
-        RAISE EXCEPTION 'a middleware that replaces another has its place, and neither replaces a '
+        RAISE EXCEPTION 'a middleware cannot combine "replaces" with goes_before, goes_after or  '
                         'replacement nor is replaced'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /replaces.',
-                HINT = 'Leave out goes_before and goes_after, and name the one that was there first.';
+                HINT = 'Omit goes_before and goes_after, and name the original middleware.';
     END IF;
     INSERT INTO _sas.middleware AS m (name, phase, workflow_id, before_function, after_function, goes_before,
                                       goes_after, replaces, created_by, created_at)
@@ -158,7 +158,7 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'middleware "%" does not exist', $2
             USING ERRCODE = 'undefined_object', DETAIL = 'At /name.',
-            HINT = 'See sas.middlewares for those that there are.';
+            HINT = 'See sas.middlewares for existing middlewares.';
     END IF;
     PERFORM _sas.place_middleware(x) FROM unnest('{plan,call,function,finalize}'::text[]) x WHERE $3 IS NULL
         OR x = $3;

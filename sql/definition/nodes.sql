@@ -82,7 +82,7 @@ BEGIN
             total := total + v.step_count;
             IF total > _sas.max_steps() THEN
                 problems := problems || ROW(place || '/include',
-                                            format('with what is included there are more than %s steps',
+                                            format('there are more than %s steps, included ones counted',
                                                    _sas.max_steps()), 'See the setting sas.max_steps.',
                                             '54000')::_sas.problem;
                 RETURN;

@@ -87,11 +87,11 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN QUERY
     SELECT c.path,
-           format('the steps wait for each other: %s',
+           format('the steps form a cycle: %s',
                   array_to_string(CASE WHEN cardinality(c.names) > 20 THEN c.names[:10] || '...'::text
                                   || c.names[cardinality(c.names) - 8:] ELSE c.names END
                                                                        || c.names[1], ' -> ')),
-           'Take one of the steps, or the reference to it, out of the cycle.', '42P17'
+           'Remove one of the steps, or the reference to it, from the cycle.', '42P17'
     FROM _sas.cycles(nodes, from_nos, to_nos) c;
     IF FOUND THEN
         RETURN;

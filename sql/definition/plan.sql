@@ -33,14 +33,14 @@ LANGUAGE sql STABLE AS $$
     WHERE body ? 'agents' AND (jsonb_typeof(body -> 'agents') <> 'string'
                                OR body ->> 'agents' !~ '^[a-z*][a-z0-9_*]*$')
     UNION ALL
-    SELECT path || '/agent', 'an agent with "agents" beside it must be one reference to the input',
+    SELECT path || '/agent', 'with "agents", the agent must be one reference to the input',
         'Write it as "{{input.agent}}".', '22023'
     WHERE body ? 'agents'
       AND (jsonb_typeof(body -> 'agent') IS DISTINCT FROM 'string'
            OR body ->> 'agent' !~ E'^\\{\\{ *input\\.[^{}]*\\}\\}$')
     UNION ALL
-    SELECT path || '/agents', 'there is no "agents" beside an agent that is a reference',
-        'Name the agents that it may give, such as "payments_*".', '22023'
+    SELECT path || '/agents', 'an agent that is a reference needs "agents"',
+        'Name the agents that it may select, such as "payments_*".', '22023'
     WHERE NOT body ? 'agents' AND body ->> 'agent' ~ E'\\{\\{'
 $$;
 
@@ -124,7 +124,7 @@ BEGIN
         RETURN v;
     END IF;
     FOR p IN SELECT * FROM _sas.check_definition(whole, f.name, caller) LOOP
-        RAISE EXCEPTION 'the plan of workflow "%" is not sound: %', f.name, p.problem
+        RAISE EXCEPTION 'invalid plan of workflow "%": %', f.name, p.problem
             USING ERRCODE = p.code, DETAIL = _sas.at(CASE
                                                     WHEN v.definition ? 'plan' THEN '/plan'
                                                     ELSE '' END || p.path), HINT = coalesce(p.hint, '');

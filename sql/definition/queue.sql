@@ -12,7 +12,7 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'queue "%" does not exist', queue_name
             USING ERRCODE = 'undefined_object', DETAIL = 'At /name.',
-            HINT = 'See sas.queues for those that do.';
+            HINT = 'See sas.queues for existing queues.';
     END IF;
     RETURN u;
 END $$;
@@ -41,9 +41,9 @@ CREATE FUNCTION _sas.check_max_running(n int) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF n IS NULL OR n NOT BETWEEN 1 AND 1000000 THEN
-        RAISE EXCEPTION 'max_running % is not from 1 to 1000000', coalesce(n::text, 'null')
+        RAISE EXCEPTION 'max_running % is not between 1 and 1000000', coalesce(n::text, 'null')
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /max_running.',
-                HINT = 'It is how many steps of the queue may run at once; sas.pause_queue lets none begin.';
+                HINT = 'max_running limits how many steps run at once. Call sas.pause_queue to start none.';
     END IF;
 END $$;
 
@@ -128,7 +128,7 @@ BEGIN
         RAISE EXCEPTION 'queue "%" is in use', $2
             USING ERRCODE = 'dependent_objects_still_exist',
                 DETAIL = format('Workflow "%s", or an open run of it, uses it.', used),
-                HINT = 'Change or drop the workflow, and let its runs end, first.';
+                HINT = 'Change or drop the workflow first, and let its runs end.';
     END IF;
     UPDATE _sas.queue q SET dropped_at = _sas.now() WHERE q.queue_id = u.queue_id;
 END $$;

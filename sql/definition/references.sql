@@ -41,11 +41,11 @@ LANGUAGE sql STABLE AS $$
         '42601'
     FROM reference r WHERE r.problem IS NOT NULL
     UNION ALL
-    SELECT r.pointer, format('reference to secret in a workflow: "%s"', r.reference),
-        'Secrets stand in the headers, query and options of agents only.', '42501'
+    SELECT r.pointer, format('a workflow cannot refer to a secret: "%s"', r.reference),
+        'Only the headers, query and options of agents can refer to secrets.', '42501'
     FROM reference r WHERE r.problem IS NULL AND r.root = 'secret'
     UNION ALL
-    SELECT r.pointer, format('"%s" refers to nothing that can be seen from here', r.reference),
+    SELECT r.pointer, format('"%s" cannot be referenced here', r.reference),
         'A reference begins with input, steps, run or key; in the output of a step also with output, in a '
         'map with item or index, in a step that repeats with last or index, in a poll and its output with '
         'started.', '42P10'
@@ -58,7 +58,7 @@ LANGUAGE sql STABLE AS $$
                                 OR r.pointer ~ '^/steps/[^/]*/(fallback/)?(undo/|poll/)?(call|input)(/|$)'))
     UNION ALL
     SELECT r.pointer, format('step "%s" does not exist', coalesce(r.member, '')),
-        'A reference to a step is {{steps.NAME.output}}, with more path behind it if need be.', '42P10'
+        'A reference to a step is {{steps.NAME.output}}, with an optional path after it.', '42P10'
     FROM reference r WHERE r.problem IS NULL AND r.root = 'steps' AND NOT r.known
     UNION ALL
     SELECT r.pointer, format('step "%s" does not poll', r.member),
@@ -67,7 +67,7 @@ LANGUAGE sql STABLE AS $$
         AND NOT r.polled
     UNION ALL
     SELECT r.pointer, format('step "%s" refers to its own result', r.name),
-        'Only its undo can refer to what a step has returned.', '42P10'
+        'Only the undo of a step can refer to its result.', '42P10'
     FROM reference r WHERE r.problem IS NULL AND r.root = 'steps' AND r.member = r.name AND NOT r.undo
         AND r.third IS DISTINCT FROM 'token'
     UNION ALL

@@ -56,7 +56,7 @@ BEGIN
                                                    || '/signal');
     ELSIF value ? 'timeout' THEN
         RETURN NEXT ROW(path || '/timeout', 'only a wait for a signal has a timeout',
-                        'Leave it out: "until" and "for" end by themselves.', '22023')::_sas.problem;
+                        'Leave it out. "until" and "for" need no timeout.', '22023')::_sas.problem;
     END IF;
     IF value ? 'until'
        AND (jsonb_typeof(value -> 'until') <> 'string'
@@ -77,7 +77,7 @@ CREATE FUNCTION _sas.check_child(value jsonb, path text, caller oid) RETURNS SET
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF jsonb_typeof(value) <> 'string' THEN
-        RETURN NEXT ROW(path, 'the name of a workflow is needed here', 'Write it as a string.',
+        RETURN NEXT ROW(path, 'expected the name of a workflow', 'Write it as a string.',
                         '22023')::_sas.problem;
         RETURN;
     END IF;
@@ -107,7 +107,7 @@ BEGIN
         RETURN;
     END IF;
     RETURN QUERY SELECT path || '/poll', 'only a step that calls can poll',
-        'Write "call" beside it: that begins what is asked about.', '22023' WHERE NOT body ? 'call'
+        'Write "call" beside it. The call starts what the poll asks about.', '22023' WHERE NOT body ? 'call'
                  UNION ALL SELECT * FROM _sas.check_keys(poll, path || '/poll',
                                                          '{call,every,max_every,until,timeout,progress}');
     IF jsonb_typeof(poll) IS DISTINCT FROM 'object' THEN
@@ -122,7 +122,7 @@ BEGIN
     END IF;
     RETURN QUERY
     SELECT path || '/poll', 'a poll needs "until"',
-           E'Write the predicate that says it is over, such as "$.output.body.state == \\"done\\"".', '22023'
+           E'Write the predicate that ends the poll, such as "$.output.body.state == \\"done\\"".', '22023'
     WHERE NOT poll ? 'until'
     UNION ALL SELECT * FROM _sas.check_predicate(poll -> 'until', path || '/poll/until', 'until')
     UNION ALL SELECT * FROM _sas.check_span(poll -> 'every', path || '/poll/every')
@@ -138,8 +138,8 @@ BEGIN
                      OR poll ->> 'progress' !~ E'^\\{\\{.*\\}\\}$')
     -- what is undone may have begun and not be over
     UNION ALL SELECT path || '/undo/' || u.key || r.pointer,
-        format('"%s" may not be there when the poll is undone', r.path),
-        'Refer to what is known once the call has succeeded, {{steps.NAME.started}}, or put "?" behind it.',
+        format('"%s" may be missing when the poll is undone', r.path),
+        'Refer to {{steps.NAME.started}}, which exists once the call has succeeded, or append "?".',
         '42P10'
               FROM jsonb_each(CASE jsonb_typeof(body -> 'undo') WHEN 'object' THEN body -> 'undo'
                               ELSE '{}' END) u
@@ -186,9 +186,9 @@ BEGIN
     IF fallback ? 'on' AND (jsonb_typeof(fallback -> 'on') <> 'array' OR fallback -> 'on' = '[]'
                             OR EXISTS (SELECT FROM jsonb_array_elements(fallback -> 'on') o
                                        WHERE NOT o IN ('"failed"', '"breaker_open"'))) THEN
-        RETURN NEXT ROW(place || '/on', 'an array of failed and breaker_open is needed here',
-                        'Write it as ["failed"], which is what holds without it, or ["breaker_open", '
-                        '"failed"].', '22023')::_sas.problem;
+        RETURN NEXT ROW(place || '/on', 'expected an array of failed and breaker_open',
+                        'Write ["failed"], which is the default, or ["breaker_open", "failed"].',
+                        '22023')::_sas.problem;
     ELSIF fallback -> 'on' ? 'breaker_open' AND NOT body ? 'call' THEN
         RETURN NEXT ROW(place || '/on', 'only the agent of a call has a breaker', 'Leave breaker_open out.',
                         '22023')::_sas.problem;
@@ -202,7 +202,7 @@ BEGIN
     RETURN QUERY
     SELECT * FROM _sas.check_predicate(body -> 'when', path || '/when', 'when')
     UNION ALL SELECT * FROM _sas.check_choice(body -> 'else', path || '/else', '{skip,skip_cascade}')
-    UNION ALL SELECT path || '/else', 'there is no "when" beside "else"',
+    UNION ALL SELECT path || '/else', '"else" needs "when"',
         'Write a condition, or leave "else" out.', '22023' WHERE body ? 'else' AND NOT body ? 'when'
     UNION ALL SELECT path || '/each', '"each" must be one reference to an array',
         'Write it as "{{input.items}}".', '22023'
@@ -210,10 +210,10 @@ BEGIN
                 AND (jsonb_typeof(body -> 'each') <> 'string' OR body ->> 'each' !~ E'^\\{\\{.*\\}\\}$')
     UNION ALL SELECT * FROM _sas.check_number(body -> 'concurrency', path || '/concurrency', 1, 1000000)
     UNION ALL SELECT * FROM _sas.check_number(body -> 'max_failed', path || '/max_failed', 0, 1000000000)
-    UNION ALL SELECT path || '/' || k, format('there is no "each" beside "%s"', k), 'It belongs to a map.',
+    UNION ALL SELECT path || '/' || k, format('"%s" needs "each"', k), 'It belongs to a map.',
         '22023'
               FROM unnest('{concurrency,max_failed}'::text[]) k WHERE body ? k AND NOT body ? 'each'
-    UNION ALL SELECT path || '/repeat', 'a step has only one of each and repeat',
+    UNION ALL SELECT path || '/repeat', 'a step cannot have both each and repeat',
         'Put one of them into a workflow of its own and call that.', '22023' WHERE body ?& '{each,repeat}';
     IF body ? 'repeat' THEN
         RETURN QUERY SELECT * FROM _sas.check_keys(body -> 'repeat', path || '/repeat', '{while,max,every}');
@@ -221,7 +221,7 @@ BEGIN
             RETURN QUERY
             SELECT * FROM _sas.check_predicate(body #> '{repeat,while}', path || '/repeat/while', 'while')
             UNION ALL SELECT path || '/repeat', 'repeat needs "while"',
-                'Write the predicate under which there is another turn, such as "$.last.more == true".',
+                'Write the predicate for another iteration, such as "$.last.more == true".',
                 '22023' WHERE NOT body -> 'repeat' ? 'while'
             UNION ALL SELECT * FROM _sas.check_number(body #> '{repeat,max}', path || '/repeat/max', 1,
                                                       1000000)

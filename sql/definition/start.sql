@@ -21,7 +21,7 @@ BEGIN
     RETURN QUERY
     SELECT * FROM _sas.check_number(c -> 'limit', '/concurrency/limit', 1, 1000000)
     UNION ALL
-    SELECT '/concurrency/key', 'the key of a place must be a string',
+    SELECT '/concurrency/key', 'the concurrency key must be a string',
         'Write a template such as "{{input.account}}"; a constant counts all runs of the workflow.', '22023'
     WHERE jsonb_typeof(c -> 'key') IS DISTINCT FROM 'string'
     UNION ALL

@@ -35,7 +35,8 @@ BEGIN
     IF cardinality(kinds) <> 1 THEN
         RETURN NEXT ROW(path, CASE cardinality(kinds)
                         WHEN 0 THEN 'a step needs one of call, function, task, wait, workflow and include'
-                        ELSE 'a step has only one of call, function, task, wait, workflow and include' END,
+                        ELSE 'a step can have only one of call, function, task, wait, workflow and '
+                             'include' END,
                         'Write exactly one of them.', '22023')::_sas.problem;
     ELSIF kinds[1] IN ('call', 'task') AND coalesce(jsonb_typeof(body -> 'agent') = 'string', true) THEN
         RETURN QUERY SELECT * FROM _sas.check_step_agent(agent, kinds[1], path);
@@ -83,12 +84,12 @@ CREATE FUNCTION _sas.check_include(body jsonb, path text) RETURNS SETOF _sas.pro
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF jsonb_typeof(body -> 'include') <> 'string' THEN
-        RETURN NEXT ROW(path || '/include', 'the name of a workflow is needed here', 'Write it as a string.',
+        RETURN NEXT ROW(path || '/include', 'expected the name of a workflow', 'Write it as a string.',
                         '22023')::_sas.problem;
     END IF;
     RETURN QUERY
     SELECT path || '/' || k, format('an include has no %s', k),
-        'Say it of the steps of the workflow that is included; the include has input, after, when and else.',
+        'Write it at the steps of the included workflow. An include can have input, after, when and else.',
         '22023'
     FROM unnest(
                 '{agent,agents,undo,expect,output,retry,recovery,on_failure,complete_in,pivot,priority,'
@@ -101,8 +102,8 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN QUERY SELECT * FROM _sas.check_name(name, path);
     IF name = 'finalize' THEN
-        RETURN NEXT ROW(path, 'the name "finalize" is taken',
-                        'It names the last step of a run, which sas adds itself.', '42602')::_sas.problem;
+        RETURN NEXT ROW(path, 'the name "finalize" is reserved',
+                        'sas adds a last step of this name.', '42602')::_sas.problem;
     END IF;
     RETURN QUERY SELECT * FROM _sas.check_keys(body, path,
             '{call,function,task,wait,workflow,include,agent,input,after,when,else,each,concurrency,'
@@ -122,7 +123,7 @@ BEGIN
     END IF;
     IF body ? 'after' AND (jsonb_typeof(body -> 'after') <> 'array'
                            OR body @? '$.after[*] ? (@.type() != "string")') THEN
-        RETURN NEXT ROW(path || '/after', 'an array of step names is needed here',
+        RETURN NEXT ROW(path || '/after', 'expected an array of step names',
                         'Write it as ["name", "name"].', '22023')::_sas.problem;
     END IF;
     RETURN QUERY

@@ -56,7 +56,7 @@ BEGIN
     FOR p IN SELECT * FROM _sas.check_definition(whole, f.name,
                                                  (SELECT r.oid FROM pg_roles r
                                                   WHERE r.rolname = current_user)) LOOP
-        RAISE EXCEPTION 'workflow "%" and its subscribers do not fit: %', f.name, p.problem
+        RAISE EXCEPTION 'workflow "%" conflicts with its subscribers: %', f.name, p.problem
             USING ERRCODE = p.code, DETAIL = _sas.at(p.path),
                 HINT = coalesce(p.hint || ' ', '') || 'Or call sas.unsubscribe first.';
     END LOOP;
@@ -144,7 +144,7 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'workflow "%" is not subscribed to "%"', $2, $3
             USING ERRCODE = 'undefined_object', DETAIL = 'At /workflow.',
-            HINT = 'See sas.subscriptions for those that are.';
+            HINT = 'See sas.subscriptions for existing subscriptions.';
     END IF;
     PERFORM _sas.compose(target.workflow_id);
 END $$;

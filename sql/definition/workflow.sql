@@ -15,7 +15,7 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'workflow "%" does not exist', workflow_name
             USING ERRCODE = 'undefined_object', DETAIL = _sas.at(place),
-                HINT = 'See sas.workflows for those that do.';
+                HINT = 'See sas.workflows for existing workflows.';
     END IF;
     IF NOT pg_has_role(caller, f.owner, 'MEMBER') AND NOT _sas.has_level(caller, 'admin') THEN
         RAISE EXCEPTION 'must be owner of workflow "%"', workflow_name

@@ -121,7 +121,7 @@ BEGIN
                               ELSE 'success' END,
                open_steps => 0, output => o.result,
                error => CASE WHEN o.problem IS NOT NULL
-                   THEN _sas.problem_object('output', 'the output of the run could not be made',
+                   THEN _sas.problem_object('output', 'could not build the output of the run',
                                             format('%s: %s', o.problem ->> 'path', o.problem ->> 'what'),
                                             NULL, r.run_id, NULL) END))
                FILTER (WHERE f.stops)

@@ -61,7 +61,7 @@ BEGIN
                     WHEN NOT m.met THEN _sas.problem_object('expect', 'the result is not what was expected',
                                                             w.expect #>> '{}', NULL, u.run_id, w.name)
                     WHEN o.problem IS NOT NULL
-                        THEN _sas.problem_object('output', 'the output of the step could not be made',
+                        THEN _sas.problem_object('output', 'could not build the output of the step',
                                                                         format('%s: %s',
                                                                                o.problem ->> 'path',
                                                                                o.problem ->> 'what'), NULL,
@@ -246,7 +246,7 @@ BEGIN
         value := made.result;
         IF made.problem IS NOT NULL THEN
             what := 'fail';
-            value := _sas.problem_object('template', 'the input of the step cannot be made',
+            value := _sas.problem_object('template', 'could not build the input of the step',
                                          CASE WHEN made.kind IS NULL THEN made.problem
                                              ELSE format('the input of a run must be an object, not %s',
                                                          made.kind) END, NULL, run_id, w.name);

@@ -78,9 +78,9 @@ BEGIN
     SELECT count(*), bool_or(a.fate IS NOT NULL) INTO levels, doomed FROM above a;
     -- workflows that start each other without an end would grow faster than a cancel could follow them down
     IF doomed THEN
-        RETURN 'a run above it cannot go on';
+        RETURN 'a run above it cannot continue';
     ELSIF levels >= _sas.child_levels() THEN
-        RETURN format('child runs go no deeper than %s levels', _sas.child_levels());
+        RETURN format('child runs are limited to %s levels', _sas.child_levels());
     END IF;
     -- what the levels above said adds up, and may be more than one submit may say
     SELECT r.owner, least(greatest(r.priority, -1000), 1000) AS priority, r.labels,
@@ -212,7 +212,7 @@ CREATE FUNCTION _sas.reverse_runs(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM _sas.undo_stopped_runs(array_agg(r.run_id), array_agg(_sas.problem_object(
-        'parent', 'the run that it is a child of is undone', NULL, NULL, r.run_id, NULL)))
+        'parent', 'its parent run is being undone', NULL, NULL, r.run_id, NULL)))
     FROM _sas.run r
     WHERE r.run_id = ANY ($1) AND r.state = 'stopped' AND r.result IN ('success', 'warning');
 END $$;
@@ -230,7 +230,7 @@ BEGIN
         PERFORM _sas.doom(doomed, array_fill(CASE how WHEN 'abort' THEN 'cancel'
                                              ELSE how END, ARRAY[cardinality(doomed)]),
                           ARRAY(SELECT _sas.problem_object('parent',
-                                                           'the run that it is a child of cannot go on',
+                                                           'its parent run cannot continue',
                                                            NULL, NULL, d, NULL) FROM unnest(doomed) d),
                               how = 'abort');
     END IF;

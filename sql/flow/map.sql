@@ -142,7 +142,7 @@ BEGIN
         ELSIF t.total >= coalesce((t.repeat ->> 'max')::int, 10000) THEN
             PERFORM _sas.fail_steps(ARRAY[t.run_id], ARRAY[t.step_no], ARRAY[0],
                                     ARRAY[_sas.problem_object('repeat',
-                                                              format('it would go on after %s turns',
+                                                              format('it would continue after %s iterations',
                                                         t.total), t.repeat ->> 'while', NULL, t.run_id,
                                                               t.name)]);
         ELSE

@@ -122,7 +122,7 @@ BEGIN
     IF FOUND THEN
         answer.verdict := 'permanent';
         answer.error := _sas.problem_object('middleware',
-                                            'the request that the middleware made is not sound',
+                                            'the middleware returned an invalid request',
                                             format('%s: %s', p.path, p.problem), NULL, s.run_id, NULL);
         RETURN answer;
     END IF;
@@ -171,7 +171,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     why text := CASE WHEN r.fate IS NULL
         THEN _sas.submit_children(s.run_id, s.step_no, ARRAY[s.element], ARRAY[g.request],
-                                  ARRAY[answer.output]) ELSE 'its parent cannot go on' END;
+                                  ARRAY[answer.output]) ELSE 'its parent run cannot continue' END;
 BEGIN
     IF why IS NULL THEN
         PERFORM _sas.close_stage(g);

@@ -36,7 +36,7 @@ BEGIN
     IF made.problem IS NULL THEN
         RETURN ROW('done', made.result, NULL)::_sas.asked;
     END IF;
-    RETURN ROW('permanent', NULL, _sas.problem_object('output', 'the output of the step could not be made',
+    RETURN ROW('permanent', NULL, _sas.problem_object('output', 'could not build the output of the step',
                                                       format('%s: %s', made.problem ->> 'path',
                                                              made.problem ->> 'what'), NULL, r.run_id,
                                                       w.name))::_sas.asked;
@@ -45,7 +45,7 @@ END $$;
 -- _sas.late_poll(run_id, w): the error of a poll that was not over in time.
 CREATE FUNCTION _sas.late_poll(run_id bigint, w _sas.workflow_step) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
-    SELECT _sas.problem_object('timeout', 'it was not over in time', w.shape #>> '{poll,timeout}', NULL,
+    SELECT _sas.problem_object('timeout', 'it did not finish in time', w.shape #>> '{poll,timeout}', NULL,
                                run_id, w.name)
 $$;
 

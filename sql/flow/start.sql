@@ -77,12 +77,12 @@ BEGIN
            OR octet_length(k.result #>> '{}') > 1000)
     LIMIT 1;
     IF FOUND THEN
-        RAISE EXCEPTION 'the key of the run''s place could not be made: %',
+        RAISE EXCEPTION 'could not build the concurrency key: %',
             CASE WHEN bad.problem IS NOT NULL
                 THEN format('%s: %s', bad.problem ->> 'path', bad.problem ->> 'what')
                  WHEN jsonb_typeof(bad.result) IN ('string', 'number', 'boolean')
                      THEN 'it has more than 1000 bytes'
-                 ELSE 'it is of kind ' || jsonb_typeof(bad.result) END
+                 ELSE 'it is of type ' || jsonb_typeof(bad.result) END
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /concurrency/key.',
                 HINT = 'The input must have what the key refers to: a string, a number or a boolean.';
     END IF;
@@ -118,7 +118,7 @@ BEGIN
     IF start_before <= start_at THEN
         RAISE EXCEPTION 'start_before is not after start_at'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /start_before.',
-                HINT = 'The run may begin from start_at until start_before.';
+                HINT = 'The run may start from start_at until start_before.';
     END IF;
     IF results IS NULL OR cardinality(results) = 0
         OR NOT results <@ '{success,warning,error,compensated,cancelled}' THEN
@@ -259,7 +259,7 @@ BEGIN
            array_agg(u.id) FILTER (WHERE e.state = 'stopped' AND e.result <> ALL (a.results)),
            array_agg(_sas.problem_object('after-run',
                                          format('run %s ended with result %s', e.run_id, e.result),
-                                         format('It was to begin after that run, with one of these results: '
+                                         format('The run needed one of these results:  '
                                                 '%s.', array_to_string(a.results, ', ')), NULL, u.id, NULL))
                FILTER (WHERE e.state = 'stopped' AND e.result <> ALL (a.results)),
            array_agg(u.id) FILTER (WHERE e.state <> 'stopped' AND NOT e.run_id = ANY (locked))
@@ -431,7 +431,7 @@ BEGIN
              OR _sas.has_level(caller, 'admin'));
     IF NOT FOUND THEN
         RAISE EXCEPTION 'workflow "%" does not exist, or is not yours', workflow_name
-            USING ERRCODE = 'undefined_object', HINT = 'See sas.workflows for those that do.';
+            USING ERRCODE = 'undefined_object', HINT = 'See sas.workflows for existing workflows.';
     END IF;
     RETURN f.workflow_id;
 END $$;

@@ -123,7 +123,7 @@ BEGIN
         run_id => r.run_id, from_state => r.state, to_state => 'stopped', result => 'error', fate => 'fail',
         open_steps => 0,
         error => coalesce(u.error,
-                          _sas.problem_object('parent', 'the run that it is a child of was halted',
+                          _sas.problem_object('parent', 'its parent run was halted',
                                               NULL, NULL, r.run_id, NULL)))))
     FROM _sas.run r LEFT JOIN unnest(run_ids, errors) AS u (run_id, error) ON u.run_id = r.run_id
     WHERE r.run_id = ANY (ids);

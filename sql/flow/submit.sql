@@ -108,7 +108,8 @@ DECLARE
     p _sas.problem;
 BEGIN
     IF keys IS NOT NULL AND cardinality(keys) <> size THEN
-        RAISE EXCEPTION 'there are % inputs and % keys', size, cardinality(keys)
+        RAISE EXCEPTION 'the number of inputs (%) differs from the number of keys (%)',
+            size, cardinality(keys)
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /keys.',
             HINT = 'Give a key for each input, null where there is none.';
     END IF;
@@ -140,12 +141,12 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value',
             DETAIL = _sas.at(CASE WHEN isfinite(start_at) AND start_at <= latest OR start_at IS NULL
                                  THEN '/start_before' ELSE '/start_at' END),
-            HINT = 'Leave it out for a run that waits for no time.';
+            HINT = 'Omit it for a run that waits for no time.';
     END IF;
     IF priority IS NULL OR priority NOT BETWEEN -1000 AND 1000 THEN
-        RAISE EXCEPTION 'the priority must be from -1000 to 1000'
+        RAISE EXCEPTION 'the priority must be between -1000 and 1000'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /priority.',
-            HINT = 'Zero is the default; larger comes first.';
+            HINT = 'The default is 0. A larger priority comes first.';
     END IF;
     IF reply_to IS NOT NULL THEN
         FOR p IN SELECT * FROM _sas.check_name(reply_to, '/reply_to') LOOP
@@ -260,9 +261,9 @@ BEGIN
         END LOOP;
         CONTINUE WHEN holder IS NULL;
         IF held IS DISTINCT FROM inputs[n] THEN
-            RAISE EXCEPTION 'key "%" is taken by run % with another input', keys[n], holder
+            RAISE EXCEPTION 'key "%" is already used by run % with another input', keys[n], holder
                 USING ERRCODE = 'unique_violation', DETAIL = 'At /key.',
-                    HINT = 'A key stands for one input; use another key.';
+                    HINT = 'A key identifies one input. Use another key.';
         END IF;
         ids[n] := holder;
         fresh[n] := false;

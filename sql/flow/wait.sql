@@ -85,7 +85,8 @@ BEGIN
     WHERE s.state = 'suspended' AND s.waiting_kind = 'timer' AND s.waiting_until <= _sas.now();
     SELECT array_agg(s.run_id) AS run_ids, array_agg(s.step_no) AS step_nos, array_agg(s.element) AS elements,
            array_agg(_sas.problem_object('timeout',
-                                         format('no signal "%s" came in time', w.shape #>> '{wait,signal}'),
+                                         format('signal "%s" did not arrive in time',
+                                                w.shape #>> '{wait,signal}'),
                                          w.shape #>> '{wait,timeout}', NULL, s.run_id, w.name)) AS errors
                INTO late
     FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
@@ -165,7 +166,7 @@ BEGIN
             HINT = 'See the setting sas.max_input_size.';
     END IF;
     why := CASE WHEN r.state = 'stopped' THEN format('run %s has stopped', r.run_id)
-                WHEN r.fate IS NOT NULL THEN format('run %s cannot go on and is being undone', r.run_id)
+                WHEN r.fate IS NOT NULL THEN format('run %s failed and is being undone', r.run_id)
                 WHEN NOT EXISTS (SELECT FROM _sas.workflow_step w
                                  WHERE w.version_id = r.version_id AND w.kind = 'wait' AND NOT w.undo
                                      AND w.shape #>> '{wait,signal}' = $3
@@ -189,8 +190,8 @@ BEGIN
     VALUES (r.run_id, $3, for_step, for_element, $4, caller, _sas.now())
     ON CONFLICT (run_id, step_no, element) WHERE step_no IS NOT NULL DO NOTHING;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'the token was used already'
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'A token ends one wait, once.';
+        RAISE EXCEPTION 'the token has already been used'
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'A token can be used once.';
     END IF;
     INSERT INTO _sas.due (actor, due_at, run_id, kind) VALUES ('s', _sas.now(), r.run_id, 'signal');
     PERFORM _sas.ring('{}', true, false, '{}');
@@ -208,7 +209,7 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'run % does not exist, or is not yours', coalesce($2::text, 'null')
             USING ERRCODE = 'undefined_object', DETAIL = 'At /run_id.',
-            HINT = 'See sas.runs for those that are.';
+            HINT = 'See sas.runs for your runs.';
     END IF;
     PERFORM _sas.send_signal(caller, r, $3, $4, NULL, NULL);
 END $$;
@@ -229,13 +230,13 @@ BEGIN
       AND (pg_has_role(caller, x.owner, 'MEMBER') OR _sas.has_level(caller, 'operator')
            OR _sas.has_level(caller, 'admin'));
     IF ids IS NULL THEN
-        RAISE EXCEPTION 'workflow "%" has no run with key "%" that is yours', $2, $3
+        RAISE EXCEPTION 'workflow "%" has no run of yours with key "%"', $2, $3
             USING ERRCODE = 'undefined_object', DETAIL = 'At /key.',
-            HINT = 'See sas.runs for those that are.';
+            HINT = 'See sas.runs for your runs.';
     END IF;
     SELECT * INTO r FROM _sas.run x WHERE x.run_id = ids[1];
     IF cardinality(ids) > 1 AND r.owner <> caller THEN
-        RAISE EXCEPTION 'key "%" of workflow "%" stands for % runs', $3, $2, cardinality(ids)
+        RAISE EXCEPTION 'key "%" of workflow "%" is ambiguous: it matches % runs', $3, $2, cardinality(ids)
             USING ERRCODE = 'cardinality_violation', HINT = 'Name the run by its id.';
     END IF;
     PERFORM _sas.send_signal(caller, r, $4, $5, NULL, NULL);
@@ -254,7 +255,7 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'the token is not valid'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /token.',
-            HINT = 'Pass it as it stood in {{steps.NAME.token}}.';
+            HINT = 'Pass the value of {{steps.NAME.token}}.';
     END IF;
     PERFORM _sas.send_signal(caller, r,
                              (SELECT w.shape #>> '{wait,signal}' FROM _sas.workflow_step w

@@ -82,7 +82,7 @@ BEGIN ATOMIC
                                      '{1}'),
                        '' ORDER BY p.paused_at DESC, p.run_id DESC), 'None.'),
         CASE WHEN max(p.total) > 25 THEN format('the last 25 of %s; ', max(p.total))
-            ELSE '' END || 'sas.resume(run_id) lets one go on, sas.cancel(run_id) ends it')
+            ELSE '' END || 'sas.resume(run_id) continues one, sas.cancel(run_id) ends it')
     FROM (SELECT r.run_id, r.workflow, r.key, r.paused_by, r.paused_at, r.paused_for,
           count(*) OVER () AS total
           FROM sas.runs r WHERE r.state = 'paused' ORDER BY r.paused_at DESC, r.run_id DESC LIMIT 25) p;

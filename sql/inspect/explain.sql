@@ -67,7 +67,7 @@ CREATE FUNCTION _sas.visible_run(run_id bigint) RETURNS void
 LANGUAGE sql STABLE
 BEGIN ATOMIC
     SELECT _sas.refuse('42704', format('run %s does not exist, or is not yours', coalesce($1::text, 'null')),
-                       NULL, 'See sas.runs for those that are.')
+                       NULL, 'See sas.runs for your runs.')
     WHERE NOT _sas.sees_run($1);
 END;
 
@@ -127,7 +127,7 @@ BEGIN ATOMIC
         WHEN 'rate' THEN format('the rate limit of agent "%s" (%s) lets none through just now', what, (
             SELECT a.rate_limit FROM sas.agents a WHERE a.name = what))
         WHEN 'agent_disabled' THEN format(
-            'agent "%s" is disabled; sas.alter_agent(%L, enabled => true) lets its calls go', what, what)
+            'agent "%s" is disabled; sas.alter_agent(%L, enabled => true) releases its calls', what, what)
         WHEN 'secret' THEN format('agent "%s" refers to a secret that is not set; see sas.set_secret', what)
         WHEN 'agent' THEN CASE
             WHEN EXISTS (SELECT FROM sas.agents a WHERE a.name = what AND a.kind = 'external')
@@ -142,35 +142,35 @@ BEGIN ATOMIC
         WHEN 'queue' THEN format('all places of queue "%s" are taken: %s', what, (
             SELECT q.running || ' of ' || q.max_running FROM sas.queues q WHERE q.name = what))
         WHEN 'queue_paused' THEN format(
-            'queue "%s" is paused; sas.resume_queue(%L) lets its steps go', what, what)
+            'queue "%s" is paused; sas.resume_queue(%L) releases its steps', what, what)
         WHEN 'workflow_paused' THEN format(
-            'workflow "%s" is paused; sas.resume_workflow(%L) lets its runs begin', what, what)
-        WHEN 'place' THEN format('as many runs with %s are open as may be',
+            'workflow "%s" is paused; sas.resume_workflow(%L) releases its runs', what, what)
+        WHEN 'place' THEN format('the limit of open runs with %s is reached',
                                  coalesce('key "' || left(what, 200) || '"', 'its key'))
         WHEN 'run' THEN format('run %s has not stopped yet', what)
         WHEN 'start_at' THEN 'the set start is at ' || _sas.instant(until, now)
-        WHEN 'reply' THEN concat('a worker is at it', ', with "' || what || '"',
+        WHEN 'reply' THEN concat('a worker is running it', ', with "' || what || '"',
                                  '; a reply counts until ' || _sas.instant(until, now))
         WHEN 'cool_off' THEN coalesce('"' || what || '"', 'a step')
             || ' failed, and is tried again at ' || _sas.instant(until, now)
-        WHEN 'retry' THEN format('"%s" is to be left alone until ', what) || _sas.instant(until, now)
+        WHEN 'retry' THEN format('"%s" is not called again until ', what) || _sas.instant(until, now)
         WHEN 'supervisor' THEN CASE
             WHEN EXISTS (SELECT FROM sas.workers w WHERE w.actor = 'supervisor' AND w.leader)
             THEN 'a step failed, and the supervisor decides next'
             ELSE 'a step failed, and no supervisor leads in this database (setting sas.supervisors)' END
         WHEN 'scheduler' THEN CASE
             WHEN EXISTS (SELECT FROM sas.workers w WHERE w.actor = 'scheduler')
-            THEN 'the scheduler looks at it next'
+            THEN 'the scheduler handles it next'
             ELSE 'no scheduler runs in this database (setting sas.schedulers)' END
-        WHEN 'signal' THEN format('signal "%s" has not come yet', what)
+        WHEN 'signal' THEN format('signal "%s" has not arrived yet', what)
             || coalesce('; it is waited for until ' || _sas.instant(until, now), '')
         WHEN 'timer' THEN 'a set time comes at ' || _sas.instant(until, now)
-        WHEN 'turn' THEN 'the next turn is at ' || _sas.instant(until, now)
-        WHEN 'poll' THEN format('"%s" is not over yet, and is asked again at ', what)
+        WHEN 'turn' THEN 'the next iteration is at ' || _sas.instant(until, now)
+        WHEN 'poll' THEN format('"%s" has not finished yet, and is polled again at ', what)
             || _sas.instant(until, now)
         WHEN 'elements' THEN 'not all elements have ended'
         WHEN 'child' THEN format('a child run of workflow "%s" has not stopped yet', what)
-        WHEN 'fallback' THEN format('fallback "%s" works in the stead of the step', what)
+        WHEN 'fallback' THEN format('fallback "%s" runs instead of the step', what)
         WHEN 'undo' THEN 'others are undone before it'
         WHEN 'resume' THEN format('the run was paused by %s', what)
         ELSE kind END;
@@ -212,10 +212,10 @@ BEGIN ATOMIC
                                FROM unnest(_sas.ahead(run.run_id)) u
                                WHERE w.kind = 'place' HAVING count(*) > 0), '')
               WHEN 'paused' THEN format(
-                  'is paused by %s since %s: %s; sas.resume(%s) lets it go on, sas.cancel(%s) ends it',
+                  'is paused by %s since %s: %s; sas.resume(%s) continues it, sas.cancel(%s) ends it',
                   coalesce(run.paused_by, 'nobody'), _sas.instant(run.paused_at, n.now),
-                  coalesce(run.paused_for, 'nothing is told'), run.run_id, run.run_id)
-              WHEN 'compensating' THEN format('cannot go on (%s) and is being undone: %s of %s undone',
+                  coalesce(run.paused_for, 'no reason is stored'), run.run_id, run.run_id)
+              WHEN 'compensating' THEN format('failed (%s) and is being undone: %s of %s undone',
                                               _sas.title(run.error), s.undone,
                                               _sas.quantity(s.undone + s.to_undo, 'step is', 'steps are'))
               ELSE format('%s: %s of %s ended',
@@ -293,13 +293,13 @@ BEGIN ATOMIC
                                           _sas.instant(p.until, n.now))
               WHEN 'supervisor' THEN format('it failed (%s); %s', _sas.title(p.error),
                                             split_part(c.cause, ', and ', 2))
-              WHEN 'resume' THEN format('it failed (%s), and is tried again when the run is resumed',
+              WHEN 'resume' THEN format('it failed (%s), and is retried when the run is resumed',
                                         _sas.title(p.error))
               WHEN 'elements' THEN format('%s of its %s ended', f.total - f.remaining,
                                           _sas.quantity(f.total, 'element has', 'elements have'))
                   || CASE WHEN f.failed > 0 THEN format(', %s of them failed', f.failed) ELSE '' END
               WHEN 'poll' THEN c.cause
-                  || CASE WHEN p.asks > 0 THEN '; it was asked ' || _sas.times(p.asks) ELSE '' END
+                  || CASE WHEN p.asks > 0 THEN '; it was polled ' || _sas.times(p.asks) ELSE '' END
               WHEN 'child' THEN CASE WHEN f.open_children > 0
                   THEN format('%s of workflow "%s" %s not stopped yet: %s%s',
                               _sas.quantity(f.open_children, 'child run', 'child runs'), p.waiting_on,

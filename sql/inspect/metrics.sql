@@ -214,11 +214,12 @@ AS $$
 #variable_conflict use_column
 BEGIN
     IF NOT families <@ ARRAY(SELECT f.family FROM _sas.metric_families() f) THEN
-        RAISE EXCEPTION 'there is no metric "%"',
+        RAISE EXCEPTION 'metric "%" does not exist',
             (SELECT u FROM unnest(families) u WHERE NOT u IN (SELECT f.family FROM _sas.metric_families() f)
              LIMIT 1)
             USING ERRCODE = 'undefined_object', DETAIL = 'At /families.',
-                HINT = 'Write names without _total, _bucket, _sum and _count; leave it out for all.';
+                HINT = 'Write names without _total, _bucket, _sum and _count. '
+                       'Omit the argument for all metrics.';
     END IF;
     RETURN QUERY
     SELECT f.family || x.suffix, f.type, x.labels, x.value, f.help
@@ -260,7 +261,7 @@ CREATE FUNCTION _sas.metrics_text_as(caller oid, format text) RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF format IS NULL OR NOT format IN ('openmetrics', 'prometheus') THEN
-        RAISE EXCEPTION '"%" is not a format of metrics', format
+        RAISE EXCEPTION 'unknown metrics format "%"', format
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /format.',
             HINT = 'Use openmetrics, or prometheus for its older text format.';
     END IF;

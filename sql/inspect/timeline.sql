@@ -40,8 +40,8 @@ RETURNS TABLE (step text, element int, attempt int, undo boolean, status text, s
 LANGUAGE sql STABLE SET jit = off
 BEGIN ATOMIC
     SELECT _sas.visible_run($1);
-    SELECT _sas.refuse('22023', 'width must be from 10 to 1000', 'At /width.',
-                       'It is how many characters the longest bar has.')
+    SELECT _sas.refuse('22023', 'width must be between 10 and 1000', 'At /width.',
+                       'It is the length of the longest bar in characters.')
     WHERE $2 IS NULL OR $2 NOT BETWEEN 10 AND 1000;
     WITH span AS MATERIALIZED (SELECT * FROM _sas.spans($1)),
     axis AS MATERIALIZED (

@@ -173,7 +173,7 @@ BEGIN
                                       AND x.ended_at <= now - keep
                                       ORDER BY x.ended_at LIMIT quantity FOR UPDATE SKIP LOCKED));
             PERFORM _sas.raise_alert('purge-failed', 'purge',
-                                     format('old runs cannot be purged: %s', SQLERRM));
+                                     format('could not purge old runs: %s', SQLERRM));
         END;
     END LOOP;
     WITH idle AS (
@@ -218,16 +218,16 @@ BEGIN
     IF older_than IS NULL OR older_than < '0' THEN
         RAISE EXCEPTION 'older_than must not be negative'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /older_than.',
-            HINT = 'It is how long ago a run ended, such as ''30 days''.';
+            HINT = 'Pass the time since the end of a run, such as ''30 days''.';
     ELSIF NOT coalesce(results <@ all_results AND cardinality(results) > 0, results IS NULL) THEN
         RAISE EXCEPTION 'results must name results'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /results.',
             HINT
             = 'Name some of success, warning, error, compensated and cancelled, or leave it out for all.';
     ELSIF quantity IS NULL OR quantity NOT BETWEEN 1 AND 100000 THEN
-        RAISE EXCEPTION 'the quantity must be from 1 to 100000'
+        RAISE EXCEPTION 'the quantity must be between 1 and 100000'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /quantity.',
-            HINT = 'Call it again while it says that there are more.';
+            HINT = 'Call it again while there are more.';
     END IF;
     IF workflow IS NOT NULL THEN
         -- a dropped one has runs, too

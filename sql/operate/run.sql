@@ -31,7 +31,7 @@ BEGIN
     RETURN ARRAY(
         SELECT CASE WHEN r.run_id IS NULL
             THEN ROW(u, NULL, NULL, NULL, NULL,
-                     format('run %s does not exist, or is not yours; sas.runs shows those that are',
+                     format('run %s does not exist, or is not yours; see sas.runs for your runs',
                             u))::_sas.named
                     ELSE ROW(u, r.state, r.result, r.fate, r.paused_by, NULL)::_sas.named END
         FROM unnest(ids) u
@@ -59,22 +59,22 @@ $$;
 CREATE FUNCTION _sas.refusal(verb text, n _sas.named) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT coalesce(n.refused, _sas.stands(n) || '; ' || CASE verb
-        WHEN 'pause' THEN CASE n.state WHEN 'paused' THEN 'sas.resume lets it go on'
-            ELSE 'only an open run can be paused; sas.rerun begins it anew' END
+        WHEN 'pause' THEN CASE n.state WHEN 'paused' THEN 'sas.resume continues it'
+            ELSE 'only an open run can be paused; sas.rerun runs it again' END
         WHEN 'resume' THEN CASE n.state WHEN 'stopped'
-            THEN 'only a paused run can be resumed; sas.rerun begins it anew'
+            THEN 'only a paused run can be resumed; sas.rerun runs it again'
             ELSE 'only a paused run can be resumed' END
-        WHEN 'cancel' THEN CASE WHEN n.state <> 'stopped' THEN 'it ends by itself; sas.halt stops it at once'
+        WHEN 'cancel' THEN CASE WHEN n.state <> 'stopped' THEN 'it is ending; sas.halt stops it at once'
                                 WHEN n.result IN ('cancelled', 'compensated')
                                     THEN 'there is nothing left to cancel'
                             ELSE 'only an open run can be cancelled; sas.compensate undoes what it did' END
         WHEN 'halt' THEN 'only an open run can be halted'
         WHEN 'compensate' THEN CASE WHEN n.state <> 'stopped'
-            THEN 'it ends by itself; sas.halt stops it at once'
+            THEN 'it is ending; sas.halt stops it at once'
                                     WHEN n.result IN ('cancelled', 'compensated')
                                         THEN 'it has been undone already'
                                     ELSE 'it has done nothing that can be undone' END
-        WHEN 'set_priority' THEN 'only an open run can be given another priority; sas.rerun begins it anew'
+        WHEN 'set_priority' THEN 'only an open run can be given another priority; sas.rerun runs it again'
         WHEN 'rerun' THEN CASE WHEN n.fate IS NULL
             THEN 'only a run that has stopped can be run again; sas.cancel or sas.halt ends it'
             ELSE 'only a run that has stopped can be run again' END
@@ -253,9 +253,9 @@ DECLARE
     family bigint[];
 BEGIN
     IF $3 IS NULL OR $3 NOT BETWEEN -1000 AND 1000 THEN
-        RAISE EXCEPTION 'the priority must be from -1000 to 1000'
+        RAISE EXCEPTION 'the priority must be between -1000 and 1000'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /priority.',
-            HINT = 'Zero is the default; larger comes first.';
+            HINT = 'The default is 0. A larger priority comes first.';
     END IF;
     named := _sas.operate(caller, run_ids);
     ids := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL AND n.state <> 'stopped');

@@ -94,10 +94,10 @@ $$;
 CREATE FUNCTION _sas.step_refusal(verb text, n _sas.named, step text, t _sas.target) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT coalesce(n.refused, CASE
-        WHEN n.state = 'stopped' THEN _sas.stands(n) || '; sas.rerun begins it anew' || CASE
+        WHEN n.state = 'stopped' THEN _sas.stands(n) || '; sas.rerun runs it again' || CASE
             WHEN n.result IN ('success', 'warning') THEN ', sas.compensate undoes it' ELSE '' END
         WHEN t.run_id IS NULL AND step IS NULL THEN _sas.stands(n) || '; no step of it has failed'
-            || CASE n.state WHEN 'paused' THEN ', sas.resume lets it go on' ELSE '' END
+            || CASE n.state WHEN 'paused' THEN ', sas.resume continues it' ELSE '' END
         WHEN t.run_id IS NULL THEN format('run %s has no step "%s"; it has %s', n.run_id, step, coalesce(
              (SELECT string_agg(x.name, ', ' ORDER BY x.name) || CASE WHEN max(x.n) > 10 THEN ', ...'
               ELSE '' END
@@ -105,13 +105,13 @@ LANGUAGE sql STABLE AS $$
                     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo AND NOT w.hidden
                     WHERE r.run_id = n.run_id ORDER BY w.step_no LIMIT 10) x), 'none'))
         ELSE format('step "%s" of run %s ', t.label, n.run_id) || CASE t.situation
-             WHEN 'waiting' THEN 'has not begun, its turn has not come; ' || _sas.only(verb)
-             WHEN 'ended' THEN CASE t.state WHEN 'failed' THEN 'has failed, and its run cannot go on'
+             WHEN 'waiting' THEN 'has not begun; ' || _sas.only(verb)
+             WHEN 'ended' THEN CASE t.state WHEN 'failed' THEN 'has failed, and its run cannot continue'
                  WHEN 'succeeded' THEN 'has succeeded' ELSE 'is ' || t.state END || '; ' || _sas.only(verb)
              WHEN 'ready' THEN 'is ready and has not failed; ' || _sas.only(verb)
              WHEN 'running' THEN format('is running, held by %s; wait for its reply, or end it with '
                                         'sas.force_complete or sas.cancel', coalesce(t.note, 'nobody'))
-             WHEN 'deciding' THEN 'has failed this moment, and the supervisor is about to decide; try again'
+             WHEN 'deciding' THEN 'has just failed, and the supervisor is about to decide; try again'
              WHEN 'inner' THEN format('waits for %s; act on that', t.note)
              WHEN 'suspended' THEN 'has not failed, it waits for what is to come; ' || _sas.only(verb)
              WHEN 'undo' THEN 'is being undone; its undo can be retried, skipped or completed'
@@ -119,11 +119,11 @@ LANGUAGE sql STABLE AS $$
              WHEN 'undoing' THEN format('is being undone, by %s; wait for its reply',
                                         coalesce(t.note, 'nobody'))
              WHEN 'redo' THEN 'is undone before its fallback is tried; that can be retried or completed'
-             WHEN 'stood_in' THEN format('failed in the stead of step "%s"; act on that one',
+             WHEN 'stood_in' THEN format('failed as the fallback of step "%s"; act on that step',
                                          regexp_replace(t.label, E'\\.fallback', ''))
-             WHEN 'failed' THEN 'has failed, and its run cannot go on; it can be retried, skipped or '
+             WHEN 'failed' THEN 'has failed, and its run cannot continue; it can be retried, skipped or '
                                 'completed'
-             ELSE 'rests until another window; ' || _sas.only(verb) END END)
+             ELSE 'waits for another window; ' || _sas.only(verb) END END)
 $$;
 
 -- _sas.pick(named, targets, situations): of the targets of each run, those in one of these situations; of a
@@ -169,9 +169,9 @@ CREATE FUNCTION _sas.must_name(step text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF step IS NULL THEN
-        RAISE EXCEPTION 'the step must be named'
+        RAISE EXCEPTION 'the step must not be null'
             USING ERRCODE = 'null_value_not_allowed', DETAIL = 'At /step.',
-            HINT = 'See sas.steps for those of a run; an element of a map is written "pack[3]".';
+            HINT = 'See sas.steps for the steps of a run. An element of a map is written "pack[3]".';
     END IF;
 END $$;
 
@@ -192,9 +192,9 @@ DECLARE
 BEGIN
     targets := _sas.targets(named, $3);
     IF $3 ~ E'\\[' THEN
-        RAISE EXCEPTION 'a map is retried as a whole'
+        RAISE EXCEPTION 'a single element of a map cannot be retried'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /step.',
-            HINT = 'Name the step without the element: those that have failed are tried again.';
+            HINT = 'Name the step without the element. Its failed elements are retried.';
     END IF;
     -- the run of a retry by step goes on, others that failed stay; an element counts for its step
     SELECT * INTO p FROM _sas.pick(named, targets, CASE WHEN $3 IS NULL THEN '{failed,undo,redo}'
@@ -487,7 +487,7 @@ BEGIN
     SELECT array_agg(ROW(x.run_id, NULL, NULL, NULL, NULL, x.why)::_sas.named) AS named,
         array_agg(x.run_id) AS ids INTO wrong
     FROM (SELECT DISTINCT ON (t.run_id) t.run_id, CASE
-          WHEN t.n > 1 THEN format('step "%s" of run %s stands for %s elements; name one, such as "%s"', $3,
+          WHEN t.n > 1 THEN format('step "%s" of run %s has %s elements; name one, such as "%s"', $3,
                                    t.run_id, t.n, t.label)
                                                        ELSE format('step "%s" of run %s ', t.label, t.run_id)
                                                            || _sas.unfit_input(r, w,
@@ -534,17 +534,18 @@ END $$;
 -- _sas.unfit_input(r, w, t, input): why this cannot be the input of that step; null when it can.
 CREATE FUNCTION _sas.unfit_input(r _sas.run, w _sas.workflow_step, t _sas.target, input jsonb) RETURNS text
 LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN r.fate IS NOT NULL THEN 'belongs to a run that cannot go on'
+    SELECT CASE WHEN r.fate IS NOT NULL THEN 'belongs to a run that cannot continue'
                 WHEN (SELECT s.asks IS NOT NULL FROM _sas.step s WHERE s.run_id = t.run_id
                       AND s.step_no = t.step_no AND s.element = t.element)
-                    THEN 'has sent its call already, and only asks how that goes'
+                    THEN 'has sent its call already, and only polls'
                 WHEN t.element = 0 AND w.shape ? 'each' THEN CASE
-                    WHEN jsonb_typeof(input) <> 'array' THEN 'goes over an array, so its input must be one'
+                    WHEN jsonb_typeof(input) <> 'array' THEN 'is a map, so its input must be an array'
                                                                   WHEN EXISTS (SELECT FROM _sas.fan f
                                                                               WHERE f.run_id = t.run_id
                                                                               AND f.step_no = t.step_no)
-                                        THEN 'has begun to go over its array' END
-                WHEN t.element = 0 AND w.shape ? 'repeat' THEN 'repeats, and its input is made for each turn'
+                                        THEN 'has begun its elements' END
+                WHEN t.element = 0 AND w.shape ? 'repeat'
+                    THEN 'repeats, and its input is built for each iteration'
                 WHEN r.version_id IS NOT NULL
                     AND w.step_no = (SELECT v.finalize_no FROM _sas.workflow_version v
                                      WHERE v.version_id = r.version_id)
@@ -558,7 +559,7 @@ LANGUAGE sql STABLE AS $$
                     WHEN 'text' THEN CASE WHEN jsonb_typeof(input) <> 'string'
                         THEN 'sends text, which must be a string' END
                     WHEN 'body' THEN NULL
-                    ELSE 'sends no body; what stands in its path and query cannot be set, but '
-                         'sas.force_complete can say what came of it' END
+                    ELSE 'sends no body; its path and query cannot be set, but sas.force_complete '
+                         'can store its result' END
            END
 $$;

@@ -112,13 +112,14 @@ BEGIN
                   AND n.result NOT IN ('cancelled', 'compensated') AND _sas.can_undo(n.run_id));
     IF open <> '{}' THEN
         PERFORM _sas.doom(open, array_fill('compensate'::text, ARRAY[cardinality(open)]),
-                          ARRAY(SELECT _sas.problem_object('compensated', 'an operator has the run undone',
+                          ARRAY(SELECT _sas.problem_object('compensated', 'an operator compensates the run',
                                                            reason, NULL, u.id, NULL)
                                 FROM unnest(open) WITH ORDINALITY AS u (id, n) ORDER BY u.n));
     END IF;
     IF over <> '{}' THEN
         PERFORM _sas.undo_stopped_runs(over, ARRAY(
-            SELECT _sas.problem_object('compensated', 'an operator has the run undone', reason, NULL, u, NULL)
+            SELECT _sas.problem_object('compensated', 'an operator compensates the run', reason, NULL, u,
+                                       NULL)
             FROM unnest(over) u));
     END IF;
     PERFORM _sas.record(caller, open || over, 'compensate', NULL, _sas.reason(reason));
@@ -179,7 +180,7 @@ BEGIN
         THEN format('workflow "%s" of run %s has been dropped; create it again first', r.workflow, for_run)
                 WHEN r.parent_run_id IS NOT NULL
                     THEN format('run %s is a child of run %s; sas.rerun(%s), or sas.retry of its step, '
-                                'begins it anew', for_run, r.parent_run_id, r.parent_run_id)
+                                'runs it again', for_run, r.parent_run_id, r.parent_run_id)
                 WHEN r.planned AND NOT pg_has_role(caller, r.owner::oid, 'MEMBER')
                 THEN format('run %s is planned by functions, with the rights of %s; only a member of that '
                             'role can run it again', for_run, r.owner) END;
@@ -190,7 +191,7 @@ BEGIN
         DELETE FROM _sas.run_key k WHERE k.owner = r.owner AND k.workflow_id = r.workflow_id
             AND k.key = r.key AND k.run_id = for_run;
         IF r.key IS NOT NULL AND NOT FOUND THEN
-            why := format('key "%s" of run %s is that of run %s by now; run that one again', r.key, for_run,
+            why := format('key "%s" of run %s belongs to run %s now; run that one again', r.key, for_run,
                           (SELECT k.run_id FROM _sas.run_key k WHERE k.owner = r.owner
                            AND k.workflow_id = r.workflow_id AND k.key = r.key));
             RETURN;
@@ -200,7 +201,7 @@ BEGIN
                               WHEN r.key IS NOT NULL THEN ARRAY[r.key] END, r.own_priority, NULL, NULL, NULL,
                               NULL, r.reply_to, r.labels) s;
         IF NOT fresh THEN
-            RAISE EXCEPTION 'run % is open, and workflow "%" has one at a time', made, r.workflow
+            RAISE EXCEPTION 'run % is already open, and workflow "%" runs one at a time', made, r.workflow
                 USING ERRCODE = 'object_not_in_prerequisite_state';
         END IF;
     EXCEPTION WHEN OTHERS THEN

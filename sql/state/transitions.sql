@@ -24,7 +24,7 @@ INSERT INTO _sas.transition VALUES
     ('run', 'pending', 'stopped', 'an operator halted it'),
     ('run', 'paused', 'stopped', 'an operator halted it'),
     ('run', 'stopped', 'compensating',
-     'the run that it is a child of is undone, or an operator has it undone'),
+     'its parent run is being undone, or an operator has it undone'),
     ('step', 'none', 'waiting', 'one of several that it waits for has ended'),
     ('step', 'none', 'ready', 'ready, but its run is paused'),
     ('step', 'none', 'running', 'claimed for the first time'),

@@ -88,16 +88,16 @@ BEGIN
     WHERE c.lasts
     UNION ALL
     SELECT 'crash-loop', format('crash loop of %s workers', c.actor),
-           format('a worker of actor "%s" has failed %s times in a row; it is started anew with growing '
-                  'pauses, see the log of the server', c.actor, max(c.failures)), NULL, true
+           format('a worker of actor "%s" has failed %s times in a row; it is restarted with growing '
+                  'pauses; see the server log', c.actor, max(c.failures)), NULL, true
     FROM _sas.crash_loops() c GROUP BY c.actor
     UNION ALL
     SELECT 'crash-loop', 'crash loop of the server',
-        format('the server has begun anew %s times within ten minutes; see its log', count(*)), NULL, true
+        format('the server has restarted %s times within ten minutes; see its log', count(*)), NULL, true
     FROM _sas.boot b WHERE b.at > _sas.now() - interval '10 min' HAVING count(*) >= 5
     UNION ALL
     SELECT 'late', 'scheduler late',
-        'what is due for the scheduler is not looked at; see sas.workers and the log of the server', NULL,
+        'the scheduler does not process due work; see sas.workers and the server log', NULL,
         true
     WHERE _sas.lateness('s') > _sas.late_after()
         AND EXISTS (SELECT FROM _sas.all_workers() w WHERE w.database = current_database());

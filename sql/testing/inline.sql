@@ -45,10 +45,10 @@ BEGIN
         END IF;
         turns := turns + 1;
         IF turns > 100000 THEN
-            RAISE EXCEPTION 'run % finds no end', root
+            RAISE EXCEPTION 'run % did not stop', root
                 USING ERRCODE = 'program_limit_exceeded',
-                DETAIL = format('It is %s in the test.', _sas.now()),
-                HINT = 'See sas.stubbed_calls() for what is asked again and again; within => ''1 h'' stops '
+                DETAIL = format('The clock of the test shows %s.', _sas.now()),
+                HINT = 'See sas.stubbed_calls() for calls that repeat. Pass within => ''1 h'' stops '
                        'the clock there.';
         END IF;
     END LOOP;
@@ -296,7 +296,7 @@ BEGIN
       AND (t.attempt IS NULL OR t.attempt = f.attempt + f.tries) AND (t.undo IS NULL OR t.undo = f.undo)
     ORDER BY t.stub_id DESC LIMIT 1;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'no stub answers %', CASE
+        RAISE EXCEPTION 'no stub matches %', CASE
             WHEN f.is_task THEN format('a task of agent "%s"', agent_name)
                                                   ELSE format('%s %s of agent "%s"', sent ->> 'method',
                                                               sent ->> 'path', agent_name) END
@@ -392,7 +392,7 @@ BEGIN
     IF $3 < '0' THEN
         RAISE EXCEPTION 'within must not be negative'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /within.',
-            HINT = 'It is how far the clock may go on.';
+            HINT = 'It limits how far the clock may advance.';
     END IF;
     SELECT * INTO r FROM _sas.run x WHERE x.run_id = $2 AND pg_has_role(caller, x.owner, 'MEMBER');
     IF NOT FOUND THEN
@@ -403,7 +403,7 @@ BEGIN
     IF r.state <> 'stopped' AND NOT _sas.submitted_here(r.run_id) THEN
         RAISE EXCEPTION 'run % was not submitted in this transaction', $2
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                HINT = 'The workers carry it out; sas.wait waits for it.';
+                HINT = 'The workers run it. Call sas.wait to wait for it.';
     END IF;
     PERFORM _sas.write_timers(ARRAY[r.run_id]);
     PERFORM _sas.index_ready(ARRAY[r.run_id]);
@@ -426,7 +426,7 @@ BEGIN
                                                WHEN $4 IS NOT NULL THEN ARRAY[$4] END, 0, NULL, NULL, $5,
                                                NULL, NULL, $6) s;
     IF NOT made.created THEN
-        RAISE EXCEPTION 'run % is there already: it has this key, or is the one open run of workflow "%"',
+        RAISE EXCEPTION 'run % already exists: it has this key, or is the only open run of workflow "%"',
             made.run_id, $2
             USING ERRCODE = 'unique_violation',
                 HINT = 'If it was submitted in this transaction, pass its id to sas.continue_inline.';

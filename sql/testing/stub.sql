@@ -17,7 +17,7 @@ BEGIN
     IF at IS NULL OR NOT isfinite(at) THEN
         RAISE EXCEPTION 'the clock cannot be set to %', coalesce(at::text, 'null')
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /at.',
-                HINT = 'Pass an instant, or a span to move it by.';
+                HINT = 'Pass a timestamp, or an interval to move the clock by.';
     END IF;
     PERFORM _sas.rehearse();
     PERFORM set_config('sas.clock', to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00',
@@ -81,7 +81,7 @@ BEGIN
     UNION ALL SELECT path || r.pointer, r.problem,
         'A response refers to the call as {{request.body.NAME}}, {{key}}, {{n}} or {{attempt}}.', '42601'
               FROM _sas.references(answer) r WHERE r.problem IS NOT NULL
-    UNION ALL SELECT path || r.pointer, format('"%s" is not known of a call', r.path),
+    UNION ALL SELECT path || r.pointer, format('"%s" is not a part of a call', r.path),
         'A response refers to the call as {{request.body.NAME}}, {{key}}, {{n}} or {{attempt}}.', '42P10'
               FROM _sas.references(answer) r WHERE r.problem IS NULL
                   AND (r.root IS NULL OR NOT r.root IN ('request', 'key', 'n', 'attempt'));
@@ -102,7 +102,7 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'agent "%" does not exist', agent
             USING ERRCODE = 'undefined_object', DETAIL = 'At /agent.',
-            HINT = 'See sas.agents for those that do.';
+            HINT = 'See sas.agents for existing agents.';
     END IF;
     IF response IS NULL OR list = '[]' THEN
         RAISE EXCEPTION 'a stub needs an answer'
@@ -121,7 +121,7 @@ BEGIN
     IF EXISTS (SELECT FROM jsonb_array_elements(list) e WHERE e ->> 'error' = 'breaker open')
        AND (jsonb_typeof(response) = 'array' OR num_nonnulls(method, path, step, element, attempt, undo) > 0)
            THEN
-        RAISE EXCEPTION 'a breaker is open for all calls of an agent'
+        RAISE EXCEPTION 'an open breaker applies to all calls of an agent'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /response.',
             HINT = format('SELECT sas.stub(%L, ''{"error": "breaker open"}''), and sas.unstub or another '
                           'stub to close it.', agent);
@@ -129,7 +129,7 @@ BEGIN
     IF a.kind = 'external' AND (method IS NOT NULL OR path IS NOT NULL) THEN
         RAISE EXCEPTION 'tasks of agent "%" have no method and no path', agent
             USING ERRCODE = 'invalid_parameter_value',
-            HINT = 'Tell them apart by step, element, attempt and undo.';
+            HINT = 'Select them by step, element, attempt and undo.';
     END IF;
     PERFORM _sas.rehearse();
     INSERT INTO _sas.stub AS s (agent_id, method, path, step, element, attempt, undo, answers, for_ever)
@@ -158,7 +158,8 @@ BEGIN
         PERFORM _sas.raise(p);
     END LOOP;
     IF payload IS NULL OR after IS NULL OR after < '0' OR times IS NULL OR times < 1 THEN
-        RAISE EXCEPTION 'a signal needs a payload, a span of zero or more, and at least one time'
+        RAISE EXCEPTION
+            'a stubbed signal needs a payload, an interval that is not negative, and at least one time'
             USING ERRCODE = 'invalid_parameter_value',
             HINT = 'Such as sas.stub_signal(''decision'', ''{"approved": true}'', after => ''2 h'').';
     END IF;

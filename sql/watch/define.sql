@@ -7,8 +7,8 @@
 -- _sas.check_templates(value, path, roots): the references of a template of a watcher.
 CREATE FUNCTION _sas.check_templates(value jsonb, path text, roots text[]) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
-    SELECT $2 || r.pointer, coalesce(r.problem, format('"%s" is not known here', left(r.path, 80))),
-        'Templates know here: ' || array_to_string(roots, ', ') || '.', CASE
+    SELECT $2 || r.pointer, coalesce(r.problem, format('"%s" cannot be referenced here', left(r.path, 80))),
+        'Templates here can refer to: ' || array_to_string(roots, ', ') || '.', CASE
         WHEN r.problem IS NULL THEN '42P10' ELSE '42601' END
     FROM _sas.references(value) r WHERE r.problem IS NOT NULL OR NOT coalesce(r.root = ANY (roots), false)
 $$;
@@ -23,7 +23,7 @@ DECLARE
                    AND a.dropped_at IS NULL);
 BEGIN
     IF $2 = 'function' THEN
-        RETURN QUERY SELECT '/agent', 'a function is called by sas itself', 'Leave it out.', '22023'
+        RETURN QUERY SELECT '/agent', 'a watcher with a function needs no agent', 'Leave it out.', '22023'
             WHERE definition ? 'agent';
     ELSIF jsonb_typeof(definition -> 'agent') IS DISTINCT FROM 'string' THEN
         RETURN NEXT ROW('/agent', format('a watcher with "%s" needs an agent', $2),
@@ -46,7 +46,7 @@ BEGIN
     IF jsonb_typeof(value) = 'object' THEN
         RETURN QUERY SELECT * FROM _sas.check_choice(coalesce(value -> 'format', 'null'), '/stream/format',
                                                      '{sse,ndjson,ws,long_poll}');
-        RETURN QUERY SELECT '/stream/format', 'the libcurl of this server does not know WebSocket',
+        RETURN QUERY SELECT '/stream/format', 'the libcurl of this server does not support WebSocket',
             'Use another format, or a libcurl that is built with it: see curl --version.', '0A000'
                      WHERE value ->> 'format' = 'ws' AND NOT _sas.has_websocket();
         RETURN QUERY SELECT * FROM _sas.check_span(value -> 'idle_timeout', '/stream/idle_timeout');
@@ -124,8 +124,8 @@ DECLARE
     targets text[];
 BEGIN
     IF kind = 'function' THEN
-        RETURN QUERY SELECT '/items', 'a function that is called for ever has no items',
-            'Leave it out: what it finds is its own business, and its result is the next cursor.', '22023'
+        RETURN QUERY SELECT '/items', 'a watcher with a function has no items',
+            'Leave it out. The function handles what it finds, and its result is the next cursor.', '22023'
             WHERE definition ? 'items';
         RETURN;
     END IF;
@@ -187,7 +187,7 @@ BEGIN
         RETURN QUERY SELECT * FROM _sas.check_span(coalesce(definition -> 'every', 'null'), '/every', true);
     ELSIF definition ? 'every' THEN
         RETURN NEXT ROW('/every', format('a watcher with "%s" has no "every" here', kinds[1]),
-                        'It belongs to "function"; that of a poll stands inside "poll".',
+                        'It belongs to "function". For a poll, write it inside "poll".',
                         '22023')::_sas.problem;
     END IF;
     RETURN QUERY SELECT * FROM _sas.check_targets(definition, kinds[1], caller);
@@ -221,7 +221,7 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'watcher "%" does not exist', watcher_name
             USING ERRCODE = 'undefined_object', DETAIL = 'At /name.',
-            HINT = 'See sas.watchers for those that do.';
+            HINT = 'See sas.watchers for existing watchers.';
     END IF;
     IF NOT pg_has_role(caller, d.owner, 'MEMBER') AND NOT _sas.has_level(caller, 'admin') THEN
         RAISE EXCEPTION 'must be owner of watcher "%"', watcher_name
@@ -297,7 +297,7 @@ BEGIN
     old := _sas.own_watcher(caller, $2);
     IF d.lane <> old.lane AND EXISTS (SELECT FROM _sas.watch w WHERE w.watcher_id = old.watcher_id
                                       AND w.state <> 'deleted') THEN
-        RAISE EXCEPTION 'watcher "%" has tasks, and they could not move to another agent', $2
+        RAISE EXCEPTION 'cannot change the kind or agent of watcher "%" because it has tasks', $2
             USING ERRCODE = 'dependent_objects_still_exist',
                 DETAIL = _sas.at(CASE WHEN d.lane > 0 THEN '/agent' ELSE '' END),
                 HINT = 'Stop them with sas.unwatch first, or create another watcher.';
@@ -323,8 +323,9 @@ DECLARE
 BEGIN
     IF open IS NOT NULL THEN
         RAISE EXCEPTION 'watcher "%" has tasks', $2
-            USING ERRCODE = 'dependent_objects_still_exist', DETAIL = format('"%s" is not deleted.', open),
-                HINT = 'Stop them with sas.unwatch, and let them end, first.';
+            USING ERRCODE = 'dependent_objects_still_exist',
+                DETAIL = format('Task "%s" is not deleted.', open),
+                HINT = 'Stop them with sas.unwatch first, and wait until they have ended.';
     END IF;
     PERFORM _sas.forget_watches(ARRAY(SELECT w.watch_id FROM _sas.watch w WHERE w.watcher_id = d.watcher_id));
     DELETE FROM _sas.watcher x WHERE x.watcher_id = d.watcher_id;

@@ -173,7 +173,7 @@ BEGIN
            CASE WHEN f.last_error_at <= w.resumed_at THEN 0
                ELSE greatest(0, extract(epoch FROM f.retry_at - _sas.now())::float8 * 1000) END,
            CASE WHEN coalesce(body.problem, path.problem) IS NOT NULL
-                THEN _sas.watch_problem('template', 'the request of the watcher cannot be made',
+                THEN _sas.watch_problem('template', 'could not build the request of the watcher',
                                         format('%s: %s', coalesce(body.problem, path.problem) ->> 'path',
                                                coalesce(body.problem, path.problem) ->> 'what')) END
     FROM unnest(ids) WITH ORDINALITY AS u (id, n)
@@ -370,7 +370,7 @@ BEGIN
     WITH told AS (
         SELECT u.id, d.retry, w.resumed_at,
                CASE WHEN u.error IS NULL AND now - greatest(f.retry_at, w.since) < interval '1 s'
-                    THEN _sas.watch_problem('ended', 'the stream ended as soon as it had begun', NULL)
+                    THEN _sas.watch_problem('ended', 'the stream ended at once', NULL)
                         ELSE u.error END AS error,
                make_interval(secs => coalesce(u.at_least, 0) / 1000) AS at_least,
                CASE WHEN f.retry_at IS NULL OR f.last_error_at <= w.resumed_at

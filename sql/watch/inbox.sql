@@ -186,7 +186,7 @@ BEGIN
     LEFT JOIN LATERAL _sas.render(d.target_key, root || jsonb_build_object('item', e.item)) k
         ON d.target_key IS NOT NULL;
     IF problem IS NOT NULL THEN
-        problem := _sas.watch_problem('template', 'an item cannot be brought into its shape',
+        problem := _sas.watch_problem('template', 'could not build an item',
                                       format('%s: %s', problem ->> 'path', problem ->> 'what'));
     END IF;
 END $$;
@@ -307,7 +307,7 @@ BEGIN
         PERFORM _sas.finish_items(found.ids, array_fill(NULL::bigint, ARRAY[worked]),
                                   (SELECT array_agg(CASE WHEN NOT c
                                                     THEN _sas.watch_problem('worker-lost',
-                                        'the worker that brought items to their target is gone', NULL) END
+                                        'the worker that delivered the items is gone', NULL) END
                                             ORDER BY n)
                                    FROM unnest(found.crowd) WITH ORDINALITY AS x (c, n)),
                                   found.crowd);

@@ -18,19 +18,19 @@ DECLARE
     lanes int[];
 BEGIN
     IF coalesce($2, '') = '' OR octet_length($2) > 200 OR $2 ~ E'[\\x01-\\x1f\\x7f]' THEN
-        RAISE EXCEPTION 'the name of the node is empty, longer than 200 bytes or holds control characters'
+        RAISE EXCEPTION 'the name of the node is empty, longer than 200 bytes or contains control characters'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /name.',
-                HINT = 'Say which program it is and where it runs, such as "prices on host7".';
+                HINT = 'Name the program and its host, such as "prices on host7".';
     END IF;
     IF capacity IS NULL OR capacity NOT BETWEEN 0 AND 1000000 THEN
-        RAISE EXCEPTION 'the capacity must be from 0 to 1000000'
+        RAISE EXCEPTION 'the capacity must be between 0 and 1000000'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /capacity.',
-            HINT = 'It is how many tasks the program hosts at once.';
+            HINT = 'It is the number of tasks that the program can host at once.';
     END IF;
     IF lease IS NULL OR lease < '1 s' OR lease > '1 day' THEN
-        RAISE EXCEPTION 'the lease must be from a second to a day'
+        RAISE EXCEPTION 'the lease must be between a second and a day'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /lease.',
-            HINT = 'Within it sas.heartbeat_node must be called.';
+            HINT = 'Call sas.heartbeat_node before the lease expires.';
     END IF;
     SELECT x INTO wrong FROM unnest(agents) x
     WHERE NOT EXISTS (SELECT FROM _sas.agent a WHERE a.name = x AND a.dropped_at IS NULL
@@ -74,7 +74,7 @@ BEGIN
     FOR o IN SELECT * FROM _sas.node n WHERE n.name = $2 AND n.ended_at IS NULL
         AND n.kind = 'outside' FOR UPDATE LOOP
         IF NOT pg_has_role(caller, o.role, 'MEMBER') AND NOT _sas.has_level(caller, 'admin') THEN
-            RAISE EXCEPTION 'the name "%" is that of a node of another role', $2
+            RAISE EXCEPTION 'node name "%" is used by another role', $2
                 USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /name.',
                 HINT = 'Use another name.';
         END IF;
@@ -149,9 +149,9 @@ DECLARE
     unfit record;
 BEGIN
     IF quantity IS NULL OR quantity NOT BETWEEN 1 AND 10000 THEN
-        RAISE EXCEPTION 'the quantity must be from 1 to 10000'
+        RAISE EXCEPTION 'the quantity must be between 1 and 10000'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /quantity.',
-            HINT = 'Claim no more than is begun at once.';
+            HINT = 'Claim only what the program can start at once.';
     END IF;
     IF n.ended_at IS NOT NULL THEN
         RETURN;
@@ -280,10 +280,10 @@ BEGIN
     FROM _sas.append_batches(node, ARRAY[$2], ARRAY[$3], ARRAY[items], ARRAY[cursor], ARRAY[NULL]::text[]) a;
     -- the program would have to know how far they were taken in
     IF said = 'cut' THEN
-        RAISE EXCEPTION 'the last of the items yields no cursor'
+        RAISE EXCEPTION 'the last item yields no cursor'
             USING ERRCODE = 'invalid_parameter_value',
-                  DETAIL = 'At /items. None of them is taken in.',
-                  HINT = 'Pass the cursor behind them, or append them with the next item that yields one.';
+                  DETAIL = 'At /items. No item was stored.',
+                  HINT = 'Pass the cursor, or append them together with the next item that yields one.';
     END IF;
     RETURN said;
 END $$;
@@ -343,6 +343,6 @@ BEGIN
         RETURN false;
     END IF;
     PERFORM _sas.commit_durably();
-    PERFORM _sas.end_node(n, 'it said good-bye');
+    PERFORM _sas.end_node(n, 'it unregistered');
     RETURN true;
 END $$;

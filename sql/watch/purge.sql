@@ -38,7 +38,7 @@ BEGIN
     EXCEPTION WHEN OTHERS THEN
         UPDATE _sas.watch_ended e SET ended_at = now - keep + interval '1 h' WHERE e.watch_id = ANY (ids);
         PERFORM _sas.raise_alert('purge-failed', 'purge watches',
-                                 format('tasks that were deleted cannot be purged: %s', SQLERRM));
+                                 format('could not purge deleted tasks: %s', SQLERRM));
     END;
     SELECT greatest(e.ended_at + keep, CASE worked WHEN 0 THEN now + interval '10 s' END) INTO next_due
     FROM _sas.watch_ended e ORDER BY e.ended_at LIMIT 1;

@@ -28,7 +28,7 @@ BEGIN
     next_due := least(_sas.next_lease(), _sas.next_watch_due());
 EXCEPTION WHEN OTHERS THEN
     PERFORM _sas.raise_alert('stuck', 'watches stuck',
-                             format('infinite tasks cannot be looked after: %s', SQLERRM));
+                             format('could not supervise infinite tasks: %s', SQLERRM));
     worked := 0;
     next_due := _sas.now() + interval '10 s';
 END $$;
@@ -147,7 +147,7 @@ BEGIN
     END LOOP;
 EXCEPTION WHEN OTHERS THEN
     PERFORM _sas.raise_alert('stuck', 'watches stuck',
-                             format('a function that does not end cannot be given up: %s', SQLERRM));
+                             format('could not give up a function that does not end: %s', SQLERRM));
 END $$;
 
 -- _sas.check_requested(quantity): tasks that somebody asked to be looked at. Those that a session holds are

@@ -20,12 +20,12 @@ BEGIN
     IF NOT _sas.may_watch(caller, d) THEN
         RAISE EXCEPTION 'permission denied for watcher "%"', d.name
             USING ERRCODE = 'insufficient_privilege',
-            HINT = 'One may use one''s own watchers and those of superusers and admins.';
+            HINT = 'You can use your own watchers and those of superusers and admins.';
     END IF;
     IF coalesce($3, '') = '' OR octet_length($3) > 1000 THEN
         RAISE EXCEPTION 'the key is empty or longer than 1000 bytes'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /key.',
-            HINT = 'It is the name of the task within its watcher.';
+            HINT = 'The key names the task within its watcher.';
     END IF;
     IF jsonb_typeof($4) IS DISTINCT FROM 'object' THEN
         RAISE EXCEPTION 'the input of an infinite task must be an object, not %',
@@ -63,7 +63,7 @@ BEGIN
     SELECT * INTO made FROM _sas.render(d.cursor_start,
                                         _sas.watch_context(d.name, key, input, NULL) - 'cursor');
     IF made.problem IS NOT NULL THEN
-        RAISE EXCEPTION 'the first cursor cannot be made'
+        RAISE EXCEPTION 'could not build the first cursor'
             USING ERRCODE = 'invalid_parameter_value',
             DETAIL = format('%s: %s', made.problem ->> 'path', made.problem ->> 'what'),
             HINT = 'See "cursor" of the watcher.';
@@ -133,19 +133,19 @@ RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT coalesce(adopt, false) THEN
-        RAISE EXCEPTION 'key "%" of watcher "%" is taken', w.key, d.name
+        RAISE EXCEPTION 'key "%" of watcher "%" is already used', w.key, d.name
             USING ERRCODE = 'unique_violation', DETAIL = format('The task is %s.', w.state),
-                HINT = 'Pass adopt => true to take the task that is there for the one that is asked for.';
+                HINT = 'Pass adopt => true to use the existing task.';
     ELSIF NOT pg_has_role(caller, w.owner, 'MEMBER') AND NOT _sas.has_level(caller, 'admin') THEN
-        RAISE EXCEPTION 'key "%" of watcher "%" is taken by another role', w.key, d.name
+        RAISE EXCEPTION 'key "%" of watcher "%" is used by another role', w.key, d.name
             USING ERRCODE = 'insufficient_privilege', HINT = 'Use another key.';
     ELSIF w.input IS DISTINCT FROM $4 THEN
-        RAISE EXCEPTION 'key "%" of watcher "%" is taken with another input', w.key, d.name
+        RAISE EXCEPTION 'key "%" of watcher "%" is used with another input', w.key, d.name
             USING ERRCODE = 'unique_violation', DETAIL = 'At /input.',
                 HINT = 'Stop it with sas.unwatch first, or use another key.';
     ELSIF w.state = 'on_deleting' THEN
         RAISE EXCEPTION 'key "%" of watcher "%" is being stopped', w.key, d.name
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Ask again once it is deleted.';
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Try again when it has been deleted.';
     END IF;
 END $$;
 
@@ -163,7 +163,7 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'watcher "%" does not exist', $2
             USING ERRCODE = 'undefined_object', DETAIL = 'At /watcher.',
-            HINT = 'See sas.watchers for those that do.';
+            HINT = 'See sas.watchers for existing watchers.';
     END IF;
     PERFORM _sas.ring_on_abort();
     PERFORM FROM _sas.watch w

@@ -102,7 +102,7 @@ FROM (VALUES
     ('[7]', '22023', '/hooks/0', 'a hook that is no object'),
     ('[{"on": "finished", "function": "shop.book"}]', '22023', '/hooks/0/on', 'a hook on a state that does not exist'),
     ('[{"on": ["success", "done"], "function": "shop.book"}]', '22023', '/hooks/0/on/1', 'one among several that does not exist'),
-    ('[{"on": [], "function": "shop.book"}]', '22023', '/hooks/0/on', 'a hook on nothing'),
+    ('[{"on": [], "function": "shop.book"}]', '22023', '/hooks/0/on', 'a hook needs a state or result'),
     ('[{"on": null, "function": "shop.book"}]', '22023', '/hooks/0/on', 'a hook on null'),
     ('[{"on": "success"}]', '22023', '/hooks/0', 'a hook that does nothing'),
     ('[{"on": "success", "function": "shop.book", "notify": "c"}]', '22023', '/hooks/0', 'a hook that does two things'),

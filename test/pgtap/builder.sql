@@ -116,7 +116,7 @@ SET ROLE builder_user;
 
 -- what is refused, and what is good to run ---------------------------------------------------------
 
-SELECT throws_ok($$SELECT sas.steps(sas.step('a', sas.sleep('1 s')), sas.step('a', sas.sleep('1 s')))$$, '42710', 'there are two steps "a"', 'two steps of one name are refused');
+SELECT throws_ok($$SELECT sas.steps(sas.step('a', sas.sleep('1 s')), sas.step('a', sas.sleep('1 s')))$$, '42710', 'step "a" appears twice', 'two steps of one name are refused');
 SELECT throws_ok($$SELECT sas.function('shop.nope')$$, '42883', NULL, 'a function that is not there is refused as it is written');
 SELECT throws_ok($$SELECT sas.sleep('soon')$$, '22007', NULL, 'and so is a span');
 SELECT lives_ok($$SELECT sas.create_workflow('built', sas.workflow(sas.steps(sas.step('a', sas.call('inventory')), sas.step('b', sas.function('shop.book_order')), sas.step('c', sas.function('shop.book_order'))),

@@ -239,7 +239,7 @@ SELECT is(pg_temp.sees('mon', $$SELECT count(*) FROM sas.agents WHERE last_error
 SELECT is(pg_temp.sees('bob', format('SELECT _sas.step_input(%s, 1, 0)', (SELECT run_id FROM sas.runs WHERE submitted_by = 'ann' AND input ? 'pin'))), '42501 permission denied for schema _sas', 'what the views call is for nobody by itself');
 
 -- verbs on runs of others: as if they were not there
-SELECT is(pg_temp.sees('bob', format('SELECT refused FROM sas.%I(%s)', v, r.run_id)), format('run %s does not exist, or is not yours; sas.runs shows those that are', r.run_id), format('bob cannot %s a run of ann', v))
+SELECT is(pg_temp.sees('bob', format('SELECT refused FROM sas.%I(%s)', v, r.run_id)), format('run %s does not exist, or is not yours; see sas.runs for your runs', r.run_id), format('bob cannot %s a run of ann', v))
 FROM unnest('{pause,resume,retry,cancel,halt,compensate,rerun}'::text[]) v, (SELECT min(run_id) AS run_id FROM sas.runs WHERE submitted_by = 'ann') r;
 SELECT is((SELECT count(*) FROM sas.runs WHERE state = 'paused'), 0::bigint, 'and nothing has happened to it');
 SELECT is(pg_temp.sees('op', format('SELECT changed FROM sas.pause(%s)', r.run_id)), 'true', 'an operator can') FROM (SELECT min(run_id) AS run_id FROM sas.runs WHERE submitted_by = 'ann') r;

@@ -111,19 +111,19 @@ SELECT results_eq($$SELECT path, problem FROM sas.validate_workflow('{"colour": 
         "flow": {"sequence": ["a", "w", []]}, "output": "{{steps.z.output}}"}')$$,
     $$VALUES ('/colour', 'unknown key "colour"'), ('/deadline', '"soon" is not a valid span of time'),
              ('/steps/a/colour', 'unknown key "colour"'), ('/steps/a/retry/max', '1 is not a valid span of time'),
-             ('/steps/b', 'a step has only one of call, function, task, wait, workflow and include'),
-             ('/steps/d', 'an object is needed here, not number'),
+             ('/steps/b', 'a step can have only one of call, function, task, wait, workflow and include'),
+             ('/steps/d', 'expected an object, not number'),
              ('/steps/e/agent', 'the agent must be a name'), ('/steps/e/call/path', 'the path must be a string'), ('/steps/e/undo/function', 'function shop.no(jsonb) does not exist'),
-             ('/flow/sequence/2', 'a part of a flow is the name of a step, or an object with one of sequence and concurrence that holds an array of parts'), ('/flow/sequence/1', 'step "w" does not exist'),
-             ('/steps/a/input', '"item" refers to nothing that can be seen from here'),
+             ('/flow/sequence/2', 'a part of a flow is the name of a step, or an object with one of sequence and concurrence that contains an array of parts'), ('/flow/sequence/1', 'step "w" does not exist'),
+             ('/steps/a/input', '"item" cannot be referenced here'),
              ('/steps/a/input', 'step "n" does not exist'), ('/output', 'step "z" does not exist'),
-             ('/steps/b/after', 'step "q" does not exist'), ('/steps/b', 'the steps wait for each other: b -> c -> b')$$, 'every problem is told, and each once');
+             ('/steps/b/after', 'step "q" does not exist'), ('/steps/b', 'the steps form a cycle: b -> c -> b')$$, 'every problem is told, and each once');
 SELECT is((SELECT string_agg(path || ': ' || problem, '; ') FROM sas.validate_workflow('{"steps": {"a": {"function": "shop.f"}, "f": {"function": "shop.f", "undo": {"function": "shop.f", "input": "{{steps.a.output}}"}}}}')),
           '/steps/f/undo/input: step "a" is not before step "f"', 'an undo refers to what comes before');
 SELECT is((SELECT count(*) FROM sas.validate_workflow('{"steps": {"a": {"function": "shop.f"}, "b": {"function": "shop.f", "after": ["a"]}, "f": {"function": "shop.f", "after": ["b"], "undo": {"function": "shop.f", "input": "{{steps.a.output}}"}}}}')),
           0::bigint, 'also over others');
 SELECT results_eq($$SELECT path, problem FROM sas.validate_workflow(jsonb_build_object('steps', (SELECT jsonb_object_agg(n || g, jsonb_build_object('function', 'shop.f', 'after', jsonb_build_array(n || 3 - g))) FROM unnest('{a,b,c}'::text[]) n, generate_series(1, 2) g)))$$,
-    $$VALUES ('/steps/a1', 'the steps wait for each other: a1 -> a2 -> a1'), ('/steps/b1', 'the steps wait for each other: b1 -> b2 -> b1'), ('/steps/c1', 'the steps wait for each other: c1 -> c2 -> c1')$$, 'each cycle is told');
+    $$VALUES ('/steps/a1', 'the steps form a cycle: a1 -> a2 -> a1'), ('/steps/b1', 'the steps form a cycle: b1 -> b2 -> b1'), ('/steps/c1', 'the steps form a cycle: c1 -> c2 -> c1')$$, 'each cycle is told');
 
 -- ten thousand steps ----------------------------------------------------------------------------------
 
@@ -144,7 +144,7 @@ RESET statement_timeout;
 SELECT is((SELECT count(*) FROM _sas.workflow_edge WHERE version_id = pg_temp.version('by_flow')), 9999::bigint, 'a chain has an edge less than steps');
 SELECT is((SELECT count(*) FROM _sas.workflow_edge WHERE version_id = pg_temp.version('two_halves')), 10000::bigint, 'and the parts have one for each step');
 SELECT is((SELECT problem FROM sas.validate_workflow(jsonb_build_object('steps', (SELECT jsonb_object_agg(name, jsonb_build_object('function', 'shop.f', 'after', jsonb_build_array(CASE before WHEN 's0' THEN 's10000' ELSE before END))) FROM chain)))),
-          'the steps wait for each other: s1 -> s2 -> s3 -> s4 -> s5 -> s6 -> s7 -> s8 -> s9 -> s10 -> ... -> s9992 -> s9993 -> s9994 -> s9995 -> s9996 -> s9997 -> s9998 -> s9999 -> s10000 -> s1', 'of a long cycle both ends are told');
+          'the steps form a cycle: s1 -> s2 -> s3 -> s4 -> s5 -> s6 -> s7 -> s8 -> s9 -> s10 -> ... -> s9992 -> s9993 -> s9994 -> s9995 -> s9996 -> s9997 -> s9998 -> s9999 -> s10000 -> s1', 'of a long cycle both ends are told');
 SELECT throws_ok($$SELECT sas.create_workflow('too_many', '{"steps": {"a": {"include": "by_flow"}}}')$$, '54000', NULL, 'what is included counts towards the limit of steps');
 
 SELECT * FROM finish();

@@ -79,7 +79,7 @@ $service->script(endless_jobs => [$begun], endless => [$busy]);
 my $before = time;
 $run = run_of($node, submit($node, 'endless', {}));
 my $took = time - $before;
-is("$run->{result} $run->{error}{title}", 'compensated it was not over in time', 'a poll that is not over in time has failed, and is undone');
+is("$run->{result} $run->{error}{title}", 'compensated it did not finish in time', 'a poll that is not over in time has failed, and is undone');
 ok($took > 1 && $took < 60, 'when its time is over') or diag($took);
 is(join(' ', map { $_->{target} } $service->requests('endless_undo')), '/endless_undo/7', 'with what its call has begun');
 

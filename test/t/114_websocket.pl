@@ -23,7 +23,7 @@ my $definition = q({"agent": "feed", "stream": {"format": "ws", "path": "/ws/{{k
 if ($node->safe_psql('postgres', 'SELECT _sas.has_websocket()') eq 'f')
 {
 	my ($status, $out, $err) = $node->psql('postgres', "SELECT sas.create_watcher('socket', '$definition')", extra_params => [ '-v', 'VERBOSITY=verbose' ]);
-	like($err, qr/0A000: the libcurl of this server does not know WebSocket/, 'without WebSocket in libcurl a definition that asks for it is refused');
+	like($err, qr/0A000: the libcurl of this server does not support WebSocket/, 'without WebSocket in libcurl a definition that asks for it is refused');
 	like($err, qr{At /stream/format\.}, 'with its place');
 	is($node->safe_psql('postgres', 'SELECT count(*) FROM sas.watchers'), 0, 'and not stored');
 	$node->stop;

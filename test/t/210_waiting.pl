@@ -149,7 +149,7 @@ cmp_ok($node->safe_psql('postgres', q{SELECT extract(epoch FROM max(finished_at)
 	'at once');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM sas.runs WHERE workflow = 'signal' AND result = 'success' AND output = to_jsonb(run_id)}), '20',
 	'signals that were committed just before the server went down are delivered when it is back');
-is($node->safe_psql('postgres', q{SELECT result || ' ' || (SELECT error->>'title' FROM sas.steps s WHERE s.run_id = r.run_id) FROM sas.runs r WHERE workflow = 'late'}), 'error no signal "go" came in time',
+is($node->safe_psql('postgres', q{SELECT result || ' ' || (SELECT error->>'title' FROM sas.steps s WHERE s.run_id = r.run_id) FROM sas.runs r WHERE workflow = 'late'}), 'error signal "go" did not arrive in time',
 	'what timed out meanwhile has failed');
 all_ended($node, 'a timer that was set before the crash for a time after it fires');
 cmp_ok($node->safe_psql('postgres', q{SELECT max(extract(epoch FROM finished_at) - extract(epoch FROM (input->>'at')::timestamptz)) FROM sas.runs WHERE workflow = 'until' AND (input->>'at')::timestamptz > pg_postmaster_start_time()}), '<', 20,

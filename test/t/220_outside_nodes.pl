@@ -158,7 +158,7 @@ all_lines_are_there('one hung');
 $sql->(q{SELECT * FROM sas.unwatch('files', ARRAY(SELECT key FROM sas.watches WHERE state <> 'deleted'))});
 ok(wait_for($node, q{SELECT DISTINCT state FROM sas.watches}, 'deleted'), 'told to stop, the programs end their tasks and say so');
 SasTest::stop_program($f, 'TERM');
-is($sql->(q{SELECT ended_for FROM sas.nodes WHERE name = 'f'}), 'it said good-bye', 'a program that is stopped says good-bye');
+is($sql->(q{SELECT ended_for FROM sas.nodes WHERE name = 'f'}), 'it unregistered', 'a program that is stopped says good-bye');
 is($sql->(q{SELECT (SELECT count(*) FROM _sas.watch_wait) + (SELECT count(*) FROM _sas.watch_held) + (SELECT count(*) FROM _sas.watch_batch) + (SELECT count(*) FROM _sas.watch_work) + (SELECT count(*) FROM _sas.watch_note)}),
 	'0', 'nothing is left over');
 is($sql->(q{SELECT count(*) FROM sas.alerts}), '0', 'and there was nothing to be alarmed about');

@@ -64,7 +64,7 @@ ok(wait_for($node, 'SELECT string_agg(kind || $$ by $$ || by, $$, $$) FROM publi
 my ($scheduler) = $node->safe_psql('postgres', q{SELECT pid FROM sas.workers WHERE actor = 'scheduler'});
 ok(stopped_asleep($scheduler), 'the scheduler is stopped in its sleep');
 my $run = $node->safe_psql('postgres', q{SELECT run_id FROM sas.submit('book', start_at => now() + interval '1 s')});
-ok(wait_for($node, q{SELECT message FROM sas.alerts WHERE kind = 'late' AND message LIKE '%scheduler%'}, 'what is due for the scheduler is not looked at; see sas.workers and the log of the server'),
+ok(wait_for($node, q{SELECT message FROM sas.alerts WHERE kind = 'late' AND message LIKE '%scheduler%'}, 'the scheduler does not process due work; see sas.workers and the server log'),
 	'the supervisor says that it does not look at what is due');
 ok(wait_until(sub { told('late') == 2 }), 'NOTIFY tells of it, too');
 ok(wait_for($node, q{SELECT count(*) FROM public.page WHERE message LIKE '%scheduler%'}, '1'), 'and the hook, which does not wait for the scheduler');
