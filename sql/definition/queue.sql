@@ -43,7 +43,7 @@ BEGIN
     IF n IS NULL OR n NOT BETWEEN 1 AND 1000000 THEN
         RAISE EXCEPTION 'max_running % is not between 1 and 1000000', coalesce(n::text, 'null')
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /max_running.',
-                HINT = 'max_running limits how many steps run at once. Call sas.pause_queue to start none.';
+                HINT = 'It is the number of steps that may run at once. Call sas.pause_queue to start none.';
     END IF;
 END $$;
 

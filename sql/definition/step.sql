@@ -103,7 +103,7 @@ BEGIN
     RETURN QUERY SELECT * FROM _sas.check_name(name, path);
     IF name = 'finalize' THEN
         RETURN NEXT ROW(path, 'the name "finalize" is reserved',
-                        'sas adds a last step of this name.', '42602')::_sas.problem;
+                        'The last step, which sas adds, has this name.', '42602')::_sas.problem;
     END IF;
     RETURN QUERY SELECT * FROM _sas.check_keys(body, path,
             '{call,function,task,wait,workflow,include,agent,input,after,when,else,each,concurrency,'
