@@ -124,7 +124,7 @@ make_watcher($node, 'nobody', { agent => 'nobody', stream => { format => 'sse', 
 make_watcher($node, 'crooked', { agent => 'feed', stream => { format => 'sse', path => '/sse/{{input.missing}}' } });
 watch($node, $_, 'a') foreach qw(nobody crooked);
 ok(wait_until(sub { (watch_of($node, 'nobody', 'a')->{last_error}{detail} // '') =~ /connection refused/ }), 'a service that is not there is a failure');
-ok(wait_until(sub { (watch_of($node, 'crooked', 'a')->{last_error}{title} // '') =~ /cannot be made/ }), 'a request that cannot be made is one, too');
+ok(wait_until(sub { (watch_of($node, 'crooked', 'a')->{last_error}{title} // '') =~ /could not build/ }), 'a request that cannot be made is one, too');
 
 # -- what is not JSON, and secrets
 
