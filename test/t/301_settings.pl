@@ -75,7 +75,7 @@ $log = -s $node->logfile;
 $node->safe_psql('postgres', 'ALTER TABLE _sas.due RENAME TO due_away');
 $node->safe_psql('postgres', q{SELECT pg_terminate_backend(pid) FROM sas.workers WHERE actor = 'supervisor'});
 my $gave_up = sub {
-	my @found = PostgreSQL::Test::Utils::slurp_file($node->logfile, $log) =~ /^(\d+-\d+-\d+ \d+:\d+:[\d.]+).*sas supervisor gives up/mg;
+	my @found = PostgreSQL::Test::Utils::slurp_file($node->logfile, $log) =~ /^(\d+-\d+-\d+ \d+:\d+:[\d.]+).*sas supervisor exits after/mg;
 	return @found;
 };
 ok(wait_until(sub { $gave_up->() >= 1 }), 'a worker that meets one error after another gives up');
