@@ -184,12 +184,12 @@ foreach my $database (qw(plain hostile))
 # -- what is stored -----------------------------------------------------------------------------------
 
 my %stored = (
-	runs => q{SELECT workflow, version, key, state, result, priority, input, output, error, labels, submitted_by, parent_run_id IS NULL AS root FROM sas.runs},
-	steps => q{SELECT r.workflow, r.input AS run_input, s.step, s.element, s.kind, s.agent, s.state, s.attempt, s.failure_count, s.input, s.output, s.error FROM sas.steps s JOIN sas.runs r USING (run_id)},
-	attempts => q{SELECT r.workflow, r.input AS run_input, a.step, a.element, a.attempt, a.undo, a.agent, a.status, a.http_status, a.error FROM sas.attempts a JOIN sas.runs r USING (run_id)},
+	runs => q{SELECT workflow, version, key, state, result, priority, input, output, error - 'context' AS error, labels, submitted_by, parent_run_id IS NULL AS root FROM sas.runs},
+	steps => q{SELECT r.workflow, r.input AS run_input, s.step, s.element, s.kind, s.agent, s.state, s.attempt, s.failure_count, s.input, s.output, s.error - 'context' AS error FROM sas.steps s JOIN sas.runs r USING (run_id)},
+	attempts => q{SELECT r.workflow, r.input AS run_input, a.step, a.element, a.attempt, a.undo, a.agent, a.status, a.http_status, a.error - 'context' AS error FROM sas.attempts a JOIN sas.runs r USING (run_id)},
 	'rows of functions' => q{SELECT what, value - 'run' - 'steps' - 'run_id' AS value FROM told WHERE jsonb_typeof(value) = 'object' UNION ALL SELECT what, value FROM told WHERE jsonb_typeof(value) <> 'object'},
 	'rows of items' => q{SELECT item FROM line},
-	watches => q{SELECT watcher, key, state, input, cursor, last_error FROM sas.watches});
+	watches => q{SELECT watcher, key, state, input, cursor, last_error - 'context' AS last_error FROM sas.watches});
 foreach my $what (sort keys %stored)
 {
 	my %rows = map {
