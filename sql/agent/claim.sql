@@ -82,7 +82,7 @@ DECLARE
     staged boolean;
     edited boolean;
 BEGIN
-    SELECT EXISTS (SELECT FROM _sas.stage), EXISTS (SELECT FROM _sas.edit) INTO staged, edited;
+    SELECT EXISTS (SELECT FROM _sas.phase), EXISTS (SELECT FROM _sas.override) INTO staged, edited;
     IF plain AND NOT staged AND NOT edited THEN
         RETURN QUERY
         SELECT under_lease, c.lane, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt,
@@ -126,10 +126,10 @@ BEGIN
                                CASE WHEN k.started IS NULL THEN w.request
                                    ELSE w.shape #> '{poll,call}' END AS request OFFSET 0) x
     -- what middleware made of it, or an operator has put in the place of the body
-    LEFT JOIN LATERAL (SELECT p.request FROM _sas.stage p WHERE staged AND p.run_id = c.run_id
+    LEFT JOIN LATERAL (SELECT p.request FROM _sas.phase p WHERE staged AND p.run_id = c.run_id
                        AND p.step_no = c.step_no AND p.element = c.element AND p.undo = c.undo OFFSET 0) g
         ON staged
-    LEFT JOIN LATERAL (SELECT d.input FROM _sas.edit d WHERE edited AND d.run_id = c.run_id
+    LEFT JOIN LATERAL (SELECT d.input FROM _sas.override d WHERE edited AND d.run_id = c.run_id
                        AND d.step_no = c.step_no AND d.element = c.element AND NOT c.undo
                        AND k.started IS NULL OFFSET 0) e ON edited
     LEFT JOIN LATERAL _sas.filled_request(x.request, x.root, e.input) body ON g.request IS NULL;

@@ -45,29 +45,30 @@ LANGUAGE sql STABLE AS $$
     WHERE r.run_id = $1
 $$;
 
--- _sas.state_after_reply(state, verdict, fate, again_in): the state of a step after a reply.
-CREATE FUNCTION _sas.state_after_reply(state text, verdict text, fate text, again_in interval) RETURNS text
+-- _sas.state_after_reply(state, verdict, abandon_as, again_in): the state of a step after a reply.
+CREATE FUNCTION _sas.state_after_reply(state text, verdict text, abandon_as text, again_in interval)
+RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN state = 'compensating'
                 THEN CASE verdict WHEN 'done' THEN 'compensated' ELSE 'compensating' END
                 WHEN verdict = 'done' THEN 'succeeded'
                 -- in a run that cannot go on nobody asks any more
                 WHEN verdict IN ('started', 'asked')
-                THEN CASE WHEN fate IS NULL THEN 'suspended' ELSE 'failed' END
+                THEN CASE WHEN abandon_as IS NULL THEN 'suspended' ELSE 'failed' END
                 WHEN verdict = 'hand_back' THEN CASE WHEN again_in > '0' THEN 'suspended' ELSE 'ready' END
                 ELSE 'failed' END
 $$;
 
--- _sas.judge_replies(replies, now): of each reply that counts the change of its step, and the verdict: that
--- of the worker, or what the step makes of it: permanent when it is not as expected; of a poll also started
--- (its call has succeeded) and asked (it is not over).
+-- _sas.evaluate_replies(replies, now): of each reply that counts the change of its step, and the verdict:
+-- that of the worker, or what the step makes of it: permanent when it is not as expected; of a poll also
+-- started (its call has succeeded) and asked (it is not over).
 --   queued    has one of the steps a place in a queue?
 --   falls     has one a fallback, or is one?
 --   objected  is a call that was done not what its step expects?
 --   holds     the locks of the runs
 --   reads     run, step, workflow_step, what their templates name; writes nothing
 --   next      _sas.move_steps
-CREATE FUNCTION _sas.judge_replies(replies _sas.call_reply[], now timestamptz,
+CREATE FUNCTION _sas.evaluate_replies(replies _sas.call_reply[], now timestamptz,
                                    OUT changes _sas.step_change[], OUT verdicts text[], OUT queued boolean,
                                    OUT falls boolean, OUT objected boolean)
 LANGUAGE plpgsql AS $$
@@ -121,7 +122,8 @@ BEGIN
     LEFT JOIN LATERAL (SELECT x AS step FROM _sas.step x WHERE w.polls AND x.run_id = p.run_id
                        AND x.step_no = p.step_no AND x.element = p.element OFFSET 0) polled ON true
     CROSS JOIN LATERAL (SELECT CASE WHEN h.asks AND p.verdict = 'done'
-                               THEN _sas.judge_ask(r, w.whole, polled.step, p.output) END AS asked OFFSET 0) a
+                               THEN _sas.evaluate_poll(r, w.whole, polled.step,
+                                                       p.output) END AS asked OFFSET 0) a
     CROSS JOIN LATERAL _sas.judge_output(r, w.whole, p.element, p.output, w.expects AND NOT h.asks,
                                          w.keeps AND NOT h.starts AND NOT h.asks) o
     CROSS JOIN LATERAL (
@@ -131,7 +133,7 @@ BEGIN
                     ELSE p.verdict END AS verdict, coalesce(o.objection, (a.asked).error) AS error OFFSET 0) v
     CROSS JOIN LATERAL (
         SELECT v.verdict, v.error,
-               _sas.state_after_reply(s.state, v.verdict, r.fate, p.again_in) AS to_state OFFSET 0) f
+               _sas.state_after_reply(s.state, v.verdict, r.abandon_as, p.again_in) AS to_state OFFSET 0) f
     WHERE s.request_id = p.request_id AND s.complete_by > now;
 END $$;
 

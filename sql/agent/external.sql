@@ -42,7 +42,7 @@ BEGIN
                                 THEN _sas.context(v, w, c.element) END AS root OFFSET 0) x
             LEFT JOIN LATERAL _sas.render(w.input, x.root) body ON w.input IS NOT NULL
             LEFT JOIN LATERAL (SELECT d.key, d.undo_key, CASE WHEN NOT c.undo THEN d.input END AS input
-                               FROM _sas.edit d WHERE d.run_id = c.run_id AND d.step_no = c.step_no
+                               FROM _sas.override d WHERE d.run_id = c.run_id AND d.step_no = c.step_no
                                AND d.element = c.element OFFSET 0) e ON true
             LEFT JOIN _sas.task t ON t.run_id = c.run_id AND t.step_no = c.step_no AND t.element = c.element
                 AND t.undo = c.undo
@@ -115,11 +115,11 @@ CREATE FUNCTION _sas.lock_places(a _sas.agent, quantity int) RETURNS int[]
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN ARRAY(
-        SELECT p.place FROM _sas.place p
+        SELECT p.place FROM _sas.external_slot p
         WHERE p.agent_id = a.agent_id AND p.place <= a.max_in_flight AND p.request_id IS NULL
         LIMIT greatest(0, least((SELECT count(*)
                                  FROM (SELECT FROM _sas.ready q WHERE q.lane = a.agent_id LIMIT quantity) x),
-                                a.max_in_flight - (SELECT count(*) FROM _sas.place h
+                                a.max_in_flight - (SELECT count(*) FROM _sas.external_slot h
                                                    WHERE h.agent_id = a.agent_id
                                                    AND h.request_id IS NOT NULL)))
         FOR UPDATE SKIP LOCKED);
@@ -174,9 +174,9 @@ BEGIN
     FROM unnest(claimed) c
     RETURNING l.lease_id INTO held_under;
     PERFORM _sas.due_by(now + min(c.complete_in)) FROM unnest(claimed) c;
-    UPDATE _sas.place p
+    UPDATE _sas.external_slot p
     SET request_id = c.request_id, lease_id = held_under, run_id = c.run_id, step_no = c.step_no,
-        element = c.element, undo = c.undo, settles = v.fate IS NOT NULL, worker = $4, lease = $5,
+        element = c.element, undo = c.undo, settles = v.abandon_as IS NOT NULL, worker = $4, lease = $5,
         claimed_at = now, last_by = now + w.complete_in
     FROM unnest(claimed) WITH ORDINALITY AS c (run_id, step_no, element, undo, alone, version_id, lane,
                                                from_state, attempt, complete_in, request_id, n)
@@ -222,7 +222,7 @@ BEGIN
     WHILE a.enabled AND given = 0 LOOP
         places := _sas.lock_places(a, quantity);
         EXIT WHEN places = '{}';
-        PERFORM _sas.ring_on_abort();
+        PERFORM _sas.wake_on_abort();
         PERFORM _sas.commit_durably();
         claimed := _sas.take_tasks(a.agent_id, cardinality(places), lease);
         IF claimed IS NULL THEN
@@ -246,23 +246,23 @@ BEGIN
             END IF;
         END LOOP;
         PERFORM _sas.end_claim(p, u.verdict, u.output, u.error, '0')
-        FROM unnest(unfit) u JOIN _sas.place p ON p.request_id = u.request_id;
+        FROM unnest(unfit) u JOIN _sas.external_slot p ON p.request_id = u.request_id;
     END LOOP;
 END $$;
 
--- _sas.hold(caller, request_id, counts): the claim, if it holds, with its run locked; waits for other
+-- _sas.lock_claim(caller, request_id, counts): the claim, if it holds, with its run locked; waits for other
 -- sessions that hold the run, as operators' verbs do. Null when it does not hold. counts: then it is a stale
 -- reply of its agent.
 --   locks   the run
 --   writes  nothing; agent_health for a stale reply
-CREATE FUNCTION _sas.hold(caller oid, request_id uuid, counts boolean) RETURNS _sas.place
+CREATE FUNCTION _sas.lock_claim(caller oid, request_id uuid, counts boolean) RETURNS _sas.external_slot
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    p _sas.place;
+    p _sas.external_slot;
     lapsed_of int;
 BEGIN
-    SELECT * INTO p FROM _sas.place h WHERE h.request_id = $2;
+    SELECT * INTO p FROM _sas.external_slot h WHERE h.request_id = $2;
     IF NOT FOUND THEN
         SELECT w.lane INTO lapsed_of
         FROM _sas.task t JOIN _sas.run r ON r.run_id = t.run_id
@@ -276,7 +276,7 @@ BEGIN
             (SELECT a.name FROM _sas.agent a WHERE a.agent_id = p.agent_id)
             USING ERRCODE = 'insufficient_privilege';
     ELSE
-        PERFORM _sas.ring_on_abort();
+        PERFORM _sas.wake_on_abort();
         PERFORM _sas.commit_durably();
         PERFORM FROM _sas.run r WHERE r.run_id = p.run_id FOR NO KEY UPDATE;
         IF EXISTS (SELECT FROM _sas.step s
@@ -299,7 +299,8 @@ END $$;
 --   holds   the lock of the run
 --   writes  attempt, task, place, and what _sas.write_replies writes
 --   next    as after every reply; a place that is free wakes who waits for one
-CREATE FUNCTION _sas.end_claim(p _sas.place, verdict text, output jsonb, error jsonb, again_in interval)
+CREATE FUNCTION _sas.end_claim(p _sas.external_slot, verdict text, output jsonb, error jsonb,
+                               again_in interval)
 RETURNS boolean
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
@@ -311,7 +312,7 @@ BEGIN
     -- to settle
     IF verdict IN ('again', 'hand_back') AND NOT p.undo AND NOT p.settles
        AND EXISTS (SELECT FROM _sas.run r JOIN _sas.step x USING (run_id)
-                   WHERE r.run_id = p.run_id AND r.fate IS NOT NULL AND x.step_no = p.step_no
+                   WHERE r.run_id = p.run_id AND r.abandon_as IS NOT NULL AND x.step_no = p.step_no
                        AND x.element = p.element AND x.in_doubt) THEN
         verdict := 'transient';
         error := coalesce(error, _sas.problem_object('task', 'the task was given up', NULL, NULL, p.run_id,
@@ -356,7 +357,7 @@ BEGIN
         ON CONFLICT (run_id, step_no, element, undo) DO UPDATE SET tries = CASE
             WHEN verdict = 'again' THEN t.tries + 1 ELSE 0 END;
     END IF;
-    PERFORM _sas.free_place(p);
+    PERFORM _sas.free_slot(p);
     RETURN true;
 END $$;
 
@@ -366,7 +367,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
         SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
-    p _sas.place := _sas.hold(caller, request_id, true);
+    p _sas.external_slot := _sas.lock_claim(caller, request_id, true);
 BEGIN
     RETURN p.request_id IS NOT NULL AND _sas.end_claim(p, 'done', coalesce(output, 'null'), NULL, NULL);
 END $$;
@@ -381,13 +382,13 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_variable
 DECLARE
-    p _sas.place := _sas.hold(caller, request_id, true);
+    p _sas.external_slot := _sas.lock_claim(caller, request_id, true);
 BEGIN
     RETURN p.request_id IS NOT NULL AND _sas.fail_claim(p, error, permanent);
 END $$;
 
 -- _sas.fail_claim(p, error, permanent): the same of a claim whose run is locked.
-CREATE FUNCTION _sas.fail_claim(p _sas.place, error text, permanent boolean) RETURNS boolean
+CREATE FUNCTION _sas.fail_claim(p _sas.external_slot, error text, permanent boolean) RETURNS boolean
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
@@ -399,7 +400,7 @@ BEGIN
     SELECT jsonb_build_object('max_attempts', 5, 'initial_ms', 200, 'max_ms', 30000, 'backoff', 'exponential',
                               'jitter', true)
         || coalesce(_sas.read_retry(a.retry), '{}') || coalesce(w.retry, '{}'),
-           w.name, coalesce(t.tries, 0) + 1, r.fate IS NOT NULL AND NOT p.undo AND NOT s.in_doubt
+           w.name, coalesce(t.tries, 0) + 1, r.abandon_as IS NOT NULL AND NOT p.undo AND NOT s.in_doubt
     INTO policy, step_name, n, given_up
     FROM _sas.run r
     JOIN _sas.step s ON s.run_id = r.run_id AND s.step_no = p.step_no AND s.element = p.element
@@ -422,7 +423,7 @@ LANGUAGE sql VOLATILE AS $$
                                  (policy ->> 'initial_ms')::float8 * CASE policy ->> 'backoff'
                                      WHEN 'exponential' THEN 2 ^ least(tries - 1, 30)
                                      WHEN 'linear' THEN tries ELSE 1 END)
-                           * CASE WHEN (policy ->> 'jitter')::boolean AND NOT _sas.rehearsing() THEN random()
+                           * CASE WHEN (policy ->> 'jitter')::boolean AND NOT _sas.is_testing() THEN random()
                                ELSE 1 END) * interval '1 ms'
 $$;
 
@@ -435,7 +436,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_variable
 DECLARE
-    p _sas.place;
+    p _sas.external_slot;
     cancelled boolean;
 BEGIN
     IF progress IS NOT NULL AND NOT progress BETWEEN 0 AND 1 THEN
@@ -443,7 +444,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /progress.',
             HINT = 'Progress is the fraction that is done.';
     END IF;
-    p := _sas.hold(caller, request_id, false);
+    p := _sas.lock_claim(caller, request_id, false);
     IF p.request_id IS NULL THEN
         RETURN 'lost';
     END IF;
@@ -456,7 +457,7 @@ BEGIN
         DO UPDATE SET progress = coalesce(EXCLUDED.progress, t.progress),
             checkpoint = coalesce(EXCLUDED.checkpoint, t.checkpoint);
     END IF;
-    SELECT r.fate IS NOT NULL AND NOT p.undo AND NOT p.settles INTO cancelled FROM _sas.run r
+    SELECT r.abandon_as IS NOT NULL AND NOT p.undo AND NOT p.settles INTO cancelled FROM _sas.run r
     WHERE r.run_id = p.run_id;
     RETURN CASE WHEN cancelled THEN 'cancel' ELSE 'go' END;
 END $$;
@@ -467,7 +468,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
         SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
-    p _sas.place := _sas.hold(caller, request_id, false);
+    p _sas.external_slot := _sas.lock_claim(caller, request_id, false);
 BEGIN
     RETURN p.request_id IS NOT NULL AND _sas.end_claim(p, 'hand_back', NULL, NULL, '0');
 END $$;

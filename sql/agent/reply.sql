@@ -17,7 +17,7 @@
 --   reads   stage, run, step, workflow_step
 --   writes  step, run, attempt, ready, due, lease, agent_health
 --   wakes   whoever has a step to do next, and the supervisor for those that failed
---   next    _sas.move_done or _sas.write_judged, then _sas.go_on: what waits for the step
+--   next    _sas.move_done or _sas.write_evaluated, then _sas.go_on: what waits for the step
 CREATE FUNCTION _sas.write_replies(replies _sas.call_reply[], done_leases bigint[],
                                    strict boolean DEFAULT false) RETURNS int[]
 LANGUAGE plpgsql AS $$
@@ -32,12 +32,12 @@ DECLARE
     step_nos int[];
     elements int[];
 BEGIN
-    look := _sas.look_at_replies(replies);
+    look := _sas.lock_replied_runs(replies);
     IF coalesce(cardinality(look.free), 0) < wanted THEN
         aside := ARRAY(SELECT g FROM generate_series(1, wanted) g WHERE NOT g IN (SELECT unnest(look.free)));
     END IF;
-    IF EXISTS (SELECT FROM _sas.stage) THEN
-        replies := _sas.end_stages(replies, look.run_ids);
+    IF EXISTS (SELECT FROM _sas.phase) THEN
+        replies := _sas.end_phases(replies, look.run_ids);
         wanted := cardinality(replies);
         others := ARRAY(SELECT p FROM unnest(replies) p WHERE p.run_id IN (SELECT unnest(look.run_ids)));
     ELSIF cardinality(look.plain) = wanted THEN
@@ -65,7 +65,7 @@ BEGIN
     IF cardinality(others) > 0 THEN
         SELECT run_ids || j.runs, step_nos || j.nos, elements || j.which, look.queued OR j.places
         INTO run_ids, step_nos, elements, look.queued
-        FROM _sas.write_judged(others, now, look.pending) AS j (runs, nos, which, places);
+        FROM _sas.write_evaluated(others, now, look.pending) AS j (runs, nos, which, places);
     END IF;
 
     IF strict AND coalesce(cardinality(run_ids), 0) < wanted THEN
@@ -75,7 +75,7 @@ BEGIN
         PERFORM _sas.count_stale(replies, look.run_ids, run_ids, step_nos, elements);
     END IF;
     IF look.queued THEN
-        PERFORM _sas.free_places(look.run_ids);
+        PERFORM _sas.free_slots(look.run_ids);
     END IF;
     IF cardinality(done_leases) > 0 THEN
         PERFORM _sas.end_leases(done_leases, run_ids, step_nos, elements);
@@ -83,13 +83,13 @@ BEGIN
     RETURN aside;
 END $$;
 
--- _sas.look_at_replies(replies): locks the runs that nobody else holds, and says of their replies:
+-- _sas.lock_replied_runs(replies): locks the runs that nobody else holds, and says of their replies:
 --   free      the positions of those whose run is locked now, with run_ids beside
 --   plain     the positions of those which say done of a step that asks nothing more of it, in a run that
 --   goes on
 --   pending   does one of the runs not say yet that it has begun?
 --   queued    has one of the steps a place in a queue?
-CREATE FUNCTION _sas.look_at_replies(replies _sas.call_reply[], OUT free int[], OUT run_ids bigint[],
+CREATE FUNCTION _sas.lock_replied_runs(replies _sas.call_reply[], OUT free int[], OUT run_ids bigint[],
                                      OUT plain int[], OUT pending boolean, OUT queued boolean)
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -97,7 +97,7 @@ BEGIN
         bool_or(l.pending), bool_or(coalesce(w.queue_id, l.queue_id) > 0)
     INTO free, run_ids, plain, pending, queued
     FROM (SELECT p.n::int, p.run_id, p.step_no, r.version_id, r.queue_id, r.state = 'pending' AS pending,
-          p.verdict = 'done' AND r.fate IS NULL AS goes_on
+          p.verdict = 'done' AND r.abandon_as IS NULL AS goes_on
           FROM unnest(replies) WITH ORDINALITY AS p (run_id, step_no, element, request_id, verdict, attempt,
                                                      output, error, in_doubt, again_in, n)
           JOIN _sas.run r ON r.run_id = p.run_id
@@ -122,13 +122,13 @@ BEGIN
           FROM unnest(free, run_ids) AS u (n, run_id)) s;
 END $$;
 
--- _sas.write_judged(replies, now, pending): replies that may be failures, or that a step makes something of;
--- their runs are locked. pending: some of the runs may not say yet that they have begun. Returns the steps
--- whose replies counted.
+-- _sas.write_evaluated(replies, now, pending): replies that may be failures, or that a step makes something
+-- of; their runs are locked. pending: some of the runs may not say yet that they have begun. Returns the
+-- steps whose replies counted.
 --   holds   the locks of the runs
 --   writes  step, attempt, run, and what follows: ready, due
---   next    _sas.go_on for what succeeded, _sas.decide for what failed, a claim for what was handed back
-CREATE FUNCTION _sas.write_judged(replies _sas.call_reply[], now timestamptz, pending boolean,
+--   next    _sas.go_on for what succeeded, _sas.decide_due for what failed, a claim for what was handed back
+CREATE FUNCTION _sas.write_evaluated(replies _sas.call_reply[], now timestamptz, pending boolean,
                                   OUT run_ids bigint[], OUT step_nos int[], OUT elements int[],
                                   OUT queued boolean)
 LANGUAGE plpgsql AS $$
@@ -145,7 +145,7 @@ DECLARE
     again _sas.step_change[];
 BEGIN
     SELECT j.changes, j.verdicts, j.queued, j.falls, j.objected INTO changes, verdicts, queued, falls,
-        objected FROM _sas.judge_replies(replies, now) j;
+        objected FROM _sas.evaluate_replies(replies, now) j;
     IF changes IS NULL THEN
         RETURN;
     END IF;
@@ -156,10 +156,10 @@ BEGIN
     PERFORM _sas.note_asks(replies, changes, verdicts) WHERE verdicts && '{started,asked}';
 
     SELECT array_agg((x.c).run_id), array_agg((x.c).step_no), array_agg((x.c).element),
-           array_agg((x.c).run_id) FILTER (WHERE x.ok AND r.fate IS NULL),
-               array_agg((x.c).step_no) FILTER (WHERE x.ok AND r.fate IS NULL),
-           array_agg((x.c).element) FILTER (WHERE x.ok AND r.fate IS NULL),
-           array_agg((x.c).run_id) FILTER (WHERE r.fate IS NOT NULL
+           array_agg((x.c).run_id) FILTER (WHERE x.ok AND r.abandon_as IS NULL),
+               array_agg((x.c).step_no) FILTER (WHERE x.ok AND r.abandon_as IS NULL),
+           array_agg((x.c).element) FILTER (WHERE x.ok AND r.abandon_as IS NULL),
+           array_agg((x.c).run_id) FILTER (WHERE r.abandon_as IS NOT NULL
                                            AND (x.ok OR (x.c).to_state = 'compensated'
                                                 OR x.v IN ('started', 'asked'))),
            array_agg(x.c) FILTER (WHERE x.v IN ('transient', 'permanent')),
@@ -171,14 +171,14 @@ BEGIN
     PERFORM _sas.start_runs(run_ids) WHERE pending;
 
     IF falls THEN
-        PERFORM _sas.undone_in_stead(changes);
+        PERFORM _sas.undone_substitute(changes);
         -- undone in a run that goes on: its fallback is next
         PERFORM _sas.fall_back(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element))
-        FROM unnest(changes) c JOIN _sas.run r ON r.run_id = c.run_id AND r.fate IS NULL
+        FROM unnest(changes) c JOIN _sas.run r ON r.run_id = c.run_id AND r.abandon_as IS NULL
         WHERE c.to_state = 'compensated' HAVING count(*) > 0;
         IF ok_runs IS NOT NULL THEN
             SELECT i.run_ids, i.step_nos, i.elements INTO ok_runs, ok_nos, ok_elements
-            FROM _sas.stood_in(ok_runs, ok_nos, ok_elements) i;
+            FROM _sas.substituted(ok_runs, ok_nos, ok_elements) i;
         END IF;
     END IF;
     IF ok_runs IS NOT NULL THEN
@@ -188,7 +188,7 @@ BEGIN
         PERFORM _sas.close_steps(undone);
     END IF;
     IF failed IS NOT NULL THEN
-        PERFORM _sas.tell_supervisor(failed);
+        PERFORM _sas.notify_supervisor(failed);
     END IF;
     IF again IS NOT NULL THEN
         PERFORM _sas.queue_again(again);

@@ -23,13 +23,15 @@ DO $$
 DECLARE
     t text;
 BEGIN
-    FOREACH t IN ARRAY '{agent,agent_health,place,agent_grant,workflow,workflow_grant,workflow_version,'
-                       'workflow_step,workflow_edge,workflow_hook,middleware,subscription,composition,run,'
-                       'run_key,run_after,singleton,run_place,held_run,queue,queue_place,step,edit,ready,'
-                       'lease,due,item,fan,stage,undo_line,signal,token_key,planned,attempt,task,act,alert,'
-                       'reply,watcher,watch,watch_ended,watch_flow,watch_done,watch_batch,watch_work,'
-                       'watch_wait,node,watch_held,watch_note,watch_look,stub,stub_signal,stubbed_call,'
-                       'stub_flight,ended,alert_hook,idle_version}'::text[] LOOP
+    FOREACH t IN ARRAY '{agent,agent_health,external_slot,agent_grant,workflow,workflow_grant,'
+                       'workflow_version,workflow_step,workflow_edge,workflow_hook,middleware,'
+                       'subscription,composition,run,run_key,run_dependency,singleton,'
+                       'concurrency_slot,deferred_run,queue,queue_slot,step,override,ready,lease,'
+                       'message,item,map_progress,phase,undo_order,signal,token_key,planned,attempt,'
+                       'task,operator_action,alert,reply,watcher,watch,watch_ended,watch_flow,'
+                       'watch_done,watch_batch,watch_work,watch_wait,node,watch_held,watch_note,'
+                       'watch_check,stub,stub_signal,stubbed_call,stub_flight,finished_run,'
+                       'alert_hook,idle_version}'::text[] LOOP
         PERFORM pg_catalog.pg_extension_config_dump(('_sas.' || t)::regclass, '');
     END LOOP;
     FOREACH t IN ARRAY '{agent_agent_id_seq,workflow_workflow_id_seq,workflow_version_version_id_seq,'

@@ -59,7 +59,7 @@ BEGIN
     IF made IS NOT NULL THEN
         PERFORM _sas.count_metric('alert', 0, 0, $1, 1);
         PERFORM pg_notify('sas_alert', $1);
-        INSERT INTO _sas.due (actor, due_at, run_id, kind, alert_id)
+        INSERT INTO _sas.message (actor, due_at, run_id, kind, alert_id)
         SELECT 'v', _sas.due_by(now), 0, 'alert_hook', made
         WHERE $1 <> 'alert-hook-failed' AND EXISTS (SELECT FROM _sas.alert_hook);
     END IF;
@@ -87,7 +87,7 @@ BEGIN
     WHERE a.alert_id IN (SELECT l.alert_id FROM _sas.alert l
                          WHERE l.run_id = ANY (run_ids) AND l.closed_at IS NULL
                              AND l.kind IN ('step-failed', 'undo-failed', 'deadline') FOR UPDATE SKIP LOCKED);
-    DELETE FROM _sas.due d USING _sas.run r
+    DELETE FROM _sas.message d USING _sas.run r
     WHERE r.run_id = ANY (run_ids) AND r.state = 'stopped' AND r.deadline <= _sas.now()
       AND d.actor = 'v' AND d.due_at = _sas.remind_at(r.deadline) AND d.run_id = r.run_id
           AND d.kind = 'reminder';
@@ -111,7 +111,7 @@ BEGIN
         WHERE a.alert_id = ANY (alert_ids) AND a.acknowledged_at IS NULL
         RETURNING a.alert_id, a.kind, a.run_id),
     told AS (
-        INSERT INTO _sas.act (run_id, at, role, act, detail)
+        INSERT INTO _sas.operator_action (run_id, at, role, act, detail)
         SELECT s.run_id, _sas.now(), pg_get_userbyid(caller), 'acknowledge',
             jsonb_build_object('alert', s.alert_id, 'kind', s.kind) FROM seen s ORDER BY s.alert_id)
     SELECT array_agg(s.alert_id) INTO seen FROM seen s;

@@ -11,5 +11,5 @@ LANGUAGE sql VOLATILE AS $$
                  * CASE recovery ->> 'backoff' WHEN 'exponential' THEN 2 ^ least(failures - 1, 30)
                      WHEN 'linear' THEN failures ELSE 1 END)::float8
            * interval '1 s' * CASE WHEN (recovery ->> 'jitter')::boolean
-               AND NOT _sas.rehearsing() THEN 0.5 + random() / 2 ELSE 1 END
+               AND NOT _sas.is_testing() THEN 0.5 + random() / 2 ELSE 1 END
 $$;

@@ -6,6 +6,6 @@
 -- run: run_ids '{null}'.
 CREATE FUNCTION _sas.record(caller oid, run_ids bigint[], act text, step text, detail jsonb) RETURNS void
 LANGUAGE sql AS $$
-    INSERT INTO _sas.act (run_id, at, role, act, step, detail)
+    INSERT INTO _sas.operator_action (run_id, at, role, act, step, detail)
     SELECT u, _sas.now(), pg_get_userbyid(caller), act, step, detail FROM unnest(run_ids) u
 $$;

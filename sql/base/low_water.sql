@@ -4,59 +4,62 @@
 -- front of these indexes all the time, and while a transaction somewhere keeps
 -- its snapshot their entries stay, dead: nobody walks over them twice. How the
 -- marks are kept, and why none is ever too high, src/wake/low_water.h tells.
---   kind    r: the lane n of _sas.ready, by rank; d: the rows of actor n in _sas.due, by due_at;
+--   kind    r: the lane n of _sas.ready, by rank; d: the rows of actor n in _sas.message, by due_at;
 --           y: runs that nobody has heard of yet who sets timers, by run_id (sql/supervisor/deadline.sql)
 
--- _sas.note_front(): notes where the row stands that is written; its mark is lowered at commit.
-CREATE FUNCTION _sas.note_front() RETURNS trigger
+-- _sas.note_low_water(): notes where the row stands that is written; its mark is lowered at commit.
+CREATE FUNCTION _sas.note_low_water() RETURNS trigger
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_note_low_water';
-CREATE TRIGGER front BEFORE INSERT OR UPDATE ON _sas.ready FOR EACH ROW EXECUTE FUNCTION _sas.note_front('r');
-CREATE TRIGGER front BEFORE INSERT OR UPDATE ON _sas.due FOR EACH ROW EXECUTE FUNCTION _sas.note_front('d');
-CREATE TRIGGER front BEFORE INSERT ON _sas.run FOR EACH ROW EXECUTE FUNCTION _sas.note_front('y');
+CREATE TRIGGER front BEFORE INSERT OR UPDATE
+    ON _sas.ready FOR EACH ROW EXECUTE FUNCTION _sas.note_low_water('r');
+CREATE TRIGGER front BEFORE INSERT OR UPDATE
+    ON _sas.message FOR EACH ROW EXECUTE FUNCTION _sas.note_low_water('d');
+CREATE TRIGGER front BEFORE INSERT ON _sas.run FOR EACH ROW EXECUTE FUNCTION _sas.note_low_water('y');
 
 -- what is restored or replicated stands there as well
 ALTER TABLE _sas.ready ENABLE ALWAYS TRIGGER front;
-ALTER TABLE _sas.due ENABLE ALWAYS TRIGGER front;
+ALTER TABLE _sas.message ENABLE ALWAYS TRIGGER front;
 ALTER TABLE _sas.run ENABLE ALWAYS TRIGGER front;
 
--- _sas.begin_fronts(kind, ns): from where to look; before the statement that looks, since its snapshot must
--- be the younger one.
-CREATE FUNCTION _sas.begin_fronts(kind "char", ns int[]) RETURNS timestamptz[]
+-- _sas.begin_low_water(kind, ns): from where to look; before the statement that looks, since its snapshot
+-- must be the younger one.
+CREATE FUNCTION _sas.begin_low_water(kind "char", ns int[]) RETURNS timestamptz[]
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_begin_low_water';
 
--- _sas.raise_front(kind, n, first): where the first row stood that was seen from there on, whoever holds it;
+-- _sas.raise_low_water(kind, n, first): where the first row stood that was seen from there on, whoever holds
+-- it;
 -- null: there was none. Returns n.
-CREATE FUNCTION _sas.raise_front(kind "char", n int, first timestamptz) RETURNS int
+CREATE FUNCTION _sas.raise_low_water(kind "char", n int, first timestamptz) RETURNS int
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_raise_low_water';
 
--- _sas.lower_front(kind, n, first): now: a row stands there.
-CREATE FUNCTION _sas.lower_front(kind "char", n int, first timestamptz) RETURNS void
+-- _sas.lower_low_water(kind, n, first): now: a row stands there.
+CREATE FUNCTION _sas.lower_low_water(kind "char", n int, first timestamptz) RETURNS void
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_lower_low_water';
 
--- _sas.fronts(unchecked): the marks of this database. unchecked: those that nobody has asked for in this way
--- for five minutes.
-CREATE FUNCTION _sas.fronts(unchecked boolean DEFAULT false, OUT kind "char", OUT n int,
+-- _sas.low_water_marks(unchecked): the marks of this database. unchecked: those that nobody has asked for in
+-- this way for five minutes.
+CREATE FUNCTION _sas.low_water_marks(unchecked boolean DEFAULT false, OUT kind "char", OUT n int,
                             OUT mark timestamptz) RETURNS SETOF record
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_low_water_marks';
 
--- _sas.check_fronts(): looks at fronts from their very beginning, each now and then. Nothing should stand
+-- _sas.check_low_water(): looks at fronts from their very beginning, each now and then. Nothing should stand
 -- before a mark; what does all the same is found by this. Returns the lanes where something did.
-CREATE FUNCTION _sas.check_fronts() RETURNS int[]
+CREATE FUNCTION _sas.check_low_water() RETURNS int[]
 LANGUAGE plpgsql AS $$
 DECLARE
     f record;
     first timestamptz;
     lanes int[] := '{}';
 BEGIN
-    FOR f IN SELECT * FROM _sas.fronts(true) x WHERE x.mark > '-infinity' AND x.kind <> 'y' LOOP
+    FOR f IN SELECT * FROM _sas.low_water_marks(true) x WHERE x.mark > '-infinity' AND x.kind <> 'y' LOOP
         IF f.kind = 'r' THEN
             SELECT q.rank INTO first FROM _sas.ready q WHERE q.lane = f.n ORDER BY q.rank LIMIT 1;
         ELSE
-            SELECT d.due_at INTO first FROM _sas.due d WHERE d.actor = chr(f.n)::"char" ORDER BY d.due_at
+            SELECT d.due_at INTO first FROM _sas.message d WHERE d.actor = chr(f.n)::"char" ORDER BY d.due_at
             LIMIT 1;
         END IF;
         IF first < f.mark THEN
-            PERFORM _sas.lower_front(f.kind, f.n, first);
+            PERFORM _sas.lower_low_water(f.kind, f.n, first);
             lanes := lanes || CASE WHEN f.kind = 'r' THEN f.n END;
         END IF;
     END LOOP;

@@ -47,22 +47,23 @@ LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_call_as';
 CREATE FUNCTION _sas.announce_agents() RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_announce_agents';
 
--- _sas.places(): per agent what the workers share: places in use, the breaker, and how long there is no token
--- of its rate.
+-- _sas.limit_entries(): per agent what the workers share: places in use, the breaker, and how long there is
+-- no token of its rate.
 -- An agent that rests is not in it: nothing on its way, breaker closed. Nor is one that found no room
 -- (sas.max_agents): its breaker is told by _sas.agent_health, and how many calls are on their way, one in
 -- each worker at most, nobody can see.
-CREATE FUNCTION _sas.places(OUT agent_id int, OUT in_flight int, OUT breaker text, OUT open_for_ms float8,
+CREATE FUNCTION _sas.limit_entries(OUT agent_id int, OUT in_flight int, OUT breaker text,
+                                   OUT open_for_ms float8,
                             OUT rate_for_ms float8) RETURNS SETOF record
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_limits';
 
--- _sas.forget_places(agent_id): it is dropped: at commit, or when its last call has ended, it makes room.
-CREATE FUNCTION _sas.forget_places(agent_id int) RETURNS void
+-- _sas.forget_limits(agent_id): it is dropped: at commit, or when its last call has ended, it makes room.
+CREATE FUNCTION _sas.forget_limits(agent_id int) RETURNS void
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_forget_limits';
 
--- _sas.places_state(): of all databases together: how many agents there is room for, how many cannot make way
+-- _sas.limits_state(): of all databases together: how many agents there is room for, how many cannot make way
 -- just now, and how long ago one found no room (null: never). Null when the library is not preloaded.
-CREATE FUNCTION _sas.places_state(OUT places int, OUT taken int, OUT alone_ms_ago float8)
+CREATE FUNCTION _sas.limits_state(OUT places int, OUT taken int, OUT alone_ms_ago float8)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_limits_state';
 
 -- _sas.stop_calls(): at commit, the agent workers of this database stop the calls of claims that hold no
@@ -155,15 +156,15 @@ RETURNS record
 LANGUAGE c VOLATILE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_launcher_state';
 
--- _sas.ring(lanes, scheduler, supervisor, runs): marks the bell; it is rung when this transaction commits.
+-- _sas.wake(lanes, scheduler, supervisor, runs): marks the bell; it is rung when this transaction commits.
 --   lanes: agent ids, 0 for functions; runs: whose waiters (sas.wait) wake up.  Nulls are nothing.
-CREATE FUNCTION _sas.ring(lanes int[], scheduler boolean, supervisor boolean, runs bigint[]) RETURNS void
+CREATE FUNCTION _sas.wake(lanes int[], scheduler boolean, supervisor boolean, runs bigint[]) RETURNS void
 LANGUAGE c VOLATILE
 AS 'MODULE_PATHNAME', 'sas_api_wake';
 
--- _sas.ring_on_abort(): rings everything of this database when this transaction ends, by commit or by abort.
+-- _sas.wake_on_abort(): rings everything of this database when this transaction ends, by commit or by abort.
 --   For a session that locks rows which the workers then set aside.
-CREATE FUNCTION _sas.ring_on_abort() RETURNS void
+CREATE FUNCTION _sas.wake_on_abort() RETURNS void
 LANGUAGE c VOLATILE STRICT
 AS 'MODULE_PATHNAME', 'sas_api_wake_on_abort';
 
@@ -232,12 +233,12 @@ LANGUAGE C VOLATILE STRICT ROWS 200 AS 'MODULE_PATHNAME', 'sas_api_series';
 CREATE FUNCTION _sas.metric_bounds() RETURNS float8[]
 LANGUAGE C IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_metric_bounds';
 
--- _sas.rehearse(): from now on this transaction cannot be committed: see sql/testing/stub.sql.
-CREATE FUNCTION _sas.rehearse() RETURNS void
+-- _sas.begin_testing(): from now on this transaction cannot be committed: see sql/testing/stub.sql.
+CREATE FUNCTION _sas.begin_testing() RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_testing_begin';
 
--- _sas.rehearsing(): is this such a transaction? Then pauses are made without jitter.
-CREATE FUNCTION _sas.rehearsing() RETURNS boolean
+-- _sas.is_testing(): is this such a transaction? Then pauses are made without jitter.
+CREATE FUNCTION _sas.is_testing() RETURNS boolean
 LANGUAGE C STABLE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'sas_api_testing_begun';
 
 -- _sas.submitted_here(run_id): was it submitted in this transaction?
@@ -248,12 +249,12 @@ LANGUAGE C STABLE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'sas_api_subm
 CREATE FUNCTION _sas.retain(result text) RETURNS interval
 LANGUAGE C STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_retain';
 
--- _sas.ring_watches(): at commit, every host of this database looks at what concerns it.
-CREATE FUNCTION _sas.ring_watches() RETURNS void
+-- _sas.wake_watches(): at commit, every host of this database looks at what concerns it.
+CREATE FUNCTION _sas.wake_watches() RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_wake_watches';
 
--- _sas.ring_items(): at commit, a function worker looks for items that are to be brought to their target.
-CREATE FUNCTION _sas.ring_items() RETURNS void
+-- _sas.wake_items(): at commit, a function worker looks for items that are to be brought to their target.
+CREATE FUNCTION _sas.wake_items() RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_wake_items';
 
 CREATE FUNCTION _sas.watch_window() RETURNS int

@@ -2,8 +2,8 @@
 --
 -- Notifications for programs outside the server: a task of an external agent is ready, a task for ever waits.
 
--- _sas.tell_outside(lanes): NOTIFY sas_agent_<name> for those that are external agents. Returns the others.
-CREATE FUNCTION _sas.tell_outside(lanes int[]) RETURNS int[]
+-- _sas.notify_outside(lanes): NOTIFY sas_agent_<name> for those that are external agents. Returns the others.
+CREATE FUNCTION _sas.notify_outside(lanes int[]) RETURNS int[]
 LANGUAGE plpgsql AS $$
 DECLARE
     told int[];
@@ -17,12 +17,12 @@ BEGIN
     RETURN ARRAY(SELECT l FROM unnest(lanes) l WHERE NOT l = ANY (told));
 END $$;
 
--- _sas.tell_lanes(lanes): hosts may look for tasks to take: NOTIFY sas_watch_<agent> for those of outside
+-- _sas.notify_lanes(lanes): hosts may look for tasks to take: NOTIFY sas_watch_<agent> for those of outside
 -- programs, the bell for all others.
-CREATE FUNCTION _sas.tell_lanes(lanes int[]) RETURNS void
+CREATE FUNCTION _sas.notify_lanes(lanes int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pg_notify('sas_watch_' || a.name, 'start') FROM _sas.agent a WHERE a.agent_id = ANY (lanes)
         AND a.kind = 'external';
-    PERFORM _sas.ring_watches();
+    PERFORM _sas.wake_watches();
 END $$;

@@ -24,7 +24,7 @@ CREATE FUNCTION _sas.steps_of(for_run bigint, for_version int, trace uuid, reads
                               own_element int) RETURNS TABLE (steps jsonb)
 LANGUAGE sql STABLE AS $$
     SELECT coalesce(jsonb_object_agg(w.local_name,
-                       jsonb_build_object('key', coalesce((SELECT k.key FROM _sas.edit k
+                       jsonb_build_object('key', coalesce((SELECT k.key FROM _sas.override k
                                                            WHERE k.run_id = for_run AND k.step_no = w.step_no
                                                            AND k.element = e.element),
                                                           _sas.step_key(trace, w.name, e.element, false)),
@@ -76,7 +76,7 @@ LANGUAGE sql STABLE AS $$
             THEN (SELECT o.output FROM _sas.step o WHERE o.run_id = r.run_id AND o.step_no = w.scope_no
                   AND o.element = 0) ELSE r.input END,
         CASE WHEN NOT w.enters OR element > 0 THEN w.input_reads END,
-        coalesce((SELECT CASE WHEN w.undo THEN k.undo_key ELSE k.key END FROM _sas.edit k
+        coalesce((SELECT CASE WHEN w.undo THEN k.undo_key ELSE k.key END FROM _sas.override k
                   WHERE k.run_id = r.run_id AND k.step_no = w.step_no AND k.element = $3),
                  _sas.step_key(r.trace, w.name, element, w.undo)),
         r.run_id, r.key, r.labels, r.created_at, r.deadline,

@@ -7,19 +7,19 @@
 CREATE FUNCTION _sas.test_mark() RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN CASE WHEN _sas.rehearsing() THEN format(' in test %s', pg_current_xact_id()) ELSE '' END;
+    RETURN CASE WHEN _sas.is_testing() THEN format(' in test %s', pg_current_xact_id()) ELSE '' END;
 END $$;
 
 -- stubs -------------------------------------------------------------------------------
 
--- _sas.like(pattern, text): does the text match the pattern, in which * stands for any characters?
-CREATE FUNCTION _sas.like(pattern text, subject text) RETURNS boolean
+-- _sas.matches_pattern(pattern, text): does the text match the pattern, in which * stands for any characters?
+CREATE FUNCTION _sas.matches_pattern(pattern text, subject text) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
     SELECT subject LIKE replace(regexp_replace(pattern, E'([\\\\%_])', E'\\\\\\1', 'g'), '*', '%')
 $$;
 
--- _sas.stubbed_doors(): agents whose last stub for all calls says that their breaker is open.
-CREATE FUNCTION _sas.stubbed_doors() RETURNS SETOF int
+-- _sas.stubbed_limits(): agents whose last stub for all calls says that their breaker is open.
+CREATE FUNCTION _sas.stubbed_limits() RETURNS SETOF int
 LANGUAGE sql STABLE AS $$
     SELECT d.agent_id
     FROM (SELECT DISTINCT ON (s.agent_id) s.agent_id, s.answers FROM _sas.stub s

@@ -9,16 +9,16 @@
 CREATE FUNCTION _sas.furnish(for_agent int, places int) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO _sas.place (agent_id, place) SELECT for_agent, n
+    INSERT INTO _sas.external_slot (agent_id, place) SELECT for_agent, n
     FROM generate_series(1, places) n ON CONFLICT DO NOTHING;
-    DELETE FROM _sas.place d
+    DELETE FROM _sas.external_slot d
     WHERE d.agent_id = for_agent
-      AND d.place = ANY (ARRAY(SELECT p.place FROM _sas.place p WHERE p.agent_id = for_agent
+      AND d.place = ANY (ARRAY(SELECT p.place FROM _sas.external_slot p WHERE p.agent_id = for_agent
                                AND p.place > places AND p.request_id IS NULL FOR UPDATE SKIP LOCKED));
 END $$;
 
--- _sas.rate(rate): tokens per second of '500/min'; null when it is malformed.
-CREATE FUNCTION _sas.rate(rate text) RETURNS float8
+-- _sas.rate_per_second(rate): tokens per second of '500/min'; null when it is malformed.
+CREATE FUNCTION _sas.rate_per_second(rate text) RETURNS float8
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN m[1]::float8 > 0 THEN
         m[1]::float8 / CASE m[2] WHEN 's' THEN 1 WHEN 'sec' THEN 1 WHEN 'second' THEN 1 WHEN 'min' THEN 60
@@ -73,7 +73,7 @@ BEGIN
                         format('max_in_flight %s is not between 1 and 1000000', a.max_in_flight),
                         'It is the number of calls that may be in flight at once.', '22023')::_sas.problem;
     END IF;
-    IF a.rate_limit IS NOT NULL AND _sas.rate(a.rate_limit) IS NULL THEN
+    IF a.rate_limit IS NOT NULL AND _sas.rate_per_second(a.rate_limit) IS NULL THEN
         RETURN NEXT ROW('/rate_limit', format('invalid rate "%s"', a.rate_limit),
                         'Write a positive number per s, min, h or day, such as "500/min".',
                         '22023')::_sas.problem;
@@ -105,8 +105,8 @@ BEGIN
                   AND NOT EXISTS (SELECT FROM _sas.secret s WHERE s.name = r.member);
 END $$;
 
--- _sas.size(text): bytes of '8 MB'; null when it is malformed.
-CREATE FUNCTION _sas.size(size text) RETURNS bigint
+-- _sas.size_bytes(text): bytes of '8 MB'; null when it is malformed.
+CREATE FUNCTION _sas.size_bytes(size text) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     RETURN CASE WHEN pg_size_bytes(size) BETWEEN 1 AND 1073741824 THEN pg_size_bytes(size) END;
@@ -126,7 +126,7 @@ LANGUAGE sql STABLE AS $$
     UNION ALL SELECT * FROM _sas.check_number(options -> 'max_streams', '/options/max_streams', 0, 1000000)
     UNION ALL SELECT '/options/max_response', 'max_response must be a size',
         'Write a size with a unit, such as "8 MB".', '22023'
-    WHERE options ? 'max_response' AND _sas.size(options ->> 'max_response') IS NULL
+    WHERE options ? 'max_response' AND _sas.size_bytes(options ->> 'max_response') IS NULL
     UNION ALL SELECT '/options/' || k, format('%s must be a string', k), 'Write it as a string.', '22023'
     FROM unnest('{ca_file,cert,proxy}'::text[]) k
     WHERE options ? k AND jsonb_typeof(options -> k) <> 'string'
@@ -154,8 +154,8 @@ END $$;
 CREATE FUNCTION _sas.publish_agent(agent_id int) RETURNS void
 LANGUAGE sql AS $$
     SELECT _sas.announce_agents();
-    SELECT _sas.ring(_sas.tell_outside(ARRAY[agent_id]), false, false, '{}');
-    SELECT _sas.tell_lanes(ARRAY[agent_id])
+    SELECT _sas.wake(_sas.notify_outside(ARRAY[agent_id]), false, false, '{}');
+    SELECT _sas.notify_lanes(ARRAY[agent_id])
     WHERE EXISTS (SELECT FROM _sas.watch_wait q WHERE q.lane = agent_id);
 $$;
 
@@ -171,7 +171,7 @@ DECLARE
     old int := (SELECT agent_id FROM _sas.agent x WHERE x.name = name AND x.dropped_at IS NULL FOR UPDATE);
 BEGIN
     a := ROW(old, name, kind, regexp_replace(base_url, '/+$', ''), coalesce(headers, '{}'),
-             coalesce(max_in_flight, 100), rate_limit, _sas.rate(rate_limit),
+             coalesce(max_in_flight, 100), rate_limit, _sas.rate_per_second(rate_limit),
              coalesce(request_timeout, '30 s'), coalesce(retry, '{}'), coalesce(breaker, '{}'),
                  coalesce(options, '{}'), true, _sas.now(), NULL)::_sas.agent;
     FOR p IN SELECT * FROM _sas.check_agent(a) LOOP
@@ -231,7 +231,7 @@ BEGIN
                                 ELSE a.max_in_flight END);
     a.rate_limit := coalesce(rate_limit, CASE WHEN 'rate_limit' = ANY (reset) THEN NULL
                              ELSE a.rate_limit END);
-    a.rate_per_s := _sas.rate(a.rate_limit);
+    a.rate_per_s := _sas.rate_per_second(a.rate_limit);
     a.request_timeout := coalesce(request_timeout, CASE WHEN 'request_timeout' = ANY (reset) THEN '30 s'
                                   ELSE a.request_timeout END);
     a.retry := coalesce(retry, CASE WHEN 'retry' = ANY (reset) THEN '{}' ELSE a.retry END);
@@ -286,8 +286,8 @@ BEGIN
                 HINT = 'Drop the watcher first.';
     END IF;
     UPDATE _sas.agent SET dropped_at = _sas.now(), enabled = false WHERE agent.agent_id = a.agent_id;
-    DELETE FROM _sas.place p WHERE p.agent_id = a.agent_id;
-    PERFORM _sas.forget_places(a.agent_id);
+    DELETE FROM _sas.external_slot p WHERE p.agent_id = a.agent_id;
+    PERFORM _sas.forget_limits(a.agent_id);
     PERFORM _sas.publish_agent(a.agent_id);
 END $$;
 
@@ -300,9 +300,9 @@ BEGIN
     -- in shared memory only: the row is the workers', and no session may hold it
     PERFORM _sas.half_open(a.agent_id);
     -- whose cool-offs end here is locked first, so that no tick waits for this transaction
-    PERFORM _sas.ring_on_abort();
+    PERFORM _sas.wake_on_abort();
     PERFORM FROM _sas.run r
-    WHERE r.run_id IN (SELECT d.run_id FROM _sas.due d
+    WHERE r.run_id IN (SELECT d.run_id FROM _sas.message d
                        JOIN _sas.step s ON s.run_id = d.run_id AND s.step_no = d.step_no
                            AND s.element = d.element
                        JOIN _sas.run x ON x.run_id = d.run_id
@@ -312,19 +312,19 @@ BEGIN
                            AND w.lane = a.agent_id)
     ORDER BY r.run_id FOR NO KEY UPDATE;
     -- cool-offs of this agent's steps are due now; the agent's rate and places release them
-    UPDATE _sas.due d SET due_at = _sas.now()
+    UPDATE _sas.message d SET due_at = _sas.now()
     FROM _sas.step s, _sas.run r, _sas.workflow_step w
     WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at > _sas.now()
       AND s.run_id = d.run_id AND s.step_no = d.step_no AND s.element = d.element
       AND r.run_id = d.run_id AND w.version_id = r.version_id AND w.step_no = d.step_no
           AND w.undo = (s.state = 'compensating') AND w.lane = a.agent_id;
     UPDATE _sas.step s SET waiting_until = _sas.now()
-    FROM _sas.due d
+    FROM _sas.message d
     WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at <= _sas.now()
       AND s.run_id = d.run_id AND s.step_no = d.step_no AND s.element = d.element
           AND s.waiting_until > _sas.now();
     PERFORM _sas.publish_agent(a.agent_id);
-    PERFORM _sas.ring('{}', true, false, '{}');
+    PERFORM _sas.wake('{}', true, false, '{}');
     PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'reset_agent', NULL, jsonb_build_object('agent', name));
 END $$;
 
@@ -347,7 +347,7 @@ BEGIN
         SET value = EXCLUDED.value, changed_at = EXCLUDED.changed_at;
     PERFORM _sas.announce_agents();
     -- an agent whose secret was missing has steps that wait for nothing else
-    PERFORM _sas.ring(ARRAY(SELECT a.agent_id FROM _sas.agent a WHERE a.dropped_at IS NULL), false, false,
+    PERFORM _sas.wake(ARRAY(SELECT a.agent_id FROM _sas.agent a WHERE a.dropped_at IS NULL), false, false,
                       '{}');
 END $$;
 
@@ -390,7 +390,7 @@ LANGUAGE sql STABLE AS $$
            extract(epoch FROM coalesce(_sas.span(a.breaker -> 'open_for'), '30 s'))::float8 * 1000,
            coalesce(g.breaker, 'closed'),
                greatest(0, extract(epoch FROM g.open_until - _sas.now()))::float8 * 1000,
-           coalesce(_sas.size(a.options ->> 'max_response'), 8 * 1024 * 1024),
+           coalesce(_sas.size_bytes(a.options ->> 'max_response'), 8 * 1024 * 1024),
            extract(epoch FROM coalesce(_sas.span(a.options -> 'connect_timeout'), '5 s'))::float8 * 1000,
            ARRAY(SELECT s.value FROM jsonb_each_text($1) s
                  WHERE s.key IN (SELECT r.member
@@ -456,7 +456,7 @@ BEGIN
         PERFORM _sas.raise_alert('breaker-open', format('agent %s breaker', opened.name),
                                  format('the breaker of agent "%s" is open', opened.name), opened.agent_id);
         -- some that wait before it may have a fallback
-        PERFORM _sas.ring('{}', false, true, '{}');
+        PERFORM _sas.wake('{}', false, true, '{}');
     END LOOP;
     IF 'closed' = ANY (breakers) THEN
         PERFORM _sas.close_alerts(ARRAY(SELECT format('agent %s breaker', a.name)

@@ -59,7 +59,7 @@ BEGIN
     PERFORM _sas.check_max_running($3);
     INSERT INTO _sas.queue (name, max_running, created_at) VALUES ($2, $3, _sas.now())
     ON CONFLICT (name) WHERE dropped_at IS NULL DO UPDATE SET max_running = EXCLUDED.max_running;
-    PERFORM _sas.ring('{}', true, false, '{}');
+    PERFORM _sas.wake('{}', true, false, '{}');
 END $$;
 
 CREATE FUNCTION _sas.alter_queue_as(caller oid, name text, max_running int) RETURNS void
@@ -70,7 +70,7 @@ DECLARE
 BEGIN
     PERFORM _sas.check_max_running($3);
     UPDATE _sas.queue q SET max_running = $3 WHERE q.queue_id = u.queue_id;
-    PERFORM _sas.ring('{}', true, false, '{}');
+    PERFORM _sas.wake('{}', true, false, '{}');
 END $$;
 
 CREATE FUNCTION _sas.pause_queue_as(caller oid, name text) RETURNS boolean
@@ -80,7 +80,7 @@ DECLARE
     u _sas.queue := _sas.live_queue(name);
 BEGIN
     UPDATE _sas.queue q SET paused_at = coalesce(q.paused_at, _sas.now()) WHERE q.queue_id = u.queue_id;
-    PERFORM _sas.ring('{}', true, false, '{}');
+    PERFORM _sas.wake('{}', true, false, '{}');
     PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'pause_queue', NULL, jsonb_build_object('queue', u.name))
     WHERE u.paused_at IS NULL;
     RETURN u.paused_at IS NULL;
@@ -93,7 +93,7 @@ DECLARE
     u _sas.queue := _sas.live_queue(name);
 BEGIN
     UPDATE _sas.queue q SET paused_at = NULL WHERE q.queue_id = u.queue_id;
-    PERFORM _sas.ring('{}', true, false, '{}');
+    PERFORM _sas.wake('{}', true, false, '{}');
     PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'resume_queue', NULL,
                         jsonb_build_object('queue', u.name))
     WHERE u.paused_at IS NOT NULL;

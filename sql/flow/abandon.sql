@@ -17,15 +17,15 @@ BEGIN
                       WHERE s.run_id = g.run_id AND s.step_no = g.step_no AND s.element = g.element);
 END $$;
 
--- _sas.doom(run_ids, fates, errors, at_once): these runs cannot go on. Takes their ready rows first, cancels
--- what has not begun, keeps what is running, ends its children, and hands them to the scheduler once nothing
--- is running any more.
+-- _sas.abandon(run_ids, fates, errors, at_once): these runs cannot go on. Takes their ready rows first,
+-- cancels what has not begun, keeps what is running, ends its children, and hands them to the scheduler once
+-- nothing is running any more.
 --
--- fate: compensate | cancel undo what is done; fail leaves it standing.
+-- abandon_as: compensate | cancel undo what is done; fail leaves it standing.
 -- at_once: what is running is not left to end: its calls are stopped.
 -- Caller: holds the lock of the runs. Writes: ready, step, run, due. Wakes: the scheduler; agent workers,
 -- when calls are stopped. Next: _sas.undo_next, once nothing is running.
-CREATE FUNCTION _sas.doom(run_ids bigint[], fates text[], errors jsonb[], at_once boolean DEFAULT false)
+CREATE FUNCTION _sas.abandon(run_ids bigint[], fates text[], errors jsonb[], at_once boolean DEFAULT false)
 RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -35,7 +35,7 @@ BEGIN
     PERFORM _sas.stop_work(run_ids, false) WHERE at_once;
 
     -- what they waited for until some time is waited for no more
-    DELETE FROM _sas.due d USING _sas.step s
+    DELETE FROM _sas.message d USING _sas.step s
     WHERE s.run_id = ANY (run_ids) AND s.state = 'suspended' AND s.waiting_until IS NOT NULL
       AND d.actor = 's' AND d.due_at = s.waiting_until AND d.run_id = s.run_id AND d.step_no = s.step_no
           AND d.element = s.element;
@@ -60,19 +60,19 @@ BEGIN
       AND (s.state IN ('waiting', 'ready') OR s.state = 'suspended' AND s.waiting_kind IS DISTINCT
            FROM 'child' OR s.state = 'failed' AND s.waiting_kind = 'supervisor');
     PERFORM _sas.move_steps(changes);
-    PERFORM _sas.doom_children(run_ids, CASE WHEN at_once THEN 'abort' END, fates);
+    PERFORM _sas.abandon_children(run_ids, CASE WHEN at_once THEN 'abort' END, fates);
 
     PERFORM _sas.change_runs(array_agg(_sas.make_run_change(
-        run_id => r.run_id, from_state => r.state, to_state => 'compensating', fate => f.fate,
+        run_id => r.run_id, from_state => r.state, to_state => 'compensating', abandon_as => f.abandon_as,
         open_steps => (SELECT count(*)::int FROM _sas.step s
                        WHERE s.run_id = r.run_id AND s.state IN ('running', 'suspended', 'compensating')),
         error => f.error)))
-    FROM unnest(run_ids, fates, errors) AS f (run_id, fate, error)
+    FROM unnest(run_ids, fates, errors) AS f (run_id, abandon_as, error)
     JOIN _sas.run r ON r.run_id = f.run_id;
     -- one that was to be undone before its fallback, and waits for an operator
     PERFORM _sas.requeue(array_agg(s.run_id), array_agg(s.step_no), array_agg(s.element))
-    FROM _sas.step s WHERE s.run_id = ANY (run_ids) AND s.state = 'compensating' AND s.parked
+    FROM _sas.step s WHERE s.run_id = ANY (run_ids) AND s.state = 'compensating' AND s.deferred
     HAVING count(*) > 0;
-    PERFORM _sas.free_places(run_ids);
+    PERFORM _sas.free_slots(run_ids);
     PERFORM _sas.hand_to_scheduler(run_ids);
 END $$;

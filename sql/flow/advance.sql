@@ -28,16 +28,16 @@ BEGIN
         PERFORM _sas.end_of_steps(next.ended);
     END IF;
     IF next.held IS NOT NULL THEN
-        PERFORM _sas.look_at_held(next.held);
+        PERFORM _sas.check_hosted(next.held);
     END IF;
 END $$;
 
 -- _sas.steps_after(run_ids, step_nos): what follows from the end of these steps:
---   changes                  of steps that wait for others still, or have waited, or are parked
+--   changes                  of steps that wait for others still, or have waited, or are deferred
 --   ready_runs, ready_nos    steps that are ready now
 --   counted, counts          runs whose number of open steps is another one
 --   ended                    runs in which nothing is open any more
---   held                     runs that go on beside a failure, see _sas.look_at_held
+--   held                     runs that go on beside a failure, see _sas.check_hosted
 --
 -- A step that waits for several has a row with a counter from the first on, so that each edge is walked once.
 CREATE FUNCTION _sas.steps_after(run_ids bigint[], step_nos int[], OUT changes _sas.step_change[],
@@ -77,7 +77,7 @@ BEGIN
                    run_id => n.run_id, step_no => n.to_no, element => 0,
                    from_state => coalesce(n.old_state, 'none'),
                    to_state => CASE WHEN n.needs_left = 0 THEN 'ready' ELSE 'waiting' END,
-                   needs_left => n.needs_left, parked => n.needs_left = 0 AND n.paused))
+                   needs_left => n.needs_left, deferred => n.needs_left = 0 AND n.paused))
                    FILTER (WHERE n.needs_left > 0 OR n.old_state IS NOT NULL OR n.paused) AS changes,
                array_agg(n.run_id) FILTER (WHERE n.needs_left = 0 AND NOT n.paused) AS run_ids,
                array_agg(n.to_no) FILTER (WHERE n.needs_left = 0 AND NOT n.paused) AS step_nos
@@ -95,7 +95,7 @@ BEGIN
 END $$;
 
 -- _sas.end_of_steps(run_ids): no step is open any more in these runs that
--- have no fate: the finalize step is made ready, or the run stops.
+-- have no abandon_as: the finalize step is made ready, or the run stops.
 -- Caller: holds the lock of the runs. Writes: run, step. Next: _sas.make_ready for the finalize step,
 -- _sas.change_runs for the end.
 CREATE FUNCTION _sas.end_of_steps(run_ids bigint[]) RETURNS void
@@ -104,7 +104,7 @@ DECLARE
     pending bigint[];
     last_runs bigint[];
     last_nos int[];
-    parked _sas.step_change[];
+    deferred _sas.step_change[];
     stops _sas.run_change[];
 BEGIN
     -- a paused run that has nothing left to do stops when it is resumed
@@ -113,7 +113,7 @@ BEGIN
                array_agg(v.finalize_no) FILTER (WHERE f.is_due AND r.state <> 'paused'),
            array_agg(_sas.make_step_change(
                run_id => r.run_id, step_no => v.finalize_no, element => 0, from_state => 'none',
-               to_state => 'ready', parked => true))
+               to_state => 'ready', deferred => true))
                FILTER (WHERE f.is_due AND r.state = 'paused'),
            array_agg(_sas.make_run_change(
                run_id => r.run_id, from_state => 'running', to_state => 'stopped',
@@ -125,7 +125,7 @@ BEGIN
                                             format('%s: %s', o.problem ->> 'path', o.problem ->> 'what'),
                                             NULL, r.run_id, NULL) END))
                FILTER (WHERE f.stops)
-    INTO pending, last_runs, last_nos, parked, stops
+    INTO pending, last_runs, last_nos, deferred, stops
     FROM _sas.run r
     CROSS JOIN LATERAL (SELECT x.finalize_no, x.output, x.output_reads FROM _sas.workflow_version x
                         WHERE x.version_id = r.version_id OFFSET 0) v
@@ -142,27 +142,28 @@ BEGIN
     IF pending IS NOT NULL THEN
         PERFORM _sas.start_runs(pending);
     END IF;
-    IF last_runs IS NOT NULL OR parked IS NOT NULL THEN
+    IF last_runs IS NOT NULL OR deferred IS NOT NULL THEN
         UPDATE _sas.run r SET open_steps = 1
-        WHERE r.run_id = ANY (last_runs || ARRAY(SELECT p.run_id FROM unnest(parked) p));
-        PERFORM _sas.move_steps(parked);
+        WHERE r.run_id = ANY (last_runs || ARRAY(SELECT p.run_id FROM unnest(deferred) p));
+        PERFORM _sas.move_steps(deferred);
         PERFORM _sas.make_ready(last_runs, last_nos);
     END IF;
     PERFORM _sas.change_runs(stops);
 END $$;
 
--- _sas.doom_children(run_ids, how, fates): what children of these runs are open ends as well.
+-- _sas.abandon_children(run_ids, how, fates): what children of these runs are open ends as well.
 -- how: abort, halt; null: what is running there is left to end.
-CREATE FUNCTION _sas.doom_children(run_ids bigint[], how text, fates text[]) RETURNS void
+CREATE FUNCTION _sas.abandon_children(run_ids bigint[], how text, fates text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO _sas.due (actor, due_at, run_id, kind)
-    SELECT 's', _sas.now(), c.run_id, coalesce(how, CASE f.fate WHEN 'fail' THEN 'fail' ELSE 'cancel' END)
-    FROM unnest(run_ids, fates) AS f (run_id, fate)
+    INSERT INTO _sas.message (actor, due_at, run_id, kind)
+    SELECT 's', _sas.now(), c.run_id,
+        coalesce(how, CASE f.abandon_as WHEN 'fail' THEN 'fail' ELSE 'cancel' END)
+    FROM unnest(run_ids, fates) AS f (run_id, abandon_as)
     JOIN _sas.run c ON c.parent_run_id = f.run_id
     WHERE c.state <> 'stopped';
     IF FOUND THEN
-        PERFORM _sas.ring('{}', true, false, '{}');
+        PERFORM _sas.wake('{}', true, false, '{}');
     END IF;
 END $$;
 
@@ -170,17 +171,17 @@ END $$;
 CREATE FUNCTION _sas.hand_to_scheduler(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO _sas.due (actor, due_at, run_id, kind)
+    INSERT INTO _sas.message (actor, due_at, run_id, kind)
     SELECT 's', _sas.now(), r.run_id, 'undo'
     FROM _sas.run r WHERE r.run_id = ANY (run_ids) AND r.state = 'compensating' AND r.open_steps = 0;
     IF FOUND THEN
-        PERFORM _sas.ring('{}', true, false, '{}');
+        PERFORM _sas.wake('{}', true, false, '{}');
     END IF;
 END $$;
 
 -- _sas.move_to_paused(run_ids, why, who, errors): takes runs off the road. Ready steps are
--- parked in rows of their own; running ones go on and their replies count.
--- Caller: holds the lock of the runs. Writes: ready, step, run. Next: _sas.set_going, when it is resumed.
+-- deferred in rows of their own; running ones go on and their replies count.
+-- Caller: holds the lock of the runs. Writes: ready, step, run. Next: _sas.continue_runs, when it is resumed.
 CREATE FUNCTION _sas.move_to_paused(run_ids bigint[], why text[], who text, errors jsonb[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -191,7 +192,7 @@ BEGIN
                run_id => g.run_id, step_no => g.step_no, element => g.element,
                from_state => coalesce(s.state, 'none'),
                to_state => CASE WHEN g.undo THEN 'compensating' ELSE 'ready' END, alone => g.alone,
-               parked => true))
+               deferred => true))
     INTO changes
     FROM unnest(gone) g LEFT JOIN _sas.step s ON s.run_id = g.run_id AND s.step_no = g.step_no
         AND s.element = g.element;
@@ -200,7 +201,7 @@ BEGIN
         run_id => r.run_id, from_state => r.state, to_state => 'paused', error => p.error,
         paused_for => p.why, paused_by => who, paused_state => r.state)))
     FROM unnest(run_ids, why, errors) AS p (run_id, why, error) JOIN _sas.run r ON r.run_id = p.run_id;
-    PERFORM _sas.free_places(run_ids);
+    PERFORM _sas.free_slots(run_ids);
 END $$;
 
 -- _sas.close_steps(run_ids): one open step less for each entry, in doomed runs.
@@ -214,31 +215,32 @@ BEGIN
     PERFORM _sas.hand_to_scheduler(run_ids);
 END $$;
 
--- _sas.tell_supervisor(failed): failed steps wait for its decision.
-CREATE FUNCTION _sas.tell_supervisor(failed _sas.step_change[]) RETURNS void
+-- _sas.notify_supervisor(failed): failed steps wait for its decision.
+CREATE FUNCTION _sas.notify_supervisor(failed _sas.step_change[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO _sas.due (actor, due_at, run_id, kind, step_no, element)
+    INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
     SELECT 'v', _sas.now(), f.run_id, 'failed', f.step_no, f.element FROM unnest(failed) f;
-    PERFORM _sas.ring('{}', false, true, '{}');
+    PERFORM _sas.wake('{}', false, true, '{}');
 END $$;
 
 -- _sas.queue_again(again): steps that were given back: into the queue now, or a timer for later.
 CREATE FUNCTION _sas.queue_again(again _sas.step_change[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO _sas.due (actor, due_at, run_id, kind, step_no, element)
+    INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
     SELECT 's', a.waiting_until, a.run_id, 'ready', a.step_no, a.element
     FROM unnest(again) a WHERE a.waiting_until IS NOT NULL;
     IF FOUND THEN
-        PERFORM _sas.ring('{}', true, false, '{}');
+        PERFORM _sas.wake('{}', true, false, '{}');
     END IF;
     PERFORM _sas.requeue(array_agg(a.run_id), array_agg(a.step_no), array_agg(a.element))
     FROM unnest(again) a WHERE a.waiting_until IS NULL;
 END $$;
 
 -- _sas.requeue(...): steps that stand at ready or compensating go into the
--- queue; those of paused runs are parked, those of doomed ones are cancelled, or undone when they have begun.
+-- queue; those of paused runs are deferred, those of doomed ones are cancelled, or undone when they have
+-- begun.
 -- Caller: holds the lock of the runs. Writes: step, run. Next: _sas.make_ready.
 CREATE FUNCTION _sas.requeue(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -252,10 +254,11 @@ BEGIN
                                 WHEN s.in_doubt THEN 'ready'
                                 WHEN s.asks IS NOT NULL THEN 'failed'
                                 ELSE 'cancelled' END,
-               parked => r.state = 'paused'))
-               FILTER (WHERE r.state = 'paused' OR r.fate IS NOT NULL AND s.state = 'ready'
+               deferred => r.state = 'paused'))
+               FILTER (WHERE r.state = 'paused' OR r.abandon_as IS NOT NULL AND s.state = 'ready'
                        AND NOT s.in_doubt),
-           array_agg(s.run_id) FILTER (WHERE r.state <> 'paused' AND r.fate IS NOT NULL AND s.state = 'ready'
+           array_agg(s.run_id) FILTER (WHERE r.state <> 'paused' AND r.abandon_as IS NOT NULL
+                                       AND s.state = 'ready'
                                        AND NOT s.in_doubt)
     INTO changes, doomed
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)

@@ -21,7 +21,7 @@ BEGIN
 END $$;
 
 -- _sas.fail_steps(..., errors): these steps fail for good, without a worker; the supervisor decides.
--- Writes: step, due. Wakes: the supervisor. Next: _sas.decide.
+-- Writes: step, due. Wakes: the supervisor. Next: _sas.decide_due.
 CREATE FUNCTION _sas.fail_steps(run_ids bigint[], step_nos int[], elements int[], errors jsonb[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -37,7 +37,7 @@ BEGIN
     LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
                        AND x.element = u.element OFFSET 0) s ON true;
     PERFORM _sas.move_steps(changes);
-    PERFORM _sas.tell_supervisor(changes) WHERE changes IS NOT NULL;
+    PERFORM _sas.notify_supervisor(changes) WHERE changes IS NOT NULL;
 END $$;
 
 -- _sas.succeed_steps(..., outputs): these steps have what they waited for. expect and output of a
@@ -92,9 +92,11 @@ BEGIN
     FROM judged j;
     PERFORM _sas.move_steps(changes);
     PERFORM _sas.go_on(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element))
-    FROM unnest(changes) c JOIN _sas.run r ON r.run_id = c.run_id AND r.fate IS NULL HAVING count(*) > 0;
+    FROM unnest(changes) c JOIN _sas.run r ON r.run_id = c.run_id AND r.abandon_as IS NULL
+    HAVING count(*) > 0;
     PERFORM _sas.close_steps(array_agg(c.run_id))
-    FROM unnest(changes) c JOIN _sas.run r ON r.run_id = c.run_id AND r.fate IS NOT NULL HAVING count(*) > 0;
+    FROM unnest(changes) c JOIN _sas.run r ON r.run_id = c.run_id AND r.abandon_as IS NOT NULL
+    HAVING count(*) > 0;
     PERFORM _sas.fail_steps(failed_runs, failed_nos, failed_elements, errors) WHERE failed_runs IS NOT NULL;
 END $$;
 
@@ -137,9 +139,9 @@ BEGIN
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo;
 END $$;
 
--- _sas.enter_steps(run_ids, step_nos, elements): asks the condition of each, and begins it as its kind wants.
+-- _sas.begin_steps(run_ids, step_nos, elements): asks the condition of each, and begins it as its kind wants.
 -- Caller: the scheduler, with the lock of the runs. Next: one function for each way in which a step begins.
-CREATE FUNCTION _sas.enter_steps(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
+CREATE FUNCTION _sas.begin_steps(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     beginnings _sas.beginning[];
@@ -150,8 +152,8 @@ BEGIN
                      THEN ROW('undo', u.run_id, u.step_no, u.element, s.state, NULL)::_sas.beginning
                           WHEN r.state = 'paused' THEN ROW('park', u.run_id, u.step_no, u.element,
                                                            coalesce(s.state, 'none'), NULL)::_sas.beginning
-                          ELSE _sas.begin(w, u.run_id, u.element, coalesce(s.state, 'none'), x.root,
-                                          (SELECT d.input FROM _sas.edit d WHERE d.run_id = u.run_id
+                          ELSE _sas.beginning_of(w, u.run_id, u.element, coalesce(s.state, 'none'), x.root,
+                                          (SELECT d.input FROM _sas.override d WHERE d.run_id = u.run_id
                                            AND d.step_no = u.step_no AND d.element = u.element)) END
                      ORDER BY u.run_id, u.step_no, u.element)
     INTO beginnings
@@ -165,7 +167,7 @@ BEGIN
                         AND r.state <> 'paused' THEN (SELECT h.root
                                                       FROM _sas.root_of(r, w,
                         u.element) h) END AS root OFFSET 0) x
-    WHERE CASE WHEN w.undo THEN r.state = 'compensating' ELSE r.fate IS NULL
+    WHERE CASE WHEN w.undo THEN r.state = 'compensating' ELSE r.abandon_as IS NULL
         AND r.state IN ('pending', 'running', 'paused') AND coalesce(s.state, 'ready') = 'ready' END;
 
     FOR b IN
@@ -181,10 +183,10 @@ BEGIN
         WHEN 'park' THEN
             PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
                 run_id => u.run_id, step_no => u.step_no, element => u.element, from_state => u.state,
-                to_state => 'ready', parked => true)))
+                to_state => 'ready', deferred => true)))
             FROM unnest(b.runs, b.nos, b.elements, b.states) AS u (run_id, step_no, element, state);
         WHEN 'pass' THEN PERFORM _sas.make_ready(b.runs, b.nos, b.elements, entered => true);
-        WHEN 'fan' THEN PERFORM _sas.begin_fans(b.runs, b.nos, b.values, b.states);
+        WHEN 'fan' THEN PERFORM _sas.begin_maps(b.runs, b.nos, b.values, b.states);
         WHEN 'child' THEN PERFORM _sas.begin_children(b.runs, b.nos, b.elements, b.values);
         WHEN 'wait' THEN PERFORM _sas.begin_waits(b.runs, b.nos, b.elements);
         WHEN 'fall' THEN PERFORM _sas.fall_back(b.runs, b.nos, b.elements);
@@ -198,9 +200,9 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.begin(w, run_id, element, state, root, new_input): how this step, or element, begins. new_input: what
--- an operator has put in the place of its own.
-CREATE FUNCTION _sas.begin(w _sas.workflow_step, run_id bigint, element int, state text, root jsonb,
+-- _sas.beginning_of(w, run_id, element, state, root, new_input): how this step, or element, begins.
+-- new_input: what an operator has put in the place of its own.
+CREATE FUNCTION _sas.beginning_of(w _sas.workflow_step, run_id bigint, element int, state text, root jsonb,
                            new_input jsonb) RETURNS _sas.beginning
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -222,7 +224,7 @@ BEGIN
     ELSIF whole AND w.shape ?| '{each,repeat}' THEN
         what := 'fan';
         -- not of a first turn, nor of one that goes on where it failed
-        IF w.shape ? 'each' AND NOT EXISTS (SELECT FROM _sas.fan f WHERE f.run_id = $2
+        IF w.shape ? 'each' AND NOT EXISTS (SELECT FROM _sas.map_progress f WHERE f.run_id = $2
                                             AND f.step_no = w.step_no) THEN
             SELECT * INTO made FROM _sas.made_of(w.shape -> 'each', root, new_input, 'array');
             value := made.result;

@@ -72,10 +72,11 @@ DECLARE
     detail text;
 BEGIN
     WITH RECURSIVE above AS (
-        SELECT r.run_id, r.parent_run_id, r.fate FROM _sas.run r WHERE r.run_id = parent_id
+        SELECT r.run_id, r.parent_run_id, r.abandon_as FROM _sas.run r WHERE r.run_id = parent_id
         UNION ALL
-        SELECT r.run_id, r.parent_run_id, r.fate FROM above a JOIN _sas.run r ON r.run_id = a.parent_run_id)
-    SELECT count(*), bool_or(a.fate IS NOT NULL) INTO levels, doomed FROM above a;
+        SELECT r.run_id, r.parent_run_id, r.abandon_as FROM above a
+        JOIN _sas.run r ON r.run_id = a.parent_run_id)
+    SELECT count(*), bool_or(a.abandon_as IS NOT NULL) INTO levels, doomed FROM above a;
     -- workflows that start each other without an end would grow faster than a cancel could follow them down
     IF doomed THEN
         RETURN 'a run above it cannot continue';
@@ -159,7 +160,7 @@ BEGIN
         FROM (SELECT u.*, s.state, w.name, c.run_id AS child_id, c.result, c.output, c.error,
                      s.state = 'suspended' AND c.result IN ('success', 'warning') AS well,
                      s.state = 'suspended' AND c.result NOT IN ('success', 'warning')
-                         AND r.fate IS NULL AS ill
+                         AND r.abandon_as IS NULL AS ill
               FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no,
                               element)) u
               JOIN _sas.run r ON r.run_id = u.run_id
@@ -188,13 +189,13 @@ LANGUAGE plpgsql AS $$
 DECLARE
     undone _sas.step_change[];
 BEGIN
-    INSERT INTO _sas.due (actor, due_at, run_id, kind)
+    INSERT INTO _sas.message (actor, due_at, run_id, kind)
     SELECT 's', _sas.now(), c.run_id, 'reverse'
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
     CROSS JOIN LATERAL _sas.last_child(u.run_id, u.step_no, u.element) c
     WHERE c.state = 'stopped' AND c.result IN ('success', 'warning');
     IF FOUND THEN
-        PERFORM _sas.ring('{}', true, false, '{}');
+        PERFORM _sas.wake('{}', true, false, '{}');
     END IF;
     SELECT array_agg(_sas.make_step_change(
                run_id => u.run_id, step_no => u.step_no, element => u.element, from_state => 'compensating',
@@ -225,9 +226,9 @@ DECLARE
     doomed bigint[];
 BEGIN
     SELECT array_agg(r.run_id) INTO doomed FROM _sas.run r WHERE r.run_id = ANY (run_ids)
-        AND r.state <> 'stopped' AND r.fate IS NULL;
+        AND r.state <> 'stopped' AND r.abandon_as IS NULL;
     IF doomed IS NOT NULL THEN
-        PERFORM _sas.doom(doomed, array_fill(CASE how WHEN 'abort' THEN 'cancel'
+        PERFORM _sas.abandon(doomed, array_fill(CASE how WHEN 'abort' THEN 'cancel'
                                              ELSE how END, ARRAY[cardinality(doomed)]),
                           ARRAY(SELECT _sas.problem_object('parent',
                                                            'its parent run cannot continue',

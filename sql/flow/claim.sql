@@ -2,11 +2,11 @@
 --
 -- The claim that workers of all kinds make: ready rows go, a lease comes, the steps say running.
 
--- _sas.front_rows(lanes, quantities, marks, urgent): how many rows of each lane a claim takes, and from where
--- on; notes where the first one stands. urgent: of a lane whose first rows have a higher priority than what
--- stands behind
+-- _sas.low_water_rows(lanes, quantities, marks, urgent): how many rows of each lane a claim takes, and from
+-- where on; notes where the first one stands. urgent: of a lane whose first rows have a higher priority than
+-- what stands behind
 -- them, these only. That is seen among the first 20, so priorities that alternate make no batch smaller.
-CREATE FUNCTION _sas.front_rows(lanes int[], quantities int[], marks timestamptz[], urgent boolean)
+CREATE FUNCTION _sas.low_water_rows(lanes int[], quantities int[], marks timestamptz[], urgent boolean)
 RETURNS TABLE (lane int, quantity int, mark timestamptz)
 LANGUAGE sql STABLE AS $$
     SELECT raised.lane, coalesce(f.drop_at - 1, l.quantity)::int, l.mark
@@ -20,10 +20,10 @@ LANGUAGE sql STABLE AS $$
                     LIMIT CASE WHEN urgent AND l.quantity > 20 THEN 21 ELSE 1 END) c
               WINDOW front AS (ROWS UNBOUNDED PRECEDING)) x) f
     -- its answer is the lane, so that nothing is looked for before it is told
-    CROSS JOIN LATERAL _sas.raise_front('r', l.lane, f.first) AS raised (lane)
+    CROSS JOIN LATERAL _sas.raise_low_water('r', l.lane, f.first) AS raised (lane)
 $$;
 
--- _sas.claim_ready(...): takes up to quantities[i] steps of lanes[i]; urgent: see _sas.front_rows.
+-- _sas.claim_ready(...): takes up to quantities[i] steps of lanes[i]; urgent: see _sas.low_water_rows.
 --
 -- What was found beside a crash is claimed by itself: one that is to run alone
 -- ends the batch before it. This is seen to in the statement that takes the
@@ -39,7 +39,7 @@ CREATE FUNCTION _sas.claim_ready(lanes int[], quantities int[], boot bigint, wor
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := _sas.now();
-    marks timestamptz[] := _sas.begin_fronts('r', lanes);
+    marks timestamptz[] := _sas.begin_low_water('r', lanes);
     n int;
     begun bigint[];
     late boolean;
@@ -48,7 +48,7 @@ BEGIN
         DELETE FROM _sas.ready r
         WHERE r.ctid = ANY (ARRAY(
             SELECT unnest(q.free)
-            FROM _sas.front_rows(lanes, quantities, marks, urgent) l,
+            FROM _sas.low_water_rows(lanes, quantities, marks, urgent) l,
                  LATERAL (SELECT (array_agg(c.ctid))[:greatest(coalesce(array_position(array_agg(c.alone),
                                              true) - 1, l.quantity), 1)] AS free
                           FROM (SELECT x.ctid, x.alone FROM _sas.ready x WHERE x.lane = l.lane
@@ -79,7 +79,7 @@ BEGIN
     LEFT JOIN LATERAL (SELECT x.state, x.attempt, x.ask_until FROM _sas.step x WHERE x.run_id = t.run_id
                        AND x.step_no = t.step_no AND x.element = t.element OFFSET 0) s ON true;
     IF late THEN
-        claimed := _sas.set_late_aside(claimed);
+        claimed := _sas.defer_late(claimed);
         begun := ARRAY(SELECT c.run_id FROM unnest(claimed) c);
     END IF;
     IF claimed IS NULL THEN

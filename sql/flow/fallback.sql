@@ -11,19 +11,19 @@ CREATE FUNCTION _sas.open_breakers() RETURNS SETOF int
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     -- a test has doors of its own
-    IF _sas.rehearsing() THEN
-        RETURN QUERY SELECT b FROM _sas.stubbed_doors() b;
+    IF _sas.is_testing() THEN
+        RETURN QUERY SELECT b FROM _sas.stubbed_limits() b;
         RETURN;
     END IF;
     RETURN QUERY
-    SELECT h.agent_id FROM _sas.agent_health h LEFT JOIN _sas.places() p ON p.agent_id = h.agent_id
+    SELECT h.agent_id FROM _sas.agent_health h LEFT JOIN _sas.limit_entries() p ON p.agent_id = h.agent_id
     WHERE CASE WHEN p.agent_id IS NULL THEN h.breaker = 'open' AND h.open_until > _sas.now()
         ELSE p.breaker = 'open' AND p.open_for_ms > 0 END;
 END $$;
 
 -- _sas.fall_back(run_ids, step_nos, elements): these steps leave their work to their fallbacks.
 -- Caller: holds the lock of the runs. Writes: step. Next: _sas.make_ready for the fallbacks; their end comes
--- back by _sas.stood_in or _sas.fail_in_stead.
+-- back by _sas.substituted or _sas.fail_substitute.
 CREATE FUNCTION _sas.fall_back(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -35,8 +35,8 @@ BEGIN
                started_at => _sas.now(), waiting_kind => 'fallback')) AS changes,
            array_agg(_sas.make_step_change(
                run_id => u.run_id, step_no => (w.shape #>> '{fallback,no}')::int, element => u.element,
-               from_state => 'none', to_state => 'ready', parked => true))
-               FILTER (WHERE r.state = 'paused') AS parked,
+               from_state => 'none', to_state => 'ready', deferred => true))
+               FILTER (WHERE r.state = 'paused') AS deferred,
            array_agg(u.run_id) FILTER (WHERE r.state <> 'paused') AS run_ids,
                array_agg((w.shape #>> '{fallback,no}')::int) FILTER (WHERE r.state <> 'paused') AS nos,
            array_agg(u.element) FILTER (WHERE r.state <> 'paused') AS elements
@@ -51,13 +51,13 @@ BEGIN
     UPDATE _sas.step s SET started = NULL, asks = NULL, ask_until = NULL, progress = NULL
     FROM unnest(f.changes) c WHERE s.run_id = c.run_id AND s.step_no = c.step_no AND s.element = c.element
         AND s.asks IS NOT NULL;
-    PERFORM _sas.move_steps(f.parked);
+    PERFORM _sas.move_steps(f.deferred);
     PERFORM _sas.make_ready(f.run_ids, f.nos, f.elements);
 END $$;
 
--- _sas.stood_in(run_ids, step_nos, elements): of these steps that succeeded, in runs that go on, fallbacks
+-- _sas.substituted(run_ids, step_nos, elements): of these steps that succeeded, in runs that go on, fallbacks
 -- hand their output to the steps that they stand in for. Returns the same with those steps in their place.
-CREATE FUNCTION _sas.stood_in(INOUT run_ids bigint[], INOUT step_nos int[], INOUT elements int[])
+CREATE FUNCTION _sas.substituted(INOUT run_ids bigint[], INOUT step_nos int[], INOUT elements int[])
 LANGUAGE plpgsql AS $$
 DECLARE
     changes _sas.step_change[];
@@ -78,8 +78,8 @@ BEGIN
     step_nos := stands_for;
 END $$;
 
--- _sas.undone_in_stead(changes): fallbacks were undone: so are the steps that they stood in for.
-CREATE FUNCTION _sas.undone_in_stead(changes _sas.step_change[]) RETURNS void
+-- _sas.undone_substitute(changes): fallbacks were undone: so are the steps that they stood in for.
+CREATE FUNCTION _sas.undone_substitute(changes _sas.step_change[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM _sas.mark_undone(array_agg(s.run_id), array_agg(s.step_no), array_agg(s.element))
@@ -92,8 +92,8 @@ BEGIN
     WHERE c.to_state = 'compensated';
 END $$;
 
--- _sas.fell(run_id, step_no, element, shape): has the fallback of this step been tried, and failed?
-CREATE FUNCTION _sas.fell(run_id bigint, element int, shape jsonb) RETURNS boolean
+-- _sas.fell_back(run_id, step_no, element, shape): has the fallback of this step been tried, and failed?
+CREATE FUNCTION _sas.fell_back(run_id bigint, element int, shape jsonb) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM _sas.step f WHERE f.run_id = $1 AND f.step_no = ($3 #>> '{fallback,no}')::int
@@ -114,9 +114,10 @@ BEGIN
             WHERE s.run_id = $1 AND s.step_no = $2 AND s.element = $3);
 END $$;
 
--- _sas.fail_in_stead(run_id, step_no, element, stands_in, error, transient): a fallback has failed for good:
+-- _sas.fail_substitute(run_id, step_no, element, stands_in, error, transient): a fallback has failed for
+-- good:
 -- with it the step, whose rule decides.
-CREATE FUNCTION _sas.fail_in_stead(run_id bigint, step_no int, element int, error jsonb, transient boolean)
+CREATE FUNCTION _sas.fail_substitute(run_id bigint, step_no int, element int, error jsonb, transient boolean)
 RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -125,7 +126,7 @@ DECLARE
         transient => $5, error => $4, finished_at => _sas.now(), waiting_kind => 'supervisor')];
 BEGIN
     PERFORM _sas.move_steps(failed);
-    PERFORM _sas.tell_supervisor(failed);
+    PERFORM _sas.notify_supervisor(failed);
 END $$;
 
 -- _sas.resume_fallbacks(run_ids, only_runs, only_nos): a run is resumed: a step that failed with its fallback
@@ -149,7 +150,7 @@ BEGIN
         AND w.shape ? 'fallback'
     JOIN _sas.step f ON f.run_id = s.run_id AND f.step_no = (w.shape #>> '{fallback,no}')::int
         AND f.element = s.element AND f.state = 'failed'
-    WHERE r.run_id = ANY ($1) AND r.fate IS NULL
+    WHERE r.run_id = ANY ($1) AND r.abandon_as IS NULL
       AND (only_runs IS NULL OR EXISTS (SELECT FROM unnest(only_runs, only_nos) AS o (run_id, step_no)
                                         WHERE o.run_id = s.run_id AND o.step_no = s.step_no));
     PERFORM _sas.move_steps(g.steps);
@@ -157,10 +158,10 @@ BEGIN
     PERFORM _sas.requeue(g.run_ids, g.nos, g.elements) WHERE g.run_ids IS NOT NULL;
 END $$;
 
--- _sas.leave_closed_doors(quantity): steps that are ready for an agent whose breaker is open, and have a
+-- _sas.leave_closed_limits(quantity): steps that are ready for an agent whose breaker is open, and have a
 -- fallback for that, leave the queue for it. One that would have to be undone waits: its call settles that.
 -- How many left.
-CREATE FUNCTION _sas.leave_closed_doors(quantity int) RETURNS int
+CREATE FUNCTION _sas.leave_closed_limits(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     doors int[] := ARRAY(SELECT b FROM _sas.open_breakers() b);
@@ -168,7 +169,7 @@ DECLARE
     gone record;
 BEGIN
     -- nor does a test touch what waits before those of others
-    IF doors = '{}' OR _sas.rehearsing()
+    IF doors = '{}' OR _sas.is_testing()
         OR NOT EXISTS (SELECT FROM _sas.workflow_step w WHERE w.lane = ANY (doors)
                        AND w.shape #> '{fallback,on}' ? 'breaker_open') THEN
         RETURN 0;
@@ -188,7 +189,7 @@ BEGIN
     INTO gone
     FROM (SELECT q.run_id, q.step_no, q.element
           FROM _sas.ready q
-          JOIN _sas.run r ON r.run_id = q.run_id AND r.fate IS NULL
+          JOIN _sas.run r ON r.run_id = q.run_id AND r.abandon_as IS NULL
           JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = q.step_no AND NOT w.undo
               AND w.shape #> '{fallback,on}' ? 'breaker_open'
           LEFT JOIN _sas.step s ON s.run_id = q.run_id AND s.step_no = q.step_no AND s.element = q.element
@@ -202,6 +203,6 @@ BEGIN
     PERFORM _sas.take_ready_steps(gone.run_ids, gone.step_nos, gone.elements);
     PERFORM _sas.start_runs(gone.run_ids);
     PERFORM _sas.fall_back(gone.run_ids, gone.step_nos, gone.elements);
-    PERFORM _sas.free_places(gone.run_ids);
+    PERFORM _sas.free_slots(gone.run_ids);
     RETURN cardinality(gone.run_ids);
 END $$;

@@ -39,7 +39,7 @@ BEGIN
     END IF;
     IF paused IS NOT NULL THEN
         PERFORM _sas.make_room(paused);
-        PERFORM _sas.ring('{}', false, false, paused);
+        PERFORM _sas.wake('{}', false, false, paused);
     END IF;
 END $$;
 
@@ -66,11 +66,12 @@ BEGIN
     -- what belongs to another run goes with it; no row is longer than a hundred, so that a purge can take as
     -- many as it likes
     kept AS (
-        INSERT INTO _sas.ended (result, ended_at, run_ids)
+        INSERT INTO _sas.finished_run (result, ended_at, run_ids)
         SELECT e.result, max(e.finished_at), array_agg(e.run_id) FROM e WHERE e.root
         GROUP BY e.part, e.result),
     timer AS (
-        DELETE FROM _sas.due d USING e WHERE d.actor = 'v' AND d.due_at = e.deadline AND d.run_id = e.run_id
+        DELETE FROM _sas.message d USING e WHERE d.actor = 'v' AND d.due_at = e.deadline
+            AND d.run_id = e.run_id
             AND d.kind = 'deadline')
     SELECT array_agg(e.workflow_id) FILTER (WHERE e.told) AS flows,
         array_agg(e.result) FILTER (WHERE e.told) AS results,
@@ -81,17 +82,17 @@ BEGIN
     INTO ends FROM e;
     PERFORM _sas.observe('run_wait', ends.flows, NULL, NULL, ends.waits),
         _sas.observe('run', ends.flows, NULL, ends.results, ends.spans);
-    PERFORM _sas.let_go(run_ids, ends.timed);
+    PERFORM _sas.release_watches(run_ids, ends.timed);
     IF ends.replies IS NOT NULL THEN
         PERFORM _sas.reply_to(ends.replies);
     END IF;
     IF ends.children IS NOT NULL THEN
         -- the step that waits for a child run; its run may be held by others now, so the scheduler looks
-        INSERT INTO _sas.due (actor, due_at, run_id, kind, step_no, element)
+        INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
         SELECT 's', _sas.now(), r.parent_run_id, 'child', r.parent_step_no, r.parent_element FROM _sas.run r
         WHERE r.run_id = ANY (ends.children);
     END IF;
-    PERFORM _sas.ring('{}', ends.children IS NOT NULL, false, run_ids);
+    PERFORM _sas.wake('{}', ends.children IS NOT NULL, false, run_ids);
 END $$;
 
 -- _sas.reply_to(run_ids): a message in the reply queue that each of these

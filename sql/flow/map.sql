@@ -6,12 +6,12 @@
 -- suspended until the last has ended. All functions: runs locked by the caller.
 
 -- How many elements of a map without "concurrency" are ready or running at once.
-CREATE FUNCTION _sas.fan_width() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 1000 $$;
+CREATE FUNCTION _sas.map_width() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 1000 $$;
 
--- _sas.begin_fans(run_ids, step_nos, lists, from_states): these steps begin with an element for each item of
+-- _sas.begin_maps(run_ids, step_nos, lists, from_states): these steps begin with an element for each item of
 -- their list. list null: with a first turn, or what has begun before and failed goes on where it was.
--- Writes: item, fan, step. Next: _sas.feed_fans.
-CREATE FUNCTION _sas.begin_fans(run_ids bigint[], step_nos int[], lists jsonb[], from_states text[])
+-- Writes: item, fan, step. Next: _sas.release_elements.
+CREATE FUNCTION _sas.begin_maps(run_ids bigint[], step_nos int[], lists jsonb[], from_states text[])
 RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -19,7 +19,7 @@ BEGIN
     SELECT u.run_id, u.step_no, i.n, i.value
     FROM unnest(run_ids, step_nos, lists) AS u (run_id, step_no, list)
     CROSS JOIN LATERAL jsonb_array_elements(u.list) WITH ORDINALITY AS i (value, n);
-    INSERT INTO _sas.fan (run_id, step_no, total, fed, remaining, failed)
+    INSERT INTO _sas.map_progress (run_id, step_no, total, fed, remaining, failed)
     SELECT u.run_id, u.step_no, n, 0, n, 0
     FROM unnest(run_ids, step_nos, lists) AS u (run_id, step_no, list)
     CROSS JOIN LATERAL (SELECT coalesce(jsonb_array_length(u.list), 0) AS n) l
@@ -28,13 +28,13 @@ BEGIN
         run_id => u.run_id, step_no => u.step_no, element => 0, from_state => u.from_state,
         to_state => 'suspended', started_at => _sas.now(), waiting_kind => 'elements')))
     FROM unnest(run_ids, step_nos, from_states) AS u (run_id, step_no, from_state);
-    PERFORM _sas.feed_fans(run_ids, step_nos);
+    PERFORM _sas.release_elements(run_ids, step_nos);
 END $$;
 
--- _sas.feed_fans(run_ids, step_nos): makes as many elements ready as may be on
+-- _sas.release_elements(run_ids, step_nos): makes as many elements ready as may be on
 -- their way at once, and ends the steps of which none remains.
 -- Writes: fan. Next: _sas.make_ready for the elements; _sas.count_elements when one of them has ended.
-CREATE FUNCTION _sas.feed_fans(run_ids bigint[], step_nos int[]) RETURNS void
+CREATE FUNCTION _sas.release_elements(run_ids bigint[], step_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     found record;
@@ -43,15 +43,15 @@ BEGIN
         SELECT f.run_id, f.step_no, f.fed, f.total, f.remaining, w.shape,
                s.waiting_until IS NULL AS asks,
                    least(f.total, f.total - f.remaining + coalesce((w.shape ->> 'concurrency')::int,
-                               _sas.fan_width())) AS want
+                               _sas.map_width())) AS want
         FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos) AS u (run_id, step_no)) u
-        JOIN _sas.fan f ON f.run_id = u.run_id AND f.step_no = u.step_no
-        JOIN _sas.run r ON r.run_id = u.run_id AND r.fate IS NULL AND r.state <> 'paused'
+        JOIN _sas.map_progress f ON f.run_id = u.run_id AND f.step_no = u.step_no
+        JOIN _sas.run r ON r.run_id = u.run_id AND r.abandon_as IS NULL AND r.state <> 'paused'
         JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo
         JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = 0
             AND s.state = 'suspended'),
     fed AS (
-        UPDATE _sas.fan f SET fed = o.want FROM open o
+        UPDATE _sas.map_progress f SET fed = o.want FROM open o
         WHERE f.run_id = o.run_id AND f.step_no = o.step_no AND o.want > o.fed
         RETURNING f.run_id, f.step_no, o.fed AS before, o.want),
     next AS (
@@ -70,7 +70,7 @@ BEGIN
     FROM open o WHERE o.remaining = 0;
     PERFORM _sas.make_ready(found.next_runs, found.next_nos, found.next_elements);
     PERFORM _sas.end_maps(found.over_runs, found.over_nos) WHERE found.over_runs IS NOT NULL;
-    PERFORM _sas.next_turns(found.turn_runs, found.turn_nos) WHERE found.turn_runs IS NOT NULL;
+    PERFORM _sas.next_iterations(found.turn_runs, found.turn_nos) WHERE found.turn_runs IS NOT NULL;
 END $$;
 
 -- _sas.count_elements(run_ids, step_nos, failures): an element has ended, for each entry; failures of them
@@ -78,12 +78,12 @@ END $$;
 CREATE FUNCTION _sas.count_elements(run_ids bigint[], step_nos int[], failures int DEFAULT 0) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE _sas.fan f SET remaining = f.remaining - d.n, failed = f.failed + failures * d.n
+    UPDATE _sas.map_progress f SET remaining = f.remaining - d.n, failed = f.failed + failures * d.n
     FROM (SELECT u.run_id, u.step_no, count(*)::int AS n
           FROM unnest(run_ids, step_nos) AS u (run_id, step_no) GROUP BY 1, 2) d
     WHERE f.run_id = d.run_id AND f.step_no = d.step_no;
-    PERFORM _sas.feed_fans(run_ids, step_nos);
-    PERFORM _sas.look_at_held(array_agg(DISTINCT r.run_id))
+    PERFORM _sas.release_elements(run_ids, step_nos);
+    PERFORM _sas.check_hosted(array_agg(DISTINCT r.run_id))
     FROM unnest(run_ids) u JOIN _sas.run r ON r.run_id = u AND r.paused_state = 'held' HAVING count(*) > 0;
 END $$;
 
@@ -115,8 +115,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.next_turns(run_ids, step_nos): a turn has ended: the next one, or the end.
-CREATE FUNCTION _sas.next_turns(run_ids bigint[], step_nos int[]) RETURNS void
+-- _sas.next_iterations(run_ids, step_nos): a turn has ended: the next one, or the end.
+CREATE FUNCTION _sas.next_iterations(run_ids bigint[], step_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     t record;
@@ -128,7 +128,7 @@ BEGIN
                                                   || jsonb_build_object('last', s.output, 'index',
                                     f.total)) AS goes_on
              FROM unnest(run_ids, step_nos) AS u (run_id, step_no)
-             JOIN _sas.fan f ON f.run_id = u.run_id AND f.step_no = u.step_no
+             JOIN _sas.map_progress f ON f.run_id = u.run_id AND f.step_no = u.step_no
              JOIN _sas.run r ON r.run_id = u.run_id
              JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo
              LEFT JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no
@@ -148,25 +148,25 @@ BEGIN
         ELSE
             at := CASE WHEN t.total > 0 THEN _sas.now() + _sas.span(t.repeat -> 'every') END;
             IF at IS NULL THEN
-                PERFORM _sas.begin_turns(ARRAY[t.run_id], ARRAY[t.step_no]);
+                PERFORM _sas.begin_iterations(ARRAY[t.run_id], ARRAY[t.step_no]);
             ELSE
                 UPDATE _sas.step s SET waiting_until = at WHERE s.run_id = t.run_id AND s.step_no = t.step_no
                     AND s.element = 0;
-                INSERT INTO _sas.due (actor, due_at, run_id, kind, step_no, element)
+                INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
                 VALUES ('s', at, t.run_id, 'turn', t.step_no, 0);
-                PERFORM _sas.ring('{}', true, false, '{}');
+                PERFORM _sas.wake('{}', true, false, '{}');
             END IF;
         END IF;
     END LOOP;
 END $$;
 
--- _sas.begin_turns(run_ids, step_nos): one turn more. A message that comes before its time is of an earlier
--- turn.
-CREATE FUNCTION _sas.begin_turns(run_ids bigint[], step_nos int[]) RETURNS void
+-- _sas.begin_iterations(run_ids, step_nos): one turn more. A message that comes before its time is of an
+-- earlier turn.
+CREATE FUNCTION _sas.begin_iterations(run_ids bigint[], step_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     WITH begun AS (
-        UPDATE _sas.fan f SET total = f.total + 1, remaining = 1
+        UPDATE _sas.map_progress f SET total = f.total + 1, remaining = 1
         FROM unnest(run_ids, step_nos) AS u (run_id, step_no)
         JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = 0
             AND s.state = 'suspended' AND coalesce(s.waiting_until <= _sas.now(), true)
@@ -174,5 +174,5 @@ BEGIN
         RETURNING f.run_id, f.step_no)
     UPDATE _sas.step s SET waiting_until = NULL FROM begun b WHERE s.run_id = b.run_id
         AND s.step_no = b.step_no AND s.element = 0 AND s.waiting_until IS NOT NULL;
-    PERFORM _sas.feed_fans(run_ids, step_nos);
+    PERFORM _sas.release_elements(run_ids, step_nos);
 END $$;

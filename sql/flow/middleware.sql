@@ -23,9 +23,9 @@ LANGUAGE sql STABLE AS $$
                                                         'created_at', r.created_at, 'deadline', r.deadline))
 $$;
 
--- _sas.wrap(...): what a function worker is to call for a claimed step that middleware applies to; no row
--- when none does.
-CREATE FUNCTION _sas.wrap(for_run bigint, for_step text, element int, undo boolean, function text,
+-- _sas.wrap_function(...): what a function worker is to call for a claimed step that middleware applies to;
+-- no row when none does.
+CREATE FUNCTION _sas.wrap_function(for_run bigint, for_step text, element int, undo boolean, function text,
                           request jsonb) RETURNS TABLE (wrapper text, input jsonb)
 LANGUAGE sql STABLE AS $$
     SELECT '_sas.through_middleware',

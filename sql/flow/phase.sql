@@ -13,8 +13,8 @@
 --            done for its undo (_sas.step.asks), with that as its output
 --   plan     the plan function of a child run; request is the input of that
 
--- _sas.stage_context(r, w, element): what is told to the functions around a call.
-CREATE FUNCTION _sas.stage_context(r _sas.run, w _sas.workflow_step, element int) RETURNS jsonb
+-- _sas.phase_context(r, w, element): what is told to the functions around a call.
+CREATE FUNCTION _sas.phase_context(r _sas.run, w _sas.workflow_step, element int) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('chain', coalesce(_sas.middleware_chain('call', v.workflow_id), '[]'),
                               'context', _sas.middleware_context('call', r, v, f.name, w.name, element,
@@ -22,40 +22,40 @@ LANGUAGE sql STABLE AS $$
     FROM _sas.workflow_version v JOIN _sas.workflow f USING (workflow_id) WHERE v.version_id = r.version_id
 $$;
 
--- _sas.staged_function(...): what a function worker is to call for a claimed step in a stage; no row when it
+-- _sas.phase_function(...): what a function worker is to call for a claimed step in a stage; no row when it
 -- is in none.
-CREATE FUNCTION _sas.staged_function(for_run bigint, for_no int, for_element int, for_undo boolean)
+CREATE FUNCTION _sas.phase_function(for_run bigint, for_no int, for_element int, for_undo boolean)
 RETURNS TABLE (function text, input jsonb, problem jsonb)
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN g.stage = 'plan' THEN _sas.plan_function(w.shape ->> 'workflow')
                 WHEN g.stage IN ('before', 'after') THEN '_sas.through_middleware' END,
            CASE g.stage WHEN 'plan' THEN g.request
-                        WHEN 'before' THEN _sas.stage_context(r, w, g.element)
+                        WHEN 'before' THEN _sas.phase_context(r, w, g.element)
                             || jsonb_build_object('request', c.request)
-                        WHEN 'after' THEN _sas.stage_context(r, w, g.element)
+                        WHEN 'after' THEN _sas.phase_context(r, w, g.element)
                             || jsonb_build_object('request', coalesce(g.request, 'null'), 'response',
                                                   g.response) END,
            c.problem
-    FROM _sas.stage g
+    FROM _sas.phase g
     JOIN _sas.run r ON r.run_id = g.run_id
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = g.step_no AND w.undo = g.undo
     CROSS JOIN LATERAL (SELECT CASE WHEN g.stage = 'before'
                         THEN _sas.context(r, w, g.element) END AS root OFFSET 0) x
-    LEFT JOIN _sas.edit e ON e.run_id = g.run_id AND e.step_no = g.step_no AND e.element = g.element
+    LEFT JOIN _sas.override e ON e.run_id = g.run_id AND e.step_no = g.step_no AND e.element = g.element
         AND NOT g.undo
     LEFT JOIN LATERAL _sas.filled_request(w.request, x.root, e.input) c ON g.stage = 'before'
     WHERE g.run_id = for_run AND g.step_no = for_no AND g.element = for_element AND g.undo = for_undo
 $$;
 
--- _sas.end_stages(replies, locked): the replies of stages that ended well and that others come after are
+-- _sas.end_phases(replies, locked): the replies of stages that ended well and that others come after are
 -- carried out here. Returns the replies that are left: what came out at last, failures, and what no stage has
 -- to do with. The fence is asked here as well.
-CREATE FUNCTION _sas.end_stages(replies _sas.call_reply[], locked bigint[]) RETURNS _sas.call_reply[]
+CREATE FUNCTION _sas.end_phases(replies _sas.call_reply[], locked bigint[]) RETURNS _sas.call_reply[]
 LANGUAGE plpgsql AS $$
 DECLARE
     rest _sas.call_reply[] := '{}';
     answer _sas.call_reply;
-    g _sas.stage;
+    g _sas.phase;
     s _sas.step;
     r _sas.run;
 BEGIN
@@ -66,7 +66,7 @@ BEGIN
             AND x.step_no = answer.step_no AND x.element = answer.element
           AND x.request_id = answer.request_id AND x.complete_by > _sas.now();
         IF FOUND THEN
-            SELECT x.* INTO g FROM _sas.stage x WHERE x.run_id = s.run_id AND x.step_no = s.step_no
+            SELECT x.* INTO g FROM _sas.phase x WHERE x.run_id = s.run_id AND x.step_no = s.step_no
                 AND x.element = s.element AND x.undo = (s.state = 'compensating');
             SELECT x.* INTO r FROM _sas.run x WHERE x.run_id = s.run_id;
         END IF;
@@ -81,40 +81,40 @@ BEGIN
     RETURN rest;
 END $$;
 
--- _sas.next_stage(g, s, tries, output): the step is ready for the stage that its row names now.
-CREATE FUNCTION _sas.next_stage(g _sas.stage, s _sas.step, tries int, output jsonb) RETURNS void
+-- _sas.next_phase(g, s, tries, output): the step is ready for the stage that its row names now.
+CREATE FUNCTION _sas.next_phase(g _sas.phase, s _sas.step, tries int, output jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM _sas.move_steps(ARRAY[_sas.make_step_change(
         run_id => s.run_id, step_no => s.step_no, element => s.element, from_state => s.state,
         to_state => CASE s.state WHEN 'running' THEN 'ready' ELSE s.state END, attempt => s.attempt + tries,
         in_doubt => false, output => output)]);
-    UPDATE _sas.stage x SET stage = g.stage, request = g.request, response = g.response
+    UPDATE _sas.phase x SET stage = g.stage, request = g.request, response = g.response
     WHERE x.run_id = g.run_id AND x.step_no = g.step_no AND x.element = g.element AND x.undo = g.undo;
     IF g.stage = 'after' AND NOT g.undo THEN
         UPDATE _sas.step x SET asks = 0, started = g.response WHERE x.run_id = s.run_id
             AND x.step_no = s.step_no AND x.element = s.element;
     END IF;
-    PERFORM _sas.free_places(ARRAY[s.run_id]);
+    PERFORM _sas.free_slots(ARRAY[s.run_id]);
     PERFORM _sas.requeue(ARRAY[s.run_id], ARRAY[s.step_no], ARRAY[s.element]);
 END $$;
 
--- _sas.close_stage(g): the step is in no stage any more.
-CREATE FUNCTION _sas.close_stage(g _sas.stage) RETURNS void
+-- _sas.close_phase(g): the step is in no stage any more.
+CREATE FUNCTION _sas.close_phase(g _sas.phase) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    DELETE FROM _sas.stage x WHERE x.run_id = g.run_id AND x.step_no = g.step_no AND x.element = g.element
+    DELETE FROM _sas.phase x WHERE x.run_id = g.run_id AND x.step_no = g.step_no AND x.element = g.element
         AND x.undo = g.undo;
 END $$;
 
 -- The four ends: the reply that is left, or null.
-CREATE FUNCTION _sas.end_before(answer _sas.call_reply, g _sas.stage, s _sas.step) RETURNS _sas.call_reply
+CREATE FUNCTION _sas.end_before(answer _sas.call_reply, g _sas.phase, s _sas.step) RETURNS _sas.call_reply
 LANGUAGE plpgsql AS $$
 DECLARE
     p _sas.problem;
 BEGIN
     IF answer.output ? 'response' THEN
-        PERFORM _sas.close_stage(g);
+        PERFORM _sas.close_phase(g);
         answer.output := answer.output -> 'response';
         RETURN answer;
     END IF;
@@ -128,17 +128,17 @@ BEGIN
     END IF;
     g.stage := 'call';
     g.request := answer.output -> 'request';
-    PERFORM _sas.next_stage(g, s, 0, NULL);
+    PERFORM _sas.next_phase(g, s, 0, NULL);
     RETURN NULL;
 END $$;
 
-CREATE FUNCTION _sas.end_call(answer _sas.call_reply, g _sas.stage, s _sas.step, r _sas.run)
+CREATE FUNCTION _sas.end_call(answer _sas.call_reply, g _sas.phase, s _sas.step, r _sas.run)
 RETURNS _sas.call_reply
 LANGUAGE plpgsql AS $$
 BEGIN
     -- in a run that cannot go on it is undone with what the service answered; a status that is not expected
     -- has failed already
-    IF r.fate IS NOT NULL AND NOT g.undo
+    IF r.abandon_as IS NOT NULL AND NOT g.undo
        OR EXISTS (SELECT FROM _sas.workflow_step w WHERE w.version_id = r.version_id
                   AND w.step_no = g.step_no AND w.undo = g.undo AND jsonb_typeof(w.expect) = 'array'
                   AND NOT _sas.met(w.expect, answer.output, NULL))
@@ -146,35 +146,35 @@ BEGIN
                                              (SELECT v.workflow_id FROM _sas.workflow_version v
                                               WHERE v.version_id
                                               = r.version_id)) @? '$[*].after ? (@ != null)', false) THEN
-        PERFORM _sas.close_stage(g);
+        PERFORM _sas.close_phase(g);
         RETURN answer;
     END IF;
     g.stage := 'after';
     g.response := answer.output;
-    PERFORM _sas.next_stage(g, s, answer.attempt, CASE WHEN NOT g.undo THEN answer.output END);
+    PERFORM _sas.next_phase(g, s, answer.attempt, CASE WHEN NOT g.undo THEN answer.output END);
     RETURN NULL;
 END $$;
 
-CREATE FUNCTION _sas.end_after(answer _sas.call_reply, g _sas.stage, s _sas.step) RETURNS _sas.call_reply
+CREATE FUNCTION _sas.end_after(answer _sas.call_reply, g _sas.phase, s _sas.step) RETURNS _sas.call_reply
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM _sas.close_stage(g);
+    PERFORM _sas.close_phase(g);
     UPDATE _sas.step x SET asks = NULL, started = NULL WHERE x.run_id = s.run_id AND x.step_no = s.step_no
         AND x.element = s.element AND NOT g.undo;
     answer.attempt := 0;
     RETURN answer;
 END $$;
 
-CREATE FUNCTION _sas.end_plan(answer _sas.call_reply, g _sas.stage, s _sas.step, r _sas.run)
+CREATE FUNCTION _sas.end_plan(answer _sas.call_reply, g _sas.phase, s _sas.step, r _sas.run)
 RETURNS _sas.call_reply
 LANGUAGE plpgsql AS $$
 DECLARE
-    why text := CASE WHEN r.fate IS NULL
+    why text := CASE WHEN r.abandon_as IS NULL
         THEN _sas.submit_children(s.run_id, s.step_no, ARRAY[s.element], ARRAY[g.request],
                                   ARRAY[answer.output]) ELSE 'its parent run cannot continue' END;
 BEGIN
     IF why IS NULL THEN
-        PERFORM _sas.close_stage(g);
+        PERFORM _sas.close_phase(g);
         RETURN NULL;
     END IF;
     answer.verdict := 'permanent';
@@ -195,7 +195,7 @@ CREATE FUNCTION _sas.plan_children(run_ids bigint[], step_nos int[], elements in
 RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO _sas.stage AS g (run_id, step_no, element, undo, stage, request)
+    INSERT INTO _sas.phase AS g (run_id, step_no, element, undo, stage, request)
     SELECT u.run_id, u.step_no, u.element, false, 'plan', u.input
     FROM unnest(run_ids, step_nos, elements, inputs) AS u (run_id, step_no, element, input)
     ON CONFLICT (run_id, step_no, element, undo) DO UPDATE SET request = EXCLUDED.request;

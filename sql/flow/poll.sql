@@ -12,8 +12,9 @@ LANGUAGE sql STABLE AS $$
                  CASE WHEN s.asks IS NULL THEN now + (poll ->> 'timeout')::interval ELSE s.ask_until END)
 $$;
 
--- _sas.judge_ask(r, w, s, reply): is it over? Then the step has succeeded, with the output that it keeps.
-CREATE FUNCTION _sas.judge_ask(r _sas.run, w _sas.workflow_step, s _sas.step, reply jsonb) RETURNS _sas.asked
+-- _sas.evaluate_poll(r, w, s, reply): is it over? Then the step has succeeded, with the output that it keeps.
+CREATE FUNCTION _sas.evaluate_poll(r _sas.run, w _sas.workflow_step, s _sas.step, reply jsonb)
+RETURNS _sas.asked
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     root jsonb := _sas.context(r, w, s.element) || jsonb_build_object('started', s.started, 'output', reply);
@@ -73,7 +74,7 @@ BEGIN
         asks = coalesce(s.asks + 1, 0),
         ask_until = CASE v.verdict WHEN 'started' THEN now + (w.shape #>> '{poll,timeout}')::interval
             ELSE s.ask_until END,
-        progress = coalesce(_sas.told_progress(r, w, s, p.output), s.progress)
+        progress = coalesce(_sas.reported_progress(r, w, s, p.output), s.progress)
     FROM unnest(changes) WITH ORDINALITY AS c
     JOIN unnest(verdicts) WITH ORDINALITY AS v (verdict, n) ON v.n = c.ordinality
         AND v.verdict IN ('started', 'asked')
@@ -83,9 +84,10 @@ BEGIN
     WHERE s.run_id = c.run_id AND s.step_no = c.step_no AND s.element = c.element;
 END $$;
 
--- _sas.told_progress(r, w, s, reply): how far it is, from the reply to an ask; null when it does not say a
--- number.
-CREATE FUNCTION _sas.told_progress(r _sas.run, w _sas.workflow_step, s _sas.step, reply jsonb) RETURNS float8
+-- _sas.reported_progress(r, w, s, reply): how far it is, from the reply to an ask; null when it does not say
+-- a number.
+CREATE FUNCTION _sas.reported_progress(r _sas.run, w _sas.workflow_step, s _sas.step, reply jsonb)
+RETURNS float8
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     told jsonb;
@@ -111,7 +113,7 @@ BEGIN
         array_agg(s.element) AS elements, array_agg(_sas.late_poll(s.run_id, w)) AS errors INTO late
     FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
     JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
-    JOIN _sas.run r ON r.run_id = u.run_id AND r.fate IS NULL AND r.state <> 'paused'
+    JOIN _sas.run r ON r.run_id = u.run_id AND r.abandon_as IS NULL AND r.state <> 'paused'
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
     WHERE s.state = 'ready' AND s.ask_until <= _sas.now();
     IF late.run_ids IS NOT NULL THEN
@@ -127,6 +129,6 @@ BEGIN
     UPDATE _sas.step s SET ask_until = _sas.now() + (w.shape #>> '{poll,timeout}')::interval
     FROM _sas.run r JOIN _sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo
         AND w.shape ? 'poll'
-    WHERE r.run_id = ANY (run_ids) AND r.fate IS NULL
+    WHERE r.run_id = ANY (run_ids) AND r.abandon_as IS NULL
       AND s.run_id = r.run_id AND s.step_no = w.step_no AND s.state = 'ready' AND s.ask_until <= _sas.now();
 END $$;

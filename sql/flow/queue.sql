@@ -5,32 +5,32 @@
 -- out as many as the queue has places, by rank: then it is a ready step like
 -- any other. Its place is a row that goes when its claim ends, however that is.
 
--- _sas.free_place(p): the claim at this place has ended. Who waited for a place, if all were taken, is told.
-CREATE FUNCTION _sas.free_place(p _sas.place) RETURNS void
+-- _sas.free_slot(p): the claim at this place has ended. Who waited for a place, if all were taken, is told.
+CREATE FUNCTION _sas.free_slot(p _sas.external_slot) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    full_up boolean := NOT EXISTS (SELECT FROM _sas.place f WHERE f.agent_id = p.agent_id
+    full_up boolean := NOT EXISTS (SELECT FROM _sas.external_slot f WHERE f.agent_id = p.agent_id
                                    AND f.request_id IS NULL);
 BEGIN
-    UPDATE _sas.place f SET request_id = NULL, lease_id = NULL, run_id = NULL, step_no = NULL,
+    UPDATE _sas.external_slot f SET request_id = NULL, lease_id = NULL, run_id = NULL, step_no = NULL,
         element = NULL, worker = NULL
     WHERE f.agent_id = p.agent_id AND f.place = p.place AND f.request_id = p.request_id;
     IF full_up AND EXISTS (SELECT FROM _sas.ready q WHERE q.lane = p.agent_id) THEN
-        PERFORM _sas.tell_outside(ARRAY[p.agent_id]);
+        PERFORM _sas.notify_outside(ARRAY[p.agent_id]);
     END IF;
 END $$;
 
--- _sas.lapse(lease_ids): of what was held under these leases of outside workers, what is held no more gives
--- its place
+-- _sas.expire_leases(lease_ids): of what was held under these leases of outside workers, what is held no more
+-- gives its place
 -- back: the supervisor took it back, or somebody decided over it. A late reply is known by the request_id
 -- that is kept.
-CREATE FUNCTION _sas.lapse(lease_ids bigint[]) RETURNS void
+CREATE FUNCTION _sas.expire_leases(lease_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    p _sas.place;
+    p _sas.external_slot;
 BEGIN
     FOR p IN
-        SELECT h.* FROM _sas.place h
+        SELECT h.* FROM _sas.external_slot h
         WHERE h.lease_id = ANY (lease_ids)
           AND NOT EXISTS (SELECT FROM _sas.step s
                           WHERE s.run_id = h.run_id AND s.step_no = h.step_no AND s.element = h.element
@@ -40,31 +40,31 @@ BEGIN
         INSERT INTO _sas.task AS t (run_id, step_no, element, undo, lapsed)
         VALUES (p.run_id, p.step_no, p.element, p.undo, p.request_id)
         ON CONFLICT (run_id, step_no, element, undo) DO UPDATE SET lapsed = EXCLUDED.lapsed, tries = 0;
-        PERFORM _sas.free_place(p);
+        PERFORM _sas.free_slot(p);
     END LOOP;
 END $$;
 
--- _sas.free_places(run_ids): steps of these runs that are not let out or claimed any more give back the
+-- _sas.free_slots(run_ids): steps of these runs that are not let out or claimed any more give back the
 -- place that they have in a queue. Called after the steps have moved.
-CREATE FUNCTION _sas.free_places(run_ids bigint[]) RETURNS void
+CREATE FUNCTION _sas.free_slots(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    DELETE FROM _sas.queue_place p
+    DELETE FROM _sas.queue_slot p
     WHERE p.run_id = ANY (run_ids)
       AND NOT EXISTS (SELECT FROM _sas.ready q WHERE q.run_id = p.run_id AND q.step_no = p.step_no
                       AND q.element = p.element AND NOT q.fresh AND q.lane >= 0)
       AND NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = p.run_id AND s.step_no = p.step_no
                       AND s.element = p.element AND s.request_id IS NOT NULL);
     IF FOUND THEN
-        PERFORM _sas.ring('{}', true, false, '{}');
+        PERFORM _sas.wake('{}', true, false, '{}');
     END IF;
 END $$;
 
--- _sas.give_queue_places(quantity): the scheduler lets out steps of queues that have places, at most quantity
+-- _sas.give_queue_slots(quantity): the scheduler lets out steps of queues that have places, at most quantity
 -- of each, and takes back what no worker has claimed yet in those that are paused. How many were moved.
--- Caller: a scheduler; it locks the row of _sas.turn. Writes: ready, queue_place. Wakes: what can claim the
--- steps.
-CREATE FUNCTION _sas.give_queue_places(quantity int) RETURNS int
+-- Caller: a scheduler; it locks the row of _sas.lock_row. Writes: ready, queue_place. Wakes: what can claim
+-- the steps.
+CREATE FUNCTION _sas.give_queue_slots(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     lanes int[];
@@ -72,15 +72,15 @@ DECLARE
     back_now int;
 BEGIN
     IF NOT EXISTS (SELECT FROM _sas.ready q WHERE q.lane < 0)
-        AND NOT EXISTS (SELECT FROM _sas.queue_place) THEN
+        AND NOT EXISTS (SELECT FROM _sas.queue_slot) THEN
         RETURN 0;
     END IF;
-    PERFORM FROM _sas.turn t WHERE t.what = 'queues' FOR UPDATE;
+    PERFORM FROM _sas.lock_row t WHERE t.what = 'queues' FOR UPDATE;
 
     WITH back AS (
         SELECT q.run_id, q.step_no, q.element, p.queue_id
         FROM _sas.queue u
-        JOIN _sas.queue_place p ON p.queue_id = u.queue_id
+        JOIN _sas.queue_slot p ON p.queue_id = u.queue_id
         CROSS JOIN LATERAL (SELECT x.run_id, x.step_no, x.element FROM _sas.ready x
                             WHERE x.run_id = p.run_id AND x.step_no = p.step_no AND x.element = p.element
                                 AND NOT x.fresh AND x.lane >= 0 FOR UPDATE SKIP LOCKED) q
@@ -88,14 +88,14 @@ BEGIN
     moved AS (
         UPDATE _sas.ready q SET lane = -b.queue_id FROM back b
         WHERE q.run_id = b.run_id AND q.step_no = b.step_no AND q.element = b.element AND NOT q.fresh)
-    DELETE FROM _sas.queue_place p USING back b WHERE p.run_id = b.run_id AND p.step_no = b.step_no
+    DELETE FROM _sas.queue_slot p USING back b WHERE p.run_id = b.run_id AND p.step_no = b.step_no
         AND p.element = b.element;
     GET DIAGNOSTICS back_now = ROW_COUNT;
 
     WITH out AS (
         SELECT n.ctid, n.run_id, n.step_no, n.element, n.undo, u.queue_id
         FROM _sas.queue u
-        CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM _sas.queue_place p
+        CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM _sas.queue_slot p
                             WHERE p.queue_id = u.queue_id) taken
         -- a row that a session holds is passed by; it rings when it ends
         CROSS JOIN LATERAL (SELECT q.ctid, q.* FROM _sas.ready q WHERE q.lane = -u.queue_id ORDER BY q.rank
@@ -111,9 +111,9 @@ BEGIN
         RETURNING q.lane, q.run_id, q.step_no, q.element, o.queue_id),
     -- not of what was locked but has changed since this statement began: that is not moved either
     placed AS (
-        INSERT INTO _sas.queue_place (run_id, step_no, element, queue_id)
+        INSERT INTO _sas.queue_slot (run_id, step_no, element, queue_id)
         SELECT m.run_id, m.step_no, m.element, m.queue_id FROM moved m)
     SELECT array_agg(DISTINCT m.lane), count(*) INTO lanes, out_now FROM moved m;
-    PERFORM _sas.ring(_sas.tell_outside(lanes), false, false, '{}') WHERE lanes IS NOT NULL;
+    PERFORM _sas.wake(_sas.notify_outside(lanes), false, false, '{}') WHERE lanes IS NOT NULL;
     RETURN back_now + out_now;
 END $$;

@@ -65,7 +65,7 @@ DECLARE
     bad record;
 BEGIN
     IF after_run IS NOT NULL THEN
-        INSERT INTO _sas.run_after (run_id, after_run, results) SELECT u, $3, $4 FROM unnest(run_ids) u;
+        INSERT INTO _sas.run_dependency (run_id, after_run, results) SELECT u, $3, $4 FROM unnest(run_ids) u;
     END IF;
     IF v.place_key IS NULL THEN
         RETURN;
@@ -86,7 +86,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /concurrency/key.',
                 HINT = 'The input must have what the key refers to: a string, a number or a boolean.';
     END IF;
-    INSERT INTO _sas.run_place (workflow_id, key, run_id, state)
+    INSERT INTO _sas.concurrency_slot (workflow_id, key, run_id, state)
     SELECT v.workflow_id, k.result #>> '{}', r.run_id, CASE WHEN waits THEN 'waits' ELSE 'away' END
     FROM _sas.run r
     CROSS JOIN LATERAL _sas.render(v.place_key, _sas.start_context(r)) k
@@ -97,7 +97,7 @@ BEGIN
               SELECT r.parent_run_id AS run_id
               UNION ALL
               SELECT a.parent_run_id FROM above u JOIN _sas.run a ON a.run_id = u.run_id)
-          SELECT FROM above u JOIN _sas.run_place p ON p.run_id = u.run_id
+          SELECT FROM above u JOIN _sas.concurrency_slot p ON p.run_id = u.run_id
           WHERE p.workflow_id = v.workflow_id AND p.key = k.result #>> '{}' AND p.state = 'holds');
 END $$;
 
@@ -163,28 +163,28 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.let_go(run_ids, timed): these runs have stopped: who waits for them is looked at again, and what they
--- had while they were open is given back. timed: those of them that have a time for their start.
-CREATE FUNCTION _sas.let_go(run_ids bigint[], timed bigint[]) RETURNS void
+-- _sas.release_watches(run_ids, timed): these runs have stopped: who waits for them is looked at again, and
+-- what they had while they were open is given back. timed: those of them that have a time for their start.
+CREATE FUNCTION _sas.release_watches(run_ids bigint[], timed bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF timed IS NOT NULL THEN
-        DELETE FROM _sas.due d USING _sas.run r
+        DELETE FROM _sas.message d USING _sas.run r
         WHERE r.run_id = ANY (timed)
           AND d.actor = 's' AND d.due_at = ANY (ARRAY[r.start_before, r.start_at]) AND d.run_id = r.run_id
               AND d.kind IN ('late', 'start');
     END IF;
-    IF EXISTS (SELECT FROM _sas.stage) THEN
-        DELETE FROM _sas.stage g WHERE g.run_id = ANY (run_ids);
+    IF EXISTS (SELECT FROM _sas.phase) THEN
+        DELETE FROM _sas.phase g WHERE g.run_id = ANY (run_ids);
     END IF;
     WITH single AS (
         DELETE FROM _sas.singleton s WHERE s.run_id = ANY ($1))
-    INSERT INTO _sas.due (actor, due_at, run_id, kind)
-    SELECT 's', _sas.now(), a.run_id, 'start' FROM _sas.run_after a WHERE a.after_run = ANY ($1)
+    INSERT INTO _sas.message (actor, due_at, run_id, kind)
+    SELECT 's', _sas.now(), a.run_id, 'start' FROM _sas.run_dependency a WHERE a.after_run = ANY ($1)
     UNION ALL
-    SELECT 's', _sas.now(), p.run_id, 'leave' FROM _sas.run_place p WHERE p.run_id = ANY ($1);
+    SELECT 's', _sas.now(), p.run_id, 'leave' FROM _sas.concurrency_slot p WHERE p.run_id = ANY ($1);
     IF FOUND THEN
-        PERFORM _sas.ring('{}', true, false, '{}');
+        PERFORM _sas.wake('{}', true, false, '{}');
     END IF;
 END $$;
 
@@ -193,11 +193,11 @@ END $$;
 CREATE FUNCTION _sas.make_room(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO _sas.due (actor, due_at, run_id, kind)
-    SELECT 's', _sas.now(), p.run_id, 'leave' FROM _sas.run_place p WHERE p.run_id = ANY ($1)
+    INSERT INTO _sas.message (actor, due_at, run_id, kind)
+    SELECT 's', _sas.now(), p.run_id, 'leave' FROM _sas.concurrency_slot p WHERE p.run_id = ANY ($1)
         AND p.state = 'waits';
     IF FOUND THEN
-        PERFORM _sas.ring('{}', true, false, '{}');
+        PERFORM _sas.wake('{}', true, false, '{}');
     END IF;
 END $$;
 
@@ -225,7 +225,7 @@ END $$;
 -- _sas.check_later(run_ids): what they wait for is being changed just now: in a moment.
 CREATE FUNCTION _sas.check_later(run_ids bigint[], kind text) RETURNS void
 LANGUAGE sql AS $$
-    INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 's', _sas.now() + interval '50 ms', u, $2
+    INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 's', _sas.now() + interval '50 ms', u, $2
     FROM unnest(run_ids) u
 $$;
 
@@ -244,11 +244,11 @@ DECLARE
     errors jsonb[];
     ids bigint[];
 BEGIN
-    IF NOT EXISTS (SELECT FROM _sas.run_after a WHERE a.run_id = ANY (run_ids)) THEN
+    IF NOT EXISTS (SELECT FROM _sas.run_dependency a WHERE a.run_id = ANY (run_ids)) THEN
         RETURN run_ids;
     END IF;
     SELECT array_agg(DISTINCT e.run_id) INTO open
-    FROM _sas.run_after a JOIN _sas.run e ON e.run_id = a.after_run WHERE a.run_id = ANY (run_ids)
+    FROM _sas.run_dependency a JOIN _sas.run e ON e.run_id = a.after_run WHERE a.run_id = ANY (run_ids)
         AND e.state <> 'stopped';
     IF open IS NOT NULL THEN
         locked := ARRAY(SELECT l.run_id
@@ -265,10 +265,10 @@ BEGIN
            array_agg(u.id) FILTER (WHERE e.state <> 'stopped' AND NOT e.run_id = ANY (locked))
     INTO ids, left_behind, errors, again
     FROM unnest(run_ids) AS u (id)
-    LEFT JOIN _sas.run_after a ON a.run_id = u.id
+    LEFT JOIN _sas.run_dependency a ON a.run_id = u.id
     LEFT JOIN _sas.run e ON e.run_id = a.after_run;
     IF left_behind IS NOT NULL THEN
-        PERFORM _sas.doom(left_behind, array_fill('fail'::text, ARRAY[cardinality(left_behind)]), errors);
+        PERFORM _sas.abandon(left_behind, array_fill('fail'::text, ARRAY[cardinality(left_behind)]), errors);
     END IF;
     PERFORM _sas.check_later(again, 'start') WHERE again IS NOT NULL;
     RETURN ids;
@@ -298,7 +298,7 @@ BEGIN
     INTO held, again
     FROM _sas.run r JOIN _sas.workflow_version v USING (version_id) JOIN _sas.workflow f USING (workflow_id)
     WHERE r.run_id = ANY (run_ids) AND f.paused_at IS NOT NULL;
-    INSERT INTO _sas.held_run (run_id, workflow_id)
+    INSERT INTO _sas.deferred_run (run_id, workflow_id)
     SELECT r.run_id, v.workflow_id FROM _sas.run r JOIN _sas.workflow_version v USING (version_id)
     WHERE r.run_id = ANY (held)
     ON CONFLICT DO NOTHING;
@@ -315,14 +315,15 @@ BEGIN
     RETURN ARRAY(
         SELECT f.run_id
         FROM (SELECT DISTINCT * FROM unnest(workflow_ids, keys) AS u (workflow_id, key)) k
-        CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM _sas.run_place h
+        CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM _sas.concurrency_slot h
                             WHERE h.workflow_id = k.workflow_id AND h.key = k.key AND h.state = 'holds') held
         CROSS JOIN LATERAL (SELECT max(v.place_limit) AS most FROM _sas.workflow_version v
                             WHERE v.workflow_id = k.workflow_id) v
         CROSS JOIN LATERAL (
             -- nobody passes by one before it, even where a later version has a larger limit
             SELECT l.run_id, row_number() OVER w AS n, min(lv.place_limit) OVER w AS place_limit
-            FROM (SELECT p.run_id FROM _sas.run_place p WHERE p.workflow_id = k.workflow_id AND p.key = k.key
+            FROM (SELECT p.run_id FROM _sas.concurrency_slot p WHERE p.workflow_id = k.workflow_id
+                  AND p.key = k.key
                   AND p.state = 'waits'
                   ORDER BY p.run_id LIMIT greatest(v.most - held.n, 0)) l
             JOIN _sas.run r ON r.run_id = l.run_id
@@ -339,18 +340,21 @@ LANGUAGE plpgsql AS $$
 DECLARE
     first bigint[];
 BEGIN
-    IF NOT EXISTS (SELECT FROM _sas.run_place p WHERE p.run_id = ANY (run_ids)) THEN
+    IF NOT EXISTS (SELECT FROM _sas.concurrency_slot p WHERE p.run_id = ANY (run_ids)) THEN
         RETURN run_ids;
     END IF;
-    PERFORM FROM _sas.turn t WHERE t.what = 'places' FOR UPDATE;
-    UPDATE _sas.run_place p SET state = 'waits' WHERE p.run_id = ANY (run_ids) AND p.state = 'away';
-    SELECT _sas.first_in_line(array_agg(p.workflow_id), array_agg(p.key)) INTO first FROM _sas.run_place p
+    PERFORM FROM _sas.lock_row t WHERE t.what = 'places' FOR UPDATE;
+    UPDATE _sas.concurrency_slot p SET state = 'waits' WHERE p.run_id = ANY (run_ids) AND p.state = 'away';
+    SELECT _sas.first_in_line(array_agg(p.workflow_id), array_agg(p.key)) INTO first
+    FROM _sas.concurrency_slot p
     WHERE p.run_id = ANY (run_ids);
-    UPDATE _sas.run_place p SET state = 'holds' WHERE p.run_id = ANY (first) AND p.run_id = ANY (run_ids);
-    INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 's', _sas.now(), f, 'start'
+    UPDATE _sas.concurrency_slot p SET state = 'holds' WHERE p.run_id = ANY (first)
+        AND p.run_id = ANY (run_ids);
+    INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 's', _sas.now(), f, 'start'
     FROM unnest(first) f WHERE f <> ALL (run_ids);
     RETURN ARRAY(SELECT u FROM unnest(run_ids) u
-                 WHERE NOT EXISTS (SELECT FROM _sas.run_place p WHERE p.run_id = u AND p.state <> 'holds'));
+                 WHERE NOT EXISTS (SELECT FROM _sas.concurrency_slot p WHERE p.run_id = u
+                                   AND p.state <> 'holds'));
 END $$;
 
 -- _sas.leave_line(run_ids): runs that have stopped give back their place; those paused before they began
@@ -364,14 +368,15 @@ BEGIN
     IF run_ids IS NULL THEN
         RETURN;
     END IF;
-    PERFORM FROM _sas.turn t WHERE t.what = 'places' FOR UPDATE;
-    SELECT array_agg(p.workflow_id), array_agg(p.key) INTO workflow_ids, keys FROM _sas.run_place p
+    PERFORM FROM _sas.lock_row t WHERE t.what = 'places' FOR UPDATE;
+    SELECT array_agg(p.workflow_id), array_agg(p.key) INTO workflow_ids, keys FROM _sas.concurrency_slot p
     WHERE p.run_id = ANY (run_ids);
-    DELETE FROM _sas.run_place p USING _sas.run r WHERE p.run_id = ANY (run_ids) AND r.run_id = p.run_id
+    DELETE FROM _sas.concurrency_slot p USING _sas.run r WHERE p.run_id = ANY (run_ids)
+        AND r.run_id = p.run_id
         AND r.state = 'stopped';
-    UPDATE _sas.run_place p SET state = 'away' FROM _sas.run r WHERE p.run_id = ANY (run_ids)
+    UPDATE _sas.concurrency_slot p SET state = 'away' FROM _sas.run r WHERE p.run_id = ANY (run_ids)
         AND p.state = 'waits' AND r.run_id = p.run_id AND r.state = 'paused';
-    INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 's', _sas.now(), f, 'start'
+    INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 's', _sas.now(), f, 'start'
     FROM unnest(_sas.first_in_line(workflow_ids, keys)) f;
 END $$;
 
@@ -389,7 +394,7 @@ DECLARE
 BEGIN
     SELECT array_agg(r.run_id) INTO ids
     FROM _sas.run r
-    WHERE r.run_id = ANY (run_ids) AND r.start_before <= now AND r.started_at IS NULL AND r.fate IS NULL
+    WHERE r.run_id = ANY (run_ids) AND r.start_before <= now AND r.started_at IS NULL AND r.abandon_as IS NULL
         AND r.state IN ('scheduled', 'pending', 'paused');
     ids := coalesce(ids, '{}');
     -- a step that is being claimed at this moment is locked: in a moment it has begun, or not
@@ -408,7 +413,7 @@ BEGIN
       AND NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = r.run_id
                       AND (s.started_at IS NOT NULL OR s.state NOT IN ('waiting', 'ready')));
     IF late IS NOT NULL THEN
-        PERFORM _sas.doom(late, array_fill('fail'::text, ARRAY[cardinality(late)]), errors);
+        PERFORM _sas.abandon(late, array_fill('fail'::text, ARRAY[cardinality(late)]), errors);
     END IF;
     -- those that have begun after all
     begun := ARRAY(SELECT DISTINCT u FROM unnest(run_ids) u WHERE u <> ALL (busy)
@@ -425,7 +430,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     f _sas.workflow;
 BEGIN
-    PERFORM _sas.ring_on_abort();
+    PERFORM _sas.wake_on_abort();
     SELECT * INTO f FROM _sas.workflow w WHERE w.name = workflow_name AND w.dropped_at IS NULL
         AND (pg_has_role(caller, w.owner, 'MEMBER') OR _sas.has_level(caller, 'operator')
              OR _sas.has_level(caller, 'admin'));
@@ -459,9 +464,10 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    WITH held AS (DELETE FROM _sas.held_run h WHERE h.workflow_id = id RETURNING h.run_id)
-    INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 's', _sas.now(), h.run_id, 'start' FROM held h;
-    PERFORM _sas.ring('{}', true, false, '{}');
+    WITH held AS (DELETE FROM _sas.deferred_run h WHERE h.workflow_id = id RETURNING h.run_id)
+    INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 's', _sas.now(), h.run_id, 'start'
+    FROM held h;
+    PERFORM _sas.wake('{}', true, false, '{}');
     PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'resume_workflow', NULL,
                         jsonb_build_object('workflow', name));
     RETURN true;

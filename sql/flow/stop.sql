@@ -42,7 +42,7 @@ BEGIN
                             AND x.undo = (s.state = 'compensating') OFFSET 0) d
         -- the functions around a call are not the call
         CROSS JOIN LATERAL (SELECT d.lane > 0
-                            AND NOT EXISTS (SELECT FROM _sas.stage y WHERE y.run_id = s.run_id
+                            AND NOT EXISTS (SELECT FROM _sas.phase y WHERE y.run_id = s.run_id
                                             AND y.step_no = s.step_no AND y.element = s.element
                                                               AND y.undo = (s.state = 'compensating')
                                                                   AND y.stage <> 'call') AS called OFFSET 0) g
@@ -54,7 +54,8 @@ BEGIN
                                   started_at, finished_at)
         SELECT (h.c).run_id, (h.c).step_no, (h.c).element, (h.c).attempt, (h.def).undo, (h.def).lane,
             h.locked_by, 'cancelled', (h.c).error,
-               coalesce((SELECT p.claimed_at FROM _sas.place p WHERE p.request_id = (h.step).request_id),
+               coalesce((SELECT p.claimed_at FROM _sas.external_slot p
+                         WHERE p.request_id = (h.step).request_id),
                         (h.step).complete_by - coalesce((h.def).complete_in, _sas.complete_in())), now
         FROM held h WHERE h.called)
     SELECT array_agg(h.c), array_agg(DISTINCT (h.step).lease_id) FILTER (WHERE h.worker_id = 0),
@@ -62,13 +63,14 @@ BEGIN
     INTO changes, outside, calls
     FROM held h;
     PERFORM _sas.move_steps(changes);
-    PERFORM _sas.lapse(outside) WHERE outside IS NOT NULL;
+    PERFORM _sas.expire_leases(outside) WHERE outside IS NOT NULL;
     PERFORM _sas.stop_calls() WHERE calls;
 END $$;
 
--- _sas.lost(run_ids, step_nos, elements, request_ids): which of these claims hold no more, by their
+-- _sas.lost_claims(run_ids, step_nos, elements, request_ids): which of these claims hold no more, by their
 -- positions. Nothing is locked.
-CREATE FUNCTION _sas.lost(run_ids bigint[], step_nos int[], elements int[], request_ids uuid[]) RETURNS int[]
+CREATE FUNCTION _sas.lost_claims(run_ids bigint[], step_nos int[], elements int[], request_ids uuid[])
+RETURNS int[]
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN ARRAY(
@@ -117,17 +119,18 @@ BEGIN
     WHERE s.run_id = ANY (ids) AND (s.state IN ('waiting', 'ready', 'suspended', 'compensating')
                                     OR s.state = 'failed' AND s.waiting_kind = 'supervisor');
     PERFORM _sas.move_steps(changes);
-    DELETE FROM _sas.undo_line l WHERE l.run_id = ANY (ids);
-    PERFORM _sas.doom_children(ids, 'halt', array_fill('fail'::text, ARRAY[cardinality(ids)]));
+    DELETE FROM _sas.undo_order l WHERE l.run_id = ANY (ids);
+    PERFORM _sas.abandon_children(ids, 'halt', array_fill('fail'::text, ARRAY[cardinality(ids)]));
     PERFORM _sas.change_runs(array_agg(_sas.make_run_change(
-        run_id => r.run_id, from_state => r.state, to_state => 'stopped', result => 'error', fate => 'fail',
+        run_id => r.run_id, from_state => r.state, to_state => 'stopped', result => 'error',
+            abandon_as => 'fail',
         open_steps => 0,
         error => coalesce(u.error,
                           _sas.problem_object('parent', 'its parent run was halted',
                                               NULL, NULL, r.run_id, NULL)))))
     FROM _sas.run r LEFT JOIN unnest(run_ids, errors) AS u (run_id, error) ON u.run_id = r.run_id
     WHERE r.run_id = ANY (ids);
-    PERFORM _sas.free_places(ids);
+    PERFORM _sas.free_slots(ids);
 END $$;
 
 -- _sas.forget_timers(run_ids, step_nos, elements): what these steps waited for until some time is waited for
@@ -136,12 +139,12 @@ CREATE FUNCTION _sas.forget_timers(run_ids bigint[], step_nos int[], elements in
 LANGUAGE plpgsql AS $$
 BEGIN
     IF step_nos IS NULL THEN
-        DELETE FROM _sas.due d USING _sas.step s
+        DELETE FROM _sas.message d USING _sas.step s
         WHERE s.run_id = ANY (run_ids) AND s.waiting_until IS NOT NULL
           AND d.actor = 's' AND d.due_at = s.waiting_until AND d.run_id = s.run_id AND d.step_no = s.step_no
               AND d.element = s.element;
     ELSE
-        DELETE FROM _sas.due d USING unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element),
+        DELETE FROM _sas.message d USING unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element),
             _sas.step s
         WHERE s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
             AND s.waiting_until IS NOT NULL
@@ -154,13 +157,13 @@ END $$;
 -- its paused_state says 'held'. When nothing but those is left it is paused again. Whoever ends a step of it
 -- sends the scheduler a message.
 
--- _sas.look_at_held(run_ids): a step of these runs has ended; is anything still on its way?
-CREATE FUNCTION _sas.look_at_held(run_ids bigint[]) RETURNS void
+-- _sas.check_hosted(run_ids): a step of these runs has ended; is anything still on its way?
+CREATE FUNCTION _sas.check_hosted(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT DISTINCT 's'::"char", _sas.now(), u, 'held'
+    INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT DISTINCT 's'::"char", _sas.now(), u, 'held'
     FROM unnest(run_ids) u;
-    PERFORM _sas.ring('{}', true, false, '{}');
+    PERFORM _sas.wake('{}', true, false, '{}');
 END $$;
 
 -- _sas.pause_held(run_ids): pauses those of these runs in which nothing is on its way.
@@ -179,9 +182,10 @@ BEGIN
                             AND NOT w.undo AND NOT coalesce(w.shape ? 'stands_in', false)
                         WHERE s.run_id = r.run_id AND s.state = 'failed' ORDER BY s.step_no, s.element
                             LIMIT 1) f
-    WHERE r.run_id = ANY (run_ids) AND r.paused_state = 'held' AND r.state = 'running' AND r.fate IS NULL
+    WHERE r.run_id = ANY (run_ids) AND r.paused_state = 'held' AND r.state = 'running'
+        AND r.abandon_as IS NULL
       AND NOT EXISTS (SELECT FROM _sas.ready q WHERE q.run_id = r.run_id AND NOT q.fresh)
-      AND NOT EXISTS (SELECT FROM _sas.due d WHERE d.actor = 's' AND d.due_at <= _sas.now()
+      AND NOT EXISTS (SELECT FROM _sas.message d WHERE d.actor = 's' AND d.due_at <= _sas.now()
                       AND d.run_id = r.run_id AND d.kind IN ('enter', 'child'))
       AND NOT EXISTS (SELECT FROM _sas.step s
                       WHERE s.run_id = r.run_id
@@ -190,7 +194,7 @@ BEGIN
                              OR s.state = 'suspended' AND s.waiting_kind NOT IN ('elements', 'fallback')
                              -- a step that repeats rests between two turns
                              OR s.state = 'suspended' AND s.waiting_kind = 'elements'
-                                 AND EXISTS (SELECT FROM _sas.fan f WHERE f.run_id = s.run_id
+                                 AND EXISTS (SELECT FROM _sas.map_progress f WHERE f.run_id = s.run_id
                                              AND f.step_no = s.step_no AND f.remaining = 0)));
     IF stuck.ids IS NULL THEN
         RETURN;

@@ -165,7 +165,7 @@ DECLARE
 BEGIN
     PERFORM _sas.count_metric('transition', 0, 0, 'run none ' || new_state, cardinality(run_ids));
     WITH timer AS (
-        INSERT INTO _sas.due (actor, due_at, run_id, kind)
+        INSERT INTO _sas.message (actor, due_at, run_id, kind)
         SELECT 'v', r.deadline, r.run_id, 'deadline' FROM _sas.run r WHERE r.run_id = ANY (run_ids)
         RETURNING due_at)
     SELECT min(t.due_at) INTO first FROM timer t;
@@ -219,14 +219,15 @@ BEGIN
         PERFORM _sas.fire_hooks(run_ids);
     END IF;
     IF $6 IS NOT NULL THEN
-        INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 's', $6, u, 'late' FROM unnest(run_ids) u;
-        PERFORM _sas.ring('{}', true, false, '{}');
+        INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 's', $6, u, 'late'
+        FROM unnest(run_ids) u;
+        PERFORM _sas.wake('{}', true, false, '{}');
     END IF;
     IF waits THEN
         PERFORM _sas.note_start(v, run_ids, after_run, after_result, NOT held);
-        INSERT INTO _sas.due (actor, due_at, run_id, kind)
+        INSERT INTO _sas.message (actor, due_at, run_id, kind)
         SELECT 's', greatest($5, now), u, 'start' FROM unnest(run_ids) u;
-        PERFORM _sas.ring('{}', true, false, '{}');
+        PERFORM _sas.wake('{}', true, false, '{}');
     ELSE
         PERFORM _sas.make_roots_ready(run_ids);
         PERFORM _sas.end_of_steps(array_agg(r.run_id)) FROM _sas.run r

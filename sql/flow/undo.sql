@@ -21,11 +21,11 @@ BEGIN
     PERFORM _sas.requeue(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element))
         FROM unnest(changes) c;
     PERFORM _sas.end_polls(run_ids, step_nos, elements) WHERE changes IS NOT NULL;
-    PERFORM _sas.leave_closed_doors(cardinality(changes)) WHERE changes IS NOT NULL;
+    PERFORM _sas.leave_closed_limits(cardinality(changes)) WHERE changes IS NOT NULL;
 END $$;
 
--- _sas.to_undo(run_id, version_id, fate): what is to be undone of a run, the next one first.
-CREATE FUNCTION _sas.to_undo(run_id bigint, version_id int, fate text)
+-- _sas.to_undo(run_id, version_id, abandon_as): what is to be undone of a run, the next one first.
+CREATE FUNCTION _sas.to_undo(run_id bigint, version_id int, abandon_as text)
 RETURNS TABLE (step_no int, element int, place bigint)
 LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
@@ -61,19 +61,19 @@ BEGIN
     SELECT array_agg(r.run_id) INTO many
     FROM _sas.run r
     WHERE r.run_id = ANY ($1) AND r.state = 'compensating' AND r.open_steps = 0
-      AND CASE WHEN EXISTS (SELECT FROM _sas.undo_line l WHERE l.run_id = r.run_id) THEN false
+      AND CASE WHEN EXISTS (SELECT FROM _sas.undo_order l WHERE l.run_id = r.run_id) THEN false
           ELSE EXISTS (SELECT FROM _sas.step s WHERE s.run_id = r.run_id OFFSET 50) END;
     IF many IS NOT NULL THEN
-        INSERT INTO _sas.undo_line (run_id, place, step_no, element)
+        INSERT INTO _sas.undo_order (run_id, place, step_no, element)
         SELECT r.run_id, u.place, u.step_no, u.element
-        FROM _sas.run r CROSS JOIN LATERAL _sas.to_undo(r.run_id, r.version_id, r.fate) u
+        FROM _sas.run r CROSS JOIN LATERAL _sas.to_undo(r.run_id, r.version_id, r.abandon_as) u
         WHERE r.run_id = ANY (many);
     END IF;
 END $$;
 
 -- _sas.first_to_undo(...): the next one, from the list where there is one. What has been settled meanwhile is
 -- passed by.
-CREATE FUNCTION _sas.first_to_undo(run_id bigint, version_id int, fate text, OUT step_no int,
+CREATE FUNCTION _sas.first_to_undo(run_id bigint, version_id int, abandon_as text, OUT step_no int,
                                    OUT element int, OUT place bigint, OUT state text,
                                    OUT reads_own_output boolean, OUT output jsonb, OUT asks int)
 RETURNS SETOF record
@@ -82,7 +82,7 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN QUERY
     SELECT l.step_no, l.element, l.place, s.state, w.reads_own_output, s.output, s.asks
-    FROM (SELECT x.* FROM _sas.undo_line x WHERE x.run_id = $1 ORDER BY x.place) l
+    FROM (SELECT x.* FROM _sas.undo_order x WHERE x.run_id = $1 ORDER BY x.place) l
     CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = $1 AND x.step_no = l.step_no
                         AND x.element = l.element OFFSET 0) s
     CROSS JOIN LATERAL (SELECT x.reads_own_output FROM _sas.workflow_step x WHERE x.version_id = $2
@@ -90,7 +90,7 @@ BEGIN
     WHERE s.state = 'succeeded' OR s.state IN ('failed', 'skipped') AND (s.in_doubt OR s.asks IS NOT NULL)
         AND NOT (s.state = 'skipped' AND coalesce(s.error ->> 'type' = 'urn:sas:left-standing', false))
     LIMIT 1;
-    IF NOT FOUND AND NOT EXISTS (SELECT FROM _sas.undo_line x WHERE x.run_id = $1) THEN
+    IF NOT FOUND AND NOT EXISTS (SELECT FROM _sas.undo_order x WHERE x.run_id = $1) THEN
         RETURN QUERY
         SELECT u.step_no, u.element, u.place, s.state, w.reads_own_output, s.output, s.asks
         FROM (SELECT x.* FROM _sas.to_undo($1, $2, $3) x LIMIT 1) u
@@ -168,7 +168,7 @@ CREATE FUNCTION _sas.undo_stopped_runs(run_ids bigint[], errors jsonb[]) RETURNS
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM _sas.change_runs(array_agg(_sas.make_run_change(
-        run_id => u.run_id, from_state => 'stopped', to_state => 'compensating', fate => 'compensate',
+        run_id => u.run_id, from_state => 'stopped', to_state => 'compensating', abandon_as => 'compensate',
         open_steps => 0, error => u.error)))
     FROM unnest(run_ids, errors) AS u (run_id, error);
     PERFORM _sas.hand_to_scheduler(run_ids);
@@ -180,7 +180,7 @@ END $$;
 -- A step in doubt comes first: it is undone when its undo needs nothing of
 -- its output, else its call is repeated under its key until the outcome is
 -- known. A poll counts as done once its call has succeeded. What a run with
--- fate fail has done is left standing.
+-- abandon_as fail has done is left standing.
 -- Caller: the scheduler, with the lock of the runs. Writes: undo_line, step, run, attempt, ready. Next: the
 -- undo is claimed; its reply closes the step, and the scheduler comes here again.
 CREATE FUNCTION _sas.undo_next(run_ids bigint[]) RETURNS void
@@ -197,17 +197,17 @@ BEGIN
         SELECT d.run_id, n.*, CASE WHEN n.state IN ('failed', 'skipped') AND n.reads_own_output
             AND n.output IS NULL AND n.asks IS NULL THEN 'ready' ELSE 'compensating' END AS to_state
         FROM doomed d
-        CROSS JOIN LATERAL _sas.first_to_undo(d.run_id, d.version_id, d.fate) n),
+        CROSS JOIN LATERAL _sas.first_to_undo(d.run_id, d.version_id, d.abandon_as) n),
     -- one whose outcome is asked first keeps its place
     gone AS (
-        DELETE FROM _sas.undo_line l USING next n WHERE l.run_id = n.run_id
+        DELETE FROM _sas.undo_order l USING next n WHERE l.run_id = n.run_id
             AND l.place <= n.place - (n.to_state = 'ready')::int)
     SELECT (SELECT array_agg(_sas.make_step_change(
                 run_id => n.run_id, step_no => n.step_no, element => n.element, from_state => n.state,
                 to_state => n.to_state, failure_count => 0)) FROM next n),
            (SELECT array_agg(_sas.make_run_change(
                run_id => d.run_id, from_state => d.state, to_state => 'stopped',
-               result => CASE WHEN d.fate = 'cancel' THEN 'cancelled'
+               result => CASE WHEN d.abandon_as = 'cancel' THEN 'cancelled'
                               -- an operator has let something stand
                               WHEN EXISTS (SELECT FROM _sas.step s
                                            WHERE s.run_id = d.run_id AND s.state = 'skipped'
@@ -219,7 +219,7 @@ BEGIN
             FROM doomed d WHERE NOT EXISTS (SELECT FROM next n WHERE n.run_id = d.run_id))
     INTO changes, stops;
 
-    DELETE FROM _sas.undo_line l USING unnest(stops) c WHERE l.run_id = c.run_id;
+    DELETE FROM _sas.undo_order l USING unnest(stops) c WHERE l.run_id = c.run_id;
     PERFORM _sas.undone_as_a_whole(array_agg(c.run_id)) FROM unnest(stops) c HAVING count(*) > 0;
     PERFORM _sas.change_runs(stops);
     PERFORM _sas.keep_success(changes);

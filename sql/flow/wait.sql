@@ -52,11 +52,11 @@ BEGIN
             waiting_until => until);
     END LOOP;
     PERFORM _sas.move_steps(changes);
-    INSERT INTO _sas.due (actor, due_at, run_id, kind, step_no, element)
+    INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
     SELECT 's', c.waiting_until, c.run_id, 'timer', c.step_no, c.element FROM unnest(changes) c
     WHERE c.waiting_until IS NOT NULL;
     IF FOUND THEN
-        PERFORM _sas.ring('{}', true, false, '{}');
+        PERFORM _sas.wake('{}', true, false, '{}');
     END IF;
     PERFORM _sas.deliver_signals(array_agg(DISTINCT c.run_id)) FROM unnest(changes) c
         WHERE c.waiting_kind = 'signal' HAVING count(*) > 0;
@@ -113,7 +113,7 @@ BEGIN
         FROM _sas.run r
         JOIN _sas.step s ON s.run_id = r.run_id AND s.state = 'suspended' AND s.waiting_kind = 'signal'
         JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
-        WHERE r.run_id = ANY (run_ids) AND r.fate IS NULL),
+        WHERE r.run_id = ANY (run_ids) AND r.abandon_as IS NULL),
     direct AS (
         SELECT DISTINCT ON (w.run_id, w.step_no, w.element) w.run_id, w.step_no, w.element, g.signal_id,
             g.payload
@@ -140,7 +140,7 @@ BEGIN
     IF taken.run_ids IS NULL THEN
         RETURN;
     END IF;
-    DELETE FROM _sas.due d
+    DELETE FROM _sas.message d
     USING unnest(taken.run_ids, taken.step_nos, taken.elements) AS u (run_id, step_no, element), _sas.step s
     WHERE s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
       AND d.actor = 's' AND d.due_at = s.waiting_until AND d.run_id = u.run_id AND d.kind = 'timer'
@@ -166,7 +166,7 @@ BEGIN
             HINT = 'See the setting sas.max_input_size.';
     END IF;
     why := CASE WHEN r.state = 'stopped' THEN format('run %s has stopped', r.run_id)
-                WHEN r.fate IS NOT NULL THEN format('run %s failed and is being undone', r.run_id)
+                WHEN r.abandon_as IS NOT NULL THEN format('run %s failed and is being undone', r.run_id)
                 WHEN NOT EXISTS (SELECT FROM _sas.workflow_step w
                                  WHERE w.version_id = r.version_id AND w.kind = 'wait' AND NOT w.undo
                                      AND w.shape #>> '{wait,signal}' = $3
@@ -193,8 +193,8 @@ BEGIN
         RAISE EXCEPTION 'the token has already been used'
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'A token can be used once.';
     END IF;
-    INSERT INTO _sas.due (actor, due_at, run_id, kind) VALUES ('s', _sas.now(), r.run_id, 'signal');
-    PERFORM _sas.ring('{}', true, false, '{}');
+    INSERT INTO _sas.message (actor, due_at, run_id, kind) VALUES ('s', _sas.now(), r.run_id, 'signal');
+    PERFORM _sas.wake('{}', true, false, '{}');
 END $$;
 
 CREATE FUNCTION _sas.signal_as(caller oid, run_id bigint, name text, payload jsonb) RETURNS void

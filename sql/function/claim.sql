@@ -17,7 +17,7 @@ END $$;
 -- _sas.claim_functions(...): for a function worker. lane: that of functions, but in a test.
 --   holds   nothing; no run is locked, and a ready row that another session has locked is passed by
 --   writes  ready, lease, step, run (_sas.claim_ready)
---   next    _sas.held, the functions, _sas.write_replies; or _sas.take_back
+--   next    _sas.claims_held, the functions, _sas.write_replies; or _sas.take_back
 CREATE FUNCTION _sas.claim_functions(quantity int, boot bigint, worker_id bigint, locked_by text,
                                      lane int DEFAULT 0, urgent boolean DEFAULT false)
 RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element int, step text, undo boolean,
@@ -62,7 +62,7 @@ RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element i
                    judges boolean, workflow_id int)
 LANGUAGE plpgsql AS $$
 DECLARE
-    staged boolean := EXISTS (SELECT FROM _sas.stage);
+    staged boolean := EXISTS (SELECT FROM _sas.phase);
     wrapped boolean := EXISTS (SELECT FROM _sas.middleware m WHERE m.phase IN ('function', 'finalize'));
 BEGIN
     IF NOT staged AND NOT wrapped THEN
@@ -75,8 +75,9 @@ BEGIN
            coalesce(g.function, m.wrapper, q.function), coalesce(g.input, m.input, q.input),
                coalesce(g.problem, q.problem), q.retry, q.judges, q.workflow_id
     FROM _sas.functions_of(under_lease, claimed) q
-    LEFT JOIN LATERAL _sas.staged_function(q.run_id, q.step_no, q.element, q.undo) g ON staged
-    LEFT JOIN LATERAL _sas.wrap(q.run_id, q.step, q.element, q.undo, q.function, q.input) m ON wrapped
+    LEFT JOIN LATERAL _sas.phase_function(q.run_id, q.step_no, q.element, q.undo) g ON staged
+    LEFT JOIN LATERAL _sas.wrap_function(q.run_id, q.step, q.element, q.undo, q.function, q.input) m
+        ON wrapped
         AND q.problem IS NULL AND g.function IS NULL;
 END $$;
 
@@ -104,14 +105,15 @@ LANGUAGE sql STABLE AS $$
                                         THEN (SELECT h.root FROM _sas.root_of(r, w,
                                                     c.element) h) END AS root OFFSET 0) x
     LEFT JOIN LATERAL _sas.render(w.input, x.root) body ON w.input IS NOT NULL
-    LEFT JOIN LATERAL (SELECT d.input FROM _sas.edit d WHERE d.run_id = c.run_id AND d.step_no = c.step_no
+    LEFT JOIN LATERAL (SELECT d.input FROM _sas.override d WHERE d.run_id = c.run_id AND d.step_no = c.step_no
                        AND d.element = c.element AND NOT c.undo OFFSET 0) e ON true
 $$;
 
--- _sas.held(...): which of these claims still hold, with their runs locked:
+-- _sas.claims_held(...): which of these claims still hold, with their runs locked:
 -- what a function worker asks before it calls the functions.
 -- Returns one of held, locked (somebody has the run: try again), lost.
-CREATE FUNCTION _sas.held(run_ids bigint[], step_nos int[], elements int[], request_ids uuid[]) RETURNS text[]
+CREATE FUNCTION _sas.claims_held(run_ids bigint[], step_nos int[], elements int[], request_ids uuid[])
+RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
     locked bigint[] := _sas.lock_runs(run_ids);

@@ -28,8 +28,8 @@ BEGIN ATOMIC
     FROM node CROSS JOIN (SELECT p.place FROM placed p ORDER BY p.k DESC LIMIT 1) last;
 END;
 
--- _sas.cut(value, size): not longer than that.
-CREATE FUNCTION _sas.cut(value text, size int) RETURNS text
+-- _sas.cut_text(value, size): not longer than that.
+CREATE FUNCTION _sas.cut_text(value text, size int) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT CASE WHEN length(value) > size THEN left(value, size - 2) || '..' ELSE value END;
@@ -44,11 +44,11 @@ BEGIN ATOMIC
                        '<rect x="%s" y="%s" width="170" height="60" rx="8"/>',
                        state, _sas.html_escape(concat_ws(E'\n', step, what, state, nullif(note, ''))), x, y)
                 || format('<text class="name" x="%s" y="%s">%s</text>', x + 10, y + 20,
-                          _sas.html_escape(_sas.cut(step, 21)))
+                          _sas.html_escape(_sas.cut_text(step, 21)))
                 || format('<text class="sub" x="%s" y="%s">%s</text>', x + 10, y + 36,
-                          _sas.html_escape(_sas.cut(what, 26)))
+                          _sas.html_escape(_sas.cut_text(what, 26)))
                 || format(E'<text class="sub" x="%s" y="%s">%s</text></g>\n', x + 10, y + 51,
-                          _sas.html_escape(_sas.cut(concat_ws(': ', state, nullif(note, '')), 28))) END;
+                          _sas.html_escape(_sas.cut_text(concat_ws(': ', state, nullif(note, '')), 28))) END;
 END;
 
 -- _sas.svg_parts(run_id): what a drawing of a run is made of, in the order of painting: edges, then nodes.

@@ -29,7 +29,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     FROM _sas.run r
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo
         AND (w.kind = 'workflow' OR w.shape ?| '{each,repeat}')
-    LEFT JOIN _sas.fan f ON f.run_id = r.run_id AND f.step_no = w.step_no
+    LEFT JOIN _sas.map_progress f ON f.run_id = r.run_id AND f.step_no = w.step_no
     LEFT JOIN LATERAL (SELECT (array_agg(o.run_id ORDER BY o.run_id))[:20] AS first, count(*) AS n
                        FROM _sas.run o
                        WHERE o.parent_run_id = r.run_id AND o.parent_step_no = w.step_no
@@ -46,8 +46,8 @@ CREATE FUNCTION _sas.ahead_as(caller oid, run_id bigint) RETURNS bigint[]
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT (array_agg(h.run_id ORDER BY h.run_id))[:20]
     FROM _sas.run r
-    JOIN _sas.run_place p ON p.run_id = r.run_id
-    JOIN _sas.run_place h ON h.workflow_id = p.workflow_id AND h.key = p.key AND h.state = 'holds'
+    JOIN _sas.concurrency_slot p ON p.run_id = r.run_id
+    JOIN _sas.concurrency_slot h ON h.workflow_id = p.workflow_id AND h.key = p.key AND h.state = 'holds'
     JOIN _sas.run o ON o.run_id = h.run_id
     WHERE r.run_id = $2 AND _sas.may_see($1, r.owner) AND _sas.may_see($1, o.owner)
 $$;

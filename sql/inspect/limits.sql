@@ -4,24 +4,24 @@
 -- for all steps of an agent or queue, so it is looked up once per agent, not
 -- once per step: a hundred thousand waiting steps cost one join.
 
--- _sas.doors(): a row per agent and queue.
+-- _sas.limits(): a row per agent and queue.
 --   lane    as in _sas.ready: the agent, or the negative of the queue
 --   kind    agent_disabled, secret (one that it refers to is not set), breaker, slot (max_in_flight are on
 --   their way), rate;
 --           agent: no door is closed; queue_paused, queue: as many of it run as may
 --   until   when it opens by itself, where that is known
 -- Called by views as the role that looks; says nothing that sas.agents and sas.queues do not.
-CREATE FUNCTION _sas.doors() RETURNS TABLE (lane int, kind text, name text, until timestamptz)
+CREATE FUNCTION _sas.limits() RETURNS TABLE (lane int, kind text, name text, until timestamptz)
 LANGUAGE C STABLE ROWS 20 AS 'MODULE_PATHNAME', 'sas_api_verb';
 
-CREATE FUNCTION _sas.doors_as(caller oid) RETURNS TABLE (lane int, kind text, name text, until timestamptz)
+CREATE FUNCTION _sas.limits_as(caller oid) RETURNS TABLE (lane int, kind text, name text, until timestamptz)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT a.agent_id, k.kind, a.name,
            CASE k.kind WHEN 'breaker' THEN k.open_until
                WHEN 'rate' THEN _sas.now() + p.rate_for_ms * interval '1 ms' END
     FROM _sas.agent a
     LEFT JOIN _sas.agent_health h USING (agent_id)
-    LEFT JOIN _sas.places() p ON p.agent_id = a.agent_id
+    LEFT JOIN _sas.limit_entries() p ON p.agent_id = a.agent_id
     CROSS JOIN LATERAL (
         SELECT CASE WHEN NOT a.enabled THEN 'agent_disabled'
                     WHEN EXISTS (SELECT FROM _sas.references(jsonb_build_array(a.headers, a.options)) r
@@ -29,7 +29,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
                                      AND NOT EXISTS (SELECT FROM _sas.secret s WHERE s.name = r.member))
                                      THEN 'secret'
                     WHEN a.kind = 'external'
-                    THEN CASE WHEN a.max_in_flight <= (SELECT count(*) FROM _sas.place f
+                    THEN CASE WHEN a.max_in_flight <= (SELECT count(*) FROM _sas.external_slot f
                                                        WHERE f.agent_id = a.agent_id
                                                        AND f.request_id IS NOT NULL) THEN 'slot'
                         ELSE 'agent' END

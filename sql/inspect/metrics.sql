@@ -57,12 +57,13 @@ $$;
 CREATE FUNCTION _sas.open_runs() RETURNS TABLE (run_id bigint, state text)
 LANGUAGE sql STABLE AS $$
     SELECT r.run_id, r.state
-    FROM (SELECT d.run_id FROM _sas.due d UNION SELECT q.run_id FROM _sas.ready q UNION
+    FROM (SELECT d.run_id FROM _sas.message d UNION SELECT q.run_id FROM _sas.ready q UNION
           SELECT unnest(l.run_ids) FROM _sas.lease l
           UNION SELECT a.run_id FROM _sas.alert a WHERE a.closed_at IS NULL AND a.run_id IS NOT NULL
           -- the upper bound tells the planner that few are wanted
           UNION SELECT y.run_id FROM _sas.run y
-          WHERE y.run_id BETWEEN (SELECT coalesce(max(t.upto), 0) FROM _sas.timed t) AND 9223372036854775807
+          WHERE y.run_id BETWEEN (SELECT coalesce(max(t.upto), 0)
+                                  FROM _sas.deadline_sweep t) AND 9223372036854775807
               AND y.state <> 'stopped') x
     CROSS JOIN LATERAL (SELECT o.run_id, o.state, o.hook_of FROM _sas.run o
                         WHERE o.run_id = x.run_id OFFSET 0) r
@@ -130,14 +131,14 @@ LANGUAGE sql VOLATILE AS $$
     a AS MATERIALIZED (
         SELECT jsonb_build_object('agent', a.name) AS labels, a.enabled, a.max_in_flight, a.kind, q.n,
             q.oldest,
-               CASE a.kind WHEN 'external' THEN (SELECT count(*) FROM _sas.place h
+               CASE a.kind WHEN 'external' THEN (SELECT count(*) FROM _sas.external_slot h
                                                  WHERE h.agent_id = a.agent_id AND h.request_id IS NOT NULL)
                    ELSE coalesce(p.in_flight, 0) END AS in_flight,
                CASE WHEN p.breaker = 'open' AND p.open_for_ms = 0 THEN 'half-open'
                    ELSE coalesce(p.breaker, h.breaker, 'closed') END AS breaker
         FROM _sas.agent a
         LEFT JOIN _sas.agent_health h ON h.agent_id = a.agent_id
-        LEFT JOIN _sas.places() p ON p.agent_id = a.agent_id
+        LEFT JOIN _sas.limit_entries() p ON p.agent_id = a.agent_id
         LEFT JOIN q ON q.lane = a.agent_id
         WHERE a.dropped_at IS NULL)
     SELECT 'sas_agent_ready', a.labels, coalesce(a.n, 0) FROM a
@@ -154,7 +155,7 @@ LANGUAGE sql VOLATILE AS $$
     UNION ALL SELECT 'sas_queue_waiting', jsonb_build_object('queue', u.name), coalesce(q.n, 0)
         FROM _sas.queue u LEFT JOIN q ON q.lane = -u.queue_id WHERE u.dropped_at IS NULL
     UNION ALL SELECT 'sas_queue_running', jsonb_build_object('queue', u.name),
-        (SELECT count(*) FROM _sas.queue_place p WHERE p.queue_id = u.queue_id) FROM _sas.queue u
+        (SELECT count(*) FROM _sas.queue_slot p WHERE p.queue_id = u.queue_id) FROM _sas.queue u
         WHERE u.dropped_at IS NULL
     UNION ALL SELECT 'sas_queue_max_running', jsonb_build_object('queue', u.name), u.max_running
         FROM _sas.queue u WHERE u.dropped_at IS NULL

@@ -39,7 +39,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
                                        _sas.context(r, w, $4)) i) END
     FROM _sas.run r
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = $3 AND NOT w.undo
-    LEFT JOIN _sas.edit d ON d.run_id = r.run_id AND d.step_no = $3 AND d.element = $4
+    LEFT JOIN _sas.override d ON d.run_id = r.run_id AND d.step_no = $3 AND d.element = $4
     WHERE r.run_id = $2
       AND (pg_has_role(caller, r.owner, 'MEMBER') OR _sas.has_level(caller, 'admin')
            OR _sas.has_level(caller, 'operator'))
@@ -62,12 +62,13 @@ LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
 CREATE FUNCTION _sas.starts_after_as(caller oid, run_id bigint) RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT CASE WHEN EXISTS (SELECT FROM _sas.run_after a JOIN _sas.run e ON e.run_id = a.after_run
+    SELECT CASE WHEN EXISTS (SELECT FROM _sas.run_dependency a JOIN _sas.run e ON e.run_id = a.after_run
                              WHERE a.run_id = r.run_id AND e.state <> 'stopped') THEN 'run'
                 WHEN r.start_at > _sas.now() THEN 'start_at'
-                WHEN EXISTS (SELECT FROM _sas.held_run h JOIN _sas.workflow f USING (workflow_id)
+                WHEN EXISTS (SELECT FROM _sas.deferred_run h JOIN _sas.workflow f USING (workflow_id)
                              WHERE h.run_id = r.run_id AND f.paused_at IS NOT NULL) THEN 'workflow'
-                WHEN EXISTS (SELECT FROM _sas.run_place p WHERE p.run_id = r.run_id AND p.state = 'waits')
+                WHEN EXISTS (SELECT FROM _sas.concurrency_slot p WHERE p.run_id = r.run_id
+                             AND p.state = 'waits')
                     THEN 'place'
                 ELSE 'scheduler' END
     FROM _sas.run r
@@ -114,7 +115,7 @@ SELECT r.run_id, w.name AS workflow, coalesce(v.of_version, v.version) AS versio
                                       THEN 1
                                                       WHEN s.state IN ('running', 'suspended', 'failed')
                                                       THEN coalesce((SELECT (f.total - f.remaining)::float8
-                                                                     / f.total FROM _sas.fan f
+                                                                     / f.total FROM _sas.map_progress f
                                                                      WHERE f.run_id = s.run_id
                                                                          AND f.step_no = s.step_no
                                                                          AND w.shape ? 'each'
@@ -134,14 +135,14 @@ SELECT r.run_id, w.name AS workflow, coalesce(v.of_version, v.version) AS versio
        r.labels, r.created_at, r.start_at, r.started_at, r.finished_at, r.deadline, r.trace AS trace_id,
        r.start_before, a.after_run, CASE WHEN r.state = 'scheduled'
            THEN _sas.starts_after(r.run_id) END AS waits_for,
-       CASE WHEN r.state = 'paused' AND r.fate IS NULL
+       CASE WHEN r.state = 'paused' AND r.abandon_as IS NULL
             THEN (SELECT CASE count(DISTINCT x.says) WHEN 0 THEN NULL WHEN 1 THEN min(x.says) ELSE 'pause' END
                   FROM (SELECT _sas.suggests(r.run_id, s.step_no, s.element) AS says FROM _sas.step s
                         WHERE s.run_id = r.run_id AND s.state = 'failed') x) END AS suggested
 FROM _sas.run r
 JOIN _sas.workflow_version v USING (version_id)
 JOIN _sas.workflow w USING (workflow_id)
-LEFT JOIN _sas.run_after a ON a.run_id = r.run_id
+LEFT JOIN _sas.run_dependency a ON a.run_id = r.run_id
 LEFT JOIN _sas.queue u ON u.queue_id = r.queue_id
 CROSS JOIN LATERAL (SELECT _sas.sees_payload(r.owner) AS sees OFFSET 0) p
 WHERE (p.sees OR (SELECT _sas.sees_all())) AND r.hook_of IS NULL;
@@ -162,7 +163,7 @@ CREATE VIEW sas.steps WITH (security_barrier) AS
 SELECT r.run_id, w.name AS step, w.position, nullif(e.element, 0) AS element,
        CASE w.kind WHEN 'join' THEN 'include' ELSE w.kind END AS kind, a.name AS agent,
        coalesce(s.state, CASE WHEN q.lane IS NOT NULL THEN 'ready' WHEN r.state = 'stopped'
-                OR r.fate IS NOT NULL THEN 'cancelled' ELSE 'waiting' END) AS state,
+                OR r.abandon_as IS NOT NULL THEN 'cancelled' ELSE 'waiting' END) AS state,
        coalesce(s.attempt, 0) AS attempt, coalesce(s.failure_count, 0) AS failure_count,
        CASE WHEN s.request_id IS NOT NULL
            THEN (SELECT l.locked_by FROM _sas.lease l WHERE l.lease_id = s.lease_id) END AS locked_by,
@@ -174,10 +175,10 @@ SELECT r.run_id, w.name AS step, w.position, nullif(e.element, 0) AS element,
            WHEN 'child' THEN w.shape ->> 'workflow'
            WHEN 'fallback' THEN w.name || '.fallback'
            WHEN 'resume' THEN r.paused_by
-           WHEN 'run' THEN (SELECT f.after_run::text FROM _sas.run_after f WHERE f.run_id = r.run_id)
-           WHEN 'workflow_paused' THEN (SELECT f.name FROM _sas.held_run h JOIN _sas.workflow f
+           WHEN 'run' THEN (SELECT f.after_run::text FROM _sas.run_dependency f WHERE f.run_id = r.run_id)
+           WHEN 'workflow_paused' THEN (SELECT f.name FROM _sas.deferred_run h JOIN _sas.workflow f
                                         USING (workflow_id) WHERE h.run_id = r.run_id)
-           WHEN 'place' THEN (SELECT f.key FROM _sas.run_place f WHERE f.run_id = r.run_id AND p.sees)
+           WHEN 'place' THEN (SELECT f.key FROM _sas.concurrency_slot f WHERE f.run_id = r.run_id AND p.sees)
            ELSE CASE WHEN y.waiting_kind IN ('reply', 'worker', 'cool_off', 'retry', 'poll')
                THEN coalesce((SELECT o.name FROM _sas.agent o WHERE o.agent_id = u.lane), u.function)
                      WHEN q.lane IS NOT NULL THEN d.name END END AS waiting_on,
@@ -190,7 +191,8 @@ SELECT r.run_id, w.name AS step, w.position, nullif(e.element, 0) AS element,
             WHEN y.waiting_kind = 'resume' THEN r.paused_at
             WHEN r.state = 'scheduled' THEN r.created_at
             WHEN y.waiting_kind = 'reply'
-                THEN coalesce((SELECT h.claimed_at FROM _sas.place h WHERE h.request_id = s.request_id),
+                THEN coalesce((SELECT h.claimed_at FROM _sas.external_slot h
+                               WHERE h.request_id = s.request_id),
                               s.complete_by - coalesce(u.complete_in, _sas.complete_in()))
             WHEN y.waiting_kind IN ('cool_off', 'supervisor', 'undo') THEN s.finished_at
             WHEN q.lane IS NOT NULL THEN q.ready_at
@@ -199,7 +201,7 @@ SELECT r.run_id, w.name AS step, w.position, nullif(e.element, 0) AS element,
        CASE WHEN p.sees THEN s.output END AS output, CASE WHEN p.sees THEN s.error
            ELSE s.error - '{detail,hint,context}'::text[] END AS error,
        coalesce(s.in_doubt, false) AS in_doubt, s.started_at, s.finished_at,
-       coalesce((SELECT k.key FROM _sas.edit k WHERE k.run_id = r.run_id AND k.step_no = w.step_no
+       coalesce((SELECT k.key FROM _sas.override k WHERE k.run_id = r.run_id AND k.step_no = w.step_no
                  AND k.element = e.element),
                 _sas.step_key(r.trace, w.name, e.element, false)) AS idempotency_key,
        CASE WHEN s.state IN ('succeeded', 'skipped') THEN 1.0
@@ -207,7 +209,7 @@ SELECT r.run_id, w.name AS step, w.position, nullif(e.element, 0) AS element,
                            AND k.step_no = w.step_no AND k.element = e.element AND NOT k.undo),
                           s.progress) END AS progress,
        CASE WHEN p.sees THEN s.started END AS started, s.asks, r.state AS run_state,
-       CASE WHEN r.state = 'paused' AND r.fate IS NULL
+       CASE WHEN r.state = 'paused' AND r.abandon_as IS NULL
            AND s.state = 'failed' THEN _sas.suggests(r.run_id, w.step_no, e.element) END AS suggested
 FROM _sas.run r
 -- in an expression of the list it would have that computed where it is not asked for
@@ -243,7 +245,7 @@ LEFT JOIN LATERAL (SELECT x.lane, x.ready_at FROM _sas.ready x
 LEFT JOIN _sas.agent a ON a.agent_id = w.lane
 -- of the lane that it stands in, or will; beside q alone the planner would look through all doors for each
 -- step
-LEFT JOIN _sas.doors() d ON d.lane = coalesce(q.lane, w.lane)
+LEFT JOIN _sas.limits() d ON d.lane = coalesce(q.lane, w.lane)
 -- what is being done: the step, or its undo
 CROSS JOIN LATERAL (SELECT CASE s.state WHEN 'compensating' THEN o.lane ELSE w.lane END AS lane, CASE s.state
                     WHEN 'compensating' THEN o.function ELSE w.function END AS function,
@@ -258,31 +260,34 @@ CROSS JOIN LATERAL (
                 WHEN s.waiting_kind = 'elements' AND n.turn_at IS NOT NULL THEN 'turn'
                 WHEN s.waiting_kind IS NOT NULL THEN s.waiting_kind
                 WHEN r.state = 'paused' AND (coalesce(s.state, CASE
-                                                      WHEN r.fate IS NULL THEN 'waiting' END) IN ('waiting',
+                                                      WHEN r.abandon_as IS NULL
+                                                          THEN 'waiting' END) IN ('waiting',
                                 'ready', 'compensating') OR s.state = 'failed'
-                                             AND (r.fate IS NULL OR s.in_doubt)) THEN 'resume'
+                                             AND (r.abandon_as IS NULL OR s.in_doubt)) THEN 'resume'
                 WHEN q.lane = 0 THEN 'worker'
                 WHEN q.lane IS NOT NULL THEN coalesce(d.kind, 'scheduler')
-                WHEN coalesce(s.state, 'waiting') = 'waiting' AND r.fate IS NULL
+                WHEN coalesce(s.state, 'waiting') = 'waiting' AND r.abandon_as IS NULL
                 THEN CASE WHEN n.before IS NOT NULL
                     OR w.step_no = (SELECT v.finalize_no FROM _sas.workflow_version v
                                     WHERE v.version_id = r.version_id AND v.step_count > 0) THEN 'steps'
                           WHEN r.state <> 'scheduled' THEN 'scheduler'
                           -- as sas.runs.waits_for has it
-                          WHEN EXISTS (SELECT FROM _sas.run_after f JOIN _sas.run o ON o.run_id = f.after_run
+                          WHEN EXISTS (SELECT FROM _sas.run_dependency f
+                                       JOIN _sas.run o ON o.run_id = f.after_run
                                        WHERE f.run_id = r.run_id AND o.state <> 'stopped') THEN 'run'
                           WHEN r.start_at > c.now THEN 'start_at'
-                          WHEN EXISTS (SELECT FROM _sas.held_run h JOIN _sas.workflow f USING (workflow_id)
+                          WHEN EXISTS (SELECT FROM _sas.deferred_run h JOIN _sas.workflow f
+                                       USING (workflow_id)
                                        WHERE h.run_id = r.run_id AND f.paused_at IS NOT NULL)
                               THEN 'workflow_paused'
-                          WHEN EXISTS (SELECT FROM _sas.run_place f WHERE f.run_id = r.run_id
+                          WHEN EXISTS (SELECT FROM _sas.concurrency_slot f WHERE f.run_id = r.run_id
                                        AND f.state = 'waits') THEN 'place'
                           ELSE 'scheduler' END
                 WHEN s.state = 'compensating' THEN CASE w.kind WHEN 'workflow' THEN 'child'
                     ELSE 'scheduler' END
                 WHEN s.state = 'ready' THEN 'scheduler'
                 -- as _sas.to_undo has it
-                WHEN r.fate <> 'fail' AND (s.state = 'succeeded' OR s.state IN ('failed', 'skipped')
+                WHEN r.abandon_as <> 'fail' AND (s.state = 'succeeded' OR s.state IN ('failed', 'skipped')
                                            AND (s.in_doubt OR s.asks IS NOT NULL)
                                            AND NOT (s.state = 'skipped'
                                                     AND coalesce(s.error ->> 'type'
@@ -298,7 +303,7 @@ CROSS JOIN LATERAL (
                                  AND o.step_no = w.step_no AND o.undo) THEN 'undo' END AS waiting_kind,
            n.before, n.turn_at
     FROM (SELECT CASE WHEN w.needs > 0 AND q.lane IS NULL AND coalesce(s.state, 'waiting') = 'waiting'
-          AND r.fate IS NULL AND r.state NOT IN ('stopped', 'paused')
+          AND r.abandon_as IS NULL AND r.state NOT IN ('stopped', 'paused')
                       THEN (SELECT string_agg(_sas.shown_name(fw.name), ', ' ORDER BY fw.name)
                             FROM _sas.workflow_edge g
                             JOIN _sas.workflow_step fw ON fw.version_id = g.version_id
@@ -311,7 +316,8 @@ CROSS JOIN LATERAL (
                                         'skipped')) END AS before,
                  CASE WHEN s.waiting_kind = 'elements' AND w.shape #> '{repeat,every}' IS NOT NULL
                       THEN (SELECT coalesce(t.finished_at, c.now) + (w.shape #>> '{repeat,every}')::interval
-                            FROM _sas.fan f JOIN _sas.step t ON t.run_id = f.run_id AND t.step_no = f.step_no
+                            FROM _sas.map_progress f JOIN _sas.step t ON t.run_id = f.run_id
+                                AND t.step_no = f.step_no
                                 AND t.element = f.total
                             WHERE f.run_id = r.run_id AND f.step_no = w.step_no
                                 AND f.remaining = 0) END AS turn_at OFFSET 0) n OFFSET 0) y
@@ -370,7 +376,7 @@ COMMENT ON VIEW sas.attempts IS 'One row per try of a step or of its undo: statu
 
 CREATE VIEW sas.agents WITH (security_barrier) AS
 SELECT a.name, a.kind, a.base_url, a.enabled, CASE a.kind
-    WHEN 'external' THEN (SELECT count(*) FROM _sas.place h WHERE h.agent_id = a.agent_id
+    WHEN 'external' THEN (SELECT count(*) FROM _sas.external_slot h WHERE h.agent_id = a.agent_id
                           AND h.request_id IS NOT NULL)::int
     ELSE coalesce(p.in_flight, 0) END AS in_flight, a.max_in_flight, a.rate_limit,
        -- an open one whose time is over lets the next claim through as a probe
@@ -386,13 +392,13 @@ SELECT a.name, a.kind, a.base_url, a.enabled, CASE a.kind
            a.created_at
 FROM _sas.agent a
 LEFT JOIN _sas.agent_health h USING (agent_id)
-LEFT JOIN _sas.places() p ON p.agent_id = a.agent_id
+LEFT JOIN _sas.limit_entries() p ON p.agent_id = a.agent_id
 WHERE a.dropped_at IS NULL;
 COMMENT ON VIEW sas.agents IS 'Agents: address, limits, calls on their way or tasks that are held, steps '
                               'that wait, breaker and last error.';
 
 CREATE VIEW sas.queues WITH (security_barrier) AS
-SELECT u.name, u.max_running, (SELECT count(*) FROM _sas.queue_place p
+SELECT u.name, u.max_running, (SELECT count(*) FROM _sas.queue_slot p
                                WHERE p.queue_id = u.queue_id) AS running,
        (SELECT count(*) FROM _sas.ready q WHERE q.lane = -u.queue_id) AS waiting, u.paused_at, u.created_at
 FROM _sas.queue u WHERE u.dropped_at IS NULL;
@@ -421,7 +427,7 @@ COMMENT ON COLUMN sas.alerts.closed_at IS 'When its cause ended; null: it lasts,
 
 CREATE VIEW sas.history WITH (security_barrier) AS
 SELECT h.run_id, h.at, h.role, h.act, h.step, h.detail
-FROM _sas.act h LEFT JOIN _sas.run r ON r.run_id = h.run_id
+FROM _sas.operator_action h LEFT JOIN _sas.run r ON r.run_id = h.run_id
 WHERE (SELECT _sas.sees_all()) OR pg_has_role(current_user, r.owner, 'MEMBER');
 COMMENT ON VIEW sas.history IS 'What operators did: who, when, which verb. run_id is null for what is about '
                                'an agent, a workflow, a queue or an alert; detail says which.';

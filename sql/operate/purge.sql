@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
 -- Housekeeping: runs whose time is over go, with all that belongs to them, and
--- their keys are free. _sas.ended says what is to go next: nothing that has not
+-- their keys are free. _sas.finished_run says what is to go next: nothing that has not
 -- come to its time is looked at, and _sas.run needs no index for it. Infinite
 -- tasks that were deleted go in the same way: _sas.watch_ended.
 
@@ -43,7 +43,7 @@ BEGIN
     FROM unnest(roots, members) AS u (root, run_id)
     -- unnest: an array that is a parameter is searched from its beginning for each row
     WHERE u.run_id NOT IN (SELECT unnest(locked))
-       OR (SELECT true FROM _sas.run_after a JOIN _sas.run w ON w.run_id = a.run_id
+       OR (SELECT true FROM _sas.run_dependency a JOIN _sas.run w ON w.run_id = a.run_id
            WHERE a.after_run = u.run_id AND w.started_at IS NULL AND w.state <> 'stopped' LIMIT 1);
     ids := ARRAY(SELECT u.run_id FROM unnest(roots, members) AS u (root, run_id)
                  WHERE u.root NOT IN (SELECT unnest(stays)));
@@ -57,17 +57,17 @@ BEGIN
     DELETE FROM _sas.step d WHERE d.run_id = ANY (ids);
     GET DIAGNOSTICS steps = ROW_COUNT;
     DELETE FROM _sas.item d WHERE d.run_id = ANY (ids);
-    DELETE FROM _sas.fan d WHERE d.run_id = ANY (ids);
+    DELETE FROM _sas.map_progress d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.signal d WHERE d.run_id = ANY (ids);
-    DELETE FROM _sas.stage d WHERE d.run_id = ANY (ids);
-    DELETE FROM _sas.edit d WHERE d.run_id = ANY (ids);
-    DELETE FROM _sas.undo_line d WHERE d.run_id = ANY (ids);
+    DELETE FROM _sas.phase d WHERE d.run_id = ANY (ids);
+    DELETE FROM _sas.override d WHERE d.run_id = ANY (ids);
+    DELETE FROM _sas.undo_order d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.task d WHERE d.run_id = ANY (ids);
-    DELETE FROM _sas.act d WHERE d.run_id = ANY (ids);
+    DELETE FROM _sas.operator_action d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.alert d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.reply d WHERE d.run_id = ANY (ids);
-    DELETE FROM _sas.run_after d WHERE d.run_id = ANY (ids);
-    DELETE FROM _sas.held_run d WHERE d.run_id = ANY (ids);
+    DELETE FROM _sas.run_dependency d WHERE d.run_id = ANY (ids);
+    DELETE FROM _sas.deferred_run d WHERE d.run_id = ANY (ids);
     WITH gone AS (DELETE FROM _sas.run d WHERE d.run_id = ANY (ids) RETURNING d.version_id, d.own_version)
     INSERT INTO _sas.idle_version SELECT DISTINCT g.version_id FROM gone g WHERE g.own_version;
     PERFORM _sas.count_metric('purged', 0, 0, '', runs);
@@ -110,7 +110,7 @@ BEGIN
     steps := 0;
     attempts := 0;
     WITH found AS (
-        SELECT e.ctid AS at, e.ended_at, e.run_ids FROM _sas.ended e
+        SELECT e.ctid AS at, e.ended_at, e.run_ids FROM _sas.finished_run e
         WHERE e.result = of_result AND e.ended_at <= before
           AND (for_workflow IS NULL OR EXISTS (SELECT FROM unnest(e.run_ids) u
                                                JOIN _sas.run r ON r.run_id = u JOIN _sas.workflow_version v
@@ -125,7 +125,7 @@ BEGIN
     IF rows IS NULL THEN
         RETURN;
     END IF;
-    WITH gone AS (DELETE FROM _sas.ended e WHERE e.ctid = ANY (rows) RETURNING e.run_ids)
+    WITH gone AS (DELETE FROM _sas.finished_run e WHERE e.ctid = ANY (rows) RETURNING e.run_ids)
     SELECT array_agg(u) INTO taken FROM gone g CROSS JOIN LATERAL unnest(g.run_ids) u;
     -- one that was taken up again since, and has ended once more, has another row
     ripe := ARRAY(SELECT r.run_id FROM _sas.run r JOIN _sas.workflow_version v USING (version_id)
@@ -135,21 +135,21 @@ BEGIN
     runs := done.runs;
     steps := done.steps;
     attempts := done.attempts;
-    INSERT INTO _sas.ended (result, ended_at, run_ids)
+    INSERT INTO _sas.finished_run (result, ended_at, run_ids)
     SELECT of_result, before + interval '10 min', done.stays WHERE cardinality(done.stays) > 0;
     -- those of other workflows keep their time
-    INSERT INTO _sas.ended (result, ended_at, run_ids)
+    INSERT INTO _sas.finished_run (result, ended_at, run_ids)
     SELECT of_result, r.finished_at, array_agg(r.run_id)
     FROM _sas.run r WHERE for_workflow IS NOT NULL AND r.run_id = ANY (taken)
         AND r.run_id NOT IN (SELECT unnest(ripe)) AND r.state = 'stopped'
     GROUP BY r.finished_at;
 END $$;
 
--- _sas.keep_house(quantity): for the leading supervisor: purges one batch of what is over the time of its
+-- _sas.purge_tick(quantity): for the leading supervisor: purges one batch of what is over the time of its
 -- setting.
 -- Returns how much there was, and when the next will be due; null: never. What cannot be purged is
 -- put off by an hour, with an alert.
-CREATE FUNCTION _sas.keep_house(quantity int, OUT worked int, OUT next_due timestamptz)
+CREATE FUNCTION _sas.purge_tick(quantity int, OUT worked int, OUT next_due timestamptz)
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := _sas.now();
@@ -162,14 +162,14 @@ BEGIN
     FOREACH of_result IN ARRAY '{success,warning,error,compensated,cancelled}'::text[] LOOP
         keep := _sas.retain(of_result);
         CONTINUE WHEN keep IS NULL OR worked >= quantity;
-        CONTINUE WHEN NOT EXISTS (SELECT FROM _sas.ended e WHERE e.result = of_result
+        CONTINUE WHEN NOT EXISTS (SELECT FROM _sas.finished_run e WHERE e.result = of_result
                                   AND e.ended_at <= now - keep);
         BEGIN
             n := (_sas.purge_ended(of_result, now - keep, quantity - worked, NULL)).runs;
             worked := worked + greatest(n, 1);
         EXCEPTION WHEN OTHERS THEN
-            UPDATE _sas.ended e SET ended_at = now - keep + interval '1 h'
-            WHERE e.ctid = ANY (ARRAY(SELECT x.ctid FROM _sas.ended x WHERE x.result = of_result
+            UPDATE _sas.finished_run e SET ended_at = now - keep + interval '1 h'
+            WHERE e.ctid = ANY (ARRAY(SELECT x.ctid FROM _sas.finished_run x WHERE x.result = of_result
                                       AND x.ended_at <= now - keep
                                       ORDER BY x.ended_at LIMIT quantity FOR UPDATE SKIP LOCKED));
             PERFORM _sas.raise_alert('purge-failed', 'purge',
@@ -186,7 +186,7 @@ BEGIN
     WHERE l.alert_id = ANY (ARRAY(SELECT x.alert_id FROM _sas.alert x
                                   WHERE x.closed_at <= now - _sas.retain('error') AND x.run_id IS NULL
                                   ORDER BY x.closed_at LIMIT quantity FOR UPDATE SKIP LOCKED));
-    SELECT p.worked + keep_house.worked, least(p.next_due, _sas.next_purge()) INTO worked, next_due
+    SELECT p.worked + purge_tick.worked, least(p.next_due, _sas.next_purge()) INTO worked, next_due
     FROM _sas.purge_watches(quantity) p;
 END $$;
 
@@ -195,7 +195,8 @@ CREATE FUNCTION _sas.next_purge() RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
     SELECT min(e.ended_at + _sas.retain(k.result))
     FROM unnest('{success,warning,error,compensated,cancelled}'::text[]) AS k (result)
-    CROSS JOIN LATERAL (SELECT x.ended_at FROM _sas.ended x WHERE x.result = k.result ORDER BY x.ended_at
+    CROSS JOIN LATERAL (SELECT x.ended_at FROM _sas.finished_run x WHERE x.result = k.result
+                        ORDER BY x.ended_at
                         LIMIT 1) e
 $$;
 

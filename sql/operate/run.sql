@@ -22,7 +22,7 @@ DECLARE
     ids bigint[] := ARRAY(SELECT DISTINCT u FROM unnest(run_ids) u WHERE u IS NOT NULL ORDER BY u);
     owners oid[];
 BEGIN
-    PERFORM _sas.ring_on_abort();
+    PERFORM _sas.wake_on_abort();
     owners := ARRAY(SELECT x.owner FROM (SELECT DISTINCT r.owner::oid AS owner FROM unnest(ids) u
                                          JOIN _sas.run r ON r.run_id = u) x
                     WHERE _sas.may_operate(caller, x.owner));
@@ -33,7 +33,7 @@ BEGIN
             THEN ROW(u, NULL, NULL, NULL, NULL,
                      format('run %s does not exist, or is not yours; see sas.runs for your runs',
                             u))::_sas.named
-                    ELSE ROW(u, r.state, r.result, r.fate, r.paused_by, NULL)::_sas.named END
+                    ELSE ROW(u, r.state, r.result, r.abandon_as, r.paused_by, NULL)::_sas.named END
         FROM unnest(ids) u
         LEFT JOIN _sas.run r ON r.run_id = u AND r.owner::oid = ANY (owners)
         ORDER BY u);
@@ -44,13 +44,13 @@ CREATE FUNCTION _sas.reason(reason text) RETURNS jsonb
 LANGUAGE sql IMMUTABLE AS $$ SELECT CASE
     WHEN reason IS NOT NULL THEN jsonb_build_object('reason', reason) END $$;
 
--- _sas.stands(n): how a run stands, as a sentence begins.
-CREATE FUNCTION _sas.stands(n _sas.named) RETURNS text
+-- _sas.describe_state(n): how a run stands, as a sentence begins.
+CREATE FUNCTION _sas.describe_state(n _sas.named) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT format('run %s %s', n.run_id,
                   CASE WHEN n.state = 'stopped' THEN 'has stopped, with result ' || n.result
                        WHEN n.state = 'compensating' THEN 'is being undone'
-                       WHEN n.state = 'paused' THEN CASE WHEN n.fate IS NULL THEN 'is paused'
+                       WHEN n.state = 'paused' THEN CASE WHEN n.abandon_as IS NULL THEN 'is paused'
                            ELSE 'is paused while it is undone' END
                        ELSE 'is ' || n.state END)
 $$;
@@ -58,7 +58,7 @@ $$;
 -- _sas.refusal(verb, n): why the verb does not work on a run as it stands, and what would.
 CREATE FUNCTION _sas.refusal(verb text, n _sas.named) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
-    SELECT coalesce(n.refused, _sas.stands(n) || '; ' || CASE verb
+    SELECT coalesce(n.refused, _sas.describe_state(n) || '; ' || CASE verb
         WHEN 'pause' THEN CASE n.state WHEN 'paused' THEN 'sas.resume continues it'
             ELSE 'only an open run can be paused; sas.rerun runs it again' END
         WHEN 'resume' THEN CASE n.state WHEN 'stopped'
@@ -75,14 +75,15 @@ LANGUAGE sql IMMUTABLE AS $$
                                         THEN 'it has been undone already'
                                     ELSE 'it has done nothing that can be undone' END
         WHEN 'set_priority' THEN 'only an open run can be given another priority; sas.rerun runs it again'
-        WHEN 'rerun' THEN CASE WHEN n.fate IS NULL
+        WHEN 'rerun' THEN CASE WHEN n.abandon_as IS NULL
             THEN 'only a run that has stopped can be run again; sas.cancel or sas.halt ends it'
             ELSE 'only a run that has stopped can be run again' END
         END)
 $$;
 
--- _sas.told(verb, named, changed): what a verb says of each run. Those that it changed are looked at again.
-CREATE FUNCTION _sas.told(verb text, named _sas.named[], changed bigint[])
+-- _sas.report_runs(verb, named, changed): what a verb says of each run. Those that it changed are looked at
+-- again.
+CREATE FUNCTION _sas.report_runs(verb text, named _sas.named[], changed bigint[])
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE sql STABLE AS $$
     SELECT n.run_id, NULL::text, c.id IS NOT NULL, coalesce(r.state, n.state),
@@ -110,16 +111,16 @@ BEGIN
                                     array_fill(NULL::jsonb, ARRAY[cardinality(ids)]));
         PERFORM _sas.record(caller, ids, 'pause', NULL, NULL);
     END IF;
-    RETURN QUERY SELECT * FROM _sas.told('pause', named, ids);
+    RETURN QUERY SELECT * FROM _sas.report_runs('pause', named, ids);
 END $$;
 
--- _sas.set_going(run_ids, only_runs, only_nos): paused runs go on. only_runs, only_nos: of what has failed,
--- these steps only are tried again; the others stay as they are, and the run is paused for them again when
--- nothing else is left to do.
+-- _sas.continue_runs(run_ids, only_runs, only_nos): paused runs go on. only_runs, only_nos: of what has
+-- failed, these steps only are tried again; the others stay as they are, and the run is paused for them again
+-- when nothing else is left to do.
 --
 -- Caller: holds the lock of the runs. Writes: run, step, ready, due. Wakes: what can claim their steps, the
 -- scheduler, the supervisor.
-CREATE FUNCTION _sas.set_going(run_ids bigint[], only_runs bigint[] DEFAULT NULL,
+CREATE FUNCTION _sas.continue_runs(run_ids bigint[], only_runs bigint[] DEFAULT NULL,
                                only_nos int[] DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -132,14 +133,14 @@ BEGIN
     PERFORM _sas.extend_deadlines(run_ids);
     PERFORM _sas.change_runs(array_agg(_sas.make_run_change(
         run_id => r.run_id, from_state => 'paused',
-        to_state => CASE WHEN r.fate IS NOT NULL THEN 'compensating'
+        to_state => CASE WHEN r.abandon_as IS NOT NULL THEN 'compensating'
                          WHEN r.paused_state = 'scheduled' THEN 'scheduled'
                          WHEN r.started_at IS NULL
                              AND NOT EXISTS (SELECT FROM _sas.step s
                                              WHERE s.run_id = r.run_id AND s.started_at IS NOT NULL)
                              THEN 'pending'
                          ELSE 'running' END,
-        paused_state => CASE WHEN only_runs IS NOT NULL AND r.fate IS NULL
+        paused_state => CASE WHEN only_runs IS NOT NULL AND r.abandon_as IS NULL
             AND EXISTS (SELECT FROM _sas.step s
                         WHERE s.run_id = r.run_id AND s.state = 'failed'
                           AND NOT EXISTS (SELECT FROM unnest(only_runs, only_nos) AS u (run_id, step_no)
@@ -149,26 +150,26 @@ BEGIN
 
     -- what it was paused for is over; what was skipped stays a warning
     UPDATE _sas.run r SET error = NULL
-    WHERE r.run_id = ANY (run_ids) AND r.fate IS NULL AND r.error IS NOT NULL
+    WHERE r.run_id = ANY (run_ids) AND r.abandon_as IS NULL AND r.error IS NOT NULL
       AND NOT EXISTS (SELECT FROM _sas.step s
                       WHERE s.run_id = r.run_id AND s.state = 'skipped' AND s.error IS NOT NULL);
     PERFORM _sas.reopen_steps(run_ids, only_runs, only_nos);
-    PERFORM _sas.feed_fans(array_agg(f.run_id), array_agg(f.step_no)) FROM _sas.fan f
+    PERFORM _sas.release_elements(array_agg(f.run_id), array_agg(f.step_no)) FROM _sas.map_progress f
     WHERE f.run_id = ANY (run_ids) HAVING count(*) > 0;
 
     WITH again AS (
-        UPDATE _sas.run r SET overdue = NULL WHERE r.run_id = ANY (late) AND r.fate IS NULL
+        UPDATE _sas.run r SET overdue = NULL WHERE r.run_id = ANY (late) AND r.abandon_as IS NULL
         RETURNING r.run_id)
-    INSERT INTO _sas.due (actor, due_at, run_id, kind)
+    INSERT INTO _sas.message (actor, due_at, run_id, kind)
     SELECT 'v', _sas.now(), a.run_id, 'deadline' FROM again a;
-    INSERT INTO _sas.due (actor, due_at, run_id, kind)
+    INSERT INTO _sas.message (actor, due_at, run_id, kind)
     SELECT 's', greatest(r.start_at, _sas.now()), r.run_id, 'start' FROM _sas.run r
     WHERE r.run_id = ANY (run_ids) AND r.state = 'scheduled';
     SELECT array_agg(r.run_id) INTO stopped FROM _sas.run r
-    WHERE r.run_id = ANY (run_ids) AND r.fate IS NULL AND r.open_steps = 0;
+    WHERE r.run_id = ANY (run_ids) AND r.abandon_as IS NULL AND r.open_steps = 0;
     PERFORM _sas.end_of_steps(stopped) WHERE stopped IS NOT NULL;
     PERFORM _sas.hand_to_scheduler(run_ids);
-    PERFORM _sas.ring('{}', true, true, '{}');
+    PERFORM _sas.wake('{}', true, true, '{}');
 END $$;
 
 -- _sas.extend_deadlines(run_ids): those of these runs that are paused for their deadline have that of their
@@ -183,17 +184,17 @@ BEGIN
         SET deadline = _sas.now() + coalesce((SELECT v.deadline FROM _sas.workflow_version v
                                               WHERE v.version_id = r.version_id), _sas.run_deadline()),
             overdue = NULL
-        WHERE r.run_id = ANY ($1) AND r.state = 'paused' AND r.fate IS NULL AND r.deadline <= _sas.now()
+        WHERE r.run_id = ANY ($1) AND r.state = 'paused' AND r.abandon_as IS NULL AND r.deadline <= _sas.now()
           AND r.paused_for = 'its deadline has passed'
         RETURNING r.run_id, r.deadline),
     timed AS (
-        INSERT INTO _sas.due (actor, due_at, run_id, kind)
+        INSERT INTO _sas.message (actor, due_at, run_id, kind)
         SELECT 'v', l.deadline, l.run_id, 'deadline' FROM longer l)
     SELECT min(l.deadline) INTO next FROM longer l;
     PERFORM _sas.due_by(next) WHERE next IS NOT NULL;
 END $$;
 
--- _sas.reopen_steps(run_ids, only_runs, only_nos): of runs that go on again, what is parked goes into the
+-- _sas.reopen_steps(run_ids, only_runs, only_nos): of runs that go on again, what is deferred goes into the
 -- queue, and what has failed and was not decided gets another window.
 CREATE FUNCTION _sas.reopen_steps(run_ids bigint[], only_runs bigint[], only_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -203,17 +204,17 @@ BEGIN
     SELECT array_agg(_sas.make_step_change(
                run_id => s.run_id, step_no => s.step_no, element => s.element, from_state => s.state,
                to_state => CASE s.state WHEN 'failed' THEN 'ready' ELSE s.state END,
-               failure_count => CASE WHEN s.parked AND s.state <> 'compensating' THEN NULL ELSE 0 END))
+               failure_count => CASE WHEN s.deferred AND s.state <> 'compensating' THEN NULL ELSE 0 END))
     INTO changes
     FROM _sas.step s JOIN _sas.run r ON r.run_id = s.run_id
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
     LEFT JOIN (SELECT DISTINCT * FROM unnest(only_runs, only_nos) AS u (run_id, step_no)) o
         ON o.run_id = s.run_id AND o.step_no = s.step_no
     WHERE s.run_id = ANY (run_ids) AND s.request_id IS NULL AND s.waiting_until IS NULL
-      AND (s.state = 'ready' AND s.parked OR s.state = 'compensating'
-           OR s.state = 'failed' AND r.fate IS NULL AND (only_runs IS NULL OR o.run_id IS NOT NULL)
+      AND (s.state = 'ready' AND s.deferred OR s.state = 'compensating'
+           OR s.state = 'failed' AND r.abandon_as IS NULL AND (only_runs IS NULL OR o.run_id IS NOT NULL)
               AND NOT coalesce(w.shape ? 'stands_in' OR w.shape ? 'fallback'
-                               AND _sas.fell(s.run_id, s.element, w.shape), false));
+                               AND _sas.fell_back(s.run_id, s.element, w.shape), false));
     PERFORM _sas.move_steps(changes);
     PERFORM _sas.ask_anew(run_ids);
     PERFORM _sas.resume_fallbacks(run_ids, only_runs, only_nos);
@@ -232,10 +233,10 @@ DECLARE
                           AND n.state = 'paused');
 BEGIN
     IF ids <> '{}' THEN
-        PERFORM _sas.set_going(ids);
+        PERFORM _sas.continue_runs(ids);
         PERFORM _sas.record(caller, ids, 'resume', NULL, NULL);
     END IF;
-    RETURN QUERY SELECT * FROM _sas.told('resume', named, ids);
+    RETURN QUERY SELECT * FROM _sas.report_runs('resume', named, ids);
 END $$;
 
 -- _sas.set_priority_runs_as(...): as if it had been submitted with that priority; what is open of its
@@ -276,5 +277,5 @@ BEGIN
         PERFORM _sas.rank_again(family, deltas);
         PERFORM _sas.record(caller, ids, 'set_priority', NULL, jsonb_build_object('priority', $3));
     END IF;
-    RETURN QUERY SELECT * FROM _sas.told('set_priority', named, ids);
+    RETURN QUERY SELECT * FROM _sas.report_runs('set_priority', named, ids);
 END $$;

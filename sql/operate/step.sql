@@ -6,7 +6,7 @@
 
 -- _sas.situation(...): what a verb can do to a step, in one word:
 --	stopped     its run has stopped            waiting    its turn has not come
---	ended       it has ended                   ready      may be claimed, or is parked
+--	ended       it has ended                   ready      may be claimed, or is deferred
 --	running     a worker holds it              deciding   failed, and the supervisor has not looked
 --	failed      for good, undecided            resting    until another window
 --	suspended   waits for a signal, a time, the next ask of a poll
@@ -17,10 +17,10 @@ CREATE FUNCTION _sas.situation(r _sas.run, s _sas.step, queued boolean, stands_i
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN r.state = 'stopped' THEN 'stopped'
                 WHEN s.state = 'compensating' THEN CASE WHEN s.request_id IS NOT NULL THEN 'undoing'
-                    WHEN r.fate IS NULL THEN 'redo' WHEN queued THEN 'due' ELSE 'undo' END
+                    WHEN r.abandon_as IS NULL THEN 'redo' WHEN queued THEN 'due' ELSE 'undo' END
                 WHEN s.state = 'failed' THEN CASE WHEN s.waiting_kind = 'supervisor' THEN 'deciding'
-                                                  WHEN r.fate IS NULL AND stands_in THEN 'stood_in'
-                                                  WHEN r.fate IS NULL OR r.fate <> 'fail'
+                                                  WHEN r.abandon_as IS NULL AND stands_in THEN 'stood_in'
+                                                  WHEN r.abandon_as IS NULL OR r.abandon_as <> 'fail'
                                                       AND (s.in_doubt OR s.asks IS NOT NULL) THEN 'failed'
                                                   ELSE 'ended' END
                 WHEN s.request_id IS NOT NULL THEN 'running'
@@ -29,7 +29,7 @@ LANGUAGE sql IMMUTABLE AS $$
                                                      WHEN s.waiting_kind IN ('cool_off', 'agent')
                                                          THEN 'resting' ELSE 'suspended' END
                 WHEN s.state = 'ready' OR queued THEN 'ready'
-                WHEN coalesce(s.state, 'waiting') = 'waiting' AND r.fate IS NULL THEN 'waiting'
+                WHEN coalesce(s.state, 'waiting') = 'waiting' AND r.abandon_as IS NULL THEN 'waiting'
                 ELSE 'ended' END
 $$;
 
@@ -78,8 +78,8 @@ BEGIN
         ORDER BY r.run_id, w.step_no, e.element);
 END $$;
 
--- _sas.only(verb): to which steps a verb can be applied, as a sentence ends.
-CREATE FUNCTION _sas.only(verb text) RETURNS text
+-- _sas.applicable_steps(verb): to which steps a verb can be applied, as a sentence ends.
+CREATE FUNCTION _sas.applicable_steps(verb text) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE verb WHEN 'retry' THEN 'only a step that has failed, or rests before another window, can be '
                                        'retried'
@@ -94,9 +94,9 @@ $$;
 CREATE FUNCTION _sas.step_refusal(verb text, n _sas.named, step text, t _sas.target) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT coalesce(n.refused, CASE
-        WHEN n.state = 'stopped' THEN _sas.stands(n) || '; sas.rerun runs it again' || CASE
+        WHEN n.state = 'stopped' THEN _sas.describe_state(n) || '; sas.rerun runs it again' || CASE
             WHEN n.result IN ('success', 'warning') THEN ', sas.compensate undoes it' ELSE '' END
-        WHEN t.run_id IS NULL AND step IS NULL THEN _sas.stands(n) || '; no step of it has failed'
+        WHEN t.run_id IS NULL AND step IS NULL THEN _sas.describe_state(n) || '; no step of it has failed'
             || CASE n.state WHEN 'paused' THEN ', sas.resume continues it' ELSE '' END
         WHEN t.run_id IS NULL THEN format('run %s has no step "%s"; it has %s', n.run_id, step, coalesce(
              (SELECT string_agg(x.name, ', ' ORDER BY x.name) || CASE WHEN max(x.n) > 10 THEN ', ...'
@@ -105,15 +105,17 @@ LANGUAGE sql STABLE AS $$
                     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo AND NOT w.hidden
                     WHERE r.run_id = n.run_id ORDER BY w.step_no LIMIT 10) x), 'none'))
         ELSE format('step "%s" of run %s ', t.label, n.run_id) || CASE t.situation
-             WHEN 'waiting' THEN 'has not begun; ' || _sas.only(verb)
+             WHEN 'waiting' THEN 'has not begun; ' || _sas.applicable_steps(verb)
              WHEN 'ended' THEN CASE t.state WHEN 'failed' THEN 'has failed, and its run cannot continue'
-                 WHEN 'succeeded' THEN 'has succeeded' ELSE 'is ' || t.state END || '; ' || _sas.only(verb)
-             WHEN 'ready' THEN 'is ready and has not failed; ' || _sas.only(verb)
+                 WHEN 'succeeded' THEN 'has succeeded'
+                     ELSE 'is ' || t.state END || '; ' || _sas.applicable_steps(verb)
+             WHEN 'ready' THEN 'is ready and has not failed; ' || _sas.applicable_steps(verb)
              WHEN 'running' THEN format('is running, held by %s; wait for its reply, or end it with '
                                         'sas.force_complete or sas.cancel', coalesce(t.note, 'nobody'))
              WHEN 'deciding' THEN 'has just failed, and the supervisor is about to decide; try again'
              WHEN 'inner' THEN format('waits for %s; act on that', t.note)
-             WHEN 'suspended' THEN 'has not failed, it waits for what is to come; ' || _sas.only(verb)
+             WHEN 'suspended' THEN 'has not failed, it waits for what is to come; '
+                 || _sas.applicable_steps(verb)
              WHEN 'undo' THEN 'is being undone; its undo can be retried, skipped or completed'
              WHEN 'due' THEN 'is about to be undone; that can be skipped or completed'
              WHEN 'undoing' THEN format('is being undone, by %s; wait for its reply',
@@ -123,13 +125,13 @@ LANGUAGE sql STABLE AS $$
                                          regexp_replace(t.label, E'\\.fallback', ''))
              WHEN 'failed' THEN 'has failed, and its run cannot continue; it can be retried, skipped or '
                                 'completed'
-             ELSE 'waits for another window; ' || _sas.only(verb) END END)
+             ELSE 'waits for another window; ' || _sas.applicable_steps(verb) END END)
 $$;
 
--- _sas.pick(named, targets, situations): of the targets of each run, those in one of these situations; of a
--- run that has none of them the first target, so that it can be told of. An element counts rather than its
--- step.
-CREATE FUNCTION _sas.pick(named _sas.named[], targets _sas.target[], situations text[],
+-- _sas.pick_targets(named, targets, situations): of the targets of each run, those in one of these
+-- situations; of a run that has none of them the first target, so that it can be told of. An element counts
+-- rather than its step.
+CREATE FUNCTION _sas.pick_targets(named _sas.named[], targets _sas.target[], situations text[],
                           OUT fit _sas.target[], OUT unfit _sas.target[])
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -141,8 +143,8 @@ BEGIN
                    WHERE f.run_id IS NULL ORDER BY t.run_id, t.element, t.step_no DESC);
 END $$;
 
--- _sas.told_steps(verb, named, for_step, done, unfit): what a verb about steps says of each run.
-CREATE FUNCTION _sas.told_steps(verb text, named _sas.named[], for_step text, done _sas.target[],
+-- _sas.report_steps(verb, named, for_step, done, unfit): what a verb about steps says of each run.
+CREATE FUNCTION _sas.report_steps(verb text, named _sas.named[], for_step text, done _sas.target[],
                                 unfit _sas.target[])
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE sql STABLE AS $$
@@ -160,7 +162,7 @@ $$;
 -- _sas.record_steps(caller, done, act, detail): a row of sas.history for each step that was acted on.
 CREATE FUNCTION _sas.record_steps(caller oid, done _sas.target[], act text, detail jsonb) RETURNS void
 LANGUAGE sql AS $$
-    INSERT INTO _sas.act (run_id, at, role, act, step, detail)
+    INSERT INTO _sas.operator_action (run_id, at, role, act, step, detail)
     SELECT d.run_id, _sas.now(), pg_get_userbyid(caller), act, d.label, detail FROM unnest(done) d
 $$;
 
@@ -197,7 +199,7 @@ BEGIN
             HINT = 'Name the step without the element. Its failed elements are retried.';
     END IF;
     -- the run of a retry by step goes on, others that failed stay; an element counts for its step
-    SELECT * INTO p FROM _sas.pick(named, targets, CASE WHEN $3 IS NULL THEN '{failed,undo,redo}'
+    SELECT * INTO p FROM _sas.pick_targets(named, targets, CASE WHEN $3 IS NULL THEN '{failed,undo,redo}'
                                    ELSE '{failed,undo,redo,resting}' END::text[]);
     IF $3 IS NULL THEN
         p.unfit := '{}';
@@ -220,7 +222,7 @@ BEGIN
                                    'been carried out; name the step if you know that it was not, or retry it '
                                    'under that key', d.label, d.run_id)
                      FROM unnest(doubtful) d WHERE d.run_id = t.run_id LIMIT 1), t.refused)
-    FROM _sas.told_steps('retry', named, $3, p.fit, p.unfit) t;
+    FROM _sas.report_steps('retry', named, $3, p.fit, p.unfit) t;
 END $$;
 
 -- _sas.give_new_keys(targets): what these steps, or their undos, are tried under from now on.
@@ -229,9 +231,9 @@ LANGUAGE plpgsql AS $$
 BEGIN
     -- the call of a step that failed with its fallback is that of the fallback
     WITH given AS (
-        INSERT INTO _sas.edit AS d (run_id, step_no, element, key, undo_key)
+        INSERT INTO _sas.override AS d (run_id, step_no, element, key, undo_key)
         SELECT t.run_id, CASE WHEN t.situation = 'failed' AND w.shape ? 'fallback'
-            AND _sas.fell(t.run_id, t.element, w.shape) THEN (w.shape #>> '{fallback,no}')::int
+            AND _sas.fell_back(t.run_id, t.element, w.shape) THEN (w.shape #>> '{fallback,no}')::int
             ELSE t.step_no END, t.element,
                CASE WHEN t.state <> 'compensating' THEN gen_random_uuid()::text END, CASE
                    WHEN t.state = 'compensating' THEN gen_random_uuid()::text END
@@ -262,10 +264,10 @@ BEGIN
                to_state => 'ready', failure_count => 0))
     INTO going
     FROM unnest(targets) t
-    JOIN _sas.run r ON r.run_id = t.run_id AND r.state <> 'paused' AND r.fate IS NULL
+    JOIN _sas.run r ON r.run_id = t.run_id AND r.state <> 'paused' AND r.abandon_as IS NULL
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = t.step_no AND NOT w.undo
     WHERE t.situation = 'failed' AND NOT coalesce(w.shape ? 'fallback'
-                                                  AND _sas.fell(t.run_id, t.element, w.shape), false);
+                                                  AND _sas.fell_back(t.run_id, t.element, w.shape), false);
     PERFORM _sas.move_steps(going);
     PERFORM _sas.resume_fallbacks(ARRAY(SELECT DISTINCT t.run_id FROM unnest(targets) t
                                         JOIN _sas.run r ON r.run_id = t.run_id AND r.state <> 'paused'),
@@ -274,10 +276,10 @@ BEGIN
     PERFORM _sas.requeue(array_agg(g.run_id), array_agg(g.step_no), array_agg(g.element))
         FROM unnest(going) g;
     IF paused <> '{}' AND by_step THEN
-        PERFORM _sas.set_going(paused, ARRAY(SELECT t.run_id FROM unnest(targets) t),
+        PERFORM _sas.continue_runs(paused, ARRAY(SELECT t.run_id FROM unnest(targets) t),
                                ARRAY(SELECT t.step_no FROM unnest(targets) t));
     ELSIF paused <> '{}' THEN
-        PERFORM _sas.set_going(paused);
+        PERFORM _sas.continue_runs(paused);
     END IF;
 END $$;
 
@@ -285,7 +287,7 @@ END $$;
 CREATE FUNCTION _sas.end_rests(targets _sas.target[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE _sas.due d SET due_at = _sas.now()
+    UPDATE _sas.message d SET due_at = _sas.now()
     FROM unnest(targets) t JOIN _sas.step s ON s.run_id = t.run_id AND s.step_no = t.step_no
         AND s.element = t.element
     WHERE s.waiting_kind IN ('cool_off', 'agent') AND s.waiting_until > _sas.now()
@@ -296,7 +298,7 @@ BEGIN
         FROM unnest(targets) t
         WHERE s.run_id = t.run_id AND s.step_no = t.step_no AND s.element = t.element
             AND s.waiting_kind IN ('cool_off', 'agent') AND s.waiting_until > _sas.now();
-        PERFORM _sas.ring('{}', true, false, '{}');
+        PERFORM _sas.wake('{}', true, false, '{}');
     END IF;
 END $$;
 
@@ -314,11 +316,11 @@ DECLARE
 BEGIN
     PERFORM _sas.must_name($4);
     named := _sas.operate(caller, $3);
-    SELECT * INTO p FROM _sas.pick(named, _sas.targets(named, $4), states);
+    SELECT * INTO p FROM _sas.pick_targets(named, _sas.targets(named, $4), states);
     PERFORM _sas.settle(p.fit, completed, $7);
     PERFORM _sas.record_steps(caller, p.fit, verb, CASE
                               WHEN given IS NOT NULL THEN jsonb_build_object('output', given) END);
-    RETURN QUERY SELECT * FROM _sas.told_steps(verb, named, $4, p.fit, p.unfit);
+    RETURN QUERY SELECT * FROM _sas.report_steps(verb, named, $4, p.fit, p.unfit);
 END $$;
 
 CREATE FUNCTION _sas.skip_runs_as(caller oid, run_ids bigint[], for_step text, output jsonb)
@@ -370,7 +372,7 @@ BEGIN
                in_doubt => CASE WHEN completed THEN false END,
                output => CASE WHEN s.state IS DISTINCT FROM 'compensating' THEN $3 END,
                error => CASE WHEN completed THEN NULL
-                             WHEN r.fate IS NOT NULL
+                             WHEN r.abandon_as IS NOT NULL
                                  THEN _sas.problem_object('left-standing',
                                                           CASE s.state WHEN 'compensating'
                                                               THEN 'an operator skipped its undo'
@@ -393,18 +395,19 @@ BEGIN
                        AND x.element = t.element OFFSET 0) s ON true;
     PERFORM _sas.move_steps(changes);
     IF leases IS NOT NULL THEN
-        PERFORM _sas.lapse(leases);
+        PERFORM _sas.expire_leases(leases);
         PERFORM _sas.stop_calls();
     END IF;
 
     PERFORM _sas.settled_forward(ARRAY(SELECT c FROM unnest(changes) c
-                                       JOIN _sas.run r ON r.run_id = c.run_id AND r.fate IS NULL), completed);
-    PERFORM _sas.undone_in_stead(changes) WHERE completed;
+                                       JOIN _sas.run r ON r.run_id = c.run_id
+                                           AND r.abandon_as IS NULL), completed);
+    PERFORM _sas.undone_substitute(changes) WHERE completed;
     -- of a run that cannot go on, what was open is closed; what had failed was not open any more
     PERFORM _sas.close_steps(array_agg(c.run_id)) FROM unnest(changes) c
-        JOIN _sas.run r ON r.run_id = c.run_id AND r.fate IS NOT NULL WHERE c.from_state <> 'failed'
+        JOIN _sas.run r ON r.run_id = c.run_id AND r.abandon_as IS NOT NULL WHERE c.from_state <> 'failed'
         HAVING count(*) > 0;
-    PERFORM _sas.free_places(ids);
+    PERFORM _sas.free_slots(ids);
 
     PERFORM _sas.resume_settled(ids);
 END $$;
@@ -414,7 +417,7 @@ END $$;
 CREATE FUNCTION _sas.resume_settled(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM _sas.set_going(array_agg(r.run_id))
+    PERFORM _sas.continue_runs(array_agg(r.run_id))
     FROM _sas.run r
     WHERE r.run_id = ANY ($1) AND r.state = 'paused' AND r.paused_by = 'sas supervisor'
       AND r.paused_for IS DISTINCT FROM 'its deadline has passed'
@@ -423,7 +426,7 @@ BEGIN
                           AND NOT w.undo AND NOT coalesce(w.shape ? 'stands_in', false)
                       WHERE s.run_id = r.run_id
                         AND (s.state = 'compensating'
-                             OR s.state = 'failed' AND (r.fate IS NULL OR s.in_doubt)))
+                             OR s.state = 'failed' AND (r.abandon_as IS NULL OR s.in_doubt)))
     HAVING count(*) > 0;
 END $$;
 
@@ -441,7 +444,7 @@ BEGIN
             array_agg(c.element) AS elements INTO ok FROM unnest(changes) c WHERE c.to_state = 'succeeded';
         IF ok.run_ids IS NOT NULL THEN
             SELECT i.run_ids, i.step_nos, i.elements INTO ok
-            FROM _sas.stood_in(ok.run_ids, ok.step_nos, ok.elements) i;
+            FROM _sas.substituted(ok.run_ids, ok.step_nos, ok.elements) i;
             PERFORM _sas.go_on(ok.run_ids, ok.step_nos, ok.elements);
         END IF;
         RETURN;
@@ -483,7 +486,7 @@ BEGIN
     END IF;
     named := _sas.operate(caller, run_ids);
     targets := _sas.targets(named, $3);
-    SELECT * INTO p FROM _sas.pick(named, targets, '{failed,deciding,resting,ready}');
+    SELECT * INTO p FROM _sas.pick_targets(named, targets, '{failed,deciding,resting,ready}');
     SELECT array_agg(ROW(x.run_id, NULL, NULL, NULL, NULL, x.why)::_sas.named) AS named,
         array_agg(x.run_id) AS ids INTO wrong
     FROM (SELECT DISTINCT ON (t.run_id) t.run_id, CASE
@@ -504,29 +507,29 @@ BEGIN
     p.fit := ARRAY(SELECT ROW(t.*)::_sas.target FROM unnest(p.fit) t
                    WHERE NOT coalesce(t.run_id = ANY (wrong.ids), false)
                    ORDER BY t.run_id, t.step_no, t.element);
-    INSERT INTO _sas.edit (run_id, step_no, element, input) SELECT t.run_id, t.step_no, t.element, $4
+    INSERT INTO _sas.override (run_id, step_no, element, input) SELECT t.run_id, t.step_no, t.element, $4
     FROM unnest(p.fit) t
     ON CONFLICT (run_id, step_no, element) DO UPDATE SET input = EXCLUDED.input;
-    PERFORM _sas.restage(p.fit, $4);
+    PERFORM _sas.reopen_phases(p.fit, $4);
     PERFORM _sas.record_steps(caller, p.fit, 'set_input', jsonb_build_object('input', $4));
     RETURN QUERY
     SELECT t.run_id, t.step, t.changed, t.state, t.result,
         coalesce((SELECT x.refused FROM unnest(wrong.named) x WHERE x.run_id = t.run_id), t.refused)
-    FROM _sas.told_steps('set_input', named, $3, p.fit, p.unfit) t;
+    FROM _sas.report_steps('set_input', named, $3, p.fit, p.unfit) t;
 END $$;
 
--- _sas.restage(targets, input): what middleware has made of the input before is made anew.
-CREATE FUNCTION _sas.restage(targets _sas.target[], input jsonb) RETURNS void
+-- _sas.reopen_phases(targets, input): what middleware has made of the input before is made anew.
+CREATE FUNCTION _sas.reopen_phases(targets _sas.target[], input jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE _sas.stage g SET stage = CASE WHEN g.stage = 'call' AND g.request IS NOT NULL THEN 'before'
+    UPDATE _sas.phase g SET stage = CASE WHEN g.stage = 'call' AND g.request IS NOT NULL THEN 'before'
         ELSE g.stage END, request = CASE g.stage WHEN 'plan' THEN $2 END, response = NULL
     FROM unnest(targets) t WHERE g.run_id = t.run_id AND g.step_no = t.step_no AND g.element = t.element
         AND NOT g.undo;
     IF FOUND THEN
         PERFORM _sas.hand_to_functions(array_agg(t.run_id), array_agg(t.step_no), array_agg(t.element))
         FROM unnest(targets) t
-        JOIN _sas.stage g ON g.run_id = t.run_id AND g.step_no = t.step_no AND g.element = t.element
+        JOIN _sas.phase g ON g.run_id = t.run_id AND g.step_no = t.step_no AND g.element = t.element
             AND NOT g.undo AND g.stage = 'before';
     END IF;
 END $$;
@@ -534,13 +537,13 @@ END $$;
 -- _sas.unfit_input(r, w, t, input): why this cannot be the input of that step; null when it can.
 CREATE FUNCTION _sas.unfit_input(r _sas.run, w _sas.workflow_step, t _sas.target, input jsonb) RETURNS text
 LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN r.fate IS NOT NULL THEN 'belongs to a run that cannot continue'
+    SELECT CASE WHEN r.abandon_as IS NOT NULL THEN 'belongs to a run that cannot continue'
                 WHEN (SELECT s.asks IS NOT NULL FROM _sas.step s WHERE s.run_id = t.run_id
                       AND s.step_no = t.step_no AND s.element = t.element)
                     THEN 'has sent its call already, and only polls'
                 WHEN t.element = 0 AND w.shape ? 'each' THEN CASE
                     WHEN jsonb_typeof(input) <> 'array' THEN 'is a map, so its input must be an array'
-                                                                  WHEN EXISTS (SELECT FROM _sas.fan f
+                                                                  WHEN EXISTS (SELECT FROM _sas.map_progress f
                                                                               WHERE f.run_id = t.run_id
                                                                               AND f.step_no = t.step_no)
                                         THEN 'has begun its elements' END

@@ -15,16 +15,16 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enab
 DECLARE
     named _sas.named[] := _sas.operate(caller, run_ids);
     ids bigint[] := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL
-                          AND n.state <> 'stopped' AND n.fate IS NULL);
+                          AND n.state <> 'stopped' AND n.abandon_as IS NULL);
 BEGIN
     IF ids <> '{}' THEN
-        PERFORM _sas.doom(ids, array_fill('cancel'::text, ARRAY[cardinality(ids)]),
+        PERFORM _sas.abandon(ids, array_fill('cancel'::text, ARRAY[cardinality(ids)]),
                           ARRAY(SELECT _sas.problem_object('cancelled', 'the run was cancelled', reason,
                                                            NULL, u.id, NULL)
                                 FROM unnest(ids) WITH ORDINALITY AS u (id, n) ORDER BY u.n), true);
         PERFORM _sas.record(caller, ids, 'cancel', NULL, _sas.reason(reason));
     END IF;
-    RETURN QUERY SELECT * FROM _sas.told('cancel', named, ids);
+    RETURN QUERY SELECT * FROM _sas.report_runs('cancel', named, ids);
 END $$;
 
 -- _sas.halt_runs_as(...): raises an alert for each: somebody has to look after what was left standing.
@@ -50,7 +50,7 @@ BEGIN
                                   coalesce(': ' || reason, ''), '; ' || _sas.left_standing(u)), NULL, u)
         FROM unnest(ids) u ORDER BY u;
     END IF;
-    RETURN QUERY SELECT * FROM _sas.told('halt', named, ids);
+    RETURN QUERY SELECT * FROM _sas.report_runs('halt', named, ids);
 END $$;
 
 -- _sas.left_standing(run_id): in words, what a run has done that is not undone.
@@ -98,20 +98,20 @@ DECLARE
     over bigint[];
 BEGIN
     named := ARRAY(SELECT CASE WHEN n.refused IS NULL AND n.state = 'stopped' AND p.state <> 'stopped'
-                               THEN ROW(n.run_id, n.state, n.result, n.fate, n.paused_by,
+                               THEN ROW(n.run_id, n.state, n.result, n.abandon_as, n.paused_by,
                                         format('%s; it is a child of run %s, which is open: '
                                                'sas.compensate(%s) undoes both',
-                                               _sas.stands(ROW(n.*)::_sas.named), p.run_id,
+                                               _sas.describe_state(ROW(n.*)::_sas.named), p.run_id,
                                                p.run_id))::_sas.named
                                ELSE ROW(n.*)::_sas.named END
                    FROM unnest(named) n LEFT JOIN _sas.run r ON r.run_id = n.run_id
                    LEFT JOIN _sas.run p ON p.run_id = r.parent_run_id ORDER BY n.run_id);
     open := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL AND n.state <> 'stopped'
-                  AND n.fate IS NULL);
+                  AND n.abandon_as IS NULL);
     over := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL AND n.state = 'stopped'
                   AND n.result NOT IN ('cancelled', 'compensated') AND _sas.can_undo(n.run_id));
     IF open <> '{}' THEN
-        PERFORM _sas.doom(open, array_fill('compensate'::text, ARRAY[cardinality(open)]),
+        PERFORM _sas.abandon(open, array_fill('compensate'::text, ARRAY[cardinality(open)]),
                           ARRAY(SELECT _sas.problem_object('compensated', 'an operator compensates the run',
                                                            reason, NULL, u.id, NULL)
                                 FROM unnest(open) WITH ORDINALITY AS u (id, n) ORDER BY u.n));
@@ -123,7 +123,7 @@ BEGIN
             FROM unnest(over) u));
     END IF;
     PERFORM _sas.record(caller, open || over, 'compensate', NULL, _sas.reason(reason));
-    RETURN QUERY SELECT * FROM _sas.told('compensate', named, open || over);
+    RETURN QUERY SELECT * FROM _sas.report_runs('compensate', named, open || over);
 END $$;
 
 -- _sas.rerun_runs_as(...): a run with the same input, labels, priority and reply queue, of the current

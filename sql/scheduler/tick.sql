@@ -4,7 +4,7 @@
 -- pause is over, and the undo of doomed runs, one step after the other.
 
 -- _sas.carry_out(taken): what these messages ask for, one kind after the other.
-CREATE FUNCTION _sas.carry_out(taken _sas.due[]) RETURNS void
+CREATE FUNCTION _sas.carry_out(taken _sas.message[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM _sas.stop_late_runs(array_agg(d.run_id)) FROM unnest(taken) d
@@ -15,11 +15,11 @@ BEGIN
     PERFORM _sas.begin_runs(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'start';
     PERFORM _sas.wake_steps(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element))
         FROM unnest(taken) d WHERE d.kind = 'ready';
-    PERFORM _sas.enter_steps(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element))
+    PERFORM _sas.begin_steps(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element))
         FROM unnest(taken) d WHERE d.kind = 'enter' HAVING count(*) > 0;
     PERFORM _sas.end_timers(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element))
         FROM unnest(taken) d WHERE d.kind = 'timer' HAVING count(*) > 0;
-    PERFORM _sas.begin_turns(array_agg(d.run_id), array_agg(d.step_no)) FROM unnest(taken) d
+    PERFORM _sas.begin_iterations(array_agg(d.run_id), array_agg(d.step_no)) FROM unnest(taken) d
         WHERE d.kind = 'turn' HAVING count(*) > 0;
     PERFORM _sas.deliver_signals(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'signal'
         HAVING count(*) > 0;
@@ -45,10 +45,10 @@ END $$;
 CREATE FUNCTION _sas.scheduler_tick(quantity int, OUT worked int, OUT next_due timestamptz)
 LANGUAGE plpgsql AS $$
 DECLARE
-    taken _sas.due[];
-    message _sas.due;
+    taken _sas.message[];
+    message _sas.message;
 BEGIN
-    SELECT array_agg(d) INTO taken FROM _sas.take_due('s', quantity) d;
+    SELECT array_agg(d) INTO taken FROM _sas.take_messages('s', quantity) d;
     worked := coalesce(cardinality(taken), 0);
     IF worked > 0 THEN
         BEGIN
@@ -58,11 +58,11 @@ BEGIN
                 BEGIN
                     PERFORM _sas.carry_out(ARRAY[message]);
                 EXCEPTION WHEN OTHERS THEN
-                    PERFORM _sas.put_off(message, SQLERRM);
+                    PERFORM _sas.defer_message(message, SQLERRM);
                 END;
             END LOOP;
         END;
     END IF;
-    worked := worked + _sas.give_queue_places(quantity);
-    next_due := _sas.next_due('s');
+    worked := worked + _sas.give_queue_slots(quantity);
+    next_due := _sas.next_message('s');
 END $$;

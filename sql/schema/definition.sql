@@ -39,7 +39,7 @@ COMMENT ON TABLE _sas.agent_health IS 'Breaker state and last error of each agen
 
 -- The places of external agents: one for each task that may be held at once.
 -- A claim by an outside program fills one; it is found by its request_id.
-CREATE TABLE _sas.place (
+CREATE TABLE _sas.external_slot (
     agent_id int NOT NULL REFERENCES _sas.agent ON DELETE CASCADE,
     place int NOT NULL,
     request_id uuid,
@@ -55,8 +55,9 @@ CREATE TABLE _sas.place (
     last_by timestamptz,
     PRIMARY KEY (agent_id, place)
 ) WITH (fillfactor = 50);
-CREATE INDEX place_request ON _sas.place (request_id);
-COMMENT ON TABLE _sas.place IS 'What outside programs hold: request_id is null when the place is free, '
+CREATE INDEX external_slot_request ON _sas.external_slot (request_id);
+COMMENT ON TABLE _sas.external_slot IS 'What outside programs hold: request_id is null when the place is '
+                                       'free, '
                                'last_by is how far heartbeats may extend the lease, settles a claim made to '
                                'learn the outcome of one in doubt.';
 

@@ -12,7 +12,7 @@ CREATE TABLE _sas.privilege (
 COMMENT ON TABLE _sas.privilege IS 'What each level may execute. builder: a piece of a definition; look: '
                                    'reads views; level: tells that a role has the level.';
 
-CREATE TABLE _sas.act (
+CREATE TABLE _sas.operator_action (
     run_id bigint,
     at timestamptz NOT NULL,
     role text NOT NULL,
@@ -20,8 +20,9 @@ CREATE TABLE _sas.act (
     step text,
     detail jsonb
 );
-CREATE INDEX act_run ON _sas.act (run_id);
-COMMENT ON TABLE _sas.act IS 'A row per act of an operator; run_id is null when it was about something else.';
+CREATE INDEX operator_action_run ON _sas.operator_action (run_id);
+COMMENT ON TABLE _sas.operator_action IS 'A row per act of an operator; run_id is null when it was about '
+                                         'something else.';
 
 CREATE TABLE _sas.alert (
     alert_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

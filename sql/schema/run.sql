@@ -14,7 +14,7 @@ CREATE TABLE _sas.run (
     key text,
     state text NOT NULL,
     result text,
-    fate text,
+    abandon_as text,
     open_steps int NOT NULL,
     priority int NOT NULL,
     input jsonb NOT NULL,
@@ -44,7 +44,7 @@ CREATE INDEX run_child ON _sas.run (parent_run_id, parent_step_no, parent_elemen
     WHERE parent_run_id IS NOT NULL;
 CREATE INDEX run_hook ON _sas.run (hook_of) WHERE hook_of IS NOT NULL;
 CREATE INDEX run_own_version ON _sas.run (version_id) WHERE own_version;
-COMMENT ON TABLE _sas.run IS 'Runs. fate is set once a run cannot go on: compensate, cancel or fail. '
+COMMENT ON TABLE _sas.run IS 'Runs. abandon_as is set once a run cannot go on: compensate, cancel or fail. '
                              'open_steps counts steps that are ready, running, suspended or failed and '
                              'undecided.';
 COMMENT ON COLUMN _sas.run.hook_of IS 'The run that this one tells somebody of; 0: it tells of an alert.';
@@ -56,22 +56,23 @@ COMMENT ON COLUMN _sas.run.trace IS 'Random; idempotency keys and the trace id a
 
 -- What has ended, in the order of its end, for the purge: so _sas.run needs no index on a column that
 -- changes. A row per commit and result; children and hooks go with the run that they belong to.
-CREATE TABLE _sas.ended (
+CREATE TABLE _sas.finished_run (
     result text NOT NULL,
     ended_at timestamptz NOT NULL,
     run_ids bigint[] NOT NULL
 );
-CREATE INDEX ended_next ON _sas.ended (result, ended_at);
-COMMENT ON TABLE _sas.ended IS 'Runs that have ended and are kept until their time is over.';
+CREATE INDEX finished_run_next ON _sas.finished_run (result, ended_at);
+COMMENT ON TABLE _sas.finished_run IS 'Runs that have ended and are kept until their time is over.';
 
 -- what a run waits for before it begins ------------------------------------------
-CREATE TABLE _sas.run_after (
+CREATE TABLE _sas.run_dependency (
     run_id bigint PRIMARY KEY,
     after_run bigint NOT NULL,
     results text[] NOT NULL
 );
-CREATE INDEX run_after_earlier ON _sas.run_after (after_run);
-COMMENT ON TABLE _sas.run_after IS 'Runs that begin once another has stopped, and with which results of it.';
+CREATE INDEX run_dependency_earlier ON _sas.run_dependency (after_run);
+COMMENT ON TABLE _sas.run_dependency IS 'Runs that begin once another has stopped, and with which results of '
+                                        'it.';
 
 CREATE TABLE _sas.singleton (
     owner regrole NOT NULL,
@@ -82,23 +83,24 @@ CREATE TABLE _sas.singleton (
 CREATE INDEX singleton_run ON _sas.singleton (run_id);
 COMMENT ON TABLE _sas.singleton IS 'The open run of each workflow that may have one only.';
 
-CREATE TABLE _sas.run_place (
+CREATE TABLE _sas.concurrency_slot (
     workflow_id int NOT NULL,
     key text NOT NULL,
     run_id bigint PRIMARY KEY,
     state text NOT NULL CHECK (state IN ('away', 'waits', 'holds'))
 );
-CREATE INDEX run_place_waits ON _sas.run_place (workflow_id, key, run_id) WHERE state = 'waits';
-CREATE INDEX run_place_holds ON _sas.run_place (workflow_id, key) WHERE state = 'holds';
-COMMENT ON TABLE _sas.run_place IS 'Runs whose number per key is limited: away from the line (something else '
+CREATE INDEX concurrency_slot_waits ON _sas.concurrency_slot (workflow_id, key, run_id) WHERE state = 'waits';
+CREATE INDEX concurrency_slot_holds ON _sas.concurrency_slot (workflow_id, key) WHERE state = 'holds';
+COMMENT ON TABLE _sas.concurrency_slot IS 'Runs whose number per key is limited: away from the line '
+                                          '(something else '
                                    'keeps them), waiting in it by run_id, or holding a place.';
 
-CREATE TABLE _sas.held_run (
+CREATE TABLE _sas.deferred_run (
     run_id bigint PRIMARY KEY,
     workflow_id int NOT NULL
 );
-CREATE INDEX held_run_workflow ON _sas.held_run (workflow_id);
-COMMENT ON TABLE _sas.held_run IS 'Runs that begin when their workflow is resumed.';
+CREATE INDEX deferred_run_workflow ON _sas.deferred_run (workflow_id);
+COMMENT ON TABLE _sas.deferred_run IS 'Runs that begin when their workflow is resumed.';
 
 -- queues --------------------------------------------------------------------------
 CREATE TABLE _sas.queue (
@@ -113,23 +115,23 @@ CREATE UNIQUE INDEX queue_name ON _sas.queue (name) WHERE dropped_at IS NULL;
 COMMENT ON TABLE _sas.queue IS 'Named queues. Steps that wait in one stand in _sas.ready with the lane '
                                '-queue_id.';
 
-CREATE TABLE _sas.queue_place (
+CREATE TABLE _sas.queue_slot (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
     element int NOT NULL,
     queue_id int NOT NULL,
     PRIMARY KEY (run_id, step_no, element)
 );
-CREATE INDEX queue_place_queue ON _sas.queue_place (queue_id);
-COMMENT ON TABLE _sas.queue_place IS 'Steps that were let out of their queue and have not ended yet.';
+CREATE INDEX queue_slot_queue ON _sas.queue_slot (queue_id);
+COMMENT ON TABLE _sas.queue_slot IS 'Steps that were let out of their queue and have not ended yet.';
 
 -- Only schedulers lock these rows, each for one short transaction: what is
 -- counted under them cannot change meanwhile.
-CREATE TABLE _sas.turn (
+CREATE TABLE _sas.lock_row (
     what text PRIMARY KEY
 );
-INSERT INTO _sas.turn VALUES ('places'), ('queues');
-COMMENT ON TABLE _sas.turn IS 'Whose turn it is to give out places: one scheduler at a time.';
+INSERT INTO _sas.lock_row VALUES ('places'), ('queues');
+COMMENT ON TABLE _sas.lock_row IS 'Whose turn it is to give out places: one scheduler at a time.';
 
 CREATE TABLE _sas.run_key (
     owner regrole NOT NULL,

@@ -2,7 +2,7 @@
 --
 -- Tables of steps: their rows, what is ready, leases, messages, maps, undo, signals, attempts, tasks, phases.
 
--- A step has no row until it is claimed, parked or waits for one of several.
+-- A step has no row until it is claimed, deferred or waits for one of several.
 CREATE TABLE _sas.step (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
@@ -13,7 +13,7 @@ CREATE TABLE _sas.step (
     in_doubt boolean NOT NULL,
     transient boolean,
     alone boolean NOT NULL,
-    parked boolean NOT NULL,
+    deferred boolean NOT NULL,
     needs_left int,
     lease_id bigint,
     request_id uuid,
@@ -34,12 +34,13 @@ CREATE TABLE _sas.step (
 COMMENT ON COLUMN _sas.step.asks IS 'Of a poll: how often it was answered that it is not over; not null '
                                     'since its call has succeeded: then it counts as done for the undo.';
 COMMENT ON COLUMN _sas.step.ask_until IS 'Of a poll with a timeout: when it has failed if it is not over.';
-COMMENT ON TABLE _sas.step IS 'Steps that were claimed, parked or are waiting for several. completion orders '
+COMMENT ON TABLE _sas.step IS 'Steps that were claimed, deferred or are waiting for several. completion '
+                              'orders '
                               'the undo.';
 
 -- What operators have put in the place of a step's own. Mostly empty: whoever
 -- claims a step looks here, too.
-CREATE TABLE _sas.edit (
+CREATE TABLE _sas.override (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
     element int NOT NULL,
@@ -48,7 +49,8 @@ CREATE TABLE _sas.edit (
     input jsonb,
     PRIMARY KEY (run_id, step_no, element)
 );
-COMMENT ON TABLE _sas.edit IS 'What an operator has given a step: another Idempotency-Key, another one for '
+COMMENT ON TABLE _sas.override IS 'What an operator has given a step: another Idempotency-Key, another one '
+                                  'for '
                               'its undo, another input; null: its own.';
 
 CREATE SEQUENCE _sas.completion_seq;
@@ -93,7 +95,7 @@ COMMENT ON TABLE _sas.lease IS 'Who holds which steps, and when the supervisor l
 -- What is to be looked at when: for the scheduler (actor s) start, leave,
 -- late, ready, undo, enter, timer, turn, signal, child, cancel, abort, fail, halt, reverse and held; for the
 -- supervisor (actor v) failed, deadline, reminder, young and alert_hook, which is about an alert, and no run.
-CREATE TABLE _sas.due (
+CREATE TABLE _sas.message (
     actor "char" NOT NULL,
     due_at timestamptz NOT NULL,
     run_id bigint NOT NULL,
@@ -102,17 +104,18 @@ CREATE TABLE _sas.due (
     element int,
     alert_id bigint
 );
-CREATE INDEX due_next ON _sas.due (actor, due_at, run_id);
-COMMENT ON TABLE _sas.due IS 'Timers and messages to the scheduler (s) and the supervisor (v).';
+CREATE INDEX message_next ON _sas.message (actor, due_at, run_id);
+COMMENT ON TABLE _sas.message IS 'Timers and messages to the scheduler (s) and the supervisor (v).';
 
 -- How far the timers of deadlines have been set, as it holds after a crash: see _sas.set_timers.
-CREATE TABLE _sas.timed (
+CREATE TABLE _sas.deadline_sweep (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     upto bigint NOT NULL,
     next_upto bigint NOT NULL,
     until_xid xid8
 );
-COMMENT ON TABLE _sas.timed IS 'Every open run before upto has the timer of its deadline. Once until_xid and '
+COMMENT ON TABLE _sas.deadline_sweep IS 'Every open run before upto has the timer of its deadline. Once '
+                                        'until_xid and '
                                'what is older is over, all runs before next_upto can be seen.';
 
 -- Elements of a map: what the step goes over, taken once, when it begins.
@@ -127,7 +130,7 @@ COMMENT ON TABLE _sas.item IS 'What the elements of a map are about.';
 
 -- How far a map, or a step that repeats, is. Elements 1 to fed have been made
 -- ready; remaining counts those that have not ended, or have not been fed.
-CREATE TABLE _sas.fan (
+CREATE TABLE _sas.map_progress (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
     total int NOT NULL,
@@ -136,18 +139,19 @@ CREATE TABLE _sas.fan (
     failed int NOT NULL,
     PRIMARY KEY (run_id, step_no)
 ) WITH (fillfactor = 50);
-COMMENT ON TABLE _sas.fan IS 'Maps and repeating steps that have begun: how many elements there are, were '
+COMMENT ON TABLE _sas.map_progress IS 'Maps and repeating steps that have begun: how many elements there '
+                                      'are, were '
                              'begun, remain, and failed.';
 
 -- What is still to be undone of runs with many steps or elements, the next one first.
-CREATE TABLE _sas.undo_line (
+CREATE TABLE _sas.undo_order (
     run_id bigint NOT NULL,
     place bigint NOT NULL,
     step_no int NOT NULL,
     element int NOT NULL,
     PRIMARY KEY (run_id, place)
 );
-COMMENT ON TABLE _sas.undo_line IS 'The order in which a run with many steps is undone, without looking '
+COMMENT ON TABLE _sas.undo_order IS 'The order in which a run with many steps is undone, without looking '
                                    'through them all each time.';
 
 -- Signals that nobody has taken yet. step_no: for that step only.
@@ -206,7 +210,7 @@ CREATE INDEX task_lapsed ON _sas.task (lapsed) WHERE lapsed IS NOT NULL;
 COMMENT ON TABLE _sas.task IS 'Checkpoint and progress of tasks that have not succeeded, attempts of this '
                               'series, and the request_id of the last claim that lapsed.';
 
-CREATE TABLE _sas.stage (
+CREATE TABLE _sas.phase (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
     element int NOT NULL,
@@ -216,5 +220,5 @@ CREATE TABLE _sas.stage (
     response jsonb,
     PRIMARY KEY (run_id, step_no, element, undo)
 );
-COMMENT ON TABLE _sas.stage IS 'Where steps stand that go through functions before or after what they are; '
+COMMENT ON TABLE _sas.phase IS 'Where steps stand that go through functions before or after what they are; '
                                'gone when they are over.';

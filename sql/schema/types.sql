@@ -25,7 +25,7 @@ CREATE TYPE _sas.step_change AS (
     lease_id bigint,
     request_id uuid,
     complete_by timestamptz,
-    parked boolean,
+    deferred boolean,
     waiting_kind text,
     waiting_until timestamptz
 );
@@ -37,7 +37,7 @@ CREATE FUNCTION _sas.make_step_change(run_id bigint, step_no int, element int, f
     transient boolean DEFAULT NULL, alone boolean DEFAULT NULL, needs_left int DEFAULT NULL,
     output jsonb DEFAULT NULL, error jsonb DEFAULT NULL, completion bigint DEFAULT NULL,
     started_at timestamptz DEFAULT NULL, finished_at timestamptz DEFAULT NULL, lease_id bigint DEFAULT NULL,
-    request_id uuid DEFAULT NULL, complete_by timestamptz DEFAULT NULL, parked boolean DEFAULT NULL,
+    request_id uuid DEFAULT NULL, complete_by timestamptz DEFAULT NULL, deferred boolean DEFAULT NULL,
     waiting_kind text DEFAULT NULL, waiting_until timestamptz DEFAULT NULL)
 RETURNS _sas.step_change
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
@@ -52,7 +52,7 @@ CREATE TYPE _sas.run_change AS (
     from_state text,
     to_state text,
     result text,
-    fate text,
+    abandon_as text,
     open_steps int,
     output jsonb,
     error jsonb,
@@ -63,7 +63,8 @@ CREATE TYPE _sas.run_change AS (
 
 -- _sas.make_run_change(...): a change of one run, likewise.
 CREATE FUNCTION _sas.make_run_change(run_id bigint, from_state text, to_state text, result text DEFAULT NULL,
-    fate text DEFAULT NULL, open_steps int DEFAULT NULL, output jsonb DEFAULT NULL, error jsonb DEFAULT NULL,
+    abandon_as text DEFAULT NULL, open_steps int DEFAULT NULL, output jsonb DEFAULT NULL,
+        error jsonb DEFAULT NULL,
     paused_for text DEFAULT NULL, paused_by text DEFAULT NULL, paused_state text DEFAULT NULL)
 RETURNS _sas.run_change
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
@@ -117,7 +118,7 @@ CREATE TYPE _sas.named AS (
     run_id bigint,
     state text,
     result text,
-    fate text,
+    abandon_as text,
     paused_by text,
     refused text
 );
@@ -222,7 +223,7 @@ CREATE TYPE _sas.failed_case AS (
     step_no int,
     element int,
     run_state text,
-    fate text,
+    abandon_as text,
     auto_rescue boolean,
     run_on_transient text,
     run_on_permanent text,
@@ -248,7 +249,7 @@ CREATE TYPE _sas.failed_case AS (
 --          fall    its fallback is next
 --          skip    the run goes on without it
 --          pause   the run waits for an operator
---          doom    the run cannot go on; fate as in _sas.doom
+--          doom    the run cannot go on; abandon_as as in _sas.abandon
 --          close   nothing more comes of the step, in a run that cannot go on
 --          note    its state is written, and that is all
 --   change  of the step; null: none
@@ -258,14 +259,14 @@ CREATE TYPE _sas.decision AS (
     step_no int,
     element int,
     change _sas.step_change,
-    fate text,
+    abandon_as text,
     why text,
     error jsonb
 );
 
 -- _sas.make_decision(...): a decision, likewise.
 CREATE FUNCTION _sas.make_decision(what text, run_id bigint, step_no int DEFAULT NULL,
-    element int DEFAULT NULL, change _sas.step_change DEFAULT NULL, fate text DEFAULT NULL,
+    element int DEFAULT NULL, change _sas.step_change DEFAULT NULL, abandon_as text DEFAULT NULL,
     why text DEFAULT NULL, error jsonb DEFAULT NULL)
 RETURNS _sas.decision
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$

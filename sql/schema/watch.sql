@@ -197,9 +197,9 @@ COMMENT ON TABLE _sas.watch_note IS 'What hosts are told. A request to stop stay
                                     'again_at, until it is answered.';
 
 -- Messages to the supervisor: several may be about the same task.
-CREATE TABLE _sas.watch_look (
+CREATE TABLE _sas.watch_check (
     due_at timestamptz NOT NULL,
     watch_id bigint NOT NULL
 );
-CREATE INDEX watch_look_due ON _sas.watch_look (due_at);
-COMMENT ON TABLE _sas.watch_look IS 'Tasks whose state the supervisor is to bring in line with what is so.';
+CREATE INDEX watch_check_due ON _sas.watch_check (due_at);
+COMMENT ON TABLE _sas.watch_check IS 'Tasks whose state the supervisor is to bring in line with what is so.';

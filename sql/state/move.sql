@@ -58,7 +58,7 @@ BEGIN
                 lease_id = c.lease_id,
                 request_id = c.request_id,
                 complete_by = c.complete_by,
-                parked = coalesce(c.parked, false),
+                deferred = coalesce(c.deferred, false),
                 waiting_kind = c.waiting_kind,
                 waiting_until = c.waiting_until
             FROM unnest(changes) c
@@ -84,10 +84,10 @@ DECLARE
     inserted int;
 BEGIN
     INSERT INTO _sas.step (run_id, step_no, element, state, attempt, failure_count, in_doubt, transient,
-                           alone, parked, needs_left, lease_id, request_id, complete_by, waiting_kind,
+                           alone, deferred, needs_left, lease_id, request_id, complete_by, waiting_kind,
                            waiting_until, completion, started_at, finished_at, output, error)
     SELECT c.run_id, c.step_no, c.element, c.to_state, coalesce(c.attempt, 0), coalesce(c.failure_count, 0),
-           coalesce(c.in_doubt, false), c.transient, coalesce(c.alone, false), coalesce(c.parked, false),
+           coalesce(c.in_doubt, false), c.transient, coalesce(c.alone, false), coalesce(c.deferred, false),
            c.needs_left, c.lease_id, c.request_id, c.complete_by, c.waiting_kind, c.waiting_until,
            c.completion, c.started_at, c.finished_at, c.output, c.error
     FROM unnest(changes) c
@@ -107,7 +107,7 @@ DECLARE
     inserted int;
     counted int;
 BEGIN
-    INSERT INTO _sas.step (run_id, step_no, element, state, attempt, failure_count, in_doubt, alone, parked,
+    INSERT INTO _sas.step (run_id, step_no, element, state, attempt, failure_count, in_doubt, alone, deferred,
                            lease_id, request_id, complete_by, started_at)
     SELECT c.run_id, c.step_no, c.element,
            (SELECT t.to_state FROM _sas.transition t WHERE t.subject = 'step' AND t.from_state = 'none'
@@ -151,7 +151,7 @@ BEGIN
             attempt = s.attempt + p.attempt, in_doubt = false, transient = false,
                 output = coalesce(p.output, s.output), error = NULL,
             completion = completions[p.n], finished_at = now,
-            lease_id = NULL, request_id = NULL, complete_by = NULL, parked = false, waiting_kind = NULL,
+            lease_id = NULL, request_id = NULL, complete_by = NULL, deferred = false, waiting_kind = NULL,
                 waiting_until = NULL
         FROM unnest(replies) WITH ORDINALITY AS p (run_id, step_no, element, request_id, verdict, attempt,
                                                    output, error, in_doubt, again_in, n)
@@ -181,7 +181,7 @@ BEGIN
         UPDATE _sas.run r
         SET state = c.to_state,
             result = CASE WHEN c.from_state <> 'stopped' THEN coalesce(c.result, r.result) END,
-            fate = coalesce(c.fate, r.fate),
+            abandon_as = coalesce(c.abandon_as, r.abandon_as),
             open_steps = coalesce(c.open_steps, r.open_steps),
             output = coalesce(c.output, r.output),
             error = coalesce(c.error, r.error),

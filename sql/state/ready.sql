@@ -78,9 +78,9 @@ BEGIN
     undos := coalesce(undos, array_fill(false, ARRAY[cardinality(run_ids)]));
     alones := coalesce(alones, array_fill(false, ARRAY[cardinality(run_ids)]));
     IF EXISTS (SELECT FROM _sas.middleware m WHERE m.phase = 'call') THEN
-        PERFORM _sas.open_stages(run_ids, step_nos, elements, undos);
+        PERFORM _sas.open_phases(run_ids, step_nos, elements, undos);
     END IF;
-    staged := EXISTS (SELECT FROM _sas.stage);
+    staged := EXISTS (SELECT FROM _sas.phase);
     WITH next AS (
         SELECT u.*, CASE WHEN coalesce(w.queue_id, r.queue_id) > 0 THEN -coalesce(w.queue_id, r.queue_id)
                          WHEN staged THEN _sas.lane_now(u.run_id, u.step_no, u.element, u.undo, w.lane)
@@ -103,17 +103,17 @@ BEGIN
         FROM next n WHERE NOT n.enters ORDER BY n.run_id, n.step_no, n.element
         RETURNING lane),
     told AS (
-        INSERT INTO _sas.due (actor, due_at, run_id, kind, step_no, element)
+        INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
         SELECT 's', now, n.run_id, 'enter', n.step_no, n.element FROM next n WHERE n.enters
         RETURNING 1)
     SELECT (SELECT array_agg(DISTINCT lane) FROM put), EXISTS (SELECT FROM told) INTO lanes, thought;
     IF 0 < ANY (lanes) THEN
-        lanes := _sas.tell_outside(lanes);
+        lanes := _sas.notify_outside(lanes);
     END IF;
     IF 0 > ANY (lanes) THEN
-        PERFORM _sas.ring_queues(lanes);
+        PERFORM _sas.wake_queues(lanes);
     ELSE
-        PERFORM _sas.ring(lanes, thought, false, '{}');
+        PERFORM _sas.wake(lanes, thought, false, '{}');
     END IF;
 END $$;
 
@@ -121,10 +121,10 @@ END $$;
 CREATE FUNCTION _sas.late_lane() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT -2147483647 $$;
 
--- _sas.set_late_aside(claimed): a claim without the steps of runs that should have begun earlier. The
+-- _sas.defer_late(claimed): a claim without the steps of runs that should have begun earlier. The
 -- scheduler, who has the lock of the run, says what becomes of them. Their lanes are looked at again: a claim
 -- that comes back with less than it asked for does not mean that there was no more.
-CREATE FUNCTION _sas.set_late_aside(claimed _sas.claimed[]) RETURNS _sas.claimed[]
+CREATE FUNCTION _sas.defer_late(claimed _sas.claimed[]) RETURNS _sas.claimed[]
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := _sas.now();
@@ -133,10 +133,10 @@ BEGIN
     SELECT c.run_id, c.step_no, c.element, _sas.late_lane(), now, now, c.undo, c.alone
     FROM unnest(claimed) c JOIN _sas.run r ON r.run_id = c.run_id WHERE r.state = 'pending'
         AND r.start_before <= now;
-    INSERT INTO _sas.due (actor, due_at, run_id, kind)
+    INSERT INTO _sas.message (actor, due_at, run_id, kind)
     SELECT DISTINCT 's'::"char", now, r.run_id, 'late' FROM unnest(claimed) c
     JOIN _sas.run r ON r.run_id = c.run_id WHERE r.state = 'pending' AND r.start_before <= now;
-    PERFORM _sas.ring(array_agg(DISTINCT c.lane), true, false, '{}')
+    PERFORM _sas.wake(array_agg(DISTINCT c.lane), true, false, '{}')
     FROM unnest(claimed) c
     WHERE EXISTS (SELECT FROM _sas.run r WHERE r.run_id = c.run_id AND r.state = 'pending'
                   AND r.start_before <= now);
@@ -175,7 +175,7 @@ BEGIN
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
     WHERE q.run_id = u.run_id AND q.step_no = u.step_no AND q.element = u.element AND NOT q.fresh
       AND q.lane > 0;
-    PERFORM _sas.ring('{0}', false, false, '{}');
+    PERFORM _sas.wake('{0}', false, false, '{}');
 END $$;
 
 -- _sas.middleware_chain(phase, workflow_id): what applies to a workflow, the outermost first; null when
@@ -192,13 +192,13 @@ LANGUAGE sql STABLE AS $$
         AND NOT EXISTS (SELECT FROM here r WHERE r.replaces = h.name)
 $$;
 
--- _sas.open_stages(...): calls that middleware applies to and that begin now get their first stage. What a
+-- _sas.open_phases(...): calls that middleware applies to and that begin now get their first stage. What a
 -- poll asks is not wrapped.
-CREATE FUNCTION _sas.open_stages(run_ids bigint[], step_nos int[], elements int[], undos boolean[])
+CREATE FUNCTION _sas.open_phases(run_ids bigint[], step_nos int[], elements int[], undos boolean[])
 RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO _sas.stage (run_id, step_no, element, undo, stage)
+    INSERT INTO _sas.phase (run_id, step_no, element, undo, stage)
     SELECT u.run_id, u.step_no, u.element, u.undo, CASE
         WHEN c.chain @? '$[*].before ? (@ != null)' THEN 'before' ELSE 'call' END
     FROM unnest(run_ids, step_nos, elements, undos) AS u (run_id, step_no, element, undo)
@@ -220,13 +220,13 @@ END $$;
 CREATE FUNCTION _sas.lane_now(for_run bigint, for_no int, for_element int, for_undo boolean, lane int)
 RETURNS int
 LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN EXISTS (SELECT FROM _sas.stage g WHERE g.run_id = for_run AND g.step_no = for_no
+    SELECT CASE WHEN EXISTS (SELECT FROM _sas.phase g WHERE g.run_id = for_run AND g.step_no = for_no
                              AND g.element = for_element AND g.undo = for_undo AND g.stage <> 'call')
                 THEN 0 ELSE lane END
 $$;
 
--- _sas.ring_queues(lanes): some of these are lanes of queues.
-CREATE FUNCTION _sas.ring_queues(lanes int[]) RETURNS void
+-- _sas.wake_queues(lanes): some of these are lanes of queues.
+CREATE FUNCTION _sas.wake_queues(lanes int[]) RETURNS void
 LANGUAGE sql AS $$
-    SELECT _sas.ring(ARRAY(SELECT l FROM unnest(lanes) l WHERE l >= 0), true, false, '{}')
+    SELECT _sas.wake(ARRAY(SELECT l FROM unnest(lanes) l WHERE l >= 0), true, false, '{}')
 $$;

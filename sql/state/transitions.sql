@@ -41,7 +41,7 @@ INSERT INTO _sas.transition VALUES
                                    'its output'),
     ('step', 'waiting', 'cancelled', 'its run cannot go on'),
     ('step', 'ready', 'running', 'claimed'),
-    ('step', 'ready', 'ready', 'parked while its run is paused'),
+    ('step', 'ready', 'ready', 'deferred while its run is paused'),
     ('step', 'ready', 'suspended', 'begins by waiting: for a signal, a time, its elements or a child run'),
     ('step', 'ready', 'succeeded', 'needs no worker: an end of an include, or a point between the parts of a '
                                    'flow; or an operator completes it'),

@@ -23,8 +23,8 @@ CREATE FUNCTION _sas.lateness(whose "char") RETURNS interval
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     due timestamptz := CASE WHEN whose = 'v'
-        THEN least(_sas.next_due('v'), (SELECT l.next_by FROM _sas.lease l ORDER BY l.next_by LIMIT 1))
-        ELSE _sas.next_due('s') END;
+        THEN least(_sas.next_message('v'), (SELECT l.next_by FROM _sas.lease l ORDER BY l.next_by LIMIT 1))
+        ELSE _sas.next_message('s') END;
 BEGIN
     IF due IS NULL OR due > _sas.now() THEN
         RETURN NULL;
@@ -36,8 +36,8 @@ BEGIN
             FROM _sas.all_workers() w WHERE w.database = current_database());
 END $$;
 
--- _sas.tell_lateness(): the supervisor begins its turn, and should have begun it long ago.
-CREATE FUNCTION _sas.tell_lateness() RETURNS void
+-- _sas.report_lateness(): the supervisor begins its turn, and should have begun it long ago.
+CREATE FUNCTION _sas.report_lateness() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     late interval := _sas.lateness('v');
@@ -65,7 +65,7 @@ BEGIN
         coalesce(p.breaker, h.breaker) = 'open'
     FROM _sas.agent a
     JOIN _sas.agent_health h ON h.agent_id = a.agent_id
-    LEFT JOIN _sas.places() p ON p.agent_id = a.agent_id
+    LEFT JOIN _sas.limit_entries() p ON p.agent_id = a.agent_id
     WHERE a.dropped_at IS NULL AND a.kind = 'http' AND coalesce(p.breaker, h.breaker) <> 'closed'
         AND a.breaker -> 'off' IS DISTINCT FROM 'true'
     UNION ALL
@@ -74,7 +74,7 @@ BEGIN
     FROM _sas.launcher_state() l WHERE l.slots_missing > 0
     UNION ALL
     SELECT 'agent-places', c.cause, c.message, NULL, c.raise
-    FROM _sas.places_state() p
+    FROM _sas.limits_state() p
     CROSS JOIN LATERAL (VALUES
         ('agent places', p.taken * 10 >= p.places * 7, p.taken * 5 >= p.places * 4,
          format('%s of the %s places for busy agents of all databases are taken; see sas.max_agents',

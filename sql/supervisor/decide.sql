@@ -4,19 +4,19 @@
 -- deadline. First each case is judged for itself, then what was decided is
 -- carried out for all of them at once.
 
--- _sas.decide(quantity): what becomes of failed steps and of runs past their
+-- _sas.decide_due(quantity): what becomes of failed steps and of runs past their
 -- deadline. Returns how many were looked at. One that raises is decided by
 -- itself, so that it holds up no other run.
 --   locks   the runs of the messages that nobody else holds; the other messages are put off
 --   reads   due
 --   next    _sas.decide_on; then the scheduler
-CREATE FUNCTION _sas.decide(quantity int) RETURNS int
+CREATE FUNCTION _sas.decide_due(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
-    taken _sas.due[];
-    message _sas.due;
+    taken _sas.message[];
+    message _sas.message;
 BEGIN
-    SELECT array_agg(d) INTO taken FROM _sas.take_due('v', quantity) d;
+    SELECT array_agg(d) INTO taken FROM _sas.take_messages('v', quantity) d;
     IF taken IS NULL THEN
         RETURN 0;
     END IF;
@@ -27,7 +27,7 @@ BEGIN
             BEGIN
                 PERFORM _sas.decide_on(ARRAY[message]);
             EXCEPTION WHEN OTHERS THEN
-                PERFORM _sas.put_off(message, SQLERRM);
+                PERFORM _sas.defer_message(message, SQLERRM);
             END;
         END LOOP;
     END;
@@ -53,11 +53,11 @@ $$;
 
 -- _sas.cases(taken): what these messages tell, as it stands now, failed steps first. One that is told twice
 -- is one case.
-CREATE FUNCTION _sas.cases(taken _sas.due[]) RETURNS SETOF _sas.failed_case
+CREATE FUNCTION _sas.cases(taken _sas.message[]) RETURNS SETOF _sas.failed_case
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN QUERY
-    SELECT d.kind, d.run_id, d.step_no, d.element, r.state, r.fate,
+    SELECT d.kind, d.run_id, d.step_no, d.element, r.state, r.abandon_as,
         coalesce(v.auto_rescue, _sas.auto_rescue()), v.on_transient, v.on_permanent,
            EXISTS (SELECT FROM _sas.workflow_step pw
                    CROSS JOIN LATERAL (SELECT FROM _sas.step p WHERE p.run_id = d.run_id
@@ -78,7 +78,7 @@ END $$;
 -- _sas.decide_on(taken): decides on what these messages tell. The runs are locked.
 --   reads   step, run, workflow_step (_sas.cases)
 --   writes  timers of young runs; runs of the alert hook; and what was decided (_sas.act_on)
-CREATE FUNCTION _sas.decide_on(taken _sas.due[]) RETURNS void
+CREATE FUNCTION _sas.decide_on(taken _sas.message[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     c _sas.failed_case;
@@ -93,8 +93,8 @@ BEGIN
         -- decided in this very turn
         CONTINUE WHEN EXISTS (SELECT FROM unnest(made) m WHERE m.run_id = c.run_id
                               AND (m.what = 'doom' OR m.what = 'pause' AND c.kind = 'deadline'));
-        made := made || CASE c.kind WHEN 'deadline' THEN _sas.judge_deadline(c)
-            WHEN 'reminder' THEN _sas.remind(c) ELSE _sas.judge_failure(c, made) END;
+        made := made || CASE c.kind WHEN 'deadline' THEN _sas.decide_deadline(c)
+            WHEN 'reminder' THEN _sas.remind(c) ELSE _sas.decide_failure(c, made) END;
     END LOOP;
     PERFORM _sas.act_on(made);
 END $$;
@@ -128,15 +128,15 @@ BEGIN
     RETURN '{}';
 END $$;
 
--- _sas.judge_deadline(case): the deadline of a run has passed. A run that is paused, or is being undone
+-- _sas.decide_deadline(case): the deadline of a run has passed. A run that is paused, or is being undone
 -- already, only has its alert: it has no way on but an operator's; resume sets the timer again.
-CREATE FUNCTION _sas.judge_deadline(c _sas.failed_case) RETURNS _sas.decision[]
+CREATE FUNCTION _sas.decide_deadline(c _sas.failed_case) RETURNS _sas.decision[]
 LANGUAGE plpgsql AS $$
 DECLARE
     policy text := CASE WHEN c.past_pivot THEN 'pause' ELSE c.run_on_permanent END;
     error jsonb := _sas.problem_object('deadline', 'the deadline of the run has passed', NULL, NULL,
                                        c.run_id, NULL);
-    goes_on boolean := c.run_state IN ('scheduled', 'pending', 'running') AND c.fate IS NULL;
+    goes_on boolean := c.run_state IN ('scheduled', 'pending', 'running') AND c.abandon_as IS NULL;
     message text := CASE WHEN NOT goes_on THEN _sas.late_message(c)
                          WHEN policy = 'pause' OR NOT c.auto_rescue
                              THEN format('run %s is paused: its deadline has passed', c.run_id)
@@ -154,38 +154,40 @@ BEGIN
     END IF;
     -- the undo that begins here is not bound by the deadline: if it is not over by then, an operator hears of
     -- it; not where nobody looked for so long that it would be at once
-    INSERT INTO _sas.due (actor, due_at, run_id, kind)
+    INSERT INTO _sas.message (actor, due_at, run_id, kind)
     SELECT 'v', _sas.remind_at(r.deadline), r.run_id, 'reminder' FROM _sas.run r WHERE r.run_id = c.run_id
         AND _sas.remind_at(r.deadline) > _sas.now();
     RETURN ARRAY[_sas.make_decision(
-        what => 'doom', run_id => c.run_id, fate => CASE policy WHEN 'skip' THEN 'fail' ELSE policy END,
+        what => 'doom', run_id => c.run_id, abandon_as => CASE policy WHEN 'skip' THEN 'fail' ELSE policy END,
         error => error)];
 END $$;
 
--- _sas.judge_failure(case, made): a step, or an undo, has failed: another window, its fallback, or what
+-- _sas.decide_failure(case, made): a step, or an undo, has failed: another window, its fallback, or what
 -- on_failure says.
 -- made: what was decided before in this turn.
-CREATE FUNCTION _sas.judge_failure(c _sas.failed_case, made _sas.decision[]) RETURNS _sas.decision[]
+CREATE FUNCTION _sas.decide_failure(c _sas.failed_case, made _sas.decision[]) RETURNS _sas.decision[]
 LANGUAGE plpgsql AS $$
 DECLARE
     failures int := c.failure_count + 1;
     change _sas.step_change := _sas.make_step_change(
         run_id => c.run_id, step_no => c.step_no, element => c.element, from_state => c.state,
-        to_state => c.state, failure_count => failures, parked => c.state = 'compensating');
+        to_state => c.state, failure_count => failures, deferred => c.state = 'compensating');
     decision _sas.decision := _sas.make_decision(
         what => 'note', run_id => c.run_id, step_no => c.step_no, element => c.element, error => c.error);
-    spent boolean := c.shape ? 'fallback' AND _sas.fell(c.run_id, c.element, c.shape);
-    way text := CASE WHEN c.state = 'failed' AND c.fate IS NULL AND c.shape #> '{fallback,on}' ? 'failed'
+    spent boolean := c.shape ? 'fallback' AND _sas.fell_back(c.run_id, c.element, c.shape);
+    way text := CASE WHEN c.state = 'failed' AND c.abandon_as IS NULL
+        AND c.shape #> '{fallback,on}' ? 'failed'
         AND NOT spent THEN _sas.way_back(c.run_id, c.step_no, c.element) END;
     -- the undo needs what its call brought
-    settles boolean := c.fate IS NOT NULL AND c.in_doubt AND _sas.settles(c.run_id, c.step_no, c.element);
+    settles boolean := c.abandon_as IS NOT NULL AND c.in_doubt
+        AND _sas.settles(c.run_id, c.step_no, c.element);
 BEGIN
     -- one in doubt is asked for as many windows again before its fallback
     IF c.transient AND failures < (c.recovery ->> 'max_failures')::int * (CASE way WHEN 'known' THEN 2
                 ELSE 1 END) AND spent IS NOT TRUE
-       AND (c.fate IS NULL OR c.undo OR settles) THEN
+       AND (c.abandon_as IS NULL OR c.undo OR settles) THEN
         change.to_state := CASE c.state WHEN 'failed' THEN 'suspended' ELSE c.state END;
-        change.parked := false;
+        change.deferred := false;
         change.waiting_kind := 'cool_off';
         change.waiting_until := least(_sas.now() + _sas.cool_off(c.recovery, failures), c.ask_until);
         decision.what := 'again';
@@ -195,9 +197,10 @@ BEGIN
         decision.what := 'settle';
     ELSIF way = 'none' THEN
         decision.what := 'fall';
-    ELSIF c.state = 'failed' AND c.fate IS NULL AND c.shape ? 'stands_in' THEN
-        PERFORM _sas.fail_in_stead(c.run_id, (c.shape ->> 'stands_in')::int, c.element, c.error, c.transient);
-    ELSIF c.fate IS NOT NULL AND NOT c.undo AND NOT settles THEN
+    ELSIF c.state = 'failed' AND c.abandon_as IS NULL AND c.shape ? 'stands_in' THEN
+        PERFORM _sas.fail_substitute(c.run_id, (c.shape ->> 'stands_in')::int, c.element, c.error,
+                                     c.transient);
+    ELSIF c.abandon_as IS NOT NULL AND NOT c.undo AND NOT settles THEN
         decision.what := 'close';
     ELSE
         decision := _sas.by_policy(c, made);
@@ -217,17 +220,17 @@ END $$;
 CREATE FUNCTION _sas.by_policy(c _sas.failed_case, made _sas.decision[]) RETURNS _sas.decision
 LANGUAGE plpgsql AS $$
 DECLARE
-    policy text := CASE WHEN c.undo OR c.fate IS NOT NULL THEN 'pause'
+    policy text := CASE WHEN c.undo OR c.abandon_as IS NOT NULL THEN 'pause'
                         WHEN c.transient THEN coalesce(c.on_transient, c.run_on_transient)
                             ELSE coalesce(c.on_permanent, c.run_on_permanent) END;
-    borne boolean := policy <> 'skip' AND policy IS NOT NULL AND c.fate IS NULL AND NOT c.undo
-        AND c.element > 0 AND _sas.bears(c, made);
+    borne boolean := policy <> 'skip' AND policy IS NOT NULL AND c.abandon_as IS NULL AND NOT c.undo
+        AND c.element > 0 AND _sas.tolerates(c, made);
     suggested text := '';
     why text;
 BEGIN
     IF borne THEN
         policy := 'skip';
-    ELSIF c.undo OR c.fate IS NOT NULL THEN
+    ELSIF c.undo OR c.abandon_as IS NOT NULL THEN
         NULL;
     -- an operator's pause holds: the failure waits for resume, which gives it another window
     ELSIF c.past_pivot AND policy = 'compensate' OR c.run_state = 'paused'
@@ -254,16 +257,16 @@ BEGIN
                          THEN 'note'
                      WHEN policy IN ('pause', 'skip') THEN policy
                      ELSE 'doom' END,
-        run_id => c.run_id, step_no => c.step_no, element => c.element, fate => policy, why => why,
+        run_id => c.run_id, step_no => c.step_no, element => c.element, abandon_as => policy, why => why,
         error => c.error);
 END $$;
 
--- _sas.bears(case, made): does the map bear one more failed element?
-CREATE FUNCTION _sas.bears(c _sas.failed_case, made _sas.decision[]) RETURNS boolean
+-- _sas.tolerates(case, made): does the map bear one more failed element?
+CREATE FUNCTION _sas.tolerates(c _sas.failed_case, made _sas.decision[]) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN coalesce((c.shape ->> 'max_failed')::int, 0)
-           > (SELECT f.failed FROM _sas.fan f WHERE f.run_id = c.run_id AND f.step_no = c.step_no)
+           > (SELECT f.failed FROM _sas.map_progress f WHERE f.run_id = c.run_id AND f.step_no = c.step_no)
              + (SELECT count(*) FROM unnest(made) m WHERE m.what = 'skip' AND m.run_id = c.run_id
                 AND m.step_no = c.step_no);
 END $$;
@@ -277,11 +280,11 @@ DECLARE
                                      AND m.run_id <> ALL (doomed));
 BEGIN
     PERFORM _sas.move_steps(array_agg(m.change)) FROM unnest(made) m WHERE (m.change).run_id IS NOT NULL;
-    INSERT INTO _sas.due (actor, due_at, run_id, kind, step_no, element)
+    INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
     SELECT 's', (m.change).waiting_until, m.run_id, 'ready', m.step_no, m.element FROM unnest(made) m
     WHERE m.what = 'again';
     IF FOUND THEN
-        PERFORM _sas.ring('{}', true, false, '{}');
+        PERFORM _sas.wake('{}', true, false, '{}');
     END IF;
     PERFORM _sas.requeue(array_agg(m.run_id), array_agg(m.step_no), array_agg(m.element)) FROM unnest(made) m
         WHERE m.what = 'settle' HAVING count(*) > 0;
@@ -289,13 +292,14 @@ BEGIN
         FROM unnest(made) m WHERE m.what = 'fall' HAVING count(*) > 0;
     UPDATE _sas.run r SET error = e.error
     FROM (SELECT DISTINCT ON (m.run_id) m.run_id, m.error
-          FROM unnest(made) WITH ORDINALITY AS m (what, run_id, step_no, element, change, fate, why, error, n)
+          FROM unnest(made) WITH ORDINALITY AS m (what, run_id, step_no, element, change, abandon_as, why,
+                                                  error, n)
           WHERE m.what = 'skip' ORDER BY m.run_id, m.n DESC) e
     WHERE r.run_id = e.run_id;
     IF skipped <> '{}' THEN
         PERFORM _sas.skip_failed(skipped);
     END IF;
-    PERFORM _sas.doom(array_agg(m.run_id), array_agg(m.fate), array_agg(m.error)) FROM unnest(made) m
+    PERFORM _sas.abandon(array_agg(m.run_id), array_agg(m.abandon_as), array_agg(m.error)) FROM unnest(made) m
         WHERE m.what = 'doom' HAVING count(*) > 0;
     PERFORM _sas.move_to_paused(array_agg(m.run_id), array_agg(m.why), 'sas supervisor', array_agg(m.error))
     FROM unnest(made) m JOIN _sas.run r ON r.run_id = m.run_id AND r.state <> 'stopped'
@@ -322,7 +326,8 @@ END $$;
 -- of its call? Then a call in doubt is repeated until its outcome is known.
 CREATE FUNCTION _sas.settles(run_id bigint, step_no int, element int) RETURNS boolean
 LANGUAGE sql STABLE AS $$
-    SELECT coalesce((SELECT w.reads_own_output AND s.output IS NULL AND s.asks IS NULL AND r.fate <> 'fail'
+    SELECT coalesce((SELECT w.reads_own_output AND s.output IS NULL AND s.asks IS NULL
+                     AND r.abandon_as <> 'fail'
                      FROM _sas.run r
                      JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = $2 AND w.undo
                      JOIN _sas.step s ON s.run_id = r.run_id AND s.step_no = $2 AND s.element = $3

@@ -12,7 +12,7 @@
 -- the workers that hold local steps past complete-by plus a second.
 --   locks   leases and runs that nobody else holds; the others are looked at again
 --   reads   lease, due, ready
---   next    _sas.take_back, then _sas.decide
+--   next    _sas.take_back, then _sas.decide_due
 CREATE FUNCTION _sas.supervisor_tick(boot bigint, live bigint[], newest bigint, quantity int,
                                      OUT worked int, OUT next_due timestamptz, OUT stuck bigint[])
 LANGUAGE plpgsql AS $$
@@ -21,20 +21,21 @@ DECLARE
     lanes int[];
     marks timestamptz[];
 BEGIN
-    PERFORM _sas.tell_lateness();
+    PERFORM _sas.report_lateness();
     SELECT o.leases, o.stuck INTO leases, stuck FROM _sas.take_back(boot, live, newest, quantity) o;
-    worked := leases + _sas.decide(quantity) + _sas.leave_closed_doors(quantity);
+    worked := leases + _sas.decide_due(quantity) + _sas.leave_closed_limits(quantity);
     -- a row of the queue that a session held when a worker looked was passed by, and nobody rings for it
     IF worked = 0 THEN
-        PERFORM _sas.check_fronts();
+        PERFORM _sas.check_low_water();
         lanes := ARRAY(SELECT 0 AS lane UNION ALL SELECT agent_id FROM _sas.agent WHERE enabled
                        AND kind = 'http');
-        marks := _sas.begin_fronts('r', lanes);
-        PERFORM _sas.ring(ARRAY(SELECT a.lane FROM unnest(lanes, marks) AS a (lane, mark)
+        marks := _sas.begin_low_water('r', lanes);
+        PERFORM _sas.wake(ARRAY(SELECT a.lane FROM unnest(lanes, marks) AS a (lane, mark)
                                 WHERE EXISTS (SELECT FROM _sas.ready q WHERE q.lane = a.lane
                                               AND q.rank >= a.mark)), false, false, '{}');
     END IF;
-    next_due := least(_sas.next_due('v'), (SELECT l.next_by FROM _sas.lease l ORDER BY l.next_by LIMIT 1));
+    next_due := least(_sas.next_message('v'),
+                      (SELECT l.next_by FROM _sas.lease l ORDER BY l.next_by LIMIT 1));
 END $$;
 
 -- _sas.take_back(boot, live, newest, quantity): steps whose worker is gone, or whose complete-by has
@@ -93,7 +94,7 @@ $$;
 --   locks   the runs that nobody else holds
 --   writes  attempt, step, lease; due or ready, for what comes next
 --   wakes   the supervisor for what has failed, the workers for what goes on
---   next    _sas.decide, for what has failed
+--   next    _sas.decide_due, for what has failed
 CREATE FUNCTION _sas.take_back_leases(leases _sas.lease[], boot bigint, live bigint[], newest bigint)
 RETURNS bigint[]
 LANGUAGE plpgsql AS $$
@@ -137,11 +138,12 @@ BEGIN
     PERFORM _sas.record_lost(failed || again, now);
     PERFORM _sas.move_steps(failed || again);
     PERFORM _sas.update_leases(leases, boot, live, newest, now);
-    PERFORM _sas.lapse(array_agg(l.lease_id)) FROM unnest(leases) l WHERE l.worker_id = 0 HAVING count(*) > 0;
-    PERFORM _sas.tell_supervisor(failed) WHERE failed IS NOT NULL;
+    PERFORM _sas.expire_leases(array_agg(l.lease_id)) FROM unnest(leases) l WHERE l.worker_id = 0
+        HAVING count(*) > 0;
+    PERFORM _sas.notify_supervisor(failed) WHERE failed IS NOT NULL;
     PERFORM _sas.requeue(array_agg(a.run_id), array_agg(a.step_no), array_agg(a.element))
         FROM unnest(again) a;
-    PERFORM _sas.free_places(locked);
+    PERFORM _sas.free_slots(locked);
     RETURN stuck;
 END $$;
 
@@ -157,7 +159,7 @@ BEGIN
     WITH lost AS MATERIALIZED (
         SELECT c.*, w.undo, w.lane, v.workflow_id, l.locked_by,
                CASE c.error ->> 'type' WHEN 'urn:sas:worker-lost' THEN 'lost' ELSE 'timed_out' END AS status,
-               CASE l.worker_id WHEN 0 THEN (SELECT p.claimed_at FROM _sas.place p
+               CASE l.worker_id WHEN 0 THEN (SELECT p.claimed_at FROM _sas.external_slot p
                                              WHERE p.request_id = s.request_id)
                                 ELSE s.complete_by - coalesce(w.complete_in, _sas.complete_in()) END AS since
         FROM unnest(changes) c

@@ -38,10 +38,10 @@ DECLARE
     next_at timestamptz;
 BEGIN
     LOOP
-        IF NOT _sas.inline_turn(root, _sas.inline_family(root)) THEN
+        IF NOT _sas.inline_tick(root, _sas.inline_family(root)) THEN
             next_at := _sas.inline_next(root, _sas.inline_family(root));
             EXIT WHEN next_at IS NULL OR next_at > until;
-            PERFORM _sas.freeze(greatest(next_at, _sas.now()));
+            PERFORM _sas.freeze_clock(greatest(next_at, _sas.now()));
         END IF;
         turns := turns + 1;
         IF turns > 100000 THEN
@@ -53,31 +53,31 @@ BEGIN
         END IF;
     END LOOP;
     IF until > _sas.now() THEN
-        PERFORM _sas.freeze(until) FROM _sas.run r WHERE r.run_id = root AND r.state <> 'stopped';
+        PERFORM _sas.freeze_clock(until) FROM _sas.run r WHERE r.run_id = root AND r.state <> 'stopped';
     END IF;
 END $$;
 
--- _sas.inline_turn(root, ids): something that is to be done at this instant; false: nothing is.
-CREATE FUNCTION _sas.inline_turn(root bigint, ids bigint[]) RETURNS boolean
+-- _sas.inline_tick(root, ids): something that is to be done at this instant; false: nothing is.
+CREATE FUNCTION _sas.inline_tick(root bigint, ids bigint[]) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := _sas.now();
-    taken _sas.due[];
+    taken _sas.message[];
     leases _sas.lease[];
     f _sas.stub_flight;
     moved boolean := false;
 BEGIN
-    DELETE FROM _sas.run_place p WHERE p.run_id = ANY (ids);
-    WITH t AS (DELETE FROM _sas.due d WHERE d.actor = 's' AND d.due_at <= now AND d.run_id = ANY (ids)
+    DELETE FROM _sas.concurrency_slot p WHERE p.run_id = ANY (ids);
+    WITH t AS (DELETE FROM _sas.message d WHERE d.actor = 's' AND d.due_at <= now AND d.run_id = ANY (ids)
                RETURNING d.*)
-    SELECT array_agg(t::_sas.due) INTO taken FROM t;
+    SELECT array_agg(t::_sas.message) INTO taken FROM t;
     IF taken IS NOT NULL THEN
         PERFORM _sas.carry_out(taken);
         RETURN true;
     END IF;
-    WITH t AS (DELETE FROM _sas.due d WHERE d.actor = 'v' AND d.due_at <= now AND d.run_id = ANY (ids)
+    WITH t AS (DELETE FROM _sas.message d WHERE d.actor = 'v' AND d.due_at <= now AND d.run_id = ANY (ids)
                RETURNING d.*)
-    SELECT array_agg(t::_sas.due) INTO taken FROM t;
+    SELECT array_agg(t::_sas.message) INTO taken FROM t;
     IF taken IS NOT NULL THEN
         PERFORM _sas.decide_on(taken);
         RETURN true;
@@ -104,7 +104,7 @@ DECLARE
     deadline timestamptz;
 BEGIN
     SELECT min(x.at) FILTER (WHERE NOT x.guard), min(x.at) FILTER (WHERE x.guard) INTO next_at, deadline
-    FROM (SELECT d.due_at, d.kind IN ('deadline', 'reminder', 'late') FROM _sas.due d
+    FROM (SELECT d.due_at, d.kind IN ('deadline', 'reminder', 'late') FROM _sas.message d
           WHERE d.actor IN ('s', 'v') AND d.run_id = ANY (ids)
           UNION ALL SELECT f.at, false FROM _sas.stub_flight f WHERE f.run_id = ANY (ids)
           UNION ALL SELECT w.at, false FROM _sas.awaited_signals(ids) w) AS x (at, guard);
@@ -132,7 +132,7 @@ BEGIN
         WHERE q.run_id = ANY (ids) AND NOT q.fresh AND q.lane <> _sas.late_lane()
           AND r.run_id = q.run_id AND w.version_id = r.version_id AND w.step_no = q.step_no
               AND w.undo = q.undo
-          AND w.lane NOT IN (SELECT _sas.stubbed_doors())
+          AND w.lane NOT IN (SELECT _sas.stubbed_limits())
         RETURNING q.lane)
     SELECT array_agg(DISTINCT m.lane) FILTER (WHERE a.kind = 'http'),
         array_agg(DISTINCT m.lane) FILTER (WHERE a.kind = 'external'), bool_or(m.lane = base)
@@ -145,7 +145,7 @@ BEGIN
         begun := begun + _sas.claim_stub_tasks(tasks);
     END IF;
     IF functions THEN
-        begun := begun + _sas.perform_inline(base);
+        begun := begun + _sas.invoke_inline(base);
     END IF;
     RETURN begun > 0;
 END $$;
@@ -177,7 +177,7 @@ DECLARE
 BEGIN
     INSERT INTO _sas.stub_flight (run_id, step_no, element, step, undo, is_task, settles, agent_id, lease_id,
                                   request_id, key, attempt, request, problem, last_by, at)
-    SELECT t.run_id, t.step_no, t.element, t.name, t.undo, true, r.fate IS NOT NULL,
+    SELECT t.run_id, t.step_no, t.element, t.name, t.undo, true, r.abandon_as IS NOT NULL,
         t.lane - _sas.inline_lane(), batch.lease_id, t.request_id, t.key, s.attempt,
            jsonb_build_object('input', t.asked, 'checkpoint', t.checkpoint), t.problem,
                _sas.now() + t.complete_in, _sas.now()
@@ -187,9 +187,9 @@ BEGIN
     RETURN coalesce(cardinality(batch.claimed), 0);
 END $$;
 
--- _sas.perform_inline(lane): function steps, one after the other, each in a subtransaction of its own, as the
+-- _sas.invoke_inline(lane): function steps, one after the other, each in a subtransaction of its own, as the
 -- owner of its run.
-CREATE FUNCTION _sas.perform_inline(lane int) RETURNS int
+CREATE FUNCTION _sas.invoke_inline(lane int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     c record;
@@ -200,7 +200,7 @@ BEGIN
     FOR c IN SELECT * FROM _sas.claim_functions(1000000, 0, -1, 'this session', lane) LOOP
         n := n + 1;
         begun_at := _sas.now();
-        v := _sas.stub_perform(c.owner, c.run_id, c.step_no, c.element, c.step, c.undo, c.attempt,
+        v := _sas.stub_invoke(c.owner, c.run_id, c.step_no, c.element, c.step, c.undo, c.attempt,
                                c.function, c.input, c.problem,
                                coalesce(c.retry, '{}') || '{"jitter": false}', c.judges);
         PERFORM _sas.write_attempts(ARRAY[c.run_id], ARRAY[c.step_no], ARRAY[c.element],
@@ -290,7 +290,7 @@ BEGIN
     SELECT * INTO s FROM _sas.stub t
     WHERE t.agent_id = f.agent_id AND (t.for_ever OR t.used < jsonb_array_length(t.answers))
       AND (t.method IS NULL OR t.method = sent ->> 'method')
-          AND (t.path IS NULL OR _sas.like(t.path, sent ->> 'path'))
+          AND (t.path IS NULL OR _sas.matches_pattern(t.path, sent ->> 'path'))
       AND (t.step IS NULL OR t.step = _sas.shown_name(f.step))
           AND (t.element IS NULL OR t.element = f.element)
       AND (t.attempt IS NULL OR t.attempt = f.attempt + f.tries) AND (t.undo IS NULL OR t.undo = f.undo)
@@ -325,7 +325,7 @@ END $$;
 CREATE FUNCTION _sas.answer_stub_call(f _sas.stub_flight) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    v record := _sas.stub_judge(f.agent_id, f.run_id, f.step, f.undo, f.attempt, f.trace, f.key, f.request,
+    v record := _sas.stub_evaluate(f.agent_id, f.run_id, f.step, f.undo, f.attempt, f.trace, f.key, f.request,
                                 f.policy, f.tries, f.in_doubt, f.answer,
                                 extract(epoch FROM f.last_by - _sas.now())::float8 * 1000);
 BEGIN
@@ -335,14 +335,14 @@ BEGIN
                                      v.pause_ms * interval '1 ms');
         RETURN;
     END IF;
-    PERFORM _sas.tell_stub_attempt(f, v.told, v.http_status, v.why);
+    PERFORM _sas.report_stub_attempt(f, v.told, v.http_status, v.why);
     UPDATE _sas.stub_flight x SET answer = NULL, in_doubt = f.in_doubt,
         at = least(_sas.now() + v.pause_ms * interval '1 ms', f.last_by)
     WHERE x.run_id = f.run_id AND x.step_no = f.step_no AND x.element = f.element;
 END $$;
 
--- _sas.tell_stub_attempt(f, told, status, error): a row of _sas.attempt, as a worker writes it.
-CREATE FUNCTION _sas.tell_stub_attempt(f _sas.stub_flight, told text, status int, error jsonb) RETURNS void
+-- _sas.report_stub_attempt(f, told, status, error): a row of _sas.attempt, as a worker writes it.
+CREATE FUNCTION _sas.report_stub_attempt(f _sas.stub_flight, told text, status int, error jsonb) RETURNS void
 LANGUAGE sql AS $$
     SELECT _sas.write_attempts(ARRAY[f.run_id], ARRAY[f.step_no], ARRAY[f.element],
                                ARRAY[f.attempt + f.tries], ARRAY[f.undo], ARRAY[f.agent_id],
@@ -357,7 +357,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM _sas.stub_flight x WHERE x.run_id = f.run_id AND x.step_no = f.step_no
         AND x.element = f.element;
-    PERFORM _sas.tell_stub_attempt(f, told, status, error) WHERE told IS NOT NULL;
+    PERFORM _sas.report_stub_attempt(f, told, status, error) WHERE told IS NOT NULL;
     PERFORM _sas.write_replies(ARRAY[ROW(f.run_id, f.step_no, f.element, f.request_id, reply, f.tries,
                                          output, CASE WHEN reply <> 'hand_back' THEN error END,
                                          f.in_doubt, again_in)::_sas.call_reply], ARRAY[f.lease_id]);
@@ -367,8 +367,10 @@ END $$;
 CREATE FUNCTION _sas.answer_stub_task(f _sas.stub_flight) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    p _sas.place := ROW(f.agent_id, 0, f.request_id, f.lease_id, f.run_id, f.step_no, f.element, f.undo,
-                        f.settles, 'stub', f.last_by - f.started_at, f.started_at, f.last_by)::_sas.place;
+    p _sas.external_slot := ROW(f.agent_id, 0, f.request_id, f.lease_id, f.run_id, f.step_no, f.element,
+                                f.undo,
+                        f.settles, 'stub', f.last_by - f.started_at, f.started_at,
+                            f.last_by)::_sas.external_slot;
 BEGIN
     DELETE FROM _sas.stub_flight x WHERE x.run_id = f.run_id AND x.step_no = f.step_no
         AND x.element = f.element;
@@ -407,7 +409,7 @@ BEGIN
     END IF;
     PERFORM _sas.write_timers(ARRAY[r.run_id]);
     PERFORM _sas.index_ready(ARRAY[r.run_id]);
-    PERFORM _sas.freeze(_sas.now());
+    PERFORM _sas.freeze_clock(_sas.now());
     PERFORM _sas.carry_inline(r.run_id, _sas.now() + $3);
     RETURN QUERY SELECT x.run_id, x.state, x.result, x.output, x.error FROM _sas.run x
         WHERE x.run_id = r.run_id;
@@ -421,7 +423,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     made record;
 BEGIN
-    PERFORM _sas.freeze(_sas.now());
+    PERFORM _sas.freeze_clock(_sas.now());
     SELECT s.* INTO made FROM _sas.submit_runs(caller, $2, ARRAY[$3], CASE
                                                WHEN $4 IS NOT NULL THEN ARRAY[$4] END, 0, NULL, NULL, $5,
                                                NULL, NULL, $6) s;

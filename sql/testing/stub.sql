@@ -4,14 +4,14 @@
 -- and is moved, answers in place of services, and what was asked of them.
 --
 -- All of it is for one transaction, which can then only be rolled back
--- (_sas.rehearse). So the rows below are seen by nobody else and are never
+-- (_sas.begin_testing). So the rows below are seen by nobody else and are never
 -- there afterwards, no worker meets a run of a test, and a moved clock can
 -- neither pass a fence nor a queue.
 
 -- clock ---------------------------------------------------------------------------
 
--- _sas.freeze(at): in this transaction it is that instant, until it is moved.
-CREATE FUNCTION _sas.freeze(at timestamptz) RETURNS timestamptz
+-- _sas.freeze_clock(at): in this transaction it is that instant, until it is moved.
+CREATE FUNCTION _sas.freeze_clock(at timestamptz) RETURNS timestamptz
 LANGUAGE plpgsql AS $$
 BEGIN
     IF at IS NULL OR NOT isfinite(at) THEN
@@ -19,7 +19,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /at.',
                 HINT = 'Pass a timestamp, or an interval to move the clock by.';
     END IF;
-    PERFORM _sas.rehearse();
+    PERFORM _sas.begin_testing();
     PERFORM set_config('sas.clock', to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00',
                        true);
     RETURN _sas.now();
@@ -27,12 +27,12 @@ END $$;
 
 CREATE FUNCTION _sas.set_clock_as(caller oid, at timestamptz) RETURNS timestamptz
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT _sas.freeze(at)
+    SELECT _sas.freeze_clock(at)
 $$;
 
 CREATE FUNCTION _sas.move_clock_as(caller oid, span interval) RETURNS timestamptz
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT _sas.freeze(_sas.now() + span)
+    SELECT _sas.freeze_clock(_sas.now() + span)
 $$;
 
 CREATE FUNCTION _sas.release_clock_as(caller oid) RETURNS timestamptz
@@ -131,7 +131,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value',
             HINT = 'Select them by step, element, attempt and undo.';
     END IF;
-    PERFORM _sas.rehearse();
+    PERFORM _sas.begin_testing();
     INSERT INTO _sas.stub AS s (agent_id, method, path, step, element, attempt, undo, answers, for_ever)
     VALUES (a.agent_id, upper(method), path, step, element, attempt, undo, list,
             jsonb_typeof(response) <> 'array');
@@ -163,7 +163,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value',
             HINT = 'Such as sas.stub_signal(''decision'', ''{"approved": true}'', after => ''2 h'').';
     END IF;
-    PERFORM _sas.rehearse();
+    PERFORM _sas.begin_testing();
     INSERT INTO _sas.stub_signal (name, payload, after, times) VALUES ($2, $3, $4, $5);
 END $$;
 
@@ -196,7 +196,7 @@ BEGIN
           FROM _sas.step t JOIN _sas.run r ON r.run_id = t.run_id
           JOIN _sas.workflow_step k ON k.version_id = r.version_id AND k.step_no = t.step_no AND NOT k.undo
           WHERE t.run_id = ANY (ids) AND t.state = 'suspended' AND t.waiting_kind = 'signal'
-              AND r.fate IS NULL GROUP BY 1, 2) w
+              AND r.abandon_as IS NULL GROUP BY 1, 2) w
     CROSS JOIN LATERAL (SELECT * FROM _sas.stub_signal g WHERE g.name = w.name AND g.used < g.times
                         ORDER BY g.stub_signal_id LIMIT 1) s
     ORDER BY s.stub_signal_id, w.since, w.run_id;
@@ -230,14 +230,14 @@ CREATE FUNCTION _sas.stub_compose(agent_id int, run_id bigint, step text, undo b
                                   OUT sent jsonb, OUT timeout_ms float8, OUT why jsonb)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_stub_compose';
 
-CREATE FUNCTION _sas.stub_judge(agent_id int, run_id bigint, step text, undo boolean, attempt int,
+CREATE FUNCTION _sas.stub_evaluate(agent_id int, run_id bigint, step text, undo boolean, attempt int,
                                 trace uuid, key text, request jsonb, policy jsonb, tries int, doubt boolean,
                                 answer jsonb, left_ms float8,
                                 OUT reply text, OUT pause_ms float8, OUT told text, OUT http_status int,
                                     OUT in_doubt boolean, OUT output jsonb, OUT why jsonb)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_stub_evaluate';
 
-CREATE FUNCTION _sas.stub_perform(owner oid, run_id bigint, step_no int, element int, step text,
+CREATE FUNCTION _sas.stub_invoke(owner oid, run_id bigint, step_no int, element int, step text,
                                   undo boolean, attempt int, function text, input jsonb, problem jsonb,
                                   retry jsonb, judges boolean,
                                   OUT reply text, OUT pause_ms float8, OUT told text, OUT output jsonb,

@@ -309,7 +309,7 @@ BEGIN
             target_key = d.target_key,
         cursor_start = d.cursor_start, cursor_next = d.cursor_next, retry = d.retry, changed_at = _sas.now()
     WHERE x.watcher_id = old.watcher_id;
-    PERFORM _sas.tell_hosts(ARRAY(SELECT w.watch_id FROM _sas.watch w WHERE w.watcher_id = old.watcher_id
+    PERFORM _sas.notify_hosts(ARRAY(SELECT w.watch_id FROM _sas.watch w WHERE w.watcher_id = old.watcher_id
                                   AND w.state = 'processing'));
 END $$;
 

@@ -36,10 +36,10 @@ BEGIN
         FOR UPDATE SKIP LOCKED));
 END $$;
 
--- _sas.share(n): how many more tasks this node is to take so that all nodes of its kind are full to the same
--- degree:
+-- _sas.watch_share(n): how many more tasks this node is to take so that all nodes of its kind are full to the
+-- same degree:
 -- what they hold and what waits, by capacity. One that a function takes long counts for none.
-CREATE FUNCTION _sas.share(n _sas.node, among int[]) RETURNS int
+CREATE FUNCTION _sas.watch_share(n _sas.node, among int[]) RETURNS int
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     mine bigint := (SELECT count(*) FROM _sas.watch_held h WHERE h.node_id = n.node_id);
@@ -107,7 +107,7 @@ BEGIN
     places := greatest(0, least(quantity,
                                 n.capacity - (SELECT count(*) FROM _sas.watch_held h
                                               WHERE h.node_id = n.node_id)));
-    share := _sas.share(n, lanes);
+    share := _sas.watch_share(n, lanes);
     SELECT count(*) INTO nobodys
     FROM (SELECT FROM unnest(lanes) AS l (lane),
           LATERAL (SELECT FROM _sas.watch_wait x WHERE x.lane = l.lane AND x.due_at <= now - interval '2 s'
@@ -339,7 +339,7 @@ BEGIN
         RETURNING c.id, c.cut)
     SELECT count(*), array_agg(m.id) FILTER (WHERE m.cut) INTO changed, cut_off FROM moved m;
     IF changed > 0 THEN
-        PERFORM _sas.ring_items();
+        PERFORM _sas.wake_items();
     END IF;
     RETURN QUERY
     SELECT u.id, u.epoch,
@@ -418,7 +418,7 @@ BEGIN
     PERFORM _sas.settle_free(ids, after);
     SELECT array_agg(DISTINCT q.lane) INTO lanes FROM _sas.watch_wait q WHERE q.due_at <= _sas.now();
     IF lanes IS NOT NULL THEN
-        PERFORM _sas.tell_lanes(lanes);
+        PERFORM _sas.notify_lanes(lanes);
     END IF;
 END $$;
 

@@ -19,12 +19,12 @@ LANGUAGE sql IMMUTABLE AS $$
                     THEN d.retry_at END
 $$;
 
--- _sas.set_work_aside(now): of what is due first, what may not be claimed makes way for the others. A row of
+-- _sas.defer_work(now): of what is due first, what may not be claimed makes way for the others. A row of
 -- each task stays until it may; where that has no end, settling the task looks again.
 -- A task whose row in _sas.watch_done is locked is passed by. The worker that ends its claim there does not
 -- see what has come in since it looked; a row that is put off to the end of that claim would wait for
 -- nothing. That worker looks again by itself.
-CREATE FUNCTION _sas.set_work_aside(now timestamptz) RETURNS void
+CREATE FUNCTION _sas.defer_work(now timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     locked bigint[];
@@ -107,7 +107,7 @@ BEGIN
     IF ids IS NULL THEN
         -- In any case it looks again. What became free while it looked, this look has locked and passed by,
         -- and the worker that made it free was turned away by that lock: nobody else would come to it.
-        PERFORM _sas.set_work_aside(now);
+        PERFORM _sas.defer_work(now);
         ids := _sas.due_inboxes(quantity, now);
     END IF;
     IF ids IS NULL THEN
@@ -128,7 +128,7 @@ BEGIN
         JOIN _sas.watch w ON w.watch_id = due.watch_id
         JOIN _sas.watch_done d ON d.watch_id = due.watch_id
         WHERE _sas.items_after(d, w, now) IS NULL) THEN
-        PERFORM _sas.ring_items();
+        PERFORM _sas.wake_items();
     END IF;
     RETURN QUERY SELECT * FROM _sas.inbox(ids);
 END $$;
@@ -267,8 +267,8 @@ BEGIN
     INTO given_up, emptied, opened
     FROM unnest(watch_ids, errors) AS u (id, error) JOIN _sas.watch_done d ON d.watch_id = u.id
     JOIN _sas.watch w ON w.watch_id = u.id JOIN _sas.watch_flow f ON f.watch_id = u.id;
-    PERFORM _sas.tell_hosts(opened) WHERE opened IS NOT NULL;
-    PERFORM _sas.look_at_watches(given_up || emptied) WHERE given_up IS NOT NULL OR emptied IS NOT NULL;
+    PERFORM _sas.notify_hosts(opened) WHERE opened IS NOT NULL;
+    PERFORM _sas.check_watches(given_up || emptied) WHERE given_up IS NOT NULL OR emptied IS NOT NULL;
 
     INSERT INTO _sas.watch_work (due_at, watch_id)
     SELECT CASE WHEN u.error IS NULL THEN now ELSE d.retry_at END, u.id
@@ -311,19 +311,20 @@ BEGIN
                                             ORDER BY n)
                                    FROM unnest(found.crowd) WITH ORDINALITY AS x (c, n)),
                                   found.crowd);
-        PERFORM _sas.ring_items();
+        PERFORM _sas.wake_items();
     END IF;
     SELECT array_agg(DISTINCT k.worker_id) INTO stuck
     FROM _sas.watch_work k WHERE k.worker_id = ANY (live) AND k.boot = $1
         AND k.due_at + interval '500 ms' <= _sas.now();
 END $$;
 
--- _sas.begin_turn(node_id, watch_id, epoch): what a function is called with, by the worker that hosts the
--- task; no row: it hosts it no more. Writes nothing.
+-- _sas.begin_invocation(node_id, watch_id, epoch): what a function is called with, by the worker that hosts
+-- the task; no row: it hosts it no more. Writes nothing.
 --   stop     it is not called any more, but given back
---   suspect  it may have ended a worker lately, and is called only after _sas.note_turn;  noted  that has
+--   suspect  it may have ended a worker lately, and is called only after _sas.note_invocation;  noted  that
+--   has
 --   been done
-CREATE FUNCTION _sas.begin_turn(node_id bigint, watch_id bigint, epoch bigint)
+CREATE FUNCTION _sas.begin_invocation(node_id bigint, watch_id bigint, epoch bigint)
 RETURNS TABLE (owner oid, function text, input jsonb, cursor jsonb, every_ms float8, timeout_ms float8,
                stop boolean, suspect boolean, noted boolean)
 LANGUAGE plpgsql STABLE AS $$
@@ -344,8 +345,8 @@ BEGIN
     WHERE h.watch_id = $2 AND h.node_id = $1 AND h.epoch = $3;
 END $$;
 
--- _sas.note_turn(node_id, watch_id, epoch): the function is called next, if the node hosts the task.
-CREATE FUNCTION _sas.note_turn(node_id bigint, watch_id bigint, epoch bigint) RETURNS void
+-- _sas.note_invocation(node_id, watch_id, epoch): the function is called next, if the node hosts the task.
+CREATE FUNCTION _sas.note_invocation(node_id bigint, watch_id bigint, epoch bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 BEGIN
@@ -354,9 +355,10 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.end_turn(node_id, watch_id, epoch, cursor): the function has returned the next cursor; null: it stays.
+-- _sas.end_invocation(node_id, watch_id, epoch, cursor): the function has returned the next cursor; null: it
+-- stays.
 -- Raises when the task is with another node by now, so that what the function wrote is not kept.
-CREATE FUNCTION _sas.end_turn(node_id bigint, watch_id bigint, epoch bigint, cursor jsonb) RETURNS void
+CREATE FUNCTION _sas.end_invocation(node_id bigint, watch_id bigint, epoch bigint, cursor jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 BEGIN

@@ -5,8 +5,8 @@
 -- of within its lease; after that its tasks go to others, and what it still
 -- wants to write is refused.
 
--- _sas.tell_departure(): the supervisor is rung when this session ends.
-CREATE FUNCTION _sas.tell_departure() RETURNS void
+-- _sas.report_departure(): the supervisor is rung when this session ends.
+CREATE FUNCTION _sas.report_departure() RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_report_departure';
 
 -- _sas.check_node(...): raises when a node cannot be like that; else the ids of its agents.
@@ -69,7 +69,7 @@ DECLARE
     o _sas.node;
 BEGIN
     PERFORM _sas.commit_durably();
-    PERFORM _sas.ring_on_abort();
+    PERFORM _sas.wake_on_abort();
     PERFORM pg_advisory_xact_lock(hashtextextended('sas node ' || $2, 0));
     FOR o IN SELECT * FROM _sas.node n WHERE n.name = $2 AND n.ended_at IS NULL
         AND n.kind = 'outside' FOR UPDATE LOOP
@@ -87,7 +87,7 @@ BEGIN
         _sas.now() + $6, _sas.now(), _sas.now()
     FROM pg_stat_get_activity(pg_backend_pid()) a
     RETURNING n.node_id INTO id;
-    PERFORM _sas.tell_departure();
+    PERFORM _sas.report_departure();
     PERFORM _sas.due_by(_sas.now() + $6);
     RETURN id;
 END $$;
@@ -109,7 +109,7 @@ BEGIN
     SELECT array_agg(f.watch_id) INTO ids FROM freed f;
     PERFORM _sas.gone_from_host(n.node_id, ids) WHERE ids IS NOT NULL;
     -- what somebody is writing for is the supervisor's
-    PERFORM _sas.ring('{}', false, true, '{}');
+    PERFORM _sas.wake('{}', false, true, '{}');
 END $$;
 
 -- _sas.my_node(caller, node_id): the node, if it is the caller's; with ended_at set when it lives no more.
@@ -165,7 +165,7 @@ BEGIN
         RETURN;
     END IF;
     PERFORM _sas.commit_durably();
-    PERFORM _sas.ring_on_abort();
+    PERFORM _sas.wake_on_abort();
     ids := _sas.take_watches(n, $3);
     SELECT array_agg(c.watch_id) AS ids, array_agg(c.epoch) AS epochs, array_agg(c.problem) AS problems
         INTO unfit
@@ -275,7 +275,7 @@ BEGIN
         RETURN 'full';
     END IF;
     PERFORM _sas.commit_durably();
-    PERFORM _sas.ring_on_abort();
+    PERFORM _sas.wake_on_abort();
     SELECT CASE a.answer WHEN 'ok' THEN 'go' WHEN 'fenced' THEN 'lost' ELSE a.answer END INTO said
     FROM _sas.append_batches(node, ARRAY[$2], ARRAY[$3], ARRAY[items], ARRAY[cursor], ARRAY[NULL]::text[]) a;
     -- the program would have to know how far they were taken in
@@ -303,7 +303,7 @@ BEGIN
         RETURN;
     END IF;
     PERFORM _sas.commit_durably();
-    PERFORM _sas.ring_on_abort();
+    PERFORM _sas.wake_on_abort();
     RETURN QUERY
     SELECT CASE f.answer WHEN 'fenced' THEN 'lost' ELSE f.answer END, f.pause_ms * interval '1 ms'
     FROM _sas.fail_watches(node, ARRAY[$2], ARRAY[$3],
@@ -325,7 +325,7 @@ BEGIN
         RETURN 0;
     END IF;
     PERFORM _sas.commit_durably();
-    PERFORM _sas.ring_on_abort();
+    PERFORM _sas.wake_on_abort();
     RETURN _sas.give_back($2, watch_ids);
 END $$;
 
@@ -337,7 +337,7 @@ AS $$
 DECLARE
     n _sas.node := _sas.my_node(caller, $2);
 BEGIN
-    PERFORM _sas.ring_on_abort();
+    PERFORM _sas.wake_on_abort();
     PERFORM FROM _sas.node x WHERE x.node_id = $2 AND x.ended_at IS NULL FOR UPDATE;
     IF NOT FOUND THEN
         RETURN false;

@@ -79,18 +79,18 @@ BEGIN
                   ORDER BY w.watch_id FOR NO KEY UPDATE SKIP LOCKED) l);
 END $$;
 
--- _sas.look_at_watches(ids, after): the supervisor looks at them, at once or after a while.
-CREATE FUNCTION _sas.look_at_watches(ids bigint[], after interval DEFAULT '0') RETURNS void
+-- _sas.check_watches(ids, after): the supervisor looks at them, at once or after a while.
+CREATE FUNCTION _sas.check_watches(ids bigint[], after interval DEFAULT '0') RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO _sas.watch_look (due_at, watch_id) SELECT _sas.now() + after, u FROM unnest(ids) u;
+    INSERT INTO _sas.watch_check (due_at, watch_id) SELECT _sas.now() + after, u FROM unnest(ids) u;
     IF FOUND THEN
         PERFORM _sas.due_by(_sas.now() + after);
     END IF;
 END $$;
 
--- _sas.tell_hosts(ids): the hosts of these tasks look at them: whatever it is that they find in their rows.
-CREATE FUNCTION _sas.tell_hosts(ids bigint[]) RETURNS void
+-- _sas.notify_hosts(ids): the hosts of these tasks look at them: whatever it is that they find in their rows.
+CREATE FUNCTION _sas.notify_hosts(ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     lanes int[];
@@ -106,7 +106,7 @@ BEGIN
     END IF;
     PERFORM pg_notify('sas_watch_' || a.name, 'news') FROM _sas.agent a WHERE a.agent_id = ANY (lanes)
         AND a.kind = 'external';
-    PERFORM _sas.ring_watches();
+    PERFORM _sas.wake_watches();
     PERFORM _sas.due_by(_sas.now() + interval '5 s');
 END $$;
 
@@ -126,7 +126,7 @@ BEGIN
         RETURNING watch_wait.lane, due_at)
     SELECT array_agg(DISTINCT p.lane), min(p.due_at) INTO lanes, first FROM put p;
     IF lanes IS NOT NULL THEN
-        PERFORM _sas.tell_lanes(lanes);
+        PERFORM _sas.notify_lanes(lanes);
         PERFORM _sas.due_by(greatest(first, _sas.now() + interval '2 s'));
     END IF;
 END $$;
@@ -145,7 +145,7 @@ DECLARE
     moved record;
     failed record;
 BEGIN
-    PERFORM _sas.throw_away(ids);
+    PERFORM _sas.discard(ids);
     WITH facts AS (
         SELECT w.watch_id, w.state,
                h.watch_id IS NOT NULL AS held,
@@ -179,7 +179,7 @@ BEGIN
                                  format('watch "%s" of watcher "%s" failed: %s', failed.key, failed.name,
                                         failed.error ->> 'title'), error => failed.error);
     END LOOP;
-    PERFORM _sas.tell_hosts(array_agg(u.id)) FROM unnest(moved.ids, moved.tos) AS u (id, t)
+    PERFORM _sas.notify_hosts(array_agg(u.id)) FROM unnest(moved.ids, moved.tos) AS u (id, t)
         WHERE u.t = 'failed' HAVING count(*) > 0;
     DELETE FROM _sas.watch_wait q USING unnest(moved.ids, moved.tos) AS u (id, t) WHERE q.watch_id = u.id
         AND u.t <> 'created';
@@ -195,13 +195,13 @@ BEGIN
     WHERE w.watch_id = ANY (ids) AND w.state IN ('created', 'processing', 'on_deleting')
       AND EXISTS (SELECT FROM _sas.watch_batch b WHERE b.watch_id = w.watch_id);
     IF FOUND THEN
-        PERFORM _sas.ring_items();
+        PERFORM _sas.wake_items();
     END IF;
 END $$;
 
--- _sas.throw_away(ids): the inboxes of tasks that are to be deleted with what is in them. One that a worker
+-- _sas.discard(ids): the inboxes of tasks that are to be deleted with what is in them. One that a worker
 -- is at just now keeps it until that has ended.
-CREATE FUNCTION _sas.throw_away(ids bigint[]) RETURNS void
+CREATE FUNCTION _sas.discard(ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     emptied bigint[];
@@ -230,7 +230,7 @@ BEGIN
     PERFORM _sas.settle_watches(array_agg(u.id), array_agg(u.after)) FROM unnest(ids, after) AS u (id, after)
         WHERE u.id = ANY (locked) HAVING count(*) > 0;
     IF cardinality(locked) < cardinality(ids) THEN
-        PERFORM _sas.look_at_watches(ARRAY(SELECT w.watch_id FROM _sas.watch w WHERE w.watch_id = ANY (ids)
+        PERFORM _sas.check_watches(ARRAY(SELECT w.watch_id FROM _sas.watch w WHERE w.watch_id = ANY (ids)
                                            AND NOT w.watch_id = ANY (locked)), '250 ms');
     END IF;
 END $$;

@@ -121,10 +121,11 @@ BEGIN
     RETURN total;
 END $$;
 
--- _sas.give_up_turns(boot, workers, watches): workers that call the function of a task for longer than it may
+-- _sas.give_up_invocations(boot, workers, watches): workers that call the function of a task for longer than
+-- it may
 -- take, and have not listened when it was cancelled; they are to be ended. It is a failure of that task; all
 -- others of these workers go to others as they are. An error is an alert.
-CREATE FUNCTION _sas.give_up_turns(boot bigint, workers bigint[], watches bigint[]) RETURNS void
+CREATE FUNCTION _sas.give_up_invocations(boot bigint, workers bigint[], watches bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -158,8 +159,8 @@ DECLARE
     ids bigint[];
 BEGIN
     WITH due AS (
-        DELETE FROM _sas.watch_look d
-        WHERE d.ctid = ANY (ARRAY(SELECT x.ctid FROM _sas.watch_look x WHERE x.due_at <= _sas.now()
+        DELETE FROM _sas.watch_check d
+        WHERE d.ctid = ANY (ARRAY(SELECT x.ctid FROM _sas.watch_check x WHERE x.due_at <= _sas.now()
                                   ORDER BY x.due_at LIMIT quantity FOR UPDATE SKIP LOCKED))
         RETURNING d.watch_id)
     SELECT array_agg(DISTINCT d.watch_id) INTO ids FROM due d;
@@ -193,7 +194,7 @@ BEGIN
     IF n > 0 THEN
         PERFORM pg_notify('sas_watch_' || a.name, 'news') FROM _sas.agent a WHERE a.agent_id = ANY (lanes)
             AND a.kind = 'external';
-        PERFORM _sas.ring_watches();
+        PERFORM _sas.wake_watches();
     END IF;
     RETURN n;
 END $$;
@@ -214,9 +215,9 @@ BEGIN
                   AND (n.lanes IS NULL OR l.lane = ANY (n.lanes))
                   AND n.capacity > (SELECT count(*) FROM _sas.watch_held h WHERE h.node_id = n.node_id));
     IF lanes IS NOT NULL THEN
-        PERFORM _sas.tell_lanes(lanes);
+        PERFORM _sas.notify_lanes(lanes);
     END IF;
-    PERFORM _sas.ring_items() WHERE EXISTS (SELECT FROM _sas.watch_work k WHERE k.due_at <= _sas.now());
+    PERFORM _sas.wake_items() WHERE EXISTS (SELECT FROM _sas.watch_work k WHERE k.due_at <= _sas.now());
 END $$;
 
 -- _sas.next_lease(): when the first outside node has been silent for too long; null: there is none.
@@ -230,7 +231,7 @@ CREATE FUNCTION _sas.next_watch_due() RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
     SELECT least((SELECT k.due_at FROM _sas.watch_work k WHERE k.due_at > _sas.now() ORDER BY k.due_at
                   LIMIT 1),
-                 (SELECT l.due_at FROM _sas.watch_look l ORDER BY l.due_at LIMIT 1),
+                 (SELECT l.due_at FROM _sas.watch_check l ORDER BY l.due_at LIMIT 1),
                  (SELECT n.again_at FROM _sas.watch_note n ORDER BY n.again_at LIMIT 1),
                  (SELECT min(CASE WHEN q.due_at > _sas.now() THEN q.due_at ELSE q.due_at + interval '2 s' END)
                   FROM (SELECT 0 AS lane UNION ALL SELECT a.agent_id FROM _sas.agent a

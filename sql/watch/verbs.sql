@@ -165,7 +165,7 @@ BEGIN
             USING ERRCODE = 'undefined_object', DETAIL = 'At /watcher.',
             HINT = 'See sas.watchers for existing watchers.';
     END IF;
-    PERFORM _sas.ring_on_abort();
+    PERFORM _sas.wake_on_abort();
     PERFORM FROM _sas.watch w
     WHERE w.watcher_id = d.watcher_id AND w.key = ANY (keys)
         AND (all_ OR pg_has_role(caller, w.owner, 'MEMBER'))
@@ -210,8 +210,8 @@ BEGIN
         IF to_state <> 'created' THEN
             DELETE FROM _sas.watch_wait q WHERE q.watch_id = ANY (ids);
         END IF;
-        PERFORM _sas.tell_hosts(ids);
-        PERFORM _sas.look_at_watches(ids);
+        PERFORM _sas.notify_hosts(ids);
+        PERFORM _sas.check_watches(ids);
     END IF;
     RETURN QUERY
     SELECT u.key, u.refused IS NULL, CASE WHEN u.refused IS NULL
@@ -243,7 +243,7 @@ BEGIN
             RETURN QUERY SELECT o.key, true, 'deleted', NULL::text;
         ELSIF o.state = 'on_deleting' AND discard THEN
             UPDATE _sas.watch w SET discard = true WHERE w.watch_id = o.watch_id;
-            PERFORM _sas.look_at_watches(ARRAY[o.watch_id]);
+            PERFORM _sas.check_watches(ARRAY[o.watch_id]);
             RETURN QUERY SELECT o.key, true, o.state, NULL::text;
         ELSE
             busy := busy || o.key;
@@ -284,7 +284,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     ids bigint[];
 BEGIN
-    PERFORM _sas.ring_on_abort();
+    PERFORM _sas.wake_on_abort();
     WITH load AS (
         SELECT n.node_id, n.capacity, n.kind, n.lanes,
             (SELECT count(*) FROM _sas.watch_held h WHERE h.node_id = n.node_id) AS held
@@ -304,6 +304,6 @@ BEGIN
                                       ORDER BY l.watch_id FOR NO KEY UPDATE))
         RETURNING w.watch_id)
     SELECT array_agg(a.watch_id) INTO ids FROM asked a;
-    PERFORM _sas.tell_hosts(ids) WHERE ids IS NOT NULL;
+    PERFORM _sas.notify_hosts(ids) WHERE ids IS NOT NULL;
     RETURN coalesce(cardinality(ids), 0);
 END $$;

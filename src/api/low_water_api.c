@@ -56,7 +56,7 @@ low_water_api_column(HeapTuple tuple, TupleDesc desc, const char *name)
 	elog(ERROR, "column \"%s\" is missing or null", name);
 }
 
-/* _sas.note_front(): before a row of _sas.ready, _sas.due or _sas.run is written. */
+/* _sas.note_low_water(): before a row of _sas.ready, _sas.message or _sas.run is written. */
 Datum
 sas_api_note_low_water(PG_FUNCTION_ARGS)
 {
@@ -66,7 +66,7 @@ sas_api_note_low_water(PG_FUNCTION_ARGS)
 
 	if (!CALLED_AS_TRIGGER(fcinfo) || !TRIGGER_FIRED_BEFORE(trigger->tg_event) || !TRIGGER_FIRED_FOR_ROW(trigger->tg_event) ||
 		TRIGGER_FIRED_BY_DELETE(trigger->tg_event) || trigger->tg_trigger->tgnargs != 1)
-		elog(ERROR, "_sas.note_front() is a trigger before the insert or update of a row, with one argument");
+		elog(ERROR, "_sas.note_low_water() is a trigger before the insert or update of a row, with one argument");
 	tuple = TRIGGER_FIRED_BY_UPDATE(trigger->tg_event) ? trigger->tg_newtuple : trigger->tg_trigtuple;
 	desc = RelationGetDescr(trigger->tg_relation);
 	switch (trigger->tg_trigger->tgargs[0][0])
@@ -87,7 +87,7 @@ sas_api_note_low_water(PG_FUNCTION_ARGS)
 	return PointerGetDatum(tuple);
 }
 
-/* _sas.begin_fronts(kind, ns): their low-water marks. */
+/* _sas.begin_low_water(kind, ns): their low-water marks. */
 Datum
 sas_api_begin_low_water(PG_FUNCTION_ARGS)
 {
@@ -102,7 +102,7 @@ sas_api_begin_low_water(PG_FUNCTION_ARGS)
 	PG_RETURN_ARRAYTYPE_P(construct_array(values, n, TIMESTAMPTZOID, sizeof(TimestampTz), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 }
 
-/* _sas.raise_front(kind, n, first); first null: no row was seen */
+/* _sas.raise_low_water(kind, n, first); first null: no row was seen */
 Datum
 sas_api_raise_low_water(PG_FUNCTION_ARGS)
 {
@@ -112,7 +112,7 @@ sas_api_raise_low_water(PG_FUNCTION_ARGS)
 	PG_RETURN_INT32(PG_GETARG_INT32(1));
 }
 
-/* _sas.lower_front(kind, n, first): at once */
+/* _sas.lower_low_water(kind, n, first): at once */
 Datum
 sas_api_lower_low_water(PG_FUNCTION_ARGS)
 {
@@ -120,7 +120,7 @@ sas_api_lower_low_water(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* _sas.fronts(unchecked) */
+/* _sas.low_water_marks(unchecked) */
 Datum
 sas_api_low_water_marks(PG_FUNCTION_ARGS)
 {
@@ -140,7 +140,7 @@ sas_api_low_water_marks(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* _sas.take_noted_young() */
+/* _sas.take_noted_untimed() */
 Datum
 sas_api_take_noted_untimed(PG_FUNCTION_ARGS)
 {

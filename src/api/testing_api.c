@@ -3,8 +3,8 @@
  * testing_api.c: stubbed calls, in the session that tests a workflow.
  *
  *		_sas.stub_compose(...)	the request that would be sent, or why it cannot be
- *		_sas.stub_judge(...)	what an answer means
- *		_sas.stub_perform(...)	a function step, called here
+ *		_sas.stub_evaluate(...)	what an answer means
+ *		_sas.stub_invoke(...)	a function step, called here
  *
  * Requests are composed and answers evaluated by the workers' own code
  * (work/request.c, outcome.c, verdict.c).  Only the network is missing: an

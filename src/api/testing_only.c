@@ -63,7 +63,7 @@ testing_only_subxact_callback(SubXactEvent event, SubTransactionId self, SubTran
 		testing_only_since = parent;
 }
 
-/* _sas.rehearse(): from now on this transaction cannot be committed. */
+/* _sas.begin_testing(): from now on this transaction cannot be committed. */
 Datum
 sas_api_testing_begin(PG_FUNCTION_ARGS)
 {
@@ -83,7 +83,7 @@ sas_api_testing_begin(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* _sas.rehearsing(): has this transaction used one of the aids? */
+/* _sas.is_testing(): has this transaction used one of the aids? */
 Datum
 sas_api_testing_begun(PG_FUNCTION_ARGS)
 {

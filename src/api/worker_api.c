@@ -270,7 +270,7 @@ PG_FUNCTION_INFO_V1(sas_api_wake_watches);
 PG_FUNCTION_INFO_V1(sas_api_wake_items);
 PG_FUNCTION_INFO_V1(sas_api_watch_window);
 
-/* _sas.ring_watches(): at commit, wakes every host of infinite tasks in this database. */
+/* _sas.wake_watches(): at commit, wakes every host of infinite tasks in this database. */
 Datum
 sas_api_wake_watches(PG_FUNCTION_ARGS)
 {
@@ -278,7 +278,7 @@ sas_api_wake_watches(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* _sas.ring_items(): at commit, wakes a function worker for the inboxes of infinite tasks. */
+/* _sas.wake_items(): at commit, wakes a function worker for the inboxes of infinite tasks. */
 Datum
 sas_api_wake_items(PG_FUNCTION_ARGS)
 {
@@ -294,7 +294,7 @@ sas_api_watch_window(PG_FUNCTION_ARGS)
 
 PG_FUNCTION_INFO_V1(sas_api_report_departure);
 
-/* _sas.tell_departure(): the end of this session wakes the supervisor. */
+/* _sas.report_departure(): the end of this session wakes the supervisor. */
 Datum
 sas_api_report_departure(PG_FUNCTION_ARGS)
 {

@@ -31,7 +31,7 @@ typedef struct SasLimits
 	int64		breaker_open_us;
 } SasLimits;
 
-/* What _sas.places() shows. */
+/* What _sas.limit_entries() shows. */
 typedef struct SasLimitsView
 {
 	int			agent_id;

@@ -63,7 +63,7 @@ static MemoryContext claim_one_cache_context = NULL;
 
 static SasTable claim_one_step = {"step", 13, {
 	{"run_id", INT8OID}, {"step_no", INT4OID}, {"element", INT4OID, "0"}, {"state", TEXTOID, "running"}, {"attempt", INT4OID, "0"},
-	{"failure_count", INT4OID, "0"}, {"in_doubt", BOOLOID, "false"}, {"alone", BOOLOID, "false"}, {"parked", BOOLOID, "false"},
+	{"failure_count", INT4OID, "0"}, {"in_doubt", BOOLOID, "false"}, {"alone", BOOLOID, "false"}, {"deferred", BOOLOID, "false"},
 	{"lease_id", INT8OID}, {"request_id", UUIDOID}, {"complete_by", TIMESTAMPTZOID}, {"started_at", TIMESTAMPTZOID}}};
 static SasTable claim_one_lease = {"lease", 8, {
 	{"lease_id", INT8OID}, {"boot", INT8OID}, {"worker_id", INT8OID}, {"locked_by", TEXTOID}, {"next_by", TIMESTAMPTZOID},
@@ -337,10 +337,10 @@ sas_store_claim_one_find(int lane, TimestampTz mark, SasSingleCall *single)
 	claim_one_run = claim_one_open_table("run", RowExclusiveLock);
 	if (claim_one_ready != NULL && claim_one_run != NULL && !claim_one_has_trigger(claim_one_ready, false) && !claim_one_has_trigger(claim_one_run, true))
 		found = claim_one_find_ready(lane, mark, single);
-	/* a later attempt has a row in sas.step; an operator's override or middleware has one in _sas.edit or _sas.stage */
+	/* a later attempt has a row in sas.step; an operator's override or middleware has one in _sas.override or _sas.phase */
 	if (found == SAS_CLAIM_ONE_FOUND &&
 		(!claim_one_lock_ready() || !claim_one_read_run(single) || claim_one_has_row("step", "step_pkey", &single->id) ||
-		 claim_one_has_row("edit", "edit_pkey", &single->id) || claim_one_has_row("stage", "stage_pkey", &single->id)))
+		 claim_one_has_row("override", "override_pkey", &single->id) || claim_one_has_row("phase", "phase_pkey", &single->id)))
 		found = SAS_CLAIM_ONE_OTHER;
 	if (found != SAS_CLAIM_ONE_FOUND)
 		sas_store_claim_one_release();

@@ -169,7 +169,7 @@ sas_store_submit_items(const SasClaimedItems *items)
 bool
 sas_store_begin_iteration(int64 node_id, const SasWatchId *id, SasIteration *iteration)
 {
-	static SasPlan plan = {"SELECT owner, function, input, cursor, every_ms, timeout_ms, stop, suspect, noted FROM _sas.begin_turn($1, $2, $3)",
+	static SasPlan plan = {"SELECT owner, function, input, cursor, every_ms, timeout_ms, stop, suspect, noted FROM _sas.begin_invocation($1, $2, $3)",
 	3, {INT8OID, INT8OID, INT8OID}};
 	Datum		args[3] = {Int64GetDatum(node_id), Int64GetDatum(id->watch_id), Int64GetDatum(id->epoch)};
 
@@ -191,7 +191,7 @@ sas_store_begin_iteration(int64 node_id, const SasWatchId *id, SasIteration *ite
 void
 sas_store_note_iteration(int64 node_id, const SasWatchId *id)
 {
-	static SasPlan plan = {"SELECT _sas.note_turn($1, $2, $3)", 3, {INT8OID, INT8OID, INT8OID}};
+	static SasPlan plan = {"SELECT _sas.note_invocation($1, $2, $3)", 3, {INT8OID, INT8OID, INT8OID}};
 	Datum		args[3] = {Int64GetDatum(node_id), Int64GetDatum(id->watch_id), Int64GetDatum(id->epoch)};
 
 	sas_store_plan_run(&plan, args, NULL);
@@ -200,7 +200,7 @@ sas_store_note_iteration(int64 node_id, const SasWatchId *id)
 void
 sas_store_end_iteration(int64 node_id, const SasWatchId *id, Jsonb *cursor)
 {
-	static SasPlan plan = {"SELECT _sas.end_turn($1, $2, $3, $4)", 4, {INT8OID, INT8OID, INT8OID, JSONBOID}};
+	static SasPlan plan = {"SELECT _sas.end_invocation($1, $2, $3, $4)", 4, {INT8OID, INT8OID, INT8OID, JSONBOID}};
 	Datum		args[4] = {Int64GetDatum(node_id), Int64GetDatum(id->watch_id), Int64GetDatum(id->epoch), PointerGetDatum(cursor)};
 
 	sas_store_plan_run(&plan, args, cursor ? NULL : "   n");

@@ -25,7 +25,7 @@
 #define LEAST_INDEX_PAGES 40
 
 static const char *const planner_sizes_growing[] = {
-	"attempt", "due", "item", "ready", "run", "run_key", "step", "watch",
+	"attempt", "message", "item", "ready", "run", "run_key", "step", "watch",
 };
 
 static get_relation_info_hook_type planner_sizes_previous_hook = NULL;

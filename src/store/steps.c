@@ -151,7 +151,7 @@ steps_add_jsonb(SasColumn *c, const Jsonb *jsonb)
 char *
 sas_store_valid_claims(const SasStepId *ids, int n)
 {
-	static SasPlan plan = {"SELECT unnest(_sas.held($1, $2, $3, $4))",
+	static SasPlan plan = {"SELECT unnest(_sas.claims_held($1, $2, $3, $4))",
 	4, {INT8ARRAYOID, INT4ARRAYOID, INT4ARRAYOID, 2951 /* uuid[] */ }};
 	SasColumn	c[4];
 	Datum		args[4];
@@ -176,7 +176,7 @@ sas_store_valid_claims(const SasStepId *ids, int n)
 void
 sas_store_lost(const SasStepId *ids, int n, bool *lost)
 {
-	static SasPlan plan = {"SELECT unnest(_sas.lost($1, $2, $3, $4))",
+	static SasPlan plan = {"SELECT unnest(_sas.lost_claims($1, $2, $3, $4))",
 	4, {INT8ARRAYOID, INT4ARRAYOID, INT4ARRAYOID, 2951 /* uuid[] */ }};
 	SasColumn	c[4];
 	Datum		args[4];
@@ -333,7 +333,7 @@ sas_store_check_conditions(void)
 int
 sas_store_purge(int quantity, int64 *next_ms)
 {
-	static SasPlan plan = {"SELECT worked, next_due FROM _sas.keep_house($1)", 1, {INT4OID}};
+	static SasPlan plan = {"SELECT worked, next_due FROM _sas.purge_tick($1)", 1, {INT4OID}};
 	Datum		args[1] = {Int32GetDatum(quantity)};
 
 	sas_store_plan_run(&plan, args, NULL);

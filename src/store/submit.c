@@ -68,7 +68,7 @@ static SasTable store_submit_run = {"run", 13, {
 	{"ready_at", TIMESTAMPTZOID}, {"undo", BOOLOID, "false"}, {"alone", BOOLOID, "false"}, {"fresh", BOOLOID, is_unindexed}}, "front"}
 static SasTable store_submit_ready = READY("false");
 static SasTable store_submit_unindexed = READY("true");
-static SasTable store_submit_due = {"due", 4, {
+static SasTable store_submit_due = {"message", 4, {
 	{"actor", CHAROID, "v"}, {"due_at", TIMESTAMPTZOID}, {"run_id", INT8OID}, {"kind", TEXTOID, "deadline"}}, "front"};
 
 /* ------------------------------------------------------------ what is known */

@@ -129,7 +129,7 @@ watches_append(List *list, void *element)
 void
 sas_store_give_up_invocations(const SasPeerInvocation *invocations, int n)
 {
-	static SasPlan plan = {"SELECT _sas.give_up_turns($1, $2, $3)", 3, {INT8OID, INT8ARRAYOID, INT8ARRAYOID}};
+	static SasPlan plan = {"SELECT _sas.give_up_invocations($1, $2, $3)", 3, {INT8OID, INT8ARRAYOID, INT8ARRAYOID}};
 	SasColumn	c[2];
 	Datum		args[3] = {Int64GetDatum(sas_base_self.boot)};
 

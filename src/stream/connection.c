@@ -159,9 +159,9 @@ sas_stream_watch_connect(SasWatch *w)
 	char		errbuf[256];
 
 	sas_stream_watch_set_line(w, SAS_LINE_NONE);
-	w->parked = agent == NULL || !agent->stored->enabled;
+	w->deferred = agent == NULL || !agent->stored->enabled;
 	/* without room the news that there is some begin it */
-	if (w->parked || w->room <= 0 || !connection_ask_limits(w, agent))
+	if (w->deferred || w->room <= 0 || !connection_ask_limits(w, agent))
 		return;
 	why = sas_work_request_compose(&sent, agent->stored, w->request, NULL);
 	if (why == NULL)

@@ -138,7 +138,7 @@ sas_stream_agents_changed(void)
 		SasAgentEntry *agent = sas_work_agent(w->agent_id);
 		bool		may = agent != NULL && agent->stored->enabled;
 
-		if (may && w->parked && w->request != NULL && w->handle == NULL)
+		if (may && w->deferred && w->request != NULL && w->handle == NULL)
 			sas_stream_watch_set_line(w, SAS_LINE_READY);
 		else if (!may && w->handle != NULL)
 			sas_stream_hosted_ask_again(w);

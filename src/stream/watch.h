@@ -62,7 +62,7 @@ typedef struct SasWatch
 	void	   *handle;			/* NULL: no connection */
 	bool		opened;			/* the answer is a stream */
 	bool		has_slot;
-	bool		parked;			/* until its agent is enabled */
+	bool		deferred;			/* until its agent is enabled */
 	int64		begun_us;
 	SasFramer  *framer;
 	int			room;			/* items that may be appended before the window closes */

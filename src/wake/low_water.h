@@ -31,7 +31,7 @@
 #include "datatype/timestamp.h"
 
 /*
- * Which mark: a lane of _sas.ready by rank; an actor's rows of _sas.due by
+ * Which mark: a lane of _sas.ready by rank; an actor's rows of _sas.message by
  * due_at; or untimed runs by run_id (n is 0): those that the sweep of
  * deadlines has not seen yet.
  */

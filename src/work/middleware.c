@@ -2,7 +2,7 @@
 /*
  * middleware.c: the functions around a step, as the owner of its run.
  *
- * _sas.wrap and _sas.staged_function say what a function worker calls for a
+ * _sas.wrap_function and _sas.phase_function say what a function worker calls for a
  * step that middleware applies to, as one object:
  *
  *	chain		the middleware from the outermost on: {name, before, after}

@@ -266,10 +266,10 @@ FROM (VALUES ('wrk_packer', 'printer', '42501'), ('ann', 'packer', '42501'), ('o
 SELECT is(pg_temp.sees('wrk_packer', $$SELECT request ->> 'pin' FROM sas.claim('packer', 'p1')$$), 'task-1', 'the worker of an agent is given its tasks');
 SELECT is(pg_temp.sees('wrk', $$SELECT request ->> 'pin' FROM sas.claim('printer', 'p2')$$), 'task-1', 'the worker of all those of any');
 SELECT is(pg_temp.sees('wrk_packer', format('SELECT sas.%s', call)), '42501 permission denied for agent "printer"', format('what another agent''s worker holds is not his: %s', split_part(call, '(', 1)))
-FROM _sas.place p, unnest(ARRAY[format('complete(%L, ''1'')', p.request_id), format('fail(%L, ''x'')', p.request_id), format('heartbeat(%L)', p.request_id), format('hand_back(%L)', p.request_id)]) call
+FROM _sas.external_slot p, unnest(ARRAY[format('complete(%L, ''1'')', p.request_id), format('fail(%L, ''x'')', p.request_id), format('heartbeat(%L)', p.request_id), format('hand_back(%L)', p.request_id)]) call
 WHERE p.worker = 'p2';
-SELECT is(pg_temp.sees('wrk_packer', format('SELECT sas.complete(%L, ''1'')', (SELECT request_id FROM _sas.place WHERE worker = 'p1'))), 'true', 'he completes his own');
-SELECT is(pg_temp.sees('adm', format('SELECT sas.complete(%L, ''1'')', (SELECT request_id FROM _sas.place WHERE worker = 'p2'))), 'true', 'an admin any');
+SELECT is(pg_temp.sees('wrk_packer', format('SELECT sas.complete(%L, ''1'')', (SELECT request_id FROM _sas.external_slot WHERE worker = 'p1'))), 'true', 'he completes his own');
+SELECT is(pg_temp.sees('adm', format('SELECT sas.complete(%L, ''1'')', (SELECT request_id FROM _sas.external_slot WHERE worker = 'p2'))), 'true', 'an admin any');
 SELECT is(pg_temp.as_role('wrk_packer', format('SELECT * FROM sas.%I', v)), '42501', 'a worker does not look at sas.' || v) FROM unnest('{runs,steps,agents}'::text[]) v;
 SELECT sas.drop_workflow('outside') \g /dev/null
 SELECT sas.drop_agent('packer') \g /dev/null

@@ -122,7 +122,7 @@ SELECT run_id FROM sas.submit('order', '{"pin": "bert"}', key => 'k') \g /dev/nu
 RESET ROLE;
 SELECT request_id FROM sas.claim('packer', 'p', 2) \g /dev/null
 SELECT sas.fail(p.request_id, 'no box', true)
-FROM _sas.place p WHERE p.request_id IS NOT NULL LIMIT 1 \g /dev/null
+FROM _sas.external_slot p WHERE p.request_id IS NOT NULL LIMIT 1 \g /dev/null
 SELECT _sas.raise_alert('stuck', 'a test', 'stands still', run_id => min(run_id)) FROM _sas.run \g /dev/null
 
 -- said(role, path, statement): the first column of its first row, or its error

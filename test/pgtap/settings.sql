@@ -171,7 +171,7 @@ END $$;
 CREATE FUNCTION public.kept(tag text) RETURNS TABLE (place text, line text) LANGUAGE plpgsql AS $$
 BEGIN
     FOREACH place IN ARRAY ARRAY['agent', 'queue', 'workflow', 'workflow_version', 'workflow_step', 'run',
-                                 'run_key', 'step', 'act', 'watcher', 'watch'] LOOP
+                                 'run_key', 'step', 'operator_action', 'watcher', 'watch'] LOOP
         RETURN QUERY EXECUTE format($sql$
             SELECT %1$L, (SELECT replace(string_agg(e.key || '=' || e.value, ' ' ORDER BY e.key), $1, '@')
                           FROM jsonb_each_text(to_jsonb(t)) e

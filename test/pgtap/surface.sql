@@ -217,7 +217,7 @@ SELECT is((SELECT (e.extrelocatable, n.nspname, v.superuser, v.trusted) FROM pg_
 SELECT is(ARRAY(SELECT c::regclass::text FROM pg_extension e, unnest(e.extconfig) c WHERE e.extname = 'sas' AND c = '_sas.secret'::regclass),
           '{}', 'secrets are left out of dumps');
 SELECT is(ARRAY(SELECT c.oid::regclass::text FROM pg_class c
-                WHERE c.relnamespace = '_sas'::regnamespace AND c.relkind IN ('r', 'S') AND c.relname NOT IN ('secret', 'transition', 'privilege', 'turn', 'boot', 'timed')
+                WHERE c.relnamespace = '_sas'::regnamespace AND c.relkind IN ('r', 'S') AND c.relname NOT IN ('secret', 'transition', 'privilege', 'lock_row', 'boot', 'deadline_sweep')
                   AND NOT c.oid = ANY ((SELECT extconfig FROM pg_extension WHERE extname = 'sas')::oid[]) ORDER BY 1),
           '{}', 'every other table, and every sequence, is dumped');
 

@@ -93,7 +93,7 @@ SELECT run_id FROM _sas.submit_runs(current_user::regrole::oid, 'pay', ARRAY['{"
 SELECT run_id FROM sas.submit('pay', '{"account": "c"}');
 SELECT t.settle() \g /dev/null
 SELECT run_id, parent_run_id, input ->> 'account' AS account, state FROM sas.runs WHERE run_id > 4 ORDER BY 1;
-SELECT key, run_id, state FROM _sas.run_place ORDER BY 2;
+SELECT key, run_id, state FROM _sas.concurrency_slot ORDER BY 2;
 SELECT t.work();
 SELECT * FROM t.left_over();
 \echo the pause of a workflow: new runs wait, those that have begun go on
@@ -116,7 +116,7 @@ SELECT sas.resume_workflow('order');
 SELECT t.work();
 SELECT run_id, state, result, waits_for FROM sas.runs ORDER BY 1;
 SELECT * FROM t.left_over();
-SELECT count(*) FROM _sas.held_run;
+SELECT count(*) FROM _sas.deferred_run;
 SELECT sas.pause_workflow('nosuch');
 \echo a child whose key cannot be made fails its step
 SELECT t.workflow('parent', '{"c": {"workflow": "pay", "input": {"acount": 1}}}', '{"on_failure": "fail"}') \g /dev/null

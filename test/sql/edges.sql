@@ -93,7 +93,7 @@ SELECT run_id FROM sas.submit('wide', (SELECT jsonb_build_object('l', jsonb_agg(
 SELECT t.settle(), t.claim() <> 'nothing' AS claimed;
 SELECT count(*) AS answered FROM generate_series(1, 60) g WHERE t.answer('a', CASE g WHEN 7 THEN 'doubt' ELSE 'done' END, for_element => g) = 'taken';
 SELECT t.settle(), t.claim(), t.answer('z', 'permanent 422'), t.settle();
-SELECT count(*) AS listed FROM _sas.undo_line;
+SELECT count(*) AS listed FROM _sas.undo_order;
 WITH done AS MATERIALIZED (SELECT t.work() AS said)
 SELECT said = 'a[7], undo a[7], ' || (SELECT string_agg(format('undo a[%s]', g), ', ' ORDER BY g DESC) FROM generate_series(1, 60) g WHERE g <> 7) AS in_reverse_order FROM done;
 SELECT state, result FROM sas.runs WHERE run_id = :run_id;

@@ -62,8 +62,8 @@ SELECT t.clean() \g /dev/null
 SELECT t.workflow('local', '{"book": {"function": "t.echo", "complete_in": "5 s"}}') \g /dev/null
 SELECT run_id FROM sas.submit('local');
 SELECT t.claim();
-SELECT _sas.held(ARRAY[run_id], ARRAY[step_no], ARRAY[element], ARRAY[request_id]), _sas.held(ARRAY[run_id], ARRAY[step_no], ARRAY[element], ARRAY[gen_random_uuid()]) FROM t.held;
+SELECT _sas.claims_held(ARRAY[run_id], ARRAY[step_no], ARRAY[element], ARRAY[request_id]), _sas.claims_held(ARRAY[run_id], ARRAY[step_no], ARRAY[element], ARRAY[gen_random_uuid()]) FROM t.held;
 SELECT t.later('5 s') \g /dev/null
-SELECT _sas.held(ARRAY[run_id], ARRAY[step_no], ARRAY[element], ARRAY[request_id]) FROM t.held;
+SELECT _sas.claims_held(ARRAY[run_id], ARRAY[step_no], ARRAY[element], ARRAY[request_id]) FROM t.held;
 SELECT t.answer('book');
 SELECT state FROM sas.steps;

@@ -5,7 +5,7 @@ SELECT t.clean() \g /dev/null
 -- what the files before this one have left
 SELECT _sas.purge_versions(ARRAY(SELECT v.version_id FROM _sas.workflow_version v)) \g /dev/null
 \set SHOW_CONTEXT never
-CREATE FUNCTION t.keep_house(quantity int DEFAULT 100) RETURNS TABLE (worked int, next_due interval) LANGUAGE sql AS $$ SELECT k.worked, t.at(k.next_due) FROM _sas.keep_house(quantity) k $$;
+CREATE FUNCTION t.keep_house(quantity int DEFAULT 100) RETURNS TABLE (worked int, next_due interval) LANGUAGE sql AS $$ SELECT k.worked, t.at(k.next_due) FROM _sas.purge_tick(quantity) k $$;
 -- t.remains(): every table of sas that knows a run, with how many of its rows tell of runs that are not there
 CREATE FUNCTION t.remains() RETURNS TABLE (what text, n bigint) LANGUAGE plpgsql AS $$
 DECLARE
@@ -73,14 +73,14 @@ DELETE FROM t.held;
 SELECT t.settle(), t.later('10 s') \g /dev/null
 SELECT t.work() <> '' AS worked;
 SELECT (sas.pause(1)).changed, (sas.resume(1)).changed;
-SELECT sas.fail(request_id, 'broken', permanent => true) FROM _sas.place WHERE request_id IS NOT NULL;
+SELECT sas.fail(request_id, 'broken', permanent => true) FROM _sas.external_slot WHERE request_id IS NOT NULL;
 SELECT t.work() <> '' AS worked;
 SELECT t.later('1 min'), t.work() <> '' AS worked;
 SELECT t.brief(1);
 SELECT r.state, r.result, count(*) FROM _sas.run r WHERE r.run_id <> 2 GROUP BY 1, 2 ORDER BY 1, 2;
-SELECT count(*) FROM _sas.ended;
-SELECT (SELECT count(*) > 5 FROM _sas.step WHERE run_id = 1) AS steps, (SELECT count(*) > 0 FROM _sas.attempt WHERE run_id = 1) AS attempts, (SELECT count(*) > 0 FROM _sas.act WHERE run_id = 1) AS acts,
-       (SELECT count(*) > 0 FROM _sas.item WHERE run_id = 1) AS items, (SELECT count(*) > 0 FROM _sas.fan WHERE run_id = 1) AS fans, (SELECT count(*) > 0 FROM _sas.signal WHERE run_id = 1) AS signals,
+SELECT count(*) FROM _sas.finished_run;
+SELECT (SELECT count(*) > 5 FROM _sas.step WHERE run_id = 1) AS steps, (SELECT count(*) > 0 FROM _sas.attempt WHERE run_id = 1) AS attempts, (SELECT count(*) > 0 FROM _sas.operator_action WHERE run_id = 1) AS acts,
+       (SELECT count(*) > 0 FROM _sas.item WHERE run_id = 1) AS items, (SELECT count(*) > 0 FROM _sas.map_progress WHERE run_id = 1) AS fans, (SELECT count(*) > 0 FROM _sas.signal WHERE run_id = 1) AS signals,
        (SELECT count(*) > 0 FROM _sas.task WHERE run_id = 1) AS tasks, (SELECT count(*) > 0 FROM _sas.reply WHERE run_id = 1) AS replies;
 SELECT t.later('91 days') \g /dev/null
 SELECT * FROM t.keep_house();
@@ -241,8 +241,8 @@ SELECT key, state FROM sas.watches ORDER BY 1;
 -- a watcher that is dropped takes its tasks along, and whoever was to look at them finds nothing
 SELECT count(*) FROM sas.watch('camera', 'e');
 SELECT key, state FROM sas.unwatch('camera', '{e}');
-SELECT _sas.look_at_watches(ARRAY(SELECT w.watch_id FROM _sas.watch w)) \g /dev/null
+SELECT _sas.check_watches(ARRAY(SELECT w.watch_id FROM _sas.watch w)) \g /dev/null
 SELECT sas.drop_watcher('camera');
 SELECT _sas.check_requested(10);
-SELECT (SELECT count(*) FROM _sas.watch_look) AS look, (SELECT count(*) FROM _sas.watch_ended) AS ended;
+SELECT (SELECT count(*) FROM _sas.watch_check) AS look, (SELECT count(*) FROM _sas.watch_ended) AS ended;
 SELECT t.clean() \g /dev/null

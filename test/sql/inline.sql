@@ -233,7 +233,7 @@ SELECT sas.stub(a, '200') FROM unnest('{payments,shipping}'::text[]) a;
 SELECT run_id, state, result FROM sas.run_inline('kept');
 SELECT * FROM t.tell();
 SELECT target, told_state, state, result FROM sas.hook_runs ORDER BY target;
-SELECT count(*) FROM pg_locks l JOIN pg_class c ON c.oid = l.relation WHERE c.relname = 'turn' AND l.mode = 'RowShareLock';
+SELECT count(*) FROM pg_locks l JOIN pg_class c ON c.oid = l.relation WHERE c.relname = 'lock_row' AND l.mode = 'RowShareLock';
 SELECT run_id, workflow, state FROM sas.runs WHERE run_id <= 3 ORDER BY 1;
 SELECT sas.continue_inline(1);
 ROLLBACK;

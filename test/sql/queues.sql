@@ -60,7 +60,7 @@ SELECT t.work();
 SELECT t.later('1 min') \g /dev/null
 SELECT t.work();
 SELECT * FROM t.left_over();
-\echo pause and cancel of a run give its places back; what waited is parked
+\echo pause and cancel of a run give its places back; what waited is deferred
 SELECT t.clean() \g /dev/null
 SELECT run_id FROM sas.submit_batch('one', ARRAY['{}', '{}', '{}']::jsonb[]);
 SELECT t.settle() \g /dev/null

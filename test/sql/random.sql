@@ -162,7 +162,7 @@ BEGIN
     IF good OR t.often(0.5) THEN
         INSERT INTO t.task (request_id, run_id, undo) SELECT c.request_id, c.run_id, c.undo FROM sas.claim('robots', 'robot', 1 + t.dice(3)) c;
         taken := FOUND;
-        UPDATE t.task k SET step_no = p.step_no, element = p.element FROM _sas.place p WHERE p.request_id = k.request_id;
+        UPDATE t.task k SET step_no = p.step_no, element = p.element FROM _sas.external_slot p WHERE p.request_id = k.request_id;
     END IF;
     SELECT * INTO h FROM t.task ORDER BY n LIMIT 1;
     IF h.request_id IS NULL THEN
@@ -261,17 +261,17 @@ $$;
 CREATE FUNCTION t.look(moment text) RETURNS void LANGUAGE sql AS $$
     INSERT INTO t.odd (what)
     -- a step that goes on is counted once, whether it has a row or stands in the queue or at the scheduler's door only
-    SELECT format('%s: run %s (%s, %s) counts %s open steps and has %s', moment, r.run_id, r.state, coalesce(r.fate, 'goes on'), r.open_steps, x.n)
+    SELECT format('%s: run %s (%s, %s) counts %s open steps and has %s', moment, r.run_id, r.state, coalesce(r.abandon_as, 'goes on'), r.open_steps, x.n)
     FROM _sas.run r
     CROSS JOIN LATERAL (
         SELECT count(*) AS n FROM (
             SELECT s.step_no, s.element FROM _sas.step s
             WHERE s.run_id = r.run_id
               -- what a fallback does is counted with the step that it stands in for
-              AND CASE WHEN r.fate IS NULL THEN s.element = 0 AND s.state IN ('ready', 'running', 'suspended', 'failed', 'compensating') AND NOT t.stands_in(r.version_id, s.step_no)
+              AND CASE WHEN r.abandon_as IS NULL THEN s.element = 0 AND s.state IN ('ready', 'running', 'suspended', 'failed', 'compensating') AND NOT t.stands_in(r.version_id, s.step_no)
                        ELSE s.state IN ('ready', 'running', 'suspended') OR s.state = 'compensating' OR s.state = 'failed' AND s.waiting_kind = 'supervisor' END
-            UNION SELECT q.step_no, q.element FROM _sas.ready q WHERE q.run_id = r.run_id AND (r.fate IS NOT NULL OR q.element = 0 AND NOT t.stands_in(r.version_id, q.step_no))
-            UNION SELECT d.step_no, d.element FROM _sas.due d WHERE d.run_id = r.run_id AND d.kind = 'enter' AND r.fate IS NULL AND d.element = 0) o) x
+            UNION SELECT q.step_no, q.element FROM _sas.ready q WHERE q.run_id = r.run_id AND (r.abandon_as IS NOT NULL OR q.element = 0 AND NOT t.stands_in(r.version_id, q.step_no))
+            UNION SELECT d.step_no, d.element FROM _sas.message d WHERE d.run_id = r.run_id AND d.kind = 'enter' AND r.abandon_as IS NULL AND d.element = 0) o) x
     WHERE r.state NOT IN ('stopped', 'scheduled') AND x.n <> r.open_steps
       -- before a run that is paused while it is scheduled begins, its roots are counted already
       AND NOT (r.state = 'paused' AND r.paused_state = 'scheduled')
@@ -279,16 +279,16 @@ CREATE FUNCTION t.look(moment text) RETURNS void LANGUAGE sql AS $$
     SELECT format('%s: run %s step %s is %s before step %s has ended', moment, s.run_id, s.step_no, s.state, e.from_no)
     FROM _sas.step s JOIN _sas.run r USING (run_id) JOIN _sas.workflow_edge e ON e.version_id = r.version_id AND e.to_no = s.step_no
     LEFT JOIN _sas.step p ON p.run_id = s.run_id AND p.step_no = e.from_no AND p.element = 0
-    WHERE r.fate IS NULL AND s.state NOT IN ('waiting', 'skipped', 'cancelled') AND coalesce(p.state, 'none') NOT IN ('succeeded', 'skipped')
+    WHERE r.abandon_as IS NULL AND s.state NOT IN ('waiting', 'skipped', 'cancelled') AND coalesce(p.state, 'none') NOT IN ('succeeded', 'skipped')
     UNION ALL
     SELECT format('%s: %s places of workflow %s, key %s are held', moment, count(*), p.workflow_id, p.key)
-    FROM _sas.run_place p JOIN _sas.run r USING (run_id) JOIN _sas.workflow_version v USING (version_id) WHERE p.state = 'holds' GROUP BY p.workflow_id, p.key HAVING count(*) > max(v.place_limit)
+    FROM _sas.concurrency_slot p JOIN _sas.run r USING (run_id) JOIN _sas.workflow_version v USING (version_id) WHERE p.state = 'holds' GROUP BY p.workflow_id, p.key HAVING count(*) > max(v.place_limit)
     UNION ALL
-    SELECT format('%s: queue %s has %s places taken', moment, q.name, count(*)) FROM _sas.queue_place p JOIN _sas.queue q USING (queue_id) GROUP BY q.name, q.max_running HAVING count(*) > q.max_running
+    SELECT format('%s: queue %s has %s places taken', moment, q.name, count(*)) FROM _sas.queue_slot p JOIN _sas.queue q USING (queue_id) GROUP BY q.name, q.max_running HAVING count(*) > q.max_running
     UNION ALL
     SELECT format('%s: run %s step %s has %s elements at once', moment, s.run_id, s.step_no, count(*))
     FROM _sas.step s JOIN _sas.run r USING (run_id) JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
-    WHERE s.element > 0 AND s.state IN ('running', 'suspended', 'ready') AND r.fate IS NULL AND w.shape ? 'concurrency'
+    WHERE s.element > 0 AND s.state IN ('running', 'suspended', 'ready') AND r.abandon_as IS NULL AND w.shape ? 'concurrency'
     GROUP BY s.run_id, s.step_no, w.shape HAVING count(*) > (w.shape ->> 'concurrency')::int
     UNION ALL
     SELECT format('%s: %s singletons of workflow %s are open', moment, count(*), v.workflow_id)
@@ -301,8 +301,8 @@ CREATE FUNCTION t.look(moment text) RETURNS void LANGUAGE sql AS $$
     FROM _sas.step s JOIN _sas.run r USING (run_id)
     WHERE r.state NOT IN ('paused', 'stopped') AND (s.state IN ('ready', 'compensating') AND s.request_id IS NULL OR s.state = 'suspended' AND coalesce(s.waiting_kind, '') NOT IN ('elements', 'child', 'signal', 'fallback'))
       AND NOT EXISTS (SELECT FROM _sas.ready q WHERE q.run_id = s.run_id AND q.step_no = s.step_no AND q.element = s.element)
-      AND NOT EXISTS (SELECT FROM _sas.due d WHERE d.run_id = s.run_id AND d.step_no = s.step_no AND d.element = s.element)
-      AND NOT EXISTS (SELECT FROM _sas.run c WHERE c.parent_run_id = s.run_id AND c.parent_step_no = s.step_no AND c.parent_element = s.element AND (c.state <> 'stopped' OR EXISTS (SELECT FROM _sas.due d WHERE d.run_id = c.run_id)))
+      AND NOT EXISTS (SELECT FROM _sas.message d WHERE d.run_id = s.run_id AND d.step_no = s.step_no AND d.element = s.element)
+      AND NOT EXISTS (SELECT FROM _sas.run c WHERE c.parent_run_id = s.run_id AND c.parent_step_no = s.step_no AND c.parent_element = s.element AND (c.state <> 'stopped' OR EXISTS (SELECT FROM _sas.message d WHERE d.run_id = c.run_id)))
     UNION ALL
     SELECT format('%s: run %s step %s[%s] is held and no lease says so', moment, s.run_id, s.step_no, s.element)
     FROM _sas.step s WHERE s.request_id IS NOT NULL AND NOT EXISTS (SELECT FROM _sas.lease l WHERE l.lease_id = s.lease_id)
@@ -313,7 +313,7 @@ CREATE FUNCTION t.audit() RETURNS void LANGUAGE sql AS $$
     INSERT INTO t.odd (what)
     SELECT format('%s %s left over', l.n, l.what) FROM t.left_over() l
     UNION ALL
-    SELECT format('place %s of agent %s is held', p.place, p.agent_id) FROM _sas.place p WHERE p.request_id IS NOT NULL
+    SELECT format('place %s of agent %s is held', p.place, p.agent_id) FROM _sas.external_slot p WHERE p.request_id IS NOT NULL
     UNION ALL
     SELECT format('run %s has ended as %s, and step %s[%s] is %s', r.run_id, r.result, s.step_no, s.element, s.state)
     FROM _sas.run r JOIN _sas.step s USING (run_id) WHERE r.result IN ('success', 'warning') AND s.state NOT IN ('succeeded', 'skipped') AND NOT t.stands_in(r.version_id, s.step_no)
@@ -325,7 +325,7 @@ CREATE FUNCTION t.audit() RETURNS void LANGUAGE sql AS $$
     UNION ALL
     SELECT format('run %s has ended as %s, and what step %s[%s] (%s) did %s', r.run_id, r.result, s.step_no, s.element, s.state, CASE WHEN b.stands THEN 'stands' ELSE 'is undone' END)
     FROM _sas.run r JOIN _sas.step s USING (run_id) JOIN t.book b ON b.run_id = s.run_id AND b.step_no = s.step_no AND b.element = s.element
-    WHERE CASE WHEN r.result IN ('success', 'warning') OR r.fate = 'fail' THEN s.state = 'succeeded' AND NOT b.stands AND NOT EXISTS (SELECT FROM _sas.workflow_step f WHERE f.version_id = r.version_id AND f.step_no = s.step_no AND f.shape ? 'fallback')
+    WHERE CASE WHEN r.result IN ('success', 'warning') OR r.abandon_as = 'fail' THEN s.state = 'succeeded' AND NOT b.stands AND NOT EXISTS (SELECT FROM _sas.workflow_step f WHERE f.version_id = r.version_id AND f.step_no = s.step_no AND f.shape ? 'fallback')
                ELSE b.stands AND EXISTS (SELECT FROM _sas.workflow_step u WHERE u.version_id = r.version_id AND u.step_no = s.step_no AND u.undo) END
     UNION ALL
     SELECT format('run %s: step %s[%s] succeeded, and the service knows nothing of it', r.run_id, s.step_no, s.element)
@@ -383,8 +383,8 @@ BEGIN
         PERFORM sas.cancel(run_id) FROM (SELECT run_id FROM _sas.run WHERE state = 'paused' ORDER BY run_id) r WHERE n > 40;
         PERFORM sas.resume(run_id) FROM (SELECT run_id FROM _sas.run WHERE state = 'paused' ORDER BY run_id) r;
         CONTINUE WHEN FOUND;
-        EXIT WHEN NOT EXISTS (SELECT FROM _sas.run WHERE state <> 'stopped') AND NOT EXISTS (SELECT FROM _sas.due) OR EXISTS (SELECT FROM t.odd);
-        next := least(_sas.next_due('s'), _sas.next_due('v'), (SELECT min(next_by) FROM _sas.lease));
+        EXIT WHEN NOT EXISTS (SELECT FROM _sas.run WHERE state <> 'stopped') AND NOT EXISTS (SELECT FROM _sas.message) OR EXISTS (SELECT FROM t.odd);
+        next := least(_sas.next_message('s'), _sas.next_message('v'), (SELECT min(next_by) FROM _sas.lease));
         EXIT WHEN next IS NULL;
         PERFORM t.set_clock(greatest(next, _sas.now() + interval '1 s'));
         PERFORM t.look('end');

@@ -44,10 +44,10 @@ CREATE FUNCTION t.at(instant timestamptz) RETURNS interval LANGUAGE sql STABLE A
 
 CREATE FUNCTION t.clean() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    TRUNCATE _sas.run, _sas.run_key, _sas.run_after, _sas.singleton, _sas.run_place, _sas.held_run, _sas.queue_place, _sas.step, _sas.edit, _sas.ready, _sas.lease, _sas.due, _sas.timed, _sas.item, _sas.fan, _sas.stage, _sas.undo_line, _sas.signal, _sas.attempt, _sas.task, _sas.act, _sas.alert, _sas.ended, _sas.boot, _sas.idle_version, _sas.reply, t.worker, t.held RESTART IDENTITY;
-    TRUNCATE _sas.watch, _sas.watch_ended, _sas.watch_flow, _sas.watch_done, _sas.watch_batch, _sas.watch_work, _sas.watch_wait, _sas.watch_held, _sas.watch_note, _sas.watch_look, _sas.node RESTART IDENTITY;
+    TRUNCATE _sas.run, _sas.run_key, _sas.run_dependency, _sas.singleton, _sas.concurrency_slot, _sas.deferred_run, _sas.queue_slot, _sas.step, _sas.override, _sas.ready, _sas.lease, _sas.message, _sas.deadline_sweep, _sas.item, _sas.map_progress, _sas.phase, _sas.undo_order, _sas.signal, _sas.attempt, _sas.task, _sas.operator_action, _sas.alert, _sas.finished_run, _sas.boot, _sas.idle_version, _sas.reply, t.worker, t.held RESTART IDENTITY;
+    TRUNCATE _sas.watch, _sas.watch_ended, _sas.watch_flow, _sas.watch_done, _sas.watch_batch, _sas.watch_work, _sas.watch_wait, _sas.watch_held, _sas.watch_note, _sas.watch_check, _sas.node RESTART IDENTITY;
     TRUNCATE _sas.stub, _sas.stub_signal, _sas.stubbed_call, _sas.stub_flight RESTART IDENTITY;
-    UPDATE _sas.place SET request_id = NULL, lease_id = NULL;
+    UPDATE _sas.external_slot SET request_id = NULL, lease_id = NULL;
     UPDATE _sas.agent_health SET stale_replies = 0, breaker = 'closed', open_until = NULL;
     PERFORM t.set_clock(t.start());
 END $$;
@@ -191,8 +191,8 @@ $$;
 
 -- t.left_over(): what stands in the private tables when all runs have ended; nothing should
 CREATE FUNCTION t.left_over() RETURNS TABLE (what text, n bigint) LANGUAGE sql AS $$
-    SELECT * FROM (SELECT 'ready', count(*) FROM _sas.ready UNION ALL SELECT 'lease', count(*) FROM _sas.lease UNION ALL SELECT 'due', count(*) FROM _sas.due
-                   UNION ALL SELECT 'place', count(*) FROM _sas.run_place UNION ALL SELECT 'queue place', count(*) FROM _sas.queue_place UNION ALL SELECT 'singleton', count(*) FROM _sas.singleton UNION ALL SELECT 'stage', count(*) FROM _sas.stage UNION ALL SELECT 'to undo', count(*) FROM _sas.undo_line
+    SELECT * FROM (SELECT 'ready', count(*) FROM _sas.ready UNION ALL SELECT 'lease', count(*) FROM _sas.lease UNION ALL SELECT 'due', count(*) FROM _sas.message
+                   UNION ALL SELECT 'place', count(*) FROM _sas.concurrency_slot UNION ALL SELECT 'queue place', count(*) FROM _sas.queue_slot UNION ALL SELECT 'singleton', count(*) FROM _sas.singleton UNION ALL SELECT 'stage', count(*) FROM _sas.phase UNION ALL SELECT 'to undo', count(*) FROM _sas.undo_order
                    UNION ALL SELECT 'open run', count(*) FROM _sas.run WHERE run.state <> 'stopped'
                    UNION ALL SELECT 'open step', count(*) FROM _sas.step WHERE step.state IN ('ready', 'running', 'suspended', 'compensating', 'waiting')) x (what, n)
     WHERE n > 0

@@ -18,15 +18,15 @@ CREATE FUNCTION t.told() RETURNS TABLE (what text, n bigint) LANGUAGE sql AS $$
           UNION ALL
           SELECT 'step ' || (to_jsonb(s) - '{request_id,completion}'::text[] || jsonb_build_object('held', s.request_id IS NOT NULL, 'completion', CASE WHEN s.completion IS NOT NULL THEN rank() OVER (PARTITION BY s.run_id ORDER BY s.completion) END))::text FROM _sas.step s
           UNION ALL SELECT 'ready ' || to_jsonb(q)::text FROM _sas.ready q
-          UNION ALL SELECT 'due ' || to_jsonb(d)::text FROM _sas.due d
+          UNION ALL SELECT 'due ' || to_jsonb(d)::text FROM _sas.message d
           UNION ALL SELECT 'lease ' || to_jsonb(l)::text FROM _sas.lease l
-          UNION ALL SELECT 'ended ' || e.result || ' ' || u || ' ' || e.ended_at FROM _sas.ended e CROSS JOIN LATERAL unnest(e.run_ids) u
+          UNION ALL SELECT 'ended ' || e.result || ' ' || u || ' ' || e.ended_at FROM _sas.finished_run e CROSS JOIN LATERAL unnest(e.run_ids) u
           UNION ALL SELECT 'attempt ' || to_jsonb(a)::text FROM _sas.attempt a
           UNION ALL SELECT 'alert ' || (to_jsonb(a) - 'alert_id')::text FROM _sas.alert a
           UNION ALL SELECT 'reply ' || (to_jsonb(a) - 'reply_id')::text FROM _sas.reply a
-          UNION ALL SELECT 'fan ' || to_jsonb(f)::text FROM _sas.fan f
-          UNION ALL SELECT 'place ' || to_jsonb(p)::text FROM _sas.queue_place p
-          UNION ALL SELECT 'line ' || to_jsonb(p)::text FROM _sas.run_place p
+          UNION ALL SELECT 'fan ' || to_jsonb(f)::text FROM _sas.map_progress f
+          UNION ALL SELECT 'place ' || to_jsonb(p)::text FROM _sas.queue_slot p
+          UNION ALL SELECT 'line ' || to_jsonb(p)::text FROM _sas.concurrency_slot p
           UNION ALL SELECT 'health ' || (to_jsonb(h) - '{open_until,last_error_at}'::text[])::text FROM _sas.agent_health h) x
     GROUP BY x.what
 $$;
@@ -96,16 +96,16 @@ CREATE TABLE t.way (plain int, replies int);
 CREATE FUNCTION t.judge_all(yes boolean) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF yes THEN
-        ALTER FUNCTION _sas.look_at_replies RENAME TO look_really;
-        CREATE FUNCTION _sas.look_at_replies(replies _sas.call_reply[], OUT free int[], OUT run_ids bigint[], OUT plain int[], OUT pending boolean, OUT queued boolean)
+        ALTER FUNCTION _sas.lock_replied_runs RENAME TO look_really;
+        CREATE FUNCTION _sas.lock_replied_runs(replies _sas.call_reply[], OUT free int[], OUT run_ids bigint[], OUT plain int[], OUT pending boolean, OUT queued boolean)
         LANGUAGE plpgsql AS 'BEGIN
             SELECT l.* INTO free, run_ids, plain, pending, queued FROM _sas.look_really(replies) l;
             INSERT INTO t.way VALUES (cardinality(plain), cardinality(replies));
             plain := NULL;
         END';
     ELSE
-        DROP FUNCTION _sas.look_at_replies;
-        ALTER FUNCTION _sas.look_really RENAME TO look_at_replies;
+        DROP FUNCTION _sas.lock_replied_runs;
+        ALTER FUNCTION _sas.look_really RENAME TO lock_replied_runs;
     END IF;
 END $$;
 

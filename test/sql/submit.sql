@@ -13,7 +13,7 @@ INSERT INTO t.shop_order VALUES (1);
 SELECT run_id, created FROM sas.submit('order', '{"id": 1}', key => 'order-1', reply_to => 'shop');
 ROLLBACK;
 SELECT (SELECT count(*) FROM t.shop_order) AS orders, (SELECT count(*) FROM _sas.run) AS runs, (SELECT count(*) FROM _sas.run_key) AS keys,
-       (SELECT count(*) FROM _sas.ready) AS ready, (SELECT count(*) FROM _sas.due) AS due, (SELECT count(*) FROM _sas.reply) AS replies;
+       (SELECT count(*) FROM _sas.ready) AS ready, (SELECT count(*) FROM _sas.message) AS due, (SELECT count(*) FROM _sas.reply) AS replies;
 
 -- a rolled back savepoint takes its run along and leaves the others
 BEGIN;

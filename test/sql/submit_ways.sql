@@ -57,7 +57,7 @@ CREATE FUNCTION t.write_down(of_way text) RETURNS void LANGUAGE sql AS $$
     SELECT t.later('1 min'), _sas.set_timers(NULL, NULL, NULL);
     INSERT INTO t.written SELECT of_way, x.what, x.n, x.body
     FROM (SELECT 'run', r.run_id, to_jsonb(r) - 'trace' FROM _sas.run r UNION ALL SELECT 'ready', q.run_id, to_jsonb(q) - 'fresh' FROM _sas.ready q
-          UNION ALL SELECT 'due', d.run_id, to_jsonb(d) FROM _sas.due d UNION ALL SELECT 'key', k.run_id, to_jsonb(k) FROM _sas.run_key k
+          UNION ALL SELECT 'due', d.run_id, to_jsonb(d) FROM _sas.message d UNION ALL SELECT 'key', k.run_id, to_jsonb(k) FROM _sas.run_key k
           UNION ALL SELECT 'reply', p.run_id, to_jsonb(p) - 'reply_id' FROM _sas.reply p) AS x (what, n, body)
 $$;
 \echo the short way is taken by those that are plain, and by no other
@@ -272,9 +272,9 @@ CREATE FUNCTION t.how_many() RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN RETURN 
 SELECT t.how_many() AS and_by_a_function_of_this_command FROM sas.submit('way_one');
 SAVEPOINT s;
 SELECT (SELECT run_id FROM sas.submit('way_one') OFFSET 0) AS id, (SELECT count(*) FROM _sas.run) AS in_this_command;
-SELECT (SELECT count(*) FROM _sas.run) AS runs, (SELECT count(*) FROM _sas.ready) AS ready, (SELECT count(*) FROM _sas.due) AS due;
+SELECT (SELECT count(*) FROM _sas.run) AS runs, (SELECT count(*) FROM _sas.ready) AS ready, (SELECT count(*) FROM _sas.message) AS due;
 ROLLBACK TO s;
-SELECT (SELECT count(*) FROM _sas.run) AS runs, (SELECT count(*) FROM _sas.ready) AS ready, (SELECT count(*) FROM _sas.due) AS due;
+SELECT (SELECT count(*) FROM _sas.run) AS runs, (SELECT count(*) FROM _sas.ready) AS ready, (SELECT count(*) FROM _sas.message) AS due;
 ROLLBACK;
 
 SELECT t.clean() \g /dev/null

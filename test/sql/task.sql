@@ -199,8 +199,8 @@ SELECT sas.alter_agent('packer', enabled => false) \g /dev/null
 SELECT t.take('p3', 9);
 SELECT sas.alter_agent('packer', enabled => true) \g /dev/null
 SELECT t.take('p3', 9);
-SELECT count(*) FROM t.taken JOIN _sas.place USING (request_id);
-SELECT bool_and(sas.complete(request_id, '1')) FROM (SELECT t.request_id FROM t.taken t JOIN _sas.place USING (request_id) OFFSET 0) x;
+SELECT count(*) FROM t.taken JOIN _sas.external_slot USING (request_id);
+SELECT bool_and(sas.complete(request_id, '1')) FROM (SELECT t.request_id FROM t.taken t JOIN _sas.external_slot USING (request_id) OFFSET 0) x;
 SELECT t.settle() \g /dev/null
 SELECT * FROM t.left_over();
 
@@ -208,7 +208,7 @@ SELECT * FROM t.left_over();
 SELECT run_id FROM sas.submit('bounded');
 SELECT run_id FROM sas.submit('bounded', priority => 5);
 SELECT t.take(), t.take();
-SELECT sas.hand_back(request_id) FROM t.taken JOIN _sas.place USING (request_id) \g /dev/null
+SELECT sas.hand_back(request_id) FROM t.taken JOIN _sas.external_slot USING (request_id) \g /dev/null
 
 -- an input that cannot be made fails for good; the next task is given instead
 SELECT t.clean() \g /dev/null

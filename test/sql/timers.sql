@@ -9,7 +9,7 @@ SELECT t.workflow('waiting', '{"a": {"function": "t.echo"}, "b": {"wait": {"sign
 
 -- t.timers(): who has one, and for how long still
 CREATE FUNCTION t.timers() RETURNS TABLE (run_id bigint, kind text, due interval) LANGUAGE sql AS $$
-    SELECT d.run_id, d.kind, d.due_at - _sas.now() FROM _sas.due d WHERE d.actor = 'v' ORDER BY d.run_id, d.due_at
+    SELECT d.run_id, d.kind, d.due_at - _sas.now() FROM _sas.message d WHERE d.actor = 'v' ORDER BY d.run_id, d.due_at
 $$;
 -- t.set_timers(): one step from the beginning, and then when to look again
 CREATE FUNCTION t.set_timers() RETURNS interval LANGUAGE sql AS $$ SELECT next_look - _sas.now() FROM _sas.set_timers(NULL, NULL, NULL) $$;
@@ -22,7 +22,7 @@ BEGIN
     FOR n IN 1..10000 LOOP
         SELECT * INTO w FROM _sas.set_timers(w.at, w.again, w.settles);
         COMMIT;
-        EXIT WHEN NOT w.more AND w.settles IS NULL AND NOT EXISTS (SELECT FROM _sas.timed WHERE until_xid IS NOT NULL);
+        EXIT WHEN NOT w.more AND w.settles IS NULL AND NOT EXISTS (SELECT FROM _sas.deadline_sweep WHERE until_xid IS NOT NULL);
         PERFORM pg_sleep(0.001) WHERE NOT w.more;
     END LOOP;
 END $$;
@@ -95,7 +95,7 @@ SELECT t.clean() \g /dev/null
 SELECT count(*) FROM sas.submit_batch('timed', '{"{}", "{}"}', deadline => '10 min');
 SELECT t.later('1 min'), t.set_timers() \g /dev/null
 SELECT t.later('9 min') \g /dev/null
-UPDATE _sas.due SET due_at = _sas.now() + CASE run_id WHEN 1 THEN interval '250 ms' ELSE '1 min' END WHERE actor = 'v';
+UPDATE _sas.message SET due_at = _sas.now() + CASE run_id WHEN 1 THEN interval '250 ms' ELSE '1 min' END WHERE actor = 'v';
 SELECT t.set_timers();
 SELECT * FROM t.timers();
 \echo a second one would change nothing, and nobody hears of it again
@@ -109,7 +109,7 @@ SELECT t.later('1 min'), t.set_timers() \g /dev/null
 SELECT t.later('9 min'), t.supervise() \g /dev/null
 SELECT run_id, state, paused_for FROM sas.runs ORDER BY 1;
 SELECT * FROM t.alerts();
-INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 'v', _sas.now(), g, 'deadline' FROM generate_series(1, 3) g;
+INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 'v', _sas.now(), g, 'deadline' FROM generate_series(1, 3) g;
 SELECT t.supervise() \g /dev/null
 SELECT run_id, state, paused_for FROM sas.runs ORDER BY 1;
 SELECT * FROM t.alerts();
@@ -117,13 +117,13 @@ SELECT t.set_timers();
 SELECT * FROM t.timers();
 \echo nor does it end what has another deadline by now
 SELECT changed FROM sas.resume(2);
-INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 'v', _sas.now(), 2, 'deadline';
+INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 'v', _sas.now(), 2, 'deadline';
 SELECT t.supervise() \g /dev/null
 SELECT state FROM sas.runs WHERE run_id = 2;
 SELECT changed FROM sas.pause(2);
 \echo but of what is not undone by then an operator hears, once
 SELECT t.later('1 h'), t.supervise() \g /dev/null
-INSERT INTO _sas.due (actor, due_at, run_id, kind) SELECT 'v', _sas.now(), g, 'deadline' FROM generate_series(1, 3) g;
+INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 'v', _sas.now(), g, 'deadline' FROM generate_series(1, 3) g;
 SELECT t.supervise(), t.set_timers();
 SELECT * FROM t.alerts();
 SELECT * FROM t.timers();
@@ -193,17 +193,17 @@ SELECT t.clean() \g /dev/null
 SELECT count(*) FROM sas.submit_batch('timed', ARRAY(SELECT '{}'::jsonb FROM generate_series(1, 25000)));
 SELECT t.later('1 min');
 SELECT more, at FROM _sas.set_timers(NULL, NULL, NULL);
-SELECT (SELECT count(*) FROM t.timers()) AS timers, upto FROM _sas.run_run_id_seq LEFT JOIN _sas.timed ON true;
+SELECT (SELECT count(*) FROM t.timers()) AS timers, upto FROM _sas.run_run_id_seq LEFT JOIN _sas.deadline_sweep ON true;
 CALL t.sweep();
-SELECT (SELECT count(*) FROM t.timers()) AS timers, upto, until_xid IS NULL AS settled FROM _sas.timed;
+SELECT (SELECT count(*) FROM t.timers()) AS timers, upto, until_xid IS NULL AS settled FROM _sas.deadline_sweep;
 \echo whoever looks anew begins there
 SELECT run_id FROM sas.submit('timed');
 SELECT t.later('1 min');
-DELETE FROM _sas.due WHERE run_id = 25000;
+DELETE FROM _sas.message WHERE run_id = 25000;
 SELECT more, at FROM _sas.set_timers(NULL, NULL, NULL);
 SELECT run_id FROM _sas.run EXCEPT SELECT run_id FROM t.timers();
 \echo unless numbers have begun anew
-TRUNCATE _sas.run, _sas.ready, _sas.due RESTART IDENTITY;
+TRUNCATE _sas.run, _sas.ready, _sas.message RESTART IDENTITY;
 SELECT run_id FROM sas.submit('timed');
 SELECT t.later('1 min');
 SELECT more, at FROM _sas.set_timers(NULL, NULL, NULL);
@@ -216,7 +216,7 @@ SELECT setval('_sas.run_run_id_seq', 100) \g /dev/null
 SELECT count(*) FROM sas.submit_batch('timed', ARRAY(SELECT '{}'::jsonb FROM generate_series(1, 11000)));
 SELECT t.later('1 min');
 CALL t.sweep();
-SELECT upto FROM _sas.timed;
+SELECT upto FROM _sas.deadline_sweep;
 SELECT setval('_sas.run_run_id_seq', 5) \g /dev/null
 SELECT run_id FROM sas.submit('timed');
 SELECT setval('_sas.run_run_id_seq', 20000) \g /dev/null
@@ -231,7 +231,7 @@ SELECT t.later('1 min');
 CREATE TABLE t.sweep AS SELECT 0 AS n, NULL::bigint AS at, NULL::bigint AS again, NULL::bigint AS settles, true AS more;
 CREATE FUNCTION t.step() RETURNS TABLE (at bigint, again bigint, more boolean) LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM _sas.lower_front('y', 0, '-infinity');
+    PERFORM _sas.lower_low_water('y', 0, '-infinity');
     UPDATE t.sweep w SET (at, again, settles, more, n) = (SELECT x.at, x.again, x.settles, x.more, w.n + 1 FROM _sas.set_timers(w.at, w.again, w.settles) x);
     RETURN QUERY SELECT w.at, w.again, w.more FROM t.sweep w;
 END $$;

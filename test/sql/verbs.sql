@@ -208,7 +208,7 @@ SELECT run_id, t.brief(run_id) FROM sas.runs WHERE run_id > 2 ORDER BY 1;
 SELECT error, paused_for FROM sas.runs WHERE run_id = 3;
 SELECT run_id, kind, replace(message, current_user, 'me') AS message FROM t.alerts();
 SELECT step, attempt, status FROM sas.attempts WHERE run_id = 3 ORDER BY step;
-SELECT count(*) AS places_taken FROM _sas.place WHERE request_id IS NOT NULL;
+SELECT count(*) AS places_taken FROM _sas.external_slot WHERE request_id IS NOT NULL;
 SELECT * FROM t.left_over();
 -- paused, resting, being undone, with an undo on its way
 SELECT t.workflow('undo', '{"a": {"agent": "inventory", "call": {}, "undo": {"call": {}}}, "b": {"agent": "payments", "call": {}, "after": ["a"], "undo": {"call": {}}}, "c": {"agent": "shipping", "call": {}, "after": ["b"]}}') \g /dev/null

@@ -119,11 +119,11 @@ SELECT t.node('a', 10), t.node('f', 10, 'function');
 SELECT t.ask(2, 'sweep');
 SELECT t.claim_watches('a');
 SELECT t.claim_watches('f');
-SELECT owner = 'postgres'::regrole::oid AS owned, function, input, cursor, every_ms, stop FROM _sas.begin_turn(2, 1, 1);
-SELECT _sas.end_turn(2, 1, 1, '{"at": 5}');
-SELECT input FROM _sas.begin_turn(2, 1, 1);
-SELECT _sas.end_turn(1, 1, 1, '6');
-SELECT count(*) FROM _sas.begin_turn(2, 1, 7);
+SELECT owner = 'postgres'::regrole::oid AS owned, function, input, cursor, every_ms, stop FROM _sas.begin_invocation(2, 1, 1);
+SELECT _sas.end_invocation(2, 1, 1, '{"at": 5}');
+SELECT input FROM _sas.begin_invocation(2, 1, 1);
+SELECT _sas.end_invocation(1, 1, 1, '6');
+SELECT count(*) FROM _sas.begin_invocation(2, 1, 7);
 \echo one that ends its worker goes on at once the first time, and then after pauses
 UPDATE t.worker SET alive = false WHERE name = 'f';
 SELECT t.supervise() > 0 AS found;
@@ -139,9 +139,9 @@ SELECT t.claim_watches('h');
 SELECT * FROM t.watches();
 \echo after that it is noted before it is called: whoever was called when the worker ended is known, the others are not blamed
 SELECT sas.create_watcher('sweep', '{"function": "t.echo", "every": "1 h", "retry": {"jitter": false, "max_failures": 4}}');
-SELECT n, stop, suspect, noted FROM unnest('{1,2}'::int[]) n, _sas.begin_turn(4, n, 3);
-SELECT _sas.note_turn(4, 1, 3), _sas.note_turn(3, 2, 3), _sas.note_turn(4, 2, 3), _sas.end_turn(4, 1, 3, NULL);
-SELECT n, stop, suspect, noted FROM unnest('{1,2}'::int[]) n, _sas.begin_turn(4, n, 3);
+SELECT n, stop, suspect, noted FROM unnest('{1,2}'::int[]) n, _sas.begin_invocation(4, n, 3);
+SELECT _sas.note_invocation(4, 1, 3), _sas.note_invocation(3, 2, 3), _sas.note_invocation(4, 2, 3), _sas.end_invocation(4, 1, 3, NULL);
+SELECT n, stop, suspect, noted FROM unnest('{1,2}'::int[]) n, _sas.begin_invocation(4, n, 3);
 UPDATE t.worker SET alive = false WHERE name = 'h';
 SELECT t.supervise() > 0 AS found;
 SELECT * FROM t.watches();
@@ -149,16 +149,16 @@ SELECT t.node('i', 10, 'function'), t.claim_watches('i');
 SELECT t.later('2 s') \g /dev/null
 SELECT t.claim_watches('i');
 \echo which is a failure: with a limit it has failed when that is reached
-SELECT _sas.note_turn(5, 2, 4);
+SELECT _sas.note_invocation(5, 2, 4);
 UPDATE t.worker SET alive = false WHERE name = 'i';
 SELECT t.supervise() > 0 AS found;
 SELECT * FROM t.watches();
 SELECT kind, message FROM t.alerts();
 \echo and after a quiet time nobody is suspected any more
 SELECT t.node('j', 10, 'function'), t.claim_watches('j');
-SELECT suspect FROM _sas.begin_turn(6, 1, 5);
+SELECT suspect FROM _sas.begin_invocation(6, 1, 5);
 SELECT t.later('61 s') \g /dev/null
-SELECT suspect FROM _sas.begin_turn(6, 1, 5);
+SELECT suspect FROM _sas.begin_invocation(6, 1, 5);
 
 \echo outside programs
 SELECT t.clean() \g /dev/null

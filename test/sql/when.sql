@@ -38,7 +38,7 @@ SELECT t.brief(1);
 SELECT t.work();
 SELECT t.brief(1);
 
--- a step that was skipped and a pause: what waits for thought is parked, and thought about after resume
+-- a step that was skipped and a pause: what waits for thought is deferred, and thought about after resume
 SELECT run_id FROM sas.submit('cascade', '{"go": true}');
 SELECT changed, state FROM sas.pause(2);
 SELECT t.work();

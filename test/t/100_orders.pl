@@ -97,6 +97,6 @@ is("$run->{steps}{reserve}{state} $run->{steps}{charge}{state} $run->{steps}{shi
 	'compensated failed cancelled', 'what was done is undone, and what was not begun is cancelled');
 books_equal($node, $shop, 'and the books know nothing of it any more');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM _sas.lease') + $node->safe_psql('postgres', 'SELECT count(*) FROM _sas.ready')
-	  + $node->safe_psql('postgres', 'SELECT count(*) FROM _sas.due'),
+	  + $node->safe_psql('postgres', 'SELECT count(*) FROM _sas.message'),
 	0, 'when all runs have ended no lease, no timer and nothing in the queue is left');
 done_testing();

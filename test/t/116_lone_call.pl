@@ -154,7 +154,7 @@ $node->safe_psql('postgres', q{SELECT sas.alter_agent('remote', enabled => false
 $run = submit($node, 'one', $input);
 $session = SasSession->new($node);
 $session->query('BEGIN');
-$session->query('LOCK TABLE _sas.stage IN ACCESS EXCLUSIVE MODE');
+$session->query('LOCK TABLE _sas.phase IN ACCESS EXCLUSIVE MODE');
 $node->safe_psql('postgres', q{SELECT sas.alter_agent('remote', enabled => true)});
 ok(wait_until(sub { $node->safe_psql('postgres', q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'sas agent' AND wait_event_type = 'Lock'}) eq '1' }), 'a worker is about to claim');
 $session->query(qq{DO \$\$ BEGIN
@@ -166,7 +166,7 @@ $session->query('COMMIT');
 $session->quit;
 comes(1, 'its call goes out');
 my ($last) = grep { header_of($_, 'x-run') =~ /^$run\b/ } $service->requests('held');
-is($last->{body} =~ /"new"/ ? 1 : 0, $node->safe_psql('postgres', "SELECT count(*) FROM _sas.edit WHERE run_id = $run"), 'with the input that an operator has given it, if he was told that it has it');
+is($last->{body} =~ /"new"/ ? 1 : 0, $node->safe_psql('postgres', "SELECT count(*) FROM _sas.override WHERE run_id = $run"), 'with the input that an operator has given it, if he was told that it has it');
 $service->release;
 all_ended($node, 'all of them end');
 

@@ -35,7 +35,7 @@ sub submit
 	return;
 }
 
-my $timers = q{SELECT string_agg(r.run_id::text, ' ' ORDER BY r.run_id) FROM _sas.run r JOIN _sas.due d ON d.run_id = r.run_id AND d.actor = 'v' AND d.kind = 'deadline' AND d.due_at = r.deadline};
+my $timers = q{SELECT string_agg(r.run_id::text, ' ' ORDER BY r.run_id) FROM _sas.run r JOIN _sas.message d ON d.run_id = r.run_id AND d.actor = 'v' AND d.kind = 'deadline' AND d.due_at = r.deadline};
 my $open = q{SELECT string_agg(run_id::text, ' ' ORDER BY run_id) FROM sas.runs WHERE state <> 'stopped'};
 
 submit($primary, 'COMMIT');
@@ -75,5 +75,5 @@ set_clock($standby, 500);
 ok(wait_for($standby, $timers, '1 2 3 4 5'), 'there it gets its timer');
 set_clock($standby, 3600);
 ok(wait_for($standby, q{SELECT count(*) FROM sas.runs WHERE state = 'stopped' AND error ->> 'type' = 'urn:sas:deadline'}, '5'), 'and all end at their deadline');
-is($standby->safe_psql('postgres', q{SELECT count(*) FROM _sas.due}), '0', 'no timer is left');
+is($standby->safe_psql('postgres', q{SELECT count(*) FROM _sas.message}), '0', 'no timer is left');
 done_testing();

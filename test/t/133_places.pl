@@ -13,7 +13,7 @@ use Test::More;
 
 my $node = new_node('main', 'sas.max_agents' => 8, 'sas.agents' => 2, 'sas.supervisor_interval' => '1 s', max_prepared_transactions => 2);
 my $service = SasService->new;
-my $entries = 'SELECT count(*) FROM _sas.places()';
+my $entries = 'SELECT count(*) FROM _sas.limit_entries()';
 my $gate = { gate => 1 };
 
 sub sql { my ($sql, $database) = @_; return $node->safe_psql($database // 'postgres', $sql) }
@@ -75,12 +75,12 @@ is(call_each('resting', 8, 'beside'), '8', 'agents of one database have all the 
 is(sql($entries, 'beside'), '8', 'as it shows');
 is(call_each('other', 3), '3', 'agents of another are called nevertheless');
 is(call_each('again', 8, 'beside'), '8', 'and so are further ones of the first');
-cmp_ok(sql('SELECT taken FROM _sas.places_state()'), '<=', 8, 'all within the room there is');
+cmp_ok(sql('SELECT taken FROM _sas.limits_state()'), '<=', 8, 'all within the room there is');
 drop_each('other', 3);
 sql('DROP EXTENSION sas CASCADE', 'beside');
 
 # as long as there are few, all that are there count as taken
-my $taken = 'SELECT taken FROM _sas.places_state()';
+my $taken = 'SELECT taken FROM _sas.limits_state()';
 my $prepared = q{BEGIN; DROP EXTENSION sas CASCADE; PREPARE TRANSACTION 'gone'; COMMIT PREPARED 'gone'};
 foreach my $gone ('DROP EXTENSION sas CASCADE', $prepared, 'DROP DATABASE beside')
 {
@@ -97,7 +97,7 @@ foreach my $gone ('DROP EXTENSION sas CASCADE', $prepared, 'DROP DATABASE beside
 # a look for work takes a token for a moment
 sql("SELECT sas.create_agent('unused_' || i, '@{[ $service->url ]}', rate_limit => '1/min') FROM generate_series(1, 8) i");
 is(call_each('looked', 1), '1', 'agents with a slow rate are there beside one that is called');
-ok(wait_for($node, 'SELECT taken <= 1 FROM _sas.places_state()'), 'and take no place by being there');
+ok(wait_for($node, 'SELECT taken <= 1 FROM _sas.limits_state()'), 'and take no place by being there');
 sql("SELECT sas.drop_agent('unused_' || i) FROM generate_series(1, 8) i");
 
 # -- what matters does not -------------------------------------------------------------
@@ -117,7 +117,7 @@ $service->wait_for_requests('paced', 1);
 sql(q{BEGIN; SELECT sas.drop_workflow('shaky'), sas.drop_agent('shaky'); ROLLBACK});
 sql(q{BEGIN; SAVEPOINT a; SELECT sas.drop_workflow('shaky'), sas.drop_agent('shaky'); ROLLBACK TO a; COMMIT});
 is(call_each('crowd', 20), '20', 'a crowd of agents passes by, and one is not dropped after all');
-is(sql(q{SELECT string_agg(a.name || ' ' || p.breaker || ' ' || (p.open_for_ms > 3000000) || ' ' || (p.rate_for_ms >= 0), ', ' ORDER BY a.name) FROM _sas.places() p JOIN _sas.agent a USING (agent_id) WHERE a.name IN ('broken', 'shaky', 'paced')}),
+is(sql(q{SELECT string_agg(a.name || ' ' || p.breaker || ' ' || (p.open_for_ms > 3000000) || ' ' || (p.rate_for_ms >= 0), ', ' ORDER BY a.name) FROM _sas.limit_entries() p JOIN _sas.agent a USING (agent_id) WHERE a.name IN ('broken', 'shaky', 'paced')}),
 	'broken open true true, paced closed false true, shaky closed false true', 'none of it takes the place of an open breaker, of failures that count or of a rate that is used up');
 submit($node, 'paced');
 ok(wait_for($node, q{SELECT string_agg(waiting_kind, ' ' ORDER BY waiting_kind) FROM sas.steps WHERE waiting_kind IN ('breaker', 'rate')}, 'breaker rate'), 'so the breaker and the rate still hold');
@@ -142,7 +142,7 @@ foreach my $i (1 .. 8)
 $service->script(held => [$gate]);
 submit($node, "held_$_") foreach 1 .. 8;
 $service->wait_for_requests('held', 8);
-is(sql('SELECT taken FROM _sas.places_state()'), '8', 'calls are on their way that leave no room');
+is(sql('SELECT taken FROM _sas.limits_state()'), '8', 'calls are on their way that leave no room');
 make_agent($node, 'late', $service, %slow, max_in_flight => 50, rate_limit => '20/s');
 define_call('late');
 $service->script(late => [ { delay => 0.05 } ]);
@@ -188,7 +188,7 @@ cmp_ok(scalar $service->requests('failing'), '<=', 2, 'after one failure in each
 $service->script(failing => [ {} ]);
 sql(q{SELECT sas.reset_agent('failing')});
 ok(wait_for($node, q{SELECT count(*) FROM sas.runs WHERE workflow = 'failing' AND result = 'success'}, '20'), 'until it is reset');
-is(sql('SELECT sum(in_flight) FROM _sas.places()'), '8', 'all that while the others keep their places');
+is(sql('SELECT sum(in_flight) FROM _sas.limit_entries()'), '8', 'all that while the others keep their places');
 
 $service->release;
 $service->script(held => [ {} ]);

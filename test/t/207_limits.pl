@@ -59,7 +59,7 @@ is($most, 2, 'two steps of the queue ran at once, and never more');
 is($node->safe_psql('postgres', q{
 		SELECT count(*) FROM sas.runs r JOIN sas.runs o ON o.workflow = 'keyed' AND o.input->'account' = r.input->'account' AND o.run_id > r.run_id AND o.started_at < r.finished_at
 		WHERE r.workflow = 'keyed'}), '0', 'no two runs of one key were open at once, and they came in the order of their submits');
-is($node->safe_psql('postgres', 'SELECT (SELECT count(*) FROM _sas.run_place) + (SELECT count(*) FROM _sas.queue_place)'), '0', 'all places were given back');
+is($node->safe_psql('postgres', 'SELECT (SELECT count(*) FROM _sas.concurrency_slot) + (SELECT count(*) FROM _sas.queue_slot)'), '0', 'all places were given back');
 
 # -- how soon a run begins that follows another ------------------------------------
 

@@ -117,7 +117,7 @@ is_deeply(
 is( join("\n", sort map { $_->{key} } @{ $books->{entries} }),
 	join("\n", sort split /\n/, $node->safe_psql('postgres', q{SELECT idempotency_key FROM sas.steps WHERE step IN ('map', 'turns') AND element IS NOT NULL OR step = 'slot'})),
 	'each element, turn and child has one key, the one that sas.steps shows');
-is($node->safe_psql('postgres', q{SELECT (SELECT count(*) FROM _sas.due WHERE actor = 's') || ' ' || (SELECT count(*) FROM _sas.ready) || ' ' || (SELECT count(*) FROM _sas.lease)}), '0 0 0',
+is($node->safe_psql('postgres', q{SELECT (SELECT count(*) FROM _sas.message WHERE actor = 's') || ' ' || (SELECT count(*) FROM _sas.ready) || ' ' || (SELECT count(*) FROM _sas.lease)}), '0 0 0',
 	'no timer and no claim is left over');
 note("$books->{counters}{requests} calls for 1800 entries");
 

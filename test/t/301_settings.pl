@@ -72,7 +72,7 @@ $node->safe_psql('postgres', 'DROP DATABASE second');
 # -- failing workers --------------------------------------------------------------
 
 $log = -s $node->logfile;
-$node->safe_psql('postgres', 'ALTER TABLE _sas.due RENAME TO due_away');
+$node->safe_psql('postgres', 'ALTER TABLE _sas.message RENAME TO message_away');
 $node->safe_psql('postgres', q{SELECT pg_terminate_backend(pid) FROM sas.workers WHERE actor = 'supervisor'});
 my $gave_up = sub {
 	my @found = PostgreSQL::Test::Utils::slurp_file($node->logfile, $log) =~ /^(\d+-\d+-\d+ \d+:\d+:[\d.]+).*sas supervisor exits after/mg;
@@ -81,7 +81,7 @@ my $gave_up = sub {
 ok(wait_until(sub { $gave_up->() >= 1 }), 'a worker that meets one error after another gives up');
 my $errors = () = PostgreSQL::Test::Utils::slurp_file($node->logfile, $log) =~ /sas supervisor.*ERROR|ERROR:.*due.*does not exist/g;
 cmp_ok($errors, '<', 60, 'with pauses between: the log is not flooded');
-$node->safe_psql('postgres', 'ALTER TABLE _sas.due_away RENAME TO due');
+$node->safe_psql('postgres', 'ALTER TABLE _sas.message_away RENAME TO message');
 ok(wait_for($node, q{SELECT count(*) FROM sas.workers WHERE actor = 'supervisor' AND leader}, '1'), 'and another takes its place');
 $node->safe_psql('postgres', q{SELECT run_id FROM sas.submit('book', '{"n": 3}')});
 ok(wait_for($node, q{SELECT count(*) FROM sas.runs WHERE result = 'success'}, '3'), 'everything works as before');

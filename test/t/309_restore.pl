@@ -62,7 +62,7 @@ $node->safe_psql('postgres', 'CREATE DATABASE another');
 $node->safe_psql('another', 'CREATE EXTENSION sas');
 ok(wait_for($node, q{SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'sas %' AND datname = 'another'}, '4'), 'another database gets its workers meanwhile');
 is(workers('restored'), '0', 'the one that is restored does not');
-ok(wait_for($node, q{SELECT count(*) > 0 FROM _sas.due WHERE due_at < now()}, 't', dbname => 'restored'), 'though something is overdue there');
+ok(wait_for($node, q{SELECT count(*) > 0 FROM _sas.message WHERE due_at < now()}, 't', dbname => 'restored'), 'though something is overdue there');
 $gate->query('SELECT pg_advisory_unlock(4711)');
 ok($restore->finish, 'the dump is restored without an error');
 is($err, '', 'and without a warning');
@@ -83,7 +83,7 @@ ok(wait_for($node, 'SELECT count(*) > 3 FROM sas.workers', 't', dbname => 'resto
 my $before = $node->safe_psql('restored', 'SELECT string_agg(pid::text, chr(32) ORDER BY pid) FROM sas.workers');
 $gate->query('SET check_function_bodies = off; CREATE EXTENSION IF NOT EXISTS sas');
 is($node->safe_psql('restored', 'SELECT string_agg(pid::text, chr(32) ORDER BY pid) FROM sas.workers'), $before, 'an extension that is there already keeps no worker away');
-$gate->query('BEGIN; COPY _sas.edit FROM PROGRAM $$true$$; ROLLBACK');
+$gate->query('BEGIN; COPY _sas.override FROM PROGRAM $$true$$; ROLLBACK');
 ok(wait_until(sub { workers('restored') == 0 }), 'a session that loads a table keeps them away, though it gave up');
 $gate->query('DISCARD ALL');
 ok(wait_for($node, 'SELECT count(*) > 3 FROM sas.workers', 't', dbname => 'restored'), 'until its connection is handed on');
