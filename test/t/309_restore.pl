@@ -40,7 +40,7 @@ wait_for($node, q{SELECT count(*) > 0 FROM shop.tick});
 IPC::Run::run([ 'pg_dump', '-d', $node->connstr('postgres') ], '>', \my $dump) or die 'pg_dump failed';
 
 # a big one: it takes so long that what was due is overdue, before the runs are loaded
-$dump =~ s/^(COPY sas[.]reply )/SELECT pg_catalog.pg_advisory_lock(4711);\n$1/m or die 'no such table';
+$dump =~ s/^(COPY _sas[.]reply )/SELECT pg_catalog.pg_advisory_lock(4711);\n$1/m or die 'no such table';
 $dump =~ s/^\\(un)?restrict .*$//mg;
 
 # -- the restore ----------------------------------------------------------------------------------
