@@ -235,7 +235,7 @@ BEGIN ATOMIC
                CASE k.kind WHEN 'start_at' THEN run.start_at END AS until
         FROM (SELECT CASE run.state WHEN 'paused' THEN 'resume'
                      WHEN 'scheduled' THEN CASE run.waits_for WHEN 'workflow' THEN 'workflow_paused'
-                                           ELSE run.waits_for END END AS kind) k) w
+                                           ELSE run.waits_for END END AS kind) k OFFSET 0) w
     CROSS JOIN LATERAL (
         SELECT count(*) AS n, count(*) FILTER (WHERE step.state = 'compensated') AS undone,
                count(*) FILTER (WHERE step.state = 'compensating' OR step.waiting_kind = 'undo') AS to_undo,

@@ -5,10 +5,13 @@
 
 -- _sas.version_graph(version_id): the compiled steps of a version, numbered by how many come before them at
 -- most (level), then by sas.steps.position. step is null for points that only join others; after: from which
--- numbers an edge leads to it.
+-- numbers an edge leads to it. plpgsql keeps the plan, which takes longer than to carry it out.
 CREATE FUNCTION _sas.version_graph(version_id int)
 RETURNS TABLE (no int, step text, kind text, target text, stands_in boolean, level int, after int[])
-LANGUAGE sql STABLE AS $$
+LANGUAGE plpgsql STABLE AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
     WITH step AS MATERIALIZED (
         SELECT w.step_no, w.position,
                CASE WHEN NOT w.hidden OR w.shape ? 'stands_in' THEN w.name END AS name,
@@ -42,8 +45,8 @@ LANGUAGE sql STABLE AS $$
                FROM edge e JOIN node f ON f.step_no = e.from_no GROUP BY 1)
     SELECT n.no, n.name, n.kind, n.target, n.stands_in_for IS NOT NULL, n.level, coalesce(b.nos, '{}')
     FROM node n LEFT JOIN before b ON b.to_no = n.step_no
-    ORDER BY n.no
-$$;
+    ORDER BY n.no;
+END $$;
 
 -- _sas.run_graph(run_id), _sas.workflow_graph(workflow): of what the caller may see; no rows otherwise.
 CREATE FUNCTION _sas.run_graph(run_id bigint)
