@@ -16,11 +16,11 @@ LANGUAGE C IMMUTABLE AS 'MODULE_PATHNAME', 'sas_api_middleware_answer';
 CREATE FUNCTION _sas.middleware_context(phase text, r _sas.run, v _sas.workflow_version, workflow text,
                                         step text, element int, undo boolean) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
-    SELECT jsonb_build_object('phase', phase, 'workflow', workflow, 'version',
-                              coalesce(v.of_version, v.version), 'step', step, 'element', element, 'undo',
-                              undo,
-                              'run', jsonb_build_object('id', r.run_id, 'key', r.key, 'labels', r.labels,
-                                                        'created_at', r.created_at, 'deadline', r.deadline))
+    SELECT jsonb_build_object(
+        'phase', phase, 'workflow', workflow, 'version', coalesce(v.of_version, v.version),
+        'step', step, 'element', element, 'undo', undo,
+        'run', jsonb_build_object('id', r.run_id, 'key', r.key, 'labels', r.labels,
+                                  'created_at', r.created_at, 'deadline', r.deadline))
 $$;
 
 -- _sas.wrap_function(...): what a function worker is to call for a claimed step that middleware applies to;
@@ -29,8 +29,8 @@ CREATE FUNCTION _sas.wrap_function(for_run bigint, for_step text, element int, u
                           request jsonb) RETURNS TABLE (wrapper text, input jsonb)
 LANGUAGE sql STABLE AS $$
     SELECT '_sas.through_middleware',
-           jsonb_build_object('chain', c.chain, 'function', $5, 'request', $6, 'context',
-                              _sas.middleware_context(p.phase, r, v, f.name, $2, $3, $4))
+           jsonb_build_object('chain', c.chain, 'function', $5, 'request', $6,
+                              'context', _sas.middleware_context(p.phase, r, v, f.name, $2, $3, $4))
     FROM _sas.run r
     JOIN _sas.workflow_version v USING (version_id)
     JOIN _sas.workflow f USING (workflow_id)
@@ -39,14 +39,19 @@ LANGUAGE sql STABLE AS $$
     WHERE r.run_id = $1 AND c.chain IS NOT NULL
 $$;
 
+-- _sas.plan_chain(workflow): the middleware of phase plan; null: there is none.
+CREATE FUNCTION _sas.plan_chain(workflow text) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT _sas.middleware_chain('plan', (SELECT f.workflow_id FROM _sas.workflow f
+                                          WHERE f.name = $1 AND f.dropped_at IS NULL))
+$$;
+
 -- _sas.plan_before(...): inputs and labels of a submit as the middleware of phase plan wants them.
 CREATE FUNCTION _sas.plan_before(caller oid, workflow text, INOUT inputs jsonb[], keys text[],
                                  INOUT labels jsonb)
 LANGUAGE plpgsql AS $$
 DECLARE
-    chain jsonb := _sas.middleware_chain('plan',
-                                         (SELECT f.workflow_id FROM _sas.workflow f WHERE f.name = $2
-                                          AND f.dropped_at IS NULL));
+    chain jsonb := _sas.plan_chain(workflow);
     shared jsonb := labels;
     request jsonb;
     answer jsonb;
@@ -57,17 +62,15 @@ BEGIN
         request := jsonb_build_object('input', inputs[n], 'labels', labels);
         FOR m IN SELECT * FROM jsonb_array_elements(chain) LOOP
             CONTINUE WHEN m ->> 'before' IS NULL;
-            answer := _sas.middleware_answer(m ->> 'name',
-                                     _sas.call_as(caller, m ->> 'before',
-                                                  jsonb_build_object('phase', 'plan', 'middleware',
-                                m -> 'name', 'workflow', workflow,
-                                        'run', jsonb_build_object('key', keys[n]), 'request', request)),
-                                            '{request}');
+            answer := _sas.call_as(caller, m ->> 'before', jsonb_build_object(
+                'phase', 'plan', 'middleware', m -> 'name', 'workflow', workflow,
+                'run', jsonb_build_object('key', keys[n]), 'request', request));
+            answer := _sas.middleware_answer(m ->> 'name', answer, '{request}');
             request := request || _sas.middleware_answer(m ->> 'name', answer -> 'request', '{input,labels}');
         END LOOP;
         inputs[n] := request -> 'input';
         shared := shared || CASE jsonb_typeof(request -> 'labels') WHEN 'object' THEN request -> 'labels'
-            ELSE '{}' END;
+                            ELSE '{}' END;
     END LOOP;
     labels := shared;
 END $$;
@@ -76,28 +79,24 @@ END $$;
 CREATE FUNCTION _sas.plan_after(caller oid, workflow text, run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    chain jsonb := _sas.middleware_chain('plan',
-                                         (SELECT f.workflow_id FROM _sas.workflow f WHERE f.name = $2
-                                          AND f.dropped_at IS NULL));
+    chain jsonb := _sas.plan_chain(workflow);
     r record;
     m jsonb;
+    answer jsonb;
 BEGIN
     IF chain IS NULL THEN
         RETURN;
     END IF;
     FOR r IN SELECT x.run_id, x.key, x.labels, x.input, x.state FROM _sas.run x
-        WHERE x.run_id = ANY (run_ids) ORDER BY x.run_id LOOP
+             WHERE x.run_id = ANY (run_ids) ORDER BY x.run_id LOOP
         FOR m IN SELECT e FROM jsonb_array_elements(chain) WITH ORDINALITY AS j (e, n) ORDER BY n DESC LOOP
             CONTINUE WHEN m ->> 'after' IS NULL;
-            PERFORM _sas.middleware_answer(m ->> 'name',
-                                   _sas.call_as(caller, m ->> 'after',
-                                                jsonb_build_object('phase', 'plan', 'middleware',
-                                m -> 'name', 'workflow', workflow,
-                                       'run', jsonb_build_object('id', r.run_id, 'key', r.key, 'labels',
-                                                   r.labels), 'request',
-                                           jsonb_build_object('input', r.input, 'labels', r.labels),
-                                       'response', jsonb_build_object('run_id', r.run_id, 'state',
-                                                   r.state))), '{}');
+            answer := _sas.call_as(caller, m ->> 'after', jsonb_build_object(
+                'phase', 'plan', 'middleware', m -> 'name', 'workflow', workflow,
+                'run', jsonb_build_object('id', r.run_id, 'key', r.key, 'labels', r.labels),
+                'request', jsonb_build_object('input', r.input, 'labels', r.labels),
+                'response', jsonb_build_object('run_id', r.run_id, 'state', r.state)));
+            PERFORM _sas.middleware_answer(m ->> 'name', answer, '{}');
         END LOOP;
     END LOOP;
 END $$;
