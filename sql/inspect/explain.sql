@@ -194,8 +194,9 @@ COMMENT ON FUNCTION sas.explain() IS 'What the open runs wait for: a row per cau
                                      'since when, and a sentence. Steps that wait for other steps only are '
                                      'left out.';
 
--- _sas.explain_run(run_id): the first sentence, about the run as a whole.
-CREATE FUNCTION _sas.explain_run(run_id bigint)
+-- _sas.explain_run(run_id, steps, ended, undone, to_undo): the sentence about the run as a whole. The counts
+-- are of its steps; while it is undone, of elements, too.
+CREATE FUNCTION _sas.explain_run(run_id bigint, steps bigint, ended bigint, undone bigint, to_undo bigint)
 RETURNS TABLE (waiting_kind text, waiting_on text, waiting_until timestamptz, text text)
 LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -216,12 +217,12 @@ BEGIN ATOMIC
                   coalesce(run.paused_by, 'nobody'), _sas.instant(run.paused_at, n.now),
                   coalesce(run.paused_for, 'no reason is stored'), run.run_id, run.run_id)
               WHEN 'compensating' THEN format('failed (%s) and is being undone: %s of %s undone',
-                                              _sas.title(run.error), s.undone,
-                                              _sas.quantity(s.undone + s.to_undo, 'step is', 'steps are'))
+                                              _sas.title(run.error), $4,
+                                              _sas.quantity($4 + $5, 'step is', 'steps are'))
               ELSE format('%s: %s of %s ended',
                           coalesce('began at ' || _sas.instant(run.started_at, n.now),
                                    'was submitted at ' || _sas.instant(run.created_at, n.now)),
-                          s.ended, _sas.quantity(s.n, 'step has', 'steps have')) END
+                          $3, _sas.quantity($2, 'step has', 'steps have')) END
            || CASE WHEN run.state = 'stopped' THEN ''
                    WHEN run.deadline <= n.now
                    THEN '; its deadline passed at ' || _sas.instant(run.deadline, n.now)
@@ -236,13 +237,6 @@ BEGIN ATOMIC
         FROM (SELECT CASE run.state WHEN 'paused' THEN 'resume'
                      WHEN 'scheduled' THEN CASE run.waits_for WHEN 'workflow' THEN 'workflow_paused'
                                            ELSE run.waits_for END END AS kind) k OFFSET 0) w
-    CROSS JOIN LATERAL (
-        SELECT count(*) AS n, count(*) FILTER (WHERE step.state = 'compensated') AS undone,
-               count(*) FILTER (WHERE step.state = 'compensating' OR step.waiting_kind = 'undo') AS to_undo,
-               count(*) FILTER (WHERE step.waiting_kind IS NULL AND step.state IN (
-                   'succeeded', 'failed', 'skipped', 'cancelled', 'compensated')) AS ended
-        FROM sas.steps step
-        WHERE step.run_id = $1 AND (step.element IS NULL OR run.state = 'compensating')) s
     WHERE run.run_id = $1;
 END;
 
@@ -257,26 +251,39 @@ BEGIN ATOMIC
                                                         ELSE '' END END;
 END;
 
--- _sas.explain_steps(run_id): a sentence for each step, or group of its elements, that waits for the same, in
--- the order n: those that wait for other steps last.
-CREATE FUNCTION _sas.explain_steps(run_id bigint)
+-- _sas.sentences(run_id): one about the run, then one for each step, or group of its elements, that waits for
+-- the same, in the order n: those that wait for other steps last. sas.steps stands here once, since its plan
+-- takes longest.
+CREATE FUNCTION _sas.sentences(run_id bigint)
 RETURNS TABLE (n bigint, step text, waiting_kind text, waiting_on text, waiting_until timestamptz, text text)
 LANGUAGE sql STABLE
 BEGIN ATOMIC
-    WITH part AS (
+    WITH step AS MATERIALIZED (
+        SELECT s.step, s.position, s.element, s.state, s.run_state, s.waiting_kind, s.waiting_on,
+               s.waiting_until, s.waiting_since, s.locked_by, s.failure_count, s.asks, s.error
+        FROM sas.steps s WHERE s.run_id = $1),
+    part AS (
         SELECT s.step, s.waiting_kind, s.waiting_on, s.state = 'compensating' AS undo,
                min(s.position) AS position, min(s.waiting_until) AS until, min(s.waiting_since) AS since,
                coalesce(array_agg(s.element ORDER BY s.element) FILTER (WHERE s.element IS NOT NULL),
                         '{}') AS elements,
                min(s.locked_by) AS locked_by, max(s.failure_count) AS failures, max(s.asks) AS asks,
                (array_agg(s.error ORDER BY s.element) FILTER (WHERE s.error IS NOT NULL))[1] AS error
-        FROM sas.steps s
-        WHERE s.run_id = $1 AND s.waiting_kind IS NOT NULL
+        FROM step s
+        WHERE s.waiting_kind IS NOT NULL
           -- the sentence about the run says it already
           AND NOT (s.waiting_kind IN ('run', 'start_at', 'workflow_paused', 'place')
                    OR s.run_state = 'scheduled'
                    OR s.waiting_kind = 'resume' AND s.state NOT IN ('failed', 'compensating'))
         GROUP BY 1, 2, 3, 4)
+    SELECT 0, NULL, run.*
+    FROM (SELECT count(*) AS n, count(*) FILTER (WHERE s.state = 'compensated') AS undone,
+                 count(*) FILTER (WHERE s.state = 'compensating' OR s.waiting_kind = 'undo') AS to_undo,
+                 count(*) FILTER (WHERE s.waiting_kind IS NULL AND s.state IN (
+                     'succeeded', 'failed', 'skipped', 'cancelled', 'compensated')) AS ended
+          FROM step s WHERE s.element IS NULL OR s.run_state = 'compensating') c
+    CROSS JOIN LATERAL _sas.explain_run($1, c.n, c.ended, c.undone, c.to_undo) run
+    UNION ALL
     SELECT row_number() OVER (ORDER BY p.waiting_kind = 'steps', p.waiting_kind = 'undo', p.position, p.step,
                               p.elements, p.waiting_kind, p.waiting_on),
            p.step, p.waiting_kind, p.waiting_on, p.until,
@@ -300,13 +307,11 @@ BEGIN ATOMIC
                   || CASE WHEN f.failed > 0 THEN format(', %s of them failed', f.failed) ELSE '' END
               WHEN 'poll' THEN c.cause
                   || CASE WHEN p.asks > 0 THEN '; it was polled ' || _sas.times(p.asks) ELSE '' END
-              WHEN 'child' THEN CASE WHEN f.open_children > 0
-                  THEN format('%s of workflow "%s" %s not stopped yet: %s%s',
-                              _sas.quantity(f.open_children, 'child run', 'child runs'), p.waiting_on,
-                              CASE f.open_children WHEN 1 THEN 'has' ELSE 'have' END,
-                              array_to_string(f.children, ', '),
-                              CASE WHEN f.open_children > 20 THEN ' ...' END)
-                  ELSE c.cause END
+              WHEN 'child' THEN CASE WHEN f.open_children > 0 THEN format(
+                  '%s of workflow "%s" %s not stopped yet: %s%s',
+                  _sas.quantity(f.open_children, 'child run', 'child runs'), p.waiting_on,
+                  CASE f.open_children WHEN 1 THEN 'has' ELSE 'have' END, array_to_string(f.children, ', '),
+                  CASE WHEN f.open_children > 20 THEN ' ...' END) ELSE c.cause END
               ELSE c.cause END
     FROM part p
     CROSS JOIN (SELECT _sas.now() AS now) n
@@ -327,12 +332,9 @@ BEGIN ATOMIC
         FROM tree t CROSS JOIN LATERAL (
             SELECT u AS id FROM _sas.run_facts(t.id) f, unnest(f.children) u
             WHERE _sas.sees_run(u) ORDER BY u LIMIT 20) c)
-    SELECT t.id, e.step, e.waiting_kind, e.waiting_on, e.waiting_until, e.text
-    FROM tree t CROSS JOIN LATERAL (
-        SELECT 0 AS n, NULL AS step, run.* FROM _sas.explain_run(t.id) run
-        UNION ALL
-        SELECT steps.* FROM _sas.explain_steps(t.id) steps) e
-    ORDER BY t.path, e.n;
+    SELECT t.id, s.step, s.waiting_kind, s.waiting_on, s.waiting_until, s.text
+    FROM tree t CROSS JOIN LATERAL _sas.sentences(t.id) s
+    ORDER BY t.path, s.n;
 END;
 COMMENT ON FUNCTION sas.explain(bigint) IS 'Why a run is where it is, in words: a row per sentence, about '
                                            'the run, each step that waits, and its open child runs.';

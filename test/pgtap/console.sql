@@ -86,7 +86,7 @@ FROM unnest('{con_bob}'::text[]) who, unnest(ARRAY['SELECT text FROM sas.explain
 SELECT is(pg_temp.as_role('con_bob', 'SELECT sas.graph_workflow(''evil'')'), '42704', 'nor such a workflow');
 SELECT is(pg_temp.as_role(who, format('SELECT count(*) FROM _sas.%s', call)), '42501', format('nor can %s call what they are made of: %s', who, call))
 FROM unnest('{con_bob,con_op}'::text[]) who,
-     unnest(ARRAY[format('run_facts(%s)', :id), format('run_graph(%s)', :id), 'workflow_graph(''evil'')', format('explain_run(%s)', :id), format('explain_steps(%s)', :id),
+     unnest(ARRAY[format('run_facts(%s)', :id), format('run_graph(%s)', :id), 'workflow_graph(''evil'')', format('sentences(%s)', :id),
                   format('spans(%s)', :id), format('sees_run(%s)', :id), format('console_run(%s)', :id), format('run_nodes(%s)', :id), 'doors()']) call;
 SELECT is(pg_temp.as_role('con_bob', 'SELECT count(*) FROM sas.explain()'), '0', 'what waits in the database is nothing of his');
 -- the title of an agent's last error is for everybody, as in sas.agents
