@@ -82,7 +82,7 @@ BEGIN
     INTO ends FROM e;
     PERFORM _sas.observe('run_wait', ends.flows, NULL, NULL, ends.waits),
         _sas.observe('run', ends.flows, NULL, ends.results, ends.spans);
-    PERFORM _sas.release_watches(run_ids, ends.timed);
+    PERFORM _sas.release_waiting(run_ids, ends.timed);
     IF ends.replies IS NOT NULL THEN
         PERFORM _sas.reply_to(ends.replies);
     END IF;

@@ -163,9 +163,9 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.release_watches(run_ids, timed): these runs have stopped: who waits for them is looked at again, and
+-- _sas.release_waiting(run_ids, timed): these runs have stopped: who waits for them is looked at again, and
 -- what they had while they were open is given back. timed: those of them that have a time for their start.
-CREATE FUNCTION _sas.release_watches(run_ids bigint[], timed bigint[]) RETURNS void
+CREATE FUNCTION _sas.release_waiting(run_ids bigint[], timed bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF timed IS NOT NULL THEN
