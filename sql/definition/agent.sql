@@ -272,14 +272,14 @@ BEGIN
       AND (f.dropped_at IS NULL AND coalesce(v.of_version, v.version) = f.version
            AND NOT EXISTS (SELECT FROM _sas.composition c WHERE c.version_id = v.version_id AND NOT c.current)
            OR EXISTS (SELECT FROM _sas.run r WHERE r.version_id = v.version_id AND r.state <> 'stopped'))
-    LIMIT 1;
+    ORDER BY f.name LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'agent "%" is in use', name
             USING ERRCODE = 'dependent_objects_still_exist',
                 DETAIL = format('Workflow "%s", or an open run of it, uses it.', used),
                 HINT = 'Change or drop the workflow first, and let its runs end.';
     END IF;
-    SELECT d.name INTO used FROM _sas.watcher d WHERE d.lane = a.agent_id LIMIT 1;
+    SELECT d.name INTO used FROM _sas.watcher d WHERE d.lane = a.agent_id ORDER BY d.name LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'agent "%" is in use', name
             USING ERRCODE = 'dependent_objects_still_exist', DETAIL = format('Watcher "%s" uses it.', used),
@@ -359,7 +359,7 @@ DECLARE
 BEGIN
     SELECT a.name INTO used FROM _sas.agent a
     CROSS JOIN LATERAL _sas.references(jsonb_build_array(a.headers, a.options)) r
-    WHERE a.dropped_at IS NULL AND r.root = 'secret' AND r.member = $2 LIMIT 1;
+    WHERE a.dropped_at IS NULL AND r.root = 'secret' AND r.member = $2 ORDER BY a.name LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'secret "%" is in use', name
             USING ERRCODE = 'dependent_objects_still_exist',
