@@ -1,0 +1,62 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Runs: submit, wait, signals, replies.
+
+CREATE FUNCTION _sas.submit_plain(workflow text, input jsonb) RETURNS _sas.submitted
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_submit_plain';
+
+CREATE FUNCTION _sas.submit_support(request internal) RETURNS internal
+LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_submit_support';
+
+CREATE FUNCTION sas.submit(workflow text, input jsonb DEFAULT '{}', key text DEFAULT NULL,
+                           priority int DEFAULT 0, start_at timestamptz DEFAULT NULL,
+                           start_before timestamptz DEFAULT NULL, deadline interval DEFAULT NULL,
+                               after_run bigint DEFAULT NULL, reply_to text DEFAULT NULL,
+                           labels jsonb DEFAULT '{}', after_result text[] DEFAULT '{success,warning}',
+                               OUT run_id bigint, OUT created boolean)
+LANGUAGE C SUPPORT _sas.submit_support AS 'MODULE_PATHNAME', 'sas_api_submit';
+COMMENT ON FUNCTION sas.submit IS 'Submits a run in the transaction of the caller. A key that is taken by '
+    'the same input gives the run that has it, created = false. Use it in FROM.';
+
+CREATE FUNCTION sas.submit_batch(workflow text, inputs jsonb[], keys text[] DEFAULT NULL,
+                                 priority int DEFAULT 0, start_at timestamptz DEFAULT NULL,
+                                 start_before timestamptz DEFAULT NULL, deadline interval DEFAULT NULL,
+                                     after_run bigint DEFAULT NULL,
+                                 reply_to text DEFAULT NULL, labels jsonb DEFAULT '{}',
+                                     after_result text[] DEFAULT '{success,warning}')
+                                 RETURNS TABLE (run_id bigint, created boolean)
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_submit_batch';
+COMMENT ON FUNCTION sas.submit_batch IS 'Submits a run for each input, in order, with the keys given beside '
+                                        'them.';
+
+CREATE FUNCTION sas.wait(run_id bigint, timeout interval DEFAULT '1 min')
+RETURNS TABLE (state text, result text, output jsonb, error jsonb)
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_wait';
+COMMENT ON FUNCTION sas.wait IS 'Waits until the run has stopped or is paused, at most timeout, and returns '
+                                'how it stands. Refused in a transaction that wrote or is above READ '
+                                'COMMITTED.';
+
+CREATE FUNCTION sas.signal(run_id bigint, name text, payload jsonb DEFAULT '{}') RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.signal(bigint, text,
+                               jsonb) IS 'Sends a named message to a run, in the transaction of the caller. '
+                                         'It is kept until a step takes it, and refused when none ever can.';
+
+CREATE FUNCTION sas.signal_key(workflow text, key text, name text, payload jsonb DEFAULT '{}') RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.signal_key(text, text, text,
+                                   jsonb) IS 'Sends a named message to the run of that workflow that has the '
+                                             'key.';
+
+CREATE FUNCTION sas.signal_token(token text, payload jsonb DEFAULT '{}') RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.signal_token IS 'Ends the wait whose one-time token this is: {{steps.NAME.token}}, '
+                                        'as a step has handed it to somebody outside.';
+
+CREATE FUNCTION sas.read_replies(queue text, quantity int DEFAULT 1)
+RETURNS TABLE (event text, run_id bigint, workflow text, key text, result text, output jsonb, error jsonb,
+               created_at timestamptz)
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.read_replies IS 'Takes messages from a reply queue, oldest first: accepted, '
+                                        'completed or failed, with run and key. LISTEN sas_reply tells when '
+                                        'there are some.';

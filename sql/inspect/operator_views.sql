@@ -1,0 +1,162 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Views for operators: agents, queues, workers, alerts, history, infinite tasks, nodes, hooks; health.
+
+CREATE VIEW sas.agents WITH (security_barrier) AS
+SELECT a.name, a.kind, a.base_url, a.enabled, CASE a.kind
+    WHEN 'external' THEN (SELECT count(*) FROM _sas.external_slot h WHERE h.agent_id = a.agent_id
+                          AND h.request_id IS NOT NULL)::int
+    ELSE coalesce(p.in_flight, 0) END AS in_flight, a.max_in_flight, a.rate_limit,
+       -- an open one whose time is over lets the next claim through as a probe
+       CASE WHEN a.kind = 'external' THEN NULL WHEN p.breaker = 'open' AND p.open_for_ms = 0 THEN 'half-open'
+           ELSE coalesce(p.breaker, h.breaker, 'closed') END AS breaker,
+       CASE WHEN coalesce(p.breaker, h.breaker) = 'open' THEN h.open_until END AS open_until,
+       (SELECT count(*) FROM _sas.ready q WHERE q.lane = a.agent_id) AS waiting,
+       -- what the service answered to somebody's call is for those who may read all payload
+       CASE WHEN h.last_error IS NULL OR (SELECT _sas.sees_payload(10::oid)) THEN h.last_error
+           ELSE jsonb_strip_nulls(jsonb_build_object('title', h.last_error -> 'title', 'status',
+                                                     h.last_error -> 'status')) END AS last_error,
+       h.last_error_at, coalesce(h.stale_replies, 0) AS stale_replies, a.request_timeout, a.retry,
+           a.created_at
+FROM _sas.agent a
+LEFT JOIN _sas.agent_health h USING (agent_id)
+LEFT JOIN _sas.limit_entries() p ON p.agent_id = a.agent_id
+WHERE a.dropped_at IS NULL;
+COMMENT ON VIEW sas.agents IS 'Agents: address, limits, calls on their way or tasks that are held, steps '
+                              'that wait, breaker and last error.';
+
+CREATE VIEW sas.queues WITH (security_barrier) AS
+SELECT u.name, u.max_running, (SELECT count(*) FROM _sas.queue_slot p
+                               WHERE p.queue_id = u.queue_id) AS running,
+       (SELECT count(*) FROM _sas.ready q WHERE q.lane = -u.queue_id) AS waiting, u.paused_at, u.created_at
+FROM _sas.queue u WHERE u.dropped_at IS NULL;
+COMMENT ON VIEW sas.queues IS 'Named queues: how many steps may run at once, how many have a place, how many '
+                              'wait, since when it is paused.';
+
+CREATE VIEW sas.workers WITH (security_barrier) AS
+SELECT w.pid, w.actor, w.database, w.leader, w.in_flight, w.started_at, w.last_activity_at
+FROM _sas.all_workers() w WHERE w.database = current_database();
+COMMENT ON VIEW sas.workers IS 'The background workers of this database.';
+
+CREATE VIEW sas.alerts WITH (security_barrier) AS
+SELECT l.alert_id, l.kind, a.name AS agent, l.run_id, replace(w.name, '.(input)', '') AS step,
+    CASE WHEN _sas.sees_payload(coalesce(r.owner, 10)) THEN coalesce(l.private_message, l.message)
+    ELSE l.message END AS message, l.occurrences, l.created_at, l.last_at, l.acknowledged_at,
+    l.acknowledged_by, l.closed_at
+FROM _sas.alert l
+LEFT JOIN _sas.agent a ON a.agent_id = l.agent_id
+LEFT JOIN _sas.run r ON r.run_id = l.run_id
+LEFT JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = l.step_no AND NOT w.undo
+WHERE (SELECT _sas.sees_all()) OR pg_has_role(current_user, r.owner, 'MEMBER');
+COMMENT ON VIEW sas.alerts IS 'What an operator should see: one row per cause, with a count. LISTEN '
+                              'sas_alert tells of new ones.';
+COMMENT ON COLUMN sas.alerts.closed_at IS 'When its cause ended; null: it lasts, or nobody can see its end '
+                                          'and nobody has acknowledged it';
+
+CREATE VIEW sas.history WITH (security_barrier) AS
+SELECT h.run_id, h.at, h.role, h.act, h.step, h.detail
+FROM _sas.operator_action h LEFT JOIN _sas.run r ON r.run_id = h.run_id
+WHERE (SELECT _sas.sees_all()) OR pg_has_role(current_user, r.owner, 'MEMBER');
+COMMENT ON VIEW sas.history IS 'What operators did: who, when, which verb. run_id is null for what is about '
+                               'an agent, a workflow, a queue or an alert; detail says which.';
+
+CREATE VIEW sas.watches WITH (security_barrier) AS
+SELECT w.watch_id, d.name AS watcher, w.key, w.state, n.name AS node, h.node_id, w.since, w.restarts,
+    g.items, f.items - g.items AS waiting, f.last_item_at,
+       CASE WHEN e.of_host THEN f.failures ELSE g.failures END AS failures,
+       CASE WHEN p.sees THEN e.error ELSE e.error - '{detail,hint,context}'::text[] END AS last_error, CASE
+           WHEN e.of_host THEN f.last_error_at ELSE g.last_error_at END AS last_error_at,
+       CASE WHEN w.state IN ('created', 'processing', 'on_deleting')
+           THEN (SELECT x.at FROM (SELECT CASE WHEN e.of_host THEN f.retry_at ELSE g.retry_at END AS at) x
+                 WHERE x.at > _sas.now()) END AS retry_at,
+       CASE WHEN p.sees THEN f.cursor END AS cursor, CASE
+           WHEN p.sees THEN w.input END AS input, pg_get_userbyid(w.owner) AS owner, w.epoch, w.moving,
+           w.created_at, w.changed_at
+FROM _sas.watch w
+JOIN _sas.watcher d USING (watcher_id)
+JOIN _sas.watch_flow f USING (watch_id)
+JOIN _sas.watch_done g USING (watch_id)
+LEFT JOIN _sas.watch_held h USING (watch_id)
+LEFT JOIN _sas.node n ON n.node_id = h.node_id
+CROSS JOIN LATERAL (SELECT _sas.sees_payload(w.owner) AS sees OFFSET 0) p
+CROSS JOIN LATERAL (SELECT x.of_host, CASE WHEN x.of_host THEN f.last_error ELSE g.last_error END AS error
+                    FROM (SELECT coalesce(f.last_error_at, '-infinity') >= coalesce(g.last_error_at,
+                                    '-infinity') AS of_host) x OFFSET 0) e
+WHERE p.sees OR (SELECT _sas.sees_all());
+COMMENT ON VIEW sas.watches IS 'Infinite tasks: state, the node that hosts them and since when, how often '
+                               'they were given to another, how many items were brought to their target and '
+                               'how many wait, last error and cursor.';
+COMMENT ON COLUMN sas.watches.failures IS 'One after the other, of what failed last: taking items in, or '
+                                          'bringing them to their target';
+
+CREATE VIEW sas.nodes WITH (security_barrier) AS
+SELECT n.node_id, n.name, n.kind, n.version, n.capacity, x.watches,
+    greatest(0, n.capacity - x.watches) AS free,
+       ARRAY(SELECT a.name FROM _sas.agent a WHERE a.agent_id = ANY (n.lanes) ORDER BY a.name) AS agents,
+       n.pid, n.created_at, n.modified_at, n.lease_until, n.ended_at IS NOT NULL AS is_deleted, n.ended_at,
+           n.ended_for
+FROM _sas.node n
+CROSS JOIN LATERAL (SELECT count(*) AS watches FROM _sas.watch_held h WHERE h.node_id = n.node_id) x
+WHERE (SELECT _sas.sees_all()) OR n.role IS NULL OR pg_has_role(current_user, n.role, 'MEMBER');
+COMMENT ON VIEW sas.nodes IS 'Processes that host infinite tasks: workers of this server and outside '
+                             'programs, with what they can host and do. Those that have ended stay for a '
+                             'day, or until their name comes back.';
+
+-- A hook that is a function or call is a run with one step; sas.runs and sas.steps leave it out.
+CREATE VIEW sas.hook_runs WITH (security_barrier) AS
+SELECT nullif(r.hook_of, 0) AS run_id, w.name AS workflow, h.hook_no AS hook, r.run_id AS hook_run_id,
+    coalesce(ws.function, a.name) AS target,
+       r.input ->> 'state' AS told_state, r.input ->> 'result' AS told_result, r.state, r.result,
+           coalesce(s.attempt, 0) AS attempt, coalesce(s.failure_count, 0) AS failure_count,
+       s.waiting_until, CASE WHEN p.sees THEN s.output END AS output, CASE
+           WHEN p.sees THEN coalesce(s.error, r.error)
+           ELSE coalesce(s.error, r.error) - '{detail,hint,context}'::text[] END AS error,
+       r.created_at, r.started_at, r.finished_at
+FROM _sas.run r
+JOIN _sas.workflow_hook h ON h.hook_version_id = r.version_id
+JOIN _sas.workflow_version v ON v.version_id = r.version_id
+JOIN _sas.workflow w ON w.workflow_id = v.workflow_id
+JOIN _sas.workflow_step ws ON ws.version_id = r.version_id AND ws.step_no = 1 AND NOT ws.undo
+LEFT JOIN _sas.agent a ON a.agent_id = ws.lane
+LEFT JOIN _sas.step s ON s.run_id = r.run_id AND s.step_no = 1 AND s.element = 0
+CROSS JOIN LATERAL (SELECT _sas.sees_payload(r.owner) AS sees OFFSET 0) p
+WHERE (p.sees OR (SELECT _sas.sees_all())) AND r.hook_of IS NOT NULL;
+COMMENT ON VIEW sas.hook_runs IS 'One row per function or call of a hook: which change it tells of, how '
+                                 'often it was tried, how it ended. sas.attempts has its tries under '
+                                 'hook_run_id.';
+
+CREATE VIEW sas.run_details WITH (security_barrier) AS
+SELECT r.run_id AS runid, r.workflow, CASE WHEN r.state <> 'stopped' THEN CASE r.state
+    WHEN 'pending' THEN 'starting' ELSE r.state END
+                                           WHEN r.result IN ('success', 'warning') THEN 'succeeded'
+                                               ELSE 'failed' END AS status,
+       coalesce(r.error ->> 'title', r.result, r.paused_for) AS return_message, r.started_at AS start_time,
+           r.finished_at AS end_time
+FROM sas.runs r;
+COMMENT ON VIEW sas.run_details IS 'Runs under the column names of cron.job_run_details, for dashboards made '
+                                   'for that.';
+
+CREATE FUNCTION sas.health(OUT workers_loaded boolean, OUT launcher_pid int, OUT workers int,
+                           OUT slots_missing int, OUT leader_pid int,
+                           OUT runs_open bigint, OUT runs_paused bigint, OUT steps_ready bigint,
+                               OUT oldest_ready_at timestamptz, OUT breakers_open bigint,
+                           OUT alerts_open bigint, OUT in_recovery boolean, OUT version text, OUT ok boolean)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    SELECT l.loaded, l.launcher_pid, l.slots_missing INTO workers_loaded, launcher_pid, slots_missing
+    FROM _sas.launcher_state() l;
+    SELECT count(*), min(w.pid) FILTER (WHERE w.leader AND w.actor = 'supervisor') INTO workers, leader_pid
+    FROM sas.workers w;
+    SELECT count(*), count(*) FILTER (WHERE o.state = 'paused') INTO runs_open, runs_paused
+    FROM _sas.open_runs() o;
+    SELECT count(*), min(q.ready_at) INTO steps_ready, oldest_ready_at FROM _sas.ready q;
+    SELECT count(*) INTO breakers_open FROM sas.agents a WHERE a.breaker <> 'closed';
+    SELECT count(*) INTO alerts_open FROM _sas.alert a WHERE a.closed_at IS NULL
+        AND a.acknowledged_at IS NULL;
+    in_recovery := pg_is_in_recovery();
+    SELECT e.extversion INTO version FROM pg_extension e WHERE e.extname = 'sas';
+    ok := workers_loaded AND launcher_pid IS NOT NULL AND workers > 0 AND slots_missing = 0
+        AND breakers_open = 0 AND alerts_open = 0;
+END $$;
+COMMENT ON FUNCTION sas.health IS 'One row for a monitor: are the workers there, what is open, what waits, '
+                                  'what an operator should look at.';

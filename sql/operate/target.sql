@@ -1,0 +1,176 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Target: which steps a verb of an operator names, in which situation they are, and what it reports.
+
+-- _sas.situation(...): what a verb can do to a step, in one word:
+--	stopped     its run has stopped            waiting    its turn has not come
+--	ended       it has ended                   ready      may be claimed, or is deferred
+--	running     a worker holds it              deciding   failed, and the supervisor has not looked
+--	failed      for good, undecided            resting    until another window
+--	suspended   waits for a signal, a time, the next ask of a poll
+--	inner       waits for its elements, its child or its fallback
+--	undo        its undo failed or rests; due: may be claimed; undoing: is on its way
+--	redo        the same before its fallback; stood_in: failed in the stead of another step
+CREATE FUNCTION _sas.situation(r _sas.run, s _sas.step, queued boolean, stands_in boolean) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN r.state = 'stopped' THEN 'stopped'
+                WHEN s.state = 'compensating' THEN CASE WHEN s.request_id IS NOT NULL THEN 'undoing'
+                    WHEN r.abandon_as IS NULL THEN 'redo' WHEN queued THEN 'due' ELSE 'undo' END
+                WHEN s.state = 'failed' THEN CASE WHEN s.waiting_kind = 'supervisor' THEN 'deciding'
+                                                  WHEN r.abandon_as IS NULL AND stands_in THEN 'stood_in'
+                                                  WHEN r.abandon_as IS NULL OR r.abandon_as <> 'fail'
+                                                      AND (s.in_doubt OR s.asks IS NOT NULL) THEN 'failed'
+                                                  ELSE 'ended' END
+                WHEN s.request_id IS NOT NULL THEN 'running'
+                WHEN s.state = 'suspended' THEN CASE
+                    WHEN s.waiting_kind IN ('elements', 'child', 'fallback') THEN 'inner'
+                                                     WHEN s.waiting_kind IN ('cool_off', 'agent')
+                                                         THEN 'resting' ELSE 'suspended' END
+                WHEN s.state = 'ready' OR queued THEN 'ready'
+                WHEN coalesce(s.state, 'waiting') = 'waiting' AND r.abandon_as IS NULL THEN 'waiting'
+                ELSE 'ended' END
+$$;
+
+-- _sas.targets(named, step): the steps of these runs that the name stands for; all steps when it is null.
+-- Those of a run that has none of that
+-- name: none. What may be claimed is locked first, so that no claim changes what is said here.
+CREATE FUNCTION _sas.targets(named _sas.named[], step text) RETURNS _sas.target[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    ids bigint[] := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL
+                          AND n.state <> 'stopped');
+    parts text[] := regexp_match(step, E'^(.*?)(?:\\[([0-9]{1,9})\\])?$');
+BEGIN
+    PERFORM _sas.index_ready(ids);
+    PERFORM FROM _sas.ready q WHERE q.run_id = ANY (ids) AND NOT q.fresh
+        ORDER BY q.run_id, q.step_no, q.element FOR UPDATE;
+    RETURN ARRAY(
+        SELECT ROW(r.run_id, w.step_no, e.element, _sas.shown_name(w.name)
+                   || coalesce('[' || nullif(e.element, 0) || ']', ''),
+                   _sas.situation(r, s.whole, q.run_id IS NOT NULL, coalesce(w.shape ? 'stands_in', false)),
+                       coalesce((s.whole).state, CASE WHEN q.run_id IS NOT NULL THEN 'ready'
+                                ELSE 'waiting' END),
+                   CASE WHEN (s.whole).request_id IS NOT NULL THEN l.locked_by
+                        WHEN (s.whole).waiting_kind = 'child' THEN 'run '
+                            || (SELECT c.run_id FROM _sas.last_child(r.run_id, w.step_no, e.element) c)
+                        WHEN (s.whole).waiting_kind = 'fallback' THEN 'step "' || w.name || '.fallback"'
+                        WHEN (s.whole).waiting_kind = 'elements' THEN 'its elements' END)::_sas.target
+        FROM _sas.run r
+        JOIN _sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo
+            AND (NOT w.hidden OR w.shape ? 'stands_in' OR w.kind = 'join' AND w.covers IS NOT NULL)
+                                AND (parts IS NULL OR _sas.shown_name(w.name) = parts[1])
+        CROSS JOIN LATERAL (SELECT 0 AS element WHERE parts[2] IS NULL OR parts[2]::int = 0
+                            UNION
+                            SELECT i.element
+                            FROM (SELECT x.element FROM _sas.step x WHERE x.run_id = r.run_id
+                                  AND x.step_no = w.step_no AND x.element > 0
+                                  UNION ALL SELECT x.element FROM _sas.ready x WHERE x.run_id = r.run_id
+                                      AND x.step_no = w.step_no AND x.element > 0 AND NOT x.fresh) i
+                            WHERE parts[2] IS NULL OR i.element = parts[2]::int) e
+        LEFT JOIN LATERAL (SELECT x AS whole, x.lease_id FROM _sas.step x WHERE x.run_id = r.run_id
+                           AND x.step_no = w.step_no AND x.element = e.element OFFSET 0) s ON true
+        LEFT JOIN _sas.ready q ON q.run_id = r.run_id AND q.step_no = w.step_no AND q.element = e.element
+            AND NOT q.fresh
+        LEFT JOIN _sas.lease l ON l.lease_id = s.lease_id
+        WHERE r.run_id = ANY (ids)
+        ORDER BY r.run_id, w.step_no, e.element);
+END $$;
+
+-- _sas.applicable_steps(verb): to which steps a verb can be applied, as a sentence ends.
+CREATE FUNCTION _sas.applicable_steps(verb text) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE verb WHEN 'retry' THEN 'only a step that has failed, or rests before another window, can be '
+                                       'retried'
+                     WHEN 'skip' THEN 'only a step that has failed, rests, is ready or waits for what is to '
+                                      'come can be skipped'
+                     WHEN 'force_complete' THEN 'only a step that has begun, or is ready, and has not ended '
+                                                'can be completed'
+                     ELSE 'only a step that has failed, rests or is ready can be given another input' END
+$$;
+
+-- _sas.step_refusal(verb, n, step, t): why the verb does not work on that step, and what would.
+CREATE FUNCTION _sas.step_refusal(verb text, n _sas.named, step text, t _sas.target) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(n.refused, CASE
+        WHEN n.state = 'stopped' THEN _sas.describe_state(n) || '; sas.rerun runs it again' || CASE
+            WHEN n.result IN ('success', 'warning') THEN ', sas.compensate undoes it' ELSE '' END
+        WHEN t.run_id IS NULL AND step IS NULL THEN _sas.describe_state(n) || '; no step of it has failed'
+            || CASE n.state WHEN 'paused' THEN ', sas.resume continues it' ELSE '' END
+        WHEN t.run_id IS NULL THEN format('run %s has no step "%s"; it has %s', n.run_id, step, coalesce(
+             (SELECT string_agg(x.name, ', ' ORDER BY x.name) || CASE WHEN max(x.n) > 10 THEN ', ...'
+              ELSE '' END
+              FROM (SELECT w.name, count(*) OVER () AS n FROM _sas.run r
+                    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo AND NOT w.hidden
+                    WHERE r.run_id = n.run_id ORDER BY w.step_no LIMIT 10) x), 'none'))
+        ELSE format('step "%s" of run %s ', t.label, n.run_id) || CASE t.situation
+             WHEN 'waiting' THEN 'has not begun; ' || _sas.applicable_steps(verb)
+             WHEN 'ended' THEN CASE t.state WHEN 'failed' THEN 'has failed, and its run cannot continue'
+                 WHEN 'succeeded' THEN 'has succeeded'
+                     ELSE 'is ' || t.state END || '; ' || _sas.applicable_steps(verb)
+             WHEN 'ready' THEN 'is ready and has not failed; ' || _sas.applicable_steps(verb)
+             WHEN 'running' THEN format('is running, held by %s; wait for its reply, or end it with '
+                                        'sas.force_complete or sas.cancel', coalesce(t.note, 'nobody'))
+             WHEN 'deciding' THEN 'has just failed, and the supervisor is about to decide; try again'
+             WHEN 'inner' THEN format('waits for %s; act on that', t.note)
+             WHEN 'suspended' THEN 'has not failed, it waits for what is to come; '
+                 || _sas.applicable_steps(verb)
+             WHEN 'undo' THEN 'is being undone; its undo can be retried, skipped or completed'
+             WHEN 'due' THEN 'is about to be undone; that can be skipped or completed'
+             WHEN 'undoing' THEN format('is being undone, by %s; wait for its reply',
+                                        coalesce(t.note, 'nobody'))
+             WHEN 'redo' THEN 'is undone before its fallback is tried; that can be retried or completed'
+             WHEN 'stood_in' THEN format('failed as the fallback of step "%s"; act on that step',
+                                         regexp_replace(t.label, E'\\.fallback', ''))
+             WHEN 'failed' THEN 'has failed, and its run cannot continue; it can be retried, skipped or '
+                                'completed'
+             ELSE 'waits for another window; ' || _sas.applicable_steps(verb) END END)
+$$;
+
+-- _sas.pick_targets(named, targets, situations): of the targets of each run, those in one of these
+-- situations; of a run that has none of them the first target, so that it can be told of. An element counts
+-- rather than its step.
+CREATE FUNCTION _sas.pick_targets(named _sas.named[], targets _sas.target[], situations text[],
+                          OUT fit _sas.target[], OUT unfit _sas.target[])
+LANGUAGE plpgsql AS $$
+BEGIN
+    fit := ARRAY(SELECT ROW(t.*)::_sas.target FROM unnest(targets) t WHERE t.situation = ANY (situations)
+                 ORDER BY t.run_id, t.step_no, t.element);
+    unfit := ARRAY(SELECT DISTINCT ON (t.run_id) ROW(t.*)::_sas.target FROM unnest(targets) t
+                   LEFT JOIN unnest(fit) f ON f.run_id = t.run_id
+                   -- the open end of an include is told of when it has failed, else the include as a whole
+                   WHERE f.run_id IS NULL ORDER BY t.run_id, t.element, t.step_no DESC);
+END $$;
+
+-- _sas.report_steps(verb, named, for_step, done, unfit): what a verb about steps says of each run.
+CREATE FUNCTION _sas.report_steps(verb text, named _sas.named[], for_step text, done _sas.target[],
+                                unfit _sas.target[])
+RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+LANGUAGE sql STABLE AS $$
+    SELECT n.run_id, coalesce(d.label, u.label, $3), d.run_id IS NOT NULL, coalesce(r.state, n.state),
+        coalesce(r.result, CASE WHEN r.run_id IS NULL THEN n.result END),
+           CASE WHEN d.run_id IS NULL THEN _sas.step_refusal($1, ROW(n.*)::_sas.named, $3,
+                                                             ROW(u.*)::_sas.target) END
+    FROM unnest($2) n
+    LEFT JOIN unnest($4) d ON d.run_id = n.run_id
+    LEFT JOIN unnest($5) u ON u.run_id = n.run_id
+    LEFT JOIN _sas.run r ON r.run_id = d.run_id
+    ORDER BY n.run_id, d.step_no, d.element
+$$;
+
+-- _sas.record_steps(caller, done, act, detail): a row of sas.history for each step that was acted on.
+CREATE FUNCTION _sas.record_steps(caller oid, done _sas.target[], act text, detail jsonb) RETURNS void
+LANGUAGE sql AS $$
+    INSERT INTO _sas.operator_action (run_id, at, role, act, step, detail)
+    SELECT d.run_id, _sas.now(), pg_get_userbyid(caller), act, d.label, detail FROM unnest(done) d
+$$;
+
+-- _sas.must_name(step): verbs that settle a step want to be told which.
+CREATE FUNCTION _sas.must_name(step text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF step IS NULL THEN
+        RAISE EXCEPTION 'the step must not be null'
+            USING ERRCODE = 'null_value_not_allowed', DETAIL = 'At /step.',
+            HINT = 'See sas.steps for the steps of a run. An element of a map is written "pack[3]".';
+    END IF;
+END $$;

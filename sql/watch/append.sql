@@ -1,0 +1,106 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Append: items of a host are taken in together with the cursor behind them, or not at all.
+
+-- _sas.cover(watcher, watch, cursor, items): what the definition makes of a batch whose host knows no cursor.
+-- The service tells again what is behind the cursor, so the batch ends with the last item that yields one.
+--   covered  how many items the cursor stands for; 0 when none of them yields one (null yields none)
+CREATE FUNCTION _sas.cover(d _sas.watcher, w _sas.watch, before jsonb, items jsonb,
+                           OUT covered int, OUT cursor jsonb)
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    root jsonb := _sas.watch_context(d.name, w.key, w.input, before);
+BEGIN
+    covered := jsonb_array_length(items);
+    WHILE covered > 0 LOOP
+        SELECT nullif(r.result, 'null') INTO cursor
+        FROM _sas.render(d.cursor_next, root || jsonb_build_object('item', items -> covered - 1)) r;
+        EXIT WHEN cursor IS NOT NULL;
+        covered := covered - 1;
+    END LOOP;
+END $$;
+
+-- _sas.take_in(watcher, watch, cursor, items, given): the part of a batch that is taken in, and the cursor
+-- behind it (null: as it was). given: the cursor that the host knows. cut: not all of it is taken in.
+CREATE FUNCTION _sas.take_in(d _sas.watcher, w _sas.watch, before jsonb, batch jsonb, given jsonb,
+                             OUT items jsonb, OUT cursor jsonb, OUT cut boolean)
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    covered int;
+BEGIN
+    items := batch;
+    cursor := given;
+    cut := false;
+    IF d.cursor_next IS NULL OR given IS NOT NULL OR jsonb_array_length(batch) = 0 THEN
+        RETURN;
+    END IF;
+    SELECT c.covered, c.cursor INTO covered, cursor FROM _sas.cover(d, w, before, batch) c;
+    IF covered < jsonb_array_length(batch) THEN
+        cut := true;
+        SELECT coalesce(jsonb_agg(e.item ORDER BY e.n), '[]') INTO items
+        FROM jsonb_array_elements(batch) WITH ORDINALITY AS e (item, n) WHERE e.n <= covered;
+    END IF;
+END $$;
+
+-- _sas.append_batches(node_id, watch_ids, epochs, items, cursors, digests): takes items in, with the cursor:
+-- both or none.
+--   items    an array of items each, in order
+--   cursors  null: what the definition makes of the items, or as it was; digests  null: as it was
+-- answer: ok; cut (items behind the last one that yields a cursor were not taken: the host is to begin
+-- anew, at the cursor); stop (taken likewise, but the host is to end it and give it back); fenced (not
+-- taken). room: how many more may come.
+--   locks   the rows of these tasks in watch_flow, if the node hosts them (_sas.fence)
+--   writes  watch_batch, watch_flow, watch_work
+--   wakes   a function worker; next _sas.claim_items
+CREATE FUNCTION _sas.append_batches(node_id bigint, watch_ids bigint[], epochs bigint[], items jsonb[],
+                                    cursors jsonb[], digests text[])
+RETURNS TABLE (watch_id bigint, epoch bigint, answer text, room int)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    ok boolean[] := _sas.fence($1, $2, $3);
+    cut_off bigint[];
+    changed bigint;
+BEGIN
+    WITH come AS (
+        SELECT u.id, part.items, part.cursor, part.cut, CASE WHEN NOT part.cut THEN u.digest END AS digest,
+               jsonb_array_length(part.items) AS quantity, pg_column_size(part.items) AS bytes
+        FROM unnest($2, $4, $5, $6, ok) AS u (id, items, cursor, digest, ok)
+        JOIN _sas.watch w ON w.watch_id = u.id
+        JOIN _sas.watcher d USING (watcher_id)
+        JOIN _sas.watch_flow old ON old.watch_id = u.id
+        CROSS JOIN LATERAL _sas.take_in(d, w, old.cursor, u.items, u.cursor) part
+        WHERE u.ok),
+    put AS (
+        INSERT INTO _sas.watch_batch (watch_id, batch_no, items, quantity, bytes)
+        SELECT c.id, nextval('_sas.watch_batch_seq'), c.items, c.quantity, c.bytes FROM come c
+        WHERE c.quantity > 0),
+    work AS (
+        INSERT INTO _sas.watch_work (due_at, watch_id)
+        SELECT _sas.now(), c.id FROM come c WHERE c.quantity > 0),
+    moved AS (
+        UPDATE _sas.watch_flow f
+        SET items = f.items + c.quantity, bytes = f.bytes + CASE WHEN c.quantity > 0 THEN c.bytes ELSE 0 END,
+            last_item_at = CASE WHEN c.quantity > 0 THEN _sas.now() ELSE f.last_item_at END,
+            cursor = coalesce(c.cursor, f.cursor), digest = coalesce(c.digest, f.digest),
+            closed = f.items + c.quantity - g.items >= _sas.watch_window()
+                     OR f.bytes + c.bytes - g.bytes > 16 * 1024 * 1024
+        FROM come c
+        JOIN _sas.watch_done g ON g.watch_id = c.id
+        WHERE f.watch_id = c.id
+        RETURNING c.id, c.cut)
+    SELECT count(*), array_agg(m.id) FILTER (WHERE m.cut) INTO changed, cut_off FROM moved m;
+    IF changed > 0 THEN
+        PERFORM _sas.wake_items();
+    END IF;
+    RETURN QUERY
+    SELECT u.id, u.epoch,
+           CASE WHEN NOT u.ok THEN 'fenced' WHEN w.state <> 'processing' OR w.moving THEN 'stop'
+                WHEN u.id = ANY (cut_off) THEN 'cut' ELSE 'ok' END,
+           CASE WHEN u.ok THEN _sas.room_of(f, g) ELSE 0 END
+    FROM unnest($2, $3, ok) WITH ORDINALITY AS u (id, epoch, ok, n)
+    LEFT JOIN _sas.watch w ON w.watch_id = u.id
+    LEFT JOIN _sas.watch_flow f ON f.watch_id = u.id
+    LEFT JOIN _sas.watch_done g ON g.watch_id = u.id
+    ORDER BY u.n;
+END $$;
