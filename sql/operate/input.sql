@@ -29,7 +29,7 @@ BEGIN
     named := _sas.operate(caller, run_ids);
     targets := _sas.targets(named, $3);
     SELECT * INTO p FROM _sas.pick_targets(named, targets, '{failed,deciding,resting,ready}');
-    SELECT array_agg(ROW(x.run_id, NULL, NULL, NULL, NULL, x.why)::_sas.named) AS named,
+    SELECT array_agg(_sas.make_named(run_id => x.run_id, refused => x.why)) AS named,
         array_agg(x.run_id) AS ids INTO wrong
     FROM (SELECT DISTINCT ON (t.run_id) t.run_id, CASE
           WHEN t.n > 1 THEN format('step "%s" of run %s has %s elements; name one, such as "%s"', $3,

@@ -29,11 +29,11 @@ BEGIN
     PERFORM FROM _sas.run r WHERE r.run_id = ANY (ids) AND r.owner::oid = ANY (owners)
         ORDER BY r.run_id FOR NO KEY UPDATE;
     RETURN ARRAY(
-        SELECT CASE WHEN r.run_id IS NULL
-            THEN ROW(u, NULL, NULL, NULL, NULL,
-                     format('run %s does not exist, or is not yours; see sas.runs for your runs',
-                            u))::_sas.named
-                    ELSE ROW(u, r.state, r.result, r.abandon_as, r.paused_by, NULL)::_sas.named END
+        SELECT _sas.make_named(
+            run_id => u, state => r.state, result => r.result, abandon_as => r.abandon_as,
+            paused_by => r.paused_by,
+            refused => CASE WHEN r.run_id IS NULL THEN
+                format('run %s does not exist, or is not yours; see sas.runs for your runs', u) END)
         FROM unnest(ids) u
         LEFT JOIN _sas.run r ON r.run_id = u AND r.owner::oid = ANY (owners)
         ORDER BY u);

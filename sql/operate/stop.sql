@@ -97,13 +97,15 @@ DECLARE
     open bigint[];
     over bigint[];
 BEGIN
-    named := ARRAY(SELECT CASE WHEN n.refused IS NULL AND n.state = 'stopped' AND p.state <> 'stopped'
-                               THEN ROW(n.run_id, n.state, n.result, n.abandon_as, n.paused_by,
-                                        format('%s; it is a child of run %s, which is open: '
-                                               'sas.compensate(%s) undoes both',
-                                               _sas.describe_state(ROW(n.*)::_sas.named), p.run_id,
-                                               p.run_id))::_sas.named
-                               ELSE ROW(n.*)::_sas.named END
+    named := ARRAY(SELECT _sas.make_named(
+                              run_id => n.run_id, state => n.state, result => n.result,
+                              abandon_as => n.abandon_as, paused_by => n.paused_by,
+                              refused => CASE
+                                  WHEN n.refused IS NULL AND n.state = 'stopped' AND p.state <> 'stopped'
+                                  THEN format('%s; it is a child of run %s, which is open: '
+                                              'sas.compensate(%s) undoes both',
+                                              _sas.describe_state(ROW(n.*)::_sas.named), p.run_id, p.run_id)
+                                  ELSE n.refused END)
                    FROM unnest(named) n LEFT JOIN _sas.run r ON r.run_id = n.run_id
                    LEFT JOIN _sas.run p ON p.run_id = r.parent_run_id ORDER BY n.run_id);
     open := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL AND n.state <> 'stopped'

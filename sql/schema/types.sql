@@ -123,6 +123,14 @@ CREATE TYPE _sas.named AS (
     refused text
 );
 
+-- _sas.make_named(...): a run that is named, by the names of its columns.
+CREATE FUNCTION _sas.make_named(run_id bigint, state text DEFAULT NULL, result text DEFAULT NULL,
+    abandon_as text DEFAULT NULL, paused_by text DEFAULT NULL, refused text DEFAULT NULL)
+RETURNS _sas.named
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT ROW($1, $2, $3, $4, $5, $6)::_sas.named
+$$;
+
 -- A step, or an element of one, that an operator names. run: the position of its run among those named.
 --   label      as it is shown: "pack", "pack[3]"
 --   situation  in one word what can be done to it: see _sas.situation
