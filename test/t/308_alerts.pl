@@ -91,7 +91,8 @@ ok(wait_for($node, q{SELECT string_agg(kind, ', ' ORDER BY n) FROM public.page},
 ($supervisor) = $node->safe_psql('postgres', q{SELECT pid FROM sas.workers WHERE actor = 'supervisor'});
 ok(stopped_asleep($supervisor), 'the supervisor is stopped in its sleep');
 $node->safe_psql('postgres', q{SELECT _sas.raise_alert('hook-failed', 'for the test', 'raised by a session')});
-sleep 1;
+is($node->safe_psql('postgres', q{SELECT count(*) FROM _sas.message m JOIN _sas.alert a USING (alert_id) WHERE m.kind = 'alert_hook' AND a.kind = 'hook-failed'}), '1',
+	'an alert leaves a message for its hook');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM public.page WHERE kind = 'hook-failed'}), '0', 'the hook is not called in the transaction of the alert');
 $listener->quit;
 # a stopped process would not see that the server crashes
