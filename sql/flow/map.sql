@@ -31,8 +31,21 @@ BEGIN
     PERFORM _sas.release_elements(run_ids, step_nos);
 END $$;
 
+-- _sas.waiting_children(run_id, step_no): how many children of this map wait for a place under their
+-- concurrency key. More than map_width() of them are not begun ahead. A child that has just stopped may still
+-- have its row; it is counted as ended already.
+CREATE FUNCTION _sas.waiting_children(run_id bigint, step_no int) RETURNS int
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT count(*)
+            FROM (SELECT FROM _sas.concurrency_slot p JOIN _sas.run c ON c.run_id = p.run_id
+                  WHERE p.parent_run_id = $1 AND p.parent_step_no = $2 AND p.told
+                      AND c.state = 'scheduled' LIMIT _sas.map_width()) w);
+END $$;
+
 -- _sas.release_elements(run_ids, step_nos): makes as many elements ready as may be on
--- their way at once, and ends the steps of which none remains.
+-- their way at once, and ends the steps of which none remains. Children that wait for their concurrency key
+-- are not counted. One that gets its key begins at once, so for a moment more than that may run.
 -- Writes: fan. Next: _sas.make_ready for the elements; _sas.count_elements when one of them has ended.
 CREATE FUNCTION _sas.release_elements(run_ids bigint[], step_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -42,8 +55,10 @@ BEGIN
     WITH open AS (
         SELECT f.run_id, f.step_no, f.fed, f.total, f.remaining, w.shape,
                s.waiting_until IS NULL AS asks,
-                   least(f.total, f.total - f.remaining + coalesce((w.shape ->> 'concurrency')::int,
-                               _sas.map_width())) AS want
+               least(f.total::bigint, f.total - f.remaining
+                     + coalesce((w.shape ->> 'concurrency')::bigint, _sas.map_width())
+                     + CASE WHEN w.kind = 'workflow' AND f.fed < f.total
+                         THEN _sas.waiting_children(u.run_id, u.step_no) ELSE 0 END)::int AS want
         FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos) AS u (run_id, step_no)) u
         JOIN _sas.map_progress f ON f.run_id = u.run_id AND f.step_no = u.step_no
         JOIN _sas.run r ON r.run_id = u.run_id AND r.abandon_as IS NULL AND r.state <> 'paused'

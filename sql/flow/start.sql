@@ -86,8 +86,9 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /concurrency/key.',
                 HINT = 'The input must have what the key refers to: a string, a number or a boolean.';
     END IF;
-    INSERT INTO _sas.concurrency_slot (workflow_id, key, run_id, state)
-    SELECT v.workflow_id, k.result #>> '{}', r.run_id, CASE WHEN waits THEN 'waits' ELSE 'away' END
+    INSERT INTO _sas.concurrency_slot (workflow_id, key, run_id, state, parent_run_id, parent_step_no)
+    SELECT v.workflow_id, k.result #>> '{}', r.run_id, CASE WHEN waits THEN 'waits' ELSE 'away' END,
+        r.parent_run_id, r.parent_step_no
     FROM _sas.run r
     CROSS JOIN LATERAL _sas.render(v.place_key, _sas.start_context(r)) k
     WHERE r.run_id = ANY (run_ids)
@@ -348,13 +349,40 @@ BEGIN
     SELECT _sas.first_in_line(array_agg(p.workflow_id), array_agg(p.key)) INTO first
     FROM _sas.concurrency_slot p
     WHERE p.run_id = ANY (run_ids);
-    UPDATE _sas.concurrency_slot p SET state = 'holds' WHERE p.run_id = ANY (first)
+    UPDATE _sas.concurrency_slot p SET state = 'holds', told = false WHERE p.run_id = ANY (first)
         AND p.run_id = ANY (run_ids);
-    INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 's', _sas.now(), f, 'start'
-    FROM unnest(first) f WHERE f <> ALL (run_ids);
+    PERFORM _sas.send_for(ARRAY(SELECT f FROM unnest(first) f WHERE f <> ALL (run_ids)));
+    PERFORM _sas.tell_maps(run_ids);
     RETURN ARRAY(SELECT u FROM unnest(run_ids) u
                  WHERE NOT EXISTS (SELECT FROM _sas.concurrency_slot p WHERE p.run_id = u
                                    AND p.state <> 'holds'));
+END $$;
+
+-- _sas.send_for(run_ids): there is a place for these runs: they try to begin. A child among them takes a
+-- place of its map from now on, so that the map begins no other in this one.
+CREATE FUNCTION _sas.send_for(run_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE _sas.concurrency_slot p SET told = false WHERE p.run_id = ANY (run_ids) AND p.told;
+    INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 's', _sas.now(), u, 'start'
+    FROM unnest(run_ids) u;
+END $$;
+
+-- _sas.tell_maps(run_ids): those of these runs that are children and must wait for a place under their key
+-- take no place of their map: it begins others in their stead.
+-- Caller: the turn of places. Writes: concurrency_slot; a message for each map. Next: _sas.release_elements.
+CREATE FUNCTION _sas.tell_maps(run_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    WITH waiting AS (
+        UPDATE _sas.concurrency_slot p SET told = true
+        WHERE p.run_id = ANY (run_ids) AND p.state = 'waits' AND p.parent_run_id IS NOT NULL AND NOT p.told
+        RETURNING p.parent_run_id, p.parent_step_no)
+    INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
+    SELECT DISTINCT 's'::"char", _sas.now(), w.parent_run_id, 'room', w.parent_step_no, 0 FROM waiting w
+    -- a step that is no map begins no other
+    WHERE EXISTS (SELECT FROM _sas.map_progress m WHERE m.run_id = w.parent_run_id
+                  AND m.step_no = w.parent_step_no AND m.fed < m.total);
 END $$;
 
 -- _sas.leave_line(run_ids): runs that have stopped give back their place; those paused before they began
@@ -374,10 +402,9 @@ BEGIN
     DELETE FROM _sas.concurrency_slot p USING _sas.run r WHERE p.run_id = ANY (run_ids)
         AND r.run_id = p.run_id
         AND r.state = 'stopped';
-    UPDATE _sas.concurrency_slot p SET state = 'away' FROM _sas.run r WHERE p.run_id = ANY (run_ids)
-        AND p.state = 'waits' AND r.run_id = p.run_id AND r.state = 'paused';
-    INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 's', _sas.now(), f, 'start'
-    FROM unnest(_sas.first_in_line(workflow_ids, keys)) f;
+    UPDATE _sas.concurrency_slot p SET state = 'away', told = false FROM _sas.run r
+    WHERE p.run_id = ANY (run_ids) AND p.state = 'waits' AND r.run_id = p.run_id AND r.state = 'paused';
+    PERFORM _sas.send_for(_sas.first_in_line(workflow_ids, keys));
 END $$;
 
 -- _sas.stop_late_runs(run_ids): start_before has come, and they have not begun: they never do.

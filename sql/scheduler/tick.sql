@@ -21,6 +21,8 @@ BEGIN
         FROM unnest(taken) d WHERE d.kind = 'timer' HAVING count(*) > 0;
     PERFORM _sas.begin_iterations(array_agg(d.run_id), array_agg(d.step_no)) FROM unnest(taken) d
         WHERE d.kind = 'turn' HAVING count(*) > 0;
+    PERFORM _sas.release_elements(array_agg(d.run_id), array_agg(d.step_no)) FROM unnest(taken) d
+        WHERE d.kind = 'room' HAVING count(*) > 0;
     PERFORM _sas.deliver_signals(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'signal'
         HAVING count(*) > 0;
     PERFORM _sas.children_ended(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element))

@@ -87,13 +87,19 @@ CREATE TABLE _sas.concurrency_slot (
     workflow_id int NOT NULL,
     key text NOT NULL,
     run_id bigint PRIMARY KEY,
-    state text NOT NULL CHECK (state IN ('away', 'waits', 'holds'))
+    state text NOT NULL CHECK (state IN ('away', 'waits', 'holds')),
+    parent_run_id bigint,
+    parent_step_no int,
+    told boolean NOT NULL DEFAULT false
 );
 CREATE INDEX concurrency_slot_waits ON _sas.concurrency_slot (workflow_id, key, run_id) WHERE state = 'waits';
+CREATE INDEX concurrency_slot_told ON _sas.concurrency_slot (parent_run_id, parent_step_no) WHERE told;
 CREATE INDEX concurrency_slot_holds ON _sas.concurrency_slot (workflow_id, key) WHERE state = 'holds';
 COMMENT ON TABLE _sas.concurrency_slot IS 'Runs whose number per key is limited: away from the line '
                                           '(something else '
                                    'keeps them), waiting in it by run_id, or holding a place.';
+COMMENT ON COLUMN _sas.concurrency_slot.told IS 'A child that waits, and its parent knows: so it takes no '
+                                                'place of its map.';
 
 CREATE TABLE _sas.deferred_run (
     run_id bigint PRIMARY KEY,

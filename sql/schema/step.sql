@@ -93,8 +93,9 @@ CREATE INDEX lease_next ON _sas.lease (next_by);
 COMMENT ON TABLE _sas.lease IS 'Who holds which steps, and when the supervisor looks at them next.';
 
 -- What is to be looked at when: for the scheduler (actor s) start, leave,
--- late, ready, undo, enter, timer, turn, signal, child, cancel, abort, fail, halt, reverse and held; for the
--- supervisor (actor v) failed, deadline, reminder, young and alert_hook, which is about an alert, and no run.
+-- late, ready, undo, enter, timer, turn, room, signal, child, cancel, abort, fail, halt, reverse and held;
+-- for the supervisor (actor v) failed, deadline, reminder, young and alert_hook, which is about an alert, and
+-- no run.
 CREATE TABLE _sas.message (
     actor "char" NOT NULL,
     due_at timestamptz NOT NULL,

@@ -123,3 +123,27 @@ SELECT t.workflow('parent', '{"c": {"workflow": "pay", "input": {"acount": 1}}}'
 SELECT run_id FROM sas.submit('parent');
 SELECT t.work();
 SELECT state, result, error ->> 'title' AS title, error ->> 'detail' AS detail FROM sas.runs ORDER BY run_id DESC LIMIT 1;
+\echo a child that waits for its key takes no place of its map
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('pay', '{"a": {"agent": "inventory", "call": {}}}', '{"concurrency": {"key": "{{input.account}}"}}') \g /dev/null
+SELECT t.workflow('many', '{"each": {"workflow": "pay", "input": {"account": "{{item}}"}, "each": "{{input.accounts}}", "concurrency": 3}}') \g /dev/null
+SELECT run_id FROM sas.submit('many', '{"accounts": ["x", "x", "x", "x", "x", "y", "z", "v", "w"]}');
+SELECT t.settle() \g /dev/null
+SELECT input ->> 'account' AS account, state, waits_for FROM sas.runs WHERE parent_run_id = 1 ORDER BY run_id;
+SELECT t.claim();
+\echo one ends: one more begins
+SELECT t.answer('a', for_run => (SELECT run_id FROM sas.runs WHERE input ->> 'account' = 'y'));
+SELECT t.settle() \g /dev/null
+SELECT t.claim();
+\echo the key comes free: the next child under it begins
+SELECT t.answer('a', for_run => (SELECT min(run_id) FROM sas.runs WHERE input ->> 'account' = 'x'));
+SELECT t.settle() \g /dev/null
+SELECT input ->> 'account' AS account, state, waits_for FROM sas.runs WHERE parent_run_id = 1 ORDER BY run_id;
+\echo one that waits is cancelled; a paused one counts again; the map ends
+SELECT state FROM sas.pause((SELECT max(run_id) FROM sas.runs WHERE input ->> 'account' = 'x' AND state = 'scheduled'));
+SELECT t.settle() \g /dev/null
+SELECT count(*) FILTER (WHERE told) AS told, count(*) FROM _sas.concurrency_slot;
+SELECT state FROM sas.resume((SELECT max(run_id) FROM sas.runs WHERE input ->> 'account' = 'x' AND state = 'paused'));
+SELECT t.work() \g /dev/null
+SELECT state, result FROM sas.runs WHERE run_id = 1;
+SELECT * FROM t.left_over();
