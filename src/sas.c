@@ -17,6 +17,7 @@
 
 #include "agent/agent.h"
 #include "base/settings.h"
+#include "base/shared_table.h"
 #include "function/function.h"
 #include "limits/limits.h"
 #include "metrics/metrics.h"
@@ -45,7 +46,7 @@ sas_request_shmem(void)
 	RequestAddinShmemSpace(sas_worker_registry_shmem_size());
 	RequestAddinShmemSpace(sas_wake_shmem_size());
 	RequestAddinShmemSpace(sas_wake_low_water_shmem_size());
-	RequestAddinShmemSpace(sas_limits_shmem_size());
+	RequestAddinShmemSpace(sas_base_tables_shmem_size());
 	RequestAddinShmemSpace(sas_metrics_shmem_size());
 }
 
@@ -58,7 +59,7 @@ sas_startup_shmem(void)
 	sas_worker_registry_shmem_init();
 	sas_wake_shmem_init();
 	sas_wake_low_water_shmem_init();
-	sas_limits_shmem_init();
+	sas_base_tables_shmem_init();
 	sas_metrics_shmem_init();
 	LWLockRelease(AddinShmemInitLock);
 }

@@ -8,7 +8,7 @@
 -- _sas.lasts(kind): is there an end of such a cause that sas itself can see?
 CREATE FUNCTION _sas.lasts(kind text) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT kind IN ('step-failed', 'undo-failed', 'deadline', 'breaker-open', 'worker-slots', 'agent-places',
+    SELECT kind IN ('step-failed', 'undo-failed', 'deadline', 'breaker-open', 'worker-slots', 'shared-memory',
                     'crash-loop', 'late', 'stuck', 'purge-failed')
 $$;
 

@@ -49,9 +49,8 @@ LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_announce_agents';
 
 -- _sas.limit_entries(): per agent what the workers share: places in use, the breaker, and how long there is
 -- no token of its rate.
--- An agent that rests is not in it: nothing on its way, breaker closed. Nor is one that found no room
--- (sas.max_agents): its breaker is told by _sas.agent_health, and how many calls are on their way, one in
--- each worker at most, nobody can see.
+-- An agent that rests is not in it: nothing on its way, breaker closed. Nor is an agent that found no room
+-- (sas.max_agents): _sas.agent_health stores its breaker, and one call at most is on its way.
 CREATE FUNCTION _sas.limit_entries(OUT agent_id int, OUT in_flight int, OUT breaker text,
                                    OUT open_for_ms float8,
                             OUT rate_for_ms float8) RETURNS SETOF record
@@ -61,10 +60,14 @@ LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_limits';
 CREATE FUNCTION _sas.forget_limits(agent_id int) RETURNS void
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_forget_limits';
 
--- _sas.limits_state(): of all databases together: how many agents there is room for, how many cannot make way
--- just now, and how long ago one found no room (null: never). Null when the library is not preloaded.
-CREATE FUNCTION _sas.limits_state(OUT places int, OUT taken int, OUT alone_ms_ago float8)
-LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_limits_state';
+-- _sas.shared_tables(): a row for each table in shared memory, which all databases share.
+--   setting: its capacity; taken: entries that cannot make room (while half of the table is free, all
+--   entries); refused: how often an entry found no room since the server started, and how long ago it did
+--   last (null: never).
+--   Reads shared memory only; no rows when the library is not preloaded.
+CREATE FUNCTION _sas.shared_tables(OUT name text, OUT setting text, OUT capacity int, OUT taken int,
+                                   OUT refused bigint, OUT refused_ms_ago float8) RETURNS SETOF record
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_shared_tables';
 
 -- _sas.stop_calls(): at commit, the agent workers of this database stop the calls of claims that hold no
 -- more.

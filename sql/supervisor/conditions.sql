@@ -73,17 +73,17 @@ BEGIN
         format('%s workers find no free process slot; see max_worker_processes', l.slots_missing), NULL, true
     FROM _sas.launcher_state() l WHERE l.slots_missing > 0
     UNION ALL
-    SELECT 'agent-places', c.cause, c.message, NULL, c.raise
-    FROM _sas.limits_state() p
+    SELECT 'shared-memory', t.name || c.cause, c.message, NULL, c.raise
+    FROM _sas.shared_tables() t
     CROSS JOIN LATERAL (VALUES
-        ('agent places', p.taken * 10 >= p.places * 7, p.taken * 5 >= p.places * 4,
-         format('%s of the %s places for busy agents of all databases are taken; see sas.max_agents',
-                p.taken, p.places)),
+        (' fill', t.taken * 10 >= t.capacity * 7, t.taken * 5 >= t.capacity * 4,
+         format('%s of %s %s in shared memory are taken, in all databases; see %s', t.taken, t.capacity,
+                t.name, t.setting)),
         -- one look at least sees it
-        ('no agent place',
-         p.alone_ms_ago * interval '1 ms' < 2 * current_setting('sas.supervisor_interval')::interval, true,
-         format('agents find none of the %s places for busy agents of all databases and are called more '
-                'slowly, one call at a time in each worker; see sas.max_agents', p.places))
+        (' full',
+         t.refused_ms_ago * interval '1 ms' < 2 * current_setting('sas.supervisor_interval')::interval, true,
+         format('all %s %s in shared memory are taken, in all databases: what finds none is slower or less '
+                'exact; see %s', t.capacity, t.name, t.setting))
     ) AS c (cause, lasts, raise, message)
     WHERE c.lasts
     UNION ALL
@@ -123,7 +123,7 @@ BEGIN
     WHERE c.raise AND NOT EXISTS (SELECT FROM _sas.alert l WHERE l.cause = c.cause AND l.closed_at IS NULL);
     PERFORM _sas.close_alerts(array_agg(l.cause)) FROM _sas.alert l
     WHERE l.closed_at IS NULL
-      AND (l.kind IN ('breaker-open', 'worker-slots', 'agent-places', 'crash-loop')
+      AND (l.kind IN ('breaker-open', 'worker-slots', 'shared-memory', 'crash-loop')
            AND NOT coalesce(l.cause = ANY (causes), false)
            -- what is raised again and again as long as it lasts
            OR l.kind IN ('stuck', 'late') AND NOT coalesce(l.cause = ANY (causes), false)

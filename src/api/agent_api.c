@@ -5,18 +5,17 @@
  * They are internal (sas._...). sas.create_agent and sas.create_workflow
  * check addresses with the parser that the workers send with.  A change of
  * the agents wakes the agent workers when it commits; a worker that starts
- * later reads the table anyway.  Limits and breakers are shared memory, and
- * gone after a crash.
+ * later reads the table anyway.  Limits, breakers and the other tables in
+ * shared memory are gone after a crash.
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "nodes/execnodes.h"
 #include "utils/builtins.h"
 
-#include "base/settings.h"
+#include "base/shared_table.h"
 #include "limits/limits.h"
 #include "transport/origin.h"
 #include "transport/transport.h"
@@ -30,7 +29,7 @@ PG_FUNCTION_INFO_V1(sas_api_stop_calls);
 PG_FUNCTION_INFO_V1(sas_api_limits);
 PG_FUNCTION_INFO_V1(sas_api_half_open);
 PG_FUNCTION_INFO_V1(sas_api_forget_limits);
-PG_FUNCTION_INFO_V1(sas_api_limits_state);
+PG_FUNCTION_INFO_V1(sas_api_shared_tables);
 
 /* -------------------------------------------------------------- addresses */
 
@@ -129,22 +128,28 @@ sas_api_forget_limits(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+/* _sas.shared_tables() */
 Datum
-sas_api_limits_state(PG_FUNCTION_ARGS)
+sas_api_shared_tables(PG_FUNCTION_ARGS)
 {
-	TupleDesc	desc;
-	Datum		values[3];
-	bool		nulls[3] = {false};
-	int			taken;
-	int64		unshared_ago_us;
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	SasSharedTableView *views;
+	int			n = sas_base_tables_view(&views);
 
-	if (!sas_limits_state(&taken, &unshared_ago_us))
-		PG_RETURN_NULL();
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "the result is not a row");
-	values[0] = Int32GetDatum(sas_base_max_agents);
-	values[1] = Int32GetDatum(taken);
-	values[2] = Float8GetDatum(unshared_ago_us / 1000.0);
-	nulls[2] = unshared_ago_us < 0;
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; i < n; i++)
+	{
+		Datum		values[6];
+		bool		nulls[6] = {false};
+
+		values[0] = CStringGetTextDatum(views[i].name);
+		values[1] = CStringGetTextDatum(views[i].setting);
+		values[2] = Int32GetDatum(views[i].capacity);
+		values[3] = Int32GetDatum(views[i].taken);
+		values[4] = Int64GetDatum(views[i].refused);
+		values[5] = Float8GetDatum(views[i].refused_ago_us / 1000.0);
+		nulls[5] = views[i].refused_ago_us < 0;
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
 }

@@ -18,7 +18,14 @@
 /* a call that has rested asks again well within this */
 #define SAS_RESTED_US 100000
 
-/* For want of room in the table, one call at a time in this process, and its share of the rate. */
+/*
+ * An agent that found no room asks again after this time, since others have
+ * the only call that it may have, or all spare places. After a call it leaves
+ * its spare place to others for twice as long.
+ */
+#define SAS_SPARE_RETRY_US 50000
+
+/* For want of room in the table, one call at a time, and this worker's share of the rate. */
 static const SasLimits *
 limits_closer(const SasLimitsEntry *e, const SasLimitsUse *use, const SasLimits *limits, SasLimits *closer)
 {
@@ -138,6 +145,13 @@ sas_limits_ask(int agent_id, const SasLimits *limits, int want, bool rested, int
 		}
 		limits_take_tokens(e, limits, granted);
 	}
+	if (granted > 0 && e == &use->own && !sas_limits_take_spare(use))
+	{
+		if (limits->rate_per_s > 0)
+			limits_take_tokens(e, limits, -granted);
+		granted = 0;
+		*retry_us = now + SAS_SPARE_RETRY_US;
+	}
 	if (granted > 0)
 	{
 		if (e->breaker == SAS_BREAKER_HALF_OPEN)
@@ -215,6 +229,8 @@ sas_limits_free(int agent_id)
 		return false;
 	if (use != NULL && sas_limits_count(e, use, -1) == 0 && e->probe_pid == MyProcPid)
 		e->probe_pid = 0;
+	if (use != NULL && e == &use->own)
+		e->rested_until_us = sas_base_clock_monotonic_us() + 2 * SAS_SPARE_RETRY_US;
 	refused = e->refused;
 	e->refused = false;
 	sas_limits_close(e, use);

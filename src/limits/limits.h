@@ -9,8 +9,9 @@
  * state of the breaker, and the first worker after a start loads it.
  *
  * There is room for sas.max_agents entries of all databases. Entries of idle
- * agents are replaced. When none is idle, a worker calls the agent under
- * limits of its own: one call at a time, and its share of the rate.
+ * agents are replaced. When none is idle, the agent is called more slowly:
+ * one call at a time, and each worker keeps to its share of the rate and has
+ * a breaker of its own.
  */
 #ifndef SAS_LIMITS_LIMITS_H
 #define SAS_LIMITS_LIMITS_H
@@ -41,9 +42,7 @@ typedef struct SasLimitsView
 	int64		rate_for_us;	/* until there is a token; 0: there is one, or no rate */
 } SasLimitsView;
 
-extern Size sas_limits_shmem_size(void);
-extern void sas_limits_shmem_init(void);
-extern void sas_limits_install(void);	/* callbacks of transactions */
+extern void sas_limits_install(void);
 
 /* Loads the breaker's stored state, for an agent that has no entry yet. */
 extern void sas_limits_load(int agent_id, SasBreaker breaker, int64 open_for_us);
@@ -86,8 +85,8 @@ extern void sas_limits_half_open(int agent_id);
 
 /*
  * The agents of this database that have an entry, palloc'd; returns how
- * many. Any other breaker is closed, and no call is in flight, except under
- * the limits of a single worker, which no other process can see.
+ * many. Any other breaker is closed, and no call is in flight, except those
+ * of agents that found no room.
  */
 extern int	sas_limits_view(SasLimitsView **views);
 
@@ -99,15 +98,5 @@ extern void sas_limits_drop_at_commit(int agent_id);
  * that there were at that instant (monotonic).
  */
 extern void sas_limits_keep(const int *agent_ids, int n, int64 read_us);
-
-/* The same for all agents of a database. */
-extern void sas_limits_drop_database(Oid dboid);
-
-/*
- * How many entries cannot be replaced; while there is much room, just how
- * many there are. *unshared_ago_us: when a worker last had to use limits of
- * its own; -1: never. False: no shared memory.
- */
-extern bool sas_limits_state(int *taken, int64 *unshared_ago_us);
 
 #endif							/* SAS_LIMITS_LIMITS_H */

@@ -11,30 +11,24 @@
  * commit; while calls are in flight, the last of them removes it. A worker
  * also removes entries of agents that it does not find any longer, because
  * COMMIT PREPARED reports no dropped agent.
+ *
+ * An agent without an entry has one in each process that calls it. Its call,
+ * one for all processes, has a spare place. Whoever makes the entry counts
+ * that call in it.
  */
 #include "postgres.h"
 
 #include "access/xact.h"
 #include "base/clock.h"
 #include "base/settings.h"
+#include "base/shared_table.h"
 #include "limits/table.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
-#include "storage/lwlock.h"
-#include "storage/shmem.h"
-#include "utils/hsearch.h"
 #include "utils/memutils.h"
 
-/* A table that had hardly anything to give is not searched again before that. */
-#define SAS_FULL_US 5000
-
-typedef struct SasLimitsShmem
-{
-	LWLock		lock;
-	int64		full_until_us;
-	int64		unshared_us;	/* when a process last had to do with an entry of its own; 0: never */
-	int64		repaired_us;	/* when an agent without an entry was reported repaired */
-} SasLimitsShmem;
+/* So many agents without an entry may have a call each. */
+#define SAS_SPARES 64
 
 /* An agent that this transaction drops. */
 typedef struct SasLimitsDrop
@@ -43,8 +37,22 @@ typedef struct SasLimitsDrop
 	SubTransactionId within;
 } SasLimitsDrop;
 
-static SasLimitsShmem *table_shmem = NULL;
-static HTAB *table_entries = NULL;
+static bool table_is_idle(const void *entry, int64 now);
+static bool table_forget(void *entry);
+
+static const int table_n_spares = SAS_SPARES;
+
+static SasSharedTable table_places = {
+	.name = "places",.setting = "sas.max_agents",.capacity = &sas_base_max_agents,
+	.key_size = sizeof(SasLimitsKey),.entry_size = sizeof(SasLimitsEntry),
+	.extra_size = sizeof(int64),	/* when an agent without an entry was reported repaired */
+	.idle = table_is_idle,.forget = table_forget
+};
+
+static SasSharedTable table_spares = {
+	.name = "spare places",.setting = "sas.max_agents",.capacity = &table_n_spares,
+	.key_size = sizeof(SasLimitsKey),.entry_size = sizeof(SasLimitsKey)
+};
 
 static HTAB *table_uses = NULL;	/* SasLimitsUse by agent, of those with something in it */
 
@@ -52,40 +60,49 @@ static SasLimitsDrop *table_drops = NULL; /* in TopTransactionContext */
 static int	table_n_drops = 0;
 static int	table_room_drops = 0;
 
-Size
-sas_limits_shmem_size(void)
-{
-	return add_size(MAXALIGN(sizeof(SasLimitsShmem)), hash_estimate_size(sas_base_max_agents, sizeof(SasLimitsEntry)));
-}
-
-/* With AddinShmemInitLock held. */
-void
-sas_limits_shmem_init(void)
-{
-	HASHCTL		control = {.keysize = sizeof(SasLimitsKey), .entrysize = sizeof(SasLimitsEntry)};
-	bool		found;
-
-	table_shmem = ShmemInitStruct("sas limits", sizeof(SasLimitsShmem), &found);
-	if (!found)
-	{
-		memset(table_shmem, 0, sizeof(SasLimitsShmem));
-		LWLockInitialize(&table_shmem->lock, LWLockNewTrancheId());
-	}
-	LWLockRegisterTranche(table_shmem->lock.tranche, "sas_places");
-	table_entries = ShmemInitHash("sas agents in places", sas_base_max_agents, sas_base_max_agents, &control,
-								  HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
-}
-
 /* ---------------------------------------------------------------- of the process */
 
-/* Removes an entry; while it has calls, the last of them removes it. Lock held. */
+/* The entry is not needed any longer; while it has calls, the last of them removes it. Lock held. */
+static bool
+table_forget(void *entry)
+{
+	SasLimitsEntry *e = entry;
+
+	e->dropped = e->in_flight > 0;
+	return !e->dropped;
+}
+
 static void
 table_drop(SasLimitsEntry *e)
 {
-	if (e->in_flight > 0)
-		e->dropped = true;
-	else
-		hash_search(table_entries, &e->key, HASH_REMOVE, NULL);
+	if (e != NULL && table_forget(e))
+		sas_base_table_remove(&table_places, e);
+}
+
+bool
+sas_limits_take_spare(const SasLimitsUse *use)
+{
+	bool		taken;
+
+	sas_base_table_lock(&table_spares, LW_EXCLUSIVE);
+	taken = sas_base_table_find(&table_spares, &use->own.key) == NULL &&
+		sas_base_table_enter(&table_spares, &use->own.key) != NULL;
+	sas_base_table_unlock(&table_spares);
+	return taken;
+}
+
+/* False: there was none. */
+static bool
+table_give_spare(const SasLimitsKey *key)
+{
+	void	   *spare;
+
+	sas_base_table_lock(&table_spares, LW_EXCLUSIVE);
+	spare = sas_base_table_find(&table_spares, key);
+	if (spare != NULL)
+		sas_base_table_remove(&table_spares, spare);
+	sas_base_table_unlock(&table_spares);
+	return spare != NULL;
 }
 
 static void
@@ -94,23 +111,28 @@ table_release_all(int code, Datum arg)
 	HASH_SEQ_STATUS scan;
 	SasLimitsUse *use;
 
-	LWLockAcquire(&table_shmem->lock, LW_EXCLUSIVE);
+	sas_base_table_lock(&table_places, LW_EXCLUSIVE);
 	hash_seq_init(&scan, table_uses);
 	while ((use = hash_seq_search(&scan)) != NULL)
 	{
 		SasLimitsKey key = {MyDatabaseId, use->agent_id};
-		SasLimitsEntry *e = hash_search(table_entries, &key, HASH_FIND, NULL);
+		SasLimitsEntry *e = sas_base_table_find(&table_places, &key);
+		int			in_flight = use->in_flight + (use->unshared ? use->own.in_flight : 0);
 
+		use->in_flight = use->own.in_flight = 0;
 		if (e == NULL)
+		{
+			if (in_flight > 0)
+				table_give_spare(&key);
 			continue;
-		e->in_flight -= use->in_flight;
-		use->in_flight = 0;
+		}
+		e->in_flight -= in_flight;
 		if (e->probe_pid == MyProcPid)
 			e->probe_pid = 0;
 		if (e->dropped)
 			table_drop(e);
 	}
-	LWLockRelease(&table_shmem->lock);
+	sas_base_table_unlock(&table_places);
 }
 
 static void
@@ -134,7 +156,7 @@ table_begin_unshared(SasLimitsUse *use, const SasLimitsKey *key, int64 now)
 	use->unshared = true;
 }
 
-/* There is room again, or others have made an entry: the limits and calls of this process go into it. */
+/* There is room again, or others have made an entry, which counts the call: the limits of this process go into it. */
 static void
 table_end_unshared(SasLimitsEntry *e, bool fresh, SasLimitsUse *use)
 {
@@ -144,10 +166,10 @@ table_end_unshared(SasLimitsEntry *e, bool fresh, SasLimitsUse *use)
 	use->in_flight += own->in_flight;
 	if (fresh)
 	{
+		own->in_flight = e->in_flight;
 		*e = *own;
 		return;
 	}
-	e->in_flight += own->in_flight;
 	e->refused |= own->refused;
 	e->full_us = Max(e->full_us, own->full_us);
 	e->rate_until_us = Max(e->rate_until_us, own->rate_until_us);
@@ -173,50 +195,27 @@ table_end_unshared(SasLimitsEntry *e, bool fresh, SasLimitsUse *use)
 
 /* ---------------------------------------------------------------- entries */
 
-/* Does the entry differ from a new one? */
+/* Does the entry not differ from a new one? */
 static bool
-table_is_needed(const SasLimitsEntry *e, int64 now)
+table_is_idle(const void *entry, int64 now)
 {
-	return e->in_flight > 0 || e->breaker != SAS_BREAKER_CLOSED ||
-		(e->failures > 0 && now - e->first_failure_us <= e->window_us) ||
-		now < e->full_us || now < e->rested_until_us;
+	const SasLimitsEntry *e = entry;
+
+	return e->in_flight == 0 && e->breaker == SAS_BREAKER_CLOSED &&
+		(e->failures == 0 || now - e->first_failure_us > e->window_us) &&
+		now >= e->full_us && now >= e->rested_until_us;
 }
 
-/* Removes entries that are not needed. Lock held. */
-static bool
-table_make_room(int64 now)
-{
-	HASH_SEQ_STATUS scan;
-	SasLimitsEntry *e;
-	int			n = 0;
-
-	if (now < table_shmem->full_until_us)
-		return false;
-	hash_seq_init(&scan, table_entries);
-	while ((e = hash_seq_search(&scan)) != NULL)
-		if (!table_is_needed(e, now))
-		{
-			hash_search(table_entries, &e->key, HASH_REMOVE, NULL);
-			n++;
-		}
-	if (n <= sas_base_max_agents / 16)
-		table_shmem->full_until_us = now + SAS_FULL_US;
-	return n > 0;
-}
-
-/* A new entry; NULL when there is no room. Lock held. */
+/* A new entry, with the call that has a spare place; NULL when there is no room. Lock held. */
 static SasLimitsEntry *
 table_enter(const SasLimitsKey *key, int64 now)
 {
-	SasLimitsEntry *e = hash_search(table_entries, key, HASH_ENTER_NULL, NULL);
+	SasLimitsEntry *e = sas_base_table_enter(&table_places, key);
 
-	if (e == NULL && table_make_room(now))
-		e = hash_search(table_entries, key, HASH_ENTER_NULL, NULL);
 	if (e != NULL)
 	{
-		memset(e, 0, sizeof(*e));
-		e->key = *key;
 		e->made_us = now;
+		e->in_flight = table_give_spare(key);
 	}
 	return e;
 }
@@ -244,7 +243,7 @@ sas_limits_open(int agent_id, bool make, SasLimitsUse **use_out)
 	bool		fresh;
 	int64		now;
 
-	if (table_shmem == NULL)
+	if (table_places.state == NULL)
 		return NULL;
 	if (table_uses == NULL)
 		table_prepare_uses();
@@ -256,8 +255,8 @@ sas_limits_open(int agent_id, bool make, SasLimitsUse **use_out)
 	}
 	now = sas_base_clock_monotonic_us();
 
-	LWLockAcquire(&table_shmem->lock, LW_EXCLUSIVE);
-	e = hash_search(table_entries, &key, HASH_FIND, NULL);
+	sas_base_table_lock(&table_places, LW_EXCLUSIVE);
+	e = sas_base_table_find(&table_places, &key);
 	fresh = e == NULL;
 	if (fresh && (make || (use != NULL && use->unshared)))
 		e = table_enter(&key, now);
@@ -271,13 +270,11 @@ sas_limits_open(int agent_id, bool make, SasLimitsUse **use_out)
 		if (!use->unshared)
 			table_begin_unshared(use, &key, now);
 		e = &use->own;
-		if (e->repaired_us < table_shmem->repaired_us)
-			sas_limits_repair(e, table_shmem->repaired_us);
-		if (make)
-			table_shmem->unshared_us = now;
+		if (e->repaired_us < *(int64 *) table_places.extra)
+			sas_limits_repair(e, *(int64 *) table_places.extra);
 	}
 	if (e == NULL)
-		LWLockRelease(&table_shmem->lock);
+		sas_base_table_unlock(&table_places);
 	else if (make && e->dropped)
 		table_revive(e);
 	return e;
@@ -288,7 +285,7 @@ sas_limits_close(SasLimitsEntry *e, SasLimitsUse *use)
 {
 	if (e->dropped && (use == NULL || e != &use->own))
 		table_drop(e);
-	LWLockRelease(&table_shmem->lock);
+	sas_base_table_unlock(&table_places);
 	if (use != NULL && !use->unshared && use->in_flight == 0)
 		hash_search(table_uses, &use->agent_id, HASH_REMOVE, NULL);
 }
@@ -297,9 +294,11 @@ int
 sas_limits_count(SasLimitsEntry *e, SasLimitsUse *use, int n)
 {
 	e->in_flight += n;
-	if (e == &use->own)
-		return e->in_flight;
-	return use->in_flight += n;
+	if (e != &use->own)
+		return use->in_flight += n;
+	if (e->in_flight == 0)
+		table_give_spare(&e->key);
+	return e->in_flight;
 }
 
 void
@@ -318,11 +317,10 @@ sas_limits_repair(SasLimitsEntry *e, int64 at_us)
 void
 sas_limits_repair_unshared(int64 at_us)
 {
-	if (table_shmem == NULL)
+	if (!sas_base_table_lock(&table_places, LW_EXCLUSIVE))
 		return;
-	LWLockAcquire(&table_shmem->lock, LW_EXCLUSIVE);
-	table_shmem->repaired_us = at_us;
-	LWLockRelease(&table_shmem->lock);
+	*(int64 *) table_places.extra = at_us;
+	sas_base_table_unlock(&table_places);
 }
 
 /* ---------------------------------------------------------------- dropped */
@@ -344,19 +342,19 @@ sas_limits_keep(const int *agent_ids, int n, int64 read_us)
 	SasLimitsEntry *e;
 	SasLimitsUse *use;
 
-	if (table_shmem == NULL)
+	if (table_places.state == NULL)
 		return;
 	sorted = palloc(sizeof(int) * Max(n, 1));
 	memcpy(sorted, agent_ids, sizeof(int) * n);
 	qsort(sorted, n, sizeof(int), table_compare_ids);
-	LWLockAcquire(&table_shmem->lock, LW_EXCLUSIVE);
-	hash_seq_init(&scan, table_entries);
+	sas_base_table_lock(&table_places, LW_EXCLUSIVE);
+	hash_seq_init(&scan, table_places.entries);
 	while ((e = hash_seq_search(&scan)) != NULL)
 		/* of an agent that was made since, this list does not know, but another worker may */
 		if (e->key.dboid == MyDatabaseId && e->made_us < read_us &&
 			bsearch(&e->key.agent_id, sorted, n, sizeof(int), table_compare_ids) == NULL)
 			table_drop(e);
-	LWLockRelease(&table_shmem->lock);
+	sas_base_table_unlock(&table_places);
 	if (table_uses != NULL)
 	{
 		hash_seq_init(&scan, table_uses);
@@ -368,25 +366,9 @@ sas_limits_keep(const int *agent_ids, int n, int64 read_us)
 }
 
 void
-sas_limits_drop_database(Oid dboid)
-{
-	HASH_SEQ_STATUS scan;
-	SasLimitsEntry *e;
-
-	if (table_shmem == NULL)
-		return;
-	LWLockAcquire(&table_shmem->lock, LW_EXCLUSIVE);
-	hash_seq_init(&scan, table_entries);
-	while ((e = hash_seq_search(&scan)) != NULL)
-		if (e->key.dboid == dboid)
-			table_drop(e);
-	LWLockRelease(&table_shmem->lock);
-}
-
-void
 sas_limits_drop_at_commit(int agent_id)
 {
-	if (table_shmem == NULL)
+	if (table_places.state == NULL)
 		return;
 	if (table_n_drops == table_room_drops)
 	{
@@ -409,16 +391,14 @@ table_xact_callback(XactEvent event, void *arg)
 		return;
 	if (event == XACT_EVENT_COMMIT && table_n_drops > 0)
 	{
-		LWLockAcquire(&table_shmem->lock, LW_EXCLUSIVE);
+		sas_base_table_lock(&table_places, LW_EXCLUSIVE);
 		for (int i = 0; i < table_n_drops; i++)
 		{
 			SasLimitsKey key = {MyDatabaseId, table_drops[i].agent_id};
-			SasLimitsEntry *e = hash_search(table_entries, &key, HASH_FIND, NULL);
 
-			if (e != NULL)
-				table_drop(e);
+			table_drop(sas_base_table_find(&table_places, &key));
 		}
-		LWLockRelease(&table_shmem->lock);
+		sas_base_table_unlock(&table_places);
 	}
 	table_drops = NULL;
 	table_n_drops = table_room_drops = 0;
@@ -441,6 +421,8 @@ table_subxact_callback(SubXactEvent event, SubTransactionId own, SubTransactionI
 void
 sas_limits_install(void)
 {
+	sas_base_table_register(&table_places);
+	sas_base_table_register(&table_spares);
 	RegisterXactCallback(table_xact_callback, NULL);
 	RegisterSubXactCallback(table_subxact_callback, NULL);
 }
@@ -453,37 +435,11 @@ sas_limits_visit(SasLimitsVisit visit, void *arg)
 	HASH_SEQ_STATUS scan;
 	SasLimitsEntry *e;
 
-	if (table_shmem == NULL)
+	if (!sas_base_table_lock(&table_places, LW_SHARED))
 		return;
-	LWLockAcquire(&table_shmem->lock, LW_SHARED);
-	hash_seq_init(&scan, table_entries);
+	hash_seq_init(&scan, table_places.entries);
 	while ((e = hash_seq_search(&scan)) != NULL)
 		if (e->key.dboid == MyDatabaseId)
 			visit(e, arg);
-	LWLockRelease(&table_shmem->lock);
-}
-
-bool
-sas_limits_state(int *taken, int64 *unshared_ago_us)
-{
-	HASH_SEQ_STATUS scan;
-	SasLimitsEntry *e;
-	int64		now = sas_base_clock_monotonic_us();
-
-	if (table_shmem == NULL)
-		return false;
-	LWLockAcquire(&table_shmem->lock, LW_SHARED);
-	*unshared_ago_us = table_shmem->unshared_us == 0 ? -1 : Max(0, now - table_shmem->unshared_us);
-	*taken = (int) hash_get_num_entries(table_entries);
-	/* while there is much room, it does not matter how many of them could be replaced */
-	if (*taken > sas_base_max_agents / 2)
-	{
-		*taken = 0;
-		hash_seq_init(&scan, table_entries);
-		while ((e = hash_seq_search(&scan)) != NULL)
-			if (table_is_needed(e, now))
-				(*taken)++;
-	}
-	LWLockRelease(&table_shmem->lock);
-	return true;
+	sas_base_table_unlock(&table_places);
 }

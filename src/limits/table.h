@@ -59,6 +59,12 @@ extern SasLimitsEntry *sas_limits_open(int agent_id, bool make, SasLimitsUse **u
 /* The end of that; the entry may be gone afterwards. */
 extern void sas_limits_close(SasLimitsEntry *e, SasLimitsUse *use);
 
+/*
+ * Before a call of an agent without a shared entry: one at a time, of all
+ * processes. False: ask again later; nobody wakes.
+ */
+extern bool sas_limits_take_spare(const SasLimitsUse *use);
+
 /* n calls more (or fewer) of this process. Returns how many it has now. */
 extern int	sas_limits_count(SasLimitsEntry *e, SasLimitsUse *use, int n);
 

@@ -44,7 +44,7 @@
 #include "utils/syscache.h"
 
 #include "base/compat.h"
-#include "limits/limits.h"
+#include "base/shared_table.h"
 #include "wake/wakeup.h"
 #include "worker/exclusion.h"
 #include "worker/lifecycle.h"
@@ -376,9 +376,9 @@ lifecycle_xact_callback(XactEvent event, void *arg)
 		if (lifecycle_pending_rescan)
 			sas_worker_request_rescan();
 		if (lifecycle_pending_drop)
-			sas_limits_drop_database(MyDatabaseId);
+			sas_base_tables_forget(MyDatabaseId);
 		if (OidIsValid(lifecycle_pending_gone))
-			sas_limits_drop_database(lifecycle_pending_gone);
+			sas_base_tables_forget(lifecycle_pending_gone);
 	}
 	lifecycle_pending_probe = lifecycle_pending_rescan = lifecycle_pending_drop = false;
 	lifecycle_pending_gone = InvalidOid;
