@@ -4,7 +4,8 @@
 
 -- _sas.cancel_ready(run_ids, undos): takes what is ready of these runs out of the queue. A step that has not
 -- begun gets its row, cancelled; another one has its row, and its state there is the caller's to change.
-CREATE FUNCTION _sas.cancel_ready(run_ids bigint[], undos boolean) RETURNS void
+-- Returns those rows of the queue.
+CREATE FUNCTION _sas.cancel_ready(run_ids bigint[], undos boolean) RETURNS _sas.ready[]
 LANGUAGE plpgsql AS $$
 DECLARE
     gone _sas.ready[] := _sas.take_ready(run_ids, undos);
@@ -15,23 +16,26 @@ BEGIN
     FROM unnest(gone) g
     WHERE NOT EXISTS (SELECT FROM _sas.step s
                       WHERE s.run_id = g.run_id AND s.step_no = g.step_no AND s.element = g.element);
+    RETURN gone;
 END $$;
 
--- _sas.abandon(run_ids, fates, errors, at_once): these runs cannot go on. Takes their ready rows first,
+-- _sas.abandon(run_ids, fates, errors, at_once, by): these runs cannot go on. Takes their ready rows first,
 -- cancels what has not begun, keeps what is running, ends its children, and hands them to the scheduler once
 -- nothing is running any more.
 --
 -- abandon_as: compensate | cancel undo what is done; fail leaves it standing.
 -- at_once: what is running is not left to end: its calls are stopped.
--- Caller: holds the lock of the runs. Writes: ready, step, run, due. Wakes: the scheduler; agent workers,
--- when calls are stopped. Next: _sas.undo_next, once nothing is running.
-CREATE FUNCTION _sas.abandon(run_ids bigint[], fates text[], errors jsonb[], at_once boolean DEFAULT false)
-RETURNS void
+-- by: rule | parent: a pause may still take it back, see _sas.keep_abandoned; null: for good.
+-- Caller: holds the lock of the runs. Writes: ready, step, run, message, abandoned_run. Wakes: the scheduler;
+-- agent workers, when calls are stopped. Next: _sas.undo_next, once nothing is running.
+CREATE FUNCTION _sas.abandon(run_ids bigint[], fates text[], errors jsonb[], at_once boolean DEFAULT false,
+                             by text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     changes _sas.step_change[];
+    gone _sas.ready[] := _sas.cancel_ready(run_ids, false);
 BEGIN
-    PERFORM _sas.cancel_ready(run_ids, false);
+    PERFORM _sas.keep_abandoned(run_ids, gone, by = 'parent') WHERE by IS NOT NULL;
     PERFORM _sas.stop_work(run_ids, false) WHERE at_once;
 
     -- what they waited for until some time is waited for no more

@@ -233,6 +233,6 @@ BEGIN
                           ARRAY(SELECT _sas.problem_object('parent',
                                                            'its parent run cannot continue',
                                                            NULL, NULL, d, NULL) FROM unnest(doomed) d),
-                              how = 'abort');
+                              how = 'abort', CASE WHEN how <> 'abort' THEN 'parent' END);
     END IF;
 END $$;

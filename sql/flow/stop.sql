@@ -120,6 +120,7 @@ BEGIN
                                     OR s.state = 'failed' AND s.waiting_kind = 'supervisor');
     PERFORM _sas.move_steps(changes);
     DELETE FROM _sas.undo_order l WHERE l.run_id = ANY (ids);
+    DELETE FROM _sas.abandoned_run a WHERE a.run_id = ANY (ids);
     PERFORM _sas.abandon_children(ids, 'halt', array_fill('fail'::text, ARRAY[cardinality(ids)]));
     PERFORM _sas.change_runs(array_agg(_sas.make_run_change(
         run_id => r.run_id, from_state => r.state, to_state => 'stopped', result => 'error',

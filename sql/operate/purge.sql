@@ -62,6 +62,7 @@ BEGIN
     DELETE FROM _sas.phase d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.override d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.undo_order d WHERE d.run_id = ANY (ids);
+    DELETE FROM _sas.abandoned_run d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.task d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.operator_action d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.alert d WHERE d.run_id = ANY (ids);

@@ -109,9 +109,41 @@ BEGIN
         PERFORM _sas.move_to_paused(ids, array_fill('an operator paused it'::text, ARRAY[cardinality(ids)]),
                                     pg_get_userbyid(caller)::text,
                                     array_fill(NULL::jsonb, ARRAY[cardinality(ids)]));
+        PERFORM _sas.revoke_ends(ids, false);
         PERFORM _sas.record(caller, ids, 'pause', NULL, NULL);
     END IF;
     RETURN QUERY SELECT * FROM _sas.report_runs('pause', named, ids);
+END $$;
+
+-- _sas.revoke_ends(run_ids, of_parent): the pause wins. Of these runs, which are paused, those that a rule
+-- has ended and of which nothing is undone go on when they are resumed. Their children that ended with them,
+-- or were to, go on at once: a pause does not reach them.
+CREATE FUNCTION _sas.revoke_ends(run_ids bigint[], of_parent boolean) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    revoked bigint[] := _sas.revoke_abandon(run_ids, of_parent);
+    children bigint[];
+    paused bigint[];
+BEGIN
+    IF revoked = '{}' THEN
+        RETURN;
+    END IF;
+    -- children have larger ids than their parents, so that all verbs lock in one order
+    children := ARRAY(SELECT l.run_id
+                      FROM (SELECT child.run_id FROM _sas.run child WHERE child.parent_run_id = ANY (revoked)
+                              AND child.state = 'compensating'
+                            ORDER BY child.run_id FOR NO KEY UPDATE) l
+                      JOIN _sas.abandoned_run a ON a.run_id = l.run_id AND a.for_parent);
+    IF children <> '{}' THEN
+        paused := ARRAY(SELECT a.run_id FROM _sas.abandoned_run a WHERE a.run_id = ANY (children)
+                        AND a.state = 'paused');
+        PERFORM _sas.move_to_paused(children, array_fill('its parent run was paused'::text,
+                                                         ARRAY[cardinality(children)]),
+                                    'sas supervisor', array_fill(NULL::jsonb, ARRAY[cardinality(children)]));
+        PERFORM _sas.revoke_ends(children, true);
+        PERFORM _sas.continue_runs(ARRAY(SELECT r.run_id FROM _sas.run r WHERE r.run_id = ANY (children)
+                                         AND (r.abandon_as IS NOT NULL OR r.run_id <> ALL (paused))));
+    END IF;
 END $$;
 
 -- _sas.continue_runs(run_ids, only_runs, only_nos): paused runs go on. only_runs, only_nos: of what has

@@ -155,6 +155,21 @@ CREATE TABLE _sas.undo_order (
 COMMENT ON TABLE _sas.undo_order IS 'The order in which a run with many steps is undone, without looking '
                                    'through them all each time.';
 
+-- What a rule has ended, as it was before: a pause that comes before anything is undone takes that back.
+-- undo_no to undo_from: the step whose undo is next, and what it was; null: the scheduler has not come to it.
+CREATE TABLE _sas.abandoned_run (
+    run_id bigint PRIMARY KEY,
+    for_parent boolean NOT NULL,
+    state text NOT NULL,
+    open_steps int NOT NULL,
+    steps _sas.abandoned_step[] NOT NULL,
+    undo_no int,
+    undo_element int,
+    undo_from text
+);
+COMMENT ON TABLE _sas.abandoned_run IS 'Runs that a rule has ended, or the end of their parent, and of which '
+                                       'nothing is undone yet: what was open in them.';
+
 -- Signals that nobody has taken yet. step_no: for that step only.
 CREATE TABLE _sas.signal (
     signal_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -71,6 +71,18 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT ROW($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)::_sas.run_change
 $$;
 
+-- A step that was open when its run was abandoned, as it was. from_state none: ready, without a row;
+-- message_kind: of the message that it waited for.
+CREATE TYPE _sas.abandoned_step AS (
+    step_no int,
+    element int,
+    from_state text,
+    alone boolean,
+    waiting_kind text,
+    waiting_until timestamptz,
+    message_kind text
+);
+
 -- One step out of a claim.
 CREATE TYPE _sas.claimed AS (
     run_id bigint,

@@ -72,6 +72,11 @@ INSERT INTO _sas.transition VALUES
      'what it waited for failed or did not come in time, or its run cannot go on and its outcome is in doubt '
      'or not over'),
     ('step', 'suspended', 'cancelled', 'its run cannot go on'),
+    ('step', 'cancelled', 'waiting', 'its run is paused before anything is undone'),
+    ('step', 'cancelled', 'ready', 'its run is paused before anything is undone'),
+    ('step', 'cancelled', 'suspended', 'its run is paused before anything is undone'),
+    ('step', 'compensating', 'succeeded', 'its run is paused before its undo has begun'),
+    ('step', 'compensating', 'failed', 'in doubt, and its run is paused before its undo has begun'),
     ('step', 'succeeded', 'compensating', 'its undo is due'),
     ('step', 'compensating', 'compensating', 'its undo is claimed, failed or comes again'),
     ('step', 'compensating', 'compensated', 'its undo succeeded, or an operator completes it'),

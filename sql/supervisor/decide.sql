@@ -175,7 +175,8 @@ DECLARE
     decision _sas.decision := _sas.make_decision(
         what => 'note', run_id => c.run_id, step_no => c.step_no, element => c.element, error => c.error);
     spent boolean := c.shape ? 'fallback' AND _sas.fell_back(c.run_id, c.element, c.shape);
-    way text := CASE WHEN c.state = 'failed' AND c.abandon_as IS NULL
+    -- a pause holds: neither is it undone meanwhile, nor does another take its place
+    way text := CASE WHEN c.state = 'failed' AND c.abandon_as IS NULL AND c.run_state <> 'paused'
         AND c.shape #> '{fallback,on}' ? 'failed'
         AND NOT spent THEN _sas.way_back(c.run_id, c.step_no, c.element) END;
     -- the undo needs what its call brought
@@ -223,8 +224,11 @@ DECLARE
     policy text := CASE WHEN c.undo OR c.abandon_as IS NOT NULL THEN 'pause'
                         WHEN c.transient THEN coalesce(c.on_transient, c.run_on_transient)
                             ELSE coalesce(c.on_permanent, c.run_on_permanent) END;
+    -- the failure waits for resume, which gives it another window
+    paused boolean := c.run_state = 'paused'
+        OR EXISTS (SELECT FROM unnest(made) m WHERE m.run_id = c.run_id AND m.what = 'pause');
     borne boolean := policy <> 'skip' AND policy IS NOT NULL AND c.abandon_as IS NULL AND NOT c.undo
-        AND c.element > 0 AND _sas.tolerates(c, made);
+        AND NOT paused AND c.element > 0 AND _sas.tolerates(c, made);
     suggested text := '';
     why text;
 BEGIN
@@ -232,9 +236,7 @@ BEGIN
         policy := 'skip';
     ELSIF c.undo OR c.abandon_as IS NOT NULL THEN
         NULL;
-    -- an operator's pause holds: the failure waits for resume, which gives it another window
-    ELSIF c.past_pivot AND policy = 'compensate' OR c.run_state = 'paused'
-        AND policy IN ('compensate', 'fail') THEN
+    ELSIF c.past_pivot AND policy = 'compensate' OR paused THEN
         policy := 'pause';
     ELSIF NOT c.auto_rescue THEN
         suggested := _sas.suggestion(policy, c.run_id, _sas.shown_name(c.name)
@@ -250,11 +252,7 @@ BEGIN
                                c.step_no, c.error);
     END IF;
     RETURN _sas.make_decision(
-        what => CASE WHEN policy = 'pause'
-                         AND (c.run_state = 'paused'
-                              OR EXISTS (SELECT FROM unnest(made) m
-                                     WHERE m.run_id = c.run_id AND m.what = 'pause'))
-                         THEN 'note'
+        what => CASE WHEN policy = 'pause' AND paused THEN 'note'
                      WHEN policy IN ('pause', 'skip') THEN policy
                      ELSE 'doom' END,
         run_id => c.run_id, step_no => c.step_no, element => c.element, abandon_as => policy, why => why,
@@ -299,8 +297,10 @@ BEGIN
     IF skipped <> '{}' THEN
         PERFORM _sas.skip_failed(skipped);
     END IF;
-    PERFORM _sas.abandon(array_agg(m.run_id), array_agg(m.abandon_as), array_agg(m.error)) FROM unnest(made) m
-        WHERE m.what = 'doom' HAVING count(*) > 0;
+    -- what a deadline has ended is no failure that could get another window
+    PERFORM _sas.abandon(array_agg(m.run_id), array_agg(m.abandon_as), array_agg(m.error),
+                         by => CASE WHEN m.step_no IS NOT NULL THEN 'rule' END)
+    FROM unnest(made) m WHERE m.what = 'doom' GROUP BY m.step_no IS NOT NULL;
     PERFORM _sas.move_to_paused(array_agg(m.run_id), array_agg(m.why), 'sas supervisor', array_agg(m.error))
     FROM unnest(made) m JOIN _sas.run r ON r.run_id = m.run_id AND r.state <> 'stopped'
     WHERE m.what = 'pause' AND m.run_id <> ALL (doomed);

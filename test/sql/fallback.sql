@@ -210,7 +210,7 @@ SELECT t.work();
 SELECT t.brief(6);
 SELECT * FROM t.left_over();
 
--- in a map each element falls back by itself, and in turns each turn; paused meanwhile
+-- in a map each element falls back by itself, and in turns each turn; not while it is paused
 SELECT t.clean() \g /dev/null
 SELECT t.workflow('each_one', '{
     "send": {"agent": "shipping", "each": "{{input.ids}}", "call": {"method": "POST", "path": "/send/{{item}}"},
@@ -224,6 +224,8 @@ SELECT t.answer('send', 'permanent 400', for_element => 2), t.answer('send', for
 SELECT t.work();
 SELECT t.brief(1);
 SELECT changed FROM sas.resume(1);
+SELECT t.claim();
+SELECT t.answer('send', 'permanent 400', for_element => 2), t.answer('send', 'permanent 400', for_element => 3);
 SELECT t.settle();
 SELECT t.claim();
 SELECT step, element, asked ->> 'path' AS path FROM t.held ORDER BY element;

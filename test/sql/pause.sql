@@ -89,8 +89,9 @@ SELECT t.clean() \g /dev/null
 SELECT run_id FROM sas.submit('order');
 SELECT t.claim(), t.answer('a'), t.answer('b') \g /dev/null
 SELECT t.claim(), t.answer('c', 'permanent 400'), t.settle() \g /dev/null
+SELECT t.claim();
 SELECT changed, state FROM sas.pause(1);
-SELECT t.work();
+SELECT t.settle(), t.claim();
 SELECT * FROM t.show(1);
 SELECT changed, state FROM sas.resume(1);
 SELECT t.settle(), t.claim();

@@ -126,7 +126,8 @@ SELECT * FROM t.left_over();
 SELECT t.clean() \g /dev/null
 SELECT t.workflow('doubt', '{"a": {"agent": "inventory", "call": {}, "undo": {"call": {"path": "/{{steps.a.output.body.id}}"}}, "recovery": {"max_failures": 1}}, "b": {"agent": "payments", "call": {}}}') \g /dev/null
 SELECT count(*) FROM sas.submit_batch('doubt', ARRAY['{}', '{}']::jsonb[]);
-SELECT t.work('{"a": "doubt", "b": "permanent 400"}');
+SELECT t.claim(); SELECT t.answer('b', 'permanent 400', for_run => g) FROM generate_series(1, 2) g \g /dev/null
+SELECT t.work('{"a": "doubt"}');
 SELECT run_id, t.brief(run_id) FROM sas.runs ORDER BY 1;
 SELECT run_id, step, changed, state FROM sas.skip(1, 'a') UNION ALL SELECT run_id, step, changed, state FROM sas.force_complete(2, 'a', '{"body": {"id": 77}}') ORDER BY 1;
 SELECT t.settle(), t.claim();

@@ -1,0 +1,195 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Revoke: a pause wins over the end that a rule has just decided. What the
+-- rule has ended is kept in _sas.abandoned_run until the first undo is over; as
+-- long as that undo has not begun, a pause makes the run what it was before, and
+-- what failed gets new windows when it is resumed. The end that an operator
+-- asks for is not kept. All functions: runs locked by the caller.
+
+-- _sas.keep_abandoned(run_ids, gone, of_parent): what is open in these runs, which are about to be abandoned.
+-- gone: what has just been taken out of the queue; of_parent: they end with the run above them.
+-- Writes: abandoned_run. Next: _sas.revoke_abandon, when a pause comes in time.
+CREATE FUNCTION _sas.keep_abandoned(run_ids bigint[], gone _sas.ready[], of_parent boolean) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    WITH open AS (
+        SELECT s.run_id, ROW(s.step_no, s.element, CASE s.state WHEN 'cancelled' THEN 'none' ELSE s.state END,
+                             coalesce(taken.alone, s.alone), s.waiting_kind, s.waiting_until,
+                             (SELECT d.kind FROM _sas.message d
+                              WHERE d.actor = 's' AND d.due_at = s.waiting_until AND d.run_id = s.run_id
+                                AND d.step_no = s.step_no AND d.element = s.element
+                              LIMIT 1))::_sas.abandoned_step AS step
+        FROM _sas.step s
+        LEFT JOIN unnest(gone) taken ON taken.run_id = s.run_id AND taken.step_no = s.step_no
+            AND taken.element = s.element
+        WHERE s.run_id = ANY (run_ids)
+          AND (s.state IN ('waiting', 'ready', 'suspended', 'running', 'compensating')
+               OR taken.run_id IS NOT NULL)
+        UNION ALL
+        -- on its way to the scheduler, which passes by what belongs to a run that cannot go on
+        SELECT d.run_id, ROW(d.step_no, d.element, 'none', false, NULL, NULL, 'enter')::_sas.abandoned_step
+        FROM _sas.message d
+        WHERE d.actor = 's' AND d.due_at <= _sas.now() AND d.run_id = ANY (run_ids) AND d.kind = 'enter'
+          AND NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = d.run_id AND s.step_no = d.step_no
+                          AND s.element = d.element))
+    INSERT INTO _sas.abandoned_run (run_id, for_parent, state, open_steps, steps)
+    SELECT r.run_id, of_parent, r.state, r.open_steps,
+           ARRAY(SELECT o.step FROM open o WHERE o.run_id = r.run_id)
+    FROM _sas.run r WHERE r.run_id = ANY (run_ids);
+END $$;
+
+-- _sas.note_undo(changes): these undos are next in their runs. With the second one it is too late for a
+-- pause.
+CREATE FUNCTION _sas.note_undo(changes _sas.step_change[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM _sas.abandoned_run a USING unnest(changes) c
+    WHERE a.run_id = c.run_id AND (a.undo_no, a.undo_element) <> (c.step_no, c.element);
+    UPDATE _sas.abandoned_run a
+    SET undo_no = c.step_no, undo_element = c.element, undo_from = c.from_state
+    FROM unnest(changes) c WHERE a.run_id = c.run_id;
+END $$;
+
+-- _sas.revocable(run_ids, of_parent): those of these runs that a rule has ended, or the end of their parent,
+-- and of which nothing is undone. Children that were to be undone are told nothing.
+-- Caller: has paused the runs, so that no undo of theirs can be claimed.
+CREATE FUNCTION _sas.revocable(run_ids bigint[], of_parent boolean) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM _sas.message d
+    USING _sas.abandoned_run a CROSS JOIN LATERAL _sas.last_child(a.run_id, a.undo_no, a.undo_element) child
+    WHERE a.run_id = ANY (run_ids) AND a.for_parent = of_parent
+      AND d.actor = 's' AND d.due_at <= _sas.now() AND d.run_id = child.run_id AND d.kind = 'reverse';
+    RETURN ARRAY(
+        SELECT a.run_id
+        FROM _sas.abandoned_run a
+        JOIN _sas.run r ON r.run_id = a.run_id AND r.state = 'paused'
+        LEFT JOIN _sas.step s ON s.run_id = a.run_id AND s.step_no = a.undo_no AND s.element = a.undo_element
+        WHERE a.run_id = ANY (run_ids) AND a.for_parent = of_parent
+          AND CASE WHEN s.run_id IS NULL OR s.state = 'ready' THEN true
+                   -- its outcome is asked: another window of what failed, not an undo
+                   WHEN s.state IN ('running', 'suspended') THEN a.undo_from = 'failed'
+                   ELSE s.state = 'compensating' AND s.request_id IS NULL AND s.waiting_kind IS NULL
+                       AND s.failure_count = 0 END
+          AND NOT EXISTS (SELECT FROM _sas.attempt t WHERE t.run_id = a.run_id AND t.step_no = a.undo_no
+                          AND t.element = a.undo_element AND t.undo)
+          AND NOT EXISTS (SELECT FROM _sas.last_child(a.run_id, a.undo_no, a.undo_element) child
+                          WHERE child.state <> 'stopped' OR child.result NOT IN ('success', 'warning'))
+        ORDER BY a.run_id);
+END $$;
+
+-- _sas.revoke_abandon(run_ids, of_parent): these runs, which are paused, are paused as they were before they
+-- were abandoned, as far as nothing of them is undone. Returns those.
+-- Writes: step, run, message, attempt, abandoned_run. Wakes: the scheduler.
+-- Next: their children are the caller's to continue; _sas.continue_runs, when they are resumed.
+CREATE FUNCTION _sas.revoke_abandon(run_ids bigint[], of_parent boolean) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    ids bigint[] := _sas.revocable(run_ids, of_parent);
+BEGIN
+    IF ids = '{}' THEN
+        RETURN ids;
+    END IF;
+    DELETE FROM _sas.message d USING _sas.run child
+    WHERE child.parent_run_id = ANY (ids) AND child.state <> 'stopped'
+      AND d.actor = 's' AND d.due_at <= _sas.now() AND d.run_id = child.run_id
+      AND d.kind IN ('cancel', 'fail');
+    DELETE FROM _sas.undo_order l WHERE l.run_id = ANY (ids);
+    DELETE FROM _sas.attempt t USING _sas.abandoned_run a
+    WHERE a.run_id = ANY (ids) AND a.undo_from = 'succeeded' AND t.run_id = a.run_id
+      AND t.step_no = a.undo_no AND t.element = a.undo_element AND t.attempt = 1 AND t.status = 'succeeded';
+    PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
+        run_id => s.run_id, step_no => s.step_no, element => s.element, from_state => s.state,
+        to_state => a.undo_from)))
+    FROM _sas.abandoned_run a
+    JOIN _sas.step s ON s.run_id = a.run_id AND s.step_no = a.undo_no AND s.element = a.undo_element
+    WHERE a.run_id = ANY (ids)
+      AND (s.state = 'compensating' OR s.state = 'ready' AND a.undo_from = 'skipped');
+    UPDATE _sas.run r SET abandon_as = NULL, open_steps = a.open_steps, paused_state = a.state
+    FROM _sas.abandoned_run a WHERE a.run_id = ANY (ids) AND r.run_id = a.run_id;
+    PERFORM _sas.reopen_abandoned(ids);
+    PERFORM _sas.follow_abandoned(ids);
+    DELETE FROM _sas.abandoned_run a WHERE a.run_id = ANY (ids);
+    PERFORM _sas.wake('{}', true, false, '{}');
+    RETURN ids;
+END $$;
+
+-- _sas.reopen_abandoned(run_ids): what was open in these runs and ended with them is open again.
+CREATE FUNCTION _sas.reopen_abandoned(run_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    changes _sas.step_change[];
+BEGIN
+    DELETE FROM _sas.message d USING _sas.abandoned_run a CROSS JOIN LATERAL unnest(a.steps) was
+    WHERE a.run_id = ANY (run_ids) AND was.message_kind = 'enter' AND d.actor = 's'
+      AND d.due_at <= _sas.now() AND d.run_id = a.run_id AND d.kind = 'enter' AND d.step_no = was.step_no
+      AND d.element = was.element;
+    SELECT array_agg(_sas.make_step_change(
+               run_id => a.run_id, step_no => was.step_no, element => was.element,
+               from_state => coalesce(s.state, 'none'), to_state => x.to_state, alone => was.alone,
+               deferred => x.to_state = 'ready',
+               waiting_kind => CASE x.to_state WHEN 'suspended' THEN was.waiting_kind END,
+               waiting_until => CASE x.to_state WHEN 'suspended' THEN was.waiting_until END))
+    INTO changes
+    FROM _sas.abandoned_run a
+    CROSS JOIN LATERAL unnest(a.steps) was
+    LEFT JOIN _sas.step s ON s.run_id = a.run_id AND s.step_no = was.step_no AND s.element = was.element
+    CROSS JOIN LATERAL (SELECT CASE was.from_state WHEN 'none' THEN 'ready' WHEN 'running' THEN 'ready'
+                               ELSE was.from_state END AS to_state) x
+    WHERE a.run_id = ANY (run_ids) AND was.from_state <> 'compensating'
+      -- in doubt, or not over, it has failed with its run; one that was running has failed by itself
+      AND (coalesce(s.state, 'none') IN ('none', 'cancelled')
+           OR s.state = 'failed' AND was.from_state <> 'running'
+              AND was.waiting_kind IS DISTINCT FROM 'child');
+    PERFORM _sas.move_steps(changes);
+    -- that of one of its elements, which tells it still
+    UPDATE _sas.step s SET error = NULL
+    FROM unnest(changes) c WHERE s.run_id = c.run_id AND s.step_no = c.step_no AND s.element = c.element
+        AND s.waiting_kind = 'elements' AND s.error IS NOT NULL;
+    INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
+    SELECT 's', coalesce(was.waiting_until, _sas.now()), a.run_id,
+           CASE was.waiting_kind WHEN 'child' THEN 'child' ELSE was.message_kind END, was.step_no, was.element
+    FROM _sas.abandoned_run a CROSS JOIN LATERAL unnest(a.steps) was
+    JOIN unnest(changes) c ON c.run_id = a.run_id AND c.step_no = was.step_no AND c.element = was.element
+        AND c.to_state = 'suspended'
+    WHERE a.run_id = ANY (run_ids) AND (was.message_kind IS NOT NULL OR was.waiting_kind = 'child');
+    INSERT INTO _sas.message (actor, due_at, run_id, kind)
+    SELECT 's', _sas.now(), u, 'signal' FROM unnest(run_ids) u
+    WHERE EXISTS (SELECT FROM _sas.signal g WHERE g.run_id = u);
+END $$;
+
+-- _sas.follow_abandoned(run_ids): what was on its way in these runs and has ended meanwhile has followed
+-- nothing: that comes now.
+CREATE FUNCTION _sas.follow_abandoned(run_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    ended record;
+BEGIN
+    SELECT array_agg(s.run_id) FILTER (WHERE s.state = 'succeeded') AS run_ids,
+           array_agg(s.step_no) FILTER (WHERE s.state = 'succeeded') AS step_nos,
+           array_agg(s.element) FILTER (WHERE s.state = 'succeeded') AS elements,
+           array_agg(s.run_id) FILTER (WHERE s.state = 'compensated') AS undone_runs,
+           array_agg(s.step_no) FILTER (WHERE s.state = 'compensated') AS undone_nos,
+           array_agg(s.element) FILTER (WHERE s.state = 'compensated') AS undone_elements
+    INTO ended
+    FROM _sas.abandoned_run a CROSS JOIN LATERAL unnest(a.steps) was
+    JOIN _sas.step s ON s.run_id = a.run_id AND s.step_no = was.step_no AND s.element = was.element
+    WHERE a.run_id = ANY ($1) AND was.from_state IN ('running', 'suspended', 'compensating');
+    -- undone for its fallback
+    PERFORM _sas.fall_back(ended.undone_runs, ended.undone_nos, ended.undone_elements)
+        WHERE ended.undone_runs IS NOT NULL;
+    PERFORM _sas.fail_substitute(s.run_id, (w.shape ->> 'stands_in')::int, s.element, s.error, s.transient)
+    FROM _sas.abandoned_run a
+    JOIN _sas.run r ON r.run_id = a.run_id
+    CROSS JOIN LATERAL unnest(a.steps) was
+    JOIN _sas.step s ON s.run_id = a.run_id AND s.step_no = was.step_no AND s.element = was.element
+        AND s.state = 'failed' AND s.waiting_kind IS NULL
+    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
+        AND w.shape ? 'stands_in'
+    WHERE a.run_id = ANY ($1) AND was.from_state = 'running';
+    IF ended.run_ids IS NOT NULL THEN
+        SELECT i.run_ids, i.step_nos, i.elements INTO ended.run_ids, ended.step_nos, ended.elements
+        FROM _sas.substituted(ended.run_ids, ended.step_nos, ended.elements) i;
+        PERFORM _sas.go_on(ended.run_ids, ended.step_nos, ended.elements);
+    END IF;
+END $$;
