@@ -15,7 +15,7 @@ LANGUAGE sql STABLE AS $$
     SELECT kept.result,
            CASE WHEN expects AND e.met IS NOT TRUE
                 THEN _sas.problem_object('expect',
-                                         CASE WHEN e.met IS NULL THEN 'expect is neither true nor false'
+                                         CASE WHEN e.met IS NULL THEN _sas.neither('expect', e.reason)
                                               ELSE format('the %s is not what was expected', e.name) END,
                                          w.expect #>> '{}',
                                          CASE w.kind WHEN 'call' THEN (said ->> 'status')::int END, r.run_id,
@@ -26,8 +26,8 @@ LANGUAGE sql STABLE AS $$
                                          NULL, r.run_id, w.name) END
     FROM (SELECT CASE WHEN expects OR keeps THEN _sas.context(r, w, element) END AS root OFFSET 0) seen
     CROSS JOIN LATERAL (
-        SELECT CASE WHEN expects THEN _sas.met(w.expect, said, seen.root) END AS met,
-               CASE w.kind WHEN 'function' THEN 'result' ELSE 'reply' END AS name OFFSET 0) e
+        SELECT t.met, t.reason, CASE w.kind WHEN 'function' THEN 'result' ELSE 'reply' END AS name
+        FROM _sas.meets(CASE WHEN expects THEN w.expect END, said, seen.root) t OFFSET 0) e
     -- arguments are evaluated before ON is asked, hence the CASE
     LEFT JOIN LATERAL _sas.render(w.output, CASE WHEN keeps
                                   THEN seen.root || jsonb_build_object('output', said) END) kept ON keeps

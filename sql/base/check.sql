@@ -219,21 +219,28 @@ BEGIN
        OR (h.value #>> '{}') ~ E'[\\x01-\\x08\\x0a-\\x1f\\x7f]';
 END $$;
 
+-- _sas.check_path(predicate, path, name, example): a predicate that is malformed, or refused for what it may
+-- cost.
+CREATE FUNCTION _sas.check_path(predicate text, path text, name text, example text)
+RETURNS SETOF _sas.problem
+LANGUAGE sql STABLE AS $$
+    SELECT $2, format(CASE WHEN bad.hint IS NULL THEN '%s is not a predicate: %s' ELSE '%s: %s' END, $3,
+                      bad.problem),
+        coalesce(bad.hint, format('Write an SQL/JSON path predicate, such as "%s".', $4)),
+        CASE WHEN bad.hint IS NULL THEN '42601' ELSE '0A000' END
+    FROM _sas.predicate_problem($1) bad
+    WHERE bad.problem IS NOT NULL
+$$;
+
 -- _sas.check_expect(value, path, kind)
 CREATE FUNCTION _sas.check_expect(value jsonb, path text, kind text) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    bad text;
 BEGIN
     IF value IS NULL THEN
         RETURN;
     ELSIF jsonb_typeof(value) = 'string' THEN
-        bad := _sas.predicate_problem(value #>> '{}');
-        IF bad IS NOT NULL THEN
-            RETURN NEXT ROW(path, format('expect is not a predicate: %s', bad),
-                            'Write an SQL/JSON path predicate, such as "$.output.body.ok == true".',
-                            '42601')::_sas.problem;
-        END IF;
+        RETURN QUERY SELECT * FROM _sas.check_path(value #>> '{}', path, 'expect',
+                                                   '$.output.body.ok == true');
     ELSIF jsonb_typeof(value) <> 'array' OR kind <> 'call'
           OR NOT (SELECT coalesce(bool_and((e #>> '{}') ~ '^[1-5]([0-9][0-9]|xx)$'), false)
                   FROM jsonb_array_elements(value) e) THEN

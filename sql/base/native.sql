@@ -83,7 +83,8 @@ LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_half_open';
 -- comparisons depend on TimeZone.
 
 -- _sas.render(template, root): the template with its {{ references }} filled in from the root.
--- Exactly one of result and problem is null (both are, when an argument is null).
+-- Exactly one of result and problem is null (both are, when an argument is null).  Evaluation is bounded in
+-- processor time and memory (src/template/budget.h); a spent budget is a problem.
 -- problem: {"pointer", "what"} and, where known, {"path", "hint"}.  Never raises because of data.
 -- Call it in FROM (LATERAL); "(f()).*" in a select list evaluates it twice.
 CREATE FUNCTION _sas.render(template jsonb, root jsonb, OUT result jsonb, OUT problem jsonb)
@@ -114,26 +115,31 @@ AS 'MODULE_PATHNAME', 'sas_api_template_root';
 -- _sas.references(template): one row per place in the root that the template looks at, also inside
 -- filters and subscripts, in the order of the template.  root, member, third: the first three member
 -- names, as far as they are plain ("steps.*" has no member).
--- problem: why the reference is malformed (then root, member and third are null), else null.
+-- problem: why the reference is not accepted (then root, member and third are null), else null.
+-- hint: the way round, of one that is well-formed and refused (.**, like_regex); else null.
 CREATE FUNCTION _sas.references(template jsonb)
-RETURNS TABLE (pointer text, path text, root text, member text, third text, optional boolean, problem text)
+RETURNS TABLE (pointer text, path text, root text, member text, third text, optional boolean, problem text,
+               hint text)
 LANGUAGE C STABLE STRICT PARALLEL SAFE ROWS 10
 AS 'MODULE_PATHNAME', 'sas_api_template_references';
 
--- _sas.predicate(path, root): true, false, or null for neither.  "$.output.ok == true"; the "$." may
--- be left out before a first member name.  Raises syntax_error for one that is malformed.
-CREATE FUNCTION _sas.predicate(path text, root jsonb) RETURNS boolean
+-- _sas.predicate(path, root): met is true, false, or null for neither; then reason says why, where it is
+-- known: a budget is spent.  "$.output.ok == true"; the "$." may be left out before a first member name.
+-- Raises syntax_error for one that is malformed.
+CREATE FUNCTION _sas.predicate(path text, root jsonb, OUT met boolean, OUT reason text)
 LANGUAGE C STABLE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_template_predicate';
 
--- _sas.predicate_problem(path): why the predicate is malformed, null when it is well-formed.
-CREATE FUNCTION _sas.predicate_problem(path text) RETURNS text
+-- _sas.predicate_problem(path): why the predicate is not accepted, null when it is.
+-- hint: the way round, of one that is well-formed and refused (.**, like_regex); else null.
+CREATE FUNCTION _sas.predicate_problem(path text, OUT problem text, OUT hint text)
 LANGUAGE C STABLE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_template_predicate_problem';
 
 -- _sas.predicate_references(path): as _sas.references, for a predicate; pointer is ''.
 CREATE FUNCTION _sas.predicate_references(path text)
-RETURNS TABLE (pointer text, path text, root text, member text, third text, optional boolean, problem text)
+RETURNS TABLE (pointer text, path text, root text, member text, third text, optional boolean, problem text,
+               hint text)
 LANGUAGE C STABLE STRICT PARALLEL SAFE ROWS 3
 AS 'MODULE_PATHNAME', 'sas_api_template_predicate_references';
 

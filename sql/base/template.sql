@@ -156,17 +156,29 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
         WHEN request ? 'text' THEN 'text' END
 $$;
 
--- _sas.met(expect, output): did the reply meet what the step expects?
--- Null expect: yes. Otherwise true, false, or null for a predicate that is neither.
-CREATE FUNCTION _sas.met(expect jsonb, output jsonb, root jsonb) RETURNS boolean
+-- _sas.has_expected_status(expect, output): is the status of the reply among these, such as 200, "2xx"?
+CREATE FUNCTION _sas.has_expected_status(expect jsonb, output jsonb) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    -- middleware may take the status away: the agent has looked at it
+    SELECT NOT output ? 'status'
+        OR EXISTS (SELECT FROM jsonb_array_elements_text(expect) e
+                   WHERE output ->> 'status' LIKE replace(e, 'x', '_'))
+$$;
+
+-- _sas.meets(expect, output, root): did the reply meet what the step expects? Inlined.
+--   met     null expect: true; otherwise true, false, or null for a predicate that is neither
+--   reason  why it is neither, where that is known: a budget is spent
+CREATE FUNCTION _sas.meets(expect jsonb, output jsonb, root jsonb) RETURNS TABLE (met boolean, reason text)
 LANGUAGE sql STABLE AS $$
-    SELECT CASE jsonb_typeof(expect)
-               -- middleware may take the status away: the agent has looked at it
-               WHEN 'array' THEN NOT output ? 'status'
-                   OR EXISTS (SELECT FROM jsonb_array_elements_text(expect) e
-                                                                  WHERE output ->> 'status' LIKE replace(e,
-                                                                              'x', '_'))
-               WHEN 'string' THEN _sas.predicate(expect #>> '{}', root
-                                                 || jsonb_build_object('output', output))
-               ELSE true END
+    SELECT CASE jsonb_typeof(expect) WHEN 'array' THEN _sas.has_expected_status(expect, output)
+               WHEN 'string' THEN tested.met ELSE true END, tested.reason
+    -- the predicate is strict: arguments that are null cost nothing
+    FROM _sas.predicate(CASE jsonb_typeof(expect) WHEN 'string' THEN expect #>> '{}' END,
+                        root || jsonb_build_object('output', output)) tested
+$$;
+
+-- _sas.neither(name, reason): what is said of a predicate that is neither true nor false.
+CREATE FUNCTION _sas.neither(name text, reason text) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT name || coalesce(' cannot be evaluated: it ' || reason, ' is neither true nor false')
 $$;

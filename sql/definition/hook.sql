@@ -85,10 +85,10 @@ BEGIN
         RETURN QUERY
         SELECT r.pointer, coalesce(r.problem,
                                    format('"%s" cannot be referenced here', r.reference)),
-               'A hook refers to the event as {{input.run_id}}, {{input.workflow}}, '
-               '{{input.output.NAME}} and so on; besides, there is key.',
-               CASE WHEN r.problem IS NOT NULL THEN '42601' WHEN r.root = 'secret' THEN '42501'
-                    ELSE '42P10' END
+               coalesce(r.hint, 'A hook refers to the event as {{input.run_id}}, {{input.workflow}}, '
+                                '{{input.output.NAME}} and so on; besides, there is key.'),
+               CASE WHEN r.hint IS NOT NULL THEN '0A000' WHEN r.problem IS NOT NULL THEN '42601'
+                    WHEN r.root = 'secret' THEN '42501' ELSE '42P10' END
         FROM _sas.body_references(hook, path) r
         WHERE r.problem IS NOT NULL OR r.root IS NULL OR NOT r.root IN ('input', 'key');
     END IF;

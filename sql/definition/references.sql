@@ -4,15 +4,15 @@
 
 -- _sas.body_references(body): the references in the templates of a step's or undo's body.
 CREATE FUNCTION _sas.body_references(body jsonb, path text)
-RETURNS TABLE (pointer text, reference text, root text, member text, third text, problem text)
+RETURNS TABLE (pointer text, reference text, root text, member text, third text, problem text, hint text)
 LANGUAGE sql STABLE AS $$
-    SELECT $2 || '/' || part.key || r.pointer, r.path, r.root, r.member, r.third, r.problem
+    SELECT $2 || '/' || part.key || r.pointer, r.path, r.root, r.member, r.third, r.problem, r.hint
     FROM (SELECT e.key, e.value FROM jsonb_each(CASE jsonb_typeof(body) WHEN 'object' THEN body
                                                 ELSE '{}' END) e WHERE e.key IN ('call', 'input', 'output',
                     'each', 'wait', 'poll')) part
     CROSS JOIN LATERAL _sas.references(part.value) r
     UNION ALL
-    SELECT $2 || p.place, r.path, r.root, r.member, r.third, NULL
+    SELECT $2 || p.place, r.path, r.root, r.member, r.third, NULL, NULL
     FROM (VALUES ('/expect', body -> 'expect'), ('/when', body -> 'when'),
           ('/repeat/while', CASE jsonb_typeof(body -> 'repeat')
            WHEN 'object' THEN body #> '{repeat,while}' END),
@@ -37,8 +37,9 @@ LANGUAGE sql STABLE AS $$
         LEFT JOIN unnest(nodes) n ON n.entry = r.node AND n.local IS NOT NULL
         LEFT JOIN unnest(nodes) own ON own.scope = 1 AND own.local = r.member
         WHERE r.scope = 1)
-    SELECT r.pointer, r.problem, 'A reference is {{ path }}, an SQL/JSON path without its leading "$.".',
-        '42601'
+    SELECT r.pointer, r.problem,
+        coalesce(r.hint, 'A reference is {{ path }}, an SQL/JSON path without its leading "$.".'),
+        CASE WHEN r.hint IS NULL THEN '42601' ELSE '0A000' END
     FROM reference r WHERE r.problem IS NOT NULL
     UNION ALL
     SELECT r.pointer, format('a workflow cannot refer to a secret: "%s"', r.reference),

@@ -17,17 +17,12 @@ $$;
 -- _sas.check_predicate(value, path, name)
 CREATE FUNCTION _sas.check_predicate(value jsonb, path text, name text) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    bad text;
 BEGIN
-    IF value IS NULL THEN
-        RETURN;
-    END IF;
-    bad := CASE WHEN jsonb_typeof(value) <> 'string'
-        THEN format('it is %s, not a string', jsonb_typeof(value))
-        ELSE _sas.predicate_problem(value #>> '{}') END;
-    IF bad IS NOT NULL THEN
-        RETURN NEXT ROW(path, format('%s is not a predicate: %s', name, bad),
+    IF jsonb_typeof(value) = 'string' THEN
+        RETURN QUERY SELECT * FROM _sas.check_path(value #>> '{}', path, name, '$.input.amount > 100');
+    ELSIF value IS NOT NULL THEN
+        RETURN NEXT ROW(path, format('%s is not a predicate: it is %s, not a string', name,
+                                     jsonb_typeof(value)),
                         'Write an SQL/JSON path predicate, such as "$.input.amount > 100".',
                         '42601')::_sas.problem;
     END IF;

@@ -27,8 +27,8 @@ BEGIN
     UNION ALL
     SELECT '/concurrency/key', CASE WHEN r.problem IS NOT NULL THEN r.problem
         ELSE format('"%s" is not known before the run begins', r.path) END,
-           'A reference here begins with input or run.', CASE WHEN r.problem IS NOT NULL THEN '42601'
-               ELSE '42P10' END
+           coalesce(r.hint, 'A reference here begins with input or run.'),
+           CASE WHEN r.problem IS NULL THEN '42P10' WHEN r.hint IS NULL THEN '42601' ELSE '0A000' END
     FROM _sas.references(CASE jsonb_typeof(c -> 'key') WHEN 'string' THEN c -> 'key' ELSE 'null' END) r
     WHERE r.problem IS NOT NULL OR r.root IS NULL OR NOT r.root IN ('input', 'run');
 END $$;

@@ -56,8 +56,9 @@ BEGIN
     WITH judged AS (
         SELECT u.run_id, u.step_no, u.element, coalesce(s.state, 'none') AS from_state,
             coalesce(o.result, u.output) AS output,
-               CASE WHEN m.met IS NULL THEN _sas.problem_object('expect', 'expect is neither true nor false',
-                           w.expect #>> '{}', NULL, u.run_id, w.name)
+               CASE WHEN m.met IS NULL
+                    THEN _sas.problem_object('expect', _sas.neither('expect', m.reason), w.expect #>> '{}',
+                                             NULL, u.run_id, w.name)
                     WHEN NOT m.met THEN _sas.problem_object('expect', 'the result is not what was expected',
                                                             w.expect #>> '{}', NULL, u.run_id, w.name)
                     WHEN o.problem IS NOT NULL
@@ -75,7 +76,9 @@ BEGIN
         CROSS JOIN LATERAL (SELECT CASE WHEN NOT h.whole
                             AND (w.expect IS NOT NULL OR w.output IS NOT NULL)
                             THEN _sas.context(r, w, u.element) END AS root OFFSET 0) x
-        CROSS JOIN LATERAL (SELECT h.whole OR _sas.met(w.expect, u.output, x.root) AS met OFFSET 0) m
+        CROSS JOIN LATERAL (SELECT h.whole OR t.met AS met, t.reason
+                            FROM _sas.meets(CASE WHEN NOT h.whole THEN w.expect END, u.output, x.root) t
+                            OFFSET 0) m
         LEFT JOIN LATERAL _sas.render(w.output, x.root || jsonb_build_object('output', u.output)) o
             ON NOT h.whole AND w.output IS NOT NULL)
     SELECT array_agg(_sas.make_step_change(
@@ -208,16 +211,17 @@ LANGUAGE plpgsql AS $$
 DECLARE
     whole boolean := element = 0 AND w.shape IS NOT NULL;
     met boolean := true;
+    reason text;
     what text;
     value jsonb;
     made record;
 BEGIN
     IF whole AND w.shape ? 'when' THEN
-        met := _sas.predicate(w.shape ->> 'when', root);
+        SELECT p.met, p.reason INTO met, reason FROM _sas.predicate(w.shape ->> 'when', root) p;
     END IF;
     IF met IS NULL THEN
         what := 'fail';
-        value := _sas.problem_object('when', '"when" is neither true nor false', w.shape ->> 'when', NULL,
+        value := _sas.problem_object('when', _sas.neither('"when"', reason), w.shape ->> 'when', NULL,
                                      run_id, w.name);
     ELSIF NOT met THEN
         what := CASE w.shape ->> 'else' WHEN 'skip_cascade' THEN 'cascade' ELSE 'skip' END;

@@ -139,18 +139,19 @@ DECLARE
 BEGIN
     FOR t IN SELECT f.run_id, f.step_no, f.total, w.name, w.shape -> 'repeat' AS repeat, s.output AS last,
                     -- the first turn is not asked for
-                    f.total = 0 OR _sas.predicate(w.shape #>> '{repeat,while}', _sas.context(r, w, 0)
-                                                  || jsonb_build_object('last', s.output, 'index',
-                                    f.total)) AS goes_on
+                    f.total = 0 OR asked.met AS goes_on, asked.reason
              FROM unnest(run_ids, step_nos) AS u (run_id, step_no)
              JOIN _sas.map_progress f ON f.run_id = u.run_id AND f.step_no = u.step_no
              JOIN _sas.run r ON r.run_id = u.run_id
              JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo
              LEFT JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no
-                 AND s.element = f.total LOOP
+                 AND s.element = f.total
+             LEFT JOIN LATERAL _sas.predicate(w.shape #>> '{repeat,while}', CASE WHEN f.total > 0 THEN
+                     _sas.context(r, w, 0) || jsonb_build_object('last', s.output, 'index', f.total) END)
+                 asked ON true LOOP
         IF t.goes_on IS NULL THEN
             PERFORM _sas.fail_steps(ARRAY[t.run_id], ARRAY[t.step_no], ARRAY[0],
-                                    ARRAY[_sas.problem_object('repeat', '"while" is neither true nor false',
+                                    ARRAY[_sas.problem_object('repeat', _sas.neither('"while"', t.reason),
                                                               t.repeat ->> 'while', NULL, t.run_id, t.name)]);
         ELSIF NOT t.goes_on THEN
             PERFORM _sas.succeed_steps(ARRAY[t.run_id], ARRAY[t.step_no], ARRAY[0], ARRAY[t.last]);

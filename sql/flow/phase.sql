@@ -141,7 +141,7 @@ BEGIN
     IF r.abandon_as IS NOT NULL AND NOT g.undo
        OR EXISTS (SELECT FROM _sas.workflow_step w WHERE w.version_id = r.version_id
                   AND w.step_no = g.step_no AND w.undo = g.undo AND jsonb_typeof(w.expect) = 'array'
-                  AND NOT _sas.met(w.expect, answer.output, NULL))
+                  AND NOT _sas.has_expected_status(w.expect, answer.output))
        OR NOT coalesce(_sas.middleware_chain('call',
                                              (SELECT v.workflow_id FROM _sas.workflow_version v
                                               WHERE v.version_id

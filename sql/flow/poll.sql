@@ -18,11 +18,13 @@ RETURNS _sas.asked
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     root jsonb := _sas.context(r, w, s.element) || jsonb_build_object('started', s.started, 'output', reply);
-    over boolean := _sas.predicate(w.shape #>> '{poll,until}', root);
+    over boolean;
+    reason text;
     made record;
 BEGIN
+    SELECT p.met, p.reason INTO over, reason FROM _sas.predicate(w.shape #>> '{poll,until}', root) p;
     IF over IS NULL THEN
-        RETURN ROW('permanent', NULL, _sas.problem_object('poll', '"until" is neither true nor false',
+        RETURN ROW('permanent', NULL, _sas.problem_object('poll', _sas.neither('"until"', reason),
                                                           w.shape #>> '{poll,until}',
                                                           (reply ->> 'status')::int, r.run_id,
                                                           w.name))::_sas.asked;

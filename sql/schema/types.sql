@@ -213,7 +213,8 @@ CREATE TYPE _sas.flow_reference AS (
     root text,
     member text,
     third text,
-    problem text
+    problem text,
+    hint text
 );
 
 -- How a step, or an element of one, begins.

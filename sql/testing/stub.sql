@@ -79,7 +79,9 @@ BEGIN
         'Leave out one or the other.', '22023'
               WHERE answer ? 'error' AND answer ?| '{status,headers,body,text}'
     UNION ALL SELECT path || r.pointer, r.problem,
-        'A response refers to the call as {{request.body.NAME}}, {{key}}, {{n}} or {{attempt}}.', '42601'
+        coalesce(r.hint,
+                 'A response refers to the call as {{request.body.NAME}}, {{key}}, {{n}} or {{attempt}}.'),
+        CASE WHEN r.hint IS NULL THEN '42601' ELSE '0A000' END
               FROM _sas.references(answer) r WHERE r.problem IS NOT NULL
     UNION ALL SELECT path || r.pointer, format('"%s" is not a part of a call', r.path),
         'A response refers to the call as {{request.body.NAME}}, {{key}}, {{n}} or {{attempt}}.', '42P10'

@@ -8,8 +8,8 @@
 CREATE FUNCTION _sas.check_templates(value jsonb, path text, roots text[]) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT $2 || r.pointer, coalesce(r.problem, format('"%s" cannot be referenced here', left(r.path, 80))),
-        'Templates here can refer to: ' || array_to_string(roots, ', ') || '.', CASE
-        WHEN r.problem IS NULL THEN '42P10' ELSE '42601' END
+        coalesce(r.hint, 'Templates here can refer to: ' || array_to_string(roots, ', ') || '.'),
+        CASE WHEN r.problem IS NULL THEN '42P10' WHEN r.hint IS NULL THEN '42601' ELSE '0A000' END
     FROM _sas.references(value) r WHERE r.problem IS NOT NULL OR NOT coalesce(r.root = ANY (roots), false)
 $$;
 

@@ -8,8 +8,8 @@
  *		_sas.render_request(request, root)		-> result, problem
  *		_sas.root(...)							-> the root
  *		_sas.references(template)				-> one row per value that a template reads
- *		_sas.predicate(path, root)				-> true, false, or null for neither
- *		_sas.predicate_problem(path)			-> null when well-formed
+ *		_sas.predicate(path, root)				-> true, false, or null; and why it is neither
+ *		_sas.predicate_problem(path)			-> problem and hint, null when it is accepted
  *		_sas.predicate_references(path)			-> one row per value that a predicate reads
  *
  * All but _root, which needs a run and its times, are strict.  They raise
@@ -67,14 +67,11 @@ template_api_problem(const SasTemplateProblem *problem)
 	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 }
 
-/* (result, problem); the row type is looked up once per call site. */
+/* A row of two; its type is looked up once per call site. */
 static Datum
-template_api_result_or_problem(FunctionCallInfo fcinfo, bool good, Datum result,
-							   const SasTemplateProblem *problem)
+template_api_pair(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
 {
 	TupleDesc	desc = fcinfo->flinfo->fn_extra;
-	Datum		values[2] = {0, 0};
-	bool		nulls[2] = {!good, good};
 
 	if (desc == NULL)
 	{
@@ -86,11 +83,21 @@ template_api_result_or_problem(FunctionCallInfo fcinfo, bool good, Datum result,
 		fcinfo->flinfo->fn_extra = desc;
 		MemoryContextSwitchTo(caller);
 	}
+	return HeapTupleGetDatum(heap_form_tuple(desc, values, nulls));
+}
+
+static Datum
+template_api_result_or_problem(FunctionCallInfo fcinfo, bool good, Datum result,
+							   const SasTemplateProblem *problem)
+{
+	Datum		values[2] = {0, 0};
+	bool		nulls[2] = {!good, good};
+
 	if (good)
 		values[0] = result;
 	else
 		values[1] = JsonbPGetDatum(template_api_problem(problem));
-	return HeapTupleGetDatum(heap_form_tuple(desc, values, nulls));
+	return template_api_pair(fcinfo, values, nulls);
 }
 
 Datum
@@ -176,8 +183,8 @@ template_api_put_references(FunctionCallInfo fcinfo, List *references)
 	foreach(cell, references)
 	{
 		SasTemplateReference *reference = lfirst(cell);
-		Datum		values[7] = {0};
-		bool		nulls[7] = {false};
+		Datum		values[8] = {0};
+		bool		nulls[8] = {false};
 
 		template_api_set_text(&values[0], &nulls[0], reference->pointer);
 		template_api_set_text(&values[1], &nulls[1], reference->path);
@@ -186,6 +193,7 @@ template_api_put_references(FunctionCallInfo fcinfo, List *references)
 		template_api_set_text(&values[4], &nulls[4], reference->third);
 		values[5] = BoolGetDatum(reference->optional);
 		template_api_set_text(&values[6], &nulls[6], reference->problem);
+		template_api_set_text(&values[7], &nulls[7], reference->hint);
 		tuplestore_putvalues(info->setResult, info->setDesc, values, nulls);
 	}
 }
@@ -207,21 +215,26 @@ sas_api_template_predicate_references(PG_FUNCTION_ARGS)
 Datum
 sas_api_template_predicate(PG_FUNCTION_ARGS)
 {
-	int			answer = sas_template_predicate(PG_GETARG_TEXT_PP(0), PG_GETARG_JSONB_P(1));
+	const char *reason;
+	int			answer = sas_template_predicate(PG_GETARG_TEXT_PP(0), PG_GETARG_JSONB_P(1), &reason);
+	Datum		values[2] = {BoolGetDatum(answer == 1)};
+	bool		nulls[2] = {answer < 0};
 
-	if (answer < 0)
-		PG_RETURN_NULL();
-	PG_RETURN_BOOL(answer == 1);
+	template_api_set_text(&values[1], &nulls[1], reason);
+	return template_api_pair(fcinfo, values, nulls);
 }
 
 Datum
 sas_api_template_predicate_problem(PG_FUNCTION_ARGS)
 {
-	char	   *problem = sas_template_predicate_problem(PG_GETARG_TEXT_PP(0));
+	const char *hint;
+	char	   *problem = sas_template_predicate_problem(PG_GETARG_TEXT_PP(0), &hint);
+	Datum		values[2] = {0};
+	bool		nulls[2];
 
-	if (problem == NULL)
-		PG_RETURN_NULL();
-	PG_RETURN_TEXT_P(cstring_to_text(problem));
+	template_api_set_text(&values[0], &nulls[0], problem);
+	template_api_set_text(&values[1], &nulls[1], hint);
+	return template_api_pair(fcinfo, values, nulls);
 }
 
 /* _sas.step_key(trace, step, element, undo) */

@@ -9,6 +9,7 @@
 #include "nodes/pg_list.h"
 #include "utils/jsonb.h"
 #include "utils/jsonpath.h"
+#include "utils/numeric.h"
 
 #include "template/template.h"
 
@@ -30,25 +31,40 @@ typedef struct SasPath
 	JsonPath   *jsonpath;
 	bool		plain;			/* the steps below are the whole path */
 	bool		many;			/* it gives an array */
+	bool		repeats;		/* it may give a value several times */
+	bool		multiplies;		/* it has *, / or %, whose cost grows with the square of the digits */
 	int			nsteps;			/* members and subscripts it begins with */
 	SasPathStep *steps;
 } SasPath;
 
-/*
- * The compiled form of a path, from the cache if it is there; valid until the next call.  NULL:
- * *reason says why it is malformed.
- */
-extern const SasPath *sas_template_path(const char *text, int len, SasPathKind kind, char **reason);
+/* Longer paths are refused: each is compiled, and kept, in every process that evaluates it. */
+#define SAS_PATH_MAX_LENGTH 8192
+
+/* The cost of a product grows with the digits of both: few of them, and no long number. */
+#define SAS_PATH_MAX_PRODUCTS 16
+
+/* Why a path is not accepted. */
+typedef struct SasPathProblem
+{
+	const char *reason;			/* malformed, or refused */
+	const char *hint;			/* refused: the way round it; else NULL */
+} SasPathProblem;
 
 /*
- * Look up a reference.  False: problem->what and problem->hint are set.  When there
+ * The compiled form of a path, from the cache if it is there; valid until the next call.  NULL:
+ * *problem is filled.
+ */
+extern const SasPath *sas_template_path(const char *text, int len, SasPathKind kind, SasPathProblem *problem);
+
+/*
+ * Look up a reference, within a budget (budget.h).  False: problem->what and problem->hint are set.  When there
  * is nothing and it is optional, *value is null.
  */
 extern bool sas_template_find(const SasPath *path, Jsonb *root, bool optional,
 							  JsonbValue *value, SasTemplateProblem *problem);
 
-/* 1 true, 0 false, -1 neither */
-extern int	sas_template_match(const SasPath *path, Jsonb *root);
+/* 1 true, 0 false, -1 neither; *reason is set where it is known why */
+extern int	sas_template_match(const SasPath *path, Jsonb *root, const char **reason);
 
 /* "a string", "an object" ... */
 extern const char *sas_template_kind(const JsonbValue *value);
@@ -65,10 +81,22 @@ typedef struct SasPathRoot
 	char	   *names[3];		/* plain member names after "$", NULL from the first that is not plain */
 } SasPathRoot;
 
-/* List of SasPathRoot, one per "$"; *variable is set to the name of a $variable or to NULL. */
-extern List *sas_template_path_roots(JsonPath *jsonpath, char **variable);
+typedef struct SasPathVisit
+{
+	List	   *roots;			/* of SasPathRoot, one per "$" */
+	char	   *variable;		/* name of a $variable, or NULL */
+	bool		any_depth;		/* .** */
+	bool		regex;			/* like_regex */
+	int			products;		/* how many *, / and % */
+	bool		long_number;	/* a literal that sas_template_number_is_long() */
+} SasPathVisit;
 
-/* Fill plain, many, nsteps and steps from jsonpath. */
+extern void sas_template_path_visit(JsonPath *jsonpath, SasPathVisit *seen);
+
+/* Has the number so many digits that a product of such numbers would take long? */
+extern bool sas_template_number_is_long(Numeric number);
+
+/* Fill all but jsonpath, from it. */
 extern void sas_template_path_steps(SasPath *path);
 
 #endif							/* SAS_TEMPLATE_PATH_H */

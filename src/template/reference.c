@@ -13,20 +13,23 @@
 
 #include "utils/builtins.h"
 
+#include "template/budget.h"
 #include "template/path.h"
 #include "template/template.h"
 #include "template/token.h"
 #include "template/walk.h"
 
 static List *
-reference_add_malformed(List *list, char *pointer, const SasToken *token, const char *reason)
+reference_add_malformed(List *list, char *pointer, const SasToken *token, const SasPathProblem *why)
 {
 	SasTemplateReference *reference = palloc0(sizeof(SasTemplateReference));
 
 	reference->pointer = pointer;
 	reference->path = pnstrdup(token->start, token->len);
 	reference->optional = token->optional;
-	reference->problem = psprintf("%s: %s", SAS_TEMPLATE_MALFORMED, reason);
+	reference->problem = psprintf("%s: %s", why->hint == NULL ? SAS_TEMPLATE_MALFORMED : SAS_TEMPLATE_REFUSED,
+								  why->reason);
+	reference->hint = why->hint;
 	return lappend(list, reference);
 }
 
@@ -34,19 +37,18 @@ static List *
 reference_add_token(List *list, char *pointer, const SasToken *token, SasPathKind kind)
 {
 	const SasPath *path;
-	char	   *reason = NULL;
-	char	   *variable;
-	List	   *roots;
+	SasPathProblem problem = {token->reason, NULL};
+	SasPathVisit seen;
 	ListCell   *cell;
 
 	if (token->kind == SAS_TOKEN_MALFORMED)
-		return reference_add_malformed(list, pointer, token, token->reason);
-	path = sas_template_path(token->start, token->len, kind, &reason);
+		return reference_add_malformed(list, pointer, token, &problem);
+	path = sas_template_path(token->start, token->len, kind, &problem);
 	if (path == NULL)
-		return reference_add_malformed(list, pointer, token, reason);
+		return reference_add_malformed(list, pointer, token, &problem);
 
-	roots = sas_template_path_roots(path->jsonpath, &variable);
-	foreach(cell, roots)
+	sas_template_path_visit(path->jsonpath, &seen);
+	foreach(cell, seen.roots)
 	{
 		SasPathRoot *root = lfirst(cell);
 		SasTemplateReference *reference = palloc0(sizeof(SasTemplateReference));
@@ -115,27 +117,49 @@ sas_template_predicate_references(text *predicate)
 }
 
 char *
-sas_template_predicate_problem(text *predicate)
+sas_template_predicate_problem(text *predicate, const char **hint)
 {
-	char	   *reason = NULL;
+	SasPathProblem problem;
 
+	*hint = NULL;
 	if (sas_template_path(VARDATA_ANY(predicate), VARSIZE_ANY_EXHDR(predicate),
-						  SAS_PATH_PREDICATE, &reason) == NULL)
-		return reason;
-	return NULL;
+						  SAS_PATH_PREDICATE, &problem) != NULL)
+		return NULL;
+	*hint = problem.hint;
+	return pstrdup(problem.reason);
 }
 
-int
-sas_template_predicate(text *predicate, Jsonb *root)
+typedef struct Predicate
 {
-	char	   *reason = NULL;
-	const SasPath *path = sas_template_path(VARDATA_ANY(predicate), VARSIZE_ANY_EXHDR(predicate),
-											SAS_PATH_PREDICATE, &reason);
+	text	   *text;
+	Jsonb	   *root;
+	int			answer;
+	const char *reason;
+} Predicate;
+
+static void
+reference_evaluate_predicate(void *arg)
+{
+	Predicate  *predicate = arg;
+	SasPathProblem problem;
+	const SasPath *path = sas_template_path(VARDATA_ANY(predicate->text), VARSIZE_ANY_EXHDR(predicate->text),
+											SAS_PATH_PREDICATE, &problem);
 
 	if (path == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_SYNTAX_ERROR),
-				 errmsg("malformed predicate \"%s\"", text_to_cstring(predicate)),
-				 errdetail_internal("%s", reason)));
-	return sas_template_match(path, root);
+				 errmsg("malformed predicate \"%s\"", text_to_cstring(predicate->text)),
+				 errdetail_internal("%s", problem.reason)));
+	predicate->answer = sas_template_match(path, predicate->root, &predicate->reason);
+}
+
+int
+sas_template_predicate(text *predicate, Jsonb *root, const char **reason)
+{
+	Predicate	of = {predicate, root, -1, NULL};
+	const char *spent = sas_template_budget_run(reference_evaluate_predicate, &of);
+
+	sas_template_budget_release();
+	*reason = spent != NULL ? spent : of.reason;
+	return spent != NULL ? -1 : of.answer;
 }

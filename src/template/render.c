@@ -6,7 +6,8 @@
  * The template is copied value by value; only its strings are looked into.  A string that is one
  * reference is replaced by the value found, any other by text.  What was put in is copied, not
  * looked into, so data that holds "{{" stays data.  Size and depth of the result are bounded here,
- * because jsonb itself would raise.
+ * because jsonb itself would raise.  All that is made on the way lives in the context of the budget
+ * (budget.h); only the result is made in the caller's.
  */
 #include "postgres.h"
 
@@ -16,19 +17,30 @@
 #include "utils/builtins.h"
 #include "utils/numeric.h"
 
+#include "template/budget.h"
 #include "template/path.h"
 #include "template/template.h"
 #include "template/token.h"
 #include "template/url.h"
 #include "template/walk.h"
 
+/* Below this a rendering is too small to be timed. */
+#define RENDER_SMALL (64 * 1024)
+
 typedef struct Render
 {
+	bool		(*method) (struct Render *);
+	Jsonb	   *template;
+	text	   *path;			/* of a URL, in place of a template */
 	Jsonb	   *root;
 	Size		put_in;			/* bytes that came from references so far */
+	SasToken	token;			/* the last reference that was looked up */
+	StringInfoData text;		/* where strings are put together */
 	JsonbParseState *state;
 	JsonbValue *tree;			/* the whole, after the last token */
 	SasTemplateProblem *problem;
+	bool		good;
+	Datum		result;			/* of a good one */
 } Render;
 
 static bool
@@ -43,6 +55,8 @@ static bool
 render_account(Render *render, Size bytes)
 {
 	render->put_in += bytes;
+	if (render->put_in > RENDER_SMALL)
+		sas_template_budget_arm(0);
 	if (render->put_in > SAS_TEMPLATE_MAX_RESULT)
 		return render_refuse(render, SAS_TEMPLATE_TOO_LARGE,
 							 psprintf("References may put in %d MB at most.",
@@ -54,22 +68,22 @@ render_account(Render *render, Size bytes)
 static bool
 render_look_up(Render *render, const SasToken *token, JsonbValue *value)
 {
-	const SasPath *path;
-	char	   *reason = NULL;
+	const SasPath *path = NULL;
+	SasPathProblem problem = {token->reason, NULL};
 
+	CHECK_FOR_INTERRUPTS();
+	render->token = *token;
 	render->problem->path = NULL;
-	if (token->kind == SAS_TOKEN_MALFORMED)
-	{
-		path = NULL;
-		reason = pstrdup(token->reason);
-	}
-	else
-		path = sas_template_path(token->start, token->len, SAS_PATH_REFERENCE, &reason);
+	if (token->kind != SAS_TOKEN_MALFORMED)
+		path = sas_template_path(token->start, token->len, SAS_PATH_REFERENCE, &problem);
 	if (path == NULL)
 	{
 		render->problem->path = pnstrdup(token->start, token->len);
+		if (problem.hint != NULL)
+			return render_refuse(render, SAS_TEMPLATE_REFUSED,
+								 psprintf("%s.  %s", problem.reason, problem.hint));
 		return render_refuse(render, SAS_TEMPLATE_MALFORMED,
-							 psprintf("It cannot be read: %s.", reason));
+							 psprintf("It cannot be read: %s.", problem.reason));
 	}
 	if (!sas_template_find(path, render->root, token->optional, value, render->problem))
 	{
@@ -129,7 +143,7 @@ render_expand(Render *render, JsonbValue *value)
 	int			len = value->val.string.len;
 	SasTokenScan scan;
 	SasToken	token;
-	StringInfoData out;
+	StringInfo	out = &render->text;
 
 	if (sas_template_braces(string, len) == NULL)
 		return true;
@@ -139,15 +153,17 @@ render_expand(Render *render, JsonbValue *value)
 	if (token.whole && token.kind == SAS_TOKEN_REFERENCE)
 		return render_look_up(render, &token, value) && render_account(render, render_value_size(value));
 
-	initStringInfo(&out);
+	if (out->data == NULL)
+		initStringInfo(out);
+	resetStringInfo(out);
 	for (; token.kind != SAS_TOKEN_END; sas_template_next_token(&scan, &token))
 	{
 		JsonbValue	found;
-		int			before = out.len;
+		int			before = out->len;
 
 		if (token.kind == SAS_TOKEN_TEXT)
 		{
-			appendBinaryStringInfo(&out, token.start, token.len);
+			appendBinaryStringInfo(out, token.start, token.len);
 			continue;
 		}
 		if (!render_look_up(render, &token, &found))
@@ -155,13 +171,13 @@ render_expand(Render *render, JsonbValue *value)
 		/* The size of a container is checked before its JSON is written, and again after: escapes add to it. */
 		if (render->put_in + render_value_size(&found) > SAS_TEMPLATE_MAX_RESULT)
 			return render_account(render, render_value_size(&found));
-		render_append_text(&out, &found);
-		if (!render_account(render, out.len - before))
+		render_append_text(out, &found);
+		if (!render_account(render, out->len - before))
 			return false;
 	}
 	value->type = jbvString;
-	value->val.string.val = out.data;
-	value->val.string.len = out.len;
+	value->val.string.val = pnstrdup(out->data, out->len);
+	value->val.string.len = out->len;
 	return true;
 }
 
@@ -196,19 +212,29 @@ render_put(Render *render, JsonbIteratorToken token, JsonbValue *value, int dept
 	return true;
 }
 
+/* The result is made where the caller wants it: it is not part of what is spent. */
+static void
+render_finish(Render *render, JsonbValue *value)
+{
+	MemoryContext old = MemoryContextSwitchTo(sas_template_budget_caller());
+
+	render->result = JsonbPGetDatum(JsonbValueToJsonb(value));
+	MemoryContextSwitchTo(old);
+}
+
 /* A template that is one string: what it becomes is copied whole, at any depth. */
 static bool
-render_scalar(Render *render, Jsonb *template, Jsonb **result)
+render_scalar(Render *render)
 {
 	JsonbValue	value;
 
-	if (JsonbExtractScalar(&template->root, &value) && value.type == jbvString &&
+	if (JsonbExtractScalar(&render->template->root, &value) && value.type == jbvString &&
 		!render_expand(render, &value))
 	{
 		render->problem->pointer = pstrdup("");
 		return false;
 	}
-	*result = JsonbValueToJsonb(&value);
+	render_finish(render, &value);
 	return true;
 }
 
@@ -231,32 +257,22 @@ render_take(Render *render, SasWalk *walk, JsonbIteratorToken token, JsonbValue 
 	return good;
 }
 
-bool
-sas_template_render(Jsonb *template, Jsonb *root, Jsonb **result, SasTemplateProblem *problem)
+static bool
+render_template(Render *render)
 {
-	Render		render = {root, 0, NULL, NULL, problem};
 	JsonbIteratorToken token;
 	JsonbValue	value;
 	SasWalk		walk;
 
-	memset(problem, 0, sizeof(SasTemplateProblem));
-	*result = NULL;
-
-	if (sas_template_braces(VARDATA(template), VARSIZE(template) - VARHDRSZ) == NULL)
-	{
-		*result = template;
-		return true;
-	}
-	if (JB_ROOT_IS_SCALAR(template))
-		return render_scalar(&render, template, result);
-
-	sas_template_walk(&walk, template);
+	if (JB_ROOT_IS_SCALAR(render->template))
+		return render_scalar(render);
+	sas_template_walk(&walk, render->template);
 	while ((token = sas_template_walk_next(&walk, &value)) != WJB_DONE)
 	{
-		if (!render_take(&render, &walk, token, &value))
+		if (!render_take(render, &walk, token, &value))
 			return false;
 	}
-	*result = JsonbValueToJsonb(render.tree);
+	render_finish(render, render->tree);
 	return true;
 }
 
@@ -314,35 +330,42 @@ render_whole_path(Render *render, StringInfo out, const SasToken *token)
 	return true;
 }
 
-bool
-sas_template_render_path(text *template, Jsonb *root, text **result, SasTemplateProblem *problem)
+static bool
+render_append_path(Render *render, text *template, StringInfo out)
 {
-	Render		render = {root, 0, NULL, NULL, problem};
-	StringInfoData out;
 	SasTokenScan scan;
 	SasToken	token;
 	bool		good = true;
 
-	memset(problem, 0, sizeof(SasTemplateProblem));
-	*result = NULL;
-	problem->pointer = pstrdup("");
-	initStringInfo(&out);
+	render->problem->pointer = pstrdup("");
 	sas_template_scan(&scan, VARDATA_ANY(template), VARSIZE_ANY_EXHDR(template));
 
 	while (good && sas_template_next_token(&scan, &token) != SAS_TOKEN_END)
 	{
 		if (token.kind == SAS_TOKEN_TEXT)
-			appendBinaryStringInfo(&out, token.start, token.len);
+			appendBinaryStringInfo(out, token.start, token.len);
 		else if (token.kind == SAS_TOKEN_REFERENCE && token.whole)
-			good = render_whole_path(&render, &out, &token);
+			good = render_whole_path(render, out, &token);
 		else
-			good = render_append_segment(&render, &out, &token);
+			good = render_append_segment(render, out, &token);
 	}
-	if (good && sas_template_has_dot_segment(out.data, out.len))
-		good = render_refuse(&render, SAS_TEMPLATE_DOT_SEGMENT, NULL);
-	if (!good)
+	if (good && sas_template_has_dot_segment(out->data, out->len))
+		good = render_refuse(render, SAS_TEMPLATE_DOT_SEGMENT, NULL);
+	return good;
+}
+
+static bool
+render_path(Render *render)
+{
+	MemoryContext old;
+	StringInfoData out;
+
+	initStringInfo(&out);
+	if (!render_append_path(render, render->path, &out))
 		return false;
-	*result = cstring_to_text_with_len(out.data, out.len);
+	old = MemoryContextSwitchTo(sas_template_budget_caller());
+	render->result = PointerGetDatum(cstring_to_text_with_len(out.data, out.len));
+	MemoryContextSwitchTo(old);
 	return true;
 }
 
@@ -351,35 +374,30 @@ static bool
 render_put_path(Render *render, text *template)
 {
 	JsonbValue	member;
-	text	   *path;
+	StringInfoData path;
 
-	if (!sas_template_render_path(template, render->root, &path, render->problem))
+	initStringInfo(&path);
+	if (!render_append_path(render, template, &path))
 		return false;
 	member.type = jbvString;
 	member.val.string.val = "path";
 	member.val.string.len = strlen("path");
 	pushJsonbValue(&render->state, WJB_KEY, &member);
-	member.val.string.val = VARDATA_ANY(path);
-	member.val.string.len = VARSIZE_ANY_EXHDR(path);
+	member.val.string.val = path.data;
+	member.val.string.len = path.len;
 	pushJsonbValue(&render->state, WJB_VALUE, &member);
 	return true;
 }
 
-bool
-sas_template_render_request(Jsonb *request, Jsonb *root, Jsonb **result, SasTemplateProblem *problem)
+static bool
+render_request(Render *render)
 {
-	Render		render = {root, 0, NULL, NULL, problem};
 	text	   *path = cstring_to_text("");
 	JsonbIteratorToken token;
 	JsonbValue	value;
 	SasWalk		walk;
 
-	memset(problem, 0, sizeof(SasTemplateProblem));
-	*result = NULL;
-	if (!JB_ROOT_IS_OBJECT(request))
-		elog(ERROR, "a request is not an object");
-
-	sas_template_walk(&walk, request);
+	sas_template_walk(&walk, render->template);
 	while ((token = sas_template_walk_next(&walk, &value)) != WJB_DONE)
 	{
 		if (token == WJB_KEY && walk.depth == 1 && value.val.string.len == 4 && memcmp(value.val.string.val, "path", 4) == 0)
@@ -390,11 +408,85 @@ sas_template_render_request(Jsonb *request, Jsonb *root, Jsonb **result, SasTemp
 			path = cstring_to_text_with_len(value.val.string.val, value.val.string.len);
 			continue;
 		}
-		if (token == WJB_END_OBJECT && walk.depth == 0 && !render_put_path(&render, path))
+		if (token == WJB_END_OBJECT && walk.depth == 0 && !render_put_path(render, path))
 			return false;
-		if (!render_take(&render, &walk, token, &value))
+		if (!render_take(render, &walk, token, &value))
 			return false;
 	}
-	*result = JsonbValueToJsonb(render.tree);
+	render_finish(render, render->tree);
 	return true;
+}
+
+static void
+render_evaluate(void *arg)
+{
+	Render	   *render = arg;
+
+	render->good = render->method(render);
+}
+
+/* Within a budget.  What is told of a problem is copied out of its context. */
+static bool
+render_run(Render *render)
+{
+	SasTemplateProblem *problem = render->problem;
+	const char *spent;
+
+	memset(problem, 0, sizeof(SasTemplateProblem));
+	spent = sas_template_budget_run(render_evaluate, render);
+	if (spent != NULL)
+	{
+		render->good = false;
+		problem->path = pnstrdup(render->token.start, render->token.len);
+		problem->what = spent;
+		problem->hint = "Let a function step make the value.";
+	}
+	if (!render->good)
+	{
+		problem->pointer = problem->pointer != NULL ? pstrdup(problem->pointer) : pstrdup("");
+		problem->path = problem->path != NULL ? pstrdup(problem->path) : NULL;
+		problem->hint = problem->hint != NULL ? pstrdup(problem->hint) : NULL;
+	}
+	sas_template_budget_release();
+	return render->good;
+}
+
+bool
+sas_template_render(Jsonb *template, Jsonb *root, Jsonb **result, SasTemplateProblem *problem)
+{
+	Render		render = {.method = render_template, .template = template, .root = root, .problem = problem};
+
+	*result = NULL;
+	if (sas_template_braces(VARDATA(template), VARSIZE(template) - VARHDRSZ) == NULL)
+	{
+		*result = template;
+		return true;
+	}
+	if (render_run(&render))
+		*result = DatumGetJsonbP(render.result);
+	return render.good;
+}
+
+bool
+sas_template_render_path(text *template, Jsonb *root, text **result, SasTemplateProblem *problem)
+{
+	Render		render = {.method = render_path, .path = template, .root = root, .problem = problem};
+
+	*result = NULL;
+	if (render_run(&render))
+		*result = DatumGetTextPP(render.result);
+	return render.good;
+}
+
+bool
+sas_template_render_request(Jsonb *request, Jsonb *root, Jsonb **result, SasTemplateProblem *problem)
+{
+	Render		render = {.method = render_request, .template = request, .root = root, .problem = problem};
+
+	*result = NULL;
+	if (!JB_ROOT_IS_OBJECT(request))
+		elog(ERROR, "a request is not an object");
+	if (render_run(&render))
+		*result = DatumGetJsonbP(render.result);
+	return render.good;
 }

@@ -13,15 +13,14 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/memutils.h"
 #include "utils/numeric.h"
 
 #include "template/path.h"
 
-typedef struct Visit
-{
-	List	   *roots;
-	char	   *variable;
-} Visit;
+/* Numbers with more digits before or behind the point are not multiplied or divided. */
+#define SCAN_MAX_DIGITS 300
 
 static SasPathRoot *
 scan_read_root(JsonPathItem *item)
@@ -44,10 +43,10 @@ scan_read_root(JsonPathItem *item)
 	return root;
 }
 
-static void scan_visit(JsonPathItem *start, Visit *seen);
+static void scan_visit(JsonPathItem *start, SasPathVisit *seen);
 
 static void
-scan_visit_subscripts(JsonPathItem *item, Visit *seen)
+scan_visit_subscripts(JsonPathItem *item, SasPathVisit *seen)
 {
 	for (int i = 0; i < item->content.array.nelems; i++)
 	{
@@ -61,7 +60,7 @@ scan_visit_subscripts(JsonPathItem *item, Visit *seen)
 }
 
 static void
-scan_visit(JsonPathItem *start, Visit *seen)
+scan_visit(JsonPathItem *start, SasPathVisit *seen)
 {
 	JsonPathItem item = *start;
 	JsonPathItem next;
@@ -96,10 +95,18 @@ scan_visit(JsonPathItem *start, Visit *seen)
 			case jpiDiv:
 			case jpiMod:
 			case jpiStartsWith:
+				if (item.type == jpiMul || item.type == jpiDiv || item.type == jpiMod)
+					seen->products++;
 				jspGetLeftArg(&item, &arg);
 				scan_visit(&arg, seen);
 				jspGetRightArg(&item, &arg);
 				scan_visit(&arg, seen);
+				break;
+			case jpiAny:
+				seen->any_depth = true;
+				break;
+			case jpiNumeric:
+				seen->long_number |= sas_template_number_is_long(jspGetNumeric(&item));
 				break;
 			case jpiNot:
 			case jpiIsUnknown:
@@ -111,6 +118,7 @@ scan_visit(JsonPathItem *start, Visit *seen)
 				scan_visit(&arg, seen);
 				break;
 			case jpiLikeRegex:
+				seen->regex = true;
 				jspInitByBuffer(&arg, item.base, item.content.like_regex.expr);
 				scan_visit(&arg, seen);
 				break;
@@ -126,16 +134,42 @@ scan_visit(JsonPathItem *start, Visit *seen)
 	}
 }
 
-List *
-sas_template_path_roots(JsonPath *jsonpath, char **variable)
+void
+sas_template_path_visit(JsonPath *jsonpath, SasPathVisit *seen)
 {
-	Visit		seen = {NIL, NULL};
 	JsonPathItem start;
 
+	memset(seen, 0, sizeof(SasPathVisit));
 	jspInit(&start, jsonpath);
-	scan_visit(&start, &seen);
-	*variable = seen.variable;
-	return seen.roots;
+	scan_visit(&start, seen);
+}
+
+static Datum
+scan_power_of_ten(int power)
+{
+	return DirectFunctionCall3(numeric_in, CStringGetDatum(psprintf("%s1e%d", power < 0 ? "-" : "", abs(power))),
+							   ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1));
+}
+
+bool
+sas_template_number_is_long(Numeric number)
+{
+	static Datum largest = 0;
+	static Datum smallest;
+	Datum		value = NumericGetDatum(number);
+
+	if (largest == 0)
+	{
+		MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+		Datum		power = scan_power_of_ten(SCAN_MAX_DIGITS);
+
+		smallest = scan_power_of_ten(-SCAN_MAX_DIGITS);
+		largest = power;
+		MemoryContextSwitchTo(old);
+	}
+	return DatumGetBool(DirectFunctionCall2(numeric_gt, value, largest)) ||
+		DatumGetBool(DirectFunctionCall2(numeric_lt, value, smallest)) ||
+		DatumGetInt32(DirectFunctionCall1(numeric_scale, value)) > SCAN_MAX_DIGITS;
 }
 
 /* Is this [7] or [last]?  Anything else is left to the executor of PostgreSQL. */
@@ -191,11 +225,15 @@ sas_template_path_steps(SasPath *path)
 {
 	JsonPathItem item;
 	JsonPathItem next;
+	SasPathVisit seen;
 	int			room = 4;
 
 	path->steps = palloc(sizeof(SasPathStep) * room);
 	path->nsteps = 0;
 	path->many = false;
+	path->repeats = false;
+	sas_template_path_visit(path->jsonpath, &seen);
+	path->multiplies = seen.products > 0;
 
 	jspInit(&item, path->jsonpath);
 	path->plain = (path->jsonpath->header & JSONPATH_LAX) != 0 && item.type == jpiRoot;
@@ -207,6 +245,8 @@ sas_template_path_steps(SasPath *path)
 		item = next;
 		if (scan_gives_many(&item))
 			path->many = true;
+		if (item.type == jpiIndexArray && item.content.array.nelems > 1)
+			path->repeats = true;
 		if (item.type == jpiKey)
 		{
 			int32		len;

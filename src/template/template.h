@@ -10,14 +10,14 @@
  *		"no {{input.n}}"		text: strings raw, numbers and booleans as text, null as nothing, the
  *								rest as JSON
  *		"{{input.n?}}"			null when nothing is found (an error without the question mark)
- *		"{{input.list[*]}}"		an array: [*], .*, .**, [a to b], a filter, keyvalue() give many
+ *		"{{input.list[*]}}"		an array: [*], .*, [a to b], a filter, keyvalue() give many
  *		"\{{"					the two braces themselves
  *
  * What comes from the root is never looked at again, and object keys are never expanded.
  *
  * Nothing here raises because of a template or of data: a problem is returned instead, so that one
- * bad row does not spoil a set of good ones.  Results live in the current memory context and may
- * point into their arguments.
+ * bad row does not spoil a set of good ones.  That it takes too long, or needs too much memory, is a
+ * problem, too (budget.h).  Results live in the current memory context; one may be its argument.
  */
 #ifndef SAS_TEMPLATE_TEMPLATE_H
 #define SAS_TEMPLATE_TEMPLATE_H
@@ -31,6 +31,7 @@
 #define SAS_TEMPLATE_NOTHING_FOUND "nothing found"
 #define SAS_TEMPLATE_SEVERAL_FOUND "more than one value found"
 #define SAS_TEMPLATE_MALFORMED "malformed reference"
+#define SAS_TEMPLATE_REFUSED "refused reference"
 #define SAS_TEMPLATE_NOT_EVALUATED "path cannot be evaluated"
 #define SAS_TEMPLATE_NOT_TEXT "value cannot stand in a path"
 #define SAS_TEMPLATE_NOT_SEGMENT "value cannot be one segment of a path"
@@ -40,14 +41,14 @@
 #define SAS_TEMPLATE_TOO_DEEP "result is nested too deeply"
 
 /* Bounds of a result.  Far below them jsonb, StringInfo and the stack still hold. */
-#define SAS_TEMPLATE_MAX_RESULT (64 * 1024 * 1024)
+#define SAS_TEMPLATE_MAX_RESULT (16 * 1024 * 1024)
 #define SAS_TEMPLATE_MAX_DEPTH 1000
 
 typedef struct SasTemplateProblem
 {
 	char	   *pointer;		/* JSON pointer to the string in the template, "" for the whole */
 	char	   *path;			/* the reference without braces, or NULL */
-	const char *what;			/* one of the above */
+	const char *what;			/* one of the above, or a spent budget (budget.h) */
 	char	   *hint;			/* a sentence without values from the root, or NULL */
 } SasTemplateProblem;
 
@@ -64,7 +65,8 @@ typedef struct SasTemplateReference
 	char	   *root;			/* first member name, NULL where it is not a plain one */
 	char	   *member;			/* second member name, likewise */
 	char	   *third;			/* third member name, likewise */
-	char	   *problem;		/* NULL, or why it is malformed (then only pointer and path are set) */
+	char	   *problem;		/* NULL, or why it is not accepted (then only pointer and path are set) */
+	const char *hint;			/* the way round, of one that is well-formed and refused */
 } SasTemplateReference;
 
 /* False: *problem is filled. */
@@ -112,12 +114,13 @@ extern List *sas_template_references(Jsonb *template);
 
 /*
  * A predicate is an SQL/JSON path as PostgreSQL writes it ("$.output.ok == true"); one that begins
- * with a member name gets its "$." here.  1 true, 0 false, -1 neither; a malformed one raises.
+ * with a member name gets its "$." here.  1 true, 0 false, -1 neither; then *reason says why, or is
+ * NULL.  A malformed one raises.
  */
-extern int	sas_template_predicate(text *predicate, Jsonb *root);
+extern int	sas_template_predicate(text *predicate, Jsonb *root, const char **reason);
 
-/* NULL when the predicate is well-formed. */
-extern char *sas_template_predicate_problem(text *predicate);
+/* NULL when the predicate is accepted; *hint: the way round, of one that is well-formed and refused. */
+extern char *sas_template_predicate_problem(text *predicate, const char **hint);
 
 /* List of SasTemplateReference with pointer "". */
 extern List *sas_template_predicate_references(text *predicate);

@@ -56,8 +56,8 @@ EXECUTE render('["{{input.obj.b[1].d}}"]');
 EXECUTE render('["{{input.nope?}}", "{{ input.nope.more ? }}", "<{{input.nope?}}>", "{{input.sku?}}", "{{input.deep[7]?}}"]');
 -- subscripts: from 0, last, and computed
 EXECUTE render('["{{input.deep[0]}}", "{{input.deep[last][1][0]}}", "{{input.lines[$.index].id}}", "{{input.lines[last - 1].id}}"]');
--- [*], a filter, .*, .** and ranges give an array, also of one or of none
-EXECUTE render('{"star": "{{input.lines[*].id}}", "filter": "{{input.lines[*] ? (@.qty > 4)}}", "tight": "{{input.lines?(@.qty>5).id}}", "none": "{{input.lines[*] ? (@.qty > 9)}}", "empty": "{{input.nil[*]}}", "range": "{{input.lines[0 to 1].id}}", "list": "{{input.lines[0, 2].id}}", "any": "{{steps.pick.output.*}}", "levels": "{{input.obj.**{2}}}"}');
+-- [*], a filter, .* and ranges give an array, also of one or of none
+EXECUTE render('{"star": "{{input.lines[*].id}}", "filter": "{{input.lines[*] ? (@.qty > 4)}}", "tight": "{{input.lines?(@.qty>5).id}}", "none": "{{input.lines[*] ? (@.qty > 9)}}", "empty": "{{input.nil[*]}}", "range": "{{input.lines[0 to 1].id}}", "list": "{{input.lines[0, 2].id}}", "any": "{{steps.pick.output.*}}"}');
 EXECUTE render('"{{input.one[*].id}}"');
 -- a filter may look at the root
 EXECUTE render('"{{input.lines[*] ? (@.qty == $.steps.pick.output.qty).id}}"');
@@ -142,7 +142,7 @@ SELECT pointer, path, root, member, third, optional, problem
 FROM _sas.references('{"a": "{{input.sku}}", "b": ["x {{steps.pick.output.n}} {{steps.\"odd one\".key?}}", {"c/d": "{{item}}"}],
   "filter": "{{input.lines[*] ? (@.q == $.steps.pick.output.q && exists(@.z))}}", "index": "{{input.lines[$.steps.pick.state, $.index to last].id}}",
   "wild": "{{steps.*.output}}", "not plain": "{{steps[0].x}}", "\\{{x}}": "\\{{input.no}}", "math": "{{input.a + $.input.b}}",
-  "regex": "{{input.a ? (@ like_regex \"^a}}\" || !($.item starts with \"b\")).b}}"}');
+  "quoted": "{{input.a ? (@ == \"^a}}\" || !($.item starts with \"b\")).b}}"}');
 SELECT * FROM _sas.references('"{{steps.a.token}}"');
 SELECT * FROM _sas.references('{"a": 1, "{{b}}": "c"}');
 SELECT * FROM _sas.references(NULL);
@@ -152,12 +152,12 @@ FROM _sas.references('["{{", "{{}}", "a{{?}}b", "{{input.}}", "{{input.a[$v]}}",
 SELECT problem FROM _sas.references('["{{", "{{}}", "{{input.a[$v]}}"]');
 
 -- predicates: true, false, or neither; the leading $. may be left out
-SELECT p, _sas.predicate(p, root.root), _sas.predicate_problem(p)
+SELECT p, (_sas.predicate(p, root.root)).met, (_sas.predicate_problem(p)).problem
 FROM (VALUES ('$.input.yes == true'), ('input.yes == true'), ('$.input.n > 2'), ('input.n > 1 && $.key == "k"'), ('$.input.yes'), ('input.sku'),
              ('$.input.nope == 1'), ('$.input.nope'), ('exists($.input.nope)'), ('exists ($.input.sku)'), ('!($.index == 1)'), ('strict $.input.nope == 1'),
              ('input.lines[*].qty > 5'), ('$.input.sku > 1'), ('$.input.none == null'), ('  key == "k" '), ('index == 1'), ('true'), ('1 < $.input.n'),
              ('($.input.sku starts with "A") && $.input.n < 2'), ('$.input.yes ? (@ == true)'), ('input.n / 0 > 1')) v(p), root;
-SELECT p, _sas.predicate_problem(p) IS NOT NULL AS malformed
+SELECT p, (_sas.predicate_problem(p)).problem IS NOT NULL AS malformed
 FROM (VALUES (''), ('$.'), ('input.a = 1'), ('input.a == 1 && input.b == 2'), ('$x == 1'), ('$.a == "'), ('$.a like_regex "("')) v(p);
 DO $$
 BEGIN
@@ -165,7 +165,7 @@ BEGIN
 EXCEPTION WHEN syntax_error THEN
     RAISE NOTICE '%', sqlerrm;
 END $$;
-SELECT _sas.predicate('last.done == true', '{"last": {"done": true}}') AS last, _sas.predicate(NULL, '{}'), _sas.predicate_problem(NULL);
+SELECT (_sas.predicate('last.done == true', '{"last": {"done": true}}')).met AS last, (_sas.predicate(NULL, '{}')).met, (_sas.predicate_problem(NULL)).problem;
 SELECT path, root, member, third, problem FROM _sas.predicate_references('steps.a.output.ok == true && $.steps."b".output.n > $.input.min');
 SELECT path, root, split_part(problem, ':', 1) AS problem FROM _sas.predicate_references('$.steps.a.output.ok = true');
 

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * budget.h
+ *		What the evaluation of a user's path, predicate or template may cost.
+ */
+#ifndef SAS_TEMPLATE_BUDGET_H
+#define SAS_TEMPLATE_BUDGET_H
+
+#include "utils/palloc.h"
+
+/* Processor time of the thread, so that a busy machine fails nobody. */
+#define SAS_BUDGET_MS 100
+/* All that is allocated on the way; the result is bounded by what references put in. */
+#define SAS_BUDGET_BYTES (16 * 1024 * 1024)
+
+#define SAS_BUDGET_TOO_SLOW "takes more than 100 ms to evaluate"
+#define SAS_BUDGET_TOO_MUCH "needs more than 16 MB to evaluate"
+
+/*
+ * Runs evaluate(arg) in a memory context of its own.  NULL, or which budget was spent; then
+ * evaluate did not return.  The context lives until sas_template_budget_release().
+ */
+extern const char *sas_template_budget_run(void (*evaluate) (void *), void *arg);
+extern void sas_template_budget_release(void);
+
+/*
+ * Inside evaluate: from here on the budget counts.  Cheap evaluations never call it.  Copied: bytes
+ * that will be allocated for a copy of what is there already; they do not count.
+ */
+extern void sas_template_budget_arm(Size copied);
+
+/* Inside evaluate: where the result goes. */
+extern MemoryContext sas_template_budget_caller(void);
+
+#endif							/* SAS_TEMPLATE_BUDGET_H */
