@@ -171,6 +171,22 @@ CREATE FUNCTION _sas.wake(lanes int[], scheduler boolean, supervisor boolean, ru
 LANGUAGE c VOLATILE
 AS 'MODULE_PATHNAME', 'sas_api_wake';
 
+-- _sas.nudge(lanes, scheduler, items, watches): at commit, workers that take steps of these lanes, messages
+-- to the scheduler, items or tasks look for them. Nothing is announced: what they find was found late
+-- (src/work/late.h). Nulls are nothing.
+CREATE FUNCTION _sas.nudge(lanes int[] DEFAULT NULL, scheduler boolean DEFAULT false,
+                           items boolean DEFAULT false, watches boolean DEFAULT false) RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_nudge';
+
+-- _sas.found(kind, label, since): a look of this worker has found such work, which was there since then, or
+-- became visible later. Counts it if nobody announced it (src/work/late.h).
+CREATE FUNCTION _sas.found(kind text, label text, since timestamptz) RETURNS boolean
+LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_found';
+
+-- _sas.last_tick(): when the last tick of this worker began that ended without an error; -infinity: none did.
+CREATE FUNCTION _sas.last_tick() RETURNS timestamptz
+LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_last_tick';
+
 -- _sas.wake_on_abort(): rings everything of this database when this transaction ends, by commit or by abort.
 --   For a session that locks rows which the workers then set aside.
 CREATE FUNCTION _sas.wake_on_abort() RETURNS void

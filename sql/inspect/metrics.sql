@@ -48,6 +48,8 @@ LANGUAGE sql IMMUTABLE ROWS 40 AS $$
      'Calls that they keep in flight now, those that rest between two attempts included.'),
     ('sas_lateness_seconds', 'gauge', 'How long the oldest thing that is due has been left lying.'),
     ('sas_purge_overdue_seconds', 'gauge', 'How long ago the time of the oldest run that is kept was over.'),
+    ('sas_found_late', 'counter', 'Work that was found a second or more after it became visible, without a '
+                                  'wake-up: a wake-up was lost.'),
     ('sas_purged_runs', 'counter', 'Runs that were purged.'),
     ('sas_metrics_dropped', 'counter', 'Counts that found no room in shared memory.')
 $$;
@@ -89,6 +91,8 @@ LANGUAGE sql VOLATILE AS $$
                    WHEN 'run_wait' THEN jsonb_build_object('workflow', f.name)
                    WHEN 'run' THEN jsonb_build_object('workflow', f.name, 'result', s.label)
                    WHEN 'alert' THEN jsonb_build_object('kind', s.label)
+                   WHEN 'found_late' THEN jsonb_build_object('actor', split_part(s.label, ' ', 1), 'kind',
+                                                             split_part(s.label, ' ', 2))
                    WHEN 'transition' THEN jsonb_build_object('subject', split_part(s.label, ' ', 1), 'from',
                                                              split_part(s.label, ' ', 2), 'to',
                                                              split_part(s.label, ' ', 3))
@@ -116,6 +120,7 @@ LANGUAGE sql VOLATILE AS $$
         FROM s WHERE s.metric = 'call' GROUP BY s.labels, s.label
     UNION ALL SELECT 'sas_transitions', '_total', s.labels, s.n FROM s WHERE s.metric = 'transition'
     UNION ALL SELECT 'sas_alerts', '_total', s.labels, s.n FROM s WHERE s.metric = 'alert'
+    UNION ALL SELECT 'sas_found_late', '_total', s.labels, s.n FROM s WHERE s.metric = 'found_late'
     UNION ALL SELECT 'sas_purged_runs', '_total', '{}', coalesce(sum(s.n), 0) FROM s WHERE s.metric = 'purged'
     UNION ALL SELECT 'sas_metrics_dropped', '_total', '{}', coalesce(sum(s.n), 0) FROM s
         WHERE s.metric = 'dropped'
@@ -229,7 +234,7 @@ BEGIN
           WHERE families IS NULL
               OR families && '{sas_runs,sas_run_seconds,sas_run_wait_seconds,sas_attempts,sas_call_seconds,'
                              'sas_step_wait_seconds,sas_window_seconds,sas_late_replies,sas_transitions,'
-                             'sas_alerts,sas_purged_runs,sas_metrics_dropped}'
+                             'sas_alerts,sas_found_late,sas_purged_runs,sas_metrics_dropped}'
           UNION ALL SELECT g.family, '', g.labels, g.value FROM _sas.gauges_of_agents() g
           WHERE families IS NULL OR EXISTS (SELECT FROM unnest(families) u
                                             WHERE u ~ '^sas_(agent|functions|queue)_')

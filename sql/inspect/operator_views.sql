@@ -140,7 +140,8 @@ CREATE FUNCTION sas.health(OUT workers_loaded boolean, OUT launcher_pid int, OUT
                            OUT slots_missing int, OUT leader_pid int,
                            OUT runs_open bigint, OUT runs_paused bigint, OUT steps_ready bigint,
                                OUT oldest_ready_at timestamptz, OUT breakers_open bigint,
-                           OUT alerts_open bigint, OUT in_recovery boolean, OUT version text, OUT ok boolean)
+                           OUT alerts_open bigint, OUT found_late bigint, OUT in_recovery boolean,
+                               OUT version text, OUT ok boolean)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     SELECT l.loaded, l.launcher_pid, l.slots_missing INTO workers_loaded, launcher_pid, slots_missing
@@ -153,6 +154,7 @@ BEGIN
     SELECT count(*) INTO breakers_open FROM sas.agents a WHERE a.breaker <> 'closed';
     SELECT count(*) INTO alerts_open FROM _sas.alert a WHERE a.closed_at IS NULL
         AND a.acknowledged_at IS NULL;
+    SELECT coalesce(sum(s.n), 0) INTO found_late FROM _sas.series() s WHERE s.metric = 'found_late';
     in_recovery := pg_is_in_recovery();
     SELECT e.extversion INTO version FROM pg_extension e WHERE e.extname = 'sas';
     ok := workers_loaded AND launcher_pid IS NOT NULL AND workers > 0 AND slots_missing = 0

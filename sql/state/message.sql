@@ -28,8 +28,11 @@ BEGIN
         ELSE interval '250 ms' END
     WHERE d.ctid = ANY (found_ctids) AND NOT d.run_id = ANY (locked)
       AND EXISTS (SELECT FROM _sas.run r WHERE r.run_id = d.run_id);
-    RETURN QUERY DELETE FROM _sas.message d WHERE d.ctid = ANY (found_ctids) AND d.due_at <= now
-        RETURNING d.*;
+    RETURN QUERY
+    WITH taken AS (
+        DELETE FROM _sas.message d WHERE d.ctid = ANY (found_ctids) AND d.due_at <= now
+        RETURNING d.*)
+    SELECT t.* FROM taken t WHERE _sas.found('message', t.kind, t.due_at);
 END $$;
 
 -- _sas.next_message(actor): when the next message is due; null: never.

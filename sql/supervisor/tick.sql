@@ -24,15 +24,16 @@ BEGIN
     PERFORM _sas.report_lateness();
     SELECT o.leases, o.stuck INTO leases, stuck FROM _sas.take_back(boot, live, newest, quantity) o;
     worked := leases + _sas.decide_due(quantity) + _sas.leave_closed_limits(quantity);
-    -- a row of the queue that a session held when a worker looked was passed by, and nobody rings for it
+    -- what nobody was woken for is not to wait for the next wake-up: it is counted by who takes it
     IF worked = 0 THEN
         PERFORM _sas.check_low_water();
         lanes := ARRAY(SELECT 0 AS lane UNION ALL SELECT agent_id FROM _sas.agent WHERE enabled
                        AND kind = 'http');
         marks := _sas.begin_low_water('r', lanes);
-        PERFORM _sas.wake(ARRAY(SELECT a.lane FROM unnest(lanes, marks) AS a (lane, mark)
-                                WHERE EXISTS (SELECT FROM _sas.ready q WHERE q.lane = a.lane
-                                              AND q.rank >= a.mark)), false, false, '{}');
+        PERFORM _sas.nudge(lanes => ARRAY(SELECT a.lane FROM unnest(lanes, marks) AS a (lane, mark)
+                                          WHERE EXISTS (SELECT FROM _sas.ready q WHERE q.lane = a.lane
+                                                        AND q.rank >= a.mark)),
+                           scheduler => _sas.next_message('s') <= _sas.now());
     END IF;
     next_due := least(_sas.next_message('v'),
                       (SELECT l.next_by FROM _sas.lease l ORDER BY l.next_by LIMIT 1));
@@ -60,6 +61,9 @@ BEGIN
               AND (l.boot <> $1 OR l.worker_id <= newest AND NOT l.worker_id = ANY (live))
           ORDER BY l.next_by LIMIT quantity FOR UPDATE SKIP LOCKED) q;
     leases := coalesce(cardinality(found), 0);
+    -- the lease of a worker that has died since the last tick was there to be found since then
+    PERFORM _sas.found('lease', 'lease', CASE WHEN l.next_by <= now THEN l.next_by ELSE _sas.last_tick() END)
+    FROM unnest(found) l;
     IF leases > 0 THEN
         stuck := _sas.take_back_leases(found, boot, live, newest);
     END IF;

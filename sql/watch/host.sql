@@ -96,6 +96,7 @@ DECLARE
     nobodys bigint;
     ids bigint[];
     left_over boolean;
+    found int;
 BEGIN
     SELECT array_agg(l.lane), array_agg(l.room) INTO lanes, rooms FROM _sas.lanes_of(n) l
     WHERE l.room IS NULL OR l.room > 0;
@@ -127,7 +128,9 @@ BEGIN
     FROM fair f WHERE f.nth <= places;
     ids := _sas.lock_watches(ids);
     IF cardinality(ids) > 0 THEN
-        DELETE FROM _sas.watch_wait q WHERE q.watch_id = ANY (ids);
+        WITH taken AS (
+            DELETE FROM _sas.watch_wait q WHERE q.watch_id = ANY (ids) RETURNING q.due_at)
+        SELECT count(_sas.found('watch', 'watch', t.due_at)) INTO found FROM taken t;
         PERFORM _sas.move_watches(ids, array_fill('created'::text, ARRAY[cardinality(ids)]),
                                   array_fill('processing'::text, ARRAY[cardinality(ids)]));
         INSERT INTO _sas.watch_held (watch_id, node_id, lane, epoch, change)

@@ -98,6 +98,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := _sas.now();
     ids bigint[];
+    found int;
 BEGIN
     IF NOT EXISTS (SELECT FROM _sas.watch_work k WHERE k.due_at <= now) THEN
         RETURN;
@@ -113,7 +114,9 @@ BEGIN
     IF ids IS NULL THEN
         RETURN;
     END IF;
-    DELETE FROM _sas.watch_work k WHERE k.watch_id = ANY (ids);
+    WITH taken AS (
+        DELETE FROM _sas.watch_work k WHERE k.watch_id = ANY (ids) RETURNING k.due_at)
+    SELECT count(_sas.found('items', 'items', t.due_at)) INTO found FROM taken t WHERE t.due_at <= now;
     UPDATE _sas.watch_done d SET request_id = gen_random_uuid(), claimed_until = now + _sas.complete_in()
     WHERE d.watch_id = ANY (ids);
     INSERT INTO _sas.watch_work (due_at, watch_id, boot, worker_id, together)

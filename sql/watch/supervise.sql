@@ -44,7 +44,9 @@ BEGIN
     WITH gone AS (
         SELECT x.node_id, CASE WHEN x.worker_id IS NOT NULL THEN 'its worker is gone'
             WHEN x.lease_until <= _sas.now() THEN 'it was silent for longer than its lease'
-            ELSE 'its connection is gone' END AS why
+            ELSE 'its connection is gone' END AS why,
+            _sas.found('node', 'node', CASE WHEN x.lease_until <= _sas.now() THEN x.lease_until
+                                       ELSE _sas.last_tick() END) AS found
         FROM _sas.node x
         WHERE x.ended_at IS NULL
           AND CASE WHEN x.worker_id IS NOT NULL THEN x.boot <> $1 OR x.worker_id <= newest
@@ -199,25 +201,38 @@ BEGIN
     RETURN n;
 END $$;
 
--- _sas.wake_hosts(): who has room is told of what waits, and function workers of inboxes whose pause is over:
--- they may have looked too early, or left to others what those did not take.
+-- _sas.wake_hosts(): hosts that have room are told of tasks that wait, and function workers of inboxes whose
+-- pause is over. What has come due since the last tick is announced. What was due before was announced then:
+-- for that they are only nudged.
 CREATE FUNCTION _sas.wake_hosts() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
+    now timestamptz := _sas.now();
+    before timestamptz := _sas.last_tick();
     lanes int[];
+    due int[];
 BEGIN
-    SELECT array_agg(l.lane) INTO lanes
+    SELECT array_agg(l.lane),
+           -- after two seconds, nodes take what is not their share, too
+           array_agg(l.lane) FILTER (WHERE EXISTS (SELECT FROM _sas.watch_wait q WHERE q.lane = l.lane
+                                                   AND q.due_at <= now AND q.due_at + interval '2 s' > before
+                                                   AND (q.due_at > before
+                                                        OR q.due_at + interval '2 s' <= now)))
+    INTO lanes, due
     FROM (SELECT 0 AS lane, 'function' AS kind UNION ALL SELECT a.agent_id, CASE a.kind
           WHEN 'http' THEN 'agent' ELSE 'outside' END FROM _sas.agent a WHERE a.enabled
           AND a.dropped_at IS NULL) l
-    WHERE EXISTS (SELECT FROM _sas.watch_wait q WHERE q.lane = l.lane AND q.due_at <= _sas.now())
+    WHERE EXISTS (SELECT FROM _sas.watch_wait q WHERE q.lane = l.lane AND q.due_at <= now)
       AND EXISTS (SELECT FROM _sas.node n WHERE n.ended_at IS NULL AND n.kind = l.kind
                   AND (n.lanes IS NULL OR l.lane = ANY (n.lanes))
                   AND n.capacity > (SELECT count(*) FROM _sas.watch_held h WHERE h.node_id = n.node_id));
-    IF lanes IS NOT NULL THEN
-        PERFORM _sas.notify_lanes(lanes);
+    IF due IS NOT NULL THEN
+        PERFORM _sas.notify_lanes(due);
     END IF;
-    PERFORM _sas.wake_items() WHERE EXISTS (SELECT FROM _sas.watch_work k WHERE k.due_at <= _sas.now());
+    PERFORM _sas.wake_items() WHERE EXISTS (SELECT FROM _sas.watch_work k WHERE k.due_at <= now
+                                            AND k.due_at > before);
+    PERFORM _sas.nudge(items => EXISTS (SELECT FROM _sas.watch_work k WHERE k.due_at <= now),
+                       watches => lanes IS NOT NULL);
 END $$;
 
 -- _sas.next_lease(): when the first outside node has been silent for too long; null: there is none.

@@ -33,6 +33,7 @@
 #include "utils/memutils.h"
 #include "wake/wakeup.h"
 #include "work/agents.h"
+#include "work/late.h"
 
 /* the most steps of one claim: a batch of a hundred gets most of what batching gives */
 #define SAS_CLAIM_BATCH 500
@@ -72,6 +73,8 @@ agent_ask_limits(int64 *retry_us)
 		int64		again;
 		int			granted;
 		uint32		wake_count;
+		uint32		nudges;
+		bool		unprompted;
 
 		/* without a free slot this worker scans later: the end of a flight makes it scan again */
 		if (free_slots == 0 || batch == 0)
@@ -89,6 +92,10 @@ agent_ask_limits(int64 *retry_us)
 			e->scan = true;
 			e->ask_again_us = 0;
 		}
+		nudges = sas_wake_lane_nudges(e->stored->agent_id);
+		unprompted = !e->scan && e->ask_again_us == 0 && e->nudges != nudges;
+		e->scan |= e->nudges != nudges;
+		e->nudges = nudges;
 		if (!e->scan || !e->stored->enabled)
 			continue;
 		granted = sas_limits_ask(e->stored->agent_id, &e->limits, Min(free_slots, batch), false, &again);
@@ -99,6 +106,8 @@ agent_ask_limits(int64 *retry_us)
 			e->scan = false;
 			continue;
 		}
+		if (unprompted)
+			sas_work_late_look(SAS_LATE_STEP, e->stored->agent_id, sas_wake_lane_count, wake_count, DT_NOEND);
 		agent_lanes[n] = e->stored->agent_id;
 		agent_quantities[n++] = granted;
 		free_slots -= granted;

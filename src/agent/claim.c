@@ -16,6 +16,7 @@
 #include "utils/builtins.h"
 #include "wake/low_water.h"
 #include "wake/wakeup.h"
+#include "work/late.h"
 
 /* An empty object. */
 static Jsonb *
@@ -53,6 +54,7 @@ claim_report(int lane, const SasSingleCall *single)
 {
 	sas_wake_due_at_commit(single->complete_by);
 	sas_metrics_add_at_commit(SAS_METRIC_STEP_WAIT, lane, 0, "", 1, Max(0, (sas_base_clock_now() - single->ready_at) / 1e6));
+	sas_work_late_found(SAS_LATE_STEP, lane, NULL, single->ready_at);
 	sas_metrics_add_at_commit(SAS_METRIC_TRANSITION, 0, 0, "step none running", 1, -1);
 	if (single->begins)
 		sas_metrics_add_at_commit(SAS_METRIC_TRANSITION, 0, 0, "run pending running", 1, -1);

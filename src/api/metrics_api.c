@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "metrics/metrics.h"
+#include "work/late.h"
 
 PG_FUNCTION_INFO_V1(sas_api_count);
 PG_FUNCTION_INFO_V1(sas_api_observe);
@@ -105,6 +106,7 @@ sas_api_waited(PG_FUNCTION_ARGS)
 	double		seconds = (sas_base_clock_now() - PG_GETARG_TIMESTAMPTZ(1)) / 1e6;
 
 	sas_metrics_add_at_commit(SAS_METRIC_STEP_WAIT, PG_GETARG_INT32(0), 0, "", 1, Max(0, seconds));
+	sas_work_late_found(SAS_LATE_STEP, PG_GETARG_INT32(0), NULL, PG_GETARG_TIMESTAMPTZ(1));
 	PG_RETURN_FLOAT8(seconds);
 }
 

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/settings.h"
 #include "wake/wakeup.h"
+#include "work/late.h"
 #include "worker/lifecycle.h"
 #include "worker/registry.h"
 
@@ -165,6 +166,47 @@ sas_api_wake(PG_FUNCTION_ARGS)
 	for (int i = 0; i < n; i++)
 		sas_wake_run_at_commit(DatumGetInt64(elements[i]));
 	PG_RETURN_VOID();
+}
+
+PG_FUNCTION_INFO_V1(sas_api_nudge);
+PG_FUNCTION_INFO_V1(sas_api_found);
+PG_FUNCTION_INFO_V1(sas_api_last_tick);
+
+/* _sas.nudge(lanes, scheduler, items, watches): at commit, they look, though nothing is announced. */
+Datum
+sas_api_nudge(PG_FUNCTION_ARGS)
+{
+	Datum	   *lanes;
+	int			n = worker_api_elements(fcinfo, 0, INT4OID, sizeof(int32), &lanes);
+
+	for (int i = 0; i < n; i++)
+		sas_wake_nudge_lane_at_commit(DatumGetInt32(lanes[i]));
+	if (!PG_ARGISNULL(1) && PG_GETARG_BOOL(1))
+		sas_wake_nudge_actor_at_commit(SAS_SCHEDULER);
+	if (!PG_ARGISNULL(2) && PG_GETARG_BOOL(2))
+		sas_wake_nudge_items_at_commit();
+	if (!PG_ARGISNULL(3) && PG_GETARG_BOOL(3))
+		sas_wake_nudge_watches_at_commit();
+	PG_RETURN_VOID();
+}
+
+/* _sas.found(kind, label, since): a look of this worker has found such work. Returns true. */
+Datum
+sas_api_found(PG_FUNCTION_ARGS)
+{
+	int			kind = sas_work_late_by_name(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+
+	if (kind < 0)
+		elog(ERROR, "there is no kind of work \"%s\"", text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	sas_work_late_found(kind, 0, text_to_cstring(PG_GETARG_TEXT_PP(1)), PG_GETARG_TIMESTAMPTZ(2));
+	PG_RETURN_BOOL(true);
+}
+
+/* _sas.last_tick(): -infinity before the first one, and in a session */
+Datum
+sas_api_last_tick(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_TIMESTAMPTZ(sas_base_last_tick != 0 ? sas_base_last_tick : DT_NOBEGIN);
 }
 
 Datum

@@ -9,6 +9,7 @@
 SasSelf		sas_base_self;
 bool		sas_base_retire = false;
 bool		sas_base_tick_cancelled = false;
+TimestampTz sas_base_last_tick = 0;
 
 const char *
 sas_base_actor_name(SasActor actor)

@@ -9,6 +9,8 @@
 #ifndef SAS_BASE_ACTOR_H
 #define SAS_BASE_ACTOR_H
 
+#include "datatype/timestamp.h"
+
 typedef enum SasActor
 {
 	SAS_SCHEDULER,
@@ -50,6 +52,9 @@ extern bool sas_base_retire;
  * and the failure is not counted.
  */
 extern bool sas_base_tick_cancelled;
+
+/* When the last tick began that ended without an error; 0: there was none yet. */
+extern TimestampTz sas_base_last_tick;
 
 /* The result of a tick. */
 typedef struct SasTick

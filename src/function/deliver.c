@@ -17,6 +17,7 @@
 #include "wake/wakeup.h"
 #include "work/failure.h"
 #include "work/invoke.h"
+#include "work/late.h"
 
 #define SAS_DELIVER_BATCH 50
 #define SAS_DELIVER_SLOW_MS 50
@@ -29,6 +30,7 @@ static int64 deliver_deadline_us;
 static int	deliver_quantity = SAS_DELIVER_BATCH;
 static bool deliver_scan = true;
 static uint32 deliver_wake_count; /* count of wake-ups for items at the last scan */
+static uint32 deliver_nudges;	/* count of nudges likewise */
 static int	deliver_aborted;	/* transactions, in a row */
 static SasClaimedItems *deliver_group[SAS_DELIVER_BATCH]; /* of the transaction that is open or has aborted */
 static int	deliver_n_group;
@@ -188,12 +190,19 @@ deliver_after_abort(void)
 	deliver_n_group = 0;
 }
 
+static uint32
+deliver_count(int n)
+{
+	return sas_wake_items_count();
+}
+
 bool
 sas_function_deliver_tick(void)
 {
 	List	   *found;
 	int64		claimed_us;
 	uint32		wake_count;
+	uint32		nudges;
 
 	if (deliver_n_group > 0)
 		deliver_after_abort();
@@ -208,6 +217,13 @@ sas_function_deliver_tick(void)
 	if (deliver_wake_count != wake_count)
 		deliver_scan = true;
 	deliver_wake_count = wake_count;
+	nudges = sas_wake_items_nudges();
+	if (!deliver_scan && deliver_nudges != nudges)
+	{
+		sas_work_late_look(SAS_LATE_ITEMS, 0, deliver_count, wake_count, DT_NOEND);
+		deliver_scan = true;
+	}
+	deliver_nudges = nudges;
 	if (!deliver_scan)
 		return false;
 	claimed_us = sas_base_clock_monotonic_us();

@@ -31,8 +31,10 @@
 #include "metrics/metrics.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
+#include "wake/wakeup.h"
 #include "work/failure.h"
 #include "work/invoke.h"
+#include "work/late.h"
 #include "work/request.h"
 #include "work/verdict.h"
 
@@ -77,6 +79,8 @@ static MemoryContext function_context;
 static List *function_batches = NIL; /* oldest first */
 static Work **function_group;	/* of the transaction that is open or has aborted */
 static int	function_n_group;
+static uint32 function_wake_count;	/* count of wake-ups for functions at the last look */
+static bool function_found_none;	/* and it left nothing behind */
 
 static void
 function_start(void)
@@ -92,10 +96,17 @@ function_claim(void)
 {
 	MemoryContext context = AllocSetContextCreate(function_context, "sas batch", ALLOCSET_SMALL_SIZES);
 	int64		claimed_us = sas_base_clock_monotonic_us();
-	List	   *claimed = sas_store_claim_functions(context, sas_function_batch_size(), sas_function_batch_is_short());
+	List	   *claimed;
 	Batch	   *batch;
 	ListCell   *lc;
+	uint32		wake_count = sas_wake_lane_count(0);
 
+	/* read before the look, which then sees the work that was counted */
+	if (function_found_none && wake_count == function_wake_count)
+		sas_work_late_look(SAS_LATE_STEP, 0, sas_wake_lane_count, wake_count, DT_NOEND);
+	claimed = sas_store_claim_functions(context, sas_function_batch_size(), sas_function_batch_is_short());
+	function_wake_count = wake_count;
+	function_found_none = claimed == NIL;
 	sas_function_batch_claimed(list_length(claimed));
 	if (claimed == NIL)
 	{

@@ -32,6 +32,7 @@
 #include "wake/wakeup.h"
 #include "work/failure.h"
 #include "work/invoke.h"
+#include "work/late.h"
 
 #define SAS_REPEAT_CLAIM 500
 
@@ -51,6 +52,7 @@ typedef struct Task
 static int64 repeat_node_id;	/* 0: not born yet */
 static int	repeat_capacity;
 static uint32 repeat_version_seen; /* the version of watches at the last poll */
+static uint32 repeat_nudges_seen;	/* count of nudges likewise */
 static bool repeat_more;		/* the last claim was a full one */
 static HTAB *repeat_tasks;
 static pairingheap *repeat_heap;
@@ -163,17 +165,26 @@ repeat_follow_news(List *news)
 	}
 }
 
+static uint32
+repeat_version(int n)
+{
+	return sas_wake_watches_version();
+}
+
 /* One transaction: news of the tasks, and more tasks, while there is room. */
 static void
 repeat_poll(void)
 {
 	uint32		version = sas_wake_watches_version();
+	uint32		nudges = sas_wake_watches_nudges();
 	List	   *news = NIL;
 	List	   *claimed = NIL;
 	int			room;
 	int64		new_node_id = repeat_node_id;
 	ListCell   *lc;
 
+	if (repeat_node_id != 0 && !repeat_more && version == repeat_version_seen)
+		sas_work_late_look(SAS_LATE_WATCH, 0, repeat_version, version, DT_NOEND);
 	if (!sas_store_begin())
 		return;
 	if (new_node_id == 0)
@@ -190,6 +201,7 @@ repeat_poll(void)
 
 	repeat_node_id = new_node_id;
 	repeat_version_seen = version;
+	repeat_nudges_seen = nudges;
 	repeat_follow_news(news);
 	foreach(lc, claimed)
 		repeat_take(lfirst(lc));
@@ -313,7 +325,8 @@ sas_function_repeat_tick(void)
 	if (repeat_running != NULL)
 		repeat_after_abort();
 	next.again = sas_function_deliver_tick();
-	if (repeat_capacity > 0 && (repeat_more || repeat_version_seen != sas_wake_watches_version()))
+	if (repeat_capacity > 0 && (repeat_more || repeat_version_seen != sas_wake_watches_version() ||
+								repeat_nudges_seen != sas_wake_watches_nudges()))
 		repeat_poll();
 	task = repeat_first();
 	if (task != NULL && task->due_us <= sas_base_clock_monotonic_us())

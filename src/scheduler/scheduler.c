@@ -10,6 +10,8 @@
 
 #include "scheduler/scheduler.h"
 #include "store/store.h"
+#include "wake/wakeup.h"
+#include "work/late.h"
 
 #define SAS_SCHEDULER_BATCH 1000
 
@@ -17,16 +19,31 @@
 #define SAS_LONGEST_SLEEP_MS 60000
 #define SAS_SHORTEST_SLEEP_MS 100
 
+static uint32
+scheduler_count(int n)
+{
+	return sas_wake_count();
+}
+
 static SasTick
 scheduler_tick(void)
 {
+	/* of the last tick */
+	static uint32 seen = 0;
+	static TimestampTz known_from = DT_NOEND;
+
 	SasTick		next = {false, -1};
+	uint32		wake_count = sas_wake_count();
 	int			worked;
 
+	if (seen == wake_count)
+		sas_work_late_look(SAS_LATE_MESSAGE, 0, scheduler_count, wake_count, known_from);
 	if (!sas_store_begin())
 		return next;
 	worked = sas_store_scheduler_tick(SAS_SCHEDULER_BATCH, &next.wake_in_ms);
 	sas_store_commit();
+	seen = wake_count;
+	known_from = sas_work_late_known_from(next.wake_in_ms);
 	next.again = worked > 0 && (worked == SAS_SCHEDULER_BATCH || next.wake_in_ms == 0);
 	/* due rows that could not be taken are locked by a session: try again after a while */
 	if (worked == 0 && next.wake_in_ms >= 0 && next.wake_in_ms < SAS_SHORTEST_SLEEP_MS)

@@ -26,6 +26,7 @@
 #include "stream/report.h"
 #include "utils/memutils.h"
 #include "wake/wakeup.h"
+#include "work/late.h"
 
 /* Calls and streams share one loop: a flood may delay a call by some ten milliseconds, no more. */
 #define SAS_WATCHES_AT_ONCE 250 /* in one transaction */
@@ -35,7 +36,9 @@
 #define SAS_WATCHES_TRIES 3
 
 static int64 report_node_id;	/* 0: not registered yet */
+static bool report_registered;	/* and that transaction has committed */
 static uint32 report_version_read; /* of the store's news */
+static uint32 report_nudges_read;	/* likewise, of nudges */
 static bool report_claim_more;	/* the last claim gave all that was asked for */
 static bool report_failed;		/* the last transaction did not commit */
 static bool report_applying;	/* a commit has happened whose answers are not all applied */
@@ -172,12 +175,20 @@ report_read_again(const SasWatchId *id)
 		sas_transport_stream_announce_again(w->handle);
 }
 
+static uint32
+report_version(int n)
+{
+	return sas_wake_watches_version();
+}
+
 bool
 sas_stream_tick(void)
 {
 	SasStreamReport report = {0};
 	uint32		version = sas_wake_watches_version();
-	bool		read_news = version != report_version_read || report_node_id == 0;
+	uint32		nudges = sas_wake_watches_nudges();
+	bool		prompted = version != report_version_read || report_node_id == 0;
+	bool		read_news = prompted || nudges != report_nudges_read;
 	int			slots = sas_stream_hosted.capacity - (int) hash_get_num_entries(sas_stream_hosted.watches);
 	ListCell   *lc;
 
@@ -185,11 +196,15 @@ sas_stream_tick(void)
 		ereport(FATAL, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("sas agent has lost track of its watches")));
 	if (report_failed)
 	{
+		if (!report_registered)
+			report_node_id = 0;
 		report_at_once = 1;
 		report_give_up();
 	}
 	if (dlist_is_empty(&sas_stream_hosted.due) && !read_news && !(report_claim_more && slots > 0))
 		return false;
+	if (read_news && !prompted && !report_claim_more)
+		sas_work_late_look(SAS_LATE_WATCH, 0, report_version, version, DT_NOEND);
 	report_gather(&report);
 	/* after an abort, batches are written without news and claims */
 	if (report_failed && report.n_batches > 0)
@@ -201,11 +216,15 @@ sas_stream_tick(void)
 		return false;
 	report_write(&report, read_news);
 	sas_store_commit();
+	report_registered = true;
 	report_applying = true;
 	report_failed = false;
 	report_at_once = Min(SAS_WATCHES_AT_ONCE, report_at_once * 2);
 	if (read_news)
+	{
 		report_version_read = version;
+		report_nudges_read = nudges;
+	}
 	if (report.quantity > 0)
 		report_claim_more = list_length(report.claimed) == report.quantity;
 	sas_stream_apply(&report);

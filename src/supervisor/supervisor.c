@@ -25,6 +25,7 @@
 #include "store/store.h"
 #include "supervisor/supervisor.h"
 #include "wake/wakeup.h"
+#include "work/late.h"
 
 #define SAS_SUPERVISOR_BATCH 200
 /* timers are set no more often than this, and for no longer than this in a tick; all that is not settled is swept again at intervals */
@@ -95,6 +96,23 @@ supervisor_was_woken(void)
 
 	seen = wake_count;
 	return any;
+}
+
+static uint32
+supervisor_count(int n)
+{
+	return sas_wake_count();
+}
+
+/* When nothing has woken it: what was due before what the last tick saw was not announced. */
+static void
+supervisor_judge_looks(TimestampTz known_from)
+{
+	uint32		wake_count = sas_wake_count();
+
+	sas_work_late_look(SAS_LATE_MESSAGE, 0, supervisor_count, wake_count, known_from);
+	sas_work_late_look(SAS_LATE_LEASE, 0, supervisor_count, wake_count, known_from);
+	sas_work_late_look(SAS_LATE_NODE, 0, supervisor_count, wake_count, known_from);
 }
 
 /* After a wake-up: the next check is due soon. */
@@ -227,6 +245,9 @@ supervisor_tick_watches(const int64 *live, int n_live, int64 newest, int64 *next
 static SasTick
 supervisor_tick(void)
 {
+	/* of the last tick */
+	static TimestampTz known_from = DT_NOEND;
+
 	SasTick		next = {false, -1};
 	int64		live[SAS_MAX_PEERS];
 	int64		newest;
@@ -244,6 +265,8 @@ supervisor_tick(void)
 	sas_wake_supervisor_sleeps_until(DT_NOEND);
 	if (supervisor_was_woken())
 		supervisor_end_quiet();
+	else
+		supervisor_judge_looks(known_from);
 	departing = supervisor_departure_ms();
 
 	timers_ms = supervisor_set_timers();
@@ -258,6 +281,7 @@ supervisor_tick(void)
 
 	next.again = runs + watches >= SAS_SUPERVISOR_BATCH || timers_ms == 0;
 	next.wake_in_ms = supervisor_sooner_ms(runs_ms, watches_ms);
+	known_from = sas_work_late_known_from(next.wake_in_ms);
 	/* due rows that could not be taken are locked by a session: try again after a while */
 	if (runs + watches == 0 && next.wake_in_ms >= 0)
 		next.wake_in_ms = Max(next.wake_in_ms, SAS_SHORTEST_SLEEP_MS);

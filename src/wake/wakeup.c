@@ -34,6 +34,8 @@ typedef struct SasWakeupDatabase
 	pg_atomic_uint32 everything;	/* counts for all lanes, and for items */
 	pg_atomic_uint32 items;
 	pg_atomic_uint32 lanes[SAS_WAKE_LANES];
+	pg_atomic_uint32 nudged_items;
+	pg_atomic_uint32 nudged_lanes[SAS_WAKE_LANES];
 } SasWakeupDatabase;
 
 SasWakeupShmem *sas_wake_shmem = NULL;
@@ -76,15 +78,20 @@ sas_wake_shmem_init(void)
 		sas_wake_shmem->capacity = wakeup_capacity();
 		pg_atomic_init_u32(&sas_wake_shmem->agents_version, 1);
 		pg_atomic_init_u32(&sas_wake_shmem->watches_version, 1);
+		pg_atomic_init_u32(&sas_wake_shmem->watches_nudges, 1);
 		pg_atomic_init_u32(&sas_wake_shmem->departures, 1);
 		pg_atomic_init_u32(&sas_wake_shmem->stops_version, 1);
 		LWLockInitialize(&sas_wake_shmem->lock, sas_wake_shmem->tranche);
 		for (int i = 0; i < sas_wake_shmem->capacity; i++)
 		{
 			for (int lane = 0; lane < SAS_WAKE_LANES; lane++)
+			{
 				pg_atomic_init_u32(&wakeup_databases[i].lanes[lane], 0);
+				pg_atomic_init_u32(&wakeup_databases[i].nudged_lanes[lane], 0);
+			}
 			pg_atomic_init_u32(&wakeup_databases[i].everything, 0);
 			pg_atomic_init_u32(&wakeup_databases[i].items, 0);
+			pg_atomic_init_u32(&wakeup_databases[i].nudged_items, 0);
 			pg_atomic_init_u64(&wakeup_databases[i].supervisor_sleeps_until, 0);
 		}
 		for (int i = 0; i < sas_wake_shmem->capacity; i++)
@@ -109,16 +116,16 @@ wakeup_find_database(Oid dboid)
 
 /* With the lock held; lanes is a set of bits. */
 static void
-wakeup_count_lanes(SasWakeupDatabase *database, const uint32 *lanes)
+wakeup_count_lanes(pg_atomic_uint32 *counts, const uint32 *lanes)
 {
 	for (int w = 0; w < SAS_WAKE_LANE_WORDS; w++)
 		for (uint32 bits = lanes[w]; bits != 0; bits &= bits - 1)
-			pg_atomic_fetch_add_u32(&database->lanes[w * 32 + pg_rightmost_one_pos32(bits)], 1);
+			pg_atomic_fetch_add_u32(&counts[w * 32 + pg_rightmost_one_pos32(bits)], 1);
 }
 
-/* Sets the latches of these actors in that database; with the lock held. */
+/* Sets the latches of these actors in that database; with the lock held. A nudge is not counted as a wake-up. */
 static void
-wakeup_set_latches(Oid dboid, int actors, const SasWakeupListener *but)
+wakeup_set_latches(Oid dboid, int actors, const SasWakeupListener *but, bool nudge)
 {
 	for (int i = 0; i < sas_wake_shmem->capacity; i++)
 	{
@@ -126,7 +133,8 @@ wakeup_set_latches(Oid dboid, int actors, const SasWakeupListener *but)
 
 		if (l->dboid != dboid || (actors & (1 << l->actor)) == 0 || l == but)
 			continue;
-		pg_atomic_fetch_add_u32(&l->wakeups, 1);
+		if (!nudge)
+			pg_atomic_fetch_add_u32(&l->wakeups, 1);
 		SetLatch(l->latch);
 	}
 }
@@ -145,10 +153,10 @@ sas_wake_listeners(Oid dboid, int actors, SasWakeupCounts counts, bool but_me)
 		if (counts.everything)
 			pg_atomic_fetch_add_u32(&database->everything, 1);
 		if (counts.items)
-			pg_atomic_fetch_add_u32(&database->items, 1);
+			pg_atomic_fetch_add_u32(counts.nudge ? &database->nudged_items : &database->items, 1);
 		if (counts.lanes != NULL)
-			wakeup_count_lanes(database, counts.lanes);
-		wakeup_set_latches(dboid, actors, but_me ? wakeup_my_listener : NULL);
+			wakeup_count_lanes(counts.nudge ? database->nudged_lanes : database->lanes, counts.lanes);
+		wakeup_set_latches(dboid, actors, but_me ? wakeup_my_listener : NULL, counts.nudge);
 	}
 	LWLockRelease(&sas_wake_shmem->lock);
 }
@@ -200,7 +208,7 @@ sas_wake_supervisor_by(TimestampTz at)
 	LWLockAcquire(&sas_wake_shmem->lock, LW_SHARED);
 	database = wakeup_find_database(MyDatabaseId);
 	if (database != NULL && at < (TimestampTz) pg_atomic_read_u64(&database->supervisor_sleeps_until))
-		wakeup_set_latches(MyDatabaseId, 1 << SAS_SUPERVISOR, NULL);
+		wakeup_set_latches(MyDatabaseId, 1 << SAS_SUPERVISOR, NULL, false);
 	LWLockRelease(&sas_wake_shmem->lock);
 }
 
@@ -330,6 +338,18 @@ sas_wake_items_count(void)
 	return pg_atomic_read_u32(&wakeup_my_database->items) + pg_atomic_read_u32(&wakeup_my_database->everything);
 }
 
+uint32
+sas_wake_lane_nudges(int lane)
+{
+	return wakeup_my_database != NULL ? pg_atomic_read_u32(&wakeup_my_database->nudged_lanes[(uint32) lane % SAS_WAKE_LANES]) : 0;
+}
+
+uint32
+sas_wake_items_nudges(void)
+{
+	return wakeup_my_database != NULL ? pg_atomic_read_u32(&wakeup_my_database->nudged_items) : 0;
+}
+
 void
 sas_wake_count_lane(int lane)
 {
@@ -354,6 +374,12 @@ uint32
 sas_wake_watches_version(void)
 {
 	return sas_wake_shmem != NULL ? pg_atomic_read_u32(&sas_wake_shmem->watches_version) : 1;
+}
+
+uint32
+sas_wake_watches_nudges(void)
+{
+	return sas_wake_shmem != NULL ? pg_atomic_read_u32(&sas_wake_shmem->watches_nudges) : 1;
 }
 
 uint32

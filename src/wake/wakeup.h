@@ -112,6 +112,19 @@ extern uint32 sas_wake_count(void);
 extern uint32 sas_wake_lane_count(int lane);
 extern uint32 sas_wake_items_count(void);
 
+/*
+ * A nudge sends workers to look, and announces nothing: the supervisor has seen
+ * work that nobody may know of.  It changes none of the counts above, so that
+ * the worker knows that its look is unprompted (work/late.h).
+ */
+extern void sas_wake_nudge_lane_at_commit(int lane);
+extern void sas_wake_nudge_items_at_commit(void);
+extern void sas_wake_nudge_watches_at_commit(void);
+extern void sas_wake_nudge_actor_at_commit(SasActor actor);
+extern uint32 sas_wake_lane_nudges(int lane);
+extern uint32 sas_wake_items_nudges(void);
+extern uint32 sas_wake_watches_nudges(void);
+
 /* Counts without waking anybody: for work that is left to others, before sas_wake_others(). */
 extern void sas_wake_count_lane(int lane);
 extern void sas_wake_count_items(void);

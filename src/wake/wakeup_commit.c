@@ -20,6 +20,11 @@ static int	wakeup_commit_actors = 0;	/* one bit each */
 static bool wakeup_commit_any_lane = false;
 static uint32 wakeup_commit_lanes[SAS_WAKE_LANE_WORDS];
 static bool wakeup_commit_items = false;
+static int	wakeup_commit_nudged_actors = 0;
+static bool wakeup_commit_any_nudged_lane = false;
+static uint32 wakeup_commit_nudged_lanes[SAS_WAKE_LANE_WORDS];
+static bool wakeup_commit_nudged_items = false;
+static bool wakeup_commit_nudged_watches = false;
 static bool wakeup_commit_agents = false;
 static bool wakeup_commit_watches = false;
 static bool wakeup_commit_stops = false;
@@ -50,6 +55,36 @@ sas_wake_items_at_commit(void)
 {
 	wakeup_commit_actors |= 1 << SAS_FUNCTION;
 	wakeup_commit_items = true;
+}
+
+void
+sas_wake_nudge_lane_at_commit(int lane)
+{
+	uint32		bit = (uint32) lane % SAS_WAKE_LANES;
+
+	wakeup_commit_nudged_actors |= 1 << (lane == 0 ? SAS_FUNCTION : SAS_AGENT);
+	wakeup_commit_any_nudged_lane = true;
+	wakeup_commit_nudged_lanes[bit / 32] |= (uint32) 1 << (bit % 32);
+}
+
+void
+sas_wake_nudge_items_at_commit(void)
+{
+	wakeup_commit_nudged_actors |= 1 << SAS_FUNCTION;
+	wakeup_commit_nudged_items = true;
+}
+
+void
+sas_wake_nudge_watches_at_commit(void)
+{
+	wakeup_commit_nudged_actors |= (1 << SAS_AGENT) | (1 << SAS_FUNCTION);
+	wakeup_commit_nudged_watches = true;
+}
+
+void
+sas_wake_nudge_actor_at_commit(SasActor actor)
+{
+	wakeup_commit_nudged_actors |= 1 << actor;
 }
 
 void
@@ -112,6 +147,12 @@ wakeup_commit_forget(void)
 		memset(wakeup_commit_lanes, 0, sizeof(wakeup_commit_lanes));
 	wakeup_commit_any_lane = false;
 	wakeup_commit_items = false;
+	if (wakeup_commit_any_nudged_lane)
+		memset(wakeup_commit_nudged_lanes, 0, sizeof(wakeup_commit_nudged_lanes));
+	wakeup_commit_any_nudged_lane = false;
+	wakeup_commit_nudged_items = false;
+	wakeup_commit_nudged_watches = false;
+	wakeup_commit_nudged_actors = 0;
 	wakeup_commit_agents = false;
 	wakeup_commit_watches = false;
 	wakeup_commit_stops = false;
@@ -132,12 +173,18 @@ wakeup_commit_wake(void)
 			pg_atomic_fetch_add_u32(&sas_wake_shmem->agents_version, 1);
 		if (wakeup_commit_watches)
 			pg_atomic_fetch_add_u32(&sas_wake_shmem->watches_version, 1);
+		if (wakeup_commit_nudged_watches)
+			pg_atomic_fetch_add_u32(&sas_wake_shmem->watches_nudges, 1);
 		if (wakeup_commit_stops)
 			pg_atomic_fetch_add_u32(&sas_wake_shmem->stops_version, 1);
 	}
 	if (wakeup_commit_actors != 0)
 		sas_wake_listeners(MyDatabaseId, wakeup_commit_actors,
 						   (SasWakeupCounts) {.items = wakeup_commit_items,.lanes = wakeup_commit_any_lane ? wakeup_commit_lanes : NULL},
+						   false);
+	if (wakeup_commit_nudged_actors != 0)
+		sas_wake_listeners(MyDatabaseId, wakeup_commit_nudged_actors,
+						   (SasWakeupCounts) {.nudge = true,.items = wakeup_commit_nudged_items,.lanes = wakeup_commit_any_nudged_lane ? wakeup_commit_nudged_lanes : NULL},
 						   false);
 	if (wakeup_commit_due != DT_NOEND)
 		sas_wake_supervisor_by(wakeup_commit_due);

@@ -42,6 +42,7 @@ typedef struct SasWakeupShmem
 	int			tranche;
 	pg_atomic_uint32 agents_version;	/* counts changes of agents */
 	pg_atomic_uint32 watches_version;	/* counts news for hosts of infinite tasks */
+	pg_atomic_uint32 watches_nudges;	/* counts nudges for them */
 	pg_atomic_uint32 departures;	/* counts sessions of outside nodes that have ended */
 	pg_atomic_uint32 stops_version; /* counts transactions that stop calls */
 	int			capacity;		/* of listeners, and of databases */
@@ -57,6 +58,7 @@ extern SasWakeupShmem *sas_wake_shmem;
 /* The counts that go up before the latches are set. */
 typedef struct SasWakeupCounts
 {
+	bool		nudge;			/* the counts of nudges, in place of those of wake-ups */
 	bool		everything;		/* all lanes, and items */
 	bool		items;
 	const uint32 *lanes;		/* a set of bits, by lane modulo SAS_WAKE_LANES; NULL: none */

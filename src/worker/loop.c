@@ -34,6 +34,7 @@
 #include "base/clock.h"
 #include "base/compat.h"
 #include "wake/wakeup.h"
+#include "work/late.h"
 #include "worker/loop.h"
 #include "worker/registry.h"
 #include "worker/session.h"
@@ -121,6 +122,7 @@ static SasTickEnd
 loop_tick(SasTick *tick)
 {
 	volatile SasTickEnd end = SAS_TICK_DONE;
+	TimestampTz begun = sas_base_clock_now();
 
 	MemoryContextSwitchTo(loop_scratch);
 	sas_worker_session_interruptible = true;
@@ -142,6 +144,9 @@ loop_tick(SasTick *tick)
 	sas_worker_session_interruptible = false;
 	Assert(!IsTransactionState());
 	MemoryContextSwitchTo(loop_scratch);
+	sas_work_late_end(end == SAS_TICK_DONE);
+	if (end == SAS_TICK_DONE)
+		sas_base_last_tick = begun;
 	MemoryContextReset(loop_scratch);
 	sas_worker_registry_publish(loop_methods->in_flight ? loop_methods->in_flight() : 0);
 	return end;

@@ -44,7 +44,7 @@ use PostgreSQL::Test::Utils;
 our @EXPORT = qw(
   new_node create_extension wait_for wait_until worker_pids kill_worker hold_supervisor free_port
   http_get http_post start_service start_shop
-  define_orders submit_orders all_ended books_equal quiet_for);
+  define_orders submit_orders all_ended books_equal quiet_for allow_late);
 
 # the tree with examples/; tools/check says where its copy is
 our $tree = $ENV{SAS_TREE} // dirname(dirname(dirname(__FILE__)));
@@ -210,6 +210,25 @@ sub quiet_for
 	is($node->safe_psql('postgres', 'SELECT pg_snapshot_xmax(pg_current_snapshot())'), $xid, "$name: nothing was written, not by the supervisor either");
 	is($node->safe_psql('postgres', 'SELECT pg_current_wal_insert_lsn()'), $lsn, "$name: no WAL");
 	return;
+}
+
+# -- late work --------------------------------------------------------------------
+
+my $late_reason;
+
+# allow_late(reason): the test file hides work from the workers on purpose.
+sub allow_late
+{
+	($late_reason) = @_;
+	return;
+}
+
+# Workers log what they found late, so that the end of a server loses nothing.
+sub late_work
+{
+	my $prefix = basename($0, '.pl');
+	return map { my $log = $_; map { basename($log) . ": $_" } grep { /found work that was not announced/ } split /\n/, PostgreSQL::Test::Utils::slurp_file($log) }
+	  glob("$PostgreSQL::Test::Utils::log_path/${prefix}_*.log");
 }
 
 # -- HTTP -----------------------------------------------------------------------

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * late.c: what the looks of a tick found that nobody announced; see late.h.
+ *
+ * The looks of a tick, and what they found, stay in this process until the
+ * tick ends. A count that has changed by then acquits a look: its commit was
+ * visible a moment before it was announced.
+ */
+#include "postgres.h"
+
+#include "base/actor.h"
+#include "base/clock.h"
+#include "metrics/metrics.h"
+#include "work/late.h"
+
+#define SAS_LATE_US 1000000
+/* more unprompted looks in one tick are not judged */
+#define SAS_LATE_LOOKS 512
+
+typedef struct SasLateLook
+{
+	SasLateKind kind;
+	int			n;
+	uint32		(*count) (int n);
+	uint32		seen;
+	TimestampTz known_from;
+	int			found;
+	TimestampTz oldest;
+	char		label[NAMEDATALEN];
+} SasLateLook;
+
+static const char *const late_names[SAS_LATE_KINDS] = {"step", "message", "lease", "node", "items", "watch"};
+
+static SasLateLook late_looks[SAS_LATE_LOOKS];
+static int	late_n_looks = 0;
+static bool late_excused = false;	/* the last tick failed: its look may have used up a wake-up */
+
+int
+sas_work_late_by_name(const char *name)
+{
+	for (int i = 0; i < SAS_LATE_KINDS; i++)
+		if (strcmp(late_names[i], name) == 0)
+			return i;
+	return -1;
+}
+
+void
+sas_work_late_look(SasLateKind kind, int n, uint32 (*count) (int n), uint32 seen, TimestampTz known_from)
+{
+	/* the loop has no earlier look to compare with */
+	if (sas_base_last_tick == 0 || late_excused || late_n_looks == SAS_LATE_LOOKS)
+		return;
+	late_looks[late_n_looks++] = (SasLateLook) {kind, n, count, seen, known_from, 0, DT_NOEND, ""};
+}
+
+TimestampTz
+sas_work_late_known_from(int64 due_in_ms)
+{
+	return due_in_ms < 0 ? DT_NOEND : sas_base_clock_now() + due_in_ms * 1000 - SAS_LATE_US;
+}
+
+void
+sas_work_late_found(SasLateKind kind, int n, const char *label, TimestampTz since)
+{
+	TimestampTz now;
+
+	if (late_n_looks == 0)
+		return;
+	now = sas_base_clock_now();
+	for (int i = 0; i < late_n_looks; i++)
+	{
+		SasLateLook *l = &late_looks[i];
+
+		if (l->kind != kind || l->n != n || since >= l->known_from || since > now - SAS_LATE_US)
+			continue;
+		l->found++;
+		l->oldest = Min(l->oldest, since);
+		strlcpy(l->label, label != NULL ? label : late_names[kind], sizeof(l->label));
+		return;
+	}
+}
+
+void
+sas_work_late_end(bool done)
+{
+	for (int i = 0; done && i < late_n_looks; i++)
+	{
+		SasLateLook *l = &late_looks[i];
+		const char *actor = sas_base_actor_name(sas_base_self.actor);
+
+		if (l->found == 0 || l->count(l->n) != l->seen)
+			continue;
+		sas_metrics_add(SAS_METRIC_FOUND_LATE, 0, 0, psprintf("%s %s", actor, l->label), l->found, -1);
+		ereport(LOG,
+				(errmsg("sas %s found work that was not announced: %d of kind \"%s\" (%s %d)", actor, l->found, l->label,
+						late_names[l->kind], l->n),
+				 errdetail("The oldest may have waited for %.1f s.", (sas_base_clock_now() - l->oldest) / 1e6)));
+	}
+	late_n_looks = 0;
+	late_excused = !done;
+}

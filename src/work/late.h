@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * late.h: counts work that nobody announced.
+ *
+ * Each commit that makes work visible raises a count and wakes. A worker
+ * compares that count with the one that it read before its last look. When
+ * the count is the same and the last look left nothing behind, nobody has
+ * announced anything since: the look is unprompted. Work that an unprompted
+ * look finds, and that has been there for a second, was found late: a
+ * wake-up was lost. It is counted as found_late, by actor and kind, and
+ * logged.
+ *
+ * The instants in rows are not those of their commits. A transaction that
+ * stays open leaves old rows behind, but its commit raises the count, so the
+ * look is prompted. The first look of a worker is never judged: it follows a
+ * start, a promotion or a restore.
+ */
+#ifndef SAS_WORK_LATE_H
+#define SAS_WORK_LATE_H
+
+#include "datatype/timestamp.h"
+
+typedef enum SasLateKind
+{
+	SAS_LATE_STEP,				/* ready steps: n is the lane */
+	SAS_LATE_MESSAGE,			/* to the scheduler or the supervisor */
+	SAS_LATE_LEASE,
+	SAS_LATE_NODE,
+	SAS_LATE_ITEMS,
+	SAS_LATE_WATCH
+} SasLateKind;
+
+#define SAS_LATE_KINDS (SAS_LATE_WATCH + 1)
+
+/*
+ * An unprompted look for work of that kind begins. count, seen: the count
+ * that announces it, and its value before the look. What is due from
+ * known_from on was seen by an earlier look; DT_NOEND: nothing was.
+ */
+extern void sas_work_late_look(SasLateKind kind, int n, uint32 (*count) (int n), uint32 seen, TimestampTz known_from);
+
+/* What a look saw that was due in so many ms at the soonest; -1: nothing. A moment is left for rounding. */
+extern TimestampTz sas_work_late_known_from(int64 due_in_ms);
+
+/* A look has found such work; since: no later than it became visible. label NULL: the kind's own name. */
+extern void sas_work_late_found(SasLateKind kind, int n, const char *label, TimestampTz since);
+
+/* The tick is over; done: its transactions have committed. */
+extern void sas_work_late_end(bool done);
+
+/* "step", "message", ...; -1: there is none of that name. */
+extern int	sas_work_late_by_name(const char *name);
+
+#endif							/* SAS_WORK_LATE_H */
