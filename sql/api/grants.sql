@@ -25,6 +25,8 @@ FROM (VALUES
         sas.stub_signal(text, jsonb, interval, int);
         sas.run_inline(text, jsonb, text, interval, jsonb, interval); sas.continue_inline(bigint, interval);
         sas.stubbed_calls(text)'),
+    ('verb', 'monitor user operator admin', '
+        sas.next_times(text, text, int, timestamptz)'),
     ('verb', 'user operator admin', '
         sas.validate_workflow(jsonb); sas.signal(bigint, text, jsonb);
         sas.signal_key(text, text, text, jsonb); sas.wait(bigint, interval); sas.pause(bigint);

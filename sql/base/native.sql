@@ -284,3 +284,28 @@ LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_wake_items';
 
 CREATE FUNCTION _sas.watch_window() RETURNS int
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_watch_window';
+
+-- Instants of schedules (src/schedule, src/api/schedule_api.c). anchor: what "every ..." counts from, null
+-- for the epoch. Each refuses a spec or a zone that is invalid.
+
+-- _sas.check_spec(spec, timezone): refuses them, also a spec that never happens; returns the name of the
+-- zone.
+CREATE FUNCTION _sas.check_spec(spec text, timezone text) RETURNS text
+LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_check_spec';
+
+-- _sas.next_instant(spec, timezone, anchor, after): the first later than after; null: there is none.
+CREATE FUNCTION _sas.next_instant(spec text, timezone text, anchor timestamptz, after timestamptz)
+RETURNS timestamptz
+LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_next_instant';
+
+-- _sas.newest_instant(spec, timezone, anchor, after, until, most): the last one later than after and not
+-- later than until, and how many there are, counted up to most.
+CREATE FUNCTION _sas.newest_instant(spec text, timezone text, anchor timestamptz, after timestamptz,
+                                    until timestamptz, most int, OUT newest timestamptz, OUT passed int)
+LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_newest_instant';
+
+-- _sas.instants(spec, timezone, anchor, after, until, most): the first ones later than after and not later
+-- than until.
+CREATE FUNCTION _sas.instants(spec text, timezone text, anchor timestamptz, after timestamptz,
+                              until timestamptz, most int) RETURNS SETOF timestamptz
+LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_instants';
