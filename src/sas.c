@@ -24,7 +24,6 @@
 #include "scheduler/scheduler.h"
 #include "store/store.h"
 #include "supervisor/supervisor.h"
-#include "wake/low_water.h"
 #include "wake/wakeup.h"
 #include "worker/launcher.h"
 #include "worker/lifecycle.h"
@@ -45,9 +44,7 @@ sas_request_shmem(void)
 		sas_previous_shmem_request_hook();
 	RequestAddinShmemSpace(sas_worker_registry_shmem_size());
 	RequestAddinShmemSpace(sas_wake_shmem_size());
-	RequestAddinShmemSpace(sas_wake_low_water_shmem_size());
 	RequestAddinShmemSpace(sas_base_tables_shmem_size());
-	RequestAddinShmemSpace(sas_metrics_shmem_size());
 }
 
 static void
@@ -58,9 +55,7 @@ sas_startup_shmem(void)
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	sas_worker_registry_shmem_init();
 	sas_wake_shmem_init();
-	sas_wake_low_water_shmem_init();
 	sas_base_tables_shmem_init();
-	sas_metrics_shmem_init();
 	LWLockRelease(AddinShmemInitLock);
 }
 

@@ -51,6 +51,8 @@ LANGUAGE sql IMMUTABLE ROWS 40 AS $$
     ('sas_found_late', 'counter', 'Work that was found a second or more after it became visible, without a '
                                   'wake-up: a wake-up was lost.'),
     ('sas_purged_runs', 'counter', 'Runs that were purged.'),
+    ('sas_shared_memory_taken', 'gauge', 'Entries of a table in shared memory, of all databases.'),
+    ('sas_shared_memory_capacity', 'gauge', 'How many there may be.'),
     ('sas_metrics_dropped', 'counter', 'Counts that found no room in shared memory.')
 $$;
 
@@ -84,12 +86,12 @@ LANGUAGE sql VOLATILE AS $$
     WITH s AS MATERIALIZED (
         SELECT s.metric, s.n, s.sum, s.buckets, s.label,
                jsonb_strip_nulls(CASE s.metric
-                   WHEN 'call' THEN jsonb_build_object('agent', a.name, 'workflow', f.name)
-                   WHEN 'step' THEN jsonb_build_object('agent', a.name, 'workflow', f.name, 'outcome',
+                   WHEN 'call' THEN jsonb_build_object('agent', n.agent, 'workflow', n.workflow)
+                   WHEN 'step' THEN jsonb_build_object('agent', n.agent, 'workflow', n.workflow, 'outcome',
                                                        s.label)
-                   WHEN 'step_wait' THEN jsonb_build_object('agent', a.name)
-                   WHEN 'run_wait' THEN jsonb_build_object('workflow', f.name)
-                   WHEN 'run' THEN jsonb_build_object('workflow', f.name, 'result', s.label)
+                   WHEN 'step_wait' THEN jsonb_build_object('agent', n.agent)
+                   WHEN 'run_wait' THEN jsonb_build_object('workflow', n.workflow)
+                   WHEN 'run' THEN jsonb_build_object('workflow', n.workflow, 'result', s.label)
                    WHEN 'alert' THEN jsonb_build_object('kind', s.label)
                    WHEN 'found_late' THEN jsonb_build_object('actor', split_part(s.label, ' ', 1), 'kind',
                                                              split_part(s.label, ' ', 2))
@@ -100,7 +102,10 @@ LANGUAGE sql VOLATILE AS $$
         FROM _sas.series() s
         LEFT JOIN _sas.agent a ON s.metric IN ('call', 'step', 'step_wait') AND a.agent_id = s.id1
         LEFT JOIN _sas.workflow f ON f.workflow_id = CASE WHEN s.metric IN ('call', 'step') THEN s.id2
-            WHEN s.metric IN ('run', 'run_wait') THEN s.id1 END),
+            WHEN s.metric IN ('run', 'run_wait') THEN s.id1 END
+        -- those that found no room are one
+        CROSS JOIN LATERAL (SELECT CASE WHEN s.label = '_other' THEN s.label ELSE a.name END AS agent,
+                                   CASE WHEN s.label = '_other' THEN s.label ELSE f.name END AS workflow) n),
     h AS (
         SELECT s.*, x.family FROM s JOIN (VALUES ('call', 'sas_call_seconds'),
                                           ('step', 'sas_window_seconds'),
@@ -197,6 +202,9 @@ LANGUAGE sql VOLATILE AS $$
         (SELECT count(*) FROM w WHERE w.actor = 'agent') * current_setting('sas.agent_slots')::int
     UNION ALL SELECT 'sas_call_slots_used', '{}',
         (SELECT coalesce(sum(w.in_flight), 0) FROM w WHERE w.actor = 'agent')
+    UNION ALL SELECT 'sas_shared_memory_' || k.what, jsonb_build_object('table', t.name), k.n
+        FROM _sas.shared_tables() t CROSS JOIN LATERAL (VALUES ('taken', t.taken),
+                                                               ('capacity', t.capacity)) AS k (what, n)
     UNION ALL SELECT 'sas_worker_slots_missing', '{}', l.slots_missing FROM _sas.launcher_state() l
     UNION ALL SELECT 'sas_lateness_seconds',
         jsonb_build_object('actor', CASE k WHEN 'v' THEN 'supervisor' ELSE 'scheduler' END),
@@ -244,7 +252,8 @@ BEGIN
           WHERE families IS NULL
               OR families && '{sas_workers_running,sas_leader,sas_call_slots,sas_call_slots_used,'
                              'sas_worker_slots_missing,sas_lateness_seconds,sas_purge_overdue_seconds,'
-                             'sas_current_alerts,sas_replies_unread}'
+                             'sas_current_alerts,sas_replies_unread,sas_shared_memory_taken,'
+                             'sas_shared_memory_capacity}'
           UNION ALL SELECT 'sas_ok', '', '{}', (SELECT h.ok::int FROM sas.health() h) WHERE families IS NULL
               OR 'sas_ok' = ANY (families)
           UNION ALL SELECT 'sas_build', '_info', jsonb_build_object('version', e.extversion), 1

@@ -23,6 +23,9 @@ int			sas_base_function_workers = 1;
 int			sas_base_supervisors = 1;
 int			sas_base_agent_slots = 1000;
 int			sas_base_max_agents = 4096;
+int			sas_base_max_low_water_marks = 4096;
+int			sas_base_max_metrics = 8192;
+int			sas_base_max_exclusions = 256;
 int			sas_base_supervisor_interval = 60 * 1000;
 int			sas_base_complete_in = 60 * 1000;
 int			sas_base_run_deadline = 30 * 24 * 3600;
@@ -94,6 +97,18 @@ static const SasIntSetting settings_ints[] = {
 		RETAINED, &sas_base_retain_cancelled, -1, INT_MAX, GUC_UNIT_S},
 };
 
+/* The capacities of tables in shared memory, of all databases together. */
+static const SasIntSetting settings_capacities[] = {
+	{"sas.max_agents", "Number of agents that may be busy at once.",
+		"Further agents are called more slowly.", &sas_base_max_agents, 8, 1000000, 0},
+	{"sas.max_low_water_marks", "Number of lanes whose first row is remembered.",
+		"Further lanes are scanned from the beginning.", &sas_base_max_low_water_marks, 8, 1000000, 0},
+	{"sas.max_metrics", "Number of counters and histograms.",
+		"What finds no room is counted under the name \"_other\".", &sas_base_max_metrics, 64, 1000000, 0},
+	{"sas.max_exclusions", "Number of databases from which sessions exclude workers at once.",
+		"While there are more, no worker starts in any database.", &sas_base_max_exclusions, 1, 100000, 0},
+};
+
 static bool
 settings_check_clock(char **newval, void **extra, GucSource source)
 {
@@ -106,21 +121,25 @@ settings_assign_clock(const char *newval, void *extra)
 	sas_base_clock_assign(extra);
 }
 
+static void
+settings_define_ints(const SasIntSetting *settings, int n, GucContext context)
+{
+	for (int i = 0; i < n; i++)
+	{
+		const SasIntSetting *s = &settings[i];
+
+		DefineCustomIntVariable(s->name, s->description, s->detail, s->variable, *s->variable,
+								s->min, s->max, context, s->unit, NULL, NULL, NULL);
+	}
+}
+
 void
 sas_base_settings_define(void)
 {
-	for (int i = 0; i < lengthof(settings_ints); i++)
-	{
-		const SasIntSetting *s = &settings_ints[i];
-
-		DefineCustomIntVariable(s->name, s->description, s->detail, s->variable, *s->variable,
-								s->min, s->max, PGC_SIGHUP, s->unit, NULL, NULL, NULL);
-	}
+	settings_define_ints(settings_ints, lengthof(settings_ints), PGC_SIGHUP);
 	/* shared memory has its size when the server starts; nothing is there to be sized in a session that loads the library */
-	DefineCustomIntVariable("sas.max_agents", "Number of agents of all databases that may be busy at once.",
-							"Further ones are called more slowly: one call at a time in each worker.",
-							&sas_base_max_agents, sas_base_max_agents, 8, 1000000,
-							process_shared_preload_libraries_in_progress ? PGC_POSTMASTER : PGC_SIGHUP, 0, NULL, NULL, NULL);
+	settings_define_ints(settings_capacities, lengthof(settings_capacities),
+						 process_shared_preload_libraries_in_progress ? PGC_POSTMASTER : PGC_SIGHUP);
 	DefineCustomBoolVariable("sas.auto_rescue", "Carry out what on_failure says.",
 							 "Off: the run is paused, and its alert says what on_failure suggests. A workflow may say otherwise.",
 							 &sas_base_auto_rescue, true, PGC_SIGHUP, 0, NULL, NULL, NULL);

@@ -3,63 +3,73 @@
  * metrics.c: a hash of series in shared memory, and what a transaction will
  * add to it.
  *
- * A series is made under the lock and never removed; its numbers are
- * atomics.  What belongs to a transaction is collected in a list and added
- * when it has committed; a subtransaction that is rolled back removes its
- * part of the list.  Nothing can fail at commit: the series are looked up
- * before.
+ * A series is made under the lock; its numbers are atomics.  What belongs to
+ * a transaction is collected in a list and added when it has committed; a
+ * subtransaction that is rolled back removes its part of the list.  Nothing
+ * can fail at commit.
+ *
+ * Without room for a series, those that nothing was added to for an hour are
+ * added up in the series "_other" of their metric and removed.  When there is
+ * none, the new one is counted there.  So the sum over all series of a metric
+ * never loses anything.
  *
  * Without shared memory (library not preloaded) nothing is counted.
  */
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
-#include "storage/ipc.h"
-#include "storage/lwlock.h"
-#include "storage/shmem.h"
 #include "utils/memutils.h"
 
+#include "base/clock.h"
+#include "base/settings.h"
+#include "base/shared_table.h"
 #include "metrics/metrics.h"
 
-#define SAS_SERIES 8192
+#define SAS_METRICS_OTHER "_other"
+#define SAS_METRICS_IDLE_US (3600 * INT64CONST(1000000))
 
-typedef struct SasSeries
+typedef struct SasSeriesKey
 {
-	Oid			dboid;			/* InvalidOid: free */
+	Oid			dboid;
 	int			metric;
 	int			id1;
 	int			id2;
-	char		label[SAS_METRICS_LABEL];
+	char		label[SAS_METRICS_LABEL];	/* zeros behind its end */
+} SasSeriesKey;
+
+typedef struct SasSeries
+{
+	SasSeriesKey key;
+	TimestampTz added_at;		/* the last time; 0: never */
 	pg_atomic_uint64 n;
 	pg_atomic_uint64 sum_us;
 	pg_atomic_uint64 buckets[SAS_METRICS_BUCKETS];
 } SasSeries;
 
-typedef struct SasMetrics
-{
-	LWLock		lock;			/* for finding and making series */
-	int			used;
-	pg_atomic_uint64 dropped;
-	SasSeries	series[SAS_SERIES];
-} SasMetricsArea;
-
 typedef struct Pending
 {
-	SasSeries  *series;
+	SasSeriesKey key;
 	uint64		n;
 	double		seconds;
 } Pending;
+
+static bool metrics_is_idle(const void *entry, int64 now_us);
+static void metrics_sum_up(void *entry);
+
+static SasSharedTable metrics_table = {
+	.name = "metrics",.setting = "sas.max_metrics",.capacity = &sas_base_max_metrics,
+	.key_size = sizeof(SasSeriesKey),.entry_size = sizeof(SasSeries),
+	.extra_size = sizeof(uint64),	/* counts that found no room */
+	.idle = metrics_is_idle,.removing = metrics_sum_up
+};
 
 const double sas_metrics_bounds[SAS_METRICS_BUCKETS] =
 {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 86400};
 
 static const char *const metrics_names[SAS_METRICS] =
 {"call", "step_wait", "step", "run_wait", "run", "transition", "alert", "purged", "found_late"};
-
-static SasMetricsArea *metrics_shmem = NULL;
 
 /* of this transaction */
 static Pending *metrics_pending = NULL;
@@ -86,94 +96,105 @@ sas_metrics_by_name(const char *name)
 	return -1;
 }
 
-Size
-sas_metrics_shmem_size(void)
-{
-	return sizeof(SasMetricsArea);
-}
-
-/* With AddinShmemInitLock held. */
-void
-sas_metrics_shmem_init(void)
-{
-	bool		found;
-
-	metrics_shmem = ShmemInitStruct("sas metrics", sizeof(SasMetricsArea), &found);
-	if (!found)
-	{
-		memset(metrics_shmem, 0, sizeof(SasMetricsArea));
-		LWLockInitialize(&metrics_shmem->lock, LWLockNewTrancheId());
-		pg_atomic_init_u64(&metrics_shmem->dropped, 0);
-	}
-	LWLockRegisterTranche(metrics_shmem->lock.tranche, "sas_metrics");
-}
-
 /* -------------------------------------------------------------------- series */
 
-/* The series of that name, or the free entry where it belongs; NULL when there is neither. Lock held. */
-static SasSeries *
-metrics_look_up(int metric, int id1, int id2, const char *label)
+static SasSeriesKey
+metrics_key(Oid dboid, int metric, int id1, int id2, const char *label)
 {
-	uint32		hash = hash_bytes((const unsigned char *) label, strlen(label));
+	SasSeriesKey key = {dboid, metric, id1, id2};
 
-	hash = hash_combine(hash, murmurhash32(metric * 31 + MyDatabaseId));
-	hash = hash_combine(hash, murmurhash32(id1));
-	hash = hash_combine(hash, murmurhash32(id2));
-	for (uint32 i = 0; i < SAS_SERIES; i++)
-	{
-		SasSeries  *s = &metrics_shmem->series[(hash + i) % SAS_SERIES];
-
-		if (s->dboid == InvalidOid ||
-			(s->dboid == MyDatabaseId && s->metric == metric && s->id1 == id1 && s->id2 == id2 && strcmp(s->label, label) == 0))
-			return s;
-	}
-	return NULL;
+	strlcpy(key.label, label, sizeof(key.label));
+	return key;
 }
 
-static SasSeries *
-metrics_find(SasMetric metric, int id1, int id2, const char *given)
+static SasSeriesKey
+metrics_other_key(const SasSeriesKey *key)
 {
-	SasSeries  *s;
-	char		label[SAS_METRICS_LABEL];
+	return metrics_key(key->dboid, key->metric, 0, 0, SAS_METRICS_OTHER);
+}
 
-	if (metrics_shmem == NULL)
-		return NULL;
-	strlcpy(label, given, sizeof(label));
-	LWLockAcquire(&metrics_shmem->lock, LW_SHARED);
-	s = metrics_look_up(metric, id1, id2, label);
-	if (s != NULL && s->dboid == InvalidOid)
-		s = NULL;
-	LWLockRelease(&metrics_shmem->lock);
-	if (s != NULL)
+static bool
+metrics_is_other(const SasSeries *s)
+{
+	return strcmp(s->key.label, SAS_METRICS_OTHER) == 0;
+}
+
+/* By the one clock: an hour is tested by setting it. */
+static bool
+metrics_is_idle(const void *entry, int64 now_us)
+{
+	const SasSeries *s = entry;
+
+	return !metrics_is_other(s) && sas_base_clock_now() - s->added_at > SAS_METRICS_IDLE_US;
+}
+
+/* Removed for want of room: its counts go into those of the others. */
+static void
+metrics_sum_up(void *entry)
+{
+	SasSeries  *s = entry;
+	SasSeriesKey key = metrics_other_key(&s->key);
+	SasSeries  *other = sas_base_table_find(&metrics_table, &key);
+
+	pg_atomic_fetch_add_u64(&other->n, pg_atomic_read_u64(&s->n));
+	pg_atomic_fetch_add_u64(&other->sum_us, pg_atomic_read_u64(&s->sum_us));
+	for (int i = 0; i < SAS_METRICS_BUCKETS; i++)
+		pg_atomic_fetch_add_u64(&other->buckets[i], pg_atomic_read_u64(&s->buckets[i]));
+}
+
+/* With the lock held exclusively. */
+static SasSeries *
+metrics_enter(const SasSeriesKey *key)
+{
+	SasSeries  *s = sas_base_table_enter(&metrics_table, key);
+
+	if (s == NULL || s->added_at != 0)
 		return s;
-
-	LWLockAcquire(&metrics_shmem->lock, LW_EXCLUSIVE);
-	s = metrics_look_up(metric, id1, id2, label);
-	/* some entries stay free, or each search for a new series would go through all */
-	if (s != NULL && s->dboid == InvalidOid && metrics_shmem->used > SAS_SERIES / 8 * 7)
-		s = NULL;
-	if (s != NULL && s->dboid == InvalidOid)
-	{
-		s->metric = metric;
-		s->id1 = id1;
-		s->id2 = id2;
-		strlcpy(s->label, label, sizeof(s->label));
-		pg_atomic_init_u64(&s->n, 0);
-		pg_atomic_init_u64(&s->sum_us, 0);
-		for (int i = 0; i < SAS_METRICS_BUCKETS; i++)
-			pg_atomic_init_u64(&s->buckets[i], 0);
-		s->dboid = MyDatabaseId;
-		metrics_shmem->used++;
-	}
-	LWLockRelease(&metrics_shmem->lock);
-	if (s == NULL)
-		pg_atomic_fetch_add_u64(&metrics_shmem->dropped, 1);
+	s->added_at = sas_base_clock_now();
+	pg_atomic_init_u64(&s->n, 0);
+	pg_atomic_init_u64(&s->sum_us, 0);
+	for (int i = 0; i < SAS_METRICS_BUCKETS; i++)
+		pg_atomic_init_u64(&s->buckets[i], 0);
 	return s;
+}
+
+static void
+metrics_sum_up_all(void)
+{
+	HASH_SEQ_STATUS scan;
+	SasSeries  *s;
+
+	hash_seq_init(&scan, metrics_table.entries);
+	while ((s = hash_seq_search(&scan)) != NULL)
+		if (!metrics_is_other(s))
+		{
+			metrics_sum_up(s);
+			sas_base_table_remove(&metrics_table, s);
+		}
+}
+
+/* The same.  The others are made first, so that no series is without; NULL: not even they have room. */
+static SasSeries *
+metrics_make(const SasSeriesKey *key)
+{
+	SasSeriesKey other_key = metrics_other_key(key);
+	SasSeries  *other = metrics_enter(&other_key);
+	SasSeries  *s;
+
+	if (other == NULL)
+	{
+		/* once for each metric of a database at most */
+		metrics_sum_up_all();
+		other = metrics_enter(&other_key);
+	}
+	s = other != NULL ? metrics_enter(key) : NULL;
+	return s != NULL ? s : other;
 }
 
 static void
 metrics_add(SasSeries *s, uint64 n, double seconds)
 {
+	s->added_at = sas_base_clock_now();
 	pg_atomic_fetch_add_u64(&s->n, n);
 	if (seconds < 0)
 		return;
@@ -186,13 +207,40 @@ metrics_add(SasSeries *s, uint64 n, double seconds)
 		}
 }
 
+/* Nothing here raises an error. */
+static void
+metrics_add_all(const Pending *pending, int n)
+{
+	bool		may_make = false;
+
+	if (n == 0 || !sas_base_table_lock(&metrics_table, LW_SHARED))
+		return;
+	for (int i = 0; i < n; i++)
+	{
+		SasSeries  *s = sas_base_table_find(&metrics_table, &pending[i].key);
+
+		if (s == NULL && !may_make)
+		{
+			sas_base_table_unlock(&metrics_table);
+			sas_base_table_lock(&metrics_table, LW_EXCLUSIVE);
+			may_make = true;
+		}
+		if (s == NULL)
+			s = metrics_make(&pending[i].key);
+		if (s != NULL)
+			metrics_add(s, pending[i].n, pending[i].seconds);
+		else
+			++*(uint64 *) metrics_table.extra;
+	}
+	sas_base_table_unlock(&metrics_table);
+}
+
 void
 sas_metrics_add(SasMetric metric, int id1, int id2, const char *label, uint64 n, double seconds)
 {
-	SasSeries  *s = metrics_find(metric, id1, id2, label);
+	Pending		at_once = {metrics_key(MyDatabaseId, metric, id1, id2, label), n, seconds};
 
-	if (s != NULL)
-		metrics_add(s, n, seconds);
+	metrics_add_all(&at_once, 1);
 }
 
 /* -------------------------------------------------------------- transactions */
@@ -200,9 +248,7 @@ sas_metrics_add(SasMetric metric, int id1, int id2, const char *label, uint64 n,
 void
 sas_metrics_add_at_commit(SasMetric metric, int id1, int id2, const char *label, uint64 n, double seconds)
 {
-	SasSeries  *s = metrics_find(metric, id1, id2, label);
-
-	if (s == NULL)
+	if (metrics_table.state == NULL)
 		return;
 	if (metrics_n_pending == metrics_pending_room)
 	{
@@ -214,9 +260,7 @@ sas_metrics_add_at_commit(SasMetric metric, int id1, int id2, const char *label,
 			metrics_pending = repalloc_huge(metrics_pending, sizeof(Pending) * more);
 		metrics_pending_room = more;
 	}
-	metrics_pending[metrics_n_pending].series = s;
-	metrics_pending[metrics_n_pending].n = n;
-	metrics_pending[metrics_n_pending++].seconds = seconds;
+	metrics_pending[metrics_n_pending++] = (Pending) {metrics_key(MyDatabaseId, metric, id1, id2, label), n, seconds};
 }
 
 static void
@@ -226,8 +270,7 @@ metrics_xact_callback(XactEvent event, void *arg)
 	{
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_PREPARE:	/* it will be committed, most likely, by another session */
-			for (int i = 0; i < metrics_n_pending; i++)
-				metrics_add(metrics_pending[i].series, metrics_pending[i].n, metrics_pending[i].seconds);
+			metrics_add_all(metrics_pending, metrics_n_pending);
 			break;
 		case XACT_EVENT_ABORT:
 			break;
@@ -279,6 +322,7 @@ metrics_subxact_callback(SubXactEvent event, SubTransactionId mine, SubTransacti
 void
 sas_metrics_install(void)
 {
+	sas_base_table_register(&metrics_table);
 	RegisterXactCallback(metrics_xact_callback, NULL);
 	RegisterSubXactCallback(metrics_subxact_callback, NULL);
 }
@@ -288,39 +332,41 @@ sas_metrics_install(void)
 int
 sas_metrics_view(SasSeriesView **views)
 {
+	HASH_SEQ_STATUS scan;
+	SasSeries  *s;
 	int			n = 0;
 
 	*views = NULL;
-	if (metrics_shmem == NULL)
+	if (metrics_table.state == NULL)
 		return 0;
-	LWLockAcquire(&metrics_shmem->lock, LW_SHARED);
-	*views = palloc(sizeof(SasSeriesView) * Max(metrics_shmem->used, 1));
-	for (int i = 0; i < SAS_SERIES; i++)
+	*views = palloc(sizeof(SasSeriesView) * sas_base_max_metrics);
+	sas_base_table_lock(&metrics_table, LW_SHARED);
+	hash_seq_init(&scan, metrics_table.entries);
+	while ((s = hash_seq_search(&scan)) != NULL)
 	{
-		SasSeries  *s = &metrics_shmem->series[i];
-		SasSeriesView *v;
+		SasSeriesView *v = &(*views)[n];
 		uint64		below = 0;
 
-		if (s->dboid != MyDatabaseId)
+		if (s->key.dboid != MyDatabaseId || pg_atomic_read_u64(&s->n) == 0)
 			continue;
-		v = &(*views)[n++];
-		v->metric = s->metric;
-		v->id1 = s->id1;
-		v->id2 = s->id2;
-		strlcpy(v->label, s->label, sizeof(v->label));
+		v->metric = s->key.metric;
+		v->id1 = s->key.id1;
+		v->id2 = s->key.id2;
+		strlcpy(v->label, s->key.label, sizeof(v->label));
 		/* the buckets first: none may count more than the total */
 		for (int k = 0; k < SAS_METRICS_BUCKETS; k++)
 			v->buckets[k] = below += pg_atomic_read_u64(&s->buckets[k]);
 		pg_read_barrier();
 		v->sum = pg_atomic_read_u64(&s->sum_us) / 1e6;
 		v->n = Max(pg_atomic_read_u64(&s->n), below);
+		n++;
 	}
-	LWLockRelease(&metrics_shmem->lock);
+	sas_base_table_unlock(&metrics_table);
 	return n;
 }
 
 uint64
 sas_metrics_dropped(void)
 {
-	return metrics_shmem == NULL ? 0 : pg_atomic_read_u64(&metrics_shmem->dropped);
+	return metrics_table.state == NULL ? 0 : *(uint64 *) metrics_table.extra;
 }

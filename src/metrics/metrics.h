@@ -6,6 +6,8 @@
  * where spans are observed their sum and a count per bucket.  All of it is
  * in shared memory, so that counting writes no WAL and locks no row.  It
  * starts from zero with the server, as the counters of Prometheus may.
+ * There is room for sas.max_metrics series; the others are one for each
+ * metric, with the label "_other".
  */
 #ifndef SAS_METRICS_METRICS_H
 #define SAS_METRICS_METRICS_H
@@ -31,8 +33,6 @@ typedef enum SasMetric
 /* Upper bounds of the buckets in seconds; what is above the last is in none. */
 extern const double sas_metrics_bounds[SAS_METRICS_BUCKETS];
 
-extern Size sas_metrics_shmem_size(void);
-extern void sas_metrics_shmem_init(void);
 extern void sas_metrics_install(void);
 
 /* "call", "step_wait", ...; by_name: -1 when there is none of that name. */

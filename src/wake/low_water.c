@@ -2,50 +2,47 @@
 /*
  * low_water.c: low-water marks; see low_water.h.
  *
- * The first scan of a lane or of due rows makes an entry, which is never
- * removed. A spinlock of its own guards the numbers of an entry; one lock
- * for all guards finding (shared) and making entries. A missing entry has no
- * mark, so there is nothing to lower: a scan that makes the entry afterwards
- * takes its snapshot afterwards, too, and sees the row.
+ * The first scan of a lane or of due rows makes an entry. A missing entry has
+ * no mark, so there is nothing to lower: a scan that makes the entry
+ * afterwards takes its snapshot afterwards, too, and sees the row. So an entry
+ * may be removed at any time, and a scan that finds no room begins at the
+ * first row.
  */
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "common/hashfn.h"
 #include "miscadmin.h"
-#include "port/atomics.h"
-#include "storage/lwlock.h"
-#include "storage/shmem.h"
-#include "storage/spin.h"
 
 #include "base/clock.h"
+#include "base/settings.h"
+#include "base/shared_table.h"
 #include "wake/low_water.h"
 
-#define SAS_LOW_WATER_ENTRIES 1024
 /* of one transaction; with more, all marks of the database are reset */
 #define SAS_LOW_WATER_NOTES 64
 /* a token that a transaction has for longer, because it stays open, may be taken by another scan */
 #define SAS_TOKEN_US 1000000
 
-typedef struct SasLowWater
+/* A lane that no scan has read for so long makes room for others. */
+#define SAS_LOW_WATER_IDLE_US 10000000
+
+typedef struct SasLowWaterKey
 {
-	Oid			dboid;			/* InvalidOid: free */
+	Oid			dboid;
 	SasLowWaterKind kind;
 	int			n;
-	slock_t		mutex;
+} SasLowWaterKey;
+
+typedef struct SasLowWater
+{
+	SasLowWaterKey key;
 	TimestampTz mark;			/* no row can be seen before it */
 	TimestampTz noted_low;		/* the least that was noted since the token was taken */
 	uint64		token;			/* of the scan that may raise the mark; 0: free */
 	int64		taken_us;
+	int64		begun_us;		/* the last scan */
 	int64		checked_us;
 } SasLowWater;
-
-typedef struct SasLowWaterShmem
-{
-	LWLock		lock;
-	pg_atomic_uint64 next_token;
-	SasLowWater	entries[SAS_LOW_WATER_ENTRIES];
-} SasLowWaterShmem;
 
 typedef struct SasLowWaterNote
 {
@@ -56,13 +53,22 @@ typedef struct SasLowWaterNote
 
 typedef struct SasLowWaterScan
 {
-	SasLowWater *entry;
+	SasLowWaterKey key;
 	uint64		token;
 	bool		found;
 	TimestampTz first;
 } SasLowWaterScan;
 
-static SasLowWaterShmem *low_water_shmem = NULL;
+static bool
+low_water_is_idle(const void *entry, int64 now)
+{
+	return now - ((const SasLowWater *) entry)->begun_us > SAS_LOW_WATER_IDLE_US;
+}
+
+static SasSharedTable low_water_table = {
+	.name = "low-water marks",.setting = "sas.max_low_water_marks",.capacity = &sas_base_max_low_water_marks,
+	.key_size = sizeof(SasLowWaterKey),.entry_size = sizeof(SasLowWater),.idle = low_water_is_idle
+};
 
 /* Of this transaction. */
 static SasLowWaterNote low_water_notes[SAS_LOW_WATER_NOTES];
@@ -71,76 +77,17 @@ static bool low_water_noted_all = false;
 static SasLowWaterScan low_water_scans[SAS_LOW_WATER_NOTES];
 static int	low_water_n_scans = 0;
 
-Size
-sas_wake_low_water_shmem_size(void)
-{
-	return sizeof(SasLowWaterShmem);
-}
-
-/* With AddinShmemInitLock held. */
-void
-sas_wake_low_water_shmem_init(void)
-{
-	bool		found;
-
-	low_water_shmem = ShmemInitStruct("sas low-water marks", sizeof(SasLowWaterShmem), &found);
-	if (!found)
-	{
-		memset(low_water_shmem, 0, sizeof(SasLowWaterShmem));
-		LWLockInitialize(&low_water_shmem->lock, LWLockNewTrancheId());
-		pg_atomic_init_u64(&low_water_shmem->next_token, 1);
-		for (int i = 0; i < SAS_LOW_WATER_ENTRIES; i++)
-			SpinLockInit(&low_water_shmem->entries[i].mutex);
-	}
-	LWLockRegisterTranche(low_water_shmem->lock.tranche, "sas_fronts");
-}
-
-/* With the lock held. NULL: there is no entry, and *room is where it belongs; NULL when all are taken. */
+/* With the lock held; NULL: there is no room. */
 static SasLowWater *
-low_water_find(Oid dboid, SasLowWaterKind kind, int n, SasLowWater **room)
+low_water_find_or_make(const SasLowWaterKey *key, int64 now)
 {
-	uint32		h = hash_combine(hash_combine(murmurhash32(dboid), (uint32) kind), murmurhash32((uint32) n));
+	SasLowWater *f = sas_base_table_find(&low_water_table, key);
 
-	*room = NULL;
-	for (int i = 0; i < SAS_LOW_WATER_ENTRIES; i++)
+	if (f == NULL && (f = sas_base_table_enter(&low_water_table, key)) != NULL)
 	{
-		SasLowWater *f = &low_water_shmem->entries[(h + i) % SAS_LOW_WATER_ENTRIES];
-
-		if (!OidIsValid(f->dboid))
-		{
-			*room = f;
-			return NULL;
-		}
-		if (f->dboid == dboid && f->kind == kind && f->n == n)
-			return f;
-	}
-	return NULL;
-}
-
-static SasLowWater *
-low_water_find_or_make(SasLowWaterKind kind, int n)
-{
-	SasLowWater *room;
-	SasLowWater *f;
-
-	LWLockAcquire(&low_water_shmem->lock, LW_SHARED);
-	f = low_water_find(MyDatabaseId, kind, n, &room);
-	LWLockRelease(&low_water_shmem->lock);
-	if (f != NULL || room == NULL)
-		return f;
-	LWLockAcquire(&low_water_shmem->lock, LW_EXCLUSIVE);
-	f = low_water_find(MyDatabaseId, kind, n, &room);
-	if (f == NULL && room != NULL)
-	{
-		f = room;
-		f->kind = kind;
-		f->n = n;
 		f->mark = f->noted_low = DT_NOBEGIN;
-		f->token = 0;
-		f->checked_us = sas_base_clock_monotonic_us();
-		f->dboid = MyDatabaseId;
+		f->checked_us = now;
 	}
-	LWLockRelease(&low_water_shmem->lock);
 	return f;
 }
 
@@ -149,7 +96,7 @@ low_water_find_or_make(SasLowWaterKind kind, int n)
 void
 sas_wake_low_water_note(SasLowWaterKind kind, int n, TimestampTz at)
 {
-	if (low_water_shmem == NULL || low_water_noted_all)
+	if (low_water_table.state == NULL || low_water_noted_all)
 		return;
 	for (int i = low_water_n_notes - 1; i >= 0; i--)
 		if (low_water_notes[i].kind == kind && low_water_notes[i].n == n)
@@ -168,82 +115,84 @@ sas_wake_low_water_note(SasLowWaterKind kind, int n, TimestampTz at)
 static void
 low_water_lower_entry(SasLowWater *f, TimestampTz at)
 {
-	SpinLockAcquire(&f->mutex);
 	f->mark = Min(f->mark, at);
 	f->noted_low = Min(f->noted_low, at);
-	SpinLockRelease(&f->mutex);
 }
 
 void
 sas_wake_low_water_lower(Oid dboid, SasLowWaterKind kind, int n, TimestampTz at)
 {
-	SasLowWater *room;
+	SasLowWaterKey key = {dboid, kind, n};
 	SasLowWater *f;
 
-	if (low_water_shmem == NULL)
+	if (!sas_base_table_lock(&low_water_table, LW_EXCLUSIVE))
 		return;
-	LWLockAcquire(&low_water_shmem->lock, LW_SHARED);
-	f = low_water_find(dboid, kind, n, &room);
+	f = sas_base_table_find(&low_water_table, &key);
 	if (f != NULL)
 		low_water_lower_entry(f, at);
-	LWLockRelease(&low_water_shmem->lock);
+	sas_base_table_unlock(&low_water_table);
 }
 
 void
 sas_wake_low_water_lower_all(Oid dboid)
 {
-	if (low_water_shmem == NULL)
+	HASH_SEQ_STATUS scan;
+	SasLowWater *f;
+
+	if (!sas_base_table_lock(&low_water_table, LW_EXCLUSIVE))
 		return;
-	LWLockAcquire(&low_water_shmem->lock, LW_SHARED);
-	for (int i = 0; i < SAS_LOW_WATER_ENTRIES; i++)
-		if (low_water_shmem->entries[i].dboid == dboid)
-			low_water_lower_entry(&low_water_shmem->entries[i], DT_NOBEGIN);
-	LWLockRelease(&low_water_shmem->lock);
+	hash_seq_init(&scan, low_water_table.entries);
+	while ((f = hash_seq_search(&scan)) != NULL)
+		if (f->key.dboid == dboid)
+			low_water_lower_entry(f, DT_NOBEGIN);
+	sas_base_table_unlock(&low_water_table);
 }
 
 /* ---------------------------------------------------------------- looks */
 
-static SasLowWaterScan *
-low_water_scan_of(const SasLowWater *f)
+static bool
+low_water_has_scan(SasLowWaterKind kind, int n)
 {
 	for (int i = 0; i < low_water_n_scans; i++)
-		if (low_water_scans[i].entry == f)
-			return &low_water_scans[i];
-	return NULL;
+		if (low_water_scans[i].key.kind == kind && low_water_scans[i].key.n == n)
+			return true;
+	return false;
+}
+
+/* With the lock held: the scan may raise the mark, unless another may. */
+static void
+low_water_take_token(SasLowWater *f, int64 now)
+{
+	static uint32 last = 0;
+
+	/* a snapshot of the whole transaction may be older than what was noted since: it sees less, and raises nothing */
+	if (IsolationUsesXactSnapshot() || low_water_n_scans == SAS_LOW_WATER_NOTES ||
+		low_water_has_scan(f->key.kind, f->key.n) || (f->token != 0 && now - f->taken_us <= SAS_TOKEN_US))
+		return;
+	f->token = (uint64) MyProcPid << 32 | ++last;
+	f->taken_us = now;
+	f->noted_low = DT_NOEND;
+	low_water_scans[low_water_n_scans++] = (SasLowWaterScan) {f->key, f->token, false, 0};
 }
 
 TimestampTz
 sas_wake_low_water_begin(SasLowWaterKind kind, int n)
 {
+	SasLowWaterKey key = {MyDatabaseId, kind, n};
+	int64		now = sas_base_clock_monotonic_us();
+	TimestampTz mark = DT_NOBEGIN;
 	SasLowWater *f;
-	TimestampTz mark;
-	uint64		token = 0;
 
-	/* a snapshot of the whole transaction may be older than what was noted since: it sees less, and raises nothing */
-	bool		may_raise = !IsolationUsesXactSnapshot() && low_water_n_scans < SAS_LOW_WATER_NOTES;
-
-	if (low_water_shmem == NULL || low_water_noted_all || (f = low_water_find_or_make(kind, n)) == NULL)
+	if (low_water_noted_all || !sas_base_table_lock(&low_water_table, LW_EXCLUSIVE))
 		return DT_NOBEGIN;
-	if (may_raise && low_water_scan_of(f) == NULL)
-		token = pg_atomic_fetch_add_u64(&low_water_shmem->next_token, 1);
-	SpinLockAcquire(&f->mutex);
-	mark = f->mark;
-	if (token != 0)
+	f = low_water_find_or_make(&key, now);
+	if (f != NULL)
 	{
-		int64		now = sas_base_clock_monotonic_us();
-
-		if (f->token == 0 || now - f->taken_us > SAS_TOKEN_US)
-		{
-			f->token = token;
-			f->taken_us = now;
-			f->noted_low = DT_NOEND;
-		}
-		else
-			token = 0;
+		mark = f->mark;
+		f->begun_us = now;
+		low_water_take_token(f, now);
 	}
-	SpinLockRelease(&f->mutex);
-	if (token != 0)
-		low_water_scans[low_water_n_scans++] = (SasLowWaterScan) {f, token, false, 0};
+	sas_base_table_unlock(&low_water_table);
 	for (int i = 0; i < low_water_n_notes; i++)
 		if (low_water_notes[i].kind == kind && low_water_notes[i].n == n)
 			mark = Min(mark, low_water_notes[i].at);
@@ -254,7 +203,7 @@ void
 sas_wake_low_water_raise(SasLowWaterKind kind, int n, TimestampTz first)
 {
 	for (int i = 0; i < low_water_n_scans; i++)
-		if (low_water_scans[i].entry->kind == kind && low_water_scans[i].entry->n == n)
+		if (low_water_scans[i].key.kind == kind && low_water_scans[i].key.n == n)
 		{
 			low_water_scans[i].found = true;
 			low_water_scans[i].first = first;
@@ -265,19 +214,22 @@ sas_wake_low_water_raise(SasLowWaterKind kind, int n, TimestampTz first)
 static void
 low_water_end_scans(bool committed)
 {
+	if (low_water_n_scans == 0)
+		return;
+	sas_base_table_lock(&low_water_table, LW_EXCLUSIVE);
 	for (int i = 0; i < low_water_n_scans; i++)
 	{
-		SasLowWater *f = low_water_scans[i].entry;
+		SasLowWaterScan *scan = &low_water_scans[i];
+		SasLowWater *f = sas_base_table_find(&low_water_table, &scan->key);
 
-		SpinLockAcquire(&f->mutex);
-		if (f->token == low_water_scans[i].token)
-		{
-			f->token = 0;
-			if (committed && low_water_scans[i].found)
-				f->mark = Min(low_water_scans[i].first, f->noted_low);
-		}
-		SpinLockRelease(&f->mutex);
+		/* another scan may have taken the token since, or the entry may be a new one */
+		if (f == NULL || f->token != scan->token)
+			continue;
+		f->token = 0;
+		if (committed && scan->found)
+			f->mark = Min(scan->first, f->noted_low);
 	}
+	sas_base_table_unlock(&low_water_table);
 	low_water_n_scans = 0;
 }
 
@@ -305,13 +257,14 @@ sas_wake_low_water_forget(void)
 static void
 low_water_subxact_callback(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
 {
-	if (event == SUBXACT_EVENT_ABORT_SUB && low_water_n_scans > 0)
+	if (event == SUBXACT_EVENT_ABORT_SUB)
 		low_water_end_scans(false);
 }
 
 void
 sas_wake_low_water_install(void)
 {
+	sas_base_table_register(&low_water_table);
 	RegisterSubXactCallback(low_water_subxact_callback, NULL);
 }
 
@@ -321,30 +274,22 @@ int
 sas_wake_low_water_view(SasLowWaterView **views, int64 unchecked_for_us)
 {
 	int64		now = sas_base_clock_monotonic_us();
+	HASH_SEQ_STATUS scan;
+	SasLowWater *f;
 	int			n = 0;
 
-	*views = palloc(sizeof(SasLowWaterView) * SAS_LOW_WATER_ENTRIES);
-	if (low_water_shmem == NULL)
+	*views = palloc(sizeof(SasLowWaterView) * sas_base_max_low_water_marks);
+	if (!sas_base_table_lock(&low_water_table, LW_EXCLUSIVE))
 		return 0;
-	LWLockAcquire(&low_water_shmem->lock, LW_SHARED);
-	for (int i = 0; i < SAS_LOW_WATER_ENTRIES; i++)
+	hash_seq_init(&scan, low_water_table.entries);
+	while ((f = hash_seq_search(&scan)) != NULL)
 	{
-		SasLowWater *f = &low_water_shmem->entries[i];
-		bool		wanted = f->dboid == MyDatabaseId;
-
-		if (!wanted)
+		if (f->key.dboid != MyDatabaseId || (unchecked_for_us > 0 && now - f->checked_us <= unchecked_for_us))
 			continue;
-		SpinLockAcquire(&f->mutex);
 		if (unchecked_for_us > 0)
-		{
-			wanted = now - f->checked_us > unchecked_for_us;
-			if (wanted)
-				f->checked_us = now;
-		}
-		(*views)[n] = (SasLowWaterView) {f->kind, f->n, f->mark};
-		SpinLockRelease(&f->mutex);
-		n += wanted;
+			f->checked_us = now;
+		(*views)[n++] = (SasLowWaterView) {f->key.kind, f->key.n, f->mark};
 	}
-	LWLockRelease(&low_water_shmem->lock);
+	sas_base_table_unlock(&low_water_table);
 	return n;
 }

@@ -23,7 +23,8 @@
  *
  * A scan takes a token, so that only one at a time raises a mark; a scan
  * without the token reads the mark all the same. Nothing here survives a
- * crash: then there are no marks.
+ * crash: then there are no marks. Nor does a lane without room in shared
+ * memory (sas.max_low_water_marks) have one: it is scanned from the beginning.
  */
 #ifndef SAS_WAKE_LOW_WATER_H
 #define SAS_WAKE_LOW_WATER_H
@@ -42,8 +43,6 @@ typedef enum SasLowWaterKind
 	SAS_LOW_WATER_UNTIMED = 'y'
 } SasLowWaterKind;
 
-extern Size sas_wake_low_water_shmem_size(void);
-extern void sas_wake_low_water_shmem_init(void);
 extern void sas_wake_low_water_install(void);
 
 /* This transaction has written a row with that key. */

@@ -6,7 +6,8 @@
  * attaches, and then loses its slot; the launcher checks them before it
  * starts a worker. The entry is made before workers are stopped, so no
  * worker slips in after the check. A session that dies removes its entries
- * in its exit callback; a crash removes all.
+ * in its exit callback; a crash removes all. An exclusion that finds no room
+ * is of all databases: no worker starts in any until it ends.
  *
  * A worker that is this session itself (a function step that drops the
  * extension) is not stopped.
@@ -22,17 +23,46 @@
 #include "utils/wait_event.h"
 
 #include "base/clock.h"
+#include "base/settings.h"
+#include "base/shared_table.h"
 #include "worker/exclusion.h"
 #include "worker/request.h"
 #include "worker/shmem.h"
 
 #define EXCLUSION_WAIT_MS 10000
 
-/* Entries of this process. */
+typedef struct SasExclusion
+{
+	Oid			dboid;
+	int			pid;			/* of the session */
+} SasExclusion;
+
+/* The session ends it, whatever becomes of the database. */
+static bool
+exclusion_forget(void *entry)
+{
+	return false;
+}
+
+static SasSharedTable exclusion_table = {
+	.name = "exclusions",.setting = "sas.max_exclusions",.capacity = &sas_base_max_exclusions,
+	.key_size = sizeof(SasExclusion),.entry_size = sizeof(SasExclusion),
+	.extra_size = sizeof(int),	/* exclusions of all databases */
+	.forget = exclusion_forget
+};
+
+/* Of this process: all, and those of all databases. */
 static int	exclusion_n_mine = 0;
+static int	exclusion_n_everywhere = 0;
 
 /* The database whose entry stays when a transaction ends. */
 static Oid	exclusion_lasting = InvalidOid;
+
+void
+sas_worker_exclusion_install(void)
+{
+	sas_base_table_register(&exclusion_table);
+}
 
 bool
 sas_worker_exclusion_mine(void)
@@ -41,22 +71,18 @@ sas_worker_exclusion_mine(void)
 }
 
 bool
-sas_worker_is_excluded(Oid dboid)
-{
-	for (int i = 0; i < SAS_MAX_EXCLUSIONS; i++)
-		if (sas_worker_shmem->exclusions[i].pid != 0 && sas_worker_shmem->exclusions[i].dboid == dboid)
-			return true;
-	return false;
-}
-
-bool
 sas_worker_exclusion_active(Oid dboid)
 {
+	HASH_SEQ_STATUS scan;
+	SasExclusion *e;
 	bool		excluded;
 
-	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
-	excluded = sas_worker_is_excluded(dboid);
-	LWLockRelease(&sas_worker_shmem->lock);
+	sas_base_table_lock(&exclusion_table, LW_SHARED);
+	excluded = *(int *) exclusion_table.extra > 0;
+	hash_seq_init(&scan, exclusion_table.entries);
+	while ((e = hash_seq_search(&scan)) != NULL)
+		excluded |= e->dboid == dboid;
+	sas_base_table_unlock(&exclusion_table);
 	return excluded;
 }
 
@@ -66,27 +92,22 @@ exclusion_exit(int code, Datum arg)
 	sas_worker_exclusion_end_all();
 }
 
-/* With the lock held: makes the entry; false when there is no room. */
-static bool
+static void
 exclusion_enter(Oid dboid)
 {
-	SasExclusion *free_entry = NULL;
+	SasExclusion mine = {dboid, MyProcPid};
 
-	for (int i = 0; i < SAS_MAX_EXCLUSIONS; i++)
+	sas_base_table_lock(&exclusion_table, LW_EXCLUSIVE);
+	if (sas_base_table_find(&exclusion_table, &mine) == NULL)
 	{
-		SasExclusion *exclusion = &sas_worker_shmem->exclusions[i];
-
-		if (exclusion->pid == MyProcPid && exclusion->dboid == dboid)
-			return true;
-		if (exclusion->pid == 0 && free_entry == NULL)
-			free_entry = exclusion;
+		exclusion_n_mine++;
+		if (sas_base_table_enter(&exclusion_table, &mine) == NULL)
+		{
+			exclusion_n_everywhere++;
+			++*(int *) exclusion_table.extra;
+		}
 	}
-	if (free_entry == NULL)
-		return false;
-	free_entry->dboid = dboid;
-	free_entry->pid = MyProcPid;
-	exclusion_n_mine++;
-	return true;
+	sas_base_table_unlock(&exclusion_table);
 }
 
 /*
@@ -160,7 +181,7 @@ sas_worker_exclusion_begin(Oid dboid)
 {
 	static bool registered = false;
 	int		   *pids;
-	int			n = 0;
+	int			n;
 
 	if (sas_worker_shmem == NULL)
 		return;
@@ -168,9 +189,9 @@ sas_worker_exclusion_begin(Oid dboid)
 		before_shmem_exit(exclusion_exit, (Datum) 0);
 	registered = true;
 	pids = palloc(sas_worker_shmem->capacity * sizeof(int));
+	exclusion_enter(dboid);
 	LWLockAcquire(&sas_worker_shmem->lock, LW_EXCLUSIVE);
-	if (exclusion_enter(dboid))
-		n = exclusion_stop_workers(dboid, pids);
+	n = exclusion_stop_workers(dboid, pids);
 	LWLockRelease(&sas_worker_shmem->lock);
 	exclusion_wait(dboid, pids, n);
 	pfree(pids);
@@ -186,20 +207,29 @@ sas_worker_exclusion_keep(void)
 void
 sas_worker_exclusion_end_transaction(void)
 {
-	int			ended = 0;
+	int			before = exclusion_n_mine;
+	HASH_SEQ_STATUS scan;
+	SasExclusion *e;
 
 	if (exclusion_n_mine == 0)
 		return;
-	LWLockAcquire(&sas_worker_shmem->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < SAS_MAX_EXCLUSIONS; i++)
-		if (sas_worker_shmem->exclusions[i].pid == MyProcPid && sas_worker_shmem->exclusions[i].dboid != exclusion_lasting)
+	sas_base_table_lock(&exclusion_table, LW_EXCLUSIVE);
+	hash_seq_init(&scan, exclusion_table.entries);
+	while ((e = hash_seq_search(&scan)) != NULL)
+		if (e->pid == MyProcPid && e->dboid != exclusion_lasting)
 		{
-			sas_worker_shmem->exclusions[i].pid = 0;
-			ended++;
+			sas_base_table_remove(&exclusion_table, e);
+			exclusion_n_mine--;
 		}
-	LWLockRelease(&sas_worker_shmem->lock);
-	exclusion_n_mine -= ended;
-	if (ended > 0)
+	/* which of them lasts is not known: all do */
+	if (!OidIsValid(exclusion_lasting))
+	{
+		*(int *) exclusion_table.extra -= exclusion_n_everywhere;
+		exclusion_n_mine -= exclusion_n_everywhere;
+		exclusion_n_everywhere = 0;
+	}
+	sas_base_table_unlock(&exclusion_table);
+	if (exclusion_n_mine < before)
 		sas_worker_request_wake();
 }
 

@@ -6,6 +6,8 @@
 #ifndef SAS_WORKER_EXCLUSION_H
 #define SAS_WORKER_EXCLUSION_H
 
+extern void sas_worker_exclusion_install(void);
+
 /*
  * From now on no worker starts in that database. Those that run are stopped,
  * and the call returns when they are gone (or after 10 s with a WARNING).

@@ -389,6 +389,7 @@ lifecycle_xact_callback(XactEvent event, void *arg)
 void
 sas_worker_lifecycle_install(void)
 {
+	sas_worker_exclusion_install();
 	lifecycle_previous_hook = ProcessUtility_hook;
 	ProcessUtility_hook = lifecycle_utility;
 	RegisterXactCallback(lifecycle_xact_callback, NULL);

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/peers.h"
 #include "wake/wakeup.h"
+#include "worker/exclusion.h"
 #include "worker/request.h"
 #include "worker/session.h"
 #include "worker/shmem.h"
@@ -149,7 +150,7 @@ sas_worker_registry_attach(int slot_number, int64 worker_id)
 
 	LWLockAcquire(&sas_worker_shmem->lock, LW_EXCLUSIVE);
 	mine = slot->state == SAS_SLOT_STARTING && slot->worker_id == worker_id;
-	if (mine && sas_worker_is_excluded(slot->dboid))
+	if (mine && sas_worker_exclusion_active(slot->dboid))
 	{
 		slot->state = SAS_SLOT_FREE;
 		mine = false;

@@ -24,15 +24,8 @@
 
 #include "worker/registry.h"
 
-#define SAS_MAX_EXCLUSIONS 256
 #define SAS_MAX_REQUESTS 64
 #define SAS_MAX_TROUBLES 128
-
-typedef struct SasExclusion
-{
-	Oid			dboid;
-	int			pid;			/* of the session; 0: free */
-} SasExclusion;
 
 typedef struct SasWorkerShmem
 {
@@ -49,7 +42,6 @@ typedef struct SasWorkerShmem
 	int			nprobes;
 	Oid			probes[SAS_MAX_REQUESTS];
 
-	SasExclusion exclusions[SAS_MAX_EXCLUSIONS];
 	SasTrouble	troubles[SAS_MAX_TROUBLES];
 
 	int			capacity;
@@ -58,8 +50,5 @@ typedef struct SasWorkerShmem
 
 /* NULL when the library is not preloaded. */
 extern SasWorkerShmem *sas_worker_shmem;
-
-/* With the lock held: does a session exclude workers from that database? */
-extern bool sas_worker_is_excluded(Oid dboid);
 
 #endif							/* SAS_WORKER_SHMEM_H */
