@@ -28,7 +28,8 @@ BEGIN
                        'subscription,composition,run,run_key,run_dependency,singleton,'
                        'concurrency_slot,deferred_run,queue,queue_slot,step,override,ready,lease,'
                        'message,item,map_progress,phase,undo_order,abandoned_run,signal,token_key,planned,'
-                       'attempt,task,operator_action,alert,reply,watcher,watch,watch_ended,watch_flow,'
+                       'attempt,task,operator_action,alert,alert_run,reply,watcher,watch,watch_ended,'
+                       'watch_flow,'
                        'watch_done,watch_batch,watch_work,watch_wait,node,watch_held,watch_note,'
                        'watch_check,stub,stub_signal,stubbed_call,stub_flight,finished_run,'
                        'alert_hook,idle_version}'::text[] LOOP

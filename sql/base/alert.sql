@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Alerts: what an operator should see. One row per cause, with a count. A row
--- is closed when its cause has ended: at once where that is seen to happen, by
+-- Alerts: what an operator should see. One row per cause, with a count; of runs one per cause, workflow and
+-- owner. A row is closed when its cause has ended: at once where that is seen to happen, by
 -- the supervisor's watch (sql/supervisor/conditions) elsewhere. Of some kinds nobody can see
 -- the end; those are closed by whoever acknowledges them.
 
@@ -12,10 +12,16 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
                     'crash-loop', 'late', 'stuck', 'purge-failed')
 $$;
 
+-- _sas.has_runs(kind): does such an alert last as long as the runs for which it was raised have this cause?
+CREATE FUNCTION _sas.has_runs(kind text) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT kind IN ('step-failed', 'undo-failed', 'deadline', 'stuck')
+$$;
+
 -- _sas.raise_alert(kind, cause, message, agent_id, run_id, step_no, error): raises an alert, or counts once
 -- more the open one with the same cause. NOTIFY and the hook tell of new ones only. A cause that lies in the
 -- server or an agent and comes back within five minutes of its end is the same alert: nobody is told twice of
--- a breaker that opens and closes.
+-- a breaker that opens and closes. Alerts of runs are folded: see _sas.raise_run_alert.
 -- error: of a message that ends in "failed: <title>". The private message has the whole cause in that place.
 --   holds   nothing; a row that another session has locked is not waited for
 --   writes  alert; of a new one also a message alert_hook, if a hook is set and it is not of that hook's
@@ -34,10 +40,14 @@ DECLARE
     known bigint;
     made bigint;
 BEGIN
+    IF $5 IS NOT NULL THEN
+        PERFORM _sas.raise_run_alert($1, $2, $3, whole, $4, $5, $6);
+        RETURN;
+    END IF;
     -- one that a session is just acknowledging is not waited for
     SELECT l.alert_id INTO known FROM _sas.alert l WHERE l.cause = $2
         AND l.closed_at IS NULL FOR UPDATE SKIP LOCKED;
-    IF NOT taken AND $5 IS NULL AND _sas.lasts($1) THEN
+    IF NOT taken AND _sas.lasts($1) THEN
         SELECT l.alert_id INTO known FROM _sas.alert l
         WHERE l.closed_at > now - interval '5 min' AND l.cause = $2 ORDER BY l.closed_at DESC
             LIMIT 1 FOR UPDATE SKIP LOCKED;
@@ -49,20 +59,88 @@ BEGIN
         RETURN;
     END IF;
     -- what cannot last may be closed by that session, and then does not stand for what comes now
-    INSERT INTO _sas.alert AS a (kind, cause, agent_id, run_id, step_no, message, private_message, created_at,
-                                 last_at)
-    VALUES ($1, $2 || CASE WHEN taken THEN ' since ' || now ELSE '' END, $4, $5, $6, $3, whole, now, now)
+    INSERT INTO _sas.alert AS a (kind, cause, agent_id, message, private_message, created_at, last_at)
+    VALUES ($1, $2 || CASE WHEN taken THEN ' since ' || now ELSE '' END, $4, $3, whole, now, now)
     ON CONFLICT (cause) WHERE closed_at IS NULL
     DO UPDATE SET occurrences = a.occurrences + 1, last_at = EXCLUDED.last_at, message = EXCLUDED.message,
         private_message = EXCLUDED.private_message
     RETURNING CASE WHEN a.occurrences = 1 THEN a.alert_id END INTO made;
-    IF made IS NOT NULL THEN
-        PERFORM _sas.count_metric('alert', 0, 0, $1, 1);
-        PERFORM pg_notify('sas_alert', $1);
-        INSERT INTO _sas.message (actor, due_at, run_id, kind, alert_id)
-        SELECT 'v', _sas.due_by(now), 0, 'alert_hook', made
-        WHERE $1 <> 'alert-hook-failed' AND EXISTS (SELECT FROM _sas.alert_hook);
+    PERFORM _sas.announce_alert($1, made) WHERE made IS NOT NULL;
+END $$;
+
+-- _sas.announce_alert(kind, alert_id): this alert is new: NOTIFY and the hook tell of it.
+CREATE FUNCTION _sas.announce_alert(kind text, alert_id bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM _sas.count_metric('alert', 0, 0, $1, 1);
+    PERFORM pg_notify('sas_alert', $1);
+    INSERT INTO _sas.message (actor, due_at, run_id, kind, alert_id)
+    SELECT 'v', _sas.due_by(_sas.now()), 0, 'alert_hook', $2
+    WHERE $1 <> 'alert-hook-failed' AND EXISTS (SELECT FROM _sas.alert_hook);
+END $$;
+
+-- _sas.raise_run_alert(kind, cause, message, whole, agent_id, run_id, step_no): an alert of a run. It is
+-- counted in the open alert that runs of the same workflow and owner have for this cause, so that many runs
+-- are one alert. An alert that somebody has acknowledged takes no further run: that is a new alert; but it
+-- goes on counting what recurs in a run that it has already.
+--   holds   the lock of the run. An alert that another session has locked, or has not committed yet, is not
+--           waited for: there is another one beside it
+--   writes  alert, alert_run
+CREATE FUNCTION _sas.raise_run_alert(kind text, cause text, message text, whole text, agent_id int,
+                                     run_id bigint, step_no int) RETURNS void
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    run record;
+    named text;
+    beside text;
+    into_alert bigint := (SELECT m.alert_id FROM _sas.alert_run m JOIN _sas.alert l USING (alert_id)
+                          WHERE m.run_id = $6 AND m.cause = $2 AND l.closed_at IS NULL);
+BEGIN
+    IF into_alert IS NOT NULL THEN
+        PERFORM _sas.count_alert(into_alert, $3, $4, $6, $7);
+        RETURN;
     END IF;
+    SELECT v.workflow_id, r.owner INTO run FROM _sas.run r JOIN _sas.workflow_version v USING (version_id)
+    WHERE r.run_id = $6;
+    named := format('%s: %s of workflow %s, owner %s%s', $1, $2, run.workflow_id, run.owner::oid,
+                    _sas.test_mark());
+    FOR n IN 1 .. 1000 LOOP
+        beside := named || CASE WHEN n > 1 THEN ' beside ' || n ELSE '' END;
+        SELECT l.alert_id INTO into_alert FROM _sas.alert l WHERE l.cause = beside AND l.closed_at IS NULL
+        FOR UPDATE SKIP LOCKED;
+        EXIT WHEN FOUND AND _sas.count_alert(into_alert, $3, $4, $6, $7);
+        -- the unique index would wait for who is just inserting the same cause
+        CONTINUE WHEN EXISTS (SELECT FROM _sas.alert l WHERE l.cause = beside AND l.closed_at IS NULL)
+            OR NOT pg_try_advisory_xact_lock(hashtextextended('sas alert ' || beside, 0));
+        INSERT INTO _sas.alert (kind, cause, agent_id, workflow_id, owner, run_id, run_ids, step_no, message,
+                                private_message, created_at, last_at)
+        VALUES ($1, beside, $5, run.workflow_id, run.owner, $6, ARRAY[$6], $7, $3, $4, _sas.now(), _sas.now())
+        ON CONFLICT DO NOTHING RETURNING alert_id INTO into_alert;
+        IF FOUND THEN
+            PERFORM _sas.announce_alert($1, into_alert);
+            EXIT;
+        END IF;
+    END LOOP;
+    INSERT INTO _sas.alert_run (run_id, cause, alert_id)
+    SELECT $6, $2, into_alert WHERE _sas.has_runs($1) AND into_alert IS NOT NULL
+    ON CONFLICT (run_id, cause) DO UPDATE SET alert_id = EXCLUDED.alert_id;
+END $$;
+
+-- _sas.count_alert(alert_id, message, whole, run_id, step_no): this alert has come once more, for this run.
+-- Not while another session has it locked; returns whether it was counted.
+CREATE FUNCTION _sas.count_alert(alert_id bigint, message text, whole text, run_id bigint, step_no int)
+RETURNS boolean
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    free bigint := (SELECT l.alert_id FROM _sas.alert l WHERE l.alert_id = $1 FOR UPDATE SKIP LOCKED);
+BEGIN
+    UPDATE _sas.alert a SET occurrences = a.occurrences + 1, last_at = _sas.now(), message = $2,
+        private_message = $3, run_id = $4, step_no = $5,
+        run_ids = (array_prepend($4, array_remove(a.run_ids, $4)))[1:10]
+    WHERE a.alert_id = free;
+    RETURN FOUND;
 END $$;
 
 -- _sas.close_alerts(causes): these causes have ended. One that a session is just acknowledging is left to the
@@ -70,9 +148,25 @@ END $$;
 CREATE FUNCTION _sas.close_alerts(causes text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
+    WITH closed AS (
+        UPDATE _sas.alert a SET closed_at = _sas.now()
+        WHERE a.alert_id IN (SELECT l.alert_id FROM _sas.alert l WHERE l.cause = ANY (causes)
+                             AND l.closed_at IS NULL FOR UPDATE SKIP LOCKED)
+        RETURNING a.alert_id)
+    DELETE FROM _sas.alert_run m USING closed c WHERE m.alert_id = c.alert_id;
+END $$;
+
+-- _sas.close_resolved(alert_ids): those of these alerts of runs that have no run any more are closed. They
+-- are locked first: nobody adds a run to them then, and the next statement sees those that were added before.
+CREATE FUNCTION _sas.close_resolved(alert_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    free bigint[] := ARRAY(SELECT l.alert_id FROM _sas.alert l WHERE l.alert_id = ANY (alert_ids)
+                           AND l.closed_at IS NULL ORDER BY l.alert_id FOR UPDATE SKIP LOCKED);
+BEGIN
     UPDATE _sas.alert a SET closed_at = _sas.now()
-    WHERE a.alert_id IN (SELECT l.alert_id FROM _sas.alert l WHERE l.cause = ANY (causes)
-                         AND l.closed_at IS NULL FOR UPDATE SKIP LOCKED);
+    WHERE a.alert_id = ANY (free)
+      AND NOT EXISTS (SELECT FROM _sas.alert_run m WHERE m.alert_id = a.alert_id);
 END $$;
 
 -- _sas.remind_at(deadline): when it is looked again whether the undo that a deadline began is over.
@@ -82,11 +176,17 @@ LANGUAGE sql STABLE PARALLEL SAFE AS $$ SELECT deadline + interval '1 h' $$;
 -- _sas.close_alerts_of(run_ids): these runs are paused no more, or have been undone.
 CREATE FUNCTION _sas.close_alerts_of(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    resolved bigint[];
 BEGIN
-    UPDATE _sas.alert a SET closed_at = _sas.now()
-    WHERE a.alert_id IN (SELECT l.alert_id FROM _sas.alert l
-                         WHERE l.run_id = ANY (run_ids) AND l.closed_at IS NULL
-                             AND l.kind IN ('step-failed', 'undo-failed', 'deadline') FOR UPDATE SKIP LOCKED);
+    WITH gone AS (
+        DELETE FROM _sas.alert_run m USING _sas.alert l
+        WHERE m.run_id = ANY ($1) AND l.alert_id = m.alert_id AND l.kind <> 'stuck'
+        RETURNING m.alert_id)
+    SELECT array_agg(DISTINCT g.alert_id) INTO resolved FROM gone g;
+    IF resolved IS NOT NULL THEN
+        PERFORM _sas.close_resolved(resolved);
+    END IF;
     DELETE FROM _sas.message d USING _sas.run r
     WHERE r.run_id = ANY (run_ids) AND r.state = 'stopped' AND r.deadline <= _sas.now()
       AND d.actor = 'v' AND d.due_at = _sas.remind_at(r.deadline) AND d.run_id = r.run_id
@@ -107,7 +207,10 @@ BEGIN
         UPDATE _sas.alert a
         SET acknowledged_at = _sas.now(), acknowledged_by = pg_get_userbyid(caller),
             closed_at = CASE WHEN _sas.lasts(a.kind) THEN a.closed_at
-                ELSE coalesce(a.closed_at, _sas.now()) END
+                ELSE coalesce(a.closed_at, _sas.now()) END,
+            -- further runs are another alert
+            cause = a.cause || CASE WHEN a.run_id IS NOT NULL AND _sas.has_runs(a.kind)
+                THEN format(' seen %s', a.alert_id) ELSE '' END
         WHERE a.alert_id = ANY (alert_ids) AND a.acknowledged_at IS NULL
         RETURNING a.alert_id, a.kind, a.run_id),
     told AS (

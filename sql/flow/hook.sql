@@ -29,8 +29,7 @@ BEGIN
         JOIN _sas.alert l ON l.alert_id = ANY (alert_ids)
         LEFT JOIN _sas.agent a ON a.agent_id = l.agent_id
         LEFT JOIN _sas.run r ON r.run_id = l.run_id
-        LEFT JOIN _sas.workflow_version v ON v.version_id = r.version_id
-        LEFT JOIN _sas.workflow f ON f.workflow_id = v.workflow_id
+        LEFT JOIN _sas.workflow f ON f.workflow_id = l.workflow_id
         LEFT JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = l.step_no AND NOT w.undo
         ORDER BY l.alert_id
         RETURNING run_id)

@@ -202,7 +202,7 @@ BEGIN
     END IF;
     PERFORM _sas.move_to_paused(stuck.ids, stuck.whys, 'sas supervisor', stuck.errors);
     -- their alerts were closed when the run went on
-    PERFORM _sas.raise_alert('step-failed', format('run %s step %s', r.run_id, w.name),
+    PERFORM _sas.raise_alert('step-failed', format('step %s', w.name),
                              format('run %s: step "%s" failed: %s', r.run_id, _sas.shown_name(w.name),
                                     s.error ->> 'title'), nullif(w.lane, 0), r.run_id, s.step_no, s.error)
     FROM _sas.run r

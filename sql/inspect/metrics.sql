@@ -63,7 +63,7 @@ LANGUAGE sql STABLE AS $$
     SELECT r.run_id, r.state
     FROM (SELECT d.run_id FROM _sas.message d UNION SELECT q.run_id FROM _sas.ready q UNION
           SELECT unnest(l.run_ids) FROM _sas.lease l
-          UNION SELECT a.run_id FROM _sas.alert a WHERE a.closed_at IS NULL AND a.run_id IS NOT NULL
+          UNION SELECT a.run_id FROM _sas.alert_run a
           -- the upper bound tells the planner that few are wanted
           UNION SELECT y.run_id FROM _sas.run y
           WHERE y.run_id BETWEEN (SELECT coalesce(max(t.upto), 0)

@@ -39,17 +39,21 @@ FROM _sas.all_workers() w WHERE w.database = current_database();
 COMMENT ON VIEW sas.workers IS 'The background workers of this database.';
 
 CREATE VIEW sas.alerts WITH (security_barrier) AS
-SELECT l.alert_id, l.kind, a.name AS agent, l.run_id, replace(w.name, '.(input)', '') AS step,
-    CASE WHEN _sas.sees_payload(coalesce(r.owner, 10)) THEN coalesce(l.private_message, l.message)
+SELECT l.alert_id, l.kind, a.name AS agent, f.name AS workflow, pg_get_userbyid(l.owner) AS owner, l.run_id,
+    l.run_ids, replace(w.name, '.(input)', '') AS step,
+    CASE WHEN _sas.sees_payload(coalesce(l.owner, 10)) THEN coalesce(l.private_message, l.message)
     ELSE l.message END AS message, l.occurrences, l.created_at, l.last_at, l.acknowledged_at,
     l.acknowledged_by, l.closed_at
 FROM _sas.alert l
 LEFT JOIN _sas.agent a ON a.agent_id = l.agent_id
+LEFT JOIN _sas.workflow f ON f.workflow_id = l.workflow_id
 LEFT JOIN _sas.run r ON r.run_id = l.run_id
 LEFT JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = l.step_no AND NOT w.undo
-WHERE (SELECT _sas.sees_all()) OR pg_has_role(current_user, r.owner, 'MEMBER');
-COMMENT ON VIEW sas.alerts IS 'What an operator should see: one row per cause, with a count. LISTEN '
-                              'sas_alert tells of new ones.';
+WHERE (SELECT _sas.sees_all()) OR pg_has_role(current_user, l.owner, 'MEMBER');
+COMMENT ON VIEW sas.alerts IS 'What an operator should see: one row per cause, with a count; of runs one per '
+                              'cause, workflow and owner. LISTEN sas_alert tells of new ones.';
+COMMENT ON COLUMN sas.alerts.run_ids IS 'The latest ten runs, the newest occurrence first; run_id, step and '
+                                        'message are of the first of them';
 COMMENT ON COLUMN sas.alerts.closed_at IS 'When its cause ended; null: it lasts, or nobody can see its end '
                                           'and nobody has acknowledged it';
 

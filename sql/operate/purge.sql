@@ -65,7 +65,10 @@ BEGIN
     DELETE FROM _sas.abandoned_run d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.task d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.operator_action d WHERE d.run_id = ANY (ids);
-    DELETE FROM _sas.alert d WHERE d.run_id = ANY (ids);
+    DELETE FROM _sas.alert_run d WHERE d.run_id = ANY (ids);
+    DELETE FROM _sas.alert d
+    WHERE d.alert_id = ANY (ARRAY(SELECT x.alert_id FROM _sas.alert x WHERE x.run_id = ANY (ids)
+                                  AND x.closed_at IS NOT NULL FOR UPDATE SKIP LOCKED));
     DELETE FROM _sas.reply d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.run_dependency d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.deferred_run d WHERE d.run_id = ANY (ids);
@@ -185,7 +188,7 @@ BEGIN
     PERFORM _sas.purge_versions(versions) WHERE versions IS NOT NULL;
     DELETE FROM _sas.alert l
     WHERE l.alert_id = ANY (ARRAY(SELECT x.alert_id FROM _sas.alert x
-                                  WHERE x.closed_at <= now - _sas.retain('error') AND x.run_id IS NULL
+                                  WHERE x.closed_at <= now - _sas.retain('error')
                                   ORDER BY x.closed_at LIMIT quantity FOR UPDATE SKIP LOCKED));
     SELECT p.worked + purge_tick.worked, least(p.next_due, _sas.next_purge()) INTO worked, next_due
     FROM _sas.purge_watches(quantity) p;

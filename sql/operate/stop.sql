@@ -42,7 +42,7 @@ BEGIN
         PERFORM _sas.halt_now(ids, ARRAY(SELECT _sas.problem_object('halted', 'the run was halted', reason,
                             NULL, u.id, NULL) FROM unnest(ids) WITH ORDINALITY AS u (id, n) ORDER BY u.n));
         PERFORM _sas.record(caller, ids, 'halt', NULL, _sas.reason(reason));
-        PERFORM _sas.raise_alert('halted', format('run %s halted', u),
+        PERFORM _sas.raise_alert('halted', 'halted',
                            -- a name would bring its collation along, and the look-up of the alert would find
                            -- no index
                            format('run %s was halted by %s%s%s', u,

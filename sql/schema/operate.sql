@@ -29,7 +29,10 @@ CREATE TABLE _sas.alert (
     kind text NOT NULL,
     cause text NOT NULL,
     agent_id int,
+    workflow_id int,
+    owner regrole,
     run_id bigint,
+    run_ids bigint[],
     step_no int,
     message text NOT NULL,
     private_message text,
@@ -41,12 +44,23 @@ CREATE TABLE _sas.alert (
     closed_at timestamptz
 );
 CREATE UNIQUE INDEX alert_cause ON _sas.alert (cause) WHERE closed_at IS NULL;
-CREATE INDEX alert_run ON _sas.alert (run_id) WHERE run_id IS NOT NULL;
+CREATE INDEX alert_latest ON _sas.alert (run_id) WHERE run_id IS NOT NULL;
 CREATE INDEX alert_closed ON _sas.alert (closed_at) WHERE closed_at IS NOT NULL;
+COMMENT ON COLUMN _sas.alert.run_ids IS 'The latest ten runs, the newest occurrence first; run_id is the '
+                                       'first of them, and step_no a step of that run.';
 COMMENT ON COLUMN _sas.alert.private_message IS 'The message with the whole cause, for roles that may see '
                                                'payloads; null: the same';
 COMMENT ON TABLE _sas.alert IS 'What an operator should see; one row per cause until that has ended or, '
                                'where nobody can see its end, until it is acknowledged.';
+
+CREATE TABLE _sas.alert_run (
+    run_id bigint NOT NULL,
+    cause text NOT NULL,
+    alert_id bigint NOT NULL,
+    PRIMARY KEY (run_id, cause)
+);
+CREATE INDEX alert_run_alert ON _sas.alert_run (alert_id);
+COMMENT ON TABLE _sas.alert_run IS 'Runs for which an alert is open; it closes with the last of them.';
 
 CREATE TABLE _sas.reply (
     reply_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -55,7 +55,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     message.due_at := _sas.now() + interval '1 min';
     INSERT INTO _sas.message SELECT message.*;
-    PERFORM _sas.raise_alert('stuck', format('run %s stuck', message.run_id),
+    PERFORM _sas.raise_alert('stuck', format('message %s', message.kind),
                        format('run %s: "%s" cannot be carried out: %s', message.run_id, message.kind, why),
                            NULL, message.run_id, message.step_no)
     WHERE EXISTS (SELECT FROM _sas.run r WHERE r.run_id = message.run_id);

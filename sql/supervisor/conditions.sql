@@ -128,10 +128,12 @@ BEGIN
            -- what is raised again and again as long as it lasts
            OR l.kind IN ('stuck', 'late') AND NOT coalesce(l.cause = ANY (causes), false)
                AND l.last_at < now - interval '3 min'
-           OR l.kind = 'purge-failed' AND l.last_at < now - interval '3 h'
-           -- a session was just acknowledging it when its run was resumed
-           OR l.kind IN ('step-failed', 'undo-failed', 'deadline') AND l.acknowledged_at IS NOT NULL
-              AND NOT EXISTS (SELECT FROM _sas.run r WHERE r.run_id = l.run_id AND r.state = 'paused'))
+           OR l.kind = 'purge-failed' AND l.last_at < now - interval '3 h')
+    HAVING count(*) > 0;
+    -- a session had it locked, or two resumed its last runs at once
+    PERFORM _sas.close_resolved(array_agg(l.alert_id)) FROM _sas.alert l
+    WHERE l.closed_at IS NULL AND l.run_id IS NOT NULL AND _sas.has_runs(l.kind) AND l.kind <> 'stuck'
+      AND NOT EXISTS (SELECT FROM _sas.alert_run m WHERE m.alert_id = l.alert_id)
     HAVING count(*) > 0;
     RETURN causes IS NOT NULL OR EXISTS (SELECT FROM _sas.lease)
         OR EXISTS (SELECT FROM _sas.alert l WHERE l.closed_at IS NULL);

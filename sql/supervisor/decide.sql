@@ -123,8 +123,8 @@ $$;
 CREATE FUNCTION _sas.remind(c _sas.failed_case) RETURNS _sas.decision[]
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM _sas.raise_alert('deadline', format('run %s deadline', c.run_id), _sas.late_message(c), NULL,
-                             c.run_id) WHERE _sas.late_message(c) IS NOT NULL;
+    PERFORM _sas.raise_alert('deadline', 'deadline', _sas.late_message(c), NULL, c.run_id)
+    WHERE _sas.late_message(c) IS NOT NULL;
     RETURN '{}';
 END $$;
 
@@ -143,7 +143,7 @@ DECLARE
                              || _sas.suggestion(policy, c.run_id, NULL) END;
 BEGIN
     IF message IS NOT NULL THEN
-        PERFORM _sas.raise_alert('deadline', format('run %s deadline', c.run_id), message, NULL, c.run_id);
+        PERFORM _sas.raise_alert('deadline', 'deadline', message, NULL, c.run_id);
     END IF;
     IF NOT goes_on THEN
         RETURN '{}';
@@ -247,7 +247,7 @@ BEGIN
         why := format('%s "%s" failed: %s', CASE WHEN c.undo THEN 'the undo of step'
                       ELSE 'step' END, _sas.shown_name(c.name), c.error ->> 'title');
         PERFORM _sas.raise_alert(CASE WHEN c.undo THEN 'undo-failed'
-                                 ELSE 'step-failed' END, format('run %s step %s', c.run_id, c.name),
+                                 ELSE 'step-failed' END, format('step %s', c.name),
                            format('run %s: %s', c.run_id, why) || suggested, nullif(c.lane, 0), c.run_id,
                                c.step_no, c.error);
     END IF;

@@ -119,3 +119,51 @@ SELECT sas.set_alert_hook(NULL);
 SELECT t.breaker('inventory', 'open'), t.work();
 SELECT count(*) FROM sas.hook_runs;
 SELECT t.clean() \g /dev/null
+
+-- folded: a thousand runs halted by their owner are one alert, and the hook is called once; of another role it is another one
+SELECT sas.set_alert_hook('t.echo(jsonb)');
+CREATE ROLE alice;
+CREATE ROLE bob;
+SELECT sas.grant_usage(r, 'user'), sas.grant_workflow('call', r) FROM unnest('{alice,bob}'::regrole[]) r \g /dev/null
+SET ROLE alice;
+SELECT count(*) FROM sas.submit_batch('call', array_fill('{}'::jsonb, ARRAY[1000]));
+SELECT count(*) FILTER (WHERE h.changed) FROM sas.halt_runs(ARRAY(SELECT run_id FROM sas.runs ORDER BY 1)) h;
+SET ROLE bob;
+SELECT count(*) FROM sas.submit('call') s, sas.halt(s.run_id);
+SELECT alert_id, kind, workflow, owner, run_id, occurrences FROM sas.alerts;
+RESET ROLE;
+SELECT t.settle() \g /dev/null
+SELECT alert_id, kind, workflow, owner, run_id, run_ids, message, occurrences FROM sas.alerts ORDER BY 1;
+SELECT count(*) AS hooks FROM sas.hook_runs;
+-- acknowledged: what comes now is a new alert, with a hook of its own
+SELECT changed, run_id FROM sas.acknowledge((SELECT min(alert_id) FROM sas.alerts));
+SELECT t.later('1 min') \g /dev/null
+SET ROLE alice;
+SELECT count(*) FROM sas.submit_batch('call', array_fill('{}'::jsonb, ARRAY[2])) s, sas.halt(s.run_id);
+SELECT occurrences, t.at(created_at) AS first, t.at(last_at) AS last, closed_at IS NOT NULL AS closed, run_ids FROM sas.alerts ORDER BY alert_id;
+RESET ROLE;
+SELECT t.settle() \g /dev/null
+SELECT count(*) AS hooks FROM sas.hook_runs;
+SELECT sas.set_alert_hook(NULL);
+-- three runs of one cause: open until the last of them goes on; acknowledged it takes no further run, and still counts its own
+SELECT t.clean() \g /dev/null
+SELECT count(*) FROM sas.submit_batch('call', array_fill('{}'::jsonb, ARRAY[3]));
+SELECT t.work('{"a": "permanent 400"}');
+SELECT t.later('1 min') \g /dev/null
+SELECT changed FROM sas.resume_runs('{1,2}'::bigint[]);
+SELECT kind, n, closed, run_id FROM t.all_alerts();
+SELECT changed FROM sas.acknowledge((SELECT alert_id FROM sas.alerts));
+SELECT t.work('{"a": "permanent 400"}');
+SELECT a.kind, a.n, a.seen, a.closed, a.run_id FROM t.all_alerts() a;
+SELECT changed FROM sas.cancel(3);
+SELECT changed FROM sas.resume_runs('{1,2}'::bigint[]);
+SELECT a.kind, a.n, a.seen, a.closed, a.run_id FROM t.all_alerts() a;
+SELECT count(*) FROM _sas.alert_run;
+-- what the supervisor finds of an alert that a session had locked
+SELECT t.work('{"a": "permanent 400"}');
+DELETE FROM _sas.alert_run;
+SELECT _sas.check_conditions();
+SELECT a.kind, a.n, a.closed FROM t.all_alerts() a WHERE closed IS NULL;
+SELECT t.clean() \g /dev/null
+DROP OWNED BY alice, bob;
+DROP ROLE alice, bob;
