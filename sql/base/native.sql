@@ -171,6 +171,11 @@ CREATE FUNCTION _sas.wake(lanes int[], scheduler boolean, supervisor boolean, ru
 LANGUAGE c VOLATILE
 AS 'MODULE_PATHNAME', 'sas_api_wake';
 
+-- _sas.ending(run_ids): those of these runs that are stopped by a transaction which has not committed. Locks
+-- nothing, waits for nothing.
+CREATE FUNCTION _sas.ending(run_ids bigint[]) RETURNS bigint[]
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_ending';
+
 -- _sas.nudge(lanes, scheduler, items, watches): at commit, workers that take steps of these lanes, messages
 -- to the scheduler, items or tasks look for them. Nothing is announced: what they find was found late
 -- (src/work/late.h). Nulls are nothing.

@@ -183,10 +183,23 @@ BEGIN
     INSERT INTO _sas.message (actor, due_at, run_id, kind)
     SELECT 's', _sas.now(), a.run_id, 'start' FROM _sas.run_dependency a WHERE a.after_run = ANY ($1)
     UNION ALL
-    SELECT 's', _sas.now(), p.run_id, 'leave' FROM _sas.concurrency_slot p WHERE p.run_id = ANY ($1);
+    SELECT 's', _sas.now(), p.run_id, 'leave' FROM _sas.concurrency_slot p WHERE p.run_id = ANY ($1)
+    UNION ALL
+    -- the snapshot of the transaction may be older than a run that follows: the scheduler looks later
+    SELECT 's', _sas.now(), u, 'ended' FROM unnest($1) u
+    WHERE current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
     IF FOUND THEN
         PERFORM _sas.wake('{}', true, false, '{}');
     END IF;
+END $$;
+
+-- _sas.tell_followers(run_ids): these runs have stopped: those that follow them are looked at.
+-- Caller: the scheduler.
+CREATE FUNCTION _sas.tell_followers(run_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO _sas.message (actor, due_at, run_id, kind)
+    SELECT 's', _sas.now(), a.run_id, 'start' FROM _sas.run_dependency a WHERE a.after_run = ANY ($1);
 END $$;
 
 -- _sas.make_room(run_ids): these runs are paused: those of them that wait for a place make room for who is
@@ -233,13 +246,14 @@ $$;
 -- _sas.past_earlier(run_ids): without those that are to follow a run that is still open. One whose
 -- earlier run has ended otherwise than it was to stops.
 --
--- The earlier run is locked while it is looked at: one that ends at this moment either is seen to have
--- ended, or sees who waits for it.
+-- Nothing is locked, and nobody asks again while the earlier run goes on: its end tells the runs that follow
+-- it (_sas.release_waiting). These have been committed, so a transaction that has not stopped the earlier run
+-- by now finds them when it does. A transaction that has stopped it and not committed may have looked before
+-- them. Only then is the run looked at again in a moment.
 CREATE FUNCTION _sas.past_earlier(run_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    open bigint[];
-    locked bigint[];
+    ending bigint[];
     again bigint[];
     left_behind bigint[];
     errors jsonb[];
@@ -248,14 +262,9 @@ BEGIN
     IF NOT EXISTS (SELECT FROM _sas.run_dependency a WHERE a.run_id = ANY (run_ids)) THEN
         RETURN run_ids;
     END IF;
-    SELECT array_agg(DISTINCT e.run_id) INTO open
-    FROM _sas.run_dependency a JOIN _sas.run e ON e.run_id = a.after_run WHERE a.run_id = ANY (run_ids)
-        AND e.state <> 'stopped';
-    IF open IS NOT NULL THEN
-        locked := ARRAY(SELECT l.run_id
-                        FROM (SELECT e.run_id FROM _sas.run e WHERE e.run_id = ANY (open)
-                              ORDER BY e.run_id FOR SHARE SKIP LOCKED) l);
-    END IF;
+    ending := _sas.ending(ARRAY(SELECT DISTINCT a.after_run FROM _sas.run_dependency a
+                                WHERE a.run_id = ANY (run_ids)));
+    -- a statement of its own: it sees what was committed meanwhile
     SELECT array_agg(u.id) FILTER (WHERE coalesce(e.state = 'stopped' AND e.result = ANY (a.results), true)),
            array_agg(u.id) FILTER (WHERE e.state = 'stopped' AND e.result <> ALL (a.results)),
            array_agg(_sas.problem_object('after-run',
@@ -263,7 +272,7 @@ BEGIN
                                          format('The run needed one of these results:  '
                                                 '%s.', array_to_string(a.results, ', ')), NULL, u.id, NULL))
                FILTER (WHERE e.state = 'stopped' AND e.result <> ALL (a.results)),
-           array_agg(u.id) FILTER (WHERE e.state <> 'stopped' AND NOT e.run_id = ANY (locked))
+           array_agg(u.id) FILTER (WHERE e.state <> 'stopped' AND e.run_id = ANY (ending))
     INTO ids, left_behind, errors, again
     FROM unnest(run_ids) AS u (id)
     LEFT JOIN _sas.run_dependency a ON a.run_id = u.id

@@ -12,6 +12,8 @@ BEGIN
     WHERE d.kind = 'late' OR r.start_before <= _sas.now() HAVING count(*) > 0;
     PERFORM _sas.leave_line(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'leave'
         HAVING count(*) > 0;
+    PERFORM _sas.tell_followers(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'ended'
+        HAVING count(*) > 0;
     PERFORM _sas.begin_runs(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'start';
     PERFORM _sas.wake_steps(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element))
         FROM unnest(taken) d WHERE d.kind = 'ready';

@@ -92,7 +92,7 @@ CREATE TABLE _sas.lease (
 CREATE INDEX lease_next ON _sas.lease (next_by);
 COMMENT ON TABLE _sas.lease IS 'Who holds which steps, and when the supervisor looks at them next.';
 
--- What is to be looked at when: for the scheduler (actor s) start, leave,
+-- What is to be looked at when: for the scheduler (actor s) start, leave, ended,
 -- late, ready, undo, enter, timer, turn, room, signal, child, cancel, abort, fail, halt, reverse and held;
 -- for the supervisor (actor v) failed, deadline, reminder, young and alert_hook, which is about an alert, and
 -- no run.

@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/settings.h"
+#include "store/ending.h"
 #include "wake/wakeup.h"
 #include "work/late.h"
 #include "worker/lifecycle.h"
@@ -166,6 +167,27 @@ sas_api_wake(PG_FUNCTION_ARGS)
 	for (int i = 0; i < n; i++)
 		sas_wake_run_at_commit(DatumGetInt64(elements[i]));
 	PG_RETURN_VOID();
+}
+
+PG_FUNCTION_INFO_V1(sas_api_ending);
+
+/* _sas.ending(run_ids): those that a transaction is stopping which has not committed. */
+Datum
+sas_api_ending(PG_FUNCTION_ARGS)
+{
+	Datum	   *elements;
+	int			n = worker_api_elements(fcinfo, 0, INT8OID, sizeof(int64), &elements);
+	int64	   *run_ids = palloc(sizeof(int64) * Max(n, 1));
+	bool	   *ending = palloc(sizeof(bool) * Max(n, 1));
+	int			n_ending = 0;
+
+	for (int i = 0; i < n; i++)
+		run_ids[i] = DatumGetInt64(elements[i]);
+	sas_store_find_ending(run_ids, n, ending);
+	for (int i = 0; i < n; i++)
+		if (ending[i])
+			elements[n_ending++] = elements[i];
+	PG_RETURN_ARRAYTYPE_P(construct_array(elements, n_ending, INT8OID, sizeof(int64), true, TYPALIGN_DOUBLE));
 }
 
 PG_FUNCTION_INFO_V1(sas_api_nudge);
