@@ -49,25 +49,6 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.plain_call(version_id, step_no): a step that is one call, whose templates see nothing but the run and
--- its input, and whose run tells no hook that it begins: what src/store/lone.c has to know of it. name is
--- null when it is not. window_ms: -1 without one of its own.
-CREATE FUNCTION _sas.plain_call(version_id int, step_no int, OUT name text, OUT workflow_id int,
-                                OUT window_ms float8, OUT request jsonb, OUT policy jsonb, OUT reads text[])
-LANGUAGE plpgsql STABLE AS $$
-#variable_conflict use_column
-BEGIN
-    SELECT w.name, v.workflow_id, coalesce(extract(epoch FROM w.complete_in)::float8 * 1000, -1), w.request,
-           CASE WHEN w.retry IS NULL AND w.expect IS NULL THEN '{}'
-               ELSE jsonb_strip_nulls(jsonb_build_object('retry', w.retry, 'expect', w.expect)) END,
-               w.input_reads
-    INTO name, workflow_id, window_ms, request, policy, reads
-    FROM _sas.workflow_version v JOIN _sas.workflow_step w ON w.version_id = v.version_id
-    WHERE v.version_id = $1 AND w.step_no = $2 AND NOT w.undo AND w.kind = 'call' AND w.shape IS NULL
-        AND w.scope_no IS NULL AND w.reads = '{}'
-      AND NOT EXISTS (SELECT FROM _sas.workflow_hook h WHERE h.version_id = v.version_id);
-END $$;
-
 -- _sas.calls_wanted(under_lease, claimed, plain): what is to be sent for these claimed steps. Not inlined: it
 -- returns nothing at all when it raises.
 -- plain: they are calls that see nothing but the run and its input; then, while nothing stands in the place

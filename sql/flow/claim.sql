@@ -25,8 +25,8 @@ $$;
 
 -- _sas.claim_ready(...): takes up to quantities[i] steps of lanes[i]; urgent: see _sas.low_water_rows.
 --
--- What was found beside a crash is claimed by itself: one that is to run alone
--- ends the batch before it. This is seen to in the statement that takes the
+-- What was found beside a crash is claimed by itself: a function that is to run
+-- alone ends the batch before it. This is seen to in the statement that takes the
 -- rows, since an earlier look would miss what was made ready in between.
 -- Returns what was claimed; the rows of _sas.step say running (an undo says
 -- compensating) with a fresh request_id and complete_by. The lease names the worker.
@@ -49,8 +49,8 @@ BEGIN
         WHERE r.ctid = ANY (ARRAY(
             SELECT unnest(q.free)
             FROM _sas.low_water_rows(lanes, quantities, marks, urgent) l,
-                 LATERAL (SELECT (array_agg(c.ctid))[:greatest(coalesce(array_position(array_agg(c.alone),
-                                             true) - 1, l.quantity), 1)] AS free
+                 LATERAL (SELECT (array_agg(c.ctid))[:greatest(coalesce(array_position(array_agg(c.alone
+                                             AND l.lane <= 0), true) - 1, l.quantity), 1)] AS free
                           FROM (SELECT x.ctid, x.alone FROM _sas.ready x WHERE x.lane = l.lane
                                 AND x.rank >= l.mark ORDER BY x.rank
                                 LIMIT l.quantity FOR UPDATE SKIP LOCKED) c) q))

@@ -213,25 +213,24 @@ END $$;
 CREATE FUNCTION _sas.move_started(run_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    free tid[];
     begun bigint[];
     counted int;
 BEGIN
     IF run_ids IS NULL THEN
         RETURN NULL;
     END IF;
-    SELECT array_agg(l.ctid), array_agg(l.run_id) INTO free, begun
-    FROM (SELECT r.ctid, r.run_id FROM _sas.run r WHERE r.run_id = ANY (run_ids)
-          AND r.state = 'pending' FOR NO KEY UPDATE SKIP LOCKED) l;
-    IF free IS NULL THEN
-        RETURN NULL;
+    WITH started AS (
+        UPDATE _sas.run r
+        SET state = (SELECT t.to_state FROM _sas.transition t WHERE t.subject = 'run'
+                     AND t.from_state = 'pending' AND t.to_state = 'running'),
+            started_at = coalesce(r.started_at, _sas.now())
+        WHERE r.ctid = ANY (ARRAY(SELECT l.ctid FROM _sas.run l WHERE l.run_id = ANY (run_ids)
+                                  AND l.state = 'pending' FOR NO KEY UPDATE SKIP LOCKED))
+        RETURNING r.run_id)
+    SELECT array_agg(s.run_id) INTO begun FROM started s;
+    IF begun IS NOT NULL THEN
+        counted := _sas.count_metric('transition', 0, 0, 'run pending running', cardinality(begun));
     END IF;
-    UPDATE _sas.run r
-    SET state = (SELECT t.to_state FROM _sas.transition t WHERE t.subject = 'run'
-                 AND t.from_state = 'pending' AND t.to_state = 'running'),
-        started_at = coalesce(r.started_at, _sas.now())
-    WHERE r.ctid = ANY (free);
-    counted := _sas.count_metric('transition', 0, 0, 'run pending running', cardinality(free));
     RETURN begun;
 END $$;
 

@@ -23,7 +23,6 @@
 
 #include "access/xact.h"
 #include "agent/agent.h"
-#include "agent/claim.h"
 #include "agent/flights.h"
 #include "agent/outbox.h"
 #include "base/clock.h"
@@ -101,7 +100,8 @@ agent_ask_limits(int64 *retry_us)
 		granted = sas_limits_ask(e->stored->agent_id, &e->limits, Min(free_slots, batch), false, &again);
 		if (again != 0)
 			e->ask_again_us = again;
-		if (granted == 0)
+		e->refused = granted == 0;
+		if (e->refused)
 		{
 			e->scan = false;
 			continue;
@@ -226,7 +226,7 @@ agent_tick(void)
 		sas_agent_outbox_write(sas_work_agents, sas_work_n_agents);
 		claimed_us = sas_base_clock_monotonic_us();
 		if (agent_n_lanes > 0)
-			claimed = sas_agent_claim(agent_lanes, agent_quantities, agent_n_lanes, !failed_before);
+			claimed = sas_store_claim_calls(agent_lanes, agent_quantities, agent_n_lanes);
 		sas_store_commit();
 		agent_transaction_failed = false;
 		if (stale)

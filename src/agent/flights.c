@@ -99,7 +99,8 @@ flights_free_slot(SasFlight *flight)
 		sas_wake_count_lane(flight->agent_id);
 		sas_wake_others(SAS_AGENT);
 	}
-	if (agent != NULL)
+	/* what becomes ready is announced: only what this worker was refused is still to be scanned for */
+	if (agent != NULL && agent->refused)
 		agent->scan = true;
 }
 

@@ -127,10 +127,11 @@ sas_limits_ask(int agent_id, const SasLimits *limits, int want, bool rested, int
 		room--;
 		*retry_us = Max(*retry_us, e->rested_until_us);
 	}
+	/* who is granted fewer than wanted, and needs them all, asks again */
 	if (granted > room)
 	{
 		granted = room;
-		e->refused = true;
+		e->refused |= room == 0;
 	}
 	if (limits->rate_per_s <= 0)
 		e->full_us = 0;			/* it may have had a rate before */

@@ -26,6 +26,7 @@ typedef struct SasAgentEntry
 	SasLimits	limits;
 	int64		ask_again_us;	/* when the limits may allow a call again; 0: at a wake-up */
 	bool		scan;			/* something may be ready in its lane */
+	bool		refused;		/* the limits granted nothing when it asked last */
 	uint32		wake_count;		/* count of wake-ups of its lane at the last scan */
 	uint32		nudges;			/* count of nudges likewise */
 	bool		error_seen;		/* last_error is to be written */

@@ -100,14 +100,15 @@ WHERE b.way AND b.step IN ('body', 'text') ORDER BY 1;
 DELETE FROM _sas.override;
 DROP TABLE t.both;
 
--- one that is to run alone ends the batch before it, in its own lane only
+-- a function that is to run alone ends the batch before it; calls run in no worker, and go together
 SELECT t.clean() \g /dev/null
-SELECT t.workflow('sides', '{"a": {"agent": "inventory", "call": {}}, "b": {"agent": "payments", "call": {}}}') \g /dev/null
+SELECT t.workflow('sides', '{"a": {"agent": "inventory", "call": {}}, "b": {"function": "t.echo"}}') \g /dev/null
 SELECT count(*) FROM sas.submit_batch('sides', ARRAY(SELECT '{}'::jsonb FROM generate_series(1, 6)));
-UPDATE _sas.ready SET alone = true WHERE step_no = 1 AND run_id IN (3, 4);
+UPDATE _sas.ready SET alone = true WHERE run_id IN (3, 4);
 CREATE FUNCTION t.sides() RETURNS text LANGUAGE sql AS $$
     SELECT string_agg(c.step || c.run_id, ' ' ORDER BY c.step, c.run_id)
-    FROM _sas.claim_calls(ARRAY(SELECT agent_id FROM _sas.agent WHERE name IN ('inventory', 'payments') ORDER BY name), '{10,2}', 1, 1, 'w') c
+    FROM (SELECT c.step, c.run_id FROM _sas.claim_calls(ARRAY(SELECT agent_id FROM _sas.agent WHERE name = 'inventory'), '{10}', 1, 1, 'w') c
+          UNION ALL SELECT f.step, f.run_id FROM _sas.claim_functions(10, 1, 1, 'w') f) c
 $$;
 SELECT t.sides();
 SELECT t.sides();

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: PostgreSQL
 #
-# A call that is alone in its lane is claimed without the interpreter: with the
-# rows and the request that SQL makes, and by SQL where it is more than that.
+# A call that is alone in its lane is claimed as one of many is: with the same
+# rows and the same request, past what a session holds.
 use strict;
 use warnings;
 use FindBin;
@@ -21,13 +21,8 @@ my %step = (agent => 'remote', call => { method => 'POST', path => '/held/{{inpu
 define($node, 'one', { steps => { it => {%step} }, output => '{{steps.it.output.body}}', recovery => { max_failures => 1 } });
 define($node, 'two', { steps => { it => {%step}, then => { %step, after => ['it'] } }, recovery => { max_failures => 1 } });
 
-# the function that claims any number of calls is away: who needs it waits
-sub away { $node->safe_psql('postgres', 'ALTER FUNCTION _sas.claim_calls RENAME TO claim_calls_away'); return }
-sub back { $node->safe_psql('postgres', 'ALTER FUNCTION _sas.claim_calls_away RENAME TO claim_calls'); return }
 my $came = 0;
 sub comes { my ($n, $claim) = @_; return ok($service->wait_for_requests('held', $came += $n), $claim) }
-sub stays_away { my ($log, $claim) = @_; ok(wait_until(sub { -s $node->logfile > $log && PostgreSQL::Test::Utils::slurp_file($node->logfile, $log) =~ /function _sas\.claim_calls\(.*does not exist/ }), $claim); return is(scalar $service->requests('held'), $came, 'and does not go out without it') }
-sub log_end { return -s $node->logfile }
 
 # what a claim has written, without numbers and times of its own
 sub rows
@@ -57,20 +52,17 @@ my %more = (labels => '{"of": "mine"}', priority => 7);
 
 # -- the same, either way -------------------------------------------------------------------
 
-# the first of a session learns what the step is
-away();
 my $alone = submit($node, 'one', $input, %more, key => 'k 1');
-comes(1, 'a call that is alone is claimed without the interpreter');
-back();
+comes(1, 'a call that is alone is claimed');
 my @pair = split /\n/, $node->safe_psql('postgres', q{
 	SELECT run_id FROM sas.submit('one', '{"n": "a b", "deep": {"list": [1, "x", null], "text": "t"}, "unseen": "x"}', key => 'k 2', labels => '{"of": "mine"}', priority => 7)
 	UNION ALL SELECT run_id FROM sas.submit('one', '{"n": 2, "deep": null}')});
-comes(2, 'two at once are claimed by SQL');
+comes(2, 'and two at once');
 is(rows($alone), rows($pair[0]), 'both have written the same');
-my ($key, $by_c) = sent($alone);
-my ($other_key, $by_sql) = sent($pair[0]);
-$by_c =~ s/k 1/k 2/;
-is($by_c, $by_sql, 'and send the same');
+my ($key, $by_itself) = sent($alone);
+my ($other_key, $with_another) = sent($pair[0]);
+$by_itself =~ s/k 1/k 2/;
+is($by_itself, $with_another, 'and send the same');
 is($key, $node->safe_psql('postgres', "SELECT idempotency_key FROM sas.steps WHERE run_id = $alone"), 'under the key of the step');
 isnt($key, $other_key, 'which is that of this run alone');
 is($node->safe_psql('postgres', q{SELECT string_agg(labels ->> 'from' || ' ' || (labels ->> 'to') || ' ' || value, ', ' ORDER BY labels ->> 'from') FROM sas.metrics()
@@ -81,26 +73,20 @@ is($node->safe_psql('postgres', 'SELECT count(*) FROM _sas.lease'), '0', 'no cla
 
 # -- steps behind it, and later tries --------------------------------------------------------
 
-away();
 my $run = submit($node, 'two', $input);
 comes(1, 'the first of two steps');
 $service->release;
 comes(1, 'the second is alone as well, in a run that has begun');
 is($node->safe_psql('postgres', "SELECT string_agg(state, ' ' ORDER BY step) FROM sas.steps WHERE run_id = $run"), 'succeeded running', 'one after the other');
 $service->script(held => [ { status => 402 }, { gate => JSON::PP::true, status => 200 } ]);
-back();
 $service->release;
-is(run_of($node, $run)->{result}, 'success', 'both without the interpreter');
+is(run_of($node, $run)->{result}, 'success', 'both succeed');
 define($node, 'stops', { steps => { it => {%step} }, on_failure => 'pause', recovery => { max_failures => 1 } });
 $run = submit($node, 'stops', $input);
 comes(1, 'a call that is refused');
 is(run_of($node, $run)->{state}, 'paused', 'its run waits for an operator');
-my $log = log_end();
-away();
 $node->safe_psql('postgres', "SELECT sas.retry($run, 'it', new_key => true)");
-stays_away($log, 'a further try, under a key of its own, is for SQL');
-back();
-comes(1, 'and is made when it can be');
+comes(1, 'a further try is made');
 my @requests = grep { header_of($_, 'x-run') =~ /^$run\b/ } $service->requests('held');
 isnt(header_of($requests[0], 'idempotency-key'), header_of($requests[1], 'idempotency-key'), 'under the other key');
 $service->release;
