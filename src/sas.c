@@ -22,7 +22,6 @@
 #include "limits/limits.h"
 #include "metrics/metrics.h"
 #include "scheduler/scheduler.h"
-#include "store/store.h"
 #include "supervisor/supervisor.h"
 #include "wake/wakeup.h"
 #include "worker/launcher.h"
@@ -74,7 +73,6 @@ _PG_init(void)
 	sas_wake_install();
 	sas_metrics_install();
 	sas_limits_install();
-	sas_store_install_sizes();
 	sas_worker_lifecycle_install();
 	sas_worker_set_methods(SAS_SCHEDULER, &sas_scheduler_methods);
 	sas_worker_set_methods(SAS_AGENT, &sas_agent_methods);

@@ -13,6 +13,9 @@
 /* Once per worker, outside a transaction. */
 extern void sas_store_pin_settings(void);
 
+/* Once per worker: in this process the planner never takes tables that grow for small ones. */
+extern void sas_store_install_sizes(void);
+
 /* After that, and after each reload of the configuration: notes what users' functions get. */
 extern void sas_store_reload_pins(void);
 

@@ -6,17 +6,16 @@
  * scan all of it where it should look up a key, and it stays until the table
  * is analyzed, however many rows have come by then.  So these tables are
  * never planned for as small ones: a look-up by key costs next to nothing in
- * a small table, too.  This applies where plans are cached: in workers, and
- * in functions that use the same settings (store/pins.c), but not to a
- * user's own queries.
+ * a small table, too.  This applies in workers, which cache plans, and
+ * never in a session: a person sees the plans that the sizes of the tables
+ * give, whatever the settings are.
  */
 #include "postgres.h"
 
 #include "catalog/namespace.h"
 #include "nodes/pathnodes.h"
-#include "optimizer/cost.h"
 #include "optimizer/plancat.h"
-#include "store/store.h"
+#include "store/pins.h"
 #include "utils/lsyscache.h"
 
 /* such a table has no fewer rows, and pages */
@@ -52,7 +51,7 @@ planner_sizes_set(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
 
 	if (planner_sizes_previous_hook != NULL)
 		planner_sizes_previous_hook(root, relid, inhparent, rel);
-	if (enable_seqscan || inhparent || rel->tuples >= LEAST_TUPLES || !planner_sizes_grows(relid))
+	if (inhparent || rel->tuples >= LEAST_TUPLES || !planner_sizes_grows(relid))
 		return;
 	rel->tuples = LEAST_TUPLES;
 	rel->pages = Max(rel->pages, LEAST_PAGES);

@@ -22,9 +22,6 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
-/* Once per process, from _PG_init: tables that grow are never planned for as small ones. */
-extern void sas_store_install_sizes(void);
-
 /* Opens a transaction; false (and sas_base_retire set, nothing open) when the extension is gone. */
 extern bool sas_store_begin(void);
 extern void sas_store_commit(void);
