@@ -15,7 +15,6 @@ FROM (VALUES
         sas.create_workflow(text, jsonb); sas.drop_workflow(text); sas.grant_workflow(text, regrole);
         sas.revoke_workflow(text, regrole); sas.subscribe(text, text, jsonb); sas.unsubscribe(text, text);
         sas.submit(text, jsonb, text, int, timestamptz, timestamptz, interval, bigint, text, jsonb, text[]);
-        _sas.submit_plain(text, jsonb);
         sas.submit_batch(text, jsonb[], text[], int, timestamptz, timestamptz, interval, bigint, text,
             jsonb, text[]);
         sas.signal_token(text, jsonb); sas.read_replies(text, int); sas.create_watcher(text, jsonb);

@@ -2,19 +2,13 @@
 --
 -- Runs: submit, wait, signals, replies.
 
-CREATE FUNCTION _sas.submit_plain(workflow text, input jsonb) RETURNS _sas.submitted
-LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_submit_plain';
-
-CREATE FUNCTION _sas.submit_support(request internal) RETURNS internal
-LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_submit_support';
-
 CREATE FUNCTION sas.submit(workflow text, input jsonb DEFAULT '{}', key text DEFAULT NULL,
                            priority int DEFAULT 0, start_at timestamptz DEFAULT NULL,
                            start_before timestamptz DEFAULT NULL, deadline interval DEFAULT NULL,
                                after_run bigint DEFAULT NULL, reply_to text DEFAULT NULL,
                            labels jsonb DEFAULT '{}', after_result text[] DEFAULT '{success,warning}',
                                OUT run_id bigint, OUT created boolean)
-LANGUAGE C SUPPORT _sas.submit_support AS 'MODULE_PATHNAME', 'sas_api_submit';
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_submit';
 COMMENT ON FUNCTION sas.submit IS 'Submits a run in the transaction of the caller. A key that is taken by '
     'the same input gives the run that has it, created = false. Use it in FROM.';
 

@@ -193,8 +193,7 @@ BEGIN
           JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = q.step_no AND NOT w.undo
               AND w.shape #> '{fallback,on}' ? 'breaker_open'
           LEFT JOIN _sas.step s ON s.run_id = q.run_id AND s.step_no = q.step_no AND s.element = q.element
-          -- such a step has been looked at before it was made ready, so none is fresh
-          WHERE q.run_id = ANY (ids) AND NOT q.fresh AND q.lane = ANY (doors) AND NOT q.undo
+          WHERE q.run_id = ANY (ids) AND q.lane = ANY (doors) AND NOT q.undo
             AND (s.run_id IS NULL OR _sas.way_back(q.run_id, q.step_no, q.element) = 'none')
           FOR UPDATE OF q SKIP LOCKED) f;
     IF gone.run_ids IS NULL THEN

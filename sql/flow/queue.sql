@@ -52,7 +52,7 @@ BEGIN
     DELETE FROM _sas.queue_slot p
     WHERE p.run_id = ANY (run_ids)
       AND NOT EXISTS (SELECT FROM _sas.ready q WHERE q.run_id = p.run_id AND q.step_no = p.step_no
-                      AND q.element = p.element AND NOT q.fresh AND q.lane >= 0)
+                      AND q.element = p.element AND q.lane >= 0)
       AND NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = p.run_id AND s.step_no = p.step_no
                       AND s.element = p.element AND s.request_id IS NOT NULL);
     IF FOUND THEN
@@ -83,11 +83,11 @@ BEGIN
         JOIN _sas.queue_slot p ON p.queue_id = u.queue_id
         CROSS JOIN LATERAL (SELECT x.run_id, x.step_no, x.element FROM _sas.ready x
                             WHERE x.run_id = p.run_id AND x.step_no = p.step_no AND x.element = p.element
-                                AND NOT x.fresh AND x.lane >= 0 FOR UPDATE SKIP LOCKED) q
+                                AND x.lane >= 0 FOR UPDATE SKIP LOCKED) q
         WHERE u.paused_at IS NOT NULL),
     moved AS (
         UPDATE _sas.ready q SET lane = -b.queue_id FROM back b
-        WHERE q.run_id = b.run_id AND q.step_no = b.step_no AND q.element = b.element AND NOT q.fresh)
+        WHERE q.run_id = b.run_id AND q.step_no = b.step_no AND q.element = b.element)
     DELETE FROM _sas.queue_slot p USING back b WHERE p.run_id = b.run_id AND p.step_no = b.step_no
         AND p.element = b.element;
     GET DIAGNOSTICS back_now = ROW_COUNT;

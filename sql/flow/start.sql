@@ -435,8 +435,8 @@ BEGIN
     ids := coalesce(ids, '{}');
     -- a step that is being claimed at this moment is locked: in a moment it has begun, or not
     free := ARRAY(SELECT l.ctid FROM (SELECT q.ctid FROM _sas.ready q WHERE q.run_id = ANY (ids)
-                                      AND NOT q.fresh FOR UPDATE SKIP LOCKED) l);
-    busy := ARRAY(SELECT DISTINCT q.run_id FROM _sas.ready q WHERE q.run_id = ANY (ids) AND NOT q.fresh
+                                      FOR UPDATE SKIP LOCKED) l);
+    busy := ARRAY(SELECT DISTINCT q.run_id FROM _sas.ready q WHERE q.run_id = ANY (ids)
                   AND q.ctid <> ALL (free));
     PERFORM _sas.check_later(busy, 'late');
     SELECT array_agg(r.run_id), array_agg(_sas.problem_object('start-before',

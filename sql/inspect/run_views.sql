@@ -212,7 +212,7 @@ CROSS JOIN LATERAL (SELECT 0 AS element
                     FROM (SELECT x.element FROM _sas.step x WHERE x.run_id = r.run_id
                           AND x.step_no = w.step_no AND x.element > 0
                           UNION SELECT x.element FROM _sas.ready x WHERE x.run_id = r.run_id
-                              AND x.step_no = w.step_no AND x.element > 0 AND NOT x.fresh) i
+                              AND x.step_no = w.step_no AND x.element > 0) i
                     WHERE w.shape ?| '{each,repeat}') e
 -- by the whole key: a run may have a hundred thousand elements. An include whose input cannot be made fails
 -- at its open end
@@ -224,12 +224,7 @@ LEFT JOIN LATERAL (SELECT * FROM _sas.step x
                                           THEN w.scope_no ELSE w.step_no END OFFSET 0) s ON true
 LEFT JOIN LATERAL (SELECT x.lane, x.ready_at FROM _sas.ready x
                    WHERE r.state <> 'stopped' AND x.run_id = r.run_id AND x.step_no = w.step_no
-                       AND x.element = e.element AND NOT x.fresh
-                   UNION ALL
-                   SELECT x.lane, x.ready_at FROM _sas.ready x
-                   WHERE r.state = 'pending' AND x.lane = w.lane AND x.rank = r.created_at
-                       AND x.run_id = r.run_id AND x.step_no = w.step_no AND x.element = e.element
-                       AND x.fresh) q ON true
+                       AND x.element = e.element OFFSET 0) q ON true
 LEFT JOIN _sas.agent a ON a.agent_id = w.lane
 -- of the lane that it stands in, or will; beside q alone the planner would look through all doors for each
 -- step

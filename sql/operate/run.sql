@@ -303,7 +303,6 @@ BEGIN
         SELECT array_agg(b.run_id ORDER BY b.run_id), array_agg(b.delta ORDER BY b.run_id) INTO family,
             deltas FROM below b;
         PERFORM FROM _sas.run r WHERE r.run_id = ANY (family) ORDER BY r.run_id FOR NO KEY UPDATE;
-        PERFORM _sas.index_ready(family);
         UPDATE _sas.run r SET priority = r.priority + f.delta
         FROM unnest(family, deltas) AS f (run_id, delta) WHERE r.run_id = f.run_id AND f.delta <> 0;
         PERFORM _sas.rank_again(family, deltas);

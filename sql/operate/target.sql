@@ -41,8 +41,7 @@ DECLARE
                           AND n.state <> 'stopped');
     parts text[] := regexp_match(step, E'^(.*?)(?:\\[([0-9]{1,9})\\])?$');
 BEGIN
-    PERFORM _sas.index_ready(ids);
-    PERFORM FROM _sas.ready q WHERE q.run_id = ANY (ids) AND NOT q.fresh
+    PERFORM FROM _sas.ready q WHERE q.run_id = ANY (ids)
         ORDER BY q.run_id, q.step_no, q.element FOR UPDATE;
     RETURN ARRAY(
         SELECT ROW(r.run_id, w.step_no, e.element, _sas.shown_name(w.name)
@@ -65,12 +64,11 @@ BEGIN
                             FROM (SELECT x.element FROM _sas.step x WHERE x.run_id = r.run_id
                                   AND x.step_no = w.step_no AND x.element > 0
                                   UNION ALL SELECT x.element FROM _sas.ready x WHERE x.run_id = r.run_id
-                                      AND x.step_no = w.step_no AND x.element > 0 AND NOT x.fresh) i
+                                      AND x.step_no = w.step_no AND x.element > 0) i
                             WHERE parts[2] IS NULL OR i.element = parts[2]::int) e
         LEFT JOIN LATERAL (SELECT x AS whole, x.lease_id FROM _sas.step x WHERE x.run_id = r.run_id
                            AND x.step_no = w.step_no AND x.element = e.element OFFSET 0) s ON true
         LEFT JOIN _sas.ready q ON q.run_id = r.run_id AND q.step_no = w.step_no AND q.element = e.element
-            AND NOT q.fresh
         LEFT JOIN _sas.lease l ON l.lease_id = s.lease_id
         WHERE r.run_id = ANY (ids)
         ORDER BY r.run_id, w.step_no, e.element);

@@ -57,10 +57,6 @@ CREATE SEQUENCE _sas.completion_seq;
 
 -- The hot queue. Whoever takes a run off its way takes its rows here first,
 -- under the lock of the run: so a claim needs no lock on the run.
--- fresh: the run was just submitted and begins with this step alone. It is
--- found by its lane and rank, which is when the run was created, and stands in
--- one index: what a submit costs is index entries above all. While there is
--- such a row the run is pending. See _sas.index_ready().
 CREATE TABLE _sas.ready (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
@@ -70,9 +66,8 @@ CREATE TABLE _sas.ready (
     ready_at timestamptz NOT NULL,
     undo boolean NOT NULL,
     alone boolean NOT NULL,
-    fresh boolean NOT NULL DEFAULT false
+    PRIMARY KEY (run_id, step_no, element)
 );
-CREATE UNIQUE INDEX ready_run ON _sas.ready (run_id, step_no, element) WHERE NOT fresh;
 CREATE INDEX ready_claim ON _sas.ready (lane, rank, run_id);
 COMMENT ON TABLE _sas.ready IS 'Steps that may be claimed now, by lane and rank; those of a negative lane '
                                'wait in a queue.';

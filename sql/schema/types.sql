@@ -293,9 +293,3 @@ RETURNS _sas.decision
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT ROW($1, $2, $3, $4, $5, $6, $7, $8)::_sas.decision
 $$;
-
--- runs
-
--- _sas.submit_plain(workflow, input): what is called instead of sas.submit in FROM, with nothing else given,
--- by who may call both.
-CREATE TYPE _sas.submitted AS (run_id bigint, created boolean);

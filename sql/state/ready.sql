@@ -4,20 +4,6 @@
 -- it. Claims take rows by themselves (sql/flow/claim.sql, sql/agent/external.sql), and who gives places in a
 -- queue moves rows to another lane (sql/flow/queue.sql); everybody else calls a function from here.
 
--- _sas.index_ready(run_ids): the rows that these runs have in _sas.ready are found by the run from now on,
--- too. Before anybody looks for rows of a run that may be pending. Waits for a claim that has one of them at
--- this moment.
-CREATE FUNCTION _sas.index_ready(run_ids bigint[]) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    UPDATE _sas.ready q SET fresh = false
-    -- each by all that it is known by, whatever is known of the tables when this is planned
-    FROM (SELECT r.run_id, r.created_at,
-          (SELECT v.root_lanes[1] FROM _sas.workflow_version v WHERE v.version_id = r.version_id) AS lane
-          FROM _sas.run r WHERE r.run_id = ANY (run_ids) AND r.state = 'pending' OFFSET 0) r
-    WHERE q.lane = r.lane AND q.rank = r.created_at AND q.run_id = r.run_id AND q.fresh;
-END $$;
-
 -- _sas.take_ready(run_ids, undos): takes what is ready of these runs out of the queue, and returns it. undos:
 -- undos too.
 -- Caller: holds the lock of the runs. Waits for a claim that has one of the rows at this moment.
@@ -26,32 +12,31 @@ LANGUAGE plpgsql AS $$
 DECLARE
     taken _sas.ready[];
 BEGIN
-    PERFORM _sas.index_ready(run_ids);
     WITH gone AS (
-        DELETE FROM _sas.ready q WHERE q.run_id = ANY (run_ids) AND NOT q.fresh AND (undos OR NOT q.undo)
+        DELETE FROM _sas.ready q WHERE q.run_id = ANY (run_ids) AND (undos OR NOT q.undo)
         RETURNING q.*)
     SELECT array_agg(g) INTO taken FROM gone g;
     RETURN taken;
 END $$;
 
 -- _sas.take_ready_steps(run_ids, step_nos, elements): the same for these steps.
--- Caller: holds the lock of the runs, and knows that none is fresh.
+-- Caller: holds the lock of the runs.
 CREATE FUNCTION _sas.take_ready_steps(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM _sas.ready q USING unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
-    WHERE q.run_id = u.run_id AND q.step_no = u.step_no AND q.element = u.element AND NOT q.fresh;
+    WHERE q.run_id = u.run_id AND q.step_no = u.step_no AND q.element = u.element;
 END $$;
 
 -- _sas.rank_again(run_ids, deltas): the priority of these runs has changed by so much; what is ready of them
 -- is claimed earlier, or later.
--- Caller: holds the lock of the runs, and has called _sas.index_ready.
+-- Caller: holds the lock of the runs.
 CREATE FUNCTION _sas.rank_again(run_ids bigint[], deltas int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE _sas.ready q SET rank = q.rank - u.delta * _sas.priority_step()
     FROM unnest(run_ids, deltas) AS u (run_id, delta)
-    WHERE q.run_id = u.run_id AND NOT q.fresh AND u.delta <> 0;
+    WHERE q.run_id = u.run_id AND u.delta <> 0;
 END $$;
 
 -- _sas.make_ready(...): puts steps into the hot queue and rings their lanes.
@@ -147,7 +132,7 @@ BEGIN
                                            u.lane, u.from_state, u.attempt, u.complete_in,
                                            u.request_id)::_sas.claimed AS c) x
             WHERE NOT EXISTS (SELECT FROM _sas.ready q WHERE q.run_id = u.run_id AND q.step_no = u.step_no
-                              AND q.element = u.element AND NOT q.fresh));
+                              AND q.element = u.element));
 END $$;
 
 -- _sas.take_late(run_ids): what was set aside of these runs, out of the queue.
@@ -159,7 +144,7 @@ DECLARE
 BEGIN
     WITH gone AS (
         DELETE FROM _sas.ready q
-        WHERE q.run_id = ANY (run_ids) AND NOT q.fresh AND q.lane = _sas.late_lane()
+        WHERE q.run_id = ANY (run_ids) AND q.lane = _sas.late_lane()
         RETURNING q.*)
     SELECT array_agg(g) INTO taken FROM gone g;
     RETURN taken;
@@ -173,8 +158,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE _sas.ready q SET lane = 0
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
-    WHERE q.run_id = u.run_id AND q.step_no = u.step_no AND q.element = u.element AND NOT q.fresh
-      AND q.lane > 0;
+    WHERE q.run_id = u.run_id AND q.step_no = u.step_no AND q.element = u.element AND q.lane > 0;
     PERFORM _sas.wake('{0}', false, false, '{}');
 END $$;
 

@@ -129,7 +129,7 @@ BEGIN
     WITH moved AS (
         UPDATE _sas.ready q SET lane = base + _sas.lane_now(q.run_id, q.step_no, q.element, q.undo, w.lane)
         FROM _sas.run r, _sas.workflow_step w
-        WHERE q.run_id = ANY (ids) AND NOT q.fresh AND q.lane <> _sas.late_lane()
+        WHERE q.run_id = ANY (ids) AND q.lane <> _sas.late_lane()
           AND r.run_id = q.run_id AND w.version_id = r.version_id AND w.step_no = q.step_no
               AND w.undo = q.undo
           AND w.lane NOT IN (SELECT _sas.stubbed_limits())
@@ -408,7 +408,6 @@ BEGIN
                 HINT = 'The workers run it. Call sas.wait to wait for it.';
     END IF;
     PERFORM _sas.write_timers(ARRAY[r.run_id]);
-    PERFORM _sas.index_ready(ARRAY[r.run_id]);
     PERFORM _sas.freeze_clock(_sas.now());
     PERFORM _sas.carry_inline(r.run_id, _sas.now() + $3);
     RETURN QUERY SELECT x.run_id, x.state, x.result, x.output, x.error FROM _sas.run x

@@ -15,6 +15,7 @@
 #include "catalog/pg_proc.h"
 #include "commands/extension.h"
 #include "common/base64.h"
+#include "executor/executor.h"
 #include "miscadmin.h"
 #include "storage/latch.h"
 #include "utils/acl.h"
@@ -49,16 +50,6 @@ sas_compat_owns_database(Oid dboid, Oid role)
 	return object_ownercheck(DatabaseRelationId, dboid, role);
 #else
 	return pg_database_ownercheck(dboid, role);
-#endif
-}
-
-static inline bool
-sas_compat_may_call(Oid function, Oid role)
-{
-#if PG_VERSION_NUM >= 160000
-	return object_aclcheck(ProcedureRelationId, function, role, ACL_EXECUTE) == ACLCHECK_OK;
-#else
-	return pg_proc_aclcheck(function, role, ACL_EXECUTE) == ACLCHECK_OK;
 #endif
 }
 
@@ -131,6 +122,17 @@ sas_compat_setting(const char *name)
 		if (pg_strcasecmp(all[i]->name, name) == 0)
 			return all[i];
 	return NULL;
+#endif
+}
+
+/* Entries for a row that was just inserted, in all indexes of its table; 16 brought a further argument. */
+static inline void
+sas_compat_insert_index_tuples(ResultRelInfo *target, TupleTableSlot *row, EState *estate)
+{
+#if PG_VERSION_NUM >= 160000
+	list_free(ExecInsertIndexTuples(target, row, estate, false, false, NULL, NIL, false));
+#else
+	list_free(ExecInsertIndexTuples(target, row, estate, false, false, NULL, NIL));
 #endif
 }
 

@@ -59,17 +59,15 @@ static bool store_submit_cache_stale = true;
 static Oid	store_submit_token = InvalidOid; /* sas.workflows: announces every change */
 static Oid	store_submit_sequence = InvalidOid;
 
-static SasTable store_submit_run = {"run", 13, {
-	{"run_id", INT8OID}, {"version_id", INT4OID}, {"owner", REGROLEOID}, {"trace", UUIDOID}, {"key", TEXTOID}, {"state", TEXTOID, "pending"},
+static SasTable store_submit_run = {"run", "front", 13, {
+	{"run_id", INT8OID}, {"version_id", INT4OID}, {"owner", REGROLEOID}, {"trace", UUIDOID}, {"key", TEXTOID}, {"state", TEXTOID},
 	{"open_steps", INT4OID}, {"priority", INT4OID}, {"input", JSONBOID}, {"labels", JSONBOID}, {"created_at", TIMESTAMPTZOID},
-	{"deadline", TIMESTAMPTZOID}, {"own_version", BOOLOID, "false"}}, "front"};
-#define READY(is_unindexed) {"ready", 9, { \
-	{"run_id", INT8OID}, {"step_no", INT4OID}, {"element", INT4OID, "0"}, {"lane", INT4OID}, {"rank", TIMESTAMPTZOID}, \
-	{"ready_at", TIMESTAMPTZOID}, {"undo", BOOLOID, "false"}, {"alone", BOOLOID, "false"}, {"fresh", BOOLOID, is_unindexed}}, "front"}
-static SasTable store_submit_ready = READY("false");
-static SasTable store_submit_unindexed = READY("true");
-static SasTable store_submit_due = {"message", 4, {
-	{"actor", CHAROID, "v"}, {"due_at", TIMESTAMPTZOID}, {"run_id", INT8OID}, {"kind", TEXTOID, "deadline"}}, "front"};
+	{"deadline", TIMESTAMPTZOID}, {"own_version", BOOLOID}}};
+static SasTable store_submit_ready = {"ready", "front", 8, {
+	{"run_id", INT8OID}, {"step_no", INT4OID}, {"element", INT4OID}, {"lane", INT4OID}, {"rank", TIMESTAMPTZOID},
+	{"ready_at", TIMESTAMPTZOID}, {"undo", BOOLOID}, {"alone", BOOLOID}}};
+static SasTable store_submit_timer = {"message", "front", 4, {
+	{"actor", CHAROID}, {"due_at", TIMESTAMPTZOID}, {"run_id", INT8OID}, {"kind", TEXTOID}}};
 
 /* ------------------------------------------------------------ what is known */
 
@@ -269,41 +267,38 @@ static void
 store_submit_write_runs(const SasPlainWorkflow *w, const SasSubmission *s, const Datum *inputs, int n, TimestampTz now, Datum ends, const SasSubmitted *made)
 {
 	Datum		priority = Int32GetDatum(s->priority + w->priority);
-	const bool	nulls[11] = {[4] = s->key == NULL};
+	Datum		pending = CStringGetTextDatum("pending");
+	Datum		kind = CStringGetTextDatum("deadline");
+	const bool	nulls[13] = {[4] = s->key == NULL};
 
 	for (int i = 0; i < n; i++)
 	{
 		Datum		id = Int64GetDatum(made->run_ids[i]);
 
 		sas_store_table_insert(&store_submit_run, (Datum[]) {id, Int32GetDatum(w->version_id), ObjectIdGetDatum(s->owner), store_submit_new_uuid(),
-							   PointerGetDatum(s->key),
-							   Int32GetDatum(w->n_roots), priority, inputs[i], s->labels, TimestampTzGetDatum(now), ends}, nulls);
+							   PointerGetDatum(s->key), pending, Int32GetDatum(w->n_roots), priority, inputs[i], s->labels,
+							   TimestampTzGetDatum(now), ends, BoolGetDatum(false)}, nulls);
 		if (made->timer != DT_NOEND)
-			sas_store_table_insert(&store_submit_due, (Datum[]) {ends, id}, NULL);
+			sas_store_table_insert(&store_submit_timer, (Datum[]) {CharGetDatum('v'), ends, id, kind}, NULL);
 		sas_store_note_submitted(made->run_ids[i]);
 		CHECK_FOR_INTERRUPTS();
 	}
 }
 
-/* The table of the first steps: unindexed rows have the rank of the moment at which the run was created. */
-static SasTable *
-store_submit_table_of_roots(const SasPlainWorkflow *w, const SasSubmission *s)
-{
-	return w->n_roots == 1 && s->priority + w->priority + w->root_priorities[0] == 0 ? &store_submit_unindexed : &store_submit_ready;
-}
-
 /* What may be claimed now: the first steps. Their ranks are the same in all runs. */
 static void
-store_submit_write_roots(SasTable *table, const SasPlainWorkflow *w, const SasSubmission *s, TimestampTz now, int n, SasSubmitted *made)
+store_submit_write_roots(const SasPlainWorkflow *w, const SasSubmission *s, TimestampTz now, int n, SasSubmitted *made)
 {
+	Datum		no = BoolGetDatum(false);
+
 	for (int k = 0; k < w->n_roots; k++)
 	{
 		Datum		at = store_submit_rank(now, s->priority + w->priority + w->root_priorities[k]);
 
 		made->ranks[k] = DatumGetTimestampTz(at);
 		for (int i = 0; i < n; i++)
-			sas_store_table_insert(table, (Datum[]) {Int64GetDatum(made->run_ids[i]), Int32GetDatum(w->root_nos[k]), Int32GetDatum(w->root_lanes[k]),
-								   at, TimestampTzGetDatum(now)}, NULL);
+			sas_store_table_insert(&store_submit_ready, (Datum[]) {Int64GetDatum(made->run_ids[i]), Int32GetDatum(w->root_nos[k]), Int32GetDatum(0),
+								   Int32GetDatum(w->root_lanes[k]), at, TimestampTzGetDatum(now), no, no}, NULL);
 	}
 }
 
@@ -335,8 +330,7 @@ sas_store_submit_plain(const SasPlainWorkflow *w, const SasSubmission *s, const 
 		w->deadline ? IntervalPGetDatum(w->deadline) : store_submit_seconds(sas_base_run_deadline);
 	Datum		ends = DirectFunctionCall2(timestamptz_pl_interval, TimestampTzGetDatum(now), span);
 	bool		near = DatumGetTimestampTz(ends) - now < UNTIMED_FROM_US;
-	SasTable   *const roots = store_submit_table_of_roots(w, s);
-	SasTable   *const needed[] = {&store_submit_run, roots, &store_submit_due};
+	SasTable   *const needed[] = {&store_submit_run, &store_submit_ready, &store_submit_timer};
 	int			n_needed = near ? 3 : 2;
 	bool		is_new;
 
@@ -352,7 +346,7 @@ sas_store_submit_plain(const SasPlainWorkflow *w, const SasSubmission *s, const 
 	if (is_new)
 	{
 		store_submit_write_runs(w, s, inputs, n, now, ends, made);
-		store_submit_write_roots(roots, w, s, now, n, made);
+		store_submit_write_roots(w, s, now, n, made);
 	}
 	store_submit_close_tables(needed, n_needed);
 	CommandCounterIncrement();

@@ -106,8 +106,7 @@ SELECT is(ARRAY(SELECT g.function::text FROM unnest('{monitor,user,operator,admi
                 WHERE g.part = 'called' AND (p.prosecdef OR p.proname ~ '_as$') ORDER BY 1),
           '{}', 'nobody may execute what runs with the rights of its owner, but by a verb');
 SELECT is(ARRAY(SELECT g.signature FROM _sas.privilege g WHERE g.signature LIKE '\_sas.%' ORDER BY 1),
-          '{_sas.level_admin(),_sas.level_monitor(),_sas.level_operator(),_sas.level_user(),_sas.level_worker(),'
-          '"_sas.submit_plain(text, jsonb)","_sas.submit_plain(text, jsonb)"}',
+          '{_sas.level_admin(),_sas.level_monitor(),_sas.level_operator(),_sas.level_user(),_sas.level_worker()}',
           'of internal functions only those are named that nothing is bound to');
 SELECT is(ARRAY(SELECT l FROM unnest('{monitor,user,operator,admin,worker}'::text[]) l
                 WHERE has_function_privilege(m.who, format('_sas.level_%s()', l), 'EXECUTE')),
@@ -127,10 +126,7 @@ SELECT is((SELECT count(*) FROM pg_proc p
            WHERE p.pronamespace IN ('sas'::regnamespace, '_sas'::regnamespace) AND has_function_privilege('nobody', p.oid, 'EXECUTE')), 0::bigint, 'and nothing of it');
 SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = '_sas'::regnamespace AND has_function_privilege(m.who, p.oid, 'EXECUTE')
                   AND (p.prosecdef OR p.proname ~ '^(move|claim|write|submit|store|secret|render|context|steps_context|agents_for|decide|doom|pause|cancel|halt|stop|settle|ring|append|fail|release|register|settle|take|watch|finish)') ORDER BY 1),
-          -- sas.submit, when nothing but a workflow and an input is given
-          CASE WHEN has_function_privilege(m.who, 'sas.submit(text, jsonb, text, int, timestamptz, timestamptz, interval, bigint, text, jsonb, text[])', 'EXECUTE')
-               THEN '{"_sas.submit_plain(text,jsonb)"}' ELSE '{}' END::text[],
-          format('with %s one may execute no internal function that acts, reads or takes a role, but the one in the place of sas.submit', m.level))
+          '{}', format('with %s one may execute no internal function that acts, reads or takes a role', m.level))
 FROM may m;
 SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = '_sas'::regnamespace AND c.relkind IN ('r', 'S')
                   AND (has_table_privilege(m.who, c.oid, 'SELECT') OR has_any_column_privilege(m.who, c.oid, 'SELECT,INSERT,UPDATE')) ORDER BY 1),

@@ -1,4 +1,4 @@
--- Rows of the queue that stand in one index only: whoever looks for those of a run finds them all the same.
+-- A run that nobody has claimed yet: verbs, views and the supervisor find what is ready of it.
 SELECT t.clean() \g /dev/null
 SELECT sas.create_agent('inventory', 'http://127.0.0.1:9/') \g /dev/null
 SELECT t.workflow('one', '{"a": {"agent": "inventory", "call": {}, "undo": {"call": {}}}, "b": {"function": "t.echo", "after": ["a"]}}') \g /dev/null
@@ -6,36 +6,32 @@ SELECT t.workflow('two', '{"a": {"agent": "inventory", "call": {}}, "b": {"funct
 SELECT t.workflow('high', '{"a": {"agent": "inventory", "call": {}, "priority": 1}}') \g /dev/null
 SELECT t.workflow('falls', '{"a": {"agent": "inventory", "call": {}, "fallback": {"on": ["breaker_open"], "function": "t.echo"}}}') \g /dev/null
 SELECT t.workflow('tested', '{"a": {"function": "t.echo"}, "b": {"function": "t.echo", "after": ["a"]}}') \g /dev/null
--- How many fresh rows there are, and whether all can be found.
-CREATE FUNCTION t.fresh() RETURNS text LANGUAGE sql AS $$
-    SELECT concat_ws(', ', nullif(count(*) FILTER (WHERE q.fresh), 0) || ' fresh', nullif(count(*) FILTER (WHERE NOT q.fresh), 0) || ' found by the run',
-                     nullif(count(*) FILTER (WHERE q.fresh AND (q.rank <> r.created_at OR r.state <> 'pending' OR q.lane <> v.root_lanes[1])), 0) || ' lost')
-    FROM _sas.ready q JOIN _sas.run r USING (run_id) JOIN _sas.workflow_version v USING (version_id)
-$$;
+-- How many rows are ready.
+CREATE FUNCTION t.ready() RETURNS bigint LANGUAGE sql AS $$ SELECT count(*) FROM _sas.ready $$;
 -- What a command makes of a run that nobody has claimed; the run is number 1.
-CREATE FUNCTION t.told(command text, workflow text DEFAULT 'one', OUT before text, OUT answer text, OUT after text, OUT stands text, OUT left_over text) LANGUAGE plpgsql
+CREATE FUNCTION t.told(command text, workflow text DEFAULT 'one', OUT before bigint, OUT answer text, OUT after bigint, OUT stands text, OUT left_over text) LANGUAGE plpgsql
 SET plpgsql.extra_errors = 'none' AS $$     -- a command may have more columns than are told
 BEGIN
     PERFORM t.clean();
     PERFORM sas.submit(workflow);
-    before := t.fresh();
+    before := t.ready();
     EXECUTE command INTO answer;
     PERFORM t.schedule();
     PERFORM t.supervise();
-    after := t.fresh();
+    after := t.ready();
     stands := t.brief(1);
     PERFORM t.work();
     left_over := (SELECT string_agg(l.what || ' ' || l.n, ', ') FROM t.left_over() l);
 END $$;
 
-\echo a run that begins with one step is fresh, unless that has a priority or is looked at first
+\echo a run that begins with one step, with two, with a priority
 SELECT w AS workflow, f.before FROM unnest('{one,two,high,falls,tested}'::text[]) w, t.told('SELECT 1', w) f;
 SELECT t.clean() \g /dev/null
 SELECT sas.submit('one', priority => 1) \g /dev/null
-SELECT t.fresh();
+SELECT t.ready();
 SELECT t.clean() \g /dev/null
 SELECT sas.submit_batch('one', ARRAY['{}', '{}', '{}']::jsonb[]) \g /dev/null
-SELECT t.fresh();
+SELECT t.ready();
 
 \echo it is shown as any other
 SELECT run_id, step, state, waiting_kind, waiting_on, t.at(waiting_since) AS since FROM sas.steps ORDER BY 1, 2;
@@ -53,25 +49,11 @@ SELECT t.clean() \g /dev/null
 SELECT sas.submit_batch('one', ARRAY(SELECT '{}'::jsonb FROM generate_series(1, 300))) \g /dev/null
 SELECT count(*) FROM sas.cancel_runs(ARRAY(SELECT g FROM generate_series(1, 150) g));
 SELECT t.schedule() \g /dev/null
-SELECT t.fresh();
+SELECT t.ready();
 SELECT state, result, count(*) FROM sas.runs GROUP BY 1, 2 ORDER BY 1;
 SELECT count(*) FROM sas.set_priority_runs(ARRAY(SELECT g FROM generate_series(151, 200) g), 2);
-SELECT t.fresh();
+SELECT t.ready();
 SELECT min(run_id), max(run_id) FROM (SELECT run_id FROM _sas.ready ORDER BY lane, rank LIMIT 50) q;
-
-\echo where plans are kept, also those of an empty queue, none but theirs are looked at
-SELECT t.clean() \g /dev/null
-SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
-VACUUM _sas.ready;
-DISCARD PLANS;
-SELECT _sas.index_ready('{}');
-SELECT sas.submit_batch('one', ARRAY(SELECT '{}'::jsonb FROM generate_series(1, 5000))) \g /dev/null
-BEGIN;
-SELECT pg_stat_get_xact_tuples_returned('_sas.ready_claim'::regclass) AS before \gset
-SELECT _sas.index_ready('{4000, 10, 11}');
-SELECT pg_stat_get_xact_tuples_returned('_sas.ready_claim'::regclass) - :before AS looked_at;
-COMMIT;
-RESET plan_cache_mode; RESET enable_seqscan; RESET enable_hashjoin; RESET enable_mergejoin;
 
 \echo after a pause it is as it was
 SELECT t.clean() \g /dev/null
@@ -79,9 +61,9 @@ SELECT sas.submit('one') \g /dev/null
 SELECT sas.pause(1) \g /dev/null
 SELECT sas.resume(1) \g /dev/null
 SELECT t.schedule() \g /dev/null
-SELECT t.fresh(), t.brief(1);
+SELECT t.ready(), t.brief(1);
 
-\echo what is given back is no longer fresh
+\echo and when it is given back
 SELECT t.clean() \g /dev/null
 SELECT sas.submit('one') \g /dev/null
 SELECT t.claim();
@@ -89,22 +71,21 @@ SELECT t.answer('a', 'transient') \g /dev/null
 SELECT t.settle() \g /dev/null
 SELECT t.later('1 h') \g /dev/null
 SELECT t.schedule() \g /dev/null
-SELECT t.fresh(), t.brief(1);
+SELECT t.ready(), t.brief(1);
 
 \echo a test carries it out
 SELECT t.clean() \g /dev/null
 BEGIN;
 SELECT run_id FROM sas.submit('tested', '{"n": 1}');
-SELECT t.fresh();
+SELECT t.ready();
 SELECT state, result FROM sas.continue_inline(1);
-SELECT t.fresh();
+SELECT t.ready();
 ROLLBACK;
 
-\echo one row of a run cannot stand there twice once it is found by the run
+\echo one step of a run cannot be ready twice
 SELECT t.clean() \g /dev/null
 SELECT sas.submit('one') \g /dev/null
-SELECT sas.set_priority(1, 1) \g /dev/null
 INSERT INTO _sas.ready (run_id, step_no, element, lane, rank, ready_at, undo, alone) SELECT run_id, step_no, element, lane, rank, ready_at, undo, alone FROM _sas.ready;
 SELECT t.clean() \g /dev/null
-DROP FUNCTION t.told, t.fresh;
+DROP FUNCTION t.told, t.ready;
 SELECT sas.drop_workflow(w) FROM unnest('{one,two,high,falls,tested}'::text[]) w \g /dev/null
