@@ -141,6 +141,7 @@ SELECT t.deliver();
 SELECT watch_id = :w AS it, news FROM sas.heartbeat_node(:p);
 SELECT sas.append_items(:w, 1, '[5]');
 ALTER SYSTEM RESET sas.watch_window; SELECT pg_reload_conf() \g /dev/null
+DO $$ BEGIN FOR i IN 1 .. 1000 LOOP EXIT WHEN _sas.watch_window() <> 4; PERFORM pg_sleep(0.01); END LOOP; END $$;
 
 \echo items in the shape of their target, and the keys of the runs that they become
 SELECT t.clean() \g /dev/null

@@ -20,7 +20,7 @@ my $node = new_node('main');
 delete @ENV{qw(http_proxy https_proxy ALL_PROXY)};
 my $service = SasService->new;
 my $elsewhere = SasService->new;
-make_agent($node, 'remote', $service, request_timeout => '2 s');
+make_agent($node, 'remote', $service, request_timeout => '10 s');
 wait_for($node, q{SELECT count(*) FROM sas.workers WHERE actor = 'agent'}, '1');
 my ($worker) = worker_pids($node, 'agent');
 

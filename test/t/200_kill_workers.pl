@@ -42,9 +42,13 @@ all_ended($node, 'every order ends though a worker of each kind was terminated i
 # the server takes a killed worker for a crash: everything starts anew
 foreach my $actor (qw(scheduler agent function supervisor launcher))
 {
+	# calls are surely under way: their service does not answer
+	$shop->{shipping}->hold if $actor eq 'agent';
 	submit_and_wait_for_the_middle(60);
+	wait_for($node, q{SELECT count(*) > 0 FROM sas.steps WHERE agent = 'shipping' AND state = 'running'}) if $actor eq 'agent';
 	my $boot = $node->safe_psql('postgres', 'SELECT _sas.current_boot()');
 	kill_worker($node, $actor, 'KILL');
+	$shop->{shipping}->release if $actor eq 'agent';
 	ok(wait_for($node, "SELECT _sas.current_boot() <> $boot"), "the server restarts after kill -9 of a $actor worker");
 	ok(wait_for($node, 'SELECT count(DISTINCT actor) FROM sas.workers', '4'), 'and all its workers are back');
 }

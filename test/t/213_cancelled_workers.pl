@@ -17,9 +17,9 @@ my $service = SasService->new;
 my $sql = sub { return $node->safe_psql('postgres', $_[0]) };
 my $pids = q{SELECT string_agg(backend_type || ' ' || pid, ', ' ORDER BY backend_type, pid) FROM pg_stat_activity WHERE backend_type LIKE 'sas %'};
 
-make_agent($node, 'remote', $service);
+make_agent($node, 'remote', $service, request_timeout => '10 min');
 $sql->(q{CREATE FUNCTION echo(input jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT input'});
-define($node, 'held', { steps => { it => { agent => 'remote', call => { method => 'POST', path => '/held' } } } });
+define($node, 'held', { steps => { it => { agent => 'remote', call => { method => 'POST', path => '/held' }, complete_in => '15 min' } } });
 define($node, 'quick', { steps => { it => { function => 'public.echo' }, timer => { wait => { for => '10 ms' } }, call => { agent => 'remote', call => { path => '/quick' } } } });
 
 $service->script(held => [ { gate => 1 }, {} ]);
