@@ -195,27 +195,22 @@ BEGIN
 END $$;
 
 -- _sas.hold_items(watch_ids, request_ids): which of these claims still hold, with their rows locked: asked
--- before the target is written to.
--- Another worker's look for due inboxes may lock a row that was claimed a moment ago, until it commits: that
--- is waited for, a moment only. A claim whose row is not free by then is left to its time.
-CREATE FUNCTION _sas.hold_items(watch_ids bigint[], request_ids uuid[]) RETURNS boolean[]
+-- before the target is written to. One of held, lost, and locked: another worker's look for due inboxes may
+-- lock a row that was claimed a moment ago, until it commits. Nothing is waited for: the worker asks again.
+CREATE FUNCTION _sas.hold_items(watch_ids bigint[], request_ids uuid[]) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
     locked bigint[];
-    ours bigint[];
 BEGIN
-    FOR attempt IN 1 .. 400 LOOP
-        SELECT coalesce(array_agg(l.watch_id), '{}') INTO locked
-        FROM (SELECT d.watch_id FROM _sas.watch_done d WHERE d.watch_id = ANY (watch_ids)
-              ORDER BY d.watch_id FOR UPDATE SKIP LOCKED) l;
-        SELECT coalesce(array_agg(u.id), '{}') INTO ours
-        FROM unnest(watch_ids, request_ids) AS u (id, request_id) JOIN _sas.watch_done d ON d.watch_id = u.id
-            AND d.request_id = u.request_id AND d.claimed_until > _sas.now();
-        EXIT WHEN ours <@ locked;
-        PERFORM pg_sleep(0.005);
-    END LOOP;
-    RETURN (SELECT array_agg(u.id = ANY (locked) AND u.id = ANY (ours) ORDER BY u.n)
-            FROM unnest(watch_ids) WITH ORDINALITY AS u (id, n));
+    SELECT coalesce(array_agg(l.watch_id), '{}') INTO locked
+    FROM (SELECT d.watch_id FROM _sas.watch_done d WHERE d.watch_id = ANY (watch_ids)
+          ORDER BY d.watch_id FOR UPDATE SKIP LOCKED) l;
+    -- a statement of its own: it sees the rows as they were locked
+    RETURN (SELECT array_agg(CASE WHEN d.request_id IS DISTINCT FROM u.request_id
+                                       OR d.claimed_until <= _sas.now() THEN 'lost'
+                                  WHEN u.id = ANY (locked) THEN 'held' ELSE 'locked' END ORDER BY u.n)
+            FROM unnest(watch_ids, request_ids) WITH ORDINALITY AS u (id, request_id, n)
+            LEFT JOIN _sas.watch_done d ON d.watch_id = u.id);
 END $$;
 
 -- _sas.finish_items(watch_ids, up_tos, errors, again): what was done under these claims, which hold and are

@@ -21,18 +21,22 @@
 
 #define SAS_DELIVER_BATCH 50
 #define SAS_DELIVER_SLOW_MS 50
+/* a claim whose row is locked by another worker's look is tried again after this */
+#define SAS_DELIVER_LOCKED_US 20000
 /* transactions that may abort with an inbox before it is left to its time */
 #define SAS_DELIVER_GIVE_UP 5
 
 static MemoryContext deliver_context;
 static List *deliver_claimed = NIL; /* of SasClaimedItems, in deliver_context */
 static int64 deliver_deadline_us;
+static int64 deliver_not_before_us; /* the row of a claim was locked */
 static int	deliver_quantity = SAS_DELIVER_BATCH;
 static bool deliver_scan = true;
 static uint32 deliver_wake_count; /* count of wake-ups for items at the last scan */
 static uint32 deliver_nudges;	/* count of nudges likewise */
 static int	deliver_aborted;	/* transactions, in a row */
 static SasClaimedItems *deliver_group[SAS_DELIVER_BATCH]; /* of the transaction that is open or has aborted */
+static bool deliver_locked[SAS_DELIVER_BATCH]; /* of that group: left for another try */
 static int	deliver_n_group;
 
 void
@@ -96,7 +100,7 @@ deliver_choose(void)
 static bool
 deliver_call_group(SasItemsDone *done, int *n_done)
 {
-	bool	   *valid = sas_store_lock_items(deliver_group, deliver_n_group);
+	char	   *valid = sas_store_lock_items(deliver_group, deliver_n_group);
 	bool		was_slow = false;
 
 	for (int i = 0; i < deliver_n_group; i++)
@@ -107,7 +111,8 @@ deliver_call_group(SasItemsDone *done, int *n_done)
 		int64		begun = sas_base_clock_monotonic_us();
 		int64		left_ms = (deliver_deadline_us - begun) / 1000;
 
-		if (!valid[i])
+		deliver_locked[i] = valid[i] == 'l' && left_ms > 0;
+		if (valid[i] != 'h')
 			continue;
 		d = &done[(*n_done)++];
 		d->items = c;
@@ -134,11 +139,16 @@ deliver_log_failures(const SasItemsDone *done, int n_done)
 								 done[i].error);
 }
 
+/* All of the group but those that are locked: they are tried again in a moment. */
 static void
 deliver_forget_group(void)
 {
+	deliver_not_before_us = 0;
 	for (int i = 0; i < deliver_n_group; i++)
-		deliver_claimed = list_delete_ptr(deliver_claimed, deliver_group[i]);
+		if (deliver_locked[i])
+			deliver_not_before_us = sas_base_clock_monotonic_us() + SAS_DELIVER_LOCKED_US;
+		else
+			deliver_claimed = list_delete_ptr(deliver_claimed, deliver_group[i]);
 	deliver_n_group = 0;
 	if (deliver_claimed == NIL)
 		MemoryContextReset(deliver_context);
@@ -184,10 +194,19 @@ deliver_after_abort(void)
 		ereport(WARNING,
 				(errmsg("worker gives up items of task \"%s\" of watcher \"%s\"", deliver_group[0]->key, deliver_group[0]->watcher),
 				 errdetail("They are delivered again when the claim has expired.")));
+		deliver_locked[0] = false;
 		deliver_forget_group();
 		deliver_aborted = 0;
 	}
 	deliver_n_group = 0;
+}
+
+int64
+sas_function_deliver_wake_in_ms(void)
+{
+	if (deliver_claimed == NIL || deliver_not_before_us == 0)
+		return -1;
+	return Max(0, (deliver_not_before_us - sas_base_clock_monotonic_us() + 999) / 1000);
 }
 
 static uint32
@@ -208,6 +227,8 @@ sas_function_deliver_tick(void)
 		deliver_after_abort();
 	if (deliver_claimed != NIL)
 	{
+		if (deliver_not_before_us > sas_base_clock_monotonic_us())
+			return false;
 		deliver_choose();
 		sas_work_change_owner(deliver_group[0]->owner);
 		return deliver_run_group();

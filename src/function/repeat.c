@@ -334,8 +334,14 @@ sas_function_repeat_tick(void)
 		repeat_call(task);
 		task = repeat_first();
 	}
+	next.wake_in_ms = sas_function_deliver_wake_in_ms();
 	if (task != NULL)
-		next.wake_in_ms = Max(0, (task->due_us - sas_base_clock_monotonic_us() + 999) / 1000);
-	next.again |= repeat_more || (task != NULL && next.wake_in_ms == 0);
+	{
+		int64		task_ms = Max(0, (task->due_us - sas_base_clock_monotonic_us() + 999) / 1000);
+
+		next.again |= task_ms == 0;
+		next.wake_in_ms = next.wake_in_ms < 0 ? task_ms : Min(next.wake_in_ms, task_ms);
+	}
+	next.again |= repeat_more;
 	return next;
 }

@@ -16,4 +16,7 @@ extern SasTick sas_function_repeat_tick(void);
 extern void sas_function_deliver_open(void);
 extern bool sas_function_deliver_tick(void);
 
+/* When claimed items whose row was locked are tried again; -1: there are none. */
+extern int64 sas_function_deliver_wake_in_ms(void);
+
 #endif							/* SAS_FUNCTION_REPEAT_H */

@@ -58,7 +58,7 @@ sas_store_claim_items(MemoryContext context, int quantity)
 	return list;
 }
 
-bool *
+char *
 sas_store_lock_items(SasClaimedItems *const *items, int n)
 {
 	static SasPlan plan = {"SELECT _sas.hold_items($1, $2)", 2, {INT8ARRAYOID, UUIDARRAYOID}};
@@ -68,7 +68,7 @@ sas_store_lock_items(SasClaimedItems *const *items, int n)
 	bool		isnull;
 	Datum	   *values;
 	int			found;
-	bool	   *valid = MemoryContextAllocZero(sas_store_results, n);
+	char	   *valid = MemoryContextAlloc(sas_store_results, n + 1);
 
 	sas_store_column_open(&ids, INT8OID, n);
 	sas_store_column_open(&requests, UUIDOID, n);
@@ -81,9 +81,14 @@ sas_store_lock_items(SasClaimedItems *const *items, int n)
 	args[1] = sas_store_column_array(&requests);
 	sas_store_plan_run(&plan, args, NULL);
 	deconstruct_array(DatumGetArrayTypeP(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull)),
-					  BOOLOID, 1, true, TYPALIGN_CHAR, &values, NULL, &found);
+					  TEXTOID, -1, false, TYPALIGN_INT, &values, NULL, &found);
+	memset(valid, 'x', n);
 	for (int i = 0; i < Min(n, found); i++)
-		valid[i] = DatumGetBool(values[i]);
+	{
+		const char *word = TextDatumGetCString(values[i]);
+
+		valid[i] = strcmp(word, "held") == 0 ? 'h' : strcmp(word, "locked") == 0 ? 'l' : 'x';
+	}
 	return valid;
 }
 

@@ -32,8 +32,8 @@ typedef struct SasClaimedItems
 /* Allocated in that context. */
 extern List *sas_store_claim_items(MemoryContext context, int quantity);
 
-/* Which of these claims are still valid; their rows are locked until the commit. */
-extern bool *sas_store_lock_items(SasClaimedItems *const *items, int n);
+/* 'h' valid, with its row locked until the commit; 'l' locked by another session; 'x' lost; one per claim. */
+extern char *sas_store_lock_items(SasClaimedItems *const *items, int n);
 
 typedef struct SasItemsDone
 {

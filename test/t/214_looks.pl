@@ -100,6 +100,21 @@ $gate->query('SELECT pg_advisory_unlock(61)');
 ok(wait_for($node, q{SELECT string_agg(item::text, ' ' ORDER BY item) FROM got}, '[1] [11]', limit => $soon), 'what came meanwhile is brought on by it, while the first is at the items of the second');
 $gate->query('SELECT pg_advisory_unlock(62)');
 ok(wait_for($node, q{SELECT count(*) FROM got}, '3'), 'which are brought on as well');
+
+# a session holds the second task when its turn comes, for longer than any look does
+$sql->(q{ALTER SYSTEM SET sas.function_workers = 1});
+$sql->(q{SELECT pg_reload_conf()});
+ok(wait_for($node, q{SELECT count(*) FROM sas.workers WHERE actor = 'function'}, '1'), 'one function worker is left');
+$gate->query('SELECT pg_advisory_lock(61), pg_advisory_lock(62)');
+$host->query("BEGIN; SELECT sas.append_items($task{w_one}, '[3]'); SELECT sas.append_items($task{w_two}, '[4]'); COMMIT");
+ok(wait_for($node, q{SELECT count(*) || ' ' || count(DISTINCT worker_id) FROM _sas.watch_work WHERE worker_id IS NOT NULL}, '2 1'), 'again, one worker has claimed items of two owners');
+my ($second) = split /,/, $task{w_two};
+$locker->query("BEGIN; SELECT FROM _sas.watch_done WHERE watch_id = $second FOR UPDATE");
+$gate->query('SELECT pg_advisory_unlock(61), pg_advisory_unlock(62)');
+ok(wait_for($node, q{SELECT count(*) FROM got WHERE who = 'one'}, '3'), 'those of the first are brought on');
+Time::HiRes::sleep(3);
+$locker->query('COMMIT');
+ok(wait_for($node, q{SELECT count(*) FROM got WHERE who = 'two'}, '2', limit => $soon), 'those of the second when the session is over, not when the claim is');
 $let_go->();
 
 # -- behind steps that come too late ------------------------------------------------------------------
