@@ -324,6 +324,13 @@ class House:
             self.row(name, "-", "", "WRONG", f"{type(problem).__name__}: {problem}")
         print(f"    ({name}: {time.monotonic() - begun:.0f} s)", flush=True)
 
+    def check_wake_ups(self):
+        """No wake-up was lost, in any row (sas_found_late_total): workers log each case."""
+        with open(f"{self.work}/server.log") as log:
+            late = [line for line in log if "found work that was not announced" in line]
+        self.wrong += bool(late)
+        self.row("work found late", str(len(late)), "0", "WRONG" if late else "right", late[0].strip() if late else "")
+
     def print_table(self):
         head = ("figure", "measured", "floor; aim", "right?", "")
         rows = [head] + self.rows

@@ -231,6 +231,21 @@ sub late_work
 	  glob("$PostgreSQL::Test::Utils::log_path/${prefix}_*.log");
 }
 
+# The last test of each file, whatever it tests: no wake-up was lost (sas_found_late_total).
+{
+	no warnings 'redefine';
+	my $done_testing = \&Test::Builder::done_testing;
+	*Test::Builder::done_testing = sub {
+		my ($builder) = @_;
+		if (!$builder->parent && !defined $late_reason)
+		{
+			my @late = late_work();
+			$builder->ok(!@late, 'no work was found late') || diag(join "\n", splice(@late, 0, 20));
+		}
+		goto &$done_testing;
+	};
+}
+
 # -- HTTP -----------------------------------------------------------------------
 
 # A port of loopback that is free now, below those of outgoing connections.

@@ -106,7 +106,7 @@ $sql->(q{BEGIN;
 	CREATE TEMP TABLE hidden (LIKE _sas.watch_wait);
 	WITH gone AS (DELETE FROM _sas.watch_wait RETURNING *) INSERT INTO hidden SELECT * FROM gone;
 	COMMIT;
-	DO 'BEGIN PERFORM pg_sleep(1.2); END';
+	DO 'BEGIN PERFORM pg_sleep(4); END';
 	-- what is not the share of a node is announced after two seconds
 	UPDATE hidden SET due_at = due_at - interval '1 min';
 	INSERT INTO _sas.watch_wait SELECT * FROM hidden});
