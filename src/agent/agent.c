@@ -27,6 +27,7 @@
 #include "agent/outbox.h"
 #include "base/clock.h"
 #include "base/settings.h"
+#include "base/sockets.h"
 #include "miscadmin.h"
 #include "stream/watch.h"
 #include "utils/memutils.h"
@@ -45,18 +46,44 @@ static int	agent_n_lanes;
 static bool agent_cut_short;	/* and not all agents were asked for */
 static int	agent_lanes_room;
 
+/* A call has a socket, another is kept for the next one, and more are open for a moment while its host is looked up. */
+#define SAS_SOCKETS_OF_CALL 3
+
+static int	agent_slots;
+static int	agent_slots_asked;	/* sas.agent_slots then */
+static int	agent_streams = -1;
+
+/* As many calls and streams as settings say, and this process may open sockets for. Calls get half of them, or what streams leave. */
+static void
+agent_reserve_sockets(void)
+{
+	int			streams = agent_streams < 0 ? sas_base_watch_slots : agent_streams;
+	int			sockets = sas_base_sockets_reserve(sas_base_agent_slots * SAS_SOCKETS_OF_CALL + streams);
+
+	agent_slots_asked = sas_base_agent_slots;
+	agent_slots = Max(1, Min(sas_base_agent_slots, Max(sockets / 2, sockets - streams) / SAS_SOCKETS_OF_CALL));
+	agent_streams = Min(streams, Max(0, sockets - agent_slots * SAS_SOCKETS_OF_CALL));
+	if (agent_slots < sas_base_agent_slots || agent_streams < streams)
+		ereport(LOG,
+				(errmsg("this sas agent worker makes %d calls and hosts %d infinite tasks at once, not %d and %d",
+						agent_slots, agent_streams, sas_base_agent_slots, streams),
+				 errdetail("It may open %d sockets.", sockets),
+				 errhint("Raise the server's hard limit of open files (LimitNOFILE, ulimit -Hn), or lower sas.agent_slots and sas.watch_slots.")));
+}
+
 static void
 agent_start(void)
 {
 	sas_work_agents_open();
-	sas_stream_open(sas_agent_flights_open());
+	agent_reserve_sockets();
+	sas_stream_open(sas_agent_flights_open(agent_slots), agent_streams);
 }
 
 /* Asks the limits. Returns how many lanes are to be claimed from; *retry_us: when a limit may be lifted. */
 static int
 agent_ask_limits(int64 *retry_us)
 {
-	int			free_slots = Max(0, sas_base_agent_slots - sas_agent_in_flight());
+	int			free_slots = Max(0, agent_slots - sas_agent_in_flight());
 	int			batch = agent_transaction_failed ? 1 : SAS_CLAIM_BATCH;
 	int64		now = sas_base_clock_monotonic_us();
 	static unsigned first = 0;
@@ -198,6 +225,11 @@ agent_tick(void)
 
 	if (agent_transaction_failed)
 		agent_after_abort();
+	if (agent_slots_asked != sas_base_agent_slots)
+	{
+		agent_reserve_sockets();
+		sas_agent_flights_resize(agent_slots);
+	}
 	sas_agent_flights_move();
 	next.again = sas_stream_move();
 	stale = sas_work_agents_stale();
@@ -240,7 +272,7 @@ agent_tick(void)
 		more = agent_use_claims(claimed, claimed_us);
 		/* the transaction that failed was to claim from some lanes: scan them */
 		next.again |= failed_before;
-		if (claimed != NIL && sas_agent_in_flight() >= sas_base_agent_slots)
+		if (claimed != NIL && sas_agent_in_flight() >= agent_slots)
 			agent_pass_on();
 		/* the claimed calls are sent now; an answer may be there already, and no event would report it again */
 		next.again |= sas_agent_flights_move();
@@ -260,7 +292,7 @@ agent_tick(void)
 	}
 	if (sas_agent_outbox_waiting() && (next.wake_in_ms < 0 || next.wake_in_ms > SAS_LOCKED_RETRY_MS))
 		next.wake_in_ms = SAS_LOCKED_RETRY_MS;
-	next.again |= ((more || agent_cut_short) && sas_agent_in_flight() < sas_base_agent_slots) || sas_agent_outbox_due();
+	next.again |= ((more || agent_cut_short) && sas_agent_in_flight() < agent_slots) || sas_agent_outbox_due();
 	return next;
 }
 

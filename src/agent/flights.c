@@ -37,17 +37,23 @@ flights_earlier(const pairingheap_node *a, const pairingheap_node *b, void *arg)
 }
 
 SasTransport *
-sas_agent_flights_open(void)
+sas_agent_flights_open(int slots)
 {
 	char		why[256];
 
 	flights_context = AllocSetContextCreate(CurrentMemoryContext, "sas flights", ALLOCSET_DEFAULT_SIZES);
 	flights_by_time = pairingheap_allocate(flights_earlier, NULL);
 	sas_agent_outbox_open(flights_context);
-	flights_transport = sas_transport_open(sas_base_agent_slots, why, sizeof(why));
+	flights_transport = sas_transport_open(slots, why, sizeof(why));
 	if (flights_transport == NULL)
 		ereport(ERROR, (errcode(ERRCODE_SYSTEM_ERROR), errmsg("could not set up HTTP calls: %s", why)));
 	return flights_transport;
+}
+
+void
+sas_agent_flights_resize(int slots)
+{
+	sas_transport_resize(flights_transport, slots);
 }
 
 void
@@ -355,7 +361,6 @@ sas_agent_flights_move(void)
 	int64		now;
 	bool		moved = false;
 
-	sas_transport_resize(flights_transport, sas_base_agent_slots);
 	sas_transport_work(flights_transport);
 	while ((reply = sas_transport_next(flights_transport)) != NULL)
 	{

@@ -7,7 +7,8 @@
 
 #include "work/request.h"
 
-extern SasTransport *sas_agent_flights_open(void);
+extern SasTransport *sas_agent_flights_open(int slots);
+extern void sas_agent_flights_resize(int slots);
 extern void sas_agent_flights_close(void);
 extern int	sas_agent_flights_fd(void);
 extern int	sas_agent_in_flight(void);

@@ -157,9 +157,9 @@ host_open_transport(SasTransport *calls)
 }
 
 void
-sas_stream_open(SasTransport *calls)
+sas_stream_open(SasTransport *calls, int capacity)
 {
-	sas_stream_hosted_open(sas_base_watch_slots);
+	sas_stream_hosted_open(capacity);
 	sas_stream_streams = host_open_transport(calls);
 	sas_stream_polls = host_open_transport(calls);
 }

@@ -140,7 +140,7 @@ extern Jsonb *sas_stream_items_build(SasWatch *w);
 extern void sas_stream_items_drop(SasWatch *w);
 
 /* All watches: for agent.c */
-extern void sas_stream_open(SasTransport *calls);
+extern void sas_stream_open(SasTransport *calls, int capacity);
 extern void sas_stream_close(void);
 
 /* The agents were read again. */

@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #define ROUNDS_OF_WORK 4
@@ -63,22 +62,6 @@ transport_list_remove(SasRequestList *list, SasRequest *r)
 	list->length--;
 }
 
-/*
- * Two sockets for a call (one while its host is looked up), one for an idle
- * connection, and the server's own files.
- */
-static void
-transport_raise_open_files(int max_calls)
-{
-	struct rlimit limit;
-	rlim_t		want = (rlim_t) max_calls * 3 + 1024;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= want)
-		return;
-	limit.rlim_cur = limit.rlim_max < want ? limit.rlim_max : want;
-	setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 static void
 transport_free_request(SasRequest *r)
 {
@@ -90,7 +73,6 @@ static void
 transport_apply_size(SasTransport *t, int max_calls)
 {
 	t->max_calls = max_calls > 0 ? max_calls : 1;
-	transport_raise_open_files(t->max_calls);
 	curl_multi_setopt(t->multi, CURLMOPT_MAXCONNECTS, (long) t->max_calls);
 	while (t->idle.length > t->max_calls)
 	{
