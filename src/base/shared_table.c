@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/shared_table.h"
 
-#define SAS_TABLES 8
+#define SAS_TABLES 16
 
 /* A table that had hardly anything to remove is not searched again before that. */
 #define SAS_TABLE_FULL_US 5000
