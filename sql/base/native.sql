@@ -145,11 +145,13 @@ AS 'MODULE_PATHNAME', 'sas_api_template_predicate_references';
 
 -- _sas.all_workers(): the workers that run now, in all databases of this server (the view filters).
 --   Returns a row per worker: actor is scheduler, agent, function or supervisor; worker_id counts from 1
---   since _sas.current_boot().
+--   since _sas.current_boot(). turn_for: how long it has been in its turn, or since code of users returned in
+--   it; calls: whose code it waits for; stalled: for ten seconds, and for nobody's code.
 --   Reads shared memory only; no rows when the library is not preloaded.
 CREATE FUNCTION _sas.all_workers(
     OUT pid int, OUT actor text, OUT database text, OUT leader boolean, OUT in_flight int,
-    OUT started_at timestamptz, OUT last_activity_at timestamptz, OUT worker_id bigint)
+    OUT started_at timestamptz, OUT last_activity_at timestamptz, OUT worker_id bigint,
+    OUT turn_for interval, OUT calls text, OUT stalled boolean)
 RETURNS SETOF record
 LANGUAGE c VOLATILE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_workers';

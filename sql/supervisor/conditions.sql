@@ -52,6 +52,20 @@ BEGIN
     END IF;
 END $$;
 
+-- _sas.activity_of(pid): what that process does, in words: for whom it waits, or for what.
+CREATE FUNCTION _sas.activity_of(pid int) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+    blockers int[] := pg_catalog.pg_blocking_pids(pid);
+BEGIN
+    RETURN CASE WHEN blockers <> '{}'
+               THEN 'waits for a lock of process ' || array_to_string(blockers, ', ')
+           ELSE coalesce((SELECT format('waits for %s %s', a.wait_event_type, a.wait_event)
+                          FROM pg_stat_activity a
+                          WHERE a.pid = activity_of.pid AND a.wait_event IS NOT NULL),
+                         'computes') END;
+END $$;
+
 -- _sas.conditions(): what holds now, of the kinds that the watch closes. raise false: it goes on, but is no
 -- reason to begin an alert.
 CREATE FUNCTION _sas.conditions()
@@ -86,6 +100,11 @@ BEGIN
                 'exact; see %s', t.capacity, t.name, t.setting))
     ) AS c (cause, lasts, raise, message)
     WHERE c.lasts
+    UNION ALL
+    SELECT 'stalled', format('%s worker %s stalled', w.actor, w.pid),
+        format('%s worker %s has been in one turn for %s; it %s', w.actor, w.pid,
+               date_trunc('second', w.turn_for), _sas.activity_of(w.pid)), NULL, true
+    FROM _sas.all_workers() w WHERE w.database = current_database() AND w.stalled
     UNION ALL
     SELECT 'crash-loop', format('crash loop of %s workers', c.actor),
            format('a worker of actor "%s" has failed %s times in a row; it is restarted with growing '
@@ -123,7 +142,7 @@ BEGIN
     WHERE c.raise AND NOT EXISTS (SELECT FROM _sas.alert l WHERE l.cause = c.cause AND l.closed_at IS NULL);
     PERFORM _sas.close_alerts(array_agg(l.cause)) FROM _sas.alert l
     WHERE l.closed_at IS NULL
-      AND (l.kind IN ('breaker-open', 'worker-slots', 'shared-memory', 'crash-loop')
+      AND (l.kind IN ('breaker-open', 'worker-slots', 'shared-memory', 'crash-loop', 'stalled')
            AND NOT coalesce(l.cause = ANY (causes), false)
            -- what is raised again and again as long as it lasts
            OR l.kind IN ('stuck', 'late') AND NOT coalesce(l.cause = ANY (causes), false)

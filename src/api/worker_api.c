@@ -24,6 +24,7 @@
 #include "work/late.h"
 #include "worker/lifecycle.h"
 #include "worker/registry.h"
+#include "worker/turn.h"
 
 PG_FUNCTION_INFO_V1(sas_api_workers);
 PG_FUNCTION_INFO_V1(sas_api_worker_restart);
@@ -43,12 +44,22 @@ PG_FUNCTION_INFO_V1(sas_api_crash_loops);
 
 /* ---------------------------------------------------------------- workers */
 
+static Datum
+worker_api_interval(int64 milliseconds)
+{
+	Interval   *span = palloc0(sizeof(Interval));
+
+	span->time = milliseconds * 1000;
+	return IntervalPGetDatum(span);
+}
+
 static void
 worker_api_put_worker(ReturnSetInfo *rsinfo, const SasSlot *slot)
 {
 	char	   *database = get_database_name(slot->dboid);
-	Datum		values[8];
-	bool		nulls[8] = {false};
+	int64		now_us = sas_base_clock_monotonic_us();
+	Datum		values[11];
+	bool		nulls[11] = {false};
 
 	values[0] = Int32GetDatum(slot->pid);
 	values[1] = CStringGetTextDatum(sas_base_actor_name(slot->actor));
@@ -59,6 +70,11 @@ worker_api_put_worker(ReturnSetInfo *rsinfo, const SasSlot *slot)
 	values[5] = TimestampTzGetDatum(slot->started_at);
 	values[6] = TimestampTzGetDatum(slot->last_activity_at);
 	values[7] = Int64GetDatum(slot->worker_id);
+	nulls[8] = slot->turn_since_us == 0;
+	values[8] = worker_api_interval((now_us - slot->turn_since_us) / 1000);
+	nulls[9] = slot->user_code[0] == '\0';
+	values[9] = CStringGetTextDatum(slot->user_code);
+	values[10] = BoolGetDatum(sas_worker_turn_stalled(slot, now_us));
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 
@@ -250,15 +266,6 @@ Datum
 sas_api_boot(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_INT64(sas_base_self.boot);
-}
-
-static Datum
-worker_api_interval(int64 milliseconds)
-{
-	Interval   *span = palloc0(sizeof(Interval));
-
-	span->time = milliseconds * 1000;
-	return IntervalPGetDatum(span);
 }
 
 Datum

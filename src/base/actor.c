@@ -8,6 +8,7 @@
 
 SasSelf		sas_base_self;
 bool		sas_base_retire = false;
+bool		sas_base_leaving = false;
 bool		sas_base_tick_cancelled = false;
 TimestampTz sas_base_last_tick = 0;
 

@@ -48,6 +48,12 @@ extern SasSelf sas_base_self;
 extern bool sas_base_retire;
 
 /*
+ * This worker is one too many: its ticks take nothing more and hand back
+ * what they can; the process ends when nothing is left.
+ */
+extern bool sas_base_leaving;
+
+/*
  * The last tick was cancelled (pg_cancel_backend): its work is tried again,
  * and the failure is not counted.
  */

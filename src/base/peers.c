@@ -57,3 +57,23 @@ sas_base_peers_overdue(SasPeerInvocation *invocations, int max, int64 *next_us)
 	*next_us = 0;
 	return peers_methods ? peers_methods->overdue(invocations, max, next_us) : 0;
 }
+
+void
+sas_base_peers_begin_user_code(const char *what)
+{
+	if (peers_methods)
+		peers_methods->user_code(what);
+}
+
+void
+sas_base_peers_end_user_code(void)
+{
+	if (peers_methods)
+		peers_methods->user_code(NULL);
+}
+
+int
+sas_base_peers_stalled(void)
+{
+	return peers_methods ? peers_methods->stalled() : 0;
+}

@@ -53,6 +53,16 @@ extern void sas_base_peers_end_invocation(void);
  */
 extern int	sas_base_peers_overdue(SasPeerInvocation *invocations, int max, int64 *next_us);
 
+/*
+ * This worker waits for code of users: what names it. A call of more than a
+ * second is no longer counted among the workers that others may wait for.
+ */
+extern void sas_base_peers_begin_user_code(const char *what);
+extern void sas_base_peers_end_user_code(void);
+
+/* How many workers of this database have been in one turn for ten seconds, and do not wait for code of users. */
+extern int	sas_base_peers_stalled(void);
+
 typedef struct SasPeersMethods
 {
 	int			(*live) (int64 *ids, int max, int64 *newest);
@@ -60,6 +70,8 @@ typedef struct SasPeersMethods
 	bool		(*lead) (SasActor actor);
 	void		(*invocation) (int64 task, int64 until_us); /* task 0: none */
 	int			(*overdue) (SasPeerInvocation *invocations, int max, int64 *next_us);
+	void		(*user_code) (const char *what);	/* NULL: it has returned */
+	int			(*stalled) (void);
 } SasPeersMethods;
 
 extern void sas_base_peers_set_methods(const SasPeersMethods *methods);

@@ -20,6 +20,7 @@
 int			sas_base_schedulers = 1;
 int			sas_base_agents = 1;
 int			sas_base_function_workers = 1;
+int			sas_base_function_workers_max = 8;
 int			sas_base_supervisors = 1;
 int			sas_base_agent_slots = 1000;
 int			sas_base_max_agents = 4096;
@@ -62,6 +63,9 @@ static const SasIntSetting settings_ints[] = {
 		"0 stops them.", &sas_base_agents, 0, SAS_MAX_WORKERS, 0},
 	{"sas.function_workers", "Number of function workers per database.",
 		"0 stops them.", &sas_base_function_workers, 0, SAS_MAX_WORKERS, 0},
+	{"sas.function_workers_max", "Largest number of function workers per database.",
+		"A worker whose function runs for more than a second is replaced until it returns, up to this number.",
+		&sas_base_function_workers_max, 0, SAS_MAX_WORKERS, 0},
 	{"sas.supervisors", "Number of supervisor workers per database.",
 		"One leads, the others stand by. 0 stops them.", &sas_base_supervisors, 0, 16, 0},
 	{"sas.agent_slots", "Number of calls that one agent worker keeps in flight at once.",

@@ -13,6 +13,7 @@
 extern int	sas_base_schedulers;
 extern int	sas_base_agents;
 extern int	sas_base_function_workers;
+extern int	sas_base_function_workers_max;
 extern int	sas_base_supervisors;
 extern int	sas_base_agent_slots;
 extern int	sas_base_max_agents; /* set when the server starts, as the next ones */

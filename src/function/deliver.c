@@ -233,6 +233,8 @@ sas_function_deliver_tick(void)
 		sas_work_change_owner(deliver_group[0]->owner);
 		return deliver_run_group();
 	}
+	if (sas_base_leaving)
+		return false;
 	/* read before the scan, which then sees the items that were counted */
 	wake_count = sas_wake_items_count();
 	if (deliver_wake_count != wake_count)

@@ -350,7 +350,7 @@ function_is_last(void)
 			return false;
 	for (int i = 0; i < function_n_group; i++)
 		runnable -= function_group[i]->not_before_us == 0 && (function_group[i]->lost || function_group[i]->verdict != NULL);
-	return runnable == 0 && list_length(function_batches) < SAS_OPEN_BATCHES;
+	return runnable == 0 && !sas_base_leaving && list_length(function_batches) < SAS_OPEN_BATCHES;
 }
 
 /* Checks that the claims are still valid, and calls; true when the last function was slow. */
@@ -450,7 +450,7 @@ function_step_tick(void)
 	}
 	if (wake_us != 0)
 		next.wake_in_ms = Max(1, (wake_us - sas_base_clock_monotonic_us()) / 1000 + 1);
-	if (list_length(function_batches) >= SAS_OPEN_BATCHES || !sas_store_begin())
+	if (sas_base_leaving || list_length(function_batches) >= SAS_OPEN_BATCHES || !sas_store_begin())
 		return next;
 	batch = function_claim();
 	sas_store_commit();

@@ -310,6 +310,25 @@ repeat_after_abort(void)
 	repeat_set_due(task, 1000);
 }
 
+/* All tasks go to other workers. */
+static void
+repeat_leave(void)
+{
+	SasWatchId *ids = palloc(sizeof(SasWatchId) * (hash_get_num_entries(repeat_tasks) + 1));
+	HASH_SEQ_STATUS status;
+	Task	   *task;
+	int			n = 0;
+
+	hash_seq_init(&status, repeat_tasks);
+	while ((task = hash_seq_search(&status)) != NULL)
+		ids[n++] = task->id;
+	if (n == 0 || !sas_store_begin())
+		return;
+	sas_store_release_watches(repeat_node_id, ids, n);
+	sas_store_commit();
+	repeat_forget_all_but(NULL);
+}
+
 static Task *
 repeat_first(void)
 {
@@ -325,6 +344,11 @@ sas_function_repeat_tick(void)
 	if (repeat_running != NULL)
 		repeat_after_abort();
 	next.again = sas_function_deliver_tick();
+	if (sas_base_leaving)
+	{
+		repeat_leave();
+		return next;
+	}
 	if (repeat_capacity > 0 && (repeat_more || repeat_version_seen != sas_wake_watches_version() ||
 								repeat_nudges_seen != sas_wake_watches_nudges()))
 		repeat_poll();

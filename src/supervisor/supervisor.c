@@ -125,6 +125,18 @@ supervisor_end_quiet(void)
 	supervisor_check_us = Min(supervisor_check_us, sas_base_clock_monotonic_us() + supervisor_longest_sleep_ms() * 1000);
 }
 
+/* Another worker has been in one turn for long: the next check is due now. */
+static void
+supervisor_note_stalls(void)
+{
+	static int	noted = 0;
+	int			stalled = sas_base_peers_stalled();
+
+	if (stalled > noted)
+		supervisor_check_us = 0;
+	noted = stalled;
+}
+
 /* Returns in how many ms it is to be called again. */
 static int64
 supervisor_check_and_purge(void)
@@ -267,6 +279,7 @@ supervisor_tick(void)
 		supervisor_end_quiet();
 	else
 		supervisor_judge_looks(known_from);
+	supervisor_note_stalls();
 	departing = supervisor_departure_ms();
 
 	timers_ms = supervisor_set_timers();

@@ -17,6 +17,7 @@
 
 #include "access/xact.h"
 #include "base/context.h"
+#include "base/peers.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "commands/async.h"
@@ -127,7 +128,10 @@ invoke_as_owner(const SasInvocation *p, int64 timeout_ms, MemoryContext context)
 		sas_store_unpin_settings();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	if (timeout_ms > 0)
+	{
+		sas_base_peers_begin_user_code(p->instance);
 		enable_timeout_after(STATEMENT_TIMEOUT, (int) Min(timeout_ms, INT_MAX));
+	}
 
 	output = p->work(p->arg, context);
 	if (timeout_ms > 0)
@@ -135,6 +139,7 @@ invoke_as_owner(const SasInvocation *p, int64 timeout_ms, MemoryContext context)
 		sas_store_fire_deferred();
 		PortalHashTableDeleteAll();
 		disable_timeout(STATEMENT_TIMEOUT, false);
+		sas_base_peers_end_user_code();
 	}
 	else
 		invoke_check_deferred();
@@ -171,7 +176,10 @@ sas_work_invoke(const SasInvocation *p, int64 timeout_ms, SasInvoked *invoked)
 		ErrorData  *edata;
 
 		if (timeout_ms > 0)
+		{
 			disable_timeout(STATEMENT_TIMEOUT, false);
+			sas_base_peers_end_user_code();
+		}
 		MemoryContextSwitchTo(context);
 		edata = CopyErrorData();
 		FlushErrorState();

@@ -38,6 +38,7 @@
 #include "worker/loop.h"
 #include "worker/registry.h"
 #include "worker/session.h"
+#include "worker/turn.h"
 
 #define ERRORS_MAX 10
 #define ERROR_PAUSE_MS 100
@@ -118,6 +119,12 @@ typedef enum SasTickEnd
 	SAS_TICK_FAILED
 } SasTickEnd;
 
+static int
+loop_in_flight(void)
+{
+	return loop_methods->in_flight ? loop_methods->in_flight() : 0;
+}
+
 static SasTickEnd
 loop_tick(SasTick *tick)
 {
@@ -128,6 +135,7 @@ loop_tick(SasTick *tick)
 	sas_worker_session_interruptible = true;
 	if (sas_worker_session_stop)
 		loop_leave(SAS_EXIT_ORDERLY);
+	sas_worker_turn_begin();
 	PG_TRY();
 	{
 		RESUME_CANCEL_INTERRUPTS();
@@ -148,7 +156,7 @@ loop_tick(SasTick *tick)
 	if (end == SAS_TICK_DONE)
 		sas_base_last_tick = begun;
 	MemoryContextReset(loop_scratch);
-	sas_worker_registry_publish(loop_methods->in_flight ? loop_methods->in_flight() : 0);
+	sas_worker_turn_end(loop_in_flight());
 	return end;
 }
 
@@ -259,6 +267,7 @@ loop_start(const SasOrders *orders)
 	if (loop_methods == NULL)
 		elog(ERROR, "actor %d has no methods", orders->actor);
 
+	sas_worker_turn_open();
 	sas_wake_attach(orders->actor);
 	pgstat_report_activity(STATE_RUNNING, NULL);
 	MemoryContextSwitchTo(lasting);
@@ -302,6 +311,8 @@ sas_worker_main(Datum arg)
 		}
 		if (sas_base_retire)
 			loop_leave(SAS_EXIT_RETIRED);
+		if (sas_base_leaving && end == SAS_TICK_DONE && !tick.again && loop_in_flight() == 0)
+			loop_leave(SAS_EXIT_ORDERLY);
 		if (end != SAS_TICK_DONE)
 			loop_pause(Max(errors, 1));
 		else if (!tick.again && !loop_is_woken(wake_count))

@@ -12,6 +12,11 @@
  * a minute; from 100 ms again once a worker has lived for a minute. When the
  * server has no process slot left, all that is due waits until a process
  * ends, or for a pause of one to thirty seconds.
+ *
+ * A function worker whose call is long is not counted among those that are
+ * wanted, so another one is started beside it, up to
+ * sas.function_workers_max. One that is too many leaves after ten seconds,
+ * once it holds nothing.
  */
 #include "postgres.h"
 
@@ -20,18 +25,22 @@
 #include "utils/memutils.h"
 
 #include "base/clock.h"
+#include "base/settings.h"
+#include "wake/wakeup.h"
 #include "worker/databases.h"
 #include "worker/exclusion.h"
 #include "worker/reconcile.h"
 #include "worker/request.h"
 #include "worker/session.h"
 #include "worker/shmem.h"
+#include "worker/turn.h"
 
 #define PAUSE_MS 100
 #define PAUSE_MAX_MS (60 * 1000)
 #define LONG_LIFE_US INT64CONST(60000000)
 #define FULL_PAUSE_MS 1000
 #define FULL_PAUSE_MAX_MS (30 * 1000)
+#define SURPLUS_US INT64CONST(10000000)
 #define WARN_AGAIN_US INT64CONST(60000000)
 
 /* The picture of one tick. */
@@ -226,6 +235,22 @@ reconcile_read_requests(void)
 		sas_worker_databases_probe_all();
 }
 
+/* A worker that does not end its turn: the supervisors of its database tell of it; if it is one of them, only the log does. */
+static void
+reconcile_note_stall(SasWorkerSlot *slot)
+{
+	const SasSlot *worker = slot->registered;
+
+	if (!sas_worker_turn_stalled(worker, reconcile_now_us) || slot->stalled_turn_us == worker->turn_since_us)
+		return;
+	slot->stalled_turn_us = worker->turn_since_us;
+	ereport(WARNING,
+			(errmsg("sas %s with PID %d has been in one turn for %d seconds", sas_base_actor_name(worker->actor),
+					worker->pid, (int) ((reconcile_now_us - worker->turn_since_us) / 1000000)),
+			 errhint("See pg_stat_activity and pg_blocking_pids() for that process.")));
+	sas_wake_actor(worker->dboid, SAS_SUPERVISOR);
+}
+
 /* Pairs the launcher's slots with the registry; a running worker proves that the extension is there. */
 static void
 reconcile_read_registry(void)
@@ -245,6 +270,7 @@ reconcile_read_registry(void)
 		SasDatabase *database = sas_worker_databases_get(slots[i].dboid);
 
 		sas_worker_databases_slot(database, slots[i].actor, slots[i].index)->registered = &slots[i];
+		reconcile_note_stall(sas_worker_databases_slot(database, slots[i].actor, slots[i].index));
 		if (slots[i].actor != SAS_PROBE && slots[i].state == SAS_SLOT_RUNNING &&
 			database->presence == SAS_PRESENCE_UNKNOWN)
 		{
@@ -261,6 +287,52 @@ reconcile_n_wanted(const SasDatabase *database, int actor)
 	if (!database->listed || database->presence != SAS_PRESENCE_PRESENT)
 		return 0;
 	return sas_base_settings_workers(actor);
+}
+
+/*
+ * One of the workers of that number, or one that may take the place of a
+ * function worker whose call is long.
+ */
+static bool
+reconcile_is_wanted(SasDatabase *database, int actor, int index)
+{
+	int			wanted = reconcile_n_wanted(database, actor);
+	int			free_ones = 0;
+
+	if (index < wanted || wanted == 0 || actor != SAS_FUNCTION || index >= sas_base_function_workers_max)
+		return index < wanted;
+	for (int i = 0; i <= index; i++)
+	{
+		const SasSlot *worker = sas_worker_databases_slot(database, actor, i)->registered;
+		bool		long_call = worker != NULL && worker->long_call;
+
+		if (i == index && long_call)
+			return true;
+		free_ones += i < index && !long_call;
+	}
+	return free_ones < wanted;
+}
+
+/* A worker that is not wanted. Where it takes nobody's place, it need not leave at once. */
+static void
+reconcile_let_go(SasDatabase *database, SasWorkerSlot *slot, int actor, int index)
+{
+	bool		extra = actor == SAS_FUNCTION && index < sas_base_function_workers_max && reconcile_n_wanted(database, actor) > 0;
+
+	if (!extra)
+	{
+		(void) sas_worker_registry_stop(slot->registered->worker_id);
+		return;
+	}
+	if (slot->surplus_us == 0)
+		slot->surplus_us = reconcile_now_us;
+	if (reconcile_now_us - slot->surplus_us < SURPLUS_US)
+		reconcile_again_at(slot->surplus_us + SURPLUS_US);
+	else if (!slot->registered->dismissed)
+	{
+		sas_worker_registry_dismiss(slot->registered->worker_id);
+		sas_wake_actor(database->oid, actor);
+	}
 }
 
 /* One probe at a time in the whole server. */
@@ -298,17 +370,28 @@ static int
 reconcile_slot(SasDatabase *database, int actor, int index)
 {
 	SasWorkerSlot *slot = sas_worker_databases_slot(database, actor, index);
-	bool		wanted = index < reconcile_n_wanted(database, actor);
+	bool		wanted = reconcile_is_wanted(database, actor, index);
+	int			missing = 0;
 
+	if (wanted)
+		slot->surplus_us = 0;
 	if (reconcile_is_vacant(database, slot, actor, index))
 	{
 		if (wanted && !database->probe && database->prober.handle == NULL &&
 			!reconcile_is_excluded(database))
-			return reconcile_fill(database, slot, actor, index);
+			missing = reconcile_fill(database, slot, actor, index);
+		/* one that takes another's place is not missing where there is no process slot for it */
+		if (missing > 0 && index >= reconcile_n_wanted(database, actor))
+		{
+			slot->not_before_us = reconcile_now_us + FULL_PAUSE_MS * INT64CONST(1000);
+			reconcile_again_at(slot->not_before_us);
+			reconcile_refused = false;
+			missing = 0;
+		}
 	}
 	else if (!wanted && slot->registered != NULL && slot->registered->state == SAS_SLOT_RUNNING)
-		(void) sas_worker_registry_stop(slot->registered->worker_id);
-	return 0;
+		reconcile_let_go(database, slot, actor, index);
+	return missing;
 }
 
 /* An unlisted database is forgotten when no process is left in it. */

@@ -24,10 +24,11 @@
 #include "worker/request.h"
 #include "worker/session.h"
 #include "worker/shmem.h"
+#include "worker/turn.h"
 
 SasWorkerShmem *sas_worker_shmem = NULL;
 
-static SasSlot *registry_my_slot = NULL;
+SasSlot    *sas_worker_my_slot = NULL;
 
 /* ---------------------------------------------------------------- launcher */
 
@@ -120,20 +121,20 @@ sas_worker_registry_forget_starting(void)
 static void
 registry_exit(int code, Datum arg)
 {
-	Oid			dboid = registry_my_slot->dboid;
-	SasActor	actor = registry_my_slot->actor;
-	bool		probe = registry_my_slot->actor == SAS_PROBE;
+	Oid			dboid = sas_worker_my_slot->dboid;
+	SasActor	actor = sas_worker_my_slot->actor;
+	bool		probe = sas_worker_my_slot->actor == SAS_PROBE;
 	bool		leader;
 
 	LWLockAcquire(&sas_worker_shmem->lock, LW_EXCLUSIVE);
-	leader = registry_my_slot->leader;
-	registry_my_slot->leader = false;
-	registry_my_slot->in_flight = 0;
-	if (registry_my_slot->exit == SAS_EXIT_FAILED && sas_worker_session_stop)
-		registry_my_slot->exit = SAS_EXIT_ORDERLY;
-	registry_my_slot->state = SAS_SLOT_EXITED;
+	leader = sas_worker_my_slot->leader;
+	sas_worker_my_slot->leader = false;
+	sas_worker_my_slot->in_flight = 0;
+	if (sas_worker_my_slot->exit == SAS_EXIT_FAILED && sas_worker_session_stop)
+		sas_worker_my_slot->exit = SAS_EXIT_ORDERLY;
+	sas_worker_my_slot->state = SAS_SLOT_EXITED;
 	LWLockRelease(&sas_worker_shmem->lock);
-	registry_my_slot = NULL;
+	sas_worker_my_slot = NULL;
 
 	if (!probe)
 		sas_wake_actor(dboid, SAS_SUPERVISOR);
@@ -160,7 +161,7 @@ sas_worker_registry_attach(int slot_number, int64 worker_id)
 		slot->pid = MyProcPid;
 		slot->exit = SAS_EXIT_FAILED;
 		slot->state = SAS_SLOT_RUNNING;
-		registry_my_slot = slot;
+		sas_worker_my_slot = slot;
 	}
 	LWLockRelease(&sas_worker_shmem->lock);
 	if (mine)
@@ -171,18 +172,20 @@ sas_worker_registry_attach(int slot_number, int64 worker_id)
 void
 sas_worker_registry_set_exit(SasExit reason)
 {
-	if (registry_my_slot != NULL)
-		registry_my_slot->exit = reason;
+	if (sas_worker_my_slot != NULL)
+		sas_worker_my_slot->exit = reason;
 }
 
-/* Without the lock: only this process writes them, and readers can do with an old figure. */
 void
-sas_worker_registry_publish(int in_flight)
+sas_worker_registry_dismiss(int64 worker_id)
 {
-	if (registry_my_slot == NULL)
-		return;
-	registry_my_slot->in_flight = in_flight;
-	registry_my_slot->last_activity_at = GetCurrentTimestamp();
+	SasSlot    *slot;
+
+	LWLockAcquire(&sas_worker_shmem->lock, LW_EXCLUSIVE);
+	slot = registry_find(worker_id);
+	if (slot != NULL)
+		slot->dismissed = true;
+	LWLockRelease(&sas_worker_shmem->lock);
 }
 
 /* ---------------------------------------------------------------- everybody */
@@ -365,7 +368,7 @@ registry_peers_lead(SasActor actor)
 {
 	bool		taken = false;
 
-	if (registry_my_slot != NULL && registry_my_slot->leader && registry_my_slot->actor == (int) actor)
+	if (sas_worker_my_slot != NULL && sas_worker_my_slot->leader && sas_worker_my_slot->actor == (int) actor)
 		return true;
 	LWLockAcquire(&sas_worker_shmem->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < sas_worker_shmem->capacity && !taken; i++)
@@ -375,8 +378,8 @@ registry_peers_lead(SasActor actor)
 		taken = slot->leader && slot->actor == (int) actor &&
 			registry_is_alive(slot, MyDatabaseId);
 	}
-	if (!taken && registry_my_slot != NULL && registry_my_slot->actor == (int) actor)
-		registry_my_slot->leader = true;
+	if (!taken && sas_worker_my_slot != NULL && sas_worker_my_slot->actor == (int) actor)
+		sas_worker_my_slot->leader = true;
 	LWLockRelease(&sas_worker_shmem->lock);
 	return !taken;
 }
@@ -385,13 +388,13 @@ registry_peers_lead(SasActor actor)
 static void
 registry_peers_invocation(int64 task, int64 until_us)
 {
-	if (registry_my_slot == NULL)
+	if (sas_worker_my_slot == NULL)
 		return;
-	registry_my_slot->invocation = 0;
+	sas_worker_my_slot->invocation = 0;
 	pg_write_barrier();
-	registry_my_slot->invocation_until_us = until_us;
+	sas_worker_my_slot->invocation_until_us = until_us;
 	pg_write_barrier();
-	registry_my_slot->invocation = task;
+	sas_worker_my_slot->invocation = task;
 }
 
 static int
@@ -424,6 +427,18 @@ registry_peers_overdue(SasPeerInvocation *invocations, int max, int64 *next_us)
 	return n;
 }
 
+static int
+registry_peers_stalled(void)
+{
+	int64		now_us = sas_base_clock_monotonic_us();
+	int			n = 0;
+
+	for (int i = 0; i < sas_worker_shmem->capacity; i++)
+		n += registry_is_alive(&sas_worker_shmem->slots[i], MyDatabaseId) &&
+			sas_worker_turn_stalled(&sas_worker_shmem->slots[i], now_us);
+	return n;
+}
+
 /* ---------------------------------------------------------------- set-up */
 
 static const SasPeersMethods registry_peers = {
@@ -432,6 +447,8 @@ static const SasPeersMethods registry_peers = {
 	.lead = registry_peers_lead,
 	.invocation = registry_peers_invocation,
 	.overdue = registry_peers_overdue,
+	.user_code = sas_worker_turn_user_code,
+	.stalled = registry_peers_stalled,
 };
 
 Size

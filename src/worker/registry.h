@@ -30,6 +30,8 @@ typedef enum SasExit
 	SAS_EXIT_ABSENT
 } SasExit;
 
+#define SAS_USER_CODE_LEN 128
+
 typedef struct SasSlot
 {
 	SasSlotState state;
@@ -45,6 +47,10 @@ typedef struct SasSlot
 	TimestampTz last_activity_at;
 	int64		invocation;		/* the task that it calls a function for; 0: none */
 	int64		invocation_until_us; /* when that should be over, monotonic */
+	int64		turn_since_us;	/* monotonic; 0: it is between two turns */
+	char		user_code[SAS_USER_CODE_LEN];	/* whose call the turn waits for; empty: none's */
+	bool		long_call;		/* for more than a second */
+	bool		dismissed;
 } SasSlot;
 
 typedef struct SasLauncherState
@@ -75,6 +81,7 @@ extern void sas_worker_registry_shmem_init(void); /* lends itself to base/peers.
 extern int	sas_worker_registry_reserve(Oid dboid, int actor, int index, int64 *worker_id);
 extern SasExit sas_worker_registry_release(int64 worker_id);
 extern bool sas_worker_registry_stop(int64 worker_id);
+extern void sas_worker_registry_dismiss(int64 worker_id); /* it leaves once it holds nothing */
 extern void sas_worker_registry_forget_starting(void);
 extern void sas_worker_registry_trouble(Oid dboid, int actor, int index, int failures); /* 0: none */
 
@@ -85,7 +92,6 @@ extern void sas_worker_registry_trouble(Oid dboid, int actor, int index, int fai
  */
 extern bool sas_worker_registry_attach(int slot, int64 worker_id);
 extern void sas_worker_registry_set_exit(SasExit reason);
-extern void sas_worker_registry_publish(int in_flight);
 
 /* For everybody.  snapshot: the slots that are not free, in palloc'd memory. */
 extern int	sas_worker_registry_snapshot(SasSlot **slots);

@@ -51,4 +51,7 @@ typedef struct SasWorkerShmem
 /* NULL when the library is not preloaded. */
 extern SasWorkerShmem *sas_worker_shmem;
 
+/* The slot of this process; NULL: it is no worker, or about to exit. */
+extern SasSlot *sas_worker_my_slot;
+
 #endif							/* SAS_WORKER_SHMEM_H */

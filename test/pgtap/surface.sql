@@ -140,7 +140,7 @@ FROM (VALUES
     ('steps', 'run_id,step,position,element,kind,agent,state,attempt,failure_count,locked_by,complete_by,waiting_kind,waiting_on,waiting_until,waiting_since,run_state,input,output,error,started_at,finished_at'),
     ('attempts', 'run_id,step,element,attempt,undo,agent,worker,status,http_status,error,started_at,finished_at'),
     ('agents', 'name,kind,base_url,enabled,in_flight,max_in_flight,rate_limit,breaker,open_until,waiting,last_error,stale_replies'),
-    ('workers', 'pid,actor,database,leader,in_flight,started_at,last_activity_at'),
+    ('workers', 'pid,actor,database,leader,in_flight,started_at,last_activity_at,turn_for,calls'),
     ('alerts', 'alert_id,kind,agent,run_id,step,message,occurrences,created_at,last_at,acknowledged_at,acknowledged_by,closed_at'),
     ('workflows', 'workflow,version,owner,definition'),
     ('history', 'run_id,at,role,act,step,detail'),

@@ -10,7 +10,7 @@ use SasTest;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-my $node = new_node('main', 'sas.function_workers' => 2, 'sas.complete_in' => '3 s', 'sas.supervisor_interval' => '500 ms');
+my $node = new_node('main', 'sas.function_workers' => 2, 'sas.function_workers_max' => 2, 'sas.complete_in' => '3 s', 'sas.supervisor_interval' => '500 ms');
 my $sql = sub { return $node->safe_psql('postgres', $_[0]) };
 $sql->(q{
 	CREATE TABLE tally (key text, n int);

@@ -10,7 +10,7 @@ use SasTest;
 use Test::More;
 use Time::HiRes qw(time);
 
-my $node = new_node('main', 'sas.supervisor_interval' => '2 s');
+my $node = new_node('main', 'sas.supervisor_interval' => '2 s', 'sas.function_workers_max' => 1);
 $node->safe_psql('postgres', q{
 	CREATE TABLE ledger (what text NOT NULL, n int);
 	CREATE SEQUENCE tried;
