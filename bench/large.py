@@ -147,31 +147,50 @@ END $$"""
         self.ratio(f"a transaction held open for {seconds:,} s: at its end against its start", [statistics.median(late)], [statistics.median(start)], "0.7 x; 0.95 x", f"{held * n:,} of {held * n:,}",
                    f"{spread(late)} runs/s against {spread(start)}, {cpu[0]:,.0f} us of CPU each against {cpu[1]:,.0f}; before it {spread(before)}, after it {spread(rates)}; dead rows: {dead}")
 
-    def mixed(self):
-        """Runs of high priority, one by one, while bulk waits and is worked off."""
-        bulk = self.size("mixed")
+    def one_beside(self, bulk, rest, role, send, most_ms):
+        """The time of runs that are submitted one by one while so many of a role wait and are worked off; in milliseconds."""
         self.no_workers()
         try:
+            self.db.query(f"SET ROLE {role}")
             first, last = self.submit("single", bulk, 10000)
         finally:
+            self.db.query("RESET ROLE")
             self.all_workers()
         self.wait_until(lambda: self.db.value(f"SELECT EXISTS (SELECT FROM _sas.run WHERE run_id BETWEEN {first} AND {first + 1000} AND state = 'stopped')") == "t", "the work to begin")
         sent = {}
-        while len(sent) < self.size("urgent"):
+        while len(sent) < rest:
             waits = self.db.value(f"SELECT state FROM _sas.run WHERE run_id = {last}") == "pending"
             if not waits:
                 break
             at = time.time()
-            sent[int(self.db.value("SELECT run_id FROM sas.submit('single', '{\"n\": 1}', priority => 100)"))] = at
+            sent[int(self.db.value(send))] = at
             time.sleep(0.01)
         self.wait_for_runs(first, last)
         self.check_books_of_large(first, last)
         if len(sent) < 10:
-            raise Wrong(f"the bulk ended before more than {len(sent)} urgent runs were sent")
+            raise Wrong(f"the bulk ended before more than {len(sent)} runs were sent beside it")
         took = []
         for run_id, result, at in self.db.query(f"SELECT run_id, result, extract(epoch FROM finished_at) FROM _sas.run WHERE run_id > {last} ORDER BY run_id"):
             if result != "success":
-                raise Wrong(f"urgent run {run_id}: {result}")
+                raise Wrong(f"run {run_id} beside the bulk: {result}")
             took.append((float(at) - sent[int(run_id)]) * 1000)
-        self.row(f"an urgent run while {bulk:,} wait: submit sent -> ended", f"p50 {percentile(took, 0.5):.1f}, p99 {percentile(took, 0.99):.1f} ms", "50; 10 ms (p99)",
-                 f"{len(took)} of {len(sent)}, {bulk:,} of {bulk:,}", f"longest {max(took):.1f} ms; bulk at {self.pace(first, last):,.0f} runs/s")
+        if percentile(took, 0.5) > most_ms:
+            raise Wrong(f"half of the runs beside the bulk took longer than {percentile(took, 0.5):.0f} ms; the bound is {most_ms}")
+        return took, f"{len(took)} of {len(sent)}, {bulk:,} of {bulk:,}", f"longest {max(took):.1f} ms; bulk at {self.pace(first, last):,.0f} runs/s"
+
+    def mixed(self):
+        """Runs of high priority, one by one, while bulk waits and is worked off."""
+        bulk = self.size("mixed")
+        took, right, note = self.one_beside(bulk, self.size("urgent"), "postgres", "SELECT run_id FROM sas.submit('single', '{\"n\": 1}', priority => 100)", 1000)
+        self.row(f"an urgent run while {bulk:,} wait: submit sent -> ended", f"p50 {percentile(took, 0.5):.1f}, p99 {percentile(took, 0.99):.1f} ms", "50; 10 ms (p99)", right, note)
+
+    def flood(self):
+        """Runs of one role, one by one, while very many of another role wait: they come first by turns alone."""
+        bulk = self.size("flood")
+        self.db.query("""DO $$ BEGIN
+            IF to_regrole('bench_flood') IS NULL THEN
+                CREATE ROLE bench_flood SUPERUSER;
+            END IF;
+        END $$""")
+        took, right, note = self.one_beside(bulk, self.size("urgent"), "bench_flood", "SELECT run_id FROM sas.submit('single', '{\"n\": 1}')", 1000)
+        self.row(f"a run beside {bulk:,} of another role: submit sent -> ended", f"p50 {percentile(took, 0.5):.1f}, p99 {percentile(took, 0.99):.1f} ms", "100; 50 ms (p99)", right, note)

@@ -134,26 +134,38 @@ CREATE FUNCTION _sas.take_tasks(agent_id int, quantity int, lease interval) RETU
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    claimed _sas.claimed[];
+    turns record;
+    claimed _sas.claimed[] := '{}';
+    taken_now _sas.claimed[];
 BEGIN
-    WITH taken AS (
-        DELETE FROM _sas.ready r
-        WHERE r.ctid = ANY (ARRAY(
-            SELECT q.ctid FROM _sas.ready q JOIN _sas.run x ON x.run_id = q.run_id
-            WHERE q.lane = $1 ORDER BY q.rank LIMIT $2
-            FOR SHARE OF x SKIP LOCKED FOR UPDATE OF q SKIP LOCKED))
-        RETURNING r.run_id, r.step_no, r.element, r.lane, r.rank, r.undo, r.alone)
-    SELECT array_agg(ROW(t.run_id, t.step_no, t.element, t.undo, t.alone, v.version_id, t.lane,
-                         coalesce(s.state, 'none'),
-                         coalesce(s.attempt, 0), least(lease, w.complete_in),
-                             gen_random_uuid())::_sas.claimed
-                     ORDER BY t.rank, t.run_id, t.step_no, t.element)
-    INTO claimed
-    FROM taken t
-    JOIN _sas.run v ON v.run_id = t.run_id
-    JOIN _sas.workflow_step w ON w.version_id = v.version_id AND w.step_no = t.step_no AND w.undo = t.undo
-    LEFT JOIN _sas.step s ON s.run_id = t.run_id AND s.step_no = t.step_no AND s.element = t.element;
-    RETURN claimed;
+    -- what an owner leaves of its share is shared out again
+    WHILE cardinality(claimed) < $2 LOOP
+        turns := _sas.share_lanes(ARRAY[$1], ARRAY[$2 - cardinality(claimed)]);
+        WITH taken AS (
+            DELETE FROM _sas.ready r
+            WHERE r.ctid = ANY (ARRAY(
+                SELECT n.ctid
+                FROM unnest(turns.owners, turns.shares, turns.marks) AS s (owner, share, mark)
+                CROSS JOIN LATERAL (SELECT q.ctid FROM _sas.ready q JOIN _sas.run x ON x.run_id = q.run_id
+                                    WHERE q.lane = $1 AND q.owner = s.owner AND q.rank >= s.mark
+                                    ORDER BY q.rank LIMIT s.share
+                                    FOR SHARE OF x SKIP LOCKED FOR UPDATE OF q SKIP LOCKED) n))
+            RETURNING r.run_id, r.step_no, r.element, r.lane, r.rank, r.undo, r.alone)
+        SELECT array_agg(ROW(t.run_id, t.step_no, t.element, t.undo, t.alone, v.version_id, t.lane,
+                             coalesce(s.state, 'none'),
+                             coalesce(s.attempt, 0), least(lease, w.complete_in),
+                                 gen_random_uuid())::_sas.claimed
+                         ORDER BY t.rank, t.run_id, t.step_no, t.element)
+        INTO taken_now
+        FROM taken t
+        JOIN _sas.run v ON v.run_id = t.run_id
+        JOIN _sas.workflow_step w ON w.version_id = v.version_id AND w.step_no = t.step_no AND w.undo = t.undo
+        LEFT JOIN _sas.step s ON s.run_id = t.run_id AND s.step_no = t.step_no AND s.element = t.element;
+        EXIT WHEN taken_now IS NULL;
+        claimed := claimed || taken_now;
+        EXIT WHEN turns.shared IS NULL;
+    END LOOP;
+    RETURN nullif(claimed, '{}');
 END $$;
 
 -- _sas.hold_tasks(agent_id, claimed, places, worker, lease, now): the worker holds these tasks from now on,

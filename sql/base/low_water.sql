@@ -53,7 +53,7 @@ DECLARE
 BEGIN
     FOR f IN SELECT * FROM _sas.low_water_marks(true) x WHERE x.mark > '-infinity' AND x.kind <> 'y' LOOP
         IF f.kind = 'r' THEN
-            SELECT q.rank INTO first FROM _sas.ready q WHERE q.lane = f.n ORDER BY q.rank LIMIT 1;
+            SELECT min(q.rank) INTO first FROM _sas.ready q WHERE q.lane = f.n AND q.rank < f.mark;
         ELSE
             SELECT d.due_at INTO first FROM _sas.message d WHERE d.actor = chr(f.n)::"char" ORDER BY d.due_at
             LIMIT 1;

@@ -2,28 +2,8 @@
 --
 -- The claim that workers of all kinds make: ready rows go, a lease comes, the steps say running.
 
--- _sas.low_water_rows(lanes, quantities, marks, urgent): how many rows of each lane a claim takes, and from
--- where on; notes where the first one stands. urgent: of a lane whose first rows have a higher priority than
--- what stands behind
--- them, these only. That is seen among the first 20, so priorities that alternate make no batch smaller.
-CREATE FUNCTION _sas.low_water_rows(lanes int[], quantities int[], marks timestamptz[], urgent boolean)
-RETURNS TABLE (lane int, quantity int, mark timestamptz)
-LANGUAGE sql STABLE AS $$
-    SELECT raised.lane, coalesce(f.drop_at - 1, l.quantity)::int, l.mark
-    FROM unnest($1, $2, $3) AS l (lane, quantity, mark)
-    CROSS JOIN LATERAL (
-        SELECT min(x.rank) AS first, max(x.n) FILTER (WHERE x.drops) AS drop_at
-        FROM (SELECT c.rank, row_number() OVER front AS n, lag(c.lead) OVER front > c.lead AS drops
-              -- the rank is the time minus the priority
-              FROM (SELECT q.rank, q.ready_at - q.rank AS lead FROM _sas.ready q WHERE q.lane = l.lane
-                    AND q.rank >= l.mark ORDER BY q.rank
-                    LIMIT CASE WHEN urgent AND l.quantity > 20 THEN 21 ELSE 1 END) c
-              WINDOW front AS (ROWS UNBOUNDED PRECEDING)) x) f
-    -- its answer is the lane, so that nothing is looked for before it is told
-    CROSS JOIN LATERAL _sas.raise_low_water('r', l.lane, f.first) AS raised (lane)
-$$;
-
--- _sas.claim_ready(...): takes up to quantities[i] steps of lanes[i]; urgent: see _sas.low_water_rows.
+-- _sas.claim_ready(...): takes up to quantities[i] steps of lanes[i], of each owner in turn. urgent: see
+-- _sas.urgent_shares.
 --
 -- What was found beside a crash is claimed by itself: a function that is to run
 -- alone ends the batch before it. This is seen to in the statement that takes the
@@ -39,26 +19,28 @@ CREATE FUNCTION _sas.claim_ready(lanes int[], quantities int[], boot bigint, wor
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := _sas.now();
-    marks timestamptz[] := _sas.begin_low_water('r', lanes);
+    turns record := _sas.share_lanes(lanes, quantities, urgent);
     n int;
     begun bigint[];
     late boolean;
 BEGIN
+    IF turns.shares IS NULL THEN
+        RETURN;
+    END IF;
     WITH taken AS (
         DELETE FROM _sas.ready r
         WHERE r.ctid = ANY (ARRAY(
-            SELECT unnest(q.free)
-            FROM _sas.low_water_rows(lanes, quantities, marks, urgent) l,
-                 LATERAL (SELECT (array_agg(c.ctid))[:greatest(coalesce(array_position(array_agg(c.alone
-                                             AND l.lane <= 0), true) - 1, l.quantity), 1)] AS free
-                          FROM (SELECT x.ctid, x.alone FROM _sas.ready x WHERE x.lane = l.lane
-                                AND x.rank >= l.mark ORDER BY x.rank
-                                LIMIT l.quantity FOR UPDATE SKIP LOCKED) c) q))
+            SELECT unnest((array_agg(c.ctid))[:greatest(coalesce(array_position(array_agg(c.alone
+                                              AND s.lane <= 0), true) - 1, 1000000), 1)])
+            FROM unnest(turns.in_lanes, turns.owners, turns.shares,
+                        turns.marks) AS s (lane, owner, share, mark),
+                 LATERAL (SELECT x.ctid, x.alone FROM _sas.ready x
+                          WHERE x.lane = s.lane AND x.owner = s.owner AND x.rank >= s.mark
+                          ORDER BY x.rank LIMIT s.share FOR UPDATE SKIP LOCKED) c))
         RETURNING r.run_id, r.step_no, r.element, r.lane, r.rank, r.ready_at, r.undo, r.alone)
     SELECT count(_sas.waited(t.lane, t.ready_at)),
            array_agg(ROW(t.run_id, t.step_no, t.element, t.undo, t.alone, r.version_id, t.lane,
-                         coalesce(s.state, 'none'),
-                         coalesce(s.attempt, 0),
+                         coalesce(s.state, 'none'), coalesce(s.attempt, 0),
                          CASE WHEN s.ask_until IS NULL
                              OR t.undo THEN coalesce(w.complete_in, _sas.complete_in())
                               ELSE greatest(least(coalesce(w.complete_in, _sas.complete_in()),
@@ -93,4 +75,7 @@ BEGIN
     RETURNING lease.lease_id INTO lease_id;
     n := _sas.take_steps(claimed, claim_ready.lease_id, now);
     n := _sas.start_runs(begun);
+    IF turns.shared IS NOT NULL THEN
+        PERFORM _sas.look_again(turns.shared, lanes, quantities, claimed);
+    END IF;
 END $$;

@@ -67,6 +67,7 @@ END $$;
 CREATE FUNCTION _sas.give_queue_slots(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
+    turns record;
     lanes int[];
     out_now int;
     back_now int;
@@ -92,16 +93,18 @@ BEGIN
         AND p.element = b.element;
     GET DIAGNOSTICS back_now = ROW_COUNT;
 
+    turns := _sas.share_lanes(array_agg(-u.queue_id), array_agg(least($1, u.max_running - taken.n)))
+    FROM _sas.queue u
+    CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM _sas.queue_slot p
+                        WHERE p.queue_id = u.queue_id) taken
+    WHERE u.paused_at IS NULL AND u.dropped_at IS NULL AND u.max_running > taken.n;
     WITH out AS (
-        SELECT n.ctid, n.run_id, n.step_no, n.element, n.undo, u.queue_id
-        FROM _sas.queue u
-        CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM _sas.queue_slot p
-                            WHERE p.queue_id = u.queue_id) taken
+        SELECT n.ctid, n.run_id, n.step_no, n.element, n.undo, -s.lane AS queue_id
+        FROM unnest(turns.in_lanes, turns.owners, turns.shares, turns.marks) AS s (lane, owner, share, mark)
         -- a row that a session holds is passed by; it rings when it ends
-        CROSS JOIN LATERAL (SELECT q.ctid, q.* FROM _sas.ready q WHERE q.lane = -u.queue_id ORDER BY q.rank
-                            LIMIT least(quantity, greatest(u.max_running - taken.n,
-                                                           0)) FOR UPDATE SKIP LOCKED) n
-        WHERE u.paused_at IS NULL AND u.dropped_at IS NULL),
+        CROSS JOIN LATERAL (SELECT q.ctid, q.* FROM _sas.ready q WHERE q.lane = s.lane
+                            AND q.owner = s.owner AND q.rank >= s.mark ORDER BY q.rank
+                            LIMIT s.share FOR UPDATE SKIP LOCKED) n),
     moved AS (
         UPDATE _sas.ready q SET lane = _sas.lane_now(o.run_id, o.step_no, o.element, o.undo, w.lane)
         FROM out o
@@ -114,6 +117,8 @@ BEGIN
         INSERT INTO _sas.queue_slot (run_id, step_no, element, queue_id)
         SELECT m.run_id, m.step_no, m.element, m.queue_id FROM moved m)
     SELECT array_agg(DISTINCT m.lane), count(*) INTO lanes, out_now FROM moved m;
-    PERFORM _sas.wake(_sas.notify_outside(lanes), false, false, '{}') WHERE lanes IS NOT NULL;
+    -- what an owner leaves of its share is shared out again
+    PERFORM _sas.wake(_sas.notify_outside(lanes), turns.shared IS NOT NULL, false, '{}')
+    WHERE lanes IS NOT NULL;
     RETURN back_now + out_now;
 END $$;

@@ -62,15 +62,16 @@ CREATE TABLE _sas.ready (
     step_no int NOT NULL,
     element int NOT NULL,
     lane int NOT NULL,
+    owner regrole NOT NULL,
     rank timestamptz NOT NULL,
     ready_at timestamptz NOT NULL,
     undo boolean NOT NULL,
     alone boolean NOT NULL,
     PRIMARY KEY (run_id, step_no, element)
 );
-CREATE INDEX ready_claim ON _sas.ready (lane, rank, run_id);
-COMMENT ON TABLE _sas.ready IS 'Steps that may be claimed now, by lane and rank; those of a negative lane '
-                               'wait in a queue.';
+CREATE INDEX ready_claim ON _sas.ready (lane, owner, rank, run_id);
+COMMENT ON TABLE _sas.ready IS 'Steps that may be claimed now, by lane, owner and rank; those of a '
+                              'negative lane wait in a queue.';
 
 -- One row per claimed batch, deleted by the worker with its last reply, or by
 -- the supervisor when its worker is gone or its time is over.

@@ -69,8 +69,8 @@ BEGIN
     WITH next AS (
         SELECT u.*, CASE WHEN coalesce(w.queue_id, r.queue_id) > 0 THEN -coalesce(w.queue_id, r.queue_id)
                          WHEN staged THEN _sas.lane_now(u.run_id, u.step_no, u.element, u.undo, w.lane)
-                             ELSE w.lane END AS lane, r.priority + w.priority AS priority, NOT entered
-                             AND w.enters AND (u.element = 0 OR w.elements_enter)
+                             ELSE w.lane END AS lane, r.owner, r.priority + w.priority AS priority,
+               NOT entered AND w.enters AND (u.element = 0 OR w.elements_enter)
                AND (w.kind = 'workflow' OR NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = u.run_id
                                                        AND s.step_no = u.step_no AND s.element = u.element
                                                        AND s.attempt > 0)) AS enters
@@ -81,9 +81,9 @@ BEGIN
                             WHERE s.version_id = r.version_id AND s.step_no = u.step_no
                                 AND s.undo = u.undo OFFSET 0) w),
     put AS (
-        INSERT INTO _sas.ready (run_id, step_no, element, lane, rank, ready_at, undo, alone)
-        SELECT n.run_id, n.step_no, n.element, n.lane, now - n.priority * _sas.priority_step(), now, n.undo,
-            n.alone
+        INSERT INTO _sas.ready (run_id, step_no, element, lane, owner, rank, ready_at, undo, alone)
+        SELECT n.run_id, n.step_no, n.element, n.lane, n.owner, now - n.priority * _sas.priority_step(), now,
+            n.undo, n.alone
         -- what gets the same rank is claimed in this order, mostly
         FROM next n WHERE NOT n.enters ORDER BY n.run_id, n.step_no, n.element
         RETURNING lane),
@@ -114,8 +114,8 @@ LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := _sas.now();
 BEGIN
-    INSERT INTO _sas.ready (run_id, step_no, element, lane, rank, ready_at, undo, alone)
-    SELECT c.run_id, c.step_no, c.element, _sas.late_lane(), now, now, c.undo, c.alone
+    INSERT INTO _sas.ready (run_id, step_no, element, lane, owner, rank, ready_at, undo, alone)
+    SELECT c.run_id, c.step_no, c.element, _sas.late_lane(), r.owner, now, now, c.undo, c.alone
     FROM unnest(claimed) c JOIN _sas.run r ON r.run_id = c.run_id WHERE r.state = 'pending'
         AND r.start_before <= now;
     INSERT INTO _sas.message (actor, due_at, run_id, kind)

@@ -63,8 +63,8 @@ static SasTable store_submit_run = {"run", "front", 13, {
 	{"run_id", INT8OID}, {"version_id", INT4OID}, {"owner", REGROLEOID}, {"trace", UUIDOID}, {"key", TEXTOID}, {"state", TEXTOID},
 	{"open_steps", INT4OID}, {"priority", INT4OID}, {"input", JSONBOID}, {"labels", JSONBOID}, {"created_at", TIMESTAMPTZOID},
 	{"deadline", TIMESTAMPTZOID}, {"own_version", BOOLOID}}};
-static SasTable store_submit_ready = {"ready", "front", 8, {
-	{"run_id", INT8OID}, {"step_no", INT4OID}, {"element", INT4OID}, {"lane", INT4OID}, {"rank", TIMESTAMPTZOID},
+static SasTable store_submit_ready = {"ready", "front", 9, {
+	{"run_id", INT8OID}, {"step_no", INT4OID}, {"element", INT4OID}, {"lane", INT4OID}, {"owner", REGROLEOID}, {"rank", TIMESTAMPTZOID},
 	{"ready_at", TIMESTAMPTZOID}, {"undo", BOOLOID}, {"alone", BOOLOID}}};
 static SasTable store_submit_timer = {"message", "front", 4, {
 	{"actor", CHAROID}, {"due_at", TIMESTAMPTZOID}, {"run_id", INT8OID}, {"kind", TEXTOID}}};
@@ -298,7 +298,7 @@ store_submit_write_roots(const SasPlainWorkflow *w, const SasSubmission *s, Time
 		made->ranks[k] = DatumGetTimestampTz(at);
 		for (int i = 0; i < n; i++)
 			sas_store_table_insert(&store_submit_ready, (Datum[]) {Int64GetDatum(made->run_ids[i]), Int32GetDatum(w->root_nos[k]), Int32GetDatum(0),
-								   Int32GetDatum(w->root_lanes[k]), at, TimestampTzGetDatum(now), no, no}, NULL);
+								   Int32GetDatum(w->root_lanes[k]), ObjectIdGetDatum(s->owner), at, TimestampTzGetDatum(now), no, no}, NULL);
 	}
 }
 

@@ -85,7 +85,7 @@ ROLLBACK;
 \echo one step of a run cannot be ready twice
 SELECT t.clean() \g /dev/null
 SELECT sas.submit('one') \g /dev/null
-INSERT INTO _sas.ready (run_id, step_no, element, lane, rank, ready_at, undo, alone) SELECT run_id, step_no, element, lane, rank, ready_at, undo, alone FROM _sas.ready;
+INSERT INTO _sas.ready SELECT * FROM _sas.ready;
 SELECT t.clean() \g /dev/null
 DROP FUNCTION t.told, t.ready;
 SELECT sas.drop_workflow(w) FROM unnest('{one,two,high,falls,tested}'::text[]) w \g /dev/null
