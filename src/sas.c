@@ -20,6 +20,7 @@
 #include "base/shared_table.h"
 #include "function/function.h"
 #include "limits/limits.h"
+#include "limits/shares.h"
 #include "metrics/metrics.h"
 #include "scheduler/scheduler.h"
 #include "supervisor/supervisor.h"
@@ -73,6 +74,7 @@ _PG_init(void)
 	sas_wake_install();
 	sas_metrics_install();
 	sas_limits_install();
+	sas_limits_shares_install();
 	sas_worker_lifecycle_install();
 	sas_worker_set_methods(SAS_SCHEDULER, &sas_scheduler_methods);
 	sas_worker_set_methods(SAS_AGENT, &sas_agent_methods);

@@ -50,7 +50,8 @@ FROM (VALUES
         sas.drop_agent(text); sas.set_secret(text, text); sas.drop_secret(text); sas.worker_restart();
         sas.grant_usage(regrole, text, text);
         sas.create_middleware(text, text, regprocedure, regprocedure, text, text[], text[], text);
-        sas.drop_middleware(text, text); sas.set_alert_hook(regprocedure)'),
+        sas.drop_middleware(text, text); sas.set_alert_hook(regprocedure);
+        sas.set_limit(regrole, text, bigint)'),
     ('verb', 'admin worker', '
         sas.claim(text, text, int, interval); sas.complete(uuid, jsonb); sas.fail(uuid, text, boolean);
         sas.heartbeat(uuid, float8, jsonb); sas.hand_back(uuid);
@@ -122,7 +123,8 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     looking text := 'sas.transitions, sas.settings, sas.agents, sas.workers, sas.alerts, sas.workflows, '
                     'sas.runs, sas.steps, sas.attempts, sas.history, sas.hook_runs, sas.middlewares, '
-                    'sas.subscriptions, sas.run_details, sas.queues, sas.watchers, sas.watches, sas.nodes';
+                    'sas.subscriptions, sas.run_details, sas.queues, sas.watchers, sas.watches, sas.nodes, '
+                    'sas.limits';
     f regprocedure;
 BEGIN
     IF level IS NULL OR NOT EXISTS (SELECT FROM _sas.privilege p WHERE p.level = $3) THEN

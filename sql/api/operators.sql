@@ -158,6 +158,12 @@ RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result tex
 LANGUAGE sql BEGIN ATOMIC SELECT * FROM sas.acknowledge_alerts(ARRAY[$1]); END;
 COMMENT ON FUNCTION sas.acknowledge(bigint) IS 'Says that somebody has seen this alert.';
 
+CREATE FUNCTION sas.set_limit(role regrole, name text, value bigint) RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.set_limit IS 'How much a role may have open: open_runs, children, depth, bytes, '
+                                     'submits_per_s. Role null: each role without a limit of its own. Value '
+                                     'null: no limit of its own.';
+
 CREATE FUNCTION sas.set_alert_hook(function regprocedure) RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.set_alert_hook IS 'A function (alert jsonb) returns jsonb that is called for each '

@@ -56,8 +56,19 @@ LANGUAGE sql STABLE AS $$
     WHERE r.run_id = parent_id
 $$;
 
--- How many runs may stand in a row, each a child of the one before.
-CREATE FUNCTION _sas.child_levels() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 100 $$;
+-- _sas.starts_itself(parent_id, parent_no): is a run above a child of this step, or the parent, of the
+-- child's workflow?
+CREATE FUNCTION _sas.starts_itself(parent_id bigint, parent_no int) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    WITH RECURSIVE above AS (
+        SELECT r.run_id, r.parent_run_id, r.version_id FROM _sas.run r WHERE r.run_id = parent_id
+        UNION ALL
+        SELECT r.run_id, r.parent_run_id, r.version_id FROM above a
+        JOIN _sas.run r ON r.run_id = a.parent_run_id)
+    SELECT EXISTS (SELECT FROM above a JOIN _sas.workflow_version v USING (version_id)
+                   JOIN _sas.workflow f USING (workflow_id)
+                   WHERE f.name = _sas.child_workflow(parent_id, parent_no))
+$$;
 
 -- _sas.submit_children(...): null, or why they could not be submitted. plans: what their plan function
 -- returned for each.
@@ -68,6 +79,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     p record;
     levels int;
+    deepest bigint;
     doomed boolean;
     detail text;
 BEGIN
@@ -80,8 +92,10 @@ BEGIN
     -- workflows that start each other without an end would grow faster than a cancel could follow them down
     IF doomed THEN
         RETURN 'a run above it cannot continue';
-    ELSIF levels >= _sas.child_levels() THEN
-        RETURN format('child runs are limited to %s levels', _sas.child_levels());
+    END IF;
+    deepest := (SELECT _sas.limit_of(r.owner::oid, 'depth') FROM _sas.run r WHERE r.run_id = parent_id);
+    IF levels >= deepest THEN
+        RETURN format('child runs are limited to %s levels', deepest);
     END IF;
     -- what the levels above said adds up, and may be more than one submit may say
     SELECT r.owner, least(greatest(r.priority, -1000), 1000) AS priority, r.labels,
@@ -98,7 +112,9 @@ BEGIN
                        AND x.element = e OFFSET 0) s ON true;
     RETURN NULL;
 EXCEPTION WHEN OTHERS THEN
-    IF left(SQLSTATE, 2) IN ('40', '53', '57') OR SQLSTATE = '55P03' THEN
+    -- a limit of the owner passes, but not while runs wait that hold it themselves
+    IF (left(SQLSTATE, 2) IN ('40', '53', '57') OR SQLSTATE = '55P03')
+       AND NOT (SQLSTATE = '53400' AND _sas.starts_itself(parent_id, parent_no)) THEN
         RAISE;  -- that is about the moment, not about the child
     END IF;
     GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL;

@@ -18,6 +18,7 @@ DECLARE
     ended bigint[];
     paused bigint[];
     resumed bigint[];
+    reopened bigint[];
 BEGIN
     IF coalesce(cardinality(changes), 0) = 0 THEN
         RETURN;
@@ -29,10 +30,17 @@ BEGIN
     SELECT array_agg(c.run_id) FILTER (WHERE c.to_state = 'stopped'),
            array_agg(c.run_id) FILTER (WHERE c.to_state = 'paused'),
            array_agg(c.run_id) FILTER (WHERE c.from_state = 'paused'
-                                       OR c.from_state = 'compensating' AND c.to_state = 'stopped')
-    INTO ended, paused, resumed FROM unnest(changes) c;
+                                       OR c.from_state = 'compensating' AND c.to_state = 'stopped'),
+           array_agg(c.run_id) FILTER (WHERE c.from_state = 'stopped')
+    INTO ended, paused, resumed, reopened FROM unnest(changes) c;
     IF resumed IS NOT NULL THEN
         PERFORM _sas.close_alerts_of(resumed);
+    END IF;
+    IF reopened IS NOT NULL THEN
+        -- what has to be undone is undone, whatever the limits of its owner are
+        PERFORM _sas.take_share(r.owner::oid, 1, (r.parent_run_id IS NOT NULL)::int, _sas.share_size(r.input),
+                                NULL, NULL, false)
+        FROM _sas.run r WHERE r.run_id = ANY (reopened) AND r.hook_of IS NULL;
     END IF;
     IF ended IS NOT NULL THEN
         PERFORM _sas.note_ends(ended);
@@ -53,6 +61,7 @@ DECLARE
 BEGIN
     WITH e AS (
         SELECT r.run_id, r.result, r.finished_at, r.deadline, v.workflow_id, r.hook_of IS NULL AS told,
+               r.owner::oid AS owner, r.input,
                r.parent_run_id IS NULL AND coalesce(r.hook_of, 0) = 0 AS root,
                    row_number() OVER () / 100 AS part,
                date_part('epoch', r.started_at - greatest(r.created_at, r.start_at)) AS wait,
@@ -78,7 +87,8 @@ BEGIN
            array_agg(e.wait) FILTER (WHERE e.told) AS waits, array_agg(e.span) FILTER (WHERE e.told) AS spans,
            array_agg(e.run_id) FILTER (WHERE e.replies) AS replies,
                array_agg(e.run_id) FILTER (WHERE e.is_child) AS children,
-           array_agg(e.run_id) FILTER (WHERE e.timed) AS timed
+           array_agg(e.run_id) FILTER (WHERE e.timed) AS timed,
+           count(_sas.give_share(e.owner, e.is_child, e.input)) FILTER (WHERE e.told) AS given
     INTO ends FROM e;
     PERFORM _sas.observe('run_wait', ends.flows, NULL, NULL, ends.waits),
         _sas.observe('run', ends.flows, NULL, ends.results, ends.spans);

@@ -50,6 +50,9 @@ BEGIN
     END IF;
     SELECT p.ids, p.fresh, p.versions INTO ids, fresh, versions
     FROM _sas.prepare_runs(caller, v, keys, inputs, is_child, plans) p;
+    PERFORM _sas.open_share($1, u.n, is_child, u.bytes)
+    FROM (SELECT count(*)::int AS n, sum(_sas.share_size(i.input))::bigint AS bytes
+          FROM unnest(inputs, fresh) AS i (input, fresh) WHERE i.fresh) u WHERE u.n > 0;
 
     INSERT INTO _sas.run (run_id, version_id, owner, trace, key, state, open_steps, priority, input,
                           reply_to, labels, created_at, start_at, start_before, queue_id, deadline,
@@ -283,6 +286,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
         SET enable_mergejoin = off
 AS $$
 BEGIN
+    PERFORM _sas.check_submit_rate(caller, coalesce(cardinality(inputs), 0));
     RETURN QUERY SELECT * FROM _sas.submit_runs(caller, workflow, inputs, keys, priority, start_at,
                                                 start_before, deadline, after_run, reply_to, labels,
                                                 after_result => after_result);

@@ -56,24 +56,6 @@ LANGUAGE sql IMMUTABLE ROWS 40 AS $$
     ('sas_metrics_dropped', 'counter', 'Counts that found no room in shared memory.')
 $$;
 
--- _sas.open_runs(): the runs that have not ended, as far as they are young, or something is due, ready, held
--- or told of them, which is so for all but a parent past its deadline that waits for its children.
-CREATE FUNCTION _sas.open_runs() RETURNS TABLE (run_id bigint, state text)
-LANGUAGE sql STABLE AS $$
-    SELECT r.run_id, r.state
-    FROM (SELECT d.run_id FROM _sas.message d UNION SELECT q.run_id FROM _sas.ready q UNION
-          SELECT unnest(l.run_ids) FROM _sas.lease l
-          UNION SELECT a.run_id FROM _sas.alert_run a
-          -- the upper bound tells the planner that few are wanted
-          UNION SELECT y.run_id FROM _sas.run y
-          WHERE y.run_id BETWEEN (SELECT coalesce(max(t.upto), 0)
-                                  FROM _sas.deadline_sweep t) AND 9223372036854775807
-              AND y.state <> 'stopped') x
-    CROSS JOIN LATERAL (SELECT o.run_id, o.state, o.hook_of FROM _sas.run o
-                        WHERE o.run_id = x.run_id OFFSET 0) r
-    WHERE r.state <> 'stopped' AND r.hook_of IS NULL
-$$;
-
 -- _sas.bound(seconds): a bound as the label le shows it.
 CREATE FUNCTION _sas.bound(seconds float8) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$ SELECT CASE WHEN seconds = trunc(seconds) THEN seconds::bigint || '.0'

@@ -59,6 +59,24 @@ COMMENT ON COLUMN sas.alerts.run_ids IS 'The latest ten runs, the newest occurre
 COMMENT ON COLUMN sas.alerts.closed_at IS 'When its cause ended; null: it lasts, or nobody can see its end '
                                           'and nobody has acknowledged it';
 
+CREATE VIEW sas.limits WITH (security_barrier) AS
+SELECT pg_get_userbyid(r.role) AS role, n.name, coalesce(own.value, each.value, n.value) AS value,
+    CASE n.name WHEN 'open_runs' THEN coalesce(s.open_runs, 0) WHEN 'children' THEN coalesce(s.children, 0)
+    WHEN 'bytes' THEN coalesce(s.bytes, 0) END AS used
+FROM _sas.limit_names() n
+CROSS JOIN (SELECT s.owner AS role FROM _sas.shares() s
+            UNION SELECT l.role::oid FROM _sas.role_limit l WHERE l.role IS NOT NULL) r
+LEFT JOIN _sas.shares() s ON s.owner = r.role
+LEFT JOIN _sas.role_limit own ON own.role = r.role AND own.name = n.name
+LEFT JOIN _sas.role_limit each ON each.role IS NULL AND each.name = n.name
+WHERE (SELECT _sas.sees_all()) OR pg_has_role(current_user, r.role, 'MEMBER')
+UNION ALL
+SELECT NULL, n.name, coalesce(each.value, n.value), NULL
+FROM _sas.limit_names() n LEFT JOIN _sas.role_limit each ON each.role IS NULL AND each.name = n.name;
+COMMENT ON VIEW sas.limits IS 'How much each role may have open, and has. role null: what holds for each '
+                              'role without a limit of its own.';
+COMMENT ON COLUMN sas.limits.used IS 'With what open transactions have submitted; null: nothing is counted';
+
 CREATE VIEW sas.history WITH (security_barrier) AS
 SELECT h.run_id, h.at, h.role, h.act, h.step, h.detail
 FROM _sas.operator_action h LEFT JOIN _sas.run r ON r.run_id = h.run_id

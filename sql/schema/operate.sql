@@ -24,6 +24,16 @@ CREATE INDEX operator_action_run ON _sas.operator_action (run_id);
 COMMENT ON TABLE _sas.operator_action IS 'A row per act of an operator; run_id is null when it was about '
                                          'something else.';
 
+CREATE TABLE _sas.role_limit (
+    role regrole,
+    name text NOT NULL,
+    value bigint NOT NULL
+);
+CREATE UNIQUE INDEX role_limit_role ON _sas.role_limit (role, name) WHERE role IS NOT NULL;
+CREATE UNIQUE INDEX role_limit_default ON _sas.role_limit (name) WHERE role IS NULL;
+COMMENT ON TABLE _sas.role_limit IS 'What a role may have open; role null: each role without a limit of its '
+                                    'own.';
+
 CREATE TABLE _sas.alert (
     alert_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     kind text NOT NULL,

@@ -137,6 +137,9 @@ BEGIN
         DELETE FROM _sas.boot b WHERE b.at < now - interval '1 h';
         INSERT INTO _sas.boot VALUES (_sas.current_boot(), now);
     END IF;
+    IF coalesce(_sas.shares_counted_ago() > 600, true) THEN
+        PERFORM _sas.recount_shares();
+    END IF;
     SELECT array_agg(c.cause) INTO causes FROM _sas.conditions() c;
     PERFORM _sas.raise_alert(c.kind, c.cause, c.message, c.agent_id) FROM _sas.conditions() c
     WHERE c.raise AND NOT EXISTS (SELECT FROM _sas.alert l WHERE l.cause = c.cause AND l.closed_at IS NULL);

@@ -25,6 +25,7 @@
 #include "api/verb.h"
 #include "base/compat.h"
 #include "base/settings.h"
+#include "limits/shares.h"
 #include "metrics/metrics.h"
 #include "store/submit.h"
 #include "wake/low_water.h"
@@ -106,6 +107,22 @@ api_submit_is_plain(FunctionCallInfo fcinfo)
 		(PG_ARGISNULL(DEADLINE) || api_submit_is_deadline(PG_GETARG_DATUM(DEADLINE)));
 }
 
+/*
+ * The owner has so much more (or less) open, as far as its limits are known
+ * and it is within them; false: SQL reads the limits, and refuses.
+ */
+static bool
+api_submit_take_share(Oid owner, const Datum *inputs, int n, int sign)
+{
+	int64		more[SAS_SHARE_KINDS] = {[SAS_SHARE_OPEN_RUNS] = sign * n};
+	SasShareKind over;
+	int64		used;
+
+	for (int i = 0; i < n; i++)
+		more[SAS_SHARE_BYTES] += sign * (int64) toast_raw_datum_size(inputs[i]);
+	return sas_limits_share_take(owner, more, NULL, sign > 0, &over, &used) == SAS_SHARE_TAKEN;
+}
+
 /* Submits runs that are plain; false, and nothing has happened, when they are not. */
 static bool
 api_submit_runs(const text *name, const SasSubmission *submission, const Datum *inputs, int n, int64 *run_ids)
@@ -120,9 +137,15 @@ api_submit_runs(const text *name, const SasSubmission *submission, const Datum *
 	sas_worker_lifecycle_restored();
 	if (workflow == NULL)
 		return false;
-	submitted.ranks = palloc(sizeof(TimestampTz) * workflow->n_roots);
-	if (!sas_store_submit_plain(workflow, submission, inputs, n, &submitted))
+	if (!api_submit_take_share(submission->owner, inputs, n, 1))
 		return false;
+	submitted.ranks = palloc(sizeof(TimestampTz) * workflow->n_roots);
+	if ((sas_limits_share_in_run && !sas_limits_share_submit(submission->owner, n, 0)) ||
+		!sas_store_submit_plain(workflow, submission, inputs, n, &submitted))
+	{
+		api_submit_take_share(submission->owner, inputs, n, -1);
+		return false;
+	}
 	sas_wake_low_water_note(SAS_LOW_WATER_UNTIMED, 0, run_ids[0]);
 	if (submitted.timer != DT_NOEND)
 		sas_wake_low_water_note(SAS_LOW_WATER_DUE, 'v', submitted.timer);

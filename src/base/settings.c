@@ -27,6 +27,7 @@ int			sas_base_max_agents = 4096;
 int			sas_base_max_low_water_marks = 4096;
 int			sas_base_max_metrics = 8192;
 int			sas_base_max_exclusions = 256;
+int			sas_base_max_owners = 1024;
 int			sas_base_supervisor_interval = 60 * 1000;
 int			sas_base_complete_in = 60 * 1000;
 int			sas_base_run_deadline = 30 * 24 * 3600;
@@ -111,6 +112,8 @@ static const SasIntSetting settings_capacities[] = {
 		"What finds no room is counted under the name \"_other\".", &sas_base_max_metrics, 64, 1000000, 0},
 	{"sas.max_exclusions", "Number of databases from which sessions exclude workers at once.",
 		"While there are more, no worker starts in any database.", &sas_base_max_exclusions, 1, 100000, 0},
+	{"sas.max_owners", "Number of roles with open runs whose runs are counted.",
+		"The runs of further roles are not limited.", &sas_base_max_owners, 8, 1000000, 0},
 };
 
 static bool

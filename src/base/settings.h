@@ -20,6 +20,7 @@ extern int	sas_base_max_agents; /* set when the server starts, as the next ones 
 extern int	sas_base_max_low_water_marks;
 extern int	sas_base_max_metrics;
 extern int	sas_base_max_exclusions;
+extern int	sas_base_max_owners;
 extern int	sas_base_supervisor_interval; /* ms */
 extern int	sas_base_complete_in; /* ms */
 extern int	sas_base_run_deadline; /* s */

@@ -25,6 +25,7 @@
 #include "commands/sequence.h"
 #include "commands/trigger.h"
 #include "fmgr.h"
+#include "limits/shares.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
@@ -230,6 +231,7 @@ invoke_call_functions(void *arg, MemoryContext context)
 {
 	Calls	   *c = arg;
 
+	sas_limits_share_in_run = true;
 	return c->around ? sas_work_through_middleware(c->owner, c->input, context) : sas_work_call_all(c->functions, c->input, context);
 }
 

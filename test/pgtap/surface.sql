@@ -54,6 +54,7 @@ INSERT INTO wanted VALUES
 ('metrics', 'families text[] DEFAULT NULL::text[]', 'TABLE(name text, type text, labels jsonb, value double precision, help text)'),
 ('metrics_text', 'format text DEFAULT ''openmetrics''::text', 'text'),
 ('set_alert_hook', 'function regprocedure', 'void'),
+('set_limit', 'role regrole, name text, value bigint', 'void'),
 ('purge', 'older_than interval, results text[] DEFAULT NULL::text[], workflow text DEFAULT NULL::text, quantity integer DEFAULT 10000', 'TABLE(runs bigint, steps bigint, attempts bigint, more boolean)'),
 ('set_clock', 'at timestamp with time zone', 'timestamp with time zone'),
 ('move_clock', 'span interval', 'timestamp with time zone'),
@@ -144,6 +145,7 @@ FROM (VALUES
     ('alerts', 'alert_id,kind,agent,run_id,step,message,occurrences,created_at,last_at,acknowledged_at,acknowledged_by,closed_at'),
     ('workflows', 'workflow,version,owner,definition'),
     ('history', 'run_id,at,role,act,step,detail'),
+    ('limits', 'role,name,value,used'),
     ('hook_runs', 'run_id,workflow,hook,hook_run_id,target,told_state,told_result,state,result,attempt,failure_count,waiting_until,output,error,created_at,started_at,finished_at'),
     ('watchers', 'watcher,kind,agent,owner,definition,watches'),
     ('watches', 'watch_id,watcher,key,state,node,since,restarts,items,waiting,last_item_at,last_error,failures,cursor,input,owner'),
@@ -162,7 +164,7 @@ SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 's
 -- settings ----------------------------------------------------------------------------
 
 SELECT is((SELECT boot_val || coalesce(' ' || unit, '') FROM pg_settings WHERE name = s.name), s.value, s.name || ' has this default')
-FROM (VALUES ('sas.schedulers', '1'), ('sas.agents', '1'), ('sas.function_workers', '1'), ('sas.supervisors', '1'), ('sas.agent_slots', '1000'), ('sas.max_agents', '4096'), ('sas.max_low_water_marks', '4096'), ('sas.max_metrics', '8192'), ('sas.max_exclusions', '256'),
+FROM (VALUES ('sas.schedulers', '1'), ('sas.agents', '1'), ('sas.function_workers', '1'), ('sas.supervisors', '1'), ('sas.agent_slots', '1000'), ('sas.max_agents', '4096'), ('sas.max_low_water_marks', '4096'), ('sas.max_metrics', '8192'), ('sas.max_exclusions', '256'), ('sas.max_owners', '1024'),
              ('sas.supervisor_interval', '60000 ms'), ('sas.complete_in', '60000 ms'), ('sas.run_deadline', '2592000 s'), ('sas.priority_step', '3600 s'),
              ('sas.max_definition_size', '1048576 B'), ('sas.max_input_size', '1048576 B'), ('sas.max_steps', '10000'), ('sas.watch_slots', '10000'), ('sas.watch_window', '10000'), ('sas.retain_success', '2592000 s'), ('sas.retain_warning', '7776000 s'),
              ('sas.retain_error', '7776000 s'), ('sas.retain_compensated', '7776000 s'), ('sas.retain_cancelled', '2592000 s'), ('sas.auto_rescue', 'on')) AS s (name, value);

@@ -1,0 +1,123 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Shares: what each role has open, in shared memory (src/limits/shares.h), and how much it may have.
+
+-- _sas.take_share(owner, runs, children, bytes, most, generation, checks): the owner opens as much more in
+-- this transaction. most: its limits as _sas.limits_of() gives them, of that generation; null: those in
+-- memory. over null: taken; unknown: the limits must be given; else the limit that refuses it, and used what
+-- there is.
+CREATE FUNCTION _sas.take_share(owner oid, runs bigint, children bigint, bytes bigint, most bigint[],
+                                generation bigint, checks boolean, OUT over text, OUT used bigint)
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_take_share';
+
+-- _sas.give_share(owner, is_child, input): a run of that input has stopped, if this transaction commits.
+CREATE FUNCTION _sas.give_share(owner oid, is_child boolean, input jsonb) RETURNS bigint
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_give_share';
+
+-- _sas.share_size(input): its bytes, the same wherever and however it is stored.
+CREATE FUNCTION _sas.share_size(input jsonb) RETURNS bigint
+LANGUAGE C IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_share_size';
+
+-- _sas.spend_submits(owner, n, per_s): n submits from within a run; false: too many in this moment.
+CREATE FUNCTION _sas.spend_submits(owner oid, n bigint, per_s bigint) RETURNS boolean
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_spend_submits';
+
+-- _sas.is_in_run(): does a worker execute a function of a user here?
+CREATE FUNCTION _sas.is_in_run() RETURNS boolean
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_is_in_run';
+
+-- _sas.share_generation(): of limits; asked before they are read.
+CREATE FUNCTION _sas.share_generation() RETURNS bigint
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_share_generation';
+
+-- What all sessions know of limits is read again once this transaction has ended.
+CREATE FUNCTION _sas.forget_shares() RETURNS trigger
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_forget_shares';
+
+CREATE TRIGGER forget AFTER INSERT OR UPDATE OR DELETE
+    OR TRUNCATE ON _sas.role_limit FOR EACH STATEMENT EXECUTE FUNCTION _sas.forget_shares();
+
+-- See _sas.recount_shares().
+CREATE FUNCTION _sas.begin_recount() RETURNS void LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_begin_recount';
+CREATE FUNCTION _sas.set_share(owner oid, runs bigint, children bigint, bytes bigint) RETURNS bigint
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_set_share';
+CREATE FUNCTION _sas.end_recount() RETURNS void LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_end_recount';
+
+-- _sas.shares_counted_ago(): seconds since the last recount; null: there was none since the server began.
+CREATE FUNCTION _sas.shares_counted_ago() RETURNS float8
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_shares_counted_ago';
+
+-- _sas.shares(): what the roles of this database have open, that of open transactions included.
+CREATE FUNCTION _sas.shares(OUT owner oid, OUT open_runs bigint, OUT children bigint, OUT bytes bigint)
+RETURNS SETOF record
+LANGUAGE C VOLATILE STRICT ROWS 20 AS 'MODULE_PATHNAME', 'sas_api_shares';
+
+-- _sas.limit_names(): the limits, in the order of _sas.limits_of(), and what they are where nobody set them.
+CREATE FUNCTION _sas.limit_names(OUT name text, OUT value bigint) RETURNS SETOF record
+LANGUAGE sql IMMUTABLE PARALLEL SAFE BEGIN ATOMIC
+    SELECT l.name, l.value
+    FROM (VALUES ('open_runs', 2000000::bigint), ('children', 20000::bigint), ('bytes', 10737418240::bigint),
+                 ('submits_per_s', 100::bigint), ('depth', 100::bigint)) AS l (name, value);
+END;
+
+-- _sas.limit_of(role, name): its own, else that of all roles, else the one that sas comes with.
+CREATE FUNCTION _sas.limit_of(role oid, name text) RETURNS bigint
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN coalesce((SELECT l.value FROM _sas.role_limit l WHERE l.role = $1 AND l.name = $2),
+                    (SELECT l.value FROM _sas.role_limit l WHERE l.role IS NULL AND l.name = $2),
+                    (SELECT l.value FROM _sas.limit_names() l WHERE l.name = $2));
+END $$;
+
+-- _sas.limits_of(role): open_runs, children, bytes and submits_per_s.
+CREATE FUNCTION _sas.limits_of(role oid) RETURNS bigint[]
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN ARRAY[_sas.limit_of(role, 'open_runs'), _sas.limit_of(role, 'children'),
+                 _sas.limit_of(role, 'bytes'), _sas.limit_of(role, 'submits_per_s')];
+END $$;
+
+-- _sas.open_share(owner, runs, is_child, bytes): the owner opens so many runs with so many bytes of input, in
+-- this transaction; raises if that is more than it may have.
+CREATE FUNCTION _sas.open_share(owner oid, runs int, is_child boolean, bytes bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    children int := CASE WHEN is_child THEN runs ELSE 0 END;
+    generation bigint;
+    answer record;
+BEGIN
+    answer := _sas.take_share(owner, runs, children, bytes, NULL, NULL, true);
+    FOR n IN 1 .. 3 LOOP
+        EXIT WHEN answer.over IS DISTINCT FROM 'unknown';
+        generation := _sas.share_generation();
+        answer := _sas.take_share(owner, runs, children, bytes, _sas.limits_of(owner), generation, true);
+    END LOOP;
+    IF answer.over IN ('open_runs', 'children', 'bytes') THEN
+        RAISE EXCEPTION 'role "%" has too % open', pg_get_userbyid(owner),
+            CASE answer.over WHEN 'open_runs' THEN 'many runs' WHEN 'children' THEN 'many child runs'
+            ELSE 'many bytes of input in runs that are' END
+            USING ERRCODE = 'configuration_limit_exceeded',
+                DETAIL = format('Limit %s is %s. %s are used, and this needs %s more.', answer.over,
+                                _sas.limit_of(owner, answer.over), answer.used,
+                                CASE answer.over WHEN 'bytes' THEN bytes ELSE runs END),
+                HINT = 'Wait until runs have stopped, or ask an admin for sas.set_limit(). See sas.limits.';
+    END IF;
+END $$;
+
+-- _sas.check_submit_rate(owner, n): raises if a function that runs submits faster than its owner may.
+CREATE FUNCTION _sas.check_submit_rate(owner oid, n int) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    per_s bigint;
+BEGIN
+    IF NOT _sas.is_in_run() THEN
+        RETURN;
+    END IF;
+    per_s := _sas.limit_of(owner, 'submits_per_s');
+    IF NOT _sas.spend_submits(owner, n, per_s) THEN
+        RAISE EXCEPTION 'functions of role "%" submit too fast', pg_get_userbyid(owner)
+            USING ERRCODE = 'configuration_limit_exceeded',
+                DETAIL = format('Limit submits_per_s is %s.', per_s),
+                HINT = 'The step is tried again. An admin may raise the limit with sas.set_limit().';
+    END IF;
+END $$;

@@ -1,0 +1,38 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Shares are counted as runs are submitted and stop. This counts them again.
+
+-- _sas.open_runs(): the runs that have not ended, as far as they are young, or something is due, ready, held
+-- or told of them, which is so for all but a parent past its deadline that waits for its children.
+CREATE FUNCTION _sas.open_runs() RETURNS TABLE (run_id bigint, state text)
+LANGUAGE sql STABLE AS $$
+    SELECT r.run_id, r.state
+    FROM (SELECT d.run_id FROM _sas.message d UNION SELECT q.run_id FROM _sas.ready q UNION
+          SELECT unnest(l.run_ids) FROM _sas.lease l
+          UNION SELECT a.run_id FROM _sas.alert_run a
+          -- the upper bound tells the planner that few are wanted
+          UNION SELECT y.run_id FROM _sas.run y
+          WHERE y.run_id BETWEEN (SELECT coalesce(max(t.upto), 0)
+                                  FROM _sas.deadline_sweep t) AND 9223372036854775807
+              AND y.state <> 'stopped') x
+    CROSS JOIN LATERAL (SELECT o.run_id, o.state, o.hook_of FROM _sas.run o
+                        WHERE o.run_id = x.run_id OFFSET 0) r
+    WHERE r.state <> 'stopped' AND r.hook_of IS NULL
+$$;
+
+-- _sas.recount_shares(): counts what each role has open. After a start, since shared memory begins empty, and
+-- from time to time: neither a prepared transaction that ends nor a restored dump is seen.
+-- Caller: nothing; READ COMMITTED, so that the count has a later snapshot than its begin. Reads: run.
+CREATE FUNCTION _sas.recount_shares() RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    owners bigint;
+BEGIN
+    PERFORM _sas.begin_recount();
+    SELECT count(_sas.set_share(c.owner, c.runs, c.children, c.bytes)) INTO owners
+    FROM (SELECT r.owner::oid AS owner, count(*) AS runs, count(r.parent_run_id) AS children,
+              sum(_sas.share_size(r.input))::bigint AS bytes
+          FROM _sas.open_runs() o JOIN _sas.run r ON r.run_id = o.run_id GROUP BY 1 OFFSET 0) c;
+    PERFORM _sas.end_recount();
+    RETURN owners;
+END $$;

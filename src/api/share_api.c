@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * share_api.c: the SQL-callable side of limits/shares.h.  Internal:
+ * sql/flow/share.sql asks, sas.limits shows.
+ */
+#include "postgres.h"
+
+#include "access/detoast.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+
+#include "catalog/pg_type.h"
+#include "commands/trigger.h"
+#include "limits/shares.h"
+
+PG_FUNCTION_INFO_V1(sas_api_take_share);
+PG_FUNCTION_INFO_V1(sas_api_give_share);
+PG_FUNCTION_INFO_V1(sas_api_share_size);
+PG_FUNCTION_INFO_V1(sas_api_spend_submits);
+PG_FUNCTION_INFO_V1(sas_api_is_in_run);
+PG_FUNCTION_INFO_V1(sas_api_share_generation);
+PG_FUNCTION_INFO_V1(sas_api_forget_shares);
+PG_FUNCTION_INFO_V1(sas_api_begin_recount);
+PG_FUNCTION_INFO_V1(sas_api_set_share);
+PG_FUNCTION_INFO_V1(sas_api_end_recount);
+PG_FUNCTION_INFO_V1(sas_api_shares_counted_ago);
+PG_FUNCTION_INFO_V1(sas_api_shares);
+
+static void
+share_api_read_limits(ArrayType *array, int64 generation, SasShareLimits *limits)
+{
+	Datum	   *most;
+	int			n;
+
+	deconstruct_array(array, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &most, NULL, &n);
+	if (n != SAS_SHARE_KINDS + 1)
+		elog(ERROR, "expected %d limits, not %d", SAS_SHARE_KINDS + 1, n);
+	limits->generation = generation;
+	for (int k = 0; k < SAS_SHARE_KINDS; k++)
+		limits->most[k] = DatumGetInt64(most[k]);
+	limits->submits_per_s = DatumGetInt64(most[SAS_SHARE_KINDS]);
+}
+
+/* _sas.take_share(owner, runs, children, bytes, most, generation, checks): (over, used) */
+Datum
+sas_api_take_share(PG_FUNCTION_ARGS)
+{
+	static const char *const names[] = {"open_runs", "children", "bytes"};
+	int64		more[SAS_SHARE_KINDS] = {PG_GETARG_INT64(1), PG_GETARG_INT64(2), PG_GETARG_INT64(3)};
+	SasShareLimits limits;
+	SasShareKind over = SAS_SHARE_OPEN_RUNS;
+	int64		used = 0;
+	SasShareAnswer answer;
+	TupleDesc	row;
+	Datum		values[2];
+	bool		nulls[2] = {false};
+
+	if (!PG_ARGISNULL(4))
+		share_api_read_limits(PG_GETARG_ARRAYTYPE_P(4), PG_GETARG_INT64(5), &limits);
+	answer = sas_limits_share_take(PG_GETARG_OID(0), more, PG_ARGISNULL(4) ? NULL : &limits, PG_GETARG_BOOL(6), &over, &used);
+	if (get_call_result_type(fcinfo, NULL, &row) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "expected a row");
+	nulls[0] = answer == SAS_SHARE_TAKEN;
+	values[0] = nulls[0] ? (Datum) 0 : CStringGetTextDatum(answer == SAS_SHARE_OVER ? names[over] : "unknown");
+	values[1] = Int64GetDatum(used);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(row), values, nulls)));
+}
+
+/* _sas.give_share(owner, is_child, input): 1 */
+Datum
+sas_api_give_share(PG_FUNCTION_ARGS)
+{
+	int64		less[SAS_SHARE_KINDS] = {1, PG_GETARG_BOOL(1) ? 1 : 0, toast_raw_datum_size(PG_GETARG_DATUM(2))};
+
+	sas_limits_share_give(PG_GETARG_OID(0), less);
+	PG_RETURN_INT64(1);
+}
+
+/* _sas.share_size(input): its bytes, without compression; the same wherever it is stored */
+Datum
+sas_api_share_size(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(toast_raw_datum_size(PG_GETARG_DATUM(0)));
+}
+
+Datum
+sas_api_spend_submits(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(sas_limits_share_submit(PG_GETARG_OID(0), PG_GETARG_INT64(1), PG_GETARG_INT64(2)));
+}
+
+Datum
+sas_api_is_in_run(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(sas_limits_share_in_run);
+}
+
+Datum
+sas_api_share_generation(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(sas_limits_share_generation());
+}
+
+/* The trigger of _sas.role_limit. */
+Datum
+sas_api_forget_shares(PG_FUNCTION_ARGS)
+{
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		elog(ERROR, "forget_shares is called by a trigger only");
+	sas_limits_share_forget();
+	PG_RETURN_POINTER(NULL);
+}
+
+Datum
+sas_api_begin_recount(PG_FUNCTION_ARGS)
+{
+	sas_limits_share_begin_recount();
+	PG_RETURN_VOID();
+}
+
+/* _sas.set_share(owner, runs, children, bytes): 1 */
+Datum
+sas_api_set_share(PG_FUNCTION_ARGS)
+{
+	int64		counted[SAS_SHARE_KINDS] = {PG_GETARG_INT64(1), PG_GETARG_INT64(2), PG_GETARG_INT64(3)};
+
+	sas_limits_share_set(PG_GETARG_OID(0), counted);
+	PG_RETURN_INT64(1);
+}
+
+Datum
+sas_api_end_recount(PG_FUNCTION_ARGS)
+{
+	sas_limits_share_end_recount();
+	PG_RETURN_VOID();
+}
+
+/* Seconds; null: not since the start */
+Datum
+sas_api_shares_counted_ago(PG_FUNCTION_ARGS)
+{
+	int64		ago = sas_limits_share_counted_us_ago();
+
+	if (ago < 0)
+		PG_RETURN_NULL();
+	PG_RETURN_FLOAT8(ago / 1e6);
+}
+
+Datum
+sas_api_shares(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	SasShareView *views;
+	int			n;
+
+	InitMaterializedSRF(fcinfo, 0);
+	n = sas_limits_share_view(&views);
+	for (int i = 0; i < n; i++)
+	{
+		Datum		values[1 + SAS_SHARE_KINDS];
+		bool		nulls[1 + SAS_SHARE_KINDS] = {false};
+
+		values[0] = ObjectIdGetDatum(views[i].owner);
+		for (int k = 0; k < SAS_SHARE_KINDS; k++)
+			values[1 + k] = Int64GetDatum(views[i].used[k]);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}

@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * shares.c: what each role has open, in shared memory.
+ *
+ * An entry has what is committed and what open transactions have taken.  A
+ * recount replaces the first only; it adds what was committed since it began.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+#include "base/clock.h"
+#include "base/settings.h"
+#include "base/shared_table.h"
+#include "limits/shares.h"
+
+/* Submits that were not made are saved for so long. */
+#define SAS_SHARE_BURST_S 10
+
+typedef struct SasShareKey
+{
+	Oid			dboid;
+	Oid			owner;			/* InvalidOid: that database was counted */
+} SasShareKey;
+
+typedef struct SasShare
+{
+	SasShareKey key;
+	int64		counts[SAS_SHARE_KINDS];	/* committed */
+	int64		taken[SAS_SHARE_KINDS]; /* by open transactions */
+	int64		since[SAS_SHARE_KINDS]; /* committed since the recount began */
+	bool		recounted;		/* by the recount of all that is going on */
+	int64		recount_us;		/* of a database: when it was counted the last time */
+	SasShareLimits limits;		/* generation 0: not read yet */
+	double		tokens;
+	int64		filled_us;		/* 0: never */
+} SasShare;
+
+/* What this transaction has taken, and gives back when it commits. */
+typedef struct SharesPending
+{
+	Oid			owner;
+	SubTransactionId within;
+	int64		taken[SAS_SHARE_KINDS];
+	int64		given[SAS_SHARE_KINDS];
+} SharesPending;
+
+static bool shares_is_idle(const void *entry, int64 now);
+
+static SasSharedTable shares_table = {
+	.name = "owners",.setting = "sas.max_owners",.capacity = &sas_base_max_owners,
+	.key_size = sizeof(SasShareKey),.entry_size = sizeof(SasShare),
+	.extra_size = sizeof(int64),	/* the generation of limits */
+	.idle = shares_is_idle
+};
+
+bool		sas_limits_share_in_run = false;
+
+static SharesPending *shares_pending = NULL;	/* in TopMemoryContext */
+static int	shares_n_pending = 0;
+static int	shares_pending_room = 0;
+static bool shares_forgets = false; /* this transaction changes limits */
+
+static bool
+shares_is_idle(const void *entry, int64 now)
+{
+	const SasShare *s = entry;
+
+	if (!OidIsValid(s->key.owner))
+		return false;
+	for (int k = 0; k < SAS_SHARE_KINDS; k++)
+		if (s->counts[k] != 0 || s->taken[k] != 0 || s->since[k] != 0)
+			return false;
+	return now - s->filled_us > SAS_SHARE_BURST_S * INT64CONST(1000000);
+}
+
+/* Lock held. NULL: no room. */
+static SasShare *
+shares_enter(Oid owner)
+{
+	SasShareKey key = {MyDatabaseId, owner};
+
+	return sas_base_table_enter(&shares_table, &key);
+}
+
+static SasShare *
+shares_find(Oid owner)
+{
+	SasShareKey key = {MyDatabaseId, owner};
+
+	return sas_base_table_find(&shares_table, &key);
+}
+
+/* Of this (sub)transaction; may fail, so before any lock. */
+static SharesPending *
+shares_own(Oid owner)
+{
+	SubTransactionId within = GetCurrentSubTransactionId();
+	SharesPending *p;
+
+	if (shares_n_pending > 0)
+	{
+		p = &shares_pending[shares_n_pending - 1];
+		if (p->owner == owner && p->within == within)
+			return p;
+	}
+	if (shares_n_pending == shares_pending_room)
+	{
+		int			more = Max(8, shares_pending_room * 2);
+
+		if (shares_pending == NULL)
+			shares_pending = MemoryContextAlloc(TopMemoryContext, more * sizeof(SharesPending));
+		else
+			shares_pending = repalloc(shares_pending, more * sizeof(SharesPending));
+		shares_pending_room = more;
+	}
+	p = &shares_pending[shares_n_pending++];
+	*p = (SharesPending) {.owner = owner,.within = within};
+	return p;
+}
+
+/* ---------------------------------------------------------------- taken and given */
+
+static bool
+shares_is_over(const SasShare *s, const int64 *more, SasShareKind *over, int64 *used)
+{
+	for (int k = 0; k < SAS_SHARE_KINDS; k++)
+		if (more[k] > 0 && s->counts[k] + s->taken[k] + more[k] > s->limits.most[k])
+		{
+			*over = k;
+			*used = s->counts[k] + s->taken[k];
+			return true;
+		}
+	return false;
+}
+
+SasShareAnswer
+sas_limits_share_take(Oid owner, const int64 *more, const SasShareLimits *limits, bool check, SasShareKind *over, int64 *used)
+{
+	SharesPending *own;
+	SasShare   *s;
+	SasShareAnswer answer = SAS_SHARE_TAKEN;
+
+	if (shares_table.state == NULL)
+		return SAS_SHARE_TAKEN;
+	own = shares_own(owner);
+	sas_base_table_lock(&shares_table, LW_EXCLUSIVE);
+	s = shares_enter(owner);
+	if (s != NULL)
+	{
+		if (limits != NULL)
+			s->limits = *limits;
+		/* those in memory may be older than the table */
+		if (check && s->limits.generation != 1 + *(int64 *) shares_table.extra)
+			answer = SAS_SHARE_UNKNOWN;
+		else if (check && shares_is_over(s, more, over, used))
+			answer = SAS_SHARE_OVER;
+		for (int k = 0; k < SAS_SHARE_KINDS && answer == SAS_SHARE_TAKEN; k++)
+		{
+			s->taken[k] += more[k];
+			own->taken[k] += more[k];
+		}
+	}
+	sas_base_table_unlock(&shares_table);
+	return answer;
+}
+
+bool
+sas_limits_share_submit(Oid owner, int64 n, int64 submits_per_s)
+{
+	int64		now = sas_base_clock_monotonic_us();
+	SasShare   *s;
+	bool		granted = true;
+
+	if (!sas_base_table_lock(&shares_table, LW_EXCLUSIVE))
+		return true;
+	s = shares_enter(owner);
+	if (s != NULL)
+	{
+		double		most;
+
+		if (submits_per_s == 0)
+			submits_per_s = s->limits.submits_per_s;
+		most = (double) submits_per_s * SAS_SHARE_BURST_S;
+		s->tokens = s->filled_us == 0 ? most : Min(most, s->tokens + (now - s->filled_us) * (double) submits_per_s / 1e6);
+		s->filled_us = now;
+		/* a batch may be larger than what is saved: the next one waits for it */
+		granted = s->tokens >= 1;
+		if (granted)
+			s->tokens -= n;
+	}
+	sas_base_table_unlock(&shares_table);
+	return granted;
+}
+
+void
+sas_limits_share_give(Oid owner, const int64 *less)
+{
+	SharesPending *own;
+
+	if (shares_table.state == NULL)
+		return;
+	own = shares_own(owner);
+	for (int k = 0; k < SAS_SHARE_KINDS; k++)
+		own->given[k] += less[k];
+}
+
+/* The end of what this transaction has taken. Lock held. */
+static void
+shares_settle(const SharesPending *p, bool committed)
+{
+	SasShare   *s = shares_find(p->owner);
+
+	for (int k = 0; s != NULL && k < SAS_SHARE_KINDS; k++)
+	{
+		int64		change = committed ? p->taken[k] - p->given[k] : 0;
+
+		s->taken[k] = Max(0, s->taken[k] - p->taken[k]);
+		s->counts[k] = Max(0, s->counts[k] + change);
+		s->since[k] += change;
+	}
+}
+
+static void
+shares_xact_callback(XactEvent event, void *arg)
+{
+	bool		committed = event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE;
+
+	if (!committed && event != XACT_EVENT_ABORT)
+		return;
+	sas_limits_share_in_run = false;
+	if ((shares_n_pending > 0 || shares_forgets) && sas_base_table_lock(&shares_table, LW_EXCLUSIVE))
+	{
+		for (int i = 0; i < shares_n_pending; i++)
+			shares_settle(&shares_pending[i], committed);
+		if (shares_forgets)
+			++*(int64 *) shares_table.extra;
+		sas_base_table_unlock(&shares_table);
+	}
+	shares_n_pending = 0;
+	shares_forgets = false;
+	/* one large transaction leaves no large list behind */
+	if (shares_pending_room > 1024)
+	{
+		pfree(shares_pending);
+		shares_pending = NULL;
+		shares_pending_room = 0;
+	}
+}
+
+/* What it took, and those within it, which began later, goes back; what they gave is not given. */
+static void
+shares_subxact_callback(SubXactEvent event, SubTransactionId own, SubTransactionId parent, void *arg)
+{
+	int			left = 0;
+
+	if (event != SUBXACT_EVENT_ABORT_SUB || shares_n_pending == 0)
+		return;
+	sas_base_table_lock(&shares_table, LW_EXCLUSIVE);
+	for (int i = 0; i < shares_n_pending; i++)
+		if (shares_pending[i].within >= own)
+			shares_settle(&shares_pending[i], false);
+		else
+			shares_pending[left++] = shares_pending[i];
+	shares_n_pending = left;
+	sas_base_table_unlock(&shares_table);
+}
+
+void
+sas_limits_shares_install(void)
+{
+	sas_base_table_register(&shares_table);
+	RegisterXactCallback(shares_xact_callback, NULL);
+	RegisterSubXactCallback(shares_subxact_callback, NULL);
+}
+
+int64
+sas_limits_share_generation(void)
+{
+	int64		generation = 1;
+
+	if (sas_base_table_lock(&shares_table, LW_SHARED))
+	{
+		generation += *(int64 *) shares_table.extra;
+		sas_base_table_unlock(&shares_table);
+	}
+	return generation;
+}
+
+void
+sas_limits_share_forget(void)
+{
+	shares_forgets = true;
+}
+
+/* ---------------------------------------------------------------- counted again */
+
+void
+sas_limits_share_begin_recount(void)
+{
+	HASH_SEQ_STATUS scan;
+	SasShare   *s;
+
+	if (!sas_base_table_lock(&shares_table, LW_EXCLUSIVE))
+		return;
+	hash_seq_init(&scan, shares_table.entries);
+	while ((s = hash_seq_search(&scan)) != NULL)
+		if (s->key.dboid == MyDatabaseId)
+		{
+			memset(s->since, 0, sizeof(s->since));
+			s->recounted = false;
+		}
+	sas_base_table_unlock(&shares_table);
+}
+
+static void
+shares_set_counts(SasShare *s, const int64 *counted)
+{
+	for (int k = 0; k < SAS_SHARE_KINDS; k++)
+	{
+		int64		count = counted[k] + s->since[k];
+
+		for (int i = 0; i < shares_n_pending; i++)
+			if (shares_pending[i].owner == s->key.owner)
+				count += shares_pending[i].given[k] - shares_pending[i].taken[k];
+		s->counts[k] = Max(0, count);
+		s->since[k] = 0;
+	}
+	s->recounted = true;
+}
+
+void
+sas_limits_share_set(Oid owner, const int64 *counted)
+{
+	SasShare   *s;
+
+	if (!sas_base_table_lock(&shares_table, LW_EXCLUSIVE))
+		return;
+	s = shares_enter(owner);
+	if (s != NULL)
+		shares_set_counts(s, counted);
+	sas_base_table_unlock(&shares_table);
+}
+
+void
+sas_limits_share_end_recount(void)
+{
+	static const int64 nothing[SAS_SHARE_KINDS] = {0};
+	int64		now = sas_base_clock_monotonic_us();
+	HASH_SEQ_STATUS scan;
+	SasShare   *s;
+
+	if (!sas_base_table_lock(&shares_table, LW_EXCLUSIVE))
+		return;
+	hash_seq_init(&scan, shares_table.entries);
+	while ((s = hash_seq_search(&scan)) != NULL)
+		if (s->key.dboid == MyDatabaseId && !s->recounted)
+			shares_set_counts(s, nothing);
+	if ((s = shares_enter(InvalidOid)) != NULL)
+		s->recount_us = now;
+	sas_base_table_unlock(&shares_table);
+}
+
+int64
+sas_limits_share_counted_us_ago(void)
+{
+	int64		ago = -1;
+	SasShare   *s;
+
+	if (!sas_base_table_lock(&shares_table, LW_SHARED))
+		return 0;
+	s = shares_find(InvalidOid);
+	if (s != NULL)
+		ago = Max(0, sas_base_clock_monotonic_us() - s->recount_us);
+	sas_base_table_unlock(&shares_table);
+	return ago;
+}
+
+int
+sas_limits_share_view(SasShareView **views)
+{
+	HASH_SEQ_STATUS scan;
+	SasShare   *s;
+	int			n = 0;
+
+	*views = palloc(sizeof(SasShareView) * sas_base_max_owners);
+	if (!sas_base_table_lock(&shares_table, LW_SHARED))
+		return 0;
+	hash_seq_init(&scan, shares_table.entries);
+	while ((s = hash_seq_search(&scan)) != NULL)
+		if (s->key.dboid == MyDatabaseId && OidIsValid(s->key.owner))
+		{
+			(*views)[n].owner = s->key.owner;
+			for (int k = 0; k < SAS_SHARE_KINDS; k++)
+				(*views)[n].used[k] = s->counts[k] + s->taken[k];
+			n++;
+		}
+	sas_base_table_unlock(&shares_table);
+	return n;
+}

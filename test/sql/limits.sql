@@ -1,0 +1,101 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Limits of roles: what is refused at submit, what waits, what ends.
+SELECT t.clean() \g /dev/null
+\set SHOW_CONTEXT never
+CREATE ROLE alice;
+SELECT sas.grant_usage('alice', 'user') \g /dev/null
+SELECT t.workflow('call', '{"a": {"agent": "inventory", "call": {}}}'), sas.grant_workflow('call', 'alice') \g /dev/null
+SELECT t.workflow('timed', '{"a": {"agent": "inventory", "call": {}}}', '{"deadline": "1 min"}'), sas.grant_workflow('timed', 'alice') \g /dev/null
+SELECT _sas.recount_shares();
+CREATE VIEW t.limits AS SELECT role, name, value, used FROM sas.limits WHERE role IS NULL OR role = 'alice' ORDER BY role, name;
+GRANT SELECT ON t.limits TO alice;
+SELECT * FROM t.limits;
+\echo an admin sets them, for one role and for all, and takes them away
+SELECT sas.set_limit('alice', 'open_runs', 3), sas.set_limit(NULL, 'children', 50);
+SELECT sas.set_limit('alice', 'runs', 3);
+SELECT sas.set_limit('alice', 'open_runs', -1);
+SELECT sas.set_limit(NULL, 'children', NULL);
+SELECT act, detail FROM sas.history ORDER BY at, detail;
+\echo open runs: single submits, batches, other ways
+SET ROLE alice;
+SELECT sas.set_limit('alice', 'open_runs', 4);
+SELECT run_id FROM sas.submit('call');
+SELECT run_id FROM sas.submit_batch('call', '{"{}", "{}", "{}"}'::jsonb[]);
+SELECT run_id FROM sas.submit('call', key => 'k');
+SELECT run_id FROM sas.submit('timed', start_at => '2026-01-01 01:00+00');
+SELECT * FROM t.limits WHERE role = 'alice' AND used > 0;
+SELECT run_id FROM sas.submit('call');
+SELECT run_id FROM sas.submit('timed');
+SELECT run_id FROM sas.submit_batch('call', '{"{}"}'::jsonb[]);
+\echo :LAST_ERROR_SQLSTATE
+\echo a key that is taken needs no room
+SELECT created FROM sas.submit('call', key => 'k');
+\echo an abort gives back, also of a part; another role is not concerned
+SELECT count(*) FROM sas.cancel((SELECT min(run_id) FROM sas.runs));
+RESET ROLE;
+SELECT t.settle() \g /dev/null
+SET ROLE alice;
+BEGIN;
+SAVEPOINT s;
+SELECT count(*) FROM sas.submit('call');
+SELECT used FROM t.limits WHERE role = 'alice' AND name = 'open_runs';
+ROLLBACK TO s;
+SELECT used FROM t.limits WHERE role = 'alice' AND name = 'open_runs';
+SELECT count(*) FROM sas.submit('call');
+ROLLBACK;
+SELECT used FROM t.limits WHERE role = 'alice' AND name = 'open_runs';
+RESET ROLE;
+SELECT count(*) FROM sas.submit_batch('call', array_fill('{}'::jsonb, ARRAY[5]));
+\echo what stops makes room, and what is undone later counts again
+SELECT t.work() \g /dev/null
+SELECT used FROM t.limits WHERE role = 'alice' AND name = 'open_runs';
+\echo bytes
+SELECT sas.set_limit('alice', 'bytes', 1000) \g /dev/null
+SET ROLE alice;
+SELECT count(*) FROM sas.submit('call', jsonb_build_object('x', repeat('y', 900)));
+SELECT count(*) FROM sas.submit('call', jsonb_build_object('x', repeat('y', 900)));
+SELECT used > 900 AND used < 1000 AS used FROM t.limits WHERE role = 'alice' AND name = 'bytes';
+RESET ROLE;
+SELECT t.work() \g /dev/null
+SELECT used FROM t.limits WHERE role = 'alice' AND name = 'bytes';
+SELECT sas.set_limit('alice', 'bytes', NULL), sas.set_limit('alice', 'open_runs', NULL) \g /dev/null
+\echo children: a step waits for room, and is tried again; a recount finds the same
+SELECT t.workflow('parent', '{"c": {"workflow": "call", "each": "{{input.n}}"}}'), sas.grant_workflow('parent', 'alice'), sas.set_limit('alice', 'children', 2) \g /dev/null
+SET ROLE alice;
+SELECT count(*) FROM sas.submit('parent', '{"n": [1, 2, 3]}');
+RESET ROLE;
+SELECT t.settle() \g /dev/null
+SELECT name, used FROM t.limits WHERE role = 'alice' AND name IN ('children', 'open_runs');
+SELECT kind, message FROM t.alerts();
+SELECT _sas.recount_shares();
+SELECT name, used FROM t.limits WHERE role = 'alice' AND name IN ('children', 'open_runs');
+SELECT t.work();
+SELECT t.later('1 min') \g /dev/null
+SELECT t.work();
+SELECT name, used FROM t.limits WHERE role = 'alice' AND name IN ('children', 'open_runs');
+SELECT state, result FROM sas.runs WHERE workflow = 'parent';
+\echo a workflow that starts itself tenfold: the step fails, since the runs that wait hold what they wait for
+SELECT t.workflow('bomb', '{"a": {"agent": "inventory", "call": {}}}') \g /dev/null
+SELECT t.workflow('bomb', '{"again": {"workflow": "bomb", "each": "{{input.ten}}"}}'), sas.grant_workflow('bomb', 'alice'), sas.set_limit('alice', 'children', 200) \g /dev/null
+SET ROLE alice;
+SELECT count(*) FROM sas.submit('bomb', '{"ten": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]}');
+RESET ROLE;
+SELECT t.work() \g /dev/null
+SELECT count(*) < 1000 AS few, count(*) FILTER (WHERE state <> 'stopped') AS open FROM sas.runs WHERE workflow = 'bomb';
+SELECT error #>> '{title}' AS title FROM sas.runs WHERE workflow = 'bomb' AND parent_run_id IS NULL;
+SELECT name, used FROM t.limits WHERE role = 'alice' AND name IN ('children', 'open_runs');
+SELECT * FROM t.left_over();
+\echo depth
+SELECT sas.set_limit('alice', 'depth', 3) \g /dev/null
+SET ROLE alice;
+SELECT count(*) FROM sas.submit('bomb', '{"ten": [1]}');
+RESET ROLE;
+SELECT t.work() \g /dev/null
+SELECT count(*) FROM sas.runs WHERE input = '{"ten": [1]}';
+SELECT t.clean() \g /dev/null
+SELECT sas.set_limit('alice', n, NULL) FROM unnest('{children,depth}'::text[]) n \g /dev/null
+DROP VIEW t.limits;
+DROP OWNED BY alice;
+DROP ROLE alice;
+SELECT _sas.recount_shares();
