@@ -56,6 +56,12 @@ CREATE FUNCTION _sas.limit_entries(OUT agent_id int, OUT in_flight int, OUT brea
                             OUT rate_for_ms float8) RETURNS SETOF record
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_limits';
 
+-- _sas.path_breakers(): the breakers of paths of agents that are not closed: path_no counts the paths of the
+-- agent from 1 on.
+CREATE FUNCTION _sas.path_breakers(OUT agent_id int, OUT path_no int, OUT breaker text,
+                                   OUT open_for_ms float8) RETURNS SETOF record
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_path_breakers';
+
 -- _sas.forget_limits(agent_id): it is dropped: at commit, or when its last call has ended, it makes room.
 CREATE FUNCTION _sas.forget_limits(agent_id int) RETURNS void
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_forget_limits';

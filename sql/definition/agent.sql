@@ -85,11 +85,12 @@ BEGIN
     RETURN QUERY
     SELECT * FROM _sas.check_headers(a.headers, '/headers')
     UNION ALL SELECT * FROM _sas.check_pauses(a.retry, '/retry', 'max_attempts')
-    UNION ALL SELECT * FROM _sas.check_keys(a.breaker, '/breaker', '{failures,window,open_for,off}')
+    UNION ALL SELECT * FROM _sas.check_keys(a.breaker, '/breaker', '{failures,window,open_for,off,paths}')
     UNION ALL SELECT * FROM _sas.check_number(a.breaker -> 'failures', '/breaker/failures', 1, 1000000)
     UNION ALL SELECT * FROM _sas.check_span(a.breaker -> 'window', '/breaker/window')
     UNION ALL SELECT * FROM _sas.check_span(a.breaker -> 'open_for', '/breaker/open_for')
     UNION ALL SELECT * FROM _sas.check_boolean(a.breaker -> 'off', '/breaker/off')
+    UNION ALL SELECT * FROM _sas.check_breaker_paths(a.breaker -> 'paths')
     UNION ALL SELECT * FROM _sas.check_agent_options(a.options)
     UNION ALL SELECT part.place || r.pointer,
         format('"%s" is not a reference to a secret', coalesce(r.path, '')),
@@ -104,6 +105,18 @@ BEGIN
               WHERE r.problem IS NULL AND r.root = 'secret'
                   AND NOT EXISTS (SELECT FROM _sas.secret s WHERE s.name = r.member);
 END $$;
+
+-- _sas.check_breaker_paths(paths): what is wrong with the paths that have a breaker of their own.
+CREATE FUNCTION _sas.check_breaker_paths(paths jsonb) RETURNS SETOF _sas.problem
+LANGUAGE sql STABLE AS $$
+    SELECT '/breaker/paths', 'expected an array of at most 15 paths, each of which begins with /',
+        'Write it as ["/charges", "/refunds"].', '22023'
+    WHERE paths IS NOT NULL
+      AND CASE WHEN jsonb_typeof(paths) <> 'array' THEN true
+          ELSE jsonb_array_length(paths) > 15
+              OR EXISTS (SELECT FROM jsonb_array_elements(paths) p
+                         WHERE jsonb_typeof(p) <> 'string' OR p #>> '{}' !~ '^/[^?#]*$') END
+$$;
 
 -- _sas.size_bytes(text): bytes of '8 MB'; null when it is malformed.
 CREATE FUNCTION _sas.size_bytes(size text) RETURNS bigint
@@ -378,7 +391,8 @@ CREATE FUNCTION _sas.agents_with(secrets jsonb)
 RETURNS TABLE (agent_id int, name text, base_url text, enabled boolean, max_in_flight int, rate_per_s float8,
     request_timeout_ms float8, headers jsonb, query jsonb, options jsonb, retry jsonb, breaker_failures int,
         breaker_window_ms float8, breaker_open_ms float8,
-    breaker text, open_for_ms float8, max_response bigint, connect_timeout_ms float8, secrets text[])
+    breaker text, open_for_ms float8, max_response bigint, connect_timeout_ms float8, secrets text[],
+    breaker_paths text[])
 LANGUAGE sql STABLE AS $$
     SELECT a.agent_id, a.name, a.base_url, a.enabled AND h.problem IS NULL
         AND o.problem IS NULL, a.max_in_flight, coalesce(a.rate_per_s, 0),
@@ -395,7 +409,8 @@ LANGUAGE sql STABLE AS $$
            ARRAY(SELECT s.value FROM jsonb_each_text($1) s
                  WHERE s.key IN (SELECT r.member
                                  FROM _sas.references(jsonb_build_array(a.headers, a.options)) r
-                                 WHERE r.root = 'secret'))
+                                 WHERE r.root = 'secret')),
+           ARRAY(SELECT jsonb_array_elements_text(a.breaker -> 'paths'))
     FROM _sas.agent a
     LEFT JOIN _sas.agent_health g USING (agent_id)
     CROSS JOIN (SELECT jsonb_build_object('secret', $1) AS root) x
@@ -409,7 +424,8 @@ CREATE FUNCTION _sas.agents_for_workers()
 RETURNS TABLE (agent_id int, name text, base_url text, enabled boolean, max_in_flight int, rate_per_s float8,
     request_timeout_ms float8, headers jsonb, query jsonb, options jsonb, retry jsonb, breaker_failures int,
         breaker_window_ms float8, breaker_open_ms float8,
-    breaker text, open_for_ms float8, max_response bigint, connect_timeout_ms float8, secrets text[])
+    breaker text, open_for_ms float8, max_response bigint, connect_timeout_ms float8, secrets text[],
+    breaker_paths text[])
 LANGUAGE sql STABLE AS $$
     SELECT * FROM _sas.agents_with((SELECT coalesce(jsonb_object_agg(s.name, s.value), '{}')
                                     FROM _sas.secret s))
@@ -421,13 +437,14 @@ CREATE FUNCTION _sas.agents_for_stubs()
 RETURNS TABLE (agent_id int, name text, base_url text, enabled boolean, max_in_flight int, rate_per_s float8,
     request_timeout_ms float8, headers jsonb, query jsonb, options jsonb, retry jsonb, breaker_failures int,
         breaker_window_ms float8, breaker_open_ms float8,
-    breaker text, open_for_ms float8, max_response bigint, connect_timeout_ms float8, secrets text[])
+    breaker text, open_for_ms float8, max_response bigint, connect_timeout_ms float8, secrets text[],
+    breaker_paths text[])
 LANGUAGE sql STABLE AS $$
     SELECT a.agent_id, a.name, a.base_url, a.enabled, a.max_in_flight, a.rate_per_s, a.request_timeout_ms,
            (SELECT jsonb_object_agg(h.key, '***') FROM jsonb_each(x.headers) h),
                (SELECT jsonb_object_agg(q.key, '***') FROM jsonb_each(x.options -> 'query') q),
            a.options, a.retry, a.breaker_failures, a.breaker_window_ms, a.breaker_open_ms, a.breaker,
-               a.open_for_ms, a.max_response, a.connect_timeout_ms, '{}'::text[]
+               a.open_for_ms, a.max_response, a.connect_timeout_ms, '{}'::text[], a.breaker_paths
     FROM _sas.agents_with('{}') a JOIN _sas.agent x USING (agent_id)
 $$;
 

@@ -11,6 +11,9 @@ SELECT a.name, a.kind, a.base_url, a.enabled, CASE a.kind
        CASE WHEN a.kind = 'external' THEN NULL WHEN p.breaker = 'open' AND p.open_for_ms = 0 THEN 'half-open'
            ELSE coalesce(p.breaker, h.breaker, 'closed') END AS breaker,
        CASE WHEN coalesce(p.breaker, h.breaker) = 'open' THEN h.open_until END AS open_until,
+       (SELECT jsonb_object_agg(a.breaker -> 'paths' ->> b.path_no - 1, b.breaker) FROM _sas.path_breakers() b
+        WHERE b.agent_id = a.agent_id AND a.breaker -> 'paths' ->> b.path_no - 1 IS NOT NULL)
+           AS path_breakers,
        (SELECT count(*) FROM _sas.ready q WHERE q.lane = a.agent_id) AS waiting,
        -- what the service answered to somebody's call is for those who may read all payload
        CASE WHEN h.last_error IS NULL OR (SELECT _sas.sees_payload(10::oid)) THEN h.last_error
@@ -22,6 +25,8 @@ FROM _sas.agent a
 LEFT JOIN _sas.agent_health h USING (agent_id)
 LEFT JOIN _sas.limit_entries() p ON p.agent_id = a.agent_id
 WHERE a.dropped_at IS NULL;
+COMMENT ON COLUMN sas.agents.path_breakers IS 'Paths whose own breaker is not closed: {path: open or '
+                                              'half-open}';
 COMMENT ON VIEW sas.agents IS 'Agents: address, limits, calls on their way or tasks that are held, steps '
                               'that wait, breaker and last error.';
 

@@ -83,6 +83,14 @@ BEGIN
     WHERE a.dropped_at IS NULL AND a.kind = 'http' AND coalesce(p.breaker, h.breaker) <> 'closed'
         AND a.breaker -> 'off' IS DISTINCT FROM 'true'
     UNION ALL
+    SELECT 'breaker-open', format('agent %s breaker %s', a.name, u.path),
+        format('the breaker of agent "%s" for path "%s" is open', a.name, u.path), a.agent_id,
+        b.breaker = 'open'
+    FROM _sas.path_breakers() b
+    JOIN _sas.agent a ON a.agent_id = b.agent_id
+    CROSS JOIN LATERAL (SELECT a.breaker -> 'paths' ->> b.path_no - 1 AS path) u
+    WHERE a.dropped_at IS NULL AND u.path IS NOT NULL
+    UNION ALL
     SELECT 'worker-slots', 'worker slots',
         format('%s workers find no free process slot; see max_worker_processes', l.slots_missing), NULL, true
     FROM _sas.launcher_state() l WHERE l.slots_missing > 0

@@ -110,6 +110,60 @@ flights_free_slot(SasFlight *flight)
 		agent->scan = true;
 }
 
+/* ---------------------------------------------------------------- breakers of paths */
+
+/* The agent's limits without its slots and rate, which the call has passed. */
+static SasLimits
+flights_path_limits(const SasAgentEntry *agent)
+{
+	SasLimits	limits = agent->limits;
+
+	limits.max_in_flight = PG_INT32_MAX;
+	limits.rate_per_s = 0;
+	return limits;
+}
+
+/* May the attempt begin, as far as the breaker of its path says? False: *again_us is when to ask again. */
+static bool
+flights_path_lets_through(SasFlight *flight, const SasAgentEntry *agent, int64 *again_us)
+{
+	SasLimits	limits = flights_path_limits(agent);
+
+	if (flight->path_no == 0 || flight->path_open || limits.breaker_failures == 0)
+		return true;
+	flight->path_open = sas_limits_ask(SAS_LIMITS_PATH_ID(flight->agent_id, flight->path_no), &limits, 1, false, again_us) == 1;
+	return flight->path_open;
+}
+
+/* Until the breaker of the path may let a call through; at least a while, since only a probe is. */
+static double
+flights_path_rest_ms(int64 again_us)
+{
+	return Max(1000.0, (again_us - sas_base_clock_monotonic_us()) / 1000.0);
+}
+
+static void
+flights_leave_path(SasFlight *flight)
+{
+	if (flight->path_open)
+		(void) sas_limits_free(SAS_LIMITS_PATH_ID(flight->agent_id, flight->path_no));
+	flight->path_open = false;
+}
+
+/* A fault below a path with a breaker says nothing of the rest of the service; an answer does. */
+static void
+flights_report_health(SasFlight *flight, SasAgentEntry *agent, bool success)
+{
+	SasLimits	limits = flights_path_limits(agent);
+	SasBreaker	now_is;
+
+	if (flight->path_no > 0)
+		(void) sas_limits_report(SAS_LIMITS_PATH_ID(flight->agent_id, flight->path_no), &limits, success, flight->begun_us, &now_is);
+	if (success || flight->path_no == 0)
+		sas_work_agent_report(agent, success, flight->begun_us);
+	flights_leave_path(flight);
+}
+
 /* The flight is over; its verdict is in the outbox, or it is left to the supervisor. */
 static void
 flights_end(SasFlight *flight, bool dropped)
@@ -117,6 +171,7 @@ flights_end(SasFlight *flight, bool dropped)
 	if (flight->handle != NULL)
 		sas_transport_stop_call(flights_transport, flight->handle);
 	flights_free_slot(flight);
+	flights_leave_path(flight);
 	pairingheap_remove(flights_by_time, &flight->heap);
 	dlist_delete(&flight->node);
 	flights_n--;
@@ -198,7 +253,7 @@ flights_evaluate(SasReply *reply)
 		flights_end(flight, true);
 		return;
 	}
-	sas_work_agent_report(agent, !outcome.fault, flight->begun_us);
+	flights_report_health(flight, agent, !outcome.fault);
 
 	now = sas_base_clock_monotonic_us();
 	if (now >= flight->deadline_us)
@@ -230,7 +285,7 @@ flights_wake(SasFlight *flight, int64 now)
 	{
 		/* past complete-by: the answer would not count any longer, so nothing is reported */
 		if (flight->handle != NULL && agent != NULL)
-			sas_work_agent_report(agent, false, flight->begun_us);
+			flights_report_health(flight, agent, false);
 		flights_end(flight, true);
 		sas_wake_others(SAS_SUPERVISOR);
 		return;
@@ -240,6 +295,11 @@ flights_wake(SasFlight *flight, int64 now)
 	if (sas_limits_breaker(flight->agent_id) != SAS_BREAKER_CLOSED && agent->limits.breaker_failures > 0)
 	{
 		flights_hand_back(flight, 0); /* not a failure: it waits for the limits like all others */
+		return;
+	}
+	if (!flights_path_lets_through(flight, agent, &again))
+	{
+		flights_hand_back(flight, flights_path_rest_ms(again));
 		return;
 	}
 	if (!flight->has_slot)
@@ -317,6 +377,7 @@ sas_agent_flight_start(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 clai
 	SasFlight  *flight = palloc0(sizeof(SasFlight));
 	SasAgentEntry *agent = sas_work_agent(claimed->agent_id);
 	const char *why;
+	int64		again = 0;
 
 	if (agent == NULL)
 	{
@@ -351,7 +412,11 @@ sas_agent_flight_start(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 clai
 		(void) flights_report(flight, &verdict, 0);
 		return;
 	}
-	flights_begin_attempt(flight, agent->stored);
+	flight->path_no = sas_work_request_path_no(&flight->sent, agent->stored);
+	if (!flights_path_lets_through(flight, agent, &again))
+		flights_hand_back(flight, flights_path_rest_ms(again)); /* not a failure, and no attempt */
+	else
+		flights_begin_attempt(flight, agent->stored);
 }
 
 bool

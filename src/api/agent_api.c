@@ -27,6 +27,7 @@ PG_FUNCTION_INFO_V1(sas_api_has_websocket);
 PG_FUNCTION_INFO_V1(sas_api_announce_agents);
 PG_FUNCTION_INFO_V1(sas_api_stop_calls);
 PG_FUNCTION_INFO_V1(sas_api_limits);
+PG_FUNCTION_INFO_V1(sas_api_path_breakers);
 PG_FUNCTION_INFO_V1(sas_api_half_open);
 PG_FUNCTION_INFO_V1(sas_api_forget_limits);
 PG_FUNCTION_INFO_V1(sas_api_shared_tables);
@@ -104,6 +105,8 @@ sas_api_limits(PG_FUNCTION_ARGS)
 		Datum		values[5];
 		bool		nulls[5] = {false};
 
+		if (views[i].agent_id < 0)
+			continue;			/* of a path */
 		values[0] = Int32GetDatum(views[i].agent_id);
 		values[1] = Int32GetDatum(views[i].in_flight);
 		values[2] = CStringGetTextDatum(agent_api_breaker_name(views[i].breaker));
@@ -114,10 +117,40 @@ sas_api_limits(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
+/* _sas.path_breakers(): those that are not closed */
+Datum
+sas_api_path_breakers(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	SasLimitsView *views;
+	int			n;
+
+	InitMaterializedSRF(fcinfo, 0);
+	n = sas_limits_view(&views);
+	for (int i = 0; i < n; i++)
+	{
+		Datum		values[4];
+		bool		nulls[4] = {false};
+		bool		over = views[i].breaker == SAS_BREAKER_OPEN && views[i].open_for_us == 0;
+
+		if (views[i].agent_id > 0 || views[i].breaker == SAS_BREAKER_CLOSED)
+			continue;
+		values[0] = Int32GetDatum(SAS_LIMITS_AGENT_OF(views[i].agent_id));
+		values[1] = Int32GetDatum(SAS_LIMITS_PATH_OF(views[i].agent_id));
+		/* one whose time is over lets the next call through as a probe */
+		values[2] = CStringGetTextDatum(agent_api_breaker_name(over ? SAS_BREAKER_HALF_OPEN : views[i].breaker));
+		values[3] = Float8GetDatum(views[i].open_for_us / 1000.0);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}
+
 Datum
 sas_api_half_open(PG_FUNCTION_ARGS)
 {
 	sas_limits_half_open(PG_GETARG_INT32(0));
+	for (int n = 1; n <= SAS_LIMITS_PATHS; n++)
+		sas_limits_half_open(SAS_LIMITS_PATH_ID(PG_GETARG_INT32(0), n));
 	PG_RETURN_VOID();
 }
 
@@ -125,6 +158,8 @@ Datum
 sas_api_forget_limits(PG_FUNCTION_ARGS)
 {
 	sas_limits_drop_at_commit(PG_GETARG_INT32(0));
+	for (int n = 1; n <= SAS_LIMITS_PATHS; n++)
+		sas_limits_drop_at_commit(SAS_LIMITS_PATH_ID(PG_GETARG_INT32(0), n));
 	PG_RETURN_VOID();
 }
 

@@ -32,6 +32,15 @@ typedef struct SasLimits
 	int64		breaker_open_us;
 } SasLimits;
 
+/*
+ * A breaker of an agent for calls below one of its paths is an entry of its
+ * own: it has a number made of the agent's and that of the path, from 1 on.
+ */
+#define SAS_LIMITS_PATHS 15
+#define SAS_LIMITS_PATH_ID(agent_id, path_no) (-((agent_id) * (SAS_LIMITS_PATHS + 1) + (path_no)))
+#define SAS_LIMITS_AGENT_OF(id) ((id) < 0 ? -(id) / (SAS_LIMITS_PATHS + 1) : (id))
+#define SAS_LIMITS_PATH_OF(id) ((id) < 0 ? -(id) % (SAS_LIMITS_PATHS + 1) : 0)
+
 /* What _sas.limit_entries() shows. */
 typedef struct SasLimitsView
 {

@@ -352,14 +352,14 @@ sas_limits_keep(const int *agent_ids, int n, int64 read_us)
 	while ((e = hash_seq_search(&scan)) != NULL)
 		/* of an agent that was made since, this list does not know, but another worker may */
 		if (e->key.dboid == MyDatabaseId && e->made_us < read_us &&
-			bsearch(&e->key.agent_id, sorted, n, sizeof(int), table_compare_ids) == NULL)
+			bsearch(&(int) {SAS_LIMITS_AGENT_OF(e->key.agent_id)}, sorted, n, sizeof(int), table_compare_ids) == NULL)
 			table_drop(e);
 	sas_base_table_unlock(&table_places);
 	if (table_uses != NULL)
 	{
 		hash_seq_init(&scan, table_uses);
 		while ((use = hash_seq_search(&scan)) != NULL)
-			if (use->unshared && use->own.in_flight == 0 && bsearch(&use->agent_id, sorted, n, sizeof(int), table_compare_ids) == NULL)
+			if (use->unshared && use->own.in_flight == 0 && bsearch(&(int) {SAS_LIMITS_AGENT_OF(use->agent_id)}, sorted, n, sizeof(int), table_compare_ids) == NULL)
 				hash_search(table_uses, &use->agent_id, HASH_REMOVE, NULL);
 	}
 	pfree(sorted);

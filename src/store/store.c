@@ -63,14 +63,30 @@ sas_store_ms_until(TimestampTz at)
 	return at <= now ? 0 : (at - now) / 1000 + 1;
 }
 
+/* A cell of type text[], as a list of char *. */
+static List *
+store_read_texts(int row, int column)
+{
+	bool		isnull;
+	Datum		array = SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, column, &isnull);
+	List	   *texts = NIL;
+	Datum	   *values;
+	int			n;
+
+	if (isnull)
+		return NIL;
+	deconstruct_array(DatumGetArrayTypeP(array), TEXTOID, -1, false, TYPALIGN_INT, &values, NULL, &n);
+	for (int i = 0; i < n; i++)
+		texts = lappend(texts, TextDatumGetCString(values[i]));
+	return texts;
+}
+
 /* A row of _sas.agents_for_workers(), in sas_store_results. */
 static SasStoredAgent *
 store_read_agent(int row)
 {
 	MemoryContext old = MemoryContextSwitchTo(sas_store_results);
 	SasStoredAgent *a = palloc0(sizeof(SasStoredAgent));
-	bool		isnull;
-	Datum		secrets;
 
 	a->agent_id = sas_store_cell_int(row, 1);
 	a->name = sas_store_cell_text(row, 2);
@@ -90,16 +106,8 @@ store_read_agent(int row)
 	a->open_for_ms = sas_store_cell_float(row, 16);
 	a->max_response = sas_store_cell_int(row, 17);
 	a->connect_timeout_ms = sas_store_cell_float(row, 18);
-	secrets = SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, 19, &isnull);
-	if (!isnull)
-	{
-		Datum	   *values;
-		int			n;
-
-		deconstruct_array(DatumGetArrayTypeP(secrets), TEXTOID, -1, false, TYPALIGN_INT, &values, NULL, &n);
-		for (int k = 0; k < n; k++)
-			a->secrets = lappend(a->secrets, TextDatumGetCString(values[k]));
-	}
+	a->secrets = store_read_texts(row, 19);
+	a->breaker_paths = store_read_texts(row, 20);
 	MemoryContextSwitchTo(old);
 	return a;
 }

@@ -60,6 +60,7 @@ typedef struct SasStoredAgent
 	int64		max_response;
 	double		connect_timeout_ms;
 	List	   *secrets;		/* of char * */
+	List	   *breaker_paths;	/* of char *: calls below them have a breaker of their own */
 } SasStoredAgent;
 
 /* All that are not dropped, allocated in that context. */

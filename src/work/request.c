@@ -275,6 +275,36 @@ sas_work_call_in_utf8(SasCall *call)
 	}
 }
 
+int
+sas_work_request_path_no(const SasSent *sent, const SasStoredAgent *agent)
+{
+	size_t		base_len = strlen(agent->base_url);
+	size_t		longest = 0;
+	int			path_no = 0;
+	int			n = 0;
+	ListCell   *lc;
+
+	if (sent->url == NULL || strncmp(sent->url, agent->base_url, base_len) != 0)
+		return 0;
+	foreach(lc, agent->breaker_paths)
+	{
+		const char *path = lfirst(lc);
+		size_t		len = strlen(path);
+		const char *below = sent->url + base_len;
+
+		n++;
+		if (len <= longest || strncmp(below, path, len) != 0)
+			continue;
+		/* whole segments: /charges is not above /charges_old */
+		if (path[len - 1] == '/' || strchr("/?#", below[len]) != NULL)
+		{
+			longest = len;
+			path_no = n;
+		}
+	}
+	return path_no;
+}
+
 const char *
 sas_work_flight_compose(SasFlight *flight, SasStoredAgent *agent, const SasClaimedCall *claimed)
 {

@@ -84,6 +84,8 @@ typedef struct SasFlight
 	int			attempts;		/* begun under this claim */
 	bool		in_doubt;		/* one of them may have done something */
 	bool		has_slot;
+	int			path_no;		/* its breaker, from 1 on; 0: that of the agent */
+	bool		path_open;		/* its breaker let this attempt through */
 	int64		deadline_us;	/* complete-by on the monotonic clock */
 	int64		wake_us;		/* deadline, or the end of the rest */
 	void	   *handle;			/* NULL: resting */
@@ -99,6 +101,9 @@ typedef struct SasFlight
 
 /* Fills in what is sent, key NULL: without Idempotency-Key. NULL when that went well, else why not (a fragment without secrets). */
 extern const char *sas_work_request_compose(SasSent *sent, SasStoredAgent *agent, Jsonb *request, const char *key);
+
+/* The number of the longest of the agent's breaker paths that the URL is below, from 1 on; 0: none. */
+extern int	sas_work_request_path_no(const SasSent *sent, const SasStoredAgent *agent);
 
 /* The call that sends it; time-outs, sizes and owner are the caller's business. */
 extern void sas_work_request_call(const SasSent *sent, SasStoredAgent *agent, SasCall *call);

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: PostgreSQL
+#
+# Limits of roles, with workers: a workflow that starts itself tenfold comes to its end and stops nobody else; functions
+# do not submit faster than their owner may; what a role has open is counted again after a restart and a crash.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+use SasTest;
+use Test::More;
+
+my $node = new_node('main');
+sub sql { my ($query) = @_; return $node->safe_psql('postgres', $query) }
+sub used { my ($role, $name) = @_; return "SELECT coalesce(sum(used), 0) FROM sas.limits WHERE role = '$role' AND name = '$name'" }
+
+sql(q{
+	CREATE ROLE eager;
+	CREATE ROLE calm;
+	CREATE SCHEMA app;
+	GRANT USAGE ON SCHEMA app TO eager, calm;
+	CREATE FUNCTION app.echo(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT input $$;
+	CREATE FUNCTION app.ten(input jsonb) RETURNS jsonb LANGUAGE sql AS $$
+		SELECT to_jsonb(count(s.run_id)) FROM generate_series(1, 10) n, sas.submit('again', '{}') s $$;
+	SELECT sas.grant_usage('eager', 'user'), sas.grant_usage('calm', 'user');
+	SELECT sas.create_workflow('echo', '{"steps": {"a": {"function": "app.echo"}}}');
+	SELECT sas.create_workflow('bomb', '{"steps": {"a": {"function": "app.echo"}}}');
+	SELECT sas.create_workflow('bomb', '{"steps": {"again": {"workflow": "bomb", "each": "{{input.ten}}"}}}');
+	SELECT sas.create_workflow('wait', '{"steps": {"a": {"wait": {"signal": "go"}}}}');
+	SELECT sas.create_workflow('again', '{"steps": {"a": {"function": "app.ten"}}}');
+	SELECT sas.grant_workflow(w, r) FROM unnest('{echo,bomb,wait,again}'::text[]) w, unnest('{eager,calm}'::regrole[]) r;
+	SELECT sas.set_limit('eager', 'children', 300)});
+ok(wait_for($node, 'SELECT _sas.shares_counted_ago() IS NOT NULL', 't'), 'the supervisor has counted what is open');
+
+# -- a workflow that starts itself tenfold --------------------------------------------------
+
+sql(q{SET ROLE eager; SELECT sas.submit('bomb', '{"ten": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]}')});
+my $other = sql(q{SET ROLE calm; SELECT run_id FROM sas.submit('echo')});
+ok(wait_for($node, "SELECT result FROM sas.runs WHERE run_id = $other", 'success', limit => 120), 'a run of another role goes on beside it');
+ok(wait_for($node, q{SELECT count(*) FROM sas.runs WHERE workflow = 'bomb' AND state <> 'stopped'}, '0', limit => 300), 'it ends')
+  or diag(sql(q{SELECT state, count(*) FROM sas.runs GROUP BY 1}));
+cmp_ok(sql(q{SELECT count(*) FROM sas.runs WHERE workflow = 'bomb'}), '<', 3000, 'after few of its runs');
+ok(wait_for($node, used('eager', 'children'), '0'), 'and nothing of it counts any longer');
+
+# -- functions that submit --------------------------------------------------------------------
+
+sql(q{SELECT sas.set_limit('eager', 'submits_per_s', 1)});
+sql(q{SET ROLE eager; SELECT sas.submit('again')});
+ok(wait_for($node, q{SELECT count(*) > 0 FROM sas.attempts a JOIN sas.runs r USING (run_id) WHERE r.workflow = 'again' AND a.error ->> 'title' LIKE '%submit too fast%'}, 't'),
+	'functions that submit too fast fail, for this moment') or diag(sql(q{SELECT error FROM sas.attempts}));
+cmp_ok(sql(q{SELECT count(*) FROM sas.runs WHERE workflow = 'again'}), '<', 300, 'and make few runs');
+sql(q{SELECT sas.set_limit('eager', 'submits_per_s', 0)});
+sql(q{SELECT sas.cancel_runs(ARRAY(SELECT run_id FROM sas.runs WHERE workflow = 'again' AND state <> 'stopped'))});
+ok(wait_for($node, used('eager', 'open_runs'), '0', limit => 120), 'cancelled, they count no longer') or diag(sql(q{SELECT * FROM sas.runs WHERE state <> 'stopped'}));
+
+# -- counted again ------------------------------------------------------------------------------
+
+sql(q{SET ROLE calm; SELECT sas.submit_batch('wait', array_fill('{"n": 1}'::jsonb, ARRAY[7]))});
+is(sql(used('calm', 'open_runs')), '7', 'what a role has open is counted');
+my $bytes = sql(used('calm', 'bytes'));
+for my $how ('fast', 'immediate')
+{
+	$node->stop($how);
+	$node->start;
+	ok(wait_for($node, used('calm', 'open_runs'), '7'), "and counted again after a stop that is $how");
+	is(sql(used('calm', 'bytes')), $bytes, 'with the same bytes');
+}
+sql(q{SELECT sas.set_limit('calm', 'open_runs', 7)});
+my ($ret, $out, $err) = $node->psql('postgres', q{SET ROLE calm; SELECT sas.submit('wait')});
+like($err, qr/role "calm" has too many runs open/, 'no more is submitted then');
+sql(q{SELECT sas.signal(run_id, 'go') FROM sas.runs WHERE workflow = 'wait'});
+ok(wait_for($node, used('calm', 'open_runs'), '0'), 'until they have ended');
+ok(sql(q{SET ROLE calm; SELECT created FROM sas.submit('wait')}) eq 't', 'then there is room');
+done_testing();
