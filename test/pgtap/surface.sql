@@ -155,7 +155,7 @@ FROM (VALUES
 SELECT is((SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = 'sas.run_details'::regclass AND a.attnum > 0),
           '{runid,workflow,status,return_message,start_time,end_time}', 'sas.run_details has the columns of cron.job_run_details');
 SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind IN ('v', 'm') ORDER BY 1),
-          '{agents,alerts,attempts,history,hook_runs,middlewares,nodes,queues,run_details,runs,settings,steps,subscriptions,transitions,watchers,watches,workers,workflows}'::text[], 'these are all views');
+          '{agents,alerts,attempts,history,hook_runs,limits,middlewares,nodes,queues,run_details,runs,settings,steps,subscriptions,transitions,watchers,watches,workers,workflows}'::text[], 'these are all views');
 SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v'
                   AND c.relname NOT IN ('transitions', 'settings', 'run_details', 'middlewares')
                   AND NOT coalesce('security_barrier=true' = ANY (c.reloptions), false) ORDER BY 1),
