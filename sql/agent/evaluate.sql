@@ -100,13 +100,13 @@ BEGIN
                                     WHEN f.to_state = 'suspended' THEN 'poll' END,
                waiting_until => CASE WHEN f.verdict = 'hand_back' AND p.again_in > '0' THEN now + p.again_in
                                      WHEN f.to_state = 'suspended'
-                                         THEN _sas.ask_next(w.shape -> 'poll', polled.step, now) END)),
+                                     THEN _sas.ask_next(w.shape -> 'poll', polled.step, now) END)),
            array_agg(f.verdict), bool_or(coalesce(w.queue_id, r.queue_id) > 0),
            bool_or(w.shape ?| '{stands_in,fallback}'),
            bool_or(p.verdict = 'done' AND f.verdict = 'permanent' AND w.kind = 'call' AND NOT h.asks)
     INTO changes, verdicts, queued, falls, objected
     FROM unnest(replies) p
-    -- OFFSET 0: by the whole key, not by its first column through all steps of the run, or of the workflow
+    -- OFFSET 0: by the whole key, not by its first column through all steps of the run
     CROSS JOIN LATERAL (SELECT x.* FROM _sas.step x WHERE x.run_id = p.run_id AND x.step_no = p.step_no
                         AND x.element = p.element OFFSET 0) s
     JOIN _sas.run r ON r.run_id = p.run_id
@@ -122,8 +122,7 @@ BEGIN
     LEFT JOIN LATERAL (SELECT x AS step FROM _sas.step x WHERE w.polls AND x.run_id = p.run_id
                        AND x.step_no = p.step_no AND x.element = p.element OFFSET 0) polled ON true
     CROSS JOIN LATERAL (SELECT CASE WHEN h.asks AND p.verdict = 'done'
-                               THEN _sas.evaluate_poll(r, w.whole, polled.step,
-                                                       p.output) END AS asked OFFSET 0) a
+                        THEN _sas.evaluate_poll(r, w.whole, polled.step, p.output) END AS asked OFFSET 0) a
     CROSS JOIN LATERAL _sas.judge_output(r, w.whole, p.element, p.output, w.expects AND NOT h.asks,
                                          w.keeps AND NOT h.starts AND NOT h.asks) o
     CROSS JOIN LATERAL (
@@ -134,7 +133,8 @@ BEGIN
     CROSS JOIN LATERAL (
         SELECT v.verdict, v.error,
                _sas.state_after_reply(s.state, v.verdict, r.abandon_as, p.again_in) AS to_state OFFSET 0) f
-    WHERE s.request_id = p.request_id AND s.complete_by > now;
+    WHERE s.request_id = p.request_id AND s.complete_by > coalesce(p.arrived_at, now)
+      AND (r.state <> 'stopped' OR p.verdict = 'done');  -- it was halted, and this was done all the same
 END $$;
 
 -- _sas.note_objections(replies, changes): attempts of calls that the worker took for done, and whose step

@@ -253,8 +253,8 @@ BEGIN
                 RETURN QUERY SELECT r.request_id, r.run_id, r.name, r.undo, r.key, r.asked, r.checkpoint,
                     now + r.complete_in;
             ELSE
-                unfit := unfit || ROW(r.run_id, r.step_no, r.element, r.request_id, 'permanent', 1, NULL,
-                                      r.problem, false, NULL)::_sas.call_reply;
+                unfit := unfit || _sas.make_call_reply(r.run_id, r.step_no, r.element, r.request_id,
+                                                       'permanent', error => r.problem);
             END IF;
         END LOOP;
         PERFORM _sas.end_claim(p, u.verdict, u.output, u.error, '0')
@@ -330,10 +330,11 @@ BEGIN
         error := coalesce(error, _sas.problem_object('task', 'the task was given up', NULL, NULL, p.run_id,
                                                      NULL));
     END IF;
-    PERFORM _sas.write_replies(ARRAY[ROW(p.run_id, p.step_no, p.element, p.request_id, CASE
-                                         WHEN verdict = 'again' THEN 'hand_back' ELSE verdict END,
-                                         (verdict <> 'hand_back')::int, output, error, false,
-                                             again_in)::_sas.call_reply], ARRAY[p.lease_id]);
+    PERFORM _sas.write_replies(ARRAY[_sas.make_call_reply(
+        run_id => p.run_id, step_no => p.step_no, element => p.element, request_id => p.request_id,
+        verdict => CASE WHEN verdict = 'again' THEN 'hand_back' ELSE verdict END,
+        attempt => (verdict <> 'hand_back')::int, output => output, error => error, again_in => again_in)],
+                               ARRAY[p.lease_id]);
     SELECT * INTO s FROM _sas.step x WHERE x.run_id = p.run_id AND x.step_no = p.step_no
         AND x.element = p.element;
     IF s.request_id = p.request_id THEN

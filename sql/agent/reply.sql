@@ -3,48 +3,113 @@
 -- Reply: what workers found out becomes state, in batches, under the fence.
 
 -- _sas.write_replies(replies, done_leases, strict): writes what came back, and
--- what follows from it, in one statement per table.
+-- what follows from it, in one statement per table. Returns the positions of the replies that do not count.
 --
--- A reply counts with the current request_id and before complete-by; others
--- are counted per agent and change nothing. Runs that somebody else holds
--- are set aside: the answer holds the positions of those replies, to be
--- written again later. strict: raises instead when one does not count, so that
--- what a function wrote is rolled back with it.
+-- A reply counts with the current request_id and when it arrived before complete-by; others
+-- are counted per agent and change nothing. The reply to a run that somebody holds becomes a row of
+-- _sas.answer. strict: what a function wrote commits with its reply. So its lease is locked first, which
+-- nobody but a tick locks, and for a moment only: from there on the claim holds to the end of this
+-- transaction. Raises when a reply that says done does not count, so that the function is rolled back with
+-- it.
 --
 -- Most replies say done of a step that asks nothing more of them: those are
 -- written at once. Whatever is not is judged (sql/agent/evaluate.sql).
---   locks   the runs that nobody else holds
---   reads   stage, run, step, workflow_step
---   writes  step, run, attempt, ready, due, lease, agent_health
+--   locks   strict: the leases; then the runs that nobody else holds
+--   reads   phase, run, step, workflow_step
+--   writes  step, run, attempt, ready, message, lease, agent_health; answer
 --   wakes   whoever has a step to do next, and the supervisor for those that failed
---   next    _sas.move_done or _sas.write_evaluated, then _sas.go_on: what waits for the step
+--   next    _sas.write_locked; _sas.answer_tick, for what was left
 CREATE FUNCTION _sas.write_replies(replies _sas.call_reply[], done_leases bigint[],
                                    strict boolean DEFAULT false) RETURNS int[]
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := _sas.now();
     wanted int := coalesce(cardinality(replies), 0);
-    look record;
-    aside int[] := '{}';
+    all_replies _sas.call_reply[] := replies;
+    locked record;
+    left_over record;
+    written record;
+    lost uuid[] := '{}';
+BEGIN
+    IF strict THEN
+        PERFORM _sas.lock_leases(replies);
+    END IF;
+    locked := _sas.lock_replied_runs(replies);
+    IF coalesce(cardinality(locked.free), 0) < wanted THEN
+        left_over := _sas.leave_answers(ARRAY(SELECT replies[g] FROM generate_series(1, wanted) g
+                                              WHERE NOT g IN (SELECT unnest(locked.free))), now);
+        lost := left_over.lost;
+        replies := ARRAY(SELECT replies[f] FROM unnest(locked.free) f);
+        locked := _sas.lock_replied_runs(replies);
+    ELSE
+        left_over := _sas.leave_answers(NULL, now);
+    END IF;
+    IF EXISTS (SELECT FROM _sas.answer) THEN
+        PERFORM _sas.apply_beside(locked.run_ids);
+    END IF;
+    written := _sas.write_locked(replies, now, locked.free, locked.run_ids, locked.plain, locked.pending,
+                                 locked.queued);
+    lost := lost || written.lost;
+    IF lost <> '{}' THEN
+        IF strict AND EXISTS (SELECT FROM unnest(all_replies) p
+                              WHERE p.verdict = 'done' AND p.request_id = ANY (lost)) THEN
+            RAISE EXCEPTION 'a claim was lost before its function committed'
+                USING ERRCODE = 'lock_not_available';
+        END IF;
+        PERFORM _sas.count_stale(all_replies, lost);
+    END IF;
+    IF cardinality(done_leases) > 0 THEN
+        PERFORM _sas.end_leases(done_leases, written.run_ids || left_over.run_ids,
+                                written.step_nos || left_over.step_nos,
+                                written.elements || left_over.elements);
+    END IF;
+    IF lost = '{}' THEN
+        RETURN '{}';
+    END IF;
+    RETURN ARRAY(SELECT g FROM generate_subscripts(all_replies, 1) g
+                 WHERE (all_replies[g]).request_id = ANY (lost));
+END $$;
+
+-- _sas.lock_leases(replies): locks the leases under which these steps are claimed, and waits for a tick that
+-- judges one of them. What that decided is seen by the statements that follow.
+CREATE FUNCTION _sas.lock_leases(replies _sas.call_reply[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    held_under bigint[] := ARRAY(
+        SELECT DISTINCT s.lease_id
+        FROM unnest(replies) p
+        CROSS JOIN LATERAL (SELECT x.lease_id, x.request_id FROM _sas.step x WHERE x.run_id = p.run_id
+                            AND x.step_no = p.step_no AND x.element = p.element OFFSET 0) s
+        WHERE s.request_id = p.request_id);
+BEGIN
+    PERFORM FROM _sas.lease l WHERE l.lease_id = ANY (held_under) ORDER BY l.lease_id FOR UPDATE;
+END $$;
+
+-- _sas.write_locked(replies, now, ...): the replies to runs that are locked now; the rest is what
+-- _sas.lock_replied_runs says of them. Returns the steps whose replies counted, and the request_ids of those
+-- that did not.
+--   holds   the locks of the runs
+--   writes  step, run, attempt, ready, message
+--   next    _sas.move_done or _sas.write_evaluated, then _sas.go_on: what waits for the step
+CREATE FUNCTION _sas.write_locked(replies _sas.call_reply[], now timestamptz, free int[],
+                                  locked_runs bigint[], positions int[], pending boolean, queued boolean,
+                                  OUT run_ids bigint[], OUT step_nos int[], OUT elements int[],
+                                  OUT lost uuid[])
+LANGUAGE plpgsql AS $$
+DECLARE
+    wanted int := coalesce(cardinality(replies), 0);
     plain _sas.call_reply[];
     others _sas.call_reply[];
-    run_ids bigint[];
-    step_nos int[];
-    elements int[];
 BEGIN
-    look := _sas.lock_replied_runs(replies);
-    IF coalesce(cardinality(look.free), 0) < wanted THEN
-        aside := ARRAY(SELECT g FROM generate_series(1, wanted) g WHERE NOT g IN (SELECT unnest(look.free)));
-    END IF;
-    IF EXISTS (SELECT FROM _sas.phase) THEN
-        replies := _sas.end_phases(replies, look.run_ids);
+    IF wanted > 0 AND EXISTS (SELECT FROM _sas.phase) THEN
+        replies := _sas.end_phases(replies, locked_runs);
         wanted := cardinality(replies);
-        others := ARRAY(SELECT p FROM unnest(replies) p WHERE p.run_id IN (SELECT unnest(look.run_ids)));
-    ELSIF cardinality(look.plain) = wanted THEN
+        others := replies;
+    ELSIF cardinality(positions) = wanted THEN
         plain := replies;
     ELSE
         SELECT s.plain, s.others INTO plain, others
-        FROM _sas.sort_replies(replies, look.free, look.run_ids, look.plain) s;
+        FROM _sas.sort_replies(replies, free, locked_runs, positions) s;
     END IF;
 
     IF plain IS NOT NULL THEN
@@ -57,30 +122,25 @@ BEGIN
         END IF;
     END IF;
     IF run_ids IS NOT NULL THEN
-        IF look.pending THEN
+        IF pending THEN
             PERFORM _sas.start_runs(run_ids);
         END IF;
         PERFORM _sas.go_on(run_ids, step_nos, elements);
     END IF;
     IF cardinality(others) > 0 THEN
-        SELECT run_ids || j.runs, step_nos || j.nos, elements || j.which, look.queued OR j.places
-        INTO run_ids, step_nos, elements, look.queued
-        FROM _sas.write_evaluated(others, now, look.pending) AS j (runs, nos, which, places);
+        SELECT run_ids || j.runs, step_nos || j.nos, elements || j.which, queued OR j.places
+        INTO run_ids, step_nos, elements, queued
+        FROM _sas.write_evaluated(others, now, pending) AS j (runs, nos, which, places);
     END IF;
-
-    IF strict AND coalesce(cardinality(run_ids), 0) < wanted THEN
-        RAISE EXCEPTION 'a claim was lost before its function committed' USING ERRCODE = 'lock_not_available';
+    IF queued THEN
+        PERFORM _sas.free_slots(locked_runs);
     END IF;
-    IF coalesce(cardinality(run_ids), 0) < wanted - cardinality(aside) THEN
-        PERFORM _sas.count_stale(replies, look.run_ids, run_ids, step_nos, elements);
+    lost := '{}';
+    IF coalesce(cardinality(run_ids), 0) < wanted THEN
+        lost := ARRAY(SELECT p.request_id FROM unnest(replies) p
+                      WHERE NOT (p.run_id, p.step_no, p.element)
+                            IN (SELECT * FROM unnest(run_ids, step_nos, elements)));
     END IF;
-    IF look.queued THEN
-        PERFORM _sas.free_slots(look.run_ids);
-    END IF;
-    IF cardinality(done_leases) > 0 THEN
-        PERFORM _sas.end_leases(done_leases, run_ids, step_nos, elements);
-    END IF;
-    RETURN aside;
 END $$;
 
 -- _sas.lock_replied_runs(replies): locks the runs that nobody else holds, and says of their replies:
@@ -99,7 +159,7 @@ BEGIN
     FROM (SELECT p.n::int, p.run_id, p.step_no, r.version_id, r.queue_id, r.state = 'pending' AS pending,
           p.verdict = 'done' AND r.abandon_as IS NULL AS goes_on
           FROM unnest(replies) WITH ORDINALITY AS p (run_id, step_no, element, request_id, verdict, attempt,
-                                                     output, error, in_doubt, again_in, n)
+                                                     output, error, in_doubt, again_in, arrived_at, n)
           JOIN _sas.run r ON r.run_id = p.run_id
           FOR NO KEY UPDATE OF r SKIP LOCKED) l
     -- OFFSET 0: by the whole key, not by its first column through all steps of the workflow
@@ -210,14 +270,15 @@ BEGIN
                                                FROM unnest($2, $3, $4)) OFFSET 0) u
                       JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no
                           AND s.element = u.element
-                      WHERE s.lease_id = l.lease_id AND s.request_id IS NOT NULL);
+                      WHERE s.lease_id = l.lease_id AND s.request_id IS NOT NULL
+                        AND NOT EXISTS (SELECT FROM _sas.answer a WHERE a.run_id = s.run_id
+                                        AND a.step_no = s.step_no AND a.element = s.element
+                                        AND a.request_id = s.request_id));
 END $$;
 
--- _sas.count_stale(replies, locked, ...): replies to steps of these runs that came too late, or from a claim
--- that holds no more:
--- all but those to the steps that follow.
-CREATE FUNCTION _sas.count_stale(replies _sas.call_reply[], locked bigint[], run_ids bigint[],
-                                 step_nos int[], elements int[]) RETURNS void
+-- _sas.count_stale(replies, lost): those of these replies that came too late, or from a claim that holds no
+-- more.
+CREATE FUNCTION _sas.count_stale(replies _sas.call_reply[], lost uuid[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO _sas.agent_health AS h (agent_id, stale_replies)
@@ -226,8 +287,7 @@ BEGIN
     JOIN _sas.run r ON r.run_id = p.run_id
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = p.step_no AND NOT w.undo
         AND w.lane > 0
-    WHERE p.run_id = ANY (locked)
-      AND NOT (p.run_id, p.step_no, p.element) IN (SELECT * FROM unnest(run_ids, step_nos, elements))
+    WHERE p.request_id = ANY (lost)
     GROUP BY w.lane ORDER BY w.lane
     ON CONFLICT (agent_id) DO UPDATE SET stale_replies = h.stale_replies + EXCLUDED.stale_replies;
 END $$;

@@ -80,6 +80,11 @@ LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_shared_tables';
 CREATE FUNCTION _sas.stop_calls() RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_stop_calls';
 
+-- _sas.interrupt_functions(request_ids): at commit, the function workers that call functions for these
+-- claims, which hold no more, are interrupted; one that does not listen is ended after a while.
+CREATE FUNCTION _sas.interrupt_functions(request_ids uuid[]) RETURNS void
+LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_interrupt_functions';
+
 -- _sas.half_open(agent_id): its service is mended: a breaker that is not closed lets a new probe through.
 CREATE FUNCTION _sas.half_open(agent_id int) RETURNS void
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_half_open';

@@ -204,14 +204,14 @@ BEGIN
     PERFORM _sas.free_slots(run_ids);
 END $$;
 
--- _sas.close_steps(run_ids): one open step less for each entry, in doomed runs.
+-- _sas.close_steps(run_ids): one open step less for each entry, in doomed runs. One that was halted has none.
 -- Caller: holds the lock of the runs. Writes: run. Next: _sas.undo_next, by the scheduler, when none is open.
 CREATE FUNCTION _sas.close_steps(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE _sas.run r SET open_steps = r.open_steps - d.n
     FROM (SELECT u.run_id, count(*)::int AS n FROM unnest(run_ids) AS u (run_id) GROUP BY 1) d
-    WHERE r.run_id = d.run_id;
+    WHERE r.run_id = d.run_id AND r.state <> 'stopped';
     PERFORM _sas.hand_to_scheduler(run_ids);
 END $$;
 

@@ -7,10 +7,13 @@
 -- at once.
 --
 -- A reply that comes all the same is stale. A call may have been carried out, so its outcome is in doubt; the
--- ask of a poll changes nothing. A function has not begun, or its worker would hold the run: it is cancelled.
--- Outside programs are told by their heartbeats, and may end what they do.
+-- ask of a poll changes nothing. Outside programs are told by their heartbeats, and may end what they do.
 -- everything: those are not waited for either, nor is an undo that is on its way.
--- Writes: step, attempt, place. Wakes: agent workers, for calls that are to be stopped.
+-- A function may commit at any moment, and then it is done: a tick asks under the lock of its lease, once
+-- this is committed.
+-- Writes: step, attempt, place, message. Wakes: agent workers, for calls that are to be stopped; the
+-- scheduler, for functions.
+-- Next: _sas.revoke_functions
 CREATE FUNCTION _sas.stop_work(run_ids bigint[], everything boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -20,34 +23,26 @@ DECLARE
     calls boolean;
 BEGIN
     WITH held AS (
-        SELECT s AS step, d.def, l.locked_by, l.worker_id, g.called,
+        SELECT s AS step, d.def, l.locked_by, l.worker_id,
                _sas.make_step_change(
                    run_id => s.run_id, step_no => s.step_no, element => s.element, from_state => s.state,
                    to_state => CASE WHEN s.state = 'compensating' THEN s.state
-                                    WHEN g.called OR s.in_doubt OR s.asks IS NOT NULL THEN 'failed'
-                                    ELSE 'cancelled' END,
-                   attempt => s.attempt + g.called::int,
-                   in_doubt => CASE WHEN g.called AND s.state = 'running'
-                                   THEN s.in_doubt OR s.asks IS NULL END,
-                   error => CASE WHEN g.called
-                       THEN _sas.problem_object('cancelled',
+                                    ELSE 'failed' END,
+                   attempt => s.attempt + 1,
+                   in_doubt => CASE WHEN s.state = 'running' THEN s.in_doubt OR s.asks IS NULL END,
+                   error => _sas.problem_object('cancelled',
                                                 CASE d.kind WHEN 'task' THEN 'its task was taken back'
                                                     ELSE 'its call was stopped' END,
-                                                'held by ' || l.locked_by, NULL, s.run_id, d.name) END,
+                                                'held by ' || l.locked_by, NULL, s.run_id, d.name),
                    finished_at => now) AS c
         FROM _sas.step s
         JOIN _sas.run r ON r.run_id = s.run_id
         CROSS JOIN LATERAL (SELECT x AS def, x.lane, x.kind, x.name FROM _sas.workflow_step x
                             WHERE x.version_id = r.version_id AND x.step_no = s.step_no
                             AND x.undo = (s.state = 'compensating') OFFSET 0) d
-        -- the functions around a call are not the call
-        CROSS JOIN LATERAL (SELECT d.lane > 0
-                            AND NOT EXISTS (SELECT FROM _sas.phase y WHERE y.run_id = s.run_id
-                                            AND y.step_no = s.step_no AND y.element = s.element
-                                                              AND y.undo = (s.state = 'compensating')
-                                                                  AND y.stage <> 'call') AS called OFFSET 0) g
         LEFT JOIN _sas.lease l ON l.lease_id = s.lease_id
         WHERE s.run_id = ANY ($1) AND s.request_id IS NOT NULL
+          AND NOT _sas.is_function(s.run_id, s.step_no, s.element, d.lane, s.state = 'compensating')
           AND (everything OR s.state = 'running' AND d.kind <> 'task')),
     told AS (
         INSERT INTO _sas.attempt (run_id, step_no, element, attempt, undo, agent_id, worker, status, error,
@@ -57,15 +52,102 @@ BEGIN
                coalesce((SELECT p.claimed_at FROM _sas.external_slot p
                          WHERE p.request_id = (h.step).request_id),
                         (h.step).complete_by - coalesce((h.def).complete_in, _sas.complete_in())), now
-        FROM held h WHERE h.called)
+        FROM held h)
     SELECT array_agg(h.c), array_agg(DISTINCT (h.step).lease_id) FILTER (WHERE h.worker_id = 0),
-        bool_or(h.called AND (h.def).kind = 'call')
+        bool_or((h.def).kind = 'call')
     INTO changes, outside, calls
     FROM held h;
     PERFORM _sas.move_steps(changes);
     PERFORM _sas.expire_leases(outside) WHERE outside IS NOT NULL;
     PERFORM _sas.stop_calls() WHERE calls;
+    INSERT INTO _sas.message (actor, due_at, run_id, kind)
+    SELECT DISTINCT 's'::"char", now, s.run_id, 'revoke' FROM _sas.step s
+    WHERE s.run_id = ANY ($1) AND s.request_id IS NOT NULL;
+    PERFORM _sas.wake('{}', true, false, '{}') WHERE FOUND;
 END $$;
+
+-- _sas.is_function(run_id, step_no, element, lane, undo): is what is claimed of this step for a function
+-- worker? The functions around a call are not the call.
+CREATE FUNCTION _sas.is_function(run_id bigint, step_no int, element int, lane int, undo boolean)
+RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT lane = 0 OR EXISTS (SELECT FROM _sas.phase p WHERE p.run_id = $1 AND p.step_no = $2
+                               AND p.element = $3 AND p.undo = $5 AND p.stage <> 'call')
+$$;
+
+-- _sas.held_functions(run_ids): the steps of these runs that function workers hold. answered: one that only
+-- waits for its run.
+CREATE FUNCTION _sas.held_functions(run_ids bigint[], OUT step _sas.step, OUT answered boolean)
+RETURNS SETOF record
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN QUERY
+    SELECT s, EXISTS (SELECT FROM _sas.answer a WHERE a.run_id = s.run_id AND a.step_no = s.step_no
+                      AND a.element = s.element AND a.request_id = s.request_id)
+    FROM _sas.run r
+    JOIN _sas.step s ON s.run_id = r.run_id AND s.request_id IS NOT NULL
+    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no
+        AND w.undo = (s.state = 'compensating')
+    WHERE r.run_id = ANY ($1)
+      AND _sas.is_function(s.run_id, s.step_no, s.element, w.lane, s.state = 'compensating');
+END $$;
+
+-- _sas.revoke_functions(run_ids): what function workers hold of these runs, which were cancelled or halted,
+-- counts no more, and is interrupted. A function whose worker has locked its lease is about to commit, and
+-- one that is answered waits for its run only: they are asked for again in a moment.
+--   holds   the locks of the runs
+--   locks   the leases that nobody else holds
+--   writes  step, run, message
+--   wakes   at commit, the worker that runs such a function: it is cancelled, and its worker ended after a
+--           while (base/peers.h); the scheduler, for the undo
+--   next    _sas.undo_next
+CREATE FUNCTION _sas.revoke_functions(run_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    now timestamptz := _sas.now();
+    wanted bigint[];
+    free bigint[];
+    changes _sas.step_change[];
+    requests uuid[];
+BEGIN
+    wanted := ARRAY(SELECT DISTINCT (f.step).lease_id FROM _sas.held_functions($1) f WHERE NOT f.answered);
+    free := ARRAY(SELECT l.lease_id FROM _sas.lease l WHERE l.lease_id = ANY (wanted)
+                  FOR UPDATE SKIP LOCKED);
+    INSERT INTO _sas.message (actor, due_at, run_id, kind)
+    SELECT DISTINCT 's'::"char", now + interval '10 ms', (f.step).run_id, 'revoke'
+    FROM _sas.held_functions($1) f LEFT JOIN _sas.lease l ON l.lease_id = (f.step).lease_id
+    WHERE f.answered OR l.lease_id <> ALL (free);
+
+    SELECT array_agg(_sas.make_step_change(
+               run_id => s.run_id, step_no => s.step_no, element => s.element, from_state => s.state,
+               to_state => CASE WHEN s.state = 'compensating' THEN 'skipped'
+                                WHEN s.in_doubt OR s.asks IS NOT NULL THEN 'failed'
+                                ELSE 'cancelled' END,
+               error => CASE WHEN s.state = 'compensating' THEN _sas.left_by_halt(s, w.name) END,
+               finished_at => now)),
+           array_agg(s.request_id)
+    INTO changes, requests
+    FROM _sas.held_functions($1) f
+    CROSS JOIN LATERAL (SELECT (f.step).*) s
+    JOIN _sas.run r ON r.run_id = s.run_id
+    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no
+        AND w.undo = (s.state = 'compensating')
+    WHERE NOT f.answered AND s.lease_id = ANY (free)
+      AND (r.state = 'stopped' OR r.abandon_as = 'cancel' AND s.state = 'running');
+    IF changes IS NOT NULL THEN
+        PERFORM _sas.move_steps(changes);
+        PERFORM _sas.interrupt_functions(requests);
+        PERFORM _sas.free_slots($1);
+        PERFORM _sas.close_steps(array_agg(c.run_id)) FROM unnest(changes) c;
+    END IF;
+END $$;
+
+-- _sas.left_by_halt(s, name): the error of a step whose run was halted before it was undone.
+CREATE FUNCTION _sas.left_by_halt(s _sas.step, name text) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT _sas.problem_object('left-standing', 'its run was halted before it was undone',
+                               CASE WHEN s.error ? 'title' THEN _sas.title(s.error) END, NULL, s.run_id, name)
+$$;
 
 -- _sas.lost_claims(run_ids, step_nos, elements, request_ids): which of these claims hold no more, by their
 -- positions. Nothing is locked.
@@ -106,18 +188,17 @@ BEGIN
                                 WHEN s.state = 'failed' OR s.in_doubt OR s.asks IS NOT NULL THEN 'failed'
                                 ELSE 'cancelled' END,
                error => CASE WHEN s.state = 'compensating'
-                   THEN _sas.problem_object('left-standing', 'its run was halted before it was undone',
-                                            CASE WHEN s.error ? 'title' THEN _sas.title(s.error) END,
-                                            NULL, s.run_id,
-                                            (SELECT w.name FROM _sas.run r
-                                             JOIN _sas.workflow_step w ON w.version_id = r.version_id
-                                                 AND w.step_no = s.step_no AND NOT w.undo
-                                             WHERE r.run_id = s.run_id)) END,
+                   THEN _sas.left_by_halt(s, (SELECT w.name FROM _sas.run r
+                                              JOIN _sas.workflow_step w ON w.version_id = r.version_id
+                                                  AND w.step_no = s.step_no AND NOT w.undo
+                                              WHERE r.run_id = s.run_id)) END,
                finished_at => now))
     INTO changes
     FROM _sas.step s
-    WHERE s.run_id = ANY (ids) AND (s.state IN ('waiting', 'ready', 'suspended', 'compensating')
-                                    OR s.state = 'failed' AND s.waiting_kind = 'supervisor');
+    -- what a function worker still holds is for _sas.revoke_functions
+    WHERE s.run_id = ANY (ids) AND s.request_id IS NULL
+        AND (s.state IN ('waiting', 'ready', 'suspended', 'compensating')
+             OR s.state = 'failed' AND s.waiting_kind = 'supervisor');
     PERFORM _sas.move_steps(changes);
     DELETE FROM _sas.undo_order l WHERE l.run_id = ANY (ids);
     DELETE FROM _sas.abandoned_run a WHERE a.run_id = ANY (ids);

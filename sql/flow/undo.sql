@@ -169,7 +169,9 @@ LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM _sas.change_runs(array_agg(_sas.make_run_change(
         run_id => u.run_id, from_state => 'stopped', to_state => 'compensating', abandon_as => 'compensate',
-        open_steps => 0, error => u.error)))
+        -- it was halted, and a worker is not stopped yet
+        open_steps => (SELECT count(*)::int FROM _sas.step s
+                       WHERE s.run_id = u.run_id AND s.request_id IS NOT NULL), error => u.error)))
     FROM unnest(run_ids, errors) AS u (run_id, error);
     PERFORM _sas.hand_to_scheduler(run_ids);
 END $$;

@@ -109,24 +109,17 @@ LANGUAGE sql STABLE AS $$
                        AND d.element = c.element AND NOT c.undo OFFSET 0) e ON true
 $$;
 
--- _sas.claims_held(...): which of these claims still hold, with their runs locked:
--- what a function worker asks before it calls the functions.
--- Returns one of held, locked (somebody has the run: try again), lost.
+-- _sas.claims_held(...): which of these claims still hold: what a function worker asks before it calls the
+-- functions. Nothing is locked: whether one holds to the end is asked when its reply is written.
+-- Returns held or lost for each.
 CREATE FUNCTION _sas.claims_held(run_ids bigint[], step_nos int[], elements int[], request_ids uuid[])
 RETURNS text[]
 LANGUAGE plpgsql AS $$
-DECLARE
-    locked bigint[] := _sas.lock_runs(run_ids);
-    answer text[];
 BEGIN
-    -- nearly always all of them are; else a set is asked, not a list
-    SELECT array_agg(CASE WHEN cardinality(locked) < cardinality(run_ids)
-                     AND NOT u.run_id IN (SELECT unnest(locked)) THEN 'locked'
-                          WHEN s.request_id = u.request_id AND s.complete_by > _sas.now() THEN 'held'
-                          ELSE 'lost' END ORDER BY u.n)
-    INTO answer
-    FROM unnest(run_ids, step_nos, elements, request_ids) WITH ORDINALITY AS u (run_id, step_no, element,
-                request_id, n)
-    LEFT JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element;
-    RETURN answer;
+    RETURN (SELECT array_agg(CASE WHEN s.request_id = u.request_id AND s.complete_by > _sas.now() THEN 'held'
+                                  ELSE 'lost' END ORDER BY u.n)
+            FROM unnest(run_ids, step_nos, elements, request_ids)
+                 WITH ORDINALITY AS u (run_id, step_no, element, request_id, n)
+            LEFT JOIN LATERAL (SELECT x.request_id, x.complete_by FROM _sas.step x WHERE x.run_id = u.run_id
+                               AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true);
 END $$;

@@ -151,6 +151,8 @@ BEGIN ATOMIC
         WHEN 'start_at' THEN 'the set start is at ' || _sas.instant(until, now)
         WHEN 'reply' THEN concat('a worker is running it', ', with "' || what || '"',
                                  '; a reply counts until ' || _sas.instant(until, now))
+        WHEN 'answered' THEN concat('the reply', ' of "' || what || '"', ' has arrived',
+                                    ', and is applied when nobody holds the run')
         WHEN 'cool_off' THEN coalesce('"' || what || '"', 'a step')
             || ' failed, and is tried again at ' || _sas.instant(until, now)
         WHEN 'retry' THEN format('"%s" is not called again until ', what) || _sas.instant(until, now)

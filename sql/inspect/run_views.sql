@@ -167,7 +167,7 @@ SELECT r.run_id, w.name AS step, w.position, nullif(e.element, 0) AS element,
            WHEN 'workflow_paused' THEN (SELECT f.name FROM _sas.deferred_run h JOIN _sas.workflow f
                                         USING (workflow_id) WHERE h.run_id = r.run_id)
            WHEN 'place' THEN (SELECT f.key FROM _sas.concurrency_slot f WHERE f.run_id = r.run_id AND p.sees)
-           ELSE CASE WHEN y.waiting_kind IN ('reply', 'worker', 'cool_off', 'retry', 'poll')
+           ELSE CASE WHEN y.waiting_kind IN ('reply', 'answered', 'worker', 'cool_off', 'retry', 'poll')
                THEN coalesce((SELECT o.name FROM _sas.agent o WHERE o.agent_id = u.lane), u.function)
                      WHEN q.lane IS NOT NULL THEN d.name END END AS waiting_on,
        CASE WHEN y.waiting_kind = 'reply' THEN s.complete_by
@@ -182,6 +182,10 @@ SELECT r.run_id, w.name AS step, w.position, nullif(e.element, 0) AS element,
                 THEN coalesce((SELECT h.claimed_at FROM _sas.external_slot h
                                WHERE h.request_id = s.request_id),
                               s.complete_by - coalesce(u.complete_in, _sas.complete_in()))
+            WHEN y.waiting_kind = 'answered'
+                THEN (SELECT h.arrived_at FROM _sas.answer h
+                      WHERE h.run_id = r.run_id AND h.step_no = w.step_no AND h.element = e.element
+                        AND h.request_id = s.request_id)
             WHEN y.waiting_kind IN ('cool_off', 'supervisor', 'undo') THEN s.finished_at
             WHEN q.lane IS NOT NULL THEN q.ready_at
             ELSE s.started_at END AS waiting_since,
@@ -238,7 +242,11 @@ CROSS JOIN LATERAL (SELECT CASE s.state WHEN 'compensating' THEN o.lane ELSE w.l
                         AND o.version_id = r.version_id AND o.step_no = w.step_no AND o.undo OFFSET 0) u
 CROSS JOIN LATERAL (
     SELECT CASE WHEN r.state = 'stopped' THEN NULL
-                WHEN s.request_id IS NOT NULL THEN 'reply'
+                WHEN s.request_id IS NOT NULL
+                THEN CASE WHEN EXISTS (SELECT FROM _sas.answer h
+                                       WHERE h.run_id = r.run_id AND h.step_no = w.step_no
+                                         AND h.element = e.element AND h.request_id = s.request_id)
+                          THEN 'answered' ELSE 'reply' END
                 WHEN s.waiting_kind = 'agent' THEN 'retry'
                 WHEN s.waiting_kind = 'elements' AND n.turn_at IS NOT NULL THEN 'turn'
                 WHEN s.waiting_kind IS NOT NULL THEN s.waiting_kind

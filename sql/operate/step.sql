@@ -182,6 +182,7 @@ DECLARE
     changes _sas.step_change[];
     ids bigint[] := ARRAY(SELECT DISTINCT t.run_id FROM unnest(targets) t ORDER BY 1);
     leases bigint[];
+    requests uuid[];
 BEGIN
     IF ids = '{}' THEN
         RETURN;
@@ -213,8 +214,9 @@ BEGIN
                completion => CASE WHEN completed AND s.state IS DISTINCT FROM 'compensating'
                                  THEN nextval('_sas.completion_seq') END,
                started_at => now, finished_at => now)),
-           array_agg(DISTINCT s.lease_id) FILTER (WHERE s.request_id IS NOT NULL)
-    INTO changes, leases
+           array_agg(DISTINCT s.lease_id) FILTER (WHERE s.request_id IS NOT NULL),
+           array_agg(s.request_id) FILTER (WHERE s.request_id IS NOT NULL)
+    INTO changes, leases, requests
     FROM unnest(targets) t
     JOIN _sas.run r ON r.run_id = t.run_id
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = t.step_no AND NOT w.undo
@@ -223,7 +225,7 @@ BEGIN
     PERFORM _sas.move_steps(changes);
     IF leases IS NOT NULL THEN
         PERFORM _sas.expire_leases(leases);
-        PERFORM _sas.stop_calls();
+        PERFORM _sas.stop_calls(), _sas.interrupt_functions(requests);
     END IF;
 
     PERFORM _sas.settled_forward(ARRAY(SELECT c FROM unnest(changes) c

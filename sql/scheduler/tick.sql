@@ -33,6 +33,8 @@ BEGIN
         WHERE d.kind IN ('cancel', 'abort', 'fail') GROUP BY d.kind;
     PERFORM _sas.halt_now(array_agg(d.run_id), NULL) FROM unnest(taken) d WHERE d.kind = 'halt'
         HAVING count(*) > 0;
+    PERFORM _sas.revoke_functions(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'revoke'
+        HAVING count(*) > 0;
     PERFORM _sas.reverse_runs(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'reverse'
         HAVING count(*) > 0;
     PERFORM _sas.undo_next(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'undo';

@@ -88,10 +88,30 @@ CREATE TABLE _sas.lease (
 CREATE INDEX lease_next ON _sas.lease (next_by);
 COMMENT ON TABLE _sas.lease IS 'Who holds which steps, and when the supervisor looks at them next.';
 
+-- What came back for a claimed step whose run somebody held. The claim is over with it: nobody takes the step
+-- back or revokes it, and it is applied when the run is free (sql/agent/answer.sql). Columns as in
+-- _sas.call_reply.
+CREATE TABLE _sas.answer (
+    run_id bigint NOT NULL,
+    step_no int NOT NULL,
+    element int NOT NULL,
+    request_id uuid NOT NULL,
+    verdict text NOT NULL,
+    attempt int NOT NULL,
+    output jsonb,
+    error jsonb,
+    in_doubt boolean NOT NULL,
+    again_in interval,
+    arrived_at timestamptz NOT NULL,
+    PRIMARY KEY (run_id, step_no, element, request_id)
+);
+COMMENT ON TABLE _sas.answer IS 'Replies that arrived while somebody held their run, and are applied when '
+                                'it is free.';
+
 -- What is to be looked at when: for the scheduler (actor s) start, leave, ended,
--- late, ready, undo, enter, timer, turn, room, signal, child, cancel, abort, fail, halt, reverse and held;
--- for the supervisor (actor v) failed, deadline, reminder, young and alert_hook, which is about an alert, and
--- no run.
+-- late, ready, undo, enter, timer, turn, room, signal, child, cancel, abort, fail, halt, reverse, held and
+-- revoke, and (actor a) answer; for the supervisor (actor v) failed, deadline, reminder, young and
+-- alert_hook, which is about an alert, and no run.
 CREATE TABLE _sas.message (
     actor "char" NOT NULL,
     due_at timestamptz NOT NULL,

@@ -104,6 +104,7 @@ CREATE TYPE _sas.claimed AS (
 --            permanent  it failed for good
 --            hand_back  the claim is given back and no failure counted; again_in says when it may be claimed
 --            again
+--   arrived_at  when the worker had it: it counts when that is before complete-by, however late it is written
 CREATE TYPE _sas.call_reply AS (
     run_id bigint,
     step_no int,
@@ -114,8 +115,18 @@ CREATE TYPE _sas.call_reply AS (
     output jsonb,
     error jsonb,
     in_doubt boolean,
-    again_in interval
+    again_in interval,
+    arrived_at timestamptz
 );
+
+-- _sas.make_call_reply(...): a reply, by the names of its columns. arrived_at null: it arrives now.
+CREATE FUNCTION _sas.make_call_reply(run_id bigint, step_no int, element int, request_id uuid, verdict text,
+    attempt int DEFAULT 1, output jsonb DEFAULT NULL, error jsonb DEFAULT NULL,
+    in_doubt boolean DEFAULT false, again_in interval DEFAULT NULL, arrived_at timestamptz DEFAULT NULL)
+RETURNS _sas.call_reply
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT ROW($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)::_sas.call_reply
+$$;
 
 -- What the reply to the ask of a poll means: done, asked (not over yet) or permanent.
 CREATE TYPE _sas.asked AS (

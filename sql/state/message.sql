@@ -24,8 +24,11 @@ BEGIN
         RETURN;
     END IF;
     locked := _sas.lock_runs(found_runs);
-    UPDATE _sas.message d SET due_at = now + CASE d.kind WHEN 'young' THEN _sas.hold_pause(d.run_id)
-        ELSE interval '250 ms' END
+    UPDATE _sas.message d
+    SET due_at = now + CASE d.kind WHEN 'young' THEN _sas.hold_pause(d.run_id)
+                                   WHEN 'answer' THEN _sas.answer_pause(d.run_id, now)
+                                   WHEN 'revoke' THEN interval '10 ms'
+                                   ELSE interval '250 ms' END
     WHERE d.ctid = ANY (found_ctids) AND NOT d.run_id = ANY (locked)
       AND EXISTS (SELECT FROM _sas.run r WHERE r.run_id = d.run_id);
     RETURN QUERY
@@ -59,6 +62,15 @@ BEGIN
                        format('run %s: "%s" cannot be carried out: %s', message.run_id, message.kind, why),
                            NULL, message.run_id, message.step_no)
     WHERE EXISTS (SELECT FROM _sas.run r WHERE r.run_id = message.run_id);
+END $$;
+
+-- _sas.answer_pause(run_id, now): after which an answer to a run that somebody holds is looked at again: as
+-- long as it has waited, since it is mostly another worker that holds the run, for a moment.
+CREATE FUNCTION _sas.answer_pause(of_run bigint, now timestamptz) RETURNS interval
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN greatest(least(now - (SELECT min(a.arrived_at) FROM _sas.answer a WHERE a.run_id = of_run),
+                          interval '250 ms'), interval '5 ms');
 END $$;
 
 -- _sas.hold_pause(run_id): after which a young run that somebody holds is looked at; less than half of what

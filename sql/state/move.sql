@@ -154,9 +154,10 @@ BEGIN
             lease_id = NULL, request_id = NULL, complete_by = NULL, deferred = false, waiting_kind = NULL,
                 waiting_until = NULL
         FROM unnest(replies) WITH ORDINALITY AS p (run_id, step_no, element, request_id, verdict, attempt,
-                                                   output, error, in_doubt, again_in, n)
+                                                   output, error, in_doubt, again_in, arrived_at, n)
         WHERE s.run_id = p.run_id AND s.step_no = p.step_no AND s.element = p.element
-          AND s.state = 'running' AND s.request_id = p.request_id AND s.complete_by > now
+          AND s.state = 'running' AND s.request_id = p.request_id
+          AND s.complete_by > coalesce(p.arrived_at, now)
         RETURNING s.run_id, s.step_no, s.element)
     SELECT array_agg(m.run_id), array_agg(m.step_no), array_agg(m.element) INTO run_ids, step_nos, elements
     FROM moved m;

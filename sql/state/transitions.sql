@@ -50,7 +50,7 @@ INSERT INTO _sas.transition VALUES
     ('step', 'ready', 'failed', 'it cannot begin, or its run cannot go on and its outcome is in doubt or not '
                                 'over'),
     ('step', 'running', 'succeeded', 'its worker reported success in time, or an operator completes it'),
-    ('step', 'running', 'cancelled', 'its run was cancelled before its worker began'),
+    ('step', 'running', 'cancelled', 'its run was cancelled or halted, and its function with it'),
     ('step', 'running', 'failed', 'its worker reported failure, died or was silent past complete-by, or its '
                                   'call was stopped'),
     ('step', 'running', 'ready', 'given back by its worker, nothing counted'),

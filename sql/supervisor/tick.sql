@@ -8,22 +8,20 @@
 -- infinite tasks is _sas.supervise_watches.
 --   live    worker ids alive in this database, as looked up before the call
 --   newest  the highest worker id that had been given out by then: a lease of a later one is not judged
--- Returns how much was found, when to look again (null: only when rung), and
--- the workers that hold local steps past complete-by plus a second.
+-- Returns how much was found, and when to look again (null: only when rung).
 --   locks   leases and runs that nobody else holds; the others are looked at again
 --   reads   lease, due, ready
 --   next    _sas.take_back, then _sas.decide_due
 CREATE FUNCTION _sas.supervisor_tick(boot bigint, live bigint[], newest bigint, quantity int,
-                                     OUT worked int, OUT next_due timestamptz, OUT stuck bigint[])
+                                     OUT worked int, OUT next_due timestamptz)
 LANGUAGE plpgsql AS $$
 DECLARE
-    leases int;
     lanes int[];
     marks timestamptz[];
 BEGIN
     PERFORM _sas.report_lateness();
-    SELECT o.leases, o.stuck INTO leases, stuck FROM _sas.take_back(boot, live, newest, quantity) o;
-    worked := leases + _sas.decide_due(quantity) + _sas.leave_closed_limits(quantity);
+    worked := _sas.take_back(boot, live, newest, quantity) + _sas.decide_due(quantity)
+        + _sas.leave_closed_limits(quantity);
     -- what nobody was woken for is not to wait for the next wake-up: it is counted by who takes it
     IF worked = 0 THEN
         PERFORM _sas.check_low_water();
@@ -48,8 +46,7 @@ END $$;
 -- of it may have been taken back by an earlier look.
 --   locks  the leases, but for those that another session has locked
 --   next   _sas.take_back_leases
-CREATE FUNCTION _sas.take_back(boot bigint, live bigint[], newest bigint, quantity int, OUT leases int,
-                               OUT stuck bigint[])
+CREATE FUNCTION _sas.take_back(boot bigint, live bigint[], newest bigint, quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := _sas.now();
@@ -60,16 +57,17 @@ BEGIN
           WHERE l.next_by <= now OR l.worker_id > 0
               AND (l.boot <> $1 OR l.worker_id <= newest AND NOT l.worker_id = ANY (live))
           ORDER BY l.next_by LIMIT quantity FOR UPDATE SKIP LOCKED) q;
-    leases := coalesce(cardinality(found), 0);
     -- the lease of a worker that has died since the last tick was there to be found since then
     PERFORM _sas.found('lease', 'lease', CASE WHEN l.next_by <= now THEN l.next_by ELSE _sas.last_tick() END)
     FROM unnest(found) l;
-    IF leases > 0 THEN
-        stuck := _sas.take_back_leases(found, boot, live, newest);
+    IF found IS NOT NULL THEN
+        PERFORM _sas.take_back_leases(found, boot, live, newest);
     END IF;
+    RETURN coalesce(cardinality(found), 0);
 END $$;
 
--- _sas.held_steps(leases, boot, live, newest): the steps that are still held under these leases.
+-- _sas.held_steps(leases, boot, live, newest): the steps that are still held under these leases. One that is
+-- answered is not: it only waits for its run (_sas.answer).
 --   dead      is their worker gone?
 --   together  how many were claimed with it
 CREATE FUNCTION _sas.held_steps(leases _sas.lease[], boot bigint, live bigint[], newest bigint)
@@ -90,24 +88,26 @@ LANGUAGE sql STABLE AS $$
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no
         AND w.undo = (s.state = 'compensating')
     WHERE s.request_id IS NOT NULL
+      AND NOT EXISTS (SELECT FROM _sas.answer a WHERE a.run_id = s.run_id AND a.step_no = s.step_no
+                      AND a.element = s.element AND a.request_id = s.request_id)
 $$;
 
 -- _sas.take_back_leases(leases, boot, live, newest): takes back what is overdue under these leases, as far as
--- nobody else holds its run. Returns the workers that are stuck.
+-- nobody else holds its run. A worker that still calls the function of such a step cannot commit it any more,
+-- and is ended (base/peers.h).
 --   holds   the locks of the leases
 --   locks   the runs that nobody else holds
 --   writes  attempt, step, lease; due or ready, for what comes next
 --   wakes   the supervisor for what has failed, the workers for what goes on
 --   next    _sas.decide_due, for what has failed
 CREATE FUNCTION _sas.take_back_leases(leases _sas.lease[], boot bigint, live bigint[], newest bigint)
-RETURNS bigint[]
+RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := _sas.now();
     locked bigint[];
     failed _sas.step_change[];
     again _sas.step_change[];
-    stuck bigint[];
 BEGIN
     locked := _sas.lock_runs(ARRAY(SELECT DISTINCT unnest(l.run_ids) FROM unnest(leases) l));
 
@@ -131,12 +131,8 @@ BEGIN
                    finished_at => CASE WHEN NOT o.crowd THEN now END,
                    waiting_kind => CASE WHEN NOT o.crowd THEN 'supervisor' END) AS c
         FROM over o)
-    SELECT array_agg(x.c) FILTER (WHERE NOT x.crowd), array_agg(x.c) FILTER (WHERE x.crowd),
-           -- its worker holds the run while the function runs, so this one cannot be taken back before it is
-           -- ended
-           (SELECT array_agg(DISTINCT h.worker_id) FROM held h
-            WHERE NOT h.dead AND h.lane = 0 AND h.complete_by + interval '500 ms' <= now)
-    INTO failed, again, stuck
+    SELECT array_agg(x.c) FILTER (WHERE NOT x.crowd), array_agg(x.c) FILTER (WHERE x.crowd)
+    INTO failed, again
     FROM change x;
 
     PERFORM _sas.record_lost(failed || again, now);
@@ -148,7 +144,6 @@ BEGIN
     PERFORM _sas.requeue(array_agg(a.run_id), array_agg(a.step_no), array_agg(a.element))
         FROM unnest(again) a;
     PERFORM _sas.free_slots(locked);
-    RETURN stuck;
 END $$;
 
 -- _sas.record_lost(changes, now): the attempts of steps that are being taken back, and the metric. Before the

@@ -207,10 +207,9 @@ BEGIN
                                     ARRAY[c.attempt + 1], ARRAY[c.undo], ARRAY[0],
                                     'this session', ARRAY[v.told], ARRAY[0], ARRAY[v.why], ARRAY[begun_at],
                                         ARRAY[_sas.now()]) WHERE v.told IS NOT NULL;
-        PERFORM _sas.write_replies(ARRAY[ROW(c.run_id, c.step_no, c.element, c.request_id, v.reply, 1,
-                                             v.output, v.why, false,
-                                             v.pause_ms * interval '1 ms')::_sas.call_reply],
-                                   ARRAY[c.lease_id], true);
+        PERFORM _sas.write_replies(ARRAY[_sas.make_call_reply(
+            c.run_id, c.step_no, c.element, c.request_id, v.reply, output => v.output, error => v.why,
+            again_in => v.pause_ms * interval '1 ms')], ARRAY[c.lease_id], true);
     END LOOP;
     RETURN n;
 END $$;
@@ -358,9 +357,9 @@ BEGIN
     DELETE FROM _sas.stub_flight x WHERE x.run_id = f.run_id AND x.step_no = f.step_no
         AND x.element = f.element;
     PERFORM _sas.report_stub_attempt(f, told, status, error) WHERE told IS NOT NULL;
-    PERFORM _sas.write_replies(ARRAY[ROW(f.run_id, f.step_no, f.element, f.request_id, reply, f.tries,
-                                         output, CASE WHEN reply <> 'hand_back' THEN error END,
-                                         f.in_doubt, again_in)::_sas.call_reply], ARRAY[f.lease_id]);
+    PERFORM _sas.write_replies(ARRAY[_sas.make_call_reply(
+        f.run_id, f.step_no, f.element, f.request_id, reply, f.tries, output,
+        CASE WHEN reply <> 'hand_back' THEN error END, f.in_doubt, again_in)], ARRAY[f.lease_id]);
 END $$;
 
 -- _sas.answer_stub_task(f): what the outside program would have said of it.

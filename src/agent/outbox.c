@@ -14,15 +14,12 @@
 #define SAS_OUTBOX_TRIES 3
 #define SAS_HEALTH_RETRY_US 20000
 #define SAS_OUTBOX_BATCH 1000
-#define SAS_OUTBOX_PAUSE_US 50000
 
 typedef struct OutboxEntry
 {
 	SasStoredReply reply;
 	SasLeaseEntry *lease;
-	int64		not_before_us;	/* set aside until then */
 	bool		sent;			/* in the transaction that is open */
-	bool		aside;
 } OutboxEntry;
 
 static MemoryContext outbox_context; /* long-lived */
@@ -113,6 +110,7 @@ sas_agent_outbox_reply(const SasFlight *flight, const char *verdict, const Jsonb
 	e->reply.error = outbox_copy(error);
 	e->reply.in_doubt = flight->in_doubt;
 	e->reply.again_in_ms = again_in_ms;
+	e->reply.arrived_at = sas_base_clock_now();
 	sas_metrics_add(SAS_METRIC_STEP, flight->agent_id, flight->workflow_id, verdict, 1, (sas_base_clock_monotonic_us() - flight->claimed_us) / 1e6);
 	outbox_entries = lappend(outbox_entries, e);
 	MemoryContextSwitchTo(old);
@@ -140,21 +138,14 @@ sas_agent_outbox_attempt(const SasFlight *flight, const char *status, int http_s
 bool
 sas_agent_outbox_due(void)
 {
-	int64		now = sas_base_clock_monotonic_us();
-	ListCell   *lc;
-
-	if (outbox_attempts != NIL || outbox_leases != NIL || (sas_work_health_due && outbox_health_not_before_us <= now))
-		return true;
-	foreach(lc, outbox_entries)
-		if (((OutboxEntry *) lfirst(lc))->not_before_us <= now)
-			return true;
-	return false;
+	return outbox_entries != NIL || outbox_attempts != NIL || outbox_leases != NIL ||
+		(sas_work_health_due && outbox_health_not_before_us <= sas_base_clock_monotonic_us());
 }
 
 bool
 sas_agent_outbox_waiting(void)
 {
-	return outbox_entries != NIL || sas_work_health_due;
+	return sas_work_health_due;
 }
 
 static void
@@ -195,20 +186,17 @@ outbox_health_written(SasAgentEntry *agents, int n_agents)
 
 /*
  * The last replies of a lease also report that it is over.  The store keeps
- * the lease while a step still has a valid claim under it.  Either the reply
- * of that step was deferred, and then the report comes again with it; or it
- * came too late or was given up, and then the supervisor finds the step.
+ * the lease while a step still has a valid claim under it: its reply came too
+ * late or was given up, and the supervisor finds the step.
  */
 void
 sas_agent_outbox_write(SasAgentEntry *agents, int n_agents)
 {
 	SasStoredReply *replies = palloc(sizeof(SasStoredReply) * Max(Min(list_length(outbox_entries), outbox_batch), 1));
 	OutboxEntry **sent = palloc(sizeof(OutboxEntry *) * Max(Min(list_length(outbox_entries), outbox_batch), 1));
-	bool	   *aside;
 	int64	   *done;
 	int			n_done = 0;
 	SasStoredAttempt *rows = palloc(sizeof(SasStoredAttempt) * Max(list_length(outbox_attempts), 1));
-	int64		now = sas_base_clock_monotonic_us();
 	int			n = 0;
 	ListCell   *lc;
 
@@ -216,9 +204,9 @@ sas_agent_outbox_write(SasAgentEntry *agents, int n_agents)
 	{
 		OutboxEntry *e = lfirst(lc);
 
-		e->sent = e->aside = false;
+		e->sent = false;
 		e->lease->sending = 0;
-		if (n == outbox_batch || e->not_before_us > now)
+		if (n == outbox_batch)
 			continue;
 		e->sent = true;
 		sent[n] = e;
@@ -244,15 +232,8 @@ sas_agent_outbox_write(SasAgentEntry *agents, int n_agents)
 	}
 
 	sas_store_write_attempts(rows, outbox_attempts_sent);
-	aside = palloc0(Max(n, 1));
 	if (n > 0 || n_done > 0)
-		sas_store_write_replies(replies, n, done, n_done, false, aside);
-	for (int i = 0; i < n; i++)
-		if (aside[i])
-		{
-			sent[i]->aside = true;
-			sent[i]->not_before_us = now + SAS_OUTBOX_PAUSE_US;
-		}
+		sas_store_write_replies(replies, n, done, n_done, false, palloc(Max(n, 1)));
 	outbox_write_health(agents, n_agents);
 }
 
@@ -266,7 +247,7 @@ sas_agent_outbox_written(SasAgentEntry *agents, int n_agents)
 	{
 		OutboxEntry *e = lfirst(lc);
 
-		if (!e->sent || e->aside)
+		if (!e->sent)
 			continue;
 		outbox_forget_entry(e);
 		outbox_entries = foreach_delete_current(outbox_entries, lc);
@@ -296,7 +277,7 @@ sas_agent_outbox_failed(void)
 	if (sas_base_tick_cancelled || ++outbox_tries < SAS_OUTBOX_TRIES)
 		return;
 	outbox_tries = 0;
-	/* one at a time has been tried by now; what is set aside was not */
+	/* one at a time has been tried by now */
 	foreach(lc, outbox_entries)
 	{
 		OutboxEntry *e = lfirst(lc);

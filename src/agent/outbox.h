@@ -22,7 +22,7 @@ extern void sas_agent_outbox_leave(SasLeaseEntry *lease, bool dropped);
 extern void sas_agent_outbox_reply(const SasFlight *flight, const char *verdict, const Jsonb *output, const Jsonb *error, double again_in_ms);
 extern void sas_agent_outbox_attempt(const SasFlight *flight, const char *status, int http_status, const Jsonb *error);
 
-/* Is there something to write now? And something that waits for a run? */
+/* Is there something to write now? And something that waits for the row of an agent? */
 extern bool sas_agent_outbox_due(void);
 extern bool sas_agent_outbox_waiting(void);
 

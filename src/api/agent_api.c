@@ -10,11 +10,15 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "nodes/execnodes.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/uuid.h"
 
+#include "base/peers.h"
 #include "base/shared_table.h"
 #include "limits/limits.h"
 #include "transport/origin.h"
@@ -26,6 +30,7 @@ PG_FUNCTION_INFO_V1(sas_api_path_has_dot_segment);
 PG_FUNCTION_INFO_V1(sas_api_has_websocket);
 PG_FUNCTION_INFO_V1(sas_api_announce_agents);
 PG_FUNCTION_INFO_V1(sas_api_stop_calls);
+PG_FUNCTION_INFO_V1(sas_api_interrupt_functions);
 PG_FUNCTION_INFO_V1(sas_api_limits);
 PG_FUNCTION_INFO_V1(sas_api_path_breakers);
 PG_FUNCTION_INFO_V1(sas_api_half_open);
@@ -70,6 +75,20 @@ Datum
 sas_api_stop_calls(PG_FUNCTION_ARGS)
 {
 	sas_wake_stops_at_commit();
+	PG_RETURN_VOID();
+}
+
+Datum
+sas_api_interrupt_functions(PG_FUNCTION_ARGS)
+{
+	Datum	   *request_ids;
+	bool	   *nulls;
+	int			n;
+
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), UUIDOID, UUID_LEN, false, TYPALIGN_CHAR, &request_ids, &nulls, &n);
+	for (int i = 0; i < n; i++)
+		if (!nulls[i])
+			sas_base_peers_interrupt_at_commit(sas_base_peers_step(DatumGetUUIDP(request_ids[i])->data));
 	PG_RETURN_VOID();
 }
 

@@ -7,9 +7,16 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "base/peers.h"
+#include "utils/memutils.h"
 
 static const SasPeersMethods *peers_methods = NULL;
+
+/* Of this transaction, in TopTransactionContext. */
+static int64 *peers_interrupts = NULL;
+static int	peers_n_interrupts = 0;
+static int	peers_room = 0;
 
 void
 sas_base_peers_set_methods(const SasPeersMethods *methods)
@@ -49,6 +56,52 @@ sas_base_peers_end_invocation(void)
 {
 	if (peers_methods)
 		peers_methods->invocation(0, 0);
+}
+
+int64
+sas_base_peers_step(const unsigned char request_id[16])
+{
+	int64		task;
+
+	memcpy(&task, request_id, sizeof(task));
+	return -1 - (task & (PG_INT64_MAX >> 1));
+}
+
+static void
+peers_xact_callback(XactEvent event, void *arg)
+{
+	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
+		return;
+	if (event == XACT_EVENT_COMMIT && peers_methods)
+		for (int i = 0; i < peers_n_interrupts; i++)
+			peers_methods->interrupt(peers_interrupts[i]);
+	peers_interrupts = NULL;
+	peers_n_interrupts = peers_room = 0;
+}
+
+void
+sas_base_peers_interrupt_at_commit(int64 task)
+{
+	static bool registered = false;
+
+	if (!registered)
+		RegisterXactCallback(peers_xact_callback, NULL);
+	registered = true;
+	if (peers_n_interrupts == peers_room)
+	{
+		peers_room = Max(64, peers_room * 2);
+		if (peers_interrupts == NULL)
+			peers_interrupts = MemoryContextAlloc(TopTransactionContext, peers_room * sizeof(int64));
+		else
+			peers_interrupts = repalloc_huge(peers_interrupts, peers_room * sizeof(int64));
+	}
+	peers_interrupts[peers_n_interrupts++] = task;
+}
+
+SasInterrupted
+sas_base_peers_interrupted(int64 task)
+{
+	return peers_methods ? peers_methods->interrupted(task) : SAS_INTERRUPTED_NOT;
 }
 
 int

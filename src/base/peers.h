@@ -32,12 +32,18 @@ extern void sas_base_peers_terminate(int64 worker_id);
  */
 extern bool sas_base_peers_lead(SasActor actor);
 
-/* A local call of a worker that has not come back in time. */
+/*
+ * A local call of a worker that has not come back in time.  task: above 0,
+ * an infinite task; below 0, a step.
+ */
 typedef struct SasPeerInvocation
 {
 	int64		worker_id;
 	int64		task;
 } SasPeerInvocation;
+
+/* The task of a step, for the calls below: made from the request_id of its claim. */
+extern int64 sas_base_peers_step(const unsigned char request_id[16]);
 
 /*
  * This worker begins to work for that task, and should finish by then
@@ -46,6 +52,23 @@ typedef struct SasPeerInvocation
  */
 extern void sas_base_peers_begin_invocation(int64 task, int64 until_us);
 extern void sas_base_peers_end_invocation(void);
+
+/*
+ * At commit: the worker that works for that task is interrupted (SIGINT), and
+ * should finish within some seconds.  It obeys only while it works for that
+ * task: a cancel may reach it a moment later, and then means nothing.
+ */
+extern void sas_base_peers_interrupt_at_commit(int64 task);
+
+/* This worker was cancelled while it worked for that task: was it meant, and was it for an earlier task? */
+typedef enum SasInterrupted
+{
+	SAS_INTERRUPTED_NOT,
+	SAS_INTERRUPTED_MEANT,
+	SAS_INTERRUPTED_STRAY
+} SasInterrupted;
+
+extern SasInterrupted sas_base_peers_interrupted(int64 task);
 
 /*
  * The workers of this database that should have finished by now, at most max
@@ -69,6 +92,8 @@ typedef struct SasPeersMethods
 	void		(*terminate) (int64 worker_id);
 	bool		(*lead) (SasActor actor);
 	void		(*invocation) (int64 task, int64 until_us); /* task 0: none */
+	void		(*interrupt) (int64 task);
+	SasInterrupted (*interrupted) (int64 task);
 	int			(*overdue) (SasPeerInvocation *invocations, int max, int64 *next_us);
 	void		(*user_code) (const char *what);	/* NULL: it has returned */
 	int			(*stalled) (void);

@@ -24,8 +24,8 @@
 static int	batch_size_next = SAS_FIRST_BATCH;
 static int	batch_size_n_short = 0; /* claims in a row that got less than they asked for */
 
-/* functions that were slow when they ran last, by hash */
-static bool batch_size_slow[1024];
+/* functions that were fast when they ran last, by hash; the others were slow, or have not run here */
+static bool batch_size_fast[1024];
 
 int
 sas_function_batch_size(void)
@@ -70,19 +70,19 @@ sas_function_is_slow(int64 spent_us)
 }
 
 static bool *
-batch_size_slow_flag(const char *function)
+batch_size_fast_flag(const char *function)
 {
-	return &batch_size_slow[hash_bytes((const unsigned char *) function, strlen(function)) % lengthof(batch_size_slow)];
+	return &batch_size_fast[hash_bytes((const unsigned char *) function, strlen(function)) % lengthof(batch_size_fast)];
 }
 
 void
 sas_function_note_time(const char *function, int64 spent_us)
 {
-	*batch_size_slow_flag(function) = sas_function_is_slow(spent_us);
+	*batch_size_fast_flag(function) = !sas_function_is_slow(spent_us);
 }
 
 bool
-sas_function_was_slow(const char *function)
+sas_function_was_fast(const char *function)
 {
-	return *batch_size_slow_flag(function);
+	return *batch_size_fast_flag(function);
 }

@@ -24,8 +24,8 @@ extern void sas_function_batch_done(int64 spent_us, int n, bool was_slow);
 /* Does a call that took spent_us end its batch? */
 extern bool sas_function_is_slow(int64 spent_us);
 
-/* note_time: the function took spent_us. was_slow: was it slow when it ran last? */
+/* note_time: the function took spent_us. was_fast: has it run here, and was it fast when it ran last? */
 extern void sas_function_note_time(const char *function, int64 spent_us);
-extern bool sas_function_was_slow(const char *function);
+extern bool sas_function_was_fast(const char *function);
 
 #endif							/* SAS_FUNCTION_BATCH_SIZE_H */

@@ -2,22 +2,27 @@
 /*
  * function.c: function steps, each exactly once.
  *
- * Steps are claimed durably first, in a batch.  A second transaction locks
- * their runs and checks that the claims are still valid.  It calls the
- * functions of one owner, each in a subtransaction, and what they wrote
- * commits together with the states of their steps.
+ * Steps are claimed durably first, in a batch.  A second transaction calls
+ * the functions of one owner, each in a subtransaction.  No row of sas is
+ * locked meanwhile: functions of one run run beside each other, on as many
+ * workers as there are, and others go on with the run.
+ *
+ * When the functions are done, deferred triggers fired and rights restored,
+ * the transaction locks its leases, which only ticks lock, and asks with a
+ * fresh snapshot whether the claims are still valid: else all of it rolls
+ * back.  What the functions wrote commits together with the states of their
+ * steps, or, where somebody holds a run, together with a row that says what
+ * its step has come to (_sas.answer).
  *
  *	- Many short functions share a commit.  A slow one (function/batch_size.h) ends
- *	  the batch: it is committed, the rest is given back to other workers, and next
- *	  time that function is run alone.
+ *	  the batch: it is committed, the rest is given back to other workers.  One that
+ *	  was slow last time, or is not known, is run alone, and all else that is
+ *	  claimed is given back before: it must not wait for it.
  *	- A failure beside others is tried alone before it counts, since a function
  *	  that ran earlier in the transaction might be the cause.
  *	- A function is cancelled a little before complete-by, so that its failure
- *	  still counts; the supervisor ends the worker of one that ignores the cancel.
- *
- * A step whose run is locked is deferred, and other batches are claimed
- * meanwhile: a session that locks one run does not delay the functions of
- * others.
+ *	  still counts, and when its claim is revoked, since its run was cancelled or
+ *	  halted.  The supervisor ends the worker of one that ignores the cancel.
  *
  * When the worker or the server dies, the second transaction is gone as a
  * whole; the supervisor finds the lease.
@@ -25,9 +30,12 @@
 #include "postgres.h"
 
 #include "base/clock.h"
+#include "base/peers.h"
+#include "base/settings.h"
 #include "function/batch_size.h"
 #include "function/function.h"
 #include "function/repeat.h"
+#include "function/work.h"
 #include "metrics/metrics.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
@@ -38,46 +46,14 @@
 #include "work/request.h"
 #include "work/verdict.h"
 
-#define SAS_LOCKED_PAUSE_US 50000
 /* transactions that may abort with a step in them before it is given up */
 #define SAS_GIVE_UP_AFTER 5
-/* batches that may wait for locked runs */
-#define SAS_OPEN_BATCHES 16
-
-typedef struct Batch Batch;
-
-typedef struct Work
-{
-	Batch	   *batch;
-	SasClaimedFunction *step;
-	int64		deadline_us;
-	int64		not_before_us;	/* its run was locked */
-	bool		solo;			/* failed beside others, or known to be slow or dangerous */
-	int			tries;			/* transactions that aborted with it */
-	bool		done;
-
-	/* of the transaction that is open */
-	SasInvoked	invoked;
-	TimestampTz started_at;		/* 0: not called */
-	const char *verdict;		/* NULL: none yet */
-	const char *attempt_status;	/* status of the attempt's row; NULL: none */
-	bool		lost;
-	double		again_in_ms;
-} Work;
-
-/* What was claimed under one lease. */
-struct Batch
-{
-	MemoryContext context;
-	int64		lease_id;
-	int			left;
-	Work	   *work;
-	int			n;
-};
+/* a function that does not listen when it is cancelled has this long after complete-by; then its worker is ended */
+#define SAS_CANCEL_GRACE_US 500000
 
 static MemoryContext function_context;
 static List *function_batches = NIL; /* oldest first */
-static Work **function_group;	/* of the transaction that is open or has aborted */
+static SasFunctionWork **function_group;	/* of the transaction that is open or has aborted */
 static int	function_n_group;
 static uint32 function_wake_count;	/* count of wake-ups for functions at the last look */
 static bool function_found_none;	/* and it left nothing behind */
@@ -87,17 +63,17 @@ function_start(void)
 {
 	sas_function_repeat_open();
 	function_context = AllocSetContextCreate(CurrentMemoryContext, "sas functions", ALLOCSET_DEFAULT_SIZES);
-	function_group = MemoryContextAlloc(function_context, sizeof(Work *) * SAS_FUNCTION_BATCH);
+	function_group = MemoryContextAlloc(function_context, sizeof(SasFunctionWork *) * SAS_FUNCTION_BATCH);
 }
 
 /* In a transaction: claims into a context of its own; after the commit the batch counts. */
-static Batch *
+static SasFunctionBatch *
 function_claim(void)
 {
 	MemoryContext context = AllocSetContextCreate(function_context, "sas batch", ALLOCSET_SMALL_SIZES);
 	int64		claimed_us = sas_base_clock_monotonic_us();
 	List	   *claimed;
-	Batch	   *batch;
+	SasFunctionBatch *batch;
 	ListCell   *lc;
 	uint32		wake_count = sas_wake_lane_count(0);
 
@@ -113,17 +89,17 @@ function_claim(void)
 		MemoryContextDelete(context);
 		return NULL;
 	}
-	batch = MemoryContextAllocZero(context, sizeof(Batch));
+	batch = MemoryContextAllocZero(context, sizeof(SasFunctionBatch));
 	batch->context = context;
-	batch->work = MemoryContextAllocZero(context, sizeof(Work) * list_length(claimed));
+	batch->work = MemoryContextAllocZero(context, sizeof(SasFunctionWork) * list_length(claimed));
 	foreach(lc, claimed)
 	{
-		Work	   *w = &batch->work[batch->n++];
+		SasFunctionWork *w = &batch->work[batch->n++];
 
 		w->batch = batch;
 		w->step = lfirst(lc);
 		w->deadline_us = claimed_us + (int64) (w->step->window_ms * 1000);
-		w->solo = w->step->isolated || sas_function_was_slow(w->step->function);
+		w->solo = w->step->isolated;
 		batch->lease_id = w->step->lease_id;
 	}
 	batch->left = batch->n;
@@ -131,7 +107,7 @@ function_claim(void)
 }
 
 static void
-function_take(Batch *batch)
+function_take(SasFunctionBatch *batch)
 {
 	MemoryContext old;
 
@@ -142,36 +118,30 @@ function_take(Batch *batch)
 	MemoryContextSwitchTo(old);
 }
 
-/*
- * The next group: steps of one owner that may share a transaction, or one
- * that goes solo; those that may share first.  *wake_us: when one that is set
- * aside is to be tried again.
- */
-static int
-function_choose(int64 *wake_us)
+static bool
+function_goes_alone(const SasFunctionWork *w)
 {
-	int64		now = sas_base_clock_monotonic_us();
+	return w->solo || !sas_function_was_fast(w->step->function);
+}
+
+/* The next group: steps of one owner that may share a transaction, or one that goes alone; those that may share first. */
+static int
+function_choose(void)
+{
 	ListCell   *lc;
 
-	*wake_us = 0;
 	function_n_group = 0;
 	for (int pass = 0; pass < 2 && function_n_group == 0; pass++)
 		foreach(lc, function_batches)
 		{
-			Batch	   *batch = lfirst(lc);
+			SasFunctionBatch *batch = lfirst(lc);
 
 			for (int i = 0; i < batch->n && function_n_group < (pass == 0 ? SAS_FUNCTION_BATCH : 1); i++)
 			{
-				Work	   *w = &batch->work[i];
+				SasFunctionWork *w = &batch->work[i];
 
-				if (w->done || w->solo != (pass == 1))
+				if (w->done || function_goes_alone(w) != (pass == 1))
 					continue;
-				if (w->not_before_us > now)
-				{
-					if (*wake_us == 0 || w->not_before_us < *wake_us)
-						*wake_us = w->not_before_us;
-					continue;
-				}
 				if (function_n_group == 0 || w->step->owner == function_group[0]->step->owner)
 					function_group[function_n_group++] = w;
 			}
@@ -181,22 +151,33 @@ function_choose(int64 *wake_us)
 
 /* A function is cancelled a little early: a reply after complete-by would not count. */
 static int64
-function_cancel_at_us(const Work *w)
+function_cancel_at_us(const SasFunctionWork *w)
 {
 	return w->deadline_us - Min(250, (int64) w->step->window_ms / 10) * 1000;
 }
 
 static void
-function_evaluate(Work *w, bool in_company)
+function_evaluate(SasFunctionWork *w, bool in_company)
 {
 	SasVerdict	verdict;
+	int64		late = function_cancel_at_us(w) <= sas_base_clock_monotonic_us();
 
+	if (!w->invoked.ok && w->invoked.sqlstate == ERRCODE_QUERY_CANCELED && !late)
+	{
+		SasInterrupted interrupted = sas_base_peers_interrupted(sas_base_peers_step(w->step->id.request_id.data));
+
+		/* the claim was revoked; or a cancel was meant for a function that had just ended, and this one is called again */
+		w->lost = interrupted == SAS_INTERRUPTED_MEANT;
+		w->solo |= interrupted == SAS_INTERRUPTED_STRAY;
+		if (interrupted != SAS_INTERRUPTED_NOT)
+			return;
+	}
 	if (!w->invoked.ok && in_company)
 	{
 		w->solo = true;
 		return;
 	}
-	sas_work_verdict_of_function(&verdict, w->step, &w->invoked, function_cancel_at_us(w) <= sas_base_clock_monotonic_us());
+	sas_work_verdict_of_function(&verdict, w->step, &w->invoked, late);
 	w->verdict = verdict.reply;
 	w->attempt_status = verdict.attempt_status;
 	w->again_in_ms = verdict.pause_ms;
@@ -204,7 +185,7 @@ function_evaluate(Work *w, bool in_company)
 
 /* Calls one function; true when it was slow. */
 static bool
-function_call(Work *w, bool in_company)
+function_call(SasFunctionWork *w, bool in_company)
 {
 	int64		begun = sas_base_clock_monotonic_us();
 	int64		left_ms = (function_cancel_at_us(w) - begun + 999) / 1000;
@@ -218,90 +199,15 @@ function_call(Work *w, bool in_company)
 	}
 	else
 	{
+		sas_base_peers_begin_invocation(sas_base_peers_step(w->step->id.request_id.data), w->deadline_us + SAS_CANCEL_GRACE_US);
 		sas_work_invoke_step(w->step, Max(1, left_ms), &w->invoked);
+		sas_base_peers_end_invocation();
 		sas_function_note_time(w->step->function, sas_base_clock_monotonic_us() - begun);
 	}
 	sas_metrics_add(SAS_METRIC_CALL, 0, w->step->workflow_id, w->invoked.ok ? "succeeded" : "failed", 1, (sas_base_clock_monotonic_us() - begun) / 1e6);
+	w->arrived_at = sas_base_clock_now();
 	function_evaluate(w, in_company);
 	return sas_function_is_slow(sas_base_clock_monotonic_us() - begun);
-}
-
-/* The leases of which nothing is left after this group, also when its claims were lost; returns how many. */
-static int
-function_finished_leases(int64 *leases)
-{
-	int			n = 0;
-
-	for (int i = 0; i < function_n_group; i++)
-	{
-		Batch	   *batch = function_group[i]->batch;
-		int			left = batch->left;
-
-		for (int k = 0; k < function_n_group; k++)
-			left -= function_group[k]->batch == batch && (function_group[k]->verdict != NULL || function_group[k]->lost);
-		if (left == 0 && (n == 0 || leases[n - 1] != batch->lease_id))
-			leases[n++] = batch->lease_id;
-	}
-	return n;
-}
-
-static void
-function_log_failures(void)
-{
-	for (int i = 0; i < function_n_group; i++)
-	{
-		Work	   *w = function_group[i];
-
-		if (w->verdict != NULL && w->started_at != 0 && sas_work_failure_is_final(w->verdict))
-			sas_work_failure_log_step(&w->step->id, w->step->step, w->step->undo, w->step->attempt + 1, w->invoked.error);
-	}
-}
-
-static void
-function_write_group(void)
-{
-	SasStoredReply *replies = palloc0(sizeof(SasStoredReply) * function_n_group);
-	SasStoredAttempt *attempts = palloc0(sizeof(SasStoredAttempt) * function_n_group);
-	int64	   *leases = palloc(sizeof(int64) * function_n_group);
-	bool	   *aside = palloc0(function_n_group);
-	int			n_leases = function_finished_leases(leases);
-	int			n_replies = 0;
-	int			n_attempts = 0;
-
-	for (int i = 0; i < function_n_group; i++)
-	{
-		Work	   *w = function_group[i];
-		SasStoredReply *r;
-		int			attempt = w->step->attempt + 1;
-
-		if (w->verdict == NULL)
-			continue;
-		r = &replies[n_replies++];
-		r->id = w->step->id;
-		r->verdict = w->verdict;
-		r->attempts = w->started_at != 0 ? 1 : 0;
-		r->output = w->invoked.ok ? w->invoked.output : NULL;
-		r->error = w->invoked.ok ? NULL : w->invoked.error;
-		r->again_in_ms = w->again_in_ms;
-		if (w->started_at != 0 && w->attempt_status != NULL)
-		{
-			SasStoredAttempt *a = &attempts[n_attempts++];
-
-			a->id = w->step->id;
-			a->attempt = attempt;
-			a->undo = w->step->undo;
-			a->status = w->attempt_status;
-			a->error = r->error;
-			a->started_at = w->started_at;
-			a->finished_at = sas_base_clock_now();
-		}
-	}
-	if (n_replies == 0 && n_leases == 0)
-		return;
-	sas_store_write_attempts(attempts, n_attempts);
-	/* strict: what a function wrote must not be committed when its reply does not count */
-	sas_store_write_replies(replies, n_replies, leases, n_leases, true, aside);
-	function_log_failures();
 }
 
 /* After the commit: what the group's steps came to. */
@@ -320,7 +226,7 @@ function_settle_group(void)
 	function_n_group = 0;
 	for (int i = list_length(function_batches) - 1; i >= 0; i--)
 	{
-		Batch	   *batch = list_nth(function_batches, i);
+		SasFunctionBatch *batch = list_nth(function_batches, i);
 
 		if (batch->left == 0)
 		{
@@ -330,58 +236,56 @@ function_settle_group(void)
 	}
 }
 
-/* Will nothing be left to do at once when this group is through? */
+/* Will nothing be left to do when this group is through? */
 static bool
 function_is_last(void)
 {
-	int			runnable = 0;
+	int			left = 0;
 	ListCell   *lc;
 
 	foreach(lc, function_batches)
-	{
-		Batch	   *batch = lfirst(lc);
-
-		for (int i = 0; i < batch->n; i++)
-			runnable += !batch->work[i].done && batch->work[i].not_before_us == 0;
-	}
+		left += ((SasFunctionBatch *) lfirst(lc))->left;
 	/* not beside one that took a transaction down before: a claim must not cost what a function did */
 	for (int i = 0; i < function_n_group; i++)
 		if (function_group[i]->tries > 0)
 			return false;
 	for (int i = 0; i < function_n_group; i++)
-		runnable -= function_group[i]->not_before_us == 0 && (function_group[i]->lost || function_group[i]->verdict != NULL);
-	return runnable == 0 && !sas_base_leaving && list_length(function_batches) < SAS_OPEN_BATCHES;
+		left -= function_group[i]->lost || function_group[i]->verdict != NULL;
+	return left == 0 && !sas_base_leaving;
 }
 
-/* Checks that the claims are still valid, and calls; true when the last function was slow. */
+static void
+function_clear(SasFunctionWork *w)
+{
+	w->verdict = NULL;
+	w->attempt_status = NULL;
+	w->lost = false;
+	w->started_at = 0;
+	w->again_in_ms = 0;
+}
+
+/* Calls those whose claims are still valid; true when the last function was slow. */
 static bool
 function_call_group(void)
 {
 	SasStepId  *ids = palloc(sizeof(SasStepId) * function_n_group);
-	char	   *valid;
+	bool	   *valid;
 	bool		was_slow = false;
 	int			called = 0;
 
 	for (int i = 0; i < function_n_group; i++)
 	{
 		ids[i] = function_group[i]->step->id;
-		function_group[i]->verdict = NULL;
-		function_group[i]->attempt_status = NULL;
-		function_group[i]->lost = false;
-		function_group[i]->started_at = 0;
-		function_group[i]->not_before_us = 0;
-		function_group[i]->again_in_ms = 0;
+		function_clear(function_group[i]);
 	}
 	valid = sas_store_valid_claims(ids, function_n_group);
 	for (int i = 0; i < function_n_group; i++)
 	{
-		Work	   *w = function_group[i];
+		SasFunctionWork *w = function_group[i];
 		int64		left_us = w->deadline_us - sas_base_clock_monotonic_us();
 
-		if (valid[i] == 'x')
+		if (!valid[i])
 			w->lost = true;
-		else if (valid[i] == 'l')
-			w->not_before_us = sas_base_clock_monotonic_us() + SAS_LOCKED_PAUSE_US;
 		else if (was_slow || left_us < w->step->window_ms * 500)
 			w->verdict = "hand_back";	/* not begun, and half of its window is over: another worker can have it, with a new window */
 		else
@@ -390,19 +294,66 @@ function_call_group(void)
 	return was_slow;
 }
 
+static void function_settle_group(void);
+
+/*
+ * Before a function that goes alone: all else that is claimed is given back,
+ * if there are other workers.  It would wait for this function otherwise,
+ * for as long as that takes.  False: the extension is gone.
+ */
+static bool
+function_leave_rest(void)
+{
+	SasFunctionWork *alone = function_group[0];
+	ListCell   *lc;
+
+	if (function_n_group > 1 || !function_goes_alone(alone) || sas_base_function_workers < 2)
+		return true;
+	function_n_group = 0;
+	foreach(lc, function_batches)
+	{
+		SasFunctionBatch *batch = lfirst(lc);
+
+		for (int i = 0; i < batch->n && function_n_group < SAS_FUNCTION_BATCH; i++)
+		{
+			SasFunctionWork *w = &batch->work[i];
+
+			if (w->done || w == alone)
+				continue;
+			function_clear(w);
+			w->verdict = "hand_back";
+			function_group[function_n_group++] = w;
+		}
+	}
+	if (function_n_group > 0)
+	{
+		if (!sas_store_begin())
+			return false;
+		sas_function_write_group(function_group, function_n_group);
+		sas_store_commit();
+		function_settle_group();
+	}
+	function_group[0] = alone;
+	function_n_group = 1;
+	return true;
+}
+
 /* One transaction: what the group's functions write, and the states of their steps. */
 static void
 function_run_group(void)
 {
-	Batch	   *next = NULL;
-	int64		begun = sas_base_clock_monotonic_us();
+	SasFunctionBatch *next = NULL;
+	int64		begun;
 	bool		was_slow;
 
+	if (!function_leave_rest())
+		return;
+	begun = sas_base_clock_monotonic_us();
 	sas_work_change_owner(function_group[0]->step->owner);
 	if (!sas_store_begin())
 		return;
 	was_slow = function_call_group();
-	function_write_group();
+	sas_function_write_group(function_group, function_n_group);
 	/* the last of a batch claims the next one along: one commit for both */
 	if (!was_slow && function_is_last())
 		next = function_claim();
@@ -418,7 +369,7 @@ function_after_abort(void)
 {
 	for (int i = 0; i < function_n_group; i++)
 	{
-		Work	   *w = function_group[i];
+		SasFunctionWork *w = function_group[i];
 
 		w->solo = true;
 		w->verdict = NULL;
@@ -437,20 +388,18 @@ static SasTick
 function_step_tick(void)
 {
 	SasTick		next = {false, -1};
-	int64		wake_us;
-	Batch	   *batch;
+	SasFunctionBatch *batch;
 
+	sas_base_peers_end_invocation();
 	if (function_n_group > 0)
 		function_after_abort();
-	if (function_choose(&wake_us) > 0)
+	if (function_choose() > 0)
 	{
 		function_run_group();
 		next.again = true;
 		return next;
 	}
-	if (wake_us != 0)
-		next.wake_in_ms = Max(1, (wake_us - sas_base_clock_monotonic_us()) / 1000 + 1);
-	if (sas_base_leaving || list_length(function_batches) >= SAS_OPEN_BATCHES || !sas_store_begin())
+	if (sas_base_leaving || !sas_store_begin())
 		return next;
 	batch = function_claim();
 	sas_store_commit();
@@ -481,7 +430,7 @@ function_in_flight(void)
 	ListCell   *lc;
 
 	foreach(lc, function_batches)
-		left += ((Batch *) lfirst(lc))->left;
+		left += ((SasFunctionBatch *) lfirst(lc))->left;
 	return left;
 }
 

@@ -5,6 +5,9 @@
  * All decisions are made in _sas.scheduler_tick.  Several schedulers share
  * the work by SKIP LOCKED. Nothing is stored between ticks, so nothing can
  * be lost.
+ *
+ * It also applies replies that came while somebody held their run, in a
+ * transaction of their own (_sas.answer_tick).
  */
 #include "postgres.h"
 
@@ -35,9 +38,15 @@ scheduler_tick(void)
 	SasTick		next = {false, -1};
 	uint32		wake_count = sas_wake_count();
 	int			worked;
+	int			applied;
+	int64		answers_ms;
 
 	if (seen == wake_count)
 		sas_work_late_look(SAS_LATE_MESSAGE, 0, scheduler_count, wake_count, known_from);
+	if (!sas_store_begin())
+		return next;
+	applied = sas_store_answer_tick(SAS_SCHEDULER_BATCH, &answers_ms);
+	sas_store_commit();
 	if (!sas_store_begin())
 		return next;
 	worked = sas_store_scheduler_tick(SAS_SCHEDULER_BATCH, &next.wake_in_ms);
@@ -48,6 +57,9 @@ scheduler_tick(void)
 	/* due rows that could not be taken are locked by a session: try again after a while */
 	if (worked == 0 && next.wake_in_ms >= 0 && next.wake_in_ms < SAS_SHORTEST_SLEEP_MS)
 		next.wake_in_ms = SAS_SHORTEST_SLEEP_MS;
+	next.again |= applied == SAS_SCHEDULER_BATCH;
+	if (answers_ms >= 0 && (next.wake_in_ms < 0 || answers_ms < next.wake_in_ms))
+		next.wake_in_ms = Max(answers_ms, 1);
 	if (next.wake_in_ms > SAS_LONGEST_SLEEP_MS)
 		next.wake_in_ms = SAS_LONGEST_SLEEP_MS;
 	return next;

@@ -148,14 +148,14 @@ steps_add_jsonb(SasColumn *c, const Jsonb *jsonb)
 	sas_store_column_add(c, PointerGetDatum(jsonb), jsonb == NULL);
 }
 
-char *
+bool *
 sas_store_valid_claims(const SasStepId *ids, int n)
 {
 	static SasPlan plan = {"SELECT unnest(_sas.claims_held($1, $2, $3, $4))",
 	4, {INT8ARRAYOID, INT4ARRAYOID, INT4ARRAYOID, 2951 /* uuid[] */ }};
 	SasColumn	c[4];
 	Datum		args[4];
-	char	   *answer = MemoryContextAllocZero(sas_store_results, n + 1);
+	bool	   *valid = MemoryContextAllocZero(sas_store_results, n);
 
 	steps_id_columns(c, n);
 	for (int i = 0; i < n; i++)
@@ -165,12 +165,8 @@ sas_store_valid_claims(const SasStepId *ids, int n)
 	sas_store_plan_run(&plan, args, NULL);
 	Assert(SPI_processed == n);
 	for (int i = 0; i < n; i++)
-	{
-		char	   *word = sas_store_cell_text(i, 1);
-
-		answer[i] = strcmp(word, "held") == 0 ? 'h' : strcmp(word, "locked") == 0 ? 'l' : 'x';
-	}
-	return answer;
+		valid[i] = strcmp(sas_store_cell_text(i, 1), "held") == 0;
+	return valid;
 }
 
 void
@@ -196,7 +192,7 @@ sas_store_lost(const SasStepId *ids, int n, bool *lost)
 
 /*
  * Replies as an array of _sas.call_reply.  The rows are formed here, because to
- * unnest ten arrays side by side costs the statement more than all else that
+ * unnest eleven arrays side by side costs the statement more than all else that
  * it does with a reply.
  */
 static Datum
@@ -209,10 +205,11 @@ steps_reply_array(const SasStoredReply *replies, int n, Oid type)
 	{
 		const SasStoredReply *r = &replies[i];
 		Interval	span = {.time = (TimeOffset) (r->again_in_ms * 1000)};
-		Datum		values[10] = {Int64GetDatum(r->id.run_id), Int32GetDatum(r->id.step_no), Int32GetDatum(r->id.element),
+		Datum		values[11] = {Int64GetDatum(r->id.run_id), Int32GetDatum(r->id.step_no), Int32GetDatum(r->id.element),
 			UUIDPGetDatum(&r->id.request_id), CStringGetTextDatum(r->verdict), Int32GetDatum(r->attempts),
-		PointerGetDatum(r->output), PointerGetDatum(r->error), BoolGetDatum(r->in_doubt), IntervalPGetDatum(&span)};
-		bool		nulls[10] = {[6] = r->output == NULL,[7] = r->error == NULL};
+		PointerGetDatum(r->output), PointerGetDatum(r->error), BoolGetDatum(r->in_doubt), IntervalPGetDatum(&span),
+		TimestampTzGetDatum(r->arrived_at)};
+		bool		nulls[11] = {[6] = r->output == NULL,[7] = r->error == NULL};
 
 		rows[i] = HeapTupleGetDatum(heap_form_tuple(desc, values, nulls));
 	}
@@ -221,7 +218,7 @@ steps_reply_array(const SasStoredReply *replies, int n, Oid type)
 }
 
 void
-sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_leases, int n_leases, bool strict, bool *aside)
+sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_leases, int n_leases, bool strict, bool *lost)
 {
 	static SasPlan plan = {"SELECT unnest(_sas.write_replies($1, $2, $3))", 3, {InvalidOid, INT8ARRAYOID, BOOLOID}};
 	Oid			type = GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid, CStringGetDatum("call_reply"), ObjectIdGetDatum(get_namespace_oid("_sas", false)));
@@ -234,10 +231,10 @@ sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_
 		plan.plan = NULL;
 	}
 	plan.types[0] = get_array_type(type);
-	memset(aside, 0, n);
+	memset(lost, 0, n);
 	sas_store_plan_run(&plan, args, NULL);
 	for (int i = 0; i < SPI_processed; i++)
-		aside[sas_store_cell_int(i, 1) - 1] = true;
+		lost[sas_store_cell_int(i, 1) - 1] = true;
 }
 
 Jsonb *
@@ -321,6 +318,17 @@ sas_store_scheduler_tick(int quantity, int64 *next_ms)
 	return sas_store_cell_int(0, 1);
 }
 
+int
+sas_store_answer_tick(int quantity, int64 *next_ms)
+{
+	static SasPlan plan = {"SELECT worked, next_due FROM _sas.answer_tick($1)", 1, {INT4OID}};
+	Datum		args[1] = {Int32GetDatum(quantity)};
+
+	sas_store_plan_run(&plan, args, NULL);
+	*next_ms = sas_store_ms_until(sas_store_cell_time(0, 2));
+	return sas_store_cell_int(0, 1);
+}
+
 bool
 sas_store_check_conditions(void)
 {
@@ -341,37 +349,35 @@ sas_store_purge(int quantity, int64 *next_ms)
 	return sas_store_cell_int(0, 1);
 }
 
-/* What a tick of the supervisor returns: worked, next_due, stuck. */
-static int
-steps_tick_result(int64 *next_ms, int64 **stuck, int *n_stuck)
-{
-	bool		isnull;
-	Datum		ids = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 3, &isnull);
-
-	*next_ms = sas_store_ms_until(sas_store_cell_time(0, 2));
-	*stuck = NULL;
-	*n_stuck = 0;
-	if (!isnull)
-	{
-		Datum	   *values;
-
-		deconstruct_array(DatumGetArrayTypeP(ids), INT8OID, 8, FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &values, NULL, n_stuck);
-		*stuck = MemoryContextAlloc(sas_store_results, sizeof(int64) * (*n_stuck));
-		for (int i = 0; i < *n_stuck; i++)
-			(*stuck)[i] = DatumGetInt64(values[i]);
-	}
-	return sas_store_cell_int(0, 1);
-}
-
 int
-sas_store_supervisor_tick(const int64 *live, int n_live, int64 newest, int quantity, int64 *next_ms, int64 **stuck, int *n_stuck)
+sas_store_supervisor_tick(const int64 *live, int n_live, int64 newest, int quantity, int64 *next_ms)
 {
-	static SasPlan plan = {"SELECT worked, next_due, stuck FROM _sas.supervisor_tick($1, $2, $3, $4)",
+	static SasPlan plan = {"SELECT worked, next_due FROM _sas.supervisor_tick($1, $2, $3, $4)",
 	4, {INT8OID, INT8ARRAYOID, INT8OID, INT4OID}};
 	Datum		args[4] = {Int64GetDatum(sas_base_self.boot), steps_int8_array(live, n_live), Int64GetDatum(newest), Int32GetDatum(quantity)};
 
 	sas_store_plan_run(&plan, args, NULL);
-	return steps_tick_result(next_ms, stuck, n_stuck);
+	*next_ms = sas_store_ms_until(sas_store_cell_time(0, 2));
+	return sas_store_cell_int(0, 1);
+}
+
+/* The workers that are stuck, in the third column of the result. */
+static int64 *
+steps_read_stuck(int *n)
+{
+	bool		isnull;
+	Datum		ids = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 3, &isnull);
+	Datum	   *values;
+	int64	   *stuck;
+
+	*n = 0;
+	if (isnull)
+		return NULL;
+	deconstruct_array(DatumGetArrayTypeP(ids), INT8OID, 8, FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &values, NULL, n);
+	stuck = MemoryContextAlloc(sas_store_results, sizeof(int64) * (*n));
+	for (int i = 0; i < *n; i++)
+		stuck[i] = DatumGetInt64(values[i]);
+	return stuck;
 }
 
 int
@@ -382,7 +388,9 @@ sas_store_supervise_watches(const int64 *live, int n_live, int64 newest, int64 *
 	Datum		args[3] = {Int64GetDatum(sas_base_self.boot), steps_int8_array(live, n_live), Int64GetDatum(newest)};
 
 	sas_store_plan_run(&plan, args, NULL);
-	return steps_tick_result(next_ms, stuck, n_stuck);
+	*next_ms = sas_store_ms_until(sas_store_cell_time(0, 2));
+	*stuck = steps_read_stuck(n_stuck);
+	return sas_store_cell_int(0, 1);
 }
 
 bool

@@ -130,8 +130,8 @@ typedef struct SasClaimedFunction
 /* Allocated in that context. urgent: where the first ones have a higher priority than those behind them, these only. */
 extern List *sas_store_claim_functions(MemoryContext context, int quantity, bool urgent);
 
-/* 'h' valid, 'l' locked by another session, 'x' lost; one per id. */
-extern char *sas_store_valid_claims(const SasStepId *ids, int n);
+/* Which are valid; nothing is locked. */
+extern bool *sas_store_valid_claims(const SasStepId *ids, int n);
 
 /* lost[i] is set for those that are no longer valid; nothing is locked. */
 extern void sas_store_lost(const SasStepId *ids, int n, bool *lost);
@@ -146,13 +146,15 @@ typedef struct SasStoredReply
 	Jsonb	   *error;
 	bool		in_doubt;
 	double		again_in_ms;	/* hand_back: 0 at once */
+	TimestampTz arrived_at;		/* it counts when that is before complete-by */
 } SasStoredReply;
 
 /*
- * Sets aside[i] for those whose run is locked. strict: raises instead when a
- * reply does not count.
+ * Those to runs that somebody holds are stored, too, and applied later.
+ * Sets lost[i] for those that do not count. strict: raises when one of these
+ * says done, so that what its function wrote is rolled back.
  */
-extern void sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_leases, int n_leases, bool strict, bool *aside);
+extern void sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_leases, int n_leases, bool strict, bool *lost);
 
 /* What the step has against this output of its function (expect, output): a problem object, or NULL. */
 extern Jsonb *sas_store_evaluate_output(const SasClaimedFunction *step, Jsonb *output);
@@ -189,6 +191,10 @@ extern bool sas_store_set_timers(SasTimerSweep *sweep, int64 *next_ms);
 
 /* worked, and the span until the next due time in *next_ms (-1: none) */
 extern int	sas_store_scheduler_tick(int quantity, int64 *next_ms);
+
+/* The same for replies to runs that were held when they arrived. */
+extern int	sas_store_answer_tick(int quantity, int64 *next_ms);
+
 /* is anything open that may need another check soon? */
 extern bool sas_store_check_conditions(void);
 extern int	sas_store_purge(int quantity, int64 *next_ms);
@@ -201,7 +207,7 @@ extern void sas_store_give_up_invocations(const SasPeerInvocation *invocations, 
  * the workers that live, as sas_base_peers_live() returns them.  *stuck: the workers
  * to be ended once the tick is committed.
  */
-extern int	sas_store_supervisor_tick(const int64 *live, int n_live, int64 newest, int quantity, int64 *next_ms, int64 **stuck, int *n_stuck);
+extern int	sas_store_supervisor_tick(const int64 *live, int n_live, int64 newest, int quantity, int64 *next_ms);
 extern int	sas_store_supervise_watches(const int64 *live, int n_live, int64 newest, int64 *next_ms, int64 **stuck, int *n_stuck);
 
 /*

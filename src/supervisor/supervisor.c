@@ -212,21 +212,18 @@ static int
 supervisor_tick_runs(const int64 *live, int n_live, int64 newest, int64 *next_ms)
 {
 	int			worked;
-	int64	   *stuck;
-	int			n_stuck;
 
 	if (!sas_store_begin())
 		return -1;
-	worked = sas_store_supervisor_tick(live, n_live, newest, SAS_SUPERVISOR_BATCH, next_ms, &stuck, &n_stuck);
+	worked = sas_store_supervisor_tick(live, n_live, newest, SAS_SUPERVISOR_BATCH, next_ms);
 	sas_store_commit();
-	for (int i = 0; i < n_stuck; i++)
-		sas_base_peers_terminate(stuck[i]);
 	return worked;
 }
 
 /*
- * Infinite tasks.  Functions that have not returned in time: their tasks, and
- * all others of their workers, go to other workers.  The workers are ended
+ * Infinite tasks, and functions of both that have not returned in time: the
+ * task of such a function, and all others of its worker, go to other
+ * workers; a step has been taken back, or revoked.  The workers are ended
  * after the commit.
  */
 static int

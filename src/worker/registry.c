@@ -26,6 +26,9 @@
 #include "worker/shmem.h"
 #include "worker/turn.h"
 
+/* a function that was interrupted has this long to listen; then its worker is ended */
+#define INTERRUPT_GRACE_US (3 * INT64CONST(1000000))
+
 SasWorkerShmem *sas_worker_shmem = NULL;
 
 SasSlot    *sas_worker_my_slot = NULL;
@@ -61,6 +64,7 @@ sas_worker_registry_reserve(Oid dboid, int actor, int index, int64 *worker_id)
 		slot->actor = actor;
 		slot->index = index;
 		slot->started_at = slot->last_activity_at = GetCurrentTimestamp();
+		slot->invocation = slot->interrupted = 0;
 		found = i;
 	}
 	LWLockRelease(&sas_worker_shmem->lock);
@@ -397,6 +401,48 @@ registry_peers_invocation(int64 task, int64 until_us)
 	sas_worker_my_slot->invocation = task;
 }
 
+/*
+ * The worker may end that invocation while this looks: then the cancel comes
+ * too late, and the worker finds that it was not meant.
+ */
+static void
+registry_peers_interrupt(int64 task)
+{
+	int			pid = 0;
+
+	if (sas_worker_shmem == NULL)
+		return;
+	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
+	for (int i = 0; i < sas_worker_shmem->capacity; i++)
+	{
+		SasSlot    *slot = &sas_worker_shmem->slots[i];
+
+		if (!registry_is_alive(slot, MyDatabaseId) || slot->pid == 0 || slot->invocation != task)
+			continue;
+		slot->interrupted_until_us = sas_base_clock_monotonic_us() + INTERRUPT_GRACE_US;
+		pg_write_barrier();
+		slot->interrupted = task;
+		pid = slot->pid;
+		kill(pid, SIGINT);
+	}
+	LWLockRelease(&sas_worker_shmem->lock);
+	/* it ends the worker when the time is over */
+	if (pid != 0)
+		sas_wake_actor(MyDatabaseId, SAS_SUPERVISOR);
+}
+
+static SasInterrupted
+registry_peers_interrupted(int64 task)
+{
+	int64		interrupted;
+
+	if (registry_my_slot == NULL)
+		return SAS_INTERRUPTED_NOT;
+	interrupted = registry_my_slot->interrupted;
+	registry_my_slot->interrupted = 0;
+	return interrupted == 0 ? SAS_INTERRUPTED_NOT : interrupted == task ? SAS_INTERRUPTED_MEANT : SAS_INTERRUPTED_STRAY;
+}
+
 static int
 registry_peers_overdue(SasPeerInvocation *invocations, int max, int64 *next_us)
 {
@@ -418,6 +464,11 @@ registry_peers_overdue(SasPeerInvocation *invocations, int max, int64 *next_us)
 		until_us = slot->invocation_until_us;
 		if (task == 0)
 			continue;
+		if (slot->interrupted == task)
+		{
+			pg_read_barrier();
+			until_us = Min(until_us, slot->interrupted_until_us);
+		}
 		if (until_us <= now)
 			invocations[n++] = (SasPeerInvocation) {slot->worker_id, task};
 		else if (*next_us == 0 || until_us < *next_us)
@@ -446,6 +497,8 @@ static const SasPeersMethods registry_peers = {
 	.terminate = registry_peers_terminate,
 	.lead = registry_peers_lead,
 	.invocation = registry_peers_invocation,
+	.interrupt = registry_peers_interrupt,
+	.interrupted = registry_peers_interrupted,
 	.overdue = registry_peers_overdue,
 	.user_code = sas_worker_turn_user_code,
 	.stalled = registry_peers_stalled,

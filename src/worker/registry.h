@@ -45,12 +45,14 @@ typedef struct SasSlot
 	int			in_flight;
 	TimestampTz started_at;
 	TimestampTz last_activity_at;
-	int64		invocation;		/* the task that it calls a function for; 0: none */
+	int64		invocation;		/* the task or step that it calls a function for (base/peers.h); 0: none */
 	int64		invocation_until_us; /* when that should be over, monotonic */
 	int64		turn_since_us;	/* monotonic; 0: it is between two turns */
 	char		user_code[SAS_USER_CODE_LEN];	/* whose call the turn waits for; empty: none's */
 	bool		long_call;		/* for more than a second */
 	bool		dismissed;
+	int64		interrupted;	/* the one for which it was interrupted last; 0: none */
+	int64		interrupted_until_us; /* when that should be over, then */
 } SasSlot;
 
 typedef struct SasLauncherState

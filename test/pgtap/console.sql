@@ -42,7 +42,7 @@ DECLARE
 BEGIN
     SELECT * INTO c FROM _sas.claim_calls(ARRAY[n], '{1}', 1, 1, pg_temp.evil()) x;
     PERFORM _sas.write_attempts(ARRAY[c.run_id], ARRAY[c.step_no], '{0}', '{1}', '{false}', ARRAY[n], pg_temp.evil(), '{failed}', '{500}', ARRAY[jsonb_build_object('title', pg_temp.evil(), 'detail', pg_temp.evil())], ARRAY[now()], ARRAY[now()]);
-    PERFORM _sas.write_replies(ARRAY[ROW(c.run_id, c.step_no, c.element, c.request_id, 'permanent', 1, NULL, jsonb_build_object('title', pg_temp.evil(), 'detail', pg_temp.evil()), false, '0')::_sas.call_reply], ARRAY[c.lease_id]);
+    PERFORM _sas.write_replies(ARRAY[ROW(c.run_id, c.step_no, c.element, c.request_id, 'permanent', 1, NULL, jsonb_build_object('title', pg_temp.evil(), 'detail', pg_temp.evil()), false, '0', NULL)::_sas.call_reply], ARRAY[c.lease_id]);
     PERFORM _sas.write_health(ARRAY[n], ARRAY[NULL]::text[], ARRAY[0], ARRAY[jsonb_build_object('title', pg_temp.evil())]);
     PERFORM FROM _sas.supervisor_tick(1, '{1}', 1, 100);
 END $$;
@@ -127,7 +127,7 @@ SELECT is(pg_temp.found(sas.graph(:id), '\["([a-z.]+)<br'), :'wanted', 'so does 
 SELECT is(pg_temp.found(sas.graph(:id, 'dot'), 'label="([a-z.]+)'), :'wanted', 'dot');
 SELECT is(pg_temp.found(sas.graph_workflow('con_order'), '\["([a-z.]+)<br'), :'wanted', 'and of a workflow');
 SELECT is(pg_temp.found(sas.console(:id), '<summary><b>([^<]+)</b>'), :'wanted', 'and sas.console');
-SELECT _sas.write_replies(array_agg(ROW(c.run_id, c.step_no, c.element, c.request_id, 'done', 1, '{}', NULL, false, '0')::_sas.call_reply), array_agg(c.lease_id))
+SELECT _sas.write_replies(array_agg(ROW(c.run_id, c.step_no, c.element, c.request_id, 'done', 1, '{}', NULL, false, '0', NULL)::_sas.call_reply), array_agg(c.lease_id))
 FROM _sas.claim_functions(10, 1, 1, 'w') c \g /dev/null
 SELECT _sas.scheduler_tick(100) \g /dev/null
 SELECT count(*) FROM _sas.claim_functions(2, 1, 1, 'w') \g /dev/null

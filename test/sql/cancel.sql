@@ -62,11 +62,14 @@ SELECT undo, key = (SELECT idempotency_key FROM sas.steps WHERE run_id = 8) AS s
 SELECT t.answer('a');
 SELECT t.work();
 SELECT t.brief(8);
--- functions: one that is claimed and has not begun never does; what is in a queue, or waits for a signal, is cancelled
+-- functions: one whose claim is revoked never counts; what is in a queue, or waits for a signal, is cancelled
 SELECT t.workflow('local', '{"f": {"function": "t.echo", "undo": {"function": "t.echo"}}, "w": {"wait": {"signal": "go"}}, "g": {"function": "t.echo", "after": ["w"]}}') \g /dev/null
 SELECT run_id FROM sas.submit('local');
 SELECT t.settle(), t.claim();
 SELECT changed FROM sas.cancel(9);
+SELECT state, locked_by IS NOT NULL AS held FROM sas.steps WHERE run_id = 9 AND step = 'f';
+SELECT t.schedule();
+SELECT state, locked_by IS NOT NULL AS held FROM sas.steps WHERE run_id = 9 AND step = 'f';
 SELECT t.answer('f', 'done', '{}');
 SELECT t.work();
 SELECT t.brief(9);

@@ -54,7 +54,7 @@ SELECT t.workflow('pair', '{"a": {"agent": "inventory", "call": {}}, "b": {"agen
 SELECT run_id FROM sas.submit('pair');
 SELECT run_id FROM sas.submit('pair');
 SELECT t.claim();
-SELECT _sas.write_replies(ARRAY(SELECT ROW(h.run_id, h.step_no, 0, h.request_id, 'done', 1, '{"status": 200}', NULL, false, NULL)::_sas.call_reply FROM t.held h), ARRAY(SELECT lease_id FROM t.held));
+SELECT _sas.write_replies(ARRAY(SELECT ROW(h.run_id, h.step_no, 0, h.request_id, 'done', 1, '{"status": 200}', NULL, false, NULL, NULL)::_sas.call_reply FROM t.held h), ARRAY(SELECT lease_id FROM t.held));
 DELETE FROM t.held;
 SELECT t.claim();
 SELECT t.answer('c', for_run => 2), t.answer('c', for_run => 1);

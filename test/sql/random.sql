@@ -141,7 +141,7 @@ BEGIN
         ARRAY[ROW(h.run_id, h.step_no, h.element, h.request_id, CASE what WHEN 'odd' THEN 'done' WHEN 'doubt' THEN 'transient' WHEN 'later' THEN 'hand_back' ELSE what END, 1,
                   CASE WHEN what IN ('done', 'odd') THEN jsonb_build_object('status', 200, 'body', CASE WHEN h.key = 'none' THEN CASE WHEN good OR t.often(0.4) THEN 'over' ELSE 'going' END WHEN what = 'odd' THEN 'odd' ELSE h.step END) END,
                   CASE WHEN what IN ('transient', 'doubt', 'permanent') THEN _sas.problem_object('http', what, NULL, NULL, h.run_id, h.step) END,
-                  what = 'doubt', CASE what WHEN 'later' THEN interval '7 s' ELSE '0' END)::_sas.call_reply],
+                  what = 'doubt', CASE what WHEN 'later' THEN interval '7 s' ELSE '0' END, NULL)::_sas.call_reply],
         ARRAY(SELECT h.lease_id WHERE NOT EXISTS (SELECT FROM t.held x WHERE x.lease_id = h.lease_id)));
     -- a local step does its work with the reply or not at all; a remote one did it whether the reply counts or not
     IF h.problem IS NULL AND coalesce(h.key <> 'none', true) AND (CASE WHEN local_ THEN what = 'done' AND before = h.request_id AND aside = '{}'

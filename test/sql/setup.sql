@@ -44,7 +44,7 @@ CREATE FUNCTION t.at(instant timestamptz) RETURNS interval LANGUAGE sql STABLE A
 
 CREATE FUNCTION t.clean() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    TRUNCATE _sas.run, _sas.run_key, _sas.run_dependency, _sas.singleton, _sas.concurrency_slot, _sas.deferred_run, _sas.queue_slot, _sas.step, _sas.override, _sas.ready, _sas.lease, _sas.message, _sas.deadline_sweep, _sas.item, _sas.map_progress, _sas.phase, _sas.undo_order, _sas.abandoned_run, _sas.signal, _sas.attempt, _sas.task, _sas.operator_action, _sas.alert, _sas.alert_run, _sas.finished_run, _sas.boot, _sas.idle_version, _sas.reply, t.worker, t.held RESTART IDENTITY;
+    TRUNCATE _sas.run, _sas.run_key, _sas.run_dependency, _sas.singleton, _sas.concurrency_slot, _sas.deferred_run, _sas.queue_slot, _sas.step, _sas.override, _sas.ready, _sas.lease, _sas.answer, _sas.message, _sas.deadline_sweep, _sas.item, _sas.map_progress, _sas.phase, _sas.undo_order, _sas.abandoned_run, _sas.signal, _sas.attempt, _sas.task, _sas.operator_action, _sas.alert, _sas.alert_run, _sas.finished_run, _sas.boot, _sas.idle_version, _sas.reply, t.worker, t.held RESTART IDENTITY;
     TRUNCATE _sas.watch, _sas.watch_ended, _sas.watch_flow, _sas.watch_done, _sas.watch_batch, _sas.watch_work, _sas.watch_wait, _sas.watch_held, _sas.watch_note, _sas.watch_check, _sas.node RESTART IDENTITY;
     TRUNCATE _sas.stub, _sas.stub_signal, _sas.stubbed_call, _sas.stub_flight RESTART IDENTITY;
     UPDATE _sas.external_slot SET request_id = NULL, lease_id = NULL;
@@ -98,7 +98,7 @@ DECLARE
     status int := nullif(split_part(what, ' ', 2), '')::int;
     before _sas.step;
     now _sas.step;
-    aside int[];
+    lost int[];
 BEGIN
     SELECT * INTO STRICT h FROM t.held
     WHERE held.step = $1 AND (for_run IS NULL OR held.run_id = for_run) AND (holder IS NULL OR held.worker = holder) AND (for_element IS NULL OR held.element = for_element) ORDER BY held.n LIMIT 1;
@@ -106,18 +106,18 @@ BEGIN
         DELETE FROM t.held WHERE n = h.n;
     END IF;
     SELECT * INTO before FROM _sas.step s WHERE s.run_id = h.run_id AND s.step_no = h.step_no AND s.element = h.element;
-    aside := _sas.write_replies(
+    lost := _sas.write_replies(
         ARRAY[ROW(h.run_id, h.step_no, h.element, h.request_id, verdict, tries,
                   CASE WHEN verdict = 'done' THEN coalesce(output, jsonb_build_object('status', coalesce(status, 200), 'body', jsonb_build_object('id', h.step || '-id'))) END,
                   CASE WHEN verdict IN ('transient', 'permanent')
                        THEN _sas.problem_object('http', 'the service answered ' || coalesce(status::text, 'nothing'), NULL, status, h.run_id, h.step) END,
-                  what LIKE 'doubt%', again_in)::_sas.call_reply],
+                  what LIKE 'doubt%', again_in, NULL)::_sas.call_reply],
         ARRAY(SELECT h.lease_id WHERE NOT EXISTS (SELECT FROM t.held x WHERE x.lease_id = h.lease_id)));
     SELECT * INTO now FROM _sas.step s WHERE s.run_id = h.run_id AND s.step_no = h.step_no AND s.element = h.element;
-    RETURN CASE WHEN cardinality(aside) > 0 THEN 'set aside' WHEN before IS NOT DISTINCT FROM now THEN 'not taken' ELSE 'taken' END;
+    RETURN CASE WHEN cardinality(lost) > 0 AND before IS NOT DISTINCT FROM now THEN 'not taken' WHEN cardinality(lost) = 0 AND before IS DISTINCT FROM now THEN 'taken' ELSE 'half taken' END;
 END $$;
 
-CREATE FUNCTION t.schedule() RETURNS int LANGUAGE sql AS $$ SELECT worked FROM _sas.scheduler_tick(100) $$;
+CREATE FUNCTION t.schedule() RETURNS int LANGUAGE sql AS $$ SELECT (SELECT worked FROM _sas.answer_tick(100)) + (SELECT worked FROM _sas.scheduler_tick(100)) $$;
 
 CREATE FUNCTION t.supervise() RETURNS int LANGUAGE sql AS $$
     SELECT FROM _sas.set_timers(NULL, NULL, NULL);
@@ -191,7 +191,7 @@ $$;
 
 -- t.left_over(): what stands in the private tables when all runs have ended; nothing should
 CREATE FUNCTION t.left_over() RETURNS TABLE (what text, n bigint) LANGUAGE sql AS $$
-    SELECT * FROM (SELECT 'ready', count(*) FROM _sas.ready UNION ALL SELECT 'lease', count(*) FROM _sas.lease UNION ALL SELECT 'due', count(*) FROM _sas.message
+    SELECT * FROM (SELECT 'ready', count(*) FROM _sas.ready UNION ALL SELECT 'lease', count(*) FROM _sas.lease UNION ALL SELECT 'answer', count(*) FROM _sas.answer UNION ALL SELECT 'due', count(*) FROM _sas.message
                    UNION ALL SELECT 'place', count(*) FROM _sas.concurrency_slot UNION ALL SELECT 'queue place', count(*) FROM _sas.queue_slot UNION ALL SELECT 'singleton', count(*) FROM _sas.singleton UNION ALL SELECT 'stage', count(*) FROM _sas.phase UNION ALL SELECT 'to undo', count(*) FROM _sas.undo_order UNION ALL SELECT 'abandoned', count(*) FROM _sas.abandoned_run
                    UNION ALL SELECT 'open run', count(*) FROM _sas.run WHERE run.state <> 'stopped'
                    UNION ALL SELECT 'open step', count(*) FROM _sas.step WHERE step.state IN ('ready', 'running', 'suspended', 'compensating', 'waiting')) x (what, n)
@@ -214,7 +214,7 @@ BEGIN
     FOR c IN SELECT * FROM _sas.claim_functions(10, 1, t.worker('w'), 'w') ORDER BY run_id, step_no, element LOOP
         claimed := concat_ws(', ', claimed, c.step);
         EXECUTE format('SELECT %s($1)', c.function) INTO answer USING c.input;
-        PERFORM _sas.write_replies(ARRAY[ROW(c.run_id, c.step_no, c.element, c.request_id, 'done', 1, answer, NULL, false, NULL)::_sas.call_reply], ARRAY[c.lease_id]);
+        PERFORM _sas.write_replies(ARRAY[ROW(c.run_id, c.step_no, c.element, c.request_id, 'done', 1, answer, NULL, false, NULL, NULL)::_sas.call_reply], ARRAY[c.lease_id]);
     END LOOP;
     noted := ARRAY(SELECT what FROM t.trace ORDER BY n);
 END $$;

@@ -43,7 +43,7 @@ DECLARE
     leases bigint[];
 BEGIN
     SELECT array_agg(ROW(h.run_id, h.step_no, h.element, CASE what WHEN 'stale' THEN gen_random_uuid() ELSE h.request_id END, CASE what WHEN 'stale' THEN 'done' WHEN 'doubt' THEN 'transient' ELSE what END, 1,
-                         CASE WHEN what IN ('done', 'stale') THEN coalesce(h.asked, '7') END, CASE WHEN what IN ('transient', 'doubt', 'permanent') THEN '{"title": "no"}'::jsonb END, what = 'doubt', '0')::_sas.call_reply ORDER BY h.n),
+                         CASE WHEN what IN ('done', 'stale') THEN coalesce(h.asked, '7') END, CASE WHEN what IN ('transient', 'doubt', 'permanent') THEN '{"title": "no"}'::jsonb END, what = 'doubt', '0', NULL)::_sas.call_reply ORDER BY h.n),
            array_agg(DISTINCT h.lease_id)
     INTO replies, leases
     FROM t.held h
@@ -77,6 +77,7 @@ BEGIN
     PERFORM sas.submit('plain', start_before => _sas.now() + interval '1 h');
     PERFORM t.settle(), t.claim();
     PERFORM sas.pause(2), sas.cancel(3);
+    PERFORM t.schedule();
     -- one begins without anybody having said so
     PERFORM set_config('session_replication_role', 'replica', true);
     UPDATE _sas.run SET state = 'pending', started_at = NULL WHERE run_id IN (4, 7);

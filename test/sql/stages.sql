@@ -166,6 +166,7 @@ SELECT t.claim(), t.answer('charge', 'done', '{"request": {"path": "/x"}}', for_
 SELECT t.claim(), t.answer('charge', 'done', for_run => 15) \g /dev/null
 SELECT t.claim();
 SELECT run_id, changed FROM sas.cancel_runs(ARRAY[13, 14, 15]);
+SELECT t.schedule();
 SELECT t.brief(r) FROM generate_series(13, 15) r;
 SELECT step, run_id, status FROM sas.attempts WHERE run_id > 12 ORDER BY 2;
 SELECT t.answer('charge', 'done', '{"request": {"path": "/x"}}', for_run => 13), t.answer('charge', for_run => 14), t.answer('charge', 'done', '{"response": {}}', for_run => 15);
@@ -240,6 +241,7 @@ SELECT run_id FROM sas.submit('one_child', '{"n": 1}');
 SELECT t.settle(), t.claim();
 DELETE FROM t.held WHERE run_id <> 10;
 SELECT changed FROM sas.cancel(10);
+SELECT t.schedule();
 SELECT t.answer('c', 'done', t.plan_two('{"n": 1}')), t.settle();
 SELECT t.brief(10);
 SELECT count(*) FROM sas.runs WHERE parent_run_id = 10;

@@ -13,7 +13,7 @@ BEGIN
         PERFORM t.settle();
         SELECT * INTO c FROM _sas.claim_functions(1, 1, t.worker('j'), 'j');
         EXIT WHEN NOT FOUND;
-        PERFORM _sas.write_replies(ARRAY[ROW(c.run_id, c.step_no, c.element, c.request_id, 'done', 1, coalesce(c.input, 'null'), NULL, false, NULL)::_sas.call_reply], ARRAY[c.lease_id]);
+        PERFORM _sas.write_replies(ARRAY[ROW(c.run_id, c.step_no, c.element, c.request_id, 'done', 1, coalesce(c.input, 'null'), NULL, false, NULL, NULL)::_sas.call_reply], ARRAY[c.lease_id]);
     END LOOP;
 END $$;
 -- t.whole(workflow, rules): a run of it to its end; how it stands, and what was undone

@@ -91,7 +91,7 @@ UPDATE t.worker SET alive = false WHERE name = 'w1';
 SELECT t.settle() \g /dev/null
 SELECT state, failure_count, count(*) FROM sas.steps GROUP BY 1, 2 ORDER BY 1, 2;
 SELECT t.later('30 s') \g /dev/null
-SELECT stuck IS NOT NULL AS told_who_is_stuck FROM _sas.supervisor_tick(1, ARRAY(SELECT id FROM t.worker WHERE alive), 99, 100);
+SELECT worked FROM _sas.supervisor_tick(1, ARRAY(SELECT id FROM t.worker WHERE alive), 99, 100);
 SELECT t.later('1 h'), t.work(), t.later('1 h'), t.work() \g /dev/null
 SELECT run_id, state, result FROM sas.runs ORDER BY 1;
 SELECT * FROM t.left_over();

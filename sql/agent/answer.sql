@@ -1,0 +1,108 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Answers: replies to runs that somebody holds. A reply does not wait for the run: it becomes a row at once,
+-- with the time when it arrived, and ends the claim. It is applied when the run is free, by the next one that
+-- writes a reply to this run, or by the scheduler.
+--
+-- What a function wrote commits with its row. So a step whose claim has a row here is done, whatever
+-- is decided about its run: who takes steps back, or stops them, passes it by.
+
+-- _sas.leave_answers(replies, now): replies to runs that somebody holds become rows. Returns the
+-- steps of those that count, and the request_ids of the others.
+--   locks   the leases: a tick that judges one of them comes first, or finds the row
+--   writes  answer, message
+--   wakes   the scheduler
+--   next    _sas.answer_tick, or _sas.apply_beside
+CREATE FUNCTION _sas.leave_answers(replies _sas.call_reply[], now timestamptz, OUT run_ids bigint[],
+                                   OUT step_nos int[], OUT elements int[], OUT lost uuid[])
+LANGUAGE plpgsql AS $$
+BEGIN
+    lost := '{}';
+    IF replies IS NULL THEN
+        RETURN;
+    END IF;
+    PERFORM _sas.lock_leases(replies);
+    WITH kept AS (
+        INSERT INTO _sas.answer AS a (run_id, step_no, element, request_id, verdict, attempt, output, error,
+                                      in_doubt, again_in, arrived_at)
+        SELECT p.run_id, p.step_no, p.element, p.request_id, p.verdict, p.attempt, p.output, p.error,
+            p.in_doubt, p.again_in, coalesce(p.arrived_at, now)
+        FROM unnest(replies) p
+        JOIN _sas.step s ON s.run_id = p.run_id AND s.step_no = p.step_no AND s.element = p.element
+            AND s.request_id = p.request_id AND s.complete_by > coalesce(p.arrived_at, now)
+        ON CONFLICT DO NOTHING
+        RETURNING a.run_id, a.step_no, a.element)
+    SELECT array_agg(k.run_id), array_agg(k.step_no), array_agg(k.element) INTO run_ids, step_nos, elements
+    FROM kept k;
+    lost := ARRAY(SELECT p.request_id FROM unnest(replies) p
+                  WHERE NOT (p.run_id, p.step_no, p.element)
+                        IN (SELECT * FROM unnest(run_ids, step_nos, elements)));
+    INSERT INTO _sas.message (actor, due_at, run_id, kind)
+    SELECT DISTINCT 'a'::"char", now, u, 'answer' FROM unnest(run_ids) u;
+    PERFORM _sas.wake('{}', true, false, '{}');
+END $$;
+
+-- _sas.apply_answers(run_ids): the answers of these runs are written as replies are, in the order in which
+-- they arrived.
+--   holds   the locks of the runs
+--   writes  answer, and what _sas.write_replies writes
+CREATE FUNCTION _sas.apply_answers(run_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    replies _sas.call_reply[];
+BEGIN
+    WITH taken AS (
+        DELETE FROM _sas.answer a WHERE a.run_id = ANY ($1) RETURNING a.*)
+    SELECT array_agg(_sas.make_call_reply(
+               run_id => t.run_id, step_no => t.step_no, element => t.element, request_id => t.request_id,
+               verdict => t.verdict, attempt => t.attempt, output => t.output, error => t.error,
+               in_doubt => t.in_doubt, again_in => t.again_in, arrived_at => t.arrived_at)
+               ORDER BY t.arrived_at, t.run_id, t.step_no, t.element)
+    INTO replies
+    FROM taken t;
+    IF replies IS NOT NULL THEN
+        PERFORM _sas.write_replies(replies, '{}');
+    END IF;
+END $$;
+
+-- _sas.apply_beside(run_ids): the same for who writes a reply of these runs. Where runs are never free for
+-- long, the scheduler alone would not get to it. What raises is left to the scheduler: it must not cost the
+-- reply.
+CREATE FUNCTION _sas.apply_beside(run_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM _sas.answer a WHERE a.run_id = ANY ($1)) THEN
+        PERFORM _sas.apply_answers($1);
+    END IF;
+EXCEPTION WHEN OTHERS THEN
+    NULL;
+END $$;
+
+-- _sas.answer_tick(quantity): applies the answers of runs that are free. Returns how many messages were
+-- taken, and when the next one is due. What raises is applied by itself, so that it holds up no other run.
+--   locks   the runs of the messages that nobody else holds; the other messages are put off
+--   reads   message
+--   next    as after every reply
+CREATE FUNCTION _sas.answer_tick(quantity int, OUT worked int, OUT next_due timestamptz)
+LANGUAGE plpgsql AS $$
+DECLARE
+    taken _sas.message[];
+    message _sas.message;
+BEGIN
+    SELECT array_agg(d) INTO taken FROM _sas.take_messages('a', quantity) d;
+    worked := coalesce(cardinality(taken), 0);
+    IF worked > 0 THEN
+        BEGIN
+            PERFORM _sas.apply_answers(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d;
+        EXCEPTION WHEN OTHERS THEN
+            FOR message IN SELECT DISTINCT ON (d.run_id) d.* FROM unnest(taken) d ORDER BY d.run_id LOOP
+                BEGIN
+                    PERFORM _sas.apply_answers(ARRAY[message.run_id]);
+                EXCEPTION WHEN OTHERS THEN
+                    PERFORM _sas.defer_message(message, SQLERRM);
+                END;
+            END LOOP;
+        END;
+    END IF;
+    next_due := _sas.next_message('a');
+END $$;
