@@ -43,13 +43,14 @@ BEGIN
 END $$;
 
 -- _sas.apply_answers(run_ids): the answers of these runs are written as replies are, in the order in which
--- they arrived.
+-- they arrived. What outside programs hold is ended as they end it.
 --   holds   the locks of the runs
 --   writes  answer, and what _sas.write_replies writes
 CREATE FUNCTION _sas.apply_answers(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     replies _sas.call_reply[];
+    tasks uuid[];
 BEGIN
     WITH taken AS (
         DELETE FROM _sas.answer a WHERE a.run_id = ANY ($1) RETURNING a.*)
@@ -57,10 +58,16 @@ BEGIN
                run_id => t.run_id, step_no => t.step_no, element => t.element, request_id => t.request_id,
                verdict => t.verdict, attempt => t.attempt, output => t.output, error => t.error,
                in_doubt => t.in_doubt, again_in => t.again_in, arrived_at => t.arrived_at)
-               ORDER BY t.arrived_at, t.run_id, t.step_no, t.element)
-    INTO replies
-    FROM taken t;
-    IF replies IS NOT NULL THEN
+               ORDER BY t.arrived_at, t.run_id, t.step_no, t.element),
+           array_agg(p.request_id) FILTER (WHERE p.request_id IS NOT NULL)
+    INTO replies, tasks
+    FROM taken t LEFT JOIN _sas.external_slot p ON p.request_id = t.request_id;
+    IF tasks IS NOT NULL THEN
+        PERFORM _sas.end_claim(p, u.verdict, u.output, u.error, u.again_in, u.arrived_at)
+        FROM unnest(replies) u JOIN _sas.external_slot p ON p.request_id = u.request_id;
+        replies := ARRAY(SELECT u FROM unnest(replies) u WHERE NOT u.request_id = ANY (tasks));
+    END IF;
+    IF cardinality(replies) > 0 THEN
         PERFORM _sas.write_replies(replies, '{}');
     END IF;
 END $$;

@@ -9,9 +9,11 @@
 -- then passes by), and only then takes rows out of _sas.ready. Locks that
 -- somebody holds are passed by in their turn.
 --
--- The other verbs lock the run as operators' verbs do, waiting for other
--- sessions, and say what became of the claim in the caller's transaction. The
--- lease of an outside worker (boot 0, worker 0) is judged by time only.
+-- The other verbs lock the run and say what became of the claim in the
+-- caller's transaction. A reply waits for no session that holds the run: it
+-- becomes a row of _sas.answer, and the place is taken until it is applied. A
+-- heartbeat waits, as operators' verbs do. The lease of an outside worker
+-- (boot 0, worker 0) is judged by time only.
 
 -- _sas.tasks(claimed): what these claimed tasks are about; problem: why that cannot be made. One that is too
 -- large fails by itself, and holds up no other.
@@ -257,67 +259,102 @@ BEGIN
                                                        'permanent', error => r.problem);
             END IF;
         END LOOP;
-        PERFORM _sas.end_claim(p, u.verdict, u.output, u.error, '0')
+        PERFORM _sas.end_claim(p, u.verdict, u.output, u.error, '0', now)
         FROM unnest(unfit) u JOIN _sas.external_slot p ON p.request_id = u.request_id;
     END LOOP;
 END $$;
 
--- _sas.lock_claim(caller, request_id, counts): the claim, if it holds, with its run locked; waits for other
--- sessions that hold the run, as operators' verbs do. Null when it does not hold. counts: then it is a stale
--- reply of its agent.
+-- _sas.lock_claim(caller, request_id, counts, waits): the claim, if it holds; null when it does not: counts:
+-- then it is a stale reply of its agent. free: its run is locked. waits: for other sessions that hold it;
+-- else for a moment only, since it is mostly a tick that has it.
 --   locks   the run
 --   writes  nothing; agent_health for a stale reply
-CREATE FUNCTION _sas.lock_claim(caller oid, request_id uuid, counts boolean) RETURNS _sas.external_slot
+CREATE FUNCTION _sas.lock_claim(caller oid, request_id uuid, counts boolean, waits boolean,
+                                OUT p _sas.external_slot, OUT free boolean)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    p _sas.external_slot;
+    found_slot _sas.external_slot;
     lapsed_of int;
 BEGIN
-    SELECT * INTO p FROM _sas.external_slot h WHERE h.request_id = $2;
+    SELECT * INTO found_slot FROM _sas.external_slot h WHERE h.request_id = $2;
     IF NOT FOUND THEN
         SELECT w.lane INTO lapsed_of
         FROM _sas.task t JOIN _sas.run r ON r.run_id = t.run_id
         JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = t.step_no AND w.undo = t.undo
         WHERE t.lapsed = $2;
         IF NOT FOUND OR NOT _sas.may_work(caller, lapsed_of) THEN
-            RETURN NULL;
+            RETURN;
         END IF;
-    ELSIF NOT _sas.may_work(caller, p.agent_id) THEN
+    ELSIF NOT _sas.may_work(caller, found_slot.agent_id) THEN
         RAISE EXCEPTION 'permission denied for agent "%"',
-            (SELECT a.name FROM _sas.agent a WHERE a.agent_id = p.agent_id)
+            (SELECT a.name FROM _sas.agent a WHERE a.agent_id = found_slot.agent_id)
             USING ERRCODE = 'insufficient_privilege';
     ELSE
         PERFORM _sas.wake_on_abort();
         PERFORM _sas.commit_durably();
-        PERFORM FROM _sas.run r WHERE r.run_id = p.run_id FOR NO KEY UPDATE;
+        free := _sas.lock_run_of_claim(found_slot.run_id, waits);
         IF EXISTS (SELECT FROM _sas.step s
-                   WHERE s.run_id = p.run_id AND s.step_no = p.step_no AND s.element = p.element
+                   WHERE s.run_id = found_slot.run_id AND s.step_no = found_slot.step_no
+                       AND s.element = found_slot.element
                        AND s.request_id = $2 AND s.complete_by > _sas.now()) THEN
-            RETURN p;
+            p := found_slot;
+            RETURN;
         END IF;
     END IF;
     IF counts THEN
         -- sessions only write this row of an external agent; none waits for another
         UPDATE _sas.agent_health h SET stale_replies = h.stale_replies + 1
         WHERE h.agent_id = (SELECT l.agent_id FROM _sas.agent_health l
-                            WHERE l.agent_id = coalesce(p.agent_id, lapsed_of) FOR UPDATE SKIP LOCKED);
+                            WHERE l.agent_id = coalesce(found_slot.agent_id, lapsed_of)
+                            FOR UPDATE SKIP LOCKED);
     END IF;
-    RETURN NULL;
 END $$;
 
--- _sas.end_claim(p, verdict, output, error, again_in): what became of a claim: the reply, the attempt, the
--- place. False when its time was over in this very moment.
+-- _sas.lock_run_of_claim(run_id, waits): locks the run; false: somebody else holds it, and has for a moment.
+CREATE FUNCTION _sas.lock_run_of_claim(id bigint, waits boolean) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF waits THEN
+        PERFORM FROM _sas.run r WHERE r.run_id = id FOR NO KEY UPDATE;
+        RETURN true;
+    END IF;
+    FOR look IN 1 .. 20 LOOP
+        PERFORM FROM _sas.run r WHERE r.run_id = id FOR NO KEY UPDATE SKIP LOCKED;
+        IF FOUND THEN
+            RETURN true;
+        END IF;
+        PERFORM pg_sleep(0.005);
+    END LOOP;
+    RETURN false;
+END $$;
+
+-- _sas.answer_claim(p, free, ...): the same as _sas.end_claim, now or when the run is free. False when its
+-- time was over in this very moment, or it is answered already.
+CREATE FUNCTION _sas.answer_claim(p _sas.external_slot, free boolean, verdict text, output jsonb, error jsonb,
+                                  again_in interval)
+RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF free THEN
+        RETURN _sas.end_claim(p, verdict, output, error, again_in, _sas.now());
+    END IF;
+    RETURN (SELECT a.lost = '{}' FROM _sas.leave_answers(ARRAY[_sas.make_call_reply(
+        run_id => p.run_id, step_no => p.step_no, element => p.element, request_id => p.request_id,
+        verdict => verdict, output => output, error => error, again_in => again_in)], _sas.now()) a);
+END $$;
+
+-- _sas.end_claim(p, verdict, output, error, again_in, arrived_at): what became of a claim: the reply, the
+-- attempt, the place. False when its time was over in this very moment.
 --   holds   the lock of the run
 --   writes  attempt, task, place, and what _sas.write_replies writes
 --   next    as after every reply; a place that is free wakes who waits for one
 CREATE FUNCTION _sas.end_claim(p _sas.external_slot, verdict text, output jsonb, error jsonb,
-                               again_in interval)
+                               again_in interval, arrived_at timestamptz)
 RETURNS boolean
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
-    now timestamptz := _sas.now();
     s _sas.step;
 BEGIN
     -- given up for a run that cannot go on, and an earlier claim left it in doubt: that is for the supervisor
@@ -333,8 +370,8 @@ BEGIN
     PERFORM _sas.write_replies(ARRAY[_sas.make_call_reply(
         run_id => p.run_id, step_no => p.step_no, element => p.element, request_id => p.request_id,
         verdict => CASE WHEN verdict = 'again' THEN 'hand_back' ELSE verdict END,
-        attempt => (verdict <> 'hand_back')::int, output => output, error => error, again_in => again_in)],
-                               ARRAY[p.lease_id]);
+        attempt => (verdict <> 'hand_back')::int, output => output, error => error, again_in => again_in,
+        arrived_at => arrived_at)], ARRAY[p.lease_id]);
     SELECT * INTO s FROM _sas.step x WHERE x.run_id = p.run_id AND x.step_no = p.step_no
         AND x.element = p.element;
     IF s.request_id = p.request_id THEN
@@ -345,7 +382,7 @@ BEGIN
                                ELSE verdict END
                                     WHEN verdict = 'done' AND s.state IN ('succeeded', 'compensated')
                                         THEN 'succeeded' ELSE 'failed' END],
-                         ARRAY[extract(epoch FROM now - p.claimed_at)::float8])
+                         ARRAY[extract(epoch FROM arrived_at - p.claimed_at)::float8])
     FROM _sas.run r JOIN _sas.workflow_version v USING (version_id) CROSS JOIN unnest('{call,step}'::text[]) m
     WHERE r.run_id = p.run_id AND (m = 'step' OR verdict <> 'hand_back');
     -- a first attempt that succeeded is told by its step
@@ -354,7 +391,7 @@ BEGIN
                                   started_at, finished_at)
         SELECT p.run_id, p.step_no, p.element, s.attempt, p.undo, p.agent_id, p.worker, CASE
             WHEN x.ok THEN 'succeeded' ELSE 'failed' END,
-               CASE WHEN NOT x.ok THEN coalesce(error, s.error) END, p.claimed_at, now
+               CASE WHEN NOT x.ok THEN coalesce(error, s.error) END, p.claimed_at, arrived_at
         FROM (SELECT verdict = 'done' AND s.state IN ('succeeded', 'compensated') AS ok) x;
     END IF;
     -- what was left for the next claim: kept until one succeeds; a series of attempts ends with a counted
@@ -380,9 +417,10 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
         SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
-    p _sas.external_slot := _sas.lock_claim(caller, request_id, true);
+    c record := _sas.lock_claim(caller, request_id, true, false);
 BEGIN
-    RETURN p.request_id IS NOT NULL AND _sas.end_claim(p, 'done', coalesce(output, 'null'), NULL, NULL);
+    RETURN (c.p).request_id IS NOT NULL
+        AND _sas.answer_claim(c.p, c.free, 'done', coalesce(output, 'null'), NULL, NULL);
 END $$;
 
 -- _sas.fail_as(...): offered again after the pause that retry says, until max_attempts of this series are
@@ -395,13 +433,14 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_variable
 DECLARE
-    p _sas.external_slot := _sas.lock_claim(caller, request_id, true);
+    c record := _sas.lock_claim(caller, request_id, true, false);
 BEGIN
-    RETURN p.request_id IS NOT NULL AND _sas.fail_claim(p, error, permanent);
+    RETURN (c.p).request_id IS NOT NULL AND _sas.fail_claim(c.p, c.free, error, permanent);
 END $$;
 
--- _sas.fail_claim(p, error, permanent): the same of a claim whose run is locked.
-CREATE FUNCTION _sas.fail_claim(p _sas.external_slot, error text, permanent boolean) RETURNS boolean
+-- _sas.fail_claim(p, free, error, permanent): the same of this claim; free: its run is locked.
+CREATE FUNCTION _sas.fail_claim(p _sas.external_slot, free boolean, error text, permanent boolean)
+RETURNS boolean
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
@@ -422,7 +461,7 @@ BEGIN
     LEFT JOIN _sas.task t ON t.run_id = r.run_id AND t.step_no = p.step_no AND t.element = p.element
         AND t.undo = p.undo
     WHERE r.run_id = p.run_id;
-    RETURN _sas.end_claim(p, CASE WHEN permanent THEN 'permanent'
+    RETURN _sas.answer_claim(p, free, CASE WHEN permanent THEN 'permanent'
                           WHEN n >= (policy ->> 'max_attempts')::int THEN 'transient' ELSE 'again' END, NULL,
                           _sas.problem_object('task', 'the task failed', left(error, 2000), NULL, p.run_id,
                                               step_name),
@@ -457,7 +496,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /progress.',
             HINT = 'Progress is the fraction that is done.';
     END IF;
-    p := _sas.lock_claim(caller, request_id, false);
+    SELECT (c.p).* INTO p FROM _sas.lock_claim(caller, request_id, false, true) c;
     IF p.request_id IS NULL THEN
         RETURN 'lost';
     END IF;
@@ -481,7 +520,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
         SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
-    p _sas.external_slot := _sas.lock_claim(caller, request_id, false);
+    c record := _sas.lock_claim(caller, request_id, false, false);
 BEGIN
-    RETURN p.request_id IS NOT NULL AND _sas.end_claim(p, 'hand_back', NULL, NULL, '0');
+    RETURN (c.p).request_id IS NOT NULL AND _sas.answer_claim(c.p, c.free, 'hand_back', NULL, NULL, '0');
 END $$;

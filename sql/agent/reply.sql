@@ -71,7 +71,8 @@ BEGIN
 END $$;
 
 -- _sas.lock_leases(replies): locks the leases under which these steps are claimed, and waits for a tick that
--- judges one of them. What that decided is seen by the statements that follow.
+-- judges one of them. What that decided is seen by the statements that follow. Shared: two programs may
+-- answer under one lease at a time.
 CREATE FUNCTION _sas.lock_leases(replies _sas.call_reply[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -82,7 +83,7 @@ DECLARE
                             AND x.step_no = p.step_no AND x.element = p.element OFFSET 0) s
         WHERE s.request_id = p.request_id);
 BEGIN
-    PERFORM FROM _sas.lease l WHERE l.lease_id = ANY (held_under) ORDER BY l.lease_id FOR UPDATE;
+    PERFORM FROM _sas.lease l WHERE l.lease_id = ANY (held_under) ORDER BY l.lease_id FOR KEY SHARE;
 END $$;
 
 -- _sas.write_locked(replies, now, ...): the replies to runs that are locked now; the rest is what
@@ -262,7 +263,9 @@ RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM _sas.lease l
-    WHERE l.lease_id = ANY (lease_ids)
+    -- another program may answer under this one in a transaction of its own: then the supervisor finds it
+    USING (SELECT x.lease_id FROM _sas.lease x WHERE x.lease_id = ANY (lease_ids) FOR UPDATE SKIP LOCKED) free
+    WHERE l.lease_id = free.lease_id
       AND NOT EXISTS (SELECT FROM (SELECT *
                                    FROM unnest(l.run_ids, l.step_nos, l.elements) AS u (run_id, step_no,
                           element)

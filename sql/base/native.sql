@@ -85,6 +85,10 @@ LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_stop_calls';
 CREATE FUNCTION _sas.interrupt_functions(request_ids uuid[]) RETURNS void
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_interrupt_functions';
 
+-- _sas.writing_workers(): the workers of this database that have replies which they have not written yet.
+CREATE FUNCTION _sas.writing_workers() RETURNS bigint[]
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_writing_workers';
+
 -- _sas.half_open(agent_id): its service is mended: a breaker that is not closed lets a new probe through.
 CREATE FUNCTION _sas.half_open(agent_id int) RETURNS void
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_half_open';

@@ -116,7 +116,7 @@ BEGIN
     INSERT INTO _sas.message (actor, due_at, run_id, kind)
     SELECT DISTINCT 's'::"char", now + interval '10 ms', (f.step).run_id, 'revoke'
     FROM _sas.held_functions($1) f LEFT JOIN _sas.lease l ON l.lease_id = (f.step).lease_id
-    WHERE f.answered OR l.lease_id <> ALL (free);
+    WHERE f.answered OR NOT l.lease_id = ANY (free);
 
     SELECT array_agg(_sas.make_step_change(
                run_id => s.run_id, step_no => s.step_no, element => s.element, from_state => s.state,
@@ -132,7 +132,9 @@ BEGIN
     JOIN _sas.run r ON r.run_id = s.run_id
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no
         AND w.undo = (s.state = 'compensating')
-    WHERE NOT f.answered AND s.lease_id = ANY (free)
+    -- without a lease: its worker has answered, and that did not count
+    WHERE NOT f.answered AND (s.lease_id = ANY (free)
+                              OR NOT EXISTS (SELECT FROM _sas.lease l WHERE l.lease_id = s.lease_id))
       AND (r.state = 'stopped' OR r.abandon_as = 'cancel' AND s.state = 'running');
     IF changes IS NOT NULL THEN
         PERFORM _sas.move_steps(changes);

@@ -60,6 +60,7 @@ BEGIN
     DELETE FROM _sas.map_progress d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.signal d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.phase d WHERE d.run_id = ANY (ids);
+    DELETE FROM _sas.answer d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.override d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.undo_order d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.abandoned_run d WHERE d.run_id = ANY (ids);

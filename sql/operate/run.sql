@@ -15,7 +15,8 @@ $$;
 
 -- _sas.operate(caller, run_ids): the runs that an operator names, each once and in order, locked: waits for
 -- other
--- sessions, never holds up a worker for long. Only what the caller may touch is locked.
+-- sessions, never holds up a worker for long. Only what the caller may touch is locked. What has arrived for
+-- them counts before the verb does.
 CREATE FUNCTION _sas.operate(caller oid, run_ids bigint[]) RETURNS _sas.named[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -28,6 +29,10 @@ BEGIN
                     WHERE _sas.may_operate(caller, x.owner));
     PERFORM FROM _sas.run r WHERE r.run_id = ANY (ids) AND r.owner::oid = ANY (owners)
         ORDER BY r.run_id FOR NO KEY UPDATE;
+    IF EXISTS (SELECT FROM _sas.answer) THEN
+        PERFORM _sas.apply_beside(ARRAY(SELECT r.run_id FROM _sas.run r
+                                        WHERE r.run_id = ANY (ids) AND r.owner::oid = ANY (owners)));
+    END IF;
     RETURN ARRAY(
         SELECT _sas.make_named(
             run_id => u, state => r.state, result => r.result, abandon_as => r.abandon_as,

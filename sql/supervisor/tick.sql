@@ -61,9 +61,30 @@ BEGIN
     PERFORM _sas.found('lease', 'lease', CASE WHEN l.next_by <= now THEN l.next_by ELSE _sas.last_tick() END)
     FROM unnest(found) l;
     IF found IS NOT NULL THEN
-        PERFORM _sas.take_back_leases(found, boot, live, newest);
+        PERFORM _sas.take_back_leases(_sas.pass_by_writing(found, boot, live), boot, live, newest);
     END IF;
     RETURN coalesce(cardinality(found), 0);
+END $$;
+
+-- _sas.pass_by_writing(leases, boot, live): those of these leases that are judged now. A worker that has not
+-- written all its replies may have one that came in time: its leases are looked at again in a moment. This is
+-- asked later than what the time is now, so a worker that has none yet gets no more in time.
+--   holds   the locks of the leases
+--   writes  lease
+CREATE FUNCTION _sas.pass_by_writing(leases _sas.lease[], boot bigint, live bigint[]) RETURNS _sas.lease[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    writing bigint[] := _sas.writing_workers();
+BEGIN
+    IF writing = '{}' THEN
+        RETURN leases;
+    END IF;
+    UPDATE _sas.lease u SET next_by = _sas.now() + interval '20 ms'
+    FROM unnest(leases) l
+    WHERE u.lease_id = l.lease_id AND l.boot = $2 AND l.worker_id = ANY (live)
+      AND l.worker_id = ANY (writing);
+    RETURN ARRAY(SELECT l FROM unnest(leases) l
+                 WHERE NOT (l.boot = $2 AND l.worker_id = ANY (live) AND l.worker_id = ANY (writing)));
 END $$;
 
 -- _sas.held_steps(leases, boot, live, newest): the steps that are still held under these leases. One that is

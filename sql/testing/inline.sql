@@ -374,11 +374,12 @@ BEGIN
     DELETE FROM _sas.stub_flight x WHERE x.run_id = f.run_id AND x.step_no = f.step_no
         AND x.element = f.element;
     IF f.answer ? 'fail' THEN
-        PERFORM _sas.fail_claim(p, f.answer ->> 'fail', coalesce((f.answer ->> 'permanent')::boolean, false));
+        PERFORM _sas.fail_claim(p, true, f.answer ->> 'fail',
+                                coalesce((f.answer ->> 'permanent')::boolean, false));
     ELSIF f.answer ? 'hand_back' THEN
-        PERFORM _sas.end_claim(p, 'hand_back', NULL, NULL, '0');
+        PERFORM _sas.end_claim(p, 'hand_back', NULL, NULL, '0', _sas.now());
     ELSE
-        PERFORM _sas.end_claim(p, 'done', coalesce(f.answer -> 'output', 'null'), NULL, NULL);
+        PERFORM _sas.end_claim(p, 'done', coalesce(f.answer -> 'output', 'null'), NULL, NULL, _sas.now());
     END IF;
 END $$;
 

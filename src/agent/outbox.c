@@ -6,6 +6,7 @@
 
 #include "agent/outbox.h"
 #include "base/clock.h"
+#include "base/peers.h"
 #include "metrics/metrics.h"
 #include "utils/memutils.h"
 #include "work/agents.h"
@@ -110,6 +111,7 @@ sas_agent_outbox_reply(const SasFlight *flight, const char *verdict, const Jsonb
 	e->reply.error = outbox_copy(error);
 	e->reply.in_doubt = flight->in_doubt;
 	e->reply.again_in_ms = again_in_ms;
+	sas_base_peers_set_unwritten(true);
 	e->reply.arrived_at = sas_base_clock_now();
 	sas_metrics_add(SAS_METRIC_STEP, flight->agent_id, flight->workflow_id, verdict, 1, (sas_base_clock_monotonic_us() - flight->claimed_us) / 1e6);
 	outbox_entries = lappend(outbox_entries, e);
@@ -264,6 +266,7 @@ sas_agent_outbox_written(SasAgentEntry *agents, int n_agents)
 		pfree(list_nth(outbox_leases, i));
 	outbox_leases = list_delete_first_n(outbox_leases, outbox_leases_sent);
 	outbox_attempts_sent = outbox_leases_sent = 0;
+	sas_base_peers_set_unwritten(outbox_entries != NIL);
 	outbox_tries = 0;
 	outbox_batch = Min(SAS_OUTBOX_BATCH, outbox_batch * 2);
 }
@@ -290,6 +293,7 @@ sas_agent_outbox_failed(void)
 		e->lease->dropped = true;
 		outbox_forget_entry(e);
 		outbox_entries = foreach_delete_current(outbox_entries, lc);
+		sas_base_peers_set_unwritten(outbox_entries != NIL);
 		return;
 	}
 	outbox_attempts = NIL;

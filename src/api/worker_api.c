@@ -18,6 +18,7 @@
 #include "utils/timestamp.h"
 
 #include "base/clock.h"
+#include "base/peers.h"
 #include "base/settings.h"
 #include "store/ending.h"
 #include "wake/wakeup.h"
@@ -26,6 +27,10 @@
 #include "worker/registry.h"
 #include "worker/turn.h"
 
+/* more than a server has background workers for one database */
+#define SAS_API_MAX_WORKERS 1024
+
+PG_FUNCTION_INFO_V1(sas_api_writing_workers);
 PG_FUNCTION_INFO_V1(sas_api_workers);
 PG_FUNCTION_INFO_V1(sas_api_worker_restart);
 PG_FUNCTION_INFO_V1(sas_api_launcher_state);
@@ -371,4 +376,17 @@ sas_api_report_departure(PG_FUNCTION_ARGS)
 {
 	sas_wake_report_departure();
 	PG_RETURN_VOID();
+}
+
+/* _sas.writing_workers() */
+Datum
+sas_api_writing_workers(PG_FUNCTION_ARGS)
+{
+	int64		ids[SAS_API_MAX_WORKERS];
+	int			n = sas_base_peers_unwritten(ids, SAS_API_MAX_WORKERS);
+	Datum		values[SAS_API_MAX_WORKERS];
+
+	for (int i = 0; i < n; i++)
+		values[i] = Int64GetDatum(ids[i]);
+	PG_RETURN_ARRAYTYPE_P(construct_array(values, n, INT8OID, 8, FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 }

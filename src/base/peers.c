@@ -104,6 +104,19 @@ sas_base_peers_interrupted(int64 task)
 	return peers_methods ? peers_methods->interrupted(task) : SAS_INTERRUPTED_NOT;
 }
 
+void
+sas_base_peers_set_unwritten(bool unwritten)
+{
+	if (peers_methods)
+		peers_methods->set_unwritten(unwritten);
+}
+
+int
+sas_base_peers_unwritten(int64 *ids, int max)
+{
+	return peers_methods ? peers_methods->unwritten(ids, max) : 0;
+}
+
 int
 sas_base_peers_overdue(SasPeerInvocation *invocations, int max, int64 *next_us)
 {

@@ -71,6 +71,17 @@ typedef enum SasInterrupted
 extern SasInterrupted sas_base_peers_interrupted(int64 task);
 
 /*
+ * This worker is about to note when a reply arrived, and has not written it
+ * yet; or it has written all of them.  Steps of a worker with unwritten
+ * replies are not taken back because of the time: the reply may have arrived
+ * in time.
+ */
+extern void sas_base_peers_set_unwritten(bool unwritten);
+
+/* The workers of this database with unwritten replies, at most max of them. */
+extern int	sas_base_peers_unwritten(int64 *ids, int max);
+
+/*
  * The workers of this database that should have finished by now, at most max
  * of them. *next_us: when the next one should; 0: none works.
  */
@@ -94,6 +105,8 @@ typedef struct SasPeersMethods
 	void		(*invocation) (int64 task, int64 until_us); /* task 0: none */
 	void		(*interrupt) (int64 task);
 	SasInterrupted (*interrupted) (int64 task);
+	void		(*set_unwritten) (bool unwritten);
+	int			(*unwritten) (int64 *ids, int max);
 	int			(*overdue) (SasPeerInvocation *invocations, int max, int64 *next_us);
 	void		(*user_code) (const char *what);	/* NULL: it has returned */
 	int			(*stalled) (void);

@@ -205,6 +205,7 @@ function_call(SasFunctionWork *w, bool in_company)
 		sas_function_note_time(w->step->function, sas_base_clock_monotonic_us() - begun);
 	}
 	sas_metrics_add(SAS_METRIC_CALL, 0, w->step->workflow_id, w->invoked.ok ? "succeeded" : "failed", 1, (sas_base_clock_monotonic_us() - begun) / 1e6);
+	sas_base_peers_set_unwritten(true);
 	w->arrived_at = sas_base_clock_now();
 	function_evaluate(w, in_company);
 	return sas_function_is_slow(sas_base_clock_monotonic_us() - begun);
@@ -223,6 +224,7 @@ function_settle_group(void)
 			function_group[i]->done = true;
 			function_group[i]->batch->left--;
 		}
+	sas_base_peers_set_unwritten(false);
 	function_n_group = 0;
 	for (int i = list_length(function_batches) - 1; i >= 0; i--)
 	{

@@ -65,6 +65,7 @@ sas_worker_registry_reserve(Oid dboid, int actor, int index, int64 *worker_id)
 		slot->index = index;
 		slot->started_at = slot->last_activity_at = GetCurrentTimestamp();
 		slot->invocation = slot->interrupted = 0;
+		slot->unwritten = false;
 		found = i;
 	}
 	LWLockRelease(&sas_worker_shmem->lock);
@@ -443,6 +444,36 @@ registry_peers_interrupted(int64 task)
 	return interrupted == 0 ? SAS_INTERRUPTED_NOT : interrupted == task ? SAS_INTERRUPTED_MEANT : SAS_INTERRUPTED_STRAY;
 }
 
+/* A full barrier: who sees no flag reads the clock earlier than this worker does next. */
+static void
+registry_peers_set_unwritten(bool unwritten)
+{
+	if (registry_my_slot == NULL || registry_my_slot->unwritten == unwritten)
+		return;
+	registry_my_slot->unwritten = unwritten;
+	pg_memory_barrier();
+}
+
+static int
+registry_peers_unwritten(int64 *ids, int max)
+{
+	int			n = 0;
+
+	if (sas_worker_shmem == NULL)
+		return 0;
+	pg_memory_barrier();
+	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
+	for (int i = 0; i < sas_worker_shmem->capacity && n < max; i++)
+	{
+		SasSlot    *slot = &sas_worker_shmem->slots[i];
+
+		if (registry_is_alive(slot, MyDatabaseId) && slot->unwritten)
+			ids[n++] = slot->worker_id;
+	}
+	LWLockRelease(&sas_worker_shmem->lock);
+	return n;
+}
+
 static int
 registry_peers_overdue(SasPeerInvocation *invocations, int max, int64 *next_us)
 {
@@ -499,6 +530,8 @@ static const SasPeersMethods registry_peers = {
 	.invocation = registry_peers_invocation,
 	.interrupt = registry_peers_interrupt,
 	.interrupted = registry_peers_interrupted,
+	.set_unwritten = registry_peers_set_unwritten,
+	.unwritten = registry_peers_unwritten,
 	.overdue = registry_peers_overdue,
 	.user_code = sas_worker_turn_user_code,
 	.stalled = registry_peers_stalled,

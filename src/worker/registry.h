@@ -53,6 +53,7 @@ typedef struct SasSlot
 	bool		dismissed;
 	int64		interrupted;	/* the one for which it was interrupted last; 0: none */
 	int64		interrupted_until_us; /* when that should be over, then */
+	bool		unwritten;		/* has replies that it has not written yet */
 } SasSlot;
 
 typedef struct SasLauncherState

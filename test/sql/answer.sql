@@ -65,11 +65,13 @@ SELECT t.answer('f', for_run => 6), t.answer('f', for_run => 7);
 SELECT t.work();
 SELECT t.brief(r) FROM generate_series(4, 7) r;
 
--- a function that failed in a run that was halted, or gave its claim back, is revoked
+-- a verb finds what has arrived; a function that fails in a run that is halted, or gives its claim back, is revoked
 SELECT count(*) FROM sas.submit_batch('two', array_fill('{}'::jsonb, ARRAY[2]));
 SELECT t.claim();
-SELECT t.leave('f', 'transient', for_run => 8), t.leave('f', 'hand_back', for_run => 9);
+SELECT t.leave('c', 'permanent', for_run => 8), t.leave('c', for_run => 9);
 SELECT changed FROM sas.halt_runs('{8,9}');
+SELECT t.brief(r) FROM generate_series(8, 9) r;
+SELECT t.leave('f', 'transient', for_run => 8), t.leave('f', 'hand_back', for_run => 9);
 SELECT t.settle() \g /dev/null
 SELECT t.brief(r) FROM generate_series(8, 9) r;
 

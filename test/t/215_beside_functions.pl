@@ -185,22 +185,23 @@ sql('TRUNCATE ledger');
 my $runs = 100;
 my $left = 0;
 sql("SELECT count(*) FROM sas.submit_batch('books', ARRAY(SELECT jsonb_build_object('n', n) FROM generate_series(1, $runs) n))");
+# a server that has just crashed answers in a moment
+sub patiently
+{
+	my ($query) = @_;
+	my $out = '';
+	wait_until(sub { (eval { $node->psql('postgres', $query, stdout => \$out) } // 2) == 0 }) or die "no answer to: $query";
+	return $out;
+}
 foreach my $kill (0 .. 19)
 {
-	my $done = sql(q{SELECT count(*) FROM sas.runs WHERE workflow = 'books' AND state = 'stopped'});
-	last if $done == $runs;
+	last if patiently(q{SELECT count(*) FROM sas.runs WHERE workflow = 'books' AND state = 'stopped'}) == $runs;
 	# sessions hold some of the runs for a moment, so that answers are left
-	sql(q{SELECT count(*) FROM (SELECT FROM _sas.run WHERE state = 'running' AND run_id % 3 = 0 FOR UPDATE SKIP LOCKED) x, pg_sleep(0.2)});
-	$left += sql('SELECT count(*) FROM _sas.answer');
-	if ($kill % 5 == 1)
-	{
-		kill_worker($node, 'function', 'KILL');    # the server restarts
-	}
-	else
-	{
-		kill_worker($node, (qw(function scheduler agent))[ $kill % 3 ], 'TERM');
-	}
-	wait_until(sub { $node->psql('postgres', 'SELECT 1') == 0 });
+	patiently(q{SELECT count(*) FROM (SELECT FROM _sas.run WHERE state = 'running' AND run_id % 3 = 0 FOR UPDATE SKIP LOCKED) x, pg_sleep(0.2)});
+	$left += patiently('SELECT count(*) FROM _sas.answer');
+	# KILL: the server restarts
+	my ($actor, $signal) = $kill % 5 == 1 ? ('function', 'KILL') : ((qw(function scheduler agent))[ $kill % 3 ], 'TERM');
+	wait_until(sub { eval { kill_worker($node, $actor, $signal) } });
 }
 all_ended($node, 'whoever is killed, every run ends');
 is(sql(q{SELECT string_agg(DISTINCT result, ' ') FROM sas.runs WHERE workflow = 'books'}), 'success', 'well');
