@@ -139,23 +139,27 @@ make_agent($node, 'absent', $refusing, retry => '{"max_attempts": 1}');
 define($node, 'held', {
 		recovery => { max_failures => 2, initial => '1 s' },
 		steps => {
-			f => { function => 'public.sleepy', input => { n => '{{run.id}}', s => 2 }, undo => { function => 'public.unsleep' } },
+			f => { function => 'public.sleepy', input => { n => '{{run.id}}', s => 6 }, undo => { function => 'public.unsleep' } },
 			c => { agent => 'remote', complete_in => '10 s', call => { method => 'POST', path => '/held' } },
-			r => { agent => 'absent', complete_in => '10 s', on_failure => 'skip', call => { path => '/' } } } });
+			r => { agent => 'absent', complete_in => '10 s', on_failure => 'skip', call => { path => '/' } },
+			t => { agent => 'people', task => {}, complete_in => '5 min' } } });
 $service->script(held => [ { gate => 1 }, {} ]);
 $id = submit($node, 'held', {});
 ok($service->wait_for_requests('held', 1) && falls_asleep(1), 'a call and a function are on their way');
+$request = sql(q{SELECT request_id FROM sas.claim('people', 'ann')});
 my $session = SasSession->new($node);
 $session->query("BEGIN; SET LOCAL statement_timeout = 0; SELECT FROM _sas.run WHERE run_id = $id FOR UPDATE");
 $service->release;
 ok(wait_for($node, "SELECT count(*) FROM _sas.answer WHERE run_id = $id AND step_no IN (SELECT step_no FROM _sas.workflow_step WHERE name IN ('c', 'f'))", '2'), 'both answers are stored while a session holds the run');
+is(sql("SELECT sas.complete('$request', '{}')"), 't', 'the reply of an outside agent waits for nobody');
+is(sql("SELECT sas.complete('$request', '{}')"), 'f', 'and is given once');
 is(sql("SELECT count(*) FROM ledger WHERE what = 'sleepy' AND n = $id"), '1', 'what the function wrote is there');
 is(sql("SELECT count(*) FROM _sas.lease l WHERE $id = ANY (l.run_ids) AND l.locked_by LIKE 'function%'"), '0', 'and its claim is over');
 sleep(11);						# past the complete-by of the call, which the session outlasts
 is(sql("SELECT state FROM sas.steps WHERE run_id = $id AND step = 'c'"), 'running', 'past complete-by nobody takes the call back');
 $session->query('COMMIT');
 ok(wait_for($node, "SELECT state || ' ' || result FROM sas.runs WHERE run_id = $id", 'stopped warning'), 'the run goes on when it is free');
-is(brief($id), 'stopped/warning: c succeeded, f succeeded, r skipped', 'every reply that came in time has counted');
+is(brief($id), 'stopped/warning: c succeeded, f succeeded, r skipped, t succeeded', 'every reply that came in time has counted');
 is(scalar($service->requests('held')), 1, 'the call was made once');
 is(sql("SELECT count(*) FROM ledger WHERE what = 'sleepy' AND n = $id"), '1', 'and so was the function');
 is(sql("SELECT count(*) FROM _sas.answer"), '0', 'no answer is left');
