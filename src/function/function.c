@@ -296,8 +296,6 @@ function_call_group(void)
 	return was_slow;
 }
 
-static void function_settle_group(void);
-
 /*
  * Before a function that goes alone: all else that is claimed is given back,
  * if there are other workers.  It would wait for this function otherwise,
@@ -309,7 +307,7 @@ function_leave_rest(void)
 	SasFunctionWork *alone = function_group[0];
 	ListCell   *lc;
 
-	if (function_n_group > 1 || !function_goes_alone(alone) || sas_base_function_workers < 2)
+	if (function_n_group > 1 || !function_goes_alone(alone) || Max(sas_base_function_workers, sas_base_function_workers_max) < 2)
 		return true;
 	function_n_group = 0;
 	foreach(lc, function_batches)

@@ -437,10 +437,10 @@ registry_peers_interrupted(int64 task)
 {
 	int64		interrupted;
 
-	if (registry_my_slot == NULL)
+	if (sas_worker_my_slot == NULL)
 		return SAS_INTERRUPTED_NOT;
-	interrupted = registry_my_slot->interrupted;
-	registry_my_slot->interrupted = 0;
+	interrupted = sas_worker_my_slot->interrupted;
+	sas_worker_my_slot->interrupted = 0;
 	return interrupted == 0 ? SAS_INTERRUPTED_NOT : interrupted == task ? SAS_INTERRUPTED_MEANT : SAS_INTERRUPTED_STRAY;
 }
 
@@ -448,9 +448,9 @@ registry_peers_interrupted(int64 task)
 static void
 registry_peers_set_unwritten(bool unwritten)
 {
-	if (registry_my_slot == NULL || registry_my_slot->unwritten == unwritten)
+	if (sas_worker_my_slot == NULL || sas_worker_my_slot->unwritten == unwritten)
 		return;
-	registry_my_slot->unwritten = unwritten;
+	sas_worker_my_slot->unwritten = unwritten;
 	pg_memory_barrier();
 }
 
