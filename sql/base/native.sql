@@ -174,10 +174,10 @@ AS 'MODULE_PATHNAME', 'sas_api_workers';
 -- _sas.launcher_state(): how the launcher is, for sas.health().
 --   loaded: the library is in shared_preload_libraries; launcher_pid: null when none runs (a standby);
 --   slots_missing: workers that found no free process slot, since missing_since; probed_at: the last answer
---   of a probe.
+--   of a probe; excluded_by: the session that keeps workers away, to restore a dump or to drop the extension.
 CREATE FUNCTION _sas.launcher_state(
     OUT loaded boolean, OUT launcher_pid int, OUT slots_missing int, OUT missing_since timestamptz,
-    OUT probed_at timestamptz)
+    OUT probed_at timestamptz, OUT excluded_by int)
 RETURNS record
 LANGUAGE c VOLATILE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_launcher_state';

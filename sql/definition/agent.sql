@@ -154,7 +154,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     a _sas.agent;
 BEGIN
-    SELECT * INTO a FROM _sas.agent WHERE agent.name = agent_name AND dropped_at IS NULL FOR UPDATE;
+    SELECT * INTO a FROM _sas.agent WHERE agent.name = agent_name AND dropped_at IS NULL FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'agent "%" does not exist', agent_name
             USING ERRCODE = 'undefined_object', DETAIL = 'At /name.',
@@ -181,7 +181,8 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     a _sas.agent;
     p _sas.problem;
-    old int := (SELECT agent_id FROM _sas.agent x WHERE x.name = name AND x.dropped_at IS NULL FOR UPDATE);
+    old int := (SELECT agent_id FROM _sas.agent x WHERE x.name = name AND x.dropped_at IS NULL
+                FOR NO KEY UPDATE);
 BEGIN
     a := ROW(old, name, kind, regexp_replace(base_url, '/+$', ''), coalesce(headers, '{}'),
              coalesce(max_in_flight, 100), rate_limit, _sas.rate_per_second(rate_limit),

@@ -113,8 +113,8 @@ BEGIN
     mark := md5(whole::text);
     SELECT d.version_id INTO found_id FROM _sas.planned d WHERE d.workflow_id = v.workflow_id
         AND d.version = v.version AND d.digest = mark;
-    -- not purged until this is committed; if it is just gone, it is made anew
-    PERFORM FROM _sas.workflow_version x WHERE x.version_id = found_id FOR KEY SHARE;
+    -- not purged until this is committed; if it is just gone, or a session holds it, it is made anew
+    PERFORM FROM _sas.workflow_version x WHERE x.version_id = found_id FOR KEY SHARE SKIP LOCKED;
     IF FOUND THEN
         SELECT * INTO v FROM _sas.workflow_version x WHERE x.version_id = found_id;
         FOR p IN SELECT c.* FROM unnest(v.functions) fn
@@ -136,6 +136,8 @@ BEGIN
     INSERT INTO _sas.planned (workflow_id, version, digest, version_id)
     SELECT v.workflow_id, v.version, mark, x.version_id FROM _sas.workflow_version x
     WHERE x.workflow_id = v.workflow_id AND x.version = hidden
+      -- whose transaction is open has made the same: this one is for this run, so that none waits for it
+      AND pg_try_advisory_xact_lock('_sas.planned'::regclass::oid::int, hashtext(number || mark))
     ON CONFLICT DO NOTHING;
     SELECT * INTO v FROM _sas.workflow_version x WHERE x.workflow_id = v.workflow_id AND x.version = hidden;
     RETURN v;

@@ -8,7 +8,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     u _sas.queue;
 BEGIN
-    SELECT * INTO u FROM _sas.queue q WHERE q.name = queue_name AND q.dropped_at IS NULL FOR UPDATE;
+    SELECT * INTO u FROM _sas.queue q WHERE q.name = queue_name AND q.dropped_at IS NULL FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'queue "%" does not exist', queue_name
             USING ERRCODE = 'undefined_object', DETAIL = 'At /name.',

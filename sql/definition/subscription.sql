@@ -30,7 +30,7 @@ DECLARE
     hidden int;
     p _sas.problem;
 BEGIN
-    SELECT * INTO f FROM _sas.workflow w WHERE w.workflow_id = for_workflow FOR UPDATE;
+    SELECT * INTO f FROM _sas.workflow w WHERE w.workflow_id = for_workflow FOR NO KEY UPDATE;
     WITH old AS (UPDATE _sas.composition SET current = false WHERE workflow_id = for_workflow AND current
                  RETURNING version_id)
     INSERT INTO _sas.idle_version SELECT o.version_id FROM old o;

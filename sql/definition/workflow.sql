@@ -11,7 +11,8 @@ LANGUAGE plpgsql AS $$
 DECLARE
     f _sas.workflow;
 BEGIN
-    SELECT * INTO f FROM _sas.workflow w WHERE w.name = workflow_name AND w.dropped_at IS NULL FOR UPDATE;
+    SELECT * INTO f FROM _sas.workflow w WHERE w.name = workflow_name AND w.dropped_at IS NULL
+    FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'workflow "%" does not exist', workflow_name
             USING ERRCODE = 'undefined_object', DETAIL = _sas.at(place),

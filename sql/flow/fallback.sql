@@ -166,7 +166,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     doors int[] := ARRAY(SELECT b FROM _sas.open_breakers() b);
     ids bigint[];
-    gone record;
+    done record;
 BEGIN
     -- nor does a test touch what waits before those of others
     IF doors = '{}' OR _sas.is_testing()
@@ -180,11 +180,26 @@ BEGIN
           JOIN _sas.run r ON r.run_id = q.run_id
           JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = q.step_no AND NOT w.undo
               AND w.shape #> '{fallback,on}' ? 'breaker_open'
-          WHERE q.lane = ANY (doors) AND NOT q.undo LIMIT quantity) x;
+          WHERE q.lane = ANY (doors) AND NOT q.undo AND NOT _sas.is_deferred('fallback', q.run_id)
+          LIMIT quantity) x;
     IF ids IS NULL THEN
         RETURN 0;
     END IF;
     ids := _sas.lock_runs(ids);
+    done := _sas.apart(format('ARRAY[_sas.leave_closed_lanes($1, %L)]', doors), ids);
+    PERFORM _sas.defer_apart('fallback', array_agg(ids[f.n]), array_agg(f.why), array_agg(ids[f.n]))
+    FROM unnest(done.failed, done.errors) AS f (n, why) HAVING count(*) > 0;
+    RETURN (SELECT coalesce(sum(n), 0) FROM unnest(done.results) n);
+END $$;
+
+-- _sas.leave_closed_lanes(run_ids, lanes): steps of these runs that wait in these lanes, and have a fallback
+-- for that, leave their work to it. How many did.
+-- Caller: holds the lock of the runs. Writes: ready, step. Next: _sas.fall_back.
+CREATE FUNCTION _sas.leave_closed_lanes(run_ids bigint[], lanes int[]) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    gone record;
+BEGIN
     SELECT array_agg(f.run_id) AS run_ids, array_agg(f.step_no) AS step_nos, array_agg(f.element) AS elements
     INTO gone
     FROM (SELECT q.run_id, q.step_no, q.element
@@ -193,7 +208,7 @@ BEGIN
           JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = q.step_no AND NOT w.undo
               AND w.shape #> '{fallback,on}' ? 'breaker_open'
           LEFT JOIN _sas.step s ON s.run_id = q.run_id AND s.step_no = q.step_no AND s.element = q.element
-          WHERE q.run_id = ANY (ids) AND q.lane = ANY (doors) AND NOT q.undo
+          WHERE q.run_id = ANY ($1) AND q.lane = ANY (lanes) AND NOT q.undo
             AND (s.run_id IS NULL OR _sas.way_back(q.run_id, q.step_no, q.element) = 'none')
           FOR UPDATE OF q SKIP LOCKED) f;
     IF gone.run_ids IS NULL THEN

@@ -61,22 +61,25 @@ BEGIN
 END $$;
 
 -- _sas.give_queue_slots(quantity): the scheduler lets out steps of queues that have places, at most quantity
--- of each, and takes back what no worker has claimed yet in those that are paused. How many were moved.
+-- of each, and takes back what no worker has claimed yet in those that are paused. How many were moved; null:
+-- another has the turn.
 -- Caller: a scheduler; it locks the row of _sas.lock_row. Writes: ready, queue_place. Wakes: what can claim
 -- the steps.
 CREATE FUNCTION _sas.give_queue_slots(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     turns record;
-    lanes int[];
-    out_now int;
     back_now int;
+    free _sas.ready[];
+    done record;
 BEGIN
     IF NOT EXISTS (SELECT FROM _sas.ready q WHERE q.lane < 0)
         AND NOT EXISTS (SELECT FROM _sas.queue_slot) THEN
         RETURN 0;
     END IF;
-    PERFORM FROM _sas.lock_row t WHERE t.what = 'queues' FOR UPDATE;
+    IF NOT _sas.take_turn('queues') THEN
+        RETURN NULL;
+    END IF;
 
     WITH back AS (
         SELECT q.run_id, q.step_no, q.element, p.queue_id
@@ -98,27 +101,45 @@ BEGIN
     CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM _sas.queue_slot p
                         WHERE p.queue_id = u.queue_id) taken
     WHERE u.paused_at IS NULL AND u.dropped_at IS NULL AND u.max_running > taken.n;
-    WITH out AS (
-        SELECT n.ctid, n.run_id, n.step_no, n.element, n.undo, -s.lane AS queue_id
-        FROM unnest(turns.in_lanes, turns.owners, turns.shares, turns.marks) AS s (lane, owner, share, mark)
-        -- a row that a session holds is passed by; it rings when it ends
-        CROSS JOIN LATERAL (SELECT q.ctid, q.* FROM _sas.ready q WHERE q.lane = s.lane
-                            AND q.owner = s.owner AND q.rank >= s.mark ORDER BY q.rank
-                            LIMIT s.share FOR UPDATE SKIP LOCKED) n),
-    moved AS (
+    SELECT array_agg(waiting) INTO free
+    FROM unnest(turns.in_lanes, turns.owners, turns.shares, turns.marks) AS s (lane, owner, share, mark)
+    -- a row that a session holds is passed by; it rings when it ends
+    CROSS JOIN LATERAL (SELECT q.* FROM _sas.ready q
+                        WHERE q.lane = s.lane AND q.owner = s.owner AND q.rank >= s.mark
+                          AND NOT _sas.is_deferred('queue', q.run_id)
+                        ORDER BY q.rank LIMIT s.share FOR UPDATE SKIP LOCKED) waiting;
+    IF free IS NULL THEN
+        RETURN back_now;
+    END IF;
+    done := _sas.apart('ARRAY[_sas.let_out($1)]', free);
+    PERFORM _sas.defer_apart('queue', array_agg(free[f.n].run_id), array_agg(f.why),
+                             array_agg(free[f.n].run_id))
+    FROM unnest(done.failed, done.errors) AS f (n, why) HAVING count(*) > 0;
+    -- what an owner leaves of its share is shared out again
+    PERFORM _sas.wake('{}', true, false, '{}') WHERE turns.shared IS NOT NULL;
+    RETURN back_now + (SELECT coalesce(sum(n), 0) FROM unnest(done.results) n);
+END $$;
+
+-- _sas.let_out(free): these steps of queues, whose rows the caller has locked, have a place. How many were
+-- let out.
+CREATE FUNCTION _sas.let_out(free _sas.ready[]) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    lanes int[];
+    out_now int;
+BEGIN
+    WITH moved AS (
         UPDATE _sas.ready q SET lane = _sas.lane_now(o.run_id, o.step_no, o.element, o.undo, w.lane)
-        FROM out o
+        FROM unnest(free) o
         JOIN _sas.run r ON r.run_id = o.run_id
         JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = o.step_no AND w.undo = o.undo
-        WHERE q.ctid = o.ctid
-        RETURNING q.lane, q.run_id, q.step_no, q.element, o.queue_id),
-    -- not of what was locked but has changed since this statement began: that is not moved either
+        WHERE q.run_id = o.run_id AND q.step_no = o.step_no AND q.element = o.element
+          AND q.lane = o.lane
+        RETURNING q.lane, q.run_id, q.step_no, q.element, -o.lane AS queue_id),
     placed AS (
         INSERT INTO _sas.queue_slot (run_id, step_no, element, queue_id)
         SELECT m.run_id, m.step_no, m.element, m.queue_id FROM moved m)
     SELECT array_agg(DISTINCT m.lane), count(*) INTO lanes, out_now FROM moved m;
-    -- what an owner leaves of its share is shared out again
-    PERFORM _sas.wake(_sas.notify_outside(lanes), turns.shared IS NOT NULL, false, '{}')
-    WHERE lanes IS NOT NULL;
-    RETURN back_now + out_now;
+    PERFORM _sas.wake(_sas.notify_outside(lanes), false, false, '{}') WHERE lanes IS NOT NULL;
+    RETURN out_now;
 END $$;

@@ -243,6 +243,15 @@ LANGUAGE sql AS $$
     FROM unnest(run_ids) u
 $$;
 
+-- _sas.take_turn(of_what): is it the turn of this scheduler to give out places? What is counted then cannot
+-- change until its transaction is over. Nobody waits for the turn: who has it may be a session.
+CREATE FUNCTION _sas.take_turn(of_what text) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM _sas.lock_row t WHERE t.what = of_what FOR UPDATE SKIP LOCKED;
+    RETURN FOUND;
+END $$;
+
 -- _sas.past_earlier(run_ids): without those that are to follow a run that is still open. One whose
 -- earlier run has ended otherwise than it was to stops.
 --
@@ -353,7 +362,10 @@ BEGIN
     IF NOT EXISTS (SELECT FROM _sas.concurrency_slot p WHERE p.run_id = ANY (run_ids)) THEN
         RETURN run_ids;
     END IF;
-    PERFORM FROM _sas.lock_row t WHERE t.what = 'places' FOR UPDATE;
+    IF NOT _sas.take_turn('places') THEN
+        PERFORM _sas.check_later(run_ids, 'start');
+        RETURN NULL;
+    END IF;
     UPDATE _sas.concurrency_slot p SET state = 'waits' WHERE p.run_id = ANY (run_ids) AND p.state = 'away';
     SELECT _sas.first_in_line(array_agg(p.workflow_id), array_agg(p.key)) INTO first
     FROM _sas.concurrency_slot p
@@ -405,7 +417,10 @@ BEGIN
     IF run_ids IS NULL THEN
         RETURN;
     END IF;
-    PERFORM FROM _sas.lock_row t WHERE t.what = 'places' FOR UPDATE;
+    IF NOT _sas.take_turn('places') THEN
+        PERFORM _sas.check_later(run_ids, 'leave');
+        RETURN;
+    END IF;
     SELECT array_agg(p.workflow_id), array_agg(p.key) INTO workflow_ids, keys FROM _sas.concurrency_slot p
     WHERE p.run_id = ANY (run_ids);
     DELETE FROM _sas.concurrency_slot p USING _sas.run r WHERE p.run_id = ANY (run_ids)

@@ -213,6 +213,7 @@ BEGIN ATOMIC
                               CASE WHEN h.workers = 0 AND NOT h.in_recovery THEN 'no workers' END,
                               CASE WHEN h.slots_missing > 0
                                    THEN _sas.quantity(h.slots_missing, 'worker') || ' without a slot' END,
+                              h.held_by,
                               CASE WHEN h.breakers_open > 0
                                    THEN _sas.quantity(h.breakers_open, 'breaker') || ' not closed' END,
                               CASE WHEN h.alerts_open > 0

@@ -50,6 +50,7 @@ LANGUAGE sql IMMUTABLE ROWS 40 AS $$
     ('sas_purge_overdue_seconds', 'gauge', 'How long ago the time of the oldest run that is kept was over.'),
     ('sas_found_late', 'counter', 'Work that was found a second or more after it became visible, without a '
                                   'wake-up: a wake-up was lost.'),
+    ('sas_lock_timeouts', 'counter', 'Ticks that gave up a lock that a session held.'),
     ('sas_purged_runs', 'counter', 'Runs that were purged.'),
     ('sas_shared_memory_taken', 'gauge', 'Entries of a table in shared memory, of all databases.'),
     ('sas_shared_memory_capacity', 'gauge', 'How many there may be.'),
@@ -75,6 +76,7 @@ LANGUAGE sql VOLATILE AS $$
                    WHEN 'run_wait' THEN jsonb_build_object('workflow', n.workflow)
                    WHEN 'run' THEN jsonb_build_object('workflow', n.workflow, 'result', s.label)
                    WHEN 'alert' THEN jsonb_build_object('kind', s.label)
+                   WHEN 'lock_timeout' THEN jsonb_build_object('actor', s.label)
                    WHEN 'found_late' THEN jsonb_build_object('actor', split_part(s.label, ' ', 1), 'kind',
                                                              split_part(s.label, ' ', 2))
                    WHEN 'transition' THEN jsonb_build_object('subject', split_part(s.label, ' ', 1), 'from',
@@ -108,6 +110,7 @@ LANGUAGE sql VOLATILE AS $$
     UNION ALL SELECT 'sas_transitions', '_total', s.labels, s.n FROM s WHERE s.metric = 'transition'
     UNION ALL SELECT 'sas_alerts', '_total', s.labels, s.n FROM s WHERE s.metric = 'alert'
     UNION ALL SELECT 'sas_found_late', '_total', s.labels, s.n FROM s WHERE s.metric = 'found_late'
+    UNION ALL SELECT 'sas_lock_timeouts', '_total', s.labels, s.n FROM s WHERE s.metric = 'lock_timeout'
     UNION ALL SELECT 'sas_purged_runs', '_total', '{}', coalesce(sum(s.n), 0) FROM s WHERE s.metric = 'purged'
     UNION ALL SELECT 'sas_metrics_dropped', '_total', '{}', coalesce(sum(s.n), 0) FROM s
         WHERE s.metric = 'dropped'
@@ -224,7 +227,8 @@ BEGIN
           WHERE families IS NULL
               OR families && '{sas_runs,sas_run_seconds,sas_run_wait_seconds,sas_attempts,sas_call_seconds,'
                              'sas_step_wait_seconds,sas_window_seconds,sas_late_replies,sas_transitions,'
-                             'sas_alerts,sas_found_late,sas_purged_runs,sas_metrics_dropped}'
+                             'sas_alerts,sas_found_late,sas_lock_timeouts,sas_purged_runs,'
+                             'sas_metrics_dropped}'
           UNION ALL SELECT g.family, '', g.labels, g.value FROM _sas.gauges_of_agents() g
           WHERE families IS NULL OR EXISTS (SELECT FROM unnest(families) u
                                             WHERE u ~ '^sas_(agent|functions|queue)_')

@@ -165,29 +165,50 @@ FROM sas.runs r;
 COMMENT ON VIEW sas.run_details IS 'Runs under the column names of cron.job_run_details, for dashboards made '
                                    'for that.';
 
+-- _sas.held_by(): in words, the sessions that keep the workers waiting: by a lock on a table of sas that
+-- conflicts with what they do, or because they restore a dump; null: there is none.
+CREATE FUNCTION _sas.held_by() RETURNS text
+LANGUAGE sql VOLATILE AS $$
+    SELECT string_agg(h.what, '; ' ORDER BY h.what)
+    FROM (SELECT format('table %s is locked by process %s (%s)', c.relname, l.pid, l.mode) AS what
+          FROM pg_locks l JOIN pg_class c ON c.oid = l.relation AND c.relnamespace = '_sas'::regnamespace
+          WHERE l.locktype = 'relation' AND l.granted AND c.relkind = 'r'
+            AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+            AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+          UNION ALL
+          SELECT format('process %s restores a dump, or changes the extension', s.excluded_by)
+          FROM _sas.launcher_state() s WHERE s.excluded_by IS NOT NULL) h
+$$;
+
 CREATE FUNCTION sas.health(OUT workers_loaded boolean, OUT launcher_pid int, OUT workers int,
-                           OUT slots_missing int, OUT leader_pid int,
+                           OUT slots_missing int, OUT leader_pid int, OUT held_by text,
                            OUT runs_open bigint, OUT runs_paused bigint, OUT steps_ready bigint,
                                OUT oldest_ready_at timestamptz, OUT breakers_open bigint,
                            OUT alerts_open bigint, OUT found_late bigint, OUT in_recovery boolean,
                                OUT version text, OUT ok boolean)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    SET lock_timeout = '500ms' AS $$
 BEGIN
     SELECT l.loaded, l.launcher_pid, l.slots_missing INTO workers_loaded, launcher_pid, slots_missing
     FROM _sas.launcher_state() l;
     SELECT count(*), min(w.pid) FILTER (WHERE w.leader AND w.actor = 'supervisor') INTO workers, leader_pid
     FROM sas.workers w;
-    SELECT count(*), count(*) FILTER (WHERE o.state = 'paused') INTO runs_open, runs_paused
-    FROM _sas.open_runs() o;
-    SELECT count(*), min(q.ready_at) INTO steps_ready, oldest_ready_at FROM _sas.ready q;
-    SELECT count(*) INTO breakers_open FROM sas.agents a WHERE a.breaker <> 'closed';
-    SELECT count(*) INTO alerts_open FROM _sas.alert a WHERE a.closed_at IS NULL
-        AND a.acknowledged_at IS NULL;
+    held_by := _sas.held_by();
+    BEGIN
+        SELECT count(*), count(*) FILTER (WHERE o.state = 'paused') INTO runs_open, runs_paused
+        FROM _sas.open_runs() o;
+        SELECT count(*), min(q.ready_at) INTO steps_ready, oldest_ready_at FROM _sas.ready q;
+        SELECT count(*) INTO breakers_open FROM sas.agents a WHERE a.breaker <> 'closed';
+        SELECT count(*) INTO alerts_open FROM _sas.alert a WHERE a.closed_at IS NULL
+            AND a.acknowledged_at IS NULL;
+    EXCEPTION WHEN lock_not_available THEN
+        NULL;  -- held_by says who
+    END;
     SELECT coalesce(sum(s.n), 0) INTO found_late FROM _sas.series() s WHERE s.metric = 'found_late';
     in_recovery := pg_is_in_recovery();
     SELECT e.extversion INTO version FROM pg_extension e WHERE e.extname = 'sas';
     ok := workers_loaded AND launcher_pid IS NOT NULL AND workers > 0 AND slots_missing = 0
-        AND breakers_open = 0 AND alerts_open = 0;
+        AND held_by IS NULL AND coalesce(breakers_open = 0 AND alerts_open = 0, false);
 END $$;
 COMMENT ON FUNCTION sas.health IS 'One row for a monitor: are the workers there, what is open, what waits, '
                                   'what an operator should look at.';

@@ -101,7 +101,7 @@ END $$;
 -- _sas.purge_ended(result, before, quantity, for_workflow): purges about so many runs that ended with this
 -- result until
 -- before, the oldest first; of one workflow only, or of all. Those that stay are tried again ten minutes
--- later.
+-- later, those that cannot be purged after an hour, with an alert.
 CREATE FUNCTION _sas.purge_ended(of_result text, before timestamptz, quantity int, for_workflow int,
                                  OUT runs bigint, OUT steps bigint, OUT attempts bigint)
 LANGUAGE plpgsql AS $$
@@ -136,12 +136,19 @@ BEGIN
     ripe := ARRAY(SELECT r.run_id FROM _sas.run r JOIN _sas.workflow_version v USING (version_id)
                   WHERE r.run_id = ANY (taken) AND r.state = 'stopped' AND r.finished_at <= before
                       AND (for_workflow IS NULL OR v.workflow_id = for_workflow));
-    done := _sas.purge_runs(ripe);
-    runs := done.runs;
-    steps := done.steps;
-    attempts := done.attempts;
+    done := _sas.apart('ARRAY[p.runs, p.steps, p.attempts] FROM _sas.purge_runs($1) p', ripe);
+    SELECT coalesce(sum(u.n) FILTER (WHERE u.at % 3 = 1), 0),
+           coalesce(sum(u.n) FILTER (WHERE u.at % 3 = 2), 0),
+           coalesce(sum(u.n) FILTER (WHERE u.at % 3 = 0), 0)
+    INTO runs, steps, attempts FROM unnest(done.results) WITH ORDINALITY AS u (n, at);
+    PERFORM _sas.raise_alert('purge-failed', 'purge', format('could not purge old runs: run %s: %s',
+                                                             ripe[done.failed[1]], done.errors[1]))
+    WHERE done.failed IS NOT NULL;
     INSERT INTO _sas.finished_run (result, ended_at, run_ids)
-    SELECT of_result, before + interval '10 min', done.stays WHERE cardinality(done.stays) > 0;
+    SELECT of_result, before + CASE WHEN u.n = ANY (done.failed) THEN interval '1 h' ELSE '10 min' END,
+           array_agg(u.run_id)
+    FROM unnest(ripe) WITH ORDINALITY AS u (run_id, n) JOIN _sas.run r ON r.run_id = u.run_id
+    GROUP BY u.n = ANY (done.failed);
     -- those of other workflows keep their time
     INSERT INTO _sas.finished_run (result, ended_at, run_ids)
     SELECT of_result, r.finished_at, array_agg(r.run_id)
@@ -152,8 +159,7 @@ END $$;
 
 -- _sas.purge_tick(quantity): for the leading supervisor: purges one batch of what is over the time of its
 -- setting.
--- Returns how much there was, and when the next will be due; null: never. What cannot be purged is
--- put off by an hour, with an alert.
+-- Returns how much there was, and when the next will be due; null: never.
 CREATE FUNCTION _sas.purge_tick(quantity int, OUT worked int, OUT next_due timestamptz)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -169,24 +175,17 @@ BEGIN
         CONTINUE WHEN keep IS NULL OR worked >= quantity;
         CONTINUE WHEN NOT EXISTS (SELECT FROM _sas.finished_run e WHERE e.result = of_result
                                   AND e.ended_at <= now - keep);
-        BEGIN
-            n := (_sas.purge_ended(of_result, now - keep, quantity - worked, NULL)).runs;
-            worked := worked + greatest(n, 1);
-        EXCEPTION WHEN OTHERS THEN
-            UPDATE _sas.finished_run e SET ended_at = now - keep + interval '1 h'
-            WHERE e.ctid = ANY (ARRAY(SELECT x.ctid FROM _sas.finished_run x WHERE x.result = of_result
-                                      AND x.ended_at <= now - keep
-                                      ORDER BY x.ended_at LIMIT quantity FOR UPDATE SKIP LOCKED));
-            PERFORM _sas.raise_alert('purge-failed', 'purge',
-                                     format('could not purge old runs: %s', SQLERRM));
-        END;
+        n := _sas.part('purge old runs', format('(_sas.purge_ended(%L, %L, %s, NULL)).runs', of_result,
+                                                now - keep, quantity - worked));
+        worked := worked + greatest(n, 1);
     END LOOP;
     WITH idle AS (
         DELETE FROM _sas.idle_version d
         WHERE d.ctid = ANY (ARRAY(SELECT i.ctid FROM _sas.idle_version i
                                   LIMIT quantity FOR UPDATE SKIP LOCKED)) RETURNING d.version_id)
     SELECT array_agg(DISTINCT i.version_id) INTO versions FROM idle i;
-    PERFORM _sas.purge_versions(versions) WHERE versions IS NOT NULL;
+    PERFORM _sas.part('purge versions', format('NULL::int FROM _sas.purge_versions(%L::int[])', versions))
+    WHERE versions IS NOT NULL;
     DELETE FROM _sas.alert l
     WHERE l.alert_id = ANY (ARRAY(SELECT x.alert_id FROM _sas.alert x
                                   WHERE x.closed_at <= now - _sas.retain('error')

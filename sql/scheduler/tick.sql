@@ -52,23 +52,19 @@ CREATE FUNCTION _sas.scheduler_tick(quantity int, OUT worked int, OUT next_due t
 LANGUAGE plpgsql AS $$
 DECLARE
     taken _sas.message[];
-    message _sas.message;
+    done record;
+    given bigint;
 BEGIN
-    SELECT array_agg(d) INTO taken FROM _sas.take_messages('s', quantity) d;
+    -- one by one: in this order
+    SELECT array_agg(d ORDER BY d.run_id, d.step_no, d.element) INTO taken
+    FROM _sas.take_messages('s', quantity) d;
     worked := coalesce(cardinality(taken), 0);
     IF worked > 0 THEN
-        BEGIN
-            PERFORM _sas.carry_out(taken);
-        EXCEPTION WHEN OTHERS THEN
-            FOR message IN SELECT * FROM unnest(taken) d ORDER BY d.run_id, d.step_no, d.element LOOP
-                BEGIN
-                    PERFORM _sas.carry_out(ARRAY[message]);
-                EXCEPTION WHEN OTHERS THEN
-                    PERFORM _sas.defer_message(message, SQLERRM);
-                END;
-            END LOOP;
-        END;
+        done := _sas.apart('NULL::bigint[] FROM _sas.carry_out($1)', taken);
+        PERFORM _sas.defer_message(taken[f.n], f.why) FROM unnest(done.failed, done.errors) AS f (n, why);
     END IF;
-    worked := worked + _sas.give_queue_slots(quantity);
-    next_due := _sas.next_message('s');
+    given := _sas.part('give out slots of queues', format('_sas.give_queue_slots(%s)', quantity));
+    worked := worked + coalesce(given, 0);
+    next_due := least(_sas.next_message('s'),
+                      CASE WHEN given IS NULL THEN _sas.now() + interval '100 ms' END);
 END $$;

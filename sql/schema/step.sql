@@ -124,6 +124,16 @@ CREATE TABLE _sas.message (
 CREATE INDEX message_next ON _sas.message (actor, due_at, run_id);
 COMMENT ON TABLE _sas.message IS 'Timers and messages to the scheduler (s) and the supervisor (v).';
 
+-- What a tick could not carry out, and leaves out until then: see sql/base/apart.sql.
+CREATE TABLE _sas.deferred_work (
+    kind text NOT NULL,
+    id bigint NOT NULL,
+    until timestamptz NOT NULL,
+    PRIMARY KEY (kind, id)
+);
+COMMENT ON TABLE _sas.deferred_work IS 'What raised in a tick, and is tried again later: a lease, a step of '
+                                       'a queue or a fallback by its run, the items of an infinite task.';
+
 -- How far the timers of deadlines have been set, as it holds after a crash: see _sas.set_timers.
 CREATE TABLE _sas.deadline_sweep (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),

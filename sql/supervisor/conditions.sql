@@ -148,6 +148,7 @@ BEGIN
     IF coalesce(_sas.shares_counted_ago() > 600, true) THEN
         PERFORM _sas.recount_shares();
     END IF;
+    PERFORM _sas.retry_deferred();
     SELECT array_agg(c.cause) INTO causes FROM _sas.conditions() c;
     PERFORM _sas.raise_alert(c.kind, c.cause, c.message, c.agent_id) FROM _sas.conditions() c
     WHERE c.raise AND NOT EXISTS (SELECT FROM _sas.alert l WHERE l.cause = c.cause AND l.closed_at IS NULL);
@@ -165,6 +166,6 @@ BEGIN
     WHERE l.closed_at IS NULL AND l.run_id IS NOT NULL AND _sas.has_runs(l.kind) AND l.kind <> 'stuck'
       AND NOT EXISTS (SELECT FROM _sas.alert_run m WHERE m.alert_id = l.alert_id)
     HAVING count(*) > 0;
-    RETURN causes IS NOT NULL OR EXISTS (SELECT FROM _sas.lease)
+    RETURN causes IS NOT NULL OR EXISTS (SELECT FROM _sas.lease) OR EXISTS (SELECT FROM _sas.deferred_work)
         OR EXISTS (SELECT FROM _sas.alert l WHERE l.closed_at IS NULL);
 END $$;

@@ -14,23 +14,14 @@ CREATE FUNCTION _sas.decide_due(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     taken _sas.message[];
-    message _sas.message;
+    done record;
 BEGIN
     SELECT array_agg(d) INTO taken FROM _sas.take_messages('v', quantity) d;
     IF taken IS NULL THEN
         RETURN 0;
     END IF;
-    BEGIN
-        PERFORM _sas.decide_on(taken);
-    EXCEPTION WHEN OTHERS THEN
-        FOREACH message IN ARRAY taken LOOP
-            BEGIN
-                PERFORM _sas.decide_on(ARRAY[message]);
-            EXCEPTION WHEN OTHERS THEN
-                PERFORM _sas.defer_message(message, SQLERRM);
-            END;
-        END LOOP;
-    END;
+    done := _sas.apart('NULL::bigint[] FROM _sas.decide_on($1)', taken);
+    PERFORM _sas.defer_message(taken[f.n], f.why) FROM unnest(done.failed, done.errors) AS f (n, why);
     RETURN cardinality(taken);
 END $$;
 

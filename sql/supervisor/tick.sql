@@ -20,8 +20,9 @@ DECLARE
     marks timestamptz[];
 BEGIN
     PERFORM _sas.report_lateness();
-    worked := _sas.take_back(boot, live, newest, quantity) + _sas.decide_due(quantity)
-        + _sas.leave_closed_limits(quantity);
+    worked := _sas.take_back(boot, live, newest, quantity)
+        + coalesce(_sas.part('decide on failures', format('_sas.decide_due(%s)', quantity)), 0)
+        + coalesce(_sas.part('leave closed limits', format('_sas.leave_closed_limits(%s)', quantity)), 0);
     -- what nobody was woken for is not to wait for the next wake-up: it is counted by who takes it
     IF worked = 0 THEN
         PERFORM _sas.check_low_water();
@@ -51,19 +52,44 @@ LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := _sas.now();
     found _sas.lease[];
+    judged _sas.lease[];
+    done record;
 BEGIN
     SELECT array_agg(q) INTO found
     FROM (SELECT l.* FROM _sas.lease l
-          WHERE l.next_by <= now OR l.worker_id > 0
-              AND (l.boot <> $1 OR l.worker_id <= newest AND NOT l.worker_id = ANY (live))
+          WHERE (l.next_by <= now OR l.worker_id > 0
+                 AND (l.boot <> $1 OR l.worker_id <= newest AND NOT l.worker_id = ANY (live)))
+            AND NOT _sas.is_deferred('lease', l.lease_id)
           ORDER BY l.next_by LIMIT quantity FOR UPDATE SKIP LOCKED) q;
     -- the lease of a worker that has died since the last tick was there to be found since then
     PERFORM _sas.found('lease', 'lease', CASE WHEN l.next_by <= now THEN l.next_by ELSE _sas.last_tick() END)
     FROM unnest(found) l;
-    IF found IS NOT NULL THEN
-        PERFORM _sas.take_back_leases(_sas.pass_by_writing(found, boot, live), boot, live, newest);
+    IF found IS NULL THEN
+        RETURN 0;
     END IF;
-    RETURN coalesce(cardinality(found), 0);
+    judged := _sas.pass_by_writing(found, boot, live);
+    done := _sas.apart(format('NULL::bigint[] FROM _sas.take_back_leases($1, %s, %L::bigint[], %s)', boot,
+                              live, newest), judged);
+    PERFORM _sas.take_back_apart(judged[f.n], boot, live, newest) FROM unnest(done.failed) AS f (n);
+    RETURN cardinality(found);
+END $$;
+
+-- _sas.take_back_apart(lease, boot, live, newest): something under this lease cannot be taken back: the other
+-- steps under it are, and it is tried again in a minute.
+--   writes  lease
+CREATE FUNCTION _sas.take_back_apart(of_lease _sas.lease, boot bigint, live bigint[], newest bigint)
+RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    runs bigint[] := ARRAY(SELECT DISTINCT unnest(of_lease.run_ids));
+    done record := _sas.apart(format('NULL::bigint[] FROM _sas.take_back_leases(ARRAY[%L::_sas.lease], %s, '
+                                     '%L::bigint[], %s, $1)', of_lease, boot, live, newest), runs);
+BEGIN
+    IF done.failed IS NOT NULL THEN
+        UPDATE _sas.lease l SET next_by = _sas.now() + interval '1 min' WHERE l.lease_id = of_lease.lease_id;
+        PERFORM _sas.defer_apart('lease', array_agg(of_lease.lease_id), array_agg(f.why),
+                                 array_agg(runs[f.n])) FROM unnest(done.failed, done.errors) AS f (n, why);
+    END IF;
 END $$;
 
 -- _sas.pass_by_writing(leases, boot, live): those of these leases that are judged now. A worker that has not
@@ -113,16 +139,16 @@ LANGUAGE sql STABLE AS $$
                       AND a.element = s.element AND a.request_id = s.request_id)
 $$;
 
--- _sas.take_back_leases(leases, boot, live, newest): takes back what is overdue under these leases, as far as
--- nobody else holds its run. A worker that still calls the function of such a step cannot commit it any more,
--- and is ended (base/peers.h).
+-- _sas.take_back_leases(leases, boot, live, newest, only_runs): takes back what is overdue under these
+-- leases, of these runs only or of all, as far as nobody else holds its run. A worker that still calls the
+-- function of such a step cannot commit it any more, and is ended (base/peers.h).
 --   holds   the locks of the leases
 --   locks   the runs that nobody else holds
 --   writes  attempt, step, lease; due or ready, for what comes next
 --   wakes   the supervisor for what has failed, the workers for what goes on
 --   next    _sas.decide_due, for what has failed
-CREATE FUNCTION _sas.take_back_leases(leases _sas.lease[], boot bigint, live bigint[], newest bigint)
-RETURNS void
+CREATE FUNCTION _sas.take_back_leases(leases _sas.lease[], boot bigint, live bigint[], newest bigint,
+                                      only_runs bigint[] DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := _sas.now();
@@ -130,7 +156,8 @@ DECLARE
     failed _sas.step_change[];
     again _sas.step_change[];
 BEGIN
-    locked := _sas.lock_runs(ARRAY(SELECT DISTINCT unnest(l.run_ids) FROM unnest(leases) l));
+    locked := _sas.lock_runs(coalesce(only_runs,
+                                      ARRAY(SELECT DISTINCT unnest(l.run_ids) FROM unnest(leases) l)));
 
     WITH held AS MATERIALIZED (SELECT * FROM _sas.held_steps(leases, boot, live, newest)),
     over AS (

@@ -278,31 +278,47 @@ BEGIN
 END $$;
 
 -- _sas.take_back_items(boot, live, newest, quantity): claims of workers that are gone are failures, of a
--- whole batch none:
--- nobody knows which one it was, and each is alone the next time. Returns how many, and the workers that are
--- at it for too long.
-CREATE FUNCTION _sas.take_back_items(boot bigint, live bigint[], newest bigint, quantity int, OUT worked int,
-                                     OUT stuck bigint[])
+-- whole batch none: nobody knows which one it was, and each is alone the next time. Returns how many.
+CREATE FUNCTION _sas.take_back_items(boot bigint, live bigint[], newest bigint, quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     locked bigint[];
-    found record;
+    done record;
 BEGIN
     SELECT array_agg(g.watch_id) INTO locked
     FROM (SELECT k.watch_id FROM _sas.watch_work k
           WHERE k.worker_id IS NOT NULL
               AND (k.boot <> $1 OR k.worker_id <= newest AND NOT k.worker_id = ANY (live))
+              AND NOT _sas.is_deferred('items', k.watch_id)
           LIMIT quantity) q
     CROSS JOIN LATERAL (
         SELECT d.watch_id FROM _sas.watch_done d WHERE d.watch_id = q.watch_id FOR UPDATE SKIP LOCKED) g;
+    IF locked IS NULL THEN
+        RETURN 0;
+    END IF;
+    done := _sas.apart(format('ARRAY[_sas.finish_lost_items($1, %s, %L::bigint[], %s)]', boot, live, newest),
+                       locked);
+    PERFORM _sas.defer_apart('items', array_agg(locked[f.n]), array_agg(f.why))
+    FROM unnest(done.failed, done.errors) AS f (n, why) HAVING count(*) > 0;
+    RETURN (SELECT coalesce(sum(n), 0) FROM unnest(done.results) n);
+END $$;
+
+-- _sas.finish_lost_items(ids, boot, live, newest): the claims of these tasks, whose rows are locked, are over
+-- where their worker is gone. Returns how many.
+CREATE FUNCTION _sas.finish_lost_items(ids bigint[], boot bigint, live bigint[], newest bigint) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    found record;
+    n_found int;
+BEGIN
     -- a statement of its own: another worker may have claimed one of them before it was locked
     SELECT array_agg(k.watch_id) AS ids, array_agg(k.together > 1 AND NOT g.alone) AS crowd INTO found
     FROM _sas.watch_work k JOIN _sas.watch_done g USING (watch_id)
-    WHERE k.watch_id = ANY (locked) AND k.worker_id IS NOT NULL
-      AND (k.boot <> $1 OR k.worker_id <= newest AND NOT k.worker_id = ANY (live));
-    worked := coalesce(cardinality(found.ids), 0);
-    IF worked > 0 THEN
-        PERFORM _sas.finish_items(found.ids, array_fill(NULL::bigint, ARRAY[worked]),
+    WHERE k.watch_id = ANY ($1) AND k.worker_id IS NOT NULL
+      AND (k.boot <> $2 OR k.worker_id <= newest AND NOT k.worker_id = ANY (live));
+    n_found := coalesce(cardinality(found.ids), 0);
+    IF n_found > 0 THEN
+        PERFORM _sas.finish_items(found.ids, array_fill(NULL::bigint, ARRAY[n_found]),
                                   (SELECT array_agg(CASE WHEN NOT c
                                                     THEN _sas.watch_problem('worker-lost',
                                         'the worker that delivered the items is gone', NULL) END
@@ -311,9 +327,16 @@ BEGIN
                                   found.crowd);
         PERFORM _sas.wake_items();
     END IF;
-    SELECT array_agg(DISTINCT k.worker_id) INTO stuck
-    FROM _sas.watch_work k WHERE k.worker_id = ANY (live) AND k.boot = $1
-        AND k.due_at + interval '500 ms' <= _sas.now();
+    RETURN n_found;
+END $$;
+
+-- _sas.stuck_with_items(boot, live): the workers that are at the items of a task for too long.
+CREATE FUNCTION _sas.stuck_with_items(boot bigint, live bigint[]) RETURNS bigint[]
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT array_agg(DISTINCT k.worker_id)
+            FROM _sas.watch_work k WHERE k.worker_id = ANY (live) AND k.boot = $1
+                AND k.due_at + interval '500 ms' <= _sas.now());
 END $$;
 
 -- _sas.begin_invocation(node_id, watch_id, epoch): what a function is called with, by the worker that hosts

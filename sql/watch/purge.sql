@@ -22,6 +22,7 @@ DECLARE
     now timestamptz := _sas.now();
     keep interval := _sas.retain('success');
     ids bigint[];
+    done record;
 BEGIN
     worked := 0;
     IF keep IS NULL OR NOT EXISTS (SELECT FROM _sas.watch_ended) THEN
@@ -32,14 +33,15 @@ BEGIN
                        ORDER BY e.ended_at LIMIT quantity) o
                  CROSS JOIN LATERAL (SELECT x.watch_id FROM _sas.watch x WHERE x.watch_id = o.watch_id
                                      AND x.state = 'deleted' FOR UPDATE SKIP LOCKED) w);
-    BEGIN
-        PERFORM _sas.forget_watches(ids);
-        worked := cardinality(ids);
-    EXCEPTION WHEN OTHERS THEN
-        UPDATE _sas.watch_ended e SET ended_at = now - keep + interval '1 h' WHERE e.watch_id = ANY (ids);
+    done := _sas.apart('NULL::bigint[] FROM _sas.forget_watches($1)', ids);
+    worked := cardinality(ids) - coalesce(cardinality(done.failed), 0);
+    IF done.failed IS NOT NULL THEN
+        UPDATE _sas.watch_ended e SET ended_at = now - keep + interval '1 h'
+        WHERE e.watch_id = ANY (ARRAY(SELECT ids[n] FROM unnest(done.failed) n));
         PERFORM _sas.raise_alert('purge-failed', 'purge watches',
-                                 format('could not purge deleted tasks: %s', SQLERRM));
-    END;
+                                 format('could not purge deleted tasks: task %s: %s', ids[done.failed[1]],
+                                        done.errors[1]));
+    END IF;
     SELECT greatest(e.ended_at + keep, CASE worked WHEN 0 THEN now + interval '10 s' END) INTO next_due
     FROM _sas.watch_ended e ORDER BY e.ended_at LIMIT 1;
 END $$;

@@ -5,32 +5,30 @@
 -- to be woken for what has come due.
 
 -- _sas.supervise_watches(boot, live, newest): one turn of the leading supervisor, of infinite tasks; what it
--- takes and returns is as in _sas.supervisor_tick. An error is an alert.
+-- takes and returns is as in _sas.supervisor_tick. A part that raises is an alert, and holds up no other.
 --   locks   what nobody else holds; the rest is looked at again
 --   writes  node, watch, watch_held, watch_flow, watch_done, watch_note
 --   wakes   hosts that have room or are asked for something, workers of inboxes that are due
 CREATE FUNCTION _sas.supervise_watches(boot bigint, live bigint[], newest bigint, OUT worked int,
                                        OUT next_due timestamptz, OUT stuck bigint[])
 LANGUAGE plpgsql AS $$
-DECLARE
-    back record;
 BEGIN
-    worked := _sas.end_nodes(boot, live, newest);
+    worked := coalesce(_sas.part('end nodes',
+                                 format('_sas.end_nodes(%s, %L::bigint[], %s)', boot, live, newest)), 0);
     IF NOT EXISTS (SELECT FROM _sas.watch) THEN
         next_due := _sas.next_lease();
         RETURN;
     END IF;
-    worked := worked + _sas.take_over(1000);
-    SELECT * INTO back FROM _sas.take_back_items(boot, live, newest, 1000);
-    stuck := back.stuck;
-    worked := worked + back.worked + _sas.check_requested(1000) + _sas.ask_again();
-    PERFORM _sas.wake_hosts();
+    worked := worked
+        + coalesce(_sas.part('take over infinite tasks', '_sas.take_over(1000)'), 0)
+        + coalesce(_sas.part('take items back',
+                             format('_sas.take_back_items(%s, %L::bigint[], %s, 1000)', boot, live,
+                                    newest)), 0)
+        + coalesce(_sas.part('check infinite tasks', '_sas.check_requested(1000)'), 0)
+        + coalesce(_sas.part('ask hosts', '_sas.ask_again()'), 0);
+    PERFORM _sas.part('wake hosts', 'NULL::int FROM _sas.wake_hosts()');
+    stuck := _sas.stuck_with_items(boot, live);
     next_due := least(_sas.next_lease(), _sas.next_watch_due());
-EXCEPTION WHEN OTHERS THEN
-    PERFORM _sas.raise_alert('stuck', 'watches stuck',
-                             format('could not supervise infinite tasks: %s', SQLERRM));
-    worked := 0;
-    next_due := _sas.now() + interval '10 s';
 END $$;
 
 -- _sas.end_nodes(boot, live, newest): nodes that are gone have ended. Workers are known by their id; outside
@@ -159,6 +157,7 @@ CREATE FUNCTION _sas.check_requested(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     ids bigint[];
+    done record;
 BEGIN
     WITH due AS (
         DELETE FROM _sas.watch_check d
@@ -169,7 +168,10 @@ BEGIN
     IF ids IS NULL THEN
         RETURN 0;
     END IF;
-    PERFORM _sas.settle_free(ids);
+    done := _sas.apart('NULL::bigint[] FROM _sas.settle_free($1)', ids);
+    PERFORM _sas.check_watches(array_agg(ids[f.n]), '1 min'),
+            _sas.defer_apart('watch', array_agg(ids[f.n]), array_agg(f.why))
+    FROM unnest(done.failed, done.errors) AS f (n, why) HAVING count(*) > 0;
     RETURN cardinality(ids);
 END $$;
 

@@ -12,6 +12,10 @@
  * is a transaction above READ COMMITTED, whose snapshot would never show the
  * end.
  *
+ * While it sleeps the session keeps no snapshot, where it can let go of it:
+ * where the function is all that a query of the client does.  Else VACUUM
+ * could remove nothing that is dead since the wait began.
+ *
  * Nothing is stored: after a crash or a cancel, call it again.  A lost
  * wake-up costs time, not the answer: the session checks again every
  * SAS_WAIT_CHECK_MS by itself.
@@ -19,13 +23,17 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "executor/execdesc.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "nodes/execnodes.h"
 #include "storage/latch.h"
+#include "tcop/pquery.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
+#include "utils/portal.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
@@ -99,9 +107,59 @@ wait_check_run(int64 run_id, SasWaitRow *row)
 	return over;
 }
 
+/*
+ * The query of the client, if it scans this function and nothing else: then
+ * nobody but the query itself refers to its snapshot, and it may get a new
+ * one in between.  NULL: something else does.
+ */
+static QueryDesc *
+wait_own_query(ReturnSetInfo *rsinfo)
+{
+	QueryDesc  *query = ActivePortal != NULL && ActivePortal->strategy == PORTAL_ONE_SELECT ? ActivePortal->queryDesc : NULL;
+
+	if (query == NULL || query->planstate == NULL || !IsA(query->planstate, FunctionScanState) ||
+		query->planstate->ps_ExprContext != rsinfo->econtext || query->estate->es_subplanstates != NIL ||
+		query->estate->es_snapshot != query->snapshot || CurrentResourceOwner != ActivePortal->resowner ||
+		!ActiveSnapshotSet() || GetActiveSnapshot() != query->snapshot)
+		return NULL;
+	return query;
+}
+
+/* An ERROR in between ends the transaction, and the query with it. */
+static void
+wait_let_go(QueryDesc *query)
+{
+	Snapshot	snapshot = query->snapshot;
+
+	PopActiveSnapshot();
+	query->snapshot = query->estate->es_snapshot = InvalidSnapshot;
+	UnregisterSnapshot(snapshot);	/* of the executor */
+	UnregisterSnapshot(snapshot);	/* of the query */
+}
+
+static void
+wait_look_again(QueryDesc *query)
+{
+	query->snapshot = RegisterSnapshot(GetTransactionSnapshot());
+	query->estate->es_snapshot = RegisterSnapshot(query->snapshot);
+	PushActiveSnapshot(query->snapshot);
+}
+
+static void
+wait_sleep(QueryDesc *query, long ms)
+{
+	if (query != NULL)
+		wait_let_go(query);
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms, PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+	if (query != NULL)
+		wait_look_again(query);
+}
+
 /* Sleeps and checks in turn; the row is in the scratch context at the end. */
 static void
-wait_until_over(int64 run_id, int64 span_us, MemoryContext scratch, SasWaitRow *row)
+wait_until_over(int64 run_id, int64 span_us, QueryDesc *query, MemoryContext scratch, SasWaitRow *row)
 {
 	int64		end_us = sas_base_clock_monotonic_us() + span_us;
 	long		nap_ms = sas_wake_wait_begin(run_id) ? SAS_WAIT_CHECK_MS : SAS_WAIT_POLL_MS;
@@ -113,11 +171,7 @@ wait_until_over(int64 run_id, int64 span_us, MemoryContext scratch, SasWaitRow *
 
 		if (left_us <= 0)
 			break;
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 Min((long) Min((left_us + 999) / 1000, SAS_WAIT_CHECK_MS), nap_ms),
-						 PG_WAIT_EXTENSION);
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
+		wait_sleep(query, Min((long) Min((left_us + 999) / 1000, SAS_WAIT_CHECK_MS), nap_ms));
 		MemoryContextReset(scratch);
 	}
 	MemoryContextSwitchTo(old);
@@ -144,7 +198,7 @@ sas_api_wait(PG_FUNCTION_ARGS)
 	scratch = AllocSetContextCreate(CurrentMemoryContext, "sas wait", ALLOCSET_SMALL_SIZES);
 	PG_TRY();
 	{
-		wait_until_over(run_id, span_us, scratch, &row);
+		wait_until_over(run_id, span_us, wait_own_query(rsinfo), scratch, &row);
 	}
 	PG_FINALLY();
 	{

@@ -23,6 +23,7 @@
 #include "store/ending.h"
 #include "wake/wakeup.h"
 #include "work/late.h"
+#include "worker/exclusion.h"
 #include "worker/lifecycle.h"
 #include "worker/registry.h"
 #include "worker/turn.h"
@@ -132,8 +133,9 @@ sas_api_launcher_state(PG_FUNCTION_ARGS)
 {
 	SasLauncherState state = sas_worker_registry_launcher();
 	TupleDesc	desc;
-	Datum		values[5];
-	bool		nulls[5] = {false};
+	int			excluded_by = sas_worker_excluded_by(MyDatabaseId);
+	Datum		values[6];
+	bool		nulls[6] = {false};
 
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
@@ -145,6 +147,8 @@ sas_api_launcher_state(PG_FUNCTION_ARGS)
 	values[3] = TimestampTzGetDatum(state.missing_since);
 	nulls[4] = state.probed_at == 0;
 	values[4] = TimestampTzGetDatum(state.probed_at);
+	nulls[5] = excluded_by == 0;
+	values[5] = Int32GetDatum(excluded_by);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
 }
 

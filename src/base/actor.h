@@ -54,8 +54,8 @@ extern bool sas_base_retire;
 extern bool sas_base_leaving;
 
 /*
- * The last tick was cancelled (pg_cancel_backend): its work is tried again,
- * and the failure is not counted.
+ * The last tick was cancelled (pg_cancel_backend), or gave up a lock that a
+ * session holds: its work is tried again, and the failure is not counted.
  */
 extern bool sas_base_tick_cancelled;
 

@@ -25,10 +25,11 @@ typedef enum SasMetric
 	SAS_METRIC_TRANSITION,		/* subject and states */
 	SAS_METRIC_ALERT,			/* kind */
 	SAS_METRIC_PURGED,			/* runs that were purged */
-	SAS_METRIC_FOUND_LATE		/* actor and kind */
+	SAS_METRIC_FOUND_LATE,		/* actor and kind */
+	SAS_METRIC_LOCK_TIMEOUT		/* actor */
 } SasMetric;
 
-#define SAS_METRICS (SAS_METRIC_FOUND_LATE + 1)
+#define SAS_METRICS (SAS_METRIC_LOCK_TIMEOUT + 1)
 
 /* Upper bounds of the buckets in seconds; what is above the last is in none. */
 extern const double sas_metrics_bounds[SAS_METRICS_BUCKETS];

@@ -33,7 +33,8 @@ static const SasPin pins_settings[] = {
 	/* the limits of a transaction are the worker's; a user's function may set some of them, until it returns */
 	{"search_path", "pg_catalog, pg_temp", true},
 	{"statement_timeout", "0", true},
-	{"lock_timeout", "0", true},
+	/* no tick waits for a lock that a session holds; where one does after all, it gives way to what it can do */
+	{"lock_timeout", "1s"},
 	{"transaction_timeout", "0", true},
 	{"idle_in_transaction_session_timeout", "0", true},
 	{"idle_session_timeout", "0", true},

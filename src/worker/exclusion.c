@@ -70,6 +70,24 @@ sas_worker_exclusion_mine(void)
 	return exclusion_n_mine > 0;
 }
 
+int
+sas_worker_excluded_by(Oid dboid)
+{
+	HASH_SEQ_STATUS scan;
+	SasExclusion *e;
+	int			pid = 0;
+
+	if (sas_worker_shmem == NULL)
+		return 0;
+	sas_base_table_lock(&exclusion_table, LW_SHARED);
+	hash_seq_init(&scan, exclusion_table.entries);
+	while ((e = hash_seq_search(&scan)) != NULL)
+		if (e->dboid == dboid)
+			pid = e->pid;
+	sas_base_table_unlock(&exclusion_table);
+	return pid;
+}
+
 bool
 sas_worker_exclusion_active(Oid dboid)
 {

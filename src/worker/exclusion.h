@@ -27,7 +27,8 @@ extern void sas_worker_exclusion_keep(void);
 extern void sas_worker_exclusion_end_transaction(void);
 extern bool sas_worker_exclusion_mine(void);
 
-/* Does any session exclude workers from that database? */
+/* Does any session exclude workers from that database?  by: one that does, or 0. */
 extern bool sas_worker_exclusion_active(Oid dboid);
+extern int	sas_worker_excluded_by(Oid dboid);
 
 #endif							/* SAS_WORKER_EXCLUSION_H */

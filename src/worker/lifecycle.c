@@ -19,7 +19,12 @@
  * theirs are loaded would take their numbers. So a session that restores a
  * dump excludes workers until it ends, or until it calls a verb. Two signs
  * show a restore: check_function_bodies is off, as pg_dump and pg_restore
- * set it before they create anything; or a COPY into a table of sas.
+ * set it before they create anything; or a COPY that has put rows into a
+ * table of sas. Until it has, workers are excluded for its transaction.
+ *
+ * DROP EXTENSION locks the tables one by one, in an order that no session
+ * inside sas keeps: each would wait for the other. So they are locked before,
+ * in a way that waits for one table only while it holds no other.
  *
  * No worker is stopped for a statement that is going to be refused: the
  * checks below repeat those of the server, and in doubt they stop none.
@@ -30,16 +35,21 @@
 
 #include "access/genam.h"
 #include "access/htup_details.h"
+#include "access/table.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_authid.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
+#include "storage/lmgr.h"
 #include "tcop/utility.h"
+#include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/syscache.h"
 
@@ -57,12 +67,14 @@ typedef struct SasIntent
 	Oid			exclude;		/* database from which workers are excluded */
 	bool		probe;			/* probe this database at commit */
 	bool		created;		/* CREATE EXTENSION of any name */
+	bool		drops;			/* DROP EXTENSION sas */
 	bool		dropped;		/* something that may have taken the extension along */
 	bool		rescan;			/* read pg_database again at commit */
 	Oid			gone;			/* database to be dropped */
 	bool		prepared;		/* ends a prepared transaction */
 	bool		discards;		/* DISCARD ALL */
 	bool		restores;		/* a dump */
+	bool		loads;			/* a COPY that may be part of a restore */
 } SasIntent;
 
 static ProcessUtility_hook_type lifecycle_previous_hook = NULL;
@@ -234,7 +246,7 @@ lifecycle_intent(Node *node, bool top_level, SasIntent *intent)
 				return true;
 			if (!lifecycle_drops_extension((DropStmt *) node))
 				return false;
-			intent->probe = true;
+			intent->probe = intent->drops = true;
 			intent->exclude = lifecycle_owned_extension();
 			return true;
 		case T_AlterExtensionStmt:
@@ -251,8 +263,10 @@ lifecycle_intent(Node *node, bool top_level, SasIntent *intent)
 				!OidIsValid(get_extension_oid("sas", true));
 			return true;
 		case T_CopyStmt:
-			intent->restores = lifecycle_loads((CopyStmt *) node);
-			return intent->restores;
+			intent->loads = lifecycle_loads((CopyStmt *) node);
+			if (intent->loads)
+				intent->exclude = MyDatabaseId;
+			return intent->loads;
 		case T_DiscardStmt:
 			/* a pooled connection is handed on */
 			intent->discards = ((DiscardStmt *) node)->target == DISCARD_ALL;
@@ -318,6 +332,64 @@ lifecycle_next(PlannedStmt *pstmt, const char *query, bool read_only,
 		standard_ProcessUtility(pstmt, query, read_only, context, params, environment, dest, qc);
 }
 
+/* The tables, views and sequences of sas. */
+static List *
+lifecycle_relations(void)
+{
+	Oid			namespace = get_namespace_oid("_sas", true);
+	Relation	classes = table_open(RelationRelationId, AccessShareLock);
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	List	   *oids = NIL;
+
+	ScanKeyInit(&key, Anum_pg_class_relnamespace, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(namespace));
+	scan = systable_beginscan(classes, InvalidOid, false, NULL, 1, &key);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		Form_pg_class form = (Form_pg_class) GETSTRUCT(tuple);
+
+		if (form->relkind == RELKIND_RELATION || form->relkind == RELKIND_VIEW || form->relkind == RELKIND_SEQUENCE)
+			oids = lappend_oid(oids, form->oid);
+	}
+	systable_endscan(scan);
+	table_close(classes, AccessShareLock);
+	return oids;
+}
+
+/* Locks all of them.  One that a session has is waited for while no other is held; then the others are tried again. */
+static void
+lifecycle_lock_relations(void)
+{
+	List	   *oids = lifecycle_relations();
+	Oid			waited = InvalidOid;
+
+	for (;;)
+	{
+		Oid			taken = InvalidOid;
+		int			n = 0;
+		ListCell   *cell;
+
+		foreach(cell, oids)
+		{
+			if (!ConditionalLockRelationOid(lfirst_oid(cell), AccessExclusiveLock))
+			{
+				taken = lfirst_oid(cell);
+				break;
+			}
+			n++;
+		}
+		if (!OidIsValid(taken))
+			return;
+		for (int i = 0; i < n; i++)
+			UnlockRelationOid(list_nth_oid(oids, i), AccessExclusiveLock);
+		if (OidIsValid(waited))
+			UnlockRelationOid(waited, AccessExclusiveLock);
+		LockRelationOid(taken, AccessExclusiveLock);
+		waited = taken;
+	}
+}
+
 /* Carries out a statement that concerns workers. */
 static void
 lifecycle_follow(const SasIntent *intent, PlannedStmt *pstmt, const char *query, bool read_only,
@@ -329,9 +401,13 @@ lifecycle_follow(const SasIntent *intent, PlannedStmt *pstmt, const char *query,
 	{
 		if (OidIsValid(intent->exclude))
 			sas_worker_exclusion_begin(intent->exclude);
+		if (intent->drops && OidIsValid(intent->exclude))
+			lifecycle_lock_relations();
 		if (intent->restores)
 			lifecycle_restores();
 		lifecycle_next(pstmt, query, read_only, context, params, environment, dest, qc);
+		if (intent->loads && (qc == NULL || qc->nprocessed > 0))
+			lifecycle_restores();
 		lifecycle_note(intent);
 	}
 	PG_FINALLY();

@@ -14,7 +14,9 @@
  * launcher starts another one after a pause of its own.
  *
  * pg_cancel_backend() ends what a tick does, and does nothing between ticks:
- * a cancel does not mean that the worker is broken.
+ * a cancel does not mean that the worker is broken. Neither does a lock
+ * timeout: a session holds a table, and the tick is tried again until it does
+ * not. Such ticks are counted in a metric, and logged once a minute.
  */
 #include "postgres.h"
 
@@ -33,6 +35,7 @@
 
 #include "base/clock.h"
 #include "base/compat.h"
+#include "metrics/metrics.h"
 #include "wake/wakeup.h"
 #include "work/late.h"
 #include "worker/loop.h"
@@ -43,6 +46,9 @@
 #define ERRORS_MAX 10
 #define ERROR_PAUSE_MS 100
 #define ERROR_PAUSE_MAX_MS 5000
+
+/* A table that a session holds is waited for in every tick: not each one is logged. */
+#define LOCK_LOG_US (60 * INT64CONST(1000000))
 
 /* Whatever a tick asks for: the machine's clock may jump. */
 #define SLEEP_MAX_MS (60 * 1000)
@@ -94,14 +100,45 @@ loop_interrupts(void)
 
 /* ---------------------------------------------------------------- turns */
 
-/* In the catch block of a tick: logs the error and cleans up; true when the tick was cancelled. */
+typedef enum SasTickEnd
+{
+	SAS_TICK_DONE,
+	SAS_TICK_CANCELLED,
+	SAS_TICK_LOCKED_OUT,
+	SAS_TICK_FAILED
+} SasTickEnd;
+
+/* Counts a tick that gave up a lock; true when that is to be logged. */
 static bool
+loop_count_lock(void)
+{
+	static int64 logged_us = 0;
+	int64		now = sas_base_clock_monotonic_us();
+	bool		due = logged_us == 0 || now - logged_us >= LOCK_LOG_US;
+
+	sas_metrics_add(SAS_METRIC_LOCK_TIMEOUT, 0, 0, sas_base_actor_name(sas_base_self.actor), 1, -1);
+	if (due)
+		logged_us = now;
+	return due;
+}
+
+/* In the catch block of a tick: logs the error and cleans up. */
+static SasTickEnd
 loop_recover(void)
 {
-	bool		cancelled = geterrcode() == ERRCODE_QUERY_CANCELED;
+	SasTickEnd	end = SAS_TICK_FAILED;
+	bool		logs = true;
 
 	HOLD_INTERRUPTS();
-	EmitErrorReport();
+	if (geterrcode() == ERRCODE_QUERY_CANCELED)
+		end = SAS_TICK_CANCELLED;
+	else if (geterrcode() == ERRCODE_LOCK_NOT_AVAILABLE)
+	{
+		end = SAS_TICK_LOCKED_OUT;
+		logs = loop_count_lock();
+	}
+	if (logs)
+		EmitErrorReport();
 	AbortOutOfAnyTransaction();
 	LWLockReleaseAll();
 	ConditionVariableCancelSleep();
@@ -109,15 +146,8 @@ loop_recover(void)
 	MemoryContextSwitchTo(loop_scratch);
 	FlushErrorState();
 	RESUME_INTERRUPTS();
-	return cancelled;
+	return end;
 }
-
-typedef enum SasTickEnd
-{
-	SAS_TICK_DONE,
-	SAS_TICK_CANCELLED,
-	SAS_TICK_FAILED
-} SasTickEnd;
 
 static int
 loop_in_flight(void)
@@ -143,12 +173,12 @@ loop_tick(SasTick *tick)
 	}
 	PG_CATCH();
 	{
-		end = loop_recover() ? SAS_TICK_CANCELLED : SAS_TICK_FAILED;
+		end = loop_recover();
 	}
 	PG_END_TRY();
 	/* an ERROR let all of them go */
 	HOLD_CANCEL_INTERRUPTS();
-	sas_base_tick_cancelled = end == SAS_TICK_CANCELLED;
+	sas_base_tick_cancelled = end == SAS_TICK_CANCELLED || end == SAS_TICK_LOCKED_OUT;
 	sas_worker_session_interruptible = false;
 	Assert(!IsTransactionState());
 	MemoryContextSwitchTo(loop_scratch);

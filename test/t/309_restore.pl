@@ -83,7 +83,9 @@ ok(wait_for($node, 'SELECT count(*) > 3 FROM sas.workers', 't', dbname => 'resto
 my $before = $node->safe_psql('restored', 'SELECT string_agg(pid::text, chr(32) ORDER BY pid) FROM sas.workers');
 $gate->query('SET check_function_bodies = off; CREATE EXTENSION IF NOT EXISTS sas');
 is($node->safe_psql('restored', 'SELECT string_agg(pid::text, chr(32) ORDER BY pid) FROM sas.workers'), $before, 'an extension that is there already keeps no worker away');
-$gate->query('BEGIN; COPY _sas.override FROM PROGRAM $$true$$; ROLLBACK');
+$gate->query('COPY _sas.override FROM PROGRAM $$true$$');
+ok(wait_for($node, 'SELECT count(*) > 3 FROM sas.workers', 't', dbname => 'restored'), 'nor does a COPY of no rows');
+$gate->query('BEGIN; COPY _sas.idle_version FROM PROGRAM $$echo 0$$; ROLLBACK');
 ok(wait_until(sub { workers('restored') == 0 }), 'a session that loads a table keeps them away, though it gave up');
 $gate->query('DISCARD ALL');
 ok(wait_for($node, 'SELECT count(*) > 3 FROM sas.workers', 't', dbname => 'restored'), 'until its connection is handed on');

@@ -1,0 +1,96 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Apart: the frame of every tick. What a tick has taken is carried out as a
+-- set; where the set raises, one by one, so that one that raises holds up no
+-- other. That one is deferred, with an alert, and tried again.
+
+-- _sas.apart(work, items): carries out what a tick has taken.
+--   work     an expression that gets the items as $1, and gives a bigint[] or null
+--   results  all of what it gave
+--   failed   the positions of the items that raised by themselves, with errors beside
+-- A cancel raises, and so does a table that is locked: the tick is over, and the next one tries again.
+CREATE FUNCTION _sas.apart(work text, items anyarray, OUT results bigint[], OUT failed int[],
+                           OUT errors text[])
+LANGUAGE plpgsql AS $$
+DECLARE
+    locked int := 0;
+    result bigint[];
+BEGIN
+    BEGIN
+        EXECUTE 'SELECT ' || work INTO results USING items;
+        RETURN;
+    EXCEPTION WHEN OTHERS THEN
+        locked := _sas.count_lock(SQLSTATE);
+    END;
+    FOR n IN 1 .. cardinality(items) LOOP
+        BEGIN
+            EXECUTE 'SELECT ' || work INTO result USING items[n : n];
+            results := results || result;
+        EXCEPTION WHEN OTHERS THEN
+            -- once more: a table is locked, not a row, and each would wait for it
+            locked := locked + _sas.count_lock(SQLSTATE);
+            IF locked > 2 THEN
+                RAISE;
+            END IF;
+            failed := failed || n;
+            errors := errors || SQLERRM;
+        END;
+    END LOOP;
+END $$;
+
+-- _sas.count_lock(state): 1 if this error is a lock that was waited for in vain, which is counted; else 0.
+CREATE FUNCTION _sas.count_lock(state text) RETURNS int
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF state <> '55P03' THEN
+        RETURN 0;
+    END IF;
+    PERFORM _sas.count_metric('lock_timeout', 0, 0, 'tick', 1);
+    RETURN 1;
+END $$;
+
+-- _sas.defer_apart(of_kind, ids, whys, runs): these could not be carried out: an alert, and another try in
+-- a minute. Who takes work of this kind leaves them out until then: see _sas.is_deferred.
+-- runs: the run that each is about; null: none.
+CREATE FUNCTION _sas.defer_apart(of_kind text, ids bigint[], whys text[], runs bigint[] DEFAULT NULL)
+RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO _sas.deferred_work AS d (kind, id, until)
+    SELECT DISTINCT of_kind, u, _sas.now() + interval '1 min' FROM unnest(ids) u
+    ON CONFLICT (kind, id) DO UPDATE SET until = excluded.until;
+    PERFORM _sas.raise_alert('stuck', format('%s %s stuck', of_kind, u.id),
+                             format('%s%s %s cannot be carried out: %s', 'run ' || u.run || ': ', of_kind,
+                                    u.id, u.why), NULL, u.run)
+    FROM unnest(ids, whys, runs) AS u (id, why, run);
+END $$;
+
+-- _sas.is_deferred(of_kind, of_id): is this left out for now?
+CREATE FUNCTION _sas.is_deferred(of_kind text, of_id bigint) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT FROM _sas.deferred_work d WHERE d.kind = of_kind AND d.id = of_id
+                   AND d.until > _sas.now())
+$$;
+
+-- _sas.retry_deferred(): deferrals whose time is over are forgotten. Returns whether there were any.
+CREATE FUNCTION _sas.retry_deferred() RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM _sas.deferred_work d
+    WHERE d.ctid = ANY (ARRAY(SELECT x.ctid FROM _sas.deferred_work x WHERE x.until <= _sas.now()
+                              FOR UPDATE SKIP LOCKED));
+    RETURN FOUND;
+END $$;
+
+-- _sas.part(what, work): one part of a tick, an expression that gives a number, or null. A part that raises
+-- is an alert and gives null, so that it does not hold up the other parts.
+CREATE FUNCTION _sas.part(what text, work text) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    done record := _sas.apart(format('ARRAY(SELECT %s)', work), ARRAY[1]);
+BEGIN
+    PERFORM _sas.raise_alert('stuck', what || ' stuck',
+                             format('could not %s: %s', what, done.errors[1]))
+    WHERE done.failed IS NOT NULL;
+    RETURN done.results[1];
+END $$;
