@@ -82,7 +82,8 @@ BEGIN
         CROSS JOIN LATERAL (SELECT _sas.step_key(r.trace, w.name, 0, c.undo) AS key OFFSET 0) k
         CROSS JOIN LATERAL (SELECT _sas.render_request(w.request,
                                                        _sas.root(r.input, w.input_reads, k.key, r.run_id,
-                            r.key, r.labels, r.created_at, r.deadline, '{}')) AS body OFFSET 0) b;
+                            r.key, r.labels, r.created_at, r.deadline, '{}', r.schedule,
+                            r.scheduled_at)) AS body OFFSET 0) b;
         RETURN;
     END IF;
     RETURN QUERY

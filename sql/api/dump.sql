@@ -32,7 +32,7 @@ BEGIN
                        'watch_flow,'
                        'watch_done,watch_batch,watch_work,watch_wait,node,watch_held,watch_note,'
                        'watch_check,stub,stub_signal,stubbed_call,stub_flight,finished_run,'
-                       'alert_hook,idle_version,role_limit,deferred_work}'::text[] LOOP
+                       'alert_hook,idle_version,role_limit,deferred_work,schedule}'::text[] LOOP
         PERFORM pg_catalog.pg_extension_config_dump(('_sas.' || t)::regclass, '');
     END LOOP;
     FOREACH t IN ARRAY '{agent_agent_id_seq,workflow_workflow_id_seq,workflow_version_version_id_seq,'
@@ -40,7 +40,7 @@ BEGIN
                        'reply_reply_id_seq,signal_signal_id_seq,completion_seq,queue_queue_id_seq,'
                        'watcher_watcher_id_seq,watch_watch_id_seq,node_node_id_seq,watch_batch_seq,'
                        'stub_stub_id_seq,stub_signal_stub_signal_id_seq,'
-                       'stubbed_call_call_no_seq}'::text[] LOOP
+                       'stubbed_call_call_no_seq,schedule_schedule_id_seq}'::text[] LOOP
         PERFORM pg_catalog.pg_extension_config_dump(('_sas.' || t)::regclass, '');
     END LOOP;
 END $$;

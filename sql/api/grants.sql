@@ -18,6 +18,8 @@ FROM (VALUES
         sas.submit_batch(text, jsonb[], text[], int, timestamptz, timestamptz, interval, bigint, text,
             jsonb, text[]);
         sas.signal_token(text, jsonb); sas.read_replies(text, int); sas.create_watcher(text, jsonb);
+        sas.schedule(text, text, text, jsonb, text, text, text, interval, interval, timestamptz, timestamptz,
+            int, boolean, int, jsonb);
         sas.drop_watcher(text); sas.watch(text, text, jsonb, jsonb, boolean); sas.set_clock(timestamptz);
         sas.move_clock(interval); sas.release_clock();
         sas.stub(text, jsonb, text, text, text, int, int, boolean); sas.unstub(text);
@@ -38,6 +40,8 @@ FROM (VALUES
         sas.halt_runs(bigint[], text); sas.compensate(bigint, text); sas.compensate_runs(bigint[], text);
         sas.rerun(bigint); sas.rerun_runs(bigint[]); sas.set_priority(bigint, int);
         sas.set_priority_runs(bigint[], int); sas.pause_workflow(text); sas.resume_workflow(text);
+        sas.unschedule(text); sas.pause_schedule(text, text); sas.resume_schedule(text);
+        sas.trigger_schedule(text); sas.backfill_schedule(text, timestamptz, timestamptz, text);
         sas.unwatch(text, text[], boolean); sas.pause_watch(text, text[]); sas.resume_watch(text, text[])'),
     ('verb', 'operator admin', '
         sas.acknowledge(bigint); sas.acknowledge_alerts(bigint[]); sas.reset_agent(text);
@@ -77,7 +81,7 @@ FROM (VALUES
         sas.sequence("any"); sas.concurrence("any")'),
     ('look', 'monitor user operator admin', '
         sas.explain(); sas.explain(bigint); sas.timeline(bigint, int); sas.graph(bigint, text);
-        sas.graph_workflow(text, text); sas.console(bigint)'),
+        sas.graph_workflow(text, text); sas.console(bigint); sas.calendar(timestamptz, timestamptz)'),
     ('level', 'monitor', '
         _sas.level_monitor()'),
     ('level', 'user', '
@@ -123,8 +127,8 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     looking text := 'sas.transitions, sas.settings, sas.agents, sas.workers, sas.alerts, sas.workflows, '
                     'sas.runs, sas.steps, sas.attempts, sas.history, sas.hook_runs, sas.middlewares, '
-                    'sas.subscriptions, sas.run_details, sas.queues, sas.watchers, sas.watches, sas.nodes, '
-                    'sas.limits';
+                    'sas.subscriptions, sas.run_details, sas.schedules, sas.queues, sas.watchers, '
+                    'sas.watches, sas.nodes, sas.limits';
     f regprocedure;
 BEGIN
     IF level IS NULL OR NOT EXISTS (SELECT FROM _sas.privilege p WHERE p.level = $3) THEN

@@ -4,7 +4,8 @@
 -- front of these indexes all the time, and while a transaction somewhere keeps
 -- its snapshot their entries stay, dead: nobody walks over them twice. How the
 -- marks are kept, and why none is ever too high, src/wake/low_water.h tells.
---   kind    r: the lane n of _sas.ready, by rank; d: the rows of actor n in _sas.message, by due_at;
+--   kind    r: the lane n of _sas.ready, by rank; d: the rows of actor n in _sas.message, by due_at, and
+--           under 'c' those of _sas.schedule;
 --           y: runs that nobody has heard of yet who sets timers, by run_id (sql/supervisor/deadline.sql)
 
 -- _sas.note_low_water(): notes where the row stands that is written; its mark is lowered at commit.
@@ -14,11 +15,14 @@ CREATE TRIGGER front BEFORE INSERT OR UPDATE
     ON _sas.ready FOR EACH ROW EXECUTE FUNCTION _sas.note_low_water('r');
 CREATE TRIGGER front BEFORE INSERT OR UPDATE
     ON _sas.message FOR EACH ROW EXECUTE FUNCTION _sas.note_low_water('d');
+CREATE TRIGGER front BEFORE INSERT OR UPDATE
+    ON _sas.schedule FOR EACH ROW EXECUTE FUNCTION _sas.note_low_water('c');
 CREATE TRIGGER front BEFORE INSERT ON _sas.run FOR EACH ROW EXECUTE FUNCTION _sas.note_low_water('y');
 
 -- what is restored or replicated stands there as well
 ALTER TABLE _sas.ready ENABLE ALWAYS TRIGGER front;
 ALTER TABLE _sas.message ENABLE ALWAYS TRIGGER front;
+ALTER TABLE _sas.schedule ENABLE ALWAYS TRIGGER front;
 ALTER TABLE _sas.run ENABLE ALWAYS TRIGGER front;
 
 -- _sas.begin_low_water(kind, ns): from where to look; before the statement that looks, since its snapshot
@@ -54,6 +58,8 @@ BEGIN
     FOR f IN SELECT * FROM _sas.low_water_marks(true) x WHERE x.mark > '-infinity' AND x.kind <> 'y' LOOP
         IF f.kind = 'r' THEN
             SELECT min(q.rank) INTO first FROM _sas.ready q WHERE q.lane = f.n AND q.rank < f.mark;
+        ELSIF f.n = ascii('c') THEN
+            SELECT min(s.due_at) INTO first FROM _sas.schedule s;
         ELSE
             SELECT d.due_at INTO first FROM _sas.message d WHERE d.actor = chr(f.n)::"char" ORDER BY d.due_at
             LIMIT 1;

@@ -123,7 +123,8 @@ AS 'MODULE_PATHNAME', 'sas_api_template_render_request';
 -- _sas.root(...): what the paths of a step or a run start from: {input, key, run: {...}, steps}. reads: the
 -- members of the input that are looked at; null: all. An input that is no object is there as a whole.
 CREATE FUNCTION _sas.root(input jsonb, reads text[], key text, run_id bigint, run_key text, labels jsonb,
-                          created_at timestamptz, deadline timestamptz, steps jsonb) RETURNS jsonb
+                          created_at timestamptz, deadline timestamptz, steps jsonb,
+                          schedule text DEFAULT NULL, scheduled_at timestamptz DEFAULT NULL) RETURNS jsonb
 LANGUAGE C STABLE PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_template_root';
 

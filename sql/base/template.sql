@@ -62,7 +62,8 @@ LANGUAGE sql STABLE AS $$
              ELSE (SELECT x.steps FROM _sas.steps_of(r.run_id, r.version_id, r.trace,
                        coalesce(reads, ARRAY(SELECT w.step_no FROM _sas.workflow_step w
                                              WHERE w.version_id = r.version_id AND NOT w.undo
-                                             AND NOT w.hidden AND strpos(w.name, '.') = 0)), NULL, 0) x) END)
+                                             AND NOT w.hidden AND strpos(w.name, '.') = 0)), NULL, 0) x) END,
+        r.schedule, r.scheduled_at)
 $$;
 
 -- _sas.root_of(run, step, element): the root that the paths of a step, or of its undo, start from. A set of
@@ -85,7 +86,8 @@ LANGUAGE sql STABLE AS $$
                                                      || w.enter_reads, w.step_no, element) x)
              WHEN w.reads = '{}' THEN '{}'::jsonb
                  ELSE (SELECT x.steps FROM _sas.steps_of(r.run_id, r.version_id, r.trace, w.reads, w.step_no,
-                                                         element) x) END)
+                                                         element) x) END,
+        r.schedule, r.scheduled_at)
         || CASE WHEN element > 0
                 THEN (SELECT jsonb_build_object(
                           'index', element - 1,

@@ -252,3 +252,18 @@ BEGIN
                               how = 'abort', CASE WHEN how <> 'abort' THEN 'parent' END);
     END IF;
 END $$;
+
+-- _sas.end_replaced(run_ids): the next run of their schedule takes their place.
+CREATE FUNCTION _sas.end_replaced(run_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    ended bigint[];
+BEGIN
+    SELECT array_agg(r.run_id ORDER BY r.run_id) INTO ended FROM _sas.run r WHERE r.run_id = ANY ($1)
+        AND r.state <> 'stopped' AND r.abandon_as IS NULL;
+    PERFORM _sas.abandon(ended, array_fill('cancel'::text, ARRAY[cardinality(ended)]),
+                         ARRAY(SELECT _sas.problem_object('replaced',
+                                                          'the next run of its schedule replaced it',
+                                                          NULL, NULL, e, NULL) FROM unnest(ended) e), true)
+    WHERE ended IS NOT NULL;
+END $$;

@@ -67,7 +67,8 @@ BEGIN
                date_part('epoch', r.started_at - greatest(r.created_at, r.start_at)) AS wait,
                date_part('epoch', r.finished_at - coalesce(r.started_at, r.finished_at)) AS span,
                r.reply_to IS NOT NULL AS replies, r.parent_run_id IS NOT NULL AS is_child,
-                   r.start_at IS NOT NULL OR r.start_before IS NOT NULL AS timed
+                   r.start_at IS NOT NULL OR r.start_before IS NOT NULL AS timed,
+               CASE WHEN r.result NOT IN ('success', 'warning') THEN r.schedule END AS failing
         FROM _sas.run r
         CROSS JOIN LATERAL (SELECT x.workflow_id FROM _sas.workflow_version x
                             WHERE x.version_id = r.version_id OFFSET 0) v
@@ -88,11 +89,15 @@ BEGIN
            array_agg(e.run_id) FILTER (WHERE e.replies) AS replies,
                array_agg(e.run_id) FILTER (WHERE e.is_child) AS children,
            array_agg(e.run_id) FILTER (WHERE e.timed) AS timed,
+           array_agg(e.failing) FILTER (WHERE e.failing IS NOT NULL) AS failing,
            count(_sas.give_share(e.owner, e.is_child, e.input)) FILTER (WHERE e.told) AS given
     INTO ends FROM e;
     PERFORM _sas.observe('run_wait', ends.flows, NULL, NULL, ends.waits),
         _sas.observe('run', ends.flows, NULL, ends.results, ends.spans);
     PERFORM _sas.release_waiting(run_ids, ends.timed);
+    IF ends.failing IS NOT NULL THEN
+        PERFORM _sas.check_schedules(ends.failing);
+    END IF;
     IF ends.replies IS NOT NULL THEN
         PERFORM _sas.reply_to(ends.replies);
     END IF;
@@ -120,4 +125,17 @@ BEGIN
     WHERE r.run_id = ANY (run_ids);
     PERFORM pg_notify('sas_reply', q.reply_to)
     FROM (SELECT DISTINCT r.reply_to FROM _sas.run r WHERE r.run_id = ANY (run_ids)) q;
+END $$;
+
+-- _sas.check_schedules(names): a run of theirs has failed: those that pause for it are due now. One that a
+-- session is just changing is passed by; it pauses before its next run.
+CREATE FUNCTION _sas.check_schedules(names text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE _sas.schedule s SET due_at = _sas.now()
+    WHERE s.schedule_id IN (SELECT l.schedule_id FROM _sas.schedule l WHERE l.name = ANY (names)
+                            AND l.pause_on_failure AND l.state = 'active' FOR NO KEY UPDATE SKIP LOCKED);
+    IF FOUND THEN
+        PERFORM _sas.wake('{}', true, false, '{}');
+    END IF;
 END $$;

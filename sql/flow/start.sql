@@ -107,7 +107,10 @@ CREATE FUNCTION _sas.start_context(r _sas.run) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('input', r.input, 'run',
                               jsonb_build_object('id', r.run_id, 'key', r.key, 'labels', r.labels,
-                                                 'created_at', r.created_at, 'deadline', r.deadline))
+                                                 'created_at', r.created_at, 'deadline', r.deadline)
+                              || CASE WHEN r.schedule IS NULL THEN '{}'
+                                 ELSE jsonb_build_object('schedule', r.schedule,
+                                                         'scheduled_at', r.scheduled_at) END)
 $$;
 
 -- _sas.check_start(caller, start_at, start_before, after_run, results): what is wrong with what a submit says

@@ -5,6 +5,7 @@
 -- _sas.submit_runs(...): the runs, with what makes them start, in the caller's transaction. A key that is
 -- taken gives the run that has it. parent_run_id, parent_step_no: the step whose children they are, one for
 -- each of parent_elements; null for a run of its own. plans: what their plan function has returned already.
+-- schedules, scheduled_ats: the schedule and instant that each is submitted for.
 --
 -- Caller: nothing, or the lock of the parent.
 -- Writes: run, run_key, singleton, and what _sas.begin_submitted writes.
@@ -15,7 +16,8 @@ CREATE FUNCTION _sas.submit_runs(caller oid, workflow text, inputs jsonb[], keys
                                  deadline interval, after_run bigint, reply_to text, labels jsonb,
                                  parent_run_id bigint DEFAULT NULL, parent_step_no int DEFAULT NULL,
                                  parent_elements int[] DEFAULT NULL,
-                                 after_result text[] DEFAULT '{success,warning}', plans jsonb[] DEFAULT NULL)
+                                 after_result text[] DEFAULT '{success,warning}', plans jsonb[] DEFAULT NULL,
+                                 schedules text[] DEFAULT NULL, scheduled_ats timestamptz[] DEFAULT NULL)
 RETURNS TABLE (run_id bigint, created boolean)
 LANGUAGE plpgsql
 AS $$
@@ -56,7 +58,7 @@ BEGIN
 
     INSERT INTO _sas.run (run_id, version_id, owner, trace, key, state, open_steps, priority, input,
                           reply_to, labels, created_at, start_at, start_before, queue_id, deadline,
-                          parent_run_id, parent_step_no, parent_element, own_version)
+                          parent_run_id, parent_step_no, parent_element, own_version, schedule, scheduled_at)
     OVERRIDING SYSTEM VALUE
     SELECT ids[u.n], pv.version_id, caller, gen_random_uuid(), keys[u.n],
            CASE WHEN held OR v.place_key IS NOT NULL THEN 'scheduled' ELSE 'pending' END,
@@ -66,7 +68,7 @@ BEGIN
                         AND w.step_no IS DISTINCT FROM pv.finalize_no) END,
            $5 + pv.priority, u.input, $10, $11, now, $6, $7, queue,
            greatest(now, $6) + coalesce($8, pv.deadline, _sas.run_deadline()),
-           $12, $13, $14[u.n], pv.of_version IS NOT NULL
+           $12, $13, $14[u.n], pv.of_version IS NOT NULL, schedules[u.n], scheduled_ats[u.n]
     FROM unnest(inputs) WITH ORDINALITY AS u (input, n)
     JOIN _sas.workflow_version pv ON pv.version_id = coalesce(versions[u.n], v.version_id)
     WHERE fresh[u.n];
@@ -274,6 +276,16 @@ BEGIN
     END LOOP;
 END $$;
 
+-- _sas.check_own_keys(keys): the keys of schedules' runs are nobody else's.
+CREATE FUNCTION _sas.check_own_keys(keys text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM unnest(keys) k WHERE starts_with(k, 'schedule:')) THEN
+        RAISE EXCEPTION 'keys that begin with "schedule:" are reserved' USING ERRCODE = 'reserved_name',
+            DETAIL = 'At /key.', HINT = 'The runs of schedules have them. Use another key.';
+    END IF;
+END $$;
+
 -- _sas.submit_batch_as(...): sas.submit_batch.
 CREATE FUNCTION _sas.submit_batch_as(caller oid, workflow text, inputs jsonb[], keys text[], priority int,
                                      start_at timestamptz, start_before timestamptz,
@@ -287,6 +299,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     PERFORM _sas.check_submit_rate(caller, coalesce(cardinality(inputs), 0));
+    PERFORM _sas.check_own_keys(keys) WHERE keys IS NOT NULL;
     RETURN QUERY SELECT * FROM _sas.submit_runs(caller, workflow, inputs, keys, priority, start_at,
                                                 start_before, deadline, after_run, reply_to, labels,
                                                 after_result => after_result);

@@ -51,6 +51,10 @@ LANGUAGE sql IMMUTABLE ROWS 40 AS $$
     ('sas_found_late', 'counter', 'Work that was found a second or more after it became visible, without a '
                                   'wake-up: a wake-up was lost.'),
     ('sas_lock_timeouts', 'counter', 'Ticks that gave up a lock that a session held.'),
+    ('sas_schedule_instants', 'counter', 'Instants of schedules, by what became of them.'),
+    ('sas_schedules', 'gauge', 'Schedules by state.'),
+    ('sas_schedules_due', 'gauge', 'Schedules that are due and have not been looked at.'),
+    ('sas_schedule_late_seconds', 'gauge', 'How long the first of them has been due.'),
     ('sas_purged_runs', 'counter', 'Runs that were purged.'),
     ('sas_shared_memory_taken', 'gauge', 'Entries of a table in shared memory, of all databases.'),
     ('sas_shared_memory_capacity', 'gauge', 'How many there may be.'),
@@ -77,6 +81,7 @@ LANGUAGE sql VOLATILE AS $$
                    WHEN 'run' THEN jsonb_build_object('workflow', n.workflow, 'result', s.label)
                    WHEN 'alert' THEN jsonb_build_object('kind', s.label)
                    WHEN 'lock_timeout' THEN jsonb_build_object('actor', s.label)
+                   WHEN 'schedule' THEN jsonb_build_object('outcome', s.label)
                    WHEN 'found_late' THEN jsonb_build_object('actor', split_part(s.label, ' ', 1), 'kind',
                                                              split_part(s.label, ' ', 2))
                    WHEN 'transition' THEN jsonb_build_object('subject', split_part(s.label, ' ', 1), 'from',
@@ -109,6 +114,7 @@ LANGUAGE sql VOLATILE AS $$
         FROM s WHERE s.metric = 'call' GROUP BY s.labels, s.label
     UNION ALL SELECT 'sas_transitions', '_total', s.labels, s.n FROM s WHERE s.metric = 'transition'
     UNION ALL SELECT 'sas_alerts', '_total', s.labels, s.n FROM s WHERE s.metric = 'alert'
+    UNION ALL SELECT 'sas_schedule_instants', '_total', s.labels, s.n FROM s WHERE s.metric = 'schedule'
     UNION ALL SELECT 'sas_found_late', '_total', s.labels, s.n FROM s WHERE s.metric = 'found_late'
     UNION ALL SELECT 'sas_lock_timeouts', '_total', s.labels, s.n FROM s WHERE s.metric = 'lock_timeout'
     UNION ALL SELECT 'sas_purged_runs', '_total', '{}', coalesce(sum(s.n), 0) FROM s WHERE s.metric = 'purged'
@@ -175,6 +181,17 @@ LANGUAGE sql VOLATILE AS $$
     UNION ALL SELECT 'sas_steps_waiting', jsonb_build_object('kind', w.kind), sum(w.n) FROM w GROUP BY w.kind
 $$;
 
+-- _sas.gauges_of_schedules(): how many there are, and whether one is late.
+CREATE FUNCTION _sas.gauges_of_schedules() RETURNS TABLE (family text, labels jsonb, value float8)
+LANGUAGE sql VOLATILE AS $$
+    SELECT 'sas_schedules', jsonb_build_object('state', k),
+        (SELECT count(*) FROM _sas.schedule s WHERE s.state = k)
+    FROM unnest('{active,paused,finished,failed}'::text[]) k
+    UNION ALL SELECT 'sas_schedules_due', '{}', count(*) FROM _sas.schedule s WHERE s.due_at <= _sas.now()
+    UNION ALL SELECT 'sas_schedule_late_seconds', '{}',
+        greatest(coalesce(extract(epoch FROM _sas.now() - min(s.due_at)), 0), 0) FROM _sas.schedule s
+$$;
+
 -- _sas.gauges_of_workers(): who works, and whether something is late.
 CREATE FUNCTION _sas.gauges_of_workers() RETURNS TABLE (family text, labels jsonb, value float8)
 LANGUAGE sql VOLATILE AS $$
@@ -227,11 +244,15 @@ BEGIN
           WHERE families IS NULL
               OR families && '{sas_runs,sas_run_seconds,sas_run_wait_seconds,sas_attempts,sas_call_seconds,'
                              'sas_step_wait_seconds,sas_window_seconds,sas_late_replies,sas_transitions,'
-                             'sas_alerts,sas_found_late,sas_lock_timeouts,sas_purged_runs,'
+                             'sas_alerts,sas_found_late,sas_lock_timeouts,sas_schedule_instants,'
+                             'sas_purged_runs,'
                              'sas_metrics_dropped}'
           UNION ALL SELECT g.family, '', g.labels, g.value FROM _sas.gauges_of_agents() g
           WHERE families IS NULL OR EXISTS (SELECT FROM unnest(families) u
                                             WHERE u ~ '^sas_(agent|functions|queue)_')
+          UNION ALL SELECT g.family, '', g.labels, g.value FROM _sas.gauges_of_schedules() g
+          WHERE families IS NULL
+              OR families && '{sas_schedules,sas_schedules_due,sas_schedule_late_seconds}'
           UNION ALL SELECT g.family, '', g.labels, g.value FROM _sas.gauges_of_runs() g
           WHERE families IS NULL OR families && '{sas_open_runs,sas_steps_waiting}'
           UNION ALL SELECT g.family, '', g.labels, g.value FROM _sas.gauges_of_workers() g

@@ -126,7 +126,8 @@ SELECT r.run_id, w.name AS workflow, coalesce(v.of_version, v.version) AS versio
        CASE WHEN r.state = 'paused' AND r.abandon_as IS NULL
             THEN (SELECT CASE count(DISTINCT x.says) WHEN 0 THEN NULL WHEN 1 THEN min(x.says) ELSE 'pause' END
                   FROM (SELECT _sas.suggests(r.run_id, s.step_no, s.element) AS says FROM _sas.step s
-                        WHERE s.run_id = r.run_id AND s.state = 'failed') x) END AS suggested
+                        WHERE s.run_id = r.run_id AND s.state = 'failed') x) END AS suggested,
+       r.schedule, r.scheduled_at
 FROM _sas.run r
 JOIN _sas.workflow_version v USING (version_id)
 JOIN _sas.workflow w USING (workflow_id)
@@ -134,6 +135,7 @@ LEFT JOIN _sas.run_dependency a ON a.run_id = r.run_id
 LEFT JOIN _sas.queue u ON u.queue_id = r.queue_id
 CROSS JOIN LATERAL (SELECT _sas.sees_payload(r.owner) AS sees OFFSET 0) p
 WHERE (p.sees OR (SELECT _sas.sees_all())) AND r.hook_of IS NULL;
+COMMENT ON COLUMN sas.runs.scheduled_at IS 'The instant of its schedule that it belongs to';
 COMMENT ON VIEW sas.runs IS 'One row per run. state says where it is, result how it ended.';
 COMMENT ON COLUMN sas.runs.state IS 'scheduled, pending, running, paused, compensating or stopped';
 COMMENT ON COLUMN sas.runs.result IS 'null until stopped; then success, warning, error, compensated or '

@@ -31,6 +31,8 @@ BEGIN
         FROM unnest(taken) d WHERE d.kind = 'child' HAVING count(*) > 0;
     PERFORM _sas.end_children(array_agg(d.run_id), d.kind) FROM unnest(taken) d
         WHERE d.kind IN ('cancel', 'abort', 'fail') GROUP BY d.kind;
+    PERFORM _sas.end_replaced(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'replace'
+        HAVING count(*) > 0;
     PERFORM _sas.halt_now(array_agg(d.run_id), NULL) FROM unnest(taken) d WHERE d.kind = 'halt'
         HAVING count(*) > 0;
     PERFORM _sas.revoke_functions(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'revoke'

@@ -38,7 +38,9 @@ CREATE TABLE _sas.run (
     parent_run_id bigint,
     parent_step_no int,
     parent_element int,
-    own_version boolean NOT NULL DEFAULT false
+    own_version boolean NOT NULL DEFAULT false,
+    schedule text,
+    scheduled_at timestamptz
 ) WITH (fillfactor = 70);
 CREATE INDEX run_child ON _sas.run (parent_run_id, parent_step_no, parent_element)
     WHERE parent_run_id IS NOT NULL;
@@ -52,6 +54,7 @@ COMMENT ON COLUMN _sas.run.overdue IS 'It was decided what becomes of it since i
                                       'null: that was not, or the run went on after that.';
 COMMENT ON COLUMN _sas.run.own_version IS 'Its version was made for runs like this one, and goes with the '
                                           'last of them.';
+COMMENT ON COLUMN _sas.run.schedule IS 'The name of the schedule that submitted it; that may be gone.';
 COMMENT ON COLUMN _sas.run.trace IS 'Random; idempotency keys and the trace id are made from it.';
 
 -- What has ended, in the order of its end, for the purge: so _sas.run needs no index on a column that

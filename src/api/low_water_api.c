@@ -17,6 +17,8 @@
 #include "store/submit.h"
 #include "wake/low_water.h"
 
+/* In place of an actor: rows of _sas.schedule. They are due never, or at due_at. */
+#define SCHEDULE 'c'
 /* The supervisor, when it is idle, scans a lane from its very beginning when nothing has done so for this long. */
 #define SAS_LOW_WATER_CHECK_US (5 * 60 * INT64CONST(1000000))
 
@@ -35,6 +37,15 @@ low_water_api_kind(FunctionCallInfo fcinfo, int argument)
 	if (kind != SAS_LOW_WATER_LANE && kind != SAS_LOW_WATER_DUE && kind != SAS_LOW_WATER_UNTIMED)
 		elog(ERROR, "there is no kind of front \"%c\"", kind);
 	return kind;
+}
+
+static bool
+low_water_api_has_value(HeapTuple tuple, TupleDesc desc, const char *name)
+{
+	for (int i = 0; i < desc->natts; i++)
+		if (!TupleDescAttr(desc, i)->attisdropped && strcmp(NameStr(TupleDescAttr(desc, i)->attname), name) == 0)
+			return !heap_attisnull(tuple, i + 1, desc);
+	return false;
 }
 
 static Datum
@@ -78,6 +89,10 @@ sas_api_note_low_water(PG_FUNCTION_ARGS)
 		case SAS_LOW_WATER_DUE:
 			sas_wake_low_water_note(SAS_LOW_WATER_DUE, DatumGetChar(low_water_api_column(tuple, desc, "actor")),
 									DatumGetTimestampTz(low_water_api_column(tuple, desc, "due_at")));
+			break;
+		case SCHEDULE:
+			if (low_water_api_has_value(tuple, desc, "due_at"))
+				sas_wake_low_water_note(SAS_LOW_WATER_DUE, SCHEDULE, DatumGetTimestampTz(low_water_api_column(tuple, desc, "due_at")));
 			break;
 		case SAS_LOW_WATER_UNTIMED:
 			sas_store_note_submitted(DatumGetInt64(low_water_api_column(tuple, desc, "run_id")));

@@ -87,6 +87,16 @@ api_submit_is_deadline(Datum given)
 		DatumGetBool(DirectFunctionCall2(interval_le, given, IntervalPGetDatum(&most)));
 }
 
+/* A key that only the run of a schedule may have? SQL refuses it. */
+static bool
+api_submit_has_reserved_key(FunctionCallInfo fcinfo)
+{
+	static const char reserved[] = "schedule:";
+	const text *key = PG_ARGISNULL(KEY) ? NULL : PG_GETARG_TEXT_PP(KEY);
+
+	return key != NULL && VARSIZE_ANY_EXHDR(key) >= strlen(reserved) && memcmp(VARDATA_ANY(key), reserved, strlen(reserved)) == 0;
+}
+
 /* Nothing is given that needs more than the rows of the run, and nothing but the input can be wrong. */
 static bool
 api_submit_is_plain(FunctionCallInfo fcinfo)
@@ -198,7 +208,7 @@ sas_api_submit(PG_FUNCTION_ARGS)
 	int64		run_id;
 	Datum		values[2];
 
-	if (!api_submit_is_plain(fcinfo) || !api_submit_fits(PG_GETARG_DATUM(INPUT), true))
+	if (!api_submit_is_plain(fcinfo) || api_submit_has_reserved_key(fcinfo) || !api_submit_fits(PG_GETARG_DATUM(INPUT), true))
 		return sas_api_verb(fcinfo);
 	submission = api_submit_read(fcinfo);
 	if (!api_submit_runs(PG_GETARG_TEXT_PP(WORKFLOW), &submission, &PG_GETARG_DATUM(INPUT), 1, &run_id))

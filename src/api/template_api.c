@@ -133,7 +133,7 @@ sas_api_template_render_request(PG_FUNCTION_ARGS)
 	return template_api_result_or_problem(fcinfo, good, JsonbPGetDatum(result), &problem);
 }
 
-/* _sas.root(input, reads, key, run_id, run_key, labels, created_at, deadline, steps) */
+/* _sas.root(input, reads, key, run_id, run_key, labels, created_at, deadline, steps, schedule, scheduled_at) */
 Datum
 sas_api_template_root(PG_FUNCTION_ARGS)
 {
@@ -161,6 +161,11 @@ sas_api_template_root(PG_FUNCTION_ARGS)
 	of.created_at = PG_GETARG_TIMESTAMPTZ(6);
 	of.deadline = PG_GETARG_TIMESTAMPTZ(7);
 	of.steps = PG_ARGISNULL(8) ? NULL : PG_GETARG_JSONB_P(8);
+	if (!PG_ARGISNULL(9) && !PG_ARGISNULL(10))
+	{
+		of.schedule = PG_GETARG_TEXT_PP(9);
+		of.scheduled_at = PG_GETARG_TIMESTAMPTZ(10);
+	}
 	return JsonbPGetDatum(sas_template_root(&of));
 }
 

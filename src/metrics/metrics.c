@@ -69,7 +69,7 @@ const double sas_metrics_bounds[SAS_METRICS_BUCKETS] =
 {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 86400};
 
 static const char *const metrics_names[SAS_METRICS] =
-{"call", "step_wait", "step", "run_wait", "run", "transition", "alert", "purged", "found_late", "lock_timeout"};
+{"call", "step_wait", "step", "run_wait", "run", "transition", "alert", "purged", "found_late", "lock_timeout", "schedule"};
 
 /* of this transaction */
 static Pending *metrics_pending = NULL;

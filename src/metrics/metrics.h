@@ -26,10 +26,11 @@ typedef enum SasMetric
 	SAS_METRIC_ALERT,			/* kind */
 	SAS_METRIC_PURGED,			/* runs that were purged */
 	SAS_METRIC_FOUND_LATE,		/* actor and kind */
-	SAS_METRIC_LOCK_TIMEOUT		/* actor */
+	SAS_METRIC_LOCK_TIMEOUT,	/* actor */
+	SAS_METRIC_SCHEDULE			/* instants of schedules: what became of them */
 } SasMetric;
 
-#define SAS_METRICS (SAS_METRIC_LOCK_TIMEOUT + 1)
+#define SAS_METRICS (SAS_METRIC_SCHEDULE + 1)
 
 /* Upper bounds of the buckets in seconds; what is above the last is in none. */
 extern const double sas_metrics_bounds[SAS_METRICS_BUCKETS];

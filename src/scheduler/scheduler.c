@@ -7,7 +7,8 @@
  * be lost.
  *
  * It also applies replies that came while somebody held their run, in a
- * transaction of their own (_sas.answer_tick).
+ * transaction of their own (_sas.answer_tick), and submits the runs of
+ * schedules (_sas.fire_schedules).
  */
 #include "postgres.h"
 
@@ -26,6 +27,24 @@ static uint32
 scheduler_count(int n)
 {
 	return sas_wake_count();
+}
+
+/* Schedules that are due submit their runs, in a transaction of their own. */
+static void
+scheduler_fire(SasTick *next)
+{
+	int64		wake_in_ms;
+	int			worked;
+
+	if (!sas_store_begin())
+		return;
+	worked = sas_store_fire_schedules(SAS_SCHEDULER_BATCH, &wake_in_ms);
+	sas_store_commit();
+	next->again |= worked > 0 && (worked == SAS_SCHEDULER_BATCH || wake_in_ms == 0);
+	if (worked == 0 && wake_in_ms >= 0 && wake_in_ms < SAS_SHORTEST_SLEEP_MS)
+		wake_in_ms = SAS_SHORTEST_SLEEP_MS;
+	if (wake_in_ms >= 0 && (next->wake_in_ms < 0 || wake_in_ms < next->wake_in_ms))
+		next->wake_in_ms = wake_in_ms;
 }
 
 static SasTick
@@ -60,6 +79,7 @@ scheduler_tick(void)
 	next.again |= applied == SAS_SCHEDULER_BATCH;
 	if (answers_ms >= 0 && (next.wake_in_ms < 0 || answers_ms < next.wake_in_ms))
 		next.wake_in_ms = Max(answers_ms, 1);
+	scheduler_fire(&next);
 	if (next.wake_in_ms > SAS_LONGEST_SLEEP_MS)
 		next.wake_in_ms = SAS_LONGEST_SLEEP_MS;
 	return next;

@@ -120,6 +120,11 @@ sas_template_root(const SasTemplateRoot *of)
 	root_put_jsonb(&state, "labels", of->labels);
 	root_put_time(&state, "created_at", of->created_at);
 	root_put_time(&state, "deadline", of->deadline);
+	if (of->schedule != NULL)
+	{
+		root_put_varlena(&state, "schedule", of->schedule);
+		root_put_time(&state, "scheduled_at", of->scheduled_at);
+	}
 	pushJsonbValue(&state, WJB_END_OBJECT, NULL);
 	root_put_jsonb(&state, "steps", of->steps);
 	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));

@@ -101,9 +101,11 @@ typedef struct SasTemplateRoot
 	TimestampTz created_at;
 	TimestampTz deadline;
 	Jsonb	   *steps;
+	text	   *schedule;		/* NULL: no schedule has submitted the run */
+	TimestampTz scheduled_at;
 } SasTemplateRoot;
 
-/* {input, key, run: {id, key, labels, created_at, deadline}, steps} */
+/* {input, key, run: {id, key, labels, created_at, deadline}, steps}; of a schedule's run, also run.schedule and run.scheduled_at */
 extern Jsonb *sas_template_root(const SasTemplateRoot *of);
 
 /* The Idempotency-Key of a step, or of its undo; trace: that of its run. */

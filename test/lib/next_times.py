@@ -85,7 +85,7 @@ def pattern(r):
     weekday = theirs_weekday = number_field(r, 0, 6, 0.6)
     if "*/" in day:
         day = theirs_day = day.replace("*", "1-28")
-    if weekday != "*" and len(croniter("0 0 * * " + weekday).expanded[4]) == 7:
+    if weekday != "*" and croniter("0 0 * * " + weekday).expanded[4] == ["*"]:
         weekday = theirs_weekday = "*"
     if r.random() < 0.08:
         day = theirs_day = "L"

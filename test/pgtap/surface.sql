@@ -28,6 +28,13 @@ INSERT INTO wanted VALUES
 ('revoke_workflow', 'workflow text, role regrole', 'void'),
 ('submit', 'workflow text, input jsonb DEFAULT ''{}''::jsonb, key text DEFAULT NULL::text, priority integer DEFAULT 0, start_at timestamp with time zone DEFAULT NULL::timestamp with time zone, start_before timestamp with time zone DEFAULT NULL::timestamp with time zone, deadline interval DEFAULT NULL::interval, after_run bigint DEFAULT NULL::bigint, reply_to text DEFAULT NULL::text, labels jsonb DEFAULT ''{}''::jsonb, after_result text[] DEFAULT ''{success,warning}''::text[], OUT run_id bigint, OUT created boolean', 'record'),
 ('submit_batch', 'workflow text, inputs jsonb[], keys text[] DEFAULT NULL::text[], priority integer DEFAULT 0, start_at timestamp with time zone DEFAULT NULL::timestamp with time zone, start_before timestamp with time zone DEFAULT NULL::timestamp with time zone, deadline interval DEFAULT NULL::interval, after_run bigint DEFAULT NULL::bigint, reply_to text DEFAULT NULL::text, labels jsonb DEFAULT ''{}''::jsonb, after_result text[] DEFAULT ''{success,warning}''::text[]', 'TABLE(run_id bigint, created boolean)'),
+('schedule', 'name text, spec text, workflow text, input jsonb DEFAULT ''{}''::jsonb, timezone text DEFAULT NULL::text, overlap text DEFAULT ''skip''::text, catch_up text DEFAULT ''last''::text, catch_up_window interval DEFAULT ''1 day''::interval, jitter interval DEFAULT ''00:00:00''::interval, start_at timestamp with time zone DEFAULT NULL::timestamp with time zone, end_at timestamp with time zone DEFAULT NULL::timestamp with time zone, max_runs integer DEFAULT NULL::integer, pause_on_failure boolean DEFAULT false, priority integer DEFAULT 0, labels jsonb DEFAULT ''{}''::jsonb', 'timestamp with time zone'),
+('unschedule', 'name text', 'void'),
+('pause_schedule', 'name text, reason text DEFAULT NULL::text', 'boolean'),
+('resume_schedule', 'name text', 'boolean'),
+('trigger_schedule', 'name text, OUT run_id bigint, OUT created boolean', 'record'),
+('backfill_schedule', 'name text, from_at timestamp with time zone, to_at timestamp with time zone, overlap text DEFAULT NULL::text', 'TABLE(scheduled_at timestamp with time zone, run_id bigint, created boolean)'),
+('calendar', 'from_at timestamp with time zone DEFAULT NULL::timestamp with time zone, to_at timestamp with time zone DEFAULT NULL::timestamp with time zone', 'TABLE(run_at timestamp with time zone, scheduled_at timestamp with time zone, schedule text, workflow text, owner text)'),
 ('next_times', 'spec text, timezone text DEFAULT NULL::text, quantity integer DEFAULT 10, after timestamp with time zone DEFAULT NULL::timestamp with time zone', 'SETOF timestamp with time zone'),
 ('wait', 'run_id bigint, timeout interval DEFAULT ''00:01:00''::interval', 'TABLE(state text, result text, output jsonb, error jsonb)'),
 ('read_replies', 'queue text, quantity integer DEFAULT 1', 'TABLE(event text, run_id bigint, workflow text, key text, result text, output jsonb, error jsonb, created_at timestamp with time zone)'),
@@ -137,7 +144,8 @@ SELECT lives_ok('SELECT sas.create_agent(''a'', ''http://127.0.0.1:1'')', 'the n
 SELECT ok(EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = ('sas.' || v.name)::regclass AND a.attname = c AND NOT a.attisdropped),
           format('sas.%s has %s', v.name, c))
 FROM (VALUES
-    ('runs', 'run_id,workflow,version,key,state,result,priority,queue,input,output,error,progress,paused_for,paused_by,paused_at,submitted_by,parent_run_id,labels,created_at,start_at,started_at,finished_at,deadline'),
+    ('runs', 'run_id,workflow,version,key,state,result,priority,queue,input,output,error,progress,paused_for,paused_by,paused_at,submitted_by,parent_run_id,labels,created_at,start_at,started_at,finished_at,deadline,schedule,scheduled_at'),
+    ('schedules', 'name,spec,timezone,workflow,owner,state,next_run_at,last_run_at,last_run_id,last_result,open_runs,runs,missed,skipped,overlap,catch_up,paused_reason,error'),
     ('steps', 'run_id,step,position,element,kind,agent,state,attempt,failure_count,locked_by,complete_by,waiting_kind,waiting_on,waiting_until,waiting_since,run_state,input,output,error,started_at,finished_at'),
     ('attempts', 'run_id,step,element,attempt,undo,agent,worker,status,http_status,error,started_at,finished_at'),
     ('agents', 'name,kind,base_url,enabled,in_flight,max_in_flight,rate_limit,breaker,open_until,waiting,last_error,stale_replies'),
@@ -155,7 +163,7 @@ FROM (VALUES
 SELECT is((SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = 'sas.run_details'::regclass AND a.attnum > 0),
           '{runid,workflow,status,return_message,start_time,end_time}', 'sas.run_details has the columns of cron.job_run_details');
 SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind IN ('v', 'm') ORDER BY 1),
-          '{agents,alerts,attempts,history,hook_runs,limits,middlewares,nodes,queues,run_details,runs,settings,steps,subscriptions,transitions,watchers,watches,workers,workflows}'::text[], 'these are all views');
+          '{agents,alerts,attempts,history,hook_runs,limits,middlewares,nodes,queues,run_details,runs,schedules,settings,steps,subscriptions,transitions,watchers,watches,workers,workflows}'::text[], 'these are all views');
 SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v'
                   AND c.relname NOT IN ('transitions', 'settings', 'run_details', 'middlewares')
                   AND NOT coalesce('security_barrier=true' = ANY (c.reloptions), false) ORDER BY 1),
@@ -270,7 +278,7 @@ EXCEPTION WHEN OTHERS THEN
     RETURN CASE WHEN SQLSTATE <> '25006' OR SQLERRM LIKE 'cannot execute sas.%' THEN SQLSTATE ELSE SQLERRM END;
 END $$;
 SELECT is(ARRAY(SELECT DISTINCT p.proname || ' ' || pg_temp.called(p.oid) FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.prosrc = 'sas_api_verb' AND pg_temp.called(p.oid) <> '25006' ORDER BY 1),
-          '{"stubbed_calls XX999","validate_workflow XX999"}', 'verbs that write say so in a transaction that can only read, whatever they are asked about');
+          '{"calendar XX999","stubbed_calls XX999","validate_workflow XX999"}', 'verbs that write say so in a transaction that can only read, whatever they are asked about');
 SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
                 WHERE p.pronamespace = 'sas'::regnamespace AND l.lanname <> 'c' AND NOT p.prosecdef
                   AND coalesce(pg_get_function_sqlbody(p.oid), '') !~ '^BEGIN ATOMIC\s+SELECT [^()]*_?sas\.'

@@ -1,0 +1,30 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- View of schedules. It shows each role its own and those of the roles it is a member of. Operators, admins
+-- and monitors see all, monitors without input.
+
+CREATE VIEW sas.schedules WITH (security_barrier) AS
+SELECT s.name, s.spec, s.timezone, s.workflow, pg_get_userbyid(s.owner) AS owner, s.state,
+    s.due_at AS next_run_at, s.last_run_at, s.last_run_id, l.result AS last_result,
+    (SELECT count(*)::int FROM unnest(s.open_run_ids) AS o (id) JOIN _sas.run r ON r.run_id = o.id
+     WHERE r.state <> 'stopped') AS open_runs,
+    s.runs, s.missed, s.skipped, s.overlap, s.catch_up, s.paused_reason,
+    CASE WHEN p.sees THEN s.error ELSE s.error - '{detail,hint,context}'::text[] END AS error, s.failures,
+    s.catch_up_window, s.jitter, s.start_at, s.end_at, s.max_runs, s.pause_on_failure, s.priority,
+    CASE WHEN p.sees THEN s.input END AS input, s.labels, s.last_scheduled_at, s.created_at
+FROM _sas.schedule s
+LEFT JOIN _sas.run l ON l.run_id = s.last_run_id
+CROSS JOIN LATERAL (SELECT _sas.sees_payload(s.owner) AS sees OFFSET 0) p
+WHERE p.sees OR (SELECT _sas.sees_all());
+COMMENT ON VIEW sas.schedules IS 'One row per schedule: when it runs next, what became of its last runs.';
+COMMENT ON COLUMN sas.schedules.state IS 'active, paused, finished (no instant is left) or failed (ten in a '
+                                         'row could not be submitted)';
+COMMENT ON COLUMN sas.schedules.next_run_at IS 'Its next instant and its jitter; null: never, or not now';
+COMMENT ON COLUMN sas.schedules.open_runs IS 'Runs that have not stopped, as far as they are among its last '
+                                             'thousand';
+COMMENT ON COLUMN sas.schedules.runs IS 'How many its clock has submitted';
+COMMENT ON COLUMN sas.schedules.missed IS 'Instants that nobody submitted, since a later one was due or they '
+                                          'were too old';
+COMMENT ON COLUMN sas.schedules.skipped IS 'Instants that were not run by the overlap rule, or that the '
+                                           'workflow refused';
+COMMENT ON COLUMN sas.schedules.error IS 'Why its last instant could not be submitted';

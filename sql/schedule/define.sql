@@ -1,0 +1,197 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Schedules: what one says, checked and stored, and when it is due.
+
+-- _sas.schedule_offset(name, jitter): by how much all instants of a schedule are late: spread by its name
+-- over its jitter, and always the same.
+CREATE FUNCTION _sas.schedule_offset(name text, jitter interval) RETURNS interval
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT make_interval(secs => round((('x' || left(md5(name), 12))::bit(48)::bigint / 281474976710656.0
+                                        * extract(epoch FROM jitter))::numeric, 3)::float8)
+$$;
+
+-- _sas.schedule_from(schedule): the instants later than that have not been decided.
+CREATE FUNCTION _sas.schedule_from(s _sas.schedule) RETURNS timestamptz
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT greatest(s.last_scheduled_at, s.start_at - interval '1 us')
+$$;
+
+-- _sas.schedule_due(schedule): when it is due next; null: never again.
+CREATE FUNCTION _sas.schedule_due(s _sas.schedule) RETURNS timestamptz
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    next timestamptz;
+BEGIN
+    IF s.runs >= s.max_runs THEN
+        RETURN NULL;
+    END IF;
+    next := _sas.next_instant(s.spec, s.timezone, s.start_at, _sas.schedule_from(s));
+    RETURN CASE WHEN coalesce(next <= s.end_at, true) THEN next + _sas.schedule_offset(s.name, s.jitter) END;
+END $$;
+
+-- _sas.refuse_schedule(problem, place, hint)
+CREATE FUNCTION _sas.refuse_schedule(problem text, place text, hint text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION '%', problem
+        USING ERRCODE = 'invalid_parameter_value', DETAIL = _sas.at(place), HINT = hint;
+END $$;
+
+-- _sas.check_schedulable(owner, workflow): the schedule's owner may submit that workflow, and no function of
+-- a user runs when it is submitted: schedulers call none.
+CREATE FUNCTION _sas.check_schedulable(owner oid, workflow text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v _sas.workflow_version;
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = owner) THEN
+        RAISE EXCEPTION 'the owner of the schedule does not exist' USING ERRCODE = 'undefined_object',
+            HINT = 'Remove it with sas.unschedule, and create it again.';
+    END IF;
+    v := _sas.submittable(owner, workflow);
+    IF v.definition ? 'plan' OR _sas.plan_chain(workflow) IS NOT NULL THEN
+        RAISE EXCEPTION 'workflow "%" is planned by a function', workflow
+            USING ERRCODE = 'feature_not_supported', DETAIL = 'At /workflow.',
+                HINT = 'Schedule a workflow whose only step is this one as a child workflow.';
+    END IF;
+END $$;
+
+-- _sas.check_schedule(schedule): refuses what it says, if something is wrong.
+CREATE FUNCTION _sas.check_schedule(s _sas.schedule) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    p _sas.problem;
+BEGIN
+    FOR p IN SELECT * FROM _sas.check_name(s.name, '/name')
+        UNION ALL SELECT * FROM _sas.check_choice(coalesce(to_jsonb(s.overlap), 'null'), '/overlap',
+                                                  '{skip,wait,once_more,replace,allow}')
+        UNION ALL SELECT * FROM _sas.check_choice(coalesce(to_jsonb(s.catch_up), 'null'), '/catch_up',
+                                                  '{none,last,all}') LOOP
+        PERFORM _sas.raise(p);
+    END LOOP;
+    PERFORM _sas.refuse_schedule('the catch-up window must be positive, and at most ten years',
+                                 '/catch_up_window', 'It is how old an instant may be that is caught up.')
+    WHERE coalesce(s.catch_up_window <= '0' OR s.catch_up_window > '10 years', true);
+    PERFORM _sas.refuse_schedule('the jitter must be between 0 and a day', '/jitter',
+                                 'It is the span over which the schedules are spread.')
+    WHERE coalesce(s.jitter < '0' OR s.jitter > '1 day', true);
+    PERFORM _sas.refuse_schedule('max_runs must be 1 or more', '/max_runs', 'Omit it for no limit.')
+    WHERE s.max_runs < 1;
+    PERFORM _sas.refuse_schedule('pause_on_failure must be true or false', '/pause_on_failure',
+                                 'The default is false.')
+    WHERE s.pause_on_failure IS NULL;
+    PERFORM _sas.refuse_schedule('start_at and end_at must be instants', '/start_at',
+                                 'Omit what has no limit.')
+    WHERE NOT isfinite(s.start_at) OR NOT isfinite(s.end_at);
+    PERFORM _sas.refuse_schedule('end_at is before start_at', '/end_at',
+                                 'Instants from start_at to end_at run.')
+    WHERE s.end_at < s.start_at;
+    PERFORM _sas.check_submit(ARRAY[s.input], NULL, s.priority, NULL, NULL, NULL, NULL, s.labels, false);
+    PERFORM _sas.check_schedulable(s.owner, s.workflow);
+END $$;
+
+-- _sas.schedule_as(...): see sas.schedule. Two sessions that create the same name at once: the second one
+-- waits for the first, and changes what that has made. Writes: schedule. Wakes: the scheduler. Next:
+-- _sas.fire_schedules.
+CREATE FUNCTION _sas.schedule_as(caller oid, name text, spec text, workflow text, input jsonb, timezone text,
+                                 overlap text, catch_up text, catch_up_window interval, jitter interval,
+                                 start_at timestamptz, end_at timestamptz, max_runs int,
+                                 pause_on_failure boolean, priority int, labels jsonb) RETURNS timestamptz
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    now timestamptz := _sas.now();
+    old _sas.schedule;
+    s _sas.schedule;
+    made _sas.schedule;
+BEGIN
+    PERFORM _sas.wake_on_abort();
+    s.name := $2; s.owner := caller; s.spec := btrim($3); s.timezone := _sas.check_spec($3, $6);
+    s.workflow := $4; s.input := $5; s.overlap := $7; s.catch_up := $8; s.catch_up_window := $9;
+    s.jitter := $10; s.start_at := $11; s.end_at := $12; s.max_runs := $13; s.pause_on_failure := $14;
+    s.priority := $15; s.labels := $16; s.state := 'active'; s.last_scheduled_at := now; s.runs := 0;
+    s.created_at := now;
+    PERFORM _sas.check_schedule(s);
+    INSERT INTO _sas.schedule AS t (name, owner, spec, timezone, workflow, input, overlap, catch_up,
+        catch_up_window, jitter, start_at, end_at, max_runs, pause_on_failure, priority, labels, state,
+        due_at, last_scheduled_at, created_at)
+    SELECT s.name, s.owner, s.spec, s.timezone, s.workflow, s.input, s.overlap, s.catch_up,
+        s.catch_up_window, s.jitter, s.start_at, s.end_at, s.max_runs, s.pause_on_failure, s.priority,
+        s.labels, s.state, _sas.schedule_due(s), s.last_scheduled_at, s.created_at
+    ON CONFLICT (name) DO NOTHING RETURNING t.* INTO made;
+    IF FOUND THEN
+        s := made;
+    ELSE
+        old := _sas.own_schedule(caller, $2, true);
+        s := _sas.changed_schedule(old, s);
+        UPDATE _sas.schedule t SET spec = s.spec, timezone = s.timezone, workflow = s.workflow,
+            input = s.input, overlap = s.overlap, catch_up = s.catch_up,
+            catch_up_window = s.catch_up_window, jitter = s.jitter, start_at = s.start_at,
+            end_at = s.end_at, max_runs = s.max_runs, pause_on_failure = s.pause_on_failure,
+            priority = s.priority, labels = s.labels, state = s.state, failures = s.failures,
+            error = s.error, due_at = s.due_at, last_scheduled_at = s.last_scheduled_at
+        WHERE t.schedule_id = old.schedule_id;
+    END IF;
+    PERFORM _sas.refuse_schedule(format('schedule "%s" never happens', $3), '/spec',
+                                 'No instant lies between now, start_at and end_at.')
+    WHERE s.state = 'active' AND s.due_at IS NULL;
+    PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'schedule', NULL,
+                        jsonb_build_object('schedule', $2, 'spec', s.spec, 'timezone', s.timezone,
+                                           'workflow', s.workflow, 'changed', old.schedule_id IS NOT NULL));
+    PERFORM _sas.wake('{}', true, false, '{}');
+    RETURN s.due_at;
+END $$;
+
+-- _sas.changed_schedule(old, new): what becomes of a schedule that is written again. Instants that the old
+-- spec had, or that lie before a stop of any kind, are not run by the new one; where the times stay what
+-- they were, one that is due just now is not lost. One that is paused stays so; runs that are open keep
+-- going.
+CREATE FUNCTION _sas.changed_schedule(old _sas.schedule, new _sas.schedule) RETURNS _sas.schedule
+LANGUAGE plpgsql AS $$
+DECLARE
+    s _sas.schedule := new;
+BEGIN
+    s.schedule_id := old.schedule_id;
+    s.owner := old.owner;
+    s.runs := old.runs;
+    s.last_scheduled_at := old.last_scheduled_at;
+    s.failures := 0;
+    IF old.state <> 'active' OR (old.spec, old.timezone) IS DISTINCT FROM (new.spec, new.timezone)
+       OR old.start_at IS DISTINCT FROM new.start_at THEN
+        s.last_scheduled_at := greatest(old.last_scheduled_at, _sas.now());
+    END IF;
+    s.due_at := _sas.schedule_due(s);
+    IF old.state = 'paused' THEN
+        s.state := 'paused';
+        s.due_at := NULL;
+    ELSIF s.due_at IS NULL AND s.runs >= s.max_runs THEN
+        s.state := 'finished';
+    END IF;
+    PERFORM _sas.close_alerts(ARRAY[format('schedule %s', s.name)]) WHERE old.failures > 0;
+    RETURN s;
+END $$;
+
+-- _sas.own_schedule(caller, name, change): the schedule, locked, if the caller may change it: what it does
+-- is for members of its owner, since its runs have that role's rights; operators and admins stop it and let
+-- it go.
+CREATE FUNCTION _sas.own_schedule(caller oid, schedule_name text, change boolean DEFAULT false)
+RETURNS _sas.schedule
+LANGUAGE plpgsql AS $$
+DECLARE
+    s _sas.schedule;
+BEGIN
+    PERFORM _sas.wake_on_abort();
+    SELECT * INTO s FROM _sas.schedule x WHERE x.name = schedule_name FOR UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'schedule "%" does not exist', schedule_name
+            USING ERRCODE = 'undefined_object', DETAIL = 'At /name.',
+                HINT = 'See sas.schedules for existing schedules.';
+    END IF;
+    IF NOT pg_has_role(caller, s.owner, 'MEMBER')
+       AND (change OR NOT _sas.has_level(caller, 'admin') AND NOT _sas.has_level(caller, 'operator')) THEN
+        RAISE EXCEPTION 'must be owner of schedule "%"', schedule_name
+            USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /name.',
+                HINT = 'Its runs have the rights of its owner. Use another name.';
+    END IF;
+    RETURN s;
+END $$;

@@ -1,0 +1,158 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Schedules: the tick. The scheduler makes it beside its own, in a transaction of its own.
+--
+-- A schedule is due at due_at. The tick takes those that are due and that nobody holds, decides every
+-- instant up to now, and moves last_scheduled_at and due_at, all in the commit that submits the runs. So a
+-- crash repeats the whole or nothing, and an instant that was decided is never looked at again, whatever the
+-- clock says. The scheduler sleeps until the next due_at; who writes a schedule wakes it.
+
+-- How many instants one schedule has submitted by one tick, how many missed ones are counted, and how late an
+-- instant may be that catch_up none still runs.
+CREATE FUNCTION _sas.instants_per_tick() RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT 100 $$;
+
+CREATE FUNCTION _sas.missed_at_most() RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT 10000 $$;
+
+CREATE FUNCTION _sas.on_time_within() RETURNS interval
+LANGUAGE sql IMMUTABLE AS $$ SELECT interval '1 min' $$;
+
+-- _sas.due_instants(schedule, now): the instants to submit, in order, each with how many before it are
+-- missed. One row with the outcome "missed" stands for those that nobody submits any more, where there is
+-- none to submit. No rows: nothing is due.
+CREATE FUNCTION _sas.due_instants(s _sas.schedule, now timestamptz) RETURNS SETOF _sas.schedule_instant
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    since timestamptz := _sas.schedule_from(s);
+    latest timestamptz := now - _sas.schedule_offset(s.name, s.jitter);
+    until timestamptz := least(latest, s.end_at);
+    oldest timestamptz := latest - CASE s.catch_up WHEN 'none' THEN _sas.on_time_within()
+        ELSE s.catch_up_window END;
+    n record;
+    many int := least(_sas.instants_per_tick(), s.max_runs - s.runs);
+BEGIN
+    SELECT * INTO n FROM _sas.newest_instant(s.spec, s.timezone, s.start_at, since, until,
+                                             _sas.missed_at_most());
+    IF n.passed = 0 THEN
+        RETURN;
+    ELSIF n.newest <= oldest THEN
+        RETURN NEXT ROW(s.schedule_id, n.newest, n.passed, 'missed', NULL, NULL,
+                        NULL)::_sas.schedule_instant;
+    ELSIF s.catch_up = 'all' THEN
+        RETURN QUERY
+        SELECT s.schedule_id, i.at, CASE i.n WHEN 1 THEN o.passed::bigint ELSE 0 END, NULL::text,
+            NULL::bigint, NULL::bigint, NULL::jsonb
+        FROM _sas.instants(s.spec, s.timezone, s.start_at, greatest(since, oldest), until, many)
+            WITH ORDINALITY AS i (at, n)
+        CROSS JOIN _sas.newest_instant(s.spec, s.timezone, s.start_at, since, oldest,
+                                       _sas.missed_at_most()) o;
+    ELSE
+        RETURN NEXT ROW(s.schedule_id, n.newest, n.passed - 1, NULL, NULL, NULL,
+                        NULL)::_sas.schedule_instant;
+    END IF;
+END $$;
+
+-- _sas.pause_failing(schedule_ids): those of them that pause when a run of theirs fails, and one has.
+-- Returns the others.
+CREATE FUNCTION _sas.pause_failing(schedule_ids int[]) RETURNS int[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    stopped int[];
+BEGIN
+    WITH failing AS (
+        UPDATE _sas.schedule s
+        SET state = 'paused', paused_reason = format('run %s ended with result %s', f.run_id, f.result),
+            due_at = NULL, open_run_ids = _sas.still_open(s.open_run_ids)
+        FROM _sas.schedule b
+        CROSS JOIN LATERAL (SELECT r.run_id, r.result FROM _sas.run r WHERE r.run_id = ANY (b.open_run_ids)
+                            AND r.state = 'stopped' AND r.result NOT IN ('success', 'warning')
+                            ORDER BY r.run_id LIMIT 1) f
+        WHERE b.schedule_id = ANY ($1) AND b.pause_on_failure AND s.schedule_id = b.schedule_id
+        RETURNING s.schedule_id, s.name, s.paused_reason, f.run_id),
+    told AS (
+        SELECT f.schedule_id, _sas.raise_alert('schedule-paused', format('schedule %s paused', f.name),
+                                               format('schedule "%s" is paused: %s', f.name, f.paused_reason)
+                                              ) AS alert
+        FROM failing f)
+    SELECT array_agg(t.schedule_id) INTO stopped FROM told t WHERE t.alert IS NOT NULL;
+    RETURN ARRAY(SELECT u FROM unnest(schedule_ids) u WHERE u <> ALL (coalesce(stopped, '{}')));
+END $$;
+
+-- _sas.fire_due(schedule_ids): decides all their instants up to now, and sets when each is due next.
+CREATE FUNCTION _sas.fire_due(schedule_ids int[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    now timestamptz := _sas.now();
+    instants _sas.schedule_instant[];
+    later int[] := '{}';
+    round _sas.schedule_instant[];
+BEGIN
+    SELECT array_agg(i ORDER BY i.scheduled_at) INTO instants
+    FROM _sas.schedule s CROSS JOIN LATERAL _sas.due_instants(s, now) i
+    WHERE s.schedule_id = ANY (schedule_ids);
+    PERFORM _sas.note_instants(array_agg(i), false) FROM unnest(instants) i WHERE i.outcome = 'missed'
+        HAVING count(*) > 0;
+    PERFORM _sas.count_metric('schedule', 0, 0, 'missed', sum(i.missed)::int) FROM unnest(instants) i
+        WHERE i.outcome = 'missed' HAVING count(*) > 0;
+    -- the first instant of every schedule, then the second of each
+    FOR round IN SELECT array_agg(n.i) FROM (SELECT i, row_number() OVER (PARTITION BY i.schedule_id
+                                             ORDER BY i.scheduled_at) AS n
+                                             FROM unnest(instants) i WHERE i.outcome IS NULL) n
+                 GROUP BY n.n ORDER BY n.n LOOP
+        round := ARRAY(SELECT i FROM unnest(round) i JOIN _sas.schedule s USING (schedule_id)
+                       WHERE i.schedule_id <> ALL (later) AND s.state = 'active');
+        round := _sas.submit_instants(round, NULL, false);
+        later := later || ARRAY(SELECT i.schedule_id FROM unnest(round) i WHERE i.outcome = 'later');
+    END LOOP;
+    UPDATE _sas.schedule s
+    SET due_at = CASE WHEN s.state = 'active'
+                      THEN CASE WHEN s.schedule_id = ANY (later) THEN now + interval '1 s' ELSE n.due END END,
+        state = CASE WHEN s.state = 'active' AND n.due IS NULL THEN 'finished' ELSE s.state END
+    FROM _sas.schedule b CROSS JOIN LATERAL (SELECT _sas.schedule_due(b) AS due OFFSET 0) n
+    WHERE b.schedule_id = ANY (schedule_ids) AND s.schedule_id = b.schedule_id;
+END $$;
+
+-- _sas.fire_schedules(quantity): the tick. Returns how many schedules were due, and when the next one is.
+-- A schedule that a session holds is passed by; one of those that raise takes no other along.
+--   locks   schedules that are due, those that are free
+--   next    the runs go on by themselves
+CREATE FUNCTION _sas.fire_schedules(quantity int, OUT worked int, OUT next_due timestamptz)
+LANGUAGE plpgsql AS $$
+DECLARE
+    now timestamptz := _sas.now();
+    mark timestamptz := (_sas.begin_low_water('d', ARRAY[ascii('c')]))[1];
+    ids int[];
+    id int;
+    why text;
+BEGIN
+    ids := ARRAY(SELECT s.schedule_id FROM _sas.schedule s WHERE s.due_at >= mark AND s.due_at <= now
+                 ORDER BY s.due_at LIMIT quantity FOR NO KEY UPDATE SKIP LOCKED);
+    worked := cardinality(ids);
+    IF worked > 0 THEN
+        BEGIN
+            PERFORM _sas.fire_due(_sas.pause_failing(ids));
+        EXCEPTION WHEN OTHERS THEN
+            FOREACH id IN ARRAY ids LOOP
+                BEGIN
+                    PERFORM _sas.fire_due(_sas.pause_failing(ARRAY[id]));
+                EXCEPTION WHEN OTHERS THEN
+                    why := SQLERRM;
+                    PERFORM _sas.defer_schedule(id, why);
+                END;
+            END LOOP;
+        END;
+    END IF;
+    SELECT s.due_at INTO next_due FROM _sas.schedule s WHERE s.due_at >= mark ORDER BY s.due_at LIMIT 1;
+    PERFORM _sas.raise_low_water('d', ascii('c'), next_due);
+END $$;
+
+-- _sas.defer_schedule(schedule_id, why): it could not be looked at: an alert, and another try in a minute.
+CREATE FUNCTION _sas.defer_schedule(id int, why text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    s _sas.schedule;
+BEGIN
+    UPDATE _sas.schedule x SET due_at = _sas.now() + interval '1 min' WHERE x.schedule_id = id
+    RETURNING * INTO s;
+    PERFORM _sas.raise_alert('schedule-failed', format('schedule %s', s.name),
+                             format('schedule "%s" cannot be carried out: %s', s.name, why));
+END $$;

@@ -1,0 +1,166 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Schedules: instants become runs, under the overlap rule of their schedule, submitted as its owner by the
+-- way of every other run.
+
+-- _sas.instant_key(name, instant): the key of the run that belongs to an instant.
+CREATE FUNCTION _sas.instant_key(name text, instant timestamptz) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT 'schedule:' || name || ':'
+        || rtrim(rtrim(to_char(instant AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US'), '0'), '.') || 'Z'
+$$;
+
+-- _sas.still_open(run_ids): those that have not stopped, in their order.
+CREATE FUNCTION _sas.still_open(run_ids bigint[]) RETURNS bigint[]
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(array_agg(u.id ORDER BY u.n), '{}') FROM unnest(run_ids) WITH ORDINALITY AS u (id, n)
+    WHERE EXISTS (SELECT FROM _sas.run r WHERE r.run_id = u.id AND r.state <> 'stopped')
+$$;
+
+-- _sas.apply_overlap(instants, rule): of these, at most one for each schedule, which are skipped, and which
+-- run each of the others follows. rule: in place of that of the schedules. Caller: holds the locks of the
+-- schedules. Writes: a message for each run that is replaced.
+CREATE FUNCTION _sas.apply_overlap(instants _sas.schedule_instant[], rule text)
+RETURNS _sas.schedule_instant[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    decided _sas.schedule_instant[];
+BEGIN
+    WITH asked AS (
+        SELECT i, coalesce($2, s.overlap) AS rule, o.open
+        FROM unnest(instants) i
+        JOIN _sas.schedule s ON s.schedule_id = i.schedule_id
+        CROSS JOIN LATERAL (SELECT CASE WHEN s.open_run_ids = '{}' THEN s.open_run_ids
+                                   ELSE _sas.still_open(s.open_run_ids) END AS open OFFSET 0) o),
+    replaced AS (
+        INSERT INTO _sas.message (actor, due_at, run_id, kind)
+        SELECT 's', _sas.now(), r, 'replace' FROM asked a CROSS JOIN LATERAL unnest(a.open) r
+        WHERE a.rule = 'replace')
+    SELECT array_agg(ROW((a.i).schedule_id, (a.i).scheduled_at, (a.i).missed,
+                         CASE WHEN a.rule = 'skip' AND a.open <> '{}'
+                                   OR a.rule = 'once_more' AND cardinality(a.open) > 1 THEN 'skipped' END,
+                         NULL,
+                         -- of those that are replaced, only the first can have begun
+                         CASE a.rule WHEN 'wait' THEN a.open[cardinality(a.open)]
+                                     WHEN 'once_more' THEN a.open[1]
+                                     WHEN 'replace' THEN a.open[1] END, NULL)::_sas.schedule_instant)
+    INTO decided FROM asked a;
+    PERFORM _sas.wake('{}', true, false, '{}');
+    RETURN decided;
+END $$;
+
+-- _sas.submit_group(owner, workflow, priority, labels, after_run, inputs, keys, schedules, scheduled_ats):
+-- one submit for many. A group that fails is submitted one by one, so that one that is refused takes no
+-- other along. Locks of sessions (a singleton that is just being submitted) are waited for shortly.
+CREATE FUNCTION _sas.submit_group(owner oid, workflow text, priority int, labels jsonb, after_run bigint,
+                                  inputs jsonb[], keys text[], schedules text[], scheduled_ats timestamptz[])
+RETURNS TABLE (key text, run_id bigint, outcome text, error jsonb)
+LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
+#variable_conflict use_column
+DECLARE
+    place text;
+BEGIN
+    PERFORM _sas.check_schedulable(owner, workflow);
+    RETURN QUERY
+    SELECT $7[b.n], b.run_id, CASE WHEN b.created THEN 'run' ELSE 'skipped' END, NULL::jsonb
+    FROM _sas.submit_runs(owner, workflow, inputs, keys, priority, NULL, NULL, NULL, after_run, NULL, labels,
+                          after_result => '{success,warning,error,compensated,cancelled}',
+                          schedules => schedules, scheduled_ats => scheduled_ats)
+        WITH ORDINALITY AS b (run_id, created, n);
+EXCEPTION WHEN OTHERS THEN
+    GET STACKED DIAGNOSTICS place = PG_EXCEPTION_DETAIL;
+    IF cardinality(keys) > 1 THEN
+        RETURN QUERY SELECT g.* FROM generate_subscripts(keys, 1) n
+            CROSS JOIN LATERAL _sas.submit_group(owner, workflow, priority, labels, after_run, inputs[n:n],
+                                                 keys[n:n], schedules[n:n], scheduled_ats[n:n]) g;
+        RETURN;
+    END IF;
+    -- its key is taken: the instant had its run, with another input
+    RETURN QUERY SELECT keys[1], NULL::bigint,
+        CASE WHEN SQLSTATE = '23505' THEN 'skipped'
+             WHEN left(SQLSTATE, 2) = '40' OR SQLSTATE = '55P03' THEN 'later' ELSE 'failed' END,
+        _sas.problem_object('schedule', SQLERRM, nullif(place, ''), NULL, NULL, NULL);
+END $$;
+
+-- _sas.submit_decided(instants): submits those that are not skipped, in groups that differ in nothing but
+-- input and key. Returns all with what became of them.
+CREATE FUNCTION _sas.submit_decided(instants _sas.schedule_instant[]) RETURNS _sas.schedule_instant[]
+LANGUAGE sql AS $$
+    WITH asked AS (
+        SELECT i, s.owner, s.workflow, s.priority, s.labels, s.name, s.input,
+            _sas.instant_key(s.name, (i).scheduled_at) AS key
+        FROM unnest(instants) i JOIN _sas.schedule s ON s.schedule_id = i.schedule_id),
+    made AS (
+        SELECT m.*
+        FROM (SELECT a.owner, a.workflow, a.priority, a.labels, (a.i).after_run,
+                  array_agg(a.input ORDER BY a.key) AS inputs,
+                  array_agg(a.key ORDER BY a.key) AS keys, array_agg(a.name ORDER BY a.key) AS names,
+                  array_agg((a.i).scheduled_at ORDER BY a.key) AS instants
+              FROM asked a WHERE (a.i).outcome IS NULL GROUP BY 1, 2, 3, 4, 5 ORDER BY min(a.key)) g
+        CROSS JOIN LATERAL _sas.submit_group(g.owner, g.workflow, g.priority, g.labels, g.after_run, g.inputs,
+                                             g.keys, g.names, g.instants) m)
+    SELECT array_agg(ROW((a.i).schedule_id, (a.i).scheduled_at, (a.i).missed,
+                         coalesce((a.i).outcome, m.outcome), m.run_id, (a.i).after_run,
+                         m.error)::_sas.schedule_instant)
+    FROM asked a LEFT JOIN made m ON m.key = a.key
+$$;
+
+-- _sas.note_instants(instants, by_hand): writes down what became of these instants, at most one for each
+-- schedule: in the commit that submits. by_hand: none of them is one of the clock's.
+-- Caller: holds the locks of the schedules. Writes: schedule, alert.
+CREATE FUNCTION _sas.note_instants(instants _sas.schedule_instant[], by_hand boolean) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    now timestamptz := _sas.now();
+BEGIN
+    PERFORM _sas.close_alerts(array_agg(format('schedule %s', s.name)))
+    FROM unnest(instants) i JOIN _sas.schedule s ON s.schedule_id = i.schedule_id AND s.failures > 0
+    WHERE i.outcome = 'run' HAVING count(*) > 0;
+    UPDATE _sas.schedule s
+    SET last_scheduled_at = n.last, runs = n.runs, missed = s.missed + n.missed,
+        skipped = s.skipped + (i.outcome = 'skipped' AND NOT by_hand)::int,
+        last_run_at = CASE i.outcome WHEN 'run' THEN now ELSE s.last_run_at END,
+        last_run_id = CASE i.outcome WHEN 'run' THEN i.run_id ELSE s.last_run_id END,
+        open_run_ids = CASE WHEN i.outcome = 'run'
+                            THEN (o.open || i.run_id)[greatest(cardinality(o.open) - 998, 1):]
+                            ELSE o.open END,
+        failures = n.failures,
+        error = CASE i.outcome WHEN 'failed' THEN i.error WHEN 'run' THEN NULL ELSE s.error END,
+        state = CASE WHEN n.failures >= 10 THEN 'failed' ELSE s.state END
+    FROM unnest(instants) i
+    JOIN _sas.schedule b ON b.schedule_id = i.schedule_id
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN by_hand OR i.outcome = 'later' THEN b.last_scheduled_at
+                    ELSE greatest(b.last_scheduled_at, i.scheduled_at) END AS last,
+               b.runs + (i.outcome = 'run' AND NOT by_hand)::int AS runs,
+               CASE i.outcome WHEN 'later' THEN 0 ELSE coalesce(i.missed, 0) END AS missed,
+               CASE i.outcome WHEN 'run' THEN 0 WHEN 'failed' THEN b.failures + 1
+                    ELSE b.failures END AS failures) n
+    CROSS JOIN LATERAL (SELECT CASE WHEN b.open_run_ids = '{}' THEN b.open_run_ids
+                               ELSE _sas.still_open(b.open_run_ids) END AS open) o
+    WHERE s.schedule_id = i.schedule_id;
+    PERFORM _sas.raise_alert('schedule-failed', format('schedule %s', s.name),
+                             format('schedule "%s" could not submit its run of %s: %s%s', s.name,
+                                    to_char(i.scheduled_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"'),
+                                    i.error ->> 'title',
+                                    CASE s.state WHEN 'failed' THEN '; it is stopped' ELSE '' END))
+    FROM unnest(instants) i JOIN _sas.schedule s ON s.schedule_id = i.schedule_id
+    WHERE i.outcome = 'failed';
+END $$;
+
+-- _sas.submit_instants(instants, rule, by_hand): makes runs of them, at most one for each schedule. Returns
+-- what became of each.
+CREATE FUNCTION _sas.submit_instants(instants _sas.schedule_instant[], rule text, by_hand boolean)
+RETURNS _sas.schedule_instant[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    done _sas.schedule_instant[];
+BEGIN
+    done := _sas.submit_decided(_sas.apply_overlap(instants, rule));
+    PERFORM _sas.note_instants(done, by_hand);
+    PERFORM _sas.count_metric('schedule', 0, 0, d.outcome, count(*)::int)
+    FROM unnest(done) d GROUP BY d.outcome;
+    PERFORM _sas.count_metric('schedule', 0, 0, 'missed', sum(d.missed)::int)
+    FROM unnest(done) d WHERE d.missed > 0 AND d.outcome <> 'later' HAVING count(*) > 0;
+    RETURN done;
+END $$;

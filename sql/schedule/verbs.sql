@@ -1,0 +1,131 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Schedules: the verbs for those that exist.
+
+CREATE FUNCTION _sas.unschedule_as(caller oid, name text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s _sas.schedule := _sas.own_schedule(caller, name);
+BEGIN
+    DELETE FROM _sas.schedule x WHERE x.schedule_id = s.schedule_id;
+    PERFORM _sas.close_alerts(ARRAY[format('schedule %s', s.name), format('schedule %s paused', s.name)]);
+    PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'unschedule', NULL,
+                        jsonb_build_object('schedule', s.name));
+END $$;
+
+CREATE FUNCTION _sas.pause_schedule_as(caller oid, name text, reason text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s _sas.schedule := _sas.own_schedule(caller, name);
+BEGIN
+    IF s.state <> 'active' THEN
+        RETURN false;
+    END IF;
+    UPDATE _sas.schedule x SET state = 'paused', paused_reason = reason, due_at = NULL
+    WHERE x.schedule_id = s.schedule_id;
+    PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'pause_schedule', NULL,
+                        jsonb_strip_nulls(jsonb_build_object('schedule', s.name, 'reason', reason)));
+    RETURN true;
+END $$;
+
+-- _sas.resume_schedule_as(...): goes on with the next instant: those of the pause are gone.
+CREATE FUNCTION _sas.resume_schedule_as(caller oid, name text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s _sas.schedule := _sas.own_schedule(caller, name);
+BEGIN
+    IF s.state NOT IN ('paused', 'failed') THEN
+        RETURN false;
+    END IF;
+    s.last_scheduled_at := greatest(s.last_scheduled_at, _sas.now());
+    s.due_at := _sas.schedule_due(s);
+    UPDATE _sas.schedule x
+    SET state = CASE WHEN s.due_at IS NULL THEN 'finished' ELSE 'active' END, paused_reason = NULL,
+        failures = 0, error = NULL, last_scheduled_at = s.last_scheduled_at, due_at = s.due_at,
+        open_run_ids = _sas.still_open(x.open_run_ids)
+    WHERE x.schedule_id = s.schedule_id;
+    PERFORM _sas.close_alerts(ARRAY[format('schedule %s', s.name), format('schedule %s paused', s.name)]);
+    PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'resume_schedule', NULL,
+                        jsonb_build_object('schedule', s.name));
+    PERFORM _sas.wake('{}', true, false, '{}');
+    RETURN true;
+END $$;
+
+-- _sas.raise_instant(instant): it could not be submitted: who asked for it is told why.
+CREATE FUNCTION _sas.raise_instant(i _sas.schedule_instant) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'the run of % could not be submitted: %', i.scheduled_at, i.error ->> 'title'
+        USING ERRCODE = 'object_not_in_prerequisite_state', DETAIL = coalesce(i.error ->> 'detail', ''),
+            HINT = 'Submit the workflow as the owner of the schedule to see the whole cause.';
+END $$;
+
+CREATE FUNCTION _sas.trigger_schedule_as(caller oid, name text, OUT run_id bigint, OUT created boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    s _sas.schedule := _sas.own_schedule(caller, $2);
+    i _sas.schedule_instant;
+BEGIN
+    i.schedule_id := s.schedule_id;
+    i.scheduled_at := _sas.now();
+    i := (_sas.submit_instants(ARRAY[i], NULL, true))[1];
+    PERFORM _sas.raise_instant(i) WHERE i.outcome IN ('failed', 'later');
+    run_id := coalesce(i.run_id, (_sas.still_open(s.open_run_ids))[1]);
+    created := i.outcome = 'run';
+    PERFORM _sas.record(caller, ARRAY[run_id], 'trigger_schedule', NULL,
+                        jsonb_build_object('schedule', s.name, 'created', created));
+END $$;
+
+CREATE FUNCTION _sas.backfill_schedule_as(caller oid, name text, from_at timestamptz, to_at timestamptz,
+                                          overlap text)
+RETURNS TABLE (scheduled_at timestamptz, run_id bigint, created boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    s _sas.schedule := _sas.own_schedule(caller, $2);
+    p _sas.problem;
+    instants timestamptz[];
+    i _sas.schedule_instant;
+BEGIN
+    FOR p IN SELECT * FROM _sas.check_choice(to_jsonb($5), '/overlap',
+                                             '{skip,wait,once_more,replace,allow}') LOOP
+        PERFORM _sas.raise(p);
+    END LOOP;
+    PERFORM _sas.refuse_schedule('the span must begin before it ends, and end before now', '/to_at',
+                                 'What lies ahead is run by the schedule.')
+    WHERE coalesce(from_at > to_at OR to_at > _sas.now() OR NOT isfinite(from_at), true);
+    instants := ARRAY(SELECT _sas.instants(s.spec, s.timezone, s.start_at, from_at - interval '1 us', to_at,
+                                           1001));
+    PERFORM _sas.refuse_schedule('the span has more than 1000 instants', '/to_at',
+                                 'Call it for several shorter spans.')
+    WHERE cardinality(instants) > 1000;
+    FOREACH scheduled_at IN ARRAY instants LOOP
+        i := ROW(s.schedule_id, scheduled_at, 0, NULL, NULL, NULL, NULL);
+        i := (_sas.submit_instants(ARRAY[i], $5, true))[1];
+        PERFORM _sas.raise_instant(i) WHERE i.outcome IN ('failed', 'later');
+        run_id := i.run_id;
+        created := i.outcome = 'run';
+        RETURN NEXT;
+    END LOOP;
+    PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'backfill_schedule', NULL,
+                        jsonb_build_object('schedule', s.name, 'from_at', from_at, 'to_at', to_at,
+                                           'overlap', $5, 'instants', cardinality(instants)));
+END $$;
+
+CREATE FUNCTION _sas.calendar_as(caller oid, from_at timestamptz, to_at timestamptz)
+RETURNS TABLE (run_at timestamptz, scheduled_at timestamptz, schedule text, workflow text, owner text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT i.at + j.late, i.at, s.name, s.workflow, pg_get_userbyid(s.owner)::text
+    FROM _sas.schedule s
+    CROSS JOIN LATERAL (SELECT _sas.schedule_offset(s.name, s.jitter) AS late OFFSET 0) j
+    CROSS JOIN LATERAL _sas.instants(
+        s.spec, s.timezone, s.start_at,
+        greatest(coalesce(from_at, _sas.now()) - j.late - interval '1 us', _sas.schedule_from(s)),
+        least(coalesce(to_at, _sas.now() + interval '1 day') - j.late, s.end_at),
+        least(10000, s.max_runs - s.runs)::int) AS i (at)
+    WHERE s.state = 'active'
+      AND (pg_has_role(caller, s.owner, 'MEMBER') OR _sas.has_level(caller, 'admin')
+           OR _sas.has_level(caller, 'operator') OR _sas.has_level(caller, 'monitor'))
+    ORDER BY 1, 3 LIMIT 10000
+$$;

@@ -1,0 +1,56 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Table of schedules: a row for each, none for an instant. What an instant leaves behind is its run.
+
+CREATE TABLE _sas.schedule (
+    schedule_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name text NOT NULL UNIQUE,
+    owner regrole NOT NULL,
+    spec text NOT NULL,
+    timezone text NOT NULL,
+    workflow text NOT NULL,
+    input jsonb NOT NULL,
+    overlap text NOT NULL,
+    catch_up text NOT NULL,
+    catch_up_window interval NOT NULL,
+    jitter interval NOT NULL,
+    start_at timestamptz,
+    end_at timestamptz,
+    max_runs int,
+    pause_on_failure boolean NOT NULL,
+    priority int NOT NULL,
+    labels jsonb NOT NULL,
+    state text NOT NULL CHECK (state IN ('active', 'paused', 'finished', 'failed')),
+    paused_reason text,
+    error jsonb,
+    due_at timestamptz,
+    last_scheduled_at timestamptz NOT NULL,
+    last_run_at timestamptz,
+    last_run_id bigint,
+    open_run_ids bigint[] NOT NULL DEFAULT '{}',
+    runs bigint NOT NULL DEFAULT 0,
+    missed bigint NOT NULL DEFAULT 0,
+    skipped bigint NOT NULL DEFAULT 0,
+    failures int NOT NULL DEFAULT 0,
+    created_at timestamptz NOT NULL
+) WITH (fillfactor = 70);
+CREATE INDEX schedule_due ON _sas.schedule (due_at) WHERE due_at IS NOT NULL;
+COMMENT ON TABLE _sas.schedule IS 'Rules that submit a run at each of their instants.';
+COMMENT ON COLUMN _sas.schedule.due_at IS 'When the scheduler looks at it next: its next instant and its '
+                                          'jitter; null: never.';
+COMMENT ON COLUMN _sas.schedule.last_scheduled_at IS 'Every instant up to this one is decided, and none of '
+                                                     'them fires again. It moves in the commit that submits.';
+COMMENT ON COLUMN _sas.schedule.open_run_ids IS 'Its last runs that had not stopped when it fired last, at '
+                                                'most a thousand, in the order of their instants.';
+COMMENT ON COLUMN _sas.schedule.failures IS 'How many instants in a row could not be submitted.';
+
+-- One instant of a schedule on its way: what is asked, then what became of it.
+CREATE TYPE _sas.schedule_instant AS (
+    schedule_id int,
+    scheduled_at timestamptz,
+    missed bigint,                  -- instants before it that nobody submits
+    outcome text,                   -- null: not decided; run, skipped, failed; later: it is tried again
+    run_id bigint,
+    after_run bigint,
+    error jsonb
+);

@@ -1,0 +1,175 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Schedules under a frozen clock.
+SELECT t.clean() \g /dev/null
+SET timezone = 'UTC';
+\set SHOW_CONTEXT never
+SELECT t.workflow('quick', '{}', '{"output": {"at": "{{run.scheduled_at}}", "by": "{{run.schedule}}"}}') \g /dev/null
+SELECT t.workflow('long', '{"a": {"wait": {"signal": "go"}}}') \g /dev/null
+SELECT t.workflow('breaks', '{"a": {"wait": {"signal": "go"}, "expect": "$.output == 1"}}') \g /dev/null
+-- t.runs(schedule): its runs in short
+CREATE FUNCTION t.runs(name text) RETURNS TABLE (run_id bigint, scheduled_at text, state text, result text) LANGUAGE sql AS $$
+    SELECT r.run_id, to_char(r.scheduled_at, 'MM-DD HH24:MI:SS'), r.state, r.result FROM sas.runs r WHERE r.schedule = name ORDER BY 1
+$$;
+CREATE FUNCTION t.plan(name text) RETURNS TABLE (state text, next text, runs bigint, missed bigint, skipped bigint, open int, last bigint) LANGUAGE sql AS $$
+    SELECT s.state, to_char(s.next_run_at, 'MM-DD HH24:MI:SS'), s.runs, s.missed, s.skipped, s.open_runs, s.last_run_id FROM sas.schedules s WHERE s.name = plan.name
+$$;
+-- a run at each instant, with its key, and what it sees of its instant
+SELECT sas.schedule('daily', '30 2 * * *', 'quick', timezone => 'Europe/Berlin');
+SELECT t.work();
+SELECT t.later('1 day') \g /dev/null
+SELECT t.work();
+SELECT run_id, key, schedule, scheduled_at, state, result, output FROM sas.runs;
+SELECT * FROM t.plan('daily');
+-- the clock is set back, the run is purged, the schedule is made anew: no instant runs twice
+SELECT t.later('-23 h') \g /dev/null
+SELECT t.work();
+SELECT sas.schedule('daily', '31 2 * * *', 'quick', timezone => 'Europe/Berlin') - _sas.now() AS in_a_day;
+SELECT sas.schedule('daily', '30 2 * * *', 'quick', timezone => 'Europe/Berlin') - _sas.now() AS in_a_day;
+SELECT t.later('23 h') \g /dev/null
+SELECT t.work();
+SELECT * FROM t.runs('daily');
+SELECT sas.unschedule('daily');
+SELECT t.later('-22 h 40 min') \g /dev/null
+SELECT sas.schedule('daily', '30 2 * * *', 'quick', '{"other": 1}', 'Europe/Berlin');
+SELECT t.later('1 h') \g /dev/null
+SELECT t.work();
+SELECT * FROM t.runs('daily');
+SELECT * FROM t.plan('daily');
+SELECT sas.unschedule('daily');
+-- its keys are its own
+SELECT * FROM sas.submit('quick', key => 'schedule:daily:2026-01-01T01:30:00Z');
+SELECT * FROM sas.submit_batch('quick', '{"{}"}', '{schedule:x}');
+-- what is refused
+CREATE FUNCTION t.refuses(command text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE place text;
+BEGIN
+    EXECUTE 'SELECT ' || command;
+    RETURN 'accepted';
+EXCEPTION WHEN OTHERS THEN
+    GET STACKED DIAGNOSTICS place = PG_EXCEPTION_DETAIL;
+    RETURN format('%s %s %s', SQLSTATE, SQLERRM, place);
+END $$;
+SELECT t.refuses(c) FROM unnest(ARRAY[$$sas.schedule('No', '@daily', 'quick')$$, $$sas.schedule('n', '0 0 30 2 *', 'quick')$$, $$sas.schedule('n', '@daily', 'none')$$, $$sas.schedule('n', '@daily', 'quick', '7')$$,
+    $$sas.schedule('n', '@daily', 'quick', timezone => 'Nowhere')$$, $$sas.schedule('n', '@daily', 'quick', overlap => 'maybe')$$, $$sas.schedule('n', '@daily', 'quick', overlap => NULL)$$, $$sas.schedule('n', '@daily', 'quick', catch_up => 'some')$$, $$sas.schedule('n', '@daily', 'quick', catch_up_window => '0')$$,
+    $$sas.schedule('n', '@daily', 'quick', jitter => '-1 s')$$, $$sas.schedule('n', '@daily', 'quick', max_runs => 0)$$, $$sas.schedule('n', '@daily', 'quick', start_at => '2026-02-02', end_at => '2026-02-01')$$, $$sas.schedule('n', '@daily', 'quick', end_at => '2025-01-01')$$,
+    $$sas.schedule('n', '@daily', 'quick', priority => 5000)$$, $$sas.schedule('n', '@daily', 'quick', labels => '[]')$$, $$sas.schedule('n', NULL, 'quick')$$, $$sas.schedule(NULL, '@daily', 'quick')$$, $$sas.unschedule('n')$$, $$sas.pause_schedule('n')$$, $$sas.resume_schedule('n')$$, $$sas.trigger_schedule('n')$$,
+    $$sas.backfill_schedule('n', now(), now())$$]) c;
+SELECT count(*) FROM sas.schedules;
+-- overlap: the run of the first instant is open for three
+SELECT t.clean() \g /dev/null
+SELECT sas.schedule('o_' || o, 'every 1 h', 'long', overlap => o) FROM unnest('{skip,wait,once_more,replace,allow}'::text[]) o;
+SELECT t.later('1 h'), t.settle() FROM generate_series(1, 4) \g /dev/null
+SELECT o, p.* FROM unnest('{skip,wait,once_more,replace,allow}'::text[]) o, t.plan('o_' || o) p;
+SELECT o, r.* FROM unnest('{skip,wait,once_more,replace,allow}'::text[]) o, t.runs('o_' || o) r;
+SELECT r.run_id, e.waiting_kind, e.waiting_on, e.text FROM sas.runs r, LATERAL sas.explain(r.run_id) e WHERE schedule = 'o_wait' AND state = 'scheduled' ORDER BY 1;
+SELECT sas.signal(run_id, 'go') FROM sas.runs WHERE state = 'running' \g /dev/null
+SELECT t.work();
+SELECT o, r.* FROM unnest('{skip,wait,once_more,replace,allow}'::text[]) o, t.runs('o_' || o) r WHERE r.state <> 'stopped';
+-- catch-up: the clock jumps by seven hours, and by two days
+SELECT t.clean() \g /dev/null
+SELECT sas.schedule('c_' || c, 'every 1 h', 'quick', catch_up => c, overlap => 'allow', catch_up_window => '3 h') FROM unnest('{none,last,all}'::text[]) c;
+SELECT t.later('7 h 30 min'), t.work();
+SELECT c, p.* FROM unnest('{none,last,all}'::text[]) c, t.plan('c_' || c) p;
+SELECT c, r.* FROM unnest('{none,last,all}'::text[]) c, t.runs('c_' || c) r;
+SELECT t.later('2 days'), t.work();
+SELECT c, p.* FROM unnest('{none,last,all}'::text[]) c, t.plan('c_' || c) p;
+-- an instant that is less than a minute late is on time
+SELECT t.later('30 min 59 s'), t.work();
+SELECT * FROM t.plan('c_none');
+-- more instants are due than one tick submits, or than are counted
+SELECT sas.schedule('many', 'every 1 s', 'quick', catch_up => 'all', overlap => 'allow', catch_up_window => '5 min');
+SELECT sas.schedule('lots', 'every 1 s', 'quick');
+SELECT t.later('4 h'), t.work() \g /dev/null
+SELECT n, p.* FROM unnest('{many,lots}'::text[]) n, t.plan(n) p;
+SELECT count(*), count(DISTINCT scheduled_at), max(scheduled_at) - min(scheduled_at) AS span FROM sas.runs WHERE schedule = 'many';
+-- pause: its instants are gone; resume: the next one
+SELECT t.clean() \g /dev/null
+SELECT sas.schedule('p', '0 * * * *', 'quick', catch_up => 'all');
+SELECT sas.pause_schedule('p', 'stocktaking'), sas.pause_schedule('p');
+SELECT t.later('5 h'), t.work();
+SELECT state, paused_reason, next_run_at, runs, missed FROM sas.schedules;
+-- written again, it stays paused
+SELECT sas.schedule('p', '0 * * * *', 'quick', catch_up => 'all');
+SELECT state, paused_reason FROM sas.schedules;
+SELECT sas.resume_schedule('p'), sas.resume_schedule('p');
+SELECT t.work();
+SELECT * FROM t.plan('p');
+SELECT t.later('1 h'), t.work();
+SELECT * FROM t.runs('p');
+-- what cannot be submitted: why, an alert, the next instant; after ten in a row it is stopped
+SELECT t.workflow('going', '{}') \g /dev/null
+SELECT sas.schedule('f', '0 * * * *', 'going');
+SELECT sas.drop_workflow('going');
+SELECT t.later('1 h'), t.settle() \g /dev/null
+SELECT state, failures, error ->> 'title' AS error, next_run_at FROM sas.schedules WHERE name = 'f';
+SELECT kind, message, occurrences FROM t.alerts();
+SELECT t.workflow('going', '{}') \g /dev/null
+SELECT t.later('1 h'), t.settle() \g /dev/null
+SELECT state, failures, error, runs FROM sas.schedules WHERE name = 'f';
+SELECT count(*) FROM t.alerts();
+SELECT sas.drop_workflow('going');
+SELECT t.later('1 h'), t.settle() FROM generate_series(1, 11) \g /dev/null
+SELECT state, failures, error ->> 'title' AS error, next_run_at, runs FROM sas.schedules WHERE name = 'f';
+SELECT kind, message, occurrences FROM t.alerts();
+SELECT sas.trigger_schedule('f');
+SELECT t.workflow('going', '{}') \g /dev/null
+SELECT sas.resume_schedule('f');
+SELECT count(*) FROM t.alerts();
+SELECT t.later('1 h'), t.settle() \g /dev/null
+SELECT * FROM t.plan('f');
+-- pause_on_failure: at once
+SELECT sas.schedule('b', '0 * * * *', 'breaks', pause_on_failure => true);
+SELECT t.later('1 h'), t.settle() \g /dev/null
+SELECT sas.signal(run_id, 'go', '2') FROM sas.runs WHERE schedule = 'b';
+SELECT t.work();
+SELECT state, paused_reason, next_run_at, last_result, open_runs FROM sas.schedules WHERE name = 'b';
+SELECT kind, message FROM t.alerts();
+SELECT sas.resume_schedule('b');
+SELECT t.later('1 h'), t.settle() \g /dev/null
+SELECT sas.signal(run_id, 'go', '1') FROM sas.runs WHERE schedule = 'b' AND state = 'running';
+SELECT t.work();
+SELECT state, last_result FROM sas.schedules WHERE name = 'b';
+SELECT count(*) FROM t.alerts();
+-- start_at anchors intervals; end_at, max_runs
+SELECT t.clean() \g /dev/null
+SELECT sas.schedule('s', 'every 7 min', 'quick', start_at => '2026-01-01 00:03', end_at => '2026-01-01 00:20'), sas.schedule('m', '* * * * *', 'quick', max_runs => 2);
+SELECT t.later('1 min'), t.work() FROM generate_series(1, 30) \g /dev/null
+SELECT * FROM t.runs('s') UNION ALL SELECT * FROM t.runs('m');
+SELECT n, p.* FROM unnest('{s,m}'::text[]) n, t.plan(n) p;
+SELECT sas.resume_schedule('m');
+SELECT sas.schedule('m', '* * * * *', 'quick', max_runs => 2) IS NULL AS nothing_left;
+SELECT sas.schedule('m', '* * * * *', 'quick', max_runs => 3) - _sas.now() AS next;
+-- jitter: the same for one schedule, spread over all, and not in scheduled_at
+SELECT count(sas.schedule('j' || g, '0 1 * * *', 'quick', jitter => '10 min')) FROM generate_series(1, 200) g;
+SELECT count(DISTINCT next_run_at), min(next_run_at) >= '2026-01-01 01:00' AS from_then, max(next_run_at) < '2026-01-01 01:10' AS to_then, min(next_run_at) < '2026-01-01 01:01' AND max(next_run_at) > '2026-01-01 01:09' AS spread FROM sas.schedules WHERE name LIKE 'j%';
+SELECT t.later('45 min'), t.settle() \g /dev/null
+SELECT count(*), count(DISTINCT scheduled_at) FROM sas.runs WHERE schedule LIKE 'j%';
+SELECT count(DISTINCT to_char(next_run_at - last_run_at, 'DD')), bool_and(next_run_at::date = '2026-01-02') FROM sas.schedules WHERE name LIKE 'j%';
+-- trigger and backfill
+SELECT t.clean() \g /dev/null
+SELECT sas.schedule('t', '0 * * * *', 'long');
+SELECT t.later('2 h 30 min'), t.settle() \g /dev/null
+SELECT * FROM sas.trigger_schedule('t');
+SELECT sas.signal(run_id, 'go'), t.work() FROM sas.runs WHERE schedule = 't' \g /dev/null
+SELECT * FROM sas.trigger_schedule('t');
+SELECT * FROM sas.backfill_schedule('t', '2026-01-01 00:00', '2026-01-01 02:00', 'allow');
+SELECT * FROM sas.backfill_schedule('t', '2026-01-01 00:00', '2026-01-01 02:00', 'allow');
+SELECT * FROM t.runs('t');
+SELECT * FROM t.plan('t');
+SELECT t.refuses(c) FROM unnest(ARRAY[$$sas.backfill_schedule('t', '2026-01-01', '2027-01-01')$$, $$sas.backfill_schedule('t', '2020-01-01', '2026-01-01')$$, $$sas.backfill_schedule('t', '2026-01-01', '2026-01-01', 'often')$$, $$sas.backfill_schedule('t', NULL, '2026-01-01')$$]) c;
+-- the calendar
+SELECT sas.schedule('u', '15 */12 * * *', 'quick', jitter => '1 min'), sas.schedule('v', '@daily', 'quick', max_runs => 1);
+SELECT scheduled_at, schedule, workflow, owner = current_user AS mine, run_at >= scheduled_at AS not_before FROM sas.calendar('2026-01-01 10:00', '2026-01-02 00:15:59') WHERE schedule <> 't';
+SELECT count(*) FROM sas.calendar();
+-- who changed what
+SELECT act, detail FROM sas.history WHERE act ~ 'schedule' ORDER BY at, act, detail;
+-- a workflow that a function plans is not scheduled: schedulers call no function of a user
+CREATE FUNCTION t.plan_none(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT '{"steps": {}}'::jsonb $$;
+SELECT t.workflow('planned_by_clock', '{}', '{"plan": "t.plan_none"}') \g /dev/null
+SELECT sas.schedule('w', '@daily', 'planned_by_clock');
+DROP FUNCTION t.plan_none(jsonb);
+-- metrics
+SELECT labels ->> 'outcome' AS outcome, value > 0 AS counted FROM sas.metrics() WHERE name = 'sas_schedule_instants_total' ORDER BY 1;
+DROP FUNCTION t.runs(text), t.plan(text), t.refuses(text);
+SELECT t.clean() \g /dev/null
