@@ -66,6 +66,7 @@ http {{
     server {{
         listen 127.0.0.1:{port} backlog=4096;
         location /ok {{ return 200 '{{"ok": true}}'; }}
+        location = /big {{ root {folder}; }}
     }}
 }}
 """
@@ -307,6 +308,12 @@ class House:
     def ratio(self, what, ours, theirs, goal="", right="", note=""):
         """How many times theirs ours are: of each pair of neighbours."""
         self.row(what, spread([per(o, t) for o, t in zip(ours, theirs)], "{:.2f}") + " x", goal, right, note)
+
+    def bound(self, what, figure, most, unit, note=""):
+        """A figure that must not be larger."""
+        kept = figure <= most
+        self.wrong += not kept
+        self.row(what, f"{figure:,.2f} {unit}", f"at most {most:g} {unit}", "" if kept else "WRONG", note)
 
     def measure(self, name, figure):
         """One figure; what goes wrong in it is told in its row."""
