@@ -29,8 +29,8 @@ LANGUAGE sql STABLE AS $$
         SELECT t.met, t.reason, CASE w.kind WHEN 'function' THEN 'result' ELSE 'reply' END AS name
         FROM _sas.meets(CASE WHEN expects THEN w.expect END, said, seen.root) t OFFSET 0) e
     -- arguments are evaluated before ON is asked, hence the CASE
-    LEFT JOIN LATERAL _sas.render(w.output, CASE WHEN keeps
-                                  THEN seen.root || jsonb_build_object('output', said) END) kept ON keeps
+    LEFT JOIN LATERAL _sas.render(w.output, CASE WHEN keeps THEN _sas.with_member(
+                                      seen.root, 'output', coalesce(said, 'null')) END) kept ON keeps
 $$;
 
 -- _sas.objection(run_id, step_no, element, undo, output): what a step has against the output of its function,

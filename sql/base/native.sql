@@ -128,6 +128,12 @@ CREATE FUNCTION _sas.root(input jsonb, reads text[], key text, run_id bigint, ru
 LANGUAGE C STABLE PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_template_root';
 
+-- _sas.with_member(object, name, member): object || jsonb_build_object(name, member), without taking the
+-- values apart: a reply may be large. Null when one of them is.
+CREATE FUNCTION _sas.with_member(object jsonb, name text, member jsonb) RETURNS jsonb
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE
+AS 'MODULE_PATHNAME', 'sas_api_template_with_member';
+
 -- _sas.references(template): one row per place in the root that the template looks at, also inside
 -- filters and subscripts, in the order of the template.  root, member, third: the first three member
 -- names, as far as they are plain ("steps.*" has no member).
@@ -167,7 +173,7 @@ AS 'MODULE_PATHNAME', 'sas_api_template_predicate_references';
 CREATE FUNCTION _sas.all_workers(
     OUT pid int, OUT actor text, OUT database text, OUT leader boolean, OUT in_flight int,
     OUT started_at timestamptz, OUT last_activity_at timestamptz, OUT worker_id bigint,
-    OUT turn_for interval, OUT calls text, OUT stalled boolean)
+    OUT turn_for interval, OUT calls text, OUT stalled boolean, OUT memory bigint)
 RETURNS SETOF record
 LANGUAGE c VOLATILE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_workers';

@@ -176,7 +176,8 @@ LANGUAGE sql STABLE AS $$
                WHEN 'string' THEN tested.met ELSE true END, tested.reason
     -- the predicate is strict: arguments that are null cost nothing
     FROM _sas.predicate(CASE jsonb_typeof(expect) WHEN 'string' THEN expect #>> '{}' END,
-                        root || jsonb_build_object('output', output)) tested
+                        CASE jsonb_typeof(expect) WHEN 'string'
+                            THEN _sas.with_member(root, 'output', coalesce(output, 'null')) END) tested
 $$;
 
 -- _sas.neither(name, reason): what is said of a predicate that is neither true nor false.

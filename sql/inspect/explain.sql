@@ -111,6 +111,18 @@ BEGIN ATOMIC
     SELECT CASE n WHEN 1 THEN 'once' WHEN 2 THEN 'twice' ELSE n || ' times' END;
 END;
 
+-- _sas.full_memory(agent): the clause for calls that wait until answers are stored; null: there is room. An
+-- agent alone holds half of the memory of a worker at most.
+CREATE FUNCTION _sas.full_memory(agent text) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+    SELECT format('the agent workers hold %s of requests and answers (setting sas.agent_memory, %s each); '
+                  'agent "%s" is called again when there is room',
+                  string_agg(pg_size_pretty(w.memory), ', '), current_setting('sas.agent_memory'), $1)
+    FROM sas.workers w WHERE w.actor = 'agent'
+    HAVING min(w.memory) > pg_size_bytes(current_setting('sas.agent_memory')) / 2 - 1000000;
+END;
+
 -- _sas.cause(kind, what, until, now): a clause that says what steps of that waiting_kind wait for, and what
 -- an operator can do about it. The SET keeps the planner from reading a body that it cannot inline.
 CREATE FUNCTION _sas.cause(kind text, what text, until timestamptz, now timestamptz) RETURNS text
@@ -133,7 +145,7 @@ BEGIN ATOMIC
             WHEN EXISTS (SELECT FROM sas.agents a WHERE a.name = what AND a.kind = 'external')
             THEN format('no outside program has claimed the task from agent "%s" yet', what)
             WHEN EXISTS (SELECT FROM sas.workers w WHERE w.actor = 'agent')
-            THEN format('a worker takes what is ready for agent "%s" next', what)
+            THEN coalesce(_sas.full_memory(what), 'a worker takes what is ready for agent "' || what || '" next')
             ELSE 'no agent worker runs in this database (setting sas.agents)' END
         WHEN 'worker' THEN CASE
             WHEN EXISTS (SELECT FROM sas.workers w WHERE w.actor = 'function')

@@ -39,11 +39,13 @@ COMMENT ON VIEW sas.queues IS 'Named queues: how many steps may run at once, how
                               'wait, since when it is paused.';
 
 CREATE VIEW sas.workers WITH (security_barrier) AS
-SELECT w.pid, w.actor, w.database, w.leader, w.in_flight, w.started_at, w.last_activity_at,
-    w.turn_for, w.calls
+SELECT w.pid, w.actor, w.database, w.leader, w.in_flight, w.memory, w.started_at,
+    w.last_activity_at, w.turn_for, w.calls
 FROM _sas.all_workers() w WHERE w.database = current_database();
 COMMENT ON VIEW sas.workers IS 'The background workers of this database. turn_for: how long the worker has '
                                'been in its turn, null while it sleeps; calls: whose code it waits for.';
+COMMENT ON COLUMN sas.workers.memory IS 'Bytes of requests and answers that an agent worker holds; see '
+                                        'sas.agent_memory';
 
 CREATE VIEW sas.alerts WITH (security_barrier) AS
 SELECT l.alert_id, l.kind, a.name AS agent, f.name AS workflow, pg_get_userbyid(l.owner) AS owner, l.run_id,

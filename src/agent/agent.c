@@ -3,8 +3,9 @@
  * agent.c: one loop that makes up to sas.agent_slots HTTP calls at once.
  *
  * A tick:
- *	 1. moves the network, evaluates the answers that came (an attempt each), ends
- *		flights that are past complete-by: their call is stopped, nothing is reported
+ *	 1. moves the network, evaluates the answers that came (an attempt each), small
+ *		ones first, and as many as one tick may; ends flights that are past
+ *		complete-by: their call is stopped, nothing is reported
  *	 2. asks the limits how many calls each agent may take
  *	 3. in one transaction: writes what flights ended with, looks up which of
  *		their claims are no longer valid (an operator has stopped them), claims as
@@ -31,6 +32,7 @@
 #include "miscadmin.h"
 #include "stream/watch.h"
 #include "utils/memutils.h"
+#include "template/budget.h"
 #include "wake/wakeup.h"
 #include "work/agents.h"
 #include "work/late.h"
@@ -38,8 +40,14 @@
 /* the most steps of one claim: a batch of a hundred gets most of what batching gives */
 #define SAS_CLAIM_BATCH 500
 #define SAS_LOCKED_RETRY_MS 50
+#define SAS_MEMORY_RETRY_MS 50
 
-static bool agent_transaction_failed; /* the last one did not commit */
+static bool agent_open;			/* a transaction was begun, and did not commit yet */
+static bool agent_careful;		/* the last one did not commit */
+static int	agent_batch = SAS_CLAIM_BATCH; /* the most steps of the next claim */
+static bool agent_wrote_alone;	/* nothing but replies was written in it */
+static bool agent_door_shut;	/* an agent holds so much memory here that it is not asked for */
+static bool agent_door_passed_on; /* others were told since it was shut */
 static int *agent_lanes;		/* what was asked of the limits for it */
 static int *agent_quantities;
 static int	agent_n_lanes;
@@ -84,13 +92,13 @@ static int
 agent_ask_limits(int64 *retry_us)
 {
 	int			free_slots = Max(0, agent_slots - sas_agent_in_flight());
-	int			batch = agent_transaction_failed ? 1 : SAS_CLAIM_BATCH;
+	int			batch = agent_batch;
 	int64		now = sas_base_clock_monotonic_us();
 	static unsigned first = 0;
 	bool		full = free_slots == 0;
 	int			n = 0;
 
-	agent_cut_short = false;
+	agent_cut_short = agent_door_shut = false;
 	first++;
 	for (int i = 0; i < sas_work_n_agents; i++)
 	{
@@ -124,6 +132,11 @@ agent_ask_limits(int64 *retry_us)
 		e->nudges = nudges;
 		if (!e->scan || !e->stored->enabled)
 			continue;
+		if (!sas_agent_flights_may_claim(e))
+		{
+			agent_door_shut = true;
+			continue;
+		}
 		granted = sas_limits_ask(e->stored->agent_id, &e->limits, Min(free_slots, batch), false, &again);
 		if (again != 0)
 			e->ask_again_us = again;
@@ -177,7 +190,7 @@ agent_use_claims(List *claimed, int64 claimed_us)
 	return more;
 }
 
-/* A worker whose slots are all taken leaves the lanes that it would scan to the others. */
+/* A worker whose slots, or whose memory, is all taken leaves the lanes that it would scan to the others. */
 static void
 agent_pass_on(void)
 {
@@ -206,8 +219,12 @@ agent_after_abort(void)
 		sas_limits_return(agent_lanes[i], &e->limits, agent_quantities[i]);
 		e->scan = true;
 	}
+	sas_template_turn_end();
 	agent_n_lanes = 0;
-	sas_agent_outbox_failed();
+	agent_open = false;
+	agent_careful = true;
+	agent_batch = 1;
+	sas_agent_outbox_failed(agent_wrote_alone);
 }
 
 static SasTick
@@ -220,11 +237,12 @@ agent_tick(void)
 	List	   *claimed = NIL;
 	int64		claimed_us;
 	bool		more = false;
-	bool		failed_before = agent_transaction_failed;
+	bool		failed_before;
 	int64		watches_ms;
 
-	if (agent_transaction_failed)
+	if (agent_open)
 		agent_after_abort();
+	failed_before = agent_careful;
 	if (agent_slots_asked != sas_base_agent_slots)
 	{
 		agent_reserve_sockets();
@@ -242,12 +260,15 @@ agent_tick(void)
 		agent_quantities = MemoryContextAlloc(TopMemoryContext, sizeof(int) * agent_lanes_room);
 	}
 	/* after an abort, replies are written without a claim: a claim that fails must not cost replies */
-	agent_n_lanes = stale || (agent_transaction_failed && sas_agent_outbox_due()) ? 0 : agent_ask_limits(&retry_us);
+	agent_n_lanes = stale || (agent_careful && sas_agent_outbox_due()) ? 0 : agent_ask_limits(&retry_us);
 	if (stale || stops || agent_n_lanes > 0 || sas_agent_outbox_due())
 	{
-		agent_transaction_failed = true;
+		agent_open = true;
+		agent_wrote_alone = !stale && !stops && agent_n_lanes == 0;
 		if (!sas_store_begin())
 			return next;
+		if (agent_batch > 1 || sas_agent_outbox_batch() > 1)
+			sas_template_turn_begin();
 		if (stale)
 		{
 			sas_work_agents_read();
@@ -260,16 +281,19 @@ agent_tick(void)
 		if (agent_n_lanes > 0)
 			claimed = sas_store_claim_calls(agent_lanes, agent_quantities, agent_n_lanes);
 		sas_store_commit();
-		agent_transaction_failed = false;
+		sas_template_turn_end();
+		agent_open = agent_careful = false;
+		if (agent_n_lanes > 0)
+			agent_batch = Min(SAS_CLAIM_BATCH, agent_batch * 2);
+		sas_agent_outbox_written(sas_work_agents, sas_work_n_agents);
+		if (stops)
+			sas_agent_flights_stop_lost();
+		more = agent_use_claims(claimed, claimed_us);
 		if (stale)
 		{
 			sas_stream_agents_changed();
 			sas_work_agents_applied();
 		}
-		sas_agent_outbox_written(sas_work_agents, sas_work_n_agents);
-		if (stops)
-			sas_agent_flights_stop_lost();
-		more = agent_use_claims(claimed, claimed_us);
 		/* the transaction that failed was to claim from some lanes: scan them */
 		next.again |= failed_before;
 		if (claimed != NIL && sas_agent_in_flight() >= agent_slots)
@@ -278,7 +302,11 @@ agent_tick(void)
 		next.again |= sas_agent_flights_move();
 	}
 
+	if (agent_door_shut && !agent_door_passed_on)
+		agent_pass_on();
+	agent_door_passed_on = agent_door_shut;
 	next.again |= sas_stream_tick();
+	next.again |= sas_agent_flights_more();
 	next.wake_in_ms = sas_agent_flights_wake_in_ms();
 	watches_ms = sas_stream_wake_in_ms();
 	if (next.wake_in_ms < 0 || (watches_ms >= 0 && watches_ms < next.wake_in_ms))
@@ -290,6 +318,8 @@ agent_tick(void)
 		if (next.wake_in_ms < 0 || limits_ms < next.wake_in_ms)
 			next.wake_in_ms = limits_ms;
 	}
+	if ((agent_door_shut || sas_agent_flights_starved()) && (next.wake_in_ms < 0 || next.wake_in_ms > SAS_MEMORY_RETRY_MS))
+		next.wake_in_ms = SAS_MEMORY_RETRY_MS;
 	if (sas_agent_outbox_waiting() && (next.wake_in_ms < 0 || next.wake_in_ms > SAS_LOCKED_RETRY_MS))
 		next.wake_in_ms = SAS_LOCKED_RETRY_MS;
 	next.again |= ((more || agent_cut_short) && sas_agent_in_flight() < agent_slots) || sas_agent_outbox_due();
@@ -309,4 +339,5 @@ const SasActorMethods sas_agent_methods = {
 	.pollfd = sas_agent_flights_fd,
 	.stop = agent_stop,
 	.in_flight = sas_agent_in_flight,
+	.memory = sas_agent_flights_memory,
 };

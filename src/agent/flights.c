@@ -21,10 +21,15 @@
 #include "work/outcome.h"
 #include "work/verdict.h"
 
+/* What one tick evaluates of answers: then it writes, claims, and goes on. */
+#define FLIGHTS_TICK_BYTES (4 * 1024 * 1024)
+#define FLIGHTS_TICK_US 100000
+
 static MemoryContext flights_context;
 static SasTransport *flights_transport;
 static dlist_head flights_all = DLIST_STATIC_INIT(flights_all);
 static int	flights_n;
+static SasFlight *flights_current; /* being started, or evaluated; NULL: it has ended meanwhile */
 static pairingheap *flights_by_time;
 
 static int
@@ -43,10 +48,10 @@ sas_agent_flights_open(int slots)
 
 	flights_context = AllocSetContextCreate(CurrentMemoryContext, "sas flights", ALLOCSET_DEFAULT_SIZES);
 	flights_by_time = pairingheap_allocate(flights_earlier, NULL);
-	sas_agent_outbox_open(flights_context);
 	flights_transport = sas_transport_open(slots, why, sizeof(why));
 	if (flights_transport == NULL)
 		ereport(ERROR, (errcode(ERRCODE_SYSTEM_ERROR), errmsg("could not set up HTTP calls: %s", why)));
+	sas_agent_outbox_open(flights_context, flights_transport);
 	return flights_transport;
 }
 
@@ -74,6 +79,30 @@ int
 sas_agent_in_flight(void)
 {
 	return flights_n;
+}
+
+int64
+sas_agent_flights_memory(void)
+{
+	return sas_transport_held(flights_transport);
+}
+
+bool
+sas_agent_flights_starved(void)
+{
+	return sas_transport_is_starved(flights_transport);
+}
+
+bool
+sas_agent_flights_may_claim(const SasAgentEntry *agent)
+{
+	return sas_transport_has_room(flights_transport, agent->memory, 0);
+}
+
+bool
+sas_agent_flights_more(void)
+{
+	return sas_transport_has_reply(flights_transport);
 }
 
 int64
@@ -176,6 +205,9 @@ flights_end(SasFlight *flight, bool dropped)
 	dlist_delete(&flight->node);
 	flights_n--;
 	sas_agent_outbox_leave(flight->lease, dropped);
+	sas_transport_hold(flights_transport, flight->memory, -(ptrdiff_t) flight->held);
+	if (flights_current == flight)
+		flights_current = NULL;
 	MemoryContextDelete(flight->context);
 }
 
@@ -222,6 +254,7 @@ flights_begin_attempt(SasFlight *flight, SasStoredAgent *agent)
 	flight->attempts++;
 	flight->started_at = sas_base_clock_now();
 	flight->begun_us = sas_base_clock_monotonic_us();
+	flight->arrived_us = 0;
 	sas_work_call_in_utf8(&call);
 	flight->handle = sas_transport_start(flights_transport, &call, why, sizeof(why));
 	if (flight->handle == NULL)
@@ -246,6 +279,7 @@ flights_evaluate(SasReply *reply)
 	int64		now;
 
 	flight->handle = NULL;
+	flight->arrived_us = reply->finished_us;
 	sas_work_outcome_of(reply, flight->expect, flight->retry.on, &outcome);
 	if (agent == NULL)
 	{
@@ -256,9 +290,9 @@ flights_evaluate(SasReply *reply)
 	flights_report_health(flight, agent, !outcome.fault);
 
 	now = sas_base_clock_monotonic_us();
-	if (now >= flight->deadline_us)
+	if (reply->finished_us >= flight->deadline_us)
 	{
-		/* past complete-by: the answer does not count any longer, so nothing is reported */
+		/* it arrived past complete-by: it does not count any longer, so nothing is reported */
 		flights_end(flight, true);
 		return;
 	}
@@ -281,6 +315,14 @@ flights_wake(SasFlight *flight, int64 now)
 	SasAgentEntry *agent = sas_work_agent(flight->agent_id);
 	int64		again;
 
+	/* its answer arrived, and is evaluated in one of the next ticks */
+	if (flight->handle != NULL && sas_transport_is_finished(flight->handle))
+	{
+		pairingheap_remove(flights_by_time, &flight->heap);
+		flight->wake_us = now + FLIGHTS_TICK_US;
+		pairingheap_add(flights_by_time, &flight->heap);
+		return;
+	}
 	if (now >= flight->deadline_us || agent == NULL)
 	{
 		/* past complete-by: the answer would not count any longer, so nothing is reported */
@@ -369,29 +411,78 @@ sas_agent_flights_stop_lost(void)
 	}
 }
 
-void
-sas_agent_flight_start(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed_us)
+/* ---------------------------------------------------------------- one by one */
+
+/*
+ * In a catch block, the flight of which is flights_current: that one fails,
+ * and the others go on. sent: something was sent, and an answer came.
+ */
+static void
+flights_fail(const char *title, bool sent, MemoryContext caller)
+{
+	SasFlight  *flight = flights_current;
+	SasVerdict	verdict;
+	ErrorData  *error;
+
+	EmitErrorReport();
+	MemoryContextSwitchTo(caller);
+	error = CopyErrorData();
+	FlushErrorState();
+	flights_current = NULL;
+	if (flight == NULL)
+		return;
+	if (flight->attempts == 0)
+	{
+		flight->attempts = 1;
+		flight->started_at = sas_base_clock_now();
+	}
+	sas_work_verdict_of_request(&verdict, flight, title, error->message);
+	flight->in_doubt |= sent;
+	/* what is wrong with the request will be wrong again; what the server lacks may be there then */
+	if (sent || ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_DATA_EXCEPTION)
+		verdict.reply = "transient";
+	(void) flights_report(flight, &verdict, 0);
+}
+
+/* The answer of one flight, in a context of its own: it may be large. */
+static void
+flights_take_in(SasReply *reply)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	MemoryContext scratch = AllocSetContextCreate(caller, "sas answer", ALLOCSET_DEFAULT_SIZES);
+
+	flights_current = reply->owner;
+	HOLD_CANCEL_INTERRUPTS();
+	PG_TRY();
+	{
+		MemoryContextSwitchTo(scratch);
+		flights_evaluate(reply);
+	}
+	PG_CATCH();
+	{
+		HOLD_CANCEL_INTERRUPTS(); /* the ERROR let go of it */
+		flights_fail("could not evaluate the answer", true, caller);
+	}
+	PG_END_TRY();
+	RESUME_CANCEL_INTERRUPTS();
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(scratch);
+	sas_transport_reply_free(reply);
+}
+
+static SasFlight *
+flights_create(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed_us, SasAgentEntry *agent)
 {
 	MemoryContext context = AllocSetContextCreate(flights_context, "sas flight", ALLOCSET_SMALL_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
 	SasFlight  *flight = palloc0(sizeof(SasFlight));
-	SasAgentEntry *agent = sas_work_agent(claimed->agent_id);
-	const char *why;
-	int64		again = 0;
 
-	if (agent == NULL)
-	{
-		/* its agent went away while it was claimed: it is taken back */
-		MemoryContextSwitchTo(old);
-		MemoryContextDelete(context);
-		sas_agent_outbox_leave(lease, true);
-		return;
-	}
 	flight->context = context;
 	flight->agent_id = claimed->agent_id;
 	flight->workflow_id = claimed->workflow_id;
 	flight->claimed_us = claimed_us;
 	flight->lease = lease;
+	flight->memory = agent->memory;
 	flight->has_slot = true;
 	flight->deadline_us = claimed_us + (int64) (claimed->window_ms * 1000);
 	flight->wake_us = flight->deadline_us;
@@ -400,8 +491,15 @@ sas_agent_flight_start(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 clai
 	flights_n++;
 	pairingheap_add(flights_by_time, &flight->heap);
 	MemoryContextSwitchTo(old);
+	return flight;
+}
 
-	why = sas_work_flight_compose(flight, agent->stored, claimed);
+static void
+flights_compose(SasFlight *flight, SasClaimedCall *claimed, SasAgentEntry *agent)
+{
+	const char *why = sas_work_flight_compose(flight, agent->stored, claimed);
+	int64		again = 0;
+
 	if (why != NULL)
 	{
 		SasVerdict	verdict;
@@ -412,6 +510,8 @@ sas_agent_flight_start(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 clai
 		(void) flights_report(flight, &verdict, 0);
 		return;
 	}
+	flight->held = flight->sent.body_len;
+	sas_transport_hold(flights_transport, flight->memory, flight->held);
 	flight->path_no = sas_work_request_path_no(&flight->sent, agent->stored);
 	if (!flights_path_lets_through(flight, agent, &again))
 		flights_hand_back(flight, flights_path_rest_ms(again)); /* not a failure, and no attempt */
@@ -419,21 +519,60 @@ sas_agent_flight_start(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 clai
 		flights_begin_attempt(flight, agent->stored);
 }
 
+void
+sas_agent_flight_start(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed_us)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	SasAgentEntry *agent = sas_work_agent(claimed->agent_id);
+	volatile bool created = false;
+
+	if (agent == NULL)
+	{
+		/* its agent went away while it was claimed: it is taken back */
+		sas_agent_outbox_leave(lease, true);
+		return;
+	}
+	HOLD_CANCEL_INTERRUPTS();
+	PG_TRY();
+	{
+		flights_current = NULL;
+		flights_current = flights_create(claimed, lease, claimed_us, agent);
+		created = true;
+		flights_compose(flights_current, claimed, agent);
+	}
+	PG_CATCH();
+	{
+		HOLD_CANCEL_INTERRUPTS();	/* the ERROR let go of it */
+		flights_fail("could not start the call", false, caller);
+		if (!created)
+		{
+			/* the supervisor takes it back */
+			sas_limits_free(claimed->agent_id);
+			sas_agent_outbox_leave(lease, true);
+		}
+	}
+	PG_END_TRY();
+	RESUME_CANCEL_INTERRUPTS();
+}
+
 bool
 sas_agent_flights_move(void)
 {
 	SasReply   *reply;
-	int64		now;
+	int64		now = sas_base_clock_monotonic_us();
+	int64		until_us = now + FLIGHTS_TICK_US;
+	Size		bytes = 0;
 	bool		moved = false;
 
+	sas_transport_limit_memory(flights_transport, (Size) sas_base_agent_memory * 1024 * 1024);
 	sas_transport_work(flights_transport);
-	while ((reply = sas_transport_next(flights_transport)) != NULL)
+	while (bytes < FLIGHTS_TICK_BYTES && now < until_us && (reply = sas_transport_next(flights_transport)) != NULL)
 	{
 		moved = true;
-		flights_evaluate(reply);
-		sas_transport_reply_free(reply);
+		bytes += reply->body_len;
+		flights_take_in(reply);
+		now = sas_base_clock_monotonic_us();
 	}
-	now = sas_base_clock_monotonic_us();
 	while (!pairingheap_is_empty(flights_by_time))
 	{
 		SasFlight  *flight = pairingheap_container(SasFlight, heap, pairingheap_first(flights_by_time));

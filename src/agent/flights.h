@@ -16,8 +16,17 @@ extern int	sas_agent_in_flight(void);
 /* When sas_agent_flights_move must be called at the latest; -1: when the descriptor is readable. */
 extern int64 sas_agent_flights_wake_in_ms(void);
 
-/* Moves the network and evaluates answers; true when answers came. */
+/*
+ * Moves the network and evaluates answers, as many as one tick may; true when
+ * answers came. more: there are others.
+ */
 extern bool sas_agent_flights_move(void);
+extern bool sas_agent_flights_more(void);
+
+/* Bytes of requests and answers. may_claim: may there be more of this agent? */
+extern int64 sas_agent_flights_memory(void);
+extern bool sas_agent_flights_starved(void); /* answers are read on when there is room */
+extern bool sas_agent_flights_may_claim(const SasAgentEntry *agent);
 
 /*
  * May claims of these flights have been taken away? Asked before the

@@ -15,27 +15,34 @@
 #define SAS_OUTBOX_TRIES 3
 #define SAS_HEALTH_RETRY_US 20000
 #define SAS_OUTBOX_BATCH 1000
+/* Of large replies one transaction writes so many bytes, or a single one. */
+#define SAS_OUTBOX_BYTES (8 * 1024 * 1024)
 
 typedef struct OutboxEntry
 {
 	SasStoredReply reply;
 	SasLeaseEntry *lease;
+	SasTransportShare *memory;	/* of its agent */
+	Size		size;			/* of output and error */
 	bool		sent;			/* in the transaction that is open */
 } OutboxEntry;
 
 static MemoryContext outbox_context; /* long-lived */
+static SasTransport *outbox_transport;
 static List *outbox_entries = NIL; /* of OutboxEntry, oldest first */
 static List *outbox_attempts = NIL; /* of SasStoredAttempt */
 static List *outbox_leases = NIL; /* of SasLeaseEntry that are over, with nothing left to write */
 static int	outbox_batch = SAS_OUTBOX_BATCH;
 static int	outbox_tries = 0;
+static bool outbox_writing = false; /* replies, in the transaction that is open or was aborted */
 static int	outbox_attempts_sent;
 static int	outbox_leases_sent;
 static int64 outbox_health_not_before_us; /* the row of an agent was locked; 0: none was */
 
 void
-sas_agent_outbox_open(MemoryContext context)
+sas_agent_outbox_open(MemoryContext context, SasTransport *transport)
 {
+	outbox_transport = transport;
 	outbox_context = AllocSetContextCreate(context, "sas outbox", ALLOCSET_DEFAULT_SIZES);
 }
 
@@ -64,6 +71,7 @@ outbox_forget_entry(OutboxEntry *e)
 {
 	if (--e->lease->left == 0)
 		pfree(e->lease);
+	sas_transport_hold(outbox_transport, e->memory, -(ptrdiff_t) e->size);
 	outbox_free(e->reply.output);
 	outbox_free(e->reply.error);
 	pfree(e);
@@ -113,6 +121,12 @@ sas_agent_outbox_reply(const SasFlight *flight, const char *verdict, const Jsonb
 	e->reply.again_in_ms = again_in_ms;
 	sas_base_peers_set_unwritten(true);
 	e->reply.arrived_at = sas_base_clock_now();
+	/* its answer may have waited for its evaluation */
+	if (flight->arrived_us != 0)
+		e->reply.arrived_at -= sas_base_clock_monotonic_us() - flight->arrived_us;
+	e->memory = flight->memory;
+	e->size = (output != NULL ? VARSIZE(output) : 0) + (error != NULL ? VARSIZE(error) : 0);
+	sas_transport_hold(outbox_transport, e->memory, e->size);
 	sas_metrics_add(SAS_METRIC_STEP, flight->agent_id, flight->workflow_id, verdict, 1, (sas_base_clock_monotonic_us() - flight->claimed_us) / 1e6);
 	outbox_entries = lappend(outbox_entries, e);
 	MemoryContextSwitchTo(old);
@@ -135,6 +149,12 @@ sas_agent_outbox_attempt(const SasFlight *flight, const char *status, int http_s
 	a->finished_at = sas_base_clock_now();
 	outbox_attempts = lappend(outbox_attempts, a);
 	MemoryContextSwitchTo(old);
+}
+
+int
+sas_agent_outbox_batch(void)
+{
+	return outbox_batch;
 }
 
 bool
@@ -186,6 +206,34 @@ outbox_health_written(SasAgentEntry *agents, int n_agents)
 	outbox_health_not_before_us = sas_work_health_due ? sas_base_clock_monotonic_us() + SAS_HEALTH_RETRY_US : 0;
 }
 
+/* What is to be written now, the oldest first; large ones as far as they fit. Returns how many. */
+static int
+outbox_choose(OutboxEntry **chosen)
+{
+	Size		large = 0;
+	int			n = 0;
+	ListCell   *lc;
+
+	foreach(lc, outbox_entries)
+	{
+		OutboxEntry *e = lfirst(lc);
+
+		e->sent = false;
+		e->lease->sending = 0;
+		if (n == outbox_batch)
+			continue;
+		if (e->size > SAS_TRANSPORT_LARGE)
+		{
+			if (large > 0 && large + e->size > SAS_OUTBOX_BYTES)
+				continue;
+			large += e->size;
+		}
+		e->sent = true;
+		chosen[n++] = e;
+	}
+	return n;
+}
+
 /*
  * The last replies of a lease also report that it is over.  The store keeps
  * the lease while a step still has a valid claim under it: its reply came too
@@ -199,21 +247,11 @@ sas_agent_outbox_write(SasAgentEntry *agents, int n_agents)
 	int64	   *done;
 	int			n_done = 0;
 	SasStoredAttempt *rows = palloc(sizeof(SasStoredAttempt) * Max(list_length(outbox_attempts), 1));
-	int			n = 0;
+	int			n = outbox_choose(sent);
 	ListCell   *lc;
 
-	foreach(lc, outbox_entries)
-	{
-		OutboxEntry *e = lfirst(lc);
-
-		e->sent = false;
-		e->lease->sending = 0;
-		if (n == outbox_batch)
-			continue;
-		e->sent = true;
-		sent[n] = e;
-		replies[n++] = e->reply;
-	}
+	for (int i = 0; i < n; i++)
+		replies[i] = sent[i]->reply;
 	outbox_attempts_sent = outbox_leases_sent = 0;
 	foreach(lc, outbox_attempts)
 		rows[outbox_attempts_sent++] = *(SasStoredAttempt *) lfirst(lc);
@@ -233,9 +271,11 @@ sas_agent_outbox_write(SasAgentEntry *agents, int n_agents)
 		lease->sending = 0;		/* once */
 	}
 
+	outbox_writing = true;
 	sas_store_write_attempts(rows, outbox_attempts_sent);
 	if (n > 0 || n_done > 0)
 		sas_store_write_replies(replies, n, done, n_done, false, palloc(Max(n, 1)));
+	outbox_writing = false;
 	outbox_write_health(agents, n_agents);
 }
 
@@ -272,12 +312,14 @@ sas_agent_outbox_written(SasAgentEntry *agents, int n_agents)
 }
 
 void
-sas_agent_outbox_failed(void)
+sas_agent_outbox_failed(bool alone)
 {
+	bool		tried = outbox_writing || alone;
 	ListCell   *lc;
 
+	outbox_writing = false;
 	outbox_batch = 1;
-	if (sas_base_tick_cancelled || ++outbox_tries < SAS_OUTBOX_TRIES)
+	if (!tried || sas_base_tick_cancelled || ++outbox_tries < SAS_OUTBOX_TRIES)
 		return;
 	outbox_tries = 0;
 	/* one at a time has been tried by now */

@@ -11,7 +11,8 @@
 
 #include "work/request.h"
 
-extern void sas_agent_outbox_open(MemoryContext context);
+/* transport: accounts for what is stored here. */
+extern void sas_agent_outbox_open(MemoryContext context, SasTransport *transport);
 
 /* A lease with that many flights. */
 extern SasLeaseEntry *sas_agent_outbox_lease(int64 lease_id, int flights);
@@ -22,13 +23,21 @@ extern void sas_agent_outbox_leave(SasLeaseEntry *lease, bool dropped);
 extern void sas_agent_outbox_reply(const SasFlight *flight, const char *verdict, const Jsonb *output, const Jsonb *error, double again_in_ms);
 extern void sas_agent_outbox_attempt(const SasFlight *flight, const char *status, int http_status, const Jsonb *error);
 
+/* How many replies the next transaction writes at most. */
+extern int	sas_agent_outbox_batch(void);
+
 /* Is there something to write now? And something that waits for the row of an agent? */
 extern bool sas_agent_outbox_due(void);
 extern bool sas_agent_outbox_waiting(void);
 
-/* In a transaction: writes. After its commit: forgets what was written. After its abort: takes smaller bites. */
+/* In a transaction: writes. After its commit: forgets what was written. */
 extern void sas_agent_outbox_write(SasAgentEntry *agents, int n_agents);
 extern void sas_agent_outbox_written(SasAgentEntry *agents, int n_agents);
-extern void sas_agent_outbox_failed(void);
+
+/*
+ * After its abort: takes smaller bites. A try counts when replies were being
+ * written, or when nothing else was done in that transaction (alone).
+ */
+extern void sas_agent_outbox_failed(bool alone);
 
 #endif							/* SAS_AGENT_OUTBOX_H */

@@ -7,6 +7,7 @@
  *		_sas.render_path(template, root)		-> result, problem
  *		_sas.render_request(request, root)		-> result, problem
  *		_sas.root(...)							-> the root
+ *		_sas.with_member(object, name, member)	-> the object with it
  *		_sas.references(template)				-> one row per value that a template reads
  *		_sas.predicate(path, root)				-> true, false, or null; and why it is neither
  *		_sas.predicate_problem(path)			-> problem and hint, null when it is accepted
@@ -33,6 +34,7 @@ PG_FUNCTION_INFO_V1(sas_api_template_render_path);
 PG_FUNCTION_INFO_V1(sas_api_template_render_request);
 PG_FUNCTION_INFO_V1(sas_api_template_root);
 PG_FUNCTION_INFO_V1(sas_api_step_key);
+PG_FUNCTION_INFO_V1(sas_api_template_with_member);
 PG_FUNCTION_INFO_V1(sas_api_template_references);
 PG_FUNCTION_INFO_V1(sas_api_template_predicate);
 PG_FUNCTION_INFO_V1(sas_api_template_predicate_problem);
@@ -167,6 +169,16 @@ sas_api_template_root(PG_FUNCTION_ARGS)
 		of.scheduled_at = PG_GETARG_TIMESTAMPTZ(10);
 	}
 	return JsonbPGetDatum(sas_template_root(&of));
+}
+
+/* _sas.with_member(object, name, member) */
+Datum
+sas_api_template_with_member(PG_FUNCTION_ARGS)
+{
+	text	   *name = PG_GETARG_TEXT_PP(1);
+
+	return JsonbPGetDatum(sas_template_with_member(PG_GETARG_JSONB_P(0), VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name),
+												   PG_GETARG_JSONB_P(2)));
 }
 
 static void

@@ -64,8 +64,8 @@ worker_api_put_worker(ReturnSetInfo *rsinfo, const SasSlot *slot)
 {
 	char	   *database = get_database_name(slot->dboid);
 	int64		now_us = sas_base_clock_monotonic_us();
-	Datum		values[11];
-	bool		nulls[11] = {false};
+	Datum		values[12];
+	bool		nulls[12] = {false};
 
 	values[0] = Int32GetDatum(slot->pid);
 	values[1] = CStringGetTextDatum(sas_base_actor_name(slot->actor));
@@ -81,6 +81,7 @@ worker_api_put_worker(ReturnSetInfo *rsinfo, const SasSlot *slot)
 	nulls[9] = slot->user_code[0] == '\0';
 	values[9] = CStringGetTextDatum(slot->user_code);
 	values[10] = BoolGetDatum(sas_worker_turn_stalled(slot, now_us));
+	values[11] = Int64GetDatum(slot->memory);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 

@@ -88,6 +88,9 @@ typedef struct SasActorMethods
 
 	/* How many calls or functions are under way, for sas.workers; may be NULL. */
 	int			(*in_flight) (void);
+
+	/* Bytes of requests and answers that it holds, likewise; may be NULL. */
+	int64		(*memory) (void);
 } SasActorMethods;
 
 #endif							/* SAS_BASE_ACTOR_H */

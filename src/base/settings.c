@@ -23,6 +23,7 @@ int			sas_base_function_workers = 1;
 int			sas_base_function_workers_max = 8;
 int			sas_base_supervisors = 1;
 int			sas_base_agent_slots = 1000;
+int			sas_base_agent_memory = 256;
 int			sas_base_max_agents = 4096;
 int			sas_base_max_low_water_marks = 4096;
 int			sas_base_max_metrics = 8192;
@@ -71,6 +72,9 @@ static const SasIntSetting settings_ints[] = {
 		"One leads, the others stand by. 0 stops them.", &sas_base_supervisors, 0, 16, 0},
 	{"sas.agent_slots", "Number of calls that one agent worker keeps in flight at once.",
 		NULL, &sas_base_agent_slots, 1, 100000, 0},
+	{"sas.agent_memory", "Memory of one agent worker for requests and answers.",
+		"Beyond it, answers are read when there is room again, and an agent that holds more than is left is not called.",
+		&sas_base_agent_memory, 16, 1024 * 1024, GUC_UNIT_MB},
 	{"sas.supervisor_interval", "Longest sleep of the supervisor.",
 		"While something is open it looks up to six times as often.", &sas_base_supervisor_interval, 100, 3600 * 1000, GUC_UNIT_MS},
 	{"sas.complete_in", "Window of a step that names none.",

@@ -16,6 +16,7 @@ extern int	sas_base_function_workers;
 extern int	sas_base_function_workers_max;
 extern int	sas_base_supervisors;
 extern int	sas_base_agent_slots;
+extern int	sas_base_agent_memory; /* MB */
 extern int	sas_base_max_agents; /* set when the server starts, as the next ones */
 extern int	sas_base_max_low_water_marks;
 extern int	sas_base_max_metrics;

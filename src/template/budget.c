@@ -27,6 +27,8 @@
 #include "template/budget.h"
 
 #define BUDGET_TICK_US 4000
+#define BUDGET_TURN_US 500000
+#define BUDGET_TURN_BYTES (64 * 1024 * 1024)
 
 static MemoryContext budget_context = NULL;
 static MemoryContext budget_caller;
@@ -35,6 +37,9 @@ static sigset_t budget_signals; /* as they were before */
 static volatile sig_atomic_t budget_armed = false;
 static int64 budget_began_us;
 static Size budget_copied;
+static bool budget_in_turn = false;
+static int64 budget_turn_us;
+static Size budget_turn_bytes;
 static const char *volatile budget_spent; /* NULL: nothing; else the cancel that is pending is ours */
 
 static int64
@@ -111,6 +116,7 @@ budget_disarm(void)
 		return;
 	budget_set_timer(0);
 	budget_armed = false;
+	budget_turn_us += budget_thread_us() - budget_began_us;
 	/* it ended just before the cancel took effect */
 	if (budget_spent != NULL)
 		QueryCancelPending = false;
@@ -141,6 +147,37 @@ void
 sas_template_budget_release(void)
 {
 	MemoryContextReset(budget_context);
+}
+
+void
+sas_template_turn_begin(void)
+{
+	budget_in_turn = true;
+	budget_turn_us = 0;
+	budget_turn_bytes = 0;
+}
+
+void
+sas_template_turn_end(void)
+{
+	budget_in_turn = false;
+}
+
+void
+sas_template_turn_add(Size bytes)
+{
+	budget_turn_bytes += bytes;
+}
+
+static void
+budget_check_turn(void)
+{
+	if (!budget_in_turn || (budget_turn_us <= BUDGET_TURN_US && budget_turn_bytes <= BUDGET_TURN_BYTES))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("the paths and templates of one batch of steps cost too much"),
+			 errdetail("The worker tries again with fewer steps at once.")));
 }
 
 const char *
@@ -174,5 +211,6 @@ sas_template_budget_run(void (*evaluate) (void *), void *arg)
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(caller);
+	budget_check_turn();
 	return spent;
 }

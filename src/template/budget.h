@@ -32,4 +32,16 @@ extern void sas_template_budget_arm(Size copied);
 /* Inside evaluate: where the result goes. */
 extern MemoryContext sas_template_budget_caller(void);
 
+/*
+ * A worker evaluates many steps in one transaction.  Between begin and end,
+ * all evaluations together may take half a second and give 64 MB; then an
+ * ERROR ends the transaction, and the worker tries again with fewer steps.
+ * For a single step there is no begin.
+ */
+extern void sas_template_turn_begin(void);
+extern void sas_template_turn_end(void);
+
+/* Inside evaluate: the size of its result. */
+extern void sas_template_turn_add(Size bytes);
+
 #endif							/* SAS_TEMPLATE_BUDGET_H */

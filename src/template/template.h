@@ -108,6 +108,16 @@ typedef struct SasTemplateRoot
 /* {input, key, run: {id, key, labels, created_at, deadline}, steps}; of a schedule's run, also run.schedule and run.scheduled_at */
 extern Jsonb *sas_template_root(const SasTemplateRoot *of);
 
+/*
+ * An object of these members, which it sorts; no two have the same name.  A value of type jbvBinary
+ * is copied in one piece.  value: of a jsonb, for such a pair; it points into it.
+ */
+extern Jsonb *sas_template_object(JsonbPair *pairs, int n);
+extern void sas_template_object_value(JsonbValue *value, Jsonb *jsonb);
+
+/* The object with one member more, or another one of that name. */
+extern Jsonb *sas_template_with_member(Jsonb *object, char *name, int len, Jsonb *member);
+
 /* The Idempotency-Key of a step, or of its undo; trace: that of its run. */
 extern char *sas_template_step_key(const pg_uuid_t *trace, const char *step, int element, bool undo);
 

@@ -157,6 +157,8 @@ sas_transport_request_on_body(char *data, size_t size, size_t n, void *arg)
 		return sas_transport_request_on_stream(r, data, len);
 	if (len > r->max_response - reply->body_len)
 		r->refused = "the answer is larger than max_response";
+	else if (!sas_transport_request_may_read(r, len))
+		return CURL_WRITEFUNC_PAUSE;
 	else if (!sas_transport_request_reserve(&reply->body, &r->body_size, reply->body_len, len))
 		r->refused = "out of memory";
 	else
@@ -164,6 +166,7 @@ sas_transport_request_on_body(char *data, size_t size, size_t n, void *arg)
 		memcpy(reply->body + reply->body_len, data, len);
 		reply->body_len += len;
 		reply->body[reply->body_len] = '\0';
+		sas_transport_request_hold(r, len);
 		return len;
 	}
 	return 0;

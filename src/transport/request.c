@@ -420,6 +420,7 @@ sas_transport_request_redirect(SasRequest *r, CURLcode code)
 	r->url = target;
 
 	reply->redirects++;
+	sas_transport_request_hold(r, -(ptrdiff_t) reply->body_len);
 	reply->headers_len = 0;
 	reply->n_headers = 0;
 	reply->body_len = 0;
@@ -439,6 +440,7 @@ sas_transport_request_unload(SasRequest *r)
 {
 	CURL	   *easy = r->easy;
 
+	sas_transport_request_release(r);
 	curl_easy_reset(easy);
 	curl_slist_free_all(r->headers);
 	free(r->method);

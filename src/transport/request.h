@@ -8,6 +8,7 @@
  *	  request.c		what is sent: options of the easy handle, redirects
  *	  reply.c		what comes back: callbacks of libcurl, kind, error text
  *	  stream.c		the body of a stream, read as it comes
+ *	  memory.c		bytes that are held, and who may read on
  */
 #ifndef SAS_REQUEST_H
 #define SAS_REQUEST_H
@@ -56,6 +57,12 @@ typedef struct SasRequest
 	size_t		body_size;		/* allocated */
 	const char *refused;		/* why a callback gave up, or NULL */
 
+	/* memory */
+	SasTransport *transport;
+	SasTransportShare *share;	/* NULL: it is not counted */
+	size_t		held;			/* of the share */
+	bool		starved;		/* paused until there is room */
+
 	/* a stream */
 	size_t		window;			/* 0: it is none */
 	size_t		read;			/* bytes of the body that have been read */
@@ -90,9 +97,14 @@ struct SasTransport
 	int			max_calls;
 	bool		lookup_left;	/* a call ended while its host was looked up */
 	SasRequestList active;
-	SasRequestList finished;
+	SasRequestList finished;	/* with small answers */
+	SasRequestList large;		/* finished, with large ones */
 	SasRequestList idle;
 	SasRequestNews news;		/* streams with news; active or finished */
+	size_t		memory_limit;	/* 0: none */
+	size_t		held;
+	int			n_starved;
+	SasRequest *beyond;			/* the one that may read beyond the limit */
 };
 
 /* request.c */
@@ -114,6 +126,12 @@ extern void sas_transport_request_note_news(SasRequest *r);
 extern void sas_transport_request_forget_news(SasRequest *r);
 extern size_t sas_transport_request_on_stream(SasRequest *r, const char *data, size_t len);
 extern int	sas_transport_request_on_socket(void *arg, curl_socket_t fd, curlsocktype purpose);
+
+/* memory.c */
+extern void sas_transport_request_hold(SasRequest *r, ptrdiff_t bytes);
+extern void sas_transport_request_release(SasRequest *r);
+extern bool sas_transport_request_may_read(SasRequest *r, size_t bytes);
+extern void sas_transport_feed(SasTransport *t);
 
 /* reply.c */
 extern bool sas_transport_request_reserve(char **buf, size_t *size, size_t used, size_t len);

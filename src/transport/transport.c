@@ -9,6 +9,9 @@
  */
 #include "transport/request.h"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -91,6 +94,10 @@ sas_transport_open(int max_calls, char *errbuf, size_t errlen)
 	SasTransport *t;
 
 	sas_transport_block_signals(&before);
+#ifdef __GLIBC__
+	/* what is large goes back to the system when it is freed; without it the threshold grows with what was freed */
+	mallopt(M_MMAP_THRESHOLD, 512 * 1024);
+#endif
 	if (!global)
 		global = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
 	t = global ? calloc(1, sizeof(SasTransport)) : NULL;
@@ -138,12 +145,31 @@ transport_take_idle(SasTransport *t)
 	return r;
 }
 
+/* Where a finished request waits: large answers take their owner long, and must not keep others waiting. */
+static SasRequestList *
+transport_finished_list(SasTransport *t, const SasRequest *r)
+{
+	return r->reply->body_len > SAS_TRANSPORT_LARGE ? &t->large : &t->finished;
+}
+
+bool
+sas_transport_has_reply(const SasTransport *t)
+{
+	return t->finished.length + t->large.length > 0;
+}
+
+bool
+sas_transport_is_finished(const void *handle)
+{
+	return ((const SasRequest *) handle)->finished;
+}
+
 static void
 transport_give_back(SasTransport *t, SasRequest *r)
 {
 	sas_transport_request_forget_news(r);
 	sas_transport_request_unload(r);
-	if (t->idle.length + t->active.length + t->finished.length < t->max_calls)
+	if (t->idle.length + sas_transport_in_flight(t) < t->max_calls)
 		transport_list_add(&t->idle, r);
 	else
 		transport_free_request(r);
@@ -177,6 +203,9 @@ transport_start(SasTransport *t, const SasCall *call, char *errbuf, size_t errle
 		return NULL;
 	}
 	r->news_list = &t->news;
+	r->transport = t;
+	r->share = call->share;
+	sas_transport_request_hold(r, r->body_len);
 	transport_list_add(&t->active, r);
 	return r;
 }
@@ -219,7 +248,7 @@ sas_transport_stop_call(SasTransport *t, void *handle)
 		return;
 	sas_transport_block_signals(&before);
 	if (r->finished)
-		transport_list_remove(&t->finished, r);
+		transport_list_remove(transport_finished_list(t, r), r);
 	else
 	{
 		transport_list_remove(&t->active, r);
@@ -258,7 +287,7 @@ transport_collect(SasTransport *t)
 		sas_transport_request_finish(r, code);
 		transport_list_remove(&t->active, r);
 		r->finished = true;
-		transport_list_add(&t->finished, r);
+		transport_list_add(transport_finished_list(t, r), r);
 	}
 }
 
@@ -268,6 +297,7 @@ sas_transport_work(SasTransport *t)
 	sigset_t	before;
 
 	sas_transport_block_signals(&before);
+	sas_transport_feed(t);
 	for (int i = 0; i < ROUNDS_OF_WORK; i++)
 	{
 		bool		did = sas_transport_poll_once(t);
@@ -282,16 +312,18 @@ sas_transport_work(SasTransport *t)
 SasReply *
 sas_transport_next(SasTransport *t)
 {
-	SasRequest *r = t->finished.head;
+	SasRequest *r = t->finished.head != NULL ? t->finished.head : t->large.head;
+	SasRequestList *list;
 	SasReply   *reply;
 	sigset_t	before;
 
 	if (r == NULL)
 		return NULL;
+	list = transport_finished_list(t, r);
 	reply = r->reply;
 	r->reply = NULL;
 	sas_transport_block_signals(&before);
-	transport_list_remove(&t->finished, r);
+	transport_list_remove(list, r);
 	transport_give_back(t, r);
 	sas_transport_restore_signals(&before);
 	return reply;
@@ -311,7 +343,7 @@ sas_transport_next_news(SasTransport *t)
 int
 sas_transport_in_flight(SasTransport *t)
 {
-	return t->active.length + t->finished.length;
+	return t->active.length + t->finished.length + t->large.length;
 }
 
 void
@@ -339,9 +371,9 @@ sas_transport_close(SasTransport *t)
 	t->epoll_fd = -1;
 	if (t->active.length == 0 && !t->lookup_left)
 	{
-		while ((r = t->finished.head) != NULL)
+		while ((r = t->finished.head != NULL ? t->finished.head : t->large.head) != NULL)
 		{
-			transport_list_remove(&t->finished, r);
+			transport_list_remove(transport_finished_list(t, r), r);
 			sas_transport_request_unload(r);
 			transport_free_request(r);
 		}

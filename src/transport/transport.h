@@ -38,7 +38,16 @@
 #define SAS_TRANSPORT_MAX_REDIRECTS 5
 #define SAS_TRANSPORT_ERROR_LEN 256
 
+/* finished replies with a larger body are given after all others */
+#define SAS_TRANSPORT_LARGE ((size_t) 64 * 1024)
+
 typedef struct SasTransport SasTransport;
+
+/* What is held in memory for one agent; zero at first, and there as long as its calls. */
+typedef struct SasTransportShare
+{
+	size_t		bytes;
+} SasTransportShare;
 
 /*
  * What to send.  Strings and body are copied by sas_transport_start().
@@ -65,6 +74,7 @@ typedef struct SasCall
 	const char *proxy;			/* NULL: none, whatever the environment names */
 	size_t		window;			/* bytes; > 0: a stream, if the answer is 2xx; in HTTP/1.1 */
 	bool		websocket;		/* a stream over WebSocket; without a body */
+	SasTransportShare *share;	/* counts the bytes of request and answer; NULL: not counted */
 	void	   *owner;			/* handed back in the reply */
 } SasCall;
 
@@ -148,7 +158,7 @@ extern void sas_transport_stop_call(SasTransport *t, void *handle);
 /* moves everything that can move; never blocks, and ends soon */
 extern void sas_transport_work(SasTransport *t);
 
-/* the next finished reply, in order of finishing, or NULL */
+/* the next finished reply, small ones first, in order of finishing, or NULL */
 extern SasReply *sas_transport_next(SasTransport *t);
 extern void sas_transport_reply_free(SasReply *reply);
 
@@ -188,6 +198,23 @@ extern const char *sas_transport_reply_header(const SasReply *reply, const char 
 
 /* started, and neither stopped nor given back by sas_transport_next() */
 extern int	sas_transport_in_flight(SasTransport *t);
+
+/* will sas_transport_next() give one? */
+extern bool sas_transport_has_reply(const SasTransport *t);
+
+/* has this call finished? Its reply was not given yet. */
+extern bool sas_transport_is_finished(const void *handle);
+
+/*
+ * Memory of calls with a share. limit: bytes for all of them, 0: none.
+ * hold: the owner keeps so many bytes more (or less) for the share.
+ * has_room: may the share have so many bytes more?
+ */
+extern void sas_transport_limit_memory(SasTransport *t, size_t limit);
+extern size_t sas_transport_held(const SasTransport *t);
+extern bool sas_transport_is_starved(const SasTransport *t); /* answers wait for room */
+extern void sas_transport_hold(SasTransport *t, SasTransportShare *share, ptrdiff_t bytes);
+extern bool sas_transport_has_room(const SasTransport *t, const SasTransportShare *share, size_t bytes);
 
 /* calls beyond a smaller limit continue; only new ones are refused */
 extern void sas_transport_resize(SasTransport *t, int max_calls);

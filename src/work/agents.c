@@ -65,6 +65,8 @@ sas_work_agents_read(void)
 
 		if (before != NULL)
 			*e = *before;		/* what is still to be written of it */
+		else
+			e->memory = MemoryContextAllocZero(TopMemoryContext, sizeof(SasTransportShare)); /* calls may outlive it */
 		ids[n++] = a->agent_id;
 		e->ask_again_us = 0;
 		e->stored = a;

@@ -16,6 +16,7 @@
 #include "mb/pg_wchar.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
+#include "template/template.h"
 #include "work/json.h"
 #include "work/outcome.h"
 #include "work/value.h"
@@ -134,21 +135,6 @@ sas_work_outcome_problem(const SasReply *reply, const SasStoredAgent *agent, con
 }
 
 static void
-outcome_push_body(JsonbParseState **state, const SasReply *reply, const SasStoredAgent *agent)
-{
-	JsonbValue	key = {.type = jbvString};
-	JsonbValue	v = {.type = jbvNull};
-
-	key.val.string.val = "body";
-	key.val.string.len = 4;
-	pushJsonbValue(state, WJB_KEY, &key);
-	if (reply->body_len == 0)
-		pushJsonbValue(state, WJB_VALUE, &v);
-	else
-		sas_work_value_push(state, WJB_VALUE, reply->body, reply->body_len, outcome_is_json(reply->content_type), agent);
-}
-
-static void
 outcome_push_header_value(JsonbParseState **state, JsonbIteratorToken as, char *value)
 {
 	JsonbValue	v = {.type = jbvString};
@@ -159,13 +145,14 @@ outcome_push_header_value(JsonbParseState **state, JsonbIteratorToken as, char *
 }
 
 /* What is not text, or does not fit into this database's encoding, is left out. */
-static void
-outcome_push_headers(JsonbParseState **state, const SasReply *reply, const SasStoredAgent *agent)
+static Jsonb *
+outcome_headers(const SasReply *reply, const SasStoredAgent *agent)
 {
 	char	  **names = palloc(sizeof(char *) * Max(reply->n_headers, 1));
 	char	  **values = palloc(sizeof(char *) * Max(reply->n_headers, 1));
 	int			n = 0;
 	char	   *at = reply->headers;
+	JsonbParseState *state = NULL;
 
 	for (int i = 0; i < reply->n_headers; i++)
 	{
@@ -186,7 +173,7 @@ outcome_push_headers(JsonbParseState **state, const SasReply *reply, const SasSt
 		names[n] = name;
 		values[n++] = value;
 	}
-	pushJsonbValue(state, WJB_BEGIN_OBJECT, NULL);
+	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
 	for (int i = 0; i < n; i++)
 	{
 		JsonbValue	key = {.type = jbvString};
@@ -199,42 +186,45 @@ outcome_push_headers(JsonbParseState **state, const SasReply *reply, const SasSt
 				more++;
 		key.val.string.val = names[i];
 		key.val.string.len = strlen(names[i]);
-		pushJsonbValue(state, WJB_KEY, &key);
+		pushJsonbValue(&state, WJB_KEY, &key);
 		if (more == 0)
 		{
-			outcome_push_header_value(state, WJB_VALUE, values[i]);
+			outcome_push_header_value(&state, WJB_VALUE, values[i]);
 			continue;
 		}
-		pushJsonbValue(state, WJB_BEGIN_ARRAY, NULL);
-		outcome_push_header_value(state, WJB_ELEM, values[i]);
+		pushJsonbValue(&state, WJB_BEGIN_ARRAY, NULL);
+		outcome_push_header_value(&state, WJB_ELEM, values[i]);
 		for (int k = i + 1; k < n; k++)
 			if (names[k] != NULL && strcmp(names[k], names[i]) == 0)
 			{
-				outcome_push_header_value(state, WJB_ELEM, values[k]);
+				outcome_push_header_value(&state, WJB_ELEM, values[k]);
 				names[k] = NULL;
 			}
-		pushJsonbValue(state, WJB_END_ARRAY, NULL);
+		pushJsonbValue(&state, WJB_END_ARRAY, NULL);
 	}
-	pushJsonbValue(state, WJB_END_OBJECT, NULL);
+	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
+}
+
+static void
+outcome_set_member(JsonbPair *pair, char *name, Jsonb *value)
+{
+	pair->key.type = jbvString;
+	pair->key.val.string.val = name;
+	pair->key.val.string.len = strlen(name);
+	sas_template_object_value(&pair->value, value);
 }
 
 Jsonb *
 sas_work_outcome_output(const SasReply *reply, const SasStoredAgent *agent)
 {
-	JsonbParseState *state = NULL;
-	JsonbValue	key = {.type = jbvString};
-	JsonbValue	v = {.type = jbvNumeric};
+	JsonbPair	pairs[3];
+	JsonbValue	status = {.type = jbvNumeric};
+	JsonbValue	nothing = {.type = jbvNull};
 
-	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
-	key.val.string.val = "status";
-	key.val.string.len = 6;
-	pushJsonbValue(&state, WJB_KEY, &key);
-	v.val.numeric = DatumGetNumeric(DirectFunctionCall1(int4_numeric, Int32GetDatum((int) reply->status)));
-	pushJsonbValue(&state, WJB_VALUE, &v);
-	key.val.string.val = "headers";
-	key.val.string.len = 7;
-	pushJsonbValue(&state, WJB_KEY, &key);
-	outcome_push_headers(&state, reply, agent);
-	outcome_push_body(&state, reply, agent);
-	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
+	status.val.numeric = DatumGetNumeric(DirectFunctionCall1(int4_numeric, Int32GetDatum((int) reply->status)));
+	outcome_set_member(&pairs[0], "status", JsonbValueToJsonb(&status));
+	outcome_set_member(&pairs[1], "headers", outcome_headers(reply, agent));
+	outcome_set_member(&pairs[2], "body", reply->body_len == 0 ? JsonbValueToJsonb(&nothing) :
+					   sas_work_value(reply->body, reply->body_len, outcome_is_json(reply->content_type), agent));
+	return sas_template_object(pairs, lengthof(pairs));
 }

@@ -27,6 +27,7 @@ typedef struct SasAgentEntry
 	int64		ask_again_us;	/* when the limits may allow a call again; 0: at a wake-up */
 	bool		scan;			/* something may be ready in its lane */
 	bool		refused;		/* the limits granted nothing when it asked last */
+	SasTransportShare *memory;	/* what its requests and answers take up here */
 	uint32		wake_count;		/* count of wake-ups of its lane at the last scan */
 	uint32		nudges;			/* count of nudges likewise */
 	bool		error_seen;		/* last_error is to be written */
@@ -92,11 +93,14 @@ typedef struct SasFlight
 	bool		lost;			/* its claim was found to be no longer valid */
 	TimestampTz started_at;		/* of the current attempt */
 	int64		begun_us;		/* the same on the monotonic clock */
+	int64		arrived_us;		/* of its answer, likewise; 0: there is none */
 	SasRetry	retry;
 	Jsonb	   *expect;			/* array of statuses, or NULL */
 	char	   *key;			/* NULL: it only asks, and needs none */
 	char	   *trace;			/* 32 hex digits */
 	SasSent		sent;			/* made once */
+	SasTransportShare *memory;	/* of its agent */
+	Size		held;			/* bytes of it that the flight itself takes up */
 } SasFlight;
 
 /* Fills in what is sent, key NULL: without Idempotency-Key. NULL when that went well, else why not (a fragment without secrets). */

@@ -107,24 +107,25 @@ value_push_jsonb(JsonbParseState **state, JsonbIteratorToken as, Jsonb *jsonb)
 	pushJsonbValue(state, as, &v);
 }
 
-static void
-value_push_base64(JsonbParseState **state, const char *bytes, size_t len)
+static Jsonb *
+value_base64(const char *bytes, size_t len)
 {
+	JsonbParseState *state = NULL;
 	JsonbValue	v = {.type = jbvString};
 	int			room = pg_b64_enc_len(len);
 
-	pushJsonbValue(state, WJB_BEGIN_OBJECT, NULL);
+	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
 	v.val.string.val = "base64";
 	v.val.string.len = 6;
-	pushJsonbValue(state, WJB_KEY, &v);
+	pushJsonbValue(&state, WJB_KEY, &v);
 	v.val.string.val = palloc(room);
 	v.val.string.len = sas_compat_base64(bytes, len, v.val.string.val, room);
-	pushJsonbValue(state, WJB_VALUE, &v);
-	pushJsonbValue(state, WJB_END_OBJECT, NULL);
+	pushJsonbValue(&state, WJB_VALUE, &v);
+	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 }
 
-void
-sas_work_value_push(JsonbParseState **state, JsonbIteratorToken as, const char *bytes, size_t len, bool json, const SasStoredAgent *agent)
+Jsonb *
+sas_work_value(const char *bytes, size_t len, bool json, const SasStoredAgent *agent)
 {
 	char	   *masked = palloc(len);
 	char	   *copy;
@@ -135,10 +136,7 @@ sas_work_value_push(JsonbParseState **state, JsonbIteratorToken as, const char *
 	sas_work_value_mask(masked, len, agent);
 	copy = sas_base_utf8_text(masked, len);
 	if (copy == NULL)
-	{
-		value_push_base64(state, masked, len);
-		return;
-	}
+		return value_base64(masked, len);
 	pfree(masked);
 	if (json)
 		parsed = sas_work_value_parse(copy);
@@ -150,11 +148,14 @@ sas_work_value_push(JsonbParseState **state, JsonbIteratorToken as, const char *
 		parsed = sas_work_value_parse(copy);
 	}
 	if (parsed != NULL)
-	{
-		value_push_jsonb(state, as, parsed);
-		return;
-	}
+		return parsed;
 	v.val.string.val = copy;
 	v.val.string.len = strlen(copy);
-	pushJsonbValue(state, as, &v);
+	return JsonbValueToJsonb(&v);
+}
+
+void
+sas_work_value_push(JsonbParseState **state, JsonbIteratorToken as, const char *bytes, size_t len, bool json, const SasStoredAgent *agent)
+{
+	value_push_jsonb(state, as, sas_work_value(bytes, len, json, agent));
 }

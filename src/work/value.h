@@ -16,7 +16,10 @@ extern void sas_work_value_mask(char *bytes, size_t len, const SasStoredAgent *a
 /* Text as jsonb when it is JSON that fits; NULL when it is not. */
 extern Jsonb *sas_work_value_parse(char *text);
 
-/* Pushes the bytes (as: WJB_VALUE or WJB_ELEM): JSON if json is set and it is, else text, else {"base64"}. */
+/* The bytes: JSON if json is set and it is, else text, else {"base64"}. */
+extern Jsonb *sas_work_value(const char *bytes, size_t len, bool json, const SasStoredAgent *agent);
+
+/* Pushes that; as: WJB_VALUE or WJB_ELEM. */
 extern void sas_work_value_push(JsonbParseState **state, JsonbIteratorToken as, const char *bytes, size_t len, bool json, const SasStoredAgent *agent);
 
 #endif							/* SAS_WORK_VALUE_H */

@@ -186,7 +186,7 @@ loop_tick(SasTick *tick)
 	if (end == SAS_TICK_DONE)
 		sas_base_last_tick = begun;
 	MemoryContextReset(loop_scratch);
-	sas_worker_turn_end(loop_in_flight());
+	sas_worker_turn_end(loop_in_flight(), loop_methods->memory ? loop_methods->memory() : 0);
 	return end;
 }
 
@@ -331,7 +331,9 @@ sas_worker_main(Datum arg)
 		end = loop_tick(&tick);
 		if (end == SAS_TICK_DONE)
 			errors = 0;
-		else if (end == SAS_TICK_FAILED && ++errors >= ERRORS_MAX)
+		/* what is under way would be lost: it ends first, at its complete-by at the latest */
+		else if (end == SAS_TICK_FAILED && ++errors >= ERRORS_MAX &&
+				 loop_in_flight() == 0)
 		{
 			ereport(LOG,
 					(errmsg("sas %s exits after %d consecutive errors",

@@ -43,6 +43,7 @@ typedef struct SasSlot
 	int			pid;			/* 0 until it runs */
 	bool		leader;
 	int			in_flight;
+	int64		memory;			/* bytes of requests and answers */
 	TimestampTz started_at;
 	TimestampTz last_activity_at;
 	int64		invocation;		/* the task or step that it calls a function for (base/peers.h); 0: none */

@@ -67,13 +67,14 @@ sas_worker_turn_begin(void)
 }
 
 void
-sas_worker_turn_end(int in_flight)
+sas_worker_turn_end(int in_flight, int64 memory)
 {
 	disable_timeout(turn_stall, false);
 	if (sas_worker_my_slot == NULL)
 		return;
 	sas_worker_my_slot->turn_since_us = 0;
 	sas_worker_my_slot->in_flight = in_flight;
+	sas_worker_my_slot->memory = memory;
 	sas_worker_my_slot->last_activity_at = GetCurrentTimestamp();
 }
 

@@ -10,7 +10,7 @@
 /* For a worker. open: once, before its first turn. */
 extern void sas_worker_turn_open(void);
 extern void sas_worker_turn_begin(void);
-extern void sas_worker_turn_end(int in_flight);
+extern void sas_worker_turn_end(int in_flight, int64 memory);
 
 /* Lent to base/peers.h; NULL: that code has returned. */
 extern void sas_worker_turn_user_code(const char *what);

@@ -11,7 +11,8 @@ a list of answers given one after the other, the last one for ever; without a sc
     status, headers ([[name, value], ...]), body (text), base64 (bytes), json: a plain answer
     delay: seconds before it; gate: true waits for a release first
     echo: true puts what was asked into the body
-    how: nothing, reset, half, garbage, headers (a megabyte of them), endless; silent never answers; watch neither,
+    how: nothing, reset, half, garbage, headers (a megabyte of them), endless; stuck (2 MB, the last
+         quarter when the gate opens); silent never answers; watch neither,
          and notes in the request ("hung_up") when the client has closed the connection
 
 The control port: POST /scripts {name: [answer, ...]}, POST /release, GET /requests, GET /figures.  Requests
@@ -179,6 +180,11 @@ def answer_one(service, connection, asked):
             raise Hangup
         if how == "watch":
             watch(service, connection, asked)
+        if how == "stuck":
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2000000\r\n\r\n" + b"x" * 1500000)
+            service.wait_at_gate(120)
+            connection.sendall(b"x" * 500000)
+            return
         data = plain_answer(asked, answer) if how is None else None
     finally:
         # before the answer goes out, or the client's next request would find this one still active

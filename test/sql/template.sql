@@ -169,6 +169,12 @@ SELECT (_sas.predicate('last.done == true', '{"last": {"done": true}}')).met AS 
 SELECT path, root, member, third, problem FROM _sas.predicate_references('steps.a.output.ok == true && $.steps."b".output.n > $.input.min');
 SELECT path, root, split_part(problem, ':', 1) AS problem FROM _sas.predicate_references('$.steps.a.output.ok = true');
 
+-- with_member: as || does it, for any number and kind of members
+SELECT bool_and(_sas.with_member(o.object, k.name, v.value)::text = (o.object || jsonb_build_object(k.name, v.value))::text) AS same, count(*)
+FROM (SELECT jsonb_object_agg(repeat('k', i % 7) || i, CASE i % 5 WHEN 0 THEN to_jsonb(i) WHEN 1 THEN to_jsonb(i::text) WHEN 2 THEN 'null' WHEN 3 THEN '[1, [2], {"a": true}]' ELSE 'true' END) AS object
+      FROM generate_series(1, 100) i UNION ALL SELECT '{}' UNION ALL SELECT '{"a": 1}') o,
+     unnest('{k1,a,kkkkkk97,999}'::text[]) k (name), unnest(ARRAY['1', '"x"', 'null', 'true', '[]', '{"q": [1, 2, 3.25]}']::jsonb[]) v (value);
+
 DEALLOCATE render;
 DEALLOCATE render_path;
 DROP TABLE root;
