@@ -144,8 +144,8 @@ BEGIN ATOMIC
         WHEN 'agent' THEN CASE
             WHEN EXISTS (SELECT FROM sas.agents a WHERE a.name = what AND a.kind = 'external')
             THEN format('no outside program has claimed the task from agent "%s" yet', what)
-            WHEN EXISTS (SELECT FROM sas.workers w WHERE w.actor = 'agent')
-            THEN coalesce(_sas.full_memory(what), 'a worker takes what is ready for agent "' || what || '" next')
+            WHEN EXISTS (SELECT FROM sas.workers w WHERE w.actor = 'agent') THEN coalesce(
+                _sas.full_memory(what), 'a worker takes what is ready for agent "' || what || '" next')
             ELSE 'no agent worker runs in this database (setting sas.agents)' END
         WHEN 'worker' THEN CASE
             WHEN EXISTS (SELECT FROM sas.workers w WHERE w.actor = 'function')
