@@ -87,7 +87,7 @@ END $$;
 
 -- _sas.answer_tick(quantity): applies the answers of runs that are free. Returns how many messages were
 -- taken, and when the next one is due. What raises is applied by itself, so that it holds up no other run.
---   locks   the runs of the messages that nobody else holds; the other messages are put off
+--   locks   the runs of the messages that no other transaction holds; the other messages are put off
 --   reads   message
 --   next    as after every reply
 CREATE FUNCTION _sas.answer_tick(quantity int, OUT worked int, OUT next_due timestamptz)

@@ -51,7 +51,7 @@ END $$;
 
 -- _sas.calls_wanted(under_lease, claimed, plain): what is to be sent for these claimed steps. Not inlined: it
 -- returns nothing at all when it raises.
--- plain: they are calls that see nothing but the run and its input; then, while nothing stands in the place
+-- plain: they are calls that see nothing but the run and its input; then, while nothing is in the place
 -- of theirs, fewer tables are asked.
 CREATE FUNCTION _sas.calls_wanted(under_lease bigint, claimed _sas.claimed[], plain boolean)
 RETURNS TABLE (lease_id bigint, agent_id int, run_id bigint, step_no int, element int, step text,

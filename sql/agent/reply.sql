@@ -14,7 +14,7 @@
 --
 -- Most replies say done of a step that asks nothing more of them: those are
 -- written at once. Whatever is not is judged (sql/agent/evaluate.sql).
---   locks   strict: the leases; then the runs that nobody else holds
+--   locks   strict: the leases; then the runs that no other transaction holds
 --   reads   phase, run, step, workflow_step
 --   writes  step, run, attempt, ready, message, lease, agent_health; answer
 --   wakes   whoever has a step to do next, and the supervisor for those that failed
@@ -144,10 +144,10 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.lock_replied_runs(replies): locks the runs that nobody else holds, and says of their replies:
+-- _sas.lock_replied_runs(replies): locks the runs that no other transaction holds, and says of their replies:
 --   free      the positions of those whose run is locked now, with run_ids beside
 --   plain     the positions of those which say done of a step that asks nothing more of it, in a run that
---   goes on
+--   continues
 --   pending   does one of the runs not say yet that it has begun?
 --   queued    has one of the steps a place in a queue?
 CREATE FUNCTION _sas.lock_replied_runs(replies _sas.call_reply[], OUT free int[], OUT run_ids bigint[],
@@ -233,7 +233,7 @@ BEGIN
 
     IF falls THEN
         PERFORM _sas.undone_substitute(changes);
-        -- undone in a run that goes on: its fallback is next
+        -- undone in a run that continues: its fallback is next
         PERFORM _sas.fall_back(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element))
         FROM unnest(changes) c JOIN _sas.run r ON r.run_id = c.run_id AND r.abandon_as IS NULL
         WHERE c.to_state = 'compensated' HAVING count(*) > 0;

@@ -169,7 +169,7 @@ COMMENT ON FUNCTION sas.grant_usage IS 'Gives a role a level in this database: a
                                        'limited to one external agent.';
 
 -- Nobody but the owner has any right now, whatever default privileges say: those of the role that installs
--- would open secrets and internal functions to whom they name. And what stands in the schema is the
+-- would open secrets and internal functions to whom they name. And what is in the schema is the
 -- extension's, or somebody has put it there meanwhile.
 DO $$
 DECLARE

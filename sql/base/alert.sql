@@ -82,7 +82,7 @@ END $$;
 -- _sas.raise_run_alert(kind, cause, message, whole, agent_id, run_id, step_no): an alert of a run. It is
 -- counted in the open alert that runs of the same workflow and owner have for this cause, so that many runs
 -- are one alert. An alert that somebody has acknowledged takes no further run: that is a new alert; but it
--- goes on counting what recurs in a run that it has already.
+-- continues counting what recurs in a run that it has already.
 --   holds   the lock of the run. An alert that another session has locked, or has not committed yet, is not
 --           waited for: there is another one beside it
 --   writes  alert, alert_run

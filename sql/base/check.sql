@@ -128,7 +128,7 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.check_task(value, path): what a task is stands in its input; the kind itself has no keys.
+-- _sas.check_task(value, path): what a task is is in its input; the kind itself has no keys.
 CREATE FUNCTION _sas.check_task(value jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT c.path, c.problem, 'Write "task": {} and put the input of the worker under "input".', c.code

@@ -8,7 +8,7 @@
 --           under 'c' those of _sas.schedule;
 --           y: runs that nobody has heard of yet who sets timers, by run_id (sql/supervisor/deadline.sql)
 
--- _sas.note_low_water(): notes where the row stands that is written; its mark is lowered at commit.
+-- _sas.note_low_water(): notes where the row that is written is; its mark is lowered at commit.
 CREATE FUNCTION _sas.note_low_water() RETURNS trigger
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_note_low_water';
 CREATE TRIGGER front BEFORE INSERT OR UPDATE
@@ -19,7 +19,7 @@ CREATE TRIGGER front BEFORE INSERT OR UPDATE
     ON _sas.schedule FOR EACH ROW EXECUTE FUNCTION _sas.note_low_water('c');
 CREATE TRIGGER front BEFORE INSERT ON _sas.run FOR EACH ROW EXECUTE FUNCTION _sas.note_low_water('y');
 
--- what is restored or replicated stands there as well
+-- what is restored or replicated is there as well
 ALTER TABLE _sas.ready ENABLE ALWAYS TRIGGER front;
 ALTER TABLE _sas.message ENABLE ALWAYS TRIGGER front;
 ALTER TABLE _sas.schedule ENABLE ALWAYS TRIGGER front;
@@ -36,7 +36,7 @@ LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_begin_low_water';
 CREATE FUNCTION _sas.raise_low_water(kind "char", n int, first timestamptz) RETURNS int
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_raise_low_water';
 
--- _sas.lower_low_water(kind, n, first): now: a row stands there.
+-- _sas.lower_low_water(kind, n, first): now: a row is there.
 CREATE FUNCTION _sas.lower_low_water(kind "char", n int, first timestamptz) RETURNS void
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_lower_low_water';
 
@@ -46,7 +46,7 @@ CREATE FUNCTION _sas.low_water_marks(unchecked boolean DEFAULT false, OUT kind "
                             OUT mark timestamptz) RETURNS SETOF record
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_low_water_marks';
 
--- _sas.check_low_water(): looks at fronts from their very beginning, each now and then. Nothing should stand
+-- _sas.check_low_water(): checks fronts from their very beginning, each now and then. Nothing should stand
 -- before a mark; what does all the same is found by this. Returns the lanes where something did.
 CREATE FUNCTION _sas.check_low_water() RETURNS int[]
 LANGUAGE plpgsql AS $$

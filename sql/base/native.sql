@@ -121,7 +121,7 @@ LANGUAGE C STABLE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_template_render_request';
 
 -- _sas.root(...): what the paths of a step or a run start from: {input, key, run: {...}, steps}. reads: the
--- members of the input that are looked at; null: all. An input that is no object is there as a whole.
+-- members of the input that are checked; null: all. An input that is no object is there as a whole.
 CREATE FUNCTION _sas.root(input jsonb, reads text[], key text, run_id bigint, run_key text, labels jsonb,
                           created_at timestamptz, deadline timestamptz, steps jsonb,
                           schedule text DEFAULT NULL, scheduled_at timestamptz DEFAULT NULL) RETURNS jsonb
@@ -134,7 +134,7 @@ CREATE FUNCTION _sas.with_member(object jsonb, name text, member jsonb) RETURNS 
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_template_with_member';
 
--- _sas.references(template): one row per place in the root that the template looks at, also inside
+-- _sas.references(template): one row per place in the root that the template checks, also inside
 -- filters and subscripts, in the order of the template.  root, member, third: the first three member
 -- names, as far as they are plain ("steps.*" has no member).
 -- problem: why the reference is not accepted (then root, member and third are null), else null.
@@ -228,7 +228,7 @@ LANGUAGE c VOLATILE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_now';
 
 -- _sas.current_boot(): a random number of this start of shared memory; 0 when the library is not preloaded.
---   Worker ids count anew with each: only the pair names a worker for ever.
+--   Worker ids count from one with each: only the pair names a worker forever.
 CREATE FUNCTION _sas.current_boot() RETURNS bigint
 LANGUAGE c STABLE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_boot';
@@ -252,7 +252,7 @@ LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_max_input_
 CREATE FUNCTION _sas.max_steps() RETURNS int
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_max_steps';
 
--- _sas.due_by(at): something is due for the supervisor then; it is rung at commit when it means to sleep
+-- _sas.due_by(at): something is due for the supervisor then; it is woken at commit when it means to sleep
 -- longer. Returns at.
 CREATE FUNCTION _sas.due_by(at timestamptz) RETURNS timestamptz
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_due_by';
@@ -299,11 +299,11 @@ LANGUAGE C STABLE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'sas_api_testing_beg
 CREATE FUNCTION _sas.submitted_here(run_id bigint) RETURNS boolean
 LANGUAGE C STABLE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'sas_api_submitted_here';
 
--- _sas.retain(result): how long runs with this result are kept; null: for ever.
+-- _sas.retain(result): how long runs with this result are kept; null: forever.
 CREATE FUNCTION _sas.retain(result text) RETURNS interval
 LANGUAGE C STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_retain';
 
--- _sas.wake_watches(): at commit, every host of this database looks at what concerns it.
+-- _sas.wake_watches(): at commit, every host of this database checks what concerns it.
 CREATE FUNCTION _sas.wake_watches() RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_wake_watches';
 

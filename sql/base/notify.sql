@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Notifications for programs outside the server: a task of an external agent is ready, a task for ever waits.
+-- Notifications for programs outside the server: a task of an external agent is ready, a task forever waits.
 
 -- _sas.notify_outside(lanes): NOTIFY sas_agent_<name> for those that are external agents. Returns the others.
 CREATE FUNCTION _sas.notify_outside(lanes int[]) RETURNS int[]
@@ -18,7 +18,7 @@ BEGIN
 END $$;
 
 -- _sas.notify_lanes(lanes): hosts may look for tasks to take: NOTIFY sas_watch_<agent> for those of outside
--- programs, the bell for all others.
+-- programs, a wake-up for all others.
 CREATE FUNCTION _sas.notify_lanes(lanes int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -19,7 +19,7 @@ END $$;
 
 -- _sas.steps_of(run_id, version_id, trace, reads, own_no, own_element): what templates see under "steps". An
 -- element of step own_no sees its own result under the name of its step. One row; a set, so that it is
--- planned as part of the statement that asks, and not started anew for each step.
+-- planned as part of the statement that asks, and not started again for each step.
 CREATE FUNCTION _sas.steps_of(for_run bigint, for_version int, trace uuid, reads int[], own_no int,
                               own_element int) RETURNS TABLE (steps jsonb)
 LANGUAGE sql STABLE AS $$
@@ -161,7 +161,7 @@ $$;
 -- _sas.has_expected_status(expect, output): is the status of the reply among these, such as 200, "2xx"?
 CREATE FUNCTION _sas.has_expected_status(expect jsonb, output jsonb) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
-    -- middleware may take the status away: the agent has looked at it
+    -- middleware may take the status away: the agent has checked it
     SELECT NOT output ? 'status'
         OR EXISTS (SELECT FROM jsonb_array_elements_text(expect) e
                    WHERE output ->> 'status' LIKE replace(e, 'x', '_'))

@@ -113,7 +113,7 @@ BEGIN
     mark := md5(whole::text);
     SELECT d.version_id INTO found_id FROM _sas.planned d WHERE d.workflow_id = v.workflow_id
         AND d.version = v.version AND d.digest = mark;
-    -- not purged until this is committed; if it is just gone, or a session holds it, it is made anew
+    -- not purged until this is committed; if it is just gone, or a session holds it, it is made again
     PERFORM FROM _sas.workflow_version x WHERE x.version_id = found_id FOR KEY SHARE SKIP LOCKED;
     IF FOUND THEN
         SELECT * INTO v FROM _sas.workflow_version x WHERE x.version_id = found_id;

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- References: what the templates of a definition look at.
+-- References: what the templates of a definition check.
 
 -- _sas.body_references(body): the references in the templates of a step's or undo's body.
 CREATE FUNCTION _sas.body_references(body jsonb, path text)
@@ -24,7 +24,7 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- _sas.check_references(compiled): references that name nothing, or what may not be named.
--- What is included was looked at when it was created.
+-- What is included was checked when it was created.
 CREATE FUNCTION _sas.check_references(nodes _sas.flow_node[], refs _sas.flow_reference[])
 RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$

@@ -103,7 +103,7 @@ END $$;
 
 -- _sas.step_bodies(nodes): what each step and each undo does: a row for each, with the part of the definition
 -- that says it.
---   of_no   of a fallback: the step that it stands in for. Fallbacks are steps of their own, the last of all
+--   of_no   of a fallback: the step that it is in for. Fallbacks are steps of their own, the last of all
 --   beside  what its shape holds of the other: {"stands_in": no}, {"fallback": {no, on}}
 CREATE FUNCTION _sas.step_bodies(nodes _sas.flow_node[])
 RETURNS TABLE (no int, undo boolean, kind text, sees int, name text, local text, body jsonb, part jsonb,

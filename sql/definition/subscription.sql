@@ -3,7 +3,7 @@
 -- Subscribe: the steps of one workflow are planned along with another's, in
 -- each new run of it, and its definition says nothing of that. What is run is
 -- a version made of both: the definition as it was written, and an include of
--- each subscriber beside its steps. It is made anew whenever one of them gets
+-- each subscriber beside its steps. It is made again whenever one of them gets
 -- a new version; runs keep theirs.
 
 -- _sas.composed(version): what a new run gets in its place.
@@ -68,7 +68,7 @@ BEGIN
     WHERE x.workflow_id = for_workflow AND x.version = hidden;
 END $$;
 
--- _sas.compose_again(workflow_id): a workflow has a new version: what it is part of is made anew.
+-- _sas.compose_again(workflow_id): a workflow has a new version: what it is part of is made again.
 CREATE FUNCTION _sas.compose_again(changed int) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

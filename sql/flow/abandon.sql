@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- A run that cannot go on: what is decided for it, for its children and for its open steps.
+-- A run that cannot continue: what is decided for it, for its children and for its open steps.
 
 -- _sas.cancel_ready(run_ids, undos): takes what is ready of these runs out of the queue. A step that has not
 -- begun gets its row, cancelled; another one has its row, and its state there is the caller's to change.
@@ -45,7 +45,7 @@ BEGIN
           AND d.element = s.element;
 
     -- a step whose outcome is in doubt, or not over, has failed, not been cancelled; a failure
-    -- that the supervisor has not looked at yet is decided with this
+    -- that the supervisor has not checked yet is decided with this
     SELECT array_agg(_sas.make_step_change(
                run_id => s.run_id, step_no => s.step_no, element => s.element, from_state => s.state,
                to_state => CASE WHEN s.state = 'failed' OR s.in_doubt OR s.asks IS NOT NULL

@@ -37,7 +37,7 @@ END $$;
 --   ready_runs, ready_nos    steps that are ready now
 --   counted, counts          runs whose number of open steps is another one
 --   ended                    runs in which nothing is open any more
---   held                     runs that go on beside a failure, see _sas.check_hosted
+--   held                     runs that continue beside a failure, see _sas.check_hosted
 --
 -- A step that waits for several has a row with a counter from the first on, so that each edge is walked once.
 CREATE FUNCTION _sas.steps_after(run_ids bigint[], step_nos int[], OUT changes _sas.step_change[],
@@ -180,7 +180,7 @@ BEGIN
 END $$;
 
 -- _sas.move_to_paused(run_ids, why, who, errors): takes runs off the road. Ready steps are
--- deferred in rows of their own; running ones go on and their replies count.
+-- deferred in rows of their own; running ones continue and their replies count.
 -- Caller: holds the lock of the runs. Writes: ready, step, run. Next: _sas.continue_runs, when it is resumed.
 CREATE FUNCTION _sas.move_to_paused(run_ids bigint[], why text[], who text, errors jsonb[]) RETURNS void
 LANGUAGE plpgsql AS $$

@@ -3,7 +3,7 @@
 -- Enter: steps that need thought before they begin, and what ends them without
 -- a worker. Called by the scheduler, with the runs locked.
 
--- _sas.go_on(run_ids, step_nos, elements): these steps, or elements, of runs that go on have succeeded or
+-- _sas.go_on(run_ids, step_nos, elements): these steps, or elements, of runs that continue have succeeded or
 -- were skipped.
 CREATE FUNCTION _sas.go_on(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -42,7 +42,7 @@ END $$;
 
 -- _sas.succeed_steps(..., outputs): these steps have what they waited for. expect and output of a
 -- step with elements are asked of each element, not of the whole.
--- Writes: step. Next: _sas.go_on, or _sas.close_steps in a run that cannot go on.
+-- Writes: step. Next: _sas.go_on, or _sas.close_steps in a run that cannot continue.
 CREATE FUNCTION _sas.succeed_steps(run_ids bigint[], step_nos int[], elements int[], outputs jsonb[])
 RETURNS void
 LANGUAGE plpgsql AS $$
@@ -227,7 +227,7 @@ BEGIN
         what := CASE w.shape ->> 'else' WHEN 'skip_cascade' THEN 'cascade' ELSE 'skip' END;
     ELSIF whole AND w.shape ?| '{each,repeat}' THEN
         what := 'fan';
-        -- not of a first turn, nor of one that goes on where it failed
+        -- not of a first turn, nor of one that continues where it failed
         IF w.shape ? 'each' AND NOT EXISTS (SELECT FROM _sas.map_progress f WHERE f.run_id = $2
                                             AND f.step_no = w.step_no) THEN
             SELECT * INTO made FROM _sas.made_of(w.shape -> 'each', root, new_input, 'array');

@@ -234,7 +234,7 @@ BEGIN
     WHERE r.run_id = ANY ($1) AND r.state = 'stopped' AND r.result IN ('success', 'warning');
 END $$;
 
--- _sas.end_children(run_ids, how): the run that they are children of cannot go on.
+-- _sas.end_children(run_ids, how): the run that they are children of cannot continue.
 -- how: cancel, fail; abort: as cancel, and what is running is stopped.
 CREATE FUNCTION _sas.end_children(run_ids bigint[], how text) RETURNS void
 LANGUAGE plpgsql AS $$

@@ -130,7 +130,7 @@ BEGIN
 END $$;
 
 -- _sas.resume_fallbacks(run_ids, only_runs, only_nos): a run is resumed: a step that failed with its fallback
--- goes on with that; only_runs, only_nos: these only.
+-- continues with that; only_runs, only_nos: these only.
 CREATE FUNCTION _sas.resume_fallbacks(run_ids bigint[], only_runs bigint[], only_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -2,7 +2,7 @@
 --
 -- Ends: what follows when runs have changed their state, above all when they
 -- have stopped: what is kept of them, for the purge and for the metrics, and
--- what is told of it. Most runs have nobody that is to be told: one look at
+-- what is told of it. Most runs have nobody that is to be told: one check
 -- all of them says what there is to do.
 
 -- _sas.change_runs(changes): these runs change their state, with all that follows from it.
@@ -10,7 +10,7 @@
 -- Caller: holds the lock of the runs; the ready rows of those that stop or are paused are gone already.
 -- Writes: run; due, alert and what hooks need; of a run that stops what _sas.note_ends writes.
 -- Wakes: sessions in sas.wait for a run that stops or is paused.
--- Next: a run that goes on again is the caller's to make ready; one that is paused while it waits for its
+-- Next: a run that continues is the caller's to make ready; one that is paused while it waits for its
 -- place leaves the line with a message to the scheduler.
 CREATE FUNCTION _sas.change_runs(changes _sas.run_change[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -52,7 +52,7 @@ BEGIN
 END $$;
 
 -- _sas.note_ends(run_ids): these runs have just stopped.
--- Writes: ended, due (their deadline goes; what waits for them is looked at), reply. Wakes: the scheduler,
+-- Writes: ended, due (their deadline goes; what waits for them is checked), reply. Wakes: the scheduler,
 -- sessions in sas.wait.
 CREATE FUNCTION _sas.note_ends(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$

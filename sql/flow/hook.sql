@@ -41,7 +41,7 @@ BEGIN
 END $$;
 
 -- _sas.fire_hooks(run_ids): these runs have just come to the state that they are in, and what has a hook for
--- it is told. Most runs have none: one look at all, so that the others pay little for the hooks of one
+-- it is told. Most runs have none: one check all, so that the others pay little for the hooks of one
 -- workflow.
 --
 -- Caller: holds the lock of the runs, or has just made them. Reads: run, workflow_hook.

@@ -9,7 +9,7 @@
 CREATE FUNCTION _sas.map_width() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 1000 $$;
 
 -- _sas.begin_maps(run_ids, step_nos, lists, from_states): these steps begin with an element for each item of
--- their list. list null: with a first turn, or what has begun before and failed goes on where it was.
+-- their list. list null: with a first turn, or what has begun before and failed continues where it was.
 -- Writes: item, fan, step. Next: _sas.release_elements.
 CREATE FUNCTION _sas.begin_maps(run_ids bigint[], step_nos int[], lists jsonb[], from_states text[])
 RETURNS void

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Queues: a step of a named queue stands in _sas.ready with a lane of its
+-- Queues: a step of a named queue is in _sas.ready with a lane of its
 -- queue (the negative of its id), which no worker claims. The scheduler lets
 -- out as many as the queue has places, by rank: then it is a ready step like
 -- any other. Its place is a row that goes when its claim ends, however that is.

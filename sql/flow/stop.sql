@@ -96,7 +96,7 @@ END $$;
 -- counts no more, and is interrupted. A function whose worker has locked its lease is about to commit, and
 -- one that is answered waits for its run only: they are asked for again in a moment.
 --   holds   the locks of the runs
---   locks   the leases that nobody else holds
+--   locks   the leases that no other transaction holds
 --   writes  step, run, message
 --   wakes   at commit, the worker that runs such a function: it is cancelled, and its worker ended after a
 --           while (base/peers.h); the scheduler, for the undo

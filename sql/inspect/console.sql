@@ -3,7 +3,7 @@
 -- Console: everything at a glance, as one HTML page. Each function is a part
 -- of the page, read from the views as the role that asks.
 
--- _sas.newest_run(): the largest run id, so that parts which look at recent runs need not look at all.
+-- _sas.newest_run(): the largest run id, so that parts which check recent runs need not check all.
 CREATE FUNCTION _sas.newest_run() RETURNS bigint
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
@@ -116,7 +116,7 @@ BEGIN ATOMIC
                   least(100, 100 * used / greatest(places, 1)), used, places);
 END;
 
--- _sas.console_agents(now): each agent, how it stands and how its recent calls went; failing and slow ones
+-- _sas.console_agents(now): each agent, its state and how its recent calls went; failing and slow ones
 -- first.
 CREATE FUNCTION _sas.console_agents(now timestamptz) RETURNS text
 LANGUAGE sql STABLE

@@ -6,7 +6,7 @@
 -- is, which child runs there are) comes from internal functions that ask for
 -- the caller's right themselves.
 
--- _sas.may_see(caller, owner): may this role look at runs of that owner?
+-- _sas.may_see(caller, owner): may this role check runs of that owner?
 CREATE FUNCTION _sas.may_see(caller oid, owner oid) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT pg_has_role($1, $2, 'MEMBER') OR _sas.has_level($1, 'admin') OR _sas.has_level($1, 'operator')

@@ -53,7 +53,7 @@ BEGIN ATOMIC
 END;
 
 -- _sas.html_table(heads, rows, otherwise): rows as _sas.html_row makes them; otherwise: what is said when
--- there are none. A head that begins with # stands on the right.
+-- there are none. A head that begins with # is on the right.
 CREATE FUNCTION _sas.html_table(heads text[], rows text, otherwise text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
 -- Metrics: the numbers of a monitor, in the terms of OpenMetrics. Counters and
--- histograms are kept in shared memory (src/metrics) and begin anew with the
+-- histograms are kept in shared memory (src/metrics) and start again with the
 -- server; gauges are counted from what is open. Nothing here reads what has ended.
 
 -- _sas.metric_families(): what there is. Samples of a counter are named family || '_total'.
@@ -66,7 +66,7 @@ CREATE FUNCTION _sas.bound(seconds float8) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$ SELECT CASE WHEN seconds = trunc(seconds) THEN seconds::bigint || '.0'
     ELSE seconds::text END $$;
 
--- _sas.counted(): counters and histograms, with names in place of ids. What was dropped and made anew under
+-- _sas.counted(): counters and histograms, with names in place of ids. What was dropped and made again under
 -- its name is one.
 CREATE FUNCTION _sas.counted() RETURNS TABLE (family text, suffix text, labels jsonb, value float8)
 LANGUAGE sql VOLATILE AS $$

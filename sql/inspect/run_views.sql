@@ -3,7 +3,7 @@
 -- Views of runs, steps and attempts. They show each role its own runs and those of the roles it is a member
 -- of. Operators, admins and monitors see all runs, monitors without payload.
 
--- _sas.sees_all(): may the current user look at runs of others? The levels are constants, bound by oid: the
+-- _sas.sees_all(): may the current user check runs of others? The levels are constants, bound by oid: the
 -- current user may look up nothing in schema _sas.
 CREATE FUNCTION _sas.sees_all() RETURNS boolean
 LANGUAGE sql STABLE
@@ -147,7 +147,7 @@ COMMENT ON COLUMN sas.runs.suggested IS 'Of a run paused with failed steps: what
 COMMENT ON COLUMN sas.runs.error IS 'Why the run cannot go on: a problem object of RFC 9457; instance says '
                                     'where';
 
--- A step that has no row is waiting, ready when it stands in the queue, and
+-- A step that has no row is waiting, ready when it is in the queue, and
 -- cancelled when its run has ended without it.
 CREATE VIEW sas.steps WITH (security_barrier) AS
 SELECT r.run_id, w.name AS step, w.position, nullif(e.element, 0) AS element,
@@ -232,7 +232,7 @@ LEFT JOIN LATERAL (SELECT x.lane, x.ready_at FROM _sas.ready x
                    WHERE r.state <> 'stopped' AND x.run_id = r.run_id AND x.step_no = w.step_no
                        AND x.element = e.element OFFSET 0) q ON true
 LEFT JOIN _sas.agent a ON a.agent_id = w.lane
--- of the lane that it stands in, or will; beside q alone the planner would look through all doors for each
+-- of the lane that it is in, or will; beside q alone the planner would look through all doors for each
 -- step
 LEFT JOIN _sas.limits() d ON d.lane = coalesce(q.lane, w.lane)
 -- what is being done: the step, or its undo

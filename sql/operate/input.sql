@@ -60,7 +60,7 @@ BEGIN
     FROM _sas.report_steps('set_input', named, $3, p.fit, p.unfit) t;
 END $$;
 
--- _sas.reopen_phases(targets, input): what middleware has made of the input before is made anew.
+-- _sas.reopen_phases(targets, input): what middleware has made of the input before is made again.
 CREATE FUNCTION _sas.reopen_phases(targets _sas.target[], input jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

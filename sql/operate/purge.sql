@@ -2,7 +2,7 @@
 --
 -- Housekeeping: runs whose time is over go, with all that belongs to them, and
 -- their keys are free. _sas.finished_run says what is to go next: nothing that has not
--- come to its time is looked at, and _sas.run needs no index for it. Infinite
+-- come to its time is checked, and _sas.run needs no index for it. Infinite
 -- tasks that were deleted go in the same way: _sas.watch_ended.
 
 -- _sas.families(run_ids): these runs with their children, and theirs, and the hooks of all of them.

@@ -2,7 +2,7 @@
 --
 -- Operate: the verbs of operators about runs as a whole. An array is applied
 -- or refused run by run, and both are reported: a refusal is a sentence that
--- says how the run stands and what would work. Every act is written down.
+-- says what state the run is in and what would work. Every act is written down.
 -- The caller's session plans as it likes; these statements reach their rows by
 -- an index, however small a table was when they were planned.
 
@@ -49,7 +49,7 @@ CREATE FUNCTION _sas.reason(reason text) RETURNS jsonb
 LANGUAGE sql IMMUTABLE AS $$ SELECT CASE
     WHEN reason IS NOT NULL THEN jsonb_build_object('reason', reason) END $$;
 
--- _sas.describe_state(n): how a run stands, as a sentence begins.
+-- _sas.describe_state(n): what state a run is in, as a sentence begins.
 CREATE FUNCTION _sas.describe_state(n _sas.named) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT format('run %s %s', n.run_id,
@@ -60,7 +60,7 @@ LANGUAGE sql IMMUTABLE AS $$
                        ELSE 'is ' || n.state END)
 $$;
 
--- _sas.refusal(verb, n): why the verb does not work on a run as it stands, and what would.
+-- _sas.refusal(verb, n): why the verb does not work on a run as it is, and what would.
 CREATE FUNCTION _sas.refusal(verb text, n _sas.named) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT coalesce(n.refused, _sas.describe_state(n) || '; ' || CASE verb
@@ -86,7 +86,7 @@ LANGUAGE sql IMMUTABLE AS $$
         END)
 $$;
 
--- _sas.report_runs(verb, named, changed): what a verb says of each run. Those that it changed are looked at
+-- _sas.report_runs(verb, named, changed): what a verb says of each run. Those that it changed are checked
 -- again.
 CREATE FUNCTION _sas.report_runs(verb text, named _sas.named[], changed bigint[])
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
@@ -122,7 +122,7 @@ END $$;
 
 -- _sas.revoke_ends(run_ids, of_parent): the pause wins. Of these runs, which are paused, those that a rule
 -- has ended and of which nothing is undone go on when they are resumed. Their children that ended with them,
--- or were to, go on at once: a pause does not reach them.
+-- or were to, continue at once: a pause does not reach them.
 CREATE FUNCTION _sas.revoke_ends(run_ids bigint[], of_parent boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -151,7 +151,7 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.continue_runs(run_ids, only_runs, only_nos): paused runs go on. only_runs, only_nos: of what has
+-- _sas.continue_runs(run_ids, only_runs, only_nos): paused runs continue. only_runs, only_nos: of what has
 -- failed, these steps only are tried again; the others stay as they are, and the run is paused for them again
 -- when nothing else is left to do.
 --
@@ -231,7 +231,7 @@ BEGIN
     PERFORM _sas.due_by(next) WHERE next IS NOT NULL;
 END $$;
 
--- _sas.reopen_steps(run_ids, only_runs, only_nos): of runs that go on again, what is deferred goes into the
+-- _sas.reopen_steps(run_ids, only_runs, only_nos): of runs that continue, what is deferred goes into the
 -- queue, and what has failed and was not decided gets another window.
 CREATE FUNCTION _sas.reopen_steps(run_ids bigint[], only_runs bigint[], only_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -278,7 +278,7 @@ END $$;
 
 -- _sas.set_priority_runs_as(...): as if it had been submitted with that priority; what is open of its
 -- children is changed by as much.
--- What waits already is ranked anew.
+-- What waits already is ranked again.
 CREATE FUNCTION _sas.set_priority_runs_as(caller oid, run_ids bigint[], priority int)
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off

@@ -25,7 +25,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /step.',
             HINT = 'Name the step without the element. Its failed elements are retried.';
     END IF;
-    -- the run of a retry by step goes on, others that failed stay; an element counts for its step
+    -- the run of a retry by step continues, others that failed stay; an element counts for its step
     SELECT * INTO p FROM _sas.pick_targets(named, targets, CASE WHEN $3 IS NULL THEN '{failed,undo,redo}'
                                    ELSE '{failed,undo,redo,resting}' END::text[]);
     IF $3 IS NULL THEN
@@ -74,7 +74,7 @@ BEGIN
     FROM given g WHERE s.run_id = g.run_id AND s.step_no = g.step_no AND s.element = g.element AND s.in_doubt;
 END $$;
 
--- _sas.try_again(targets, by_step): these have another window; their runs go on. by_step: what else has
+-- _sas.try_again(targets, by_step): these have another window; their runs continue. by_step: what else has
 -- failed there is left as it is.
 CREATE FUNCTION _sas.try_again(targets _sas.target[], by_step boolean) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -85,7 +85,7 @@ BEGIN
     PERFORM _sas.end_rests(ARRAY(SELECT ROW(t.*)::_sas.target FROM unnest(targets) t));
     paused := ARRAY(SELECT DISTINCT t.run_id FROM unnest(targets) t JOIN _sas.run r ON r.run_id = t.run_id
                     AND r.state = 'paused');
-    -- failed steps that were left aside by an earlier retry of another, in runs that go on
+    -- failed steps that were left aside by an earlier retry of another, in runs that continue
     SELECT array_agg(_sas.make_step_change(
                run_id => t.run_id, step_no => t.step_no, element => t.element, from_state => 'failed',
                to_state => 'ready', failure_count => 0))
@@ -173,7 +173,7 @@ END $$;
 -- they are completed, or skipped.
 --
 -- Caller: holds the lock of the runs, and of what is ready of them. Writes: ready, due, step, run.
--- Wakes: agent workers, to stop a call that is decided over. Next: what follows in runs that go on is
+-- Wakes: agent workers, to stop a call that is decided over. Next: what follows in runs that continue is
 -- _sas.settled_forward, in others _sas.close_steps; what a rule paused is resumed.
 CREATE FUNCTION _sas.settle(targets _sas.target[], completed boolean, output jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -232,7 +232,7 @@ BEGIN
                                        JOIN _sas.run r ON r.run_id = c.run_id
                                            AND r.abandon_as IS NULL), completed);
     PERFORM _sas.undone_substitute(changes) WHERE completed;
-    -- of a run that cannot go on, what was open is closed; what had failed was not open any more
+    -- of a run that cannot continue, what was open is closed; what had failed was not open any more
     PERFORM _sas.close_steps(array_agg(c.run_id)) FROM unnest(changes) c
         JOIN _sas.run r ON r.run_id = c.run_id AND r.abandon_as IS NOT NULL WHERE c.from_state <> 'failed'
         HAVING count(*) > 0;
@@ -259,7 +259,7 @@ BEGIN
     HAVING count(*) > 0;
 END $$;
 
--- _sas.settled_forward(changes, completed): what follows in runs that go on.
+-- _sas.settled_forward(changes, completed): what follows in runs that continue.
 CREATE FUNCTION _sas.settled_forward(changes _sas.step_change[], completed boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Stop: the verbs that end runs, undo them, and begin them anew.
+-- Stop: the verbs that end runs, undo them, and start them again.
 --
 --	             what is running        what is done    result
 --	cancel       stopped at once        undone          cancelled

@@ -4,7 +4,7 @@
 --
 -- A schedule is due at due_at. The tick takes those that are due and that nobody holds, decides every
 -- instant up to now, and moves last_scheduled_at and due_at, all in the commit that submits the runs. So a
--- crash repeats the whole or nothing, and an instant that was decided is never looked at again, whatever the
+-- crash repeats the whole or nothing, and an instant that was decided is never checked again, whatever the
 -- clock says. The scheduler sleeps until the next due_at; who writes a schedule wakes it.
 
 -- How many instants one schedule has submitted by one tick, how many missed ones are counted, and how late an
@@ -114,7 +114,7 @@ END $$;
 -- _sas.fire_schedules(quantity): the tick. Returns how many schedules were due, and when the next one is.
 -- A schedule that a session holds is passed by; one of those that raise takes no other along.
 --   locks   schedules that are due, those that are free
---   next    the runs go on by themselves
+--   next    the runs continue by themselves
 CREATE FUNCTION _sas.fire_schedules(quantity int, OUT worked int, OUT next_due timestamptz)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -145,7 +145,7 @@ BEGIN
     PERFORM _sas.raise_low_water('d', ascii('c'), next_due);
 END $$;
 
--- _sas.defer_schedule(schedule_id, why): it could not be looked at: an alert, and another try in a minute.
+-- _sas.defer_schedule(schedule_id, why): it could not be checked: an alert, and another try in a minute.
 CREATE FUNCTION _sas.defer_schedule(id int, why text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

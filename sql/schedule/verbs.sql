@@ -28,7 +28,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- _sas.resume_schedule_as(...): goes on with the next instant: those of the pause are gone.
+-- _sas.resume_schedule_as(...): continues with the next instant: those of the pause are gone.
 CREATE FUNCTION _sas.resume_schedule_as(caller oid, name text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

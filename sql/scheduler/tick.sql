@@ -47,7 +47,7 @@ END $$;
 -- _sas.scheduler_tick(quantity): one turn of the scheduler.
 -- Returns how many messages were taken and when the next is due. A message
 -- that raises is carried out by itself, so that it holds up no other run.
---   locks   the runs of the messages that nobody else holds; the other messages are put off
+--   locks   the runs of the messages that no other transaction holds; the other messages are put off
 --   reads   due
 --   next    _sas.carry_out; the workers, for the steps that are ready then
 CREATE FUNCTION _sas.scheduler_tick(quantity int, OUT worked int, OUT next_due timestamptz)

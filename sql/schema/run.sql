@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
 -- Tables of what is run, and of what runs leave behind: all private. Run data
--- leads with run_id; what relates runs (keys) stands in a table of its own. No
+-- leads with run_id; what relates runs (keys) is in a table of its own. No
 -- column that changes with the state of a step or run is in an index, so that
 -- those updates stay HOT.
 

@@ -108,7 +108,7 @@ CREATE TABLE _sas.answer (
 COMMENT ON TABLE _sas.answer IS 'Replies that arrived while somebody held their run, and are applied when '
                                 'it is free.';
 
--- What is to be looked at when: for the scheduler (actor s) start, leave, ended,
+-- What is to be checked when: for the scheduler (actor s) start, leave, ended,
 -- late, ready, undo, enter, timer, turn, room, signal, child, cancel, abort, fail, halt, reverse, held and
 -- revoke, and (actor a) answer; for the supervisor (actor v) failed, deadline, reminder, young and
 -- alert_hook, which is about an alert, and no run.

@@ -135,7 +135,7 @@ CREATE TYPE _sas.asked AS (
     error jsonb
 );
 
--- A run that an operator names, as it stands. refused: why nothing can be done to it, whatever it is:
+-- A run that an operator names, as it is. refused: why nothing can be done to it, whatever it is:
 -- unknown, or somebody else's.
 CREATE TYPE _sas.named AS (
     run_id bigint,
@@ -232,7 +232,7 @@ CREATE TYPE _sas.flow_reference AS (
 --   what   undo    its children are undone
 --          park    its run is paused
 --          pass    it goes to a worker
---          fan     it has elements; value: what they go over, null for turns and for one that goes on
+--          fan     it has elements; value: what they go over, null for turns and for one that continues
 --          child   it is a run of its own; value: its input
 --          wait    for a signal or a time
 --          fall    its fallback is next
@@ -279,10 +279,10 @@ CREATE TYPE _sas.failed_case AS (
 --   what   again   the step has another window after a pause
 --          settle  the step is undone before its fallback
 --          fall    its fallback is next
---          skip    the run goes on without it
+--          skip    the run continues without it
 --          pause   the run waits for an operator
---          doom    the run cannot go on; abandon_as as in _sas.abandon
---          close   nothing more comes of the step, in a run that cannot go on
+--          doom    the run cannot continue; abandon_as as in _sas.abandon
+--          close   nothing more comes of the step, in a run that cannot continue
 --          note    its state is written, and that is all
 --   change  of the step; null: none
 CREATE TYPE _sas.decision AS (

@@ -55,7 +55,7 @@ COMMENT ON TABLE _sas.watch IS 'Infinite tasks by key. epoch counts claims by no
                                'give it back, discard throws away what is in its inbox.';
 COMMENT ON COLUMN _sas.watch.resumed_at IS 'Failures before that are forgotten.';
 
--- What the purge looks at: nothing that has time left, and _sas.watch needs no index for it.
+-- What the purge checks: nothing that has time left, and _sas.watch needs no index for it.
 CREATE TABLE _sas.watch_ended (
     watch_id bigint PRIMARY KEY REFERENCES _sas.watch ON DELETE CASCADE,
     ended_at timestamptz NOT NULL
@@ -115,7 +115,7 @@ CREATE SEQUENCE _sas.watch_batch_seq;
 COMMENT ON TABLE _sas.watch_batch IS
     'Items that were taken in and not brought to their target yet, in order.';
 
--- Each batch brings a row along: whoever takes rows away looks at the inbox
+-- Each batch brings a row along: whoever takes rows away checks the inbox
 -- afterwards, so that none is forgotten. One with a worker is its lease.
 CREATE TABLE _sas.watch_work (
     due_at timestamptz NOT NULL,
@@ -181,7 +181,7 @@ CREATE INDEX watch_held_lane ON _sas.watch_held (lane);
 COMMENT ON TABLE _sas.watch_held IS 'Which node hosts which task, in which epoch, as the definition was at '
                                     'which change.';
 
--- A node looks at the tasks named here; what it learns stands in their rows.
+-- A node checks the tasks named here; what it learns is in their rows.
 -- Several rows may be about the same task.
 CREATE TABLE _sas.watch_note (
     node_id bigint NOT NULL,

@@ -64,7 +64,7 @@ BEGIN
     WHERE EXISTS (SELECT FROM _sas.run r WHERE r.run_id = message.run_id);
 END $$;
 
--- _sas.answer_pause(run_id, now): after which an answer to a run that somebody holds is looked at again: as
+-- _sas.answer_pause(run_id, now): after which an answer to a run that somebody holds is checked again: as
 -- long as it has waited, since it is mostly another worker that holds the run, for a moment.
 CREATE FUNCTION _sas.answer_pause(of_run bigint, now timestamptz) RETURNS interval
 LANGUAGE plpgsql STABLE AS $$
@@ -73,7 +73,7 @@ BEGIN
                           interval '250 ms'), interval '5 ms');
 END $$;
 
--- _sas.hold_pause(run_id): after which a young run that somebody holds is looked at; less than half of what
+-- _sas.hold_pause(run_id): after which a young run that somebody holds is checked; less than half of what
 -- is left until the first deadline.
 CREATE FUNCTION _sas.hold_pause(run_id bigint) RETURNS interval
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT make_interval(secs => 20 + run_id % 60) $$;

@@ -129,7 +129,7 @@ BEGIN
     RETURN inserted;
 END $$;
 
--- _sas.move_done(replies, now): claimed steps of runs that go on have done their work, and nothing more is
+-- _sas.move_done(replies, now): claimed steps of runs that continue have done their work, and nothing more is
 -- asked of the
 -- reply: running to succeeded, for each whose claim still holds. Returns those; the others are as they were.
 --
@@ -235,11 +235,11 @@ BEGIN
     RETURN begun;
 END $$;
 
--- _sas.lock_runs(run_ids): locks those that nobody else holds and returns them; never waits.
+-- _sas.lock_runs(run_ids): locks those that no other transaction holds and returns them; never waits.
 CREATE FUNCTION _sas.lock_runs(run_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 BEGIN
-    -- plpgsql keeps the plan; a function in SQL that is not inlined is planned anew by every statement
+    -- plpgsql keeps the plan; a function in SQL that is not inlined is planned again by every statement
     RETURN (SELECT coalesce(array_agg(l.run_id), '{}')
             FROM (SELECT r.run_id FROM _sas.run r WHERE r.run_id = ANY (run_ids)
                   ORDER BY r.run_id FOR NO KEY UPDATE SKIP LOCKED) l);

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Ready: steps go into the hot queue, and whoever can claim them is rung; what is not to be claimed leaves
+-- Ready: steps go into the hot queue, and whoever can claim them is woken; what is not to be claimed leaves
 -- it. Claims take rows by themselves (sql/flow/claim.sql, sql/agent/external.sql), and who gives places in a
 -- queue moves rows to another lane (sql/flow/queue.sql); everybody else calls a function from here.
 
@@ -107,7 +107,7 @@ CREATE FUNCTION _sas.late_lane() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT -2147483647 $$;
 
 -- _sas.defer_late(claimed): a claim without the steps of runs that should have begun earlier. The
--- scheduler, who has the lock of the run, says what becomes of them. Their lanes are looked at again: a claim
+-- scheduler, who has the lock of the run, says what becomes of them. Their lanes are checked again: a claim
 -- that comes back with less than it asked for does not mean that there was no more.
 CREATE FUNCTION _sas.defer_late(claimed _sas.claimed[]) RETURNS _sas.claimed[]
 LANGUAGE plpgsql AS $$

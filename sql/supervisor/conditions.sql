@@ -66,7 +66,7 @@ BEGIN
                          'computes') END;
 END $$;
 
--- _sas.conditions(): what holds now, of the kinds that the watch closes. raise false: it goes on, but is no
+-- _sas.conditions(): what holds now, of the kinds that the watch closes. raise false: it continues, but is no
 -- reason to begin an alert.
 CREATE FUNCTION _sas.conditions()
 RETURNS TABLE (kind text, cause text, message text, agent_id int, raise boolean)
@@ -101,7 +101,7 @@ BEGIN
         (' fill', t.taken * 10 >= t.capacity * 7, t.taken * 5 >= t.capacity * 4,
          format('%s of %s %s in shared memory are taken, in all databases; see %s', t.taken, t.capacity,
                 t.name, t.setting)),
-        -- one look at least sees it
+        -- one check least sees it
         (' full',
          t.refused_ms_ago * interval '1 ms' < 2 * current_setting('sas.supervisor_interval')::interval, true,
          format('all %s %s in shared memory are taken, in all databases: what finds none is slower or less '

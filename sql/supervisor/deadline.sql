@@ -54,8 +54,8 @@ BEGIN
 END $$;
 
 -- _sas.scan_for_timers(first): gives a timer to those of the next runs, from this one on, that have lived for
--- long enough; those that somebody holds are looked at by themselves, in their own time: they may be many. So
--- few that nobody waits for the lock for long. upto: the first that was not looked at; if it is too young,
+-- long enough; those that somebody holds are checked by themselves, in their own time: they may be many. So
+-- few that nobody waits for the lock for long. upto: the first that was not checked; if it is too young,
 -- created_at says how young. A run of the future has its timer at once.
 CREATE FUNCTION _sas.scan_for_timers(first bigint, OUT upto bigint, OUT created_at timestamptz,
                                      OUT more boolean)
@@ -102,7 +102,7 @@ END $$;
 --   settles  with this one _sas.deadline_sweep goes up to there
 -- more: it is not at its end; next_look: when the first run that is too young has lived for long enough, and
 -- others with
--- it, or now if there is something to be looked at again.
+-- it, or now if there is something to be checked again.
 CREATE FUNCTION _sas.set_timers(INOUT at bigint, INOUT again bigint, INOUT settles bigint, OUT more boolean,
                                 OUT next_look timestamptz)
 LANGUAGE plpgsql AS $$
@@ -143,7 +143,7 @@ BEGIN
     END IF;
 
     -- What stands before the end of a sweep is settled once every transaction is over that had begun by then:
-    -- a run gets its number after its transaction got its own. Then it is looked at once more, since all of
+    -- a run gets its number after its transaction got its own. Then it is checked once more, since all of
     -- it can be seen.
     looked_at := settles;
     settles := NULL;

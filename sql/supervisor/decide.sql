@@ -5,9 +5,9 @@
 -- carried out for all of them at once.
 
 -- _sas.decide_due(quantity): what becomes of failed steps and of runs past their
--- deadline. Returns how many were looked at. One that raises is decided by
+-- deadline. Returns how many were checked. One that raises is decided by
 -- itself, so that it holds up no other run.
---   locks   the runs of the messages that nobody else holds; the other messages are put off
+--   locks   the runs of the messages that no other transaction holds; the other messages are put off
 --   reads   due
 --   next    _sas.decide_on; then the scheduler
 CREATE FUNCTION _sas.decide_due(quantity int) RETURNS int
@@ -42,7 +42,7 @@ LANGUAGE sql IMMUTABLE AS $$
                        ELSE format('; suggested: sas.halt(%s)', run_id) END
 $$;
 
--- _sas.cases(taken): what these messages tell, as it stands now, failed steps first. One that is told twice
+-- _sas.cases(taken): what these messages tell, as it is now, failed steps first. One that is told twice
 -- is one case.
 CREATE FUNCTION _sas.cases(taken _sas.message[]) RETURNS SETOF _sas.failed_case
 LANGUAGE plpgsql STABLE AS $$
@@ -101,7 +101,7 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- _sas.late_message(case): what is said of a run that does not go on, and whose deadline has passed.
+-- _sas.late_message(case): what is said of a run that does not continue, and whose deadline has passed.
 CREATE FUNCTION _sas.late_message(c _sas.failed_case) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE c.run_state WHEN 'paused'
@@ -208,7 +208,7 @@ END $$;
 
 -- _sas.by_policy(case, made): a step, or an undo, has failed for good: the run goes on without it, waits for
 -- an
--- operator, who hears of it, or cannot go on.
+-- operator, who hears of it, or cannot continue.
 CREATE FUNCTION _sas.by_policy(c _sas.failed_case, made _sas.decision[]) RETURNS _sas.decision
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -299,7 +299,7 @@ BEGIN
         HAVING count(*) > 0;
 END $$;
 
--- _sas.skip_failed(skipped): these failures are skipped; what waited for the steps goes on.
+-- _sas.skip_failed(skipped): these failures are skipped; what waited for the steps continues.
 CREATE FUNCTION _sas.skip_failed(skipped _sas.decision[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -8,8 +8,8 @@
 -- infinite tasks is _sas.supervise_watches.
 --   live    worker ids alive in this database, as looked up before the call
 --   newest  the highest worker id that had been given out by then: a lease of a later one is not judged
--- Returns how much was found, and when to look again (null: only when rung).
---   locks   leases and runs that nobody else holds; the others are looked at again
+-- Returns how much was found, and when to look again (null: only when woken).
+--   locks   leases and runs that no other transaction holds; the others are checked again
 --   reads   lease, due, ready
 --   next    _sas.take_back, then _sas.decide_due
 CREATE FUNCTION _sas.supervisor_tick(boot bigint, live bigint[], newest bigint, quantity int,
@@ -93,7 +93,7 @@ BEGIN
 END $$;
 
 -- _sas.pass_by_writing(leases, boot, live): those of these leases that are judged now. A worker that has not
--- written all its replies may have one that came in time: its leases are looked at again in a moment. This is
+-- written all its replies may have one that came in time: its leases are checked again in a moment. This is
 -- asked later than what the time is now, so a worker that has none yet gets no more in time.
 --   holds   the locks of the leases
 --   writes  lease
@@ -143,9 +143,9 @@ $$;
 -- leases, of these runs only or of all, as far as nobody else holds its run. A worker that still calls the
 -- function of such a step cannot commit it any more, and is ended (base/peers.h).
 --   holds   the locks of the leases
---   locks   the runs that nobody else holds
+--   locks   the runs that no other transaction holds
 --   writes  attempt, step, lease; due or ready, for what comes next
---   wakes   the supervisor for what has failed, the workers for what goes on
+--   wakes   the supervisor for what has failed, the workers for what continues
 --   next    _sas.decide_due, for what has failed
 CREATE FUNCTION _sas.take_back_leases(leases _sas.lease[], boot bigint, live bigint[], newest bigint,
                                       only_runs bigint[] DEFAULT NULL) RETURNS void
@@ -228,7 +228,7 @@ BEGIN
 END $$;
 
 -- _sas.update_leases(leases, boot, live, newest, now): of these leases those that hold nothing any more are
--- over; the others are looked at again when the first of their steps is overdue, or soon if one is already.
+-- over; the others are checked again when the first of their steps is overdue, or soon if one is already.
 --   holds   the locks of the leases; after the steps have moved
 --   writes  lease
 CREATE FUNCTION _sas.update_leases(leases _sas.lease[], boot bigint, live bigint[], newest bigint,

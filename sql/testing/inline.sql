@@ -125,7 +125,7 @@ DECLARE
     functions boolean;
     begun int := 0;
 BEGIN
-    -- what stands before a closed door waits
+    -- what is before a closed door waits
     WITH moved AS (
         UPDATE _sas.ready q SET lane = base + _sas.lane_now(q.run_id, q.step_no, q.element, q.undo, w.lane)
         FROM _sas.run r, _sas.workflow_step w

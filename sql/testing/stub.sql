@@ -90,7 +90,7 @@ BEGIN
 END $$;
 
 -- _sas.stub_as(caller, agent, response, ...): answers for an agent until the end of the transaction.
--- An array: one after the other, then it is used up; else for ever.
+-- An array: one after the other, then it is used up; else forever.
 CREATE FUNCTION _sas.stub_as(caller oid, agent text, response jsonb, method text, path text, step text,
                              element int, attempt int, undo boolean) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

@@ -47,7 +47,7 @@ END $$;
 --   items    an array of items each, in order
 --   cursors  null: what the definition makes of the items, or as it was; digests  null: as it was
 -- answer: ok; cut (items behind the last one that yields a cursor were not taken: the host is to begin
--- anew, at the cursor); stop (taken likewise, but the host is to end it and give it back); fenced (not
+-- again, at the cursor); stop (taken likewise, but the host is to end it and give it back); fenced (not
 -- taken). room: how many more may come.
 --   locks   the rows of these tasks in watch_flow, if the node hosts them (_sas.fence)
 --   writes  watch_batch, watch_flow, watch_work

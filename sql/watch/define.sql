@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
 -- Watchers: what a definition of infinite tasks may say, and its storing. A
--- definition that is written anew holds for all its tasks: their hosts take it
+-- definition that is written again holds for all its tasks: their hosts take it
 -- up, keeping the cursor.
 
 -- _sas.check_templates(value, path, roots): the references of a template of a watcher.

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
 -- Items: what function workers do for infinite tasks: bring what was taken in
--- to its target, and call the functions that are called for ever.
+-- to its target, and call the functions that are called forever.
 --
 -- As with steps, a claim is committed before a user's code runs, so that one
 -- that takes the server down is known by its claim; then what the code wrote

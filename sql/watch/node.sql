@@ -5,7 +5,7 @@
 -- of within its lease; after that its tasks go to others, and what it still
 -- wants to write is refused.
 
--- _sas.report_departure(): the supervisor is rung when this session ends.
+-- _sas.report_departure(): the supervisor is woken when this session ends.
 CREATE FUNCTION _sas.report_departure() RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_report_departure';
 

@@ -13,7 +13,7 @@ BEGIN
 END $$;
 
 -- _sas.purge_watches(quantity): tasks that were deleted for so long that a run that ended well would go are
--- forgotten, the oldest first. Those that a session holds, which may begin them anew, stay. Returns how many
+-- forgotten, the oldest first. Those that a session holds, which may start them again, stay. Returns how many
 -- went, and when the next will be due; null: never. What cannot be purged is put off by an hour, with an
 -- alert.
 CREATE FUNCTION _sas.purge_watches(quantity int, OUT worked int, OUT next_due timestamptz)

@@ -70,7 +70,7 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.lock_watches(ids): locks those that nobody else holds and returns them; never waits.
+-- _sas.lock_watches(ids): locks those that no other transaction holds and returns them; never waits.
 CREATE FUNCTION _sas.lock_watches(ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -79,7 +79,7 @@ BEGIN
                   ORDER BY w.watch_id FOR NO KEY UPDATE SKIP LOCKED) l);
 END $$;
 
--- _sas.check_watches(ids, after): the supervisor looks at them, at once or after a while.
+-- _sas.check_watches(ids, after): the supervisor checks them, at once or after a while.
 CREATE FUNCTION _sas.check_watches(ids bigint[], after interval DEFAULT '0') RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -89,7 +89,7 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.notify_hosts(ids): the hosts of these tasks look at them: whatever it is that they find in their rows.
+-- _sas.notify_hosts(ids): the hosts of these tasks check them: whatever it is that they find in their rows.
 CREATE FUNCTION _sas.notify_hosts(ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -220,7 +220,7 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.settle_free(ids, after): the same for those that nobody holds; the supervisor looks at the others, if
+-- _sas.settle_free(ids, after): the same for those that nobody holds; the supervisor checks the others, if
 -- they are still there: a watcher that is dropped takes its tasks along.
 CREATE FUNCTION _sas.settle_free(ids bigint[], after interval[] DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$

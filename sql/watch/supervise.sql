@@ -6,7 +6,7 @@
 
 -- _sas.supervise_watches(boot, live, newest): one turn of the leading supervisor, of infinite tasks; what it
 -- takes and returns is as in _sas.supervisor_tick. A part that raises is an alert, and holds up no other.
---   locks   what nobody else holds; the rest is looked at again
+--   locks   what no other transaction holds; the rest is checked again
 --   writes  node, watch, watch_held, watch_flow, watch_done, watch_note
 --   wakes   hosts that have room or are asked for something, workers of inboxes that are due
 CREATE FUNCTION _sas.supervise_watches(boot bigint, live bigint[], newest bigint, OUT worked int,
@@ -151,7 +151,7 @@ EXCEPTION WHEN OTHERS THEN
                              format('could not give up a function that does not end: %s', SQLERRM));
 END $$;
 
--- _sas.check_requested(quantity): tasks that somebody asked to be looked at. Those that a session holds are
+-- _sas.check_requested(quantity): tasks that somebody asked to be checked. Those that a session holds are
 -- put off.
 CREATE FUNCTION _sas.check_requested(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
@@ -243,7 +243,7 @@ LANGUAGE sql STABLE AS $$
     SELECT min(n.lease_until) FROM _sas.node n WHERE n.ended_at IS NULL AND n.worker_id IS NULL
 $$;
 
--- _sas.next_watch_due(): when something about infinite tasks is due next; what is due now was looked at.
+-- _sas.next_watch_due(): when something about infinite tasks is due next; what is due now was checked.
 CREATE FUNCTION _sas.next_watch_due() RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
     SELECT least((SELECT k.due_at FROM _sas.watch_work k WHERE k.due_at > _sas.now() ORDER BY k.due_at

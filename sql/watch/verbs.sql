@@ -71,7 +71,7 @@ BEGIN
     RETURN nullif(made.result, 'null');
 END $$;
 
--- _sas.watch_as(...): see sas.watch. A key whose task was deleted begins anew; one that is there is refused,
+-- _sas.watch_as(...): see sas.watch. A key whose task was deleted starts again; one that is there is refused,
 -- or, with
 -- adopt, left as it is, if it has the same input and is not being stopped.
 CREATE FUNCTION _sas.watch_as(caller oid, watcher text, key text, input jsonb, cursor jsonb, adopt boolean,

@@ -26,8 +26,6 @@
 #include "worker/shmem.h"
 #include "worker/turn.h"
 
-/* a function that was interrupted has this long to listen; then its worker is ended */
-#define INTERRUPT_GRACE_US (3 * INT64CONST(1000000))
 
 SasWorkerShmem *sas_worker_shmem = NULL;
 
@@ -36,8 +34,8 @@ SasSlot    *sas_worker_my_slot = NULL;
 /* ---------------------------------------------------------------- launcher */
 
 /* With the lock held. */
-static SasSlot *
-registry_find(int64 worker_id)
+SasSlot *
+sas_worker_registry_find(int64 worker_id)
 {
 	for (int i = 0; i < sas_worker_shmem->capacity; i++)
 		if (sas_worker_shmem->slots[i].state != SAS_SLOT_FREE && sas_worker_shmem->slots[i].worker_id == worker_id)
@@ -79,7 +77,7 @@ sas_worker_registry_release(int64 worker_id)
 	SasExit		reason = SAS_EXIT_FAILED;	/* it never attached */
 
 	LWLockAcquire(&sas_worker_shmem->lock, LW_EXCLUSIVE);
-	slot = registry_find(worker_id);
+	slot = sas_worker_registry_find(worker_id);
 	if (slot != NULL && slot->state == SAS_SLOT_EXITED)
 		reason = slot->exit;
 	if (slot != NULL && (slot->state == SAS_SLOT_STARTING || slot->state == SAS_SLOT_EXITED))
@@ -96,7 +94,7 @@ sas_worker_registry_stop(int64 worker_id)
 	bool		stopped = false;
 
 	LWLockAcquire(&sas_worker_shmem->lock, LW_EXCLUSIVE);
-	slot = registry_find(worker_id);
+	slot = sas_worker_registry_find(worker_id);
 	if (slot != NULL && slot->state == SAS_SLOT_RUNNING)
 	{
 		slot->state = SAS_SLOT_STOPPING;
@@ -188,7 +186,7 @@ sas_worker_registry_dismiss(int64 worker_id)
 	SasSlot    *slot;
 
 	LWLockAcquire(&sas_worker_shmem->lock, LW_EXCLUSIVE);
-	slot = registry_find(worker_id);
+	slot = sas_worker_registry_find(worker_id);
 	if (slot != NULL)
 		slot->dismissed = true;
 	LWLockRelease(&sas_worker_shmem->lock);
@@ -226,8 +224,8 @@ sas_worker_registry_launcher(void)
 	return state;
 }
 
-static bool
-registry_is_alive(const SasSlot *slot, Oid dboid)
+bool
+sas_worker_registry_is_alive(const SasSlot *slot, Oid dboid)
 {
 	return slot->dboid == dboid && slot->actor != SAS_PROBE &&
 		(slot->state == SAS_SLOT_STARTING || slot->state == SAS_SLOT_RUNNING ||
@@ -243,7 +241,7 @@ sas_worker_registry_has_workers(Oid dboid)
 		return false;
 	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
 	for (int i = 0; i < sas_worker_shmem->capacity && !has; i++)
-		has = registry_is_alive(&sas_worker_shmem->slots[i], dboid);
+		has = sas_worker_registry_is_alive(&sas_worker_shmem->slots[i], dboid);
 	LWLockRelease(&sas_worker_shmem->lock);
 	return has;
 }
@@ -329,214 +327,14 @@ sas_worker_registry_terminate(Oid dboid)
 	{
 		SasSlot    *slot = &sas_worker_shmem->slots[i];
 
-		if (registry_is_alive(slot, dboid) && slot->pid != 0 && kill(slot->pid, SIGTERM) == 0)
+		if (sas_worker_registry_is_alive(slot, dboid) && slot->pid != 0 && kill(slot->pid, SIGTERM) == 0)
 			n++;
 	}
 	LWLockRelease(&sas_worker_shmem->lock);
 	return n;
 }
 
-/* ---------------------------------------------------------------- peers */
-
-static int
-registry_peers_live(int64 *ids, int max, int64 *newest)
-{
-	int			n = 0;
-
-	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
-	*newest = sas_worker_shmem->last_worker_id;
-	for (int i = 0; i < sas_worker_shmem->capacity; i++)
-	{
-		if (!registry_is_alive(&sas_worker_shmem->slots[i], MyDatabaseId))
-			continue;
-		if (n < max)
-			ids[n] = sas_worker_shmem->slots[i].worker_id;
-		n++;
-	}
-	LWLockRelease(&sas_worker_shmem->lock);
-	return n;
-}
-
-static void
-registry_peers_terminate(int64 worker_id)
-{
-	SasSlot    *slot;
-
-	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
-	slot = registry_find(worker_id);
-	if (slot != NULL && registry_is_alive(slot, MyDatabaseId) && slot->pid != 0)
-		kill(slot->pid, SIGTERM);
-	LWLockRelease(&sas_worker_shmem->lock);
-}
-
-static bool
-registry_peers_lead(SasActor actor)
-{
-	bool		taken = false;
-
-	if (sas_worker_my_slot != NULL && sas_worker_my_slot->leader && sas_worker_my_slot->actor == (int) actor)
-		return true;
-	LWLockAcquire(&sas_worker_shmem->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < sas_worker_shmem->capacity && !taken; i++)
-	{
-		SasSlot    *slot = &sas_worker_shmem->slots[i];
-
-		taken = slot->leader && slot->actor == (int) actor &&
-			registry_is_alive(slot, MyDatabaseId);
-	}
-	if (!taken && sas_worker_my_slot != NULL && sas_worker_my_slot->actor == (int) actor)
-		sas_worker_my_slot->leader = true;
-	LWLockRelease(&sas_worker_shmem->lock);
-	return !taken;
-}
-
-/* Without the lock, as what is published: a task is never seen with the time of the one before. */
-static void
-registry_peers_invocation(int64 task, int64 until_us)
-{
-	if (sas_worker_my_slot == NULL)
-		return;
-	sas_worker_my_slot->invocation = 0;
-	pg_write_barrier();
-	sas_worker_my_slot->invocation_until_us = until_us;
-	pg_write_barrier();
-	sas_worker_my_slot->invocation = task;
-}
-
-/*
- * The worker may end that invocation while this looks: then the cancel comes
- * too late, and the worker finds that it was not meant.
- */
-static void
-registry_peers_interrupt(int64 task)
-{
-	int			pid = 0;
-
-	if (sas_worker_shmem == NULL)
-		return;
-	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
-	for (int i = 0; i < sas_worker_shmem->capacity; i++)
-	{
-		SasSlot    *slot = &sas_worker_shmem->slots[i];
-
-		if (!registry_is_alive(slot, MyDatabaseId) || slot->pid == 0 || slot->invocation != task)
-			continue;
-		slot->interrupted_until_us = sas_base_clock_monotonic_us() + INTERRUPT_GRACE_US;
-		pg_write_barrier();
-		slot->interrupted = task;
-		pid = slot->pid;
-		kill(pid, SIGINT);
-	}
-	LWLockRelease(&sas_worker_shmem->lock);
-	/* it ends the worker when the time is over */
-	if (pid != 0)
-		sas_wake_actor(MyDatabaseId, SAS_SUPERVISOR);
-}
-
-static SasInterrupted
-registry_peers_interrupted(int64 task)
-{
-	int64		interrupted;
-
-	if (sas_worker_my_slot == NULL)
-		return SAS_INTERRUPTED_NOT;
-	interrupted = sas_worker_my_slot->interrupted;
-	sas_worker_my_slot->interrupted = 0;
-	return interrupted == 0 ? SAS_INTERRUPTED_NOT : interrupted == task ? SAS_INTERRUPTED_MEANT : SAS_INTERRUPTED_STRAY;
-}
-
-/* A full barrier: who sees no flag reads the clock earlier than this worker does next. */
-static void
-registry_peers_set_unwritten(bool unwritten)
-{
-	if (sas_worker_my_slot == NULL || sas_worker_my_slot->unwritten == unwritten)
-		return;
-	sas_worker_my_slot->unwritten = unwritten;
-	pg_memory_barrier();
-}
-
-static int
-registry_peers_unwritten(int64 *ids, int max)
-{
-	int			n = 0;
-
-	if (sas_worker_shmem == NULL)
-		return 0;
-	pg_memory_barrier();
-	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
-	for (int i = 0; i < sas_worker_shmem->capacity && n < max; i++)
-	{
-		SasSlot    *slot = &sas_worker_shmem->slots[i];
-
-		if (registry_is_alive(slot, MyDatabaseId) && slot->unwritten)
-			ids[n++] = slot->worker_id;
-	}
-	LWLockRelease(&sas_worker_shmem->lock);
-	return n;
-}
-
-static int
-registry_peers_overdue(SasPeerInvocation *invocations, int max, int64 *next_us)
-{
-	int64		now = sas_base_clock_monotonic_us();
-	int			n = 0;
-
-	*next_us = 0;
-	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
-	for (int i = 0; i < sas_worker_shmem->capacity && n < max; i++)
-	{
-		SasSlot    *slot = &sas_worker_shmem->slots[i];
-		int64		task;
-		int64		until_us;
-
-		if (!registry_is_alive(slot, MyDatabaseId))
-			continue;
-		task = slot->invocation;
-		pg_read_barrier();
-		until_us = slot->invocation_until_us;
-		if (task == 0)
-			continue;
-		if (slot->interrupted == task)
-		{
-			pg_read_barrier();
-			until_us = Min(until_us, slot->interrupted_until_us);
-		}
-		if (until_us <= now)
-			invocations[n++] = (SasPeerInvocation) {slot->worker_id, task};
-		else if (*next_us == 0 || until_us < *next_us)
-			*next_us = until_us;
-	}
-	LWLockRelease(&sas_worker_shmem->lock);
-	return n;
-}
-
-static int
-registry_peers_stalled(void)
-{
-	int64		now_us = sas_base_clock_monotonic_us();
-	int			n = 0;
-
-	for (int i = 0; i < sas_worker_shmem->capacity; i++)
-		n += registry_is_alive(&sas_worker_shmem->slots[i], MyDatabaseId) &&
-			sas_worker_turn_stalled(&sas_worker_shmem->slots[i], now_us);
-	return n;
-}
-
 /* ---------------------------------------------------------------- set-up */
-
-static const SasPeersMethods registry_peers = {
-	.live = registry_peers_live,
-	.terminate = registry_peers_terminate,
-	.lead = registry_peers_lead,
-	.invocation = registry_peers_invocation,
-	.interrupt = registry_peers_interrupt,
-	.interrupted = registry_peers_interrupted,
-	.set_unwritten = registry_peers_set_unwritten,
-	.unwritten = registry_peers_unwritten,
-	.overdue = registry_peers_overdue,
-	.user_code = sas_worker_turn_user_code,
-	.stalled = registry_peers_stalled,
-};
 
 Size
 sas_worker_registry_shmem_size(void)
@@ -565,5 +363,5 @@ sas_worker_registry_shmem_init(void)
 	}
 	LWLockRegisterTranche(sas_worker_shmem->tranche, "sas_workers");
 	sas_base_self.boot = sas_worker_shmem->boot;
-	sas_base_peers_set_methods(&registry_peers);
+	sas_base_peers_set_methods(&sas_worker_peers);
 }

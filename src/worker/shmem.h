@@ -22,6 +22,7 @@
 #include "storage/latch.h"
 #include "storage/lwlock.h"
 
+#include "base/peers.h"
 #include "worker/registry.h"
 
 #define SAS_MAX_REQUESTS 64
@@ -53,5 +54,12 @@ extern SasWorkerShmem *sas_worker_shmem;
 
 /* The slot of this process; NULL: it is no worker, or about to exit. */
 extern SasSlot *sas_worker_my_slot;
+
+/* With the lock held: the slot of that worker; NULL: it has none. Is it a worker of that database, and not gone? */
+extern SasSlot *sas_worker_registry_find(int64 worker_id);
+extern bool sas_worker_registry_is_alive(const SasSlot *slot, Oid dboid);
+
+/* Lent to base/peers.h. */
+extern const SasPeersMethods sas_worker_peers;
 
 #endif							/* SAS_WORKER_SHMEM_H */

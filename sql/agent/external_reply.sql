@@ -1,0 +1,270 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Outside: what programs outside the server say of the tasks that they have claimed.
+--
+-- The other verbs lock the run and say what became of the claim in the
+-- caller's transaction. A reply waits for no session that holds the run: it
+-- becomes a row of _sas.answer, and the place is taken until it is applied. A
+-- heartbeat waits, as operators' verbs do. The lease of an outside worker
+-- (boot 0, worker 0) is judged by time only.
+
+-- _sas.lock_claim(caller, request_id, counts, waits): the claim, if it holds; null when it does not: counts:
+-- then it is a stale reply of its agent. free: its run is locked. waits: for other sessions that hold it;
+-- else for a moment only, since it is mostly a tick that has it.
+--   locks   the run
+--   writes  nothing; agent_health for a stale reply
+CREATE FUNCTION _sas.lock_claim(caller oid, request_id uuid, counts boolean, waits boolean,
+                                OUT p _sas.external_slot, OUT free boolean)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    found_slot _sas.external_slot;
+    lapsed_of int;
+BEGIN
+    SELECT * INTO found_slot FROM _sas.external_slot h WHERE h.request_id = $2;
+    IF NOT FOUND THEN
+        SELECT w.lane INTO lapsed_of
+        FROM _sas.task t JOIN _sas.run r ON r.run_id = t.run_id
+        JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = t.step_no AND w.undo = t.undo
+        WHERE t.lapsed = $2;
+        IF NOT FOUND OR NOT _sas.may_work(caller, lapsed_of) THEN
+            RETURN;
+        END IF;
+    ELSIF NOT _sas.may_work(caller, found_slot.agent_id) THEN
+        RAISE EXCEPTION 'permission denied for agent "%"',
+            (SELECT a.name FROM _sas.agent a WHERE a.agent_id = found_slot.agent_id)
+            USING ERRCODE = 'insufficient_privilege';
+    ELSE
+        PERFORM _sas.wake_on_abort();
+        PERFORM _sas.commit_durably();
+        free := _sas.lock_run_of_claim(found_slot.run_id, waits);
+        IF EXISTS (SELECT FROM _sas.step s
+                   WHERE s.run_id = found_slot.run_id AND s.step_no = found_slot.step_no
+                       AND s.element = found_slot.element
+                       AND s.request_id = $2 AND s.complete_by > _sas.now()) THEN
+            p := found_slot;
+            RETURN;
+        END IF;
+    END IF;
+    IF counts THEN
+        -- sessions only write this row of an external agent; none waits for another
+        UPDATE _sas.agent_health h SET stale_replies = h.stale_replies + 1
+        WHERE h.agent_id = (SELECT l.agent_id FROM _sas.agent_health l
+                            WHERE l.agent_id = coalesce(found_slot.agent_id, lapsed_of)
+                            FOR UPDATE SKIP LOCKED);
+    END IF;
+END $$;
+
+-- _sas.lock_run_of_claim(run_id, waits): locks the run; false: somebody else holds it, and has for a moment.
+CREATE FUNCTION _sas.lock_run_of_claim(id bigint, waits boolean) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF waits THEN
+        PERFORM FROM _sas.run r WHERE r.run_id = id FOR NO KEY UPDATE;
+        RETURN true;
+    END IF;
+    FOR look IN 1 .. 20 LOOP
+        PERFORM FROM _sas.run r WHERE r.run_id = id FOR NO KEY UPDATE SKIP LOCKED;
+        IF FOUND THEN
+            RETURN true;
+        END IF;
+        PERFORM pg_sleep(0.005);
+    END LOOP;
+    RETURN false;
+END $$;
+
+-- _sas.answer_claim(p, free, ...): the same as _sas.end_claim, now or when the run is free. False when its
+-- time was over in this very moment, or it is answered already.
+CREATE FUNCTION _sas.answer_claim(p _sas.external_slot, free boolean, verdict text, output jsonb, error jsonb,
+                                  again_in interval)
+RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF free THEN
+        RETURN _sas.end_claim(p, verdict, output, error, again_in, _sas.now());
+    END IF;
+    RETURN (SELECT a.lost = '{}' FROM _sas.leave_answers(ARRAY[_sas.make_call_reply(
+        run_id => p.run_id, step_no => p.step_no, element => p.element, request_id => p.request_id,
+        verdict => verdict, output => output, error => error, again_in => again_in)], _sas.now()) a);
+END $$;
+
+-- _sas.end_claim(p, verdict, output, error, again_in, arrived_at): what became of a claim: the reply, the
+-- attempt, the place. False when its time was over in this very moment.
+--   holds   the lock of the run
+--   writes  attempt, task, place, and what _sas.write_replies writes
+--   next    as after every reply; a place that is free wakes who waits for one
+CREATE FUNCTION _sas.end_claim(p _sas.external_slot, verdict text, output jsonb, error jsonb,
+                               again_in interval, arrived_at timestamptz)
+RETURNS boolean
+LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+    s _sas.step;
+BEGIN
+    -- given up for a run that cannot go on, and an earlier claim left it in doubt: that is for the supervisor
+    -- to settle
+    IF verdict IN ('again', 'hand_back') AND NOT p.undo AND NOT p.settles
+       AND EXISTS (SELECT FROM _sas.run r JOIN _sas.step x USING (run_id)
+                   WHERE r.run_id = p.run_id AND r.abandon_as IS NOT NULL AND x.step_no = p.step_no
+                       AND x.element = p.element AND x.in_doubt) THEN
+        verdict := 'transient';
+        error := coalesce(error, _sas.problem_object('task', 'the task was given up', NULL, NULL, p.run_id,
+                                                     NULL));
+    END IF;
+    PERFORM _sas.write_replies(ARRAY[_sas.make_call_reply(
+        run_id => p.run_id, step_no => p.step_no, element => p.element, request_id => p.request_id,
+        verdict => CASE WHEN verdict = 'again' THEN 'hand_back' ELSE verdict END,
+        attempt => (verdict <> 'hand_back')::int, output => output, error => error, again_in => again_in,
+        arrived_at => arrived_at)], ARRAY[p.lease_id]);
+    SELECT * INTO s FROM _sas.step x WHERE x.run_id = p.run_id AND x.step_no = p.step_no
+        AND x.element = p.element;
+    IF s.request_id = p.request_id THEN
+        RETURN false;
+    END IF;
+    PERFORM _sas.observe(m, ARRAY[p.agent_id], ARRAY[v.workflow_id],
+                         ARRAY[CASE WHEN m = 'step' THEN CASE verdict WHEN 'again' THEN 'hand_back'
+                               ELSE verdict END
+                                    WHEN verdict = 'done' AND s.state IN ('succeeded', 'compensated')
+                                        THEN 'succeeded' ELSE 'failed' END],
+                         ARRAY[extract(epoch FROM arrived_at - p.claimed_at)::float8])
+    FROM _sas.run r JOIN _sas.workflow_version v USING (version_id) CROSS JOIN unnest('{call,step}'::text[]) m
+    WHERE r.run_id = p.run_id AND (m = 'step' OR verdict <> 'hand_back');
+    -- a first attempt that succeeded is told by its step
+    IF verdict <> 'hand_back' AND NOT (s.state = 'succeeded' AND s.attempt = 1) THEN
+        INSERT INTO _sas.attempt (run_id, step_no, element, attempt, undo, agent_id, worker, status, error,
+                                  started_at, finished_at)
+        SELECT p.run_id, p.step_no, p.element, s.attempt, p.undo, p.agent_id, p.worker, CASE
+            WHEN x.ok THEN 'succeeded' ELSE 'failed' END,
+               CASE WHEN NOT x.ok THEN coalesce(error, s.error) END, p.claimed_at, arrived_at
+        FROM (SELECT verdict = 'done' AND s.state IN ('succeeded', 'compensated') AS ok) x;
+    END IF;
+    -- what was left for the next claim: kept until one succeeds; a series of attempts ends with a counted
+    -- failure
+    IF s.state IN ('succeeded', 'compensated') THEN
+        DELETE FROM _sas.task t WHERE t.run_id = p.run_id AND t.step_no = p.step_no AND t.element = p.element
+            AND t.undo = p.undo AND t.lapsed IS NULL;
+        UPDATE _sas.task t SET checkpoint = NULL, progress = NULL, tries = 0
+        WHERE t.run_id = p.run_id AND t.step_no = p.step_no AND t.element = p.element AND t.undo = p.undo;
+    ELSIF verdict <> 'hand_back' THEN
+        INSERT INTO _sas.task AS t (run_id, step_no, element, undo, tries)
+        VALUES (p.run_id, p.step_no, p.element, p.undo, (verdict = 'again')::int)
+        ON CONFLICT (run_id, step_no, element, undo) DO UPDATE SET tries = CASE
+            WHEN verdict = 'again' THEN t.tries + 1 ELSE 0 END;
+    END IF;
+    PERFORM _sas.free_slot(p);
+    RETURN true;
+END $$;
+
+CREATE FUNCTION _sas.complete_as(caller oid, request_id uuid, output jsonb) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
+        SET enable_mergejoin = off SET jit = off
+AS $$
+DECLARE
+    c record := _sas.lock_claim(caller, request_id, true, false);
+BEGIN
+    RETURN (c.p).request_id IS NOT NULL
+        AND _sas.answer_claim(c.p, c.free, 'done', coalesce(output, 'null'), NULL, NULL);
+END $$;
+
+-- _sas.fail_as(...): offered again after the pause that retry says, until max_attempts of this series are
+-- used up; then a window has failed, and the supervisor decides. In a run that cannot go on there is no other
+-- attempt to wait for.
+CREATE FUNCTION _sas.fail_as(caller oid, request_id uuid, error text, permanent boolean) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
+        SET enable_mergejoin = off SET jit = off
+AS $$
+#variable_conflict use_variable
+DECLARE
+    c record := _sas.lock_claim(caller, request_id, true, false);
+BEGIN
+    RETURN (c.p).request_id IS NOT NULL AND _sas.fail_claim(c.p, c.free, error, permanent);
+END $$;
+
+-- _sas.fail_claim(p, free, error, permanent): the same of this claim; free: its run is locked.
+CREATE FUNCTION _sas.fail_claim(p _sas.external_slot, free boolean, error text, permanent boolean)
+RETURNS boolean
+LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+    n int;
+    policy jsonb;
+    step_name text;
+    given_up boolean;
+BEGIN
+    SELECT jsonb_build_object('max_attempts', 5, 'initial_ms', 200, 'max_ms', 30000, 'backoff', 'exponential',
+                              'jitter', true)
+        || coalesce(_sas.read_retry(a.retry), '{}') || coalesce(w.retry, '{}'),
+           w.name, coalesce(t.tries, 0) + 1, r.abandon_as IS NOT NULL AND NOT p.undo AND NOT s.in_doubt
+    INTO policy, step_name, n, given_up
+    FROM _sas.run r
+    JOIN _sas.step s ON s.run_id = r.run_id AND s.step_no = p.step_no AND s.element = p.element
+    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = p.step_no AND w.undo = p.undo
+    JOIN _sas.agent a ON a.agent_id = p.agent_id
+    LEFT JOIN _sas.task t ON t.run_id = r.run_id AND t.step_no = p.step_no AND t.element = p.element
+        AND t.undo = p.undo
+    WHERE r.run_id = p.run_id;
+    RETURN _sas.answer_claim(p, free, CASE WHEN permanent THEN 'permanent'
+                          WHEN n >= (policy ->> 'max_attempts')::int THEN 'transient' ELSE 'again' END, NULL,
+                          _sas.problem_object('task', 'the task failed', left(error, 2000), NULL, p.run_id,
+                                              step_name),
+                          CASE WHEN given_up THEN interval '0' ELSE _sas.attempt_pause(policy, n) END);
+END $$;
+
+-- _sas.attempt_pause(policy, tries): the pause before another attempt; with jitter anything from zero to it.
+CREATE FUNCTION _sas.attempt_pause(policy jsonb, tries int) RETURNS interval
+LANGUAGE sql VOLATILE AS $$
+    SELECT greatest(0.001, least((policy ->> 'max_ms')::float8,
+                                 (policy ->> 'initial_ms')::float8 * CASE policy ->> 'backoff'
+                                     WHEN 'exponential' THEN 2 ^ least(tries - 1, 30)
+                                     WHEN 'linear' THEN tries ELSE 1 END)
+                           * CASE WHEN (policy ->> 'jitter')::boolean AND NOT _sas.is_testing() THEN random()
+                               ELSE 1 END) * interval '1 ms'
+$$;
+
+-- _sas.heartbeat_as(...): cancel is said for work that was claimed before the run could not go on any more;
+-- an undo, and a call that is repeated to learn its outcome, continue.
+CREATE FUNCTION _sas.heartbeat_as(caller oid, request_id uuid, progress float8, checkpoint jsonb) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
+        SET enable_mergejoin = off SET jit = off
+AS $$
+#variable_conflict use_variable
+DECLARE
+    p _sas.external_slot;
+    cancelled boolean;
+BEGIN
+    IF progress IS NOT NULL AND NOT progress BETWEEN 0 AND 1 THEN
+        RAISE EXCEPTION 'progress % is not between 0 and 1', progress
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /progress.',
+            HINT = 'Progress is the fraction that is done.';
+    END IF;
+    SELECT (c.p).* INTO p FROM _sas.lock_claim(caller, request_id, false, true) c;
+    IF p.request_id IS NULL THEN
+        RETURN 'lost';
+    END IF;
+    UPDATE _sas.step s SET complete_by = greatest(s.complete_by, least(_sas.now() + p.lease, p.last_by))
+    WHERE s.run_id = p.run_id AND s.step_no = p.step_no AND s.element = p.element;
+    IF progress IS NOT NULL OR checkpoint IS NOT NULL THEN
+        INSERT INTO _sas.task AS t (run_id, step_no, element, undo, progress, checkpoint)
+        VALUES (p.run_id, p.step_no, p.element, p.undo, progress, checkpoint)
+        ON CONFLICT (run_id, step_no, element, undo)
+        DO UPDATE SET progress = coalesce(EXCLUDED.progress, t.progress),
+            checkpoint = coalesce(EXCLUDED.checkpoint, t.checkpoint);
+    END IF;
+    SELECT r.abandon_as IS NOT NULL AND NOT p.undo AND NOT p.settles INTO cancelled FROM _sas.run r
+    WHERE r.run_id = p.run_id;
+    RETURN CASE WHEN cancelled THEN 'cancel' ELSE 'go' END;
+END $$;
+
+CREATE FUNCTION _sas.hand_back_as(caller oid, request_id uuid) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
+        SET enable_mergejoin = off SET jit = off
+AS $$
+DECLARE
+    c record := _sas.lock_claim(caller, request_id, false, false);
+BEGIN
+    RETURN (c.p).request_id IS NOT NULL AND _sas.answer_claim(c.p, c.free, 'hand_back', NULL, NULL, '0');
+END $$;
