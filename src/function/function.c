@@ -256,9 +256,11 @@ function_is_last(void)
 	return left == 0 && !sas_base_leaving;
 }
 
+/* What a function of an earlier transaction left is in memory that is gone. */
 static void
 function_clear(SasFunctionWork *w)
 {
+	memset(&w->invoked, 0, sizeof(w->invoked));
 	w->verdict = NULL;
 	w->attempt_status = NULL;
 	w->lost = false;

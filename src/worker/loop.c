@@ -224,6 +224,7 @@ loop_sleep(int64 wake_in_ms)
 	if (wake_in_ms >= 0)
 		until_us = sas_base_clock_monotonic_us() + Min(wake_in_ms, SLEEP_MAX_MS) * 1000;
 	loop_set_events();
+	sas_worker_turn_rest();
 	pgstat_report_activity(STATE_IDLE, NULL);
 	for (;;)
 	{
