@@ -52,8 +52,8 @@ LANGUAGE sql IMMUTABLE ROWS 40 AS $$
                                   'wake-up: a wake-up was lost.'),
     ('sas_lock_timeouts', 'counter', 'Ticks that gave up a lock that a session held.'),
     ('sas_schedule_instants', 'counter', 'Instants of schedules, by what became of them.'),
-    ('sas_schedules', 'gauge', 'Schedules by state.'),
-    ('sas_schedules_due', 'gauge', 'Schedules that are due and have not been looked at.'),
+    ('sas_schedules_defined', 'gauge', 'Schedules by state.'),
+    ('sas_schedules_due', 'gauge', 'Schedules that are due and have not been submitted.'),
     ('sas_schedule_late_seconds', 'gauge', 'How long the first of them has been due.'),
     ('sas_purged_runs', 'counter', 'Runs that were purged.'),
     ('sas_shared_memory_taken', 'gauge', 'Entries of a table in shared memory, of all databases.'),
@@ -184,7 +184,7 @@ $$;
 -- _sas.gauges_of_schedules(): how many there are, and whether one is late.
 CREATE FUNCTION _sas.gauges_of_schedules() RETURNS TABLE (family text, labels jsonb, value float8)
 LANGUAGE sql VOLATILE AS $$
-    SELECT 'sas_schedules', jsonb_build_object('state', k),
+    SELECT 'sas_schedules_defined', jsonb_build_object('state', k),
         (SELECT count(*) FROM _sas.schedule s WHERE s.state = k)
     FROM unnest('{active,paused,finished,failed}'::text[]) k
     UNION ALL SELECT 'sas_schedules_due', '{}', count(*) FROM _sas.schedule s WHERE s.due_at <= _sas.now()
@@ -252,7 +252,7 @@ BEGIN
                                             WHERE u ~ '^sas_(agent|functions|queue)_')
           UNION ALL SELECT g.family, '', g.labels, g.value FROM _sas.gauges_of_schedules() g
           WHERE families IS NULL
-              OR families && '{sas_schedules,sas_schedules_due,sas_schedule_late_seconds}'
+              OR families && '{sas_schedules_defined,sas_schedules_due,sas_schedule_late_seconds}'
           UNION ALL SELECT g.family, '', g.labels, g.value FROM _sas.gauges_of_runs() g
           WHERE families IS NULL OR families && '{sas_open_runs,sas_steps_waiting}'
           UNION ALL SELECT g.family, '', g.labels, g.value FROM _sas.gauges_of_workers() g

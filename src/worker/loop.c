@@ -29,6 +29,7 @@
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/lwlock.h"
+#include "storage/sinval.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/wait_event.h"
@@ -210,38 +211,65 @@ loop_set_events(void)
 	loop_events_fd = fd;
 }
 
+/* Has anything come since that count of wake-ups, which the latch may not show any longer? */
+static bool
+loop_is_woken(uint32 wake_count)
+{
+	return sas_wake_count() != wake_count || InterruptPending || ConfigReloadPending || sas_worker_session_stop;
+}
+
+/*
+ * A timeout that was disabled leaves the process its alarm, which sets the
+ * latch when it is due. A turn for it would set the timer of the turn again,
+ * and so on for ever. So one set latch without anything that asks for a turn
+ * does not end a sleep.
+ */
+static bool
+loop_is_alarm(const WaitEvent *event, uint32 wake_count)
+{
+	if ((event->events & WL_LATCH_SET) == 0)
+		return false;
+	ResetLatch(MyLatch);
+	return !loop_is_woken(wake_count) && !catchupInterruptPending;
+}
+
 /*
  * Sleeps. Statistics that are too recent to be sent are sent from here a
  * little later, without a tick: a tick may make new ones.
  */
 static void
-loop_sleep(int64 wake_in_ms)
+loop_sleep(int64 wake_in_ms, uint32 wake_count)
 {
 	long		stats_ms = pgstat_report_stat(false);
 	int64		until_us = -1;
+	bool		alarm_seen = false;
 	WaitEvent	event;
 
 	if (wake_in_ms >= 0)
 		until_us = sas_base_clock_monotonic_us() + Min(wake_in_ms, SLEEP_MAX_MS) * 1000;
 	loop_set_events();
-	sas_worker_turn_rest();
 	pgstat_report_activity(STATE_IDLE, NULL);
 	for (;;)
 	{
 		int64		left_ms = -1;
+		bool		stats;
 
 		if (until_us >= 0)
 			left_ms = Max((until_us - sas_base_clock_monotonic_us() + 999) / 1000, 0);
-		if (stats_ms > 0 && (left_ms < 0 || left_ms > stats_ms))
+		stats = stats_ms > 0 && (left_ms < 0 || left_ms > stats_ms);
+		if (WaitEventSetWait(loop_events, stats ? stats_ms : (long) left_ms, &event, 1, PG_WAIT_EXTENSION) > 0)
 		{
-			if (WaitEventSetWait(loop_events, stats_ms, &event, 1, PG_WAIT_EXTENSION) > 0)
+			if (alarm_seen || !loop_is_alarm(&event, wake_count))
 				break;
+			alarm_seen = true;
+		}
+		else if (!stats)
+			break;
+		else
+		{
 			pgstat_report_stat(true);
 			stats_ms = 0;
-			continue;
 		}
-		WaitEventSetWait(loop_events, (long) left_ms, &event, 1, PG_WAIT_EXTENSION);
-		break;
 	}
 	pgstat_report_activity(STATE_RUNNING, NULL);
 }
@@ -269,13 +297,6 @@ loop_pause(int errors)
 		loop_interrupts();
 	}
 	pgstat_report_activity(STATE_RUNNING, NULL);
-}
-
-/* Has anything come since that count of wake-ups, which the latch may not show any longer? */
-static bool
-loop_is_woken(uint32 wake_count)
-{
-	return sas_wake_count() != wake_count || InterruptPending || ConfigReloadPending || sas_worker_session_stop;
 }
 
 /* ---------------------------------------------------------------- process */
@@ -349,6 +370,6 @@ sas_worker_main(Datum arg)
 		if (end != SAS_TICK_DONE)
 			loop_pause(Max(errors, 1));
 		else if (!tick.again && !loop_is_woken(wake_count))
-			loop_sleep(tick.wake_in_ms);
+			loop_sleep(tick.wake_in_ms, wake_count);
 	}
 }

@@ -69,23 +69,13 @@ sas_worker_turn_begin(void)
 void
 sas_worker_turn_end(int in_flight, int64 memory)
 {
+	disable_timeout(turn_stall, false);
 	if (sas_worker_my_slot == NULL)
 		return;
 	sas_worker_my_slot->turn_since_us = 0;
 	sas_worker_my_slot->in_flight = in_flight;
 	sas_worker_my_slot->memory = memory;
 	sas_worker_my_slot->last_activity_at = GetCurrentTimestamp();
-}
-
-/*
- * Only this ends the alarm of the process. A timeout that is disabled by
- * itself leaves it, and it would wake the process for another turn, which
- * sets it again. So the timer of a turn stays enabled until here.
- */
-void
-sas_worker_turn_rest(void)
-{
-	disable_all_timeouts(false);
 }
 
 void

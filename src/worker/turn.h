@@ -11,7 +11,6 @@
 extern void sas_worker_turn_open(void);
 extern void sas_worker_turn_begin(void);
 extern void sas_worker_turn_end(int in_flight, int64 memory);
-extern void sas_worker_turn_rest(void); /* before the worker sleeps */
 
 /* Lent to base/peers.h; NULL: that code has returned. */
 extern void sas_worker_turn_user_code(const char *what);

@@ -92,21 +92,21 @@ is($node->safe_psql('postgres', "SELECT state FROM sas.runs WHERE run_id = $run"
 $node->safe_psql('postgres', "SELECT sas.resume($run)");
 ok(ended($run), 'after resume it ends');
 
-# a function that was claimed and not begun, since a session held its run, which it then halts: its claim is over
+# a function that runs while a session holds its run and then halts it: its claim is over
 $node->safe_psql('postgres', q{
-	CREATE TABLE gate (open boolean);
+	CREATE TABLE gate (name text);
 	CREATE FUNCTION wait_at_gate(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 	BEGIN
-		WHILE NOT EXISTS (SELECT FROM public.gate) LOOP PERFORM pg_sleep(0.05); END LOOP;
+		WHILE NOT EXISTS (SELECT FROM public.gate WHERE name = input->>'gate') LOOP PERFORM pg_sleep(0.05); END LOOP;
 		RETURN '{}';
 	END $$;
 	SELECT sas.create_workflow('gated', '{"steps": {"it": {"function": "public.wait_at_gate"}}}')});
-my $gated = $node->safe_psql('postgres', q{SELECT run_id FROM sas.submit('gated')});
+my $gated = $node->safe_psql('postgres', q{SELECT run_id FROM sas.submit('gated', '{"gate": "first"}')});
 wait_for($node, "SELECT state FROM sas.steps WHERE run_id = $gated", 'running');
-my $held = $node->safe_psql('postgres', q{SELECT run_id FROM sas.submit('gated')});
+my $held = $node->safe_psql('postgres', q{SELECT run_id FROM sas.submit('gated', '{"gate": "second"}')});
 my $holder = SasSession->new($node);
 $holder->query("BEGIN; SELECT FROM _sas.run WHERE run_id = $held FOR UPDATE");
-$node->safe_psql('postgres', 'INSERT INTO gate VALUES (true)');
+$node->safe_psql('postgres', q{INSERT INTO gate VALUES ('first')});
 ok(wait_for($node, "SELECT state FROM sas.steps WHERE run_id = $held", 'running'), 'a function is claimed whose run a session holds');
 like($holder->query("SELECT changed FROM sas.halt($held)"), qr/^t/m, 'who halts it');
 $holder->query('COMMIT');
