@@ -51,6 +51,9 @@
 /* A table that a session holds is waited for in every tick: not each one is logged. */
 #define LOCK_LOG_US (60 * INT64CONST(1000000))
 
+/* Alarms that a sleep passes by: one is left of the last turn, one may come. */
+#define ALARMS_MAX 3
+
 /* Whatever a tick asks for: the machine's clock may jump. */
 #define SLEEP_MAX_MS (60 * 1000)
 
@@ -221,8 +224,8 @@ loop_is_woken(uint32 wake_count)
 /*
  * A timeout that was disabled leaves the process its alarm, which sets the
  * latch when it is due. A turn for it would set the timer of the turn again,
- * and so on for ever. So one set latch without anything that asks for a turn
- * does not end a sleep.
+ * and so on for ever. So a latch that is set without anything that asks for a
+ * turn does not end a sleep; nor does one that the last turn left set.
  */
 static bool
 loop_is_alarm(const WaitEvent *event, uint32 wake_count)
@@ -242,7 +245,7 @@ loop_sleep(int64 wake_in_ms, uint32 wake_count)
 {
 	long		stats_ms = pgstat_report_stat(false);
 	int64		until_us = -1;
-	bool		alarm_seen = false;
+	int			alarms = 0;
 	WaitEvent	event;
 
 	if (wake_in_ms >= 0)
@@ -259,9 +262,8 @@ loop_sleep(int64 wake_in_ms, uint32 wake_count)
 		stats = stats_ms > 0 && (left_ms < 0 || left_ms > stats_ms);
 		if (WaitEventSetWait(loop_events, stats ? stats_ms : (long) left_ms, &event, 1, PG_WAIT_EXTENSION) > 0)
 		{
-			if (alarm_seen || !loop_is_alarm(&event, wake_count))
+			if (!loop_is_alarm(&event, wake_count) || ++alarms > ALARMS_MAX)
 				break;
-			alarm_seen = true;
 		}
 		else if (!stats)
 			break;
