@@ -233,7 +233,10 @@ loop_is_alarm(const WaitEvent *event, uint32 wake_count)
 	if ((event->events & WL_LATCH_SET) == 0)
 		return false;
 	ResetLatch(MyLatch);
-	return !loop_is_woken(wake_count) && !catchupInterruptPending;
+	/* the server wants its invalidations read; nobody else clears that */
+	if (catchupInterruptPending)
+		ProcessCatchupInterrupt();
+	return !loop_is_woken(wake_count);
 }
 
 /*
