@@ -75,6 +75,7 @@ ok(wait_for($node, "SELECT state FROM sas.runs WHERE run_id = $run", 'stopped'),
 
 # whatever a function worker asks for raises
 $node->safe_psql('postgres', q{ALTER FUNCTION _sas.claim_functions RENAME TO claim_functions_away});
+$node->safe_psql('postgres', q{SELECT FROM sas.submit('book')});
 ok(wait_for($node, q{SELECT count(*) FROM sas.alerts WHERE kind = 'crash-loop'}, '1', limit => 400), 'workers that fail again and again are told of')
   or diag($node->safe_psql('postgres', 'SELECT * FROM _sas.crash_loops()'));
 like($node->safe_psql('postgres', q{SELECT message FROM sas.alerts WHERE kind = 'crash-loop'}), qr/actor "function" has failed \d+ times in a row/, 'with which and how often');
