@@ -19,6 +19,7 @@ my $node = new_node('main', _init => [ allows_streaming => 1 ]);
 sub one_run_each
 {
 	my ($server, $name, $claim, $dbname) = @_;
+	wait_for($server, "SELECT count(*) > 2 FROM sas.runs WHERE schedule = '$name'", 't', $dbname);
 	is($server->safe_psql($dbname // 'postgres', qq{
 		SELECT count(*) > 2, count(*) = count(DISTINCT scheduled_at), count(*) = 1 + extract(epoch FROM max(scheduled_at) - min(scheduled_at)),
 			bool_and(key = 'schedule:$name:' || to_char(scheduled_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))
