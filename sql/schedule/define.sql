@@ -86,7 +86,9 @@ BEGIN
     PERFORM _sas.refuse_schedule('end_at is before start_at', '/end_at',
                                  'Instants from start_at to end_at run.')
     WHERE s.end_at < s.start_at;
-    PERFORM _sas.check_submit(ARRAY[s.input], NULL, s.priority, NULL, NULL, NULL, NULL, s.labels, false);
+    PERFORM _sas.check_submit(inputs => ARRAY[s.input], keys => NULL, priority => s.priority,
+                              start_at => NULL, start_before => NULL, deadline => NULL, reply_to => NULL,
+                              labels => s.labels, is_child => false);
     PERFORM _sas.check_schedulable(s.owner, s.workflow);
 END $$;
 

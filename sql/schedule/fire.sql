@@ -35,8 +35,7 @@ BEGIN
     IF n.passed = 0 THEN
         RETURN;
     ELSIF n.newest <= oldest THEN
-        RETURN NEXT ROW(s.schedule_id, n.newest, n.passed, 'missed', NULL, NULL,
-                        NULL)::_sas.schedule_instant;
+        RETURN NEXT _sas.make_instant(s.schedule_id, n.newest, missed => n.passed, outcome => 'missed');
     ELSIF s.catch_up = 'all' THEN
         RETURN QUERY
         SELECT s.schedule_id, i.at, CASE i.n WHEN 1 THEN o.passed::bigint ELSE 0 END, NULL::text,
@@ -46,8 +45,7 @@ BEGIN
         CROSS JOIN _sas.newest_instant(s.spec, s.timezone, s.start_at, since, oldest,
                                        _sas.missed_at_most()) o;
     ELSE
-        RETURN NEXT ROW(s.schedule_id, n.newest, n.passed - 1, NULL, NULL, NULL,
-                        NULL)::_sas.schedule_instant;
+        RETURN NEXT _sas.make_instant(s.schedule_id, n.newest, missed => n.passed - 1);
     END IF;
 END $$;
 

@@ -101,8 +101,7 @@ BEGIN
                                  'Call it for several shorter spans.')
     WHERE cardinality(instants) > 1000;
     FOREACH scheduled_at IN ARRAY instants LOOP
-        i := ROW(s.schedule_id, scheduled_at, 0, NULL, NULL, NULL, NULL);
-        i := (_sas.submit_instants(ARRAY[i], $5, true))[1];
+        i := (_sas.submit_instants(ARRAY[_sas.make_instant(s.schedule_id, scheduled_at)], $5, true))[1];
         PERFORM _sas.raise_instant(i) WHERE i.outcome IN ('failed', 'later');
         run_id := i.run_id;
         created := i.outcome = 'run';

@@ -54,3 +54,10 @@ CREATE TYPE _sas.schedule_instant AS (
     after_run bigint,
     error jsonb
 );
+
+-- _sas.make_instant(...): an instant of a schedule, by the names of its columns.
+CREATE FUNCTION _sas.make_instant(schedule_id int, scheduled_at timestamptz, missed bigint DEFAULT 0,
+                                  outcome text DEFAULT NULL) RETURNS _sas.schedule_instant
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT ROW($1, $2, $3, $4, NULL, NULL, NULL)::_sas.schedule_instant
+$$;
