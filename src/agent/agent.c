@@ -227,6 +227,88 @@ agent_after_abort(void)
 	sas_agent_outbox_failed(agent_wrote_alone);
 }
 
+/* Slots and agents may have become others since the last tick. */
+static void
+agent_fit(void)
+{
+	if (agent_slots_asked != sas_base_agent_slots)
+	{
+		agent_reserve_sockets();
+		sas_agent_flights_resize(agent_slots);
+	}
+	if (agent_lanes_room < sas_work_n_agents)
+	{
+		agent_lanes_room = sas_work_n_agents;
+		agent_lanes = MemoryContextAlloc(TopMemoryContext, sizeof(int) * agent_lanes_room);
+		agent_quantities = MemoryContextAlloc(TopMemoryContext, sizeof(int) * agent_lanes_room);
+	}
+}
+
+/*
+ * One transaction: what is known of agents, claims that were lost, replies,
+ * and claims from agent_lanes.  What it claimed is sent after the commit.
+ * False: the extension is gone.  *more: there may be more to claim.
+ */
+static bool
+agent_exchange(bool stale, bool stops, bool *more)
+{
+	List	   *claimed = NIL;
+	int64		claimed_us;
+
+	agent_open = true;
+	agent_wrote_alone = !stale && !stops && agent_n_lanes == 0;
+	if (!sas_store_begin())
+		return false;
+	if (agent_batch > 1 || sas_agent_outbox_batch() > 1)
+		sas_template_turn_begin();
+	if (stale)
+		sas_work_agents_read();
+	if (stops)
+		sas_agent_flights_find_lost();
+	sas_agent_outbox_write(sas_work_agents, sas_work_n_agents);
+	claimed_us = sas_base_clock_monotonic_us();
+	if (agent_n_lanes > 0)
+		claimed = sas_store_claim_calls(agent_lanes, agent_quantities, agent_n_lanes);
+	sas_store_commit();
+	sas_template_turn_end();
+	agent_open = agent_careful = false;
+	if (agent_n_lanes > 0)
+		agent_batch = Min(SAS_CLAIM_BATCH, agent_batch * 2);
+	sas_agent_outbox_written(sas_work_agents, sas_work_n_agents);
+	if (stops)
+		sas_agent_flights_stop_lost();
+	*more = agent_use_claims(claimed, claimed_us);
+	if (stale)
+	{
+		sas_stream_agents_changed();
+		sas_work_agents_applied();
+	}
+	if (claimed != NIL && sas_agent_in_flight() >= agent_slots)
+		agent_pass_on();
+	return true;
+}
+
+static int64
+agent_sooner_ms(int64 one, int64 other)
+{
+	return one < 0 || (other >= 0 && other < one) ? other : one;
+}
+
+/* retry_us: when the limits are to be asked again; 0: they were not. */
+static int64
+agent_wake_in_ms(int64 retry_us)
+{
+	int64		wake_in_ms = agent_sooner_ms(sas_agent_flights_wake_in_ms(), sas_stream_wake_in_ms());
+
+	if (retry_us != 0)
+		wake_in_ms = agent_sooner_ms(wake_in_ms, Max(0, (retry_us - sas_base_clock_monotonic_us() + 999) / 1000));
+	if (agent_door_shut || sas_agent_flights_starved())
+		wake_in_ms = agent_sooner_ms(wake_in_ms, SAS_MEMORY_RETRY_MS);
+	if (sas_agent_outbox_waiting())
+		wake_in_ms = agent_sooner_ms(wake_in_ms, SAS_LOCKED_RETRY_MS);
+	return wake_in_ms;
+}
+
 static SasTick
 agent_tick(void)
 {
@@ -234,70 +316,26 @@ agent_tick(void)
 	bool		stale;
 	bool		stops;
 	int64		retry_us = 0;
-	List	   *claimed = NIL;
-	int64		claimed_us;
 	bool		more = false;
 	bool		failed_before;
-	int64		watches_ms;
 
 	if (agent_open)
 		agent_after_abort();
 	failed_before = agent_careful;
-	if (agent_slots_asked != sas_base_agent_slots)
-	{
-		agent_reserve_sockets();
-		sas_agent_flights_resize(agent_slots);
-	}
+	agent_fit();
 	sas_agent_flights_move();
 	next.again = sas_stream_move();
 	stale = sas_work_agents_stale();
 	stops = sas_agent_flights_stale();
 
-	if (agent_lanes_room < sas_work_n_agents)
-	{
-		agent_lanes_room = sas_work_n_agents;
-		agent_lanes = MemoryContextAlloc(TopMemoryContext, sizeof(int) * agent_lanes_room);
-		agent_quantities = MemoryContextAlloc(TopMemoryContext, sizeof(int) * agent_lanes_room);
-	}
 	/* after an abort, replies are written without a claim: a claim that fails must not cost replies */
 	agent_n_lanes = stale || (agent_careful && sas_agent_outbox_due()) ? 0 : agent_ask_limits(&retry_us);
 	if (stale || stops || agent_n_lanes > 0 || sas_agent_outbox_due())
 	{
-		agent_open = true;
-		agent_wrote_alone = !stale && !stops && agent_n_lanes == 0;
-		if (!sas_store_begin())
+		if (!agent_exchange(stale, stops, &more))
 			return next;
-		if (agent_batch > 1 || sas_agent_outbox_batch() > 1)
-			sas_template_turn_begin();
-		if (stale)
-		{
-			sas_work_agents_read();
-			next.again = true;
-		}
-		if (stops)
-			sas_agent_flights_find_lost();
-		sas_agent_outbox_write(sas_work_agents, sas_work_n_agents);
-		claimed_us = sas_base_clock_monotonic_us();
-		if (agent_n_lanes > 0)
-			claimed = sas_store_claim_calls(agent_lanes, agent_quantities, agent_n_lanes);
-		sas_store_commit();
-		sas_template_turn_end();
-		agent_open = agent_careful = false;
-		if (agent_n_lanes > 0)
-			agent_batch = Min(SAS_CLAIM_BATCH, agent_batch * 2);
-		sas_agent_outbox_written(sas_work_agents, sas_work_n_agents);
-		if (stops)
-			sas_agent_flights_stop_lost();
-		more = agent_use_claims(claimed, claimed_us);
-		if (stale)
-		{
-			sas_stream_agents_changed();
-			sas_work_agents_applied();
-		}
 		/* the transaction that failed was to claim from some lanes: scan them */
-		next.again |= failed_before;
-		if (claimed != NIL && sas_agent_in_flight() >= agent_slots)
-			agent_pass_on();
+		next.again |= stale || failed_before;
 		/* the claimed calls are sent now; an answer may be there already, and no event would report it again */
 		next.again |= sas_agent_flights_move();
 	}
@@ -307,21 +345,7 @@ agent_tick(void)
 	agent_door_passed_on = agent_door_shut;
 	next.again |= sas_stream_tick();
 	next.again |= sas_agent_flights_more();
-	next.wake_in_ms = sas_agent_flights_wake_in_ms();
-	watches_ms = sas_stream_wake_in_ms();
-	if (next.wake_in_ms < 0 || (watches_ms >= 0 && watches_ms < next.wake_in_ms))
-		next.wake_in_ms = watches_ms;
-	if (retry_us != 0)
-	{
-		int64		limits_ms = Max(0, (retry_us - sas_base_clock_monotonic_us() + 999) / 1000);
-
-		if (next.wake_in_ms < 0 || limits_ms < next.wake_in_ms)
-			next.wake_in_ms = limits_ms;
-	}
-	if ((agent_door_shut || sas_agent_flights_starved()) && (next.wake_in_ms < 0 || next.wake_in_ms > SAS_MEMORY_RETRY_MS))
-		next.wake_in_ms = SAS_MEMORY_RETRY_MS;
-	if (sas_agent_outbox_waiting() && (next.wake_in_ms < 0 || next.wake_in_ms > SAS_LOCKED_RETRY_MS))
-		next.wake_in_ms = SAS_LOCKED_RETRY_MS;
+	next.wake_in_ms = agent_wake_in_ms(retry_us);
 	next.again |= ((more || agent_cut_short) && sas_agent_in_flight() < agent_slots) || sas_agent_outbox_due();
 	return next;
 }

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * flight.c: one call, from its first attempt to its verdict.
+ *
+ * An answer is evaluated as soon as it is there: it becomes a verdict in the
+ * outbox, or another attempt inside the window.  A flight past complete-by
+ * is stopped, and nothing is reported.
+ */
+#include "postgres.h"
+
+#include "agent/flight.h"
+#include "agent/outbox.h"
+#include "base/clock.h"
+#include "metrics/metrics.h"
+#include "utils/memutils.h"
+#include "wake/wakeup.h"
+#include "work/failure.h"
+#include "work/outcome.h"
+
+static void
+flight_free_slot(SasFlight *flight)
+{
+	SasAgentEntry *agent = sas_work_agent(flight->agent_id);
+
+	if (!flight->has_slot)
+		return;
+	flight->has_slot = false;
+	/* for a worker that was refused: this one may have no slot for the call */
+	if (sas_limits_free(flight->agent_id))
+	{
+		sas_wake_count_lane(flight->agent_id);
+		sas_wake_others(SAS_AGENT);
+	}
+	/* what becomes ready is announced: only what this worker was refused is still to be scanned for */
+	if (agent != NULL && agent->refused)
+		agent->scan = true;
+}
+
+/* ---------------------------------------------------------------- breakers of paths */
+
+/* The agent's limits without its slots and rate, which the call has passed. */
+static SasLimits
+flight_path_limits(const SasAgentEntry *agent)
+{
+	SasLimits	limits = agent->limits;
+
+	limits.max_in_flight = PG_INT32_MAX;
+	limits.rate_per_s = 0;
+	return limits;
+}
+
+/* May the attempt begin, as far as the breaker of its path says? False: *again_us is when to ask again. */
+static bool
+flight_path_lets_through(SasFlight *flight, const SasAgentEntry *agent, int64 *again_us)
+{
+	SasLimits	limits = flight_path_limits(agent);
+
+	if (flight->path_no == 0 || flight->path_open || limits.breaker_failures == 0)
+		return true;
+	flight->path_open = sas_limits_ask(SAS_LIMITS_PATH_ID(flight->agent_id, flight->path_no), &limits, 1, false, again_us) == 1;
+	return flight->path_open;
+}
+
+/* Until the breaker of the path may let a call through; at least a while, since only a probe is. */
+static double
+flight_path_rest_ms(int64 again_us)
+{
+	return Max(1000.0, (again_us - sas_base_clock_monotonic_us()) / 1000.0);
+}
+
+static void
+flight_leave_path(SasFlight *flight)
+{
+	if (flight->path_open)
+		(void) sas_limits_free(SAS_LIMITS_PATH_ID(flight->agent_id, flight->path_no));
+	flight->path_open = false;
+}
+
+/* A fault below a path with a breaker says nothing of the rest of the service; an answer does. */
+static void
+flight_report_health(SasFlight *flight, SasAgentEntry *agent, bool success)
+{
+	SasLimits	limits = flight_path_limits(agent);
+	SasBreaker	now_is;
+
+	if (flight->path_no > 0)
+		(void) sas_limits_report(SAS_LIMITS_PATH_ID(flight->agent_id, flight->path_no), &limits, success, flight->begun_us, &now_is);
+	if (success || flight->path_no == 0)
+		sas_work_agent_report(agent, success, flight->begun_us);
+	flight_leave_path(flight);
+}
+
+void
+sas_agent_flight_end(SasFlight *flight, bool dropped)
+{
+	if (flight->handle != NULL)
+		sas_transport_stop_call(sas_agent_flights.transport, flight->handle);
+	flight_free_slot(flight);
+	flight_leave_path(flight);
+	pairingheap_remove(sas_agent_flights.by_time, &flight->heap);
+	dlist_delete(&flight->node);
+	sas_agent_flights.n--;
+	sas_agent_outbox_leave(flight->lease, dropped);
+	sas_transport_hold(sas_agent_flights.transport, flight->memory, -(ptrdiff_t) flight->held);
+	if (sas_agent_flights.current == flight)
+		sas_agent_flights.current = NULL;
+	MemoryContextDelete(flight->context);
+}
+
+static void
+flight_set_wake(SasFlight *flight, int64 wake_us)
+{
+	pairingheap_remove(sas_agent_flights.by_time, &flight->heap);
+	flight->wake_us = Min(wake_us, flight->deadline_us);
+	pairingheap_add(sas_agent_flights.by_time, &flight->heap);
+}
+
+static void
+flight_hand_back(SasFlight *flight, double again_in_ms)
+{
+	sas_agent_outbox_reply(flight, "hand_back", NULL, NULL, again_in_ms);
+	sas_agent_flight_end(flight, false);
+}
+
+bool
+sas_agent_flight_report(SasFlight *flight, const SasVerdict *verdict, int http_status)
+{
+	if (verdict->attempt_status != NULL)
+		sas_agent_outbox_attempt(flight, verdict->attempt_status, http_status, verdict->problem);
+	if (verdict->reply == NULL)
+		return false;
+	if (sas_work_failure_is_final(verdict->reply))
+		sas_work_failure_log_step(&flight->id, flight->step, flight->undo, flight->attempts_before + flight->attempts, verdict->problem);
+	sas_agent_outbox_reply(flight, verdict->reply, verdict->output,
+						   strcmp(verdict->reply, "hand_back") == 0 ? NULL : verdict->problem, verdict->pause_ms);
+	sas_agent_flight_end(flight, false);
+	return true;
+}
+
+/* The next attempt of a flight that has its slot. */
+static void
+flight_begin_attempt(SasFlight *flight, SasStoredAgent *agent)
+{
+	SasCall		call = {0};
+	char		why[256];
+	int64		left_us = flight->deadline_us - sas_base_clock_monotonic_us();
+
+	sas_work_flight_call(flight, agent, left_us / 1000.0, &call);
+	flight->attempts++;
+	flight->started_at = sas_base_clock_now();
+	flight->begun_us = sas_base_clock_monotonic_us();
+	flight->arrived_us = 0;
+	sas_work_call_in_utf8(&call);
+	flight->handle = sas_transport_start(sas_agent_flights.transport, &call, why, sizeof(why));
+	if (flight->handle == NULL)
+	{
+		SasVerdict	verdict;
+
+		sas_work_verdict_of_request(&verdict, flight, "could not send the request", why);
+		(void) sas_agent_flight_report(flight, &verdict, 0);
+		return;
+	}
+	flight_set_wake(flight, flight->deadline_us);
+}
+
+void
+sas_agent_flight_evaluate(SasReply *reply)
+{
+	SasFlight  *flight = reply->owner;
+	SasAgentEntry *agent = sas_work_agent(flight->agent_id);
+	SasOutcome	outcome;
+	SasVerdict	verdict;
+	int64		now;
+
+	flight->handle = NULL;
+	flight->arrived_us = reply->finished_us;
+	sas_work_outcome_of(reply, flight->expect, flight->retry.on, &outcome);
+	if (agent == NULL)
+	{
+		/* the agent was dropped during a call: that cannot happen, open runs prevent it */
+		sas_agent_flight_end(flight, true);
+		return;
+	}
+	flight_report_health(flight, agent, !outcome.fault);
+
+	now = sas_base_clock_monotonic_us();
+	if (reply->finished_us >= flight->deadline_us)
+	{
+		/* it arrived past complete-by: it does not count any longer, so nothing is reported */
+		sas_agent_flight_end(flight, true);
+		return;
+	}
+	sas_metrics_add(SAS_METRIC_CALL, flight->agent_id, flight->workflow_id, outcome.kind == SAS_OUTCOME_DONE ? "succeeded" : "failed", 1,
+					(sas_base_clock_monotonic_us() - flight->begun_us) / 1e6);
+	sas_work_verdict_of_call(&verdict, flight, reply, &outcome, agent->stored, (flight->deadline_us - now) / 1000.0);
+	if (verdict.problem != NULL)
+		sas_work_agent_error(agent, verdict.problem);
+	if (sas_agent_flight_report(flight, &verdict, outcome.status))
+		return;
+	if (verdict.pause_ms > 1000)
+		flight_free_slot(flight);
+	flight_set_wake(flight, now + (int64) (verdict.pause_ms * 1000));
+}
+
+void
+sas_agent_flight_wake(SasFlight *flight, int64 now)
+{
+	SasAgentEntry *agent = sas_work_agent(flight->agent_id);
+	int64		again;
+
+	/* its answer arrived, and is evaluated in one of the next ticks */
+	if (flight->handle != NULL && sas_transport_is_finished(flight->handle))
+	{
+		pairingheap_remove(sas_agent_flights.by_time, &flight->heap);
+		flight->wake_us = now + SAS_FLIGHTS_TICK_US;
+		pairingheap_add(sas_agent_flights.by_time, &flight->heap);
+		return;
+	}
+	if (now >= flight->deadline_us || agent == NULL)
+	{
+		/* past complete-by: the answer would not count any longer, so nothing is reported */
+		if (flight->handle != NULL && agent != NULL)
+			flight_report_health(flight, agent, false);
+		sas_agent_flight_end(flight, true);
+		sas_wake_others(SAS_SUPERVISOR);
+		return;
+	}
+	if (flight->handle != NULL)
+		return;
+	if (sas_limits_breaker(flight->agent_id) != SAS_BREAKER_CLOSED && agent->limits.breaker_failures > 0)
+	{
+		flight_hand_back(flight, 0); /* not a failure: it waits for the limits like all others */
+		return;
+	}
+	if (!flight_path_lets_through(flight, agent, &again))
+	{
+		flight_hand_back(flight, flight_path_rest_ms(again));
+		return;
+	}
+	if (!flight->has_slot)
+	{
+		if (sas_limits_ask(flight->agent_id, &agent->limits, 1, true, &again) == 0)
+		{
+			flight_set_wake(flight, again > now ? again : now + 20000);
+			return;
+		}
+		flight->has_slot = true;
+	}
+	else if (!sas_limits_spend(flight->agent_id, &agent->limits, &again))
+	{
+		flight_set_wake(flight, again);
+		return;
+	}
+	flight_begin_attempt(flight, agent->stored);
+}
+
+void
+sas_agent_flight_compose(SasFlight *flight, SasClaimedCall *claimed, SasAgentEntry *agent)
+{
+	const char *why = sas_work_flight_compose(flight, agent->stored, claimed);
+	int64		again = 0;
+
+	if (why != NULL)
+	{
+		SasVerdict	verdict;
+
+		flight->attempts++;
+		flight->started_at = sas_base_clock_now();
+		sas_work_verdict_of_request(&verdict, flight, "could not build the request", why);
+		(void) sas_agent_flight_report(flight, &verdict, 0);
+		return;
+	}
+	flight->held = flight->sent.body_len;
+	sas_transport_hold(sas_agent_flights.transport, flight->memory, flight->held);
+	flight->path_no = sas_work_request_path_no(&flight->sent, agent->stored);
+	if (!flight_path_lets_through(flight, agent, &again))
+		flight_hand_back(flight, flight_path_rest_ms(again)); /* not a failure, and no attempt */
+	else
+		flight_begin_attempt(flight, agent->stored);
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * flight.h: one call in flight, for flights.c only.
+ */
+#ifndef SAS_AGENT_FLIGHT_H
+#define SAS_AGENT_FLIGHT_H
+
+#include "lib/ilist.h"
+#include "lib/pairingheap.h"
+#include "work/agents.h"
+#include "work/request.h"
+#include "work/verdict.h"
+
+/* What one tick evaluates of answers takes no longer: then it writes, claims, and goes on. */
+#define SAS_FLIGHTS_TICK_US 100000
+
+typedef struct SasFlights
+{
+	MemoryContext context;
+	SasTransport *transport;
+	dlist_head	all;
+	int			n;
+	SasFlight  *current;		/* being started, or evaluated; NULL: it has ended meanwhile */
+	pairingheap *by_time;
+} SasFlights;
+
+extern SasFlights sas_agent_flights;
+
+/* A claimed call gets its request and its first attempt, or fails at once. */
+extern void sas_agent_flight_compose(SasFlight *flight, SasClaimedCall *claimed, SasAgentEntry *agent);
+
+/* What an answer means for its flight: a verdict, or another attempt inside the window. */
+extern void sas_agent_flight_evaluate(SasReply *reply);
+
+/* A flight whose time has come: past complete-by, or rested. */
+extern void sas_agent_flight_wake(SasFlight *flight, int64 now);
+
+/* Reports the result of an attempt; true when that ended the flight. */
+extern bool sas_agent_flight_report(SasFlight *flight, const SasVerdict *verdict, int http_status);
+
+/* The flight is over; its verdict is in the outbox, or it is left to the supervisor (dropped). */
+extern void sas_agent_flight_end(SasFlight *flight, bool dropped);
+
+#endif							/* SAS_AGENT_FLIGHT_H */
