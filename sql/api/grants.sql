@@ -81,7 +81,8 @@ FROM (VALUES
         sas.sequence("any"); sas.concurrence("any")'),
     ('look', 'monitor user operator admin', '
         sas.explain(); sas.explain(bigint); sas.timeline(bigint, int); sas.graph(bigint, text);
-        sas.graph_workflow(text, text); sas.console(bigint); sas.calendar(timestamptz, timestamptz)'),
+        sas.graph_workflow(text, text); sas.console(bigint); sas.console_schedules();
+        sas.calendar(timestamptz, timestamptz)'),
     ('level', 'monitor', '
         _sas.level_monitor()'),
     ('level', 'user', '

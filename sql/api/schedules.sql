@@ -47,9 +47,3 @@ LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.backfill_schedule IS 'Submits the runs of a span that has passed, in order, under an '
                                              'overlap rule (null: that of the schedule). An instant that has '
                                              'its run gets no other.';
-
-CREATE FUNCTION sas.calendar(from_at timestamptz DEFAULT NULL, to_at timestamptz DEFAULT NULL)
-RETURNS TABLE (run_at timestamptz, scheduled_at timestamptz, schedule text, workflow text, owner text)
-LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
-COMMENT ON FUNCTION sas.calendar IS 'When the schedules run from from_at (null: now) to to_at (null: in a '
-                                    'day), in order; at most 10000 rows.';

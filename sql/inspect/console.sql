@@ -222,6 +222,6 @@ BEGIN ATOMIC
                to_char(n.now, 'YYYY-MM-DD HH24:MI:SS TZ'), _sas.html_escape(current_user::text))
         || _sas.console_tiles() || _sas.console_waiting(n.now) || _sas.console_alerts(n.now)
         || _sas.console_paused(n.now) || _sas.console_agents(n.now) || _sas.console_errors(n.now)
-        || _sas.console_oldest(n.now) || _sas.console_house(n.now))
+        || _sas.console_oldest(n.now) || _sas.console_timetable(n.now, 12) || _sas.console_house(n.now))
     FROM (SELECT _sas.now() AS now) n;
 END;

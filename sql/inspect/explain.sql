@@ -223,6 +223,8 @@ BEGIN ATOMIC
               WHEN 'scheduled' THEN 'has not begun: '
                   || _sas.cause(w.kind, CASE WHEN w.kind <> 'place' THEN coalesce(w.what, run.workflow) END,
                                 w.until, n.now)
+                  || CASE WHEN w.kind = 'run' AND run.schedule IS NOT NULL
+                     THEN format('; schedule "%s" runs one after the other', run.schedule) ELSE '' END
                   || coalesce((SELECT format(' (%s)', string_agg('run ' || u, ', '))
                                FROM unnest(_sas.ahead(run.run_id)) u
                                WHERE w.kind = 'place' HAVING count(*) > 0), '')

@@ -157,15 +157,19 @@ COMMENT ON VIEW sas.hook_runs IS 'One row per function or call of a hook: which 
                                  'hook_run_id.';
 
 CREATE VIEW sas.run_details WITH (security_barrier) AS
-SELECT r.run_id AS runid, r.workflow, CASE WHEN r.state <> 'stopped' THEN CASE r.state
-    WHEN 'pending' THEN 'starting' ELSE r.state END
-                                           WHEN r.result IN ('success', 'warning') THEN 'succeeded'
-                                               ELSE 'failed' END AS status,
-       coalesce(r.error ->> 'title', r.result, r.paused_for) AS return_message, r.started_at AS start_time,
-           r.finished_at AS end_time
-FROM sas.runs r;
+SELECT s.schedule_id AS jobid, r.run_id AS runid, NULL::int AS job_pid, current_database()::text AS database,
+    r.submitted_by::text AS username, r.workflow AS command,
+    CASE WHEN r.state = 'pending' THEN 'starting' WHEN r.state <> 'stopped' THEN r.state
+         WHEN r.result IN ('success', 'warning') THEN 'succeeded' ELSE 'failed' END AS status,
+    coalesce(r.error ->> 'title', r.result, r.paused_for) AS return_message, r.started_at AS start_time,
+    r.finished_at AS end_time, r.workflow, r.schedule AS jobname
+FROM sas.runs r LEFT JOIN sas.schedules s ON s.name = r.schedule;
 COMMENT ON VIEW sas.run_details IS 'Runs under the column names of cron.job_run_details, for dashboards made '
                                    'for that.';
+COMMENT ON COLUMN sas.run_details.jobid IS 'Of its schedule; null: it has none, or that is gone';
+COMMENT ON COLUMN sas.run_details.job_pid IS 'Always null: several workers carry out a run';
+COMMENT ON COLUMN sas.run_details.command IS 'The workflow';
+COMMENT ON COLUMN sas.run_details.jobname IS 'The schedule; null: it was submitted by hand';
 
 -- _sas.held_by(): in words, the sessions that keep the workers waiting: by a lock on a table of sas that
 -- conflicts with what they do, or because they restore a dump; null: there is none.

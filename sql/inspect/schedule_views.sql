@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- View of schedules. It shows each role its own and those of the roles it is a member of. Operators, admins
--- and monitors see all, monitors without input.
+-- View of schedules, and the calendar. They show each role its own and those of the roles it is a member
+-- of. Operators, admins and monitors see all, monitors without input.
 
 CREATE VIEW sas.schedules WITH (security_barrier) AS
 SELECT s.name, s.spec, s.timezone, s.workflow, pg_get_userbyid(s.owner) AS owner, s.state,
@@ -11,7 +11,7 @@ SELECT s.name, s.spec, s.timezone, s.workflow, pg_get_userbyid(s.owner) AS owner
     s.runs, s.missed, s.skipped, s.overlap, s.catch_up, s.paused_reason,
     CASE WHEN p.sees THEN s.error ELSE s.error - '{detail,hint,context}'::text[] END AS error, s.failures,
     s.catch_up_window, s.jitter, s.start_at, s.end_at, s.max_runs, s.pause_on_failure, s.priority,
-    CASE WHEN p.sees THEN s.input END AS input, s.labels, s.last_scheduled_at, s.created_at
+    CASE WHEN p.sees THEN s.input END AS input, s.labels, s.last_scheduled_at, s.created_at, s.schedule_id
 FROM _sas.schedule s
 LEFT JOIN _sas.run l ON l.run_id = s.last_run_id
 CROSS JOIN LATERAL (SELECT _sas.sees_payload(s.owner) AS sees OFFSET 0) p
@@ -28,3 +28,9 @@ COMMENT ON COLUMN sas.schedules.missed IS 'Instants that nobody submitted, since
 COMMENT ON COLUMN sas.schedules.skipped IS 'Instants that were not run by the overlap rule, or that the '
                                            'workflow refused';
 COMMENT ON COLUMN sas.schedules.error IS 'Why its last instant could not be submitted';
+
+CREATE FUNCTION sas.calendar(from_at timestamptz DEFAULT NULL, to_at timestamptz DEFAULT NULL)
+RETURNS TABLE (run_at timestamptz, scheduled_at timestamptz, schedule text, workflow text, owner text)
+LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.calendar IS 'When the schedules run from from_at (null: now) to to_at (null: in a '
+                                    'day), in order; at most 10000 rows.';

@@ -112,19 +112,52 @@ BEGIN
                                            'overlap', $5, 'instants', cardinality(instants)));
 END $$;
 
-CREATE FUNCTION _sas.calendar_as(caller oid, from_at timestamptz, to_at timestamptz)
-RETURNS TABLE (run_at timestamptz, scheduled_at timestamptz, schedule text, workflow text, owner text)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT i.at + j.late, i.at, s.name, s.workflow, pg_get_userbyid(s.owner)::text
-    FROM _sas.schedule s
-    CROSS JOIN LATERAL (SELECT _sas.schedule_offset(s.name, s.jitter) AS late OFFSET 0) j
+-- _sas.calendar_of(schedule, from_at, to_at, most): its next runs within a span.
+CREATE FUNCTION _sas.calendar_of(s _sas.schedule, from_at timestamptz, to_at timestamptz, most int)
+RETURNS SETOF _sas.calendar_entry
+LANGUAGE sql STABLE AS $$
+    SELECT s.schedule_id, s.name, i.at + j.late, i.at
+    FROM (SELECT _sas.schedule_offset(s.name, s.jitter) AS late) j
     CROSS JOIN LATERAL _sas.instants(
         s.spec, s.timezone, s.start_at,
-        greatest(coalesce(from_at, _sas.now()) - j.late - interval '1 us', _sas.schedule_from(s)),
-        least(coalesce(to_at, _sas.now() + interval '1 day') - j.late, s.end_at),
-        least(10000, s.max_runs - s.runs)::int) AS i (at)
-    WHERE s.state = 'active'
-      AND (pg_has_role(caller, s.owner, 'MEMBER') OR _sas.has_level(caller, 'admin')
-           OR _sas.has_level(caller, 'operator') OR _sas.has_level(caller, 'monitor'))
-    ORDER BY 1, 3 LIMIT 10000
+        greatest(from_at - j.late - interval '1 us', _sas.schedule_from(s)), least(to_at - j.late, s.end_at),
+        least(most, s.max_runs - s.runs)::int) AS i (at)
 $$;
+
+-- _sas.calendar_as(...): see sas.calendar. Schedules come in batches that grow. Once there are enough rows,
+-- the last of them bounds how far the others are looked at: 100,000 schedules of every second cost not much
+-- more than a few.
+CREATE FUNCTION _sas.calendar_as(caller oid, from_at timestamptz, to_at timestamptz)
+RETURNS TABLE (run_at timestamptz, scheduled_at timestamptz, schedule text, workflow text, owner text)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    most int := 10000;
+    batch int := 10;
+    begins timestamptz := coalesce(from_at, _sas.now());
+    until timestamptz := coalesce(to_at, _sas.now() + interval '1 day');
+    done int := 0;
+    todo int[] := ARRAY(SELECT s.schedule_id FROM _sas.schedule s
+                        WHERE s.state = 'active' AND s.due_at <= until
+                          AND (pg_has_role(caller, s.owner, 'MEMBER') OR _sas.has_level(caller, 'admin')
+                               OR _sas.has_level(caller, 'operator') OR _sas.has_level(caller, 'monitor'))
+                        ORDER BY s.due_at);
+    found _sas.calendar_entry[] := '{}';
+BEGIN
+    WHILE done < cardinality(todo) LOOP
+        found := ARRAY(
+            SELECT e FROM (
+                SELECT e FROM unnest(found) e
+                UNION ALL
+                SELECT _sas.calendar_of(s, begins, until, most) FROM _sas.schedule s
+                WHERE s.schedule_id = ANY (todo[done + 1 : done + batch])) x
+            ORDER BY (e).run_at, (e).name LIMIT most);
+        IF cardinality(found) = most THEN
+            until := least(until, (found[most]).run_at);
+        END IF;
+        done := done + batch;
+        batch := least(batch * 2, 5000);
+    END LOOP;
+    RETURN QUERY SELECT (e).run_at, (e).scheduled_at, s.name, s.workflow, pg_get_userbyid(s.owner)::text
+    FROM unnest(found) e JOIN _sas.schedule s ON s.schedule_id = (e).schedule_id ORDER BY 1, 3;
+END $$;

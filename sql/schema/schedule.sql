@@ -55,6 +55,9 @@ CREATE TYPE _sas.schedule_instant AS (
     error jsonb
 );
 
+-- A row of the calendar.
+CREATE TYPE _sas.calendar_entry AS (schedule_id int, name text, run_at timestamptz, scheduled_at timestamptz);
+
 -- _sas.make_instant(...): an instant of a schedule, by the names of its columns.
 CREATE FUNCTION _sas.make_instant(schedule_id int, scheduled_at timestamptz, missed bigint DEFAULT 0,
                                   outcome text DEFAULT NULL) RETURNS _sas.schedule_instant

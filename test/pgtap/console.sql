@@ -63,9 +63,21 @@ SELECT is((SELECT count(*) FROM string_to_table(sas.graph(:id, f), E'\n') l WHER
 SELECT is(cardinality(string_to_array(sas.graph(:id, f), E'\n')), n, 'a graph has as many lines as it should: ' || f) FROM (VALUES ('mermaid', 7), ('dot', 8)) AS x (f, n);
 SELECT ok((SELECT count(*) FROM sas.explain(:id)) = 2 AND (SELECT bool_and(text LIKE '%onerror%') FROM sas.explain(:id) WHERE step IS NULL), 'sas.explain tells it as it is');
 
+-- schedules: a spec and a name are checked, the rest is what somebody wrote
+SET ROLE con_ann;
+SELECT sas.create_workflow('con_quick', '{"steps": {}}') \g /dev/null
+SELECT sas.schedule('con_hourly', '0 * * * *', 'con_quick', timezone => 'Europe/London'), sas.schedule('con_late', '@daily', 'con_quick'), sas.pause_schedule('con_late', pg_temp.evil()) \g /dev/null
+RESET ROLE;
+UPDATE _sas.schedule SET error = jsonb_build_object('title', pg_temp.evil()), state = 'failed' WHERE name = 'con_hourly';
+SELECT is(pg_temp.elements(sas.console_schedules()), '{b,body,div,h1,h2,head,header,html,meta,p,section,small,span,style,table,tbody,td,th,thead,time,title,tr}', 'the page of schedules is made of these elements only');
+SELECT ok(xmlparse(DOCUMENT regexp_replace(regexp_replace(sas.console_schedules(), '<!DOCTYPE html>', ''), '(<meta [^>]*)>', '\1/>', 'g')) IS NOT NULL, 'and well-formed');
+SELECT is((SELECT count(*) FROM regexp_matches(p, '&lt;img src=x onerror=alert\(1\)&gt;', 'g')), 2::bigint, 'why one failed and why one is paused are on ' || n) FROM (VALUES ('the page of schedules', sas.console_schedules()), ('the overview', substring(sas.console() FROM '<section id="schedules">.*?</section>'))) AS x (n, p);
+UPDATE _sas.schedule SET error = NULL, state = 'active' WHERE name = 'con_hourly';
+SELECT is((SELECT count(*) FROM regexp_matches(substring(sas.console_schedules() FROM '<section id="calendar">.*</section>'), '<b>con_hourly</b>', 'g')), 24::bigint, 'the calendar has the runs of a day');
+
 -- secrets -------------------------------------------------------------------------------
 
-SELECT is(strpos(p, 'open-sesame'), 0, 'no secret is in ' || n) FROM (VALUES ('the overview', sas.console()), ('the page of a run', sas.console(:id)), ('a graph', sas.graph(:id))) AS x (n, p);
+SELECT is(strpos(p, 'open-sesame'), 0, 'no secret is in ' || n) FROM (VALUES ('the overview', sas.console()), ('the page of a run', sas.console(:id)), ('a graph', sas.graph(:id)), ('the page of schedules', sas.console_schedules())) AS x (n, p);
 
 -- rights ----------------------------------------------------------------------------------
 
@@ -93,7 +105,9 @@ SELECT is(pg_temp.as_role('con_bob', 'SELECT count(*) FROM sas.explain()'), '0',
 SELECT is(regexp_replace(pg_temp.as_role('con_bob', 'SELECT sas.console()'), '<section id="agents">.*?</section>', '') LIKE '%onerror%', false, 'the overview of con_bob does not know of it');
 SELECT is(pg_temp.as_role(who, format('SELECT sas.console(%s)', :id)) LIKE '%<div class="json"><h4>input</h4>%', sees, format('%s: %s', who, CASE WHEN sees THEN 'sees inputs' ELSE 'sees the run, without inputs' END))
 FROM (VALUES ('con_ann', true), ('con_op', true), ('con_mon', false)) AS x (who, sees);
-SELECT is(pg_temp.as_role('con_wrk', call), '42501', 'a worker looks at nothing: ' || call) FROM unnest(ARRAY['SELECT sas.console()', format('SELECT sas.graph(%s)', :id), 'SELECT runs FROM sas.explain()']) call;
+SELECT is((SELECT count(*) FROM regexp_matches(pg_temp.as_role(who, 'SELECT sas.console_schedules()'), '<b>con_hourly</b>', 'g')), n, format('%s sees %s of the schedule of con_ann', who, CASE n WHEN 0 THEN 'nothing' ELSE 'it and its runs' END))
+FROM (VALUES ('con_ann', 25::bigint), ('con_op', 25), ('con_mon', 25), ('con_bob', 0)) AS x (who, n);
+SELECT is(pg_temp.as_role('con_wrk', call), '42501', 'a worker looks at nothing: ' || call) FROM unnest(ARRAY['SELECT sas.console_schedules()', 'SELECT sas.console()', format('SELECT sas.graph(%s)', :id), 'SELECT runs FROM sas.explain()']) call;
 SELECT is(pg_temp.as_role(who, 'SELECT sas.graph_workflow(''evil'')') LIKE 'flowchart LR%', true, who || ' sees the workflow') FROM unnest('{con_ann,con_op,con_mon}'::text[]) who;
 SELECT sas.grant_workflow('evil', 'con_bob') \g /dev/null
 SELECT is(pg_temp.as_role('con_bob', 'SELECT sas.graph_workflow(''evil'')') LIKE 'flowchart LR%', true, 'and so does one to whom it was granted');

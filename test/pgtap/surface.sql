@@ -58,6 +58,7 @@ INSERT INTO wanted VALUES
 ('graph', 'run_id bigint, format text DEFAULT ''mermaid''::text', 'text'),
 ('graph_workflow', 'workflow text, format text DEFAULT ''mermaid''::text', 'text'),
 ('console', 'run_id bigint DEFAULT NULL::bigint', 'text'),
+('console_schedules', '', 'text'),
 ('metrics', 'families text[] DEFAULT NULL::text[]', 'TABLE(name text, type text, labels jsonb, value double precision, help text)'),
 ('metrics_text', 'format text DEFAULT ''openmetrics''::text', 'text'),
 ('set_alert_hook', 'function regprocedure', 'void'),
@@ -161,7 +162,7 @@ FROM (VALUES
     ('transitions', 'subject,from_state,to_state,comment'),
     ('settings', 'name,setting,unit,default_setting,takes_effect,pending_restart,description')) AS v (name, columns), unnest(string_to_array(v.columns, ',')) c;
 SELECT is((SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = 'sas.run_details'::regclass AND a.attnum > 0),
-          '{runid,workflow,status,return_message,start_time,end_time}', 'sas.run_details has the columns of cron.job_run_details');
+          '{jobid,runid,job_pid,database,username,command,status,return_message,start_time,end_time,workflow,jobname}', 'sas.run_details has the columns of cron.job_run_details');
 SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind IN ('v', 'm') ORDER BY 1),
           '{agents,alerts,attempts,history,hook_runs,limits,middlewares,nodes,queues,run_details,runs,schedules,settings,steps,subscriptions,transitions,watchers,watches,workers,workflows}'::text[], 'these are all views');
 SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v'

@@ -162,14 +162,26 @@ SELECT t.refuses(c) FROM unnest(ARRAY[$$sas.backfill_schedule('t', '2026-01-01',
 SELECT sas.schedule('u', '15 */12 * * *', 'quick', jitter => '1 min'), sas.schedule('v', '@daily', 'quick', max_runs => 1);
 SELECT scheduled_at, schedule, workflow, owner = current_user AS mine, run_at >= scheduled_at AS not_before FROM sas.calendar('2026-01-01 10:00', '2026-01-02 00:15:59') WHERE schedule <> 't';
 SELECT count(*) FROM sas.calendar();
+-- many instants: the first ones, whichever schedule has them
+SELECT count(sas.schedule('k' || g, format('every %s s', g), 'quick')) FROM generate_series(1, 60) g;
+WITH every AS (SELECT n, s.name FROM sas.schedules s, generate_series(1, 20000) k, LATERAL (SELECT to_timestamp((floor(extract(epoch FROM _sas.now()) / p) + k) * p) AS n FROM (SELECT substr(s.name, 2)::int AS p) x) i WHERE s.name ~ '^k[0-9]+$' AND k <= 3000),
+first AS (SELECT n, name FROM every ORDER BY n, name LIMIT 10000)
+SELECT count(*), (SELECT count(*) FROM sas.calendar(to_at => _sas.now() + interval '2 h')) AS most, count(*) FILTER (WHERE f.n IS NULL) AS others
+FROM sas.calendar(to_at => _sas.now() + interval '2 h') c LEFT JOIN first f ON f.name = c.schedule AND f.n = c.scheduled_at WHERE c.schedule ~ '^k';
+SELECT count(sas.unschedule('k' || g)) FROM generate_series(1, 60) g;
+-- a dashboard of pg_cron
+SELECT s.name, d.jobid = s.schedule_id AS its, d.job_pid, d.database = current_database() AS here, d.username = current_user AS mine, d.command, d.status, d.return_message, d.end_time >= d.start_time AS timed, d.jobname FROM sas.run_details d LEFT JOIN sas.schedules s ON s.schedule_id = d.jobid ORDER BY d.runid LIMIT 2;
 -- who changed what
-SELECT act, detail FROM sas.history WHERE act ~ 'schedule' ORDER BY at, act, detail;
+SELECT act, detail FROM sas.history WHERE act ~ 'schedule' AND detail ->> 'schedule' !~ '^k[0-9]' ORDER BY at, act, detail;
 -- a workflow that a function plans is not scheduled: schedulers call no function of a user
 CREATE FUNCTION t.plan_none(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT '{"steps": {}}'::jsonb $$;
 SELECT t.workflow('planned_by_clock', '{}', '{"plan": "t.plan_none"}') \g /dev/null
 SELECT sas.schedule('w', '@daily', 'planned_by_clock');
 DROP FUNCTION t.plan_none(jsonb);
 -- metrics
+SELECT sas.schedule('late', 'every 1 h', 'quick') - _sas.now() < '1 h' AS ahead;
+SELECT t.later('1 h 7 s') \g /dev/null
+SELECT name, labels, round(value) AS value FROM sas.metrics() WHERE name IN ('sas_schedules_defined', 'sas_schedules_due', 'sas_schedule_late_seconds') AND value > 0 ORDER BY 1, 2;
 SELECT labels ->> 'outcome' AS outcome, value > 0 AS counted FROM sas.metrics() WHERE name = 'sas_schedule_instants_total' ORDER BY 1;
 DROP FUNCTION t.runs(text), t.plan(text), t.refuses(text);
 SELECT t.clean() \g /dev/null
