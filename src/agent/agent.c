@@ -3,16 +3,18 @@
  * agent.c: one loop that makes up to sas.agent_slots HTTP calls at once.
  *
  * A tick:
- *	 1. moves the network, evaluates the answers that came (an attempt each), small
- *		ones first, and as many as one tick may; ends flights that are past
- *		complete-by: their call is stopped, nothing is reported
+ *	 1. moves the network, evaluates the small answers that came (an attempt each),
+ *		as many as one tick may; ends flights that are past complete-by: their
+ *		call is stopped, nothing is reported
  *	 2. asks the limits how many calls each agent may take
  *	 3. in one transaction: writes what flights ended with, looks up which of
  *		their claims are no longer valid (an operator has stopped them), claims as
  *		many calls as were granted.  Under load a commit carries what came in
  *		during the one before; on an idle system it carries one reply, at once.
  *	 4. composes and starts the claimed calls
- *	 5. does the same for the watches it hosts, in a transaction of their own: see
+ *	 5. evaluates one large answer, or writes what one came to, in a transaction
+ *		of its own: a call of another agent waits for two such ticks at most
+ *	 6. does the same for the watches it hosts, in a transaction of their own: see
  *		src/stream
  *
  * No transaction is open while a call is in flight.  The outbox stores
@@ -288,6 +290,31 @@ agent_exchange(bool stale, bool stops, bool *more)
 	return true;
 }
 
+/*
+ * One large answer is evaluated, or written in a transaction of its own: what
+ * is small was claimed and written before it, and comes again after it.  The
+ * next one is evaluated when this one is written, so the outbox holds one.
+ * True: there is more to do for it, or another one.
+ */
+static bool
+agent_do_large(void)
+{
+	if (!sas_agent_outbox_has_large())
+	{
+		sas_agent_flights_take_large();
+		return sas_agent_outbox_has_large() || sas_agent_outbox_due() || sas_agent_flights_has_large();
+	}
+	agent_open = agent_wrote_alone = true;
+	agent_n_lanes = 0;
+	if (!sas_store_begin())
+		return false;
+	sas_agent_outbox_write_large();
+	sas_store_commit();
+	agent_open = agent_careful = false;
+	sas_agent_outbox_written(NULL, 0);
+	return sas_agent_outbox_has_large() || sas_agent_flights_has_large();
+}
+
 static int64
 agent_sooner_ms(int64 one, int64 other)
 {
@@ -343,6 +370,7 @@ agent_tick(void)
 	if (agent_door_shut && !agent_door_passed_on)
 		agent_pass_on();
 	agent_door_passed_on = agent_door_shut;
+	next.again |= agent_do_large();
 	next.again |= sas_stream_tick();
 	next.again |= sas_agent_flights_more();
 	next.wake_in_ms = agent_wake_in_ms(retry_us);

@@ -16,7 +16,7 @@
 #include "utils/memutils.h"
 #include "wake/wakeup.h"
 
-/* What one tick evaluates of answers: then it writes, claims, and goes on. */
+/* What one tick evaluates of small answers: then it writes, claims, and goes on. */
 #define FLIGHTS_TICK_BYTES (4 * 1024 * 1024)
 
 SasFlights	sas_agent_flights = {.all = DLIST_STATIC_INIT(sas_agent_flights.all)};
@@ -91,7 +91,13 @@ sas_agent_flights_may_claim(const SasAgentEntry *agent)
 bool
 sas_agent_flights_more(void)
 {
-	return sas_transport_has_reply(sas_agent_flights.transport);
+	return sas_transport_has_small(sas_agent_flights.transport);
+}
+
+bool
+sas_agent_flights_has_large(void)
+{
+	return sas_transport_has_large(sas_agent_flights.transport);
 }
 
 int64
@@ -218,6 +224,15 @@ flights_take_in(SasReply *reply)
 	sas_transport_reply_free(reply);
 }
 
+void
+sas_agent_flights_take_large(void)
+{
+	SasReply   *reply = sas_transport_next_large(sas_agent_flights.transport);
+
+	if (reply != NULL)
+		flights_take_in(reply);
+}
+
 static SasFlight *
 flights_create(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed_us, SasAgentEntry *agent)
 {
@@ -289,7 +304,7 @@ sas_agent_flights_move(void)
 
 	sas_transport_limit_memory(sas_agent_flights.transport, (Size) sas_base_agent_memory * 1024 * 1024);
 	sas_transport_work(sas_agent_flights.transport);
-	while (bytes < FLIGHTS_TICK_BYTES && now < until_us && (reply = sas_transport_next(sas_agent_flights.transport)) != NULL)
+	while (bytes < FLIGHTS_TICK_BYTES && now < until_us && (reply = sas_transport_next_small(sas_agent_flights.transport)) != NULL)
 	{
 		moved = true;
 		bytes += reply->body_len;

@@ -17,11 +17,15 @@ extern int	sas_agent_in_flight(void);
 extern int64 sas_agent_flights_wake_in_ms(void);
 
 /*
- * Moves the network and evaluates answers, as many as one tick may; true when
- * answers came. more: there are others.
+ * Moves the network and evaluates small answers, as many as one tick may; true
+ * when answers came. more: there are others.
  */
 extern bool sas_agent_flights_move(void);
 extern bool sas_agent_flights_more(void);
+
+/* Evaluates one large answer, if there is one. */
+extern void sas_agent_flights_take_large(void);
+extern bool sas_agent_flights_has_large(void);
 
 /* Bytes of requests and answers. may_claim: may there be more of this agent? */
 extern int64 sas_agent_flights_memory(void);

@@ -15,8 +15,8 @@
 #define SAS_OUTBOX_TRIES 3
 #define SAS_HEALTH_RETRY_US 20000
 #define SAS_OUTBOX_BATCH 1000
-/* Of large replies one transaction writes so many bytes, or a single one. */
-#define SAS_OUTBOX_BYTES (8 * 1024 * 1024)
+/* Of small replies one transaction writes so many bytes, and one more. */
+#define SAS_OUTBOX_BYTES (4 * 1024 * 1024)
 
 typedef struct OutboxEntry
 {
@@ -24,6 +24,7 @@ typedef struct OutboxEntry
 	SasLeaseEntry *lease;
 	SasTransportShare *memory;	/* of its agent */
 	Size		size;			/* of output and error */
+	int			tries;			/* transactions that failed with it, each time as the oldest */
 	bool		sent;			/* in the transaction that is open */
 } OutboxEntry;
 
@@ -32,8 +33,9 @@ static SasTransport *outbox_transport;
 static List *outbox_entries = NIL; /* of OutboxEntry, oldest first */
 static List *outbox_attempts = NIL; /* of SasStoredAttempt */
 static List *outbox_leases = NIL; /* of SasLeaseEntry that are over, with nothing left to write */
+static int	outbox_n_large; /* of the entries */
 static int	outbox_batch = SAS_OUTBOX_BATCH;
-static int	outbox_tries = 0;
+static int	outbox_tries = 0; /* to write attempts without a reply */
 static bool outbox_writing = false; /* replies, in the transaction that is open or was aborted */
 static int	outbox_attempts_sent;
 static int	outbox_leases_sent;
@@ -65,12 +67,19 @@ outbox_free(const Jsonb *jsonb)
 		pfree((void *) jsonb);
 }
 
+static bool
+outbox_is_large(const OutboxEntry *e)
+{
+	return e->size > SAS_TRANSPORT_LARGE;
+}
+
 /* It is written, or given up. */
 static void
 outbox_forget_entry(OutboxEntry *e)
 {
 	if (--e->lease->left == 0)
 		pfree(e->lease);
+	outbox_n_large -= outbox_is_large(e);
 	sas_transport_hold(outbox_transport, e->memory, -(ptrdiff_t) e->size);
 	outbox_free(e->reply.output);
 	outbox_free(e->reply.error);
@@ -126,6 +135,7 @@ sas_agent_outbox_reply(const SasFlight *flight, const char *verdict, const Jsonb
 		e->reply.arrived_at -= sas_base_clock_monotonic_us() - flight->arrived_us;
 	e->memory = flight->memory;
 	e->size = (output != NULL ? VARSIZE(output) : 0) + (error != NULL ? VARSIZE(error) : 0);
+	outbox_n_large += outbox_is_large(e);
 	sas_transport_hold(outbox_transport, e->memory, e->size);
 	sas_metrics_add(SAS_METRIC_STEP, flight->agent_id, flight->workflow_id, verdict, 1, (sas_base_clock_monotonic_us() - flight->claimed_us) / 1e6);
 	outbox_entries = lappend(outbox_entries, e);
@@ -160,8 +170,14 @@ sas_agent_outbox_batch(void)
 bool
 sas_agent_outbox_due(void)
 {
-	return outbox_entries != NIL || outbox_attempts != NIL || outbox_leases != NIL ||
+	return list_length(outbox_entries) > outbox_n_large || outbox_attempts != NIL || outbox_leases != NIL ||
 		(sas_work_health_due && outbox_health_not_before_us <= sas_base_clock_monotonic_us());
+}
+
+bool
+sas_agent_outbox_has_large(void)
+{
+	return outbox_n_large > 0;
 }
 
 bool
@@ -206,11 +222,12 @@ outbox_health_written(SasAgentEntry *agents, int n_agents)
 	outbox_health_not_before_us = sas_work_health_due ? sas_base_clock_monotonic_us() + SAS_HEALTH_RETRY_US : 0;
 }
 
-/* What is to be written now, the oldest first; large ones as far as they fit. Returns how many. */
+/* What is to be written now, the oldest first: small ones as far as they fit, or a large one. Returns how many. */
 static int
-outbox_choose(OutboxEntry **chosen)
+outbox_choose(OutboxEntry **chosen, bool large)
 {
-	Size		large = 0;
+	int			batch = large ? 1 : outbox_batch;
+	Size		bytes = 0;
 	int			n = 0;
 	ListCell   *lc;
 
@@ -220,14 +237,9 @@ outbox_choose(OutboxEntry **chosen)
 
 		e->sent = false;
 		e->lease->sending = 0;
-		if (n == outbox_batch)
+		if (outbox_is_large(e) != large || n == batch || bytes > SAS_OUTBOX_BYTES)
 			continue;
-		if (e->size > SAS_TRANSPORT_LARGE)
-		{
-			if (large > 0 && large + e->size > SAS_OUTBOX_BYTES)
-				continue;
-			large += e->size;
-		}
+		bytes += e->size;
 		e->sent = true;
 		chosen[n++] = e;
 	}
@@ -239,15 +251,15 @@ outbox_choose(OutboxEntry **chosen)
  * the lease while a step still has a valid claim under it: its reply came too
  * late or was given up, and the supervisor finds the step.
  */
-void
-sas_agent_outbox_write(SasAgentEntry *agents, int n_agents)
+static void
+outbox_write_replies(bool large)
 {
 	SasStoredReply *replies = palloc(sizeof(SasStoredReply) * Max(Min(list_length(outbox_entries), outbox_batch), 1));
 	OutboxEntry **sent = palloc(sizeof(OutboxEntry *) * Max(Min(list_length(outbox_entries), outbox_batch), 1));
 	int64	   *done;
 	int			n_done = 0;
 	SasStoredAttempt *rows = palloc(sizeof(SasStoredAttempt) * Max(list_length(outbox_attempts), 1));
-	int			n = outbox_choose(sent);
+	int			n = outbox_choose(sent, large);
 	ListCell   *lc;
 
 	for (int i = 0; i < n; i++)
@@ -276,7 +288,19 @@ sas_agent_outbox_write(SasAgentEntry *agents, int n_agents)
 	if (n > 0 || n_done > 0)
 		sas_store_write_replies(replies, n, done, n_done, false, palloc(Max(n, 1)));
 	outbox_writing = false;
+}
+
+void
+sas_agent_outbox_write(SasAgentEntry *agents, int n_agents)
+{
+	outbox_write_replies(false);
 	outbox_write_health(agents, n_agents);
+}
+
+void
+sas_agent_outbox_write_large(void)
+{
+	outbox_write_replies(true);
 }
 
 void
@@ -284,7 +308,8 @@ sas_agent_outbox_written(SasAgentEntry *agents, int n_agents)
 {
 	ListCell   *lc;
 
-	outbox_health_written(agents, n_agents);
+	if (agents != NULL)
+		outbox_health_written(agents, n_agents);
 	foreach(lc, outbox_entries)
 	{
 		OutboxEntry *e = lfirst(lc);
@@ -319,9 +344,8 @@ sas_agent_outbox_failed(bool alone)
 
 	outbox_writing = false;
 	outbox_batch = 1;
-	if (!tried || sas_base_tick_cancelled || ++outbox_tries < SAS_OUTBOX_TRIES)
+	if (!tried || sas_base_tick_cancelled)
 		return;
-	outbox_tries = 0;
 	/* one at a time has been tried by now */
 	foreach(lc, outbox_entries)
 	{
@@ -329,6 +353,8 @@ sas_agent_outbox_failed(bool alone)
 
 		if (!e->sent)
 			continue;
+		if (++e->tries < SAS_OUTBOX_TRIES)
+			return;
 		ereport(WARNING,
 				(errmsg("could not store a reply to run %lld", (long long) e->reply.id.run_id),
 				 errdetail("The supervisor takes the step back after its complete-by.")));
@@ -338,5 +364,8 @@ sas_agent_outbox_failed(bool alone)
 		sas_base_peers_set_unwritten(outbox_entries != NIL);
 		return;
 	}
+	if (++outbox_tries < SAS_OUTBOX_TRIES)
+		return;
+	outbox_tries = 0;
 	outbox_attempts = NIL;
 }

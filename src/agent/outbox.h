@@ -2,6 +2,9 @@
 /*
  * outbox.h: results that are to be written, stored until a commit.
  *
+ * A large reply is written in a transaction of its own, so that nothing else
+ * waits for it.
+ *
  * Replies of a locked run are deferred and written again a little later.  A
  * reply that the server refuses even when it is written alone is left to the
  * supervisor, which finds its lease.
@@ -26,12 +29,17 @@ extern void sas_agent_outbox_attempt(const SasFlight *flight, const char *status
 /* How many replies the next transaction writes at most. */
 extern int	sas_agent_outbox_batch(void);
 
-/* Is there something to write now? And something that waits for the row of an agent? */
+/* Is there something to write now? A large reply? Something that waits for the row of an agent? */
 extern bool sas_agent_outbox_due(void);
+extern bool sas_agent_outbox_has_large(void);
 extern bool sas_agent_outbox_waiting(void);
 
-/* In a transaction: writes. After its commit: forgets what was written. */
+/*
+ * In a transaction: writes all but large replies, or one of those. After its commit: forgets what was written;
+ * agents: NULL when it was a large one.
+ */
 extern void sas_agent_outbox_write(SasAgentEntry *agents, int n_agents);
+extern void sas_agent_outbox_write_large(void);
 extern void sas_agent_outbox_written(SasAgentEntry *agents, int n_agents);
 
 /*

@@ -153,9 +153,15 @@ transport_finished_list(SasTransport *t, const SasRequest *r)
 }
 
 bool
-sas_transport_has_reply(const SasTransport *t)
+sas_transport_has_small(const SasTransport *t)
 {
-	return t->finished.length + t->large.length > 0;
+	return t->finished.head != NULL;
+}
+
+bool
+sas_transport_has_large(const SasTransport *t)
+{
+	return t->large.head != NULL;
 }
 
 bool
@@ -309,17 +315,15 @@ sas_transport_work(SasTransport *t)
 	sas_transport_restore_signals(&before);
 }
 
-SasReply *
-sas_transport_next(SasTransport *t)
+static SasReply *
+transport_next_of(SasTransport *t, SasRequestList *list)
 {
-	SasRequest *r = t->finished.head != NULL ? t->finished.head : t->large.head;
-	SasRequestList *list;
+	SasRequest *r = list->head;
 	SasReply   *reply;
 	sigset_t	before;
 
 	if (r == NULL)
 		return NULL;
-	list = transport_finished_list(t, r);
 	reply = r->reply;
 	r->reply = NULL;
 	sas_transport_block_signals(&before);
@@ -327,6 +331,26 @@ sas_transport_next(SasTransport *t)
 	transport_give_back(t, r);
 	sas_transport_restore_signals(&before);
 	return reply;
+}
+
+SasReply *
+sas_transport_next_small(SasTransport *t)
+{
+	return transport_next_of(t, &t->finished);
+}
+
+SasReply *
+sas_transport_next_large(SasTransport *t)
+{
+	return transport_next_of(t, &t->large);
+}
+
+SasReply *
+sas_transport_next(SasTransport *t)
+{
+	SasReply   *reply = sas_transport_next_small(t);
+
+	return reply != NULL ? reply : sas_transport_next_large(t);
 }
 
 void *

@@ -38,7 +38,7 @@
 #define SAS_TRANSPORT_MAX_REDIRECTS 5
 #define SAS_TRANSPORT_ERROR_LEN 256
 
-/* finished replies with a larger body are given after all others */
+/* a finished reply with a larger body is a large one */
 #define SAS_TRANSPORT_LARGE ((size_t) 64 * 1024)
 
 typedef struct SasTransport SasTransport;
@@ -158,7 +158,9 @@ extern void sas_transport_stop_call(SasTransport *t, void *handle);
 /* moves everything that can move; never blocks, and ends soon */
 extern void sas_transport_work(SasTransport *t);
 
-/* the next finished reply, small ones first, in order of finishing, or NULL */
+/* the next finished reply, small or large, in order of finishing, or NULL; next: small ones first */
+extern SasReply *sas_transport_next_small(SasTransport *t);
+extern SasReply *sas_transport_next_large(SasTransport *t);
 extern SasReply *sas_transport_next(SasTransport *t);
 extern void sas_transport_reply_free(SasReply *reply);
 
@@ -199,8 +201,9 @@ extern const char *sas_transport_reply_header(const SasReply *reply, const char 
 /* started, and neither stopped nor given back by sas_transport_next() */
 extern int	sas_transport_in_flight(SasTransport *t);
 
-/* will sas_transport_next() give one? */
-extern bool sas_transport_has_reply(const SasTransport *t);
+/* will sas_transport_next_small() or ..._large() give one? */
+extern bool sas_transport_has_small(const SasTransport *t);
+extern bool sas_transport_has_large(const SasTransport *t);
 
 /* has this call finished? Its reply was not given yet. */
 extern bool sas_transport_is_finished(const void *handle);
