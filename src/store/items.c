@@ -82,10 +82,9 @@ sas_store_lock_items(SasClaimedItems *const *items, int n)
 	sas_store_plan_run(&plan, args, NULL);
 	deconstruct_array(DatumGetArrayTypeP(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull)),
 					  TEXTOID, -1, false, TYPALIGN_INT, &values, NULL, &found);
-	memset(valid, 'x', n);
-	for (int i = 0; i < Min(n, found); i++)
+	for (int i = 0; i < n; i++)
 	{
-		const char *word = TextDatumGetCString(values[i]);
+		const char *word = i < found ? TextDatumGetCString(values[i]) : "";
 
 		valid[i] = strcmp(word, "held") == 0 ? 'h' : strcmp(word, "locked") == 0 ? 'l' : 'x';
 	}

@@ -56,6 +56,8 @@ sas_work_late_look(SasLateKind kind, int n, uint32 (*count) (int n), uint32 seen
 TimestampTz
 sas_work_late_known_from(int64 due_in_ms)
 {
+	if (due_in_ms == 0)
+		return DT_NOBEGIN;
 	return due_in_ms < 0 ? DT_NOEND : sas_base_clock_now() + due_in_ms * 1000 - SAS_LATE_US;
 }
 

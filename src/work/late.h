@@ -39,7 +39,10 @@ typedef enum SasLateKind
  */
 extern void sas_work_late_look(SasLateKind kind, int n, uint32 (*count) (int n), uint32 seen, TimestampTz known_from);
 
-/* What a look saw that was due in so many ms at the soonest; -1: nothing. A moment is left for rounding. */
+/*
+ * What a look saw that was due in so many ms at the soonest; -1: nothing; 0: it left behind what was due at any
+ * instant before. A moment is left for rounding.
+ */
 extern TimestampTz sas_work_late_known_from(int64 due_in_ms);
 
 /* A look has found such work; since: no later than it became visible. label NULL: the kind's own name. */

@@ -37,7 +37,7 @@ $sql->(q{SELECT sas.create_agent('host', kind => 'external');
 	SELECT sas.create_watcher('again', '{"function": "public.echo", "every": "1 h"}');
 	SELECT sas.watch('feed', 'a')});
 my $host = SasSession->new($node);
-my ($id) = $host->query(q{SELECT sas.register_node('host', 10, '{host}')}) =~ /(\d+)/;
+my ($id) = $host->query(q{SELECT sas.register_node('host', 10, '{host}', lease => '1 day')}) =~ /(\d+)/;
 my $task;
 ok(wait_until(sub { ($task) = $host->query("SELECT watch_id || ' ' || epoch FROM sas.claim_watchers($id, 10)") =~ /(\d+ \d+)/ }), 'a host has a task');
 $task =~ s/ /, /;
