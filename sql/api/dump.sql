@@ -32,7 +32,7 @@ BEGIN
                        'watch_flow,'
                        'watch_done,watch_batch,watch_work,watch_wait,node,watch_held,watch_note,'
                        'watch_check,stub,stub_signal,stubbed_call,stub_flight,finished_run,'
-                       'alert_hook,idle_version,role_limit,deferred_work,schedule}'::text[] LOOP
+                       'alert_hook,idle_version,role_limit,deferred_work,schedule,schedule_plan}'::text[] LOOP
         PERFORM pg_catalog.pg_extension_config_dump(('_sas.' || t)::regclass, '');
     END LOOP;
     FOREACH t IN ARRAY '{agent_agent_id_seq,workflow_workflow_id_seq,workflow_version_version_id_seq,'

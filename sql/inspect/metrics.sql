@@ -187,9 +187,13 @@ LANGUAGE sql VOLATILE AS $$
     SELECT 'sas_schedules_defined', jsonb_build_object('state', k),
         (SELECT count(*) FROM _sas.schedule s WHERE s.state = k)
     FROM unnest('{active,paused,finished,failed}'::text[]) k
-    UNION ALL SELECT 'sas_schedules_due', '{}', count(*) FROM _sas.schedule s WHERE s.due_at <= _sas.now()
+    UNION ALL SELECT 'sas_schedules_due', '{}',
+        (SELECT count(*) FROM _sas.schedule s WHERE s.due_at <= _sas.now())
+        + (SELECT count(*) FROM _sas.schedule_plan)
     UNION ALL SELECT 'sas_schedule_late_seconds', '{}',
-        greatest(coalesce(extract(epoch FROM _sas.now() - min(s.due_at)), 0), 0) FROM _sas.schedule s
+        greatest(coalesce(extract(epoch FROM _sas.now() - least(
+            (SELECT min(s.due_at) FROM _sas.schedule s),
+            (SELECT min((p.instant).scheduled_at) FROM _sas.schedule_plan p))), 0), 0)
 $$;
 
 -- _sas.gauges_of_workers(): who works, and whether something is late.

@@ -37,23 +37,15 @@ BEGIN
         USING ERRCODE = 'invalid_parameter_value', DETAIL = _sas.at(place), HINT = hint;
 END $$;
 
--- _sas.check_schedulable(owner, workflow): the schedule's owner may submit that workflow, and no function of
--- a user runs when it is submitted: schedulers call none.
+-- _sas.check_schedulable(owner, workflow): the schedule's owner is there, and may submit that workflow.
 CREATE FUNCTION _sas.check_schedulable(owner oid, workflow text) RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE
-    v _sas.workflow_version;
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = owner) THEN
         RAISE EXCEPTION 'the owner of the schedule does not exist' USING ERRCODE = 'undefined_object',
             HINT = 'Remove it with sas.unschedule, and create it again.';
     END IF;
-    v := _sas.submittable(owner, workflow);
-    IF v.definition ? 'plan' OR _sas.plan_chain(workflow) IS NOT NULL THEN
-        RAISE EXCEPTION 'workflow "%" is planned by a function', workflow
-            USING ERRCODE = 'feature_not_supported', DETAIL = 'At /workflow.',
-                HINT = 'Schedule a workflow whose only step is this one as a child workflow.';
-    END IF;
+    PERFORM _sas.submittable(owner, workflow);
 END $$;
 
 -- _sas.check_schedule(schedule): refuses what it says, if something is wrong.
@@ -126,6 +118,7 @@ BEGIN
     ELSE
         old := _sas.own_schedule(caller, $2, true);
         s := _sas.changed_schedule(old, s);
+        PERFORM _sas.drop_plan(old.schedule_id);
         UPDATE _sas.schedule t SET spec = s.spec, timezone = s.timezone, workflow = s.workflow,
             input = s.input, overlap = s.overlap, catch_up = s.catch_up,
             catch_up_window = s.catch_up_window, jitter = s.jitter, start_at = s.start_at,

@@ -75,6 +75,23 @@ BEGIN
     RETURN ARRAY(SELECT u FROM unnest(schedule_ids) u WHERE u <> ALL (coalesce(stopped, '{}')));
 END $$;
 
+-- _sas.set_due(schedule_ids, later): when each is due next; the later ones in a second. One whose instant is
+-- with a function worker is due when that has ended.
+CREATE FUNCTION _sas.set_due(schedule_ids int[], later int[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE _sas.schedule s
+    SET due_at = CASE WHEN s.state <> 'active' OR n.planned THEN NULL
+                      WHEN s.schedule_id = ANY (later) THEN _sas.now() + interval '1 s' ELSE n.due END,
+        state = CASE WHEN s.state = 'active' AND n.due IS NULL AND NOT n.planned THEN 'finished'
+                     ELSE s.state END
+    FROM _sas.schedule b
+    CROSS JOIN LATERAL (SELECT _sas.schedule_due(b) AS due,
+                               EXISTS (SELECT FROM _sas.schedule_plan p
+                                       WHERE p.schedule_id = b.schedule_id) AS planned OFFSET 0) n
+    WHERE b.schedule_id = ANY (schedule_ids) AND s.schedule_id = b.schedule_id;
+END $$;
+
 -- _sas.fire_due(schedule_ids): decides all their instants up to now, and sets when each is due next.
 CREATE FUNCTION _sas.fire_due(schedule_ids int[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -89,8 +106,8 @@ BEGIN
     WHERE s.schedule_id = ANY (schedule_ids);
     PERFORM _sas.note_instants(array_agg(i), false) FROM unnest(instants) i WHERE i.outcome = 'missed'
         HAVING count(*) > 0;
-    PERFORM _sas.count_metric('schedule', 0, 0, 'missed', sum(i.missed)::int) FROM unnest(instants) i
-        WHERE i.outcome = 'missed' HAVING count(*) > 0;
+    PERFORM _sas.count_instants(array_agg(i)) FROM unnest(instants) i WHERE i.outcome = 'missed'
+        HAVING count(*) > 0;
     -- the first instant of every schedule, then the second of each
     FOR round IN SELECT array_agg(n.i) FROM (SELECT i, row_number() OVER (PARTITION BY i.schedule_id
                                              ORDER BY i.scheduled_at) AS n
@@ -99,14 +116,10 @@ BEGIN
         round := ARRAY(SELECT i FROM unnest(round) i JOIN _sas.schedule s USING (schedule_id)
                        WHERE i.schedule_id <> ALL (later) AND s.state = 'active');
         round := _sas.submit_instants(round, NULL, false);
-        later := later || ARRAY(SELECT i.schedule_id FROM unnest(round) i WHERE i.outcome = 'later');
+        later := later || ARRAY(SELECT i.schedule_id FROM unnest(round) i
+                                WHERE i.outcome IN ('later', 'planned'));
     END LOOP;
-    UPDATE _sas.schedule s
-    SET due_at = CASE WHEN s.state = 'active'
-                      THEN CASE WHEN s.schedule_id = ANY (later) THEN now + interval '1 s' ELSE n.due END END,
-        state = CASE WHEN s.state = 'active' AND n.due IS NULL THEN 'finished' ELSE s.state END
-    FROM _sas.schedule b CROSS JOIN LATERAL (SELECT _sas.schedule_due(b) AS due OFFSET 0) n
-    WHERE b.schedule_id = ANY (schedule_ids) AND s.schedule_id = b.schedule_id;
+    PERFORM _sas.set_due(schedule_ids, later);
 END $$;
 
 -- _sas.fire_schedules(quantity): the tick. Returns how many schedules were due, and when the next one is.

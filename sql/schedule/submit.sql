@@ -130,10 +130,11 @@ BEGIN
     FROM unnest(instants) i
     JOIN _sas.schedule b ON b.schedule_id = i.schedule_id
     CROSS JOIN LATERAL (
-        SELECT CASE WHEN by_hand OR i.outcome = 'later' THEN b.last_scheduled_at
+        SELECT CASE WHEN by_hand OR i.outcome IN ('later', 'planned') THEN b.last_scheduled_at
                     ELSE greatest(b.last_scheduled_at, i.scheduled_at) END AS last,
                b.runs + (i.outcome = 'run' AND NOT by_hand)::int AS runs,
-               CASE i.outcome WHEN 'later' THEN 0 ELSE coalesce(i.missed, 0) END AS missed,
+               CASE WHEN i.outcome IN ('later', 'planned') THEN 0
+                    ELSE coalesce(i.missed, 0) END AS missed,
                CASE i.outcome WHEN 'run' THEN 0 WHEN 'failed' THEN b.failures + 1
                     ELSE b.failures END AS failures) n
     CROSS JOIN LATERAL (SELECT CASE WHEN b.open_run_ids = '{}' THEN b.open_run_ids
@@ -148,19 +149,29 @@ BEGIN
     WHERE i.outcome = 'failed';
 END $$;
 
+-- _sas.count_instants(instants): what became of them, for sas.metrics().
+CREATE FUNCTION _sas.count_instants(instants _sas.schedule_instant[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM _sas.count_metric('schedule', 0, 0, d.outcome, count(*)::int)
+    FROM unnest(instants) d WHERE d.outcome NOT IN ('later', 'planned', 'missed') GROUP BY d.outcome;
+    PERFORM _sas.count_metric('schedule', 0, 0, 'missed', sum(d.missed)::int)
+    FROM unnest(instants) d WHERE d.missed > 0 AND d.outcome NOT IN ('later', 'planned') HAVING count(*) > 0;
+END $$;
+
 -- _sas.submit_instants(instants, rule, by_hand): makes runs of them, at most one for each schedule. Returns
 -- what became of each.
 CREATE FUNCTION _sas.submit_instants(instants _sas.schedule_instant[], rule text, by_hand boolean)
 RETURNS _sas.schedule_instant[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    done _sas.schedule_instant[];
+    done _sas.schedule_instant[] := _sas.apply_overlap(instants, rule);
 BEGIN
-    done := _sas.submit_decided(_sas.apply_overlap(instants, rule));
+    IF NOT by_hand THEN
+        done := _sas.offer_instants(done);
+    END IF;
+    done := _sas.submit_decided(done);
     PERFORM _sas.note_instants(done, by_hand);
-    PERFORM _sas.count_metric('schedule', 0, 0, d.outcome, count(*)::int)
-    FROM unnest(done) d GROUP BY d.outcome;
-    PERFORM _sas.count_metric('schedule', 0, 0, 'missed', sum(d.missed)::int)
-    FROM unnest(done) d WHERE d.missed > 0 AND d.outcome <> 'later' HAVING count(*) > 0;
+    PERFORM _sas.count_instants(done);
     RETURN done;
 END $$;

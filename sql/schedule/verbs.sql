@@ -23,6 +23,7 @@ BEGIN
     END IF;
     UPDATE _sas.schedule x SET state = 'paused', paused_reason = reason, due_at = NULL
     WHERE x.schedule_id = s.schedule_id;
+    PERFORM _sas.drop_plan(s.schedule_id);
     PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'pause_schedule', NULL,
                         jsonb_strip_nulls(jsonb_build_object('schedule', s.name, 'reason', reason)));
     RETURN true;
@@ -51,6 +52,19 @@ BEGIN
     RETURN true;
 END $$;
 
+-- _sas.check_by_hand(caller, schedule): where functions of users plan the run, they run in the session that
+-- submits it, with the rights of the owner: in no session but the owner's.
+CREATE FUNCTION _sas.check_by_hand(caller oid, s _sas.schedule) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF caller <> s.owner AND _sas.plans_by_function(s.workflow) THEN
+        RAISE EXCEPTION 'permission denied for schedule "%": its runs are planned by functions', s.name
+            USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /name.',
+                HINT = format('Call it as role "%s": the functions run in your session.',
+                              pg_get_userbyid(s.owner));
+    END IF;
+END $$;
+
 -- _sas.raise_instant(instant): it could not be submitted: who asked for it is told why.
 CREATE FUNCTION _sas.raise_instant(i _sas.schedule_instant) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -67,6 +81,7 @@ DECLARE
     s _sas.schedule := _sas.own_schedule(caller, $2);
     i _sas.schedule_instant;
 BEGIN
+    PERFORM _sas.check_by_hand(caller, s);
     i.schedule_id := s.schedule_id;
     i.scheduled_at := _sas.now();
     i := (_sas.submit_instants(ARRAY[i], NULL, true))[1];
@@ -88,6 +103,7 @@ DECLARE
     instants timestamptz[];
     i _sas.schedule_instant;
 BEGIN
+    PERFORM _sas.check_by_hand(caller, s);
     FOR p IN SELECT * FROM _sas.check_choice(to_jsonb($5), '/overlap',
                                              '{skip,wait,once_more,replace,allow}') LOOP
         PERFORM _sas.raise(p);
@@ -138,7 +154,7 @@ DECLARE
     until timestamptz := coalesce(to_at, _sas.now() + interval '1 day');
     done int := 0;
     todo int[] := ARRAY(SELECT s.schedule_id FROM _sas.schedule s
-                        WHERE s.state = 'active' AND s.due_at <= until
+                        WHERE s.state = 'active' AND coalesce(s.due_at <= until, true)
                           AND (pg_has_role(caller, s.owner, 'MEMBER') OR _sas.has_level(caller, 'admin')
                                OR _sas.has_level(caller, 'operator') OR _sas.has_level(caller, 'monitor'))
                         ORDER BY s.due_at);

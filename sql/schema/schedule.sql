@@ -49,7 +49,8 @@ CREATE TYPE _sas.schedule_instant AS (
     schedule_id int,
     scheduled_at timestamptz,
     missed bigint,                  -- instants before it that nobody submits
-    outcome text,                   -- null: not decided; run, skipped, failed; later: it is tried again
+    outcome text,                   -- null: not decided; run, skipped, failed; later: it is tried again;
+                                    -- planned: a function worker submits it
     run_id bigint,
     after_run bigint,
     error jsonb
@@ -64,3 +65,18 @@ CREATE FUNCTION _sas.make_instant(schedule_id int, scheduled_at timestamptz, mis
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT ROW($1, $2, $3, $4, NULL, NULL, NULL)::_sas.schedule_instant
 $$;
+
+CREATE TABLE _sas.schedule_plan (
+    schedule_id int PRIMARY KEY REFERENCES _sas.schedule ON DELETE CASCADE,
+    instant _sas.schedule_instant NOT NULL,
+    owner regrole NOT NULL,
+    offered boolean NOT NULL,
+    due_at timestamptz NOT NULL,
+    request_id uuid,
+    boot bigint,
+    worker_id bigint,
+    tries int NOT NULL DEFAULT 0
+) WITH (fillfactor = 50);
+COMMENT ON TABLE _sas.schedule_plan IS 'Instants that function workers submit, since functions of users plan '
+                                       'their runs; a worker with a request_id is at it.';
+COMMENT ON COLUMN _sas.schedule_plan.due_at IS 'When the scheduler offers it again, if nothing came of it.';

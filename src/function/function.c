@@ -34,6 +34,7 @@
 #include "base/settings.h"
 #include "function/batch_size.h"
 #include "function/function.h"
+#include "function/planned.h"
 #include "function/repeat.h"
 #include "function/work.h"
 #include "metrics/metrics.h"
@@ -247,6 +248,9 @@ function_is_last(void)
 
 	foreach(lc, function_batches)
 		left += ((SasFunctionBatch *) lfirst(lc))->left;
+	/* a run that is to be submitted comes before the next batch: none waits for a function that plans it */
+	if (sas_function_planned_waits())
+		return false;
 	/* not beside one that took a transaction down before: a claim must not cost what a function did */
 	for (int i = 0; i < function_n_group; i++)
 		if (function_group[i]->tries > 0)
@@ -410,13 +414,15 @@ function_step_tick(void)
 	return next;
 }
 
-/* A tick for steps and one for infinite tasks. */
+/* A tick for steps, one for schedules, and one for infinite tasks. */
 static SasTick
 function_tick(void)
 {
 	SasTick		next = function_step_tick();
 	SasTick		other = {false, -1};
 
+	if (function_batches == NIL && !sas_base_retire)
+		next.again |= sas_function_planned_tick();
 	if (!sas_base_retire)
 		other = sas_function_repeat_tick();
 	next.again |= other.again;

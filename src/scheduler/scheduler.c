@@ -12,7 +12,9 @@
  */
 #include "postgres.h"
 
+#include "base/peers.h"
 #include "scheduler/scheduler.h"
+#include "store/schedules.h"
 #include "store/store.h"
 #include "wake/wakeup.h"
 #include "work/late.h"
@@ -22,6 +24,7 @@
 /* clocks jump: while something timed waits, check at least once a minute */
 #define SAS_LONGEST_SLEEP_MS 60000
 #define SAS_SHORTEST_SLEEP_MS 100
+#define SAS_MAX_PEERS 1024
 
 static uint32
 scheduler_count(int n)
@@ -33,13 +36,21 @@ scheduler_count(int n)
 static void
 scheduler_fire(SasTick *next)
 {
+	int64		live[SAS_MAX_PEERS];
+	int64		newest;
+	/* the living first, the claims afterwards: see base/peers.h */
+	int			n_live = Min(sas_base_peers_live(live, SAS_MAX_PEERS, &newest), SAS_MAX_PEERS);
 	int64		wake_in_ms;
+	int64		offer_in_ms;
 	int			worked;
 
 	if (!sas_store_begin())
 		return;
 	worked = sas_store_fire_schedules(SAS_SCHEDULER_BATCH, &wake_in_ms);
+	sas_store_offer_plans(live, n_live, newest, &offer_in_ms);
 	sas_store_commit();
+	if (offer_in_ms >= 0)
+		wake_in_ms = wake_in_ms < 0 ? offer_in_ms : Min(wake_in_ms, offer_in_ms);
 	next->again |= worked > 0 && (worked == SAS_SCHEDULER_BATCH || wake_in_ms == 0);
 	if (worked == 0 && wake_in_ms >= 0 && wake_in_ms < SAS_SHORTEST_SLEEP_MS)
 		wake_in_ms = SAS_SHORTEST_SLEEP_MS;

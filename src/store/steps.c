@@ -329,17 +329,6 @@ sas_store_answer_tick(int quantity, int64 *next_ms)
 	return sas_store_cell_int(0, 1);
 }
 
-int
-sas_store_fire_schedules(int quantity, int64 *next_ms)
-{
-	static SasPlan plan = {"SELECT worked, next_due FROM _sas.fire_schedules($1)", 1, {INT4OID}};
-	Datum		args[1] = {Int32GetDatum(quantity)};
-
-	sas_store_plan_run(&plan, args, NULL);
-	*next_ms = sas_store_ms_until(sas_store_cell_time(0, 2));
-	return sas_store_cell_int(0, 1);
-}
-
 bool
 sas_store_check_conditions(void)
 {

@@ -195,9 +195,6 @@ extern int	sas_store_scheduler_tick(int quantity, int64 *next_ms);
 /* The same for replies to runs that were held when they arrived. */
 extern int	sas_store_answer_tick(int quantity, int64 *next_ms);
 
-/* The same for schedules. */
-extern int	sas_store_fire_schedules(int quantity, int64 *next_ms);
-
 /* is anything open that may need another check soon? */
 extern bool sas_store_check_conditions(void);
 extern int	sas_store_purge(int quantity, int64 *next_ms);

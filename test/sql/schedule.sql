@@ -173,11 +173,113 @@ SELECT count(sas.unschedule('k' || g)) FROM generate_series(1, 60) g;
 SELECT s.name, d.jobid = s.schedule_id AS its, d.job_pid, d.database = current_database() AS here, d.username = current_user AS mine, d.command, d.status, d.return_message, d.end_time >= d.start_time AS timed, d.jobname FROM sas.run_details d LEFT JOIN sas.schedules s ON s.schedule_id = d.jobid ORDER BY d.runid LIMIT 2;
 -- who changed what
 SELECT act, detail FROM sas.history WHERE act ~ 'schedule' AND detail ->> 'schedule' !~ '^k[0-9]' ORDER BY at, act, detail;
--- a workflow that a function plans is not scheduled: schedulers call no function of a user
-CREATE FUNCTION t.plan_none(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT '{"steps": {}}'::jsonb $$;
-SELECT t.workflow('planned_by_clock', '{}', '{"plan": "t.plan_none"}') \g /dev/null
-SELECT sas.schedule('w', '@daily', 'planned_by_clock');
-DROP FUNCTION t.plan_none(jsonb);
+-- a workflow that a function plans: the scheduler offers the instant, a function worker submits it
+SELECT t.clean() \g /dev/null
+CREATE FUNCTION t.plan_one(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+    IF input ? 'broken' THEN RAISE EXCEPTION 'no plan for %', input USING ERRCODE = input ->> 'broken'; END IF;
+    RETURN jsonb_build_object('steps', jsonb_build_object('a', '{"wait": {"signal": "go"}}'::jsonb));
+END $$;
+SELECT t.workflow('planned_by_clock', '{}', '{"plan": "t.plan_one"}') \g /dev/null
+SELECT sas.schedule('w', '0 * * * *', 'planned_by_clock', catch_up => 'all', overlap => 'once_more'), sas.schedule('x', '0 * * * *', 'quick');
+-- t.offered(): what is offered or claimed; t.submit_next(): a function worker
+CREATE FUNCTION t.offered() RETURNS TABLE (name text, instant text, offered boolean, worker_id bigint, tries int, due_in interval, next text) LANGUAGE sql AS $$
+    SELECT s.name, to_char((p.instant).scheduled_at, 'HH24:MI'), p.offered, p.worker_id, p.tries, p.due_at - _sas.now(), to_char(s.due_at, 'HH24:MI') FROM _sas.schedule_plan p JOIN _sas.schedule s USING (schedule_id)
+$$;
+CREATE FUNCTION t.submit_next(worker_id bigint DEFAULT 1) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE c record; done jsonb; error text; state text;
+BEGIN
+    SELECT * INTO c FROM _sas.claim_plan(1, worker_id);
+    IF NOT FOUND THEN RETURN 'nothing'; END IF;
+    BEGIN
+        done := _sas.submit_planned(c.schedule_id, c.request_id);
+    EXCEPTION WHEN OTHERS THEN error := SQLERRM; state := SQLSTATE;
+    END;
+    PERFORM _sas.end_plan(c.schedule_id, c.request_id, done, state, _sas.problem_object('function', error, NULL, NULL, NULL, NULL));
+    RETURN concat_ws(' ', c.name, done - 'open', state, error);
+END $$;
+SELECT t.later('2 h 10 min'), t.settle() \g /dev/null
+SELECT * FROM t.offered();
+SELECT * FROM t.plan('w') UNION ALL SELECT * FROM t.plan('x');
+SELECT t.schedule(), t.submit_next(), t.submit_next();
+SELECT * FROM t.plan('w');
+SELECT t.settle() \g /dev/null
+SELECT t.submit_next();
+SELECT * FROM t.runs('w');
+SELECT * FROM t.plan('w');
+-- at the next instant one runs and one waits: nothing is offered, it is skipped
+SELECT t.later('1 h'), t.settle() \g /dev/null
+SELECT * FROM t.offered();
+SELECT * FROM t.plan('w');
+-- its worker is gone, its claim is over: it is offered again; after five tries it has failed
+SELECT sas.schedule('w', '0 * * * *', 'planned_by_clock', catch_up => 'all', overlap => 'allow');
+SELECT t.later('1 h'), t.settle() \g /dev/null
+SELECT name, window_ms FROM _sas.claim_plan(1, 7);
+SELECT * FROM t.offered();
+SELECT _sas.offer_plans(1, '{7}', 7) - _sas.now() AS live, _sas.claim_plan(1, 8);
+SELECT _sas.offer_plans(1, '{8}', 8) - _sas.now() AS gone;
+SELECT * FROM t.offered();
+SELECT name FROM _sas.claim_plan(1, 8);
+SELECT t.later('3 min'), _sas.offer_plans(1, '{8}', 8) \g /dev/null
+SELECT * FROM t.offered();
+SELECT name FROM _sas.claim_plan(1, 8);
+SELECT _sas.offer_plans(2, '{8}', 8) - _sas.now() AS restarted;
+SELECT name FROM _sas.claim_plan(1, 9);
+SELECT _sas.offer_plans(1, '{}', 9) \g /dev/null
+SELECT name FROM _sas.claim_plan(1, 9);
+SELECT _sas.offer_plans(1, '{}', 9) \g /dev/null
+SELECT t.submit_next();
+SELECT failures, error ->> 'title' AS error, next_run_at FROM sas.schedules WHERE name = 'w';
+-- a claim that is over submits nothing; nor does one whose schedule has changed meanwhile
+SELECT t.later('1 h'), t.settle() \g /dev/null
+SELECT schedule_id AS s, request_id AS r FROM _sas.claim_plan(1, 1) \gset
+SELECT _sas.submit_planned(:s, gen_random_uuid()) IS NULL AS fenced;
+BEGIN;
+SELECT _sas.submit_planned(:s, :'r') - 'open' AS done;
+SELECT created FROM sas.trigger_schedule('w');
+SELECT _sas.end_plan(:s, :'r', '{"outcome": "run", "run_id": 99, "open": []}', NULL, NULL);
+ROLLBACK;
+SELECT sas.pause_schedule('w');
+SELECT _sas.submit_planned(:s, :'r') IS NULL AS paused;
+SELECT _sas.end_plan(:s, :'r', '{"outcome": "run", "run_id": 99, "open": []}', NULL, NULL);
+-- what passes is tried again; what does not is a failure of that instant
+SELECT sas.resume_schedule('w');
+SELECT sas.schedule('w', '0 * * * *', 'planned_by_clock', '{"broken": "40001"}', overlap => 'allow') - _sas.now() AS next;
+SELECT t.later('1 h'), t.settle() \g /dev/null
+SELECT t.submit_next();
+SELECT * FROM t.offered();
+SELECT t.submit_next(), t.later('1 s'), _sas.offer_plans(1, '{}', 1) - _sas.now() AS offered;
+SELECT sas.schedule('w', '0 * * * *', 'planned_by_clock', '{"broken": "22023"}', overlap => 'allow') - _sas.now() AS next;
+SELECT t.settle() \g /dev/null
+SELECT t.submit_next();
+SELECT failures, error ->> 'title' AS error, next_run_at FROM sas.schedules WHERE name = 'w';
+-- by hand: in the session of the owner only
+CREATE ROLE t_planner; CREATE ROLE t_operator; SELECT sas.grant_usage('t_planner', 'user'), sas.grant_usage('t_operator', 'operator');
+GRANT USAGE ON SCHEMA t TO t_planner; SELECT sas.grant_workflow('planned_by_clock', 't_planner');
+SET ROLE t_planner;
+SELECT sas.schedule('theirs', '@hourly', 'planned_by_clock') IS NOT NULL AS scheduled;
+SELECT created FROM sas.trigger_schedule('theirs');
+RESET ROLE;
+SELECT sas.trigger_schedule('theirs');
+SET ROLE t_operator;
+SELECT sas.backfill_schedule('theirs', '2026-01-01', '2026-01-01 02:00');
+RESET ROLE;
+-- middleware of phase plan is called there, too
+CREATE FUNCTION t.around(context jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT CASE WHEN NOT context ? 'response' THEN '{"request": {"labels": {"seen": true}}}'::jsonb END $$;
+SELECT sas.create_middleware('around', 'plan', before => 't.around(jsonb)', after => 't.around(jsonb)', workflow => 'quick');
+SELECT sas.schedule('x', '0 * * * *', 'quick', labels => '{"mine": 1}') - _sas.now() AS next;
+SELECT t.later('1 h'), t.settle() \g /dev/null
+SELECT t.submit_next(g) FROM generate_series(1, 4) g ORDER BY 1;
+SELECT labels FROM sas.runs WHERE schedule = 'x' ORDER BY run_id DESC LIMIT 1;
+SELECT sas.drop_middleware('around');
+DROP FUNCTION t.around(jsonb), t.submit_next(bigint), t.offered();
+SELECT sas.unschedule(n) FROM unnest('{w,x,theirs}'::text[]) n;
+SELECT count(*) FROM _sas.schedule_plan;
+SELECT sas.revoke_workflow('planned_by_clock', 't_planner'); DROP OWNED BY t_planner, t_operator; DROP ROLE t_planner, t_operator;
+SELECT t.clean() \g /dev/null
+SELECT sas.drop_workflow('planned_by_clock');
+DROP FUNCTION t.plan_one(jsonb);
+DELETE FROM _sas.planned p USING _sas.workflow f WHERE f.workflow_id = p.workflow_id AND f.name = 'planned_by_clock';
 -- metrics
 SELECT sas.schedule('late', 'every 1 h', 'quick') - _sas.now() < '1 h' AS ahead;
 SELECT t.later('1 h 7 s') \g /dev/null

@@ -1,0 +1,195 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Schedules whose workflow a function of a user plans, or whose submits middleware wraps. Schedulers call no
+-- function of a user, so a function worker submits these, as the owner of the schedule:
+--
+--   the scheduler    decides an instant, and offers it: a row in _sas.schedule_plan, one for each schedule
+--   function worker  claims the row durably; then, in one transaction, submits the run (which calls the
+--                    functions, with the rights of the owner and within sas.complete_in), locks the schedule,
+--                    and writes down what became of the instant
+--   the scheduler    offers a row again when its worker is gone, or after a pause
+--
+-- Nothing is locked while the functions run. The fence is the request id: a row that is gone, or claimed
+-- again, rolls back what the functions wrote, together with the run.
+
+-- How often an instant is tried whose worker was lost, or whose transaction was rolled back.
+CREATE FUNCTION _sas.plan_tries() RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT 5 $$;
+
+-- _sas.plans_by_function(workflow): do functions of users run inside its submit?
+CREATE FUNCTION _sas.plans_by_function(workflow text) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT _sas.plan_function(workflow) IS NOT NULL OR _sas.plan_chain(workflow) IS NOT NULL
+$$;
+
+-- _sas.offer_instants(instants): of these, at most one for each schedule, those that a function worker has to
+-- submit are offered to one: their outcome is "planned". Returns all.
+-- Caller: holds the locks of the schedules. Writes: schedule_plan. Wakes: a function worker. Next:
+-- _sas.claim_plan.
+CREATE FUNCTION _sas.offer_instants(instants _sas.schedule_instant[]) RETURNS _sas.schedule_instant[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    answer _sas.schedule_instant[];
+    offered int[];
+BEGIN
+    SELECT array_agg(s.schedule_id) INTO offered
+    FROM unnest(instants) i JOIN _sas.schedule s ON s.schedule_id = i.schedule_id
+    JOIN (SELECT DISTINCT x.workflow FROM unnest(instants) i JOIN _sas.schedule x USING (schedule_id)
+          WHERE i.outcome IS NULL OFFSET 0) w
+        ON w.workflow = s.workflow AND _sas.plans_by_function(w.workflow)
+    WHERE i.outcome IS NULL;
+    IF offered IS NULL THEN
+        RETURN instants;
+    END IF;
+    INSERT INTO _sas.schedule_plan (schedule_id, instant, owner, offered, due_at)
+    SELECT s.schedule_id, i, s.owner, true, _sas.now() + interval '1 min'
+    FROM unnest(instants) i JOIN _sas.schedule s ON s.schedule_id = i.schedule_id
+    WHERE s.schedule_id = ANY (offered)
+    ON CONFLICT (schedule_id) DO NOTHING;
+    PERFORM _sas.wake_items();
+    SELECT array_agg(CASE WHEN i.schedule_id = ANY (offered)
+                     THEN ROW(i.schedule_id, i.scheduled_at, i.missed, 'planned', NULL, i.after_run, NULL
+                             )::_sas.schedule_instant ELSE i END) INTO answer
+    FROM unnest(instants) i;
+    RETURN answer;
+END $$;
+
+-- _sas.drop_plan(schedule_id): the instant that is being planned, if any, is nobody's: the schedule has
+-- changed, or stopped. A worker that is at it rolls back.
+CREATE FUNCTION _sas.drop_plan(of_schedule int) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM _sas.schedule_plan p WHERE p.schedule_id = of_schedule;
+END $$;
+
+-- _sas.offer_plans(boot, live, newest): rows whose worker is gone, whose claim is over, whose pause is over,
+-- or that nobody took for a minute are offered again. Returns when the next one may be.
+CREATE FUNCTION _sas.offer_plans(boot bigint, live bigint[], newest bigint) RETURNS timestamptz
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    again int[];
+BEGIN
+    IF NOT EXISTS (SELECT FROM _sas.schedule_plan) THEN
+        RETURN NULL;
+    END IF;
+    WITH found AS (
+        SELECT p.schedule_id FROM _sas.schedule_plan p
+        WHERE p.due_at <= _sas.now()
+           OR p.worker_id IS NOT NULL AND (p.boot <> $1 OR p.worker_id <= $3 AND NOT p.worker_id = ANY ($2))
+        FOR NO KEY UPDATE SKIP LOCKED),
+    offered AS (
+        UPDATE _sas.schedule_plan p
+        SET offered = true, request_id = NULL, boot = NULL, worker_id = NULL,
+            due_at = _sas.now() + interval '1 min'
+        FROM found f WHERE p.schedule_id = f.schedule_id RETURNING p.schedule_id)
+    SELECT array_agg(o.schedule_id) INTO again FROM offered o;
+    PERFORM _sas.wake_items() WHERE again IS NOT NULL;
+    RETURN (SELECT min(p.due_at) FROM _sas.schedule_plan p);
+END $$;
+
+-- _sas.claim_plan(boot, worker_id): an instant to be submitted by a function worker; no row: there is none.
+-- Owners who are served by few workers come first.
+CREATE FUNCTION _sas.claim_plan(boot bigint, worker_id bigint)
+RETURNS TABLE (schedule_id int, name text, request_id uuid, owner oid, window_ms float8)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    chosen int;
+BEGIN
+    SELECT p.schedule_id INTO chosen
+    FROM _sas.schedule_plan p
+    LEFT JOIN (SELECT x.owner, count(*) AS n FROM _sas.schedule_plan x WHERE x.worker_id IS NOT NULL
+               GROUP BY 1) busy ON busy.owner = p.owner
+    WHERE p.offered AND p.worker_id IS NULL
+    ORDER BY coalesce(busy.n, 0), p.due_at, p.schedule_id LIMIT 1 FOR NO KEY UPDATE OF p SKIP LOCKED;
+    RETURN QUERY
+    UPDATE _sas.schedule_plan p
+    SET boot = $1, worker_id = $2, request_id = gen_random_uuid(), tries = p.tries + 1,
+        due_at = _sas.now() + _sas.complete_in() + interval '1 min'
+    FROM _sas.schedule s
+    WHERE p.schedule_id = chosen AND s.schedule_id = chosen
+    RETURNING p.schedule_id, s.name, p.request_id, p.owner::oid,
+        extract(epoch FROM _sas.complete_in())::float8 * 1000;
+END $$;
+
+-- _sas.submit_planned(schedule_id, request_id): the submit: in a function worker, as the owner of the
+-- schedule where functions of users are called, within a subtransaction and a limit of time. Returns what it
+-- came to; null: the claim is over.
+CREATE FUNCTION _sas.submit_planned(of_schedule int, request_id uuid) RETURNS jsonb
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    p _sas.schedule_plan;
+    s _sas.schedule;
+    i _sas.schedule_instant;
+BEGIN
+    SELECT x.* INTO p FROM _sas.schedule_plan x
+    WHERE x.schedule_id = of_schedule AND x.request_id = $2;
+    SELECT x.* INTO s FROM _sas.schedule x WHERE x.schedule_id = p.schedule_id;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    IF p.tries > _sas.plan_tries() THEN
+        RAISE EXCEPTION 'the run could not be planned in % tries', _sas.plan_tries()
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                HINT = 'Its function ends its worker, or its transaction is rolled back. See the log.';
+    END IF;
+    PERFORM _sas.check_schedulable(s.owner, s.workflow);
+    i := (_sas.apply_overlap(ARRAY[p.instant], NULL))[1];
+    IF i.outcome IS NULL THEN
+        SELECT b.run_id, CASE WHEN b.created THEN 'run' ELSE 'skipped' END INTO i.run_id, i.outcome
+        FROM _sas.submit_runs(s.owner, s.workflow, ARRAY[s.input],
+                              ARRAY[_sas.instant_key(s.name, i.scheduled_at)], s.priority, NULL, NULL, NULL,
+                              i.after_run, NULL, s.labels,
+                              after_result => '{success,warning,error,compensated,cancelled}',
+                              schedules => ARRAY[s.name], scheduled_ats => ARRAY[i.scheduled_at]) b;
+    END IF;
+    RETURN jsonb_build_object('outcome', i.outcome, 'run_id', i.run_id, 'open', to_jsonb(s.open_run_ids));
+END $$;
+
+-- _sas.end_plan(schedule_id, request_id, done, sqlstate, error): writes down what became of the instant, in
+-- the transaction of its submit. done: what _sas.submit_planned returned; else sqlstate and error, and the
+-- submit is rolled back already. Raises when the claim is over, or when others have submitted runs of the
+-- schedule meanwhile, so that the run is rolled back, too.
+-- Locks: schedule_plan and schedule, without waiting. Writes: both, alert. Wakes: the scheduler.
+CREATE FUNCTION _sas.end_plan(of_schedule int, request_id uuid, done jsonb, sqlstate text, error jsonb)
+RETURNS void
+LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+    p _sas.schedule_plan;
+    s _sas.schedule;
+    i _sas.schedule_instant;
+BEGIN
+    SELECT x.* INTO s FROM _sas.schedule x WHERE x.schedule_id = of_schedule FOR NO KEY UPDATE SKIP LOCKED;
+    SELECT x.* INTO p FROM _sas.schedule_plan x WHERE x.schedule_id = s.schedule_id
+        AND x.request_id = end_plan.request_id FOR UPDATE SKIP LOCKED;
+    IF p.schedule_id IS NULL OR done -> 'open' <> to_jsonb(s.open_run_ids) THEN
+        RAISE EXCEPTION 'the schedule has changed while its run was planned'
+            USING ERRCODE = 'serialization_failure';
+    END IF;
+    i := p.instant;
+    i.outcome := CASE WHEN done IS NOT NULL THEN done ->> 'outcome' WHEN sqlstate = '23505' THEN 'skipped'
+        WHEN left(sqlstate, 2) = '40' OR sqlstate = '55P03' THEN 'later' ELSE 'failed' END;
+    IF i.outcome = 'later' THEN
+        PERFORM _sas.put_back_plan(of_schedule, request_id);
+        RETURN;
+    END IF;
+    i.run_id := (done ->> 'run_id')::bigint;
+    i.error := error;
+    DELETE FROM _sas.schedule_plan x WHERE x.schedule_id = of_schedule;
+    PERFORM _sas.note_instants(ARRAY[i], false);
+    PERFORM _sas.count_instants(ARRAY[i]);
+    PERFORM _sas.set_due(ARRAY[of_schedule], '{}');
+    PERFORM _sas.wake('{}', true, false, '{}');
+END $$;
+
+-- _sas.put_back_plan(schedule_id, request_id): the instant is offered again after a pause, that grows.
+CREATE FUNCTION _sas.put_back_plan(of_schedule int, request_id uuid) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE _sas.schedule_plan p
+    SET offered = false, request_id = NULL, boot = NULL, worker_id = NULL,
+        due_at = _sas.now() + interval '500 ms' * 2 ^ least(p.tries, 6)
+    WHERE p.schedule_id = of_schedule AND p.request_id = $2;
+    PERFORM _sas.wake('{}', true, false, '{}');
+END $$;
