@@ -187,7 +187,7 @@ BEGIN
     a := ROW(old, name, kind, regexp_replace(base_url, '/+$', ''), coalesce(headers, '{}'),
              coalesce(max_in_flight, 100), rate_limit, _sas.rate_per_second(rate_limit),
              coalesce(request_timeout, '30 s'), coalesce(retry, '{}'), coalesce(breaker, '{}'),
-                 coalesce(options, '{}'), true, _sas.now(), NULL)::_sas.agent;
+                 coalesce(options, '{}'), true, _sas.now(), NULL, '{}')::_sas.agent;
     FOR p IN SELECT * FROM _sas.check_agent(a) LOOP
         PERFORM _sas.raise(p);
     END LOOP;
@@ -198,9 +198,10 @@ BEGIN
     END IF;
     IF old IS NULL THEN
         INSERT INTO _sas.agent (name, kind, base_url, headers, max_in_flight, rate_limit, rate_per_s,
-                                request_timeout, retry, breaker, options, created_at)
+                                request_timeout, retry, breaker, options, created_at, secrets)
         VALUES (a.name, a.kind, a.base_url, a.headers, a.max_in_flight, a.rate_limit, a.rate_per_s,
-                a.request_timeout, a.retry, a.breaker, a.options, a.created_at)
+                a.request_timeout, a.retry, a.breaker, a.options, a.created_at,
+                _sas.secrets_named(a.headers, a.options))
         RETURNING agent_id INTO old;
         INSERT INTO _sas.agent_health (agent_id) VALUES (old);
     ELSE
@@ -210,12 +211,19 @@ BEGIN
     PERFORM _sas.publish_agent(old);
 END $$;
 
+-- _sas.secrets_named(headers, options): the secrets to which an agent refers.
+CREATE FUNCTION _sas.secrets_named(headers jsonb, options jsonb) RETURNS text[]
+LANGUAGE sql STABLE AS $$
+    SELECT ARRAY(SELECT DISTINCT r.member FROM _sas.references(jsonb_build_array(headers, options)) r
+                 WHERE r.root = 'secret' AND r.member IS NOT NULL ORDER BY 1)
+$$;
+
 CREATE FUNCTION _sas.write_agent(a _sas.agent) RETURNS void
 LANGUAGE sql AS $$
     UPDATE _sas.agent SET base_url = a.base_url, headers = a.headers, max_in_flight = a.max_in_flight,
         rate_limit = a.rate_limit, rate_per_s = a.rate_per_s,
            request_timeout = a.request_timeout, retry = a.retry, breaker = a.breaker, options = a.options,
-               enabled = a.enabled
+               enabled = a.enabled, secrets = _sas.secrets_named(a.headers, a.options)
     WHERE agent.agent_id = a.agent_id
 $$;
 
@@ -361,8 +369,8 @@ BEGIN
         SET value = EXCLUDED.value, changed_at = EXCLUDED.changed_at;
     PERFORM _sas.announce_agents();
     -- an agent whose secret was missing has steps that wait for nothing else
-    PERFORM _sas.wake(ARRAY(SELECT a.agent_id FROM _sas.agent a WHERE a.dropped_at IS NULL), false, false,
-                      '{}');
+    PERFORM _sas.wake(ARRAY(SELECT a.agent_id FROM _sas.agent a
+                            WHERE a.dropped_at IS NULL AND name = ANY (a.secrets)), false, false, '{}');
 END $$;
 
 CREATE FUNCTION _sas.drop_secret_as(caller oid, name text) RETURNS void
@@ -372,8 +380,7 @@ DECLARE
     used text;
 BEGIN
     SELECT a.name INTO used FROM _sas.agent a
-    CROSS JOIN LATERAL _sas.references(jsonb_build_array(a.headers, a.options)) r
-    WHERE a.dropped_at IS NULL AND r.root = 'secret' AND r.member = $2 ORDER BY a.name LIMIT 1;
+    WHERE a.dropped_at IS NULL AND $2 = ANY (a.secrets) ORDER BY a.name LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'secret "%" is in use', name
             USING ERRCODE = 'dependent_objects_still_exist',
@@ -387,8 +394,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.agents_with(secrets): the agents as a worker needs them, with these values for secrets.
-CREATE FUNCTION _sas.agents_with(secrets jsonb)
+-- _sas.agents_with(secrets, wanted): these agents as a worker needs them, with these values for secrets.
+CREATE FUNCTION _sas.agents_with(secrets jsonb, wanted int[])
 RETURNS TABLE (agent_id int, name text, base_url text, enabled boolean, max_in_flight int, rate_per_s float8,
     request_timeout_ms float8, headers jsonb, query jsonb, options jsonb, retry jsonb, breaker_failures int,
         breaker_window_ms float8, breaker_open_ms float8,
@@ -407,30 +414,60 @@ LANGUAGE sql STABLE AS $$
                greatest(0, extract(epoch FROM g.open_until - _sas.now()))::float8 * 1000,
            coalesce(_sas.size_bytes(a.options ->> 'max_response'), 8 * 1024 * 1024),
            extract(epoch FROM coalesce(_sas.span(a.options -> 'connect_timeout'), '5 s'))::float8 * 1000,
-           ARRAY(SELECT s.value FROM jsonb_each_text($1) s
-                 WHERE s.key IN (SELECT r.member
-                                 FROM _sas.references(jsonb_build_array(a.headers, a.options)) r
-                                 WHERE r.root = 'secret')),
+           ARRAY(SELECT $1 ->> n FROM unnest(a.secrets) n WHERE $1 ? n),
            ARRAY(SELECT jsonb_array_elements_text(a.breaker -> 'paths'))
     FROM _sas.agent a
     LEFT JOIN _sas.agent_health g USING (agent_id)
     CROSS JOIN (SELECT jsonb_build_object('secret', $1) AS root) x
     CROSS JOIN LATERAL _sas.render(a.headers, x.root) h
     CROSS JOIN LATERAL _sas.render(a.options, x.root) o
-    WHERE a.dropped_at IS NULL AND a.kind = 'http'
+    WHERE a.agent_id = ANY (wanted)
 $$;
 
--- _sas.agents_for_workers(): with secrets filled in. Superusers only.
-CREATE FUNCTION _sas.agents_for_workers()
+-- _sas.agent_versions(): the agents that workers call, each with the numbers of the transactions that wrote
+-- it and its secrets: whatever changes one of those gives another version. Versions are compared for
+-- equality only, since transactions commit in any order.
+CREATE FUNCTION _sas.agent_versions() RETURNS TABLE (agent_id int, version text)
+LANGUAGE sql STABLE AS $$
+    SELECT a.agent_id,
+           CASE WHEN a.secrets = '{}' THEN a.xmin::text
+                ELSE a.xmin::text || ' ' || ARRAY(SELECT s.name || ' ' || s.xmin::text FROM _sas.secret s
+                                                  WHERE s.name = ANY (a.secrets) ORDER BY s.name)::text END
+    FROM _sas.agent a WHERE a.dropped_at IS NULL AND a.kind = 'http'
+$$;
+
+-- _sas.agents_for_workers(known, versions): of the agents those that a worker does not know in the version
+-- that they have now, with secrets filled in; and those it knows that are gone, by agent_id alone.
+-- Superusers only.
+CREATE FUNCTION _sas.agents_for_workers(known int[], versions text[])
 RETURNS TABLE (agent_id int, name text, base_url text, enabled boolean, max_in_flight int, rate_per_s float8,
     request_timeout_ms float8, headers jsonb, query jsonb, options jsonb, retry jsonb, breaker_failures int,
         breaker_window_ms float8, breaker_open_ms float8,
     breaker text, open_for_ms float8, max_response bigint, connect_timeout_ms float8, secrets text[],
-    breaker_paths text[])
-LANGUAGE sql STABLE AS $$
-    SELECT * FROM _sas.agents_with((SELECT coalesce(jsonb_object_agg(s.name, s.value), '{}')
-                                    FROM _sas.secret s))
-$$;
+    breaker_paths text[], version text)
+LANGUAGE plpgsql STABLE AS $$
+#variable_conflict use_column
+DECLARE
+    changed jsonb;
+    gone int[];
+    ids int[];
+BEGIN
+    SELECT jsonb_object_agg(v.agent_id, v.version) FILTER (WHERE v.version IS NOT NULL),
+           array_agg(v.agent_id) FILTER (WHERE v.version IS NOT NULL),
+           array_agg(k.agent_id) FILTER (WHERE v.version IS NULL)
+    INTO changed, ids, gone
+    FROM _sas.agent_versions() v
+    FULL JOIN unnest(known, agents_for_workers.versions) AS k (agent_id, version) ON k.agent_id = v.agent_id
+    WHERE k.version IS DISTINCT FROM v.version;
+    RETURN QUERY
+    SELECT w.*, changed ->> w.agent_id::text
+    FROM _sas.agents_with((SELECT coalesce(jsonb_object_agg(s.name, s.value), '{}') FROM _sas.secret s
+                           WHERE s.name IN (SELECT unnest(a.secrets) FROM _sas.agent a
+                                            WHERE a.agent_id = ANY (ids))), ids) w;
+    FOREACH agent_id IN ARRAY coalesce(gone, '{}') LOOP
+        RETURN NEXT;
+    END LOOP;
+END $$;
 
 -- _sas.agents_for_stubs(): as a test sees them: without the values of headers and parameters, which are not
 -- for those who submit runs.
@@ -446,7 +483,8 @@ LANGUAGE sql STABLE AS $$
                (SELECT jsonb_object_agg(q.key, '***') FROM jsonb_each(x.options -> 'query') q),
            a.options, a.retry, a.breaker_failures, a.breaker_window_ms, a.breaker_open_ms, a.breaker,
                a.open_for_ms, a.max_response, a.connect_timeout_ms, '{}'::text[], a.breaker_paths
-    FROM _sas.agents_with('{}') a JOIN _sas.agent x USING (agent_id)
+    FROM _sas.agent x CROSS JOIN LATERAL _sas.agents_with('{}', ARRAY[x.agent_id]) a
+    WHERE x.dropped_at IS NULL AND x.kind = 'http'
 $$;
 
 -- _sas.write_health(...): what a worker saw of an agent: breaker changes (null: none) and last errors. Arrays

@@ -18,11 +18,12 @@ CREATE TABLE _sas.agent (
     options jsonb NOT NULL,
     enabled boolean NOT NULL DEFAULT true,
     created_at timestamptz NOT NULL,
-    dropped_at timestamptz
+    dropped_at timestamptz,
+    secrets text[] NOT NULL
 );
 CREATE UNIQUE INDEX agent_name ON _sas.agent (name) WHERE dropped_at IS NULL;
 COMMENT ON TABLE _sas.agent IS 'Guarded ways to reach remote services. agent_id is also the lane of the '
-                               'ready queue.';
+                               'ready queue, secrets the names of those that headers and options refer to.';
 
 -- What the workers found out about an agent. The breaker lives in shared
 -- memory; this row is what survives a restart.

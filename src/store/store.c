@@ -15,6 +15,7 @@
 #include "store/store.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
 MemoryContext sas_store_results = NULL;
@@ -113,23 +114,36 @@ store_read_agent(int row)
 }
 
 List *
-sas_store_agents(MemoryContext context)
+sas_store_agents(SasStoredAgent *const *known, int n)
 {
-	static SasPlan plan = {"SELECT * FROM _sas.agents_for_workers()", 0};
+	static SasPlan plan = {"SELECT * FROM _sas.agents_for_workers($1, $2)", 2, {INT4ARRAYOID, TEXTARRAYOID}};
+	SasColumn	c[2];
+	Datum		args[2];
 	List	   *agents = NIL;
 	MemoryContext results = sas_store_results;
 
-	sas_store_plan_run(&plan, NULL, NULL);
-	sas_store_results = context;
+	sas_store_column_open(&c[0], INT4OID, n);
+	sas_store_column_open(&c[1], TEXTOID, n);
+	for (int i = 0; i < n; i++)
+	{
+		sas_store_column_add(&c[0], Int32GetDatum(known[i]->agent_id), false);
+		sas_store_column_add(&c[1], CStringGetTextDatum(known[i]->version), false);
+	}
+	for (int i = 0; i < 2; i++)
+		args[i] = sas_store_column_array(&c[i]);
+	sas_store_plan_run(&plan, args, NULL);
 	for (int i = 0; i < SPI_processed; i++)
 	{
-		SasStoredAgent *a = store_read_agent(i);
-		MemoryContext old = MemoryContextSwitchTo(context);
+		MemoryContext context = AllocSetContextCreate(results, "sas agent", ALLOCSET_SMALL_SIZES);
+		SasStoredAgent *a;
 
+		sas_store_results = context;
+		a = store_read_agent(i);
+		a->version = sas_store_cell_text(i, 21);
+		a->context = context;
+		sas_store_results = results;
 		agents = lappend(agents, a);
-		MemoryContextSwitchTo(old);
 	}
-	sas_store_results = results;
 	return agents;
 }
 

@@ -61,10 +61,15 @@ typedef struct SasStoredAgent
 	double		connect_timeout_ms;
 	List	   *secrets;		/* of char * */
 	List	   *breaker_paths;	/* of char *: calls below them have a breaker of their own */
+	char	   *version;		/* NULL: it is gone, and only agent_id is set */
+	MemoryContext context;		/* of its own */
 } SasStoredAgent;
 
-/* All that are not dropped, allocated in that context. */
-extern List *sas_store_agents(MemoryContext context);
+/*
+ * Those that are others than the n known ones, and those of the known ones
+ * that are gone; each in a context of its own, below the current one.
+ */
+extern List *sas_store_agents(SasStoredAgent *const *known, int n);
 
 /*
  * Between these two, names mean what they mean in a worker, whatever the

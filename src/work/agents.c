@@ -2,6 +2,10 @@
 /*
  * agents.c: reads the agents, and stores the health that is still to be
  * written.
+ *
+ * When agents have changed, those are read again that have another version
+ * than the cached ones: a change costs what it changes, with thousands of
+ * agents, too.
  */
 #include "postgres.h"
 
@@ -18,7 +22,8 @@ static uint32 agents_version_read = 0; /* of the agents in memory; 0: none were 
 static uint32 agents_version_seen;
 static int64 agents_asked_us;	/* what is read afterwards is no older than this */
 
-static MemoryContext agents_context; /* of all agents in memory; a new one with each reading */
+static MemoryContext agents_context; /* of the entries, and of the context of each agent */
+static int	agents_room;
 
 void
 sas_work_agents_open(void)
@@ -34,61 +39,134 @@ sas_work_agents_stale(void)
 	return agents_version_seen != agents_version_read;
 }
 
+/* The place of the agent among the entries, which are in the order of agent_id; or where it would be. */
+static int
+agents_find(int agent_id)
+{
+	int			low = 0;
+	int			high = sas_work_n_agents;
+
+	while (low < high)
+	{
+		int			middle = (low + high) / 2;
+
+		if (sas_work_agents[middle].stored->agent_id < agent_id)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
 SasAgentEntry *
 sas_work_agent(int agent_id)
 {
-	for (int i = 0; i < sas_work_n_agents; i++)
-		if (sas_work_agents[i].stored->agent_id == agent_id)
-			return &sas_work_agents[i];
-	return NULL;
+	int			i = agents_find(agent_id);
+
+	return i < sas_work_n_agents && sas_work_agents[i].stored->agent_id == agent_id ? &sas_work_agents[i] : NULL;
 }
 
-/* Reads the agents; flights refer to them by id, so the old ones can go. */
-void
-sas_work_agents_read(void)
+static void
+agents_remove(SasAgentEntry *e)
 {
-	List	   *list;
-	ListCell   *lc;
-	MemoryContext fresh = AllocSetContextCreate(TopMemoryContext, "sas agents", ALLOCSET_DEFAULT_SIZES);
-	SasAgentEntry *entries;
-	int		   *ids;
-	int			n = 0;
+	MemoryContextDelete(e->stored->context);
+	if (e->last_error != NULL)
+		pfree(e->last_error);
+	sas_work_n_agents--;
+	memmove(e, e + 1, sizeof(SasAgentEntry) * (&sas_work_agents[sas_work_n_agents] - e));
+}
 
-	list = sas_store_agents(fresh);
-	entries = MemoryContextAllocZero(fresh, sizeof(SasAgentEntry) * Max(list_length(list), 1));
-	ids = palloc(sizeof(int) * Max(list_length(list), 1));
-	foreach(lc, list)
+static SasAgentEntry *
+agents_insert(int agent_id)
+{
+	int			i = agents_find(agent_id);
+	SasTransportShare *memory = MemoryContextAllocZero(TopMemoryContext, sizeof(SasTransportShare));
+
+	if (sas_work_n_agents == agents_room)
 	{
-		SasAgentEntry *e = &entries[n];
-		SasStoredAgent *a = lfirst(lc);
-		SasAgentEntry *before = sas_work_agent(a->agent_id);
+		int			room = Max(64, agents_room * 2);
 
-		if (before != NULL)
-			*e = *before;		/* what is still to be written of it */
+		if (agents_room == 0)
+			sas_work_agents = MemoryContextAlloc(agents_context, sizeof(SasAgentEntry) * room);
 		else
-			e->memory = MemoryContextAllocZero(TopMemoryContext, sizeof(SasTransportShare)); /* calls may outlive it */
-		ids[n++] = a->agent_id;
-		e->ask_again_us = 0;
-		e->stored = a;
-		e->scan = true;
-		e->limits.max_in_flight = a->max_in_flight;
-		e->limits.rate_per_s = a->rate_per_s;
-		e->limits.breaker_failures = a->breaker_failures;
-		e->limits.breaker_window_us = (int64) (a->breaker_window_ms * 1000);
-		e->limits.breaker_open_us = (int64) (a->breaker_open_ms * 1000);
-		if (a->breaker_failures == 0)
-			continue;
+			sas_work_agents = repalloc_huge(sas_work_agents, sizeof(SasAgentEntry) * room);
+		agents_room = room;
+	}
+	memmove(&sas_work_agents[i + 1], &sas_work_agents[i], sizeof(SasAgentEntry) * (sas_work_n_agents - i));
+	memset(&sas_work_agents[i], 0, sizeof(SasAgentEntry));
+	sas_work_agents[i].memory = memory;	/* never freed: calls may outlive the agent */
+	sas_work_n_agents++;
+	return &sas_work_agents[i];
+}
+
+/* This is what the agent is now; what is still to be written of it stays. */
+static void
+agents_set(SasStoredAgent *a)
+{
+	SasAgentEntry *e = sas_work_agent(a->agent_id);
+
+	if (e != NULL)
+		MemoryContextDelete(e->stored->context);
+	else
+		e = agents_insert(a->agent_id);
+	MemoryContextSetParent(a->context, agents_context);
+	e->stored = a;
+	e->ask_again_us = 0;
+	e->scan = true;
+	e->limits.max_in_flight = a->max_in_flight;
+	e->limits.rate_per_s = a->rate_per_s;
+	e->limits.breaker_failures = a->breaker_failures;
+	e->limits.breaker_window_us = (int64) (a->breaker_window_ms * 1000);
+	e->limits.breaker_open_us = (int64) (a->breaker_open_ms * 1000);
+	if (a->breaker_failures > 0)
 		sas_limits_load(a->agent_id,
 						strcmp(a->breaker, "open") == 0 ? SAS_BREAKER_OPEN :
 						strcmp(a->breaker, "half-open") == 0 ? SAS_BREAKER_HALF_OPEN : SAS_BREAKER_CLOSED,
 						(int64) (a->open_for_ms * 1000));
+}
+
+/* The agents that there are now: the limits of others can go. */
+static void
+agents_keep_limits(void)
+{
+	int		   *ids = palloc(sizeof(int) * Max(sas_work_n_agents, 1));
+
+	for (int i = 0; i < sas_work_n_agents; i++)
+		ids[i] = sas_work_agents[i].stored->agent_id;
+	sas_limits_keep(ids, sas_work_n_agents, agents_asked_us);
+	pfree(ids);
+}
+
+/*
+ * Flights refer to agents by id, so the old ones can go.  If the transaction
+ * fails after this, what was read is right still, and the rest is read again.
+ */
+void
+sas_work_agents_read(void)
+{
+	SasStoredAgent **known = palloc(sizeof(SasStoredAgent *) * Max(sas_work_n_agents, 1));
+	bool		gone = agents_version_read == 0;
+	List	   *changed;
+	ListCell   *lc;
+
+	for (int i = 0; i < sas_work_n_agents; i++)
+		known[i] = sas_work_agents[i].stored;
+	changed = sas_store_agents(known, sas_work_n_agents);
+	foreach(lc, changed)
+	{
+		SasStoredAgent *a = lfirst(lc);
+
+		if (a->version != NULL)
+			agents_set(a);
+		else
+		{
+			agents_remove(sas_work_agent(a->agent_id));
+			gone = true;
+		}
 	}
 	/* of what was dropped without a word at its commit */
-	sas_limits_keep(ids, n, agents_asked_us);
-	MemoryContextDelete(agents_context);
-	agents_context = fresh;
-	sas_work_agents = entries;
-	sas_work_n_agents = n;
+	if (gone)
+		agents_keep_limits();
 }
 
 void
@@ -106,7 +184,7 @@ sas_work_agent_error(SasAgentEntry *agent, const Jsonb *error)
 		pfree(agent->last_error);
 	if (error != NULL)
 	{
-		/* entries move, and their context goes */
+		/* entries move */
 		copy = MemoryContextAlloc(TopMemoryContext, VARSIZE(error));
 		memcpy(copy, error, VARSIZE(error));
 	}

@@ -2,8 +2,8 @@
 /*
  * agents.h: the agents, cached by this worker.
  *
- * They are read again when the version of agents has changed.  Flights refer
- * to agents by number, since entries move then.
+ * When the version of agents has changed, those that were altered are read
+ * again.  Flights refer to agents by number, since entries move then.
  */
 #ifndef SAS_WORK_AGENTS_H
 #define SAS_WORK_AGENTS_H
