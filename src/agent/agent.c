@@ -19,8 +19,10 @@
  *
  * No transaction is open while a call is in flight.  The outbox stores
  * verdicts until they are committed, so an ERROR in the transaction costs
- * nothing but time.  Everything in memory here is lost with the worker: the
- * supervisor finds its leases.
+ * nothing but time.  A worker that is asked to end gives back what it has not
+ * begun to send, and writes the answers that come in a moment.  Everything
+ * else in memory here is lost with the worker: the supervisor finds its
+ * leases.
  */
 #include "postgres.h"
 
@@ -351,12 +353,14 @@ agent_tick(void)
 	failed_before = agent_careful;
 	agent_fit();
 	sas_agent_flights_move();
-	next.again = sas_stream_move();
+	if (sas_base_stopping)
+		sas_agent_flights_give_back();
+	next.again = !sas_base_stopping && sas_stream_move();
 	stale = sas_work_agents_stale();
 	stops = sas_agent_flights_stale();
 
 	/* after an abort, replies are written without a claim: a claim that fails must not cost replies */
-	agent_n_lanes = stale || (agent_careful && sas_agent_outbox_due()) ? 0 : agent_ask_limits(&retry_us);
+	agent_n_lanes = stale || sas_base_stopping || (agent_careful && sas_agent_outbox_due()) ? 0 : agent_ask_limits(&retry_us);
 	if (stale || stops || agent_n_lanes > 0 || sas_agent_outbox_due())
 	{
 		if (!agent_exchange(stale, stops, &more))
@@ -364,9 +368,18 @@ agent_tick(void)
 		/* the transaction that failed was to claim from some lanes: scan them */
 		next.again |= stale || failed_before;
 		/* the claimed calls are sent now; an answer may be there already, and no event would report it again */
-		next.again |= sas_agent_flights_move();
+		if (!sas_base_stopping)
+			next.again |= sas_agent_flights_move();
 	}
 
+	if (sas_base_stopping)
+	{
+		/* what was claimed in this tick, too */
+		sas_agent_flights_give_back();
+		next.again = sas_agent_flights_more() || sas_agent_outbox_due();
+		next.wake_in_ms = sas_agent_flights_wake_in_ms();
+		return next;
+	}
 	if (agent_door_shut && !agent_door_passed_on)
 		agent_pass_on();
 	agent_door_passed_on = agent_door_shut;
@@ -391,5 +404,6 @@ const SasActorMethods sas_agent_methods = {
 	.pollfd = sas_agent_flights_fd,
 	.stop = agent_stop,
 	.in_flight = sas_agent_in_flight,
+	.gives_back = true,
 	.memory = sas_agent_flights_memory,
 };

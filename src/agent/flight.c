@@ -122,6 +122,20 @@ flight_hand_back(SasFlight *flight, double again_in_ms)
 	sas_agent_flight_end(flight, false);
 }
 
+void
+sas_agent_flight_give_back(SasFlight *flight)
+{
+	int64		rest_us = flight->wake_us - sas_base_clock_monotonic_us();
+
+	if (flight->handle == NULL)
+		flight_hand_back(flight, Max(0, rest_us) / 1000.0);
+	else if (!sas_transport_is_finished(flight->handle) && !sas_transport_may_have_sent(flight->handle))
+	{
+		flight->attempts--;
+		flight_hand_back(flight, 0);
+	}
+}
+
 bool
 sas_agent_flight_report(SasFlight *flight, const SasVerdict *verdict, int http_status)
 {

@@ -38,6 +38,9 @@ extern void sas_agent_flight_wake(SasFlight *flight, int64 now);
 /* Reports the result of an attempt; true when that ended the flight. */
 extern bool sas_agent_flight_report(SasFlight *flight, const SasVerdict *verdict, int http_status);
 
+/* The worker is asked to end: what has not begun to be sent is for another one, and no attempt. */
+extern void sas_agent_flight_give_back(SasFlight *flight);
+
 /* The flight is over; its verdict is in the outbox, or it is left to the supervisor (dropped). */
 extern void sas_agent_flight_end(SasFlight *flight, bool dropped);
 

@@ -165,6 +165,15 @@ sas_agent_flights_stop_lost(void)
 	}
 }
 
+void
+sas_agent_flights_give_back(void)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &sas_agent_flights.all)
+		sas_agent_flight_give_back(dlist_container(SasFlight, node, iter.cur));
+}
+
 /* ---------------------------------------------------------------- one by one */
 
 /*

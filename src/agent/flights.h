@@ -42,6 +42,9 @@ extern bool sas_agent_flights_stale(void);
 extern void sas_agent_flights_find_lost(void);
 extern void sas_agent_flights_stop_lost(void);
 
+/* The worker is asked to end: gives back all that has not begun to be sent. */
+extern void sas_agent_flights_give_back(void);
+
 /* Starts a claimed call, or fails it at once when it cannot be composed. It has its slot already. */
 extern void sas_agent_flight_start(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed_us);
 

@@ -9,6 +9,8 @@
 SasSelf		sas_base_self;
 bool		sas_base_retire = false;
 bool		sas_base_leaving = false;
+volatile sig_atomic_t sas_base_stopping = false;
+volatile sig_atomic_t sas_base_in_user_code = false;
 bool		sas_base_tick_cancelled = false;
 TimestampTz sas_base_last_tick = 0;
 

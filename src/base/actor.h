@@ -9,6 +9,8 @@
 #ifndef SAS_BASE_ACTOR_H
 #define SAS_BASE_ACTOR_H
 
+#include <signal.h>
+
 #include "datatype/timestamp.h"
 
 typedef enum SasActor
@@ -54,6 +56,15 @@ extern bool sas_base_retire;
 extern bool sas_base_leaving;
 
 /*
+ * The worker was asked to end (SIGTERM). A tick that begins now only gives
+ * back what it can, and writes what has ended; sas_base_leaving is set, too.
+ */
+extern volatile sig_atomic_t sas_base_stopping;
+
+/* Is code of users running, which a stop cancels? */
+extern volatile sig_atomic_t sas_base_in_user_code;
+
+/*
  * The last tick was cancelled (pg_cancel_backend), or gave up a lock that a
  * session holds: its work is tried again, and the failure is not counted.
  */
@@ -88,6 +99,9 @@ typedef struct SasActorMethods
 
 	/* How many calls or functions are under way, for sas.workers; may be NULL. */
 	int			(*in_flight) (void);
+
+	/* A worker that is asked to end ticks on until nothing is in flight, for a moment: it gives work back. */
+	bool		gives_back;
 
 	/* Bytes of requests and answers that it holds, likewise; may be NULL. */
 	int64		(*memory) (void);

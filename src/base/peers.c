@@ -9,6 +9,7 @@
 
 #include "access/xact.h"
 #include "base/peers.h"
+#include "miscadmin.h"
 #include "utils/memutils.h"
 
 static const SasPeersMethods *peers_methods = NULL;
@@ -129,11 +130,16 @@ sas_base_peers_begin_user_code(const char *what)
 {
 	if (peers_methods)
 		peers_methods->user_code(what);
+	sas_base_in_user_code = true;
+	/* whoever asks it to end from here on cancels it */
+	if (sas_base_stopping)
+		InterruptPending = QueryCancelPending = true;
 }
 
 void
 sas_base_peers_end_user_code(void)
 {
+	sas_base_in_user_code = false;
 	if (peers_methods)
 		peers_methods->user_code(NULL);
 }

@@ -22,7 +22,7 @@
  */
 extern int	sas_base_peers_live(int64 *ids, int max, int64 *newest);
 
-/* SIGTERM to that worker if it is alive and of this database. */
+/* SIGTERM to that worker if it is alive and of this database: it gives nothing back. */
 extern void sas_base_peers_terminate(int64 worker_id);
 
 /*

@@ -117,12 +117,12 @@ deliver_call_group(SasItemsDone *done, int *n_done)
 		d = &done[(*n_done)++];
 		d->items = c;
 		d->error = c->problem;
-		d->again = d->error == NULL && (was_slow || left_ms < c->window_ms / 2);
+		d->again = d->error == NULL && (was_slow || sas_base_stopping || left_ms < c->window_ms / 2);
 		if (d->again || d->error != NULL || c->up_to == 0)
 			continue;
 		sas_work_invoke_items(c, Max(1, left_ms - Min(250, (int64) c->window_ms / 10)), &invoked);
 		was_slow = sas_base_clock_monotonic_us() - begun > SAS_DELIVER_SLOW_MS * 1000;
-		if (!invoked.ok && deliver_n_group > 1)
+		if (!invoked.ok && (deliver_n_group > 1 || (sas_base_stopping && invoked.sqlstate == ERRCODE_QUERY_CANCELED)))
 			d->again = true;
 		else if (!invoked.ok)
 			d->error = invoked.error;

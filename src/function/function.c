@@ -24,6 +24,8 @@
  *	  still counts, and when its claim is revoked, since its run was cancelled or
  *	  halted.  The supervisor ends the worker of one that ignores the cancel.
  *
+ * A worker that is asked to end cancels its function, which is rolled back,
+ * commits those before it, and gives back all others: nothing is counted.
  * When the worker or the server dies, the second transaction is gone as a
  * whole; the supervisor finds the lease.
  */
@@ -173,6 +175,13 @@ function_evaluate(SasFunctionWork *w, bool in_company)
 		if (interrupted != SAS_INTERRUPTED_NOT)
 			return;
 	}
+	if (sas_base_stopping && !w->invoked.ok && w->invoked.sqlstate == ERRCODE_QUERY_CANCELED)
+	{
+		/* its writes are gone: as if it had not been called */
+		w->verdict = "hand_back";
+		w->started_at = 0;
+		return;
+	}
 	if (!w->invoked.ok && in_company)
 	{
 		w->solo = true;
@@ -205,10 +214,11 @@ function_call(SasFunctionWork *w, bool in_company)
 		sas_base_peers_end_invocation();
 		sas_function_note_time(w->step->function, sas_base_clock_monotonic_us() - begun);
 	}
-	sas_metrics_add(SAS_METRIC_CALL, 0, w->step->workflow_id, w->invoked.ok ? "succeeded" : "failed", 1, (sas_base_clock_monotonic_us() - begun) / 1e6);
 	sas_base_peers_set_unwritten(true);
 	w->arrived_at = sas_base_clock_now();
 	function_evaluate(w, in_company);
+	if (w->started_at != 0)
+		sas_metrics_add(SAS_METRIC_CALL, 0, w->step->workflow_id, w->invoked.ok ? "succeeded" : "failed", 1, (sas_base_clock_monotonic_us() - begun) / 1e6);
 	return sas_function_is_slow(sas_base_clock_monotonic_us() - begun);
 }
 
@@ -257,7 +267,7 @@ function_is_last(void)
 			return false;
 	for (int i = 0; i < function_n_group; i++)
 		left -= function_group[i]->lost || function_group[i]->verdict != NULL;
-	return left == 0 && !sas_base_leaving;
+	return left == 0 && !sas_base_leaving && !sas_base_stopping;
 }
 
 /* What a function of an earlier transaction left is in memory that is gone. */
@@ -294,7 +304,7 @@ function_call_group(void)
 
 		if (!valid[i])
 			w->lost = true;
-		else if (was_slow || left_us < w->step->window_ms * 500)
+		else if (was_slow || sas_base_stopping || left_us < w->step->window_ms * 500)
 			w->verdict = "hand_back";	/* not begun, and half of its window is over: another worker can have it, with a new window */
 		else
 			was_slow = function_call(w, function_n_group > 1 || called++ > 0);
@@ -302,19 +312,12 @@ function_call_group(void)
 	return was_slow;
 }
 
-/*
- * Before a function that goes alone: all else that is claimed is given back,
- * if there are other workers.  It would wait for this function otherwise,
- * for as long as that takes.  False: the extension is gone.
- */
+/* One transaction: gives back what is claimed, but for that one (NULL: all).  False: the extension is gone. */
 static bool
-function_leave_rest(void)
+function_give_back(const SasFunctionWork *alone)
 {
-	SasFunctionWork *alone = function_group[0];
 	ListCell   *lc;
 
-	if (function_n_group > 1 || !function_goes_alone(alone) || Max(sas_base_function_workers, sas_base_function_workers_max) < 2)
-		return true;
 	function_n_group = 0;
 	foreach(lc, function_batches)
 	{
@@ -339,6 +342,23 @@ function_leave_rest(void)
 		sas_store_commit();
 		function_settle_group();
 	}
+	return true;
+}
+
+/*
+ * Before a function that goes alone: all else that is claimed is given back,
+ * if there are other workers.  It would wait for this function otherwise,
+ * for as long as that takes.  False: the extension is gone.
+ */
+static bool
+function_leave_rest(void)
+{
+	SasFunctionWork *alone = function_group[0];
+
+	if (function_n_group > 1 || !function_goes_alone(alone) || Max(sas_base_function_workers, sas_base_function_workers_max) < 2)
+		return true;
+	if (!function_give_back(alone))
+		return false;
 	function_group[0] = alone;
 	function_n_group = 1;
 	return true;
@@ -390,6 +410,17 @@ function_after_abort(void)
 	function_settle_group();
 }
 
+static int
+function_in_flight(void)
+{
+	int			left = 0;
+	ListCell   *lc;
+
+	foreach(lc, function_batches)
+		left += ((SasFunctionBatch *) lfirst(lc))->left;
+	return left;
+}
+
 static SasTick
 function_step_tick(void)
 {
@@ -399,6 +430,11 @@ function_step_tick(void)
 	sas_base_peers_end_invocation();
 	if (function_n_group > 0)
 		function_after_abort();
+	if (sas_base_stopping && function_in_flight() > 0)
+	{
+		next.again = function_give_back(NULL);
+		return next;
+	}
 	if (function_choose() > 0)
 	{
 		function_run_group();
@@ -431,19 +467,9 @@ function_tick(void)
 	return next;
 }
 
-static int
-function_in_flight(void)
-{
-	int			left = 0;
-	ListCell   *lc;
-
-	foreach(lc, function_batches)
-		left += ((SasFunctionBatch *) lfirst(lc))->left;
-	return left;
-}
-
 const SasActorMethods sas_function_methods = {
 	.start = function_start,
 	.tick = function_tick,
 	.in_flight = function_in_flight,
+	.gives_back = true,
 };

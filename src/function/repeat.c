@@ -277,7 +277,13 @@ repeat_call(Task *task)
 		sas_work_invoke_function(iteration.owner, iteration.function, iteration.input, psprintf("/watches/" INT64_FORMAT, task->id.watch_id),
 								 (int64) iteration.timeout_ms, &invoked);
 		sas_base_peers_end_invocation();
-		if (!invoked.ok)
+		if (!invoked.ok && sas_base_stopping && invoked.sqlstate == ERRCODE_QUERY_CANCELED)
+		{
+			/* as if it had not been called */
+			sas_store_release_watches(repeat_node_id, &task->id, 1);
+			hosted = false;
+		}
+		else if (!invoked.ok)
 		{
 			SasWatchFailure failure = {task->id, invoked.error, -1};
 

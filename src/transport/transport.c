@@ -165,6 +165,14 @@ sas_transport_has_large(const SasTransport *t)
 }
 
 bool
+sas_transport_may_have_sent(const void *handle)
+{
+	const SasRequest *r = handle;
+
+	return r->sent || r->begun > 0;
+}
+
+bool
 sas_transport_is_finished(const void *handle)
 {
 	return ((const SasRequest *) handle)->finished;

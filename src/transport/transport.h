@@ -208,6 +208,9 @@ extern bool sas_transport_has_large(const SasTransport *t);
 /* has this call finished? Its reply was not given yet. */
 extern bool sas_transport_is_finished(const void *handle);
 
+/* may bytes of a request of this call have left? Else it can be stopped as if it had not been started. */
+extern bool sas_transport_may_have_sent(const void *handle);
+
 /*
  * Memory of calls with a share. limit: bytes for all of them, 0: none.
  * hold: the owner keeps so many bytes more (or less) for the share.

@@ -65,7 +65,7 @@ sas_worker_launcher_main(Datum arg)
 		long		timeout;
 
 		ResetLatch(MyLatch);
-		if (sas_worker_session_stop)
+		if (sas_base_stopping)
 			proc_exit(1);
 		CHECK_FOR_INTERRUPTS();
 		if (ConfigReloadPending)

@@ -17,6 +17,9 @@
  * a cancel does not mean that the worker is broken. Neither does a lock
  * timeout: a session holds a table, and the tick is tried again until it does
  * not. Such ticks are counted in a metric, and logged once a minute.
+ *
+ * A worker that is asked to end ticks on until it has given back what it holds
+ * and what is under way has ended, for a moment (session.c).
  */
 #include "postgres.h"
 
@@ -85,11 +88,27 @@ loop_leave(SasExit reason)
 	proc_exit(reason == SAS_EXIT_FAILED ? 1 : 0);
 }
 
+static int64 loop_stop_us = 0;	/* it was seen that the worker is asked to end, and it leaves then */
+
+/* How long the worker may still tick; -1: it is not asked to end. */
+static int64
+loop_grace_us(void)
+{
+	int64		now_us;
+
+	if (!sas_base_stopping)
+		return -1;
+	now_us = sas_base_clock_monotonic_us();
+	if (loop_stop_us == 0)
+		loop_stop_us = now_us + (loop_methods->gives_back ? SAS_STOP_GRACE_MS * INT64CONST(1000) : 0);
+	return Max(0, loop_stop_us - now_us);
+}
+
 /* Checked between two ticks, and while waiting. Cancels are blocked then: their ERROR would end the process. */
 static void
 loop_interrupts(void)
 {
-	if (sas_worker_session_stop)
+	if (loop_grace_us() == 0)
 		loop_leave(SAS_EXIT_ORDERLY);
 	CHECK_FOR_INTERRUPTS();
 	if (ConfigReloadPending)
@@ -167,7 +186,7 @@ loop_tick(SasTick *tick)
 
 	MemoryContextSwitchTo(loop_scratch);
 	sas_worker_session_interruptible = true;
-	if (sas_worker_session_stop)
+	if (loop_grace_us() == 0)
 		loop_leave(SAS_EXIT_ORDERLY);
 	sas_worker_turn_begin();
 	PG_TRY();
@@ -218,7 +237,8 @@ loop_set_events(void)
 static bool
 loop_is_woken(uint32 wake_count)
 {
-	return sas_wake_count() != wake_count || InterruptPending || ConfigReloadPending || sas_worker_session_stop;
+	return sas_wake_count() != wake_count || InterruptPending || ConfigReloadPending ||
+		(sas_base_stopping && !sas_base_leaving);
 }
 
 /*
@@ -251,6 +271,8 @@ loop_sleep(int64 wake_in_ms, uint32 wake_count)
 	int			alarms = 0;
 	WaitEvent	event;
 
+	if (sas_base_stopping)
+		wake_in_ms = wake_in_ms < 0 ? loop_grace_us() / 1000 : Min(wake_in_ms, loop_grace_us() / 1000);
 	if (wake_in_ms >= 0)
 		until_us = sas_base_clock_monotonic_us() + Min(wake_in_ms, SLEEP_MAX_MS) * 1000;
 	loop_set_events();
@@ -329,11 +351,13 @@ loop_start(const SasOrders *orders)
 	pgstat_report_activity(STATE_RUNNING, NULL);
 	MemoryContextSwitchTo(lasting);
 	sas_worker_session_interruptible = true;
-	if (sas_worker_session_stop)
+	if (sas_base_stopping)
 		loop_leave(SAS_EXIT_ORDERLY);
 	if (loop_methods->start)
 		loop_methods->start();
 	sas_worker_session_interruptible = false;
+	if (loop_methods->gives_back)
+		sas_worker_session_allow_grace();
 	if (loop_methods->stop)
 		before_shmem_exit(loop_exit, (Datum) 0);
 }

@@ -134,7 +134,7 @@ registry_exit(int code, Datum arg)
 	sas_worker_my_slot->leader = false;
 	sas_worker_my_slot->in_flight = 0;
 	sas_worker_my_slot->memory = 0;
-	if (sas_worker_my_slot->exit == SAS_EXIT_FAILED && sas_worker_session_stop)
+	if (sas_worker_my_slot->exit == SAS_EXIT_FAILED && sas_base_stopping)
 		sas_worker_my_slot->exit = SAS_EXIT_ORDERLY;
 	sas_worker_my_slot->state = SAS_SLOT_EXITED;
 	LWLockRelease(&sas_worker_shmem->lock);

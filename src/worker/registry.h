@@ -55,6 +55,7 @@ typedef struct SasSlot
 	int64		interrupted;	/* the one for which it was interrupted last; 0: none */
 	int64		interrupted_until_us; /* when that should be over, then */
 	bool		unwritten;		/* has replies that it has not written yet */
+	bool		end_now;		/* its next SIGTERM is no planned stop */
 } SasSlot;
 
 typedef struct SasLauncherState

@@ -5,8 +5,18 @@
  * SIGTERM between two ticks ends the process quietly with code 0. Inside a
  * tick it works as in a backend: a long statement or a wait for a lock ends
  * at once, and its transaction is rolled back.
+ *
+ * A worker that gives work back (agent, function) has a moment for that: the
+ * first SIGTERM cancels code of users, and its ticks give back what they hold.
+ * A timer sends the second one, which works as in a backend: no function, lock
+ * or service holds up a shutdown. So does the first one if the supervisor or
+ * a function of this worker sent it, since that is not a planned stop.
  */
 #include "postgres.h"
+
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "access/xact.h"
 #include "catalog/pg_authid.h"
@@ -21,28 +31,74 @@
 #include "store/pins.h"
 #include "worker/registry.h"
 #include "worker/session.h"
+#include "worker/shmem.h"
 
-volatile sig_atomic_t sas_worker_session_stop = false;
 volatile sig_atomic_t sas_worker_session_interruptible = false;
+
+#if defined(_POSIX_TIMERS) && _POSIX_TIMERS > 0
+/* after the first SIGTERM: its work is written by then, or never */
+#define SESSION_END_MS (2 * SAS_STOP_GRACE_MS)
+
+static timer_t session_timer;
+#endif
+static volatile sig_atomic_t session_grace = false;
 
 StaticAssertDecl(sizeof(SasOrders) <= BGW_EXTRALEN, "orders must fit into bgw_extra");
 
+static bool
+session_is_planned(const siginfo_t *info)
+{
+	return session_grace && !sas_base_stopping && info->si_pid != MyProcPid &&
+		!(sas_worker_my_slot != NULL && sas_worker_my_slot->end_now);
+}
+
+/* Cancels code of users only: a tick that is cancelled elsewhere gives nothing back. */
 static void
-session_on_sigterm(SIGNAL_ARGS)
+session_begin_grace(void)
+{
+#if defined(_POSIX_TIMERS) && _POSIX_TIMERS > 0
+	struct itimerspec in = {.it_value = {SESSION_END_MS / 1000, SESSION_END_MS % 1000 * 1000000L}};
+
+	(void) timer_settime(session_timer, 0, &in, NULL);
+#endif
+	if (sas_base_in_user_code)
+		InterruptPending = QueryCancelPending = true;
+}
+
+static void
+session_on_sigterm(int signo, siginfo_t *info, void *context)
 {
 	int			saved_errno = errno;
+	bool		planned = session_is_planned(info);
 
-	sas_worker_session_stop = true;
-	if (sas_worker_session_interruptible)
-		die(postgres_signal_arg);
+	sas_base_stopping = true;
+	if (planned)
+		session_begin_grace();
+	else if (sas_worker_session_interruptible)
+		die(signo);
 	SetLatch(MyLatch);
 	errno = saved_errno;
 }
 
 void
+sas_worker_session_allow_grace(void)
+{
+#if defined(_POSIX_TIMERS) && _POSIX_TIMERS > 0
+	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL,.sigev_signo = SIGTERM};
+
+	session_grace = timer_create(CLOCK_MONOTONIC, &event, &session_timer) == 0;
+#endif
+}
+
+/* pqsignal() does not tell who sent a signal. */
+void
 sas_worker_session_signals(void)
 {
-	pqsignal(SIGTERM, session_on_sigterm);
+	struct sigaction action = {.sa_flags = SA_SIGINFO | SA_RESTART};
+
+	action.sa_sigaction = session_on_sigterm;
+	sigemptyset(&action.sa_mask);
+	sigaction(SIGTERM, &action, NULL);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	BackgroundWorkerUnblockSignals();
 }
@@ -57,9 +113,9 @@ sas_worker_session_open(int slot)
 	if (!sas_worker_registry_attach(slot, orders.worker_id))
 		proc_exit(0);
 	sas_worker_session_interruptible = true;
-	if (!sas_worker_session_stop)
+	if (!sas_base_stopping)
 		BackgroundWorkerInitializeConnectionByOid(orders.dboid, InvalidOid, 0);
-	if (sas_worker_session_stop)
+	if (sas_base_stopping)
 		proc_exit(0);
 	sas_worker_session_interruptible = false;
 	return orders;

@@ -30,11 +30,18 @@ extern void sas_worker_session_configure(const char *application_name);
 extern void sas_worker_session_reload(void);
 
 /*
- * SIGTERM was received. Between ticks it only sets this flag and the latch;
- * while interruptible is set it acts as in any backend, at the next
- * CHECK_FOR_INTERRUPTS().
+ * SIGTERM sets sas_base_stopping and the latch. While interruptible is set it
+ * also acts as in any backend, at the next CHECK_FOR_INTERRUPTS().
  */
-extern volatile sig_atomic_t sas_worker_session_stop;
 extern volatile sig_atomic_t sas_worker_session_interruptible;
+
+/*
+ * From here on the first SIGTERM leaves the process time to give back what it
+ * holds: it cancels code of users, and nothing else.
+ */
+extern void sas_worker_session_allow_grace(void);
+
+/* The time in which work that is under way may end; then the worker leaves. */
+#define SAS_STOP_GRACE_MS 1000
 
 #endif							/* SAS_WORKER_SESSION_H */

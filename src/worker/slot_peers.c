@@ -45,7 +45,10 @@ slot_peers_terminate(int64 worker_id)
 	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
 	slot = sas_worker_registry_find(worker_id);
 	if (slot != NULL && sas_worker_registry_is_alive(slot, MyDatabaseId) && slot->pid != 0)
+	{
+		slot->end_now = true;
 		kill(slot->pid, SIGTERM);
+	}
 	LWLockRelease(&sas_worker_shmem->lock);
 }
 

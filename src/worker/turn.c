@@ -61,7 +61,7 @@ sas_worker_turn_begin(void)
 {
 	if (sas_worker_my_slot == NULL)
 		return;
-	sas_base_leaving = sas_worker_my_slot->dismissed;
+	sas_base_leaving = sas_worker_my_slot->dismissed || sas_base_stopping;
 	sas_worker_my_slot->turn_since_us = sas_base_clock_monotonic_us();
 	enable_timeout_every(turn_stall, GetCurrentTimestamp() + STALL_MS * INT64CONST(1000), STALL_MS);
 }
