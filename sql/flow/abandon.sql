@@ -24,10 +24,10 @@ END $$;
 -- nothing is running any more.
 --
 -- abandon_as: compensate | cancel undo what is done; fail leaves it standing.
--- at_once: what is running is not left to end: its calls are stopped.
+-- at_once: what is running is not left to end: its claims are revoked.
 -- by: rule | parent: a pause may still take it back, see _sas.keep_abandoned; null: for good.
--- Caller: holds the lock of the runs. Writes: ready, step, run, message, abandoned_run. Wakes: the scheduler;
--- agent workers, when calls are stopped. Next: _sas.undo_next, once nothing is running.
+-- Caller: holds the lock of the runs. Writes: ready, step, run, message, abandoned_run. Wakes: the scheduler.
+-- Next: _sas.revoke_claims; _sas.undo_next, once nothing is running.
 CREATE FUNCTION _sas.abandon(run_ids bigint[], fates text[], errors jsonb[], at_once boolean DEFAULT false,
                              by text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -36,7 +36,7 @@ DECLARE
     gone _sas.ready[] := _sas.cancel_ready(run_ids, false);
 BEGIN
     PERFORM _sas.keep_abandoned(run_ids, gone, by = 'parent') WHERE by IS NOT NULL;
-    PERFORM _sas.stop_work(run_ids, false) WHERE at_once;
+    PERFORM _sas.stop_work(run_ids) WHERE at_once;
 
     -- what they waited for until some time is waited for no more
     DELETE FROM _sas.message d USING _sas.step s

@@ -2,66 +2,18 @@
 --
 -- Stop: what takes work out of the hands of those who do it, for runs that an
 -- operator ends. All functions: runs locked by the caller.
-
--- _sas.stop_work(run_ids, everything): what workers hold of these runs counts no more, and calls are stopped
--- at once.
 --
--- A reply that comes all the same is stale. A call may have been carried out, so its outcome is in doubt; the
--- ask of a poll changes nothing. Outside programs are told by their heartbeats, and may end what they do.
--- everything: those are not waited for either, nor is an undo that is on its way.
--- A function may commit at any moment, and then it is done: a tick asks under the lock of its lease, once
--- this is committed.
--- Writes: step, attempt, place, message. Wakes: agent workers, for calls that are to be stopped; the
--- scheduler, for functions.
--- Next: _sas.revoke_functions
-CREATE FUNCTION _sas.stop_work(run_ids bigint[], everything boolean) RETURNS void
+-- The verb writes the run, and leaves a message; the scheduler revokes the claims, when nobody is about to
+-- answer one. One road for functions, calls, polls and tasks; children get messages of their own.
+
+-- _sas.stop_work(run_ids): what workers hold of these runs is revoked once this is committed. A verb writes
+-- the run, never a claim: what is answered meanwhile is done.
+-- Writes: message. Wakes: the scheduler. Next: _sas.revoke_claims
+CREATE FUNCTION _sas.stop_work(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE
-    now timestamptz := _sas.now();
-    changes _sas.step_change[];
-    outside bigint[];
-    calls boolean;
 BEGIN
-    WITH held AS (
-        SELECT s AS step, d.def, l.locked_by, l.worker_id,
-               _sas.make_step_change(
-                   run_id => s.run_id, step_no => s.step_no, element => s.element, from_state => s.state,
-                   to_state => CASE WHEN s.state = 'compensating' THEN s.state
-                                    ELSE 'failed' END,
-                   attempt => s.attempt + 1,
-                   in_doubt => CASE WHEN s.state = 'running' THEN s.in_doubt OR s.asks IS NULL END,
-                   error => _sas.problem_object('cancelled',
-                                                CASE d.kind WHEN 'task' THEN 'its task was taken back'
-                                                    ELSE 'its call was stopped' END,
-                                                'held by ' || l.locked_by, NULL, s.run_id, d.name),
-                   finished_at => now) AS c
-        FROM _sas.step s
-        JOIN _sas.run r ON r.run_id = s.run_id
-        CROSS JOIN LATERAL (SELECT x AS def, x.lane, x.kind, x.name FROM _sas.workflow_step x
-                            WHERE x.version_id = r.version_id AND x.step_no = s.step_no
-                            AND x.undo = (s.state = 'compensating') OFFSET 0) d
-        LEFT JOIN _sas.lease l ON l.lease_id = s.lease_id
-        WHERE s.run_id = ANY ($1) AND s.request_id IS NOT NULL
-          AND NOT _sas.is_function(s.run_id, s.step_no, s.element, d.lane, s.state = 'compensating')
-          AND (everything OR s.state = 'running' AND d.kind <> 'task')),
-    told AS (
-        INSERT INTO _sas.attempt (run_id, step_no, element, attempt, undo, agent_id, worker, status, error,
-                                  started_at, finished_at)
-        SELECT (h.c).run_id, (h.c).step_no, (h.c).element, (h.c).attempt, (h.def).undo, (h.def).lane,
-            h.locked_by, 'cancelled', (h.c).error,
-               coalesce((SELECT p.claimed_at FROM _sas.external_slot p
-                         WHERE p.request_id = (h.step).request_id),
-                        (h.step).complete_by - coalesce((h.def).complete_in, _sas.complete_in())), now
-        FROM held h)
-    SELECT array_agg(h.c), array_agg(DISTINCT (h.step).lease_id) FILTER (WHERE h.worker_id = 0),
-        bool_or((h.def).kind = 'call')
-    INTO changes, outside, calls
-    FROM held h;
-    PERFORM _sas.move_steps(changes);
-    PERFORM _sas.expire_leases(outside) WHERE outside IS NOT NULL;
-    PERFORM _sas.stop_calls() WHERE calls;
     INSERT INTO _sas.message (actor, due_at, run_id, kind)
-    SELECT DISTINCT 's'::"char", now, s.run_id, 'revoke' FROM _sas.step s
+    SELECT DISTINCT 's'::"char", _sas.now(), s.run_id, 'revoke' FROM _sas.step s
     WHERE s.run_id = ANY ($1) AND s.request_id IS NOT NULL;
     PERFORM _sas.wake('{}', true, false, '{}') WHERE FOUND;
 END $$;
@@ -75,33 +27,42 @@ LANGUAGE sql STABLE AS $$
                                AND p.element = $3 AND p.undo = $5 AND p.stage <> 'call')
 $$;
 
--- _sas.held_functions(run_ids): the steps of these runs that function workers hold. answered: one that only
--- waits for its run.
-CREATE FUNCTION _sas.held_functions(run_ids bigint[], OUT step _sas.step, OUT answered boolean)
+-- _sas.revocable_claims(run_ids): what workers hold of these runs although they were halted, or cancelled.
+-- Outside programs are told of a cancel by their heartbeats, and may end what they do; an undo is not stopped
+-- by it. answered: one that only waits for its run.
+CREATE FUNCTION _sas.revocable_claims(run_ids bigint[], OUT step _sas.step, OUT def _sas.workflow_step,
+                                      OUT is_function boolean, OUT answered boolean)
 RETURNS SETOF record
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN QUERY
-    SELECT s, EXISTS (SELECT FROM _sas.answer a WHERE a.run_id = s.run_id AND a.step_no = s.step_no
-                      AND a.element = s.element AND a.request_id = s.request_id)
+    SELECT s, w, f.is_function,
+           EXISTS (SELECT FROM _sas.answer a WHERE a.run_id = s.run_id AND a.step_no = s.step_no
+                   AND a.element = s.element AND a.request_id = s.request_id)
     FROM _sas.run r
     JOIN _sas.step s ON s.run_id = r.run_id AND s.request_id IS NOT NULL
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no
         AND w.undo = (s.state = 'compensating')
+    CROSS JOIN LATERAL (SELECT _sas.is_function(s.run_id, s.step_no, s.element, w.lane, w.undo)
+                        AS is_function OFFSET 0) f
     WHERE r.run_id = ANY ($1)
-      AND _sas.is_function(s.run_id, s.step_no, s.element, w.lane, s.state = 'compensating');
+      AND (r.state = 'stopped'
+           OR r.abandon_as = 'cancel' AND s.state = 'running' AND (w.kind <> 'task' OR f.is_function));
 END $$;
 
--- _sas.revoke_functions(run_ids): what function workers hold of these runs, which were cancelled or halted,
--- counts no more, and is interrupted. A function whose worker has locked its lease is about to commit, and
--- one that is answered waits for its run only: they are asked for again in a moment.
+-- _sas.revoke_claims(run_ids): what workers hold of these runs, which were cancelled or halted, counts no
+-- more, and is stopped. A claim whose lease is locked is about to be answered, and one that is answered waits
+-- for its run only: they are asked for again in a moment.
+--
+-- A reply that comes all the same is stale. A call may have been carried out, so its outcome is in doubt; the
+-- ask of a poll changes nothing, and what a function did is rolled back.
 --   holds   the locks of the runs
 --   locks   the leases that no other transaction holds
---   writes  step, run, message
---   wakes   at commit, the worker that runs such a function: it is cancelled, and its worker ended after a
---           while (base/peers.h); the scheduler, for the undo
+--   writes  step, run, attempt, place, message
+--   wakes   at commit: the worker that runs such a function, which is cancelled, and ended after a while
+--           (base/peers.h); agent workers, which stop such calls; the scheduler, for the undo
 --   next    _sas.undo_next
-CREATE FUNCTION _sas.revoke_functions(run_ids bigint[]) RETURNS void
+CREATE FUNCTION _sas.revoke_claims(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := _sas.now();
@@ -109,39 +70,77 @@ DECLARE
     free bigint[];
     changes _sas.step_change[];
     requests uuid[];
+    outside bigint[];
+    calls boolean;
 BEGIN
-    wanted := ARRAY(SELECT DISTINCT (f.step).lease_id FROM _sas.held_functions($1) f WHERE NOT f.answered);
+    wanted := ARRAY(SELECT DISTINCT (c.step).lease_id FROM _sas.revocable_claims($1) c WHERE NOT c.answered);
     free := ARRAY(SELECT l.lease_id FROM _sas.lease l WHERE l.lease_id = ANY (wanted)
                   FOR UPDATE SKIP LOCKED);
     INSERT INTO _sas.message (actor, due_at, run_id, kind)
-    SELECT DISTINCT 's'::"char", now + interval '10 ms', (f.step).run_id, 'revoke'
-    FROM _sas.held_functions($1) f LEFT JOIN _sas.lease l ON l.lease_id = (f.step).lease_id
-    WHERE f.answered OR NOT l.lease_id = ANY (free);
+    SELECT DISTINCT 's'::"char", now + interval '10 ms', (c.step).run_id, 'revoke'
+    FROM _sas.revocable_claims($1) c LEFT JOIN _sas.lease l ON l.lease_id = (c.step).lease_id
+    WHERE c.answered OR NOT l.lease_id = ANY (free);
 
-    SELECT array_agg(_sas.make_step_change(
-               run_id => s.run_id, step_no => s.step_no, element => s.element, from_state => s.state,
-               to_state => CASE WHEN s.state = 'compensating' THEN 'skipped'
-                                WHEN s.in_doubt OR s.asks IS NOT NULL THEN 'failed'
-                                ELSE 'cancelled' END,
-               error => CASE WHEN s.state = 'compensating' THEN _sas.left_by_halt(s, w.name) END,
-               finished_at => now)),
-           array_agg(s.request_id)
-    INTO changes, requests
-    FROM _sas.held_functions($1) f
-    CROSS JOIN LATERAL (SELECT (f.step).*) s
-    JOIN _sas.run r ON r.run_id = s.run_id
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no
-        AND w.undo = (s.state = 'compensating')
+    SELECT array_agg(_sas.revoked_step(c.step, c.def, c.is_function, l.locked_by, now)),
+           array_agg((c.step).request_id) FILTER (WHERE c.is_function),
+           array_agg(DISTINCT l.lease_id) FILTER (WHERE l.worker_id = 0),
+           bool_or((c.def).kind = 'call' AND NOT c.is_function)
+    INTO changes, requests, outside, calls
+    FROM _sas.revocable_claims($1) c
+    LEFT JOIN _sas.lease l ON l.lease_id = (c.step).lease_id
     -- without a lease: its worker has answered, and that did not count
-    WHERE NOT f.answered AND (s.lease_id = ANY (free)
-                              OR NOT EXISTS (SELECT FROM _sas.lease l WHERE l.lease_id = s.lease_id))
-      AND (r.state = 'stopped' OR r.abandon_as = 'cancel' AND s.state = 'running');
+    WHERE NOT c.answered AND (l.lease_id = ANY (free) OR l.lease_id IS NULL);
     IF changes IS NOT NULL THEN
+        PERFORM _sas.record_revoked(changes);
         PERFORM _sas.move_steps(changes);
-        PERFORM _sas.interrupt_functions(requests);
+        PERFORM _sas.interrupt_functions(requests) WHERE requests IS NOT NULL;
+        PERFORM _sas.stop_calls() WHERE calls;
+        PERFORM _sas.expire_leases(outside) WHERE outside IS NOT NULL;
         PERFORM _sas.free_slots($1);
         PERFORM _sas.close_steps(array_agg(c.run_id)) FROM unnest(changes) c;
     END IF;
+END $$;
+
+-- _sas.revoked_step(s, def, is_function, holder, now): what becomes of a step whose claim is revoked.
+CREATE FUNCTION _sas.revoked_step(s _sas.step, def _sas.workflow_step, is_function boolean, holder text,
+                                  now timestamptz) RETURNS _sas.step_change
+LANGUAGE sql STABLE AS $$
+    SELECT _sas.make_step_change(
+        run_id => s.run_id, step_no => s.step_no, element => s.element, from_state => s.state,
+        to_state => CASE WHEN def.undo THEN 'skipped'
+                         WHEN is_function AND NOT s.in_doubt AND s.asks IS NULL THEN 'cancelled'
+                         ELSE 'failed' END,
+        attempt => CASE WHEN NOT is_function THEN s.attempt + 1 END,
+        in_doubt => CASE WHEN NOT is_function AND NOT def.undo THEN s.in_doubt OR s.asks IS NULL END,
+        error => CASE WHEN def.undo AND is_function THEN _sas.left_by_halt(s, def.name)
+                      WHEN def.undo THEN _sas.problem_object('left-standing',
+                                                             'its run was halted before it was undone',
+                                                             stopped.title, NULL, s.run_id, def.name)
+                      WHEN NOT is_function THEN _sas.problem_object('cancelled', stopped.title,
+                                                                    'held by ' || holder, NULL, s.run_id,
+                                                                    def.name) END,
+        finished_at => now)
+    FROM (SELECT CASE def.kind WHEN 'task' THEN 'its task was taken back'
+                 ELSE 'its call was stopped' END AS title) stopped
+$$;
+
+-- _sas.record_revoked(changes): the attempts that were stopped with these claims, but for functions, of which
+-- nothing is left. Before the steps are moved: their claims tell who held them, and since when.
+CREATE FUNCTION _sas.record_revoked(changes _sas.step_change[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO _sas.attempt (run_id, step_no, element, attempt, undo, agent_id, worker, status, error,
+                              started_at, finished_at)
+    SELECT c.run_id, c.step_no, c.element, c.attempt, w.undo, w.lane, l.locked_by, 'cancelled', c.error,
+           coalesce((SELECT p.claimed_at FROM _sas.external_slot p WHERE p.request_id = s.request_id),
+                    s.complete_by - coalesce(w.complete_in, _sas.complete_in())), c.finished_at
+    FROM unnest(changes) c
+    JOIN _sas.step s ON s.run_id = c.run_id AND s.step_no = c.step_no AND s.element = c.element
+    JOIN _sas.run r ON r.run_id = s.run_id
+    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no
+        AND w.undo = (s.state = 'compensating')
+    LEFT JOIN _sas.lease l ON l.lease_id = s.lease_id
+    WHERE c.attempt IS NOT NULL;
 END $$;
 
 -- _sas.left_by_halt(s, name): the error of a step whose run was halted before it was undone.
@@ -181,7 +180,7 @@ BEGIN
         RETURN;
     END IF;
     PERFORM _sas.cancel_ready(ids, true);
-    PERFORM _sas.stop_work(ids, true);
+    PERFORM _sas.stop_work(ids);
     PERFORM _sas.forget_timers(ids, NULL, NULL);
 
     SELECT array_agg(_sas.make_step_change(
@@ -197,7 +196,7 @@ BEGIN
                finished_at => now))
     INTO changes
     FROM _sas.step s
-    -- what a function worker still holds is for _sas.revoke_functions
+    -- what a worker still holds is for _sas.revoke_claims
     WHERE s.run_id = ANY (ids) AND s.request_id IS NULL
         AND (s.state IN ('waiting', 'ready', 'suspended', 'compensating')
              OR s.state = 'failed' AND s.waiting_kind = 'supervisor');

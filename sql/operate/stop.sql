@@ -71,7 +71,10 @@ BEGIN
               AND w.kind <> 'join'
           WHERE s.run_id = $1 AND NOT (s.element = 0 AND coalesce(w.shape ?| '{each,repeat}', false))
             AND (s.state IN ('succeeded', 'skipped') AND s.completion IS NOT NULL OR s.state = 'failed'
-                 AND (s.in_doubt OR s.asks IS NOT NULL))
+                 AND (s.in_doubt OR s.asks IS NOT NULL)
+                 -- what a worker holds, but for a function: that is rolled back
+                 OR s.state = 'running' AND s.request_id IS NOT NULL
+                 AND (s.in_doubt OR NOT _sas.is_function(s.run_id, s.step_no, s.element, w.lane, false)))
           ORDER BY s.step_no, s.element LIMIT 20) x);
 END $$;
 

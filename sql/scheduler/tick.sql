@@ -35,7 +35,7 @@ BEGIN
         HAVING count(*) > 0;
     PERFORM _sas.halt_now(array_agg(d.run_id), NULL) FROM unnest(taken) d WHERE d.kind = 'halt'
         HAVING count(*) > 0;
-    PERFORM _sas.revoke_functions(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'revoke'
+    PERFORM _sas.revoke_claims(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'revoke'
         HAVING count(*) > 0;
     PERFORM _sas.reverse_runs(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'reverse'
         HAVING count(*) > 0;

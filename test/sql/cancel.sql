@@ -16,6 +16,7 @@ SELECT error FROM sas.runs;
 SELECT run_id FROM sas.submit('order');
 SELECT t.claim('other'), t.answer('a');
 SELECT changed, state, result FROM sas.cancel(2);
+SELECT t.schedule() > 0 AS revoked;
 SELECT * FROM t.show(2);
 SELECT step, attempt, status, error ->> 'title' AS title FROM sas.attempts WHERE run_id = 2 ORDER BY step;
 SELECT t.answer('b');

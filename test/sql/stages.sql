@@ -166,7 +166,7 @@ SELECT t.claim(), t.answer('charge', 'done', '{"request": {"path": "/x"}}', for_
 SELECT t.claim(), t.answer('charge', 'done', for_run => 15) \g /dev/null
 SELECT t.claim();
 SELECT run_id, changed FROM sas.cancel_runs(ARRAY[13, 14, 15]);
-SELECT t.schedule();
+SELECT t.schedule(), t.schedule();
 SELECT t.brief(r) FROM generate_series(13, 15) r;
 SELECT step, run_id, status FROM sas.attempts WHERE run_id > 12 ORDER BY 2;
 SELECT t.answer('charge', 'done', '{"request": {"path": "/x"}}', for_run => 13), t.answer('charge', for_run => 14), t.answer('charge', 'done', '{"response": {}}', for_run => 15);
@@ -184,6 +184,7 @@ SELECT noted FROM t.perform();
 SELECT t.claim();
 SELECT asked FROM t.held WHERE run_id = 16;
 SELECT changed FROM sas.halt(16);
+SELECT t.schedule() > 0 AS revoked;
 SELECT * FROM t.left_over();
 
 -- taken away in the middle: what has begun ends

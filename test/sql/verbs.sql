@@ -201,7 +201,7 @@ SELECT request_id FROM sas.claim('people', 'ann') \gset
 SELECT t.brief(3);
 SELECT changed, state, result FROM sas.halt(3, 'wrong prices');
 SELECT t.brief(3);
--- the function goes on until its claim is revoked
+-- what workers hold goes on until its claims are revoked
 SELECT t.schedule();
 SELECT t.brief(3);
 SELECT t.answer('b'), t.answer('f', output => '{}'), sas.heartbeat(:'request_id'), sas.complete(:'request_id', '{}');
