@@ -8,6 +8,9 @@ import time
 
 from house import Wrong, per, percentile, spread
 
+# what is asked of runs that are submitted beside very many others: the median
+BESIDE_MS = 1000
+
 
 class Large:
     """Rows of bench/run."""
@@ -147,7 +150,7 @@ END $$"""
         self.ratio(f"a transaction held open for {seconds:,} s: at its end against its start", [statistics.median(late)], [statistics.median(start)], "0.7 x; 0.95 x", f"{held * n:,} of {held * n:,}",
                    f"{spread(late)} runs/s against {spread(start)}, {cpu[0]:,.0f} us of CPU each against {cpu[1]:,.0f}; before it {spread(before)}, after it {spread(rates)}; dead rows: {dead}")
 
-    def one_beside(self, bulk, rest, role, send, most_ms):
+    def one_beside(self, bulk, rest, role, send):
         """The time of runs that are submitted one by one while so many of a role wait and are worked off; in milliseconds."""
         self.no_workers()
         try:
@@ -174,15 +177,14 @@ END $$"""
             if result != "success":
                 raise Wrong(f"run {run_id} beside the bulk: {result}")
             took.append((float(at) - sent[int(run_id)]) * 1000)
-        if percentile(took, 0.5) > most_ms:
-            raise Wrong(f"half of the runs beside the bulk took longer than {percentile(took, 0.5):.0f} ms; the bound is {most_ms}")
         return took, f"{len(took)} of {len(sent)}, {bulk:,} of {bulk:,}", f"longest {max(took):.1f} ms; bulk at {self.pace(first, last):,.0f} runs/s"
 
     def mixed(self):
         """Runs of high priority, one by one, while bulk waits and is worked off."""
         bulk = self.size("mixed")
-        took, right, note = self.one_beside(bulk, self.size("urgent"), "postgres", "SELECT run_id FROM sas.submit('single', '{\"n\": 1}', priority => 100)", 1000)
+        took, right, note = self.one_beside(bulk, self.size("urgent"), "postgres", "SELECT run_id FROM sas.submit('single', '{\"n\": 1}', priority => 100)")
         self.row(f"an urgent run while {bulk:,} wait: submit sent -> ended", f"p50 {percentile(took, 0.5):.1f}, p99 {percentile(took, 0.99):.1f} ms", "50; 10 ms (p99)", right, note)
+        self.bound("  half of them within", percentile(took, 0.5), BESIDE_MS, "ms")
 
     def flood(self):
         """Runs of one role, one by one, while very many of another role wait: they come first by turns alone."""
@@ -192,5 +194,6 @@ END $$"""
                 CREATE ROLE bench_flood SUPERUSER;
             END IF;
         END $$""")
-        took, right, note = self.one_beside(bulk, self.size("urgent"), "bench_flood", "SELECT run_id FROM sas.submit('single', '{\"n\": 1}')", 1000)
+        took, right, note = self.one_beside(bulk, self.size("urgent"), "bench_flood", "SELECT run_id FROM sas.submit('single', '{\"n\": 1}')")
         self.row(f"a run beside {bulk:,} of another role: submit sent -> ended", f"p50 {percentile(took, 0.5):.1f}, p99 {percentile(took, 0.99):.1f} ms", "100; 50 ms (p99)", right, note)
+        self.bound("  half of them within", percentile(took, 0.5), BESIDE_MS, "ms")
