@@ -222,6 +222,7 @@ sas_function_deliver_tick(void)
 	int64		claimed_us;
 	uint32		wake_count;
 	uint32		nudges;
+	int			n;
 
 	if (deliver_n_group > 0)
 		deliver_after_abort();
@@ -230,7 +231,11 @@ sas_function_deliver_tick(void)
 		if (deliver_not_before_us > sas_base_clock_monotonic_us())
 			return false;
 		deliver_choose();
+		/* an error in this is not theirs: they are chosen again */
+		n = deliver_n_group;
+		deliver_n_group = 0;
 		sas_work_change_owner(deliver_group[0]->owner);
+		deliver_n_group = n;
 		return deliver_run_group();
 	}
 	if (sas_base_leaving)

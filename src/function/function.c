@@ -370,12 +370,17 @@ function_run_group(void)
 {
 	SasFunctionBatch *next = NULL;
 	int64		begun;
+	int			n;
 	bool		was_slow;
 
 	if (!function_leave_rest())
 		return;
 	begun = sas_base_clock_monotonic_us();
+	/* an error in this is not theirs: they are chosen again */
+	n = function_n_group;
+	function_n_group = 0;
 	sas_work_change_owner(function_group[0]->step->owner);
+	function_n_group = n;
 	if (!sas_store_begin())
 		return;
 	was_slow = function_call_group();

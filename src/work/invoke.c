@@ -18,17 +18,11 @@
 #include "access/xact.h"
 #include "base/context.h"
 #include "base/peers.h"
-#include "catalog/namespace.h"
 #include "catalog/pg_type.h"
-#include "commands/async.h"
-#include "commands/prepare.h"
-#include "commands/sequence.h"
 #include "commands/trigger.h"
 #include "fmgr.h"
 #include "limits/shares.h"
 #include "miscadmin.h"
-#include "storage/lmgr.h"
-#include "storage/lock.h"
 #include "store/pins.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
@@ -43,6 +37,7 @@
 #include "work/failure.h"
 #include "work/invoke.h"
 #include "work/middleware.h"
+#include "work/wipe.h"
 
 static bool
 invoke_is_transient(int sqlstate)
@@ -321,20 +316,6 @@ sas_work_invoke_in_place(Oid role, const char *function, Jsonb *input)
 	return output;
 }
 
-static void
-invoke_wipe_session(void)
-{
-	/* what DISCARD ALL does, but for settings (rolled back) and plans (ours) */
-	StartTransactionCommand();
-	PortalHashTableDeleteAll();
-	DropAllPreparedStatements();
-	Async_UnlistenAll();
-	LockReleaseAll(USER_LOCKMETHOD, true);
-	ResetTempTableNamespace();
-	ResetSequenceCaches();
-	CommitTransactionCommand();
-}
-
 static Oid	invoke_last_owner = InvalidOid;
 
 bool
@@ -347,6 +328,6 @@ void
 sas_work_change_owner(Oid owner)
 {
 	if (sas_work_changes_owner(owner))
-		invoke_wipe_session();
+		sas_work_wipe_session();
 	invoke_last_owner = owner;
 }
