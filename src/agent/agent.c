@@ -51,7 +51,8 @@ static bool agent_careful;		/* the last one did not commit */
 static int	agent_batch = SAS_CLAIM_BATCH; /* the most steps of the next claim */
 static bool agent_wrote_alone;	/* nothing but replies was written in it */
 static bool agent_door_shut;	/* an agent holds so much memory here that it is not asked for */
-static bool agent_door_passed_on; /* others were told since it was shut */
+static bool agent_share_taken;	/* an agent has so many of the slots that it gets no more */
+static bool agent_door_passed_on; /* others were told of one of the two since then */
 static int *agent_lanes;		/* what was asked of the limits for it */
 static int *agent_quantities;
 static int	agent_n_lanes;
@@ -102,13 +103,14 @@ agent_ask_limits(int64 *retry_us)
 	bool		full = free_slots == 0;
 	int			n = 0;
 
-	agent_cut_short = agent_door_shut = false;
+	agent_cut_short = agent_door_shut = agent_share_taken = false;
 	first++;
 	for (int i = 0; i < sas_work_n_agents; i++)
 	{
 		/* each tick begins with another agent, so that a busy one cannot take all slots for ever */
 		SasAgentEntry *e = &sas_work_agents[(first + i) % sas_work_n_agents];
 		int64		again;
+		int			share;
 		int			granted;
 		uint32		wake_count;
 		uint32		nudges;
@@ -141,7 +143,14 @@ agent_ask_limits(int64 *retry_us)
 			agent_door_shut = true;
 			continue;
 		}
-		granted = sas_limits_ask(e->stored->agent_id, &e->limits, Min(free_slots, batch), false, &again);
+		share = sas_agent_flights_share(e, free_slots);
+		if (share == 0)
+		{
+			/* the end of a flight makes this worker scan again */
+			agent_share_taken = true;
+			continue;
+		}
+		granted = sas_limits_ask(e->stored->agent_id, &e->limits, Min(share, batch), false, &again);
 		if (again != 0)
 			e->ask_again_us = again;
 		e->refused = granted == 0;
@@ -380,9 +389,9 @@ agent_tick(void)
 		next.wake_in_ms = sas_agent_flights_wake_in_ms();
 		return next;
 	}
-	if (agent_door_shut && !agent_door_passed_on)
+	if ((agent_door_shut || agent_share_taken) && !agent_door_passed_on)
 		agent_pass_on();
-	agent_door_passed_on = agent_door_shut;
+	agent_door_passed_on = agent_door_shut || agent_share_taken;
 	next.again |= agent_do_large();
 	next.again |= sas_stream_tick();
 	next.again |= sas_agent_flights_more();

@@ -100,6 +100,7 @@ sas_agent_flight_end(SasFlight *flight, bool dropped)
 	pairingheap_remove(sas_agent_flights.by_time, &flight->heap);
 	dlist_delete(&flight->node);
 	sas_agent_flights.n--;
+	flight->memory->calls--;
 	sas_agent_outbox_leave(flight->lease, dropped);
 	sas_transport_hold(sas_agent_flights.transport, flight->memory, -(ptrdiff_t) flight->held);
 	if (sas_agent_flights.current == flight)

@@ -88,6 +88,12 @@ sas_agent_flights_may_claim(const SasAgentEntry *agent)
 	return sas_transport_has_room(sas_agent_flights.transport, agent->memory, 0);
 }
 
+int
+sas_agent_flights_share(const SasAgentEntry *agent, int free_slots)
+{
+	return Max(0, 3 * free_slots + 1 - agent->memory->calls) / 4;
+}
+
 bool
 sas_agent_flights_more(void)
 {
@@ -261,6 +267,7 @@ flights_create(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed_us, 
 	sas_work_flight_fill(flight, claimed, agent->stored);
 	dlist_push_tail(&sas_agent_flights.all, &flight->node);
 	sas_agent_flights.n++;
+	flight->memory->calls++;
 	pairingheap_add(sas_agent_flights.by_time, &flight->heap);
 	MemoryContextSwitchTo(old);
 	return flight;

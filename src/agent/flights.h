@@ -33,6 +33,13 @@ extern bool sas_agent_flights_starved(void); /* answers are read on when there i
 extern bool sas_agent_flights_may_claim(const SasAgentEntry *agent);
 
 /*
+ * How many calls of this agent may begin beside the others: what one agent
+ * has in flight may be three times as much as what is left.  So agents whose
+ * services do not answer never take all slots.
+ */
+extern int	sas_agent_flights_share(const SasAgentEntry *agent, int free_slots);
+
+/*
  * May claims of these flights have been taken away? Asked before the
  * transaction in which sas_agent_flights_find_lost looks them up; when that
  * has committed, sas_agent_flights_stop_lost stops those calls and reports

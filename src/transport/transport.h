@@ -47,6 +47,7 @@ typedef struct SasTransport SasTransport;
 typedef struct SasTransportShare
 {
 	size_t		bytes;
+	int			calls;			/* that its agent worker has claimed; kept by the caller */
 } SasTransportShare;
 
 /*

@@ -51,7 +51,7 @@ define_call('places', 'six', script => [ { gate => 1 } ]);
 submit_many('places', 30);
 $service->wait_for_requests('places', 6);
 is($node->safe_psql('postgres', q{SELECT string_agg(in_flight::text, ' ' ORDER BY in_flight) FROM sas.workers WHERE actor = 'agent'}),
-	'2 4', 'two workers share the places of one agent');
+	'3 3', 'two workers share the places of one agent');
 is($node->safe_psql('postgres', q{SELECT in_flight || ' of ' || max_in_flight || ', ' || waiting || ' wait' FROM sas.agents WHERE name = 'six'}),
 	'6 of 6, 24 wait', 'sas.agents shows how many are taken and how many wait');
 let_time_pass();
