@@ -6,7 +6,8 @@
 -- _sas.claim_calls(...): for an agent worker: claims and says what to send.
 --
 -- request is {method, path, query, headers, body | form | text, timeout}; when its templates could not be
--- filled in, problem says why and request is null. policy is {retry, expect} of the step.
+-- filled in, problem says why, and whether that may pass; request is null. policy is {retry, expect} of the
+-- step.
 -- Of a poll whose call has succeeded it is the ask, which bears no key and is expected to be 2xx.
 --   holds   nothing; no run is locked, and a ready row that another session has locked is passed by
 --   writes  ready, lease, step, run (_sas.claim_ready)
@@ -41,7 +42,9 @@ BEGIN
                 c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000, r.trace,
                    _sas.step_key(r.trace, w.name, c.element, c.undo), NULL::jsonb,
                        jsonb_strip_nulls(jsonb_build_object('retry', w.retry)),
-                       jsonb_build_object('path', 'template', 'what', SQLERRM), v.workflow_id
+                       -- memory, or a lock, that the server lacks now is not the step's fault
+                       jsonb_build_object('path', 'template', 'what', SQLERRM,
+                                          'transient', SQLSTATE = '53200'), v.workflow_id
             FROM _sas.run r JOIN _sas.workflow_version v USING (version_id)
             JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no
                 AND w.undo = c.undo WHERE r.run_id = c.run_id;

@@ -43,7 +43,7 @@ BEGIN
             LEFT JOIN _sas.task t ON t.run_id = c.run_id AND t.step_no = c.step_no AND t.element = c.element
                 AND t.undo = c.undo
             WHERE v.run_id = c.run_id;
-        EXCEPTION WHEN program_limit_exceeded OR internal_error OR out_of_memory THEN
+        EXCEPTION WHEN program_limit_exceeded OR internal_error THEN
             RETURN QUERY
             SELECT c.run_id, c.step_no, c.element, c.undo, c.lane, c.request_id, c.complete_in, w.name,
                 NULL::text, NULL::jsonb, _sas.no_input(c.run_id, w.name, 'template', SQLERRM), NULL::jsonb

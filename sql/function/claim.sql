@@ -31,6 +31,9 @@ DECLARE
     c _sas.claimed;
 BEGIN
     batch := _sas.claim_ready(ARRAY[lane], ARRAY[quantity], boot, worker_id, locked_by, urgent);
+    IF batch.claimed IS NULL THEN
+        RETURN;
+    END IF;
     BEGIN
         RETURN QUERY SELECT * FROM _sas.functions_wanted(batch.lease_id, batch.claimed);
         RETURN;
@@ -45,7 +48,9 @@ BEGIN
             SELECT batch.lease_id, r.owner::oid, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt,
                 c.alone, c.request_id,
                    extract(epoch FROM c.complete_in)::float8 * 1000, coalesce(w.function, ''), NULL::jsonb,
-                       jsonb_build_object('path', 'template', 'what', SQLERRM), w.retry, false, v.workflow_id
+                       -- memory, or a lock, that the server lacks now is not the step's fault
+                       jsonb_build_object('path', 'template', 'what', SQLERRM,
+                                          'transient', SQLSTATE = '53200'), w.retry, false, v.workflow_id
             FROM _sas.run r JOIN _sas.workflow_version v USING (version_id)
             JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no
                 AND w.undo = c.undo WHERE r.run_id = c.run_id;

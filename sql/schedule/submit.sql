@@ -78,7 +78,9 @@ EXCEPTION WHEN OTHERS THEN
     -- its key is taken: the instant had its run, with another input
     RETURN QUERY SELECT keys[1], NULL::bigint,
         CASE WHEN SQLSTATE = '23505' THEN 'skipped'
-             WHEN left(SQLSTATE, 2) = '40' OR SQLSTATE = '55P03' THEN 'later' ELSE 'failed' END,
+             -- what the server lacks now; not what the owner has used up (53400)
+             WHEN left(SQLSTATE, 2) = '40' OR SQLSTATE IN ('55P03', '53100', '53200', '53300')
+             THEN 'later' ELSE 'failed' END,
         _sas.problem_object('schedule', SQLERRM, nullif(place, ''), NULL, NULL, NULL);
 END $$;
 

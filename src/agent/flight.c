@@ -15,6 +15,7 @@
 #include "utils/memutils.h"
 #include "wake/wakeup.h"
 #include "work/failure.h"
+#include "work/json.h"
 #include "work/outcome.h"
 
 static void
@@ -282,6 +283,8 @@ sas_agent_flight_compose(SasFlight *flight, SasClaimedCall *claimed, SasAgentEnt
 		flight->attempts++;
 		flight->started_at = sas_base_clock_now();
 		sas_work_verdict_of_request(&verdict, flight, "could not build the request", why);
+		if (claimed->problem != NULL && sas_work_json_bool(claimed->problem, "transient", false))
+			verdict.reply = "transient";
 		(void) sas_agent_flight_report(flight, &verdict, 0);
 		return;
 	}

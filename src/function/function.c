@@ -45,6 +45,7 @@
 #include "wake/wakeup.h"
 #include "work/failure.h"
 #include "work/invoke.h"
+#include "work/json.h"
 #include "work/late.h"
 #include "work/request.h"
 #include "work/verdict.h"
@@ -205,6 +206,7 @@ function_call(SasFunctionWork *w, bool in_company)
 	{
 		memset(&w->invoked, 0, sizeof(w->invoked));
 		w->invoked.error = sas_work_verdict_no_input(w->step);
+		w->invoked.transient = sas_work_json_bool(w->step->problem, "transient", false);
 		in_company = false;
 	}
 	else

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: PostgreSQL
+#
+# Memory, or room in the lock table, that the server lacks for a while fails no step for good, whatever is being
+# made when it is lacking.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+use SasTest;
+use SasService;
+use Test::More;
+
+my $node = new_node('main');
+my $service = SasService->new;
+
+# what makes the requests and inputs lacks memory while table lacking has a row
+$node->safe_psql('postgres', q{
+	CREATE TABLE lacking (what text);
+	CREATE SEQUENCE lacked;
+	CREATE FUNCTION lack() RETURNS void LANGUAGE plpgsql AS $$
+	BEGIN
+		IF EXISTS (SELECT FROM public.lacking) THEN
+			PERFORM nextval('public.lacked');
+			RAISE out_of_memory USING MESSAGE = 'out of shared memory';
+		END IF;
+	END $$;
+	ALTER FUNCTION _sas.calls_wanted RENAME TO calls_wanted_then;
+	CREATE FUNCTION _sas.calls_wanted(under_lease bigint, claimed _sas.claimed[], plain boolean)
+	RETURNS TABLE (lease_id bigint, agent_id int, run_id bigint, step_no int, element int, step text, undo boolean, attempt int,
+		request_id uuid, window_ms float8, trace uuid, idempotency_key text, request jsonb, policy jsonb, problem jsonb, workflow_id int)
+	LANGUAGE plpgsql AS $$
+	BEGIN
+		PERFORM public.lack();
+		RETURN QUERY SELECT * FROM _sas.calls_wanted_then(under_lease, claimed, plain);
+	END $$;
+	ALTER FUNCTION _sas.functions_wanted RENAME TO functions_wanted_then;
+	CREATE FUNCTION _sas.functions_wanted(under_lease bigint, claimed _sas.claimed[])
+	RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element int, step text, undo boolean, attempt int,
+		alone boolean, request_id uuid, window_ms float8, function text, input jsonb, problem jsonb, retry jsonb, judges boolean, workflow_id int)
+	LANGUAGE plpgsql AS $$
+	BEGIN
+		PERFORM public.lack();
+		RETURN QUERY SELECT * FROM _sas.functions_wanted_then(under_lease, claimed);
+	END $$;
+	CREATE FUNCTION work(input jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT input';
+});
+make_agent($node, 'remote', $service);
+my %recovery = (recovery => { initial => '100 ms', max => '100 ms', max_failures => 1000 });
+define($node, 'call', { steps => { it => { agent => 'remote', call => { path => '/x' } } }, %recovery });
+define($node, 'function', { steps => { it => { function => 'public.work', retry => { max_attempts => 1 } } }, %recovery });
+
+$node->safe_psql('postgres', "INSERT INTO lacking VALUES ('memory')");
+my %run = map { $_ => submit($node, $_, {}) } qw(call function);
+foreach my $what (sort keys %run)
+{
+	ok(wait_for($node, "SELECT max(failure_count) > 1 FROM sas.steps WHERE run_id = $run{$what}"), "$what: each window fails for a while");
+	like($node->safe_psql('postgres', "SELECT error ->> 'detail' FROM sas.attempts WHERE run_id = $run{$what} LIMIT 1"),
+		qr/out of shared memory/, "$what: the attempt says what was lacking");
+	is($node->safe_psql('postgres', "SELECT state FROM sas.runs WHERE run_id = $run{$what}"), 'running', "$what: the run is not over");
+}
+$node->safe_psql('postgres', 'DELETE FROM lacking');
+is(run_of($node, $run{$_})->{result}, 'success', "$_: the run goes on when there is memory again") foreach sort keys %run;
+
+done_testing();
