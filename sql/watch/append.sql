@@ -48,7 +48,7 @@ END $$;
 --   cursors  null: what the definition makes of the items, or as it was; digests  null: as it was
 -- answer: ok; cut (items behind the last one that yields a cursor were not taken: the host is to begin
 -- again, at the cursor); stop (taken likewise, but the host is to end it and give it back); fenced (not
--- taken). room: how many more may come.
+-- taken); locked (not taken yet: another transaction holds the task). room: how many more may come.
 --   locks   the rows of these tasks in watch_flow, if the node hosts them (_sas.fence)
 --   writes  watch_batch, watch_flow, watch_work
 --   wakes   a function worker; next _sas.claim_items
@@ -58,19 +58,19 @@ RETURNS TABLE (watch_id bigint, epoch bigint, answer text, room int)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    ok boolean[] := _sas.fence($1, $2, $3);
+    fenced text[] := _sas.fence($1, $2, $3);
     cut_off bigint[];
     changed bigint;
 BEGIN
     WITH come AS (
         SELECT u.id, part.items, part.cursor, part.cut, CASE WHEN NOT part.cut THEN u.digest END AS digest,
                jsonb_array_length(part.items) AS quantity, pg_column_size(part.items) AS bytes
-        FROM unnest($2, $4, $5, $6, ok) AS u (id, items, cursor, digest, ok)
+        FROM unnest($2, $4, $5, $6, fenced) AS u (id, items, cursor, digest, fence)
         JOIN _sas.watch w ON w.watch_id = u.id
         JOIN _sas.watcher d USING (watcher_id)
         JOIN _sas.watch_flow old ON old.watch_id = u.id
         CROSS JOIN LATERAL _sas.take_in(d, w, old.cursor, u.items, u.cursor) part
-        WHERE u.ok),
+        WHERE u.fence = 'mine'),
     put AS (
         INSERT INTO _sas.watch_batch (watch_id, batch_no, items, quantity, bytes)
         SELECT c.id, nextval('_sas.watch_batch_seq'), c.items, c.quantity, c.bytes FROM come c
@@ -95,10 +95,11 @@ BEGIN
     END IF;
     RETURN QUERY
     SELECT u.id, u.epoch,
-           CASE WHEN NOT u.ok THEN 'fenced' WHEN w.state <> 'processing' OR w.moving THEN 'stop'
+           CASE WHEN u.fence = 'gone' THEN 'fenced' WHEN u.fence = 'locked' THEN 'locked'
+                WHEN w.state <> 'processing' OR w.moving THEN 'stop'
                 WHEN u.id = ANY (cut_off) THEN 'cut' ELSE 'ok' END,
-           CASE WHEN u.ok THEN _sas.room_of(f, g) ELSE 0 END
-    FROM unnest($2, $3, ok) WITH ORDINALITY AS u (id, epoch, ok, n)
+           CASE WHEN u.fence = 'mine' THEN _sas.room_of(f, g) ELSE 0 END
+    FROM unnest($2, $3, fenced) WITH ORDINALITY AS u (id, epoch, fence, n)
     LEFT JOIN _sas.watch w ON w.watch_id = u.id
     LEFT JOIN _sas.watch_flow f ON f.watch_id = u.id
     LEFT JOIN _sas.watch_done g ON g.watch_id = u.id

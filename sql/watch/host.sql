@@ -222,15 +222,28 @@ BEGIN
 END $$;
 
 -- _sas.fence(node_id, ids, epochs): which of these this node may write for; their rows in _sas.watch_flow are
--- locked, as whoever takes the task away locks them. Answers by position.
-CREATE FUNCTION _sas.fence(for_node bigint, ids bigint[], epochs bigint[]) RETURNS boolean[]
+-- locked, as whoever takes the task away locks them. Nothing is waited for. Answers by position: mine;
+-- locked: another transaction holds the row, and the node asks again in a moment; gone.
+CREATE FUNCTION _sas.fence(for_node bigint, ids bigint[], epochs bigint[]) RETURNS text[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    locked bigint[];
+BEGIN
+    SELECT coalesce(array_agg(l.watch_id), '{}') INTO locked
+    FROM (SELECT f.watch_id FROM _sas.watch_flow f WHERE f.watch_id = ANY (ids)
+          ORDER BY f.watch_id FOR NO KEY UPDATE SKIP LOCKED) l;
+    -- a statement of its own: it sees who came before
+    RETURN (SELECT array_agg(CASE WHEN NOT EXISTS (SELECT FROM _sas.watch_held h WHERE h.watch_id = u.id
+                                                   AND h.node_id = for_node AND h.epoch = u.epoch) THEN 'gone'
+                                  WHEN u.id = ANY (locked) THEN 'mine' ELSE 'locked' END ORDER BY u.n)
+            FROM unnest(ids, epochs) WITH ORDINALITY AS u (id, epoch, n));
+END $$;
+
+-- _sas.await_flow(id): for a session that writes for a task: waits for the host that writes for it now.
+CREATE FUNCTION _sas.await_flow(id bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM FROM _sas.watch_flow f WHERE f.watch_id = ANY (ids) ORDER BY f.watch_id FOR NO KEY UPDATE;
-    -- a statement of its own: it sees who came before
-    RETURN (SELECT array_agg(EXISTS (SELECT FROM _sas.watch_held h WHERE h.watch_id = u.id
-                                     AND h.node_id = for_node AND h.epoch = u.epoch) ORDER BY u.n)
-            FROM unnest(ids, epochs) WITH ORDINALITY AS u (id, epoch, n));
+    PERFORM FROM _sas.watch_flow f WHERE f.watch_id = id FOR NO KEY UPDATE;
 END $$;
 
 -- _sas.watch_requests(node_id, watch_ids, epochs): what to do now for tasks that the node hosts: with the
@@ -256,7 +269,8 @@ END $$;
 -- _sas.fail_watches(node_id, watch_ids, epochs, errors, at_least_ms): tasks have ended with an error, or,
 -- where it is null, in good order: that counts only when it was at once. A quiet time (reset_after) makes up
 -- for earlier failures.
--- answer: retry after pause_ms; failed (given up: nothing more is asked of the host); stop; fenced.
+-- answer: retry after pause_ms; failed (given up: nothing more is asked of the host); stop; fenced; locked
+-- (not counted: it is to be said again).
 CREATE FUNCTION _sas.fail_watches(node_id bigint, watch_ids bigint[], epochs bigint[], errors jsonb[],
                                   at_least_ms float8[])
 RETURNS TABLE (watch_id bigint, epoch bigint, answer text, pause_ms float8)
@@ -264,7 +278,7 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     now timestamptz := _sas.now();
-    ok boolean[] := _sas.fence($1, $2, $3);
+    fenced text[] := _sas.fence($1, $2, $3);
     gone bigint[];
 BEGIN
     WITH told AS (
@@ -276,10 +290,10 @@ BEGIN
                CASE WHEN f.retry_at IS NULL OR f.last_error_at <= w.resumed_at
                    OR now - f.retry_at >= (d.retry ->> 'reset_after')::interval THEN 0
                    ELSE f.failures END AS before
-        FROM unnest($2, $4, $5, ok) AS u (id, error, at_least, ok)
+        FROM unnest($2, $4, $5, fenced) AS u (id, error, at_least, fence)
         JOIN _sas.watch w ON w.watch_id = u.id JOIN _sas.watcher d USING (watcher_id)
             JOIN _sas.watch_flow f ON f.watch_id = u.id
-        WHERE u.ok),
+        WHERE u.fence = 'mine'),
     counted AS (
         SELECT t.*, t.before + (t.error IS NOT NULL)::int AS failures, t.error IS NOT NULL
             AND t.before + 1 >= (t.retry ->> 'max_failures')::int AS given_up FROM told t)
@@ -293,14 +307,17 @@ BEGIN
 
     -- the host is rid of what is given up
     WITH x AS (
-        DELETE FROM _sas.watch_held h USING unnest($2, ok) AS u (id, ok), _sas.watch_flow f
-        WHERE u.ok AND h.watch_id = u.id AND f.watch_id = u.id AND f.given_up_at = now RETURNING h.watch_id)
+        DELETE FROM _sas.watch_held h USING unnest($2, fenced) AS u (id, fence), _sas.watch_flow f
+        WHERE u.fence = 'mine' AND h.watch_id = u.id AND f.watch_id = u.id AND f.given_up_at = now
+        RETURNING h.watch_id)
     SELECT array_agg(x.watch_id) INTO gone FROM x;
     RETURN QUERY
-    SELECT u.id, u.epoch, CASE WHEN NOT u.ok THEN 'fenced' WHEN u.id = ANY (gone) THEN 'failed'
+    SELECT u.id, u.epoch, CASE WHEN u.fence = 'gone' THEN 'fenced' WHEN u.fence = 'locked' THEN 'locked'
+        WHEN u.id = ANY (gone) THEN 'failed'
         WHEN w.state <> 'processing' OR w.moving THEN 'stop' ELSE 'retry' END,
-           CASE WHEN u.ok THEN greatest(0, extract(epoch FROM f.retry_at - now)::float8 * 1000) ELSE 0 END
-    FROM unnest($2, $3, ok) WITH ORDINALITY AS u (id, epoch, ok, n)
+           CASE WHEN u.fence = 'mine' THEN greatest(0, extract(epoch FROM f.retry_at - now)::float8 * 1000)
+               ELSE 0 END
+    FROM unnest($2, $3, fenced) WITH ORDINALITY AS u (id, epoch, fence, n)
     LEFT JOIN _sas.watch w ON w.watch_id = u.id LEFT JOIN _sas.watch_flow f ON f.watch_id = u.id
     ORDER BY u.n;
     PERFORM _sas.gone_from_host($1, gone) WHERE gone IS NOT NULL;
@@ -363,24 +380,25 @@ BEGIN
 END $$;
 
 -- _sas.give_back_watches(node_id, watch_ids, epochs): the node hosts these no more. What becomes of them
--- follows from why.
-CREATE FUNCTION _sas.give_back_watches(node_id bigint, watch_ids bigint[], epochs bigint[]) RETURNS void
+-- follows from why. Returns those that it still hosts, since another transaction holds their row.
+CREATE FUNCTION _sas.give_back_watches(node_id bigint, watch_ids bigint[], epochs bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    ok boolean[] := _sas.fence($1, $2, $3);
-    ids bigint[] := ARRAY(SELECT u.id FROM unnest($2, ok) AS u (id, ok) WHERE u.ok);
+    fenced text[] := _sas.fence($1, $2, $3);
+    ids bigint[] := ARRAY(SELECT u.id FROM unnest($2, fenced) AS u (id, fence) WHERE u.fence = 'mine');
 BEGIN
     IF cardinality(ids) > 0 THEN
         DELETE FROM _sas.watch_held h WHERE h.watch_id = ANY (ids);
         PERFORM _sas.gone_from_host($1, ids);
     END IF;
+    RETURN ARRAY(SELECT u.id FROM unnest($2, fenced) AS u (id, fence) WHERE u.fence = 'locked');
 END $$;
 
 -- _sas.make_way(node_id, watch_id): the function of this task took long. If another function worker has room,
--- all other tasks of this one go there, and for a minute it takes no more than what nobody else does. Returns
--- whether they went.
-CREATE FUNCTION _sas.make_way(node_id bigint, watch_id bigint) RETURNS boolean
+-- all other tasks of this one go there but those whose row another transaction holds, and for a minute it
+-- takes no more than what nobody else does. Returns those that went.
+CREATE FUNCTION _sas.make_way(node_id bigint, watch_id bigint) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -389,15 +407,22 @@ BEGIN
     IF NOT EXISTS (SELECT FROM _sas.node n WHERE n.kind = 'function' AND n.ended_at IS NULL
                    AND n.node_id <> $1 AND (n.busy_until IS NULL OR n.busy_until <= _sas.now())
                    AND n.capacity > (SELECT count(*) FROM _sas.watch_held h WHERE h.node_id = n.node_id)) THEN
-        RETURN false;
+        RETURN '{}';
+    END IF;
+    PERFORM FROM _sas.node n WHERE n.node_id = $1 FOR NO KEY UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN '{}';
     END IF;
     UPDATE _sas.node n SET busy_until = _sas.now() + interval '1 min' WHERE n.node_id = $1;
-    SELECT array_agg(h.watch_id) INTO ids FROM _sas.watch_held h WHERE h.node_id = $1 AND h.watch_id <> $2;
-    PERFORM FROM _sas.watch_flow f WHERE f.watch_id = ANY (ids) ORDER BY f.watch_id FOR NO KEY UPDATE;
+    SELECT array_agg(l.watch_id) INTO ids
+    FROM (SELECT f.watch_id FROM _sas.watch_flow f
+          WHERE f.watch_id IN (SELECT h.watch_id FROM _sas.watch_held h
+                               WHERE h.node_id = $1 AND h.watch_id <> $2)
+          ORDER BY f.watch_id FOR NO KEY UPDATE SKIP LOCKED) l;
     -- what went elsewhere before it was locked stays there
     WITH freed AS (
         DELETE FROM _sas.watch_held h WHERE h.watch_id = ANY (ids) AND h.node_id = $1 RETURNING h.watch_id)
     SELECT array_agg(f.watch_id) INTO ids FROM freed f;
     PERFORM _sas.gone_from_host($1, ids) WHERE ids IS NOT NULL;
-    RETURN true;
+    RETURN coalesce(ids, '{}');
 END $$;

@@ -194,10 +194,21 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.hold_items(watch_ids, request_ids): which of these claims still hold, with their rows locked: asked
--- before the target is written to. One of held, lost, and locked: another worker's look for due inboxes may
--- lock a row that was claimed a moment ago, until it commits. Nothing is waited for: the worker asks again.
-CREATE FUNCTION _sas.hold_items(watch_ids bigint[], request_ids uuid[]) RETURNS text[]
+-- _sas.valid_items(watch_ids, request_ids): which of these claims are valid: asked before the target is
+-- written to. Nothing is locked: whether one is valid to the end is asked when it is written what was done.
+CREATE FUNCTION _sas.valid_items(watch_ids bigint[], request_ids uuid[]) RETURNS boolean[]
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN (SELECT array_agg(coalesce(d.request_id = u.request_id AND d.claimed_until > _sas.now(), false)
+                             ORDER BY u.n)
+            FROM unnest(watch_ids, request_ids) WITH ORDINALITY AS u (id, request_id, n)
+            LEFT JOIN _sas.watch_done d ON d.watch_id = u.id);
+END $$;
+
+-- _sas.lock_items(watch_ids, request_ids): locks the rows of these claims. One of held, lost, and locked:
+-- another worker's look for due inboxes may lock a row that is claimed, until it commits. Nothing is waited
+-- for.
+CREATE FUNCTION _sas.lock_items(watch_ids bigint[], request_ids uuid[]) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
     locked bigint[];
@@ -213,7 +224,28 @@ BEGIN
             LEFT JOIN _sas.watch_done d ON d.watch_id = u.id);
 END $$;
 
--- _sas.finish_items(watch_ids, up_tos, errors, again): what was done under these claims, which hold and are
+-- _sas.write_items(watch_ids, request_ids, up_tos, errors, again, worked): what was done under these claims,
+-- as far as they are valid; the rest as in _sas.finish_items. worked: a target was written to, in this
+-- transaction. Answers by position, as _sas.lock_items. Where one that worked is not held nothing is written:
+-- the caller undoes what the targets got.
+--   locks   the rows in watch_done that no other transaction holds
+--   next    _sas.finish_items
+CREATE FUNCTION _sas.write_items(watch_ids bigint[], request_ids uuid[], up_tos bigint[], errors jsonb[],
+                                 again boolean[], worked boolean[]) RETURNS text[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    claims text[] := _sas.lock_items(watch_ids, request_ids);
+BEGIN
+    IF NOT EXISTS (SELECT FROM unnest(claims, worked) AS u (claim, worked)
+                   WHERE u.worked AND u.claim <> 'held') THEN
+        PERFORM _sas.finish_items(array_agg(u.id), array_agg(u.up_to), array_agg(u.error), array_agg(u.again))
+        FROM unnest(claims, watch_ids, up_tos, errors, again) AS u (claim, id, up_to, error, again)
+        WHERE u.claim = 'held' HAVING count(*) > 0;
+    END IF;
+    RETURN claims;
+END $$;
+
+-- _sas.finish_items(watch_ids, up_tos, errors, again): what was done under these claims, which are valid and
 -- locked, in the transaction of what was written. errors: null when it is done; else it is tried again after
 -- a pause, or given up.
 -- again: given back, and nothing counted; alone from then on.
@@ -367,24 +399,29 @@ BEGIN
 END $$;
 
 -- _sas.note_invocation(node_id, watch_id, epoch): the function is called next, if the node hosts the task.
-CREATE FUNCTION _sas.note_invocation(node_id bigint, watch_id bigint, epoch bigint) RETURNS void
+-- Returns what _sas.fence says: where that is locked, nothing is noted, and the function is not to be called.
+CREATE FUNCTION _sas.note_invocation(node_id bigint, watch_id bigint, epoch bigint) RETURNS text
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
+DECLARE
+    fence text := (_sas.fence(node_id, ARRAY[watch_id], ARRAY[epoch]))[1];
 BEGIN
-    IF (_sas.fence(node_id, ARRAY[watch_id], ARRAY[epoch]))[1] THEN
+    IF fence = 'mine' THEN
         UPDATE _sas.watch_flow f SET called_at = _sas.now() WHERE f.watch_id = $2;
     END IF;
+    RETURN fence;
 END $$;
 
 -- _sas.end_invocation(node_id, watch_id, epoch, cursor): the function has returned the next cursor; null: it
--- stays.
--- Raises when the task is with another node by now, so that what the function wrote is not kept.
-CREATE FUNCTION _sas.end_invocation(node_id bigint, watch_id bigint, epoch bigint, cursor jsonb) RETURNS void
+-- stays. Returns what _sas.fence says: unless that is mine, what the function wrote is not to be kept.
+CREATE FUNCTION _sas.end_invocation(node_id bigint, watch_id bigint, epoch bigint, cursor jsonb) RETURNS text
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
+DECLARE
+    fence text := (_sas.fence(node_id, ARRAY[watch_id], ARRAY[epoch]))[1];
 BEGIN
-    IF NOT (_sas.fence(node_id, ARRAY[watch_id], ARRAY[epoch]))[1] THEN
-        RAISE EXCEPTION 'task % is hosted by another node', watch_id USING ERRCODE = 'serialization_failure';
+    IF fence = 'mine' THEN
+        UPDATE _sas.watch_flow f SET cursor = coalesce($4, f.cursor), called_at = NULL WHERE f.watch_id = $2;
     END IF;
-    UPDATE _sas.watch_flow f SET cursor = coalesce($4, f.cursor), called_at = NULL WHERE f.watch_id = $2;
+    RETURN fence;
 END $$;

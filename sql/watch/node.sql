@@ -269,13 +269,14 @@ BEGIN
     IF node IS NULL THEN
         RETURN 'lost';
     END IF;
+    PERFORM _sas.commit_durably();
+    PERFORM _sas.wake_on_abort();
+    PERFORM _sas.await_flow(watch_id);
     IF (SELECT _sas.room_of(f, g) = 0 FROM _sas.watch_flow f JOIN _sas.watch_done g USING (watch_id)
         WHERE f.watch_id = $2) AND jsonb_array_length(items) > 0 THEN
         UPDATE _sas.watch_flow f SET closed = true WHERE f.watch_id = $2 AND NOT f.closed;
         RETURN 'full';
     END IF;
-    PERFORM _sas.commit_durably();
-    PERFORM _sas.wake_on_abort();
     SELECT CASE a.answer WHEN 'ok' THEN 'go' WHEN 'fenced' THEN 'lost' ELSE a.answer END INTO said
     FROM _sas.append_batches(node, ARRAY[$2], ARRAY[$3], ARRAY[items], ARRAY[cursor], ARRAY[NULL]::text[]) a;
     -- the program would have to know how far they were taken in
@@ -304,6 +305,7 @@ BEGIN
     END IF;
     PERFORM _sas.commit_durably();
     PERFORM _sas.wake_on_abort();
+    PERFORM _sas.await_flow(watch_id);
     RETURN QUERY
     SELECT CASE f.answer WHEN 'fenced' THEN 'lost' ELSE f.answer END, f.pause_ms * interval '1 ms'
     FROM _sas.fail_watches(node, ARRAY[$2], ARRAY[$3],

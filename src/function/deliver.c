@@ -3,10 +3,14 @@
  * deliver.c: delivers items of infinite tasks to their targets.
  *
  * It works as for steps.  Inboxes are claimed durably first, up to a batch
- * of them.  A second transaction checks that the claims are still valid.  For
- * those of one owner, it calls or writes to each target in a subtransaction;
- * what that wrote commits together with the progress of the tasks.  A
- * failure beside others is tried alone before it counts.
+ * of them.  A second transaction checks that the claims are valid, and for
+ * those of one owner calls or writes to each target in a subtransaction.  No
+ * row of sas is locked meanwhile: verbs, hosts and other workers go on.  Then
+ * the claims are locked and checked again, and what the targets got commits
+ * together with the progress of the tasks.  Where a claim is lost by then, or
+ * another transaction holds its row, all of it is undone, and each of the
+ * group is delivered by itself.  A failure beside others is tried alone before
+ * it counts.
  */
 #include "postgres.h"
 
@@ -21,22 +25,30 @@
 
 #define SAS_DELIVER_BATCH 50
 #define SAS_DELIVER_SLOW_MS 50
-/* a claim whose row is locked by another worker's look is tried again after this */
+/* a claim whose row another transaction holds is tried again after this, which doubles while it stays locked */
 #define SAS_DELIVER_LOCKED_US 20000
+#define SAS_DELIVER_LOCKED_MAX_US 1000000
 /* transactions that may abort with an inbox before it is left to its time */
 #define SAS_DELIVER_GIVE_UP 5
 
+/* An inbox that this worker has claimed. */
+typedef struct DeliverClaim
+{
+	SasClaimedItems *items;
+	int64		deadline_us;
+	int64		not_before_us;	/* its row was locked; 0: it was not */
+	int64		pause_us;
+	bool		solo;			/* delivered by itself */
+	int			tries;			/* transactions that aborted with it */
+} DeliverClaim;
+
 static MemoryContext deliver_context;
-static List *deliver_claimed = NIL; /* of SasClaimedItems, in deliver_context */
-static int64 deliver_deadline_us;
-static int64 deliver_not_before_us; /* the row of a claim was locked */
+static List *deliver_claimed = NIL; /* of DeliverClaim, in deliver_context */
 static int	deliver_quantity = SAS_DELIVER_BATCH;
 static bool deliver_scan = true;
 static uint32 deliver_wake_count; /* count of wake-ups for items at the last scan */
 static uint32 deliver_nudges;	/* count of nudges likewise */
-static int	deliver_aborted;	/* transactions, in a row */
-static SasClaimedItems *deliver_group[SAS_DELIVER_BATCH]; /* of the transaction that is open or has aborted */
-static bool deliver_locked[SAS_DELIVER_BATCH]; /* of that group: left for another try */
+static DeliverClaim *deliver_group[SAS_DELIVER_BATCH]; /* of the transaction that is open or has aborted */
 static int	deliver_n_group;
 
 void
@@ -45,31 +57,26 @@ sas_function_deliver_open(void)
 	deliver_context = AllocSetContextCreate(CurrentMemoryContext, "sas items", ALLOCSET_DEFAULT_SIZES);
 }
 
-/* In a transaction. */
-static List *
-deliver_claim(void)
-{
-	MemoryContext old;
-	List	   *found;
-
-	found = sas_store_claim_items(deliver_context, deliver_quantity);
-	if (found == NIL)
-		return NIL;
-	old = MemoryContextSwitchTo(deliver_context);
-	found = list_copy(found);
-	MemoryContextSwitchTo(old);
-	return found;
-}
-
 /* After the commit of a claim. */
 static void
 deliver_take(List *found, int64 claimed_us)
 {
-	deliver_claimed = found;
+	MemoryContext old = MemoryContextSwitchTo(deliver_context);
+	ListCell   *lc;
+
+	foreach(lc, found)
+	{
+		DeliverClaim *c = palloc0(sizeof(DeliverClaim));
+
+		c->items = lfirst(lc);
+		c->deadline_us = claimed_us + (int64) (c->items->window_ms * 1000);
+		c->solo = c->items->isolated;
+		deliver_claimed = lappend(deliver_claimed, c);
+	}
+	MemoryContextSwitchTo(old);
 	deliver_scan = found != NIL;
 	if (found == NIL)
 		return;
-	deliver_deadline_us = claimed_us + (int64) (((SasClaimedItems *) linitial(found))->window_ms * 1000);
 	if (list_length(found) >= deliver_quantity)
 	{
 		/* there may be more, for other workers too */
@@ -79,52 +86,59 @@ deliver_take(List *found, int64 claimed_us)
 	deliver_quantity = Min(SAS_DELIVER_BATCH, deliver_quantity * 2);
 }
 
-/* Those of one owner, or one that is delivered alone. */
-static void
+/* Those of one owner, or one that is delivered alone; none while all that is claimed is locked. */
+static int
 deliver_choose(void)
 {
+	int64		now = sas_base_clock_monotonic_us();
 	ListCell   *lc;
 
 	deliver_n_group = 0;
 	foreach(lc, deliver_claimed)
 	{
-		SasClaimedItems *c = lfirst(lc);
+		DeliverClaim *c = lfirst(lc);
 
-		if (deliver_n_group > 0 && (deliver_aborted > 0 || deliver_group[0]->isolated || c->isolated || c->owner != deliver_group[0]->owner))
+		if (c->not_before_us > now || deliver_n_group == SAS_DELIVER_BATCH ||
+			(deliver_n_group > 0 && (deliver_group[0]->solo || c->solo || c->items->owner != deliver_group[0]->items->owner)))
 			continue;
 		deliver_group[deliver_n_group++] = c;
 	}
+	return deliver_n_group;
 }
 
 /* Delivers those whose claim is valid; true when it took long: the rest is given back. */
 static bool
-deliver_call_group(SasItemsDone *done, int *n_done)
+deliver_call_group(SasItemsDone *done)
 {
-	char	   *valid = sas_store_lock_items(deliver_group, deliver_n_group);
+	SasClaimedItems **items = palloc(sizeof(SasClaimedItems *) * deliver_n_group);
+	bool	   *valid;
 	bool		was_slow = false;
 
 	for (int i = 0; i < deliver_n_group; i++)
+		items[i] = deliver_group[i]->items;
+	valid = sas_store_valid_items(items, deliver_n_group);
+	for (int i = 0; i < deliver_n_group; i++)
 	{
-		SasClaimedItems *c = deliver_group[i];
-		SasItemsDone *d;
+		SasClaimedItems *c = items[i];
+		SasItemsDone *d = &done[i];
 		SasInvoked	invoked;
 		int64		begun = sas_base_clock_monotonic_us();
-		int64		left_ms = (deliver_deadline_us - begun) / 1000;
+		int64		left_ms = (deliver_group[i]->deadline_us - begun) / 1000;
 
-		deliver_locked[i] = valid[i] == 'l' && left_ms > 0;
-		if (valid[i] != 'h')
-			continue;
-		d = &done[(*n_done)++];
 		d->items = c;
 		d->error = c->problem;
-		d->again = d->error == NULL && (was_slow || sas_base_stopping || left_ms < c->window_ms / 2);
+		d->again = d->error == NULL && (!valid[i] || was_slow || sas_base_stopping || left_ms < c->window_ms / 2);
 		if (d->again || d->error != NULL || c->up_to == 0)
 			continue;
+		d->worked = true;
 		sas_work_invoke_items(c, Max(1, left_ms - Min(250, (int64) c->window_ms / 10)), &invoked);
 		was_slow = sas_base_clock_monotonic_us() - begun > SAS_DELIVER_SLOW_MS * 1000;
-		if (!invoked.ok && (deliver_n_group > 1 || (sas_base_stopping && invoked.sqlstate == ERRCODE_QUERY_CANCELED)))
+		if (invoked.ok)
+			continue;
+		d->worked = false;
+		if (deliver_n_group > 1 || (sas_base_stopping && invoked.sqlstate == ERRCODE_QUERY_CANCELED))
 			d->again = true;
-		else if (!invoked.ok)
+		else
 			d->error = invoked.error;
 	}
 	return was_slow;
@@ -134,24 +148,42 @@ static void
 deliver_log_failures(const SasItemsDone *done, int n_done)
 {
 	for (int i = 0; i < n_done; i++)
-		if (done[i].error != NULL)
+		if (done[i].error != NULL && done[i].claim == 'h')
 			sas_work_failure_log(psprintf("delivery of watch \"%s\" of watcher \"%s\"", done[i].items->key, done[i].items->watcher),
 								 done[i].error);
 }
 
-/* All of the group but those that are locked: they are tried again in a moment. */
 static void
-deliver_forget_group(void)
+deliver_forget(DeliverClaim *c)
 {
-	deliver_not_before_us = 0;
-	for (int i = 0; i < deliver_n_group; i++)
-		if (deliver_locked[i])
-			deliver_not_before_us = sas_base_clock_monotonic_us() + SAS_DELIVER_LOCKED_US;
-		else
-			deliver_claimed = list_delete_ptr(deliver_claimed, deliver_group[i]);
-	deliver_n_group = 0;
+	deliver_claimed = list_delete_ptr(deliver_claimed, c);
 	if (deliver_claimed == NIL)
 		MemoryContextReset(deliver_context);
+}
+
+/*
+ * After the commit: all of the group but those that are locked leave.  Where
+ * the targets were undone, only those whose claim is lost do.
+ */
+static void
+deliver_settle_group(const SasItemsDone *done, bool kept)
+{
+	for (int i = 0; i < deliver_n_group; i++)
+	{
+		DeliverClaim *c = deliver_group[i];
+
+		if (done[i].claim == 'x' || (done[i].claim == 'h' && kept))
+		{
+			deliver_forget(c);
+			continue;
+		}
+		c->solo = true;
+		if (done[i].claim == 'h')
+			continue;
+		c->pause_us = c->pause_us == 0 ? SAS_DELIVER_LOCKED_US : Min(c->pause_us * 2, SAS_DELIVER_LOCKED_MAX_US);
+		c->not_before_us = sas_base_clock_monotonic_us() + c->pause_us;
+	}
+	deliver_n_group = 0;
 }
 
 /* One transaction. False: the extension is gone. */
@@ -159,18 +191,25 @@ static bool
 deliver_run_group(void)
 {
 	SasItemsDone *done = palloc0(sizeof(SasItemsDone) * deliver_n_group);
-	int			n_done = 0;
+	SasPart		part;
+	int			n = deliver_n_group;
 	bool		was_slow;
+	bool		kept;
 
+	/* an error in this is not theirs: they are chosen again */
+	deliver_n_group = 0;
+	sas_work_change_owner(deliver_group[0]->items->owner);
+	deliver_n_group = n;
 	if (!sas_store_begin())
 		return false;
-	was_slow = deliver_call_group(done, &n_done);
-	if (n_done > 0)
-		sas_store_finish_items(done, n_done);
-	deliver_log_failures(done, n_done);
+	sas_store_begin_part(&part);
+	was_slow = deliver_call_group(done);
+	kept = sas_store_write_items(done, deliver_n_group);
+	sas_store_end_part(&part, kept);
+	if (kept)
+		deliver_log_failures(done, deliver_n_group);
 	sas_store_commit();
-	deliver_aborted = 0;
-	deliver_forget_group();
+	deliver_settle_group(done, kept);
 	/*
 	 * Items that came meanwhile were not claimed by other workers, because
 	 * this claim blocked them.  This worker scans only when it is idle,
@@ -187,16 +226,19 @@ deliver_run_group(void)
 static void
 deliver_after_abort(void)
 {
-	if (!sas_base_tick_cancelled)
-		deliver_aborted++;
-	if (deliver_aborted >= SAS_DELIVER_GIVE_UP && deliver_n_group == 1)
+	for (int i = 0; i < deliver_n_group; i++)
 	{
+		DeliverClaim *c = deliver_group[i];
+
+		c->solo = true;
+		if (!sas_base_tick_cancelled)
+			c->tries++;
+		if (c->tries < SAS_DELIVER_GIVE_UP)
+			continue;
 		ereport(WARNING,
-				(errmsg("worker gives up items of task \"%s\" of watcher \"%s\"", deliver_group[0]->key, deliver_group[0]->watcher),
+				(errmsg("worker gives up items of task \"%s\" of watcher \"%s\"", c->items->key, c->items->watcher),
 				 errdetail("They are delivered again when the claim has expired.")));
-		deliver_locked[0] = false;
-		deliver_forget_group();
-		deliver_aborted = 0;
+		deliver_forget(c);
 	}
 	deliver_n_group = 0;
 }
@@ -204,9 +246,16 @@ deliver_after_abort(void)
 int64
 sas_function_deliver_wake_in_ms(void)
 {
-	if (deliver_claimed == NIL || deliver_not_before_us == 0)
-		return -1;
-	return Max(0, (deliver_not_before_us - sas_base_clock_monotonic_us() + 999) / 1000);
+	int64		first_us = 0;
+	ListCell   *lc;
+
+	foreach(lc, deliver_claimed)
+	{
+		DeliverClaim *c = lfirst(lc);
+
+		first_us = first_us == 0 ? c->not_before_us : Min(first_us, c->not_before_us);
+	}
+	return first_us == 0 ? -1 : Max(0, (first_us - sas_base_clock_monotonic_us() + 999) / 1000);
 }
 
 static uint32
@@ -222,22 +271,11 @@ sas_function_deliver_tick(void)
 	int64		claimed_us;
 	uint32		wake_count;
 	uint32		nudges;
-	int			n;
 
 	if (deliver_n_group > 0)
 		deliver_after_abort();
-	if (deliver_claimed != NIL)
-	{
-		if (deliver_not_before_us > sas_base_clock_monotonic_us())
-			return false;
-		deliver_choose();
-		/* an error in this is not theirs: they are chosen again */
-		n = deliver_n_group;
-		deliver_n_group = 0;
-		sas_work_change_owner(deliver_group[0]->owner);
-		deliver_n_group = n;
+	if (deliver_choose() > 0)
 		return deliver_run_group();
-	}
 	if (sas_base_leaving)
 		return false;
 	/* read before the scan, which then sees the items that were counted */
@@ -257,7 +295,7 @@ sas_function_deliver_tick(void)
 	claimed_us = sas_base_clock_monotonic_us();
 	if (!sas_store_begin())
 		return false;
-	found = deliver_claim();
+	found = sas_store_claim_items(deliver_context, deliver_quantity);
 	sas_store_commit();
 	deliver_take(found, claimed_us);
 	return found != NIL;

@@ -39,6 +39,9 @@
 /* a function that takes this long delays the others */
 #define SAS_REPEAT_SLOW_MS 500
 
+/* what was undone, or could not be written, is tried again after this */
+#define SAS_REPEAT_AGAIN_MS 1000
+
 /* a cancelled function should end within this time */
 #define SAS_REPEAT_CANCEL_MS 500
 
@@ -87,15 +90,15 @@ repeat_forget(Task *task)
 }
 
 static void
-repeat_forget_all_but(Task *task)
+repeat_forget_these(const int64 *watch_ids, int n)
 {
-	HASH_SEQ_STATUS status;
-	Task	   *t;
+	for (int i = 0; i < n; i++)
+	{
+		Task	   *task = hash_search(repeat_tasks, &watch_ids[i], HASH_FIND, NULL);
 
-	hash_seq_init(&status, repeat_tasks);
-	while ((t = hash_seq_search(&status)) != NULL)
-		if (t != task)
-			repeat_forget(t);
+		if (task != NULL)
+			repeat_forget(task);
+	}
 }
 
 static void
@@ -138,8 +141,9 @@ repeat_read_news(List *news)
 		else if (n->news == 'r')
 			changed[n_changed++] = n->id;
 	}
+	/* one whose row another transaction holds stays here in the store: its request to stop comes again */
 	if (n_stopped > 0)
-		sas_store_release_watches(repeat_node_id, stopped, n_stopped);
+		(void) sas_store_release_watches(repeat_node_id, stopped, n_stopped);
 	/* each iteration reads the definition anyway; this records that the change was taken up */
 	if (n_changed > 0)
 		(void) sas_store_watch_requests(repeat_node_id, changed, n_changed);
@@ -225,30 +229,69 @@ repeat_is_new_cursor(Jsonb *cursor, Jsonb *result)
 /*
  * Opens the transaction in which the function may be called.  Before, the
  * session is wiped of another owner's state, and a function that may have
- * ended a worker lately is noted. *hosted: the task is still hosted here,
- * and iteration is filled in.  Returns false when the extension is gone.
+ * ended a worker lately is noted.  Returns 'h' when the task is still hosted
+ * here, and iteration is filled in; 'x' when it is not; 'l' when another
+ * transaction holds its row; 0 when the extension is gone.
  */
-static bool
-repeat_open_iteration(Task *task, SasIteration *iteration, bool *hosted)
+static char
+repeat_open_iteration(Task *task, SasIteration *iteration)
 {
+	bool		noted;
+
 	if (!sas_store_begin())
-		return false;
-	*hosted = sas_store_begin_iteration(repeat_node_id, &task->id, iteration);
-	if (!*hosted || iteration->stop)
-		return true;
-	if (iteration->suspect || sas_work_changes_owner(iteration->owner))
+		return 0;
+	if (!sas_store_begin_iteration(repeat_node_id, &task->id, iteration))
+		return 'x';
+	if (!iteration->stop && (iteration->suspect || sas_work_changes_owner(iteration->owner)))
 	{
-		if (iteration->suspect)
-			sas_store_note_iteration(repeat_node_id, &task->id);
+		noted = !iteration->suspect || sas_store_note_iteration(repeat_node_id, &task->id);
 		sas_store_commit();
 		sas_work_change_owner(iteration->owner);
 		if (!sas_store_begin())
-			return false;
-		*hosted = sas_store_begin_iteration(repeat_node_id, &task->id, iteration) && !sas_work_changes_owner(iteration->owner);
+			return 0;
+		if (!noted)
+			return 'l';
+		return sas_store_begin_iteration(repeat_node_id, &task->id, iteration) && !sas_work_changes_owner(iteration->owner) ? 'h' : 'x';
 	}
-	else
+	if (!iteration->stop)
 		sas_work_change_owner(iteration->owner);	/* the first one of this worker */
-	return true;
+	return 'h';
+}
+
+/* Calls the function; returns in how many ms it is due again, or -1: the task is not hosted here any longer. */
+static double
+repeat_invoke(Task *task, const SasIteration *iteration)
+{
+	int64		begun = sas_base_clock_monotonic_us();
+	SasInvoked	invoked;
+	SasPart		part;
+	bool		keep = true;
+	bool		moved;
+
+	sas_base_peers_begin_invocation(task->id.watch_id, begun + (int64) (iteration->timeout_ms + SAS_REPEAT_CANCEL_MS) * 1000);
+	sas_store_begin_part(&part);
+	sas_work_invoke_function(iteration->owner, iteration->function, iteration->input, psprintf("/watches/" INT64_FORMAT, task->id.watch_id),
+							 (int64) iteration->timeout_ms, &invoked);
+	sas_base_peers_end_invocation();
+	moved = invoked.ok && repeat_is_new_cursor(iteration->cursor, invoked.output);
+	if (invoked.ok && (moved || iteration->noted))
+		keep = sas_store_end_iteration(repeat_node_id, &task->id, moved ? invoked.output : NULL);
+	sas_store_end_part(&part, keep);
+	if (!invoked.ok && sas_base_stopping && invoked.sqlstate == ERRCODE_QUERY_CANCELED)
+		/* as if it had not been called */
+		return sas_store_release_watches(repeat_node_id, &task->id, 1) == NIL ? -1 : SAS_REPEAT_AGAIN_MS;
+	if (!invoked.ok)
+	{
+		SasWatchFailure failure = {task->id, invoked.error, -1};
+		SasWatchVerdict *verdict = linitial(sas_store_fail_watches(repeat_node_id, &failure, 1));
+
+		sas_work_failure_log(psprintf("watch " INT64_FORMAT, task->id.watch_id), invoked.error);
+		return verdict->answer == SAS_WATCH_FENCED || verdict->answer == SAS_WATCH_FAILED ? -1 :
+			verdict->answer == SAS_WATCH_STOP ? 0 :
+			verdict->answer == SAS_WATCH_LOCKED ? SAS_REPEAT_AGAIN_MS : verdict->pause_ms;
+	}
+	/* where the task has gone to another node, the next look says so */
+	return keep ? iteration->every_ms : SAS_REPEAT_AGAIN_MS;
 }
 
 /* One transaction: calls the function of a task that is due. */
@@ -256,53 +299,32 @@ static void
 repeat_call(Task *task)
 {
 	SasIteration iteration;
-	SasInvoked	invoked = {0};
-	SasWatchVerdict *verdict = NULL;
-	bool		hosted;
-	bool		gone = false;	/* the other tasks, to another worker */
+	int64	   *gone = NULL;
+	int			n_gone = 0;
 	int64		begun;
+	double		again_in_ms = -1;
+	char		may;
 
 	repeat_running = task;
-	if (!repeat_open_iteration(task, &iteration, &hosted))
+	may = repeat_open_iteration(task, &iteration);
+	if (may == 0)
 		return;
-	if (hosted && iteration.stop)
-	{
-		sas_store_release_watches(repeat_node_id, &task->id, 1);
-		hosted = false;
-	}
 	begun = sas_base_clock_monotonic_us();
-	if (hosted)
-	{
-		sas_base_peers_begin_invocation(task->id.watch_id, begun + (int64) (iteration.timeout_ms + SAS_REPEAT_CANCEL_MS) * 1000);
-		sas_work_invoke_function(iteration.owner, iteration.function, iteration.input, psprintf("/watches/" INT64_FORMAT, task->id.watch_id),
-								 (int64) iteration.timeout_ms, &invoked);
-		sas_base_peers_end_invocation();
-		if (!invoked.ok && sas_base_stopping && invoked.sqlstate == ERRCODE_QUERY_CANCELED)
-		{
-			/* as if it had not been called */
-			sas_store_release_watches(repeat_node_id, &task->id, 1);
-			hosted = false;
-		}
-		else if (!invoked.ok)
-		{
-			SasWatchFailure failure = {task->id, invoked.error, -1};
-
-			verdict = linitial(sas_store_fail_watches(repeat_node_id, &failure, 1));
-			sas_work_failure_log(psprintf("watch " INT64_FORMAT, task->id.watch_id), invoked.error);
-		}
-		else if (iteration.noted || repeat_is_new_cursor(iteration.cursor, invoked.output))
-			sas_store_end_iteration(repeat_node_id, &task->id, repeat_is_new_cursor(iteration.cursor, invoked.output) ? invoked.output : NULL);
-		if (sas_base_clock_monotonic_us() - begun > SAS_REPEAT_SLOW_MS * 1000 && hash_get_num_entries(repeat_tasks) > 1)
-			gone = sas_store_make_way(repeat_node_id, task->id.watch_id);
-	}
+	if (may == 'l')
+		again_in_ms = SAS_REPEAT_AGAIN_MS;
+	else if (may == 'h' && iteration.stop)
+		again_in_ms = sas_store_release_watches(repeat_node_id, &task->id, 1) == NIL ? -1 : SAS_REPEAT_AGAIN_MS;
+	else if (may == 'h')
+		again_in_ms = repeat_invoke(task, &iteration);
+	if (sas_base_clock_monotonic_us() - begun > SAS_REPEAT_SLOW_MS * 1000 && hash_get_num_entries(repeat_tasks) > 1)
+		n_gone = sas_store_make_way(repeat_node_id, task->id.watch_id, &gone);
 	sas_store_commit();
 	repeat_running = NULL;
-	if (gone)
-		repeat_forget_all_but(task);
-	if (!hosted || (verdict != NULL && (verdict->answer == SAS_WATCH_FENCED || verdict->answer == SAS_WATCH_FAILED)))
+	repeat_forget_these(gone, n_gone);
+	if (again_in_ms < 0)
 		repeat_forget(task);
 	else
-		repeat_set_due(task, verdict != NULL ? (verdict->answer == SAS_WATCH_STOP ? 0 : verdict->pause_ms) : iteration.every_ms);
+		repeat_set_due(task, again_in_ms);
 }
 
 /* The transaction of the last call aborted as a whole, which is seldom: another one in a while. */
@@ -313,10 +335,10 @@ repeat_after_abort(void)
 
 	repeat_running = NULL;
 	sas_base_peers_end_invocation();
-	repeat_set_due(task, 1000);
+	repeat_set_due(task, SAS_REPEAT_AGAIN_MS);
 }
 
-/* All tasks go to other workers. */
+/* All tasks go to other workers; the supervisor finds those whose row another transaction holds. */
 static void
 repeat_leave(void)
 {
@@ -330,9 +352,10 @@ repeat_leave(void)
 		ids[n++] = task->id;
 	if (n == 0 || !sas_store_begin())
 		return;
-	sas_store_release_watches(repeat_node_id, ids, n);
+	(void) sas_store_release_watches(repeat_node_id, ids, n);
 	sas_store_commit();
-	repeat_forget_all_but(NULL);
+	for (int i = 0; i < n; i++)
+		repeat_forget(hash_search(repeat_tasks, &ids[i].watch_id, HASH_FIND, NULL));
 }
 
 static Task *

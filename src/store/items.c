@@ -58,60 +58,68 @@ sas_store_claim_items(MemoryContext context, int quantity)
 	return list;
 }
 
-char *
-sas_store_lock_items(SasClaimedItems *const *items, int n)
+/* The columns that name claims. */
+static void
+store_items_add_claims(SasColumn c[2], const SasClaimedItems *items)
 {
-	static SasPlan plan = {"SELECT _sas.hold_items($1, $2)", 2, {INT8ARRAYOID, UUIDARRAYOID}};
-	SasColumn	ids;
-	SasColumn	requests;
+	sas_store_column_add(&c[0], Int64GetDatum(items->watch_id), false);
+	sas_store_column_add(&c[1], UUIDPGetDatum(&items->request_id), false);
+}
+
+bool *
+sas_store_valid_items(SasClaimedItems *const *items, int n)
+{
+	static SasPlan plan = {"SELECT v FROM unnest(_sas.valid_items($1, $2)) v", 2, {INT8ARRAYOID, UUIDARRAYOID}};
+	bool	   *valid = MemoryContextAllocZero(sas_store_results, n);
+	SasColumn	c[2];
 	Datum		args[2];
-	bool		isnull;
-	Datum	   *values;
-	int			found;
-	char	   *valid = MemoryContextAlloc(sas_store_results, n + 1);
 
-	sas_store_column_open(&ids, INT8OID, n);
-	sas_store_column_open(&requests, UUIDOID, n);
+	sas_store_column_open(&c[0], INT8OID, n);
+	sas_store_column_open(&c[1], UUIDOID, n);
 	for (int i = 0; i < n; i++)
-	{
-		sas_store_column_add(&ids, Int64GetDatum(items[i]->watch_id), false);
-		sas_store_column_add(&requests, UUIDPGetDatum(&items[i]->request_id), false);
-	}
-	args[0] = sas_store_column_array(&ids);
-	args[1] = sas_store_column_array(&requests);
+		store_items_add_claims(c, items[i]);
+	args[0] = sas_store_column_array(&c[0]);
+	args[1] = sas_store_column_array(&c[1]);
 	sas_store_plan_run(&plan, args, NULL);
-	deconstruct_array(DatumGetArrayTypeP(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull)),
-					  TEXTOID, -1, false, TYPALIGN_INT, &values, NULL, &found);
-	for (int i = 0; i < n; i++)
-	{
-		const char *word = i < found ? TextDatumGetCString(values[i]) : "";
-
-		valid[i] = strcmp(word, "held") == 0 ? 'h' : strcmp(word, "locked") == 0 ? 'l' : 'x';
-	}
+	for (int i = 0; i < Min(n, (int) SPI_processed); i++)
+		valid[i] = sas_store_cell_bool(i, 1);
 	return valid;
 }
 
-void
-sas_store_finish_items(const SasItemsDone *done, int n)
+bool
+sas_store_write_items(SasItemsDone *done, int n)
 {
-	static SasPlan plan = {"SELECT _sas.finish_items($1, $2, $3, $4)", 4, {INT8ARRAYOID, INT8ARRAYOID, JSONBARRAYOID, BOOLARRAYOID}};
-	SasColumn	c[4];
-	Datum		args[4];
+	static SasPlan plan = {"SELECT c FROM unnest(_sas.write_items($1, $2, $3, $4, $5, $6)) c", 6,
+	{INT8ARRAYOID, UUIDARRAYOID, INT8ARRAYOID, JSONBARRAYOID, BOOLARRAYOID, BOOLARRAYOID}};
+	bool		all = true;
+	SasColumn	c[6];
+	Datum		args[6];
 
 	sas_store_column_open(&c[0], INT8OID, n);
-	sas_store_column_open(&c[1], INT8OID, n);
-	sas_store_column_open(&c[2], JSONBOID, n);
-	sas_store_column_open(&c[3], BOOLOID, n);
+	sas_store_column_open(&c[1], UUIDOID, n);
+	sas_store_column_open(&c[2], INT8OID, n);
+	sas_store_column_open(&c[3], JSONBOID, n);
+	sas_store_column_open(&c[4], BOOLOID, n);
+	sas_store_column_open(&c[5], BOOLOID, n);
 	for (int i = 0; i < n; i++)
 	{
-		sas_store_column_add(&c[0], Int64GetDatum(done[i].items->watch_id), false);
-		sas_store_column_add(&c[1], Int64GetDatum(done[i].items->up_to), false);
-		sas_store_column_add(&c[2], PointerGetDatum(done[i].error), done[i].error == NULL);
-		sas_store_column_add(&c[3], BoolGetDatum(done[i].again), false);
+		store_items_add_claims(c, done[i].items);
+		sas_store_column_add(&c[2], Int64GetDatum(done[i].items->up_to), false);
+		sas_store_column_add(&c[3], PointerGetDatum(done[i].error), done[i].error == NULL);
+		sas_store_column_add(&c[4], BoolGetDatum(done[i].again), false);
+		sas_store_column_add(&c[5], BoolGetDatum(done[i].worked), false);
 	}
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < lengthof(c); i++)
 		args[i] = sas_store_column_array(&c[i]);
 	sas_store_plan_run(&plan, args, NULL);
+	for (int i = 0; i < Min(n, (int) SPI_processed); i++)
+	{
+		const char *claim = sas_store_cell_text(i, 1);
+
+		done[i].claim = strcmp(claim, "held") == 0 ? 'h' : strcmp(claim, "locked") == 0 ? 'l' : 'x';
+		all &= done[i].claim == 'h' || !done[i].worked;
+	}
+	return all;
 }
 
 /* Is there a column of that name and type? */
@@ -192,30 +200,35 @@ sas_store_begin_iteration(int64 node_id, const SasWatchId *id, SasIteration *ite
 	return true;
 }
 
-void
+bool
 sas_store_note_iteration(int64 node_id, const SasWatchId *id)
 {
-	static SasPlan plan = {"SELECT _sas.note_invocation($1, $2, $3)", 3, {INT8OID, INT8OID, INT8OID}};
+	static SasPlan plan = {"SELECT _sas.note_invocation($1, $2, $3) = 'mine'", 3, {INT8OID, INT8OID, INT8OID}};
 	Datum		args[3] = {Int64GetDatum(node_id), Int64GetDatum(id->watch_id), Int64GetDatum(id->epoch)};
 
 	sas_store_plan_run(&plan, args, NULL);
-}
-
-void
-sas_store_end_iteration(int64 node_id, const SasWatchId *id, Jsonb *cursor)
-{
-	static SasPlan plan = {"SELECT _sas.end_invocation($1, $2, $3, $4)", 4, {INT8OID, INT8OID, INT8OID, JSONBOID}};
-	Datum		args[4] = {Int64GetDatum(node_id), Int64GetDatum(id->watch_id), Int64GetDatum(id->epoch), PointerGetDatum(cursor)};
-
-	sas_store_plan_run(&plan, args, cursor ? NULL : "   n");
+	return sas_store_cell_bool(0, 1);
 }
 
 bool
-sas_store_make_way(int64 node_id, int64 watch_id)
+sas_store_end_iteration(int64 node_id, const SasWatchId *id, Jsonb *cursor)
 {
-	static SasPlan plan = {"SELECT _sas.make_way($1, $2)", 2, {INT8OID, INT8OID}};
+	static SasPlan plan = {"SELECT _sas.end_invocation($1, $2, $3, $4) = 'mine'", 4, {INT8OID, INT8OID, INT8OID, JSONBOID}};
+	Datum		args[4] = {Int64GetDatum(node_id), Int64GetDatum(id->watch_id), Int64GetDatum(id->epoch), PointerGetDatum(cursor)};
+
+	sas_store_plan_run(&plan, args, cursor ? NULL : "   n");
+	return sas_store_cell_bool(0, 1);
+}
+
+int
+sas_store_make_way(int64 node_id, int64 watch_id, int64 **gone)
+{
+	static SasPlan plan = {"SELECT g FROM unnest(_sas.make_way($1, $2)) g", 2, {INT8OID, INT8OID}};
 	Datum		args[2] = {Int64GetDatum(node_id), Int64GetDatum(watch_id)};
 
 	sas_store_plan_run(&plan, args, NULL);
-	return sas_store_cell_bool(0, 1);
+	*gone = MemoryContextAlloc(sas_store_results, sizeof(int64) * (SPI_processed + 1));
+	for (int i = 0; i < SPI_processed; i++)
+		(*gone)[i] = sas_store_cell_int(i, 1);
+	return (int) SPI_processed;
 }

@@ -32,17 +32,24 @@ typedef struct SasClaimedItems
 /* Allocated in that context. */
 extern List *sas_store_claim_items(MemoryContext context, int quantity);
 
-/* 'h' valid, with its row locked until the commit; 'l' locked by another session; 'x' lost; one per claim. */
-extern char *sas_store_lock_items(SasClaimedItems *const *items, int n);
+/* Which of these claims are valid; nothing is locked. */
+extern bool *sas_store_valid_items(SasClaimedItems *const *items, int n);
 
 typedef struct SasItemsDone
 {
 	const SasClaimedItems *items;
 	Jsonb	   *error;			/* NULL: done */
 	bool		again;			/* nothing is counted, and they come again, without others */
+	bool		worked;			/* the target was written to, in this transaction */
+	char		claim;			/* the answer: 'h' it is valid, 'l' another transaction holds its row, 'x' it is lost */
 } SasItemsDone;
 
-extern void sas_store_finish_items(const SasItemsDone *done, int n);
+/*
+ * Fills in the answers, and writes what was done under valid claims.  False:
+ * nothing is written, since one that worked has no valid claim: what the
+ * targets got is to be undone.
+ */
+extern bool sas_store_write_items(SasItemsDone *done, int n);
 
 /* As the current user, with its rights. */
 extern void sas_store_insert_items(const SasClaimedItems *items);
@@ -65,13 +72,20 @@ typedef struct SasIteration
 /* False: the task is not hosted here any longer. */
 extern bool sas_store_begin_iteration(int64 node_id, const SasWatchId *id, SasIteration *iteration);
 
-/* The function is called next: if the worker dies, this function is blamed. */
-extern void sas_store_note_iteration(int64 node_id, const SasWatchId *id);
+/* The function is called next: if the worker dies, this function is blamed. False: nothing is noted, as below. */
+extern bool sas_store_note_iteration(int64 node_id, const SasWatchId *id);
 
-/* The function returned this cursor, NULL: unchanged. Raises when the task is not hosted here any longer. */
-extern void sas_store_end_iteration(int64 node_id, const SasWatchId *id, Jsonb *cursor);
+/*
+ * The function returned this cursor, NULL: unchanged.  False: the task is not
+ * hosted here any longer, or another transaction holds its row; what the
+ * function wrote is to be undone.
+ */
+extern bool sas_store_end_iteration(int64 node_id, const SasWatchId *id, Jsonb *cursor);
 
-/* The function of this task took long: all other tasks may go to another worker. True: they did. */
-extern bool sas_store_make_way(int64 node_id, int64 watch_id);
+/*
+ * The function of this task took long: all other tasks may go to another
+ * worker.  Returns how many did, and their watch_ids in *gone.
+ */
+extern int	sas_store_make_way(int64 node_id, int64 watch_id, int64 **gone);
 
 #endif							/* SAS_STORE_ITEMS_H */

@@ -54,6 +54,26 @@ sas_store_commit(void)
 	MemoryContextSwitchTo(sas_store_results);
 }
 
+void
+sas_store_begin_part(SasPart *part)
+{
+	part->context = CurrentMemoryContext;
+	part->owner = CurrentResourceOwner;
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(part->context);
+}
+
+void
+sas_store_end_part(const SasPart *part, bool keep)
+{
+	if (keep)
+		ReleaseCurrentSubTransaction();
+	else
+		RollbackAndReleaseCurrentSubTransaction();
+	MemoryContextSwitchTo(part->context);
+	CurrentResourceOwner = part->owner;
+}
+
 int64
 sas_store_ms_until(TimestampTz at)
 {

@@ -19,12 +19,23 @@
 #include "base/peers.h"
 #include "nodes/pg_list.h"
 #include "utils/jsonb.h"
+#include "utils/resowner.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
 /* Opens a transaction; false (and sas_base_retire set, nothing open) when the extension is gone. */
 extern bool sas_store_begin(void);
 extern void sas_store_commit(void);
+
+/* A part of a transaction that can be undone by itself. */
+typedef struct SasPart
+{
+	MemoryContext context;
+	ResourceOwner owner;
+} SasPart;
+
+extern void sas_store_begin_part(SasPart *part);
+extern void sas_store_end_part(const SasPart *part, bool keep);
 
 /* The context that was current at sas_store_begin: results go there. */
 extern MemoryContext sas_store_results;

@@ -103,7 +103,8 @@ watches_answer(const char *word)
 	return strcmp(word, "ok") == 0 || strcmp(word, "retry") == 0 ? SAS_WATCH_GO :
 		strcmp(word, "cut") == 0 ? SAS_WATCH_CUT :
 		strcmp(word, "stop") == 0 ? SAS_WATCH_STOP :
-		strcmp(word, "failed") == 0 ? SAS_WATCH_FAILED : SAS_WATCH_FENCED;
+		strcmp(word, "failed") == 0 ? SAS_WATCH_FAILED :
+		strcmp(word, "locked") == 0 ? SAS_WATCH_LOCKED : SAS_WATCH_FENCED;
 }
 
 static SasWatchVerdict *
@@ -252,10 +253,11 @@ sas_store_node_news(int64 node_id)
 	return list;
 }
 
-void
+List *
 sas_store_release_watches(int64 node_id, const SasWatchId *ids, int n)
 {
-	static SasPlan plan = {"SELECT _sas.give_back_watches($1, $2, $3)", 3, {INT8OID, INT8ARRAYOID, INT8ARRAYOID}};
+	static SasPlan plan = {"SELECT k FROM unnest(_sas.give_back_watches($1, $2, $3)) k", 3, {INT8OID, INT8ARRAYOID, INT8ARRAYOID}};
+	List	   *kept = NIL;
 	SasColumn	c[2];
 	Datum		args[3] = {Int64GetDatum(node_id)};
 
@@ -265,4 +267,9 @@ sas_store_release_watches(int64 node_id, const SasWatchId *ids, int n)
 	args[1] = sas_store_column_array(&c[0]);
 	args[2] = sas_store_column_array(&c[1]);
 	sas_store_plan_run(&plan, args, NULL);
+	for (int i = 0; i < SPI_processed; i++)
+		for (int k = 0; k < n; k++)
+			if (ids[k].watch_id == sas_store_cell_int(i, 1))
+				kept = watches_append(kept, unconstify(SasWatchId *, &ids[k]));
+	return kept;
 }

@@ -45,6 +45,7 @@ extern List *sas_store_watch_requests(int64 node_id, const SasWatchId *ids, int 
 typedef enum SasWatchAnswer
 {
 	SAS_WATCH_FENCED,			/* not hosted here any longer: forget it, report nothing */
+	SAS_WATCH_LOCKED,			/* another transaction holds its row, nothing was taken: report it again in a moment */
 	SAS_WATCH_GO,				/* ok, retry */
 	SAS_WATCH_CUT,				/* the end of the batch was not taken: begin again, as after a failure */
 	SAS_WATCH_STOP,				/* end it and release it */
@@ -90,6 +91,7 @@ typedef struct SasWatchNews
 
 extern List *sas_store_node_news(int64 node_id);
 
-extern void sas_store_release_watches(int64 node_id, const SasWatchId *ids, int n);
+/* Returns those that are still hosted here, since another transaction holds their rows: a list of SasWatchId *. */
+extern List *sas_store_release_watches(int64 node_id, const SasWatchId *ids, int n);
 
 #endif							/* SAS_STORE_WATCHES_H */

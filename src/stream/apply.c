@@ -148,6 +148,12 @@ apply_verdicts(const SasStreamReport *report)
 
 		if (w == NULL || w->built == NULL)
 			continue;
+		w->locked = v->answer == SAS_WATCH_LOCKED;
+		if (w->locked)
+		{
+			w->tries = 0;
+			continue;
+		}
 		if (w->new_digest != NULL && v->answer != SAS_WATCH_CUT)
 			sas_stream_hosted_replace(&w->digest, w->new_digest);
 		sas_stream_items_drop(w);
@@ -163,7 +169,7 @@ apply_verdicts(const SasStreamReport *report)
 	{
 		SasWatch   *w = sas_stream_hosted_find(&report->batches[i].id);
 
-		if (w != NULL && w->built != NULL)
+		if (w != NULL && w->built != NULL && !w->locked)
 			sas_stream_hosted_forget(w);
 	}
 }
@@ -180,6 +186,11 @@ apply_pauses(const SasStreamReport *report)
 
 		if (w == NULL || !w->report)
 			continue;
+		if (v->answer == SAS_WATCH_LOCKED)
+		{
+			w->locked = true;
+			continue;
+		}
 		w->report = false;
 		if (v->answer == SAS_WATCH_STOP)
 			apply_stop(w);
@@ -195,7 +206,29 @@ apply_pauses(const SasStreamReport *report)
 	{
 		SasWatch   *w = sas_stream_hosted_find(&report->failures[i].id);
 
-		if (w != NULL && w->report)
+		if (w != NULL && w->report && !w->locked)
+			sas_stream_hosted_forget(w);
+	}
+}
+
+/* What was released is not hosted here any longer, but for what another transaction holds. */
+static void
+apply_releases(const SasStreamReport *report)
+{
+	ListCell   *lc;
+
+	foreach(lc, report->kept)
+	{
+		SasWatch   *w = sas_stream_hosted_find(lfirst(lc));
+
+		if (w != NULL)
+			w->locked = true;
+	}
+	for (int i = 0; i < report->n_released; i++)
+	{
+		SasWatch   *w = sas_stream_hosted_find(&report->released[i]);
+
+		if (w != NULL && w->release && !w->locked)
 			sas_stream_hosted_forget(w);
 	}
 }
@@ -234,13 +267,7 @@ sas_stream_apply(SasStreamReport *report)
 
 	apply_verdicts(report);
 	apply_pauses(report);
-	for (int i = 0; i < report->n_released; i++)
-	{
-		SasWatch   *w = sas_stream_hosted_find(&report->released[i]);
-
-		if (w != NULL && w->release)
-			sas_stream_hosted_forget(w);
-	}
+	apply_releases(report);
 	apply_requests(report);
 	dlist_foreach_modify(iter, &sas_stream_hosted.due)
 	{
@@ -252,6 +279,7 @@ sas_stream_apply(SasStreamReport *report)
 		if (w->handle == NULL && w->request != NULL && w->wake_us == 0)
 			sas_stream_watch_set_line(w, SAS_LINE_READY);
 	}
+	sas_stream_hosted_set_locked();
 	apply_news(report);
 	apply_claims(report->claimed);
 }

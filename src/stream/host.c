@@ -95,6 +95,7 @@ sas_stream_move(void)
 	host_move(sas_stream_streams);
 	host_move(sas_stream_polls);
 	now = sas_base_clock_monotonic_us();
+	sas_stream_hosted_end_pause(now);
 	while (!pairingheap_is_empty(sas_stream_hosted.by_time))
 	{
 		host_current = pairingheap_container(SasWatch, timer, pairingheap_first(sas_stream_hosted.by_time));
@@ -121,6 +122,12 @@ sas_stream_wake_in_ms(void)
 		int64		wake_us = pairingheap_container(SasWatch, timer, pairingheap_first(sas_stream_hosted.by_time))->wake_us;
 
 		own_ms = Max(0, (wake_us - sas_base_clock_monotonic_us() + 999) / 1000);
+	}
+	if (!dlist_is_empty(&sas_stream_hosted.locked))
+	{
+		int64		locked_ms = Max(0, (sas_stream_hosted.locked_until_us - sas_base_clock_monotonic_us() + 999) / 1000);
+
+		own_ms = own_ms < 0 ? locked_ms : Min(own_ms, locked_ms);
 	}
 	return network_ms < 0 ? own_ms : own_ms < 0 ? network_ms : Min(network_ms, own_ms);
 }

@@ -4,10 +4,15 @@
  */
 #include "postgres.h"
 
+#include "base/clock.h"
 #include "stream/hosted.h"
 #include "utils/memutils.h"
 #include "work/failure.h"
 #include "work/json.h"
+
+/* Rows that other transactions hold are tried again after this, which doubles while they stay locked. */
+#define HOSTED_LOCKED_MS 20
+#define HOSTED_LOCKED_MAX_MS 1000
 
 SasHosted	sas_stream_hosted;
 MemoryContext sas_stream_context;
@@ -33,13 +38,15 @@ sas_stream_hosted_open(int capacity)
 	sas_stream_hosted.capacity = capacity;
 	dlist_init(&sas_stream_hosted.ready);
 	dlist_init(&sas_stream_hosted.due);
+	dlist_init(&sas_stream_hosted.locked);
 }
 
 void
 sas_stream_watch_set_line(SasWatch *w, SasWatchLine line)
 {
 	/* a due watch does not connect before it has reported */
-	if (w->line == line || (w->line == SAS_LINE_DUE && line == SAS_LINE_READY))
+	if (w->line == line || (w->line == SAS_LINE_DUE && line == SAS_LINE_READY) ||
+		(w->line == SAS_LINE_LOCKED && line != SAS_LINE_NONE))
 		return;
 	if (w->line != SAS_LINE_NONE)
 		dlist_delete(&w->node);
@@ -48,6 +55,45 @@ sas_stream_watch_set_line(SasWatch *w, SasWatchLine line)
 		dlist_push_tail(&sas_stream_hosted.ready, &w->node);
 	else if (line == SAS_LINE_DUE)
 		dlist_push_tail(&sas_stream_hosted.due, &w->node);
+	else if (line == SAS_LINE_LOCKED)
+		dlist_push_tail(&sas_stream_hosted.locked, &w->node);
+}
+
+void
+sas_stream_hosted_set_locked(void)
+{
+	dlist_mutable_iter iter;
+	bool		none = dlist_is_empty(&sas_stream_hosted.locked);
+
+	dlist_foreach_modify(iter, &sas_stream_hosted.due)
+	{
+		SasWatch   *w = dlist_container(SasWatch, node, iter.cur);
+
+		if (w->locked)
+			sas_stream_watch_set_line(w, SAS_LINE_LOCKED);
+	}
+	if (dlist_is_empty(&sas_stream_hosted.locked))
+		sas_stream_hosted.locked_pause_ms = HOSTED_LOCKED_MS;
+	else if (none)
+	{
+		sas_stream_hosted.locked_until_us = sas_base_clock_monotonic_us() + sas_stream_hosted.locked_pause_ms * 1000;
+		sas_stream_hosted.locked_pause_ms = Min(HOSTED_LOCKED_MAX_MS, sas_stream_hosted.locked_pause_ms * 2);
+	}
+}
+
+void
+sas_stream_hosted_end_pause(int64 now_us)
+{
+	if (dlist_is_empty(&sas_stream_hosted.locked) || sas_stream_hosted.locked_until_us > now_us)
+		return;
+	while (!dlist_is_empty(&sas_stream_hosted.locked))
+	{
+		SasWatch   *w = dlist_head_element(SasWatch, node, &sas_stream_hosted.locked);
+
+		w->locked = false;
+		sas_stream_watch_set_line(w, SAS_LINE_NONE);
+		sas_stream_watch_set_line(w, SAS_LINE_DUE);
+	}
 }
 
 void

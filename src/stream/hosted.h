@@ -16,6 +16,9 @@ typedef struct SasHosted
 	pairingheap *by_time;
 	dlist_head	ready;			/* to be begun */
 	dlist_head	due;			/* with something for the store */
+	dlist_head	locked;			/* likewise, from locked_until_us on */
+	int64		locked_until_us;
+	int			locked_pause_ms;	/* grows while rows stay locked */
 } SasHosted;
 
 extern SasHosted sas_stream_hosted;
@@ -24,6 +27,12 @@ extern void sas_stream_hosted_open(int capacity);
 
 /* NULL: not hosted, or in another epoch. */
 extern SasWatch *sas_stream_hosted_find(const SasWatchId *id);
+
+/* The store answered that other transactions hold the rows of these watches, or of none: reported again after a pause. */
+extern void sas_stream_hosted_set_locked(void);
+
+/* Their pause is over: they are due. */
+extern void sas_stream_hosted_end_pause(int64 now_us);
 
 /* Not hosted any longer. */
 extern void sas_stream_hosted_forget(SasWatch *w);

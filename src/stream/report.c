@@ -9,7 +9,8 @@
  *	 1. appends the batches: items and cursor of each watch, one commit for all
  *	 2. reports the connections that are over, and batches that yielded no cursor
  *		at their end; the store answers how long to pause
- *	 3. releases what it was asked to stop
+ *	 3. releases what it was asked to stop; nothing is written for a watch whose
+ *		row another transaction holds: all that is reported again in a moment
  *	 4. reads its news, asks for requests of watches that are to connect, claims
  *
  * Answers are applied after the commit, so an abort takes nothing back.
@@ -145,6 +146,43 @@ report_add_cuts(SasStreamReport *report)
 	}
 }
 
+static bool
+report_is_locked(const SasStreamReport *report, const SasWatchId *id)
+{
+	ListCell   *lc;
+
+	foreach(lc, report->taken)
+	{
+		SasWatchVerdict *v = lfirst(lc);
+
+		if (v->id.watch_id == id->watch_id)
+			return v->answer == SAS_WATCH_LOCKED;
+	}
+	return false;
+}
+
+/* What comes after a batch waits with it: a connection would begin before its items otherwise. */
+static void
+report_drop_locked(SasStreamReport *report)
+{
+	int			n = 0;
+
+	for (int i = 0; i < report->n_failures; i++)
+		if (!report_is_locked(report, &report->failures[i].id))
+			report->failures[n++] = report->failures[i];
+	report->n_failures = n;
+	n = 0;
+	for (int i = 0; i < report->n_released; i++)
+		if (!report_is_locked(report, &report->released[i]))
+			report->released[n++] = report->released[i];
+	report->n_released = n;
+	n = 0;
+	for (int i = 0; i < report->n_asked; i++)
+		if (!report_is_locked(report, &report->asked[i]))
+			report->asked[n++] = report->asked[i];
+	report->n_asked = n;
+}
+
 static void
 report_write(SasStreamReport *report, bool read_news)
 {
@@ -152,11 +190,12 @@ report_write(SasStreamReport *report, bool read_news)
 		report_node_id = sas_store_register_node(sas_stream_hosted.capacity);
 	if (report->n_batches > 0)
 		report->taken = sas_store_append_items(report_node_id, report->batches, report->n_batches);
+	report_drop_locked(report);
 	report_add_cuts(report);
 	if (report->n_failures > 0)
 		report->pauses = sas_store_fail_watches(report_node_id, report->failures, report->n_failures);
 	if (report->n_released > 0)
-		sas_store_release_watches(report_node_id, report->released, report->n_released);
+		report->kept = sas_store_release_watches(report_node_id, report->released, report->n_released);
 	if (read_news)
 		report->news = sas_store_node_news(report_node_id);
 	if (report->n_asked > 0)

@@ -15,6 +15,7 @@ typedef struct SasStreamReport
 	int			n_failures;
 	SasWatchId *released;
 	int			n_released;
+	List	   *kept;			/* SasWatchId *, of those that could not be released yet */
 	SasWatchId *asked;
 	int			n_asked;
 	int			quantity;		/* to be claimed */

@@ -37,7 +37,8 @@ typedef enum SasWatchLine
 {
 	SAS_LINE_NONE,
 	SAS_LINE_READY,				/* to be begun */
-	SAS_LINE_DUE				/* has something for the store */
+	SAS_LINE_DUE,				/* has something for the store */
+	SAS_LINE_LOCKED				/* likewise, in a moment: another transaction holds its row */
 } SasWatchLine;
 
 typedef struct SasWatch
@@ -76,6 +77,7 @@ typedef struct SasWatch
 	char	   *new_digest;		/* in batch */
 	char	   *new_cursor;		/* in batch, of a connection that is over */
 	int			tries;			/* transactions that aborted with it */
+	bool		locked;			/* the store took nothing: another transaction holds its row */
 
 	/* what is to be reported */
 	bool		report;			/* the connection is over: error, or in good order without */

@@ -268,7 +268,7 @@ DECLARE
     said text := '';
 BEGIN
     FOR c IN SELECT * FROM _sas.claim_items(quantity, 1, t.worker(worker)) LOOP
-        ASSERT (_sas.hold_items(ARRAY[c.watch_id], ARRAY[c.request_id]))[1] = 'held';
+        ASSERT (_sas.lock_items(ARRAY[c.watch_id], ARRAY[c.request_id]))[1] = 'held';
         PERFORM _sas.finish_items(ARRAY[c.watch_id], ARRAY[c.up_to], ARRAY[coalesce(c.problem, CASE WHEN c.key = ANY (fails) THEN _sas.watch_problem('test', 'the target is broken', NULL) END)], ARRAY[false]);
         said := said || format('; %s: %s%s', c.key, coalesce(c.problem ->> 'detail', c.items::text), CASE WHEN c.key = ANY (fails) THEN ' fails' ELSE '' END);
     END LOOP;

@@ -45,7 +45,7 @@ SELECT watch_id, alone FROM _sas.claim_items(10, 1, t.worker('j'));
 SELECT t.later('60 s') \g /dev/null
 SELECT request_id AS late FROM _sas.watch_done WHERE watch_id = 1 \gset
 SELECT t.deliver(worker => 'g'), t.deliver(worker => 'g');
-SELECT _sas.hold_items('{1}', ARRAY[:'late']::uuid[]);
+SELECT _sas.lock_items('{1}', ARRAY[:'late']::uuid[]);
 SELECT * FROM t.watches();
 
 \echo a target that fails: growing pauses, nothing lost, then given up with an alert

@@ -24,6 +24,9 @@ $service->script(hangs => [ { how => 'silent' }, { json => 'done' } ]);
 make_agent($node, 'remote', $service);
 make_agent($node, 'closed', $service);
 $node->safe_psql('postgres', q{
+	CREATE ROLE limited;
+	SELECT sas.grant_usage('limited', 'user');
+	SELECT sas.set_limit('limited', 'open_runs', 2), sas.set_limit(NULL, 'depth', 7);
 	SELECT sas.alter_agent('closed', enabled => false);
 	CREATE SCHEMA shop;
 	CREATE TABLE shop.tick (key text);
@@ -34,6 +37,8 @@ define($node, 'ready', { steps => { a => { agent => 'closed', call => { path => 
 define($node, 'held', { steps => { a => { agent => 'remote', call => { path => '/hangs' }, complete_in => '3 s', recovery => { initial => '100 ms' } } } });
 define($node, 'signal', { steps => { a => { wait => { signal => 'go' } } } });
 submit($node, $_, {}, key => 'old') foreach qw(timer ready held signal);
+my $limits = q{SELECT string_agg(concat_ws(' ', role, name, value), ', ' ORDER BY role, name) FROM sas.limits WHERE role = 'limited' OR role IS NULL};
+my $limited = $node->safe_psql('postgres', $limits);
 $node->safe_psql('postgres', q{SELECT FROM sas.watch('ticks', 'k')});
 $service->wait_for_requests('hangs', 1);
 wait_for($node, q{SELECT count(*) > 0 FROM shop.tick});
@@ -76,6 +81,14 @@ ok(wait_for($node, q{SELECT string_agg(workflow || ' ' || coalesce(result, state
 my $ticks = $node->safe_psql('restored', 'SELECT count(*) FROM shop.tick');
 ok(wait_for($node, "SELECT count(*) > $ticks FROM shop.tick", 't', dbname => 'restored'), 'and its infinite task goes on');
 is($node->safe_psql('restored', q{SELECT state || ' ' || (node_id IN (SELECT n.node_id FROM sas.nodes n WHERE NOT n.is_deleted)) FROM sas.watches}), 'processing true', 'on a node of the restored database');
+
+# -- limits of roles --------------------------------------------------------------------------------
+
+is($node->safe_psql('restored', $limits), $limited, 'limits of roles and their default are restored');
+like($limited, qr/limited open_runs 2/, 'there are some');
+$node->safe_psql('restored', q{SELECT sas.grant_workflow('signal', 'limited')});
+my ($ret, $submitted, $refused) = $node->psql('restored', q{SET ROLE limited; SELECT count(*) FROM sas.submit_batch('signal', array_fill('{}'::jsonb, '{3}'))});
+like($refused, qr/role "limited" has too many runs open/, 'and hold there');
 
 # -- what looks like a restore and is none ---------------------------------------------------------
 
