@@ -318,31 +318,30 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
     a _sas.agent := _sas.live_agent(name);
+    ids bigint[];
 BEGIN
     -- in shared memory only: the row is the workers', and no session may hold it
     PERFORM _sas.half_open(a.agent_id);
-    -- whose cool-offs end here is locked first, so that no tick waits for this transaction
+    -- whose cool-offs end here is locked first, so that no tick waits for this transaction; what a session
+    -- holds keeps its cool-off
     PERFORM _sas.wake_on_abort();
-    PERFORM FROM _sas.run r
-    WHERE r.run_id IN (SELECT d.run_id FROM _sas.message d
-                       JOIN _sas.step s ON s.run_id = d.run_id AND s.step_no = d.step_no
-                           AND s.element = d.element
-                       JOIN _sas.run x ON x.run_id = d.run_id
-                       JOIN _sas.workflow_step w ON w.version_id = x.version_id AND w.step_no = d.step_no
-                           AND w.undo = (s.state = 'compensating')
-                       WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at > _sas.now()
-                           AND w.lane = a.agent_id)
-    ORDER BY r.run_id FOR NO KEY UPDATE;
+    ids := _sas.lock_runs(ARRAY(
+        SELECT d.run_id FROM _sas.message d
+        JOIN _sas.step s ON s.run_id = d.run_id AND s.step_no = d.step_no AND s.element = d.element
+        JOIN _sas.run x ON x.run_id = d.run_id
+        JOIN _sas.workflow_step w ON w.version_id = x.version_id AND w.step_no = d.step_no
+            AND w.undo = (s.state = 'compensating')
+        WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at > _sas.now() AND w.lane = a.agent_id));
     -- cool-offs of this agent's steps are due now; the agent's rate and places release them
     UPDATE _sas.message d SET due_at = _sas.now()
     FROM _sas.step s, _sas.run r, _sas.workflow_step w
-    WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at > _sas.now()
+    WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at > _sas.now() AND d.run_id = ANY (ids)
       AND s.run_id = d.run_id AND s.step_no = d.step_no AND s.element = d.element
       AND r.run_id = d.run_id AND w.version_id = r.version_id AND w.step_no = d.step_no
           AND w.undo = (s.state = 'compensating') AND w.lane = a.agent_id;
     UPDATE _sas.step s SET waiting_until = _sas.now()
     FROM _sas.message d
-    WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at <= _sas.now()
+    WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at <= _sas.now() AND d.run_id = ANY (ids)
       AND s.run_id = d.run_id AND s.step_no = d.step_no AND s.element = d.element
           AND s.waiting_until > _sas.now();
     PERFORM _sas.publish_agent(a.agent_id);

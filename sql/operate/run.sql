@@ -13,32 +13,63 @@ LANGUAGE sql STABLE AS $$
         OR _sas.has_level(caller, 'admin')
 $$;
 
+-- _sas.lock_others(run_ids): locks runs of other roles, those that are free first. A session that holds one
+-- may never end, and what is locked here waits for it, too: so it is waited for two seconds. Returns those
+-- that are still held.
+CREATE FUNCTION _sas.lock_others(run_ids bigint[]) RETURNS bigint[]
+LANGUAGE plpgsql SET lock_timeout = '2s' AS $$
+DECLARE
+    rest bigint[] := ARRAY(SELECT u FROM unnest(run_ids) u
+                           EXCEPT SELECT l FROM unnest(_sas.lock_runs(run_ids)) l ORDER BY 1);
+    id bigint;
+BEGIN
+    FOREACH id IN ARRAY rest LOOP
+        PERFORM FROM _sas.run r WHERE r.run_id = id FOR NO KEY UPDATE;
+    END LOOP;
+    RETURN '{}';
+EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+    RETURN ARRAY(SELECT u FROM unnest(rest) u EXCEPT SELECT l FROM unnest(_sas.lock_runs(rest)) l);
+END $$;
+
+-- _sas.held_refusal(run_id, holder): that a session holds this run, and which: holder is the xmax of its row.
+CREATE FUNCTION _sas.held_refusal(run_id bigint, holder xid) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT format('run %s is held by a transaction of another session%s; end it, or try again', run_id,
+                  (SELECT format(', process %s', min(l.pid)) FROM pg_locks l
+                   WHERE l.locktype = 'transactionid' AND l.transactionid = holder AND l.granted
+                   HAVING count(*) > 0))
+$$;
+
 -- _sas.operate(caller, run_ids): the runs that an operator names, each once and in order, locked: waits for
--- other
--- sessions, never holds up a worker for long. Only what the caller may touch is locked. What has arrived for
--- them counts before the verb does.
+-- other sessions, for long only where the run is the caller's own, and never holds up a worker for long. Only
+-- what the caller may touch is locked. What has arrived for them counts before the verb does.
 CREATE FUNCTION _sas.operate(caller oid, run_ids bigint[]) RETURNS _sas.named[]
 LANGUAGE plpgsql AS $$
 DECLARE
     ids bigint[] := ARRAY(SELECT DISTINCT u FROM unnest(run_ids) u WHERE u IS NOT NULL ORDER BY u);
     owners oid[];
+    held bigint[];
 BEGIN
     PERFORM _sas.wake_on_abort();
     owners := ARRAY(SELECT x.owner FROM (SELECT DISTINCT r.owner::oid AS owner FROM unnest(ids) u
                                          JOIN _sas.run r ON r.run_id = u) x
                     WHERE _sas.may_operate(caller, x.owner));
     PERFORM FROM _sas.run r WHERE r.run_id = ANY (ids) AND r.owner::oid = ANY (owners)
-        ORDER BY r.run_id FOR NO KEY UPDATE;
+        AND r.owner::oid = caller ORDER BY r.run_id FOR NO KEY UPDATE;
+    held := _sas.lock_others(ARRAY(SELECT r.run_id FROM _sas.run r WHERE r.run_id = ANY (ids)
+                                   AND r.owner::oid = ANY (owners) AND r.owner::oid <> caller));
     IF EXISTS (SELECT FROM _sas.answer) THEN
         PERFORM _sas.apply_beside(ARRAY(SELECT r.run_id FROM _sas.run r
-                                        WHERE r.run_id = ANY (ids) AND r.owner::oid = ANY (owners)));
+                                        WHERE r.run_id = ANY (ids) AND r.owner::oid = ANY (owners)
+                                        AND NOT r.run_id = ANY (held)));
     END IF;
     RETURN ARRAY(
         SELECT _sas.make_named(
             run_id => u, state => r.state, result => r.result, abandon_as => r.abandon_as,
             paused_by => r.paused_by,
             refused => CASE WHEN r.run_id IS NULL THEN
-                format('run %s does not exist, or is not yours; see sas.runs for your runs', u) END)
+                format('run %s does not exist, or is not yours; see sas.runs for your runs', u)
+                WHEN u = ANY (held) THEN _sas.held_refusal(u, r.xmax) END)
         FROM unnest(ids) u
         LEFT JOIN _sas.run r ON r.run_id = u AND r.owner::oid = ANY (owners)
         ORDER BY u);
