@@ -8,14 +8,14 @@
 -- _sas.lasts(kind): is there an end of such a cause that sas itself can see?
 CREATE FUNCTION _sas.lasts(kind text) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT kind IN ('step-failed', 'undo-failed', 'deadline', 'breaker-open', 'worker-slots', 'shared-memory',
-                    'crash-loop', 'late', 'stuck', 'purge-failed', 'schedule-failed', 'schedule-paused')
+    SELECT kind IN ('step-failed', 'undo-failed', 'parked', 'deadline', 'breaker-open', 'worker-slots',
+                    'shared-memory', 'crash-loop', 'late', 'stuck', 'purge-failed', 'schedule-failed', 'schedule-paused')
 $$;
 
 -- _sas.has_runs(kind): does such an alert last as long as the runs for which it was raised have this cause?
 CREATE FUNCTION _sas.has_runs(kind text) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT kind IN ('step-failed', 'undo-failed', 'deadline', 'stuck')
+    SELECT kind IN ('step-failed', 'undo-failed', 'parked', 'deadline', 'stuck')
 $$;
 
 -- _sas.raise_alert(kind, cause, message, agent_id, run_id, step_no, error): raises an alert, or counts once

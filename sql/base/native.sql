@@ -85,6 +85,10 @@ LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_stop_calls';
 CREATE FUNCTION _sas.interrupt_functions(request_ids uuid[]) RETURNS void
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_interrupt_functions';
 
+-- _sas.is_executed(request_id): does a worker call the function of this claim now?
+CREATE FUNCTION _sas.is_executed(request_id uuid) RETURNS boolean
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_is_executed';
+
 -- _sas.writing_workers(): the workers of this database that have replies which they have not written yet.
 CREATE FUNCTION _sas.writing_workers() RETURNS bigint[]
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_writing_workers';

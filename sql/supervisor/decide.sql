@@ -173,9 +173,12 @@ DECLARE
     -- the undo needs what its call brought
     settles boolean := c.abandon_as IS NOT NULL AND c.in_doubt
         AND _sas.settles(c.run_id, c.step_no, c.element);
+    parked boolean := _sas.ended_workers(c) >= 2;
 BEGIN
     -- one in doubt is asked for as many windows again before its fallback
-    IF c.transient AND failures < (c.recovery ->> 'max_failures')::int * (CASE way WHEN 'known' THEN 2
+    IF parked AND (c.abandon_as IS NULL OR c.undo OR settles) THEN
+        decision := _sas.park(c, made);
+    ELSIF c.transient AND failures < (c.recovery ->> 'max_failures')::int * (CASE way WHEN 'known' THEN 2
                 ELSE 1 END) AND spent IS NOT TRUE
        AND (c.abandon_as IS NULL OR c.undo OR settles) THEN
         change.to_state := CASE c.state WHEN 'failed' THEN 'suspended' ELSE c.state END;
@@ -204,6 +207,37 @@ BEGIN
             what => 'close', run_id => c.run_id, step_no => c.step_no, element => c.element)];
     END IF;
     RETURN ARRAY[decision];
+END $$;
+
+-- _sas.ended_workers(case): how many workers the function of this step has ended since an operator had it
+-- tried again: by a crash, or since it did not listen when it was cancelled. 0: it did not fail so this time.
+CREATE FUNCTION _sas.ended_workers(c _sas.failed_case) RETURNS int
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF c.lane <> 0 OR c.error ->> 'type' IS DISTINCT FROM 'urn:sas:worker-lost' THEN
+        RETURN 0;
+    END IF;
+    RETURN least(c.failure_count + 1,
+                 (SELECT count(*) FROM _sas.attempt a
+                  WHERE a.run_id = c.run_id AND a.step_no = c.step_no AND a.element = c.element
+                    AND a.undo = c.undo AND a.error ->> 'type' = 'urn:sas:worker-lost'));
+END $$;
+
+-- _sas.park(case, made): the function of this step, or of its undo, may end more workers: the run waits for
+-- an operator, whatever on_failure says.
+CREATE FUNCTION _sas.park(c _sas.failed_case, made _sas.decision[]) RETURNS _sas.decision
+LANGUAGE plpgsql AS $$
+DECLARE
+    paused boolean := c.run_state = 'paused'
+        OR EXISTS (SELECT FROM unnest(made) m WHERE m.run_id = c.run_id AND m.what = 'pause');
+    why text := format('%s "%s" is parked: its function has ended its worker twice',
+                       CASE WHEN c.undo THEN 'the undo of step' ELSE 'step' END, _sas.shown_name(c.name));
+BEGIN
+    PERFORM _sas.raise_alert('parked', format('step %s', c.name), format('run %s: %s', c.run_id, why), NULL,
+                             c.run_id, c.step_no, c.error);
+    RETURN _sas.make_decision(
+        what => CASE WHEN paused THEN 'note' ELSE 'pause' END, run_id => c.run_id, step_no => c.step_no,
+        element => c.element, why => why, error => c.error);
 END $$;
 
 -- _sas.by_policy(case, made): a step, or an undo, has failed for good: the run goes on without it, waits for

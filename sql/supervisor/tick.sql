@@ -45,6 +45,10 @@ END $$;
 -- steps nobody knows which one killed it: each is run alone then, and no
 -- failure counted. The size of the batch counts, not what is still held: some
 -- of it may have been taken back by an earlier look.
+--
+-- A function that goes on past complete-by does not listen to its cancellation. Its worker is ended, and the
+-- step is taken back with it, as after a crash. A step that has ended its worker twice is parked
+-- (_sas.decide_failure).
 --   locks  the leases, but for those that another session has locked
 --   next   _sas.take_back_leases
 CREATE FUNCTION _sas.take_back(boot bigint, live bigint[], newest bigint, quantity int) RETURNS int
@@ -115,16 +119,20 @@ END $$;
 
 -- _sas.held_steps(leases, boot, live, newest): the steps that are still held under these leases. One that is
 -- answered is not: it only waits for its run (_sas.answer).
---   dead      is their worker gone?
+--   dead      is their worker gone? One that goes on five seconds past complete-by is lost: nothing in the
+--             database can end it
+--   overdue   is it time to take them back? Not while their function goes on: its worker is being ended
 --   together  how many were claimed with it
 CREATE FUNCTION _sas.held_steps(leases _sas.lease[], boot bigint, live bigint[], newest bigint)
-RETURNS TABLE (lease_id bigint, worker_id bigint, locked_by text, dead boolean, together int, run_id bigint,
-               step_no int, element int, name text, lane int, state text, attempt int, in_doubt boolean,
+RETURNS TABLE (lease_id bigint, worker_id bigint, locked_by text, dead boolean, overdue boolean,
+               together int, run_id bigint, step_no int, element int, name text, lane int, state text,
+               attempt int, in_doubt boolean,
                alone boolean, asks int, complete_by timestamptz)
 LANGUAGE sql STABLE AS $$
     SELECT l.lease_id, l.worker_id, l.locked_by,
-           l.worker_id > 0 AND (l.boot <> $2 OR l.worker_id <= newest AND NOT l.worker_id = ANY (live)),
-           cardinality(l.run_ids), s.run_id, s.step_no, s.element, w.name,
+           e.dead OR e.goes_on AND s.complete_by < _sas.now() - interval '5 s',
+           s.complete_by <= _sas.now() AND NOT e.goes_on, cardinality(l.run_ids), s.run_id, s.step_no,
+           s.element, w.name,
            _sas.lane_now(s.run_id, s.step_no, s.element, w.undo, w.lane), s.state, s.attempt, s.in_doubt,
            s.alone, s.asks, s.complete_by
     FROM unnest(leases) l
@@ -134,6 +142,11 @@ LANGUAGE sql STABLE AS $$
     JOIN _sas.run r ON r.run_id = s.run_id
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no
         AND w.undo = (s.state = 'compensating')
+    CROSS JOIN LATERAL (
+        SELECT l.worker_id > 0 AND (l.boot <> $2 OR l.worker_id <= newest AND NOT l.worker_id = ANY (live))
+                   AS dead,
+               CASE WHEN s.complete_by <= _sas.now() AND l.worker_id > 0 THEN _sas.is_executed(s.request_id)
+                   ELSE false END AS goes_on OFFSET 0) e
     WHERE s.request_id IS NOT NULL
       AND NOT EXISTS (SELECT FROM _sas.answer a WHERE a.run_id = s.run_id AND a.step_no = s.step_no
                       AND a.element = s.element AND a.request_id = s.request_id)
@@ -162,7 +175,7 @@ BEGIN
     WITH held AS MATERIALIZED (SELECT * FROM _sas.held_steps(leases, boot, live, newest)),
     over AS (
         SELECT h.*, h.dead AND h.lane = 0 AND h.together > 1 AND NOT h.alone AS crowd
-        FROM held h WHERE (h.dead OR h.complete_by <= now) AND h.run_id = ANY (locked)),
+        FROM held h WHERE (h.dead OR h.overdue) AND h.run_id = ANY (locked)),
     change AS (
         SELECT o.crowd,
                _sas.make_step_change(
@@ -172,7 +185,9 @@ BEGIN
                                     ELSE 'failed' END,
                    attempt => o.attempt + 1, in_doubt => o.in_doubt OR o.lane > 0 AND o.asks IS NULL,
                    transient => true, alone => o.dead AND o.lane = 0 OR o.alone,
-                   error => _sas.problem_object(CASE WHEN o.dead THEN 'worker-lost' ELSE 'complete-by' END,
+                   error => _sas.problem_object(CASE WHEN o.crowd THEN 'batch-lost'
+                                                    WHEN o.dead THEN 'worker-lost'
+                                                    ELSE 'complete-by' END,
                                                 CASE WHEN o.dead THEN 'the worker that held the step is gone'
                                                      ELSE 'no reply before complete-by' END,
                                                 'held by ' || o.locked_by, NULL, o.run_id, o.name),
@@ -205,7 +220,7 @@ DECLARE
 BEGIN
     WITH lost AS MATERIALIZED (
         SELECT c.*, w.undo, w.lane, v.workflow_id, l.locked_by,
-               CASE c.error ->> 'type' WHEN 'urn:sas:worker-lost' THEN 'lost' ELSE 'timed_out' END AS status,
+               CASE c.error ->> 'type' WHEN 'urn:sas:complete-by' THEN 'timed_out' ELSE 'lost' END AS status,
                CASE l.worker_id WHEN 0 THEN (SELECT p.claimed_at FROM _sas.external_slot p
                                              WHERE p.request_id = s.request_id)
                                 ELSE s.complete_by - coalesce(w.complete_in, _sas.complete_in()) END AS since

@@ -31,6 +31,7 @@ PG_FUNCTION_INFO_V1(sas_api_has_websocket);
 PG_FUNCTION_INFO_V1(sas_api_announce_agents);
 PG_FUNCTION_INFO_V1(sas_api_stop_calls);
 PG_FUNCTION_INFO_V1(sas_api_interrupt_functions);
+PG_FUNCTION_INFO_V1(sas_api_is_executed);
 PG_FUNCTION_INFO_V1(sas_api_limits);
 PG_FUNCTION_INFO_V1(sas_api_path_breakers);
 PG_FUNCTION_INFO_V1(sas_api_half_open);
@@ -90,6 +91,12 @@ sas_api_interrupt_functions(PG_FUNCTION_ARGS)
 		if (!nulls[i])
 			sas_base_peers_interrupt_at_commit(sas_base_peers_step(DatumGetUUIDP(request_ids[i])->data));
 	PG_RETURN_VOID();
+}
+
+Datum
+sas_api_is_executed(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(sas_base_peers_works_for(sas_base_peers_step(PG_GETARG_UUID_P(0)->data)));
 }
 
 /* ------------------------------------------------------ places and breakers */

@@ -99,6 +99,12 @@ sas_base_peers_interrupt_at_commit(int64 task)
 	peers_interrupts[peers_n_interrupts++] = task;
 }
 
+bool
+sas_base_peers_works_for(int64 task)
+{
+	return peers_methods ? peers_methods->works_for(task) : false;
+}
+
 SasInterrupted
 sas_base_peers_interrupted(int64 task)
 {

@@ -60,6 +60,9 @@ extern void sas_base_peers_end_invocation(void);
  */
 extern void sas_base_peers_interrupt_at_commit(int64 task);
 
+/* Does a worker of this database work for that task now? */
+extern bool sas_base_peers_works_for(int64 task);
+
 /* This worker was cancelled while it worked for that task: was it meant, and was it for an earlier task? */
 typedef enum SasInterrupted
 {
@@ -104,6 +107,7 @@ typedef struct SasPeersMethods
 	bool		(*lead) (SasActor actor);
 	void		(*invocation) (int64 task, int64 until_us); /* task 0: none */
 	void		(*interrupt) (int64 task);
+	bool		(*works_for) (int64 task);
 	SasInterrupted (*interrupted) (int64 task);
 	void		(*set_unwritten) (bool unwritten);
 	int			(*unwritten) (int64 *ids, int max);

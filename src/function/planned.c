@@ -114,9 +114,14 @@ planned_run(void)
 									sas_base_clock_monotonic_us() + timeout_ms * 1000 + PLANNED_CANCEL_GRACE_US);
 	sas_work_invoke(&invocation, timeout_ms, &invoked);
 	sas_base_peers_end_invocation();
-	if (!invoked.ok)
-		sas_work_failure_log(psprintf("schedule \"%s\"", planned_running.name), invoked.error);
-	sas_store_end_plan(&planned_running, invoked.ok ? invoked.output : NULL, invoked.sqlstate, invoked.error);
+	if (!invoked.ok && sas_base_stopping && invoked.sqlstate == ERRCODE_QUERY_CANCELED)
+		sas_store_put_back_plan(&planned_running);
+	else
+	{
+		if (!invoked.ok)
+			sas_work_failure_log(psprintf("schedule \"%s\"", planned_running.name), invoked.error);
+		sas_store_end_plan(&planned_running, invoked.ok ? invoked.output : NULL, invoked.sqlstate, invoked.error);
+	}
 	sas_store_commit();
 	planned_running.schedule_id = 0;
 }

@@ -116,6 +116,21 @@ slot_peers_interrupt(int64 task)
 		sas_wake_actor(MyDatabaseId, SAS_SUPERVISOR);
 }
 
+static bool
+slot_peers_works_for(int64 task)
+{
+	bool		works = false;
+
+	if (sas_worker_shmem == NULL)
+		return false;
+	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
+	for (int i = 0; i < sas_worker_shmem->capacity && !works; i++)
+		works = sas_worker_registry_is_alive(&sas_worker_shmem->slots[i], MyDatabaseId) &&
+			sas_worker_shmem->slots[i].invocation == task;
+	LWLockRelease(&sas_worker_shmem->lock);
+	return works;
+}
+
 static SasInterrupted
 slot_peers_interrupted(int64 task)
 {
@@ -211,6 +226,7 @@ const SasPeersMethods sas_worker_peers = {
 	.lead = slot_peers_lead,
 	.invocation = slot_peers_invocation,
 	.interrupt = slot_peers_interrupt,
+	.works_for = slot_peers_works_for,
 	.interrupted = slot_peers_interrupted,
 	.set_unwritten = slot_peers_set_unwritten,
 	.unwritten = slot_peers_unwritten,
