@@ -57,7 +57,8 @@ CREATE FUNCTION _sas.limit_names(OUT name text, OUT value bigint) RETURNS SETOF 
 LANGUAGE sql IMMUTABLE PARALLEL SAFE BEGIN ATOMIC
     SELECT l.name, l.value
     FROM (VALUES ('open_runs', 2000000::bigint), ('children', 20000::bigint), ('bytes', 10737418240::bigint),
-                 ('submits_per_s', 100::bigint), ('depth', 100::bigint)) AS l (name, value);
+                 ('submits_per_s', 100::bigint), ('depth', 100::bigint),
+                 ('function_workers', 64::bigint)) AS l (name, value);
 END;
 
 -- _sas.limit_of(role, name): its own, else that of all roles, else the one that sas comes with.
@@ -75,6 +76,44 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN ARRAY[_sas.limit_of(role, 'open_runs'), _sas.limit_of(role, 'children'),
                  _sas.limit_of(role, 'bytes'), _sas.limit_of(role, 'submits_per_s')];
+END $$;
+
+-- _sas.function_owners(): whose functions the other workers of this database call now, a row for each worker.
+CREATE FUNCTION _sas.function_owners() RETURNS SETOF oid
+LANGUAGE C VOLATILE STRICT ROWS 4 AS 'MODULE_PATHNAME', 'sas_api_function_owners';
+
+-- _sas.wait_for_owners(waits): this worker leaves steps of owners whose functions run on as many workers as
+-- may, and is woken when one of these has a function less; or it leaves none any more.
+CREATE FUNCTION _sas.wait_for_owners(waits boolean) RETURNS void
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_wait_for_owners';
+
+-- _sas.full_owners(): the owners whose functions run on as many of the other workers as may. Nobody is asked
+-- for while nobody has such a limit.
+CREATE FUNCTION _sas.full_owners() RETURNS SETOF oid
+LANGUAGE C VOLATILE ROWS 1 AS 'MODULE_PATHNAME', 'sas_api_verb';
+
+CREATE FUNCTION _sas.full_owners_as(caller oid) RETURNS SETOF oid
+LANGUAGE plpgsql SECURITY DEFINER ROWS 1 SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF EXISTS (SELECT FROM _sas.role_limit l WHERE l.name = 'function_workers') THEN
+        RETURN QUERY SELECT o FROM _sas.function_owners() o GROUP BY o
+                     HAVING count(*) >= _sas.limit_of(o, 'function_workers');
+    END IF;
+END $$;
+
+-- _sas.unclaimable_owners(): the same for a worker that claims: what it is to leave. It is woken when one of
+-- them may be served. Asked again after it has said that it waits: one that ended before was not told.
+CREATE FUNCTION _sas.unclaimable_owners() RETURNS oid[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    full_owners oid[];
+BEGIN
+    IF NOT EXISTS (SELECT FROM _sas.role_limit l WHERE l.name = 'function_workers') THEN
+        RETURN '{}';
+    END IF;
+    full_owners := ARRAY(SELECT _sas.full_owners_as(0));
+    PERFORM _sas.wait_for_owners(full_owners <> '{}');
+    RETURN CASE WHEN full_owners = '{}' THEN full_owners ELSE ARRAY(SELECT _sas.full_owners_as(0)) END;
 END $$;
 
 -- _sas.open_share(owner, runs, is_child, bytes): the owner opens so many runs with so many bytes of input, in

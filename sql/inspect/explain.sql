@@ -151,6 +151,10 @@ BEGIN ATOMIC
             WHEN EXISTS (SELECT FROM sas.workers w WHERE w.actor = 'function')
             THEN 'function workers take what is ready as soon as they are free'
             ELSE 'no function worker runs in this database (setting sas.function_workers)' END
+        WHEN 'function_workers' THEN format(
+            'functions of role "%s" run on as many workers as may: %s (limit function_workers)', what,
+            (SELECT l.used || ' of ' || l.value FROM sas.limits l
+                   WHERE l.role = what AND l.name = 'function_workers'))
         WHEN 'queue' THEN format('all places of queue "%s" are taken: %s', what, (
             SELECT q.running || ' of ' || q.max_running FROM sas.queues q WHERE q.name = what))
         WHEN 'queue_paused' THEN format(

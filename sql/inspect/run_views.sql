@@ -169,6 +169,7 @@ SELECT r.run_id, w.name AS step, w.position, nullif(e.element, 0) AS element,
            WHEN 'workflow_paused' THEN (SELECT f.name FROM _sas.deferred_run h JOIN _sas.workflow f
                                         USING (workflow_id) WHERE h.run_id = r.run_id)
            WHEN 'place' THEN (SELECT f.key FROM _sas.concurrency_slot f WHERE f.run_id = r.run_id AND p.sees)
+           WHEN 'function_workers' THEN pg_get_userbyid(r.owner)
            ELSE CASE WHEN y.waiting_kind IN ('reply', 'answered', 'worker', 'cool_off', 'retry', 'poll')
                THEN coalesce((SELECT o.name FROM _sas.agent o WHERE o.agent_id = u.lane), u.function)
                      WHEN q.lane IS NOT NULL THEN d.name END END AS waiting_on,
@@ -257,7 +258,8 @@ CROSS JOIN LATERAL (
                                                           THEN 'waiting' END) IN ('waiting',
                                 'ready', 'compensating') OR s.state = 'failed'
                                              AND (r.abandon_as IS NULL OR s.in_doubt)) THEN 'resume'
-                WHEN q.lane = 0 THEN 'worker'
+                WHEN q.lane = 0 THEN CASE WHEN r.owner::oid IN (SELECT _sas.full_owners())
+                    THEN 'function_workers' ELSE 'worker' END
                 WHEN q.lane IS NOT NULL THEN coalesce(d.kind, 'scheduler')
                 WHEN coalesce(s.state, 'waiting') = 'waiting' AND r.abandon_as IS NULL
                 THEN CASE WHEN n.before IS NOT NULL

@@ -16,6 +16,10 @@ BEGIN
         RAISE EXCEPTION 'a limit is not negative'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /value.',
                 HINT = 'Null takes the limit away: then the one of all roles holds.';
+    ELSIF value = 0 AND $3 = 'function_workers' THEN
+        RAISE EXCEPTION 'functions of a role need a worker'
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /value.',
+                HINT = 'Pause the workflows of the role instead: sas.pause_workflow().';
     END IF;
     IF role IS NOT NULL THEN
         PERFORM _sas.check_role(role);
@@ -23,6 +27,8 @@ BEGIN
     LOCK TABLE _sas.role_limit IN SHARE ROW EXCLUSIVE MODE;
     DELETE FROM _sas.role_limit l WHERE l.role IS NOT DISTINCT FROM $2 AND l.name = $3;
     INSERT INTO _sas.role_limit (role, name, value) SELECT $2, $3, $4 WHERE $4 IS NOT NULL;
+    -- there may be room
+    PERFORM _sas.wake('{0}', false, false, '{}') WHERE $3 = 'function_workers';
     PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'set_limit', NULL,
                         jsonb_build_object('role', pg_get_userbyid(role), 'name', $3, 'value', $4));
 END $$;

@@ -53,7 +53,8 @@ END $$;
 -- _sas.share_lanes(...): shares out quantities[i] steps of lanes[i] among the owners with ready steps there,
 -- beginning with the one that was served the longest ago: up to shares[j] steps of owners[j] in in_lanes[j],
 -- from marks[j] on. urgent: see _sas.urgent_shares. shared: the lanes with several owners: they may hold more
--- than is shared out. Null when nothing is ready.
+-- than is shared out. Null when nothing is ready. Owners whose functions run on as many workers as may get
+-- no share of them.
 --
 -- Begins the low-water marks of the lanes before the snapshot of its statement, and raises them; while there
 -- may be an owner that it has not found, it leaves a mark as it is.
@@ -64,6 +65,7 @@ CREATE FUNCTION _sas.share_lanes(lanes int[], quantities int[], urgent boolean D
 LANGUAGE plpgsql AS $$
 DECLARE
     begun timestamptz[] := _sas.begin_low_water('r', lanes);
+    left_out oid[] := CASE WHEN lanes = '{0}' THEN _sas.unclaimable_owners() ELSE '{}' END;
     added int[];
 BEGIN
     FOR attempt IN 1 .. 2 LOOP
@@ -76,16 +78,19 @@ BEGIN
                array_agg(t.raised) FILTER (WHERE t.turn = 1 AND t.added)
         INTO in_lanes, owners, shares, marks, shared, added
         FROM (SELECT o.lane, o.owner, o.mark, o.turn, o.owners > 1 AS several, o.added,
-                     CASE WHEN o.owners > 0
+                     CASE WHEN o.owners > 0 AND NOT o.is_left_out
                           THEN o.quantity / o.owners + (o.turn <= o.quantity % o.owners)::int END AS share,
                      CASE WHEN o.turn = 1
                           THEN _sas.raise_low_water('r', o.lane, CASE WHEN o.added THEN o.mark
                                                                  ELSE o.first END) END AS raised
-              FROM (SELECT l.lane, l.quantity, l.mark, f.owner, count(f.owner) OVER w AS owners,
-                           row_number() OVER (PARTITION BY l.lane ORDER BY f.served, f.owner) AS turn,
+              FROM (SELECT l.lane, l.quantity, l.mark, f.owner, x.is_left_out,
+                           count(f.owner) FILTER (WHERE NOT x.is_left_out) OVER w AS owners,
+                           row_number() OVER (PARTITION BY l.lane
+                                              ORDER BY x.is_left_out, f.served, f.owner) AS turn,
                            min(f.rank) OVER w AS first, bool_or(f.added) OVER w AS added
                     FROM unnest($1, $2, begun) AS l (lane, quantity, mark)
                     LEFT JOIN LATERAL _sas.ready_owners(l.lane, l.mark) f ON true
+                    CROSS JOIN LATERAL (SELECT coalesce(f.owner = ANY (left_out), false) AS is_left_out) x
                     WINDOW w AS (PARTITION BY l.lane)) o) t;
         EXIT WHEN added IS NULL OR attempt = 2;
         PERFORM _sas.see_owners(lanes, begun);

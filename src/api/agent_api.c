@@ -32,6 +32,8 @@ PG_FUNCTION_INFO_V1(sas_api_announce_agents);
 PG_FUNCTION_INFO_V1(sas_api_stop_calls);
 PG_FUNCTION_INFO_V1(sas_api_interrupt_functions);
 PG_FUNCTION_INFO_V1(sas_api_is_executed);
+PG_FUNCTION_INFO_V1(sas_api_function_owners);
+PG_FUNCTION_INFO_V1(sas_api_wait_for_owners);
 PG_FUNCTION_INFO_V1(sas_api_limits);
 PG_FUNCTION_INFO_V1(sas_api_path_breakers);
 PG_FUNCTION_INFO_V1(sas_api_half_open);
@@ -97,6 +99,33 @@ Datum
 sas_api_is_executed(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_BOOL(sas_base_peers_works_for(sas_base_peers_step(PG_GETARG_UUID_P(0)->data)));
+}
+
+/* A row for each of the other workers that calls functions. */
+Datum
+sas_api_function_owners(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	Oid			owners[1024];
+	int			n;
+
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	n = sas_base_peers_other_owners(owners, lengthof(owners));
+	for (int i = 0; i < n; i++)
+	{
+		Datum		value = ObjectIdGetDatum(owners[i]);
+		bool		isnull = false;
+
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &value, &isnull);
+	}
+	return (Datum) 0;
+}
+
+Datum
+sas_api_wait_for_owners(PG_FUNCTION_ARGS)
+{
+	sas_base_peers_wait_for_owner(PG_GETARG_BOOL(0));
+	PG_RETURN_VOID();
 }
 
 /* ------------------------------------------------------ places and breakers */

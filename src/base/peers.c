@@ -111,6 +111,32 @@ sas_base_peers_interrupted(int64 task)
 	return peers_methods ? peers_methods->interrupted(task) : SAS_INTERRUPTED_NOT;
 }
 
+bool
+sas_base_peers_enter_owner(Oid owner, int64 most)
+{
+	return peers_methods ? peers_methods->enter_owner(owner, most) : true;
+}
+
+void
+sas_base_peers_leave_owner(void)
+{
+	if (peers_methods)
+		peers_methods->leave_owner();
+}
+
+void
+sas_base_peers_wait_for_owner(bool waits)
+{
+	if (peers_methods)
+		peers_methods->wait_for_owner(waits);
+}
+
+int
+sas_base_peers_other_owners(Oid *owners, int max)
+{
+	return peers_methods ? peers_methods->other_owners(owners, max) : 0;
+}
+
 void
 sas_base_peers_set_unwritten(bool unwritten)
 {

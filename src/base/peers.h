@@ -74,6 +74,20 @@ typedef enum SasInterrupted
 extern SasInterrupted sas_base_peers_interrupted(int64 task);
 
 /*
+ * This worker calls functions of that owner from here on, unless as many
+ * others as may do so already (SAS_ANY_WORKERS: all).  leave: it calls none
+ * any more, and those that wait for an owner are woken.  wait: this worker
+ * does, or does no more.  others: the owners whose functions the other
+ * workers of this database call, one for each of these workers.
+ */
+#define SAS_ANY_WORKERS 64
+
+extern bool sas_base_peers_enter_owner(Oid owner, int64 most);
+extern void sas_base_peers_leave_owner(void);
+extern void sas_base_peers_wait_for_owner(bool waits);
+extern int	sas_base_peers_other_owners(Oid *owners, int max);
+
+/*
  * This worker is about to note when a reply arrived, and has not written it
  * yet; or it has written all of them.  Steps of a worker with unwritten
  * replies are not taken back because of the time: the reply may have arrived
@@ -109,6 +123,10 @@ typedef struct SasPeersMethods
 	void		(*interrupt) (int64 task);
 	bool		(*works_for) (int64 task);
 	SasInterrupted (*interrupted) (int64 task);
+	bool		(*enter_owner) (Oid owner, int64 most);
+	void		(*leave_owner) (void);
+	void		(*wait_for_owner) (bool waits);
+	int			(*other_owners) (Oid *owners, int max);
 	void		(*set_unwritten) (bool unwritten);
 	int			(*unwritten) (int64 *ids, int max);
 	int			(*overdue) (SasPeerInvocation *invocations, int max, int64 *next_us);

@@ -39,6 +39,7 @@
 #include "function/planned.h"
 #include "function/repeat.h"
 #include "function/work.h"
+#include "limits/shares.h"
 #include "metrics/metrics.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
@@ -224,6 +225,28 @@ function_call(SasFunctionWork *w, bool in_company)
 	return sas_function_is_slow(sas_base_clock_monotonic_us() - begun);
 }
 
+/* How many workers may call functions of that owner at a time; read again when a limit has changed. */
+static int64
+function_workers_of(Oid owner)
+{
+	static struct
+	{
+		Oid			owner;
+		int64		generation;
+		int64		most;
+	}			known[16];
+	int64		generation = sas_limits_share_generation();
+	int			i = owner % lengthof(known);
+
+	if (known[i].owner != owner || known[i].generation != generation)
+	{
+		known[i].most = sas_store_function_workers(owner);
+		known[i].owner = owner;
+		known[i].generation = generation;
+	}
+	return known[i].most;
+}
+
 /* After the commit: what the group's steps came to. */
 static void
 function_settle_group(void)
@@ -238,6 +261,7 @@ function_settle_group(void)
 			function_group[i]->batch->left--;
 		}
 	sas_base_peers_set_unwritten(false);
+	sas_base_peers_leave_owner();
 	function_n_group = 0;
 	for (int i = list_length(function_batches) - 1; i >= 0; i--)
 	{
@@ -292,6 +316,8 @@ function_call_group(void)
 	bool	   *valid;
 	bool		was_slow = false;
 	int			called = 0;
+	Oid			owner = function_group[0]->step->owner;
+	bool		may_call = sas_base_peers_enter_owner(owner, function_workers_of(owner));
 
 	for (int i = 0; i < function_n_group; i++)
 	{
@@ -306,8 +332,8 @@ function_call_group(void)
 
 		if (!valid[i])
 			w->lost = true;
-		else if (was_slow || sas_base_stopping || left_us < w->step->window_ms * 500)
-			w->verdict = "hand_back";	/* not begun, and half of its window is over: another worker can have it, with a new window */
+		else if (was_slow || !may_call || sas_base_stopping || left_us < w->step->window_ms * 500)
+			w->verdict = "hand_back";	/* not begun: for another worker, with a new window */
 		else
 			was_slow = function_call(w, function_n_group > 1 || called++ > 0);
 	}

@@ -123,6 +123,16 @@ sas_store_claim_functions(MemoryContext context, int quantity, bool urgent)
 	return steps;
 }
 
+int64
+sas_store_function_workers(Oid owner)
+{
+	static SasPlan plan = {"SELECT _sas.limit_of($1, 'function_workers')", 1, {OIDOID}};
+	Datum		args[1] = {ObjectIdGetDatum(owner)};
+
+	sas_store_plan_run(&plan, args, NULL);
+	return sas_store_cell_int(0, 1);
+}
+
 /* the four columns that name a claimed step */
 static void
 steps_id_columns(SasColumn c[4], int n)

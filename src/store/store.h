@@ -143,6 +143,9 @@ typedef struct SasClaimedFunction
 	bool		evaluates;		/* it has an expect or an output to be asked */
 } SasClaimedFunction;
 
+/* The limit function_workers of that role. */
+extern int64 sas_store_function_workers(Oid owner);
+
 /* Allocated in that context. urgent: where the first ones have a higher priority than those behind them, these only. */
 extern List *sas_store_claim_functions(MemoryContext context, int quantity, bool urgent);
 

@@ -129,7 +129,9 @@ registry_exit(int code, Datum arg)
 	bool		probe = sas_worker_my_slot->actor == SAS_PROBE;
 	bool		leader;
 
+	sas_base_peers_leave_owner();
 	LWLockAcquire(&sas_worker_shmem->lock, LW_EXCLUSIVE);
+	sas_worker_my_slot->waits_for_owner = false;
 	leader = sas_worker_my_slot->leader;
 	sas_worker_my_slot->leader = false;
 	sas_worker_my_slot->in_flight = 0;

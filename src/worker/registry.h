@@ -56,6 +56,8 @@ typedef struct SasSlot
 	int64		interrupted_until_us; /* when that should be over, then */
 	bool		unwritten;		/* has replies that it has not written yet */
 	bool		end_now;		/* its next SIGTERM is no planned stop */
+	Oid			function_owner; /* whose functions it calls now; InvalidOid: nobody's */
+	bool		waits_for_owner;	/* it has left steps of an owner whose functions run on as many workers as may */
 } SasSlot;
 
 typedef struct SasLauncherState

@@ -143,6 +143,90 @@ slot_peers_interrupted(int64 task)
 	return interrupted == 0 ? SAS_INTERRUPTED_NOT : interrupted == task ? SAS_INTERRUPTED_MEANT : SAS_INTERRUPTED_STRAY;
 }
 
+/* ---------------------------------------------------------------- owners of functions */
+
+/* With the lock held. */
+static int
+slot_peers_count_owner(Oid owner)
+{
+	int			n = 0;
+
+	for (int i = 0; i < sas_worker_shmem->capacity; i++)
+	{
+		SasSlot    *slot = &sas_worker_shmem->slots[i];
+
+		n += slot != sas_worker_my_slot && slot->function_owner == owner && sas_worker_registry_is_alive(slot, MyDatabaseId);
+	}
+	return n;
+}
+
+/* An owner without a limit needs no lock: a limit that is set just now holds from the next function on. */
+static bool
+slot_peers_enter_owner(Oid owner, int64 most)
+{
+	bool		entered = true;
+
+	if (sas_worker_my_slot == NULL)
+		return true;
+	if (most >= SAS_ANY_WORKERS)
+	{
+		sas_worker_my_slot->function_owner = owner;
+		return true;
+	}
+	LWLockAcquire(&sas_worker_shmem->lock, LW_EXCLUSIVE);
+	entered = slot_peers_count_owner(owner) < most;
+	if (entered)
+		sas_worker_my_slot->function_owner = owner;
+	LWLockRelease(&sas_worker_shmem->lock);
+	return entered;
+}
+
+/* Who has written that it waits has counted after that: one of both sees the other. */
+static void
+slot_peers_leave_owner(void)
+{
+	bool		any = false;
+
+	if (sas_worker_my_slot == NULL || !OidIsValid(sas_worker_my_slot->function_owner))
+		return;
+	sas_worker_my_slot->function_owner = InvalidOid;
+	pg_memory_barrier();
+	for (int i = 0; i < sas_worker_shmem->capacity && !any; i++)
+		any = sas_worker_shmem->slots[i].waits_for_owner && sas_worker_shmem->slots[i].dboid == MyDatabaseId;
+	if (!any)
+		return;
+	sas_wake_count_lane(0);
+	sas_wake_actor(MyDatabaseId, SAS_FUNCTION);
+}
+
+static void
+slot_peers_wait_for_owner(bool waits)
+{
+	if (sas_worker_my_slot == NULL)
+		return;
+	sas_worker_my_slot->waits_for_owner = waits;
+	pg_memory_barrier();
+}
+
+static int
+slot_peers_other_owners(Oid *owners, int max)
+{
+	int			n = 0;
+
+	if (sas_worker_shmem == NULL)
+		return 0;
+	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
+	for (int i = 0; i < sas_worker_shmem->capacity && n < max; i++)
+	{
+		SasSlot    *slot = &sas_worker_shmem->slots[i];
+
+		if (slot != sas_worker_my_slot && OidIsValid(slot->function_owner) && sas_worker_registry_is_alive(slot, MyDatabaseId))
+			owners[n++] = slot->function_owner;
+	}
+	LWLockRelease(&sas_worker_shmem->lock);
+	return n;
+}
+
 /* A full barrier: who sees no flag reads the clock earlier than this worker does next. */
 static void
 slot_peers_set_unwritten(bool unwritten)
@@ -228,6 +312,10 @@ const SasPeersMethods sas_worker_peers = {
 	.interrupt = slot_peers_interrupt,
 	.works_for = slot_peers_works_for,
 	.interrupted = slot_peers_interrupted,
+	.enter_owner = slot_peers_enter_owner,
+	.leave_owner = slot_peers_leave_owner,
+	.wait_for_owner = slot_peers_wait_for_owner,
+	.other_owners = slot_peers_other_owners,
 	.set_unwritten = slot_peers_set_unwritten,
 	.unwritten = slot_peers_unwritten,
 	.overdue = slot_peers_overdue,

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: PostgreSQL
 #
 # Limits of roles, with workers: a workflow that starts itself tenfold comes to its end and stops nobody else; functions
-# do not submit faster than their owner may; what a role has open is counted again after a restart and a crash.
+# do not submit faster than their owner may, and do not take all function workers; what a role has open is counted again
+# after a restart and a crash. Takes about 60 s.
 use strict;
 use warnings;
 use FindBin;
@@ -70,4 +71,53 @@ like($err, qr/role "calm" has too many runs open/, 'no more is submitted then');
 sql(q{SELECT sas.signal(run_id, 'go') FROM sas.runs WHERE workflow = 'wait'});
 ok(wait_for($node, used('calm', 'open_runs'), '0'), 'until they have ended');
 ok(sql(q{SET ROLE calm; SELECT created FROM sas.submit('wait')}) eq 't', 'then there is room');
+
+# -- function workers ------------------------------------------------------------------------------
+
+sql(q{
+	ALTER SYSTEM SET sas.function_workers = 3;
+	SELECT sas.set_limit('calm', 'open_runs', NULL)});
+sql(q{ALTER SYSTEM SET sas.function_workers_max = 8});
+$node->reload;
+ok(wait_for($node, q{SELECT count(*) FROM sas.workers WHERE actor = 'function'}, '3'), 'there are three function workers');
+sql(q{
+	CREATE TABLE app.gate (open boolean);
+	GRANT SELECT ON app.gate TO eager, calm;
+	CREATE FUNCTION app.asleep(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+	BEGIN
+		WHILE NOT EXISTS (SELECT FROM app.gate) LOOP
+			PERFORM pg_sleep(0.05);
+		END LOOP;
+		RETURN '{}';
+	END $$;
+	SELECT sas.create_workflow('asleep', '{"steps": {"a": {"function": "app.asleep", "complete_in": "10 min"}}}');
+	SELECT sas.grant_workflow('asleep', 'eager'), sas.grant_workflow('asleep', 'calm');
+	SELECT sas.set_limit('eager', 'function_workers', 2)});
+my $asleep = q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'sas function' AND wait_event = 'PgSleep'};
+# as often as asked, the most that were seen at a time
+sub most_asleep { my $most = 0; foreach (1 .. 40) { my $n = sql($asleep); $most = $n if $n > $most; select(undef, undef, undef, 0.05) } return $most }
+sql(q{SET ROLE eager; SELECT sas.submit_batch('asleep', array_fill('{}'::jsonb, ARRAY[6]))});
+ok(wait_for($node, $asleep, '2'), 'as many functions of a role run as may');
+is(most_asleep(), 2, 'and no more');
+is(sql(used('eager', 'function_workers')), '2', 'sas.limits shows them');
+$other = sql(q{SET ROLE calm; SELECT run_id FROM sas.submit('echo')});
+ok(wait_for($node, "SELECT result FROM sas.runs WHERE run_id = $other", 'success', limit => 60), 'a function of another role goes on');
+like(sql(q{SELECT text FROM sas.explain() WHERE waiting_kind = 'function_workers'}), qr/functions of role "eager" run on as many workers as may: 2 of 2/, 'sas.explain says what the others wait for');
+kill_worker($node, 'function', 'KILL');
+ok(wait_for($node, $asleep, '2', limit => 120), 'after a crash as many run again');
+is(most_asleep(), 2, 'and no more');
+$node->restart;
+ok(wait_for($node, $asleep, '2', limit => 120), 'and after a restart');
+sql(q{SELECT sas.set_limit('eager', 'function_workers', 3)});
+ok(wait_for($node, $asleep, '3', limit => 60), 'a larger limit holds at once');
+is(most_asleep(), 3, 'and no more run');
+sql(q{SELECT sas.set_limit('eager', 'function_workers', 1); INSERT INTO app.gate VALUES (true)});
+ok(wait_for($node, q{SELECT count(*) FROM sas.runs WHERE workflow = 'asleep' AND state <> 'stopped'}, '0'), 'all of them end');
+is(sql(q{SELECT string_agg(DISTINCT result, ' ') FROM sas.runs WHERE workflow = 'asleep'}), 'success', 'with success');
+is(sql(q{SELECT count(*) FROM sas.steps s JOIN sas.runs r USING (run_id) WHERE r.workflow = 'asleep' AND s.failure_count > 0}), '0', 'and without a failure that was counted');
+# many short ones, one worker at a time; each is woken by the one before
+sql(q{SET ROLE eager; SELECT count(*) FROM generate_series(1, 300), LATERAL sas.submit('echo')});
+ok(wait_for($node, q{SELECT count(*) FROM sas.runs WHERE workflow = 'echo' AND state <> 'stopped'}, '0'), 'many short ones end, too');
+($ret, $out, $err) = $node->psql('postgres', q{SELECT sas.set_limit('eager', 'function_workers', 0)});
+like($err, qr/functions of a role need a worker/, 'none at all is refused');
 done_testing();
