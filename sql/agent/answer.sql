@@ -29,7 +29,10 @@ BEGIN
             p.in_doubt, p.again_in, coalesce(p.arrived_at, now)
         FROM unnest(replies) p
         JOIN _sas.step s ON s.run_id = p.run_id AND s.step_no = p.step_no AND s.element = p.element
-            AND s.request_id = p.request_id AND s.complete_by > coalesce(p.arrived_at, now)
+            AND s.request_id = p.request_id
+            -- of a task, what a heartbeat has extended while somebody held the run
+            AND greatest(s.complete_by, (SELECT h.extended_by FROM _sas.external_slot h
+                                         WHERE h.request_id = p.request_id)) > coalesce(p.arrived_at, now)
         ON CONFLICT DO NOTHING
         RETURNING a.run_id, a.step_no, a.element)
     SELECT array_agg(k.run_id), array_agg(k.step_no), array_agg(k.element) INTO run_ids, step_nos, elements

@@ -3,17 +3,17 @@
 -- Outside: what programs outside the server say of the tasks that they have claimed.
 --
 -- The other verbs lock the run and say what became of the claim in the
--- caller's transaction. A reply waits for no session that holds the run: it
--- becomes a row of _sas.answer, and the place is taken until it is applied. A
--- heartbeat waits, as operators' verbs do. The lease of an outside worker
--- (boot 0, worker 0) is judged by time only.
+-- caller's transaction. None waits for a session that holds the run. A reply
+-- becomes a row of _sas.answer then, and the place is taken until it is
+-- applied; a heartbeat writes the place, under the lock of the lease. The
+-- lease of an outside worker (boot 0, worker 0) is judged by time only.
 
--- _sas.lock_claim(caller, request_id, counts, waits): the claim, if it holds; null when it does not: counts:
--- then it is a stale reply of its agent. free: its run is locked. waits: for other sessions that hold it;
--- else for a moment only, since it is mostly a tick that has it.
+-- _sas.lock_claim(caller, request_id, counts): the claim, if it holds; null when it does not: counts: then it
+-- is a stale reply of its agent. free: its run is locked. It is waited for for a moment only, since it is
+-- mostly a tick that has it.
 --   locks   the run
 --   writes  nothing; agent_health for a stale reply
-CREATE FUNCTION _sas.lock_claim(caller oid, request_id uuid, counts boolean, waits boolean,
+CREATE FUNCTION _sas.lock_claim(caller oid, request_id uuid, counts boolean,
                                 OUT p _sas.external_slot, OUT free boolean)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -37,11 +37,12 @@ BEGIN
     ELSE
         PERFORM _sas.wake_on_abort();
         PERFORM _sas.commit_durably();
-        free := _sas.lock_run_of_claim(found_slot.run_id, waits);
+        free := _sas.lock_run_of_claim(found_slot.run_id);
         IF EXISTS (SELECT FROM _sas.step s
                    WHERE s.run_id = found_slot.run_id AND s.step_no = found_slot.step_no
                        AND s.element = found_slot.element
-                       AND s.request_id = $2 AND s.complete_by > _sas.now()) THEN
+                       AND s.request_id = $2
+                       AND greatest(s.complete_by, found_slot.extended_by) > _sas.now()) THEN
             p := found_slot;
             RETURN;
         END IF;
@@ -55,14 +56,10 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.lock_run_of_claim(run_id, waits): locks the run; false: somebody else holds it, and has for a moment.
-CREATE FUNCTION _sas.lock_run_of_claim(id bigint, waits boolean) RETURNS boolean
+-- _sas.lock_run_of_claim(run_id): locks the run; false: somebody else holds it, and has for a moment.
+CREATE FUNCTION _sas.lock_run_of_claim(id bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF waits THEN
-        PERFORM FROM _sas.run r WHERE r.run_id = id FOR NO KEY UPDATE;
-        RETURN true;
-    END IF;
     FOR look IN 1 .. 20 LOOP
         PERFORM FROM _sas.run r WHERE r.run_id = id FOR NO KEY UPDATE SKIP LOCKED;
         IF FOUND THEN
@@ -111,6 +108,10 @@ BEGIN
         error := coalesce(error, _sas.problem_object('task', 'the task was given up', NULL, NULL, p.run_id,
                                                      NULL));
     END IF;
+    -- what a heartbeat has extended while somebody held the run
+    UPDATE _sas.step x SET complete_by = p.extended_by
+    WHERE x.run_id = p.run_id AND x.step_no = p.step_no AND x.element = p.element
+      AND x.request_id = p.request_id AND x.complete_by < p.extended_by;
     PERFORM _sas.write_replies(ARRAY[_sas.make_call_reply(
         run_id => p.run_id, step_no => p.step_no, element => p.element, request_id => p.request_id,
         verdict => CASE WHEN verdict = 'again' THEN 'hand_back' ELSE verdict END,
@@ -161,7 +162,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
         SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
-    c record := _sas.lock_claim(caller, request_id, true, false);
+    c record := _sas.lock_claim(caller, request_id, true);
 BEGIN
     RETURN (c.p).request_id IS NOT NULL
         AND _sas.answer_claim(c.p, c.free, 'done', coalesce(output, 'null'), NULL, NULL);
@@ -177,7 +178,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_variable
 DECLARE
-    c record := _sas.lock_claim(caller, request_id, true, false);
+    c record := _sas.lock_claim(caller, request_id, true);
 BEGIN
     RETURN (c.p).request_id IS NOT NULL AND _sas.fail_claim(c.p, c.free, error, permanent);
 END $$;
@@ -223,6 +224,22 @@ LANGUAGE sql VOLATILE AS $$
                                ELSE 1 END) * interval '1 ms'
 $$;
 
+-- _sas.extend_place(p): a session holds the run of this claim, so the place says how long it holds now; false:
+-- a tick has just taken it back. Nobody but ticks and programs under the same lease lock leases, and ticks
+-- for a moment.
+--   locks   the lease: a tick that judges it comes first, or passes it by
+--   writes  external_slot
+--   next    _sas.held_steps reads it; _sas.end_claim brings it into the step
+CREATE FUNCTION _sas.extend_place(p _sas.external_slot) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM _sas.lease l WHERE l.lease_id = p.lease_id FOR NO KEY UPDATE;
+    UPDATE _sas.external_slot h
+    SET extended_by = greatest(h.extended_by, least(_sas.now() + p.lease, p.last_by))
+    WHERE h.agent_id = p.agent_id AND h.place = p.place AND h.request_id = p.request_id;
+    RETURN FOUND;
+END $$;
+
 -- _sas.heartbeat_as(...): cancel is said for work that was claimed before the run could not go on any more;
 -- an undo, and a call that is repeated to learn its outcome, continue.
 CREATE FUNCTION _sas.heartbeat_as(caller oid, request_id uuid, progress float8, checkpoint jsonb) RETURNS text
@@ -232,6 +249,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_variable
 DECLARE
+    c record;
     p _sas.external_slot;
     cancelled boolean;
 BEGIN
@@ -240,12 +258,17 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /progress.',
             HINT = 'Progress is the fraction that is done.';
     END IF;
-    SELECT (c.p).* INTO p FROM _sas.lock_claim(caller, request_id, false, true) c;
+    c := _sas.lock_claim(caller, request_id, false);
+    p := c.p;
     IF p.request_id IS NULL THEN
         RETURN 'lost';
     END IF;
-    UPDATE _sas.step s SET complete_by = greatest(s.complete_by, least(_sas.now() + p.lease, p.last_by))
-    WHERE s.run_id = p.run_id AND s.step_no = p.step_no AND s.element = p.element;
+    IF c.free THEN
+        UPDATE _sas.step s SET complete_by = greatest(s.complete_by, least(_sas.now() + p.lease, p.last_by))
+        WHERE s.run_id = p.run_id AND s.step_no = p.step_no AND s.element = p.element;
+    ELSIF NOT _sas.extend_place(p) THEN
+        RETURN 'lost';
+    END IF;
     IF progress IS NOT NULL OR checkpoint IS NOT NULL THEN
         INSERT INTO _sas.task AS t (run_id, step_no, element, undo, progress, checkpoint)
         VALUES (p.run_id, p.step_no, p.element, p.undo, progress, checkpoint)
@@ -264,7 +287,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
         SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
-    c record := _sas.lock_claim(caller, request_id, false, false);
+    c record := _sas.lock_claim(caller, request_id, false);
 BEGIN
     RETURN (c.p).request_id IS NOT NULL AND _sas.answer_claim(c.p, c.free, 'hand_back', NULL, NULL, '0');
 END $$;

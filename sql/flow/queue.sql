@@ -13,7 +13,7 @@ DECLARE
                                    AND f.request_id IS NULL);
 BEGIN
     UPDATE _sas.external_slot f SET request_id = NULL, lease_id = NULL, run_id = NULL, step_no = NULL,
-        element = NULL, worker = NULL
+        element = NULL, worker = NULL, extended_by = NULL
     WHERE f.agent_id = p.agent_id AND f.place = p.place AND f.request_id = p.request_id;
     IF full_up AND EXISTS (SELECT FROM _sas.ready q WHERE q.lane = p.agent_id) THEN
         PERFORM _sas.notify_outside(ARRAY[p.agent_id]);

@@ -54,13 +54,14 @@ CREATE TABLE _sas.external_slot (
     lease interval,
     claimed_at timestamptz,
     last_by timestamptz,
+    extended_by timestamptz,
     PRIMARY KEY (agent_id, place)
 ) WITH (fillfactor = 50);
 CREATE INDEX external_slot_request ON _sas.external_slot (request_id);
 COMMENT ON TABLE _sas.external_slot IS 'What outside programs hold: request_id is null when the place is '
-                                       'free, '
-                               'last_by is how far heartbeats may extend the lease, settles a claim made to '
-                               'learn the outcome of one in doubt.';
+                                       'free, last_by is how far heartbeats may extend the lease, '
+                                       'extended_by how far one has while somebody held the run, settles a '
+                                       'claim made to learn the outcome of one in doubt.';
 
 CREATE TABLE _sas.agent_grant (
     agent_id int NOT NULL REFERENCES _sas.agent ON DELETE CASCADE,

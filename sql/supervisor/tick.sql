@@ -130,11 +130,11 @@ RETURNS TABLE (lease_id bigint, worker_id bigint, locked_by text, dead boolean, 
                alone boolean, asks int, complete_by timestamptz)
 LANGUAGE sql STABLE AS $$
     SELECT l.lease_id, l.worker_id, l.locked_by,
-           e.dead OR e.goes_on AND s.complete_by < _sas.now() - interval '5 s',
-           s.complete_by <= _sas.now() AND NOT e.goes_on, cardinality(l.run_ids), s.run_id, s.step_no,
+           e.dead OR e.goes_on AND t.complete_by < _sas.now() - interval '5 s',
+           t.complete_by <= _sas.now() AND NOT e.goes_on, cardinality(l.run_ids), s.run_id, s.step_no,
            s.element, w.name,
            _sas.lane_now(s.run_id, s.step_no, s.element, w.undo, w.lane), s.state, s.attempt, s.in_doubt,
-           s.alone, s.asks, s.complete_by
+           s.alone, s.asks, t.complete_by
     FROM unnest(leases) l
     CROSS JOIN LATERAL unnest(l.run_ids, l.step_nos, l.elements) AS u (run_id, step_no, element)
     JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
@@ -142,10 +142,15 @@ LANGUAGE sql STABLE AS $$
     JOIN _sas.run r ON r.run_id = s.run_id
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no
         AND w.undo = (s.state = 'compensating')
+    -- of a task, what a heartbeat has extended while somebody held the run
+    CROSS JOIN LATERAL (
+        SELECT greatest(s.complete_by, CASE WHEN l.worker_id = 0 THEN (
+            SELECT h.extended_by FROM _sas.external_slot h WHERE h.request_id = s.request_id) END)
+            AS complete_by OFFSET 0) t
     CROSS JOIN LATERAL (
         SELECT l.worker_id > 0 AND (l.boot <> $2 OR l.worker_id <= newest AND NOT l.worker_id = ANY (live))
                    AS dead,
-               CASE WHEN s.complete_by <= _sas.now() AND l.worker_id > 0 THEN _sas.is_executed(s.request_id)
+               CASE WHEN t.complete_by <= _sas.now() AND l.worker_id > 0 THEN _sas.is_executed(s.request_id)
                    ELSE false END AS goes_on OFFSET 0) e
     WHERE s.request_id IS NOT NULL
       AND NOT EXISTS (SELECT FROM _sas.answer a WHERE a.run_id = s.run_id AND a.step_no = s.step_no

@@ -369,7 +369,7 @@ DECLARE
     p _sas.external_slot := ROW(f.agent_id, 0, f.request_id, f.lease_id, f.run_id, f.step_no, f.element,
                                 f.undo,
                         f.settles, 'stub', f.last_by - f.started_at, f.started_at,
-                            f.last_by)::_sas.external_slot;
+                            f.last_by, NULL)::_sas.external_slot;
 BEGIN
     DELETE FROM _sas.stub_flight x WHERE x.run_id = f.run_id AND x.step_no = f.step_no
         AND x.element = f.element;
