@@ -224,7 +224,7 @@ LANGUAGE sql VOLATILE AS $$
                                ELSE 1 END) * interval '1 ms'
 $$;
 
--- _sas.extend_place(p): a session holds the run of this claim, so the place says how long it holds now; false:
+-- _sas.extend_place(p): a session holds the run of this claim, so the place says how long it holds; false:
 -- a tick has just taken it back. Nobody but ticks and programs under the same lease lock leases, and ticks
 -- for a moment.
 --   locks   the lease: a tick that judges it comes first, or passes it by

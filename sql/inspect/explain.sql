@@ -123,6 +123,20 @@ BEGIN ATOMIC
     HAVING min(w.memory) > pg_size_bytes(current_setting('sas.agent_memory')) / 2 - 1000000;
 END;
 
+-- _sas.all_taken(kind, what): a clause that says how many there may be, and are.
+CREATE FUNCTION _sas.all_taken(kind text, what text) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+    SELECT CASE kind
+        WHEN 'slot' THEN format('all places of agent "%s" are taken: %s', what, (
+            SELECT a.in_flight || ' of ' || a.max_in_flight FROM sas.agents a WHERE a.name = what))
+        WHEN 'queue' THEN format('all places of queue "%s" are taken: %s', what, (
+            SELECT q.running || ' of ' || q.max_running FROM sas.queues q WHERE q.name = what))
+        ELSE format('functions of role "%s" run on as many workers as may: %s (limit function_workers)',
+                    what, (SELECT l.used || ' of ' || l.value FROM sas.limits l
+                           WHERE l.role = what AND l.name = 'function_workers')) END;
+END;
+
 -- _sas.cause(kind, what, until, now): a clause that says what steps of that waiting_kind wait for, and what
 -- an operator can do about it. The SET keeps the planner from reading a body that it cannot inline.
 CREATE FUNCTION _sas.cause(kind text, what text, until timestamptz, now timestamptz) RETURNS text
@@ -134,8 +148,7 @@ BEGIN ATOMIC
             'the breaker of agent "%s" is %s; sas.reset_agent(%L) lets a call through now', what,
             coalesce('open until ' || _sas.instant(until, now),
                      'half-open, until the next call has shown whether the service is back'), what)
-        WHEN 'slot' THEN format('all places of agent "%s" are taken: %s', what, (
-            SELECT a.in_flight || ' of ' || a.max_in_flight FROM sas.agents a WHERE a.name = what))
+        WHEN 'slot' THEN _sas.all_taken(kind, what)
         WHEN 'rate' THEN format('the rate limit of agent "%s" (%s) lets none through just now', what, (
             SELECT a.rate_limit FROM sas.agents a WHERE a.name = what))
         WHEN 'agent_disabled' THEN format(
@@ -151,12 +164,8 @@ BEGIN ATOMIC
             WHEN EXISTS (SELECT FROM sas.workers w WHERE w.actor = 'function')
             THEN 'function workers take what is ready as soon as they are free'
             ELSE 'no function worker runs in this database (setting sas.function_workers)' END
-        WHEN 'function_workers' THEN format(
-            'functions of role "%s" run on as many workers as may: %s (limit function_workers)', what,
-            (SELECT l.used || ' of ' || l.value FROM sas.limits l
-                   WHERE l.role = what AND l.name = 'function_workers'))
-        WHEN 'queue' THEN format('all places of queue "%s" are taken: %s', what, (
-            SELECT q.running || ' of ' || q.max_running FROM sas.queues q WHERE q.name = what))
+        WHEN 'function_workers' THEN _sas.all_taken(kind, what)
+        WHEN 'queue' THEN _sas.all_taken(kind, what)
         WHEN 'queue_paused' THEN format(
             'queue "%s" is paused; sas.resume_queue(%L) releases its steps', what, what)
         WHEN 'workflow_paused' THEN format(
