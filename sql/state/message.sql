@@ -2,20 +2,35 @@
 --
 -- Messages to the scheduler and the supervisor: who takes them, when the next one is due, what puts one off.
 
+-- _sas.await_holders(actor, run_ids, due_at): messages to this actor about these runs, which other
+-- transactions hold, are set aside until then; those whose holder wakes this worker at its end, by commit or
+-- by abort (src/wake/holders.h).
+CREATE FUNCTION _sas.await_holders(actor "char", run_ids bigint[], due_at timestamptz) RETURNS bigint[]
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_await_holders';
+
+-- _sas.freed_runs(actor): what this worker has set aside so, and whose holder has ended.
+CREATE FUNCTION _sas.freed_runs(actor "char", OUT run_id bigint, OUT due_at timestamptz) RETURNS SETOF record
+LANGUAGE C VOLATILE STRICT ROWS 10 AS 'MODULE_PATHNAME', 'sas_api_freed_runs';
+
 -- _sas.take_messages(actor, quantity): messages that are due and whose runs are
--- free, deleted, runs locked. Those whose run somebody holds are put off by
--- a quarter of a second, and sooner if the holder rings; a run that only wants
--- its timer by more, since the function of a step may hold it for long.
+-- free, deleted, runs locked. Those whose run somebody holds are set aside until the holder ends: it wakes
+-- this worker. A second later they are due by themselves; a run that only wants its timer is asked for later.
 -- Caller: a tick of the scheduler or the supervisor. Writes: due. Next: the tick carries the messages out.
 CREATE FUNCTION _sas.take_messages(whose "char", quantity int) RETURNS SETOF _sas.message
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := _sas.now();
-    mark timestamptz := (_sas.begin_low_water('d', ARRAY[ascii(whose::text)]))[1];
+    mark timestamptz;
     locked bigint[];
     found_ctids tid[];
     found_runs bigint[];
 BEGIN
+    UPDATE _sas.message d SET due_at = now
+    WHERE d.ctid = ANY (ARRAY(SELECT m.ctid FROM _sas.freed_runs(whose) f
+                              JOIN _sas.message m ON m.actor = whose AND m.due_at = f.due_at
+                                  AND m.run_id = f.run_id
+                              FOR UPDATE OF m SKIP LOCKED));
+    mark := (_sas.begin_low_water('d', ARRAY[ascii(whose::text)]))[1];
     SELECT array_agg(q.ctid), array_agg(q.run_id) INTO found_ctids, found_runs
     FROM (SELECT d.ctid, d.run_id FROM _sas.message d
           WHERE d.actor = whose AND d.due_at >= mark AND d.due_at <= now ORDER BY d.due_at
@@ -24,18 +39,31 @@ BEGIN
         RETURN;
     END IF;
     locked := _sas.lock_runs(found_runs);
-    UPDATE _sas.message d
-    SET due_at = now + CASE d.kind WHEN 'young' THEN _sas.hold_pause(d.run_id)
-                                   WHEN 'answer' THEN _sas.answer_pause(d.run_id, now)
-                                   WHEN 'revoke' THEN interval '10 ms'
-                                   ELSE interval '250 ms' END
-    WHERE d.ctid = ANY (found_ctids) AND NOT d.run_id = ANY (locked)
-      AND EXISTS (SELECT FROM _sas.run r WHERE r.run_id = d.run_id);
+    IF NOT found_runs <@ locked THEN
+        PERFORM _sas.set_aside(whose, found_ctids, ARRAY(SELECT DISTINCT r FROM unnest(found_runs) r
+                                                         WHERE r <> ALL (locked)), now);
+    END IF;
     RETURN QUERY
     WITH taken AS (
         DELETE FROM _sas.message d WHERE d.ctid = ANY (found_ctids) AND d.due_at <= now
         RETURNING d.*)
     SELECT t.* FROM taken t WHERE _sas.found('message', t.kind, t.due_at);
+END $$;
+
+-- _sas.set_aside(actor, ctids, held_runs, now): of these messages those about runs that other transactions
+-- hold. One whose holder has ended meanwhile, or for which there is no room, is asked for again in a moment.
+CREATE FUNCTION _sas.set_aside(whose "char", ctids tid[], held_runs bigint[], now timestamptz) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    net timestamptz := now + interval '1 s';
+    awaited bigint[] := _sas.await_holders(whose, held_runs, net);
+BEGIN
+    UPDATE _sas.message d
+    SET due_at = CASE WHEN d.kind = 'young' THEN now + _sas.hold_pause(d.run_id)
+                      WHEN d.run_id = ANY (awaited) THEN net
+                      ELSE now + interval '20 ms' END
+    WHERE d.ctid = ANY (ctids) AND d.run_id = ANY (held_runs)
+      AND EXISTS (SELECT FROM _sas.run r WHERE r.run_id = d.run_id);
 END $$;
 
 -- _sas.next_message(actor): when the next message is due; null: never.
@@ -62,15 +90,6 @@ BEGIN
                        format('run %s: "%s" cannot be carried out: %s', message.run_id, message.kind, why),
                            NULL, message.run_id, message.step_no)
     WHERE EXISTS (SELECT FROM _sas.run r WHERE r.run_id = message.run_id);
-END $$;
-
--- _sas.answer_pause(run_id, now): after which an answer to a run that somebody holds is checked again: as
--- long as it has waited, since it is mostly another worker that holds the run, for a moment.
-CREATE FUNCTION _sas.answer_pause(of_run bigint, now timestamptz) RETURNS interval
-LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    RETURN greatest(least(now - (SELECT min(a.arrived_at) FROM _sas.answer a WHERE a.run_id = of_run),
-                          interval '250 ms'), interval '5 ms');
 END $$;
 
 -- _sas.hold_pause(run_id): after which a young run that somebody holds is checked; less than half of what

@@ -81,6 +81,7 @@ sas_wake_shmem_init(void)
 		pg_atomic_init_u32(&sas_wake_shmem->watches_nudges, 1);
 		pg_atomic_init_u32(&sas_wake_shmem->departures, 1);
 		pg_atomic_init_u32(&sas_wake_shmem->stops_version, 1);
+		pg_atomic_init_u32(&sas_wake_shmem->any_holders, 0);
 		LWLockInitialize(&sas_wake_shmem->lock, sas_wake_shmem->tranche);
 		for (int i = 0; i < sas_wake_shmem->capacity; i++)
 		{

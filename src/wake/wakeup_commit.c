@@ -220,4 +220,5 @@ sas_wake_install(void)
 {
 	RegisterXactCallback(wakeup_commit_xact_callback, NULL);
 	sas_wake_low_water_install();
+	sas_wake_holders_install();
 }

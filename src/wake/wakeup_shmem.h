@@ -5,6 +5,7 @@
  *	  wakeup.c			listeners and counts; wakes now
  *	  wakeup_commit.c	what a transaction wakes when it has committed
  *	  wakeup_wait.c		sessions that wait for a run
+ *	  holders.c			transactions that hold what ticks wait for
  *
  * One lock guards the entries: shared to wake, exclusive to enter and leave.
  */
@@ -15,6 +16,7 @@
 #include "storage/latch.h"
 #include "storage/lwlock.h"
 
+#include "wake/holders.h"
 #include "wake/wakeup.h"
 
 #define SAS_WAKE_WAITERS 1024
@@ -36,6 +38,16 @@ typedef struct SasWakeupWaiter
 	Latch	   *latch;
 } SasWakeupWaiter;
 
+typedef struct SasWakeHolder
+{
+	SasWakeHeld held;
+	Oid			dboid;
+	int			pid;			/* of the worker that waits */
+	TransactionId top;
+	TransactionId holder;		/* top, or one in it */
+	bool		ended;
+} SasWakeHolder;
+
 typedef struct SasWakeupShmem
 {
 	LWLock		lock;
@@ -48,6 +60,9 @@ typedef struct SasWakeupShmem
 	int			capacity;		/* of listeners, and of databases */
 	int			waiters_end;	/* entries from here on are free */
 	SasWakeupWaiter waiters[SAS_WAKE_WAITERS];
+	pg_atomic_uint32 any_holders;	/* how many there are, read without the lock */
+	int			n_holders;
+	SasWakeHolder holders[SAS_WAKE_HOLDERS];
 	SasWakeupListener listeners[FLEXIBLE_ARRAY_MEMBER];
 	/* followed by capacity databases */
 } SasWakeupShmem;
@@ -66,6 +81,8 @@ typedef struct SasWakeupCounts
 
 /* Counts, then wakes these actors (a set of bits) in that database; but_me: not this worker. */
 extern void sas_wake_listeners(Oid dboid, int actors, SasWakeupCounts counts, bool but_me);
+
+extern void sas_wake_holders_install(void);
 
 /* Wakes the supervisor of this database if it means to sleep beyond that instant. */
 extern void sas_wake_supervisor_by(TimestampTz at);

@@ -48,4 +48,52 @@ is(sql("SELECT sas.heartbeat('$request')"), 'lost', 'a lease that is over is ove
 $session->query('ROLLBACK');
 ok(wait_for($node, "SELECT failure_count FROM sas.steps WHERE run_id = $run", '1'), 'and the task is taken back');
 sql("SELECT sas.halt($run)");
+
+# -- answers --------------------------------------------------------------------------------------------
+
+# a message that is taken up at its own time only, since nobody woke its worker, is in the log, and fails this file
+my $lock = 'SELECT FROM _sas.run WHERE run_id = %s FOR UPDATE';
+my $n = 0;
+foreach my $case (
+	[ 'commit', "BEGIN; $lock", 'COMMIT' ],
+	[ 'abort', "BEGIN; $lock", 'ROLLBACK' ],
+	[ 'commit of an update', 'BEGIN; UPDATE _sas.run SET labels = labels WHERE run_id = %s', 'COMMIT' ],
+	[ 'abort of a savepoint', "BEGIN; SAVEPOINT s; $lock", 'ROLLBACK TO s' ],
+	[ 'abort of what a savepoint has released', "BEGIN; SAVEPOINT s; SAVEPOINT t; $lock; RELEASE t", 'ROLLBACK TO s' ],
+	[ 'release of a savepoint and commit', "BEGIN; SAVEPOINT s; $lock; RELEASE s", 'COMMIT' ],
+	[ 'commit of a shared lock', 'BEGIN; SELECT FROM _sas.run WHERE run_id = %s FOR KEY SHARE; SELECT FROM _sas.run WHERE run_id = %s FOR SHARE', 'COMMIT' ],
+	[ 'COMMIT PREPARED', "BEGIN; $lock; PREPARE TRANSACTION 'p'", "COMMIT PREPARED 'p'" ],
+	[ 'ROLLBACK PREPARED', "BEGIN; $lock; PREPARE TRANSACTION 'p'", "ROLLBACK PREPARED 'p'" ],
+	[ 'end of a session', "BEGIN; $lock", undef ])
+{
+	my ($name, $begin, $end) = @$case;
+	$n++;
+	$service->script(held => [ { gate => 1 } ]);
+	$run = submit($node, 'call', {});
+	$service->wait_for_requests('held', $n);
+	my $holder = SasSession->new($node);
+	$holder->query('SET statement_timeout = 0; ' . sprintf($begin, $run, $run));
+	$service->release;
+	ok(wait_for($node, "SELECT count(*) FROM _sas.answer WHERE run_id = $run", '1'), "$name: an answer waits for a session");
+	# the scheduler has set it aside
+	ok(wait_for($node, "SELECT count(*) FROM _sas.message WHERE run_id = $run AND actor = 'a' AND due_at > now()", '1'), "$name: it is set aside");
+	defined $end ? $holder->query($end) : sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'idle in transaction'");
+	ok(wait_for($node, "SELECT result FROM sas.runs WHERE run_id = $run", 'success'), "$name: and goes on at its end");
+	$holder->quit if defined $end;
+}
+is(scalar($service->requests('held')), $n, 'each call was made once');
+
+# -- a session that holds a run for long, beside others that end -----------------------------------------------
+
+$service->script(held => [ { gate => 1 } ]);
+$run = submit($node, 'call', {});
+$service->wait_for_requests('held', $n + 1);
+hold($run);
+$service->release;
+ok(wait_for($node, "SELECT count(*) FROM _sas.answer WHERE run_id = $run", '1'), 'an answer waits');
+$node->safe_psql('postgres', 'CREATE TABLE t (n int); ' . join('', map { 'INSERT INTO t DEFAULT VALUES;' } 1 .. 100));
+sleep(2.5);
+is(sql("SELECT count(*) FROM _sas.answer WHERE run_id = $run"), '1', 'and waits as long as it is held, past the time at which it is asked for again');
+$session->query('COMMIT');
+ok(wait_for($node, "SELECT result FROM sas.runs WHERE run_id = $run", 'success'), 'the run goes on then');
 done_testing();

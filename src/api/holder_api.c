@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * holder_api.c: the SQL-callable side of wake/holders.h.  Internal: see
+ * sql/state/message.sql.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/multixact.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "storage/procarray.h"
+#include "utils/array.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "base/actor.h"
+#include "metrics/metrics.h"
+#include "wake/holders.h"
+#include "wake/wakeup.h"
+
+PG_FUNCTION_INFO_V1(sas_api_await_holders);
+PG_FUNCTION_INFO_V1(sas_api_freed_runs);
+
+/* The transaction that has locked this row, as far as it has not ended. */
+static TransactionId
+holder_api_of_row(HeapTuple row)
+{
+	TransactionId xmax = HeapTupleHeaderGetRawXmax(row->t_data);
+	TransactionId holder = InvalidTransactionId;
+	MultiXactMember *members;
+	int			n;
+
+	if (row->t_data->t_infomask & HEAP_XMAX_INVALID)
+		return InvalidTransactionId;
+	if (!(row->t_data->t_infomask & HEAP_XMAX_IS_MULTI))
+		return TransactionIdIsInProgress(xmax) ? xmax : InvalidTransactionId;
+	n = GetMultiXactIdMembers(xmax, &members, false, HEAP_XMAX_IS_LOCKED_ONLY(row->t_data->t_infomask));
+	for (int i = 0; i < n && !TransactionIdIsValid(holder); i++)
+		if (members[i].status >= MultiXactStatusForShare && TransactionIdIsInProgress(members[i].xid))
+			holder = members[i].xid;
+	return holder;
+}
+
+static TransactionId
+holder_api_of_run(Relation runs, Oid key, AttrNumber column, int64 run_id)
+{
+	ScanKeyData by_id;
+	SysScanDesc scan;
+	HeapTuple	row;
+	TransactionId holder = InvalidTransactionId;
+
+	ScanKeyInit(&by_id, column, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(run_id));
+	scan = systable_beginscan(runs, key, true, GetActiveSnapshot(), 1, &by_id);
+	row = systable_getnext(scan);
+	if (HeapTupleIsValid(row))
+		holder = holder_api_of_row(row);
+	systable_endscan(scan);
+	return holder;
+}
+
+/* _sas.await_holders(actor, run_ids, due_at): those whose holder wakes this worker */
+Datum
+sas_api_await_holders(PG_FUNCTION_ARGS)
+{
+	Oid			schema = get_namespace_oid("_sas", false);
+	Relation	runs = table_open(get_relname_relid("run", schema), AccessShareLock);
+	Oid			key = get_relname_relid("run_pkey", schema);
+	AttrNumber	column = get_attnum(RelationGetRelid(runs), "run_id");
+	Datum	   *run_ids;
+	bool	   *nulls;
+	int			n;
+	int			awaited = 0;
+
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &run_ids, &nulls, &n);
+	for (int i = 0; i < n; i++)
+	{
+		SasWakeHeld held = {PG_GETARG_CHAR(0), DatumGetInt64(run_ids[i]), PG_GETARG_TIMESTAMPTZ(2)};
+		TransactionId holder = holder_api_of_run(runs, key, column, held.run_id);
+
+		/* asked again: one that ended before it was noted has woken nobody */
+		if (TransactionIdIsValid(holder) && sas_wake_holders_await(&held, holder) && TransactionIdIsInProgress(holder))
+			run_ids[awaited++] = run_ids[i];
+	}
+	table_close(runs, AccessShareLock);
+	PG_RETURN_ARRAYTYPE_P(construct_array(run_ids, awaited, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+}
+
+/* _sas.freed_runs(actor): (run_id, due_at) */
+Datum
+sas_api_freed_runs(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	SasWakeHeld *held = palloc(sizeof(SasWakeHeld) * SAS_WAKE_HOLDERS);
+	int			missed;
+	int			n = sas_wake_holders_take(PG_GETARG_CHAR(0), held, SAS_WAKE_HOLDERS, &missed);
+
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; i < n; i++)
+	{
+		Datum		values[2] = {Int64GetDatum(held[i].run_id), TimestampTzGetDatum(held[i].due_at)};
+		bool		nulls[2] = {false, false};
+
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	if (missed > 0)
+	{
+		sas_metrics_add(SAS_METRIC_FOUND_LATE, 0, 0, psprintf("%s held", sas_base_actor_name(sas_base_self.actor)), missed, -1);
+		ereport(LOG,
+				(errmsg("sas %s found work that was not announced: %d of kind \"held\"", sas_base_actor_name(sas_base_self.actor), missed),
+				 errdetail("A transaction that held a run has ended, and woke nobody.")));
+	}
+	return (Datum) 0;
+}

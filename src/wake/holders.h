@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * holders.h: who holds a run that a tick wants, and is to wake it at the end.
+ *
+ * A tick passes by a run that another transaction has locked, and sets its
+ * message aside.  It notes the transaction here.  When that ends, by commit
+ * or by abort, its session wakes the actor, which takes the message up again
+ * (sql/state/message.sql).  Each session has the callback, whatever it calls,
+ * since the library is preloaded; while nothing is noted it costs one read.
+ *
+ * A prepared transaction ends without the callback: COMMIT PREPARED and
+ * ROLLBACK PREPARED wake all, and the actor finds that the holder is gone.
+ * Nothing here survives a crash, and neither does a holder.  The message is
+ * due by itself a second later: a net, for a full table only.
+ */
+#ifndef SAS_WAKE_HOLDERS_H
+#define SAS_WAKE_HOLDERS_H
+
+#include "datatype/timestamp.h"
+
+#define SAS_WAKE_HOLDERS 1024
+
+/* A message of this worker to that actor, set aside until then. */
+typedef struct SasWakeHeld
+{
+	char		actor;			/* as in _sas.message */
+	int64		run_id;
+	TimestampTz due_at;
+} SasWakeHeld;
+
+/* Notes that it waits for the end of that transaction, or of one in it; false: no room. */
+extern bool sas_wake_holders_await(const SasWakeHeld *held, TransactionId holder);
+
+/*
+ * Takes out what this worker has noted for that actor, and whose holder has
+ * ended; at most max.  *missed: how many of them were found at their due time
+ * only.
+ */
+extern int	sas_wake_holders_take(char actor, SasWakeHeld *held, int max, int *missed);
+
+#endif							/* SAS_WAKE_HOLDERS_H */
