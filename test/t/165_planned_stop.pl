@@ -10,6 +10,7 @@ use SasTest;
 use SasService;
 use IO::Socket::INET;
 use Test::More;
+use Time::HiRes qw(time);
 
 my $node = new_node('main', 'sas.supervisor_interval' => '6 min', 'sas.function_workers' => 1, 'sas.function_workers_max' => 1);
 my $service = SasService->new;
@@ -70,6 +71,7 @@ sub stopped_by
 	# one that is under way when the stop comes
 	my $other = submit($node, 'work_call', {});
 	$service->wait_for_requests('answered', $before->{answered} + 2) or return;
+	my $begun = time();
 	my @gone = map { worker_pids($node, $_) } qw(agent function);
 	$stop->();
 	ok(wait_for($node, 'SELECT count(*) FROM pg_stat_activity WHERE pid IN (' . join(',', @gone) . ')', '0'), "$name: the workers end");
@@ -78,6 +80,7 @@ sub stopped_by
 	sql('INSERT INTO gate VALUES (true)');
 	ok(wait_for($node, "SELECT string_agg(step || ' ' || state, ', ' ORDER BY step) FROM sas.steps WHERE run_id = $run AND step NOT IN ('unsent', 'rests')",
 			'answered succeeded, asleep succeeded, ' . join(', ', map { "brief$_ succeeded" } 1 .. 5), limit => 30), "$name: the run goes on");
+	note(sprintf "%s: the run has gone on after %.2f s", $name, time() - $begun);
 	ok(wait_for($node, "SELECT state || ' ' || result FROM sas.runs WHERE run_id = $other", 'stopped success', limit => 30), "$name: a call that was under way has ended");
 	is(scalar($service->requests('answered')), $before->{answered} + 2, "$name: no call was made twice");
 	is(sql("SELECT count(*) FROM ledger WHERE n = $n"), '6', "$name: and each function counts once");
