@@ -77,7 +77,9 @@ BEGIN
     free := ARRAY(SELECT l.lease_id FROM _sas.lease l WHERE l.lease_id = ANY (wanted)
                   FOR UPDATE SKIP LOCKED);
     INSERT INTO _sas.message (actor, due_at, run_id, kind)
-    SELECT DISTINCT 's'::"char", now + interval '10 ms', (c.step).run_id, 'revoke'
+    -- a worker holds its lease for a moment, a session that answers a task until it ends its transaction
+    SELECT DISTINCT 's'::"char", now + CASE l.worker_id WHEN 0 THEN interval '250 ms'
+        ELSE interval '10 ms' END, (c.step).run_id, 'revoke'
     FROM _sas.revocable_claims($1) c LEFT JOIN _sas.lease l ON l.lease_id = (c.step).lease_id
     WHERE c.answered OR NOT l.lease_id = ANY (free);
 

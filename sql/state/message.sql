@@ -24,12 +24,17 @@ DECLARE
     locked bigint[];
     found_ctids tid[];
     found_runs bigint[];
+    freed_runs bigint[];
+    freed_dues timestamptz[];
 BEGIN
-    UPDATE _sas.message d SET due_at = now
-    WHERE d.ctid = ANY (ARRAY(SELECT m.ctid FROM _sas.freed_runs(whose) f
-                              JOIN _sas.message m ON m.actor = whose AND m.due_at = f.due_at
-                                  AND m.run_id = f.run_id
-                              FOR UPDATE OF m SKIP LOCKED));
+    SELECT array_agg(f.run_id), array_agg(f.due_at) INTO freed_runs, freed_dues FROM _sas.freed_runs(whose) f;
+    IF freed_runs IS NOT NULL THEN
+        UPDATE _sas.message d SET due_at = now
+        WHERE d.ctid = ANY (ARRAY(SELECT m.ctid FROM unnest(freed_runs, freed_dues) AS f (run_id, due_at)
+                                  JOIN _sas.message m ON m.actor = whose AND m.due_at = f.due_at
+                                      AND m.run_id = f.run_id
+                                  FOR UPDATE OF m SKIP LOCKED));
+    END IF;
     mark := (_sas.begin_low_water('d', ARRAY[ascii(whose::text)]))[1];
     SELECT array_agg(q.ctid), array_agg(q.run_id) INTO found_ctids, found_runs
     FROM (SELECT d.ctid, d.run_id FROM _sas.message d
