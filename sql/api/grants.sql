@@ -122,6 +122,20 @@ LANGUAGE sql STABLE AS $$
       AND p.oid NOT IN (SELECT x.signature::regprocedure FROM _sas.privilege x)
 $$;
 
+-- _sas.invoker_columns(): the columns of tables that views read with the rights of their caller, by table.
+CREATE FUNCTION _sas.invoker_columns() RETURNS TABLE (name regclass, columns text)
+LANGUAGE sql STABLE AS $$
+    SELECT a.attrelid::regclass, string_agg(DISTINCT quote_ident(a.attname), ', ')
+    FROM pg_class c
+    JOIN pg_rewrite r ON r.ev_class = c.oid
+    JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+        AND d.refclassid = 'pg_class'::regclass
+    JOIN pg_attribute a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid AND a.attnum > 0
+    JOIN pg_class t ON t.oid = a.attrelid AND t.relnamespace = '_sas'::regnamespace
+    WHERE c.relnamespace = 'sas'::regnamespace AND 'security_invoker=true' = ANY (c.reloptions)
+    GROUP BY 1
+$$;
+
 -- _sas.grant_usage_as(caller, role, level, agent): see sas.grant_usage.
 CREATE FUNCTION _sas.grant_usage_as(caller oid, role regrole, level text, agent text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -131,6 +145,7 @@ DECLARE
                     'sas.subscriptions, sas.run_details, sas.schedules, sas.queues, sas.watchers, '
                     'sas.watches, sas.nodes, sas.limits';
     f regprocedure;
+    t record;
 BEGIN
     IF level IS NULL OR NOT EXISTS (SELECT FROM _sas.privilege p WHERE p.level = $3) THEN
         RAISE EXCEPTION '"%" is not a level', level
@@ -156,6 +171,9 @@ BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA sas TO %s', role);
     IF level <> 'worker' THEN
         EXECUTE format('GRANT SELECT ON %s TO %s', looking, role);
+        FOR t IN SELECT * FROM _sas.invoker_columns() LOOP
+            EXECUTE format('GRANT SELECT (%s) ON %s TO %s', t.columns, t.name, role);
+        END LOOP;
     END IF;
     -- a signature that is not there is an error. A worker limited to an agent has not got the level itself
     FOR f IN SELECT p.function FROM _sas.privileges(level) p WHERE agent IS NULL OR p.part <> 'level' LOOP

@@ -157,7 +157,8 @@ COMMENT ON VIEW sas.hook_runs IS 'One row per function or call of a hook: which 
                                  'often it was tried, how it ended. sas.attempts has its tries under '
                                  'hook_run_id.';
 
-CREATE VIEW sas.run_details WITH (security_barrier) AS
+-- With the rights of who asks, as sas.runs.
+CREATE VIEW sas.run_details WITH (security_invoker) AS
 SELECT s.schedule_id AS jobid, r.run_id AS runid, NULL::int AS job_pid, current_database()::text AS database,
     r.submitted_by::text AS username, r.workflow AS command,
     CASE WHEN r.state = 'pending' THEN 'starting' WHEN r.state <> 'stopped' THEN r.state

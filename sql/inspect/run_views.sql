@@ -90,51 +90,85 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
            OR _sas.has_level(caller, 'operator') OR _sas.has_level(caller, 'monitor'))
 $$;
 
-CREATE VIEW sas.runs WITH (security_barrier) AS
-SELECT r.run_id, w.name AS workflow, coalesce(v.of_version, v.version) AS version, r.key, r.state, r.result,
-    r.priority, u.name AS queue,
+-- _sas.run_progress(run_id): how much of an open run is done, from 0 to 1, by the weights of its steps: of
+-- one that is on its way what it has told, or half; null for who may not see it.
+CREATE FUNCTION _sas.run_progress(run_id bigint) RETURNS float8
+LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
+
+CREATE FUNCTION _sas.run_progress_as(caller oid, run_id bigint) RETURNS float8
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(sum(w.weight * CASE
+                        WHEN s.state IN ('succeeded', 'skipped', 'compensating', 'compensated') THEN 1
+                        WHEN s.state IN ('running', 'suspended', 'failed')
+                        THEN coalesce((SELECT (f.total - f.remaining)::float8 / f.total
+                                       FROM _sas.map_progress f
+                                       WHERE f.run_id = s.run_id AND f.step_no = s.step_no
+                                           AND w.shape ? 'each' AND f.total > 0),
+                                      (SELECT k.progress FROM _sas.task k
+                                       WHERE k.run_id = s.run_id AND k.step_no = s.step_no AND k.element = 0),
+                                      s.progress, CASE s.state WHEN 'running' THEN 0.5 ELSE 0 END)
+                        ELSE 0 END) / nullif(sum(w.weight), 0), 0)
+    FROM _sas.run r
+    JOIN _sas.workflow_version v USING (version_id)
+    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo AND w.step_no <= v.step_count
+    LEFT JOIN _sas.step s ON s.run_id = r.run_id AND s.step_no = w.step_no AND s.element = 0
+    WHERE r.run_id = $2 AND _sas.may_see($1, r.owner)
+$$;
+
+-- _sas.run_suggests(run_id): what on_failure says of all failed steps of a paused run; null: it has none, or
+-- one may not see it.
+CREATE FUNCTION _sas.run_suggests(run_id bigint) RETURNS text
+LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
+
+CREATE FUNCTION _sas.run_suggests_as(caller oid, run_id bigint) RETURNS text
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE count(DISTINCT x.says) WHEN 0 THEN NULL WHEN 1 THEN min(x.says) ELSE 'pause' END
+    FROM (SELECT _sas.suggests_as($1, s.run_id, s.step_no, s.element) AS says FROM _sas.step s
+          WHERE s.run_id = $2 AND s.state = 'failed') x
+$$;
+
+-- Row level security and a view with the rights of who asks: so a LIMIT, a key or a run_id reaches the
+-- indexes of _sas.run, which a barrier would keep from them. The roles that one is a member of are looked up
+-- once in a query. Whoever has a level may read these columns, but can name no table of schema _sas. What
+-- comes from other tables comes by subqueries of their own (OFFSET 0): a condition of the caller is judged of
+-- no row whose run it may not see.
+ALTER TABLE _sas.run ENABLE ROW LEVEL SECURITY;
+CREATE POLICY visible ON _sas.run FOR SELECT
+    USING ((SELECT _sas.sees_all())
+           OR owner = ANY (ARRAY(SELECT o.oid FROM pg_roles o
+                                 WHERE pg_has_role(current_user, o.oid, 'MEMBER'))));
+-- Of these a view reads rows that its runs refer to. Row security keeps their values out of pg_stats.
+ALTER TABLE _sas.workflow ENABLE ROW LEVEL SECURITY;
+CREATE POLICY referred_to ON _sas.workflow FOR SELECT USING (true);
+ALTER TABLE _sas.workflow_version ENABLE ROW LEVEL SECURITY;
+CREATE POLICY referred_to ON _sas.workflow_version FOR SELECT USING (true);
+ALTER TABLE _sas.queue ENABLE ROW LEVEL SECURITY;
+CREATE POLICY referred_to ON _sas.queue FOR SELECT USING (true);
+ALTER TABLE _sas.run_dependency ENABLE ROW LEVEL SECURITY;
+CREATE POLICY referred_to ON _sas.run_dependency FOR SELECT USING (true);
+
+CREATE VIEW sas.runs WITH (security_invoker) AS
+SELECT r.run_id, w.name AS workflow, w.version, r.key, r.state, r.result, r.priority, u.name AS queue,
        CASE WHEN p.sees THEN r.input END AS input, CASE WHEN p.sees THEN r.output END AS output, CASE
            WHEN p.sees THEN r.error ELSE r.error - '{detail,hint,context}'::text[] END AS error,
-       CASE WHEN r.state = 'stopped' THEN 1.0
-            WHEN v.step_count = 0 THEN 0.0
-            -- by the weights of its steps; of one that is on its way, what it has told, or half
-            ELSE (SELECT coalesce(sum(w.weight * CASE
-                                      WHEN s.state IN ('succeeded', 'skipped', 'compensating', 'compensated')
-                                      THEN 1
-                                                      WHEN s.state IN ('running', 'suspended', 'failed')
-                                                      THEN coalesce((SELECT (f.total - f.remaining)::float8
-                                                                     / f.total FROM _sas.map_progress f
-                                                                     WHERE f.run_id = s.run_id
-                                                                         AND f.step_no = s.step_no
-                                                                         AND w.shape ? 'each'
-                                                                         AND f.total > 0),
-                                                                    (SELECT k.progress FROM _sas.task k
-                                                                     WHERE k.run_id = s.run_id
-                                                                     AND k.step_no = s.step_no
-                                                                     AND k.element = 0), s.progress,
-                                                                    CASE s.state WHEN 'running' THEN 0.5
-                                                                        ELSE 0 END)
-                                                      ELSE 0 END) / nullif(sum(w.weight), 0), 0)
-                  FROM _sas.workflow_step w
-                  LEFT JOIN _sas.step s ON s.run_id = r.run_id AND s.step_no = w.step_no AND s.element = 0
-                  WHERE w.version_id = r.version_id AND NOT w.undo
-                      AND w.step_no <= v.step_count) END AS progress,
+       CASE WHEN r.state = 'stopped' THEN 1.0 WHEN w.step_count = 0 THEN 0.0
+            ELSE _sas.run_progress(r.run_id) END AS progress,
        r.paused_for, r.paused_by, r.paused_at, pg_get_userbyid(r.owner) AS submitted_by, r.parent_run_id,
        r.labels, r.created_at, r.start_at, r.started_at, r.finished_at, r.deadline, r.trace AS trace_id,
        r.start_before, a.after_run, CASE WHEN r.state = 'scheduled'
            THEN _sas.starts_after(r.run_id) END AS waits_for,
        CASE WHEN r.state = 'paused' AND r.abandon_as IS NULL
-            THEN (SELECT CASE count(DISTINCT x.says) WHEN 0 THEN NULL WHEN 1 THEN min(x.says) ELSE 'pause' END
-                  FROM (SELECT _sas.suggests(r.run_id, s.step_no, s.element) AS says FROM _sas.step s
-                        WHERE s.run_id = r.run_id AND s.state = 'failed') x) END AS suggested,
+           THEN _sas.run_suggests(r.run_id) END AS suggested,
        r.schedule, r.scheduled_at
 FROM _sas.run r
-JOIN _sas.workflow_version v USING (version_id)
-JOIN _sas.workflow w USING (workflow_id)
-LEFT JOIN _sas.run_dependency a ON a.run_id = r.run_id
-LEFT JOIN _sas.queue u ON u.queue_id = r.queue_id
+LEFT JOIN LATERAL (SELECT f.name, coalesce(v.of_version, v.version) AS version, v.step_count
+                   FROM _sas.workflow_version v JOIN _sas.workflow f USING (workflow_id)
+                   WHERE v.version_id = r.version_id OFFSET 0) w ON true
+LEFT JOIN LATERAL (SELECT f.after_run FROM _sas.run_dependency f
+                   WHERE f.run_id = r.run_id OFFSET 0) a ON true
+LEFT JOIN LATERAL (SELECT q.name FROM _sas.queue q WHERE q.queue_id = r.queue_id OFFSET 0) u ON true
 CROSS JOIN LATERAL (SELECT _sas.sees_payload(r.owner) AS sees OFFSET 0) p
-WHERE (p.sees OR (SELECT _sas.sees_all())) AND r.hook_of IS NULL;
+WHERE r.hook_of IS NULL;
 COMMENT ON COLUMN sas.runs.scheduled_at IS 'The instant of its schedule that it belongs to';
 COMMENT ON VIEW sas.runs IS 'One row per run. state says where it is, result how it ended.';
 COMMENT ON COLUMN sas.runs.state IS 'scheduled, pending, running, paused, compensating or stopped';

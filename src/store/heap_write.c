@@ -81,7 +81,7 @@ heap_write_has_trigger(const TriggerDesc *t, const char *but)
 	return false;
 }
 
-/* Does a row of this table need no more than storage? */
+/* Does a row of this table need no more than storage? Row security without FORCE is not for its owner, who writes. */
 static bool
 heap_write_fits(SasTable *table)
 {
@@ -90,7 +90,7 @@ heap_write_fits(SasTable *table)
 	TupleConstr *constr = RelationGetDescr(relation)->constr;
 
 	return class->relkind == RELKIND_RELATION && class->relpersistence == RELPERSISTENCE_PERMANENT &&
-		!class->relrowsecurity && !class->relhasrules && !class->relispartition &&
+		!class->relforcerowsecurity && !class->relhasrules && !class->relispartition &&
 		!heap_write_has_trigger(relation->trigdesc, table->trigger) && (constr == NULL || constr->num_check == 0) &&
 		heap_write_find_columns(table, RelationGetDescr(relation));
 }

@@ -129,9 +129,11 @@ SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronames
           '{}', format('with %s one may execute no internal function that acts, reads or takes a role', m.level))
 FROM may m;
 SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = '_sas'::regnamespace AND c.relkind IN ('r', 'S')
-                  AND (has_table_privilege(m.who, c.oid, 'SELECT') OR has_any_column_privilege(m.who, c.oid, 'SELECT,INSERT,UPDATE')) ORDER BY 1),
-          '{}', format('with %s one reads no private table', m.level))
+                  AND (has_table_privilege(m.who, c.oid, 'SELECT') OR has_any_column_privilege(m.who, c.oid, 'INSERT,UPDATE')
+                       OR NOT c.relrowsecurity AND has_any_column_privilege(m.who, c.oid, 'SELECT')) ORDER BY 1),
+          '{}', format('with %s one reads no private table without row security', m.level))
 FROM may m;
+SELECT ok(NOT has_schema_privilege(m.who, '_sas', 'USAGE'), format('with %s one can name nothing of schema _sas', m.level)) FROM may m;
 SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v' AND has_table_privilege(m.who, c.oid, 'INSERT,UPDATE,DELETE,TRUNCATE') ORDER BY 1),
           '{}', format('with %s one changes nothing through a view', m.level))
 FROM may m;

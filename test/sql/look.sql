@@ -1,0 +1,79 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- What a person looks at: the newest runs, one by its id or key. A LIMIT, a key and an id reach the indexes of
+-- _sas.run, whoever looks; and nobody sees a run of others, whatever the condition is made of.
+SELECT t.clean() \g /dev/null
+\set SHOW_CONTEXT never
+CREATE ROLE looker; CREATE ROLE few; CREATE ROLE guard;
+SELECT sas.grant_usage('looker', 'user'), sas.grant_usage('few', 'user'), sas.grant_usage('guard', 'monitor') \g /dev/null
+SELECT t.workflow('seen', '{"a": {"agent": "inventory", "call": {}}}'), sas.grant_workflow('seen', 'looker'), sas.grant_workflow('seen', 'few') \g /dev/null
+SET ROLE few;
+SELECT run_id FROM sas.submit('seen', '{"card": 4711}', key => 'hers');
+RESET ROLE;
+SELECT run_id FROM sas.submit('seen', '{"n": 1}', key => 'k') \gset model_
+-- copies of that run, every hundredth of them the looker's
+DO $$
+DECLARE
+    columns text := (SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) FROM pg_attribute
+                     WHERE attrelid = '_sas.run'::regclass AND attnum > 0 AND attname NOT IN ('run_id', 'owner', 'key'));
+BEGIN
+    EXECUTE format('INSERT INTO _sas.run (run_id, owner, key, %1$s) OVERRIDING SYSTEM VALUE
+        SELECT 1000 + g, CASE WHEN g %% 100 = 0 THEN ''looker'' ELSE ''postgres'' END::regrole, ''k'' || g, %1$s
+        FROM _sas.run, generate_series(1, 30000) g WHERE key = ''k'' ORDER BY g', columns);
+END $$;
+ANALYZE _sas.run, _sas.workflow;
+-- t.look_plan(query, role): how it finds the runs, and whether a LIMIT stands above
+CREATE FUNCTION t.look_plan(query text, role text) RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE
+    line text;
+BEGIN
+    EXECUTE format('SET LOCAL ROLE %I', role);
+    FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP
+        IF line ~ '(Limit|Sort|on run r|Index Cond: \((run_id|key)|run_pkey|run_by_key)' AND line !~ 'run_id = r.run_id' THEN
+            RETURN NEXT regexp_replace(line, '^[ >-]+', '');
+        END IF;
+    END LOOP;
+    RESET ROLE;
+END $$;
+\echo the newest: backwards, until there are enough
+SELECT r AS role, p AS plan FROM unnest('{postgres,looker,guard}'::text[]) r, t.look_plan('SELECT * FROM sas.runs ORDER BY run_id DESC LIMIT 20', r) p;
+\echo open ones, the newest first
+SELECT r AS role, p AS plan FROM unnest('{postgres,looker,guard}'::text[]) r, t.look_plan($$SELECT * FROM sas.runs WHERE state <> 'stopped' ORDER BY run_id DESC LIMIT 20$$, r) p;
+\echo by id
+SELECT r AS role, p AS plan FROM unnest('{postgres,looker,few,guard}'::text[]) r, t.look_plan('SELECT * FROM sas.runs WHERE run_id = 1200', r) p;
+\echo by key
+SELECT r AS role, p AS plan FROM unnest('{postgres,looker,few,guard}'::text[]) r, t.look_plan($$SELECT * FROM sas.runs WHERE workflow = 'seen' AND key = 'k200'$$, r) p;
+\echo each sees its own
+SET ROLE looker;
+SELECT count(*), min(run_id), max(run_id) FROM sas.runs;
+SELECT run_id, workflow, version, submitted_by, input FROM sas.runs WHERE key IN ('k200', 'k201', 'hers');
+SET ROLE few;
+SELECT run_id, workflow, version, submitted_by, input, progress FROM sas.runs;
+\echo a monitor sees all, without payload
+SET ROLE guard;
+SELECT count(*), count(input) FROM sas.runs;
+\echo a condition that tells what it is asked of is asked of nothing else, however cheap it says that it is
+RESET ROLE;
+CREATE SCHEMA leak; GRANT ALL ON SCHEMA leak TO looker;
+SET ROLE looker;
+CREATE FUNCTION leak.tell(anyelement) RETURNS boolean LANGUAGE plpgsql COST 0.0000001 AS $$
+BEGIN
+    IF $1::text ~ '4711|hers' THEN
+        RAISE NOTICE 'leaked: %', $1;
+    END IF;
+    RETURN true;
+END $$;
+SELECT count(*) FROM sas.runs WHERE leak.tell(input) AND leak.tell(key) AND leak.tell(labels);
+SELECT count(*) FROM sas.runs WHERE leak.tell(workflow) AND run_id = (SELECT min(run_id) FROM sas.runs);
+SELECT count(*) FROM sas.run_details WHERE leak.tell(command) AND leak.tell(username);
+SELECT count(*) FROM pg_stats WHERE schemaname = '_sas';
+\echo nor can it name the table
+SELECT key FROM _sas.run;
+RESET ROLE;
+SET client_min_messages = warning;
+DROP SCHEMA leak CASCADE;
+RESET client_min_messages;
+DROP FUNCTION t.look_plan;
+DROP OWNED BY looker, few, guard;
+DELETE FROM _sas.run WHERE run_id > 1000;
+DROP ROLE looker; DROP ROLE few; DROP ROLE guard;
