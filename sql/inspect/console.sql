@@ -16,14 +16,21 @@ $$;
 CREATE FUNCTION _sas.recent() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC SELECT 5000; END;
 
+-- _sas.oldest_recent(): the least run id of those. Say BETWEEN this AND the largest bigint: so the planner
+-- knows that these are few.
+CREATE FUNCTION _sas.oldest_recent() RETURNS bigint LANGUAGE sql STABLE
+BEGIN ATOMIC SELECT _sas.newest_run() - _sas.recent() + 1; END;
+
 -- _sas.console_tiles(): how many runs there are in each state, and how the recent ones ended.
 CREATE FUNCTION _sas.console_tiles() RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
     WITH open AS (SELECT r.state AS word, count(*) AS n FROM sas.runs r
-                  WHERE r.state <> 'stopped' GROUP BY 1),
+                  WHERE r.run_id = ANY (ARRAY(SELECT _sas.open_run_ids()))
+                      AND r.state <> 'stopped' GROUP BY 1),
     ended AS (SELECT r.result AS word, count(*) AS n FROM sas.runs r
-              WHERE r.run_id > (SELECT _sas.newest_run()) - _sas.recent() AND r.state = 'stopped' GROUP BY 1)
+              WHERE r.run_id BETWEEN (SELECT _sas.oldest_recent()) AND 9223372036854775807
+                  AND r.state = 'stopped' GROUP BY 1)
     SELECT '<div class="tiles">' || string_agg(format(
                '<div class="tile s-%s%s" id="runs-%s"><b>%s</b><span>%s</span></div>', w,
                CASE WHEN x.n = 0 THEN ' zero' END, w, x.n, w || CASE WHEN k > 5 THEN '*' ELSE '' END),
@@ -83,7 +90,9 @@ BEGIN ATOMIC
         || 'sas.resume(run_id) continues one, sas.cancel(run_id) ends it')
     FROM (SELECT r.run_id, r.workflow, r.key, r.paused_by, r.paused_at, r.paused_for,
                  count(*) OVER () AS total
-          FROM sas.runs r WHERE r.state = 'paused' ORDER BY r.paused_at DESC, r.run_id DESC LIMIT 25) p;
+          FROM sas.runs r
+          WHERE r.run_id = ANY (ARRAY(SELECT _sas.open_run_ids())) AND r.state = 'paused'
+          ORDER BY r.paused_at DESC, r.run_id DESC LIMIT 25) p;
 END;
 
 -- _sas.console_oldest(now): runs that are past their deadline, then those that are open for longest.
@@ -104,7 +113,8 @@ BEGIN ATOMIC
         'past their deadline first; sas.explain(run_id) says why, sas.console(run_id) shows one')
     FROM (SELECT r.run_id, r.workflow, r.key, r.state, r.created_at, r.deadline, r.submitted_by,
                  r.error ->> 'title' AS title
-          FROM sas.runs r WHERE r.state <> 'stopped' AND r.state <> 'paused'
+          FROM sas.runs r
+          WHERE r.run_id = ANY (ARRAY(SELECT _sas.open_run_ids())) AND r.state NOT IN ('stopped', 'paused')
           ORDER BY r.deadline > now, r.created_at, r.run_id LIMIT 12) p;
 END;
 
@@ -126,7 +136,8 @@ BEGIN ATOMIC
                percentile_cont(ARRAY[0.5, 0.95]) WITHIN GROUP (
                    ORDER BY extract(epoch FROM t.finished_at - t.started_at)::float8 * 1000) AS ms
         FROM sas.attempts t
-        WHERE t.run_id > (SELECT _sas.newest_run()) - _sas.recent() AND t.agent IS NOT NULL GROUP BY 1)
+        WHERE t.run_id BETWEEN (SELECT _sas.oldest_recent()) AND 9223372036854775807
+            AND t.agent IS NOT NULL GROUP BY 1)
     SELECT _sas.html_section('agents', 'Agents',
         _sas.html_table('{agent,state,in flight,rate limit,#waiting,#attempts *,#failed *,#median *,#95 % *,'
                         'last error}', string_agg(
@@ -168,8 +179,9 @@ BEGIN ATOMIC
                  count(DISTINCT t.run_id) AS runs, max(t.finished_at) AS last
           FROM sas.attempts t JOIN sas.runs r ON r.run_id = t.run_id
           -- of both: the views keep conditions on each other out
-          WHERE t.run_id > (SELECT _sas.newest_run()) - _sas.recent()
-            AND r.run_id > (SELECT _sas.newest_run()) - _sas.recent() AND t.status <> 'succeeded'
+          WHERE t.run_id BETWEEN (SELECT _sas.oldest_recent()) AND 9223372036854775807
+            AND r.run_id BETWEEN (SELECT _sas.oldest_recent()) AND 9223372036854775807
+            AND t.status <> 'succeeded'
           GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY count(*) DESC, max(t.finished_at) DESC LIMIT 20) e;
 END;
 

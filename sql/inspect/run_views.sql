@@ -130,8 +130,8 @@ $$;
 -- Row level security and a view with the rights of who asks: so a LIMIT, a key or a run_id reaches the
 -- indexes of _sas.run, which a barrier would keep from them. The roles that one is a member of are looked up
 -- once in a query. Whoever has a level may read these columns, but can name no table of schema _sas. What
--- comes from other tables comes by subqueries of their own (OFFSET 0): a condition of the caller is judged of
--- no row whose run it may not see.
+-- comes from other tables comes by subqueries of their own: a condition of the caller is judged of no row
+-- whose run it may not see.
 ALTER TABLE _sas.run ENABLE ROW LEVEL SECURITY;
 CREATE POLICY visible ON _sas.run FOR SELECT
     USING ((SELECT _sas.sees_all())
@@ -148,15 +148,16 @@ ALTER TABLE _sas.run_dependency ENABLE ROW LEVEL SECURITY;
 CREATE POLICY referred_to ON _sas.run_dependency FOR SELECT USING (true);
 
 CREATE VIEW sas.runs WITH (security_invoker) AS
-SELECT r.run_id, w.name AS workflow, w.version, r.key, r.state, r.result, r.priority, u.name AS queue,
+SELECT r.run_id, w.name AS workflow, w.version, r.key, r.state, r.result, r.priority,
+       (SELECT q.name FROM _sas.queue q WHERE q.queue_id = r.queue_id) AS queue,
        CASE WHEN p.sees THEN r.input END AS input, CASE WHEN p.sees THEN r.output END AS output, CASE
            WHEN p.sees THEN r.error ELSE r.error - '{detail,hint,context}'::text[] END AS error,
        CASE WHEN r.state = 'stopped' THEN 1.0 WHEN w.step_count = 0 THEN 0.0
             ELSE _sas.run_progress(r.run_id) END AS progress,
        r.paused_for, r.paused_by, r.paused_at, pg_get_userbyid(r.owner) AS submitted_by, r.parent_run_id,
        r.labels, r.created_at, r.start_at, r.started_at, r.finished_at, r.deadline, r.trace AS trace_id,
-       r.start_before, a.after_run, CASE WHEN r.state = 'scheduled'
-           THEN _sas.starts_after(r.run_id) END AS waits_for,
+       r.start_before, (SELECT f.after_run FROM _sas.run_dependency f WHERE f.run_id = r.run_id) AS after_run,
+       CASE WHEN r.state = 'scheduled' THEN _sas.starts_after(r.run_id) END AS waits_for,
        CASE WHEN r.state = 'paused' AND r.abandon_as IS NULL
            THEN _sas.run_suggests(r.run_id) END AS suggested,
        r.schedule, r.scheduled_at
@@ -164,9 +165,6 @@ FROM _sas.run r
 LEFT JOIN LATERAL (SELECT f.name, coalesce(v.of_version, v.version) AS version, v.step_count
                    FROM _sas.workflow_version v JOIN _sas.workflow f USING (workflow_id)
                    WHERE v.version_id = r.version_id OFFSET 0) w ON true
-LEFT JOIN LATERAL (SELECT f.after_run FROM _sas.run_dependency f
-                   WHERE f.run_id = r.run_id OFFSET 0) a ON true
-LEFT JOIN LATERAL (SELECT q.name FROM _sas.queue q WHERE q.queue_id = r.queue_id OFFSET 0) u ON true
 CROSS JOIN LATERAL (SELECT _sas.sees_payload(r.owner) AS sees OFFSET 0) p
 WHERE r.hook_of IS NULL;
 COMMENT ON COLUMN sas.runs.scheduled_at IS 'The instant of its schedule that it belongs to';
