@@ -10,15 +10,19 @@
  * It fires no trigger, checks no constraint and computes no column.  So it
  * writes only tables that need none of it: no trigger on INSERT but the one
  * named, no check, no default or NOT NULL on a column that is left out.  For
- * any other table sas_store_table_open() returns false, and SQL writes the
- * rows.  What was found of a table is cached until the table changes.
+ * any other table sas_store_tables_open() returns false, and SQL writes the
+ * rows.  What was found of a table is cached until the table changes: also
+ * which partial indexes no such row enters, because of a column that is left
+ * out, or false.  Those are not opened.
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "base/compat.h"
+#include "catalog/index.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_trigger.h"
 #include "catalog/pg_type.h"
@@ -81,6 +85,64 @@ heap_write_has_trigger(const TriggerDesc *t, const char *but)
 	return false;
 }
 
+/* The column of the row, as the caller gives it; -1: it is left out, and null. */
+static int
+heap_write_given(const SasTable *table, AttrNumber attribute)
+{
+	int			k = 0;
+
+	while (k < table->n_columns && table->attributes[k] != attribute)
+		k++;
+	return k < table->n_columns ? k : -1;
+}
+
+/* Does this part of the predicate of an index hold for no row? */
+static bool
+heap_write_never_holds(const SasTable *table, Node *part)
+{
+	if (IsA(part, NullTest))
+	{
+		NullTest   *test = (NullTest *) part;
+
+		return test->nulltesttype == IS_NOT_NULL && !test->argisrow && IsA(test->arg, Var) &&
+			((Var *) test->arg)->varattno > 0 && heap_write_given(table, ((Var *) test->arg)->varattno) < 0;
+	}
+	if (IsA(part, Var) && ((Var *) part)->varattno > 0)
+	{
+		int			k = heap_write_given(table, ((Var *) part)->varattno);
+
+		return k < 0 || table->columns[k].is_false;
+	}
+	return false;
+}
+
+/* Notes the indexes that rows may enter; false: there are too many. */
+static bool
+heap_write_find_indexes(SasTable *table)
+{
+	List	   *all = RelationGetIndexList(table->relation);
+	ListCell   *lc;
+
+	table->n_indexes = 0;
+	foreach(lc, all)
+	{
+		Relation	index = index_open(lfirst_oid(lc), RowExclusiveLock);
+		bool		never = false;
+		ListCell   *part;
+
+		foreach(part, RelationGetIndexPredicate(index))
+			never |= heap_write_never_holds(table, lfirst(part));
+		index_close(index, NoLock);
+		if (never)
+			continue;
+		if (table->n_indexes == SAS_TABLE_INDEXES)
+			return false;
+		table->indexes[table->n_indexes++] = lfirst_oid(lc);
+	}
+	list_free(all);
+	return true;
+}
+
 /* Does a row of this table need no more than storage? Row security without FORCE is not for its owner, who writes. */
 static bool
 heap_write_fits(SasTable *table)
@@ -92,11 +154,27 @@ heap_write_fits(SasTable *table)
 	return class->relkind == RELKIND_RELATION && class->relpersistence == RELPERSISTENCE_PERMANENT &&
 		!class->relforcerowsecurity && !class->relhasrules && !class->relispartition &&
 		!heap_write_has_trigger(relation->trigdesc, table->trigger) && (constr == NULL || constr->num_check == 0) &&
-		heap_write_find_columns(table, RelationGetDescr(relation));
+		heap_write_find_columns(table, RelationGetDescr(relation)) && heap_write_find_indexes(table);
 }
 
-bool
-sas_store_table_open(SasTable *table)
+/* As ExecOpenIndices(), without the indexes that no row enters. */
+static void
+heap_write_open_indexes(SasTable *table)
+{
+	ResultRelInfo *target = table->target;
+
+	target->ri_IndexRelationDescs = palloc(sizeof(Relation) * Max(table->n_indexes, 1));
+	target->ri_IndexRelationInfo = palloc(sizeof(IndexInfo *) * Max(table->n_indexes, 1));
+	for (int i = 0; i < table->n_indexes; i++)
+	{
+		target->ri_IndexRelationDescs[i] = index_open(table->indexes[i], RowExclusiveLock);
+		target->ri_IndexRelationInfo[i] = BuildIndexInfo(target->ri_IndexRelationDescs[i]);
+	}
+	target->ri_NumIndices = table->n_indexes;
+}
+
+static bool
+heap_write_open(SasTable *table, EState *estate)
 {
 	MemoryContext old;
 
@@ -123,13 +201,39 @@ sas_store_table_open(SasTable *table)
 		table_close(table->relation, NoLock);
 		return false;
 	}
-	table->estate = CreateExecutorState();
-	old = MemoryContextSwitchTo(table->estate->es_query_cxt);
+	table->estate = estate;
+	old = MemoryContextSwitchTo(estate->es_query_cxt);
 	table->target = makeNode(ResultRelInfo);
 	InitResultRelInfo(table->target, table->relation, 0, NULL, 0);
-	ExecOpenIndices(table->target, false);
-	table->row = table_slot_create(table->relation, &table->estate->es_tupleTable);
+	heap_write_open_indexes(table);
+	table->row = table_slot_create(table->relation, &estate->es_tupleTable);
 	MemoryContextSwitchTo(old);
+	return true;
+}
+
+static void
+heap_write_close(SasTable *const *tables, int n, EState *estate)
+{
+	ExecResetTupleTable(estate->es_tupleTable, false);
+	while (--n >= 0)
+	{
+		ExecCloseIndices(tables[n]->target);
+		table_close(tables[n]->relation, NoLock);
+	}
+	FreeExecutorState(estate);
+}
+
+bool
+sas_store_tables_open(SasTable *const *tables, int n)
+{
+	EState	   *estate = CreateExecutorState();
+
+	for (int i = 0; i < n; i++)
+		if (!heap_write_open(tables[i], estate))
+		{
+			heap_write_close(tables, i, estate);
+			return false;
+		}
 	return true;
 }
 
@@ -152,10 +256,7 @@ sas_store_table_insert(SasTable *table, const Datum *values, const bool *nulls)
 }
 
 void
-sas_store_table_close(SasTable *table)
+sas_store_tables_close(SasTable *const *tables, int n)
 {
-	ExecCloseIndices(table->target);
-	ExecResetTupleTable(table->estate->es_tupleTable, false);
-	FreeExecutorState(table->estate);
-	table_close(table->relation, NoLock);
+	heap_write_close(tables, n, tables[0]->estate);
 }

@@ -15,6 +15,7 @@
 #include "utils/relcache.h"
 
 #define SAS_TABLE_COLUMNS 16
+#define SAS_TABLE_INDEXES 8
 
 typedef struct SasTable
 {
@@ -25,6 +26,7 @@ typedef struct SasTable
 	{
 		const char *name;
 		Oid			type;
+		bool		is_false;	/* always, a boolean */
 	}			columns[SAS_TABLE_COLUMNS]; /* that are given with each row; others are null */
 
 	/* The cached layout; heap_write.c only. */
@@ -32,21 +34,23 @@ typedef struct SasTable
 	Oid			relid;			/* InvalidOid: nothing */
 	bool		fits;			/* rows can be written this way */
 	AttrNumber	attributes[SAS_TABLE_COLUMNS];
+	int			n_indexes;
+	Oid			indexes[SAS_TABLE_INDEXES]; /* without those that no such row enters */
 	struct SasTable *next;
 
 	/* While it is open. */
 	Relation	relation;
-	EState	   *estate;
+	EState	   *estate;			/* of all that were opened together */
 	ResultRelInfo *target;
 	TupleTableSlot *row;
 } SasTable;
 
-/* False, and nothing is open, when SQL has to write these rows. */
-extern bool sas_store_table_open(SasTable *table);
+/* All of them, or none: then SQL has to write these rows. */
+extern bool sas_store_tables_open(SasTable *const *tables, int n);
 
 /* A row: a value for each of the columns, in their order; nulls may be NULL. */
 extern void sas_store_table_insert(SasTable *table, const Datum *values, const bool *nulls);
 
-extern void sas_store_table_close(SasTable *table);
+extern void sas_store_tables_close(SasTable *const *tables, int n);
 
 #endif							/* SAS_STORE_HEAP_WRITE_H */

@@ -62,7 +62,7 @@ static Oid	store_submit_sequence = InvalidOid;
 static SasTable store_submit_run = {"run", "front", 13, {
 	{"run_id", INT8OID}, {"version_id", INT4OID}, {"owner", REGROLEOID}, {"trace", UUIDOID}, {"key", TEXTOID}, {"state", TEXTOID},
 	{"open_steps", INT4OID}, {"priority", INT4OID}, {"input", JSONBOID}, {"labels", JSONBOID}, {"created_at", TIMESTAMPTZOID},
-	{"deadline", TIMESTAMPTZOID}, {"own_version", BOOLOID}}};
+	{"deadline", TIMESTAMPTZOID}, {"own_version", BOOLOID, true}}};
 static SasTable store_submit_ready = {"ready", "front", 9, {
 	{"run_id", INT8OID}, {"step_no", INT4OID}, {"element", INT4OID}, {"lane", INT4OID}, {"owner", REGROLEOID}, {"rank", TIMESTAMPTZOID},
 	{"ready_at", TIMESTAMPTZOID}, {"undo", BOOLOID}, {"alone", BOOLOID}}};
@@ -302,26 +302,6 @@ store_submit_write_roots(const SasPlainWorkflow *w, const SasSubmission *s, Time
 	}
 }
 
-static void
-store_submit_close_tables(SasTable *const *tables, int n)
-{
-	while (--n >= 0)
-		sas_store_table_close(tables[n]);
-}
-
-/* All of them, or none. */
-static bool
-store_submit_open_tables(SasTable *const *tables, int n)
-{
-	for (int i = 0; i < n; i++)
-		if (!sas_store_table_open(tables[i]))
-		{
-			store_submit_close_tables(tables, i);
-			return false;
-		}
-	return true;
-}
-
 bool
 sas_store_submit_plain(const SasPlainWorkflow *w, const SasSubmission *s, const Datum *inputs, int n, SasSubmitted *made)
 {
@@ -334,7 +314,7 @@ sas_store_submit_plain(const SasPlainWorkflow *w, const SasSubmission *s, const 
 	int			n_needed = near ? 3 : 2;
 	bool		is_new;
 
-	if (!store_submit_open_tables(needed, n_needed))
+	if (!sas_store_tables_open(needed, n_needed))
 		return false;
 	made->timer = near ? DatumGetTimestampTz(ends) : DT_NOEND;
 	made->check_by = near ? made->timer : now + UNTIMED_CHECK_US;
@@ -348,7 +328,7 @@ sas_store_submit_plain(const SasPlainWorkflow *w, const SasSubmission *s, const 
 		store_submit_write_runs(w, s, inputs, n, now, ends, made);
 		store_submit_write_roots(w, s, now, n, made);
 	}
-	store_submit_close_tables(needed, n_needed);
+	sas_store_tables_close(needed, n_needed);
 	CommandCounterIncrement();
 	return is_new;
 }
