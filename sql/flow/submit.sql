@@ -302,7 +302,8 @@ BEGIN
     PERFORM _sas.check_own_keys(keys) WHERE keys IS NOT NULL;
     RETURN QUERY SELECT * FROM _sas.submit_runs(caller, workflow, inputs, keys, priority, start_at,
                                                 start_before, deadline, after_run, reply_to, labels,
-                                                after_result => after_result);
+                                                after_result => coalesce(after_result,
+                                                                         '{success,warning}'));
 END $$;
 
 -- _sas.submit_as(...): what sas.submit does not write by itself (see src/api/submit.c).

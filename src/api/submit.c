@@ -58,7 +58,7 @@ api_submit_fits(Datum value, bool limited)
 	return is;
 }
 
-/* Is it what after_result is when nothing is given? */
+/* Is it what a null after_result means? */
 static bool
 api_submit_is_default_result(Datum given)
 {
@@ -101,7 +101,7 @@ api_submit_has_reserved_key(FunctionCallInfo fcinfo)
 static bool
 api_submit_is_plain(FunctionCallInfo fcinfo)
 {
-	static const int needed[] = {WORKFLOW, INPUT, PRIORITY, LABELS, AFTER_RESULT};
+	static const int needed[] = {WORKFLOW, INPUT, PRIORITY, LABELS};
 	static const int unwanted[] = {START_AT, START_BEFORE, AFTER_RUN, REPLY_TO};
 
 	if (PG_NARGS() != PARAMETERS)
@@ -113,7 +113,8 @@ api_submit_is_plain(FunctionCallInfo fcinfo)
 		if (!PG_ARGISNULL(unwanted[i]))
 			return false;
 	return PG_GETARG_INT32(PRIORITY) >= -1000 && PG_GETARG_INT32(PRIORITY) <= 1000 &&
-		api_submit_fits(PG_GETARG_DATUM(LABELS), false) && api_submit_is_default_result(PG_GETARG_DATUM(AFTER_RESULT)) &&
+		api_submit_fits(PG_GETARG_DATUM(LABELS), false) &&
+		(PG_ARGISNULL(AFTER_RESULT) || api_submit_is_default_result(PG_GETARG_DATUM(AFTER_RESULT))) &&
 		(PG_ARGISNULL(DEADLINE) || api_submit_is_deadline(PG_GETARG_DATUM(DEADLINE)));
 }
 

@@ -448,7 +448,7 @@ SELECT pg_temp.refused('SELECT * FROM sas.submit(''good'', start_at => now() + i
 SELECT pg_temp.refused('SELECT sas.signal(4711, ''go'')', '42704', '/run_id', 'a signal to a run that does not exist');
 SELECT pg_temp.refused('SELECT sas.signal_key(''good'', ''no such key'', ''go'')', '42704', '/key', 'a signal to a key that no run has');
 SELECT pg_temp.refused('SELECT * FROM sas.submit(''good'', after_run => 4711)', '42704', '/after_run', 'an earlier run that does not exist');
-SELECT pg_temp.refused(format('SELECT * FROM sas.submit(''good'', after_result => %L)', r), '22023', '/after_result', format('after_result %s', coalesce(r, 'null'))) FROM unnest('{"{}","{done}",NULL}'::text[]) r;
+SELECT pg_temp.refused(format('SELECT * FROM sas.submit(''good'', after_result => %L)', r), '22023', '/after_result', format('after_result %s', coalesce(r, 'null'))) FROM unnest('{"{}","{done}","{NULL}"}'::text[]) r;
 SELECT throws_ok('SELECT sas.pause_workflow(''nope'')', '42704', NULL, 'a workflow that is not there cannot be paused');
 SELECT throws_ok('SELECT sas.resume_workflow(''nope'')', '42704', NULL, 'a workflow that is not there cannot be resumed');
 SELECT pg_temp.refused('SELECT sas.create_queue(''Not Plain'', 1)', '42602', '/name', 'a queue whose name is not plain');

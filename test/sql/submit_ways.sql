@@ -50,6 +50,9 @@ INSERT INTO t.submit (plain, text) VALUES
     (false, $$SELECT FROM sas.submit('way_one', '{"n": 12}', after_run => 1)$$),
     (false, $$SELECT FROM sas.submit('way_one', '{"n": 13}', start_before => t.start() + interval '1 h')$$),
     (false, $$SELECT FROM sas.submit('way_one', '{"n": 14}', after_result => '{error}', after_run => 1)$$),
+    (true, $$SELECT FROM sas.submit('way_one', '{"n": 15}', after_result => NULL)$$),
+    (true, $$SELECT FROM sas.submit('way_one', '{"n": 16}', after_result => '{success,warning}')$$),
+    (false, $$SELECT FROM sas.submit('way_one', '{"n": 17}', after_result => NULL, after_run => 1)$$),
     (false, $$SELECT FROM sas.submit('way_held')$$);
 CREATE TABLE t.written (way text, what text, n bigint, body jsonb);
 -- timers that are written later are written by then
@@ -84,7 +87,7 @@ INSERT INTO t.refused (text) VALUES
     ($$SELECT FROM sas.submit('way_one', '{}', priority => 1001)$$), ($$SELECT FROM sas.submit('way_one', '{}', priority => NULL)$$),
     ($$SELECT FROM sas.submit('way_one', '{}', deadline => '0')$$), ($$SELECT FROM sas.submit('way_one', '{}', deadline => '10 years 1 s')$$), ($$SELECT FROM sas.submit('way_one', '{}', deadline => '-1 s')$$),
     ($$SELECT FROM sas.submit('way_one', '{}', labels => '[]')$$), ($$SELECT FROM sas.submit('way_one', '{}', labels => NULL)$$),
-    ($$SELECT FROM sas.submit('way_one', '{}', after_result => '{sucess}')$$), ($$SELECT FROM sas.submit('way_one', '{}', after_result => NULL)$$),
+    ($$SELECT FROM sas.submit('way_one', '{}', after_result => '{sucess}')$$),
     ($$SELECT FROM sas.submit('way_one', '{"n": 99}', key => 'k1')$$), ($$SELECT FROM sas.submit('way_one', '{"n": 1}', key => 'k1')$$),
     ($$SELECT FROM sas.submit('way_one', jsonb_build_object('n', repeat('x', 1100000)))$$),
     ($$SELECT FROM sas.submit_batch('way_one', NULL)$$), ($$SELECT FROM sas.submit_batch('way_one', ARRAY['{}', NULL]::jsonb[])$$), ($$SELECT FROM sas.submit_batch('way_one', ARRAY['{}', '[]']::jsonb[])$$),
