@@ -103,7 +103,8 @@ SELECT w.watch_id, d.name AS watcher, w.key, w.state, n.name AS node, h.node_id,
                  WHERE x.at > _sas.now()) END AS retry_at,
        CASE WHEN p.sees THEN f.cursor END AS cursor, CASE
            WHEN p.sees THEN w.input END AS input, pg_get_userbyid(w.owner) AS owner, w.epoch, w.moving,
-           w.created_at, w.changed_at
+           w.created_at, w.changed_at,
+           CASE WHEN d.spec IS NOT NULL AND w.state = 'processing' THEN f.next_at END AS next_at
 FROM _sas.watch w
 JOIN _sas.watcher d USING (watcher_id)
 JOIN _sas.watch_flow f USING (watch_id)
@@ -118,6 +119,7 @@ WHERE p.sees OR (SELECT _sas.sees_all());
 COMMENT ON VIEW sas.watches IS 'Infinite tasks: state, the node that hosts them and since when, how often '
                                'they were given to another, how many items were brought to their target and '
                                'how many wait, last error and cursor.';
+COMMENT ON COLUMN sas.watches.next_at IS 'When a task with a schedule looks next';
 COMMENT ON COLUMN sas.watches.failures IS 'One after the other, of what failed last: taking items in, or '
                                           'bringing them to their target';
 

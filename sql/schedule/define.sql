@@ -2,14 +2,6 @@
 --
 -- Schedules: what one says, checked and stored, and when it is due.
 
--- _sas.schedule_offset(name, jitter): by how much all instants of a schedule are late: spread by its name
--- over its jitter, and always the same.
-CREATE FUNCTION _sas.schedule_offset(name text, jitter interval) RETURNS interval
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT make_interval(secs => round((('x' || left(md5(name), 12))::bit(48)::bigint / 281474976710656.0
-                                        * extract(epoch FROM jitter))::numeric, 3)::float8)
-$$;
-
 -- _sas.schedule_from(schedule): the instants later than that have not been decided.
 CREATE FUNCTION _sas.schedule_from(s _sas.schedule) RETURNS timestamptz
 LANGUAGE sql IMMUTABLE AS $$

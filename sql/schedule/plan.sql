@@ -146,12 +146,12 @@ BEGIN
     RETURN jsonb_build_object('outcome', i.outcome, 'run_id', i.run_id, 'open', to_jsonb(s.open_run_ids));
 END $$;
 
--- _sas.end_plan(schedule_id, request_id, done, sqlstate, error): writes down what became of the instant, in
--- the transaction of its submit. done: what _sas.submit_planned returned; else sqlstate and error, and the
+-- _sas.end_planned(schedule_id, request_id, done, sqlstate, error): writes down what became of the instant,
+-- in the transaction of its submit. done: what _sas.submit_planned returned; else sqlstate and error, and the
 -- submit is rolled back already. Raises when the claim is over, or when others have submitted runs of the
 -- schedule meanwhile, so that the run is rolled back, too.
 -- Locks: schedule_plan and schedule, without waiting. Writes: both, alert. Wakes: the scheduler.
-CREATE FUNCTION _sas.end_plan(of_schedule int, request_id uuid, done jsonb, sqlstate text, error jsonb)
+CREATE FUNCTION _sas.end_planned(of_schedule int, request_id uuid, done jsonb, sqlstate text, error jsonb)
 RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
@@ -162,7 +162,7 @@ DECLARE
 BEGIN
     SELECT x.* INTO s FROM _sas.schedule x WHERE x.schedule_id = of_schedule FOR NO KEY UPDATE SKIP LOCKED;
     SELECT x.* INTO p FROM _sas.schedule_plan x WHERE x.schedule_id = s.schedule_id
-        AND x.request_id = end_plan.request_id FOR UPDATE SKIP LOCKED;
+        AND x.request_id = end_planned.request_id FOR UPDATE SKIP LOCKED;
     IF p.schedule_id IS NULL OR done -> 'open' <> to_jsonb(s.open_run_ids) THEN
         RAISE EXCEPTION 'the schedule has changed while its run was planned'
             USING ERRCODE = 'serialization_failure';

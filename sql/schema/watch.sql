@@ -20,6 +20,9 @@ CREATE TABLE _sas.watcher (
     request jsonb,
     function text,
     every interval,
+    spec text,
+    timezone text,
+    jitter interval,
     target_kind text CHECK (target_kind IN ('function', 'table', 'workflow')),
     target text,
     target_item jsonb,
@@ -32,6 +35,7 @@ CREATE TABLE _sas.watcher (
 );
 COMMENT ON TABLE _sas.watcher IS 'Definitions of infinite tasks, as written and compiled. change counts the '
                                  'times it was written: hosts take it up.';
+COMMENT ON COLUMN _sas.watcher.spec IS 'When its tasks look, in place of every; with timezone and jitter.';
 COMMENT ON COLUMN _sas.watcher.lane IS 'Who may host it: the agent, or 0 for function workers.';
 
 CREATE TABLE _sas.watch (
@@ -77,8 +81,13 @@ CREATE TABLE _sas.watch_flow (
     last_error jsonb,
     last_error_at timestamptz,
     given_up_at timestamptz,
-    called_at timestamptz
+    called_at timestamptz,
+    next_at timestamptz,
+    next_by text
 ) WITH (fillfactor = 50);
+COMMENT ON COLUMN _sas.watch_flow.next_at IS 'When a task with a schedule looks next. Stored, so that a look '
+                                             'that was missed is made once.';
+COMMENT ON COLUMN _sas.watch_flow.next_by IS 'The schedule that next_at was found by.';
 COMMENT ON COLUMN _sas.watch_flow.called_at IS 'Its function, which may have ended a worker lately, is being '
                                                'called since then: noted durably before, so that the next '
                                                'worker that it ends is known to be its doing.';

@@ -55,15 +55,60 @@ BEGIN
     END IF;
 END $$;
 
+-- _sas.check_look_schedule(value, path): {"spec", "timezone", "jitter"}.
+CREATE FUNCTION _sas.check_look_schedule(value jsonb, path text) RETURNS SETOF _sas.problem
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    place text;
+    hint text;
+BEGIN
+    RETURN QUERY SELECT * FROM _sas.check_keys(value, path, '{spec,timezone,jitter}');
+    IF jsonb_typeof(value) IS DISTINCT FROM 'object' THEN
+        RETURN;
+    END IF;
+    RETURN QUERY SELECT * FROM _sas.check_span(value -> 'jitter', path || '/jitter', true);
+    RETURN QUERY SELECT path || '/jitter', 'the jitter is longer than a day',
+        'It is the span over which the tasks are spread.', '22023'
+        WHERE _sas.span(value -> 'jitter') > '1 day';
+    RETURN QUERY SELECT path || '/' || k, format('%s must be a string', k),
+        CASE k WHEN 'spec' THEN 'Write a cron pattern such as "30 2 * * MON-FRI".'
+        ELSE 'Write the name of a region, such as "Europe/London".' END, '22023'
+        FROM unnest('{spec,timezone}'::text[]) k
+        WHERE coalesce(jsonb_typeof(value -> k), CASE k WHEN 'timezone' THEN 'string' END)
+              IS DISTINCT FROM 'string';
+    IF jsonb_typeof(value -> 'spec') = 'string' THEN
+        PERFORM _sas.check_spec(value ->> 'spec', value ->> 'timezone');
+    END IF;
+EXCEPTION WHEN invalid_parameter_value THEN
+    GET STACKED DIAGNOSTICS place = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
+    RETURN NEXT ROW(path || substring(place FROM '/[a-z]+'),
+                    SQLERRM || coalesce(' (' || substring(place FROM 'field .*[)]') || ')', ''), hint,
+                    SQLSTATE)::_sas.problem;
+END $$;
+
+-- _sas.check_looks(value, path, zero): when a task looks: either "every" or "schedule".
+CREATE FUNCTION _sas.check_looks(value jsonb, path text, zero boolean) RETURNS SETOF _sas.problem
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF NOT value ? 'schedule' THEN
+        RETURN QUERY SELECT * FROM _sas.check_span(coalesce(value -> 'every', 'null'), path || '/every',
+                                                   zero);
+        RETURN;
+    END IF;
+    RETURN QUERY SELECT path || '/schedule', '"every" and "schedule" exclude each other',
+        'Write one of them.', '22023' WHERE value ? 'every';
+    RETURN QUERY SELECT * FROM _sas.check_look_schedule(value -> 'schedule', path || '/schedule');
+END $$;
+
 CREATE FUNCTION _sas.check_watch_poll(value jsonb) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN QUERY SELECT * FROM _sas.check_keys(value, '/poll', '{call,every}');
+    RETURN QUERY SELECT * FROM _sas.check_keys(value, '/poll', '{call,every,schedule}');
     IF jsonb_typeof(value) = 'object' THEN
         RETURN QUERY SELECT * FROM _sas.check_call(value -> 'call', '/poll/call');
         RETURN QUERY SELECT * FROM _sas.check_templates(value -> 'call', '/poll/call',
                                                         '{watcher,key,input,cursor}');
-        RETURN QUERY SELECT * FROM _sas.check_span(coalesce(value -> 'every', 'null'), '/poll/every');
+        RETURN QUERY SELECT * FROM _sas.check_looks(value, '/poll', false);
     END IF;
 END $$;
 
@@ -160,7 +205,7 @@ DECLARE
     retry jsonb := definition -> 'retry';
 BEGIN
     RETURN QUERY SELECT * FROM _sas.check_keys(definition, '',
-            '{agent,stream,poll,function,external,every,items,cursor,retry}');
+            '{agent,stream,poll,function,external,every,schedule,items,cursor,retry}');
     IF jsonb_typeof(definition) IS DISTINCT FROM 'object' THEN
         RETURN;
     END IF;
@@ -184,11 +229,11 @@ BEGIN
                                                     '{watcher,key,input,cursor}')
         WHERE definition ? 'external';
     IF kinds[1] = 'function' THEN
-        RETURN QUERY SELECT * FROM _sas.check_span(coalesce(definition -> 'every', 'null'), '/every', true);
-    ELSIF definition ? 'every' THEN
-        RETURN NEXT ROW('/every', format('a watcher with "%s" has no "every" here', kinds[1]),
-                        'It belongs to "function". For a poll, write it inside "poll".',
-                        '22023')::_sas.problem;
+        RETURN QUERY SELECT * FROM _sas.check_looks(definition, '', true);
+    ELSE
+        RETURN QUERY SELECT '/' || k, format('a watcher with "%s" has no "%s" here', kinds[1], k),
+            'It belongs to "function". For a poll, write it inside "poll".', '22023'
+            FROM unnest('{every,schedule}'::text[]) k WHERE definition ? k;
     END IF;
     RETURN QUERY SELECT * FROM _sas.check_targets(definition, kinds[1], caller);
     IF definition ? 'cursor' THEN
@@ -243,9 +288,16 @@ CREATE FUNCTION _sas.compiled_watcher(name text, definition jsonb) RETURNS _sas.
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     d _sas.watcher;
+    place text[] := CASE WHEN definition ? 'poll' THEN '{poll,schedule}' ELSE '{schedule}' END;
+    look jsonb := definition #> place;
 BEGIN
     d.name := name;
-    d.definition := definition;
+    d.spec := btrim(look ->> 'spec');
+    d.timezone := CASE WHEN look IS NOT NULL THEN _sas.check_spec(d.spec, look ->> 'timezone') END;
+    d.jitter := coalesce(_sas.span(look -> 'jitter'), '0');
+    -- the zone of the session is kept, and shown
+    d.definition := CASE WHEN look IS NULL THEN definition
+        ELSE jsonb_set(definition, place || '{timezone}'::text[], to_jsonb(d.timezone)) END;
     d.kind := (SELECT k FROM unnest('{stream,poll,function,external}'::text[]) k WHERE definition ? k);
     d.lane := CASE d.kind WHEN 'function' THEN 0
         ELSE (SELECT a.agent_id FROM _sas.agent a WHERE a.name = definition ->> 'agent'
@@ -284,11 +336,11 @@ BEGIN
         PERFORM _sas.raise(p);
     END LOOP;
     d := _sas.compiled_watcher($2, $3);
-    INSERT INTO _sas.watcher (name, owner, definition, change, kind, lane, request, function, every,
-                              target_kind, target, target_item, target_key,
-                             cursor_start, cursor_next, retry, created_at, changed_at)
-    VALUES ($2, caller, $3, 1, d.kind, d.lane, d.request, d.function, d.every, d.target_kind, d.target,
-            d.target_item, d.target_key,
+    INSERT INTO _sas.watcher (name, owner, definition, change, kind, lane, request, function, every, spec,
+                              timezone, jitter, target_kind, target, target_item, target_key,
+                              cursor_start, cursor_next, retry, created_at, changed_at)
+    VALUES ($2, caller, d.definition, 1, d.kind, d.lane, d.request, d.function, d.every, d.spec,
+            d.timezone, d.jitter, d.target_kind, d.target, d.target_item, d.target_key,
             d.cursor_start, d.cursor_next, d.retry, _sas.now(), _sas.now())
     ON CONFLICT (name) DO NOTHING;
     IF FOUND THEN
@@ -304,13 +356,16 @@ BEGIN
     END IF;
     UPDATE _sas.watcher x
     SET definition = d.definition, change = x.change + 1, kind = d.kind, lane = d.lane, request = d.request,
-        function = d.function, every = d.every,
+        function = d.function, every = d.every, spec = d.spec, timezone = d.timezone, jitter = d.jitter,
         target_kind = d.target_kind, target = d.target, target_item = d.target_item,
             target_key = d.target_key,
         cursor_start = d.cursor_start, cursor_next = d.cursor_next, retry = d.retry, changed_at = _sas.now()
     WHERE x.watcher_id = old.watcher_id;
     PERFORM _sas.notify_hosts(ARRAY(SELECT w.watch_id FROM _sas.watch w WHERE w.watcher_id = old.watcher_id
                                   AND w.state = 'processing'));
+    -- one that is being claimed just now may have read what was written before
+    PERFORM _sas.check_watches(ARRAY(SELECT w.watch_id FROM _sas.watch w
+                                     WHERE w.watcher_id = old.watcher_id AND w.state <> 'deleted'), '1 s');
 END $$;
 
 CREATE FUNCTION _sas.drop_watcher_as(caller oid, name text) RETURNS void

@@ -160,11 +160,11 @@ LANGUAGE sql STABLE AS $$
                               coalesce(cursor, 'null'))
 $$;
 
--- _sas.compose_watches(ids): what a host is told of tasks that it hosts. request is null when its templates
--- cannot be filled in: problem says why.
-CREATE FUNCTION _sas.compose_watches(ids bigint[])
+-- _sas.compose_watches(ids, looks): what a host is told of tasks that it hosts. looks: when each looks next.
+-- request is null when its templates cannot be filled in: problem says why.
+CREATE FUNCTION _sas.compose_watches(ids bigint[], looks timestamptz[] DEFAULT NULL)
 RETURNS TABLE (watch_id bigint, epoch bigint, agent_id int, kind text, request jsonb, cursor jsonb,
-               digest text, room int, wait_ms float8, problem jsonb)
+               digest text, room int, wait_ms float8, problem jsonb, next_at timestamptz)
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN QUERY
@@ -178,7 +178,8 @@ BEGIN
            CASE WHEN coalesce(body.problem, path.problem) IS NOT NULL
                 THEN _sas.watch_problem('template', 'could not build the request of the watcher',
                                         format('%s: %s', coalesce(body.problem, path.problem) ->> 'path',
-                                               coalesce(body.problem, path.problem) ->> 'what')) END
+                                               coalesce(body.problem, path.problem) ->> 'what')) END,
+           looks[u.n]
     FROM unnest(ids) WITH ORDINALITY AS u (id, n)
     JOIN _sas.watch w ON w.watch_id = u.id
     JOIN _sas.watcher d USING (watcher_id)
@@ -194,6 +195,55 @@ BEGIN
     ORDER BY u.n;
 END $$;
 
+-- _sas.next_look(d, key, after): when a task looks next; null: it has no schedule.
+CREATE FUNCTION _sas.next_look(d _sas.watcher, key text, after timestamptz) RETURNS timestamptz
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN d.spec IS NOT NULL
+           THEN _sas.next_instant(d.spec, d.timezone, NULL, after - o.late) + o.late END
+    FROM (SELECT _sas.schedule_offset(d.name || '/' || key, d.jitter) AS late) o
+$$;
+
+-- _sas.look_name(d): what its schedule says, as one text.
+CREATE FUNCTION _sas.look_name(d _sas.watcher) RETURNS text
+LANGUAGE sql STABLE AS $$ SELECT concat_ws(' ', d.spec, d.timezone, extract(epoch FROM d.jitter)) $$;
+
+-- _sas.is_next_look(d, w, f): does next_at hold? Not after a change of the schedule, and what lies in a pause
+-- is not made up for.
+CREATE FUNCTION _sas.is_next_look(d _sas.watcher, w _sas.watch, f _sas.watch_flow) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT f.next_at IS NOT NULL AND f.next_by = _sas.look_name(d)
+        AND coalesce(f.next_at > w.resumed_at, true)
+$$;
+
+-- _sas.next_looks(ids, looked): when these tasks look next, by position; null: they have no schedule. looked:
+-- they have made the look that was due; instants that came meanwhile are passed over. What is new is stored,
+-- but for rows that another transaction holds: their host knows it all the same.
+CREATE FUNCTION _sas.next_looks(ids bigint[], looked boolean[]) RETURNS timestamptz[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    now timestamptz := _sas.now();
+    due bigint[];
+    answer timestamptz[];
+BEGIN
+    SELECT array_agg(CASE WHEN d.spec IS NULL THEN NULL WHEN k.keeps THEN f.next_at
+                          ELSE _sas.next_look(d, w.key, now) END ORDER BY u.n),
+        array_agg(u.id) FILTER (WHERE d.spec IS NOT NULL AND NOT k.keeps)
+    INTO answer, due
+    FROM unnest(ids, looked) WITH ORDINALITY AS u (id, looked, n)
+    JOIN _sas.watch w ON w.watch_id = u.id JOIN _sas.watcher d USING (watcher_id)
+    JOIN _sas.watch_flow f ON f.watch_id = u.id
+    CROSS JOIN LATERAL (SELECT _sas.is_next_look(d, w, f)
+                        AND NOT coalesce(u.looked AND f.next_at <= now, false) AS keeps) k;
+    IF due IS NOT NULL THEN
+        UPDATE _sas.watch_flow f SET next_at = _sas.next_look(d, w.key, now), next_by = _sas.look_name(d)
+        FROM (SELECT x.watch_id FROM _sas.watch_flow x WHERE x.watch_id = ANY (due)
+              ORDER BY x.watch_id FOR NO KEY UPDATE SKIP LOCKED) free
+        JOIN _sas.watch w ON w.watch_id = free.watch_id JOIN _sas.watcher d USING (watcher_id)
+        WHERE f.watch_id = free.watch_id;
+    END IF;
+    RETURN answer;
+END $$;
+
 -- _sas.watch_problem(kind, title, detail): an error as RFC 9457 has it, of no run.
 CREATE FUNCTION _sas.watch_problem(kind text, title text, detail text) RETURNS jsonb
 LANGUAGE sql IMMUTABLE AS $$
@@ -204,7 +254,7 @@ $$;
 -- _sas.take_watches.
 CREATE FUNCTION _sas.claim_watches(node_id bigint, quantity int)
 RETURNS TABLE (watch_id bigint, epoch bigint, agent_id int, kind text, request jsonb, cursor jsonb,
-               digest text, room int, wait_ms float8, problem jsonb)
+               digest text, room int, wait_ms float8, problem jsonb, next_at timestamptz)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -217,7 +267,7 @@ BEGIN
     SELECT * INTO n FROM _sas.node x WHERE x.node_id = $1 AND x.ended_at IS NULL;
     IF FOUND THEN
         ids := _sas.take_watches(n, quantity);
-        RETURN QUERY SELECT * FROM _sas.compose_watches(ids);
+        RETURN QUERY SELECT * FROM _sas.compose_watches(ids, _sas.next_looks(ids, NULL));
     END IF;
 END $$;
 
@@ -246,24 +296,27 @@ BEGIN
     PERFORM FROM _sas.watch_flow f WHERE f.watch_id = id FOR NO KEY UPDATE;
 END $$;
 
--- _sas.watch_requests(node_id, watch_ids, epochs): what to do now for tasks that the node hosts: with the
--- cursor and the definition as they are. Those that it hosts no more are left out.
-CREATE FUNCTION _sas.watch_requests(node_id bigint, watch_ids bigint[], epochs bigint[])
+-- _sas.watch_requests(node_id, watch_ids, epochs, looked): what to do now for tasks that the node hosts: with
+-- the cursor and the definition as they are. Those that it hosts no more are left out. looked: those that
+-- have made the look that was due.
+CREATE FUNCTION _sas.watch_requests(node_id bigint, watch_ids bigint[], epochs bigint[],
+                                    looked boolean[] DEFAULT NULL)
 RETURNS TABLE (watch_id bigint, epoch bigint, agent_id int, kind text, request jsonb, cursor jsonb,
-               digest text, room int, wait_ms float8, problem jsonb)
+               digest text, room int, wait_ms float8, problem jsonb, next_at timestamptz)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     ids bigint[];
+    have boolean[];
 BEGIN
     UPDATE _sas.watch_held h SET change = d.change
     FROM unnest($2, $3) AS u (id, epoch)
     JOIN _sas.watch w ON w.watch_id = u.id JOIN _sas.watcher d USING (watcher_id)
     WHERE h.watch_id = u.id AND h.node_id = $1 AND h.epoch = u.epoch AND h.change <> d.change;
-    SELECT array_agg(u.id ORDER BY u.n) INTO ids
-    FROM unnest($2, $3) WITH ORDINALITY AS u (id, epoch, n) JOIN _sas.watch_held h ON h.watch_id = u.id
-        AND h.node_id = $1 AND h.epoch = u.epoch;
-    RETURN QUERY SELECT * FROM _sas.compose_watches(ids);
+    SELECT array_agg(u.id ORDER BY u.n), array_agg(u.looked ORDER BY u.n) INTO ids, have
+    FROM unnest($2, $3, $4) WITH ORDINALITY AS u (id, epoch, looked, n)
+    JOIN _sas.watch_held h ON h.watch_id = u.id AND h.node_id = $1 AND h.epoch = u.epoch;
+    RETURN QUERY SELECT * FROM _sas.compose_watches(ids, _sas.next_looks(ids, have));
 END $$;
 
 -- _sas.fail_watches(node_id, watch_ids, epochs, errors, at_least_ms): tasks have ended with an error, or,

@@ -374,12 +374,13 @@ END $$;
 -- _sas.begin_invocation(node_id, watch_id, epoch): what a function is called with, by the worker that hosts
 -- the task; no row: it hosts it no more. Writes nothing.
 --   stop     it is not called any more, but given back
+--   next_at  it has a schedule, and is not called before
 --   suspect  it may have ended a worker lately, and is called only after _sas.note_invocation;  noted  that
 --   has
 --   been done
 CREATE FUNCTION _sas.begin_invocation(node_id bigint, watch_id bigint, epoch bigint)
 RETURNS TABLE (owner oid, function text, input jsonb, cursor jsonb, every_ms float8, timeout_ms float8,
-               stop boolean, suspect boolean, noted boolean)
+               stop boolean, suspect boolean, noted boolean, next_at timestamptz)
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN QUERY
@@ -390,7 +391,9 @@ BEGIN
                                             AND f.last_error_at > coalesce(w.resumed_at, '-infinity')
                                             AND _sas.now()
                                                 - f.retry_at < (d.retry ->> 'reset_after')::interval, false),
-           f.called_at IS NOT NULL
+           f.called_at IS NOT NULL,
+           CASE WHEN _sas.is_next_look(d, w, f) THEN f.next_at
+                ELSE _sas.next_look(d, w.key, _sas.now()) END
     FROM _sas.watch_held h
     JOIN _sas.watch w ON w.watch_id = h.watch_id
     JOIN _sas.watcher d USING (watcher_id)
@@ -422,6 +425,7 @@ DECLARE
 BEGIN
     IF fence = 'mine' THEN
         UPDATE _sas.watch_flow f SET cursor = coalesce($4, f.cursor), called_at = NULL WHERE f.watch_id = $2;
+        PERFORM _sas.next_looks(ARRAY[watch_id], ARRAY[true]);
     END IF;
     RETURN fence;
 END $$;

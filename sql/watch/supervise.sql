@@ -172,6 +172,13 @@ BEGIN
     PERFORM _sas.check_watches(array_agg(ids[f.n]), '1 min'),
             _sas.defer_apart('watch', array_agg(ids[f.n]), array_agg(f.why))
     FROM unnest(done.failed, done.errors) AS f (n, why) HAVING count(*) > 0;
+    -- what its watcher says has changed while a host claimed it
+    PERFORM _sas.notify_hosts(array_agg(h.watch_id))
+    FROM _sas.watch_held h JOIN _sas.watch w ON w.watch_id = h.watch_id JOIN _sas.watcher d USING (watcher_id)
+    WHERE h.watch_id = ANY (ids) AND h.change <> d.change
+      AND NOT EXISTS (SELECT FROM _sas.watch_note n WHERE n.watch_id = h.watch_id AND n.node_id = h.node_id
+                      AND n.unread)
+    HAVING count(*) > 0;
     RETURN cardinality(ids);
 END $$;
 

@@ -63,7 +63,7 @@ schedule_api_parse(const char *text, SasScheduleSpec *spec)
 	if (sas_schedule_parse(text, spec, &problem))
 		return;
 	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			(errcode(problem.unsupported ? ERRCODE_FEATURE_NOT_SUPPORTED : ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("schedule \"%.*s\" is invalid: %s", pg_mbcliplen(text, strlen(text), 80), text, problem.what),
 			 problem.field > 0 ? errdetail("At /spec, field %d (%s).", problem.field, problem.field_name) : errdetail("At /spec."),
 			 errhint("%s", problem.hint)));

@@ -42,6 +42,9 @@
 /* what was undone, or could not be written, is tried again after this */
 #define SAS_REPEAT_AGAIN_MS 1000
 
+/* clocks jump: a task that waits for an instant is looked at as often */
+#define SAS_REPEAT_LOOK_US (60 * INT64CONST(1000000))
+
 /* a cancelled function should end within this time */
 #define SAS_REPEAT_CANCEL_MS 500
 
@@ -50,6 +53,7 @@ typedef struct Task
 	SasWatchId	id;				/* the key of the table is its watch_id */
 	pairingheap_node node;		/* by due_us */
 	int64		due_us;
+	TimestampTz next_at;		/* it has a schedule, and is not called before; DT_NOEND: it has none */
 } Task;
 
 static int64 repeat_node_id;	/* 0: not born yet */
@@ -118,6 +122,7 @@ repeat_take(const SasWatchRequest *request)
 	if (found)
 		pairingheap_remove(repeat_heap, &task->node);
 	task->id = request->id;
+	task->next_at = request->next_at;
 	task->due_us = sas_base_clock_monotonic_us() + (int64) (request->wait_ms * 1000);
 	pairingheap_add(repeat_heap, &task->node);
 }
@@ -146,7 +151,7 @@ repeat_read_news(List *news)
 		(void) sas_store_release_watches(repeat_node_id, stopped, n_stopped);
 	/* each iteration reads the definition anyway; this records that the change was taken up */
 	if (n_changed > 0)
-		(void) sas_store_watch_requests(repeat_node_id, changed, n_changed);
+		(void) sas_store_watch_requests(repeat_node_id, changed, NULL, n_changed);
 }
 
 /* After the commit. */
@@ -165,7 +170,10 @@ repeat_follow_news(List *news)
 		if (n->news == 's' || n->news == 'f')
 			repeat_forget(task);
 		else if (n->news == 'r')
+		{
+			task->next_at = DT_NOEND;
 			repeat_set_due(task, 0);
+		}
 	}
 }
 
@@ -274,7 +282,7 @@ repeat_invoke(Task *task, const SasIteration *iteration)
 							 (int64) iteration->timeout_ms, &invoked);
 	sas_base_peers_end_invocation();
 	moved = invoked.ok && repeat_is_new_cursor(iteration->cursor, invoked.output);
-	if (invoked.ok && (moved || iteration->noted))
+	if (invoked.ok && (moved || iteration->noted || iteration->next_at != DT_NOEND))
 		keep = sas_store_end_iteration(repeat_node_id, &task->id, moved ? invoked.output : NULL);
 	sas_store_end_part(&part, keep);
 	if (!invoked.ok && sas_base_stopping && invoked.sqlstate == ERRCODE_QUERY_CANCELED)
@@ -294,6 +302,18 @@ repeat_invoke(Task *task, const SasIteration *iteration)
 	return keep ? iteration->every_ms : SAS_REPEAT_AGAIN_MS;
 }
 
+/* Its schedule does not want it called yet; it is looked at again then. */
+static bool
+repeat_rests(Task *task)
+{
+	int64		left_us = task->next_at == DT_NOEND ? 0 : task->next_at - sas_base_clock_now();
+
+	if (left_us <= 0)
+		return false;
+	repeat_set_due(task, Min(left_us, SAS_REPEAT_LOOK_US) / 1000.0);
+	return true;
+}
+
 /* One transaction: calls the function of a task that is due. */
 static void
 repeat_call(Task *task)
@@ -309,6 +329,13 @@ repeat_call(Task *task)
 	may = repeat_open_iteration(task, &iteration);
 	if (may == 0)
 		return;
+	task->next_at = may == 'h' && !iteration.stop ? iteration.next_at : DT_NOEND;
+	if (repeat_rests(task))
+	{
+		sas_store_commit();
+		repeat_running = NULL;
+		return;
+	}
 	begun = sas_base_clock_monotonic_us();
 	if (may == 'l')
 		again_in_ms = SAS_REPEAT_AGAIN_MS;
@@ -384,7 +411,8 @@ sas_function_repeat_tick(void)
 	task = repeat_first();
 	if (task != NULL && task->due_us <= sas_base_clock_monotonic_us())
 	{
-		repeat_call(task);
+		if (!repeat_rests(task))
+			repeat_call(task);
 		task = repeat_first();
 	}
 	next.wake_in_ms = sas_function_deliver_wake_in_ms();

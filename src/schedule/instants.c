@@ -128,6 +128,14 @@ instants_time_from(const SasScheduleSpec *spec, int from)
 	return -1;
 }
 
+static bool
+instants_has_year(const SasScheduleSpec *spec, int year)
+{
+	int			n = year - SAS_SCHEDULE_FIRST_YEAR;
+
+	return spec->any_year || (year >= SAS_SCHEDULE_FIRST_YEAR && year <= SAS_SCHEDULE_LAST_YEAR && (spec->years[n / 64] >> (n % 64) & 1));
+}
+
 /* The first time on the wall later than that; both in seconds, as if the clock showed UTC. */
 static bool
 instants_next_wall(const SasScheduleSpec *spec, int64 after, int64 *wall)
@@ -142,7 +150,7 @@ instants_next_wall(const SasScheduleSpec *spec, int64 after, int64 *wall)
 	j2date((int) (unix_day + UNIX_EPOCH_JDATE), &year, &month, &day);
 	for (int i = 0; i <= MONTHS_OF_THE_CALENDAR; i++)
 	{
-		if (spec->months >> month & 1)
+		if (spec->months >> month & 1 && instants_has_year(spec, year))
 		{
 			uint32		days = instants_days(spec, year, month);
 

@@ -2,10 +2,10 @@
 /*
  * spec.c: reads a cron pattern, or "every ...".
  *
- * Patterns are those of the Open Cron Pattern Specification 1.4, without the
- * field of years: five fields, or six with seconds before them; names, lists,
- * ranges, steps; "L", "W" and "#"; "+" before the weekdays, where both kinds of
- * day must fit; "?" is "*" in the two fields of days.
+ * Patterns are those of the Open Cron Pattern Specification 1.4: five fields,
+ * six with seconds before them, seven with years behind; names, lists, ranges,
+ * steps; "L", "W" and "#"; "+" before the weekdays, where both kinds of day must
+ * fit; "?" is "*" in the two fields of days. "LW" is ours.
  *
  * A spec is read in less than a microsecond, so nothing of it is cached.
  */
@@ -16,7 +16,8 @@
 
 #include "schedule/spec.h"
 
-#define MAX_FIELDS 6
+#define MAX_FIELDS 7
+#define SPEC_BLANKS " \t"
 #define MAX_SPEC 500
 #define LONGEST_SPAN_S (INT64CONST(3660) * 86400)
 
@@ -34,7 +35,7 @@ static const char *const spec_weekdays[] = {"sun", "mon", "tue", "wed", "thu", "
 
 enum
 {
-	SECOND, MINUTE, HOUR, DAY, MONTH, WEEKDAY
+	SECOND, MINUTE, HOUR, DAY, MONTH, WEEKDAY, YEAR
 };
 
 static const CronField spec_fields[MAX_FIELDS] = {
@@ -43,7 +44,8 @@ static const CronField spec_fields[MAX_FIELDS] = {
 	{"hour", 0, 23, NULL, "Write values from 0 to 23, such as 2, */6 or 9-17."},
 	{"day of month", 1, 31, NULL, "Write values from 1 to 31, such as 1,15; L for the last day, or 15W for the weekday next to the 15th."},
 	{"month", 1, 12, spec_months, "Write values from 1 to 12 or JAN to DEC, such as 6, 1-3 or JAN,JUL."},
-	{"day of week", 0, 7, spec_weekdays, "Write values from 0 to 7 (0 and 7 are Sunday) or SUN to SAT, such as MON-FRI, FRI#L or TUE#2."}};
+	{"day of week", 0, 7, spec_weekdays, "Write values from 0 to 7 (0 and 7 are Sunday) or SUN to SAT, such as MON-FRI, FRI#L or TUE#2."},
+	{"year", SAS_SCHEDULE_FIRST_YEAR, SAS_SCHEDULE_LAST_YEAR, NULL, "Write values from 1970 to 2199, such as 2030 or 2030-2035."}};
 
 static const struct
 {
@@ -131,8 +133,8 @@ spec_step(SpecReader *r, const char **text, bool is_range, int *step)
 		return spec_refuse(r, "Write a range before the step, such as 5-59/15 or */15.", "a step follows a single value");
 	++*text;
 	*step = isdigit((unsigned char) **text) ? spec_value(r->field, text) : 0;
-	if (*step < 1 || *step > r->field->high)
-		return spec_refuse(r, "A step is a whole number from 1 on, and no larger than the field's last value.", "invalid step");
+	if (*step < 1 || *step > r->field->high - r->field->low + 1)
+		return spec_refuse(r, "A step is a whole number from 1 on, and no larger than the number of the field's values.", "invalid step");
 	return true;
 }
 
@@ -142,13 +144,13 @@ spec_nth(SpecReader *r, const char **text, bool is_wildcard, uint8 *nth)
 {
 	bool		hash = **text == '#';
 
-	if (!hash && toupper((unsigned char) **text) != 'L')
+	if (!hash && **text != 'L')
 		return true;
 	if (is_wildcard)
 		return spec_refuse(r, "Name the weekday, such as FRI#L.", "\"#\" and \"L\" need a weekday");
 	if (hash)
 		++*text;
-	if (toupper((unsigned char) **text) == 'L')
+	if (**text == 'L')
 		*nth = SAS_SCHEDULE_LAST_OF_MONTH;
 	else if (**text >= '1' && **text <= '5')
 		*nth = 1 << (**text - '1');
@@ -180,8 +182,12 @@ spec_set(SpecReader *r, int value, uint8 nth)
 		case MONTH:
 			s->months |= 1U << value;
 			break;
-		default:
+		case WEEKDAY:
 			s->weekdays[value % 7] |= nth;
+			break;
+		default:
+			value -= SAS_SCHEDULE_FIRST_YEAR;
+			s->years[value / 64] |= UINT64CONST(1) << (value % 64);
 	}
 }
 
@@ -190,11 +196,11 @@ static bool
 spec_special_day(SpecReader *r, const char **text, bool is_list, bool *done)
 {
 	const char *at = *text;
-	bool		last = toupper((unsigned char) *at) == 'L';
+	bool		last = *at == 'L';
 	int			value = last ? (at++, SAS_SCHEDULE_LAST_WEEKDAY) : spec_value(r->field, &at);
 
 	*done = false;
-	if (toupper((unsigned char) *at) == 'W' && value >= 0)
+	if (*at == 'W' && value >= 0)
 	{
 		if (is_list)
 			return spec_refuse(r, "Use a schedule for each of these days.", "\"W\" cannot be in a list");
@@ -291,24 +297,27 @@ spec_cron(SpecReader *r, char *text)
 {
 	char	   *fields[MAX_FIELDS + 1];
 	int			n = 0;
+	int			first;
 	char	   *rest = NULL;
 
-	for (char *field = strtok_r(text, " \t\n", &rest); field; field = strtok_r(NULL, " \t\n", &rest))
+	for (char *field = strtok_r(text, SPEC_BLANKS, &rest); field; field = strtok_r(NULL, SPEC_BLANKS, &rest))
 	{
 		if (n == MAX_FIELDS)
-			return spec_refuse(r, "Write five fields, or six with seconds before them: minute, hour, day of month, month, day of week. There is "
-							   "no field of years.", "a cron pattern has at most six fields");
+			return spec_refuse(r, "Write minute, hour, day of month, month and day of week; seconds before them, and then also years behind them.",
+							   "a cron pattern has at most seven fields");
 		fields[n++] = field;
 	}
-	if (n < MAX_FIELDS - 1)
+	if (n < 5)
 		return spec_refuse(r, "Write a cron pattern of five fields such as \"30 2 * * MON-FRI\", six with seconds before them, a nickname such as "
 						   "@daily, or \"every 15 min\".", n == 0 ? "it is empty" : "a cron pattern has at least five fields");
-	if (n == MAX_FIELDS - 1)
+	first = n == 5 ? MINUTE : SECOND;
+	if (n == 5)
 		r->spec->seconds = 1;
+	r->spec->any_year = n < MAX_FIELDS || strcmp(fields[YEAR], "*") == 0;
 	for (int i = 0; i < n; i++)
 	{
 		r->number = i + 1;
-		r->field = &spec_fields[i + MAX_FIELDS - n];
+		r->field = &spec_fields[i + first];
 		if (!spec_field(r, fields[i]))
 			return false;
 	}
@@ -339,7 +348,7 @@ spec_span(SpecReader *r, char **rest, int64 *span)
 	bool		any = false;
 
 	*span = 0;
-	while (*(word += strspn(word, " \t\n")) != '\0' && pg_strncasecmp(word, "offset", 6) != 0)
+	while (*(word += strspn(word, SPEC_BLANKS)) != '\0' && pg_strncasecmp(word, "offset", 6) != 0)
 	{
 		char	   *end;
 		long		number = strtol(word, &end, 10);
@@ -348,7 +357,7 @@ spec_span(SpecReader *r, char **rest, int64 *span)
 
 		if (!isdigit((unsigned char) *word) || number > LONGEST_SPAN_S)
 			return spec_refuse(r, spec_every_hint, "it is not a span of time");
-		word = end + strspn(end, " \t\n");
+		word = end + strspn(end, SPEC_BLANKS);
 		length = strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");
 		for (int i = 0; i < lengthof(spec_units); i++)
 			if (strlen(spec_units[i].name) == length && pg_strncasecmp(word, spec_units[i].name, length) == 0)
@@ -398,20 +407,23 @@ sas_schedule_parse(const char *text, SasScheduleSpec *spec, SasScheduleProblem *
 	memset(problem, 0, sizeof(*problem));
 	if (strlcpy(copy, text, sizeof(copy)) >= sizeof(copy))
 		return spec_refuse(&r, "Use several schedules.", "it has more than %d bytes", MAX_SPEC);
-	begin += strspn(begin, " \t\n");
-	for (char *end = begin + strlen(begin); end > begin && strchr(" \t\n", end[-1]);)
+	begin += strspn(begin, SPEC_BLANKS);
+	for (char *end = begin + strlen(begin); end > begin && strchr(SPEC_BLANKS, end[-1]);)
 		*--end = '\0';
-	if (pg_strncasecmp(begin, "every", 5) == 0 && (begin[5] == ' ' || begin[5] == '\0'))
+	if (pg_strncasecmp(begin, "every", 5) == 0 && (begin[5] == ' ' || begin[5] == '\t' || begin[5] == '\0'))
 		return spec_every(&r, begin + 5);
 	if (*begin == '@')
 	{
 		for (int i = 0; i < lengthof(spec_nicknames); i++)
-			if (pg_strcasecmp(begin, spec_nicknames[i].name) == 0)
+			if (strcmp(begin, spec_nicknames[i].name) == 0)
 			{
 				strlcpy(copy, spec_nicknames[i].pattern, sizeof(copy));
 				return spec_cron(&r, copy);
 			}
-		return spec_refuse(&r, "There are @hourly, @daily, @midnight, @weekly, @monthly, @yearly and @annually.", "unknown nickname");
+		problem->unsupported = strcmp(begin, "@reboot") == 0;
+		if (problem->unsupported)
+			return spec_refuse(&r, "Submit the run in a transaction of its own when the server has started.", "@reboot is not supported, since it is no time");
+		return spec_refuse(&r, "There are @hourly, @daily, @midnight, @weekly, @monthly, @yearly and @annually, in lower case.", "unknown nickname");
 	}
 	return spec_cron(&r, begin);
 }

@@ -11,6 +11,8 @@
 /* Which of the weekdays of that name in a month: the first to the fifth, and the last. */
 #define SAS_SCHEDULE_LAST_OF_MONTH 0x20
 #define SAS_SCHEDULE_ANY_OF_MONTH 0x3f
+#define SAS_SCHEDULE_FIRST_YEAR 1970
+#define SAS_SCHEDULE_LAST_YEAR 2199
 /* nearest_weekday of "LW" */
 #define SAS_SCHEDULE_LAST_WEEKDAY 32
 
@@ -26,6 +28,8 @@ typedef struct SasScheduleSpec
 	uint32		days;
 	uint32		months;
 	uint8		weekdays[7];	/* from Sunday on: which of the month */
+	uint64		years[4];		/* from SAS_SCHEDULE_FIRST_YEAR on */
+	bool		any_year;
 	bool		last_day;
 	int			nearest_weekday;	/* to that day of the month; 0: not given */
 	bool		any_day;		/* day of month is "*" */
@@ -40,6 +44,7 @@ typedef struct SasScheduleProblem
 	const char *field_name;
 	char		what[200];
 	const char *hint;
+	bool		unsupported;	/* it is no error in the text */
 } SasScheduleProblem;
 
 /* false: problem says what is wrong, and where. Nothing is allocated. */

@@ -181,7 +181,7 @@ sas_store_submit_items(const SasClaimedItems *items)
 bool
 sas_store_begin_iteration(int64 node_id, const SasWatchId *id, SasIteration *iteration)
 {
-	static SasPlan plan = {"SELECT owner, function, input, cursor, every_ms, timeout_ms, stop, suspect, noted FROM _sas.begin_invocation($1, $2, $3)",
+	static SasPlan plan = {"SELECT owner, function, input, cursor, every_ms, timeout_ms, stop, suspect, noted, next_at FROM _sas.begin_invocation($1, $2, $3)",
 	3, {INT8OID, INT8OID, INT8OID}};
 	Datum		args[3] = {Int64GetDatum(node_id), Int64GetDatum(id->watch_id), Int64GetDatum(id->epoch)};
 
@@ -197,6 +197,7 @@ sas_store_begin_iteration(int64 node_id, const SasWatchId *id, SasIteration *ite
 	iteration->stop = sas_store_cell_bool(0, 7);
 	iteration->suspect = sas_store_cell_bool(0, 8);
 	iteration->noted = sas_store_cell_bool(0, 9);
+	iteration->next_at = sas_store_cell_time(0, 10);
 	return true;
 }
 

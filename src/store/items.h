@@ -67,6 +67,7 @@ typedef struct SasIteration
 	bool		stop;			/* the task is to be given back instead */
 	bool		suspect;		/* it is to be noted before it is called */
 	bool		noted;			/* it was */
+	TimestampTz next_at;		/* it has a schedule, and is not called before; DT_NOEND: it has none */
 } SasIteration;
 
 /* False: the task is not hosted here any longer. */

@@ -59,7 +59,7 @@ sas_store_claim_plan(void)
 void
 sas_store_end_plan(const SasClaimedPlan *claimed, Jsonb *done, int sqlstate, Jsonb *error)
 {
-	static SasPlan plan = {"SELECT _sas.end_plan($1, $2, $3, $4, $5)", 5, {INT4OID, UUIDOID, JSONBOID, TEXTOID, JSONBOID}};
+	static SasPlan plan = {"SELECT _sas.end_planned($1, $2, $3, $4, $5)", 5, {INT4OID, UUIDOID, JSONBOID, TEXTOID, JSONBOID}};
 	Datum		args[5] = {Int32GetDatum(claimed->schedule_id), UUIDPGetDatum(&claimed->request_id), PointerGetDatum(done),
 	CStringGetTextDatum(unpack_sql_state(sqlstate)), PointerGetDatum(error)};
 	char		nulls[6] = "     ";

@@ -63,6 +63,7 @@ watches_requests(void)
 		r->room = sas_store_cell_int(i, 8);
 		r->wait_ms = sas_store_cell_float(i, 9);
 		r->problem = sas_store_cell_jsonb(i, 10);
+		r->next_at = sas_store_cell_time(i, 11);
 		list = lappend(list, r);
 		MemoryContextSwitchTo(old);
 	}
@@ -72,7 +73,7 @@ watches_requests(void)
 List *
 sas_store_claim_watches(int64 node_id, int quantity)
 {
-	static SasPlan plan = {"SELECT watch_id, epoch, agent_id, kind, request, cursor, digest, room, wait_ms, problem "
+	static SasPlan plan = {"SELECT watch_id, epoch, agent_id, kind, request, cursor, digest, room, wait_ms, problem, next_at "
 	"FROM _sas.claim_watches($1, $2)", 2, {INT8OID, INT4OID}};
 	Datum		args[2] = {Int64GetDatum(node_id), Int32GetDatum(quantity)};
 
@@ -81,18 +82,22 @@ sas_store_claim_watches(int64 node_id, int quantity)
 }
 
 List *
-sas_store_watch_requests(int64 node_id, const SasWatchId *ids, int n)
+sas_store_watch_requests(int64 node_id, const SasWatchId *ids, const bool *looked, int n)
 {
-	static SasPlan plan = {"SELECT watch_id, epoch, agent_id, kind, request, cursor, digest, room, wait_ms, problem "
-	"FROM _sas.watch_requests($1, $2, $3)", 3, {INT8OID, INT8ARRAYOID, INT8ARRAYOID}};
-	SasColumn	c[2];
-	Datum		args[3] = {Int64GetDatum(node_id)};
+	static SasPlan plan = {"SELECT watch_id, epoch, agent_id, kind, request, cursor, digest, room, wait_ms, problem, next_at "
+	"FROM _sas.watch_requests($1, $2, $3, $4)", 4, {INT8OID, INT8ARRAYOID, INT8ARRAYOID, BOOLARRAYOID}};
+	SasColumn	c[3];
+	Datum		args[4] = {Int64GetDatum(node_id)};
 
 	watches_id_columns(c, n);
+	sas_store_column_open(&c[2], BOOLOID, n);
 	for (int i = 0; i < n; i++)
+	{
 		watches_add_id(c, &ids[i]);
-	args[1] = sas_store_column_array(&c[0]);
-	args[2] = sas_store_column_array(&c[1]);
+		sas_store_column_add(&c[2], BoolGetDatum(looked != NULL && looked[i]), false);
+	}
+	for (int i = 0; i < 3; i++)
+		args[1 + i] = sas_store_column_array(&c[i]);
 	sas_store_plan_run(&plan, args, NULL);
 	return watches_requests();
 }

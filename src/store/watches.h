@@ -30,6 +30,7 @@ typedef struct SasWatchRequest
 	int			room;			/* items that may be appended before the window closes */
 	double		wait_ms;
 	Jsonb	   *problem;
+	TimestampTz next_at;		/* it has a schedule, and does not look before; DT_NOEND: it has none */
 } SasWatchRequest;
 
 /* Registers this process as a node; capacity: how many watches it can host. */
@@ -38,8 +39,8 @@ extern int64 sas_store_register_node(int capacity);
 /* Up to quantity watches that wait for a node. Lists of SasWatchRequest. */
 extern List *sas_store_claim_watches(int64 node_id, int quantity);
 
-/* The same rows for hosted watches; those that are not hosted here any longer are missing. */
-extern List *sas_store_watch_requests(int64 node_id, const SasWatchId *ids, int n);
+/* The same rows for hosted watches; those that are not hosted here any longer are missing. looked: have they made the look that was due? NULL: none. */
+extern List *sas_store_watch_requests(int64 node_id, const SasWatchId *ids, const bool *looked, int n);
 
 /* The store's answer to a batch or a failure. */
 typedef enum SasWatchAnswer

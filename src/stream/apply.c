@@ -40,6 +40,8 @@ apply_request(SasWatch *w, const SasWatchRequest *r)
 	w->agent_id = r->agent_id;
 	w->room = r->room;
 	w->ask = false;
+	w->next_at = r->next_at;
+	w->looked = false;
 	if (r->request == NULL)
 	{
 		sas_stream_watch_report(w, r->problem ? r->problem : sas_stream_watch_problem(w, "template", "could not build the request", NULL), -1);
@@ -64,6 +66,8 @@ apply_request(SasWatch *w, const SasWatchRequest *r)
 	/* a poll that has passed something on comes again when its time has come */
 	if (w->kind == SAS_WATCH_POLL && w->begun_us != 0)
 		wait_ms = Max(wait_ms, w->every_ms - (sas_base_clock_monotonic_us() - w->begun_us) / 1000.0);
+	if (wait_ms <= 0 && sas_stream_watch_rest(w))
+		return;
 	if (wait_ms > 0)
 		sas_stream_watch_again(w, sas_base_clock_monotonic_us() + (int64) (wait_ms * 1000));
 	else
@@ -131,7 +135,7 @@ apply_cut(SasWatch *w)
 	sas_stream_hosted_replace(&w->etag, NULL);
 	if (w->release)
 		return;
-	w->ask = false;
+	w->ask = w->looked = false;
 	w->report = true;
 }
 

@@ -333,6 +333,7 @@ connection_finish_poll(SasWatch *w, SasReply *reply, const SasStoredAgent *agent
 {
 	char	   *digest;
 
+	w->looked = w->next_at != DT_NOEND;
 	if (reply->status != 304)
 	{
 		digest = connection_digest(reply);
@@ -346,7 +347,14 @@ connection_finish_poll(SasWatch *w, SasReply *reply, const SasStoredAgent *agent
 			return;
 		}
 	}
-	sas_stream_watch_again(w, w->begun_us + (int64) (w->every_ms * 1000));
+	if (!w->looked)
+	{
+		sas_stream_watch_again(w, w->begun_us + (int64) (w->every_ms * 1000));
+		return;
+	}
+	/* the store notes the look, and says when the next one is */
+	w->ask = true;
+	sas_stream_watch_set_line(w, SAS_LINE_DUE);
 }
 
 /* A long poll was answered, or not in time, which means that there is nothing. */

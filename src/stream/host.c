@@ -43,7 +43,10 @@ host_wake(SasWatch *w)
 	if (w->handle != NULL)
 		sas_stream_watch_timed_out(w);
 	else if (w->request != NULL)
-		sas_stream_watch_set_line(w, SAS_LINE_READY);
+	{
+		if (!sas_stream_watch_rest(w))
+			sas_stream_watch_set_line(w, SAS_LINE_READY);
+	}
 	else
 	{
 		w->ask = true;

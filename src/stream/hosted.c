@@ -13,6 +13,7 @@
 /* Rows that other transactions hold are tried again after this, which doubles while they stay locked. */
 #define HOSTED_LOCKED_MS 20
 #define HOSTED_LOCKED_MAX_MS 1000
+#define SAS_LOOK_US (60 * INT64CONST(1000000))
 
 SasHosted	sas_stream_hosted;
 MemoryContext sas_stream_context;
@@ -110,6 +111,17 @@ void
 sas_stream_watch_again(SasWatch *w, int64 at_us)
 {
 	sas_stream_watch_set_timer(w, at_us);
+}
+
+bool
+sas_stream_watch_rest(SasWatch *w)
+{
+	int64		left_us = w->kind == SAS_WATCH_POLL && w->next_at != DT_NOEND ? w->next_at - sas_base_clock_now() : 0;
+
+	if (left_us <= 0)
+		return false;
+	sas_stream_watch_set_timer(w, sas_base_clock_monotonic_us() + Min(left_us, SAS_LOOK_US));
+	return true;
 }
 
 void

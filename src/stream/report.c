@@ -58,6 +58,7 @@ report_gather(SasStreamReport *report)
 	report->failures = palloc(sizeof(SasWatchFailure) * most);
 	report->released = palloc(sizeof(SasWatchId) * most);
 	report->asked = palloc(sizeof(SasWatchId) * most);
+	report->looked = palloc(sizeof(bool) * most);
 	dlist_foreach(iter, &sas_stream_hosted.due)
 	{
 		SasWatch   *w = dlist_container(SasWatch, node, iter.cur);
@@ -87,7 +88,10 @@ report_gather(SasStreamReport *report)
 		else if (w->release)
 			report->released[report->n_released++] = w->id;
 		else if (w->ask)
+		{
+			report->looked[report->n_asked] = w->looked;
 			report->asked[report->n_asked++] = w->id;
+		}
 	}
 }
 
@@ -199,7 +203,7 @@ report_write(SasStreamReport *report, bool read_news)
 	if (read_news)
 		report->news = sas_store_node_news(report_node_id);
 	if (report->n_asked > 0)
-		report->requests = sas_store_watch_requests(report_node_id, report->asked, report->n_asked);
+		report->requests = sas_store_watch_requests(report_node_id, report->asked, report->looked, report->n_asked);
 	if (report->quantity > 0)
 		report->claimed = sas_store_claim_watches(report_node_id, report->quantity);
 }

@@ -17,6 +17,7 @@ typedef struct SasStreamReport
 	int			n_released;
 	List	   *kept;			/* SasWatchId *, of those that could not be released yet */
 	SasWatchId *asked;
+	bool	   *looked;			/* each of them */
 	int			n_asked;
 	int			quantity;		/* to be claimed */
 

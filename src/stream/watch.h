@@ -57,6 +57,8 @@ typedef struct SasWatch
 	double		idle_ms;		/* 0: none */
 	double		every_ms;
 	double		timeout_ms;		/* 0: the agent's */
+	TimestampTz next_at;		/* of a poll with a schedule: not before; DT_NOEND: it has none */
+	bool		looked;			/* it has made the look that was due */
 	char	   *etag;			/* of a poll, in memory only */
 	char	   *digest;			/* of what a poll passed on last */
 
@@ -99,6 +101,9 @@ extern void sas_stream_watch_set_timer(SasWatch *w, int64 wake_us);
 
 /* The connection is over, or never began: to be reported to the store. error NULL: in good order. */
 extern void sas_stream_watch_report(SasWatch *w, Jsonb *error, double at_least_ms);
+
+/* Until its schedule wants it to look; false: it may do so now. Clocks jump: it checks once a minute. */
+extern bool sas_stream_watch_rest(SasWatch *w);
 
 /* The watch has moved on without anything for the store: its next connection, at that time. */
 extern void sas_stream_watch_again(SasWatch *w, int64 at_us);

@@ -47,6 +47,16 @@ SELECT n, t.times(n, 'Europe/London', '2026-01-01', 1) FROM unnest('{@hourly,@da
 SELECT t.times('0 0 29 2 *', 'UTC', '2096-03-01', 1);
 SELECT t.times('0 0 29 2 +MON', 'UTC', '2080-01-01', 2);
 SELECT t.times('@yearly', 'UTC', '294275-01-01', 1) IS NULL, t.times('@yearly', 'UTC', 'infinity', 1) IS NULL, t.times('@yearly', 'UTC', '-infinity', 1);
+-- OCPS: blanks are spaces and tabs, several are one, around all they are nothing; names in any case, also in ranges and steps; 0 and 7
+SELECT s, t.times(s, 'UTC', '2026-01-01', 2) FROM unnest(ARRAY[E'  30\t 2  * *   * ', '0 0 * * sun', '0 0 * * 0', '0 0 * * 7', '0 0 * * SUN-TUE', '0 0 * * 5-7', '0 0 * * fri-SUN', '0 0 * * MON-Fri/2', '0 0 1 jan-DEC/6 *', '0 0 1 JaN,7 *']) s;
+-- lists are the union of their elements; a step goes over the range before it; one as large as the field gives its first value
+SELECT s, t.times(s, 'UTC', '2026-01-01', 4) FROM unnest(ARRAY['5-59/15 0 * * *', '0,30-32,31,50-59/5 0 * * *', '*/60 * * * *', '0 */24 * * *', '0 0 */31 * *', '0 0 1 */12 *', '0 0 31,L * *']) s;
+-- a day of either kind where both are given; only one of them counts where the other is "*" or "?"
+SELECT s, t.times(s, 'UTC', '2026-02-01', 3) FROM unnest(ARRAY['0 0 13 * FRI', '0 0 13 * +FRI', '0 0 13 * ?', '0 0 ? * FRI', '0 0 */2 * FRI', '0 0 L * +SUN', '0 0 * * +FRI', '0 0 1W * +MON']) s;
+-- the nth of a month, the last one, the weekday nearest to a day, never across the end of the month
+SELECT s, t.times(s, 'UTC', '2026-01-01', 3) FROM unnest(ARRAY['0 0 * * 2#3', '0 0 * * MON#1', '0 0 * * MON#5', '0 0 * * 5#L', '0 0 * * 7L', '0 0 * * MON#1,FRI#L', '0 0 1W * *', '0 0 15W * *', '0 0 31W 1,5 *', '0 0 30W * *']) s;
+-- years
+SELECT s, t.times(s, 'UTC', '2026-01-01', 3) FROM unnest(ARRAY['0 0 12 1 1 * 2028', '0 0 0 29 2 * 2026-2040', '0 0 0 1 1 * */100', '0 0 0 1 1 * 1971-2199/2', '0 0 0 1 1 * 2025,2027', '0 0 0 1 1 * *', '0 0 0 1 1 * 2025']) s;
 -- every
 SELECT t.times('every 90 s', 'UTC', '2026-01-01', 2);
 SELECT t.times('every 2 h offset 15 min', 'Asia/Kolkata', '2026-01-01', 2);
@@ -71,7 +81,7 @@ EXCEPTION WHEN OTHERS THEN
     GET STACKED DIAGNOSTICS place = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
     RETURN format(E'%s: %s\n  %s\n  %s', SQLSTATE, SQLERRM, place, hint);
 END $$;
-SELECT t.refused(s) FROM unnest(ARRAY['', '* * * *', '* * * * * * *', '60 * * * *', '* 24 * * *', '* * 0 * *', '* * * 13 *', '* * * * 8', '* * * FOO *', '* 22-6 * * *', '5/15 * * * *', '*/0 * * * *', '*/99 * * * *', '1,,2 * * * *',
+SELECT t.refused(s) FROM unnest(ARRAY['', '* * * *', '* * * * * * * *', '60 * * * *', '* * 32 * *', '/30 * * * *', '10/10 * * * *', '*/61 * * * *', '*-5 * * * *', '1-2-3 * * * *', '1/2/3 * * * *', '+1 * * * *', '* * +1 * *', '* * * * 1,+2', '* * * ? *', '* ? * * *', '?/2 * * * *', '* * * * 1?', '* * l * *', '* * 15w * *', '* * * * 5l', '* * * * 1#0', '* * W * *', '* * LW,1 * *', '@DAILY', '@daily 0', '@reboot', '0 0 0 1 1 * 1969', '0 0 0 1 1 * 2200', '0 0 0 29 2 * 2027', E'0\n0 * * *', E'* * * * *\n', 'a * * * *', '* * * * MOND', '* * * JANU *', '1.5 * * * *', '-1 * * * *', '* 24 * * *', '* * 0 * *', '* * * 13 *', '* * * * 8', '* * * FOO *', '* 22-6 * * *', '5/15 * * * *', '*/0 * * * *', '*/99 * * * *', '1,,2 * * * *',
     '1- * * * *', '1x * * * *', '* * 1,15W * *', '* * 1-15W * *', '* * 32W * *', '* * * * *#1', '* * * * FRI#6', '* * * * L', '* L * * *', '? * * * *', '0 0 30 2 *', '0 0 31W 2 *', '0 0 8 * +MON#1', '@reboot', '99999999999 * * * *', 'every', 'every 0 s', 'every 500 ms',
     'every 5', 'every 1.5 h', 'every -1 h', 'every 1 month', 'every 1 h offset 1 h', 'every 1 h offset', 'every 20 y', repeat('1,', 300) || '1 * * * *']) s;
 SELECT t.refused(NULL);

@@ -195,7 +195,7 @@ BEGIN
         done := _sas.submit_planned(c.schedule_id, c.request_id);
     EXCEPTION WHEN OTHERS THEN error := SQLERRM; state := SQLSTATE;
     END;
-    PERFORM _sas.end_plan(c.schedule_id, c.request_id, done, state, _sas.problem_object('function', error, NULL, NULL, NULL, NULL));
+    PERFORM _sas.end_planned(c.schedule_id, c.request_id, done, state, _sas.problem_object('function', error, NULL, NULL, NULL, NULL));
     RETURN concat_ws(' ', c.name, done - 'open', state, error);
 END $$;
 SELECT t.later('2 h 10 min'), t.settle() \g /dev/null
@@ -237,11 +237,11 @@ SELECT _sas.submit_planned(:s, gen_random_uuid()) IS NULL AS fenced;
 BEGIN;
 SELECT _sas.submit_planned(:s, :'r') - 'open' AS done;
 SELECT created FROM sas.trigger_schedule('w');
-SELECT _sas.end_plan(:s, :'r', '{"outcome": "run", "run_id": 99, "open": []}', NULL, NULL);
+SELECT _sas.end_planned(:s, :'r', '{"outcome": "run", "run_id": 99, "open": []}', NULL, NULL);
 ROLLBACK;
 SELECT sas.pause_schedule('w');
 SELECT _sas.submit_planned(:s, :'r') IS NULL AS paused;
-SELECT _sas.end_plan(:s, :'r', '{"outcome": "run", "run_id": 99, "open": []}', NULL, NULL);
+SELECT _sas.end_planned(:s, :'r', '{"outcome": "run", "run_id": 99, "open": []}', NULL, NULL);
 -- what passes is tried again; what does not is a failure of that instant
 SELECT sas.resume_schedule('w');
 SELECT sas.schedule('w', '0 * * * *', 'planned_by_clock', '{"broken": "40001"}', overlap => 'allow') - _sas.now() AS next;

@@ -119,5 +119,6 @@ SELECT t.settle() \g /dev/null
 
 \echo nothing is left but a row for each key
 SELECT * FROM t.watches();
+SELECT t.later('1 s'), t.settle() \g /dev/null
 SELECT (SELECT count(*) FROM _sas.watch_wait) AS wait, (SELECT count(*) FROM _sas.watch_held) AS held, (SELECT count(*) FROM _sas.watch_note) AS news,
        (SELECT count(*) FROM _sas.watch_batch) AS batch, (SELECT count(*) FROM _sas.watch_work) AS work, (SELECT count(*) FROM _sas.watch_check) AS look;
