@@ -413,7 +413,8 @@ LANGUAGE sql STABLE AS $$
                greatest(0, extract(epoch FROM g.open_until - _sas.now()))::float8 * 1000,
            coalesce(_sas.size_bytes(a.options ->> 'max_response'), 8 * 1024 * 1024),
            extract(epoch FROM coalesce(_sas.span(a.options -> 'connect_timeout'), '5 s'))::float8 * 1000,
-           ARRAY(SELECT $1 ->> n FROM unnest(a.secrets) n WHERE $1 ? n),
+           -- the longest first: one may be the beginning of another, and is masked after it
+           ARRAY(SELECT $1 ->> n FROM unnest(a.secrets) n WHERE $1 ? n ORDER BY length($1 ->> n) DESC, n),
            ARRAY(SELECT jsonb_array_elements_text(a.breaker -> 'paths'))
     FROM _sas.agent a
     LEFT JOIN _sas.agent_health g USING (agent_id)
