@@ -37,7 +37,7 @@ holders_remove(SasWakeHolder *holder)
 static SasWakeHolder *
 holders_enter(const SasWakeHeld *held)
 {
-	TimestampTz stale = sas_base_clock_now() - HOLDERS_STALE_US;
+	TimestampTz stale = GetCurrentTimestamp() - HOLDERS_STALE_US;
 
 	for (int i = sas_wake_shmem->n_holders - 1; i >= 0; i--)
 	{
@@ -100,6 +100,35 @@ sas_wake_holders_take(char actor, SasWakeHeld *held, int max, int *missed)
 	return n;
 }
 
+/* With the lock held. */
+static bool
+holders_concerns(const SasWakeHolder *holder, TransactionId xid, bool subtransaction)
+{
+	return holder->top == xid && holder->dboid == MyDatabaseId && !holder->ended &&
+		!(subtransaction && TransactionIdIsInProgress(holder->holder));
+}
+
+/*
+ * Is there an entry for this transaction, or one that nobody will come back
+ * for? As long as there are entries, each transaction of the server that has
+ * written asks, so they do not exclude each other.
+ */
+static bool
+holders_is_noted(TransactionId xid, bool subtransaction, TimestampTz stale)
+{
+	bool		noted = false;
+
+	LWLockAcquire(&sas_wake_shmem->lock, LW_SHARED);
+	for (int i = 0; i < sas_wake_shmem->n_holders && !noted; i++)
+	{
+		const SasWakeHolder *h = &sas_wake_shmem->holders[i];
+
+		noted = h->held.due_at < stale || holders_concerns(h, xid, subtransaction);
+	}
+	LWLockRelease(&sas_wake_shmem->lock);
+	return noted;
+}
+
 /*
  * This transaction has ended, or a subtransaction of it has been rolled back
  * with those that it had released, and holds nothing any more: others see
@@ -110,19 +139,23 @@ static void
 holders_end(bool subtransaction)
 {
 	TransactionId xid = GetTopTransactionIdIfAny();
+	TimestampTz stale = GetCurrentTimestamp() - HOLDERS_STALE_US;
 	int			actors = 0;
 
-	if (!TransactionIdIsValid(xid))
+	if (!TransactionIdIsValid(xid) || !holders_is_noted(xid, subtransaction, stale))
 		return;
 	LWLockAcquire(&sas_wake_shmem->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < sas_wake_shmem->n_holders; i++)
+	for (int i = sas_wake_shmem->n_holders - 1; i >= 0; i--)
 	{
 		SasWakeHolder *h = &sas_wake_shmem->holders[i];
 
-		if (h->top != xid || h->dboid != MyDatabaseId || (subtransaction && TransactionIdIsInProgress(h->holder)))
-			continue;
-		h->ended = true;
-		actors |= 1 << holders_actor(h->held.actor);
+		if (holders_concerns(h, xid, subtransaction))
+		{
+			h->ended = true;
+			actors |= 1 << holders_actor(h->held.actor);
+		}
+		else if (h->held.due_at < stale)
+			holders_remove(h);
 	}
 	LWLockRelease(&sas_wake_shmem->lock);
 	if (actors != 0)

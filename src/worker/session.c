@@ -8,9 +8,10 @@
  *
  * A worker that gives work back (agent, function) has a moment for that: the
  * first SIGTERM cancels code of users, and its ticks give back what they hold.
- * A timer sends the second one, which works as in a backend: no function, lock
- * or service holds up a shutdown. So does the first one if the supervisor or
- * a function of this worker sent it, since that is not a planned stop.
+ * A timer sends another one, which works as in a backend: no function, lock or
+ * service holds up a shutdown. So does one that the supervisor or a function
+ * of this worker sent, since that is not a planned stop. The postmaster sends
+ * each signal twice, to the process and to its group.
  */
 #include "postgres.h"
 
@@ -48,7 +49,7 @@ StaticAssertDecl(sizeof(SasOrders) <= BGW_EXTRALEN, "orders must fit into bgw_ex
 static bool
 session_is_planned(const siginfo_t *info)
 {
-	return session_grace && !sas_base_stopping && info->si_pid != MyProcPid &&
+	return session_grace && info->si_code != SI_TIMER && info->si_pid != MyProcPid &&
 		!(sas_worker_my_slot != NULL && sas_worker_my_slot->end_now);
 }
 
@@ -59,7 +60,8 @@ session_begin_grace(void)
 #if defined(_POSIX_TIMERS) && _POSIX_TIMERS > 0
 	struct itimerspec in = {.it_value = {SESSION_END_MS / 1000, SESSION_END_MS % 1000 * 1000000L}};
 
-	(void) timer_settime(session_timer, 0, &in, NULL);
+	if (!sas_base_stopping)
+		(void) timer_settime(session_timer, 0, &in, NULL);
 #endif
 	if (sas_base_in_user_code)
 		InterruptPending = QueryCancelPending = true;
@@ -71,10 +73,10 @@ session_on_sigterm(int signo, siginfo_t *info, void *context)
 	int			saved_errno = errno;
 	bool		planned = session_is_planned(info);
 
-	sas_base_stopping = true;
 	if (planned)
 		session_begin_grace();
-	else if (sas_worker_session_interruptible)
+	sas_base_stopping = true;
+	if (!planned && sas_worker_session_interruptible)
 		die(signo);
 	SetLatch(MyLatch);
 	errno = saved_errno;
