@@ -13,6 +13,8 @@
 
 /* after this many aborts with a single reply the reply is given up */
 #define SAS_OUTBOX_TRIES 3
+/* the same where the server lacks something: for minutes, since the loop pauses longer and longer */
+#define SAS_OUTBOX_TRIES_LACKING 100
 #define SAS_HEALTH_RETRY_US 20000
 #define SAS_OUTBOX_BATCH 1000
 /* Of small replies one transaction writes so many bytes, and one more. */
@@ -340,6 +342,7 @@ void
 sas_agent_outbox_failed(bool alone)
 {
 	bool		tried = outbox_writing || alone;
+	int			tries = sas_base_tick_lacked ? SAS_OUTBOX_TRIES_LACKING : SAS_OUTBOX_TRIES;
 	ListCell   *lc;
 
 	outbox_writing = false;
@@ -353,8 +356,13 @@ sas_agent_outbox_failed(bool alone)
 
 		if (!e->sent)
 			continue;
-		if (++e->tries < SAS_OUTBOX_TRIES)
+		if (++e->tries < tries)
+		{
+			/* it may be lacking for this one only: others first */
+			if (sas_base_tick_lacked && list_length(outbox_entries) > 1)
+				outbox_entries = lappend(foreach_delete_current(outbox_entries, lc), e);
 			return;
+		}
 		ereport(WARNING,
 				(errmsg("could not store a reply to run %lld", (long long) e->reply.id.run_id),
 				 errdetail("The supervisor takes the step back after its complete-by.")));
@@ -364,7 +372,7 @@ sas_agent_outbox_failed(bool alone)
 		sas_base_peers_set_unwritten(outbox_entries != NIL);
 		return;
 	}
-	if (++outbox_tries < SAS_OUTBOX_TRIES)
+	if (++outbox_tries < tries)
 		return;
 	outbox_tries = 0;
 	outbox_attempts = NIL;

@@ -12,6 +12,7 @@ bool		sas_base_leaving = false;
 volatile sig_atomic_t sas_base_stopping = false;
 volatile sig_atomic_t sas_base_in_user_code = false;
 bool		sas_base_tick_cancelled = false;
+bool		sas_base_tick_lacked = false;
 TimestampTz sas_base_last_tick = 0;
 
 const char *

@@ -70,6 +70,9 @@ extern volatile sig_atomic_t sas_base_in_user_code;
  */
 extern bool sas_base_tick_cancelled;
 
+/* The last tick failed since the server lacked memory, disk or room in a table: what the tick tried may be right. */
+extern bool sas_base_tick_lacked;
+
 /* When the last tick began that ended without an error; 0: there was none yet. */
 extern TimestampTz sas_base_last_tick;
 

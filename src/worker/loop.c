@@ -160,6 +160,8 @@ loop_recover(void)
 		end = SAS_TICK_LOCKED_OUT;
 		logs = loop_count_lock();
 	}
+	sas_base_tick_lacked = ERRCODE_TO_CATEGORY(geterrcode()) == ERRCODE_INSUFFICIENT_RESOURCES &&
+		geterrcode() != ERRCODE_CONFIGURATION_LIMIT_EXCEEDED;
 	if (logs)
 		EmitErrorReport();
 	AbortOutOfAnyTransaction();

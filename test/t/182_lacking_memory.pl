@@ -42,6 +42,15 @@ $node->safe_psql('postgres', q{
 		PERFORM public.lack();
 		RETURN QUERY SELECT * FROM _sas.functions_wanted_then(under_lease, claimed);
 	END $$;
+	ALTER FUNCTION _sas.write_replies RENAME TO write_replies_then;
+	CREATE FUNCTION _sas.write_replies(replies _sas.call_reply[], done_leases bigint[], strict boolean DEFAULT false)
+	RETURNS int[] LANGUAGE plpgsql AS $$
+	BEGIN
+		IF EXISTS (SELECT FROM public.lacking WHERE what = 'room') THEN
+			PERFORM public.lack();
+		END IF;
+		RETURN _sas.write_replies_then(replies, done_leases, strict);
+	END $$;
 	CREATE FUNCTION work(input jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT input';
 });
 make_agent($node, 'remote', $service);
@@ -60,5 +69,19 @@ foreach my $what (sort keys %run)
 }
 $node->safe_psql('postgres', 'DELETE FROM lacking');
 is(run_of($node, $run{$_})->{result}, 'success', "$_: the run goes on when there is memory again") foreach sort keys %run;
+
+# -- the answer is there, and cannot be stored -----------------------------------------
+
+$service->script(slow => [ { gate => 1 }, {} ]);
+define($node, 'answered', { steps => { it => { agent => 'remote', call => { path => '/slow' }, complete_in => '20 s' } }, %recovery });
+my $answered = submit($node, 'answered', {});
+$service->wait_for_requests('slow', 1);
+my $before = $node->safe_psql('postgres', 'SELECT last_value FROM lacked');
+$node->safe_psql('postgres', "INSERT INTO lacking VALUES ('room')");
+$service->release;
+ok(wait_for($node, "SELECT last_value >= $before + 5 FROM lacked"), 'a reply could not be stored five times');
+$node->safe_psql('postgres', 'DELETE FROM lacking');
+is(run_of($node, $answered)->{result}, 'success', 'the run goes on when it can');
+is(scalar $service->requests('slow'), 1, 'the service is not called again');
 
 done_testing();
