@@ -23,7 +23,7 @@ DO $$
 DECLARE
     t text;
 BEGIN
-    FOREACH t IN ARRAY '{agent,agent_health,external_slot,agent_grant,workflow,workflow_grant,'
+    FOREACH t IN ARRAY '{agent,agent_health,external_slot,agent_grant,level_grant,workflow,workflow_grant,'
                        'workflow_version,workflow_step,workflow_edge,workflow_hook,middleware,'
                        'subscription,composition,run,run_key,run_dependency,singleton,'
                        'concurrency_slot,deferred_run,queue,queue_slot,step,override,ready,lease,answer,'

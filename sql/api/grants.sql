@@ -52,7 +52,7 @@ FROM (VALUES
         sas.create_agent(text, text, text, jsonb, int, text, interval, jsonb, jsonb, jsonb);
         sas.alter_agent(text, text, text, jsonb, int, text, interval, jsonb, jsonb, jsonb, boolean, text[]);
         sas.drop_agent(text); sas.set_secret(text, text); sas.drop_secret(text); sas.worker_restart();
-        sas.grant_usage(regrole, text, text);
+        sas.grant_usage(regrole, text, text); sas.revoke_usage(regrole, text);
         sas.create_middleware(text, text, regprocedure, regprocedure, text, text[], text[], text);
         sas.drop_middleware(text, text); sas.set_alert_hook(regprocedure);
         sas.set_limit(regrole, text, bigint)'),
@@ -136,37 +136,53 @@ LANGUAGE sql STABLE AS $$
     GROUP BY 1
 $$;
 
--- _sas.grant_usage_as(caller, role, level, agent): see sas.grant_usage.
-CREATE FUNCTION _sas.grant_usage_as(caller oid, role regrole, level text, agent text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    looking text := 'sas.transitions, sas.settings, sas.agents, sas.workers, sas.alerts, sas.workflows, '
-                    'sas.runs, sas.steps, sas.attempts, sas.history, sas.hook_runs, sas.middlewares, '
-                    'sas.subscriptions, sas.run_details, sas.schedules, sas.queues, sas.watchers, '
-                    'sas.watches, sas.nodes, sas.limits';
-    f regprocedure;
-    t record;
+-- _sas.looking(): the views that every level but worker reads.
+CREATE FUNCTION _sas.looking() RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT 'sas.transitions, sas.settings, sas.agents, sas.workers, sas.alerts, sas.workflows, '
+           'sas.runs, sas.steps, sas.attempts, sas.history, sas.hook_runs, sas.middlewares, '
+           'sas.subscriptions, sas.run_details, sas.schedules, sas.queues, sas.watchers, '
+           'sas.watches, sas.nodes, sas.limits, sas.grants'
+$$;
+
+-- _sas.check_level(level): raises when there is none of that name.
+CREATE FUNCTION _sas.check_level(level text) RETURNS void
+LANGUAGE plpgsql AS $$
 BEGIN
-    IF level IS NULL OR NOT EXISTS (SELECT FROM _sas.privilege p WHERE p.level = $3) THEN
+    IF level IS NULL OR NOT EXISTS (SELECT FROM _sas.privilege p WHERE p.level = $1) THEN
         RAISE EXCEPTION '"%" is not a level', level
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /level.',
                 HINT = 'The levels are admin, operator, user, monitor and worker.';
     END IF;
+END $$;
+
+-- _sas.grant_usage_as(caller, role, level, agent): see sas.grant_usage.
+CREATE FUNCTION _sas.grant_usage_as(caller oid, role regrole, level text, agent text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    looking text := _sas.looking();
+    f regprocedure;
+    t record;
+BEGIN
+    PERFORM _sas.check_level(level);
     PERFORM _sas.check_role(role);
     IF agent IS NOT NULL AND level <> 'worker' THEN
         RAISE EXCEPTION 'level "%" cannot be limited to an agent', level
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /agent.',
                 HINT = 'Only level worker can be limited to an agent.';
     ELSIF agent IS NOT NULL THEN
-        INSERT INTO _sas.agent_grant AS g (agent_id, role)
-        SELECT a.agent_id, $2 FROM _sas.agent a WHERE a.name = agent AND a.dropped_at IS NULL
-            AND a.kind = 'external'
+        INSERT INTO _sas.agent_grant AS g (agent_id, role, granted_by, granted_at)
+        SELECT a.agent_id, $2, pg_get_userbyid(caller), _sas.now()
+        FROM _sas.agent a WHERE a.name = agent AND a.dropped_at IS NULL AND a.kind = 'external'
         ON CONFLICT ON CONSTRAINT agent_grant_pkey DO UPDATE SET role = g.role;
         IF NOT FOUND THEN
             RAISE EXCEPTION 'external agent "%" does not exist', agent
                 USING ERRCODE = 'undefined_object', DETAIL = 'At /agent.',
                     HINT = 'Create it with sas.create_agent(..., kind => ''external'').';
         END IF;
+    ELSE
+        INSERT INTO _sas.level_grant AS g VALUES ($2, $3, pg_get_userbyid(caller), _sas.now())
+        ON CONFLICT ON CONSTRAINT level_grant_pkey DO UPDATE SET role = g.role;
     END IF;
     EXECUTE format('GRANT USAGE ON SCHEMA sas TO %s', role);
     IF level <> 'worker' THEN
@@ -179,6 +195,8 @@ BEGIN
     FOR f IN SELECT p.function FROM _sas.privileges(level) p WHERE agent IS NULL OR p.part <> 'level' LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', f, role);
     END LOOP;
+    PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'grant_usage', NULL, jsonb_strip_nulls(
+        jsonb_build_object('role', pg_get_userbyid(role), 'level', level, 'agent', agent)));
 END $$;
 
 CREATE FUNCTION sas.grant_usage(role regrole, level text, agent text DEFAULT NULL) RETURNS void
@@ -186,6 +204,98 @@ LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.grant_usage IS 'Gives a role a level in this database: admin, operator, user, '
                                        'monitor or worker. A role may have several. Level worker can be '
                                        'limited to one external agent.';
+
+-- _sas.levels_of(role): the levels that were given to the role itself; limited: to single agents.
+CREATE FUNCTION _sas.levels_of(for_role oid) RETURNS TABLE (level text, limited boolean)
+LANGUAGE sql STABLE AS $$
+    SELECT substr(p.proname, 7), false FROM pg_proc p
+    WHERE p.pronamespace = '_sas'::regnamespace AND p.proname ~ '^level_'
+      AND p.proowner <> for_role AND _sas.holds(p.proacl, for_role)
+    UNION ALL
+    SELECT 'worker', true WHERE EXISTS (SELECT FROM _sas.agent_grant g WHERE g.role = for_role)
+$$;
+
+-- _sas.revoke_rights(role, level): takes away what the level gives, and no other level that the role has left;
+-- level null: whatever was given in schema sas and _sas.
+CREATE FUNCTION _sas.revoke_rights(role regrole, revoked text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    f regprocedure;
+    v regclass;
+    kept regprocedure[] := ARRAY(SELECT p.function FROM _sas.levels_of(role) l
+                                 CROSS JOIN LATERAL _sas.privileges(l.level) p
+                                 WHERE NOT l.limited OR p.part <> 'level');
+    looks boolean := EXISTS (SELECT FROM _sas.levels_of(role) l WHERE l.level <> 'worker');
+    columns regclass[] := ARRAY(SELECT i.name FROM _sas.invoker_columns() i);
+    given regprocedure[] := ARRAY(SELECT p.function FROM _sas.privileges(revoked) p);
+BEGIN
+    FOR f IN SELECT p.oid FROM pg_proc p
+             WHERE p.pronamespace IN ('sas'::regnamespace, '_sas'::regnamespace)
+               AND _sas.holds(p.proacl, role) AND p.proowner <> role AND NOT p.oid = ANY (kept)
+               AND (revoked IS NULL OR p.oid = ANY (given)) LOOP
+        EXECUTE format('REVOKE ALL ON ROUTINE %s FROM %s CASCADE', f, role);
+    END LOOP;
+    FOR v IN SELECT c.oid FROM pg_class c
+             WHERE c.relnamespace IN ('sas'::regnamespace, '_sas'::regnamespace) AND NOT looks
+               AND c.relowner <> role
+               AND (_sas.holds(c.relacl, role)
+                    OR EXISTS (SELECT FROM pg_attribute t WHERE t.attrelid = c.oid
+                               AND _sas.holds(t.attacl, role)))
+               AND (revoked IS NULL OR c.relkind = 'v' OR c.oid = ANY (columns)) LOOP
+        EXECUTE format('REVOKE ALL ON %s FROM %s CASCADE', v, role);
+    END LOOP;
+    -- a grant of a workflow needs it, see _sas.tie_role
+    IF NOT EXISTS (SELECT FROM _sas.levels_of(role))
+       AND NOT EXISTS (SELECT FROM _sas.workflow_grant g WHERE g.role = $1)
+       AND EXISTS (SELECT FROM pg_namespace n WHERE n.nspname = 'sas' AND n.nspowner <> $1) THEN
+        EXECUTE format('REVOKE ALL ON SCHEMA sas FROM %s CASCADE', role);
+    END IF;
+END $$;
+
+-- _sas.revoke_usage_as(caller, role, level): see sas.revoke_usage.
+CREATE FUNCTION _sas.revoke_usage_as(caller oid, role regrole, level text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    had text[];
+    l text;
+BEGIN
+    PERFORM _sas.check_level(level) WHERE level IS NOT NULL;
+    PERFORM _sas.check_role(role);
+    had := ARRAY(SELECT DISTINCT x.level FROM _sas.levels_of(role) x
+                 WHERE x.level = $3 OR $3 IS NULL ORDER BY 1);
+    DELETE FROM _sas.level_grant g WHERE g.role = $2 AND (g.level = $3 OR $3 IS NULL);
+    DELETE FROM _sas.agent_grant g WHERE g.role = $2 AND ($3 = 'worker' OR $3 IS NULL);
+    FOREACH l IN ARRAY had LOOP
+        EXECUTE format('REVOKE ALL ON FUNCTION _sas.%I() FROM %s CASCADE', 'level_' || l, role);
+    END LOOP;
+    PERFORM _sas.revoke_rights(role, level);
+    IF had <> '{}' THEN
+        PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'revoke_usage', NULL,
+                            jsonb_build_object('role', pg_get_userbyid(role), 'levels', to_jsonb(had)));
+    END IF;
+END $$;
+
+CREATE FUNCTION sas.revoke_usage(role regrole, level text DEFAULT NULL) RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.revoke_usage IS 'Takes a level from a role, or all levels. What another level of it '
+                                        'gives, it keeps.';
+
+-- _sas.forget_grants(): after DROP OWNED no grant stands of a role that has no right left in schema sas: the
+-- rights of levels are gone, and so are the rows.
+CREATE FUNCTION _sas.forget_grants() RETURNS event_trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    tied oid[] := ARRAY(SELECT x.grantee FROM pg_namespace n
+                        CROSS JOIN LATERAL aclexplode(coalesce(n.nspacl, acldefault('n', n.nspowner))) x
+                        WHERE n.nspname = 'sas');
+BEGIN
+    DELETE FROM _sas.level_grant g WHERE NOT g.role = ANY (tied);
+    DELETE FROM _sas.agent_grant g WHERE NOT g.role = ANY (tied);
+    DELETE FROM _sas.workflow_grant g WHERE NOT g.role = ANY (tied);
+END $$;
+
+CREATE EVENT TRIGGER sas_forget_grants ON ddl_command_end WHEN TAG IN ('DROP OWNED')
+EXECUTE FUNCTION _sas.forget_grants();
 
 -- Nobody but the owner has any right now, whatever default privileges say: those of the role that installs
 -- would open secrets and internal functions to whom they name. And what is in the schema is the

@@ -47,3 +47,19 @@ CREATE FUNCTION _sas.has_level(role oid, level text) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT has_function_privilege(role, format('_sas.level_%s()', level)::regprocedure, 'EXECUTE')
 $$;
+
+-- _sas.holds(acl, role): is there a right in this list that names the role itself?
+CREATE FUNCTION _sas.holds(acl aclitem[], role oid) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT EXISTS (SELECT FROM aclexplode(acl) x WHERE x.grantee = role)
+$$;
+
+-- _sas.tie_role(role): a grant that is a row ties the role to schema sas as a right does: DROP ROLE is
+-- refused while it stands, and DROP OWNED takes it away (see _sas.forget_grants).
+CREATE FUNCTION _sas.tie_role(role regrole) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_namespace n WHERE n.nspname = 'sas' AND _sas.holds(n.nspacl, role)) THEN
+        EXECUTE format('GRANT USAGE ON SCHEMA sas TO %s', role);
+    END IF;
+END $$;

@@ -83,7 +83,11 @@ DECLARE
     f _sas.workflow := _sas.own_workflow(caller, workflow);
 BEGIN
     PERFORM _sas.check_role(role);
-    INSERT INTO _sas.workflow_grant VALUES (f.workflow_id, role) ON CONFLICT DO NOTHING;
+    INSERT INTO _sas.workflow_grant VALUES (f.workflow_id, role, pg_get_userbyid(caller), _sas.now())
+    ON CONFLICT DO NOTHING;
+    PERFORM _sas.tie_role(role);
+    PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'grant_workflow', NULL,
+                        jsonb_build_object('workflow', f.name, 'role', pg_get_userbyid(role)));
 END $$;
 
 CREATE FUNCTION _sas.revoke_workflow_as(caller oid, workflow text, role regrole) RETURNS void
@@ -93,6 +97,10 @@ DECLARE
     f _sas.workflow := _sas.own_workflow(caller, workflow);
 BEGIN
     DELETE FROM _sas.workflow_grant g WHERE g.workflow_id = f.workflow_id AND g.role = $3;
+    IF FOUND THEN
+        PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'revoke_workflow', NULL,
+                            jsonb_build_object('workflow', f.name, 'role', pg_get_userbyid(role)));
+    END IF;
 END $$;
 
 -- _sas.may_submit(caller, workflow): may the caller submit, or include, this workflow?

@@ -66,6 +66,8 @@ COMMENT ON TABLE _sas.external_slot IS 'What outside programs hold: request_id i
 CREATE TABLE _sas.agent_grant (
     agent_id int NOT NULL REFERENCES _sas.agent ON DELETE CASCADE,
     role regrole NOT NULL,
+    granted_by text NOT NULL,
+    granted_at timestamptz NOT NULL,
     PRIMARY KEY (agent_id, role)
 );
 COMMENT ON TABLE _sas.agent_grant IS 'Roles that have level worker for one external agent only.';
@@ -94,9 +96,21 @@ COMMENT ON TABLE _sas.workflow IS 'Workflows by name; version is the one that ne
 CREATE TABLE _sas.workflow_grant (
     workflow_id int NOT NULL REFERENCES _sas.workflow ON DELETE CASCADE,
     role regrole NOT NULL,
+    granted_by text NOT NULL,
+    granted_at timestamptz NOT NULL,
     PRIMARY KEY (workflow_id, role)
 );
 COMMENT ON TABLE _sas.workflow_grant IS 'Roles that may submit a workflow of somebody else.';
+
+CREATE TABLE _sas.level_grant (
+    role regrole NOT NULL,
+    level text NOT NULL,
+    granted_by text NOT NULL,
+    granted_at timestamptz NOT NULL,
+    PRIMARY KEY (role, level)
+);
+COMMENT ON TABLE _sas.level_grant IS 'Who gave a role a level, and when. What the role has is said by the '
+                                     'rights on the functions _sas.level_<level> alone.';
 
 CREATE TABLE _sas.workflow_version (
     version_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

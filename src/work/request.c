@@ -4,7 +4,7 @@
  *
  * The origin is the agent's, whatever the step says: a path is appended to
  * the base address, and a full address is accepted only with the same
- * origin.
+ * origin, at or below the path of the base address.
  */
 #include "postgres.h"
 
@@ -74,6 +74,26 @@ work_request_append_parameters(StringInfo out, JsonbContainer *object, char *sep
 	}
 }
 
+/* The path, query and fragment of an absolute address. */
+static const char *
+work_request_after_origin(const char *url)
+{
+	const char *authority = strstr(url, "://") + 3;
+
+	return authority + strcspn(authority, "/?#");
+}
+
+/* Is the path of the address that of the agent's base address, or below it, by whole segments? */
+static bool
+work_request_is_below(const char *url, const char *base_url)
+{
+	const char *path = work_request_after_origin(url);
+	const char *base = work_request_after_origin(base_url);
+	size_t		len = strlen(base);
+
+	return strncmp(path, base, len) == 0 && (path[len] == '\0' || path[len] == '/' || path[len] == '?');
+}
+
 static const char *
 work_request_compose_url(SasSent *sent, SasStoredAgent *agent, Jsonb *request)
 {
@@ -92,6 +112,8 @@ work_request_compose_url(SasSent *sent, SasStoredAgent *agent, Jsonb *request)
 
 		if (!sas_transport_origin_of_call(path, origin, sizeof(origin), &why) || !sas_transport_same_origin(path, agent->base_url))
 			return "the path would leave the origin of the agent";
+		if (!work_request_is_below(path, agent->base_url))
+			return "the path would leave the path of the agent's base_url";
 		appendStringInfoString(&url, path);
 	}
 	else if (*path == '\0' || *path == '/' || *path == '?')

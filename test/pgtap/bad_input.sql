@@ -461,6 +461,9 @@ SELECT pg_temp.refused(format('SELECT sas.grant_workflow(''good'', %s)', r), '42
 SELECT pg_temp.refused('SELECT sas.grant_workflow(''good'', NULL)', '42704', '/role', 'nobody cannot be granted a workflow');
 SELECT pg_temp.refused(format('SELECT sas.grant_usage(%s, ''user'')', r), '42704', '/role', format('role %s cannot be given a level', r)) FROM unnest('{0::regrole,999999::regrole}'::text[]) r;
 SELECT pg_temp.refused('SELECT sas.grant_usage(NULL, ''user'')', '42704', '/role', 'nobody cannot be given a level');
+SELECT pg_temp.refused(format('SELECT sas.revoke_usage(%s, ''user'')', r), '42704', '/role', format('from role %s no level can be taken', r)) FROM unnest('{0,4294967295}'::text[]) r;
+SELECT pg_temp.refused('SELECT sas.revoke_usage(NULL)', '42704', '/role', 'nor from nobody');
+SELECT pg_temp.refused('SELECT sas.revoke_usage(''sas_definer'', ''king'')', '22023', '/level', 'an unknown level cannot be taken away');
 SELECT pg_temp.refused('SELECT sas.grant_usage(''sas_definer'', ''king'')', '22023', '/level', 'an unknown level cannot be granted');
 SELECT pg_temp.refused('SELECT sas.grant_usage(''sas_definer'', ''worker'', ''nope'')', '42704', '/agent', 'level worker cannot be granted for an agent that is not there');
 SELECT pg_temp.refused('SELECT sas.grant_usage(''sas_definer'', ''worker'', ''payments'')', '42704', '/agent', 'nor for one that is not external');

@@ -92,7 +92,8 @@ INSERT INTO wanted VALUES
 ('fail_watch', 'watch_id bigint, epoch bigint, error text', 'TABLE(answer text, pause interval)'),
 ('release_watches', 'node_id bigint, watch_ids bigint[]', 'integer'),
 ('leave_node', 'node_id bigint', 'boolean'),
-('grant_usage', 'role regrole, level text, agent text DEFAULT NULL::text', 'void');
+('grant_usage', 'role regrole, level text, agent text DEFAULT NULL::text', 'void'),
+('revoke_usage', 'role regrole, level text DEFAULT NULL::text', 'void');
 -- every verb on runs takes one id or an array, and answers in the same columns
 INSERT INTO wanted
 SELECT v.name || s.form, subject || v.more, 'TABLE(run_id bigint, step text, changed boolean, state text, result text, refused text)'
@@ -155,6 +156,7 @@ FROM (VALUES
     ('workflows', 'workflow,version,owner,definition'),
     ('history', 'run_id,at,role,act,step,detail'),
     ('limits', 'role,name,value,used'),
+    ('grants', 'role,kind,name,granted_by,granted_at'),
     ('hook_runs', 'run_id,workflow,hook,hook_run_id,target,told_state,told_result,state,result,attempt,failure_count,waiting_until,output,error,created_at,started_at,finished_at'),
     ('watchers', 'watcher,kind,agent,owner,definition,watches'),
     ('watches', 'watch_id,watcher,key,state,node,since,restarts,items,waiting,last_item_at,last_error,failures,cursor,input,owner'),
@@ -164,7 +166,7 @@ FROM (VALUES
 SELECT is((SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = 'sas.run_details'::regclass AND a.attnum > 0),
           '{jobid,runid,job_pid,database,username,command,status,return_message,start_time,end_time,workflow,jobname}', 'sas.run_details has the columns of cron.job_run_details');
 SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind IN ('v', 'm') ORDER BY 1),
-          '{agents,alerts,attempts,history,hook_runs,limits,middlewares,nodes,queues,run_details,runs,schedules,settings,steps,subscriptions,transitions,watchers,watches,workers,workflows}'::text[], 'these are all views');
+          '{agents,alerts,attempts,grants,history,hook_runs,limits,middlewares,nodes,queues,run_details,runs,schedules,settings,steps,subscriptions,transitions,watchers,watches,workers,workflows}'::text[], 'these are all views');
 SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v'
                   AND c.relname NOT IN ('transitions', 'settings', 'run_details', 'middlewares')
                   AND NOT coalesce(c.reloptions && '{security_barrier=true,security_invoker=true}', false) ORDER BY 1),

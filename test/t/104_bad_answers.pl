@@ -114,6 +114,24 @@ sub run_path { my ($path) = @_; return run_of($node, submit($node, 'whole', { pa
 
 is(run_path($service->url('/own/address?a=1'))->{output}, '/own/address?a=1', 'a path from input may be a full address of the agent\'s own origin');
 is(run_path('/plain')->{output}, '/plain', 'or a path');
+
+# an agent whose base_url has a path: it is a border
+make_agent($node, 'below', $service, base_url => $service->url('/v1/shop'));
+define($node, 'kept', { steps => { it => { agent => 'below', call => { path => '{{input.path}}' } } },
+	output => '{{steps.it.output.body.target}}', recovery => { max_failures => 1 }, on_failure => 'fail' });
+sub kept_path { my ($path) = @_; return run_of($node, submit($node, 'kept', { path => $path })) }
+is(kept_path($service->url($_))->{output}, $_, "a full address at or below the path of base_url is called: $_")
+	foreach '/v1/shop', '/v1/shop/', '/v1/shop/a?b=1', '/v1/shop?b=1';
+is(kept_path('/admin')->{output}, '/v1/shop/admin', 'a path is below it');
+my $asked = $service->requests;
+foreach my $path ('', '/', '/admin', '/v1', '/v1/', '/v1/shopping', '/v1/shop%2fa', '/v1/sho%70/a', '/V1/shop/a', '//v1/shop/a', '/v1//shop/a', '/v1/shop;x/a',
+	'?a=/v1/shop/', '/v1/shop/../admin', '/v1/shop/%2e%2e/admin', '/v1/shop/%2e%2E%2fadmin', '/v1/shop/..%2fadmin', '/v1/shop/..%5cadmin', '/v1/shop/x/../../admin')
+{
+	my $url = $service->url('') . $path;
+	is(join(' ', @{ kept_path($url) }{qw(state result)}), 'stopped error', "a full address beside the path of base_url is refused: $path");
+}
+is(scalar $service->requests, $asked, 'and nothing was sent');
+
 my $before = $service->requests;
 foreach my $path (@foreign[ 0, 1, 2 ], "http://127.0.0.1:$service->{port}\@127.0.0.1:$elsewhere->{port}/stolen", 'ftp://127.0.0.1/stolen', 'file:///etc/passwd',
 	"http://127.0.0.1:$service->{port}.example.com/stolen", "\@127.0.0.1:$elsewhere->{port}/stolen", ":$elsewhere->{port}/stolen", '.example.com/', 'stolen',
