@@ -19,11 +19,22 @@ BEGIN
     END LOOP;
 END $$;
 
+-- Grants of roles that are gone are left out: where the dump is restored their numbers may be others'.
 DO $$
 DECLARE
     t text;
 BEGIN
-    FOREACH t IN ARRAY '{agent,agent_health,external_slot,agent_grant,level_grant,workflow,workflow_grant,'
+    FOREACH t IN ARRAY '{agent_grant,level_grant,workflow_grant}'::text[] LOOP
+        PERFORM pg_catalog.pg_extension_config_dump(
+            ('_sas.' || t)::regclass, 'WHERE role::oid IN (SELECT oid FROM pg_catalog.pg_roles)');
+    END LOOP;
+END $$;
+
+DO $$
+DECLARE
+    t text;
+BEGIN
+    FOREACH t IN ARRAY '{agent,agent_health,external_slot,workflow,'
                        'workflow_version,workflow_step,workflow_edge,workflow_hook,middleware,'
                        'subscription,composition,run,run_key,run_dependency,singleton,'
                        'concurrency_slot,deferred_run,queue,queue_slot,step,override,ready,lease,answer,'

@@ -39,6 +39,13 @@ define($node, 'signal', { steps => { a => { wait => { signal => 'go' } } } });
 submit($node, $_, {}, key => 'old') foreach qw(timer ready held signal);
 my $limits = q{SELECT string_agg(concat_ws(' ', role, name, value), ', ' ORDER BY role, name) FROM sas.limits WHERE role = 'limited' OR role IS NULL};
 my $limited = $node->safe_psql('postgres', $limits);
+$node->safe_psql('postgres', q{
+	CREATE ROLE gone; CREATE ROLE packing;
+	SELECT sas.create_agent('packer', kind => 'external'), sas.grant_usage('packing', 'worker', agent => 'packer');
+	SELECT sas.grant_workflow('held', 'limited'), sas.grant_workflow('held', 'gone');
+	REVOKE USAGE ON SCHEMA sas FROM gone; DROP ROLE gone});
+my $granted = q{SELECT string_agg(g::text, ' ' ORDER BY g::text) FROM sas.grants g};
+my $grants = $node->safe_psql('postgres', $granted);
 $node->safe_psql('postgres', q{SELECT FROM sas.watch('ticks', 'k')});
 $service->wait_for_requests('hangs', 1);
 wait_for($node, q{SELECT count(*) > 0 FROM shop.tick});
@@ -81,6 +88,20 @@ ok(wait_for($node, q{SELECT string_agg(workflow || ' ' || coalesce(result, state
 my $ticks = $node->safe_psql('restored', 'SELECT count(*) FROM shop.tick');
 ok(wait_for($node, "SELECT count(*) > $ticks FROM shop.tick", 't', dbname => 'restored'), 'and its infinite task goes on');
 is($node->safe_psql('restored', q{SELECT state || ' ' || (node_id IN (SELECT n.node_id FROM sas.nodes n WHERE NOT n.is_deleted)) FROM sas.watches}), 'processing true', 'on a node of the restored database');
+
+# -- grants ----------------------------------------------------------------------------------------
+
+is($node->safe_psql('restored', $granted), $grants, 'grants are restored, with who gave them and when');
+like($grants, qr/\(limited,level,user,.*\(limited,workflow,held,.*\(packing,worker,packer,/, 'there are some of each kind');
+is($node->safe_psql('restored', q{SELECT count(*) FROM _sas.workflow_grant g WHERE g.role::oid NOT IN (SELECT oid FROM pg_roles)}), '0', 'a role that is gone has none');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM _sas.workflow_grant g WHERE g.role::oid NOT IN (SELECT oid FROM pg_roles)}), '1', 'though it has where it was');
+my (undef, undef, $stands) = $node->psql('restored', 'DROP OWNED BY packing; DROP ROLE packing');
+like($stands, qr/privileges for .* in database postgres|objects in database postgres/, 'rights in another database keep a role');
+is($node->safe_psql('restored', q{SELECT count(*) FROM sas.grants WHERE role = 'packing'}), '0', 'DROP OWNED takes them in this database');
+$node->safe_psql('restored', q{SELECT sas.revoke_usage('limited')});
+my (undef, undef, $none) = $node->psql('restored', q{SET ROLE limited; SELECT FROM sas.submit('signal')});
+like($none, qr/permission denied/, 'a level that was restored can be taken away');
+$node->safe_psql('restored', q{SELECT sas.grant_usage('limited', 'user')});
 
 # -- limits of roles --------------------------------------------------------------------------------
 
