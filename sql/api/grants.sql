@@ -215,7 +215,7 @@ LANGUAGE sql STABLE AS $$
     SELECT 'worker', true WHERE EXISTS (SELECT FROM _sas.agent_grant g WHERE g.role = for_role)
 $$;
 
--- _sas.revoke_rights(role, level): takes away what the level gives, but for what other levels of the role give;
+-- _sas.revoke_rights(role, level): takes away what the level gives, but not what other levels of it give;
 -- level null: whatever was given in schema sas and _sas.
 CREATE FUNCTION _sas.revoke_rights(role regrole, revoked text) RETURNS void
 LANGUAGE plpgsql AS $$

@@ -40,6 +40,9 @@ BEGIN
     END LOOP;
     RETURN said;
 END $$;
+-- somebody with level user, who is refused below
+CREATE ROLE sas_definer;
+SELECT sas.grant_usage('sas_definer', 'user') \g /dev/null
 CREATE TEMP TABLE before AS SELECT pg_temp.stored() AS said;
 
 -- refused(statement, SQLSTATE, JSON pointer, claim)
@@ -366,8 +369,6 @@ SELECT pg_temp.bad(jsonb_build_object('steps', (SELECT jsonb_object_agg('s' || g
 
 -- definitions: who -----------------------------------------------------------------------------
 
-CREATE ROLE sas_definer;
-SELECT sas.grant_usage('sas_definer', 'user');
 SET ROLE sas_definer;
 SELECT pg_temp.bad_step('{"function": "shop.closed"}', '42501', '/steps/a/function', 'a function that the caller may not call');
 SELECT pg_temp.bad_step('{"function": "hidden.f"}', '42501', '/steps/a/function', 'a function in a schema that the caller may not use');
