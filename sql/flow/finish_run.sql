@@ -79,10 +79,10 @@ BEGIN
         INSERT INTO _sas.finished_run (result, ended_at, run_ids)
         SELECT e.result, max(e.finished_at), array_agg(e.run_id) FROM e WHERE e.root
         GROUP BY e.part, e.result),
+    -- runs of one submit have one deadline: each is looked up once, not once for each run
     timer AS (
-        DELETE FROM _sas.message d USING e WHERE d.actor = 'v' AND d.due_at = e.deadline
-            AND d.run_id = e.run_id
-            AND d.kind = 'deadline')
+        DELETE FROM _sas.message d USING (SELECT DISTINCT e.deadline FROM e) due
+        WHERE d.actor = 'v' AND d.due_at = due.deadline AND d.run_id = ANY ($1) AND d.kind = 'deadline')
     SELECT array_agg(e.workflow_id) FILTER (WHERE e.told) AS flows,
         array_agg(e.result) FILTER (WHERE e.told) AS results,
            array_agg(e.wait) FILTER (WHERE e.told) AS waits, array_agg(e.span) FILTER (WHERE e.told) AS spans,

@@ -30,13 +30,15 @@ LANGUAGE plpgsql AS $$
 DECLARE
     answer _sas.schedule_instant[];
     offered int[];
+    -- asked once for each workflow
+    planned text[] := ARRAY(SELECT w.workflow
+                            FROM (SELECT DISTINCT s.workflow FROM unnest(instants) i
+                                  JOIN _sas.schedule s USING (schedule_id) WHERE i.outcome IS NULL OFFSET 0) w
+                            WHERE _sas.plans_by_function(w.workflow));
 BEGIN
     SELECT array_agg(s.schedule_id) INTO offered
-    FROM unnest(instants) i JOIN _sas.schedule s ON s.schedule_id = i.schedule_id
-    JOIN (SELECT DISTINCT x.workflow FROM unnest(instants) i JOIN _sas.schedule x USING (schedule_id)
-          WHERE i.outcome IS NULL OFFSET 0) w
-        ON w.workflow = s.workflow AND _sas.plans_by_function(w.workflow)
-    WHERE i.outcome IS NULL;
+    FROM unnest(instants) i JOIN _sas.schedule s USING (schedule_id)
+    WHERE i.outcome IS NULL AND s.workflow = ANY (planned);
     IF offered IS NULL THEN
         RETURN instants;
     END IF;

@@ -49,39 +49,41 @@ BEGIN
     RETURN decided;
 END $$;
 
--- _sas.submit_group(owner, workflow, priority, labels, after_run, inputs, keys, schedules, scheduled_ats):
--- one submit for many. A group that fails is submitted one by one, so that one that is refused takes no
--- other along. Locks of sessions (a singleton that is just being submitted) are waited for shortly.
+-- _sas.submit_group(owner, workflow, priority, labels, after_run, instants, inputs, keys, schedules): one
+-- submit for many instants. Returns them with what became of each. A group that fails is submitted one by
+-- one, so that one that is refused takes no other along. Locks of sessions (a singleton that is just being
+-- submitted) are waited for shortly.
 CREATE FUNCTION _sas.submit_group(owner oid, workflow text, priority int, labels jsonb, after_run bigint,
-                                  inputs jsonb[], keys text[], schedules text[], scheduled_ats timestamptz[])
-RETURNS TABLE (key text, run_id bigint, outcome text, error jsonb)
+                                  instants _sas.schedule_instant[], inputs jsonb[], keys text[],
+                                  schedules text[]) RETURNS SETOF _sas.schedule_instant
 LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
-#variable_conflict use_column
 DECLARE
     place text;
+    i _sas.schedule_instant := instants[1];
 BEGIN
     PERFORM _sas.check_schedulable(owner, workflow);
     RETURN QUERY
-    SELECT $7[b.n], b.run_id, CASE WHEN b.created THEN 'run' ELSE 'skipped' END, NULL::jsonb
+    SELECT t.schedule_id, t.scheduled_at, t.missed, CASE WHEN b.created THEN 'run' ELSE 'skipped' END,
+        b.run_id, t.after_run, NULL::jsonb
     FROM _sas.submit_runs(owner, workflow, inputs, keys, priority, NULL, NULL, NULL, after_run, NULL, labels,
                           after_result => '{success,warning,error,compensated,cancelled}',
-                          schedules => schedules, scheduled_ats => scheduled_ats)
-        WITH ORDINALITY AS b (run_id, created, n);
+                          schedules => schedules,
+                          scheduled_ats => ARRAY(SELECT x.scheduled_at FROM unnest(instants) x))
+        WITH ORDINALITY AS b (run_id, created, n)
+    CROSS JOIN LATERAL (SELECT (instants[b.n]).*) t;
 EXCEPTION WHEN OTHERS THEN
     GET STACKED DIAGNOSTICS place = PG_EXCEPTION_DETAIL;
     IF cardinality(keys) > 1 THEN
         RETURN QUERY SELECT g.* FROM generate_subscripts(keys, 1) n
-            CROSS JOIN LATERAL _sas.submit_group(owner, workflow, priority, labels, after_run, inputs[n:n],
-                                                 keys[n:n], schedules[n:n], scheduled_ats[n:n]) g;
+            CROSS JOIN LATERAL _sas.submit_group(owner, workflow, priority, labels, after_run, instants[n:n],
+                                                 inputs[n:n], keys[n:n], schedules[n:n]) g;
         RETURN;
     END IF;
     -- its key is taken: the instant had its run, with another input
-    RETURN QUERY SELECT keys[1], NULL::bigint,
-        CASE WHEN SQLSTATE = '23505' THEN 'skipped'
-             -- what the server lacks now; not what the owner has used up (53400)
-             WHEN left(SQLSTATE, 2) = '40' OR SQLSTATE IN ('55P03', '53100', '53200', '53300')
-             THEN 'later' ELSE 'failed' END,
-        _sas.problem_object('schedule', SQLERRM, nullif(place, ''), NULL, NULL, NULL);
+    i.outcome := CASE WHEN SQLSTATE = '23505' THEN 'skipped'
+        WHEN left(SQLSTATE, 2) = '40' OR SQLSTATE = '55P03' THEN 'later' ELSE 'failed' END;
+    i.error := _sas.problem_object('schedule', SQLERRM, nullif(place, ''), NULL, NULL, NULL);
+    RETURN NEXT i;
 END $$;
 
 -- _sas.submit_decided(instants): submits those that are not skipped, in groups that differ in nothing but
@@ -90,21 +92,21 @@ CREATE FUNCTION _sas.submit_decided(instants _sas.schedule_instant[]) RETURNS _s
 LANGUAGE sql AS $$
     WITH asked AS (
         SELECT i, s.owner, s.workflow, s.priority, s.labels, s.name, s.input,
-            _sas.instant_key(s.name, (i).scheduled_at) AS key
-        FROM unnest(instants) i JOIN _sas.schedule s ON s.schedule_id = i.schedule_id),
-    made AS (
-        SELECT m.*
-        FROM (SELECT a.owner, a.workflow, a.priority, a.labels, (a.i).after_run,
-                  array_agg(a.input ORDER BY a.key) AS inputs,
-                  array_agg(a.key ORDER BY a.key) AS keys, array_agg(a.name ORDER BY a.key) AS names,
-                  array_agg((a.i).scheduled_at ORDER BY a.key) AS instants
-              FROM asked a WHERE (a.i).outcome IS NULL GROUP BY 1, 2, 3, 4, 5 ORDER BY min(a.key)) g
-        CROSS JOIN LATERAL _sas.submit_group(g.owner, g.workflow, g.priority, g.labels, g.after_run, g.inputs,
-                                             g.keys, g.names, g.instants) m)
-    SELECT array_agg(ROW((a.i).schedule_id, (a.i).scheduled_at, (a.i).missed,
-                         coalesce((a.i).outcome, m.outcome), m.run_id, (a.i).after_run,
-                         m.error)::_sas.schedule_instant)
-    FROM asked a LEFT JOIN made m ON m.key = a.key
+            _sas.instant_key(s.name, i.scheduled_at) AS key
+        FROM unnest(instants) i JOIN _sas.schedule s ON s.schedule_id = i.schedule_id
+        WHERE i.outcome IS NULL OFFSET 0),
+    alike AS (
+        SELECT a.owner, a.workflow, a.priority, a.labels, (a.i).after_run,
+            array_agg(a.i ORDER BY a.key) AS instants, array_agg(a.input ORDER BY a.key) AS inputs,
+            array_agg(a.key ORDER BY a.key) AS keys, array_agg(a.name ORDER BY a.key) AS names
+        FROM asked a GROUP BY 1, 2, 3, 4, 5 ORDER BY min(a.key)),
+    done AS (
+        SELECT m AS instant FROM alike g
+        CROSS JOIN LATERAL _sas.submit_group(g.owner, g.workflow, g.priority, g.labels, g.after_run,
+                                             g.instants, g.inputs, g.keys, g.names) m
+        UNION ALL
+        SELECT i FROM unnest(instants) i WHERE i.outcome IS NOT NULL)
+    SELECT array_agg(d.instant) FROM done d
 $$;
 
 -- _sas.note_instants(instants, by_hand): writes down what became of these instants, at most one for each
