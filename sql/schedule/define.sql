@@ -29,16 +29,40 @@ BEGIN
         USING ERRCODE = 'invalid_parameter_value', DETAIL = _sas.at(place), HINT = hint;
 END $$;
 
--- _sas.check_schedulable(owner, workflow): the schedule's owner is there, and may submit that workflow.
-CREATE FUNCTION _sas.check_schedulable(owner oid, workflow text) RETURNS void
+-- _sas.check_schedulable(owner, workflow, workflow_owner): the schedule's owner is there, and may submit that
+-- workflow. Under its name stands the workflow of that role still, or one that the owner trusts anyway: else
+-- who creates a dropped workflow again would act with the rights of the schedule's owner.
+CREATE FUNCTION _sas.check_schedulable(owner oid, workflow text, workflow_owner oid) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    found oid := (SELECT f.owner FROM _sas.workflow f WHERE f.name = $2 AND f.dropped_at IS NULL);
 BEGIN
-    IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = owner) THEN
+    IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = $1) THEN
         RAISE EXCEPTION 'the owner of the schedule does not exist' USING ERRCODE = 'undefined_object',
             HINT = 'Remove it with sas.unschedule, and create it again.';
     END IF;
-    PERFORM _sas.submittable(owner, workflow);
+    PERFORM _sas.submittable($1, $2);
+    IF EXISTS (SELECT FROM pg_roles r WHERE r.oid = found AND r.rolsuper) THEN
+        RETURN;
+    END IF;
+    IF EXISTS (SELECT FROM pg_roles r WHERE r.oid = $1 AND r.rolsuper) THEN
+        RAISE EXCEPTION 'the schedule of a superuser cannot run workflow "%" of role "%"', $2,
+                pg_get_userbyid(found)
+            USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /workflow.',
+                HINT = 'Each later version would have the rights of a superuser. Schedule it as that role.';
+    END IF;
+    IF found NOT IN ($1, $3) THEN
+        RAISE EXCEPTION 'workflow "%" belongs to another role than when it was scheduled', $2
+            USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /workflow.',
+                HINT = 'Look at its definition, and call sas.schedule again.';
+    END IF;
 END $$;
+
+-- _sas.owner_of_workflow(name); null: there is none.
+CREATE FUNCTION _sas.owner_of_workflow(name text) RETURNS regrole
+LANGUAGE sql STABLE AS $$
+    SELECT f.owner FROM _sas.workflow f WHERE f.name = $1 AND f.dropped_at IS NULL
+$$;
 
 -- _sas.check_schedule(schedule): refuses what it says, if something is wrong.
 CREATE FUNCTION _sas.check_schedule(s _sas.schedule) RETURNS void
@@ -73,7 +97,7 @@ BEGIN
     PERFORM _sas.check_submit(inputs => ARRAY[s.input], keys => NULL, priority => s.priority,
                               start_at => NULL, start_before => NULL, deadline => NULL, reply_to => NULL,
                               labels => s.labels, is_child => false);
-    PERFORM _sas.check_schedulable(s.owner, s.workflow);
+    PERFORM _sas.check_schedulable(s.owner, s.workflow, s.workflow_owner);
 END $$;
 
 -- _sas.schedule_as(...): see sas.schedule. Two sessions that create the same name at once: the second one
@@ -93,16 +117,18 @@ DECLARE
 BEGIN
     PERFORM _sas.wake_on_abort();
     s.name := $2; s.owner := caller; s.spec := btrim($3); s.timezone := _sas.check_spec($3, $6);
-    s.workflow := $4; s.input := $5; s.overlap := $7; s.catch_up := $8; s.catch_up_window := $9;
+    s.workflow := $4; s.workflow_owner := _sas.owner_of_workflow($4);
+    s.input := $5; s.overlap := $7; s.catch_up := $8; s.catch_up_window := $9;
     s.jitter := $10; s.start_at := $11; s.end_at := $12; s.max_runs := $13; s.pause_on_failure := $14;
     s.priority := $15; s.labels := $16; s.state := 'active'; s.last_scheduled_at := now; s.runs := 0;
     s.created_at := now;
     PERFORM _sas.check_schedule(s);
-    INSERT INTO _sas.schedule AS t (name, owner, spec, timezone, workflow, input, overlap, catch_up,
-        catch_up_window, jitter, start_at, end_at, max_runs, pause_on_failure, priority, labels, state,
-        due_at, last_scheduled_at, created_at)
-    SELECT s.name, s.owner, s.spec, s.timezone, s.workflow, s.input, s.overlap, s.catch_up,
-        s.catch_up_window, s.jitter, s.start_at, s.end_at, s.max_runs, s.pause_on_failure, s.priority,
+    INSERT INTO _sas.schedule AS t (name, owner, spec, timezone, workflow, workflow_owner, input, overlap,
+        catch_up, catch_up_window, jitter, start_at, end_at, max_runs, pause_on_failure, priority, labels,
+        state, due_at, last_scheduled_at, created_at)
+    SELECT s.name, s.owner, s.spec, s.timezone, s.workflow, s.workflow_owner, s.input, s.overlap,
+        s.catch_up, s.catch_up_window, s.jitter, s.start_at, s.end_at, s.max_runs, s.pause_on_failure,
+        s.priority,
         s.labels, s.state, _sas.schedule_due(s), s.last_scheduled_at, s.created_at
     ON CONFLICT (name) DO NOTHING RETURNING t.* INTO made;
     IF FOUND THEN
@@ -112,7 +138,7 @@ BEGIN
         s := _sas.changed_schedule(old, s);
         PERFORM _sas.drop_plan(old.schedule_id);
         UPDATE _sas.schedule t SET spec = s.spec, timezone = s.timezone, workflow = s.workflow,
-            input = s.input, overlap = s.overlap, catch_up = s.catch_up,
+            workflow_owner = s.workflow_owner, input = s.input, overlap = s.overlap, catch_up = s.catch_up,
             catch_up_window = s.catch_up_window, jitter = s.jitter, start_at = s.start_at,
             end_at = s.end_at, max_runs = s.max_runs, pause_on_failure = s.pause_on_failure,
             priority = s.priority, labels = s.labels, state = s.state, failures = s.failures,

@@ -7,19 +7,22 @@
 -- crash repeats the whole or nothing, and an instant that was decided is never checked again, whatever the
 -- clock says. The scheduler sleeps until the next due_at; who writes a schedule wakes it.
 
--- How many instants one schedule has submitted by one tick, how many missed ones are counted, and how late an
--- instant may be that catch_up none still runs.
-CREATE FUNCTION _sas.instants_per_tick() RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT 100 $$;
+-- How many instants one tick submits, and how many of one schedule; how many missed ones are counted, and how
+-- late an instant may be that catch_up none still runs.
+CREATE FUNCTION _sas.instants_per_tick() RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT 1000 $$;
+
+CREATE FUNCTION _sas.instants_at_once() RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT 100 $$;
 
 CREATE FUNCTION _sas.missed_at_most() RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT 10000 $$;
 
 CREATE FUNCTION _sas.on_time_within() RETURNS interval
 LANGUAGE sql IMMUTABLE AS $$ SELECT interval '1 min' $$;
 
--- _sas.due_instants(schedule, now): the instants to submit, in order, each with how many before it are
--- missed. One row with the outcome "missed" stands for those that nobody submits any more, where there is
--- none to submit. No rows: nothing is due.
-CREATE FUNCTION _sas.due_instants(s _sas.schedule, now timestamptz) RETURNS SETOF _sas.schedule_instant
+-- _sas.due_instants(schedule, now, most): the instants to submit, at most so many, in order, each with how
+-- many before it are missed. One row with the outcome "missed" stands for those that nobody submits any
+-- more, where there is none to submit. No rows: nothing is due.
+CREATE FUNCTION _sas.due_instants(s _sas.schedule, now timestamptz, most int)
+RETURNS SETOF _sas.schedule_instant
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     since timestamptz := _sas.schedule_from(s);
@@ -28,7 +31,7 @@ DECLARE
     oldest timestamptz := latest - CASE s.catch_up WHEN 'none' THEN _sas.on_time_within()
         ELSE s.catch_up_window END;
     n record;
-    many int := least(_sas.instants_per_tick(), s.max_runs - s.runs);
+    many int := least(most, s.max_runs - s.runs);
 BEGIN
     SELECT * INTO n FROM _sas.newest_instant(s.spec, s.timezone, s.start_at, since, until,
                                              _sas.missed_at_most());
@@ -100,9 +103,11 @@ DECLARE
     instants _sas.schedule_instant[];
     later int[] := '{}';
     round _sas.schedule_instant[];
+    most int := greatest(1, least(_sas.instants_at_once(),
+                                  _sas.instants_per_tick() / greatest(cardinality(schedule_ids), 1)));
 BEGIN
     SELECT array_agg(i ORDER BY i.scheduled_at) INTO instants
-    FROM _sas.schedule s CROSS JOIN LATERAL _sas.due_instants(s, now) i
+    FROM _sas.schedule s CROSS JOIN LATERAL _sas.due_instants(s, now, most) i
     WHERE s.schedule_id = ANY (schedule_ids);
     PERFORM _sas.note_instants(array_agg(i), false) FROM unnest(instants) i WHERE i.outcome = 'missed'
         HAVING count(*) > 0;
@@ -122,6 +127,36 @@ BEGIN
     PERFORM _sas.set_due(schedule_ids, later);
 END $$;
 
+-- _sas.take_due(mark, now, quantity): schedules that are due, locked. Where there are more than these, owners
+-- take turns: what one of them has due delays another one's by one tick.
+CREATE FUNCTION _sas.take_due(mark timestamptz, now timestamptz, quantity int) RETURNS int[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    owners oid[];
+BEGIN
+    IF NOT EXISTS (SELECT FROM _sas.schedule s WHERE s.due_at >= mark AND s.due_at <= now
+                   ORDER BY s.due_at OFFSET quantity LIMIT 1) THEN
+        RETURN ARRAY(SELECT s.schedule_id FROM _sas.schedule s WHERE s.due_at >= mark AND s.due_at <= now
+                     ORDER BY s.due_at LIMIT quantity FOR NO KEY UPDATE SKIP LOCKED);
+    END IF;
+    -- from owner to owner
+    WITH RECURSIVE o AS (
+        (SELECT s.owner FROM _sas.schedule s WHERE s.due_at IS NOT NULL ORDER BY s.owner LIMIT 1)
+        UNION ALL
+        SELECT (SELECT s.owner FROM _sas.schedule s WHERE s.due_at IS NOT NULL AND s.owner > o.owner
+                ORDER BY s.owner LIMIT 1)
+        FROM o WHERE o.owner IS NOT NULL)
+    SELECT array_agg(o.owner) INTO owners FROM o
+    WHERE EXISTS (SELECT FROM _sas.schedule s WHERE s.owner = o.owner AND s.due_at >= mark
+                  AND s.due_at <= now);
+    RETURN ARRAY(
+        SELECT t.schedule_id FROM unnest(owners) AS o (owner)
+        CROSS JOIN LATERAL (SELECT s.schedule_id FROM _sas.schedule s
+                            WHERE s.owner = o.owner AND s.due_at >= mark AND s.due_at <= now
+                            ORDER BY s.due_at LIMIT greatest(1, quantity / cardinality(owners))
+                            FOR NO KEY UPDATE SKIP LOCKED) t);
+END $$;
+
 -- _sas.fire_schedules(quantity): the tick. Returns how many schedules were due, and when the next one is.
 -- A schedule that a session holds is passed by; one of those that raise takes no other along.
 --   locks   schedules that are due, those that are free
@@ -135,8 +170,7 @@ DECLARE
     id int;
     why text;
 BEGIN
-    ids := ARRAY(SELECT s.schedule_id FROM _sas.schedule s WHERE s.due_at >= mark AND s.due_at <= now
-                 ORDER BY s.due_at LIMIT quantity FOR NO KEY UPDATE SKIP LOCKED);
+    ids := _sas.take_due(mark, now, quantity);
     worked := cardinality(ids);
     IF worked > 0 THEN
         BEGIN

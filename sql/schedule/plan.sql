@@ -135,7 +135,7 @@ BEGIN
             USING ERRCODE = 'object_not_in_prerequisite_state',
                 HINT = 'Its function ends its worker, or its transaction is rolled back. See the log.';
     END IF;
-    PERFORM _sas.check_schedulable(s.owner, s.workflow);
+    PERFORM _sas.check_schedulable(s.owner, s.workflow, s.workflow_owner);
     i := (_sas.apply_overlap(ARRAY[p.instant], NULL))[1];
     IF i.outcome IS NULL THEN
         SELECT b.run_id, CASE WHEN b.created THEN 'run' ELSE 'skipped' END INTO i.run_id, i.outcome

@@ -17,6 +17,34 @@ LANGUAGE sql STABLE AS $$
     WHERE EXISTS (SELECT FROM _sas.run r WHERE r.run_id = u.id AND r.state <> 'stopped')
 $$;
 
+-- _sas.open_of(schedule): its runs that may be open, in their order: where the rule needs to know, or where
+-- it is cheap, those that are. Of many that may be open beside each other the last fifty are looked at: one
+-- that runs each second does not look at a thousand.
+CREATE FUNCTION _sas.open_of(s _sas.schedule) RETURNS bigint[]
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    size int := cardinality(s.open_run_ids);
+BEGIN
+    IF size = 0 OR size > 50 AND s.overlap IN ('allow', 'wait')
+        AND EXISTS (SELECT FROM _sas.run r WHERE r.run_id = ANY (s.open_run_ids[size - 49 :])
+                    AND r.state <> 'stopped') THEN
+        RETURN s.open_run_ids;
+    END IF;
+    RETURN _sas.still_open(s.open_run_ids);
+END $$;
+
+-- _sas.last_open(run_ids): the last of them that has not stopped.
+CREATE FUNCTION _sas.last_open(run_ids bigint[]) RETURNS bigint
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    FOR n IN REVERSE cardinality(run_ids) .. 1 LOOP
+        IF EXISTS (SELECT FROM _sas.run r WHERE r.run_id = run_ids[n] AND r.state <> 'stopped') THEN
+            RETURN run_ids[n];
+        END IF;
+    END LOOP;
+    RETURN NULL;
+END $$;
+
 -- _sas.apply_overlap(instants, rule): of these, at most one for each schedule, which are skipped, and which
 -- run each of the others follows. rule: in place of that of the schedules. Caller: holds the locks of the
 -- schedules. Writes: a message for each run that is replaced.
@@ -30,7 +58,9 @@ BEGIN
         SELECT i, coalesce($2, s.overlap) AS rule, o.open
         FROM unnest(instants) i
         JOIN _sas.schedule s ON s.schedule_id = i.schedule_id
-        CROSS JOIN LATERAL (SELECT CASE WHEN s.open_run_ids = '{}' THEN s.open_run_ids
+        -- by hand another rule may hold
+        CROSS JOIN LATERAL (SELECT CASE WHEN coalesce($2, s.overlap) IN ('allow', 'wait')
+                                          OR s.open_run_ids = '{}' THEN s.open_run_ids
                                    ELSE _sas.still_open(s.open_run_ids) END AS open OFFSET 0) o),
     replaced AS (
         INSERT INTO _sas.message (actor, due_at, run_id, kind)
@@ -41,7 +71,7 @@ BEGIN
                                    OR a.rule = 'once_more' AND cardinality(a.open) > 1 THEN 'skipped' END,
                          NULL,
                          -- of those that are replaced, only the first can have begun
-                         CASE a.rule WHEN 'wait' THEN a.open[cardinality(a.open)]
+                         CASE a.rule WHEN 'wait' THEN _sas.last_open(a.open)
                                      WHEN 'once_more' THEN a.open[1]
                                      WHEN 'replace' THEN a.open[1] END, NULL)::_sas.schedule_instant)
     INTO decided FROM asked a;
@@ -49,19 +79,19 @@ BEGIN
     RETURN decided;
 END $$;
 
--- _sas.submit_group(owner, workflow, priority, labels, after_run, instants, inputs, keys, schedules): one
--- submit for many instants. Returns them with what became of each. A group that fails is submitted one by
--- one, so that one that is refused takes no other along. Locks of sessions (a singleton that is just being
--- submitted) are waited for shortly.
-CREATE FUNCTION _sas.submit_group(owner oid, workflow text, priority int, labels jsonb, after_run bigint,
-                                  instants _sas.schedule_instant[], inputs jsonb[], keys text[],
-                                  schedules text[]) RETURNS SETOF _sas.schedule_instant
+-- _sas.submit_group(owner, workflow, workflow_owner, priority, labels, after_run, instants, inputs, keys,
+-- schedules): one submit for many instants. Returns them with what became of each. A group that fails is
+-- submitted one by one, so that one that is refused takes no other along. Locks of sessions (a singleton that
+-- is just being submitted) are waited for shortly.
+CREATE FUNCTION _sas.submit_group(owner oid, workflow text, workflow_owner oid, priority int, labels jsonb,
+                                  after_run bigint, instants _sas.schedule_instant[], inputs jsonb[],
+                                  keys text[], schedules text[]) RETURNS SETOF _sas.schedule_instant
 LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
 DECLARE
     place text;
     i _sas.schedule_instant := instants[1];
 BEGIN
-    PERFORM _sas.check_schedulable(owner, workflow);
+    PERFORM _sas.check_schedulable(owner, workflow, workflow_owner);
     RETURN QUERY
     SELECT t.schedule_id, t.scheduled_at, t.missed, CASE WHEN b.created THEN 'run' ELSE 'skipped' END,
         b.run_id, t.after_run, NULL::jsonb
@@ -75,8 +105,8 @@ EXCEPTION WHEN OTHERS THEN
     GET STACKED DIAGNOSTICS place = PG_EXCEPTION_DETAIL;
     IF cardinality(keys) > 1 THEN
         RETURN QUERY SELECT g.* FROM generate_subscripts(keys, 1) n
-            CROSS JOIN LATERAL _sas.submit_group(owner, workflow, priority, labels, after_run, instants[n:n],
-                                                 inputs[n:n], keys[n:n], schedules[n:n]) g;
+            CROSS JOIN LATERAL _sas.submit_group(owner, workflow, workflow_owner, priority, labels, after_run,
+                                                 instants[n:n], inputs[n:n], keys[n:n], schedules[n:n]) g;
         RETURN;
     END IF;
     -- its key is taken: the instant had its run, with another input
@@ -91,19 +121,19 @@ END $$;
 CREATE FUNCTION _sas.submit_decided(instants _sas.schedule_instant[]) RETURNS _sas.schedule_instant[]
 LANGUAGE sql AS $$
     WITH asked AS (
-        SELECT i, s.owner, s.workflow, s.priority, s.labels, s.name, s.input,
+        SELECT i, s.owner, s.workflow, s.workflow_owner, s.priority, s.labels, s.name, s.input,
             _sas.instant_key(s.name, i.scheduled_at) AS key
         FROM unnest(instants) i JOIN _sas.schedule s ON s.schedule_id = i.schedule_id
         WHERE i.outcome IS NULL OFFSET 0),
     alike AS (
-        SELECT a.owner, a.workflow, a.priority, a.labels, (a.i).after_run,
+        SELECT a.owner, a.workflow, a.workflow_owner, a.priority, a.labels, (a.i).after_run,
             array_agg(a.i ORDER BY a.key) AS instants, array_agg(a.input ORDER BY a.key) AS inputs,
             array_agg(a.key ORDER BY a.key) AS keys, array_agg(a.name ORDER BY a.key) AS names
-        FROM asked a GROUP BY 1, 2, 3, 4, 5 ORDER BY min(a.key)),
+        FROM asked a GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY min(a.key)),
     done AS (
         SELECT m AS instant FROM alike g
-        CROSS JOIN LATERAL _sas.submit_group(g.owner, g.workflow, g.priority, g.labels, g.after_run,
-                                             g.instants, g.inputs, g.keys, g.names) m
+        CROSS JOIN LATERAL _sas.submit_group(g.owner, g.workflow, g.workflow_owner, g.priority, g.labels,
+                                             g.after_run, g.instants, g.inputs, g.keys, g.names) m
         UNION ALL
         SELECT i FROM unnest(instants) i WHERE i.outcome IS NOT NULL)
     SELECT array_agg(d.instant) FROM done d
@@ -141,8 +171,7 @@ BEGIN
                     ELSE coalesce(i.missed, 0) END AS missed,
                CASE i.outcome WHEN 'run' THEN 0 WHEN 'failed' THEN b.failures + 1
                     ELSE b.failures END AS failures) n
-    CROSS JOIN LATERAL (SELECT CASE WHEN b.open_run_ids = '{}' THEN b.open_run_ids
-                               ELSE _sas.still_open(b.open_run_ids) END AS open) o
+    CROSS JOIN LATERAL (SELECT _sas.open_of(b) AS open OFFSET 0) o
     WHERE s.schedule_id = i.schedule_id;
     PERFORM _sas.raise_alert('schedule-failed', format('schedule %s', s.name),
                              format('schedule "%s" could not submit its run of %s: %s%s', s.name,

@@ -9,6 +9,7 @@ CREATE TABLE _sas.schedule (
     spec text NOT NULL,
     timezone text NOT NULL,
     workflow text NOT NULL,
+    workflow_owner regrole NOT NULL,
     input jsonb NOT NULL,
     overlap text NOT NULL,
     catch_up text NOT NULL,
@@ -35,6 +36,9 @@ CREATE TABLE _sas.schedule (
     created_at timestamptz NOT NULL
 ) WITH (fillfactor = 70);
 CREATE INDEX schedule_due ON _sas.schedule (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX schedule_owner_due ON _sas.schedule (owner, due_at) WHERE due_at IS NOT NULL;
+COMMENT ON COLUMN _sas.schedule.workflow_owner IS 'Whose workflow it was when it was scheduled. Nobody else '
+                                                  'puts another one under its name.';
 COMMENT ON TABLE _sas.schedule IS 'Rules that submit a run at each of their instants.';
 COMMENT ON COLUMN _sas.schedule.due_at IS 'When the scheduler looks at it next: its next instant and its '
                                           'jitter; null: never.';

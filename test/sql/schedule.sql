@@ -280,6 +280,50 @@ SELECT t.clean() \g /dev/null
 SELECT sas.drop_workflow('planned_by_clock');
 DROP FUNCTION t.plan_one(jsonb);
 DELETE FROM _sas.planned p USING _sas.workflow f WHERE f.workflow_id = p.workflow_id AND f.name = 'planned_by_clock';
+-- whose workflow it is: a dropped one that another role creates again, and grants, is not run with the rights of the schedule's owner
+CREATE ROLE t_ann; CREATE ROLE t_bob; SELECT sas.grant_usage('t_ann', 'user'), sas.grant_usage('t_bob', 'user') \g /dev/null
+SET ROLE t_ann;
+SELECT sas.create_workflow('nightly', '{"steps": {}}'), sas.schedule('nightly', '0 * * * *', 'nightly') IS NOT NULL AS scheduled;
+RESET ROLE;
+SELECT t.later('1 h'), t.settle() \g /dev/null
+SELECT state, error, runs FROM sas.schedules WHERE name = 'nightly';
+SET ROLE t_ann; SELECT sas.drop_workflow('nightly'); RESET ROLE;
+SET ROLE t_bob; SELECT sas.create_workflow('nightly', '{"steps": {}}'), sas.grant_workflow('nightly', 't_ann'); RESET ROLE;
+SELECT t.later('1 h'), t.settle() \g /dev/null
+SELECT state, error ->> 'title' AS error, runs FROM sas.schedules WHERE name = 'nightly';
+SET ROLE t_ann; SELECT sas.schedule('nightly', '0 * * * *', 'nightly') IS NOT NULL AS looked_at; RESET ROLE;
+SELECT t.later('1 h'), t.settle() \g /dev/null
+SELECT state, error, runs FROM sas.schedules WHERE name = 'nightly';
+-- nor does a superuser's schedule run the workflow of another role
+SELECT sas.schedule('mine', '0 * * * *', 'nightly');
+SELECT sas.unschedule('nightly'); SELECT t.clean() \g /dev/null
+SELECT sas.drop_workflow('nightly'); DROP OWNED BY t_ann, t_bob; DROP ROLE t_ann, t_bob;
+-- owners take turns where more is due than one tick takes
+CREATE ROLE t_many; CREATE ROLE t_one; SELECT sas.grant_workflow('quick', r::regrole) FROM unnest('{t_many,t_one}'::text[]) r \g /dev/null
+INSERT INTO _sas.schedule (name, owner, spec, timezone, workflow, workflow_owner, input, overlap, catch_up, catch_up_window, jitter, pause_on_failure, priority, labels, state, due_at, last_scheduled_at, created_at)
+SELECT 'many_' || g, CASE g WHEN 300 THEN 't_one' ELSE 't_many' END::regrole, 'every 1 h', 'UTC', 'quick', current_user::regrole, '{}', 'allow', 'last', '1 day', '0', false, 0, '{}', 'active', _sas.now() + g * interval '1 ms', _sas.now() - interval '1 h', _sas.now() FROM generate_series(1, 300) g;
+SELECT t.later('1 s') \g /dev/null
+SELECT worked FROM _sas.fire_schedules(100);
+SELECT submitted_by, count(*) FROM sas.runs GROUP BY 1 ORDER BY 1;
+SELECT worked FROM _sas.fire_schedules(100);
+SELECT submitted_by, count(*) FROM sas.runs GROUP BY 1 ORDER BY 1;
+-- and what many schedules have missed is submitted in small parts
+UPDATE _sas.schedule SET catch_up = 'all', spec = 'every 1 s', last_scheduled_at = _sas.now() - interval '10 min', due_at = _sas.now() - interval '10 min';
+SELECT worked, (SELECT count(*) FROM _sas.run) <= 200 + 1000 AS at_most FROM _sas.fire_schedules(300);
+SELECT count(*) <= 200 + 1000 AS at_most FROM _sas.run;
+SELECT t.clean() \g /dev/null
+SELECT sas.revoke_workflow('quick', r::regrole) FROM unnest('{t_many,t_one}'::text[]) r \g /dev/null
+DROP ROLE t_many, t_one;
+-- many open runs: the last ones are looked at, whatever the rule
+SELECT sas.schedule('a', 'every 1 s', 'long', overlap => 'allow'), sas.schedule('w', 'every 1 s', 'long', overlap => 'wait') \g /dev/null
+SELECT t.later('1 s'), t.schedule() FROM generate_series(1, 60) \g /dev/null
+SELECT name, runs, open_runs, (SELECT count(*) FROM _sas.run_dependency d JOIN sas.runs r USING (run_id) WHERE r.schedule = s.name) AS follow FROM sas.schedules s ORDER BY 1;
+SELECT sas.cancel_runs(ARRAY(SELECT run_id FROM sas.runs WHERE schedule IN ('a', 'w') ORDER BY run_id DESC LIMIT 118)) \g /dev/null
+SELECT t.settle(), t.later('1 s'), t.settle() \g /dev/null
+SELECT name, runs, open_runs, (SELECT cardinality(open_run_ids) FROM _sas.schedule x WHERE x.name = s.name) AS kept FROM sas.schedules s ORDER BY 1;
+SELECT r.schedule, r.state, r.after_run = (SELECT min(run_id) FROM sas.runs f WHERE f.schedule = 'w') AS follows_first FROM sas.runs r WHERE r.schedule IN ('a', 'w') ORDER BY run_id DESC LIMIT 2;
+SELECT sas.unschedule(n) FROM unnest('{a,w}'::text[]) n \g /dev/null
+SELECT t.clean() \g /dev/null
 -- metrics
 SELECT sas.schedule('late', 'every 1 h', 'quick') - _sas.now() < '1 h' AS ahead;
 SELECT t.later('1 h 7 s') \g /dev/null
