@@ -313,7 +313,7 @@ SELECT worked, (SELECT count(*) FROM _sas.run) <= 200 + 1000 AS at_most FROM _sa
 SELECT count(*) <= 200 + 1000 AS at_most FROM _sas.run;
 SELECT t.clean() \g /dev/null
 SELECT sas.revoke_workflow('quick', r::regrole) FROM unnest('{t_many,t_one}'::text[]) r \g /dev/null
-DROP ROLE t_many, t_one;
+DROP OWNED BY t_many, t_one; DROP ROLE t_many, t_one;
 -- many open runs: the last ones are looked at, whatever the rule
 SELECT sas.schedule('a', 'every 1 s', 'long', overlap => 'allow'), sas.schedule('w', 'every 1 s', 'long', overlap => 'wait') \g /dev/null
 SELECT t.later('1 s'), t.schedule() FROM generate_series(1, 60) \g /dev/null
