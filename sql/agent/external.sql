@@ -131,12 +131,13 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     turns record;
+    further boolean := false;
     claimed _sas.claimed[] := '{}';
     taken_now _sas.claimed[];
 BEGIN
     -- what an owner leaves of its share is shared out again
     WHILE cardinality(claimed) < $2 LOOP
-        turns := _sas.share_lanes(ARRAY[$1], ARRAY[$2 - cardinality(claimed)]);
+        turns := _sas.share_lanes(ARRAY[$1], ARRAY[$2 - cardinality(claimed)], further => further);
         WITH taken AS (
             DELETE FROM _sas.ready r
             WHERE r.ctid = ANY (ARRAY(
@@ -157,9 +158,11 @@ BEGIN
         JOIN _sas.run v ON v.run_id = t.run_id
         JOIN _sas.workflow_step w ON w.version_id = v.version_id AND w.step_no = t.step_no AND w.undo = t.undo
         LEFT JOIN _sas.step s ON s.run_id = t.run_id AND s.step_no = t.step_no AND s.element = t.element;
-        EXIT WHEN taken_now IS NULL;
-        claimed := claimed || taken_now;
-        EXIT WHEN turns.shared IS NULL;
+        -- what was shared out may be in somebody's hands: the owners behind them have their turn
+        further := taken_now IS NULL;
+        EXIT WHEN further AND NOT turns.remaining;
+        claimed := claimed || coalesce(taken_now, '{}');
+        EXIT WHEN turns.shared IS NULL AND NOT turns.remaining;
     END LOOP;
     RETURN nullif(claimed, '{}');
 END $$;

@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Fronts: where the rows of a lane, and of what is due, begin. Rows leave the
--- front of these indexes all the time, and while a transaction somewhere keeps
--- its snapshot their entries stay, dead: nobody walks over them twice. How the
--- marks are kept, and why none is ever too high, src/wake/low_water.h tells.
---   kind    r: the lane n of _sas.ready, by rank; d: the rows of actor n in _sas.message, by due_at, and
---           under 'c' those of _sas.schedule;
+-- Low-water marks: where the rows of an owner in a lane, and of what is due, begin. Rows leave the low end
+-- of these indexes all the time, and while a transaction somewhere keeps its snapshot their entries stay,
+-- dead: nobody walks over them twice. src/wake/low_water.h says how the marks are kept, and why none is ever
+-- too high.
+--   kind    r: an owner's rows in the lane n of _sas.ready, by rank; the lane itself has owner 0;
+--           d: the rows of actor n in _sas.message, by due_at, and under 'c' those of _sas.schedule;
 --           y: runs that nobody has heard of yet who sets timers, by run_id (sql/supervisor/deadline.sql)
 
 -- _sas.note_low_water(): notes where the row that is written is; its mark is lowered at commit.
@@ -30,24 +30,24 @@ ALTER TABLE _sas.run ENABLE ALWAYS TRIGGER front;
 CREATE FUNCTION _sas.begin_low_water(kind "char", ns int[]) RETURNS timestamptz[]
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_begin_low_water';
 
--- _sas.raise_low_water(kind, n, first): where the first row stood that was seen from there on, whoever holds
--- it;
--- null: there was none. Returns n.
-CREATE FUNCTION _sas.raise_low_water(kind "char", n int, first timestamptz) RETURNS int
+-- _sas.raise_low_water(kind, n, owner, first): where the first row was that was seen from there on, whoever
+-- holds it; null: there was none. owner: of rows in a lane; else 0. Returns n.
+CREATE FUNCTION _sas.raise_low_water(kind "char", n int, owner oid, first timestamptz) RETURNS int
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_raise_low_water';
 
--- _sas.lower_low_water(kind, n, first): now: a row is there.
-CREATE FUNCTION _sas.lower_low_water(kind "char", n int, first timestamptz) RETURNS void
+-- _sas.lower_low_water(kind, n, owner, first): now: a row is there.
+CREATE FUNCTION _sas.lower_low_water(kind "char", n int, owner oid, first timestamptz) RETURNS void
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_lower_low_water';
 
 -- _sas.low_water_marks(unchecked): the marks of this database. unchecked: those that nobody has asked for in
 -- this way for five minutes.
 CREATE FUNCTION _sas.low_water_marks(unchecked boolean DEFAULT false, OUT kind "char", OUT n int,
-                            OUT mark timestamptz) RETURNS SETOF record
+                                     OUT owner oid, OUT mark timestamptz) RETURNS SETOF record
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_low_water_marks';
 
--- _sas.check_low_water(): checks fronts from their very beginning, each now and then. Nothing should stand
--- before a mark; what does all the same is found by this. Returns the lanes where something did.
+-- _sas.check_low_water(): checks marks from the very beginning, each now and then. Nothing should be below a
+-- mark, and no owner out of line; what is all the same is found by this. Returns the lanes where something
+-- was.
 CREATE FUNCTION _sas.check_low_water() RETURNS int[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -55,9 +55,14 @@ DECLARE
     first timestamptz;
     lanes int[] := '{}';
 BEGIN
-    FOR f IN SELECT * FROM _sas.low_water_marks(true) x WHERE x.mark > '-infinity' AND x.kind <> 'y' LOOP
-        IF f.kind = 'r' THEN
-            SELECT min(q.rank) INTO first FROM _sas.ready q WHERE q.lane = f.n AND q.rank < f.mark;
+    FOR f IN SELECT * FROM _sas.low_water_marks(true) x
+             WHERE x.kind <> 'y' AND (x.mark > '-infinity' OR x.kind = 'r' AND x.owner = 0) LOOP
+        IF f.kind = 'r' AND f.owner = 0 THEN
+            PERFORM _sas.forget_owners(f.n);
+            CONTINUE;
+        ELSIF f.kind = 'r' THEN
+            SELECT min(q.rank) INTO first FROM _sas.ready q
+            WHERE q.lane = f.n AND q.owner = f.owner AND q.rank < f.mark;
         ELSIF f.n = ascii('c') THEN
             SELECT min(s.due_at) INTO first FROM _sas.schedule s;
         ELSE
@@ -65,9 +70,13 @@ BEGIN
             LIMIT 1;
         END IF;
         IF first < f.mark THEN
-            PERFORM _sas.lower_low_water(f.kind, f.n, first);
+            PERFORM _sas.lower_low_water(f.kind, f.n, f.owner, first);
             lanes := lanes || CASE WHEN f.kind = 'r' THEN f.n END;
         END IF;
     END LOOP;
     RETURN lanes;
 END $$;
+
+-- _sas.forget_owners(lane): the next claim finds all owners of the lane again.
+CREATE FUNCTION _sas.forget_owners(lane int) RETURNS void
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_forget_owners';

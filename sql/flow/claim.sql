@@ -2,15 +2,75 @@
 --
 -- The claim that workers of all kinds make: ready rows go, a lease comes, the steps say running.
 
--- _sas.claim_ready(...): takes up to quantities[i] steps of lanes[i], of each owner in turn. urgent: see
--- _sas.urgent_shares.
+-- _sas.take_ready(lanes, quantities, urgent): takes up to quantities[i] steps of lanes[i] out of the queue,
+-- of each owner in turn. urgent: see _sas.urgent_shares.
 --
 -- What was found beside a crash is claimed by itself: a function that is to run
 -- alone ends the batch before it. This is seen to in the statement that takes the
 -- rows, since an earlier look would miss what was made ready in between.
+--   begun   the runs that begin with this; late: one of them is too late
+--   plain   each is one step by itself, in no map, include, poll or fallback, whose templates see no other
+--           step
+--   shared  as in _sas.share_lanes
+-- Never waits for a lock. Writes: ready.
+CREATE FUNCTION _sas.take_ready(lanes int[], quantities int[], urgent boolean,
+                                OUT claimed _sas.claimed[], OUT begun bigint[], OUT late boolean,
+                                OUT plain boolean, OUT shared int[])
+LANGUAGE plpgsql AS $$
+DECLARE
+    now timestamptz := _sas.now();
+    turns record;
+    further boolean := false;
+    n int;
+BEGIN
+    LOOP
+        turns := _sas.share_lanes(lanes, quantities, urgent, further);
+        EXIT WHEN turns.shares IS NULL;
+        WITH taken AS (
+            DELETE FROM _sas.ready r
+            WHERE r.ctid = ANY (ARRAY(
+                SELECT unnest((array_agg(c.ctid))[:greatest(coalesce(array_position(array_agg(c.alone
+                                                  AND s.lane <= 0), true) - 1, 1000000), 1)])
+                FROM unnest(turns.in_lanes, turns.owners, turns.shares,
+                            turns.marks) AS s (lane, owner, share, mark),
+                     LATERAL (SELECT x.ctid, x.alone FROM _sas.ready x
+                              WHERE x.lane = s.lane AND x.owner = s.owner AND x.rank >= s.mark
+                              ORDER BY x.rank LIMIT s.share FOR UPDATE SKIP LOCKED) c))
+            RETURNING r.run_id, r.step_no, r.element, r.lane, r.rank, r.ready_at, r.undo, r.alone)
+        SELECT count(_sas.waited(t.lane, t.ready_at)),
+               array_agg(ROW(t.run_id, t.step_no, t.element, t.undo, t.alone, r.version_id, t.lane,
+                             coalesce(s.state, 'none'), coalesce(s.attempt, 0),
+                             CASE WHEN s.ask_until IS NULL
+                                 OR t.undo THEN coalesce(w.complete_in, _sas.complete_in())
+                                  ELSE greatest(least(coalesce(w.complete_in, _sas.complete_in()),
+                                                      s.ask_until - now), interval '1 s') END,
+                                      gen_random_uuid())::_sas.claimed
+                         ORDER BY t.rank, t.run_id, t.step_no, t.element),
+                             array_agg(t.run_id) FILTER (WHERE r.state = 'pending'),
+                             bool_or(r.state = 'pending' AND r.start_before <= now),
+               bool_and(w.plain)
+        INTO n, claimed, begun, late, plain
+        FROM taken t
+        JOIN _sas.run r ON r.run_id = t.run_id
+        -- OFFSET 0: by the whole key, not by its first column through all steps of the workflow, or of the
+        -- run
+        CROSS JOIN LATERAL (SELECT x.complete_in, x.shape IS NULL AND x.scope_no IS NULL
+                            AND x.reads = '{}' AS plain FROM _sas.workflow_step x
+                            WHERE x.version_id = r.version_id AND x.step_no = t.step_no
+                                AND x.undo = t.undo OFFSET 0) w
+        LEFT JOIN LATERAL (SELECT x.state, x.attempt, x.ask_until FROM _sas.step x WHERE x.run_id = t.run_id
+                           AND x.step_no = t.step_no AND x.element = t.element OFFSET 0) s ON true;
+        -- all that was shared out was in somebody's hands: the owners behind them have their turn
+        EXIT WHEN claimed IS NOT NULL OR NOT turns.remaining;
+        further := true;
+    END LOOP;
+    shared := turns.shared;
+END $$;
+
+-- _sas.claim_ready(...): takes up to quantities[i] steps of lanes[i], and says who works on them.
 -- Returns what was claimed; the rows of _sas.step say running (an undo says
 -- compensating) with a fresh request_id and complete_by. The lease names the worker.
--- plain: each is one step by itself, in no map, include, poll or fallback, whose templates see no other step.
+-- plain: as in _sas.take_ready.
 -- Caller: nothing; never waits for a lock. Writes: ready, lease, step, run. Next: the work, then
 -- _sas.write_replies.
 CREATE FUNCTION _sas.claim_ready(lanes int[], quantities int[], boot bigint, worker_id bigint,
@@ -19,50 +79,14 @@ CREATE FUNCTION _sas.claim_ready(lanes int[], quantities int[], boot bigint, wor
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := _sas.now();
-    turns record := _sas.share_lanes(lanes, quantities, urgent);
+    taken record := _sas.take_ready(lanes, quantities, urgent);
     n int;
-    begun bigint[];
-    late boolean;
 BEGIN
-    IF turns.shares IS NULL THEN
-        RETURN;
-    END IF;
-    WITH taken AS (
-        DELETE FROM _sas.ready r
-        WHERE r.ctid = ANY (ARRAY(
-            SELECT unnest((array_agg(c.ctid))[:greatest(coalesce(array_position(array_agg(c.alone
-                                              AND s.lane <= 0), true) - 1, 1000000), 1)])
-            FROM unnest(turns.in_lanes, turns.owners, turns.shares,
-                        turns.marks) AS s (lane, owner, share, mark),
-                 LATERAL (SELECT x.ctid, x.alone FROM _sas.ready x
-                          WHERE x.lane = s.lane AND x.owner = s.owner AND x.rank >= s.mark
-                          ORDER BY x.rank LIMIT s.share FOR UPDATE SKIP LOCKED) c))
-        RETURNING r.run_id, r.step_no, r.element, r.lane, r.rank, r.ready_at, r.undo, r.alone)
-    SELECT count(_sas.waited(t.lane, t.ready_at)),
-           array_agg(ROW(t.run_id, t.step_no, t.element, t.undo, t.alone, r.version_id, t.lane,
-                         coalesce(s.state, 'none'), coalesce(s.attempt, 0),
-                         CASE WHEN s.ask_until IS NULL
-                             OR t.undo THEN coalesce(w.complete_in, _sas.complete_in())
-                              ELSE greatest(least(coalesce(w.complete_in, _sas.complete_in()),
-                                                  s.ask_until - now), interval '1 s') END,
-                                  gen_random_uuid())::_sas.claimed
-                     ORDER BY t.rank, t.run_id, t.step_no, t.element),
-                         array_agg(t.run_id) FILTER (WHERE r.state = 'pending'),
-                         bool_or(r.state = 'pending' AND r.start_before <= now),
-           bool_and(w.plain)
-    INTO n, claimed, begun, late, plain
-    FROM taken t
-    JOIN _sas.run r ON r.run_id = t.run_id
-    -- OFFSET 0: by the whole key, not by its first column through all steps of the workflow, or of the run
-    CROSS JOIN LATERAL (SELECT x.complete_in, x.shape IS NULL AND x.scope_no IS NULL
-                        AND x.reads = '{}' AS plain FROM _sas.workflow_step x
-                        WHERE x.version_id = r.version_id AND x.step_no = t.step_no
-                            AND x.undo = t.undo OFFSET 0) w
-    LEFT JOIN LATERAL (SELECT x.state, x.attempt, x.ask_until FROM _sas.step x WHERE x.run_id = t.run_id
-                       AND x.step_no = t.step_no AND x.element = t.element OFFSET 0) s ON true;
-    IF late THEN
+    claimed := taken.claimed;
+    plain := taken.plain;
+    IF taken.late THEN
         claimed := _sas.defer_late(claimed);
-        begun := ARRAY(SELECT c.run_id FROM unnest(claimed) c);
+        taken.begun := ARRAY(SELECT c.run_id FROM unnest(claimed) c);
     END IF;
     IF claimed IS NULL THEN
         RETURN;
@@ -74,8 +98,8 @@ BEGIN
     FROM unnest(claimed) c
     RETURNING lease.lease_id INTO lease_id;
     n := _sas.take_steps(claimed, claim_ready.lease_id, now);
-    n := _sas.start_runs(begun);
-    IF turns.shared IS NOT NULL THEN
-        PERFORM _sas.look_again(turns.shared, lanes, quantities, claimed);
+    n := _sas.start_runs(taken.begun);
+    IF taken.shared IS NOT NULL THEN
+        PERFORM _sas.look_again(taken.shared, lanes, quantities, claimed);
     END IF;
 END $$;

@@ -69,6 +69,9 @@ CREATE FUNCTION _sas.give_queue_slots(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     turns record;
+    further boolean := false;
+    lanes int[];
+    rooms int[];
     back_now int;
     free _sas.ready[];
     done record;
@@ -96,18 +99,23 @@ BEGIN
         AND p.element = b.element;
     GET DIAGNOSTICS back_now = ROW_COUNT;
 
-    turns := _sas.share_lanes(array_agg(-u.queue_id), array_agg(least($1, u.max_running - taken.n)))
+    SELECT array_agg(-u.queue_id), array_agg(least($1, u.max_running - taken.n)) INTO lanes, rooms
     FROM _sas.queue u
     CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM _sas.queue_slot p
                         WHERE p.queue_id = u.queue_id) taken
     WHERE u.paused_at IS NULL AND u.dropped_at IS NULL AND u.max_running > taken.n;
-    SELECT array_agg(waiting) INTO free
-    FROM unnest(turns.in_lanes, turns.owners, turns.shares, turns.marks) AS s (lane, owner, share, mark)
-    -- a row that a session holds is passed by; it rings when it ends
-    CROSS JOIN LATERAL (SELECT q.* FROM _sas.ready q
-                        WHERE q.lane = s.lane AND q.owner = s.owner AND q.rank >= s.mark
-                          AND NOT _sas.is_deferred('queue', q.run_id)
-                        ORDER BY q.rank LIMIT s.share FOR UPDATE SKIP LOCKED) waiting;
+    LOOP
+        turns := _sas.share_lanes(lanes, rooms, further => further);
+        SELECT array_agg(waiting) INTO free
+        FROM unnest(turns.in_lanes, turns.owners, turns.shares, turns.marks) AS s (lane, owner, share, mark)
+        -- a row that a session holds is passed by; it rings when it ends
+        CROSS JOIN LATERAL (SELECT q.* FROM _sas.ready q
+                            WHERE q.lane = s.lane AND q.owner = s.owner AND q.rank >= s.mark
+                              AND NOT _sas.is_deferred('queue', q.run_id)
+                            ORDER BY q.rank LIMIT s.share FOR UPDATE SKIP LOCKED) waiting;
+        EXIT WHEN free IS NOT NULL OR turns.shares IS NULL OR NOT turns.remaining;
+        further := true;
+    END LOOP;
     IF free IS NULL THEN
         RETURN back_now;
     END IF;

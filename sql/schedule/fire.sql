@@ -187,7 +187,7 @@ BEGIN
         END;
     END IF;
     SELECT s.due_at INTO next_due FROM _sas.schedule s WHERE s.due_at >= mark ORDER BY s.due_at LIMIT 1;
-    PERFORM _sas.raise_low_water('d', ascii('c'), next_due);
+    PERFORM _sas.raise_low_water('d', ascii('c'), 0, next_due);
 END $$;
 
 -- _sas.defer_schedule(schedule_id, why): it could not be checked: an alert, and another try in a minute.

@@ -81,7 +81,7 @@ BEGIN
     SELECT d.due_at INTO first FROM _sas.message d WHERE d.actor = whose AND d.due_at >= mark
     ORDER BY d.due_at
     LIMIT 1;
-    PERFORM _sas.raise_low_water('d', ascii(whose::text), first);
+    PERFORM _sas.raise_low_water('d', ascii(whose::text), 0, first);
     RETURN first;
 END $$;
 

@@ -2,98 +2,108 @@
 --
 -- Turns: owners with ready steps take turns within a lane. Priority and time order the steps of one owner.
 
--- _sas.lane_owners(lane): the owners that this session has seen in the lane, by oid, with the next one and a
--- number that grows each time an owner is served; and one row for oid 0.
-CREATE FUNCTION _sas.lane_owners(lane int, OUT owner oid, OUT next oid, OUT served bigint)
-RETURNS SETOF record
-LANGUAGE C VOLATILE STRICT ROWS 2 AS 'MODULE_PATHNAME', 'sas_api_lane_owners';
+-- _sas.unknown_lanes(lanes): those of these lanes where an owner with steps may not be in line: before the
+-- statement that finds all of them, whose snapshot must be the younger one.
+CREATE FUNCTION _sas.unknown_lanes(lanes int[]) RETURNS int[]
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_unknown_lanes';
 
--- _sas.serve_owner(lane, owner, turn): the owner has this turn in the lane now; of those served together, the
--- last one is the first one next time. turn 0: it is seen, and not served. Returns the owner.
-CREATE FUNCTION _sas.serve_owner(lane int, owner oid, turn int) RETURNS oid
-LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_serve_owner';
+-- _sas.add_owner(lane, owner, first): this owner has steps there, the first one of that rank.
+CREATE FUNCTION _sas.add_owner(lane int, owner oid, first timestamptz) RETURNS void
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_add_owner';
 
--- _sas.ready_owners(lane, mark): the owners with ready steps in the lane at mark or above, with the first
--- rank of each. added: this session has not seen the owner there before; of several such owners between two
--- that it has seen, the first one is found.
-CREATE FUNCTION _sas.ready_owners(lane int, mark timestamptz)
-RETURNS TABLE (owner oid, rank timestamptz, served bigint, added boolean)
-LANGUAGE sql STABLE AS $$
-    SELECT f.owner, f.rank, CASE WHEN f.added THEN 0 ELSE k.served END, f.added
-    FROM _sas.lane_owners($1) k
-    -- two look-ups instead of a range: each begins at the mark, behind what is dead
-    CROSS JOIN LATERAL (
-        (SELECT q.owner::oid, q.rank, false AS added FROM _sas.ready q
-         WHERE q.lane = $1 AND q.owner = k.owner AND q.rank >= $2 ORDER BY q.rank LIMIT 1)
-        UNION ALL
-        (SELECT q.owner::oid, q.rank, true FROM _sas.ready q
-         WHERE q.lane = $1 AND q.owner > k.owner AND q.owner < k.next AND q.rank >= $2
-         ORDER BY q.owner, q.rank LIMIT 1)) f
+-- _sas.found_owners(lanes): all owners with steps there have been added.
+CREATE FUNCTION _sas.found_owners(lanes int[]) RETURNS void
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_found_owners';
+
+-- _sas.next_owners(lanes, quantities, further): the owners who are next in the line of each lane, as many as
+-- steps are wanted there, with their low-water marks; they go to the end of the line. Before the statement
+-- that looks for their steps. further: go on along the lines of the last call.
+--   n          the position of the lane
+--   remaining  owners of that line who have not had their turn yet
+CREATE FUNCTION _sas.next_owners(lanes int[], quantities int[], further boolean, OUT n int, OUT owner oid,
+                                 OUT mark timestamptz, OUT remaining int) RETURNS SETOF record
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_next_owners';
+
+-- _sas.lines(lanes): the owners who are in line in these lanes, with their marks. Nothing is begun.
+CREATE FUNCTION _sas.lines(lanes int[]) RETURNS TABLE (lane int, owner oid, mark timestamptz)
+LANGUAGE sql VOLATILE AS $$
+    SELECT m.n, m.owner, m.mark FROM _sas.low_water_marks() m
+    WHERE m.kind = 'r' AND m.owner > 0 AND m.mark < 'infinity' AND m.n = ANY ($1)
 $$;
 
--- _sas.see_owners(lanes, marks): this session sees all owners with ready steps in these lanes from now on. It
--- walks over all that is dead at the beginning of an owner, so it is called only for an owner that is new to
--- the session.
-CREATE FUNCTION _sas.see_owners(lanes int[], marks timestamptz[]) RETURNS void
+-- _sas.find_owners(lanes): brings all owners with steps in these lanes into line. It walks over all that is
+-- dead there, so it is called only when the server has started, or a line had no room.
+CREATE FUNCTION _sas.find_owners(lanes int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM _sas.serve_owner(l.lane, found.owner, 0)
-    FROM unnest(lanes, marks) AS l (lane, mark)
+    PERFORM _sas.add_owner(l.lane, found.owner, found.rank)
+    FROM unnest(lanes) AS l (lane)
     CROSS JOIN LATERAL (
         WITH RECURSIVE skip AS (
-            SELECT 0::oid AS owner
+            SELECT 0::oid AS owner, NULL::timestamptz AS rank
             UNION ALL
-            SELECT (SELECT q.owner::oid FROM _sas.ready q
-                    WHERE q.lane = l.lane AND q.owner > s.owner AND q.rank >= l.mark
-                    ORDER BY q.owner, q.rank LIMIT 1)
-            FROM skip s WHERE s.owner IS NOT NULL)
-        SELECT s.owner FROM skip s WHERE s.owner > 0) found;
+            SELECT f.owner, f.rank FROM skip s
+            CROSS JOIN LATERAL (SELECT q.owner::oid, q.rank FROM _sas.ready q
+                                WHERE q.lane = l.lane AND q.owner > s.owner
+                                ORDER BY q.owner, q.rank LIMIT 1) f)
+        SELECT s.owner, s.rank FROM skip s WHERE s.owner > 0) found;
+    PERFORM _sas.found_owners(lanes);
 END $$;
 
 -- _sas.share_lanes(...): shares out quantities[i] steps of lanes[i] among the owners with ready steps there,
 -- beginning with the one that was served the longest ago: up to shares[j] steps of owners[j] in in_lanes[j],
--- from marks[j] on. urgent: see _sas.urgent_shares. shared: the lanes with several owners: they may hold more
--- than is shared out. Null when nothing is ready. Owners whose functions run on as many workers as may get
--- no share of them.
---
--- Begins the low-water marks of the lanes before the snapshot of its statement, and raises them; while there
--- may be an owner that it has not found, it leaves a mark as it is.
+-- from marks[j] on. urgent: see _sas.urgent_shares. further: what was shared out was in somebody's hands; the
+-- owners who come next in the lines of the last call.
+--   shared     the lanes with several owners: they may hold more than is shared out
+--   remaining  are there owners who have not had their turn?
+-- Null when nothing is ready. Owners whose functions run on as many workers as may get no share of them.
+-- Begins the low-water marks of the owners before the snapshot of the statement
+-- that looks for their first steps, and raises them.
 -- Caller: nothing. Next: takes the rows, in a statement of its own.
 CREATE FUNCTION _sas.share_lanes(lanes int[], quantities int[], urgent boolean DEFAULT false,
+                                 further boolean DEFAULT false,
                                  OUT in_lanes int[], OUT owners oid[], OUT shares int[],
-                                 OUT marks timestamptz[], OUT shared int[])
+                                 OUT marks timestamptz[], OUT shared int[], OUT remaining boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
-    begun timestamptz[] := _sas.begin_low_water('r', lanes);
     left_out oid[] := CASE WHEN lanes = '{0}' THEN _sas.unclaimable_owners() ELSE '{}' END;
-    added int[];
+    unknown int[];
+    ns int[];
+    line oid[];
+    begun timestamptz[];
 BEGIN
-    FOR attempt IN 1 .. 2 LOOP
-        -- FILTER, not WHERE: that would go below the raise, which concerns empty lanes, too
-        SELECT array_agg(t.lane) FILTER (WHERE t.share > 0),
-               array_agg(_sas.serve_owner(t.lane, t.owner, t.turn::int)) FILTER (WHERE t.share > 0),
+    IF NOT further THEN
+        unknown := _sas.unknown_lanes(lanes);
+        IF cardinality(unknown) > 0 THEN
+            PERFORM _sas.find_owners(unknown);
+        END IF;
+    END IF;
+    LOOP
+        SELECT array_agg(o.n), array_agg(o.owner), array_agg(o.mark),
+               coalesce(bool_or(o.remaining > 0), false)
+        INTO ns, line, begun, remaining
+        FROM _sas.next_owners(lanes, quantities, further) o;
+        EXIT WHEN ns IS NULL;
+        SELECT array_agg(lanes[t.n]) FILTER (WHERE t.share > 0),
+               array_agg(t.owner) FILTER (WHERE t.share > 0),
                array_agg(t.share) FILTER (WHERE t.share > 0),
                array_agg(t.mark) FILTER (WHERE t.share > 0),
-               array_agg(t.lane) FILTER (WHERE t.turn = 1 AND t.several),
-               array_agg(t.raised) FILTER (WHERE t.turn = 1 AND t.added)
-        INTO in_lanes, owners, shares, marks, shared, added
-        FROM (SELECT o.lane, o.owner, o.mark, o.turn, o.owners > 1 AS several, o.added,
-                     CASE WHEN o.owners > 0 AND NOT o.is_left_out
-                          THEN o.quantity / o.owners + (o.turn <= o.quantity % o.owners)::int END AS share,
-                     CASE WHEN o.turn = 1
-                          THEN _sas.raise_low_water('r', o.lane, CASE WHEN o.added THEN o.mark
-                                                                 ELSE o.first END) END AS raised
-              FROM (SELECT l.lane, l.quantity, l.mark, f.owner, x.is_left_out,
-                           count(f.owner) FILTER (WHERE NOT x.is_left_out) OVER w AS owners,
-                           row_number() OVER (PARTITION BY l.lane
-                                              ORDER BY x.is_left_out, f.served, f.owner) AS turn,
-                           min(f.rank) OVER w AS first, bool_or(f.added) OVER w AS added
-                    FROM unnest($1, $2, begun) AS l (lane, quantity, mark)
-                    LEFT JOIN LATERAL _sas.ready_owners(l.lane, l.mark) f ON true
-                    CROSS JOIN LATERAL (SELECT coalesce(f.owner = ANY (left_out), false) AS is_left_out) x
-                    WINDOW w AS (PARTITION BY l.lane)) o) t;
-        EXIT WHEN added IS NULL OR attempt = 2;
-        PERFORM _sas.see_owners(lanes, begun);
+               array_agg(lanes[t.n]) FILTER (WHERE t.turn = 1 AND t.owners > 1)
+        INTO in_lanes, owners, shares, marks, shared
+        FROM (SELECT o.*, quantities[o.n] / o.owners + (o.turn <= quantities[o.n] % o.owners)::int AS share
+              FROM (SELECT u.n, u.owner, u.mark, x.may_claim,
+                           count(*) FILTER (WHERE x.may_claim) OVER (PARTITION BY u.n) AS owners,
+                           row_number() OVER (PARTITION BY u.n ORDER BY NOT x.may_claim, u.place) AS turn,
+                           _sas.raise_low_water('r', lanes[u.n], u.owner, f.rank) AS raised
+                    FROM unnest(ns, line, begun) WITH ORDINALITY AS u (n, owner, mark, place)
+                    LEFT JOIN LATERAL (SELECT q.rank FROM _sas.ready q
+                                       WHERE q.lane = lanes[u.n] AND q.owner = u.owner AND q.rank >= u.mark
+                                       ORDER BY q.rank LIMIT 1) f ON true
+                    CROSS JOIN LATERAL (SELECT f.rank IS NOT NULL
+                                               AND NOT u.owner = ANY (left_out) AS may_claim) x) o
+              WHERE o.may_claim) t;
+        EXIT WHEN shares IS NOT NULL OR NOT remaining;
+        further := true;
     END LOOP;
     IF urgent AND shares IS NOT NULL THEN
         shares := _sas.urgent_shares(in_lanes, owners, shares, marks);

@@ -17,7 +17,7 @@ CREATE FUNCTION _sas.supervisor_tick(boot bigint, live bigint[], newest bigint, 
 LANGUAGE plpgsql AS $$
 DECLARE
     lanes int[];
-    marks timestamptz[];
+    unknown int[];
 BEGIN
     PERFORM _sas.report_lateness();
     worked := _sas.take_back(boot, live, newest, quantity)
@@ -28,10 +28,16 @@ BEGIN
         PERFORM _sas.check_low_water();
         lanes := ARRAY(SELECT 0 AS lane UNION ALL SELECT agent_id FROM _sas.agent WHERE enabled
                        AND kind = 'http');
-        marks := _sas.begin_low_water('r', lanes);
-        PERFORM _sas.nudge(lanes => ARRAY(SELECT a.lane FROM unnest(lanes, marks) AS a (lane, mark)
-                                          WHERE EXISTS (SELECT FROM _sas.ready q WHERE q.lane = a.lane
-                                                        AND q.rank >= a.mark)),
+        unknown := _sas.unknown_lanes(lanes);
+        IF cardinality(unknown) > 0 THEN
+            PERFORM _sas.find_owners(unknown);
+        END IF;
+        PERFORM _sas.nudge(lanes => ARRAY(SELECT DISTINCT l.lane FROM _sas.lines(lanes) l
+                                          WHERE EXISTS (SELECT FROM _sas.ready q WHERE q.lane = l.lane
+                                                        AND q.owner = l.owner AND q.rank >= l.mark)
+                                          UNION
+                                          SELECT u FROM unnest(_sas.unknown_lanes(unknown)) u
+                                          WHERE EXISTS (SELECT FROM _sas.ready q WHERE q.lane = u)),
                            scheduler => _sas.next_message('s') <= _sas.now());
     END IF;
     next_due := least(_sas.next_message('v'),

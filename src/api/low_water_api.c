@@ -84,19 +84,20 @@ sas_api_note_low_water(PG_FUNCTION_ARGS)
 	{
 		case SAS_LOW_WATER_LANE:
 			sas_wake_low_water_note(SAS_LOW_WATER_LANE, DatumGetInt32(low_water_api_column(tuple, desc, "lane")),
+									DatumGetObjectId(low_water_api_column(tuple, desc, "owner")),
 									DatumGetTimestampTz(low_water_api_column(tuple, desc, "rank")));
 			break;
 		case SAS_LOW_WATER_DUE:
-			sas_wake_low_water_note(SAS_LOW_WATER_DUE, DatumGetChar(low_water_api_column(tuple, desc, "actor")),
+			sas_wake_low_water_note(SAS_LOW_WATER_DUE, DatumGetChar(low_water_api_column(tuple, desc, "actor")), InvalidOid,
 									DatumGetTimestampTz(low_water_api_column(tuple, desc, "due_at")));
 			break;
 		case SCHEDULE:
 			if (low_water_api_has_value(tuple, desc, "due_at"))
-				sas_wake_low_water_note(SAS_LOW_WATER_DUE, SCHEDULE, DatumGetTimestampTz(low_water_api_column(tuple, desc, "due_at")));
+				sas_wake_low_water_note(SAS_LOW_WATER_DUE, SCHEDULE, InvalidOid, DatumGetTimestampTz(low_water_api_column(tuple, desc, "due_at")));
 			break;
 		case SAS_LOW_WATER_UNTIMED:
 			sas_store_note_submitted(DatumGetInt64(low_water_api_column(tuple, desc, "run_id")));
-			sas_wake_low_water_note(SAS_LOW_WATER_UNTIMED, 0, DatumGetInt64(low_water_api_column(tuple, desc, "run_id")));
+			sas_wake_low_water_note(SAS_LOW_WATER_UNTIMED, 0, InvalidOid, DatumGetInt64(low_water_api_column(tuple, desc, "run_id")));
 			break;
 	}
 	return PointerGetDatum(tuple);
@@ -113,25 +114,26 @@ sas_api_begin_low_water(PG_FUNCTION_ARGS)
 
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), INT4OID, sizeof(int32), true, TYPALIGN_INT, &values, &nulls, &n);
 	for (int i = 0; i < n; i++)
-		values[i] = TimestampTzGetDatum(nulls[i] ? DT_NOBEGIN : sas_wake_low_water_begin(kind, DatumGetInt32(values[i])));
+		values[i] = TimestampTzGetDatum(nulls[i] ? DT_NOBEGIN : sas_wake_low_water_begin(kind, DatumGetInt32(values[i]), InvalidOid));
 	PG_RETURN_ARRAYTYPE_P(construct_array(values, n, TIMESTAMPTZOID, sizeof(TimestampTz), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 }
 
-/* _sas.raise_low_water(kind, n, first); first null: no row was seen */
+/* _sas.raise_low_water(kind, n, owner, first); first null: no row was seen */
 Datum
 sas_api_raise_low_water(PG_FUNCTION_ARGS)
 {
-	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || PG_ARGISNULL(2))
 		PG_RETURN_NULL();
-	sas_wake_low_water_raise(low_water_api_kind(fcinfo, 0), PG_GETARG_INT32(1), PG_ARGISNULL(2) ? DT_NOEND : PG_GETARG_TIMESTAMPTZ(2));
+	sas_wake_low_water_raise(low_water_api_kind(fcinfo, 0), PG_GETARG_INT32(1), PG_GETARG_OID(2),
+							 PG_ARGISNULL(3) ? DT_NOEND : PG_GETARG_TIMESTAMPTZ(3));
 	PG_RETURN_INT32(PG_GETARG_INT32(1));
 }
 
-/* _sas.lower_low_water(kind, n, first): at once */
+/* _sas.lower_low_water(kind, n, owner, first): at once */
 Datum
 sas_api_lower_low_water(PG_FUNCTION_ARGS)
 {
-	sas_wake_low_water_lower(MyDatabaseId, low_water_api_kind(fcinfo, 0), PG_GETARG_INT32(1), PG_GETARG_TIMESTAMPTZ(2));
+	sas_wake_low_water_lower(MyDatabaseId, low_water_api_kind(fcinfo, 0), PG_GETARG_INT32(1), PG_GETARG_OID(2), PG_GETARG_TIMESTAMPTZ(3));
 	PG_RETURN_VOID();
 }
 
@@ -147,8 +149,9 @@ sas_api_low_water_marks(PG_FUNCTION_ARGS)
 	n = sas_wake_low_water_view(&views, PG_GETARG_BOOL(0) ? SAS_LOW_WATER_CHECK_US : 0);
 	for (int i = 0; i < n; i++)
 	{
-		Datum		values[3] = {CharGetDatum(views[i].kind), Int32GetDatum(views[i].n), TimestampTzGetDatum(views[i].mark)};
-		bool		nulls[3] = {false};
+		Datum		values[4] = {CharGetDatum(views[i].kind), Int32GetDatum(views[i].n), ObjectIdGetDatum(views[i].owner),
+		TimestampTzGetDatum(views[i].mark)};
+		bool		nulls[4] = {false};
 
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
@@ -159,9 +162,9 @@ sas_api_low_water_marks(PG_FUNCTION_ARGS)
 Datum
 sas_api_take_noted_untimed(PG_FUNCTION_ARGS)
 {
-	int64		first = sas_wake_low_water_begin(SAS_LOW_WATER_UNTIMED, 0);
+	int64		first = sas_wake_low_water_begin(SAS_LOW_WATER_UNTIMED, 0, InvalidOid);
 
-	sas_wake_low_water_raise(SAS_LOW_WATER_UNTIMED, 0, DT_NOEND);
+	sas_wake_low_water_raise(SAS_LOW_WATER_UNTIMED, 0, InvalidOid, DT_NOEND);
 	if (first == DT_NOBEGIN)
 		PG_RETURN_NULL();
 	PG_RETURN_INT64(first);

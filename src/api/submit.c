@@ -157,14 +157,14 @@ api_submit_runs(const text *name, const SasSubmission *submission, const Datum *
 		api_submit_take_share(submission->owner, inputs, n, -1);
 		return false;
 	}
-	sas_wake_low_water_note(SAS_LOW_WATER_UNTIMED, 0, run_ids[0]);
+	sas_wake_low_water_note(SAS_LOW_WATER_UNTIMED, 0, InvalidOid, run_ids[0]);
 	if (submitted.timer != DT_NOEND)
-		sas_wake_low_water_note(SAS_LOW_WATER_DUE, 'v', submitted.timer);
+		sas_wake_low_water_note(SAS_LOW_WATER_DUE, 'v', InvalidOid, submitted.timer);
 	sas_metrics_add_at_commit(SAS_METRIC_TRANSITION, 0, 0, "run none pending", n, -1);
 	sas_wake_due_at_commit(submitted.check_by);
 	for (int i = 0; i < workflow->n_roots; i++)
 	{
-		sas_wake_low_water_note(SAS_LOW_WATER_LANE, workflow->root_lanes[i], submitted.ranks[i]);
+		sas_wake_low_water_note(SAS_LOW_WATER_LANE, workflow->root_lanes[i], submission->owner, submitted.ranks[i]);
 		sas_wake_lane_at_commit(workflow->root_lanes[i]);
 	}
 	return true;

@@ -25,7 +25,7 @@ int			sas_base_supervisors = 1;
 int			sas_base_agent_slots = 1000;
 int			sas_base_agent_memory = 256;
 int			sas_base_max_agents = 4096;
-int			sas_base_max_low_water_marks = 4096;
+int			sas_base_max_low_water_marks = 16384;
 int			sas_base_max_metrics = 8192;
 int			sas_base_max_exclusions = 256;
 int			sas_base_max_owners = 1024;
@@ -110,8 +110,8 @@ static const SasIntSetting settings_ints[] = {
 static const SasIntSetting settings_capacities[] = {
 	{"sas.max_agents", "Number of agents that may be busy at once.",
 		"Further agents are called more slowly.", &sas_base_max_agents, 8, 1000000, 0},
-	{"sas.max_low_water_marks", "Number of lanes whose first row is remembered.",
-		"Further lanes are scanned from the beginning.", &sas_base_max_low_water_marks, 8, 1000000, 0},
+	{"sas.max_low_water_marks", "Number of owners in lanes whose first row is remembered.",
+		"Further ones are scanned from the beginning.", &sas_base_max_low_water_marks, 8, 1000000, 0},
 	{"sas.max_metrics", "Number of counters and histograms.",
 		"What finds no room is counted under the name \"_other\".", &sas_base_max_metrics, 64, 1000000, 0},
 	{"sas.max_exclusions", "Number of databases from which sessions exclude workers at once.",

@@ -12,44 +12,20 @@
 
 #include "access/xact.h"
 #include "miscadmin.h"
+#include "utils/memutils.h"
 
 #include "base/clock.h"
 #include "base/settings.h"
-#include "base/shared_table.h"
-#include "wake/low_water.h"
+#include "wake/low_water_shmem.h"
 
-/* of one transaction; with more, all marks of the database are reset */
-#define SAS_LOW_WATER_NOTES 64
+/* of one transaction: distinct keys are looked for among the last ones; with more, all marks of the database are reset */
+#define SAS_LOW_WATER_RECENT 64
+#define SAS_LOW_WATER_NOTES 100000
 /* a token that a transaction has for longer, because it stays open, may be taken by another scan */
 #define SAS_TOKEN_US 1000000
 
 /* A lane that no scan has read for so long makes room for others. */
 #define SAS_LOW_WATER_IDLE_US 10000000
-
-typedef struct SasLowWaterKey
-{
-	Oid			dboid;
-	SasLowWaterKind kind;
-	int			n;
-} SasLowWaterKey;
-
-typedef struct SasLowWater
-{
-	SasLowWaterKey key;
-	TimestampTz mark;			/* no row can be seen before it */
-	TimestampTz noted_low;		/* the least that was noted since the token was taken */
-	uint64		token;			/* of the scan that may raise the mark; 0: free */
-	int64		taken_us;
-	int64		begun_us;		/* the last scan */
-	int64		checked_us;
-} SasLowWater;
-
-typedef struct SasLowWaterNote
-{
-	SasLowWaterKind kind;
-	int			n;
-	TimestampTz at;
-} SasLowWaterNote;
 
 typedef struct SasLowWaterScan
 {
@@ -65,28 +41,49 @@ low_water_is_idle(const void *entry, int64 now)
 	return now - ((const SasLowWater *) entry)->begun_us > SAS_LOW_WATER_IDLE_US;
 }
 
-static SasSharedTable low_water_table = {
+SasSharedTable sas_wake_low_water_table = {
 	.name = "low-water marks",.setting = "sas.max_low_water_marks",.capacity = &sas_base_max_low_water_marks,
-	.key_size = sizeof(SasLowWaterKey),.entry_size = sizeof(SasLowWater),.idle = low_water_is_idle
+	.key_size = sizeof(SasLowWaterKey),.entry_size = sizeof(SasLowWater),.idle = low_water_is_idle,.removing = sas_wake_line_removing
 };
 
 /* Of this transaction. */
-static SasLowWaterNote low_water_notes[SAS_LOW_WATER_NOTES];
-static int	low_water_n_notes = 0;
-static bool low_water_noted_all = false;
-static SasLowWaterScan low_water_scans[SAS_LOW_WATER_NOTES];
+SasLowWaterNote *sas_wake_low_water_notes = NULL;
+int			sas_wake_low_water_n_notes = 0;
+static int	low_water_room_notes = 0;
+bool		sas_wake_low_water_noted_all = false;
+static SasLowWaterScan *low_water_scans = NULL;
 static int	low_water_n_scans = 0;
+static int	low_water_room_scans = 0;
+
+uint64
+sas_wake_low_water_unique(void)
+{
+	static uint32 last = 0;
+
+	return (uint64) MyProcPid << 32 | ++last;
+}
+
+/* Makes room for one more; never in a commit. */
+static void *
+low_water_grow(void *array, int n, int *room, Size size)
+{
+	if (n < *room)
+		return array;
+	*room = Max(SAS_LOW_WATER_RECENT, *room * 2);
+	return array == NULL ? MemoryContextAlloc(TopMemoryContext, size * *room) : repalloc_huge(array, size * *room);
+}
 
 /* With the lock held; NULL: there is no room. */
-static SasLowWater *
-low_water_find_or_make(const SasLowWaterKey *key, int64 now)
+SasLowWater *
+sas_wake_low_water_find_or_make(const SasLowWaterKey *key, int64 now)
 {
-	SasLowWater *f = sas_base_table_find(&low_water_table, key);
+	SasLowWater *f = sas_base_table_find(&sas_wake_low_water_table, key);
 
-	if (f == NULL && (f = sas_base_table_enter(&low_water_table, key)) != NULL)
+	if (f == NULL && (f = sas_base_table_enter(&sas_wake_low_water_table, key)) != NULL)
 	{
-		f->mark = f->noted_low = DT_NOBEGIN;
-		f->checked_us = now;
+		f->mark = f->noted_low = OidIsValid(key->owner) ? DT_NOEND : DT_NOBEGIN;
+		f->checked_us = f->begun_us = now;
+		dlist_init(&f->line);
 	}
 	return f;
 }
@@ -94,22 +91,27 @@ low_water_find_or_make(const SasLowWaterKey *key, int64 now)
 /* ---------------------------------------------------------------- rows come */
 
 void
-sas_wake_low_water_note(SasLowWaterKind kind, int n, TimestampTz at)
+sas_wake_low_water_note(SasLowWaterKind kind, int n, Oid owner, TimestampTz at)
 {
-	if (low_water_table.state == NULL || low_water_noted_all)
+	if (sas_wake_low_water_noted_all)
 		return;
-	for (int i = low_water_n_notes - 1; i >= 0; i--)
-		if (low_water_notes[i].kind == kind && low_water_notes[i].n == n)
+	for (int i = sas_wake_low_water_n_notes - 1; i >= Max(0, sas_wake_low_water_n_notes - SAS_LOW_WATER_RECENT); i--)
+	{
+		SasLowWaterNote *note = &sas_wake_low_water_notes[i];
+
+		if (note->kind == kind && note->n == n && note->owner == owner)
 		{
-			low_water_notes[i].at = Min(low_water_notes[i].at, at);
+			note->at = Min(note->at, at);
 			return;
 		}
-	if (low_water_n_notes == SAS_LOW_WATER_NOTES)
+	}
+	if (sas_wake_low_water_n_notes >= SAS_LOW_WATER_NOTES)
 	{
-		low_water_noted_all = true;
+		sas_wake_low_water_noted_all = true;
 		return;
 	}
-	low_water_notes[low_water_n_notes++] = (SasLowWaterNote) {kind, n, at};
+	sas_wake_low_water_notes = low_water_grow(sas_wake_low_water_notes, sas_wake_low_water_n_notes, &low_water_room_notes, sizeof(SasLowWaterNote));
+	sas_wake_low_water_notes[sas_wake_low_water_n_notes++] = (SasLowWaterNote) {kind, n, owner, at};
 }
 
 static void
@@ -119,18 +121,38 @@ low_water_lower_entry(SasLowWater *f, TimestampTz at)
 	f->noted_low = Min(f->noted_low, at);
 }
 
-void
-sas_wake_low_water_lower(Oid dboid, SasLowWaterKind kind, int n, TimestampTz at)
+/* With the lock held; false: there is no room for the owner. */
+bool
+sas_wake_low_water_lower_key(const SasLowWaterKey *key, TimestampTz at)
 {
-	SasLowWaterKey key = {dboid, kind, n};
-	SasLowWater *f;
+	bool		in_lane = key->kind == SAS_LOW_WATER_LANE;
+	SasLowWater *f = sas_base_table_find(&sas_wake_low_water_table, key);
+	SasLowWater *lane;
 
-	if (!sas_base_table_lock(&low_water_table, LW_EXCLUSIVE))
-		return;
-	f = sas_base_table_find(&low_water_table, &key);
+	/* a new entry may take the room of its lane */
+	if (f == NULL && in_lane && sas_wake_line_lane(key->dboid, key->n) != NULL)
+		f = sas_wake_low_water_find_or_make(key, sas_base_clock_monotonic_us());
+	lane = in_lane ? sas_wake_line_lane(key->dboid, key->n) : NULL;
 	if (f != NULL)
 		low_water_lower_entry(f, at);
-	sas_base_table_unlock(&low_water_table);
+	if (lane == NULL || lane == f)
+		return f != NULL;
+	if (f == NULL)
+		sas_wake_line_lose(lane);
+	else
+		sas_wake_line_insert(lane, f);
+	return f != NULL;
+}
+
+void
+sas_wake_low_water_lower(Oid dboid, SasLowWaterKind kind, int n, Oid owner, TimestampTz at)
+{
+	SasLowWaterKey key = {dboid, kind, n, owner};
+
+	if (!sas_base_table_lock(&sas_wake_low_water_table, LW_EXCLUSIVE))
+		return;
+	(void) sas_wake_low_water_lower_key(&key, at);
+	sas_base_table_unlock(&sas_wake_low_water_table);
 }
 
 void
@@ -139,75 +161,96 @@ sas_wake_low_water_lower_all(Oid dboid)
 	HASH_SEQ_STATUS scan;
 	SasLowWater *f;
 
-	if (!sas_base_table_lock(&low_water_table, LW_EXCLUSIVE))
+	if (!sas_base_table_lock(&sas_wake_low_water_table, LW_EXCLUSIVE))
 		return;
-	hash_seq_init(&scan, low_water_table.entries);
+	hash_seq_init(&scan, sas_wake_low_water_table.entries);
 	while ((f = hash_seq_search(&scan)) != NULL)
 		if (f->key.dboid == dboid)
+		{
 			low_water_lower_entry(f, DT_NOBEGIN);
-	sas_base_table_unlock(&low_water_table);
+			if (sas_wake_line_is_lane(f))
+				sas_wake_line_lose(f);
+		}
+	sas_base_table_unlock(&sas_wake_low_water_table);
 }
 
 /* ---------------------------------------------------------------- looks */
 
 static bool
-low_water_has_scan(SasLowWaterKind kind, int n)
+low_water_has_scan(const SasLowWaterKey *key)
 {
 	for (int i = 0; i < low_water_n_scans; i++)
-		if (low_water_scans[i].key.kind == kind && low_water_scans[i].key.n == n)
+		if (memcmp(&low_water_scans[i].key, key, sizeof(*key)) == 0)
 			return true;
 	return false;
 }
 
-/* With the lock held: the scan may raise the mark, unless another may. */
-static void
-low_water_take_token(SasLowWater *f, int64 now)
+/* With the lock held, and room for a scan: it may raise the mark, unless another may. */
+void
+sas_wake_low_water_take_token(SasLowWater *f, int64 now)
 {
-	static uint32 last = 0;
-
 	/* a snapshot of the whole transaction may be older than what was noted since: it sees less, and raises nothing */
-	if (IsolationUsesXactSnapshot() || low_water_n_scans == SAS_LOW_WATER_NOTES ||
-		low_water_has_scan(f->key.kind, f->key.n) || (f->token != 0 && now - f->taken_us <= SAS_TOKEN_US))
+	if (IsolationUsesXactSnapshot() || low_water_n_scans == low_water_room_scans ||
+		(f->token != 0 && (now - f->taken_us <= SAS_TOKEN_US || low_water_has_scan(&f->key))))
 		return;
-	f->token = (uint64) MyProcPid << 32 | ++last;
+	f->token = sas_wake_low_water_unique();
 	f->taken_us = now;
 	f->noted_low = DT_NOEND;
 	low_water_scans[low_water_n_scans++] = (SasLowWaterScan) {f->key, f->token, false, 0};
 }
 
 TimestampTz
-sas_wake_low_water_begin(SasLowWaterKind kind, int n)
+sas_wake_low_water_own(SasLowWaterKind kind, int n, Oid owner, TimestampTz mark)
 {
-	SasLowWaterKey key = {MyDatabaseId, kind, n};
-	int64		now = sas_base_clock_monotonic_us();
-	TimestampTz mark = DT_NOBEGIN;
-	SasLowWater *f;
-
-	if (low_water_noted_all || !sas_base_table_lock(&low_water_table, LW_EXCLUSIVE))
-		return DT_NOBEGIN;
-	f = low_water_find_or_make(&key, now);
-	if (f != NULL)
-	{
-		mark = f->mark;
-		f->begun_us = now;
-		low_water_take_token(f, now);
-	}
-	sas_base_table_unlock(&low_water_table);
-	for (int i = 0; i < low_water_n_notes; i++)
-		if (low_water_notes[i].kind == kind && low_water_notes[i].n == n)
-			mark = Min(mark, low_water_notes[i].at);
+	for (int i = 0; i < sas_wake_low_water_n_notes; i++)
+		if (sas_wake_low_water_notes[i].kind == kind && sas_wake_low_water_notes[i].n == n && sas_wake_low_water_notes[i].owner == owner)
+			mark = Min(mark, sas_wake_low_water_notes[i].at);
 	return mark;
 }
 
 void
-sas_wake_low_water_raise(SasLowWaterKind kind, int n, TimestampTz first)
+sas_wake_low_water_room_for_scans(int n)
 {
-	for (int i = 0; i < low_water_n_scans; i++)
-		if (low_water_scans[i].key.kind == kind && low_water_scans[i].key.n == n)
+	while (low_water_n_scans + n > low_water_room_scans)
+		low_water_scans = low_water_grow(low_water_scans, low_water_room_scans, &low_water_room_scans, sizeof(SasLowWaterScan));
+}
+
+TimestampTz
+sas_wake_low_water_begin(SasLowWaterKind kind, int n, Oid owner)
+{
+	SasLowWaterKey key = {MyDatabaseId, kind, n, owner};
+	int64		now = sas_base_clock_monotonic_us();
+	TimestampTz mark = DT_NOBEGIN;
+	SasLowWater *f;
+
+	sas_wake_low_water_room_for_scans(1);
+	if (sas_wake_low_water_noted_all || !sas_base_table_lock(&sas_wake_low_water_table, LW_EXCLUSIVE))
+		return DT_NOBEGIN;
+	f = sas_wake_low_water_find_or_make(&key, now);
+	if (f != NULL)
+	{
+		mark = f->mark;
+		f->begun_us = now;
+		sas_wake_low_water_take_token(f, now);
+	}
+	sas_base_table_unlock(&sas_wake_low_water_table);
+	return sas_wake_low_water_own(kind, n, owner, mark);
+}
+
+void
+sas_wake_low_water_raise(SasLowWaterKind kind, int n, Oid owner, TimestampTz first)
+{
+	for (int i = low_water_n_scans - 1; i >= 0; i--)
+	{
+		SasLowWaterScan *scan = &low_water_scans[i];
+
+		if (scan->key.kind == kind && scan->key.n == n && scan->key.owner == owner)
 		{
-			low_water_scans[i].found = true;
-			low_water_scans[i].first = first;
+			scan->found = true;
+			scan->first = first;
+			return;
 		}
+	}
 }
 
 /* Gives the tokens back; committed: also raises their marks. */
@@ -216,20 +259,23 @@ low_water_end_scans(bool committed)
 {
 	if (low_water_n_scans == 0)
 		return;
-	sas_base_table_lock(&low_water_table, LW_EXCLUSIVE);
+	sas_base_table_lock(&sas_wake_low_water_table, LW_EXCLUSIVE);
 	for (int i = 0; i < low_water_n_scans; i++)
 	{
 		SasLowWaterScan *scan = &low_water_scans[i];
-		SasLowWater *f = sas_base_table_find(&low_water_table, &scan->key);
+		SasLowWater *f = sas_base_table_find(&sas_wake_low_water_table, &scan->key);
 
 		/* another scan may have taken the token since, or the entry may be a new one */
 		if (f == NULL || f->token != scan->token)
 			continue;
 		f->token = 0;
-		if (committed && scan->found)
-			f->mark = Min(scan->first, f->noted_low);
+		if (!committed || !scan->found)
+			continue;
+		f->mark = Min(scan->first, f->noted_low);
+		if (f->mark == DT_NOEND && f->listed)
+			sas_wake_line_remove(sas_wake_line_lane(f->key.dboid, f->key.n), f);
 	}
-	sas_base_table_unlock(&low_water_table);
+	sas_base_table_unlock(&sas_wake_low_water_table);
 	low_water_n_scans = 0;
 }
 
@@ -237,11 +283,11 @@ void
 sas_wake_low_water_commit(void)
 {
 	low_water_end_scans(true);
-	if (low_water_noted_all)
+	if (sas_wake_low_water_noted_all)
 		sas_wake_low_water_lower_all(MyDatabaseId);
 	else
-		for (int i = 0; i < low_water_n_notes; i++)
-			sas_wake_low_water_lower(MyDatabaseId, low_water_notes[i].kind, low_water_notes[i].n, low_water_notes[i].at);
+		for (int i = 0; i < sas_wake_low_water_n_notes; i++)
+			sas_wake_low_water_lower(MyDatabaseId, sas_wake_low_water_notes[i].kind, sas_wake_low_water_notes[i].n, sas_wake_low_water_notes[i].owner, sas_wake_low_water_notes[i].at);
 	sas_wake_low_water_forget();
 }
 
@@ -249,8 +295,8 @@ void
 sas_wake_low_water_forget(void)
 {
 	low_water_end_scans(false);
-	low_water_n_notes = 0;
-	low_water_noted_all = false;
+	sas_wake_low_water_n_notes = 0;
+	sas_wake_low_water_noted_all = false;
 }
 
 /* The rows that a subtransaction deleted are back, and a scan within it did not see them. */
@@ -264,7 +310,7 @@ low_water_subxact_callback(SubXactEvent event, SubTransactionId mine, SubTransac
 void
 sas_wake_low_water_install(void)
 {
-	sas_base_table_register(&low_water_table);
+	sas_base_table_register(&sas_wake_low_water_table);
 	RegisterSubXactCallback(low_water_subxact_callback, NULL);
 }
 
@@ -279,17 +325,17 @@ sas_wake_low_water_view(SasLowWaterView **views, int64 unchecked_for_us)
 	int			n = 0;
 
 	*views = palloc(sizeof(SasLowWaterView) * sas_base_max_low_water_marks);
-	if (!sas_base_table_lock(&low_water_table, LW_EXCLUSIVE))
+	if (!sas_base_table_lock(&sas_wake_low_water_table, LW_EXCLUSIVE))
 		return 0;
-	hash_seq_init(&scan, low_water_table.entries);
+	hash_seq_init(&scan, sas_wake_low_water_table.entries);
 	while ((f = hash_seq_search(&scan)) != NULL)
 	{
 		if (f->key.dboid != MyDatabaseId || (unchecked_for_us > 0 && now - f->checked_us <= unchecked_for_us))
 			continue;
 		if (unchecked_for_us > 0)
 			f->checked_us = now;
-		(*views)[n++] = (SasLowWaterView) {f->key.kind, f->key.n, f->mark};
+		(*views)[n++] = (SasLowWaterView) {f->key.kind, f->key.n, f->key.owner, f->mark};
 	}
-	sas_base_table_unlock(&low_water_table);
+	sas_base_table_unlock(&sas_wake_low_water_table);
 	return n;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * low_water.h: low-water marks: where scans of a lane, and of due rows,
- * begin.
+ * low_water.h: low-water marks: where scans of an owner's steps in a lane,
+ * and of due rows, begin; and which owners have steps in a lane.
  *
  * Rows leave at the low end of an index all the time. While any transaction
  * of the cluster keeps its snapshot, their entries stay there, dead. To skip
- * them, shared memory stores a mark for each lane and each actor of a
- * database: no row below the mark is visible, now or later.
+ * them, shared memory stores a mark for each owner in a lane and each actor of
+ * a database: no row below the mark is visible, now or later.
  *
  * The mark is a hint that must never be too high:
  *
@@ -23,8 +23,16 @@
  *
  * A scan takes a token, so that only one at a time raises a mark; a scan
  * without the token reads the mark all the same. Nothing here survives a
- * crash: then there are no marks. Nor does a lane without room in shared
- * memory (sas.max_low_water_marks) have one: it is scanned from the beginning.
+ * crash: then there are no marks.
+ *
+ * Owners take turns.  A lane is an entry, too, with a line of its owners that
+ * have rows, who was served the longest ago first.  Who is not in line has no
+ * row: an owner comes into the line when a row is noted, and leaves it when
+ * its mark is above all keys.  The line is complete once somebody has found all
+ * owners with rows, with a snapshot that is younger than the entry of the
+ * lane: what comes later is noted.  It is not complete any longer when an owner
+ * in line is removed for want of room (sas.max_low_water_marks), or all marks
+ * are reset: then all owners are found again.
  */
 #ifndef SAS_WAKE_LOW_WATER_H
 #define SAS_WAKE_LOW_WATER_H
@@ -32,9 +40,9 @@
 #include "datatype/timestamp.h"
 
 /*
- * Which mark: a lane of _sas.ready by rank; an actor's rows of _sas.message by
- * due_at; or untimed runs by run_id (n is 0): those that the sweep of
- * deadlines has not seen yet.
+ * Which mark: an owner's steps in a lane of _sas.ready by rank; an actor's
+ * rows of _sas.message by due_at; or untimed runs by run_id (n is 0): those
+ * that the sweep of deadlines has not seen yet.
  */
 typedef enum SasLowWaterKind
 {
@@ -45,20 +53,20 @@ typedef enum SasLowWaterKind
 
 extern void sas_wake_low_water_install(void);
 
-/* This transaction has written a row with that key. */
-extern void sas_wake_low_water_note(SasLowWaterKind kind, int n, TimestampTz at);
+/* This transaction has written a row with that key. owner: of a step in a lane; else InvalidOid. */
+extern void sas_wake_low_water_note(SasLowWaterKind kind, int n, Oid owner, TimestampTz at);
 
 /*
  * The key to scan from: no row is below it, rows of this transaction
  * included. Must come before the snapshot of the scan.
  */
-extern TimestampTz sas_wake_low_water_begin(SasLowWaterKind kind, int n);
+extern TimestampTz sas_wake_low_water_begin(SasLowWaterKind kind, int n, Oid owner);
 
 /* The first key that the scan has seen, locked by others or not; DT_NOEND: there was no row. */
-extern void sas_wake_low_water_raise(SasLowWaterKind kind, int n, TimestampTz first);
+extern void sas_wake_low_water_raise(SasLowWaterKind kind, int n, Oid owner, TimestampTz first);
 
 /* Now: there is a row with that key, whatever the mark says. */
-extern void sas_wake_low_water_lower(Oid dboid, SasLowWaterKind kind, int n, TimestampTz at);
+extern void sas_wake_low_water_lower(Oid dboid, SasLowWaterKind kind, int n, Oid owner, TimestampTz at);
 
 /* Now: resets all marks of that database. */
 extern void sas_wake_low_water_lower_all(Oid dboid);
@@ -67,10 +75,37 @@ extern void sas_wake_low_water_lower_all(Oid dboid);
 extern void sas_wake_low_water_commit(void);
 extern void sas_wake_low_water_forget(void);
 
+/*
+ * Is an owner with rows in the lane not in its line, perhaps?  Then the caller
+ * finds all of them, in a statement of its own, adds each with its first key,
+ * and says when that is done.
+ */
+extern void sas_wake_lanes_begin_finding(void);
+extern bool sas_wake_lane_is_unknown(int lane);
+extern void sas_wake_lane_add_owner(int lane, Oid owner, TimestampTz first);
+extern void sas_wake_lane_found_owners(int lane);
+extern void sas_wake_lane_forget_owners(int lane);
+
+/* Owners that have their turn in a lane, palloc'd, with the marks of their steps. */
+typedef struct SasLaneTurns
+{
+	int			n;
+	Oid		   *owners;
+	TimestampTz *marks;
+	int			left;			/* of the line as it was at the first call; before that -1 */
+} SasLaneTurns;
+
+/*
+ * The next owners in line, about so many, who go to its end: scans of their
+ * steps begin.  With turns of an earlier call: go on along the same line.
+ */
+extern void sas_wake_lane_next_owners(int lane, int most, SasLaneTurns *turns);
+
 typedef struct SasLowWaterView
 {
 	SasLowWaterKind kind;
 	int			n;
+	Oid			owner;			/* InvalidOid with kind lane: the lane itself */
 	TimestampTz mark;
 } SasLowWaterView;
 

@@ -231,7 +231,7 @@ SELECT t.later('1 min');
 CREATE TABLE t.sweep AS SELECT 0 AS n, NULL::bigint AS at, NULL::bigint AS again, NULL::bigint AS settles, true AS more;
 CREATE FUNCTION t.step() RETURNS TABLE (at bigint, again bigint, more boolean) LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM _sas.lower_low_water('y', 0, '-infinity');
+    PERFORM _sas.lower_low_water('y', 0, 0, '-infinity');
     UPDATE t.sweep w SET (at, again, settles, more, n) = (SELECT x.at, x.again, x.settles, x.more, w.n + 1 FROM _sas.set_timers(w.at, w.again, w.settles) x);
     RETURN QUERY SELECT w.at, w.again, w.more FROM t.sweep w;
 END $$;
