@@ -97,22 +97,18 @@ CREATE FUNCTION _sas.answer_tick(quantity int, OUT worked int, OUT next_due time
 LANGUAGE plpgsql AS $$
 DECLARE
     taken _sas.message[];
-    message _sas.message;
+    done record;
 BEGIN
     SELECT array_agg(d) INTO taken FROM _sas.take_messages('a', quantity) d;
     worked := coalesce(cardinality(taken), 0);
     IF worked > 0 THEN
-        BEGIN
-            PERFORM _sas.apply_answers(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d;
-        EXCEPTION WHEN OTHERS THEN
-            FOR message IN SELECT DISTINCT ON (d.run_id) d.* FROM unnest(taken) d ORDER BY d.run_id LOOP
-                BEGIN
-                    PERFORM _sas.apply_answers(ARRAY[message.run_id]);
-                EXCEPTION WHEN OTHERS THEN
-                    PERFORM _sas.defer_message(message, SQLERRM);
-                END;
-            END LOOP;
-        END;
+        -- several may be about one run
+        SELECT array_agg(d) INTO taken
+        FROM (SELECT DISTINCT ON (m.run_id) m.* FROM unnest(taken) m ORDER BY m.run_id) d;
+        done := _sas.apart('NULL::bigint[] FROM _sas.apply_answers($1)',
+                           ARRAY(SELECT d.run_id FROM unnest(taken) WITH ORDINALITY AS d
+                                 ORDER BY d.ordinality));
+        PERFORM _sas.defer_message(taken[f.n], f.why) FROM unnest(done.failed, done.errors) AS f (n, why);
     END IF;
     next_due := _sas.next_message('a');
 END $$;

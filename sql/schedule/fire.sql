@@ -167,24 +167,13 @@ DECLARE
     now timestamptz := _sas.now();
     mark timestamptz := (_sas.begin_low_water('d', ARRAY[ascii('c')]))[1];
     ids int[];
-    id int;
-    why text;
+    done record;
 BEGIN
     ids := _sas.take_due(mark, now, quantity);
     worked := cardinality(ids);
     IF worked > 0 THEN
-        BEGIN
-            PERFORM _sas.fire_due(_sas.pause_failing(ids));
-        EXCEPTION WHEN OTHERS THEN
-            FOREACH id IN ARRAY ids LOOP
-                BEGIN
-                    PERFORM _sas.fire_due(_sas.pause_failing(ARRAY[id]));
-                EXCEPTION WHEN OTHERS THEN
-                    why := SQLERRM;
-                    PERFORM _sas.defer_schedule(id, why);
-                END;
-            END LOOP;
-        END;
+        done := _sas.apart('NULL::bigint[] FROM _sas.fire_due(_sas.pause_failing($1))', ids);
+        PERFORM _sas.defer_schedule(ids[f.n], f.why) FROM unnest(done.failed, done.errors) AS f (n, why);
     END IF;
     SELECT s.due_at INTO next_due FROM _sas.schedule s WHERE s.due_at >= mark ORDER BY s.due_at LIMIT 1;
     PERFORM _sas.raise_low_water('d', ascii('c'), 0, next_due);

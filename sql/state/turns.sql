@@ -50,6 +50,36 @@ BEGIN
     PERFORM _sas.found_owners(lanes);
 END $$;
 
+-- _sas.next_ready_owners(lanes, quantities, further, left_out): those of _sas.next_owners who have steps, but
+-- for those who are left out, by the position of the lane. Their marks are raised.
+--   remaining  the positions of lanes where owners have not had their turn
+CREATE FUNCTION _sas.next_ready_owners(lanes int[], quantities int[], further boolean, left_out oid[],
+                                       OUT ns int[], OUT owners oid[], OUT marks timestamptz[],
+                                       OUT remaining int[])
+LANGUAGE plpgsql AS $$
+DECLARE
+    at int[];
+    line oid[];
+    begun timestamptz[];
+BEGIN
+    SELECT array_agg(o.n), array_agg(o.owner), array_agg(o.mark),
+           coalesce(array_agg(DISTINCT o.n) FILTER (WHERE o.remaining > 0), '{}')
+    INTO at, line, begun, remaining
+    FROM _sas.next_owners(lanes, quantities, further) o;
+    IF at IS NULL THEN
+        RETURN;
+    END IF;
+    -- a statement of its own: its snapshot is younger than the marks
+    SELECT array_agg(x.n), array_agg(x.owner), array_agg(x.mark) INTO ns, owners, marks
+    FROM (SELECT u.n, u.owner, u.mark, f.rank,
+                 _sas.raise_low_water('r', lanes[u.n], u.owner, f.rank) AS raised
+          FROM unnest(at, line, begun) AS u (n, owner, mark)
+          LEFT JOIN LATERAL (SELECT q.rank FROM _sas.ready q
+                             WHERE q.lane = lanes[u.n] AND q.owner = u.owner AND q.rank >= u.mark
+                             ORDER BY q.rank LIMIT 1) f ON true) x
+    WHERE x.rank IS NOT NULL AND NOT x.owner = ANY (left_out);
+END $$;
+
 -- _sas.share_lanes(...): shares out quantities[i] steps of lanes[i] among the owners with ready steps there,
 -- beginning with the one that was served the longest ago: up to shares[j] steps of owners[j] in in_lanes[j],
 -- from marks[j] on. urgent: see _sas.urgent_shares. further: what was shared out was in somebody's hands; the
@@ -68,9 +98,10 @@ LANGUAGE plpgsql AS $$
 DECLARE
     left_out oid[] := CASE WHEN lanes = '{0}' THEN _sas.unclaimable_owners() ELSE '{}' END;
     unknown int[];
-    ns int[];
-    line oid[];
-    begun timestamptz[];
+    ready record;
+    ns int[] := '{}';
+    line oid[] := '{}';
+    begun timestamptz[] := '{}';
 BEGIN
     IF NOT further THEN
         unknown := _sas.unknown_lanes(lanes);
@@ -78,33 +109,28 @@ BEGIN
             PERFORM _sas.find_owners(unknown);
         END IF;
     END IF;
+    -- some of those in line may have no step any more: as many as have one are to have their turn
     LOOP
-        SELECT array_agg(o.n), array_agg(o.owner), array_agg(o.mark),
-               coalesce(bool_or(o.remaining > 0), false)
-        INTO ns, line, begun, remaining
-        FROM _sas.next_owners(lanes, quantities, further) o;
-        EXIT WHEN ns IS NULL;
-        SELECT array_agg(lanes[t.n]) FILTER (WHERE t.share > 0),
-               array_agg(t.owner) FILTER (WHERE t.share > 0),
-               array_agg(t.share) FILTER (WHERE t.share > 0),
-               array_agg(t.mark) FILTER (WHERE t.share > 0),
-               array_agg(lanes[t.n]) FILTER (WHERE t.turn = 1 AND t.owners > 1)
-        INTO in_lanes, owners, shares, marks, shared
-        FROM (SELECT o.*, quantities[o.n] / o.owners + (o.turn <= quantities[o.n] % o.owners)::int AS share
-              FROM (SELECT u.n, u.owner, u.mark, x.may_claim,
-                           count(*) FILTER (WHERE x.may_claim) OVER (PARTITION BY u.n) AS owners,
-                           row_number() OVER (PARTITION BY u.n ORDER BY NOT x.may_claim, u.place) AS turn,
-                           _sas.raise_low_water('r', lanes[u.n], u.owner, f.rank) AS raised
-                    FROM unnest(ns, line, begun) WITH ORDINALITY AS u (n, owner, mark, place)
-                    LEFT JOIN LATERAL (SELECT q.rank FROM _sas.ready q
-                                       WHERE q.lane = lanes[u.n] AND q.owner = u.owner AND q.rank >= u.mark
-                                       ORDER BY q.rank LIMIT 1) f ON true
-                    CROSS JOIN LATERAL (SELECT f.rank IS NOT NULL
-                                               AND NOT u.owner = ANY (left_out) AS may_claim) x) o
-              WHERE o.may_claim) t;
-        EXIT WHEN shares IS NOT NULL OR NOT remaining;
+        ready := _sas.next_ready_owners(lanes, quantities, further, left_out);
+        ns := ns || ready.ns;
+        line := line || ready.owners;
+        begun := begun || ready.marks;
+        remaining := ready.remaining <> '{}';
+        EXIT WHEN NOT remaining
+            OR NOT EXISTS (SELECT FROM unnest(ready.remaining) r
+                           WHERE cardinality(array_positions(ns, r)) < quantities[r]);
         further := true;
     END LOOP;
+    SELECT array_agg(lanes[t.n]) FILTER (WHERE t.share > 0),
+           array_agg(t.owner) FILTER (WHERE t.share > 0),
+           array_agg(t.share) FILTER (WHERE t.share > 0),
+           array_agg(t.mark) FILTER (WHERE t.share > 0),
+           array_agg(lanes[t.n]) FILTER (WHERE t.turn = 1 AND t.owners > 1)
+    INTO in_lanes, owners, shares, marks, shared
+    FROM (SELECT o.*, quantities[o.n] / o.owners + (o.turn <= quantities[o.n] % o.owners)::int AS share
+          FROM (SELECT u.n, u.owner, u.mark, count(*) OVER (PARTITION BY u.n) AS owners,
+                       row_number() OVER (PARTITION BY u.n ORDER BY u.place) AS turn
+                FROM unnest(ns, line, begun) WITH ORDINALITY AS u (n, owner, mark, place)) o) t;
     IF urgent AND shares IS NOT NULL THEN
         shares := _sas.urgent_shares(in_lanes, owners, shares, marks);
     END IF;

@@ -130,25 +130,24 @@ BEGIN
         AND EXISTS (SELECT FROM _sas.all_workers() w WHERE w.database = current_database());
 END $$;
 
--- _sas.check_conditions(): raises what is new, closes what has ended. Writes nothing as long as nothing
--- changes.
--- Returns whether anything is open that may want another look soon: work at workers, an alert, a breaker that
--- is not closed.
-CREATE FUNCTION _sas.check_conditions() RETURNS boolean
+-- _sas.note_boot(): a server that was started is noted; the alert for crash loops counts these rows.
+CREATE FUNCTION _sas.note_boot() RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE
-    now timestamptz := _sas.now();
-    causes text[];
 BEGIN
     IF _sas.current_boot() <> 0 AND NOT EXISTS (SELECT FROM _sas.boot b WHERE b.boot = _sas.current_boot())
         THEN
-        DELETE FROM _sas.boot b WHERE b.at < now - interval '1 h';
-        INSERT INTO _sas.boot VALUES (_sas.current_boot(), now);
+        DELETE FROM _sas.boot b WHERE b.at < _sas.now() - interval '1 h';
+        INSERT INTO _sas.boot VALUES (_sas.current_boot(), _sas.now());
     END IF;
-    IF coalesce(_sas.shares_counted_ago() > 600, true) THEN
-        PERFORM _sas.recount_shares();
-    END IF;
-    PERFORM _sas.retry_deferred();
+END $$;
+
+-- _sas.raise_conditions(): an alert for each condition that is new. Those of alerts that last are closed when
+-- they have ended. Returns whether there is any condition.
+CREATE FUNCTION _sas.raise_conditions() RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    causes text[];
+BEGIN
     SELECT array_agg(c.cause) INTO causes FROM _sas.conditions() c;
     PERFORM _sas.raise_alert(c.kind, c.cause, c.message, c.agent_id) FROM _sas.conditions() c
     WHERE c.raise AND NOT EXISTS (SELECT FROM _sas.alert l WHERE l.cause = c.cause AND l.closed_at IS NULL);
@@ -158,14 +157,40 @@ BEGIN
            AND NOT coalesce(l.cause = ANY (causes), false)
            -- what is raised again and again as long as it lasts
            OR l.kind IN ('stuck', 'late') AND NOT coalesce(l.cause = ANY (causes), false)
-               AND l.last_at < now - interval '3 min'
-           OR l.kind = 'purge-failed' AND l.last_at < now - interval '3 h')
+               AND l.last_at < _sas.now() - interval '3 min'
+           OR l.kind = 'purge-failed' AND l.last_at < _sas.now() - interval '3 h')
     HAVING count(*) > 0;
-    -- a session had it locked, or two resumed its last runs at once
+    RETURN (causes IS NOT NULL)::int;
+END $$;
+
+-- _sas.close_settled(): alerts whose runs are all settled. A session had the alert locked, or two resumed its
+-- last runs at once.
+CREATE FUNCTION _sas.close_settled() RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
     PERFORM _sas.close_resolved(array_agg(l.alert_id)) FROM _sas.alert l
     WHERE l.closed_at IS NULL AND l.run_id IS NOT NULL AND _sas.has_runs(l.kind) AND l.kind <> 'stuck'
       AND NOT EXISTS (SELECT FROM _sas.alert_run m WHERE m.alert_id = l.alert_id)
     HAVING count(*) > 0;
-    RETURN causes IS NOT NULL OR EXISTS (SELECT FROM _sas.lease) OR EXISTS (SELECT FROM _sas.deferred_work)
+END $$;
+
+-- _sas.check_conditions(): raises what is new, closes what has ended. Writes nothing as long as nothing
+-- changes. A part that raises is an alert, and holds up no other.
+-- Returns whether anything is open that may want another look soon: work at workers, an alert, a breaker that
+-- is not closed.
+CREATE FUNCTION _sas.check_conditions() RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    any_holds bigint;
+BEGIN
+    PERFORM _sas.part('note the start of the server', 'NULL::int FROM _sas.note_boot()');
+    IF coalesce(_sas.shares_counted_ago() > 600, true) THEN
+        PERFORM _sas.part('count what roles have open', 'NULL::int FROM _sas.recount_shares()');
+    END IF;
+    PERFORM _sas.part('retry what was deferred', 'NULL::int FROM _sas.retry_deferred()');
+    any_holds := _sas.part('check conditions', '_sas.raise_conditions()');
+    PERFORM _sas.part('close alerts', 'NULL::int FROM _sas.close_settled()');
+    RETURN coalesce(any_holds, 1) > 0 OR EXISTS (SELECT FROM _sas.lease)
+        OR EXISTS (SELECT FROM _sas.deferred_work)
         OR EXISTS (SELECT FROM _sas.alert l WHERE l.closed_at IS NULL);
 END $$;

@@ -65,6 +65,7 @@ DECLARE
     seen int;
     open bigint[];
     locked bigint[];
+    done record;
 BEGIN
     WITH s AS MATERIALIZED (
         SELECT r.run_id, r.created_at, r.state FROM _sas.run r
@@ -81,7 +82,9 @@ BEGIN
         open := _sas.lack_timer(open);
         -- with the lock held none of them ends without seeing its timer
         locked := _sas.lock_runs(open);
-        PERFORM _sas.write_timers(locked);
+        done := _sas.apart('NULL::bigint[] FROM _sas.write_timers($1)', locked);
+        PERFORM _sas.defer_apart('timer', array_agg(locked[f.n]), array_agg(f.why), array_agg(locked[f.n]))
+        FROM unnest(done.failed, done.errors) AS f (n, why) HAVING count(*) > 0;
         open := ARRAY(SELECT o FROM unnest(open) o EXCEPT SELECT l FROM unnest(locked) l);
         IF open <> '{}' THEN
             INSERT INTO _sas.message (actor, due_at, run_id, kind)

@@ -4,6 +4,29 @@
 -- window, a longer wait, an undo or a pause. It knows nothing of the business
 -- and calls nothing.
 
+-- _sas.nudge_forgotten(): what nobody was woken for is not to wait for the next wake-up: it is counted by who
+-- takes it.
+CREATE FUNCTION _sas.nudge_forgotten() RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    lanes int[];
+    unknown int[];
+BEGIN
+    lanes := ARRAY(SELECT 0 AS lane UNION ALL SELECT agent_id FROM _sas.agent WHERE enabled
+                   AND kind = 'http');
+    unknown := _sas.unknown_lanes(lanes);
+    IF cardinality(unknown) > 0 THEN
+        PERFORM _sas.find_owners(unknown);
+    END IF;
+    PERFORM _sas.nudge(lanes => ARRAY(SELECT DISTINCT l.lane FROM _sas.lines(lanes) l
+                                      WHERE EXISTS (SELECT FROM _sas.ready q WHERE q.lane = l.lane
+                                                    AND q.owner = l.owner AND q.rank >= l.mark)
+                                      UNION
+                                      SELECT u FROM unnest(_sas.unknown_lanes(unknown)) u
+                                      WHERE EXISTS (SELECT FROM _sas.ready q WHERE q.lane = u)),
+                       scheduler => _sas.next_message('s') <= _sas.now());
+END $$;
+
 -- _sas.supervisor_tick(boot, live, newest, quantity): one turn of the leading supervisor, of runs; that of
 -- infinite tasks is _sas.supervise_watches.
 --   live    worker ids alive in this database, as looked up before the call
@@ -15,30 +38,15 @@
 CREATE FUNCTION _sas.supervisor_tick(boot bigint, live bigint[], newest bigint, quantity int,
                                      OUT worked int, OUT next_due timestamptz)
 LANGUAGE plpgsql AS $$
-DECLARE
-    lanes int[];
-    unknown int[];
 BEGIN
-    PERFORM _sas.report_lateness();
-    worked := _sas.take_back(boot, live, newest, quantity)
+    PERFORM _sas.part('report lateness', 'NULL::int FROM _sas.report_lateness()');
+    worked := coalesce(_sas.part('take steps back', format('_sas.take_back(%s, %L::bigint[], %s, %s)', boot,
+                                                           live, newest, quantity)), 0)
         + coalesce(_sas.part('decide on failures', format('_sas.decide_due(%s)', quantity)), 0)
         + coalesce(_sas.part('leave closed limits', format('_sas.leave_closed_limits(%s)', quantity)), 0);
-    -- what nobody was woken for is not to wait for the next wake-up: it is counted by who takes it
     IF worked = 0 THEN
-        PERFORM _sas.check_low_water();
-        lanes := ARRAY(SELECT 0 AS lane UNION ALL SELECT agent_id FROM _sas.agent WHERE enabled
-                       AND kind = 'http');
-        unknown := _sas.unknown_lanes(lanes);
-        IF cardinality(unknown) > 0 THEN
-            PERFORM _sas.find_owners(unknown);
-        END IF;
-        PERFORM _sas.nudge(lanes => ARRAY(SELECT DISTINCT l.lane FROM _sas.lines(lanes) l
-                                          WHERE EXISTS (SELECT FROM _sas.ready q WHERE q.lane = l.lane
-                                                        AND q.owner = l.owner AND q.rank >= l.mark)
-                                          UNION
-                                          SELECT u FROM unnest(_sas.unknown_lanes(unknown)) u
-                                          WHERE EXISTS (SELECT FROM _sas.ready q WHERE q.lane = u)),
-                           scheduler => _sas.next_message('s') <= _sas.now());
+        PERFORM _sas.part('check low-water marks', 'NULL::int FROM _sas.check_low_water()');
+        PERFORM _sas.part('look for forgotten work', 'NULL::int FROM _sas.nudge_forgotten()');
     END IF;
     next_due := least(_sas.next_message('v'),
                       (SELECT l.next_by FROM _sas.lease l ORDER BY l.next_by LIMIT 1));

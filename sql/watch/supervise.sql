@@ -122,33 +122,39 @@ BEGIN
 END $$;
 
 -- _sas.give_up_invocations(boot, workers, watches): workers that call the function of a task for longer than
--- it may
--- take, and have not listened when it was cancelled; they are to be ended. It is a failure of that task; all
--- others of these workers go to others as they are. An error is an alert.
+-- it may take, and have not listened when it was cancelled; they are to be ended.
 CREATE FUNCTION _sas.give_up_invocations(boot bigint, workers bigint[], watches bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
-#variable_conflict use_column
+BEGIN
+    PERFORM _sas.part('give up a function that does not end',
+                      format('NULL::int FROM _sas.give_up_invocation(%s, %s, %s)', boot, u.worker, u.id))
+    FROM unnest(workers, watches) AS u (worker, id);
+END $$;
+
+-- _sas.give_up_invocation(boot, worker, watch): it is a failure of that task; all others of the worker go to
+-- others as they are. What another transaction holds is passed by: the worker is ended anyway, and the
+-- supervisor finds its tasks then.
+CREATE FUNCTION _sas.give_up_invocation(boot bigint, worker bigint, watch bigint) RETURNS void
+LANGUAGE plpgsql AS $$
 DECLARE
-    t record;
     n _sas.node;
 BEGIN
-    FOR t IN SELECT u.worker, u.id FROM unnest($2, $3) AS u (worker, id) LOOP
-        SELECT * INTO n FROM _sas.node x WHERE x.worker_id = t.worker AND x.boot = $1
-            AND x.ended_at IS NULL FOR UPDATE SKIP LOCKED;
-        CONTINUE WHEN NOT FOUND;
-        PERFORM FROM _sas.watch_flow f WHERE f.watch_id = t.id FOR NO KEY UPDATE SKIP LOCKED;
-        CONTINUE WHEN NOT FOUND;
-        PERFORM _sas.fail_watches(n.node_id, ARRAY[h.watch_id], ARRAY[h.epoch],
-                                  ARRAY[_sas.watch_problem('timeout',
-                                                           'the function did not end in time, and its worker '
-                                                           'was ended', NULL)], ARRAY[NULL]::float8[])
-        FROM _sas.watch_held h WHERE h.watch_id = t.id AND h.node_id = n.node_id;
-        PERFORM _sas.give_back(n.node_id, ARRAY[t.id]);
-        PERFORM _sas.end_node(n, 'a function did not end in time');
-    END LOOP;
-EXCEPTION WHEN OTHERS THEN
-    PERFORM _sas.raise_alert('stuck', 'watches stuck',
-                             format('could not give up a function that does not end: %s', SQLERRM));
+    SELECT * INTO n FROM _sas.node x WHERE x.worker_id = $2 AND x.boot = $1
+        AND x.ended_at IS NULL FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    PERFORM FROM _sas.watch_flow f WHERE f.watch_id = $3 FOR NO KEY UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    PERFORM _sas.fail_watches(n.node_id, ARRAY[h.watch_id], ARRAY[h.epoch],
+                              ARRAY[_sas.watch_problem('timeout',
+                                                       'the function did not end in time, and its worker '
+                                                       'was ended', NULL)], ARRAY[NULL]::float8[])
+    FROM _sas.watch_held h WHERE h.watch_id = $3 AND h.node_id = n.node_id;
+    PERFORM _sas.give_back(n.node_id, ARRAY[$3]);
+    PERFORM _sas.end_node(n, 'a function did not end in time');
 END $$;
 
 -- _sas.check_requested(quantity): tasks that somebody asked to be checked. Those that a session holds are

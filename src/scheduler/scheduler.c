@@ -47,6 +47,10 @@ scheduler_fire(SasTick *next)
 	if (!sas_store_begin())
 		return;
 	worked = sas_store_fire_schedules(SAS_SCHEDULER_BATCH, &wake_in_ms);
+	sas_store_commit();
+	/* an error in what follows is not theirs */
+	if (!sas_store_begin())
+		return;
 	sas_store_offer_plans(live, n_live, newest, &offer_in_ms);
 	sas_store_commit();
 	if (offer_in_ms >= 0)

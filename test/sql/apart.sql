@@ -91,6 +91,35 @@ SELECT * FROM t.alerts();
 SELECT t.mend(), t.later('1 h') \g /dev/null
 SELECT worked FROM _sas.purge_tick(100);
 SELECT run_id FROM sas.runs;
+
+-- timers of deadlines
+SELECT t.clean() \g /dev/null
+SELECT count(*) FROM sas.submit_batch('one', array_fill('{}'::jsonb, '{3}'));
+CREATE TRIGGER break BEFORE INSERT ON _sas.message FOR EACH ROW EXECUTE FUNCTION t.break();
+SELECT t.break_run('message', 2), t.later('1 min') \g /dev/null
+SELECT more FROM _sas.set_timers(NULL, NULL, NULL);
+SELECT run_id FROM _sas.message WHERE kind = 'deadline' ORDER BY 1;
+SELECT * FROM t.alerts();
+SELECT t.mend() \g /dev/null
+SELECT more FROM _sas.set_timers(NULL, NULL, NULL);
+SELECT run_id FROM _sas.message WHERE kind = 'deadline' ORDER BY 1;
+DROP TRIGGER break ON _sas.message;
+
+-- what the supervisor checks now and then: a part that raises holds up no other
+SELECT t.clean() \g /dev/null
+CREATE FUNCTION t.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION '% is broken', TG_TABLE_NAME; END $$;
+CREATE TRIGGER break BEFORE DELETE ON _sas.deferred_work FOR EACH ROW EXECUTE FUNCTION t.refuse();
+INSERT INTO _sas.deferred_work VALUES ('queue', 1, _sas.now() - interval '1 s');
+UPDATE _sas.agent_health h SET breaker = 'open', open_until = _sas.now() + interval '1 h' FROM _sas.agent a WHERE a.agent_id = h.agent_id AND a.name = 'inventory';
+SELECT _sas.check_conditions();
+SELECT kind, message FROM t.alerts() ORDER BY kind;
+UPDATE _sas.agent_health SET breaker = 'closed', open_until = NULL;
+SELECT _sas.check_conditions();
+SELECT kind, message FROM t.alerts() ORDER BY kind;
+DROP TRIGGER break ON _sas.deferred_work;
+DROP FUNCTION t.refuse;
+SELECT _sas.check_conditions() \g /dev/null
+SELECT * FROM _sas.deferred_work;
 DROP TRIGGER break ON _sas.step;
 DROP TRIGGER break ON _sas.queue_slot;
 DROP TRIGGER break ON _sas.attempt;

@@ -54,7 +54,7 @@ SELECT t.batch('call', 12);
 \echo with more owners than steps to take, those come first that have waited
 SELECT t.clean() \g /dev/null
 SELECT t.flood('a', 'turn_call', 100), t.flood('b', 'turn_call', 3), t.flood('c', 'turn_call', 3);
-SELECT n, string_agg(t.batch('call', 1), ' ') FROM (SELECT g AS n FROM generate_series(1, 3) g, generate_series(1, 3) OFFSET 0) x GROUP BY n ORDER BY n;
+SELECT n, string_agg(x.b, ' ' ORDER BY x.b) FROM (SELECT g AS n, t.batch('call', 1) AS b FROM generate_series(1, 3) g, generate_series(1, 3) OFFSET 0) x GROUP BY n ORDER BY n;
 \echo priority orders the work of one owner
 SELECT t.clean() \g /dev/null
 SELECT t.flood('a', 'turn_function', 100), t.flood('b', 'turn_function', 100), t.flood('a', 'turn_function', 3, priority => 5);
