@@ -69,15 +69,17 @@ BEGIN
     IF at IS NULL THEN
         RETURN;
     END IF;
-    -- a statement of its own: its snapshot is younger than the marks
-    SELECT array_agg(x.n), array_agg(x.owner), array_agg(x.mark) INTO ns, owners, marks
-    FROM (SELECT u.n, u.owner, u.mark, f.rank,
+    -- A statement of its own: its snapshot is younger than the marks. FILTER, not WHERE: that would go below
+    -- the raise, which concerns owners without a step, too.
+    SELECT array_agg(x.n) FILTER (WHERE x.may_claim), array_agg(x.owner) FILTER (WHERE x.may_claim),
+           array_agg(x.mark) FILTER (WHERE x.may_claim)
+    INTO ns, owners, marks
+    FROM (SELECT u.n, u.owner, u.mark, f.rank IS NOT NULL AND NOT u.owner = ANY (left_out) AS may_claim,
                  _sas.raise_low_water('r', lanes[u.n], u.owner, f.rank) AS raised
           FROM unnest(at, line, begun) AS u (n, owner, mark)
           LEFT JOIN LATERAL (SELECT q.rank FROM _sas.ready q
                              WHERE q.lane = lanes[u.n] AND q.owner = u.owner AND q.rank >= u.mark
-                             ORDER BY q.rank LIMIT 1) f ON true) x
-    WHERE x.rank IS NOT NULL AND NOT x.owner = ANY (left_out);
+                             ORDER BY q.rank LIMIT 1) f ON true) x;
 END $$;
 
 -- _sas.share_lanes(...): shares out quantities[i] steps of lanes[i] among the owners with ready steps there,
