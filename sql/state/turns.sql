@@ -17,7 +17,7 @@ LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_found_owners';
 
 -- _sas.next_owners(lanes, quantities, further): the owners who are next in the line of each lane, as many as
 -- steps are wanted there, with their low-water marks; they go to the end of the line. Before the statement
--- that looks for their steps. further: go on along the lines of the last call.
+-- that looks for their steps. further: go on along the lines of the last call, where more are wanted.
 --   n          the position of the lane
 --   remaining  owners of that line who have not had their turn yet
 CREATE FUNCTION _sas.next_owners(lanes int[], quantities int[], further boolean, OUT n int, OUT owner oid,
@@ -101,6 +101,7 @@ DECLARE
     left_out oid[] := CASE WHEN lanes = '{0}' THEN _sas.unclaimable_owners() ELSE '{}' END;
     unknown int[];
     ready record;
+    wanted int[] := quantities;
     ns int[] := '{}';
     line oid[] := '{}';
     begun timestamptz[] := '{}';
@@ -113,14 +114,15 @@ BEGIN
     END IF;
     -- some of those in line may have no step any more: as many as have one are to have their turn
     LOOP
-        ready := _sas.next_ready_owners(lanes, quantities, further, left_out);
+        ready := _sas.next_ready_owners(lanes, wanted, further, left_out);
         ns := ns || ready.ns;
         line := line || ready.owners;
         begun := begun || ready.marks;
         remaining := ready.remaining <> '{}';
-        EXIT WHEN NOT remaining
-            OR NOT EXISTS (SELECT FROM unnest(ready.remaining) r
-                           WHERE cardinality(array_positions(ns, r)) < quantities[r]);
+        EXIT WHEN NOT remaining;
+        wanted := ARRAY(SELECT quantities[i] - cardinality(array_positions(ns, i))
+                        FROM generate_subscripts(quantities, 1) i);
+        EXIT WHEN NOT EXISTS (SELECT FROM unnest(ready.remaining) r WHERE wanted[r] > 0);
         further := true;
     END LOOP;
     SELECT array_agg(lanes[t.n]) FILTER (WHERE t.share > 0),

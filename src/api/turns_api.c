@@ -89,7 +89,8 @@ sas_api_next_owners(PG_FUNCTION_ARGS)
 	{
 		SasLaneTurns turns = {.left = further ? turns_api_left[i] : -1};
 
-		if (turns.left == 0)
+		/* further: as many as are still wanted */
+		if (turns.left == 0 || (further && DatumGetInt32(quantities[i]) <= 0))
 			continue;
 		sas_wake_lane_next_owners(DatumGetInt32(lanes[i]), Max(1, DatumGetInt32(quantities[i])), &turns);
 		turns_api_left[i] = turns.left;
