@@ -8,7 +8,7 @@ These rows have bounds: when one is not kept, the row is WRONG.
 import json
 import time
 
-from house import LIMIT, Wrong, percentile, status_of
+from house import LIMIT, Wrong, cpu_of, percentile, status_of
 
 # what is asked of a worker that takes in a hundred answers of 8 MB
 MEMORY = 512                    # MiB, resident
@@ -40,7 +40,7 @@ class Budgets:
         self.db.query("""SELECT sas.create_workflow('big', '{"steps": {"get": {"agent": "greedy", "complete_in": "30 min",
             "call": {"path": "/big"}, "output": {"n": "{{input.n}}"}}}}')""")
         pid = self.agent_pid()
-        peak, waits = 0, []
+        peak, waits, used = 0, [], cpu_of(pid)
         first, last = self.submit("big", n)
         begun = time.monotonic()
         while int(self.db.value(f"SELECT count(*) FROM _sas.run WHERE run_id BETWEEN {first} AND {last} AND state <> 'stopped'")) > 0:
@@ -57,7 +57,7 @@ class Budgets:
         attempts = int(self.db.value(f"SELECT count(*) FROM _sas.attempt WHERE run_id BETWEEN {first} AND {last}"))
         if self.agent_pid() != pid or right != n or attempts > 0:
             raise Wrong(f"{right} of {n} runs succeeded, {attempts} attempts were made again")
-        self.row(f"{n} answers of 8 MB, one agent worker", f"{seconds / n:.2f} s each", "", f"{n} of {n}")
+        self.row(f"{n} answers of 8 MB, one agent worker", f"{seconds / n:.2f} s each", "", f"{n} of {n}", f"{(cpu_of(pid) - used) / n:.2f} s of CPU each")
         self.bound("  memory of the worker", peak / 1024, MEMORY, "MiB")
         self.bound("  a call of another agent meanwhile, the slowest", max(waits), ANSWERED, "s", f"median {percentile(waits, 0.5):.2f} s of {len(waits)}")
 

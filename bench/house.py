@@ -55,6 +55,7 @@ worker_rlimit_nofile 4096;
 events {{ worker_connections 2048; }}
 http {{
     access_log off;
+    send_timeout 30m;
     keepalive_requests 1000000000;
     keepalive_timeout 300s;
     client_body_temp_path {folder}/body;
@@ -113,6 +114,12 @@ def free_port():
             except OSError:
                 pass
     give_up("no free port")
+
+
+def cpu_of(pid):
+    """Seconds of processor time."""
+    with open(f"/proc/{pid}/schedstat") as f:
+        return int(f.read().split()[0]) / 1e9
 
 
 def status_of(pid):

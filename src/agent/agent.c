@@ -233,6 +233,7 @@ agent_after_abort(void)
 		e->scan = true;
 	}
 	sas_template_turn_end();
+	sas_transport_reuse_memory(false);
 	agent_n_lanes = 0;
 	agent_open = false;
 	agent_careful = true;
@@ -319,11 +320,17 @@ agent_do_large(void)
 	agent_n_lanes = 0;
 	if (!sas_store_begin())
 		return false;
+	/* statements copy it many times: pages that the system gives anew each time cost more than the copies */
+	sas_transport_reuse_memory(true);
 	sas_agent_outbox_write_large();
 	sas_store_commit();
+	sas_transport_reuse_memory(false);
 	agent_open = agent_careful = false;
 	sas_agent_outbox_written(NULL, 0);
-	return sas_agent_outbox_has_large() || sas_agent_flights_has_large();
+	if (sas_agent_outbox_has_large() || sas_agent_flights_has_large())
+		return true;
+	sas_transport_release_memory();
+	return false;
 }
 
 static int64

@@ -21,6 +21,12 @@
 
 #define ROUNDS_OF_WORK 4
 
+/* Pieces of memory of this size go back to the system when they are freed; the larger number, while they are used again. */
+#define LARGE_PIECE (512 * 1024)
+#define LARGE_PIECE_REUSED (32 * 1024 * 1024)
+#define FREE_AT_END (128 * 1024)
+#define FREE_AT_END_REUSED (256 * 1024 * 1024)
+
 /* A thread inherits the signal mask of the thread that starts it. */
 void
 sas_transport_block_signals(sigset_t *before)
@@ -86,6 +92,25 @@ transport_apply_size(SasTransport *t, int max_calls)
 	}
 }
 
+void
+sas_transport_reuse_memory(bool reuse)
+{
+#ifdef __GLIBC__
+	mallopt(M_MMAP_THRESHOLD, reuse ? LARGE_PIECE_REUSED : LARGE_PIECE);
+	if (reuse)
+		mallopt(M_TRIM_THRESHOLD, FREE_AT_END_REUSED);
+#endif
+}
+
+void
+sas_transport_release_memory(void)
+{
+#ifdef __GLIBC__
+	mallopt(M_TRIM_THRESHOLD, FREE_AT_END);
+	malloc_trim(0);
+#endif
+}
+
 SasTransport *
 sas_transport_open(int max_calls, char *errbuf, size_t errlen)
 {
@@ -95,8 +120,8 @@ sas_transport_open(int max_calls, char *errbuf, size_t errlen)
 
 	sas_transport_block_signals(&before);
 #ifdef __GLIBC__
-	/* what is large goes back to the system when it is freed; without it the threshold grows with what was freed */
-	mallopt(M_MMAP_THRESHOLD, 512 * 1024);
+	/* without it the threshold grows with what was freed */
+	mallopt(M_MMAP_THRESHOLD, LARGE_PIECE);
 #endif
 	if (!global)
 		global = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;

@@ -223,6 +223,14 @@ extern bool sas_transport_is_starved(const SasTransport *t); /* answers wait for
 extern void sas_transport_hold(SasTransport *t, SasTransportShare *share, ptrdiff_t bytes);
 extern bool sas_transport_has_room(const SasTransport *t, const SasTransportShare *share, size_t bytes);
 
+/*
+ * Memory of this process for what is copied often: from now on large pieces
+ * that are freed are used again, not given back to the system; or as before.
+ * release: what is free is given back now.
+ */
+extern void sas_transport_reuse_memory(bool reuse);
+extern void sas_transport_release_memory(void);
+
 /* calls beyond a smaller limit continue; only new ones are refused */
 extern void sas_transport_resize(SasTransport *t, int max_calls);
 
