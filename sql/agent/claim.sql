@@ -105,8 +105,11 @@ BEGIN
                                     THEN (SELECT s.started FROM _sas.step s WHERE s.run_id = c.run_id
                                           AND s.step_no = c.step_no AND s.element = c.element
                                           AND s.asks IS NOT NULL) END AS started OFFSET 0) k
-    CROSS JOIN LATERAL (SELECT (SELECT h.root FROM _sas.root_of(r, w, c.element) h) || CASE
-                        WHEN k.started IS NULL THEN '{}'
+    CROSS JOIN LATERAL (SELECT (SELECT h.root
+                                FROM _sas.root_of(r.run_id, r.version_id, r.trace, r.key, r.input, r.labels,
+                                                  r.created_at, r.deadline, r.schedule, r.scheduled_at, w,
+                                                  c.element) h)
+                        || CASE WHEN k.started IS NULL THEN '{}'
                         ELSE jsonb_build_object('started', k.started) END AS root,
                                CASE WHEN k.started IS NULL THEN w.request
                                    ELSE w.shape #> '{poll,call}' END AS request OFFSET 0) x

@@ -66,35 +66,39 @@ LANGUAGE sql STABLE AS $$
         r.schedule, r.scheduled_at)
 $$;
 
--- _sas.root_of(run, step, element): the root that the paths of a step, or of its undo, start from. A set of
--- one row, as _sas.steps_of.
+-- _sas.root_of(columns of the run, step, element): the root that the paths of a step, or of its undo, start
+-- from. A set of one row, as _sas.steps_of. It is given columns, not the row of the run: that would be put
+-- together for each element of a map, with its whole input.
 -- An element of a map does not carry along what the map goes over: a list of many would be copied as often.
-CREATE FUNCTION _sas.root_of(r _sas.run, w _sas.workflow_step, element int) RETURNS TABLE (root jsonb)
+CREATE FUNCTION _sas.root_of(for_run bigint, for_version int, trace uuid, run_key text, run_input jsonb,
+                             labels jsonb, created_at timestamptz, deadline timestamptz, schedule text,
+                             scheduled_at timestamptz, w _sas.workflow_step, element int)
+RETURNS TABLE (root jsonb)
 LANGUAGE sql STABLE AS $$
     SELECT _sas.root(
         -- the input of an included workflow may be of any type
         CASE WHEN w.scope_no IS NOT NULL
-            THEN (SELECT o.output FROM _sas.step o WHERE o.run_id = r.run_id AND o.step_no = w.scope_no
-                  AND o.element = 0) ELSE r.input END,
-        CASE WHEN NOT w.enters OR element > 0 THEN w.input_reads END,
+            THEN (SELECT o.output FROM _sas.step o WHERE o.run_id = for_run AND o.step_no = w.scope_no
+                  AND o.element = 0) ELSE run_input END,
+        CASE WHEN NOT w.enters OR $12 > 0 THEN w.input_reads END,
         coalesce((SELECT CASE WHEN w.undo THEN k.undo_key ELSE k.key END FROM _sas.override k
-                  WHERE k.run_id = r.run_id AND k.step_no = w.step_no AND k.element = $3),
-                 _sas.step_key(r.trace, w.name, element, w.undo)),
-        r.run_id, r.key, r.labels, r.created_at, r.deadline,
-        CASE WHEN w.enters AND element = 0 AND NOT w.undo AND w.enter_reads <> '{}'
-             THEN (SELECT x.steps FROM _sas.steps_of(r.run_id, r.version_id, r.trace, w.reads
-                                                     || w.enter_reads, w.step_no, element) x)
+                  WHERE k.run_id = for_run AND k.step_no = w.step_no AND k.element = $12),
+                 _sas.step_key(trace, w.name, $12, w.undo)),
+        for_run, run_key, $6, $7, $8,
+        CASE WHEN w.enters AND $12 = 0 AND NOT w.undo AND w.enter_reads <> '{}'
+             THEN (SELECT x.steps FROM _sas.steps_of(for_run, for_version, trace, w.reads || w.enter_reads,
+                                                     w.step_no, $12) x)
              WHEN w.reads = '{}' THEN '{}'::jsonb
-                 ELSE (SELECT x.steps FROM _sas.steps_of(r.run_id, r.version_id, r.trace, w.reads, w.step_no,
-                                                         element) x) END,
-        r.schedule, r.scheduled_at)
-        || CASE WHEN element > 0
+             ELSE (SELECT x.steps FROM _sas.steps_of(for_run, for_version, trace, w.reads, w.step_no, $12) x)
+             END,
+        $9, $10)
+        || CASE WHEN $12 > 0
                 THEN (SELECT jsonb_build_object(
-                          'index', element - 1,
-                          'item', (SELECT i.item FROM _sas.item i WHERE i.run_id = r.run_id
-                                   AND i.step_no = f.no AND i.element = $3),
-                          'last', (SELECT s.output FROM _sas.step s WHERE s.run_id = r.run_id
-                                   AND s.step_no = f.no AND s.element = $3 - 1 AND $3 > 1))
+                          'index', $12 - 1,
+                          'item', (SELECT i.item FROM _sas.item i WHERE i.run_id = for_run
+                                   AND i.step_no = f.no AND i.element = $12),
+                          'last', (SELECT s.output FROM _sas.step s WHERE s.run_id = for_run
+                                   AND s.step_no = f.no AND s.element = $12 - 1 AND $12 > 1))
                       FROM (SELECT coalesce((w.shape ->> 'stands_in')::int, w.step_no) AS no OFFSET 0) f)
                 ELSE '{}' END
 $$;
@@ -103,7 +107,9 @@ $$;
 CREATE FUNCTION _sas.context(r _sas.run, w _sas.workflow_step, element int) RETURNS jsonb
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN (SELECT x.root FROM _sas.root_of(r, w, element) x);
+    RETURN (SELECT x.root FROM _sas.root_of(r.run_id, r.version_id, r.trace, r.key, r.input, r.labels,
+                                            r.created_at, r.deadline, r.schedule, r.scheduled_at, w,
+                                            element) x);
 END $$;
 
 -- _sas.shown_name(name): the name under which a step is shown: the open end of an include is told as the

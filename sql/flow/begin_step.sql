@@ -167,9 +167,11 @@ BEGIN
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no
         AND w.undo = (coalesce(s.state, '') = 'compensating')
     CROSS JOIN LATERAL (SELECT CASE WHEN NOT w.undo
-                        AND r.state <> 'paused' THEN (SELECT h.root
-                                                      FROM _sas.root_of(r, w,
-                        u.element) h) END AS root OFFSET 0) x
+                        AND r.state <> 'paused'
+                        THEN (SELECT h.root
+                              FROM _sas.root_of(r.run_id, r.version_id, r.trace, r.key, r.input, r.labels,
+                                                r.created_at, r.deadline, r.schedule, r.scheduled_at, w,
+                                                u.element) h) END AS root OFFSET 0) x
     WHERE CASE WHEN w.undo THEN r.state = 'compensating' ELSE r.abandon_as IS NULL
         AND r.state IN ('pending', 'running', 'paused') AND coalesce(s.state, 'ready') = 'ready' END;
 

@@ -106,9 +106,12 @@ LANGUAGE sql STABLE AS $$
     JOIN _sas.workflow_version v ON v.version_id = c.version_id
     JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
     CROSS JOIN LATERAL (SELECT CASE WHEN v.finalize_no = c.step_no THEN _sas.run_context(r, w.name, NULL)
-                                    WHEN w.input IS NOT NULL
-                                        THEN (SELECT h.root FROM _sas.root_of(r, w,
-                                                    c.element) h) END AS root OFFSET 0) x
+                               WHEN w.input IS NOT NULL
+                               THEN (SELECT h.root
+                                     FROM _sas.root_of(r.run_id, r.version_id, r.trace, r.key, r.input,
+                                                       r.labels, r.created_at, r.deadline, r.schedule,
+                                                       r.scheduled_at, w, c.element) h) END AS root
+                        OFFSET 0) x
     LEFT JOIN LATERAL _sas.render(w.input, x.root) body ON w.input IS NOT NULL
     LEFT JOIN LATERAL (SELECT d.input FROM _sas.override d WHERE d.run_id = c.run_id AND d.step_no = c.step_no
                        AND d.element = c.element AND NOT c.undo OFFSET 0) e ON true

@@ -19,6 +19,7 @@
  */
 #include "postgres.h"
 
+#include "access/detoast.h"
 #include "access/htup_details.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
@@ -135,6 +136,44 @@ sas_api_template_render_request(PG_FUNCTION_ARGS)
 	return template_api_result_or_problem(fcinfo, good, JsonbPGetDatum(result), &problem);
 }
 
+/* What a call site keeps of the last input that is stored out of line. */
+typedef struct TemplateApiInput
+{
+	struct varatt_external pointer;
+	Jsonb	   *value;
+} TemplateApiInput;
+
+/*
+ * An argument that may be large. The steps of a batch often belong to one run, such as the elements of a
+ * map: its input is read and unpacked once in a query, not once per step.
+ */
+static Jsonb *
+template_api_input(FunctionCallInfo fcinfo, int n)
+{
+	struct varlena *raw = (struct varlena *) PG_GETARG_POINTER(n);
+	TemplateApiInput *kept = fcinfo->flinfo->fn_extra;
+	struct varatt_external pointer;
+	MemoryContext caller;
+
+	if (!VARATT_IS_EXTERNAL_ONDISK(raw))
+		return PG_GETARG_JSONB_P(n);
+	/* in rows it is not aligned */
+	VARATT_EXTERNAL_GET_POINTER(pointer, raw);
+	if (kept != NULL && memcmp(&kept->pointer, &pointer, sizeof(pointer)) == 0)
+		return kept->value;
+	caller = MemoryContextSwitchTo(fcinfo->flinfo->fn_mcxt);
+	if (kept == NULL)
+		kept = palloc(sizeof(TemplateApiInput));
+	else
+		pfree(kept->value);
+	fcinfo->flinfo->fn_extra = NULL;	/* until it is whole */
+	kept->value = PG_GETARG_JSONB_P(n);
+	kept->pointer = pointer;
+	fcinfo->flinfo->fn_extra = kept;
+	MemoryContextSwitchTo(caller);
+	return kept->value;
+}
+
 /* _sas.root(input, reads, key, run_id, run_key, labels, created_at, deadline, steps, schedule, scheduled_at) */
 Datum
 sas_api_template_root(PG_FUNCTION_ARGS)
@@ -145,7 +184,7 @@ sas_api_template_root(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("run_id, created_at and deadline must not be null")));
-	of.input = PG_ARGISNULL(0) ? NULL : PG_GETARG_JSONB_P(0);
+	of.input = PG_ARGISNULL(0) ? NULL : template_api_input(fcinfo, 0);
 	of.reads = -1;
 	if (!PG_ARGISNULL(1))
 	{
