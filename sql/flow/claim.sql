@@ -97,6 +97,8 @@ BEGIN
         array_agg(c.element)
     FROM unnest(claimed) c
     RETURNING lease.lease_id INTO lease_id;
+    -- one that is to run alone was taken alone, and what is behind it was locked: others have passed that by
+    PERFORM _sas.wake(lanes, false, false, '{}') FROM unnest(claimed) c WHERE c.alone AND c.lane <= 0 LIMIT 1;
     n := _sas.take_steps(claimed, claim_ready.lease_id, now);
     n := _sas.start_runs(taken.begun);
     IF taken.shared IS NOT NULL THEN

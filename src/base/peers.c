@@ -131,6 +131,12 @@ sas_base_peers_wait_for_owner(bool waits)
 		peers_methods->wait_for_owner(waits);
 }
 
+bool
+sas_base_peers_waits_for_owner(void)
+{
+	return peers_methods ? peers_methods->waits_for_owner() : false;
+}
+
 int
 sas_base_peers_other_owners(Oid *owners, int max)
 {

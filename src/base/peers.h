@@ -85,6 +85,7 @@ extern SasInterrupted sas_base_peers_interrupted(int64 task);
 extern bool sas_base_peers_enter_owner(Oid owner, int64 most);
 extern void sas_base_peers_leave_owner(void);
 extern void sas_base_peers_wait_for_owner(bool waits);
+extern bool sas_base_peers_waits_for_owner(void);
 extern int	sas_base_peers_other_owners(Oid *owners, int max);
 
 /*
@@ -126,6 +127,7 @@ typedef struct SasPeersMethods
 	bool		(*enter_owner) (Oid owner, int64 most);
 	void		(*leave_owner) (void);
 	void		(*wait_for_owner) (bool waits);
+	bool		(*waits_for_owner) (void);
 	int			(*other_owners) (Oid *owners, int max);
 	void		(*set_unwritten) (bool unwritten);
 	int			(*unwritten) (int64 *ids, int max);

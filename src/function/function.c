@@ -87,7 +87,8 @@ function_claim(void)
 		sas_work_late_look(SAS_LATE_STEP, 0, sas_wake_lane_count, wake_count, DT_NOEND);
 	claimed = sas_store_claim_functions(context, sas_function_batch_size(), sas_function_batch_is_short());
 	function_wake_count = wake_count;
-	function_found_none = claimed == NIL;
+	/* what it leaves since its owner has as many workers as may is left behind */
+	function_found_none = claimed == NIL && !sas_base_peers_waits_for_owner();
 	sas_function_batch_claimed(list_length(claimed));
 	if (claimed == NIL)
 	{

@@ -208,6 +208,12 @@ slot_peers_wait_for_owner(bool waits)
 	pg_memory_barrier();
 }
 
+static bool
+slot_peers_waits_for_owner(void)
+{
+	return sas_worker_my_slot != NULL && sas_worker_my_slot->waits_for_owner;
+}
+
 static int
 slot_peers_other_owners(Oid *owners, int max)
 {
@@ -315,6 +321,7 @@ const SasPeersMethods sas_worker_peers = {
 	.enter_owner = slot_peers_enter_owner,
 	.leave_owner = slot_peers_leave_owner,
 	.wait_for_owner = slot_peers_wait_for_owner,
+	.waits_for_owner = slot_peers_waits_for_owner,
 	.other_owners = slot_peers_other_owners,
 	.set_unwritten = slot_peers_set_unwritten,
 	.unwritten = slot_peers_unwritten,
