@@ -2,8 +2,8 @@
 --
 -- The claim that workers of all kinds make: ready rows go, a lease comes, the steps say running.
 
--- _sas.take_ready(lanes, quantities, urgent): takes up to quantities[i] steps of lanes[i] out of the queue,
--- of each owner in turn. urgent: see _sas.urgent_shares.
+-- _sas.take_from_lanes(lanes, quantities, urgent): takes up to quantities[i] steps of lanes[i] out of the
+-- queue, of each owner in turn. urgent: see _sas.urgent_shares.
 --
 -- What was found beside a crash is claimed by itself: a function that is to run
 -- alone ends the batch before it. This is seen to in the statement that takes the
@@ -13,7 +13,7 @@
 --           step
 --   shared  as in _sas.share_lanes
 -- Never waits for a lock. Writes: ready.
-CREATE FUNCTION _sas.take_ready(lanes int[], quantities int[], urgent boolean,
+CREATE FUNCTION _sas.take_from_lanes(lanes int[], quantities int[], urgent boolean,
                                 OUT claimed _sas.claimed[], OUT begun bigint[], OUT late boolean,
                                 OUT plain boolean, OUT shared int[])
 LANGUAGE plpgsql AS $$
@@ -70,7 +70,7 @@ END $$;
 -- _sas.claim_ready(...): takes up to quantities[i] steps of lanes[i], and says who works on them.
 -- Returns what was claimed; the rows of _sas.step say running (an undo says
 -- compensating) with a fresh request_id and complete_by. The lease names the worker.
--- plain: as in _sas.take_ready.
+-- plain: as in _sas.take_from_lanes.
 -- Caller: nothing; never waits for a lock. Writes: ready, lease, step, run. Next: the work, then
 -- _sas.write_replies.
 CREATE FUNCTION _sas.claim_ready(lanes int[], quantities int[], boot bigint, worker_id bigint,
@@ -79,7 +79,7 @@ CREATE FUNCTION _sas.claim_ready(lanes int[], quantities int[], boot bigint, wor
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := _sas.now();
-    taken record := _sas.take_ready(lanes, quantities, urgent);
+    taken record := _sas.take_from_lanes(lanes, quantities, urgent);
     n int;
 BEGIN
     claimed := taken.claimed;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * batch_size.c: how many steps a function worker claims at a time, and which
- * functions run alone.
+ * batch_size.c: how many steps a function worker claims at a time, which
+ * functions run alone, and how many workers an owner may have.
  *
  * Each process learns this for itself.
  */
@@ -9,6 +9,8 @@
 
 #include "common/hashfn.h"
 #include "function/batch_size.h"
+#include "limits/shares.h"
+#include "store/store.h"
 
 /* A batch grows as long as its transaction takes no longer than this: what is urgent waits for one that is on its way, and for the next. */
 #define SAS_BATCH_US 12000
@@ -85,4 +87,25 @@ bool
 sas_function_was_fast(const char *function)
 {
 	return *batch_size_fast_flag(function);
+}
+
+int64
+sas_function_workers_of(Oid owner)
+{
+	static struct
+	{
+		Oid			owner;
+		int64		generation;
+		int64		most;
+	}			known[16];
+	int64		generation = sas_limits_share_generation();
+	int			i = owner % lengthof(known);
+
+	if (known[i].owner != owner || known[i].generation != generation)
+	{
+		known[i].most = sas_store_function_workers(owner);
+		known[i].owner = owner;
+		known[i].generation = generation;
+	}
+	return known[i].most;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * batch_size.h: how many steps a function worker claims at a time, and which
- * functions run alone.
+ * batch_size.h: how many steps a function worker claims at a time, which
+ * functions run alone, and how many workers an owner may have.
  */
 #ifndef SAS_FUNCTION_BATCH_SIZE_H
 #define SAS_FUNCTION_BATCH_SIZE_H
@@ -27,5 +27,8 @@ extern bool sas_function_is_slow(int64 spent_us);
 /* note_time: the function took spent_us. was_fast: has it run here, and was it fast when it ran last? */
 extern void sas_function_note_time(const char *function, int64 spent_us);
 extern bool sas_function_was_fast(const char *function);
+
+/* How many workers may call functions of that owner at a time; read again when a limit has changed. In a transaction. */
+extern int64 sas_function_workers_of(Oid owner);
 
 #endif							/* SAS_FUNCTION_BATCH_SIZE_H */

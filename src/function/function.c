@@ -39,7 +39,6 @@
 #include "function/planned.h"
 #include "function/repeat.h"
 #include "function/work.h"
-#include "limits/shares.h"
 #include "metrics/metrics.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
@@ -226,28 +225,6 @@ function_call(SasFunctionWork *w, bool in_company)
 	return sas_function_is_slow(sas_base_clock_monotonic_us() - begun);
 }
 
-/* How many workers may call functions of that owner at a time; read again when a limit has changed. */
-static int64
-function_workers_of(Oid owner)
-{
-	static struct
-	{
-		Oid			owner;
-		int64		generation;
-		int64		most;
-	}			known[16];
-	int64		generation = sas_limits_share_generation();
-	int			i = owner % lengthof(known);
-
-	if (known[i].owner != owner || known[i].generation != generation)
-	{
-		known[i].most = sas_store_function_workers(owner);
-		known[i].owner = owner;
-		known[i].generation = generation;
-	}
-	return known[i].most;
-}
-
 /* After the commit: what the group's steps came to. */
 static void
 function_settle_group(void)
@@ -318,7 +295,7 @@ function_call_group(void)
 	bool		was_slow = false;
 	int			called = 0;
 	Oid			owner = function_group[0]->step->owner;
-	bool		may_call = sas_base_peers_enter_owner(owner, function_workers_of(owner));
+	bool		may_call = sas_base_peers_enter_owner(owner, sas_function_workers_of(owner));
 
 	for (int i = 0; i < function_n_group; i++)
 	{
