@@ -71,8 +71,34 @@ SELECT count(*) FROM pg_stats WHERE schemaname = '_sas';
 \echo nor can it name the table
 SELECT key FROM _sas.run;
 RESET ROLE;
+\echo a view over it, also that of a superuser, shows who asks its own runs; without a level none
+CREATE ROLE stranger; GRANT USAGE ON SCHEMA leak TO few, guard, stranger;
+CREATE VIEW leak.of_superuser AS SELECT * FROM sas.runs;
+SET ROLE looker;
+CREATE VIEW leak.of_looker AS SELECT * FROM sas.runs;
+RESET ROLE;
+GRANT SELECT ON leak.of_superuser, leak.of_looker TO looker, few, guard, stranger;
+SET ROLE few;
+SELECT (SELECT array_agg(DISTINCT submitted_by) FROM leak.of_superuser) AS of_superuser, (SELECT array_agg(DISTINCT submitted_by) FROM leak.of_looker) AS of_looker;
+SET ROLE stranger;
+SELECT count(*) FROM leak.of_superuser;
+SELECT count(*) FROM leak.of_looker;
+RESET ROLE;
+\echo a plan that one role made shows another role its own
+SET plan_cache_mode = force_generic_plan;
+PREPARE look AS SELECT count(*), count(input) AS inputs, count(DISTINCT submitted_by) AS roles FROM sas.runs;
+SET ROLE guard;
+EXECUTE look;
+SET ROLE few;
+EXECUTE look;
+SET ROLE stranger;
+EXECUTE look;
+RESET ROLE;
+DEALLOCATE look;
+RESET plan_cache_mode;
 SET client_min_messages = warning;
 DROP SCHEMA leak CASCADE;
+DROP OWNED BY stranger; DROP ROLE stranger;
 RESET client_min_messages;
 DROP FUNCTION t.look_plan;
 DROP OWNED BY looker, few, guard;
