@@ -281,17 +281,20 @@ COMMENT ON FUNCTION sas.revoke_usage IS 'Takes a level from a role, or all level
                                         'gives, it keeps.';
 
 -- _sas.forget_grants(): after DROP OWNED no grant stands of a role that has no right left in schema sas: the
--- rights of levels are gone, and so are the rows.
+-- rights of levels are gone, and so are the rows. One statement: a role that is granted something meanwhile
+-- has both the right and the row, or neither.
 CREATE FUNCTION _sas.forget_grants() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    tied oid[] := ARRAY(SELECT x.grantee FROM pg_namespace n
-                        CROSS JOIN LATERAL aclexplode(coalesce(n.nspacl, acldefault('n', n.nspowner))) x
-                        WHERE n.nspname = 'sas');
 BEGIN
-    DELETE FROM _sas.level_grant g WHERE NOT g.role = ANY (tied);
-    DELETE FROM _sas.agent_grant g WHERE NOT g.role = ANY (tied);
-    DELETE FROM _sas.workflow_grant g WHERE NOT g.role = ANY (tied);
+    WITH tied AS MATERIALIZED (
+        SELECT x.grantee FROM pg_namespace n
+        CROSS JOIN LATERAL aclexplode(coalesce(n.nspacl, acldefault('n', n.nspowner))) x
+        WHERE n.nspname = 'sas'),
+    levels AS (
+        DELETE FROM _sas.level_grant g WHERE g.role::oid NOT IN (SELECT t.grantee FROM tied t)),
+    agents AS (
+        DELETE FROM _sas.agent_grant g WHERE g.role::oid NOT IN (SELECT t.grantee FROM tied t))
+    DELETE FROM _sas.workflow_grant g WHERE g.role::oid NOT IN (SELECT t.grantee FROM tied t);
 END $$;
 
 CREATE EVENT TRIGGER sas_forget_grants ON ddl_command_end WHEN TAG IN ('DROP OWNED')
