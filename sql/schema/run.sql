@@ -44,7 +44,8 @@ CREATE TABLE _sas.run (
 ) WITH (fillfactor = 70);
 CREATE INDEX run_child ON _sas.run (parent_run_id, parent_step_no, parent_element)
     WHERE parent_run_id IS NOT NULL;
-CREATE INDEX run_by_key ON _sas.run (key) WHERE key IS NOT NULL;
+-- A hash: whoever may ask for one key may learn that it is there, but cannot narrow others down by ranges.
+CREATE INDEX run_by_key ON _sas.run USING hash (key) WHERE key IS NOT NULL;
 CREATE INDEX run_hook ON _sas.run (hook_of) WHERE hook_of IS NOT NULL;
 CREATE INDEX run_own_version ON _sas.run (version_id) WHERE own_version;
 COMMENT ON TABLE _sas.run IS 'Runs. abandon_as is set once a run cannot go on: compensate, cancel or fail. '

@@ -26,15 +26,15 @@ sub said
 	return @all[ -2, -1 ];
 }
 
-# 100 calls that are held: so many are on their way at once
+# 100 calls that are held, to four agents: one leaves a quarter of the slots to others. So many are on their way at once
 sub hold_calls
 {
 	my ($expected, $name) = @_;
 	$service->script(call => [ { gate => 1 } ]);
 	my $before = $service->requests('call');
-	sql(q{SELECT count(*) FROM sas.submit_batch('call', array_fill('{}'::jsonb, ARRAY[100]))});
+	sql(q{SELECT count(*) FROM unnest('{call,call_2,call_3,call_4}'::text[]) w, sas.submit_batch(w, array_fill('{}'::jsonb, ARRAY[25]))});
 	$service->wait_for_requests('call', $before + $expected);
-	ok(wait_for($node, 'SELECT in_flight FROM sas.agents', $expected), $name);
+	ok(wait_for($node, 'SELECT sum(in_flight) FROM sas.agents', $expected), $name);
 	return;
 }
 
@@ -52,8 +52,11 @@ sub let_calls_end
 $node->append_conf('postgresql.conf', "max_files_per_process = 64\nsas.agent_slots = 150\nsas.watch_slots = 100\n");
 $node->start;
 create_extension($node);
-make_agent($node, 'remote', $service, max_in_flight => 1000, request_timeout => '10 min');
-define($node, 'call', { steps => { it => { agent => 'remote', call => { path => '/call' } } }, recovery => { initial => '10 ms' } });
+foreach my $n ('', '_2', '_3', '_4')
+{
+	make_agent($node, "remote$n", $service, max_in_flight => 1000, request_timeout => '10 min');
+	define($node, "call$n", { steps => { it => { agent => "remote$n", call => { path => '/call' } } }, recovery => { initial => '10 ms' } });
+}
 hold_calls(100, 'with few files per process all calls are on their way at once');
 let_calls_end('and end');
 $node->stop;
