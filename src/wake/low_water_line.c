@@ -9,6 +9,7 @@
 #include "miscadmin.h"
 
 #include "base/clock.h"
+#include "base/settings.h"
 #include "wake/low_water_shmem.h"
 
 bool
@@ -184,6 +185,8 @@ sas_wake_lane_next_owners(int lane, int most, SasLaneTurns *turns)
 	bool		first = turns->left < 0;
 	SasLowWater *f;
 
+	/* no line is longer */
+	most = Min(most, sas_base_max_low_water_marks);
 	sas_wake_low_water_room_for_scans(most);
 	turns->n = 0;
 	turns->owners = palloc(sizeof(Oid) * (most + sas_wake_low_water_n_notes));

@@ -209,9 +209,8 @@ foreach my $kill (0 .. 19)
 }
 # a step that was being called by two workers that died is parked
 ok(wait_until(sub {
-			patiently(q{SELECT count(*) FROM sas.runs r WHERE workflow = 'books' AND state = 'paused'
-				AND EXISTS (SELECT FROM sas.steps s WHERE s.run_id = r.run_id AND s.error ->> 'type' = 'urn:sas:worker-lost')
-				AND sas.resume(r.run_id) IS NOT NULL});
+			patiently(q{SELECT count(*) FROM sas.resume_runs(ARRAY(SELECT r.run_id FROM sas.runs r WHERE workflow = 'books' AND state = 'paused'
+				AND EXISTS (SELECT FROM sas.steps s WHERE s.run_id = r.run_id AND s.error ->> 'type' = 'urn:sas:worker-lost')))});
 			return patiently(q{SELECT count(*) FROM sas.runs WHERE workflow = 'books' AND state <> 'stopped'}) == 0;
 		}), 'whoever is killed, every run ends; what was parked, once it is resumed');
 is(sql(q{SELECT string_agg(DISTINCT result, ' ') FROM sas.runs WHERE workflow = 'books'}), 'success', 'well');
