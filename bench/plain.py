@@ -35,17 +35,27 @@ UPDATE history SET state = 'done', output = input, finished_at = now() WHERE job
 class Plain:
     """Rows of bench/run."""
 
-    def pgbench(self, database, script, clients, *how):
-        """Transactions per second and their number."""
-        path = f"{self.work}/script.sql"
+    def start_pgbench(self, database, script, clients, *how):
+        self.scripts = getattr(self, "scripts", 0) + 1
+        path = f"{self.work}/script_{self.scripts}.sql"
         with open(path, "w") as f:
             f.write(script)
-        done = self.tool("pgbench", "-h", self.sockets, "-p", str(self.port), "-U", "postgres", "-n", "-M", "prepared", "-f", path,
-                         "-c", str(clients), "-j", str(min(clients, 2)), *how, database)
-        tps = re.search(r"tps = ([0-9.]+)", done.stdout)
-        if done.returncode or not tps:
-            raise Wrong("pgbench: " + done.stderr[-200:])
-        return float(tps[1]), int(re.search(r"actually processed: (\d+)", done.stdout)[1])
+        return subprocess.Popen([f"{self.bindir}/pgbench", "-h", self.sockets, "-p", str(self.port), "-U", "postgres", "-n", "-M", "prepared", "-f", path,
+                                 "-c", str(clients), "-j", str(min(clients, 2)), *how, database],
+                                cwd=self.work, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **self.as_server)
+
+    @staticmethod
+    def end_pgbench(process):
+        """Transactions per second and their number."""
+        told, problems = process.communicate()
+        tps = re.search(r"tps = ([0-9.]+)", told)
+        if process.returncode or not tps:
+            raise Wrong("pgbench: " + problems[-200:])
+        return float(tps[1]), int(re.search(r"actually processed: (\d+)", told)[1])
+
+    def pgbench(self, database, script, clients, *how):
+        """The same, of one that has the time to end."""
+        return self.end_pgbench(self.start_pgbench(database, script, clients, *how))
 
     def limits(self):
         seconds = str(self.size("pgbench"))

@@ -5,6 +5,7 @@
 //   graphile.mjs workers N    24 jobs at once, a connection each
 //   graphile.mjs local N      the same with a local queue and completion in batches
 //   graphile.mjs latency N    N jobs, one by one: add_job begun, and committed -> task started
+//   graphile.mjs trickle      jobs that others add, until its input ends
 
 import { Logger, makeWorkerUtils, run } from "graphile-worker";
 import { pool, quiet, seconds, tally, tell } from "./peer.mjs";
@@ -42,6 +43,13 @@ if (mode === "latency") {
   await done.all;
   await runner.stop();
   tell({ done: done.done, sum: done.sum, ms: sent.map((t, i) => started.get(i) - t).slice(1) });
+} else if (mode === "trickle") {
+  const runner = await begin();
+  tell({ ready: true });
+  process.stdin.resume();
+  await new Promise((r) => process.stdin.on("end", r));
+  await runner.stop();
+  tell({ done: done.done });
 } else {
   const specs = "SELECT array_agg(('echo', json_build_object('n', g), NULL, NULL, NULL, NULL, NULL, NULL)::graphile_worker.job_spec) FROM generate_series($1::int, $2::int) g";
   for (let from = 1; from <= n; from += 1000) await pgPool.query(`SELECT count(*) FROM graphile_worker.add_jobs((${specs}))`, [from, Math.min(n, from + 999)]);
