@@ -9,6 +9,7 @@ use strict;
 use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
+use JSON::PP ();
 use SasTest;
 use SasService;
 use SasSession;
@@ -25,11 +26,15 @@ $service->script(fail => [ { status => 400 } ], poor => [ { status => 503 } ]);
 $sql->(q{
 	CREATE FUNCTION echo(input jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT input';
 	CREATE FUNCTION said(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT '{}'::jsonb $$;
+	CREATE FUNCTION unchanged(c jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT NULL::jsonb $$;
 	CREATE FUNCTION turn(turn jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT to_jsonb(coalesce((turn ->> 'cursor')::int, 0) + 1) $$;
 	CREATE TABLE item (id bigint GENERATED ALWAYS AS IDENTITY, item jsonb NOT NULL);
 	CREATE FUNCTION planned(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT '{"steps": {"x": {"function": "public.echo"}}}'::jsonb $$;
 	SELECT sas.create_agent('outside', kind => 'external');
+	SELECT sas.create_agent('away', base_url => 'http://127.0.0.1:1');
+	SELECT sas.alter_agent('away', enabled => false);
 	SELECT sas.create_queue('narrow', 2);
+	SELECT sas.create_queue('wide', 2);
 	SELECT sas.create_watcher('turn', '{"function": "public.turn", "every": "50 ms"}');
 	SELECT sas.create_watcher('items', '{"agent": "outside", "external": {}, "items": {"table": "public.item"}}');
 	SELECT count(*) FROM (VALUES ('turn'), ('items')) v (n), sas.watch(n, 'old')});
@@ -57,6 +62,18 @@ define($node, 'waits', { steps => { x => { wait => { signal => 'go' } }, y => { 
 
 # -- a row of each kind that stays ------------------------------------------------------------
 
+define($node, 'parked', { %recovery, on_failure => 'pause', steps => { x => { agent => 'remote', call => { path => '/fail' } } } });
+define($node, 'staged', { steps => { x => { agent => 'away', call => { path => '/quick' } } } });
+define($node, 'single', { singleton => JSON::PP::true, steps => { x => { wait => { signal => 'go' } } } });
+define($node, 'placed', { steps => { x => { agent => 'outside', task => {}, queue => 'wide' } } });
+define($node, 'held', { steps => { x => { agent => 'outside', task => {}, complete_in => '1 day' } } });
+define($node, 'base', { steps => { x => { wait => { signal => 'go' } } } });
+define($node, 'told', { steps => { x => { wait => { signal => 'go' } }, y => { agent => 'remote', call => { path => '/quick', body => '{{steps.x.token}}' } } } });
+define($node, 'more', { steps => { x => { wait => { signal => 'go' } } } });
+define($node, 'many_undone', { %recovery, steps => {
+		done => { agent => 'remote', call => { path => '/quick' }, each => '{{input.ids}}', undo => { agent => 'outside', task => {} } },
+		bad => { agent => 'remote', call => { path => '/fail' }, after => ['done'] } } });
+
 $sql->(q{
 	SELECT run_id FROM sas.submit('waits');
 	SELECT run_id FROM sas.submit('task');
@@ -68,8 +85,36 @@ $sql->(q{
 	SELECT sas.schedule('each', 'every 1 s', 'child');
 	INSERT INTO _sas.answer (run_id, step_no, element, request_id, verdict, attempt, in_doubt, arrived_at) VALUES (0, 1, 0, gen_random_uuid(), 'done', 1, false, now());
 	SELECT count(*) FROM sas.signal(1, 'later')});
+$sql->(q{
+	CREATE ROLE somebody;
+	SELECT sas.grant_usage('somebody', 'user');
+	SELECT sas.grant_usage('somebody', 'worker', 'outside');
+	SELECT sas.grant_workflow('child', 'somebody');
+	SELECT sas.set_limit('somebody', 'children', 10);
+	SELECT sas.set_secret('word', 'said');
+	SELECT sas.set_alert_hook('public.said(jsonb)');
+	SELECT sas.create_middleware('around', 'call', before => 'public.unchanged(jsonb)', workflow => 'staged');
+	SELECT sas.subscribe('more', 'base');
+	SELECT run_id FROM sas.submit('parked');
+	SELECT run_id FROM sas.submit('single');
+	SELECT run_id FROM sas.submit('placed');
+	SELECT run_id FROM sas.submit('staged');
+	SELECT run_id FROM sas.submit('told');
+	SELECT run_id FROM sas.submit('base');
+	SELECT run_id FROM sas.submit('many_undone', jsonb_build_object('ids', ARRAY(SELECT generate_series(1, 60))));
+	SELECT run_id FROM sas.submit('child', after_run => (SELECT max(run_id) FROM sas.runs WHERE workflow = 'base'));
+	SELECT sas.pause_workflow('more');
+	SELECT run_id FROM sas.submit('more');
+	SELECT sas.watch('turn', 'ended');
+	SELECT sas.unwatch('turn', '{ended}')});
+ok(wait_for($node, q{SELECT state FROM sas.runs WHERE workflow = 'parked'}, 'paused'), 'a run is paused');
+$sql->(q{SELECT sas.retry(run_id, 'x', new_key => true) FROM sas.runs WHERE workflow = 'parked'});
+ok(wait_for($node, q{SELECT count(*) > 50 FROM _sas.undo_order}), 'a run with many steps is undone');
+ok(wait_for($node, q{SELECT count(*) FROM _sas.queue_slot}, 1), 'a step has its place');
+my ($claimed) = $sql->(q{SELECT request_id FROM sas.claim('outside', 'me', lease => '1 day')});
+$sql->("SELECT sas.heartbeat('$claimed', 0.5, '[1]')");
 ok(wait_for($node, q{SELECT string_agg(workflow, ' ' ORDER BY workflow) FROM sas.runs
-	WHERE state = 'stopped' AND schedule IS NULL AND parent_run_id IS NULL}, 'all poor undone'), 'there is a first row of each kind');
+	WHERE state = 'stopped' AND schedule IS NULL AND parent_run_id IS NULL AND workflow IN ('all', 'poor', 'undone')}, 'all poor undone'), 'there is a first row of each kind');
 my ($paused) = $sql->(q{SELECT run_id FROM sas.submit('all', '{"ids": [1]}')});
 $sql->("SELECT FROM sas.pause($paused)");
 
