@@ -5,16 +5,23 @@
 -- dead: nobody walks over them twice. src/wake/low_water.h says how the marks are kept, and why none is ever
 -- too high.
 --   kind    r: an owner's rows in the lane n of _sas.ready, by rank; the lane itself has owner 0;
---           d: the rows of actor n in _sas.message, by due_at, and under 'c' those of _sas.schedule;
+--           d: the rows to actor n in _sas.message, by due_at, of an owner or of all (0); under its capital
+--           letter the urgent ones, and under 'c' those of _sas.schedule;
 --           y: runs that nobody has heard of yet who sets timers, by run_id (sql/supervisor/deadline.sql)
 
 -- _sas.note_low_water(): notes where the row that is written is; its mark is lowered at commit.
 CREATE FUNCTION _sas.note_low_water() RETURNS trigger
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_note_low_water';
+
+-- _sas.note_message(): the same for a message. One that is written without its owner has that of its run;
+-- what is about no run has the bootstrap superuser. Some kinds are urgent (src/api/message_api.c).
+CREATE FUNCTION _sas.note_message() RETURNS trigger
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_note_message';
+
 CREATE TRIGGER front BEFORE INSERT OR UPDATE
     ON _sas.ready FOR EACH ROW EXECUTE FUNCTION _sas.note_low_water('r');
 CREATE TRIGGER front BEFORE INSERT OR UPDATE
-    ON _sas.message FOR EACH ROW EXECUTE FUNCTION _sas.note_low_water('d');
+    ON _sas.message FOR EACH ROW EXECUTE FUNCTION _sas.note_message();
 CREATE TRIGGER front BEFORE INSERT OR UPDATE
     ON _sas.schedule FOR EACH ROW EXECUTE FUNCTION _sas.note_low_water('c');
 CREATE TRIGGER front BEFORE INSERT ON _sas.run FOR EACH ROW EXECUTE FUNCTION _sas.note_low_water('y');
@@ -31,7 +38,7 @@ CREATE FUNCTION _sas.begin_low_water(kind "char", ns int[]) RETURNS timestamptz[
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_begin_low_water';
 
 -- _sas.raise_low_water(kind, n, owner, first): where the first row was that was seen from there on, whoever
--- holds it; null: there was none. owner: of rows in a lane; else 0. Returns n.
+-- holds it; null: there was none. owner: whose rows; 0: all of what is due. Returns n.
 CREATE FUNCTION _sas.raise_low_water(kind "char", n int, owner oid, first timestamptz) RETURNS int
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_raise_low_water';
 
@@ -45,6 +52,24 @@ CREATE FUNCTION _sas.low_water_marks(unchecked boolean DEFAULT false, OUT kind "
                                      OUT owner oid, OUT mark timestamptz) RETURNS SETOF record
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_low_water_marks';
 
+-- _sas.first_due(n, owner, mark): when the first message, or schedule, of this owner is due from there on, as
+-- its caller sees it. n: as in a mark of kind d.
+CREATE FUNCTION _sas.first_due(n int, of_owner oid, mark timestamptz) RETURNS timestamptz
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF n = ascii('c') THEN
+        RETURN (SELECT s.due_at FROM _sas.schedule s WHERE s.owner = of_owner AND s.due_at >= mark
+                ORDER BY s.due_at LIMIT 1);
+    ELSIF chr(n) = upper(chr(n)) THEN
+        RETURN (SELECT d.due_at FROM _sas.message d
+                WHERE d.actor = lower(chr(n))::"char" AND d.owner = of_owner AND d.due_at >= mark AND d.urgent
+                ORDER BY d.due_at LIMIT 1);
+    END IF;
+    RETURN (SELECT d.due_at FROM _sas.message d
+            WHERE d.actor = chr(n)::"char" AND d.owner = of_owner AND d.due_at >= mark
+            ORDER BY d.due_at LIMIT 1);
+END $$;
+
 -- _sas.check_low_water(): checks marks from the very beginning, each now and then. Nothing should be below a
 -- mark, and no owner out of line; what is all the same is found by this. Returns the lanes where something
 -- was.
@@ -56,13 +81,16 @@ DECLARE
     lanes int[] := '{}';
 BEGIN
     FOR f IN SELECT * FROM _sas.low_water_marks(true) x
-             WHERE x.kind <> 'y' AND (x.mark > '-infinity' OR x.kind = 'r' AND x.owner = 0) LOOP
-        IF f.kind = 'r' AND f.owner = 0 THEN
-            PERFORM _sas.forget_owners(f.n);
-            CONTINUE;
-        ELSIF f.kind = 'r' THEN
+             WHERE x.kind <> 'y' AND (x.mark > '-infinity' OR x.owner = 0) LOOP
+        IF f.owner = 0 THEN
+            PERFORM _sas.forget_owners(f.kind, f.n);
+        END IF;
+        CONTINUE WHEN f.owner = 0 AND (f.kind = 'r' OR f.mark = '-infinity');
+        IF f.kind = 'r' THEN
             SELECT min(q.rank) INTO first FROM _sas.ready q
             WHERE q.lane = f.n AND q.owner = f.owner AND q.rank < f.mark;
+        ELSIF f.owner > 0 THEN
+            first := _sas.first_due(f.n, f.owner, '-infinity');
         ELSIF f.n = ascii('c') THEN
             SELECT min(s.due_at) INTO first FROM _sas.schedule s;
         ELSE
@@ -77,6 +105,6 @@ BEGIN
     RETURN lanes;
 END $$;
 
--- _sas.forget_owners(lane): the next claim finds all owners of the lane again.
-CREATE FUNCTION _sas.forget_owners(lane int) RETURNS void
+-- _sas.forget_owners(kind, n): who asks next finds all owners with rows there again.
+CREATE FUNCTION _sas.forget_owners(kind "char", n int) RETURNS void
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_forget_owners';

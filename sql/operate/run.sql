@@ -230,8 +230,8 @@ BEGIN
         RETURNING r.run_id)
     INSERT INTO _sas.message (actor, due_at, run_id, kind)
     SELECT 'v', _sas.now(), a.run_id, 'deadline' FROM again a;
-    INSERT INTO _sas.message (actor, due_at, run_id, kind)
-    SELECT 's', greatest(r.start_at, _sas.now()), r.run_id, 'start' FROM _sas.run r
+    INSERT INTO _sas.message (actor, due_at, run_id, kind, urgent)
+    SELECT 's', greatest(r.start_at, _sas.now()), r.run_id, 'start', true FROM _sas.run r
     WHERE r.run_id = ANY (run_ids) AND r.state = 'scheduled';
     SELECT array_agg(r.run_id) INTO stopped FROM _sas.run r
     WHERE r.run_id = ANY (run_ids) AND r.abandon_as IS NULL AND r.open_steps = 0;

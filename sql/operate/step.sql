@@ -114,7 +114,7 @@ END $$;
 CREATE FUNCTION _sas.end_rests(targets _sas.target[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE _sas.message d SET due_at = _sas.now()
+    UPDATE _sas.message d SET due_at = _sas.now(), urgent = true
     FROM unnest(targets) t JOIN _sas.step s ON s.run_id = t.run_id AND s.step_no = t.step_no
         AND s.element = t.element
     WHERE s.waiting_kind IN ('cool_off', 'agent') AND s.waiting_until > _sas.now()

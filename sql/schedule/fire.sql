@@ -132,29 +132,19 @@ END $$;
 CREATE FUNCTION _sas.take_due(mark timestamptz, now timestamptz, quantity int) RETURNS int[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    owners oid[];
+    turns record;
 BEGIN
     IF NOT EXISTS (SELECT FROM _sas.schedule s WHERE s.due_at >= mark AND s.due_at <= now
                    ORDER BY s.due_at OFFSET quantity LIMIT 1) THEN
         RETURN ARRAY(SELECT s.schedule_id FROM _sas.schedule s WHERE s.due_at >= mark AND s.due_at <= now
                      ORDER BY s.due_at LIMIT quantity FOR NO KEY UPDATE SKIP LOCKED);
     END IF;
-    -- from owner to owner
-    WITH RECURSIVE o AS (
-        (SELECT s.owner FROM _sas.schedule s WHERE s.due_at IS NOT NULL ORDER BY s.owner LIMIT 1)
-        UNION ALL
-        SELECT (SELECT s.owner FROM _sas.schedule s WHERE s.due_at IS NOT NULL AND s.owner > o.owner
-                ORDER BY s.owner LIMIT 1)
-        FROM o WHERE o.owner IS NOT NULL)
-    SELECT array_agg(o.owner) INTO owners FROM o
-    WHERE EXISTS (SELECT FROM _sas.schedule s WHERE s.owner = o.owner AND s.due_at >= mark
-                  AND s.due_at <= now);
+    turns := _sas.share_due(ascii('c'), mark, now, quantity);
     RETURN ARRAY(
-        SELECT t.schedule_id FROM unnest(owners) AS o (owner)
+        SELECT t.schedule_id FROM unnest(turns.owners, turns.shares, turns.marks) AS o (owner, share, mark)
         CROSS JOIN LATERAL (SELECT s.schedule_id FROM _sas.schedule s
-                            WHERE s.owner = o.owner AND s.due_at >= mark AND s.due_at <= now
-                            ORDER BY s.due_at LIMIT greatest(1, quantity / cardinality(owners))
-                            FOR NO KEY UPDATE SKIP LOCKED) t);
+                            WHERE s.owner = o.owner AND s.due_at >= o.mark AND s.due_at <= now
+                            ORDER BY s.due_at LIMIT o.share FOR NO KEY UPDATE SKIP LOCKED) t);
 END $$;
 
 -- _sas.fire_schedules(quantity): the tick. Returns how many schedules were due, and when the next one is.

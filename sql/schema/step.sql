@@ -119,10 +119,18 @@ CREATE TABLE _sas.message (
     kind text NOT NULL,
     step_no int,
     element int,
-    alert_id bigint
+    alert_id bigint,
+    owner regrole NOT NULL,
+    urgent boolean
 );
 CREATE INDEX message_next ON _sas.message (actor, due_at, run_id);
+CREATE INDEX message_turn ON _sas.message (actor, owner, due_at);
+CREATE INDEX message_urgent ON _sas.message (actor, owner, due_at) WHERE urgent;
 COMMENT ON TABLE _sas.message IS 'Timers and messages to the scheduler (s) and the supervisor (v).';
+COMMENT ON COLUMN _sas.message.owner IS 'Of the run. Whoever writes a message leaves it out: a trigger knows '
+                                        'it.';
+COMMENT ON COLUMN _sas.message.urgent IS 'Somebody waits for it: it comes before the other messages of its '
+                                         'owner. Null: no. A trigger sets it for the kinds that always are.';
 
 -- What a tick could not carry out, and leaves out until then: see sql/base/apart.sql.
 CREATE TABLE _sas.deferred_work (

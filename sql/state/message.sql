@@ -12,6 +12,41 @@ LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_await_holders';
 CREATE FUNCTION _sas.freed_runs(actor "char", OUT run_id bigint, OUT due_at timestamptz) RETURNS SETOF record
 LANGUAGE C VOLATILE STRICT ROWS 10 AS 'MODULE_PATHNAME', 'sas_api_freed_runs';
 
+-- _sas.lock_messages(actor, mark, now, quantity): messages that are due and that nobody has locked. When more
+-- are due than these, owners take turns, and each has an equal share. Half of all is for what is urgent.
+CREATE FUNCTION _sas.lock_messages(whose "char", mark timestamptz, now timestamptz, quantity int)
+RETURNS TABLE (ctid tid, run_id bigint)
+LANGUAGE plpgsql AS $$
+DECLARE
+    s record;
+    first tid[];
+BEGIN
+    IF NOT EXISTS (SELECT FROM _sas.message d WHERE d.actor = $1 AND d.due_at >= $2 AND d.due_at <= $3
+                   ORDER BY d.due_at OFFSET $4 LIMIT 1) THEN
+        RETURN QUERY
+        SELECT d.ctid, d.run_id FROM _sas.message d
+        WHERE d.actor = $1 AND d.due_at >= $2 AND d.due_at <= $3 ORDER BY d.due_at
+        LIMIT $4 FOR UPDATE SKIP LOCKED;
+        RETURN;
+    END IF;
+    s := _sas.share_due(ascii(upper($1::text)), $2, $3, ($4 + 1) / 2);
+    first := ARRAY(
+        SELECT q.ctid FROM unnest(s.owners, s.shares, s.marks) AS o (owner, share, mark)
+        CROSS JOIN LATERAL (SELECT d.ctid FROM _sas.message d
+                            WHERE d.actor = $1 AND d.owner = o.owner AND d.due_at >= o.mark AND d.due_at <= $3
+                              AND d.urgent
+                            ORDER BY d.due_at LIMIT o.share FOR UPDATE SKIP LOCKED) q);
+    s := _sas.share_due(ascii($1::text), $2, $3, $4 - cardinality(first));
+    RETURN QUERY
+    SELECT q.ctid, q.run_id FROM unnest(s.owners, s.shares, s.marks) AS o (owner, share, mark)
+    CROSS JOIN LATERAL (SELECT d.ctid, d.run_id FROM _sas.message d
+                        WHERE d.actor = $1 AND d.owner = o.owner AND d.due_at >= o.mark AND d.due_at <= $3
+                          AND d.ctid <> ALL (first)
+                        ORDER BY d.due_at LIMIT o.share FOR UPDATE SKIP LOCKED) q
+    UNION ALL
+    SELECT d.ctid, d.run_id FROM _sas.message d WHERE d.ctid = ANY (first);
+END $$;
+
 -- _sas.take_messages(actor, quantity): messages that are due and whose runs are
 -- free, deleted, runs locked. Those whose run somebody holds are set aside until the holder ends: it wakes
 -- this worker. A second later they are due by themselves; a run that only wants its timer is asked for later.
@@ -37,9 +72,7 @@ BEGIN
     END IF;
     mark := (_sas.begin_low_water('d', ARRAY[ascii(whose::text)]))[1];
     SELECT array_agg(q.ctid), array_agg(q.run_id) INTO found_ctids, found_runs
-    FROM (SELECT d.ctid, d.run_id FROM _sas.message d
-          WHERE d.actor = whose AND d.due_at >= mark AND d.due_at <= now ORDER BY d.due_at
-              LIMIT quantity FOR UPDATE SKIP LOCKED) q;
+    FROM _sas.lock_messages(whose, mark, now, quantity) q;
     IF found_ctids IS NULL THEN
         RETURN;
     END IF;

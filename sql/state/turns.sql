@@ -1,27 +1,31 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Turns: owners with ready steps take turns within a lane. Priority and time order the steps of one owner.
+-- Turns: owners take turns, with ready steps in each lane, and with messages and schedules that are due.
+-- Priority and time order the rows of one owner. Lines are named like low-water marks: kind r and a lane, or
+-- kind d and whom messages are for (sql/base/low_water.sql).
 
--- _sas.unknown_lanes(lanes): those of these lanes where an owner with steps may not be in line: before the
+-- _sas.unknown_lines(kind, ns): those of these lines where an owner with rows may not be in line: before the
 -- statement that finds all of them, whose snapshot must be the younger one.
-CREATE FUNCTION _sas.unknown_lanes(lanes int[]) RETURNS int[]
-LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_unknown_lanes';
+CREATE FUNCTION _sas.unknown_lines(kind "char", ns int[]) RETURNS int[]
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_unknown_lines';
 
--- _sas.add_owner(lane, owner, first): this owner has steps there, the first one of that rank.
-CREATE FUNCTION _sas.add_owner(lane int, owner oid, first timestamptz) RETURNS void
+-- _sas.add_owner(kind, n, owner, first): this owner has rows there, the first one at that rank or time.
+CREATE FUNCTION _sas.add_owner(kind "char", n int, owner oid, first timestamptz) RETURNS void
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_add_owner';
 
--- _sas.found_owners(lanes): all owners with steps there have been added.
-CREATE FUNCTION _sas.found_owners(lanes int[]) RETURNS void
+-- _sas.found_owners(kind, ns): all owners with rows there have been added.
+CREATE FUNCTION _sas.found_owners(kind "char", ns int[]) RETURNS void
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_found_owners';
 
--- _sas.next_owners(lanes, quantities, further): the owners who are next in the line of each lane, as many as
--- steps are wanted there, with their low-water marks; they go to the end of the line. Before the statement
--- that looks for their steps. further: go on along the lines of the last call, where more are wanted.
---   n          the position of the lane
+-- _sas.next_owners(kind, ns, quantities, until, further): the owners who are next in each of these lines, as
+-- many as rows are wanted there, with their low-water marks; they go to the end of the line. Before the
+-- statement that looks for their rows. Owners who have nothing up to until are passed by. further: go on
+-- along the lines of the last call, where more are wanted.
+--   place      the position of the line in ns
 --   remaining  owners of that line who have not had their turn yet
-CREATE FUNCTION _sas.next_owners(lanes int[], quantities int[], further boolean, OUT n int, OUT owner oid,
-                                 OUT mark timestamptz, OUT remaining int) RETURNS SETOF record
+CREATE FUNCTION _sas.next_owners(kind "char", ns int[], quantities int[], until timestamptz, further boolean,
+                                 OUT place int, OUT owner oid, OUT mark timestamptz, OUT remaining int)
+RETURNS SETOF record
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_next_owners';
 
 -- _sas.lines(lanes): the owners who are in line in these lanes, with their marks. Nothing is begun.
@@ -36,7 +40,7 @@ $$;
 CREATE FUNCTION _sas.find_owners(lanes int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM _sas.add_owner(l.lane, found.owner, found.rank)
+    PERFORM _sas.add_owner('r', l.lane, found.owner, found.rank)
     FROM unnest(lanes) AS l (lane)
     CROSS JOIN LATERAL (
         WITH RECURSIVE skip AS (
@@ -47,7 +51,7 @@ BEGIN
                                 WHERE q.lane = l.lane AND q.owner > s.owner
                                 ORDER BY q.owner, q.rank LIMIT 1) f)
         SELECT s.owner, s.rank FROM skip s WHERE s.owner > 0) found;
-    PERFORM _sas.found_owners(lanes);
+    PERFORM _sas.found_owners('r', lanes);
 END $$;
 
 -- _sas.next_ready_owners(lanes, quantities, further, left_out): those of _sas.next_owners who have steps, but
@@ -62,10 +66,10 @@ DECLARE
     line oid[];
     begun timestamptz[];
 BEGIN
-    SELECT array_agg(o.n), array_agg(o.owner), array_agg(o.mark),
-           coalesce(array_agg(DISTINCT o.n) FILTER (WHERE o.remaining > 0), '{}')
+    SELECT array_agg(o.place), array_agg(o.owner), array_agg(o.mark),
+           coalesce(array_agg(DISTINCT o.place) FILTER (WHERE o.remaining > 0), '{}')
     INTO at, line, begun, remaining
-    FROM _sas.next_owners(lanes, quantities, further) o;
+    FROM _sas.next_owners('r', lanes, quantities, 'infinity', further) o;
     IF at IS NULL THEN
         RETURN;
     END IF;
@@ -107,7 +111,7 @@ DECLARE
     begun timestamptz[] := '{}';
 BEGIN
     IF NOT further THEN
-        unknown := _sas.unknown_lanes(lanes);
+        unknown := _sas.unknown_lines('r', lanes);
         IF cardinality(unknown) > 0 THEN
             PERFORM _sas.find_owners(unknown);
         END IF;
@@ -171,4 +175,73 @@ BEGIN
     CROSS JOIN LATERAL (SELECT count(*) AS n FROM unnest(claimed) c WHERE c.lane = l.lane) got
     WHERE l.lane = ANY (shared) AND got.n BETWEEN 1 AND l.quantity - 1
     HAVING count(*) > 0;
+END $$;
+
+-- _sas.find_due_owners(n): brings all owners with such messages, or schedules, into line.
+CREATE FUNCTION _sas.find_due_owners(n int) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    of_owner oid := 0;
+BEGIN
+    LOOP
+        of_owner := CASE
+            WHEN n = ascii('c') THEN (SELECT s.owner::oid FROM _sas.schedule s
+                                      WHERE s.owner > of_owner AND s.due_at IS NOT NULL
+                                      ORDER BY s.owner, s.due_at LIMIT 1)
+            WHEN chr(n) = upper(chr(n))
+            THEN (SELECT d.owner::oid FROM _sas.message d
+                  WHERE d.actor = lower(chr(n))::"char" AND d.owner > of_owner AND d.urgent
+                  ORDER BY d.owner, d.due_at LIMIT 1)
+            ELSE (SELECT d.owner::oid FROM _sas.message d
+                  WHERE d.actor = chr(n)::"char" AND d.owner > of_owner
+                  ORDER BY d.owner, d.due_at LIMIT 1) END;
+        EXIT WHEN of_owner IS NULL;
+        PERFORM _sas.add_owner('d', n, of_owner, coalesce(_sas.first_due(n, of_owner, '-infinity'),
+                                                          'infinity'));
+    END LOOP;
+    PERFORM _sas.found_owners('d', ARRAY[n]);
+END $$;
+
+-- _sas.share_due(n, mark, now, quantity): shares out so many messages, or schedules, that are due among their
+-- owners, beginning with the one that was served the longest ago: up to shares[j] of owners[j], from marks[j]
+-- on. mark: of all owners. Raises the marks of the owners.
+-- Caller: has read the mark in an earlier statement. Next: takes the rows, in a statement of its own.
+CREATE FUNCTION _sas.share_due(n int, mark timestamptz, now timestamptz, quantity int,
+                               OUT owners oid[], OUT shares int[], OUT marks timestamptz[])
+LANGUAGE plpgsql AS $$
+DECLARE
+    line record;
+    due record;
+    further boolean := false;
+    many int;
+BEGIN
+    owners := '{}';
+    marks := '{}';
+    IF _sas.unknown_lines('d', ARRAY[n]) <> '{}' THEN
+        PERFORM _sas.find_due_owners(n);
+    END IF;
+    -- some of those in line may have nothing that is due: as many as have are to have their turn
+    LOOP
+        SELECT array_agg(o.owner) AS owners, array_agg(greatest(o.mark, $2)) AS marks,
+            min(o.remaining) AS rest
+        INTO line
+        FROM _sas.next_owners('d', ARRAY[n], ARRAY[quantity - cardinality(share_due.owners)], now,
+                              further) o;
+        EXIT WHEN line.owners IS NULL;
+        -- a statement of its own: its snapshot is younger than the marks
+        SELECT array_agg(x.owner) FILTER (WHERE x.first <= now) AS owners,
+               array_agg(x.mark) FILTER (WHERE x.first <= now) AS marks
+        INTO due
+        FROM (SELECT f.*, _sas.raise_low_water('d', n, f.owner, f.first) AS raised
+              FROM (SELECT u.owner, u.mark, _sas.first_due(n, u.owner, u.mark) AS first
+                    FROM unnest(line.owners, line.marks) AS u (owner, mark) OFFSET 0) f OFFSET 0) x;
+        owners := owners || due.owners;
+        marks := marks || due.marks;
+        EXIT WHEN line.rest = 0 OR cardinality(owners) >= quantity;
+        further := true;
+    END LOOP;
+    -- not 0: the division may be tried when the statement is planned
+    many := nullif(cardinality(owners), 0);
+    shares := ARRAY(SELECT quantity / many + (i <= quantity % many)::int
+                    FROM generate_subscripts(owners, 1) i);
 END $$;

@@ -14,7 +14,7 @@ DECLARE
 BEGIN
     lanes := ARRAY(SELECT 0 AS lane UNION ALL SELECT agent_id FROM _sas.agent WHERE enabled
                    AND kind = 'http');
-    unknown := _sas.unknown_lanes(lanes);
+    unknown := _sas.unknown_lines('r', lanes);
     IF cardinality(unknown) > 0 THEN
         PERFORM _sas.find_owners(unknown);
     END IF;
@@ -22,7 +22,7 @@ BEGIN
                                       WHERE EXISTS (SELECT FROM _sas.ready q WHERE q.lane = l.lane
                                                     AND q.owner = l.owner AND q.rank >= l.mark)
                                       UNION
-                                      SELECT u FROM unnest(_sas.unknown_lanes(unknown)) u
+                                      SELECT u FROM unnest(_sas.unknown_lines('r', unknown)) u
                                       WHERE EXISTS (SELECT FROM _sas.ready q WHERE q.lane = u)),
                        scheduler => _sas.next_message('s') <= _sas.now());
 END $$;

@@ -67,7 +67,7 @@ low_water_api_column(HeapTuple tuple, TupleDesc desc, const char *name)
 	elog(ERROR, "column \"%s\" is missing or null", name);
 }
 
-/* _sas.note_low_water(): before a row of _sas.ready, _sas.message or _sas.run is written. */
+/* _sas.note_low_water(): before a row of _sas.ready, _sas.schedule or _sas.run is written. */
 Datum
 sas_api_note_low_water(PG_FUNCTION_ARGS)
 {
@@ -87,13 +87,10 @@ sas_api_note_low_water(PG_FUNCTION_ARGS)
 									DatumGetObjectId(low_water_api_column(tuple, desc, "owner")),
 									DatumGetTimestampTz(low_water_api_column(tuple, desc, "rank")));
 			break;
-		case SAS_LOW_WATER_DUE:
-			sas_wake_low_water_note(SAS_LOW_WATER_DUE, DatumGetChar(low_water_api_column(tuple, desc, "actor")), InvalidOid,
-									DatumGetTimestampTz(low_water_api_column(tuple, desc, "due_at")));
-			break;
 		case SCHEDULE:
 			if (low_water_api_has_value(tuple, desc, "due_at"))
-				sas_wake_low_water_note(SAS_LOW_WATER_DUE, SCHEDULE, InvalidOid, DatumGetTimestampTz(low_water_api_column(tuple, desc, "due_at")));
+				sas_wake_low_water_note(SAS_LOW_WATER_DUE, SCHEDULE, DatumGetObjectId(low_water_api_column(tuple, desc, "owner")),
+										DatumGetTimestampTz(low_water_api_column(tuple, desc, "due_at")));
 			break;
 		case SAS_LOW_WATER_UNTIMED:
 			sas_store_note_submitted(DatumGetInt64(low_water_api_column(tuple, desc, "run_id")));

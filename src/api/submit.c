@@ -159,7 +159,7 @@ api_submit_runs(const text *name, const SasSubmission *submission, const Datum *
 	}
 	sas_wake_low_water_note(SAS_LOW_WATER_UNTIMED, 0, InvalidOid, run_ids[0]);
 	if (submitted.timer != DT_NOEND)
-		sas_wake_low_water_note(SAS_LOW_WATER_DUE, 'v', InvalidOid, submitted.timer);
+		sas_wake_low_water_note(SAS_LOW_WATER_DUE, 'v', submission->owner, submitted.timer);
 	sas_metrics_add_at_commit(SAS_METRIC_TRANSITION, 0, 0, "run none pending", n, -1);
 	sas_wake_due_at_commit(submitted.check_by);
 	for (int i = 0; i < workflow->n_roots; i++)

@@ -17,14 +17,20 @@
 #include "store/schedules.h"
 #include "store/store.h"
 #include "wake/wakeup.h"
+#include "work/batch.h"
 #include "work/late.h"
 
+/* at most, of each kind of work */
 #define SAS_SCHEDULER_BATCH 1000
 
 /* clocks jump: while something timed waits, check at least once a minute */
 #define SAS_LONGEST_SLEEP_MS 60000
 #define SAS_SHORTEST_SLEEP_MS 100
 #define SAS_MAX_PEERS 1024
+
+static SasBatch scheduler_messages = {SAS_SCHEDULER_BATCH};
+static SasBatch scheduler_answers = {SAS_SCHEDULER_BATCH};
+static SasBatch scheduler_schedules = {SAS_SCHEDULER_BATCH};
 
 static uint32
 scheduler_count(int n)
@@ -43,11 +49,13 @@ scheduler_fire(SasTick *next)
 	int64		wake_in_ms;
 	int64		offer_in_ms;
 	int			worked;
+	bool		full;
 
 	if (!sas_store_begin())
 		return;
-	worked = sas_store_fire_schedules(SAS_SCHEDULER_BATCH, &wake_in_ms);
+	worked = sas_store_fire_schedules(sas_work_batch_begin(&scheduler_schedules), &wake_in_ms);
 	sas_store_commit();
+	full = sas_work_batch_end(&scheduler_schedules, worked);
 	/* an error in what follows is not theirs */
 	if (!sas_store_begin())
 		return;
@@ -55,7 +63,7 @@ scheduler_fire(SasTick *next)
 	sas_store_commit();
 	if (offer_in_ms >= 0)
 		wake_in_ms = wake_in_ms < 0 ? offer_in_ms : Min(wake_in_ms, offer_in_ms);
-	next->again |= worked > 0 && (worked == SAS_SCHEDULER_BATCH || wake_in_ms == 0);
+	next->again |= worked > 0 && (full || wake_in_ms == 0);
 	if (worked == 0 && wake_in_ms >= 0 && wake_in_ms < SAS_SHORTEST_SLEEP_MS)
 		wake_in_ms = SAS_SHORTEST_SLEEP_MS;
 	if (wake_in_ms >= 0 && (next->wake_in_ms < 0 || wake_in_ms < next->wake_in_ms))
@@ -79,19 +87,19 @@ scheduler_tick(void)
 		sas_work_late_look(SAS_LATE_MESSAGE, 0, scheduler_count, wake_count, known_from);
 	if (!sas_store_begin())
 		return next;
-	applied = sas_store_answer_tick(SAS_SCHEDULER_BATCH, &answers_ms);
+	applied = sas_store_answer_tick(sas_work_batch_begin(&scheduler_answers), &answers_ms);
 	sas_store_commit();
+	next.again = sas_work_batch_end(&scheduler_answers, applied);
 	if (!sas_store_begin())
 		return next;
-	worked = sas_store_scheduler_tick(SAS_SCHEDULER_BATCH, &next.wake_in_ms);
+	worked = sas_store_scheduler_tick(sas_work_batch_begin(&scheduler_messages), &next.wake_in_ms);
 	sas_store_commit();
+	next.again |= sas_work_batch_end(&scheduler_messages, worked) || (worked > 0 && next.wake_in_ms == 0);
 	seen = wake_count;
 	known_from = sas_work_late_known_from(next.wake_in_ms);
-	next.again = worked > 0 && (worked == SAS_SCHEDULER_BATCH || next.wake_in_ms == 0);
 	/* due rows that could not be taken are locked by a session: try again after a while */
 	if (worked == 0 && next.wake_in_ms >= 0 && next.wake_in_ms < SAS_SHORTEST_SLEEP_MS)
 		next.wake_in_ms = SAS_SHORTEST_SLEEP_MS;
-	next.again |= applied == SAS_SCHEDULER_BATCH;
 	if (answers_ms >= 0 && (next.wake_in_ms < 0 || answers_ms < next.wake_in_ms))
 		next.wake_in_ms = Max(answers_ms, 1);
 	scheduler_fire(&next);

@@ -66,8 +66,8 @@ static SasTable store_submit_run = {"run", "front", 13, {
 static SasTable store_submit_ready = {"ready", "front", 9, {
 	{"run_id", INT8OID}, {"step_no", INT4OID}, {"element", INT4OID}, {"lane", INT4OID}, {"owner", REGROLEOID}, {"rank", TIMESTAMPTZOID},
 	{"ready_at", TIMESTAMPTZOID}, {"undo", BOOLOID}, {"alone", BOOLOID}}};
-static SasTable store_submit_timer = {"message", "front", 4, {
-	{"actor", CHAROID}, {"due_at", TIMESTAMPTZOID}, {"run_id", INT8OID}, {"kind", TEXTOID}}};
+static SasTable store_submit_timer = {"message", "front", 5, {
+	{"actor", CHAROID}, {"due_at", TIMESTAMPTZOID}, {"run_id", INT8OID}, {"kind", TEXTOID}, {"owner", REGROLEOID}}};
 
 /* ------------------------------------------------------------ what is known */
 
@@ -279,7 +279,7 @@ store_submit_write_runs(const SasPlainWorkflow *w, const SasSubmission *s, const
 							   PointerGetDatum(s->key), pending, Int32GetDatum(w->n_roots), priority, inputs[i], s->labels,
 							   TimestampTzGetDatum(now), ends, BoolGetDatum(false)}, nulls);
 		if (made->timer != DT_NOEND)
-			sas_store_table_insert(&store_submit_timer, (Datum[]) {CharGetDatum('v'), ends, id, kind}, NULL);
+			sas_store_table_insert(&store_submit_timer, (Datum[]) {CharGetDatum('v'), ends, id, kind, ObjectIdGetDatum(s->owner)}, NULL);
 		sas_store_note_submitted(made->run_ids[i]);
 		CHECK_FOR_INTERRUPTS();
 	}

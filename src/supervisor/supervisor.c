@@ -25,8 +25,10 @@
 #include "store/store.h"
 #include "supervisor/supervisor.h"
 #include "wake/wakeup.h"
+#include "work/batch.h"
 #include "work/late.h"
 
+/* at most */
 #define SAS_SUPERVISOR_BATCH 200
 /* timers are set no more often than this, and for no longer than this in a tick; all that is not settled is swept again at intervals */
 #define SAS_TIMERS_MS 5000
@@ -207,16 +209,18 @@ supervisor_set_timers(void)
 	return next_ms < 0 ? -1 : Max(next_ms, SAS_TIMERS_MS);
 }
 
-/* Runs: what is overdue or has failed.  Returns how much was found; -1: there is no store. */
+/* Runs: what is overdue or has failed.  Returns how much was found, and whether there may be more; -1: there is no store. */
 static int
-supervisor_tick_runs(const int64 *live, int n_live, int64 newest, int64 *next_ms)
+supervisor_tick_runs(const int64 *live, int n_live, int64 newest, int64 *next_ms, bool *more)
 {
+	static SasBatch batch = {SAS_SUPERVISOR_BATCH};
 	int			worked;
 
 	if (!sas_store_begin())
 		return -1;
-	worked = sas_store_supervisor_tick(live, n_live, newest, SAS_SUPERVISOR_BATCH, next_ms);
+	worked = sas_store_supervisor_tick(live, n_live, newest, sas_work_batch_begin(&batch), next_ms);
 	sas_store_commit();
+	*more = sas_work_batch_end(&batch, worked) || (worked > 0 && *next_ms == 0);
 	return worked;
 }
 
@@ -284,12 +288,12 @@ supervisor_tick(void)
 	n_live = sas_base_peers_live(live, SAS_MAX_PEERS, &newest);
 	if (n_live > SAS_MAX_PEERS)
 		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("too many workers to watch: %d", n_live)));
-	runs = supervisor_tick_runs(live, n_live, newest, &runs_ms);
+	runs = supervisor_tick_runs(live, n_live, newest, &runs_ms, &next.again);
 	watches = runs < 0 ? -1 : supervisor_tick_watches(live, n_live, newest, &watches_ms);
 	if (watches < 0)
 		return next;
 
-	next.again = runs + watches >= SAS_SUPERVISOR_BATCH || timers_ms == 0;
+	next.again |= watches >= SAS_SUPERVISOR_BATCH || timers_ms == 0;
 	next.wake_in_ms = supervisor_sooner_ms(runs_ms, watches_ms);
 	known_from = sas_work_late_known_from(next.wake_in_ms);
 	/* due rows that could not be taken are locked by a session: try again after a while */

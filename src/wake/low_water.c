@@ -83,7 +83,7 @@ sas_wake_low_water_find_or_make(const SasLowWaterKey *key, int64 now)
 	{
 		f->mark = f->noted_low = OidIsValid(key->owner) ? DT_NOEND : DT_NOBEGIN;
 		f->checked_us = f->begun_us = now;
-		dlist_init(&f->line);
+		dlist_init(&f->owners);
 	}
 	return f;
 }
@@ -125,22 +125,24 @@ low_water_lower_entry(SasLowWater *f, TimestampTz at)
 bool
 sas_wake_low_water_lower_key(const SasLowWaterKey *key, TimestampTz at)
 {
-	bool		in_lane = key->kind == SAS_LOW_WATER_LANE;
 	SasLowWater *f = sas_base_table_find(&sas_wake_low_water_table, key);
-	SasLowWater *lane;
+	SasLowWater *line = sas_wake_line_of(key);
 
-	/* a new entry may take the room of its lane */
-	if (f == NULL && in_lane && sas_wake_line_lane(key->dboid, key->n) != NULL)
+	/* a new entry may take the room of the line */
+	if (f == NULL && line != NULL)
+	{
 		f = sas_wake_low_water_find_or_make(key, sas_base_clock_monotonic_us());
-	lane = in_lane ? sas_wake_line_lane(key->dboid, key->n) : NULL;
+		line = sas_wake_line_of(key);
+	}
 	if (f != NULL)
 		low_water_lower_entry(f, at);
-	if (lane == NULL || lane == f)
+	if (line == NULL || line == f)
 		return f != NULL;
+	low_water_lower_entry(line, at);
 	if (f == NULL)
-		sas_wake_line_lose(lane);
+		sas_wake_line_lose(line);
 	else
-		sas_wake_line_insert(lane, f);
+		sas_wake_line_insert(line, f);
 	return f != NULL;
 }
 
@@ -168,7 +170,7 @@ sas_wake_low_water_lower_all(Oid dboid)
 		if (f->key.dboid == dboid)
 		{
 			low_water_lower_entry(f, DT_NOBEGIN);
-			if (sas_wake_line_is_lane(f))
+			if (sas_wake_line_is_line(f))
 				sas_wake_line_lose(f);
 		}
 	sas_base_table_unlock(&sas_wake_low_water_table);
@@ -203,7 +205,8 @@ TimestampTz
 sas_wake_low_water_own(SasLowWaterKind kind, int n, Oid owner, TimestampTz mark)
 {
 	for (int i = 0; i < sas_wake_low_water_n_notes; i++)
-		if (sas_wake_low_water_notes[i].kind == kind && sas_wake_low_water_notes[i].n == n && sas_wake_low_water_notes[i].owner == owner)
+		if (sas_wake_low_water_notes[i].kind == kind && sas_wake_low_water_notes[i].n == n &&
+			(!OidIsValid(owner) || sas_wake_low_water_notes[i].owner == owner))
 			mark = Min(mark, sas_wake_low_water_notes[i].at);
 	return mark;
 }
@@ -273,7 +276,7 @@ low_water_end_scans(bool committed)
 			continue;
 		f->mark = Min(scan->first, f->noted_low);
 		if (f->mark == DT_NOEND && f->listed)
-			sas_wake_line_remove(sas_wake_line_lane(f->key.dboid, f->key.n), f);
+			sas_wake_line_remove(sas_wake_line_of(&f->key), f);
 	}
 	sas_base_table_unlock(&sas_wake_low_water_table);
 	low_water_n_scans = 0;

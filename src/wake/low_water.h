@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * low_water.h: low-water marks: where scans of an owner's steps in a lane,
- * and of due rows, begin; and which owners have steps in a lane.
+ * and of due rows, begin; and which owners have any.
  *
  * Rows leave at the low end of an index all the time. While any transaction
  * of the cluster keeps its snapshot, their entries stay there, dead. To skip
- * them, shared memory stores a mark for each owner in a lane and each actor of
- * a database: no row below the mark is visible, now or later.
+ * them, shared memory stores a mark for each owner in a lane, for each actor of
+ * a database and each owner of messages to it: no row below the mark is visible,
+ * now or later.
  *
  * The mark is a hint that must never be too high:
  *
@@ -26,7 +27,7 @@
  * crash: then there are no marks.
  *
  * Owners take turns.  A lane is an entry, too, with a line of its owners that
- * have rows, who was served the longest ago first.  Who is not in line has no
+ * have rows, who was served the longest ago first; an actor likewise. Who is not in line has no
  * row: an owner comes into the line when a row is noted, and leaves it when
  * its mark is above all keys.  The line is complete once somebody has found all
  * owners with rows, with a snapshot that is younger than the entry of the
@@ -40,8 +41,8 @@
 #include "datatype/timestamp.h"
 
 /*
- * Which mark: an owner's steps in a lane of _sas.ready by rank; an actor's
- * rows of _sas.message by due_at; or untimed runs by run_id (n is 0): those
+ * Which mark: an owner's steps in a lane of _sas.ready by rank; rows of
+ * _sas.message to an actor by due_at, of an owner or of all; or untimed runs by run_id (n is 0): those
  * that the sweep of deadlines has not seen yet.
  */
 typedef enum SasLowWaterKind
@@ -53,7 +54,7 @@ typedef enum SasLowWaterKind
 
 extern void sas_wake_low_water_install(void);
 
-/* This transaction has written a row with that key. owner: of a step in a lane; else InvalidOid. */
+/* This transaction has written a row with that key. owner: of a step in a lane, a message, a schedule; else InvalidOid. */
 extern void sas_wake_low_water_note(SasLowWaterKind kind, int n, Oid owner, TimestampTz at);
 
 /*
@@ -76,36 +77,37 @@ extern void sas_wake_low_water_commit(void);
 extern void sas_wake_low_water_forget(void);
 
 /*
- * Is an owner with rows in the lane not in its line, perhaps?  Then the caller
+ * Is an owner with rows not in line, perhaps?  Then the caller
  * finds all of them, in a statement of its own, adds each with its first key,
  * and says when that is done.
  */
-extern void sas_wake_lanes_begin_finding(void);
-extern bool sas_wake_lane_is_unknown(int lane);
-extern void sas_wake_lane_add_owner(int lane, Oid owner, TimestampTz first);
-extern void sas_wake_lane_found_owners(int lane);
-extern void sas_wake_lane_forget_owners(int lane);
+extern void sas_wake_lines_begin_finding(void);
+extern bool sas_wake_line_is_unknown(SasLowWaterKind kind, int n);
+extern void sas_wake_line_add_owner(SasLowWaterKind kind, int n, Oid owner, TimestampTz first);
+extern void sas_wake_line_found_owners(SasLowWaterKind kind, int n);
+extern void sas_wake_line_forget_owners(SasLowWaterKind kind, int n);
 
-/* Owners that have their turn in a lane, palloc'd, with the marks of their steps. */
-typedef struct SasLaneTurns
+/* Owners that have their turn, palloc'd, with the marks of their rows. */
+typedef struct SasOwnerTurns
 {
 	int			n;
 	Oid		   *owners;
 	TimestampTz *marks;
 	int			left;			/* of the line as it was at the first call; before that -1 */
-} SasLaneTurns;
+} SasOwnerTurns;
 
 /*
  * The next owners in line, about so many, who go to its end: scans of their
- * steps begin.  With turns of an earlier call: go on along the same line.
+ * rows begin.  With turns of an earlier call: go on along the same line. Those
+ * whose mark is above until have nothing that is due, and are passed by.
  */
-extern void sas_wake_lane_next_owners(int lane, int most, SasLaneTurns *turns);
+extern void sas_wake_line_next_owners(SasLowWaterKind kind, int n, int most, TimestampTz until, SasOwnerTurns *turns);
 
 typedef struct SasLowWaterView
 {
 	SasLowWaterKind kind;
 	int			n;
-	Oid			owner;			/* InvalidOid with kind lane: the lane itself */
+	Oid			owner;			/* InvalidOid: all */
 	TimestampTz mark;
 } SasLowWaterView;
 

@@ -4,7 +4,7 @@
  * src/wake.
  *
  *	  low_water.c		marks: rows that are noted, and scans
- *	  low_water_line.c	owners that have steps in a lane, and their turns
+ *	  low_water_line.c	owners in line, and their turns
  *
  * One lock guards all entries.  Functions about entries are called with it held.
  */
@@ -21,7 +21,7 @@ typedef struct SasLowWaterKey
 	Oid			dboid;
 	SasLowWaterKind kind;
 	int			n;
-	Oid			owner;			/* InvalidOid: none, or of kind lane, the lane itself */
+	Oid			owner;			/* InvalidOid: all of them; such an entry has the line */
 } SasLowWaterKey;
 
 typedef struct SasLowWater
@@ -34,17 +34,17 @@ typedef struct SasLowWater
 	int64		begun_us;		/* the last scan */
 	int64		checked_us;
 
-	/* an owner in a lane */
+	/* an owner */
 	dlist_node	node;
-	bool		listed;			/* in the line of the lane */
+	bool		listed;			/* in line */
 	uint64		served;			/* the turn it was served in; 0: none */
 
-	/* a lane */
-	dlist_head	line;			/* of owners, by served */
+	/* all owners of a lane, or of an actor's messages */
+	dlist_head	owners;			/* in line, by served */
 	int			n_listed;
 	uint64		turn;
 	uint64		finding;		/* the session that finds all owners; 0: none does */
-	bool		complete;		/* the line has all owners with rows */
+	bool		complete;		/* all owners with rows are in line */
 } SasLowWater;
 
 /* A row that this transaction has written. */
@@ -79,14 +79,14 @@ extern TimestampTz sas_wake_low_water_own(SasLowWaterKind kind, int n, Oid owner
 
 /* low_water_line.c */
 
-/* The entry of a lane; NULL: there is none. */
-extern SasLowWater *sas_wake_line_lane(Oid dboid, int n);
-extern void sas_wake_line_insert(SasLowWater *lane, SasLowWater *f);
-extern void sas_wake_line_remove(SasLowWater *lane, SasLowWater *f);
+/* The entry with the line; NULL: there is none. */
+extern SasLowWater *sas_wake_line_of(const SasLowWaterKey *key);
+extern void sas_wake_line_insert(SasLowWater *line, SasLowWater *f);
+extern void sas_wake_line_remove(SasLowWater *line, SasLowWater *f);
 
 /* Not all owners with rows are in line. */
-extern void sas_wake_line_lose(SasLowWater *lane);
-extern bool sas_wake_line_is_lane(const SasLowWater *f);
+extern void sas_wake_line_lose(SasLowWater *line);
+extern bool sas_wake_line_is_line(const SasLowWater *f);
 
 /* An entry is removed for want of room. */
 extern void sas_wake_line_removing(void *entry);

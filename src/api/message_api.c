@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * message_api.c: the trigger on _sas.message.  Internal: see
+ * sql/base/low_water.sql.
+ *
+ * Many write messages, and each would have to look up the owner of its runs.
+ * The trigger does it in one place. An owner never changes, so any version of
+ * the run tells it: one that this very statement writes, too.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_authid.h"
+#include "commands/trigger.h"
+#include "fmgr.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "wake/low_water.h"
+
+PG_FUNCTION_INFO_V1(sas_api_note_message);
+
+static AttrNumber
+message_api_column(Relation table, const char *name)
+{
+	AttrNumber	column = get_attnum(RelationGetRelid(table), name);
+
+	if (column == InvalidAttrNumber)
+		elog(ERROR, "column \"%s\" is missing", name);
+	return column;
+}
+
+static Datum
+message_api_value(Relation table, HeapTuple row, const char *name)
+{
+	bool		isnull;
+	Datum		value = heap_getattr(row, message_api_column(table, name), RelationGetDescr(table), &isnull);
+
+	if (isnull)
+		elog(ERROR, "column \"%s\" is null", name);
+	return value;
+}
+
+/* Of the run; the bootstrap superuser: there is none. */
+static Oid
+message_api_run_owner(Datum run_id)
+{
+	Oid			schema = get_namespace_oid("_sas", false);
+	Relation	runs = table_open(get_relname_relid("run", schema), AccessShareLock);
+	Oid			owner = BOOTSTRAP_SUPERUSERID;
+	ScanKeyData by_id;
+	SysScanDesc scan;
+	HeapTuple	row;
+
+	ScanKeyInit(&by_id, message_api_column(runs, "run_id"), BTEqualStrategyNumber, F_INT8EQ, run_id);
+	scan = systable_beginscan(runs, get_relname_relid("run_pkey", schema), true, SnapshotAny, 1, &by_id);
+	row = systable_getnext(scan);
+	if (HeapTupleIsValid(row))
+		owner = DatumGetObjectId(message_api_value(runs, row, "owner"));
+	systable_endscan(scan);
+	table_close(runs, AccessShareLock);
+	return owner;
+}
+
+/* Somebody waits for these: an operator who ends a run or sends it on, and who signals. */
+static bool
+message_api_is_urgent(Datum kind)
+{
+	static const char *const urgent[] = {"halt", "cancel", "abort", "fail", "revoke", "signal", "undo", "reverse", "held"};
+	char	   *name = TextDatumGetCString(kind);
+
+	for (int i = 0; i < lengthof(urgent); i++)
+		if (strcmp(name, urgent[i]) == 0)
+			return true;
+	return false;
+}
+
+/* _sas.note_message(): before a row of _sas.message is written. */
+Datum
+sas_api_note_message(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigger = (TriggerData *) fcinfo->context;
+	TupleDesc	desc;
+	HeapTuple	row;
+	int			columns[2];
+	Datum		values[2];
+	bool		isnull[2];
+	TimestampTz due_at;
+	char		actor;
+
+	if (!CALLED_AS_TRIGGER(fcinfo) || !TRIGGER_FIRED_BEFORE(trigger->tg_event) || !TRIGGER_FIRED_FOR_ROW(trigger->tg_event) ||
+		TRIGGER_FIRED_BY_DELETE(trigger->tg_event))
+		elog(ERROR, "_sas.note_message() is a trigger before the insert or update of a row");
+	desc = RelationGetDescr(trigger->tg_relation);
+	row = TRIGGER_FIRED_BY_UPDATE(trigger->tg_event) ? trigger->tg_newtuple : trigger->tg_trigtuple;
+	columns[0] = message_api_column(trigger->tg_relation, "owner");
+	columns[1] = message_api_column(trigger->tg_relation, "urgent");
+	for (int i = 0; i < lengthof(columns); i++)
+		values[i] = heap_getattr(row, columns[i], desc, &isnull[i]);
+	if (isnull[0] || isnull[1])
+	{
+		if (isnull[0])
+			values[0] = ObjectIdGetDatum(message_api_run_owner(message_api_value(trigger->tg_relation, row, "run_id")));
+		isnull[0] = false;
+		if (isnull[1] && message_api_is_urgent(message_api_value(trigger->tg_relation, row, "kind")))
+		{
+			values[1] = BoolGetDatum(true);
+			isnull[1] = false;
+		}
+		row = heap_modify_tuple_by_cols(row, desc, lengthof(columns), columns, values, isnull);
+	}
+	actor = DatumGetChar(message_api_value(trigger->tg_relation, row, "actor"));
+	due_at = DatumGetTimestampTz(message_api_value(trigger->tg_relation, row, "due_at"));
+	sas_wake_low_water_note(SAS_LOW_WATER_DUE, actor, DatumGetObjectId(values[0]), due_at);
+	/* under the capital letter, too */
+	if (!isnull[1] && DatumGetBool(values[1]))
+		sas_wake_low_water_note(SAS_LOW_WATER_DUE, pg_toupper(actor), DatumGetObjectId(values[0]), due_at);
+	return PointerGetDatum(row);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * batch.h: how much a tick takes at a time.
+ *
+ * Who asks for something while others have much to do waits for the tick that
+ * is on its way, and for one more.  So a tick takes as much as it can do within
+ * SAS_BATCH_MS, by what the last ones have shown.
+ */
+#ifndef SAS_WORK_BATCH_H
+#define SAS_WORK_BATCH_H
+
+#define SAS_BATCH_MS 100
+/* to begin with, and at least */
+#define SAS_BATCH_FIRST 100
+#define SAS_BATCH_LEAST 10
+
+typedef struct SasBatch
+{
+	int			most;
+	int			size;			/* 0: no tick yet */
+	int64		begun_us;
+} SasBatch;
+
+/* A tick begins; returns how much it may take. */
+extern int	sas_work_batch_begin(SasBatch *batch);
+
+/* It has taken n, and committed; true: it took all that it might. */
+extern bool sas_work_batch_end(SasBatch *batch, int n);
+
+#endif							/* SAS_WORK_BATCH_H */
