@@ -96,12 +96,14 @@ scheduler_tick(void)
 	sas_store_commit();
 	next.again |= sas_work_batch_end(&scheduler_messages, worked) || (worked > 0 && next.wake_in_ms == 0);
 	seen = wake_count;
-	known_from = sas_work_late_known_from(next.wake_in_ms);
-	/* due rows that could not be taken are locked by a session: try again after a while */
+	known_from = Min(sas_work_late_known_from(next.wake_in_ms), sas_work_late_known_from(answers_ms));
+	/* due rows that could not be taken are locked by a session: try again after a while, answers likewise */
 	if (worked == 0 && next.wake_in_ms >= 0 && next.wake_in_ms < SAS_SHORTEST_SLEEP_MS)
 		next.wake_in_ms = SAS_SHORTEST_SLEEP_MS;
+	if (applied == 0 && answers_ms == 0)
+		answers_ms = SAS_SHORTEST_SLEEP_MS;
 	if (answers_ms >= 0 && (next.wake_in_ms < 0 || answers_ms < next.wake_in_ms))
-		next.wake_in_ms = Max(answers_ms, 1);
+		next.wake_in_ms = answers_ms;
 	scheduler_fire(&next);
 	if (next.wake_in_ms > SAS_LONGEST_SLEEP_MS)
 		next.wake_in_ms = SAS_LONGEST_SLEEP_MS;

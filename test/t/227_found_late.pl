@@ -71,6 +71,20 @@ sub hidden
 		SELECT 'run ' || run_id FROM submitted}) =~ /run (\d+)/;
 	return $run;
 }
+
+# what an earlier look has left behind since a session held it was announced
+my $holder = SasSession->new($node);
+$sql->(q{BEGIN;
+	INSERT INTO _sas.message (actor, due_at, run_id, kind) VALUES ('a', now() + interval '2 s', 0, 'answer');
+	SELECT _sas.wake('{}', true, false, '{}') \g /dev/null
+	COMMIT});
+$holder->query(q{BEGIN; SELECT count(*) FROM (SELECT FROM _sas.message WHERE kind = 'answer' FOR UPDATE) x});
+ok(wait_for($node, q{SELECT due_at < clock_timestamp() - interval '2 s' FROM _sas.message WHERE kind = 'answer'}, 't'), 'an answer is overdue since a session holds its message');
+$holder->query('ROLLBACK');
+ok(wait_for($node, q{SELECT count(*) FROM _sas.message WHERE kind = 'answer'}, '0'), 'it is taken when that is free');
+is(found_late(), '', 'and was not found late');
+$holder->quit;
+
 my $run = hidden('calls');
 is($sql->("SELECT result FROM sas.wait($run, '100 s')"), 'success', 'a call that nobody announced is made');
 is(found_late(), 'agent step 1', 'and counted');
