@@ -27,6 +27,16 @@ CREATE FUNCTION sas.drop_agent(name text) RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.drop_agent IS 'Drops an agent that no current workflow and no open run uses.';
 
+CREATE FUNCTION sas.pause_agent(name text) RETURNS boolean
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.pause_agent IS 'No further step of an agent is claimed until it is resumed; calls '
+                                       'that are in flight go on. False: it was paused already.';
+
+CREATE FUNCTION sas.resume_agent(name text) RETURNS boolean
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.resume_agent IS 'Steps of a paused agent may be claimed again. False: it was not '
+                                        'paused.';
+
 CREATE FUNCTION sas.reset_agent(name text) RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.reset_agent IS 'Says that a service is mended: its breaker lets a probe through and '

@@ -45,6 +45,7 @@ FROM (VALUES
         sas.unwatch(text, text[], boolean); sas.pause_watch(text, text[]); sas.resume_watch(text, text[])'),
     ('verb', 'operator admin', '
         sas.acknowledge(bigint); sas.acknowledge_alerts(bigint[]); sas.reset_agent(text);
+        sas.pause_agent(text); sas.resume_agent(text);
         sas.pause_queue(text); sas.resume_queue(text); sas.rebalance();
         sas.purge(interval, text[], text, int)'),
     ('verb', 'admin', '
@@ -140,7 +141,7 @@ $$;
 CREATE FUNCTION _sas.looking() RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT 'sas.transitions, sas.settings, sas.agents, sas.workers, sas.alerts, sas.workflows, '
-           'sas.runs, sas.steps, sas.attempts, sas.history, sas.hook_runs, sas.middlewares, '
+           'sas.versions, sas.runs, sas.steps, sas.attempts, sas.history, sas.hook_runs, sas.middlewares, '
            'sas.subscriptions, sas.run_details, sas.schedules, sas.queues, sas.watchers, '
            'sas.watches, sas.nodes, sas.limits, sas.grants'
 $$;

@@ -279,6 +279,37 @@ BEGIN
              WHERE c.given))));
 END $$;
 
+-- _sas.switch_agent(caller, name, enable): claims from an agent begin again, or stop; false: they had before.
+-- Next: its workers read the agent.
+CREATE FUNCTION _sas.switch_agent(caller oid, name text, enable boolean) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    a _sas.agent := _sas.live_agent(name);
+BEGIN
+    IF a.enabled = enable THEN
+        RETURN false;
+    END IF;
+    a.enabled := enable;
+    PERFORM _sas.write_agent(a);
+    PERFORM _sas.publish_agent(a.agent_id);
+    PERFORM _sas.record(caller, ARRAY[NULL::bigint],
+                        CASE WHEN enable THEN 'resume_agent' ELSE 'pause_agent' END, NULL,
+                        jsonb_build_object('agent', a.name));
+    RETURN true;
+END $$;
+
+CREATE FUNCTION _sas.pause_agent_as(caller oid, name text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN _sas.switch_agent(caller, name, false);
+END $$;
+
+CREATE FUNCTION _sas.resume_agent_as(caller oid, name text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN _sas.switch_agent(caller, name, true);
+END $$;
+
 CREATE FUNCTION _sas.drop_agent_as(caller oid, name text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable

@@ -13,6 +13,22 @@ WHERE w.dropped_at IS NULL
 COMMENT ON VIEW sas.workflows IS 'Workflows with their current version: those of one''s own, those granted, '
                                  'and for operators all.';
 
+CREATE VIEW sas.versions WITH (security_barrier) AS
+SELECT w.name AS workflow, v.version, v.definition, pg_get_userbyid(v.created_by) AS created_by, v.created_at,
+       coalesce(o.runs, 0) AS open_runs
+FROM _sas.workflow w
+JOIN _sas.workflow_version v USING (workflow_id)
+LEFT JOIN (SELECT coalesce(v.of_version, v.version) AS version, v.workflow_id, count(*) AS runs
+           FROM _sas.run r JOIN _sas.workflow_version v USING (version_id)
+           WHERE r.run_id = ANY (ARRAY(SELECT _sas.open_run_ids()))
+           GROUP BY 1, 2) o ON o.workflow_id = v.workflow_id AND o.version = v.version
+WHERE w.dropped_at IS NULL AND v.of_version IS NULL
+  AND (pg_has_role(current_user, w.owner, 'MEMBER') OR (SELECT _sas.sees_all())
+       OR EXISTS (SELECT FROM _sas.workflow_grant g WHERE g.workflow_id = w.workflow_id
+                  AND pg_has_role(current_user, g.role, 'MEMBER')));
+COMMENT ON VIEW sas.versions IS 'All versions of the workflows in sas.workflows, and how many runs of each '
+                                'are open, of those that the calling role may see.';
+
 CREATE VIEW sas.watchers WITH (security_barrier) AS
 SELECT d.name AS watcher, d.kind, a.name AS agent, pg_get_userbyid(d.owner) AS owner, d.definition,
        (SELECT count(*) FROM _sas.watch w WHERE w.watcher_id = d.watcher_id

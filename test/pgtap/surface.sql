@@ -16,6 +16,8 @@ INSERT INTO wanted VALUES
 ('alter_agent', 'name text, base_url text DEFAULT NULL::text, kind text DEFAULT NULL::text, headers jsonb DEFAULT NULL::jsonb, max_in_flight integer DEFAULT NULL::integer, rate_limit text DEFAULT NULL::text, request_timeout interval DEFAULT NULL::interval, retry jsonb DEFAULT NULL::jsonb, breaker jsonb DEFAULT NULL::jsonb, options jsonb DEFAULT NULL::jsonb, enabled boolean DEFAULT NULL::boolean, reset text[] DEFAULT ''{}''::text[]', 'void'),
 ('drop_agent', 'name text', 'void'),
 ('reset_agent', 'name text', 'void'),
+('pause_agent', 'name text', 'boolean'),
+('resume_agent', 'name text', 'boolean'),
 ('set_secret', 'name text, value text', 'void'),
 ('signal', 'run_id bigint, name text, payload jsonb DEFAULT ''{}''::jsonb', 'void'),
 ('signal_token', 'token text, payload jsonb DEFAULT ''{}''::jsonb', 'void'),
@@ -132,6 +134,11 @@ SELECT is((SELECT (enabled, rate_limit, retry) FROM sas.agents WHERE name = 'a')
 SELECT is((SELECT (max_in_flight, request_timeout) FROM sas.agents WHERE name = 'a'), (5, '5 s'::interval), 'what was not named stays');
 SELECT lives_ok($$SELECT sas.create_agent('a', 'http://127.0.0.1:2')$$, 'create_agent replaces by name');
 SELECT is((SELECT (base_url, enabled, max_in_flight, request_timeout) FROM sas.agents WHERE name = 'a'), ('http://127.0.0.1:2'::text, true, 100, '30 s'::interval), 'what is written is exactly what holds');
+SELECT is(ARRAY[sas.pause_agent('a'), sas.pause_agent('a')], '{t,f}', 'pause_agent says whether it changed something');
+SELECT is((SELECT enabled FROM sas.agents WHERE name = 'a'), false, 'a paused agent is not enabled');
+SELECT is(ARRAY[sas.resume_agent('a'), sas.resume_agent('a')], '{t,f}', 'resume_agent does, too');
+SELECT is((SELECT enabled FROM sas.agents WHERE name = 'a'), true, 'a resumed agent is enabled');
+SELECT is((SELECT array_agg(act ORDER BY act) FROM sas.history WHERE act LIKE '%\_agent' AND detail ->> 'agent' = 'a' AND act <> 'alter_agent'), '{pause_agent,resume_agent}', 'both are in the history');
 SELECT is(sas.create_workflow('w', '{"steps": {}}'), 1, 'create_workflow returns the first version');
 SELECT is(sas.create_workflow('w', '{"steps": {}, "deadline": "1 day"}'), 2, 'create_workflow on an existing name makes a new version');
 SELECT is((SELECT (version, definition) FROM sas.workflows WHERE workflow = 'w'), (2, '{"steps": {}, "deadline": "1 day"}'::jsonb), 'sas.workflows shows it as it was written');
@@ -140,6 +147,11 @@ SELECT is(sas.create_workflow('w', '{"steps": {}}'), 1, 'the name of a dropped w
 SELECT lives_ok('SELECT sas.drop_agent(''a'')', 'drop_agent drops');
 SELECT is((SELECT count(*) FROM sas.agents WHERE name = 'a'), 0::bigint, 'then it is not shown');
 SELECT lives_ok('SELECT sas.create_agent(''a'', ''http://127.0.0.1:1'')', 'the name of a dropped agent can be used again');
+
+SELECT sas.create_workflow('versions', d) FROM unnest(ARRAY['{"steps": {}}', '{"steps": {}, "deadline": "1 day"}']::jsonb[]) d;
+SELECT sas.submit('versions', start_at => now() + interval '1 h');
+SELECT is((SELECT array_agg((version, definition, created_by, open_runs)::text ORDER BY version) FROM sas.versions WHERE workflow = 'versions'),
+          ARRAY[(1, '{"steps": {}}'::jsonb, current_user, 0)::text, (2, '{"steps": {}, "deadline": "1 day"}'::jsonb, current_user, 1)::text], 'sas.versions shows each version, and its open runs');
 
 -- views: at least these columns -------------------------------------------------------
 
@@ -154,6 +166,7 @@ FROM (VALUES
     ('workers', 'pid,actor,database,leader,in_flight,memory,started_at,last_activity_at,turn_for,calls'),
     ('alerts', 'alert_id,kind,agent,run_id,step,message,occurrences,created_at,last_at,acknowledged_at,acknowledged_by,closed_at'),
     ('workflows', 'workflow,version,owner,definition'),
+    ('versions', 'workflow,version,definition,created_by,created_at,open_runs'),
     ('history', 'run_id,at,role,act,step,detail'),
     ('limits', 'role,name,value,used'),
     ('grants', 'role,kind,name,granted_by,granted_at'),
@@ -166,7 +179,7 @@ FROM (VALUES
 SELECT is((SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = 'sas.run_details'::regclass AND a.attnum > 0),
           '{jobid,runid,job_pid,database,username,command,status,return_message,start_time,end_time,workflow,jobname}', 'sas.run_details has the columns of cron.job_run_details');
 SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind IN ('v', 'm') ORDER BY 1),
-          '{agents,alerts,attempts,grants,history,hook_runs,limits,middlewares,nodes,queues,run_details,runs,schedules,settings,steps,subscriptions,transitions,watchers,watches,workers,workflows}'::text[], 'these are all views');
+          '{agents,alerts,attempts,grants,history,hook_runs,limits,middlewares,nodes,queues,run_details,runs,schedules,settings,steps,subscriptions,transitions,versions,watchers,watches,workers,workflows}'::text[], 'these are all views');
 SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v'
                   AND c.relname NOT IN ('transitions', 'settings', 'run_details', 'middlewares')
                   AND NOT coalesce(c.reloptions && '{security_barrier=true,security_invoker=true}', false) ORDER BY 1),
