@@ -99,7 +99,9 @@ BEGIN
         AND p.element = b.element;
     GET DIAGNOSTICS back_now = ROW_COUNT;
 
-    SELECT array_agg(-u.queue_id), array_agg(least($1, u.max_running - taken.n)) INTO lanes, rooms
+    SELECT coalesce(array_agg(-u.queue_id), '{}'),
+        coalesce(array_agg(least($1, u.max_running - taken.n)), '{}')
+    INTO lanes, rooms
     FROM _sas.queue u
     CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM _sas.queue_slot p
                         WHERE p.queue_id = u.queue_id) taken

@@ -21,12 +21,18 @@ LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_found_owners';
 -- many as rows are wanted there, with their low-water marks; they go to the end of the line. Before the
 -- statement that looks for their rows. Owners who have nothing up to until are passed by. further: go on
 -- along the lines of the last call, where more are wanted.
---   place      the position of the line in ns
---   remaining  owners of that line who have not had their turn yet
+--   lines      the line of owners[j]
+--   remaining  the lines where owners have not had their turn yet
 CREATE FUNCTION _sas.next_owners(kind "char", ns int[], quantities int[], until timestamptz, further boolean,
-                                 OUT place int, OUT owner oid, OUT mark timestamptz, OUT remaining int)
-RETURNS SETOF record
+                                 OUT lines int[], OUT owners oid[], OUT marks timestamptz[],
+                                 OUT remaining int[])
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_next_owners';
+
+-- _sas.share_out(ns, quantities, lines): quantities[i] rows are wanted from line ns[i]; how many of them each
+-- owner gets, whose line is lines[j]: all the same, but for one more for the first ones.
+--   shared  the lines with several owners; null: none
+CREATE FUNCTION _sas.share_out(ns int[], quantities int[], lines int[], OUT shares int[], OUT shared int[])
+LANGUAGE C IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_share_out';
 
 -- _sas.lines(lanes): the owners who are in line in these lanes, with their marks. Nothing is begun.
 CREATE FUNCTION _sas.lines(lanes int[]) RETURNS TABLE (lane int, owner oid, mark timestamptz)
@@ -55,34 +61,29 @@ BEGIN
 END $$;
 
 -- _sas.next_ready_owners(lanes, quantities, further, left_out): those of _sas.next_owners who have steps, but
--- for those who are left out, by the position of the lane. Their marks are raised.
---   remaining  the positions of lanes where owners have not had their turn
+-- for those who are left out. Their marks are raised.
+--   remaining  the lanes where owners have not had their turn
 CREATE FUNCTION _sas.next_ready_owners(lanes int[], quantities int[], further boolean, left_out oid[],
-                                       OUT ns int[], OUT owners oid[], OUT marks timestamptz[],
+                                       OUT in_lanes int[], OUT owners oid[], OUT marks timestamptz[],
                                        OUT remaining int[])
 LANGUAGE plpgsql AS $$
 DECLARE
-    at int[];
-    line oid[];
-    begun timestamptz[];
+    line record := _sas.next_owners('r', lanes, quantities, 'infinity', further);
 BEGIN
-    SELECT array_agg(o.place), array_agg(o.owner), array_agg(o.mark),
-           coalesce(array_agg(DISTINCT o.place) FILTER (WHERE o.remaining > 0), '{}')
-    INTO at, line, begun, remaining
-    FROM _sas.next_owners('r', lanes, quantities, 'infinity', further) o;
-    IF at IS NULL THEN
+    remaining := line.remaining;
+    IF line.owners = '{}' THEN
         RETURN;
     END IF;
     -- A statement of its own: its snapshot is younger than the marks. FILTER, not WHERE: that would go below
     -- the raise, which concerns owners without a step, too.
-    SELECT array_agg(x.n) FILTER (WHERE x.may_claim), array_agg(x.owner) FILTER (WHERE x.may_claim),
+    SELECT array_agg(x.lane) FILTER (WHERE x.may_claim), array_agg(x.owner) FILTER (WHERE x.may_claim),
            array_agg(x.mark) FILTER (WHERE x.may_claim)
-    INTO ns, owners, marks
-    FROM (SELECT u.n, u.owner, u.mark, f.rank IS NOT NULL AND NOT u.owner = ANY (left_out) AS may_claim,
-                 _sas.raise_low_water('r', lanes[u.n], u.owner, f.rank) AS raised
-          FROM unnest(at, line, begun) AS u (n, owner, mark)
+    INTO in_lanes, owners, marks
+    FROM (SELECT u.lane, u.owner, u.mark, f.rank IS NOT NULL AND NOT u.owner = ANY (left_out) AS may_claim,
+                 _sas.raise_low_water('r', u.lane, u.owner, f.rank) AS raised
+          FROM unnest(line.lines, line.owners, line.marks) AS u (lane, owner, mark)
           LEFT JOIN LATERAL (SELECT q.rank FROM _sas.ready q
-                             WHERE q.lane = lanes[u.n] AND q.owner = u.owner AND q.rank >= u.mark
+                             WHERE q.lane = u.lane AND q.owner = u.owner AND q.rank >= u.mark
                              ORDER BY q.rank LIMIT 1) f ON true) x;
 END $$;
 
@@ -105,11 +106,12 @@ DECLARE
     left_out oid[] := CASE WHEN lanes = '{0}' THEN _sas.unclaimable_owners() ELSE '{}' END;
     unknown int[];
     ready record;
+    turns record;
     wanted int[] := quantities;
-    ns int[] := '{}';
-    line oid[] := '{}';
-    begun timestamptz[] := '{}';
 BEGIN
+    in_lanes := '{}';
+    owners := '{}';
+    marks := '{}';
     IF NOT further THEN
         unknown := _sas.unknown_lines('r', lanes);
         IF cardinality(unknown) > 0 THEN
@@ -119,27 +121,24 @@ BEGIN
     -- some of those in line may have no step any more: as many as have one are to have their turn
     LOOP
         ready := _sas.next_ready_owners(lanes, wanted, further, left_out);
-        ns := ns || ready.ns;
-        line := line || ready.owners;
-        begun := begun || ready.marks;
+        in_lanes := in_lanes || ready.in_lanes;
+        owners := owners || ready.owners;
+        marks := marks || ready.marks;
         remaining := ready.remaining <> '{}';
         EXIT WHEN NOT remaining;
-        wanted := ARRAY(SELECT quantities[i] - cardinality(array_positions(ns, i))
+        wanted := ARRAY(SELECT quantities[i] - cardinality(array_positions(in_lanes, lanes[i]))
                         FROM generate_subscripts(quantities, 1) i);
-        EXIT WHEN NOT EXISTS (SELECT FROM unnest(ready.remaining) r WHERE wanted[r] > 0);
+        EXIT WHEN NOT EXISTS (SELECT FROM unnest(lanes, wanted) AS w (lane, n)
+                              WHERE w.n > 0 AND w.lane = ANY (ready.remaining));
         further := true;
     END LOOP;
-    SELECT array_agg(lanes[t.n]) FILTER (WHERE t.share > 0),
-           array_agg(t.owner) FILTER (WHERE t.share > 0),
-           array_agg(t.share) FILTER (WHERE t.share > 0),
-           array_agg(t.mark) FILTER (WHERE t.share > 0),
-           array_agg(lanes[t.n]) FILTER (WHERE t.turn = 1 AND t.owners > 1)
-    INTO in_lanes, owners, shares, marks, shared
-    FROM (SELECT o.*, quantities[o.n] / o.owners + (o.turn <= quantities[o.n] % o.owners)::int AS share
-          FROM (SELECT u.n, u.owner, u.mark, count(*) OVER (PARTITION BY u.n) AS owners,
-                       row_number() OVER (PARTITION BY u.n ORDER BY u.place) AS turn
-                FROM unnest(ns, line, begun) WITH ORDINALITY AS u (n, owner, mark, place)) o) t;
-    IF urgent AND shares IS NOT NULL THEN
+    IF owners = '{}' THEN
+        RETURN;
+    END IF;
+    turns := _sas.share_out(lanes, quantities, in_lanes);
+    shares := turns.shares;
+    shared := turns.shared;
+    IF urgent THEN
         shares := _sas.urgent_shares(in_lanes, owners, shares, marks);
     END IF;
 END $$;
@@ -212,8 +211,8 @@ LANGUAGE plpgsql AS $$
 DECLARE
     line record;
     due record;
+    turns record;
     further boolean := false;
-    many int;
 BEGIN
     owners := '{}';
     marks := '{}';
@@ -222,26 +221,21 @@ BEGIN
     END IF;
     -- some of those in line may have nothing that is due: as many as have are to have their turn
     LOOP
-        SELECT array_agg(o.owner) AS owners, array_agg(greatest(o.mark, $2)) AS marks,
-            min(o.remaining) AS rest
-        INTO line
-        FROM _sas.next_owners('d', ARRAY[n], ARRAY[quantity - cardinality(share_due.owners)], now,
-                              further) o;
-        EXIT WHEN line.owners IS NULL;
+        line := _sas.next_owners('d', ARRAY[n], ARRAY[quantity - cardinality(owners)], now, further);
+        EXIT WHEN line.owners = '{}';
         -- a statement of its own: its snapshot is younger than the marks
         SELECT array_agg(x.owner) FILTER (WHERE x.first <= now) AS owners,
                array_agg(x.mark) FILTER (WHERE x.first <= now) AS marks
         INTO due
         FROM (SELECT f.*, _sas.raise_low_water('d', n, f.owner, f.first) AS raised
               FROM (SELECT u.owner, u.mark, _sas.first_due(n, u.owner, u.mark) AS first
-                    FROM unnest(line.owners, line.marks) AS u (owner, mark) OFFSET 0) f OFFSET 0) x;
+                    FROM (SELECT l.owner, greatest(l.mark, $2) AS mark
+                          FROM unnest(line.owners, line.marks) AS l (owner, mark)) u OFFSET 0) f OFFSET 0) x;
         owners := owners || due.owners;
         marks := marks || due.marks;
-        EXIT WHEN line.rest = 0 OR cardinality(owners) >= quantity;
+        EXIT WHEN line.remaining = '{}' OR cardinality(owners) >= quantity;
         further := true;
     END LOOP;
-    -- not 0: the division may be tried when the statement is planned
-    many := nullif(cardinality(owners), 0);
-    shares := ARRAY(SELECT quantity / many + (i <= quantity % many)::int
-                    FROM generate_subscripts(owners, 1) i);
+    turns := _sas.share_out(ARRAY[n], ARRAY[quantity], array_fill(n, ARRAY[cardinality(owners)]));
+    shares := turns.shares;
 END $$;

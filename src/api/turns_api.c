@@ -19,6 +19,7 @@ PG_FUNCTION_INFO_V1(sas_api_unknown_lines);
 PG_FUNCTION_INFO_V1(sas_api_add_owner);
 PG_FUNCTION_INFO_V1(sas_api_found_owners);
 PG_FUNCTION_INFO_V1(sas_api_next_owners);
+PG_FUNCTION_INFO_V1(sas_api_share_out);
 PG_FUNCTION_INFO_V1(sas_api_forget_owners);
 
 /* How far this session has gone along the lines that it asked about last. */
@@ -79,23 +80,44 @@ sas_api_found_owners(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+static Datum
+turns_api_int_array(Datum *values, int n)
+{
+	return PointerGetDatum(construct_array(values, n, INT4OID, sizeof(int32), true, TYPALIGN_INT));
+}
+
+/* How far the line at that position is: a place for each of the lines of this call. */
+static void
+turns_api_room(int n)
+{
+	if (n <= turns_api_n)
+		return;
+	turns_api_left = turns_api_left == NULL ? MemoryContextAlloc(TopMemoryContext, sizeof(int) * n) : repalloc(turns_api_left, sizeof(int) * n);
+	turns_api_n = n;
+}
+
 /* _sas.next_owners(kind, ns, quantities, until, further) */
 Datum
 sas_api_next_owners(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	TimestampTz until = PG_GETARG_TIMESTAMPTZ(3);
 	bool		further = PG_GETARG_BOOL(4);
 	Datum	   *ns;
 	Datum	   *quantities;
 	int			n = Min(turns_api_read(fcinfo, 1, &ns), turns_api_read(fcinfo, 2, &quantities));
+	int			room = n;
+	int			found = 0;
+	int			n_remaining = 0;
+	Datum	   *lines = palloc(sizeof(Datum) * Max(1, room));
+	Datum	   *owners = palloc(sizeof(Datum) * Max(1, room));
+	Datum	   *marks = palloc(sizeof(Datum) * Max(1, room));
+	Datum	   *remaining = palloc(sizeof(Datum) * Max(1, n));
+	Datum		values[4];
+	TupleDesc	row;
 
-	InitMaterializedSRF(fcinfo, 0);
-	if (n > turns_api_n)
-	{
-		turns_api_left = turns_api_left == NULL ? MemoryContextAlloc(TopMemoryContext, sizeof(int) * n) : repalloc(turns_api_left, sizeof(int) * n);
-		turns_api_n = n;
-	}
+	if (get_call_result_type(fcinfo, NULL, &row) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	turns_api_room(n);
 	for (int i = 0; i < n; i++)
 	{
 		SasOwnerTurns turns = {.left = further ? turns_api_left[i] : -1};
@@ -105,14 +127,74 @@ sas_api_next_owners(PG_FUNCTION_ARGS)
 			continue;
 		sas_wake_line_next_owners(turns_api_kind(fcinfo), DatumGetInt32(ns[i]), Max(1, DatumGetInt32(quantities[i])), until, &turns);
 		turns_api_left[i] = turns.left;
-		for (int k = 0; k < turns.n; k++)
+		if (turns.left > 0)
+			remaining[n_remaining++] = ns[i];
+		if (found + turns.n > room)
 		{
-			Datum		values[4] = {Int32GetDatum(i + 1), ObjectIdGetDatum(turns.owners[k]), TimestampTzGetDatum(turns.marks[k]), Int32GetDatum(turns.left)};
-
-			tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, (bool[4]) {false});
+			room = Max(2 * room, found + turns.n);
+			lines = repalloc(lines, sizeof(Datum) * room);
+			owners = repalloc(owners, sizeof(Datum) * room);
+			marks = repalloc(marks, sizeof(Datum) * room);
+		}
+		for (int k = 0; k < turns.n; k++, found++)
+		{
+			lines[found] = ns[i];
+			owners[found] = ObjectIdGetDatum(turns.owners[k]);
+			marks[found] = TimestampTzGetDatum(turns.marks[k]);
 		}
 	}
-	return (Datum) 0;
+	values[0] = turns_api_int_array(lines, found);
+	values[1] = PointerGetDatum(construct_array(owners, found, OIDOID, sizeof(Oid), true, TYPALIGN_INT));
+	values[2] = PointerGetDatum(construct_array(marks, found, TIMESTAMPTZOID, sizeof(TimestampTz), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+	values[3] = turns_api_int_array(remaining, n_remaining);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(row), values, (bool[4]) {false})));
+}
+
+/* _sas.share_out(ns, quantities, lines) */
+Datum
+sas_api_share_out(PG_FUNCTION_ARGS)
+{
+	Datum	   *ns;
+	Datum	   *quantities;
+	Datum	   *lines;
+	int			n = Min(turns_api_read(fcinfo, 0, &ns), turns_api_read(fcinfo, 1, &quantities));
+	int			n_owners = turns_api_read(fcinfo, 2, &lines);
+	int		   *owners = palloc0(sizeof(int) * Max(1, n));
+	int		   *turn = palloc0(sizeof(int) * Max(1, n));
+	int		   *at = palloc(sizeof(int) * Max(1, n_owners));
+	Datum	   *shared = palloc(sizeof(Datum) * Max(1, n));
+	int			n_shared = 0;
+	TupleDesc	row;
+	Datum		values[2];
+
+	if (get_call_result_type(fcinfo, NULL, &row) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	/* those of one line stand together: the search begins where the last one ended */
+	for (int j = 0, i = 0; j < n_owners; j++)
+	{
+		int			tried = 0;
+
+		while (tried < n && ns[i] != lines[j])
+		{
+			i = (i + 1) % n;
+			tried++;
+		}
+		if (tried == n)
+			elog(ERROR, "line %d is not among those that are shared out", DatumGetInt32(lines[j]));
+		at[j] = i;
+		if (++owners[i] == 2)
+			shared[n_shared++] = ns[i];
+	}
+	for (int j = 0; j < n_owners; j++)
+	{
+		int			i = at[j];
+		int			quantity = DatumGetInt32(quantities[i]);
+
+		lines[j] = Int32GetDatum(quantity / owners[i] + (turn[i]++ < quantity % owners[i]));
+	}
+	values[0] = turns_api_int_array(lines, n_owners);
+	values[1] = turns_api_int_array(shared, n_shared);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(row), values, (bool[2]) {false, n_shared == 0})));
 }
 
 /* _sas.forget_owners(kind, n) */
