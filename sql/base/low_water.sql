@@ -6,7 +6,7 @@
 -- too high.
 --   kind    r: an owner's rows in the lane n of _sas.ready, by rank; the lane itself has owner 0;
 --           d: the rows to actor n in _sas.message, by due_at, of an owner or of all (0); under its capital
---           letter the urgent ones, and under 'c' those of _sas.schedule;
+--           letter the urgent ones, under 'c' those of _sas.schedule, under 'i' those of _sas.watch_work;
 --           y: runs that nobody has heard of yet who sets timers, by run_id (sql/supervisor/deadline.sql)
 
 -- _sas.note_low_water(): notes where the row that is written is; its mark is lowered at commit.
@@ -24,12 +24,15 @@ CREATE TRIGGER front BEFORE INSERT OR UPDATE
     ON _sas.message FOR EACH ROW EXECUTE FUNCTION _sas.note_message();
 CREATE TRIGGER front BEFORE INSERT OR UPDATE
     ON _sas.schedule FOR EACH ROW EXECUTE FUNCTION _sas.note_low_water('c');
+CREATE TRIGGER front BEFORE INSERT OR UPDATE
+    ON _sas.watch_work FOR EACH ROW EXECUTE FUNCTION _sas.note_low_water('i');
 CREATE TRIGGER front BEFORE INSERT ON _sas.run FOR EACH ROW EXECUTE FUNCTION _sas.note_low_water('y');
 
 -- what is restored or replicated is there as well
 ALTER TABLE _sas.ready ENABLE ALWAYS TRIGGER front;
 ALTER TABLE _sas.message ENABLE ALWAYS TRIGGER front;
 ALTER TABLE _sas.schedule ENABLE ALWAYS TRIGGER front;
+ALTER TABLE _sas.watch_work ENABLE ALWAYS TRIGGER front;
 ALTER TABLE _sas.run ENABLE ALWAYS TRIGGER front;
 
 -- _sas.begin_low_water(kind, ns): from where to look; before the statement that looks, since its snapshot
@@ -52,14 +55,17 @@ CREATE FUNCTION _sas.low_water_marks(unchecked boolean DEFAULT false, OUT kind "
                                      OUT owner oid, OUT mark timestamptz) RETURNS SETOF record
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_low_water_marks';
 
--- _sas.first_due(n, owner, mark): when the first message, or schedule, of this owner is due from there on, as
--- its caller sees it. n: as in a mark of kind d.
+-- _sas.first_due(n, owner, mark): when the first of these rows of this owner is due from there on, as its
+-- caller sees it. n: as in a mark of kind d.
 CREATE FUNCTION _sas.first_due(n int, of_owner oid, mark timestamptz) RETURNS timestamptz
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF n = ascii('c') THEN
         RETURN (SELECT s.due_at FROM _sas.schedule s WHERE s.owner = of_owner AND s.due_at >= mark
                 ORDER BY s.due_at LIMIT 1);
+    ELSIF n = ascii('i') THEN
+        RETURN (SELECT k.due_at FROM _sas.watch_work k WHERE k.owner = of_owner AND k.due_at >= mark
+                ORDER BY k.due_at LIMIT 1);
     ELSIF chr(n) = upper(chr(n)) THEN
         RETURN (SELECT d.due_at FROM _sas.message d
                 WHERE d.actor = lower(chr(n))::"char" AND d.owner = of_owner AND d.due_at >= mark AND d.urgent
@@ -93,6 +99,8 @@ BEGIN
             first := _sas.first_due(f.n, f.owner, '-infinity');
         ELSIF f.n = ascii('c') THEN
             SELECT min(s.due_at) INTO first FROM _sas.schedule s;
+        ELSIF f.n = ascii('i') THEN
+            SELECT min(k.due_at) INTO first FROM _sas.watch_work k;
         ELSE
             SELECT d.due_at INTO first FROM _sas.message d WHERE d.actor = chr(f.n)::"char" ORDER BY d.due_at
             LIMIT 1;

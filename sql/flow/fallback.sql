@@ -174,14 +174,23 @@ BEGIN
                        AND w.shape #> '{fallback,on}' ? 'breaker_open') THEN
         RETURN 0;
     END IF;
+    PERFORM _sas.find_unknown(doors);
+    -- each owner has a share, and none of it is what somebody holds
     SELECT array_agg(DISTINCT x.run_id) INTO ids
-    FROM (SELECT q.run_id
-          FROM _sas.ready q
-          JOIN _sas.run r ON r.run_id = q.run_id
-          JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = q.step_no AND NOT w.undo
-              AND w.shape #> '{fallback,on}' ? 'breaker_open'
-          WHERE q.lane = ANY (doors) AND NOT q.undo AND NOT _sas.is_deferred('fallback', q.run_id)
-          LIMIT quantity) x;
+    FROM (SELECT l.*, greatest(1, quantity / count(*) OVER ())::int AS share
+          FROM (SELECT * FROM _sas.lines(doors)
+                UNION ALL
+                -- where there is no room for a line
+                SELECT * FROM _sas.owners_of(_sas.unknown_lines('r', doors))) l) line
+    CROSS JOIN LATERAL (
+        SELECT q.run_id
+        FROM _sas.ready q
+        JOIN _sas.run r ON r.run_id = q.run_id
+        JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = q.step_no AND NOT w.undo
+            AND w.shape #> '{fallback,on}' ? 'breaker_open'
+        WHERE q.lane = line.lane AND q.owner = line.owner AND q.rank >= line.mark AND NOT q.undo
+          AND NOT _sas.is_deferred('fallback', q.run_id)
+        ORDER BY q.rank LIMIT line.share FOR NO KEY UPDATE OF r SKIP LOCKED) x;
     IF ids IS NULL THEN
         RETURN 0;
     END IF;

@@ -131,9 +131,11 @@ CREATE TABLE _sas.watch_work (
     watch_id bigint NOT NULL,
     boot bigint,
     worker_id bigint,
-    together int
+    together int,
+    owner regrole NOT NULL
 );
 CREATE INDEX watch_work_due ON _sas.watch_work (due_at);
+CREATE INDEX watch_work_turn ON _sas.watch_work (owner, due_at);
 CREATE INDEX watch_work_watch ON _sas.watch_work (watch_id);
 CREATE INDEX watch_work_worker ON _sas.watch_work (worker_id) WHERE worker_id IS NOT NULL;
 COMMENT ON TABLE _sas.watch_work IS 'Tasks whose inbox is to be looked at, and leases of the workers that '

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Turns: owners take turns, with ready steps in each lane, and with messages and schedules that are due.
--- Priority and time order the rows of one owner. Lines are named like low-water marks: kind r and a lane, or
--- kind d and whom messages are for (sql/base/low_water.sql).
+-- Turns: owners take turns, with ready steps in each lane, and with messages, schedules and items that are
+-- due. Priority and time order the rows of one owner. Lines are named like low-water marks: kind r and a
+-- lane, or kind d and whom messages are for (sql/base/low_water.sql).
 
 -- _sas.unknown_lines(kind, ns): those of these lines where an owner with rows may not be in line: before the
 -- statement that finds all of them, whose snapshot must be the younger one.
@@ -41,13 +41,12 @@ LANGUAGE sql VOLATILE AS $$
     WHERE m.kind = 'r' AND m.owner > 0 AND m.mark < 'infinity' AND m.n = ANY ($1)
 $$;
 
--- _sas.find_owners(lanes): brings all owners with steps in these lanes into line. It walks over all that is
--- dead there, so it is called only when the server has started, or a line had no room.
-CREATE FUNCTION _sas.find_owners(lanes int[]) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM _sas.add_owner('r', l.lane, found.owner, found.rank)
-    FROM unnest(lanes) AS l (lane)
+-- _sas.owners_of(lanes): all owners with steps in these lanes, each with the rank of the first one. It walks
+-- over all that is dead there, so it is called only when a line does not know.
+CREATE FUNCTION _sas.owners_of(lanes int[]) RETURNS TABLE (lane int, owner oid, first timestamptz)
+LANGUAGE sql VOLATILE AS $$
+    SELECT l.lane, found.owner, found.rank
+    FROM unnest($1) AS l (lane)
     CROSS JOIN LATERAL (
         WITH RECURSIVE skip AS (
             SELECT 0::oid AS owner, NULL::timestamptz AS rank
@@ -56,8 +55,29 @@ BEGIN
             CROSS JOIN LATERAL (SELECT q.owner::oid, q.rank FROM _sas.ready q
                                 WHERE q.lane = l.lane AND q.owner > s.owner
                                 ORDER BY q.owner, q.rank LIMIT 1) f)
-        SELECT s.owner, s.rank FROM skip s WHERE s.owner > 0) found;
+        SELECT s.owner, s.rank FROM skip s WHERE s.owner > 0) found
+$$;
+
+-- _sas.find_owners(lanes): brings all owners with steps in these lanes into line: when the server has
+-- started, or a line had no room.
+CREATE FUNCTION _sas.find_owners(lanes int[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM _sas.add_owner('r', o.lane, o.owner, o.first) FROM _sas.owners_of(lanes) o;
     PERFORM _sas.found_owners('r', lanes);
+END $$;
+
+-- _sas.find_unknown(lanes): those of these lanes where an owner may not have been in line; all are now, if
+-- there is room. Before the statement that asks for the lines.
+CREATE FUNCTION _sas.find_unknown(lanes int[]) RETURNS int[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    unknown int[] := _sas.unknown_lines('r', lanes);
+BEGIN
+    IF cardinality(unknown) > 0 THEN
+        PERFORM _sas.find_owners(unknown);
+    END IF;
+    RETURN unknown;
 END $$;
 
 -- _sas.next_ready_owners(lanes, quantities, further, left_out): those of _sas.next_owners who have steps, but
@@ -104,7 +124,6 @@ CREATE FUNCTION _sas.share_lanes(lanes int[], quantities int[], urgent boolean D
 LANGUAGE plpgsql AS $$
 DECLARE
     left_out oid[] := CASE WHEN lanes = '{0}' THEN _sas.unclaimable_owners() ELSE '{}' END;
-    unknown int[];
     ready record;
     turns record;
     wanted int[] := quantities;
@@ -113,10 +132,7 @@ BEGIN
     owners := '{}';
     marks := '{}';
     IF NOT further THEN
-        unknown := _sas.unknown_lines('r', lanes);
-        IF cardinality(unknown) > 0 THEN
-            PERFORM _sas.find_owners(unknown);
-        END IF;
+        PERFORM _sas.find_unknown(lanes);
     END IF;
     -- some of those in line may have no step any more: as many as have one are to have their turn
     LOOP
@@ -176,7 +192,7 @@ BEGIN
     HAVING count(*) > 0;
 END $$;
 
--- _sas.find_due_owners(n): brings all owners with such messages, or schedules, into line.
+-- _sas.find_due_owners(n): brings all owners with such rows into line.
 CREATE FUNCTION _sas.find_due_owners(n int) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -187,6 +203,8 @@ BEGIN
             WHEN n = ascii('c') THEN (SELECT s.owner::oid FROM _sas.schedule s
                                       WHERE s.owner > of_owner AND s.due_at IS NOT NULL
                                       ORDER BY s.owner, s.due_at LIMIT 1)
+            WHEN n = ascii('i') THEN (SELECT k.owner::oid FROM _sas.watch_work k WHERE k.owner > of_owner
+                                      ORDER BY k.owner, k.due_at LIMIT 1)
             WHEN chr(n) = upper(chr(n))
             THEN (SELECT d.owner::oid FROM _sas.message d
                   WHERE d.actor = lower(chr(n))::"char" AND d.owner > of_owner AND d.urgent
@@ -201,9 +219,9 @@ BEGIN
     PERFORM _sas.found_owners('d', ARRAY[n]);
 END $$;
 
--- _sas.share_due(n, mark, now, quantity): shares out so many messages, or schedules, that are due among their
--- owners, beginning with the one that was served the longest ago: up to shares[j] of owners[j], from marks[j]
--- on. mark: of all owners. Raises the marks of the owners.
+-- _sas.share_due(n, mark, now, quantity): shares out so many rows that are due among their owners, beginning
+-- with the one that was served the longest ago: up to shares[j] of owners[j], from marks[j] on. mark: of all
+-- owners. Raises the marks of the owners.
 -- Caller: has read the mark in an earlier statement. Next: takes the rows, in a statement of its own.
 CREATE FUNCTION _sas.share_due(n int, mark timestamptz, now timestamptz, quantity int,
                                OUT owners oid[], OUT shares int[], OUT marks timestamptz[])

@@ -9,15 +9,10 @@
 CREATE FUNCTION _sas.nudge_forgotten() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    lanes int[];
-    unknown int[];
+    lanes int[] := ARRAY(SELECT 0 AS lane UNION ALL SELECT agent_id FROM _sas.agent WHERE enabled
+                         AND kind = 'http');
+    unknown int[] := _sas.find_unknown(lanes);
 BEGIN
-    lanes := ARRAY(SELECT 0 AS lane UNION ALL SELECT agent_id FROM _sas.agent WHERE enabled
-                   AND kind = 'http');
-    unknown := _sas.unknown_lines('r', lanes);
-    IF cardinality(unknown) > 0 THEN
-        PERFORM _sas.find_owners(unknown);
-    END IF;
     PERFORM _sas.nudge(lanes => ARRAY(SELECT DISTINCT l.lane FROM _sas.lines(lanes) l
                                       WHERE EXISTS (SELECT FROM _sas.ready q WHERE q.lane = l.lane
                                                     AND q.owner = l.owner AND q.rank >= l.mark)
@@ -73,12 +68,7 @@ DECLARE
     judged _sas.lease[];
     done record;
 BEGIN
-    SELECT array_agg(q) INTO found
-    FROM (SELECT l.* FROM _sas.lease l
-          WHERE (l.next_by <= now OR l.worker_id > 0
-                 AND (l.boot <> $1 OR l.worker_id <= newest AND NOT l.worker_id = ANY (live)))
-            AND NOT _sas.is_deferred('lease', l.lease_id)
-          ORDER BY l.next_by LIMIT quantity FOR UPDATE SKIP LOCKED) q;
+    found := _sas.lock_judged(boot, live, newest, now, quantity);
     -- the lease of a worker that has died since the last tick was there to be found since then
     PERFORM _sas.found('lease', 'lease', CASE WHEN l.next_by <= now THEN l.next_by ELSE _sas.last_tick() END)
     FROM unnest(found) l;
@@ -90,6 +80,34 @@ BEGIN
                               live, newest), judged);
     PERFORM _sas.take_back_apart(judged[f.n], boot, live, newest) FROM unnest(done.failed) AS f (n);
     RETURN cardinality(found);
+END $$;
+
+-- _sas.is_judged(lease, boot, live, newest, now): is this lease overdue, or its worker gone?
+CREATE FUNCTION _sas.is_judged(l _sas.lease, boot bigint, live bigint[], newest bigint, now timestamptz)
+RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT l.next_by <= now
+        OR l.worker_id > 0 AND (l.boot <> $2 OR l.worker_id <= newest AND NOT l.worker_id = ANY (live))
+$$;
+
+-- _sas.lock_judged(boot, live, newest, now, quantity): leases to judge that nobody has locked. Owners of
+-- single steps take turns, and so do those of steps that were claimed together.
+CREATE FUNCTION _sas.lock_judged(boot bigint, live bigint[], newest bigint, now timestamptz, quantity int)
+RETURNS _sas.lease[]
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN (
+        WITH judged AS MATERIALIZED (
+            SELECT l.lease_id, l.next_by, CASE WHEN cardinality(l.run_ids) = 1 THEN l.run_ids[1] END AS run_id
+            FROM _sas.lease l WHERE _sas.is_judged(l, $1, $2, $3, $4)),
+        turn AS (
+            SELECT j.lease_id, j.next_by, row_number() OVER (PARTITION BY r.owner ORDER BY j.next_by) AS n
+            FROM judged j LEFT JOIN _sas.run r ON r.run_id = j.run_id)
+        SELECT array_agg(q.lease)
+        FROM (SELECT l AS lease FROM turn t JOIN _sas.lease l ON l.lease_id = t.lease_id
+              -- again: another tick may have judged it just now
+              WHERE _sas.is_judged(l, $1, $2, $3, $4) AND NOT _sas.is_deferred('lease', l.lease_id)
+              ORDER BY t.n, t.next_by LIMIT $5 FOR UPDATE OF l SKIP LOCKED) q);
 END $$;
 
 -- _sas.take_back_apart(lease, boot, live, newest): something under this lease cannot be taken back: the other

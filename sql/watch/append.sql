@@ -63,7 +63,8 @@ DECLARE
     changed bigint;
 BEGIN
     WITH come AS (
-        SELECT u.id, part.items, part.cursor, part.cut, CASE WHEN NOT part.cut THEN u.digest END AS digest,
+        SELECT u.id, w.owner, part.items, part.cursor, part.cut,
+               CASE WHEN NOT part.cut THEN u.digest END AS digest,
                jsonb_array_length(part.items) AS quantity, pg_column_size(part.items) AS bytes
         FROM unnest($2, $4, $5, $6, fenced) AS u (id, items, cursor, digest, fence)
         JOIN _sas.watch w ON w.watch_id = u.id
@@ -76,8 +77,8 @@ BEGIN
         SELECT c.id, nextval('_sas.watch_batch_seq'), c.items, c.quantity, c.bytes FROM come c
         WHERE c.quantity > 0),
     work AS (
-        INSERT INTO _sas.watch_work (due_at, watch_id)
-        SELECT _sas.now(), c.id FROM come c WHERE c.quantity > 0),
+        INSERT INTO _sas.watch_work (due_at, watch_id, owner)
+        SELECT _sas.now(), c.id, c.owner FROM come c WHERE c.quantity > 0),
     moved AS (
         UPDATE _sas.watch_flow f
         SET items = f.items + c.quantity, bytes = f.bytes + CASE WHEN c.quantity > 0 THEN c.bytes ELSE 0 END,

@@ -57,6 +57,35 @@ BEGIN
     FROM judged j WHERE k.ctid = j.ctid AND j.after < 'infinity' AND j.stays;
 END $$;
 
+-- _sas.due_tasks(quantity, now): tasks whose inbox is due, in the order in which they are claimed. With more
+-- rows than these, owners take turns.
+CREATE FUNCTION _sas.due_tasks(quantity int, now timestamptz) RETURNS TABLE (watch_id bigint, place bigint)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    turns record;
+BEGIN
+    IF NOT EXISTS (SELECT FROM _sas.watch_work y WHERE y.due_at <= now ORDER BY y.due_at
+                   OFFSET quantity LIMIT 1) THEN
+        RETURN QUERY
+        SELECT y.watch_id, row_number() OVER (ORDER BY min(y.due_at), y.watch_id) FROM _sas.watch_work y
+        WHERE y.due_at <= now GROUP BY y.watch_id;
+        RETURN;
+    END IF;
+    turns := _sas.share_due(ascii('i'), '-infinity', now, greatest(1000, quantity));
+    RETURN QUERY
+    SELECT t.watch_id, row_number() OVER (ORDER BY t.n, t.turn)
+    FROM (SELECT k.watch_id, o.turn,
+              row_number() OVER (PARTITION BY o.turn ORDER BY k.due_at, k.watch_id) AS n
+          FROM unnest(turns.owners, turns.shares, turns.marks) WITH ORDINALITY AS o (owner, share, mark, turn)
+          CROSS JOIN LATERAL (
+              SELECT x.watch_id, min(x.due_at) AS due_at
+              FROM (SELECT y.watch_id, y.due_at FROM _sas.watch_work y
+                    WHERE y.owner = o.owner AND y.due_at >= o.mark AND y.due_at <= now
+                    ORDER BY y.due_at LIMIT o.share) x
+              GROUP BY x.watch_id) k) t;
+END $$;
+
 -- _sas.due_inboxes(quantity, now): tasks whose inbox is due and free, their rows locked, at most so many,
 -- those that are to run alone by themselves.
 CREATE FUNCTION _sas.due_inboxes(quantity int, now timestamptz) RETURNS bigint[]
@@ -67,18 +96,16 @@ BEGIN
             SELECT g.watch_id, g.alone, row_number() OVER seen AS n,
                 count(*) FILTER (WHERE g.alone) OVER seen AS alones
             -- in this order, so that no more than these are locked
-            FROM (SELECT x.watch_id, x.alone, k.due_at
-                  FROM (SELECT min(o.due_at) AS due_at, o.watch_id
-                        FROM (SELECT y.due_at, y.watch_id FROM _sas.watch_work y WHERE y.due_at <= now
-                              ORDER BY y.due_at LIMIT 1000) o
-                        GROUP BY o.watch_id ORDER BY 1, 2 OFFSET 0) k
+            FROM (SELECT x.watch_id, x.alone, k.place
+                  FROM (SELECT t.watch_id, t.place FROM _sas.due_tasks(quantity, now) t
+                        ORDER BY t.place OFFSET 0) k
                   CROSS JOIN LATERAL (SELECT d.watch_id, d.alone FROM _sas.watch_done d JOIN _sas.watch w
                                       USING (watch_id)
                                       WHERE d.watch_id = k.watch_id
                                           AND _sas.items_after(d, w,
                                                   now) IS NULL FOR UPDATE OF d SKIP LOCKED) x
                   LIMIT quantity) g
-            WINDOW seen AS (ORDER BY g.due_at, g.watch_id ROWS UNBOUNDED PRECEDING))
+            WINDOW seen AS (ORDER BY g.place ROWS UNBOUNDED PRECEDING))
         SELECT array_agg(d.watch_id ORDER BY d.n) FROM due d WHERE d.alones = 0 OR d.n = 1);
 END $$;
 
@@ -119,8 +146,9 @@ BEGIN
     SELECT count(_sas.found('items', 'items', t.due_at)) INTO found FROM taken t WHERE t.due_at <= now;
     UPDATE _sas.watch_done d SET request_id = gen_random_uuid(), claimed_until = now + _sas.complete_in()
     WHERE d.watch_id = ANY (ids);
-    INSERT INTO _sas.watch_work (due_at, watch_id, boot, worker_id, together)
-    SELECT now + _sas.complete_in(), u, $2, $3, cardinality(ids) FROM unnest(ids) u;
+    INSERT INTO _sas.watch_work (due_at, watch_id, boot, worker_id, together, owner)
+    SELECT now + _sas.complete_in(), w.watch_id, $2, $3, cardinality(ids), w.owner FROM _sas.watch w
+    WHERE w.watch_id = ANY (ids);
     PERFORM _sas.due_by(now + _sas.complete_in());
     -- beside a claim likewise, or of what is to run alone: another worker looks when the locks are gone
     IF cardinality(ids) < quantity AND EXISTS (
@@ -300,9 +328,10 @@ BEGIN
     PERFORM _sas.notify_hosts(opened) WHERE opened IS NOT NULL;
     PERFORM _sas.check_watches(given_up || emptied) WHERE given_up IS NOT NULL OR emptied IS NOT NULL;
 
-    INSERT INTO _sas.watch_work (due_at, watch_id)
-    SELECT CASE WHEN u.error IS NULL THEN now ELSE d.retry_at END, u.id
+    INSERT INTO _sas.watch_work (due_at, watch_id, owner)
+    SELECT CASE WHEN u.error IS NULL THEN now ELSE d.retry_at END, u.id, w.owner
     FROM unnest(watch_ids, errors) AS u (id, error) JOIN _sas.watch_done d ON d.watch_id = u.id
+    JOIN _sas.watch w ON w.watch_id = u.id
     WHERE NOT coalesce(u.id = ANY (given_up), false)
         AND EXISTS (SELECT FROM _sas.watch_batch b WHERE b.watch_id = u.id);
     PERFORM _sas.due_by(min(d.retry_at)) FROM unnest(watch_ids, errors) AS u (id, error)

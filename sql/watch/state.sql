@@ -190,8 +190,8 @@ BEGIN
         AND NOT EXISTS (SELECT FROM _sas.watch_wait q WHERE q.watch_id = w.watch_id)
     HAVING count(*) > 0;
     -- what was taken in while nobody might bring it on; a row too many does no harm
-    INSERT INTO _sas.watch_work (due_at, watch_id)
-    SELECT _sas.now(), w.watch_id FROM _sas.watch w
+    INSERT INTO _sas.watch_work (due_at, watch_id, owner)
+    SELECT _sas.now(), w.watch_id, w.owner FROM _sas.watch w
     WHERE w.watch_id = ANY (ids) AND w.state IN ('created', 'processing', 'on_deleting')
       AND EXISTS (SELECT FROM _sas.watch_batch b WHERE b.watch_id = w.watch_id);
     IF FOUND THEN

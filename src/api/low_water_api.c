@@ -17,8 +17,9 @@
 #include "store/submit.h"
 #include "wake/low_water.h"
 
-/* In place of an actor: rows of _sas.schedule. They are due never, or at due_at. */
+/* In place of an actor: rows of _sas.schedule, which are due never, or at due_at; rows of _sas.watch_work. */
 #define SCHEDULE 'c'
+#define ITEMS 'i'
 /* The supervisor, when it is idle, scans a lane from its very beginning when nothing has done so for this long. */
 #define SAS_LOW_WATER_CHECK_US (5 * 60 * INT64CONST(1000000))
 
@@ -67,7 +68,7 @@ low_water_api_column(HeapTuple tuple, TupleDesc desc, const char *name)
 	elog(ERROR, "column \"%s\" is missing or null", name);
 }
 
-/* _sas.note_low_water(): before a row of _sas.ready, _sas.schedule or _sas.run is written. */
+/* _sas.note_low_water(): before a row of _sas.ready, _sas.schedule, _sas.watch_work or _sas.run is written. */
 Datum
 sas_api_note_low_water(PG_FUNCTION_ARGS)
 {
@@ -91,6 +92,10 @@ sas_api_note_low_water(PG_FUNCTION_ARGS)
 			if (low_water_api_has_value(tuple, desc, "due_at"))
 				sas_wake_low_water_note(SAS_LOW_WATER_DUE, SCHEDULE, DatumGetObjectId(low_water_api_column(tuple, desc, "owner")),
 										DatumGetTimestampTz(low_water_api_column(tuple, desc, "due_at")));
+			break;
+		case ITEMS:
+			sas_wake_low_water_note(SAS_LOW_WATER_DUE, ITEMS, DatumGetObjectId(low_water_api_column(tuple, desc, "owner")),
+									DatumGetTimestampTz(low_water_api_column(tuple, desc, "due_at")));
 			break;
 		case SAS_LOW_WATER_UNTIMED:
 			sas_store_note_submitted(DatumGetInt64(low_water_api_column(tuple, desc, "run_id")));

@@ -51,6 +51,19 @@ BEGIN
 END $$;
 SELECT * FROM t.served(5);
 SELECT * FROM t.served(10);
+\echo leases that are to be taken back likewise
+SELECT t.clean() \g /dev/null
+SELECT t.waiting('a', 20), t.waiting('b', 1) \g /dev/null
+INSERT INTO _sas.lease (boot, worker_id, locked_by, next_by, run_ids, step_nos, elements)
+SELECT 0, 0, 'x', _sas.now() - interval '1 min' + r.run_id * interval '1 s', ARRAY[r.run_id], '{1}', '{0}' FROM _sas.run r;
+SELECT r.owner, count(*) FROM unnest(_sas.lock_judged(1, '{}', 1, _sas.now(), 10)) l JOIN _sas.run r ON r.run_id = l.run_ids[1] GROUP BY 1 ORDER BY 1;
+\echo items likewise, a task at a time, too
+INSERT INTO _sas.watch_work (due_at, watch_id, owner) SELECT _sas.now() - interval '1 min' + g * interval '1 s', g, 'sas_test_message_a' FROM generate_series(1, 20) g;
+INSERT INTO _sas.watch_work (due_at, watch_id, owner) VALUES (_sas.now(), 21, 'sas_test_message_b');
+SELECT count(*) AS tasks, min(place) FILTER (WHERE watch_id = 21) AS place FROM _sas.due_tasks(10, _sas.now());
+SELECT t.watch_id = 21 AS first FROM _sas.due_tasks(1, _sas.now()) t ORDER BY place LIMIT 1;
+DELETE FROM _sas.watch_work;
+DELETE FROM _sas.lease;
 \echo schedules likewise
 SELECT t.clean() \g /dev/null
 CREATE FUNCTION t.plan(owner text, n int) RETURNS void LANGUAGE plpgsql AS $$
