@@ -42,8 +42,9 @@ END $$;
 -- _sas.make_ready(...): puts steps into the hot queue and rings their lanes.
 --
 -- Arrays of equal length; null: all of them whole steps (element 0), forward, not alone. The rank is fixed
--- here: ready_at minus priority times sas.priority_step. Steps that need thought before they begin are told
--- to the scheduler instead, unless it has thought already (entered).
+-- here: ready_at minus priority times sas.priority_step, and a microsecond later for each earlier run or
+-- element, so that a low-water mark can stand between them (src/store/submit.c). Steps that need thought
+-- before they begin are told to the scheduler instead, unless it has thought already (entered).
 -- Caller: holds the lock of the runs, or has just made them. Writes: ready, stage; due, for the scheduler.
 -- Wakes: what can claim the steps, or the scheduler. Next: a claim.
 CREATE FUNCTION _sas.make_ready(run_ids bigint[], step_nos int[], elements int[] DEFAULT NULL,
@@ -55,6 +56,7 @@ DECLARE
     lanes int[];
     thought boolean;
     staged boolean;
+    spread float8 := least(1.0, 100000.0 / nullif(cardinality(run_ids), 0));
 BEGIN
     IF coalesce(cardinality(run_ids), 0) = 0 THEN
         RETURN;
@@ -82,8 +84,11 @@ BEGIN
                                 AND s.undo = u.undo OFFSET 0) w),
     put AS (
         INSERT INTO _sas.ready (run_id, step_no, element, lane, owner, rank, ready_at, undo, alone)
-        SELECT n.run_id, n.step_no, n.element, n.lane, n.owner, now - n.priority * _sas.priority_step(), now,
-            n.undo, n.alone
+        SELECT n.run_id, n.step_no, n.element, n.lane, n.owner,
+            now - n.priority * _sas.priority_step()
+                + interval '1 us' * (spread * (row_number() OVER (PARTITION BY n.step_no
+                                                                  ORDER BY n.run_id, n.element) - 1)),
+            now, n.undo, n.alone
         -- what gets the same rank is claimed in this order, mostly
         FROM next n WHERE NOT n.enters ORDER BY n.run_id, n.step_no, n.element
         RETURNING lane),

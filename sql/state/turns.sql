@@ -170,8 +170,9 @@ BEGIN
             FROM unnest($1, $2, $3, $4) WITH ORDINALITY AS s (lane, owner, share, mark, n)
             CROSS JOIN LATERAL (
                 SELECT max(x.n) FILTER (WHERE x.drops) AS drop_at
-                FROM (SELECT row_number() OVER front AS n, lag(c.lead) OVER front > c.lead AS drops
-                      -- the rank is the time minus the priority
+                FROM (SELECT row_number() OVER front AS n,
+                             lag(c.lead) OVER front > c.lead + interval '0.5 s' AS drops
+                      -- the rank is the time minus the priority, of a second at least, and a moment
                       FROM (SELECT q.ready_at - q.rank AS lead FROM _sas.ready q
                             WHERE q.lane = s.lane AND q.owner = s.owner AND q.rank >= s.mark ORDER BY q.rank
                             LIMIT CASE WHEN s.share > 20 THEN 21 ELSE 0 END) c

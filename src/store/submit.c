@@ -285,7 +285,20 @@ store_submit_write_runs(const SasPlainWorkflow *w, const SasSubmission *s, const
 	}
 }
 
-/* What may be claimed now: the first steps. Their ranks are the same in all runs. */
+/*
+ * Steps that become ready together have ranks of their own, a microsecond
+ * apart: a low-water mark is a rank, and must be able to stand between them.
+ * A large batch is spread over this many microseconds.
+ */
+#define STORE_SUBMIT_SPREAD_US 100000
+
+static TimestampTz
+store_submit_place(TimestampTz rank, int i, int n)
+{
+	return rank + (n <= STORE_SUBMIT_SPREAD_US ? i : (int64) i * STORE_SUBMIT_SPREAD_US / n);
+}
+
+/* What may be claimed now: the first steps. */
 static void
 store_submit_write_roots(const SasPlainWorkflow *w, const SasSubmission *s, TimestampTz now, int n, SasSubmitted *made)
 {
@@ -293,12 +306,11 @@ store_submit_write_roots(const SasPlainWorkflow *w, const SasSubmission *s, Time
 
 	for (int k = 0; k < w->n_roots; k++)
 	{
-		Datum		at = store_submit_rank(now, s->priority + w->priority + w->root_priorities[k]);
-
-		made->ranks[k] = DatumGetTimestampTz(at);
+		made->ranks[k] = DatumGetTimestampTz(store_submit_rank(now, s->priority + w->priority + w->root_priorities[k]));
 		for (int i = 0; i < n; i++)
 			sas_store_table_insert(&store_submit_ready, (Datum[]) {Int64GetDatum(made->run_ids[i]), Int32GetDatum(w->root_nos[k]), Int32GetDatum(0),
-								   Int32GetDatum(w->root_lanes[k]), ObjectIdGetDatum(s->owner), at, TimestampTzGetDatum(now), no, no}, NULL);
+								   Int32GetDatum(w->root_lanes[k]), ObjectIdGetDatum(s->owner), TimestampTzGetDatum(store_submit_place(made->ranks[k], i, n)),
+								   TimestampTzGetDatum(now), no, no}, NULL);
 	}
 }
 

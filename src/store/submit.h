@@ -47,7 +47,7 @@ typedef struct SasSubmission
 typedef struct SasSubmitted
 {
 	int64	   *run_ids;		/* room for them, in ascending order */
-	TimestampTz *ranks;			/* room for those of their first steps, in the order of the workflow's */
+	TimestampTz *ranks;			/* room for those of the first steps of the first run, in the order of the workflow's */
 	TimestampTz timer;			/* of their deadline; DT_NOEND: they have none yet */
 	TimestampTz check_by;		/* by then the supervisor must check */
 } SasSubmitted;

@@ -39,7 +39,7 @@ $sql->(q{
 		last bigint := (SELECT max(run_id) FROM _sas.run);
 	BEGIN
 		PERFORM count(*) FROM sas.submit_batch('w', array_fill('{}'::jsonb, ARRAY[owners * each]));
-		UPDATE _sas.ready q SET owner = (first + q.run_id % owners)::oid::regrole, rank = q.rank + q.run_id * interval '1 us', ready_at = q.ready_at + q.run_id * interval '1 us' WHERE q.run_id > coalesce(last, 0);
+		UPDATE _sas.ready q SET owner = (first + q.run_id % owners)::oid::regrole WHERE q.run_id > coalesce(last, 0);
 		INSERT INTO t.owner SELECT q.run_id, q.owner::oid FROM _sas.ready q WHERE q.run_id > coalesce(last, 0);
 		RETURN owners * each;
 	END $$});
