@@ -4,7 +4,7 @@
 
 -- _sas.await_holders(actor, run_ids, due_at): messages to this actor about these runs, which other
 -- transactions hold, are set aside until then; those whose holder wakes this worker at its end, by commit or
--- by abort (src/wake/holders.h).
+-- by abort (src/wake/holders.h). Actor l: leases, for the supervisor.
 CREATE FUNCTION _sas.await_holders(actor "char", run_ids bigint[], due_at timestamptz) RETURNS bigint[]
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_await_holders';
 

@@ -68,6 +68,7 @@ DECLARE
     judged _sas.lease[];
     done record;
 BEGIN
+    PERFORM _sas.judge_freed(now);
     found := _sas.lock_judged(boot, live, newest, now, quantity);
     -- the lease of a worker that has died since the last tick was there to be found since then
     PERFORM _sas.found('lease', 'lease', CASE WHEN l.next_by <= now THEN l.next_by ELSE _sas.last_tick() END)
@@ -80,6 +81,23 @@ BEGIN
                               live, newest), judged);
     PERFORM _sas.take_back_apart(judged[f.n], boot, live, newest) FROM unnest(done.failed) AS f (n);
     RETURN cardinality(found);
+END $$;
+
+-- _sas.judge_freed(now): leases that were set aside since somebody held a run of theirs, who has ended.
+CREATE FUNCTION _sas.judge_freed(now timestamptz) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    runs bigint[];
+    dues timestamptz[];
+BEGIN
+    SELECT array_agg(f.run_id), array_agg(f.due_at) INTO runs, dues FROM _sas.freed_runs('l') f;
+    IF runs IS NOT NULL THEN
+        UPDATE _sas.lease u SET next_by = now
+        WHERE u.lease_id = ANY (ARRAY(SELECT l.lease_id FROM unnest(runs, dues) AS f (run_id, due_at)
+                                      JOIN _sas.lease l ON l.next_by = f.due_at
+                                          AND f.run_id = ANY (l.run_ids)
+                                      FOR UPDATE OF l SKIP LOCKED));
+    END IF;
 END $$;
 
 -- _sas.is_judged(lease, boot, live, newest, now): is this lease overdue, or its worker gone?
@@ -237,7 +255,7 @@ BEGIN
 
     PERFORM _sas.record_lost(failed || again, now);
     PERFORM _sas.move_steps(failed || again);
-    PERFORM _sas.update_leases(leases, boot, live, newest, now);
+    PERFORM _sas.update_leases(leases, boot, live, newest, now, locked);
     PERFORM _sas.expire_leases(array_agg(l.lease_id)) FROM unnest(leases) l WHERE l.worker_id = 0
         HAVING count(*) > 0;
     PERFORM _sas.notify_supervisor(failed) WHERE failed IS NOT NULL;
@@ -279,21 +297,33 @@ BEGIN
     SELECT count(_sas.count_metric('call', x.lane, x.workflow_id, x.status, 1)) INTO counted FROM lost x;
 END $$;
 
--- _sas.update_leases(leases, boot, live, newest, now): of these leases those that hold nothing any more are
--- over; the others are checked again when the first of their steps is overdue, or soon if one is already.
---   holds   the locks of the leases; after the steps have moved
+-- _sas.update_leases(leases, boot, live, newest, now, locked): of these leases those that hold nothing any
+-- more are over; the others are checked again when the first of their steps is overdue. If one is already,
+-- somebody holds its run, who wakes the supervisor at the end, or its function is being ended.
+--   holds   the locks of the leases, and of the locked runs; after the steps have moved
 --   writes  lease
 CREATE FUNCTION _sas.update_leases(leases _sas.lease[], boot bigint, live bigint[], newest bigint,
-                                   now timestamptz) RETURNS void
+                                   now timestamptz, locked bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    net timestamptz := now + interval '1 s';
+    held_runs bigint[];
+    awaited bigint[];
 BEGIN
+    held_runs := ARRAY(SELECT DISTINCT h.run_id FROM _sas.held_steps(leases, boot, live, newest) h
+                       WHERE (h.dead OR h.overdue) AND NOT h.run_id = ANY (locked));
+    awaited := _sas.await_holders('l', held_runs, net);
     WITH held AS MATERIALIZED (
-        SELECT h.lease_id, min(h.complete_by) AS next_by, bool_or(h.dead OR h.complete_by <= now) AS soon
+        SELECT h.lease_id, min(h.complete_by) AS next_by, bool_or(h.dead OR h.complete_by <= now) AS soon,
+               bool_or(h.run_id = ANY (held_runs) AND NOT h.run_id = ANY (awaited)) AS free,
+               bool_or(h.run_id = ANY (awaited)) AS awaits
         FROM _sas.held_steps(leases, boot, live, newest) h GROUP BY h.lease_id),
     over AS (
         DELETE FROM _sas.lease d USING unnest(leases) l
         WHERE d.lease_id = l.lease_id AND NOT EXISTS (SELECT FROM held h WHERE h.lease_id = l.lease_id))
     UPDATE _sas.lease u
-    SET next_by = CASE WHEN h.soon THEN now + interval '250 ms' ELSE h.next_by END
+    SET next_by = CASE WHEN h.free THEN now + interval '20 ms'
+                       WHEN h.awaits THEN net
+                       WHEN h.soon THEN now + interval '250 ms' ELSE h.next_by END
     FROM held h WHERE u.lease_id = h.lease_id;
 END $$;

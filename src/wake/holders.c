@@ -22,7 +22,7 @@
 static SasActor
 holders_actor(char actor)
 {
-	return actor == 'v' ? SAS_SUPERVISOR : SAS_SCHEDULER;
+	return actor == 'v' || actor == SAS_WAKE_HELD_LEASE ? SAS_SUPERVISOR : SAS_SCHEDULER;
 }
 
 /* With the lock held. */

@@ -5,7 +5,7 @@
  * A tick passes by a run that another transaction has locked, and sets its
  * message aside.  It notes the transaction here.  When that ends, by commit
  * or by abort, its session wakes the actor, which takes the message up again
- * (sql/state/message.sql).  Each session has the callback, whatever it calls,
+ * (sql/state/message.sql), or the lease (sql/supervisor/tick.sql).  Each session has the callback, whatever it calls,
  * since the library is preloaded; while nothing is noted it costs one read.
  *
  * A prepared transaction ends without the callback: COMMIT PREPARED and
@@ -20,7 +20,10 @@
 
 #define SAS_WAKE_HOLDERS 1024
 
-/* A message of this worker to that actor, set aside until then. */
+/* in place of an actor: leases, which the supervisor takes back */
+#define SAS_WAKE_HELD_LEASE 'l'
+
+/* A message of this worker to that actor, or a lease, set aside until then. */
 typedef struct SasWakeHeld
 {
 	char		actor;			/* as in _sas.message */
