@@ -6,7 +6,8 @@
 -- too high.
 --   kind    r: an owner's rows in the lane n of _sas.ready, by rank; the lane itself has owner 0;
 --           d: the rows to actor n in _sas.message, by due_at, of an owner or of all (0); under its capital
---           letter the urgent ones, under 'c' those of _sas.schedule, under 'i' those of _sas.watch_work;
+--           letter the urgent ones, under 'c' those of _sas.schedule, under 'i' those of _sas.watch_work,
+--           under 'p' those of _sas.schedule_plan that are offered;
 --           y: runs that nobody has heard of yet who sets timers, by run_id (sql/supervisor/deadline.sql)
 
 -- _sas.note_low_water(): notes where the row that is written is; its mark is lowered at commit.
@@ -26,6 +27,8 @@ CREATE TRIGGER front BEFORE INSERT OR UPDATE
     ON _sas.schedule FOR EACH ROW EXECUTE FUNCTION _sas.note_low_water('c');
 CREATE TRIGGER front BEFORE INSERT OR UPDATE
     ON _sas.watch_work FOR EACH ROW EXECUTE FUNCTION _sas.note_low_water('i');
+CREATE TRIGGER front BEFORE INSERT OR UPDATE
+    ON _sas.schedule_plan FOR EACH ROW EXECUTE FUNCTION _sas.note_low_water('p');
 CREATE TRIGGER front BEFORE INSERT ON _sas.run FOR EACH ROW EXECUTE FUNCTION _sas.note_low_water('y');
 
 -- what is restored or replicated is there as well
@@ -33,6 +36,7 @@ ALTER TABLE _sas.ready ENABLE ALWAYS TRIGGER front;
 ALTER TABLE _sas.message ENABLE ALWAYS TRIGGER front;
 ALTER TABLE _sas.schedule ENABLE ALWAYS TRIGGER front;
 ALTER TABLE _sas.watch_work ENABLE ALWAYS TRIGGER front;
+ALTER TABLE _sas.schedule_plan ENABLE ALWAYS TRIGGER front;
 ALTER TABLE _sas.run ENABLE ALWAYS TRIGGER front;
 
 -- _sas.begin_low_water(kind, ns): from where to look; before the statement that looks, since its snapshot
@@ -63,6 +67,10 @@ BEGIN
     IF n = ascii('c') THEN
         RETURN (SELECT s.due_at FROM _sas.schedule s WHERE s.owner = of_owner AND s.due_at >= mark
                 ORDER BY s.due_at LIMIT 1);
+    ELSIF n = ascii('p') THEN
+        RETURN (SELECT p.due_at FROM _sas.schedule_plan p
+                WHERE p.owner = of_owner AND p.due_at >= mark AND p.offered AND p.worker_id IS NULL
+                ORDER BY p.due_at LIMIT 1);
     ELSIF n = ascii('i') THEN
         RETURN (SELECT k.due_at FROM _sas.watch_work k WHERE k.owner = of_owner AND k.due_at >= mark
                 ORDER BY k.due_at LIMIT 1);
@@ -99,6 +107,8 @@ BEGIN
             first := _sas.first_due(f.n, f.owner, '-infinity');
         ELSIF f.n = ascii('c') THEN
             SELECT min(s.due_at) INTO first FROM _sas.schedule s;
+        ELSIF f.n = ascii('p') THEN
+            SELECT min(p.due_at) INTO first FROM _sas.schedule_plan p;
         ELSIF f.n = ascii('i') THEN
             SELECT min(k.due_at) INTO first FROM _sas.watch_work k;
         ELSE

@@ -90,20 +90,30 @@ BEGIN
 END $$;
 
 -- _sas.claim_plan(boot, worker_id): an instant to be submitted by a function worker; no row: there is none.
--- Owners who are served by few workers come first.
+-- Owners who are served by few workers come first, and those who were served the longest ago.
 CREATE FUNCTION _sas.claim_plan(boot bigint, worker_id bigint)
 RETURNS TABLE (schedule_id int, name text, request_id uuid, owner oid, window_ms float8)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
+    turns record;
+    turn record;
     chosen int;
 BEGIN
-    SELECT p.schedule_id INTO chosen
-    FROM _sas.schedule_plan p
-    LEFT JOIN (SELECT x.owner, count(*) AS n FROM _sas.schedule_plan x WHERE x.worker_id IS NOT NULL
-               GROUP BY 1) busy ON busy.owner = p.owner
-    WHERE p.offered AND p.worker_id IS NULL
-    ORDER BY coalesce(busy.n, 0), p.due_at, p.schedule_id LIMIT 1 FOR NO KEY UPDATE OF p SKIP LOCKED;
+    IF NOT EXISTS (SELECT FROM _sas.schedule_plan p WHERE p.offered AND p.worker_id IS NULL) THEN
+        RETURN;
+    END IF;
+    turns := _sas.share_due(ascii('p'), '-infinity', 'infinity', 16);
+    FOR turn IN
+        SELECT o.owner, o.mark
+        FROM unnest(turns.owners, turns.marks) WITH ORDINALITY AS o (owner, mark, place)
+        ORDER BY (SELECT count(*) FROM _sas.schedule_plan x
+                  WHERE x.owner = o.owner AND x.worker_id IS NOT NULL), o.place LOOP
+        SELECT p.schedule_id INTO chosen FROM _sas.schedule_plan p
+        WHERE p.owner = turn.owner AND p.due_at >= turn.mark AND p.offered AND p.worker_id IS NULL
+        ORDER BY p.due_at, p.schedule_id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED;
+        EXIT WHEN FOUND;
+    END LOOP;
     RETURN QUERY
     UPDATE _sas.schedule_plan p
     SET boot = $1, worker_id = $2, request_id = gen_random_uuid(), tries = p.tries + 1,

@@ -81,6 +81,7 @@ CREATE TABLE _sas.schedule_plan (
     worker_id bigint,
     tries int NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
+CREATE INDEX schedule_plan_turn ON _sas.schedule_plan (owner, due_at) WHERE offered AND worker_id IS NULL;
 COMMENT ON TABLE _sas.schedule_plan IS 'Instants that function workers submit, since functions of users plan '
                                        'their runs; a worker with a request_id is at it.';
 COMMENT ON COLUMN _sas.schedule_plan.due_at IS 'When the scheduler offers it again, if nothing came of it.';

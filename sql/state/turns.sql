@@ -204,6 +204,9 @@ BEGIN
             WHEN n = ascii('c') THEN (SELECT s.owner::oid FROM _sas.schedule s
                                       WHERE s.owner > of_owner AND s.due_at IS NOT NULL
                                       ORDER BY s.owner, s.due_at LIMIT 1)
+            WHEN n = ascii('p') THEN (SELECT p.owner::oid FROM _sas.schedule_plan p
+                                      WHERE p.owner > of_owner AND p.offered AND p.worker_id IS NULL
+                                      ORDER BY p.owner, p.due_at LIMIT 1)
             WHEN n = ascii('i') THEN (SELECT k.owner::oid FROM _sas.watch_work k WHERE k.owner > of_owner
                                       ORDER BY k.owner, k.due_at LIMIT 1)
             WHEN chr(n) = upper(chr(n))

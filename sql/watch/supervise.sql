@@ -158,17 +158,20 @@ BEGIN
 END $$;
 
 -- _sas.check_requested(quantity): tasks that somebody asked to be checked. Those that a session holds are
--- put off.
+-- put off. With more of them than this, owners take turns.
 CREATE FUNCTION _sas.check_requested(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     ids bigint[];
     done record;
 BEGIN
-    WITH due AS (
+    WITH asked AS (
+        SELECT x.ctid, x.due_at, row_number() OVER (PARTITION BY w.owner ORDER BY x.due_at) AS turn
+        FROM _sas.watch_check x LEFT JOIN _sas.watch w USING (watch_id) WHERE x.due_at <= _sas.now()),
+    due AS (
         DELETE FROM _sas.watch_check d
-        WHERE d.ctid = ANY (ARRAY(SELECT x.ctid FROM _sas.watch_check x WHERE x.due_at <= _sas.now()
-                                  ORDER BY x.due_at LIMIT quantity FOR UPDATE SKIP LOCKED))
+        WHERE d.ctid = ANY (ARRAY(SELECT x.ctid FROM asked a JOIN _sas.watch_check x ON x.ctid = a.ctid
+                                  ORDER BY a.turn, a.due_at LIMIT quantity FOR UPDATE OF x SKIP LOCKED))
         RETURNING d.watch_id)
     SELECT array_agg(DISTINCT d.watch_id) INTO ids FROM due d;
     IF ids IS NULL THEN

@@ -17,8 +17,9 @@
 #include "store/submit.h"
 #include "wake/low_water.h"
 
-/* In place of an actor: rows of _sas.schedule, which are due never, or at due_at; rows of _sas.watch_work. */
+/* In place of an actor: rows of _sas.schedule, which are due never, or at due_at; of _sas.schedule_plan; of _sas.watch_work. */
 #define SCHEDULE 'c'
+#define PLAN 'p'
 #define ITEMS 'i'
 /* The supervisor, when it is idle, scans a lane from its very beginning when nothing has done so for this long. */
 #define SAS_LOW_WATER_CHECK_US (5 * 60 * INT64CONST(1000000))
@@ -68,7 +69,7 @@ low_water_api_column(HeapTuple tuple, TupleDesc desc, const char *name)
 	elog(ERROR, "column \"%s\" is missing or null", name);
 }
 
-/* _sas.note_low_water(): before a row of _sas.ready, _sas.schedule, _sas.watch_work or _sas.run is written. */
+/* _sas.note_low_water(): before a row of such a table is written. */
 Datum
 sas_api_note_low_water(PG_FUNCTION_ARGS)
 {
@@ -93,8 +94,9 @@ sas_api_note_low_water(PG_FUNCTION_ARGS)
 				sas_wake_low_water_note(SAS_LOW_WATER_DUE, SCHEDULE, DatumGetObjectId(low_water_api_column(tuple, desc, "owner")),
 										DatumGetTimestampTz(low_water_api_column(tuple, desc, "due_at")));
 			break;
+		case PLAN:
 		case ITEMS:
-			sas_wake_low_water_note(SAS_LOW_WATER_DUE, ITEMS, DatumGetObjectId(low_water_api_column(tuple, desc, "owner")),
+			sas_wake_low_water_note(SAS_LOW_WATER_DUE, trigger->tg_trigger->tgargs[0][0], DatumGetObjectId(low_water_api_column(tuple, desc, "owner")),
 									DatumGetTimestampTz(low_water_api_column(tuple, desc, "due_at")));
 			break;
 		case SAS_LOW_WATER_UNTIMED:

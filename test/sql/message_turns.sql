@@ -77,9 +77,19 @@ UPDATE _sas.schedule SET due_at = due_at + interval '1 s' WHERE owner = 'sas_tes
 SELECT t.later('2 min') \g /dev/null
 SELECT worked FROM _sas.fire_schedules(10);
 SELECT r.owner, count(*) FROM _sas.run r GROUP BY 1 ORDER BY 1;
+\echo and those that a function worker plans, one by one
+INSERT INTO _sas.schedule_plan (schedule_id, instant, owner, offered, due_at)
+SELECT s.schedule_id, _sas.make_instant(s.schedule_id, _sas.now()), s.owner, true, _sas.now() + s.schedule_id * interval '1 s' FROM _sas.schedule s;
+CREATE FUNCTION t.plan_next() RETURNS regrole LANGUAGE sql AS $$
+    DELETE FROM _sas.schedule_plan WHERE worker_id IS NOT NULL;
+    SELECT c.owner::regrole FROM _sas.claim_plan(1, 1) c
+$$;
+SELECT t.plan_next();
+SELECT t.plan_next();
+SELECT t.plan_next();
 
 SELECT t.clean() \g /dev/null
-DROP FUNCTION t.waiting, t.take, t.served, t.plan;
+DROP FUNCTION t.waiting, t.take, t.served, t.plan, t.plan_next;
 SELECT sas.drop_workflow('message_turn') \g /dev/null
 DROP OWNED BY sas_test_message_a, sas_test_message_b;
 DROP ROLE sas_test_message_a, sas_test_message_b;
