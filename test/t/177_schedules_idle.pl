@@ -47,9 +47,10 @@ $sql->("INSERT INTO _sas.schedule (name, $columns) SELECT 'far_' || g, $columns 
 is($sql->(q{SELECT count(*) FROM sas.schedules WHERE state = 'active'}), '100000', 'there are 100,000 schedules');
 # the scheduler looks once a minute, since clocks may jump: not in what follows
 my ($scheduler) = worker_pids($node, 'scheduler');
-sleep 3;
-my $was = SasTest::switches($node)->{$scheduler};
-ok(wait_until(sub { sleep 1; return SasTest::switches($node)->{$scheduler} != $was }), 'the scheduler looks once a minute');
+my $woken = sub { return SasTest::switches($node)->{$scheduler} };
+my $was;
+ok(wait_until(sub { $was = $woken->(); sleep 2; return $woken->() == $was }), 'the scheduler sleeps');
+ok(wait_until(sub { sleep 1; return $woken->() != $was }), 'the scheduler looks once a minute');
 quiet_for($node, 10, '100,000 schedules');
 my $let_go = hold_supervisor($node);
 $sql->(q{SELECT sas.schedule('soon', 'every 1 s', 'command', '{"command": "SELECT 1"}', timezone => 'GMT')});
