@@ -13,6 +13,7 @@
 #include "utils/guc.h"
 
 #include "base/clock.h"
+#include "base/networks.h"
 #include "base/settings.h"
 
 #define SAS_DAY (24 * 3600)
@@ -39,6 +40,8 @@ int			sas_base_max_steps = 10000;
 int			sas_base_watch_slots = 10000;
 int			sas_base_watch_window = 10000;
 bool		sas_base_auto_rescue = true;
+static char *settings_deny_networks = NULL;
+static char *settings_allow_networks = NULL;
 int			sas_base_retain_success = 30 * SAS_DAY;
 int			sas_base_retain_warning = 90 * SAS_DAY;
 int			sas_base_retain_error = 90 * SAS_DAY;
@@ -132,6 +135,31 @@ settings_assign_clock(const char *newval, void *extra)
 	sas_base_clock_assign(extra);
 }
 
+static bool
+settings_check_networks(char **newval, void **extra, GucSource source)
+{
+	const char *at;
+	size_t		len;
+
+	if (*newval == NULL || sas_base_networks_check(*newval, &at, &len))
+		return true;
+	GUC_check_errdetail("\"%.*s\" is not a network, or there are more than %d.", (int) Min(len, 64), at, SAS_MAX_NETWORKS);
+	GUC_check_errhint("Networks are written as 10.0.0.0/8 or fe80::/10, with commas between them.");
+	return false;
+}
+
+static void
+settings_assign_deny_networks(const char *newval, void *extra)
+{
+	sas_base_networks_assign(SAS_NETWORKS_DENIED, newval ? newval : "");
+}
+
+static void
+settings_assign_allow_networks(const char *newval, void *extra)
+{
+	sas_base_networks_assign(SAS_NETWORKS_ALLOWED, newval ? newval : "");
+}
+
 static void
 settings_define_ints(const SasIntSetting *settings, int n, GucContext context)
 {
@@ -158,6 +186,14 @@ sas_base_settings_define(void)
 							   "Empty: the clock of the machine. For tests.",
 							   &sas_base_clock_setting, "", PGC_SUSET, 0,
 							   settings_check_clock, settings_assign_clock, NULL);
+	DefineCustomStringVariable("sas.deny_networks", "Networks whose addresses no call and no stream connects to.",
+							   "It is the address that is connected to, whatever name led there; with a proxy, that of the proxy.",
+							   &settings_deny_networks, SAS_DENY_NETWORKS, PGC_SIGHUP, GUC_LIST_INPUT,
+							   settings_check_networks, settings_assign_deny_networks, NULL);
+	DefineCustomStringVariable("sas.allow_networks", "The only networks whose addresses calls and streams connect to.",
+							   "Empty: all. Those of sas.deny_networks are denied all the same.",
+							   &settings_allow_networks, "", PGC_SIGHUP, GUC_LIST_INPUT,
+							   settings_check_networks, settings_assign_allow_networks, NULL);
 	MarkGUCPrefixReserved("sas");
 }
 

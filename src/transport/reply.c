@@ -197,11 +197,13 @@ sas_transport_request_before_send(void *arg, char *remote_ip, char *local_ip,
 {
 	SasRequest *r = arg;
 
-	(void) remote_ip;
 	(void) local_ip;
 	(void) remote_port;
 	(void) local_port;
 	sas_transport_request_note_sent(r);
+	/* a connection that was kept, and a setting that is younger */
+	if (!sas_transport_request_may_use(r, remote_ip))
+		return CURL_PREREQFUNC_ABORT;
 	r->begun++;
 	if (r->begun > 1 && r->sent &&
 		strcmp(r->method, "GET") != 0 && strcmp(r->method, "HEAD") != 0 &&
@@ -293,12 +295,21 @@ reply_broken_connection_error(const SasRequest *r)
 }
 
 static const char *
+reply_border_error(const SasRequest *r)
+{
+	return strcmp(r->denied_by, "sas.deny_networks") == 0 ? "sas.deny_networks forbids the address of the service" :
+		"sas.allow_networks does not have the address of the service";
+}
+
+static const char *
 reply_error_text(const SasRequest *r, CURLcode code)
 {
 	if (r->resend_refused)
 		return "the connection broke before an answer came";
 	if (r->refused != NULL)
 		return r->refused;
+	if (r->denied_by != NULL && (code == CURLE_COULDNT_CONNECT || code == CURLE_ABORTED_BY_CALLBACK))
+		return reply_border_error(r);
 	switch (code)
 	{
 		case CURLE_OK:

@@ -203,6 +203,8 @@ transport_request_set_rules(SasRequest *r)
 	SET(CURLOPT_HEADERDATA, r);
 	SET(CURLOPT_PREREQFUNCTION, sas_transport_request_before_send);
 	SET(CURLOPT_PREREQDATA, r);
+	SET(CURLOPT_OPENSOCKETFUNCTION, sas_transport_request_open_socket);
+	SET(CURLOPT_OPENSOCKETDATA, r);
 	return rc;
 }
 
@@ -426,6 +428,7 @@ sas_transport_request_redirect(SasRequest *r, CURLcode code)
 	reply->body_len = 0;
 	reply->first_byte_us = 0;
 	r->begun = 0;
+	r->denied_by = NULL;
 	r->answer_done = false;
 	r->line_status = 0;
 	r->header_bytes = 0;

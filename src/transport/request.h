@@ -9,6 +9,7 @@
  *	  reply.c		what comes back: callbacks of libcurl, kind, error text
  *	  stream.c		the body of a stream, read as it comes
  *	  memory.c		bytes that are held, and who may read on
+ *	  border.c		addresses that may not be connected to
  */
 #ifndef SAS_REQUEST_H
 #define SAS_REQUEST_H
@@ -56,6 +57,7 @@ typedef struct SasRequest
 	size_t		headers_size;	/* allocated */
 	size_t		body_size;		/* allocated */
 	const char *refused;		/* why a callback gave up, or NULL */
+	const char *denied_by;		/* the setting that forbids an address that was tried, or NULL */
 
 	/* memory */
 	SasTransport *transport;
@@ -95,6 +97,7 @@ struct SasTransport
 	int			joined[2];		/* descriptors of other transports, for the owner's wait only; -1: none */
 	int64_t		deadline_us;	/* of libcurl's timer; -1: none */
 	int			max_calls;
+	unsigned	networks;		/* generation of the networks that were asked about last */
 	bool		lookup_left;	/* a call ended while its host was looked up */
 	SasRequestList active;
 	SasRequestList finished;	/* with small answers */
@@ -142,5 +145,10 @@ extern int	sas_transport_request_before_send(void *arg, char *remote_ip, char *l
 extern void sas_transport_request_note_sent(SasRequest *r);
 extern void sas_transport_request_finish(SasRequest *r, CURLcode code);
 extern int64_t sas_transport_now_us(void);
+
+/* border.c */
+extern curl_socket_t sas_transport_request_open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address);
+extern bool sas_transport_request_may_use(SasRequest *r, const char *ip);
+extern bool sas_transport_request_may_go_on(SasRequest *r);
 
 #endif							/* SAS_REQUEST_H */

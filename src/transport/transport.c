@@ -7,6 +7,7 @@
  * reply waits for its owner), idle (an easy handle for the next call).
  * Connections outlive requests: the multi handle keeps them for reuse.
  */
+#include "base/networks.h"
 #include "transport/request.h"
 
 #ifdef __GLIBC__
@@ -297,6 +298,16 @@ sas_transport_stop_call(SasTransport *t, void *handle)
 	sas_transport_restore_signals(&before);
 }
 
+/* The call is over; code is libcurl's word. */
+static void
+transport_finish(SasTransport *t, SasRequest *r, CURLcode code)
+{
+	sas_transport_request_finish(r, code);
+	transport_list_remove(&t->active, r);
+	r->finished = true;
+	transport_list_add(transport_finished_list(t, r), r);
+}
+
 /*
  * Takes from libcurl what is done.  A redirect makes it active again.
  */
@@ -323,10 +334,27 @@ transport_collect(SasTransport *t)
 				continue;
 			code = CURLE_OUT_OF_MEMORY;
 		}
-		sas_transport_request_finish(r, code);
-		transport_list_remove(&t->active, r);
-		r->finished = true;
-		transport_list_add(transport_finished_list(t, r), r);
+		transport_finish(t, r, code);
+	}
+}
+
+/* Ends what is connected to where nobody may be any more: a stream that says nothing asks for nothing, either. */
+static void
+transport_ask_border(SasTransport *t)
+{
+	SasRequest *next;
+
+	if (t->networks == sas_base_networks_generation)
+		return;
+	t->networks = sas_base_networks_generation;
+	for (SasRequest *r = t->active.head; r != NULL; r = next)
+	{
+		next = r->next;
+		if (sas_transport_request_may_go_on(r))
+			continue;
+		sas_transport_request_note_sent(r);
+		transport_detach(t, r, false);
+		transport_finish(t, r, CURLE_ABORTED_BY_CALLBACK);
 	}
 }
 
@@ -337,6 +365,7 @@ sas_transport_work(SasTransport *t)
 
 	sas_transport_block_signals(&before);
 	sas_transport_feed(t);
+	transport_ask_border(t);
 	for (int i = 0; i < ROUNDS_OF_WORK; i++)
 	{
 		bool		did = sas_transport_poll_once(t);
