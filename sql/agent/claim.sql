@@ -71,14 +71,15 @@ BEGIN
         RETURN QUERY
         SELECT under_lease, c.lane, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt,
                c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000, r.trace, k.key,
-                   (b.body).result,
+               (b.body).result,
                CASE WHEN w.retry IS NULL AND w.expect IS NULL THEN '{}'
                    ELSE jsonb_strip_nulls(jsonb_build_object('retry', w.retry, 'expect', w.expect)) END,
-               (b.body).problem, v.workflow_id
+               _sas.call_problem((b.body).problem, r.owner, c, w.lane, w.name, (b.body).result, false),
+               v.workflow_id
         FROM unnest(claimed) c
         JOIN _sas.workflow_version v ON v.version_id = c.version_id
         JOIN _sas.run r ON r.run_id = c.run_id
-        CROSS JOIN LATERAL (SELECT x.name, x.request, x.retry, x.expect, x.input_reads
+        CROSS JOIN LATERAL (SELECT x.name, x.lane, x.request, x.retry, x.expect, x.input_reads
                             FROM _sas.workflow_step x
                             WHERE x.version_id = c.version_id AND x.step_no = c.step_no
                                 AND x.undo = c.undo OFFSET 0) w
@@ -92,11 +93,11 @@ BEGIN
     RETURN QUERY
     SELECT under_lease, c.lane, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt,
            c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000, r.trace,
-           CASE WHEN k.started IS NULL THEN x.root ->> 'key' END,
-           coalesce(g.request, body.request),
+           CASE WHEN k.started IS NULL THEN x.root ->> 'key' END, coalesce(g.request, body.request),
            jsonb_strip_nulls(jsonb_build_object('retry', w.retry, 'expect', CASE
                                                 WHEN k.started IS NULL THEN w.expect END)),
-           body.problem, v.workflow_id
+           _sas.call_problem(body.problem, r.owner, c, w.lane, w.name, coalesce(g.request, body.request),
+                             k.started IS NOT NULL), v.workflow_id
     FROM unnest(claimed) c
     JOIN _sas.workflow_version v ON v.version_id = c.version_id
     JOIN _sas.run r ON r.run_id = c.run_id

@@ -30,7 +30,9 @@ BEGIN
                        ELSE body.result END,
                    CASE WHEN e.input IS NULL AND body.problem IS NOT NULL
                        THEN _sas.no_input(c.run_id, w.name, coalesce(body.problem ->> 'path', 'template'),
-                                          body.problem ->> 'what') END, t.checkpoint
+                                          body.problem ->> 'what')
+                       WHEN NOT c.undo AND _sas.agent_right(v.owner, w.lane) = 'n'
+                       THEN _sas.refused_call(v.owner, c, w.lane, w.name, NULL) -> 'error' END, t.checkpoint
             FROM _sas.run v
             JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no
                 AND w.undo = c.undo

@@ -24,7 +24,7 @@ DO $$
 DECLARE
     t text;
 BEGIN
-    FOREACH t IN ARRAY '{agent_grant,level_grant,workflow_grant}'::text[] LOOP
+    FOREACH t IN ARRAY '{agent_grant,level_grant,worker_grant,workflow_grant}'::text[] LOOP
         PERFORM pg_catalog.pg_extension_config_dump(
             ('_sas.' || t)::regclass, 'WHERE role::oid IN (SELECT oid FROM pg_catalog.pg_roles)');
     END LOOP;

@@ -52,7 +52,8 @@ FROM (VALUES
         sas.create_queue(text, int); sas.alter_queue(text, int); sas.drop_queue(text);
         sas.create_agent(text, text, text, jsonb, int, text, interval, jsonb, jsonb, jsonb);
         sas.alter_agent(text, text, text, jsonb, int, text, interval, jsonb, jsonb, jsonb, boolean, text[]);
-        sas.drop_agent(text); sas.set_secret(text, text); sas.drop_secret(text); sas.worker_restart();
+        sas.drop_agent(text); sas.grant_agent(text, regrole, text[], text[]); sas.revoke_agent(text, regrole);
+        sas.set_secret(text, text); sas.drop_secret(text); sas.worker_restart();
         sas.grant_usage(regrole, text, text); sas.revoke_usage(regrole, text);
         sas.create_middleware(text, text, regprocedure, regprocedure, text, text[], text[], text);
         sas.drop_middleware(text, text); sas.set_alert_hook(regprocedure);
@@ -172,10 +173,10 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /agent.',
                 HINT = 'Only level worker can be limited to an agent.';
     ELSIF agent IS NOT NULL THEN
-        INSERT INTO _sas.agent_grant AS g (agent_id, role, granted_by, granted_at)
+        INSERT INTO _sas.worker_grant AS g (agent_id, role, granted_by, granted_at)
         SELECT a.agent_id, $2, pg_get_userbyid(caller), _sas.now()
         FROM _sas.agent a WHERE a.name = agent AND a.dropped_at IS NULL AND a.kind = 'external'
-        ON CONFLICT ON CONSTRAINT agent_grant_pkey DO UPDATE SET role = g.role;
+        ON CONFLICT ON CONSTRAINT worker_grant_pkey DO UPDATE SET role = g.role;
         IF NOT FOUND THEN
             RAISE EXCEPTION 'external agent "%" does not exist', agent
                 USING ERRCODE = 'undefined_object', DETAIL = 'At /agent.',
@@ -213,7 +214,7 @@ LANGUAGE sql STABLE AS $$
     WHERE p.pronamespace = '_sas'::regnamespace AND p.proname ~ '^level_'
       AND p.proowner <> for_role AND _sas.holds(p.proacl, for_role)
     UNION ALL
-    SELECT 'worker', true WHERE EXISTS (SELECT FROM _sas.agent_grant g WHERE g.role = for_role)
+    SELECT 'worker', true WHERE EXISTS (SELECT FROM _sas.worker_grant g WHERE g.role = for_role)
 $$;
 
 -- _sas.revoke_rights(role, level): takes away what the level gives, but not what other levels of it give;
@@ -245,9 +246,10 @@ BEGIN
                AND (revoked IS NULL OR c.relkind = 'v' OR c.oid = ANY (columns)) LOOP
         EXECUTE format('REVOKE ALL ON %s FROM %s CASCADE', v, role);
     END LOOP;
-    -- a grant of a workflow needs it, see _sas.tie_role
+    -- a grant of a workflow or agent needs it, see _sas.tie_role
     IF NOT EXISTS (SELECT FROM _sas.levels_of(role))
        AND NOT EXISTS (SELECT FROM _sas.workflow_grant g WHERE g.role = $1)
+       AND NOT EXISTS (SELECT FROM _sas.agent_grant g WHERE g.role = $1)
        AND EXISTS (SELECT FROM pg_namespace n WHERE n.nspname = 'sas' AND n.nspowner <> $1) THEN
         EXECUTE format('REVOKE ALL ON SCHEMA sas FROM %s CASCADE', role);
     END IF;
@@ -265,7 +267,7 @@ BEGIN
     had := ARRAY(SELECT DISTINCT x.level FROM _sas.levels_of(role) x
                  WHERE x.level = $3 OR $3 IS NULL ORDER BY 1);
     DELETE FROM _sas.level_grant g WHERE g.role = $2 AND (g.level = $3 OR $3 IS NULL);
-    DELETE FROM _sas.agent_grant g WHERE g.role = $2 AND ($3 = 'worker' OR $3 IS NULL);
+    DELETE FROM _sas.worker_grant g WHERE g.role = $2 AND ($3 = 'worker' OR $3 IS NULL);
     FOREACH l IN ARRAY had LOOP
         EXECUTE format('REVOKE ALL ON FUNCTION _sas.%I() FROM %s CASCADE', 'level_' || l, role);
     END LOOP;
@@ -281,6 +283,73 @@ LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.revoke_usage IS 'Takes a level from a role, or all levels. What another level of it '
                                         'gives, it keeps.';
 
+-- _sas.reload_watches(agent_id, role): what this role may ask of the agent has changed: the hosts of its
+-- infinite tasks ask again what to do.
+CREATE FUNCTION _sas.reload_watches(for_agent int, changed regrole) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    ids bigint[] := ARRAY(SELECT w.watch_id FROM _sas.watcher d JOIN _sas.watch w USING (watcher_id)
+                          WHERE d.lane = for_agent AND w.state = 'processing'
+                            AND pg_has_role(w.owner, changed, 'MEMBER'));
+BEGIN
+    UPDATE _sas.watcher d SET change = d.change + 1
+    WHERE d.watcher_id IN (SELECT w.watcher_id FROM _sas.watch w WHERE w.watch_id = ANY (ids));
+    PERFORM _sas.notify_hosts(ids);
+    -- one that is being claimed just now may have read what was granted before
+    PERFORM _sas.check_watches(ids, '1 s');
+END $$;
+
+-- _sas.grant_agent_as(caller, agent, role, methods, paths): see sas.grant_agent.
+CREATE FUNCTION _sas.grant_agent_as(caller oid, agent text, role regrole, methods text[], paths text[])
+RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    a _sas.agent := _sas.live_agent(agent, '/agent');
+    p _sas.problem;
+BEGIN
+    PERFORM _sas.check_role(role);
+    FOR p IN SELECT * FROM _sas.check_granted(a, methods, paths) LOOP
+        PERFORM _sas.raise(p);
+    END LOOP;
+    INSERT INTO _sas.agent_grant AS g (agent_id, role, methods, paths, granted_by, granted_at)
+    VALUES (a.agent_id, $3, $4, $5, pg_get_userbyid(caller), _sas.now())
+    ON CONFLICT ON CONSTRAINT agent_grant_pkey DO UPDATE
+    SET methods = EXCLUDED.methods, paths = EXCLUDED.paths, granted_by = EXCLUDED.granted_by,
+        granted_at = EXCLUDED.granted_at;
+    PERFORM _sas.tie_role(role);
+    PERFORM _sas.reload_watches(a.agent_id, role);
+    PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'grant_agent', NULL, jsonb_strip_nulls(
+        jsonb_build_object('agent', a.name, 'role', pg_get_userbyid(role), 'methods', methods,
+                           'paths', paths)));
+END $$;
+
+CREATE FUNCTION sas.grant_agent(agent text, role regrole, methods text[] DEFAULT NULL,
+                                paths text[] DEFAULT NULL) RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.grant_agent IS 'Lets workflows, runs and watchers of a role use an agent: these '
+                                       'methods, and paths from these on; null: all. Superusers and admins '
+                                       'need no grant. Replaces an earlier grant.';
+
+-- _sas.revoke_agent_as(caller, agent, role): see sas.revoke_agent.
+CREATE FUNCTION _sas.revoke_agent_as(caller oid, agent text, role regrole) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    a _sas.agent := _sas.live_agent(agent, '/agent');
+BEGIN
+    PERFORM _sas.check_role(role);
+    DELETE FROM _sas.agent_grant g WHERE g.agent_id = a.agent_id AND g.role = $3;
+    IF FOUND THEN
+        PERFORM _sas.reload_watches(a.agent_id, role);
+        PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'revoke_agent', NULL,
+                            jsonb_build_object('agent', a.name, 'role', pg_get_userbyid(role)));
+    END IF;
+END $$;
+
+CREATE FUNCTION sas.revoke_agent(agent text, role regrole) RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.revoke_agent IS 'Takes back what sas.grant_agent gave. Undo, polls and the settling '
+                                        'of steps that have begun go on.';
+
 -- _sas.forget_grants(): after DROP OWNED no grant stands of a role that has no right left in schema sas: the
 -- rights of levels are gone, and so are the rows. One statement: a role that is granted something meanwhile
 -- has both the right and the row, or neither.
@@ -293,6 +362,8 @@ BEGIN
         WHERE n.nspname = 'sas'),
     levels AS (
         DELETE FROM _sas.level_grant g WHERE g.role::oid NOT IN (SELECT t.grantee FROM tied t)),
+    workers AS (
+        DELETE FROM _sas.worker_grant g WHERE g.role::oid NOT IN (SELECT t.grantee FROM tied t)),
     agents AS (
         DELETE FROM _sas.agent_grant g WHERE g.role::oid NOT IN (SELECT t.grantee FROM tied t))
     DELETE FROM _sas.workflow_grant g WHERE g.role::oid NOT IN (SELECT t.grantee FROM tied t);

@@ -35,6 +35,11 @@ LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_path_ha
 CREATE FUNCTION _sas.may_call(role oid, functions text[]) RETURNS boolean
 LANGUAGE C STABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_may_call';
 
+-- _sas.agent_right(role, agent_id): what runs of the role may ask of an agent: a all, s some, n nothing.
+-- Cached until a grant, a role or a function changes; see _sas.read_agent_right.
+CREATE FUNCTION _sas.agent_right(role oid, agent_id int) RETURNS "char"
+LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_agent_right';
+
 -- _sas.has_websocket(): does the libcurl of this server know WebSocket?
 CREATE FUNCTION _sas.has_websocket() RETURNS boolean
 LANGUAGE C STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_has_websocket';

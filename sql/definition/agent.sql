@@ -148,8 +148,9 @@ LANGUAGE sql STABLE AS $$
     WHERE options ? 'query' AND jsonb_typeof(options -> 'query') <> 'object'
 $$;
 
--- _sas.live_agent(name): the agent, or an error that says there is none.
-CREATE FUNCTION _sas.live_agent(agent_name text) RETURNS _sas.agent
+-- _sas.live_agent(name, place): the agent, locked, or an error that says there is none; place is the argument
+-- that names it.
+CREATE FUNCTION _sas.live_agent(agent_name text, place text DEFAULT '/name') RETURNS _sas.agent
 LANGUAGE plpgsql AS $$
 DECLARE
     a _sas.agent;
@@ -157,8 +158,8 @@ BEGIN
     SELECT * INTO a FROM _sas.agent WHERE agent.name = agent_name AND dropped_at IS NULL FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'agent "%" does not exist', agent_name
-            USING ERRCODE = 'undefined_object', DETAIL = 'At /name.',
-            HINT = 'See sas.agents for existing agents.';
+            USING ERRCODE = 'undefined_object', DETAIL = _sas.at(place),
+                HINT = 'See sas.agents for existing agents.';
     END IF;
     RETURN a;
 END $$;
@@ -340,6 +341,8 @@ BEGIN
     END IF;
     UPDATE _sas.agent SET dropped_at = _sas.now(), enabled = false WHERE agent.agent_id = a.agent_id;
     DELETE FROM _sas.external_slot p WHERE p.agent_id = a.agent_id;
+    DELETE FROM _sas.worker_grant g WHERE g.agent_id = a.agent_id;
+    DELETE FROM _sas.agent_grant g WHERE g.agent_id = a.agent_id;
     PERFORM _sas.forget_limits(a.agent_id);
     PERFORM _sas.publish_agent(a.agent_id);
 END $$;

@@ -55,6 +55,10 @@ BEGIN
     RETURN QUERY SELECT * FROM _sas.check_included(c.scopes, caller);
     RETURN QUERY SELECT * FROM _sas.check_references(c.nodes, c.refs);
     RETURN QUERY SELECT * FROM _sas.check_order(c.nodes, c.refs, c.from_nos, c.to_nos);
+    IF NOT _sas.has_level(caller, 'admin') THEN
+        RETURN QUERY
+        SELECT * FROM _sas.check_uses(caller, ARRAY(SELECT u FROM _sas.agent_uses(definition, c.nodes) u));
+    END IF;
 END $$;
 
 -- _sas.check_included(scopes, caller): what has become wrong with the steps of included workflows since they

@@ -48,10 +48,11 @@ BEGIN
     visible := (SELECT count(*) FROM unnest(c.nodes) n WHERE n.local IS NOT NULL);
     finalizes := definition ? 'finalize' OR EXISTS (SELECT FROM unnest(c.nodes) n WHERE n.body ? 'finalize');
     INSERT INTO _sas.workflow_version (
-        workflow_id, version, definition, step_count, finalize_no, functions, output, output_reads,
+        workflow_id, version, definition, step_count, finalize_no, functions, uses, output, output_reads,
         on_transient, on_permanent, deadline, priority, created_by, created_at, planned, auto_rescue)
     SELECT for_workflow, new_version, definition, visible, CASE WHEN finalizes THEN visible + 1 END,
-           _sas.named_functions(definition, c.nodes), definition -> 'output',
+           _sas.named_functions(definition, c.nodes),
+           ARRAY(SELECT u FROM _sas.agent_uses(definition, c.nodes) u), definition -> 'output',
            ARRAY(SELECT DISTINCT n.no FROM unnest(c.refs) r JOIN unnest(c.nodes) n ON n.scope = 1
                  AND n.local = r.member WHERE r.node = 0 AND r.root = 'steps'),
            s.policy ->> 'transient', s.policy ->> 'permanent', _sas.span(definition -> 'deadline'),

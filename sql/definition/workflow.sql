@@ -142,5 +142,11 @@ BEGIN
             PERFORM _sas.raise(p);
         END LOOP;
     END IF;
+    IF cardinality(v.uses) > 0 THEN
+        FOR p IN SELECT * FROM _sas.check_uses(caller, v.uses) LOOP
+            p.path := '/workflow';
+            PERFORM _sas.raise(p);
+        END LOOP;
+    END IF;
     RETURN v;
 END $$;

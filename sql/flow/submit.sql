@@ -335,6 +335,7 @@ BEGIN
         AND x.version = f.version
     WHERE f.name = $2 AND f.dropped_at IS NULL AND f.paused_at IS NULL AND x.root_nos IS NOT NULL
       AND _sas.may_submit(caller, f) AND _sas.may_call(caller, x.functions)
+      AND NOT EXISTS (SELECT FROM _sas.check_uses(caller, x.uses))
       AND NOT EXISTS (SELECT FROM _sas.middleware) AND NOT EXISTS (SELECT FROM _sas.subscription);
 END $$;
 
@@ -348,6 +349,8 @@ CREATE TRIGGER announce AFTER INSERT OR UPDATE OR DELETE
     OR TRUNCATE ON _sas.workflow FOR EACH STATEMENT EXECUTE FUNCTION _sas.announce_workflows();
 CREATE TRIGGER announce AFTER INSERT OR UPDATE OR DELETE
     OR TRUNCATE ON _sas.workflow_grant FOR EACH STATEMENT EXECUTE FUNCTION _sas.announce_workflows();
+CREATE TRIGGER announce AFTER INSERT OR UPDATE OR DELETE
+    OR TRUNCATE ON _sas.agent_grant FOR EACH STATEMENT EXECUTE FUNCTION _sas.announce_workflows();
 CREATE TRIGGER announce AFTER INSERT OR UPDATE OR DELETE
     OR TRUNCATE ON _sas.middleware FOR EACH STATEMENT EXECUTE FUNCTION _sas.announce_workflows();
 CREATE TRIGGER announce AFTER INSERT OR UPDATE OR DELETE

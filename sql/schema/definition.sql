@@ -63,14 +63,26 @@ COMMENT ON TABLE _sas.external_slot IS 'What outside programs hold: request_id i
                                        'extended_by how far one has while somebody held the run, settles a '
                                        'claim made to learn the outcome of one in doubt.';
 
-CREATE TABLE _sas.agent_grant (
+CREATE TABLE _sas.worker_grant (
     agent_id int NOT NULL REFERENCES _sas.agent ON DELETE CASCADE,
     role regrole NOT NULL,
     granted_by text NOT NULL,
     granted_at timestamptz NOT NULL,
     PRIMARY KEY (agent_id, role)
 );
-COMMENT ON TABLE _sas.agent_grant IS 'Roles that have level worker for one external agent only.';
+COMMENT ON TABLE _sas.worker_grant IS 'Roles that have level worker for one external agent only.';
+
+CREATE TABLE _sas.agent_grant (
+    agent_id int NOT NULL REFERENCES _sas.agent ON DELETE CASCADE,
+    role regrole NOT NULL,
+    methods text[],
+    paths text[],
+    granted_by text NOT NULL,
+    granted_at timestamptz NOT NULL,
+    PRIMARY KEY (agent_id, role)
+);
+COMMENT ON TABLE _sas.agent_grant IS 'Roles whose runs may use an agent: these methods, and paths from these '
+                                     'on; null: all. Superusers and admins need none.';
 
 CREATE TABLE _sas.secret (
     name text PRIMARY KEY,
@@ -122,6 +134,7 @@ CREATE TABLE _sas.workflow_version (
     step_count int NOT NULL,
     finalize_no int,
     functions text[] NOT NULL,
+    uses _sas.agent_use[] NOT NULL DEFAULT '{}',
     output jsonb,
     output_reads int[] NOT NULL,
     on_transient text NOT NULL,
@@ -142,6 +155,8 @@ CREATE TABLE _sas.workflow_version (
 );
 COMMENT ON TABLE _sas.workflow_version IS 'Definitions as they were written, and what holds for the run as a '
                                           'whole.';
+COMMENT ON COLUMN _sas.workflow_version.uses IS 'What its runs ask of agents, for which their owner needs a '
+                                                'grant: see _sas.agent_uses.';
 COMMENT ON COLUMN _sas.workflow_version.root_nos IS 'Of a version whose runs can begin with the claim of '
                                                     'these steps and need nothing else at submit; else null. '
                                                     'root_lanes, root_priorities: theirs.';

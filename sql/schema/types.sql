@@ -214,6 +214,19 @@ CREATE TYPE _sas.flow_node AS (
     body jsonb
 );
 
+-- What a step, undo, poll, fallback or hook asks of an agent. method: null for a task. path: as it is
+-- written, up to the first reference; more: there is one. late: the whole path is checked when the step is
+-- claimed, too.
+CREATE TYPE _sas.agent_use AS (
+    place text,
+    agent_id int,
+    agent text,
+    method text,
+    path text,
+    more boolean,
+    late boolean
+);
+
 -- A reference in a template of a node. node 0 is the output of the run.
 CREATE TYPE _sas.flow_reference AS (
     node int,

@@ -236,6 +236,10 @@ BEGIN
             FROM unnest('{every,schedule}'::text[]) k WHERE definition ? k;
     END IF;
     RETURN QUERY SELECT * FROM _sas.check_targets(definition, kinds[1], caller);
+    RETURN QUERY SELECT p.* FROM _sas.agent a
+        CROSS JOIN LATERAL _sas.check_watch_use(
+            caller, a.agent_id, kinds[1], coalesce(definition -> 'stream', definition #> '{poll,call}')) p
+        WHERE a.name = definition ->> 'agent' AND a.dropped_at IS NULL;
     IF definition ? 'cursor' THEN
         RETURN QUERY SELECT * FROM _sas.check_keys(definition -> 'cursor', '/cursor', '{start,next}');
         RETURN QUERY SELECT * FROM _sas.check_templates(definition #> '{cursor,start}', '/cursor/start',

@@ -169,7 +169,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     RETURN QUERY
     SELECT w.watch_id, h.epoch, h.lane, d.kind,
-           CASE WHEN body.problem IS NULL AND path.problem IS NULL
+           CASE WHEN coalesce(body.problem, path.problem, refused.problem) IS NULL
                 THEN body.result || CASE WHEN d.kind IN ('stream', 'poll')
                     THEN jsonb_build_object('path', path.result) ELSE '{}' END END,
            f.cursor, f.digest, _sas.room_of(f, g),
@@ -178,7 +178,8 @@ BEGIN
            CASE WHEN coalesce(body.problem, path.problem) IS NOT NULL
                 THEN _sas.watch_problem('template', 'could not build the request of the watcher',
                                         format('%s: %s', coalesce(body.problem, path.problem) ->> 'path',
-                                               coalesce(body.problem, path.problem) ->> 'what')) END,
+                                               coalesce(body.problem, path.problem) ->> 'what'))
+                ELSE refused.problem END,
            looks[u.n]
     FROM unnest(ids) WITH ORDINALITY AS u (id, n)
     JOIN _sas.watch w ON w.watch_id = u.id
@@ -192,6 +193,12 @@ BEGIN
     CROSS JOIN LATERAL _sas.render_path(CASE
                                         WHEN d.kind IN ('stream', 'poll')
                                         THEN coalesce(d.request ->> 'path', '') ELSE '' END, x.root) path
+    CROSS JOIN LATERAL (SELECT CASE WHEN d.lane > 0 AND _sas.agent_right(w.owner, d.lane) <> 'a'
+                               THEN (SELECT _sas.watch_problem('sqlstate:42501', p.problem, p.hint)
+                                     FROM _sas.check_watch_use(
+                                         w.owner, d.lane, d.kind,
+                                         d.request || jsonb_build_object('path', path.result)) p) END
+                        AS problem OFFSET 0) refused
     ORDER BY u.n;
 END $$;
 

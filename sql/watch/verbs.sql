@@ -38,7 +38,7 @@ BEGIN
             USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /input.',
                 HINT = 'See the setting sas.max_input_size.';
     END IF;
-    -- its functions and targets are called as the owner of the task
+    -- its functions, targets and agent are called as the owner of the task
     FOR p IN SELECT * FROM _sas.check_function(to_jsonb(d.function), '/watcher', caller)
         WHERE d.kind = 'function'
              UNION ALL SELECT * FROM _sas.check_function(to_jsonb(d.target), '/items/function', caller)
@@ -46,7 +46,8 @@ BEGIN
              UNION ALL SELECT * FROM _sas.check_target_table(to_jsonb(d.target), caller)
                  WHERE d.target_kind = 'table'
              UNION ALL SELECT * FROM _sas.check_target_workflow(to_jsonb(d.target), caller)
-                 WHERE d.target_kind = 'workflow' LOOP
+                 WHERE d.target_kind = 'workflow'
+             UNION ALL SELECT * FROM _sas.check_watch_use(caller, d.lane, d.kind, d.request) LOOP
         PERFORM _sas.raise(p);
     END LOOP;
 END $$;

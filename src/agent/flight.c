@@ -279,12 +279,15 @@ sas_agent_flight_compose(SasFlight *flight, SasClaimedCall *claimed, SasAgentEnt
 	if (why != NULL)
 	{
 		SasVerdict	verdict;
+		JsonbValue	error;
 
 		flight->attempts++;
 		flight->started_at = sas_base_clock_now();
 		sas_work_verdict_of_request(&verdict, flight, "could not build the request", why);
 		if (claimed->problem != NULL && sas_work_json_bool(claimed->problem, "transient", false))
 			verdict.reply = "transient";
+		if (claimed->problem != NULL && sas_work_json_member(claimed->problem, "error", &error))
+			verdict.problem = JsonbValueToJsonb(&error);
 		(void) sas_agent_flight_report(flight, &verdict, 0);
 		return;
 	}

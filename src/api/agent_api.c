@@ -21,12 +21,14 @@
 #include "base/peers.h"
 #include "base/shared_table.h"
 #include "limits/limits.h"
+#include "store/rights.h"
 #include "transport/origin.h"
 #include "transport/transport.h"
 #include "wake/wakeup.h"
 
 PG_FUNCTION_INFO_V1(sas_api_url_problem);
 PG_FUNCTION_INFO_V1(sas_api_path_has_dot_segment);
+PG_FUNCTION_INFO_V1(sas_api_agent_right);
 PG_FUNCTION_INFO_V1(sas_api_has_websocket);
 PG_FUNCTION_INFO_V1(sas_api_announce_agents);
 PG_FUNCTION_INFO_V1(sas_api_stop_calls);
@@ -57,6 +59,13 @@ Datum
 sas_api_path_has_dot_segment(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_BOOL(sas_transport_path_has_dot_segment(text_to_cstring(PG_GETARG_TEXT_PP(0))));
+}
+
+/* _sas.agent_right(role, agent_id). Internal: granted to nobody. */
+Datum
+sas_api_agent_right(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_CHAR(sas_store_agent_right(PG_GETARG_OID(0), PG_GETARG_INT32(1)));
 }
 
 Datum

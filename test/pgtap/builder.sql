@@ -16,7 +16,7 @@ GRANT USAGE ON SCHEMA shop TO PUBLIC;
 SELECT sas.create_agent(n, 'http://127.0.0.1:1/' || n) FROM unnest('{inventory,payments,shipping}'::text[]) n \g /dev/null
 
 CREATE ROLE builder_user;
-SELECT sas.grant_usage('builder_user', 'user') \g /dev/null
+SELECT sas.grant_usage('builder_user', 'user'), sas.grant_agent(name, 'builder_user') FROM sas.agents \g /dev/null
 SET ROLE builder_user;
 
 -- the order workflow of the demo, as in examples/demo/shop.sql ---------------------------------------

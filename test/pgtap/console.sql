@@ -33,6 +33,7 @@ CREATE ROLE con_ann; CREATE ROLE con_bob; CREATE ROLE con_mon; CREATE ROLE con_o
 SELECT sas.grant_usage(r::regrole, l) FROM (VALUES ('con_ann', 'user'), ('con_bob', 'user'), ('con_mon', 'monitor'), ('con_op', 'operator'), ('con_wrk', 'worker')) AS x (r, l) \g /dev/null
 SELECT sas.set_secret('token', 'open-sesame') \g /dev/null
 SELECT sas.create_agent('payments', 'http://127.0.0.1:1', headers => '{"Authorization": "Bearer {{secret.token}}"}') \g /dev/null
+SELECT sas.grant_agent('payments', r::regrole) FROM unnest('{con_ann,con_bob}'::text[]) r \g /dev/null
 CREATE SCHEMA "<b>x</b>"; GRANT USAGE ON SCHEMA "<b>x</b>" TO con_ann;
 CREATE FUNCTION "<b>x</b>"."f<i>"(jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT $1';
 CREATE FUNCTION pg_temp.hold(id bigint) RETURNS void LANGUAGE plpgsql AS $$

@@ -104,6 +104,7 @@ GRANT USAGE ON SCHEMA shop TO PUBLIC;
 CREATE FUNCTION shop.book(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT input $$;
 SELECT sas.create_agent('packer', kind => 'external') \g /dev/null
 SELECT sas.create_agent('payments', 'http://127.0.0.1:1') \g /dev/null
+SELECT sas.grant_agent(name, r::regrole) FROM sas.agents, unnest('{ivy,bert}'::text[]) r \g /dev/null
 SELECT sas.create_workflow('order', '{"steps": {
     "a": {"agent": "packer", "task": {}, "input": {"pin": "{{input.pin}}"}},
     "b": {"function": "shop.book", "input": {"was": "{{steps.a.output.pin?}}"}, "after": ["a"]},

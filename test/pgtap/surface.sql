@@ -94,6 +94,8 @@ INSERT INTO wanted VALUES
 ('fail_watch', 'watch_id bigint, epoch bigint, error text', 'TABLE(answer text, pause interval)'),
 ('release_watches', 'node_id bigint, watch_ids bigint[]', 'integer'),
 ('leave_node', 'node_id bigint', 'boolean'),
+('grant_agent', 'agent text, role regrole, methods text[] DEFAULT NULL::text[], paths text[] DEFAULT NULL::text[]', 'void'),
+('revoke_agent', 'agent text, role regrole', 'void'),
 ('grant_usage', 'role regrole, level text, agent text DEFAULT NULL::text', 'void'),
 ('revoke_usage', 'role regrole, level text DEFAULT NULL::text', 'void');
 -- every verb on runs takes one id or an array, and answers in the same columns

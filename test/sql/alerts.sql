@@ -124,7 +124,7 @@ SELECT t.clean() \g /dev/null
 SELECT sas.set_alert_hook('t.echo(jsonb)');
 CREATE ROLE alice;
 CREATE ROLE bob;
-SELECT sas.grant_usage(r, 'user'), sas.grant_workflow('call', r) FROM unnest('{alice,bob}'::regrole[]) r \g /dev/null
+SELECT sas.grant_usage(r, 'user'), t.allow(r), sas.grant_workflow('call', r) FROM unnest('{alice,bob}'::regrole[]) r \g /dev/null
 SET ROLE alice;
 SELECT count(*) FROM sas.submit_batch('call', array_fill('{}'::jsonb, ARRAY[1000]));
 SELECT count(*) FILTER (WHERE h.changed) FROM sas.halt_runs(ARRAY(SELECT run_id FROM sas.runs ORDER BY 1)) h;

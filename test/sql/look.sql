@@ -5,7 +5,7 @@
 SELECT t.clean() \g /dev/null
 \set SHOW_CONTEXT never
 CREATE ROLE looker; CREATE ROLE few; CREATE ROLE guard;
-SELECT sas.grant_usage('looker', 'user'), sas.grant_usage('few', 'user'), sas.grant_usage('guard', 'monitor') \g /dev/null
+SELECT sas.grant_usage('looker', 'user'), t.allow('looker'), sas.grant_usage('few', 'user'), t.allow('few'), sas.grant_usage('guard', 'monitor') \g /dev/null
 SELECT t.workflow('hers_only', '{"a": {"agent": "inventory", "call": {}}}') \g /dev/null
 SELECT t.workflow('seen', '{"a": {"agent": "inventory", "call": {}}}'), sas.grant_workflow('seen', 'looker'), sas.grant_workflow('seen', 'few') \g /dev/null
 SET ROLE few;

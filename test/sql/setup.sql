@@ -42,6 +42,9 @@ CREATE FUNCTION t.later(span interval) RETURNS void LANGUAGE sql AS $$ SELECT t.
 -- t.at(instant): as a span since the clock's start
 CREATE FUNCTION t.at(instant timestamptz) RETURNS interval LANGUAGE sql STABLE AS $$ SELECT instant - t.start() $$;
 
+-- t.allow(role): it may use every agent
+CREATE FUNCTION t.allow(role regrole) RETURNS void LANGUAGE sql AS $$ SELECT sas.grant_agent(name, role) FROM sas.agents $$;
+
 CREATE FUNCTION t.clean() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     TRUNCATE _sas.run, _sas.run_key, _sas.run_dependency, _sas.singleton, _sas.concurrency_slot, _sas.deferred_run, _sas.queue_slot, _sas.step, _sas.override, _sas.ready, _sas.lease, _sas.answer, _sas.message, _sas.deadline_sweep, _sas.deferred_work, _sas.item, _sas.map_progress, _sas.phase, _sas.undo_order, _sas.abandoned_run, _sas.signal, _sas.attempt, _sas.task, _sas.operator_action, _sas.alert, _sas.alert_run, _sas.finished_run, _sas.boot, _sas.idle_version, _sas.reply, _sas.schedule, _sas.schedule_plan, t.worker, t.held RESTART IDENTITY;

@@ -35,6 +35,7 @@ SELECT t.work();
 \echo per owner: nobody is told of a run that he may not see
 CREATE ROLE sas_ann;
 SELECT sas.grant_usage('sas_ann', 'user');
+SELECT t.allow('sas_ann') \g /dev/null
 SELECT created FROM sas.submit('sync');
 SET ROLE sas_ann;
 SELECT created FROM sas.submit('sync');

@@ -42,7 +42,7 @@ SELECT run_id, created, (SELECT r.state FROM sas.runs r WHERE r.run_id = s.run_i
 
 -- another owner has keys of its own
 CREATE ROLE sas_test_submitter;
-SELECT sas.grant_usage('sas_test_submitter', 'user') \g /dev/null
+SELECT sas.grant_usage('sas_test_submitter', 'user'), t.allow('sas_test_submitter') \g /dev/null
 SELECT sas.grant_workflow('order', 'sas_test_submitter') \g /dev/null
 SET ROLE sas_test_submitter;
 SELECT created FROM sas.submit('order', '{"id": 77}', key => 'order-2');

@@ -12,7 +12,7 @@ SELECT t.workflow('turn_queue', '{"a": {"function": "t.echo", "queue": "shared"}
 CREATE ROLE sas_test_turn_a;
 CREATE ROLE sas_test_turn_b;
 CREATE ROLE sas_test_turn_c;
-SELECT sas.grant_usage(r::regrole, 'user') FROM unnest('{sas_test_turn_a,sas_test_turn_b,sas_test_turn_c}'::text[]) r \g /dev/null
+SELECT sas.grant_usage(r::regrole, 'user'), t.allow(r::regrole) FROM unnest('{sas_test_turn_a,sas_test_turn_b,sas_test_turn_c}'::text[]) r \g /dev/null
 GRANT USAGE ON SCHEMA t TO sas_test_turn_a, sas_test_turn_b, sas_test_turn_c;
 -- t.flood(owner, workflow, n): so many runs of that role, submitted together
 CREATE FUNCTION t.flood(owner text, workflow text, n int, priority int DEFAULT 0) RETURNS bigint LANGUAGE plpgsql AS $$

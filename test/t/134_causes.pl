@@ -18,7 +18,7 @@ $sql->(q{
 	CREATE ROLE mon;
 	SELECT sas.grant_usage('mon', 'monitor');
 	CREATE ROLE ann;
-	SELECT sas.grant_usage('ann', 'user');
+	SELECT sas.grant_usage('ann', 'user'), sas.grant_agent('work', 'ann');
 	CREATE SCHEMA shop AUTHORIZATION ann;
 	SET ROLE ann;
 	CREATE FUNCTION shop.no_room(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$

@@ -70,7 +70,7 @@ $sql->(q{
 	CREATE FUNCTION take_two(items jsonb) RETURNS jsonb LANGUAGE sql AS $$
 		SELECT pg_advisory_xact_lock(62); INSERT INTO public.got VALUES ('two', items); SELECT NULL::jsonb $$;
 	SELECT sas.create_agent('host', kind => 'external');
-	SELECT sas.grant_usage('one', 'user'), sas.grant_usage('two', 'user');
+	SELECT sas.grant_usage('one', 'user'), sas.grant_usage('two', 'user'), sas.grant_agent('host', 'one'), sas.grant_agent('host', 'two');
 	SELECT sas.create_watcher('w_one', '{"agent": "host", "external": {}, "items": {"function": "public.take_one"}}');
 	SELECT sas.create_watcher('w_two', '{"agent": "host", "external": {}, "items": {"function": "public.take_two"}}');
 	SET ROLE one; SELECT sas.watch('w_one', 'a'); RESET ROLE;

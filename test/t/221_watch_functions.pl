@@ -110,6 +110,7 @@ is($sql->('SELECT count(*) FROM a.tally'), $n, 'and what is paused is not');
 
 $sql->(q{
 	SELECT sas.create_agent('host', kind => 'external');
+	SELECT sas.grant_agent('host', 'ann');
 	CREATE ROLE hosting LOGIN;
 	SELECT sas.grant_usage('hosting', 'worker', agent => 'host');
 	SET ROLE ann;

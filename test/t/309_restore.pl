@@ -43,6 +43,7 @@ $node->safe_psql('postgres', q{
 	CREATE ROLE gone; CREATE ROLE packing;
 	SELECT sas.create_agent('packer', kind => 'external'), sas.grant_usage('packing', 'worker', agent => 'packer');
 	SELECT sas.grant_workflow('held', 'limited'), sas.grant_workflow('held', 'gone');
+	SELECT sas.grant_agent('remote', 'limited', '{GET}', '{/ready}'), sas.grant_agent('remote', 'gone');
 	REVOKE USAGE ON SCHEMA sas FROM gone; DROP ROLE gone});
 my $granted = q{SELECT string_agg(g::text, ' ' ORDER BY g::text) FROM sas.grants g};
 my $grants = $node->safe_psql('postgres', $granted);
@@ -93,8 +94,11 @@ is($node->safe_psql('restored', q{SELECT state || ' ' || (node_id IN (SELECT n.n
 
 is($node->safe_psql('restored', $granted), $grants, 'grants are restored, with who gave them and when');
 like($grants, qr/\(limited,level,user,.*\(limited,workflow,held,.*\(packing,worker,packer,/, 'there are some of each kind');
-is($node->safe_psql('restored', q{SELECT count(*) FROM _sas.workflow_grant g WHERE g.role::oid NOT IN (SELECT oid FROM pg_roles)}), '0', 'a role that is gone has none');
-is($node->safe_psql('postgres', q{SELECT count(*) FROM _sas.workflow_grant g WHERE g.role::oid NOT IN (SELECT oid FROM pg_roles)}), '1', 'though it has where it was');
+foreach my $of (qw(workflow_grant agent_grant))
+{
+	is($node->safe_psql('restored', qq{SELECT count(*) FROM _sas.$of g WHERE g.role::oid NOT IN (SELECT oid FROM pg_roles)}), '0', "a role that is gone has no $of");
+	is($node->safe_psql('postgres', qq{SELECT count(*) FROM _sas.$of g WHERE g.role::oid NOT IN (SELECT oid FROM pg_roles)}), '1', 'though it has where it was');
+}
 my (undef, undef, $stands) = $node->psql('restored', 'DROP OWNED BY packing; DROP ROLE packing');
 like($stands, qr/privileges for .* in database postgres|objects in database postgres/, 'rights in another database keep a role');
 is($node->safe_psql('restored', q{SELECT count(*) FROM sas.grants WHERE role = 'packing'}), '0', 'DROP OWNED takes them in this database');

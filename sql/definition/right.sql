@@ -1,0 +1,206 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Right: which role may ask what of which agent. A run asks as its owner.
+--
+-- It is checked when a workflow or watcher is defined, when a run is
+-- submitted, and when a step is claimed. What follows from a step that has
+-- begun is not refused at its claim: undo, polls, and a call that is repeated
+-- because its outcome is in doubt. So what an undo or poll asks must be known
+-- from its definition.
+
+-- _sas.agent_uses(definition, nodes): what the steps and hooks of a definition ask of agents, each once.
+-- Steps that are malformed are left out; agents that the input names are checked when the run is planned.
+CREATE FUNCTION _sas.agent_uses(definition jsonb, nodes _sas.flow_node[]) RETURNS SETOF _sas.agent_use
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN QUERY
+    WITH fit AS MATERIALIZED (
+        SELECT ARRAY(SELECT n FROM unnest(nodes) n
+                     WHERE n.kind = 'step' AND jsonb_typeof(n.body) = 'object'
+                       AND coalesce(jsonb_typeof(n.body -> 'undo'), 'object') = 'object'
+                       AND coalesce(jsonb_typeof(n.body -> 'fallback'), 'object') = 'object'
+                       AND coalesce(jsonb_typeof(n.body #> '{fallback,undo}'), 'object') = 'object')
+               AS nodes),
+    asked AS (
+        SELECT n.path || CASE WHEN n.scope = 1
+                THEN concat(CASE WHEN b.of_no IS NOT NULL THEN '/fallback' END,
+                            CASE WHEN b.undo THEN '/undo' END, c.place) ELSE '' END AS place,
+            b.part ->> 'agent' AS agent, c.call, NOT b.undo AND c.place <> '/poll/call' AS late
+        FROM fit
+        CROSS JOIN LATERAL _sas.step_bodies(fit.nodes) b
+        JOIN unnest(fit.nodes) n ON n.no = coalesce(b.of_no, b.no)
+        CROSS JOIN LATERAL (VALUES ('/call', b.part -> 'call'),
+                            ('/task', CASE WHEN b.part ? 'task' THEN 'null'::jsonb END),
+                            ('/poll/call', CASE WHEN NOT b.undo THEN b.part #> '{poll,call}' END))
+            AS c (place, call)
+        WHERE c.call IS NOT NULL
+        UNION ALL
+        SELECT '/hooks/' || h.n - 1 || '/call', h.hook ->> 'agent', h.hook -> 'call', true
+        FROM jsonb_array_elements(CASE jsonb_typeof(definition -> 'hooks')
+                                  WHEN 'array' THEN definition -> 'hooks' END)
+            WITH ORDINALITY AS h (hook, n)
+        WHERE jsonb_typeof(h.hook) = 'object' AND h.hook ? 'call')
+    SELECT DISTINCT ON (u.agent_id, u.method, u.path, u.more, u.late) u.*
+    FROM asked a
+    JOIN _sas.agent g ON g.name = a.agent AND g.dropped_at IS NULL
+    CROSS JOIN LATERAL _sas.make_use(a.place, g.agent_id, g.name, a.call, a.late) u
+    ORDER BY u.agent_id, u.method, u.path, u.more, u.late, u.place;
+END $$;
+
+-- _sas.make_use(place, agent_id, agent, call, late): what a call, or with 'null' a task, asks of that agent.
+CREATE FUNCTION _sas.make_use(place text, agent_id int, agent text, call jsonb, late boolean)
+RETURNS _sas.agent_use
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT ROW(place, agent_id, agent,
+               CASE WHEN call <> 'null'
+                   THEN coalesce(call ->> 'method', CASE WHEN call ?| '{body,form,text}' THEN 'POST'
+                                                    ELSE 'GET' END) END,
+               CASE WHEN call <> 'null' THEN split_part(coalesce(call ->> 'path', ''), '{{', 1) END,
+               coalesce(strpos(call ->> 'path', '{{') > 0, false), late)::_sas.agent_use
+$$;
+
+-- _sas.is_below(path, granted, more): is the path the granted one, or below it by whole segments? more: the
+-- path goes on with a value. No value makes a new segment of dots.
+CREATE FUNCTION _sas.is_below(path text, granted text, more boolean) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT starts_with(path, granted)
+        AND (granted LIKE '%/' OR length(path) = length(granted) AND NOT more
+             OR substr(path, length(granted) + 1, 1) IN ('/', '?'))
+$$;
+
+-- _sas.covers(methods, paths, use): does such a grant allow it?
+CREATE FUNCTION _sas.covers(methods text[], paths text[], u _sas.agent_use) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT (methods IS NULL OR coalesce(u.method = ANY (methods), true))
+        AND (paths IS NULL OR u.path IS NULL
+             OR EXISTS (SELECT FROM unnest(paths) p WHERE _sas.is_below(u.path, p, u.more)
+                        OR u.late AND u.more AND starts_with(p, u.path)))
+$$;
+
+-- _sas.check_uses(caller, uses): what of that this role may not.
+CREATE FUNCTION _sas.check_uses(caller oid, uses _sas.agent_use[]) RETURNS SETOF _sas.problem
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    u _sas.agent_use;
+    granted record;
+BEGIN
+    IF cardinality(uses) = 0 OR _sas.has_level(caller, 'admin') THEN
+        RETURN;
+    END IF;
+    FOREACH u IN ARRAY uses LOOP
+        SELECT count(*) AS n, bool_or(_sas.covers(g.methods, g.paths, u)) AS covers,
+            bool_or(_sas.covers(g.methods, NULL, u)) AS method INTO granted
+        FROM _sas.agent_grant g WHERE g.agent_id = u.agent_id AND pg_has_role(caller, g.role, 'MEMBER');
+        CONTINUE WHEN granted.covers;
+        IF granted.n = 0 THEN
+            RETURN NEXT ROW(u.place, format('permission denied for agent "%s"', u.agent),
+                            format('An admin can grant it: SELECT sas.grant_agent(%L, %L).', u.agent,
+                                   pg_get_userbyid(caller)), '42501')::_sas.problem;
+        ELSE
+            RETURN NEXT ROW(u.place, format('permission denied for %s of agent "%s"', CASE WHEN granted.method
+                                            THEN format('path "%s"', left(u.path, 200)
+                                                        || CASE WHEN u.more THEN '{{...}}' ELSE '' END)
+                                            ELSE format('method %s', u.method) END, u.agent),
+                            CASE WHEN granted.method AND u.more AND NOT u.late
+                                THEN 'What an undo or poll asks is not checked later: write a granted path, '
+                                     'and a slash, before the first reference.'
+                                ELSE 'See sas.grants for what is granted.' END, '42501')::_sas.problem;
+        END IF;
+    END LOOP;
+END $$;
+
+-- _sas.read_agent_right(role, agent_id): what _sas.agent_right caches. Volatile: it sees what was committed
+-- before the news of it came.
+CREATE FUNCTION _sas.read_agent_right(for_role oid, for_agent int) RETURNS "char"
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (SELECT CASE WHEN _sas.has_level(for_role, 'admin')
+                       OR bool_or(g.methods IS NULL AND g.paths IS NULL) THEN 'a'
+                   WHEN count(*) > 0 THEN 's' ELSE 'n' END
+            FROM _sas.agent_grant g WHERE g.agent_id = for_agent AND pg_has_role(for_role, g.role, 'MEMBER'));
+END $$;
+
+-- _sas.refused_call(role, claimed, agent_id, step, request): why this call, or with a null request this task,
+-- is not to be made; null when the role may, or when it settles one whose outcome is in doubt. error: as the
+-- step has it. agent_id: a test claims it on another lane.
+CREATE FUNCTION _sas.refused_call(role oid, c _sas.claimed, for_agent int, step text, request jsonb)
+RETURNS jsonb
+LANGUAGE plpgsql AS $$
+DECLARE
+    a _sas.agent;
+    p _sas.problem;
+BEGIN
+    IF c.from_state <> 'none' AND EXISTS (SELECT FROM _sas.step s WHERE s.run_id = c.run_id
+                                          AND s.step_no = c.step_no AND s.element = c.element
+                                          AND (s.in_doubt OR s.asks IS NOT NULL)) THEN
+        RETURN NULL;
+    END IF;
+    SELECT * INTO a FROM _sas.agent x WHERE x.agent_id = for_agent;
+    p := _sas.refused_request(role, a, request);
+    IF p.problem IS NULL THEN
+        RETURN NULL;
+    END IF;
+    RETURN jsonb_build_object('path', 'agent', 'what', p.problem, 'error',
+                              _sas.problem_object('sqlstate:42501', p.problem, NULL, NULL, c.run_id, step)
+                              || jsonb_build_object('hint', p.hint));
+END $$;
+
+-- _sas.call_problem(problem, role, claimed, agent_id, step, request, asks): why a claimed call cannot be
+-- made: its problem, else what the role may not. asks: it is the ask of a poll. The planner inlines it.
+CREATE FUNCTION _sas.call_problem(problem jsonb, role oid, c _sas.claimed, for_agent int, step text,
+                                  request jsonb, asks boolean) RETURNS jsonb
+LANGUAGE sql AS $$
+    SELECT CASE WHEN problem IS NOT NULL OR c.undo OR asks OR _sas.agent_right(role, for_agent) = 'a'
+           THEN problem
+           ELSE _sas.refused_call(role, c, for_agent, step, request) END
+$$;
+
+-- _sas.refused_request(role, agent, request): what keeps the role from sending this; a whole URL is compared
+-- by what is behind the base_url.
+CREATE FUNCTION _sas.refused_request(role oid, a _sas.agent, request jsonb) RETURNS _sas.problem
+LANGUAGE sql STABLE AS $$
+    SELECT p FROM _sas.check_uses(role, ARRAY[
+        ROW('', a.agent_id, a.name, request ->> 'method',
+            CASE WHEN request IS NOT NULL
+                THEN CASE WHEN starts_with(request ->> 'path', a.base_url)
+                        THEN substr(request ->> 'path', length(a.base_url) + 1)
+                        ELSE coalesce(request ->> 'path', '') END END,
+            false, true)::_sas.agent_use]) p LIMIT 1
+$$;
+
+-- _sas.check_watch_use(caller, agent_id, kind, request): what a watcher asks of its agent and this role may
+-- not. The whole path is checked when its tasks are hosted.
+CREATE FUNCTION _sas.check_watch_use(caller oid, for_agent int, watcher_kind text, request jsonb)
+RETURNS SETOF _sas.problem
+LANGUAGE sql STABLE AS $$
+    SELECT p.*
+    FROM _sas.agent a
+    CROSS JOIN LATERAL _sas.check_uses(caller, ARRAY[_sas.make_use(
+        CASE watcher_kind WHEN 'poll' THEN '/poll/call' ELSE '/' || watcher_kind END, a.agent_id, a.name,
+        CASE WHEN watcher_kind IN ('stream', 'poll') AND jsonb_typeof(request) = 'object' THEN request
+        ELSE 'null' END,
+        true)]) p
+    WHERE a.agent_id = for_agent
+$$;
+
+-- _sas.check_granted(agent, methods, paths): what is wrong with such a grant.
+CREATE FUNCTION _sas.check_granted(a _sas.agent, methods text[], paths text[]) RETURNS SETOF _sas.problem
+LANGUAGE sql STABLE AS $$
+    SELECT '/' || g.name, format('an external agent has no %s', g.name), 'Leave it out.', '22023'
+    FROM (VALUES ('methods', methods IS NOT NULL), ('paths', paths IS NOT NULL)) AS g (name, given)
+    WHERE g.given AND a.kind = 'external'
+    UNION ALL
+    SELECT '/methods', 'methods must be an array of methods in capital letters',
+        'Leave it out for all methods.', '22023'
+    WHERE methods IS NOT NULL
+      AND (cardinality(methods) = 0 OR array_position(methods, NULL) IS NOT NULL
+           OR NOT methods <@ '{GET,HEAD,POST,PUT,PATCH,DELETE,OPTIONS}'::text[])
+    UNION ALL
+    SELECT '/paths', 'paths must be an array of paths that begin with /',
+        'A path stands for itself and all below it, such as "/orders". Leave it out for all paths.', '22023'
+    WHERE paths IS NOT NULL
+      AND (cardinality(paths) = 0
+           OR EXISTS (SELECT FROM unnest(paths) p
+                      WHERE p IS NULL OR p !~ E'^/[^{}?#\\\\ \\x01-\\x1f\\x7f]*$' OR p LIKE '//%'
+                          OR _sas.path_has_dot_segment(p)))
+$$;

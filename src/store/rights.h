@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * rights.h: what runs of a role may ask of an agent, cached.
+ */
+#ifndef SAS_STORE_RIGHTS_H
+#define SAS_STORE_RIGHTS_H
+
+#include "postgres.h"
+
+/* As _sas.read_agent_right() says it: a all, s some, n nothing. A grant or revoke that has committed holds at once. */
+extern char sas_store_agent_right(Oid role, int agent_id);
+
+#endif							/* SAS_STORE_RIGHTS_H */
