@@ -100,12 +100,14 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.is_judged(lease, boot, live, newest, now): is this lease overdue, or its worker gone?
+-- _sas.is_judged(lease, boot, live, newest, now): is this lease overdue, or its worker gone? One that is due
+-- within a second waits for that: it may have been set aside, and would be set aside by each tick.
 CREATE FUNCTION _sas.is_judged(l _sas.lease, boot bigint, live bigint[], newest bigint, now timestamptz)
 RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
     SELECT l.next_by <= now
-        OR l.worker_id > 0 AND (l.boot <> $2 OR l.worker_id <= newest AND NOT l.worker_id = ANY (live))
+        OR l.worker_id > 0 AND l.next_by > now + interval '1 s'
+            AND (l.boot <> $2 OR l.worker_id <= newest AND NOT l.worker_id = ANY (live))
 $$;
 
 -- _sas.lock_judged(boot, live, newest, now, quantity): leases to judge that nobody has locked. Owners of

@@ -57,6 +57,11 @@ SELECT t.waiting('a', 20), t.waiting('b', 1) \g /dev/null
 INSERT INTO _sas.lease (boot, worker_id, locked_by, next_by, run_ids, step_nos, elements)
 SELECT 0, 0, 'x', _sas.now() - interval '1 min' + r.run_id * interval '1 s', ARRAY[r.run_id], '{1}', '{0}' FROM _sas.run r;
 SELECT r.owner, count(*) FROM unnest(_sas.lock_judged(1, '{}', 1, _sas.now(), 10)) l JOIN _sas.run r ON r.run_id = l.run_ids[1] GROUP BY 1 ORDER BY 1;
+\echo of a worker that is gone, all but what was set aside for a second
+TRUNCATE _sas.lease;
+INSERT INTO _sas.lease (boot, worker_id, locked_by, next_by, run_ids, step_nos, elements)
+SELECT 1, w, 'x', _sas.now() + s * interval '1 s', '{1}', '{1}', '{0}' FROM unnest('{5,6}'::int[]) w, unnest('{1,2}'::int[]) s;
+SELECT l.worker_id, l.next_by - _sas.now() AS due FROM unnest(_sas.lock_judged(1, '{6}', 7, _sas.now(), 10)) l;
 \echo items likewise, a task at a time, too
 INSERT INTO _sas.watch_work (due_at, watch_id, owner) SELECT _sas.now() - interval '1 min' + g * interval '1 s', g, 'sas_test_message_a' FROM generate_series(1, 20) g;
 INSERT INTO _sas.watch_work (due_at, watch_id, owner) VALUES (_sas.now(), 21, 'sas_test_message_b');
