@@ -350,6 +350,34 @@ LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.revoke_agent IS 'Takes back what sas.grant_agent gave. Undo, polls and the settling '
                                         'of steps that have begun go on.';
 
+-- _sas.drop_rights(role): DROP OWNED is about to drop what it owns, see _sas.drop_owned.
+CREATE FUNCTION _sas.drop_rights(role regrole) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    l text;
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_namespace n WHERE n.nspname = 'sas' AND n.nspowner <> role
+                   AND _sas.holds(n.nspacl, role)) THEN
+        RETURN;
+    END IF;
+    FOR l IN SELECT DISTINCT x.level FROM _sas.levels_of(role) x WHERE NOT x.limited LOOP
+        EXECUTE format('REVOKE ALL ON FUNCTION _sas.%I() FROM %s CASCADE', 'level_' || l, role);
+    END LOOP;
+    DELETE FROM _sas.level_grant g WHERE g.role = $1;
+    DELETE FROM _sas.worker_grant g WHERE g.role = $1;
+    DELETE FROM _sas.workflow_grant g WHERE g.role = $1;
+    DELETE FROM _sas.agent_grant g WHERE g.role = $1;
+    PERFORM _sas.revoke_rights(role, NULL);
+END $$;
+
+-- _sas.drop_owned(): before DROP OWNED, calls _sas.drop_rights for each of its roles that the current user
+-- may act for.
+CREATE FUNCTION _sas.drop_owned() RETURNS event_trigger
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_drop_owned';
+
+CREATE EVENT TRIGGER sas_drop_owned ON ddl_command_start WHEN TAG IN ('DROP OWNED')
+EXECUTE FUNCTION _sas.drop_owned();
+
 -- _sas.forget_grants(): after DROP OWNED no grant stands of a role that has no right left in schema sas: the
 -- rights of levels are gone, and so are the rows. One statement: a role that is granted something meanwhile
 -- has both the right and the row, or neither.

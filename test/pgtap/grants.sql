@@ -120,4 +120,14 @@ DROP OWNED BY gr_bob;
 SELECT is(pg_temp.rights('gr_bob'), '{}', 'DROP OWNED takes levels');
 SELECT is((SELECT count(*) FROM _sas.level_grant g WHERE g.role = 'gr_bob'::regrole), 0::bigint, 'with what is known of them');
 
+-- a role that drops what is its own: what sas granted, sas takes away
+CREATE ROLE gr_self; CREATE ROLE gr_group; GRANT gr_group TO gr_self; CREATE ROLE gr_other;
+SELECT sas.grant_usage(r::regrole, 'user'), sas.grant_workflow('gr_mine', r::regrole) FROM unnest('{gr_self,gr_group,gr_other}'::text[]) r \g /dev/null
+SELECT is(pg_temp.as_role('gr_self', 'DROP OWNED BY gr_other'), '42501', 'nobody drops for another role');
+SELECT is((SELECT count(*) FROM sas.grants WHERE role = 'gr_other'), 2::bigint, 'which keeps its grants');
+SELECT is(pg_temp.as_role('gr_self', 'DROP OWNED BY CURRENT_USER, gr_group'), 'ok', 'a role with a level drops what is its own, and its group''s');
+SELECT is(pg_temp.rights(r::regrole), '{}', format('%s has no right left', r)) FROM unnest('{gr_self,gr_group}'::text[]) r;
+SELECT is((SELECT count(*) FROM sas.grants WHERE role IN ('gr_self', 'gr_group')), 0::bigint, 'nor a grant');
+SELECT lives_ok('DROP ROLE gr_self; DROP ROLE gr_group', 'and can be dropped');
+
 SELECT * FROM finish();
