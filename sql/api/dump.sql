@@ -36,7 +36,7 @@ DECLARE
 BEGIN
     FOREACH t IN ARRAY '{agent,agent_health,external_slot,workflow,'
                        'workflow_version,workflow_step,workflow_edge,workflow_hook,middleware,'
-                       'subscription,composition,run,run_key,run_dependency,singleton,'
+                       'subscription,composition,run,run_key,run_label,run_dependency,singleton,'
                        'concurrency_slot,deferred_run,queue,queue_slot,step,override,ready,lease,answer,'
                        'message,item,map_progress,phase,undo_order,abandoned_run,signal,token_key,planned,'
                        'attempt,task,operator_action,alert,alert_run,reply,watcher,watch,watch_ended,'

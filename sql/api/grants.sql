@@ -82,6 +82,7 @@ FROM (VALUES
         sas.hook(text, regproc, text, jsonb, text[], jsonb, jsonb, interval, text, text[]);
         sas.sequence("any"); sas.concurrence("any")'),
     ('look', 'monitor user operator admin', '
+        sas.find_runs(jsonb, int, bigint);
         sas.explain(); sas.explain(bigint); sas.timeline(bigint, int); sas.graph(bigint, text);
         sas.graph_workflow(text, text); sas.console(bigint); sas.console_schedules();
         sas.calendar(timestamptz, timestamptz)'),

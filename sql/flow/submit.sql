@@ -8,7 +8,7 @@
 -- schedules, scheduled_ats: the schedule and instant that each is submitted for.
 --
 -- Caller: nothing, or the lock of the parent.
--- Writes: run, run_key, singleton, and what _sas.begin_submitted writes.
+-- Writes: run, run_key, run_label, singleton, and what _sas.begin_submitted writes.
 -- Next: ready steps are claimed; the scheduler begins what something keeps. src/store/submit.c does the same
 -- for what is plain.
 CREATE FUNCTION _sas.submit_runs(caller oid, workflow text, inputs jsonb[], keys text[], priority int,
@@ -74,6 +74,7 @@ BEGIN
     WHERE fresh[u.n];
 
     SELECT array_agg(u.id) INTO made FROM unnest(ids, fresh) AS u (id, fresh) WHERE u.fresh;
+    PERFORM _sas.note_labels(caller, made, labels) WHERE made IS NOT NULL AND labels <> '{}';
     PERFORM _sas.begin_submitted(v, made, caller, workflow, start_at, start_before, after_run,
                                  after_result, reply_to, held)
     WHERE made IS NOT NULL;
@@ -135,6 +136,11 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /labels.',
             HINT = 'Pass jsonb such as {"tenant": "a"}.';
     END IF;
+    IF (SELECT count(*) FROM jsonb_object_keys(labels)) > 64 THEN
+        RAISE EXCEPTION 'a run has more than 64 labels'
+            USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /labels.',
+            HINT = 'Labels are for finding runs. What a step needs belongs in the input.';
+    END IF;
     IF deadline <= '0' OR deadline > '10 years' AND NOT is_child THEN
         RAISE EXCEPTION 'the deadline must be positive, and at most ten years'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /deadline.',
@@ -176,6 +182,20 @@ BEGIN
     SELECT min(t.due_at) INTO first FROM timer t;
     PERFORM _sas.due_by(first);
 END $$;
+
+-- _sas.label_hash(name, value): the number by which a label finds its runs. Other labels may have the same.
+CREATE FUNCTION _sas.label_hash(name text, value jsonb) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT jsonb_hash_extended(jsonb_build_object(name, value), 0)
+$$;
+
+-- _sas.note_labels(owner, run_ids, labels): these runs, which have been made, are found by these labels.
+-- Writes: run_label.
+CREATE FUNCTION _sas.note_labels(owner oid, run_ids bigint[], labels jsonb) RETURNS void
+LANGUAGE sql AS $$
+    INSERT INTO _sas.run_label (label, owner, run_id)
+    SELECT _sas.label_hash(e.key, e.value), owner, u FROM jsonb_each(labels) e CROSS JOIN unnest(run_ids) u
+$$;
 
 -- _sas.prepare_runs(caller, v, keys, inputs, is_child, plans): a run id for each input, and whether that run
 -- is to be made (the key may be taken, a singleton may be open); versions of their own where they are

@@ -46,6 +46,8 @@ CREATE INDEX run_child ON _sas.run (parent_run_id, parent_step_no, parent_elemen
     WHERE parent_run_id IS NOT NULL;
 -- A hash: whoever may ask for one key may learn that it is there, but cannot narrow others down by ranges.
 CREATE INDEX run_by_key ON _sas.run USING hash (key) WHERE key IS NOT NULL;
+-- Neither the owner nor the version of a run changes. What one owner has, and what there is of a workflow.
+CREATE INDEX run_by_owner ON _sas.run (owner, version_id, run_id);
 CREATE INDEX run_hook ON _sas.run (hook_of) WHERE hook_of IS NOT NULL;
 CREATE INDEX run_own_version ON _sas.run (version_id) WHERE own_version;
 COMMENT ON TABLE _sas.run IS 'Runs. abandon_as is set once a run cannot go on: compensate, cancel or fail. '
@@ -68,6 +70,16 @@ CREATE TABLE _sas.finished_run (
 );
 CREATE INDEX finished_run_next ON _sas.finished_run (result, ended_at);
 COMMENT ON TABLE _sas.finished_run IS 'Runs that have ended and are kept until their time is over.';
+
+-- A row per label of a run: so a label finds its newest runs. A number for name and value: labels may be
+-- long.
+CREATE TABLE _sas.run_label (
+    label bigint NOT NULL,
+    owner regrole NOT NULL,
+    run_id bigint NOT NULL,
+    PRIMARY KEY (label, owner, run_id)
+);
+COMMENT ON TABLE _sas.run_label IS 'The labels of runs: label is _sas.label_hash(name, value).';
 
 -- what a run waits for before it begins ------------------------------------------
 CREATE TABLE _sas.run_dependency (

@@ -167,6 +167,28 @@ CREATE TYPE _sas.target AS (
     note text
 );
 
+-- What runs are looked for: null is not asked. owners: whose runs the caller may see of those asked for;
+-- payload: it may read inputs of all; own: those whose inputs it may read; first_id, last_id: between them
+-- are the runs of the times asked for.
+CREATE TYPE _sas.run_search AS (
+    run_id bigint,
+    workflows int[],
+    key text,
+    labels jsonb,
+    states text[],
+    results text[],
+    created_after timestamptz,
+    created_before timestamptz,
+    finished_after timestamptz,
+    finished_before timestamptz,
+    words text,
+    owners oid[],
+    payload boolean,
+    own oid[],
+    first_id bigint,
+    last_id bigint
+);
+
 -- One thing that is wrong with a definition.
 CREATE TYPE _sas.problem AS (
     path text,

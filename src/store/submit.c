@@ -238,28 +238,51 @@ store_submit_new_uuid(void)
 	return UUIDPGetDatum(uuid);
 }
 
-/* The key of a run, as the owner of the tables; false when another run has it. */
+/* Runs this as the owner of the tables: how many rows it made. */
+static uint64
+store_submit_as_owner(SasPlan *plan, Datum *args)
+{
+	Oid			caller;
+	int			context;
+	int			level;
+	uint64		processed;
+
+	GetUserIdAndSecContext(&caller, &context);
+	SetUserIdAndSecContext(store_submit_run.relation->rd_rel->relowner, context | SECURITY_LOCAL_USERID_CHANGE);
+	level = sas_store_pin_path();
+	SPI_connect();
+	sas_store_plan_run(plan, args, NULL);
+	processed = SPI_processed;
+	SPI_finish();
+	sas_store_unpin_path(level);
+	SetUserIdAndSecContext(caller, context);
+	return processed;
+}
+
+/* The key of a run; false when another run has it. */
 static bool
 store_submit_take_key(Oid owner, int workflow_id, text *key, int64 run_id)
 {
 	static SasPlan plan = {"INSERT INTO _sas.run_key (owner, workflow_id, key, run_id) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
 	4, {REGROLEOID, INT4OID, TEXTOID, INT8OID}};
 	Datum		args[4] = {ObjectIdGetDatum(owner), Int32GetDatum(workflow_id), PointerGetDatum(key), Int64GetDatum(run_id)};
-	Oid			caller;
-	int			context;
-	int			level;
-	bool		taken;
 
-	GetUserIdAndSecContext(&caller, &context);
-	SetUserIdAndSecContext(store_submit_run.relation->rd_rel->relowner, context | SECURITY_LOCAL_USERID_CHANGE);
-	level = sas_store_pin_path();
-	SPI_connect();
-	sas_store_plan_run(&plan, args, NULL);
-	taken = SPI_processed == 1;
-	SPI_finish();
-	sas_store_unpin_path(level);
-	SetUserIdAndSecContext(caller, context);
-	return taken;
+	return store_submit_as_owner(&plan, args) == 1;
+}
+
+/* The labels of the runs, which are the same. */
+static void
+store_submit_write_labels(Oid owner, Datum labels, const int64 *run_ids, int n)
+{
+	static SasPlan plan = {"SELECT _sas.note_labels($1, $2, $3)", 3, {OIDOID, INT8ARRAYOID, JSONBOID}};
+	Datum	   *ids;
+
+	if (JB_ROOT_COUNT(DatumGetJsonbP(labels)) == 0)
+		return;
+	ids = palloc(sizeof(Datum) * n);
+	for (int i = 0; i < n; i++)
+		ids[i] = Int64GetDatum(run_ids[i]);
+	store_submit_as_owner(&plan, (Datum[]) {ObjectIdGetDatum(owner), PointerGetDatum(construct_array(ids, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)), labels});
 }
 
 /* A row for each run, and one for each of its deadlines if they are near. */
@@ -338,6 +361,7 @@ sas_store_submit_plain(const SasPlainWorkflow *w, const SasSubmission *s, const 
 	if (is_new)
 	{
 		store_submit_write_runs(w, s, inputs, n, now, ends, made);
+		store_submit_write_labels(s->owner, s->labels, made->run_ids, n);
 		store_submit_write_roots(w, s, now, n, made);
 	}
 	sas_store_tables_close(needed, n_needed);

@@ -150,7 +150,7 @@ SELECT format('sas.%I', c.relname),
 FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v' ORDER BY c.relname;
 INSERT INTO look SELECT format('sas.%s', call), format('SELECT pg_catalog.count(v) FROM sas.%s v', call)
 FROM (SELECT min(run_id) AS id FROM _sas.run) r, unnest(ARRAY[
-    'explain()', format('explain(%s)', id), format('timeline(%s)', id), format('graph(%s)', id),
+    'find_runs(''{"state": "paused", "workflow": "order"}'')', 'explain()', format('explain(%s)', id), format('timeline(%s)', id), format('graph(%s)', id),
     format('graph(%s, ''dot'')', id), 'graph_workflow(''order'')',
     'console()', format('console(%s)', id), format('console(%s)', id + 3), 'health()',
     $$workflow(sas.steps(sas.step('a', sas.call('payments', timeout => '10 s'),

@@ -54,6 +54,7 @@ INSERT INTO wanted VALUES
 ('create_middleware', 'name text, phase text, before regprocedure DEFAULT NULL::regprocedure, after regprocedure DEFAULT NULL::regprocedure, workflow text DEFAULT NULL::text, goes_before text[] DEFAULT ''{}''::text[], goes_after text[] DEFAULT ''{}''::text[], replaces text DEFAULT NULL::text', 'void'),
 ('drop_middleware', 'name text, phase text DEFAULT NULL::text', 'void'),
 ('worker_restart', '', 'integer'),
+('find_runs', 'search jsonb, quantity integer DEFAULT 50, before bigint DEFAULT NULL::bigint', 'SETOF sas.runs'),
 ('explain', '', 'TABLE(waiting_kind text, waiting_on text, runs bigint, steps bigint, since timestamp with time zone, until timestamp with time zone, text text)'),
 ('explain', 'run_id bigint', 'TABLE(run_id bigint, step text, waiting_kind text, waiting_on text, waiting_until timestamp with time zone, text text)'),
 ('timeline', 'run_id bigint, width integer DEFAULT 60', 'TABLE(step text, element integer, attempt integer, undo boolean, status text, started_at timestamp with time zone, took interval, bar text)'),

@@ -60,7 +60,7 @@ CREATE FUNCTION t.write_down(of_way text) RETURNS void LANGUAGE sql AS $$
     SELECT t.later('1 min'), _sas.set_timers(NULL, NULL, NULL);
     INSERT INTO t.written SELECT of_way, x.what, x.n, x.body
     FROM (SELECT 'run', r.run_id, to_jsonb(r) - 'trace' FROM _sas.run r UNION ALL SELECT 'ready', q.run_id, to_jsonb(q) FROM _sas.ready q
-          UNION ALL SELECT 'due', d.run_id, to_jsonb(d) FROM _sas.message d UNION ALL SELECT 'key', k.run_id, to_jsonb(k) FROM _sas.run_key k
+          UNION ALL SELECT 'due', d.run_id, to_jsonb(d) FROM _sas.message d UNION ALL SELECT 'key', k.run_id, to_jsonb(k) FROM _sas.run_key k UNION ALL SELECT 'label', l.run_id, to_jsonb(l) FROM _sas.run_label l
           UNION ALL SELECT 'reply', p.run_id, to_jsonb(p) - 'reply_id' FROM _sas.reply p) AS x (what, n, body)
 $$;
 -- the limits of the owner are read by the first submit after they have changed
