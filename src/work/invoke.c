@@ -3,7 +3,9 @@
  * invoke.c: the border between sas and functions of users.
  *
  * The worker is a superuser's session; a function must not get back to these
- * rights:
+ * rights, nor may row policies and definer functions take it for a superuser:
+ *	- the session authorization is the owner's, as a setting that is rolled
+ *	  back: so are session_user and is_superuser
  *	- the user is switched with SECURITY_LOCAL_USERID_CHANGE, under which SET
  *	  ROLE and SET SESSION AUTHORIZATION are refused
  *	- deferred constraints and constraint triggers are fired before switching
@@ -51,6 +53,44 @@ invoke_is_transient(int sqlstate)
 		sqlstate == ERRCODE_LOCK_NOT_AVAILABLE;
 }
 
+/* The rights to go back to. */
+typedef struct Rights
+{
+	Oid			user;
+	int			security;
+	int			nest_level;		/* of settings */
+} Rights;
+
+/* The whole session is the owner's.  Not within a change of the user, which forbids that. */
+static void
+invoke_set_session(Oid owner)
+{
+	(void) set_config_option("session_authorization", GetUserNameFromId(owner, false), PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	/* it goes by the name, and roles can be renamed at any moment */
+	if (GetSessionUserId() != owner)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("the owner has changed its name in this moment")));
+}
+
+static void
+invoke_become(Rights *before, Oid owner, bool whole_session)
+{
+	GetUserIdAndSecContext(&before->user, &before->security);
+	before->nest_level = NewGUCNestLevel();
+	if (whole_session)
+		invoke_set_session(owner);
+	SetUserIdAndSecContext(owner, before->security | SECURITY_LOCAL_USERID_CHANGE);
+}
+
+/* The user comes first: under the owner's security context the session authorization stays as it is. */
+static void
+invoke_go_back(const Rights *before)
+{
+	SetUserIdAndSecContext(before->user, before->security);
+	AtEOXact_GUC(false, before->nest_level);
+}
+
 /*
  * A deferred trigger can defer another one.  What is left of them is fired
  * with the owner's rights too; an error here costs the whole transaction.
@@ -58,18 +98,13 @@ invoke_is_transient(int sqlstate)
 static void
 invoke_fire_deferred_again(Oid owner)
 {
-	Oid			user;
-	int			security;
-	int			nest_level;
+	Rights		worker;
 
-	GetUserIdAndSecContext(&user, &security);
-	SetUserIdAndSecContext(owner, security | SECURITY_LOCAL_USERID_CHANGE);
-	nest_level = NewGUCNestLevel();
+	invoke_become(&worker, owner, true);
 	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	AfterTriggerFireDeferred();
 	PortalHashTableDeleteAll();
-	AtEOXact_GUC(false, nest_level);
-	SetUserIdAndSecContext(user, security);
+	invoke_go_back(&worker);
 }
 
 /*
@@ -111,15 +146,11 @@ invoke_check_deferred(void)
 static Jsonb *
 invoke_as_owner(const SasInvocation *p, int64 timeout_ms, MemoryContext context)
 {
-	Oid			user;
-	int			security;
-	int			nest_level;
+	Rights		before;
 	Jsonb	   *output;
 
 	p->prepare(p->arg);
-	GetUserIdAndSecContext(&user, &security);
-	SetUserIdAndSecContext(p->owner, security | SECURITY_LOCAL_USERID_CHANGE);
-	nest_level = NewGUCNestLevel();
+	invoke_become(&before, p->owner, timeout_ms > 0);
 	if (timeout_ms > 0)
 		sas_store_unpin_settings();
 	PushActiveSnapshot(GetTransactionSnapshot());
@@ -141,8 +172,7 @@ invoke_as_owner(const SasInvocation *p, int64 timeout_ms, MemoryContext context)
 		invoke_check_deferred();
 	CHECK_FOR_INTERRUPTS();
 	PopActiveSnapshot();
-	AtEOXact_GUC(false, nest_level);
-	SetUserIdAndSecContext(user, security);
+	invoke_go_back(&before);
 	return output;
 }
 
@@ -302,17 +332,12 @@ Jsonb *
 sas_work_invoke_in_place(Oid role, const char *function, Jsonb *input)
 {
 	Oid			oid = sas_work_callable(function, role);
-	Oid			user;
-	int			security;
-	int			nest_level;
+	Rights		before;
 	Jsonb	   *output;
 
-	GetUserIdAndSecContext(&user, &security);
-	SetUserIdAndSecContext(role, security | SECURITY_LOCAL_USERID_CHANGE);
-	nest_level = NewGUCNestLevel();
+	invoke_become(&before, role, false);
 	output = sas_work_call(oid, input, CurrentMemoryContext);
-	AtEOXact_GUC(false, nest_level);
-	SetUserIdAndSecContext(user, security);
+	invoke_go_back(&before);
 	return output;
 }
 

@@ -144,13 +144,12 @@ sas_worker_session_reload(void)
 /*
  * A worker is a superuser's session, also where the database or a role sets
  * another role for each session: the bootstrap superuser's, which cannot be
- * dropped.
+ * dropped.  The setting needs a value in any case: functions run under the
+ * session authorization of their owner, and that is rolled back to it.
  */
 static void
 session_be_superuser(void)
 {
-	if (GetSessionUserId() == BOOTSTRAP_SUPERUSERID && GetUserId() == BOOTSTRAP_SUPERUSERID)
-		return;
 	StartTransactionCommand();
 	session_set("session_authorization", GetUserNameFromId(BOOTSTRAP_SUPERUSERID, false));
 	session_set("role", "none");
