@@ -173,6 +173,21 @@ LANGUAGE sql AS $$
     WHERE EXISTS (SELECT FROM _sas.watch_wait q WHERE q.lane = agent_id);
 $$;
 
+-- _sas.agent_facts(a): what was said of an agent; null: there is none.
+CREATE FUNCTION _sas.agent_facts(a _sas.agent) RETURNS jsonb
+LANGUAGE sql STABLE SET intervalstyle = 'postgres' AS $$
+    SELECT to_jsonb(a) - '{agent_id,name,rate_per_s,created_at,dropped_at,secrets}'::text[]
+    WHERE a.name IS NOT NULL
+$$;
+
+-- _sas.record_agent(caller, act, old, new): an agent was changed. Headers and options may hold what is
+-- secret: that they changed is written, not their values.
+CREATE FUNCTION _sas.record_agent(caller oid, act text, old _sas.agent, new _sas.agent) RETURNS void
+LANGUAGE sql AS $$
+    SELECT _sas.record_change(caller, act, jsonb_build_object('agent', coalesce(new.name, old.name)),
+                              _sas.agent_facts(old), _sas.agent_facts(new), '{headers,options}')
+$$;
+
 CREATE FUNCTION _sas.create_agent_as(caller oid, name text, base_url text, kind text, headers jsonb,
                                      max_in_flight int, rate_limit text,
                                   request_timeout interval, retry jsonb, breaker jsonb, options jsonb)
@@ -182,9 +197,11 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     a _sas.agent;
     p _sas.problem;
-    old int := (SELECT agent_id FROM _sas.agent x WHERE x.name = name AND x.dropped_at IS NULL
-                FOR NO KEY UPDATE);
+    before _sas.agent;
+    old int;
 BEGIN
+    SELECT * INTO before FROM _sas.agent x WHERE x.name = name AND x.dropped_at IS NULL FOR NO KEY UPDATE;
+    old := before.agent_id;
     a := ROW(old, name, kind, regexp_replace(base_url, '/+$', ''), coalesce(headers, '{}'),
              coalesce(max_in_flight, 100), rate_limit, _sas.rate_per_second(rate_limit),
              coalesce(request_timeout, '30 s'), coalesce(retry, '{}'), coalesce(breaker, '{}'),
@@ -210,6 +227,7 @@ BEGIN
     END IF;
     PERFORM _sas.furnish(old, a.max_in_flight) WHERE a.kind = 'external';
     PERFORM _sas.publish_agent(old);
+    PERFORM _sas.record_agent(caller, 'create_agent', before, a);
 END $$;
 
 -- _sas.secrets_named(headers, options): the secrets to which an agent refers.
@@ -235,6 +253,7 @@ CREATE FUNCTION _sas.alter_agent_as(caller oid, name text, base_url text, kind t
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     a _sas.agent := _sas.live_agent(name);
+    before _sas.agent := a;
     known text[] := '{headers,max_in_flight,rate_limit,request_timeout,retry,breaker,options,enabled}';
     p _sas.problem;
 BEGIN
@@ -267,17 +286,7 @@ BEGIN
     PERFORM _sas.write_agent(a);
     PERFORM _sas.furnish(a.agent_id, a.max_in_flight) WHERE a.kind = 'external';
     PERFORM _sas.publish_agent(a.agent_id);
-    -- which values were changed; not the values, which may name what is secret
-    PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'alter_agent', NULL,
-        jsonb_strip_nulls(jsonb_build_object(
-            'agent', name, 'enabled', enabled, 'reset', nullif(to_jsonb(reset), '[]'), 'changed',
-        (SELECT jsonb_agg(c.what) FROM (VALUES ('base_url', base_url IS NOT NULL),
-                                        ('headers', headers IS NOT NULL),
-                                        ('max_in_flight', max_in_flight IS NOT NULL),
-                                        ('rate_limit', rate_limit IS NOT NULL),
-         ('request_timeout', request_timeout IS NOT NULL), ('retry', retry IS NOT NULL),
-             ('breaker', breaker IS NOT NULL), ('options', options IS NOT NULL)) AS c (what, given)
-             WHERE c.given))));
+    PERFORM _sas.record_agent(caller, 'alter_agent', before, a);
 END $$;
 
 -- _sas.switch_agent(caller, name, enable): claims from an agent begin again, or stop; false: they had before.
@@ -345,6 +354,7 @@ BEGIN
     DELETE FROM _sas.agent_grant g WHERE g.agent_id = a.agent_id;
     PERFORM _sas.forget_limits(a.agent_id);
     PERFORM _sas.publish_agent(a.agent_id);
+    PERFORM _sas.record_agent(caller, 'drop_agent', a, NULL);
 END $$;
 
 CREATE FUNCTION _sas.reset_agent_as(caller oid, name text) RETURNS void

@@ -10,8 +10,12 @@ DECLARE
     name text := _sas.middleware_function(caller, $2, '/function');
     flow int;
     version int;
+    old jsonb;
 BEGIN
-    DELETE FROM _sas.alert_hook;
+    DELETE FROM _sas.alert_hook h RETURNING jsonb_build_object('function', h.function,
+                                                               'owner', pg_get_userbyid(h.owner)) INTO old;
+    PERFORM _sas.record_change(caller, 'set_alert_hook', '{}', old, CASE WHEN name IS NOT NULL THEN
+        jsonb_build_object('function', name, 'owner', pg_get_userbyid(caller)) END);
     IF name IS NULL THEN
         RETURN;
     END IF;

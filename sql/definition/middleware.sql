@@ -78,6 +78,23 @@ BEGIN
     RETURN name;
 END $$;
 
+-- _sas.middleware_facts(name, phase): what was said of it; null: there is none.
+CREATE FUNCTION _sas.middleware_facts(name text, phase text) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT jsonb_build_object('before', m.before_function, 'after', m.after_function, 'workflow', f.name,
+                              'goes_before', m.goes_before, 'goes_after', m.goes_after,
+                              'replaces', m.replaces)
+    FROM _sas.middleware m LEFT JOIN _sas.workflow f USING (workflow_id)
+    WHERE m.name = $1 AND m.phase = $2
+$$;
+
+-- _sas.record_middleware(caller, act, name, phase, old): it was changed in a phase where it had been old.
+CREATE FUNCTION _sas.record_middleware(caller oid, act text, name text, phase text, old jsonb) RETURNS void
+LANGUAGE sql AS $$
+    SELECT _sas.record_change(caller, act, jsonb_build_object('middleware', name, 'phase', phase), old,
+                              _sas.middleware_facts(name, phase))
+$$;
+
 CREATE FUNCTION _sas.create_middleware_as(caller oid, name text, phase text, before regprocedure,
                                           after regprocedure, workflow text, goes_before text[],
                                           goes_after text[], replaces text)
@@ -88,6 +105,7 @@ DECLARE
     f int;
     p _sas.problem;
     other text;
+    old jsonb;
 BEGIN
     FOR p IN SELECT * FROM _sas.check_name($2, '/name') UNION ALL SELECT *
         FROM _sas.check_choice(to_jsonb(coalesce($3, '')), '/phase', '{plan,call,function,finalize}') LOOP
@@ -107,6 +125,7 @@ BEGIN
         END IF;
     END IF;
     LOCK TABLE _sas.middleware IN SHARE ROW EXCLUSIVE MODE;
+    old := _sas.middleware_facts($2, $3);
     SELECT u INTO other FROM unnest($7 || $8 || $9) u
     WHERE u IS NOT NULL AND (u = $2
                              OR NOT EXISTS (SELECT FROM _sas.middleware m WHERE m.phase = $3 AND m.name = u))
@@ -136,6 +155,7 @@ BEGIN
         after_function = EXCLUDED.after_function, goes_before = EXCLUDED.goes_before,
         goes_after = EXCLUDED.goes_after, replaces = EXCLUDED.replaces;
     PERFORM _sas.place_middleware($3);
+    PERFORM _sas.record_middleware(caller, 'create_middleware', $2, $3, old);
 END $$;
 
 CREATE FUNCTION _sas.drop_middleware_as(caller oid, name text, phase text) RETURNS void
@@ -143,6 +163,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     other text;
+    old jsonb;
 BEGIN
     LOCK TABLE _sas.middleware IN SHARE ROW EXCLUSIVE MODE;
     SELECT m.name INTO other FROM _sas.middleware m
@@ -154,6 +175,8 @@ BEGIN
             USING ERRCODE = 'dependent_objects_still_exist',
                 DETAIL = format('Middleware "%s" names it.', other), HINT = 'Change or drop that one first.';
     END IF;
+    SELECT jsonb_object_agg(m.phase, _sas.middleware_facts(m.name, m.phase)) INTO old
+    FROM _sas.middleware m WHERE m.name = $2 AND ($3 IS NULL OR m.phase = $3);
     DELETE FROM _sas.middleware m WHERE m.name = $2 AND ($3 IS NULL OR m.phase = $3);
     IF NOT FOUND THEN
         RAISE EXCEPTION 'middleware "%" does not exist', $2
@@ -162,6 +185,7 @@ BEGIN
     END IF;
     PERFORM _sas.place_middleware(x) FROM unnest('{plan,call,function,finalize}'::text[]) x WHERE $3 IS NULL
         OR x = $3;
+    PERFORM _sas.record_middleware(caller, 'drop_middleware', $2, e.key, e.value) FROM jsonb_each(old) e;
 END $$;
 
 -- _sas.check_middleware(caller, workflow): raises when who submits may not call what will be called as him.

@@ -47,19 +47,31 @@ BEGIN
     END IF;
 END $$;
 
+-- _sas.record_queue(caller, act, name, old, new): the limit of a queue before and after; null: no queue.
+CREATE FUNCTION _sas.record_queue(caller oid, act text, name text, old int, new int) RETURNS void
+LANGUAGE sql AS $$
+    SELECT _sas.record_change(caller, act, jsonb_build_object('queue', name),
+                              CASE WHEN old IS NOT NULL THEN jsonb_build_object('max_running', old) END,
+                              CASE WHEN new IS NOT NULL THEN jsonb_build_object('max_running', new) END)
+$$;
+
 CREATE FUNCTION _sas.create_queue_as(caller oid, name text, max_running int) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     p _sas.problem;
+    old int;
 BEGIN
     FOR p IN SELECT * FROM _sas.check_name($2, '/name') LOOP
         PERFORM _sas.raise(p);
     END LOOP;
     PERFORM _sas.check_max_running($3);
+    SELECT q.max_running INTO old FROM _sas.queue q WHERE q.name = $2 AND q.dropped_at IS NULL
+    FOR NO KEY UPDATE;
     INSERT INTO _sas.queue (name, max_running, created_at) VALUES ($2, $3, _sas.now())
     ON CONFLICT (name) WHERE dropped_at IS NULL DO UPDATE SET max_running = EXCLUDED.max_running;
     PERFORM _sas.wake('{}', true, false, '{}');
+    PERFORM _sas.record_queue(caller, 'create_queue', $2, old, $3);
 END $$;
 
 CREATE FUNCTION _sas.alter_queue_as(caller oid, name text, max_running int) RETURNS void
@@ -71,6 +83,7 @@ BEGIN
     PERFORM _sas.check_max_running($3);
     UPDATE _sas.queue q SET max_running = $3 WHERE q.queue_id = u.queue_id;
     PERFORM _sas.wake('{}', true, false, '{}');
+    PERFORM _sas.record_queue(caller, 'alter_queue', u.name, u.max_running, $3);
 END $$;
 
 CREATE FUNCTION _sas.pause_queue_as(caller oid, name text) RETURNS boolean
@@ -131,4 +144,5 @@ BEGIN
                 HINT = 'Change or drop the workflow first, and let its runs end.';
     END IF;
     UPDATE _sas.queue q SET dropped_at = _sas.now() WHERE q.queue_id = u.queue_id;
+    PERFORM _sas.record_queue(caller, 'drop_queue', u.name, u.max_running, NULL);
 END $$;

@@ -7,6 +7,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
     p _sas.problem;
+    known boolean := EXISTS (SELECT FROM _sas.secret s WHERE s.name = name);
 BEGIN
     FOR p IN SELECT * FROM _sas.check_name(name, '/name') LOOP
         PERFORM _sas.raise(p);
@@ -23,6 +24,7 @@ BEGIN
     -- an agent whose secret was missing has steps that wait for nothing else
     PERFORM _sas.wake(ARRAY(SELECT a.agent_id FROM _sas.agent a
                             WHERE a.dropped_at IS NULL AND name = ANY (a.secrets)), false, false, '{}');
+    PERFORM _sas.record_change(caller, 'set_secret', jsonb_build_object('secret', name, 'changed', known));
 END $$;
 
 CREATE FUNCTION _sas.drop_secret_as(caller oid, name text) RETURNS void
@@ -44,6 +46,7 @@ BEGIN
             USING ERRCODE = 'undefined_object', DETAIL = 'At /name.',
                 HINT = 'Set it with sas.set_secret; an agent that needs it names it as {{secret.NAME}}.';
     END IF;
+    PERFORM _sas.record_change(caller, 'drop_secret', jsonb_build_object('secret', name));
 END $$;
 
 -- _sas.agents_with(secrets, wanted): these agents as a worker needs them, with these values for secrets.

@@ -130,6 +130,7 @@ BEGIN
     VALUES (target.workflow_id, f.workflow_id, $4, caller, _sas.now())
     ON CONFLICT (to_workflow_id, workflow_id) DO UPDATE SET input = EXCLUDED.input;
     PERFORM _sas.compose(target.workflow_id);
+    PERFORM _sas.record_change(caller, 'subscribe', jsonb_build_object('workflow', $2, 'to_workflow', $3));
 END $$;
 
 CREATE FUNCTION _sas.unsubscribe_as(caller oid, workflow text, to_workflow text) RETURNS void
@@ -147,4 +148,5 @@ BEGIN
             HINT = 'See sas.subscriptions for existing subscriptions.';
     END IF;
     PERFORM _sas.compose(target.workflow_id);
+    PERFORM _sas.record_change(caller, 'unsubscribe', jsonb_build_object('workflow', $2, 'to_workflow', $3));
 END $$;

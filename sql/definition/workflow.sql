@@ -50,6 +50,9 @@ BEGIN
     END IF;
     PERFORM _sas.store_version(f.workflow_id, f.version, definition, caller);
     PERFORM _sas.compose_again(f.workflow_id);
+    PERFORM _sas.record_change(caller, 'create_workflow', jsonb_build_object('workflow', f.name),
+                               CASE WHEN f.version > 1 THEN jsonb_build_object('version', f.version - 1) END,
+                               jsonb_build_object('version', f.version));
     RETURN f.version;
 END $$;
 
@@ -74,6 +77,8 @@ BEGIN
     END IF;
     PERFORM _sas.end_subscriptions(f);
     UPDATE _sas.workflow w SET dropped_at = _sas.now() WHERE w.workflow_id = f.workflow_id;
+    PERFORM _sas.record_change(caller, 'drop_workflow', jsonb_build_object('workflow', f.name),
+                               jsonb_build_object('version', f.version));
 END $$;
 
 CREATE FUNCTION _sas.grant_workflow_as(caller oid, workflow text, role regrole) RETURNS void

@@ -86,11 +86,17 @@ COMMENT ON VIEW sas.limits IS 'How much each role may have open, and has. role n
 COMMENT ON COLUMN sas.limits.used IS 'With what open transactions have submitted; null: nothing is counted';
 
 CREATE VIEW sas.history WITH (security_barrier) AS
-SELECT h.run_id, h.at, h.role, h.act, h.step, h.detail
+SELECT h.run_id, h.at, h.role, h.act, h.step,
+       -- what somebody wrote, or gave a step, is for those who may read payload
+       CASE WHEN _sas.sees_payload(coalesce(r.owner, 10)) THEN h.detail
+           ELSE h.detail - '{input,output,reason}'::text[] END AS detail, h.session_role, h.client,
+       h.application
 FROM _sas.operator_action h LEFT JOIN _sas.run r ON r.run_id = h.run_id
 WHERE (SELECT _sas.sees_all()) OR pg_has_role(current_user, r.owner, 'MEMBER');
-COMMENT ON VIEW sas.history IS 'What operators did: who, when, which verb. run_id is null for what is about '
-                               'an agent, a workflow, a queue or an alert; detail says which.';
+COMMENT ON VIEW sas.history IS 'What operators and admins did: who, when, from where, which verb. run_id is '
+                               'null for what is about no run; detail says which, and from and to what.';
+COMMENT ON COLUMN sas.history.session_role IS 'Who is logged in; role: as whom the verb was called';
+COMMENT ON COLUMN sas.history.client IS 'The address of the client; null: a local socket, or a worker';
 
 CREATE VIEW sas.watches WITH (security_barrier) AS
 SELECT w.watch_id, d.name AS watcher, w.key, w.state, n.name AS node, h.node_id, w.since, w.restarts,

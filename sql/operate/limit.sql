@@ -6,6 +6,8 @@
 CREATE FUNCTION _sas.set_limit_as(caller oid, role regrole, name text, value bigint) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
+DECLARE
+    old bigint;
 BEGIN
     IF NOT EXISTS (SELECT FROM _sas.limit_names() l WHERE l.name = $3) OR $3 IS NULL THEN
         RAISE EXCEPTION '"%" is not a limit', $3
@@ -25,10 +27,12 @@ BEGIN
         PERFORM _sas.check_role(role);
     END IF;
     LOCK TABLE _sas.role_limit IN SHARE ROW EXCLUSIVE MODE;
-    DELETE FROM _sas.role_limit l WHERE l.role IS NOT DISTINCT FROM $2 AND l.name = $3;
+    DELETE FROM _sas.role_limit l WHERE l.role IS NOT DISTINCT FROM $2 AND l.name = $3
+    RETURNING l.value INTO old;
     INSERT INTO _sas.role_limit (role, name, value) SELECT $2, $3, $4 WHERE $4 IS NOT NULL;
     -- there may be room
     PERFORM _sas.wake('{0}', false, false, '{}') WHERE $3 = 'function_workers';
-    PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'set_limit', NULL,
-                        jsonb_build_object('role', pg_get_userbyid(role), 'name', $3, 'value', $4));
+    PERFORM _sas.record_change(caller, 'set_limit',
+                               jsonb_build_object('role', pg_get_userbyid(role), 'name', $3),
+                               jsonb_build_object('value', old), jsonb_build_object('value', $4));
 END $$;

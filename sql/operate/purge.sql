@@ -214,7 +214,7 @@ CREATE FUNCTION _sas.purge_as(caller oid, older_than interval, results text[], w
 RETURNS TABLE (runs bigint, steps bigint, attempts bigint, more boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
-        SET enable_mergejoin = off SET jit = off
+        SET enable_mergejoin = off SET jit = off SET intervalstyle = 'postgres'
 AS $$
 #variable_conflict use_variable
 DECLARE
@@ -259,5 +259,7 @@ BEGIN
         attempts := attempts + done.attempts;
     END LOOP;
     more := runs >= quantity;
+    PERFORM _sas.record_change(caller, 'purge', jsonb_strip_nulls(jsonb_build_object(
+        'older_than', older_than, 'results', results, 'workflow', workflow, 'runs', runs)));
     RETURN NEXT;
 END $$;

@@ -100,6 +100,15 @@ BEGIN
     PERFORM _sas.check_schedulable(s.owner, s.workflow, s.workflow_owner);
 END $$;
 
+-- _sas.schedule_facts(s): what was said of a schedule; null: there is none.
+CREATE FUNCTION _sas.schedule_facts(s _sas.schedule) RETURNS jsonb
+LANGUAGE sql STABLE SET intervalstyle = 'postgres' SET timezone = 'UTC' AS $$
+    SELECT to_jsonb(x) FROM (SELECT s.spec, s.timezone, s.workflow, s.input, s.overlap, s.catch_up,
+                             s.catch_up_window, s.jitter, s.start_at, s.end_at, s.max_runs,
+                             s.pause_on_failure, s.priority, s.labels) x
+    WHERE s.name IS NOT NULL
+$$;
+
 -- _sas.schedule_as(...): see sas.schedule. Two sessions that create the same name at once: the second one
 -- waits for the first, and changes what that has made. Writes: schedule. Wakes: the scheduler. Next:
 -- _sas.fire_schedules.
@@ -148,9 +157,8 @@ BEGIN
     PERFORM _sas.refuse_schedule(format('schedule "%s" never happens', $3), '/spec',
                                  'No instant lies between now, start_at and end_at.')
     WHERE s.state = 'active' AND s.due_at IS NULL;
-    PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'schedule', NULL,
-                        jsonb_build_object('schedule', $2, 'spec', s.spec, 'timezone', s.timezone,
-                                           'workflow', s.workflow, 'changed', old.schedule_id IS NOT NULL));
+    PERFORM _sas.record_change(caller, 'schedule', jsonb_build_object('schedule', $2),
+                               _sas.schedule_facts(old), _sas.schedule_facts(s), '{input,labels}');
     PERFORM _sas.wake('{}', true, false, '{}');
     RETURN s.due_at;
 END $$;

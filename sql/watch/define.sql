@@ -327,6 +327,16 @@ BEGIN
     RETURN d;
 END $$;
 
+-- _sas.record_watcher(caller, act, name, old, new): which parts of the definition differ. Requests, inputs
+-- and cursors are what its owner made: their values are not for all who read sas.history.
+CREATE FUNCTION _sas.record_watcher(caller oid, act text, name text, old jsonb, new jsonb) RETURNS void
+LANGUAGE sql AS $$
+    SELECT _sas.record_change(caller, act, jsonb_build_object('watcher', name), old, new,
+                              ARRAY(SELECT jsonb_object_keys(coalesce(old, '{}') || coalesce(new, '{}'))
+                                    EXCEPT VALUES ('agent'), ('function'), ('every'), ('spec'),
+                                        ('timezone'), ('retry')))
+$$;
+
 CREATE FUNCTION _sas.create_watcher_as(caller oid, name text, definition jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -348,6 +358,7 @@ BEGIN
             d.cursor_start, d.cursor_next, d.retry, _sas.now(), _sas.now())
     ON CONFLICT (name) DO NOTHING;
     IF FOUND THEN
+        PERFORM _sas.record_watcher(caller, 'create_watcher', $2, NULL, d.definition);
         RETURN;
     END IF;
     old := _sas.own_watcher(caller, $2);
@@ -367,6 +378,7 @@ BEGIN
     WHERE x.watcher_id = old.watcher_id;
     PERFORM _sas.notify_hosts(ARRAY(SELECT w.watch_id FROM _sas.watch w WHERE w.watcher_id = old.watcher_id
                                   AND w.state = 'processing'));
+    PERFORM _sas.record_watcher(caller, 'create_watcher', $2, old.definition, d.definition);
     -- one that is being claimed just now may have read what was written before
     PERFORM _sas.check_watches(ARRAY(SELECT w.watch_id FROM _sas.watch w
                                      WHERE w.watcher_id = old.watcher_id AND w.state <> 'deleted'), '1 s');
@@ -388,4 +400,5 @@ BEGIN
     END IF;
     PERFORM _sas.forget_watches(ARRAY(SELECT w.watch_id FROM _sas.watch w WHERE w.watcher_id = d.watcher_id));
     DELETE FROM _sas.watcher x WHERE x.watcher_id = d.watcher_id;
+    PERFORM _sas.record_watcher(caller, 'drop_watcher', $2, d.definition, NULL);
 END $$;

@@ -180,6 +180,13 @@ BEGIN
     ORDER BY w.watch_id, u.key;
 END $$;
 
+-- _sas.record_watches(caller, act, watcher, ids): these tasks were acted on.
+CREATE FUNCTION _sas.record_watches(caller oid, act text, watcher text, ids bigint[]) RETURNS void
+LANGUAGE sql AS $$
+    SELECT _sas.record_change(caller, act, jsonb_build_object('watcher', watcher, 'keys', (
+        SELECT jsonb_agg(w.key ORDER BY w.key) FROM _sas.watch w WHERE w.watch_id = ANY (ids))))
+$$;
+
 -- _sas.apply_to_watches(caller, watcher, keys, from_states, to_state, refusal): moves those that are in one
 -- of these
 -- states, tells their hosts, settles them, and reports on all.
@@ -213,6 +220,8 @@ BEGIN
         END IF;
         PERFORM _sas.notify_hosts(ids);
         PERFORM _sas.check_watches(ids);
+        PERFORM _sas.record_watches(caller, CASE to_state WHEN 'paused' THEN 'pause_watch' WHEN 'created'
+            THEN 'resume_watch' ELSE 'unwatch' END, watcher, ids);
     END IF;
     RETURN QUERY
     SELECT u.key, u.refused IS NULL, CASE WHEN u.refused IS NULL
@@ -228,7 +237,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     o record;
-    idle bigint[];
+    done bigint[];
     busy text[];
 BEGIN
     -- what can be told now is: nobody hosts it, and nothing waits in its inbox
@@ -241,15 +250,18 @@ BEGIN
             DELETE FROM _sas.watch_wait q WHERE q.watch_id = o.watch_id;
             PERFORM _sas.move_watches(ARRAY[o.watch_id], ARRAY[o.state], '{deleted}');
             PERFORM _sas.close_alerts(ARRAY[format('watch %s', o.watch_id)]) WHERE o.state = 'failed';
+            done := done || o.watch_id;
             RETURN QUERY SELECT o.key, true, 'deleted', NULL::text;
         ELSIF o.state = 'on_deleting' AND discard THEN
             UPDATE _sas.watch w SET discard = true WHERE w.watch_id = o.watch_id;
             PERFORM _sas.check_watches(ARRAY[o.watch_id]);
+            done := done || o.watch_id;
             RETURN QUERY SELECT o.key, true, o.state, NULL::text;
         ELSE
             busy := busy || o.key;
         END IF;
     END LOOP;
+    PERFORM _sas.record_watches(caller, 'unwatch', watcher, done) WHERE done IS NOT NULL;
     IF busy IS NOT NULL THEN
         RETURN QUERY SELECT * FROM _sas.apply_to_watches(caller, watcher, busy,
                                                          '{created,processing,paused,failed}', 'on_deleting',
@@ -306,5 +318,7 @@ BEGIN
         RETURNING w.watch_id)
     SELECT array_agg(a.watch_id) INTO ids FROM asked a;
     PERFORM _sas.notify_hosts(ids) WHERE ids IS NOT NULL;
+    PERFORM _sas.record_change(caller, 'rebalance',
+                               jsonb_build_object('tasks', coalesce(cardinality(ids), 0)));
     RETURN coalesce(cardinality(ids), 0);
 END $$;

@@ -75,7 +75,7 @@ SELECT t.answer('f', 'done', '{}');
 SELECT t.work();
 SELECT t.brief(9);
 SELECT sas.signal(9, 'go');
-SELECT run_id, act, detail FROM sas.history ORDER BY run_id, act;
+SELECT run_id, act, detail FROM sas.history WHERE run_id IS NOT NULL ORDER BY run_id, act;
 -- the timers of cancelled runs, which were scheduled or cooled off, mean nothing
 SELECT t.later('1 day') \g /dev/null
 SELECT t.work();

@@ -21,7 +21,7 @@ SELECT t.work();
 SELECT t.brief(1);
 SELECT step, attempt FROM sas.steps WHERE run_id = 1 ORDER BY 1;
 -- the act is written down
-SELECT run_id, t.at(at) AS at, role = current_user AS by_me, act, step FROM sas.history;
+SELECT run_id, t.at(at) AS at, role = current_user AS by_me, act, step FROM sas.history WHERE run_id IS NOT NULL;
 -- a run that has ended, one that is not there, one that goes on
 SELECT run_id FROM sas.submit('order');
 SELECT * FROM sas.retry_runs(ARRAY[1, 2, 99]);
