@@ -187,6 +187,10 @@ BEGIN
         RETURN NEXT ROW(path, format('permission denied for function %s(jsonb)', value #>> '{}'),
                         format('Grant EXECUTE on it, and USAGE on its schema, to role "%s".',
                                pg_get_userbyid(caller)), '42501')::_sas.problem;
+    ELSIF NOT _sas.trusts(caller, (SELECT p.proowner FROM pg_proc p WHERE p.oid = found)) THEN
+        RETURN NEXT ROW(path, format('function %s(jsonb) is not owned by a superuser', value #>> '{}'),
+                        format('It would run with the rights of superuser "%s". Change its owner, or do this '
+                               'as another role.', pg_get_userbyid(caller)), '42501')::_sas.problem;
     END IF;
 END $$;
 

@@ -21,6 +21,22 @@ LANGUAGE sql STABLE AS $$
                    AND pg_has_role($1, g.role, 'MEMBER'))
 $$;
 
+-- _sas.trusts(role, owner): may that which the owner can change act with the rights of the role? A superuser
+-- trusts superusers only.
+CREATE FUNCTION _sas.trusts(role oid, owner oid) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = $1 AND r.rolsuper)
+        OR EXISTS (SELECT FROM pg_roles r WHERE r.oid = $2 AND r.rolsuper)
+$$;
+
+-- _sas.may_change(role, owner): may the role change what belongs to the owner? Its members and admins; what
+-- belongs to a superuser, superusers alone.
+CREATE FUNCTION _sas.may_change(role oid, owner oid) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT (pg_has_role($1, $2, 'MEMBER') OR _sas.has_level($1, 'admin'))
+        AND _sas.trusts($2, $1)
+$$;
+
 -- _sas.check_role(role): raises when nobody is it: null, or a number that no role has (regrole takes any).
 CREATE FUNCTION _sas.check_role(role regrole) RETURNS void
 LANGUAGE plpgsql AS $$

@@ -95,6 +95,20 @@ LANGUAGE sql AS $$
                               _sas.middleware_facts(name, phase))
 $$;
 
+-- _sas.check_middleware_owner(caller, name, phase): raises when that is a superuser's, and the caller is
+-- none.
+CREATE FUNCTION _sas.check_middleware_owner(caller oid, middleware_name text, of_phase text) RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF EXISTS (SELECT FROM _sas.middleware m
+               WHERE m.name = middleware_name AND (of_phase IS NULL OR m.phase = of_phase)
+                 AND NOT _sas.trusts(m.created_by, caller)) THEN
+        RAISE EXCEPTION 'must be superuser to change middleware "%" of a superuser', middleware_name
+            USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /name.',
+            HINT = 'Give yours another name.';
+    END IF;
+END $$;
+
 CREATE FUNCTION _sas.create_middleware_as(caller oid, name text, phase text, before regprocedure,
                                           after regprocedure, workflow text, goes_before text[],
                                           goes_after text[], replaces text)
@@ -145,6 +159,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /replaces.',
                 HINT = 'Omit goes_before and goes_after, and name the original middleware.';
     END IF;
+    PERFORM _sas.check_middleware_owner(caller, $2, $3);
     INSERT INTO _sas.middleware AS m (name, phase, workflow_id, before_function, after_function, goes_before,
                                       goes_after, replaces, created_by, created_at)
     VALUES ($2, $3, f, _sas.middleware_function(caller, $4, '/before'),
@@ -153,7 +168,8 @@ BEGIN
     ON CONFLICT (phase, name) DO UPDATE
     SET workflow_id = EXCLUDED.workflow_id, before_function = EXCLUDED.before_function,
         after_function = EXCLUDED.after_function, goes_before = EXCLUDED.goes_before,
-        goes_after = EXCLUDED.goes_after, replaces = EXCLUDED.replaces;
+        goes_after = EXCLUDED.goes_after, replaces = EXCLUDED.replaces,
+        created_by = EXCLUDED.created_by;
     PERFORM _sas.place_middleware($3);
     PERFORM _sas.record_middleware(caller, 'create_middleware', $2, $3, old);
 END $$;
@@ -175,6 +191,7 @@ BEGIN
             USING ERRCODE = 'dependent_objects_still_exist',
                 DETAIL = format('Middleware "%s" names it.', other), HINT = 'Change or drop that one first.';
     END IF;
+    PERFORM _sas.check_middleware_owner(caller, $2, $3);
     SELECT jsonb_object_agg(m.phase, _sas.middleware_facts(m.name, m.phase)) INTO old
     FROM _sas.middleware m WHERE m.name = $2 AND ($3 IS NULL OR m.phase = $3);
     DELETE FROM _sas.middleware m WHERE m.name = $2 AND ($3 IS NULL OR m.phase = $3);

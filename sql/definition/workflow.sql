@@ -18,10 +18,10 @@ BEGIN
             USING ERRCODE = 'undefined_object', DETAIL = _sas.at(place),
                 HINT = 'See sas.workflows for existing workflows.';
     END IF;
-    IF NOT pg_has_role(caller, f.owner, 'MEMBER') AND NOT _sas.has_level(caller, 'admin') THEN
+    IF NOT _sas.may_change(caller, f.owner) THEN
         RAISE EXCEPTION 'must be owner of workflow "%"', workflow_name
             USING ERRCODE = 'insufficient_privilege',
-            HINT = 'Its owner, or a role with level admin, can do this.';
+            HINT = 'Its owner, or a role with level admin, can do this; a superuser''s, superusers alone.';
     END IF;
     RETURN f;
 END $$;

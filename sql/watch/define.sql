@@ -272,10 +272,10 @@ BEGIN
             USING ERRCODE = 'undefined_object', DETAIL = 'At /name.',
             HINT = 'See sas.watchers for existing watchers.';
     END IF;
-    IF NOT pg_has_role(caller, d.owner, 'MEMBER') AND NOT _sas.has_level(caller, 'admin') THEN
+    IF NOT _sas.may_change(caller, d.owner) THEN
         RAISE EXCEPTION 'must be owner of watcher "%"', watcher_name
             USING ERRCODE = 'insufficient_privilege',
-            HINT = 'Its owner, or a role with level admin, can do this.';
+            HINT = 'Its owner, or a role with level admin, can do this; a superuser''s, superusers alone.';
     END IF;
     RETURN d;
 END $$;

@@ -5,11 +5,14 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/xact.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
 #include "fmgr.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/guc.h"
@@ -33,6 +36,20 @@ static void
 callable_forget(Datum arg, int cache, uint32 hash)
 {
 	memset(callable_cache, 0, sizeof(callable_cache));
+}
+
+static Oid
+callable_owner(Oid function)
+{
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	Oid			owner = InvalidOid;
+
+	if (HeapTupleIsValid(tuple))
+	{
+		owner = ((Form_pg_proc) GETSTRUCT(tuple))->proowner;
+		ReleaseSysCache(tuple);
+	}
+	return owner;
 }
 
 /* The function by its name; else the reason why this role cannot call it, and the SQLSTATE. */
@@ -64,6 +81,8 @@ callable_look_up(const char *name, Oid role, Oid *function, int *sqlstate)
 		!DatumGetBool(DirectFunctionCall3(has_schema_privilege_id_id, ObjectIdGetDatum(role),
 										  ObjectIdGetDatum(get_func_namespace(*function)), usage)))
 		return psprintf("permission denied for function %s", signature);
+	if (superuser_arg(role) && !superuser_arg(callable_owner(*function)))
+		return psprintf("function %s is not owned by a superuser, and the owner of the run is one", signature);
 	return NULL;
 }
 

@@ -61,6 +61,7 @@ is($node->safe_psql('postgres', 'SELECT string_agg(what, \', \') FROM app.log'),
 # around calls: what was added is sent, what comes back is changed before the step keeps it, and each attempt sends the same
 my $service = SasService->new;
 make_agent($node, 'remote', $service);
+$node->safe_psql('postgres', q{SELECT sas.grant_agent('remote', 'ann')});
 $node->safe_psql('postgres', q{
 	SET check_function_bodies = off;
 	TRUNCATE app.log;
