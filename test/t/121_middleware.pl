@@ -88,7 +88,7 @@ $node->safe_psql('postgres', q{SELECT sas.drop_middleware('sign')});
 # the owner of a run needs no level for it, and may look up nothing in schema _sas
 $node->safe_psql('postgres', q{
 	TRUNCATE app.log;
-	CREATE ROLE eve;
+	CREATE ROLE eve; SELECT sas.grant_agent('remote', 'eve');
 	GRANT USAGE ON SCHEMA sas TO eve;
 	SELECT sas.create_middleware('tenant', p, 'app.enter(jsonb)', 'app.leave(jsonb)') FROM unnest('{function,call,finalize}'::text[]) p;
 	SELECT sas.create_workflow('both', '{"steps": {"s": {"function": "app.work"}, "c": {"agent": "remote", "call": {"path": "/plain"}, "after": ["s"]}}, "finalize": "app.work"}')});

@@ -16,6 +16,7 @@ $node->safe_psql('postgres', q{
 	CREATE ROLE op LOGIN;
 	SELECT sas.grant_usage('one', 'user'), sas.grant_usage('other', 'user'), sas.grant_usage('op', 'operator');
 	SELECT sas.create_agent('gone', 'http://127.0.0.1:1', retry => '{"max_attempts": 1}', breaker => '{"off": true}');
+	SELECT sas.grant_agent('gone', 'one'), sas.grant_agent('gone', 'other');
 	SELECT sas.create_workflow('cool', '{"steps": {"a": {"agent": "gone", "call": {}}}, "recovery": {"initial": "1 h", "max": "1 h"}}');
 	SELECT sas.create_workflow('signal', '{"steps": {"a": {"wait": {"signal": "go"}}}}');
 });
