@@ -6,7 +6,7 @@
 
 -- Of a condition that fewer runs fulfil all are taken; more are walked, the newest first.
 CREATE FUNCTION _sas.few_runs() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE
-BEGIN ATOMIC SELECT 5000; END;
+BEGIN ATOMIC SELECT 500; END;
 
 -- _sas.first_run_since(instant): the least run id that was given out at this instant or later. Ids follow the
 -- clock, but a run gets its id a little after its created_at: the caller adds a span.
@@ -280,7 +280,7 @@ CREATE FUNCTION _sas.search_runs(s _sas.run_search, quantity int, before bigint)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     below bigint := least(before, s.last_id, 9223372036854775807);
-    label bigint := (SELECT l.label FROM _sas.rarest_label(s.labels, _sas.few_runs()) l);
+    label bigint := (SELECT l.label FROM _sas.rarest_label(s.labels, 10 * _sas.few_runs()) l);
     fitting bigint[] := '{}';
     ids bigint[] := _sas.candidates(s);
     owners oid[];
