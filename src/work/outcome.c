@@ -144,6 +144,24 @@ outcome_push_header_value(JsonbParseState **state, JsonbIteratorToken as, char *
 	pushJsonbValue(state, as, &v);
 }
 
+/* A secret may be split over headers: their values are masked as if they were one. The length stays. */
+static char *
+outcome_mask_values(const SasReply *reply, const SasStoredAgent *agent)
+{
+	StringInfoData all;
+	char	   *at = reply->headers;
+
+	initStringInfo(&all);
+	for (int i = 0; i < reply->n_headers; i++)
+	{
+		at += strlen(at) + 1;
+		appendStringInfoString(&all, at);
+		at += strlen(at) + 1;
+	}
+	sas_work_value_mask(all.data, all.len, agent);
+	return all.data;
+}
+
 /* What is not text, or does not fit into this database's encoding, is left out. */
 static Jsonb *
 outcome_headers(const SasReply *reply, const SasStoredAgent *agent)
@@ -152,17 +170,18 @@ outcome_headers(const SasReply *reply, const SasStoredAgent *agent)
 	char	  **values = palloc(sizeof(char *) * Max(reply->n_headers, 1));
 	int			n = 0;
 	char	   *at = reply->headers;
+	char	   *masked = outcome_mask_values(reply, agent);
 	JsonbParseState *state = NULL;
 
 	for (int i = 0; i < reply->n_headers; i++)
 	{
 		char	   *name = pstrdup(at);
-		char	   *value = pstrdup(at + strlen(at) + 1);
+		char	   *value = pnstrdup(masked, strlen(at + strlen(at) + 1));
 
+		masked += strlen(value);
 		at += strlen(at) + 1;
 		at += strlen(at) + 1;
 		sas_work_value_mask(name, strlen(name), agent);
-		sas_work_value_mask(value, strlen(value), agent);
 		name = sas_base_utf8_text(name, strlen(name));
 		value = sas_base_utf8_text(value, strlen(value));
 		if (name == NULL || value == NULL)

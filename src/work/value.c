@@ -18,6 +18,9 @@
 #include "utils/json.h"
 #include "work/value.h"
 
+/* Fewer digits of base64 are not looked for. */
+#define SAS_MIN_BASE64 6
+
 static void
 value_mask_one(char *bytes, size_t len, const char *secret)
 {
@@ -31,9 +34,118 @@ value_mask_one(char *bytes, size_t len, const char *secret)
 	}
 }
 
+static int
+value_hex_digit(char c)
+{
+	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* How many bytes at p stand for this byte: itself, %xx, + for a space, or an escape of JSON; 0: they do not. */
+static size_t
+value_stands_for(const char *p, const char *end, unsigned char byte)
+{
+	size_t		at = 0;
+	size_t		left = end - p;
+
+	if (left > 0 && ((unsigned char) p[0] == byte || (p[0] == '+' && byte == ' ')))
+		return 1;
+	if (left >= 2 && p[0] == '\\' && strchr("\"\\/", p[1]) != NULL && (unsigned char) p[1] == byte)
+		return 2;
+	if (left >= 3 && p[0] == '%')
+		at = 1;
+	else if (left >= 6 && memcmp(p, "\\u00", 4) == 0 && byte < 0x80)
+		at = 4;
+	if (at == 0 || value_hex_digit(p[at]) < 0 || value_hex_digit(p[at + 1]) < 0 ||
+		value_hex_digit(p[at]) * 16 + value_hex_digit(p[at + 1]) != byte)
+		return 0;
+	return at + 2;
+}
+
+/* Overwrites the secret where any of its bytes are escaped, in any case. */
+static void
+value_mask_escaped(char *bytes, size_t len, const char *secret)
+{
+	char	   *end = bytes + len;
+
+	if (secret[0] == '\0' || (memchr(bytes, '%', len) == NULL && memchr(bytes, '\\', len) == NULL))
+		return;
+	for (char *start = bytes; start < end; start++)
+	{
+		char	   *p = start;
+		const char *s = secret;
+		size_t		n;
+
+		while (*s != '\0' && (n = value_stands_for(p, end, (unsigned char) *s)) > 0)
+		{
+			p += n;
+			s++;
+		}
+		if (*s == '\0')
+		{
+			memset(start, '*', p - start);
+			start = p - 1;
+		}
+	}
+}
+
+/* Overwrites the secret as hexadecimal digits, of one case. */
+static void
+value_mask_hex(char *bytes, size_t len, const char *secret)
+{
+	StringInfoData lower;
+	StringInfoData upper;
+
+	initStringInfo(&lower);
+	initStringInfo(&upper);
+	for (const char *s = secret; *s != '\0'; s++)
+	{
+		appendStringInfo(&lower, "%02x", (unsigned char) *s);
+		appendStringInfo(&upper, "%02X", (unsigned char) *s);
+	}
+	value_mask_one(bytes, len, lower.data);
+	value_mask_one(bytes, len, upper.data);
+	pfree(lower.data);
+	pfree(upper.data);
+}
+
+/*
+ * Overwrites the secret within base64, wherever it begins in the text that
+ * was encoded, in both alphabets.  Only the digits that no neighbour changes
+ * are looked for; where they are few, they may stand for anything.
+ */
+static void
+value_mask_base64(char *bytes, size_t len, const char *secret)
+{
+	int			n = strlen(secret);
+	char	   *plain = palloc0(n + 3);
+	int			room = pg_b64_enc_len(n + 2) + 1;
+	char	   *digits = palloc(room);
+
+	for (int before = 0; before < 3; before++)
+	{
+		int			from = (before * 8 + 5) / 6;
+		int			to = (before + n) * 8 / 6;
+
+		if (to - from < SAS_MIN_BASE64)
+			continue;
+		memcpy(plain + before, secret, n);
+		(void) sas_compat_base64(plain, before + n, digits, room);
+		digits[to] = '\0';
+		value_mask_one(bytes, len, digits + from);
+		for (char *p = digits; *p != '\0'; p++)
+			*p = *p == '+' ? '-' : *p == '/' ? '_' : *p;
+		if (strpbrk(digits + from, "-_") != NULL)
+			value_mask_one(bytes, len, digits + from);
+		memset(plain, 0, n + 3);
+	}
+	pfree(plain);
+	pfree(digits);
+}
+
 /*
  * Overwrites each secret of the agent in the bytes, as it is, in UTF-8, as a
- * part of an address and as JSON writes it; the length stays.
+ * part of an address, as JSON writes it, escaped in part, as hexadecimal
+ * digits and in base64; the length stays.
  */
 void
 sas_work_value_mask(char *bytes, size_t len, const SasStoredAgent *agent)
@@ -57,6 +169,9 @@ sas_work_value_mask(char *bytes, size_t len, const SasStoredAgent *agent)
 		escape_json(&json, secret);
 		json.data[json.len - 1] = '\0';
 		value_mask_one(bytes, len, json.data + 1);
+		value_mask_escaped(bytes, len, utf8);
+		value_mask_hex(bytes, len, utf8);
+		value_mask_base64(bytes, len, utf8);
 	}
 }
 

@@ -74,6 +74,27 @@ like($run->{output}{body}, qr/^\Q****\E/, 'what it said is kept, the secrets in 
 $run = run_call($node, 'remote', { path => '/json' });
 is(ref $run->{output}{body}, 'HASH', 'JSON stays JSON');
 
+# -- said back in disguise: a good part of each is found nowhere -----------------------------
+my $hidden = $secret{plain};
+my $percent = join '', map { sprintf '%%%02x', ord } split //, $hidden;
+my %disguise = (
+	hex => unpack('H*', $hidden),
+	upper_hex => uc unpack('H*', $hidden),
+	percent => $percent,
+	percent_in_part => 'plain%2dhunter2%2D01%323456789',
+	escaped_in_part => 'plain\u002dhunter2\u002D0123456789',
+	(map { ("base64_$_" => $b64->('x' x $_ . "$hidden and more")) } 0 .. 2));
+foreach my $name (sort keys %disguise)
+{
+	$service->script("as_$name" => [ { base64 => $b64->("it is $disguise{$name}."), headers => [ [ 'Content-Type', 'text/plain' ] ] } ]);
+	my $said = run_call($node, 'remote', { path => "/as_$name" })->{output}{body};
+	like($said, qr/^it is .*\*{20}/, "it is overwritten as $name") or diag($said);
+	is(index($said, substr($disguise{$name}, 8, 12)), -1, "nothing of it is left as $name");
+}
+$service->script(split_up => [ { headers => [ [ 'X-One', 'it is plain-hunter2-' ], [ 'X-Two', '0123456789, really' ] ] } ]);
+my $headers = run_call($node, 'remote', { path => '/split_up' })->{output}{headers};
+is("@{$headers}{qw(x_one x_two)}", 'it is ' . '*' x 14 . ' ' . '*' x 10 . ', really', 'a value that is split over two headers is overwritten, too') or diag(explain($headers));
+
 # while a call is on its way
 $service->script(held => [ { gate => 1 } ]);
 my $held = submit($node, define($node, 'held', { steps => { it => { agent => 'remote', call => { path => '/held' } } } }), {});
