@@ -103,7 +103,7 @@ is_session_of('ann', 'off', 'step,finalize,hook,plan of a child,step of a plan,m
 
 # -- schedules and infinite tasks ----------------------------------------------------------------------
 
-$sql->(q{SELECT sas.create_agent('teller', kind => 'external')});
+$sql->(q{SELECT sas.create_agent('teller', kind => 'external'); SELECT sas.grant_agent('teller', 'ann')});
 $sql->(q{
 	SET ROLE ann;
 	CREATE TABLE app.target (id bigint GENERATED ALWAYS AS IDENTITY, item jsonb);
