@@ -139,7 +139,7 @@ BEGIN
         RETURN ARRAY(SELECT s.schedule_id FROM _sas.schedule s WHERE s.due_at >= mark AND s.due_at <= now
                      ORDER BY s.due_at LIMIT quantity FOR NO KEY UPDATE SKIP LOCKED);
     END IF;
-    turns := _sas.share_due(ascii('c'), mark, now, quantity);
+    turns := _sas.share_due(ascii('c'), now, quantity);
     RETURN ARRAY(
         SELECT t.schedule_id FROM unnest(turns.owners, turns.shares, turns.marks) AS o (owner, share, mark)
         CROSS JOIN LATERAL (SELECT s.schedule_id FROM _sas.schedule s

@@ -103,7 +103,7 @@ BEGIN
     IF NOT EXISTS (SELECT FROM _sas.schedule_plan p WHERE p.offered AND p.worker_id IS NULL) THEN
         RETURN;
     END IF;
-    turns := _sas.share_due(ascii('p'), '-infinity', 'infinity', 16);
+    turns := _sas.share_due(ascii('p'), 'infinity', 16);
     FOR turn IN
         SELECT o.owner, o.mark
         FROM unnest(turns.owners, turns.marks) WITH ORDINALITY AS o (owner, mark, place)

@@ -29,14 +29,14 @@ BEGIN
         LIMIT $4 FOR UPDATE SKIP LOCKED;
         RETURN;
     END IF;
-    s := _sas.share_due(ascii(upper($1::text)), $2, $3, ($4 + 1) / 2);
+    s := _sas.share_due(ascii(upper($1::text)), $3, ($4 + 1) / 2);
     first := ARRAY(
         SELECT q.ctid FROM unnest(s.owners, s.shares, s.marks) AS o (owner, share, mark)
         CROSS JOIN LATERAL (SELECT d.ctid FROM _sas.message d
                             WHERE d.actor = $1 AND d.owner = o.owner AND d.due_at >= o.mark AND d.due_at <= $3
                               AND d.urgent
                             ORDER BY d.due_at LIMIT o.share FOR UPDATE SKIP LOCKED) q);
-    s := _sas.share_due(ascii($1::text), $2, $3, $4 - cardinality(first));
+    s := _sas.share_due(ascii($1::text), $3, $4 - cardinality(first));
     RETURN QUERY
     SELECT q.ctid, q.run_id FROM unnest(s.owners, s.shares, s.marks) AS o (owner, share, mark)
     CROSS JOIN LATERAL (SELECT d.ctid, d.run_id FROM _sas.message d

@@ -223,12 +223,13 @@ BEGIN
     PERFORM _sas.found_owners('d', ARRAY[n]);
 END $$;
 
--- _sas.share_due(n, mark, now, quantity): shares out so many rows that are due among their owners, beginning
--- with the one that was served the longest ago: up to shares[j] of owners[j], from marks[j] on. mark: of all
--- owners. Raises the marks of the owners.
--- Caller: has read the mark in an earlier statement. Next: takes the rows, in a statement of its own.
-CREATE FUNCTION _sas.share_due(n int, mark timestamptz, now timestamptz, quantity int,
-                               OUT owners oid[], OUT shares int[], OUT marks timestamptz[])
+-- _sas.share_due(n, now, quantity): shares out so many rows that are due among their owners, beginning with
+-- the one that was served the longest ago: up to shares[j] of owners[j], from marks[j] on. Raises the marks
+-- of the owners. The mark of all owners is no help: what the caller read of it may be older than a row below
+-- it, past which the mark of its owner would be raised.
+-- Caller: nothing. Next: takes the rows, in a statement of its own.
+CREATE FUNCTION _sas.share_due(n int, now timestamptz, quantity int, OUT owners oid[], OUT shares int[],
+                               OUT marks timestamptz[])
 LANGUAGE plpgsql AS $$
 DECLARE
     line record;
@@ -251,8 +252,7 @@ BEGIN
         INTO due
         FROM (SELECT f.*, _sas.raise_low_water('d', n, f.owner, f.first) AS raised
               FROM (SELECT u.owner, u.mark, _sas.first_due(n, u.owner, u.mark) AS first
-                    FROM (SELECT l.owner, greatest(l.mark, $2) AS mark
-                          FROM unnest(line.owners, line.marks) AS l (owner, mark)) u OFFSET 0) f OFFSET 0) x;
+                    FROM unnest(line.owners, line.marks) AS u (owner, mark) OFFSET 0) f OFFSET 0) x;
         owners := owners || due.owners;
         marks := marks || due.marks;
         EXIT WHEN line.remaining = '{}' OR cardinality(owners) >= quantity;

@@ -72,7 +72,7 @@ BEGIN
         WHERE y.due_at <= now GROUP BY y.watch_id;
         RETURN;
     END IF;
-    turns := _sas.share_due(ascii('i'), '-infinity', now, greatest(1000, quantity));
+    turns := _sas.share_due(ascii('i'), now, greatest(1000, quantity));
     RETURN QUERY
     SELECT t.watch_id, row_number() OVER (ORDER BY t.n, t.turn)
     FROM (SELECT k.watch_id, o.turn,

@@ -3,7 +3,11 @@
  * networks.c: lists of networks in CIDR notation (RFC 4632, RFC 4291).
  *
  * An IPv4 address is kept as the IPv6 address that is mapped to it
- * (::ffff:0:0/96), so that both ways to write it meet the same rule.
+ * (::ffff:0:0/96), so that both ways to write it meet the same rule.  What
+ * is denied is denied in the forms, too, that gateways translate: NAT64
+ * (RFC 6052), 6to4 (RFC 3056) and IPv4-compatible (RFC 4291); they count as
+ * allowed by their own network only.  A connection to the unspecified address
+ * reaches this machine.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -131,10 +135,56 @@ networks_contain(const SasNetworks *networks, const unsigned char *address)
 	return false;
 }
 
-static const char *
-networks_refuse(const unsigned char *address)
+/* The IPv4 address within an IPv6 address, as a mapped one; false: it has none. */
+static bool
+networks_embedded(const unsigned char *address, unsigned char *mapped)
 {
-	if (address == NULL ? networks_of[SAS_NETWORKS_DENIED].n > 0 : networks_contain(&networks_of[SAS_NETWORKS_DENIED], address))
+	static const unsigned char nat64[12] = {0, 0x64, 0xff, 0x9b};
+	static const unsigned char compatible[12] = {0};
+	const unsigned char *ipv4;
+
+	if (memcmp(address, nat64, 12) == 0 || memcmp(address, compatible, 12) == 0)
+		ipv4 = address + 12;
+	else if (address[0] == 0x20 && address[1] == 0x02)
+		ipv4 = address + 2;
+	else
+		return false;
+	memcpy(mapped, networks_mapped, 12);
+	memcpy(mapped + 12, ipv4, 4);
+	return true;
+}
+
+/* Of 0.0.0.0 and ::, what a connection to it reaches. */
+static void
+networks_resolve_unspecified(unsigned char *address)
+{
+	static const unsigned char any[16] = {0};
+	static const unsigned char any_mapped[4] = {0};
+
+	if (memcmp(address, any, 16) == 0)
+		address[15] = 1;
+	else if (memcmp(address, networks_mapped, 12) == 0 && memcmp(address + 12, any_mapped, 4) == 0)
+	{
+		address[12] = 127;
+		address[15] = 1;
+	}
+}
+
+static bool
+networks_denied(const unsigned char *address)
+{
+	unsigned char mapped[16];
+
+	return networks_contain(&networks_of[SAS_NETWORKS_DENIED], address) ||
+		(networks_embedded(address, mapped) && networks_contain(&networks_of[SAS_NETWORKS_DENIED], mapped));
+}
+
+static const char *
+networks_refuse(unsigned char *address)
+{
+	if (address != NULL)
+		networks_resolve_unspecified(address);
+	if (address == NULL ? networks_of[SAS_NETWORKS_DENIED].n > 0 : networks_denied(address))
 		return "sas.deny_networks";
 	if (networks_of[SAS_NETWORKS_ALLOWED].n > 0 && (address == NULL || !networks_contain(&networks_of[SAS_NETWORKS_ALLOWED], address)))
 		return "sas.allow_networks";

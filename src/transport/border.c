@@ -15,8 +15,8 @@
 static bool
 border_note(SasRequest *r, const char *setting)
 {
-	if (setting != NULL)
-		r->denied_by = setting;
+	/* of several addresses of a name, one that may be used is what the call failed at */
+	r->denied_by = setting;
 	return setting == NULL;
 }
 

@@ -53,6 +53,11 @@ my $left_out = 'error sas.allow_networks does not have the address of the servic
 is(ends('address'), 'success ', 'a loopback address is called');
 is(ends('link_local'), $denied, 'the address at which clouds give out credentials is not');
 is(ends('mapped'), $denied, 'nor the same address as IPv6 has it');
+foreach my $form ('64:ff9b::a9fe:a9fe', '2002:a9fe:a9fe::1', '::169.254.169.254')
+{
+	make_agent($node, 'form', "http://[$form]", %once);
+	is(ends('form'), $denied, "nor in the form $form");
+}
 is($node->safe_psql('postgres', q{SELECT bool_or(in_doubt) FROM _sas.step WHERE state = 'failed'}), 'f', 'and nothing is in doubt: nothing was sent');
 
 # -- a change reaches connections that are kept, and streams that are open -------------------------
@@ -67,6 +72,8 @@ ok(wait_until(sub { my $watch = watch_of($node, 'events', 'good'); return ($watc
   or diag(explain(watch_of($node, 'events', 'good')));
 is(ends('address'), $denied, 'a kept connection is not used either');
 is(ends('name'), $denied, 'nor is the address by its name');
+make_agent($node, 'unspecified', "http://0.0.0.0:$port", %once);
+is(ends('unspecified'), $denied, 'nor by the address that stands for none');
 is(scalar($service->requests('quick')), $before, 'the service has got nothing');
 set(deny_networks => q{'::ffff:127.0.0.0/104', '::1'});
 is(ends('address'), $denied, 'an IPv4 network may be written as IPv6 has it');
