@@ -167,7 +167,7 @@ LANGUAGE sql AS $$
     INSERT INTO _sas.attempt (run_id, step_no, element, attempt, undo, agent_id, worker, status, http_status,
                               error, started_at, finished_at)
     SELECT o.run_id, o.step_no, o.element, o.attempt, o.undo, o.lane, o.locked_by, 'failed', o.http_status,
-        o.error, o.started_at, _sas.now()
+        o.error, o.started_at, sas.now()
     FROM objection o
     WHERE NOT EXISTS (SELECT FROM told t WHERE t.run_id = o.run_id AND t.step_no = o.step_no
                       AND t.element = o.element)

@@ -224,7 +224,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
     a _sas.agent := _sas.check_claim(caller, agent, worker, quantity, lease);
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     places int[];
     claimed _sas.claimed[];
     r record;

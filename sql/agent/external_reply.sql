@@ -42,7 +42,7 @@ BEGIN
                    WHERE s.run_id = found_slot.run_id AND s.step_no = found_slot.step_no
                        AND s.element = found_slot.element
                        AND s.request_id = $2
-                       AND greatest(s.complete_by, found_slot.extended_by) > _sas.now()) THEN
+                       AND greatest(s.complete_by, found_slot.extended_by) > sas.now()) THEN
             p := found_slot;
             RETURN;
         END IF;
@@ -78,11 +78,11 @@ RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
     IF free THEN
-        RETURN _sas.end_claim(p, verdict, output, error, again_in, _sas.now());
+        RETURN _sas.end_claim(p, verdict, output, error, again_in, sas.now());
     END IF;
     RETURN (SELECT a.lost = '{}' FROM _sas.leave_answers(ARRAY[_sas.make_call_reply(
         run_id => p.run_id, step_no => p.step_no, element => p.element, request_id => p.request_id,
-        verdict => verdict, output => output, error => error, again_in => again_in)], _sas.now()) a);
+        verdict => verdict, output => output, error => error, again_in => again_in)], sas.now()) a);
 END $$;
 
 -- _sas.end_claim(p, verdict, output, error, again_in, arrived_at): what became of a claim: the reply, the
@@ -235,7 +235,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM _sas.lease l WHERE l.lease_id = p.lease_id FOR NO KEY UPDATE;
     UPDATE _sas.external_slot h
-    SET extended_by = greatest(h.extended_by, least(_sas.now() + p.lease, p.last_by))
+    SET extended_by = greatest(h.extended_by, least(sas.now() + p.lease, p.last_by))
     WHERE h.agent_id = p.agent_id AND h.place = p.place AND h.request_id = p.request_id;
     RETURN FOUND;
 END $$;
@@ -264,7 +264,7 @@ BEGIN
         RETURN 'lost';
     END IF;
     IF c.free THEN
-        UPDATE _sas.step s SET complete_by = greatest(s.complete_by, least(_sas.now() + p.lease, p.last_by))
+        UPDATE _sas.step s SET complete_by = greatest(s.complete_by, least(sas.now() + p.lease, p.last_by))
         WHERE s.run_id = p.run_id AND s.step_no = p.step_no AND s.element = p.element;
     ELSIF NOT _sas.extend_place(p) THEN
         RETURN 'lost';

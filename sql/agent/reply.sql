@@ -23,7 +23,7 @@ CREATE FUNCTION _sas.write_replies(replies _sas.call_reply[], done_leases bigint
                                    strict boolean DEFAULT false) RETURNS int[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     wanted int := coalesce(cardinality(replies), 0);
     all_replies _sas.call_reply[] := replies;
     locked record;

@@ -27,7 +27,7 @@ FROM (VALUES
         sas.run_inline(text, jsonb, text, interval, jsonb, interval); sas.continue_inline(bigint, interval);
         sas.stubbed_calls(text)'),
     ('verb', 'monitor user operator admin', '
-        sas.next_times(text, text, int, timestamptz)'),
+        sas.next_times(text, text, int, timestamptz); sas.now()'),
     ('verb', 'user operator admin', '
         sas.validate_workflow(jsonb); sas.signal(bigint, text, jsonb);
         sas.signal_key(text, text, text, jsonb); sas.wait(bigint, interval); sas.pause(bigint);
@@ -175,7 +175,7 @@ BEGIN
                 HINT = 'Only level worker can be limited to an agent.';
     ELSIF agent IS NOT NULL THEN
         INSERT INTO _sas.worker_grant AS g (agent_id, role, granted_by, granted_at)
-        SELECT a.agent_id, $2, pg_get_userbyid(caller), _sas.now()
+        SELECT a.agent_id, $2, pg_get_userbyid(caller), sas.now()
         FROM _sas.agent a WHERE a.name = agent AND a.dropped_at IS NULL AND a.kind = 'external'
         ON CONFLICT ON CONSTRAINT worker_grant_pkey DO UPDATE SET role = g.role;
         IF NOT FOUND THEN
@@ -184,7 +184,7 @@ BEGIN
                     HINT = 'Create it with sas.create_agent(..., kind => ''external'').';
         END IF;
     ELSE
-        INSERT INTO _sas.level_grant AS g VALUES ($2, $3, pg_get_userbyid(caller), _sas.now())
+        INSERT INTO _sas.level_grant AS g VALUES ($2, $3, pg_get_userbyid(caller), sas.now())
         ON CONFLICT ON CONSTRAINT level_grant_pkey DO UPDATE SET role = g.role;
     END IF;
     EXECUTE format('GRANT USAGE ON SCHEMA sas TO %s', role);
@@ -313,7 +313,7 @@ BEGIN
         PERFORM _sas.raise(p);
     END LOOP;
     INSERT INTO _sas.agent_grant AS g (agent_id, role, methods, paths, granted_by, granted_at)
-    VALUES (a.agent_id, $3, $4, $5, pg_get_userbyid(caller), _sas.now())
+    VALUES (a.agent_id, $3, $4, $5, pg_get_userbyid(caller), sas.now())
     ON CONFLICT ON CONSTRAINT agent_grant_pkey DO UPDATE
     SET methods = EXCLUDED.methods, paths = EXCLUDED.paths, granted_by = EXCLUDED.granted_by,
         granted_at = EXCLUDED.granted_at;

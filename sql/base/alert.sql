@@ -35,7 +35,7 @@ CREATE FUNCTION _sas.raise_alert(kind text, cause text, message text, agent_id i
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     taken boolean := EXISTS (SELECT FROM _sas.alert l WHERE l.cause = $2 AND l.closed_at IS NULL);
     whole text := replace($3, 'failed: ' || ($7 ->> 'title'), 'failed: ' || _sas.title($7));
     known bigint;
@@ -76,7 +76,7 @@ BEGIN
     PERFORM _sas.count_metric('alert', 0, 0, $1, 1);
     PERFORM pg_notify('sas_alert', $1);
     INSERT INTO _sas.message (actor, due_at, run_id, kind, alert_id)
-    SELECT 'v', _sas.due_by(_sas.now()), 0, 'alert_hook', $2
+    SELECT 'v', _sas.due_by(sas.now()), 0, 'alert_hook', $2
     WHERE $1 <> 'alert-hook-failed' AND EXISTS (SELECT FROM _sas.alert_hook);
 END $$;
 
@@ -116,7 +116,7 @@ BEGIN
             OR NOT pg_try_advisory_xact_lock(hashtextextended('sas alert ' || beside, 0));
         INSERT INTO _sas.alert (kind, cause, agent_id, workflow_id, owner, run_id, run_ids, step_no, message,
                                 private_message, created_at, last_at)
-        VALUES ($1, beside, $5, run.workflow_id, run.owner, $6, ARRAY[$6], $7, $3, $4, _sas.now(), _sas.now())
+        VALUES ($1, beside, $5, run.workflow_id, run.owner, $6, ARRAY[$6], $7, $3, $4, sas.now(), sas.now())
         ON CONFLICT DO NOTHING RETURNING alert_id INTO into_alert;
         IF FOUND THEN
             PERFORM _sas.announce_alert($1, into_alert);
@@ -137,7 +137,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     free bigint := (SELECT l.alert_id FROM _sas.alert l WHERE l.alert_id = $1 FOR UPDATE SKIP LOCKED);
 BEGIN
-    UPDATE _sas.alert a SET occurrences = a.occurrences + 1, last_at = _sas.now(), message = $2,
+    UPDATE _sas.alert a SET occurrences = a.occurrences + 1, last_at = sas.now(), message = $2,
         private_message = $3, run_id = $4, step_no = $5,
         run_ids = (array_prepend($4, array_remove(a.run_ids, $4)))[1:10]
     WHERE a.alert_id = free;
@@ -150,7 +150,7 @@ CREATE FUNCTION _sas.close_alerts(causes text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     WITH closed AS (
-        UPDATE _sas.alert a SET closed_at = _sas.now()
+        UPDATE _sas.alert a SET closed_at = sas.now()
         WHERE a.alert_id IN (SELECT l.alert_id FROM _sas.alert l WHERE l.cause = ANY (causes)
                              AND l.closed_at IS NULL FOR UPDATE SKIP LOCKED)
         RETURNING a.alert_id)
@@ -165,7 +165,7 @@ DECLARE
     free bigint[] := ARRAY(SELECT l.alert_id FROM _sas.alert l WHERE l.alert_id = ANY (alert_ids)
                            AND l.closed_at IS NULL ORDER BY l.alert_id FOR UPDATE SKIP LOCKED);
 BEGIN
-    UPDATE _sas.alert a SET closed_at = _sas.now()
+    UPDATE _sas.alert a SET closed_at = sas.now()
     WHERE a.alert_id = ANY (free)
       AND NOT EXISTS (SELECT FROM _sas.alert_run m WHERE m.alert_id = a.alert_id);
 END $$;
@@ -189,7 +189,7 @@ BEGIN
         PERFORM _sas.close_resolved(resolved);
     END IF;
     DELETE FROM _sas.message d USING _sas.run r
-    WHERE r.run_id = ANY (run_ids) AND r.state = 'stopped' AND r.deadline <= _sas.now()
+    WHERE r.run_id = ANY (run_ids) AND r.state = 'stopped' AND r.deadline <= sas.now()
       AND d.actor = 'v' AND d.due_at = _sas.remind_at(r.deadline) AND d.run_id = r.run_id
           AND d.kind = 'reminder';
 END $$;
@@ -206,9 +206,9 @@ DECLARE
 BEGIN
     WITH seen AS (
         UPDATE _sas.alert a
-        SET acknowledged_at = _sas.now(), acknowledged_by = pg_get_userbyid(caller),
+        SET acknowledged_at = sas.now(), acknowledged_by = pg_get_userbyid(caller),
             closed_at = CASE WHEN _sas.lasts(a.kind) THEN a.closed_at
-                ELSE coalesce(a.closed_at, _sas.now()) END,
+                ELSE coalesce(a.closed_at, sas.now()) END,
             -- further runs are another alert
             cause = a.cause || CASE WHEN a.run_id IS NOT NULL AND _sas.has_runs(a.kind)
                 THEN format(' seen %s', a.alert_id) ELSE '' END
@@ -216,7 +216,7 @@ BEGIN
         RETURNING a.alert_id, a.kind, a.run_id),
     told AS (
         INSERT INTO _sas.operator_action (run_id, at, role, act, detail)
-        SELECT s.run_id, _sas.now(), pg_get_userbyid(caller), 'acknowledge',
+        SELECT s.run_id, sas.now(), pg_get_userbyid(caller), 'acknowledge',
             jsonb_build_object('alert', s.alert_id, 'kind', s.kind) FROM seen s ORDER BY s.alert_id)
     SELECT array_agg(s.alert_id) INTO seen FROM seen s;
     RETURN QUERY

@@ -57,7 +57,7 @@ RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO _sas.deferred_work AS d (kind, id, until)
-    SELECT DISTINCT of_kind, u, _sas.now() + interval '1 min' FROM unnest(ids) u
+    SELECT DISTINCT of_kind, u, sas.now() + interval '1 min' FROM unnest(ids) u
     ON CONFLICT (kind, id) DO UPDATE SET until = excluded.until;
     PERFORM _sas.raise_alert('stuck', format('%s %s stuck', of_kind, u.id),
                              format('%s%s %s cannot be carried out: %s', 'run ' || u.run || ': ', of_kind,
@@ -69,7 +69,7 @@ END $$;
 CREATE FUNCTION _sas.is_deferred(of_kind text, of_id bigint) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT EXISTS (SELECT FROM _sas.deferred_work d WHERE d.kind = of_kind AND d.id = of_id
-                   AND d.until > _sas.now())
+                   AND d.until > sas.now())
 $$;
 
 -- _sas.retry_deferred(): deferrals whose time is over are forgotten. Returns whether there were any.
@@ -77,7 +77,7 @@ CREATE FUNCTION _sas.retry_deferred() RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM _sas.deferred_work d
-    WHERE d.ctid = ANY (ARRAY(SELECT x.ctid FROM _sas.deferred_work x WHERE x.until <= _sas.now()
+    WHERE d.ctid = ANY (ARRAY(SELECT x.ctid FROM _sas.deferred_work x WHERE x.until <= sas.now()
                               FOR UPDATE SKIP LOCKED));
     RETURN FOUND;
 END $$;

@@ -8,7 +8,7 @@
 CREATE FUNCTION _sas.record(caller oid, run_ids bigint[], act text, step text, detail jsonb) RETURNS void
 LANGUAGE sql AS $$
     INSERT INTO _sas.operator_action (run_id, at, role, act, step, detail)
-    SELECT u, _sas.now(), pg_get_userbyid(caller), act, step, detail FROM unnest(run_ids) u
+    SELECT u, sas.now(), pg_get_userbyid(caller), act, step, detail FROM unnest(run_ids) u
 $$;
 
 -- _sas.record_change(caller, act, what, old, new, hidden): an act that changed a definition. what names it,

@@ -231,10 +231,13 @@ CREATE FUNCTION _sas.wake_on_abort() RETURNS void
 LANGUAGE c VOLATILE STRICT
 AS 'MODULE_PATHNAME', 'sas_api_wake_on_abort';
 
--- _sas.now(): the one clock: clock_timestamp(), or the instant of sas.clock.
-CREATE FUNCTION _sas.now() RETURNS timestamptz
+-- sas.now(): the one clock: clock_timestamp(), or the instant of sas.clock. It is public, so that the
+--   functions of steps go by it, too.
+CREATE FUNCTION sas.now() RETURNS timestamptz
 LANGUAGE c VOLATILE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_now';
+COMMENT ON FUNCTION sas.now IS 'The clock that sas goes by: the time of the machine at this call, or '
+                               'what sas.set_clock says.';
 
 -- _sas.current_boot(): a random number of this start of shared memory; 0 when the library is not preloaded.
 --   Worker ids count from one with each: only the pair names a worker forever.

@@ -205,7 +205,7 @@ BEGIN
     a := ROW(old, name, kind, regexp_replace(base_url, '/+$', ''), coalesce(headers, '{}'),
              coalesce(max_in_flight, 100), rate_limit, _sas.rate_per_second(rate_limit),
              coalesce(request_timeout, '30 s'), coalesce(retry, '{}'), coalesce(breaker, '{}'),
-                 coalesce(options, '{}'), true, _sas.now(), NULL, '{}')::_sas.agent;
+                 coalesce(options, '{}'), true, sas.now(), NULL, '{}')::_sas.agent;
     FOR p IN SELECT * FROM _sas.check_agent(a) LOOP
         PERFORM _sas.raise(p);
     END LOOP;
@@ -348,7 +348,7 @@ BEGIN
             USING ERRCODE = 'dependent_objects_still_exist', DETAIL = format('Watcher "%s" uses it.', used),
                 HINT = 'Drop the watcher first.';
     END IF;
-    UPDATE _sas.agent SET dropped_at = _sas.now(), enabled = false WHERE agent.agent_id = a.agent_id;
+    UPDATE _sas.agent SET dropped_at = sas.now(), enabled = false WHERE agent.agent_id = a.agent_id;
     DELETE FROM _sas.external_slot p WHERE p.agent_id = a.agent_id;
     DELETE FROM _sas.worker_grant g WHERE g.agent_id = a.agent_id;
     DELETE FROM _sas.agent_grant g WHERE g.agent_id = a.agent_id;
@@ -375,19 +375,19 @@ BEGIN
         JOIN _sas.run x ON x.run_id = d.run_id
         JOIN _sas.workflow_step w ON w.version_id = x.version_id AND w.step_no = d.step_no
             AND w.undo = (s.state = 'compensating')
-        WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at > _sas.now() AND w.lane = a.agent_id));
+        WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at > sas.now() AND w.lane = a.agent_id));
     -- cool-offs of this agent's steps are due now; the agent's rate and places release them
-    UPDATE _sas.message d SET due_at = _sas.now()
+    UPDATE _sas.message d SET due_at = sas.now()
     FROM _sas.step s, _sas.run r, _sas.workflow_step w
-    WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at > _sas.now() AND d.run_id = ANY (ids)
+    WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at > sas.now() AND d.run_id = ANY (ids)
       AND s.run_id = d.run_id AND s.step_no = d.step_no AND s.element = d.element
       AND r.run_id = d.run_id AND w.version_id = r.version_id AND w.step_no = d.step_no
           AND w.undo = (s.state = 'compensating') AND w.lane = a.agent_id;
-    UPDATE _sas.step s SET waiting_until = _sas.now()
+    UPDATE _sas.step s SET waiting_until = sas.now()
     FROM _sas.message d
-    WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at <= _sas.now() AND d.run_id = ANY (ids)
+    WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at <= sas.now() AND d.run_id = ANY (ids)
       AND s.run_id = d.run_id AND s.step_no = d.step_no AND s.element = d.element
-          AND s.waiting_until > _sas.now();
+          AND s.waiting_until > sas.now();
     PERFORM _sas.publish_agent(a.agent_id);
     PERFORM _sas.wake('{}', true, false, '{}');
     PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'reset_agent', NULL, jsonb_build_object('agent', name));

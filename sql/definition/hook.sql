@@ -21,7 +21,7 @@ BEGIN
     END IF;
     -- a workflow that was dropped when it was made: nobody can see, submit or change it
     INSERT INTO _sas.workflow (name, owner, version, created_at, dropped_at)
-    VALUES ('alert_hook', caller, 1, _sas.now(), _sas.now()) RETURNING workflow_id INTO flow;
+    VALUES ('alert_hook', caller, 1, sas.now(), sas.now()) RETURNING workflow_id INTO flow;
     PERFORM _sas.store_version(flow, 1,
                                jsonb_build_object('steps',
                                                   jsonb_build_object('hook',

@@ -164,7 +164,7 @@ BEGIN
                                       goes_after, replaces, created_by, created_at)
     VALUES ($2, $3, f, _sas.middleware_function(caller, $4, '/before'),
             _sas.middleware_function(caller, $5, '/after'), coalesce($7, '{}'), coalesce($8, '{}'), $9,
-            caller, _sas.now())
+            caller, sas.now())
     ON CONFLICT (phase, name) DO UPDATE
     SET workflow_id = EXCLUDED.workflow_id, before_function = EXCLUDED.before_function,
         after_function = EXCLUDED.after_function, goes_before = EXCLUDED.goes_before,

@@ -68,7 +68,7 @@ BEGIN
     PERFORM _sas.check_max_running($3);
     SELECT q.max_running INTO old FROM _sas.queue q WHERE q.name = $2 AND q.dropped_at IS NULL
     FOR NO KEY UPDATE;
-    INSERT INTO _sas.queue (name, max_running, created_at) VALUES ($2, $3, _sas.now())
+    INSERT INTO _sas.queue (name, max_running, created_at) VALUES ($2, $3, sas.now())
     ON CONFLICT (name) WHERE dropped_at IS NULL DO UPDATE SET max_running = EXCLUDED.max_running;
     PERFORM _sas.wake('{}', true, false, '{}');
     PERFORM _sas.record_queue(caller, 'create_queue', $2, old, $3);
@@ -92,7 +92,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     u _sas.queue := _sas.live_queue(name);
 BEGIN
-    UPDATE _sas.queue q SET paused_at = coalesce(q.paused_at, _sas.now()) WHERE q.queue_id = u.queue_id;
+    UPDATE _sas.queue q SET paused_at = coalesce(q.paused_at, sas.now()) WHERE q.queue_id = u.queue_id;
     PERFORM _sas.wake('{}', true, false, '{}');
     PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'pause_queue', NULL, jsonb_build_object('queue', u.name))
     WHERE u.paused_at IS NULL;
@@ -143,6 +143,6 @@ BEGIN
                 DETAIL = format('Workflow "%s", or an open run of it, uses it.', used),
                 HINT = 'Change or drop the workflow first, and let its runs end.';
     END IF;
-    UPDATE _sas.queue q SET dropped_at = _sas.now() WHERE q.queue_id = u.queue_id;
+    UPDATE _sas.queue q SET dropped_at = sas.now() WHERE q.queue_id = u.queue_id;
     PERFORM _sas.record_queue(caller, 'drop_queue', u.name, u.max_running, NULL);
 END $$;

@@ -17,7 +17,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /value.',
                 HINT = 'Use sas.drop_secret to take a secret away.';
     END IF;
-    INSERT INTO _sas.secret AS s VALUES (name, value, _sas.now())
+    INSERT INTO _sas.secret AS s VALUES (name, value, sas.now())
     ON CONFLICT ON CONSTRAINT secret_pkey DO UPDATE
         SET value = EXCLUDED.value, changed_at = EXCLUDED.changed_at;
     PERFORM _sas.announce_agents();
@@ -66,7 +66,7 @@ LANGUAGE sql STABLE AS $$
            extract(epoch FROM coalesce(_sas.span(a.breaker -> 'window'), '30 s'))::float8 * 1000,
            extract(epoch FROM coalesce(_sas.span(a.breaker -> 'open_for'), '30 s'))::float8 * 1000,
            coalesce(g.breaker, 'closed'),
-               greatest(0, extract(epoch FROM g.open_until - _sas.now()))::float8 * 1000,
+               greatest(0, extract(epoch FROM g.open_until - sas.now()))::float8 * 1000,
            coalesce(_sas.size_bytes(a.options ->> 'max_response'), 8 * 1024 * 1024),
            extract(epoch FROM coalesce(_sas.span(a.options -> 'connect_timeout'), '5 s'))::float8 * 1000,
            -- the longest first: one may be the beginning of another, and is masked after it
@@ -153,10 +153,10 @@ DECLARE
 BEGIN
     UPDATE _sas.agent_health h
     SET breaker = coalesce(u.breaker, h.breaker),
-        open_until = CASE WHEN u.breaker = 'open' THEN _sas.now() + u.open_in * interval '1 ms'
+        open_until = CASE WHEN u.breaker = 'open' THEN sas.now() + u.open_in * interval '1 ms'
             WHEN u.breaker IS NULL THEN h.open_until END,
         last_error = coalesce(u.last_error, h.last_error),
-        last_error_at = CASE WHEN u.last_error IS NULL THEN h.last_error_at ELSE _sas.now() END
+        last_error_at = CASE WHEN u.last_error IS NULL THEN h.last_error_at ELSE sas.now() END
     FROM unnest(agent_ids, breakers, open_in_ms, last_errors) AS u (agent_id, breaker, open_in, last_error)
     WHERE h.agent_id = u.agent_id
       AND h.agent_id IN (SELECT l.agent_id FROM _sas.agent_health l

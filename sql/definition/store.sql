@@ -56,7 +56,7 @@ BEGIN
            ARRAY(SELECT DISTINCT n.no FROM unnest(c.refs) r JOIN unnest(c.nodes) n ON n.scope = 1
                  AND n.local = r.member WHERE r.node = 0 AND r.root = 'steps'),
            s.policy ->> 'transient', s.policy ->> 'permanent', _sas.span(definition -> 'deadline'),
-           coalesce((definition ->> 'priority')::int, 0), caller, _sas.now(), _sas.is_planned(definition),
+           coalesce((definition ->> 'priority')::int, 0), caller, sas.now(), _sas.is_planned(definition),
            (definition ->> 'auto_rescue')::boolean
     FROM unnest(c.scopes) s WHERE s.no = 1
     RETURNING version_id INTO id;

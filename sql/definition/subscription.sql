@@ -127,7 +127,7 @@ BEGIN
         PERFORM _sas.raise(p);
     END LOOP;
     INSERT INTO _sas.subscription AS s (to_workflow_id, workflow_id, input, created_by, created_at)
-    VALUES (target.workflow_id, f.workflow_id, $4, caller, _sas.now())
+    VALUES (target.workflow_id, f.workflow_id, $4, caller, sas.now())
     ON CONFLICT (to_workflow_id, workflow_id) DO UPDATE SET input = EXCLUDED.input;
     PERFORM _sas.compose(target.workflow_id);
     PERFORM _sas.record_change(caller, 'subscribe', jsonb_build_object('workflow', $2, 'to_workflow', $3));

@@ -40,7 +40,7 @@ BEGIN
         FROM _sas.check_definition($3, $2, caller) LOOP
         PERFORM _sas.raise(p);
     END LOOP;
-    INSERT INTO _sas.workflow AS w (name, owner, version, created_at) VALUES ($2, caller, 1, _sas.now())
+    INSERT INTO _sas.workflow AS w (name, owner, version, created_at) VALUES ($2, caller, 1, sas.now())
     ON CONFLICT (name) WHERE dropped_at IS NULL DO NOTHING
     RETURNING * INTO f;
     IF NOT FOUND THEN
@@ -76,7 +76,7 @@ BEGIN
             HINT = 'Let them end, or cancel them with sas.cancel, first.';
     END IF;
     PERFORM _sas.end_subscriptions(f);
-    UPDATE _sas.workflow w SET dropped_at = _sas.now() WHERE w.workflow_id = f.workflow_id;
+    UPDATE _sas.workflow w SET dropped_at = sas.now() WHERE w.workflow_id = f.workflow_id;
     PERFORM _sas.record_change(caller, 'drop_workflow', jsonb_build_object('workflow', f.name),
                                jsonb_build_object('version', f.version));
 END $$;
@@ -88,7 +88,7 @@ DECLARE
     f _sas.workflow := _sas.own_workflow(caller, workflow);
 BEGIN
     PERFORM _sas.check_role(role);
-    INSERT INTO _sas.workflow_grant VALUES (f.workflow_id, role, pg_get_userbyid(caller), _sas.now())
+    INSERT INTO _sas.workflow_grant VALUES (f.workflow_id, role, pg_get_userbyid(caller), sas.now())
     ON CONFLICT DO NOTHING;
     PERFORM _sas.tie_role(role);
     PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'grant_workflow', NULL,

@@ -12,7 +12,7 @@ DECLARE
 BEGIN
     PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
         run_id => g.run_id, step_no => g.step_no, element => g.element, from_state => 'none',
-        to_state => 'cancelled', finished_at => _sas.now())))
+        to_state => 'cancelled', finished_at => sas.now())))
     FROM unnest(gone) g
     WHERE NOT EXISTS (SELECT FROM _sas.step s
                       WHERE s.run_id = g.run_id AND s.step_no = g.step_no AND s.element = g.element);
@@ -51,7 +51,7 @@ BEGIN
                to_state => CASE WHEN s.state = 'failed' OR s.in_doubt OR s.asks IS NOT NULL
                                     OR broken.error IS NOT NULL THEN 'failed'
                                 ELSE 'cancelled' END,
-               error => broken.error, finished_at => _sas.now()))
+               error => broken.error, finished_at => sas.now()))
     INTO changes
     FROM _sas.step s
     -- a map, or a step that repeats, one of whose elements has failed for good, has failed with it

@@ -157,7 +157,7 @@ CREATE FUNCTION _sas.abandon_children(run_ids bigint[], how text, fates text[]) 
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO _sas.message (actor, due_at, run_id, kind)
-    SELECT 's', _sas.now(), c.run_id,
+    SELECT 's', sas.now(), c.run_id,
         coalesce(how, CASE f.abandon_as WHEN 'fail' THEN 'fail' ELSE 'cancel' END)
     FROM unnest(run_ids, fates) AS f (run_id, abandon_as)
     JOIN _sas.run c ON c.parent_run_id = f.run_id
@@ -172,7 +172,7 @@ CREATE FUNCTION _sas.hand_to_scheduler(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO _sas.message (actor, due_at, run_id, kind)
-    SELECT 's', _sas.now(), r.run_id, 'undo'
+    SELECT 's', sas.now(), r.run_id, 'undo'
     FROM _sas.run r WHERE r.run_id = ANY (run_ids) AND r.state = 'compensating' AND r.open_steps = 0;
     IF FOUND THEN
         PERFORM _sas.wake('{}', true, false, '{}');
@@ -220,7 +220,7 @@ CREATE FUNCTION _sas.notify_supervisor(failed _sas.step_change[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
-    SELECT 'v', _sas.now(), f.run_id, 'failed', f.step_no, f.element FROM unnest(failed) f;
+    SELECT 'v', sas.now(), f.run_id, 'failed', f.step_no, f.element FROM unnest(failed) f;
     PERFORM _sas.wake('{}', false, true, '{}');
 END $$;
 

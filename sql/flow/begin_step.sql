@@ -30,7 +30,7 @@ BEGIN
     SELECT array_agg(_sas.make_step_change(
                run_id => u.run_id, step_no => u.step_no, element => u.element,
                from_state => coalesce(s.state, 'none'), to_state => 'failed', transient => false,
-               error => u.error, started_at => _sas.now(), finished_at => _sas.now(),
+               error => u.error, started_at => sas.now(), finished_at => sas.now(),
                waiting_kind => 'supervisor'))
     INTO changes
     FROM unnest(run_ids, step_nos, elements, errors) AS u (run_id, step_no, element, error)
@@ -84,8 +84,8 @@ BEGIN
     SELECT array_agg(_sas.make_step_change(
                run_id => j.run_id, step_no => j.step_no, element => j.element, from_state => j.from_state,
                to_state => 'succeeded', in_doubt => false, output => j.output,
-               completion => nextval('_sas.completion_seq'), started_at => _sas.now(),
-               finished_at => _sas.now()))
+               completion => nextval('_sas.completion_seq'), started_at => sas.now(),
+               finished_at => sas.now()))
                FILTER (WHERE j.error IS NULL),
            array_agg(j.run_id) FILTER (WHERE j.error IS NOT NULL),
                array_agg(j.step_no) FILTER (WHERE j.error IS NOT NULL),
@@ -129,7 +129,7 @@ BEGIN
         WHERE g.cascade)
     SELECT array_agg(_sas.make_step_change(
                run_id => g.run_id, step_no => g.step_no, element => 0,
-               from_state => coalesce(s.state, 'none'), to_state => 'skipped', finished_at => _sas.now()))
+               from_state => coalesce(s.state, 'none'), to_state => 'skipped', finished_at => sas.now()))
     INTO changes
     FROM (SELECT DISTINCT gone.run_id, gone.step_no FROM gone) g
     LEFT JOIN _sas.step s ON s.run_id = g.run_id AND s.step_no = g.step_no AND s.element = 0
@@ -331,7 +331,7 @@ BEGIN
             SELECT unnest(o.covers)) n)
     SELECT array_agg(_sas.make_step_change(
                run_id => g.run_id, step_no => g.step_no, element => 0,
-               from_state => coalesce(s.state, 'none'), to_state => 'skipped', finished_at => _sas.now()))
+               from_state => coalesce(s.state, 'none'), to_state => 'skipped', finished_at => sas.now()))
     INTO changes
     FROM gone g
     LEFT JOIN LATERAL (SELECT x.state FROM _sas.step x WHERE x.run_id = g.run_id AND x.step_no = g.step_no

@@ -99,14 +99,14 @@ BEGIN
     END IF;
     -- what the levels above said adds up, and may be more than one submit may say
     SELECT r.owner, least(greatest(r.priority, -1000), 1000) AS priority, r.labels,
-        greatest(r.deadline - _sas.now(), interval '1 s') AS time_left INTO p FROM _sas.run r
+        greatest(r.deadline - sas.now(), interval '1 s') AS time_left INTO p FROM _sas.run r
     WHERE r.run_id = parent_id;
     PERFORM _sas.submit_runs(p.owner::oid, _sas.child_workflow(parent_id, parent_no), inputs, NULL,
                              p.priority, NULL, NULL, p.time_left, NULL, NULL, p.labels, parent_id, parent_no,
                              parent_elements, plans => plans);
     PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
         run_id => parent_id, step_no => parent_no, element => e, from_state => coalesce(s.state, 'none'),
-        to_state => 'suspended', started_at => _sas.now(), waiting_kind => 'child')))
+        to_state => 'suspended', started_at => sas.now(), waiting_kind => 'child')))
     FROM unnest(parent_elements) e
     LEFT JOIN LATERAL (SELECT x.state FROM _sas.step x WHERE x.run_id = parent_id AND x.step_no = parent_no
                        AND x.element = e OFFSET 0) s ON true;
@@ -171,7 +171,7 @@ BEGIN
                array_agg(_sas.make_step_change(
                    run_id => x.run_id, step_no => x.step_no, element => x.element, from_state => x.state,
                    to_state => CASE x.state WHEN 'suspended' THEN 'cancelled' ELSE 'compensated' END,
-                   finished_at => _sas.now()))
+                   finished_at => sas.now()))
                    FILTER (WHERE NOT x.well AND NOT x.ill) AS gone
         FROM (SELECT u.*, s.state, w.name, c.run_id AS child_id, c.result, c.output, c.error,
                      s.state = 'suspended' AND c.result IN ('success', 'warning') AS well,
@@ -206,7 +206,7 @@ DECLARE
     undone _sas.step_change[];
 BEGIN
     INSERT INTO _sas.message (actor, due_at, run_id, kind)
-    SELECT 's', _sas.now(), c.run_id, 'reverse'
+    SELECT 's', sas.now(), c.run_id, 'reverse'
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
     CROSS JOIN LATERAL _sas.last_child(u.run_id, u.step_no, u.element) c
     WHERE c.state = 'stopped' AND c.result IN ('success', 'warning');
@@ -215,7 +215,7 @@ BEGIN
     END IF;
     SELECT array_agg(_sas.make_step_change(
                run_id => u.run_id, step_no => u.step_no, element => u.element, from_state => 'compensating',
-               to_state => 'compensated', finished_at => _sas.now()))
+               to_state => 'compensated', finished_at => sas.now()))
     INTO undone
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
     LEFT JOIN LATERAL _sas.last_child(u.run_id, u.step_no, u.element) c ON true

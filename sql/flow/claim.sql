@@ -18,7 +18,7 @@ CREATE FUNCTION _sas.take_from_lanes(lanes int[], quantities int[], urgent boole
                                 OUT plain boolean, OUT shared int[])
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     turns record;
     further boolean := false;
     n int;
@@ -78,7 +78,7 @@ CREATE FUNCTION _sas.claim_ready(lanes int[], quantities int[], boot bigint, wor
                             OUT lease_id bigint, OUT claimed _sas.claimed[], OUT plain boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     taken record := _sas.take_from_lanes(lanes, quantities, urgent);
     n int;
 BEGIN

@@ -17,7 +17,7 @@ BEGIN
     END IF;
     RETURN QUERY
     SELECT h.agent_id FROM _sas.agent_health h LEFT JOIN _sas.limit_entries() p ON p.agent_id = h.agent_id
-    WHERE CASE WHEN p.agent_id IS NULL THEN h.breaker = 'open' AND h.open_until > _sas.now()
+    WHERE CASE WHEN p.agent_id IS NULL THEN h.breaker = 'open' AND h.open_until > sas.now()
         ELSE p.breaker = 'open' AND p.open_for_ms > 0 END;
 END $$;
 
@@ -32,7 +32,7 @@ BEGIN
     SELECT array_agg(_sas.make_step_change(
                run_id => u.run_id, step_no => u.step_no, element => u.element,
                from_state => coalesce(s.state, 'none'), to_state => 'suspended', in_doubt => false,
-               started_at => _sas.now(), waiting_kind => 'fallback')) AS changes,
+               started_at => sas.now(), waiting_kind => 'fallback')) AS changes,
            array_agg(_sas.make_step_change(
                run_id => u.run_id, step_no => (w.shape #>> '{fallback,no}')::int, element => u.element,
                from_state => 'none', to_state => 'ready', deferred => true))
@@ -67,7 +67,7 @@ BEGIN
            array_agg(_sas.make_step_change(
                run_id => u.run_id, step_no => (w.shape ->> 'stands_in')::int, element => u.element,
                from_state => 'suspended', to_state => 'succeeded', in_doubt => false, output => s.output,
-               completion => nextval('_sas.completion_seq'), finished_at => _sas.now()))
+               completion => nextval('_sas.completion_seq'), finished_at => sas.now()))
                FILTER (WHERE w.shape ? 'stands_in')
     INTO stands_for, changes
     FROM unnest(run_ids, step_nos, elements) WITH ORDINALITY AS u (run_id, step_no, element, n)
@@ -123,7 +123,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     failed _sas.step_change[] := ARRAY[_sas.make_step_change(
         run_id => $1, step_no => $2, element => $3, from_state => 'suspended', to_state => 'failed',
-        transient => $5, error => $4, finished_at => _sas.now(), waiting_kind => 'supervisor')];
+        transient => $5, error => $4, finished_at => sas.now(), waiting_kind => 'supervisor')];
 BEGIN
     PERFORM _sas.move_steps(failed);
     PERFORM _sas.notify_supervisor(failed);

@@ -104,7 +104,7 @@ BEGIN
     IF ends.children IS NOT NULL THEN
         -- the step that waits for a child run; its run may be held by others now, so the scheduler looks
         INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
-        SELECT 's', _sas.now(), r.parent_run_id, 'child', r.parent_step_no, r.parent_element FROM _sas.run r
+        SELECT 's', sas.now(), r.parent_run_id, 'child', r.parent_step_no, r.parent_element FROM _sas.run r
         WHERE r.run_id = ANY (ends.children);
     END IF;
     PERFORM _sas.wake('{}', ends.children IS NOT NULL, false, run_ids);
@@ -118,7 +118,7 @@ BEGIN
     INSERT INTO _sas.reply (queue, owner, event, run_id, workflow, key, result, output, error, created_at)
     SELECT r.reply_to, r.owner, CASE WHEN r.result IN ('success', 'warning') THEN 'completed'
         ELSE 'failed' END,
-           r.run_id, w.name, r.key, r.result, r.output, r.error, _sas.now()
+           r.run_id, w.name, r.key, r.result, r.output, r.error, sas.now()
     FROM _sas.run r
     JOIN _sas.workflow_version v USING (version_id)
     JOIN _sas.workflow w USING (workflow_id)
@@ -132,7 +132,7 @@ END $$;
 CREATE FUNCTION _sas.check_schedules(names text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE _sas.schedule s SET due_at = _sas.now()
+    UPDATE _sas.schedule s SET due_at = sas.now()
     WHERE s.schedule_id IN (SELECT l.schedule_id FROM _sas.schedule l WHERE l.name = ANY (names)
                             AND l.pause_on_failure AND l.state = 'active' FOR NO KEY UPDATE SKIP LOCKED);
     IF FOUND THEN

@@ -13,7 +13,7 @@
 CREATE FUNCTION _sas.fire_alert_hook(alert_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     made bigint[];
 BEGIN
     WITH queued AS (
@@ -83,7 +83,7 @@ END $$;
 CREATE FUNCTION _sas.begin_hook_runs(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     made bigint[];
 BEGIN
     WITH queued AS (

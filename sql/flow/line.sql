@@ -62,7 +62,7 @@ CREATE FUNCTION _sas.send_for(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE _sas.concurrency_slot p SET told = false WHERE p.run_id = ANY (run_ids) AND p.told;
-    INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 's', _sas.now(), u, 'start'
+    INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 's', sas.now(), u, 'start'
     FROM unnest(run_ids) u;
 END $$;
 
@@ -77,7 +77,7 @@ BEGIN
         WHERE p.run_id = ANY (run_ids) AND p.state = 'waits' AND p.parent_run_id IS NOT NULL AND NOT p.told
         RETURNING p.parent_run_id, p.parent_step_no)
     INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
-    SELECT DISTINCT 's'::"char", _sas.now(), w.parent_run_id, 'room', w.parent_step_no, 0 FROM waiting w
+    SELECT DISTINCT 's'::"char", sas.now(), w.parent_run_id, 'room', w.parent_step_no, 0 FROM waiting w
     -- a step that is no map begins no other
     WHERE EXISTS (SELECT FROM _sas.map_progress m WHERE m.run_id = w.parent_run_id
                   AND m.step_no = w.parent_step_no AND m.fed < m.total);

@@ -26,7 +26,7 @@ BEGIN
     ON CONFLICT DO NOTHING;
     PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
         run_id => u.run_id, step_no => u.step_no, element => 0, from_state => u.from_state,
-        to_state => 'suspended', started_at => _sas.now(), waiting_kind => 'elements')))
+        to_state => 'suspended', started_at => sas.now(), waiting_kind => 'elements')))
     FROM unnest(run_ids, step_nos, from_states) AS u (run_id, step_no, from_state);
     PERFORM _sas.release_elements(run_ids, step_nos);
 END $$;
@@ -162,7 +162,7 @@ BEGIN
                                                         t.total), t.repeat ->> 'while', NULL, t.run_id,
                                                               t.name)]);
         ELSE
-            at := CASE WHEN t.total > 0 THEN _sas.now() + _sas.span(t.repeat -> 'every') END;
+            at := CASE WHEN t.total > 0 THEN sas.now() + _sas.span(t.repeat -> 'every') END;
             IF at IS NULL THEN
                 PERFORM _sas.begin_iterations(ARRAY[t.run_id], ARRAY[t.step_no]);
             ELSE
@@ -185,7 +185,7 @@ BEGIN
         UPDATE _sas.map_progress f SET total = f.total + 1, remaining = 1
         FROM unnest(run_ids, step_nos) AS u (run_id, step_no)
         JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = 0
-            AND s.state = 'suspended' AND coalesce(s.waiting_until <= _sas.now(), true)
+            AND s.state = 'suspended' AND coalesce(s.waiting_until <= sas.now(), true)
         WHERE f.run_id = u.run_id AND f.step_no = u.step_no AND f.remaining = 0
         RETURNING f.run_id, f.step_no)
     UPDATE _sas.step s SET waiting_until = NULL FROM begun b WHERE s.run_id = b.run_id

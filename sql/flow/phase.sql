@@ -65,7 +65,7 @@ BEGIN
         WHERE answer.verdict = 'done' AND answer.run_id = ANY (locked) AND x.run_id = answer.run_id
             AND x.step_no = answer.step_no AND x.element = answer.element
           AND x.request_id = answer.request_id
-          AND x.complete_by > coalesce(answer.arrived_at, _sas.now());
+          AND x.complete_by > coalesce(answer.arrived_at, sas.now());
         IF FOUND THEN
             SELECT x.* INTO g FROM _sas.phase x WHERE x.run_id = s.run_id AND x.step_no = s.step_no
                 AND x.element = s.element AND x.undo = (s.state = 'compensating');

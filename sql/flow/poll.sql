@@ -28,7 +28,7 @@ BEGIN
                                                           w.shape #>> '{poll,until}',
                                                           (reply ->> 'status')::int, r.run_id,
                                                           w.name))::_sas.asked;
-    ELSIF NOT over AND s.ask_until <= _sas.now() THEN
+    ELSIF NOT over AND s.ask_until <= sas.now() THEN
         RETURN ROW('permanent', NULL, _sas.late_poll(r.run_id, w))::_sas.asked;
     ELSIF NOT over THEN
         RETURN ROW('asked', NULL, NULL)::_sas.asked;
@@ -58,7 +58,7 @@ CREATE FUNCTION _sas.note_asks(replies _sas.call_reply[], changes _sas.step_chan
 RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
 BEGIN
     INSERT INTO _sas.attempt (run_id, step_no, element, attempt, undo, agent_id, status, http_status,
                               started_at, finished_at)
@@ -117,7 +117,7 @@ BEGIN
     JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
     JOIN _sas.run r ON r.run_id = u.run_id AND r.abandon_as IS NULL AND r.state <> 'paused'
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
-    WHERE s.state = 'ready' AND s.ask_until <= _sas.now();
+    WHERE s.state = 'ready' AND s.ask_until <= sas.now();
     IF late.run_ids IS NOT NULL THEN
         PERFORM _sas.take_ready_steps(late.run_ids, late.step_nos, late.elements);
         PERFORM _sas.fail_steps(late.run_ids, late.step_nos, late.elements, late.errors);
@@ -128,9 +128,9 @@ END $$;
 CREATE FUNCTION _sas.ask_anew(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE _sas.step s SET ask_until = _sas.now() + (w.shape #>> '{poll,timeout}')::interval
+    UPDATE _sas.step s SET ask_until = sas.now() + (w.shape #>> '{poll,timeout}')::interval
     FROM _sas.run r JOIN _sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo
         AND w.shape ? 'poll'
     WHERE r.run_id = ANY (run_ids) AND r.abandon_as IS NULL
-      AND s.run_id = r.run_id AND s.step_no = w.step_no AND s.state = 'ready' AND s.ask_until <= _sas.now();
+      AND s.run_id = r.run_id AND s.step_no = w.step_no AND s.state = 'ready' AND s.ask_until <= sas.now();
 END $$;

@@ -29,7 +29,7 @@ BEGIN
         -- on its way to the scheduler, which passes by what belongs to a run that cannot continue
         SELECT d.run_id, ROW(d.step_no, d.element, 'none', false, NULL, NULL, 'enter')::_sas.abandoned_step
         FROM _sas.message d
-        WHERE d.actor = 's' AND d.due_at <= _sas.now() AND d.run_id = ANY (run_ids) AND d.kind = 'enter'
+        WHERE d.actor = 's' AND d.due_at <= sas.now() AND d.run_id = ANY (run_ids) AND d.kind = 'enter'
           AND NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = d.run_id AND s.step_no = d.step_no
                           AND s.element = d.element))
     INSERT INTO _sas.abandoned_run (run_id, for_parent, state, open_steps, steps)
@@ -59,7 +59,7 @@ BEGIN
     DELETE FROM _sas.message d
     USING _sas.abandoned_run a CROSS JOIN LATERAL _sas.last_child(a.run_id, a.undo_no, a.undo_element) child
     WHERE a.run_id = ANY (run_ids) AND a.for_parent = of_parent
-      AND d.actor = 's' AND d.due_at <= _sas.now() AND d.run_id = child.run_id AND d.kind = 'reverse';
+      AND d.actor = 's' AND d.due_at <= sas.now() AND d.run_id = child.run_id AND d.kind = 'reverse';
     RETURN ARRAY(
         SELECT a.run_id
         FROM _sas.abandoned_run a
@@ -92,7 +92,7 @@ BEGIN
     END IF;
     DELETE FROM _sas.message d USING _sas.run child
     WHERE child.parent_run_id = ANY (ids) AND child.state <> 'stopped'
-      AND d.actor = 's' AND d.due_at <= _sas.now() AND d.run_id = child.run_id
+      AND d.actor = 's' AND d.due_at <= sas.now() AND d.run_id = child.run_id
       AND d.kind IN ('cancel', 'fail');
     DELETE FROM _sas.undo_order l WHERE l.run_id = ANY (ids);
     DELETE FROM _sas.attempt t USING _sas.abandoned_run a
@@ -122,7 +122,7 @@ DECLARE
 BEGIN
     DELETE FROM _sas.message d USING _sas.abandoned_run a CROSS JOIN LATERAL unnest(a.steps) was
     WHERE a.run_id = ANY (run_ids) AND was.message_kind = 'enter' AND d.actor = 's'
-      AND d.due_at <= _sas.now() AND d.run_id = a.run_id AND d.kind = 'enter' AND d.step_no = was.step_no
+      AND d.due_at <= sas.now() AND d.run_id = a.run_id AND d.kind = 'enter' AND d.step_no = was.step_no
       AND d.element = was.element;
     SELECT array_agg(_sas.make_step_change(
                run_id => a.run_id, step_no => was.step_no, element => was.element,
@@ -147,14 +147,14 @@ BEGIN
     FROM unnest(changes) c WHERE s.run_id = c.run_id AND s.step_no = c.step_no AND s.element = c.element
         AND s.waiting_kind = 'elements' AND s.error IS NOT NULL;
     INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
-    SELECT 's', coalesce(was.waiting_until, _sas.now()), a.run_id,
+    SELECT 's', coalesce(was.waiting_until, sas.now()), a.run_id,
            CASE was.waiting_kind WHEN 'child' THEN 'child' ELSE was.message_kind END, was.step_no, was.element
     FROM _sas.abandoned_run a CROSS JOIN LATERAL unnest(a.steps) was
     JOIN unnest(changes) c ON c.run_id = a.run_id AND c.step_no = was.step_no AND c.element = was.element
         AND c.to_state = 'suspended'
     WHERE a.run_id = ANY (run_ids) AND (was.message_kind IS NOT NULL OR was.waiting_kind = 'child');
     INSERT INTO _sas.message (actor, due_at, run_id, kind)
-    SELECT 's', _sas.now(), u, 'signal' FROM unnest(run_ids) u
+    SELECT 's', sas.now(), u, 'signal' FROM unnest(run_ids) u
     WHERE EXISTS (SELECT FROM _sas.signal g WHERE g.run_id = u);
 END $$;
 

@@ -184,12 +184,12 @@ BEGIN
     WITH single AS (
         DELETE FROM _sas.singleton s WHERE s.run_id = ANY ($1))
     INSERT INTO _sas.message (actor, due_at, run_id, kind)
-    SELECT 's', _sas.now(), a.run_id, 'start' FROM _sas.run_dependency a WHERE a.after_run = ANY ($1)
+    SELECT 's', sas.now(), a.run_id, 'start' FROM _sas.run_dependency a WHERE a.after_run = ANY ($1)
     UNION ALL
-    SELECT 's', _sas.now(), p.run_id, 'leave' FROM _sas.concurrency_slot p WHERE p.run_id = ANY ($1)
+    SELECT 's', sas.now(), p.run_id, 'leave' FROM _sas.concurrency_slot p WHERE p.run_id = ANY ($1)
     UNION ALL
     -- the snapshot of the transaction may be older than a run that follows: the scheduler looks later
-    SELECT 's', _sas.now(), u, 'ended' FROM unnest($1) u
+    SELECT 's', sas.now(), u, 'ended' FROM unnest($1) u
     WHERE current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
     IF FOUND THEN
         PERFORM _sas.wake('{}', true, false, '{}');
@@ -202,7 +202,7 @@ CREATE FUNCTION _sas.tell_followers(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO _sas.message (actor, due_at, run_id, kind)
-    SELECT 's', _sas.now(), a.run_id, 'start' FROM _sas.run_dependency a WHERE a.after_run = ANY ($1);
+    SELECT 's', sas.now(), a.run_id, 'start' FROM _sas.run_dependency a WHERE a.after_run = ANY ($1);
 END $$;
 
 -- _sas.make_room(run_ids): these runs are paused: those of them that wait for a place make room for who is
@@ -211,7 +211,7 @@ CREATE FUNCTION _sas.make_room(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO _sas.message (actor, due_at, run_id, kind)
-    SELECT 's', _sas.now(), p.run_id, 'leave' FROM _sas.concurrency_slot p WHERE p.run_id = ANY ($1)
+    SELECT 's', sas.now(), p.run_id, 'leave' FROM _sas.concurrency_slot p WHERE p.run_id = ANY ($1)
         AND p.state = 'waits';
     IF FOUND THEN
         PERFORM _sas.wake('{}', true, false, '{}');
@@ -223,7 +223,7 @@ END $$;
 CREATE FUNCTION _sas.may_begin(run_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     ids bigint[];
     late bigint[];
 BEGIN
@@ -242,7 +242,7 @@ END $$;
 -- _sas.check_later(run_ids): what they wait for is being changed just now: in a moment.
 CREATE FUNCTION _sas.check_later(run_ids bigint[], kind text) RETURNS void
 LANGUAGE sql AS $$
-    INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 's', _sas.now() + interval '50 ms', u, $2
+    INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 's', sas.now() + interval '50 ms', u, $2
     FROM unnest(run_ids) u
 $$;
 
@@ -333,7 +333,7 @@ END $$;
 CREATE FUNCTION _sas.stop_late_runs(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     ids bigint[];
     free tid[];
     busy bigint[];
@@ -395,7 +395,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     id int := _sas.pausable_workflow(caller, name);
 BEGIN
-    UPDATE _sas.workflow f SET paused_at = _sas.now() WHERE f.workflow_id = id AND f.paused_at IS NULL;
+    UPDATE _sas.workflow f SET paused_at = sas.now() WHERE f.workflow_id = id AND f.paused_at IS NULL;
     IF FOUND THEN
         PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'pause_workflow', NULL,
                             jsonb_build_object('workflow', name));
@@ -414,7 +414,7 @@ BEGIN
         RETURN false;
     END IF;
     WITH held AS (DELETE FROM _sas.deferred_run h WHERE h.workflow_id = id RETURNING h.run_id)
-    INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 's', _sas.now(), h.run_id, 'start'
+    INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 's', sas.now(), h.run_id, 'start'
     FROM held h;
     PERFORM _sas.wake('{}', true, false, '{}');
     PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'resume_workflow', NULL,

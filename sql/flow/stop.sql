@@ -13,7 +13,7 @@ CREATE FUNCTION _sas.stop_work(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO _sas.message (actor, due_at, run_id, kind)
-    SELECT DISTINCT 's'::"char", _sas.now(), s.run_id, 'revoke' FROM _sas.step s
+    SELECT DISTINCT 's'::"char", sas.now(), s.run_id, 'revoke' FROM _sas.step s
     WHERE s.run_id = ANY ($1) AND s.request_id IS NOT NULL;
     PERFORM _sas.wake('{}', true, false, '{}') WHERE FOUND;
 END $$;
@@ -65,7 +65,7 @@ END $$;
 CREATE FUNCTION _sas.revoke_claims(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     wanted bigint[];
     free bigint[];
     changes _sas.step_change[];
@@ -173,7 +173,7 @@ END $$;
 CREATE FUNCTION _sas.halt_now(run_ids bigint[], errors jsonb[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     ids bigint[] := ARRAY(SELECT r.run_id FROM _sas.run r WHERE r.run_id = ANY (run_ids)
                           AND r.state <> 'stopped');
     changes _sas.step_change[];
@@ -246,7 +246,7 @@ END $$;
 CREATE FUNCTION _sas.check_hosted(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT DISTINCT 's'::"char", _sas.now(), u, 'held'
+    INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT DISTINCT 's'::"char", sas.now(), u, 'held'
     FROM unnest(run_ids) u;
     PERFORM _sas.wake('{}', true, false, '{}');
 END $$;
@@ -270,7 +270,7 @@ BEGIN
     WHERE r.run_id = ANY (run_ids) AND r.paused_state = 'held' AND r.state = 'running'
         AND r.abandon_as IS NULL
       AND NOT EXISTS (SELECT FROM _sas.ready q WHERE q.run_id = r.run_id)
-      AND NOT EXISTS (SELECT FROM _sas.message d WHERE d.actor = 's' AND d.due_at <= _sas.now()
+      AND NOT EXISTS (SELECT FROM _sas.message d WHERE d.actor = 's' AND d.due_at <= sas.now()
                       AND d.run_id = r.run_id AND d.kind IN ('enter', 'child'))
       AND NOT EXISTS (SELECT FROM _sas.step s
                       WHERE s.run_id = r.run_id

@@ -23,7 +23,7 @@ LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     v _sas.workflow_version := _sas.version_to_submit(caller, workflow);
     is_child boolean := $12 IS NOT NULL;
     ids bigint[];
@@ -109,7 +109,7 @@ CREATE FUNCTION _sas.check_submit(inputs jsonb[], keys text[], priority int, sta
 LANGUAGE plpgsql AS $$
 DECLARE
     size int := coalesce(cardinality(inputs), 0);
-    latest timestamptz := _sas.now() + interval '100 years';
+    latest timestamptz := sas.now() + interval '100 years';
     kind text;
     p _sas.problem;
 BEGIN
@@ -231,7 +231,7 @@ CREATE FUNCTION _sas.begin_submitted(v _sas.workflow_version, run_ids bigint[], 
                                      after_result text[], reply_to text, held boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     waits boolean := held OR v.place_key IS NOT NULL;
 BEGIN
     PERFORM _sas.note_runs(run_ids, CASE WHEN waits THEN 'scheduled' ELSE 'pending' END);

@@ -16,7 +16,7 @@ BEGIN
     INTO changes
     FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
     JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
-    WHERE s.state IN ('suspended', 'compensating') AND s.waiting_until <= _sas.now();
+    WHERE s.state IN ('suspended', 'compensating') AND s.waiting_until <= sas.now();
     PERFORM _sas.move_steps(changes);
     PERFORM _sas.requeue(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element))
         FROM unnest(changes) c;
@@ -158,7 +158,7 @@ BEGIN
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element);
     PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
         run_id => u.run_id, step_no => u.step_no, element => u.element, from_state => 'compensating',
-        to_state => 'compensated', finished_at => _sas.now())))
+        to_state => 'compensated', finished_at => sas.now())))
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element);
 END $$;
 

@@ -9,7 +9,7 @@
 CREATE FUNCTION _sas.begin_waits(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     b record;
     span interval;
     until timestamptz;
@@ -82,7 +82,7 @@ BEGIN
     FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
     CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
                         AND x.element = u.element OFFSET 0) s
-    WHERE s.state = 'suspended' AND s.waiting_kind = 'timer' AND s.waiting_until <= _sas.now();
+    WHERE s.state = 'suspended' AND s.waiting_kind = 'timer' AND s.waiting_until <= sas.now();
     SELECT array_agg(s.run_id) AS run_ids, array_agg(s.step_no) AS step_nos, array_agg(s.element) AS elements,
            array_agg(_sas.problem_object('timeout',
                                          format('signal "%s" did not arrive in time',
@@ -94,7 +94,7 @@ BEGIN
                         AND x.element = u.element OFFSET 0) s
     JOIN _sas.run r ON r.run_id = s.run_id
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
-    WHERE s.state = 'suspended' AND s.waiting_kind = 'signal' AND s.waiting_until <= _sas.now();
+    WHERE s.state = 'suspended' AND s.waiting_kind = 'signal' AND s.waiting_until <= sas.now();
     PERFORM _sas.succeed_steps(done.run_ids, done.step_nos, done.elements, done.outputs)
         WHERE done.run_ids IS NOT NULL;
     PERFORM _sas.fail_steps(late.run_ids, late.step_nos, late.elements, late.errors)
@@ -187,13 +187,13 @@ BEGIN
             HINT = 'See sas.steps for what the run waits for.';
     END IF;
     INSERT INTO _sas.signal (run_id, name, step_no, element, payload, sent_by, created_at)
-    VALUES (r.run_id, $3, for_step, for_element, $4, caller, _sas.now())
+    VALUES (r.run_id, $3, for_step, for_element, $4, caller, sas.now())
     ON CONFLICT (run_id, step_no, element) WHERE step_no IS NOT NULL DO NOTHING;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'the token has already been used'
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'A token can be used once.';
     END IF;
-    INSERT INTO _sas.message (actor, due_at, run_id, kind) VALUES ('s', _sas.now(), r.run_id, 'signal');
+    INSERT INTO _sas.message (actor, due_at, run_id, kind) VALUES ('s', sas.now(), r.run_id, 'signal');
     PERFORM _sas.wake('{}', true, false, '{}');
 END $$;
 

@@ -124,7 +124,7 @@ CREATE FUNCTION _sas.claims_held(run_ids bigint[], step_nos int[], elements int[
 RETURNS text[]
 LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN (SELECT array_agg(CASE WHEN s.request_id = u.request_id AND s.complete_by > _sas.now() THEN 'held'
+    RETURN (SELECT array_agg(CASE WHEN s.request_id = u.request_id AND s.complete_by > sas.now() THEN 'held'
                                   ELSE 'lost' END ORDER BY u.n)
             FROM unnest(run_ids, step_nos, elements, request_ids)
                  WITH ORDINALITY AS u (run_id, step_no, element, request_id, n)

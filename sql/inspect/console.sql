@@ -235,5 +235,5 @@ BEGIN ATOMIC
         || _sas.console_tiles() || _sas.console_waiting(n.now) || _sas.console_alerts(n.now)
         || _sas.console_paused(n.now) || _sas.console_agents(n.now) || _sas.console_errors(n.now)
         || _sas.console_oldest(n.now) || _sas.console_timetable(n.now, 12) || _sas.console_house(n.now))
-    FROM (SELECT _sas.now() AS now) n;
+    FROM (SELECT sas.now() AS now) n;
 END;

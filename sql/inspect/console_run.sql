@@ -316,7 +316,7 @@ BEGIN ATOMIC
         || _sas.console_steps($1, n.now)
         || _sas.html_section('attempts', 'Attempts that did not succeed', _sas.console_attempts($1, n.now))
         || _sas.html_section('history', 'What operators did', _sas.console_history($1, n.now)))
-    FROM sas.runs r CROSS JOIN (SELECT _sas.now() AS now) n WHERE r.run_id = $1;
+    FROM sas.runs r CROSS JOIN (SELECT sas.now() AS now) n WHERE r.run_id = $1;
 END;
 
 CREATE FUNCTION sas.console(run_id bigint DEFAULT NULL) RETURNS text

@@ -54,7 +54,7 @@ BEGIN ATOMIC
                _sas.html_escape(current_database()), to_char(n.now, 'YYYY-MM-DD HH24:MI:SS TZ'),
                _sas.html_escape(current_user::text))
         || _sas.console_timetable(n.now, 500) || _sas.console_calendar(n.now, 200))
-    FROM (SELECT _sas.now() AS now) n;
+    FROM (SELECT sas.now() AS now) n;
 END;
 COMMENT ON FUNCTION sas.console_schedules IS 'One HTML page of the schedules that the calling role may see, '
                                              'and of what they run within a day.';

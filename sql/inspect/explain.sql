@@ -225,7 +225,7 @@ BEGIN ATOMIC
           FROM sas.steps step WHERE step.run_id = ANY (ARRAY(SELECT _sas.open_run_ids()))
               AND step.run_state <> 'stopped' AND step.waiting_kind <> 'steps'
           GROUP BY 1, 2) g
-    CROSS JOIN (SELECT _sas.now() AS now) n
+    CROSS JOIN (SELECT sas.now() AS now) n
     ORDER BY g.runs DESC, g.waiting_kind, g.waiting_on;
 END;
 COMMENT ON FUNCTION sas.explain() IS 'What the open runs wait for: a row per cause, with how many runs, '
@@ -269,7 +269,7 @@ BEGIN ATOMIC
                    WHEN run.deadline < n.now + interval '1 day'
                    THEN '; its deadline is ' || _sas.instant(run.deadline, n.now) ELSE '' END
     FROM sas.runs run
-    CROSS JOIN (SELECT _sas.now() AS now) n
+    CROSS JOIN (SELECT sas.now() AS now) n
     CROSS JOIN LATERAL (
         SELECT k.kind, CASE k.kind WHEN 'run' THEN run.after_run::text WHEN 'resume' THEN run.paused_by
                        WHEN 'workflow_paused' THEN run.workflow END AS what,
@@ -354,7 +354,7 @@ BEGIN ATOMIC
                   CASE WHEN f.open_children > 20 THEN ' ...' END) ELSE c.cause END
               ELSE c.cause END
     FROM part p
-    CROSS JOIN (SELECT _sas.now() AS now) n
+    CROSS JOIN (SELECT sas.now() AS now) n
     CROSS JOIN LATERAL (SELECT _sas.cause(p.waiting_kind, p.waiting_on, p.until, n.now) AS cause OFFSET 0) c
     LEFT JOIN _sas.run_facts($1) f ON f.step = p.step;
 END;

@@ -18,7 +18,7 @@ CREATE FUNCTION _sas.limits_as(caller oid) RETURNS TABLE (lane int, kind text, n
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT a.agent_id, k.kind, a.name,
            CASE k.kind WHEN 'breaker' THEN k.open_until
-               WHEN 'rate' THEN _sas.now() + p.rate_for_ms * interval '1 ms' END
+               WHEN 'rate' THEN sas.now() + p.rate_for_ms * interval '1 ms' END
     FROM _sas.agent a
     LEFT JOIN _sas.agent_health h USING (agent_id)
     LEFT JOIN _sas.limit_entries() p ON p.agent_id = a.agent_id
@@ -40,7 +40,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
                     ELSE 'agent' END AS kind,
                -- half-open, or its time is over: the next call, or the one on its way, is the probe
                CASE WHEN coalesce(p.breaker, h.breaker) = 'open' AND coalesce(p.open_for_ms > 0, true)
-                   AND h.open_until > _sas.now() THEN h.open_until END AS open_until) k
+                   AND h.open_until > sas.now() THEN h.open_until END AS open_until) k
     WHERE a.dropped_at IS NULL
     UNION ALL
     SELECT -u.queue_id, CASE WHEN u.paused_at IS NOT NULL THEN 'queue_paused' ELSE 'queue' END, u.name, NULL

@@ -144,7 +144,7 @@ LANGUAGE sql VOLATILE AS $$
         WHERE a.dropped_at IS NULL)
     SELECT 'sas_agent_ready', a.labels, coalesce(a.n, 0) FROM a
     UNION ALL SELECT 'sas_agent_oldest_ready_seconds', a.labels,
-        coalesce(extract(epoch FROM _sas.now() - a.oldest), 0) FROM a
+        coalesce(extract(epoch FROM sas.now() - a.oldest), 0) FROM a
     UNION ALL SELECT 'sas_agent_in_flight', a.labels, a.in_flight FROM a
     UNION ALL SELECT 'sas_agent_max_in_flight', a.labels, a.max_in_flight FROM a
     UNION ALL SELECT 'sas_agent_enabled', a.labels, a.enabled::int FROM a
@@ -152,7 +152,7 @@ LANGUAGE sql VOLATILE AS $$
         WHEN 'half-open' THEN 0.5 ELSE 0 END FROM a WHERE a.kind = 'http'
     UNION ALL SELECT 'sas_functions_ready', '{}', coalesce((SELECT q.n FROM q WHERE q.lane = 0), 0)
     UNION ALL SELECT 'sas_functions_oldest_ready_seconds', '{}',
-        coalesce((SELECT extract(epoch FROM _sas.now() - q.oldest) FROM q WHERE q.lane = 0), 0)
+        coalesce((SELECT extract(epoch FROM sas.now() - q.oldest) FROM q WHERE q.lane = 0), 0)
     UNION ALL SELECT 'sas_queue_waiting', jsonb_build_object('queue', u.name), coalesce(q.n, 0)
         FROM _sas.queue u LEFT JOIN q ON q.lane = -u.queue_id WHERE u.dropped_at IS NULL
     UNION ALL SELECT 'sas_queue_running', jsonb_build_object('queue', u.name),
@@ -188,10 +188,10 @@ LANGUAGE sql VOLATILE AS $$
         (SELECT count(*) FROM _sas.schedule s WHERE s.state = k)
     FROM unnest('{active,paused,finished,failed}'::text[]) k
     UNION ALL SELECT 'sas_schedules_due', '{}',
-        (SELECT count(*) FROM _sas.schedule s WHERE s.due_at <= _sas.now())
+        (SELECT count(*) FROM _sas.schedule s WHERE s.due_at <= sas.now())
         + (SELECT count(*) FROM _sas.schedule_plan)
     UNION ALL SELECT 'sas_schedule_late_seconds', '{}',
-        greatest(coalesce(extract(epoch FROM _sas.now() - least(
+        greatest(coalesce(extract(epoch FROM sas.now() - least(
             (SELECT min(s.due_at) FROM _sas.schedule s),
             (SELECT min((p.instant).scheduled_at) FROM _sas.schedule_plan p))), 0), 0)
 $$;
@@ -216,7 +216,7 @@ LANGUAGE sql VOLATILE AS $$
         jsonb_build_object('actor', CASE k WHEN 'v' THEN 'supervisor' ELSE 'scheduler' END),
         coalesce(extract(epoch FROM _sas.lateness(k::"char")), 0) FROM unnest('{v,s}'::text[]) k
     UNION ALL SELECT 'sas_purge_overdue_seconds', '{}',
-        greatest(coalesce(extract(epoch FROM _sas.now() - _sas.next_purge()), 0), 0)
+        greatest(coalesce(extract(epoch FROM sas.now() - _sas.next_purge()), 0), 0)
     UNION ALL SELECT 'sas_current_alerts',
         jsonb_build_object('kind', a.kind, 'acknowledged', (a.acknowledged_at IS NOT NULL)::text), count(*)
         FROM _sas.alert a WHERE a.closed_at IS NULL GROUP BY a.kind, a.acknowledged_at IS NOT NULL

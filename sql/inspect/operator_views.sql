@@ -106,7 +106,7 @@ SELECT w.watch_id, d.name AS watcher, w.key, w.state, n.name AS node, h.node_id,
            WHEN e.of_host THEN f.last_error_at ELSE g.last_error_at END AS last_error_at,
        CASE WHEN w.state IN ('created', 'processing', 'on_deleting')
            THEN (SELECT x.at FROM (SELECT CASE WHEN e.of_host THEN f.retry_at ELSE g.retry_at END AS at) x
-                 WHERE x.at > _sas.now()) END AS retry_at,
+                 WHERE x.at > sas.now()) END AS retry_at,
        CASE WHEN p.sees THEN f.cursor END AS cursor, CASE
            WHEN p.sees THEN w.input END AS input, pg_get_userbyid(w.owner) AS owner, w.epoch, w.moving,
            w.created_at, w.changed_at,

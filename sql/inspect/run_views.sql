@@ -52,7 +52,7 @@ CREATE FUNCTION _sas.starts_after_as(caller oid, run_id bigint) RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN EXISTS (SELECT FROM _sas.run_dependency a JOIN _sas.run e ON e.run_id = a.after_run
                              WHERE a.run_id = r.run_id AND e.state <> 'stopped') THEN 'run'
-                WHEN r.start_at > _sas.now() THEN 'start_at'
+                WHEN r.start_at > sas.now() THEN 'start_at'
                 WHEN EXISTS (SELECT FROM _sas.deferred_run h JOIN _sas.workflow f USING (workflow_id)
                              WHERE h.run_id = r.run_id AND f.paused_at IS NOT NULL) THEN 'workflow'
                 WHEN EXISTS (SELECT FROM _sas.concurrency_slot p WHERE p.run_id = r.run_id
@@ -240,7 +240,7 @@ SELECT r.run_id, w.name AS step, w.position, nullif(e.element, 0) AS element,
            AND s.state = 'failed' THEN _sas.suggests(r.run_id, w.step_no, e.element) END AS suggested
 FROM _sas.run r
 -- in an expression of the list it would have that computed where it is not asked for
-CROSS JOIN (SELECT _sas.now() AS now OFFSET 0) c
+CROSS JOIN (SELECT sas.now() AS now OFFSET 0) c
 CROSS JOIN LATERAL (SELECT _sas.sees_payload(r.owner) AS sees OFFSET 0) p
 JOIN _sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo
                          -- a fallback is shown once it has begun

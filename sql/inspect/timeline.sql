@@ -50,7 +50,7 @@ BEGIN ATOMIC
         FROM sas.runs r
         CROSS JOIN LATERAL (
             SELECT least(r.created_at, min(s.started_at)) AS first,
-                   greatest(coalesce(r.finished_at, _sas.now()), max(s.finished_at)) AS last FROM span s) x
+                   greatest(coalesce(r.finished_at, sas.now()), max(s.finished_at)) AS last FROM span s) x
         WHERE r.run_id = $1),
     bar AS (
         SELECT s.*, coalesce(s.finished_at, a.last) - s.started_at AS took, b.at,

@@ -167,7 +167,7 @@ END $$;
 CREATE FUNCTION _sas.purge_tick(quantity int, OUT worked int, OUT next_due timestamptz)
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     of_result text;
     keep interval;
     n int;
@@ -219,7 +219,7 @@ AS $$
 #variable_conflict use_variable
 DECLARE
     all_results text[] := '{success,warning,error,compensated,cancelled}';
-    before timestamptz := _sas.now() - older_than;
+    before timestamptz := sas.now() - older_than;
     flow int;
     of_result text;
     done record;

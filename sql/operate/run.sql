@@ -194,7 +194,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     -- their deadline passed while they were paused for something else: it is judged now
     late bigint[] := ARRAY(SELECT r.run_id FROM _sas.run r
-                           WHERE r.run_id = ANY (run_ids) AND r.deadline <= _sas.now()
+                           WHERE r.run_id = ANY (run_ids) AND r.deadline <= sas.now()
                              AND r.paused_for IS DISTINCT FROM 'its deadline has passed');
     stopped bigint[];
 BEGIN
@@ -229,9 +229,9 @@ BEGIN
         UPDATE _sas.run r SET overdue = NULL WHERE r.run_id = ANY (late) AND r.abandon_as IS NULL
         RETURNING r.run_id)
     INSERT INTO _sas.message (actor, due_at, run_id, kind)
-    SELECT 'v', _sas.now(), a.run_id, 'deadline' FROM again a;
+    SELECT 'v', sas.now(), a.run_id, 'deadline' FROM again a;
     INSERT INTO _sas.message (actor, due_at, run_id, kind, urgent)
-    SELECT 's', greatest(r.start_at, _sas.now()), r.run_id, 'start', true FROM _sas.run r
+    SELECT 's', greatest(r.start_at, sas.now()), r.run_id, 'start', true FROM _sas.run r
     WHERE r.run_id = ANY (run_ids) AND r.state = 'scheduled';
     SELECT array_agg(r.run_id) INTO stopped FROM _sas.run r
     WHERE r.run_id = ANY (run_ids) AND r.abandon_as IS NULL AND r.open_steps = 0;
@@ -249,10 +249,10 @@ DECLARE
 BEGIN
     WITH longer AS (
         UPDATE _sas.run r
-        SET deadline = _sas.now() + coalesce((SELECT v.deadline FROM _sas.workflow_version v
+        SET deadline = sas.now() + coalesce((SELECT v.deadline FROM _sas.workflow_version v
                                               WHERE v.version_id = r.version_id), _sas.run_deadline()),
             overdue = NULL
-        WHERE r.run_id = ANY ($1) AND r.state = 'paused' AND r.abandon_as IS NULL AND r.deadline <= _sas.now()
+        WHERE r.run_id = ANY ($1) AND r.state = 'paused' AND r.abandon_as IS NULL AND r.deadline <= sas.now()
           AND r.paused_for = 'its deadline has passed'
         RETURNING r.run_id, r.deadline),
     timed AS (

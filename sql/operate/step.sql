@@ -114,17 +114,17 @@ END $$;
 CREATE FUNCTION _sas.end_rests(targets _sas.target[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE _sas.message d SET due_at = _sas.now(), urgent = true
+    UPDATE _sas.message d SET due_at = sas.now(), urgent = true
     FROM unnest(targets) t JOIN _sas.step s ON s.run_id = t.run_id AND s.step_no = t.step_no
         AND s.element = t.element
-    WHERE s.waiting_kind IN ('cool_off', 'agent') AND s.waiting_until > _sas.now()
+    WHERE s.waiting_kind IN ('cool_off', 'agent') AND s.waiting_until > sas.now()
       AND d.actor = 's' AND d.due_at = s.waiting_until AND d.run_id = s.run_id AND d.kind = 'ready'
           AND d.step_no = s.step_no AND d.element = s.element;
     IF FOUND THEN
-        UPDATE _sas.step s SET waiting_until = _sas.now()
+        UPDATE _sas.step s SET waiting_until = sas.now()
         FROM unnest(targets) t
         WHERE s.run_id = t.run_id AND s.step_no = t.step_no AND s.element = t.element
-            AND s.waiting_kind IN ('cool_off', 'agent') AND s.waiting_until > _sas.now();
+            AND s.waiting_kind IN ('cool_off', 'agent') AND s.waiting_until > sas.now();
         PERFORM _sas.wake('{}', true, false, '{}');
     END IF;
 END $$;
@@ -178,7 +178,7 @@ END $$;
 CREATE FUNCTION _sas.settle(targets _sas.target[], completed boolean, output jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     changes _sas.step_change[];
     ids bigint[] := ARRAY(SELECT DISTINCT t.run_id FROM unnest(targets) t ORDER BY 1);
     leases bigint[];

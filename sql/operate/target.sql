@@ -159,7 +159,7 @@ $$;
 CREATE FUNCTION _sas.record_steps(caller oid, done _sas.target[], act text, detail jsonb) RETURNS void
 LANGUAGE sql AS $$
     INSERT INTO _sas.operator_action (run_id, at, role, act, step, detail)
-    SELECT d.run_id, _sas.now(), pg_get_userbyid(caller), act, d.label, detail FROM unnest(done) d
+    SELECT d.run_id, sas.now(), pg_get_userbyid(caller), act, d.label, detail FROM unnest(done) d
 $$;
 
 -- _sas.must_name(step): verbs that settle a step want to be told which.

@@ -119,7 +119,7 @@ CREATE FUNCTION _sas.schedule_as(caller oid, name text, spec text, workflow text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     old _sas.schedule;
     s _sas.schedule;
     made _sas.schedule;
@@ -179,7 +179,7 @@ BEGIN
     s.failures := 0;
     IF old.state <> 'active' OR (old.spec, old.timezone) IS DISTINCT FROM (new.spec, new.timezone)
        OR old.start_at IS DISTINCT FROM new.start_at THEN
-        s.last_scheduled_at := greatest(old.last_scheduled_at, _sas.now());
+        s.last_scheduled_at := greatest(old.last_scheduled_at, sas.now());
     END IF;
     s.due_at := _sas.schedule_due(s);
     IF old.state = 'paused' THEN

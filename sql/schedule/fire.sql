@@ -85,7 +85,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE _sas.schedule s
     SET due_at = CASE WHEN s.state <> 'active' OR n.planned THEN NULL
-                      WHEN s.schedule_id = ANY (later) THEN _sas.now() + interval '1 s' ELSE n.due END,
+                      WHEN s.schedule_id = ANY (later) THEN sas.now() + interval '1 s' ELSE n.due END,
         state = CASE WHEN s.state = 'active' AND n.due IS NULL AND NOT n.planned THEN 'finished'
                      ELSE s.state END
     FROM _sas.schedule b
@@ -99,7 +99,7 @@ END $$;
 CREATE FUNCTION _sas.fire_due(schedule_ids int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     instants _sas.schedule_instant[];
     later int[] := '{}';
     round _sas.schedule_instant[];
@@ -154,7 +154,7 @@ END $$;
 CREATE FUNCTION _sas.fire_schedules(quantity int, OUT worked int, OUT next_due timestamptz)
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     mark timestamptz := (_sas.begin_low_water('d', ARRAY[ascii('c')]))[1];
     ids int[];
     done record;
@@ -175,7 +175,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     s _sas.schedule;
 BEGIN
-    UPDATE _sas.schedule x SET due_at = _sas.now() + interval '1 min' WHERE x.schedule_id = id
+    UPDATE _sas.schedule x SET due_at = sas.now() + interval '1 min' WHERE x.schedule_id = id
     RETURNING * INTO s;
     PERFORM _sas.raise_alert('schedule-failed', format('schedule %s', s.name),
                              format('schedule "%s" cannot be carried out: %s', s.name, why));

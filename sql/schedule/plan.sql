@@ -43,7 +43,7 @@ BEGIN
         RETURN instants;
     END IF;
     INSERT INTO _sas.schedule_plan (schedule_id, instant, owner, offered, due_at)
-    SELECT s.schedule_id, i, s.owner, true, _sas.now() + interval '1 min'
+    SELECT s.schedule_id, i, s.owner, true, sas.now() + interval '1 min'
     FROM unnest(instants) i JOIN _sas.schedule s ON s.schedule_id = i.schedule_id
     WHERE s.schedule_id = ANY (offered)
     ON CONFLICT (schedule_id) DO NOTHING;
@@ -76,13 +76,13 @@ BEGIN
     END IF;
     WITH found AS (
         SELECT p.schedule_id FROM _sas.schedule_plan p
-        WHERE p.due_at <= _sas.now()
+        WHERE p.due_at <= sas.now()
            OR p.worker_id IS NOT NULL AND (p.boot <> $1 OR p.worker_id <= $3 AND NOT p.worker_id = ANY ($2))
         FOR NO KEY UPDATE SKIP LOCKED),
     offered AS (
         UPDATE _sas.schedule_plan p
         SET offered = true, request_id = NULL, boot = NULL, worker_id = NULL,
-            due_at = _sas.now() + interval '1 min'
+            due_at = sas.now() + interval '1 min'
         FROM found f WHERE p.schedule_id = f.schedule_id RETURNING p.schedule_id)
     SELECT array_agg(o.schedule_id) INTO again FROM offered o;
     PERFORM _sas.wake_items() WHERE again IS NOT NULL;
@@ -117,7 +117,7 @@ BEGIN
     RETURN QUERY
     UPDATE _sas.schedule_plan p
     SET boot = $1, worker_id = $2, request_id = gen_random_uuid(), tries = p.tries + 1,
-        due_at = _sas.now() + _sas.complete_in() + interval '1 min'
+        due_at = sas.now() + _sas.complete_in() + interval '1 min'
     FROM _sas.schedule s
     WHERE p.schedule_id = chosen AND s.schedule_id = chosen
     RETURNING p.schedule_id, s.name, p.request_id, p.owner::oid,
@@ -201,7 +201,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE _sas.schedule_plan p
     SET offered = false, request_id = NULL, boot = NULL, worker_id = NULL,
-        due_at = _sas.now() + interval '500 ms' * 2 ^ least(p.tries, 6)
+        due_at = sas.now() + interval '500 ms' * 2 ^ least(p.tries, 6)
     WHERE p.schedule_id = of_schedule AND p.request_id = $2;
     PERFORM _sas.wake('{}', true, false, '{}');
 END $$;

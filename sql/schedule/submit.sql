@@ -64,7 +64,7 @@ BEGIN
                                    ELSE _sas.still_open(s.open_run_ids) END AS open OFFSET 0) o),
     replaced AS (
         INSERT INTO _sas.message (actor, due_at, run_id, kind)
-        SELECT 's', _sas.now(), r, 'replace' FROM asked a CROSS JOIN LATERAL unnest(a.open) r
+        SELECT 's', sas.now(), r, 'replace' FROM asked a CROSS JOIN LATERAL unnest(a.open) r
         WHERE a.rule = 'replace')
     SELECT array_agg(ROW((a.i).schedule_id, (a.i).scheduled_at, (a.i).missed,
                          CASE WHEN a.rule = 'skip' AND a.open <> '{}'
@@ -145,7 +145,7 @@ $$;
 CREATE FUNCTION _sas.note_instants(instants _sas.schedule_instant[], by_hand boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
 BEGIN
     PERFORM _sas.close_alerts(array_agg(format('schedule %s', s.name)))
     FROM unnest(instants) i JOIN _sas.schedule s ON s.schedule_id = i.schedule_id AND s.failures > 0

@@ -38,7 +38,7 @@ BEGIN
     IF s.state NOT IN ('paused', 'failed') THEN
         RETURN false;
     END IF;
-    s.last_scheduled_at := greatest(s.last_scheduled_at, _sas.now());
+    s.last_scheduled_at := greatest(s.last_scheduled_at, sas.now());
     s.due_at := _sas.schedule_due(s);
     UPDATE _sas.schedule x
     SET state = CASE WHEN s.due_at IS NULL THEN 'finished' ELSE 'active' END, paused_reason = NULL,
@@ -83,7 +83,7 @@ DECLARE
 BEGIN
     PERFORM _sas.check_by_hand(caller, s);
     i.schedule_id := s.schedule_id;
-    i.scheduled_at := _sas.now();
+    i.scheduled_at := sas.now();
     i := (_sas.submit_instants(ARRAY[i], NULL, true))[1];
     PERFORM _sas.raise_instant(i) WHERE i.outcome IN ('failed', 'later');
     run_id := coalesce(i.run_id, (_sas.still_open(s.open_run_ids))[1]);
@@ -110,7 +110,7 @@ BEGIN
     END LOOP;
     PERFORM _sas.refuse_schedule('the span must begin before it ends, and end before now', '/to_at',
                                  'What lies ahead is run by the schedule.')
-    WHERE coalesce(from_at > to_at OR to_at > _sas.now() OR NOT isfinite(from_at), true);
+    WHERE coalesce(from_at > to_at OR to_at > sas.now() OR NOT isfinite(from_at), true);
     instants := ARRAY(SELECT _sas.instants(s.spec, s.timezone, s.start_at, from_at - interval '1 us', to_at,
                                            1001));
     PERFORM _sas.refuse_schedule('the span has more than 1000 instants', '/to_at',
@@ -150,8 +150,8 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp A
 DECLARE
     most int := 10000;
     batch int := 10;
-    begins timestamptz := coalesce(from_at, _sas.now());
-    until timestamptz := coalesce(to_at, _sas.now() + interval '1 day');
+    begins timestamptz := coalesce(from_at, sas.now());
+    until timestamptz := coalesce(to_at, sas.now() + interval '1 day');
     done int := 0;
     todo int[] := ARRAY(SELECT s.schedule_id FROM _sas.schedule s
                         WHERE s.state = 'active' AND coalesce(s.due_at <= until, true)

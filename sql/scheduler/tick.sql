@@ -9,7 +9,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM _sas.stop_late_runs(array_agg(d.run_id)) FROM unnest(taken) d
         LEFT JOIN _sas.run r ON r.run_id = d.run_id AND d.kind = 'enter'
-    WHERE d.kind = 'late' OR r.start_before <= _sas.now() HAVING count(*) > 0;
+    WHERE d.kind = 'late' OR r.start_before <= sas.now() HAVING count(*) > 0;
     PERFORM _sas.leave_line(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'leave'
         HAVING count(*) > 0;
     PERFORM _sas.tell_followers(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'ended'
@@ -68,5 +68,5 @@ BEGIN
     given := _sas.part('give out slots of queues', format('_sas.give_queue_slots(%s)', quantity));
     worked := worked + coalesce(given, 0);
     next_due := least(_sas.next_message('s'),
-                      CASE WHEN given IS NULL THEN _sas.now() + interval '100 ms' END);
+                      CASE WHEN given IS NULL THEN sas.now() + interval '100 ms' END);
 END $$;

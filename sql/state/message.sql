@@ -54,7 +54,7 @@ END $$;
 CREATE FUNCTION _sas.take_messages(whose "char", quantity int) RETURNS SETOF _sas.message
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     mark timestamptz;
     locked bigint[];
     found_ctids tid[];
@@ -122,7 +122,7 @@ END $$;
 CREATE FUNCTION _sas.defer_message(message _sas.message, why text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    message.due_at := _sas.now() + interval '1 min';
+    message.due_at := sas.now() + interval '1 min';
     INSERT INTO _sas.message SELECT message.*;
     PERFORM _sas.raise_alert('stuck', format('message %s', message.kind),
                        format('run %s: "%s" cannot be carried out: %s', message.run_id, message.kind, why),

@@ -186,12 +186,12 @@ BEGIN
             open_steps = coalesce(c.open_steps, r.open_steps),
             output = coalesce(c.output, r.output),
             error = coalesce(c.error, r.error),
-            started_at = CASE WHEN c.to_state = 'running' THEN coalesce(r.started_at, _sas.now())
+            started_at = CASE WHEN c.to_state = 'running' THEN coalesce(r.started_at, sas.now())
                 ELSE r.started_at END,
-            finished_at = CASE WHEN c.to_state = 'stopped' THEN _sas.now() END,
+            finished_at = CASE WHEN c.to_state = 'stopped' THEN sas.now() END,
             paused_for = c.paused_for,
             paused_by = c.paused_by,
-            paused_at = CASE WHEN c.to_state = 'paused' THEN _sas.now() END,
+            paused_at = CASE WHEN c.to_state = 'paused' THEN sas.now() END,
             paused_state = c.paused_state
         FROM unnest(changes) c
         WHERE r.run_id = c.run_id AND r.state = c.from_state;
@@ -224,7 +224,7 @@ BEGIN
         UPDATE _sas.run r
         SET state = (SELECT t.to_state FROM _sas.transition t WHERE t.subject = 'run'
                      AND t.from_state = 'pending' AND t.to_state = 'running'),
-            started_at = coalesce(r.started_at, _sas.now())
+            started_at = coalesce(r.started_at, sas.now())
         WHERE r.ctid = ANY (ARRAY(SELECT l.ctid FROM _sas.run l WHERE l.run_id = ANY (run_ids)
                                   AND l.state = 'pending' FOR NO KEY UPDATE SKIP LOCKED))
         RETURNING r.run_id)

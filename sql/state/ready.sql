@@ -52,7 +52,7 @@ CREATE FUNCTION _sas.make_ready(run_ids bigint[], step_nos int[], elements int[]
                                 alones boolean[] DEFAULT NULL, entered boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     lanes int[];
     thought boolean;
     staged boolean;
@@ -117,7 +117,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT -2147483647 $$;
 CREATE FUNCTION _sas.defer_late(claimed _sas.claimed[]) RETURNS _sas.claimed[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
 BEGIN
     INSERT INTO _sas.ready (run_id, step_no, element, lane, owner, rank, ready_at, undo, alone)
     SELECT c.run_id, c.step_no, c.element, _sas.late_lane(), r.owner, now, now, c.undo, c.alone

@@ -26,10 +26,10 @@ DECLARE
         THEN least(_sas.next_message('v'), (SELECT l.next_by FROM _sas.lease l ORDER BY l.next_by LIMIT 1))
         ELSE _sas.next_message('s') END;
 BEGIN
-    IF due IS NULL OR due > _sas.now() THEN
+    IF due IS NULL OR due > sas.now() THEN
         RETURN NULL;
     END IF;
-    RETURN (SELECT _sas.now() - greatest(due, min(w.started_at),
+    RETURN (SELECT sas.now() - greatest(due, min(w.started_at),
                                          max(w.last_activity_at) FILTER (
                         WHERE w.last_activity_at > w.started_at AND CASE whose WHEN 'v' THEN w.leader
                         ELSE w.actor = 'scheduler' END))
@@ -121,7 +121,7 @@ BEGIN
     UNION ALL
     SELECT 'crash-loop', 'crash loop of the server',
         format('the server has restarted %s times within ten minutes; see its log', count(*)), NULL, true
-    FROM _sas.boot b WHERE b.at > _sas.now() - interval '10 min' HAVING count(*) >= 5
+    FROM _sas.boot b WHERE b.at > sas.now() - interval '10 min' HAVING count(*) >= 5
     UNION ALL
     SELECT 'late', 'scheduler late',
         'the scheduler does not process due work; see sas.workers and the server log', NULL,
@@ -136,8 +136,8 @@ LANGUAGE plpgsql AS $$
 BEGIN
     IF _sas.current_boot() <> 0 AND NOT EXISTS (SELECT FROM _sas.boot b WHERE b.boot = _sas.current_boot())
         THEN
-        DELETE FROM _sas.boot b WHERE b.at < _sas.now() - interval '1 h';
-        INSERT INTO _sas.boot VALUES (_sas.current_boot(), _sas.now());
+        DELETE FROM _sas.boot b WHERE b.at < sas.now() - interval '1 h';
+        INSERT INTO _sas.boot VALUES (_sas.current_boot(), sas.now());
     END IF;
 END $$;
 
@@ -157,8 +157,8 @@ BEGIN
            AND NOT coalesce(l.cause = ANY (causes), false)
            -- what is raised again and again as long as it lasts
            OR l.kind IN ('stuck', 'late') AND NOT coalesce(l.cause = ANY (causes), false)
-               AND l.last_at < _sas.now() - interval '3 min'
-           OR l.kind = 'purge-failed' AND l.last_at < _sas.now() - interval '3 h')
+               AND l.last_at < sas.now() - interval '3 min'
+           OR l.kind = 'purge-failed' AND l.last_at < sas.now() - interval '3 h')
     HAVING count(*) > 0;
     RETURN (causes IS NOT NULL)::int;
 END $$;

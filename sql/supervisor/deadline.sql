@@ -23,7 +23,7 @@ LANGUAGE sql IMMUTABLE AS $$ SELECT interval '1 min' $$;
 CREATE FUNCTION _sas.lack_timer(run_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     lacking bigint[];
     late bigint[];
 BEGIN
@@ -61,7 +61,7 @@ CREATE FUNCTION _sas.scan_for_timers(first bigint, OUT upto bigint, OUT created_
                                      OUT more boolean)
 LANGUAGE plpgsql SET enable_bitmapscan = off AS $$
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     seen int;
     open bigint[];
     locked bigint[];
@@ -162,7 +162,7 @@ BEGIN
     END IF;
     IF again < at THEN
         at := again;
-        next_look := _sas.now();
+        next_look := sas.now();
     END IF;
     again := NULL;
 END $$;

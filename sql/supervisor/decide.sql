@@ -97,7 +97,7 @@ CREATE FUNCTION _sas.mark_overdue(id bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE _sas.run r SET overdue = true WHERE r.run_id = id AND r.overdue IS NULL
-        AND r.deadline <= _sas.now();
+        AND r.deadline <= sas.now();
     RETURN FOUND;
 END $$;
 
@@ -147,7 +147,7 @@ BEGIN
     -- it; not where nobody looked for so long that it would be at once
     INSERT INTO _sas.message (actor, due_at, run_id, kind)
     SELECT 'v', _sas.remind_at(r.deadline), r.run_id, 'reminder' FROM _sas.run r WHERE r.run_id = c.run_id
-        AND _sas.remind_at(r.deadline) > _sas.now();
+        AND _sas.remind_at(r.deadline) > sas.now();
     RETURN ARRAY[_sas.make_decision(
         what => 'doom', run_id => c.run_id, abandon_as => CASE policy WHEN 'skip' THEN 'fail' ELSE policy END,
         error => error)];
@@ -184,7 +184,7 @@ BEGIN
         change.to_state := CASE c.state WHEN 'failed' THEN 'suspended' ELSE c.state END;
         change.deferred := false;
         change.waiting_kind := 'cool_off';
-        change.waiting_until := least(_sas.now() + _sas.cool_off(c.recovery, failures), c.ask_until);
+        change.waiting_until := least(sas.now() + _sas.cool_off(c.recovery, failures), c.ask_until);
         decision.what := 'again';
     ELSIF way = 'undo' THEN
         change.to_state := 'compensating';

@@ -19,7 +19,7 @@ BEGIN
                                       UNION
                                       SELECT u FROM unnest(_sas.unknown_lines('r', unknown)) u
                                       WHERE EXISTS (SELECT FROM _sas.ready q WHERE q.lane = u)),
-                       scheduler => _sas.next_message('s') <= _sas.now());
+                       scheduler => _sas.next_message('s') <= sas.now());
 END $$;
 
 -- _sas.supervisor_tick(boot, live, newest, quantity): one turn of the leading supervisor, of runs; that of
@@ -63,7 +63,7 @@ END $$;
 CREATE FUNCTION _sas.take_back(boot bigint, live bigint[], newest bigint, quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     found _sas.lease[];
     judged _sas.lease[];
     done record;
@@ -142,7 +142,7 @@ DECLARE
                                      '%L::bigint[], %s, $1)', of_lease, boot, live, newest), runs);
 BEGIN
     IF done.failed IS NOT NULL THEN
-        UPDATE _sas.lease l SET next_by = _sas.now() + interval '1 min' WHERE l.lease_id = of_lease.lease_id;
+        UPDATE _sas.lease l SET next_by = sas.now() + interval '1 min' WHERE l.lease_id = of_lease.lease_id;
         PERFORM _sas.defer_apart('lease', array_agg(of_lease.lease_id), array_agg(f.why),
                                  array_agg(runs[f.n])) FROM unnest(done.failed, done.errors) AS f (n, why);
     END IF;
@@ -161,7 +161,7 @@ BEGIN
     IF writing = '{}' THEN
         RETURN leases;
     END IF;
-    UPDATE _sas.lease u SET next_by = _sas.now() + interval '20 ms'
+    UPDATE _sas.lease u SET next_by = sas.now() + interval '20 ms'
     FROM unnest(leases) l
     WHERE u.lease_id = l.lease_id AND l.boot = $2 AND l.worker_id = ANY (live)
       AND l.worker_id = ANY (writing);
@@ -182,8 +182,8 @@ RETURNS TABLE (lease_id bigint, worker_id bigint, locked_by text, dead boolean, 
                alone boolean, asks int, complete_by timestamptz)
 LANGUAGE sql STABLE AS $$
     SELECT l.lease_id, l.worker_id, l.locked_by,
-           e.dead OR e.goes_on AND t.complete_by < _sas.now() - interval '5 s',
-           t.complete_by <= _sas.now() AND NOT e.goes_on, cardinality(l.run_ids), s.run_id, s.step_no,
+           e.dead OR e.goes_on AND t.complete_by < sas.now() - interval '5 s',
+           t.complete_by <= sas.now() AND NOT e.goes_on, cardinality(l.run_ids), s.run_id, s.step_no,
            s.element, w.name,
            _sas.lane_now(s.run_id, s.step_no, s.element, w.undo, w.lane), s.state, s.attempt, s.in_doubt,
            s.alone, s.asks, t.complete_by
@@ -202,7 +202,7 @@ LANGUAGE sql STABLE AS $$
     CROSS JOIN LATERAL (
         SELECT l.worker_id > 0 AND (l.boot <> $2 OR l.worker_id <= newest AND NOT l.worker_id = ANY (live))
                    AS dead,
-               CASE WHEN t.complete_by <= _sas.now() AND l.worker_id > 0 THEN _sas.is_executed(s.request_id)
+               CASE WHEN t.complete_by <= sas.now() AND l.worker_id > 0 THEN _sas.is_executed(s.request_id)
                    ELSE false END AS goes_on OFFSET 0) e
     WHERE s.request_id IS NOT NULL
       AND NOT EXISTS (SELECT FROM _sas.answer a WHERE a.run_id = s.run_id AND a.step_no = s.step_no
@@ -221,7 +221,7 @@ CREATE FUNCTION _sas.take_back_leases(leases _sas.lease[], boot bigint, live big
                                       only_runs bigint[] DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     locked bigint[];
     failed _sas.step_change[];
     again _sas.step_change[];

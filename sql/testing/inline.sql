@@ -41,18 +41,18 @@ BEGIN
         IF NOT _sas.inline_tick(root, _sas.inline_family(root)) THEN
             next_at := _sas.inline_next(root, _sas.inline_family(root));
             EXIT WHEN next_at IS NULL OR next_at > until;
-            PERFORM _sas.freeze_clock(greatest(next_at, _sas.now()));
+            PERFORM _sas.freeze_clock(greatest(next_at, sas.now()));
         END IF;
         turns := turns + 1;
         IF turns > 100000 THEN
             RAISE EXCEPTION 'run % did not stop', root
                 USING ERRCODE = 'program_limit_exceeded',
-                DETAIL = format('The clock of the test shows %s.', _sas.now()),
+                DETAIL = format('The clock of the test shows %s.', sas.now()),
                 HINT = 'See sas.stubbed_calls() for calls that repeat. Pass within => ''1 h'' stops '
                        'the clock there.';
         END IF;
     END LOOP;
-    IF until > _sas.now() THEN
+    IF until > sas.now() THEN
         PERFORM _sas.freeze_clock(until) FROM _sas.run r WHERE r.run_id = root AND r.state <> 'stopped';
     END IF;
 END $$;
@@ -61,7 +61,7 @@ END $$;
 CREATE FUNCTION _sas.inline_tick(root bigint, ids bigint[]) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     taken _sas.message[];
     leases _sas.lease[];
     f _sas.stub_flight;
@@ -162,7 +162,7 @@ BEGIN
         c.lease_id, c.request_id, c.trace, c.idempotency_key, c.attempt, c.request,
            c.policy || jsonb_build_object('retry', coalesce(c.policy -> 'retry', '{}')
                                           || '{"jitter": false}'), c.problem,
-           _sas.now() + c.window_ms * interval '1 ms', _sas.now()
+           sas.now() + c.window_ms * interval '1 ms', sas.now()
     FROM _sas.claim_calls(lanes, array_fill(1000000, ARRAY[cardinality(lanes)]), 0, -1, 'stub') c;
     GET DIAGNOSTICS begun = ROW_COUNT;
     RETURN begun;
@@ -180,7 +180,7 @@ BEGIN
     SELECT t.run_id, t.step_no, t.element, t.name, t.undo, true, r.abandon_as IS NOT NULL,
         t.lane - _sas.inline_lane(), batch.lease_id, t.request_id, t.key, s.attempt,
            jsonb_build_object('input', t.asked, 'checkpoint', t.checkpoint), t.problem,
-               _sas.now() + t.complete_in, _sas.now()
+               sas.now() + t.complete_in, sas.now()
     FROM _sas.tasks(batch.claimed) t
     JOIN _sas.run r ON r.run_id = t.run_id
     JOIN _sas.step s ON s.run_id = t.run_id AND s.step_no = t.step_no AND s.element = t.element;
@@ -199,14 +199,14 @@ DECLARE
 BEGIN
     FOR c IN SELECT * FROM _sas.claim_functions(1000000, 0, -1, 'this session', lane) LOOP
         n := n + 1;
-        begun_at := _sas.now();
+        begun_at := sas.now();
         v := _sas.stub_invoke(c.owner, c.run_id, c.step_no, c.element, c.step, c.undo, c.attempt,
                                c.function, c.input, c.problem,
                                coalesce(c.retry, '{}') || '{"jitter": false}', c.judges);
         PERFORM _sas.write_attempts(ARRAY[c.run_id], ARRAY[c.step_no], ARRAY[c.element],
                                     ARRAY[c.attempt + 1], ARRAY[c.undo], ARRAY[0],
                                     'this session', ARRAY[v.told], ARRAY[0], ARRAY[v.why], ARRAY[begun_at],
-                                        ARRAY[_sas.now()]) WHERE v.told IS NOT NULL;
+                                        ARRAY[sas.now()]) WHERE v.told IS NOT NULL;
         PERFORM _sas.write_replies(ARRAY[_sas.make_call_reply(
             c.run_id, c.step_no, c.element, c.request_id, v.reply, output => v.output, error => v.why,
             again_in => v.pause_ms * interval '1 ms')], ARRAY[c.lease_id], true);
@@ -226,11 +226,11 @@ BEGIN
         -- its claim holds no more: nothing is said of it
         DELETE FROM _sas.stub_flight x WHERE x.run_id = f.run_id AND x.step_no = f.step_no
             AND x.element = f.element;
-    ELSIF f.last_by <= _sas.now() THEN
+    ELSIF f.last_by <= sas.now() THEN
         -- past complete-by nothing is said; the lease tells of it
         DELETE FROM _sas.stub_flight x WHERE x.run_id = f.run_id AND x.step_no = f.step_no
             AND x.element = f.element;
-        UPDATE _sas.lease l SET next_by = _sas.now() WHERE l.lease_id = f.lease_id;
+        UPDATE _sas.lease l SET next_by = sas.now() WHERE l.lease_id = f.lease_id;
     ELSIF f.answer IS NULL THEN
         PERFORM _sas.begin_stub_attempt(f);
     ELSIF f.is_task THEN
@@ -244,7 +244,7 @@ END $$;
 CREATE FUNCTION _sas.begin_stub_attempt(f _sas.stub_flight) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     made record;
     said jsonb;
     takes interval;
@@ -326,7 +326,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v record := _sas.stub_evaluate(f.agent_id, f.run_id, f.step, f.undo, f.attempt, f.trace, f.key, f.request,
                                 f.policy, f.tries, f.in_doubt, f.answer,
-                                extract(epoch FROM f.last_by - _sas.now())::float8 * 1000);
+                                extract(epoch FROM f.last_by - sas.now())::float8 * 1000);
 BEGIN
     f.in_doubt := v.in_doubt;
     IF v.reply IS NOT NULL THEN
@@ -336,7 +336,7 @@ BEGIN
     END IF;
     PERFORM _sas.report_stub_attempt(f, v.told, v.http_status, v.why);
     UPDATE _sas.stub_flight x SET answer = NULL, in_doubt = f.in_doubt,
-        at = least(_sas.now() + v.pause_ms * interval '1 ms', f.last_by)
+        at = least(sas.now() + v.pause_ms * interval '1 ms', f.last_by)
     WHERE x.run_id = f.run_id AND x.step_no = f.step_no AND x.element = f.element;
 END $$;
 
@@ -346,7 +346,7 @@ LANGUAGE sql AS $$
     SELECT _sas.write_attempts(ARRAY[f.run_id], ARRAY[f.step_no], ARRAY[f.element],
                                ARRAY[f.attempt + f.tries], ARRAY[f.undo], ARRAY[f.agent_id],
                                'stub', ARRAY[told], ARRAY[status], ARRAY[error], ARRAY[f.started_at],
-                                   ARRAY[_sas.now()])
+                                   ARRAY[sas.now()])
 $$;
 
 -- _sas.end_stub_flight(...): what became of the claim is written.
@@ -377,9 +377,9 @@ BEGIN
         PERFORM _sas.fail_claim(p, true, f.answer ->> 'fail',
                                 coalesce((f.answer ->> 'permanent')::boolean, false));
     ELSIF f.answer ? 'hand_back' THEN
-        PERFORM _sas.end_claim(p, 'hand_back', NULL, NULL, '0', _sas.now());
+        PERFORM _sas.end_claim(p, 'hand_back', NULL, NULL, '0', sas.now());
     ELSE
-        PERFORM _sas.end_claim(p, 'done', coalesce(f.answer -> 'output', 'null'), NULL, NULL, _sas.now());
+        PERFORM _sas.end_claim(p, 'done', coalesce(f.answer -> 'output', 'null'), NULL, NULL, sas.now());
     END IF;
 END $$;
 
@@ -408,8 +408,8 @@ BEGIN
                 HINT = 'The workers run it. Call sas.wait to wait for it.';
     END IF;
     PERFORM _sas.write_timers(ARRAY[r.run_id]);
-    PERFORM _sas.freeze_clock(_sas.now());
-    PERFORM _sas.carry_inline(r.run_id, _sas.now() + $3);
+    PERFORM _sas.freeze_clock(sas.now());
+    PERFORM _sas.carry_inline(r.run_id, sas.now() + $3);
     RETURN QUERY SELECT x.run_id, x.state, x.result, x.output, x.error FROM _sas.run x
         WHERE x.run_id = r.run_id;
 END $$;
@@ -422,7 +422,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     made record;
 BEGIN
-    PERFORM _sas.freeze_clock(_sas.now());
+    PERFORM _sas.freeze_clock(sas.now());
     SELECT s.* INTO made FROM _sas.submit_runs(caller, $2, ARRAY[$3], CASE
                                                WHEN $4 IS NOT NULL THEN ARRAY[$4] END, 0, NULL, NULL, $5,
                                                NULL, NULL, $6) s;

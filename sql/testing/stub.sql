@@ -22,7 +22,7 @@ BEGIN
     PERFORM _sas.begin_testing();
     PERFORM set_config('sas.clock', to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00',
                        true);
-    RETURN _sas.now();
+    RETURN sas.now();
 END $$;
 
 CREATE FUNCTION _sas.set_clock_as(caller oid, at timestamptz) RETURNS timestamptz
@@ -32,14 +32,14 @@ $$;
 
 CREATE FUNCTION _sas.move_clock_as(caller oid, span interval) RETURNS timestamptz
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT _sas.freeze_clock(_sas.now() + span)
+    SELECT _sas.freeze_clock(sas.now() + span)
 $$;
 
 CREATE FUNCTION _sas.release_clock_as(caller oid) RETURNS timestamptz
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM set_config('sas.clock', '', true);
-    RETURN _sas.now();
+    RETURN sas.now();
 END $$;
 
 -- _sas.check_answer(answer, path, kind): what is wrong with an answer in place of an agent of that kind.
@@ -193,7 +193,7 @@ LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    SELECT DISTINCT ON (s.stub_signal_id) w.run_id, s.stub_signal_id, greatest(w.since + s.after, _sas.now())
+    SELECT DISTINCT ON (s.stub_signal_id) w.run_id, s.stub_signal_id, greatest(w.since + s.after, sas.now())
     FROM (SELECT t.run_id, k.shape #>> '{wait,signal}' AS name, min(t.started_at) AS since
           FROM _sas.step t JOIN _sas.run r ON r.run_id = t.run_id
           JOIN _sas.workflow_step k ON k.version_id = r.version_id AND k.step_no = t.step_no AND NOT k.undo
@@ -216,7 +216,7 @@ BEGIN
         RETURN false;
     END IF;
     FOR a IN SELECT w.run_id, g.* FROM _sas.awaited_signals(ids) w JOIN _sas.stub_signal g
-        USING (stub_signal_id) WHERE w.at <= _sas.now() LOOP
+        USING (stub_signal_id) WHERE w.at <= sas.now() LOOP
         SELECT * INTO r FROM _sas.run x WHERE x.run_id = a.run_id;
         PERFORM _sas.send_signal(r.owner::oid, r, a.name, a.payload, NULL, NULL);
         UPDATE _sas.stub_signal g SET used = g.used + 1 WHERE g.stub_signal_id = a.stub_signal_id;

@@ -78,11 +78,11 @@ BEGIN
         WHERE c.quantity > 0),
     work AS (
         INSERT INTO _sas.watch_work (due_at, watch_id, owner)
-        SELECT _sas.now(), c.id, c.owner FROM come c WHERE c.quantity > 0),
+        SELECT sas.now(), c.id, c.owner FROM come c WHERE c.quantity > 0),
     moved AS (
         UPDATE _sas.watch_flow f
         SET items = f.items + c.quantity, bytes = f.bytes + CASE WHEN c.quantity > 0 THEN c.bytes ELSE 0 END,
-            last_item_at = CASE WHEN c.quantity > 0 THEN _sas.now() ELSE f.last_item_at END,
+            last_item_at = CASE WHEN c.quantity > 0 THEN sas.now() ELSE f.last_item_at END,
             cursor = coalesce(c.cursor, f.cursor), digest = coalesce(c.digest, f.digest),
             closed = f.items + c.quantity - g.items >= _sas.watch_window()
                      OR f.bytes + c.bytes - g.bytes > 16 * 1024 * 1024

@@ -355,7 +355,7 @@ BEGIN
                               cursor_start, cursor_next, retry, created_at, changed_at)
     VALUES ($2, caller, d.definition, 1, d.kind, d.lane, d.request, d.function, d.every, d.spec,
             d.timezone, d.jitter, d.target_kind, d.target, d.target_item, d.target_key,
-            d.cursor_start, d.cursor_next, d.retry, _sas.now(), _sas.now())
+            d.cursor_start, d.cursor_next, d.retry, sas.now(), sas.now())
     ON CONFLICT (name) DO NOTHING;
     IF FOUND THEN
         PERFORM _sas.record_watcher(caller, 'create_watcher', $2, NULL, d.definition);
@@ -374,7 +374,7 @@ BEGIN
         function = d.function, every = d.every, spec = d.spec, timezone = d.timezone, jitter = d.jitter,
         target_kind = d.target_kind, target = d.target, target_item = d.target_item,
             target_key = d.target_key,
-        cursor_start = d.cursor_start, cursor_next = d.cursor_next, retry = d.retry, changed_at = _sas.now()
+        cursor_start = d.cursor_start, cursor_next = d.cursor_next, retry = d.retry, changed_at = sas.now()
     WHERE x.watcher_id = old.watcher_id;
     PERFORM _sas.notify_hosts(ARRAY(SELECT w.watch_id FROM _sas.watch w WHERE w.watcher_id = old.watcher_id
                                   AND w.state = 'processing'));

@@ -19,7 +19,7 @@ BEGIN
     INSERT INTO _sas.node AS n (name, kind, version, capacity, boot, worker_id, pid, by_connection,
                                 created_at, modified_at)
     VALUES ($2, $1, (SELECT e.extversion FROM pg_extension e WHERE e.extname = 'sas'), $3, $4, $5,
-            pg_backend_pid(), false, _sas.now(), _sas.now())
+            pg_backend_pid(), false, sas.now(), sas.now())
     RETURNING n.node_id INTO id;
     RETURN id;
 END $$;
@@ -31,7 +31,7 @@ BEGIN
     DELETE FROM _sas.node n
     WHERE n.node_id = ANY (ARRAY(
         SELECT o.node_id FROM _sas.node o
-        WHERE o.ended_at IS NOT NULL AND (o.name = of_name OR o.ended_at < _sas.now() - interval '1 day')
+        WHERE o.ended_at IS NOT NULL AND (o.name = of_name OR o.ended_at < sas.now() - interval '1 day')
           AND NOT EXISTS (SELECT FROM _sas.watch_held h WHERE h.node_id = o.node_id)
         FOR UPDATE SKIP LOCKED));
 END $$;
@@ -47,13 +47,13 @@ DECLARE
     held bigint;
     waiting bigint;
 BEGIN
-    SELECT sum(p.capacity) FILTER (WHERE p.busy_until IS NULL OR p.busy_until <= _sas.now()), sum(x.held)
+    SELECT sum(p.capacity) FILTER (WHERE p.busy_until IS NULL OR p.busy_until <= sas.now()), sum(x.held)
         INTO capacities, held
     FROM _sas.node p
     CROSS JOIN LATERAL (SELECT count(*) AS held FROM _sas.watch_held h WHERE h.node_id = p.node_id) x
     WHERE p.kind = n.kind AND p.ended_at IS NULL AND (n.lanes IS NULL OR p.lanes && n.lanes);
-    SELECT count(*) INTO waiting FROM _sas.watch_wait q WHERE q.lane = ANY (among) AND q.due_at <= _sas.now();
-    RETURN CASE WHEN n.busy_until > _sas.now() THEN 0
+    SELECT count(*) INTO waiting FROM _sas.watch_wait q WHERE q.lane = ANY (among) AND q.due_at <= sas.now();
+    RETURN CASE WHEN n.busy_until > sas.now() THEN 0
         ELSE greatest(0, ceil((held + waiting)::numeric * n.capacity / nullif(capacities, 0)) - mine) END;
 END $$;
 
@@ -88,7 +88,7 @@ $$;
 CREATE FUNCTION _sas.take_watches(n _sas.node, quantity int) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     lanes int[];
     rooms bigint[];
     places bigint;
@@ -174,7 +174,7 @@ BEGIN
                     THEN jsonb_build_object('path', path.result) ELSE '{}' END END,
            f.cursor, f.digest, _sas.room_of(f, g),
            CASE WHEN f.last_error_at <= w.resumed_at THEN 0
-               ELSE greatest(0, extract(epoch FROM f.retry_at - _sas.now())::float8 * 1000) END,
+               ELSE greatest(0, extract(epoch FROM f.retry_at - sas.now())::float8 * 1000) END,
            CASE WHEN coalesce(body.problem, path.problem) IS NOT NULL
                 THEN _sas.watch_problem('template', 'could not build the request of the watcher',
                                         format('%s: %s', coalesce(body.problem, path.problem) ->> 'path',
@@ -228,7 +228,7 @@ $$;
 CREATE FUNCTION _sas.next_looks(ids bigint[], looked boolean[]) RETURNS timestamptz[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     due bigint[];
     answer timestamptz[];
 BEGIN
@@ -337,7 +337,7 @@ RETURNS TABLE (watch_id bigint, epoch bigint, answer text, pause_ms float8)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     fenced text[] := _sas.fence($1, $2, $3);
     gone bigint[];
 BEGIN
@@ -393,7 +393,7 @@ DECLARE
 BEGIN
     DELETE FROM _sas.watch_note n WHERE n.watch_id = ANY (ids) AND n.node_id = from_node;
     PERFORM _sas.settle_free(ids, after);
-    SELECT array_agg(DISTINCT q.lane) INTO lanes FROM _sas.watch_wait q WHERE q.due_at <= _sas.now();
+    SELECT array_agg(DISTINCT q.lane) INTO lanes FROM _sas.watch_wait q WHERE q.due_at <= sas.now();
     IF lanes IS NOT NULL THEN
         PERFORM _sas.notify_lanes(lanes);
     END IF;
@@ -434,7 +434,7 @@ BEGIN
     kept AS (
         INSERT INTO _sas.watch_note (node_id, watch_id, unread, asked, again_at)
         SELECT $1, t.id, false, t.asked,
-            _sas.now() + least(interval '1 min', interval '5 s' * 2 ^ least(t.asked, 10)) FROM told t
+            sas.now() + least(interval '1 min', interval '5 s' * 2 ^ least(t.asked, 10)) FROM told t
         WHERE t.news = 'stop')
     SELECT t.id, t.epoch, t.news, t.room FROM told t ORDER BY t.id;
 END $$;
@@ -465,7 +465,7 @@ DECLARE
     ids bigint[];
 BEGIN
     IF NOT EXISTS (SELECT FROM _sas.node n WHERE n.kind = 'function' AND n.ended_at IS NULL
-                   AND n.node_id <> $1 AND (n.busy_until IS NULL OR n.busy_until <= _sas.now())
+                   AND n.node_id <> $1 AND (n.busy_until IS NULL OR n.busy_until <= sas.now())
                    AND n.capacity > (SELECT count(*) FROM _sas.watch_held h WHERE h.node_id = n.node_id)) THEN
         RETURN '{}';
     END IF;
@@ -473,7 +473,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN '{}';
     END IF;
-    UPDATE _sas.node n SET busy_until = _sas.now() + interval '1 min' WHERE n.node_id = $1;
+    UPDATE _sas.node n SET busy_until = sas.now() + interval '1 min' WHERE n.node_id = $1;
     SELECT array_agg(l.watch_id) INTO ids
     FROM (SELECT f.watch_id FROM _sas.watch_flow f
           WHERE f.watch_id IN (SELECT h.watch_id FROM _sas.watch_held h

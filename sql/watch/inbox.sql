@@ -123,7 +123,7 @@ RETURNS TABLE (watch_id bigint, request_id uuid, owner oid, watcher text, key te
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     ids bigint[];
     found int;
 BEGIN
@@ -227,7 +227,7 @@ END $$;
 CREATE FUNCTION _sas.valid_items(watch_ids bigint[], request_ids uuid[]) RETURNS boolean[]
 LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN (SELECT array_agg(coalesce(d.request_id = u.request_id AND d.claimed_until > _sas.now(), false)
+    RETURN (SELECT array_agg(coalesce(d.request_id = u.request_id AND d.claimed_until > sas.now(), false)
                              ORDER BY u.n)
             FROM unnest(watch_ids, request_ids) WITH ORDINALITY AS u (id, request_id, n)
             LEFT JOIN _sas.watch_done d ON d.watch_id = u.id);
@@ -246,7 +246,7 @@ BEGIN
           ORDER BY d.watch_id FOR UPDATE SKIP LOCKED) l;
     -- a statement of its own: it sees the rows as they were locked
     RETURN (SELECT array_agg(CASE WHEN d.request_id IS DISTINCT FROM u.request_id
-                                       OR d.claimed_until <= _sas.now() THEN 'lost'
+                                       OR d.claimed_until <= sas.now() THEN 'lost'
                                   WHEN u.id = ANY (locked) THEN 'held' ELSE 'locked' END ORDER BY u.n)
             FROM unnest(watch_ids, request_ids) WITH ORDINALITY AS u (id, request_id, n)
             LEFT JOIN _sas.watch_done d ON d.watch_id = u.id);
@@ -284,7 +284,7 @@ CREATE FUNCTION _sas.finish_items(watch_ids bigint[], up_tos bigint[], errors js
 RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     given_up bigint[];
     emptied bigint[];
     opened bigint[];
@@ -397,7 +397,7 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (SELECT array_agg(DISTINCT k.worker_id)
             FROM _sas.watch_work k WHERE k.worker_id = ANY (live) AND k.boot = $1
-                AND k.due_at + interval '500 ms' <= _sas.now());
+                AND k.due_at + interval '500 ms' <= sas.now());
 END $$;
 
 -- _sas.begin_invocation(node_id, watch_id, epoch): what a function is called with, by the worker that hosts
@@ -418,11 +418,11 @@ BEGIN
                w.state <> 'processing' OR w.moving,
            f.called_at IS NULL AND coalesce(f.last_error ->> 'type' = 'urn:sas:worker-lost'
                                             AND f.last_error_at > coalesce(w.resumed_at, '-infinity')
-                                            AND _sas.now()
+                                            AND sas.now()
                                                 - f.retry_at < (d.retry ->> 'reset_after')::interval, false),
            f.called_at IS NOT NULL,
            CASE WHEN _sas.is_next_look(d, w, f) THEN f.next_at
-                ELSE _sas.next_look(d, w.key, _sas.now()) END
+                ELSE _sas.next_look(d, w.key, sas.now()) END
     FROM _sas.watch_held h
     JOIN _sas.watch w ON w.watch_id = h.watch_id
     JOIN _sas.watcher d USING (watcher_id)
@@ -439,7 +439,7 @@ DECLARE
     fence text := (_sas.fence(node_id, ARRAY[watch_id], ARRAY[epoch]))[1];
 BEGIN
     IF fence = 'mine' THEN
-        UPDATE _sas.watch_flow f SET called_at = _sas.now() WHERE f.watch_id = $2;
+        UPDATE _sas.watch_flow f SET called_at = sas.now() WHERE f.watch_id = $2;
     END IF;
     RETURN fence;
 END $$;

@@ -84,11 +84,11 @@ BEGIN
     INSERT INTO _sas.node AS n (name, kind, version, capacity, lanes, role, pid, backend_start,
                                 by_connection, lease, lease_until, created_at, modified_at)
     SELECT $2, 'outside', $5, $3, lanes, caller, pg_backend_pid(), a.backend_start, coalesce($7, true), $6,
-        _sas.now() + $6, _sas.now(), _sas.now()
+        sas.now() + $6, sas.now(), sas.now()
     FROM pg_stat_get_activity(pg_backend_pid()) a
     RETURNING n.node_id INTO id;
     PERFORM _sas.report_departure();
-    PERFORM _sas.due_by(_sas.now() + $6);
+    PERFORM _sas.due_by(sas.now() + $6);
     RETURN id;
 END $$;
 
@@ -98,7 +98,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     ids bigint[];
 BEGIN
-    UPDATE _sas.node x SET ended_at = _sas.now(), ended_for = why, modified_at = _sas.now()
+    UPDATE _sas.node x SET ended_at = sas.now(), ended_for = why, modified_at = sas.now()
     WHERE x.node_id = n.node_id;
     WITH held AS (
         SELECT f.watch_id FROM (SELECT h.watch_id FROM _sas.watch_held h WHERE h.node_id = n.node_id
@@ -128,9 +128,9 @@ BEGIN
             USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /node_id.',
             HINT = 'Register one with sas.register_node.';
     END IF;
-    IF n.ended_at IS NULL AND (n.lease_until <= _sas.now() OR n.by_connection
+    IF n.ended_at IS NULL AND (n.lease_until <= sas.now() OR n.by_connection
                                AND NOT _sas.session_lives(n.pid, n.backend_start)) THEN
-        n.ended_at := _sas.now();
+        n.ended_at := sas.now();
     END IF;
     RETURN n;
 END $$;
@@ -191,7 +191,7 @@ BEGIN
     PERFORM FROM _sas.watch_flow f WHERE f.watch_id = ANY (ids) ORDER BY f.watch_id FOR NO KEY UPDATE;
     WITH x AS (DELETE FROM _sas.watch_held h WHERE h.watch_id = ANY (ids) AND h.node_id = from_node
                RETURNING h.watch_id)
-    SELECT array_agg(x.watch_id) AS ids, array_agg(greatest(interval '0', f.retry_at - _sas.now())) AS after
+    SELECT array_agg(x.watch_id) AS ids, array_agg(greatest(interval '0', f.retry_at - sas.now())) AS after
         INTO freed FROM x JOIN _sas.watch_flow f USING (watch_id);
     IF freed.ids IS NULL THEN
         RETURN 0;
@@ -212,7 +212,7 @@ DECLARE
     told record;
 BEGIN
     IF n.ended_at IS NULL THEN
-        UPDATE _sas.node x SET lease_until = _sas.now() + x.lease, modified_at = _sas.now()
+        UPDATE _sas.node x SET lease_until = sas.now() + x.lease, modified_at = sas.now()
         WHERE x.node_id = $2 AND x.ended_at IS NULL;
     END IF;
     IF n.ended_at IS NOT NULL OR NOT FOUND THEN

@@ -19,7 +19,7 @@ END $$;
 CREATE FUNCTION _sas.purge_watches(quantity int, OUT worked int, OUT next_due timestamptz)
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     keep interval := _sas.retain('success');
     ids bigint[];
     done record;

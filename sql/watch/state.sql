@@ -46,11 +46,11 @@ BEGIN
     UPDATE _sas.watch w
     SET state = u.to_state,
         epoch = w.epoch + (u.to_state = 'processing')::int,
-        since = CASE u.to_state WHEN 'processing' THEN _sas.now() WHEN 'on_deleting' THEN w.since END,
+        since = CASE u.to_state WHEN 'processing' THEN sas.now() WHEN 'on_deleting' THEN w.since END,
         restarts = w.restarts + (u.from_state = 'processing' AND u.to_state = 'created')::int,
         moving = false,
         discard = w.discard AND u.to_state = 'on_deleting',
-        changed_at = _sas.now()
+        changed_at = sas.now()
     FROM unnest(ids, from_states, to_states) AS u (watch_id, from_state, to_state)
     WHERE w.watch_id = u.watch_id AND w.state = u.from_state
       AND EXISTS (SELECT FROM _sas.transition t WHERE t.subject = 'watch' AND t.from_state = u.from_state
@@ -62,7 +62,7 @@ BEGIN
                   DETAIL = (SELECT string_agg(format('watch %s: %s to %s', u.id, u.f, u.t), '; ')
                             FROM (SELECT * FROM unnest(ids, from_states, to_states) LIMIT 5) AS u (id, f, t));
     END IF;
-    INSERT INTO _sas.watch_ended (watch_id, ended_at) SELECT u.id, _sas.now()
+    INSERT INTO _sas.watch_ended (watch_id, ended_at) SELECT u.id, sas.now()
     FROM unnest(ids, to_states) AS u (id, t) WHERE u.t = 'deleted';
     IF 'deleted' = ANY (from_states) THEN
         DELETE FROM _sas.watch_ended e USING unnest(ids, from_states) AS u (id, f) WHERE u.f = 'deleted'
@@ -83,9 +83,9 @@ END $$;
 CREATE FUNCTION _sas.check_watches(ids bigint[], after interval DEFAULT '0') RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO _sas.watch_check (due_at, watch_id) SELECT _sas.now() + after, u FROM unnest(ids) u;
+    INSERT INTO _sas.watch_check (due_at, watch_id) SELECT sas.now() + after, u FROM unnest(ids) u;
     IF FOUND THEN
-        PERFORM _sas.due_by(_sas.now() + after);
+        PERFORM _sas.due_by(sas.now() + after);
     END IF;
 END $$;
 
@@ -97,7 +97,7 @@ DECLARE
 BEGIN
     WITH told AS (
         INSERT INTO _sas.watch_note (node_id, watch_id, unread, asked, again_at)
-        SELECT h.node_id, h.watch_id, true, 0, _sas.now() + interval '5 s' FROM _sas.watch_held h
+        SELECT h.node_id, h.watch_id, true, 0, sas.now() + interval '5 s' FROM _sas.watch_held h
         WHERE h.watch_id = ANY (ids)
         RETURNING watch_id)
     SELECT array_agg(DISTINCT h.lane) INTO lanes FROM told t JOIN _sas.watch_held h USING (watch_id);
@@ -107,7 +107,7 @@ BEGIN
     PERFORM pg_notify('sas_watch_' || a.name, 'news') FROM _sas.agent a WHERE a.agent_id = ANY (lanes)
         AND a.kind = 'external';
     PERFORM _sas.wake_watches();
-    PERFORM _sas.due_by(_sas.now() + interval '5 s');
+    PERFORM _sas.due_by(sas.now() + interval '5 s');
 END $$;
 
 -- _sas.enqueue_watches(ids, after): created tasks wait for a node from now on, or after a while.
@@ -119,7 +119,7 @@ DECLARE
 BEGIN
     WITH put AS (
         INSERT INTO _sas.watch_wait (watch_id, lane, due_at)
-        SELECT w.watch_id, d.lane, _sas.now() + coalesce(u.after, '0')
+        SELECT w.watch_id, d.lane, sas.now() + coalesce(u.after, '0')
         FROM unnest(ids, after) AS u (watch_id, after)
         JOIN _sas.watch w ON w.watch_id = u.watch_id
         JOIN _sas.watcher d USING (watcher_id)
@@ -127,7 +127,7 @@ BEGIN
     SELECT array_agg(DISTINCT p.lane), min(p.due_at) INTO lanes, first FROM put p;
     IF lanes IS NOT NULL THEN
         PERFORM _sas.notify_lanes(lanes);
-        PERFORM _sas.due_by(greatest(first, _sas.now() + interval '2 s'));
+        PERFORM _sas.due_by(greatest(first, sas.now() + interval '2 s'));
     END IF;
 END $$;
 
@@ -191,7 +191,7 @@ BEGIN
     HAVING count(*) > 0;
     -- what was taken in while nobody might bring it on; a row too many does no harm
     INSERT INTO _sas.watch_work (due_at, watch_id, owner)
-    SELECT _sas.now(), w.watch_id, w.owner FROM _sas.watch w
+    SELECT sas.now(), w.watch_id, w.owner FROM _sas.watch w
     WHERE w.watch_id = ANY (ids) AND w.state IN ('created', 'processing', 'on_deleting')
       AND EXISTS (SELECT FROM _sas.watch_batch b WHERE b.watch_id = w.watch_id);
     IF FOUND THEN
@@ -209,7 +209,7 @@ BEGIN
     SELECT array_agg(g.watch_id) INTO emptied
     FROM (SELECT d.watch_id FROM _sas.watch_done d JOIN _sas.watch w USING (watch_id)
           WHERE w.watch_id = ANY (ids) AND w.discard AND w.state = 'on_deleting'
-              AND (d.request_id IS NULL OR d.claimed_until <= _sas.now())
+              AND (d.request_id IS NULL OR d.claimed_until <= sas.now())
           ORDER BY d.watch_id FOR UPDATE OF d SKIP LOCKED) g;
     IF emptied IS NOT NULL THEN
         WITH gone AS (DELETE FROM _sas.watch_batch b WHERE b.watch_id = ANY (emptied)

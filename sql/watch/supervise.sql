@@ -41,18 +41,18 @@ DECLARE
 BEGIN
     WITH gone AS (
         SELECT x.node_id, CASE WHEN x.worker_id IS NOT NULL THEN 'its worker is gone'
-            WHEN x.lease_until <= _sas.now() THEN 'it was silent for longer than its lease'
+            WHEN x.lease_until <= sas.now() THEN 'it was silent for longer than its lease'
             ELSE 'its connection is gone' END AS why,
-            _sas.found('node', 'node', CASE WHEN x.lease_until <= _sas.now() THEN x.lease_until
+            _sas.found('node', 'node', CASE WHEN x.lease_until <= sas.now() THEN x.lease_until
                                        ELSE _sas.last_tick() END) AS found
         FROM _sas.node x
         WHERE x.ended_at IS NULL
           AND CASE WHEN x.worker_id IS NOT NULL THEN x.boot <> $1 OR x.worker_id <= newest
               AND NOT x.worker_id = ANY (live)
-                   ELSE x.lease_until <= _sas.now() OR x.by_connection
+                   ELSE x.lease_until <= sas.now() OR x.by_connection
                        AND NOT _sas.session_lives(x.pid, x.backend_start) END
         ORDER BY x.node_id FOR UPDATE SKIP LOCKED)
-    UPDATE _sas.node e SET ended_at = _sas.now(), ended_for = g.why, modified_at = _sas.now() FROM gone g
+    UPDATE _sas.node e SET ended_at = sas.now(), ended_for = g.why, modified_at = sas.now() FROM gone g
     WHERE e.node_id = g.node_id;
     GET DIAGNOSTICS n = ROW_COUNT;
     RETURN n;
@@ -96,7 +96,7 @@ BEGIN
                    w.state = 'processing' AND n.kind = 'function'
                        AND (NOT n.known OR x.called_at IS NOT NULL) AS suspect,
                    CASE WHEN x.retry_at IS NULL OR x.last_error_at <= w.resumed_at
-                       OR _sas.now() - x.retry_at >= (d.retry ->> 'reset_after')::interval THEN 0
+                       OR sas.now() - x.retry_at >= (d.retry ->> 'reset_after')::interval THEN 0
                        ELSE x.failures END + 1 AS failures
             FROM freed f JOIN _sas.watch w USING (watch_id) JOIN _sas.watcher d USING (watcher_id)
             JOIN _sas.watch_flow x USING (watch_id)),
@@ -104,12 +104,12 @@ BEGIN
             SELECT t.*, CASE WHEN t.suspect AND t.failures > 1 THEN _sas.pause_of(t.retry, t.failures - 1)
                 ELSE '0' END AS after FROM told t),
         marked AS (
-            UPDATE _sas.watch_flow x SET failures = p.failures, retry_at = _sas.now() + p.after,
-                last_error_at = _sas.now(), called_at = NULL,
+            UPDATE _sas.watch_flow x SET failures = p.failures, retry_at = sas.now() + p.after,
+                last_error_at = sas.now(), called_at = NULL,
                    last_error = _sas.watch_problem('worker-lost',
                                                    'the worker that called the function is gone', NULL),
                    given_up_at = CASE WHEN p.called_at IS NOT NULL
-                       AND p.failures >= (p.retry ->> 'max_failures')::int THEN _sas.now()
+                       AND p.failures >= (p.retry ->> 'max_failures')::int THEN sas.now()
                        ELSE x.given_up_at END
             FROM paused p WHERE p.suspect AND x.watch_id = p.watch_id)
         SELECT array_agg(p.watch_id) AS ids, array_agg(p.after) AS after INTO taken FROM paused p;
@@ -167,7 +167,7 @@ DECLARE
 BEGIN
     WITH asked AS (
         SELECT x.ctid, x.due_at, row_number() OVER (PARTITION BY w.owner ORDER BY x.due_at) AS turn
-        FROM _sas.watch_check x LEFT JOIN _sas.watch w USING (watch_id) WHERE x.due_at <= _sas.now()),
+        FROM _sas.watch_check x LEFT JOIN _sas.watch w USING (watch_id) WHERE x.due_at <= sas.now()),
     due AS (
         DELETE FROM _sas.watch_check d
         WHERE d.ctid = ANY (ARRAY(SELECT x.ctid FROM asked a JOIN _sas.watch_check x ON x.ctid = a.ctid
@@ -202,12 +202,12 @@ BEGIN
     WITH due AS (
         SELECT x.ctid, x.node_id, x.watch_id, h.lane FROM _sas.watch_note x
         LEFT JOIN _sas.watch_held h ON h.watch_id = x.watch_id AND h.node_id = x.node_id
-        WHERE x.again_at <= _sas.now() ORDER BY x.again_at LIMIT 1000 FOR UPDATE OF x SKIP LOCKED),
+        WHERE x.again_at <= sas.now() ORDER BY x.again_at LIMIT 1000 FOR UPDATE OF x SKIP LOCKED),
     forgotten AS (
         DELETE FROM _sas.watch_note d USING due WHERE d.ctid = due.ctid AND due.lane IS NULL),
     again AS (
         UPDATE _sas.watch_note u SET unread = true, asked = u.asked + 1,
-            again_at = _sas.now() + least(interval '1 min', interval '5 s' * 2 ^ least(u.asked, 10))
+            again_at = sas.now() + least(interval '1 min', interval '5 s' * 2 ^ least(u.asked, 10))
         FROM due WHERE u.ctid = due.ctid AND due.lane IS NOT NULL
         RETURNING due.lane)
     SELECT count(*), array_agg(DISTINCT a.lane) INTO n, lanes FROM again a;
@@ -225,7 +225,7 @@ END $$;
 CREATE FUNCTION _sas.wake_hosts() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := _sas.now();
+    now timestamptz := sas.now();
     before timestamptz := _sas.last_tick();
     lanes int[];
     due int[];
@@ -262,14 +262,14 @@ $$;
 -- _sas.next_watch_due(): when something about infinite tasks is due next; what is due now was checked.
 CREATE FUNCTION _sas.next_watch_due() RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
-    SELECT least((SELECT k.due_at FROM _sas.watch_work k WHERE k.due_at > _sas.now() ORDER BY k.due_at
+    SELECT least((SELECT k.due_at FROM _sas.watch_work k WHERE k.due_at > sas.now() ORDER BY k.due_at
                   LIMIT 1),
                  (SELECT l.due_at FROM _sas.watch_check l ORDER BY l.due_at LIMIT 1),
                  (SELECT n.again_at FROM _sas.watch_note n ORDER BY n.again_at LIMIT 1),
-                 (SELECT min(CASE WHEN q.due_at > _sas.now() THEN q.due_at ELSE q.due_at + interval '2 s' END)
+                 (SELECT min(CASE WHEN q.due_at > sas.now() THEN q.due_at ELSE q.due_at + interval '2 s' END)
                   FROM (SELECT 0 AS lane UNION ALL SELECT a.agent_id FROM _sas.agent a
                         WHERE a.dropped_at IS NULL) l
                   CROSS JOIN LATERAL (SELECT x.due_at FROM _sas.watch_wait x WHERE x.lane = l.lane
-                                      AND x.due_at > _sas.now() - interval '2 s' ORDER BY x.due_at
+                                      AND x.due_at > sas.now() - interval '2 s' ORDER BY x.due_at
                                       LIMIT 1) q))
 $$;

@@ -98,7 +98,7 @@ BEGIN
 
     LOOP
         INSERT INTO _sas.watch AS x (watcher_id, key, owner, input, state, epoch, created_at, changed_at)
-        VALUES (d.watcher_id, key, caller, input, 'created', 0, _sas.now(), _sas.now())
+        VALUES (d.watcher_id, key, caller, input, 'created', 0, sas.now(), sas.now())
         ON CONFLICT (watcher_id, key) DO NOTHING RETURNING x.watch_id INTO watch_id;
         created := FOUND;
         EXIT WHEN created;
@@ -117,7 +117,7 @@ BEGIN
         END IF;
         created := true;
         UPDATE _sas.watch x SET owner = caller, input = $4, restarts = 0, resumed_at = NULL,
-            created_at = _sas.now() WHERE x.watch_id = w.watch_id;
+            created_at = sas.now() WHERE x.watch_id = w.watch_id;
         UPDATE _sas.watch_flow f SET cursor = start, digest = NULL, items = 0, bytes = 0,
             last_item_at = NULL, failures = 0, retry_at = NULL, last_error = NULL, last_error_at = NULL,
             given_up_at = NULL, called_at = NULL WHERE f.watch_id = w.watch_id;
@@ -210,7 +210,7 @@ BEGIN
     FROM _sas.operate_watches(caller, watcher, keys) o;
     IF ids IS NOT NULL THEN
         -- what has failed is tried again, also where it is to be stopped
-        UPDATE _sas.watch w SET resumed_at = _sas.now() WHERE w.watch_id = ANY (ids)
+        UPDATE _sas.watch w SET resumed_at = sas.now() WHERE w.watch_id = ANY (ids)
             AND (to_state = 'created' OR w.state = 'failed');
         PERFORM _sas.move_watches(ids, froms, array_fill(to_state, ARRAY[cardinality(ids)]));
         PERFORM _sas.close_alerts(ARRAY(SELECT format('watch %s', u.id) FROM unnest(ids, froms) AS u (id, f)

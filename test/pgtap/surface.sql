@@ -38,6 +38,7 @@ INSERT INTO wanted VALUES
 ('backfill_schedule', 'name text, from_at timestamp with time zone, to_at timestamp with time zone, overlap text DEFAULT NULL::text', 'TABLE(scheduled_at timestamp with time zone, run_id bigint, created boolean)'),
 ('calendar', 'from_at timestamp with time zone DEFAULT NULL::timestamp with time zone, to_at timestamp with time zone DEFAULT NULL::timestamp with time zone', 'TABLE(run_at timestamp with time zone, scheduled_at timestamp with time zone, schedule text, workflow text, owner text)'),
 ('next_times', 'spec text, timezone text DEFAULT NULL::text, quantity integer DEFAULT 10, after timestamp with time zone DEFAULT NULL::timestamp with time zone', 'SETOF timestamp with time zone'),
+('now', '', 'timestamp with time zone'),
 ('wait', 'run_id bigint, timeout interval DEFAULT ''00:01:00''::interval', 'TABLE(state text, result text, output jsonb, error jsonb)'),
 ('read_replies', 'queue text, quantity integer DEFAULT 1', 'TABLE(event text, run_id bigint, workflow text, key text, result text, output jsonb, error jsonb, created_at timestamp with time zone)'),
 ('acknowledge', 'alert_id bigint', 'TABLE(run_id bigint, step text, changed boolean, state text, result text, refused text)'),

@@ -31,7 +31,7 @@ SELECT t.clean() \g /dev/null
 SELECT run_id FROM sas.submit('fails');
 SELECT run_id FROM sas.submit('later', after_run => 1);
 SELECT run_id FROM sas.submit('later', after_run => 2);
-SELECT run_id FROM sas.submit('order', start_at => _sas.now() + interval '1 h');
+SELECT run_id FROM sas.submit('order', start_at => sas.now() + interval '1 h');
 SELECT run_id FROM sas.submit('later', after_run => 4);
 SELECT t.work('{"x": "permanent 400"}');
 SELECT state FROM sas.cancel(4);
@@ -59,8 +59,8 @@ SELECT state FROM sas.resume(1);
 SELECT t.work();
 SELECT state, result FROM sas.runs WHERE run_id = 2;
 \echo start_at and the pause of its own hold one that nothing else keeps
-SELECT run_id FROM sas.submit('later', after_run => 1, start_at => _sas.now() + interval '1 h');
-SELECT run_id FROM sas.submit('later', after_run => 1, start_at => _sas.now() + interval '1 h');
+SELECT run_id FROM sas.submit('later', after_run => 1, start_at => sas.now() + interval '1 h');
+SELECT run_id FROM sas.submit('later', after_run => 1, start_at => sas.now() + interval '1 h');
 SELECT state FROM sas.pause(4);
 SELECT t.work();
 SELECT run_id, state, waits_for FROM sas.runs WHERE run_id > 2 ORDER BY 1;
@@ -73,7 +73,7 @@ SELECT run_id, state, result FROM sas.runs WHERE run_id > 2 ORDER BY 1;
 \echo one that failed while start_at is ahead is told at once
 SELECT t.clean() \g /dev/null
 SELECT run_id FROM sas.submit('fails');
-SELECT run_id FROM sas.submit('later', after_run => 1, start_at => _sas.now() + interval '1 h');
+SELECT run_id FROM sas.submit('later', after_run => 1, start_at => sas.now() + interval '1 h');
 SELECT t.work('{"x": "permanent 400"}');
 SELECT state, result FROM sas.runs WHERE run_id = 2;
 \echo a batch

@@ -17,7 +17,7 @@ BEGIN
     DELETE FROM t.held WHERE n = h.n;
     left_over := _sas.leave_answers(ARRAY[_sas.make_call_reply(
         h.run_id, h.step_no, h.element, h.request_id, what, output => CASE what WHEN 'done' THEN '{"status": 200}'::jsonb END,
-        error => CASE WHEN what <> 'done' THEN '{"title": "no"}'::jsonb END)], _sas.now());
+        error => CASE WHEN what <> 'done' THEN '{"title": "no"}'::jsonb END)], sas.now());
     PERFORM _sas.end_leases(ARRAY[h.lease_id], left_over.run_ids, left_over.step_nos, left_over.elements);
     RETURN CASE WHEN left_over.lost = '{}' THEN 'left' ELSE 'lost' END;
 END $$;

@@ -65,7 +65,7 @@ SELECT t.workflow('other', '{"a": {"agent": "inventory", "call": {}, "fallback":
 SELECT count(*) FROM sas.submit_batch('other', array_fill('{}'::jsonb, '{3}'));
 SELECT t.schedule();
 SELECT count(*) FROM _sas.ready;
-UPDATE _sas.agent_health h SET breaker = 'open', open_until = _sas.now() + interval '1 h' FROM _sas.agent a WHERE a.agent_id = h.agent_id AND a.name = 'inventory';
+UPDATE _sas.agent_health h SET breaker = 'open', open_until = sas.now() + interval '1 h' FROM _sas.agent a WHERE a.agent_id = h.agent_id AND a.name = 'inventory';
 CREATE TRIGGER break_insert BEFORE INSERT ON _sas.step FOR EACH ROW EXECUTE FUNCTION t.break();
 SELECT t.break_run('step', 2) \g /dev/null
 SELECT t.supervise();
@@ -109,8 +109,8 @@ DROP TRIGGER break ON _sas.message;
 SELECT t.clean() \g /dev/null
 CREATE FUNCTION t.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION '% is broken', TG_TABLE_NAME; END $$;
 CREATE TRIGGER break BEFORE DELETE ON _sas.deferred_work FOR EACH ROW EXECUTE FUNCTION t.refuse();
-INSERT INTO _sas.deferred_work VALUES ('queue', 1, _sas.now() - interval '1 s');
-UPDATE _sas.agent_health h SET breaker = 'open', open_until = _sas.now() + interval '1 h' FROM _sas.agent a WHERE a.agent_id = h.agent_id AND a.name = 'inventory';
+INSERT INTO _sas.deferred_work VALUES ('queue', 1, sas.now() - interval '1 s');
+UPDATE _sas.agent_health h SET breaker = 'open', open_until = sas.now() + interval '1 h' FROM _sas.agent a WHERE a.agent_id = h.agent_id AND a.name = 'inventory';
 SELECT _sas.check_conditions();
 SELECT kind, message FROM t.alerts() ORDER BY kind;
 UPDATE _sas.agent_health SET breaker = 'closed', open_until = NULL;

@@ -36,7 +36,7 @@ SELECT changed FROM sas.pause(4);
 SELECT changed FROM sas.cancel(4);
 SELECT t.work();
 SELECT t.brief(4);
-SELECT run_id FROM sas.submit('order', start_at => _sas.now() + interval '1 day');
+SELECT run_id FROM sas.submit('order', start_at => sas.now() + interval '1 day');
 SELECT changed FROM sas.cancel(5);
 SELECT t.work();
 SELECT t.brief(5);

@@ -63,7 +63,7 @@ SELECT t.work();
 SELECT * FROM t.left_over();
 \echo start_at and after_run come first: who waits for them is not in the line yet
 SELECT t.clean() \g /dev/null
-SELECT run_id FROM sas.submit('pay', start_at => _sas.now() + interval '1 h');
+SELECT run_id FROM sas.submit('pay', start_at => sas.now() + interval '1 h');
 SELECT run_id FROM sas.submit('pay');
 SELECT run_id FROM sas.submit('pay', after_run => 1);
 SELECT run_id FROM sas.submit('pay');
@@ -100,7 +100,7 @@ SELECT * FROM t.left_over();
 SELECT t.workflow('order', '{"a": {"agent": "inventory", "call": {}}, "z": {"function": "t.echo", "after": ["a"]}}') \g /dev/null
 SELECT t.clean() \g /dev/null
 SELECT run_id FROM sas.submit('order');
-SELECT run_id FROM sas.submit('order', start_at => _sas.now() + interval '1 h');
+SELECT run_id FROM sas.submit('order', start_at => sas.now() + interval '1 h');
 SELECT sas.pause_workflow('order');
 SELECT sas.pause_workflow('order');
 SELECT workflow, t.at(paused_at) AS paused_at FROM sas.workflows WHERE workflow IN ('order', 'pay') ORDER BY 1;

@@ -17,7 +17,7 @@ SELECT run_id FROM sas.submit('paced');
 SELECT t.work(), t.later('5 s');
 SELECT changed, state FROM sas.pause(2);
 SELECT changed, state FROM sas.resume(2);
-SELECT t.work(), waiting_until - _sas.now() AS next_turn_in FROM sas.steps WHERE run_id = 2 AND element IS NULL;
+SELECT t.work(), waiting_until - sas.now() AS next_turn_in FROM sas.steps WHERE run_id = 2 AND element IS NULL;
 SELECT t.later('5 s');
 SELECT t.work(), t.later('5 s');
 SELECT t.work(), t.later('5 s');
@@ -65,7 +65,7 @@ SELECT t.work(), t.later('1 min');
 SELECT t.work(), t.brief(6);
 SELECT t.later('1 hour');
 SELECT changed, state FROM sas.resume(6);
-SELECT deadline - _sas.now() AS time_left FROM sas.runs WHERE run_id = 6;
+SELECT deadline - sas.now() AS time_left FROM sas.runs WHERE run_id = 6;
 SELECT t.work(), t.brief(6), t.later('1 min');
 SELECT t.work(), t.brief(6);
 -- resumed before its deadline it has the rest
@@ -73,7 +73,7 @@ SELECT changed, state FROM sas.resume(6);
 SELECT t.work(), t.later('20 s');
 SELECT changed, state FROM sas.pause(6);
 SELECT changed, state FROM sas.resume(6);
-SELECT deadline - _sas.now() AS time_left FROM sas.runs WHERE run_id = 6;
+SELECT deadline - sas.now() AS time_left FROM sas.runs WHERE run_id = 6;
 SELECT changed, state FROM sas.cancel(6);
 SELECT t.work(), t.brief(6);
 

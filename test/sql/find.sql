@@ -18,8 +18,8 @@ SELECT run_id FROM sas.runs WHERE state IN ('paused', 'stopped') AND workflow = 
 SELECT run_id FROM sas.runs WHERE state IN ('paused', 'stopped') AND workflow = 'find' ORDER BY created_at DESC, run_id DESC LIMIT 2 OFFSET 2;
 SELECT run_id FROM sas.runs WHERE state = ANY ('{}') ORDER BY 1;
 SELECT run_id FROM sas.runs WHERE labels @> '{"team": "web"}' ORDER BY 1;
-SELECT run_id FROM sas.runs WHERE input ->> 'host' = '5' AND coalesce(finished_at, _sas.now()) - created_at >= '1 h' ORDER BY 1;
-SELECT run_id FROM sas.runs WHERE state = 'scheduled' AND start_at > _sas.now() ORDER BY 1;
+SELECT run_id FROM sas.runs WHERE input ->> 'host' = '5' AND coalesce(finished_at, sas.now()) - created_at >= '1 h' ORDER BY 1;
+SELECT run_id FROM sas.runs WHERE state = 'scheduled' AND start_at > sas.now() ORDER BY 1;
 SELECT DISTINCT run_id FROM sas.steps WHERE agent = 'payments' AND error ->> 'title' LIKE '%402%' ORDER BY 1;
 SELECT run_id FROM sas.runs WHERE colour = 'red';
 

@@ -99,7 +99,7 @@ SELECT t.later('10 min') \g /dev/null
 SELECT runs, more FROM sas.purge('0');
 SELECT run_id FROM sas.submit('leaf');
 SELECT t.work() \g /dev/null
-SELECT run_id FROM sas.submit('call', after_run => (SELECT max(run_id) FROM sas.runs), start_at => _sas.now() + interval '1 day');
+SELECT run_id FROM sas.submit('call', after_run => (SELECT max(run_id) FROM sas.runs), start_at => sas.now() + interval '1 day');
 SELECT runs FROM sas.purge('0');
 SELECT t.later('1 day'), t.work() \g /dev/null
 SELECT runs FROM sas.purge('1 day');
@@ -137,7 +137,7 @@ SELECT * FROM t.remains();
 SELECT t.clean() \g /dev/null
 SELECT run_id FROM sas.submit('leaf');
 SELECT t.work(), t.later('1 h') \g /dev/null
-UPDATE _sas.run SET finished_at = _sas.now() WHERE run_id = 1;
+UPDATE _sas.run SET finished_at = sas.now() WHERE run_id = 1;
 SELECT runs FROM sas.purge('1 h');
 
 -- versions that nobody has written go with the last run that has them

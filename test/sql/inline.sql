@@ -269,7 +269,7 @@ DECLARE
     id bigint;
 BEGIN
     BEGIN
-        SELECT run_id INTO id FROM sas.submit('one', jsonb_build_object('n', n), start_at => _sas.now() + interval '1 h', labels => '{"who": "app"}');
+        SELECT run_id INTO id FROM sas.submit('one', jsonb_build_object('n', n), start_at => sas.now() + interval '1 h', labels => '{"who": "app"}');
     EXCEPTION WHEN division_by_zero THEN NULL;
     END;
     RETURN id;
@@ -289,7 +289,7 @@ SELECT run_id FROM sas.submit('one', '{"n": 1}');
 SELECT created_at AT TIME ZONE 'UTC' AS at FROM sas.runs;
 SELECT sas.release_clock() BETWEEN now() - interval '1 h' AND now() + interval '1 h' AS is_now;
 ROLLBACK;
-SELECT t.at(_sas.now());
+SELECT t.at(sas.now());
 
 -- nothing of it can be committed ---------------------------------------------------------------------------------
 BEGIN; SELECT sas.move_clock('1 s') IS NULL AS x; COMMIT;

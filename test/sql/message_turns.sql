@@ -26,7 +26,7 @@ $$;
 SELECT t.waiting('a', 50), t.waiting('b', 1) \g /dev/null
 SELECT t.settle() \g /dev/null
 SELECT d.kind, d.owner, count(*) FROM _sas.message d WHERE d.actor = 's' GROUP BY 1, 2 ORDER BY 1, 2;
-INSERT INTO _sas.message (actor, due_at, run_id, kind) VALUES ('v', _sas.now() + interval '1 day', 0, 'alert_hook') RETURNING owner::oid;
+INSERT INTO _sas.message (actor, due_at, run_id, kind) VALUES ('v', sas.now() + interval '1 day', 0, 'alert_hook') RETURNING owner::oid;
 SELECT count(*) AS of_another FROM _sas.message d JOIN _sas.run r USING (run_id) WHERE d.owner <> r.owner;
 \echo the timer of one role is in the first tick beside fifty of another one
 SELECT t.later('1 min') \g /dev/null
@@ -35,10 +35,10 @@ SELECT * FROM t.take(10);
 UPDATE _sas.message SET due_at = due_at - interval '1 s' WHERE run_id = 50;
 SELECT * FROM t.take(10);
 \echo what an operator or a user waits for comes before the other messages of its owner
-INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 's', _sas.now(), 49, k FROM unnest('{halt,signal}'::text[]) k;
+INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 's', sas.now(), 49, k FROM unnest('{halt,signal}'::text[]) k;
 SELECT * FROM t.take(10);
 \echo with more owners than a tick takes, everybody has had a turn before anybody has a second one
-INSERT INTO _sas.message (actor, due_at, run_id, kind, owner) SELECT 's', _sas.now() - g * interval '1 s', 1, 'start', (100000 + g % 50)::oid FROM generate_series(1, 200) g;
+INSERT INTO _sas.message (actor, due_at, run_id, kind, owner) SELECT 's', sas.now() - g * interval '1 s', 1, 'start', (100000 + g % 50)::oid FROM generate_series(1, 200) g;
 DELETE FROM _sas.message WHERE actor = 's' AND kind = 'timer';
 CREATE FUNCTION t.served(ticks int) RETURNS TABLE (owners bigint, times bigint) LANGUAGE plpgsql AS $$
 BEGIN
@@ -55,18 +55,18 @@ SELECT * FROM t.served(10);
 SELECT t.clean() \g /dev/null
 SELECT t.waiting('a', 20), t.waiting('b', 1) \g /dev/null
 INSERT INTO _sas.lease (boot, worker_id, locked_by, next_by, run_ids, step_nos, elements)
-SELECT 0, 0, 'x', _sas.now() - interval '1 min' + r.run_id * interval '1 s', ARRAY[r.run_id], '{1}', '{0}' FROM _sas.run r;
-SELECT r.owner, count(*) FROM unnest(_sas.lock_judged(1, '{}', 1, _sas.now(), 10)) l JOIN _sas.run r ON r.run_id = l.run_ids[1] GROUP BY 1 ORDER BY 1;
+SELECT 0, 0, 'x', sas.now() - interval '1 min' + r.run_id * interval '1 s', ARRAY[r.run_id], '{1}', '{0}' FROM _sas.run r;
+SELECT r.owner, count(*) FROM unnest(_sas.lock_judged(1, '{}', 1, sas.now(), 10)) l JOIN _sas.run r ON r.run_id = l.run_ids[1] GROUP BY 1 ORDER BY 1;
 \echo of a worker that is gone, all but what was set aside for a second
 TRUNCATE _sas.lease;
 INSERT INTO _sas.lease (boot, worker_id, locked_by, next_by, run_ids, step_nos, elements)
-SELECT 1, w, 'x', _sas.now() + s * interval '1 s', '{1}', '{1}', '{0}' FROM unnest('{5,6}'::int[]) w, unnest('{1,2}'::int[]) s;
-SELECT l.worker_id, l.next_by - _sas.now() AS due FROM unnest(_sas.lock_judged(1, '{6}', 7, _sas.now(), 10)) l;
+SELECT 1, w, 'x', sas.now() + s * interval '1 s', '{1}', '{1}', '{0}' FROM unnest('{5,6}'::int[]) w, unnest('{1,2}'::int[]) s;
+SELECT l.worker_id, l.next_by - sas.now() AS due FROM unnest(_sas.lock_judged(1, '{6}', 7, sas.now(), 10)) l;
 \echo items likewise, a task at a time, too
-INSERT INTO _sas.watch_work (due_at, watch_id, owner) SELECT _sas.now() - interval '1 min' + g * interval '1 s', g, 'sas_test_message_a' FROM generate_series(1, 20) g;
-INSERT INTO _sas.watch_work (due_at, watch_id, owner) VALUES (_sas.now(), 21, 'sas_test_message_b');
-SELECT count(*) AS tasks, min(place) FILTER (WHERE watch_id = 21) AS place FROM _sas.due_tasks(10, _sas.now());
-SELECT t.watch_id = 21 AS first FROM _sas.due_tasks(1, _sas.now()) t ORDER BY place LIMIT 1;
+INSERT INTO _sas.watch_work (due_at, watch_id, owner) SELECT sas.now() - interval '1 min' + g * interval '1 s', g, 'sas_test_message_a' FROM generate_series(1, 20) g;
+INSERT INTO _sas.watch_work (due_at, watch_id, owner) VALUES (sas.now(), 21, 'sas_test_message_b');
+SELECT count(*) AS tasks, min(place) FILTER (WHERE watch_id = 21) AS place FROM _sas.due_tasks(10, sas.now());
+SELECT t.watch_id = 21 AS first FROM _sas.due_tasks(1, sas.now()) t ORDER BY place LIMIT 1;
 DELETE FROM _sas.watch_work;
 DELETE FROM _sas.lease;
 \echo schedules likewise
@@ -84,7 +84,7 @@ SELECT worked FROM _sas.fire_schedules(10);
 SELECT r.owner, count(*) FROM _sas.run r GROUP BY 1 ORDER BY 1;
 \echo and those that a function worker plans, one by one
 INSERT INTO _sas.schedule_plan (schedule_id, instant, owner, offered, due_at)
-SELECT s.schedule_id, _sas.make_instant(s.schedule_id, _sas.now()), s.owner, true, _sas.now() + s.schedule_id * interval '1 s' FROM _sas.schedule s;
+SELECT s.schedule_id, _sas.make_instant(s.schedule_id, sas.now()), s.owner, true, sas.now() + s.schedule_id * interval '1 s' FROM _sas.schedule s;
 CREATE FUNCTION t.plan_next() RETURNS regrole LANGUAGE sql AS $$
     DELETE FROM _sas.schedule_plan WHERE worker_id IS NOT NULL;
     SELECT c.owner::regrole FROM _sas.claim_plan(1, 1) c

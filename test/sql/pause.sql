@@ -115,7 +115,7 @@ SELECT t.work();
 SELECT t.brief(2);
 
 -- a scheduled run
-SELECT run_id FROM sas.submit('one', start_at => _sas.now() + interval '1 h');
+SELECT run_id FROM sas.submit('one', start_at => sas.now() + interval '1 h');
 SELECT changed, state FROM sas.pause(3);
 SELECT changed, state FROM sas.resume(3);
 SELECT changed, state FROM sas.pause(3);

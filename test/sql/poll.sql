@@ -29,7 +29,7 @@ CREATE FUNCTION pg_temp.next(answer jsonb) RETURNS interval LANGUAGE plpgsql AS 
 BEGIN
     PERFORM t.set_clock((SELECT waiting_until FROM sas.steps WHERE step = 'job'));
     PERFORM t.work(jsonb_build_object('job', answer));
-    RETURN (SELECT waiting_until FROM sas.steps WHERE step = 'job') - _sas.now();
+    RETURN (SELECT waiting_until FROM sas.steps WHERE step = 'job') - sas.now();
 END $$;
 SELECT pg_temp.next('{"status": 200, "body": {"done": "half"}}') AS pause FROM generate_series(1, 2);
 SELECT asks, progress FROM sas.steps WHERE step = 'job';
@@ -121,7 +121,7 @@ SELECT t.claim();
 SELECT window_ms FROM t.held;
 SELECT t.answer('job', 'transient 503');
 SELECT t.settle();
-SELECT t.at(waiting_until) - t.at(_sas.now()) AS cools_off FROM sas.steps WHERE run_id = 2;
+SELECT t.at(waiting_until) - t.at(sas.now()) AS cools_off FROM sas.steps WHERE run_id = 2;
 SELECT t.later('3 s');
 SELECT t.work();
 SELECT * FROM t.show(2);

@@ -199,13 +199,13 @@ DECLARE
                          'schedule', 'schedule', 'schedule', 'schedule', 'supervise', 'supervise', 'later', 'later', 'task', 'task', 'task', 'signal', 'signal',
                          'pause', 'resume', 'resume', 'cancel', 'retry', 'die', 'crash', 'queue', 'workflow');
     who text := 'w' || t.dice(3);
-    started timestamptz := CASE WHEN t.often(0.15) THEN _sas.now() + t.dice(30) * interval '1 s' END;
+    started timestamptz := CASE WHEN t.often(0.15) THEN sas.now() + t.dice(30) * interval '1 s' END;
 BEGIN
     CASE act
     WHEN 'submit' THEN
         PERFORM run_id FROM sas.submit('w' || 1 + t.dice(workflows),
             jsonb_build_object('n', t.dice(10), 'k', t.any_of('a', 'b'), 'items', (SELECT coalesce(jsonb_agg(g), '[]') FROM generate_series(1, t.dice(5)) g)),
-            priority => t.dice(5), start_at => started, start_before => CASE WHEN t.often(0.1) THEN coalesce(started, _sas.now()) + (1 + t.dice(30)) * interval '1 s' END,
+            priority => t.dice(5), start_at => started, start_before => CASE WHEN t.often(0.1) THEN coalesce(started, sas.now()) + (1 + t.dice(30)) * interval '1 s' END,
             after_run => CASE WHEN t.often(0.15) THEN id END, after_result => CASE WHEN t.often(0.5) THEN '{success,warning}' ELSE '{success,warning,error,compensated,cancelled}' END::text[]);
     WHEN 'claim' THEN
         PERFORM t.claim(who, 1 + t.dice(5));
@@ -386,7 +386,7 @@ BEGIN
         EXIT WHEN NOT EXISTS (SELECT FROM _sas.run WHERE state <> 'stopped') AND NOT EXISTS (SELECT FROM _sas.message) OR EXISTS (SELECT FROM t.odd);
         next := least(_sas.next_message('s'), _sas.next_message('v'), (SELECT min(next_by) FROM _sas.lease));
         EXIT WHEN next IS NULL;
-        PERFORM t.set_clock(greatest(next, _sas.now() + interval '1 s'));
+        PERFORM t.set_clock(greatest(next, sas.now() + interval '1 s'));
         PERFORM t.look('end');
     END LOOP;
     PERFORM t.audit() WHERE NOT EXISTS (SELECT FROM t.odd);

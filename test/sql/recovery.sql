@@ -10,8 +10,8 @@ SELECT run_id FROM sas.submit('shaky');
 CREATE FUNCTION t.fail_again(n int) RETURNS TABLE (state text, attempt int, failures int, pause interval, run text) LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM t.settle(), t.claim(), t.answer('charge', 'transient 503'), t.settle();
-    RETURN QUERY SELECT s.state, s.attempt, s.failure_count, s.waiting_until - _sas.now(), r.state FROM sas.steps s JOIN sas.runs r USING (run_id) WHERE s.run_id = 1;
-    PERFORM t.later(coalesce((SELECT waiting_until - _sas.now() FROM sas.steps WHERE run_id = 1), '0'));
+    RETURN QUERY SELECT s.state, s.attempt, s.failure_count, s.waiting_until - sas.now(), r.state FROM sas.steps s JOIN sas.runs r USING (run_id) WHERE s.run_id = 1;
+    PERFORM t.later(coalesce((SELECT waiting_until - sas.now() FROM sas.steps WHERE run_id = 1), '0'));
 END $$;
 SELECT f.* FROM generate_series(1, 6) n CROSS JOIN LATERAL t.fail_again(n) f;
 SELECT * FROM t.show(1);

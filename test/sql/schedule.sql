@@ -24,8 +24,8 @@ SELECT * FROM t.plan('daily');
 -- the clock is set back, the run is purged, the schedule is made anew: no instant runs twice
 SELECT t.later('-23 h') \g /dev/null
 SELECT t.work();
-SELECT sas.schedule('daily', '31 2 * * *', 'quick', timezone => 'Europe/Berlin') - _sas.now() AS in_a_day;
-SELECT sas.schedule('daily', '30 2 * * *', 'quick', timezone => 'Europe/Berlin') - _sas.now() AS in_a_day;
+SELECT sas.schedule('daily', '31 2 * * *', 'quick', timezone => 'Europe/Berlin') - sas.now() AS in_a_day;
+SELECT sas.schedule('daily', '30 2 * * *', 'quick', timezone => 'Europe/Berlin') - sas.now() AS in_a_day;
 SELECT t.later('23 h') \g /dev/null
 SELECT t.work();
 SELECT * FROM t.runs('daily');
@@ -139,7 +139,7 @@ SELECT * FROM t.runs('s') UNION ALL SELECT * FROM t.runs('m');
 SELECT n, p.* FROM unnest('{s,m}'::text[]) n, t.plan(n) p;
 SELECT sas.resume_schedule('m');
 SELECT sas.schedule('m', '* * * * *', 'quick', max_runs => 2) IS NULL AS nothing_left;
-SELECT sas.schedule('m', '* * * * *', 'quick', max_runs => 3) - _sas.now() AS next;
+SELECT sas.schedule('m', '* * * * *', 'quick', max_runs => 3) - sas.now() AS next;
 -- jitter: the same for one schedule, spread over all, and not in scheduled_at
 SELECT count(sas.schedule('j' || g, '0 1 * * *', 'quick', jitter => '10 min')) FROM generate_series(1, 200) g;
 SELECT count(DISTINCT next_run_at), min(next_run_at) >= '2026-01-01 01:00' AS from_then, max(next_run_at) < '2026-01-01 01:10' AS to_then, min(next_run_at) < '2026-01-01 01:01' AND max(next_run_at) > '2026-01-01 01:09' AS spread FROM sas.schedules WHERE name LIKE 'j%';
@@ -164,10 +164,10 @@ SELECT scheduled_at, schedule, workflow, owner = current_user AS mine, run_at >=
 SELECT count(*) FROM sas.calendar();
 -- many instants: the first ones, whichever schedule has them
 SELECT count(sas.schedule('k' || g, format('every %s s', g), 'quick')) FROM generate_series(1, 60) g;
-WITH every AS (SELECT n, s.name FROM sas.schedules s, generate_series(1, 20000) k, LATERAL (SELECT to_timestamp((floor(extract(epoch FROM _sas.now()) / p) + k) * p) AS n FROM (SELECT substr(s.name, 2)::int AS p) x) i WHERE s.name ~ '^k[0-9]+$' AND k <= 3000),
+WITH every AS (SELECT n, s.name FROM sas.schedules s, generate_series(1, 20000) k, LATERAL (SELECT to_timestamp((floor(extract(epoch FROM sas.now()) / p) + k) * p) AS n FROM (SELECT substr(s.name, 2)::int AS p) x) i WHERE s.name ~ '^k[0-9]+$' AND k <= 3000),
 first AS (SELECT n, name FROM every ORDER BY n, name LIMIT 10000)
-SELECT count(*), (SELECT count(*) FROM sas.calendar(to_at => _sas.now() + interval '2 h')) AS most, count(*) FILTER (WHERE f.n IS NULL) AS others
-FROM sas.calendar(to_at => _sas.now() + interval '2 h') c LEFT JOIN first f ON f.name = c.schedule AND f.n = c.scheduled_at WHERE c.schedule ~ '^k';
+SELECT count(*), (SELECT count(*) FROM sas.calendar(to_at => sas.now() + interval '2 h')) AS most, count(*) FILTER (WHERE f.n IS NULL) AS others
+FROM sas.calendar(to_at => sas.now() + interval '2 h') c LEFT JOIN first f ON f.name = c.schedule AND f.n = c.scheduled_at WHERE c.schedule ~ '^k';
 SELECT count(sas.unschedule('k' || g)) FROM generate_series(1, 60) g;
 -- a dashboard of pg_cron
 SELECT s.name, d.jobid = s.schedule_id AS its, d.job_pid, d.database = current_database() AS here, d.username = current_user AS mine, d.command, d.status, d.return_message, d.end_time >= d.start_time AS timed, d.jobname FROM sas.run_details d LEFT JOIN sas.schedules s ON s.schedule_id = d.jobid ORDER BY d.runid LIMIT 2;
@@ -184,7 +184,7 @@ SELECT t.workflow('planned_by_clock', '{}', '{"plan": "t.plan_one"}') \g /dev/nu
 SELECT sas.schedule('w', '0 * * * *', 'planned_by_clock', catch_up => 'all', overlap => 'once_more'), sas.schedule('x', '0 * * * *', 'quick');
 -- t.offered(): what is offered or claimed; t.submit_next(): a function worker
 CREATE FUNCTION t.offered() RETURNS TABLE (name text, instant text, offered boolean, worker_id bigint, tries int, due_in interval, next text) LANGUAGE sql AS $$
-    SELECT s.name, to_char((p.instant).scheduled_at, 'HH24:MI'), p.offered, p.worker_id, p.tries, p.due_at - _sas.now(), to_char(s.due_at, 'HH24:MI') FROM _sas.schedule_plan p JOIN _sas.schedule s USING (schedule_id)
+    SELECT s.name, to_char((p.instant).scheduled_at, 'HH24:MI'), p.offered, p.worker_id, p.tries, p.due_at - sas.now(), to_char(s.due_at, 'HH24:MI') FROM _sas.schedule_plan p JOIN _sas.schedule s USING (schedule_id)
 $$;
 CREATE FUNCTION t.submit_next(worker_id bigint DEFAULT 1) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE c record; done jsonb; error text; state text;
@@ -216,14 +216,14 @@ SELECT sas.schedule('w', '0 * * * *', 'planned_by_clock', catch_up => 'all', ove
 SELECT t.later('1 h'), t.settle() \g /dev/null
 SELECT name, window_ms FROM _sas.claim_plan(1, 7);
 SELECT * FROM t.offered();
-SELECT _sas.offer_plans(1, '{7}', 7) - _sas.now() AS live, _sas.claim_plan(1, 8);
-SELECT _sas.offer_plans(1, '{8}', 8) - _sas.now() AS gone;
+SELECT _sas.offer_plans(1, '{7}', 7) - sas.now() AS live, _sas.claim_plan(1, 8);
+SELECT _sas.offer_plans(1, '{8}', 8) - sas.now() AS gone;
 SELECT * FROM t.offered();
 SELECT name FROM _sas.claim_plan(1, 8);
 SELECT t.later('3 min'), _sas.offer_plans(1, '{8}', 8) \g /dev/null
 SELECT * FROM t.offered();
 SELECT name FROM _sas.claim_plan(1, 8);
-SELECT _sas.offer_plans(2, '{8}', 8) - _sas.now() AS restarted;
+SELECT _sas.offer_plans(2, '{8}', 8) - sas.now() AS restarted;
 SELECT name FROM _sas.claim_plan(1, 9);
 SELECT _sas.offer_plans(1, '{}', 9) \g /dev/null
 SELECT name FROM _sas.claim_plan(1, 9);
@@ -244,12 +244,12 @@ SELECT _sas.submit_planned(:s, :'r') IS NULL AS paused;
 SELECT _sas.end_planned(:s, :'r', '{"outcome": "run", "run_id": 99, "open": []}', NULL, NULL);
 -- what passes is tried again; what does not is a failure of that instant
 SELECT sas.resume_schedule('w');
-SELECT sas.schedule('w', '0 * * * *', 'planned_by_clock', '{"broken": "40001"}', overlap => 'allow') - _sas.now() AS next;
+SELECT sas.schedule('w', '0 * * * *', 'planned_by_clock', '{"broken": "40001"}', overlap => 'allow') - sas.now() AS next;
 SELECT t.later('1 h'), t.settle() \g /dev/null
 SELECT t.submit_next();
 SELECT * FROM t.offered();
-SELECT t.submit_next(), t.later('1 s'), _sas.offer_plans(1, '{}', 1) - _sas.now() AS offered;
-SELECT sas.schedule('w', '0 * * * *', 'planned_by_clock', '{"broken": "22023"}', overlap => 'allow') - _sas.now() AS next;
+SELECT t.submit_next(), t.later('1 s'), _sas.offer_plans(1, '{}', 1) - sas.now() AS offered;
+SELECT sas.schedule('w', '0 * * * *', 'planned_by_clock', '{"broken": "22023"}', overlap => 'allow') - sas.now() AS next;
 SELECT t.settle() \g /dev/null
 SELECT t.submit_next();
 SELECT failures, error ->> 'title' AS error, next_run_at FROM sas.schedules WHERE name = 'w';
@@ -267,7 +267,7 @@ RESET ROLE;
 -- middleware of phase plan is called there, too
 CREATE FUNCTION t.around(context jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT CASE WHEN NOT context ? 'response' THEN '{"request": {"labels": {"seen": true}}}'::jsonb END $$;
 SELECT sas.create_middleware('around', 'plan', before => 't.around(jsonb)', after => 't.around(jsonb)', workflow => 'quick');
-SELECT sas.schedule('x', '0 * * * *', 'quick', labels => '{"mine": 1}') - _sas.now() AS next;
+SELECT sas.schedule('x', '0 * * * *', 'quick', labels => '{"mine": 1}') - sas.now() AS next;
 SELECT t.later('1 h'), t.settle() \g /dev/null
 SELECT t.submit_next(g) FROM generate_series(1, 4) g ORDER BY 1;
 SELECT labels FROM sas.runs WHERE schedule = 'x' ORDER BY run_id DESC LIMIT 1;
@@ -301,14 +301,14 @@ SELECT sas.drop_workflow('nightly'); DROP OWNED BY t_ann, t_bob; DROP ROLE t_ann
 -- owners take turns where more is due than one tick takes
 CREATE ROLE t_many; CREATE ROLE t_one; SELECT sas.grant_workflow('quick', r::regrole) FROM unnest('{t_many,t_one}'::text[]) r \g /dev/null
 INSERT INTO _sas.schedule (name, owner, spec, timezone, workflow, workflow_owner, input, overlap, catch_up, catch_up_window, jitter, pause_on_failure, priority, labels, state, due_at, last_scheduled_at, created_at)
-SELECT 'many_' || g, CASE g WHEN 300 THEN 't_one' ELSE 't_many' END::regrole, 'every 1 h', 'UTC', 'quick', current_user::regrole, '{}', 'allow', 'last', '1 day', '0', false, 0, '{}', 'active', _sas.now() + g * interval '1 ms', _sas.now() - interval '1 h', _sas.now() FROM generate_series(1, 300) g;
+SELECT 'many_' || g, CASE g WHEN 300 THEN 't_one' ELSE 't_many' END::regrole, 'every 1 h', 'UTC', 'quick', current_user::regrole, '{}', 'allow', 'last', '1 day', '0', false, 0, '{}', 'active', sas.now() + g * interval '1 ms', sas.now() - interval '1 h', sas.now() FROM generate_series(1, 300) g;
 SELECT t.later('1 s') \g /dev/null
 SELECT worked FROM _sas.fire_schedules(100);
 SELECT submitted_by, count(*) FROM sas.runs GROUP BY 1 ORDER BY 1;
 SELECT worked FROM _sas.fire_schedules(100);
 SELECT submitted_by, count(*) FROM sas.runs GROUP BY 1 ORDER BY 1;
 -- and what many schedules have missed is submitted in small parts
-UPDATE _sas.schedule SET catch_up = 'all', spec = 'every 1 s', last_scheduled_at = _sas.now() - interval '10 min', due_at = _sas.now() - interval '10 min';
+UPDATE _sas.schedule SET catch_up = 'all', spec = 'every 1 s', last_scheduled_at = sas.now() - interval '10 min', due_at = sas.now() - interval '10 min';
 SELECT worked, (SELECT count(*) FROM _sas.run) <= 200 + 1000 AS at_most FROM _sas.fire_schedules(300);
 SELECT count(*) <= 200 + 1000 AS at_most FROM _sas.run;
 SELECT t.clean() \g /dev/null
@@ -325,7 +325,7 @@ SELECT r.schedule, r.state, r.after_run = (SELECT min(run_id) FROM sas.runs f WH
 SELECT sas.unschedule(n) FROM unnest('{a,w}'::text[]) n \g /dev/null
 SELECT t.clean() \g /dev/null
 -- metrics
-SELECT sas.schedule('late', 'every 1 h', 'quick') - _sas.now() < '1 h' AS ahead;
+SELECT sas.schedule('late', 'every 1 h', 'quick') - sas.now() < '1 h' AS ahead;
 SELECT t.later('1 h 7 s') \g /dev/null
 SELECT name, labels, round(value) AS value FROM sas.metrics() WHERE name IN ('sas_schedules_defined', 'sas_schedules_due', 'sas_schedule_late_seconds') AND value > 0 ORDER BY 1, 2;
 SELECT labels ->> 'outcome' AS outcome, value > 0 AS counted FROM sas.metrics() WHERE name = 'sas_schedule_instants_total' ORDER BY 1;

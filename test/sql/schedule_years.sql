@@ -16,30 +16,30 @@ CREATE FUNCTION t.look() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO t.seen_run SELECT r.run_id, r.schedule, r.scheduled_at, r.created_at FROM _sas.run r ON CONFLICT DO NOTHING;
     INSERT INTO t.broken
-    SELECT 'too many are open', _sas.now(), s.name
+    SELECT 'too many are open', sas.now(), s.name
     FROM _sas.schedule s CROSS JOIN LATERAL (SELECT count(*) AS n, count(*) FILTER (WHERE r.state <> 'scheduled') AS begun FROM _sas.run r WHERE r.schedule = s.name AND r.state <> 'stopped') o
     WHERE o.n > CASE s.overlap WHEN 'skip' THEN 1 WHEN 'once_more' THEN 2 WHEN 'replace' THEN 1 ELSE 100000 END OR s.overlap <> 'allow' AND o.begun > 1
     UNION ALL
-    SELECT 'an instant is not accounted for', _sas.now(), s.name
+    SELECT 'an instant is not accounted for', sas.now(), s.name
     FROM _sas.schedule s
     WHERE s.runs + s.missed + s.skipped <> (SELECT count(*) FROM _sas.instants(s.spec, s.timezone, NULL, t.start(), s.last_scheduled_at, 10000))
     UNION ALL
-    SELECT 'runs are not counted', _sas.now(), s.name FROM _sas.schedule s WHERE s.runs <> (SELECT count(*) FROM t.seen_run r WHERE r.schedule = s.name)
+    SELECT 'runs are not counted', sas.now(), s.name FROM _sas.schedule s WHERE s.runs <> (SELECT count(*) FROM t.seen_run r WHERE r.schedule = s.name)
     UNION ALL
-    SELECT 'it is due and nobody looks', _sas.now(), s.name FROM _sas.schedule s WHERE s.due_at <= _sas.now();
+    SELECT 'it is due and nobody looks', sas.now(), s.name FROM _sas.schedule s WHERE s.due_at <= sas.now();
 END $$;
 DO $$
 DECLARE
-    latest timestamptz := _sas.now();
+    latest timestamptz := sas.now();
     dice float8;
 BEGIN
     WHILE latest < t.start() + interval '2 years' LOOP
         dice := random();
-        PERFORM CASE WHEN dice < 0.75 THEN t.set_clock(greatest((SELECT min(due_at) FROM _sas.schedule), _sas.now()) + random() * interval '50 s')
+        PERFORM CASE WHEN dice < 0.75 THEN t.set_clock(greatest((SELECT min(due_at) FROM _sas.schedule), sas.now()) + random() * interval '50 s')
                      WHEN dice < 0.85 THEN t.later(random() * interval '70 h')
                      WHEN dice < 0.95 THEN t.later(random() * interval '56 days')
                      ELSE t.later(random() * interval '-28 days') END;
-        latest := greatest(latest, _sas.now());
+        latest := greatest(latest, sas.now());
         PERFORM t.settle();
         -- most of those that are open end, and then those that followed them
         FOR n IN 1..2 LOOP

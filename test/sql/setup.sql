@@ -37,7 +37,7 @@ CREATE FUNCTION t.set_clock(at timestamptz) RETURNS void LANGUAGE sql AS $$
 $$;
 
 -- t.later(span): the clock goes on by that much
-CREATE FUNCTION t.later(span interval) RETURNS void LANGUAGE sql AS $$ SELECT t.set_clock(_sas.now() + span) $$;
+CREATE FUNCTION t.later(span interval) RETURNS void LANGUAGE sql AS $$ SELECT t.set_clock(sas.now() + span) $$;
 
 -- t.at(instant): as a span since the clock's start
 CREATE FUNCTION t.at(instant timestamptz) RETURNS interval LANGUAGE sql STABLE AS $$ SELECT instant - t.start() $$;

@@ -74,7 +74,7 @@ BEGIN
     PERFORM sas.submit('plain', reply_to => 'mine');
     PERFORM sas.submit('plain', after_run => 7);
     PERFORM sas.submit_batch('line', array_fill('{}'::jsonb, ARRAY[3]));
-    PERFORM sas.submit('plain', start_before => _sas.now() + interval '1 h');
+    PERFORM sas.submit('plain', start_before => sas.now() + interval '1 h');
     PERFORM t.settle(), t.claim();
     PERFORM sas.pause(2), sas.cancel(3);
     PERFORM t.schedule();

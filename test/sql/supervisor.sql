@@ -47,7 +47,7 @@ SELECT run_id FROM sas.submit('long');
 SELECT t.claim();
 SELECT t.later('30 s'), t.settle() \g /dev/null
 SELECT t.brief(1), t.brief(2);
-SELECT next_by - _sas.now() AS looks_again_in FROM _sas.lease;
+SELECT next_by - sas.now() AS looks_again_in FROM _sas.lease;
 SELECT t.answer('a', for_run => 2);
 SELECT t.brief(2);
 
@@ -108,9 +108,9 @@ SELECT run_id, state, attempt, failure_count, in_doubt FROM sas.steps ORDER BY 1
 SELECT t.clean() \g /dev/null
 SELECT next_due FROM _sas.supervisor_tick(1, '{}', 0, 100);
 SELECT run_id FROM sas.submit('call');
-SELECT next_due - _sas.now() AS next_due FROM _sas.supervisor_tick(1, '{}', 0, 100);
+SELECT next_due - sas.now() AS next_due FROM _sas.supervisor_tick(1, '{}', 0, 100);
 SELECT t.claim();
-SELECT next_due - _sas.now() AS next_due FROM _sas.supervisor_tick(1, '{1}', 1, 100);
+SELECT next_due - sas.now() AS next_due FROM _sas.supervisor_tick(1, '{1}', 1, 100);
 SELECT t.answer('a');
 SELECT next_due FROM _sas.supervisor_tick(1, '{1}', 1, 100);
 

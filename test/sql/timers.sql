@@ -9,10 +9,10 @@ SELECT t.workflow('waiting', '{"a": {"function": "t.echo"}, "b": {"wait": {"sign
 
 -- t.timers(): who has one, and for how long still
 CREATE FUNCTION t.timers() RETURNS TABLE (run_id bigint, kind text, due interval) LANGUAGE sql AS $$
-    SELECT d.run_id, d.kind, d.due_at - _sas.now() FROM _sas.message d WHERE d.actor = 'v' ORDER BY d.run_id, d.due_at
+    SELECT d.run_id, d.kind, d.due_at - sas.now() FROM _sas.message d WHERE d.actor = 'v' ORDER BY d.run_id, d.due_at
 $$;
 -- t.set_timers(): one step from the beginning, and then when to look again
-CREATE FUNCTION t.set_timers() RETURNS interval LANGUAGE sql AS $$ SELECT next_look - _sas.now() FROM _sas.set_timers(NULL, NULL, NULL) $$;
+CREATE FUNCTION t.set_timers() RETURNS interval LANGUAGE sql AS $$ SELECT next_look - sas.now() FROM _sas.set_timers(NULL, NULL, NULL) $$;
 -- t.sweep(): whole sweeps, until nothing is left to be settled: somebody else in the cluster may have begun before
 CREATE PROCEDURE t.sweep() LANGUAGE plpgsql AS $$
 DECLARE
@@ -95,7 +95,7 @@ SELECT t.clean() \g /dev/null
 SELECT count(*) FROM sas.submit_batch('timed', '{"{}", "{}"}', deadline => '10 min');
 SELECT t.later('1 min'), t.set_timers() \g /dev/null
 SELECT t.later('9 min') \g /dev/null
-UPDATE _sas.message SET due_at = _sas.now() + CASE run_id WHEN 1 THEN interval '250 ms' ELSE '1 min' END WHERE actor = 'v';
+UPDATE _sas.message SET due_at = sas.now() + CASE run_id WHEN 1 THEN interval '250 ms' ELSE '1 min' END WHERE actor = 'v';
 SELECT t.set_timers();
 SELECT * FROM t.timers();
 \echo a second one would change nothing, and nobody hears of it again
@@ -109,7 +109,7 @@ SELECT t.later('1 min'), t.set_timers() \g /dev/null
 SELECT t.later('9 min'), t.supervise() \g /dev/null
 SELECT run_id, state, paused_for FROM sas.runs ORDER BY 1;
 SELECT * FROM t.alerts();
-INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 'v', _sas.now(), g, 'deadline' FROM generate_series(1, 3) g;
+INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 'v', sas.now(), g, 'deadline' FROM generate_series(1, 3) g;
 SELECT t.supervise() \g /dev/null
 SELECT run_id, state, paused_for FROM sas.runs ORDER BY 1;
 SELECT * FROM t.alerts();
@@ -117,13 +117,13 @@ SELECT t.set_timers();
 SELECT * FROM t.timers();
 \echo nor does it end what has another deadline by now
 SELECT changed FROM sas.resume(2);
-INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 'v', _sas.now(), 2, 'deadline';
+INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 'v', sas.now(), 2, 'deadline';
 SELECT t.supervise() \g /dev/null
 SELECT state FROM sas.runs WHERE run_id = 2;
 SELECT changed FROM sas.pause(2);
 \echo but of what is not undone by then an operator hears, once
 SELECT t.later('1 h'), t.supervise() \g /dev/null
-INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 'v', _sas.now(), g, 'deadline' FROM generate_series(1, 3) g;
+INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 'v', sas.now(), g, 'deadline' FROM generate_series(1, 3) g;
 SELECT t.supervise(), t.set_timers();
 SELECT * FROM t.alerts();
 SELECT * FROM t.timers();

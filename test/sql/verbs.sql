@@ -188,7 +188,7 @@ SELECT sas.set_input(1, NULL, '{}');
 SELECT t.clean() \g /dev/null
 SELECT t.workflow('big', '{"a": {"agent": "inventory", "call": {}, "undo": {"call": {}}}, "b": {"agent": "payments", "call": {}, "after": ["a"], "undo": {"call": {}}}, "f": {"function": "t.echo", "after": ["a"]}, "w": {"wait": {"signal": "go"}, "after": ["a"]}, "t": {"agent": "people", "task": {}, "after": ["a"]},
     "k": {"workflow": "two", "after": ["a"]}, "c": {"agent": "shipping", "call": {}, "after": ["b"]}}') \g /dev/null
-SELECT run_id FROM sas.submit('big', start_at => _sas.now() + interval '1 h');
+SELECT run_id FROM sas.submit('big', start_at => sas.now() + interval '1 h');
 SELECT run_id FROM sas.submit('big');
 SELECT * FROM sas.halt_runs('{1,2}'::bigint[], 'wrong prices');
 SELECT t.brief(n) FROM generate_series(1, 2) n;

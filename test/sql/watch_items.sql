@@ -29,7 +29,7 @@ UPDATE t.worker SET alive = false WHERE name = 'f';
 SELECT t.supervise() > 0 AS found;
 SELECT t.deliver(worker => 'g');
 SELECT * FROM t.watches();
-SELECT next_due - _sas.now() AS looked_at_in FROM _sas.supervise_watches(1, '{1,3}', 3);
+SELECT next_due - sas.now() AS looked_at_in FROM _sas.supervise_watches(1, '{1,3}', 3);
 SELECT t.later('1 s') \g /dev/null
 SELECT length(t.deliver(worker => 'g')); SELECT length(t.deliver(worker => 'g'));
 SELECT * FROM t.watches();

@@ -48,7 +48,7 @@ SELECT t.node('a', 10), t.node('b', 10);
 SELECT t.ask(4);
 SELECT t.claim_watches('a');
 SELECT t.claim_watches('a');
-SELECT next_due - _sas.now() AS looked_at_in FROM _sas.supervise_watches(1, '{1,2}', 2);
+SELECT next_due - sas.now() AS looked_at_in FROM _sas.supervise_watches(1, '{1,2}', 2);
 SELECT t.later('2 s') \g /dev/null
 SELECT t.claim_watches('a');
 \echo a server that was restarted: all nodes are gone, and all tasks wait
@@ -133,7 +133,7 @@ UPDATE t.worker SET alive = false WHERE name = 'g';
 SELECT t.supervise() > 0 AS found;
 SELECT t.node('h', 10, 'function');
 SELECT t.claim_watches('h');
-SELECT next_due - _sas.now() AS looked_at_in FROM _sas.supervise_watches(1, ARRAY(SELECT id FROM t.worker WHERE alive), (SELECT max(id) FROM t.worker));
+SELECT next_due - sas.now() AS looked_at_in FROM _sas.supervise_watches(1, ARRAY(SELECT id FROM t.worker WHERE alive), (SELECT max(id) FROM t.worker));
 SELECT t.later('1 s') \g /dev/null
 SELECT t.claim_watches('h');
 SELECT * FROM t.watches();

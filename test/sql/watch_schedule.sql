@@ -65,7 +65,7 @@ UPDATE t.worker SET alive = false WHERE name = 'a';
 SELECT t.settle() \g /dev/null
 SELECT t.later('2 days'), t.node('b');
 SELECT t.settle() \g /dev/null
-SELECT t.next(c.next_at), t.next(_sas.now()) FROM _sas.claim_watches(t.node_id('b'), 10) c;
+SELECT t.next(c.next_at), t.next(sas.now()) FROM _sas.claim_watches(t.node_id('b'), 10) c;
 SELECT * FROM t.look('b', true);
 \echo what lies in a pause is not made up for
 SELECT sas.pause_watch('nightly', '{one}');
@@ -75,7 +75,7 @@ SELECT t.later('5 days'), t.settle() \g /dev/null
 SELECT key, state, next_at FROM sas.watches;
 SELECT sas.resume_watch('nightly', '{one}');
 SELECT t.settle() \g /dev/null
-SELECT t.next(_sas.now()), t.next(c.next_at) FROM _sas.claim_watches(t.node_id('b'), 10) c;
+SELECT t.next(sas.now()), t.next(c.next_at) FROM _sas.claim_watches(t.node_id('b'), 10) c;
 SELECT sas.unwatch('nightly', '{one}') \g /dev/null
 \echo functions
 SELECT t.clean() \g /dev/null

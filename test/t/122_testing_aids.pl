@@ -54,7 +54,7 @@ is(scalar $service->requests('real'), 1, 'the service was called for the real ru
 
 is($node->safe_psql('postgres', 'SELECT count(*) FROM sas.runs'), '1', 'other sessions see none of it');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM sas.alerts'), '0', 'nor its alerts');
-is($node->safe_psql('postgres', 'SELECT abs(extract(epoch FROM _sas.now() - clock_timestamp())) < 1'), 't', 'and their clock is that of the machine');
+is($node->safe_psql('postgres', 'SELECT abs(extract(epoch FROM sas.now() - clock_timestamp())) < 1'), 't', 'and their clock is that of the machine');
 is($node->safe_psql('postgres', "SELECT state FROM sas.steps WHERE run_id = $open AND step = 'rest'"), 'suspended', 'the hour of the real run is not over');
 my $next = submit($node, 'both', { said => 'next', rest => '1 ms' });
 $node->safe_psql('postgres', "SELECT sas.cancel($open, 'enough')");
@@ -70,7 +70,7 @@ ok(wait_for($node, q{SELECT string_agg(kind || ' ' || occurrences, ',') FROM sas
 like($test->query('COMMIT'), qr/cannot be committed/, 'the test cannot be committed');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM sas.runs'), '3', 'nothing of it stays');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM log WHERE said = 'in a test'}), '0', 'nor of what its function wrote');
-is($test->query(q{SELECT abs(extract(epoch FROM _sas.now() - clock_timestamp())) < 1}), 't', 'the clock of the session goes again');
+is($test->query(q{SELECT abs(extract(epoch FROM sas.now() - clock_timestamp())) < 1}), 't', 'the clock of the session goes again');
 my $cheat = run_of($node, submit($node, 'cheats', {}));
 is($cheat->{error}{title}, 'testing aids cannot be used by the function of a step', 'a function in a worker cannot move the clock');
 is(run_of($node, submit($node, 'both', { said => 'after', rest => '1 ms' }))->{result}, 'success', 'and its worker goes on');

@@ -107,7 +107,7 @@ sub at_once
 # -- CREATE EXTENSION -------------------------------------------------------------
 
 ok(wait_for($node, q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'sas launcher'}, '1'), 'the launcher runs');
-is(workers('postgres'), '0', 'without the extension there are no workers');
+ok(wait_until(sub { workers('postgres') eq '0' }), 'without the extension there are no workers');
 create_extension($node);
 has_workers('postgres', 'CREATE EXTENSION is enough: a worker of each kind');
 define('postgres');
@@ -120,7 +120,8 @@ is($node->safe_psql('postgres', q{
 # -- two databases ----------------------------------------------------------------
 
 $node->safe_psql('postgres', 'CREATE DATABASE second');
-is(workers('second'), '0', 'a database without the extension has no workers');
+# but for one that looks whether it has the extension
+ok(wait_until(sub { workers('second') eq '0' }), 'a database without the extension has no workers');
 create_extension($node, 'second');
 has_workers('second', 'in a second database too, CREATE EXTENSION is enough');
 define('second');
