@@ -16,6 +16,7 @@
 #include "storage/shmem.h"
 
 #include "agent/agent.h"
+#include "base/place.h"
 #include "base/settings.h"
 #include "base/shared_table.h"
 #include "function/function.h"
@@ -66,6 +67,7 @@ _PG_init(void)
 	if (!process_shared_preload_libraries_in_progress)
 		return;
 
+	sas_base_place_note();
 	sas_previous_shmem_request_hook = shmem_request_hook;
 	shmem_request_hook = sas_request_shmem;
 	sas_previous_shmem_startup_hook = shmem_startup_hook;

@@ -232,7 +232,7 @@ DECLARE
     given int := 0;
     looks int := 1;
 BEGIN
-    WHILE a.enabled AND given = 0 LOOP
+    WHILE a.enabled AND given = 0 AND _sas.quarantined_for() IS NULL LOOP
         places := _sas.lock_places(a, quantity);
         EXIT WHEN places = '{}';
         PERFORM _sas.wake_on_abort();

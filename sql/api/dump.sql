@@ -55,3 +55,10 @@ BEGIN
         PERFORM pg_catalog.pg_extension_config_dump(('_sas.' || t)::regclass, '');
     END LOOP;
 END $$;
+
+-- Where the data was alive is in a dump that has work which goes on by itself: restored in another place it
+-- is a copy (sql/base/place.sql). One of definitions alone is at home where it is restored.
+SELECT pg_catalog.pg_extension_config_dump('_sas.home', $$
+    WHERE EXISTS (SELECT FROM _sas.run r WHERE r.state <> 'stopped')
+        OR EXISTS (SELECT FROM _sas.watch w WHERE w.state <> 'deleted')
+        OR EXISTS (SELECT FROM _sas.schedule s WHERE s.state = 'active')$$);

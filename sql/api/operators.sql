@@ -178,6 +178,11 @@ COMMENT ON FUNCTION sas.purge IS 'Takes away runs that ended longer ago, the old
                                  'belongs to them; their keys are free. About quantity runs per call; '
                                  'returns what went, and whether there may be more.';
 
+CREATE FUNCTION sas.release() RETURNS boolean
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.release IS 'Ends the quarantine of a restored copy: its workers start, and what was '
+                                   'open when it was copied goes on. Returns false if it was in none.';
+
 CREATE FUNCTION sas.worker_restart() RETURNS int
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_worker_restart';
 COMMENT ON FUNCTION sas.worker_restart IS 'Ends all workers of this database; the launcher starts them anew. '

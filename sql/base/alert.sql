@@ -10,7 +10,7 @@ CREATE FUNCTION _sas.lasts(kind text) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT kind IN ('step-failed', 'undo-failed', 'parked', 'deadline', 'breaker-open', 'worker-slots',
                     'shared-memory', 'crash-loop', 'late', 'stuck', 'purge-failed', 'schedule-failed',
-                    'schedule-paused')
+                    'schedule-paused', 'quarantine')
 $$;
 
 -- _sas.has_runs(kind): does such an alert last as long as the runs for which it was raised have this cause?

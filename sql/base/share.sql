@@ -36,6 +36,7 @@ LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_forget_shares';
 
 CREATE TRIGGER forget AFTER INSERT OR UPDATE OR DELETE
     OR TRUNCATE ON _sas.role_limit FOR EACH STATEMENT EXECUTE FUNCTION _sas.forget_shares();
+ALTER TABLE _sas.role_limit ENABLE ALWAYS TRIGGER forget;
 
 -- See _sas.recount_shares().
 CREATE FUNCTION _sas.begin_recount() RETURNS void LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_begin_recount';

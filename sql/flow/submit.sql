@@ -379,3 +379,12 @@ CREATE TRIGGER announce AFTER INSERT ON _sas.workflow_version FOR EACH ROW
     WHEN (NEW.of_version IS NULL) EXECUTE FUNCTION _sas.announce_workflows();
 CREATE TRIGGER announce_change AFTER UPDATE OR DELETE ON _sas.workflow_version FOR EACH ROW
     WHEN (OLD.of_version IS NULL) EXECUTE FUNCTION _sas.announce_workflows();
+
+-- what is restored or replicated is news as well
+ALTER TABLE _sas.workflow ENABLE ALWAYS TRIGGER announce;
+ALTER TABLE _sas.workflow_grant ENABLE ALWAYS TRIGGER announce;
+ALTER TABLE _sas.agent_grant ENABLE ALWAYS TRIGGER announce;
+ALTER TABLE _sas.middleware ENABLE ALWAYS TRIGGER announce;
+ALTER TABLE _sas.subscription ENABLE ALWAYS TRIGGER announce;
+ALTER TABLE _sas.workflow_version ENABLE ALWAYS TRIGGER announce;
+ALTER TABLE _sas.workflow_version ENABLE ALWAYS TRIGGER announce_change;

@@ -201,7 +201,7 @@ CREATE FUNCTION sas.health(OUT workers_loaded boolean, OUT launcher_pid int, OUT
                            OUT runs_open bigint, OUT runs_paused bigint, OUT steps_ready bigint,
                                OUT oldest_ready_at timestamptz, OUT breakers_open bigint,
                            OUT alerts_open bigint, OUT found_late bigint, OUT in_recovery boolean,
-                               OUT version text, OUT ok boolean)
+                           OUT quarantined boolean, OUT version text, OUT ok boolean)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET lock_timeout = '500ms' AS $$
 BEGIN
@@ -217,6 +217,7 @@ BEGIN
         SELECT count(*) INTO breakers_open FROM sas.agents a WHERE a.breaker <> 'closed';
         SELECT count(*) INTO alerts_open FROM _sas.alert a WHERE a.closed_at IS NULL
             AND a.acknowledged_at IS NULL;
+        quarantined := _sas.quarantined_for() IS NOT NULL;
     EXCEPTION WHEN lock_not_available THEN
         NULL;  -- held_by says who
     END;
@@ -224,7 +225,7 @@ BEGIN
     in_recovery := pg_is_in_recovery();
     SELECT e.extversion INTO version FROM pg_extension e WHERE e.extname = 'sas';
     ok := workers_loaded AND launcher_pid IS NOT NULL AND workers > 0 AND slots_missing = 0
-        AND held_by IS NULL AND coalesce(breakers_open = 0 AND alerts_open = 0, false);
+        AND held_by IS NULL AND coalesce(breakers_open = 0 AND alerts_open = 0 AND NOT quarantined, false);
 END $$;
 COMMENT ON FUNCTION sas.health IS 'One row for a monitor: are the workers there, what is open, what waits, '
                                   'what an operator should look at.';

@@ -118,3 +118,16 @@ CREATE TABLE _sas.boot (
 );
 COMMENT ON TABLE _sas.boot IS 'When shared memory began anew, for as long as that matters: many starts in a '
                               'short time are a crash loop.';
+
+-- Where the data was alive: see sql/base/place.sql. No key: a dump may bring a row that is there already.
+CREATE TABLE _sas.home (
+    system_identifier bigint NOT NULL,
+    database oid NOT NULL,
+    timeline bigint NOT NULL,
+    backup text NOT NULL,
+    quarantined_for text
+);
+COMMENT ON TABLE _sas.home IS 'Where the data was alive. A row of another place: it is a copy, and calls '
+                              'nobody until an admin releases it.';
+COMMENT ON COLUMN _sas.home.backup IS 'The base backup that the server was started from; empty: none';
+COMMENT ON COLUMN _sas.home.quarantined_for IS 'Found to be a copy, and why; null: not found yet, or at home';

@@ -153,7 +153,7 @@ BEGIN
     WHERE c.raise AND NOT EXISTS (SELECT FROM _sas.alert l WHERE l.cause = c.cause AND l.closed_at IS NULL);
     PERFORM _sas.close_alerts(array_agg(l.cause)) FROM _sas.alert l
     WHERE l.closed_at IS NULL
-      AND (l.kind IN ('breaker-open', 'worker-slots', 'shared-memory', 'crash-loop', 'stalled')
+      AND (l.kind IN ('breaker-open', 'worker-slots', 'shared-memory', 'crash-loop', 'stalled', 'quarantine')
            AND NOT coalesce(l.cause = ANY (causes), false)
            -- what is raised again and again as long as it lasts
            OR l.kind IN ('stuck', 'late') AND NOT coalesce(l.cause = ANY (causes), false)

@@ -153,7 +153,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /quantity.',
             HINT = 'Claim only what the program can start at once.';
     END IF;
-    IF n.ended_at IS NOT NULL THEN
+    IF n.ended_at IS NOT NULL OR _sas.quarantined_for() IS NOT NULL THEN
         RETURN;
     END IF;
     -- programs that are gone are found by the others, too, whether or not a supervisor runs

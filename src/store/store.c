@@ -214,6 +214,20 @@ sas_store_leave(int level)
 }
 
 bool
+sas_store_at_home(void)
+{
+	static SasPlan plan = {"SELECT _sas.at_home()", 0};
+	bool		at_home;
+
+	if (!sas_store_begin())
+		return false;
+	sas_store_plan_run(&plan, NULL, NULL);
+	at_home = sas_store_cell_bool(0, 1);
+	sas_store_commit();
+	return at_home;
+}
+
+bool
 sas_store_run_state(int64 run_id, Datum values[4], bool nulls[4])
 {
 	static SasPlan plan = {"SELECT state, result, output, error FROM sas.runs WHERE run_id = $1", 1, {INT8OID}};

@@ -27,6 +27,9 @@
 extern bool sas_store_begin(void);
 extern void sas_store_commit(void);
 
+/* In a transaction of its own: the extension is there, and this is no copy in quarantine. Says in the database what it found. */
+extern bool sas_store_at_home(void);
+
 /* A part of a transaction that can be undone by itself. */
 typedef struct SasPart
 {

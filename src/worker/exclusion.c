@@ -251,9 +251,12 @@ sas_worker_exclusion_end_transaction(void)
 		sas_worker_request_wake();
 }
 
+/* What a session has restored may be a copy that must not call out. */
 void
 sas_worker_exclusion_end_all(void)
 {
+	if (OidIsValid(exclusion_lasting))
+		sas_worker_request_probe(exclusion_lasting);
 	exclusion_lasting = InvalidOid;
 	sas_worker_exclusion_end_transaction();
 }

@@ -22,6 +22,10 @@
  * set it before they create anything; or a COPY that has put rows into a
  * table of sas. Until it has, workers are excluded for its transaction.
  *
+ * Several sessions may load the tables at once, in any order (pg_restore -j).
+ * So the COPY of a superuser checks no foreign key: the dump was taken in one
+ * snapshot, where they hold.
+ *
  * DROP EXTENSION locks the tables one by one, in an order that no session
  * inside sas keeps: each would wait for the other. So they are locked before,
  * in a way that waits for one table only while it holds no other.
@@ -313,6 +317,12 @@ lifecycle_restores(void)
 }
 
 void
+sas_worker_lifecycle_probe(void)
+{
+	lifecycle_pending_probe = true;
+}
+
+void
 sas_worker_lifecycle_restored(void)
 {
 	if (!lifecycle_restoring)
@@ -390,12 +400,22 @@ lifecycle_lock_relations(void)
 	}
 }
 
+/* For this statement. The triggers of sas itself fire all the same (ENABLE ALWAYS). */
+static void
+lifecycle_load_in_any_order(void)
+{
+	(void) set_config_option("session_replication_role", "replica", PGC_SUSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
+}
+
 /* Carries out a statement that concerns workers. */
 static void
 lifecycle_follow(const SasIntent *intent, PlannedStmt *pstmt, const char *query, bool read_only,
 				 ProcessUtilityContext context, ParamListInfo params,
 				 QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *qc)
 {
+	int			level = intent->loads ? NewGUCNestLevel() : 0;
+
 	lifecycle_statements++;
 	PG_TRY();
 	{
@@ -405,10 +425,14 @@ lifecycle_follow(const SasIntent *intent, PlannedStmt *pstmt, const char *query,
 			lifecycle_lock_relations();
 		if (intent->restores)
 			lifecycle_restores();
+		if (intent->loads && superuser())
+			lifecycle_load_in_any_order();
 		lifecycle_next(pstmt, query, read_only, context, params, environment, dest, qc);
 		if (intent->loads && (qc == NULL || qc->nprocessed > 0))
 			lifecycle_restores();
 		lifecycle_note(intent);
+		if (level > 0)
+			AtEOXact_GUC(true, level);
 	}
 	PG_FINALLY();
 	{

@@ -55,6 +55,7 @@ INSERT INTO wanted VALUES
 ('create_middleware', 'name text, phase text, before regprocedure DEFAULT NULL::regprocedure, after regprocedure DEFAULT NULL::regprocedure, workflow text DEFAULT NULL::text, goes_before text[] DEFAULT ''{}''::text[], goes_after text[] DEFAULT ''{}''::text[], replaces text DEFAULT NULL::text', 'void'),
 ('drop_middleware', 'name text, phase text DEFAULT NULL::text', 'void'),
 ('worker_restart', '', 'integer'),
+('release', '', 'boolean'),
 ('find_runs', 'search jsonb, quantity integer DEFAULT 50, before bigint DEFAULT NULL::bigint', 'SETOF sas.runs'),
 ('explain', '', 'TABLE(waiting_kind text, waiting_on text, runs bigint, steps bigint, since timestamp with time zone, until timestamp with time zone, text text)'),
 ('explain', 'run_id bigint', 'TABLE(run_id bigint, step text, waiting_kind text, waiting_on text, waiting_until timestamp with time zone, text text)'),
@@ -122,7 +123,7 @@ SELECT is(ARRAY(SELECT DISTINCT p.proname::text FROM pg_proc p WHERE p.pronamesp
                       WHERE g.part = 'builder' AND g.signature LIKE 'sas.%' ORDER BY 1),
           'these are all public functions');
 SELECT is((SELECT array_agg(a ORDER BY n) FROM pg_proc p, unnest(p.proargnames) WITH ORDINALITY AS x (a, n) WHERE p.oid = 'sas.health()'::regprocedure),
-          '{workers_loaded,launcher_pid,workers,slots_missing,leader_pid,held_by,runs_open,runs_paused,steps_ready,oldest_ready_at,breakers_open,alerts_open,found_late,in_recovery,version,ok}',
+          '{workers_loaded,launcher_pid,workers,slots_missing,leader_pid,held_by,runs_open,runs_paused,steps_ready,oldest_ready_at,breakers_open,alerts_open,found_late,in_recovery,quarantined,version,ok}',
           'sas.health() answers in one row with these columns');
 SELECT is((SELECT count(*) FROM sas.health()), 1::bigint, 'sas.health() returns one row');
 SELECT is((SELECT ok FROM sas.health()), false, 'sas.health() is not ok where no worker runs');

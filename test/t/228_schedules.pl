@@ -116,6 +116,7 @@ $node->safe_psql('postgres', q{SELECT sas.unschedule('other')});
 IPC::Run::run([ 'pg_dump', '-d', $node->connstr('postgres'), '-f', $node->basedir . '/dump.sql' ]) or die 'pg_dump failed';
 $node->safe_psql('postgres', 'CREATE DATABASE restored');
 $node->command_ok([ 'psql', '-Xq', '-d', $node->connstr('restored'), '-f', $node->basedir . '/dump.sql' ], 'a dump is restored');
+is($node->safe_psql('restored', 'SELECT sas.release()'), 't', 'which is released');
 my $instants = q{SELECT count(*) > 0 FROM sas.runs WHERE schedule = 'tick' AND created_at > now() - interval '2 s'};
 ok(wait_for($node, $instants, 't', dbname => 'restored'), 'its schedules run there');
 one_run_each($node, 'tick', 'and no instant twice', 'restored');

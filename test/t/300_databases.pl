@@ -159,7 +159,8 @@ define('second');
 
 make_busy('second');
 at_once('postgres', 'CREATE DATABASE third TEMPLATE second', 'CREATE DATABASE ... TEMPLATE of a busy database');
-has_workers('third', 'the copy has workers of its own');
+is($node->safe_psql('third', 'SELECT sas.release()'), 't', 'the copy is released');
+has_workers('third', 'it has workers of its own');
 has_workers('second', 'and the template has its workers back');
 $node->safe_psql('third', 'INSERT INTO gate VALUES (true)');
 calm_down('second', 'the runs of the template end with success');

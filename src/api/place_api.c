@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * place_api.c: where this database is, for sql/base/place.sql.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/xlog.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+
+#include "base/place.h"
+#include "worker/lifecycle.h"
+
+PG_FUNCTION_INFO_V1(sas_api_place);
+PG_FUNCTION_INFO_V1(sas_api_probe);
+
+Datum
+sas_api_place(PG_FUNCTION_ARGS)
+{
+	TupleDesc	desc;
+	Datum		values[5];
+	bool		nulls[5] = {false};
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	values[0] = Int64GetDatum((int64) GetSystemIdentifier());
+	values[1] = ObjectIdGetDatum(MyDatabaseId);
+	values[2] = Int64GetDatum((int64) sas_base_place_timeline());
+	values[3] = CStringGetTextDatum(sas_base_place_backup());
+	values[4] = BoolGetDatum(sas_base_place_continues());
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
+}
+
+/* At commit the launcher looks at this database again. */
+Datum
+sas_api_probe(PG_FUNCTION_ARGS)
+{
+	sas_worker_lifecycle_probe();
+	PG_RETURN_VOID();
+}
