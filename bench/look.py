@@ -51,6 +51,11 @@ VIEW = {
     "the newest 20": "SELECT * FROM sas.runs ORDER BY run_id DESC LIMIT 20", "an id": "SELECT * FROM sas.runs WHERE run_id = %(middle)s",
     "a key": "SELECT * FROM sas.runs WHERE key = 'k%(middle)s'",
 }
+PAGES = {
+    "/": "{}", "/runs": "{}", "/runs/%(middle)s": "{}", "/workflows": "{}", "/agents": "{}", "/alerts": "{}", "/workers": "{}",
+    "/runs, a text that nothing has": '{"text": "no run has this"}', "/runs, a result that nothing has": '{"result": "error"}', "/runs, both, of a workflow": '{"workflow": "look_8", "result": "error"}',
+    "/runs, a label of all": '{"labels": "all=a"}', "/runs, half way": '{"before": "%(middle)s"}', "/runs, open ones": '{"state": "running"}',
+}
 ROLES = {"postgres": "a superuser", "bench_half": "who owns half", "bench_one": "who owns one in a hundred", "bench_few": "who owns five"}
 
 
@@ -78,6 +83,12 @@ class Look:
                 self.db.query("RESET ROLE")
             self.look_bound("sas.health()", "SELECT * FROM sas.health()", HEALTH)
             self.look_bound("sas.console()", "SELECT length(sas.console())", CONSOLE)
+            for role in ("postgres", "bench_one"):
+                self.db.query(f"SET ROLE {role}")
+                for what, args in PAGES.items():
+                    path = what.partition(",")[0] % {"middle": where["middle"] | 1 if role == "postgres" else where["middle"] // 100 * 100 + 1}
+                    self.look_bound(f"sas.console_page, {ROLES[role]}, {what % where}", f"SELECT length(sas.console_page('{path}', '{args % where}'))", CONSOLE)
+                self.db.query("RESET ROLE")
         finally:
             self.db = home
             home.query("DROP DATABASE IF EXISTS look WITH (FORCE)")

@@ -85,6 +85,7 @@ FROM (VALUES
         sas.find_runs(jsonb, int, bigint);
         sas.explain(); sas.explain(bigint); sas.timeline(bigint, int); sas.graph(bigint, text);
         sas.graph_workflow(text, text); sas.console(bigint); sas.console_schedules();
+        sas.console_page(text, jsonb);
         sas.calendar(timestamptz, timestamptz)'),
     ('level', 'monitor', '
         _sas.level_monitor()'),

@@ -35,30 +35,49 @@ BEGIN ATOMIC
     SELECT CASE WHEN length(value) > size THEN left(value, size - 2) || '..' ELSE value END;
 END;
 
--- _sas.svg_node(...): a step as a box with three lines, or a point that only joins others.
-CREATE FUNCTION _sas.svg_node(x int, y int, step text, what text, state text, note text) RETURNS text
+-- _sas.svg_width(step, what, note): how wide a box is, by the letters in it. Names of steps and what they
+-- call are never cut, since names may differ at their ends only; of what is noted the start is shown.
+CREATE FUNCTION _sas.svg_width(step text, what text, note text) RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT CASE WHEN step IS NULL THEN format(E'<circle cx="%s" cy="%s" r="5"/>\n', x + 86, y + 30)
+    SELECT 20 + greatest(150, coalesce(length(step), 0) * 8, coalesce(length(what), 0) * 13 / 2,
+                         least(length(note), 40) * 13 / 2)::int;
+END;
+
+-- _sas.svg_node(...): a step as a box with three lines, or a point that only joins others.
+CREATE FUNCTION _sas.svg_node(x int, y int, width int, step text, what text, state text, note text)
+RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT CASE WHEN step IS NULL
+           THEN format(E'<circle cx="%s" cy="%s" r="5"/>\n', x + width / 2, y + 30)
            ELSE format('<g class="node s-%s"><title>%s</title>'
-                       '<rect x="%s" y="%s" width="170" height="60" rx="8"/>',
-                       state, _sas.html_escape(concat_ws(E'\n', step, what, state, nullif(note, ''))), x, y)
+                       '<rect x="%s" y="%s" width="%s" height="60" rx="8"/>',
+                       state, _sas.html_escape(concat_ws(E'\n', step, what, state, nullif(note, ''))), x, y,
+                       width)
                 || format('<text class="name" x="%s" y="%s">%s</text>', x + 10, y + 20,
-                          _sas.html_escape(_sas.cut_text(step, 21)))
-                || format('<text class="sub" x="%s" y="%s">%s</text>', x + 10, y + 36,
-                          _sas.html_escape(_sas.cut_text(what, 26)))
+                          _sas.html_escape(step))
+                || format('<text class="sub" x="%s" y="%s">%s</text>', x + 10, y + 36, _sas.html_escape(what))
                 || format(E'<text class="sub" x="%s" y="%s">%s</text></g>\n', x + 10, y + 51,
-                          _sas.html_escape(_sas.cut_text(concat_ws(': ', state, nullif(note, '')), 28))) END;
+                          _sas.html_escape(_sas.cut_text(concat_ws(': ', state, nullif(note, '')),
+                                                         (width - 20) * 2 / 13))) END;
 END;
 
 -- _sas.svg_parts(run_id): what a drawing of a run is made of, in the order of painting: edges, then nodes.
 --   An edge that passes by columns has a place in each of them (via), so that it does not run behind the
 --   steps there.
-CREATE FUNCTION _sas.svg_parts(run_id bigint) RETURNS TABLE (rank int, no int, x int, y int, svg text)
+CREATE FUNCTION _sas.svg_parts(run_id bigint)
+RETURNS TABLE (rank int, no int, right_end int, bottom int, svg text)
 LANGUAGE sql STABLE
 BEGIN ATOMIC
     WITH n AS MATERIALIZED (
-        SELECT g.*, dense_rank() OVER (ORDER BY g.level)::int - 1 AS col FROM _sas.run_nodes($1) g),
+        SELECT g.*, dense_rank() OVER (ORDER BY g.level)::int - 1 AS col,
+               concat_ws(' ', g.kind, g.target) AS what
+        FROM _sas.run_nodes($1) g),
+    col AS MATERIALIZED (
+        SELECT c.col, c.w, (sum(c.w + 44) OVER (ORDER BY c.col) - c.w - 36)::int AS x
+        FROM (SELECT n.col, max(_sas.svg_width(n.step, n.what, concat_ws(': ', n.state, n.note))) AS w
+              FROM n GROUP BY 1) c),
     e AS MATERIALIZED (
         SELECT row_number() OVER (ORDER BY t.no, f.no)::int AS e, f.no AS f, t.no AS t, f.col AS c1,
                t.col AS c2, t.stands_in, f.step IS NULL AS from_point, t.step IS NULL AS to_point
@@ -76,18 +95,18 @@ BEGIN ATOMIC
         UNION ALL
         SELECT v.id, v.c, 1000000, jsonb_build_array(v.before) FROM via v),
     at AS MATERIALIZED (
-        SELECT l.id, l.x * 214 + 8 AS x, (l.y * 74)::int + 8 AS y
+        SELECT l.id, c.x, c.w, (l.y * 74)::int + 8 AS y
         FROM (SELECT array_agg(o.id ORDER BY o.no, o.id) AS ids, array_agg(o.col ORDER BY o.no, o.id) AS cols,
                      jsonb_object_agg(o.id, coalesce(o.befores, '[]')) AS befores FROM node o) g
-        CROSS JOIN LATERAL _sas.layout(g.ids, g.cols, g.befores) l),
+        CROSS JOIN LATERAL _sas.layout(g.ids, g.cols, g.befores) l JOIN col c ON c.col = l.x),
     point AS (
-        SELECT e.e, e.c1 AS c, f.x + x.w AS x1, f.x + x.w AS x2, f.y + 30 AS y
+        SELECT e.e, e.c1 AS c, x.x AS x1, x.x AS x2, f.y + 30 AS y
         FROM e JOIN at f ON f.id = e.f::text
-        CROSS JOIN LATERAL (SELECT CASE WHEN e.from_point THEN 92 ELSE 170 END AS w) x
+        CROSS JOIN LATERAL (SELECT f.x + CASE WHEN e.from_point THEN f.w / 2 + 6 ELSE f.w END AS x) x
         UNION ALL
-        SELECT v.e, v.c, p.x, p.x + 170, p.y + 30 FROM via v JOIN at p ON p.id = v.id
+        SELECT v.e, v.c, p.x, p.x + p.w, p.y + 30 FROM via v JOIN at p ON p.id = v.id
         UNION ALL
-        SELECT e.e, e.c2, t.x + CASE WHEN e.to_point THEN 80 ELSE 0 END, 0, t.y + 30
+        SELECT e.e, e.c2, t.x + CASE WHEN e.to_point THEN t.w / 2 - 6 ELSE 0 END, 0, t.y + 30
         FROM e JOIN at t ON t.id = e.t::text),
     line AS (
         SELECT p.*, lag(p.x2) OVER w AS px, lag(p.y) OVER w AS py, lead(p.e) OVER w IS NULL AS last
@@ -95,14 +114,12 @@ BEGIN ATOMIC
     SELECT 1, e.e, NULL, NULL, format(E'<path%s d="%s" marker-end="url(#tip)"/>\n',
                CASE WHEN e.stands_in THEN ' class="stand"' END, string_agg(
                CASE WHEN l.px IS NULL THEN format('M%s %s', l.x1, l.y)
-                    ELSE format('C%s %s %s %s %s %s', l.px + b.bend, l.py, l.x1 - b.bend, l.y, l.x1, l.y)
+                    ELSE format('C%s %s %s %s %s %s', l.px + 22, l.py, l.x1 - 22, l.y, l.x1, l.y)
                          || CASE WHEN l.last THEN '' ELSE 'H' || l.x2 END END, '' ORDER BY l.c))
     FROM line l JOIN e ON e.e = l.e
-    CROSS JOIN LATERAL (SELECT greatest(20, (l.x1 - l.px) / 2) AS bend) b
     GROUP BY e.e, e.stands_in
     UNION ALL
-    SELECT 2, n.no, p.x, p.y,
-           _sas.svg_node(p.x, p.y, n.step, concat_ws(' ', n.kind, n.target), n.state, n.note)
+    SELECT 2, n.no, p.x + p.w, p.y, _sas.svg_node(p.x, p.y, p.w, n.step, n.what, n.state, n.note)
     FROM n JOIN at p ON p.id = n.no::text;
 END;
 
@@ -115,13 +132,19 @@ BEGIN ATOMIC
                     '<p class="none">%s steps are too many to draw here; see sas.graph(%s).</p>', g.n, $1)
                 ELSE (SELECT format('<div class="scroll"><svg xmlns="http://www.w3.org/2000/svg" width="%s" '
                                     'height="%s" role="img" aria-label="steps of the run">',
-                                    max(p.x) + 180, max(p.y) + 70)
+                                    max(p.right_end) + 10, max(p.bottom) + 70)
                              || '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
                              || E'markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z"/></marker></defs>\n'
                              || string_agg(p.svg, '' ORDER BY p.rank, p.no) || '</svg></div>'
                       FROM _sas.svg_parts($1) p) END
     FROM (SELECT count(*) AS n FROM _sas.run_graph($1)) g;
 END;
+
+-- _sas.element_label(step, element): elements count from 1; in brackets they would read as an index, which
+-- counts from 0.
+CREATE FUNCTION _sas.element_label(step text, element int) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC SELECT step || coalesce(', element ' || element, ''); END;
 
 -- _sas.html_timeline(run_id, now): bars over an axis, the first 400.
 CREATE FUNCTION _sas.html_timeline(run_id bigint, now timestamptz) RETURNS text
@@ -136,7 +159,8 @@ BEGIN ATOMIC
     bar AS (
         SELECT row_number() OVER (ORDER BY s.started_at, s.step_position, s.step, s.element NULLS FIRST,
                                   s.attempt) AS n,
-               _sas.html_escape(concat(CASE WHEN s.undo THEN 'undo ' END, s.step, '[' || s.element || ']',
+               _sas.html_escape(concat(CASE WHEN s.undo THEN 'undo ' END,
+                                       _sas.element_label(s.step, s.element),
                                        CASE WHEN s.attempt > 1 THEN ' #' || s.attempt END)) AS label,
                concat(CASE WHEN s.undo AND s.status = 'succeeded' THEN 'compensated'
                       ELSE replace(s.status, '_', '') END,
@@ -180,150 +204,145 @@ BEGIN ATOMIC
     FROM unnest(names, html) WITH ORDINALITY AS u (k, v, o) WHERE v <> '';
 END;
 
--- _sas.console_head(run_id, now): what the run is, and why it is where it is.
-CREATE FUNCTION _sas.console_head(run_id bigint, now timestamptz) RETURNS text
+-- _sas.console_head(look, run_id): what the run is, and why it is where it is.
+CREATE FUNCTION _sas.console_head(look _sas.look, run_id bigint) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
-    SELECT format('<header><h1>Run %s</h1>%s %s<span>%s <span class="dim">version %s</span></span>'
-                  || E'<span class="dim">%s, as %s</span></header>\n',
-                  r.run_id, _sas.html_badge(r.state), _sas.html_badge(r.result), _sas.html_escape(r.workflow),
-                  r.version, to_char($2, 'YYYY-MM-DD HH24:MI:SS TZ'), _sas.html_escape(current_user::text))
+    SELECT _sas.console_top(look, '', format(
+                  '<h1>Run %s</h1>%s %s<span>%s <span class="dim">version %s</span></span>', r.run_id,
+                  _sas.html_badge(r.state), _sas.html_badge(r.result),
+                  _sas.html_link(look, '/runs?workflow=' || _sas.url_text(r.workflow),
+                                 _sas.html_escape(r.workflow)), r.version))
            || _sas.html_section('run', 'Run', _sas.html_facts(
                   '{key,submitted by,submitted,set start,began,ended,took,deadline,progress,priority,queue,'
                   'child of run,after run,trace,labels}', ARRAY[
                   _sas.html_escape(r.key), _sas.html_escape(r.submitted_by::text),
-                  _sas.html_time(r.created_at, $2), _sas.html_time(r.start_at, $2),
-                  _sas.html_time(r.started_at, $2), _sas.html_time(r.finished_at, $2),
-                  _sas.html_took(1000 * extract(epoch FROM coalesce(r.finished_at, $2)
+                  _sas.html_time(r.created_at, look.now), _sas.html_time(r.start_at, look.now),
+                  _sas.html_time(r.started_at, look.now), _sas.html_time(r.finished_at, look.now),
+                  _sas.html_took(1000 * extract(epoch FROM coalesce(r.finished_at, look.now)
                                                            - r.started_at)::float8),
-                  CASE WHEN r.state <> 'stopped' THEN _sas.html_time(r.deadline, $2) END,
+                  CASE WHEN r.state <> 'stopped' THEN _sas.html_time(r.deadline, look.now) END,
                   round(100 * r.progress::numeric) || ' %', nullif(r.priority, 0)::text,
-                  _sas.html_escape(r.queue), r.parent_run_id::text, r.after_run::text,
+                  _sas.html_escape(r.queue), _sas.console_run_link(look, r.parent_run_id),
+                  _sas.console_run_link(look, r.after_run),
                   _sas.html_escape(replace(r.trace_id::text, '-', '')),
-                  CASE WHEN r.labels <> '{}' THEN _sas.html_escape(r.labels::text) END]))
+                  CASE WHEN r.labels <> '{}' THEN _sas.html_escape(r.labels::text) END])
+                  || _sas.console_run_acts(look, r.run_id, r.state))
            || _sas.html_section('why', 'Why', '<ul class="why">' || (
                   SELECT string_agg(format('<li class="%s">%s</li>',
                              CASE WHEN e.step IS NULL THEN 'run'
                              ELSE 's-' || regexp_replace(e.waiting_kind, '[^a-z]', '', 'g') END,
-                             _sas.html_escape(CASE WHEN e.run_id <> $1 AND e.step IS NOT NULL
+                             _sas.html_escape(CASE WHEN e.run_id <> $2 AND e.step IS NOT NULL
                                               THEN 'run ' || e.run_id || ': ' ELSE '' END || e.text)),
                              '' ORDER BY e.n)
-                  FROM (SELECT x.*, row_number() OVER () AS n FROM sas.explain($1) x LIMIT 100) e) || '</ul>',
-                  format('SELECT * FROM sas.explain(%s)', $1))
-    FROM sas.runs r WHERE r.run_id = $1;
+                  FROM (SELECT x.*, row_number() OVER () AS n FROM sas.explain($2) x LIMIT 100) e) || '</ul>',
+                  format('SELECT * FROM sas.explain(%s)', $2))
+    FROM sas.runs r WHERE r.run_id = $2;
 END;
 
--- _sas.console_step(s, now): one step, to be opened: what it was given, returned or failed with.
-CREATE FUNCTION _sas.console_step(s sas.steps, now timestamptz) RETURNS text
+-- _sas.console_step(look, s): one step, to be opened: what it was given, returned or failed with.
+CREATE FUNCTION _sas.console_step(look _sas.look, s sas.steps) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
     SELECT format('<details%s><summary><b>%s</b>%s<span class="dim">%s</span></summary>',
                   CASE WHEN s.state IN ('failed', 'compensating') AND s.element IS NULL THEN ' open=""' END,
-                  _sas.html_escape(s.step || coalesce('[' || s.element || ']', '')), _sas.html_badge(s.state),
+                  _sas.html_escape(_sas.element_label(s.step, s.element)), _sas.html_badge(s.state),
                   _sas.html_escape(concat_ws(
                       ', ', concat_ws(' ', s.kind, s.agent),
-                      CASE WHEN s.attempt > 1 THEN _sas.quantity(s.attempt, 'attempt') END,
+                      _sas.attempts_of(s.run_id, s.step, s.element, s.state, s.attempt),
                       CASE WHEN s.in_doubt THEN 'in doubt' END,
                       CASE WHEN s.state = 'failed' THEN s.error ->> 'title' END)))
            || '<div class="in">' || _sas.html_facts(
-                  '{began,ended,took,attempts,windows that failed,held by,complete by,waits for,until,'
+                  '{began,ended,took,attempts,index,windows that failed,held by,complete by,waits for,until,'
                   'idempotency key}', ARRAY[
-                  _sas.html_time(s.started_at, now), _sas.html_time(s.finished_at, now),
+                  _sas.html_time(s.started_at, look.now), _sas.html_time(s.finished_at, look.now),
                   CASE WHEN s.state IN ('succeeded', 'failed')
                   THEN _sas.html_took(1000 * extract(epoch FROM s.finished_at - s.started_at)::float8) END,
-                  s.attempt::text, nullif(s.failure_count, 0)::text, _sas.html_escape(s.locked_by),
-                  _sas.html_time(s.complete_by, now),
+                  s.attempt::text, (s.element - 1)::text, nullif(s.failure_count, 0)::text,
+                  _sas.html_escape(s.locked_by), _sas.html_time(s.complete_by, look.now),
                   _sas.html_escape(concat_ws(' ', replace(s.waiting_kind, '_', ' '), s.waiting_on)),
-                  _sas.html_time(s.waiting_until, now), _sas.html_escape(s.idempotency_key)])
+                  _sas.html_time(s.waiting_until, look.now), _sas.html_escape(s.idempotency_key)])
            || _sas.html_json('input', nullif(s.input, 'null')) || _sas.html_json('started', s.started)
-           || _sas.html_json('output', s.output) || _sas.html_json('error', s.error) || E'</div></details>\n';
+           || _sas.html_json('output', s.output) || _sas.html_json('error', s.error)
+           || CASE WHEN s.element IS NULL AND s.run_state <> 'stopped'
+              THEN _sas.console_step_acts(look, s.run_id, s.step, s.state) ELSE '' END
+           || E'</div></details>\n';
 END;
 
--- _sas.console_steps(run_id, now): the first 300 steps; of their elements 50: those that failed, then those
+-- _sas.console_steps(look, run_id): the first 300 steps; of their elements 50: those that failed, then those
 -- that are open. Which ones are shown is found out first, so that inputs are made for those only.
-CREATE FUNCTION _sas.console_steps(run_id bigint, now timestamptz) RETURNS text
+CREATE FUNCTION _sas.console_steps(look _sas.look, run_id bigint) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
     WITH whole AS MATERIALIZED (
         SELECT array_agg(x.step) AS steps, max(x.total) AS total
         FROM (SELECT s.step, count(*) OVER () AS total FROM sas.steps s
-              WHERE s.run_id = $1 AND s.element IS NULL ORDER BY s.position, s.step LIMIT 300) x),
+              WHERE s.run_id = $2 AND s.element IS NULL ORDER BY s.position, s.step LIMIT 300) x),
     part AS MATERIALIZED (
         SELECT array_agg(x.step) AS steps, array_agg(x.element) AS elements, max(x.total) AS total
         FROM (SELECT s.step, s.element, count(*) OVER () AS total FROM sas.steps s
-              WHERE s.run_id = $1 AND s.element IS NOT NULL
+              WHERE s.run_id = $2 AND s.element IS NOT NULL
               ORDER BY s.state = 'failed' DESC, s.state IN ('running', 'suspended', 'compensating') DESC,
                        s.position, s.step, s.element LIMIT 50) x)
     SELECT _sas.html_section('steps', 'Steps',
                CASE WHEN whole.total IS NULL THEN '<p class="none">It has no steps.</p>' ELSE (
-                   SELECT string_agg(_sas.console_step(s, $2), '' ORDER BY s.position, s.step)
+                   SELECT string_agg(_sas.console_step(look, s), '' ORDER BY s.position, s.step)
                    FROM sas.steps s
-                   WHERE s.run_id = $1 AND s.step = ANY (whole.steps) AND s.element IS NULL) END
+                   WHERE s.run_id = $2 AND s.step = ANY (whole.steps) AND s.element IS NULL) END
                || CASE WHEN whole.total > 300
                   THEN format('<p class="dim">and %s more: see sas.steps</p>', whole.total - 300) ELSE '' END,
                'open one for its input, output and error')
            || CASE WHEN part.total IS NULL THEN '' ELSE _sas.html_section('elements', 'Elements', (
-                   SELECT string_agg(_sas.console_step(s, $2), '' ORDER BY s.position, s.step, s.element)
+                   SELECT string_agg(_sas.console_step(look, s), ''
+                                     ORDER BY s.position, s.step, s.element)
                    FROM sas.steps s
                    JOIN unnest(part.steps, part.elements) AS u (step, element)
                        ON u.step = s.step AND u.element = s.element
-                   WHERE s.run_id = $1 AND s.step = ANY (part.steps) AND s.element = ANY (part.elements))
+                   WHERE s.run_id = $2 AND s.step = ANY (part.steps) AND s.element = ANY (part.elements))
                || CASE WHEN part.total > 50
                   THEN format('<p class="dim">and %s more: see sas.steps</p>', part.total - 50) ELSE '' END,
                'those that failed or are open first') END
     FROM whole CROSS JOIN part;
 END;
 
--- _sas.console_attempts(run_id, now): those that did not succeed, the last 200.
-CREATE FUNCTION _sas.console_attempts(run_id bigint, now timestamptz) RETURNS text
+-- _sas.console_attempts(look, run_id): those that did not succeed, the last 200.
+CREATE FUNCTION _sas.console_attempts(look _sas.look, run_id bigint) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
-    SELECT _sas.html_table('{step,#attempt,status,#http,worker,began,error}', string_agg(
-               _sas.html_row(ARRAY[
-                   _sas.html_escape(concat(CASE WHEN a.undo THEN 'undo of ' END, a.step,
-                                           '[' || a.element || ']')),
+    SELECT _sas.html_table('{step,#attempt,status,#http,worker,began,error}', array_agg(ARRAY[
+                   _sas.html_escape(concat(CASE WHEN a.undo THEN 'undo of ' END,
+                                           _sas.element_label(a.step, a.element))),
                    a.attempt::text, _sas.html_badge(a.status), a.http_status::text,
-                   _sas.html_escape(a.worker), _sas.html_time(a.started_at, $2),
-                   _sas.html_escape(concat_ws(': ', a.error ->> 'title', left(a.error ->> 'detail', 300)))],
-                   '{2,4}'), '' ORDER BY a.started_at, a.step, a.attempt), 'None.')
-    FROM (SELECT * FROM sas.attempts x WHERE x.run_id = $1 AND x.status <> 'succeeded'
+                   _sas.html_escape(a.worker), _sas.html_time(a.started_at, look.now),
+                   _sas.html_escape(concat_ws(': ', a.error ->> 'title', left(a.error ->> 'detail', 300)))]
+               ORDER BY a.started_at, a.step, a.attempt), 'None.')
+    FROM (SELECT * FROM sas.attempts x WHERE x.run_id = $2 AND x.status <> 'succeeded'
           ORDER BY x.started_at DESC LIMIT 200) a;
 END;
 
--- _sas.console_history(run_id, now)
-CREATE FUNCTION _sas.console_history(run_id bigint, now timestamptz) RETURNS text
+-- _sas.console_history(look, run_id)
+CREATE FUNCTION _sas.console_history(look _sas.look, run_id bigint) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
-    SELECT _sas.html_table('{when,who,act,step,detail}', string_agg(
-               _sas.html_row(ARRAY[
-                   _sas.html_time(h.at, $2), _sas.html_escape(h.role), _sas.html_escape(h.act),
-                   _sas.html_escape(h.step), _sas.html_escape(h.detail::text)]),
-               '' ORDER BY h.at), 'Nothing.')
-    FROM sas.history h WHERE h.run_id = $1;
+    SELECT _sas.html_table('{when,who,act,step,detail}', array_agg(ARRAY[
+                   _sas.html_time(h.at, look.now), _sas.html_escape(h.role), _sas.html_escape(h.act),
+                   _sas.html_escape(h.step), _sas.html_escape(h.detail::text)] ORDER BY h.at), 'Nothing.')
+    FROM sas.history h WHERE h.run_id = $2;
 END;
 
--- _sas.console_run(run_id): the page of one run that the current user sees.
-CREATE FUNCTION _sas.console_run(run_id bigint) RETURNS text
+-- _sas.console_run(look, run_id): the page of one run that the current user sees.
+CREATE FUNCTION _sas.console_run(look _sas.look, run_id bigint) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
-    SELECT _sas.html_page(format('sas: run %s of %s', r.run_id, r.workflow),
-        _sas.console_head($1, n.now)
-        || _sas.html_section('graph', 'Steps and states', _sas.svg($1))
-        || _sas.html_section('timeline', 'Timeline', _sas.html_timeline($1, n.now))
+    SELECT _sas.html_page(look, format('sas: run %s of %s', r.run_id, r.workflow),
+        _sas.console_head(look, $2)
+        || _sas.html_section('graph', 'Steps and states', _sas.svg($2))
+        || _sas.html_section('timeline', 'Timeline', _sas.html_timeline($2, look.now))
         || _sas.html_section('payload', 'Input, output, error', coalesce(nullif(
                _sas.html_json('input', r.input) || _sas.html_json('output', r.output)
                || _sas.html_json('error', r.error), ''), '<p class="none">Not for this role to see.</p>'))
-        || _sas.console_steps($1, n.now)
-        || _sas.html_section('attempts', 'Attempts that did not succeed', _sas.console_attempts($1, n.now))
-        || _sas.html_section('history', 'What operators did', _sas.console_history($1, n.now)))
-    FROM sas.runs r CROSS JOIN (SELECT sas.now() AS now) n WHERE r.run_id = $1;
+        || _sas.console_steps(look, $2)
+        || _sas.html_section('attempts', 'Attempts that did not succeed', _sas.console_attempts(look, $2))
+        || _sas.html_section('history', 'What operators did', _sas.console_history(look, $2)))
+    FROM sas.runs r WHERE r.run_id = $2;
 END;
-
-CREATE FUNCTION sas.console(run_id bigint DEFAULT NULL) RETURNS text
-LANGUAGE sql STABLE SET jit = off
-BEGIN ATOMIC
-    SELECT _sas.visible_run($1) WHERE $1 IS NOT NULL;
-    SELECT CASE WHEN $1 IS NULL THEN _sas.console_all() ELSE _sas.console_run($1) END;
-END;
-COMMENT ON FUNCTION sas.console IS 'One HTML page that needs nothing else: of all runs, agents and workers, '
-                                   'or with run_id of that run. It shows what the calling role may see.';

@@ -275,19 +275,22 @@ BEGIN
     RETURN CASE WHEN cardinality(ids) <= _sas.few_runs() THEN ids END;
 END $$;
 
--- _sas.search_runs(s, quantity, before): the newest runs that fit.
-CREATE FUNCTION _sas.search_runs(s _sas.run_search, quantity int, before bigint) RETURNS bigint[]
+-- _sas.search_runs(s, quantity, before, most): the newest runs that fit. Once so many candidates were
+-- compared (most; null: all), it ends; below: how far it came, null: to the end.
+CREATE FUNCTION _sas.search_runs(s _sas.run_search, quantity int, before bigint, most int,
+                                 OUT fitting bigint[], OUT below bigint)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    below bigint := least(before, s.last_id, 9223372036854775807);
     label bigint := (SELECT l.label FROM _sas.rarest_label(s.labels, 10 * _sas.few_runs()) l);
-    fitting bigint[] := '{}';
     ids bigint[] := _sas.candidates(s);
     owners oid[];
     versions int[];
+    only_open boolean := NOT coalesce('stopped' = ANY (s.states), true);
     -- beyond so many parts it is cheaper to go through all runs
     few constant int := 500;
 BEGIN
+    below := least(before, s.last_id, 9223372036854775807);
+    fitting := '{}';
     IF ids IS NULL AND (label IS NOT NULL OR s.owners IS NOT NULL OR s.workflows IS NOT NULL) THEN
         owners := coalesce(s.owners, ARRAY(SELECT _sas.run_owners(label, few + 1)));
         IF cardinality(owners) > few THEN
@@ -299,14 +302,15 @@ BEGIN
         END IF;
     END IF;
     SELECT w.below, w.fitting INTO below, fitting
-    FROM _sas.walk_runs(s, ids, label, owners, versions, quantity, CASE
-                        WHEN ids IS NULL AND NOT 'stopped' = ANY (s.states) THEN 200 END, below, fitting) w;
-    IF below IS NOT NULL AND cardinality(fitting) < quantity THEN
-        SELECT w.fitting INTO fitting
+    FROM _sas.walk_runs(s, ids, label, owners, versions, quantity,
+                        CASE WHEN ids IS NULL AND only_open THEN 200 ELSE most END, below, fitting) w;
+    IF below IS NOT NULL AND cardinality(fitting) < quantity AND only_open THEN
+        SELECT w.below, w.fitting INTO below, fitting
         FROM _sas.walk_runs(s, ARRAY(SELECT o.run_id FROM _sas.open_runs() o), NULL, NULL, NULL, quantity,
                             NULL, below, fitting) w;
     END IF;
-    RETURN fitting[: quantity];
+    below := CASE WHEN cardinality(fitting) > quantity THEN fitting[quantity] ELSE below END;
+    fitting := fitting[: quantity];
 END $$;
 
 CREATE FUNCTION _sas.find_run_ids(search jsonb, quantity int, before bigint) RETURNS SETOF bigint
@@ -322,7 +326,27 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     PERFORM _sas.check_search(search, quantity);
-    RETURN QUERY SELECT unnest(_sas.search_runs(_sas.read_search(caller, search), quantity, before));
+    RETURN QUERY
+    SELECT unnest(f.fitting)
+    FROM _sas.search_runs(_sas.read_search(caller, search), quantity, before, NULL) f;
+END $$;
+
+-- _sas.find_run_page(search, quantity, before): the same for a page that is to be there within a second,
+-- however rare what is searched. below: it searched the runs from there on; null: all.
+CREATE FUNCTION _sas.find_run_page(search jsonb, quantity int, before bigint,
+                                   OUT run_ids bigint[], OUT below bigint)
+LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
+
+CREATE FUNCTION _sas.find_run_page_as(caller oid, search jsonb, quantity int, before bigint,
+                                      OUT run_ids bigint[], OUT below bigint)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+        SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+BEGIN
+    PERFORM _sas.check_search(search, quantity);
+    SELECT f.fitting, f.below INTO run_ids, below
+    FROM _sas.search_runs(_sas.read_search(caller, search), quantity, before, 20000) f;
 END $$;
 
 CREATE FUNCTION sas.find_runs(search jsonb, quantity int DEFAULT 50, before bigint DEFAULT NULL)

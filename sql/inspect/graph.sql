@@ -77,6 +77,21 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
                                                 AND pg_has_role($1, x.role, 'MEMBER')))
 $$;
 
+-- _sas.attempts_of(run_id, step, element, state, attempt): how often a step was tried, null for once. The
+-- attempts of a step go on counting in its undo: here they are two counts.
+CREATE FUNCTION _sas.attempts_of(run_id bigint, step text, element int, state text, attempt int) RETURNS text
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT CASE WHEN $5 <= 1 OR $5 IS NULL THEN NULL
+           WHEN $4 NOT IN ('compensating', 'compensated') THEN _sas.quantity($5, 'attempt')
+           ELSE (SELECT nullif(concat_ws(', ',
+                            CASE WHEN $5 - n.undos > 1 THEN _sas.quantity($5 - n.undos, 'attempt') END,
+                            CASE WHEN n.undos > 1 THEN n.undos || ' attempts to undo it' END), '')
+                 FROM (SELECT count(*) AS undos FROM sas.attempts a WHERE a.run_id = $1 AND a.step = $2
+                           AND a.element IS NOT DISTINCT FROM $3 AND a.undo) n)
+           END;
+END;
+
 -- _sas.run_nodes(run_id): the same with how the steps of the run stand. note: what is to be said about it in
 -- a few words.
 CREATE FUNCTION _sas.run_nodes(run_id bigint)
@@ -87,7 +102,7 @@ BEGIN ATOMIC
     SELECT g.*, s.state,
            concat_ws(', ',
                CASE WHEN f.total > 0 THEN format('%s of %s ended', f.total - f.remaining, f.total) END,
-               CASE WHEN s.attempt > 1 THEN _sas.quantity(s.attempt, 'attempt') END,
+               _sas.attempts_of(s.run_id, s.step, s.element, s.state, s.attempt),
                CASE WHEN s.waiting_kind NOT IN ('steps', 'undo', 'elements') AND s.run_state <> 'scheduled'
                     THEN concat_ws(' ', replace(s.waiting_kind, '_', ' '), CASE
                          WHEN s.waiting_kind NOT IN ('child', 'place', 'resume', 'reply', 'worker')

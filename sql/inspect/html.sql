@@ -42,27 +42,28 @@ BEGIN ATOMIC
                 ELSE _sas.short_span(ms * interval '1 ms') END;
 END;
 
--- _sas.html_row(cells, numbers): a row of a table; cells are html, null is empty; numbers: which of them
--- stand on the right.
-CREATE FUNCTION _sas.html_row(cells text[], numbers int[] DEFAULT '{}') RETURNS text
+-- _sas.html_table(heads, cells, otherwise): cells: html, an array of as many as there are heads for each row,
+-- null is empty; otherwise: what is said when there are no rows. A head that begins with # is on the right.
+-- Each cell knows its head: on a narrow screen a row is a list.
+CREATE FUNCTION _sas.html_table(heads text[], cells text[], otherwise text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT '<tr>' || string_agg(format('<td%s>%s</td>', CASE WHEN n = ANY (numbers) THEN ' class="n"'
-                                       ELSE '' END, c), '' ORDER BY n) || E'</tr>\n'
-    FROM unnest(cells) WITH ORDINALITY AS u (c, n);
-END;
-
--- _sas.html_table(heads, rows, otherwise): rows as _sas.html_row makes them; otherwise: what is said when
--- there are none. A head that begins with # is on the right.
-CREATE FUNCTION _sas.html_table(heads text[], rows text, otherwise text) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-BEGIN ATOMIC
-    SELECT CASE WHEN rows IS NULL THEN format('<p class="none">%s</p>', _sas.html_escape(otherwise))
-                ELSE '<div class="scroll"><table><thead><tr>'
-                     || (SELECT string_agg(format('<th%s>%s</th>', CASE WHEN h LIKE '#%' THEN ' class="n"'
-                                                  ELSE '' END, _sas.html_escape(ltrim(h, '#'))), ''
-                                           ORDER BY n) FROM unnest(heads) WITH ORDINALITY AS u (h, n))
-                     || E'</tr></thead><tbody>\n' || rows || '</tbody></table></div>' END;
+    SELECT CASE WHEN cells IS NULL THEN format('<p class="none">%s</p>', _sas.html_escape(otherwise))
+           ELSE (WITH head AS MATERIALIZED (
+                     SELECT u.n, format('%s', CASE WHEN u.h LIKE '#%' THEN ' class="n"' END) AS class,
+                            _sas.html_escape(ltrim(u.h, '#')) AS text
+                     FROM unnest(heads) WITH ORDINALITY AS u (h, n))
+                 SELECT '<div class="scroll"><table><thead><tr>'
+                        || (SELECT string_agg(format('<th%s>%s</th>', h.class, h.text), '' ORDER BY h.n)
+                            FROM head h)
+                        || E'</tr></thead><tbody>\n' || string_agg(
+                               concat(CASE WHEN h.n = 1 THEN '<tr>' END,
+                                      format('<td%s data-l="%s">%s</td>', h.class, h.text, c.html),
+                                      CASE WHEN h.n = cardinality(heads) THEN E'</tr>\n' END), ''
+                               ORDER BY c.n)
+                        || '</tbody></table></div>'
+                 FROM unnest(cells) WITH ORDINALITY AS c (html, n)
+                 JOIN head h ON h.n = (c.n - 1) % cardinality(heads) + 1) END;
 END;
 
 -- _sas.html_section(id, title, html, note)
@@ -86,6 +87,34 @@ BEGIN ATOMIC
                                              THEN format(E'\n... and %s characters more',
                                                          length(v.t) - 20000) ELSE '' END)) END
     FROM (SELECT CASE WHEN length(value::text) <= 110 THEN value::text ELSE jsonb_pretty(value) END AS t) v;
+END;
+
+-- _sas.url_text(value): percent-encoded, for one name or value of a query or one segment of a path.
+CREATE FUNCTION _sas.url_text(value text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT coalesce(string_agg(
+               CASE WHEN c ~ '^[A-Za-z0-9_.~-]$' AND ascii(c) < 128 THEN c
+               ELSE regexp_replace(upper(encode(convert_to(c, 'UTF8'), 'hex')), '(..)', E'%\\1', 'g') END, ''
+               ORDER BY n), '')
+    FROM string_to_table(value, NULL) WITH ORDINALITY AS u (c, n);
+END;
+
+-- _sas.url_query(args): "?name=value&name=value", or nothing.
+CREATE FUNCTION _sas.url_query(args jsonb) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT coalesce('?' || string_agg(_sas.url_text(key) || '=' || _sas.url_text(value), '&' ORDER BY key),
+                    '')
+    FROM jsonb_each_text(jsonb_strip_nulls(args));
+END;
+
+-- _sas.html_link(look, path, html): html as a link to a page, where pages have links.
+CREATE FUNCTION _sas.html_link(look _sas.look, path text, html text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT CASE WHEN (look).root IS NULL OR coalesce(html, '') = '' THEN html
+           ELSE format('<a href="%s">%s</a>', _sas.html_escape((look).root || path), html) END;
 END;
 
 -- _sas.html_style(): light, and dark where the reader's system is.
@@ -175,20 +204,53 @@ svg rect { fill: var(--f, var(--grey-bg)); stroke: var(--c, var(--grey)); stroke
   .meter { display: inline-block; width: 64px; height: 7px; background: var(--grey-bg); border-radius: 4px;
   overflow: hidden; margin-right: 7px; vertical-align: 1px; }
   .meter i { display: block; height: 100%; background: var(--blue); }
+a { color: var(--link); text-decoration: none; } a:hover { text-decoration: underline; }
+  a.tile { color: inherit; } :focus-visible { outline: 2px solid var(--link); outline-offset: 1px; }
+nav { display: flex; flex-wrap: wrap; gap: 4px 16px; margin: 0 2px 14px; }
+  nav a[aria-current] { color: var(--ink); font-weight: 600; }
+.notice { border-left: 4px solid var(--blue); white-space: pre-wrap; overflow-wrap: anywhere; }
+form { display: flex; flex-wrap: wrap; gap: 8px 12px; align-items: end; margin: 0; }
+  form label { display: grid; gap: 2px; font-size: 12px; color: var(--dim); max-width: 100%; }
+  form label.yes { display: flex; align-items: center; gap: 6px; color: var(--ink); }
+input, select, button, textarea { font: inherit; color: var(--ink); background: var(--zebra);
+  border: 1px solid var(--line); border-radius: 6px; padding: 4px 8px; max-width: 100%; }
+  button { background: var(--card); border-color: var(--link); color: var(--link); cursor: pointer; }
+.acts { display: flex; flex-wrap: wrap; gap: 6px; margin: 10px 0 0; } td .acts { margin: 0; }
+  details.act { border: 1px solid var(--line); border-radius: 6px; padding: 2px 10px; }
+  details.act[open] { flex-basis: 100%; padding-bottom: 10px; } details.act form { margin-top: 6px; }
+@media (max-width: 720px) { body { padding: 12px 10px 40px; } section { padding: 12px; }
+  header .dim { margin-left: 0; } .scroll table, .scroll tbody, .scroll tr { display: block; }
+  .scroll thead { display: none; } .scroll tr { border-bottom: 1px solid var(--line); padding: 6px 0; }
+  .scroll tr:last-child { border-bottom: 0; }
+  .scroll td, .scroll td.n { display: grid; grid-template-columns: 92px minmax(0, 1fr); gap: 8px; border: 0;
+  padding: 1px 0; text-align: left; max-width: none; white-space: normal; overflow-wrap: anywhere; }
+  .scroll td:empty { display: none; } .scroll td > * { justify-self: start; }
+  .scroll td::before { content: attr(data-l); color: var(--dim); font-size: 12px; }
+  .tl { grid-template-columns: minmax(70px, 110px) 1fr 56px; } form label, form input { width: 100%; }
+  form label.yes input { width: auto; } }
 @media print { body { background: none; } section { break-inside: avoid; } }
 '::text;
 END;
 
--- _sas.html_page(title, html): the whole document. It needs nothing from anywhere, and may not fetch or run
--- anything.
-CREATE FUNCTION _sas.html_page(title text, html text) RETURNS text
+-- _sas.html_page(look, title, html): the whole document. One that stands alone needs nothing from anywhere,
+-- and may not fetch or run anything; one with links may run the script of its server, and talk to that only.
+CREATE FUNCTION _sas.html_page(look _sas.look, title text, html text) RETURNS text
 LANGUAGE sql IMMUTABLE
 BEGIN ATOMIC
     SELECT E'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n'
-           || '<meta http-equiv="Content-Security-Policy" content="default-src ''none''; '
-            || E'style-src ''unsafe-inline''; form-action ''none''; base-uri ''none''">\n'
+           || format(E'<meta http-equiv="Content-Security-Policy" content="default-src ''none''; %s">\n',
+                     CASE WHEN (look).root IS NULL
+                     THEN 'style-src ''unsafe-inline''; form-action ''none''; base-uri ''none'''
+                     ELSE 'style-src ''unsafe-inline''; script-src ''self''; connect-src ''self''; '
+                          'form-action ''self''; base-uri ''none''' END)
            || '<meta name="viewport" content="width=device-width, initial-scale=1">'
-            || E'<meta name="referrer" content="no-referrer">\n'
-           || format(E'<title>%s</title>\n<style>\n%s</style></head>\n<body>\n%s</body></html>\n',
-                     _sas.html_escape(title), _sas.html_style(), html);
+           || E'<meta name="referrer" content="no-referrer">\n'
+           || format(E'<title>%s</title>\n<style>\n%s</style>%s</head>\n<body>\n%s%s</body></html>\n',
+                     _sas.html_escape(title), _sas.html_style(),
+                     CASE WHEN (look).root IS NOT NULL
+                     THEN format('<script src="%s/console.js" defer=""></script>',
+                                 _sas.html_escape((look).root)) END,
+                     CASE WHEN (look).notice <> ''
+                     THEN format(E'<section class="notice" role="status">%s</section>\n',
+                                 _sas.html_escape((look).notice)) END, html);
 END;

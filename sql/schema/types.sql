@@ -189,6 +189,15 @@ CREATE TYPE _sas.run_search AS (
     last_id bigint
 );
 
+-- How a page is asked for: when it is made; root: what its links begin with, null: it stands alone and has
+-- none; token: what its forms carry, null: it has none; notice: what is said on top.
+CREATE TYPE _sas.look AS (
+    now timestamptz,
+    root text,
+    token text,
+    notice text
+);
+
 -- One thing that is wrong with a definition.
 CREATE TYPE _sas.problem AS (
     path text,

@@ -16,7 +16,9 @@ SELECT is(_sas.html_escape(E'a\nb\tc'), E'a\nb\tc', 'lines and tabs stay');
 SELECT is(_sas.html_escape(E'a\x01\x1b\x7fb'), 'ab', 'other control characters go');
 SELECT is(_sas.html_badge('"><script>'), '<span class="b s-script">&quot;&gt;&lt;script&gt;</span>', 'a class is made of letters only');
 SELECT is(_sas.html_badge(NULL) || _sas.html_time(NULL, now()) || _sas.html_json('x', NULL), '', 'what is not there is not shown');
-SELECT is(_sas.html_row(ARRAY['a', NULL, 'c'], '{3}'), E'<tr><td>a</td><td></td><td class="n">c</td></tr>\n', 'a row has all its cells');
+SELECT is(substring(_sas.html_table('{a,b,#c}', ARRAY[['a', NULL, 'c'], ['d', 'e', 'f']], '') FROM '<tbody>(.*)</tbody>'),
+    E'\n<tr><td data-l="a">a</td><td data-l="b"></td><td class="n" data-l="c">c</td></tr>\n<tr><td data-l="a">d</td><td data-l="b">e</td><td class="n" data-l="c">f</td></tr>\n', 'a row has all its cells, each with its head');
+SELECT is(_sas.url_text('a b&c=d/ü%"'), 'a%20b%26c%3Dd%2F%C3%BC%25%22', 'a value in a link is percent-encoded');
 SELECT is(_sas.html_table('{a}', NULL, 'None & <none>.'), '<p class="none">None &amp; &lt;none&gt;.</p>', 'a table without rows says so');
 SELECT ok(length(_sas.html_json('x', to_jsonb(repeat('<', 1000000)))) < 100000, 'a large value is cut');
 SELECT is(_sas.mermaid_text('"];x["'), '#quot;];x[#quot;', 'a label of mermaid cannot be left');
@@ -147,7 +149,7 @@ FROM _sas.claim_functions(10, 1, 1, 'w') c \g /dev/null
 SELECT _sas.scheduler_tick(100) \g /dev/null
 SELECT count(*) FROM _sas.claim_functions(2, 1, 1, 'w') \g /dev/null
 SELECT is((SELECT string_agg(concat(step, '[' || element || ']'), ' ' ORDER BY position, element NULLS FIRST) FROM sas.steps WHERE run_id = :id), replace(:'wanted', ' n ', ' n n[1] n[2] n[3] '), 'elements of a map stand behind it, in order');
-SELECT is(pg_temp.found(sas.console(:id), '<summary><b>(n\[[^<]+)</b>'), (SELECT string_agg('n[' || element || ']', ' ' ORDER BY state = 'running' DESC, element) FROM sas.steps WHERE run_id = :id AND element > 0), 'those that run first on the page of the run');
+SELECT is(pg_temp.found(sas.console(:id), '<summary><b>(n, element [^<]+)</b>'), (SELECT string_agg('n, element ' || element, ' ' ORDER BY state = 'running' DESC, element) FROM sas.steps WHERE run_id = :id AND element > 0), 'those that run first on the page of the run');
 -- all of it happened in one moment
 UPDATE _sas.step s SET started_at = now(), finished_at = CASE WHEN finished_at IS NOT NULL THEN now() + interval '1 s' END WHERE s.run_id = :id;
 SELECT is((SELECT string_agg(step, ' ' ORDER BY n) FROM sas.timeline(:id) WITH ORDINALITY AS t (step, element, attempt, undo, status, started_at, took, bar, n) WHERE status = 'succeeded'), 'z b third', 'and so does sas.timeline where things begin at once');

@@ -63,6 +63,7 @@ INSERT INTO wanted VALUES
 ('graph', 'run_id bigint, format text DEFAULT ''mermaid''::text', 'text'),
 ('graph_workflow', 'workflow text, format text DEFAULT ''mermaid''::text', 'text'),
 ('console', 'run_id bigint DEFAULT NULL::bigint', 'text'),
+('console_page', 'path text, args jsonb DEFAULT ''{}''::jsonb', 'text'),
 ('console_schedules', '', 'text'),
 ('metrics', 'families text[] DEFAULT NULL::text[]', 'TABLE(name text, type text, labels jsonb, value double precision, help text)'),
 ('metrics_text', 'format text DEFAULT ''openmetrics''::text', 'text'),

@@ -86,7 +86,7 @@ ok(wait_for($node, q{SELECT count(*) FROM sas.steps WHERE waiting_kind IN ('repl
 # the overview
 my $html = page($node, 'console()');
 my $dom = browse($html, 'dom');
-like($dom, qr{<title>sas: postgres</title>}, 'the title of the page stays what it is');
+like($dom, qr{<title>sas: overview of postgres</title>}, 'the title of the page stays what it is');
 my $tile = sub { my ($what) = @_; return $dom =~ m{id="runs-$what"><b>(\d+)</b>} ? $1 : undef };
 is($tile->($_), $node->safe_psql('postgres', "SELECT count(*) FROM sas.runs WHERE state = '$_'"), "as many runs are shown $_ as sas.runs has") foreach qw(scheduled pending running paused compensating);
 is($tile->($_), $node->safe_psql('postgres', "SELECT count(*) FROM sas.runs WHERE result = '$_'"), "as many runs are shown with result $_") foreach qw(success compensated error);
@@ -94,7 +94,7 @@ my ($waiting) = $node->safe_psql('postgres', q{SELECT runs FROM sas.explain() WH
 like(words(section($dom, 'waiting')), qr/breaker payments $waiting $waiting .* the breaker of agent "payments" is open until .* sas\.reset_agent\('payments'\)/, 'one row says that they wait for the breaker of payments, and what to do');
 like(words(section($dom, 'alerts')), qr/breaker-open .*the breaker of agent "payments" is open/, 'its alert is there');
 like(words(section($dom, 'paused')), qr/\Q$paused\E order .* an operator paused it/, 'the paused run is there, and why');
-like(words(section($dom, 'agents')), qr/^\s*Agents .*? last error payments open/, 'the agent whose breaker is open comes first');
+like(words(section($dom, 'agents')), qr/^\s*Agents .*? address payments open breaker open in /, 'the agent whose breaker is open comes first');
 like(words(section($dom, 'errors')), qr/order charge payments failed \d+ \d+/, 'what failed is counted');
 like(words(section($dom, 'workers')), qr/\d+ supervisor yes/, 'the leading supervisor is shown');
 
@@ -126,7 +126,7 @@ foreach my $p ([ 'the overview', $html ], [ 'the page of a run', $run_html ])
 	}
 	is(join(' ', grep { /^(?:src|srcset|href|action|data|on\w+)$|:href$/ } sort keys %attributes), '', "$name refers to nothing outside and has no handler");
 	ok($attributes{class} && $attributes{title}, 'what attributes there are was looked at');
-	like($free, qr{<title>sas: (?:postgres|run $run of evil)</title>}, "$name was not taken over");
+	like($free, qr{<title>sas: (?:overview of postgres|run $run of evil)</title>}, "$name was not taken over");
 	is(scalar(() = $free =~ /<body/g), 1, "$name has one body");
 }
 
@@ -136,10 +136,22 @@ is($node->safe_psql('postgres', qq{SELECT string_agg(DISTINCT step || ' ' || CAS
 	'charge failed x, reserve succeeded =, reserve undo succeeded <, slot succeeded =, slot undo succeeded <', 'the timeline of an order has what it did, what failed, and the undo');
 is($node->safe_psql('postgres', qq{SELECT bool_and(length(bar) <= 60 AND length(bar) > 0) FROM sas.timeline($undone)}), 't', 'no bar is longer than the axis');
 
+like(words(section(browse(page($node, "console($undone)"), 'dom'), 'graph')), qr/ reserve call inventory compensated slot /, 'what was done once and undone once has no count of attempts');
+
+# on a phone nothing reaches over the edge: the page in a frame as wide as one
+foreach my $p ([ 'the overview', $html ], [ 'the page of a run', $run_html ])
+{
+	my ($name, $text) = @$p;
+	(my $frame = $text) =~ s/<meta http-equiv="Content-Security-Policy"[^>]*>//;
+	$frame =~ s/&/&amp;/g; $frame =~ s/"/&quot;/g;
+	my $phone = browse(qq{<!DOCTYPE html><meta charset="utf-8"><title>none</title><iframe id="f" style="border: 0; width: 360px; height: 800px" srcdoc="$frame" onload="var d = this.contentDocument; document.title = 'wide ' + d.documentElement.scrollWidth + ' tables ' + Array.from(d.querySelectorAll('table')).filter(t => t.getBoundingClientRect().right > 360).length"></iframe>}, 'dom');
+	like($phone, qr{<title>wide 3[0-6]\d tables 0</title>}, "$name fits a phone") or diag($phone =~ /(<title>.*?<\/title>)/);
+}
+
 # rights: as in the views
 my $hers = browse(page($node, 'console()', 'ann'), 'dom');
-like(section($hers, 'paused'), qr/<td class="n">$run</, 'a role sees its own runs');
-unlike($hers, qr/<td class="n">$paused</, 'and no others');
+like(section($hers, 'paused'), qr/<td class="n" data-l="run">$run</, 'a role sees its own runs');
+unlike($hers, qr/<td class="n" data-l="run">$paused</, 'and no others');
 unlike(words(section($hers, 'alerts')), qr/order/, 'nor alerts of others');
 
 # pictures, light and dark; a person should look at them from time to time

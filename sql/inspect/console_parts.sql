@@ -1,0 +1,153 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Console: what pages have in common: the head with its links, and forms for the verbs. A form is shown to
+-- who may execute the verb; the verb itself checks it again.
+
+-- _sas.newest_run(): the largest run id, so that parts which check recent runs need not check all.
+CREATE FUNCTION _sas.newest_run() RETURNS bigint
+LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
+
+CREATE FUNCTION _sas.newest_run_as(caller oid) RETURNS bigint
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(max(r.run_id), 0) FROM _sas.run r
+$$;
+
+-- How many of the newest runs are counted where ended runs are.
+CREATE FUNCTION _sas.recent() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC SELECT 5000; END;
+
+-- _sas.oldest_recent(): the least run id of those. Say BETWEEN this AND the largest bigint: so the planner
+-- knows that these are few.
+CREATE FUNCTION _sas.oldest_recent() RETURNS bigint LANGUAGE sql STABLE
+BEGIN ATOMIC SELECT _sas.newest_run() - _sas.recent() + 1; END;
+
+-- _sas.html_meter(used, places): how many of how many, with a bar.
+CREATE FUNCTION _sas.html_meter(used bigint, places bigint) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT format('<span class="meter"><i style="width: %s%%"></i></span>%s of %s',
+                  least(100, 100 * used / greatest(places, 1)), used, places);
+END;
+
+-- _sas.console_top(look, here, html): the links to all pages, and the title of this one.
+CREATE FUNCTION _sas.console_top(look _sas.look, here text, html text) RETURNS text
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT CASE WHEN look.root IS NULL THEN '' ELSE '<nav aria-label="pages">' || (
+               SELECT string_agg(format('<a href="%s" accesskey="%s"%s>%s</a>',
+                                        _sas.html_escape(look.root || p.path), p.letter,
+                                        CASE WHEN p.path = here THEN ' aria-current="page"' END, p.title),
+                                 '' ORDER BY p.n)
+               FROM (VALUES (1, '/', 'o', 'Overview'), (2, '/runs', 'r', 'Runs'),
+                            (3, '/workflows', 'f', 'Workflows'), (4, '/agents', 'a', 'Agents'),
+                            (5, '/queues', 'q', 'Queues'), (6, '/schedules', 's', 'Schedules'),
+                            (7, '/watches', 't', 'Watches'), (8, '/alerts', 'l', 'Alerts'),
+                            (9, '/workers', 'w', 'Workers')) AS p (n, path, letter, title))
+               || CASE WHEN look.token IS NULL THEN ''
+                  ELSE format('<form method="post" action="%s/logout"><input type="hidden" name="token" '
+                              'value="%s"/><button>Log out</button></form>', _sas.html_escape(look.root),
+                              _sas.html_escape(look.token)) END || E'</nav>\n' END
+           || format(E'<header>%s<span class="dim">%s, %s, as %s</span></header>\n', html,
+                     _sas.html_escape(current_database()), to_char(look.now, 'YYYY-MM-DD HH24:MI:SS TZ'),
+                     _sas.html_escape(current_user::text));
+END;
+
+-- _sas.console_run_link(look, run_id)
+CREATE FUNCTION _sas.console_run_link(look _sas.look, run_id bigint) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT _sas.html_link(look, '/runs/' || run_id, run_id::text);
+END;
+
+-- _sas.may_do(verb): may the current user execute this public function?
+CREATE FUNCTION _sas.may_do(verb text) RETURNS boolean
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT coalesce(has_function_privilege(current_user, to_regproc('sas.' || verb), 'EXECUTE'), false);
+END;
+
+-- _sas.console_form(look, path, label, fields, inputs): a form that is opened first, and then wants a reason
+-- and a confirmation. fields: what it sends; inputs: html of what is asked besides.
+CREATE FUNCTION _sas.console_form(look _sas.look, path text, label text, fields jsonb, inputs text)
+RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT format('<details class="act"><summary>%1$s</summary><form method="post" action="%2$s">%3$s%4$s'
+                  '<label>reason<input name="reason" required="" maxlength="500" size="30"/></label>'
+                  '<label class="yes"><input type="checkbox" name="confirm" value="yes" required=""/>'
+                  'Yes, do it</label><button>%1$s</button></form></details>', _sas.html_escape(label),
+                  _sas.html_escape(look.root || path), (
+                      SELECT string_agg(format('<input type="hidden" name="%s" value="%s"/>',
+                                               _sas.html_escape(key), _sas.html_escape(value)), ''
+                                        ORDER BY key)
+                      FROM jsonb_each_text(fields || jsonb_build_object('token', look.token))), inputs);
+END;
+
+-- _sas.console_act(look, verb, label, fields, inputs): such a form for one verb, for who may call it.
+CREATE FUNCTION _sas.console_act(look _sas.look, verb text, label text, fields jsonb, inputs text DEFAULT '')
+RETURNS text
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT CASE WHEN look.root IS NULL OR look.token IS NULL OR NOT _sas.may_do(verb) THEN ''
+           ELSE _sas.console_form(look, '/do/' || verb, label, fields, inputs) END;
+END;
+
+-- _sas.console_acts(html): forms beside each other, where there is one.
+CREATE FUNCTION _sas.console_acts(html text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT CASE WHEN html <> '' THEN '<div class="acts">' || html || E'</div>\n' ELSE '' END;
+END;
+
+-- _sas.console_agent_acts(look, agent, enabled)
+CREATE FUNCTION _sas.console_agent_acts(look _sas.look, agent text, enabled boolean) RETURNS text
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT _sas.console_acts(string_agg(_sas.console_act(look, v.verb, v.label,
+                                                         jsonb_build_object('name', agent)), '' ORDER BY v.n))
+    FROM (VALUES (1, 'reset_agent', 'Reset', true), (2, 'pause_agent', 'Pause', enabled),
+                 (3, 'resume_agent', 'Resume', NOT enabled)) AS v (n, verb, label, fits)
+    WHERE v.fits;
+END;
+
+-- _sas.console_run_acts(look, run_id, state): the verbs that fit a run in this state.
+CREATE FUNCTION _sas.console_run_acts(look _sas.look, run_id bigint, state text) RETURNS text
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT _sas.console_acts(string_agg(_sas.console_act(look, v.verb, v.label,
+                                 jsonb_build_object('run_id', run_id), v.inputs), '' ORDER BY v.n))
+    FROM (VALUES (1, 'pause', 'Pause', '', '{scheduled,pending,running,compensating}'::text[]),
+                 (2, 'resume', 'Resume', '', '{paused}'),
+                 (3, 'retry', 'Retry what failed', '<label class="yes"><input type="checkbox" name="new_key" '
+                  'value="yes"/>under a new key</label>', '{paused,running,pending}'),
+                 (4, 'cancel', 'Cancel', '', '{scheduled,pending,running,paused,compensating}'),
+                 (5, 'compensate', 'Undo', '', '{scheduled,pending,running,paused}'),
+                 (6, 'halt', 'Halt', '', '{scheduled,pending,running,paused,compensating}'),
+                 (7, 'rerun', 'Run again', '', '{stopped}'),
+                 (8, 'set_priority', 'Set priority', '<label>priority<input name="priority" type="number" '
+                  'min="-1000" max="1000" required=""/></label>',
+                  '{scheduled,pending,running,paused,compensating}'),
+                 (9, 'signal', 'Signal', '<label>name<input name="name" required="" maxlength="200"/></label>'
+                  '<label>payload (JSON)<textarea name="payload" rows="2" cols="30">{}</textarea></label>',
+                  '{scheduled,pending,running,paused}')) AS v (n, verb, label, inputs, states)
+    WHERE $3 = ANY (v.states);
+END;
+
+-- _sas.console_step_acts(look, run_id, step, state): the verbs that fit a step of an open run.
+CREATE FUNCTION _sas.console_step_acts(look _sas.look, run_id bigint, step text, state text) RETURNS text
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT _sas.console_acts(string_agg(_sas.console_act(look, v.verb, v.label,
+                                 jsonb_build_object('run_id', run_id, 'step', step), v.inputs), ''
+                                        ORDER BY v.n))
+    FROM (VALUES (1, 'retry', 'Retry', '<label class="yes"><input type="checkbox" name="new_key" '
+                  'value="yes"/>under a new key</label>', '{failed}'::text[]),
+                 (2, 'skip', 'Skip', '<label>output (JSON)<textarea name="output" rows="2" cols="30">'
+                  'null</textarea></label>', '{waiting,ready,suspended,failed}'),
+                 (3, 'force_complete', 'Complete', '<label>output (JSON)<textarea name="output" rows="2" '
+                  'cols="30">null</textarea></label>', '{waiting,ready,running,suspended,failed}'),
+                 (4, 'set_input', 'Set input', '<label>input (JSON)<textarea name="input" rows="2" '
+                  'cols="30">{}</textarea></label>', '{waiting,ready,failed}'))
+         AS v (n, verb, label, inputs, states)
+    WHERE $4 = ANY (v.states);
+END;
