@@ -3,6 +3,7 @@
 # make, make install      build and install for the server that PG_CONFIG names
 # make demo, make check   all their own set-up, a throw-away cluster, nothing installed
 # make dev, test, ack     a private server that stays, one test against it (tools/dev)
+# make torture            a storm of faults: MINUTES=10 SEED=7 (1 minute, a new seed)
 # make check-long, check-all, bench, format, clean
 
 EXTENSION  = sas
@@ -32,7 +33,7 @@ export PG_CONFIG
 
 # These bring along what they need, the server's headers included, so they
 # must run where PGXS is not there yet.
-TASKS = check check-long check-all dev dev-stop test ack demo bench format setup
+TASKS = check check-long check-all torture dev dev-stop test ack demo bench format setup
 
 ifneq ($(filter $(TASKS),$(MAKECMDGOALS)),)
 
@@ -48,6 +49,9 @@ check-long:
 	@tools/setup build check demo
 	@SAS_LONG=1 tools/check
 	@tools/stage tools/demo
+torture:
+	@tools/setup build check
+	@LAYERS=tap TESTS=444_torture tools/check
 dev:
 	@tools/setup build demo
 	@tools/dev start

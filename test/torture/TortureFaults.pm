@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: PostgreSQL
+
+=head1 NAME
+
+TortureFaults - what happens to a server under load, at random
+
+=head1 SYNOPSIS
+
+    my $faults = TortureFaults->new($node, $load);
+    $faults->strike while time() < $end;		# one after the other
+    $faults->calm;								# what was begun is ended: stopped processes, prepared transactions
+    $node = $faults->{node};					# it may be another server than in the beginning
+
+Each strike is noted with its time, for the checker and for the report.
+
+=cut
+
+package TortureFaults;
+
+use strict;
+use warnings;
+
+use POSIX ();
+use SasSession;
+use SasTest;
+use Test::More ();
+use Time::HiRes qw(sleep time);
+
+# how often, compared with the others; [name, weight]
+my @kinds = (
+	[ stop_worker => 10 ], [ kill_worker => 4 ], [ freeze_worker => 8 ], [ end_backend => 8 ], [ kill_backend => 2 ],
+	[ restart_fast => 2 ], [ restart_immediate => 2 ], [ promote => 2 ], [ change_settings => 6 ], [ hold_rows => 10 ],
+	[ hold_table => 4 ], [ vacuum_full => 4 ], [ prepare => 6 ], [ long_transaction => 4 ], [ restart_workers => 3 ],
+	[ checkpoint => 1 ], [ change_agent => 4 ], [ quiet => 8 ]);
+
+sub new
+{
+	my ($class, $node, $load) = @_;
+	my $self = bless { node => $node, load => $load, struck => [], frozen => {}, held => [], servers => 1, count => {} }, $class;
+	return $self;
+}
+
+sub sql
+{
+	my ($self, $query) = @_;
+	my ($out, $err) = ('', '');
+	my $status = eval { $self->{node}->psql('postgres', $query, stdout => \$out, stderr => \$err, timeout => 60) };
+	return defined $status && $status == 0 ? $out : undef;
+}
+
+sub strike
+{
+	my ($self) = @_;
+	my $sum = 0;
+	$sum += $_->[1] foreach @kinds;
+	my $at = rand($sum);
+	my $kind;
+	foreach (@kinds) { $kind = $_->[0]; last if ($at -= $_->[1]) < 0 }
+	$self->one($kind);
+	return;
+}
+
+sub one
+{
+	my ($self, $kind) = @_;
+	my $begun = time();
+	Test::More::note(sprintf '%.1f %s', $begun, $kind);
+	$self->thaw;
+	$self->$kind;
+	push @{ $self->{struck} }, [ $begun, time(), $kind ];
+	$self->{count}{$kind}++;
+	sleep(rand(0.6));
+	return;
+}
+
+# a worker of any kind, or the launcher
+sub any_worker
+{
+	my ($self) = @_;
+	return $self->sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type LIKE 'sas %' AND backend_type <> 'sas probe' ORDER BY random() LIMIT 1});
+}
+
+sub any_backend
+{
+	my ($self) = @_;
+	return $self->sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND xact_start IS NOT NULL ORDER BY random() LIMIT 1});
+}
+
+sub until_up { my ($self) = @_; wait_for($self->{node}, 'SELECT NOT pg_is_in_recovery()') or die 'the server does not come back'; return }
+
+sub stop_worker { my ($self) = @_; my $pid = $self->any_worker or return; kill('TERM', $pid); return }
+sub kill_worker { my ($self) = @_; my $pid = $self->any_worker or return; kill('KILL', $pid); $self->until_up; return }
+sub end_backend { my ($self) = @_; my $pid = $self->any_backend or return; kill('TERM', $pid); return }
+sub kill_backend { my ($self) = @_; my $pid = $self->any_backend or return; kill('KILL', $pid); $self->until_up; return }
+
+# Past complete-by, now and then. A process of its own lets it go on: one that holds a lock of the server's shared
+# memory stops everybody, this program too.
+sub freeze_worker
+{
+	my ($self) = @_;
+	my $pid = $self->any_worker or return;
+	my $seconds = rand() < 0.3 ? 6 : rand(2);
+	my $timer = fork() // die "fork: $!";
+	if ($timer == 0)
+	{
+		kill('STOP', $pid);
+		sleep($seconds);
+		kill('CONT', $pid);
+		POSIX::_exit(0);
+	}
+	$self->{frozen}{$timer} = $seconds;
+	return;
+}
+
+# Those whose time is over are over; all: they are waited for.
+sub thaw
+{
+	my ($self, $all) = @_;
+	foreach my $timer (keys %{ $self->{frozen} })
+	{
+		next unless waitpid($timer, $all ? 0 : POSIX::WNOHANG());
+		push @{ $self->{struck} }, [ time() - $self->{frozen}{$timer} - 2, time(), 'frozen' ];
+		delete $self->{frozen}{$timer};
+	}
+	return;
+}
+
+sub restart_fast { my ($self) = @_; $self->let_go; $self->{node}->restart; return }
+sub restart_immediate { my ($self) = @_; $self->let_go; $self->{node}->stop('immediate'); $self->{node}->start; return }
+
+# a synchronous standby takes over
+sub promote
+{
+	my ($self) = @_;
+	$self->let_go;
+	my $old = $self->{node};
+	my $name = 'server_' . ++$self->{servers};
+	$old->backup($name, backup_options => [ '--checkpoint', 'fast' ]);
+	my $standby = PostgreSQL::Test::Cluster->new($name);
+	$standby->init_from_backup($old, $name, has_streaming => 1);
+	$standby->start;
+	$old->append_conf('postgresql.conf', "synchronous_standby_names = '*'");
+	$old->reload;
+	wait_for($old, q{SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'}, '1') or die 'no synchronous standby';
+	sleep(rand(1));
+	$old->stop('immediate');
+	$standby->promote;
+	$self->{node} = $standby;
+	$self->until_up;
+	$self->{load}->aim($standby);
+	return;
+}
+
+sub change_settings
+{
+	my ($self) = @_;
+	my %new = ('sas.agents' => 1 + int(rand(2)), 'sas.function_workers' => 1 + int(rand(2)), 'sas.schedulers' => 1 + int(rand(2)),
+		'sas.supervisors' => 1 + int(rand(2)), 'sas.agent_slots' => (20, 200)[ rand 2 ]);
+	my $name = (sort keys %new)[ rand keys %new ];
+	$self->sql("ALTER SYSTEM SET $name = $new{$name}");
+	$self->sql('SELECT pg_reload_conf()');
+	return;
+}
+
+# A session that keeps something for a while, beside what else happens.
+sub hold
+{
+	my ($self, $seconds, $sql) = @_;
+	my $session = eval { SasSession->new($self->{node}) } or return;
+	$session->start_query($sql . "; SELECT pg_sleep($seconds); COMMIT");
+	push @{ $self->{held} }, [ time() + $seconds + 1, $session ];
+	$self->let_go(1);
+	return;
+}
+
+sub let_go
+{
+	my ($self, $some) = @_;
+	my @left;
+	foreach my $held (@{ $self->{held} })
+	{
+		if ($some && time() < $held->[0]) { push @left, $held }
+		else { $held->[1]->kill }
+	}
+	$self->{held} = \@left;
+	return;
+}
+
+sub hold_rows
+{
+	my ($self) = @_;
+	my $table = (qw(_sas.run _sas.run _sas.step _sas.message _sas.ready _sas.agent_health _sas.schedule _sas.watch))[ rand 8 ];
+	$self->hold(rand(3), "BEGIN; SELECT count(*) FROM (SELECT FROM $table TABLESAMPLE BERNOULLI (30) LIMIT 20 FOR UPDATE SKIP LOCKED) x");
+	return;
+}
+
+sub hold_table
+{
+	my ($self) = @_;
+	my $table = (qw(run step ready message lease attempt alert queue_slot))[ rand 8 ];
+	$self->hold(rand(1.5), "BEGIN; SET LOCAL lock_timeout = '1s'; LOCK TABLE _sas.$table IN SHARE ROW EXCLUSIVE MODE");
+	return;
+}
+
+sub vacuum_full { my ($self) = @_; my $table = (qw(run step ready message lease attempt))[ rand 6 ]; $self->sql("SET lock_timeout = '2s'; VACUUM FULL _sas.$table"); return }
+
+sub long_transaction { my ($self) = @_; $self->hold(4 + rand(6), 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM sas.runs'); return }
+
+# some are committed later, some rolled back
+sub prepare
+{
+	my ($self) = @_;
+	foreach my $name (split /\n/, $self->sql('SELECT gid FROM pg_prepared_xacts') // '')
+	{
+		$self->sql((rand() < 0.7 ? 'COMMIT' : 'ROLLBACK') . " PREPARED '$name'") if rand() < 0.7;
+	}
+	my $name = 'p' . int(rand(1 << 30));
+	$self->sql(qq{BEGIN;
+		WITH b AS (INSERT INTO torture.business (id, workflow, input) SELECT n::text, 'beside', jsonb_build_object('id', n::text, 'bad', false) FROM nextval('torture.number') n RETURNING *)
+		SELECT count(*) FROM b, sas.submit(b.workflow, b.input, key => b.id);
+		PREPARE TRANSACTION '$name'});
+	return;
+}
+
+sub restart_workers { my ($self) = @_; $self->sql('SELECT sas.worker_restart()'); return }
+sub checkpoint { my ($self) = @_; $self->sql('CHECKPOINT'); return }
+sub quiet { sleep(rand(1)); return }
+
+sub change_agent
+{
+	my ($self) = @_;
+	my $change = ("max_in_flight => 3", "max_in_flight => 100", "enabled => false", "rate_limit => '50/s'", "reset => '{rate_limit}'")[ rand 5 ];
+	$self->sql("SELECT sas.alter_agent('remote', $change)");
+	$self->sql(q{SELECT sas.alter_agent('remote', enabled => true)});
+	return;
+}
+
+# Everything that is still held is let go, and every worker may work.
+sub calm
+{
+	my ($self) = @_;
+	$self->let_go;
+	$self->thaw(1);
+	$self->until_up;
+	foreach my $name (split /\n/, $self->sql('SELECT gid FROM pg_prepared_xacts') // '') { $self->sql("COMMIT PREPARED '$name'") }
+	$self->sql('ALTER SYSTEM RESET ALL');
+	$self->sql('SELECT pg_reload_conf()');
+	$self->sql(q{SELECT sas.alter_agent('remote', enabled => true, max_in_flight => 100, reset => '{rate_limit}')});
+	return;
+}
+
+sub report { my ($self) = @_; return join ', ', map { "$_ $self->{count}{$_}" } sort keys %{ $self->{count} } }
+
+1;
