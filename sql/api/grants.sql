@@ -27,7 +27,7 @@ FROM (VALUES
         sas.run_inline(text, jsonb, text, interval, jsonb, interval); sas.continue_inline(bigint, interval);
         sas.stubbed_calls(text)'),
     ('verb', 'monitor user operator admin', '
-        sas.next_times(text, text, int, timestamptz); sas.now()'),
+        sas.next_times(text, text, int, timestamptz); sas.now(); sas.follow()'),
     ('verb', 'user operator admin', '
         sas.validate_workflow(jsonb); sas.signal(bigint, text, jsonb);
         sas.signal_key(text, text, text, jsonb); sas.wait(bigint, interval); sas.pause(bigint);

@@ -30,6 +30,11 @@ COMMENT ON FUNCTION sas.wait IS 'Waits until the run has stopped or is paused, a
                                 'how it stands. Refused in a transaction that wrote or is above READ '
                                 'COMMITTED.';
 
+CREATE FUNCTION sas.follow() RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_follow';
+COMMENT ON FUNCTION sas.follow IS 'For the next 30 s, changes send NOTIFY sas_change, at most twice a '
+                                  'second.';
+
 CREATE FUNCTION sas.signal(run_id bigint, name text, payload jsonb DEFAULT '{}') RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.signal(bigint, text,

@@ -324,9 +324,10 @@ END;
 CREATE FUNCTION _sas.console_history(look _sas.look, run_id bigint) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
-    SELECT _sas.html_table('{when,who,act,step,detail}', array_agg(ARRAY[
+    SELECT _sas.html_table('{when,who,act,step,reason,detail}', array_agg(ARRAY[
                    _sas.html_time(h.at, look.now), _sas.html_escape(h.role), _sas.html_escape(h.act),
-                   _sas.html_escape(h.step), _sas.html_escape(h.detail::text)] ORDER BY h.at), 'Nothing.')
+                   _sas.html_escape(h.step), _sas.html_escape(h.reason),
+                   _sas.html_escape((h.detail - 'reason')::text)] ORDER BY h.at), 'Nothing.')
     FROM sas.history h WHERE h.run_id = $2;
 END;
 

@@ -90,11 +90,14 @@ SELECT h.run_id, h.at, h.role, h.act, h.step,
        -- what somebody wrote, or gave a step, is for those who may read payload
        CASE WHEN _sas.sees_payload(coalesce(r.owner, 10)) THEN h.detail
            ELSE h.detail - '{input,output,reason}'::text[] END AS detail, h.session_role, h.client,
-       h.application
+       h.application,
+       CASE WHEN _sas.sees_payload(coalesce(r.owner, 10)) THEN coalesce(h.detail ->> 'reason', h.reason) END
+           AS reason
 FROM _sas.operator_action h LEFT JOIN _sas.run r ON r.run_id = h.run_id
 WHERE (SELECT _sas.sees_all()) OR pg_has_role(current_user, r.owner, 'MEMBER');
 COMMENT ON VIEW sas.history IS 'What operators and admins did: who, when, from where, which verb. run_id is '
                                'null for what is about no run; detail says which, and from and to what.';
+COMMENT ON COLUMN sas.history.reason IS 'What the verb was given as its reason, else the setting sas.reason';
 COMMENT ON COLUMN sas.history.session_role IS 'Who is logged in; role: as whom the verb was called';
 COMMENT ON COLUMN sas.history.client IS 'The address of the client; null: a local socket, or a worker';
 

@@ -21,7 +21,8 @@ CREATE TABLE _sas.operator_action (
     detail jsonb,
     session_role text NOT NULL DEFAULT session_user,
     client text DEFAULT host(inet_client_addr()),
-    application text DEFAULT nullif(current_setting('application_name'), '')
+    application text DEFAULT nullif(current_setting('application_name'), ''),
+    reason text DEFAULT nullif(left(current_setting('sas.reason', true), 1000), '')
 );
 CREATE INDEX operator_action_run ON _sas.operator_action (run_id);
 COMMENT ON TABLE _sas.operator_action IS 'A row per act of an operator; run_id is null when it was about '

@@ -31,6 +31,7 @@
 /* more than a server has background workers for one database */
 #define SAS_API_MAX_WORKERS 1024
 
+PG_FUNCTION_INFO_V1(sas_api_follow);
 PG_FUNCTION_INFO_V1(sas_api_writing_workers);
 PG_FUNCTION_INFO_V1(sas_api_workers);
 PG_FUNCTION_INFO_V1(sas_api_worker_restart);
@@ -394,4 +395,12 @@ sas_api_writing_workers(PG_FUNCTION_ARGS)
 	for (int i = 0; i < n; i++)
 		values[i] = Int64GetDatum(ids[i]);
 	PG_RETURN_ARRAYTYPE_P(construct_array(values, n, INT8OID, 8, FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+}
+
+/* sas.follow() */
+Datum
+sas_api_follow(PG_FUNCTION_ARGS)
+{
+	sas_wake_follow();
+	PG_RETURN_VOID();
 }

@@ -42,6 +42,7 @@ int			sas_base_watch_window = 10000;
 bool		sas_base_auto_rescue = true;
 static char *settings_deny_networks = NULL;
 static char *settings_allow_networks = NULL;
+static char *settings_reason = NULL;	/* read by the default of a column */
 int			sas_base_retain_success = 30 * SAS_DAY;
 int			sas_base_retain_warning = 90 * SAS_DAY;
 int			sas_base_retain_error = 90 * SAS_DAY;
@@ -194,6 +195,8 @@ sas_base_settings_define(void)
 							   "Empty: all. Those of sas.deny_networks are denied all the same.",
 							   &settings_allow_networks, "", PGC_SIGHUP, GUC_LIST_INPUT,
 							   settings_check_networks, settings_assign_allow_networks, NULL);
+	DefineCustomStringVariable("sas.reason", "Why the session does what it does next, for sas.history.",
+							   NULL, &settings_reason, "", PGC_USERSET, 0, NULL, NULL, NULL);
 	MarkGUCPrefixReserved("sas");
 }
 

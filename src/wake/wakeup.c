@@ -82,6 +82,8 @@ sas_wake_shmem_init(void)
 		pg_atomic_init_u32(&sas_wake_shmem->departures, 1);
 		pg_atomic_init_u32(&sas_wake_shmem->stops_version, 1);
 		pg_atomic_init_u32(&sas_wake_shmem->any_holders, 0);
+		pg_atomic_init_u32(&sas_wake_shmem->any_followed, 0);
+		memset(sas_wake_shmem->followed, 0, sizeof(sas_wake_shmem->followed));
 		LWLockInitialize(&sas_wake_shmem->lock, sas_wake_shmem->tranche);
 		for (int i = 0; i < sas_wake_shmem->capacity; i++)
 		{

@@ -66,6 +66,12 @@ extern uint32 sas_wake_departures(void);
 extern void sas_wake_stops_at_commit(void);
 extern uint32 sas_wake_stops_version(void);
 
+/*
+ * For the next half minute NOTIFY sas_change tells of changes in this
+ * database, at most two a second.
+ */
+extern void sas_wake_follow(void);
+
 /* At commit: the callers of sas.wait() for this run. */
 extern void sas_wake_run_at_commit(int64 run_id);
 

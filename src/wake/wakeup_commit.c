@@ -197,6 +197,10 @@ wakeup_commit_xact_callback(XactEvent event, void *arg)
 {
 	switch (event)
 	{
+		case XACT_EVENT_PRE_COMMIT:
+			sas_wake_tell_followers(wakeup_commit_actors != 0 || wakeup_commit_nudged_actors != 0 ||
+									wakeup_commit_due != DT_NOEND || wakeup_commit_n_runs > 0);
+			break;
 		case XACT_EVENT_COMMIT:
 			sas_wake_low_water_commit();
 			wakeup_commit_wake();

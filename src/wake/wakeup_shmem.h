@@ -6,6 +6,7 @@
  *	  wakeup_commit.c	what a transaction wakes when it has committed
  *	  wakeup_wait.c		sessions that wait for a run
  *	  holders.c			transactions that hold what ticks wait for
+ *	  follow.c			sessions that follow by LISTEN
  *
  * One lock guards the entries: shared to wake, exclusive to enter and leave.
  */
@@ -20,6 +21,7 @@
 #include "wake/wakeup.h"
 
 #define SAS_WAKE_WAITERS 1024
+#define SAS_WAKE_FOLLOWED 64
 #define SAS_WAKE_LANE_WORDS (SAS_WAKE_LANES / 32)
 #define SAS_WAKE_ALL_ACTORS ((1 << SAS_ACTORS) - 1)
 
@@ -48,6 +50,14 @@ typedef struct SasWakeHolder
 	bool		ended;
 } SasWakeHolder;
 
+/* A database that somebody follows. */
+typedef struct SasWakeFollowed
+{
+	Oid			dboid;			/* InvalidOid: free */
+	TimestampTz until;
+	TimestampTz told;			/* the last time */
+} SasWakeFollowed;
+
 typedef struct SasWakeupShmem
 {
 	LWLock		lock;
@@ -63,6 +73,8 @@ typedef struct SasWakeupShmem
 	pg_atomic_uint32 any_holders;	/* how many there are, read without the lock */
 	int			n_holders;
 	SasWakeHolder holders[SAS_WAKE_HOLDERS];
+	pg_atomic_uint32 any_followed;	/* read without the lock */
+	SasWakeFollowed followed[SAS_WAKE_FOLLOWED];
 	SasWakeupListener listeners[FLEXIBLE_ARRAY_MEMBER];
 	/* followed by capacity databases */
 } SasWakeupShmem;
@@ -83,6 +95,9 @@ typedef struct SasWakeupCounts
 extern void sas_wake_listeners(Oid dboid, int actors, SasWakeupCounts counts, bool but_me);
 
 extern void sas_wake_holders_install(void);
+
+/* Before the commit; wakes: this transaction wakes somebody. */
+extern void sas_wake_tell_followers(bool wakes);
 
 /* Wakes the supervisor of this database if it means to sleep beyond that instant. */
 extern void sas_wake_supervisor_by(TimestampTz at);

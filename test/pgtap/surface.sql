@@ -65,6 +65,7 @@ INSERT INTO wanted VALUES
 ('console', 'run_id bigint DEFAULT NULL::bigint', 'text'),
 ('console_page', 'path text, args jsonb DEFAULT ''{}''::jsonb', 'text'),
 ('console_schedules', '', 'text'),
+('follow', '', 'void'),
 ('metrics', 'families text[] DEFAULT NULL::text[]', 'TABLE(name text, type text, labels jsonb, value double precision, help text)'),
 ('metrics_text', 'format text DEFAULT ''openmetrics''::text', 'text'),
 ('set_alert_hook', 'function regprocedure', 'void'),
@@ -173,7 +174,7 @@ FROM (VALUES
     ('alerts', 'alert_id,kind,agent,run_id,step,message,occurrences,created_at,last_at,acknowledged_at,acknowledged_by,closed_at'),
     ('workflows', 'workflow,version,owner,definition'),
     ('versions', 'workflow,version,definition,created_by,created_at,open_runs'),
-    ('history', 'run_id,at,role,act,step,detail'),
+    ('history', 'run_id,at,role,act,step,detail,reason'),
     ('limits', 'role,name,value,used'),
     ('grants', 'role,kind,name,granted_by,granted_at'),
     ('hook_runs', 'run_id,workflow,hook,hook_run_id,target,told_state,told_result,state,result,attempt,failure_count,waiting_until,output,error,created_at,started_at,finished_at'),
@@ -201,7 +202,7 @@ FROM (VALUES ('sas.schedulers', '1'), ('sas.agents', '1'), ('sas.function_worker
 SELECT is((SELECT count(*) FROM sas.settings WHERE coalesce(description, '') = ''), 0::bigint, 'every setting says what it is');
 SELECT ok((SELECT count(*) FROM sas.settings) >= 13, 'sas.settings shows them');
 SELECT is(ARRAY(SELECT name FROM sas.settings), ARRAY(SELECT name FROM sas.settings ORDER BY name), 'by name');
-SELECT is((SELECT array_agg(DISTINCT takes_effect ORDER BY takes_effect) FROM sas.settings), '{at once\, for superusers,at reload,at restart}', 'with when a change takes effect');
+SELECT is((SELECT array_agg(DISTINCT takes_effect ORDER BY takes_effect) FROM sas.settings), '{at once,"at once, for superusers",at reload,at restart}', 'with when a change takes effect');
 SELECT is((SELECT concat_ws(' ', setting, unit, default_setting, takes_effect) FROM sas.settings WHERE name = 'sas.complete_in'), '60000 ms 60000 at reload', 'and its default in its unit');
 
 -- everything explains itself -----------------------------------------------------------

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * follow.c: tells who follows by LISTEN that something has changed.
+ *
+ * A NOTIFY costs each commit, so there is one only while somebody has asked
+ * for it within the last half minute, and at most two a second: who hears one
+ * waits for FOLLOW_EVERY_MS before it looks, and so sees what is not told
+ * besides.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "commands/async.h"
+#include "miscadmin.h"
+#include "utils/timestamp.h"
+
+#include "wake/wakeup_shmem.h"
+
+#define FOLLOW_FOR_MS 30000
+#define FOLLOW_EVERY_MS 500
+
+/* Somebody follows this database for the next half minute. */
+void
+sas_wake_follow(void)
+{
+	TimestampTz until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), FOLLOW_FOR_MS);
+	SasWakeFollowed *entry = NULL;
+
+	if (sas_wake_shmem == NULL)
+		return;
+	LWLockAcquire(&sas_wake_shmem->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < SAS_WAKE_FOLLOWED; i++)
+	{
+		SasWakeFollowed *e = &sas_wake_shmem->followed[i];
+
+		if (e->dboid == MyDatabaseId)
+		{
+			entry = e;
+			break;
+		}
+		/* else the one that was asked for least recently */
+		if (entry == NULL || e->until < entry->until)
+			entry = e;
+	}
+	if (entry->dboid != MyDatabaseId)
+		entry->told = 0;
+	entry->dboid = MyDatabaseId;
+	entry->until = until;
+	LWLockRelease(&sas_wake_shmem->lock);
+	pg_atomic_write_u32(&sas_wake_shmem->any_followed, 1);
+}
+
+/* Does somebody follow this database, whom nobody has told within FOLLOW_EVERY_MS?  Then he counts as told. */
+static bool
+follow_is_due(void)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	bool		due = false;
+	bool		any = false;
+
+	LWLockAcquire(&sas_wake_shmem->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < SAS_WAKE_FOLLOWED; i++)
+	{
+		SasWakeFollowed *e = &sas_wake_shmem->followed[i];
+
+		if (e->dboid == InvalidOid || e->until < now)
+			continue;
+		any = true;
+		if (e->dboid == MyDatabaseId &&
+			(e->told > now || TimestampDifferenceExceeds(e->told, now, FOLLOW_EVERY_MS)))
+		{
+			e->told = now;
+			due = true;
+		}
+	}
+	if (!any)
+		pg_atomic_write_u32(&sas_wake_shmem->any_followed, 0);
+	LWLockRelease(&sas_wake_shmem->lock);
+	return due;
+}
+
+/*
+ * Before a transaction commits that has changed something.  What a worker
+ * writes is a change of sas; of a session only what wakes somebody.
+ */
+void
+sas_wake_tell_followers(bool wakes)
+{
+	if (sas_wake_shmem == NULL || pg_atomic_read_u32(&sas_wake_shmem->any_followed) == 0)
+		return;
+	if ((wakes || IsBackgroundWorker) && TransactionIdIsValid(GetTopTransactionIdIfAny()) && follow_is_due())
+		Async_Notify("sas_change", "");
+}
