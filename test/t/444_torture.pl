@@ -49,7 +49,7 @@ $faults->calm;
 $node = $faults->{node};
 note('figure: ' . $faults->report);
 $node->safe_psql('postgres', q{
-	SELECT sas.unschedule('often'); SELECT count(*) FROM sas.unwatch('turns', '{1,2,3,4}')});
+	SELECT sas.unschedule('often'); SELECT count(*) FROM sas.unwatch('turns', '{1,2,3,4}'); SELECT FROM sas.unwatch('lines', '{k}') l, sas.unwatch('taken', '{k}') t});
 sub resume { $node->psql('postgres', q{SELECT count(*) FROM (SELECT run_id FROM sas.runs WHERE state = 'paused') r, LATERAL sas.resume(r.run_id)}); return }
 # hooks are runs that the views do not show
 my $open = q{SELECT count(*) FROM _sas.run WHERE state <> 'stopped'};

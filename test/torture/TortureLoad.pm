@@ -75,13 +75,15 @@ sub workflows
 		task => { steps => { x => { agent => 'outside', task => {}, input => { id => '{{input.id}}' } }, b => local_step('b', after => ['x']) } },
 		keyed => { steps => { b => local_step('b'), c => call('c', after => ['b']) }, concurrency => { key => '{{input.k}}' } },
 		queued => { steps => { b => local_step('b', queue => 'narrow'), a => call('a', queue => 'narrow') } },
+		joined => { steps => { i => { include => 'beside' }, b => local_step('last', after => ['i']) } },
+		planned => { plan => 'torture.plan' },
 		again => { steps => { r => call('r', repeat => { while => '$.last.body.n < 3', max => 10 }), b => local_step('b', after => ['r']) } },
 		falls => { steps => { f => { agent => 'remote', call => { method => 'POST', path => '/down/f', body => {} }, retry => { max_attempts => 1 }, recovery => { max_failures => 1 },
 					fallback => { %{ call('f') } } } } });
 	foreach my $w (values %all)
 	{
 		$w->{recovery} = { initial => '100 ms', max => '1 s', max_failures => 100_000 };
-		$_->{complete_in} = '4 s' foreach grep { !$_->{wait} && !$_->{workflow} && !$_->{task} } values %{ $w->{steps} };
+		$_->{complete_in} = '4 s' foreach grep { !$_->{wait} && !$_->{workflow} && !$_->{task} && !$_->{include} } values %{ $w->{steps} };
 	}
 	# the watch over it is part of the run: one that notes its end
 	$all{chain}{hooks} = [ { on => 'success', function => 'torture.hook' } ];
@@ -102,11 +104,19 @@ sub define_all
 		SELECT sas.create_watcher('turns', '{"function": "torture.turn", "every": "100 ms", "retry": {"initial": "100 ms", "max": "1 s"}}');
 		SELECT sas.create_workflow('tick', '{"steps": {"b": {"function": "torture.tick"}}}');
 		SELECT sas.schedule('often', 'every 1 s', 'tick');
+		CREATE TABLE torture.line (key text, item jsonb NOT NULL);
+		CREATE FUNCTION torture.take(items jsonb) RETURNS jsonb LANGUAGE sql AS \$\$
+			INSERT INTO torture.line SELECT 'function', i FROM jsonb_array_elements(items) i RETURNING 'null'::jsonb \$\$;
+		SELECT sas.create_watcher('lines', '{"agent": "remote", "stream": {"format": "ndjson", "path": "/feed", "query": {"after": "{{cursor}}"}}, "cursor": {"start": 0, "next": "{{item.n}}"}, "items": {"table": "torture.line"}, "retry": {"initial": "50 ms", "max": "500 ms"}}');
+		SELECT sas.create_watcher('taken', '{"agent": "remote", "stream": {"format": "ndjson", "path": "/feed", "query": {"after": "{{cursor}}"}}, "cursor": {"start": 0, "next": "{{item.n}}"}, "items": {"function": "torture.take"}, "retry": {"initial": "50 ms", "max": "500 ms"}}');
+		CREATE FUNCTION torture.plan(input jsonb) RETURNS jsonb LANGUAGE sql AS \$\$
+			SELECT jsonb_build_object('steps', jsonb_build_object('b', jsonb_build_object('function', 'torture.effect', 'input', jsonb_build_object('id', '{{input.id}}', 'step', 'b'), 'complete_in', '4 s'))) \$\$;
 		SELECT count(*) FROM unnest('{1,2,3,4}'::text[]) k, sas.watch('turns', k);
+		SELECT FROM sas.watch('lines', 'k') l, sas.watch('taken', 'k') t;
 	};
 	my $all = workflows();
 	# children first
-	foreach my $name (sort { ($a eq 'parent') <=> ($b eq 'parent') || $a cmp $b } keys %$all)
+	foreach my $name (sort { ($a =~ /parent|joined/) <=> ($b =~ /parent|joined/) || $a cmp $b } keys %$all)
 	{
 		$sql .= "SELECT sas.create_workflow('$name', \$json\$" . $json->encode($all->{$name}) . "\$json\$);\n";
 	}
@@ -182,7 +192,7 @@ sub work
 	return;
 }
 
-my @names = qw(chain chain fan beside parent waits timer polled task keyed queued again falls);
+my @names = qw(chain chain fan beside parent waits timer polled task keyed queued again falls joined planned);
 
 # each in a transaction of its own, with the application's row
 sub submit_some

@@ -10,6 +10,7 @@ Work, with an Idempotency-Key and the body {id, step, ...}:
     POST /fail/...  402, no effect
     POST /down/...  503, no effect
     GET  /jobs/ID   working twice, then done
+    GET  /feed?after=N   up to five numbers after N, there is always more; a line each, then it breaks off
 Control:
     POST /mood {"wild": true}    from now on it misbehaves, or not
     GET  /books                  {effects: [...], requests: N, again: [...]}
@@ -131,12 +132,31 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return True
         return False
 
+    def feed(self, after):
+        """Numbers, some of them in pieces; the connection breaks off anywhere."""
+        if self.books.choose() == "busy":
+            self.give(503, {"title": "busy"})
+            return
+        self.close_connection = True
+        self.connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nConnection: close\r\n\r\n")
+        for n in range(after + 1, after + self.books.random.randint(2, 30)):
+            line = json.dumps({"n": n}).encode() + b"\n"
+            cut = self.books.random.randint(0, len(line))
+            self.connection.sendall(line[:cut])
+            time.sleep(0.02)
+            self.connection.sendall(line[cut:])
+        if self.books.wild:
+            self.connection.sendall(b'{"n": ')
+
     def do_GET(self):
         if self.path == "/books":
             with self.books.lock:
                 value = {"effects": list(self.books.effects.values()), "again": list(self.books.again),
                          "requests": self.books.requests}
             self.give(200, value)
+            return
+        if self.path.startswith("/feed"):
+            self.feed(int(self.path.partition("=")[2] or 0))
             return
         how = self.books.choose()
         if not self.misbehave_before(how):
