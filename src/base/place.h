@@ -10,6 +10,9 @@
 /* While shared_preload_libraries are loaded. */
 extern void sas_base_place_note(void);
 
+/* In the launcher, before it looks at a database: a promoted standby stays one, whatever becomes of the server. */
+extern void sas_base_place_write(void);
+
 /* The base backup from which this data directory was started; empty: none, or not known. */
 extern const char *sas_base_place_backup(void);
 

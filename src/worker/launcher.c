@@ -23,6 +23,7 @@
 #include "utils/memutils.h"
 #include "utils/wait_event.h"
 
+#include "base/place.h"
 #include "worker/databases.h"
 #include "worker/launcher.h"
 #include "worker/reconcile.h"
@@ -55,6 +56,7 @@ sas_worker_launcher_main(Datum arg)
 	sas_worker_session_signals();
 	BackgroundWorkerInitializeConnectionByOid(InvalidOid, InvalidOid, 0);
 	sas_worker_session_interruptible = true;
+	sas_base_place_write();
 	sas_worker_registry_forget_starting();
 	sas_worker_request_serve();
 	sas_worker_databases_init(AllocSetContextCreate(TopMemoryContext, "sas databases", ALLOCSET_DEFAULT_SIZES));

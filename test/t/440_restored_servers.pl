@@ -14,7 +14,7 @@ use Test::More;
 
 allow_late('a copy leaves its work lying until it is released');
 
-my $primary = new_node('primary', _init => [ allows_streaming => 1, has_archiving => 1 ], 'sas.complete_in' => '5 s');
+my $primary = new_node('primary', _init => [ allows_streaming => 1, has_archiving => 1 ], 'sas.complete_in' => '5 s', max_prepared_transactions => 5);
 my $service = work_of_all_kinds($primary);
 
 # -- the server itself ----------------------------------------------------------------------------
@@ -42,6 +42,8 @@ my $standby = PostgreSQL::Test::Cluster->new('standby');
 $standby->init_from_backup($primary, 'base', has_streaming => 1);
 $standby->start;
 is($standby->safe_psql('postgres', 'SELECT quarantined FROM sas.health()'), 'f', 'a standby is no copy');
+# after the promotion nobody can note where the data is
+$primary->safe_psql('postgres', q{BEGIN; LOCK TABLE _sas.home; PREPARE TRANSACTION 'holds'});
 $primary->wait_for_catchup($standby);
 $primary->stop('immediate');
 
@@ -86,6 +88,10 @@ $of_copy->stop;
 
 $service->script(hangs => [ { json => 'done' } ]);
 $standby->promote;
+ok(wait_for($standby, q{SELECT count(*) > 0 FROM pg_locks WHERE relation = '_sas.home'::regclass AND NOT granted}), 'a standby is promoted, and its databases cannot be looked at');
+$standby->stop('immediate');
+$standby->start;
+$standby->safe_psql('postgres', q{ROLLBACK PREPARED 'holds'});
 goes_on_at_home($standby, $service, 'a promoted standby');
 $standby->stop('immediate');
 $standby->start;
