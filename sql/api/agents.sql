@@ -47,6 +47,12 @@ LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.set_secret IS 'Sets a value for {{secret.NAME}} in headers, query and options of '
                                       'agents.';
 
+CREATE FUNCTION sas.set_secret_file(name text, file text) RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.set_secret_file IS 'Says that the value of a secret is in a file below '
+                                           'sas.secret_directory: workers read it when they need it, and '
+                                           'again when it changed.';
+
 CREATE FUNCTION sas.drop_secret(name text) RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.drop_secret IS 'Takes away a secret that no agent refers to.';

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Dump: pg_dump takes the content of these tables along; _sas.secret is left
--- out. The leases in a dump are of workers that are gone where it is restored,
+-- Dump: pg_dump takes the content of these tables along; _sas.secret and
+-- _sas.former_secret are left out. The leases in a dump are of workers that are gone where it is restored,
 -- so their steps are taken back at once; those of outside programs hold until
 -- their time is over.
 

@@ -53,7 +53,8 @@ FROM (VALUES
         sas.create_agent(text, text, text, jsonb, int, text, interval, jsonb, jsonb, jsonb);
         sas.alter_agent(text, text, text, jsonb, int, text, interval, jsonb, jsonb, jsonb, boolean, text[]);
         sas.drop_agent(text); sas.grant_agent(text, regrole, text[], text[]); sas.revoke_agent(text, regrole);
-        sas.set_secret(text, text); sas.drop_secret(text); sas.worker_restart(); sas.release();
+        sas.set_secret(text, text); sas.set_secret_file(text, text); sas.drop_secret(text);
+        sas.worker_restart(); sas.release();
         sas.grant_usage(regrole, text, text); sas.revoke_usage(regrole, text);
         sas.create_middleware(text, text, regprocedure, regprocedure, text, text[], text[], text);
         sas.drop_middleware(text, text); sas.set_alert_hook(regprocedure);

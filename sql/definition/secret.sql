@@ -2,12 +2,55 @@
 --
 -- Secrets, and agents as workers know them: with the values of their secrets filled in.
 
+-- _sas.read_secret_file(file): the value in a file below sas.secret_directory; null: what the file is not,
+-- and the SQLSTATE of that.
+CREATE FUNCTION _sas.read_secret_file(file text, OUT value text, OUT problem text, OUT sqlstate text)
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_read_secret_file';
+
+-- _sas.secret_file_stamp(file): another stamp, and the file may have another value.
+CREATE FUNCTION _sas.secret_file_stamp(file text) RETURNS text
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_secret_file_stamp';
+
+-- _sas.keep_former_secret(name, value): a call may be open, or tried again, that was sent with this value,
+-- and a service may repeat it: it is masked further on. Of one secret the newest 16 are kept. Next:
+-- _sas.forget_secrets.
+CREATE FUNCTION _sas.keep_former_secret(secret text, former text) RETURNS void
+LANGUAGE sql AS $$
+    INSERT INTO _sas.former_secret AS f VALUES (secret, former, sas.now())
+    ON CONFLICT ON CONSTRAINT former_secret_pkey DO UPDATE SET changed_at = EXCLUDED.changed_at;
+    DELETE FROM _sas.former_secret f
+    USING (SELECT x.value FROM _sas.former_secret x WHERE x.name = secret
+           ORDER BY x.changed_at DESC OFFSET 16) surplus
+    WHERE f.name = secret AND f.value = surplus.value;
+$$;
+
+-- _sas.write_secret(caller, act, name, value, file): one of value and file is null. Next: workers read the
+-- agents that refer to it.
+CREATE FUNCTION _sas.write_secret(caller oid, act text, name text, value text, file text) RETURNS void
+LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+    before _sas.secret;
+BEGIN
+    SELECT * INTO before FROM _sas.secret s WHERE s.name = name FOR UPDATE;
+    INSERT INTO _sas.secret AS s VALUES (name, value, file, sas.now())
+    ON CONFLICT ON CONSTRAINT secret_pkey DO UPDATE
+        SET value = EXCLUDED.value, file = EXCLUDED.file, changed_at = EXCLUDED.changed_at;
+    PERFORM _sas.keep_former_secret(name, before.value)
+    WHERE before.value IS NOT NULL AND before.value IS DISTINCT FROM value;
+    PERFORM _sas.announce_agents();
+    -- an agent whose secret was missing has steps that wait for nothing else
+    PERFORM _sas.wake(ARRAY(SELECT a.agent_id FROM _sas.agent a
+                            WHERE a.dropped_at IS NULL AND name = ANY (a.secrets)), false, false, '{}');
+    PERFORM _sas.record_change(caller, act, jsonb_strip_nulls(jsonb_build_object(
+        'secret', name, 'file', file, 'changed', before.name IS NOT NULL)));
+END $$;
+
 CREATE FUNCTION _sas.set_secret_as(caller oid, name text, value text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
     p _sas.problem;
-    known boolean := EXISTS (SELECT FROM _sas.secret s WHERE s.name = name);
 BEGIN
     FOR p IN SELECT * FROM _sas.check_name(name, '/name') LOOP
         PERFORM _sas.raise(p);
@@ -17,14 +60,29 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /value.',
                 HINT = 'Use sas.drop_secret to take a secret away.';
     END IF;
-    INSERT INTO _sas.secret AS s VALUES (name, value, sas.now())
-    ON CONFLICT ON CONSTRAINT secret_pkey DO UPDATE
-        SET value = EXCLUDED.value, changed_at = EXCLUDED.changed_at;
-    PERFORM _sas.announce_agents();
-    -- an agent whose secret was missing has steps that wait for nothing else
-    PERFORM _sas.wake(ARRAY(SELECT a.agent_id FROM _sas.agent a
-                            WHERE a.dropped_at IS NULL AND name = ANY (a.secrets)), false, false, '{}');
-    PERFORM _sas.record_change(caller, 'set_secret', jsonb_build_object('secret', name, 'changed', known));
+    PERFORM _sas.write_secret(caller, 'set_secret', name, value, NULL);
+END $$;
+
+CREATE FUNCTION _sas.set_secret_file_as(caller oid, name text, file text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    p _sas.problem;
+    problem text;
+    sqlstate text;
+BEGIN
+    FOR p IN SELECT * FROM _sas.check_name(name, '/name') LOOP
+        PERFORM _sas.raise(p);
+    END LOOP;
+    SELECT r.problem, r.sqlstate INTO problem, sqlstate
+    FROM _sas.read_secret_file(coalesce(file, '')) r;
+    IF problem IS NOT NULL THEN
+        RAISE EXCEPTION 'file "%" of secret "%" %', coalesce(file, ''), name, problem
+            USING ERRCODE = sqlstate, DETAIL = 'At /file.',
+                HINT = 'A superuser sets sas.secret_directory; write the path below it, such as "token" or '
+                       '"payments/token".';
+    END IF;
+    PERFORM _sas.write_secret(caller, 'set_secret_file', name, NULL, file);
 END $$;
 
 CREATE FUNCTION _sas.drop_secret_as(caller oid, name text) RETURNS void
@@ -49,13 +107,23 @@ BEGIN
     PERFORM _sas.record_change(caller, 'drop_secret', jsonb_build_object('secret', name));
 END $$;
 
--- _sas.agents_with(secrets, wanted): these agents as a worker needs them, with these values for secrets.
-CREATE FUNCTION _sas.agents_with(secrets jsonb, wanted int[])
-RETURNS TABLE (agent_id int, name text, base_url text, enabled boolean, max_in_flight int, rate_per_s float8,
-    request_timeout_ms float8, headers jsonb, query jsonb, options jsonb, retry jsonb, breaker_failures int,
-        breaker_window_ms float8, breaker_open_ms float8,
-    breaker text, open_for_ms float8, max_response bigint, connect_timeout_ms float8, secrets text[],
-    breaker_paths text[])
+-- _sas.secret_values(names): these secrets with their values, those of before, and what is wrong with their
+-- files. The stamp is taken first: a file that changes meanwhile is read again.
+CREATE FUNCTION _sas.secret_values(names text[])
+RETURNS TABLE (name text, value text, former text[], file text, stamp text, problem text)
+LANGUAGE sql VOLATILE AS $$
+    WITH stamped AS MATERIALIZED (
+        SELECT s.name, s.value, s.file, _sas.secret_file_stamp(s.file) AS stamp
+        FROM _sas.secret s WHERE s.name = ANY (names))
+    SELECT s.name, coalesce(s.value, f.value, ''),
+           ARRAY(SELECT o.value FROM _sas.former_secret o WHERE o.name = s.name), s.file, s.stamp,
+           format('file "%s" of secret "%s" ', s.file, s.name) || f.problem
+    FROM stamped s LEFT JOIN LATERAL _sas.read_secret_file(s.file) f ON s.file IS NOT NULL
+$$;
+
+-- _sas.agents_with(secrets, wanted): these agents as a worker needs them, with these rows of
+-- _sas.secret_values, by name.
+CREATE FUNCTION _sas.agents_with(secrets jsonb, wanted int[]) RETURNS SETOF _sas.worker_agent
 LANGUAGE sql STABLE AS $$
     SELECT a.agent_id, a.name, a.base_url, a.enabled AND h.problem IS NULL
         AND o.problem IS NULL, a.max_in_flight, coalesce(a.rate_per_s, 0),
@@ -70,13 +138,26 @@ LANGUAGE sql STABLE AS $$
            coalesce(_sas.size_bytes(a.options ->> 'max_response'), 8 * 1024 * 1024),
            extract(epoch FROM coalesce(_sas.span(a.options -> 'connect_timeout'), '5 s'))::float8 * 1000,
            -- the longest first: one may be the beginning of another, and is masked after it
-           ARRAY(SELECT $1 ->> n FROM unnest(a.secrets) n WHERE $1 ? n ORDER BY length($1 ->> n) DESC, n),
-           ARRAY(SELECT jsonb_array_elements_text(a.breaker -> 'paths'))
+           ARRAY(SELECT v FROM (SELECT c FROM unnest(k.current) c
+                                UNION SELECT f FROM jsonb_array_elements_text(k.former) f) x (v)
+                 ORDER BY length(v) DESC, v),
+           ARRAY(SELECT jsonb_array_elements_text(a.breaker -> 'paths')), NULL::text, k.current, k.files,
+           k.stamps, k.problem
     FROM _sas.agent a
     LEFT JOIN _sas.agent_health g USING (agent_id)
-    CROSS JOIN (SELECT jsonb_build_object('secret', $1) AS root) x
+    CROSS JOIN (SELECT jsonb_build_object('secret', coalesce(jsonb_object_agg(key, value -> 'value'), '{}'))
+                FROM jsonb_each($1)) x (root)
     CROSS JOIN LATERAL _sas.render(a.headers, x.root) h
     CROSS JOIN LATERAL _sas.render(a.options, x.root) o
+    CROSS JOIN LATERAL (
+        SELECT coalesce(array_agg(e ->> 'value') FILTER (WHERE e ->> 'value' <> ''), '{}'),
+               (SELECT coalesce(jsonb_agg(f), '[]')
+                FROM unnest(a.secrets) m, jsonb_array_elements($1 -> m -> 'former') f),
+               array_agg(e ->> 'file' ORDER BY n) FILTER (WHERE e ->> 'file' IS NOT NULL),
+               array_agg(e ->> 'stamp' ORDER BY n) FILTER (WHERE e ->> 'file' IS NOT NULL),
+               string_agg(DISTINCT e ->> 'problem', '; ')
+        FROM unnest(a.secrets) n
+        CROSS JOIN LATERAL (SELECT $1 -> n) s (e)) k (current, former, files, stamps, problem)
     WHERE a.agent_id = ANY (wanted)
 $$;
 
@@ -84,29 +165,28 @@ $$;
 -- it and its secrets: whatever changes one of those gives another version. Versions are compared for
 -- equality only, since transactions commit in any order.
 CREATE FUNCTION _sas.agent_versions() RETURNS TABLE (agent_id int, version text)
-LANGUAGE sql STABLE AS $$
+LANGUAGE sql VOLATILE AS $$
     SELECT a.agent_id,
            CASE WHEN a.secrets = '{}' THEN a.xmin::text
-                ELSE a.xmin::text || ' ' || ARRAY(SELECT s.name || ' ' || s.xmin::text FROM _sas.secret s
-                                                  WHERE s.name = ANY (a.secrets) ORDER BY s.name)::text END
+                ELSE a.xmin::text || ' ' || ARRAY(SELECT concat_ws(' ', s.name, s.xmin,
+                                                                   _sas.secret_file_stamp(s.file))
+                                                  FROM _sas.secret s WHERE s.name = ANY (a.secrets)
+                                                  ORDER BY s.name)::text END
     FROM _sas.agent a WHERE a.dropped_at IS NULL AND a.kind = 'http'
 $$;
 
 -- _sas.agents_for_workers(known, versions): of the agents those that a worker does not know in the version
 -- that they have now, with secrets filled in; and those it knows that are gone, by agent_id alone.
 -- Superusers only.
-CREATE FUNCTION _sas.agents_for_workers(known int[], versions text[])
-RETURNS TABLE (agent_id int, name text, base_url text, enabled boolean, max_in_flight int, rate_per_s float8,
-    request_timeout_ms float8, headers jsonb, query jsonb, options jsonb, retry jsonb, breaker_failures int,
-        breaker_window_ms float8, breaker_open_ms float8,
-    breaker text, open_for_ms float8, max_response bigint, connect_timeout_ms float8, secrets text[],
-    breaker_paths text[], version text)
-LANGUAGE plpgsql STABLE AS $$
+CREATE FUNCTION _sas.agents_for_workers(known int[], versions text[]) RETURNS SETOF _sas.worker_agent
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
     changed jsonb;
     gone int[];
     ids int[];
+    secrets jsonb;
+    agent _sas.worker_agent;
 BEGIN
     SELECT jsonb_object_agg(v.agent_id, v.version) FILTER (WHERE v.version IS NOT NULL),
            array_agg(v.agent_id) FILTER (WHERE v.version IS NOT NULL),
@@ -115,30 +195,26 @@ BEGIN
     FROM _sas.agent_versions() v
     FULL JOIN unnest(known, agents_for_workers.versions) AS k (agent_id, version) ON k.agent_id = v.agent_id
     WHERE k.version IS DISTINCT FROM v.version;
-    RETURN QUERY
-    SELECT w.*, changed ->> w.agent_id::text
-    FROM _sas.agents_with((SELECT coalesce(jsonb_object_agg(s.name, s.value), '{}') FROM _sas.secret s
-                           WHERE s.name IN (SELECT unnest(a.secrets) FROM _sas.agent a
-                                            WHERE a.agent_id = ANY (ids))), ids) w;
-    FOREACH agent_id IN ARRAY coalesce(gone, '{}') LOOP
-        RETURN NEXT;
+    SELECT coalesce(jsonb_object_agg(s.name, to_jsonb(s)), '{}') INTO secrets
+    FROM _sas.secret_values(ARRAY(SELECT DISTINCT unnest(a.secrets) FROM _sas.agent a
+                                  WHERE a.agent_id = ANY (ids))) s;
+    FOR agent IN SELECT * FROM _sas.agents_with(secrets, ids) LOOP
+        agent.version := changed ->> agent.agent_id::text;
+        RETURN NEXT agent;
     END LOOP;
+    RETURN QUERY
+    SELECT (jsonb_populate_record(NULL::_sas.worker_agent, jsonb_build_object('agent_id', g))).*
+    FROM unnest(gone) g;
 END $$;
 
 -- _sas.agents_for_stubs(): as a test sees them: without the values of headers and parameters, which are not
 -- for those who submit runs.
-CREATE FUNCTION _sas.agents_for_stubs()
-RETURNS TABLE (agent_id int, name text, base_url text, enabled boolean, max_in_flight int, rate_per_s float8,
-    request_timeout_ms float8, headers jsonb, query jsonb, options jsonb, retry jsonb, breaker_failures int,
-        breaker_window_ms float8, breaker_open_ms float8,
-    breaker text, open_for_ms float8, max_response bigint, connect_timeout_ms float8, secrets text[],
-    breaker_paths text[])
+CREATE FUNCTION _sas.agents_for_stubs() RETURNS SETOF _sas.worker_agent
 LANGUAGE sql STABLE AS $$
-    SELECT a.agent_id, a.name, a.base_url, a.enabled, a.max_in_flight, a.rate_per_s, a.request_timeout_ms,
-           (SELECT jsonb_object_agg(h.key, '***') FROM jsonb_each(x.headers) h),
-               (SELECT jsonb_object_agg(q.key, '***') FROM jsonb_each(x.options -> 'query') q),
-           a.options, a.retry, a.breaker_failures, a.breaker_window_ms, a.breaker_open_ms, a.breaker,
-               a.open_for_ms, a.max_response, a.connect_timeout_ms, '{}'::text[], a.breaker_paths
+    SELECT (jsonb_populate_record(a, jsonb_build_object(
+        'headers', (SELECT jsonb_object_agg(h.key, '***') FROM jsonb_each(x.headers) h),
+        'query', (SELECT jsonb_object_agg(q.key, '***') FROM jsonb_each(x.options -> 'query') q),
+        'options', x.options))).*
     FROM _sas.agent x CROSS JOIN LATERAL _sas.agents_with('{}', ARRAY[x.agent_id]) a
     WHERE x.dropped_at IS NULL AND x.kind = 'http'
 $$;

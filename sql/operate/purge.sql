@@ -161,6 +161,26 @@ BEGIN
     GROUP BY r.finished_at;
 END $$;
 
+-- _sas.forget_secrets(): values that secrets had are forgotten when no run is open that had begun before the
+-- change, after a day at the earliest. Returns when to look again; null: there are none.
+CREATE FUNCTION _sas.forget_secrets() RETURNS timestamptz
+LANGUAGE plpgsql AS $$
+DECLARE
+    now timestamptz := sas.now();
+    due timestamptz;
+BEGIN
+    due := (SELECT min(f.changed_at) + interval '1 day' FROM _sas.former_secret f);
+    IF due <= now THEN
+        DELETE FROM _sas.former_secret f
+        WHERE f.changed_at < least(now - interval '1 day',
+                                   (SELECT min(r.created_at)
+                                    FROM _sas.open_runs() o JOIN _sas.run r USING (run_id)));
+        due := (SELECT greatest(min(f.changed_at) + interval '1 day', now + interval '1 hour')
+                FROM _sas.former_secret f);
+    END IF;
+    RETURN due;
+END $$;
+
 -- _sas.purge_tick(quantity): for the leading supervisor: purges one batch of what is over the time of its
 -- setting.
 -- Returns how much there was, and when the next will be due; null: never.
@@ -194,7 +214,8 @@ BEGIN
     WHERE l.alert_id = ANY (ARRAY(SELECT x.alert_id FROM _sas.alert x
                                   WHERE x.closed_at <= now - _sas.retain('error')
                                   ORDER BY x.closed_at LIMIT quantity FOR UPDATE SKIP LOCKED));
-    SELECT p.worked + purge_tick.worked, least(p.next_due, _sas.next_purge()) INTO worked, next_due
+    SELECT p.worked + purge_tick.worked, least(p.next_due, _sas.next_purge(), _sas.forget_secrets())
+    INTO worked, next_due
     FROM _sas.purge_watches(quantity) p;
 END $$;
 

@@ -86,11 +86,24 @@ COMMENT ON TABLE _sas.agent_grant IS 'Roles whose runs may use an agent: these m
 
 CREATE TABLE _sas.secret (
     name text PRIMARY KEY,
-    value text NOT NULL,
-    changed_at timestamptz NOT NULL
+    value text,
+    file text,
+    changed_at timestamptz NOT NULL,
+    CHECK (num_nonnulls(value, file) = 1)
 );
-COMMENT ON TABLE _sas.secret IS 'Values for {{secret.NAME}} in agents. Only superusers can read it; it is '
-                                'left out of dumps.';
+COMMENT ON TABLE _sas.secret IS 'Values for {{secret.NAME}} in agents, or the files below '
+                                'sas.secret_directory that workers read them from. Only superusers can read '
+                                'it; it is left out of dumps.';
+
+CREATE TABLE _sas.former_secret (
+    name text NOT NULL REFERENCES _sas.secret ON DELETE CASCADE,
+    value text NOT NULL,
+    changed_at timestamptz NOT NULL,
+    PRIMARY KEY (name, value)
+);
+COMMENT ON TABLE _sas.former_secret IS 'Values that secrets had: they are masked as long as a run that had '
+                                       'begun before the change is open. Only superusers can read it; it is '
+                                       'left out of dumps.';
 
 -- workflows -----------------------------------------------------------------------
 CREATE TABLE _sas.workflow (

@@ -348,3 +348,32 @@ RETURNS _sas.decision
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT ROW($1, $2, $3, $4, $5, $6, $7, $8)::_sas.decision
 $$;
+
+-- An agent as a worker needs it, its secrets filled in. Workers read it by the order of the columns.
+CREATE TYPE _sas.worker_agent AS (
+    agent_id int,
+    name text,
+    base_url text,
+    enabled boolean,
+    max_in_flight int,
+    rate_per_s float8,
+    request_timeout_ms float8,
+    headers jsonb,
+    query jsonb,
+    options jsonb,
+    retry jsonb,
+    breaker_failures int,
+    breaker_window_ms float8,
+    breaker_open_ms float8,
+    breaker text,
+    open_for_ms float8,
+    max_response bigint,
+    connect_timeout_ms float8,
+    secrets text[],
+    breaker_paths text[],
+    version text,
+    current_secrets text[],
+    secret_files text[],
+    secret_stamps text[],
+    problem text
+);

@@ -17,6 +17,7 @@
 #include "work/failure.h"
 #include "work/json.h"
 #include "work/outcome.h"
+#include "work/secrets.h"
 
 static void
 flight_free_slot(SasFlight *flight)
@@ -208,7 +209,8 @@ sas_agent_flight_evaluate(SasReply *reply)
 	}
 	sas_metrics_add(SAS_METRIC_CALL, flight->agent_id, flight->workflow_id, outcome.kind == SAS_OUTCOME_DONE ? "succeeded" : "failed", 1,
 					(sas_base_clock_monotonic_us() - flight->begun_us) / 1e6);
-	sas_work_verdict_of_call(&verdict, flight, reply, &outcome, agent->stored, (flight->deadline_us - now) / 1000.0);
+	sas_work_verdict_of_call(&verdict, flight, reply, &outcome, sas_work_secrets_masking(agent->stored, flight->secrets),
+							 (flight->deadline_us - now) / 1000.0);
 	if (verdict.problem != NULL)
 		sas_work_agent_error(agent, verdict.problem);
 	if (sas_agent_flight_report(flight, &verdict, outcome.status))
@@ -284,6 +286,8 @@ sas_agent_flight_compose(SasFlight *flight, SasClaimedCall *claimed, SasAgentEnt
 		flight->attempts++;
 		flight->started_at = sas_base_clock_now();
 		sas_work_verdict_of_request(&verdict, flight, "could not build the request", why);
+		if (agent->stored->problem != NULL)
+			verdict.reply = "transient";	/* the file of a secret may be back soon */
 		if (claimed->problem != NULL && sas_work_json_bool(claimed->problem, "transient", false))
 			verdict.reply = "transient";
 		if (claimed->problem != NULL && sas_work_json_member(claimed->problem, "error", &error))

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/networks.h"
+#include "base/secret_file.h"
 #include "base/settings.h"
 
 #define SAS_DAY (24 * 3600)
@@ -161,6 +162,15 @@ settings_assign_allow_networks(const char *newval, void *extra)
 	sas_base_networks_assign(SAS_NETWORKS_ALLOWED, newval ? newval : "");
 }
 
+static bool
+settings_check_secret_directory(char **newval, void **extra, GucSource source)
+{
+	if (*newval == NULL || (*newval)[0] == '\0' || is_absolute_path(*newval))
+		return true;
+	GUC_check_errdetail("The directory is an absolute path, or empty.");
+	return false;
+}
+
 static void
 settings_define_ints(const SasIntSetting *settings, int n, GucContext context)
 {
@@ -197,6 +207,10 @@ sas_base_settings_define(void)
 							   settings_check_networks, settings_assign_allow_networks, NULL);
 	DefineCustomStringVariable("sas.reason", "Why the session does what it does next, for sas.history.",
 							   NULL, &settings_reason, "", PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomStringVariable("sas.secret_directory", "The directory below which files may be values of secrets.",
+							   "Empty: no secret is a file.",
+							   &sas_base_secret_directory, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY,
+							   settings_check_secret_directory, NULL, NULL);
 	MarkGUCPrefixReserved("sas");
 }
 

@@ -102,7 +102,7 @@ store_read_texts(int row, int column)
 	return texts;
 }
 
-/* A row of _sas.agents_for_workers(), in sas_store_results. */
+/* A row of type _sas.worker_agent, in sas_store_results. */
 static SasStoredAgent *
 store_read_agent(int row)
 {
@@ -129,6 +129,11 @@ store_read_agent(int row)
 	a->connect_timeout_ms = sas_store_cell_float(row, 18);
 	a->secrets = store_read_texts(row, 19);
 	a->breaker_paths = store_read_texts(row, 20);
+	a->version = sas_store_cell_text(row, 21);
+	a->current = store_read_texts(row, 22);
+	a->secret_files = store_read_texts(row, 23);
+	a->secret_stamps = store_read_texts(row, 24);
+	a->problem = sas_store_cell_text(row, 25);
 	MemoryContextSwitchTo(old);
 	return a;
 }
@@ -159,7 +164,6 @@ sas_store_agents(SasStoredAgent *const *known, int n)
 
 		sas_store_results = context;
 		a = store_read_agent(i);
-		a->version = sas_store_cell_text(i, 21);
 		a->context = context;
 		sas_store_results = results;
 		agents = lappend(agents, a);

@@ -73,7 +73,12 @@ typedef struct SasStoredAgent
 	double		open_for_ms;
 	int64		max_response;
 	double		connect_timeout_ms;
-	List	   *secrets;		/* of char * */
+	List	   *secrets;		/* of char *: the values to mask, the longest first */
+	List	   *current;		/* those of them that are sent now */
+	List	   *former;			/* those that the worker knows from before, the newest first */
+	List	   *secret_files;	/* of char *, and their stamps when they were read */
+	List	   *secret_stamps;
+	char	   *problem;		/* why nothing can be sent, or NULL: a file of a secret cannot be read */
 	List	   *breaker_paths;	/* of char *: calls below them have a breaker of their own */
 	char	   *version;		/* NULL: it is gone, and only agent_id is set */
 	MemoryContext context;		/* of its own */

@@ -26,6 +26,7 @@
 #include "work/agents.h"
 #include "work/json.h"
 #include "work/outcome.h"
+#include "work/secrets.h"
 
 /* Unread bytes of a stream; libcurl buffers as many again, and the kernel too. */
 #define SAS_WINDOW ((size_t) 16 * 1024)
@@ -166,6 +167,8 @@ sas_stream_watch_connect(SasWatch *w)
 	why = sas_work_request_compose(&sent, agent->stored, w->request, NULL);
 	if (why == NULL)
 	{
+		list_free_deep(w->secrets);
+		w->secrets = sas_work_secrets_sent(agent->stored, sas_stream_context);
 		connection_add_headers(w, &sent);
 		sas_work_request_call(&sent, agent->stored, &call);
 		call.window = connection_is_stream(w) ? SAS_WINDOW : 0;
@@ -244,6 +247,7 @@ void
 sas_stream_watch_read(SasWatch *w)
 {
 	SasAgentEntry *agent = sas_work_agent(w->agent_id);
+	const SasStoredAgent *masking;
 	const char *bytes;
 	const char *why;
 	size_t		len;
@@ -256,9 +260,10 @@ sas_stream_watch_read(SasWatch *w)
 			return;
 		connection_set_idle_timer(w);
 	}
+	masking = sas_work_secrets_masking(agent->stored, w->secrets);
 	while (sas_stream_items_room(w) && (len = sas_transport_stream_bytes(w->handle, &bytes)) > 0)
 	{
-		len = sas_stream_items_feed(w, agent->stored, bytes, len, false, &why);
+		len = sas_stream_items_feed(w, masking, bytes, len, false, &why);
 		if (why != NULL)
 		{
 			connection_fail(w, "the service gave no usable answer", why);
@@ -383,7 +388,7 @@ connection_finish_stream(SasWatch *w, SasReply *reply, SasAgentEntry *agent, con
 	if (!w->opened && reply->kind == SAS_REPLY_HTTP && !connection_open_stream(w, agent, reply->content_type))
 		return false;
 	if (w->opened)
-		sas_stream_items_feed(w, agent->stored, reply->body ? reply->body : "", reply->body_len, true, why);
+		sas_stream_items_feed(w, sas_work_secrets_masking(agent->stored, w->secrets), reply->body ? reply->body : "", reply->body_len, true, why);
 	if (*why != NULL || reply->kind != SAS_REPLY_HTTP)
 		return false;
 	if (sas_framing_begun(w->framer))
@@ -399,6 +404,7 @@ sas_stream_watch_finish(SasWatch *w, SasReply *reply)
 	Jsonb	   *problem = NULL;
 	double		at_least_ms = -1;
 	const char *why = NULL;
+	const SasStoredAgent *masking;
 	bool		done;
 	bool		was_open = w->opened;
 
@@ -409,6 +415,7 @@ sas_stream_watch_finish(SasWatch *w, SasReply *reply)
 		sas_stream_watch_report(w, NULL, -1);
 		return;
 	}
+	masking = sas_work_secrets_masking(agent->stored, w->secrets);
 	sas_work_outcome_of(reply, NULL, NULL, &outcome);
 	done = outcome.kind == SAS_OUTCOME_DONE;
 	if (w->kind == SAS_WATCH_POLL || w->kind == SAS_WATCH_LONG_POLL)
@@ -425,15 +432,15 @@ sas_stream_watch_finish(SasWatch *w, SasReply *reply)
 	{
 		connection_free_slot(w);
 		if (w->kind == SAS_WATCH_POLL)
-			connection_finish_poll(w, reply, agent->stored);
+			connection_finish_poll(w, reply, masking);
 		else
-			connection_finish_long_poll(w, reply, agent->stored);
+			connection_finish_long_poll(w, reply, masking);
 		return;
 	}
 	if (!done)
 	{
 		problem = why != NULL ? sas_stream_watch_problem(w, "transport", "the service gave no usable answer", why) :
-			sas_work_outcome_problem(reply, agent->stored, &outcome, psprintf("/watches/" INT64_FORMAT, w->id.watch_id));
+			sas_work_outcome_problem(reply, masking, &outcome, psprintf("/watches/" INT64_FORMAT, w->id.watch_id));
 		at_least_ms = outcome.retry_after_ms;
 		sas_work_agent_error(agent, problem);
 	}

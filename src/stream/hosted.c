@@ -184,6 +184,7 @@ sas_stream_hosted_forget(SasWatch *w)
 	sas_stream_hosted_replace(&w->hello, NULL);
 	sas_stream_hosted_replace(&w->etag, NULL);
 	sas_stream_hosted_replace(&w->digest, NULL);
+	list_free_deep(w->secrets);
 	if (w->error != NULL)
 		pfree(w->error);
 	hash_search(sas_stream_hosted.watches, &w->id.watch_id, HASH_REMOVE, NULL);

@@ -53,6 +53,7 @@ typedef struct SasWatch
 
 	Jsonb	   *request;		/* NULL: to be asked for before the next connection */
 	char	   *cursor;			/* goes out as Last-Event-ID, or NULL */
+	List	   *secrets;		/* of its agent, that the last connection was made with */
 	char	   *hello;			/* the first message over a WebSocket, or NULL */
 	double		idle_ms;		/* 0: none */
 	double		every_ms;

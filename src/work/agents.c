@@ -13,6 +13,7 @@
 #include "utils/memutils.h"
 #include "wake/wakeup.h"
 #include "work/agents.h"
+#include "work/secrets.h"
 
 SasAgentEntry *sas_work_agents;
 int			sas_work_n_agents;
@@ -20,6 +21,9 @@ bool		sas_work_health_due = false;
 
 static uint32 agents_version_read = 0; /* of the agents in memory; 0: none were read */
 static uint32 agents_version_seen;
+#define SAS_FILES_US 1000000
+static int64 agents_files_us;	/* when files of secrets were looked at */
+
 static int64 agents_asked_us;	/* what is read afterwards is no older than this */
 
 static MemoryContext agents_context; /* of the entries, and of the context of each agent */
@@ -31,12 +35,25 @@ sas_work_agents_open(void)
 	agents_context = AllocSetContextCreate(CurrentMemoryContext, "sas agents", ALLOCSET_DEFAULT_SIZES);
 }
 
+/* Nothing announces a file that was changed: before calls are claimed, they are looked at, at most once a second. */
+static bool
+agents_files_changed(int64 now)
+{
+	if (now - agents_files_us < SAS_FILES_US)
+		return false;
+	agents_files_us = now;
+	for (int i = 0; i < sas_work_n_agents; i++)
+		if (sas_work_secrets_stale(sas_work_agents[i].stored))
+			return true;
+	return false;
+}
+
 bool
 sas_work_agents_stale(void)
 {
 	agents_version_seen = sas_wake_agents_version();
 	agents_asked_us = sas_base_clock_monotonic_us();
-	return agents_version_seen != agents_version_read;
+	return agents_version_seen != agents_version_read || agents_files_changed(agents_asked_us);
 }
 
 /* The place of the agent among the entries, which are in the order of agent_id; or where it would be. */
@@ -106,7 +123,10 @@ agents_set(SasStoredAgent *a)
 	SasAgentEntry *e = sas_work_agent(a->agent_id);
 
 	if (e != NULL)
+	{
+		sas_work_secrets_carry(a, e->stored);
 		MemoryContextDelete(e->stored->context);
+	}
 	else
 		e = agents_insert(a->agent_id);
 	MemoryContextSetParent(a->context, agents_context);

@@ -18,6 +18,7 @@
 #include "utils/memutils.h"
 #include "work/json.h"
 #include "work/request.h"
+#include "work/secrets.h"
 
 /* Appends text percent-encoded, in UTF-8. */
 static void
@@ -226,6 +227,8 @@ sas_work_request_compose(SasSent *sent, SasStoredAgent *agent, Jsonb *request, c
 	char	   *timeout;
 	int			room = 6;
 
+	if (agent->problem != NULL)
+		return agent->problem;
 	why = work_request_compose_url(sent, agent, request);
 	work_request_compose_body(sent, request, &content_type);
 	sent->method = sas_work_json_string(request, "method");
@@ -338,6 +341,7 @@ sas_work_flight_compose(SasFlight *flight, SasStoredAgent *agent, const SasClaim
 		const char *why = sas_work_request_compose(&flight->sent, agent, claimed->request, flight->key);
 
 		MemoryContextSwitchTo(old);
+		flight->secrets = sas_work_secrets_sent(agent, flight->context);
 		return why;
 	}
 	path = sas_work_json_string(claimed->problem, "path");

@@ -99,6 +99,7 @@ typedef struct SasFlight
 	char	   *key;			/* NULL: it only asks, and needs none */
 	char	   *trace;			/* 32 hex digits */
 	SasSent		sent;			/* made once */
+	List	   *secrets;		/* with these values of its agent */
 	SasTransportShare *memory;	/* of its agent */
 	Size		held;			/* bytes of it that the flight itself takes up */
 } SasFlight;

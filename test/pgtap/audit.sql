@@ -113,6 +113,7 @@ CREATE TEMP TABLE apart AS SELECT x.name, x.why FROM (VALUES
     ('set_clock move_clock release_clock stub unstub stub_signal stubbed_calls', 'a test, in its own transaction'),
     ('worker_restart', 'changes no row: seen in the server log'),
     ('release', 'TAP 440: only a copy is released'),
+    ('set_secret_file', 'TAP 421: it needs a directory'),
     ('wait metrics metrics_text calendar health next_times now', 'reads'),
     ('pause_runs resume_runs retry_runs skip_runs force_complete_runs set_input_runs cancel_runs halt_runs compensate_runs rerun_runs set_priority_runs acknowledge_alerts trigger_schedule backfill_schedule', 'rows of runs: regress verbs, alerts and schedule')) AS l (names, why)
     CROSS JOIN LATERAL unnest(string_to_array(l.names, ' ')) AS x0 (name) CROSS JOIN LATERAL (SELECT x0.name, l.why) x;

@@ -430,6 +430,8 @@ SELECT pg_temp.refused('SELECT sas.drop_secret(''nope'')', '42704', '/name', 'a 
 SELECT pg_temp.refused('SELECT sas.set_secret(''Bad'', ''x'')', '42602', '/name', 'a secret whose name is not plain');
 SELECT pg_temp.refused(format('SELECT sas.set_secret(''nl'', %L)', E'a\r\nX-Evil: 1'), '22023', '/value', 'a secret with a line break');
 SELECT pg_temp.refused('SELECT sas.set_secret(''empty'', '''')', '22023', '/value', 'an empty secret');
+SELECT pg_temp.refused('SELECT sas.set_secret_file(''Bad'', ''x'')', '42602', '/name', 'a secret in a file whose name is not plain');
+SELECT pg_temp.refused('SELECT sas.set_secret_file(''in_file'', ''x'')', '55000', '/file', 'a secret in a file without a directory for it');
 
 -- submit -------------------------------------------------------------------------------------
 

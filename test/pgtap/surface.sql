@@ -22,6 +22,7 @@ INSERT INTO wanted VALUES
 ('signal', 'run_id bigint, name text, payload jsonb DEFAULT ''{}''::jsonb', 'void'),
 ('signal_token', 'token text, payload jsonb DEFAULT ''{}''::jsonb', 'void'),
 ('signal_key', 'workflow text, key text, name text, payload jsonb DEFAULT ''{}''::jsonb', 'void'),
+('set_secret_file', 'name text, file text', 'void'),
 ('drop_secret', 'name text', 'void'),
 ('create_workflow', 'name text, definition jsonb', 'integer'),
 ('validate_workflow', 'definition jsonb', 'TABLE(path text, problem text, hint text)'),
@@ -251,7 +252,7 @@ SELECT is((SELECT (e.extrelocatable, n.nspname, v.superuser, v.trusted) FROM pg_
 SELECT is(ARRAY(SELECT c::regclass::text FROM pg_extension e, unnest(e.extconfig) c WHERE e.extname = 'sas' AND c = '_sas.secret'::regclass),
           '{}', 'secrets are left out of dumps');
 SELECT is(ARRAY(SELECT c.oid::regclass::text FROM pg_class c
-                WHERE c.relnamespace = '_sas'::regnamespace AND c.relkind IN ('r', 'S') AND c.relname NOT IN ('secret', 'transition', 'privilege', 'lock_row', 'boot', 'deadline_sweep')
+                WHERE c.relnamespace = '_sas'::regnamespace AND c.relkind IN ('r', 'S') AND c.relname NOT IN ('secret', 'former_secret', 'transition', 'privilege', 'lock_row', 'boot', 'deadline_sweep')
                   AND NOT c.oid = ANY ((SELECT extconfig FROM pg_extension WHERE extname = 'sas')::oid[]) ORDER BY 1),
           '{}', 'every other table, and every sequence, is dumped');
 
