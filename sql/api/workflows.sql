@@ -19,13 +19,16 @@ LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.drop_workflow IS 'Drops a workflow that has no open runs. Its ended runs stay to be '
                                          'looked at.';
 
-CREATE FUNCTION sas.grant_workflow(workflow text, role regrole) RETURNS void
+CREATE FUNCTION sas.grant_workflow(workflow text, role regrole, version int DEFAULT NULL,
+                                   future boolean DEFAULT false) RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
-COMMENT ON FUNCTION sas.grant_workflow IS 'Lets a role submit a workflow.';
+COMMENT ON FUNCTION sas.grant_workflow IS 'Lets a role submit one version of a workflow, null: the current '
+                                          'one; with future also all later ones.';
 
-CREATE FUNCTION sas.revoke_workflow(workflow text, role regrole) RETURNS void
+CREATE FUNCTION sas.revoke_workflow(workflow text, role regrole, version int DEFAULT NULL) RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
-COMMENT ON FUNCTION sas.revoke_workflow IS 'Takes back what sas.grant_workflow gave.';
+COMMENT ON FUNCTION sas.revoke_workflow IS 'Takes back what sas.grant_workflow gave, for one version; null: '
+                                           'for all.';
 
 CREATE FUNCTION sas.pause_workflow(name text) RETURNS boolean
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';

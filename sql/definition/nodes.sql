@@ -71,7 +71,7 @@ BEGIN
                      WHEN 'object' THEN jsonb_typeof(j.value -> 'include') = 'string' END LOOP
             SELECT * INTO f FROM _sas.workflow w WHERE w.name = e.workflow AND w.dropped_at IS NULL;
             SELECT * INTO v FROM _sas.workflow_version x WHERE x.workflow_id = f.workflow_id
-                AND x.version = f.version;
+                AND x.version = coalesce(_sas.runnable_version(caller, f), f.version);
             p := _sas.include_problem(f, e.workflow, caller, s.chain, v.definition);
             place := CASE s.no WHEN 1 THEN _sas.pointer('/steps', e.key) ELSE s.path END;
             IF p.problem IS NOT NULL THEN
@@ -88,7 +88,7 @@ BEGIN
                 RETURN;
             END IF;
             scopes := scopes || ROW(cardinality(scopes) + 1, s.no, s.key || e.n, s.prefix || e.key || '.',
-                                    place, e.workflow, f.version, s.chain || e.workflow,
+                                    place, e.workflow, v.version, s.chain || e.workflow,
                                     v.definition, _sas.policy(v.definition -> 'on_failure', s.policy),
                                         s.recovery || coalesce(v.definition -> 'recovery', '{}'))::_sas.scope;
         END LOOP;

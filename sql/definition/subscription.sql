@@ -13,13 +13,29 @@ DECLARE
     c _sas.workflow_version;
 BEGIN
     SELECT x.* INTO c FROM _sas.composition m JOIN _sas.workflow_version x USING (version_id)
-    WHERE m.workflow_id = v.workflow_id AND m.current;
+    WHERE m.workflow_id = v.workflow_id AND m.of_version = v.version AND m.current;
     RETURN CASE WHEN FOUND THEN c ELSE v END;
 END $$;
 
--- _sas.compose(workflow_id): makes the version that new runs of a workflow get, of it and its subscribers;
--- raises when they do not fit.
+-- _sas.compose(workflow_id): makes the versions that new runs of a workflow get, of it and its subscribers:
+-- of the current version and of those that are granted. Raises when they do not fit.
 CREATE FUNCTION _sas.compose(for_workflow int) RETURNS void
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+    PERFORM FROM _sas.workflow w WHERE w.workflow_id = for_workflow FOR NO KEY UPDATE;
+    WITH old AS (UPDATE _sas.composition SET current = false WHERE workflow_id = for_workflow AND current
+                 RETURNING version_id)
+    INSERT INTO _sas.idle_version SELECT o.version_id FROM old o;
+    PERFORM _sas.compose_version(for_workflow, u.version)
+    FROM (SELECT w.version FROM _sas.workflow w WHERE w.workflow_id = for_workflow
+          UNION SELECT g.version FROM _sas.workflow_grant g WHERE g.workflow_id = for_workflow
+          ORDER BY 1) u;
+END $$;
+
+-- _sas.compose_version(workflow_id, version): the same for one version, unless it is there. What it includes
+-- is what the owner of the workflow may run of it.
+CREATE FUNCTION _sas.compose_version(for_workflow int, wanted int) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -30,12 +46,16 @@ DECLARE
     hidden int;
     p _sas.problem;
 BEGIN
+    IF NOT EXISTS (SELECT FROM _sas.subscription s WHERE s.to_workflow_id = for_workflow) THEN
+        RETURN;
+    END IF;
     SELECT * INTO f FROM _sas.workflow w WHERE w.workflow_id = for_workflow FOR NO KEY UPDATE;
-    WITH old AS (UPDATE _sas.composition SET current = false WHERE workflow_id = for_workflow AND current
-                 RETURNING version_id)
-    INSERT INTO _sas.idle_version SELECT o.version_id FROM old o;
+    IF EXISTS (SELECT FROM _sas.composition m WHERE m.workflow_id = for_workflow AND m.of_version = wanted
+               AND m.current) THEN
+        RETURN;
+    END IF;
     SELECT * INTO base FROM _sas.workflow_version x WHERE x.workflow_id = for_workflow
-        AND x.version = f.version;
+        AND x.version = wanted;
     SELECT w.name INTO name FROM _sas.subscription s JOIN _sas.workflow w ON w.workflow_id = s.workflow_id
     WHERE s.to_workflow_id = for_workflow AND base.definition -> 'steps' ? w.name LIMIT 1;
     IF FOUND THEN
@@ -49,22 +69,20 @@ BEGIN
         INTO whole
     FROM _sas.subscription s JOIN _sas.workflow w ON w.workflow_id = s.workflow_id
     WHERE s.to_workflow_id = for_workflow HAVING count(*) > 0;
-    IF whole IS NULL THEN
-        RETURN;
-    END IF;
     -- only whether they fit: who may call what is asked of each that submits
-    FOR p IN SELECT * FROM _sas.check_definition(whole, f.name,
-                                                 (SELECT r.oid FROM pg_roles r
-                                                  WHERE r.rolname = current_user)) LOOP
+    FOR p IN SELECT * FROM _sas.check_definition(whole, f.name, f.owner) c
+             WHERE c.problem !~ '(permission denied for|is not owned by a superuser)'
+                OR c.path LIKE '%/include' AND c.problem LIKE 'permission denied for workflow%' LOOP
         RAISE EXCEPTION 'workflow "%" conflicts with its subscribers: %', f.name, p.problem
             USING ERRCODE = p.code, DETAIL = _sas.at(p.path),
                 HINT = coalesce(p.hint || ' ', '') || 'Or call sas.unsubscribe first.';
     END LOOP;
     hidden := _sas.hidden_version();
-    PERFORM _sas.store_version(for_workflow, hidden, whole, base.created_by);
+    PERFORM _sas.store_version(for_workflow, hidden, whole, f.owner);
     UPDATE _sas.workflow_version x SET of_version = base.version WHERE x.workflow_id = for_workflow
         AND (x.version = hidden OR x.of_version = hidden);
-    INSERT INTO _sas.composition SELECT x.version_id, for_workflow, true FROM _sas.workflow_version x
+    INSERT INTO _sas.composition (version_id, workflow_id, of_version, current)
+    SELECT x.version_id, for_workflow, wanted, true FROM _sas.workflow_version x
     WHERE x.workflow_id = for_workflow AND x.version = hidden;
 END $$;
 
@@ -112,10 +130,9 @@ BEGIN
             USING ERRCODE = 'invalid_recursion', DETAIL = 'At /to_workflow.',
             HINT = 'Name another workflow.';
     ELSIF NOT _sas.may_submit(caller, f) THEN
-        RAISE EXCEPTION 'permission denied for workflow "%"', $2
-            USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /workflow.',
-                HINT = format('Its owner can grant it: SELECT sas.grant_workflow(%L, %L).', $2,
-                              pg_get_userbyid(caller));
+        PERFORM _sas.refuse_workflow(caller, f);
+    ELSIF NOT _sas.may_submit(target.owner, f) THEN
+        PERFORM _sas.refuse_workflow(target.owner, f);
     ELSIF $4 IS NULL THEN
         RAISE EXCEPTION 'the input of a subscriber must be a template, not null'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /input.',
@@ -123,7 +140,8 @@ BEGIN
     END IF;
     FOR p IN SELECT c.* FROM _sas.workflow_version v CROSS JOIN unnest(v.functions) fn
         CROSS JOIN LATERAL _sas.check_function(to_jsonb(fn), '/workflow', target.owner) c
-             WHERE v.workflow_id = f.workflow_id AND v.version = f.version LOOP
+             WHERE v.workflow_id = f.workflow_id
+               AND v.version = _sas.runnable_version(target.owner, f) LOOP
         PERFORM _sas.raise(p);
     END LOOP;
     INSERT INTO _sas.subscription AS s (to_workflow_id, workflow_id, input, created_by, created_at)

@@ -81,50 +81,118 @@ BEGIN
                                jsonb_build_object('version', f.version));
 END $$;
 
-CREATE FUNCTION _sas.grant_workflow_as(caller oid, workflow text, role regrole) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+-- _sas.grant_workflow_as(...): the grant is for that version, null: the current one; future: and for all
+-- later ones. Again for the same version: what is said now holds.
+CREATE FUNCTION _sas.grant_workflow_as(caller oid, workflow text, role regrole, version int, future boolean)
+RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off
+    SET enable_nestloop = off AS $$
 #variable_conflict use_column
 DECLARE
     f _sas.workflow := _sas.own_workflow(caller, workflow);
+    granted int := coalesce($4, f.version);
 BEGIN
     PERFORM _sas.check_role(role);
-    INSERT INTO _sas.workflow_grant VALUES (f.workflow_id, role, pg_get_userbyid(caller), sas.now())
-    ON CONFLICT DO NOTHING;
+    PERFORM _sas.check_version(f, granted);
+    IF $5 IS NULL THEN
+        RAISE EXCEPTION 'future must be true or false, not null'
+            USING ERRCODE = 'null_value_not_allowed', DETAIL = 'At /future.',
+            HINT = 'Leave it out for a grant of one version.';
+    END IF;
+    INSERT INTO _sas.workflow_grant AS g (workflow_id, role, version, future, granted_by, granted_at)
+    VALUES (f.workflow_id, role, granted, $5, pg_get_userbyid(caller), sas.now())
+    ON CONFLICT (workflow_id, role, version) DO UPDATE SET future = EXCLUDED.future,
+        granted_by = EXCLUDED.granted_by, granted_at = EXCLUDED.granted_at
+        WHERE g.future <> EXCLUDED.future;
+    PERFORM _sas.compose_version(f.workflow_id, granted);
     PERFORM _sas.tie_role(role);
     PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'grant_workflow', NULL,
-                        jsonb_build_object('workflow', f.name, 'role', pg_get_userbyid(role)));
+                        jsonb_build_object('workflow', f.name, 'role', pg_get_userbyid(role),
+                                           'version', granted, 'future', $5));
 END $$;
 
-CREATE FUNCTION _sas.revoke_workflow_as(caller oid, workflow text, role regrole) RETURNS void
+-- _sas.revoke_workflow_as(...): takes back the grant of that version, null: of all.
+CREATE FUNCTION _sas.revoke_workflow_as(caller oid, workflow text, role regrole, version int) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     f _sas.workflow := _sas.own_workflow(caller, workflow);
 BEGIN
-    DELETE FROM _sas.workflow_grant g WHERE g.workflow_id = f.workflow_id AND g.role = $3;
+    DELETE FROM _sas.workflow_grant g WHERE g.workflow_id = f.workflow_id AND g.role = $3
+        AND ($4 IS NULL OR g.version = $4);
     IF FOUND THEN
         PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'revoke_workflow', NULL,
-                            jsonb_build_object('workflow', f.name, 'role', pg_get_userbyid(role)));
+                            jsonb_strip_nulls(jsonb_build_object('workflow', f.name,
+                                              'role', pg_get_userbyid(role), 'version', $4)));
     END IF;
 END $$;
 
--- _sas.may_submit(caller, workflow): may the caller submit, or include, this workflow?
+-- _sas.check_version(workflow, version): raises when nobody has written it.
+CREATE FUNCTION _sas.check_version(f _sas.workflow, wanted int) RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM _sas.workflow_version v WHERE v.workflow_id = f.workflow_id
+                   AND v.version = wanted AND v.of_version IS NULL) THEN
+        RAISE EXCEPTION 'version % of workflow "%" does not exist', wanted, f.name
+            USING ERRCODE = 'undefined_object', DETAIL = 'At /version.',
+            HINT = 'See sas.versions. Leave it out for the newest.';
+    END IF;
+END $$;
+
+-- _sas.may_submit(caller, workflow): may the caller submit, or include, some version of this workflow?
 CREATE FUNCTION _sas.may_submit(caller oid, f _sas.workflow) RETURNS boolean
 LANGUAGE sql STABLE AS $$
-    SELECT f.owner = caller OR pg_has_role(caller, f.owner, 'MEMBER')
-        OR EXISTS (SELECT FROM pg_roles o WHERE o.oid = f.owner AND o.rolsuper)
-        OR _sas.has_level(f.owner, 'admin')
-        OR EXISTS (SELECT FROM _sas.workflow_grant g WHERE g.workflow_id = f.workflow_id
-                   AND pg_has_role(caller, g.role, 'MEMBER'))
+    SELECT _sas.runnable_version(caller, f) IS NOT NULL
 $$;
 
--- _sas.submittable(caller, name): the current version of a workflow that the caller may submit.
-CREATE FUNCTION _sas.submittable(caller oid, workflow_name text) RETURNS _sas.workflow_version
+-- _sas.runnable_version(caller, workflow, wanted): the newest version that the caller may submit or include,
+-- or the one wanted; null when there is none. A superuser's run takes only what superusers have written, for
+-- all that it names runs with the rights of a superuser.
+CREATE FUNCTION _sas.runnable_version(caller oid, f _sas.workflow, wanted int DEFAULT NULL) RETURNS int
+LANGUAGE sql STABLE AS $$
+    SELECT max(v.version)
+    FROM (SELECT f.owner = caller OR pg_has_role(caller, f.owner, 'MEMBER')
+              OR EXISTS (SELECT FROM pg_roles o WHERE o.oid = f.owner AND o.rolsuper)
+              OR _sas.has_level(f.owner, 'admin') AS any_version OFFSET 0) may
+    JOIN _sas.workflow_version v ON v.workflow_id = f.workflow_id AND v.of_version IS NULL
+        AND v.version = coalesce(wanted, CASE WHEN may.any_version THEN f.version END, v.version)
+    WHERE _sas.trusts(caller, f.owner) AND _sas.trusts(caller, v.created_by)
+      AND (may.any_version
+           OR EXISTS (SELECT FROM _sas.workflow_grant g WHERE g.workflow_id = f.workflow_id
+                      AND (g.version = v.version OR g.future AND g.version < v.version)
+                      AND pg_has_role(caller, g.role, 'MEMBER')))
+$$;
+
+-- _sas.refuse_workflow(caller, workflow, wanted): raises why the caller may not submit it.
+CREATE FUNCTION _sas.refuse_workflow(caller oid, f _sas.workflow, wanted int DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF wanted IS NOT NULL THEN
+        PERFORM _sas.check_version(f, wanted);
+    END IF;
+    IF EXISTS (SELECT FROM pg_roles r WHERE r.oid = caller AND r.rolsuper) THEN
+        RAISE EXCEPTION 'workflow "%" is not written by a superuser', f.name
+            USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /workflow.',
+                HINT = format('What it names would run with the rights of a superuser. Submit it as its '
+                              'owner: SET ROLE %I.', pg_get_userbyid(f.owner));
+    END IF;
+    RAISE EXCEPTION 'permission denied for %workflow "%"', coalesce('version ' || wanted || ' of ', ''),
+            f.name
+        USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /workflow.',
+            HINT = format('Its owner can grant it: SELECT sas.grant_workflow(%L, %L).', f.name,
+                          pg_get_userbyid(caller));
+END $$;
+
+-- _sas.submittable(caller, name, wanted): the newest version of a workflow that the caller may submit, or the
+-- one wanted.
+CREATE FUNCTION _sas.submittable(caller oid, workflow_name text, wanted int DEFAULT NULL)
+RETURNS _sas.workflow_version
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     f _sas.workflow;
     v _sas.workflow_version;
     p _sas.problem;
+    found_version int;
 BEGIN
     SELECT * INTO f FROM _sas.workflow w WHERE w.name = workflow_name AND w.dropped_at IS NULL;
     IF NOT FOUND THEN
@@ -132,14 +200,12 @@ BEGIN
             USING ERRCODE = 'undefined_object', DETAIL = 'At /workflow.',
                 HINT = 'Create it with sas.create_workflow.';
     END IF;
-    IF NOT _sas.may_submit(caller, f) THEN
-        RAISE EXCEPTION 'permission denied for workflow "%"', workflow_name
-            USING ERRCODE = 'insufficient_privilege',
-                HINT = format('Its owner can grant it: SELECT sas.grant_workflow(%L, %L).', workflow_name,
-                              pg_get_userbyid(caller));
+    found_version := _sas.runnable_version(caller, f, wanted);
+    IF found_version IS NULL THEN
+        PERFORM _sas.refuse_workflow(caller, f, wanted);
     END IF;
     SELECT * INTO v FROM _sas.workflow_version x WHERE x.workflow_id = f.workflow_id
-        AND x.version = f.version;
+        AND x.version = found_version;
     v := _sas.composed(v);
     IF cardinality(v.functions) > 0 THEN
         FOR p IN SELECT c.* FROM unnest(v.functions) fn

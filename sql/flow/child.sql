@@ -22,7 +22,8 @@ BEGIN
              GROUP BY 1, 2 ORDER BY 1, 2
     LOOP
         -- no function of a user runs in a scheduler
-        IF _sas.plan_function(_sas.child_workflow(g.run_id, g.step_no)) IS NOT NULL THEN
+        IF _sas.plan_function((SELECT r.owner FROM _sas.run r WHERE r.run_id = g.run_id),
+                              _sas.child_workflow(g.run_id, g.step_no)) IS NOT NULL THEN
             PERFORM _sas.plan_children(array_fill(g.run_id, ARRAY[cardinality(g.elements)]),
                                        array_fill(g.step_no, ARRAY[cardinality(g.elements)]), g.elements,
                                        g.inputs);

@@ -5,7 +5,8 @@
 -- _sas.submit_runs(...): the runs, with what makes them start, in the caller's transaction. A key that is
 -- taken gives the run that has it. parent_run_id, parent_step_no: the step whose children they are, one for
 -- each of parent_elements; null for a run of its own. plans: what their plan function has returned already.
--- schedules, scheduled_ats: the schedule and instant that each is submitted for.
+-- schedules, scheduled_ats: the schedule and instant that each is submitted for. version: null for the newest
+-- that the caller may run.
 --
 -- Caller: nothing, or the lock of the parent.
 -- Writes: run, run_key, run_label, singleton, and what _sas.begin_submitted writes.
@@ -17,14 +18,15 @@ CREATE FUNCTION _sas.submit_runs(caller oid, workflow text, inputs jsonb[], keys
                                  parent_run_id bigint DEFAULT NULL, parent_step_no int DEFAULT NULL,
                                  parent_elements int[] DEFAULT NULL,
                                  after_result text[] DEFAULT '{success,warning}', plans jsonb[] DEFAULT NULL,
-                                 schedules text[] DEFAULT NULL, scheduled_ats timestamptz[] DEFAULT NULL)
+                                 schedules text[] DEFAULT NULL, scheduled_ats timestamptz[] DEFAULT NULL,
+                                 version int DEFAULT NULL)
 RETURNS TABLE (run_id bigint, created boolean)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
 DECLARE
     now timestamptz := sas.now();
-    v _sas.workflow_version := _sas.version_to_submit(caller, workflow);
+    v _sas.workflow_version := _sas.version_to_submit(caller, workflow, version);
     is_child boolean := $12 IS NOT NULL;
     ids bigint[];
     fresh boolean[];
@@ -85,18 +87,23 @@ BEGIN
     ORDER BY u.n;
 END $$;
 
--- _sas.version_to_submit(caller, workflow): the version that new runs have, if the caller may submit them.
--- One that was made for single runs is not purged until this is committed; if it is gone, another one is
--- current.
-CREATE FUNCTION _sas.version_to_submit(caller oid, workflow text) RETURNS _sas.workflow_version
+-- _sas.version_to_submit(caller, workflow, wanted): the version that new runs have, if the caller may submit
+-- them. One that was made for single runs is not purged until this is committed; if it is gone, another one
+-- is current. An older one that is wanted is composed with the subscribers when it is submitted first.
+CREATE FUNCTION _sas.version_to_submit(caller oid, workflow text, wanted int DEFAULT NULL)
+RETURNS _sas.workflow_version
 LANGUAGE plpgsql AS $$
 DECLARE
-    v _sas.workflow_version := _sas.submittable(caller, workflow);
+    v _sas.workflow_version := _sas.submittable(caller, workflow, wanted);
 BEGIN
+    IF wanted IS NOT NULL AND v.of_version IS NULL THEN
+        PERFORM _sas.compose_version(v.workflow_id, wanted);
+        v := _sas.submittable(caller, workflow, wanted);
+    END IF;
     WHILE v.of_version IS NOT NULL LOOP
         PERFORM FROM _sas.workflow_version x WHERE x.version_id = v.version_id FOR KEY SHARE;
         EXIT WHEN FOUND;
-        v := _sas.submittable(caller, workflow);
+        v := _sas.submittable(caller, workflow, wanted);
     END LOOP;
     RETURN v;
 END $$;
@@ -310,7 +317,7 @@ END $$;
 CREATE FUNCTION _sas.submit_batch_as(caller oid, workflow text, inputs jsonb[], keys text[], priority int,
                                      start_at timestamptz, start_before timestamptz,
                                   deadline interval, after_run bigint, reply_to text, labels jsonb,
-                                      after_result text[])
+                                      after_result text[], version int)
 RETURNS TABLE (run_id bigint, created boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     -- the caller's session plans as it likes; these statements reach few rows by an index
@@ -323,20 +330,22 @@ BEGIN
     RETURN QUERY SELECT * FROM _sas.submit_runs(caller, workflow, inputs, keys, priority, start_at,
                                                 start_before, deadline, after_run, reply_to, labels,
                                                 after_result => coalesce(after_result,
-                                                                         '{success,warning}'));
+                                                                         '{success,warning}'),
+                                                version => version);
 END $$;
 
 -- _sas.submit_as(...): what sas.submit does not write by itself (see src/api/submit.c).
 CREATE FUNCTION _sas.submit_as(caller oid, workflow text, input jsonb, key text, priority int,
                                start_at timestamptz, start_before timestamptz,
                             deadline interval, after_run bigint, reply_to text, labels jsonb,
-                                after_result text[], OUT run_id bigint, OUT created boolean)
+                                after_result text[], version int, OUT run_id bigint, OUT created boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
     SELECT b.run_id, b.created INTO run_id, created
     FROM _sas.submit_batch_as($1, $2, ARRAY[$3], CASE
-                              WHEN $4 IS NOT NULL THEN ARRAY[$4] END, $5, $6, $7, $8, $9, $10, $11, $12) b;
+                              WHEN $4 IS NOT NULL THEN ARRAY[$4] END, $5, $6, $7, $8, $9, $10, $11, $12,
+                              $13) b;
 END $$;
 
 -- _sas.plain_workflow(caller, workflow): what a session keeps of a workflow that the caller may submit and
@@ -352,9 +361,9 @@ BEGIN
     SELECT x.workflow_id, x.version_id, x.priority, x.deadline, x.root_nos, x.root_lanes, x.root_priorities
     INTO workflow_id, version_id, priority, deadline, root_nos, root_lanes, root_priorities
     FROM _sas.workflow f JOIN _sas.workflow_version x ON x.workflow_id = f.workflow_id
-        AND x.version = f.version
+        AND x.version = _sas.runnable_version(caller, f)
     WHERE f.name = $2 AND f.dropped_at IS NULL AND f.paused_at IS NULL AND x.root_nos IS NOT NULL
-      AND _sas.may_submit(caller, f) AND _sas.may_call(caller, x.functions)
+      AND _sas.may_call(caller, x.functions)
       AND NOT EXISTS (SELECT FROM _sas.check_uses(caller, x.uses))
       AND NOT EXISTS (SELECT FROM _sas.middleware) AND NOT EXISTS (SELECT FROM _sas.subscription);
 END $$;

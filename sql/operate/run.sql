@@ -75,6 +75,21 @@ BEGIN
         ORDER BY u);
 END $$;
 
+-- _sas.refuse_data(caller, named, everybody): what a run is given, its owner says: with it an operator would
+-- say what functions do with the rights of the owner. everybody: in each run members of that role alone say
+-- it, as the input of a step. Else in runs of superusers only, as the output of a step settled by hand.
+CREATE FUNCTION _sas.refuse_data(caller oid, named _sas.named[], everybody boolean) RETURNS _sas.named[]
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(array_agg(CASE WHEN n.refused IS NOT NULL OR may.give THEN n
+        ELSE _sas.make_named(n.run_id, n.state, n.result, n.abandon_as, n.paused_by,
+                             format('what run %s is given, only a member of role %s can say', n.run_id,
+                                    r.owner)) END ORDER BY n.run_id), '{}')
+    FROM unnest(named) n
+    LEFT JOIN _sas.run r ON r.run_id = n.run_id
+    CROSS JOIN LATERAL (SELECT pg_has_role(caller, r.owner::oid, 'MEMBER')
+                            OR NOT everybody AND _sas.trusts(r.owner::oid, caller) AS give) may
+$$;
+
 -- _sas.reason(reason): as the detail of an act; null when none was given.
 CREATE FUNCTION _sas.reason(reason text) RETURNS jsonb
 LANGUAGE sql IMMUTABLE AS $$ SELECT CASE

@@ -143,6 +143,9 @@ DECLARE
 BEGIN
     PERFORM _sas.must_name($4);
     named := _sas.operate(caller, $3);
+    IF given IS NOT NULL THEN
+        named := _sas.refuse_data(caller, named, false);
+    END IF;
     SELECT * INTO p FROM _sas.pick_targets(named, _sas.targets(named, $4), states);
     PERFORM _sas.settle(p.fit, completed, $7);
     PERFORM _sas.record_steps(caller, p.fit, verb, CASE

@@ -178,7 +178,8 @@ BEGIN
     FROM _sas.run x
     JOIN _sas.workflow_version v USING (version_id)
     JOIN _sas.workflow w USING (workflow_id)
-    JOIN _sas.workflow_version c ON c.workflow_id = w.workflow_id AND c.version = w.version
+    JOIN _sas.workflow_version c ON c.workflow_id = w.workflow_id
+        AND c.version = coalesce(_sas.runnable_version(x.owner, w), w.version)
     LEFT JOIN _sas.run p ON p.run_id = x.parent_run_id
     WHERE x.run_id = for_run;
     why := CASE WHEN r.dropped_at IS NOT NULL

@@ -45,12 +45,6 @@ BEGIN
     IF EXISTS (SELECT FROM pg_roles r WHERE r.oid = found AND r.rolsuper) THEN
         RETURN;
     END IF;
-    IF EXISTS (SELECT FROM pg_roles r WHERE r.oid = $1 AND r.rolsuper) THEN
-        RAISE EXCEPTION 'the schedule of a superuser cannot run workflow "%" of role "%"', $2,
-                pg_get_userbyid(found)
-            USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /workflow.',
-                HINT = 'Each later version would have the rights of a superuser. Schedule it as that role.';
-    END IF;
     IF found NOT IN ($1, $3) THEN
         RAISE EXCEPTION 'workflow "%" belongs to another role than when it was scheduled', $2
             USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /workflow.',

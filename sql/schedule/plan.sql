@@ -15,10 +15,10 @@
 -- How often an instant is tried whose worker was lost, or whose transaction was rolled back.
 CREATE FUNCTION _sas.plan_tries() RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT 5 $$;
 
--- _sas.plans_by_function(workflow): do functions of users run inside its submit?
-CREATE FUNCTION _sas.plans_by_function(workflow text) RETURNS boolean
+-- _sas.plans_by_function(owner, workflow): do functions of users run inside its submit by that role?
+CREATE FUNCTION _sas.plans_by_function(owner oid, workflow text) RETURNS boolean
 LANGUAGE sql STABLE AS $$
-    SELECT _sas.plan_function(workflow) IS NOT NULL OR _sas.plan_chain(workflow) IS NOT NULL
+    SELECT _sas.plan_function($1, $2) IS NOT NULL OR _sas.plan_chain(workflow) IS NOT NULL
 $$;
 
 -- _sas.offer_instants(instants): of these, at most one for each schedule, those that a function worker has to
@@ -30,15 +30,18 @@ LANGUAGE plpgsql AS $$
 DECLARE
     answer _sas.schedule_instant[];
     offered int[];
-    -- asked once for each workflow
-    planned text[] := ARRAY(SELECT w.workflow
-                            FROM (SELECT DISTINCT s.workflow FROM unnest(instants) i
-                                  JOIN _sas.schedule s USING (schedule_id) WHERE i.outcome IS NULL OFFSET 0) w
-                            WHERE _sas.plans_by_function(w.workflow));
 BEGIN
+    -- asked once for each owner and workflow
+    WITH asked AS MATERIALIZED (
+        SELECT DISTINCT s.owner, s.workflow FROM unnest(instants) i
+        JOIN _sas.schedule s USING (schedule_id) WHERE i.outcome IS NULL),
+    planned AS MATERIALIZED (
+        SELECT a.owner, a.workflow FROM asked a WHERE _sas.plans_by_function(a.owner, a.workflow))
     SELECT array_agg(s.schedule_id) INTO offered
-    FROM unnest(instants) i JOIN _sas.schedule s USING (schedule_id)
-    WHERE i.outcome IS NULL AND s.workflow = ANY (planned);
+    FROM unnest(instants) i
+    JOIN _sas.schedule s USING (schedule_id)
+    JOIN planned p ON p.owner = s.owner AND p.workflow = s.workflow
+    WHERE i.outcome IS NULL;
     IF offered IS NULL THEN
         RETURN instants;
     END IF;

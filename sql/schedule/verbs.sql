@@ -57,7 +57,7 @@ END $$;
 CREATE FUNCTION _sas.check_by_hand(caller oid, s _sas.schedule) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF caller <> s.owner AND _sas.plans_by_function(s.workflow) THEN
+    IF caller <> s.owner AND _sas.plans_by_function(s.owner, s.workflow) THEN
         RAISE EXCEPTION 'permission denied for schedule "%": its runs are planned by functions', s.name
             USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /name.',
                 HINT = format('Call it as role "%s": the functions run in your session.',

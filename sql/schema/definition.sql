@@ -121,11 +121,14 @@ COMMENT ON TABLE _sas.workflow IS 'Workflows by name; version is the one that ne
 CREATE TABLE _sas.workflow_grant (
     workflow_id int NOT NULL REFERENCES _sas.workflow ON DELETE CASCADE,
     role regrole NOT NULL,
+    version int NOT NULL,
+    future boolean NOT NULL,
     granted_by text NOT NULL,
     granted_at timestamptz NOT NULL,
-    PRIMARY KEY (workflow_id, role)
+    PRIMARY KEY (workflow_id, role, version)
 );
-COMMENT ON TABLE _sas.workflow_grant IS 'Roles that may submit a workflow of somebody else.';
+COMMENT ON TABLE _sas.workflow_grant IS 'Roles that may submit a version of a workflow of somebody else; '
+                                        'future: and all later ones.';
 
 CREATE TABLE _sas.level_grant (
     role regrole NOT NULL,
@@ -296,11 +299,12 @@ COMMENT ON TABLE _sas.subscription IS 'Which workflow is planned along with whic
 CREATE TABLE _sas.composition (
     version_id int PRIMARY KEY REFERENCES _sas.workflow_version ON DELETE CASCADE,
     workflow_id int NOT NULL,
+    of_version int NOT NULL,
     current boolean NOT NULL
 );
-CREATE UNIQUE INDEX composition_current ON _sas.composition (workflow_id) WHERE current;
-COMMENT ON TABLE _sas.composition IS 'Versions that were made of a workflow and its subscribers; new runs '
-                                     'get the current one.';
+CREATE UNIQUE INDEX composition_current ON _sas.composition (workflow_id, of_version) WHERE current;
+COMMENT ON TABLE _sas.composition IS 'Versions that were made of a version of a workflow and its '
+                                     'subscribers; new runs get the current one.';
 
 CREATE TABLE _sas.planned (
     workflow_id int NOT NULL,

@@ -53,7 +53,7 @@ SELECT is(pg_temp.leaves($$SELECT sas.resume_queue('au_line')$$), 'resume_queue 
 SELECT is(pg_temp.leaves($$SELECT sas.create_workflow('au_a', '{"steps": {"x": {"agent": "au_pay", "call": {}}}}')$$), 'create_workflow {"to": {"version": 1}, "workflow": "au_a"}', 'a workflow');
 SELECT is(pg_temp.leaves($$SELECT sas.create_workflow('au_a', '{"steps": {"y": {"agent": "au_pay", "call": {}}}}')$$), 'create_workflow {"to": {"version": 2}, "from": {"version": 1}, "workflow": "au_a"}', 'a new version');
 SELECT sas.create_workflow('au_b', '{"steps": {"z": {"agent": "au_pay", "call": {}}}}') \g /dev/null
-SELECT is(pg_temp.leaves($$SELECT sas.grant_workflow('au_a', 'au_team')$$), 'grant_workflow {"role": "au_team", "workflow": "au_a"}', 'a grant');
+SELECT is(pg_temp.leaves($$SELECT sas.grant_workflow('au_a', 'au_team')$$), 'grant_workflow {"role": "au_team", "future": false, "version": 2, "workflow": "au_a"}', 'a grant');
 SELECT is(pg_temp.leaves($$SELECT sas.revoke_workflow('au_a', 'au_team')$$), 'revoke_workflow {"role": "au_team", "workflow": "au_a"}', 'taken back');
 SELECT is(pg_temp.leaves($$SELECT sas.pause_workflow('au_a')$$), 'pause_workflow {"workflow": "au_a"}', 'paused');
 SELECT is(pg_temp.leaves($$SELECT sas.resume_workflow('au_a')$$), 'resume_workflow {"workflow": "au_a"}', 'resumed');

@@ -102,7 +102,7 @@ END $$;
 SELECT is(pg_temp.shown('gr_bob'), format('gr_bob level user %s, gr_team workflow gr_mine gr_adm', current_user), 'a user sees what he and his groups have');
 SELECT is(pg_temp.shown('gr_mon'), format('gr_adm level admin %1$s, gr_bob level user %1$s, gr_mon level monitor %1$s, gr_team workflow gr_mine gr_adm, gr_wrk level monitor %1$s', current_user), 'a monitor all');
 SELECT is((SELECT string_agg(act || ' ' || detail::text, ', ' ORDER BY at, act) FROM sas.history WHERE act ~ 'grant|revoke' AND detail ->> 'role' = 'gr_team'),
-          'grant_workflow {"role": "gr_team", "workflow": "gr_mine"}', 'sas.history has who was granted what');
+          'grant_workflow {"role": "gr_team", "future": false, "version": 1, "workflow": "gr_mine"}', 'sas.history has who was granted what');
 SELECT is((SELECT detail -> 'levels' FROM sas.history WHERE act = 'revoke_usage' AND role = 'gr_adm'), '["admin", "monitor", "operator", "user", "worker"]', 'and what an admin took');
 GRANT EXECUTE ON FUNCTION _sas.level_worker() TO gr_mon;
 SELECT is((SELECT count(*) FROM sas.grants WHERE role = 'gr_mon' AND name = 'worker' AND granted_by IS NULL), 1::bigint, 'a level that was given by hand is shown, by nobody');
