@@ -144,13 +144,13 @@ LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_template_with_member';
 
 -- _sas.references(template): one row per place in the root that the template checks, also inside
--- filters and subscripts, in the order of the template.  root, member, third: the first three member
+-- filters and subscripts, in the order of the template.  root, member, third, fourth: the first four member
 -- names, as far as they are plain ("steps.*" has no member).
 -- problem: why the reference is not accepted (then root, member and third are null), else null.
 -- hint: the way round, of one that is well-formed and refused (.**, like_regex); else null.
 CREATE FUNCTION _sas.references(template jsonb)
 RETURNS TABLE (pointer text, path text, root text, member text, third text, optional boolean, problem text,
-               hint text)
+               hint text, fourth text)
 LANGUAGE C STABLE STRICT PARALLEL SAFE ROWS 10
 AS 'MODULE_PATHNAME', 'sas_api_template_references';
 
@@ -170,7 +170,7 @@ AS 'MODULE_PATHNAME', 'sas_api_template_predicate_problem';
 -- _sas.predicate_references(path): as _sas.references, for a predicate; pointer is ''.
 CREATE FUNCTION _sas.predicate_references(path text)
 RETURNS TABLE (pointer text, path text, root text, member text, third text, optional boolean, problem text,
-               hint text)
+               hint text, fourth text)
 LANGUAGE C STABLE STRICT PARALLEL SAFE ROWS 3
 AS 'MODULE_PATHNAME', 'sas_api_template_predicate_references';
 

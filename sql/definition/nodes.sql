@@ -137,7 +137,7 @@ CREATE FUNCTION _sas.node_references(scopes _sas.scope[], nodes _sas.flow_node[]
 RETURNS _sas.flow_reference[]
 LANGUAGE sql STABLE AS $$
     SELECT coalesce(array_agg(ROW(b.node, b.undo, b.scope, r.pointer, r.reference, r.root, r.member, r.third,
-                                  r.problem, r.hint)::_sas.flow_reference), '{}')
+                                  r.problem, r.hint, r.fourth)::_sas.flow_reference), '{}')
     FROM (SELECT n.no AS node, false AS undo, n.sees AS scope, n.body, n.path FROM unnest(nodes) n
           UNION ALL
           SELECT n.no, true, n.sees, n.body -> 'undo', n.path || '/undo' FROM unnest(nodes) n

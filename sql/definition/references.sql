@@ -4,15 +4,17 @@
 
 -- _sas.body_references(body): the references in the templates of a step's or undo's body.
 CREATE FUNCTION _sas.body_references(body jsonb, path text)
-RETURNS TABLE (pointer text, reference text, root text, member text, third text, problem text, hint text)
+RETURNS TABLE (pointer text, reference text, root text, member text, third text, problem text, hint text,
+               fourth text)
 LANGUAGE sql STABLE AS $$
-    SELECT $2 || '/' || part.key || r.pointer, r.path, r.root, r.member, r.third, r.problem, r.hint
+    SELECT $2 || '/' || part.key || r.pointer, r.path, r.root, r.member, r.third, r.problem, r.hint,
+           r.fourth
     FROM (SELECT e.key, e.value FROM jsonb_each(CASE jsonb_typeof(body) WHEN 'object' THEN body
                                                 ELSE '{}' END) e WHERE e.key IN ('call', 'input', 'output',
                     'each', 'wait', 'poll')) part
     CROSS JOIN LATERAL _sas.references(part.value) r
     UNION ALL
-    SELECT $2 || p.place, r.path, r.root, r.member, r.third, NULL, NULL
+    SELECT $2 || p.place, r.path, r.root, r.member, r.third, NULL, NULL, r.fourth
     FROM (VALUES ('/expect', body -> 'expect'), ('/when', body -> 'when'),
           ('/repeat/while', CASE jsonb_typeof(body -> 'repeat')
            WHEN 'object' THEN body #> '{repeat,while}' END),
@@ -87,4 +89,45 @@ LANGUAGE sql STABLE AS $$
                         WHERE jsonb_typeof(e) = 'string') a
     LEFT JOIN unnest(nodes) own ON own.scope = 1 AND own.local = a.name
     WHERE n.scope = 1 AND own.local IS NULL
+$$;
+
+-- _sas.check_call_outputs(nodes, refs): references to what no output of a call has. Its shape is known,
+-- unless the step makes another one (output), something else may take its place (a fallback of another
+-- kind), or middleware of calls may answer in its own way. lax paths look through the array of a map, too.
+CREATE FUNCTION _sas.check_call_outputs(nodes _sas.flow_node[], refs _sas.flow_reference[])
+RETURNS SETOF _sas.problem
+LANGUAGE sql STABLE AS $$
+    WITH step AS (
+        SELECT n.local AS name, n.path, n.body,
+               NOT n.body ? 'output' AND (NOT n.body ? 'fallback' OR n.body #> '{fallback,call}' IS NOT NULL
+                                          AND n.body #> '{fallback,output}' IS NULL) AS plain
+        FROM unnest(nodes) n
+        WHERE n.scope = 1 AND n.local IS NOT NULL AND n.body ? 'call'
+          AND NOT EXISTS (SELECT FROM _sas.middleware m WHERE m.phase = 'call')),
+    read AS (
+        SELECT r.pointer, r.third AS part, r.fourth AS member,
+               format('the %s of step "%s"', CASE r.third WHEN 'started' THEN 'first reply' ELSE 'output' END,
+                      s.name) AS what
+        FROM unnest(refs) r JOIN step s ON s.name = r.member
+        WHERE r.scope = 1 AND r.problem IS NULL AND r.root = 'steps'
+          AND (r.third = 'output' AND s.plain OR r.third = 'started' AND s.body ? 'poll')
+        UNION ALL
+        -- what is expected, and made an output of, is the answer itself
+        SELECT r.pointer, r.root, r.member, 'the answer'
+        FROM unnest(refs) r
+        JOIN step s ON starts_with(r.pointer || '/', s.path || '/output/') AND r.root = 'output'
+            OR starts_with(r.pointer, s.path || '/') AND r.root = 'started' AND s.body ? 'poll'
+        WHERE r.scope = 1 AND r.problem IS NULL
+        UNION ALL
+        SELECT s.path || e.place, r.root, r.member, 'the answer'
+        FROM step s
+        CROSS JOIN LATERAL (VALUES ('/expect', s.body -> 'expect'), ('/poll/until', s.body #> '{poll,until}'),
+                            ('/undo/expect', CASE WHEN s.body #> '{undo,call}' IS NOT NULL
+                             THEN s.body #> '{undo,expect}' END)) AS e (place, predicate)
+        CROSS JOIN LATERAL _sas.predicate_references(CASE jsonb_typeof(e.predicate)
+                                                     WHEN 'string' THEN e.predicate #>> '{}' END) r
+        WHERE r.problem IS NULL AND r.root = 'output')
+    SELECT DISTINCT r.pointer, format('%s has no "%s"', r.what, r.member),
+        format('A call returns status, headers and body: did you mean %s.body.%s?', r.part, r.member), '42P10'
+    FROM read r WHERE r.member <> ALL ('{status,headers,body}')
 $$;

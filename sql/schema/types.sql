@@ -269,7 +269,8 @@ CREATE TYPE _sas.flow_reference AS (
     member text,
     third text,
     problem text,
-    hint text
+    hint text,
+    fourth text
 );
 
 -- How a step, or an element of one, begins.

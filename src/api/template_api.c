@@ -239,8 +239,8 @@ template_api_put_references(FunctionCallInfo fcinfo, List *references)
 	foreach(cell, references)
 	{
 		SasTemplateReference *reference = lfirst(cell);
-		Datum		values[8] = {0};
-		bool		nulls[8] = {false};
+		Datum		values[9] = {0};
+		bool		nulls[9] = {false};
 
 		template_api_set_text(&values[0], &nulls[0], reference->pointer);
 		template_api_set_text(&values[1], &nulls[1], reference->path);
@@ -250,6 +250,7 @@ template_api_put_references(FunctionCallInfo fcinfo, List *references)
 		values[5] = BoolGetDatum(reference->optional);
 		template_api_set_text(&values[6], &nulls[6], reference->problem);
 		template_api_set_text(&values[7], &nulls[7], reference->hint);
+		template_api_set_text(&values[8], &nulls[8], reference->fourth);
 		tuplestore_putvalues(info->setResult, info->setDesc, values, nulls);
 	}
 }

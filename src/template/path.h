@@ -78,7 +78,7 @@ extern char *sas_template_caught(MemoryContext caller);
 /* scan.c: what a jsonpath looks at */
 typedef struct SasPathRoot
 {
-	char	   *names[3];		/* plain member names after "$", NULL from the first that is not plain */
+	char	   *names[4];		/* plain member names after "$", NULL from the first that is not plain */
 } SasPathRoot;
 
 typedef struct SasPathVisit

@@ -59,6 +59,7 @@ reference_add_token(List *list, char *pointer, const SasToken *token, SasPathKin
 		reference->root = root->names[0];
 		reference->member = root->names[1];
 		reference->third = root->names[2];
+		reference->fourth = root->names[3];
 		list = lappend(list, reference);
 	}
 	return list;

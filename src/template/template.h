@@ -65,6 +65,7 @@ typedef struct SasTemplateReference
 	char	   *root;			/* first member name, NULL where it is not a plain one */
 	char	   *member;			/* second member name, likewise */
 	char	   *third;			/* third member name, likewise */
+	char	   *fourth;			/* fourth member name, likewise */
 	char	   *problem;		/* NULL, or why it is not accepted (then only pointer and path are set) */
 	const char *hint;			/* the way round, of one that is well-formed and refused */
 } SasTemplateReference;

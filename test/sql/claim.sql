@@ -80,7 +80,7 @@ SELECT t.workflow('shapes', '{
     "body": {"agent": "inventory", "call": {"method": "PUT", "path": "/x", "timeout": "3 s", "body": {"run": "{{run}}", "key": "{{key}}", "list": "{{input.list[*]}}", "as": "\\{{ {{input.id}}"},
                                            "headers": {"X-Labels": "{{run.labels.a}}"}}, "expect": [200, "404"], "retry": {"max_attempts": 2, "initial": "1 s"}},
     "text": {"agent": "inventory", "call": {"text": "{{input.id}} of {{run.key}}"}},
-    "form": {"agent": "inventory", "call": {"form": {"a": "{{input.id}}"}}, "expect": "$.output.ok == true"},
+    "form": {"agent": "inventory", "call": {"form": {"a": "{{input.id}}"}}, "expect": "$.output.body.ok == true"},
     "less": {"agent": "inventory", "call": {}},
     "bad":  {"agent": "inventory", "call": {"path": "/{{input.dots}}", "headers": {"a": "{{input.missing}}"}}},
     "dots": {"agent": "inventory", "call": {"path": "/{{input.dots}}", "body": "{{input.id}}"}}}') \g /dev/null

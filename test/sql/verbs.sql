@@ -88,7 +88,7 @@ SELECT changed FROM sas.compensate(2, 'after all');
 SELECT t.work();
 SELECT t.brief(2);
 -- one that is ready, one that waits for a signal, a turn, the last step
-SELECT t.workflow('kinds', '{"w": {"wait": {"signal": "go"}}, "r": {"agent": "inventory", "call": {"path": "/{{last.n?}}"}, "repeat": {"while": "$.last.n < 2"}, "after": ["w"]}, "k": {"workflow": "two", "after": ["r"]}}', '{"on_failure": "pause", "finalize": "t.echo", "output": {"n": "{{steps.r.output.n}}", "w": "{{steps.w.output}}"}}') \g /dev/null
+SELECT t.workflow('kinds', '{"w": {"wait": {"signal": "go"}}, "r": {"agent": "inventory", "call": {"path": "/{{last.n?}}"}, "repeat": {"while": "$.last.n < 2"}, "after": ["w"]}, "k": {"workflow": "two", "after": ["r"]}}', '{"on_failure": "pause", "finalize": "t.echo", "output": {"n": "{{steps.r.output}}", "w": "{{steps.w.output}}"}}') \g /dev/null
 SELECT run_id FROM sas.submit('kinds');
 SELECT t.work();
 SELECT changed, state FROM sas.force_complete(3, 'w', '{"who": "me"}');
@@ -106,12 +106,12 @@ SELECT step, changed, state, result FROM sas.force_complete(3, 'finalize');
 SELECT t.brief(3);
 SELECT output FROM sas.runs WHERE run_id = 3;
 -- a fallback
-SELECT t.workflow('falls', '{"a": {"agent": "inventory", "call": {}, "fallback": {"agent": "shipping", "call": {}}}, "b": {"function": "t.echo", "input": {"id": "{{steps.a.output.id}}"}}}') \g /dev/null
+SELECT t.workflow('falls', '{"a": {"agent": "inventory", "call": {}, "fallback": {"agent": "shipping", "call": {}}}, "b": {"function": "t.echo", "input": {"id": "{{steps.a.output.body.id}}"}}}') \g /dev/null
 SELECT run_id FROM sas.submit('falls');
 SELECT t.work('{"a": "permanent 400", "a.fallback": "transient 503"}');
 SELECT t.brief(5);
 SELECT * FROM sas.force_complete(5, 'a');
-SELECT step, changed, state FROM sas.force_complete(5, 'a.fallback', '{"id": 7}');
+SELECT step, changed, state FROM sas.force_complete(5, 'a.fallback', '{"body": {"id": 7}}');
 SELECT t.work();
 SELECT t.brief(5);
 SELECT * FROM t.left_over();
@@ -159,7 +159,7 @@ SELECT changed FROM sas.retry(:over);
 SELECT t.work();
 SELECT output FROM sas.steps WHERE run_id = :over AND step = 'm' AND element IS NULL;
 -- a poll that has begun only asks
-SELECT t.workflow('poll', '{"p": {"agent": "inventory", "call": {"body": {"n": 1}}, "poll": {"call": {"path": "/ask"}, "until": "$.output.over == true"}}}', '{"on_failure": "pause"}') \g /dev/null
+SELECT t.workflow('poll', '{"p": {"agent": "inventory", "call": {"body": {"n": 1}}, "poll": {"call": {"path": "/ask"}, "until": "$.output.body.over == true"}}}', '{"on_failure": "pause"}') \g /dev/null
 SELECT run_id AS poll FROM sas.submit('poll') \gset
 SELECT t.work('{"p": "permanent 422"}');
 SELECT changed FROM sas.set_input(:poll, 'p', '{"n": 2}');
