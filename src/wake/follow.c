@@ -88,6 +88,6 @@ sas_wake_tell_followers(bool wakes)
 {
 	if (sas_wake_shmem == NULL || pg_atomic_read_u32(&sas_wake_shmem->any_followed) == 0)
 		return;
-	if ((wakes || IsBackgroundWorker) && TransactionIdIsValid(GetTopTransactionIdIfAny()) && follow_is_due())
+	if ((wakes || MyBackendType == B_BG_WORKER) && TransactionIdIsValid(GetTopTransactionIdIfAny()) && follow_is_due())
 		Async_Notify("sas_change", "");
 }
