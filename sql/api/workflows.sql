@@ -16,8 +16,8 @@ COMMENT ON FUNCTION sas.validate_workflow IS 'Says what is wrong with a definiti
 
 CREATE FUNCTION sas.drop_workflow(name text) RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
-COMMENT ON FUNCTION sas.drop_workflow IS 'Drops a workflow that has no open runs. Its ended runs stay to be '
-                                         'looked at.';
+COMMENT ON FUNCTION sas.drop_workflow IS 'Drops a workflow that has no open runs and that no other refers '
+                                         'to. Its ended runs stay to be looked at.';
 
 CREATE FUNCTION sas.grant_workflow(workflow text, role regrole, version int DEFAULT NULL,
                                    future boolean DEFAULT false) RETURNS void

@@ -94,6 +94,7 @@ DECLARE
     hidden int;
     p _sas.problem;
 BEGIN
+    PERFORM _sas.refuse_unbound(v);
     SELECT * INTO f FROM _sas.workflow w WHERE w.workflow_id = v.workflow_id;
     IF v.definition ? 'plan' THEN
         IF more IS NULL AND child THEN

@@ -66,6 +66,7 @@ BEGIN
 
     levels := _sas.levels(c.from_nos, c.to_nos, cardinality(c.nodes) + 1);
     PERFORM _sas.store_steps(id, c.scopes, c.nodes, c.refs, c.to_nos, levels);
+    PERFORM _sas.bind_steps(id);
     IF finalizes THEN
         UPDATE _sas.workflow_step w SET finalize_rank = l.level
         FROM unnest(levels) WITH ORDINALITY AS l (level, no)
@@ -84,6 +85,16 @@ BEGIN
     PERFORM _sas.store_hooks(id);
     PERFORM _sas.store_roots(id);
 END $$;
+
+-- _sas.bind_steps(version_id): the workflows that its steps name are known by their ids from now on.
+CREATE FUNCTION _sas.bind_steps(for_version int) RETURNS void
+LANGUAGE sql AS $$
+    UPDATE _sas.workflow_step w SET bound_id = f.workflow_id
+    FROM _sas.workflow f
+    WHERE w.version_id = for_version AND f.dropped_at IS NULL
+      AND f.name = CASE w.kind WHEN 'workflow' THEN w.shape ->> 'workflow'
+                               WHEN 'join' THEN w.request ->> 'workflow' END
+$$;
 
 -- _sas.store_roots(version_id): the version says itself with which steps a run of it begins, if they need
 -- nothing more than to be made ready. Last, since it depends on all else that is stored of the version.

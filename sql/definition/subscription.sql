@@ -56,6 +56,7 @@ BEGIN
     END IF;
     SELECT * INTO base FROM _sas.workflow_version x WHERE x.workflow_id = for_workflow
         AND x.version = wanted;
+    PERFORM _sas.refuse_unbound(base);
     SELECT w.name INTO name FROM _sas.subscription s JOIN _sas.workflow w ON w.workflow_id = s.workflow_id
     WHERE s.to_workflow_id = for_workflow AND base.definition -> 'steps' ? w.name LIMIT 1;
     IF FOUND THEN

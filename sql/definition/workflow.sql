@@ -75,10 +75,60 @@ BEGIN
             USING ERRCODE = 'dependent_objects_still_exist',
             HINT = 'Let them end, or cancel them with sas.cancel, first.';
     END IF;
+    PERFORM _sas.refuse_referred(f);
     PERFORM _sas.end_subscriptions(f);
     UPDATE _sas.workflow w SET dropped_at = sas.now() WHERE w.workflow_id = f.workflow_id;
     PERFORM _sas.record_change(caller, 'drop_workflow', jsonb_build_object('workflow', f.name),
                                jsonb_build_object('version', f.version));
+END $$;
+
+-- _sas.refuse_referred(workflow): raises when something else names it: a version of another workflow that new
+-- runs get or that an open run has, or a watcher.
+CREATE FUNCTION _sas.refuse_referred(f _sas.workflow) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    others text[];
+BEGIN
+    SELECT array_agg(o.other ORDER BY o.other) INTO others
+    FROM (SELECT DISTINCT format('workflow "%s"', w.name) AS other
+          FROM (SELECT DISTINCT s.version_id FROM _sas.workflow_step s
+                WHERE s.bound_id = f.workflow_id OFFSET 0) named
+          JOIN _sas.workflow_version v ON v.version_id = named.version_id
+          JOIN _sas.workflow w ON w.workflow_id = v.workflow_id
+          WHERE w.workflow_id <> f.workflow_id
+            AND (w.dropped_at IS NULL AND v.of_version IS NULL
+                     AND (v.version = w.version
+                          OR EXISTS (SELECT FROM _sas.workflow_grant g WHERE g.workflow_id = w.workflow_id
+                                     AND (g.version = v.version OR g.future AND g.version < v.version)))
+                 OR EXISTS (SELECT FROM _sas.run r WHERE r.version_id = v.version_id
+                            AND r.state <> 'stopped'))
+          UNION ALL
+          SELECT format('watcher "%s"', d.name) FROM _sas.watcher d
+          WHERE d.target_kind = 'workflow' AND d.target = f.name) o;
+    IF others IS NOT NULL THEN
+        RAISE EXCEPTION 'cannot drop workflow "%" because others refer to it', f.name
+            USING ERRCODE = 'dependent_objects_still_exist',
+                DETAIL = format('They are: %s.', array_to_string(others[:10], ', ')
+                                || CASE WHEN cardinality(others) > 10
+                                   THEN format(' and %s more', cardinality(others) - 10) ELSE '' END),
+                HINT = 'Give them versions without it, or drop them, first.';
+    END IF;
+END $$;
+
+-- _sas.refuse_unbound(version): raises when a workflow that the version includes was dropped: what has its
+-- name now is another one.
+CREATE FUNCTION _sas.refuse_unbound(v _sas.workflow_version) RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    gone text;
+BEGIN
+    SELECT f.name INTO gone FROM _sas.workflow_step s JOIN _sas.workflow f ON f.workflow_id = s.bound_id
+    WHERE s.version_id = v.version_id AND f.dropped_at IS NOT NULL LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'workflow "%" has been dropped', gone
+            USING ERRCODE = 'object_not_in_prerequisite_state', DETAIL = 'At /workflow.',
+                HINT = 'Write a version that refers to another workflow.';
+    END IF;
 END $$;
 
 -- _sas.grant_workflow_as(...): the grant is for that version, null: the current one; future: and for all

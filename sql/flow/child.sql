@@ -23,7 +23,7 @@ BEGIN
     LOOP
         -- no function of a user runs in a scheduler
         IF _sas.plan_function((SELECT r.owner FROM _sas.run r WHERE r.run_id = g.run_id),
-                              _sas.child_workflow(g.run_id, g.step_no)) IS NOT NULL THEN
+                              (_sas.child_workflow(g.run_id, g.step_no)).workflow_id) IS NOT NULL THEN
             PERFORM _sas.plan_children(array_fill(g.run_id, ARRAY[cardinality(g.elements)]),
                                        array_fill(g.step_no, ARRAY[cardinality(g.elements)]), g.elements,
                                        g.inputs);
@@ -42,11 +42,14 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.child_workflow(run_id, step_no): the name of the workflow whose runs are the children of this step.
-CREATE FUNCTION _sas.child_workflow(parent_id bigint, parent_no int) RETURNS text
+-- _sas.child_workflow(run_id, step_no): the workflow whose runs are the children of this step. It may have
+-- been dropped: one that was created under its name since is another.
+CREATE FUNCTION _sas.child_workflow(parent_id bigint, parent_no int) RETURNS _sas.workflow
 LANGUAGE sql STABLE AS $$
-    SELECT w.shape ->> 'workflow' FROM _sas.run r JOIN _sas.workflow_step w ON w.version_id = r.version_id
-        AND w.step_no = parent_no AND NOT w.undo WHERE r.run_id = parent_id
+    SELECT f FROM _sas.run r JOIN _sas.workflow_step w ON w.version_id = r.version_id
+        AND w.step_no = parent_no AND NOT w.undo
+    JOIN _sas.workflow f ON f.workflow_id = w.bound_id
+    WHERE r.run_id = parent_id
 $$;
 
 -- _sas.queue_of_step(run_id, step_no): the queue of the children of this step.
@@ -67,8 +70,7 @@ LANGUAGE sql STABLE AS $$
         SELECT r.run_id, r.parent_run_id, r.version_id FROM above a
         JOIN _sas.run r ON r.run_id = a.parent_run_id)
     SELECT EXISTS (SELECT FROM above a JOIN _sas.workflow_version v USING (version_id)
-                   JOIN _sas.workflow f USING (workflow_id)
-                   WHERE f.name = _sas.child_workflow(parent_id, parent_no))
+                   WHERE v.workflow_id = (_sas.child_workflow(parent_id, parent_no)).workflow_id)
 $$;
 
 -- _sas.submit_children(...): null, or why they could not be submitted. plans: what their plan function
@@ -79,6 +81,7 @@ CREATE FUNCTION _sas.submit_children(parent_id bigint, parent_no int, parent_ele
 LANGUAGE plpgsql AS $$
 DECLARE
     p record;
+    child _sas.workflow := _sas.child_workflow(parent_id, parent_no);
     levels int;
     deepest bigint;
     doomed boolean;
@@ -102,9 +105,9 @@ BEGIN
     SELECT r.owner, least(greatest(r.priority, -1000), 1000) AS priority, r.labels,
         greatest(r.deadline - sas.now(), interval '1 s') AS time_left INTO p FROM _sas.run r
     WHERE r.run_id = parent_id;
-    PERFORM _sas.submit_runs(p.owner::oid, _sas.child_workflow(parent_id, parent_no), inputs, NULL,
+    PERFORM _sas.submit_runs(p.owner::oid, child.name, inputs, NULL,
                              p.priority, NULL, NULL, p.time_left, NULL, NULL, p.labels, parent_id, parent_no,
-                             parent_elements, plans => plans);
+                             parent_elements, plans => plans, for_workflow => child.workflow_id);
     PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
         run_id => parent_id, step_no => parent_no, element => e, from_state => coalesce(s.state, 'none'),
         to_state => 'suspended', started_at => sas.now(), waiting_kind => 'child')))

@@ -27,7 +27,7 @@ $$;
 CREATE FUNCTION _sas.phase_function(for_run bigint, for_no int, for_element int, for_undo boolean)
 RETURNS TABLE (function text, input jsonb, problem jsonb)
 LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN g.stage = 'plan' THEN _sas.plan_function(r.owner, w.shape ->> 'workflow')
+    SELECT CASE WHEN g.stage = 'plan' THEN _sas.plan_function(r.owner, w.bound_id)
                 WHEN g.stage IN ('before', 'after') THEN '_sas.through_middleware' END,
            CASE g.stage WHEN 'plan' THEN g.request
                         WHEN 'before' THEN _sas.phase_context(r, w, g.element)
@@ -183,14 +183,14 @@ BEGIN
     RETURN answer;
 END $$;
 
--- _sas.plan_function(owner, workflow): the plan function of the version that a run of that owner gets, or
+-- _sas.plan_function(owner, workflow_id): the plan function of the version that a run of that owner gets, or
 -- null.
-CREATE FUNCTION _sas.plan_function(owner oid, workflow text) RETURNS text
+CREATE FUNCTION _sas.plan_function(owner oid, for_workflow int) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT v.definition ->> 'plan' FROM _sas.workflow f
     JOIN _sas.workflow_version v ON v.workflow_id = f.workflow_id
         AND v.version = _sas.runnable_version($1, f)
-    WHERE f.name = $2 AND f.dropped_at IS NULL
+    WHERE f.workflow_id = $2 AND f.dropped_at IS NULL
 $$;
 
 -- _sas.plan_children(...): these child runs are planned first, each in a stage of its step.

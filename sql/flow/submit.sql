@@ -6,7 +6,7 @@
 -- taken gives the run that has it. parent_run_id, parent_step_no: the step whose children they are, one for
 -- each of parent_elements; null for a run of its own. plans: what their plan function has returned already.
 -- schedules, scheduled_ats: the schedule and instant that each is submitted for. version: null for the newest
--- that the caller may run.
+-- that the caller may run. for_workflow: the workflow of that name must be this one.
 --
 -- Caller: nothing, or the lock of the parent.
 -- Writes: run, run_key, run_label, singleton, and what _sas.begin_submitted writes.
@@ -19,14 +19,14 @@ CREATE FUNCTION _sas.submit_runs(caller oid, workflow text, inputs jsonb[], keys
                                  parent_elements int[] DEFAULT NULL,
                                  after_result text[] DEFAULT '{success,warning}', plans jsonb[] DEFAULT NULL,
                                  schedules text[] DEFAULT NULL, scheduled_ats timestamptz[] DEFAULT NULL,
-                                 version int DEFAULT NULL)
+                                 version int DEFAULT NULL, for_workflow int DEFAULT NULL)
 RETURNS TABLE (run_id bigint, created boolean)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
 DECLARE
     now timestamptz := sas.now();
-    v _sas.workflow_version := _sas.version_to_submit(caller, workflow, version);
+    v _sas.workflow_version := _sas.version_to_submit(caller, workflow, version, for_workflow);
     is_child boolean := $12 IS NOT NULL;
     ids bigint[];
     fresh boolean[];
@@ -90,12 +90,18 @@ END $$;
 -- _sas.version_to_submit(caller, workflow, wanted): the version that new runs have, if the caller may submit
 -- them. One that was made for single runs is not purged until this is committed; if it is gone, another one
 -- is current. An older one that is wanted is composed with the subscribers when it is submitted first.
-CREATE FUNCTION _sas.version_to_submit(caller oid, workflow text, wanted int DEFAULT NULL)
+CREATE FUNCTION _sas.version_to_submit(caller oid, workflow text, wanted int DEFAULT NULL,
+                                       for_workflow int DEFAULT NULL)
 RETURNS _sas.workflow_version
 LANGUAGE plpgsql AS $$
 DECLARE
     v _sas.workflow_version := _sas.submittable(caller, workflow, wanted);
 BEGIN
+    IF for_workflow <> v.workflow_id THEN
+        RAISE EXCEPTION 'workflow "%" has been dropped', workflow
+            USING ERRCODE = 'undefined_object', DETAIL = 'At /workflow.',
+                HINT = 'The one that has its name now is another.';
+    END IF;
     IF wanted IS NOT NULL AND v.of_version IS NULL THEN
         PERFORM _sas.compose_version(v.workflow_id, wanted);
         v := _sas.submittable(caller, workflow, wanted);

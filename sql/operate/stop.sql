@@ -205,7 +205,7 @@ BEGIN
         SELECT s.run_id, s.created INTO made, fresh
         FROM _sas.submit_runs(r.owner::oid, r.workflow, ARRAY[r.input], CASE
                               WHEN r.key IS NOT NULL THEN ARRAY[r.key] END, r.own_priority, NULL, NULL, NULL,
-                              NULL, r.reply_to, r.labels) s;
+                              NULL, r.reply_to, r.labels, for_workflow => r.workflow_id) s;
         IF NOT fresh THEN
             RAISE EXCEPTION 'run % is already open, and workflow "%" runs one at a time', made, r.workflow
                 USING ERRCODE = 'object_not_in_prerequisite_state';

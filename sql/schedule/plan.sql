@@ -18,7 +18,9 @@ CREATE FUNCTION _sas.plan_tries() RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELEC
 -- _sas.plans_by_function(owner, workflow): do functions of users run inside its submit by that role?
 CREATE FUNCTION _sas.plans_by_function(owner oid, workflow text) RETURNS boolean
 LANGUAGE sql STABLE AS $$
-    SELECT _sas.plan_function($1, $2) IS NOT NULL OR _sas.plan_chain(workflow) IS NOT NULL
+    SELECT _sas.plan_function($1, (SELECT f.workflow_id FROM _sas.workflow f WHERE f.name = $2
+                                   AND f.dropped_at IS NULL)) IS NOT NULL
+        OR _sas.plan_chain($2) IS NOT NULL
 $$;
 
 -- _sas.offer_instants(instants): of these, at most one for each schedule, those that a function worker has to

@@ -220,8 +220,12 @@ CREATE TABLE _sas.workflow_step (
     finalizer text,
     finalize_rank int,
     position int,
+    bound_id int,
     PRIMARY KEY (version_id, step_no, undo)
 );
+CREATE INDEX workflow_step_bound ON _sas.workflow_step (bound_id) WHERE bound_id IS NOT NULL;
+COMMENT ON COLUMN _sas.workflow_step.bound_id IS 'The workflow of its child runs, or that was included: it '
+                                                 'is this one, and no later one of its name.';
 COMMENT ON COLUMN _sas.workflow_step.enter_reads IS 'Further steps whose results are looked at once, as it '
                                                     'begins: by "each" and "when".';
 COMMENT ON COLUMN _sas.workflow_step.input_reads IS 'The members of the input of the run that its templates '

@@ -57,12 +57,20 @@ SELECT t.work();
 SELECT t.brief(1);
 SELECT error ->> 'title' AS title, error ->> 'detail' AS detail FROM sas.steps WHERE run_id = 1 AND element = 2;
 SELECT count(*) AS children FROM sas.runs WHERE parent_run_id = 1;
--- a workflow that is gone
+-- a workflow that is gone: it can be dropped once no current version refers to it, and an older one finds it no more, whoever has its name
+\set VERBOSITY terse
 SELECT sas.drop_workflow('shipping');
-SELECT run_id FROM sas.submit('all', '{"orders": [{"n": 1}]}');
+\set VERBOSITY default
+SELECT t.clean() \g /dev/null
+SELECT version AS older FROM sas.workflows WHERE workflow = 'all' \gset
+SELECT t.workflow(w, '{}') FROM unnest('{all,careful,order}'::text[]) w \g /dev/null
+SELECT sas.drop_workflow('shipping');
+SELECT t.workflow('shipping', '{"mine": {"agent": "shipping", "call": {}}}');
+SELECT run_id FROM sas.submit('all', '{"orders": [{"n": 1}]}', version => :older);
 SELECT t.work();
 SELECT error ->> 'detail' AS detail FROM sas.steps WHERE run_id = (SELECT max(run_id) FROM sas.runs) AND element = 1;
 SELECT * FROM t.left_over();
+SELECT t.clean(), sas.drop_workflow('shipping') \g /dev/null
 -- three levels; the deadline of the outermost bounds all
 SELECT t.workflow('leaf', '{"a": {"wait": {"signal": "never"}}}') \g /dev/null
 SELECT t.workflow('branch', '{"b": {"workflow": "leaf"}}') \g /dev/null
@@ -75,3 +83,4 @@ SELECT t.later('1 hour');
 SELECT t.work();
 SELECT t.brief(1), t.brief(2), t.brief(3);
 SELECT * FROM t.left_over();
+SELECT t.clean(), sas.drop_workflow('trunk'), sas.drop_workflow('branch') \g /dev/null

@@ -1,0 +1,97 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Identity: what a definition names is the workflow of that name when it was written. One that another role makes
+-- under the same name later is not called with the rights of the run's owner; and what others refer to stays.
+\set QUIET on
+\pset format unaligned
+\pset tuples_only on
+\pset pager off
+SELECT no_plan();
+
+CREATE ROLE id_ann; CREATE ROLE id_eve;
+SELECT sas.grant_usage(r, 'user') FROM unnest('{id_ann,id_eve}'::regrole[]) r \g /dev/null
+CREATE SCHEMA id; GRANT ALL ON SCHEMA id TO PUBLIC;
+CREATE FUNCTION pg_temp.as_role(who text, statement text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    said text := 'ok';
+BEGIN
+    EXECUTE format('SET LOCAL ROLE %I', who);
+    BEGIN
+        EXECUTE statement INTO said;
+        said := coalesce(nullif(said, ''), 'ok');
+    EXCEPTION WHEN OTHERS THEN
+        GET STACKED DIAGNOSTICS said = PG_EXCEPTION_DETAIL;
+        said := SQLSTATE || ' ' || SQLERRM || coalesce(' ' || nullif(said, ''), '');
+    END;
+    RESET ROLE;
+    RETURN said;
+END $$;
+CREATE FUNCTION pg_temp.writes(who text, workflow text, definition text DEFAULT '{"steps": {}}') RETURNS text LANGUAGE sql AS
+    $$ SELECT pg_temp.as_role(who, format('SELECT sas.create_workflow(%L, %L)', workflow, definition)) $$;
+CREATE FUNCTION pg_temp.drops(who text, workflow text) RETURNS text LANGUAGE sql AS
+    $$ SELECT pg_temp.as_role(who, format('SELECT sas.drop_workflow(%L)', workflow)) $$;
+-- what became of the child of a run
+CREATE FUNCTION id.child_of(id bigint) RETURNS text LANGUAGE sql AS $$
+    SELECT coalesce((SELECT 'child of ' || c.workflow || ' ' || c.version FROM sas.runs c WHERE c.parent_run_id = id),
+                    (SELECT s.state || ' ' || (s.error ->> 'detail') FROM sas.steps s WHERE s.run_id = id AND s.step = 'c'), 'nothing') $$;
+
+-- no worker sees it
+BEGIN;
+SELECT is(pg_temp.writes('id_ann', w), '1', 'ann writes ' || w) FROM unnest('{id_child,id_part,id_free}'::text[]) w;
+SELECT is(pg_temp.writes('id_ann', 'id_parent', '{"steps": {"c": {"workflow": "id_child"}}}'), '1', 'and one with a child');
+SELECT is(pg_temp.writes('id_ann', 'id_whole', '{"steps": {"c": {"include": "id_part"}}}'), '1', 'and one that includes another');
+SELECT is(pg_temp.drops('id_ann', 'id_child'), '2BP01 cannot drop workflow "id_child" because others refer to it They are: workflow "id_parent".', 'what is a child of another is not dropped');
+SELECT is(pg_temp.drops('id_ann', 'id_part'), '2BP01 cannot drop workflow "id_part" because others refer to it They are: workflow "id_whole".', 'nor what another includes');
+SELECT is(pg_temp.as_role('id_ann', $$SELECT sas.subscribe('id_free', 'id_whole')$$), 'ok', 'a subscriber is there');
+SELECT alike(pg_temp.drops('id_ann', 'id_free'), '2BP01 %', 'what is subscribed to another is not dropped, too');
+SELECT is(pg_temp.as_role('id_ann', $$SELECT sas.unsubscribe('id_free', 'id_whole')$$), 'ok', 'until that has ended');
+SELECT is(pg_temp.drops('id_ann', 'id_free'), 'ok', 'then it is');
+-- an older version that is granted refers to it still
+SELECT is(pg_temp.as_role('id_ann', $$SELECT sas.grant_workflow('id_parent', 'id_eve')$$), 'ok', 'ann grants the first version');
+SELECT is(pg_temp.writes('id_ann', 'id_parent'), '2', 'ann writes a version without a child');
+SELECT alike(pg_temp.drops('id_ann', 'id_child'), '2BP01 %', 'the granted version keeps the child');
+SELECT is(pg_temp.as_role('id_ann', $$SELECT sas.revoke_workflow('id_parent', 'id_eve')$$), 'ok', 'until it is revoked');
+-- and so does an open run
+SAVEPOINT open;
+SELECT is(pg_temp.as_role('id_ann', $$SELECT run_id IS NOT NULL FROM sas.submit('id_parent', start_at => now() + interval '1 h', version => 1)$$), 'true', 'an open run has the first version');
+SELECT alike(pg_temp.drops('id_ann', 'id_child'), '2BP01 %', 'it keeps the child, too');
+ROLLBACK TO open;
+SELECT is(pg_temp.drops('id_ann', 'id_child'), 'ok', 'nobody else refers to it');
+
+-- the name is made again ---------------------------------------------------------------------------------------
+
+SELECT is(pg_temp.writes('id_eve', 'id_child'), '1', 'eve takes the name');
+SELECT is(pg_temp.as_role('id_eve', $$SELECT sas.grant_workflow('id_child', 'id_ann', future => true)$$), 'ok', 'and grants it to ann');
+SET ROLE id_ann;
+SELECT run_id AS parent FROM sas.submit('id_parent', version => 1) \gset
+SELECT set_config('id.parent', :'parent', true), state FROM sas.continue_inline(:parent) \g /dev/null
+RESET ROLE;
+SELECT is(id.child_of(:parent), 'failed workflow "id_child" has been dropped (At /workflow)', 'eve''s workflow is not called as the child of ann''s run');
+SELECT is((SELECT count(*) FROM sas.runs WHERE workflow = 'id_child'), 0::bigint, 'it has no run');
+SELECT is(pg_temp.writes('id_ann', 'id_parent', '{"steps": {"c": {"workflow": "id_child"}}}'), '3', 'ann names it herself');
+SET ROLE id_ann;
+SELECT run_id AS parent FROM sas.submit('id_parent') \gset
+SELECT state FROM sas.continue_inline(:parent) \g /dev/null
+RESET ROLE;
+SELECT is(id.child_of(:parent), 'child of id_child 1', 'then it is called');
+-- includes are steps of their own
+SELECT is(pg_temp.writes('id_ann', 'id_whole', '{"plan": "id.none", "steps": {}}'), '42883 function id.none(jsonb) does not exist At /plan.', 'there is no plan function yet');
+CREATE FUNCTION id.none(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT '{}'::jsonb $$;
+SELECT is(pg_temp.writes('id_ann', 'id_planned', '{"plan": "id.none", "steps": {"c": {"include": "id_part"}}}'), '1', 'ann has a plan that includes another');
+SELECT is(pg_temp.writes('id_ann', 'id_planned'), '2', 'and writes a version without it');
+SELECT is(pg_temp.writes('id_ann', 'id_whole'), '2', 'and one of the other that did');
+SELECT is(pg_temp.drops('id_ann', 'id_part'), 'ok', 'what was included can be dropped');
+SELECT is(pg_temp.writes('id_eve', 'id_part'), '1', 'eve takes that name');
+SELECT is(pg_temp.as_role('id_eve', $$SELECT sas.grant_workflow('id_part', 'id_ann', future => true)$$), 'ok', 'and grants it to ann');
+SELECT is(pg_temp.as_role('id_ann', $$SELECT run_id FROM sas.submit('id_planned', version => 1)$$), '55000 workflow "id_part" has been dropped At /workflow.', 'a plan does not include eve''s');
+-- middleware is for one workflow, not for a name
+CREATE FUNCTION id.around(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'called'; END $$;
+SELECT is(pg_temp.writes('id_ann', 'id_mid'), '1', 'ann writes one');
+SELECT sas.create_middleware('id_around', 'plan', before => 'id.around(jsonb)', workflow => 'id_mid') \g /dev/null
+SELECT alike(pg_temp.as_role('id_ann', $$SELECT run_id FROM sas.submit('id_mid')$$), 'P0001 called%', 'a middleware is around it');
+SELECT is(pg_temp.drops('id_ann', 'id_mid'), 'ok', 'she drops it');
+SELECT is(pg_temp.writes('id_eve', 'id_mid'), '1', 'eve takes the name');
+SELECT unalike(pg_temp.as_role('id_eve', $$SELECT run_id FROM sas.submit('id_mid')$$), '%called%', 'the middleware is not around hers');
+
+SELECT * FROM finish();
+ROLLBACK;
