@@ -149,7 +149,7 @@ LANGUAGE sql IMMUTABLE AS $$
     SELECT 'sas.transitions, sas.settings, sas.agents, sas.workers, sas.alerts, sas.workflows, '
            'sas.versions, sas.runs, sas.steps, sas.attempts, sas.history, sas.hook_runs, sas.middlewares, '
            'sas.subscriptions, sas.run_details, sas.schedules, sas.queues, sas.watchers, '
-           'sas.watches, sas.nodes, sas.limits, sas.grants'
+           'sas.watches, sas.nodes, sas.limits, sas.grants, sas.locks'
 $$;
 
 -- _sas.check_level(level): raises when there is none of that name.

@@ -3,29 +3,37 @@
 -- Lines: runs that wait for a place under their concurrency key, and which of them is next. Places are given
 -- out in turns (_sas.take_turn), in the order of run_id.
 
--- _sas.first_in_line(workflow_ids, keys): who comes next under these keys, as many as there are places.
--- Called under the turn of places.
-CREATE FUNCTION _sas.first_in_line(workflow_ids int[], keys text[]) RETURNS bigint[]
+-- _sas.first_in_line(run_ids, at_most): who comes next under the keys of these runs: as many as there are
+-- places, and at most so many under each key. Nobody passes by one that was submitted before it, not with
+-- a larger limit, and not by sharing the key with those that hold it.
+-- Caller: the turn of places.
+CREATE FUNCTION _sas.first_in_line(run_ids bigint[], at_most int) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN ARRAY(
         SELECT f.run_id
-        FROM (SELECT DISTINCT * FROM unnest(workflow_ids, keys) AS u (workflow_id, key)) k
-        CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM _sas.concurrency_slot h
-                            WHERE h.workflow_id = k.workflow_id AND h.key = k.key AND h.state = 'holds') held
-        CROSS JOIN LATERAL (SELECT max(v.place_limit) AS most FROM _sas.workflow_version v
-                            WHERE v.workflow_id = k.workflow_id) v
+        FROM (SELECT DISTINCT p.owner, p.workflow_id, p.key FROM _sas.concurrency_slot p
+              WHERE p.run_id = ANY (run_ids)) k
+        CROSS JOIN LATERAL (SELECT count(*)::int AS n, bool_or(h.shared) AS shared
+                            FROM _sas.concurrency_slot h
+                            WHERE h.owner = k.owner AND h.workflow_id = k.workflow_id AND h.key = k.key
+                              AND h.state = 'holds') held
+        CROSS JOIN LATERAL (SELECT p.places, p.shared FROM _sas.concurrency_slot p
+                            WHERE p.owner = k.owner AND p.workflow_id = k.workflow_id AND p.key = k.key
+                              AND p.state = 'waits'
+                            ORDER BY p.run_id LIMIT 1) front
         CROSS JOIN LATERAL (
-            -- nobody passes by one before it, even where a later version has a larger limit
-            SELECT l.run_id, row_number() OVER w AS n, min(lv.place_limit) OVER w AS place_limit
-            FROM (SELECT p.run_id FROM _sas.concurrency_slot p WHERE p.workflow_id = k.workflow_id
-                  AND p.key = k.key
-                  AND p.state = 'waits'
-                  ORDER BY p.run_id LIMIT greatest(v.most - held.n, 0)) l
-            JOIN _sas.run r ON r.run_id = l.run_id
-            JOIN _sas.workflow_version lv ON lv.version_id = r.version_id
+            SELECT l.run_id, row_number() OVER w AS n, min(l.places) OVER w AS places,
+                bool_and(l.shared = front.shared) OVER w AS alike
+            FROM (SELECT p.run_id, p.places, p.shared FROM _sas.concurrency_slot p
+                  WHERE p.owner = k.owner AND p.workflow_id = k.workflow_id AND p.key = k.key
+                    AND p.state = 'waits'
+                  ORDER BY p.run_id
+                  LIMIT CASE WHEN front.shared THEN at_most
+                      ELSE least(greatest(front.places - held.n, 0), at_most) END) l
             WINDOW w AS (ORDER BY l.run_id)) f
-        WHERE f.n <= f.place_limit - held.n
+        WHERE (held.n = 0 OR held.shared = front.shared) AND f.alike
+          AND (front.shared OR f.n <= f.places - held.n)
         ORDER BY f.run_id);
 END $$;
 
@@ -43,12 +51,12 @@ BEGIN
         PERFORM _sas.check_later(run_ids, 'start');
         RETURN NULL;
     END IF;
-    UPDATE _sas.concurrency_slot p SET state = 'waits' WHERE p.run_id = ANY (run_ids) AND p.state = 'away';
-    SELECT _sas.first_in_line(array_agg(p.workflow_id), array_agg(p.key)) INTO first
-    FROM _sas.concurrency_slot p
-    WHERE p.run_id = ANY (run_ids);
-    UPDATE _sas.concurrency_slot p SET state = 'holds', told = false WHERE p.run_id = ANY (first)
-        AND p.run_id = ANY (run_ids);
+    UPDATE _sas.concurrency_slot p SET state = 'waits', since = sas.now()
+    WHERE p.run_id = ANY (run_ids) AND p.state = 'away';
+    -- some beyond these runs, so that those who do not begin now are sent for, however many there are
+    first := _sas.first_in_line(run_ids, cardinality(run_ids) + 100);
+    UPDATE _sas.concurrency_slot p SET state = 'holds', since = sas.now(), told = false
+    WHERE p.run_id = ANY (first) AND p.run_id = ANY (run_ids);
     PERFORM _sas.send_for(ARRAY(SELECT f FROM unnest(first) f WHERE f <> ALL (run_ids)));
     PERFORM _sas.tell_maps(run_ids);
     RETURN ARRAY(SELECT u FROM unnest(run_ids) u
@@ -88,8 +96,7 @@ END $$;
 CREATE FUNCTION _sas.leave_line(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    workflow_ids int[];
-    keys text[];
+    next bigint[];
 BEGIN
     IF run_ids IS NULL THEN
         RETURN;
@@ -98,12 +105,12 @@ BEGIN
         PERFORM _sas.check_later(run_ids, 'leave');
         RETURN;
     END IF;
-    SELECT array_agg(p.workflow_id), array_agg(p.key) INTO workflow_ids, keys FROM _sas.concurrency_slot p
-    WHERE p.run_id = ANY (run_ids);
-    DELETE FROM _sas.concurrency_slot p USING _sas.run r WHERE p.run_id = ANY (run_ids)
-        AND r.run_id = p.run_id
-        AND r.state = 'stopped';
     UPDATE _sas.concurrency_slot p SET state = 'away', told = false FROM _sas.run r
-    WHERE p.run_id = ANY (run_ids) AND p.state = 'waits' AND r.run_id = p.run_id AND r.state = 'paused';
-    PERFORM _sas.send_for(_sas.first_in_line(workflow_ids, keys));
+    WHERE p.run_id = ANY (run_ids) AND r.run_id = p.run_id
+      AND (r.state = 'stopped' OR r.state = 'paused' AND p.state = 'waits');
+    -- while their rows still say which keys they had
+    next := _sas.first_in_line(run_ids, 100);
+    DELETE FROM _sas.concurrency_slot p USING _sas.run r
+    WHERE p.run_id = ANY (run_ids) AND r.run_id = p.run_id AND r.state = 'stopped';
+    PERFORM _sas.send_for(next);
 END $$;

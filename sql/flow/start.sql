@@ -86,10 +86,14 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /concurrency/key.',
                 HINT = 'The input must have what the key refers to: a string, a number or a boolean.';
     END IF;
-    INSERT INTO _sas.concurrency_slot (workflow_id, key, run_id, state, parent_run_id, parent_step_no)
-    SELECT v.workflow_id, k.result #>> '{}', r.run_id, CASE WHEN waits THEN 'waits' ELSE 'away' END,
-        r.parent_run_id, r.parent_step_no
+    INSERT INTO _sas.concurrency_slot (owner, workflow_id, key, run_id, places, shared, state, since,
+                                       parent_run_id, parent_step_no)
+    SELECT s.owner, s.workflow_id, k.result #>> '{}', r.run_id, v.place_limit, v.place_shared,
+        CASE WHEN waits THEN 'waits' ELSE 'away' END, r.created_at, r.parent_run_id, r.parent_step_no
     FROM _sas.run r
+    CROSS JOIN LATERAL (SELECT CASE WHEN v.place_scope = 'all' THEN 0 ELSE r.owner END AS owner,
+                               CASE WHEN v.place_scope = 'workflow' THEN v.workflow_id ELSE 0 END
+                                   AS workflow_id) s
     CROSS JOIN LATERAL _sas.render(v.place_key, _sas.start_context(r)) k
     WHERE r.run_id = ANY (run_ids)
       -- a run below one that holds the place shares it
@@ -99,7 +103,8 @@ BEGIN
               UNION ALL
               SELECT a.parent_run_id FROM above u JOIN _sas.run a ON a.run_id = u.run_id)
           SELECT FROM above u JOIN _sas.concurrency_slot p ON p.run_id = u.run_id
-          WHERE p.workflow_id = v.workflow_id AND p.key = k.result #>> '{}' AND p.state = 'holds');
+          WHERE p.owner = s.owner AND p.workflow_id = s.workflow_id AND p.key = k.result #>> '{}'
+              AND p.state = 'holds');
 END $$;
 
 -- _sas.start_context(run): what is known of a run before it begins.

@@ -47,7 +47,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT (array_agg(h.run_id ORDER BY h.run_id))[:20]
     FROM _sas.run r
     JOIN _sas.concurrency_slot p ON p.run_id = r.run_id
-    JOIN _sas.concurrency_slot h ON h.workflow_id = p.workflow_id AND h.key = p.key AND h.state = 'holds'
+    JOIN _sas.concurrency_slot h ON h.owner = p.owner AND h.workflow_id = p.workflow_id AND h.key = p.key
+        AND h.state = 'holds'
     JOIN _sas.run o ON o.run_id = h.run_id
     WHERE r.run_id = $2 AND _sas.may_see($1, r.owner) AND _sas.may_see($1, o.owner)
 $$;

@@ -145,6 +145,24 @@ COMMENT ON VIEW sas.nodes IS 'Processes that host infinite tasks: workers of thi
                              'programs, with what they can host and do. Those that have ended stay for a '
                              'day, or until their name comes back.';
 
+-- The positions count all that wait, also those that the role may not see.
+CREATE VIEW sas.locks WITH (security_barrier) AS
+SELECT CASE WHEN _sas.sees_payload(r.owner) THEN l.key END AS key, l.scope, w.name AS workflow, l.run_id,
+       CASE l.state WHEN 'holds' THEN 'holder' ELSE 'waiter' END AS state, l.shared, l.since,
+       CASE l.state WHEN 'waits' THEN l.position END AS position
+FROM (SELECT p.key, p.run_id, p.state, p.shared, p.since,
+             CASE WHEN p.owner = 0 THEN 'all' WHEN p.workflow_id = 0 THEN 'owner'
+                 ELSE 'workflow' END AS scope,
+             row_number() OVER (PARTITION BY p.owner, p.workflow_id, p.key, p.state
+                                ORDER BY p.run_id) AS position
+      FROM _sas.concurrency_slot p
+      WHERE p.state IN ('holds', 'waits')) l
+JOIN _sas.run r ON r.run_id = l.run_id
+JOIN _sas.workflow_version v ON v.version_id = r.version_id
+JOIN _sas.workflow w ON w.workflow_id = v.workflow_id
+WHERE (SELECT _sas.sees_all()) OR pg_has_role(current_user, r.owner, 'MEMBER');
+COMMENT ON VIEW sas.locks IS 'Which runs hold concurrency keys, and which wait for them, in which position.';
+
 -- A hook that is a function or call is a run with one step; sas.runs and sas.steps leave it out.
 CREATE VIEW sas.hook_runs WITH (security_barrier) AS
 SELECT nullif(r.hook_of, 0) AS run_id, w.name AS workflow, h.hook_no AS hook, r.run_id AS hook_run_id,

@@ -161,6 +161,8 @@ CREATE TABLE _sas.workflow_version (
     singleton boolean NOT NULL DEFAULT false,
     place_key jsonb,
     place_limit int,
+    place_shared boolean,
+    place_scope text,
     root_nos int[],
     root_lanes int[],
     root_priorities int[],

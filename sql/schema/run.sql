@@ -101,20 +101,29 @@ CREATE INDEX singleton_run ON _sas.singleton (run_id);
 COMMENT ON TABLE _sas.singleton IS 'The open run of each workflow that may have one only.';
 
 CREATE TABLE _sas.concurrency_slot (
+    owner oid NOT NULL,
     workflow_id int NOT NULL,
     key text NOT NULL,
     run_id bigint PRIMARY KEY,
+    places int NOT NULL,
+    shared boolean NOT NULL,
     state text NOT NULL CHECK (state IN ('away', 'waits', 'holds')),
+    since timestamptz NOT NULL,
     parent_run_id bigint,
     parent_step_no int,
     told boolean NOT NULL DEFAULT false
 );
-CREATE INDEX concurrency_slot_waits ON _sas.concurrency_slot (workflow_id, key, run_id) WHERE state = 'waits';
+CREATE INDEX concurrency_slot_waits ON _sas.concurrency_slot (owner, workflow_id, key, run_id)
+    WHERE state = 'waits';
 CREATE INDEX concurrency_slot_told ON _sas.concurrency_slot (parent_run_id, parent_step_no) WHERE told;
-CREATE INDEX concurrency_slot_holds ON _sas.concurrency_slot (workflow_id, key) WHERE state = 'holds';
+CREATE INDEX concurrency_slot_holds ON _sas.concurrency_slot (owner, workflow_id, key) WHERE state = 'holds';
 COMMENT ON TABLE _sas.concurrency_slot IS 'Runs whose number per key is limited: away from the line '
                                           '(something else '
                                    'keeps them), waiting in it by run_id, or holding a place.';
+COMMENT ON COLUMN _sas.concurrency_slot.owner IS 'Whose runs share the key; 0: those of all.';
+COMMENT ON COLUMN _sas.concurrency_slot.workflow_id IS 'Whose runs share the key; 0: those of all workflows.';
+COMMENT ON COLUMN _sas.concurrency_slot.places IS 'The limit of the version of the run.';
+COMMENT ON COLUMN _sas.concurrency_slot.since IS 'Since when it holds or waits.';
 COMMENT ON COLUMN _sas.concurrency_slot.told IS 'A child that waits, and its parent knows: so it takes no '
                                                 'place of its map.';
 

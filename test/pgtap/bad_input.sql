@@ -136,9 +136,13 @@ SELECT pg_temp.bad('{"steps": {}, "concurrency": {"key": 7}}', '22023', '/concur
 SELECT pg_temp.bad('{"steps": {}, "concurrency": {"key": "{{input.}}"}}', '42601', '/concurrency/key', 'a key of places that is malformed');
 SELECT pg_temp.bad('{"steps": {}, "concurrency": {"key": "{{steps.a.output}}"}}', '42P10', '/concurrency/key', 'a key of places that refers to a step');
 SELECT pg_temp.bad('{"steps": {}, "concurrency": {"key": "{{secret.token}}"}}', '42P10', '/concurrency/key', 'a key of places that refers to a secret');
+SELECT pg_temp.bad(format('{"steps": {}, "concurrency": {"key": "{{run.%s}}"}}', m)::jsonb, '42P10', '/concurrency/key', format('a key of places that refers to run.%s', m)) FROM unnest('{submitted_by,owner,state,labels2}'::text[]) m;
+SELECT pg_temp.bad('{"steps": {}, "concurrency": {"key": "{{run}}"}}', '42P10', '/concurrency/key', 'a key of places that is the whole run');
 SELECT pg_temp.bad('{"steps": {}, "concurrency": {"key": "x", "limit": 0}}', '22023', '/concurrency/limit', 'a limit of no runs');
 SELECT pg_temp.bad('{"steps": {}, "concurrency": {"key": "x", "limit": "2"}}', '22023', '/concurrency/limit', 'a limit that is a string');
 SELECT pg_temp.bad('{"steps": {}, "concurrency": {"key": "x", "max": 2}}', '22023', '/concurrency/max', 'an unknown key in concurrency');
+SELECT pg_temp.bad(jsonb_build_object('steps', '{}'::jsonb, 'concurrency', jsonb_build_object('key', 'x', 'shared', v)), '22023', '/concurrency/shared', format('shared %s', v)) FROM unnest('{"\"yes\"",1,"{}",null}'::jsonb[]) v;
+SELECT pg_temp.bad(jsonb_build_object('steps', '{}'::jsonb, 'concurrency', jsonb_build_object('key', 'x', 'scope', v)), '22023', '/concurrency/scope', format('scope %s', v)) FROM unnest('{"\"global\"","\"\"",1,"[]","{}",null}'::jsonb[]) v;
 
 -- flow ---------------------------------------------------------------------------------------
 

@@ -174,6 +174,7 @@ FROM (VALUES
     ('workers', 'pid,actor,database,leader,in_flight,memory,started_at,last_activity_at,turn_for,calls'),
     ('alerts', 'alert_id,kind,agent,run_id,step,message,occurrences,created_at,last_at,acknowledged_at,acknowledged_by,closed_at'),
     ('workflows', 'workflow,version,owner,definition'),
+    ('locks', 'key,scope,workflow,run_id,state,shared,since,position'),
     ('versions', 'workflow,version,definition,created_by,created_at,open_runs'),
     ('history', 'run_id,at,role,act,step,detail,reason'),
     ('limits', 'role,name,value,used'),
@@ -187,7 +188,7 @@ FROM (VALUES
 SELECT is((SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = 'sas.run_details'::regclass AND a.attnum > 0),
           '{jobid,runid,job_pid,database,username,command,status,return_message,start_time,end_time,workflow,jobname}', 'sas.run_details has the columns of cron.job_run_details');
 SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind IN ('v', 'm') ORDER BY 1),
-          '{agents,alerts,attempts,grants,history,hook_runs,limits,middlewares,nodes,queues,run_details,runs,schedules,settings,steps,subscriptions,transitions,versions,watchers,watches,workers,workflows}'::text[], 'these are all views');
+          '{agents,alerts,attempts,grants,history,hook_runs,limits,locks,middlewares,nodes,queues,run_details,runs,schedules,settings,steps,subscriptions,transitions,versions,watchers,watches,workers,workflows}'::text[], 'these are all views');
 SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v'
                   AND c.relname NOT IN ('transitions', 'settings', 'run_details', 'middlewares')
                   AND NOT coalesce(c.reloptions && '{security_barrier=true,security_invoker=true}', false) ORDER BY 1),

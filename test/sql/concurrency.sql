@@ -147,3 +147,80 @@ SELECT state FROM sas.resume((SELECT max(run_id) FROM sas.runs WHERE input ->> '
 SELECT t.work() \g /dev/null
 SELECT state, result FROM sas.runs WHERE run_id = 1;
 SELECT * FROM t.left_over();
+\echo scope owner: workflows that name the same key take turns with it, in the order of their submits
+SELECT t.clean() \g /dev/null
+SELECT t.workflow(w, '{"a": {"agent": "inventory", "call": {}}}', '{"concurrency": {"key": "host-{{input.host}}", "scope": "owner"}}') FROM unnest(ARRAY['patch', 'reboot']) w \g /dev/null
+SELECT t.workflow('read', '{"a": {"agent": "inventory", "call": {}}}', '{"concurrency": {"key": "host-{{input.host}}", "scope": "owner", "shared": true}}') \g /dev/null
+SELECT t.workflow('alone', '{"a": {"agent": "inventory", "call": {}}}', '{"concurrency": {"key": "host-{{input.host}}"}}') \g /dev/null
+CREATE VIEW t.locks AS SELECT key, scope, workflow, run_id, state, shared, t.at(since) AS since, position FROM sas.locks ORDER BY key, scope, state, run_id;
+SELECT count(*) FROM unnest(ARRAY['patch', 'reboot', 'alone', 'patch', 'reboot']) WITH ORDINALITY AS u (w, n), LATERAL sas.submit(w, jsonb_build_object('host', CASE n WHEN 5 THEN 6 ELSE 5 END));
+SELECT t.settle() \g /dev/null
+SELECT * FROM t.locks;
+SELECT t.claim();
+SELECT t.answer('a', for_run => (SELECT run_id FROM sas.runs WHERE workflow = 'patch' AND state = 'running'));
+SELECT t.later('1 min') \g /dev/null
+SELECT * FROM t.locks;
+SELECT t.work();
+SELECT * FROM t.locks;
+SELECT * FROM t.left_over();
+\echo shared runs hold a key together, however many; one that is not shared waits for all of them, and those behind it wait for it
+SELECT t.clean() \g /dev/null
+SELECT count(*) FROM unnest(ARRAY['read', 'read', 'patch', 'read', 'reboot', 'read', 'read']) WITH ORDINALITY AS u (w, n), LATERAL sas.submit(w, '{"host": 5}');
+SELECT t.settle() \g /dev/null
+SELECT run_id, workflow, state, position FROM t.locks;
+SELECT t.claim();
+SELECT t.answer('a', for_run => 1);
+SELECT t.settle() \g /dev/null
+SELECT run_id, workflow, state, position FROM t.locks;
+SELECT t.answer('a', for_run => 2);
+SELECT t.settle() \g /dev/null
+SELECT run_id, workflow, state, position FROM t.locks;
+\echo one that waits is paused: those behind it come
+SELECT state FROM sas.pause(5);
+SELECT state FROM sas.cancel(3);
+SELECT t.settle() \g /dev/null
+SELECT run_id, workflow, state, position FROM t.locks;
+SELECT state FROM sas.resume(5);
+SELECT t.settle() \g /dev/null
+SELECT run_id, workflow, state, position FROM t.locks;
+SELECT t.work();
+SELECT run_id, state, result FROM sas.runs ORDER BY 1;
+SELECT * FROM t.left_over();
+\echo many shared runs behind one that is not: all begin when it ends
+SELECT t.clean() \g /dev/null
+SELECT run_id FROM sas.submit('patch', '{"host": 5}');
+SELECT count(*) FROM sas.submit_batch('read', array_fill('{"host": 5}'::jsonb, ARRAY[450]));
+SELECT t.settle() \g /dev/null
+SELECT state, count(*) FROM sas.locks GROUP BY 1 ORDER BY 1;
+SELECT state FROM sas.cancel(1);
+SELECT t.settle() \g /dev/null
+SELECT state, count(*) FROM sas.locks GROUP BY 1 ORDER BY 1;
+\echo each owner has keys of its own, unless the scope is all
+SELECT t.clean() \g /dev/null
+SELECT t.workflow(w, '{"a": {"agent": "inventory", "call": {}}}', jsonb_build_object('concurrency', jsonb_build_object('key', 'x', 'scope', w))) FROM unnest(ARRAY['workflow', 'owner', 'all']) w \g /dev/null
+CREATE ROLE locker; CREATE ROLE watching;
+SELECT sas.grant_usage('locker', 'user'); SELECT sas.grant_usage('watching', 'monitor');
+SELECT sas.grant_agent('inventory', 'locker');
+SELECT count(*) FROM unnest(ARRAY['workflow', 'owner', 'all']) w, LATERAL sas.submit(w);
+SET ROLE locker;
+SELECT count(*) FROM unnest(ARRAY['workflow', 'owner', 'all']) w, LATERAL sas.submit(w);
+RESET ROLE;
+SELECT t.settle() \g /dev/null
+SELECT * FROM t.locks;
+\echo a role sees the locks of the runs that it sees; a monitor sees no keys
+SET ROLE locker;
+SELECT key, scope, workflow, run_id, state, position FROM sas.locks ORDER BY run_id;
+SET ROLE watching;
+SELECT key, scope, workflow, run_id, state, position FROM sas.locks ORDER BY run_id;
+\echo who is no admin defines no key of everybody
+SET ROLE locker;
+SELECT sas.create_workflow('mine', '{"steps": {}, "concurrency": {"key": "x", "scope": "all"}}');
+SELECT sas.create_workflow('mine', '{"steps": {}, "concurrency": {"key": "x", "scope": "owner"}}');
+RESET ROLE;
+SELECT t.work();
+SELECT sas.drop_workflow('mine');
+SELECT * FROM t.left_over();
+SELECT t.clean() \g /dev/null
+SELECT sas.revoke_usage('locker', 'user'); SELECT sas.revoke_usage('watching', 'monitor'); SELECT sas.revoke_agent('inventory', 'locker');
+DROP OWNED BY locker, watching;
+DROP ROLE locker, watching;

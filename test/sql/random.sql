@@ -282,7 +282,7 @@ CREATE FUNCTION t.look(moment text) RETURNS void LANGUAGE sql AS $$
     WHERE r.abandon_as IS NULL AND s.state NOT IN ('waiting', 'skipped', 'cancelled') AND coalesce(p.state, 'none') NOT IN ('succeeded', 'skipped')
     UNION ALL
     SELECT format('%s: %s places of workflow %s, key %s are held', moment, count(*), p.workflow_id, p.key)
-    FROM _sas.concurrency_slot p JOIN _sas.run r USING (run_id) JOIN _sas.workflow_version v USING (version_id) WHERE p.state = 'holds' GROUP BY p.workflow_id, p.key HAVING count(*) > max(v.place_limit)
+    FROM _sas.concurrency_slot p JOIN _sas.run r USING (run_id) JOIN _sas.workflow_version v USING (version_id) WHERE p.state = 'holds' GROUP BY p.owner, p.workflow_id, p.key HAVING count(*) > max(v.place_limit)
     UNION ALL
     SELECT format('%s: queue %s has %s places taken', moment, q.name, count(*)) FROM _sas.queue_slot p JOIN _sas.queue q USING (queue_id) GROUP BY q.name, q.max_running HAVING count(*) > q.max_running
     UNION ALL
