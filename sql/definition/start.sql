@@ -14,7 +14,7 @@ BEGIN
     IF c IS NULL THEN
         RETURN;
     END IF;
-    RETURN QUERY SELECT * FROM _sas.check_keys(c, '/concurrency', '{key,limit,shared,scope}');
+    RETURN QUERY SELECT * FROM _sas.check_keys(c, '/concurrency', '{key,limit,shared,scope,overlap}');
     IF jsonb_typeof(c) <> 'object' THEN
         RETURN;
     END IF;
@@ -28,6 +28,8 @@ BEGIN
         'everybody''s.', '22023'
     WHERE c ? 'scope' AND (c -> 'scope' IN ('"workflow"', '"owner"', '"all"')) IS NOT TRUE
     UNION ALL
+    SELECT * FROM _sas.check_overlap(c)
+    UNION ALL
     SELECT '/concurrency/key', 'the concurrency key must be a string',
         'Write a template such as "{{input.account}}"; a constant counts all runs of the workflow.', '22023'
     WHERE jsonb_typeof(c -> 'key') IS DISTINCT FROM 'string'
@@ -40,9 +42,22 @@ BEGIN
     FROM _sas.references(CASE jsonb_typeof(c -> 'key') WHEN 'string' THEN c -> 'key' ELSE 'null' END) r
     -- of run: what _sas.start_context knows
     WHERE r.problem IS NOT NULL OR r.root IS NULL OR NOT r.root IN ('input', 'run')
-       OR r.root = 'run' AND (r.member = ANY ('{id,key,labels,created_at,deadline,schedule,scheduled_at}'))
-           IS NOT TRUE;
+       OR r.root = 'run' AND (r.member = ANY ('{id,key,labels,created_at}') OR r.member = ANY (
+           '{deadline,schedule,scheduled_at}') AND coalesce(c ->> 'overlap', 'wait') = 'wait') IS NOT TRUE;
 END $$;
+
+-- _sas.check_overlap(concurrency): what it says a submit meets when there is no room.
+CREATE FUNCTION _sas.check_overlap(c jsonb) RETURNS SETOF _sas.problem
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT '/concurrency/overlap', 'the overlap must be wait, return or refuse',
+        'Write "wait": the run waits for its place; "return": submit returns the open run; "refuse": '
+        'submit fails.', '22023'
+    WHERE c ? 'overlap' AND (c -> 'overlap' IN ('"wait"', '"return"', '"refuse"')) IS NOT TRUE
+    UNION ALL
+    SELECT '/concurrency/shared', 'a shared key has no overlap but wait',
+        'Leave out "shared" or "overlap".', '0A000'
+    WHERE c -> 'shared' = 'true' AND c -> 'overlap' IN ('"return"', '"refuse"')
+$$;
 
 -- _sas.check_scope(version_id): raises where a key is everybody's and the owner of the workflow is neither an
 -- admin nor a superuser: runs of others would wait for it.
@@ -73,7 +88,8 @@ BEGIN
         place_shared = CASE WHEN said ? 'concurrency'
             THEN coalesce((said #>> '{concurrency,shared}')::boolean, false) END,
         place_scope = CASE WHEN said ? 'concurrency'
-            THEN coalesce(said #>> '{concurrency,scope}', 'workflow') END
+            THEN coalesce(said #>> '{concurrency,scope}', 'workflow') END,
+        overlap = nullif(said #>> '{concurrency,overlap}', 'wait')
     WHERE v.version_id = id AND said ?| '{queue,singleton,concurrency}';
     PERFORM _sas.check_scope(id);
 END $$;

@@ -53,7 +53,7 @@ BEGIN
         RETURN;
     END IF;
     SELECT p.ids, p.fresh, p.versions INTO ids, fresh, versions
-    FROM _sas.prepare_runs(caller, v, keys, inputs, is_child, plans) p;
+    FROM _sas.prepare_runs(caller, v, keys, inputs, labels, is_child, plans) p;
     PERFORM _sas.open_share($1, u.n, is_child, u.bytes)
     FROM (SELECT count(*)::int AS n, sum(_sas.share_size(i.input))::bigint AS bytes
           FROM unnest(inputs, fresh) AS i (input, fresh) WHERE i.fresh) u WHERE u.n > 0;
@@ -210,12 +210,12 @@ LANGUAGE sql AS $$
     SELECT _sas.label_hash(e.key, e.value), owner, u FROM jsonb_each(labels) e CROSS JOIN unnest(run_ids) u
 $$;
 
--- _sas.prepare_runs(caller, v, keys, inputs, is_child, plans): a run id for each input, and whether that run
--- is to be made (the key may be taken, a singleton may be open); versions of their own where they are
+-- _sas.prepare_runs(caller, v, keys, inputs, labels, is_child, plans): a run id for each input, and whether
+-- that run is to be made (the key may be taken, one may be open); versions of their own where they are
 -- planned.
 CREATE FUNCTION _sas.prepare_runs(caller oid, v _sas.workflow_version, keys text[], inputs jsonb[],
-                                  is_child boolean, plans jsonb[], OUT ids bigint[], OUT fresh boolean[],
-                                  OUT versions int[])
+                                  labels jsonb, is_child boolean, plans jsonb[], OUT ids bigint[],
+                                  OUT fresh boolean[], OUT versions int[])
 LANGUAGE plpgsql AS $$
 BEGIN
     SELECT array_agg(nextval('_sas.run_run_id_seq')), array_agg(true) INTO ids, fresh FROM unnest(inputs);
@@ -225,6 +225,10 @@ BEGIN
     IF v.singleton AND NOT is_child THEN
         SELECT s.ids, s.fresh INTO ids, fresh
         FROM _sas.take_singleton(caller, v.workflow_id, keys, ids, fresh) s;
+    END IF;
+    IF v.overlap IS NOT NULL AND NOT is_child THEN
+        SELECT o.ids, o.fresh INTO ids, fresh
+        FROM _sas.meet_open(caller, v, keys, inputs, labels, ids, fresh) o;
     END IF;
     IF v.planned THEN
         FOR n IN 1 .. cardinality(ids) LOOP

@@ -109,8 +109,9 @@ EXCEPTION WHEN OTHERS THEN
                                                  instants[n:n], inputs[n:n], keys[n:n], schedules[n:n]) g;
         RETURN;
     END IF;
-    -- its key is taken: the instant had its run, with another input
-    i.outcome := CASE WHEN SQLSTATE = '23505' THEN 'skipped'
+    -- its key is taken: the instant had its run, with another input; or a run is open, and the workflow
+    -- refuses another
+    i.outcome := CASE WHEN SQLSTATE IN ('23505', '55006') THEN 'skipped'
         WHEN left(SQLSTATE, 2) = '40' OR SQLSTATE = '55P03' THEN 'later' ELSE 'failed' END;
     i.error := _sas.problem_object('schedule', SQLERRM, nullif(place, ''), NULL, NULL, NULL);
     RETURN NEXT i;

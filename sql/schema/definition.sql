@@ -163,6 +163,7 @@ CREATE TABLE _sas.workflow_version (
     place_limit int,
     place_shared boolean,
     place_scope text,
+    overlap text,
     root_nos int[],
     root_lanes int[],
     root_priorities int[],

@@ -92,13 +92,17 @@ COMMENT ON TABLE _sas.run_dependency IS 'Runs that begin once another has stoppe
                                         'it.';
 
 CREATE TABLE _sas.singleton (
-    owner regrole NOT NULL,
+    owner oid NOT NULL,
     workflow_id int NOT NULL,
+    key text NOT NULL,
+    place int NOT NULL,
     run_id bigint NOT NULL,
-    PRIMARY KEY (owner, workflow_id)
+    PRIMARY KEY (owner, workflow_id, key, place)
 );
 CREATE INDEX singleton_run ON _sas.singleton (run_id);
-COMMENT ON TABLE _sas.singleton IS 'The open run of each workflow that may have one only.';
+COMMENT ON TABLE _sas.singleton IS 'Open runs of workflows whose submits meet them: the one of a singleton '
+                                   '(place 0), and those under a concurrency key whose overlap is '
+                                   'return or refuse, each in a place of its own.';
 
 CREATE TABLE _sas.concurrency_slot (
     owner oid NOT NULL,

@@ -141,6 +141,9 @@ SELECT pg_temp.bad('{"steps": {}, "concurrency": {"key": "{{run}}"}}', '42P10', 
 SELECT pg_temp.bad('{"steps": {}, "concurrency": {"key": "x", "limit": 0}}', '22023', '/concurrency/limit', 'a limit of no runs');
 SELECT pg_temp.bad('{"steps": {}, "concurrency": {"key": "x", "limit": "2"}}', '22023', '/concurrency/limit', 'a limit that is a string');
 SELECT pg_temp.bad('{"steps": {}, "concurrency": {"key": "x", "max": 2}}', '22023', '/concurrency/max', 'an unknown key in concurrency');
+SELECT pg_temp.bad(jsonb_build_object('steps', '{}'::jsonb, 'concurrency', jsonb_build_object('key', 'x', 'overlap', v)), '22023', '/concurrency/overlap', format('overlap %s', v)) FROM unnest('{"\"skip\"","\"\"",1,"[]","{}",null}'::jsonb[]) v;
+SELECT pg_temp.bad(jsonb_build_object('steps', '{}'::jsonb, 'concurrency', jsonb_build_object('key', 'x', 'shared', true, 'overlap', v)), '0A000', '/concurrency/shared', format('shared, with overlap %s', v)) FROM unnest('{return,refuse}'::text[]) v;
+SELECT pg_temp.bad('{"steps": {}, "concurrency": {"key": "{{run.scheduled_at}}", "overlap": "refuse"}}', '42P10', '/concurrency/key', 'a key that a submit cannot look up');
 SELECT pg_temp.bad(jsonb_build_object('steps', '{}'::jsonb, 'concurrency', jsonb_build_object('key', 'x', 'shared', v)), '22023', '/concurrency/shared', format('shared %s', v)) FROM unnest('{"\"yes\"",1,"{}",null}'::jsonb[]) v;
 SELECT pg_temp.bad(jsonb_build_object('steps', '{}'::jsonb, 'concurrency', jsonb_build_object('key', 'x', 'scope', v)), '22023', '/concurrency/scope', format('scope %s', v)) FROM unnest('{"\"global\"","\"\"",1,"[]","{}",null}'::jsonb[]) v;
 

@@ -224,3 +224,49 @@ SELECT t.clean() \g /dev/null
 SELECT sas.revoke_usage('locker', 'user'); SELECT sas.revoke_usage('watching', 'monitor'); SELECT sas.revoke_agent('inventory', 'locker');
 DROP OWNED BY locker, watching;
 DROP ROLE locker, watching;
+\echo overlap return: a submit without room returns the open run; it makes none, and takes no key
+SELECT t.workflow('met', '{"a": {"agent": "inventory", "call": {}}}', '{"concurrency": {"key": "{{input.host}}", "limit": 2, "overlap": "return"}}') \g /dev/null
+SELECT * FROM sas.submit_batch('met', ARRAY['{"host": 1}', '{"host": 1}', '{"host": 2}', '{"host": 1}']::jsonb[], ARRAY['a', 'b', 'c', 'd']);
+SELECT * FROM sas.submit('met', '{"host": 1}', key => 'e');
+SELECT key, run_id FROM sas.runs ORDER BY 2;
+SELECT t.settle() \g /dev/null
+SELECT * FROM t.locks;
+\echo paused runs are open
+SELECT state FROM sas.pause(1);
+SELECT * FROM sas.submit('met', '{"host": 1}');
+SELECT state FROM sas.resume(1);
+\echo one that has stopped makes room; what is rolled back was not there
+SELECT t.work();
+BEGIN;
+SELECT created FROM sas.submit('met', '{"host": 1}');
+SELECT created FROM sas.submit('met', '{"host": 1}');
+SELECT created FROM sas.submit('met', '{"host": 1}');
+ROLLBACK;
+SELECT created FROM sas.submit('met', '{"host": 1}', key => 'e');
+SELECT t.work();
+SELECT * FROM t.left_over();
+\echo the key must be known
+SELECT * FROM sas.submit('met', '{"acount": 1}');
+\echo overlap refuse: 55006, nothing stored
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('met', '{"a": {"agent": "inventory", "call": {}}}', '{"concurrency": {"key": "{{input.host}}", "overlap": "refuse", "scope": "owner"}}') \g /dev/null
+SELECT t.workflow('also', '{"a": {"agent": "inventory", "call": {}}}', '{"concurrency": {"key": "{{input.host}}", "scope": "owner"}}') \g /dev/null
+SELECT * FROM sas.submit('met', '{"host": 1}');
+\set VERBOSITY sqlstate
+SELECT * FROM sas.submit('met', '{"host": 1}');
+\set VERBOSITY default
+SELECT * FROM sas.submit_batch('met', ARRAY['{"host": 2}', '{"host": 2}']::jsonb[]);
+SELECT * FROM sas.submit('met', '{"host": 2}');
+\echo a workflow that waits for the same key counts, from its submit to its end
+SELECT * FROM sas.submit('also', '{"host": 3}');
+SELECT * FROM sas.submit('met', '{"host": 3}');
+SELECT t.settle() \g /dev/null
+SELECT * FROM sas.submit('met', '{"host": 3}');
+SELECT * FROM sas.submit('also', '{"host": 1}');
+SELECT t.settle() \g /dev/null
+SELECT * FROM t.locks;
+SELECT t.work();
+SELECT created FROM unnest(ARRAY[1, 2, 3]) h, LATERAL sas.submit('met', jsonb_build_object('host', h));
+SELECT t.work();
+SELECT * FROM t.left_over();
+SELECT t.clean() \g /dev/null
