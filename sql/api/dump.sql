@@ -62,3 +62,13 @@ SELECT pg_catalog.pg_extension_config_dump('_sas.home', $$
     WHERE EXISTS (SELECT FROM _sas.run r WHERE r.state <> 'stopped')
         OR EXISTS (SELECT FROM _sas.watch w WHERE w.state <> 'deleted')
         OR EXISTS (SELECT FROM _sas.schedule s WHERE s.state = 'active')$$);
+
+-- Everything can be defined and submitted without workers, so nothing else would say it.
+DO LANGUAGE plpgsql $$
+BEGIN
+    IF NOT (SELECT l.loaded FROM _sas.launcher_state() l) THEN
+        RAISE WARNING 'no worker of sas can start: library "sas" is not preloaded'
+            USING DETAIL = 'Runs are accepted, and nothing carries them out.',
+                HINT = 'Add sas to shared_preload_libraries in postgresql.conf, and restart the server.';
+    END IF;
+END $$;

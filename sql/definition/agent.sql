@@ -224,10 +224,28 @@ BEGIN
         INSERT INTO _sas.agent_health (agent_id) VALUES (old);
     ELSE
         PERFORM _sas.write_agent(a);
+        PERFORM _sas.say_defaults(before, a);
     END IF;
     PERFORM _sas.furnish(old, a.max_in_flight) WHERE a.kind = 'external';
     PERFORM _sas.publish_agent(old);
     PERFORM _sas.record_agent(caller, 'create_agent', before, a);
+END $$;
+
+-- _sas.say_defaults(before, a): a NOTICE that names what create_agent over an existing agent has set back to
+-- its default: what is written is what holds, and what is left out is easily forgotten.
+CREATE FUNCTION _sas.say_defaults(before _sas.agent, a _sas.agent) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    fresh jsonb := jsonb_build_object('headers', '{}'::jsonb, 'max_in_flight', 100, 'rate_limit', NULL,
+        'request_timeout', '30 s'::interval, 'retry', '{}'::jsonb, 'breaker', '{}'::jsonb, 'options',
+        '{}'::jsonb, 'enabled', true);
+    names text := (SELECT string_agg(f.key, ', ' ORDER BY f.key) FROM jsonb_each(fresh) f
+                   WHERE to_jsonb(a) -> f.key = f.value AND to_jsonb(before) -> f.key <> f.value);
+BEGIN
+    IF names IS NOT NULL THEN
+        RAISE NOTICE 'agent "%" exists, and went back to the default of: %', a.name, names
+            USING HINT = 'sas.alter_agent leaves what is not named as it is.';
+    END IF;
 END $$;
 
 -- _sas.secrets_named(headers, options): the secrets to which an agent refers.

@@ -197,6 +197,55 @@ BEGIN
     PERFORM _sas.wake('{}', true, false, '{}');
 END $$;
 
+-- _sas.signal_children(caller, run_id, name, payload): gives the signal to each open run below this one that
+-- waits for it just now; returns how many there are.
+CREATE FUNCTION _sas.signal_children(caller oid, run_id bigint, name text, payload jsonb) RETURNS bigint
+LANGUAGE sql AS $$
+    WITH RECURSIVE below AS (
+        SELECT x.run_id, x.version_id FROM _sas.run x
+        WHERE x.parent_run_id = $2 AND x.state <> 'stopped' AND x.abandon_as IS NULL
+        UNION ALL
+        SELECT x.run_id, x.version_id
+        FROM below b JOIN _sas.run x ON x.parent_run_id = b.run_id
+        WHERE x.state <> 'stopped' AND x.abandon_as IS NULL),
+    waits AS (
+        SELECT b.run_id FROM below b
+        WHERE EXISTS (SELECT FROM _sas.workflow_step w
+                      JOIN _sas.step s ON s.run_id = b.run_id AND s.step_no = w.step_no
+                          AND s.state = 'suspended'
+                      WHERE w.version_id = b.version_id AND w.kind = 'wait' AND NOT w.undo
+                        AND w.shape #> '{wait,signal}' @> to_jsonb($3))),
+    sent AS (
+        INSERT INTO _sas.signal (run_id, name, payload, sent_by, created_at)
+        SELECT w.run_id, $3, $4, $1, sas.now() FROM waits w RETURNING run_id),
+    told AS (
+        INSERT INTO _sas.message (actor, due_at, run_id, kind)
+        SELECT 's', sas.now(), s.run_id, 'signal' FROM sent s)
+    SELECT count(*) FROM sent
+$$;
+
+-- _sas.signal_run(caller, r, name, payload): the signal for a run and the runs below it. What the run itself
+-- cannot take is refused, unless one below takes it.
+CREATE FUNCTION _sas.signal_run(caller oid, r _sas.run, name text, payload jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+    IF NOT EXISTS (SELECT FROM _sas.run x WHERE x.parent_run_id = r.run_id AND x.state <> 'stopped') THEN
+        PERFORM _sas.send_signal(caller, r, $3, $4, NULL, NULL);
+        RETURN;
+    END IF;
+    BEGIN
+        PERFORM _sas.send_signal(caller, r, $3, $4, NULL, NULL);
+    EXCEPTION WHEN object_not_in_prerequisite_state THEN
+        IF _sas.signal_children(caller, r.run_id, $3, $4) = 0 THEN
+            RAISE;
+        END IF;
+        PERFORM _sas.wake('{}', true, false, '{}');
+        RETURN;
+    END;
+    PERFORM _sas.signal_children(caller, r.run_id, $3, $4);
+END $$;
+
 CREATE FUNCTION _sas.signal_as(caller oid, run_id bigint, name text, payload jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -211,7 +260,7 @@ BEGIN
             USING ERRCODE = 'undefined_object', DETAIL = 'At /run_id.',
             HINT = 'See sas.runs for your runs.';
     END IF;
-    PERFORM _sas.send_signal(caller, r, $3, $4, NULL, NULL);
+    PERFORM _sas.signal_run(caller, r, $3, $4);
 END $$;
 
 CREATE FUNCTION _sas.signal_key_as(caller oid, workflow text, key text, name text, payload jsonb) RETURNS void
@@ -240,7 +289,7 @@ BEGIN
         RAISE EXCEPTION 'key "%" of workflow "%" is ambiguous: it matches % runs', $3, $2, cardinality(ids)
             USING ERRCODE = 'cardinality_violation', HINT = 'Name the run by its id.';
     END IF;
-    PERFORM _sas.send_signal(caller, r, $4, $5, NULL, NULL);
+    PERFORM _sas.signal_run(caller, r, $4, $5);
 END $$;
 
 -- The token is the authority: whoever has it may end that wait, once.

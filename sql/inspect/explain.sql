@@ -138,6 +138,25 @@ BEGIN ATOMIC
                            WHERE l.role = what AND l.name = 'function_workers')) END;
 END;
 
+-- _sas.no_worker(what, setting): why there is none, as sas.health() knows it.
+CREATE FUNCTION _sas.no_worker(what text, setting text) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+    SELECT CASE
+        WHEN pg_is_in_recovery() THEN 'the server is a standby, on which no worker runs'
+        WHEN NOT l.loaded THEN 'no worker can start: library "sas" is not preloaded (setting '
+                               'shared_preload_libraries)'
+        WHEN l.launcher_pid IS NULL THEN 'no worker can start: the launcher of sas does not run'
+        WHEN l.excluded_by IS NOT NULL
+        THEN format('process %s keeps all workers away: it restores a dump, or changes the extension',
+                    l.excluded_by)
+        WHEN l.slots_missing > 0 THEN format(
+            '%s in this database, and %s without a slot (setting max_worker_processes)', what,
+            _sas.quantity(l.slots_missing, 'worker is', 'workers are'))
+        ELSE format('%s in this database (setting %s)', what, setting) END
+    FROM _sas.launcher_state() l;
+END;
+
 -- _sas.cause(kind, what, until, now): a clause that says what steps of that waiting_kind wait for, and what
 -- an operator can do about it. The SET keeps the planner from reading a body that it cannot inline.
 CREATE FUNCTION _sas.cause(kind text, what text, until timestamptz, now timestamptz) RETURNS text
@@ -160,11 +179,11 @@ BEGIN ATOMIC
             THEN format('no outside program has claimed the task from agent "%s" yet', what)
             WHEN EXISTS (SELECT FROM sas.workers w WHERE w.actor = 'agent') THEN coalesce(
                 _sas.full_memory(what), 'a worker takes what is ready for agent "' || what || '" next')
-            ELSE 'no agent worker runs in this database (setting sas.agents)' END
+            ELSE _sas.no_worker('no agent worker runs', 'sas.agents') END
         WHEN 'worker' THEN CASE
             WHEN EXISTS (SELECT FROM sas.workers w WHERE w.actor = 'function')
             THEN 'function workers take what is ready as soon as they are free'
-            ELSE 'no function worker runs in this database (setting sas.function_workers)' END
+            ELSE _sas.no_worker('no function worker runs', 'sas.function_workers') END
         WHEN 'function_workers' THEN _sas.all_taken(kind, what)
         WHEN 'queue' THEN _sas.all_taken(kind, what)
         WHEN 'queue_paused' THEN format(
@@ -185,11 +204,11 @@ BEGIN ATOMIC
         WHEN 'supervisor' THEN CASE
             WHEN EXISTS (SELECT FROM sas.workers w WHERE w.actor = 'supervisor' AND w.leader)
             THEN 'a step failed, and the supervisor decides next'
-            ELSE 'a step failed, and no supervisor leads in this database (setting sas.supervisors)' END
+            ELSE 'a step failed, and ' || _sas.no_worker('no supervisor leads', 'sas.supervisors') END
         WHEN 'scheduler' THEN CASE
             WHEN EXISTS (SELECT FROM sas.workers w WHERE w.actor = 'scheduler')
             THEN 'the scheduler handles it next'
-            ELSE 'no scheduler runs in this database (setting sas.schedulers)' END
+            ELSE _sas.no_worker('no scheduler runs', 'sas.schedulers') END
         WHEN 'signal' THEN format('signal "%s" has not arrived yet', what)
             || coalesce('; it is waited for until ' || _sas.instant(until, now), '')
         WHEN 'timer' THEN 'a set time comes at ' || _sas.instant(until, now)

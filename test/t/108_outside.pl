@@ -126,7 +126,7 @@ is($node->safe_psql('postgres', q{
 $listener->query('LISTEN sas_alert');
 $service->script(stuck => [ { status => 400 } ]);
 $id = submit($node, 'stuck', {});
-ok(hears(qr/notification "sas_alert" with payload "step-failed"/), 'NOTIFY sas_alert tells of an alert');
+ok(hears(qr/notification "sas_alert" with payload "\{"kind": "step-failed", "run_id": \d+, "alert_id": \d+\}"/), 'NOTIFY sas_alert tells of an alert');
 is($node->safe_psql('postgres', "SELECT kind, step, occurrences, agent FROM sas.alerts WHERE run_id = $id"), 'step-failed|it|1|remote', 'which is a row with its cause');
 $listener->quit;
 $session->quit;

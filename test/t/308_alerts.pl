@@ -28,7 +28,7 @@ $node->safe_psql('postgres', q{
 my $listener = SasSession->new($node);
 $listener->query('LISTEN sas_alert');
 my $heard = '';
-sub told { my ($kind) = @_; $heard .= $listener->query('SELECT'); return scalar(() = $heard =~ /with payload "$kind"/g) }
+sub told { my ($kind) = @_; $heard .= $listener->query('SELECT'); return scalar(() = $heard =~ /with payload "\{"kind": "$kind", "run_id": (?:\d+|null), "alert_id": \d+\}"/g) }
 
 # one that is stopped in the middle of a turn ends that turn as if nothing had been
 sub stopped_asleep
