@@ -59,9 +59,7 @@ is($sql->(q{SELECT item ->> 'said' FROM public.item WHERE item ? 'said' LIMIT 1}
 # -- calls that are sent after the change --------------------------------------------------------
 
 my $before = "value-hunter2-$n";
-$service->script(slow => [ { gate => 1 } ]);
-my $slow = submit($node, define($node, 'slow', { steps => { it => { agent => 'remote', call => { path => '/slow' } } } }), {});
-$service->wait_for_requests('slow', 1);
+my $slow = submit($node, define($node, 'slow', { steps => { it => { wait => { signal => 'go' } } } }), {});
 rotate(1);
 ok(wait_until(sub { run_call($node, 'remote', { path => '/after' }); my ($last) = reverse $service->requests('after'); header_of($last, 'x-token') eq "value-hunter2-$n" }), 'calls are sent with the next value');
 $service->script(replayed => [ says("$before, now value-hunter2-$n") ]);
@@ -82,7 +80,7 @@ $sql->(q{UPDATE _sas.former_secret SET changed_at = changed_at - interval '1 day
 $sql->(q{UPDATE _sas.run SET created_at = created_at - interval '2 days' WHERE state <> 'stopped'});
 $sql->('SELECT _sas.forget_secrets()');
 is($sql->(q{SELECT count(*) FROM _sas.former_secret}), 16, 'as long as a run is open that began before the change');
-$service->release;
+$sql->("SELECT sas.signal($slow, 'go')");
 is(run_of($node, $slow)->{result}, 'success', 'that run ends');
 $sql->('SELECT _sas.forget_secrets()');
 is($sql->(q{SELECT count(*) FROM _sas.former_secret}), 0, 'then they are forgotten');
