@@ -23,7 +23,8 @@ $$;
 -- more the open one with the same cause. NOTIFY and the hook tell of new ones only. A cause that lies in the
 -- server or an agent and comes back within five minutes of its end is the same alert: nobody is told twice of
 -- a breaker that opens and closes. Alerts of runs are folded: see _sas.raise_run_alert.
--- error: of a message that ends in "failed: <title>". The private message has the whole cause in that place.
+-- error: of a message that ends in "failed: <title>". The private message has the whole cause in that place,
+-- the other one what _sas.public_error leaves. private: the private message, where that is another one.
 --   holds   nothing; a row that another session has locked is not waited for
 --   writes  alert; of a new one also a message alert_hook, if a hook is set and it is not of that hook's
 --           own failure
@@ -31,18 +32,20 @@ $$;
 --   next    _sas.fire_alert_hook
 CREATE FUNCTION _sas.raise_alert(kind text, cause text, message text, agent_id int DEFAULT NULL,
                            run_id bigint DEFAULT NULL, step_no int DEFAULT NULL,
-                           error jsonb DEFAULT NULL) RETURNS void
+                           error jsonb DEFAULT NULL, private text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     now timestamptz := sas.now();
     taken boolean := EXISTS (SELECT FROM _sas.alert l WHERE l.cause = $2 AND l.closed_at IS NULL);
-    whole text := replace($3, 'failed: ' || ($7 ->> 'title'), 'failed: ' || _sas.title($7));
+    whole text := coalesce($8, replace($3, 'failed: ' || ($7 ->> 'title'), 'failed: ' || _sas.title($7)));
+    public text := coalesce(replace($3, 'failed: ' || ($7 ->> 'title'),
+                                    'failed: ' || (_sas.public_error($7) ->> 'title')), $3);
     known bigint;
     made bigint;
 BEGIN
     IF $5 IS NOT NULL THEN
-        PERFORM _sas.raise_run_alert($1, $2, $3, whole, $4, $5, $6);
+        PERFORM _sas.raise_run_alert($1, $2, public, whole, $4, $5, $6);
         RETURN;
     END IF;
     -- one that a session is just acknowledging is not waited for
@@ -53,7 +56,7 @@ BEGIN
         WHERE l.closed_at > now - interval '5 min' AND l.cause = $2 ORDER BY l.closed_at DESC
             LIMIT 1 FOR UPDATE SKIP LOCKED;
     END IF;
-    UPDATE _sas.alert a SET occurrences = a.occurrences + 1, last_at = now, message = $3,
+    UPDATE _sas.alert a SET occurrences = a.occurrences + 1, last_at = now, message = public,
         private_message = whole, closed_at = NULL
     WHERE a.alert_id = known;
     IF FOUND OR taken AND _sas.lasts($1) THEN
@@ -61,7 +64,7 @@ BEGIN
     END IF;
     -- what cannot last may be closed by that session, and then does not stand for what comes now
     INSERT INTO _sas.alert AS a (kind, cause, agent_id, message, private_message, created_at, last_at)
-    VALUES ($1, $2 || CASE WHEN taken THEN ' since ' || now ELSE '' END, $4, $3, whole, now, now)
+    VALUES ($1, $2 || CASE WHEN taken THEN ' since ' || now ELSE '' END, $4, public, whole, now, now)
     ON CONFLICT (cause) WHERE closed_at IS NULL
     DO UPDATE SET occurrences = a.occurrences + 1, last_at = EXCLUDED.last_at, message = EXCLUDED.message,
         private_message = EXCLUDED.private_message

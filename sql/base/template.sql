@@ -129,8 +129,19 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
         'instance', '/runs/' || run_id || coalesce('/steps/' || _sas.shown_name(step), '')))
 $$;
 
+-- _sas.public_error(error): what of an error is shown to roles that may not see payloads. The message of a
+-- function, and of SQL, may contain anything: only its SQLSTATE is left.
+CREATE FUNCTION _sas.public_error(error jsonb) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT CASE WHEN error ->> 'type' ~ '^urn:sas:(sqlstate|schedule)' AND error ? 'title'
+                THEN error || jsonb_build_object('title', concat(
+                    'an error', ' with SQLSTATE ' || substring(error ->> 'type' FROM 'sqlstate:(.*)')))
+                ELSE error END - '{detail,hint,context}'::text[];
+END;
+
 -- _sas.title(error): an error in one line: its title, detail, hint and the first line of its context, as far
--- as they are there. The views leave out all but the title for roles that may not see payloads.
+-- as they are there. Roles that may not see payloads get it of _sas.public_error.
 CREATE FUNCTION _sas.title(error jsonb) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC

@@ -141,7 +141,8 @@ LANGUAGE sql STABLE AS $$
            OR EXISTS (SELECT FROM _sas.workflow_version v
                       WHERE v.version_id = r.version_id AND v.workflow_id = ANY (s.workflows)))
       AND (s.words IS NULL
-           OR strpos(lower(concat_ws(E'\n', r.key, r.labels, r.error ->> 'title')), s.words) > 0
+           OR strpos(lower(concat_ws(E'\n', r.key, r.labels, _sas.public_error(r.error) ->> 'title')),
+                     s.words) > 0
            OR (s.payload OR r.owner = ANY (s.own))
               AND strpos(lower(concat_ws(E'\n', r.input, r.output, r.error)), s.words) > 0)
 $$;

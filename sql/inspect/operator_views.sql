@@ -105,7 +105,7 @@ CREATE VIEW sas.watches WITH (security_barrier) AS
 SELECT w.watch_id, d.name AS watcher, w.key, w.state, n.name AS node, h.node_id, w.since, w.restarts,
     g.items, f.items - g.items AS waiting, f.last_item_at,
        CASE WHEN e.of_host THEN f.failures ELSE g.failures END AS failures,
-       CASE WHEN p.sees THEN e.error ELSE e.error - '{detail,hint,context}'::text[] END AS last_error, CASE
+       CASE WHEN p.sees THEN e.error ELSE _sas.public_error(e.error) END AS last_error, CASE
            WHEN e.of_host THEN f.last_error_at ELSE g.last_error_at END AS last_error_at,
        CASE WHEN w.state IN ('created', 'processing', 'on_deleting')
            THEN (SELECT x.at FROM (SELECT CASE WHEN e.of_host THEN f.retry_at ELSE g.retry_at END AS at) x
@@ -171,7 +171,7 @@ SELECT nullif(r.hook_of, 0) AS run_id, w.name AS workflow, h.hook_no AS hook, r.
            coalesce(s.attempt, 0) AS attempt, coalesce(s.failure_count, 0) AS failure_count,
        s.waiting_until, CASE WHEN p.sees THEN s.output END AS output, CASE
            WHEN p.sees THEN coalesce(s.error, r.error)
-           ELSE coalesce(s.error, r.error) - '{detail,hint,context}'::text[] END AS error,
+           ELSE _sas.public_error(coalesce(s.error, r.error)) END AS error,
        r.created_at, r.started_at, r.finished_at
 FROM _sas.run r
 JOIN _sas.workflow_hook h ON h.hook_version_id = r.version_id

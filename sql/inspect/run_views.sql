@@ -151,10 +151,12 @@ CREATE VIEW sas.runs WITH (security_invoker) AS
 SELECT r.run_id, w.name AS workflow, w.version, r.key, r.state, r.result, r.priority,
        (SELECT q.name FROM _sas.queue q WHERE q.queue_id = r.queue_id) AS queue,
        CASE WHEN p.sees THEN r.input END AS input, CASE WHEN p.sees THEN r.output END AS output, CASE
-           WHEN p.sees THEN r.error ELSE r.error - '{detail,hint,context}'::text[] END AS error,
+           WHEN p.sees THEN r.error ELSE _sas.public_error(r.error) END AS error,
        CASE WHEN r.state = 'stopped' THEN 1.0 WHEN w.step_count = 0 THEN 0.0
             ELSE _sas.run_progress(r.run_id) END AS progress,
-       r.paused_for, r.paused_by, r.paused_at, pg_get_userbyid(r.owner) AS submitted_by, r.parent_run_id,
+       -- a step that failed is named with its error
+       CASE WHEN p.sees THEN r.paused_for ELSE regexp_replace(r.paused_for, ' failed: .*', ' failed') END
+           AS paused_for, r.paused_by, r.paused_at, pg_get_userbyid(r.owner) AS submitted_by, r.parent_run_id,
        r.labels, r.created_at, r.start_at, r.started_at, r.finished_at, r.deadline, r.trace AS trace_id,
        r.start_before, (SELECT f.after_run FROM _sas.run_dependency f WHERE f.run_id = r.run_id) AS after_run,
        CASE WHEN r.state = 'scheduled' THEN _sas.starts_after(r.run_id) END AS waits_for,
@@ -226,7 +228,7 @@ SELECT r.run_id, w.name AS step, w.position, nullif(e.element, 0) AS element,
             ELSE s.started_at END AS waiting_since,
        CASE WHEN p.sees THEN _sas.step_input(r.run_id, w.step_no, e.element) END AS input,
        CASE WHEN p.sees THEN s.output END AS output, CASE WHEN p.sees THEN s.error
-           ELSE s.error - '{detail,hint,context}'::text[] END AS error,
+           ELSE _sas.public_error(s.error) END AS error,
        coalesce(s.in_doubt, false) AS in_doubt, s.started_at, s.finished_at,
        coalesce((SELECT k.key FROM _sas.override k WHERE k.run_id = r.run_id AND k.step_no = w.step_no
                  AND k.element = e.element),
@@ -376,7 +378,7 @@ CREATE VIEW sas.attempts WITH (security_barrier) AS
 SELECT t.run_id, w.name AS step, w.position, nullif(t.element, 0) AS element, t.attempt, t.undo,
        a.name AS agent, t.worker, t.status, t.http_status,
        CASE WHEN _sas.sees_payload(r.owner) THEN t.error
-            ELSE t.error - '{detail,hint,context}'::text[] END AS error,
+            ELSE _sas.public_error(t.error) END AS error,
        t.started_at, t.finished_at
 FROM _sas.attempt t
 JOIN _sas.run r ON r.run_id = t.run_id

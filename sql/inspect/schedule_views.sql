@@ -8,8 +8,9 @@ SELECT s.name, s.spec, s.timezone, s.workflow, pg_get_userbyid(s.owner) AS owner
     s.due_at AS next_run_at, s.last_run_at, s.last_run_id, l.result AS last_result,
     (SELECT count(*)::int FROM unnest(s.open_run_ids) AS o (id) JOIN _sas.run r ON r.run_id = o.id
      WHERE r.state <> 'stopped') AS open_runs,
-    s.runs, s.missed, s.skipped, s.overlap, s.catch_up, s.paused_reason,
-    CASE WHEN p.sees THEN s.error ELSE s.error - '{detail,hint,context}'::text[] END AS error, s.failures,
+    s.runs, s.missed, s.skipped, s.overlap, s.catch_up,
+    CASE WHEN p.sees THEN s.paused_reason END AS paused_reason,
+    CASE WHEN p.sees THEN s.error ELSE _sas.public_error(s.error) END AS error, s.failures,
     s.catch_up_window, s.jitter, s.start_at, s.end_at, s.max_runs, s.pause_on_failure, s.priority,
     CASE WHEN p.sees THEN s.input END AS input, s.labels, s.last_scheduled_at, s.created_at, s.schedule_id
 FROM _sas.schedule s

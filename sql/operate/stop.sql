@@ -45,10 +45,13 @@ BEGIN
         PERFORM _sas.raise_alert('halted', 'halted',
                            -- a name would bring its collation along, and the look-up of the alert would find
                            -- no index
-                           format('run %s was halted by %s%s%s', u,
-                                  pg_get_userbyid(caller)::text COLLATE "default",
-                                  coalesce(': ' || reason, ''), '; ' || _sas.left_standing(u)), NULL, u)
-        FROM unnest(ids) u ORDER BY u;
+                           format('%s; %s', who, l.standing), NULL, u,
+                           private => format('%s%s; %s', who, ': ' || reason, l.standing))
+        FROM unnest(ids) u
+        CROSS JOIN LATERAL (SELECT format('run %s was halted by %s', u,
+                                          pg_get_userbyid(caller)::text COLLATE "default")) AS h (who)
+        CROSS JOIN LATERAL (SELECT _sas.left_standing(u) AS standing OFFSET 0) l
+        ORDER BY u;
     END IF;
     RETURN QUERY SELECT * FROM _sas.report_runs('halt', named, ids);
 END $$;

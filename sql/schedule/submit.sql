@@ -175,11 +175,13 @@ BEGIN
     CROSS JOIN LATERAL (SELECT _sas.open_of(b) AS open OFFSET 0) o
     WHERE s.schedule_id = i.schedule_id;
     PERFORM _sas.raise_alert('schedule-failed', format('schedule %s', s.name),
-                             format('schedule "%s" could not submit its run of %s: %s%s', s.name,
-                                    to_char(i.scheduled_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"'),
-                                    i.error ->> 'title',
-                                    CASE s.state WHEN 'failed' THEN '; it is stopped' ELSE '' END))
+                             format('%s%s', m.what, m.ended),
+                             private => format('%s: %s%s', m.what, i.error ->> 'title', m.ended))
     FROM unnest(instants) i JOIN _sas.schedule s ON s.schedule_id = i.schedule_id
+    CROSS JOIN LATERAL (
+        SELECT format('schedule "%s" could not submit its run of %s', s.name,
+                      to_char(i.scheduled_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"')) AS what,
+               CASE s.state WHEN 'failed' THEN '; it is stopped' ELSE '' END AS ended) m
     WHERE i.outcome = 'failed';
 END $$;
 
