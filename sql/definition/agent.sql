@@ -132,7 +132,7 @@ CREATE FUNCTION _sas.check_agent_options(options jsonb) RETURNS SETOF _sas.probl
 LANGUAGE sql STABLE AS $$
     SELECT * FROM _sas.check_keys(options, '/options',
             '{follow_redirects,http_version,max_response,max_streams,connect_timeout,ca_file,cert,proxy,'
-            'query}', '{sign,oauth2}')
+            'query,sign}', '{oauth2}')
     UNION ALL SELECT * FROM _sas.check_boolean(options -> 'follow_redirects', '/options/follow_redirects')
     UNION ALL SELECT * FROM _sas.check_choice(options -> 'http_version', '/options/http_version', '{1.1,2}')
     UNION ALL SELECT * FROM _sas.check_span(options -> 'connect_timeout', '/options/connect_timeout')
@@ -146,6 +146,54 @@ LANGUAGE sql STABLE AS $$
     UNION ALL SELECT '/options/query', 'expected an object of parameters',
         'Write it as {"name": "value"}.', '22023'
     WHERE options ? 'query' AND jsonb_typeof(options -> 'query') <> 'object'
+    UNION ALL SELECT p.* FROM _sas.check_sign(options -> 'sign') p WHERE options ? 'sign'
+$$;
+
+-- _sas.check_sign(sign): what is wrong with the option that signs calls.
+CREATE FUNCTION _sas.check_sign(sign jsonb) RETURNS SETOF _sas.problem
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    webhooks boolean := sign ->> 'scheme' = 'standard-webhooks';
+BEGIN
+    RETURN QUERY SELECT * FROM _sas.check_keys(
+        sign, '/options/sign', CASE WHEN webhooks THEN '{scheme,secret}'
+                                    ELSE '{scheme,secret,header,prefix,encoding,timestamp_header}'::text[] END);
+    IF jsonb_typeof(sign) <> 'object' THEN
+        RETURN;
+    END IF;
+    IF NOT sign ? 'scheme' THEN
+        RETURN NEXT ROW('/options/sign/scheme', 'the scheme is missing',
+                        'Use "standard-webhooks" or "hmac-sha256".', '22023')::_sas.problem;
+    END IF;
+    RETURN QUERY
+    SELECT * FROM _sas.check_choice(sign -> 'scheme', '/options/sign/scheme',
+                                    '{standard-webhooks,hmac-sha256}')
+    UNION ALL SELECT * FROM _sas.check_choice(sign -> 'encoding', '/options/sign/encoding', '{hex,base64}')
+    UNION ALL SELECT * FROM _sas.check_signing_secret(sign -> 'secret', webhooks)
+    UNION ALL SELECT '/options/sign/' || k, format('%s is not the name of a header', k),
+        'Use letters, digits and -.', '22023'
+    FROM unnest('{header,timestamp_header}'::text[]) k
+    WHERE sign ? k AND (jsonb_typeof(sign -> k) <> 'string' OR sign ->> k !~ '^[A-Za-z0-9_-]{1,100}$')
+    UNION ALL SELECT '/options/sign/prefix', 'prefix must be a string of at most 100 printable characters',
+        'Write it as "sha256=".', '22023'
+    WHERE sign ? 'prefix' AND (jsonb_typeof(sign -> 'prefix') <> 'string'
+                               OR sign ->> 'prefix' !~ '^[[:graph:] ]{0,100}$');
+END $$;
+
+-- _sas.check_signing_secret(secret, several): a secret of its own, since options stand in sas.agents and in
+-- dumps; an array of some where a message may bear several signatures.
+CREATE FUNCTION _sas.check_signing_secret(secret jsonb, several boolean) RETURNS SETOF _sas.problem
+LANGUAGE sql STABLE AS $$
+    SELECT '/options/sign/secret', 'expected a reference to a secret'
+               || CASE WHEN several THEN ', or an array of at most 8' ELSE '' END,
+        'Write it as "{{secret.NAME}}".', '22023'
+    WHERE secret IS NULL
+       OR CASE WHEN several AND jsonb_typeof(secret) = 'array'
+               THEN jsonb_array_length(secret) NOT BETWEEN 1 AND 8
+               ELSE jsonb_typeof(secret) <> 'string' END
+       OR EXISTS (SELECT FROM jsonb_array_elements(CASE jsonb_typeof(secret) WHEN 'array' THEN secret
+                                                   ELSE jsonb_build_array(secret) END) s
+                  WHERE jsonb_typeof(s) <> 'string' OR s #>> '{}' !~ '^[{]{2} *secret[.][a-z][a-z0-9_]* *[}]{2}$')
 $$;
 
 -- _sas.live_agent(name, place): the agent, locked, or an error that says there is none; place is the argument

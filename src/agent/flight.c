@@ -18,6 +18,7 @@
 #include "work/json.h"
 #include "work/outcome.h"
 #include "work/secrets.h"
+#include "work/sign.h"
 
 static void
 flight_free_slot(SasFlight *flight)
@@ -159,7 +160,8 @@ static void
 flight_begin_attempt(SasFlight *flight, SasStoredAgent *agent)
 {
 	SasCall		call = {0};
-	char		why[256];
+	char		errbuf[256];
+	const char *why;
 	int64		left_us = flight->deadline_us - sas_base_clock_monotonic_us();
 
 	sas_work_flight_call(flight, agent, left_us / 1000.0, &call);
@@ -168,12 +170,14 @@ flight_begin_attempt(SasFlight *flight, SasStoredAgent *agent)
 	flight->begun_us = sas_base_clock_monotonic_us();
 	flight->arrived_us = 0;
 	sas_work_call_in_utf8(&call);
-	flight->handle = sas_transport_start(sas_agent_flights.transport, &call, why, sizeof(why));
+	why = sas_work_sign(&call, agent, flight->key);
+	if (why == NULL)
+		flight->handle = sas_transport_start(sas_agent_flights.transport, &call, errbuf, sizeof(errbuf));
 	if (flight->handle == NULL)
 	{
 		SasVerdict	verdict;
 
-		sas_work_verdict_of_request(&verdict, flight, "could not send the request", why);
+		sas_work_verdict_of_request(&verdict, flight, "could not send the request", why != NULL ? why : errbuf);
 		(void) sas_agent_flight_report(flight, &verdict, 0);
 		return;
 	}

@@ -98,7 +98,7 @@ sas_compat_decode_timestamp(char **field, int *ftype, int nf, int *dtype,
 #endif
 }
 
-/* pg_b64_encode() takes bytes from 18 on. */
+/* From 18 on base64 is made of bytes. */
 static inline int
 sas_compat_base64(const char *src, int len, char *dst, int dstlen)
 {
@@ -106,6 +106,16 @@ sas_compat_base64(const char *src, int len, char *dst, int dstlen)
 	return pg_b64_encode((const uint8 *) src, len, dst, dstlen);
 #else
 	return pg_b64_encode(src, len, dst, dstlen);
+#endif
+}
+
+static inline int
+sas_compat_base64_decode(const char *src, int len, char *dst, int dstlen)
+{
+#if PG_VERSION_NUM >= 180000
+	return pg_b64_decode(src, len, (uint8 *) dst, dstlen);
+#else
+	return pg_b64_decode(src, len, dst, dstlen);
 #endif
 }
 

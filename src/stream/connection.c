@@ -27,6 +27,7 @@
 #include "work/json.h"
 #include "work/outcome.h"
 #include "work/secrets.h"
+#include "work/sign.h"
 
 /* Unread bytes of a stream; libcurl buffers as many again, and the kernel too. */
 #define SAS_WINDOW ((size_t) 16 * 1024)
@@ -178,6 +179,10 @@ sas_stream_watch_connect(SasWatch *w)
 			connection_prepare_websocket(w, &call);
 		w->begun_us = sas_base_clock_monotonic_us();
 		sas_work_call_in_utf8(&call);
+		why = sas_work_sign(&call, agent->stored, NULL);
+	}
+	if (why == NULL)
+	{
 		w->handle = sas_transport_start(sas_stream_watch_transport(w), &call, errbuf, sizeof(errbuf));
 		why = w->handle == NULL ? errbuf : NULL;
 	}

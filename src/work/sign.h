@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * sign.h: signatures of calls, by the option "sign" of their agent.
+ */
+#ifndef SAS_WORK_SIGN_H
+#define SAS_WORK_SIGN_H
+
+#include "store/store.h"
+#include "transport/transport.h"
+
+/*
+ * Adds the signature to the headers of a call, in the current context: over
+ * the body as it stands there, so it is the last thing before the call is
+ * sent.  key: what names the message, the same in each attempt; NULL: it gets
+ * a random name.  NULL when that went well or the agent does not sign, else
+ * why not (a fragment without secrets).
+ */
+extern const char *sas_work_sign(SasCall *call, const SasStoredAgent *agent, const char *key);
+
+#endif							/* SAS_WORK_SIGN_H */
