@@ -156,8 +156,9 @@ DECLARE
     webhooks boolean := sign ->> 'scheme' = 'standard-webhooks';
 BEGIN
     RETURN QUERY SELECT * FROM _sas.check_keys(
-        sign, '/options/sign', CASE WHEN webhooks THEN '{scheme,secret}'
-                                    ELSE '{scheme,secret,header,prefix,encoding,timestamp_header}'::text[] END);
+        sign, '/options/sign',
+        '{scheme,secret}'::text[]
+            || CASE WHEN webhooks THEN '{}' ELSE '{header,prefix,encoding,timestamp_header}'::text[] END);
     IF jsonb_typeof(sign) <> 'object' THEN
         RETURN;
     END IF;
@@ -193,7 +194,8 @@ LANGUAGE sql STABLE AS $$
                ELSE jsonb_typeof(secret) <> 'string' END
        OR EXISTS (SELECT FROM jsonb_array_elements(CASE jsonb_typeof(secret) WHEN 'array' THEN secret
                                                    ELSE jsonb_build_array(secret) END) s
-                  WHERE jsonb_typeof(s) <> 'string' OR s #>> '{}' !~ '^[{]{2} *secret[.][a-z][a-z0-9_]* *[}]{2}$')
+                  WHERE jsonb_typeof(s) <> 'string'
+                     OR s #>> '{}' !~ '^[{]{2} *secret[.][a-z][a-z0-9_]* *[}]{2}$')
 $$;
 
 -- _sas.live_agent(name, place): the agent, locked, or an error that says there is none; place is the argument
