@@ -75,10 +75,10 @@ LANGUAGE sql STABLE AS $$
         AND r.third IS DISTINCT FROM 'token'
     UNION ALL
     SELECT r.pointer, format('step "%s" has no token', r.member),
-        'Only a step that waits for a signal, once, has a token.', '42P10'
+        'Only a step that waits for one signal, once, has a token.', '42P10'
     FROM reference r LEFT JOIN unnest(nodes) n ON n.scope = 1 AND n.local = r.member
     WHERE r.problem IS NULL AND r.root = 'steps' AND r.third = 'token' AND r.known
-        AND (n.body #> '{wait,signal}' IS NULL OR n.body ?| '{each,repeat}')
+        AND (jsonb_typeof(n.body #> '{wait,signal}') IS DISTINCT FROM 'string' OR n.body ?| '{each,repeat}')
     UNION ALL
     SELECT n.path || '/after', format('step "%s" does not exist', a.name), 'Name steps of this definition.',
         '42P10'

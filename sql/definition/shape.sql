@@ -28,13 +28,31 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.check_wait(value, path): {signal | until | for, timeout}
+-- _sas.check_awaited(value, path): the name of a signal, or an array of some; at most 100, each once.
+CREATE FUNCTION _sas.check_awaited(value jsonb, path text) RETURNS SETOF _sas.problem
+LANGUAGE sql STABLE AS $$
+    SELECT p.* FROM _sas.check_name(CASE jsonb_typeof(value) WHEN 'string' THEN value #>> '{}' END, path) p
+    WHERE jsonb_typeof(value) IS DISTINCT FROM 'array'
+    UNION ALL
+    SELECT p.* FROM jsonb_array_elements(CASE jsonb_typeof(value) WHEN 'array' THEN value ELSE '[]' END)
+        WITH ORDINALITY AS e (value, n)
+    CROSS JOIN LATERAL _sas.check_name(CASE jsonb_typeof(e.value) WHEN 'string' THEN e.value #>> '{}' END,
+                                       path || '/' || e.n - 1) p
+    UNION ALL
+    SELECT path, 'a wait needs from 1 to 100 names of signals, each once',
+        'Write one name, or an array such as ["approved", "rejected"].', '22023'
+    WHERE CASE jsonb_typeof(value)
+          WHEN 'array' THEN (SELECT count(*) NOT BETWEEN 1 AND 100 OR count(DISTINCT e) < count(*)
+                             FROM jsonb_array_elements(value) e) END
+$$;
+
+-- _sas.check_wait(value, path): {signal (a name, or several) | until | for, timeout, on_timeout}
 CREATE FUNCTION _sas.check_wait(value jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     kinds int;
 BEGIN
-    RETURN QUERY SELECT * FROM _sas.check_keys(value, path, '{signal,until,for,timeout}');
+    RETURN QUERY SELECT * FROM _sas.check_keys(value, path, '{signal,until,for,timeout,on_timeout}');
     IF jsonb_typeof(value) IS DISTINCT FROM 'object' THEN
         RETURN;
     END IF;
@@ -46,11 +64,15 @@ BEGIN
         RETURN;
     END IF;
     IF value ? 'signal' THEN
-        RETURN QUERY SELECT * FROM _sas.check_name(CASE jsonb_typeof(value -> 'signal')
-                                                   WHEN 'string' THEN value ->> 'signal' END, path
-                                                   || '/signal');
-    ELSIF value ? 'timeout' THEN
-        RETURN NEXT ROW(path || '/timeout', 'only a wait for a signal has a timeout',
+        RETURN QUERY SELECT * FROM _sas.check_awaited(value -> 'signal', path || '/signal')
+                     UNION ALL SELECT * FROM _sas.check_choice(value -> 'on_timeout', path || '/on_timeout',
+                                                               '{fail,go_on}')
+                     UNION ALL SELECT path || '/on_timeout', '"on_timeout" needs "timeout"',
+            'Write a span of time, or leave "on_timeout" out.', '22023'
+                               WHERE value ? 'on_timeout' AND NOT value ? 'timeout';
+    ELSIF value ?| '{timeout,on_timeout}' THEN
+        RETURN NEXT ROW(path || CASE WHEN value ? 'timeout' THEN '/timeout' ELSE '/on_timeout' END,
+                        'only a wait for a signal has a timeout',
                         'Leave it out. "until" and "for" need no timeout.', '22023')::_sas.problem;
     END IF;
     IF value ? 'until'
@@ -63,7 +85,10 @@ BEGIN
     IF value ? 'for' AND (jsonb_typeof(value -> 'for') <> 'string' OR value ->> 'for' !~ E'\\{\\{') THEN
         RETURN QUERY SELECT * FROM _sas.check_span(value -> 'for', path || '/for', true);
     END IF;
-    RETURN QUERY SELECT * FROM _sas.check_span(value -> 'timeout', path || '/timeout');
+    IF value ? 'timeout'
+       AND (jsonb_typeof(value -> 'timeout') <> 'string' OR value ->> 'timeout' !~ E'\\{\\{') THEN
+        RETURN QUERY SELECT * FROM _sas.check_span(value -> 'timeout', path || '/timeout');
+    END IF;
 END $$;
 
 -- _sas.check_child(value, path, caller): a workflow that the caller may submit. One that does

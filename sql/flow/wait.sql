@@ -11,6 +11,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := sas.now();
     b record;
+    ending text;
     span interval;
     until timestamptz;
     made record;
@@ -24,23 +25,21 @@ BEGIN
              LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
                                 AND x.element = u.element OFFSET 0) s ON true
     LOOP
-        IF b.wait ? 'signal' THEN
-            until := now + _sas.span(b.wait -> 'timeout');
-        ELSE
+        until := NULL;
+        ending := (SELECT k FROM unnest('{until,for,timeout}'::text[]) k WHERE b.wait ? k);
+        IF ending IS NOT NULL THEN
             SELECT i.result, i.problem INTO made
-            FROM _sas.render(coalesce(b.wait -> 'until', b.wait -> 'for'),
-                             _sas.context(b.r, b.w, b.element)) i;
-            span := CASE WHEN b.wait ? 'for' THEN _sas.span(made.result) END;
-            until := CASE WHEN b.wait ? 'for' THEN CASE
-                WHEN span BETWEEN '0' AND '10 years' THEN now + span END ELSE _sas.moment(made.result) END;
+            FROM _sas.render(b.wait -> ending, _sas.context(b.r, b.w, b.element)) i;
+            span := CASE WHEN ending <> 'until' THEN _sas.span(made.result) END;
+            until := CASE WHEN ending = 'until' THEN _sas.moment(made.result)
+                          WHEN span BETWEEN '0' AND '10 years' THEN now + span END;
             IF until IS NULL OR NOT isfinite(until) THEN
                 PERFORM _sas.fail_steps(ARRAY[b.run_id], ARRAY[b.step_no], ARRAY[b.element],
-                    ARRAY[_sas.problem_object('wait', CASE
-                                              WHEN b.wait ? 'for' THEN '"for" needs a span of time'
-                                              ELSE '"until" needs an instant' END,
+                    ARRAY[_sas.problem_object('wait', format('"%s" needs %s', ending, CASE ending
+                                              WHEN 'until' THEN 'an instant' ELSE 'a span of time' END),
                           CASE WHEN made.problem IS NOT NULL
                               THEN format('%s: %s', made.problem ->> 'path', made.problem ->> 'what')
-                               ELSE format('%s gives %s', coalesce(b.wait ->> 'until', b.wait ->> 'for'),
+                               ELSE format('%s gives %s', b.wait ->> ending,
                                            left(made.result::text, 80)) END, NULL, b.run_id, b.name)]);
                 CONTINUE;
             END IF;
@@ -63,7 +62,7 @@ BEGIN
 END $$;
 
 -- _sas.end_timers(run_ids, step_nos, elements): their time has come: a timer succeeds, a wait for a signal
--- has failed.
+-- has failed, or goes on with output null (on_timeout).
 CREATE FUNCTION _sas.end_timers(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -78,15 +77,22 @@ BEGIN
     WHERE s.waiting_kind = 'signal' HAVING count(*) > 0;
     -- a timer whose step has got its signal, or another time, means nothing
     SELECT array_agg(s.run_id) AS run_ids, array_agg(s.step_no) AS step_nos,
-        array_agg(s.element) AS elements, array_agg(to_jsonb(s.waiting_until)) AS outputs INTO done
+        array_agg(s.element) AS elements,
+        array_agg(CASE s.waiting_kind WHEN 'timer' THEN to_jsonb(s.waiting_until) ELSE 'null' END) AS outputs
+            INTO done
     FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
     CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
                         AND x.element = u.element OFFSET 0) s
-    WHERE s.state = 'suspended' AND s.waiting_kind = 'timer' AND s.waiting_until <= sas.now();
+    JOIN _sas.run r ON r.run_id = s.run_id
+    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
+    WHERE s.state = 'suspended' AND s.waiting_until <= sas.now()
+      AND (s.waiting_kind = 'timer'
+           OR s.waiting_kind = 'signal' AND w.shape #>> '{wait,on_timeout}' = 'go_on');
     SELECT array_agg(s.run_id) AS run_ids, array_agg(s.step_no) AS step_nos, array_agg(s.element) AS elements,
            array_agg(_sas.problem_object('timeout',
                                          format('signal "%s" did not arrive in time',
-                                                w.shape #>> '{wait,signal}'),
+                                                btrim(replace(w.shape #>> '{wait,signal}', '", "', '" or "'),
+                                                      '["]')),
                                          w.shape #>> '{wait,timeout}', NULL, s.run_id, w.name)) AS errors
                INTO late
     FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
@@ -94,59 +100,85 @@ BEGIN
                         AND x.element = u.element OFFSET 0) s
     JOIN _sas.run r ON r.run_id = s.run_id
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
-    WHERE s.state = 'suspended' AND s.waiting_kind = 'signal' AND s.waiting_until <= sas.now();
+    WHERE s.state = 'suspended' AND s.waiting_kind = 'signal' AND s.waiting_until <= sas.now()
+      AND w.shape #>> '{wait,on_timeout}' IS DISTINCT FROM 'go_on';
     PERFORM _sas.succeed_steps(done.run_ids, done.step_nos, done.elements, done.outputs)
         WHERE done.run_ids IS NOT NULL;
     PERFORM _sas.fail_steps(late.run_ids, late.step_nos, late.elements, late.errors)
         WHERE late.run_ids IS NOT NULL;
 END $$;
 
--- _sas.deliver_signals(run_ids): gives the oldest signals to those steps that
--- have waited longest for one of that name; what is for one step goes to that one.
+-- _sas.deliver_signals(run_ids): gives the oldest signals to those steps that have waited longest for one of
+-- that name; what is for one step goes to that one.
 CREATE FUNCTION _sas.deliver_signals(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     taken record;
 BEGIN
+    LOOP
+        SELECT array_agg(g.run_id) AS run_ids, array_agg(g.step_no) AS step_nos,
+            array_agg(g.element) AS elements, array_agg(g.payload) AS payloads INTO taken
+        FROM _sas.take_signals(deliver_signals.run_ids) g;
+        EXIT WHEN taken.run_ids IS NULL;
+        DELETE FROM _sas.message d
+        USING unnest(taken.run_ids, taken.step_nos, taken.elements) AS u (run_id, step_no, element),
+            _sas.step s
+        WHERE s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
+          AND d.actor = 's' AND d.due_at = s.waiting_until AND d.run_id = u.run_id AND d.kind = 'timer'
+              AND d.step_no = u.step_no AND d.element = u.element;
+        PERFORM _sas.succeed_steps(taken.run_ids, taken.step_nos, taken.elements, taken.payloads);
+        -- only a wait for several names can have kept others back, or begun to wait, above
+        EXIT WHEN NOT EXISTS (SELECT FROM _sas.signal g WHERE g.run_id = ANY (deliver_signals.run_ids));
+    END LOOP;
+END $$;
+
+-- _sas.take_signals(run_ids): removes the signals that can be given now, and says to which step each goes.
+-- A wait for several names stands in the line of each name. Where it is first in two lines, what comes from
+-- the second on is left for the next call: the lines are other ones by then.
+CREATE FUNCTION _sas.take_signals(run_ids bigint[])
+RETURNS TABLE (run_id bigint, step_no int, element int, payload jsonb)
+LANGUAGE sql AS $$
     WITH waiting AS (
-        SELECT s.run_id, s.step_no, s.element, w.shape #>> '{wait,signal}' AS name, s.started_at
+        SELECT s.run_id, s.step_no, s.element, w.shape #> '{wait,signal}' AS names, s.started_at
         FROM _sas.run r
         JOIN _sas.step s ON s.run_id = r.run_id AND s.state = 'suspended' AND s.waiting_kind = 'signal'
         JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
-        WHERE r.run_id = ANY (run_ids) AND r.abandon_as IS NULL),
+        WHERE r.run_id = ANY ($1) AND r.abandon_as IS NULL),
     direct AS (
-        SELECT DISTINCT ON (w.run_id, w.step_no, w.element) w.run_id, w.step_no, w.element, g.signal_id,
-            g.payload
+        SELECT DISTINCT ON (w.run_id, w.step_no, w.element) w.run_id, w.step_no, w.element, g.signal_id
         FROM waiting w JOIN _sas.signal g ON g.run_id = w.run_id AND g.step_no = w.step_no
             AND g.element = w.element
         ORDER BY w.run_id, w.step_no, w.element, g.signal_id),
     queued AS (
         SELECT g.*, row_number() OVER (PARTITION BY g.run_id, g.name ORDER BY g.signal_id) AS n
-        FROM _sas.signal g WHERE g.run_id = ANY (run_ids) AND g.step_no IS NULL),
+        FROM _sas.signal g WHERE g.run_id = ANY ($1) AND g.step_no IS NULL),
     lined AS (
-        SELECT w.*, row_number() OVER (PARTITION BY w.run_id, w.name
-                                       ORDER BY w.started_at, w.step_no, w.element) AS n
+        SELECT w.run_id, w.step_no, w.element, e.name, row_number() OVER (
+            PARTITION BY w.run_id, e.name ORDER BY w.started_at, w.step_no, w.element) AS n
         FROM waiting w
+        CROSS JOIN LATERAL jsonb_array_elements_text(CASE jsonb_typeof(w.names) WHEN 'array' THEN w.names
+                                                     ELSE jsonb_build_array(w.names) END) e (name)
         WHERE NOT EXISTS (SELECT FROM direct d WHERE d.run_id = w.run_id AND d.step_no = w.step_no
                           AND d.element = w.element)),
+    matched AS (
+        SELECT l.run_id, l.step_no, l.element, q.signal_id, row_number() OVER (
+            PARTITION BY l.run_id, l.step_no, l.element ORDER BY q.signal_id) AS choice
+        FROM lined l JOIN queued q ON q.run_id = l.run_id AND q.name = l.name AND q.n = l.n),
+    changed AS (
+        SELECT m.run_id, min(m.signal_id) AS signal_id FROM matched m WHERE m.choice = 2 GROUP BY m.run_id),
     given AS (
-        SELECT d.run_id, d.step_no, d.element, d.signal_id, d.payload FROM direct d
+        SELECT d.run_id, d.step_no, d.element, d.signal_id FROM direct d
         UNION ALL
-        SELECT l.run_id, l.step_no, l.element, q.signal_id, q.payload FROM lined l
-        JOIN queued q ON q.run_id = l.run_id AND q.name = l.name AND q.n = l.n),
-    gone AS (DELETE FROM _sas.signal g USING given v WHERE g.signal_id = v.signal_id RETURNING v.*)
-    SELECT array_agg(g.run_id) AS run_ids, array_agg(g.step_no) AS step_nos,
-        array_agg(g.element) AS elements, array_agg(g.payload) AS payloads INTO taken FROM gone g;
-    IF taken.run_ids IS NULL THEN
-        RETURN;
-    END IF;
-    DELETE FROM _sas.message d
-    USING unnest(taken.run_ids, taken.step_nos, taken.elements) AS u (run_id, step_no, element), _sas.step s
-    WHERE s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
-      AND d.actor = 's' AND d.due_at = s.waiting_until AND d.run_id = u.run_id AND d.kind = 'timer'
-          AND d.step_no = u.step_no AND d.element = u.element;
-    PERFORM _sas.succeed_steps(taken.run_ids, taken.step_nos, taken.elements, taken.payloads);
-END $$;
+        SELECT m.run_id, m.step_no, m.element, m.signal_id
+        FROM matched m LEFT JOIN changed c ON c.run_id = m.run_id
+        WHERE c.signal_id IS NULL OR m.signal_id < c.signal_id),
+    gone AS (
+        DELETE FROM _sas.signal g USING given v WHERE g.signal_id = v.signal_id
+        RETURNING v.run_id, v.step_no, v.element, g.name, g.payload)
+    SELECT g.run_id, g.step_no, g.element, CASE jsonb_typeof(w.names)
+        WHEN 'array' THEN jsonb_build_object('signal', g.name, 'payload', g.payload) ELSE g.payload END
+    FROM gone g JOIN waiting w ON w.run_id = g.run_id AND w.step_no = g.step_no AND w.element = g.element
+$$;
 
 -- _sas.send_signal(...): stores a signal and tells the scheduler; refuses one that nobody can ever take.
 -- step_no: the step that it is for; null: whichever waits for the name.
@@ -169,14 +201,14 @@ BEGIN
                 WHEN r.abandon_as IS NOT NULL THEN format('run %s failed and is being undone', r.run_id)
                 WHEN NOT EXISTS (SELECT FROM _sas.workflow_step w
                                  WHERE w.version_id = r.version_id AND w.kind = 'wait' AND NOT w.undo
-                                     AND w.shape #>> '{wait,signal}' = $3
+                                     AND w.shape #> '{wait,signal}' @> to_jsonb($3)
                                      AND (for_step IS NULL OR w.step_no = for_step))
                 THEN format('no step of run %s waits for a signal "%s"', r.run_id, $3)
                 WHEN NOT EXISTS (SELECT FROM _sas.workflow_step w
                                  LEFT JOIN _sas.step s ON s.run_id = r.run_id AND s.step_no = w.step_no
                                      AND s.element = coalesce(for_element, 0)
                                  WHERE w.version_id = r.version_id AND w.kind = 'wait' AND NOT w.undo
-                                     AND w.shape #>> '{wait,signal}' = $3
+                                     AND w.shape #> '{wait,signal}' @> to_jsonb($3)
                                      AND (for_step IS NULL OR w.step_no = for_step)
                                    AND coalesce(s.state, 'waiting') IN ('waiting', 'ready', 'suspended',
                                                'failed'))

@@ -209,7 +209,7 @@ BEGIN ATOMIC
             WHEN EXISTS (SELECT FROM sas.workers w WHERE w.actor = 'scheduler')
             THEN 'the scheduler handles it next'
             ELSE _sas.no_worker('no scheduler runs', 'sas.schedulers') END
-        WHEN 'signal' THEN format('signal "%s" has not arrived yet', what)
+        WHEN 'signal' THEN format('signal "%s" has not arrived yet', replace(what, ' or ', '" or "'))
             || coalesce('; it is waited for until ' || _sas.instant(until, now), '')
         WHEN 'timer' THEN 'a set time comes at ' || _sas.instant(until, now)
         WHEN 'turn' THEN 'the next iteration is at ' || _sas.instant(until, now)

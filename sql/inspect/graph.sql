@@ -16,7 +16,8 @@ BEGIN
         SELECT w.step_no, w.position,
                CASE WHEN NOT w.hidden OR w.shape ? 'stands_in' THEN w.name END AS name,
                CASE w.kind WHEN 'join' THEN 'include' ELSE w.kind END AS kind,
-               coalesce(a.name, w.function, w.shape ->> 'workflow', w.shape #>> '{wait,signal}') AS target,
+               coalesce(a.name, w.function, w.shape ->> 'workflow',
+                        btrim(replace(w.shape #>> '{wait,signal}', '", "', ' or '), '["]')) AS target,
                (w.shape ->> 'stands_in')::int AS stands_in_for
         FROM _sas.workflow_step w LEFT JOIN _sas.agent a ON a.agent_id = w.lane
         WHERE w.version_id = $1 AND NOT w.undo),

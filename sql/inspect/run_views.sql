@@ -195,7 +195,7 @@ SELECT r.run_id, w.name AS step, w.position, nullif(e.element, 0) AS element,
        y.waiting_kind,
        CASE y.waiting_kind
            WHEN 'steps' THEN y.before
-           WHEN 'signal' THEN w.shape #>> '{wait,signal}'
+           WHEN 'signal' THEN btrim(replace(w.shape #>> '{wait,signal}', '", "', ' or '), '["]')
            WHEN 'child' THEN w.shape ->> 'workflow'
            WHEN 'fallback' THEN w.name || '.fallback'
            WHEN 'resume' THEN r.paused_by

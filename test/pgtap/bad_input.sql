@@ -252,6 +252,13 @@ SELECT pg_temp.bad_step('{"wait": {"signal": "go", "for": "1 s"}}', '22023', '/s
 SELECT pg_temp.bad_step('{"wait": {"signal": "Go!"}}', '42602', '/steps/a/wait/signal', 'a signal with a bad name');
 SELECT pg_temp.bad_step('{"wait": {"signal": "go", "timeout": "soon"}}', '22007', '/steps/a/wait/timeout', 'a time-out that is no span');
 SELECT pg_temp.bad_step('{"wait": {"for": "1 s", "timeout": "2 s"}}', '22023', '/steps/a/wait/timeout', 'a timer with a time-out');
+SELECT pg_temp.bad_step('{"wait": {"signal": ["go", "Go!"]}}', '42602', '/steps/a/wait/signal/1', 'one of several signals with a bad name');
+SELECT pg_temp.bad_step('{"wait": {"signal": []}}', '22023', '/steps/a/wait/signal', 'a wait for none of no signals');
+SELECT pg_temp.bad_step('{"wait": {"signal": ["go", "go"]}}', '22023', '/steps/a/wait/signal', 'a wait for the same signal twice');
+SELECT pg_temp.bad_step('{"wait": {"signal": "go", "timeout": "1 s", "on_timeout": "skip"}}', '22023', '/steps/a/wait/on_timeout', 'another end of a time-out');
+SELECT pg_temp.bad_step('{"wait": {"signal": "go", "on_timeout": "go_on"}}', '22023', '/steps/a/wait/on_timeout', 'the end of a time-out without one');
+SELECT pg_temp.bad_step('{"wait": {"for": "1 s", "on_timeout": "go_on"}}', '22023', '/steps/a/wait/on_timeout', 'a timer with the end of a time-out');
+SELECT pg_temp.bad_step('{"wait": {"signal": "go", "timeout": "{{nowhere.x}}"}}', '42P10', '/steps/a/wait/timeout', 'a time-out from nowhere');
 SELECT pg_temp.bad_step('{"wait": {"for": "1"}}', '22007', '/steps/a/wait/for', 'a wait without a unit');
 SELECT pg_temp.bad_step('{"wait": {"until": "later"}}', '22007', '/steps/a/wait/until', 'an instant that is none');
 SELECT pg_temp.bad_step('{"wait": {"signal": "go"}, "input": {}}', '22023', '/steps/a/input', 'a wait with an input');

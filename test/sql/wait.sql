@@ -136,3 +136,60 @@ SELECT t.work();
 SELECT t.brief(4), t.brief(5);
 SELECT * FROM t.left_over();
 DROP FUNCTION t.refuse();
+
+-- one of several signals: the output says which one; the other names are kept for who waits for them
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('answer', '{
+    "a": {"wait": {"signal": ["accepted", "refused"], "timeout": "{{input.patience}}", "on_timeout": "go_on"}},
+    "b": {"function": "t.echo", "input": {"said": "{{steps.a.output}}"}}}') \g /dev/null
+SELECT run_id FROM sas.submit('answer', '{"patience": "1 hour"}');
+SELECT t.work();
+SELECT step, waiting_kind, waiting_on, waiting_until FROM sas.steps WHERE run_id = 1 AND step = 'a';
+SELECT sas.signal(1, 'refused', '{"by": "ann"}');
+SELECT t.work();
+SELECT t.brief(1);
+SELECT step, output FROM sas.steps WHERE run_id = 1 ORDER BY step;
+-- a time-out goes on with null, without a failure in the books
+SELECT run_id FROM sas.submit('answer', '{"patience": "1 hour"}');
+SELECT t.work();
+SELECT t.later('1 hour');
+SELECT t.work();
+SELECT t.brief(2);
+SELECT step, output, error FROM sas.steps WHERE run_id = 2 ORDER BY step;
+SELECT count(*) AS failures FROM sas.attempts WHERE run_id = 2 AND error IS NOT NULL;
+SELECT result FROM sas.runs WHERE run_id = 2;
+-- a time-out that is no span fails the step, and says what it is
+SELECT run_id FROM sas.submit('answer', '{"patience": 7}');
+SELECT t.work();
+SELECT t.brief(3);
+SELECT error ->> 'title' AS title, error ->> 'detail' AS detail FROM sas.steps WHERE run_id = 3 AND step = 'a';
+SELECT sas.signal(3, 'else');
+-- without go_on it is a failure that names what did not come
+SELECT t.workflow('strict', '{"a": {"wait": {"signal": ["accepted", "refused"], "timeout": "{{input.patience}}"}}}') \g /dev/null
+SELECT run_id FROM sas.submit('strict', '{"patience": "1 min"}');
+SELECT t.work();
+SELECT t.later('1 min');
+SELECT t.work();
+SELECT error ->> 'title' AS title, error ->> 'detail' AS detail FROM sas.steps WHERE run_id = 4;
+-- a wait for several names takes one signal, the oldest; each other goes to the step next in its line
+SELECT t.workflow('lines', '{
+    "f": {"function": "t.echo"},
+    "a": {"wait": {"signal": ["x", "y"]}, "after": ["f"]},
+    "b": {"wait": {"signal": "x"}, "after": ["f"]},
+    "c": {"wait": {"signal": ["y", "x"]}, "after": ["f"]}}') \g /dev/null
+SELECT run_id FROM sas.submit('lines');
+SELECT sas.signal(5, 'y', '1'), sas.signal(5, 'x', '2'), sas.signal(5, 'x', '3'), sas.signal(5, 'y', '4');
+SELECT t.work();
+SELECT t.brief(5);
+SELECT step, output FROM sas.steps WHERE run_id = 5 AND step <> 'f' ORDER BY step;
+SELECT name, payload FROM _sas.signal ORDER BY signal_id;
+SELECT run_id FROM sas.submit('lines') \g /dev/null
+SELECT t.work() \g /dev/null
+SELECT sas.signal(6, 'x', '1') \g /dev/null
+SELECT t.work() \g /dev/null
+SELECT sas.signal(6, 'x', '2') \g /dev/null
+SELECT t.work() \g /dev/null
+SELECT sas.signal(6, 'y', '3') \g /dev/null
+SELECT t.work() \g /dev/null
+SELECT step, output FROM sas.steps WHERE run_id = 6 AND step <> 'f' ORDER BY step;
+SELECT * FROM t.left_over();
