@@ -54,6 +54,7 @@ BEGIN
     RETURN QUERY SELECT * FROM unnest(c.problems);
     RETURN QUERY SELECT * FROM _sas.check_included(c.scopes, caller);
     RETURN QUERY SELECT * FROM _sas.check_references(c.nodes, c.refs);
+    RETURN QUERY SELECT * FROM _sas.check_run_members(c.refs);
     RETURN QUERY SELECT * FROM _sas.check_call_outputs(c.nodes, c.refs);
     RETURN QUERY SELECT * FROM _sas.check_order(c.nodes, c.refs, c.from_nos, c.to_nos);
     IF NOT _sas.has_level(caller, 'admin') THEN

@@ -22,7 +22,7 @@ LANGUAGE sql STABLE AS $$
                   WHEN 'object' THEN body #> '{poll,until}' END)) AS p (place, predicate)
     CROSS JOIN LATERAL _sas.predicate_references(CASE jsonb_typeof(p.predicate)
                                                  WHEN 'string' THEN p.predicate #>> '{}' END) r
-    WHERE r.problem IS NULL AND r.root IN ('steps', 'input')
+    WHERE r.problem IS NULL AND r.root IN ('steps', 'input', 'run')
 $$;
 
 -- _sas.check_references(compiled): references that name nothing, or what may not be named.
@@ -89,6 +89,16 @@ LANGUAGE sql STABLE AS $$
                         WHERE jsonb_typeof(e) = 'string') a
     LEFT JOIN unnest(nodes) own ON own.scope = 1 AND own.local = a.name
     WHERE n.scope = 1 AND own.local IS NULL
+$$;
+
+-- _sas.check_run_members(refs): references to what a run does not have.
+CREATE FUNCTION _sas.check_run_members(refs _sas.flow_reference[]) RETURNS SETOF _sas.problem
+LANGUAGE sql STABLE AS $$
+    SELECT r.pointer, format('a run has no "%s" in templates', r.member),
+        'Refer to id, key, labels, created_at, deadline or now; in a run of a schedule also to schedule or '
+        'scheduled_at.', '42P10'
+    FROM unnest(refs) r WHERE r.scope = 1 AND r.problem IS NULL AND r.root = 'run'
+        AND r.member <> ALL ('{id,key,labels,created_at,deadline,now,schedule,scheduled_at}')
 $$;
 
 -- _sas.check_call_outputs(nodes, refs): references to what no output of a call has. Its shape is known,

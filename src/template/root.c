@@ -14,6 +14,7 @@
 #include "utils/json.h"
 #include "utils/numeric.h"
 
+#include "base/clock.h"
 #include "template/template.h"
 
 static void
@@ -120,6 +121,7 @@ sas_template_root(const SasTemplateRoot *of)
 	root_put_jsonb(&state, "labels", of->labels);
 	root_put_time(&state, "created_at", of->created_at);
 	root_put_time(&state, "deadline", of->deadline);
+	root_put_time(&state, "now", sas_base_clock_now());
 	if (of->schedule != NULL)
 	{
 		root_put_varlena(&state, "schedule", of->schedule);

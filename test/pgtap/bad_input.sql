@@ -259,6 +259,8 @@ SELECT pg_temp.bad_step('{"wait": {"signal": "go", "timeout": "1 s", "on_timeout
 SELECT pg_temp.bad_step('{"wait": {"signal": "go", "on_timeout": "go_on"}}', '22023', '/steps/a/wait/on_timeout', 'the end of a time-out without one');
 SELECT pg_temp.bad_step('{"wait": {"for": "1 s", "on_timeout": "go_on"}}', '22023', '/steps/a/wait/on_timeout', 'a timer with the end of a time-out');
 SELECT pg_temp.bad_step('{"wait": {"signal": "go", "timeout": "{{nowhere.x}}"}}', '42P10', '/steps/a/wait/timeout', 'a time-out from nowhere');
+SELECT pg_temp.bad_step('{"function": "shop.book", "input": "{{run.nothing}}"}', '42P10', '/steps/a/input', 'what a run does not have');
+SELECT pg_temp.bad_step('{"function": "shop.book", "when": "$.run.nothing == 1"}', '42P10', '/steps/a/when', 'what a run does not have, in a predicate');
 SELECT pg_temp.bad_step('{"wait": {"for": "1"}}', '22007', '/steps/a/wait/for', 'a wait without a unit');
 SELECT pg_temp.bad_step('{"wait": {"until": "later"}}', '22007', '/steps/a/wait/until', 'an instant that is none');
 SELECT pg_temp.bad_step('{"wait": {"signal": "go"}, "input": {}}', '22023', '/steps/a/input', 'a wait with an input');

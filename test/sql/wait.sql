@@ -193,3 +193,17 @@ SELECT sas.signal(6, 'y', '3') \g /dev/null
 SELECT t.work() \g /dev/null
 SELECT step, output FROM sas.steps WHERE run_id = 6 AND step <> 'f' ORDER BY step;
 SELECT * FROM t.left_over();
+
+-- run.now is the clock when a template or a predicate is evaluated
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('clock', '{
+    "a": {"wait": {"for": "1 min"}},
+    "b": {"function": "t.echo", "input": {"now": "{{run.now}}", "began": "{{run.created_at}}"}, "after": ["a"]},
+    "c": {"function": "t.echo", "when": "$.run.now == $.run.created_at"},
+    "d": {"function": "t.echo", "when": "$.run.now == $.run.created_at", "after": ["a"]}}') \g /dev/null
+SELECT run_id FROM sas.submit('clock');
+SELECT t.work();
+SELECT t.later('1 min');
+SELECT t.work();
+SELECT t.brief(1);
+SELECT (output ->> 'now')::timestamptz - (output ->> 'began')::timestamptz AS passed FROM sas.steps WHERE run_id = 1 AND step = 'b';
