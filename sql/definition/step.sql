@@ -69,6 +69,13 @@ BEGIN
             RETURN NEXT ROW(path || '/agent', format('a %s has no agent', kinds[1]), 'Leave it out.',
                             '22023')::_sas.problem;
         END IF;
+        -- neither is claimed, and what ends one is final
+        RETURN QUERY
+        SELECT path || '/' || k, format('a %s has no %s', kinds[1], k), CASE kinds[1]
+               WHEN 'wait' THEN 'Leave it out. A wait for a signal can have a timeout.'
+               ELSE 'Write it at the steps of the child workflow.' END, '22023'
+        FROM unnest('{retry,recovery,complete_in}'::text[]) k
+        WHERE kinds[1] IN ('wait', 'workflow') AND body ? k;
     END IF;
     RETURN QUERY
     SELECT * FROM _sas.check_expect(body -> 'expect', path || '/expect', CASE

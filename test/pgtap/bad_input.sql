@@ -261,6 +261,7 @@ SELECT pg_temp.bad_step('{"wait": {"for": "1 s", "on_timeout": "go_on"}}', '2202
 SELECT pg_temp.bad_step('{"wait": {"signal": "go", "timeout": "{{nowhere.x}}"}}', '42P10', '/steps/a/wait/timeout', 'a time-out from nowhere');
 SELECT pg_temp.bad_step('{"function": "shop.book", "input": "{{run.nothing}}"}', '42P10', '/steps/a/input', 'what a run does not have');
 SELECT pg_temp.bad_step('{"function": "shop.book", "when": "$.run.nothing == 1"}', '42P10', '/steps/a/when', 'what a run does not have, in a predicate');
+SELECT pg_temp.bad_step(jsonb_build_object(kind, body, k, v), '22023', '/steps/a/' || k, format('a %s with %s', kind, k)) FROM (VALUES ('wait', '{"signal": "go"}'::jsonb), ('workflow', '"good"')) y (kind, body), (VALUES ('retry', '{"max_attempts": 2}'::jsonb), ('recovery', '{"max_failures": 2}'), ('complete_in', '"1 s"')) x (k, v);
 SELECT pg_temp.bad_step('{"wait": {"for": "1"}}', '22007', '/steps/a/wait/for', 'a wait without a unit');
 SELECT pg_temp.bad_step('{"wait": {"until": "later"}}', '22007', '/steps/a/wait/until', 'an instant that is none');
 SELECT pg_temp.bad_step('{"wait": {"signal": "go"}, "input": {}}', '22023', '/steps/a/input', 'a wait with an input');
