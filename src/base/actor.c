@@ -13,6 +13,7 @@ volatile sig_atomic_t sas_base_stopping = false;
 volatile sig_atomic_t sas_base_in_user_code = false;
 bool		sas_base_tick_cancelled = false;
 bool		sas_base_tick_lacked = false;
+SasTickError sas_base_tick_error;
 TimestampTz sas_base_last_tick = 0;
 
 const char *

@@ -73,6 +73,15 @@ extern bool sas_base_tick_cancelled;
 /* The last tick failed since the server lacked memory, disk or room in a table: what the tick tried may be right. */
 extern bool sas_base_tick_lacked;
 
+/* The error of the last tick that failed. */
+typedef struct SasTickError
+{
+	int			sqlstate;
+	char		message[512];	/* cut where it is longer */
+} SasTickError;
+
+extern SasTickError sas_base_tick_error;
+
 /* When the last tick began that ended without an error; 0: there was none yet. */
 extern TimestampTz sas_base_last_tick;
 

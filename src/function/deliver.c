@@ -15,6 +15,7 @@
 #include "postgres.h"
 
 #include "base/clock.h"
+#include "function/give_up.h"
 #include "function/repeat.h"
 #include "store/items.h"
 #include "utils/memutils.h"
@@ -28,8 +29,6 @@
 /* a claim whose row another transaction holds is tried again after this, which doubles while it stays locked */
 #define SAS_DELIVER_LOCKED_US 20000
 #define SAS_DELIVER_LOCKED_MAX_US 1000000
-/* transactions that may abort with an inbox before it is left to its time */
-#define SAS_DELIVER_GIVE_UP 5
 
 /* An inbox that this worker has claimed. */
 typedef struct DeliverClaim
@@ -39,7 +38,7 @@ typedef struct DeliverClaim
 	int64		not_before_us;	/* its row was locked; 0: it was not */
 	int64		pause_us;
 	bool		solo;			/* delivered by itself */
-	int			tries;			/* transactions that aborted with it */
+	SasAborts	aborts;
 } DeliverClaim;
 
 static MemoryContext deliver_context;
@@ -126,7 +125,7 @@ deliver_call_group(SasItemsDone *done)
 		int64		left_ms = (deliver_group[i]->deadline_us - begun) / 1000;
 
 		d->items = c;
-		d->error = c->problem;
+		d->error = deliver_group[i]->aborts.problem != NULL ? deliver_group[i]->aborts.problem : c->problem;
 		d->again = d->error == NULL && (!valid[i] || was_slow || sas_base_stopping || left_ms < c->window_ms / 2);
 		if (d->again || d->error != NULL || c->up_to == 0)
 			continue;
@@ -222,7 +221,7 @@ deliver_run_group(void)
 	return true;
 }
 
-/* The last transaction aborted: each inbox is delivered alone, and given up in the end. */
+/* The last transaction aborted: each inbox is delivered alone, and fails in the end. */
 static void
 deliver_after_abort(void)
 {
@@ -231,9 +230,8 @@ deliver_after_abort(void)
 		DeliverClaim *c = deliver_group[i];
 
 		c->solo = true;
-		if (!sas_base_tick_cancelled)
-			c->tries++;
-		if (c->tries < SAS_DELIVER_GIVE_UP)
+		if (sas_function_count_abort(&c->aborts, c->deadline_us, c->items->window_ms,
+									 psprintf("/watches/" INT64_FORMAT, c->items->watch_id), deliver_context))
 			continue;
 		ereport(WARNING,
 				(errmsg("worker gives up items of task \"%s\" of watcher \"%s\"", c->items->key, c->items->watcher),

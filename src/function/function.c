@@ -50,8 +50,6 @@
 #include "work/request.h"
 #include "work/verdict.h"
 
-/* transactions that may abort with a step in them before it is given up */
-#define SAS_GIVE_UP_AFTER 5
 /* a function that does not listen when it is cancelled has this long after complete-by; then its worker is ended */
 #define SAS_CANCEL_GRACE_US 500000
 
@@ -165,7 +163,7 @@ static void
 function_evaluate(SasFunctionWork *w, bool in_company)
 {
 	SasVerdict	verdict;
-	int64		late = function_cancel_at_us(w) <= sas_base_clock_monotonic_us();
+	bool		late = w->aborts.problem != NULL || function_cancel_at_us(w) <= sas_base_clock_monotonic_us();
 
 	if (!w->invoked.ok && w->invoked.sqlstate == ERRCODE_QUERY_CANCELED && !late)
 	{
@@ -203,9 +201,15 @@ function_call(SasFunctionWork *w, bool in_company)
 	int64		left_ms = (function_cancel_at_us(w) - begun + 999) / 1000;
 
 	w->started_at = sas_base_clock_now();
-	if (w->step->problem != NULL)
+	if (w->aborts.problem != NULL)
 	{
-		memset(&w->invoked, 0, sizeof(w->invoked));
+		/* its window is over: memory that was lacking may be there in the next one */
+		w->invoked.error = w->aborts.problem;
+		w->invoked.transient = true;
+		in_company = false;
+	}
+	else if (w->step->problem != NULL)
+	{
 		w->invoked.error = sas_work_verdict_no_input(w->step);
 		w->invoked.transient = sas_work_json_bool(w->step->problem, "transient", false);
 		in_company = false;
@@ -267,7 +271,7 @@ function_is_last(void)
 		return false;
 	/* not beside one that took a transaction down before: a claim must not cost what a function did */
 	for (int i = 0; i < function_n_group; i++)
-		if (function_group[i]->tries > 0)
+		if (function_group[i]->aborts.tries > 0)
 			return false;
 	for (int i = 0; i < function_n_group; i++)
 		left -= function_group[i]->lost || function_group[i]->verdict != NULL;
@@ -310,7 +314,8 @@ function_call_group(void)
 
 		if (!valid[i])
 			w->lost = true;
-		else if (was_slow || !may_call || sas_base_stopping || left_us < w->step->window_ms * 500)
+		else if (was_slow || !may_call || sas_base_stopping ||
+				 (w->aborts.problem == NULL && left_us < w->step->window_ms * 500))
 			w->verdict = "hand_back";	/* not begun: for another worker, with a new window */
 		else
 			was_slow = function_call(w, function_n_group > 1 || called++ > 0);
@@ -400,7 +405,7 @@ function_run_group(void)
 	function_take(next);
 }
 
-/* The transaction of the last group aborted as a whole: each goes solo, and is given up in the end. */
+/* The transaction of the last group aborted as a whole: each goes solo, and fails in the end. */
 static void
 function_after_abort(void)
 {
@@ -410,9 +415,8 @@ function_after_abort(void)
 
 		w->solo = true;
 		w->verdict = NULL;
-		if (!sas_base_tick_cancelled)
-			w->tries++;
-		w->lost = w->tries >= SAS_GIVE_UP_AFTER;
+		w->lost = !sas_function_count_abort(&w->aborts, w->deadline_us, w->step->window_ms,
+											psprintf("/runs/" INT64_FORMAT "/steps/%s", w->step->id.run_id, w->step->step), w->batch->context);
 		if (w->lost)
 			ereport(WARNING,
 					(errmsg("worker gives up step \"%s\" of run %lld", w->step->step, (long long) w->step->id.run_id),

@@ -6,6 +6,7 @@
 #ifndef SAS_FUNCTION_WORK_H
 #define SAS_FUNCTION_WORK_H
 
+#include "function/give_up.h"
 #include "store/store.h"
 #include "work/invoke.h"
 
@@ -17,7 +18,7 @@ typedef struct SasFunctionWork
 	SasClaimedFunction *step;
 	int64		deadline_us;
 	bool		solo;			/* failed beside others, or known to be slow or dangerous */
-	int			tries;			/* transactions that aborted with it */
+	SasAborts	aborts;
 	bool		done;
 
 	/* of the transaction that is open */

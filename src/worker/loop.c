@@ -25,6 +25,7 @@
 
 #include "access/xact.h"
 #include "commands/dbcommands.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/interrupt.h"
@@ -145,6 +146,19 @@ loop_count_lock(void)
 	return due;
 }
 
+/* After the abort, which has freed the memory that this takes. */
+static void
+loop_keep_error(void)
+{
+	ErrorData  *edata = CopyErrorData();
+	const char *message = edata->message ? edata->message : "unknown error";
+	int			len = pg_mbcliplen(message, strlen(message), sizeof(sas_base_tick_error.message) - 1);
+
+	sas_base_tick_error.sqlstate = edata->sqlerrcode;
+	memcpy(sas_base_tick_error.message, message, len);
+	sas_base_tick_error.message[len] = '\0';
+}
+
 /* In the catch block of a tick: logs the error and cleans up. */
 static SasTickEnd
 loop_recover(void)
@@ -169,6 +183,7 @@ loop_recover(void)
 	ConditionVariableCancelSleep();
 	pgstat_report_wait_end();
 	MemoryContextSwitchTo(loop_scratch);
+	loop_keep_error();
 	FlushErrorState();
 	RESUME_INTERRUPTS();
 	return end;

@@ -19,7 +19,7 @@ $node->safe_psql('postgres', q{
 	CREATE SEQUENCE lacked;
 	CREATE FUNCTION lack() RETURNS void LANGUAGE plpgsql AS $$
 	BEGIN
-		IF EXISTS (SELECT FROM public.lacking) THEN
+		IF EXISTS (SELECT FROM public.lacking WHERE what IN ('memory', 'room')) THEN
 			PERFORM nextval('public.lacked');
 			RAISE out_of_memory USING MESSAGE = 'out of shared memory';
 		END IF;
@@ -48,6 +48,9 @@ $node->safe_psql('postgres', q{
 	BEGIN
 		IF EXISTS (SELECT FROM public.lacking WHERE what = 'room') THEN
 			PERFORM public.lack();
+		END IF;
+		IF EXISTS (SELECT FROM public.lacking WHERE what = 'output') AND EXISTS (SELECT FROM unnest(replies) r WHERE r.verdict = 'done') THEN
+			RAISE out_of_memory USING MESSAGE = 'out of shared memory';
 		END IF;
 		RETURN _sas.write_replies_then(replies, done_leases, strict);
 	END $$;
@@ -83,5 +86,48 @@ ok(wait_for($node, "SELECT last_value >= $before + 5 FROM lacked"), 'a reply cou
 $node->safe_psql('postgres', 'DELETE FROM lacking');
 is(run_of($node, $answered)->{result}, 'success', 'the run goes on when it can');
 is(scalar $service->requests('slow'), 1, 'the service is not called again');
+
+# -- the function has returned, and its output cannot be stored -----------------------
+
+my $step = { function => 'public.work', retry => { max_attempts => 3 } };
+define($node, 'long', { steps => { it => { %$step, complete_in => '1 hour' } }, %recovery });
+define($node, 'short', { steps => { it => { %$step, complete_in => '1 s' } }, %recovery });
+define($node, 'once', { steps => { it => { %$step, complete_in => '1 hour' } }, recovery => { max_failures => 1 } });
+$node->safe_psql('postgres', "INSERT INTO lacking VALUES ('output')");
+foreach my $what (qw(long short))
+{
+	my $run = submit($node, $what, {});
+	ok(wait_for($node, "SELECT max(failure_count) > 1 FROM sas.steps WHERE run_id = $run"), "$what: a window fails long before it is over");
+	like($node->safe_psql('postgres', "SELECT error ->> 'title' FROM sas.attempts WHERE run_id = $run LIMIT 1"),
+		qr/out of shared memory/, "$what: the attempt says why");
+	is($node->safe_psql('postgres', "SELECT state FROM sas.runs WHERE run_id = $run"), 'running', "$what: the run is not over");
+	$run{$what} = $run;
+}
+is(run_of($node, submit($node, 'once', {}))->{state}, 'paused', 'a step that may fail no more pauses its run, an hour early');
+$node->safe_psql('postgres', 'DELETE FROM lacking');
+is(run_of($node, $run{$_})->{result}, 'success', "$_: the run goes on when it can be stored") foreach qw(long short);
+
+# -- items were delivered, and that cannot be stored -----------------------------------
+
+$node->safe_psql('postgres', q{
+	ALTER FUNCTION _sas.write_items RENAME TO write_items_then;
+	CREATE FUNCTION _sas.write_items(watch_ids bigint[], request_ids uuid[], up_tos bigint[], errors jsonb[], again boolean[], worked boolean[])
+	RETURNS text[] LANGUAGE plpgsql AS $$
+	BEGIN
+		IF true = ANY (worked) AND EXISTS (SELECT FROM public.lacking WHERE what = 'items') THEN
+			RAISE out_of_memory USING MESSAGE = 'out of shared memory';
+		END IF;
+		RETURN _sas.write_items_then(watch_ids, request_ids, up_tos, errors, again, worked);
+	END $$;
+	CREATE TABLE delivered (id bigint GENERATED ALWAYS AS IDENTITY, item jsonb NOT NULL);
+	INSERT INTO lacking VALUES ('items');
+	SELECT sas.create_agent('host', kind => 'external');
+	SELECT sas.create_watcher('feed', '{"agent": "host", "external": {}, "items": {"table": "public.delivered"}}');
+	SELECT sas.watch('feed', 'a');
+	SELECT sas.claim_watchers(sas.register_node('host', 10, '{host}', lease => '1 day', by_connection => false), 1);
+	SELECT sas.append_items(1, 1, '[1]')});
+ok(wait_for($node, 'SELECT failures > 0 FROM _sas.watch_done'), 'items: the failure counts long before the claim is over');
+$node->safe_psql('postgres', 'DELETE FROM lacking');
+ok(wait_for($node, 'SELECT count(*) = 1 FROM delivered'), 'items: they are delivered once when it can be stored');
 
 done_testing();
