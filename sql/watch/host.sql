@@ -57,6 +57,14 @@ BEGIN
         ELSE greatest(0, ceil((held + waiting)::numeric * n.capacity / nullif(capacities, 0)) - mine) END;
 END $$;
 
+-- _sas.free_from(n, due_at): from when on this node may take a task that is due since then: where there are
+-- other nodes of its kind, the first two seconds may be theirs.
+CREATE FUNCTION _sas.free_from(n _sas.node, due_at timestamptz) RETURNS timestamptz
+LANGUAGE sql STABLE AS $$
+    SELECT due_at + CASE WHEN EXISTS (SELECT FROM _sas.node p WHERE p.kind = n.kind AND p.ended_at IS NULL
+                                      AND p.node_id <> n.node_id) THEN interval '2 s' ELSE '0' END
+$$;
+
 -- _sas.lanes_of(n): whose tasks this node may take now: per lane how many; null for any number.
 CREATE FUNCTION _sas.lanes_of(n _sas.node) RETURNS TABLE (lane int, room bigint)
 LANGUAGE plpgsql STABLE AS $$
@@ -130,7 +138,7 @@ BEGIN
     IF cardinality(ids) > 0 THEN
         WITH taken AS (
             DELETE FROM _sas.watch_wait q WHERE q.watch_id = ANY (ids) RETURNING q.due_at)
-        SELECT count(_sas.found('watch', 'watch', t.due_at)) INTO found FROM taken t;
+        SELECT count(_sas.found('watch', 'watch', _sas.free_from(n, t.due_at))) INTO found FROM taken t;
         PERFORM _sas.move_watches(ids, array_fill('created'::text, ARRAY[cardinality(ids)]),
                                   array_fill('processing'::text, ARRAY[cardinality(ids)]));
         INSERT INTO _sas.watch_held (watch_id, node_id, lane, epoch, change)

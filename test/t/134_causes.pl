@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: PostgreSQL
 #
 # The whole cause of a failure is stored with the step, and is in sas.explain, the alert and the server log:
-# message, DETAIL, HINT and the first lines of CONTEXT. A monitor sees the message only.
+# message, DETAIL, HINT and the first lines of CONTEXT. A monitor sees no word of a function, but its SQLSTATE.
 use strict;
 use warnings;
 use FindBin;
@@ -73,11 +73,11 @@ like(explained($run, 'ann'), qr/step "book" waits.*: it failed \(\Q$whole\E\)/, 
 is(alert($run, 'ann'), "run $run: step \"book\" failed: $whole", 'and in the alert');
 in_log(qr/LOG:  run $run step "book" attempt 1 failed: no room\n.*DETAIL:  Hotel 7 is full\.\n.*HINT:  Book another hotel\.\n.*CONTEXT:  PL\/pgSQL function no_room/, 'and in the server log');
 
-is($sql->("SET ROLE mon; SELECT error - '{type,instance}'::text[] FROM sas.steps WHERE run_id = $run"), '{"title": "no room"}', 'a monitor sees the title only');
-is($sql->("SET ROLE mon; SELECT error - '{type,instance}'::text[] FROM sas.runs WHERE run_id = $run"), '{"title": "no room"}', 'in runs, too');
-is($sql->("SET ROLE mon; SELECT error - '{type,instance}'::text[] FROM sas.attempts WHERE run_id = $run"), '{"title": "no room"}', 'and in attempts');
-like(explained($run, 'mon'), qr/it failed \(no room\)/, 'in explain');
-is(alert($run, 'mon'), "run $run: step \"book\" failed: no room", 'and in the alert');
+is($sql->("SET ROLE mon; SELECT error - '{type,instance}'::text[] FROM sas.steps WHERE run_id = $run"), '{"title": "an error with SQLSTATE 22023"}', 'a monitor sees what kind of error it is only');
+is($sql->("SET ROLE mon; SELECT error - '{type,instance}'::text[] FROM sas.runs WHERE run_id = $run"), '{"title": "an error with SQLSTATE 22023"}', 'in runs, too');
+is($sql->("SET ROLE mon; SELECT error - '{type,instance}'::text[] FROM sas.attempts WHERE run_id = $run"), '{"title": "an error with SQLSTATE 22023"}', 'and in attempts');
+like(explained($run, 'mon'), qr/it failed \(an error with SQLSTATE 22023\)/, 'in explain');
+is(alert($run, 'mon'), "run $run: step \"book\" failed: an error with SQLSTATE 22023", 'and in the alert');
 
 $run = fails('nested', { steps => { book => { function => 'shop.book_order', on_failure => 'pause' } } });
 is(error($run, 'context'), "PL/pgSQL function ratio(integer) line 3 at RETURN\nPL/pgSQL function book_order(jsonb) line 5 at assignment", 'nested functions, from the inside out');
@@ -99,7 +99,7 @@ $sql->(q{SET ROLE ann; SELECT sas.create_workflow('hooked', '{"steps": {}, "hook
 ok(wait_for($node, q{SELECT count(*) FROM sas.alerts WHERE kind = 'hook-failed'}, '1'), 'a hook fails');
 like($sql->(q{SET ROLE ann; SELECT message FROM sas.alerts WHERE kind = 'hook-failed'}), qr/hook 1 of workflow "hooked" for run \d+ \(success\) failed: \Q$whole\E$/, 'with its alert');
 is($sql->(q{SET ROLE ann; SELECT error ->> 'detail' FROM sas.hook_runs}), 'Hotel 7 is full.', 'and its row');
-is($sql->(q{SET ROLE mon; SELECT error - '{type,instance}'::text[] FROM sas.hook_runs}), '{"title": "no room"}', 'of which a monitor sees the title');
+is($sql->(q{SET ROLE mon; SELECT error - '{type,instance}'::text[] FROM sas.hook_runs}), '{"title": "an error with SQLSTATE 22023"}', 'of which a monitor sees the kind');
 
 $sql->(q{
 	CREATE FUNCTION public.no_room(context jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
@@ -145,9 +145,9 @@ $sql->(q{SET ROLE ann;
 	SELECT sas.watch('sweep', 'w')});
 ok(wait_for($node, q{SELECT state FROM sas.watches WHERE key = 'w'}, 'failed'), 'a watcher fails');
 is($sql->(q{SET ROLE ann; SELECT last_error ->> 'hint' FROM sas.watches WHERE key = 'w'}), 'Book another hotel.', 'its last error is whole');
-is($sql->(q{SET ROLE mon; SELECT last_error - '{type,instance}'::text[] FROM sas.watches WHERE key = 'w'}), '{"title": "no room"}', 'of which a monitor sees the title');
+is($sql->(q{SET ROLE mon; SELECT last_error - '{type,instance}'::text[] FROM sas.watches WHERE key = 'w'}), '{"title": "an error with SQLSTATE 22023"}', 'of which a monitor sees the kind');
 is($sql->(q{SELECT message FROM sas.alerts WHERE kind = 'watch-failed'}), "watch \"w\" of watcher \"sweep\" failed: $whole", 'and its alert');
-is($sql->(q{SET ROLE mon; SELECT message FROM sas.alerts WHERE kind = 'watch-failed'}), 'watch "w" of watcher "sweep" failed: no room', 'the same holds for the alert');
+is($sql->(q{SET ROLE mon; SELECT message FROM sas.alerts WHERE kind = 'watch-failed'}), 'watch "w" of watcher "sweep" failed: an error with SQLSTATE 22023', 'the same holds for the alert');
 in_log(qr/LOG:  watch \d+ failed: no room\n.*DETAIL:  Hotel 7 is full/, 'and the log');
 
 # -- a flood ---------------------------------------------------------------------------
