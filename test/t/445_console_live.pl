@@ -188,7 +188,7 @@ does('ann', 'unwatch', { name => 'feed', key => 'k1' }, q{SELECT count(*) FROM s
 
 # all runs of a search
 $node->safe_psql('postgres', q{SET ROLE ann; SELECT count(*) FROM sas.submit_batch('waits', array_fill('{}'::jsonb, '{30}'), labels => '{"batch": "b"}')});
-$node->safe_psql('postgres', q{SELECT count(*) FROM sas.submit_batch('plain', '{"{}"}', labels => '{"batch": "b"}')});
+$node->safe_psql('postgres', q{SET ROLE ann; SELECT count(*) FROM sas.submit_batch('plain', '{"{}"}', labels => '{"batch": "b"}')});
 my ($search) = page($me{ann}, '/runs?labels=batch%3Db')->{content} =~ /name="search" value="([^"]*)"/;
 $search =~ s/&quot;/"/g;
 like(does('ann', 'bulk', { verb => 'cancel', search => $search }, q{SELECT count(*) FROM sas.runs WHERE labels = '{"batch": "b"}' AND result = 'cancelled'}, 30), qr/cancel: 30 runs changed/, 'all runs that a search finds are cancelled, and the page says how many');

@@ -110,7 +110,7 @@ sub define_all
 		SELECT sas.create_watcher('lines', '{"agent": "remote", "stream": {"format": "ndjson", "path": "/feed", "query": {"after": "{{cursor}}"}}, "cursor": {"start": 0, "next": "{{item.n}}"}, "items": {"table": "torture.line"}, "retry": {"initial": "50 ms", "max": "500 ms"}}');
 		SELECT sas.create_watcher('taken', '{"agent": "remote", "stream": {"format": "ndjson", "path": "/feed", "query": {"after": "{{cursor}}"}}, "cursor": {"start": 0, "next": "{{item.n}}"}, "items": {"function": "torture.take"}, "retry": {"initial": "50 ms", "max": "500 ms"}}');
 		CREATE FUNCTION torture.plan(input jsonb) RETURNS jsonb LANGUAGE sql AS \$\$
-			SELECT jsonb_build_object('steps', jsonb_build_object('b', jsonb_build_object('function', 'torture.effect', 'input', jsonb_build_object('id', '{{input.id}}', 'step', 'b'), 'complete_in', '4 s'))) \$\$;
+			SELECT '{"steps": {"b": ${\ $json->encode(local_step('b', complete_in => '4 s')) }}}'::jsonb \$\$;
 		SELECT count(*) FROM unnest('{1,2,3,4}'::text[]) k, sas.watch('turns', k);
 		SELECT FROM sas.watch('lines', 'k') l, sas.watch('taken', 'k') t;
 	};
