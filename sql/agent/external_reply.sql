@@ -194,9 +194,10 @@ DECLARE
     step_name text;
     given_up boolean;
 BEGIN
-    SELECT jsonb_build_object('max_attempts', 5, 'initial_ms', 200, 'max_ms', 30000, 'backoff', 'exponential',
-                              'jitter', true)
-        || coalesce(_sas.read_retry(a.retry), '{}') || coalesce(w.retry, '{}'),
+    SELECT _sas.merge_pauses(_sas.merge_pauses(
+               '{"max_attempts": 5, "initial_ms": 200, "max_ms": 30000, "backoff": "exponential", '
+               '"jitter": true}',
+               _sas.read_retry(a.retry)), w.retry),
            w.name, coalesce(t.tries, 0) + 1, r.abandon_as IS NOT NULL AND NOT p.undo AND NOT s.in_doubt
     INTO policy, step_name, n, given_up
     FROM _sas.run r
@@ -216,10 +217,13 @@ END $$;
 -- _sas.attempt_pause(policy, tries): the pause before another attempt; with jitter anything from zero to it.
 CREATE FUNCTION _sas.attempt_pause(policy jsonb, tries int) RETURNS interval
 LANGUAGE sql VOLATILE AS $$
-    SELECT greatest(0.001, least((policy ->> 'max_ms')::float8,
-                                 (policy ->> 'initial_ms')::float8 * CASE policy ->> 'backoff'
-                                     WHEN 'exponential' THEN 2 ^ least(tries - 1, 30)
-                                     WHEN 'linear' THEN tries ELSE 1 END)
+    SELECT greatest(0.001, CASE WHEN policy ? 'pauses'
+                           THEN (policy -> 'pauses'
+                                 ->> least(tries, jsonb_array_length(policy -> 'pauses')) - 1)::float8
+                           ELSE least((policy ->> 'max_ms')::float8,
+                                      (policy ->> 'initial_ms')::float8 * CASE policy ->> 'backoff'
+                                          WHEN 'exponential' THEN 2 ^ least(tries - 1, 30)
+                                          WHEN 'linear' THEN tries ELSE 1 END) END
                            * CASE WHEN (policy ->> 'jitter')::boolean AND NOT _sas.is_testing() THEN random()
                                ELSE 1 END) * interval '1 ms'
 $$;

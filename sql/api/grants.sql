@@ -80,8 +80,8 @@ FROM (VALUES
         sas.sleep(interval); sas.child(text, jsonb); sas.include(text, jsonb);
         sas.undo(jsonb, text, text[], jsonb, interval, jsonb); sas.fallback(jsonb, text[]);
         sas.poll(jsonb, text, interval, interval, interval, text); sas.repeat(text, int, interval);
-        sas.retry_policy(int, interval, interval, text, boolean, text[]);
-        sas.recovery_policy(int, interval, interval, text, boolean);
+        sas.retry_policy(int, interval, interval, text, boolean, text[], interval[]);
+        sas.recovery_policy(int, interval, interval, text, boolean, interval[]);
         sas.hook(text, regproc, text, jsonb, text[], jsonb, jsonb, interval, text, text[]);
         sas.sequence("any"); sas.concurrence("any")'),
     ('look', 'monitor user operator admin', '

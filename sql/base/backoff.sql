@@ -4,15 +4,38 @@
 -- late, from a name.
 
 -- _sas.cool_off(recovery, failures): the pause before the next window.
--- recovery is complete: max_failures, initial, max, backoff, jitter.
+-- recovery is complete: max_failures, jitter, and pauses, or initial, max and backoff.
 CREATE FUNCTION _sas.cool_off(recovery jsonb, failures int) RETURNS interval
 LANGUAGE sql VOLATILE AS $$
-    SELECT least(extract(epoch FROM (recovery ->> 'max')::interval),
-                 extract(epoch FROM (recovery ->> 'initial')::interval)
-                 * CASE recovery ->> 'backoff' WHEN 'exponential' THEN 2 ^ least(failures - 1, 30)
-                     WHEN 'linear' THEN failures ELSE 1 END)::float8
+    SELECT CASE WHEN recovery ? 'pauses'
+           THEN extract(epoch FROM (
+                   recovery -> 'pauses' ->> least(failures, jsonb_array_length(recovery -> 'pauses')) - 1
+                   )::interval)
+           ELSE least(extract(epoch FROM (recovery ->> 'max')::interval),
+                      extract(epoch FROM (recovery ->> 'initial')::interval)
+                      * CASE recovery ->> 'backoff' WHEN 'exponential' THEN 2 ^ least(failures - 1, 30)
+                          WHEN 'linear' THEN failures ELSE 1 END) END::float8
            * interval '1 s' * CASE WHEN (recovery ->> 'jitter')::boolean
                AND NOT _sas.is_testing() THEN 0.5 + random() / 2 ELSE 1 END
+$$;
+
+-- _sas.merge_pauses(above, own): retry or recovery of a step over that of its agent, or of its run. Pauses
+-- one by one take the place of what computes pauses, and the other way round.
+CREATE FUNCTION _sas.merge_pauses(above jsonb, own jsonb) RETURNS jsonb
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN own ? 'pauses' THEN above - '{initial,max,backoff,initial_ms,max_ms}'::text[]
+                WHEN own ?| '{initial,max,backoff,initial_ms,max_ms}' THEN above - 'pauses'
+                ELSE above END || coalesce(own, '{}')
+$$;
+
+-- _sas.count_pauses(policy, counter): with a list of pauses, its length says how many attempts, or failures,
+-- there are, and the pauses are meant as they are written, where the policy does not say otherwise.
+CREATE FUNCTION _sas.count_pauses(policy jsonb, counter text) RETURNS jsonb
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN policy ? 'pauses'
+           THEN jsonb_build_object(counter, jsonb_array_length(policy -> 'pauses') + 1, 'jitter', false)
+                || policy
+           ELSE policy END
 $$;
 
 -- _sas.schedule_offset(name, jitter): by how much all instants of a schedule are late: spread by its name

@@ -108,12 +108,13 @@ BEGIN
         RETURN;
     END IF;
     RETURN QUERY SELECT * FROM _sas.check_keys(value, path,
-                                               ARRAY[counter, 'initial', 'max', 'backoff', 'jitter']
+                                               ARRAY[counter, 'pauses', 'initial', 'max', 'backoff', 'jitter']
                                                || CASE counter WHEN 'max_attempts' THEN ARRAY['on']
                                                    ELSE '{}' END);
     IF jsonb_typeof(value) = 'object' THEN
         RETURN QUERY
         SELECT * FROM _sas.check_number(value -> counter, _sas.pointer(path, counter), 1, 1000000)
+        UNION ALL SELECT * FROM _sas.check_pause_list(value, path || '/pauses')
         UNION ALL SELECT * FROM _sas.check_span(value -> 'initial', path || '/initial')
         UNION ALL SELECT * FROM _sas.check_span(value -> 'max', path || '/max')
         UNION ALL SELECT * FROM _sas.check_choice(value -> 'backoff', path || '/backoff',
@@ -127,6 +128,25 @@ BEGIN
                                     FROM jsonb_array_elements(value -> 'on') e) ELSE false END;
     END IF;
 END $$;
+
+-- _sas.check_pause_list(value, path): the pauses of retry or recovery, one by one, in place of what computes
+-- them.
+CREATE FUNCTION _sas.check_pause_list(value jsonb, path text) RETURNS SETOF _sas.problem
+LANGUAGE sql STABLE AS $$
+    SELECT path, 'expected an array of 1 to 100 spans of time',
+        'Write the pauses in their order, such as ["1 s", "10 s", "1 min"].', '22023'
+    WHERE value ? 'pauses' AND CASE jsonb_typeof(value -> 'pauses')
+          WHEN 'array' THEN jsonb_array_length(value -> 'pauses') NOT BETWEEN 1 AND 100 ELSE true END
+    UNION ALL
+    SELECT c.*
+    FROM jsonb_array_elements(CASE jsonb_typeof(value -> 'pauses') WHEN 'array' THEN value -> 'pauses'
+                              ELSE '[]' END) WITH ORDINALITY AS e (pause, n)
+    CROSS JOIN LATERAL _sas.check_span(e.pause, path || '/' || e.n - 1, true) c
+    UNION ALL
+    SELECT path, format('"pauses" and "%s" exclude each other', k),
+        'Write the pauses one by one, or how they are computed.', '22023'
+    FROM unnest('{initial,max,backoff}'::text[]) k WHERE value ? 'pauses' AND value ? k
+$$;
 
 -- _sas.check_task(value, path): what a task is is in its input; the kind itself has no keys.
 CREATE FUNCTION _sas.check_task(value jsonb, path text) RETURNS SETOF _sas.problem

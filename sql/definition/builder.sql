@@ -23,6 +23,13 @@ BEGIN ATOMIC
                  extract(milliseconds FROM span)::numeric AS ms) p;
 END;
 
+-- _sas.span_texts(spans): an array of them; null for null.
+CREATE FUNCTION _sas.span_texts(spans interval[]) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT jsonb_agg(_sas.span_text(s.span) ORDER BY s.n) FROM unnest(spans) WITH ORDINALITY AS s (span, n);
+END;
+
 -- _sas.function_text(f): its name as a definition has it.
 CREATE FUNCTION _sas.function_text(f regproc) RETURNS text
 LANGUAGE sql STABLE STRICT PARALLEL SAFE
@@ -227,24 +234,27 @@ COMMENT ON FUNCTION sas.repeat IS 'Turns of a step, one after the other, while a
 CREATE FUNCTION sas.retry_policy(max_attempts int DEFAULT NULL, initial interval DEFAULT NULL,
                                  max interval DEFAULT NULL, backoff text DEFAULT NULL,
                                  jitter boolean DEFAULT NULL,
-                                 codes text[] DEFAULT NULL) RETURNS jsonb
+                                 codes text[] DEFAULT NULL, pauses interval[] DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT _sas.object('"max_attempts"', to_jsonb(max_attempts), '"initial"',
                        to_jsonb(_sas.span_text(initial)), '"max"', to_jsonb(_sas.span_text(max)),
-                       '"backoff"', to_jsonb(backoff), '"jitter"', to_jsonb(jitter), '"on"', to_jsonb(codes));
+                       '"backoff"', to_jsonb(backoff), '"jitter"', to_jsonb(jitter), '"on"', to_jsonb(codes),
+                       '"pauses"', _sas.span_texts(pauses));
 END;
 COMMENT ON FUNCTION sas.retry_policy IS 'retry of a step or agent: attempts inside one window. codes is the '
                                         'key on: statuses or SQLSTATEs.';
 
 CREATE FUNCTION sas.recovery_policy(max_failures int DEFAULT NULL, initial interval DEFAULT NULL,
                                     max interval DEFAULT NULL, backoff text DEFAULT NULL,
-                                    jitter boolean DEFAULT NULL) RETURNS jsonb
+                                    jitter boolean DEFAULT NULL,
+                                    pauses interval[] DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT _sas.object('"max_failures"', to_jsonb(max_failures), '"initial"',
                        to_jsonb(_sas.span_text(initial)), '"max"', to_jsonb(_sas.span_text(max)),
-                       '"backoff"', to_jsonb(backoff), '"jitter"', to_jsonb(jitter));
+                       '"backoff"', to_jsonb(backoff), '"jitter"', to_jsonb(jitter),
+                       '"pauses"', _sas.span_texts(pauses));
 END;
 COMMENT ON FUNCTION sas.recovery_policy IS 'recovery of a step or run: windows after windows that failed.';
 

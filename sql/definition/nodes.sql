@@ -38,6 +38,15 @@ LANGUAGE sql IMMUTABLE AS $$
                                      on_failure) ELSE '{}' END
 $$;
 
+-- _sas.recovery_of(definition, above): what holds for its steps that say nothing themselves. A definition
+-- that is checked may still have another type there.
+CREATE FUNCTION _sas.recovery_of(definition jsonb, above jsonb) RETURNS jsonb
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN jsonb_typeof(r -> 'pauses') = 'array' OR jsonb_typeof(r) = 'object' AND NOT r ? 'pauses'
+           THEN _sas.merge_pauses(above, _sas.count_pauses(r, 'max_failures')) ELSE above END
+    FROM (SELECT definition -> 'recovery' AS r) d
+$$;
+
 -- _sas.scopes(definition, name, caller): the definition, then all that it includes, directly or through
 -- others.
 CREATE FUNCTION _sas.scopes(definition jsonb, name text, caller oid, OUT scopes _sas.scope[],
@@ -57,10 +66,9 @@ BEGIN
                         ELSE ARRAY[name] END, definition,
                         _sas.policy(definition -> 'on_failure',
                                     '{"transient": "pause", "permanent": "compensate"}'),
-                        '{"max_failures": 10, "initial": "10 s", "max": "15 min", "backoff": "exponential", '
-                        '"jitter": true}'::jsonb
-                        || CASE jsonb_typeof(definition -> 'recovery')
-                            WHEN 'object' THEN definition -> 'recovery' ELSE '{}' END)::_sas.scope];
+                        _sas.recovery_of(definition,
+                                         '{"max_failures": 10, "initial": "10 s", "max": "15 min", '
+                                         '"backoff": "exponential", "jitter": true}'))::_sas.scope];
     problems := '{}';
     WHILE at <= cardinality(scopes) LOOP
         s := scopes[at];
@@ -90,7 +98,7 @@ BEGIN
             scopes := scopes || ROW(cardinality(scopes) + 1, s.no, s.key || e.n, s.prefix || e.key || '.',
                                     place, e.workflow, v.version, s.chain || e.workflow,
                                     v.definition, _sas.policy(v.definition -> 'on_failure', s.policy),
-                                        s.recovery || coalesce(v.definition -> 'recovery', '{}'))::_sas.scope;
+                                        _sas.recovery_of(v.definition, s.recovery))::_sas.scope;
         END LOOP;
     END LOOP;
 END $$;

@@ -82,8 +82,22 @@ BEGIN
                                     WHEN cardinality(kinds) = 1 THEN kinds[1] ELSE 'call' END)
     UNION ALL SELECT * FROM _sas.check_pauses(body -> 'retry', path || '/retry', 'max_attempts')
     UNION ALL SELECT * FROM _sas.check_pauses(body -> 'recovery', path || '/recovery', 'max_failures')
-    UNION ALL SELECT * FROM _sas.check_span(body -> 'complete_in', path || '/complete_in');
+    UNION ALL SELECT * FROM _sas.check_span(body -> 'complete_in', path || '/complete_in')
+    UNION ALL SELECT * FROM _sas.check_pauses_fit(body, path || '/retry/pauses') WHERE body ? 'call';
 END $$;
+
+-- _sas.check_pauses_fit(body, path): a call keeps its window between its attempts, so what it rests must fit
+-- in. A function and a task are claimed again after each pause.
+CREATE FUNCTION _sas.check_pauses_fit(body jsonb, path text) RETURNS SETOF _sas.problem
+LANGUAGE sql STABLE AS $$
+    SELECT path, 'the pauses take as long as the window of the call, or longer',
+        'Raise complete_in, or write long pauses under recovery: they are between windows.', '22023'
+    FROM (SELECT coalesce(_sas.span(body -> 'complete_in'), _sas.complete_in()) AS window_of,
+                 sum(_sas.span(e)) AS rests
+          FROM jsonb_array_elements(CASE jsonb_typeof(body #> '{retry,pauses}')
+                                    WHEN 'array' THEN body #> '{retry,pauses}' ELSE '[]' END) e) s
+    WHERE s.rests >= s.window_of
+$$;
 
 -- _sas.check_include(body, path): a step that stands for another workflow; what that is, _sas.scopes looks
 -- at.

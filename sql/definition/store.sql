@@ -6,12 +6,14 @@
 -- machine reads without thinking: recovery keeps spans, retry has milliseconds.
 CREATE FUNCTION _sas.read_retry(value jsonb) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN value IS NOT NULL THEN
-        jsonb_strip_nulls(jsonb_build_object(
-            'max_attempts', value -> 'max_attempts',
-            'initial_ms', extract(epoch FROM _sas.span(value -> 'initial')) * 1000,
-            'max_ms', extract(epoch FROM _sas.span(value -> 'max')) * 1000,
-            'backoff', value -> 'backoff', 'jitter', value -> 'jitter', 'on', value -> 'on')) END
+    SELECT jsonb_strip_nulls(jsonb_build_object(
+               'max_attempts', p.policy -> 'max_attempts',
+               'pauses', (SELECT jsonb_agg(extract(epoch FROM _sas.span(e.pause)) * 1000 ORDER BY e.n)
+                          FROM jsonb_array_elements(p.policy -> 'pauses') WITH ORDINALITY AS e (pause, n)),
+               'initial_ms', extract(epoch FROM _sas.span(p.policy -> 'initial')) * 1000,
+               'max_ms', extract(epoch FROM _sas.span(p.policy -> 'max')) * 1000,
+               'backoff', p.policy -> 'backoff', 'jitter', p.policy -> 'jitter', 'on', p.policy -> 'on'))
+    FROM (SELECT _sas.count_pauses(value, 'max_attempts') AS policy) p WHERE value IS NOT NULL
 $$;
 
 -- _sas.named_functions(definition, nodes): the functions that a definition names, but for those of hooks.
@@ -244,7 +246,7 @@ BEGIN
            coalesce(b.part -> 'expect',
                     CASE WHEN b.undo AND b.part ? 'call' THEN '["2xx", "404", "410"]'::jsonb END),
            _sas.span(b.part -> 'complete_in'), _sas.read_retry(b.part -> 'retry'),
-           s.recovery || coalesce(b.part -> 'recovery', '{}'),
+           _sas.merge_pauses(s.recovery, _sas.count_pauses(b.part -> 'recovery', 'max_failures')),
            p.policy ->> 'transient', p.policy ->> 'permanent', coalesce((b.part ->> 'pivot')::boolean, false),
            coalesce((b.part ->> 'priority')::int, 0),
            CASE WHEN b.of_no IS NULL THEN coalesce(need.n, 0) ELSE 1 END,

@@ -15,6 +15,7 @@
 #include "transport/origin.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
+#include "utils/jsonb.h"
 #include "utils/memutils.h"
 #include "work/json.h"
 #include "work/request.h"
@@ -382,11 +383,12 @@ sas_work_retry_policy(SasRetry *retry, Jsonb *of_agent, Jsonb *of_step)
 	retry->backoff = 'e';
 	retry->jitter = true;
 	retry->on = NULL;
+	retry->pauses = NULL;
 	for (int i = 0; i < 2; i++)
 	{
 		Jsonb	   *p = policies[i];
 		char	   *backoff;
-		JsonbValue	on;
+		JsonbValue	value;
 
 		retry->max_attempts = (int) sas_work_json_number(p, "max_attempts", retry->max_attempts);
 		retry->initial_ms = sas_work_json_number(p, "initial_ms", retry->initial_ms);
@@ -395,9 +397,24 @@ sas_work_retry_policy(SasRetry *retry, Jsonb *of_agent, Jsonb *of_step)
 		backoff = sas_work_json_string(p, "backoff");
 		if (backoff != NULL)
 			retry->backoff = backoff[0];
-		if (sas_work_json_member(p, "on", &on))
-			retry->on = JsonbValueToJsonb(&on);
+		if (sas_work_json_member(p, "on", &value))
+			retry->on = JsonbValueToJsonb(&value);
+		/* pauses one by one take the place of what computes pauses, and the other way round */
+		if (sas_work_json_member(p, "pauses", &value))
+			retry->pauses = JsonbValueToJsonb(&value);
+		else if (backoff != NULL || sas_work_json_member(p, "initial_ms", &value) || sas_work_json_member(p, "max_ms", &value))
+			retry->pauses = NULL;
 	}
+}
+
+/* The last of the listed pauses is that of all further attempts. */
+static double
+work_request_listed_pause_ms(Jsonb *pauses, int attempt)
+{
+	int			last = (int) JB_ROOT_COUNT(pauses) - 1;
+	JsonbValue *pause = getIthJsonbValueFromContainer(&pauses->root, Min(attempt - 1, last));
+
+	return pause == NULL ? 0 : DatumGetFloat8(DirectFunctionCall1(numeric_float8, NumericGetDatum(pause->val.numeric)));
 }
 
 double
@@ -409,7 +426,7 @@ sas_work_retry_pause_ms(const SasRetry *retry, int attempt)
 		pause *= pow(2, Min(attempt - 1, 30));
 	else if (retry->backoff == 'l')
 		pause *= attempt;
-	pause = Min(pause, retry->max_ms);
+	pause = retry->pauses != NULL ? work_request_listed_pause_ms(retry->pauses, attempt) : Min(pause, retry->max_ms);
 	/* full jitter: anything from nothing to the whole pause spreads a crowd best */
 	if (retry->jitter)
 		pause *= random() / (double) RAND_MAX;

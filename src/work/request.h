@@ -46,6 +46,7 @@ typedef struct SasRetry
 	char		backoff;		/* e l c */
 	bool		jitter;
 	Jsonb	   *on;				/* array of further statuses, or NULL */
+	Jsonb	   *pauses;			/* array of pauses in ms, in place of what computes them, or NULL */
 } SasRetry;
 
 /* A claimed batch: when nothing of it is left its lease is deleted. */

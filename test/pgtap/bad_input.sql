@@ -93,6 +93,11 @@ SELECT pg_temp.bad('{"steps": {}, "recovery": {"max_failures": 1.5}}', '22023', 
 SELECT pg_temp.bad('{"steps": {}, "recovery": {"max_failures": "3"}}', '22023', '/recovery/max_failures', 'a limit that is a string');
 SELECT pg_temp.bad('{"steps": {}, "recovery": {"initial": "ten"}}', '22007', '/recovery/initial', 'a malformed pause');
 SELECT pg_temp.bad('{"steps": {}, "recovery": {"backoff": "wild"}}', '22023', '/recovery/backoff', 'an unknown backoff');
+SELECT pg_temp.bad('{"steps": {}, "recovery": {"pauses": "1 s"}}', '22023', '/recovery/pauses', 'pauses that are no list');
+SELECT pg_temp.bad('{"steps": {}, "recovery": {"pauses": []}}', '22023', '/recovery/pauses', 'no pause at all');
+SELECT pg_temp.bad('{"steps": {}, "recovery": {"pauses": ["1 s", "soon"]}}', '22007', '/recovery/pauses/1', 'a pause that is no span');
+SELECT pg_temp.bad('{"steps": {}, "recovery": {"pauses": ["1 s"], "initial": "1 s"}}', '22023', '/recovery/pauses', 'pauses beside what computes them');
+SELECT pg_temp.bad('{"steps": {"a": {"agent": "payments", "call": {}, "complete_in": "10 s", "retry": {"pauses": ["4 s", "6 s"]}}}}', '22023', '/steps/a/retry/pauses', 'pauses that are no shorter than the window of the call');
 SELECT pg_temp.bad('{"steps": {}, "recovery": {"jitter": "yes"}}', '22023', '/recovery/jitter', 'a jitter that is no boolean');
 SELECT pg_temp.bad('{"steps": {}, "recovery": {"tries": 3}}', '22023', '/recovery/tries', 'an unknown key in recovery');
 SELECT pg_temp.bad('{"steps": {}, "recovery": 3}', '22023', '/recovery', 'a recovery that is a number');

@@ -107,6 +107,7 @@ SELECT is(sas.steps(sas.step('a', sas.task('w', '{"x": 1}')), sas.step('b', sas.
                     sas.step('e', sas.child('shipping', '{"o": "{{input.o}}"}')), sas.step('f', sas.include('billing')), sas.step('g', sas.function('shop."Odd name"'))),
     '{"a": {"agent": "w", "task": {}, "input": {"x": 1}}, "b": {"wait": {"signal": "go", "timeout": "2 days"}}, "c": {"wait": {"until": "{{input.at}}"}}, "d": {"wait": {"for": "1 min 30 s"}},
       "e": {"workflow": "shipping", "input": {"o": "{{input.o}}"}}, "f": {"include": "billing"}, "g": {"function": "shop.\"Odd name\""}}', 'every kind of step');
+SELECT is(jsonb_build_array(sas.retry_policy(pauses => '{1 s,90 s}'), sas.recovery_policy(9, pauses => '{1 hour}')), '[{"pauses": ["1 s", "1 min 30 s"]}, {"pauses": ["1 hour"], "max_failures": 9}]', 'pauses one by one');
 RESET ROLE;
 SELECT is(_sas.span_text(s), t, format('a span %s is written as %s', s, t))
 FROM (VALUES ('0'::interval, '0 s'), ('1 ms', '1 ms'), ('1500 ms', '1.5 s'), ('59.25 s', '59.25 s'), ('90 s', '1 min 30 s'), ('36 hours', '36 hours'), ('1 hour', '1 hour'), ('1 day 2 hours', '1 day 2 hours'),
