@@ -124,7 +124,7 @@ CREATE TABLE _sas.message (
     urgent boolean
 );
 CREATE INDEX message_next ON _sas.message (actor, due_at, run_id);
-CREATE INDEX message_turn ON _sas.message (actor, owner, due_at);
+CREATE INDEX message_turn ON _sas.message (actor, owner, due_at, run_id, step_no, element);
 CREATE INDEX message_urgent ON _sas.message (actor, owner, due_at) WHERE urgent;
 COMMENT ON TABLE _sas.message IS 'Timers and messages to the scheduler (s) and the supervisor (v).';
 COMMENT ON COLUMN _sas.message.owner IS 'Of the run. Whoever writes a message leaves it out: a trigger knows '

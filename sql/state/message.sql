@@ -42,7 +42,9 @@ BEGIN
     CROSS JOIN LATERAL (SELECT d.ctid, d.run_id FROM _sas.message d
                         WHERE d.actor = $1 AND d.owner = o.owner AND d.due_at >= o.mark AND d.due_at <= $3
                           AND d.ctid <> ALL (first)
-                        ORDER BY d.due_at LIMIT o.share FOR UPDATE SKIP LOCKED) q
+                        -- the elements of a map begin in their order
+                        ORDER BY d.due_at, d.run_id, d.step_no, d.element
+                        LIMIT o.share FOR UPDATE SKIP LOCKED) q
     UNION ALL
     SELECT d.ctid, d.run_id FROM _sas.message d WHERE d.ctid = ANY (first);
 END $$;

@@ -106,3 +106,16 @@ SELECT sas.signal(6, 'vote', '"no"');
 SELECT t.settle();
 SELECT t.brief(6), (SELECT output FROM sas.steps WHERE run_id = 6 AND element IS NULL);
 SELECT * FROM t.left_over();
+
+-- elements begin in their order, also where a tick takes some of them and their rows lie the other way round: so the
+-- signals that came before go to them in order
+SELECT t.workflow('votes', '{"vote": {"wait": {"signal": "vote"}, "each": "{{input.who}}"}}') \g /dev/null
+SELECT run_id AS run FROM sas.submit('votes', '{"who": [1, 2, 3, 4]}') \gset
+SELECT sas.signal(:run, 'vote', to_jsonb(n)) FROM generate_series(1, 4) n \g /dev/null
+SELECT t.schedule() \g /dev/null
+SELECT count(*) AS elements_to_begin FROM _sas.message WHERE run_id = :run AND kind = 'enter' AND element > 0;
+WITH gone AS (DELETE FROM _sas.message WHERE run_id = :run AND kind = 'enter' RETURNING *)
+INSERT INTO _sas.message SELECT * FROM gone ORDER BY element DESC;
+SELECT worked FROM generate_series(1, 4) n, LATERAL _sas.scheduler_tick(1 + 0 * n);
+SELECT t.settle() \g /dev/null
+SELECT s.output AS in_order FROM sas.steps s WHERE s.run_id = :run AND s.element IS NULL;
