@@ -57,8 +57,9 @@ LANGUAGE sql STABLE AS $$
       AND (r.root IS NULL OR r.pointer ~ '^/steps/[^/]*/each$' AND r.root IN ('item', 'index')
            OR NOT (r.root IN ('input', 'steps', 'run', 'key', 'output') OR r.root IN ('item', 'index')
                    AND r.maps OR r.root IN ('last', 'index') AND r.turns OR r.root = 'started' AND r.polls)
-           OR r.root = 'output' AND (r.node = 0
-                                OR r.pointer ~ '^/steps/[^/]*/(fallback/)?(undo/|poll/)?(call|input)(/|$)'))
+           OR r.root = 'output'
+              AND (r.node = 0
+                   OR r.pointer ~ '^/steps/[^/]*/(fallback/)?(undo/|poll/)?(call|input|wait)(/|$)'))
     UNION ALL
     SELECT r.pointer, format('step "%s" does not exist', coalesce(r.member, '')),
         'A reference to a step is {{steps.NAME.output}}, with an optional path after it.', '42P10'

@@ -180,9 +180,10 @@ BEGIN
         RETURN;
     END IF;
     RETURN QUERY SELECT * FROM _sas.check_keys(fallback, place,
-            '{call,function,task,agent,input,undo,expect,output,retry,recovery,complete_in,'
-            'on}', '{wait,workflow,include,poll}');
-    IF jsonb_typeof(fallback) IS DISTINCT FROM 'object' THEN
+            '{call,function,task,wait,workflow,include,agent,input,undo,expect,output,retry,recovery,'
+            'complete_in,on}', '{poll}')
+                 UNION ALL SELECT * FROM _sas.check_no_include(fallback, place, 'a fallback');
+    IF jsonb_typeof(fallback) IS DISTINCT FROM 'object' OR fallback ? 'include' THEN
         RETURN;
     END IF;
     IF fallback ? 'agent' AND jsonb_typeof(fallback -> 'agent') <> 'string' THEN
@@ -192,17 +193,7 @@ BEGIN
     END IF;
     agent := coalesce(fallback ->> 'agent', CASE WHEN fallback ?| '{call,task}' THEN body ->> 'agent' END);
     RETURN QUERY SELECT * FROM _sas.check_body(fallback, place, caller, agent);
-    IF fallback ? 'undo' THEN
-        RETURN QUERY SELECT * FROM _sas.check_keys(fallback -> 'undo', place || '/undo',
-                '{call,function,task,agent,input,expect,retry,recovery,'
-                'complete_in}', '{wait,workflow,include,poll,fallback}');
-        IF jsonb_typeof(fallback -> 'undo') = 'object' THEN
-            RETURN QUERY SELECT * FROM _sas.check_body(fallback -> 'undo', place || '/undo', caller,
-                                                       coalesce(fallback #>> '{undo,agent}', CASE
-                                                                WHEN fallback -> 'undo' ?| '{call,task}'
-                                                                THEN agent END));
-        END IF;
-    END IF;
+    RETURN QUERY SELECT * FROM _sas.check_undo(fallback -> 'undo', agent, place || '/undo', caller);
     IF fallback ? 'on' AND (jsonb_typeof(fallback -> 'on') <> 'array' OR fallback -> 'on' = '[]'
                             OR EXISTS (SELECT FROM jsonb_array_elements(fallback -> 'on') o
                                        WHERE NOT o IN ('"failed"', '"breaker_open"'))) THEN
@@ -266,5 +257,5 @@ LANGUAGE sql STABLE AS $$
     SELECT nullif(coalesce(jsonb_object_agg(e.key, CASE e.key WHEN 'poll' THEN _sas.poll_shape(e.value)
                                             ELSE e.value END), '{}'), '{}')
     FROM jsonb_each(body) e WHERE e.key IN ('when', 'else', 'each', 'concurrency', 'max_failed', 'repeat',
-                                            'wait', 'workflow', 'poll')
+                                            'wait', 'workflow', 'poll', 'reverses')
 $$;

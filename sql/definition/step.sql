@@ -161,15 +161,32 @@ BEGIN
     IF body ? 'finalize' THEN
         RETURN QUERY SELECT * FROM _sas.check_function(body -> 'finalize', path || '/finalize', caller);
     END IF;
-    IF body ? 'undo' AND NOT body ? 'include' THEN
-        RETURN QUERY SELECT * FROM _sas.check_keys(body -> 'undo', path || '/undo',
-                '{call,function,task,agent,input,expect,retry,recovery,'
-                'complete_in}', '{wait,workflow,include,poll,fallback}'::text[]);
-        IF jsonb_typeof(body -> 'undo') = 'object' THEN
-            RETURN QUERY SELECT * FROM _sas.check_body(body -> 'undo', path || '/undo', caller,
-                                                       coalesce(body #>> '{undo,agent}', CASE
-                                                                WHEN body #> '{undo}' ?| '{call,task}'
-                                                                THEN body ->> 'agent' END));
-        END IF;
+    IF NOT body ? 'include' THEN
+        RETURN QUERY SELECT * FROM _sas.check_undo(body -> 'undo', body ->> 'agent', path || '/undo', caller);
     END IF;
 END $$;
+
+-- _sas.check_undo(undo, agent, path, caller): the undo of a step, or of a fallback, with that agent.
+CREATE FUNCTION _sas.check_undo(undo jsonb, agent text, path text, caller oid) RETURNS SETOF _sas.problem
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF undo IS NULL THEN
+        RETURN;
+    END IF;
+    RETURN QUERY SELECT * FROM _sas.check_keys(undo, path,
+            '{call,function,task,wait,workflow,include,agent,input,expect,retry,recovery,complete_in}',
+            '{poll,fallback}')
+                 UNION ALL SELECT * FROM _sas.check_no_include(undo, path, 'an undo');
+    IF jsonb_typeof(undo) = 'object' AND NOT undo ? 'include' THEN
+        RETURN QUERY SELECT * FROM _sas.check_body(undo, path, caller, coalesce(undo ->> 'agent', CASE
+                                                   WHEN undo ?| '{call,task}' THEN agent END));
+    END IF;
+END $$;
+
+-- _sas.check_no_include(body, path, what): an undo and a fallback are one step each.
+CREATE FUNCTION _sas.check_no_include(body jsonb, path text, what text) RETURNS SETOF _sas.problem
+LANGUAGE sql STABLE AS $$
+    SELECT path || '/include', format('an include cannot be %s', what),
+        'Write "workflow" in its place: its steps are a run of its own then.', '0A000'
+    WHERE jsonb_typeof(body) = 'object' AND body ? 'include'
+$$;

@@ -140,7 +140,8 @@ LANGUAGE sql STABLE AS $$
         FROM node n WHERE n.body ? 'undo'
         UNION ALL
         -- a child run is undone by its own undos
-        SELECT n.no, true, n.body - '{when,else,undo,input,output,expect}'::text[] FROM node n
+        SELECT n.no, true, n.body - '{when,else,undo,input,output,expect}'::text[] || '{"reverses": true}'
+        FROM node n
         WHERE n.body ? 'workflow' AND NOT n.body ? 'undo')
     SELECT n.no, o.undo, n.kind, n.sees, n.name, n.local, n.body, o.part, NULL,
            CASE WHEN n.falls
@@ -159,7 +160,10 @@ LANGUAGE sql STABLE AS $$
                             'agent', n.body -> 'agent', 'each', n.body -> 'each',
                             'repeat', n.body -> 'repeat', 'priority', n.body -> 'priority')) AS common) step
     CROSS JOIN LATERAL (SELECT false AS undo, n.fallback - '{on,undo}'::text[] AS part
-                        UNION ALL SELECT true, n.fallback -> 'undo' WHERE n.fallback ? 'undo') f
+                        UNION ALL SELECT true, n.fallback -> 'undo' WHERE n.fallback ? 'undo'
+                        UNION ALL
+                        SELECT true, n.fallback - '{on,input,output,expect}'::text[] || '{"reverses": true}'
+                        WHERE n.fallback ? 'workflow' AND NOT n.fallback ? 'undo') f
     WHERE n.falls
 $$;
 
@@ -256,11 +260,10 @@ BEGIN
            CASE WHEN b.beside IS NULL THEN _sas.step_shape(b.part)
                 ELSE coalesce(_sas.step_shape(b.part), '{}') || b.beside END,
            b.kind <> 'step'
-           OR CASE WHEN b.of_no IS NOT NULL THEN false
-                   WHEN b.undo THEN b.part ? 'workflow'
+           OR CASE WHEN b.of_no IS NOT NULL OR b.undo THEN b.part ?| '{wait,workflow}'
                    ELSE b.part ?| '{when,each,repeat,wait,workflow}'
                        OR coalesce(b.beside #> '{fallback,on}' ? 'breaker_open', false) END,
-           b.of_no IS NULL AND (b.part ?| '{wait,workflow}' OR NOT b.undo
+           b.part ?| '{wait,workflow}' OR b.of_no IS NULL AND (NOT b.undo
                                 AND coalesce(b.beside #> '{fallback,on}' ? 'breaker_open', false)),
            CASE WHEN b.body ? 'queue' THEN _sas.queue_id(b.body -> 'queue') END,
            coalesce((b.body ->> 'weight')::float8, 1), CASE WHEN NOT b.undo THEN b.body ->> 'finalize' END,

@@ -161,7 +161,8 @@ BEGIN
         coalesce(how, CASE f.abandon_as WHEN 'fail' THEN 'fail' ELSE 'cancel' END)
     FROM unnest(run_ids, fates) AS f (run_id, abandon_as)
     JOIN _sas.run c ON c.parent_run_id = f.run_id
-    WHERE c.state <> 'stopped';
+    -- one that undoes a step is waited for, but for a halt
+    WHERE c.state <> 'stopped' AND (how = 'halt' OR c.parent_element >= 0) IS NOT FALSE;
     IF FOUND THEN
         PERFORM _sas.wake('{}', true, false, '{}');
     END IF;

@@ -20,7 +20,8 @@ BEGIN
     HAVING count(*) > 0;
 END $$;
 
--- _sas.fail_steps(..., errors): these steps fail for good, without a worker; the supervisor decides.
+-- _sas.fail_steps(..., errors): these steps, or their undos, fail for good, without a worker; the supervisor
+-- decides.
 -- Writes: step, due. Wakes: the supervisor. Next: _sas.decide_due.
 CREATE FUNCTION _sas.fail_steps(run_ids bigint[], step_nos int[], elements int[], errors jsonb[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -29,8 +30,9 @@ DECLARE
 BEGIN
     SELECT array_agg(_sas.make_step_change(
                run_id => u.run_id, step_no => u.step_no, element => u.element,
-               from_state => coalesce(s.state, 'none'), to_state => 'failed', transient => false,
-               error => u.error, started_at => sas.now(), finished_at => sas.now(),
+               from_state => coalesce(s.state, 'none'),
+               to_state => CASE s.state WHEN 'compensating' THEN s.state ELSE 'failed' END,
+               transient => false, error => u.error, started_at => sas.now(), finished_at => sas.now(),
                waiting_kind => 'supervisor'))
     INTO changes
     FROM unnest(run_ids, step_nos, elements, errors) AS u (run_id, step_no, element, error)
@@ -40,9 +42,9 @@ BEGIN
     PERFORM _sas.notify_supervisor(changes) WHERE changes IS NOT NULL;
 END $$;
 
--- _sas.succeed_steps(..., outputs): these steps have what they waited for. expect and output of a
--- step with elements are asked of each element, not of the whole.
--- Writes: step. Next: _sas.go_on, or _sas.close_steps in a run that cannot continue.
+-- _sas.succeed_steps(..., outputs): these steps, or their undos, have what they waited for. expect and output
+-- of a step with elements are asked of each element, not of the whole. What an undo returns is not kept.
+-- Writes: step. Next: _sas.follow_success.
 CREATE FUNCTION _sas.succeed_steps(run_ids bigint[], step_nos int[], elements int[], outputs jsonb[])
 RETURNS void
 LANGUAGE plpgsql AS $$
@@ -69,9 +71,10 @@ BEGIN
                                                                             u.run_id, w.name) END AS error
         FROM unnest(run_ids, step_nos, elements, outputs) AS u (run_id, step_no, element, output)
         JOIN _sas.run r ON r.run_id = u.run_id
-        JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo
         LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
                            AND x.element = u.element OFFSET 0) s ON true
+        JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no
+            AND w.undo = (coalesce(s.state, '') = 'compensating')
         CROSS JOIN LATERAL (SELECT u.element = 0 AND coalesce(w.shape ?| '{each,repeat}', false) AS whole) h
         CROSS JOIN LATERAL (SELECT CASE WHEN NOT h.whole
                             AND (w.expect IS NOT NULL OR w.output IS NOT NULL)
@@ -83,24 +86,50 @@ BEGIN
             ON NOT h.whole AND w.output IS NOT NULL)
     SELECT array_agg(_sas.make_step_change(
                run_id => j.run_id, step_no => j.step_no, element => j.element, from_state => j.from_state,
-               to_state => 'succeeded', in_doubt => false, output => j.output,
-               completion => nextval('_sas.completion_seq'), started_at => sas.now(),
-               finished_at => sas.now()))
+               to_state => CASE WHEN o.undone THEN 'compensated' ELSE 'succeeded' END, in_doubt => false,
+               output => CASE WHEN NOT o.undone THEN j.output END,
+               completion => CASE WHEN NOT o.undone THEN nextval('_sas.completion_seq') END,
+               started_at => sas.now(), finished_at => sas.now()))
                FILTER (WHERE j.error IS NULL),
            array_agg(j.run_id) FILTER (WHERE j.error IS NOT NULL),
                array_agg(j.step_no) FILTER (WHERE j.error IS NOT NULL),
            array_agg(j.element) FILTER (WHERE j.error IS NOT NULL),
                array_agg(j.error) FILTER (WHERE j.error IS NOT NULL)
     INTO changes, failed_runs, failed_nos, failed_elements, errors
-    FROM judged j;
+    FROM judged j CROSS JOIN LATERAL (SELECT j.from_state = 'compensating' AS undone) o;
     PERFORM _sas.move_steps(changes);
-    PERFORM _sas.go_on(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element))
-    FROM unnest(changes) c JOIN _sas.run r ON r.run_id = c.run_id AND r.abandon_as IS NULL
-    HAVING count(*) > 0;
+    PERFORM _sas.follow_success(changes);
+    PERFORM _sas.fail_steps(failed_runs, failed_nos, failed_elements, errors) WHERE failed_runs IS NOT NULL;
+END $$;
+
+-- _sas.follow_success(changes): these steps have succeeded, or were undone, without a worker: what comes
+-- next.
+-- Next: _sas.go_on; _sas.fall_back, of one that was undone for its fallback; _sas.close_steps in a run that
+-- cannot continue.
+CREATE FUNCTION _sas.follow_success(changes _sas.step_change[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    ok record;
+BEGIN
+    PERFORM _sas.undone_substitute(changes);
+    SELECT array_agg(c.run_id) FILTER (WHERE c.to_state = 'succeeded') AS run_ids,
+           array_agg(c.step_no) FILTER (WHERE c.to_state = 'succeeded') AS step_nos,
+           array_agg(c.element) FILTER (WHERE c.to_state = 'succeeded') AS elements,
+           array_agg(c.run_id) FILTER (WHERE c.to_state = 'compensated') AS undone_runs,
+           array_agg(c.step_no) FILTER (WHERE c.to_state = 'compensated') AS undone_nos,
+           array_agg(c.element) FILTER (WHERE c.to_state = 'compensated') AS undone_elements
+    INTO ok
+    FROM unnest(changes) c JOIN _sas.run r ON r.run_id = c.run_id AND r.abandon_as IS NULL;
+    PERFORM _sas.fall_back(ok.undone_runs, ok.undone_nos, ok.undone_elements)
+        WHERE ok.undone_runs IS NOT NULL;
+    IF ok.run_ids IS NOT NULL THEN
+        SELECT i.run_ids, i.step_nos, i.elements INTO ok.run_ids, ok.step_nos, ok.elements
+        FROM _sas.substituted(ok.run_ids, ok.step_nos, ok.elements) i;
+        PERFORM _sas.go_on(ok.run_ids, ok.step_nos, ok.elements);
+    END IF;
     PERFORM _sas.close_steps(array_agg(c.run_id))
     FROM unnest(changes) c JOIN _sas.run r ON r.run_id = c.run_id AND r.abandon_as IS NOT NULL
     HAVING count(*) > 0;
-    PERFORM _sas.fail_steps(failed_runs, failed_nos, failed_elements, errors) WHERE failed_runs IS NOT NULL;
 END $$;
 
 -- _sas.skip_steps(run_ids, step_nos, cascades): their condition is false; with
@@ -151,13 +180,14 @@ DECLARE
     b record;
 BEGIN
     PERFORM _sas.start_runs(run_ids);
-    SELECT array_agg(CASE WHEN w.undo
+    SELECT array_agg(CASE WHEN w.shape ? 'reverses'
                      THEN ROW('undo', u.run_id, u.step_no, u.element, s.state, NULL)::_sas.beginning
                           WHEN r.state = 'paused' THEN ROW('park', u.run_id, u.step_no, u.element,
                                                            coalesce(s.state, 'none'), NULL)::_sas.beginning
                           ELSE _sas.beginning_of(w, u.run_id, u.element, coalesce(s.state, 'none'), x.root,
                                           (SELECT d.input FROM _sas.override d WHERE d.run_id = u.run_id
-                                           AND d.step_no = u.step_no AND d.element = u.element)) END
+                                           AND d.step_no = u.step_no AND d.element = u.element
+                                           AND NOT w.undo)) END
                      ORDER BY u.run_id, u.step_no, u.element)
     INTO beginnings
     FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
@@ -166,14 +196,18 @@ BEGIN
                        AND x.element = u.element OFFSET 0) s ON true
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no
         AND w.undo = (coalesce(s.state, '') = 'compensating')
-    CROSS JOIN LATERAL (SELECT CASE WHEN NOT w.undo
+    CROSS JOIN LATERAL (SELECT CASE WHEN NOT coalesce(w.shape ? 'reverses', false)
                         AND r.state <> 'paused'
                         THEN (SELECT h.root
                               FROM _sas.root_of(r.run_id, r.version_id, r.trace, r.key, r.input, r.labels,
                                                 r.created_at, r.deadline, r.schedule, r.scheduled_at, w,
                                                 u.element) h) END AS root OFFSET 0) x
-    WHERE CASE WHEN w.undo THEN r.state = 'compensating' ELSE r.abandon_as IS NULL
-        AND r.state IN ('pending', 'running', 'paused') AND coalesce(s.state, 'ready') = 'ready' END;
+    -- an undo of a run that is paused is asked for again when it is resumed; one that is made for a fallback
+    -- is part of a run that goes on
+    WHERE CASE WHEN w.undo
+        THEN r.state IN ('pending', 'running', 'compensating') AND s.waiting_kind IS NULL
+        ELSE r.abandon_as IS NULL AND r.state IN ('pending', 'running', 'paused')
+            AND coalesce(s.state, 'ready') = 'ready' END;
 
     FOR b IN
         SELECT g.what, array_agg(g.run_id) AS runs, array_agg(g.step_no) AS nos,

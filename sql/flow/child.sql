@@ -4,7 +4,13 @@
 -- worker; the child tells the scheduler when it has stopped. Parents and
 -- children are never locked together: each is changed by its own messages.
 
--- _sas.begin_children(...): submits a run for each, as the owner of its parent.
+-- _sas.undo_element(element): the parent_element of a run that undoes this element of a step, or the element
+-- that such a run undoes: -1 - n. So the run that did the work and the one that undoes it are told apart.
+CREATE FUNCTION _sas.undo_element(element int) RETURNS int
+LANGUAGE sql IMMUTABLE AS $$ SELECT -1 - element $$;
+
+-- _sas.begin_children(...): submits a run for each, as the owner of its parent. Of a step that is being
+-- undone it is the run that undoes it.
 -- Those of one step go together; what cannot be submitted fails its step.
 -- Caller: the scheduler, with the lock of the parents. Writes: run of the children, step. Next: a child that
 -- stops sends a message (_sas.note_ends), and _sas.children_ended ends the step.
@@ -16,24 +22,25 @@ DECLARE
     why text;
     changes _sas.step_change[];
 BEGIN
-    FOR g IN SELECT u.run_id, u.step_no, array_agg(u.element ORDER BY u.element) AS elements,
-        array_agg(u.input ORDER BY u.element) AS inputs
+    FOR g IN SELECT u.run_id, u.step_no, coalesce(s.state = 'compensating', false) AS undo,
+        array_agg(u.element ORDER BY u.element) AS elements, array_agg(u.input ORDER BY u.element) AS inputs
              FROM unnest(run_ids, step_nos, elements, inputs) AS u (run_id, step_no, element, input)
-             GROUP BY 1, 2 ORDER BY 1, 2
+             LEFT JOIN LATERAL (SELECT x.state FROM _sas.step x WHERE x.run_id = u.run_id
+                                AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true
+             GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
     LOOP
         -- no function of a user runs in a scheduler
         IF _sas.plan_function((SELECT r.owner FROM _sas.run r WHERE r.run_id = g.run_id),
-                              (_sas.child_workflow(g.run_id, g.step_no)).workflow_id) IS NOT NULL THEN
-            PERFORM _sas.plan_children(array_fill(g.run_id, ARRAY[cardinality(g.elements)]),
-                                       array_fill(g.step_no, ARRAY[cardinality(g.elements)]), g.elements,
-                                       g.inputs);
+                              (_sas.child_workflow(g.run_id, g.step_no, g.undo)).workflow_id) IS NOT NULL THEN
+            PERFORM _sas.plan_children(g.run_id, g.step_no, g.undo, g.elements, g.inputs);
             CONTINUE;
         END IF;
-        why := _sas.submit_children(g.run_id, g.step_no, g.elements, g.inputs);
+        why := _sas.submit_children(g.run_id, g.step_no, g.undo, g.elements, g.inputs);
         -- one bad input must not cost the others
         IF why IS NOT NULL AND cardinality(g.elements) > 1 THEN
             FOR n IN 1 .. cardinality(g.elements) LOOP
-                why := _sas.submit_children(g.run_id, g.step_no, g.elements[n : n], g.inputs[n : n]);
+                why := _sas.submit_children(g.run_id, g.step_no, g.undo, g.elements[n : n],
+                                            g.inputs[n : n]);
                 PERFORM _sas.fail_children(g.run_id, g.step_no, g.elements[n : n], why) WHERE why IS NOT NULL;
             END LOOP;
         ELSIF why IS NOT NULL THEN
@@ -42,12 +49,12 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.child_workflow(run_id, step_no): the workflow whose runs are the children of this step. It may have
--- been dropped: one that was created under its name since is another.
-CREATE FUNCTION _sas.child_workflow(parent_id bigint, parent_no int) RETURNS _sas.workflow
+-- _sas.child_workflow(run_id, step_no, undo): the workflow whose runs are the children of this step, or undo
+-- it. It may have been dropped: one that was created under its name since is another.
+CREATE FUNCTION _sas.child_workflow(parent_id bigint, parent_no int, of_undo boolean) RETURNS _sas.workflow
 LANGUAGE sql STABLE AS $$
     SELECT f FROM _sas.run r JOIN _sas.workflow_step w ON w.version_id = r.version_id
-        AND w.step_no = parent_no AND NOT w.undo
+        AND w.step_no = parent_no AND w.undo = of_undo
     JOIN _sas.workflow f ON f.workflow_id = w.bound_id
     WHERE r.run_id = parent_id
 $$;
@@ -60,9 +67,9 @@ LANGUAGE sql STABLE AS $$
     WHERE r.run_id = parent_id
 $$;
 
--- _sas.starts_itself(parent_id, parent_no): is a run above a child of this step, or the parent, of the
+-- _sas.starts_itself(parent_id, parent_no, undo): is a run above a child of this step, or the parent, of the
 -- child's workflow?
-CREATE FUNCTION _sas.starts_itself(parent_id bigint, parent_no int) RETURNS boolean
+CREATE FUNCTION _sas.starts_itself(parent_id bigint, parent_no int, of_undo boolean) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     WITH RECURSIVE above AS (
         SELECT r.run_id, r.parent_run_id, r.version_id FROM _sas.run r WHERE r.run_id = parent_id
@@ -70,29 +77,31 @@ LANGUAGE sql STABLE AS $$
         SELECT r.run_id, r.parent_run_id, r.version_id FROM above a
         JOIN _sas.run r ON r.run_id = a.parent_run_id)
     SELECT EXISTS (SELECT FROM above a JOIN _sas.workflow_version v USING (version_id)
-                   WHERE v.workflow_id = (_sas.child_workflow(parent_id, parent_no)).workflow_id)
+                   WHERE v.workflow_id = (_sas.child_workflow(parent_id, parent_no, of_undo)).workflow_id)
 $$;
 
 -- _sas.submit_children(...): null, or why they could not be submitted. plans: what their plan function
--- returned for each.
+-- returned for each. A run that undoes a step is bound neither by the deadline of its parent nor by what ends
+-- the runs above it: what is done is undone, however long that takes.
 -- Writes: run, step. Next: the child runs by itself; see _sas.begin_children.
-CREATE FUNCTION _sas.submit_children(parent_id bigint, parent_no int, parent_elements int[], inputs jsonb[],
-                                     plans jsonb[] DEFAULT NULL) RETURNS text
+CREATE FUNCTION _sas.submit_children(parent_id bigint, parent_no int, of_undo boolean, parent_elements int[],
+                                     inputs jsonb[], plans jsonb[] DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
     p record;
-    child _sas.workflow := _sas.child_workflow(parent_id, parent_no);
+    child _sas.workflow := _sas.child_workflow(parent_id, parent_no, of_undo);
     levels int;
     deepest bigint;
     doomed boolean;
     detail text;
 BEGIN
     WITH RECURSIVE above AS (
-        SELECT r.run_id, r.parent_run_id, r.abandon_as FROM _sas.run r WHERE r.run_id = parent_id
+        SELECT r.run_id, r.parent_run_id, r.parent_element, r.abandon_as, of_undo AS undoes FROM _sas.run r
+        WHERE r.run_id = parent_id
         UNION ALL
-        SELECT r.run_id, r.parent_run_id, r.abandon_as FROM above a
-        JOIN _sas.run r ON r.run_id = a.parent_run_id)
-    SELECT count(*), bool_or(a.abandon_as IS NOT NULL) INTO levels, doomed FROM above a;
+        SELECT r.run_id, r.parent_run_id, r.parent_element, r.abandon_as, a.undoes OR a.parent_element < 0
+        FROM above a JOIN _sas.run r ON r.run_id = a.parent_run_id)
+    SELECT count(*), bool_or(a.abandon_as IS NOT NULL AND NOT a.undoes) INTO levels, doomed FROM above a;
     -- workflows that start each other without an end would grow faster than a cancel could follow them down
     IF doomed THEN
         RETURN 'a run above it cannot continue';
@@ -103,14 +112,20 @@ BEGIN
     END IF;
     -- what the levels above said adds up, and may be more than one submit may say
     SELECT r.owner, least(greatest(r.priority, -1000), 1000) AS priority, r.labels,
-        greatest(r.deadline - sas.now(), interval '1 s') AS time_left INTO p FROM _sas.run r
+        CASE WHEN NOT of_undo THEN greatest(r.deadline - sas.now(), interval '1 s') END AS time_left
+    INTO p FROM _sas.run r
     WHERE r.run_id = parent_id;
     PERFORM _sas.submit_runs(p.owner::oid, child.name, inputs, NULL,
                              p.priority, NULL, NULL, p.time_left, NULL, NULL, p.labels, parent_id, parent_no,
-                             parent_elements, plans => plans, for_workflow => child.workflow_id);
+                             CASE WHEN of_undo THEN ARRAY(SELECT _sas.undo_element(e.element)
+                                                          FROM unnest(parent_elements)
+                                                              WITH ORDINALITY AS e (element, n) ORDER BY e.n)
+                             ELSE parent_elements END,
+                             plans => plans, for_workflow => child.workflow_id);
     PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
         run_id => parent_id, step_no => parent_no, element => e, from_state => coalesce(s.state, 'none'),
-        to_state => 'suspended', started_at => sas.now(), waiting_kind => 'child')))
+        to_state => CASE WHEN of_undo THEN 'compensating' ELSE 'suspended' END, started_at => sas.now(),
+        waiting_kind => 'child')))
     FROM unnest(parent_elements) e
     LEFT JOIN LATERAL (SELECT x.state FROM _sas.step x WHERE x.run_id = parent_id AND x.step_no = parent_no
                        AND x.element = e OFFSET 0) s ON true;
@@ -118,7 +133,7 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
     -- a limit of the owner passes, but not while runs wait that hold it themselves
     IF (left(SQLSTATE, 2) IN ('40', '53', '57') OR SQLSTATE = '55P03')
-       AND NOT (SQLSTATE = '53400' AND _sas.starts_itself(parent_id, parent_no)) THEN
+       AND NOT (SQLSTATE = '53400' AND _sas.starts_itself(parent_id, parent_no, of_undo)) THEN
         RAISE;  -- that is about the moment, not about the child
     END IF;
     GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL;
@@ -152,7 +167,8 @@ LANGUAGE sql STABLE AS $$
         ORDER BY c.run_id DESC LIMIT 1
 $$;
 
--- _sas.children_ended(run_ids, step_nos, elements): their child runs have stopped.
+-- _sas.children_ended(run_ids, step_nos, elements): their child runs have stopped. elements: as the children
+-- say it, see _sas.undo_element.
 -- Caller: the scheduler, with the lock of the parents. Next: _sas.succeed_steps, _sas.fail_steps.
 CREATE FUNCTION _sas.children_ended(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -177,23 +193,10 @@ BEGIN
                    to_state => CASE x.state WHEN 'suspended' THEN 'cancelled' ELSE 'compensated' END,
                    finished_at => sas.now()))
                    FILTER (WHERE NOT x.well AND NOT x.ill) AS gone
-        FROM (SELECT u.*, s.state, w.name, c.run_id AS child_id, c.result, c.output, c.error,
-                     s.state = 'suspended' AND c.result IN ('success', 'warning') AS well,
-                     s.state = 'suspended' AND c.result NOT IN ('success', 'warning')
-                         AND r.abandon_as IS NULL AS ill
-              FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no,
-                              element)) u
-              JOIN _sas.run r ON r.run_id = u.run_id
-              CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id
-                                  AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s
-              JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no
-                  AND NOT w.undo AND w.kind = 'workflow'
-              CROSS JOIN LATERAL _sas.last_child(u.run_id, u.step_no, u.element) c
-              WHERE c.state = 'stopped'
-                AND (s.state = 'suspended' AND s.waiting_kind = 'child' OR s.state = 'compensating'
-                     AND c.result NOT IN ('success', 'warning'))) x
+        FROM _sas.ended_children($1, $2, $3) x
     LOOP
         PERFORM _sas.move_steps(well.gone);
+        PERFORM _sas.undone_substitute(well.gone);
         PERFORM _sas.close_steps(array_agg(g.run_id)) FROM unnest(well.gone) g HAVING count(*) > 0;
         PERFORM _sas.succeed_steps(well.run_ids, well.step_nos, well.elements, well.outputs)
             WHERE well.run_ids IS NOT NULL;
@@ -201,6 +204,31 @@ BEGIN
             WHERE well.ill_runs IS NOT NULL;
     END LOOP;
 END $$;
+
+-- _sas.ended_children(run_ids, step_nos, elements): of these steps whose child runs have stopped: what came
+-- out. ill: the step, or its undo, has failed. Neither: the child was undone, or ended with its parent.
+CREATE FUNCTION _sas.ended_children(run_ids bigint[], step_nos int[], elements int[])
+RETURNS TABLE (run_id bigint, step_no int, element int, state text, name text, child_id bigint, result text,
+               output jsonb, error jsonb, well boolean, ill boolean)
+LANGUAGE sql STABLE AS $$
+    SELECT u.run_id, u.step_no, u.element, s.state, w.name, c.run_id, c.result, c.output, c.error,
+           d.does AND d.well, d.does AND NOT d.well AND (u.undoes OR r.abandon_as IS NULL)
+    FROM (SELECT DISTINCT o.run_id, o.step_no, o.element AS child_element, o.element < 0 AS undoes,
+                 CASE WHEN o.element < 0 THEN _sas.undo_element(o.element) ELSE o.element END AS element
+          FROM unnest($1, $2, $3) AS o (run_id, step_no, element)) u
+    JOIN _sas.run r ON r.run_id = u.run_id
+    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id
+                        AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s
+    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no
+        AND w.undo = u.undoes AND w.kind = 'workflow'
+    CROSS JOIN LATERAL _sas.last_child(u.run_id, u.step_no, u.child_element) c
+    CROSS JOIN LATERAL (SELECT s.state = 'suspended' OR u.undoes AS does,
+                               c.result IN ('success', 'warning') AS well) d
+    WHERE c.state = 'stopped'
+      AND CASE WHEN u.undoes OR s.state = 'suspended'
+               THEN s.waiting_kind = 'child' AND s.state IN ('suspended', 'compensating')
+               ELSE s.state = 'compensating' AND NOT d.well END
+$$;
 
 -- _sas.undo_children(run_ids, step_nos, elements): the undo of a child that did
 -- its work is that the child is undone. One that is gone, or undone already, is done with.
@@ -225,6 +253,7 @@ BEGIN
     LEFT JOIN LATERAL _sas.last_child(u.run_id, u.step_no, u.element) c ON true
     WHERE c.run_id IS NULL OR c.state = 'stopped' AND c.result NOT IN ('success', 'warning');
     PERFORM _sas.move_steps(undone);
+    PERFORM _sas.undone_substitute(undone);
     PERFORM _sas.close_steps(array_agg(d.run_id)) FROM unnest(undone) d HAVING count(*) > 0;
 END $$;
 

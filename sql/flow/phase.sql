@@ -170,8 +170,8 @@ CREATE FUNCTION _sas.end_plan(answer _sas.call_reply, g _sas.phase, s _sas.step,
 RETURNS _sas.call_reply
 LANGUAGE plpgsql AS $$
 DECLARE
-    why text := CASE WHEN r.abandon_as IS NULL
-        THEN _sas.submit_children(s.run_id, s.step_no, ARRAY[s.element], ARRAY[g.request],
+    why text := CASE WHEN r.abandon_as IS NULL OR g.undo
+        THEN _sas.submit_children(s.run_id, s.step_no, g.undo, ARRAY[s.element], ARRAY[g.request],
                                   ARRAY[answer.output]) ELSE 'its parent run cannot continue' END;
 BEGIN
     IF why IS NULL THEN
@@ -193,14 +193,18 @@ LANGUAGE sql STABLE AS $$
     WHERE f.workflow_id = $2 AND f.dropped_at IS NULL
 $$;
 
--- _sas.plan_children(...): these child runs are planned first, each in a stage of its step.
-CREATE FUNCTION _sas.plan_children(run_ids bigint[], step_nos int[], elements int[], inputs jsonb[])
-RETURNS void
+-- _sas.plan_children(...): child runs of this step, or of its undo, are planned first, each in a stage of its
+-- own.
+CREATE FUNCTION _sas.plan_children(parent_id bigint, parent_no int, of_undo boolean, elements int[],
+                                   inputs jsonb[]) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    n int := cardinality(elements);
 BEGIN
     INSERT INTO _sas.phase AS g (run_id, step_no, element, undo, stage, request)
-    SELECT u.run_id, u.step_no, u.element, false, 'plan', u.input
-    FROM unnest(run_ids, step_nos, elements, inputs) AS u (run_id, step_no, element, input)
+    SELECT parent_id, parent_no, u.element, of_undo, 'plan', u.input
+    FROM unnest(elements, inputs) AS u (element, input)
     ON CONFLICT (run_id, step_no, element, undo) DO UPDATE SET request = EXCLUDED.request;
-    PERFORM _sas.make_ready(run_ids, step_nos, elements, entered => true);
+    PERFORM _sas.make_ready(array_fill(parent_id, ARRAY[n]), array_fill(parent_no, ARRAY[n]), elements,
+                            array_fill(of_undo, ARRAY[n]), entered => true);
 END $$;

@@ -21,9 +21,10 @@ BEGIN
         coalesce(s.state, 'none') AS state, r, w
              FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
              JOIN _sas.run r ON r.run_id = u.run_id
-             JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo
              LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
                                 AND x.element = u.element OFFSET 0) s ON true
+             JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no
+                 AND w.undo = (coalesce(s.state, '') = 'compensating')
     LOOP
         until := NULL;
         ending := (SELECT k FROM unnest('{until,for,timeout}'::text[]) k WHERE b.wait ? k);
@@ -46,7 +47,7 @@ BEGIN
         END IF;
         changes := changes || _sas.make_step_change(
             run_id => b.run_id, step_no => b.step_no, element => b.element, from_state => b.state,
-            to_state => 'suspended', started_at => now,
+            to_state => CASE b.state WHEN 'compensating' THEN b.state ELSE 'suspended' END, started_at => now,
             waiting_kind => CASE WHEN b.wait ? 'signal' THEN 'signal' ELSE 'timer' END,
             waiting_until => until);
     END LOOP;
@@ -84,8 +85,9 @@ BEGIN
     CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
                         AND x.element = u.element OFFSET 0) s
     JOIN _sas.run r ON r.run_id = s.run_id
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
-    WHERE s.state = 'suspended' AND s.waiting_until <= sas.now()
+    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no
+        AND w.undo = (s.state = 'compensating')
+    WHERE s.state IN ('suspended', 'compensating') AND s.waiting_until <= sas.now()
       AND (s.waiting_kind = 'timer'
            OR s.waiting_kind = 'signal' AND w.shape #>> '{wait,on_timeout}' = 'go_on');
     SELECT array_agg(s.run_id) AS run_ids, array_agg(s.step_no) AS step_nos, array_agg(s.element) AS elements,
@@ -99,8 +101,10 @@ BEGIN
     CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
                         AND x.element = u.element OFFSET 0) s
     JOIN _sas.run r ON r.run_id = s.run_id
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
-    WHERE s.state = 'suspended' AND s.waiting_kind = 'signal' AND s.waiting_until <= sas.now()
+    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no
+        AND w.undo = (s.state = 'compensating')
+    WHERE s.state IN ('suspended', 'compensating') AND s.waiting_kind = 'signal'
+      AND s.waiting_until <= sas.now()
       AND w.shape #>> '{wait,on_timeout}' IS DISTINCT FROM 'go_on';
     PERFORM _sas.succeed_steps(done.run_ids, done.step_nos, done.elements, done.outputs)
         WHERE done.run_ids IS NOT NULL;
@@ -141,9 +145,11 @@ LANGUAGE sql AS $$
     WITH waiting AS (
         SELECT s.run_id, s.step_no, s.element, w.shape #> '{wait,signal}' AS names, s.started_at
         FROM _sas.run r
-        JOIN _sas.step s ON s.run_id = r.run_id AND s.state = 'suspended' AND s.waiting_kind = 'signal'
-        JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
-        WHERE r.run_id = ANY ($1) AND r.abandon_as IS NULL),
+        JOIN _sas.step s ON s.run_id = r.run_id AND s.state IN ('suspended', 'compensating')
+            AND s.waiting_kind = 'signal'
+        JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no
+            AND w.undo = (s.state = 'compensating')
+        WHERE r.run_id = ANY ($1) AND (r.abandon_as IS NULL OR w.undo)),
     direct AS (
         SELECT DISTINCT ON (w.run_id, w.step_no, w.element) w.run_id, w.step_no, w.element, g.signal_id
         FROM waiting w JOIN _sas.signal g ON g.run_id = w.run_id AND g.step_no = w.step_no
@@ -180,6 +186,29 @@ LANGUAGE sql AS $$
     FROM gone g JOIN waiting w ON w.run_id = g.run_id AND w.step_no = g.step_no AND w.element = g.element
 $$;
 
+-- _sas.refuse_signal(r, signal, step_no, element): why no step of this run, nor the undo of one, can ever
+-- take a signal of that name; null when one can. step_no: the step that it is for.
+CREATE FUNCTION _sas.refuse_signal(r _sas.run, signal text, for_step int, for_element int) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN r.state = 'stopped' THEN format('run %s has stopped', r.run_id)
+                WHEN can.take THEN NULL
+                WHEN r.abandon_as IS NOT NULL THEN format('run %s failed and is being undone', r.run_id)
+                WHEN can.take IS NULL
+                THEN format('no step of run %s waits for a signal "%s"', r.run_id, signal)
+                ELSE format('every step of run %s that waited for a signal "%s" has ended', r.run_id,
+                            signal) END
+    FROM (SELECT bool_or(CASE WHEN w.undo
+                         THEN coalesce(s.state, 'waiting') NOT IN ('compensated', 'cancelled')
+                         ELSE r.abandon_as IS NULL AND coalesce(s.state, 'waiting')
+                             IN ('waiting', 'ready', 'suspended', 'failed') END) AS take
+          FROM _sas.workflow_step w
+          LEFT JOIN _sas.step s ON s.run_id = r.run_id AND s.step_no = w.step_no
+              AND s.element = coalesce(for_element, 0)
+          WHERE w.version_id = r.version_id AND w.kind = 'wait'
+            AND w.shape #> '{wait,signal}' @> to_jsonb(signal)
+            AND (for_step IS NULL OR w.step_no = for_step AND NOT w.undo)) can
+$$;
+
 -- _sas.send_signal(...): stores a signal and tells the scheduler; refuses one that nobody can ever take.
 -- step_no: the step that it is for; null: whichever waits for the name.
 CREATE FUNCTION _sas.send_signal(caller oid, r _sas.run, name text, payload jsonb, for_step int,
@@ -197,22 +226,7 @@ BEGIN
             USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /payload.',
             HINT = 'See the setting sas.max_input_size.';
     END IF;
-    why := CASE WHEN r.state = 'stopped' THEN format('run %s has stopped', r.run_id)
-                WHEN r.abandon_as IS NOT NULL THEN format('run %s failed and is being undone', r.run_id)
-                WHEN NOT EXISTS (SELECT FROM _sas.workflow_step w
-                                 WHERE w.version_id = r.version_id AND w.kind = 'wait' AND NOT w.undo
-                                     AND w.shape #> '{wait,signal}' @> to_jsonb($3)
-                                     AND (for_step IS NULL OR w.step_no = for_step))
-                THEN format('no step of run %s waits for a signal "%s"', r.run_id, $3)
-                WHEN NOT EXISTS (SELECT FROM _sas.workflow_step w
-                                 LEFT JOIN _sas.step s ON s.run_id = r.run_id AND s.step_no = w.step_no
-                                     AND s.element = coalesce(for_element, 0)
-                                 WHERE w.version_id = r.version_id AND w.kind = 'wait' AND NOT w.undo
-                                     AND w.shape #> '{wait,signal}' @> to_jsonb($3)
-                                     AND (for_step IS NULL OR w.step_no = for_step)
-                                   AND coalesce(s.state, 'waiting') IN ('waiting', 'ready', 'suspended',
-                                               'failed'))
-                THEN format('every step of run %s that waited for a signal "%s" has ended', r.run_id, $3) END;
+    why := _sas.refuse_signal(r, $3, for_step, for_element);
     IF why IS NOT NULL THEN
         RAISE EXCEPTION 'signal "%" cannot be delivered: %', $3, why
             USING ERRCODE = 'object_not_in_prerequisite_state',
@@ -235,17 +249,18 @@ CREATE FUNCTION _sas.signal_children(caller oid, run_id bigint, name text, paylo
 LANGUAGE sql AS $$
     WITH RECURSIVE below AS (
         SELECT x.run_id, x.version_id FROM _sas.run x
-        WHERE x.parent_run_id = $2 AND x.state <> 'stopped' AND x.abandon_as IS NULL
+        WHERE x.parent_run_id = $2 AND x.state <> 'stopped'
         UNION ALL
         SELECT x.run_id, x.version_id
         FROM below b JOIN _sas.run x ON x.parent_run_id = b.run_id
-        WHERE x.state <> 'stopped' AND x.abandon_as IS NULL),
+        WHERE x.state <> 'stopped'),
     waits AS (
         SELECT b.run_id FROM below b
         WHERE EXISTS (SELECT FROM _sas.workflow_step w
                       JOIN _sas.step s ON s.run_id = b.run_id AND s.step_no = w.step_no
-                          AND s.state = 'suspended'
-                      WHERE w.version_id = b.version_id AND w.kind = 'wait' AND NOT w.undo
+                          AND s.waiting_kind = 'signal'
+                          AND s.state = CASE WHEN w.undo THEN 'compensating' ELSE 'suspended' END
+                      WHERE w.version_id = b.version_id AND w.kind = 'wait'
                         AND w.shape #> '{wait,signal}' @> to_jsonb($3))),
     sent AS (
         INSERT INTO _sas.signal (run_id, name, payload, sent_by, created_at)

@@ -195,8 +195,8 @@ SELECT r.run_id, w.name AS step, w.position, nullif(e.element, 0) AS element,
        y.waiting_kind,
        CASE y.waiting_kind
            WHEN 'steps' THEN y.before
-           WHEN 'signal' THEN btrim(replace(w.shape #>> '{wait,signal}', '", "', ' or '), '["]')
-           WHEN 'child' THEN w.shape ->> 'workflow'
+           WHEN 'signal' THEN btrim(replace(u.shape #>> '{wait,signal}', '", "', ' or '), '["]')
+           WHEN 'child' THEN u.shape ->> 'workflow'
            WHEN 'fallback' THEN w.name || '.fallback'
            WHEN 'resume' THEN r.paused_by
            WHEN 'run' THEN (SELECT f.after_run::text FROM _sas.run_dependency f WHERE f.run_id = r.run_id)
@@ -274,7 +274,8 @@ LEFT JOIN _sas.limits() d ON d.lane = coalesce(q.lane, w.lane)
 CROSS JOIN LATERAL (SELECT CASE s.state WHEN 'compensating' THEN o.lane ELSE w.lane END AS lane, CASE s.state
                     WHEN 'compensating' THEN o.function ELSE w.function END AS function,
                            CASE s.state WHEN 'compensating' THEN o.complete_in
-                               ELSE w.complete_in END AS complete_in
+                               ELSE w.complete_in END AS complete_in,
+                           CASE s.state WHEN 'compensating' THEN o.shape ELSE w.shape END AS shape
                     FROM (SELECT) one LEFT JOIN _sas.workflow_step o ON s.state = 'compensating'
                         AND o.version_id = r.version_id AND o.step_no = w.step_no AND o.undo OFFSET 0) u
 CROSS JOIN LATERAL (

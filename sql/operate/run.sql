@@ -294,7 +294,10 @@ BEGIN
     LEFT JOIN (SELECT DISTINCT * FROM unnest(only_runs, only_nos) AS u (run_id, step_no)) o
         ON o.run_id = s.run_id AND o.step_no = s.step_no
     WHERE s.run_id = ANY (run_ids) AND s.request_id IS NULL AND s.waiting_until IS NULL
-      AND (s.state = 'ready' AND s.deferred OR s.state = 'compensating'
+      -- an undo that waits, for its run or a signal, has begun
+      AND (s.state = 'ready' AND s.deferred
+           OR s.state = 'compensating' AND s.waiting_kind IS DISTINCT FROM 'child'
+              AND s.waiting_kind IS DISTINCT FROM 'signal'
            OR s.state = 'failed' AND r.abandon_as IS NULL AND (only_runs IS NULL OR o.run_id IS NOT NULL)
               AND NOT coalesce(w.shape ? 'stands_in' OR w.shape ? 'fallback'
                                AND _sas.fell_back(s.run_id, s.element, w.shape), false));

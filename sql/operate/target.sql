@@ -14,7 +14,8 @@
 CREATE FUNCTION _sas.situation(r _sas.run, s _sas.step, queued boolean, stands_in boolean) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN r.state = 'stopped' THEN 'stopped'
-                WHEN s.state = 'compensating' THEN CASE WHEN s.request_id IS NOT NULL THEN 'undoing'
+                WHEN s.state = 'compensating' THEN CASE
+                    WHEN s.request_id IS NOT NULL OR s.waiting_kind = 'child' THEN 'undoing'
                     WHEN r.abandon_as IS NULL THEN 'redo' WHEN queued THEN 'due' ELSE 'undo' END
                 WHEN s.state = 'failed' THEN CASE WHEN s.waiting_kind = 'supervisor' THEN 'deciding'
                                                   WHEN r.abandon_as IS NULL AND stands_in THEN 'stood_in'
@@ -51,7 +52,10 @@ BEGIN
                                 ELSE 'waiting' END),
                    CASE WHEN (s.whole).request_id IS NOT NULL THEN l.locked_by
                         WHEN (s.whole).waiting_kind = 'child' THEN 'run '
-                            || (SELECT c.run_id FROM _sas.last_child(r.run_id, w.step_no, e.element) c)
+                            || (SELECT c.run_id
+                                FROM _sas.last_child(r.run_id, w.step_no, CASE (s.whole).state
+                                                     WHEN 'compensating' THEN _sas.undo_element(e.element)
+                                                     ELSE e.element END) c)
                         WHEN (s.whole).waiting_kind = 'fallback' THEN 'step "' || w.name || '.fallback"'
                         WHEN (s.whole).waiting_kind = 'elements' THEN 'its elements' END)::_sas.target
         FROM _sas.run r

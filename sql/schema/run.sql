@@ -53,6 +53,8 @@ CREATE INDEX run_own_version ON _sas.run (version_id) WHERE own_version;
 COMMENT ON TABLE _sas.run IS 'Runs. abandon_as is set once a run cannot go on: compensate, cancel or fail. '
                              'open_steps counts steps that are ready, running, suspended or failed and '
                              'undecided.';
+COMMENT ON COLUMN _sas.run.parent_element IS 'The element of the step of its parent that it is for; -1 - n: '
+                                             'it undoes element n.';
 COMMENT ON COLUMN _sas.run.hook_of IS 'The run that this one tells somebody of; 0: it tells of an alert.';
 COMMENT ON COLUMN _sas.run.overdue IS 'It was decided what becomes of it since its deadline has passed; '
                                       'null: that was not, or the run went on after that.';

@@ -73,9 +73,11 @@ BEGIN
                          WHEN staged THEN _sas.lane_now(u.run_id, u.step_no, u.element, u.undo, w.lane)
                              ELSE w.lane END AS lane, r.owner, r.priority + w.priority AS priority,
                NOT entered AND w.enters AND (u.element = 0 OR w.elements_enter)
-               AND (w.kind = 'workflow' OR NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = u.run_id
-                                                       AND s.step_no = u.step_no AND s.element = u.element
-                                                       AND s.attempt > 0)) AS enters
+               -- what has attempts was begun before; but those are not of an undo that is a run or a wait
+               AND (w.kind IN ('workflow', 'wait')
+                    OR NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = u.run_id
+                                   AND s.step_no = u.step_no AND s.element = u.element
+                                   AND s.attempt > 0)) AS enters
         FROM unnest(run_ids, step_nos, elements, undos, alones) AS u (run_id, step_no, element, undo, alone)
         JOIN _sas.run r ON r.run_id = u.run_id
         CROSS JOIN LATERAL (SELECT s.kind, s.lane, s.priority, s.queue_id, s.enters, s.elements_enter

@@ -196,12 +196,13 @@ BEGIN
     SELECT DISTINCT ON (s.stub_signal_id) w.run_id, s.stub_signal_id, greatest(w.since + s.after, sas.now())
     FROM (SELECT t.run_id, n.name, min(t.started_at) AS since
           FROM _sas.step t JOIN _sas.run r ON r.run_id = t.run_id
-          JOIN _sas.workflow_step k ON k.version_id = r.version_id AND k.step_no = t.step_no AND NOT k.undo
+          JOIN _sas.workflow_step k ON k.version_id = r.version_id AND k.step_no = t.step_no
+              AND k.undo = (t.state = 'compensating')
           CROSS JOIN LATERAL (SELECT k.shape #> '{wait,signal}' AS names) a
           CROSS JOIN LATERAL jsonb_array_elements_text(CASE jsonb_typeof(a.names) WHEN 'array' THEN a.names
                                                        ELSE jsonb_build_array(a.names) END) n (name)
-          WHERE t.run_id = ANY (ids) AND t.state = 'suspended' AND t.waiting_kind = 'signal'
-              AND r.abandon_as IS NULL GROUP BY 1, 2) w
+          WHERE t.run_id = ANY (ids) AND t.state IN ('suspended', 'compensating')
+              AND t.waiting_kind = 'signal' AND (r.abandon_as IS NULL OR k.undo) GROUP BY 1, 2) w
     CROSS JOIN LATERAL (SELECT * FROM _sas.stub_signal g WHERE g.name = w.name AND g.used < g.times
                         ORDER BY g.stub_signal_id LIMIT 1) s
     ORDER BY s.stub_signal_id, w.since, w.run_id;

@@ -242,7 +242,12 @@ SELECT pg_temp.bad_fallback('{"call": {"verb": 1}}', '22023', '/call/verb', 'an 
 SELECT pg_temp.bad_fallback(jsonb_build_object('call', '{}'::jsonb, 'on', o), '22023', '/on', format('a fallback on %s', o)) FROM jsonb_array_elements('["failed", [], ["sometimes"], [1], {}, null]') o;
 SELECT pg_temp.bad_fallback('{"call": {}, "on_failure": "skip"}', '22023', '/on_failure', 'a fallback with a rule of its own');
 SELECT pg_temp.bad_fallback('{"call": {}, "complete_in": 3}', '22007', '/complete_in', 'a fallback with a bad window');
-SELECT pg_temp.bad_fallback(jsonb_build_object('call', '{}'::jsonb, k, '{}'::jsonb), '0A000', '/' || k, format('a fallback with "%s"', k)) FROM unnest('{wait,workflow,include,poll}'::text[]) k;
+SELECT pg_temp.bad_fallback(jsonb_build_object('call', '{}'::jsonb, k, '{}'::jsonb), '0A000', '/' || k, format('a fallback with "%s"', k)) FROM unnest('{poll}'::text[]) k;
+SELECT pg_temp.bad_fallback('{"include": "good"}', '0A000', '/include', 'an include as a fallback');
+SELECT pg_temp.bad_fallback('{"workflow": "nope"}', '42704', '/workflow', 'a fallback that is a run of nothing');
+SELECT pg_temp.bad_fallback('{"wait": {"signal": "x", "until": "now"}}', '22023', '/wait', 'a fallback that waits for two things');
+SELECT pg_temp.bad_fallback('{"workflow": "good", "retry": {}}', '22023', '/retry', 'a fallback that is a run with retry');
+SELECT pg_temp.bad_fallback('{"call": {}, "undo": {"include": "good"}}', '0A000', '/undo/include', 'an include as the undo of a fallback');
 SELECT pg_temp.bad_fallback('{"call": {}, "undo": {}}', '22023', '/undo', 'a fallback whose undo has no kind');
 SELECT pg_temp.bad_fallback('{"call": {}, "undo": {"function": "shop.nope"}}', '42883', '/undo/function', 'a fallback whose undo does not exist');
 SELECT pg_temp.bad_fallback('{"call": {"path": "/{{steps.a.output.id}}"}}', '42P10', '/call/path', 'a fallback that refers to the result of its step');
@@ -337,6 +342,12 @@ SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "retry": {"max_attemp
 SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "retry": {"on": [999]}}', '22023', '/steps/a/retry/on', 'a retry on what is no status');
 SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "expect": [99]}', '22023', '/steps/a/expect', 'an expect of what is no status');
 SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "expect": "$.output ==="}', '42601', '/steps/a/expect', 'an expect that is no predicate');
+SELECT pg_temp.bad_step('{"function": "shop.book", "undo": {"include": "good"}}', '0A000', '/steps/a/undo/include', 'an include as an undo');
+SELECT pg_temp.bad_step('{"function": "shop.book", "undo": {"workflow": "nope"}}', '42704', '/steps/a/undo/workflow', 'an undo that is a run of nothing');
+SELECT pg_temp.bad_step('{"function": "shop.book", "undo": {"workflow": "good", "recovery": {}}}', '22023', '/steps/a/undo/recovery', 'an undo that is a run with recovery');
+SELECT pg_temp.bad_step('{"function": "shop.book", "undo": {"wait": {}}}', '22023', '/steps/a/undo/wait', 'an undo that waits for nothing');
+SELECT pg_temp.bad_step('{"function": "shop.book", "undo": {"wait": {"for": "soon"}}}', '22007', '/steps/a/undo/wait/for', 'an undo that waits for no span');
+SELECT pg_temp.bad_step('{"function": "shop.book", "undo": {"wait": {"for": "{{output.x}}"}}}', '42P10', '/steps/a/undo/wait/for', 'an undo that waits for what is not there yet');
 SELECT pg_temp.bad_step('{"function": "shop.book", "undo": []}', '22023', '/steps/a/undo', 'an undo that is not an object');
 
 -- definitions: references and order -----------------------------------------------------
