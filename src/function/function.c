@@ -453,7 +453,8 @@ function_step_tick(void)
 	if (function_choose() > 0)
 	{
 		function_run_group();
-		next.again = true;
+		/* it may have claimed along, in vain, and nothing has come since */
+		next.again = !function_found_none || function_wake_count != sas_wake_lane_count(0) || function_in_flight() > 0;
 		return next;
 	}
 	if (sas_base_leaving || !sas_store_begin())
