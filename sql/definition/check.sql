@@ -4,7 +4,9 @@
 
 -- _sas.check_definition(definition, name, caller): all problems, each once, in reading order of importance.
 -- name: the workflow that it is to be, so that it cannot include itself; null when that is not known.
-CREATE FUNCTION _sas.check_definition(definition jsonb, name text, caller oid) RETURNS SETOF _sas.problem
+-- included: of the definition of a run, see _sas.scopes.
+CREATE FUNCTION _sas.check_definition(definition jsonb, name text, caller oid, included jsonb DEFAULT '{}')
+RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     steps jsonb;
@@ -50,9 +52,10 @@ BEGIN
         CROSS JOIN LATERAL _sas.check_step(s.key, s.value, _sas.pointer('/steps', s.key), caller) p;
     RETURN QUERY SELECT * FROM _sas.check_flow(definition -> 'flow', steps);
 
-    SELECT * INTO c FROM _sas.compile(definition, name, caller);
+    SELECT * INTO c FROM _sas.compile(definition, name, caller, included);
     RETURN QUERY SELECT * FROM unnest(c.problems);
     RETURN QUERY SELECT * FROM _sas.check_included(c.scopes, caller);
+    RETURN QUERY SELECT * FROM _sas.check_planned(c.scopes, c.nodes, c.refs);
     RETURN QUERY SELECT * FROM _sas.check_references(c.nodes, c.refs);
     RETURN QUERY SELECT * FROM _sas.check_run_members(c.refs);
     RETURN QUERY SELECT * FROM _sas.check_call_outputs(c.nodes, c.refs);
@@ -73,4 +76,30 @@ LANGUAGE sql STABLE AS $$
     CROSS JOIN LATERAL jsonb_each(s.definition -> 'steps') e
     CROSS JOIN LATERAL _sas.check_step(e.key, e.value, _sas.pointer('/steps', e.key), caller) p
     WHERE s.no > 1
+    UNION ALL
+    SELECT s.path || '/include', format('in workflow "%s", at /plan: %s', s.workflow, p.problem),
+        p.hint, p.code
+    FROM unnest(scopes) s CROSS JOIN LATERAL _sas.check_plan(s.definition, caller) p
+    WHERE s.no > 1
+$$;
+
+-- _sas.check_planned(scopes, nodes, refs): what is planned at submit must know its input there: no include
+-- that it is in, directly or through others, may refer to what comes out of steps.
+CREATE FUNCTION _sas.check_planned(scopes _sas.scope[], nodes _sas.flow_node[], refs _sas.flow_reference[])
+RETURNS SETOF _sas.problem
+LANGUAGE sql STABLE AS $$
+    WITH RECURSIVE planned AS (
+        SELECT s.no, s.parent, s.workflow FROM unnest(scopes) s
+        WHERE s.no > 1 AND _sas.is_planned(s.definition)
+        UNION
+        SELECT s.no, s.parent, p.workflow FROM planned p JOIN unnest(scopes) s ON s.no = p.parent
+        WHERE s.no > 1)
+    SELECT DISTINCT CASE WHEN opens.scope = 1 THEN r.pointer ELSE opens.path || '/include' END,
+           format('workflow "%s" is planned at submit, and "%s" is not known there', p.workflow, r.reference),
+           'Refer to the input of the run only, or start it as a run of its own with "workflow".', '0A000'
+    FROM planned p
+    JOIN unnest(nodes) closes ON closes.kind = 'close' AND closes.sees = p.no
+    JOIN unnest(nodes) opens ON opens.no = closes.entry
+    JOIN unnest(refs) r ON r.node = opens.no AND r.root IS DISTINCT FROM 'input' AND r.problem IS NULL
+        AND starts_with(r.pointer || '/', opens.path || '/input/')
 $$;

@@ -8,8 +8,8 @@
 -- of the step and whose result is the output of that workflow.
 
 -- _sas.include_problem(workflow, caller, chain): why it cannot be included here; null when it can.
-CREATE FUNCTION _sas.include_problem(f _sas.workflow, workflow text, caller oid, chain text[],
-                                     definition jsonb) RETURNS _sas.problem
+CREATE FUNCTION _sas.include_problem(f _sas.workflow, workflow text, caller oid, chain text[])
+RETURNS _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT CASE
         WHEN workflow = ANY (chain)
@@ -23,10 +23,6 @@ LANGUAGE sql STABLE AS $$
         THEN ROW(NULL, format('permission denied for workflow "%s"', workflow),
                  format('Its owner can grant it: SELECT sas.grant_workflow(%L, %L).', workflow,
                         pg_get_userbyid(caller)), '42501')::_sas.problem
-        WHEN _sas.is_planned(definition)
-        THEN ROW(NULL, format('workflow "%s" is planned at submit (plan, agents) and cannot be included',
-                              workflow), 'Start it as a run of its own with "workflow" instead.',
-                 '0A000')::_sas.problem
     END
 $$;
 
@@ -47,9 +43,9 @@ LANGUAGE sql IMMUTABLE AS $$
     FROM (SELECT definition -> 'recovery' AS r) d
 $$;
 
--- _sas.scopes(definition, name, caller): the definition, then all that it includes, directly or through
--- others.
-CREATE FUNCTION _sas.scopes(definition jsonb, name text, caller oid, OUT scopes _sas.scope[],
+-- _sas.scopes(definition, name, caller, included): the definition, then all that it includes, directly or
+-- through others. included: by their prefixes, what planning has made of those that are planned at submit.
+CREATE FUNCTION _sas.scopes(definition jsonb, name text, caller oid, included jsonb, OUT scopes _sas.scope[],
                             OUT problems _sas.problem[])
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -80,14 +76,16 @@ BEGIN
             SELECT * INTO f FROM _sas.workflow w WHERE w.name = e.workflow AND w.dropped_at IS NULL;
             SELECT * INTO v FROM _sas.workflow_version x WHERE x.workflow_id = f.workflow_id
                 AND x.version = coalesce(_sas.runnable_version(caller, f), f.version);
-            p := _sas.include_problem(f, e.workflow, caller, s.chain, v.definition);
+            -- with a plan function the steps may all come from there
+            v.definition := coalesce(included -> (s.prefix || e.key || '.'), '{"steps": {}}' || v.definition);
+            p := _sas.include_problem(f, e.workflow, caller, s.chain);
             place := CASE s.no WHEN 1 THEN _sas.pointer('/steps', e.key) ELSE s.path END;
             IF p.problem IS NOT NULL THEN
                 p.path := place || '/include';
                 problems := problems || p;
                 CONTINUE;
             END IF;
-            total := total + v.step_count;
+            total := total + (SELECT count(*) FROM jsonb_object_keys(v.definition -> 'steps'));
             IF total > _sas.max_steps() THEN
                 problems := problems || ROW(place || '/include',
                                             format('there are more than %s steps, included ones counted',

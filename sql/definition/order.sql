@@ -2,17 +2,19 @@
 --
 -- Order: which step comes before which.
 
--- _sas.compile(definition, name, caller): a definition as steps and edges.
+-- _sas.compile(definition, name, caller, included): a definition as steps and edges.
+--   included: see _sas.scopes
 --   problems: only what is wrong with what it includes; unknown names are left out of the edges
-CREATE FUNCTION _sas.compile(definition jsonb, name text, caller oid, OUT scopes _sas.scope[],
-                             OUT nodes _sas.flow_node[], OUT refs _sas.flow_reference[],
+CREATE FUNCTION _sas.compile(definition jsonb, name text, caller oid, included jsonb,
+                             OUT scopes _sas.scope[], OUT nodes _sas.flow_node[],
+                             OUT refs _sas.flow_reference[],
                              OUT from_nos int[], OUT to_nos int[], OUT problems _sas.problem[])
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     flow record;
     more record;
 BEGIN
-    SELECT s.scopes, s.problems INTO scopes, problems FROM _sas.scopes(definition, name, caller) s;
+    SELECT s.scopes, s.problems INTO scopes, problems FROM _sas.scopes(definition, name, caller, included) s;
     nodes := _sas.number_steps(scopes);
     refs := _sas.node_references(scopes, nodes);
     SELECT * INTO flow FROM _sas.add_flow(scopes, nodes);

@@ -48,13 +48,12 @@ $$;
 CREATE FUNCTION _sas.matches(name text, pattern text) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$ SELECT name LIKE replace(replace(pattern, '_', E'\\_'), '*', '%') $$;
 
--- _sas.resolve_agents(definition, input): the agents that this input names put in their places; refuses those
--- that may not be.
-CREATE FUNCTION _sas.resolve_agents(definition jsonb, input jsonb) RETURNS jsonb
+-- _sas.resolve_agents(definition, input, prefix): the agents that this input names put in their places;
+-- refuses those that may not be. prefix: of what is included in the definition of the run, else empty.
+CREATE FUNCTION _sas.resolve_agents(definition jsonb, input jsonb, prefix text) RETURNS jsonb
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     s record;
-    place text[];
     named record;
 BEGIN
     FOR s IN SELECT e.key AS name, e.value AS body FROM jsonb_each(definition -> 'steps') e
@@ -63,13 +62,14 @@ BEGIN
         FROM _sas.render(s.body -> 'agent', jsonb_build_object('input', input)) i;
         IF named.problem IS NOT NULL OR jsonb_typeof(named.result) <> 'string'
             OR NOT _sas.matches(named.result #>> '{}', s.body ->> 'agents') THEN
-            RAISE EXCEPTION 'step "%" has no agent: %', s.name,
+            RAISE EXCEPTION 'step "%" has no agent: %', prefix || s.name,
                 CASE WHEN named.problem IS NOT NULL
                     THEN format('%s: %s', named.problem ->> 'path', named.problem ->> 'what')
                      ELSE format('%s gives %s, which is not one of "%s"', s.body ->> 'agent',
                                  left(named.result::text, 80), s.body ->> 'agents') END
                 USING ERRCODE = 'invalid_parameter_value',
-                    DETAIL = _sas.at(_sas.pointer('/steps', s.name) || '/agent'),
+                    DETAIL = _sas.at(CASE prefix WHEN '' THEN _sas.pointer('/steps', s.name) || '/agent'
+                                     ELSE _sas.include_place(prefix) END),
                     HINT = 'The input of the run names it.';
         END IF;
         definition := jsonb_set(definition, ARRAY['steps', s.name], (s.body - 'agents')
@@ -78,17 +78,142 @@ BEGIN
     RETURN definition;
 END $$;
 
--- _sas.plan_run(caller, version, input, child, more): the version for a run with this input. more: what the
--- plan function has returned; else it is called as the caller; what it returns is added to the definition,
--- and checked like one.
+-- _sas.include_place(prefix): where the definition of the run includes, directly or not, what has this
+-- prefix.
+CREATE FUNCTION _sas.include_place(prefix text) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$ SELECT _sas.pointer('/steps', split_part(prefix, '.', 1)) || '/include' $$;
+
+-- _sas.add_plan(workflow, definition, more): a definition with what its plan function has returned.
+CREATE FUNCTION _sas.add_plan(workflow text, definition jsonb, more jsonb) RETURNS jsonb
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    p _sas.problem;
+BEGIN
+    FOR p IN SELECT * FROM _sas.check_keys(more, '',
+            '{steps,flow,output,on_failure,recovery,deadline,finalize,priority}') LOOP
+        RAISE EXCEPTION 'the plan function of workflow "%" did not return a plan: %', workflow, p.problem
+            USING ERRCODE = p.code, DETAIL = format('At /plan%s.', p.path), HINT = p.hint;
+    END LOOP;
+    RETURN definition - 'plan' || more
+           || jsonb_build_object('steps', coalesce(definition -> 'steps', '{}')
+                                 || coalesce(more -> 'steps', '{}'));
+END $$;
+
+-- _sas.wanted_plan(caller, version, input, made): the definition of a run with this input, and of what it
+-- includes (see _sas.scopes), as far as that is planned at submit. made: what plan functions have returned,
+-- by prefix; that of the run itself has the prefix ''. Where one is missing: its prefix, the function and its
+-- input, and nothing else. So plan functions can be called in a session, or each by a claim of its own.
+CREATE FUNCTION _sas.wanted_plan(caller oid, v _sas.workflow_version, input jsonb, made jsonb,
+                                 OUT whole jsonb, OUT included jsonb, OUT prefix text, OUT function text,
+                                 OUT function_input jsonb)
+LANGUAGE plpgsql STABLE AS $$
+#variable_conflict use_variable
+DECLARE
+    names text[] := ARRAY(SELECT w.name FROM _sas.workflow w WHERE w.workflow_id = v.workflow_id);
+    prefixes text[] := '{""}';
+    chains text[] := ARRAY['/' || names[1] || '/'];
+    inputs jsonb[] := ARRAY[input];
+    problems text[] := '{""}';
+    definitions jsonb[] := ARRAY[v.definition];
+    d jsonb;
+    e record;
+    at int := 1;
+BEGIN
+    included := '{}';
+    WHILE at <= least(cardinality(prefixes), _sas.max_steps()) LOOP
+        d := '{"steps": {}}' || definitions[at];
+        IF _sas.is_planned(d) THEN
+            IF inputs[at] IS NULL THEN
+                RAISE EXCEPTION 'could not plan workflow "%": its input could not be built: %', names[at],
+                        problems[at]
+                    USING ERRCODE = 'invalid_parameter_value',
+                        DETAIL = _sas.at(_sas.include_place(prefixes[at])),
+                        HINT = 'What includes it may refer to the input of the run only.';
+            ELSIF d ? 'plan' AND NOT made ? prefixes[at] THEN
+                prefix := prefixes[at];
+                function := d ->> 'plan';
+                function_input := inputs[at];
+                RETURN;
+            ELSIF d ? 'plan' THEN
+                d := _sas.add_plan(names[at], d, made -> prefixes[at]);
+            END IF;
+            d := _sas.resolve_agents(d, inputs[at], prefixes[at]);
+        END IF;
+        IF at = 1 THEN
+            whole := d;
+        ELSIF d <> '{"steps": {}}' || definitions[at] THEN
+            included := included || jsonb_build_object(prefixes[at], d);
+        END IF;
+        FOR e IN SELECT * FROM _sas.planned_includes(caller, d, inputs[at], chains[at]) LOOP
+            names := names || e.workflow;
+            prefixes := prefixes || (prefixes[at] || e.step || '.');
+            chains := chains || (chains[at] || e.workflow || '/');
+            inputs := array_append(inputs, e.input);
+            problems := problems || coalesce(e.problem, problems[at]);
+            definitions := definitions || e.definition;
+        END LOOP;
+        at := at + 1;
+    END LOOP;
+END $$;
+
+-- _sas.planned_includes(caller, definition, input, chain): what a definition includes that is planned, or
+-- includes others, with its input; null: it is not known before the run, and problem says why. What would
+-- include itself is left out, and refused by _sas.scopes.
+CREATE FUNCTION _sas.planned_includes(caller oid, definition jsonb, input jsonb, chain text)
+RETURNS TABLE (step text, workflow text, input jsonb, problem text, definition jsonb)
+LANGUAGE sql STABLE AS $$
+    SELECT s.key, f.name, CASE WHEN $3 IS NOT NULL AND i.problem IS NULL THEN i.result END,
+           CASE WHEN $3 IS NOT NULL AND i.problem IS NOT NULL
+               THEN format('%s: %s', i.problem ->> 'path', i.problem ->> 'what') END, x.definition
+    FROM jsonb_each($2 -> 'steps') s
+    JOIN _sas.workflow f ON f.name = CASE jsonb_typeof(s.value -> 'include')
+        WHEN 'string' THEN s.value ->> 'include' END AND f.dropped_at IS NULL
+    JOIN _sas.workflow_version x ON x.workflow_id = f.workflow_id
+        AND x.version = coalesce(_sas.runnable_version($1, f), f.version)
+    LEFT JOIN LATERAL _sas.render(coalesce(s.value -> 'input', '"{{input}}"'),
+                                  jsonb_build_object('input', $3)) i ON true
+    WHERE strpos($4, '/' || f.name || '/') = 0
+      AND (_sas.is_planned(x.definition) OR x.definition @? '$.steps.*.include')
+    ORDER BY s.key
+$$;
+
+-- _sas.calls_plans(owner, workflow_id): do plan functions run inside a submit of this workflow by that role:
+-- its own, or of what it includes? No scheduler may make such a submit.
+CREATE FUNCTION _sas.calls_plans(owner oid, for_workflow int) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce((SELECT EXISTS (SELECT FROM _sas.scopes(v.definition, f.name, $1, '{}') c
+                                    CROSS JOIN LATERAL unnest(c.scopes) s WHERE s.definition ? 'plan')
+                     FROM _sas.workflow f
+                     JOIN _sas.workflow_version x ON x.workflow_id = f.workflow_id
+                         AND x.version = _sas.runnable_version($1, f)
+                     CROSS JOIN LATERAL _sas.composed(x) v
+                     WHERE f.workflow_id = $2 AND f.dropped_at IS NULL AND v.planned), false)
+$$;
+
+-- _sas.check_plans(included, caller): what is wrong with what was planned of included workflows, each by
+-- itself: as a part of the definition of the run only its steps are checked.
+CREATE FUNCTION _sas.check_plans(included jsonb, caller oid) RETURNS SETOF _sas.problem
+LANGUAGE sql STABLE AS $$
+    SELECT _sas.include_place(i.key), format('of "%s", at %s: %s', rtrim(i.key, '.'), p.path, p.problem),
+           p.hint, p.code
+    FROM jsonb_each(included) i
+    CROSS JOIN LATERAL (SELECT coalesce(jsonb_object_agg(substr(o.key, length(i.key) + 1), o.value), '{}')
+                        AS parts
+                        FROM jsonb_each(included) o WHERE starts_with(o.key, i.key) AND o.key <> i.key) inner_
+    CROSS JOIN LATERAL _sas.check_definition(i.value, NULL, caller, inner_.parts) p
+$$;
+
+-- _sas.plan_run(caller, version, input, child, made): the version for a run with this input. made: what plan
+-- functions have returned already, by prefix; the others are called as the caller. What they return is added
+-- to the definition, and checked like one.
 CREATE FUNCTION _sas.plan_run(caller oid, v _sas.workflow_version, input jsonb, child boolean,
-                              more jsonb DEFAULT NULL) RETURNS _sas.workflow_version
+                              made jsonb DEFAULT NULL) RETURNS _sas.workflow_version
 LANGUAGE plpgsql SET jit = off SET enable_nestloop = off AS $$
 #variable_conflict use_column
 DECLARE
     f _sas.workflow;
     number int := coalesce(v.of_version, v.version);
-    whole jsonb := v.definition - 'plan';
+    plan record;
     mark text;
     found_id int;
     hidden int;
@@ -96,22 +221,18 @@ DECLARE
 BEGIN
     PERFORM _sas.refuse_unbound(v);
     SELECT * INTO f FROM _sas.workflow w WHERE w.workflow_id = v.workflow_id;
-    IF v.definition ? 'plan' THEN
-        IF more IS NULL AND child THEN
+    made := coalesce(made, '{}');
+    LOOP
+        SELECT * INTO plan FROM _sas.wanted_plan(caller, v, input, made);
+        EXIT WHEN plan.function IS NULL;
+        IF child THEN
             RAISE EXCEPTION 'workflow "%" has a plan function now', f.name
                 USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Resume the run.';
         END IF;
-        more := coalesce(more, _sas.call_as(caller, v.definition ->> 'plan', input));
-        FOR p IN SELECT * FROM _sas.check_keys(more, '',
-                '{steps,flow,output,on_failure,recovery,deadline,finalize,priority}') LOOP
-            RAISE EXCEPTION 'the plan function of workflow "%" did not return a plan: %', f.name, p.problem
-                USING ERRCODE = p.code, DETAIL = format('At /plan%s.', p.path), HINT = p.hint;
-        END LOOP;
-        whole := whole || more || jsonb_build_object('steps', coalesce(whole -> 'steps', '{}')
-                                                     || coalesce(more -> 'steps', '{}'));
-    END IF;
-    whole := _sas.resolve_agents(whole, input);
-    mark := md5(whole::text);
+        made := made || jsonb_build_object(plan.prefix, _sas.call_as(caller, plan.function,
+                                                                     plan.function_input));
+    END LOOP;
+    mark := md5(plan.whole::text || plan.included);
     SELECT d.version_id INTO found_id FROM _sas.planned d WHERE d.workflow_id = v.workflow_id
         AND d.version = v.version AND d.digest = mark;
     -- not purged until this is committed; if it is just gone, or a session holds it, it is made again
@@ -125,14 +246,16 @@ BEGIN
         END LOOP;
         RETURN v;
     END IF;
-    FOR p IN SELECT * FROM _sas.check_definition(whole, f.name, caller) LOOP
+    FOR p IN SELECT * FROM _sas.check_plans(plan.included, caller)
+             UNION ALL
+             SELECT CASE WHEN v.definition ? 'plan' THEN '/plan' ELSE '' END || c.path, c.problem, c.hint,
+                    c.code
+             FROM _sas.check_definition(plan.whole, f.name, caller, plan.included) c LOOP
         RAISE EXCEPTION 'invalid plan of workflow "%": %', f.name, p.problem
-            USING ERRCODE = p.code, DETAIL = _sas.at(CASE
-                                                    WHEN v.definition ? 'plan' THEN '/plan'
-                                                    ELSE '' END || p.path), HINT = coalesce(p.hint, '');
+            USING ERRCODE = p.code, DETAIL = _sas.at(p.path), HINT = coalesce(p.hint, '');
     END LOOP;
     hidden := _sas.hidden_version();
-    PERFORM _sas.store_version(v.workflow_id, hidden, whole, caller);
+    PERFORM _sas.store_version(v.workflow_id, hidden, plan.whole, caller, plan.included);
     UPDATE _sas.workflow_version x SET of_version = number WHERE x.workflow_id = v.workflow_id
         AND x.version = hidden;
     INSERT INTO _sas.planned (workflow_id, version, digest, version_id)

@@ -16,8 +16,8 @@ LANGUAGE sql STABLE AS $$
     FROM (SELECT _sas.count_pauses(value, 'max_attempts') AS policy) p WHERE value IS NOT NULL
 $$;
 
--- _sas.named_functions(definition, nodes): the functions that a definition names, but for those of hooks.
-CREATE FUNCTION _sas.named_functions(definition jsonb, nodes _sas.flow_node[]) RETURNS text[]
+-- _sas.named_functions(scopes, nodes): the functions that a definition names, but for those of hooks.
+CREATE FUNCTION _sas.named_functions(scopes _sas.scope[], nodes _sas.flow_node[]) RETURNS text[]
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN ARRAY(
@@ -26,16 +26,16 @@ BEGIN
               FROM unnest(nodes) n
               CROSS JOIN (VALUES ('{function}'), ('{undo,function}'), ('{fallback,function}'),
                           ('{fallback,undo,function}'), ('{finalize}')) AS p (path)
-              UNION ALL SELECT definition ->> 'finalize'
-              UNION ALL SELECT definition ->> 'plan') x
+              UNION ALL SELECT s.definition ->> 'finalize' FROM unnest(scopes) s WHERE s.no = 1
+              UNION ALL SELECT s.definition ->> 'plan' FROM unnest(scopes) s) x
         WHERE x.f IS NOT NULL);
 END $$;
 
--- _sas.store_version(for_workflow, new_version, definition, caller): writes a checked definition as a version
--- of a workflow.
+-- _sas.store_version(for_workflow, new_version, definition, caller, included): writes a checked definition as
+-- a version of a workflow. included: see _sas.scopes.
 --   writes  workflow_version, workflow_step, workflow_edge, token_key, workflow_hook; a version for each hook
-CREATE FUNCTION _sas.store_version(for_workflow int, new_version int, definition jsonb, caller oid)
-RETURNS void
+CREATE FUNCTION _sas.store_version(for_workflow int, new_version int, definition jsonb, caller oid,
+                                   included jsonb DEFAULT '{}') RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
@@ -46,19 +46,20 @@ DECLARE
     levels int[];
 BEGIN
     definition := CASE WHEN definition ? 'plan' THEN '{"steps": {}}' ELSE '{}' END::jsonb || definition;
-    SELECT * INTO c FROM _sas.compile(definition, NULL, caller);
+    SELECT * INTO c FROM _sas.compile(definition, NULL, caller, included);
     visible := (SELECT count(*) FROM unnest(c.nodes) n WHERE n.local IS NOT NULL);
     finalizes := definition ? 'finalize' OR EXISTS (SELECT FROM unnest(c.nodes) n WHERE n.body ? 'finalize');
     INSERT INTO _sas.workflow_version (
         workflow_id, version, definition, step_count, finalize_no, functions, uses, output, output_reads,
         on_transient, on_permanent, deadline, priority, created_by, created_at, planned, auto_rescue)
     SELECT for_workflow, new_version, definition, visible, CASE WHEN finalizes THEN visible + 1 END,
-           _sas.named_functions(definition, c.nodes),
+           _sas.named_functions(c.scopes, c.nodes),
            ARRAY(SELECT u FROM _sas.agent_uses(definition, c.nodes) u), definition -> 'output',
            ARRAY(SELECT DISTINCT n.no FROM unnest(c.refs) r JOIN unnest(c.nodes) n ON n.scope = 1
                  AND n.local = r.member WHERE r.node = 0 AND r.root = 'steps'),
            s.policy ->> 'transient', s.policy ->> 'permanent', _sas.span(definition -> 'deadline'),
-           coalesce((definition ->> 'priority')::int, 0), caller, sas.now(), _sas.is_planned(definition),
+           coalesce((definition ->> 'priority')::int, 0), caller, sas.now(),
+           EXISTS (SELECT FROM unnest(c.scopes) planned WHERE _sas.is_planned(planned.definition)),
            (definition ->> 'auto_rescue')::boolean
     FROM unnest(c.scopes) s WHERE s.no = 1
     RETURNING version_id INTO id;

@@ -30,8 +30,8 @@ BEGIN
              GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
     LOOP
         -- no function of a user runs in a scheduler
-        IF _sas.plan_function((SELECT r.owner FROM _sas.run r WHERE r.run_id = g.run_id),
-                              (_sas.child_workflow(g.run_id, g.step_no, g.undo)).workflow_id) IS NOT NULL THEN
+        IF _sas.calls_plans((SELECT r.owner FROM _sas.run r WHERE r.run_id = g.run_id),
+                            (_sas.child_workflow(g.run_id, g.step_no, g.undo)).workflow_id) THEN
             PERFORM _sas.plan_children(g.run_id, g.step_no, g.undo, g.elements, g.inputs);
             CONTINUE;
         END IF;

@@ -11,7 +11,8 @@
 --   call     the call itself; request is what the functions made of it, null when there was none
 --   after    the functions after it; response is what the service answered. The step counts as
 --            done for its undo (_sas.step.asks), with that as its output
---   plan     the plan function of a child run; request is the input of that
+--   plan     a plan function of a child run, of its workflow or of what that includes; request is what
+--            _sas.next_plan says of it, with what those before it have returned
 
 -- _sas.phase_context(r, w, element): what is told to the functions around a call.
 CREATE FUNCTION _sas.phase_context(r _sas.run, w _sas.workflow_step, element int) RETURNS jsonb
@@ -27,9 +28,9 @@ $$;
 CREATE FUNCTION _sas.phase_function(for_run bigint, for_no int, for_element int, for_undo boolean)
 RETURNS TABLE (function text, input jsonb, problem jsonb)
 LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN g.stage = 'plan' THEN _sas.plan_function(r.owner, w.bound_id)
+    SELECT CASE WHEN g.stage = 'plan' THEN g.request ->> 'function'
                 WHEN g.stage IN ('before', 'after') THEN '_sas.through_middleware' END,
-           CASE g.stage WHEN 'plan' THEN g.request
+           CASE g.stage WHEN 'plan' THEN g.request -> 'input'
                         WHEN 'before' THEN _sas.phase_context(r, w, g.element)
                             || jsonb_build_object('request', c.request)
                         WHEN 'after' THEN _sas.phase_context(r, w, g.element)
@@ -166,14 +167,29 @@ BEGIN
     RETURN answer;
 END $$;
 
+-- The writes of the last plan function and the child are one commit.
 CREATE FUNCTION _sas.end_plan(answer _sas.call_reply, g _sas.phase, s _sas.step, r _sas.run)
 RETURNS _sas.call_reply
 LANGUAGE plpgsql AS $$
 DECLARE
-    why text := CASE WHEN r.abandon_as IS NULL OR g.undo
-        THEN _sas.submit_children(s.run_id, s.step_no, g.undo, ARRAY[s.element], ARRAY[g.request],
-                                  ARRAY[answer.output]) ELSE 'its parent run cannot continue' END;
+    made jsonb := g.request -> 'made' || jsonb_build_object(g.request ->> 'prefix', answer.output);
+    next record;
+    why text := CASE WHEN r.abandon_as IS NOT NULL AND NOT g.undo THEN 'its parent run cannot continue' END;
 BEGIN
+    IF why IS NULL THEN
+        SELECT n.request, n.problem INTO next
+        FROM _sas.next_plan(r.owner, (_sas.child_workflow(r.run_id, s.step_no, g.undo)).workflow_id,
+                            g.request -> 'of', made) n;
+        why := next.problem;
+        IF next.request IS NOT NULL THEN
+            PERFORM _sas.plan_further(g, s, r, next.request);
+            RETURN NULL;
+        END IF;
+    END IF;
+    IF why IS NULL THEN
+        why := _sas.submit_children(s.run_id, s.step_no, g.undo, ARRAY[s.element], ARRAY[g.request -> 'of'],
+                                    ARRAY[made]);
+    END IF;
     IF why IS NULL THEN
         PERFORM _sas.close_phase(g);
         RETURN NULL;
@@ -183,28 +199,73 @@ BEGIN
     RETURN answer;
 END $$;
 
--- _sas.plan_function(owner, workflow_id): the plan function of the version that a run of that owner gets, or
--- null.
-CREATE FUNCTION _sas.plan_function(owner oid, for_workflow int) RETURNS text
-LANGUAGE sql STABLE AS $$
-    SELECT v.definition ->> 'plan' FROM _sas.workflow f
-    JOIN _sas.workflow_version v ON v.workflow_id = f.workflow_id
-        AND v.version = _sas.runnable_version($1, f)
-    WHERE f.workflow_id = $2 AND f.dropped_at IS NULL
-$$;
+-- _sas.plan_further(g, s, r, request): the child run needs another plan function. Of a run that is paused the
+-- step begins again when that is resumed, see _sas.plan_children.
+CREATE FUNCTION _sas.plan_further(g _sas.phase, s _sas.step, r _sas.run, request jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE _sas.phase x SET request = $4 WHERE x.run_id = g.run_id AND x.step_no = g.step_no
+        AND x.element = g.element AND x.undo = g.undo;
+    PERFORM _sas.move_steps(ARRAY[_sas.make_step_change(
+        run_id => s.run_id, step_no => s.step_no, element => s.element, from_state => s.state,
+        to_state => CASE s.state WHEN 'running' THEN 'ready' ELSE s.state END,
+        deferred => r.state = 'paused')]);
+    PERFORM _sas.free_slots(ARRAY[s.run_id]);
+    PERFORM _sas.make_ready(ARRAY[s.run_id], ARRAY[s.step_no], ARRAY[s.element], ARRAY[g.undo],
+                            entered => true) WHERE r.state <> 'paused';
+END $$;
+
+-- _sas.next_plan(owner, workflow_id, input, made): which plan function a child run of this workflow needs
+-- next, as the request of a stage: {of (the input of the run), made, prefix, function, input}; null: none.
+-- problem: why that cannot be said.
+CREATE FUNCTION _sas.next_plan(owner oid, for_workflow int, input jsonb, made jsonb, OUT request jsonb,
+                               OUT problem text)
+LANGUAGE plpgsql STABLE AS $$
+#variable_conflict use_variable
+DECLARE
+    v _sas.workflow_version;
+BEGIN
+    SELECT c.* INTO v FROM _sas.workflow f
+    JOIN _sas.workflow_version x ON x.workflow_id = f.workflow_id
+        AND x.version = _sas.runnable_version(owner, f)
+    CROSS JOIN LATERAL _sas.composed(x) c
+    WHERE f.workflow_id = for_workflow AND f.dropped_at IS NULL;
+    SELECT jsonb_build_object('of', input, 'made', made, 'prefix', p.prefix, 'function', p.function,
+                              'input', p.function_input)
+    INTO request
+    FROM _sas.wanted_plan(owner, v, input, made) p WHERE v.planned AND p.function IS NOT NULL;
+EXCEPTION WHEN OTHERS THEN
+    problem := SQLERRM;
+END $$;
 
 -- _sas.plan_children(...): child runs of this step, or of its undo, are planned first, each in a stage of its
--- own.
+-- own. What plan functions have returned for the same input is not asked for again. Fails those of which it
+-- cannot be said what is to be planned.
 CREATE FUNCTION _sas.plan_children(parent_id bigint, parent_no int, of_undo boolean, elements int[],
                                    inputs jsonb[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    n int := cardinality(elements);
+    planned record;
 BEGIN
-    INSERT INTO _sas.phase AS g (run_id, step_no, element, undo, stage, request)
-    SELECT parent_id, parent_no, u.element, of_undo, 'plan', u.input
+    SELECT array_agg(u.element) FILTER (WHERE n.request IS NOT NULL) AS elements,
+           array_agg(n.request) FILTER (WHERE n.request IS NOT NULL) AS requests,
+           array_agg(u.element) FILTER (WHERE n.request IS NULL) AS failed,
+           array_agg(coalesce(n.problem, 'its workflow has no plan function any more'))
+               FILTER (WHERE n.request IS NULL) AS problems
+    INTO planned
     FROM unnest(elements, inputs) AS u (element, input)
+    LEFT JOIN _sas.phase g ON g.run_id = parent_id AND g.step_no = parent_no AND g.element = u.element
+        AND g.undo = of_undo AND g.request -> 'of' = u.input
+    CROSS JOIN LATERAL _sas.next_plan((SELECT r.owner FROM _sas.run r WHERE r.run_id = parent_id),
+                                      (_sas.child_workflow(parent_id, parent_no, of_undo)).workflow_id,
+                                      u.input, coalesce(g.request -> 'made', '{}')) n;
+    INSERT INTO _sas.phase AS g (run_id, step_no, element, undo, stage, request)
+    SELECT parent_id, parent_no, u.element, of_undo, 'plan', u.request
+    FROM unnest(planned.elements, planned.requests) AS u (element, request)
     ON CONFLICT (run_id, step_no, element, undo) DO UPDATE SET request = EXCLUDED.request;
-    PERFORM _sas.make_ready(array_fill(parent_id, ARRAY[n]), array_fill(parent_no, ARRAY[n]), elements,
-                            array_fill(of_undo, ARRAY[n]), entered => true);
+    PERFORM _sas.make_ready(array_fill(parent_id, ARRAY[n]), array_fill(parent_no, ARRAY[n]),
+                            planned.elements, array_fill(of_undo, ARRAY[n]), entered => true)
+    FROM cardinality(planned.elements) n WHERE n > 0;
+    PERFORM _sas.fail_children(parent_id, parent_no, ARRAY[u.element], u.problem)
+    FROM unnest(planned.failed, planned.problems) AS u (element, problem);
 END $$;

@@ -176,13 +176,12 @@ DECLARE
 BEGIN
     SELECT x.*, v.workflow_id, x.priority - v.priority AS own_priority, w.name AS workflow, w.dropped_at,
         p.state AS parent_state,
-           c.definition ? 'plan' OR EXISTS (SELECT FROM _sas.middleware m WHERE m.phase = 'plan') AS planned
+           _sas.calls_plans(x.owner, w.workflow_id)
+               OR EXISTS (SELECT FROM _sas.middleware m WHERE m.phase = 'plan') AS planned
     INTO r
     FROM _sas.run x
     JOIN _sas.workflow_version v USING (version_id)
     JOIN _sas.workflow w USING (workflow_id)
-    JOIN _sas.workflow_version c ON c.workflow_id = w.workflow_id
-        AND c.version = coalesce(_sas.runnable_version(x.owner, w), w.version)
     LEFT JOIN _sas.run p ON p.run_id = x.parent_run_id
     WHERE x.run_id = for_run;
     why := CASE WHEN r.dropped_at IS NOT NULL

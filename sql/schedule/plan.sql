@@ -18,8 +18,8 @@ CREATE FUNCTION _sas.plan_tries() RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELEC
 -- _sas.plans_by_function(owner, workflow): do functions of users run inside its submit by that role?
 CREATE FUNCTION _sas.plans_by_function(owner oid, workflow text) RETURNS boolean
 LANGUAGE sql STABLE AS $$
-    SELECT _sas.plan_function($1, (SELECT f.workflow_id FROM _sas.workflow f WHERE f.name = $2
-                                   AND f.dropped_at IS NULL)) IS NOT NULL
+    SELECT _sas.calls_plans($1, (SELECT f.workflow_id FROM _sas.workflow f WHERE f.name = $2
+                                 AND f.dropped_at IS NULL))
         OR _sas.plan_chain($2) IS NOT NULL
 $$;
 

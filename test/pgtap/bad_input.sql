@@ -26,6 +26,7 @@ SELECT sas.set_secret('token', 'very-secret');
 SELECT sas.create_workflow('good', '{"steps": {"a": {"function": "shop.book"}}}');
 SELECT sas.create_workflow('in_good', '{"steps": {"x": {"include": "good"}}}');
 SELECT sas.create_workflow('with_plan', '{"steps": {}, "plan": "shop.book"}');
+SELECT sas.create_workflow('around_plan', '{"steps": {"i": {"include": "with_plan"}}}');
 
 -- how much is stored
 CREATE FUNCTION pg_temp.stored() RETURNS text LANGUAGE plpgsql AS $$
@@ -182,7 +183,9 @@ SELECT pg_temp.bad('{"steps": {"a": {"include": "good"}, "b": {"function": "shop
 SELECT pg_temp.bad('{"steps": {"x": {"include": "good", "after": ["b"]}, "b": {"function": "shop.book", "input": "{{steps.x.output}}"}}}', '42P17', '/steps/b', 'a cycle through an include');
 SELECT pg_temp.refused('SELECT sas.create_workflow(''good'', ''{"steps": {"a": {"include": "good"}}}'')', '42P19', '/steps/a/include', 'a workflow that includes itself');
 SELECT pg_temp.refused('SELECT sas.create_workflow(''good'', ''{"steps": {"a": {"include": "in_good"}}}'')', '42P19', '/steps/a/include', 'a workflow that includes itself through another');
-SELECT pg_temp.bad('{"steps": {"a": {"include": "with_plan"}}}', '0A000', '/steps/a/include', 'an include of a workflow with plan');
+SELECT pg_temp.bad('{"steps": {"a": {"include": "with_plan", "input": {"x": "{{steps.b.output}}"}}, "b": {"function": "shop.book"}}}', '0A000', '/steps/a/input/x', 'an include of a workflow with plan whose input is known too late');
+SELECT pg_temp.bad('{"steps": {"a": {"include": "with_plan", "input": "{{run.id}}"}}}', '0A000', '/steps/a/input', 'or is that of a run that is not there yet');
+SELECT pg_temp.bad('{"steps": {"a": {"include": "around_plan", "input": {"x": "{{steps.b.output}}"}}, "b": {"function": "shop.book"}}}', '0A000', '/steps/a/input/x', 'or that of an include around it');
 
 -- definitions: a step ------------------------------------------------------------------
 
