@@ -231,10 +231,17 @@ DECLARE
     unfit _sas.call_reply[];
     given int := 0;
     looks int := 1;
+    tokens int := 0;
 BEGIN
     WHILE a.enabled AND given = 0 AND _sas.quarantined_for() IS NULL LOOP
         places := _sas.lock_places(a, quantity);
         EXIT WHEN places = '{}';
+        -- what is not used up by this claim is lost: rather slower than faster
+        IF a.rate_per_s IS NOT NULL AND tokens < cardinality(places) THEN
+            tokens := tokens + _sas.spend_tokens(a.agent_id, a.rate_per_s, cardinality(places) - tokens);
+            places := places[: tokens];
+            EXIT WHEN tokens = 0;
+        END IF;
         PERFORM _sas.wake_on_abort();
         PERFORM _sas.commit_durably();
         claimed := _sas.take_tasks(a.agent_id, cardinality(places), lease);
@@ -246,6 +253,7 @@ BEGIN
             CONTINUE;
         END IF;
         PERFORM _sas.hold_tasks(a.agent_id, claimed, places, worker, lease, now);
+        tokens := tokens - cardinality(claimed);
 
         unfit := '{}';
         FOR r IN SELECT * FROM _sas.tasks(claimed) LOOP

@@ -163,11 +163,13 @@ LANGUAGE sql STABLE AS $$
     WHERE jsonb_typeof(value) = 'object' AND value ? 'on'
 $$;
 
--- _sas.check_on_failure(value, path)
-CREATE FUNCTION _sas.check_on_failure(value jsonb, path text) RETURNS SETOF _sas.problem
+-- _sas.check_on_failure(value, path, maps): maps: of a map, which may run through first.
+CREATE FUNCTION _sas.check_on_failure(value jsonb, path text, maps boolean DEFAULT false)
+RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    choices text[] := '{compensate,pause,skip,fail}';
+    choices text[] := CASE WHEN maps THEN '{compensate,pause,pause_at_end,skip,fail}'
+                      ELSE '{compensate,pause,skip,fail}' END;
 BEGIN
     IF jsonb_typeof(value) = 'object' THEN
         RETURN QUERY

@@ -67,6 +67,11 @@ CREATE FUNCTION _sas.path_breakers(OUT agent_id int, OUT path_no int, OUT breake
                                    OUT open_for_ms float8) RETURNS SETOF record
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_path_breakers';
 
+-- _sas.spend_tokens(agent_id, rate_per_s, want): takes so many tokens of the rate of this agent, or as many
+-- as there are, and returns how many. What a transaction has taken stays taken when it aborts.
+CREATE FUNCTION _sas.spend_tokens(agent_id int, rate_per_s float8, want int) RETURNS int
+LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_spend_tokens';
+
 -- _sas.forget_limits(agent_id): it is dropped: at commit, or when its last call has ended, it makes room.
 CREATE FUNCTION _sas.forget_limits(agent_id int) RETURNS void
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_forget_limits';

@@ -29,6 +29,14 @@ LANGUAGE sql IMMUTABLE AS $$
     WHERE m IS NOT NULL
 $$;
 
+-- _sas.check_rate(rate)
+CREATE FUNCTION _sas.check_rate(rate text) RETURNS SETOF _sas.problem
+LANGUAGE sql STABLE AS $$
+    SELECT '/rate_limit', format('invalid rate "%s"', rate),
+        'Write a positive number per s, min, h or day, such as "500/min".', '22023'
+    WHERE rate IS NOT NULL AND _sas.rate_per_second(rate) IS NULL
+$$;
+
 -- _sas.check_external(a): an external agent is a queue of tasks; what guards HTTP calls has no meaning there.
 CREATE FUNCTION _sas.check_external(a _sas.agent) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
@@ -39,8 +47,7 @@ LANGUAGE sql STABLE AS $$
         'Outside programs claim its tasks with sas.claim; nothing is called.', '22023'
     FROM (VALUES ('base_url', a.base_url IS NOT NULL), ('headers', a.headers <> '{}'),
           ('breaker', a.breaker <> '{}'), ('options', a.options <> '{}')) AS p (key, said) WHERE p.said
-    UNION ALL SELECT '/rate_limit', 'an external agent has no rate_limit in this release',
-        'Use max_in_flight to limit the tasks that are held at once.', '0A000' WHERE a.rate_limit IS NOT NULL
+    UNION ALL SELECT * FROM _sas.check_rate(a.rate_limit)
     UNION ALL SELECT '/max_in_flight', format('max_in_flight %s is not between 1 and 10000', a.max_in_flight),
         'It is the number of tasks that may be held at once.', '22023'
         WHERE a.max_in_flight NOT BETWEEN 1 AND 10000
@@ -73,11 +80,7 @@ BEGIN
                         format('max_in_flight %s is not between 1 and 1000000', a.max_in_flight),
                         'It is the number of calls that may be in flight at once.', '22023')::_sas.problem;
     END IF;
-    IF a.rate_limit IS NOT NULL AND _sas.rate_per_second(a.rate_limit) IS NULL THEN
-        RETURN NEXT ROW('/rate_limit', format('invalid rate "%s"', a.rate_limit),
-                        'Write a positive number per s, min, h or day, such as "500/min".',
-                        '22023')::_sas.problem;
-    END IF;
+    RETURN QUERY SELECT * FROM _sas.check_rate(a.rate_limit);
     IF a.request_timeout <= '0' OR a.request_timeout > '1 day' THEN
         RETURN NEXT ROW('/request_timeout', 'request_timeout must be positive and at most a day',
                         'Write it with a unit, such as ''30 s''.', '22023')::_sas.problem;

@@ -206,6 +206,35 @@ BEGIN
     END IF;
 END $$;
 
+-- _sas.check_map_places(value, path): concurrency of a map: a number, or {limit, key, per_key}. The key of
+-- each element is made when the map begins, of nothing but the element.
+CREATE FUNCTION _sas.check_map_places(value jsonb, path text) RETURNS SETOF _sas.problem
+LANGUAGE plpgsql STABLE AS $$
+#variable_conflict use_variable
+BEGIN
+    IF jsonb_typeof(value) IS DISTINCT FROM 'object' THEN
+        RETURN QUERY SELECT * FROM _sas.check_number(value, path, 1, 1000000);
+        RETURN;
+    END IF;
+    RETURN QUERY
+    SELECT * FROM _sas.check_keys(value, path, '{limit,key,per_key}')
+    UNION ALL SELECT * FROM _sas.check_number(value -> 'limit', path || '/limit', 1, 1000000)
+    UNION ALL SELECT * FROM _sas.check_number(value -> 'per_key', path || '/per_key', 1, 1000000)
+    UNION ALL SELECT path || '/per_key', '"per_key" needs "key"',
+        'Write what elements share, such as "{{item.customer}}".', '22023'
+              WHERE value ? 'per_key' AND NOT value ? 'key'
+    UNION ALL SELECT path || '/key', 'the key must be a string with a reference to the element',
+        'Write it as "{{item.customer}}".', '22023'
+              WHERE value ? 'key'
+                AND NOT CASE jsonb_typeof(value -> 'key') WHEN 'string' THEN value ->> 'key' ~ E'\\{\\{'
+                        ELSE false END
+    UNION ALL SELECT path || '/key', coalesce(r.problem, format('"%s" cannot be referenced here', r.path)),
+        coalesce(r.hint, 'The key of an element refers to item or index only.'),
+        CASE WHEN r.problem IS NULL THEN '42P10' WHEN r.hint IS NULL THEN '42601' ELSE '0A000' END
+              FROM _sas.references(value -> 'key') r
+              WHERE r.problem IS NOT NULL OR r.root IS NULL OR r.root NOT IN ('item', 'index');
+END $$;
+
 -- _sas.check_shape(body, path): when, else, each, concurrency, max_failed, repeat.
 CREATE FUNCTION _sas.check_shape(body jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
@@ -219,7 +248,7 @@ BEGIN
         'Write it as "{{input.items}}".', '22023'
               WHERE body ? 'each'
                 AND (jsonb_typeof(body -> 'each') <> 'string' OR body ->> 'each' !~ E'^\\{\\{.*\\}\\}$')
-    UNION ALL SELECT * FROM _sas.check_number(body -> 'concurrency', path || '/concurrency', 1, 1000000)
+    UNION ALL SELECT * FROM _sas.check_map_places(body -> 'concurrency', path || '/concurrency')
     UNION ALL SELECT * FROM _sas.check_number(body -> 'max_failed', path || '/max_failed', 0, 1000000000)
     UNION ALL SELECT path || '/' || k, format('"%s" needs "each"', k), 'It belongs to a map.',
         '22023'

@@ -148,7 +148,7 @@ BEGIN
                         'Write it as ["name", "name"].', '22023')::_sas.problem;
     END IF;
     RETURN QUERY
-    SELECT * FROM _sas.check_on_failure(body -> 'on_failure', path || '/on_failure')
+    SELECT * FROM _sas.check_on_failure(body -> 'on_failure', path || '/on_failure', body ? 'each')
     UNION ALL SELECT * FROM _sas.check_shape(body, path)
     UNION ALL SELECT * FROM _sas.check_poll(name, body, path)
     UNION ALL SELECT * FROM _sas.check_fallback(CASE WHEN body ? 'include' THEN '{}'

@@ -15,7 +15,7 @@ BEGIN
     PERFORM _sas.advance(array_agg(u.run_id), array_agg(u.step_no))
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element) WHERE u.element = 0
     HAVING count(*) > 0;
-    PERFORM _sas.count_elements(array_agg(u.run_id), array_agg(u.step_no))
+    PERFORM _sas.count_elements(array_agg(u.run_id), array_agg(u.step_no), array_agg(u.element))
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element) WHERE u.element > 0
     HAVING count(*) > 0;
 END $$;

@@ -88,7 +88,7 @@ BEGIN
     SELECT DISTINCT 's'::"char", sas.now(), w.parent_run_id, 'room', w.parent_step_no, 0 FROM waiting w
     -- a step that is no map begins no other
     WHERE EXISTS (SELECT FROM _sas.map_progress m WHERE m.run_id = w.parent_run_id
-                  AND m.step_no = w.parent_step_no AND m.fed < m.total);
+                  AND m.step_no = w.parent_step_no AND (m.fed < m.total OR m.open IS NOT NULL));
 END $$;
 
 -- _sas.leave_line(run_ids): runs that have stopped give back their place; those paused before they began

@@ -8,9 +8,19 @@
 -- How many elements of a map without "concurrency" are ready or running at once.
 CREATE FUNCTION _sas.map_width() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 1000 $$;
 
+-- _sas.map_limit(shape): how many elements of this map are ready or running at once: concurrency is a number,
+-- or {limit, key, per_key}.
+CREATE FUNCTION _sas.map_limit(shape jsonb) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT coalesce(CASE jsonb_typeof(shape -> 'concurrency')
+                    WHEN 'object' THEN shape #>> '{concurrency,limit}'
+                    ELSE shape ->> 'concurrency' END::bigint,
+                    _sas.map_width())
+$$;
+
 -- _sas.begin_maps(run_ids, step_nos, lists, from_states): these steps begin with an element for each item of
 -- their list. list null: with a first turn, or what has begun before and failed continues where it was.
--- Writes: item, fan, step. Next: _sas.release_elements.
+-- Writes: item, map_key, map_progress, step. Next: _sas.release_elements.
 CREATE FUNCTION _sas.begin_maps(run_ids bigint[], step_nos int[], lists jsonb[], from_states text[])
 RETURNS void
 LANGUAGE plpgsql AS $$
@@ -28,7 +38,94 @@ BEGIN
         run_id => u.run_id, step_no => u.step_no, element => 0, from_state => u.from_state,
         to_state => 'suspended', started_at => sas.now(), waiting_kind => 'elements')))
     FROM unnest(run_ids, step_nos, from_states) AS u (run_id, step_no, from_state);
+    PERFORM _sas.begin_keyed(u.run_id, u.step_no, w.shape #> '{concurrency,key}', w.name)
+    FROM unnest(run_ids, step_nos, lists) AS u (run_id, step_no, list)
+    JOIN _sas.run r ON r.run_id = u.run_id
+    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo
+    WHERE u.list IS NOT NULL AND w.shape #> '{concurrency,key}' IS NOT NULL;
+    PERFORM _sas.begin_again(u.run_id, u.step_no, w.shape #> '{concurrency,key}')
+    FROM unnest(run_ids, step_nos, lists) AS u (run_id, step_no, list)
+    JOIN _sas.run r ON r.run_id = u.run_id
+    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo
+    WHERE u.list IS NULL AND w.shape ? 'each';
     PERFORM _sas.release_elements(run_ids, step_nos);
+END $$;
+
+-- _sas.begin_keyed(run_id, step_no, template, name): the elements of this map get their keys. One whose key
+-- cannot be made fails the map.
+CREATE FUNCTION _sas.begin_keyed(for_run bigint, for_no int, template jsonb, name text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    problem text := _sas.number_keys(for_run, for_no, template);
+BEGIN
+    UPDATE _sas.map_progress f SET open = 0 WHERE f.run_id = for_run AND f.step_no = for_no;
+    IF problem IS NOT NULL THEN
+        -- when it is tried again it begins from its list
+        DELETE FROM _sas.item i WHERE i.run_id = for_run AND i.step_no = for_no;
+        DELETE FROM _sas.map_key k WHERE k.run_id = for_run AND k.step_no = for_no;
+        DELETE FROM _sas.map_progress f WHERE f.run_id = for_run AND f.step_no = for_no;
+        PERFORM _sas.fail_steps(ARRAY[for_run], ARRAY[for_no], ARRAY[0], ARRAY[_sas.problem_object(
+            'concurrency', 'could not build the key of an element', problem, NULL, for_run, name)]);
+    END IF;
+END $$;
+
+-- _sas.number_keys(run_id, step_no, template): numbers the keys of the elements that have not begun, and the
+-- elements of each key. Null is no key. Returns what is wrong with the first key that cannot be made.
+-- Writes: item, map_key.
+CREATE FUNCTION _sas.number_keys(for_run bigint, for_no int, template jsonb) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+    problem text;
+BEGIN
+    DELETE FROM _sas.map_key k WHERE k.run_id = for_run AND k.step_no = for_no;
+    WITH made AS MATERIALIZED (
+        SELECT i.element, k.result, k.problem
+        FROM _sas.item i
+        LEFT JOIN _sas.step s ON s.run_id = for_run AND s.step_no = for_no AND s.element = i.element
+        CROSS JOIN LATERAL _sas.render(template, jsonb_build_object('item', i.item, 'index', i.element - 1)) k
+        WHERE i.run_id = for_run AND i.step_no = for_no AND coalesce(s.state, 'waiting') = 'waiting'),
+    numbered AS (
+        SELECT m.element, dense_rank() OVER (ORDER BY m.result)::int AS key_no,
+               row_number() OVER (PARTITION BY m.result ORDER BY m.element)::int AS nth
+        FROM made m WHERE m.problem IS NULL AND m.result <> 'null'),
+    written AS (
+        UPDATE _sas.item i SET key_no = n.key_no, nth = n.nth
+        FROM _sas.item o LEFT JOIN numbered n ON n.element = o.element
+        WHERE o.run_id = for_run AND o.step_no = for_no AND i.run_id = for_run AND i.step_no = for_no
+          AND i.element = o.element AND (n.key_no, n.nth) IS DISTINCT FROM (o.key_no, o.nth)),
+    keys AS (
+        INSERT INTO _sas.map_key (run_id, step_no, key_no, begun, ended)
+        SELECT DISTINCT for_run, for_no, n.key_no, 0, 0 FROM numbered n)
+    SELECT format('element %s: %s: %s', m.element, m.problem ->> 'path', m.problem ->> 'what') INTO problem
+    FROM made m WHERE m.problem IS NOT NULL ORDER BY m.element LIMIT 1;
+    RETURN problem;
+END $$;
+
+-- _sas.begin_again(run_id, step_no, template): a map that has run through is tried again: what failed in it
+-- begins as the rest did, so many at once.
+-- Writes: step, item, map_key, map_progress.
+CREATE FUNCTION _sas.begin_again(for_run bigint, for_no int, template jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    again _sas.step_change[];
+BEGIN
+    SELECT array_agg(_sas.make_step_change(
+               run_id => for_run, step_no => for_no, element => s.element, from_state => 'failed',
+               to_state => 'waiting', failure_count => 0))
+    INTO again
+    FROM _sas.step s
+    WHERE s.run_id = for_run AND s.step_no = for_no AND s.element > 0 AND s.state = 'failed'
+      AND s.waiting_kind = 'map_end'
+      AND EXISTS (SELECT FROM _sas.map_progress f WHERE f.run_id = for_run AND f.step_no = for_no
+                  AND f.remaining = 0);
+    IF again IS NULL THEN
+        RETURN;
+    END IF;
+    PERFORM _sas.move_steps(again);
+    UPDATE _sas.map_progress f
+    SET remaining = cardinality(again), failed = f.failed - cardinality(again), fed = 0, open = 0
+    WHERE f.run_id = for_run AND f.step_no = for_no;
+    PERFORM _sas.number_keys(for_run, for_no, template) WHERE template IS NOT NULL;
 END $$;
 
 -- _sas.waiting_children(run_id, step_no): how many children of this map wait for a place under their
@@ -46,8 +143,10 @@ END $$;
 -- _sas.release_elements(run_ids, step_nos): makes as many elements ready as may be on
 -- their way at once, and ends the steps of which none remains. Children that wait for their concurrency key
 -- are not counted. One that gets its key begins at once, so for a moment more than that may run.
+-- elements: those that have just ended; null: that is not known.
 -- Writes: fan. Next: _sas.make_ready for the elements; _sas.count_elements when one of them has ended.
-CREATE FUNCTION _sas.release_elements(run_ids bigint[], step_nos int[]) RETURNS void
+CREATE FUNCTION _sas.release_elements(run_ids bigint[], step_nos int[], elements int[] DEFAULT NULL)
+RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     found record;
@@ -55,10 +154,12 @@ BEGIN
     WITH open AS (
         SELECT f.run_id, f.step_no, f.fed, f.total, f.remaining, w.shape,
                s.waiting_until IS NULL AS asks,
-               least(f.total::bigint, f.total - f.remaining
-                     + coalesce((w.shape ->> 'concurrency')::bigint, _sas.map_width())
-                     + CASE WHEN w.kind = 'workflow' AND f.fed < f.total
-                         THEN _sas.waiting_children(u.run_id, u.step_no) ELSE 0 END)::int AS want
+               CASE WHEN f.open IS NOT NULL THEN f.fed
+                    ELSE least(f.total::bigint, f.total - f.remaining + _sas.map_limit(w.shape)
+                               + CASE WHEN w.kind = 'workflow' AND f.fed < f.total
+                                   THEN _sas.waiting_children(u.run_id, u.step_no)
+                                   ELSE 0 END)::int END AS want,
+               f.open
         FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos) AS u (run_id, step_no)) u
         JOIN _sas.map_progress f ON f.run_id = u.run_id AND f.step_no = u.step_no
         JOIN _sas.run r ON r.run_id = u.run_id AND r.abandon_as IS NULL AND r.state <> 'paused'
@@ -80,41 +181,224 @@ BEGIN
            array_agg(o.run_id) FILTER (WHERE o.shape ? 'repeat' AND o.asks) AS turn_runs,
                array_agg(o.step_no) FILTER (WHERE o.shape ? 'repeat' AND o.asks) AS turn_nos,
            (SELECT n.run_ids FROM next n) AS next_runs, (SELECT n.step_nos FROM next n) AS next_nos,
-               (SELECT n.elements FROM next n) AS next_elements
+               (SELECT n.elements FROM next n) AS next_elements,
+           (SELECT bool_or(x.open IS NOT NULL) FROM open x) AS scans
     INTO found
     FROM open o WHERE o.remaining = 0;
     PERFORM _sas.make_ready(found.next_runs, found.next_nos, found.next_elements);
+    PERFORM _sas.scan_maps(run_ids, step_nos, elements) WHERE found.scans;
     PERFORM _sas.end_maps(found.over_runs, found.over_nos) WHERE found.over_runs IS NOT NULL;
     PERFORM _sas.next_iterations(found.turn_runs, found.turn_nos) WHERE found.turn_runs IS NOT NULL;
 END $$;
 
--- _sas.count_elements(run_ids, step_nos, failures): an element has ended, for each entry; failures of them
--- failed.
-CREATE FUNCTION _sas.count_elements(run_ids bigint[], step_nos int[], failures int DEFAULT 0) RETURNS void
+-- _sas.scan_maps(run_ids, step_nos, elements): of these maps, those whose elements do not simply begin in
+-- their order: makes as many ready as there is room for. elements: those that have just ended; null: that is
+-- not known.
+CREATE FUNCTION _sas.scan_maps(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    m record;
+    room bigint;
+BEGIN
+    FOR m IN SELECT f.run_id, f.step_no, f.open, w.kind, w.shape,
+                    CASE WHEN elements IS NOT NULL AND w.kind <> 'workflow'
+                        THEN ARRAY(SELECT e.element FROM unnest(run_ids, step_nos, elements)
+                                       AS e (run_id, step_no, element)
+                                   WHERE e.run_id = f.run_id AND e.step_no = f.step_no) END AS ended
+             FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos) AS u (run_id, step_no)) u
+             JOIN _sas.map_progress f ON f.run_id = u.run_id AND f.step_no = u.step_no AND f.open IS NOT NULL
+                 AND f.remaining > 0
+             JOIN _sas.run r ON r.run_id = u.run_id AND r.abandon_as IS NULL AND r.state <> 'paused'
+             JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo
+             JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = 0
+                 AND s.state = 'suspended'
+             ORDER BY 1, 2 LOOP
+        room := _sas.map_limit(m.shape) - m.open
+            + CASE m.kind WHEN 'workflow' THEN _sas.waiting_children(m.run_id, m.step_no) ELSE 0 END;
+        IF m.shape #> '{concurrency,key}' IS NOT NULL THEN
+            room := room - _sas.begin_waiting(m.run_id, m.step_no, room, _sas.per_key(m.shape), m.ended);
+        END IF;
+        PERFORM _sas.begin_ahead(m.run_id, m.step_no, room, _sas.per_key(m.shape));
+    END LOOP;
+END $$;
+
+-- _sas.per_key(shape): how many elements of one key of this map are ready or running at once.
+CREATE FUNCTION _sas.per_key(shape jsonb) RETURNS int
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT coalesce((shape #>> '{concurrency,per_key}')::int, 1) $$;
+
+-- _sas.begin_waiting(run_id, step_no, room, per_key, just_ended): begins elements that were passed by since
+-- their key had no place. just_ended: only keys of these elements can have one now; null: each key is looked
+-- at. Returns how many began. What is under one key begins in its order.
+CREATE FUNCTION _sas.begin_waiting(for_run bigint, for_no int, room bigint, per_key int, just_ended int[])
+RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    chosen int[];
+BEGIN
+    SELECT array_agg(x.element) INTO chosen
+    FROM (SELECT i.element
+          FROM _sas.map_progress f
+          JOIN _sas.map_key k ON k.run_id = f.run_id AND k.step_no = f.step_no
+              AND (just_ended IS NULL
+                   OR k.key_no IN (SELECT o.key_no FROM _sas.item o WHERE o.run_id = for_run
+                                   AND o.step_no = for_no AND o.element = ANY (just_ended)))
+          CROSS JOIN LATERAL (SELECT o.element FROM _sas.item o WHERE o.run_id = for_run
+                              AND o.step_no = for_no AND o.key_no = k.key_no AND o.nth > k.begun
+                              AND o.nth <= k.ended + per_key AND o.element <= f.fed OFFSET 0) i
+          WHERE f.run_id = for_run AND f.step_no = for_no
+          ORDER BY i.element LIMIT greatest(room, 0)) x;
+    PERFORM _sas.begin_elements(for_run, for_no, chosen);
+    RETURN coalesce(cardinality(chosen), 0);
+END $$;
+
+-- _sas.begin_ahead(run_id, step_no, room, per_key): goes on through the elements, and begins those whose key
+-- has a place; the others are begun by _sas.begin_waiting. Each is looked at once.
+CREATE FUNCTION _sas.begin_ahead(for_run bigint, for_no int, room bigint, per_key int) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    f _sas.map_progress;
+    chosen int[];
+    beyond int;
+BEGIN
+    SELECT * INTO f FROM _sas.map_progress x WHERE x.run_id = for_run AND x.step_no = for_no;
+    WHILE room > 0 AND f.fed < f.total LOOP
+        WITH ahead AS (
+            SELECT i.element, coalesce(i.nth <= k.ended + per_key, true) AS fits
+            FROM _sas.item i
+            LEFT JOIN _sas.map_key k ON k.run_id = for_run AND k.step_no = for_no AND k.key_no = i.key_no
+            LEFT JOIN LATERAL (SELECT x.state FROM _sas.step x WHERE x.run_id = for_run
+                               AND x.step_no = for_no AND x.element = i.element OFFSET 0) s ON true
+            WHERE i.run_id = for_run AND i.step_no = for_no AND i.element > f.fed
+              AND i.element <= f.fed + 1000 AND coalesce(s.state, 'waiting') = 'waiting'),
+        counted AS (SELECT a.element, a.fits, count(*) FILTER (WHERE a.fits) OVER (ORDER BY a.element) AS n
+                    FROM ahead a)
+        SELECT array_agg(c.element ORDER BY c.element) FILTER (WHERE c.fits AND c.n <= room),
+               min(c.element) FILTER (WHERE c.fits AND c.n > room)
+        INTO chosen, beyond FROM counted c;
+        PERFORM _sas.begin_elements(for_run, for_no, chosen);
+        room := room - coalesce(cardinality(chosen), 0);
+        f.fed := coalesce(beyond - 1, least(f.fed + 1000, f.total));
+        EXIT WHEN beyond IS NOT NULL;
+    END LOOP;
+    UPDATE _sas.map_progress x SET fed = f.fed WHERE x.run_id = for_run AND x.step_no = for_no
+        AND x.fed <> f.fed;
+END $$;
+
+-- _sas.begin_elements(run_id, step_no, elements): makes them ready.
+-- Writes: map_key, map_progress, step. Next: _sas.make_ready
+CREATE FUNCTION _sas.begin_elements(for_run bigint, for_no int, elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE _sas.map_progress f SET remaining = f.remaining - d.n, failed = f.failed + failures * d.n
-    FROM (SELECT u.run_id, u.step_no, count(*)::int AS n
-          FROM unnest(run_ids, step_nos) AS u (run_id, step_no) GROUP BY 1, 2) d
-    WHERE f.run_id = d.run_id AND f.step_no = d.step_no;
-    PERFORM _sas.release_elements(run_ids, step_nos);
+    IF elements IS NULL THEN
+        RETURN;
+    END IF;
+    UPDATE _sas.map_key k SET begun = k.begun + d.n
+    FROM (SELECT i.key_no, count(*)::int AS n FROM unnest(elements) e
+          JOIN _sas.item i ON i.run_id = for_run AND i.step_no = for_no AND i.element = e
+          WHERE i.key_no IS NOT NULL GROUP BY 1) d
+    WHERE k.run_id = for_run AND k.step_no = for_no AND k.key_no = d.key_no;
+    UPDATE _sas.map_progress f SET open = f.open + cardinality(elements)
+    WHERE f.run_id = for_run AND f.step_no = for_no;
+    PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
+        run_id => for_run, step_no => for_no, element => s.element, from_state => 'waiting',
+        to_state => 'ready')))
+    FROM unnest(elements) e
+    JOIN _sas.step s ON s.run_id = for_run AND s.step_no = for_no AND s.element = e AND s.state = 'waiting';
+    PERFORM _sas.make_ready(array_fill(for_run, ARRAY[cardinality(elements)]),
+                            array_fill(for_no, ARRAY[cardinality(elements)]), elements);
+END $$;
+
+-- _sas.count_elements(run_ids, step_nos, elements, failures): these elements have ended; failures of each
+-- failed.
+CREATE FUNCTION _sas.count_elements(run_ids bigint[], step_nos int[], elements int[],
+                                    failures int DEFAULT 0) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    scans boolean;
+BEGIN
+    WITH counted AS (
+        UPDATE _sas.map_progress f SET remaining = f.remaining - d.n, failed = f.failed + failures * d.n,
+            open = f.open - d.n
+        FROM (SELECT u.run_id, u.step_no, count(*)::int AS n
+              FROM unnest(run_ids, step_nos) AS u (run_id, step_no) GROUP BY 1, 2) d
+        WHERE f.run_id = d.run_id AND f.step_no = d.step_no RETURNING f.open)
+    SELECT bool_or(c.open IS NOT NULL) INTO scans FROM counted c;
+    PERFORM _sas.count_keys(run_ids, step_nos, elements, 1) WHERE scans;
+    PERFORM _sas.release_elements(run_ids, step_nos, elements);
     PERFORM _sas.check_hosted(array_agg(DISTINCT r.run_id))
     FROM unnest(run_ids) u JOIN _sas.run r ON r.run_id = u AND r.paused_state = 'held' HAVING count(*) > 0;
 END $$;
 
+-- _sas.count_keys(run_ids, step_nos, elements, n): n of their keys have ended with each of these elements.
+CREATE FUNCTION _sas.count_keys(run_ids bigint[], step_nos int[], elements int[], n int) RETURNS void
+LANGUAGE sql AS $$
+    UPDATE _sas.map_key k SET ended = k.ended + d.sum
+    FROM (SELECT i.run_id, i.step_no, i.key_no, (count(*) * n)::int AS sum
+          FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
+          JOIN _sas.item i ON i.run_id = u.run_id AND i.step_no = u.step_no AND i.element = u.element
+          WHERE i.key_no IS NOT NULL GROUP BY 1, 2, 3) d
+    WHERE k.run_id = d.run_id AND k.step_no = d.step_no AND k.key_no = d.key_no
+$$;
+
+-- _sas.uncount_elements(run_ids, step_nos, elements): of these elements, those that have failed and are
+-- counted as ended, since their map runs through: an operator settles them now.
+CREATE FUNCTION _sas.uncount_elements(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    ids bigint[];
+    nos int[];
+    those int[];
+BEGIN
+    SELECT array_agg(s.run_id), array_agg(s.step_no), array_agg(s.element) INTO ids, nos, those
+    FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
+    JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
+        AND s.state = 'failed' AND s.waiting_kind = 'map_end';
+    IF ids IS NOT NULL THEN
+        UPDATE _sas.map_progress f SET remaining = f.remaining + d.n, failed = f.failed - d.n,
+            open = f.open + d.n
+        FROM (SELECT u.run_id, u.step_no, count(*)::int AS n
+              FROM unnest(ids, nos) AS u (run_id, step_no) GROUP BY 1, 2) d
+        WHERE f.run_id = d.run_id AND f.step_no = d.step_no;
+        PERFORM _sas.count_keys(ids, nos, those, -1);
+    END IF;
+END $$;
+
+-- _sas.failed_elements(run_id, step_no): of a map that has run through, that some elements have failed, as an
+-- error; null: none has.
+CREATE FUNCTION _sas.failed_elements(for_run bigint, for_no int, name text) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT _sas.problem_object('elements', format('%s of %s elements failed', count(*),
+                                                  (SELECT f.total FROM _sas.map_progress f
+                                                   WHERE f.run_id = for_run AND f.step_no = for_no)),
+                               format('element %s: %s', min(s.element),
+                                      (array_agg(s.error ->> 'title' ORDER BY s.element))[1]),
+                               NULL, for_run, name)
+    FROM _sas.step s
+    WHERE s.run_id = for_run AND s.step_no = for_no AND s.element > 0 AND s.state = 'failed'
+      AND s.waiting_kind = 'map_end'
+    HAVING count(*) > 0
+$$;
+
 -- _sas.end_maps(run_ids, step_nos): every element has ended: the output is
--- what they returned, in order, null for those that were skipped without another.
+-- what they returned, in order, null for those that were skipped without another. Where on_failure is
+-- pause_at_end and some have failed, the step fails, and its run is paused.
 CREATE FUNCTION _sas.end_maps(run_ids bigint[], step_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     m record;
     made jsonb;
-    kind text;
+    failed jsonb;
 BEGIN
-    FOR m IN SELECT u.run_id, u.step_no, w.name FROM unnest(run_ids, step_nos) AS u (run_id, step_no)
+    FOR m IN SELECT u.run_id, u.step_no, w.name, 'pause_at_end' IN (w.on_transient, w.on_permanent) AS bears
+             FROM unnest(run_ids, step_nos) AS u (run_id, step_no)
              JOIN _sas.run r ON r.run_id = u.run_id
              JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no
                  AND NOT w.undo LOOP
+        failed := CASE WHEN m.bears THEN _sas.failed_elements(m.run_id, m.step_no, m.name) END;
+        IF failed IS NOT NULL THEN
+            PERFORM _sas.fail_steps(ARRAY[m.run_id], ARRAY[m.step_no], ARRAY[0], ARRAY[failed]);
+            CONTINUE;
+        END IF;
         BEGIN
             SELECT coalesce(jsonb_agg(CASE WHEN s.state IN ('succeeded', 'skipped') THEN s.output END
                                       ORDER BY s.element), '[]') INTO made

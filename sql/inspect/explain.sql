@@ -25,7 +25,8 @@ CREATE FUNCTION _sas.run_facts_as(caller oid, run_id bigint)
 RETURNS TABLE (step text, total int, begun int, remaining int, failed int, children bigint[],
                open_children bigint)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT w.name, f.total, f.fed, f.remaining, f.failed, c.first, coalesce(c.n, 0)
+    SELECT w.name, f.total, coalesce(f.total - f.remaining + f.open, f.fed), f.remaining, f.failed, c.first,
+           coalesce(c.n, 0)
     FROM _sas.run r
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo
         AND (w.kind = 'workflow' OR w.shape ?| '{each,repeat}')
@@ -216,6 +217,7 @@ BEGIN ATOMIC
         WHEN 'poll' THEN format('"%s" has not finished yet, and is polled again at ', what)
             || _sas.instant(until, now)
         WHEN 'elements' THEN 'not all elements have ended'
+        WHEN 'map_end' THEN 'an element of a map failed; the map runs through before it is retried'
         WHEN 'child' THEN format('a child run of workflow "%s" has not stopped yet', what)
         WHEN 'fallback' THEN format('fallback "%s" runs instead of the step', what)
         WHEN 'undo' THEN 'others are undone before it'
@@ -362,6 +364,8 @@ BEGIN ATOMIC
                                             split_part(c.cause, ', and ', 2))
               WHEN 'resume' THEN format('it failed (%s), and is retried when the run is resumed',
                                         _sas.title(p.error))
+              WHEN 'map_end' THEN format('it failed (%s), and is retried with the others when the map has '
+                                         'run through and the run is resumed', _sas.title(p.error))
               WHEN 'elements' THEN format('%s of its %s ended', f.total - f.remaining,
                                           _sas.quantity(f.total, 'element has', 'elements have'))
                   || CASE WHEN f.failed > 0 THEN format(', %s of them failed', f.failed) ELSE '' END

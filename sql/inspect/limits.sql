@@ -32,6 +32,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
                     THEN CASE WHEN a.max_in_flight <= (SELECT count(*) FROM _sas.external_slot f
                                                        WHERE f.agent_id = a.agent_id
                                                        AND f.request_id IS NOT NULL) THEN 'slot'
+                        WHEN p.rate_for_ms > 0 AND a.rate_per_s > 0 THEN 'rate'
                         ELSE 'agent' END
                     WHEN coalesce(p.breaker, h.breaker) <> 'closed'
                         AND NOT coalesce((a.breaker ->> 'off')::boolean, false) THEN 'breaker'

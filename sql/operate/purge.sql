@@ -61,6 +61,7 @@ BEGIN
     DELETE FROM _sas.step d WHERE d.run_id = ANY (ids);
     GET DIAGNOSTICS steps = ROW_COUNT;
     DELETE FROM _sas.item d WHERE d.run_id = ANY (ids);
+    DELETE FROM _sas.map_key d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.map_progress d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.signal d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.phase d WHERE d.run_id = ANY (ids);

@@ -298,7 +298,8 @@ BEGIN
       AND (s.state = 'ready' AND s.deferred
            OR s.state = 'compensating' AND s.waiting_kind IS DISTINCT FROM 'child'
               AND s.waiting_kind IS DISTINCT FROM 'signal'
-           OR s.state = 'failed' AND r.abandon_as IS NULL AND (only_runs IS NULL OR o.run_id IS NOT NULL)
+           OR s.state = 'failed' AND s.waiting_kind IS DISTINCT FROM 'map_end'
+              AND r.abandon_as IS NULL AND (only_runs IS NULL OR o.run_id IS NOT NULL)
               AND NOT coalesce(w.shape ? 'stands_in' OR w.shape ? 'fallback'
                                AND _sas.fell_back(s.run_id, s.element, w.shape), false));
     PERFORM _sas.move_steps(changes);

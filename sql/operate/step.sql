@@ -191,7 +191,8 @@ BEGIN
         RETURN;
     END IF;
     PERFORM _sas.take_ready_steps(array_agg(t.run_id), array_agg(t.step_no), array_agg(t.element)),
-            _sas.forget_timers(array_agg(t.run_id), array_agg(t.step_no), array_agg(t.element))
+            _sas.forget_timers(array_agg(t.run_id), array_agg(t.step_no), array_agg(t.element)),
+            _sas.uncount_elements(array_agg(t.run_id), array_agg(t.step_no), array_agg(t.element))
     FROM unnest(targets) t;
     PERFORM _sas.start_runs(ids);
     SELECT array_agg(_sas.make_step_change(
@@ -230,7 +231,6 @@ BEGIN
         PERFORM _sas.expire_leases(leases);
         PERFORM _sas.stop_calls(), _sas.interrupt_functions(requests);
     END IF;
-
     PERFORM _sas.settled_forward(ARRAY(SELECT c FROM unnest(changes) c
                                        JOIN _sas.run r ON r.run_id = c.run_id
                                            AND r.abandon_as IS NULL), completed);
@@ -239,9 +239,7 @@ BEGIN
     PERFORM _sas.close_steps(array_agg(c.run_id)) FROM unnest(changes) c
         JOIN _sas.run r ON r.run_id = c.run_id AND r.abandon_as IS NOT NULL WHERE c.from_state <> 'failed'
         HAVING count(*) > 0;
-    PERFORM _sas.free_slots(ids);
-
-    PERFORM _sas.resume_settled(ids);
+    PERFORM _sas.free_slots(ids), _sas.resume_settled(ids);
 END $$;
 
 -- _sas.resume_settled(run_ids): those of these runs that a rule paused go on when nothing that failed is left
@@ -288,6 +286,7 @@ BEGIN
     WHERE r.run_id = c.run_id;
     PERFORM _sas.after_skip(array_agg(c.run_id), array_agg(c.step_no)) FROM unnest(changes) c
         WHERE c.element = 0 HAVING count(*) > 0;
-    PERFORM _sas.count_elements(array_agg(c.run_id), array_agg(c.step_no), 1) FROM unnest(changes) c
+    PERFORM _sas.count_elements(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element), 1)
+        FROM unnest(changes) c
         WHERE c.element > 0 HAVING count(*) > 0;
 END $$;

@@ -10,6 +10,7 @@
 --	suspended   waits for a signal, a time, the next ask of a poll
 --	inner       waits for its elements, its child or its fallback
 --	undo        its undo failed or rests; due: may be claimed; undoing: is on its way
+--	aside       failed, and its map runs through before anything is done about that
 --	redo        the same before its fallback; stood_in: failed in the stead of another step
 CREATE FUNCTION _sas.situation(r _sas.run, s _sas.step, queued boolean, stands_in boolean) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
@@ -18,6 +19,8 @@ LANGUAGE sql IMMUTABLE AS $$
                     WHEN s.request_id IS NOT NULL OR s.waiting_kind = 'child' THEN 'undoing'
                     WHEN r.abandon_as IS NULL THEN 'redo' WHEN queued THEN 'due' ELSE 'undo' END
                 WHEN s.state = 'failed' THEN CASE WHEN s.waiting_kind = 'supervisor' THEN 'deciding'
+                                                  WHEN s.waiting_kind = 'map_end' AND r.state <> 'paused'
+                                                      AND r.abandon_as IS NULL THEN 'aside'
                                                   WHEN r.abandon_as IS NULL AND stands_in THEN 'stood_in'
                                                   WHEN r.abandon_as IS NULL OR r.abandon_as <> 'fail'
                                                       AND (s.in_doubt OR s.asks IS NOT NULL) THEN 'failed'
@@ -113,6 +116,7 @@ LANGUAGE sql STABLE AS $$
              WHEN 'running' THEN format('is running, held by %s; wait for its reply, or end it with '
                                         'sas.force_complete or sas.cancel', coalesce(t.note, 'nobody'))
              WHEN 'deciding' THEN 'has just failed, and the supervisor is about to decide; try again'
+             WHEN 'aside' THEN 'has failed, and is decided on with the others when its map has run through'
              WHEN 'inner' THEN format('waits for %s; act on that', t.note)
              WHEN 'suspended' THEN 'has not failed, it waits for what is to come; '
                  || _sas.applicable_steps(verb)

@@ -159,12 +159,31 @@ CREATE TABLE _sas.item (
     step_no int NOT NULL,
     element int NOT NULL,
     item jsonb NOT NULL,
+    key_no int,
+    nth int,
     PRIMARY KEY (run_id, step_no, element)
 );
-COMMENT ON TABLE _sas.item IS 'What the elements of a map are about.';
+CREATE INDEX item_key ON _sas.item (run_id, step_no, key_no, nth) WHERE key_no IS NOT NULL;
+COMMENT ON TABLE _sas.item IS 'What the elements of a map are about. Under a key: the number of the key, and '
+                              'which of its elements this is.';
+
+-- Maps with a limit per key. An element may begin when its nth is at most ended + per_key; those up to begun
+-- have. So whose turn is next is known by the key alone.
+CREATE TABLE _sas.map_key (
+    run_id bigint NOT NULL,
+    step_no int NOT NULL,
+    key_no int NOT NULL,
+    begun int NOT NULL,
+    ended int NOT NULL,
+    PRIMARY KEY (run_id, step_no, key_no)
+) WITH (fillfactor = 50);
+COMMENT ON TABLE _sas.map_key IS 'Keys of maps that limit how many elements of a key are on their way: how '
+                                 'many have begun, and ended.';
 
 -- How far a map, or a step that repeats, is. Elements 1 to fed have been made
--- ready; remaining counts those that have not ended, or have not been fed.
+-- ready; remaining counts those that have not ended, or have not been fed. open is not null in a map whose
+-- elements begin in another order, since they have keys or only some of them are tried again: so many are on
+-- their way, and fed is how far it was looked for others.
 CREATE TABLE _sas.map_progress (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
@@ -172,6 +191,7 @@ CREATE TABLE _sas.map_progress (
     fed int NOT NULL,
     remaining int NOT NULL,
     failed int NOT NULL,
+    open int,
     PRIMARY KEY (run_id, step_no)
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE _sas.map_progress IS 'Maps and repeating steps that have begun: how many elements there '

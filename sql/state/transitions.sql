@@ -57,6 +57,7 @@ INSERT INTO _sas.transition VALUES
     ('step', 'running', 'suspended',
      'given back by its worker until later, nothing counted, or begun and asked about later'),
     ('step', 'failed', 'suspended', 'cools off before another window, or leaves its work to its fallback'),
+    ('step', 'failed', 'waiting', 'an element of a map that has run through waits to be tried again'),
     ('step', 'failed', 'ready', 'an operator retries it, or its outcome is asked again before the undo'),
     ('step', 'failed', 'skipped', 'its failure is skipped'),
     ('step', 'failed', 'succeeded', 'an operator completes it'),

@@ -168,6 +168,7 @@ DECLARE
     spent boolean := c.shape ? 'fallback' AND _sas.fell_back(c.run_id, c.element, c.shape);
     -- a pause holds: neither is it undone meanwhile, nor does another take its place
     way text := CASE WHEN c.state = 'failed' AND c.abandon_as IS NULL AND c.run_state <> 'paused'
+        AND c.error ->> 'type' IS DISTINCT FROM 'urn:sas:elements'
         AND c.shape #> '{fallback,on}' ? 'failed'
         AND NOT spent THEN _sas.way_back(c.run_id, c.step_no, c.element) END;
     -- the undo needs what its call brought
@@ -199,6 +200,7 @@ BEGIN
         decision.what := 'close';
     ELSE
         decision := _sas.by_policy(c, made);
+        change.waiting_kind := CASE decision.what WHEN 'leave' THEN 'map_end' END;
     END IF;
     decision.change := change;
     IF settles AND NOT c.undo AND decision.what <> 'again' THEN
@@ -261,8 +263,11 @@ BEGIN
         policy := 'skip';
     ELSIF c.undo OR c.abandon_as IS NOT NULL THEN
         NULL;
-    ELSIF c.past_pivot AND policy = 'compensate' OR paused THEN
+    ELSIF c.past_pivot AND policy = 'compensate' OR paused
+        OR c.element = 0 AND (policy = 'pause_at_end' OR c.error ->> 'type' = 'urn:sas:elements') THEN
         policy := 'pause';
+    ELSIF policy = 'pause_at_end' THEN
+        NULL;
     ELSIF NOT c.auto_rescue THEN
         suggested := _sas.suggestion(policy, c.run_id, _sas.shown_name(c.name)
                                      || coalesce('[' || nullif(c.element, 0) || ']', ''));
@@ -278,6 +283,7 @@ BEGIN
     END IF;
     RETURN _sas.make_decision(
         what => CASE WHEN policy = 'pause' AND paused THEN 'note'
+                     WHEN policy = 'pause_at_end' THEN 'leave'
                      WHEN policy IN ('pause', 'skip') THEN policy
                      ELSE 'doom' END,
         run_id => c.run_id, step_no => c.step_no, element => c.element, abandon_as => policy, why => why,
@@ -322,6 +328,9 @@ BEGIN
     IF skipped <> '{}' THEN
         PERFORM _sas.skip_failed(skipped);
     END IF;
+    -- the map runs through
+    PERFORM _sas.count_elements(array_agg(m.run_id), array_agg(m.step_no), array_agg(m.element), 1)
+    FROM unnest(made) m WHERE m.what = 'leave' AND m.run_id <> ALL (doomed) HAVING count(*) > 0;
     -- what a deadline has ended is no failure that could get another window
     PERFORM _sas.abandon(array_agg(m.run_id), array_agg(m.abandon_as), array_agg(m.error),
                          by => CASE WHEN m.step_no IS NOT NULL THEN 'rule' END)
@@ -343,7 +352,8 @@ BEGIN
                                               FROM unnest(skipped) u;
     PERFORM _sas.after_skip(array_agg(u.run_id), array_agg(u.step_no)) FROM unnest(skipped) u
         WHERE u.element = 0 HAVING count(*) > 0;
-    PERFORM _sas.count_elements(array_agg(u.run_id), array_agg(u.step_no), 1) FROM unnest(skipped) u
+    PERFORM _sas.count_elements(array_agg(u.run_id), array_agg(u.step_no), array_agg(u.element), 1)
+        FROM unnest(skipped) u
         WHERE u.element > 0 HAVING count(*) > 0;
 END $$;
 

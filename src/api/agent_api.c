@@ -39,6 +39,7 @@ PG_FUNCTION_INFO_V1(sas_api_wait_for_owners);
 PG_FUNCTION_INFO_V1(sas_api_limits);
 PG_FUNCTION_INFO_V1(sas_api_path_breakers);
 PG_FUNCTION_INFO_V1(sas_api_half_open);
+PG_FUNCTION_INFO_V1(sas_api_spend_tokens);
 PG_FUNCTION_INFO_V1(sas_api_forget_limits);
 PG_FUNCTION_INFO_V1(sas_api_shared_tables);
 
@@ -207,6 +208,20 @@ sas_api_path_breakers(PG_FUNCTION_ARGS)
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	return (Datum) 0;
+}
+
+/* _sas.spend_tokens(agent_id, rate_per_s, want) */
+Datum
+sas_api_spend_tokens(PG_FUNCTION_ARGS)
+{
+	SasLimits	limits = {.max_in_flight = INT_MAX,.rate_per_s = PG_GETARG_FLOAT8(1)};
+	int			want = PG_GETARG_INT32(2);
+	int			spent = 0;
+	int64		retry_us;
+
+	while (spent < want && sas_limits_spend(PG_GETARG_INT32(0), &limits, &retry_us))
+		spent++;
+	PG_RETURN_INT32(spent);
 }
 
 Datum

@@ -214,6 +214,7 @@ sas_limits_spend(int agent_id, const SasLimits *limits, int64 *retry_us)
 	{
 		spent = false;
 		*retry_us = now + (int64) ((1.0 - e->tokens) * 1e6 / limits->rate_per_s) + 1;
+		e->rate_until_us = *retry_us;
 	}
 	sas_limits_close(e, use);
 	return spent;

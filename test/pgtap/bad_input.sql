@@ -351,6 +351,18 @@ SELECT pg_temp.bad_step('{"function": "shop.book", "undo": {"workflow": "good", 
 SELECT pg_temp.bad_step('{"function": "shop.book", "undo": {"wait": {}}}', '22023', '/steps/a/undo/wait', 'an undo that waits for nothing');
 SELECT pg_temp.bad_step('{"function": "shop.book", "undo": {"wait": {"for": "soon"}}}', '22007', '/steps/a/undo/wait/for', 'an undo that waits for no span');
 SELECT pg_temp.bad_step('{"function": "shop.book", "undo": {"wait": {"for": "{{output.x}}"}}}', '42P10', '/steps/a/undo/wait/for', 'an undo that waits for what is not there yet');
+SELECT pg_temp.bad_step('{"function": "shop.book", "each": "{{input.x}}", "concurrency": {"limit": 0}}', '22023', '/steps/a/concurrency/limit', 'a map without places');
+SELECT pg_temp.bad_step('{"function": "shop.book", "each": "{{input.x}}", "concurrency": {"per_key": 2}}', '22023', '/steps/a/concurrency/per_key', 'places per key without a key');
+SELECT pg_temp.bad_step('{"function": "shop.book", "each": "{{input.x}}", "concurrency": {"key": "{{item}}", "per_key": "2"}}', '22023', '/steps/a/concurrency/per_key', 'places per key as text');
+SELECT pg_temp.bad_step('{"function": "shop.book", "each": "{{input.x}}", "concurrency": {"key": "same"}}', '22023', '/steps/a/concurrency/key', 'a key that all elements share');
+SELECT pg_temp.bad_step('{"function": "shop.book", "each": "{{input.x}}", "concurrency": {"key": ["{{item}}"]}}', '22023', '/steps/a/concurrency/key', 'a key that is no string');
+SELECT pg_temp.bad_step('{"function": "shop.book", "each": "{{input.x}}", "concurrency": {"key": "{{item.a}}-{{input.b}}"}}', '42P10', '/steps/a/concurrency/key', 'a key of what is no element');
+SELECT pg_temp.bad_step('{"function": "shop.book", "each": "{{input.x}}", "concurrency": {"key": "{{item..}}"}}', '42601', '/steps/a/concurrency/key', 'a key that is no path');
+SELECT pg_temp.bad_step('{"function": "shop.book", "each": "{{input.x}}", "concurrency": {"key": "{{item}}", "scope": "all"}}', '22023', '/steps/a/concurrency/scope', 'a map with a scope');
+SELECT pg_temp.bad_step('{"function": "shop.book", "concurrency": {"key": "{{item}}"}}', '22023', '/steps/a/concurrency', 'places per key without a map');
+SELECT pg_temp.bad_step('{"function": "shop.book", "on_failure": "pause_at_end"}', '22023', '/steps/a/on_failure', 'a step that is no map and pauses at its end');
+SELECT pg_temp.bad_step('{"function": "shop.book", "on_failure": {"transient": "pause_at_end"}}', '22023', '/steps/a/on_failure/transient', 'nor after one kind of failure');
+SELECT pg_temp.bad('{"steps": {}, "on_failure": "pause_at_end"}', '22023', '/on_failure', 'a run that pauses at its end');
 SELECT pg_temp.bad_step('{"function": "shop.book", "undo": []}', '22023', '/steps/a/undo', 'an undo that is not an object');
 
 -- definitions: references and order -----------------------------------------------------
@@ -456,7 +468,7 @@ SELECT pg_temp.bad_agent('headers => ''{"X-A": "{{secret.nope}}"}''', '42704', '
 SELECT pg_temp.bad_agent('headers => ''{"X-A": "{{input.x}}"}''', '42P10', '/headers/X-A', 'an agent that refers to an input');
 SELECT pg_temp.refused(format('SELECT sas.create_agent(''x'', kind => ''external'', %s)', argument), code, pointer, format('an external agent with %s', argument))
 FROM (VALUES ('base_url => ''http://127.0.0.1''', '22023', '/base_url'), ('headers => ''{"X-A": "b"}''', '22023', '/headers'), ('breaker => ''{"off": true}''', '22023', '/breaker'),
-             ('options => ''{"proxy": "x"}''', '22023', '/options'), ('rate_limit => ''1/s''', '0A000', '/rate_limit'), ('max_in_flight => 0', '22023', '/max_in_flight'),
+             ('options => ''{"proxy": "x"}''', '22023', '/options'), ('rate_limit => ''fast''', '22023', '/rate_limit'), ('max_in_flight => 0', '22023', '/max_in_flight'),
              ('max_in_flight => 10001', '22023', '/max_in_flight'), ('retry => ''{"on": [500]}''', '22023', '/retry/on'), ('retry => ''{"max_attempts": 0}''', '22023', '/retry/max_attempts')) AS x (argument, code, pointer);
 SELECT pg_temp.refused(format('SELECT sas.create_agent(%L, kind => ''external'')', repeat('x', 54)), '42602', '/name', 'an external agent with a name of 54 bytes');
 SELECT pg_temp.refused('SELECT sas.create_agent(''payments'', kind => ''external'')', '22023', '/kind', 'an agent that would change its kind');

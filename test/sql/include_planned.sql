@@ -22,6 +22,7 @@ SELECT t.workflow('outer', '{
     "end": {"function": "t.echo", "input": {"last": "{{steps.in.output.last}}"}, "after": ["go"]}}', '{"output": "{{steps.end.output}}"}') \g /dev/null
 
 -- the plan of what is included is made inside submit, with the input of the include
+TRUNCATE t.trace;
 SELECT run_id FROM sas.submit('outer', '{"n": 2, "to": "shipping", "x": 5}');
 SELECT what FROM t.trace;
 SELECT step, kind, agent FROM sas.steps WHERE run_id = 1 ORDER BY position;

@@ -185,6 +185,17 @@ SELECT t.work('{"pay": "doubt"}');
 SELECT t.brief(1), t.brief(2), t.brief(3);
 SELECT * FROM t.left_over();
 
+-- cancelled meanwhile: that run goes on, and there is no fallback
+SELECT t.clean() \g /dev/null
+SELECT run_id FROM sas.submit('instead');
+SELECT t.work('{"pay": "doubt", "refund": "transient 503"}') \g /dev/null
+SELECT changed FROM sas.cancel(1);
+SELECT t.settle() \g /dev/null
+SELECT t.brief(1), t.brief(2);
+SELECT t.later('10 s'), t.work() \g /dev/null
+SELECT t.brief(1), t.brief(2);
+SELECT * FROM t.left_over();
+
 -- fallbacks that are runs and waits: their output is that of the step
 SELECT t.clean() \g /dev/null
 SELECT t.workflow('ways', '{
