@@ -22,7 +22,7 @@ DATA       = $(wildcard sql/upgrade/sas--*--*.sql)
 PG_CPPFLAGS = -I$(srcdir)/src
 PG_CFLAGS   = -Wall -Wextra -Werror -Wno-unused-parameter -Wno-sign-compare \
 	-Wno-missing-field-initializers -MMD -MP
-SHLIB_LINK  = -lcurl
+SHLIB_LINK  = -lcurl -lwslay
 EXTRA_CLEAN = $(wildcard src/*.[do] src/*/*.[do]) sas--*.sql
 
 # Bitcode would need exactly the clang that the server was built with.

@@ -40,10 +40,6 @@ LANGUAGE C STABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_may_call';
 CREATE FUNCTION _sas.agent_right(role oid, agent_id int) RETURNS "char"
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_agent_right';
 
--- _sas.has_websocket(): does the libcurl of this server know WebSocket?
-CREATE FUNCTION _sas.has_websocket() RETURNS boolean
-LANGUAGE C STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_has_websocket';
-
 -- _sas.call_as(role, function, input): calls a function(jsonb) as that role, in this transaction.
 CREATE FUNCTION _sas.call_as(role oid, function text, input jsonb) RETURNS jsonb
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_call_as';

@@ -46,9 +46,6 @@ BEGIN
     IF jsonb_typeof(value) = 'object' THEN
         RETURN QUERY SELECT * FROM _sas.check_choice(coalesce(value -> 'format', 'null'), '/stream/format',
                                                      '{sse,ndjson,ws,long_poll}');
-        RETURN QUERY SELECT '/stream/format', 'the libcurl of this server does not support WebSocket',
-            'Use another format, or a libcurl that is built with it: see curl --version.', '0A000'
-                     WHERE value ->> 'format' = 'ws' AND NOT _sas.has_websocket();
         RETURN QUERY SELECT * FROM _sas.check_span(value -> 'idle_timeout', '/stream/idle_timeout');
         RETURN QUERY SELECT * FROM _sas.check_call(value - '{format,idle_timeout}'::text[], '/stream');
         RETURN QUERY SELECT * FROM _sas.check_templates(value, '/stream', '{watcher,key,input,cursor}');

@@ -29,7 +29,6 @@
 PG_FUNCTION_INFO_V1(sas_api_url_problem);
 PG_FUNCTION_INFO_V1(sas_api_path_has_dot_segment);
 PG_FUNCTION_INFO_V1(sas_api_agent_right);
-PG_FUNCTION_INFO_V1(sas_api_has_websocket);
 PG_FUNCTION_INFO_V1(sas_api_announce_agents);
 PG_FUNCTION_INFO_V1(sas_api_stop_calls);
 PG_FUNCTION_INFO_V1(sas_api_interrupt_functions);
@@ -67,12 +66,6 @@ Datum
 sas_api_agent_right(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_CHAR(sas_store_agent_right(PG_GETARG_OID(0), PG_GETARG_INT32(1)));
-}
-
-Datum
-sas_api_has_websocket(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_BOOL(sas_transport_has_websocket());
 }
 
 /* ------------------------------------------------------------ announcement */

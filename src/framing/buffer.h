@@ -34,6 +34,8 @@ typedef enum SasSseField
 	SAS_SSE_RETRY
 } SasSseField;
 
+typedef struct SasFramingWebsocket SasFramingWebsocket;
+
 struct SasFramer
 {
 	SasFraming	framing;
@@ -41,12 +43,9 @@ struct SasFramer
 	int			bom;			/* bytes of a byte order mark seen; -1: past the beginning */
 	bool		taken;			/* data has been given away and is void with the next call */
 	bool		after_cr;		/* a line feed now belongs to the line end before */
-	SasFramingBuffer data;		/* of the event, the line or the records that are not complete */
+	SasFramingBuffer data;		/* of the event, the line or the message that is not complete */
 
-	/* records only */
-	unsigned char header[5];
-	int			header_len;
-	size_t		left;			/* of the record */
+	SasFramingWebsocket *websocket; /* NULL: it is none */
 
 	/* events only */
 	SasSseState state;
@@ -68,8 +67,14 @@ struct SasFramer
 extern bool sas_framing_buffer_append(SasFramingBuffer *buffer, const char *bytes, size_t len);
 extern void sas_framing_buffer_free(SasFramingBuffer *buffer);
 
-/* sse.c, lines.c, records.c */
-extern SasFrameResult sas_framing_records_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame);
+/* websocket.c */
+extern bool sas_framing_websocket_open(SasFramer *f);
+extern void sas_framing_websocket_free(SasFramer *f);
+extern SasFrameResult sas_framing_websocket_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame);
+extern bool sas_framing_websocket_begun(const SasFramer *f);
+extern size_t sas_framing_websocket_size(const SasFramer *f);
+
+/* sse.c, lines.c */
 extern SasFrameResult sas_framing_sse_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame);
 extern SasFrameResult sas_framing_lines_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame);
 extern bool sas_framing_lines_begun(const SasFramer *f);

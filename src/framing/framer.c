@@ -50,7 +50,12 @@ sas_framing_open(SasFraming framing, size_t max_item)
 	f->framing = framing;
 	f->max_item = max_item;
 	f->retry_ms = -1;
-	f->bom = framing == SAS_FRAMING_RECORDS ? -1 : 0;
+	f->bom = framing == SAS_FRAMING_WEBSOCKET ? -1 : 0;
+	if (framing == SAS_FRAMING_WEBSOCKET && !sas_framing_websocket_open(f))
+	{
+		sas_framing_close(f);
+		return NULL;
+	}
 	return f;
 }
 
@@ -59,6 +64,7 @@ sas_framing_close(SasFramer *f)
 {
 	if (f == NULL)
 		return;
+	sas_framing_websocket_free(f);
 	sas_framing_buffer_free(&f->data);
 	sas_framing_buffer_free(&f->event);
 	sas_framing_buffer_free(&f->id);
@@ -88,7 +94,7 @@ framer_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame 
 		case SAS_FRAMING_LINES:
 			return sas_framing_lines_feed(f, bytes, len, used, frame);
 		default:
-			return sas_framing_records_feed(f, bytes, len, used, frame);
+			return sas_framing_websocket_feed(f, bytes, len, used, frame);
 	}
 }
 
@@ -137,8 +143,8 @@ sas_framing_begun(const SasFramer *f)
 	{
 		case SAS_FRAMING_LINES:
 			return sas_framing_lines_begun(f);
-		case SAS_FRAMING_RECORDS:
-			return f->header_len > 0 || (!f->taken && f->data.len > 0);
+		case SAS_FRAMING_WEBSOCKET:
+			return sas_framing_websocket_begun(f);
 		default:
 			/* the standard has it that such an event is thrown away */
 			return false;
@@ -150,9 +156,7 @@ sas_framing_restart(SasFramer *f)
 {
 	f->taken = true;
 	framer_drop_taken(f);
-	f->bom = f->framing == SAS_FRAMING_RECORDS ? -1 : 0;
-	f->header_len = 0;
-	f->left = 0;
+	f->bom = 0;
 	f->after_cr = false;
 	f->state = SAS_SSE_NAME;
 	f->name_len = 0;
@@ -196,6 +200,6 @@ sas_framing_retry_ms(const SasFramer *f)
 size_t
 sas_framing_size(const SasFramer *f)
 {
-	return sizeof(SasFramer) + f->data.size + f->event.size + f->id.size +
+	return sizeof(SasFramer) + sas_framing_websocket_size(f) + f->data.size + f->event.size + f->id.size +
 		(f->next_id ? strlen(f->next_id) + 1 : 0) + (f->last_id ? strlen(f->last_id) + 1 : 0);
 }

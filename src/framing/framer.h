@@ -29,8 +29,7 @@ typedef enum SasFraming
 {
 	SAS_FRAMING_SSE,			/* Server-Sent Events, as WHATWG HTML 9.2.6 reads them */
 	SAS_FRAMING_LINES,			/* an item per line, as in newline-delimited JSON */
-	SAS_FRAMING_RECORDS			/* records of four bytes of length (the largest first), one byte that is 1 with the
-								 * last record of an item, and so many bytes of the item */
+	SAS_FRAMING_WEBSOCKET		/* the messages of a WebSocket (RFC 6455); empty ones are no items */
 } SasFraming;
 
 typedef enum SasFrameResult
@@ -38,6 +37,8 @@ typedef enum SasFrameResult
 	SAS_FRAME_MORE,				/* all bytes are used, no item is complete */
 	SAS_FRAME_ITEM,
 	SAS_FRAME_TOO_LARGE,		/* an item is larger than max_item */
+	SAS_FRAME_CLOSED,			/* a WebSocket: the service has closed it, nothing follows */
+	SAS_FRAME_BROKEN,			/* likewise: the service breaks its rules */
 	SAS_FRAME_NO_MEMORY
 } SasFrameResult;
 
@@ -69,7 +70,25 @@ extern SasFrameResult sas_framing_feed(SasFramer *f, const char *bytes, size_t l
  */
 extern bool sas_framing_begun(const SasFramer *f);
 
-/* For a new connection: forgets what is incomplete, keeps the last event id. */
+/*
+ * A WebSocket answers, and says something of its own accord: a message of
+ * text, a ping, a close frame (code 0: without one; the second one is none).
+ * What it has to send is its output, until it is taken.  False: no memory, or
+ * no random bytes.
+ */
+extern bool sas_framing_websocket_say(SasFramer *f, const char *text, size_t len);
+extern bool sas_framing_websocket_ping(SasFramer *f);
+extern bool sas_framing_websocket_close(SasFramer *f, int code);
+extern size_t sas_framing_output(const SasFramer *f, const char **bytes);
+extern void sas_framing_output_taken(SasFramer *f);
+
+/* How the service broke the rules, or NULL. */
+extern const char *sas_framing_websocket_problem(const SasFramer *f);
+
+/* The code and reason (UTF-8) that the service closed with, 0: none; -1: it has not closed. */
+extern int	sas_framing_websocket_close_code(const SasFramer *f, const char **reason);
+
+/* For a new connection: forgets what is incomplete, keeps the last event id. Not of a WebSocket, which is opened anew. */
 extern void sas_framing_restart(SasFramer *f);
 
 /* Gives memory back that only a busy stream needs.  A frame is no longer valid then. */

@@ -75,6 +75,8 @@ connection_free_slot(SasWatch *w)
 void
 sas_stream_watch_close(SasWatch *w)
 {
+	if (w->handle != NULL && w->opened && w->kind == SAS_WATCH_WEBSOCKET)
+		sas_stream_websocket_leave(w);
 	if (w->handle != NULL)
 		sas_transport_stop_call(sas_stream_watch_transport(w), w->handle);
 	w->handle = NULL;
@@ -129,18 +131,6 @@ connection_add_headers(SasWatch *w, SasSent *sent)
 		connection_add_header(sent, "If-None-Match", w->etag);
 }
 
-/* The body is the first message. */
-static void
-connection_prepare_websocket(SasWatch *w, SasCall *call)
-{
-	if (w->hello != NULL)
-		pfree(w->hello);
-	w->hello = call->body != NULL ? MemoryContextStrdup(sas_stream_context, call->body) : NULL;
-	call->websocket = true;
-	call->method = "GET";
-	call->body = NULL;
-}
-
 static long
 connection_timeout_ms(SasWatch *w, SasAgentEntry *agent)
 {
@@ -176,7 +166,7 @@ sas_stream_watch_connect(SasWatch *w)
 		call.timeout_ms = connection_is_stream(w) ? 0 : connection_timeout_ms(w, agent);
 		call.owner = w;
 		if (w->kind == SAS_WATCH_WEBSOCKET)
-			connection_prepare_websocket(w, &call);
+			sas_stream_websocket_prepare(w, &call);
 		w->begun_us = sas_base_clock_monotonic_us();
 		sas_work_call_in_utf8(&call);
 		why = sas_work_sign(&call, agent->stored, NULL);
@@ -215,10 +205,24 @@ connection_fail(SasWatch *w, const char *title, const char *detail)
 	sas_stream_watch_report(w, problem, -1);
 }
 
+/* The service has closed a WebSocket; why: that is a failure. */
+static void
+connection_end(SasWatch *w, SasAgentEntry *agent, const char *why)
+{
+	Jsonb	   *problem = why != NULL ? sas_stream_watch_problem(w, "transport", "the service closed the stream", why) : NULL;
+
+	if (problem != NULL)
+		sas_work_agent_error(agent, problem);
+	sas_stream_watch_close(w);
+	sas_stream_watch_report(w, problem, -1);
+}
+
 /* The answer has begun and is a stream. False: it is not what was asked for. */
 static bool
 connection_open_stream(SasWatch *w, SasAgentEntry *agent, const char *content_type)
 {
+	const char *why;
+
 	sas_work_agent_report(agent, true, w->begun_us);
 	connection_free_slot(w);
 	if (w->kind == SAS_WATCH_SSE && (content_type == NULL || pg_strncasecmp(content_type, "text/event-stream", 17) != 0))
@@ -231,21 +235,35 @@ connection_open_stream(SasWatch *w, SasAgentEntry *agent, const char *content_ty
 		connection_fail(w, "could not read the stream", "out of memory");
 		return false;
 	}
-	if (w->hello != NULL && w->kind == SAS_WATCH_WEBSOCKET && w->handle != NULL && !sas_transport_stream_send(w->handle, w->hello, strlen(w->hello)))
+	why = w->kind == SAS_WATCH_WEBSOCKET ? sas_stream_websocket_begin(w) : NULL;
+	if (why != NULL)
 	{
-		connection_fail(w, "could not start the stream", "the first message could not be sent");
+		connection_fail(w, "the service gave no usable answer", why);
 		return false;
 	}
 	w->opened = true;
 	return true;
 }
 
+/* A WebSocket is asked for a sign of life half-way. */
 static void
 connection_set_idle_timer(SasWatch *w)
 {
 	int64		received_us = sas_transport_stream_received_us(w->handle);
+	double		share = w->kind == SAS_WATCH_WEBSOCKET && !w->pinged ? 500 : 1000;
 
-	sas_stream_watch_set_timer(w, w->idle_ms > 0 ? received_us + (int64) (w->idle_ms * 1000) : 0);
+	sas_stream_watch_set_timer(w, w->idle_ms > 0 ? received_us + (int64) (w->idle_ms * share) : 0);
+}
+
+/* The service has closed a WebSocket: what has come of a message that is not complete is no item. */
+static bool
+connection_is_closed(SasWatch *w, const SasStoredAgent *masking, const char **why)
+{
+	if (w->kind != SAS_WATCH_WEBSOCKET || !sas_stream_websocket_closed(w, masking, why))
+		return false;
+	if (*why == NULL && sas_framing_begun(w->framer))
+		*why = "the stream ended in the middle of an item";
+	return true;
 }
 
 void
@@ -268,13 +286,21 @@ sas_stream_watch_read(SasWatch *w)
 	masking = sas_work_secrets_masking(agent->stored, w->secrets);
 	while (sas_stream_items_room(w) && (len = sas_transport_stream_bytes(w->handle, &bytes)) > 0)
 	{
+		w->pinged = false;
 		len = sas_stream_items_feed(w, masking, bytes, len, false, &why);
+		if (w->kind == SAS_WATCH_WEBSOCKET && !sas_stream_websocket_flush(w) && why == NULL)
+			why = "the service does not read what is sent";
 		if (why != NULL)
 		{
 			connection_fail(w, "the service gave no usable answer", why);
 			return;
 		}
 		sas_transport_stream_read(w->handle, len);
+		if (connection_is_closed(w, masking, &why))
+		{
+			connection_end(w, agent, why);
+			return;
+		}
 	}
 	if (w->n_items > 0)
 		sas_stream_watch_set_line(w, SAS_LINE_DUE);
@@ -296,7 +322,13 @@ sas_stream_watch_timed_out(SasWatch *w)
 	else if (sas_transport_stream_bytes(w->handle, &bytes) > 0)
 		sas_stream_watch_set_timer(w, sas_base_clock_monotonic_us() + (int64) (w->idle_ms * 1000)); /* we have not read what came */
 	else if (sas_base_clock_monotonic_us() - sas_transport_stream_received_us(w->handle) < (int64) (w->idle_ms * 1000))
+	{
+		int64		silent_us = sas_base_clock_monotonic_us() - sas_transport_stream_received_us(w->handle);
+
+		if (w->kind == SAS_WATCH_WEBSOCKET && silent_us >= (int64) (w->idle_ms * 500) && !w->pinged)
+			w->pinged = sas_stream_websocket_ping(w);
 		connection_set_idle_timer(w);
+	}
 	else
 		connection_fail(w, "the stream was idle for too long", "no data arrived within idle_timeout");
 }
@@ -394,7 +426,11 @@ connection_finish_stream(SasWatch *w, SasReply *reply, SasAgentEntry *agent, con
 		return false;
 	if (w->opened)
 		sas_stream_items_feed(w, sas_work_secrets_masking(agent->stored, w->secrets), reply->body ? reply->body : "", reply->body_len, true, why);
-	if (*why != NULL || reply->kind != SAS_REPLY_HTTP)
+	if (*why != NULL)
+		return false;
+	if (w->opened && connection_is_closed(w, sas_work_secrets_masking(agent->stored, w->secrets), why))
+		return *why == NULL;
+	if (reply->kind != SAS_REPLY_HTTP)
 		return false;
 	if (sas_framing_begun(w->framer))
 		*why = "the stream ended in the middle of an item";

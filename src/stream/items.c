@@ -164,6 +164,11 @@ sas_stream_items_feed(SasWatch *w, const SasStoredAgent *agent, const char *byte
 			case SAS_FRAME_TOO_LARGE:
 				*why = "an item is larger than max_response";
 				break;
+			case SAS_FRAME_BROKEN:
+				*why = sas_framing_websocket_problem(w->framer);
+				break;
+			case SAS_FRAME_CLOSED:
+				return len;
 			case SAS_FRAME_NO_MEMORY:
 				*why = "out of memory";
 				break;
@@ -211,7 +216,7 @@ bool
 sas_stream_items_open(SasWatch *w, const SasStoredAgent *agent)
 {
 	w->framer = sas_framing_open(w->kind == SAS_WATCH_SSE ? SAS_FRAMING_SSE :
-								 w->kind == SAS_WATCH_LINES ? SAS_FRAMING_LINES : SAS_FRAMING_RECORDS, agent->max_response);
+								 w->kind == SAS_WATCH_LINES ? SAS_FRAMING_LINES : SAS_FRAMING_WEBSOCKET, agent->max_response);
 	if (w->framer == NULL)
 		return false;
 	stream_items_buffered += sas_framing_size(w->framer);

@@ -11,6 +11,7 @@
  *	  report.c		what is reported to the store; apply.c: what it answers
  *	  host.c		the network of all of them
  *	  connection.c	connections: how they begin, are read, and end
+ *	  websocket.c	what is particular to those over WebSocket
  *	  items.c		bytes of a connection become the items of a batch
  *
  * None of it survives the worker, and none of it has to: the store has the
@@ -55,6 +56,8 @@ typedef struct SasWatch
 	char	   *cursor;			/* goes out as Last-Event-ID, or NULL */
 	List	   *secrets;		/* of its agent, that the last connection was made with */
 	char	   *hello;			/* the first message over a WebSocket, or NULL */
+	char	   *ws_key;			/* of its handshake */
+	bool		pinged;			/* and nothing has come since */
 	double		idle_ms;		/* 0: none */
 	double		every_ms;
 	double		timeout_ms;		/* 0: the agent's */
@@ -124,6 +127,26 @@ extern void sas_stream_watch_finish(SasWatch *w, SasReply *reply);
 
 /* Its time has come while it was connected. */
 extern void sas_stream_watch_timed_out(SasWatch *w);
+
+/* websocket.c */
+
+/* Makes the call one that asks for a WebSocket: its body is the first message. */
+extern void sas_stream_websocket_prepare(SasWatch *w, SasCall *call);
+
+/* NULL: the answer has made it a WebSocket, and the first message is on its way; else why not. */
+extern const char *sas_stream_websocket_begin(SasWatch *w);
+
+/* Sends what the framer has to say; false: the service does not take it. */
+extern bool sas_stream_websocket_flush(SasWatch *w);
+
+/* Has the service closed it? *problem: and why that is a failure, or NULL. */
+extern bool sas_stream_websocket_closed(SasWatch *w, const SasStoredAgent *masking, const char **problem);
+
+/* Asks the service for a sign of life. */
+extern bool sas_stream_websocket_ping(SasWatch *w);
+
+/* Says that we leave. */
+extern void sas_stream_websocket_leave(SasWatch *w);
 
 /* items.c */
 

@@ -32,7 +32,7 @@ poll_on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *in_epoll
 		epoll_ctl(t->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
 		return 0;
 	}
-	ev.data.fd = fd;
+	ev.data.u64 = SAS_POLL_OF_SOCKET(fd);
 	if (what & CURL_POLL_IN)
 		ev.events |= EPOLLIN;
 	if (what & CURL_POLL_OUT)
@@ -85,7 +85,7 @@ sas_transport_join(SasTransport *t, SasTransport *other)
 	struct epoll_event ev = {.events = EPOLLIN};
 	int			free_one = t->joined[0] < 0 ? 0 : 1;
 
-	ev.data.fd = other->epoll_fd;
+	ev.data.u64 = SAS_POLL_OF_SOCKET(other->epoll_fd);
 	if (epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, other->epoll_fd, &ev) != 0)
 		return false;
 	t->joined[free_one] = other->epoll_fd;
@@ -128,16 +128,23 @@ sas_transport_poll_once(SasTransport *t)
 	for (int i = 0; i < n; i++)
 	{
 		uint32_t	e = events[i].events;
+		int			fd = SAS_POLL_SOCKET(events[i].data.u64);
 		int			mask = 0;
 
-		if (events[i].data.fd == t->joined[0] || events[i].data.fd == t->joined[1])
+		if (SAS_POLL_IS_REQUEST(events[i].data.u64))
+		{
+			sas_transport_move_upgraded(t, SAS_POLL_REQUEST(events[i].data.u64));
+			did = true;
+			continue;
+		}
+		if (fd == t->joined[0] || fd == t->joined[1])
 			continue;
 
 		if (e & (EPOLLIN | EPOLLERR | EPOLLHUP))
 			mask |= CURL_CSELECT_IN;
 		if (e & (EPOLLOUT | EPOLLERR | EPOLLHUP))
 			mask |= CURL_CSELECT_OUT;
-		curl_multi_socket_action(t->multi, events[i].data.fd, mask, &running);
+		curl_multi_socket_action(t->multi, fd, mask, &running);
 		did = true;
 	}
 	return did;

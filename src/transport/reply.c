@@ -314,7 +314,7 @@ reply_error_text(const SasRequest *r, CURLcode code)
 	{
 		case CURLE_OK:
 			if (r->websocket && r->answer_done)
-				return "the connection broke before an answer came";
+				return "the connection ended without a close frame";
 			return r->line_status >= 200 ? "the connection broke in the middle of the answer" :
 				"the answer has no final status";
 		case CURLE_COULDNT_RESOLVE_HOST:
@@ -393,14 +393,11 @@ sas_transport_request_finish(SasRequest *r, CURLcode code)
 	if (r->sent && curl_easy_getinfo(r->easy, CURLINFO_NUM_CONNECTS, &connects) == CURLE_OK)
 		reply->reused = connects == 0;
 
-	if (code == CURLE_OK)
+	if (r->websocket)
+		status = r->line_status;
+	else if (code == CURLE_OK)
 		curl_easy_getinfo(r->easy, CURLINFO_RESPONSE_CODE, &status);
-	if (r->closed)
-	{
-		reply->kind = SAS_REPLY_HTTP;
-		reply->status = 200;
-	}
-	else if (code == CURLE_OK && r->answer_done && status >= 200 && status <= 999)
+	if (code == CURLE_OK && r->answer_done && status >= 200 && status <= 999)
 	{
 		reply->kind = SAS_REPLY_HTTP;
 		reply->status = status;

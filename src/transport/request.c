@@ -218,21 +218,7 @@ transport_request_set_options(SasRequest *r, const SasCall *call)
 	CURL	   *easy = r->easy;
 	CURLcode	rc = CURLE_OK;
 
-	if (r->websocket)
-	{
-		/* the same address in its own scheme: ws for http, wss for https */
-		char	   *url = malloc(strlen(r->url) + 1);
-
-		if (url == NULL)
-			return CURLE_OUT_OF_MEMORY;
-		strcpy(url, "ws");
-		strcat(url, r->url + 4);
-		SET(CURLOPT_PROTOCOLS_STR, "ws,wss");
-		SET(CURLOPT_URL, url);
-		free(url);
-	}
-	else
-		SET(CURLOPT_URL, r->url);
+	SET(CURLOPT_URL, r->url);
 	SET(CURLOPT_HTTPHEADER, r->headers);
 	SET(CURLOPT_TIMEOUT_MS, call->timeout_ms > 0 ? call->timeout_ms : 0L);
 	SET(CURLOPT_CONNECTTIMEOUT_MS, call->connect_timeout_ms > 0 ? call->connect_timeout_ms : 0L);
@@ -242,7 +228,9 @@ transport_request_set_options(SasRequest *r, const SasCall *call)
 
 	/* a stream has a connection of its own: nothing is searched for among thousands that are in use */
 	SET(CURLOPT_FRESH_CONNECT, call->window > 0 ? 1L : 0L);
-	SET(CURLOPT_FORBID_REUSE, call->window > 0 ? 1L : 0L);
+	SET(CURLOPT_FORBID_REUSE, call->window > 0 && !call->websocket ? 1L : 0L);
+	SET(CURLOPT_CONNECT_ONLY, call->websocket ? 1L : 0L);
+	SET(CURLOPT_HTTPPROXYTUNNEL, call->websocket ? 1L : 0L);
 	if (call->window > 0)
 		SET(CURLOPT_SOCKOPTFUNCTION, sas_transport_request_on_socket);
 	if (call->ca_file != NULL)

@@ -8,6 +8,7 @@
  *	  request.c		what is sent: options of the easy handle, redirects
  *	  reply.c		what comes back: callbacks of libcurl, kind, error text
  *	  stream.c		the body of a stream, read as it comes
+ *	  upgrade.c		a connection that becomes a WebSocket
  *	  memory.c		bytes that are held, and who may read on
  *	  border.c		addresses that may not be connected to
  */
@@ -30,6 +31,16 @@ typedef struct SasRequestNews
 	struct SasRequest *head;
 	struct SasRequest *tail;
 } SasRequestNews;
+
+/* What an event of epoll is about: a socket of libcurl, or a request that has its own (upgrade.c). */
+#define SAS_POLL_OF_SOCKET(fd) ((uint64_t) (uint32_t) (fd) << 1)
+#define SAS_POLL_OF_REQUEST(r) ((uint64_t) (uintptr_t) (r) | 1)
+#define SAS_POLL_IS_REQUEST(u64) (((u64) & 1) != 0)
+#define SAS_POLL_SOCKET(u64) ((int) ((u64) >> 1))
+#define SAS_POLL_REQUEST(u64) ((SasRequest *) (uintptr_t) ((u64) & ~(uint64_t) 1))
+
+/* A connection that is no longer libcurl's (upgrade.c). */
+typedef struct SasUpgrade SasUpgrade;
 
 typedef struct SasRequest
 {
@@ -69,8 +80,8 @@ typedef struct SasRequest
 	size_t		window;			/* 0: it is none */
 	size_t		read;			/* bytes of the body that have been read */
 	bool		websocket;
-	bool		closed;			/* by a message that says so */
-	bool		paused;			/* the window is full, libcurl leaves the socket alone */
+	SasUpgrade *upgrade;		/* NULL: libcurl has the connection */
+	bool		paused;			/* the window is full, the socket is left alone */
 	bool		has_news;		/* in the list of streams with news */
 	struct SasRequest *news_prev;
 	struct SasRequest *news_next;
@@ -122,6 +133,7 @@ extern bool sas_transport_poll_once(SasTransport *t);
 /* transport.c */
 extern void sas_transport_block_signals(sigset_t *before);
 extern void sas_transport_restore_signals(const sigset_t *before);
+extern void sas_transport_move_upgraded(SasTransport *t, SasRequest *r);
 
 /* stream.c */
 extern bool sas_transport_request_is_stream(const SasRequest *r);
@@ -129,6 +141,12 @@ extern void sas_transport_request_note_news(SasRequest *r);
 extern void sas_transport_request_forget_news(SasRequest *r);
 extern size_t sas_transport_request_on_stream(SasRequest *r, const char *data, size_t len);
 extern int	sas_transport_request_on_socket(void *arg, curl_socket_t fd, curlsocktype purpose);
+
+/* upgrade.c */
+extern bool sas_transport_upgrade_begin(SasRequest *r);
+extern bool sas_transport_upgrade_move(SasRequest *r, CURLcode *code);
+extern void sas_transport_upgrade_go_on(SasRequest *r);
+extern void sas_transport_upgrade_leave(SasRequest *r);
 
 /* memory.c */
 extern void sas_transport_request_hold(SasRequest *r, ptrdiff_t bytes);

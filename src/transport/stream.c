@@ -91,36 +91,11 @@ stream_append(SasRequest *r, const char *data, size_t len)
 	return true;
 }
 
-/*
- * The header of the record that data will be, if it is part of a message that
- * is passed on.  libcurl answers pings by itself.
- */
-static bool
-stream_begin_record(SasRequest *r, size_t len, unsigned char header[5])
-{
-#if LIBCURL_VERSION_NUM >= 0x075600
-	const struct curl_ws_frame *meta = curl_ws_meta(r->easy);
-
-	if (meta == NULL)
-		return false;
-	r->closed = (meta->flags & CURLWS_CLOSE) != 0;
-	header[0] = (len >> 24) & 0xff;
-	header[1] = (len >> 16) & 0xff;
-	header[2] = (len >> 8) & 0xff;
-	header[3] = len & 0xff;
-	header[4] = meta->bytesleft == 0 && (meta->flags & CURLWS_CONT) == 0;
-	return (meta->flags & (CURLWS_TEXT | CURLWS_BINARY)) != 0;
-#else
-	return false;
-#endif
-}
-
 size_t
 sas_transport_request_on_stream(SasRequest *r, const char *data, size_t len)
 {
 	SasReply   *reply = r->reply;
 	size_t		unread = reply->body_len - r->read;
-	unsigned char header[5];
 
 	r->received_us = sas_transport_now_us();
 	if (unread > 0 && unread + len > r->window)
@@ -128,45 +103,16 @@ sas_transport_request_on_stream(SasRequest *r, const char *data, size_t len)
 		r->paused = true;
 		return CURL_WRITEFUNC_PAUSE;
 	}
-	if (r->websocket && !stream_begin_record(r, len, header))
-		return r->closed ? 0 : len;
 	if (r->read > 0)
 	{
 		memmove(reply->body, reply->body + r->read, unread);
 		reply->body_len = unread;
 		r->read = 0;
 	}
-	if ((r->websocket && !stream_append(r, (char *) header, sizeof(header))) || !stream_append(r, data, len))
+	if (!stream_append(r, data, len))
 		return 0;
 	sas_transport_request_note_news(r);
 	return len;
-}
-
-bool
-sas_transport_stream_send(void *handle, const char *text, size_t len)
-{
-	SasRequest *r = handle;
-	sigset_t	before;
-	size_t		sent = 0;
-	CURLcode	rc = CURLE_NOT_BUILT_IN;
-
-	sas_transport_block_signals(&before);
-#if LIBCURL_VERSION_NUM >= 0x075600
-	rc = curl_ws_send(r->easy, text, len, &sent, 0, CURLWS_TEXT);
-#endif
-	sas_transport_restore_signals(&before);
-	return rc == CURLE_OK && sent == len;
-}
-
-bool
-sas_transport_has_websocket(void)
-{
-	const curl_version_info_data *info = curl_version_info(CURLVERSION_NOW);
-
-	for (const char *const *name = info->protocols; *name != NULL; name++)
-		if (strcmp(*name, "ws") == 0)
-			return true;
-	return false;
 }
 
 long
@@ -230,6 +176,9 @@ sas_transport_stream_read(void *handle, size_t len)
 		return;
 	r->paused = false;
 	sas_transport_block_signals(&before);
-	curl_easy_pause(r->easy, CURLPAUSE_CONT);
+	if (r->websocket)
+		sas_transport_upgrade_go_on(r);
+	else
+		curl_easy_pause(r->easy, CURLPAUSE_CONT);
 	sas_transport_restore_signals(&before);
 }

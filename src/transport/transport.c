@@ -271,6 +271,7 @@ transport_detach(SasTransport *t, SasRequest *r, bool cut_short)
 {
 	curl_off_t	lookup = 0;
 
+	sas_transport_upgrade_leave(r);
 	if (cut_short && r->begun == 0 &&
 		(curl_easy_getinfo(r->easy, CURLINFO_NAMELOOKUP_TIME_T, &lookup) != CURLE_OK ||
 		 lookup == 0))
@@ -308,8 +309,21 @@ transport_finish(SasTransport *t, SasRequest *r, CURLcode code)
 	transport_list_add(transport_finished_list(t, r), r);
 }
 
+/* The socket of a call that has left libcurl is ready. */
+void
+sas_transport_move_upgraded(SasTransport *t, SasRequest *r)
+{
+	CURLcode	code;
+
+	if (!sas_transport_upgrade_move(r, &code))
+		return;
+	transport_detach(t, r, false);
+	transport_finish(t, r, code);
+}
+
 /*
- * Takes from libcurl what is done.  A redirect makes it active again.
+ * Takes from libcurl what is done.  A redirect makes it active again, and a
+ * connection for a WebSocket begins to be one.
  */
 static void
 transport_collect(SasTransport *t)
@@ -326,6 +340,12 @@ transport_collect(SasTransport *t)
 			curl_easy_getinfo(msg->easy_handle, CURLINFO_PRIVATE, (char **) &r) != CURLE_OK ||
 			r == NULL)
 			continue;
+		if (r->websocket && code == CURLE_OK)
+		{
+			if (sas_transport_upgrade_begin(r))
+				continue;
+			code = CURLE_SEND_ERROR;
+		}
 		sas_transport_request_note_sent(r);
 		transport_detach(t, r, code == CURLE_OPERATION_TIMEDOUT);
 		if (sas_transport_request_redirect(r, code))

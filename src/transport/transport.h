@@ -74,7 +74,7 @@ typedef struct SasCall
 	const char *cert;			/* PEM file with client certificate and key */
 	const char *proxy;			/* NULL: none, whatever the environment names */
 	size_t		window;			/* bytes; > 0: a stream, if the answer is 2xx; in HTTP/1.1 */
-	bool		websocket;		/* a stream over WebSocket; without a body */
+	bool		websocket;		/* a stream that begins with status 101; its headers ask for that, and it has no body */
 	SasTransportShare *share;	/* counts the bytes of request and answer; NULL: not counted */
 	void	   *owner;			/* handed back in the reply */
 } SasCall;
@@ -183,15 +183,10 @@ extern void sas_transport_stream_read(void *handle, size_t len);
 extern void sas_transport_stream_announce_again(void *handle);
 
 /*
- * The bytes of a WebSocket are records: four bytes of length, the largest
- * first, a byte that is 1 with the last record of a message, and that many
- * bytes of it. send: sends a message of text; false: it could not be sent,
- * or not whole.
+ * Sends over a stream that began with status 101, as soon as the connection
+ * takes it.  False: the connection is broken, or too much waits already.
  */
-extern bool sas_transport_stream_send(void *handle, const char *text, size_t len);
-
-/* does this libcurl know WebSocket? */
-extern bool sas_transport_has_websocket(void);
+extern bool sas_transport_stream_send(void *handle, const char *bytes, size_t len);
 
 /* when bytes of the service last came, CLOCK_MONOTONIC; 0: never */
 extern int64_t sas_transport_stream_received_us(void *handle);

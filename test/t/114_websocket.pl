@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: PostgreSQL
 #
-# WebSocket, where libcurl knows it; where it does not, the definition is
-# refused with the reason.
+# WebSocket: messages as they come, the end of a connection in good order and torn, and the cursor.
 
 use strict;
 use warnings;
@@ -19,17 +18,6 @@ make_agent($node, 'feed', $streams);
 make_table($node);
 my $definition = q({"agent": "feed", "stream": {"format": "ws", "path": "/ws/{{key}}", "body": {"after": "{{cursor}}"}},
 	"cursor": {"start": 0, "next": "{{item.n}}"}, "items": {"table": "public.item"}, "retry": {"initial": "20 ms", "max": "100 ms"}});
-
-if ($node->safe_psql('postgres', 'SELECT _sas.has_websocket()') eq 'f')
-{
-	my ($status, $out, $err) = $node->psql('postgres', "SELECT sas.create_watcher('socket', '$definition')", extra_params => [ '-v', 'VERBOSITY=verbose' ]);
-	like($err, qr/0A000: the libcurl of this server does not support WebSocket/, 'without WebSocket in libcurl a definition that asks for it is refused');
-	like($err, qr{At /stream/format\.}, 'with its place');
-	is($node->safe_psql('postgres', 'SELECT count(*) FROM sas.watchers'), 0, 'and not stored');
-	$node->stop;
-	done_testing();
-	exit;
-}
 
 $node->safe_psql('postgres', "SELECT sas.create_watcher('socket', '$definition')");
 $streams->feeds(a => { items => 300 }, closed => { items => 40, per => 7, how => 'close' }, torn => { items => 40, per => 7, how => 'reset' });

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * websocket.c: watches over WebSocket (RFC 6455): the handshake, the first
+ * message, pings, and how the service closes.
+ *
+ * The frames are src/framing's business, the connection is src/transport's.
+ */
+#include "postgres.h"
+
+#include "base/compat.h"
+#include "base/utf8.h"
+#include "common/base64.h"
+#include "common/cryptohash.h"
+#include "common/sha1.h"
+#include "stream/hosted.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+#include "work/value.h"
+
+#define WEBSOCKET_GUID "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+#define WEBSOCKET_GOING_AWAY 1001
+
+/* What the handshake says, whatever the definition or the agent says. */
+static const char *const websocket_own[] = {
+	"connection", "upgrade", "sec-websocket-key", "sec-websocket-version", "sec-websocket-extensions", "sec-websocket-accept"
+};
+
+static char *
+websocket_base64(const uint8 *bytes, int len)
+{
+	int			room = pg_b64_enc_len(len) + 1;
+	char	   *text = palloc0(room);
+
+	(void) sas_compat_base64((const char *) bytes, len, text, room);
+	return text;
+}
+
+static bool
+websocket_is_own(const char *line)
+{
+	for (int i = 0; i < lengthof(websocket_own); i++)
+		if (pg_strncasecmp(line, websocket_own[i], strlen(websocket_own[i])) == 0 && line[strlen(websocket_own[i])] == ':')
+			return true;
+	return false;
+}
+
+static void
+websocket_add_headers(SasWatch *w, SasCall *call)
+{
+	const char **headers = palloc(sizeof(char *) * (call->n_headers + 4));
+	int			n = 0;
+
+	for (int i = 0; i < call->n_headers; i++)
+		if (!websocket_is_own(call->headers[i]))
+			headers[n++] = call->headers[i];
+	headers[n++] = "Connection: Upgrade";
+	headers[n++] = "Upgrade: websocket";
+	headers[n++] = "Sec-WebSocket-Version: 13";
+	headers[n++] = psprintf("Sec-WebSocket-Key: %s", w->ws_key);
+	call->headers = headers;
+	call->n_headers = n;
+}
+
+void
+sas_stream_websocket_prepare(SasWatch *w, SasCall *call)
+{
+	uint8		key[16];
+
+	if (!pg_strong_random(key, sizeof(key)))
+		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate random bytes")));
+	sas_stream_hosted_replace(&w->ws_key, websocket_base64(key, sizeof(key)));
+	sas_stream_hosted_replace(&w->hello, call->body != NULL ? sas_base_utf8_of((char *) call->body) : NULL);
+	w->pinged = false;
+	websocket_add_headers(w, call);
+	call->websocket = true;
+	call->method = "GET";
+	call->body = NULL;
+	call->body_len = 0;
+}
+
+/* ---------------------------------------------------------------- handshake */
+
+/* What the service has to answer to the key. No transaction is open, but the server wants a resource owner for the computation. */
+static char *
+websocket_accept(const char *key)
+{
+	static ResourceOwner owner = NULL;
+	ResourceOwner before = CurrentResourceOwner;
+	uint8		sum[SHA1_DIGEST_LENGTH];
+	pg_cryptohash_ctx *hash;
+
+	if (owner == NULL)
+		owner = ResourceOwnerCreate(NULL, "sas websocket");
+	CurrentResourceOwner = owner;
+	hash = pg_cryptohash_create(PG_SHA1);
+	if (hash == NULL || pg_cryptohash_init(hash) < 0 ||
+		pg_cryptohash_update(hash, (const uint8 *) key, strlen(key)) < 0 ||
+		pg_cryptohash_update(hash, (const uint8 *) WEBSOCKET_GUID, strlen(WEBSOCKET_GUID)) < 0 ||
+		pg_cryptohash_final(hash, sum, sizeof(sum)) < 0)
+		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not compute a digest")));
+	pg_cryptohash_free(hash);
+	CurrentResourceOwner = before;
+	return websocket_base64(sum, sizeof(sum));
+}
+
+/* Is this word one of a list with commas? */
+static bool
+websocket_has_word(const char *list, const char *word)
+{
+	while (list != NULL && *list != '\0')
+	{
+		size_t		n;
+
+		list += strspn(list, " \t,");
+		n = strcspn(list, ",");
+		while (n > 0 && (list[n - 1] == ' ' || list[n - 1] == '\t'))
+			n--;
+		if (n == strlen(word) && pg_strncasecmp(list, word, n) == 0)
+			return true;
+		list += strcspn(list, ",");
+	}
+	return false;
+}
+
+static const char *
+websocket_check(SasWatch *w)
+{
+	const char *accept;
+
+	if (w->handle == NULL || sas_transport_stream_status(w->handle) != 101)
+		return "the service does not speak WebSocket here";
+	if (!websocket_has_word(sas_transport_stream_header(w->handle, "upgrade"), "websocket") ||
+		!websocket_has_word(sas_transport_stream_header(w->handle, "connection"), "upgrade"))
+		return "the service has switched to something else than WebSocket";
+	accept = sas_transport_stream_header(w->handle, "sec-websocket-accept");
+	if (accept == NULL || strcmp(accept, websocket_accept(w->ws_key)) != 0)
+		return "the answer has no valid Sec-WebSocket-Accept";
+	if (sas_transport_stream_header(w->handle, "sec-websocket-extensions") != NULL)
+		return "the service uses an extension of WebSocket that was not offered";
+	return NULL;
+}
+
+const char *
+sas_stream_websocket_begin(SasWatch *w)
+{
+	const char *why = websocket_check(w);
+
+	if (why == NULL && w->hello != NULL &&
+		(!sas_framing_websocket_say(w->framer, w->hello, strlen(w->hello)) || !sas_stream_websocket_flush(w)))
+		why = "the first message could not be sent";
+	return why;
+}
+
+/* ------------------------------------------------------------- conversation */
+
+bool
+sas_stream_websocket_flush(SasWatch *w)
+{
+	const char *bytes;
+	size_t		len = sas_framing_output(w->framer, &bytes);
+	bool		taken = true;
+
+	if (len == 0)
+		return true;
+	if (w->handle != NULL)
+		taken = sas_transport_stream_send(w->handle, bytes, len);
+	sas_framing_output_taken(w->framer);
+	return taken;
+}
+
+bool
+sas_stream_websocket_ping(SasWatch *w)
+{
+	return sas_framing_websocket_ping(w->framer) && sas_stream_websocket_flush(w);
+}
+
+void
+sas_stream_websocket_leave(SasWatch *w)
+{
+	if (w->framer != NULL && sas_framing_websocket_close(w->framer, WEBSOCKET_GOING_AWAY))
+		(void) sas_stream_websocket_flush(w);
+}
+
+bool
+sas_stream_websocket_closed(SasWatch *w, const SasStoredAgent *masking, const char **problem)
+{
+	const char *reason;
+	int			code = sas_framing_websocket_close_code(w->framer, &reason);
+	char	   *text;
+
+	*problem = NULL;
+	if (code < 0)
+		return false;
+	/* done, leaving, or without a word */
+	if (code == 0 || code == 1000 || code == 1001)
+		return true;
+	text = sas_base_utf8_text(reason, strlen(reason));
+	if (text != NULL)
+		sas_work_value_mask(text, strlen(text), masking);
+	*problem = psprintf("close code %d%s%s", code, text != NULL && text[0] != '\0' ? ": " : "", text != NULL ? text : "");
+	return true;
+}
