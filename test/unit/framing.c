@@ -83,7 +83,7 @@ add_end(Text *t, const char *id, bool cleared, long retry)
 	}
 }
 
-/* Items as [data], with an event <event>[data], then | for an item that has begun, #id or - for one taken back, and ~retry; "!" for too large. */
+/* Items as [data], with an event <event>[data], then | for an item that has begun, #id or - for one taken back, and ~retry; "!" for too large, "." for closed, "x" for broken. */
 static bool
 feed(SasFramer *f, const char *bytes, size_t len, Text *told)
 {
@@ -106,12 +106,42 @@ feed(SasFramer *f, const char *bytes, size_t len, Text *told)
 		free(chunk);
 		if (result != SAS_FRAME_ITEM && result != SAS_FRAME_MORE)
 		{
-			add(told, "!", 1);
+			add(told, result == SAS_FRAME_CLOSED ? "." : result == SAS_FRAME_BROKEN ? "x" : "!", 1);
 			return false;
 		}
 	}
 	sas_framing_rest(f);
 	return true;
+}
+
+/* What a WebSocket says: " A<data>" for a pong, " 8<code>" for a close frame, " 1<data>" for text; "?" where no mask is. */
+static void
+add_output(Text *t, const SasFramer *f)
+{
+	const char *bytes;
+	size_t		len = sas_framing_output(f, &bytes);
+
+	for (size_t at = 0; at < len;)
+	{
+		unsigned	opcode = (unsigned char) bytes[at] & 15;
+		size_t		size = (unsigned char) bytes[at + 1] & 127;
+		char		data[126] = {0};
+		char		text[140];
+
+		if (((unsigned char) bytes[at] & 0xf0) != 0x80 || ((unsigned char) bytes[at + 1] & 0x80) == 0 || size > 125)
+		{
+			add(t, " ?", 2);
+			return;
+		}
+		for (size_t i = 0; i < size; i++)
+			data[i] = bytes[at + 6 + i] ^ bytes[at + 2 + i % 4];
+		if (opcode == 8)
+			snprintf(text, sizeof(text), " 8%d", size >= 2 ? (unsigned char) data[0] << 8 | (unsigned char) data[1] : 0);
+		else
+			snprintf(text, sizeof(text), " %X%s", opcode, data);
+		add(t, text, strlen(text));
+		at += 6 + size;
+	}
 }
 
 /* cuts: places in order, the last is the length */
@@ -132,6 +162,7 @@ read_cut(SasFraming framing, size_t max_item, const char *bytes, const size_t *c
 	if (good && sas_framing_begun(f))
 		add(&told, "|", 1);
 	add_end(&told, sas_framing_last_id(f), sas_framing_id_cleared(f), sas_framing_retry_ms(f));
+	add_output(&told, f);
 	sas_framing_close(f);
 	return told;
 }
@@ -149,7 +180,7 @@ typedef struct Case
 } Case;
 
 #define SSE(name, max, bytes, told) {name, SAS_FRAMING_SSE, max, bytes, sizeof(bytes) - 1, told}
-#define RECORDS(name, max, bytes, told) {name, SAS_FRAMING_RECORDS, max, bytes, sizeof(bytes) - 1, told}
+#define WS(name, max, bytes, told) {name, SAS_FRAMING_WEBSOCKET, max, bytes, sizeof(bytes) - 1, told}
 #define LINES(name, max, bytes, told) {name, SAS_FRAMING_LINES, max, bytes, sizeof(bytes) - 1, told}
 
 static const Case cases[] = {
@@ -194,13 +225,59 @@ static const Case cases[] = {
 	LINES("half a byte order mark stays", 100, "\xef\xbb" "1\n", "[\xef\xbb" "1]"),
 	LINES("max_item itself is not too large", 3, "123\n456\n", "[123][456]"),
 	LINES("one byte more is", 3, "123\n4567\n", "[123]!"),
-	RECORDS("a record is an item", 100, "\0\0\0\3\1" "abc" "\0\0\0\1\1" "d", "[abc][d]"),
-	RECORDS("or several are", 100, "\0\0\0\3\0" "abc" "\0\0\0\0\0" "\0\0\0\1\1" "d", "[abcd]"),
-	RECORDS("an item without bytes is none", 100, "\0\0\0\0\1" "\0\0\0\1\1" "d", "[d]"),
-	RECORDS("the beginning of an item is none", 100, "\0\0\0\1\1" "d" "\0\0\0\3\0" "abc", "[d]|"),
-	RECORDS("nor is half a record", 100, "\0\0\0\1\1" "d" "\0\0\0\3\1" "ab", "[d]|"),
-	RECORDS("line ends and byte order marks are bytes like others", 100, "\0\0\0\5\1" "\xef\xbb\xbf\n\r", "[\xef\xbb\xbf\n\r]"),
-	RECORDS("max_item holds for all records of an item", 4, "\0\0\0\3\0" "abc" "\0\0\0\1\1" "d" "\0\0\0\3\0" "abc" "\0\0\0\2\1" "de", "[abcd]!"),
+	WS("a message is an item, of text or not", 100, "\x81\3abc\x82\1d", "[abc][d]"),
+	WS("fragments are one item", 100, "\1\2ab\0\0\0\1c\x80\1d", "[abcd]"),
+	WS("control frames may come between them, pings are answered", 100, "\1\1a\x89\2hi\x80\1b\x8a\1x", "[ab] Ahi"),
+	WS("each ping is answered, in order", 100, "\x89\1a\x89\1b\x89\0", " Aa Ab A"),
+	WS("a message without bytes is no item", 100, "\x81\0\1\0\x80\0\x81\1a", "[a]"),
+	WS("a message that has begun is none", 100, "\x81\1a\1\1b", "[a]|"),
+	WS("nor is half a frame", 100, "\x81\3ab", "|"),
+	WS("nor the beginning of a fragment without bytes", 100, "\1\0", "|"),
+	WS("a byte order mark and line ends are bytes like others", 100, "\x81\5\xef\xbb\xbf\n\r", "[\xef\xbb\xbf\n\r]"),
+	WS("a length may have two bytes", 200, "\x82\x7e\0\x7e" "012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345", "[012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345]"),
+	WS("but not where one is enough", 200, "\x82\x7e\0\3abc", "x 81002"),
+	WS("nor eight where two are enough", 200, "\x82\x7f\0\0\0\0\0\0\0\3abc", "x 81002"),
+	WS("a length of 2^63 is none", 200, "\x82\x7f\x80\0\0\0\0\0\0\0abc", "x 81002"),
+	WS("max_item itself is not too large", 4, "\x81\4abcd\1\2ab\x80\2cd", "[abcd][abcd]"),
+	WS("one byte more is, before it has come", 4, "\x81\4abcd\x81\5a", "[abcd]! 81009"),
+	WS("and in fragments", 4, "\1\3abc\x80\2d", "! 81009"),
+	WS("a huge length is too large at once", 4, "\x82\x7f\x7f\xff\xff\xff\xff\xff\xff\xff" "a", "! 81009"),
+	WS("each reserved bit is refused", 100, "\xc1\1a", "x 81002"),
+	WS("also the second", 100, "\xa1\1a", "x 81002"),
+	WS("and the third, of a control frame too", 100, "\x81\1a\x99\0", "[a]x 81002"),
+	WS("a mask is refused", 100, "\x81\x81\1\2\3\4`", "x 81002"),
+	WS("unknown opcodes are", 100, "\x83\0", "x 81002"),
+	WS("of control frames too", 100, "\x8b\0", "x 81002"),
+	WS("a ping is not longer than 125 bytes", 200, "\x89\x7e\0\x7e", "x 81002"),
+	WS("nor comes it in fragments", 100, "\x09\1a", "x 81002"),
+	WS("nothing is continued that has not begun", 100, "\x80\1a", "x 81002"),
+	WS("nor after the end of a message", 100, "\x81\1a\x80\1b", "[a]x 81002"),
+	WS("no message begins in the middle of one", 100, "\1\1a\x81\1b", "x 81002"),
+	WS("text is UTF-8, whatever the fragments", 100, "\1\2\xce\xba\0\1\xe1\0\1\xbd\x80\3\xb9\xcf\x83", "[\xce\xba\xe1\xbd\xb9\xcf\x83]"),
+	WS("a surrogate is not", 100, "\x81\3\xed\xa0\x80", "x 81007"),
+	WS("nor what is beyond U+10FFFF, told by its second byte", 100, "\1\2\xf4\x90", "x 81007"),
+	WS("nor what is written too long", 100, "\x81\2\xc0\xaf", "x 81007"),
+	WS("nor in three bytes", 100, "\x81\3\xe0\x80\xaf", "x 81007"),
+	WS("nor in four", 100, "\x81\4\xf0\x80\x80\xaf", "x 81007"),
+	WS("nor a byte that continues nothing", 100, "\x81\1\x80", "x 81007"),
+	WS("nor a character that is cut off", 100, "\x81\2\xe1\xbd", "x 81007"),
+	WS("the last characters are", 100, "\x81\4\xf4\x8f\xbf\xbf\x81\3\xef\xbf\xbf\x81\3\xed\x9f\xbf", "[\xf4\x8f\xbf\xbf][\xef\xbf\xbf][\xed\x9f\xbf]"),
+	WS("other messages are any bytes", 100, "\x82\2\xc0\xaf", "[\xc0\xaf]"),
+	WS("a close is answered with its code, and the rest ignored", 100, "\x88\2\3\xe8\x81\1a\x89\0", ". 81000"),
+	WS("one without a code, without", 100, "\x81\1a\x88\0", "[a]. 80"),
+	WS("with a reason", 100, "\x88\4\x0f\xa0no", ". 84000"),
+	WS("in the middle of a message", 100, "\1\1a\x88\2\3\xe9", ". 81001"),
+	WS("half a code is none", 100, "\x88\1\3", "x 81002"),
+	WS("0 is none", 100, "\x88\2\0\0", "x 81002"),
+	WS("nor 999", 100, "\x88\2\3\xe7", "x 81002"),
+	WS("nor 1004", 100, "\x88\2\3\xec", "x 81002"),
+	WS("nor 1005", 100, "\x88\2\3\xed", "x 81002"),
+	WS("nor 1006", 100, "\x88\2\3\xee", "x 81002"),
+	WS("nor 1015", 100, "\x88\2\3\xf7", "x 81002"),
+	WS("nor 2999", 100, "\x88\2\x0b\xb7", "x 81002"),
+	WS("nor 5000", 100, "\x88\2\x13\x88", "x 81002"),
+	WS("a reason is UTF-8", 100, "\x88\4\3\xe8\xc0\xaf", "x 81007"),
+	WS("a pong that nobody asked for is nothing", 100, "\x8a\1a\x81\1b", "[b]"),
 	LINES("also without an end", 3, "123\n45678901234567890", "[123]!"),
 };
 
@@ -378,6 +455,85 @@ check_random(int rounds)
 
 /* -------------------------------------------------------------------- memory */
 
+/* Frames and what is broken about them: whatever comes, what is told does not depend on where it is cut. */
+static void
+check_random_frames(int rounds)
+{
+	static const unsigned char heads[] = {0x81, 0x82, 0x01, 0x02, 0x00, 0x80, 0x89, 0x8a, 0x88, 0x81, 0x82, 0x80};
+	char		bytes[400];
+	int			different = 0;
+
+	srand(11);
+	for (int round = 0; round < rounds && different == 0; round++)
+	{
+		size_t		len = 0;
+		Text		whole;
+		Text		torn;
+
+		while (len < 300 && rand() % 20 != 0)
+		{
+			size_t		n = rand() % 9 == 0 ? rand() % 64 : rand() % 5;
+
+			bytes[len++] = (char) heads[rand() % sizeof(heads)];
+			bytes[len++] = (char) n;
+			for (size_t i = 0; i < n; i++)
+				bytes[len++] = (char) (rand() % 12 == 0 ? rand() : 'a' + rand() % 26);
+		}
+		if (len > 0 && rand() % 2 == 0)
+			bytes[rand() % len] = (char) rand();
+		{
+			size_t		cuts[4] = {len / 4, len / 3, len / 2, len};
+			size_t		once[1] = {len};
+
+			cuts[1] = cuts[0] + (len > 1 ? rand() % (len / 2 + 1) : 0);
+			cuts[2] = cuts[1] > cuts[2] ? cuts[1] : cuts[2];
+			whole = read_cut(SAS_FRAMING_WEBSOCKET, 50, bytes, once, 1);
+			torn = read_cut(SAS_FRAMING_WEBSOCKET, 50, bytes, cuts, 4);
+		}
+		different = whole.len != torn.len || memcmp(whole.bytes, torn.bytes, whole.len) != 0;
+		free(whole.bytes);
+		free(torn.bytes);
+	}
+	claim(different == 0, "random and broken frames tell the same however they are cut", "they do not");
+}
+
+/* A WebSocket speaks: text of any size, in frames that are masked by random bytes. */
+static void
+check_said(void)
+{
+	SasFramer  *f = sas_framing_open(SAS_FRAMING_WEBSOCKET, 100);
+	char		text[70000];
+	const char *out;
+	size_t		len;
+	int			same = 0;
+	char		first[4] = {0};
+
+	memset(text, 'x', sizeof(text));
+	claim(sas_framing_websocket_say(f, text, 5) && sas_framing_websocket_ping(f), "text and a ping are said", "they are not");
+	len = sas_framing_output(f, &out);
+	claim(len == 5 + 6 + 6 && (unsigned char) out[0] == 0x81 && (unsigned char) out[1] == 0x85 && (unsigned char) out[11] == 0x89 && (unsigned char) out[12] == 0x80,
+		  "each in a frame with a mask", "it is not");
+	sas_framing_output_taken(f);
+	claim(sas_framing_output(f, &out) == 0, "what is taken is gone", "it is not");
+	for (int i = 0; i < 16; i++)
+	{
+		sas_framing_websocket_ping(f);
+		sas_framing_output(f, &out);
+		same += memcmp(first, out + 2, 4) == 0;
+		memcpy(first, out + 2, 4);
+		sas_framing_output_taken(f);
+	}
+	claim(same <= 1, "a mask is not used again", "it is");
+	sas_framing_websocket_say(f, text, sizeof(text));
+	len = sas_framing_output(f, &out);
+	claim(len == sizeof(text) + 14 && (unsigned char) out[1] == 0xff && (out[14 + 69999] ^ out[10 + 69999 % 4]) == 'x', "a long text is one frame", "it is not");
+	sas_framing_output_taken(f);
+	sas_framing_websocket_close(f, 1000);
+	sas_framing_websocket_close(f, 1001);
+	claim(sas_framing_output(f, &out) == 8 && sas_framing_size(f) < 1000, "it closes once", "it does not");
+	sas_framing_close(f);
+}
+
 static void
 check_memory(void)
 {
@@ -417,6 +573,8 @@ main(void)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		check_case(&cases[i]);
 	check_random(50000);
+	check_random_frames(20000);
+	check_said();
 	check_memory();
 	printf("1..%d\n", tests);
 	return failures > 0;
