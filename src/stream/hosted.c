@@ -183,6 +183,7 @@ sas_stream_hosted_forget(SasWatch *w)
 	sas_stream_hosted_replace(&w->cursor, NULL);
 	sas_stream_hosted_replace(&w->hello, NULL);
 	sas_stream_hosted_replace(&w->ws_key, NULL);
+	sas_stream_hosted_replace(&w->ws_protocols, NULL);
 	sas_stream_hosted_replace(&w->etag, NULL);
 	sas_stream_hosted_replace(&w->digest, NULL);
 	list_free_deep(w->secrets);

@@ -57,6 +57,7 @@ typedef struct SasWatch
 	List	   *secrets;		/* of its agent, that the last connection was made with */
 	char	   *hello;			/* the first message over a WebSocket, or NULL */
 	char	   *ws_key;			/* of its handshake */
+	char	   *ws_protocols;	/* that it offers, or NULL */
 	bool		pinged;			/* and nothing has come since */
 	double		idle_ms;		/* 0: none */
 	double		every_ms;

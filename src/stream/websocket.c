@@ -20,6 +20,7 @@
 
 #define WEBSOCKET_GUID "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 #define WEBSOCKET_GOING_AWAY 1001
+#define WEBSOCKET_PROTOCOL "sec-websocket-protocol:"
 
 /* What the handshake says, whatever the definition or the agent says. */
 static const char *const websocket_own[] = {
@@ -51,9 +52,14 @@ websocket_add_headers(SasWatch *w, SasCall *call)
 	const char **headers = palloc(sizeof(char *) * (call->n_headers + 4));
 	int			n = 0;
 
+	sas_stream_hosted_replace(&w->ws_protocols, NULL);
 	for (int i = 0; i < call->n_headers; i++)
+	{
+		if (pg_strncasecmp(call->headers[i], WEBSOCKET_PROTOCOL, strlen(WEBSOCKET_PROTOCOL)) == 0)
+			sas_stream_hosted_replace(&w->ws_protocols, call->headers[i] + strlen(WEBSOCKET_PROTOCOL));
 		if (!websocket_is_own(call->headers[i]))
 			headers[n++] = call->headers[i];
+	}
 	headers[n++] = "Connection: Upgrade";
 	headers[n++] = "Upgrade: websocket";
 	headers[n++] = "Sec-WebSocket-Version: 13";
@@ -127,6 +133,7 @@ static const char *
 websocket_check(SasWatch *w)
 {
 	const char *accept;
+	const char *protocol;
 
 	if (w->handle == NULL || sas_transport_stream_status(w->handle) != 101)
 		return "the service does not speak WebSocket here";
@@ -138,6 +145,9 @@ websocket_check(SasWatch *w)
 		return "the answer has no valid Sec-WebSocket-Accept";
 	if (sas_transport_stream_header(w->handle, "sec-websocket-extensions") != NULL)
 		return "the service uses an extension of WebSocket that was not offered";
+	protocol = sas_transport_stream_header(w->handle, "sec-websocket-protocol");
+	if (protocol != NULL && (w->ws_protocols == NULL || !websocket_has_word(w->ws_protocols, protocol)))
+		return "the service uses a subprotocol that was not offered";
 	return NULL;
 }
 
