@@ -58,7 +58,7 @@ struct SasFramingWebsocket
 /* ------------------------------------------------------------ for libwslay */
 
 static ssize_t
-websocket_on_recv(uint8_t *buf, size_t len, int flags, void *arg)
+framing_websocket_on_recv(uint8_t *buf, size_t len, int flags, void *arg)
 {
 	SasFramingWebsocket *ws = ((SasFramer *) arg)->websocket;
 	size_t		n = ws->left > 1 ? (ws->left < len ? (size_t) ws->left : len) : 1;
@@ -75,14 +75,14 @@ websocket_on_recv(uint8_t *buf, size_t len, int flags, void *arg)
 }
 
 static ssize_t
-websocket_on_send(const uint8_t *data, size_t len, int flags, void *arg)
+framing_websocket_on_send(const uint8_t *data, size_t len, int flags, void *arg)
 {
 	(void) flags;
 	return sas_framing_buffer_append(&((SasFramer *) arg)->websocket->out, (const char *) data, len) ? (ssize_t) len : -1;
 }
 
 static int
-websocket_on_mask(uint8_t *buf, size_t len, void *arg)
+framing_websocket_on_mask(uint8_t *buf, size_t len, void *arg)
 {
 	(void) arg;
 	return getrandom(buf, len, 0) == (ssize_t) len ? 0 : -1;
@@ -91,7 +91,7 @@ websocket_on_mask(uint8_t *buf, size_t len, void *arg)
 bool
 sas_framing_websocket_open(SasFramer *f)
 {
-	struct wslay_frame_callbacks callbacks = {websocket_on_send, websocket_on_recv, websocket_on_mask};
+	struct wslay_frame_callbacks callbacks = {framing_websocket_on_send, framing_websocket_on_recv, framing_websocket_on_mask};
 
 	f->websocket = calloc(1, sizeof(SasFramingWebsocket));
 	if (f->websocket == NULL)
@@ -117,7 +117,7 @@ sas_framing_websocket_free(SasFramer *f)
 /* --------------------------------------------------------------------- sent */
 
 static bool
-websocket_send(SasFramer *f, int opcode, const char *bytes, size_t len)
+framing_websocket_send(SasFramer *f, int opcode, const char *bytes, size_t len)
 {
 	struct wslay_frame_iocb frame = {0};
 
@@ -133,13 +133,13 @@ websocket_send(SasFramer *f, int opcode, const char *bytes, size_t len)
 bool
 sas_framing_websocket_say(SasFramer *f, const char *text, size_t len)
 {
-	return websocket_send(f, WSLAY_TEXT_FRAME, text, len);
+	return framing_websocket_send(f, WSLAY_TEXT_FRAME, text, len);
 }
 
 bool
 sas_framing_websocket_ping(SasFramer *f)
 {
-	return websocket_send(f, WSLAY_PING, NULL, 0);
+	return framing_websocket_send(f, WSLAY_PING, NULL, 0);
 }
 
 bool
@@ -150,7 +150,7 @@ sas_framing_websocket_close(SasFramer *f, int code)
 	if (f->websocket->close_sent)
 		return true;
 	f->websocket->close_sent = true;
-	return websocket_send(f, WSLAY_CONNECTION_CLOSE, bytes, code > 0 ? 2 : 0);
+	return framing_websocket_send(f, WSLAY_CONNECTION_CLOSE, bytes, code > 0 ? 2 : 0);
 }
 
 size_t
@@ -169,7 +169,7 @@ sas_framing_output_taken(SasFramer *f)
 /* ------------------------------------------------------------------ checked */
 
 static SasFrameResult
-websocket_fail(SasFramer *f, int code, const char *problem)
+framing_websocket_fail(SasFramer *f, int code, const char *problem)
 {
 	f->websocket->problem = problem;
 	return sas_framing_websocket_close(f, code) ? SAS_FRAME_BROKEN : SAS_FRAME_NO_MEMORY;
@@ -177,7 +177,7 @@ websocket_fail(SasFramer *f, int code, const char *problem)
 
 /* The first byte of a character; false: there is none such. */
 static bool
-websocket_begin_character(WebsocketText *t, unsigned char c)
+framing_websocket_begin_character(WebsocketText *t, unsigned char c)
 {
 	if (c < 0x80)
 		return true;
@@ -190,13 +190,13 @@ websocket_begin_character(WebsocketText *t, unsigned char c)
 }
 
 static bool
-websocket_is_text(WebsocketText *t, const unsigned char *bytes, size_t len)
+framing_websocket_is_text(WebsocketText *t, const unsigned char *bytes, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
 	{
 		if (t->left == 0)
 		{
-			if (!websocket_begin_character(t, bytes[i]))
+			if (!framing_websocket_begin_character(t, bytes[i]))
 				return false;
 			continue;
 		}
@@ -211,21 +211,21 @@ websocket_is_text(WebsocketText *t, const unsigned char *bytes, size_t len)
 
 /* May a close frame have this code? Those in between never go over the wire. */
 static bool
-websocket_is_close_code(int code)
+framing_websocket_is_close_code(int code)
 {
 	return (code >= 1000 && code <= 1003) || (code >= 1007 && code <= 1014) || (code >= 3000 && code <= 4999);
 }
 
 /* What is known of a frame before its payload. */
 static SasFrameResult
-websocket_begin_frame(SasFramer *f, const struct wslay_frame_iocb *frame)
+framing_websocket_begin_frame(SasFramer *f, const struct wslay_frame_iocb *frame)
 {
 	SasFramingWebsocket *ws = f->websocket;
 
 	if (frame->rsv != 0)
-		return websocket_fail(f, WSLAY_CODE_PROTOCOL_ERROR, "a frame has a reserved bit set");
+		return framing_websocket_fail(f, WSLAY_CODE_PROTOCOL_ERROR, "a frame has a reserved bit set");
 	if (frame->mask)
-		return websocket_fail(f, WSLAY_CODE_PROTOCOL_ERROR, "a frame of the service is masked");
+		return framing_websocket_fail(f, WSLAY_CODE_PROTOCOL_ERROR, "a frame of the service is masked");
 	ws->in_frame = true;
 	ws->final = frame->fin;
 	ws->opcode = frame->opcode;
@@ -235,13 +235,13 @@ websocket_begin_frame(SasFramer *f, const struct wslay_frame_iocb *frame)
 		case WSLAY_TEXT_FRAME:
 		case WSLAY_BINARY_FRAME:
 			if (ws->message != 0)
-				return websocket_fail(f, WSLAY_CODE_PROTOCOL_ERROR, "a message begins in the middle of another one");
+				return framing_websocket_fail(f, WSLAY_CODE_PROTOCOL_ERROR, "a message begins in the middle of another one");
 			ws->message = frame->opcode;
 			memset(&ws->text, 0, sizeof(ws->text));
 			break;
 		case WSLAY_CONTINUATION_FRAME:
 			if (ws->message == 0)
-				return websocket_fail(f, WSLAY_CODE_PROTOCOL_ERROR, "a frame continues no message");
+				return framing_websocket_fail(f, WSLAY_CODE_PROTOCOL_ERROR, "a frame continues no message");
 			break;
 		case WSLAY_CONNECTION_CLOSE:
 		case WSLAY_PING:
@@ -249,7 +249,7 @@ websocket_begin_frame(SasFramer *f, const struct wslay_frame_iocb *frame)
 			ws->control_len = 0;
 			return SAS_FRAME_MORE;
 		default:
-			return websocket_fail(f, WSLAY_CODE_PROTOCOL_ERROR, "a frame has an unknown opcode");
+			return framing_websocket_fail(f, WSLAY_CODE_PROTOCOL_ERROR, "a frame has an unknown opcode");
 	}
 	if (frame->payload_length > f->max_item - f->data.len)
 		return sas_framing_websocket_close(f, WSLAY_CODE_MESSAGE_TOO_BIG) ? SAS_FRAME_TOO_LARGE : SAS_FRAME_NO_MEMORY;
@@ -259,7 +259,7 @@ websocket_begin_frame(SasFramer *f, const struct wslay_frame_iocb *frame)
 /* ----------------------------------------------------------------- received */
 
 static SasFrameResult
-websocket_take(SasFramer *f, const struct wslay_frame_iocb *frame)
+framing_websocket_take(SasFramer *f, const struct wslay_frame_iocb *frame)
 {
 	SasFramingWebsocket *ws = f->websocket;
 
@@ -271,23 +271,23 @@ websocket_take(SasFramer *f, const struct wslay_frame_iocb *frame)
 		ws->control_len += frame->data_length;
 		return SAS_FRAME_MORE;
 	}
-	if (ws->message == WSLAY_TEXT_FRAME && !websocket_is_text(&ws->text, frame->data, frame->data_length))
-		return websocket_fail(f, WSLAY_CODE_INVALID_FRAME_PAYLOAD_DATA, "a text message is not valid UTF-8");
+	if (ws->message == WSLAY_TEXT_FRAME && !framing_websocket_is_text(&ws->text, frame->data, frame->data_length))
+		return framing_websocket_fail(f, WSLAY_CODE_INVALID_FRAME_PAYLOAD_DATA, "a text message is not valid UTF-8");
 	return sas_framing_buffer_append(&f->data, (const char *) frame->data, frame->data_length) ? SAS_FRAME_MORE : SAS_FRAME_NO_MEMORY;
 }
 
 /* The service closes: the same code goes back. */
 static SasFrameResult
-websocket_end_close(SasFramer *f)
+framing_websocket_end_close(SasFramer *f)
 {
 	SasFramingWebsocket *ws = f->websocket;
 	WebsocketText text = {0};
 	int			code = ws->control_len >= 2 ? ws->control[0] << 8 | ws->control[1] : 0;
 
-	if (ws->control_len == 1 || (code != 0 && !websocket_is_close_code(code)) || (code == 0 && ws->control_len > 0))
-		return websocket_fail(f, WSLAY_CODE_PROTOCOL_ERROR, "a close frame has no valid code");
-	if (code != 0 && (!websocket_is_text(&text, ws->control + 2, ws->control_len - 2) || text.left > 0))
-		return websocket_fail(f, WSLAY_CODE_INVALID_FRAME_PAYLOAD_DATA, "the reason of a close frame is not valid UTF-8");
+	if (ws->control_len == 1 || (code != 0 && !framing_websocket_is_close_code(code)) || (code == 0 && ws->control_len > 0))
+		return framing_websocket_fail(f, WSLAY_CODE_PROTOCOL_ERROR, "a close frame has no valid code");
+	if (code != 0 && (!framing_websocket_is_text(&text, ws->control + 2, ws->control_len - 2) || text.left > 0))
+		return framing_websocket_fail(f, WSLAY_CODE_INVALID_FRAME_PAYLOAD_DATA, "the reason of a close frame is not valid UTF-8");
 	ws->close_code = code;
 	if (code != 0)
 		memcpy(ws->reason, ws->control + 2, ws->control_len - 2);
@@ -295,20 +295,20 @@ websocket_end_close(SasFramer *f)
 }
 
 static SasFrameResult
-websocket_end_frame(SasFramer *f, SasFrame *item)
+framing_websocket_end_frame(SasFramer *f, SasFrame *item)
 {
 	SasFramingWebsocket *ws = f->websocket;
 
 	ws->in_frame = false;
 	ws->left = 0;
 	if (ws->opcode == WSLAY_CONNECTION_CLOSE)
-		return websocket_end_close(f);
+		return framing_websocket_end_close(f);
 	if (ws->opcode == WSLAY_PING)
-		return ws->close_sent || websocket_send(f, WSLAY_PONG, (char *) ws->control, ws->control_len) ? SAS_FRAME_MORE : SAS_FRAME_NO_MEMORY;
+		return ws->close_sent || framing_websocket_send(f, WSLAY_PONG, (char *) ws->control, ws->control_len) ? SAS_FRAME_MORE : SAS_FRAME_NO_MEMORY;
 	if (ws->opcode == WSLAY_PONG || !ws->final)
 		return SAS_FRAME_MORE;
 	if (ws->message == WSLAY_TEXT_FRAME && ws->text.left > 0)
-		return websocket_fail(f, WSLAY_CODE_INVALID_FRAME_PAYLOAD_DATA, "a text message is not valid UTF-8");
+		return framing_websocket_fail(f, WSLAY_CODE_INVALID_FRAME_PAYLOAD_DATA, "a text message is not valid UTF-8");
 	ws->message = 0;
 	if (f->data.len == 0)
 		return SAS_FRAME_MORE;
@@ -337,13 +337,13 @@ sas_framing_websocket_feed(SasFramer *f, const char *bytes, size_t len, size_t *
 		if (n == WSLAY_ERR_WANT_READ)
 			break;
 		if (n < 0)
-			result = websocket_fail(f, WSLAY_CODE_PROTOCOL_ERROR, "a frame is not valid");
+			result = framing_websocket_fail(f, WSLAY_CODE_PROTOCOL_ERROR, "a frame is not valid");
 		if (result == SAS_FRAME_MORE && !ws->in_frame)
-			result = websocket_begin_frame(f, &frame);
+			result = framing_websocket_begin_frame(f, &frame);
 		if (result == SAS_FRAME_MORE)
-			result = websocket_take(f, &frame);
+			result = framing_websocket_take(f, &frame);
 		if (result == SAS_FRAME_MORE && ws->left == 0)
-			result = websocket_end_frame(f, item);
+			result = framing_websocket_end_frame(f, item);
 	}
 	*used = len - ws->in_len;
 	ws->in = NULL;

@@ -23,12 +23,12 @@
 #define WEBSOCKET_PROTOCOL "sec-websocket-protocol:"
 
 /* What the handshake says, whatever the definition or the agent says. */
-static const char *const websocket_own[] = {
+static const char *const stream_websocket_own[] = {
 	"connection", "upgrade", "sec-websocket-key", "sec-websocket-version", "sec-websocket-extensions", "sec-websocket-accept"
 };
 
 static char *
-websocket_base64(const uint8 *bytes, int len)
+stream_websocket_base64(const uint8 *bytes, int len)
 {
 	int			room = pg_b64_enc_len(len) + 1;
 	char	   *text = palloc0(room);
@@ -38,16 +38,16 @@ websocket_base64(const uint8 *bytes, int len)
 }
 
 static bool
-websocket_is_own(const char *line)
+stream_websocket_is_own(const char *line)
 {
-	for (int i = 0; i < lengthof(websocket_own); i++)
-		if (pg_strncasecmp(line, websocket_own[i], strlen(websocket_own[i])) == 0 && line[strlen(websocket_own[i])] == ':')
+	for (int i = 0; i < lengthof(stream_websocket_own); i++)
+		if (pg_strncasecmp(line, stream_websocket_own[i], strlen(stream_websocket_own[i])) == 0 && line[strlen(stream_websocket_own[i])] == ':')
 			return true;
 	return false;
 }
 
 static void
-websocket_add_headers(SasWatch *w, SasCall *call)
+stream_websocket_add_headers(SasWatch *w, SasCall *call)
 {
 	const char **headers = palloc(sizeof(char *) * (call->n_headers + 4));
 	int			n = 0;
@@ -57,7 +57,7 @@ websocket_add_headers(SasWatch *w, SasCall *call)
 	{
 		if (pg_strncasecmp(call->headers[i], WEBSOCKET_PROTOCOL, strlen(WEBSOCKET_PROTOCOL)) == 0)
 			sas_stream_hosted_replace(&w->ws_protocols, call->headers[i] + strlen(WEBSOCKET_PROTOCOL));
-		if (!websocket_is_own(call->headers[i]))
+		if (!stream_websocket_is_own(call->headers[i]))
 			headers[n++] = call->headers[i];
 	}
 	headers[n++] = "Connection: Upgrade";
@@ -75,10 +75,10 @@ sas_stream_websocket_prepare(SasWatch *w, SasCall *call)
 
 	if (!pg_strong_random(key, sizeof(key)))
 		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate random bytes")));
-	sas_stream_hosted_replace(&w->ws_key, websocket_base64(key, sizeof(key)));
+	sas_stream_hosted_replace(&w->ws_key, stream_websocket_base64(key, sizeof(key)));
 	sas_stream_hosted_replace(&w->hello, call->body != NULL ? sas_base_utf8_of((char *) call->body) : NULL);
 	w->pinged = false;
-	websocket_add_headers(w, call);
+	stream_websocket_add_headers(w, call);
 	call->websocket = true;
 	call->method = "GET";
 	call->body = NULL;
@@ -89,7 +89,7 @@ sas_stream_websocket_prepare(SasWatch *w, SasCall *call)
 
 /* What the service has to answer to the key. No transaction is open, but the server wants a resource owner for the computation. */
 static char *
-websocket_accept(const char *key)
+stream_websocket_accept(const char *key)
 {
 	static ResourceOwner owner = NULL;
 	ResourceOwner before = CurrentResourceOwner;
@@ -107,12 +107,12 @@ websocket_accept(const char *key)
 		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not compute a digest")));
 	pg_cryptohash_free(hash);
 	CurrentResourceOwner = before;
-	return websocket_base64(sum, sizeof(sum));
+	return stream_websocket_base64(sum, sizeof(sum));
 }
 
 /* Is this word one of a list with commas? */
 static bool
-websocket_has_word(const char *list, const char *word)
+stream_websocket_has_word(const char *list, const char *word)
 {
 	while (list != NULL && *list != '\0')
 	{
@@ -130,23 +130,23 @@ websocket_has_word(const char *list, const char *word)
 }
 
 static const char *
-websocket_check(SasWatch *w)
+stream_websocket_check(SasWatch *w)
 {
 	const char *accept;
 	const char *protocol;
 
 	if (w->handle == NULL || sas_transport_stream_status(w->handle) != 101)
 		return "the service does not speak WebSocket here";
-	if (!websocket_has_word(sas_transport_stream_header(w->handle, "upgrade"), "websocket") ||
-		!websocket_has_word(sas_transport_stream_header(w->handle, "connection"), "upgrade"))
+	if (!stream_websocket_has_word(sas_transport_stream_header(w->handle, "upgrade"), "websocket") ||
+		!stream_websocket_has_word(sas_transport_stream_header(w->handle, "connection"), "upgrade"))
 		return "the service has switched to something else than WebSocket";
 	accept = sas_transport_stream_header(w->handle, "sec-websocket-accept");
-	if (accept == NULL || strcmp(accept, websocket_accept(w->ws_key)) != 0)
+	if (accept == NULL || strcmp(accept, stream_websocket_accept(w->ws_key)) != 0)
 		return "the answer has no valid Sec-WebSocket-Accept";
 	if (sas_transport_stream_header(w->handle, "sec-websocket-extensions") != NULL)
 		return "the service uses an extension of WebSocket that was not offered";
 	protocol = sas_transport_stream_header(w->handle, "sec-websocket-protocol");
-	if (protocol != NULL && (w->ws_protocols == NULL || !websocket_has_word(w->ws_protocols, protocol)))
+	if (protocol != NULL && (w->ws_protocols == NULL || !stream_websocket_has_word(w->ws_protocols, protocol)))
 		return "the service uses a subprotocol that was not offered";
 	return NULL;
 }
@@ -154,7 +154,7 @@ websocket_check(SasWatch *w)
 const char *
 sas_stream_websocket_begin(SasWatch *w)
 {
-	const char *why = websocket_check(w);
+	const char *why = stream_websocket_check(w);
 
 	if (why == NULL && w->hello != NULL &&
 		(!sas_framing_websocket_say(w->framer, w->hello, strlen(w->hello)) || !sas_stream_websocket_flush(w)))
