@@ -107,7 +107,7 @@ extern bool sas_framing_id_cleared(const SasFramer *f);
 /* The pause before a reconnect that the stream asked for, in ms; -1: none. */
 extern long sas_framing_retry_ms(const SasFramer *f);
 
-/* The memory of the framer in bytes. */
+/* The memory of the framer in bytes, but for its output. */
 extern size_t sas_framing_size(const SasFramer *f);
 
 #endif							/* SAS_FRAMING_FRAMER_H */

@@ -373,5 +373,5 @@ sas_framing_websocket_close_code(const SasFramer *f, const char **reason)
 size_t
 sas_framing_websocket_size(const SasFramer *f)
 {
-	return f->websocket != NULL ? sizeof(SasFramingWebsocket) + f->websocket->out.size : 0;
+	return f->websocket != NULL ? sizeof(SasFramingWebsocket) : 0;
 }

@@ -326,7 +326,11 @@ sas_stream_watch_timed_out(SasWatch *w)
 		int64		silent_us = sas_base_clock_monotonic_us() - sas_transport_stream_received_us(w->handle);
 
 		if (w->kind == SAS_WATCH_WEBSOCKET && silent_us >= (int64) (w->idle_ms * 500) && !w->pinged)
-			w->pinged = sas_stream_websocket_ping(w);
+		{
+			/* where it cannot be sent, silence ends the connection all the same */
+			(void) sas_stream_websocket_ping(w);
+			w->pinged = true;
+		}
 		connection_set_idle_timer(w);
 	}
 	else

@@ -168,7 +168,8 @@ sas_stream_items_feed(SasWatch *w, const SasStoredAgent *agent, const char *byte
 				*why = sas_framing_websocket_problem(w->framer);
 				break;
 			case SAS_FRAME_CLOSED:
-				return len;
+				used = len - total; /* nothing follows */
+				break;
 			case SAS_FRAME_NO_MEMORY:
 				*why = "out of memory";
 				break;

@@ -17,6 +17,7 @@ import asyncio
 import base64
 import hashlib
 import json
+import resource
 import ssl
 import struct
 
@@ -330,6 +331,7 @@ async def main():
     parser.add_argument("--cert")
     parser.add_argument("--key")
     options = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     tls = None
     if options.cert:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
