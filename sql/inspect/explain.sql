@@ -139,6 +139,15 @@ BEGIN ATOMIC
                            WHERE l.role = what AND l.name = 'function_workers')) END;
 END;
 
+-- _sas.quarantine_told(): why this is a copy in quarantine, for any role; null: it is none.
+CREATE FUNCTION _sas.quarantine_told() RETURNS text
+LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
+
+CREATE FUNCTION _sas.quarantine_told_as(caller oid) RETURNS text
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT _sas.quarantined_for()
+$$;
+
 -- _sas.no_worker(what, setting): why there is none, as sas.health() knows it.
 CREATE FUNCTION _sas.no_worker(what text, setting text) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
@@ -151,6 +160,9 @@ BEGIN ATOMIC
         WHEN l.excluded_by IS NOT NULL
         THEN format('process %s keeps all workers away: it restores a dump, or changes the extension',
                     l.excluded_by)
+        WHEN _sas.quarantine_told() IS NOT NULL
+        THEN format('this is a copy in quarantine (%s): no worker runs until an admin calls sas.release()',
+                    _sas.quarantine_told())
         WHEN l.slots_missing > 0 THEN format(
             '%s in this database, and %s without a slot (setting max_worker_processes)', what,
             _sas.quantity(l.slots_missing, 'worker is', 'workers are'))
