@@ -139,13 +139,16 @@ BEGIN ATOMIC
                            WHERE l.role = what AND l.name = 'function_workers')) END;
 END;
 
--- _sas.quarantine_told(): why this is a copy in quarantine, for any role; null: it is none.
+-- _sas.quarantine_told(): for any role, a clause that says why this is a copy in quarantine and what ends it;
+-- null: it is none.
 CREATE FUNCTION _sas.quarantine_told() RETURNS text
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
 CREATE FUNCTION _sas.quarantine_told_as(caller oid) RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT _sas.quarantined_for()
+    SELECT format('; this is a copy in quarantine (%s): no worker runs until an admin calls sas.release()',
+                  q.reason)
+    FROM _sas.quarantined_for() q (reason) WHERE q.reason IS NOT NULL
 $$;
 
 -- _sas.no_worker(what, setting): why there is none, as sas.health() knows it.
@@ -160,9 +163,7 @@ BEGIN ATOMIC
         WHEN l.excluded_by IS NOT NULL
         THEN format('process %s keeps all workers away: it restores a dump, or changes the extension',
                     l.excluded_by)
-        WHEN _sas.quarantine_told() IS NOT NULL
-        THEN format('this is a copy in quarantine (%s): no worker runs until an admin calls sas.release()',
-                    _sas.quarantine_told())
+        WHEN _sas.quarantine_told() IS NOT NULL THEN what
         WHEN l.slots_missing > 0 THEN format(
             '%s in this database, and %s without a slot (setting max_worker_processes)', what,
             _sas.quantity(l.slots_missing, 'worker is', 'workers are'))
@@ -253,13 +254,13 @@ LANGUAGE sql STABLE SET jit = off
 BEGIN ATOMIC
     SELECT g.waiting_kind, g.waiting_on, g.runs, g.steps, g.since, g.until,
            _sas.quantity(g.runs, 'run waits: ', 'runs wait: ')
-           || _sas.cause(g.waiting_kind, g.waiting_on, g.until, n.now)
+           || _sas.cause(g.waiting_kind, g.waiting_on, g.until, n.now) || n.quarantine
     FROM (SELECT step.waiting_kind, step.waiting_on, count(DISTINCT step.run_id) AS runs, count(*) AS steps,
                  min(step.waiting_since) AS since, min(step.waiting_until) AS until
           FROM sas.steps step WHERE step.run_id = ANY (ARRAY(SELECT _sas.open_run_ids()))
               AND step.run_state <> 'stopped' AND step.waiting_kind <> 'steps'
           GROUP BY 1, 2) g
-    CROSS JOIN (SELECT sas.now() AS now) n
+    CROSS JOIN (SELECT sas.now() AS now, coalesce(_sas.quarantine_told(), '') AS quarantine) n
     ORDER BY g.runs DESC, g.waiting_kind, g.waiting_on;
 END;
 COMMENT ON FUNCTION sas.explain() IS 'What the open runs wait for: a row per cause, with how many runs, '
@@ -302,6 +303,7 @@ BEGIN ATOMIC
                    THEN '; its deadline passed at ' || _sas.instant(run.deadline, n.now)
                    WHEN run.deadline < n.now + interval '1 day'
                    THEN '; its deadline is ' || _sas.instant(run.deadline, n.now) ELSE '' END
+           || CASE WHEN run.state <> 'stopped' THEN coalesce(_sas.quarantine_told(), '') ELSE '' END
     FROM sas.runs run
     CROSS JOIN (SELECT sas.now() AS now) n
     CROSS JOIN LATERAL (

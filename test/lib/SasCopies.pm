@@ -69,6 +69,7 @@ sub calls_nobody
 	like($node->safe_psql($database, q{SELECT message FROM sas.alerts WHERE kind = 'quarantine' AND closed_at IS NULL}), $option{reason}, "$name: and why");
 	is($node->safe_psql($database, 'SELECT quarantined, ok FROM sas.health()'), 't|f', "$name: so does health");
 	cmp_ok($node->safe_psql($database, q{SELECT count(*) FROM sas.explain() WHERE text LIKE '%this is a copy in quarantine (%): no worker runs until an admin calls sas.release()%'}), '>', 0, "$name: sas.explain says so, and what to do");
+	is($node->safe_psql($database, q{SELECT count(*) FROM sas.runs r WHERE state <> 'stopped' AND NOT EXISTS (SELECT FROM sas.explain(r.run_id) WHERE text LIKE '%this is a copy in quarantine%')}), '0', "$name: so it does of each open run");
 	my $requests = $service->requests;
 	my $functions = called($node, $database);
 	# the schedule was due once more, so were windows, timers, the poll and the watcher
