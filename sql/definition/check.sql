@@ -19,7 +19,7 @@ BEGIN
     END IF;
     RETURN QUERY SELECT * FROM _sas.check_keys(definition, '',
             '{steps,plan,flow,output,on_failure,recovery,deadline,finalize,priority,concurrency,singleton,'
-            'queue,hooks,auto_rescue}');
+            'queue,hooks,auto_rescue,mask}');
     IF jsonb_typeof(definition) IS DISTINCT FROM 'object' THEN
         RETURN;
     END IF;
@@ -52,6 +52,7 @@ BEGIN
         CROSS JOIN LATERAL _sas.check_step(s.key, s.value, _sas.pointer('/steps', s.key), caller) p;
     RETURN QUERY SELECT * FROM _sas.check_flow(definition -> 'flow', steps);
 
+    RETURN QUERY SELECT * FROM _sas.check_mask(definition -> 'mask', '/mask', steps, definition ? 'plan');
     SELECT * INTO c FROM _sas.compile(definition, name, caller, included);
     RETURN QUERY SELECT * FROM unnest(c.problems);
     RETURN QUERY SELECT * FROM _sas.check_included(c.scopes, caller);

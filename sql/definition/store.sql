@@ -51,7 +51,8 @@ BEGIN
     finalizes := definition ? 'finalize' OR EXISTS (SELECT FROM unnest(c.nodes) n WHERE n.body ? 'finalize');
     INSERT INTO _sas.workflow_version (
         workflow_id, version, definition, step_count, finalize_no, functions, uses, output, output_reads,
-        on_transient, on_permanent, deadline, priority, created_by, created_at, planned, auto_rescue)
+        on_transient, on_permanent, deadline, priority, created_by, created_at, planned, auto_rescue,
+        mask)
     SELECT for_workflow, new_version, definition, visible, CASE WHEN finalizes THEN visible + 1 END,
            _sas.named_functions(c.scopes, c.nodes),
            ARRAY(SELECT u FROM _sas.agent_uses(definition, c.nodes) u), definition -> 'output',
@@ -60,7 +61,7 @@ BEGIN
            s.policy ->> 'transient', s.policy ->> 'permanent', _sas.span(definition -> 'deadline'),
            coalesce((definition ->> 'priority')::int, 0), caller, sas.now(),
            EXISTS (SELECT FROM unnest(c.scopes) planned WHERE _sas.is_planned(planned.definition)),
-           (definition ->> 'auto_rescue')::boolean
+           (definition ->> 'auto_rescue')::boolean, _sas.read_mask(definition -> 'mask')
     FROM unnest(c.scopes) s WHERE s.no = 1
     RETURNING version_id INTO id;
 

@@ -87,6 +87,7 @@ DECLARE
     span interval := '1 min';
     s _sas.run_search;
 BEGIN
+    s.caller := caller;
     s.run_id := (search ->> 'run_id')::bigint;
     s.key := search ->> 'key';
     s.labels := nullif(search -> 'labels', '{}');
@@ -144,6 +145,10 @@ LANGUAGE sql STABLE AS $$
            OR strpos(lower(concat_ws(E'\n', r.key, r.labels, _sas.public_error(r.error) ->> 'title')),
                      s.words) > 0
            OR (s.payload OR r.owner = ANY (s.own))
+              -- what is masked is not found either
+              AND (r.owner = s.caller OR NOT EXISTS (SELECT FROM _sas.workflow_version v
+                                                     WHERE v.version_id = r.version_id
+                                                         AND v.mask IS NOT NULL))
               AND strpos(lower(concat_ws(E'\n', r.input, r.output, r.error)), s.words) > 0)
 $$;
 

@@ -50,7 +50,10 @@ COMMENT ON COLUMN sas.workers.memory IS 'Bytes of requests and answers that an a
 CREATE VIEW sas.alerts WITH (security_barrier) AS
 SELECT l.alert_id, l.kind, a.name AS agent, f.name AS workflow, pg_get_userbyid(l.owner) AS owner, l.run_id,
     l.run_ids, replace(w.name, '.(input)', '') AS step,
-    CASE WHEN _sas.sees_payload(coalesce(l.owner, 10)) THEN coalesce(l.private_message, l.message)
+    CASE WHEN _sas.sees_payload(coalesce(l.owner, 10))
+        AND NOT coalesce(_sas.hides((SELECT v.mask FROM _sas.workflow_version v
+                                     WHERE v.version_id = r.version_id), r.owner), false)
+    THEN coalesce(l.private_message, l.message)
     ELSE l.message END AS message, l.occurrences, l.created_at, l.last_at, l.acknowledged_at,
     l.acknowledged_by, l.closed_at
 FROM _sas.alert l
@@ -88,7 +91,9 @@ COMMENT ON COLUMN sas.limits.used IS 'With what open transactions have submitted
 CREATE VIEW sas.history WITH (security_barrier) AS
 SELECT h.run_id, h.at, h.role, h.act, h.step,
        -- what somebody wrote, or gave a step, is for those who may read payload
-       CASE WHEN _sas.sees_payload(coalesce(r.owner, 10)) THEN h.detail
+       CASE WHEN _sas.sees_payload(coalesce(r.owner, 10))
+           AND NOT coalesce(_sas.hides((SELECT v.mask FROM _sas.workflow_version v
+                                        WHERE v.version_id = r.version_id), r.owner), false) THEN h.detail
            ELSE h.detail - '{input,output,reason}'::text[] END AS detail, h.session_role, h.client,
        h.application,
        CASE WHEN _sas.sees_payload(coalesce(r.owner, 10)) THEN coalesce(h.detail ->> 'reason', h.reason) END

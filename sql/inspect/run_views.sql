@@ -22,6 +22,27 @@ BEGIN ATOMIC
         OR has_function_privilege(current_user, '_sas.level_operator()'::regprocedure, 'EXECUTE');
 END;
 
+-- _sas.masked_context(root, mask, step, element): the root of a step with *** where the mask leads; the item of
+-- a map and the last output of a repeat are parts of what is masked.
+CREATE FUNCTION _sas.masked_context(root jsonb, mask text[], w _sas.workflow_step, element int) RETURNS jsonb
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    masked jsonb := _sas.masked(root, mask, '{}', true);
+    items jsonb;
+BEGIN
+    IF w.shape ? 'each' AND root ? 'item' THEN
+        items := (SELECT e.result FROM _sas.render(w.shape -> 'each', masked) e);
+        masked := masked || jsonb_build_object('item', CASE jsonb_typeof(items) WHEN 'array'
+                                               THEN coalesce(items -> (root ->> 'index')::int, '"***"')
+                                               ELSE '"***"' END);
+    END IF;
+    IF root ? 'last' THEN
+        masked := masked || jsonb_build_object('last', _sas.masked(root -> 'last', mask,
+                                                                   ARRAY['steps', w.name, 'output'], true));
+    END IF;
+    RETURN masked;
+END $$;
+
 -- _sas.step_input(run_id, step_no, element): what a step is given, or sends, as far as it is known now; null
 -- for who may not see it.
 CREATE FUNCTION _sas.step_input(run_id bigint, step_no int, element int) RETURNS jsonb
@@ -29,14 +50,22 @@ LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
 CREATE FUNCTION _sas.step_input_as(caller oid, run_id bigint, step_no int, element int) RETURNS jsonb
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT CASE WHEN d.input IS NOT NULL THEN d.input
-                WHEN w.kind IN ('function', 'task', 'workflow') AND w.input IS NULL THEN r.input
-                ELSE (SELECT i.result
+    SELECT CASE WHEN d.input IS NOT NULL THEN CASE WHEN m.hides THEN to_jsonb('***'::text) ELSE d.input END
+                WHEN w.kind IN ('function', 'task', 'workflow') AND w.input IS NULL
+                THEN CASE WHEN m.hides THEN _sas.masked(_sas.masked(r.input, m.mask, '{input}'), m.mask,
+                                                        ARRAY['steps', w.name, 'input']) ELSE r.input END
+                ELSE (SELECT CASE WHEN m.hides
+                             THEN _sas.masked(i.result, m.mask, ARRAY['steps', w.name, 'input'])
+                             ELSE i.result END
                       FROM _sas.render(CASE w.kind WHEN 'call'
                                        THEN coalesce(w.request -> 'body', w.request -> 'form',
                                                      w.request -> 'text', 'null') ELSE w.input END,
-                                       _sas.context(r, w, $4)) i) END
+                                       CASE WHEN m.hides
+                                       THEN _sas.masked_context(_sas.context(r, w, $4), m.mask, w, $4)
+                                       ELSE _sas.context(r, w, $4) END) i) END
     FROM _sas.run r
+    CROSS JOIN LATERAL (SELECT v.mask, v.mask IS NOT NULL AND r.owner::oid <> $1 AS hides
+                        FROM _sas.workflow_version v WHERE v.version_id = r.version_id OFFSET 0) m
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = $3 AND NOT w.undo
     LEFT JOIN _sas.override d ON d.run_id = r.run_id AND d.step_no = $3 AND d.element = $4
     WHERE r.run_id = $2
@@ -150,12 +179,14 @@ CREATE POLICY referred_to ON _sas.run_dependency FOR SELECT USING (true);
 CREATE VIEW sas.runs WITH (security_invoker) AS
 SELECT r.run_id, w.name AS workflow, w.version, r.key, r.state, r.result, r.priority,
        (SELECT q.name FROM _sas.queue q WHERE q.queue_id = r.queue_id) AS queue,
-       CASE WHEN p.sees THEN r.input END AS input, CASE WHEN p.sees THEN r.output END AS output, CASE
-           WHEN p.sees THEN r.error ELSE _sas.public_error(r.error) END AS error,
+       CASE WHEN p.hides THEN _sas.masked(r.input, w.mask, '{input}') WHEN p.sees THEN r.input END AS input,
+       CASE WHEN p.hides THEN _sas.masked(r.output, w.mask, '{output}') WHEN p.sees THEN r.output END AS output,
+       CASE WHEN p.sees AND NOT p.hides THEN r.error ELSE _sas.public_error(r.error) END AS error,
        CASE WHEN r.state = 'stopped' THEN 1.0 WHEN w.step_count = 0 THEN 0.0
             ELSE _sas.run_progress(r.run_id) END AS progress,
        -- a step that failed is named with its error
-       CASE WHEN p.sees THEN r.paused_for ELSE regexp_replace(r.paused_for, ' failed: .*', ' failed') END
+       CASE WHEN p.sees AND NOT p.hides THEN r.paused_for
+            ELSE regexp_replace(r.paused_for, ' failed: .*', ' failed') END
            AS paused_for, r.paused_by, r.paused_at, pg_get_userbyid(r.owner) AS submitted_by, r.parent_run_id,
        r.labels, r.created_at, r.start_at, r.started_at, r.finished_at, r.deadline, r.trace AS trace_id,
        r.start_before, (SELECT f.after_run FROM _sas.run_dependency f WHERE f.run_id = r.run_id) AS after_run,
@@ -164,10 +195,11 @@ SELECT r.run_id, w.name AS workflow, w.version, r.key, r.state, r.result, r.prio
            THEN _sas.run_suggests(r.run_id) END AS suggested,
        r.schedule, r.scheduled_at
 FROM _sas.run r
-LEFT JOIN LATERAL (SELECT f.name, coalesce(v.of_version, v.version) AS version, v.step_count
+LEFT JOIN LATERAL (SELECT f.name, coalesce(v.of_version, v.version) AS version, v.step_count, v.mask
                    FROM _sas.workflow_version v JOIN _sas.workflow f USING (workflow_id)
                    WHERE v.version_id = r.version_id OFFSET 0) w ON true
-CROSS JOIN LATERAL (SELECT _sas.sees_payload(r.owner) AS sees OFFSET 0) p
+CROSS JOIN LATERAL (SELECT x.sees, x.sees AND _sas.hides(w.mask, r.owner) AS hides
+                    FROM (SELECT _sas.sees_payload(r.owner) AS sees OFFSET 0) x OFFSET 0) p
 WHERE r.hook_of IS NULL;
 COMMENT ON COLUMN sas.runs.scheduled_at IS 'The instant of its schedule that it belongs to';
 COMMENT ON VIEW sas.runs IS 'One row per run. state says where it is, result how it ended.';
@@ -227,7 +259,8 @@ SELECT r.run_id, w.name AS step, w.position, nullif(e.element, 0) AS element,
             WHEN q.lane IS NOT NULL THEN q.ready_at
             ELSE s.started_at END AS waiting_since,
        CASE WHEN p.sees THEN _sas.step_input(r.run_id, w.step_no, e.element) END AS input,
-       CASE WHEN p.sees THEN s.output END AS output, CASE WHEN p.sees THEN s.error
+       CASE WHEN p.hides THEN _sas.masked(s.output, p.mask, ARRAY['steps', w.name, 'output'])
+           WHEN p.sees THEN s.output END AS output, CASE WHEN p.sees AND NOT p.hides THEN s.error
            ELSE _sas.public_error(s.error) END AS error,
        coalesce(s.in_doubt, false) AS in_doubt, s.started_at, s.finished_at,
        coalesce((SELECT k.key FROM _sas.override k WHERE k.run_id = r.run_id AND k.step_no = w.step_no
@@ -237,13 +270,17 @@ SELECT r.run_id, w.name AS step, w.position, nullif(e.element, 0) AS element,
             ELSE coalesce((SELECT k.progress FROM _sas.task k WHERE k.run_id = r.run_id
                            AND k.step_no = w.step_no AND k.element = e.element AND NOT k.undo),
                           s.progress) END AS progress,
-       CASE WHEN p.sees THEN s.started END AS started, s.asks, r.state AS run_state,
+       CASE WHEN p.hides THEN _sas.masked(s.started, p.mask, ARRAY['steps', w.name, 'started'])
+           WHEN p.sees THEN s.started END AS started, s.asks, r.state AS run_state,
        CASE WHEN r.state = 'paused' AND r.abandon_as IS NULL
            AND s.state = 'failed' THEN _sas.suggests(r.run_id, w.step_no, e.element) END AS suggested
 FROM _sas.run r
 -- in an expression of the list it would have that computed where it is not asked for
 CROSS JOIN (SELECT sas.now() AS now OFFSET 0) c
-CROSS JOIN LATERAL (SELECT _sas.sees_payload(r.owner) AS sees OFFSET 0) p
+CROSS JOIN LATERAL (SELECT x.sees, x.sees AND _sas.hides(x.mask, r.owner) AS hides, x.mask
+                    FROM (SELECT _sas.sees_payload(r.owner) AS sees,
+                                 (SELECT v.mask FROM _sas.workflow_version v
+                                  WHERE v.version_id = r.version_id) AS mask OFFSET 0) x OFFSET 0) p
 JOIN _sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo
                          -- a fallback is shown once it has begun
                          AND (NOT w.hidden OR w.shape ? 'stands_in')
@@ -378,7 +415,9 @@ COMMENT ON COLUMN sas.steps.in_doubt IS 'A call was made and nobody knows whethe
 CREATE VIEW sas.attempts WITH (security_barrier) AS
 SELECT t.run_id, w.name AS step, w.position, nullif(t.element, 0) AS element, t.attempt, t.undo,
        a.name AS agent, t.worker, t.status, t.http_status,
-       CASE WHEN _sas.sees_payload(r.owner) THEN t.error
+       CASE WHEN _sas.sees_payload(r.owner)
+            AND NOT _sas.hides((SELECT v.mask FROM _sas.workflow_version v
+                                WHERE v.version_id = r.version_id), r.owner) THEN t.error
             ELSE _sas.public_error(t.error) END AS error,
        t.started_at, t.finished_at
 FROM _sas.attempt t

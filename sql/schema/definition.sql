@@ -168,6 +168,7 @@ CREATE TABLE _sas.workflow_version (
     root_lanes int[],
     root_priorities int[],
     auto_rescue boolean,
+    mask text[],
     created_by regrole NOT NULL,
     created_at timestamptz NOT NULL,
     UNIQUE (workflow_id, version)
@@ -176,6 +177,8 @@ COMMENT ON TABLE _sas.workflow_version IS 'Definitions as they were written, and
                                           'whole.';
 COMMENT ON COLUMN _sas.workflow_version.uses IS 'What its runs ask of agents, for which their owner needs a '
                                                 'grant: see _sas.agent_uses.';
+COMMENT ON COLUMN _sas.workflow_version.mask IS 'Paths to values that are shown as *** to all but the owner '
+                                                'of the run: see _sas.masked.';
 COMMENT ON COLUMN _sas.workflow_version.root_nos IS 'Of a version whose runs can begin with the claim of '
                                                     'these steps and need nothing else at submit; else null. '
                                                     'root_lanes, root_priorities: theirs.';

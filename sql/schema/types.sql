@@ -185,6 +185,7 @@ CREATE TYPE _sas.run_search AS (
     owners oid[],
     payload boolean,
     own oid[],
+    caller oid,
     first_id bigint,
     last_id bigint
 );

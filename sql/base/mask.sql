@@ -1,0 +1,66 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Mask: which values of a run are shown as *** to everybody but its owner, operators, admins and superusers
+-- included. What is stored is not changed: the engine, and the owner, work with the values.
+
+-- _sas.masked(value, mask, at): the value with *** where a path of the mask leads. at: where it is found,
+-- such as {input} or {steps,charge,output}. leaves: objects and arrays keep their form, so that templates find
+-- what is in them.
+CREATE FUNCTION _sas.masked(value jsonb, mask text[], at text[], leaves boolean DEFAULT false) RETURNS jsonb
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_masked';
+
+-- _sas.mask_words(path): the words of a path as _sas.masked reads them; null when it is not one.
+CREATE FUNCTION _sas.mask_words(path text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT string_agg(CASE WHEN t[1] IS NOT NULL THEN '.' || t[1]
+                           WHEN t[2] IS NOT NULL THEN '.' || t[2]
+                           WHEN t[3] IS NOT NULL THEN '[' || t[3] ELSE '*' END, chr(31) ORDER BY n)
+    FROM regexp_matches('.' || regexp_replace(path, '^\$\.', ''),
+                        '\.([[:alpha:]_]\w*)|\."([^"\\]*)"|\[(\*|\d{1,6})\]|\.\*', 'g')
+         WITH ORDINALITY AS m (t, n)
+    WHERE path ~ '^(\$\.)?(input|output|steps)(\.([[:alpha:]_]\w*|"[^"\\[:cntrl:]]+"|\*)|\[(\*|\d{1,6})\])*$'
+$$;
+
+-- _sas.read_mask(mask): the paths of a checked definition, as they are stored; null: it has none.
+CREATE FUNCTION _sas.read_mask(mask jsonb) RETURNS text[]
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT array_agg(_sas.mask_words(p)) FROM jsonb_array_elements_text(mask) p
+$$;
+
+-- _sas.check_mask(mask, path, steps, planned): paths to input, output, or what a step of the definition has.
+-- Where a plan function adds steps, their names are not known yet.
+CREATE FUNCTION _sas.check_mask(mask jsonb, path text, steps jsonb, planned boolean)
+RETURNS SETOF _sas.problem
+LANGUAGE sql STABLE AS $$
+    SELECT path, format('mask must be an array of paths, not %s', jsonb_typeof(mask)),
+           'Write it as ["input.card", "steps.charge.output.body.token"].', '22023'
+    WHERE jsonb_typeof(mask) <> 'array'
+    UNION ALL
+    SELECT path, 'mask has more than 100 paths', 'A path to an object masks all of it.', '54000'
+    WHERE jsonb_typeof(mask) = 'array' AND jsonb_array_length(mask) > 100
+    UNION ALL
+    SELECT format('%s/%s', path, e.n - 1),
+           CASE WHEN words IS NULL THEN format('%s is not a path of a mask', left(e.v::text, 80))
+                ELSE format('there is no step "%s"', left(step, 80)) END,
+           CASE WHEN words IS NULL
+                THEN 'Write input, output or steps.NAME, then members as .name, ."any name" or .*, and elements '
+                     'as [0] or [*], without filters and methods.'
+                ELSE 'Name a step of this workflow.' END,
+           CASE WHEN words IS NULL THEN '22023' ELSE '42P10' END
+    FROM jsonb_array_elements(CASE jsonb_typeof(mask) WHEN 'array' THEN mask ELSE '[]' END)
+         WITH ORDINALITY AS e (v, n)
+    CROSS JOIN LATERAL (SELECT CASE WHEN jsonb_typeof(e.v) = 'string' AND length(e.v #>> '{}') <= 1000
+                                    THEN _sas.mask_words(e.v #>> '{}') END) w (words)
+    CROSS JOIN LATERAL (SELECT CASE WHEN split_part(words, chr(31), 1) = '.steps'
+                                    THEN substr(split_part(words, chr(31), 2), 2) END) s (step)
+    WHERE words IS NULL
+       OR NOT planned AND step <> '' AND NOT steps ? step
+          AND NOT (step = 'finalize' AND split_part(words, chr(31), 2) <> '*')
+$$;
+
+-- _sas.hides(mask, owner): are values of this owner's run shown as *** to the current user?
+CREATE FUNCTION _sas.hides(mask text[], owner oid) RETURNS boolean
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT mask IS NOT NULL AND pg_get_userbyid(owner) <> current_user;
+END;
