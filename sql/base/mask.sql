@@ -4,8 +4,8 @@
 -- included. What is stored is not changed: the engine, and the owner, work with the values.
 
 -- _sas.masked(value, mask, at): the value with *** where a path of the mask leads. at: where it is found,
--- such as {input} or {steps,charge,output}. leaves: objects and arrays keep their form, so that templates find
--- what is in them.
+-- such as {input} or {steps,charge,output}. leaves: objects and arrays keep their form, so that templates
+-- find what is in them.
 CREATE FUNCTION _sas.masked(value jsonb, mask text[], at text[], leaves boolean DEFAULT false) RETURNS jsonb
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_masked';
 
@@ -15,10 +15,11 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT string_agg(CASE WHEN t[1] IS NOT NULL THEN '.' || t[1]
                            WHEN t[2] IS NOT NULL THEN '.' || t[2]
                            WHEN t[3] IS NOT NULL THEN '[' || t[3] ELSE '*' END, chr(31) ORDER BY n)
-    FROM regexp_matches('.' || regexp_replace(path, '^\$\.', ''),
-                        '\.([[:alpha:]_]\w*)|\."([^"\\]*)"|\[(\*|\d{1,6})\]|\.\*', 'g')
+    FROM regexp_matches('.' || regexp_replace(path, E'^\\$\\.', ''),
+                        E'\\.([[:alpha:]_]\\w*)|\\."([^"\\\\]*)"|\\[(\\*|\\d{1,6})\\]|\\.\\*', 'g')
          WITH ORDINALITY AS m (t, n)
-    WHERE path ~ '^(\$\.)?(input|output|steps)(\.([[:alpha:]_]\w*|"[^"\\[:cntrl:]]+"|\*)|\[(\*|\d{1,6})\])*$'
+    WHERE path ~ E'^(\\$\\.)?(input|output|steps)'
+                 E'(\\.([[:alpha:]_]\\w*|"[^"\\\\[:cntrl:]]+"|\\*)|\\[(\\*|\\d{1,6})\\])*$'
 $$;
 
 -- _sas.read_mask(mask): the paths of a checked definition, as they are stored; null: it has none.
@@ -43,8 +44,8 @@ LANGUAGE sql STABLE AS $$
            CASE WHEN words IS NULL THEN format('%s is not a path of a mask', left(e.v::text, 80))
                 ELSE format('there is no step "%s"', left(step, 80)) END,
            CASE WHEN words IS NULL
-                THEN 'Write input, output or steps.NAME, then members as .name, ."any name" or .*, and elements '
-                     'as [0] or [*], without filters and methods.'
+                THEN 'Write input, output or steps.NAME, then members as .name, ."any name" or .*, and '
+                     'elements as [0] or [*], without filters and methods.'
                 ELSE 'Name a step of this workflow.' END,
            CASE WHEN words IS NULL THEN '22023' ELSE '42P10' END
     FROM jsonb_array_elements(CASE jsonb_typeof(mask) WHEN 'array' THEN mask ELSE '[]' END)

@@ -22,8 +22,8 @@ BEGIN ATOMIC
         OR has_function_privilege(current_user, '_sas.level_operator()'::regprocedure, 'EXECUTE');
 END;
 
--- _sas.masked_context(root, mask, step, element): the root of a step with *** where the mask leads; the item of
--- a map and the last output of a repeat are parts of what is masked.
+-- _sas.masked_context(root, mask, step, element): the root of a step with *** where the mask leads; the item
+-- of a map and the last output of a repeat are parts of what is masked.
 CREATE FUNCTION _sas.masked_context(root jsonb, mask text[], w _sas.workflow_step, element int) RETURNS jsonb
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -180,7 +180,8 @@ CREATE VIEW sas.runs WITH (security_invoker) AS
 SELECT r.run_id, w.name AS workflow, w.version, r.key, r.state, r.result, r.priority,
        (SELECT q.name FROM _sas.queue q WHERE q.queue_id = r.queue_id) AS queue,
        CASE WHEN p.hides THEN _sas.masked(r.input, w.mask, '{input}') WHEN p.sees THEN r.input END AS input,
-       CASE WHEN p.hides THEN _sas.masked(r.output, w.mask, '{output}') WHEN p.sees THEN r.output END AS output,
+       CASE WHEN p.hides THEN _sas.masked(r.output, w.mask, '{output}')
+           WHEN p.sees THEN r.output END AS output,
        CASE WHEN p.sees AND NOT p.hides THEN r.error ELSE _sas.public_error(r.error) END AS error,
        CASE WHEN r.state = 'stopped' THEN 1.0 WHEN w.step_count = 0 THEN 0.0
             ELSE _sas.run_progress(r.run_id) END AS progress,
