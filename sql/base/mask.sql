@@ -19,7 +19,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
                         E'\\.([[:alpha:]_]\\w*)|\\."([^"\\\\]*)"|\\[(\\*|\\d{1,6})\\]|\\.\\*', 'g')
          WITH ORDINALITY AS m (t, n)
     WHERE path ~ E'^(\\$\\.)?(input|output|steps)'
-                 E'(\\.([[:alpha:]_]\\w*|"[^"\\\\[:cntrl:]]+"|\\*)|\\[(\\*|\\d{1,6})\\])*$'
+                 '(\\.([[:alpha:]_]\\w*|"[^"\\\\[:cntrl:]]+"|\\*)|\\[(\\*|\\d{1,6})\\])*$'
 $$;
 
 -- _sas.read_mask(mask): the paths of a checked definition, as they are stored; null: it has none.

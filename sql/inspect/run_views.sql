@@ -187,8 +187,9 @@ SELECT r.run_id, w.name AS workflow, w.version, r.key, r.state, r.result, r.prio
             ELSE _sas.run_progress(r.run_id) END AS progress,
        -- a step that failed is named with its error
        CASE WHEN p.sees AND NOT p.hides THEN r.paused_for
-            ELSE regexp_replace(r.paused_for, ' failed: .*', ' failed') END
-           AS paused_for, r.paused_by, r.paused_at, pg_get_userbyid(r.owner) AS submitted_by, r.parent_run_id,
+           ELSE regexp_replace(r.paused_for, ' failed: .*', ' failed') END
+           AS paused_for,
+       r.paused_by, r.paused_at, pg_get_userbyid(r.owner) AS submitted_by, r.parent_run_id,
        r.labels, r.created_at, r.start_at, r.started_at, r.finished_at, r.deadline, r.trace AS trace_id,
        r.start_before, (SELECT f.after_run FROM _sas.run_dependency f WHERE f.run_id = r.run_id) AS after_run,
        CASE WHEN r.state = 'scheduled' THEN _sas.starts_after(r.run_id) END AS waits_for,
