@@ -18,15 +18,35 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     FROM regexp_matches('.' || regexp_replace(path, E'^\\$\\.', ''),
                         E'\\.([[:alpha:]_]\\w*)|\\."([^"\\\\]*)"|\\[(\\*|\\d{1,6})\\]|\\.\\*', 'g')
          WITH ORDINALITY AS m (t, n)
-    WHERE path ~ E'^(\\$\\.)?(input|output|steps)'
-                 '(\\.([[:alpha:]_]\\w*|"[^"\\\\[:cntrl:]]+"|\\*)|\\[(\\*|\\d{1,6})\\])*$'
+    WHERE path ~ (E'^(\\$\\.)?(input|output|steps)'
+                  || E'(\\.([[:alpha:]_]\\w*|"[^"\\\\[:cntrl:]]+"|\\*)|\\[(\\*|\\d{1,6})\\])*$')
 $$;
 
--- _sas.read_mask(mask): the paths of a checked definition, as they are stored; null: it has none.
-CREATE FUNCTION _sas.read_mask(mask jsonb) RETURNS text[]
+-- _sas.read_mask(scopes): the paths of a compiled definition, as they are stored; null: it has none. Those to
+-- the output of an included workflow lead to the output of its step; what else its mask names is inside the
+-- include, where all is hidden.
+CREATE FUNCTION _sas.read_mask(scopes _sas.scope[]) RETURNS text[]
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT array_agg(_sas.mask_words(p)) FROM jsonb_array_elements_text(mask) p
+    SELECT coalesce(array_agg(CASE WHEN s.no = 1 THEN w.words
+                                   ELSE concat_ws(chr(31), '.steps', '.' || rtrim(s.prefix, '.'), w.words)
+                                   END)
+                    FILTER (WHERE s.no = 1 OR w.words ~ '^[.]output'), '{}')
+    FROM unnest(scopes) s
+    CROSS JOIN LATERAL jsonb_array_elements_text(s.definition -> 'mask') p
+    CROSS JOIN LATERAL (SELECT _sas.mask_words(p) AS words) w
+    HAVING count(*) > 0
 $$;
+
+-- _sas.masked_part(value, mask, step, part, inside): the input, output or started of a step as others than
+-- the owner see it. inside: the step is one of an included workflow: its words mean other things there than
+-- in the mask, and all of it is hidden.
+CREATE FUNCTION _sas.masked_part(value jsonb, mask text[], step text, part text, inside boolean)
+RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT CASE WHEN value IS NULL THEN NULL WHEN inside THEN '"***"'::jsonb
+                ELSE _sas.masked(value, mask, ARRAY['steps', step, part]) END;
+END;
 
 -- _sas.check_mask(mask, path, steps, planned): paths to input, output, or what a step of the definition has.
 -- Where a plan function adds steps, their names are not known yet.

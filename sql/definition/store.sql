@@ -61,7 +61,7 @@ BEGIN
            s.policy ->> 'transient', s.policy ->> 'permanent', _sas.span(definition -> 'deadline'),
            coalesce((definition ->> 'priority')::int, 0), caller, sas.now(),
            EXISTS (SELECT FROM unnest(c.scopes) planned WHERE _sas.is_planned(planned.definition)),
-           (definition ->> 'auto_rescue')::boolean, _sas.read_mask(definition -> 'mask')
+           (definition ->> 'auto_rescue')::boolean, _sas.read_mask(c.scopes)
     FROM unnest(c.scopes) s WHERE s.no = 1
     RETURNING version_id INTO id;
 

@@ -50,7 +50,8 @@ LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
 CREATE FUNCTION _sas.step_input_as(caller oid, run_id bigint, step_no int, element int) RETURNS jsonb
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT CASE WHEN d.input IS NOT NULL THEN CASE WHEN m.hides THEN to_jsonb('***'::text) ELSE d.input END
+    SELECT CASE WHEN m.hides AND (d.input IS NOT NULL OR w.scope_no IS NOT NULL) THEN to_jsonb('***'::text)
+                WHEN d.input IS NOT NULL THEN d.input
                 WHEN w.kind IN ('function', 'task', 'workflow') AND w.input IS NULL
                 THEN CASE WHEN m.hides THEN _sas.masked(_sas.masked(r.input, m.mask, '{input}'), m.mask,
                                                         ARRAY['steps', w.name, 'input']) ELSE r.input END
@@ -261,7 +262,9 @@ SELECT r.run_id, w.name AS step, w.position, nullif(e.element, 0) AS element,
             WHEN q.lane IS NOT NULL THEN q.ready_at
             ELSE s.started_at END AS waiting_since,
        CASE WHEN p.sees THEN _sas.step_input(r.run_id, w.step_no, e.element) END AS input,
-       CASE WHEN p.hides THEN _sas.masked(s.output, p.mask, ARRAY['steps', w.name, 'output'])
+       CASE WHEN p.hides
+           THEN _sas.masked_part(s.output, p.mask, w.name, 'output',
+                                 w.scope_no IS NOT NULL AND w.kind <> 'join')
            WHEN p.sees THEN s.output END AS output, CASE WHEN p.sees AND NOT p.hides THEN s.error
            ELSE _sas.public_error(s.error) END AS error,
        coalesce(s.in_doubt, false) AS in_doubt, s.started_at, s.finished_at,
@@ -272,7 +275,9 @@ SELECT r.run_id, w.name AS step, w.position, nullif(e.element, 0) AS element,
             ELSE coalesce((SELECT k.progress FROM _sas.task k WHERE k.run_id = r.run_id
                            AND k.step_no = w.step_no AND k.element = e.element AND NOT k.undo),
                           s.progress) END AS progress,
-       CASE WHEN p.hides THEN _sas.masked(s.started, p.mask, ARRAY['steps', w.name, 'started'])
+       CASE WHEN p.hides
+           THEN _sas.masked_part(s.started, p.mask, w.name, 'started',
+                                 w.scope_no IS NOT NULL AND w.kind <> 'join')
            WHEN p.sees THEN s.started END AS started, s.asks, r.state AS run_state,
        CASE WHEN r.state = 'paused' AND r.abandon_as IS NULL
            AND s.state = 'failed' THEN _sas.suggests(r.run_id, w.step_no, e.element) END AS suggested

@@ -23,7 +23,7 @@ $sql->($_) foreach q{SELECT sas.grant_usage('ann', 'user'), sas.grant_usage('mem
   q{CREATE FUNCTION shop.fails(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'card % refused', input ->> 'card'; END $$};
 make_agent($node, 'remote', $service);
 $sql->(q{SELECT sas.grant_agent('remote', 'ann')});
-$service->script(charge => [ { json => { token => 't-hidden', id => 7 } } ]);
+$service->script(charge => [ map { { json => { token => 't-hidden', id => 7 } } } 1 .. 3 ]);
 
 my %flow = (
 	pays => { steps => {
@@ -33,17 +33,25 @@ my %flow = (
 			each => { each => '{{input.cards}}', function => 'shop.pay', input => { card => '{{item}}', index => '{{index}}' } } },
 		output => { receipt => '{{steps.pay.output.receipt}}', order => '{{input.order}}' },
 		mask => [ 'input.card', 'input.cards[*]', '$.steps.charge.output.body.token', 'steps.*.output.receipt', 'steps.*.output.list[*].pin', 'output."receipt"' ] },
+	inner => { steps => { send => { agent => 'remote', call => { method => 'POST', path => '/charge', body => { number => '{{input.n}}' } } } },
+		output => { token => '{{steps.send.output.body.token}}', id => '{{steps.send.output.body.id}}' }, mask => ['output.token'] },
+	outer => { steps => { pay => { include => 'inner', input => { n => '{{input.card.number}}' } },
+			after => { function => 'shop.pay', input => { token => '{{steps.pay.output.token}}', id => '{{steps.pay.output.id}}' }, output => { id => '{{input.order}}' } } },
+		mask => [ 'input.card', 'input.cards' ] },
 	fails => { steps => { a => { function => 'shop.fails', input => { card => '{{input.card.number}}' } } }, on_failure => 'pause', mask => [ 'input.card', 'input.cards' ] });
 my %run;
-foreach my $name (sort keys %flow)
+foreach my $name (qw(inner outer fails pays))
 {
 	my $definition = $json->encode($flow{$name});
 	$as->('ann', "SELECT sas.create_workflow('$name', \$j\$$definition\$j\$)");
+	next if $name eq 'inner';
 	$run{$name} = $as->('ann', qq{SELECT run_id FROM sas.submit('$name', '{"card": {"number": "c-hidden"}, "cards": ["c-hidden", "c-hidden"], "order": "o-shown"}', key => 'k-$name')});
 	like($run{$name}, qr/^\d+$/, "a workflow with a mask is defined, and its run submitted: $name");
 }
 is(wait_for($node, "SELECT state FROM sas.runs WHERE run_id = $run{pays}", 'stopped'), 1, 'it runs with the values');
 wait_for($node, "SELECT state FROM sas.runs WHERE run_id = $run{fails}", 'paused');
+is(wait_for($node, "SELECT state || result FROM sas.runs WHERE run_id = $run{outer}", 'stoppedsuccess'), 1, 'so does one with an include');
+$as->('ann', q{SELECT sas.schedule('yearly', '@yearly', 'pays', '{"card": {"number": "c-hidden"}, "cards": [], "order": "o-shown"}')});
 my ($request) = $service->requests('charge');
 like($request->{body}, qr/c-hidden/, 'the service gets the value') if defined $request->{body};
 
@@ -58,10 +66,17 @@ is($as->('ann', "SELECT input #>> '{card,number}' FROM sas.runs WHERE run_id = $
 is($as->('ann', "SELECT output ->> 'receipt' FROM sas.runs WHERE run_id = $run{pays}"), 'r-hidden', 'the output, too');
 like($as->('ann', "SELECT error ->> 'title' FROM sas.runs WHERE run_id = $run{fails} UNION ALL SELECT error ->> 'title' FROM sas.steps WHERE run_id = $run{fails}"), qr/c-hidden refused/, 'and errors');
 
+is($as->('op', "SELECT string_agg(step || ' ' || coalesce(output::text, '-'), ', ' ORDER BY position) FROM sas.steps WHERE run_id = $run{outer} AND step LIKE 'pay%'"), 'pay.send "***", pay {"id": 7, "token": "***"}',
+	'inside an include all is hidden; the mask of the included workflow holds for its output');
+is($as->('op', "SELECT input FROM sas.steps WHERE run_id = $run{outer} AND step = 'after'"), '{"id": 7, "token": "***"}', 'and for what the next step gets of it');
+is($as->('op', "SELECT input FROM sas.steps WHERE run_id = $run{outer} AND step = 'pay.send'"), '"***"', 'what an inner step sends is hidden');
+is($as->('ann', "SELECT input FROM sas.steps WHERE run_id = $run{outer} AND step = 'pay.send'"), '{"number": "c-hidden"}', 'but not for the owner');
+is($as->('op', q{SELECT input FROM sas.schedules WHERE name = 'yearly'}), '{"card": "***", "cards": [], "order": "o-shown"}', 'the input of a schedule is masked as that of its runs');
+
 # nothing of it where others look
 my @views = split /\n/, $sql->(q{SELECT c.oid::regclass FROM pg_class c WHERE c.relkind = 'v' AND c.relnamespace = 'sas'::regnamespace ORDER BY 1});
 my @look = ((map { "SELECT t::text FROM $_ t" } @views), 'SELECT * FROM sas.explain()', 'SELECT sas.console()', q{SELECT sas.console_page('/')}, q{SELECT sas.console_page('/runs')},
-	q{SELECT sas.console_page('/alerts')}, q{SELECT r::text FROM sas.find_runs('{}') r},
+	q{SELECT sas.console_page('/alerts')}, q{SELECT sas.console_page('/schedules')}, q{SELECT r::text FROM sas.find_runs('{}') r},
 	map { my $id = $_; ((map { "SELECT * FROM sas.$_($id)" } qw(explain timeline graph console wait)), "SELECT sas.console_page('/runs/$id')") } values %run);
 foreach my $role (qw(op adm mon member super))
 {
@@ -72,7 +87,7 @@ foreach my $role (qw(op adm mon member super))
 	}
 	is($as->($role, q{SELECT count(*) FROM sas.find_runs('{"text": "-hidden"}')}) || 0, 0, "$role finds no run by it");
 }
-is($as->('ann', q{SELECT count(*) FROM sas.find_runs('{"text": "-hidden"}')}), 2, 'the owner does');
+is($as->('ann', q{SELECT count(*) FROM sas.find_runs('{"text": "-hidden"}')}), 3, 'the owner does');
 like($as->('op', "SELECT refused IS NULL FROM sas.set_input($run{fails}, 'a', '{\"card\": \"x-hidden\"}')"), qr/^t?/, 'an operator may give another input');
 is($as->('adm', "SELECT input FROM sas.steps WHERE run_id = $run{fails} AND step = 'a'") =~ /hidden/ ? 1 : 0, 0, 'which others do not see');
 
