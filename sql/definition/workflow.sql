@@ -26,6 +26,47 @@ BEGIN
     RETURN f;
 END $$;
 
+-- _sas.compiled(version_id): all that is stored of a version, without its number and the time, to compare it
+-- with another one.
+CREATE FUNCTION _sas.compiled(of_version_id int) RETURNS jsonb
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT jsonb_build_array(
+                to_jsonb(v) - '{version_id,workflow_id,version,of_version,created_at}'::text[],
+                (SELECT jsonb_agg(to_jsonb(w) - 'version_id' ORDER BY w.step_no, w.undo)
+                 FROM _sas.workflow_step w WHERE w.version_id = v.version_id),
+                (SELECT jsonb_agg(jsonb_build_array(e.from_no, e.to_no) ORDER BY e.from_no, e.to_no)
+                 FROM _sas.workflow_edge e WHERE e.version_id = v.version_id),
+                (SELECT jsonb_agg(jsonb_build_array(h.events, h.channel, _sas.compiled(h.hook_version_id))
+                                  ORDER BY h.hook_no)
+                 FROM _sas.workflow_hook h WHERE h.version_id = v.version_id))
+            FROM _sas.workflow_version v WHERE v.version_id = of_version_id);
+END $$;
+
+-- _sas.is_stored(workflow, definition, caller): does this definition come to what the current version of the
+-- workflow is, with the agents, queues and workflows of today? What it comes to is stored, compared and
+-- rolled back.
+CREATE FUNCTION _sas.is_stored(f _sas.workflow, definition jsonb, caller oid) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    same boolean;
+BEGIN
+    IF NOT EXISTS (SELECT FROM _sas.workflow_version v
+                   WHERE v.workflow_id = f.workflow_id AND v.version = f.version AND v.definition = $2
+                       AND v.created_by = caller) THEN
+        RETURN false;
+    END IF;
+    BEGIN
+        PERFORM _sas.store_version(f.workflow_id, f.version + 1, definition, caller);
+        SELECT count(DISTINCT _sas.compiled(v.version_id)) = 1 INTO same
+        FROM _sas.workflow_version v
+        WHERE v.workflow_id = f.workflow_id AND v.version IN (f.version, f.version + 1);
+        RAISE EXCEPTION USING ERRCODE = 'SASRB';
+    EXCEPTION WHEN SQLSTATE 'SASRB' THEN
+        RETURN same;
+    END;
+END $$;
+
 CREATE FUNCTION _sas.create_workflow_as(caller oid, name text, definition jsonb) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off
     -- arrays of ten thousand steps are joined, of which the planner knows nothing
@@ -45,6 +86,9 @@ BEGIN
     RETURNING * INTO f;
     IF NOT FOUND THEN
         f := _sas.own_workflow(caller, $2, '/name');
+        IF _sas.is_stored(f, definition, caller) THEN
+            RETURN f.version;
+        END IF;
         f.version := f.version + 1;
         UPDATE _sas.workflow w SET version = f.version WHERE w.workflow_id = f.workflow_id;
     END IF;

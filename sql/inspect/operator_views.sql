@@ -90,15 +90,18 @@ COMMENT ON COLUMN sas.limits.used IS 'With what open transactions have submitted
 
 CREATE VIEW sas.history WITH (security_barrier) AS
 SELECT h.run_id, h.at, h.role, h.act, h.step,
-       -- what somebody wrote, or gave a step, is for those who may read payload
-       CASE WHEN _sas.sees_payload(coalesce(r.owner, 10))
-           AND NOT coalesce(_sas.hides((SELECT v.mask FROM _sas.workflow_version v
-                                        WHERE v.version_id = r.version_id), r.owner), false) THEN h.detail
-           ELSE h.detail - '{input,output,reason}'::text[] END AS detail, h.session_role, h.client,
+       -- what somebody wrote, or gave a step, is for those who may read payload; what was given, not of a run
+       -- with a mask
+       CASE WHEN NOT p.sees THEN h.detail - '{input,output,reason}'::text[]
+            WHEN p.hides THEN h.detail - '{input,output}'::text[] ELSE h.detail END AS detail,
+       h.session_role, h.client,
        h.application,
-       CASE WHEN _sas.sees_payload(coalesce(r.owner, 10)) THEN coalesce(h.detail ->> 'reason', h.reason) END
-           AS reason
-FROM _sas.operator_action h LEFT JOIN _sas.run r ON r.run_id = h.run_id
+       CASE WHEN p.sees THEN coalesce(h.detail ->> 'reason', h.reason) END AS reason
+FROM _sas.operator_action h
+LEFT JOIN _sas.run r ON r.run_id = h.run_id
+LEFT JOIN _sas.workflow_version v ON v.version_id = r.version_id
+CROSS JOIN LATERAL (SELECT _sas.sees_payload(coalesce(r.owner, 10)) AS sees,
+                           _sas.hides(v.mask, r.owner) AS hides OFFSET 0) p
 WHERE (SELECT _sas.sees_all()) OR pg_has_role(current_user, r.owner, 'MEMBER');
 COMMENT ON VIEW sas.history IS 'What operators and admins did: who, when, from where, which verb. run_id is '
                                'null for what is about no run; detail says which, and from and to what.';

@@ -123,7 +123,7 @@ SELECT sas.resume_workflow('way_one'), t.now();
 BEGIN;
 SELECT t.workflow('way_one', '{"b": {"function": "t.echo"}}', '{"hooks": [{"on": "pending", "notify": "told"}]}'), t.now();
 ROLLBACK;
-SELECT t.workflow('way_one', '{"b": {"function": "t.echo"}}'), t.now();
+SELECT t.workflow('way_one', '{"b": {"function": "t.echo", "priority": 0}}'), t.now();
 BEGIN;
 SELECT t.clean(), sas.drop_workflow('way_one') \g /dev/null
 SELECT t.now();
