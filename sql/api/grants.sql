@@ -15,10 +15,10 @@ FROM (VALUES
         sas.create_workflow(text, jsonb); sas.drop_workflow(text); 
         sas.grant_workflow(text, regrole, int, boolean); sas.revoke_workflow(text, regrole, int);
         sas.subscribe(text, text, jsonb); sas.unsubscribe(text, text);
-        sas.submit(text, jsonb, text, int, timestamptz, timestamptz, interval, bigint, text, jsonb, text[],
-            int);
-        sas.submit_batch(text, jsonb[], text[], int, timestamptz, timestamptz, interval, bigint, text,
+        sas.submit(text, jsonb, text, int, timestamptz, timestamptz, interval, bigint, bigint[], text,
             jsonb, text[], int);
+        sas.submit_batch(text, jsonb[], text[], int, timestamptz, timestamptz, interval, bigint, bigint[],
+            text, jsonb, text[], int);
         sas.signal_token(text, jsonb); sas.read_replies(text, int); sas.create_watcher(text, jsonb);
         sas.schedule(text, text, text, jsonb, text, text, text, interval, interval, timestamptz, timestamptz,
             int, boolean, int, jsonb);

@@ -5,9 +5,9 @@
 CREATE FUNCTION sas.submit(workflow text, input jsonb DEFAULT '{}', key text DEFAULT NULL,
                            priority int DEFAULT 0, start_at timestamptz DEFAULT NULL,
                            start_before timestamptz DEFAULT NULL, deadline interval DEFAULT NULL,
-                               after_run bigint DEFAULT NULL, reply_to text DEFAULT NULL,
-                           labels jsonb DEFAULT '{}', after_result text[] DEFAULT NULL,
-                           version int DEFAULT NULL,
+                               after_run bigint DEFAULT NULL, after_runs bigint[] DEFAULT NULL,
+                           reply_to text DEFAULT NULL, labels jsonb DEFAULT '{}',
+                           after_result text[] DEFAULT NULL, version int DEFAULT NULL,
                                OUT run_id bigint, OUT created boolean)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_submit';
 COMMENT ON FUNCTION sas.submit IS 'Submits a run in the transaction of the caller. A key that is taken by '
@@ -17,7 +17,7 @@ COMMENT ON FUNCTION sas.submit IS 'Submits a run in the transaction of the calle
 CREATE FUNCTION sas.submit_batch(workflow text, inputs jsonb[], keys text[] DEFAULT NULL,
                                  priority int DEFAULT 0, start_at timestamptz DEFAULT NULL,
                                  start_before timestamptz DEFAULT NULL, deadline interval DEFAULT NULL,
-                                     after_run bigint DEFAULT NULL,
+                                     after_run bigint DEFAULT NULL, after_runs bigint[] DEFAULT NULL,
                                  reply_to text DEFAULT NULL, labels jsonb DEFAULT '{}',
                                      after_result text[] DEFAULT NULL, version int DEFAULT NULL)
                                  RETURNS TABLE (run_id bigint, created boolean)

@@ -73,15 +73,14 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.note_start(v, run_ids, after_run, results, waits): writes down what new runs
+-- _sas.note_start(v, run_ids, after_runs, results, waits): writes down what new runs
 -- wait for. waits: nothing but the line under its key keeps them.
-CREATE FUNCTION _sas.note_start(v _sas.workflow_version, run_ids bigint[], after_run bigint, results text[],
-                                waits boolean) RETURNS void
+CREATE FUNCTION _sas.note_start(v _sas.workflow_version, run_ids bigint[], after_runs bigint[],
+                                results text[], waits boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF after_run IS NOT NULL THEN
-        INSERT INTO _sas.run_dependency (run_id, after_run, results) SELECT u, $3, $4 FROM unnest(run_ids) u;
-    END IF;
+    INSERT INTO _sas.run_dependency (run_id, after_run, results)
+    SELECT u, e, $4 FROM unnest(run_ids) u CROSS JOIN unnest(after_runs) e;
     IF v.place_key IS NULL THEN
         RETURN;
     END IF;
@@ -120,11 +119,29 @@ LANGUAGE sql STABLE AS $$
                                                          'scheduled_at', r.scheduled_at) END)
 $$;
 
--- _sas.check_start(caller, start_at, start_before, after_run, results): what is wrong with what a submit says
--- about the start.
+-- _sas.earlier_runs(after_run, after_runs): both as one list, each run once; null: there are none.
+CREATE FUNCTION _sas.earlier_runs(after_run bigint, after_runs bigint[]) RETURNS bigint[]
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    IF cardinality(after_runs) > 1000 THEN
+        RAISE EXCEPTION 'after_runs names more than 1000 runs'
+            USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /after_runs.',
+            HINT = 'Let a run with children wait for them, and name that one.';
+    ELSIF array_position(after_runs, NULL) IS NOT NULL THEN
+        RAISE EXCEPTION 'after_runs must not contain nulls'
+            USING ERRCODE = 'null_value_not_allowed', DETAIL = 'At /after_runs.',
+            HINT = 'Leave out what is not known.';
+    END IF;
+    RETURN (SELECT array_agg(DISTINCT e) FROM unnest(after_runs || after_run) e WHERE e IS NOT NULL);
+END $$;
+
+-- _sas.check_start(caller, start_at, start_before, after_runs, results): what is wrong with what a submit
+-- says about the start.
 CREATE FUNCTION _sas.check_start(caller oid, start_at timestamptz, start_before timestamptz,
-                                 after_run bigint, results text[]) RETURNS void
+                                 after_runs bigint[], results text[]) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    unknown bigint;
 BEGIN
     IF start_before <= start_at THEN
         RAISE EXCEPTION 'start_before is not after start_at'
@@ -137,12 +154,16 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /after_result.',
                 HINT = 'Name some of success, warning, error, compensated and cancelled.';
     END IF;
-    IF after_run IS NOT NULL
-       AND NOT EXISTS (SELECT FROM _sas.run r WHERE r.run_id = after_run
-                       AND (pg_has_role(caller, r.owner, 'MEMBER') OR _sas.has_level(caller, 'operator')
-                            OR _sas.has_level(caller, 'admin'))) THEN
-        RAISE EXCEPTION 'run % does not exist, or is not yours', after_run
-            USING ERRCODE = 'undefined_object', DETAIL = 'At /after_run.',
+    SELECT e INTO unknown FROM unnest(after_runs) e
+    WHERE NOT EXISTS (SELECT FROM _sas.run r WHERE r.run_id = e
+                      AND (pg_has_role(caller, r.owner, 'MEMBER') OR _sas.has_level(caller, 'operator')
+                           OR _sas.has_level(caller, 'admin')))
+    LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'run % does not exist, or is not yours', unknown
+            USING ERRCODE = 'undefined_object',
+                DETAIL = _sas.at(CASE WHEN cardinality(after_runs) = 1 THEN '/after_run'
+                                      ELSE '/after_runs' END),
                 HINT = 'Name a run of your own, as sas.runs shows it.';
     END IF;
 END $$;
@@ -343,10 +364,10 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- _sas.past_earlier(run_ids): without those that are to follow a run that is still open. One whose
--- earlier run has ended otherwise than it was to stops.
+-- _sas.past_earlier(run_ids): without those that are to follow a run that is still open. One of whose
+-- earlier runs one has ended otherwise than it was to stops, whatever the others do.
 --
--- Nothing is locked, and nobody asks again while the earlier run goes on: its end tells the runs that follow
+-- Nothing is locked, and nobody asks again while an earlier run goes on: its end tells the runs that follow
 -- it (_sas.release_waiting). These have been committed, so a transaction that has not stopped the earlier run
 -- by now finds them when it does. A transaction that has stopped it and not committed may have looked before
 -- them. Only then is the run checked again in a moment.
@@ -365,18 +386,24 @@ BEGIN
     ending := _sas.ending(ARRAY(SELECT DISTINCT a.after_run FROM _sas.run_dependency a
                                 WHERE a.run_id = ANY (run_ids)));
     -- a statement of its own: it sees what was committed meanwhile
-    SELECT array_agg(u.id) FILTER (WHERE coalesce(e.state = 'stopped' AND e.result = ANY (a.results), true)),
-           array_agg(u.id) FILTER (WHERE e.state = 'stopped' AND e.result <> ALL (a.results)),
+    SELECT array_agg(u.id) FILTER (WHERE u.open IS NULL AND u.otherwise IS NULL),
+           array_agg(u.id) FILTER (WHERE u.otherwise IS NOT NULL),
            array_agg(_sas.problem_object('after-run',
-                                         format('run %s ended with result %s', e.run_id, e.result),
+                                         format('run %s ended with result %s', u.otherwise, u.result),
                                          format('The run needed one of these results:  '
-                                                '%s.', array_to_string(a.results, ', ')), NULL, u.id, NULL))
-               FILTER (WHERE e.state = 'stopped' AND e.result <> ALL (a.results)),
-           array_agg(u.id) FILTER (WHERE e.state <> 'stopped' AND e.run_id = ANY (ending))
+                                                '%s.', array_to_string(u.results, ', ')), NULL, u.id, NULL))
+               FILTER (WHERE u.otherwise IS NOT NULL),
+           array_agg(u.id) FILTER (WHERE u.otherwise IS NULL AND u.open && ending)
     INTO ids, left_behind, errors, again
-    FROM unnest(run_ids) AS u (id)
-    LEFT JOIN _sas.run_dependency a ON a.run_id = u.id
-    LEFT JOIN _sas.run e ON e.run_id = a.after_run;
+    FROM (SELECT r.id, (array_agg(o.run_id ORDER BY o.run_id) FILTER (WHERE o.otherwise))[1] AS otherwise,
+              (array_agg(o.result ORDER BY o.run_id) FILTER (WHERE o.otherwise))[1] AS result,
+              array_agg(o.run_id) FILTER (WHERE o.state <> 'stopped') AS open, min(o.results) AS results
+          FROM (SELECT DISTINCT i FROM unnest(run_ids) i) AS r (id)
+          LEFT JOIN LATERAL (SELECT e.run_id, e.state, e.result, a.results,
+                                    e.state = 'stopped' AND e.result <> ALL (a.results) AS otherwise
+                             FROM _sas.run_dependency a JOIN _sas.run e ON e.run_id = a.after_run
+                             WHERE a.run_id = r.id) o ON true
+          GROUP BY r.id) u;
     IF left_behind IS NOT NULL THEN
         PERFORM _sas.abandon(left_behind, array_fill('fail'::text, ARRAY[cardinality(left_behind)]), errors);
     END IF;

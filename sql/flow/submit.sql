@@ -14,7 +14,7 @@
 -- for what is plain.
 CREATE FUNCTION _sas.submit_runs(caller oid, workflow text, inputs jsonb[], keys text[], priority int,
                                  start_at timestamptz, start_before timestamptz,
-                                 deadline interval, after_run bigint, reply_to text, labels jsonb,
+                                 deadline interval, after_runs bigint[], reply_to text, labels jsonb,
                                  parent_run_id bigint DEFAULT NULL, parent_step_no int DEFAULT NULL,
                                  parent_elements int[] DEFAULT NULL,
                                  after_result text[] DEFAULT '{success,warning}', plans jsonb[] DEFAULT NULL,
@@ -37,8 +37,8 @@ DECLARE
     -- a child has the queue of its step
     queue int := coalesce(v.queue_id, CASE WHEN is_child THEN _sas.queue_of_step($12, $13) END);
 BEGIN
-    PERFORM _sas.check_start(caller, start_at, start_before, after_run, after_result)
-    WHERE start_before IS NOT NULL OR after_run IS NOT NULL
+    PERFORM _sas.check_start(caller, start_at, start_before, after_runs, after_result)
+    WHERE start_before IS NOT NULL OR after_runs IS NOT NULL
        OR after_result IS DISTINCT FROM '{success,warning}';
     IF EXISTS (SELECT FROM _sas.middleware) THEN
         PERFORM _sas.check_middleware($1, $2);
@@ -77,7 +77,7 @@ BEGIN
 
     SELECT array_agg(u.id) INTO made FROM unnest(ids, fresh) AS u (id, fresh) WHERE u.fresh;
     PERFORM _sas.note_labels(caller, made, labels) WHERE made IS NOT NULL AND labels <> '{}';
-    PERFORM _sas.begin_submitted(v, made, caller, workflow, start_at, start_before, after_run,
+    PERFORM _sas.begin_submitted(v, made, caller, workflow, start_at, start_before, after_runs,
                                  after_result, reply_to, held)
     WHERE made IS NOT NULL;
     IF NOT is_child AND EXISTS (SELECT FROM _sas.middleware) THEN
@@ -244,7 +244,7 @@ END $$;
 -- Writes: reply, ready, or due, run_after and run_place; what hooks need. Wakes: what can claim their first
 -- steps, or the scheduler.
 CREATE FUNCTION _sas.begin_submitted(v _sas.workflow_version, run_ids bigint[], caller oid, workflow text,
-                                     start_at timestamptz, start_before timestamptz, after_run bigint,
+                                     start_at timestamptz, start_before timestamptz, after_runs bigint[],
                                      after_result text[], reply_to text, held boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -266,7 +266,7 @@ BEGIN
         PERFORM _sas.wake('{}', true, false, '{}');
     END IF;
     IF waits THEN
-        PERFORM _sas.note_start(v, run_ids, after_run, after_result, NOT held);
+        PERFORM _sas.note_start(v, run_ids, after_runs, after_result, NOT held);
         INSERT INTO _sas.message (actor, due_at, run_id, kind)
         SELECT 's', greatest($5, now), u, 'start' FROM unnest(run_ids) u;
         PERFORM _sas.wake('{}', true, false, '{}');
@@ -326,8 +326,8 @@ END $$;
 -- _sas.submit_batch_as(...): sas.submit_batch.
 CREATE FUNCTION _sas.submit_batch_as(caller oid, workflow text, inputs jsonb[], keys text[], priority int,
                                      start_at timestamptz, start_before timestamptz,
-                                  deadline interval, after_run bigint, reply_to text, labels jsonb,
-                                      after_result text[], version int)
+                                  deadline interval, after_run bigint, after_runs bigint[], reply_to text,
+                                      labels jsonb, after_result text[], version int)
 RETURNS TABLE (run_id bigint, created boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     -- the caller's session plans as it likes; these statements reach few rows by an index
@@ -338,7 +338,8 @@ BEGIN
     PERFORM _sas.check_submit_rate(caller, coalesce(cardinality(inputs), 0));
     PERFORM _sas.check_own_keys(keys) WHERE keys IS NOT NULL;
     RETURN QUERY SELECT * FROM _sas.submit_runs(caller, workflow, inputs, keys, priority, start_at,
-                                                start_before, deadline, after_run, reply_to, labels,
+                                                start_before, deadline,
+                                                _sas.earlier_runs(after_run, after_runs), reply_to, labels,
                                                 after_result => coalesce(after_result,
                                                                          '{success,warning}'),
                                                 version => version);
@@ -347,15 +348,16 @@ END $$;
 -- _sas.submit_as(...): what sas.submit does not write by itself (see src/api/submit.c).
 CREATE FUNCTION _sas.submit_as(caller oid, workflow text, input jsonb, key text, priority int,
                                start_at timestamptz, start_before timestamptz,
-                            deadline interval, after_run bigint, reply_to text, labels jsonb,
-                                after_result text[], version int, OUT run_id bigint, OUT created boolean)
+                            deadline interval, after_run bigint, after_runs bigint[], reply_to text,
+                                labels jsonb, after_result text[], version int, OUT run_id bigint,
+                                OUT created boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
     SELECT b.run_id, b.created INTO run_id, created
     FROM _sas.submit_batch_as($1, $2, ARRAY[$3], CASE
                               WHEN $4 IS NOT NULL THEN ARRAY[$4] END, $5, $6, $7, $8, $9, $10, $11, $12,
-                              $13) b;
+                              $13, $14) b;
 END $$;
 
 -- _sas.plain_workflow(caller, workflow): what a session keeps of a workflow that the caller may submit and

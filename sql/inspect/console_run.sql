@@ -224,7 +224,8 @@ BEGIN ATOMIC
                   CASE WHEN r.state <> 'stopped' THEN _sas.html_time(r.deadline, look.now) END,
                   round(100 * r.progress::numeric) || ' %', nullif(r.priority, 0)::text,
                   _sas.html_escape(r.queue), _sas.console_run_link(look, r.parent_run_id),
-                  _sas.console_run_link(look, r.after_run),
+                  (SELECT string_agg(_sas.console_run_link(look, e), ', ' ORDER BY e)
+                   FROM unnest(r.after_runs) e),
                   _sas.html_escape(replace(r.trace_id::text, '-', '')),
                   CASE WHEN r.labels <> '{}' THEN _sas.html_escape(r.labels::text) END])
                   || _sas.console_run_acts(look, r.run_id, r.state))

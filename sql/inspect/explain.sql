@@ -307,7 +307,8 @@ BEGIN ATOMIC
     FROM sas.runs run
     CROSS JOIN (SELECT sas.now() AS now) n
     CROSS JOIN LATERAL (
-        SELECT k.kind, CASE k.kind WHEN 'run' THEN run.after_run::text WHEN 'resume' THEN run.paused_by
+        SELECT k.kind, CASE k.kind WHEN 'run' THEN array_to_string(run.after_runs, ', ')
+                       WHEN 'resume' THEN run.paused_by
                        WHEN 'workflow_paused' THEN run.workflow END AS what,
                CASE k.kind WHEN 'start_at' THEN run.start_at END AS until
         FROM (SELECT CASE run.state WHEN 'paused' THEN 'resume'

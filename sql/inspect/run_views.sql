@@ -192,11 +192,15 @@ SELECT r.run_id, w.name AS workflow, w.version, r.key, r.state, r.result, r.prio
            AS paused_for,
        r.paused_by, r.paused_at, pg_get_userbyid(r.owner) AS submitted_by, r.parent_run_id,
        r.labels, r.created_at, r.start_at, r.started_at, r.finished_at, r.deadline, r.trace AS trace_id,
-       r.start_before, (SELECT f.after_run FROM _sas.run_dependency f WHERE f.run_id = r.run_id) AS after_run,
+       r.start_before,
+       (SELECT (array_agg(f.after_run ORDER BY f.after_run))[1] FROM _sas.run_dependency f
+        WHERE f.run_id = r.run_id) AS after_run,
        CASE WHEN r.state = 'scheduled' THEN _sas.starts_after(r.run_id) END AS waits_for,
        CASE WHEN r.state = 'paused' AND r.abandon_as IS NULL
            THEN _sas.run_suggests(r.run_id) END AS suggested,
-       r.schedule, r.scheduled_at
+       r.schedule, r.scheduled_at,
+       (SELECT array_agg(f.after_run ORDER BY f.after_run) FROM _sas.run_dependency f
+        WHERE f.run_id = r.run_id) AS after_runs
 FROM _sas.run r
 LEFT JOIN LATERAL (SELECT f.name, coalesce(v.of_version, v.version) AS version, v.step_count, v.mask
                    FROM _sas.workflow_version v JOIN _sas.workflow f USING (workflow_id)
@@ -205,6 +209,7 @@ CROSS JOIN LATERAL (SELECT x.sees, x.sees AND _sas.hides(w.mask, r.owner) AS hid
                     FROM (SELECT _sas.sees_payload(r.owner) AS sees OFFSET 0) x OFFSET 0) p
 WHERE r.hook_of IS NULL;
 COMMENT ON COLUMN sas.runs.scheduled_at IS 'The instant of its schedule that it belongs to';
+COMMENT ON COLUMN sas.runs.after_runs IS 'The runs after which it begins; after_run: the first of them';
 COMMENT ON VIEW sas.runs IS 'One row per run. state says where it is, result how it ended.';
 COMMENT ON COLUMN sas.runs.state IS 'scheduled, pending, running, paused, compensating or stopped';
 COMMENT ON COLUMN sas.runs.result IS 'null until stopped; then success, warning, error, compensated or '
@@ -234,7 +239,9 @@ SELECT r.run_id, w.name AS step, w.position, nullif(e.element, 0) AS element,
            WHEN 'child' THEN u.shape ->> 'workflow'
            WHEN 'fallback' THEN w.name || '.fallback'
            WHEN 'resume' THEN r.paused_by
-           WHEN 'run' THEN (SELECT f.after_run::text FROM _sas.run_dependency f WHERE f.run_id = r.run_id)
+           WHEN 'run' THEN (SELECT string_agg(f.after_run::text, ', ' ORDER BY f.after_run)
+                            FROM _sas.run_dependency f JOIN _sas.run o ON o.run_id = f.after_run
+                            WHERE f.run_id = r.run_id AND o.state <> 'stopped')
            WHEN 'workflow_paused' THEN (SELECT f.name FROM _sas.deferred_run h JOIN _sas.workflow f
                                         USING (workflow_id) WHERE h.run_id = r.run_id)
            WHEN 'place' THEN (SELECT f.key FROM _sas.concurrency_slot f WHERE f.run_id = r.run_id AND p.sees)

@@ -156,7 +156,7 @@ BEGIN
         SELECT b.run_id, CASE WHEN b.created THEN 'run' ELSE 'skipped' END INTO i.run_id, i.outcome
         FROM _sas.submit_runs(s.owner, s.workflow, ARRAY[s.input],
                               ARRAY[_sas.instant_key(s.name, i.scheduled_at)], s.priority, NULL, NULL, NULL,
-                              i.after_run, NULL, s.labels,
+                              CASE WHEN i.after_run IS NOT NULL THEN ARRAY[i.after_run] END, NULL, s.labels,
                               after_result => '{success,warning,error,compensated,cancelled}',
                               schedules => ARRAY[s.name], scheduled_ats => ARRAY[i.scheduled_at]) b;
     END IF;

@@ -95,7 +95,8 @@ BEGIN
     RETURN QUERY
     SELECT t.schedule_id, t.scheduled_at, t.missed, CASE WHEN b.created THEN 'run' ELSE 'skipped' END,
         b.run_id, t.after_run, NULL::jsonb
-    FROM _sas.submit_runs(owner, workflow, inputs, keys, priority, NULL, NULL, NULL, after_run, NULL, labels,
+    FROM _sas.submit_runs(owner, workflow, inputs, keys, priority, NULL, NULL, NULL,
+                          CASE WHEN after_run IS NOT NULL THEN ARRAY[after_run] END, NULL, labels,
                           after_result => '{success,warning,error,compensated,cancelled}',
                           schedules => schedules,
                           scheduled_ats => ARRAY(SELECT x.scheduled_at FROM unnest(instants) x))

@@ -85,13 +85,14 @@ COMMENT ON TABLE _sas.run_label IS 'The labels of runs: label is _sas.label_hash
 
 -- what a run waits for before it begins ------------------------------------------
 CREATE TABLE _sas.run_dependency (
-    run_id bigint PRIMARY KEY,
+    run_id bigint NOT NULL,
     after_run bigint NOT NULL,
-    results text[] NOT NULL
+    results text[] NOT NULL,
+    PRIMARY KEY (run_id, after_run)
 );
 CREATE INDEX run_dependency_earlier ON _sas.run_dependency (after_run);
-COMMENT ON TABLE _sas.run_dependency IS 'Runs that begin once another has stopped, and with which results of '
-                                        'it.';
+COMMENT ON TABLE _sas.run_dependency IS 'Runs that begin once others have stopped, and with which results of '
+                                        'them.';
 
 CREATE TABLE _sas.singleton (
     owner oid NOT NULL,

@@ -42,7 +42,7 @@ PG_FUNCTION_INFO_V1(sas_api_announce_workflows);
 /* The parameters of both, in their order; of sas.submit_batch INPUT and KEY are arrays. */
 enum
 {
-	WORKFLOW, INPUT, KEY, PRIORITY, START_AT, START_BEFORE, DEADLINE, AFTER_RUN, REPLY_TO, LABELS, AFTER_RESULT, VERSION, PARAMETERS
+	WORKFLOW, INPUT, KEY, PRIORITY, START_AT, START_BEFORE, DEADLINE, AFTER_RUN, AFTER_RUNS, REPLY_TO, LABELS, AFTER_RESULT, VERSION, PARAMETERS
 };
 
 /* Is that an object, and no larger than an input may be? */
@@ -105,7 +105,7 @@ static bool
 api_submit_is_plain(FunctionCallInfo fcinfo)
 {
 	static const int needed[] = {WORKFLOW, INPUT, PRIORITY, LABELS};
-	static const int unwanted[] = {START_AT, START_BEFORE, AFTER_RUN, REPLY_TO, VERSION};
+	static const int unwanted[] = {START_AT, START_BEFORE, AFTER_RUN, AFTER_RUNS, REPLY_TO, VERSION};
 
 	if (PG_NARGS() != PARAMETERS)
 		return false;

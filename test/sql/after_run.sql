@@ -87,3 +87,30 @@ SELECT run_id FROM sas.submit('later', after_run => 6, deadline => '1 h');
 SELECT t.later('1 h') \g /dev/null
 SELECT t.settle() \g /dev/null
 SELECT state, result, error ->> 'title' AS title FROM sas.runs WHERE run_id = 7;
+\echo after several: it begins when the last of them has stopped
+SELECT t.clean() \g /dev/null
+SELECT run_id FROM sas.submit('order'), generate_series(1, 1);
+SELECT run_id FROM sas.submit('order');
+SELECT run_id FROM sas.submit('fails');
+SELECT run_id FROM sas.submit('later', after_run => 1, after_runs => '{2,1}');
+SELECT run_id FROM sas.submit('later', after_runs => '{1,2,3}', start_at => sas.now() + interval '1 h');
+SELECT run_id FROM sas.submit_batch('later', '{"{}","{}"}', after_runs => '{2,3}', after_result => '{success,error}');
+SELECT t.settle() \g /dev/null
+SELECT run_id, state, after_run, after_runs, waits_for FROM sas.runs WHERE run_id > 3 ORDER BY 1;
+SELECT step, waiting_kind, waiting_on FROM sas.steps WHERE run_id = 5;
+SELECT state FROM sas.pause(2);
+SELECT t.work('{"x": "permanent 400"}');
+SELECT run_id, state, result, waits_for, error ->> 'title' AS title FROM sas.runs ORDER BY 1;
+SELECT step, waiting_kind, waiting_on FROM sas.steps WHERE run_id = 4;
+SELECT state FROM sas.resume(2);
+SELECT t.work();
+SELECT run_id, state, result FROM sas.runs WHERE run_id > 3 ORDER BY 1;
+SELECT * FROM t.left_over();
+\echo none of them, and what is refused
+SELECT run_id AS run FROM sas.submit('later', after_runs => '{}') \gset
+SELECT state, after_runs FROM sas.runs WHERE run_id = :run;
+SELECT run_id FROM sas.submit('later', after_runs => '{1,99}');
+SELECT run_id FROM sas.submit('later', after_runs => '{99}');
+SELECT run_id FROM sas.submit('later', after_runs => '{1,null}');
+SELECT run_id FROM sas.submit('later', after_runs => ARRAY(SELECT 1 FROM generate_series(1, 1001)));
+SELECT count(*) FROM sas.runs;
