@@ -203,12 +203,15 @@ sas_api_path_breakers(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
+/* No claim takes more: see sas.claim. */
+#define SPEND_MAX 1000
+
 /* _sas.spend_tokens(agent_id, rate_per_s, want) */
 Datum
 sas_api_spend_tokens(PG_FUNCTION_ARGS)
 {
 	SasLimits	limits = {.max_in_flight = INT_MAX,.rate_per_s = PG_GETARG_FLOAT8(1)};
-	int			want = PG_GETARG_INT32(2);
+	int			want = Min(PG_GETARG_INT32(2), SPEND_MAX);
 	int			spent = 0;
 	int64		retry_us;
 

@@ -189,19 +189,23 @@ sub quiet_for
 	my $look = q{SELECT max(last_activity_at) FROM sas.workers WHERE actor <> 'supervisor'};
 	my $all = sub { my $of = switches($node); return join ' ', map { "$_ $of->{$_}" } sort keys %$of };
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	# An open run gets the timer of its deadline a minute after its submit: all have theirs, or none does soon.
-	my $timers = q{
-		SELECT coalesce(min(created_at) > now() - interval '60 s' + interval '1 s' * } . ($seconds + 5) . q{, true)
-			OR _sas.lack_timer(array_agg(run_id)) = '{}'
-				AND NOT EXISTS (SELECT FROM _sas.deadline_sweep WHERE until_xid IS NOT NULL)
-				AND max(run_id) < 10000 + (SELECT coalesce(max(upto), 0) FROM _sas.deadline_sweep)
-		FROM _sas.run WHERE state <> 'stopped'};
+	# An open run gets the timer of its deadline a minute after its submit: all have theirs, or none does soon. A
+	# worker that waits for an instant looks once a minute: not in these seconds.
+	my $soon = $seconds + 5;
+	my $calm = qq{
+		SELECT (SELECT coalesce(min(created_at) > now() - interval '60 s' + interval '1 s' * $soon, true)
+				OR _sas.lack_timer(array_agg(run_id)) = '{}'
+					AND NOT EXISTS (SELECT FROM _sas.deadline_sweep WHERE until_xid IS NOT NULL)
+					AND max(run_id) < 10000 + (SELECT coalesce(max(upto), 0) FROM _sas.deadline_sweep)
+			FROM _sas.run WHERE state <> 'stopped')
+			AND NOT EXISTS (SELECT FROM sas.workers WHERE actor <> 'supervisor'
+				AND now() - last_activity_at BETWEEN interval '60 s' - interval '1 s' * $soon AND '65 s')};
 	# statistics of what was done before are sent up to ten seconds later
 	ok( wait_until(
 			sub {
 				my $was = $all->();
 				sleep 10.5;
-				return $was eq $all->() && $node->safe_psql('postgres', $timers) eq 't';
+				return $was eq $all->() && $node->safe_psql('postgres', $calm) eq 't';
 			}),
 		"$name: the server comes to rest");
 	my $lsn = $node->safe_psql('postgres', 'SELECT pg_current_wal_insert_lsn()');
